@@ -1,0 +1,54 @@
+SHELL := /bin/sh
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+REVISION := $(shell git rev-parse --short HEAD 2>/dev/null || echo unknown)
+LDFLAGS := -s -w -X vigia/internal/version.Version=$(VERSION) -X vigia/internal/version.Revision=$(REVISION)
+GO_TOOL := go tool -modfile=tools/go.mod
+VENV := .venv/bin
+
+.PHONY: help
+help: ## Show this help
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: deps build ## Bring up the lab and the whole stack, play a flood, show what happened; leaves it running
+	@$(VENV)/vigia demo
+
+.PHONY: down
+down: ## Remove every trace of the demo, also after a crash
+	@test -x $(VENV)/vigia || tools/bootstrap.sh run
+	@$(VENV)/vigia down
+
+.PHONY: deps
+deps: ## Install what running needs: Debian packages, uv, the Python environment
+	@tools/bootstrap.sh run
+
+.PHONY: build
+build: ## Build the programs into bin/
+	@CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/vigia-probe ./probes
+	@CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/vigia-exporter ./exporters/tenant
+	@CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/vigia-enforcer ./isolation-agent/enforcer
+
+.PHONY: test
+test: ## Install what tests need, run all of them, end with a count
+	@tools/bootstrap.sh test
+	@$(MAKE) --no-print-directory build
+	@$(VENV)/python tests/gate.py
+
+.PHONY: test-quick
+test-quick: ## Run the tests but the end-to-end ones
+	@$(VENV)/python tests/gate.py --without end-to-end
+
+.PHONY: lint
+lint: ## Run the linters and format checks
+	@$(VENV)/python tests/gate.py --only lint-go --only lint-python
+
+.PHONY: fmt
+fmt: ## Format Go and Python sources
+	@$(GO_TOOL) gofumpt -w $$(git ls-files '*.go' | grep -v _bpfel.go)
+	@$(VENV)/ruff format --quiet .
+	@$(VENV)/ruff check --quiet --fix .
+
+.PHONY: generate
+generate: ## Regenerate BPF objects and reference documentation
+	@go generate ./...
+	@$(VENV)/python docs/generate.py

@@ -1,0 +1,271 @@
+"""Runs every check and test of the project and ends with an honest count.
+
+Each step prints one line when it is over; what failed is shown in full. A test
+that was skipped is listed with its reason, and as root no test may be skipped
+for want of root.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree as ET
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+VENV = Path(sys.executable).parent
+GO_TOOL = ["go", "tool", "-modfile=tools/go.mod"]
+
+
+@dataclass
+class Count:
+    """What a step ran."""
+
+    passed: int = 0
+    failed: int = 0
+    skipped: list[str] = field(default_factory=list)
+    """Name and reason of each test that did not run."""
+
+
+class Failure(Exception):
+    """A step that failed, with what to show."""
+
+    def __init__(self, output: str, count: Count | None = None) -> None:
+        super().__init__(output)
+        self.count = count or Count(failed=1)
+
+
+def _run(*argv: str | Path, env: dict[str, str] | None = None) -> str:
+    """Run a command and return what it wrote. Raises Failure if it does not end with 0."""
+    words = [str(a) for a in argv]
+    done = subprocess.run(
+        words,
+        check=False,
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, **(env or {})},
+    )
+    if done.returncode != 0:
+        raise Failure(f"$ {' '.join(words)}\n{done.stdout}")
+    return done.stdout
+
+
+def _each(*commands: list[str | Path]) -> Count:
+    for command in commands:
+        _run(*command)
+    return Count(passed=len(commands))
+
+
+def lint_go() -> Count:
+    """go vet, staticcheck and gofumpt."""
+    count = _each(["go", "vet", "./..."], [*GO_TOOL, "staticcheck", "./..."])
+    sources = [f for f in _run("git", "ls-files", "*.go").splitlines() if not f.endswith("_bpfel.go")]
+    unformatted = _run(*GO_TOOL, "gofumpt", "-l", *sources).strip()
+    if unformatted:
+        raise Failure(f"gofumpt would change, run make fmt:\n{unformatted}")
+    count.passed += 1
+    return count
+
+
+def lint_python() -> Count:
+    """Ruff and mypy --strict."""
+    sources = [
+        "internal/catalog/vigia_catalog",
+        "internal/config/vigia_config",
+        "vigia/src",
+        "isolation-agent/src",
+    ]
+    return _each(
+        [VENV / "ruff", "check", "."],
+        [VENV / "ruff", "format", "--check", "."],
+        [VENV / "mypy", *sources, "docs/generate.py", "tests/gate.py"],
+    )
+
+
+def generated() -> Count:
+    """Generated files are what their sources say."""
+    before = {f: Path(ROOT, f).read_bytes() for f in _run("git", "ls-files", "*_bpfel.*").splitlines()}
+    try:
+        _run("go", "generate", "./...")
+        changed = [f for f, content in before.items() if Path(ROOT, f).read_bytes() != content]
+    finally:
+        for f, content in before.items():
+            Path(ROOT, f).write_bytes(content)
+    if changed:
+        raise Failure(f"these do not stem from their sources, run make generate: {', '.join(changed)}")
+    _run(sys.executable, "docs/generate.py", "--check")
+    return Count(passed=len(before) + 1)
+
+
+def rules() -> Count:
+    """Promtool and amtool accept rules and configuration, and every rule test passes."""
+    files = sorted(str(p) for p in Path(ROOT, "alert-rules").glob("*.rules.yml"))
+    tests = sorted(str(p) for p in Path(ROOT, "alert-rules/tests").glob("*.test.yml"))
+    _run("promtool", "check", "rules", *files)
+    _run("promtool", "check", "config", "--syntax-only", "deploy/prometheus/prometheus.yml")
+    _run("amtool", "check-config", "deploy/alertmanager/alertmanager.yml")
+    _run("promtool", "test", "rules", *tests)
+    cases = sum(len(re.findall(r"^  - name:", Path(t).read_text(), re.MULTILINE)) for t in tests)
+    return Count(passed=len(files) + 2 + cases)
+
+
+def go_tests() -> Count:
+    """Go tests with the race detector, kernel tests included."""
+    done = subprocess.run(
+        ["go", "test", "-race", "-json", "-timeout", "15m", "./..."],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    count = Count()
+    outputs: dict[str, list[str]] = {}
+    for line in done.stdout.splitlines():
+        try:
+            event = json.loads(line)
+        except ValueError:
+            continue
+        name = f"{event.get('Package', '')} {event.get('Test', '')}".strip()
+        if event["Action"] == "output":
+            outputs.setdefault(name, []).append(event["Output"])
+        elif "Test" in event and event["Action"] == "pass":
+            count.passed += 1
+        elif "Test" in event and event["Action"] == "fail":
+            count.failed += 1
+        elif "Test" in event and event["Action"] == "skip":
+            said = " ".join(o.strip() for o in outputs[name] if not o.startswith(("=== ", "--- ")))
+            count.skipped.append(f"{name}: {said}")
+    if done.returncode != 0:
+        failed = [o for n, o in outputs.items() if any("FAIL" in x or "panic" in x for x in o)]
+        text = "".join("".join(o) for o in failed) + done.stderr
+        raise Failure(text, Count(count.passed, max(1, count.failed), count.skipped))
+    return count
+
+
+def _pytest(*arguments: str) -> Count:
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder, "report.xml")
+        argv = [str(VENV / "pytest"), "-q", f"--junit-xml={report}", *arguments]
+        done = subprocess.run(
+            argv, check=False, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        if not report.exists():
+            raise Failure(done.stdout)
+        count = _junit(report)
+    if done.returncode != 0:
+        raise Failure(done.stdout, Count(count.passed, max(1, count.failed), count.skipped))
+    return count
+
+
+def _junit(report: Path) -> Count:
+    count = Count()
+    for case in ET.parse(report).getroot().iter("testcase"):  # noqa: S314 - written by pytest a moment ago
+        skipped = case.find("skipped")
+        if case.find("failure") is not None or case.find("error") is not None:
+            count.failed += 1
+        elif skipped is not None:
+            count.skipped.append(f"{case.get('classname')} {case.get('name')}: {skipped.get('message')}")
+        else:
+            count.passed += 1
+    return count
+
+
+def python_tests() -> Count:
+    """Python tests, those in network namespaces included."""
+    return _pytest("-m", "not e2e")
+
+
+def end_to_end() -> Count:
+    """The whole demo, with its own lab beside any that is up."""
+    return _pytest("-m", "e2e")
+
+
+STEPS: dict[str, Callable[[], Count]] = {
+    "lint-go": lint_go,
+    "lint-python": lint_python,
+    "generated": generated,
+    "rules": rules,
+    "go-tests": go_tests,
+    "python-tests": python_tests,
+    "end-to-end": end_to_end,
+}
+
+
+@contextmanager
+def _announced(name: str, what: str) -> Iterator[None]:
+    """Show on a terminal what is running."""
+    if sys.stdout.isatty():
+        print(f"          {name}: {what} ...", end="\r", flush=True)
+    yield
+
+
+def _unearned(count: Count) -> list[str]:
+    """Skips that must not be: as root, for want of root."""
+    return [s for s in count.skipped if os.geteuid() == 0 and re.search(r"\broot\b", s)]
+
+
+def run_steps(names: list[str]) -> dict[str, tuple[Count, float]]:
+    """Run steps to their end, whatever fails, and return what they counted and how long they took."""
+    results = {}
+    for name in names:
+        step = STEPS[name]
+        begin = time.monotonic()
+        with _announced(name, (step.__doc__ or "").strip()):
+            try:
+                count, output = step(), ""
+            except Failure as e:
+                count, output = e.count, str(e)
+        seconds = time.monotonic() - begin
+        unearned = _unearned(count)
+        if unearned and not output:
+            count.failed += len(unearned)
+            output = "skipped as root for want of root:\n" + "\n".join(unearned)
+        verdict = "FAILED" if output else "passed"
+        print(f"{seconds:7.1f} s  {name}: {verdict}", flush=True)
+        if output:
+            print("\n".join(f"    {line}" for line in output.splitlines()), flush=True)
+        results[name] = (count, seconds)
+    return results
+
+
+def report(results: dict[str, tuple[Count, float]]) -> int:
+    """Print the count and return the exit status."""
+    print(f"\n{'step':<14}{'passed':>8}{'failed':>8}{'skipped':>9}{'seconds':>9}")
+    total = Count()
+    for name, (count, seconds) in results.items():
+        print(f"{name:<14}{count.passed:>8}{count.failed:>8}{len(count.skipped):>9}{seconds:>9.0f}")
+        total.passed += count.passed
+        total.failed += count.failed
+        total.skipped += count.skipped
+    spent = sum(seconds for _, seconds in results.values())
+    print(f"{'total':<14}{total.passed:>8}{total.failed:>8}{len(total.skipped):>9}{spent:>9.0f}")
+    for skipped in total.skipped:
+        print(f"skipped: {skipped}")
+    return 1 if total.failed else 0
+
+
+def main() -> int:
+    """Run the steps that were asked for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--only", action="append", choices=STEPS, default=[], help="run this step (repeatable)"
+    )
+    parser.add_argument("--without", action="append", choices=STEPS, default=[], help="leave this step out")
+    options = parser.parse_args()
+    names = [n for n in (options.only or STEPS) if n not in options.without]
+    return report(run_steps(names))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
