@@ -1,0 +1,157 @@
+// Package catalog holds every metric that Vigia exports, declared once as data.
+//
+// The YAML files under vigia_catalog/metrics are the only place where a metric's
+// name, type, unit, labels and help are written. Programs build their metrics
+// from it, --list-metrics prints it, and the documentation, dashboards and rules
+// are checked against it. The Python package vigia_catalog reads the same files.
+package catalog
+
+import (
+	"bytes"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+//go:embed vigia_catalog/metrics/*.yaml
+var metricFiles embed.FS
+
+// Type is the Prometheus type of a metric.
+type Type string
+
+// The metric types in use. A histogram is a native histogram with a small
+// classic set beside it for text scrapers.
+const (
+	Counter   Type = "counter"
+	Gauge     Type = "gauge"
+	Histogram Type = "histogram"
+)
+
+// partPlaceholder stands for the program's part in the names of self metrics.
+const partPlaceholder = "PART"
+
+// Metric is one metric family.
+type Metric struct {
+	Name   string   `yaml:"name" json:"name"`
+	Type   Type     `yaml:"type" json:"type"`
+	Unit   string   `yaml:"unit" json:"unit"`
+	Labels []string `yaml:"labels" json:"labels"`
+	Help   string   `yaml:"help" json:"help"`
+	Part   string   `yaml:"-" json:"part"`
+}
+
+// Catalog is a set of metrics by name.
+type Catalog struct {
+	metrics map[string]Metric
+}
+
+type file struct {
+	Part    string   `yaml:"part"`
+	Metrics []Metric `yaml:"metrics"`
+}
+
+// Load reads and validates the embedded catalogue.
+func Load() (*Catalog, error) {
+	return load(metricFiles, "vigia_catalog/metrics")
+}
+
+func load(fsys fs.FS, dir string) (*Catalog, error) {
+	names, err := fs.Glob(fsys, path.Join(dir, "*.yaml"))
+	if err != nil {
+		return nil, fmt.Errorf("list metric catalogue: %w", err)
+	}
+	if len(names) == 0 {
+		return nil, fmt.Errorf("list metric catalogue: no file in %s", dir)
+	}
+	c := &Catalog{metrics: make(map[string]Metric)}
+	for _, name := range names {
+		if err := c.addFile(fsys, name); err != nil {
+			return nil, fmt.Errorf("read metric catalogue %s: %w", path.Base(name), err)
+		}
+	}
+	return c, nil
+}
+
+func (c *Catalog) addFile(fsys fs.FS, name string) error {
+	raw, err := fs.ReadFile(fsys, name)
+	if err != nil {
+		return err
+	}
+	var f file
+	dec := yaml.NewDecoder(bytes.NewReader(raw))
+	dec.KnownFields(true)
+	if err := dec.Decode(&f); err != nil {
+		return err
+	}
+	if f.Part == "" {
+		return errors.New("part is missing")
+	}
+	for _, m := range f.Metrics {
+		m.Part = f.Part
+		if err := m.validate(); err != nil {
+			return err
+		}
+		if _, ok := c.metrics[m.Name]; ok {
+			return fmt.Errorf("metric %s is declared twice", m.Name)
+		}
+		c.metrics[m.Name] = m
+	}
+	return nil
+}
+
+var (
+	nameRE  = regexp.MustCompile(`^vigia_(PART_)?[a-z][a-z0-9_]*[a-z0-9]$`)
+	labelRE = regexp.MustCompile(`^[a-z][a-z0-9_]*$`)
+)
+
+func (m Metric) validate() error {
+	switch {
+	case !nameRE.MatchString(m.Name):
+		return fmt.Errorf("metric %q: the name must match %s", m.Name, nameRE)
+	case !slices.Contains([]Type{Counter, Gauge, Histogram}, m.Type):
+		return fmt.Errorf("metric %s: unknown type %q", m.Name, m.Type)
+	case (m.Type == Counter) != strings.HasSuffix(m.Name, "_total"):
+		return fmt.Errorf("metric %s: _total belongs on counters and on nothing else", m.Name)
+	case m.Unit == "":
+		return fmt.Errorf("metric %s: unit is missing", m.Name)
+	case !strings.HasSuffix(m.Help, "."):
+		return fmt.Errorf("metric %s: help must be sentences", m.Name)
+	}
+	for i, l := range m.Labels {
+		if !labelRE.MatchString(l) || l == "le" || slices.Contains(m.Labels[:i], l) {
+			return fmt.Errorf("metric %s: bad or repeated label %q", m.Name, l)
+		}
+	}
+	return nil
+}
+
+// Lookup returns the metric of that name.
+func (c *Catalog) Lookup(name string) (Metric, bool) {
+	m, ok := c.metrics[name]
+	return m, ok
+}
+
+// Part returns the metrics of one part, self metrics included under the part's
+// own name, sorted by name.
+func (c *Catalog) Part(part string) []Metric {
+	var out []Metric
+	for _, m := range c.metrics {
+		switch m.Part {
+		case part:
+			out = append(out, m)
+		case "self":
+			m.Name = strings.ReplaceAll(m.Name, partPlaceholder, part)
+			m.Part = part
+			out = append(out, m)
+		}
+	}
+	slices.SortFunc(out, func(a, b Metric) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}
