@@ -1,0 +1,272 @@
+package exporterkit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"runtime"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/prometheus/common/promslog"
+	"github.com/prometheus/exporter-toolkit/web"
+
+	"vigia/internal/catalog"
+	"vigia/internal/version"
+)
+
+const (
+	readHeaderTimeout  = 10 * time.Second
+	readTimeout        = 30 * time.Second
+	writeTimeout       = 60 * time.Second
+	shutdownTimeout    = 5 * time.Second
+	maxHeaderBytes     = 64 << 10
+	maxMetricsRequests = 16
+	healthTimeout      = 5 * time.Second
+)
+
+// daemon is one run of a program.
+type daemon struct {
+	program Program
+	opts    *options
+	env     Env
+	service Service
+
+	reloadOK   prometheus.Gauge
+	reloadTime prometheus.Gauge
+	reloads    chan chan error
+}
+
+func (p Program) serve(ctx context.Context, opts *options, stderr io.Writer) error {
+	if opts.configPath == "" {
+		return &UsageError{errors.New("--config FILE is missing")}
+	}
+	if _, err := p.Check(opts.configPath); err != nil {
+		return err
+	}
+	if err := web.Validate(*opts.web.WebConfigFile); err != nil {
+		return fmt.Errorf("--web.config.file %s: %w", *opts.web.WebConfigFile, err)
+	}
+	listeners, err := listen(*opts.web.WebListenAddresses)
+	if err != nil {
+		return err
+	}
+	defer closeAll(listeners)
+
+	d, err := p.newDaemon(opts)
+	if err != nil {
+		return err
+	}
+	d.service, err = p.Start(ctx, d.env)
+	if err != nil {
+		return err
+	}
+	d.reloaded(nil)
+	d.env.Logger.Info("started", "version", version.Version, "config", opts.configPath)
+	return d.run(ctx, listeners)
+}
+
+func listen(addresses []string) ([]net.Listener, error) {
+	var out []net.Listener
+	for _, address := range addresses {
+		l, err := net.Listen("tcp", address)
+		if err != nil {
+			closeAll(out)
+			if errors.Is(err, syscall.EADDRINUSE) {
+				return nil, fmt.Errorf("address %s is in use; stop the process that holds it or choose another with --web.listen-address", address)
+			}
+			return nil, fmt.Errorf("listen on --web.listen-address %s: %w", address, err)
+		}
+		out = append(out, l)
+	}
+	return out, nil
+}
+
+func closeAll(listeners []net.Listener) {
+	for _, l := range listeners {
+		l.Close()
+	}
+}
+
+func (p Program) newDaemon(opts *options) (*daemon, error) {
+	c, err := catalog.Load()
+	if err != nil {
+		return nil, err
+	}
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	metrics := c.NewFactory(p.Part, reg)
+	self := "vigia_" + p.Part + "_"
+	metrics.Gauge(self+"build_info").WithLabelValues(version.Version, version.Revision, runtime.Version()).Set(1)
+	d := &daemon{
+		program:    p,
+		opts:       opts,
+		reloadOK:   metrics.Gauge(self + "config_last_reload_successful").WithLabelValues(),
+		reloadTime: metrics.Gauge(self + "config_last_reload_success_timestamp_seconds").WithLabelValues(),
+		reloads:    make(chan chan error),
+		env: Env{
+			ConfigPath: opts.configPath,
+			Logger:     promslog.New(opts.log),
+			Registry:   reg,
+			Metrics:    metrics,
+			Mux:        http.NewServeMux(),
+		},
+	}
+	return d, d.routes()
+}
+
+func (d *daemon) routes() error {
+	mux := d.env.Mux
+	mux.Handle("GET /metrics", promhttp.InstrumentMetricHandler(d.env.Registry, promhttp.HandlerFor(d.env.Registry, promhttp.HandlerOpts{
+		Registry:            d.env.Registry,
+		ErrorLog:            slog.NewLogLogger(d.env.Logger.Handler(), slog.LevelWarn),
+		ErrorHandling:       promhttp.ContinueOnError,
+		MaxRequestsInFlight: maxMetricsRequests,
+		EnableOpenMetrics:   true,
+	})))
+	mux.HandleFunc("GET /-/healthy", func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintln(w, "healthy")
+	})
+	mux.HandleFunc("GET /-/ready", func(w http.ResponseWriter, _ *http.Request) {
+		if err := d.service.Ready(); err != nil {
+			http.Error(w, "not ready: "+err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(w, "ready")
+	})
+	mux.HandleFunc("POST /-/reload", d.handleReload)
+	landing, err := web.NewLandingPage(web.LandingConfig{
+		Name:        d.program.Name,
+		Description: d.program.Description,
+		Version:     version.Version,
+		Links: []web.LandingLinks{
+			{Address: "/metrics", Text: "Metrics"},
+			{Address: "/-/ready", Text: "Ready"},
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("build landing page: %w", err)
+	}
+	mux.Handle("GET /{$}", landing)
+	return nil
+}
+
+func (d *daemon) handleReload(w http.ResponseWriter, r *http.Request) {
+	answer := make(chan error, 1)
+	select {
+	case d.reloads <- answer:
+	case <-r.Context().Done():
+		return
+	}
+	if err := <-answer; err != nil {
+		http.Error(w, "reload failed, still running on the old configuration: "+err.Error(), http.StatusInternalServerError)
+		return
+	}
+	fmt.Fprintln(w, "reloaded")
+}
+
+// run serves until ctx ends, the service ends or a listener breaks.
+func (d *daemon) run(ctx context.Context, listeners []net.Listener) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	server := &http.Server{
+		Handler:           d.env.Mux,
+		ReadHeaderTimeout: readHeaderTimeout,
+		ReadTimeout:       readTimeout,
+		WriteTimeout:      writeTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		ErrorLog:          slog.NewLogLogger(d.env.Logger.Handler(), slog.LevelWarn),
+	}
+	served := make(chan error, 1)
+	go func() { served <- web.ServeMultiple(listeners, server, d.opts.web, d.env.Logger) }()
+	worked := make(chan error, 1)
+	go func() { worked <- d.service.Run(ctx) }()
+
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP)
+	defer signal.Stop(hangup)
+
+	var result error
+	for running := true; running; {
+		select {
+		case <-hangup:
+			d.reload(ctx)
+		case answer := <-d.reloads:
+			answer <- d.reload(ctx)
+		case err := <-served:
+			result, running = fmt.Errorf("serve HTTP: %w", err), false
+			served <- err
+		case err := <-worked:
+			result, running = err, false
+			worked <- err
+		case <-ctx.Done():
+			running = false
+		}
+	}
+	cancel()
+	shutdownCtx, stop := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
+	defer stop()
+	if err := server.Shutdown(shutdownCtx); err != nil && result == nil {
+		d.env.Logger.Warn("requests were cut short", "err", err)
+	}
+	if err := <-worked; err != nil && result == nil && !errors.Is(err, context.Canceled) {
+		result = err
+	}
+	d.env.Logger.Info("stopped")
+	return result
+}
+
+func (d *daemon) reload(ctx context.Context) error {
+	_, err := d.program.Check(d.opts.configPath)
+	if err == nil {
+		err = d.service.Reload(ctx, d.opts.configPath)
+	}
+	d.reloaded(err)
+	if err != nil {
+		d.env.Logger.Error("reload failed, still running on the old configuration", "err", err)
+		return err
+	}
+	d.env.Logger.Info("reloaded", "config", d.opts.configPath)
+	return nil
+}
+
+func (d *daemon) reloaded(err error) {
+	if err != nil {
+		d.reloadOK.Set(0)
+		return
+	}
+	d.reloadOK.Set(1)
+	d.reloadTime.SetToCurrentTime()
+}
+
+func healthcheck(ctx context.Context, url string, stdout io.Writer) error {
+	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return &UsageError{fmt.Errorf("--url %q: %w", url, err)}
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return fmt.Errorf("ask %s: %w", url, err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, 4096))
+	if err != nil {
+		return fmt.Errorf("read the answer of %s: %w", url, err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s answers %s: %s", url, resp.Status, body)
+	}
+	_, err = fmt.Fprintf(stdout, "%s: %s", url, body)
+	return err
+}

@@ -1,0 +1,78 @@
+package testutil
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// OVSDBServer is a real ovsdb-server with an empty Open_vSwitch database.
+type OVSDBServer struct {
+	t      testing.TB
+	dir    string
+	cmd    *exec.Cmd
+	Socket string // path of the unix socket
+}
+
+// NewOVSDBServer starts an ovsdb-server that ends with the test.
+func NewOVSDBServer(t testing.TB) *OVSDBServer {
+	t.Helper()
+	if _, err := exec.LookPath("ovsdb-server"); err != nil {
+		t.Fatal("ovsdb-server is missing; apt-get install openvswitch-switch")
+	}
+	dir := t.TempDir()
+	s := &OVSDBServer{t: t, dir: dir, Socket: filepath.Join(dir, "db.sock")}
+	Run(t, "ovsdb-tool", "create", filepath.Join(dir, "conf.db"), "/usr/share/openvswitch/vswitch.ovsschema")
+	s.Start()
+	t.Cleanup(s.Stop)
+	s.VSCtl("--no-wait", "init")
+	return s
+}
+
+// Start starts the server, after Stop again on the same database.
+func (s *OVSDBServer) Start() {
+	s.t.Helper()
+	s.cmd = exec.Command("ovsdb-server", filepath.Join(s.dir, "conf.db"), "--remote=punix:"+s.Socket,
+		"--unixctl="+filepath.Join(s.dir, "ctl"), "--log-file="+filepath.Join(s.dir, "log"))
+	s.cmd.Env = append(os.Environ(), "OVS_RUNDIR="+s.dir)
+	if err := s.cmd.Start(); err != nil {
+		s.t.Fatalf("start ovsdb-server: %v", err)
+	}
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		if _, err := os.Stat(s.Socket); err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			s.t.Fatal("ovsdb-server did not open its socket")
+		}
+	}
+}
+
+// Stop kills the server, as a crash would.
+func (s *OVSDBServer) Stop() {
+	if s.cmd == nil {
+		return
+	}
+	if err := s.cmd.Process.Kill(); err == nil {
+		_ = s.cmd.Wait()
+	}
+	s.cmd = nil
+	_ = os.Remove(s.Socket)
+}
+
+// VSCtl runs ovs-vsctl against the server.
+func (s *OVSDBServer) VSCtl(args ...string) string {
+	s.t.Helper()
+	return strings.TrimSpace(Run(s.t, "ovs-vsctl", append([]string{"--db=unix:" + s.Socket, "--no-wait"}, args...)...))
+}
+
+// Signal sends the server a signal.
+func (s *OVSDBServer) Signal(sig os.Signal) {
+	s.t.Helper()
+	if err := s.cmd.Process.Signal(sig); err != nil {
+		s.t.Fatalf("signal ovsdb-server: %v", err)
+	}
+}
