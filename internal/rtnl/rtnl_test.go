@@ -1,0 +1,192 @@
+package rtnl
+
+import (
+	"encoding/binary"
+	"fmt"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"vigia/internal/testutil"
+)
+
+func dialTest(t *testing.T, ns string) *Conn {
+	t.Helper()
+	c, err := Dial(ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+func linkByName(t *testing.T, c *Conn, name string) Link {
+	t.Helper()
+	links, err := c.Links()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range links {
+		if l.Name == name {
+			return l
+		}
+	}
+	t.Fatalf("no interface %s among %+v", name, links)
+	return Link{}
+}
+
+func TestLinks(t *testing.T) {
+	a, b := testutil.NewNetNS(t), testutil.NewNetNS(t)
+	testutil.NewVethPair(t, a, "port0", b, "eth0")
+	testutil.IP(t, "-n", a, "link", "set", "port0", "address", "02:00:00:00:00:07")
+	testutil.IP(t, "-n", a, "link", "add", "br0", "type", "bridge")
+	testutil.IP(t, "-n", a, "link", "set", "port0", "master", "br0")
+	c := dialTest(t, a)
+	port, bridge := linkByName(t, c, "port0"), linkByName(t, c, "br0")
+	if port.MAC.String() != "02:00:00:00:00:07" || port.Kind != "veth" || !port.Up || port.Master != bridge.Index {
+		t.Errorf("port0: %+v", port)
+	}
+	if bridge.Kind != "bridge" || bridge.Up || bridge.Master != 0 {
+		t.Errorf("br0: %+v", bridge)
+	}
+	testutil.IP(t, "-n", b, "link", "set", "eth0", "down") // no carrier at the other end
+	if linkByName(t, c, "port0").Up {
+		t.Error("port0 counts as up without a carrier")
+	}
+}
+
+func TestStatsEqualSysfs(t *testing.T) {
+	a, b := testutil.NewNetNS(t), testutil.NewNetNS(t)
+	testutil.NewVethPair(t, a, "port0", b, "eth0")
+	testutil.IP(t, "-n", a, "addr", "add", "10.8.0.1/24", "dev", "port0")
+	testutil.IP(t, "-n", b, "addr", "add", "10.8.0.2/24", "dev", "eth0")
+	testutil.Run(t, "ip", "netns", "exec", b, "ping", "-c5", "-i0.2", "-W5", "-s400", "10.8.0.1")
+	testutil.IP(t, "-n", b, "link", "set", "eth0", "down") // nothing moves any more
+	c := dialTest(t, a)
+	all, err := c.Stats()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := all[linkByName(t, c, "port0").Index]
+	read := func(name string) uint64 {
+		out := testutil.Run(t, "ip", "netns", "exec", a, "cat", "/sys/class/net/port0/statistics/"+name)
+		v, err := strconv.ParseUint(strings.TrimSpace(out), 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	for name, v := range map[string]uint64{
+		"rx_packets": got.RxPackets, "tx_packets": got.TxPackets, "rx_bytes": got.RxBytes, "tx_bytes": got.TxBytes,
+		"rx_dropped": got.RxDropped, "tx_dropped": got.TxDropped, "rx_errors": got.RxErrors, "multicast": got.Multicast,
+	} {
+		if want := read(name); v != want {
+			t.Errorf("%s: got %d, sysfs says %d", name, v, want)
+		}
+	}
+	if got.RxPackets < 5 || got.RxBytes < 5*400 {
+		t.Errorf("too little was counted: %+v", got)
+	}
+}
+
+func TestNamespacesAreApart(t *testing.T) {
+	a := testutil.NewNetNS(t)
+	testutil.IP(t, "-n", a, "link", "add", "only-here", "type", "bridge")
+	own := dialTest(t, "")
+	links, err := own.Links()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range links {
+		if l.Name == "only-here" {
+			t.Error("the own namespace shows another one's interface")
+		}
+	}
+	if _, err := Dial("vigia-test-absent"); err == nil || !strings.Contains(err.Error(), "vigia-test-absent") {
+		t.Errorf("absent namespace: %v", err)
+	}
+}
+
+func TestWatch(t *testing.T) {
+	ns := testutil.NewNetNS(t)
+	w, err := Watch(ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		testutil.IP(t, "-n", ns, "link", "add", fmt.Sprintf("d%d", i), "type", "bridge")
+		select {
+		case <-w.Changes():
+		case <-time.After(20 * time.Second):
+			t.Fatalf("no event for interface %d", i)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-w.Done():
+	default:
+		t.Error("Done is open after Close")
+	}
+}
+
+func TestWatchSurvivesEventLoss(t *testing.T) {
+	ns := testutil.NewNetNS(t)
+	w, err := Watch(ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	if err := w.conn.SetReadBuffer(1); err != nil { // the kernel's minimum, soon full
+		t.Fatal(err)
+	}
+	var batch strings.Builder
+	for i := range 40 {
+		fmt.Fprintf(&batch, "link add b%d type bridge\nlink del b%d\n", i, i)
+	}
+	cmd := exec.Command("ip", "-n", ns, "-batch", "-")
+	cmd.Stdin = strings.NewReader(batch.String())
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	testutil.IP(t, "-n", ns, "link", "add", "last", "type", "bridge")
+	select {
+	case <-w.Done():
+		t.Fatalf("lost events broke the subscription: %v", w.Err())
+	case <-w.Changes():
+	case <-time.After(20 * time.Second):
+		t.Fatal("no event")
+	}
+}
+
+func TestParseRefusesShortMessages(t *testing.T) {
+	if _, err := parseLink(make([]byte, 15)); err == nil {
+		t.Error("short link was accepted")
+	}
+	if _, _, err := parseStats(make([]byte, 11)); err == nil {
+		t.Error("short statistics were accepted")
+	}
+	if _, _, err := parseStats(make([]byte, sizeofIfStatsMsg)); err == nil {
+		t.Error("statistics without counters were accepted")
+	}
+	if _, err := parseStats64(make([]byte, statsFields*8-1)); err == nil {
+		t.Error("too few counters were accepted")
+	}
+}
+
+func TestParseStatsOfOldKernel(t *testing.T) {
+	b := make([]byte, statsFields*8)
+	for i := range statsFields {
+		binary.NativeEndian.PutUint64(b[i*8:], uint64(i+1))
+	}
+	s, err := parseStats64(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.RxPackets != 1 || s.TxDropped != 8 || s.NoHandler != 24 || s.RxOtherhostDropped != 0 {
+		t.Errorf("got %+v", s)
+	}
+}
