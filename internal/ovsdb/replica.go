@@ -1,0 +1,255 @@
+package ovsdb
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"sync"
+	"time"
+)
+
+// Columns names the columns to copy, by table.
+type Columns map[string][]string
+
+// Replica is a live copy of some tables. It reconnects by itself.
+type Replica struct {
+	remote   string
+	database string
+	columns  Columns
+	logger   *slog.Logger
+	probe    time.Duration // silence after which the server is asked for an echo
+
+	mu      sync.Mutex
+	tables  map[string]Table // nil until the first copy has come
+	err     error            // why there is no session now
+	heard   time.Time        // when the server last sent something
+	changes chan struct{}
+}
+
+// Reconnection delays: the first is short, since ovsdb-server restarts in well
+// under a second.
+const (
+	retryFirst = 200 * time.Millisecond
+	retryMost  = 2 * time.Second
+)
+
+// NewReplica returns a copy of the columns that exists once Run is called.
+// remote is unix:PATH.
+func NewReplica(remote, database string, columns Columns, logger *slog.Logger) (*Replica, error) {
+	if _, err := socketPath(remote); err != nil {
+		return nil, err
+	}
+	return &Replica{
+		remote: remote, database: database, columns: columns, logger: logger, probe: probeInterval,
+		err: errors.New("not connected yet"), changes: make(chan struct{}, 1),
+	}, nil
+}
+
+// Run keeps the copy until ctx ends.
+func (r *Replica) Run(ctx context.Context) {
+	delay := retryFirst
+	for ctx.Err() == nil {
+		had := r.session(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if had {
+			delay = retryFirst
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(delay):
+		}
+		delay = min(2*delay, retryMost)
+	}
+}
+
+// session runs one connection to its end and tells whether it brought a copy.
+func (r *Replica) session(ctx context.Context) (had bool) {
+	err := r.follow(ctx, &had)
+	r.mu.Lock()
+	first := r.err == nil || r.err.Error() != err.Error()
+	r.err = err
+	r.mu.Unlock()
+	if first && ctx.Err() == nil {
+		r.logger.Warn("OVSDB session ended, reconnecting", "remote", r.remote, "err", err)
+	}
+	return had
+}
+
+func (r *Replica) follow(ctx context.Context, had *bool) error {
+	c, err := connect(ctx, r.remote)
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	stop := context.AfterFunc(ctx, func() { c.close() })
+	defer stop()
+
+	requests, err := r.monitorRequests(c)
+	if err != nil {
+		return err
+	}
+	var initial tableUpdates
+	if err := c.call(&initial, "monitor", r.database, nil, requests); err != nil {
+		return err
+	}
+	tables := make(map[string]Table, len(r.columns))
+	for name := range r.columns {
+		tables[name] = make(Table)
+	}
+	if err := initial.apply(tables); err != nil {
+		return err
+	}
+	r.publish(tables)
+	*had = true
+	r.logger.Info("OVSDB copy is complete", "remote", r.remote)
+	return r.updates(c, tables)
+}
+
+// monitorRequests asks only for columns that this server's schema has.
+func (r *Replica) monitorRequests(c *conn) (map[string]any, error) {
+	var schema struct {
+		Tables map[string]struct {
+			Columns map[string]json.RawMessage `json:"columns"`
+		} `json:"tables"`
+	}
+	if err := c.call(&schema, "get_schema", r.database); err != nil {
+		return nil, err
+	}
+	requests := make(map[string]any, len(r.columns))
+	for table, columns := range r.columns {
+		have := make([]string, 0, len(columns))
+		for _, column := range columns {
+			if _, ok := schema.Tables[table].Columns[column]; ok {
+				have = append(have, column)
+			}
+		}
+		if len(have) == 0 {
+			return nil, fmt.Errorf("database %s has no table %s with any of the columns %v", r.database, table, columns)
+		}
+		requests[table] = map[string]any{"columns": have}
+	}
+	return requests, nil
+}
+
+// updates applies what the server pushes until the session breaks.
+func (r *Replica) updates(c *conn, tables map[string]Table) error {
+	received := make(chan message)
+	broken := make(chan error, 1)
+	done := make(chan struct{})
+	defer close(done)
+	go func() {
+		for {
+			m, err := c.receive(time.Time{})
+			if err != nil {
+				broken <- err
+				return
+			}
+			select {
+			case received <- m:
+			case <-done:
+				return
+			}
+		}
+	}()
+	silence := time.NewTicker(r.probe)
+	defer silence.Stop()
+	probing := false
+	for {
+		select {
+		case err := <-broken:
+			return err
+		case m := <-received:
+			silence.Reset(r.probe)
+			probing = false
+			next, err := r.handle(c, m, tables)
+			if err != nil {
+				return err
+			}
+			tables = next
+		case <-silence.C:
+			if probing {
+				return fmt.Errorf("ovsdb-server has been silent for %s", 2*r.probe)
+			}
+			probing = true
+			if _, err := c.request("echo"); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// handle takes one message of the server and returns the copy as it is then.
+func (r *Replica) handle(c *conn, m message, tables map[string]Table) (map[string]Table, error) {
+	switch m.Method {
+	case "echo":
+		if err := c.answerEcho(m); err != nil {
+			return nil, err
+		}
+	case "update":
+		if len(m.Params) != 2 {
+			return nil, fmt.Errorf("update notification with %d parameters, want 2", len(m.Params))
+		}
+		var u tableUpdates
+		if err := json.Unmarshal(m.Params[1], &u); err != nil {
+			return nil, fmt.Errorf("update notification: %w", err)
+		}
+		tables = copyTables(tables)
+		if err := u.apply(tables); err != nil {
+			return nil, err
+		}
+		r.publish(tables)
+	}
+	r.touch()
+	return tables, nil
+}
+
+// copyTables copies what apply changes; rows are replaced, never altered.
+func copyTables(tables map[string]Table) map[string]Table {
+	out := make(map[string]Table, len(tables))
+	for name, t := range tables {
+		out[name] = maps.Clone(t)
+	}
+	return out
+}
+
+func (r *Replica) publish(tables map[string]Table) {
+	r.mu.Lock()
+	r.tables, r.err, r.heard = tables, nil, time.Now()
+	r.mu.Unlock()
+	select {
+	case r.changes <- struct{}{}:
+	default:
+	}
+}
+
+func (r *Replica) touch() {
+	r.mu.Lock()
+	r.heard = time.Now()
+	r.mu.Unlock()
+}
+
+// Changes delivers a value after the copy has changed.
+func (r *Replica) Changes() <-chan struct{} { return r.changes }
+
+// Tables returns the copy, which must not be altered. While the server is away
+// it returns the last copy and why the server is away; before the first copy
+// the tables are nil.
+func (r *Replica) Tables() (map[string]Table, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.tables, r.err
+}
+
+// Age returns the time since the server last said anything; the copy is at most
+// that old. It is false before the first copy.
+func (r *Replica) Age() (time.Duration, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return time.Since(r.heard), r.tables != nil
+}
