@@ -1,0 +1,106 @@
+package ports
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"regexp"
+	"time"
+
+	"vigia/internal/config"
+)
+
+// Entry gives one port its identity in a ports file.
+type Entry struct {
+	Device   string `yaml:"device"`   // name of the interface in the node
+	Port     string `yaml:"port"`     // stable id, the label
+	Tenant   string `yaml:"tenant"`   // immutable id of who pays
+	Network  string `yaml:"network"`  // optional
+	Workload string `yaml:"workload"` // optional, for example the VM
+}
+
+// fileContent is a ports file.
+type fileContent struct {
+	Version int     `yaml:"version"`
+	Ports   []Entry `yaml:"ports"`
+}
+
+// labelRE bounds what becomes a label value: ids, never free text.
+var labelRE = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.:/@-]{0,127}$`)
+
+const maxDevice = 15 // IFNAMSIZ - 1
+
+// Validate checks every entry.
+func (f *fileContent) Validate() error {
+	var errs []error
+	fault := func(field string, value any, problem, fix string) {
+		errs = append(errs, &config.FieldError{Field: field, Value: value, Problem: problem, Fix: fix})
+	}
+	if f.Version != 1 {
+		fault("version", f.Version, "is not a known version", "write version: 1")
+	}
+	devices, ids := map[string]bool{}, map[string]bool{}
+	for i, e := range f.Ports {
+		at := func(key string) string { return fmt.Sprintf("ports[%d].%s", i, key) }
+		if e.Device == "" || len(e.Device) > maxDevice {
+			fault(at("device"), e.Device, "is not an interface name", "write 1 to 15 characters")
+		}
+		if devices[e.Device] {
+			fault(at("device"), e.Device, "is listed twice", "keep one entry")
+		}
+		if ids[e.Port] {
+			fault(at("port"), e.Port, "is used twice", "give every port its own id")
+		}
+		devices[e.Device], ids[e.Port] = true, true
+		for key, value := range map[string]string{"port": e.Port, "tenant": e.Tenant} {
+			if !labelRE.MatchString(value) {
+				fault(at(key), value, "is not an id", "use letters, digits and _ . : / @ -, at most 128")
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// CheckFile reads and validates a ports file and returns how many ports it has.
+func CheckFile(path string) (int, error) {
+	var f fileContent
+	if err := config.Load(path, &f); err != nil {
+		return 0, err
+	}
+	return len(f.Ports), nil
+}
+
+// fileSource re-reads a ports file when it changes.
+type fileSource struct {
+	path    string
+	entries []Entry
+	stamp   time.Time
+	size    int64
+	err     error
+}
+
+// read returns the entries, and why they are old or missing. A file that turns
+// bad keeps its last good entries.
+func (f *fileSource) read() ([]Entry, error) {
+	if f.path == "" {
+		return nil, nil
+	}
+	info, err := os.Stat(f.path)
+	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			err = fmt.Errorf("ports file %s does not exist; create it or remove ports_file", f.path)
+		}
+		f.stamp, f.err = time.Time{}, err
+		return f.entries, err
+	}
+	if info.ModTime().Equal(f.stamp) && info.Size() == f.size {
+		return f.entries, f.err
+	}
+	f.stamp, f.size = info.ModTime(), info.Size()
+	var content fileContent
+	if f.err = config.Load(f.path, &content); f.err == nil {
+		f.entries = content.Ports
+	}
+	return f.entries, f.err
+}

@@ -1,0 +1,230 @@
+package ports
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"vigia/internal/config"
+	"vigia/internal/ovsdb"
+	"vigia/internal/rtnl"
+)
+
+// Sources say where a node's ports are found.
+type Sources struct {
+	NetNS string `yaml:"netns"`      // namespace of the node's interfaces; empty for the own one
+	OVSDB string `yaml:"ovsdb"`      // unix:PATH of ovsdb-server; empty without Open vSwitch
+	File  string `yaml:"ports_file"` // identity of ports that Open vSwitch does not tell
+}
+
+// Validate checks the sources, including that a ports file can be read.
+func (s *Sources) Validate() error {
+	var errs []error
+	if s.OVSDB == "" && s.File == "" {
+		errs = append(errs, &config.FieldError{Field: "ports_file", Problem: "is missing and so is ovsdb", Fix: "name at least one source of ports"})
+	}
+	if s.OVSDB != "" {
+		if _, err := ovsdb.NewReplica(s.OVSDB, ovsDatabase, ovsColumns(), slog.New(slog.DiscardHandler)); err != nil {
+			errs = append(errs, &config.FieldError{Field: "ovsdb", Value: s.OVSDB, Problem: "is not a unix socket", Fix: "write unix:/run/openvswitch/db.sock"})
+		}
+	}
+	if s.File != "" {
+		if _, err := CheckFile(s.File); err != nil {
+			errs = append(errs, &config.FieldError{Field: "ports_file", Value: s.File, Problem: err.Error(), Fix: "correct the file"})
+		}
+	}
+	return errors.Join(errs...)
+}
+
+const (
+	ovsDatabase = "Open_vSwitch"
+	// resyncInterval bounds how late a change of the ports file or a lost
+	// event is noticed.
+	resyncInterval = 2 * time.Second
+)
+
+// SourceState is the health of one source.
+type SourceState struct {
+	Name string        // rtnetlink, ovsdb or file
+	Err  error         // nil while it works
+	Age  time.Duration // of its data; 0 for sources that are read each time
+}
+
+// Inventory is the live list of a node's ports.
+type Inventory struct {
+	sources Sources
+	logger  *slog.Logger
+	conn    *rtnl.Conn
+	replica *ovsdb.Replica // nil without Open vSwitch
+	file    fileSource
+
+	mu      sync.Mutex
+	ports   []Port
+	links   map[int]bool // indices of all interfaces that exist
+	states  []SourceState
+	synced  bool
+	changes chan struct{}
+}
+
+// NewInventory opens the sources. Run keeps the list current.
+func NewInventory(s Sources, logger *slog.Logger) (*Inventory, error) {
+	conn, err := rtnl.Dial(s.NetNS)
+	if err != nil {
+		return nil, err
+	}
+	inv := &Inventory{sources: s, logger: logger, conn: conn, file: fileSource{path: s.File}, changes: make(chan struct{}, 1)}
+	if s.OVSDB != "" {
+		if inv.replica, err = ovsdb.NewReplica(s.OVSDB, ovsDatabase, ovsColumns(), logger); err != nil {
+			conn.Close()
+			return nil, err
+		}
+	}
+	return inv, nil
+}
+
+// Close frees the sources, after Run has ended.
+func (inv *Inventory) Close() error { return inv.conn.Close() }
+
+// Run keeps the list current until ctx ends.
+func (inv *Inventory) Run(ctx context.Context) error {
+	watcher, err := rtnl.Watch(inv.sources.NetNS)
+	if err != nil {
+		return err
+	}
+	defer watcher.Close()
+	var ovsChanges <-chan struct{}
+	if inv.replica != nil {
+		var wg sync.WaitGroup
+		defer wg.Wait()
+		wg.Go(func() { inv.replica.Run(ctx) })
+		ovsChanges = inv.replica.Changes()
+	}
+	tick := time.NewTicker(resyncInterval)
+	defer tick.Stop()
+	for {
+		inv.sync()
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-watcher.Changes():
+		case <-ovsChanges:
+		case <-tick.C:
+		case <-watcher.Done():
+			return fmt.Errorf("watch interfaces: %w", watcher.Err())
+		}
+	}
+}
+
+// sync reads every source once and publishes the result.
+func (inv *Inventory) sync() {
+	links, linkErr := inv.conn.Links()
+	states := []SourceState{{Name: "rtnetlink", Err: linkErr}}
+	var ovs map[string]ovsPort
+	if inv.replica != nil {
+		tables, err := inv.replica.Tables()
+		age, _ := inv.replica.Age()
+		states = append(states, SourceState{Name: "ovsdb", Err: err, Age: age})
+		ovs = fromOVS(tables)
+	}
+	var entries []Entry
+	if inv.sources.File != "" {
+		var err error
+		entries, err = inv.file.read()
+		states = append(states, SourceState{Name: "file", Err: err})
+	}
+	inv.mu.Lock()
+	defer inv.mu.Unlock()
+	inv.logStates(states)
+	inv.states = states
+	if linkErr != nil {
+		return // the last list is better than none
+	}
+	ports := resolve(links, ovs, entries)
+	present := make(map[int]bool, len(links))
+	for _, l := range links {
+		present[l.Index] = true
+	}
+	changed := !inv.synced || !slices.Equal(ports, inv.ports) || len(present) != len(inv.links)
+	inv.ports, inv.links, inv.synced = ports, present, true
+	if changed {
+		select {
+		case inv.changes <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// logStates says once when a source breaks and when it works again.
+func (inv *Inventory) logStates(states []SourceState) {
+	for i, s := range states {
+		var before error
+		if i < len(inv.states) {
+			before = inv.states[i].Err
+		}
+		switch {
+		case s.Err != nil && (before == nil || before.Error() != s.Err.Error()):
+			inv.logger.Warn("source of ports fails", "source", s.Name, "err", s.Err)
+		case s.Err == nil && before != nil:
+			inv.logger.Info("source of ports works again", "source", s.Name)
+		}
+	}
+}
+
+// Ports returns the ports and the health of the sources. Neither may be altered.
+func (inv *Inventory) Ports() ([]Port, []SourceState) {
+	inv.mu.Lock()
+	defer inv.mu.Unlock()
+	return inv.ports, inv.states
+}
+
+// Lookup returns the port with that id.
+func (inv *Inventory) Lookup(id string) (Port, bool) {
+	inv.mu.Lock()
+	defer inv.mu.Unlock()
+	i, ok := slices.BinarySearchFunc(inv.ports, id, func(p Port, id string) int {
+		switch {
+		case p.ID < id:
+			return -1
+		case p.ID > id:
+			return 1
+		}
+		return 0
+	})
+	if !ok {
+		return Port{}, false
+	}
+	return inv.ports[i], true
+}
+
+// exists tells whether the interface exists, and whether all sources work.
+func (inv *Inventory) exists(index int) (exists, healthy bool) {
+	inv.mu.Lock()
+	defer inv.mu.Unlock()
+	healthy = inv.synced
+	for _, s := range inv.states {
+		healthy = healthy && s.Err == nil
+	}
+	return inv.links[index] || !inv.synced, healthy
+}
+
+// Ready returns nil once the ports are known, or what is missing.
+func (inv *Inventory) Ready() error {
+	inv.mu.Lock()
+	defer inv.mu.Unlock()
+	if !inv.synced {
+		return errors.New("the interfaces have not been read yet")
+	}
+	for _, s := range inv.states {
+		if s.Err != nil {
+			return fmt.Errorf("%s: %w", s.Name, s.Err)
+		}
+	}
+	return nil
+}
+
+// Changes delivers a value after the list has changed.
+func (inv *Inventory) Changes() <-chan struct{} { return inv.changes }

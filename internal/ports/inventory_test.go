@@ -1,0 +1,219 @@
+package ports
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/prometheus/common/promslog"
+	"vigia/internal/bpf/vport"
+	"vigia/internal/testutil"
+)
+
+// rig is a node namespace with an inventory that runs until the test ends.
+type rig struct {
+	t    *testing.T
+	node string
+	inv  *Inventory
+	stop context.CancelFunc
+}
+
+func newRig(t *testing.T, s Sources) *rig {
+	t.Helper()
+	inv, err := NewInventory(s, promslog.NewNopLogger())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- inv.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("inventory ended: %v", err)
+		}
+		inv.Close()
+	})
+	return &rig{t: t, node: s.NetNS, inv: inv, stop: cancel}
+}
+
+func (r *rig) plug(name string) {
+	r.t.Helper()
+	testutil.IP(r.t, "-n", r.node, "link", "add", name, "type", "veth", "peer", "name", name+"p")
+	testutil.IP(r.t, "-n", r.node, "link", "set", name, "up")
+	testutil.IP(r.t, "-n", r.node, "link", "set", name+"p", "up")
+}
+
+func (r *rig) ids() []string {
+	list, _ := r.inv.Ports()
+	out := make([]string, len(list))
+	for i, p := range list {
+		out[i] = p.ID
+	}
+	return out
+}
+
+func portsFile(t *testing.T, devices ...string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "ports.yaml")
+	content := "version: 1\nports:\n"
+	for _, d := range devices {
+		content += fmt.Sprintf("  - {device: %s, port: id-%s, tenant: red}\n", d, d)
+	}
+	write(t, path, content)
+	return path
+}
+
+func TestInventoryFollowsInterfaces(t *testing.T) {
+	node := testutil.NewNetNS(t)
+	r := newRig(t, Sources{NetNS: node, File: portsFile(t, "a0", "b0")})
+	testutil.WaitFor(t, "readiness", func() bool { return r.inv.Ready() == nil })
+	if got := r.ids(); len(got) != 0 {
+		t.Fatalf("ports %v before any interface exists", got)
+	}
+	r.plug("a0")
+	r.plug("other")
+	testutil.WaitFor(t, "the first port", func() bool { return slices.Equal(r.ids(), []string{"id-a0"}) })
+	r.plug("b0")
+	testutil.WaitFor(t, "the second port", func() bool { return slices.Equal(r.ids(), []string{"id-a0", "id-b0"}) })
+	testutil.WaitFor(t, "carrier", func() bool { p, ok := r.inv.Lookup("id-b0"); return ok && p.Up })
+	testutil.IP(t, "-n", node, "link", "del", "a0")
+	testutil.WaitFor(t, "the port to go", func() bool { return slices.Equal(r.ids(), []string{"id-b0"}) })
+	if _, ok := r.inv.Lookup("id-a0"); ok {
+		t.Error("a port that went away is still found")
+	}
+}
+
+func TestInventoryTakesIdentityFromOpenVSwitch(t *testing.T) {
+	node := testutil.NewNetNS(t)
+	server := testutil.NewOVSDBServer(t)
+	server.VSCtl("add-br", "br-int", "--", "set", "bridge", "br-int", "datapath_type=netdev")
+	r := newRig(t, Sources{NetNS: node, OVSDB: "unix:" + server.Socket})
+	r.plug("tap0")
+	server.VSCtl("add-port", "br-int", "tap0", "--", "set", "interface", "tap0", "external_ids:iface-id=uuid-1")
+	testutil.WaitFor(t, "the port", func() bool { p, ok := r.inv.Lookup("uuid-1"); return ok && p.Tenant == Unresolved })
+	server.VSCtl("set", "interface", "tap0", "external_ids:vigia-tenant=blue")
+	testutil.WaitFor(t, "its tenant", func() bool { p, _ := r.inv.Lookup("uuid-1"); return p.Tenant == "blue" })
+	if p, _ := r.inv.Lookup("uuid-1"); p.DataPlane != OVSUserspace || p.Bridge != "br-int" || p.Hook() != vport.XDP {
+		t.Errorf("got %+v", p)
+	}
+
+	server.Stop()
+	testutil.WaitFor(t, "the source to fail", func() bool { return r.inv.Ready() != nil })
+	if p, ok := r.inv.Lookup("uuid-1"); !ok || p.Tenant != "blue" {
+		t.Error("ports are forgotten while ovsdb-server is away")
+	}
+	server.Start()
+	testutil.WaitFor(t, "the source to work again", func() bool { return r.inv.Ready() == nil })
+}
+
+func TestInventoryErrors(t *testing.T) {
+	if _, err := NewInventory(Sources{NetNS: "vigia-test-absent"}, promslog.NewNopLogger()); err == nil {
+		t.Error("an absent namespace was accepted")
+	}
+}
+
+func manager(t *testing.T, node string) *vport.Manager {
+	t.Helper()
+	m, err := vport.Open(vport.Options{PinDir: testutil.NewBPFFS(t), NetNS: node, MaxPorts: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Close() })
+	return m
+}
+
+func attached(t *testing.T, m *vport.Manager) int {
+	t.Helper()
+	list, err := m.Attached()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(list)
+}
+
+func TestKeeperAttachesAndForgets(t *testing.T) {
+	node := testutil.NewNetNS(t)
+	r := newRig(t, Sources{NetNS: node, File: portsFile(t, "a0", "b0")})
+	m := manager(t, node)
+	k := NewKeeper(r.inv, m, promslog.NewNopLogger())
+	if k.Ready() == nil {
+		t.Error("ready before the first look")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { k.Run(ctx); close(done) }()
+	defer func() { cancel(); <-done }()
+	r.plug("a0")
+	testutil.WaitFor(t, "the first port", func() bool { return attached(t, m) == 1 })
+	r.plug("b0")
+	testutil.WaitFor(t, "the second port", func() bool { return attached(t, m) == 2 })
+	testutil.IP(t, "-n", node, "link", "del", "a0")
+	testutil.WaitFor(t, "the deleted port to be forgotten", func() bool { return attached(t, m) == 1 })
+	if err := k.Ready(); err != nil {
+		t.Error(err)
+	}
+	cancel()
+	<-done
+	if attached(t, m) != 1 {
+		t.Error("the program came off with the process")
+	}
+}
+
+func TestKeeperKeepsProgramsWhileIdentityIsUnsure(t *testing.T) {
+	node := testutil.NewNetNS(t)
+	file := portsFile(t, "a0")
+	r := newRig(t, Sources{NetNS: node, File: file})
+	m := manager(t, node)
+	k := NewKeeper(r.inv, m, promslog.NewNopLogger())
+	r.plug("a0")
+	testutil.WaitFor(t, "the port", func() bool { return len(r.ids()) == 1 })
+	now := time.Now()
+	k.reconcile(now)
+	if attached(t, m) != 1 {
+		t.Fatal("not attached")
+	}
+	write(t, file, "version: 1\nports: []\n")
+	testutil.WaitFor(t, "the port to lose its identity", func() bool { return len(r.ids()) == 0 })
+	k.reconcile(now)
+	k.reconcile(now.Add(forgetAfter - time.Second))
+	if attached(t, m) != 1 {
+		t.Error("detached too early")
+	}
+	k.reconcile(now.Add(forgetAfter + time.Second))
+	if attached(t, m) != 0 {
+		t.Error("a program stays on an interface that is no port")
+	}
+}
+
+func TestKeeperReportsWhatItCannotAttach(t *testing.T) {
+	node := testutil.NewNetNS(t)
+	r := newRig(t, Sources{NetNS: node, File: portsFile(t, "a0", "b0", "c0", "d0", "e0")})
+	m := manager(t, node) // room for four
+	k := NewKeeper(r.inv, m, promslog.NewNopLogger())
+	for _, name := range []string{"a0", "b0", "c0", "d0", "e0"} {
+		r.plug(name)
+	}
+	testutil.WaitFor(t, "the ports", func() bool { return len(r.ids()) == 5 })
+	k.reconcile(time.Now())
+	list, _ := r.inv.Ports()
+	failures := 0
+	for _, p := range list {
+		if k.Failed(p.Index) != nil {
+			failures++
+		}
+	}
+	if failures != 1 || attached(t, m) != 4 {
+		t.Errorf("%d failures, %d attached; want 1 and 4", failures, attached(t, m))
+	}
+	testutil.IP(t, "-n", node, "link", "del", "a0")
+	testutil.WaitFor(t, "the deletion", func() bool { return len(r.ids()) == 4 })
+	k.reconcile(time.Now()) // forgets a0
+	k.reconcile(time.Now()) // now there is room
+	if p, _ := r.inv.Lookup("id-e0"); k.Failed(p.Index) != nil {
+		t.Errorf("still failing: %v", k.Failed(p.Index))
+	}
+}

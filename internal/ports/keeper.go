@@ -1,0 +1,127 @@
+package ports
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"vigia/internal/bpf/vport"
+)
+
+const (
+	// retryInterval is how often failed attachments are tried again and
+	// attached ones are looked at.
+	retryInterval = 2 * time.Second
+	// forgetAfter is how long an interface that is no vport any more keeps
+	// its program: identities may be late after a restart.
+	forgetAfter = time.Minute
+)
+
+// Keeper keeps a BPF program on every port of an inventory. The exporter and
+// the enforcer each run one on the same pins.
+type Keeper struct {
+	inventory *Inventory
+	manager   *vport.Manager
+	logger    *slog.Logger
+
+	mu      sync.Mutex
+	failed  map[int]error     // by interface index
+	missing map[int]time.Time // attached interfaces that are no ports, since when
+	rounds  int
+}
+
+// NewKeeper returns a keeper of the inventory's ports.
+func NewKeeper(inv *Inventory, m *vport.Manager, logger *slog.Logger) *Keeper {
+	return &Keeper{inventory: inv, manager: m, logger: logger, failed: map[int]error{}, missing: map[int]time.Time{}}
+}
+
+// Run keeps programs attached until ctx ends, and leaves them attached then.
+func (k *Keeper) Run(ctx context.Context) {
+	tick := time.NewTicker(retryInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-k.inventory.Changes():
+		case <-tick.C:
+		}
+		k.reconcile(time.Now())
+	}
+}
+
+func (k *Keeper) reconcile(now time.Time) {
+	ports, _ := k.inventory.Ports()
+	failed := make(map[int]error)
+	isPort := make(map[int]bool, len(ports))
+	for i := range ports {
+		p := &ports[i]
+		isPort[p.Index] = true
+		if err := k.manager.Attach(p.Index, p.Hook()); err != nil {
+			failed[p.Index] = err
+		}
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for i := range ports {
+		p := &ports[i]
+		if err := failed[p.Index]; err != nil && k.failed[p.Index] == nil {
+			k.logger.Warn("port is not watched", "port", p.ID, "device", p.Device, "err", err)
+		}
+	}
+	k.failed = failed
+	k.rounds++
+	k.forget(isPort, now)
+}
+
+// forget detaches programs from interfaces that are gone, or that have not been
+// ports for a while although every source works.
+func (k *Keeper) forget(isPort map[int]bool, now time.Time) {
+	attached, err := k.manager.Attached()
+	if err != nil {
+		k.logger.Warn("cannot list attached interfaces", "err", err)
+		return
+	}
+	for index := range attached {
+		if isPort[index] {
+			delete(k.missing, index)
+			continue
+		}
+		exists, healthy := k.inventory.exists(index)
+		since, known := k.missing[index]
+		switch {
+		case !exists:
+		case !healthy:
+			delete(k.missing, index)
+			continue
+		case !known:
+			k.missing[index] = now
+			continue
+		case now.Sub(since) < forgetAfter:
+			continue
+		}
+		delete(k.missing, index)
+		if err := k.manager.Detach(index); err != nil {
+			k.logger.Warn("cannot detach from interface", "index", index, "err", err)
+		}
+	}
+}
+
+// Failed returns why an interface has no program, or nil.
+func (k *Keeper) Failed(index int) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.failed[index]
+}
+
+// Ready returns nil once every port has been tried.
+func (k *Keeper) Ready() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.rounds == 0 {
+		return errors.New("no port has been attached yet")
+	}
+	return nil
+}
