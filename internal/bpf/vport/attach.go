@@ -1,0 +1,320 @@
+package vport
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+)
+
+// ErrFull means that all slots are taken.
+var ErrFull = errors.New("no slot is free; raise bpf.max_ports")
+
+// Attach puts the programs on the interface and gives it a slot with counters
+// at zero. Attaching what is attached already changes nothing.
+func (m *Manager) Attach(ifindex int, hook Hook) error {
+	err := m.locked(func() error { return m.attach(ifindex, hook) })
+	if err != nil {
+		return fmt.Errorf("attach to interface %d by %s: %w", ifindex, hook, err)
+	}
+	return nil
+}
+
+func (m *Manager) attach(ifindex int, hook Hook) error {
+	var p vportPlace
+	err := m.objects.VportPlace.Lookup(uint32(ifindex), &p)
+	switch {
+	case err == nil && Hook(p.Hook) == hook && m.linksAlive(ifindex, hook):
+		return m.setSlot(ifindex, p.Slot)
+	case err == nil:
+		// Another hook, or an interface that took over a dead one's number.
+		if err := m.detach(ifindex); err != nil {
+			return err
+		}
+	case !errors.Is(err, ebpf.ErrKeyNotExist):
+		return fmt.Errorf("look up slot: %w", err)
+	}
+	slot, err := m.freeSlot()
+	if err != nil {
+		return err
+	}
+	if err := m.clearSlot(slot); err != nil {
+		return err
+	}
+	p = vportPlace{Slot: slot, Hook: uint32(hook), SinceNs: Monotonic()}
+	if err := m.objects.VportPlace.Put(uint32(ifindex), p); err != nil {
+		return fmt.Errorf("take slot: %w", err)
+	}
+	if err := m.setSlot(ifindex, slot); err != nil {
+		return errors.Join(err, m.detach(ifindex))
+	}
+	if err := m.netns.Do(func() error { return m.link(ifindex, hook) }); err != nil {
+		return errors.Join(explainAttach(err), m.detach(ifindex))
+	}
+	return nil
+}
+
+func (m *Manager) freeSlot() (uint32, error) {
+	taken := make([]bool, m.maxPorts)
+	var ifindex uint32
+	var p vportPlace
+	it := m.objects.VportPlace.Iterate()
+	for it.Next(&ifindex, &p) {
+		taken[p.Slot] = true
+	}
+	if err := it.Err(); err != nil {
+		return 0, fmt.Errorf("list slots: %w", err)
+	}
+	slot := slices.Index(taken, false)
+	if slot < 0 {
+		return 0, ErrFull
+	}
+	return uint32(slot), nil
+}
+
+func (m *Manager) clearSlot(slot uint32) error {
+	zero := make([]vportCounters, ebpf.MustPossibleCPU())
+	if err := m.objects.VportCount.Put(slot, zero); err != nil {
+		return fmt.Errorf("clear counters: %w", err)
+	}
+	if err := m.objects.VportLimit.Put(slot, vportLimit{}); err != nil {
+		return fmt.Errorf("clear limit: %w", err)
+	}
+	if err := m.objects.VportState.Put(slot, vportState{}); err != nil {
+		return fmt.Errorf("clear state: %w", err)
+	}
+	return nil
+}
+
+// setSlot tells the programs the interface's slot.
+func (m *Manager) setSlot(ifindex int, slot uint32) error {
+	if err := m.slotMap(ifindex).Put(uint32(ifindex), slot+1); err != nil {
+		return fmt.Errorf("publish slot: %w", err)
+	}
+	return nil
+}
+
+func (m *Manager) slotMap(ifindex int) *ebpf.Map {
+	if uint32(ifindex) < m.objects.VportSlots.MaxEntries() {
+		return m.objects.VportSlots
+	}
+	return m.objects.VportHigh
+}
+
+// The links of an interface, by the name of their pin's second part.
+const (
+	linkIngress = "ingress"
+	linkEgress  = "egress"
+	linkXDP     = "xdp"
+)
+
+func linkNames(hook Hook) []string {
+	if hook == XDP {
+		return []string{linkXDP, linkEgress}
+	}
+	return []string{linkIngress, linkEgress}
+}
+
+func (m *Manager) linkPin(ifindex int, name string) string {
+	return filepath.Join(m.linkDir(), strconv.Itoa(ifindex)+"-"+name)
+}
+
+func (m *Manager) link(ifindex int, hook Hook) error {
+	for _, name := range linkNames(hook) {
+		l, err := m.newLink(ifindex, name)
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		err = l.Pin(m.linkPin(ifindex, name))
+		l.Close()
+		if err != nil {
+			return fmt.Errorf("pin %s link: %w", name, err)
+		}
+	}
+	return nil
+}
+
+func (m *Manager) newLink(ifindex int, name string) (link.Link, error) {
+	switch name {
+	case linkXDP:
+		l, err := link.AttachXDP(link.XDPOptions{Program: m.objects.VportXdpFrom, Interface: ifindex, Flags: link.XDPDriverMode})
+		if err == nil || errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EEXIST) {
+			return l, err
+		}
+		return link.AttachXDP(link.XDPOptions{Program: m.objects.VportXdpFrom, Interface: ifindex, Flags: link.XDPGenericMode})
+	case linkEgress:
+		return link.AttachTCX(link.TCXOptions{
+			Program: m.objects.VportTcxTo, Interface: ifindex, Attach: ebpf.AttachTCXEgress, Anchor: link.Head(),
+		})
+	}
+	return link.AttachTCX(link.TCXOptions{
+		Program: m.objects.VportTcxFrom, Interface: ifindex, Attach: ebpf.AttachTCXIngress, Anchor: link.Head(),
+	})
+}
+
+func explainAttach(err error) error {
+	switch {
+	case errors.Is(err, ebpf.ErrNotSupported):
+		return fmt.Errorf("the kernel lacks TCX links (Linux 6.6): %w", err)
+	case errors.Is(err, unix.EBUSY), errors.Is(err, unix.EEXIST):
+		return fmt.Errorf("the interface has an XDP program of another owner (an AF_XDP port?); it stays untouched: %w", err)
+	}
+	return err
+}
+
+// linksAlive tells whether the pinned links of the interface still hold on to it.
+func (m *Manager) linksAlive(ifindex int, hook Hook) bool {
+	for _, name := range linkNames(hook) {
+		if got, err := m.linkTarget(m.linkPin(ifindex, name)); err != nil || got != ifindex {
+			return false
+		}
+	}
+	return true
+}
+
+// linkTarget returns the interface of a pinned link, 0 if it has gone away.
+func (m *Manager) linkTarget(pin string) (int, error) {
+	l, err := link.LoadPinnedLink(pin, nil)
+	if err != nil {
+		return 0, err
+	}
+	defer l.Close()
+	info, err := l.Info()
+	if err != nil {
+		return 0, err
+	}
+	if x := info.TCX(); x != nil {
+		return int(x.Ifindex), nil
+	}
+	if x := info.XDP(); x != nil {
+		return int(x.Ifindex), nil
+	}
+	return 0, fmt.Errorf("%s is no TCX or XDP link", pin)
+}
+
+// Detach removes the programs from the interface, which may be gone, and frees
+// its slot. Detaching what is not attached changes nothing.
+func (m *Manager) Detach(ifindex int) error {
+	if err := m.locked(func() error { return m.detach(ifindex) }); err != nil {
+		return fmt.Errorf("detach from interface %d: %w", ifindex, err)
+	}
+	return nil
+}
+
+func (m *Manager) detach(ifindex int) error {
+	var errs []error
+	for _, name := range []string{linkIngress, linkEgress, linkXDP} {
+		errs = append(errs, unlink(m.linkPin(ifindex, name)))
+	}
+	slots := m.slotMap(ifindex)
+	var err error
+	if slots.Type() == ebpf.Array {
+		err = slots.Put(uint32(ifindex), uint32(0))
+	} else {
+		err = slots.Delete(uint32(ifindex))
+	}
+	errs = append(errs, ignoreAbsent(err), ignoreAbsent(m.objects.VportPlace.Delete(uint32(ifindex))))
+	return errors.Join(errs...)
+}
+
+// unlink detaches a pinned link at once and removes its pin. Removing the pin
+// alone would leave the program in place until the kernel frees the inode.
+func unlink(pin string) error {
+	l, err := link.LoadPinnedLink(pin, nil)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = l.Detach()
+		l.Close()
+		if errors.Is(err, unix.ENOLINK) {
+			err = nil // the interface went away and took the link with it
+		}
+	}
+	return errors.Join(err, os.Remove(pin))
+}
+
+func ignoreAbsent(err error) error {
+	if errors.Is(err, ebpf.ErrKeyNotExist) {
+		return nil
+	}
+	return err
+}
+
+// Attached returns the interfaces that have a slot, with their hooks.
+func (m *Manager) Attached() (map[int]Hook, error) {
+	out := make(map[int]Hook)
+	var ifindex uint32
+	var p vportPlace
+	it := m.objects.VportPlace.Iterate()
+	for it.Next(&ifindex, &p) {
+		out[int(ifindex)] = Hook(p.Hook)
+	}
+	if err := it.Err(); err != nil {
+		return nil, fmt.Errorf("list slots: %w", err)
+	}
+	return out, nil
+}
+
+// updateLinks brings the programs of links that another build pinned up to date.
+func (m *Manager) updateLinks() error {
+	entries, err := os.ReadDir(m.linkDir())
+	if err != nil {
+		return fmt.Errorf("list links: %w", err)
+	}
+	programs := map[string]*ebpf.Program{
+		linkIngress: m.objects.VportTcxFrom, linkEgress: m.objects.VportTcxTo, linkXDP: m.objects.VportXdpFrom,
+	}
+	for _, e := range entries {
+		_, name, _ := strings.Cut(e.Name(), "-")
+		if err := updateLink(filepath.Join(m.linkDir(), e.Name()), programs[name]); err != nil {
+			return fmt.Errorf("update link %s: %w", e.Name(), err)
+		}
+	}
+	return nil
+}
+
+func updateLink(pin string, want *ebpf.Program) error {
+	l, err := link.LoadPinnedLink(pin, nil)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	info, err := l.Info()
+	if err != nil {
+		return err
+	}
+	if same, err := sameProgram(info.Program, want); err != nil || same {
+		return err
+	}
+	err = l.Update(want)
+	if errors.Is(err, unix.ENOLINK) {
+		return nil // the interface is gone; the next look at the ports cleans up
+	}
+	return err
+}
+
+func sameProgram(id ebpf.ProgramID, want *ebpf.Program) (bool, error) {
+	have, err := ebpf.NewProgramFromID(id)
+	if err != nil {
+		return false, err
+	}
+	defer have.Close()
+	a, err := have.Info()
+	if err != nil {
+		return false, err
+	}
+	b, err := want.Info()
+	if err != nil {
+		return false, err
+	}
+	return a.Tag == b.Tag, nil
+}

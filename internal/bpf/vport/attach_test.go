@@ -1,0 +1,518 @@
+package vport
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+
+	"vigia/internal/netns"
+	"vigia/internal/testutil"
+)
+
+// rig is a node and a tenant joined by a veth pair, as in the lab: the vport is
+// the node's end.
+type rig struct {
+	t            *testing.T
+	node, tenant string
+	vport        int // ifindex in the node
+	pinDir       string
+	nodeIP, vmIP string
+}
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	r := &rig{t: t, node: testutil.NewNetNS(t), tenant: testutil.NewNetNS(t), pinDir: testutil.NewBPFFS(t), nodeIP: "10.7.0.1", vmIP: "10.7.0.2"}
+	testutil.DisableIPv6(t, r.node)
+	testutil.DisableIPv6(t, r.tenant)
+	testutil.NewVethPair(t, r.node, "vport0", r.tenant, "eth0")
+	testutil.IP(t, "-n", r.node, "addr", "add", r.nodeIP+"/24", "dev", "vport0")
+	testutil.IP(t, "-n", r.tenant, "addr", "add", r.vmIP+"/24", "dev", "eth0")
+	r.vport = r.ifindex("vport0")
+	// Resolve ARP before anything counts.
+	testutil.Run(t, "ip", "netns", "exec", r.tenant, "ping", "-c1", "-W5", r.nodeIP)
+	return r
+}
+
+func (r *rig) ifindex(name string) int {
+	r.t.Helper()
+	var index int
+	err := netns.Do(r.node, func() error {
+		ifi, err := net.InterfaceByName(name)
+		if err == nil {
+			index = ifi.Index
+		}
+		return err
+	})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return index
+}
+
+func (r *rig) open() *Manager {
+	r.t.Helper()
+	return open(r.t, Options{PinDir: r.pinDir, NetNS: r.node, MaxPorts: 8})
+}
+
+// udp sends n datagrams from one namespace to an address and returns how many
+// a socket there got.
+func (r *rig) udp(from, to, address string, n, size int) int {
+	r.t.Helper()
+	var server, client *net.UDPConn
+	addr := &net.UDPAddr{IP: net.ParseIP(address), Port: 5353}
+	must := func(err error) {
+		r.t.Helper()
+		if err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	must(netns.Do(to, func() (err error) { server, err = net.ListenUDP("udp4", addr); return err }))
+	defer server.Close()
+	must(server.SetReadBuffer(4 << 20))
+	must(netns.Do(from, func() (err error) { client, err = net.DialUDP("udp4", nil, addr); return err }))
+	defer client.Close()
+	payload := make([]byte, size)
+	for range n {
+		_, err := client.Write(payload)
+		must(err)
+	}
+	got := 0
+	buf := make([]byte, 65536)
+	for got < n {
+		must(server.SetReadDeadline(time.Now().Add(500 * time.Millisecond)))
+		if _, err := server.Read(buf); err != nil {
+			break
+		}
+		got++
+	}
+	return got
+}
+
+func (r *rig) counters(m *Manager) Counters {
+	r.t.Helper()
+	c, err := m.Read(r.vport)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return c
+}
+
+func TestTrafficIsCountedExactlyOnBothHooks(t *testing.T) {
+	for _, hook := range []Hook{TCX, XDP} {
+		t.Run(hook.String(), func(t *testing.T) {
+			r := newRig(t)
+			m := r.open()
+			if err := m.Attach(r.vport, hook); err != nil {
+				t.Fatal(err)
+			}
+			if got := r.udp(r.tenant, r.node, r.nodeIP, 100, 200); got != 100 {
+				t.Fatalf("%d of 100 datagrams arrived", got)
+			}
+			if got := r.udp(r.node, r.tenant, r.vmIP, 70, 300); got != 70 {
+				t.Fatalf("%d of 70 datagrams arrived", got)
+			}
+			c := r.counters(m)
+			const headers = 14 + 20 + 8
+			if p, b := c.Packets[FromTenant][protocolUDP], c.Bytes[FromTenant][protocolUDP]; p != 100 || b != 100*(200+headers) {
+				t.Errorf("from tenant: %d packets, %d bytes", p, b)
+			}
+			if p, b := c.Packets[ToTenant][protocolUDP], c.Bytes[ToTenant][protocolUDP]; p != 70 || b != 70*(300+headers) {
+				t.Errorf("to tenant: %d packets, %d bytes", p, b)
+			}
+		})
+	}
+}
+
+func TestLimitBitesReadsBackExpiresAndComesOff(t *testing.T) {
+	for _, hook := range []Hook{TCX, XDP} {
+		t.Run(hook.String(), func(t *testing.T) {
+			r := newRig(t)
+			m := r.open()
+			if err := m.Attach(r.vport, hook); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := m.Limit(r.vport); !errors.Is(err, ErrNoLimit) {
+				t.Fatalf("before any limit: %v", err)
+			}
+			id := [16]byte{7}
+			// 1 byte a second lets nothing but the burst through: 5 frames of 1042 bytes.
+			if err := m.SetLimit(r.vport, id, 1, 5*1042, time.Hour); err != nil {
+				t.Fatal(err)
+			}
+			first := r.udp(r.tenant, r.node, r.nodeIP, 50, 1000)
+			l, err := m.Limit(r.vport)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if first != 5 || l.PolicedPackets != 45 || l.PolicedBytes != 45*1042 {
+				t.Errorf("%d of 50 passed, %d policed (%d bytes); want 5 and 45", first, l.PolicedPackets, l.PolicedBytes)
+			}
+			if l.ID != id || l.Rate != 1 || l.Burst != 5*1042 || l.Expires <= 0 || l.Expires > time.Hour {
+				t.Errorf("read back %+v", l)
+			}
+			testutil.Run(t, "ip", "netns", "exec", r.tenant, "ping", "-c3", "-i0.2", "-W5", r.nodeIP) // only UDP is limited
+
+			// Renewing goes on counting, another id starts anew.
+			if err := m.SetLimit(r.vport, id, 1, 5*1042, time.Hour); err != nil {
+				t.Fatal(err)
+			}
+			if l, err = m.Limit(r.vport); err != nil || l.PolicedPackets != 45 {
+				t.Errorf("after renewal: %+v, %v", l, err)
+			}
+			if err := m.SetLimit(r.vport, [16]byte{8}, 1, 1, 1500*time.Millisecond); err != nil {
+				t.Fatal(err)
+			}
+			if l, err = m.Limit(r.vport); err != nil || l.PolicedPackets != 0 {
+				t.Errorf("after another id: %+v, %v", l, err)
+			}
+			testutil.WaitFor(t, "the limit to expire", func() bool { _, err := m.Limit(r.vport); return errors.Is(err, ErrNoLimit) })
+			if got := r.udp(r.tenant, r.node, r.nodeIP, 50, 1000); got != 50 {
+				t.Errorf("%d of 50 passed after expiry", got)
+			}
+
+			if err := m.SetLimit(r.vport, id, 1, 1, time.Hour); err != nil {
+				t.Fatal(err)
+			}
+			if err := m.RemoveLimit(r.vport); err != nil {
+				t.Fatal(err)
+			}
+			if got := r.udp(r.tenant, r.node, r.nodeIP, 50, 1000); got != 50 {
+				t.Errorf("%d of 50 passed after removal", got)
+			}
+		})
+	}
+}
+
+// A packet socket is what Open vSwitch's userspace datapath reads a port by.
+func TestXDPHidesPolicedPacketsFromPacketSockets(t *testing.T) {
+	for _, tc := range []struct {
+		hook Hook
+		want int
+	}{{XDP, 0}, {TCX, 20}} {
+		t.Run(tc.hook.String(), func(t *testing.T) {
+			r := newRig(t)
+			m := r.open()
+			if err := m.Attach(r.vport, tc.hook); err != nil {
+				t.Fatal(err)
+			}
+			if err := m.SetLimit(r.vport, [16]byte{1}, 1, 1, time.Hour); err != nil {
+				t.Fatal(err)
+			}
+			sock := r.packetSocket()
+			defer unix.Close(sock)
+			if got := r.udp(r.tenant, r.node, r.nodeIP, 20, 100); got != 0 {
+				t.Errorf("%d datagrams got through the limit", got)
+			}
+			seen := 0
+			buf := make([]byte, 2048)
+			for {
+				n, _, err := unix.Recvfrom(sock, buf, unix.MSG_DONTWAIT)
+				if err != nil {
+					break
+				}
+				if n == 14+20+8+100 {
+					seen++
+				}
+			}
+			if seen != tc.want {
+				t.Errorf("a packet socket saw %d dropped datagrams, want %d", seen, tc.want)
+			}
+		})
+	}
+}
+
+func (r *rig) packetSocket() int {
+	r.t.Helper()
+	var fd int
+	err := netns.Do(r.node, func() (err error) {
+		const proto = unix.ETH_P_ALL<<8&0xff00 | unix.ETH_P_ALL>>8 // network byte order
+		if fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW, proto); err != nil {
+			return err
+		}
+		return unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: proto, Ifindex: r.vport})
+	})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return fd
+}
+
+func TestCountersAndLimitsOutliveTheProcess(t *testing.T) {
+	r := newRig(t)
+	m := r.open()
+	if err := m.Attach(r.vport, TCX); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.SetLimit(r.vport, [16]byte{9}, 1, 3*142, time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	since := r.counters(m).SinceNs
+	if err := m.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.udp(r.tenant, r.node, r.nodeIP, 10, 100); got != 3 {
+		t.Errorf("with no process running %d of 10 passed, want 3", got)
+	}
+	m = r.open()
+	if err := m.Attach(r.vport, TCX); err != nil {
+		t.Fatal(err)
+	}
+	c := r.counters(m)
+	if c.Packets[FromTenant][protocolUDP] != 10 || c.SinceNs != since {
+		t.Errorf("after the restart: %d packets since %d; want 10 since %d", c.Packets[FromTenant][protocolUDP], c.SinceNs, since)
+	}
+	if l, err := m.Limit(r.vport); err != nil || l.ID != [16]byte{9} || l.PolicedPackets != 7 {
+		t.Errorf("after the restart: limit %+v, %v", l, err)
+	}
+}
+
+func TestTwoProcessesShareOnePort(t *testing.T) {
+	r := newRig(t)
+	exporter, enforcer := r.open(), r.open()
+	for _, m := range []*Manager{exporter, enforcer, exporter} {
+		if err := m.Attach(r.vport, TCX); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := r.udp(r.tenant, r.node, r.nodeIP, 10, 100); got != 10 {
+		t.Fatalf("%d of 10 arrived", got)
+	}
+	for _, m := range []*Manager{exporter, enforcer} {
+		if p := r.counters(m).Packets[FromTenant][protocolUDP]; p != 10 {
+			t.Errorf("%d packets counted, want 10: each is looked at once", p)
+		}
+	}
+	if err := enforcer.SetLimit(r.vport, [16]byte{1}, 1, 1, time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := exporter.Limit(r.vport); err != nil {
+		t.Errorf("the exporter does not see the limit: %v", err)
+	}
+}
+
+func TestDetachAndUninstallLeaveNothing(t *testing.T) {
+	r := newRig(t)
+	m := r.open()
+	for _, hook := range []Hook{TCX, XDP, TCX} { // changing the hook detaches the old one
+		if err := m.Attach(r.vport, hook); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if out := r.links(); strings.Contains(out, "xdp") {
+		t.Errorf("an XDP program stayed after the change to TCX: %s", out)
+	}
+	for range 2 {
+		if err := m.Detach(r.vport); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := m.Read(r.vport); !errors.Is(err, ErrNotAttached) {
+		t.Errorf("read after detach: %v", err)
+	}
+	if got := r.programs(); got != 0 {
+		t.Errorf("%d programs are still attached", got)
+	}
+	if err := m.Attach(r.vport, XDP); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Uninstall(); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.programs(); got != 0 {
+		t.Errorf("%d programs are still attached after uninstalling", got)
+	}
+	for _, dir := range []string{"maps", "links"} {
+		entries, err := os.ReadDir(filepath.Join(r.pinDir, dir))
+		if err != nil || len(entries) != 0 {
+			t.Errorf("%s still has %v, %v", dir, entries, err)
+		}
+	}
+}
+
+func (r *rig) links() string {
+	r.t.Helper()
+	return testutil.IP(r.t, "-n", r.node, "-d", "link", "show", "vport0")
+}
+
+// programs counts the TCX and XDP programs on the vport.
+func (r *rig) programs() int {
+	r.t.Helper()
+	n := 0
+	err := netns.Do(r.node, func() error {
+		for _, at := range []ebpf.AttachType{ebpf.AttachTCXIngress, ebpf.AttachTCXEgress} {
+			res, err := link.QueryPrograms(link.QueryOptions{Target: r.vport, Attach: at})
+			if err != nil {
+				return fmt.Errorf("query %s: %w", at, err)
+			}
+			n += len(res.Programs)
+		}
+		return nil
+	})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if strings.Contains(r.links(), "xdp") {
+		n++
+	}
+	return n
+}
+
+func TestRecreatedInterfaceStartsAnew(t *testing.T) {
+	r := newRig(t)
+	m := r.open()
+	if err := m.Attach(r.vport, TCX); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.udp(r.tenant, r.node, r.nodeIP, 10, 100); got != 10 {
+		t.Fatalf("%d of 10 arrived", got)
+	}
+	old := r.vport
+	testutil.IP(t, "-n", r.node, "link", "del", "vport0")
+	// The kernel may give the same number again; here it is asked to.
+	testutil.IP(t, "-n", r.node, "link", "add", "vport0", "index", fmt.Sprint(old), "type", "veth", "peer", "name", "eth0", "netns", r.tenant)
+	if err := m.Attach(old, TCX); err != nil {
+		t.Fatal(err)
+	}
+	if p := r.counters(m).Packets[FromTenant][protocolUDP]; p != 0 {
+		t.Errorf("the new interface inherited %d packets", p)
+	}
+	if got := r.programs(); got != 2 {
+		t.Errorf("%d programs on the new interface, want 2", got)
+	}
+}
+
+func TestForeignProgramsStay(t *testing.T) {
+	r := newRig(t)
+	foreign, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, License: "GPL", Instructions: passXDP()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer foreign.Close()
+	var theirs link.Link
+	err = netns.Do(r.node, func() (err error) {
+		theirs, err = link.AttachXDP(link.XDPOptions{Program: foreign, Interface: r.vport})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer theirs.Close()
+	m := r.open()
+	err = m.Attach(r.vport, XDP)
+	if err == nil || !strings.Contains(err.Error(), "another owner") {
+		t.Fatalf("got %v, want a refusal that names the other owner", err)
+	}
+	if attached, err := m.Attached(); err != nil || len(attached) != 0 {
+		t.Errorf("the refused interface kept a slot: %v, %v", attached, err)
+	}
+	if info, err := theirs.Info(); err != nil || info.XDP().Ifindex != uint32(r.vport) {
+		t.Errorf("the foreign program was touched: %v", err)
+	}
+	if err := m.Attach(r.vport, TCX); err != nil { // beside it, there is room
+		t.Error(err)
+	}
+}
+
+func TestAttachErrors(t *testing.T) {
+	r := newRig(t)
+	m := r.open()
+	if err := m.Attach(99999, TCX); err == nil || !errors.Is(err, unix.ENODEV) && !strings.Contains(err.Error(), "no such device") {
+		t.Errorf("absent interface: %v", err)
+	}
+	if attached, err := m.Attached(); err != nil || len(attached) != 0 {
+		t.Errorf("a failed attachment left %v, %v", attached, err)
+	}
+	for i := range 9 {
+		name := fmt.Sprintf("d%d", i)
+		testutil.IP(t, "-n", r.node, "link", "add", name, "type", "veth", "peer", "name", name+"p")
+		err := m.Attach(r.ifindex(name), TCX)
+		if full := errors.Is(err, ErrFull); full != (i == 8) || !full && err != nil {
+			t.Fatalf("port %d of 8: %v", i, err)
+		}
+	}
+	if err := m.SetLimit(r.vport, [16]byte{1}, 1, 1, time.Second); !errors.Is(err, ErrNotAttached) {
+		t.Errorf("limit without a program: %v", err)
+	}
+	first := r.ifindex("d0")
+	for _, l := range []Limit{{Rate: 0, Burst: 1, Expires: 1}, {Rate: 1, Burst: 0, Expires: 1}, {Rate: 1, Burst: 1}, {Rate: MaxRate + 1, Burst: 1, Expires: 1}} {
+		if err := m.SetLimit(first, l.ID, l.Rate, l.Burst, l.Expires); err == nil {
+			t.Errorf("accepted %+v", l)
+		}
+	}
+}
+
+func TestHighInterfaceNumbers(t *testing.T) {
+	r := newRig(t)
+	m := r.open()
+	testutil.IP(t, "-n", r.node, "link", "add", "high", "index", "70000", "type", "veth", "peer", "name", "highp")
+	testutil.IP(t, "-n", r.node, "link", "set", "high", "up")
+	testutil.IP(t, "-n", r.node, "link", "set", "highp", "up")
+	if err := m.Attach(70000, TCX); err != nil {
+		t.Fatal(err)
+	}
+	testutil.IP(t, "-n", r.node, "addr", "add", "10.9.0.1/24", "dev", "high")
+	const arpND = 3
+	testutil.WaitFor(t, "an ARP request to be counted", func() bool {
+		_ = exec.Command("ip", "netns", "exec", r.node, "ping", "-c1", "-W1", "10.9.0.2").Run() // nobody answers
+		c, err := m.Read(70000)
+		return err == nil && c.Packets[ToTenant][arpND] > 0
+	})
+	if err := m.Detach(70000); err != nil {
+		t.Fatal(err)
+	}
+	var slot uint32
+	if err := m.objects.VportHigh.Lookup(uint32(70000), &slot); !errors.Is(err, ebpf.ErrKeyNotExist) {
+		t.Errorf("the slot of interface 70000 stayed: %v", err)
+	}
+}
+
+func TestPinsOfAnotherSizeAreReplaced(t *testing.T) {
+	r := newRig(t)
+	small := open(t, Options{PinDir: r.pinDir, NetNS: r.node, MaxPorts: 2})
+	if err := small.Attach(r.vport, TCX); err != nil {
+		t.Fatal(err)
+	}
+	m := r.open()
+	if attached, err := m.Attached(); err != nil || len(attached) != 0 {
+		t.Errorf("attached %v, %v; want a fresh start", attached, err)
+	}
+	if err := m.Attach(r.vport, TCX); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.programs(); got != 2 {
+		t.Errorf("%d programs, want 2", got)
+	}
+}
+
+func TestOpenErrors(t *testing.T) {
+	plain := filepath.Join(t.TempDir(), "pins")
+	for _, tc := range []struct {
+		name string
+		o    Options
+		want string
+	}{
+		{"relative pin directory", Options{PinDir: "pins"}, "write an absolute path"},
+		{"not a bpffs", Options{PinDir: plain}, "is not on a bpffs; run: mount -t bpf bpf " + filepath.Dir(plain)},
+		{"absent namespace", Options{PinDir: testutil.NewBPFFS(t), NetNS: "vigia-test-absent"}, "vigia-test-absent"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if _, err := Open(tc.o); err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("got %v, want %q", err, tc.want)
+			}
+		})
+	}
+	if _, err := os.Stat(plain); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a refused pin directory was made: %v", err)
+	}
+}

@@ -1,0 +1,31 @@
+package vport
+
+import (
+	"errors"
+	"path/filepath"
+
+	"vigia/internal/config"
+)
+
+// Config is the bpf section of a program's configuration.
+type Config struct {
+	PinDir   string `yaml:"pin_dir"`   // directory on a bpffs, shared by exporter and enforcer
+	MaxPorts int    `yaml:"max_ports"` // ports at most; 0 for 1024
+}
+
+// maxMaxPorts bounds the kernel memory of the maps: about 2.3 kB a port.
+const maxMaxPorts = 1 << 16
+
+// Validate checks the section.
+func (c *Config) Validate() error {
+	var errs []error
+	if !filepath.IsAbs(c.PinDir) {
+		errs = append(errs, &config.FieldError{
+			Field: "bpf.pin_dir", Value: c.PinDir, Problem: "is not an absolute path", Fix: "write a directory on a bpffs such as /sys/fs/bpf/vigia",
+		})
+	}
+	if c.MaxPorts < 0 || c.MaxPorts > maxMaxPorts {
+		errs = append(errs, &config.FieldError{Field: "bpf.max_ports", Value: c.MaxPorts, Problem: "is out of range", Fix: "write 1 to 65536, or nothing for 1024"})
+	}
+	return errors.Join(errs...)
+}

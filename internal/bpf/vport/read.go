@@ -1,0 +1,182 @@
+package vport
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/cilium/ebpf"
+)
+
+// ErrNotAttached means that the interface has no slot.
+var ErrNotAttached = errors.New("interface is not attached")
+
+// Counters are totals since the interface was attached.
+type Counters struct {
+	Bytes          [2][6]uint64 // by Direction and index into Protocols
+	Packets        [2][6]uint64 // each segment of a GSO super-frame counted
+	PolicedBytes   uint64       // of the bytes from the tenant, those that limits dropped
+	PolicedPackets uint64
+	SinceNs        uint64 // CLOCK_MONOTONIC of the attachment
+}
+
+// OfferedUDP returns the UDP bytes and packets that the tenant sent, fragments
+// and what was policed included.
+func (c *Counters) OfferedUDP() (bytes, packets uint64) {
+	b, p := &c.Bytes[FromTenant], &c.Packets[FromTenant]
+	return b[protocolUDP] + b[protocolFragment], p[protocolUDP] + p[protocolFragment]
+}
+
+// Read returns the counters of an interface.
+func (m *Manager) Read(ifindex int) (Counters, error) {
+	p, err := m.place(ifindex)
+	if err != nil {
+		return Counters{}, err
+	}
+	return m.readSlot(p)
+}
+
+func (m *Manager) readSlot(p vportPlace) (Counters, error) {
+	var perCPU []vportCounters
+	if err := m.objects.VportCount.Lookup(p.Slot, &perCPU); err != nil {
+		return Counters{}, fmt.Errorf("read counters: %w", err)
+	}
+	out := Counters{SinceNs: p.SinceNs}
+	for i := range perCPU {
+		c := &perCPU[i]
+		for d := range c.Bytes {
+			for proto := range c.Bytes[d] {
+				out.Bytes[d][proto] += c.Bytes[d][proto]
+				out.Packets[d][proto] += c.Packets[d][proto]
+			}
+		}
+		out.PolicedBytes += c.PolicedBytes
+		out.PolicedPackets += c.PolicedPackets
+	}
+	return out, nil
+}
+
+func (m *Manager) place(ifindex int) (vportPlace, error) {
+	var p vportPlace
+	err := m.objects.VportPlace.Lookup(uint32(ifindex), &p)
+	if errors.Is(err, ebpf.ErrKeyNotExist) {
+		return p, fmt.Errorf("interface %d: %w", ifindex, ErrNotAttached)
+	}
+	if err != nil {
+		return p, fmt.Errorf("look up interface %d: %w", ifindex, err)
+	}
+	return p, nil
+}
+
+// Signals describe a vport's UDP over the last second of complete 100 ms windows.
+type Signals struct {
+	UDPPackets       uint64  // sent by the tenant, fragments included
+	UDPBytes         uint64  // likewise
+	Fragments        uint64  // packets among them without a UDP header
+	DestinationPorts float64 // distinct ports of the busiest destination, largest window (estimate)
+	ReplyRatio       float64 // UDP packets back from the busiest destination per packet sent to it
+	FloodScore       float64 // 0 to 100, see score
+	FloodSinceNs     uint64  // CLOCK_MONOTONIC of the newest flood's first sign; 0 = none so far
+	FloodLastNs      uint64  // and of its last sign
+}
+
+const (
+	windowNs      = 100_000_000
+	windowsBehind = 10   // complete windows that Signals looks back, see SignalWindow
+	spreadBits    = 1024 // bits of the linear counter
+)
+
+// Signals returns the flood signals of an interface.
+func (m *Manager) Signals(ifindex int) (Signals, error) {
+	p, err := m.place(ifindex)
+	if err != nil {
+		return Signals{}, err
+	}
+	var s vportState
+	if err := m.objects.VportState.LookupWithFlags(p.Slot, &s, ebpf.LookupLock); err != nil {
+		return Signals{}, fmt.Errorf("read state: %w", err)
+	}
+	var set vportSettings
+	if err := m.objects.VportSet.Lookup(uint32(0), &set); err != nil {
+		return Signals{}, fmt.Errorf("read flood settings: %w", err)
+	}
+	return summarise(&s, &set, Monotonic()/windowNs), nil
+}
+
+// summarise looks at the complete windows of the last second before window now.
+func summarise(s *vportState, set *vportSettings, now uint64) Signals {
+	out := Signals{FloodSinceNs: s.FloodSinceNs, FloodLastNs: s.FloodLastNs}
+	var ports uint32
+	var sent, replies uint64
+	add := func(w vportWindow) {
+		if w.Id == 0 || w.Id >= now || w.Id+windowsBehind < now {
+			return
+		}
+		out.UDPPackets += uint64(w.UdpPackets)
+		out.UDPBytes += w.UdpBytes
+		out.Fragments += uint64(w.Fragments)
+		ports = max(ports, w.Ports)
+		sent += uint64(w.Packets)
+		replies += uint64(w.Replies)
+	}
+	for _, w := range s.Closed {
+		add(w)
+	}
+	add(closeCurrent(s)) // complete, but no packet has come since to close it
+	out.DestinationPorts = linearCount(ports)
+	if sent > 0 {
+		out.ReplyRatio = float64(replies) / float64(sent)
+	}
+	out.FloodScore = score(&out, set)
+	return out
+}
+
+// closeCurrent does what the kernel does when a window ends.
+func closeCurrent(s *vportState) vportWindow {
+	w := s.Current
+	for _, d := range s.Destinations {
+		if d.Window == uint32(w.Id) && d.Packets > 0 && d.Packets >= w.Packets {
+			w.Ports, w.Packets, w.Replies = d.Ports, d.Packets, d.Replies
+		}
+	}
+	return w
+}
+
+// linearCount estimates how many distinct values set so many of the 1024 bits
+// (Whang, Vander-Zanden and Taylor 1990). A full bitmap counts as 7 098.
+func linearCount(set uint32) float64 {
+	empty := max(spreadBits-float64(set), 1)
+	return -spreadBits * math.Log(empty/spreadBits)
+}
+
+// SpreadBits returns how many bits so many distinct ports are expected to set.
+func SpreadBits(ports uint32) uint32 {
+	return uint32(math.Round(spreadBits * (1 - math.Exp(-float64(ports)/spreadBits))))
+}
+
+// Points that each signal adds to the flood score; they sum to 100.
+const (
+	volumePoints    = 34
+	spreadPoints    = 33
+	asymmetryPoints = 33
+)
+
+// score weighs volume, port spread and lack of replies. Volume and spread count
+// in full from their thresholds in the settings; asymmetry falls to nothing at a
+// reply for every other packet, and scales with the volume, so that a quiet
+// one-way sender such as syslog scores low. Any two of the three stay below 70:
+// one busy port (QUIC, a tunnel) or many ports that answer (media relays) are no flood.
+func score(s *Signals, set *vportSettings) float64 {
+	if set.MinPackets == 0 || set.MinPorts == 0 {
+		return 0
+	}
+	perSecond := float64(set.MinPackets) * windowsBehind
+	volume := min(1, float64(s.UDPPackets)/perSecond)
+	spread := min(1, s.DestinationPorts/linearCount(set.MinPorts))
+	asymmetry := (1 - min(1, 2*s.ReplyRatio)) * volume
+	return volumePoints*volume + spreadPoints*spread + asymmetryPoints*asymmetry
+}
+
+// SignalWindow is the time that Signals looks back over.
+const SignalWindow = windowsBehind * windowNs * time.Nanosecond

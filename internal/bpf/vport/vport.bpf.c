@@ -1,0 +1,511 @@
+//go:build ignore
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+//
+// One program per hook of a tenant's vport: counts bytes and packets by protocol,
+// keeps flood signals in 100 ms windows, and polices the tenant's UDP while a
+// limit that has not expired is set. Exporter and enforcer share the pinned maps.
+//
+// "from_tenant" is what the tenant sends, whatever the hook calls it.
+
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/pkt_cls.h>
+#include <linux/tcp.h>
+#include <linux/udp.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#define WINDOW_NS 100000000ULL /* 100 ms */
+#define HISTORY 16             /* closed windows kept, a power of two */
+#define DESTINATIONS 8         /* destinations followed per vport, a power of two */
+#define PORT_WORDS 16          /* 1024 bits of port spread per destination */
+#define NS_PER_S 1000000000ULL
+#define LOW_IFINDEX 65536
+#define MAX_IPV6_EXTENSIONS 6
+
+enum direction { FROM_TENANT, TO_TENANT, DIRECTIONS };
+enum protocol { TCP, UDP, ICMP, ARP_ND, FRAGMENT, OTHER, PROTOCOLS };
+
+/* Counters of one vport on one CPU. */
+struct counters {
+	__u64 bytes[DIRECTIONS][PROTOCOLS];
+	__u64 packets[DIRECTIONS][PROTOCOLS];
+	__u64 policed_bytes;
+	__u64 policed_packets;
+};
+
+/* What one destination got from the vport in the current window. */
+struct destination {
+	__u32 window; /* low bits of the window that the numbers belong to */
+	__u32 address;
+	__u32 hold; /* majority vote for this place (Boyer-Moore) */
+	__u32 packets;
+	__u32 replies;
+	__u32 ports; /* bits set in spread */
+	__u64 spread[PORT_WORDS];
+};
+
+/* One 100 ms window of the tenant's UDP, fragments included. */
+struct window {
+	__u64 id; /* monotonic time / WINDOW_NS; 0 = never used */
+	__u64 udp_bytes;
+	__u32 udp_packets;
+	__u32 fragments;
+	/* The busiest destination: */
+	__u32 ports;
+	__u32 packets;
+	__u32 replies;
+	__u32 flood; /* 1 if the window met the flood condition */
+};
+
+/* State of one vport, shared by all CPUs under the lock. */
+struct state {
+	struct bpf_spin_lock lock;
+	__u32 reserved;
+	__u64 tokens; /* what the limit lets through now, in bytes * NS_PER_S */
+	__u64 refilled_ns;
+	__u64 limit_since_ns; /* which limit the tokens belong to */
+	__u64 flood_since_ns; /* first packet that met the condition, of the newest episode */
+	__u64 flood_last_ns;
+	struct window current;
+	struct window closed[HISTORY];
+	struct destination destinations[DESTINATIONS];
+};
+
+/* A limit on the tenant's UDP. Without renewal it ends by itself. */
+struct limit {
+	__u64 rate; /* bytes per second, at most 1.8e10 */
+	__u64 burst; /* bytes, at most 1.8e10 */
+	__u64 expires_ns; /* CLOCK_MONOTONIC; 0 or past = no limit */
+	__u64 since_ns; /* CLOCK_MONOTONIC when it was first set; renewals keep it */
+	__u8 id[16]; /* UUID of the action */
+	/* policed counters of the vport when the limit was first set */
+	__u64 policed_bytes_before;
+	__u64 policed_packets_before;
+};
+
+/* When a window counts as a flood; set by user space. */
+struct settings {
+	__u32 min_packets; /* UDP packets to one destination in a window */
+	__u32 min_ports; /* bits of port spread */
+	__u32 max_reply_percent;
+	__u32 reserved;
+	__u64 quiet_ns; /* a flood after so long a pause is a new episode */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, LOW_IFINDEX);
+	__type(key, __u32);
+	__type(value, __u32); /* slot + 1; 0 = not a vport */
+} vport_slots SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1); /* resized at load */
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, __u32);
+	__type(value, __u32);
+} vport_high SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1); /* resized at load */
+	__type(key, __u32);
+	__type(value, struct counters);
+} vport_count SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1); /* resized at load */
+	__type(key, __u32);
+	__type(value, struct state);
+} vport_state SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1); /* resized at load */
+	__type(key, __u32);
+	__type(value, struct limit);
+} vport_limit SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct settings);
+} vport_set SEC(".maps");
+
+/* Which interface has which slot; kept by user space alone. */
+struct place {
+	__u32 slot;
+	__u32 hook; /* enum Hook of the Go package */
+	__u64 since_ns; /* CLOCK_MONOTONIC when the slot was given */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1); /* resized at load */
+	__type(key, __u32); /* ifindex */
+	__type(value, struct place);
+} vport_place SEC(".maps");
+
+/* What the parser learned about a packet. */
+struct packet {
+	__u32 protocol; /* enum protocol */
+	__u32 is_udp; /* UDP, non-first fragments included */
+	__u32 is_fragment; /* not the first fragment: no ports */
+	__u32 source; /* IPv4 address, or the IPv6 address folded to 32 bits */
+	__u32 destination;
+	__u16 destination_port; /* host order */
+};
+
+static __always_inline __u32 fold(const struct in6_addr *a)
+{
+	return a->s6_addr32[0] ^ a->s6_addr32[1] ^ a->s6_addr32[2] ^ a->s6_addr32[3];
+}
+
+static __always_inline void parse_transport(struct packet *p, __u8 next, void *at, void *end)
+{
+	switch (next) {
+	case IPPROTO_TCP:
+		p->protocol = TCP;
+		return;
+	case IPPROTO_ICMP:
+		p->protocol = ICMP;
+		return;
+	case IPPROTO_ICMPV6: {
+		__u8 *type = at;
+		p->protocol = ICMP;
+		/* Neighbour discovery, RFC 4861: types 133 to 137. */
+		if (type + 1 <= (__u8 *)end && *type >= 133 && *type <= 137)
+			p->protocol = ARP_ND;
+		return;
+	}
+	case IPPROTO_UDP: {
+		struct udphdr *udp = at;
+		p->protocol = UDP;
+		p->is_udp = 1;
+		if ((void *)(udp + 1) <= end)
+			p->destination_port = bpf_ntohs(udp->dest);
+		return;
+	}
+	}
+}
+
+static __always_inline void parse_ipv4(struct packet *p, void *at, void *end)
+{
+	struct iphdr *ip = at;
+
+	if ((void *)(ip + 1) > end)
+		return;
+	p->source = ip->saddr;
+	p->destination = ip->daddr;
+	if (ip->frag_off & bpf_htons(0x1fff)) {
+		p->protocol = FRAGMENT;
+		p->is_fragment = 1;
+		p->is_udp = ip->protocol == IPPROTO_UDP;
+		return;
+	}
+	parse_transport(p, ip->protocol, at + ip->ihl * 4, end);
+}
+
+static __always_inline void parse_ipv6(struct packet *p, void *at, void *end)
+{
+	struct ipv6hdr *ip = at;
+	__u8 next;
+
+	if ((void *)(ip + 1) > end)
+		return;
+	p->source = fold(&ip->saddr);
+	p->destination = fold(&ip->daddr);
+	next = ip->nexthdr;
+	at = ip + 1;
+	for (int i = 0; i < MAX_IPV6_EXTENSIONS; i++) {
+		__u8 *h = at;
+
+		if (next != IPPROTO_HOPOPTS && next != IPPROTO_ROUTING && next != IPPROTO_DSTOPTS && next != IPPROTO_FRAGMENT)
+			break;
+		if (h + 8 > (__u8 *)end)
+			return;
+		if (next == IPPROTO_FRAGMENT) {
+			if (*(__be16 *)(h + 2) & bpf_htons(0xfff8)) {
+				p->protocol = FRAGMENT;
+				p->is_fragment = 1;
+				p->is_udp = h[0] == IPPROTO_UDP;
+				return;
+			}
+			next = h[0];
+			at += 8;
+			continue;
+		}
+		next = h[0];
+		at += ((__u32)h[1] + 1) * 8;
+	}
+	parse_transport(p, next, at, end);
+}
+
+static __always_inline void parse(struct packet *p, void *data, void *end)
+{
+	struct ethhdr *eth = data;
+	__be16 type;
+	void *at = eth + 1;
+
+	p->protocol = OTHER;
+	if ((void *)(eth + 1) > end)
+		return;
+	type = eth->h_proto;
+	for (int i = 0; i < 2; i++) { /* 802.1Q, 802.1ad */
+		if (type != bpf_htons(ETH_P_8021Q) && type != bpf_htons(ETH_P_8021AD))
+			break;
+		if (at + 4 > end)
+			return;
+		type = *(__be16 *)(at + 2);
+		at += 4;
+	}
+	if (type == bpf_htons(ETH_P_IP))
+		parse_ipv4(p, at, end);
+	else if (type == bpf_htons(ETH_P_IPV6))
+		parse_ipv6(p, at, end);
+	else if (type == bpf_htons(ETH_P_ARP))
+		p->protocol = ARP_ND;
+}
+
+/* find_slot returns the vport's slot, or -1 if the interface is not a vport. */
+static __always_inline int find_slot(__u32 ifindex)
+{
+	__u32 *slot;
+
+	if (ifindex < LOW_IFINDEX)
+		slot = bpf_map_lookup_elem(&vport_slots, &ifindex);
+	else
+		slot = bpf_map_lookup_elem(&vport_high, &ifindex);
+	return slot && *slot ? (int)*slot - 1 : -1;
+}
+
+static __always_inline void count(__u32 slot, enum direction direction, const struct packet *p, __u32 bytes, __u32 packets)
+{
+	struct counters *c = bpf_map_lookup_elem(&vport_count, &slot);
+	__u32 protocol = p->protocol;
+
+	if (!c || protocol >= PROTOCOLS)
+		return;
+	c->bytes[direction][protocol] += bytes;
+	c->packets[direction][protocol] += packets;
+}
+
+static __always_inline __u32 hash32(__u32 v)
+{
+	return v * 0x9e3779b1U; /* Fibonacci hashing: the high bits are well mixed */
+}
+
+/* close_window files the finished window away. Called under the lock. */
+static __always_inline void close_window(struct state *s, __u64 id)
+{
+	struct window *w = &s->current;
+	__u32 busiest = 0;
+
+	if (w->id) {
+		for (int i = 0; i < DESTINATIONS; i++) {
+			struct destination *d = &s->destinations[i];
+
+			if (d->window != (__u32)w->id || d->packets < busiest || !d->packets)
+				continue;
+			busiest = d->packets;
+			w->ports = d->ports;
+			w->packets = d->packets;
+			w->replies = d->replies;
+		}
+		s->closed[w->id & (HISTORY - 1)] = *w;
+	}
+	__builtin_memset(w, 0, sizeof(*w));
+	w->id = id;
+}
+
+/* destination_of finds or claims the place that follows an address. Called under the lock. */
+static __always_inline struct destination *destination_of(struct state *s, __u32 address, __u32 window)
+{
+	struct destination *d = &s->destinations[hash32(address) >> 29 & (DESTINATIONS - 1)];
+
+	if (d->window == window && d->address == address) {
+		d->hold++;
+		return d;
+	}
+	if (d->window == window && d->hold > 0) {
+		d->hold--;
+		return 0;
+	}
+	d->window = window;
+	d->address = address;
+	d->hold = 1;
+	d->packets = 0;
+	d->replies = 0;
+	d->ports = 0;
+	for (int i = 0; i < PORT_WORDS; i++)
+		d->spread[i] = 0;
+	return d;
+}
+
+/* observe enters a UDP packet of the tenant into the window. Called under the lock. */
+static __always_inline void observe(struct state *s, const struct packet *p, const struct settings *set, __u64 now, __u32 bytes,
+				    __u32 packets)
+{
+	__u64 id = now / WINDOW_NS;
+	struct destination *d;
+
+	if (s->current.id != id)
+		close_window(s, id);
+	s->current.udp_bytes += bytes;
+	s->current.udp_packets += packets;
+	if (p->is_fragment)
+		s->current.fragments += packets;
+	d = destination_of(s, p->destination, (__u32)id);
+	if (!d)
+		return;
+	d->packets += packets;
+	if (!p->is_fragment) {
+		__u32 bit = hash32(p->destination_port) >> 22; /* 10 bits */
+		__u64 mask = 1ULL << (bit & 63);
+		__u64 *word = &d->spread[bit >> 6 & (PORT_WORDS - 1)];
+
+		if (!(*word & mask)) {
+			*word |= mask;
+			d->ports++;
+		}
+	}
+	if (d->packets >= set->min_packets && d->ports >= set->min_ports &&
+	    (__u64)d->replies * 100 <= (__u64)d->packets * set->max_reply_percent) {
+		s->current.flood = 1;
+		if (!s->flood_last_ns || now - s->flood_last_ns > set->quiet_ns)
+			s->flood_since_ns = now;
+		s->flood_last_ns = now;
+	}
+}
+
+/* conforms takes the packet's bytes from the limit's bucket, which holds
+ * bytes * NS_PER_S so that refilling is exact. Called under the lock. */
+static __always_inline int conforms(struct state *s, const struct limit *limit, __u64 now, __u32 bytes)
+{
+	__u64 full = limit->burst * NS_PER_S;
+	__u64 cost = (__u64)bytes * NS_PER_S;
+	__u64 elapsed = now - s->refilled_ns;
+
+	if (elapsed > NS_PER_S)
+		elapsed = NS_PER_S;
+	s->refilled_ns = now;
+	s->tokens += limit->rate * elapsed;
+	if (s->limit_since_ns != limit->since_ns || s->tokens > full)
+		s->tokens = full;
+	s->limit_since_ns = limit->since_ns;
+	if (s->tokens < cost)
+		return 0;
+	s->tokens -= cost;
+	return 1;
+}
+
+/* from_tenant handles what the tenant sends; it returns 0 if the packet must be dropped. */
+static __always_inline int from_tenant(__u32 slot, const struct packet *p, __u32 bytes, __u32 packets)
+{
+	struct settings *set;
+	struct counters *c;
+	struct limit *limit;
+	struct state *s;
+	__u32 zero = 0;
+	__u64 now;
+	int pass = 1;
+
+	count(slot, FROM_TENANT, p, bytes, packets);
+	if (!p->is_udp)
+		return 1;
+	s = bpf_map_lookup_elem(&vport_state, &slot);
+	set = bpf_map_lookup_elem(&vport_set, &zero);
+	limit = bpf_map_lookup_elem(&vport_limit, &slot);
+	if (!s || !set || !limit)
+		return 1;
+	now = bpf_ktime_get_ns();
+	bpf_spin_lock(&s->lock);
+	observe(s, p, set, now, bytes, packets);
+	if (limit->expires_ns > now)
+		pass = conforms(s, limit, now, bytes);
+	bpf_spin_unlock(&s->lock);
+	if (pass)
+		return 1;
+	c = bpf_map_lookup_elem(&vport_count, &slot);
+	if (c) {
+		c->policed_bytes += bytes;
+		c->policed_packets += packets;
+	}
+	return 0;
+}
+
+/* to_tenant handles what the tenant receives: replies make a flood less likely. */
+static __always_inline void to_tenant(__u32 slot, const struct packet *p, __u32 bytes, __u32 packets)
+{
+	struct destination *d;
+	struct state *s;
+
+	count(slot, TO_TENANT, p, bytes, packets);
+	if (!p->is_udp)
+		return;
+	s = bpf_map_lookup_elem(&vport_state, &slot);
+	if (!s)
+		return;
+	bpf_spin_lock(&s->lock);
+	d = &s->destinations[hash32(p->source) >> 29 & (DESTINATIONS - 1)];
+	if (d->address == p->source && d->window == (__u32)s->current.id)
+		d->replies += packets;
+	bpf_spin_unlock(&s->lock);
+}
+
+/* headers parses a socket buffer, pulling the headers into the linear part if they are not there. */
+static __always_inline void headers(struct __sk_buff *skb, struct packet *p)
+{
+	const __u32 want = sizeof(struct ethhdr) + 8 + sizeof(struct ipv6hdr) + sizeof(struct udphdr);
+
+	if (skb->data + want > skb->data_end)
+		bpf_skb_pull_data(skb, skb->len < want ? skb->len : want);
+	parse(p, (void *)(long)skb->data, (void *)(long)skb->data_end);
+}
+
+SEC("tcx/ingress")
+int vport_tcx_from(struct __sk_buff *skb)
+{
+	struct packet p = {};
+	int slot = find_slot(skb->ifindex);
+
+	if (slot < 0)
+		return TC_ACT_UNSPEC;
+	headers(skb, &p);
+	return from_tenant(slot, &p, skb->len, skb->gso_segs ?: 1) ? TC_ACT_UNSPEC : TC_ACT_SHOT;
+}
+
+SEC("tcx/egress")
+int vport_tcx_to(struct __sk_buff *skb)
+{
+	struct packet p = {};
+	int slot = find_slot(skb->ifindex);
+
+	if (slot < 0)
+		return TC_ACT_UNSPEC;
+	headers(skb, &p);
+	to_tenant(slot, &p, skb->len, skb->gso_segs ?: 1);
+	return TC_ACT_UNSPEC;
+}
+
+/* On Open vSwitch's userspace datapath packet sockets are served before tc, so that only XDP can drop. */
+SEC("xdp.frags")
+int vport_xdp_from(struct xdp_md *ctx)
+{
+	struct packet p = {};
+	int slot = find_slot(ctx->ingress_ifindex);
+
+	if (slot < 0)
+		return XDP_PASS;
+	parse(&p, (void *)(long)ctx->data, (void *)(long)ctx->data_end);
+	return from_tenant(slot, &p, bpf_xdp_get_buff_len(ctx), 1) ? XDP_PASS : XDP_DROP;
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
