@@ -1,0 +1,158 @@
+// Package app is the program vigia-exporter.
+package app
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"sync"
+
+	"vigia/internal/bpf/vport"
+	"vigia/internal/exporterkit"
+	"vigia/internal/ports"
+	"vigia/internal/rtnl"
+)
+
+// Program describes vigia-exporter.
+func Program() exporterkit.Program {
+	return exporterkit.Program{
+		Name:           "vigia-exporter",
+		Part:           "exporter",
+		Description:    "Exports the throughput, drops and flood signals of every tenant's ports on this node.",
+		DefaultAddress: "127.0.0.1:9872",
+		Check: func(path string) (string, error) {
+			c, err := load(path)
+			if err != nil {
+				return "", err
+			}
+			return fmt.Sprintf("node %s, %d named tenants", c.Node, len(c.Tenants)), nil
+		},
+		Start: start,
+	}
+}
+
+type service struct {
+	inventory *ports.Inventory
+	keeper    *ports.Keeper
+	manager   *vport.Manager
+	stats     *rtnl.Conn
+	collector *collector
+	config    Config
+}
+
+func start(_ context.Context, env exporterkit.Env) (_ exporterkit.Service, err error) {
+	c, err := load(env.ConfigPath)
+	if err != nil {
+		return nil, err
+	}
+	s := &service{config: c}
+	defer func() {
+		if err != nil {
+			s.close()
+		}
+	}()
+	if s.inventory, err = ports.NewInventory(c.Sources, env.Logger); err != nil {
+		return nil, err
+	}
+	if s.stats, err = rtnl.Dial(c.Sources.NetNS); err != nil {
+		return nil, err
+	}
+	s.manager, err = vport.Open(vport.Options{PinDir: c.BPF.PinDir, NetNS: c.Sources.NetNS, MaxPorts: c.BPF.MaxPorts})
+	if err != nil {
+		return nil, err
+	}
+	if err = s.manager.SetSettings(c.Flood.settings()); err != nil {
+		return nil, err
+	}
+	s.keeper = ports.NewKeeper(s.inventory, s.manager, env.Logger)
+	s.collector = newCollector(env.Metrics, s.inventory, s.stats, s.manager, c.Tenants)
+	env.Registry.MustRegister(s.collector)
+	env.Mux.HandleFunc("GET /debug/ports", s.debugPorts)
+	return s, nil
+}
+
+func (s *service) close() {
+	if s.manager != nil {
+		s.manager.Close()
+	}
+	if s.stats != nil {
+		s.stats.Close()
+	}
+	if s.inventory != nil {
+		s.inventory.Close()
+	}
+}
+
+// Run keeps ports known and watched until ctx ends.
+func (s *service) Run(ctx context.Context) error {
+	defer s.close()
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() { s.keeper.Run(ctx) })
+	err := s.inventory.Run(ctx)
+	cancel()
+	wg.Wait()
+	return err
+}
+
+// Reload swaps the names of tenants and the flood thresholds. The sources of
+// ports cannot change while counters depend on them.
+func (s *service) Reload(_ context.Context, path string) error {
+	c, err := load(path)
+	if err != nil {
+		return err
+	}
+	if c.Node != s.config.Node || c.Sources != s.config.Sources || c.BPF != s.config.BPF {
+		return fmt.Errorf("%s: node, netns, ovsdb, ports_file and bpf cannot change in a running exporter; restart it", path)
+	}
+	if err := s.manager.SetSettings(c.Flood.settings()); err != nil {
+		return err
+	}
+	s.collector.setTenants(c.Tenants)
+	s.config = c
+	return nil
+}
+
+// Ready returns nil once the ports are known and have been tried.
+func (s *service) Ready() error {
+	if err := s.inventory.Ready(); err != nil {
+		return err
+	}
+	return s.keeper.Ready()
+}
+
+// debugPort is how /debug/ports shows a port and what is wrong with it.
+type debugPort struct {
+	ports.Port
+	Hook    string
+	Problem string `json:",omitempty"`
+}
+
+func (s *service) debugPorts(w http.ResponseWriter, _ *http.Request) {
+	list, states := s.inventory.Ports()
+	out := struct {
+		Ports   []debugPort
+		Sources map[string]string
+	}{Ports: make([]debugPort, 0, len(list)), Sources: make(map[string]string)}
+	for i := range list {
+		p := debugPort{Port: list[i], Hook: list[i].Hook().String()}
+		if err := s.keeper.Failed(p.Index); err != nil {
+			p.Problem = err.Error()
+		} else if p.Tenant == ports.Unresolved {
+			p.Problem = "no source names a tenant: set external_ids:vigia-tenant or add the port to ports_file"
+		}
+		out.Ports = append(out.Ports, p)
+	}
+	for _, st := range states {
+		out.Sources[st.Name] = "works"
+		if st.Err != nil {
+			out.Sources[st.Name] = st.Err.Error()
+		}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	// The client is gone if this fails; there is nobody left to tell.
+	_ = enc.Encode(out)
+}

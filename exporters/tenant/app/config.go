@@ -1,0 +1,97 @@
+package app
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"time"
+
+	"vigia/internal/bpf/vport"
+	"vigia/internal/config"
+	"vigia/internal/ports"
+)
+
+// Config is the exporter's configuration file.
+type Config struct {
+	Node    string        `yaml:"node"`
+	Sources ports.Sources `yaml:",inline"`
+	BPF     vport.Config  `yaml:"bpf"`
+	Tenants []Tenant      `yaml:"tenants"`
+	Flood   Flood         `yaml:"flood"`
+}
+
+// Tenant gives a tenant's id a name, for vigia_tenant_info.
+type Tenant struct {
+	ID   string `yaml:"id"`
+	Name string `yaml:"name"`
+}
+
+// Flood says when 100 ms of a port's UDP count as a flood.
+type Flood struct {
+	Packets         uint32          `yaml:"packets"`           // to one destination
+	Ports           uint32          `yaml:"ports"`             // distinct destination ports, 1 to 1000
+	MaxReplyPercent uint32          `yaml:"max_reply_percent"` // packets back per 100 sent
+	Quiet           config.Duration `yaml:"quiet"`             // pause that ends an episode
+}
+
+var nodeRE = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
+
+const (
+	maxTenantName     = 128
+	defaultFloodPorts = 100
+)
+
+func defaults() Config {
+	d := vport.DefaultSettings()
+	return Config{Flood: Flood{
+		Packets: d.MinPackets, Ports: defaultFloodPorts, MaxReplyPercent: d.MaxReplyPercent, Quiet: config.Duration(d.Quiet),
+	}}
+}
+
+func load(path string) (Config, error) {
+	c := defaults()
+	err := config.Load(path, &c)
+	return c, err
+}
+
+// Validate checks the configuration.
+func (c *Config) Validate() error {
+	var errs []error
+	fault := func(field string, value any, problem, fix string) {
+		errs = append(errs, &config.FieldError{Field: field, Value: value, Problem: problem, Fix: fix})
+	}
+	if !nodeRE.MatchString(c.Node) {
+		fault("node", c.Node, "is not a node name", "write the host's name")
+	}
+	seen := make(map[string]bool)
+	for i, t := range c.Tenants {
+		at := fmt.Sprintf("tenants[%d].", i)
+		if t.ID == "" || seen[t.ID] {
+			fault(at+"id", t.ID, "is empty or listed twice", "give every tenant one entry")
+		}
+		if t.Name == "" || len(t.Name) > maxTenantName {
+			fault(at+"name", t.Name, "is empty or too long", fmt.Sprintf("write at most %d characters", maxTenantName))
+		}
+		seen[t.ID] = true
+	}
+	if c.Flood.Packets == 0 {
+		fault("flood.packets", c.Flood.Packets, "would call everything a flood", "write 1 or more")
+	}
+	if c.Flood.Ports == 0 || c.Flood.Ports > 1000 {
+		fault("flood.ports", c.Flood.Ports, "is out of range", "write 1 to 1000")
+	}
+	if c.Flood.MaxReplyPercent > 100 {
+		fault("flood.max_reply_percent", c.Flood.MaxReplyPercent, "is out of range", "write 0 to 100")
+	}
+	if q := time.Duration(c.Flood.Quiet); q < 100*time.Millisecond || q > time.Minute {
+		fault("flood.quiet", c.Flood.Quiet, "is out of range", "write 100ms to 1m")
+	}
+	return errors.Join(append(errs, c.Sources.Validate(), c.BPF.Validate())...)
+}
+
+func (f Flood) settings() vport.Settings {
+	return vport.Settings{
+		MinPackets: f.Packets, MinPorts: vport.SpreadBits(f.Ports),
+		MaxReplyPercent: f.MaxReplyPercent, Quiet: time.Duration(f.Quiet),
+	}
+}
