@@ -1,0 +1,90 @@
+package api
+
+import (
+	"net/http"
+	"time"
+
+	"vigia/internal/bpf/vport"
+	"vigia/isolation-agent/enforcer/limits"
+)
+
+// stateJSON answers GET /v1/state.
+type stateJSON struct {
+	Node  string     `json:"node"`
+	Time  time.Time  `json:"time"`
+	Ports []portJSON `json:"ports"`
+}
+
+type portJSON struct {
+	Port      string       `json:"port"`
+	Tenant    string       `json:"tenant"`
+	Device    string       `json:"device"`
+	Attached  bool         `json:"attached"`
+	Hook      string       `json:"hook"`
+	Guarantee *uint64      `json:"guarantee_bytes_per_second"` // null without a contract
+	Ceiling   *uint64      `json:"ceiling_bytes_per_second"`
+	Offered   *offeredJSON `json:"offered"` // null while nothing is attached
+	Signals   *signalsJSON `json:"signals"`
+	Limit     *limitJSON   `json:"limit"`
+}
+
+// offeredJSON is the tenant's UDP, fragments and policed packets included.
+type offeredJSON struct {
+	BytesPerSecond   float64 `json:"udp_bytes_per_second"`
+	PacketsPerSecond float64 `json:"udp_packets_per_second"`
+	WindowSeconds    float64 `json:"window_seconds"`
+}
+
+type signalsJSON struct {
+	FloodScore       float64    `json:"flood_score"`
+	UDPPackets       uint64     `json:"udp_packets"`
+	DestinationPorts float64    `json:"udp_destination_ports"`
+	ReplyRatio       float64    `json:"udp_reply_ratio"`
+	FloodDetectedAt  *time.Time `json:"flood_detected_at"` // null while none was seen
+	FloodLastSeenAt  *time.Time `json:"flood_last_seen_at"`
+}
+
+func (s *Server) state(*http.Request) (any, error) {
+	list, err := s.limits.State()
+	if err != nil {
+		return nil, err
+	}
+	out := stateJSON{Node: s.node, Time: time.Now().UTC(), Ports: make([]portJSON, 0, len(list))}
+	for i := range list {
+		out.Ports = append(out.Ports, portView(&list[i]))
+	}
+	return out, nil
+}
+
+func portView(p *limits.PortState) portJSON {
+	out := portJSON{
+		Port: p.Port.ID, Tenant: p.Port.Tenant, Device: p.Port.Device, Attached: p.Attached, Hook: p.Port.Hook().String(),
+		Limit: limitView(p.Limit),
+	}
+	if p.HasContract {
+		out.Guarantee, out.Ceiling = &p.Contract.Guarantee, &p.Contract.Ceiling
+	}
+	if !p.Attached {
+		return out
+	}
+	seconds := vport.SignalWindow.Seconds()
+	out.Offered = &offeredJSON{
+		BytesPerSecond:   float64(p.Signals.UDPBytes) / seconds,
+		PacketsPerSecond: float64(p.Signals.UDPPackets) / seconds,
+		WindowSeconds:    seconds,
+	}
+	out.Signals = &signalsJSON{
+		FloodScore: p.Signals.FloodScore, UDPPackets: p.Signals.UDPPackets, DestinationPorts: p.Signals.DestinationPorts,
+		ReplyRatio: p.Signals.ReplyRatio, FloodDetectedAt: instant(p.Signals.FloodSinceNs), FloodLastSeenAt: instant(p.Signals.FloodLastNs),
+	}
+	return out
+}
+
+// instant converts CLOCK_MONOTONIC nanoseconds to wall time; 0 is no instant.
+func instant(monotonic uint64) *time.Time {
+	if monotonic == 0 {
+		return nil
+	}
+	t := vport.WallTime(monotonic).UTC()
+	return &t
+}

@@ -1,0 +1,159 @@
+// Package app is the program vigia-enforcer.
+package app
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"vigia/internal/bpf/vport"
+	"vigia/internal/exporterkit"
+	"vigia/internal/ports"
+	"vigia/isolation-agent/enforcer/api"
+	"vigia/isolation-agent/enforcer/limits"
+)
+
+// Program describes vigia-enforcer.
+func Program() exporterkit.Program {
+	return exporterkit.Program{
+		Name:           "vigia-enforcer",
+		Part:           "enforcer",
+		Description:    "Limits tenants' ports in the kernel of this node, never below what they bought.",
+		DefaultAddress: "127.0.0.1:9873",
+		Check: func(path string) (string, error) {
+			c, err := load(path)
+			if err != nil {
+				return "", err
+			}
+			return fmt.Sprintf("node %s, %d contracts", c.Node, len(c.Contracts)), nil
+		},
+		Start: start,
+	}
+}
+
+// observeInterval is how soon an expired limit is noticed.
+const observeInterval = time.Second
+
+type service struct {
+	inventory *ports.Inventory
+	keeper    *ports.Keeper
+	manager   *vport.Manager
+	limits    *limits.Limits
+	api       *api.Server
+	config    Config
+}
+
+func start(_ context.Context, env exporterkit.Env) (_ exporterkit.Service, err error) {
+	c, err := load(env.ConfigPath)
+	if err != nil {
+		return nil, err
+	}
+	s := &service{config: c}
+	defer func() {
+		if err != nil {
+			s.close()
+		}
+	}()
+	if s.inventory, err = ports.NewInventory(c.Sources, env.Logger); err != nil {
+		return nil, err
+	}
+	s.manager, err = vport.Open(vport.Options{PinDir: c.BPF.PinDir, NetNS: c.Sources.NetNS, MaxPorts: c.BPF.MaxPorts})
+	if err != nil {
+		return nil, err
+	}
+	if err = s.manager.EnsureSettings(vport.DefaultSettings()); err != nil {
+		return nil, err
+	}
+	s.keeper = ports.NewKeeper(s.inventory, s.manager, env.Logger)
+
+	changes := env.Metrics.Counter("vigia_enforcer_limits_total")
+	for _, change := range limits.Changes() {
+		changes.WithLabelValues(string(change))
+	}
+	s.limits = limits.New(s.manager, s.inventory, c.contracts(), env.Logger, func(change limits.Change) {
+		changes.WithLabelValues(string(change)).Inc()
+	})
+	token, err := readToken(c.TokenFile)
+	if err != nil {
+		return nil, fmt.Errorf("token_file %s %w", c.TokenFile, err)
+	}
+	requests := env.Metrics.Counter("vigia_enforcer_requests_total")
+	apply := env.Metrics.Histogram("vigia_enforcer_apply_seconds", prometheus.ExponentialBuckets(100e-6, 4, 8))
+	s.api = api.New(c.Node, s.limits, env.Logger, func(operation string, code int, took time.Duration) {
+		requests.WithLabelValues(operation, strconv.Itoa(code)).Inc()
+		if code == 200 && operation != "state" {
+			apply.WithLabelValues(operation).Observe(took.Seconds())
+		}
+	})
+	s.api.SetToken(token)
+	s.api.Register(env.Mux)
+	env.Registry.MustRegister(newCollector(env.Metrics, s.limits))
+	return s, nil
+}
+
+func (s *service) close() {
+	if s.manager != nil {
+		s.manager.Close()
+	}
+	if s.inventory != nil {
+		s.inventory.Close()
+	}
+}
+
+// Run keeps programs attached and watches limits end until ctx ends. What is
+// attached and limited stays so: limits end by themselves.
+func (s *service) Run(ctx context.Context) error {
+	defer s.close()
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() { s.keeper.Run(ctx) })
+	wg.Go(func() { s.observe(ctx) })
+	err := s.inventory.Run(ctx)
+	cancel()
+	wg.Wait()
+	return err
+}
+
+func (s *service) observe(ctx context.Context) {
+	tick := time.NewTicker(observeInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			s.limits.Observe()
+		}
+	}
+}
+
+// Reload swaps contracts and the token.
+func (s *service) Reload(_ context.Context, path string) error {
+	c, err := load(path)
+	if err != nil {
+		return err
+	}
+	if c.Node != s.config.Node || c.Sources != s.config.Sources || c.BPF != s.config.BPF {
+		return fmt.Errorf("%s: node, netns, ovsdb, ports_file and bpf cannot change in a running enforcer; restart it", path)
+	}
+	token, err := readToken(c.TokenFile)
+	if err != nil {
+		return fmt.Errorf("token_file %s %w", c.TokenFile, err)
+	}
+	s.api.SetToken(token)
+	s.limits.SetContracts(c.contracts())
+	s.config = c
+	return nil
+}
+
+// Ready returns nil once the ports are known and have been tried.
+func (s *service) Ready() error {
+	if err := s.inventory.Ready(); err != nil {
+		return err
+	}
+	return s.keeper.Ready()
+}

@@ -1,0 +1,109 @@
+package app
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+
+	"vigia/internal/bpf/vport"
+	"vigia/internal/config"
+	"vigia/internal/ports"
+	"vigia/isolation-agent/enforcer/limits"
+)
+
+// Config is the enforcer's configuration file.
+type Config struct {
+	Node      string        `yaml:"node"`
+	Sources   ports.Sources `yaml:",inline"`
+	BPF       vport.Config  `yaml:"bpf"`
+	TokenFile string        `yaml:"token_file"`
+	Contracts []Contract    `yaml:"contracts"`
+}
+
+// Contract is what a tenant bought, each way.
+type Contract struct {
+	Tenant    string      `yaml:"tenant"`
+	Guarantee config.Rate `yaml:"guarantee"`
+	Ceiling   config.Rate `yaml:"ceiling"`
+}
+
+var nodeRE = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
+
+const (
+	minToken = 16
+	maxToken = 4096
+)
+
+func load(path string) (Config, error) {
+	var c Config
+	err := config.Load(path, &c)
+	return c, err
+}
+
+// Validate checks the configuration.
+func (c *Config) Validate() error {
+	var errs []error
+	fault := func(field string, value any, problem, fix string) {
+		errs = append(errs, &config.FieldError{Field: field, Value: value, Problem: problem, Fix: fix})
+	}
+	if !nodeRE.MatchString(c.Node) {
+		fault("node", c.Node, "is not a node name", "write the host's name")
+	}
+	if _, err := readToken(c.TokenFile); err != nil {
+		fault("token_file", c.TokenFile, err.Error(), fmt.Sprintf("write a file of mode 0600 with %d characters or more", minToken))
+	}
+	seen := make(map[string]bool)
+	for i, k := range c.Contracts {
+		at := fmt.Sprintf("contracts[%d].", i)
+		if k.Tenant == "" || seen[k.Tenant] {
+			fault(at+"tenant", k.Tenant, "is empty or listed twice", "give every tenant one contract")
+		}
+		if k.Guarantee == 0 {
+			fault(at+"guarantee", k.Guarantee, "is missing", "write what the tenant bought, for example 40Mbit")
+		}
+		if k.Ceiling < k.Guarantee {
+			fault(at+"ceiling", k.Ceiling, fmt.Sprintf("is below the guarantee of %s", k.Guarantee), "write at least the guarantee")
+		}
+		seen[k.Tenant] = true
+	}
+	return errors.Join(append(errs, c.Sources.Validate(), c.BPF.Validate())...)
+}
+
+// readToken reads the bearer token. Errors never contain it.
+func readToken(path string) (string, error) {
+	if path == "" {
+		return "", errors.New("is missing")
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return "", err
+	}
+	if info.Mode().Perm()&0o077 != 0 {
+		return "", fmt.Errorf("has mode %04o, so that others may read or change it", info.Mode().Perm())
+	}
+	buf := make([]byte, maxToken+1)
+	n, err := f.Read(buf)
+	if err != nil {
+		return "", fmt.Errorf("cannot be read: %w", err)
+	}
+	token := strings.TrimSpace(string(buf[:n]))
+	if len(token) < minToken || n > maxToken {
+		return "", fmt.Errorf("holds %d characters", len(token))
+	}
+	return token, nil
+}
+
+func (c *Config) contracts() map[string]limits.Contract {
+	out := make(map[string]limits.Contract, len(c.Contracts))
+	for _, k := range c.Contracts {
+		out[k.Tenant] = limits.Contract{Guarantee: uint64(k.Guarantee), Ceiling: uint64(k.Ceiling)}
+	}
+	return out
+}

@@ -1,0 +1,275 @@
+// Package limits decides which limits may be put on a node's ports, puts them
+// into the kernel, and reads them back.
+//
+// It holds the floor: no limit goes below the guarantee that the tenant bought,
+// whoever asks (the isolation agent checks as well, but is not trusted to).
+package limits
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"vigia/internal/bpf/vport"
+	"vigia/internal/ports"
+)
+
+// Contract is what a tenant bought, in bytes per second and direction.
+type Contract struct {
+	Guarantee uint64
+	Ceiling   uint64
+}
+
+// Request asks for a limit on a port.
+type Request struct {
+	ID       uuid.UUID // of the action; the same one renews
+	Tenant   string    // must own the port
+	Protocol string    // udp
+	Rate     uint64    // bytes per second
+	Burst    uint64    // bytes; 0 for the default
+	TTL      time.Duration
+}
+
+// Bounds of a request.
+const (
+	MaxTTL = time.Hour
+	// defaultBurstTime of the rate may pass at once, but never less than a
+	// UDP datagram of the largest size.
+	defaultBurstTime = 50 * time.Millisecond
+	minBurst         = 64 << 10
+)
+
+// Refusal says why a request was refused, for the API.
+type Refusal struct {
+	Code    string // unknown_port, tenant_mismatch, no_contract, below_floor, not_attached, other_limit
+	Field   string // of the request; empty if no field is to blame
+	Message string
+}
+
+func (r *Refusal) Error() string { return r.Message }
+
+func refuse(code, field, format string, args ...any) *Refusal {
+	return &Refusal{Code: code, Field: field, Message: fmt.Sprintf(format, args...)}
+}
+
+// Kernel is what Limits needs of a vport.Manager.
+type Kernel interface {
+	SetLimit(ifindex int, id [16]byte, rate, burst uint64, ttl time.Duration) error
+	RemoveLimit(ifindex int) error
+	Limit(ifindex int) (vport.Limit, error)
+	Signals(ifindex int) (vport.Signals, error)
+	Read(ifindex int) (vport.Counters, error)
+}
+
+// Inventory is what Limits needs of a ports.Inventory.
+type Inventory interface {
+	Ports() ([]ports.Port, []ports.SourceState)
+	Lookup(id string) (ports.Port, bool)
+}
+
+// Change is what happened to a limit, for metrics.
+type Change string
+
+// The changes.
+const (
+	Set    Change = "set"
+	Extend Change = "extend"
+	Remove Change = "remove"
+	Expire Change = "expire"
+	Refuse Change = "refuse"
+)
+
+// Changes lists all changes.
+func Changes() []Change { return []Change{Set, Extend, Remove, Expire, Refuse} }
+
+// Limits puts limits on ports.
+type Limits struct {
+	kernel    Kernel
+	inventory Inventory
+	logger    *slog.Logger
+	count     func(Change)
+
+	mu        sync.Mutex // held across read, decision and write
+	contracts map[string]Contract
+	active    map[string]uuid.UUID // by port, as last seen in the kernel
+}
+
+// New returns Limits that report every change to count.
+func New(k Kernel, inv Inventory, contracts map[string]Contract, logger *slog.Logger, count func(Change)) *Limits {
+	return &Limits{
+		kernel: k, inventory: inv, contracts: contracts, logger: logger, count: count, active: make(map[string]uuid.UUID),
+	}
+}
+
+// SetContracts swaps the contracts. Limits that are in force stay.
+func (l *Limits) SetContracts(c map[string]Contract) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.contracts = c
+}
+
+// Apply puts or renews a limit and returns it as read back from the kernel.
+func (l *Limits) Apply(portID string, r Request) (vport.Limit, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	port, ok := l.inventory.Lookup(portID)
+	if !ok {
+		return vport.Limit{}, l.refused(portID, r, refuse("unknown_port", "", "this node has no port %q", portID))
+	}
+	if err := l.check(&port, &r); err != nil {
+		return vport.Limit{}, l.refused(portID, r, err)
+	}
+	before, err := l.current(&port, r.ID)
+	if err != nil {
+		return vport.Limit{}, l.refused(portID, r, err)
+	}
+	if err := l.kernel.SetLimit(port.Index, r.ID, r.Rate, r.Burst, r.TTL); err != nil {
+		return vport.Limit{}, fmt.Errorf("set limit on port %s: %w", portID, err)
+	}
+	got, err := l.kernel.Limit(port.Index)
+	if err != nil {
+		return vport.Limit{}, fmt.Errorf("read limit of port %s back: %w", portID, err)
+	}
+	if got.ID != r.ID || got.Rate != r.Rate || got.Burst != r.Burst {
+		return vport.Limit{}, fmt.Errorf("limit of port %s reads back as %+v", portID, got)
+	}
+	l.active[portID] = r.ID
+	change := Set
+	if before {
+		change = Extend
+	}
+	l.count(change)
+	l.logger.Info("limit "+string(change), "port", portID, "tenant", port.Tenant, "action", r.ID, "bytes_per_second", r.Rate, "ttl", r.TTL)
+	return got, nil
+}
+
+// check holds a request against the bounds and the contract, and completes it.
+func (l *Limits) check(port *ports.Port, r *Request) error {
+	switch {
+	case r.Tenant != port.Tenant:
+		return refuse("tenant_mismatch", "tenant", "port %q belongs to tenant %q, not %q", port.ID, port.Tenant, r.Tenant)
+	case r.Protocol != "udp":
+		return refuse("bad_field", "protocol", "protocol %q cannot be limited; use udp", r.Protocol)
+	case r.TTL < time.Second || r.TTL > MaxTTL:
+		return refuse("bad_field", "ttl_seconds", "ttl %s is out of range; use 1s to %s", r.TTL, MaxTTL)
+	case r.Rate == 0 || r.Rate > vport.MaxRate:
+		return refuse("bad_field", "rate_bytes_per_second", "rate %d is out of range; use 1 to %d", r.Rate, uint64(vport.MaxRate))
+	case r.Burst > vport.MaxRate:
+		return refuse("bad_field", "burst_bytes", "burst %d is out of range; use at most %d", r.Burst, uint64(vport.MaxRate))
+	case r.ID == uuid.Nil:
+		return refuse("bad_field", "id", "id is missing; use the action's UUID")
+	}
+	contract, ok := l.contracts[port.Tenant]
+	if !ok {
+		return refuse("no_contract", "tenant", "tenant %q has no contract on this node, so its floor is unknown", port.Tenant)
+	}
+	if r.Rate < contract.Guarantee {
+		return refuse("below_floor", "rate_bytes_per_second", "rate %d is below the guarantee of tenant %q, %d bytes per second",
+			r.Rate, port.Tenant, contract.Guarantee)
+	}
+	if r.Burst == 0 {
+		r.Burst = max(minBurst, r.Rate*uint64(defaultBurstTime)/uint64(time.Second))
+	}
+	return nil
+}
+
+// current tells whether the limit of that id is in force already; another one is
+// an error.
+func (l *Limits) current(port *ports.Port, id uuid.UUID) (bool, error) {
+	got, err := l.kernel.Limit(port.Index)
+	switch {
+	case errors.Is(err, vport.ErrNoLimit):
+		return false, nil
+	case errors.Is(err, vport.ErrNotAttached):
+		return false, refuse("not_attached", "", "no program is attached to port %q, so no limit would bite", port.ID)
+	case err != nil:
+		return false, fmt.Errorf("read limit of port %s: %w", port.ID, err)
+	case got.ID != id:
+		return false, refuse("other_limit", "id", "port %q is limited by action %s", port.ID, uuid.UUID(got.ID))
+	}
+	return true, nil
+}
+
+func (l *Limits) refused(portID string, r Request, err error) error {
+	l.count(Refuse)
+	l.logger.Warn("limit refused", "port", portID, "action", r.ID, "err", err)
+	return err
+}
+
+// Remove ends the limit of that id, or any limit if id is the nil UUID, and
+// tells whether there was one.
+func (l *Limits) Remove(portID string, id uuid.UUID) (bool, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	port, ok := l.inventory.Lookup(portID)
+	if !ok {
+		return false, refuse("unknown_port", "", "this node has no port %q", portID)
+	}
+	return l.remove(&port, id)
+}
+
+func (l *Limits) remove(port *ports.Port, id uuid.UUID) (bool, error) {
+	got, err := l.kernel.Limit(port.Index)
+	if errors.Is(err, vport.ErrNoLimit) || errors.Is(err, vport.ErrNotAttached) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("read limit of port %s: %w", port.ID, err)
+	}
+	if id != uuid.Nil && got.ID != id {
+		return false, refuse("other_limit", "id", "port %q is limited by action %s", port.ID, uuid.UUID(got.ID))
+	}
+	if err := l.kernel.RemoveLimit(port.Index); err != nil {
+		return false, fmt.Errorf("remove limit of port %s: %w", port.ID, err)
+	}
+	if _, err := l.kernel.Limit(port.Index); !errors.Is(err, vport.ErrNoLimit) {
+		return false, fmt.Errorf("limit of port %s is still in the kernel after its removal (%w)", port.ID, err)
+	}
+	delete(l.active, port.ID)
+	l.count(Remove)
+	l.logger.Info("limit removed", "port", port.ID, "tenant", port.Tenant, "action", uuid.UUID(got.ID))
+	return true, nil
+}
+
+// RemoveAll ends every limit on the node and returns how many there were.
+func (l *Limits) RemoveAll() (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	list, _ := l.inventory.Ports()
+	removed := 0
+	var errs []error
+	for i := range list {
+		had, err := l.remove(&list[i], uuid.Nil)
+		if had {
+			removed++
+		}
+		errs = append(errs, err)
+	}
+	return removed, errors.Join(errs...)
+}
+
+// Observe looks at the kernel once: it adopts limits that an earlier process
+// set and notices those that have expired.
+func (l *Limits) Observe() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	list, _ := l.inventory.Ports()
+	for i := range list {
+		port := &list[i]
+		id, known := l.active[port.ID]
+		got, err := l.kernel.Limit(port.Index)
+		switch {
+		case err == nil && !known:
+			l.active[port.ID] = got.ID
+			l.logger.Info("limit adopted", "port", port.ID, "tenant", port.Tenant, "action", uuid.UUID(got.ID), "expires_in", got.Expires)
+		case errors.Is(err, vport.ErrNoLimit) && known:
+			delete(l.active, port.ID)
+			l.count(Expire)
+			l.logger.Info("limit expired", "port", port.ID, "tenant", port.Tenant, "action", id)
+		}
+	}
+}
