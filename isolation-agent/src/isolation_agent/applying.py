@@ -1,0 +1,166 @@
+"""From a decision to a limit that was read back from the kernel."""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime, timedelta
+
+from isolation_agent.decision import Situation, Verdict, evidence_of, flooding, judge
+from isolation_agent.desk import Desk, Tick
+from isolation_agent.ending import Ending
+from isolation_agent.enforcer import Applied, EnforcerError, LimitRequest, PortState, Refused
+from isolation_agent.journal import Entry, move
+from isolation_agent.model import Action
+from isolation_agent.states import Cause, State
+
+__all__ = ["Applying", "mismatch"]
+
+_log = logging.getLogger(__name__)
+
+_FINAL = frozenset({"unknown_port", "tenant_mismatch", "no_contract", "other_limit"})
+"""Refusals that trying again would not change."""
+
+
+class Applying:
+    """Stores the intent, sets the limit, checks it."""
+
+    def __init__(self, desk: Desk, ending: Ending) -> None:
+        self._desk = desk
+        self._ending = ending
+
+    def intend(self, action: Action, verdict: Verdict, situation: Situation, tick: Tick) -> None:
+        """Store the intent, then apply: a crash in between is completed after a restart."""
+        port = situation.port
+        evidence = evidence_of(situation.view, port)
+        decided = Entry(
+            "decided",
+            self._desk.clock.now(),
+            {"level": verdict.level, "rate_bytes_per_second": verdict.rate, "reason": verdict.reason},
+        )
+        entries = [*_detected(port), decided]
+        with self._desk.journal.change(
+            action, "action.intent", *entries, detail={"rate": verdict.rate, "evidence": evidence}
+        ) as row:
+            move(row, State.APPLYING)
+            row.guard, row.reason, row.level, row.rate = None, verdict.reason, verdict.level, verdict.rate
+            row.evidence, row.decided_at = evidence, decided.at
+            row.params = situation.policy.params()
+            row.policy_version = tick.settings.policies.version
+            row.limit_before = port.limit.model_dump() if port and port.limit else None
+        tick.held[row.node, row.port] = row
+        self._desk.renew(row, row.params["ttl"])
+        self._apply(row, tick)
+
+    def applying(self, action: Action, tick: Tick) -> None:
+        """Go on with an intent whose limit is not known to be in the kernel."""
+        objection = self._ending.objection(action, tick)
+        if objection:
+            self._ending.begin_release(action, Cause.OPERATOR, objection, tick)
+            return
+        view = tick.views[action.node]
+        if view.state is None:
+            if view.asked:
+                self._ending.failed_attempt(action, view.error, tick)
+            return
+        situation = self._desk.situation(action, tick)
+        port = situation.port
+        if port is not None and port.limit is not None and port.limit.id == action.id:
+            self._settle(action, Applied(port=port.port, limit=port.limit, verified=True), tick, "adopted")
+            return
+        verdict = judge(situation)
+        if not verdict.allowed:
+            self._ending.begin_release(action, Cause.FAILURE, verdict.reason, tick)
+        elif tick.is_old(action.decided_at or action.created_at) and not flooding(
+            view, action.port, action.params["offered_below"]
+        ):
+            self._ending.fail(action, "the intent is old and the source shows no flood", tick)
+        elif self._desk.may_try(action):
+            with self._desk.journal.change(action, "action.intent", detail={"rate": verdict.rate}) as row:
+                row.rate = verdict.rate
+            self._apply(row, tick)
+
+    def put(self, action: Action, rate: int, tick: Tick) -> Applied | EnforcerError:
+        """Ask the enforcer for the limit. The same id again extends it."""
+        request = LimitRequest(
+            id=action.id,
+            tenant=action.tenant,
+            rate_bytes_per_second=rate,
+            ttl_seconds=int(action.params["ttl"]),
+        )
+        try:
+            return tick.fleet.apply(action.node, action.port, request)
+        except EnforcerError as e:
+            return e
+
+    def _apply(self, action: Action, tick: Tick) -> None:
+        applied = self.put(action, action.rate or 0, tick)
+        if isinstance(applied, Applied):
+            self._settle(action, applied, tick, "limit_applied")
+        elif isinstance(applied, Refused) and (applied.code in _FINAL or applied.status == 400):
+            self._ending.fail(action, f"the enforcer refused: {applied}", tick)
+        else:
+            self._ending.failed_attempt(action, str(applied), tick)
+
+    def _settle(self, action: Action, applied: Applied, tick: Tick, event: str) -> None:
+        """Check what was read back from the kernel; only then is the action active."""
+        at = self._desk.clock.now()
+        problem = mismatch(action, applied)
+        if problem:
+            self._ending.begin_release(
+                action, Cause.FAILURE, f"the limit read back is wrong: {problem}", tick
+            )
+            return
+        verified_at = self._desk.clock.now()
+        limit = applied.limit.model_dump()
+        entries = [Entry(event, at, {"limit": limit}), Entry("limit_verified", verified_at)]
+        with self._desk.journal.change(
+            action, "action.active", *entries, detail={"limit": limit, "verified": True}
+        ) as row:
+            move(row, State.ACTIVE)
+            row.limit_after, row.applied_at = limit, at
+            row.expires_at = at + timedelta(seconds=applied.limit.expires_in_seconds)
+        self._desk.renew(row, applied.limit.expires_in_seconds)
+        self._observe_reaction(row, tick, at, verified_at)
+        _log.info("limit in force", extra={"action": action.id, "node": action.node, "port": action.port})
+
+    def _observe_reaction(
+        self, action: Action, tick: Tick, applied_at: datetime, verified_at: datetime
+    ) -> None:
+        """Record how long each stage took; an old alert says nothing about the first two."""
+        since = action.decided_at or applied_at
+        firing = tick.firing(action)
+        if firing and not action.needs_evidence:
+            episode = firing[0][1]
+            since = episode.received_at
+            detected = ((action.evidence or {}).get("signals") or {}).get("flood_detected_at")
+            if detected:
+                self._stage("detect", episode.starts_at - datetime.fromisoformat(detected))
+            self._stage("notify", episode.received_at - episode.starts_at)
+        self._stage("apply", applied_at - since)
+        self._stage("verify", verified_at - applied_at)
+
+    def _stage(self, stage: str, took: timedelta) -> None:
+        """Observe a duration; clocks of different machines may make it negative, which counts as nothing."""
+        self._desk.metrics.reaction.labels(stage).observe(max(0.0, took.total_seconds()))
+
+
+def mismatch(action: Action, applied: Applied) -> str:
+    """Return what differs between the limit that was asked for and the one read back."""
+    limit, ttl = applied.limit, action.params["ttl"]
+    wanted = [
+        ("verified", applied.verified, True),
+        ("port", applied.port, action.port),
+        ("id", limit.id, action.id),
+        ("protocol", limit.protocol, "udp"),
+        ("rate_bytes_per_second", limit.rate_bytes_per_second, action.rate),
+        ("expires_in_seconds", 0 < limit.expires_in_seconds <= ttl + 1, True),
+    ]
+    return "; ".join(f"{name} is {str(got)[:64]}, not {want}" for name, got, want in wanted if got != want)
+
+
+def _detected(port: PortState | None) -> list[Entry]:
+    """Return the timeline's line for the kernel's own detection, if there was one."""
+    if port is None or port.signals is None or port.signals.flood_detected_at is None:
+        return []
+    detail = {"flood_score": port.signals.flood_score}
+    return [Entry("kernel_detected", port.signals.flood_detected_at, detail)]

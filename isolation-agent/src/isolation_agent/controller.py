@@ -1,0 +1,278 @@
+"""The controller loop: one turn at a time, everything it knows is in the database."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections import defaultdict
+from collections.abc import Iterable
+from datetime import timedelta
+
+from sqlalchemy import delete, func, select
+
+from isolation_agent.alerts import target_of
+from isolation_agent.audit import Head
+from isolation_agent.claims import Claim, Claims
+from isolation_agent.config import Settings
+from isolation_agent.decision import GUARDS, effective_level, flooding
+from isolation_agent.desk import Cooldowns, Desk, Tick
+from isolation_agent.errors import AgentError
+from isolation_agent.fleet import Fleet
+from isolation_agent.intake import Intake
+from isolation_agent.journal import Entry, Journal, about
+from isolation_agent.lifecycle import Lifecycle
+from isolation_agent.metrics import Metrics
+from isolation_agent.model import Action, Episode, Reason
+from isolation_agent.reconcile import Reconciler
+from isolation_agent.states import ENFORCING, OVER, State
+
+__all__ = ["Controller"]
+
+_log = logging.getLogger(__name__)
+
+_UNDECIDED_PER_TURN = 200
+_PRUNE_EVERY = 60.0
+
+
+class Controller:
+    """Turns alerts into actions and looks after them. Not safe for use by several threads, but for swap."""
+
+    def __init__(self, journal: Journal, metrics: Metrics, settings: Settings, fleet: Fleet) -> None:
+        self._journal = journal
+        self._metrics = metrics
+        self._clock = journal.clock
+        self._intake = Intake(journal, metrics)
+        self._desk = Desk(journal, metrics, Cooldowns(self._clock))
+        self._lifecycle = Lifecycle(self._desk)
+        self._reconciler = Reconciler(journal, metrics)
+        self._settings, self._fleet = settings, fleet
+        self._swap_lock = threading.Lock()
+        self._next: tuple[Settings, Fleet] | None = None
+        self._reconcile_at = self._prune_at = self._clock.monotonic()
+        self._anchor = Head(0, "")
+        self._shown: set[tuple[str, str, str]] = set()
+        self._resumed = False
+        for guard, _ in GUARDS:
+            metrics.suppressed.labels(guard)
+
+    def swap(self, settings: Settings, fleet: Fleet) -> None:
+        """Use other settings from the next turn on. Safe to call from any thread."""
+        with self._swap_lock:
+            if self._next is not None:
+                self._next[1].close()
+            self._next = settings, fleet
+
+    def close(self) -> None:
+        """Close the connections to the enforcers."""
+        self._take_next()
+        self._fleet.close()
+
+    def step(self) -> bool:
+        """Take one turn; returns whether there is more to do at once.
+
+        Raises AgentError if nothing can be stored: then nothing is done either.
+        """
+        self._take_next()
+        if not self._resumed:
+            self._resume()
+        taken = self._intake.drain(self._settings)
+        actions, idle = self._open_actions(), self._idle_episodes()
+        reconcile = self._clock.monotonic() >= self._reconcile_at
+        tick = self._look(actions, idle, everywhere=reconcile)
+        if reconcile:
+            self._reconciler.reconcile(tick)
+            self._reconcile_at = self._clock.monotonic() + self._settings.config.controller.reconcile
+        actions += self._revive(idle, tick)
+        more = self._advance(actions, tick)
+        if self._clock.monotonic() >= self._prune_at:
+            self._prune()
+            self._prune_at = self._clock.monotonic() + _PRUNE_EVERY
+        self._remember_audit_head()
+        self._refresh_metrics(tick)
+        return more or taken > 0
+
+    def _take_next(self) -> None:
+        with self._swap_lock:
+            upcoming, self._next = self._next, None
+        if upcoming is not None:
+            for node in set(self._fleet.nodes) - set(upcoming[1].nodes):
+                with contextlib.suppress(KeyError):
+                    self._metrics.enforcer_up.remove(node)
+            self._fleet.close()
+            self._settings, self._fleet = upcoming
+
+    def _resume(self) -> None:
+        """After a start: cooldowns go on, and actions with a limit say that they were taken up again."""
+        now = self._clock.now()
+        with self._journal.store.read() as session:
+            ended = session.execute(
+                select(Action.policy, Action.node, Action.port, Action.tenant, func.max(Action.ended_at))
+                .where(Action.ended_at.is_not(None), Action.state.in_(OVER))
+                .group_by(Action.policy, Action.node, Action.port, Action.tenant)
+            ).all()
+            held = session.scalars(
+                select(Action).where(Action.ended_at.is_(None), Action.state.in_(ENFORCING))
+            ).all()
+        for policy, node, port, tenant, at in ended:
+            self._desk.cooldowns.ended((policy, node, port, tenant), (now - (at or now)).total_seconds())
+        for action in held:
+            with self._journal.change(action, "action.resumed", Entry("resumed", now)):
+                pass
+        self._resumed = True
+
+    def _open_actions(self) -> list[Action]:
+        """Return the actions that are not over: limits first, so that many new alerts never starve them."""
+        with self._journal.store.read() as session:
+            rows = session.scalars(
+                select(Action).where(Action.ended_at.is_(None), Action.state != State.ORPHANED)
+            ).all()
+        order = {State.RECEIVED: 1, State.OBSERVING: 2, State.SUPPRESSED: 3}
+        return sorted(rows, key=lambda a: (order.get(a.state, 0), a.seq))
+
+    def _idle_episodes(self) -> list[Episode]:
+        """Return the firing episodes for which there is no open action."""
+        since = self._clock.now() - timedelta(seconds=self._settings.config.controller.episode_timeout)
+        open_action_of = (
+            select(Reason.episode_id)
+            .join(Action, Action.seq == Reason.action_seq)
+            .where(Reason.episode_id == Episode.id, Action.ended_at.is_(None))
+            .exists()
+        )
+        with self._journal.store.read() as session:
+            return list(
+                session.scalars(
+                    select(Episode).where(
+                        Episode.status == "firing",
+                        Episode.dismissed.is_(False),
+                        Episode.last_seen > since,
+                        ~open_action_of,
+                    )
+                )
+            )
+
+    def _look(self, actions: Iterable[Action], idle: Iterable[Episode], *, everywhere: bool) -> Tick:
+        """Read the enforcers that matter in this turn."""
+        nodes = {a.node for a in actions} | {e.labels.get("node", "") for e in idle}
+        views = self._fleet.look(nodes | set(self._fleet.nodes) if everywhere else nodes)
+        return Tick(
+            settings=self._settings,
+            fleet=self._fleet,
+            kill_switch=self._journal.store.kill_switch(),
+            now=self._clock.now(),
+            views=views,
+            reasons=self._reasons(),
+            held={(a.node, a.port): a for a in actions if a.state in ENFORCING},
+        )
+
+    def _reasons(self) -> defaultdict[int, list[tuple[str, Episode]]]:
+        found: defaultdict[int, list[tuple[str, Episode]]] = defaultdict(list)
+        with self._journal.store.read() as session:
+            for seq, policy, episode in session.execute(
+                select(Reason.action_seq, Reason.policy, Episode)
+                .join(Episode, Episode.id == Reason.episode_id)
+                .join(Action, Action.seq == Reason.action_seq)
+                .where(Action.ended_at.is_(None))
+                .order_by(Episode.id)
+            ):
+                found[seq].append((policy, episode))
+        return found
+
+    def _revive(self, idle: Iterable[Episode], tick: Tick) -> list[Action]:
+        """Make actions for alerts that still fire without one, where the source shows the flood."""
+        made: dict[int, Action] = {}
+        for episode in idle:
+            claim = self._claim(episode, tick)
+            if claim is None:
+                continue
+            entry = Entry("alert_still_firing", tick.now, {"fingerprint": episode.fingerprint})
+            with self._journal.store.write() as session:
+                action, made_for_it = Claims(session, tick.settings).take(claim, [entry])
+                event = "action.received" if made_for_it else "action.reason_added"
+                detail = {"fingerprint": episode.fingerprint, "policy": claim.policy.name}
+                self._journal.audit.append(about(action, event, "controller", detail))
+            tick.reasons[action.seq].append((claim.policy.name, episode))
+            if action.state is State.RECEIVED:
+                made[action.seq] = action
+        return list(made.values())
+
+    def _claim(self, episode: Episode, tick: Tick) -> Claim | None:
+        """Return what an episode without an action asks for now, if the source bears it out."""
+        policy = tick.settings.policies.find(episode.labels)
+        if policy is None or effective_level(policy, episode.labels) == "L0":
+            return None
+        target = target_of(episode.labels)
+        view = tick.views.get(target.node)
+        key = (policy.name, target.node, target.port, target.tenant)
+        if self._desk.cooldowns.left(key, policy.cooldown) > 0:
+            return None
+        if not flooding(view, target.port, policy.release.offered_below):
+            return None
+        return Claim(policy, target, episode, tick.now, needs_evidence=True)
+
+    def _advance(self, actions: Iterable[Action], tick: Tick) -> bool:
+        """Let every action take its step; one that breaks does not stop the others."""
+        undecided = 0
+        for action in actions:
+            if action.state is State.RECEIVED:
+                undecided += 1
+                if undecided > _UNDECIDED_PER_TURN:
+                    continue
+            try:
+                self._lifecycle.step(action, tick)
+            except AgentError:
+                raise
+            except Exception:
+                _log.exception("action cannot be handled in this turn", extra={"action": action.id})
+        return undecided > _UNDECIDED_PER_TURN
+
+    def _prune(self) -> None:
+        """Forget the oldest actions that are over, and episodes that nothing refers to."""
+        keep = self._settings.config.limits.kept_actions
+        since = self._clock.now() - timedelta(seconds=self._settings.config.controller.episode_timeout)
+        with self._journal.store.write() as session:
+            last = session.scalar(
+                select(Action.seq)
+                .where(Action.ended_at.is_not(None))
+                .order_by(Action.seq.desc())
+                .offset(keep)
+                .limit(1)
+            )
+            if last is not None:
+                session.execute(delete(Action).where(Action.ended_at.is_not(None), Action.seq <= last))
+            session.execute(
+                delete(Episode).where(
+                    Episode.last_seen < since, ~select(Reason).where(Reason.episode_id == Episode.id).exists()
+                )
+            )
+        longest = max((p.cooldown for p in self._settings.policies.policies), default=0.0)
+        self._desk.cooldowns.forget(max(longest, 3600.0))
+
+    def _remember_audit_head(self) -> None:
+        head = self._journal.audit.head
+        if head != self._anchor:
+            self._journal.store.set_audit_anchor(head)
+            self._anchor = head
+
+    def _refresh_metrics(self, tick: Tick) -> None:
+        with self._journal.store.read() as session:
+            rows = session.execute(
+                select(Action.state, Action.level, Action.policy, func.count())
+                .where(Action.ended_at.is_(None))
+                .group_by(Action.state, Action.level, Action.policy)
+            ).all()
+        shown: set[tuple[str, str, str]] = {
+            (State.ACTIVE.value, p.level, p.name) for p in tick.settings.policies.policies
+        }
+        for key in shown:
+            self._metrics.actions.labels(*key).set(0)
+        for state, level, policy, count in rows:
+            self._metrics.actions.labels(state.value, level, policy).set(count)
+            shown.add((state.value, level, policy))
+        for gone in self._shown - shown:
+            self._metrics.actions.labels(*gone).set(0)
+        self._shown |= shown
+        self._metrics.inbox_depth.set(self._journal.store.inbox_depth())
+        self._metrics.audit_sequence.set(self._journal.audit.head.seq)
+        self._metrics.dry_run.set(tick.settings.config.dry_run)
+        self._metrics.kill_switch.set(tick.kill_switch or tick.settings.policies.guards.kill_switch)

@@ -1,0 +1,230 @@
+"""Client of one node's enforcer, which holds the privilege to limit."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+from typing import Annotated, Any, Self, TypeVar
+from urllib.parse import quote
+
+import httpx
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import from_json
+
+from isolation_agent.tokens import Token
+
+__all__ = [
+    "Applied",
+    "EnforcerClient",
+    "EnforcerError",
+    "Limit",
+    "LimitRequest",
+    "NodeState",
+    "Offered",
+    "PortState",
+    "Refused",
+    "Removed",
+    "Signals",
+    "Unreachable",
+]
+
+MAX_ANSWER = 8 << 20
+"""Largest answer that is read, in bytes."""
+
+Count = Annotated[int, Field(ge=0)]
+Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+M = TypeVar("M", bound=BaseModel)
+
+
+class _Answer(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class Limit(_Answer):
+    """A limit as read back from the kernel."""
+
+    id: str
+    protocol: str
+    rate_bytes_per_second: Count
+    burst_bytes: Count = 0
+    expires_in_seconds: float = Field(allow_inf_nan=False)
+    policed_bytes: Count = 0
+    policed_packets: Count = 0
+
+
+class Offered(_Answer):
+    """UDP that the tenant sent in the last second or so, passed and policed together."""
+
+    udp_bytes_per_second: Amount
+    udp_packets_per_second: Amount = 0.0
+    window_seconds: Amount = 0.0
+
+
+class Signals(_Answer):
+    """What the kernel's flood detector sees."""
+
+    flood_score: Amount = 0.0
+    udp_packets: Amount = 0.0
+    udp_destination_ports: Amount = 0.0
+    udp_reply_ratio: Amount = 0.0
+    flood_detected_at: AwareDatetime | None = None  # start of the newest flood, over or not
+    flood_last_seen_at: AwareDatetime | None = None  # and its last sign; not every enforcer tells
+
+
+class PortState(_Answer):
+    """One vport."""
+
+    port: str
+    tenant: str
+    device: str = ""
+    attached: bool = True
+    hook: str = ""
+    guarantee_bytes_per_second: Count | None = None  # None without a contract
+    ceiling_bytes_per_second: Count | None = None
+    offered: Offered | None = None
+    signals: Signals | None = None
+    limit: Limit | None = None
+
+    @property
+    def guarantee(self) -> int:
+        """The guarantee in bytes per second; 0 without a contract."""
+        return self.guarantee_bytes_per_second or 0
+
+
+class NodeState(_Answer):
+    """Answer of GET /v1/state."""
+
+    node: str
+    time: AwareDatetime
+    ports: list[PortState]
+
+    def find(self, port: str) -> PortState | None:
+        """Return the port of that id."""
+        return next((p for p in self.ports if p.port == port), None)
+
+
+class LimitRequest(_Answer):
+    """Body of PUT /v1/ports/{port}/limit. burst_bytes 0 leaves the burst to the enforcer."""
+
+    id: str
+    tenant: str
+    protocol: str = "udp"
+    rate_bytes_per_second: int
+    burst_bytes: int = 0
+    ttl_seconds: int
+
+
+class Applied(_Answer):
+    """Answer of PUT /v1/ports/{port}/limit."""
+
+    port: str
+    limit: Limit
+    verified: bool
+
+
+class Removed(_Answer):
+    """Answer of DELETE /v1/ports/{port}/limit."""
+
+    port: str
+    removed: bool
+    verified: bool
+
+
+class EnforcerError(Exception):
+    """A request to an enforcer failed."""
+
+
+class Unreachable(EnforcerError):
+    """No usable answer: whether the request took effect is unknown."""
+
+
+class Refused(EnforcerError):
+    """The enforcer answered with an error of its contract: nothing was changed."""
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(f"{code}: {message}")
+        self.status = status
+        self.code = code
+
+
+class EnforcerClient:
+    """Talks to one enforcer. Safe to use from several threads."""
+
+    def __init__(self, node: str, url: str, token: Token, timeout: float) -> None:
+        """timeout is in seconds, for connecting, for each read, and for a whole answer."""
+        self.node = node
+        self._timeout = timeout
+        self._http = httpx.Client(
+            base_url=url,
+            headers={"Authorization": token.header(), "Accept-Encoding": "identity"},
+            timeout=timeout,
+            trust_env=False,
+            follow_redirects=False,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def state(self) -> NodeState:
+        """Read the node's ports, signals and limits. Raises EnforcerError."""
+        state = self._ask(NodeState, "GET", "/v1/state")
+        if state.node != self.node:
+            raise Unreachable(
+                f"answers as node {state.node[:64]!r} instead of {self.node!r}; correct hosts[].url"
+            )
+        return state
+
+    def apply(self, port: str, request: LimitRequest) -> Applied:
+        """Set or extend a limit. Raises EnforcerError."""
+        return self._ask(Applied, "PUT", f"/v1/ports/{quote(port, safe='')}/limit", request.model_dump())
+
+    def remove(self, port: str, limit_id: str) -> Removed:
+        """Remove the limit of that id, and no other. Raises EnforcerError."""
+        return self._ask(Removed, "DELETE", f"/v1/ports/{quote(port, safe='')}/limit?id={quote(limit_id)}")
+
+    def _ask(self, model: type[M], method: str, path: str, body: dict[str, Any] | None = None) -> M:
+        try:
+            with self._http.stream(method, path, json=body) as response:
+                status, raw = response.status_code, self._read(response)
+        except httpx.HTTPError as e:
+            raise Unreachable(f"{method} {path}: {str(e) or type(e).__name__}") from e
+        if status != httpx.codes.OK:
+            raise _refusal(status, raw)
+        try:
+            return model.model_validate_json(raw)
+        except ValidationError as e:
+            first = e.errors(include_url=False, include_input=False)[0]
+            field = ".".join(str(step) for step in first["loc"])
+            raise Unreachable(
+                f"{method} {path}: the answer is not the contract's: {field}: {first['msg']}"
+            ) from e
+
+    def _read(self, response: httpx.Response) -> bytes:
+        deadline = time.monotonic() + self._timeout
+        raw = bytearray()
+        for chunk in response.iter_raw():
+            raw += chunk
+            if len(raw) > MAX_ANSWER:
+                raise httpx.ReadError(f"the answer is larger than {MAX_ANSWER} bytes")
+            if time.monotonic() > deadline:
+                raise httpx.ReadTimeout("the answer takes too long")
+        return bytes(raw)
+
+
+def _refusal(status: int, raw: bytes) -> EnforcerError:
+    """Turn an error answer into Refused if it has the contract's shape."""
+    try:
+        error = from_json(raw)["error"]
+        code, message = str(error["code"])[:64], str(error["message"])[:300]
+    except (ValueError, KeyError, TypeError, IndexError):
+        return Unreachable(f"HTTP {status} without the contract's error body")
+    return Refused(status, code, message)

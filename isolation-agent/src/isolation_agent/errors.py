@@ -1,0 +1,17 @@
+"""The agent's own errors. Each message is one line that names the fix."""
+
+from __future__ import annotations
+
+__all__ = ["AgentError", "AuditError", "StorageError"]
+
+
+class AgentError(Exception):
+    """Something the operator has to mend before the agent can go on."""
+
+
+class StorageError(AgentError):
+    """The database cannot be read or written."""
+
+
+class AuditError(AgentError):
+    """The audit log cannot be written, or its chain does not hold."""

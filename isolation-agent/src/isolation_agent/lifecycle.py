@@ -1,0 +1,112 @@
+"""One action's way through the state machine, one step per tick."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from sqlalchemy.orm import object_session
+
+from isolation_agent.applying import Applying
+from isolation_agent.decision import Situation, Verdict, evidence_of, flooding, judge
+from isolation_agent.desk import Desk, Tick
+from isolation_agent.ending import Ending
+from isolation_agent.journal import Entry, move
+from isolation_agent.keeping import Keeping
+from isolation_agent.model import Action, Reason
+from isolation_agent.states import Cause, State
+
+__all__ = ["Lifecycle"]
+
+
+class Lifecycle:
+    """Decides about actions and hands them to the step that their state asks for."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._ending = Ending(desk)
+        self._applying = Applying(desk, self._ending)
+        keeping = Keeping(desk, self._applying, self._ending)
+        self._steps: Mapping[State, Callable[[Action, Tick], None]] = {
+            State.RECEIVED: self._undecided,
+            State.SUPPRESSED: self._undecided,
+            State.OBSERVING: self._observing,
+            State.APPLYING: self._applying.applying,
+            State.ACTIVE: keeping.active,
+            State.RELEASING: self._ending.releasing,
+        }
+
+    def step(self, action: Action, tick: Tick) -> None:
+        """Take the action as far as it goes in this tick."""
+        step = self._steps.get(action.state)
+        if step is not None:
+            step(action, tick)
+
+    def _undecided(self, action: Action, tick: Tick) -> None:
+        if action.revert_by:
+            self._ending.close(action, Cause.OPERATOR, f"reverted by {action.revert_by}")
+            return
+        if not tick.firing(action):
+            self._ending.close(action, Cause.RESOLVED, "the alert ended")
+            return
+        view = tick.views[action.node]
+        if view.state is None:
+            if view.asked and action.state is State.RECEIVED:
+                self._ending.failed_attempt(action, view.error, tick)
+            return
+        situation = self._desk.situation(action, tick)
+        verdict = judge(situation)
+        if verdict.guard == "other_limit" and not verdict.also and situation.held:
+            self._merge(action, tick.held[action.node, action.port])
+        elif not verdict.allowed:
+            self._suppress(action, verdict, situation)
+        elif verdict.level == "L0":
+            self._observe(action, verdict, situation)
+        elif not self._must_show(action, tick) or flooding(view, action.port, action.params["offered_below"]):
+            self._applying.intend(action, verdict, situation, tick)
+
+    @staticmethod
+    def _must_show(action: Action, tick: Tick) -> bool:
+        """Tell whether the source has to show the flood, since the alert alone is no longer news."""
+        return action.needs_evidence or action.state is State.SUPPRESSED or tick.is_old(action.created_at)
+
+    def _merge(self, action: Action, holder: Action) -> None:
+        """Add the reasons of an action to the one that limits the target already."""
+        reason = f"action {holder.id} limits {action.port} already and takes over the reasons"
+        entry = Entry("merged", self._desk.clock.now(), {"into": holder.id})
+        with self._desk.journal.change(action, "action.merged", entry, detail=entry.detail) as row:
+            row.cause, row.reason, row.ended_at = Cause.MERGED.value, reason, entry.at
+            session = object_session(row)
+            if session is not None:
+                for r in row.reasons:
+                    session.merge(Reason(action_seq=holder.seq, episode_id=r.episode_id, policy=r.policy))
+
+    def _suppress(self, action: Action, verdict: Verdict, situation: Situation) -> None:
+        """Record which guard stopped the action, once for each guard."""
+        if action.state is State.SUPPRESSED and action.guard == verdict.guard:
+            return
+        guard = verdict.guard or ""
+        detail = {"guard": guard, "reason": verdict.reason, "also": dict(verdict.also)}
+        evidence = evidence_of(situation.view, situation.port)
+        entry = Entry("suppressed", self._desk.clock.now(), detail)
+        with self._desk.journal.change(
+            action, "action.suppressed", entry, detail={"guard": guard, "evidence": evidence}
+        ) as row:
+            move(row, State.SUPPRESSED)
+            row.guard, row.reason, row.rate, row.evidence = guard, verdict.reason, verdict.rate, evidence
+        self._desk.metrics.suppressed.labels(guard).inc()
+
+    def _observe(self, action: Action, verdict: Verdict, situation: Situation) -> None:
+        evidence = evidence_of(situation.view, situation.port)
+        entry = Entry("decided", self._desk.clock.now(), {"level": "L0", "reason": verdict.reason})
+        with self._desk.journal.change(
+            action, "action.observing", entry, detail={"evidence": evidence}
+        ) as row:
+            move(row, State.OBSERVING)
+            row.guard, row.reason, row.level, row.evidence = None, verdict.reason, "L0", evidence
+            row.decided_at = entry.at
+
+    def _observing(self, action: Action, tick: Tick) -> None:
+        if action.revert_by:
+            self._ending.close(action, Cause.OPERATOR, f"ended by {action.revert_by}")
+        elif not tick.firing(action):
+            self._ending.close(action, Cause.RESOLVED, "the alert ended")

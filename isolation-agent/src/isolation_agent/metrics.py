@@ -1,0 +1,72 @@
+"""The agent's metrics, built from the catalogue."""
+
+from __future__ import annotations
+
+import platform
+
+from prometheus_client import (
+    CollectorRegistry,
+    GCCollector,
+    PlatformCollector,
+    ProcessCollector,
+    disable_created_metrics,
+)
+
+from isolation_agent import __version__
+from isolation_agent.states import Cause
+from vigia_catalog import Factory
+
+__all__ = ["Metrics"]
+
+_REACTION_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+
+
+class Metrics:
+    """Every metric of the agent, in its own registry."""
+
+    def __init__(self) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # they are no metrics of the catalogue
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        PlatformCollector(registry=self.registry)
+        GCCollector(registry=self.registry)
+        make = Factory("agent", self.registry)
+        self.actions = make.gauge("vigia_isolation_actions")
+        self.reaction = make.histogram("vigia_isolation_reaction_seconds", _REACTION_BUCKETS)
+        self.webhook_requests = make.counter("vigia_agent_webhook_requests_total")
+        self.alerts = make.counter("vigia_agent_alerts_total")
+        self.suppressed = make.counter("vigia_agent_actions_suppressed_total")
+        self.reverts = make.counter("vigia_agent_reverts_total")
+        self.extensions = make.counter("vigia_agent_extensions_total")
+        self.inbox_depth = make.gauge("vigia_agent_inbox_depth")
+        self.enforcer_up = make.gauge("vigia_agent_enforcer_up")
+        self.enforcer_requests = make.counter("vigia_agent_enforcer_requests_total")
+        self.orphans = make.gauge("vigia_agent_orphaned_limits")
+        self.ticks = make.counter("vigia_agent_controller_ticks_total")
+        self.audit_sequence = make.gauge("vigia_agent_audit_sequence")
+        self.dry_run = make.gauge("vigia_agent_dry_run")
+        self.kill_switch = make.gauge("vigia_agent_kill_switch")
+        self.reload_ok = make.gauge("vigia_agent_config_last_reload_successful")
+        self.reload_time = make.gauge("vigia_agent_config_last_reload_success_timestamp_seconds")
+        build = make.gauge("vigia_agent_build_info")
+        build.labels(__version__, "unknown", f"python{platform.python_version()}").set(1)
+        self._start_at_zero()
+
+    def _start_at_zero(self) -> None:
+        """Make series that an alert or a panel may ask for before anything has happened."""
+        for result in ("ok", "error"):
+            self.ticks.labels(result)
+        for stage in ("detect", "notify", "apply", "verify"):
+            self.reaction.labels(stage)
+        for code in ("200", "400", "401", "403", "413", "503"):
+            self.webhook_requests.labels(code)
+        for outcome in ("accepted", "duplicate", "ignored", "rejected"):
+            self.alerts.labels("firing", outcome)
+        for cause in (Cause.EVIDENCE, Cause.TTL, Cause.OPERATOR, Cause.FAILURE, Cause.GONE):
+            self.reverts.labels(cause.value)
+
+    def reloaded(self, ok: bool) -> None:
+        """Record the outcome of loading the configuration."""
+        self.reload_ok.set(ok)
+        if ok:
+            self.reload_time.set_to_current_time()

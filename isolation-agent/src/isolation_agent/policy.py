@@ -1,0 +1,193 @@
+"""The policy file: which alerts lead to which action, and what may never be acted upon."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, model_validator
+from pydantic_core import PydanticCustomError
+
+from vigia_config import Seconds, Strict, fault, load
+
+__all__ = [
+    "INFRASTRUCTURE",
+    "NAME_PATTERN",
+    "AllowEntry",
+    "Guards",
+    "Level",
+    "Name",
+    "Policy",
+    "PolicyFile",
+    "PolicySet",
+    "load_policies",
+]
+
+NAME_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.:@/-]{0,252}$"
+"""Nodes, ports, tenants and policies: ids that are safe in URLs, logs and metrics."""
+
+INFRASTRUCTURE = ("_infra", "_unresolved")
+"""Tenants that are never acted upon: the operator's own, and those not known yet."""
+
+Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
+Level = Literal["L0", "L2"]
+
+_LATER = {
+    "L1": "L1 (shape to guarantee and burst) is reserved and refused for now",
+    "L3": "L3 (cap packets and new flows) is not available in this version",
+    "L4": "L4 (drop UDP) is not available in this version",
+    "L5": "L5 (filter upstream) is not available in this version",
+}
+
+
+def _level(value: object) -> object:
+    if isinstance(value, str) and value in _LATER:
+        raise PydanticCustomError(
+            "vigia", "{why}; write L0 (observe) or L2 (cap UDP at the guarantee)", {"why": _LATER[value]}
+        )
+    return value
+
+
+def _ttl(value: float) -> float:
+    if value != int(value) or not 2 <= value <= 3600:
+        raise PydanticCustomError("vigia", "must be whole seconds from 2s to 1h; write for example 30s")
+    return value
+
+
+class Release(Strict):
+    """When a limit is lifted: offered load below a fraction of the limit, for a time."""
+
+    hold: Seconds = 10.0
+    offered_below: float = Field(default=0.8, gt=0, le=1)
+
+
+class Policy(Strict):
+    """One rule: alerts with these labels lead to this level."""
+
+    name: Name
+    match: dict[str, str]
+    level: Annotated[Level, BeforeValidator(_level)]
+    ttl: Annotated[Seconds, AfterValidator(_ttl)] = 30.0
+    release: Release = Release()
+    cooldown: Seconds = 30.0
+    dry_run: bool = False
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if not self.match.get("alertname"):
+            raise fault(("match",), "has no alertname", "name the alert that this policy answers")
+        if self.release.hold * 2 > self.ttl:
+            raise fault(
+                ("release", "hold"),
+                f"{self.release.hold:g}s is more than half of ttl, so the limit would end before the release",
+                "write a longer ttl or a shorter hold",
+            )
+        return self
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Tell whether an alert with these labels falls under this policy.
+
+        An alert that names a policy in its label ``policy`` falls under no other.
+        """
+        return labels.get("policy", self.name) == self.name and all(
+            labels.get(k) == v for k, v in self.match.items()
+        )
+
+    def params(self) -> dict[str, float]:
+        """Return what an action keeps of its policy: all in seconds, but for the fraction offered_below."""
+        return {
+            "ttl": self.ttl,
+            "hold": self.release.hold,
+            "offered_below": self.release.offered_below,
+            "cooldown": self.cooldown,
+        }
+
+
+class AllowEntry(Strict):
+    """A tenant or port that no automatic action touches, in a role.
+
+    source: it may send what looks like a flood. victim: what is sent to it is
+    wanted, so nobody is limited on its behalf. either: both.
+    """
+
+    tenant: Name | None = None
+    port: Name | None = None
+    role: Literal["source", "victim", "either"]
+    reason: str = Field(min_length=1, max_length=200)
+
+    @model_validator(mode="after")
+    def _names_something(self) -> Self:
+        if self.tenant is None and self.port is None:
+            raise fault((), "names neither tenant nor port", "add tenant, port or both")
+        if self.role != "source" and self.tenant is None:
+            raise fault(("role",), f'"{self.role}" needs a tenant', "add tenant, or write role: source")
+        return self
+
+    def shields_source(self, tenant: str, port: str) -> bool:
+        """Tell whether the entry keeps this sender from being limited."""
+        return (
+            self.role in ("source", "either") and self.tenant in (None, tenant) and self.port in (None, port)
+        )
+
+    def shields_victim(self, tenant: str) -> bool:
+        """Tell whether the entry says that this victim wants the traffic."""
+        return self.role in ("victim", "either") and self.tenant == tenant
+
+
+class Guards(Strict):
+    """What holds for every policy."""
+
+    kill_switch: bool = False
+    allow: list[AllowEntry] = []
+    infrastructure: list[Name] = []
+    max_active: int = Field(default=20, ge=1)
+    max_per_tenant: int = Field(default=3, ge=1)
+
+    @property
+    def protected_tenants(self) -> tuple[str, ...]:
+        """Tenants that are never acted upon."""
+        return (*INFRASTRUCTURE, *self.infrastructure)
+
+
+class PolicyFile(Strict):
+    """The whole file. Policies are tried in order; the first that matches decides."""
+
+    version: Literal[1]
+    policies: list[Policy] = Field(min_length=1)
+    guards: Guards = Guards()
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> Self:
+        names: set[str] = set()
+        for i, policy in enumerate(self.policies):
+            if policy.name in names:
+                raise fault(("policies", i, "name"), f'"{policy.name}" appears twice', "rename one")
+            names.add(policy.name)
+        return self
+
+
+@dataclass(frozen=True)
+class PolicySet:
+    """A policy file with the version that audit records refer to."""
+
+    policies: tuple[Policy, ...]
+    guards: Guards
+    version: str
+
+    def find(self, labels: Mapping[str, str]) -> Policy | None:
+        """Return the policy for an alert with these labels."""
+        return next((p for p in self.policies if p.matches(labels)), None)
+
+    def named(self, name: str) -> Policy | None:
+        """Return the policy of that name."""
+        return next((p for p in self.policies if p.name == name), None)
+
+
+def load_policies(path: Path) -> PolicySet:
+    """Read the policy file at path. Raises vigia_config.ConfigError."""
+    file = load(path, PolicyFile)
+    digest = hashlib.sha256(file.model_dump_json().encode()).hexdigest()
+    return PolicySet(tuple(file.policies), file.guards, digest[:12])

@@ -1,0 +1,153 @@
+"""The database: durable before anything is acknowledged, one writer at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from sqlalchemy import Connection, Engine, create_engine, event, func, inspect, select
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.orm import Session, sessionmaker
+
+from isolation_agent.audit import GENESIS, Head
+from isolation_agent.errors import StorageError
+from isolation_agent.model import SCHEMA_VERSION, Base, InboxMessage, Meta
+
+__all__ = ["InboxFull", "Store", "get_meta", "set_meta"]
+
+_AUDIT_HEAD = "audit_head"
+_KILL_SWITCH = "kill_switch"
+
+
+class InboxFull(StorageError):
+    """The inbox holds as much as it may."""
+
+
+class Store:
+    """Sessions on the database.
+
+    ``write`` is one transaction that holds the write lock from its start, so
+    that what it reads cannot change under it. Errors of the database become
+    StorageError.
+    """
+
+    def __init__(self, url: str, *, busy_timeout: float = 2.0, read_only: bool = False) -> None:
+        """busy_timeout is how many seconds a transaction waits for another one."""
+        self._engine = create_engine(url, connect_args={"timeout": busy_timeout})
+        _prepare(self._engine, read_only)
+        self._read = sessionmaker(self._engine, expire_on_commit=False)
+        self._write = sessionmaker(self._engine.execution_options(immediate=True), expire_on_commit=False)
+        with _translated("open"):
+            if not read_only:
+                Base.metadata.create_all(self._engine)
+            _check_schema(self, read_only)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._engine.dispose()
+
+    @contextmanager
+    def write(self) -> Iterator[Session]:
+        """Run one transaction; it is on disk when the block has ended without an error."""
+        with _translated("write"), self._write.begin() as session:
+            session.connection()  # begins here, not with the first statement
+            yield session
+
+    @contextmanager
+    def read(self) -> Iterator[Session]:
+        """Run queries on one consistent state."""
+        with _translated("read"), self._read.begin() as session:
+            yield session
+
+    def receive(self, message: InboxMessage, max_messages: int, max_bytes: int) -> None:
+        """Store a webhook message durably. Raises InboxFull or StorageError."""
+        with self.write() as session:
+            count, size = session.execute(
+                select(func.count(), func.coalesce(func.sum(InboxMessage.size), 0)).select_from(InboxMessage)
+            ).one()
+            if count >= max_messages or size + message.size > max_bytes:
+                raise InboxFull(f"the inbox holds {count} messages of {size} bytes together")
+            session.add(message)
+
+    def inbox_depth(self) -> int:
+        """Return the number of messages that are stored and not yet handled."""
+        with self.read() as session:
+            return session.scalar(select(func.count()).select_from(InboxMessage)) or 0
+
+    def kill_switch(self) -> bool:
+        """Tell whether an operator has set the kill switch."""
+        with self.read() as session:
+            return get_meta(session, _KILL_SWITCH) == "on"
+
+    def set_kill_switch(self, session: Session, on: bool) -> None:
+        """Store the kill switch."""
+        set_meta(session, _KILL_SWITCH, "on" if on else "off")
+
+    def audit_anchor(self) -> Head:
+        """Return the newest audit record that the database knows of."""
+        with self.read() as session:
+            value = get_meta(session, _AUDIT_HEAD)
+        if value is None:
+            return GENESIS
+        seq, _, digest = value.partition(":")
+        return Head(int(seq), digest)
+
+    def set_audit_anchor(self, head: Head) -> None:
+        """Remember the newest audit record."""
+        with self.write() as session:
+            set_meta(session, _AUDIT_HEAD, f"{head.seq}:{head.hash}")
+
+
+def get_meta(session: Session, key: str) -> str | None:
+    """Return a named value."""
+    row = session.get(Meta, key)
+    return row.value if row else None
+
+
+def set_meta(session: Session, key: str, value: str) -> None:
+    """Store a named value."""
+    session.merge(Meta(key=key, value=value))
+
+
+@contextmanager
+def _translated(what: str) -> Iterator[None]:
+    try:
+        yield
+    except (IntegrityError, DataError, ProgrammingError):
+        raise  # a mistake in the agent, not the state of the disk
+    except (DBAPIError, PoolTimeout) as e:
+        cause = str(e.orig) if isinstance(e, DBAPIError) else str(e)
+        raise StorageError(f"database: cannot {what}: {cause.splitlines()[0]}") from e
+
+
+def _prepare(engine: Engine, read_only: bool) -> None:
+    """Make SQLite durable (WAL, synchronous FULL) and give transactions an explicit begin."""
+
+    @event.listens_for(engine, "connect")
+    def connect(connection: Any, _record: object) -> None:
+        connection.isolation_level = None
+        cursor = connection.cursor()
+        cursor.execute("PRAGMA query_only=ON" if read_only else "PRAGMA journal_mode=WAL")
+        cursor.execute("PRAGMA synchronous=FULL")
+        cursor.execute("PRAGMA foreign_keys=ON")
+        cursor.close()
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        immediate = connection.get_execution_options().get("immediate")
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if immediate else "BEGIN")
+
+
+def _check_schema(store: Store, read_only: bool) -> None:
+    with store.read() as session:
+        found = get_meta(session, "schema") if inspect(session.connection()).has_table("meta") else None
+    if found is None and not read_only:
+        with store.write() as session:
+            set_meta(session, "schema", SCHEMA_VERSION)
+    elif found != SCHEMA_VERSION:
+        raise StorageError(
+            f"database: has schema {found}, this version of the agent needs {SCHEMA_VERSION}; "
+            "move the database away, or run the version that made it"
+        )

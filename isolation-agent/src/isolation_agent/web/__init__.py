@@ -1,0 +1,28 @@
+"""The HTTP API."""
+
+from __future__ import annotations
+
+from flask import Flask, Response
+
+from isolation_agent.agent import Agent
+from isolation_agent.web import actions, admin, auth, errors, ops, webhook
+
+__all__ = ["create_app"]
+
+
+def create_app(agent: Agent) -> Flask:
+    """Make the WSGI application for an agent."""
+    app = Flask("isolation_agent", static_folder=None)
+    app.extensions["agent"] = agent
+    errors.register(app)
+    auth.install(app, agent)
+    for part in (webhook, actions, admin, ops):
+        app.register_blueprint(part.blueprint)
+
+    @app.after_request
+    def harden(response: Response) -> Response:
+        response.headers["X-Content-Type-Options"] = "nosniff"
+        response.headers["Cache-Control"] = "no-store"
+        return response
+
+    return app

@@ -1,0 +1,68 @@
+"""Every error as one JSON shape."""
+
+from __future__ import annotations
+
+import logging
+
+from flask import Flask, Response, jsonify
+from werkzeug.exceptions import HTTPException
+
+from isolation_agent.errors import AuditError, StorageError
+
+__all__ = ["ApiError", "register"]
+
+_log = logging.getLogger(__name__)
+
+_CODES = {
+    400: "bad_request",
+    404: "not_found",
+    405: "method_not_allowed",
+    413: "too_large",
+    415: "unsupported_media_type",
+}
+
+
+class ApiError(Exception):
+    """An error that the client is told about."""
+
+    def __init__(self, status: int, code: str, message: str, field: str | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.message = message
+        self.field = field
+
+
+def register(app: Flask) -> None:
+    """Answer every exception as JSON; what is unexpected is logged and not shown."""
+
+    @app.errorhandler(ApiError)
+    def api_error(e: ApiError) -> Response:
+        return _answer(e.status, e.code, e.message, e.field)
+
+    @app.errorhandler(StorageError)
+    @app.errorhandler(AuditError)
+    def storage_error(e: StorageError | AuditError) -> Response:
+        _log.error("request refused, nothing can be stored", extra={"err": str(e)})
+        return _answer(503, "storage", "nothing can be stored at the moment; try again")
+
+    @app.errorhandler(HTTPException)
+    def http_error(e: HTTPException) -> Response:
+        status = e.code or 500
+        return _answer(status, _CODES.get(status, "error"), e.description or e.name)
+
+    @app.errorhandler(Exception)
+    def unexpected(e: Exception) -> Response:
+        _log.exception("request failed")
+        return _answer(500, "internal", "the agent has made a mistake; its log says which")
+
+
+def _answer(status: int, code: str, message: str, field: str | None = None) -> Response:
+    error = {"code": code, "message": message} | ({"field": field} if field else {})
+    response = jsonify({"error": error})
+    response.status_code = status
+    if status == 401:
+        response.headers["WWW-Authenticate"] = 'Bearer realm="isolation-agent"'
+    if status == 503:
+        response.headers["Retry-After"] = "5"
+    return response

@@ -1,0 +1,146 @@
+"""The README's examples do what it says."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from isolation_agent.clock import SystemClock
+from isolation_agent.config import Config, Limits, Loop, load_settings
+from isolation_agent.decision import GUARDS
+from isolation_agent.policy import Policy, Release
+from isolation_agent.states import Cause, State
+
+from .process import DEADLINE, AgentProcess, eventually
+from .world import World
+
+README = Path(__file__).parent.parent / "README.md"
+BLOCK = re.compile(r"<!-- test: (\S+) -->\n```\w+\n(.*?)```", re.DOTALL)
+
+
+def blocks() -> dict[str, str]:
+    return dict(BLOCK.findall(README.read_text()))
+
+
+def shell(script: str, directory: Path) -> str:
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script],
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+        check=False,
+        env={"PATH": f"{Path(__file__).parents[2]}/.venv/bin:/usr/local/bin:/usr/bin:/bin"},
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture
+def example(tmp_path: Path) -> Iterator[World]:
+    """The README's files and tokens, and enforcers that answer to them."""
+    found = blocks()
+    shell(found["tokens"], tmp_path)
+    made = World(tmp_path, SystemClock())
+    made.enforcer.flood("lb1-red-110")
+    made.add_node("lb2")
+    (tmp_path / "enforcer.token").write_text("enforcer-token-0123456789abcdef\n")
+    shell("umask 077; openssl rand -hex 32 > webhook.token; openssl rand -hex 32 > api.token", tmp_path)
+    for name in ("agent.yaml", "policies.yaml", "message.json"):
+        (tmp_path / name).write_text(found[name])
+    yield made
+    made.close()
+
+
+def test_every_block_is_used() -> None:
+    assert set(blocks()) == {
+        "tokens", "agent.yaml", "policies.yaml", "check", "prelude", "message.json", "send", "list", "show",
+        "revert", "killswitch", "rest",
+    }  # fmt: skip
+
+
+def test_example_files_are_valid(example: World) -> None:
+    settings = load_settings(example.dir / "agent.yaml")
+    assert [p.name for p in settings.policies.policies] == ["udp-flood", "udp-flood-lab"]
+    output = shell(blocks()["check"], example.dir)
+    assert output.startswith("agent.yaml: OK, 2 policies")
+
+
+def test_tour_of_the_api(example: World) -> None:
+    found = blocks()
+    config = (example.dir / "agent.yaml").read_text()
+    config = config.replace("127.0.0.1:9874", "127.0.0.1:0")
+    for node, enforcer in example.enforcers.items():
+        config = config.replace(f"http://127.77.0.{node[-1]}:9873", enforcer.url)
+    (example.dir / "agent.yaml").write_text(config)
+    agent = AgentProcess(example.dir / "agent.yaml")
+    try:
+        eventually(lambda: agent.http.get("/-/ready").status_code == 200, "ready")
+        prelude = found["prelude"].replace("http://127.0.0.1:9874", str(agent.http.base_url))
+
+        def tour(*names: str) -> str:
+            return shell("\n".join([prelude, *(found[n] for n in names)]), example.dir)
+
+        def state() -> str:
+            listed = json.loads(tour("list"))["actions"]
+            return str(listed[0]["state"]) if listed else ""
+
+        assert json.loads(tour("send")) == {"stored": 1}
+        eventually(lambda: state() == "active", "the action is active")
+        shown = json.loads(tour("show"))
+        assert [t["event"] for t in shown["timeline"]][-1] == "limit_verified"
+        reverted = tour("show", "revert").splitlines()[-1]
+        assert json.loads(reverted)["revert_requested_by"] == "api@127.0.0.1"
+        eventually(lambda: state() == "", "no action is active any more")
+        assert '"on":true' in (switch := tour("killswitch"))
+        assert switch.rstrip().endswith('"held_on_by_policy_file":false,"on":false}')
+        rest = tour("rest")
+        assert '"event":"action.active"' in rest
+        assert '"reloaded":true' in rest
+        assert "healthy\nready\n" in rest
+        assert 'vigia_isolation_reaction_seconds_count{stage="verify"} 1.0' in rest
+    finally:
+        agent.stop()
+
+
+def test_tables_name_every_field() -> None:
+    text = README.read_text()
+    for model, prefix in (
+        (Config, ""),
+        (Limits, "limits"),
+        (Loop, "controller"),
+        (Policy, ""),
+        (Release, "release"),
+    ):
+        for name in model.model_fields:
+            assert re.search(rf"`(\w*\.)?{name}(\[\])?`|`{prefix}\.{name}`|{name}\.|`\.{name}`", text), name
+
+
+def test_tables_name_every_guard_state_and_cause_in_order() -> None:
+    text = README.read_text()
+    table = text[text.index("| guard | stops") : text.index("A suppressed action")]
+    assert re.findall(r"`(\w+)`", "".join(line.split("|")[1] for line in table.splitlines()[2:] if line)) == [
+        name for name, _ in GUARDS
+    ]
+    states = text[text.index("| state | meaning") : text.index("An action is over")]
+    assert re.findall(r"^\| `(\w+)` \|", states, re.MULTILINE) == [s.value for s in State]
+    causes = text[text.index("An action is over") :].split("\n\n")[0]
+    assert {c.value for c in Cause} <= set(re.findall(r"`(\w+)`", causes))
+
+
+def test_timeline_events_in_the_source_are_documented() -> None:
+    text = README.read_text()
+    source = "".join(p.read_text() for p in (README.parent / "src").rglob("*.py"))
+    used = set(re.findall(r'Entry\(\s*"(\w+)"', source)) | {
+        "extended",
+        "reapplied",
+        "adopted",
+        "limit_applied",
+    }
+    assert len(used) > 15
+    assert not {event for event in used if f"`{event}`" not in text}
