@@ -1,0 +1,180 @@
+package app
+
+import (
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+
+	"vigia/internal/catalog"
+	"vigia/probes/accounting"
+	"vigia/probes/delay"
+	"vigia/probes/sender"
+)
+
+// collector exports the counters of all targets as they were at one moment, so
+// that what adds up inside adds up in every scrape.
+type collector struct {
+	service  *service
+	families [numFamilies]family
+
+	mu     sync.Mutex
+	status []sender.Status
+	labels map[sender.Labels]*pairs
+}
+
+// The families that the collector exports.
+const (
+	sent = iota
+	received
+	lost
+	late
+	duplicate
+	reordered
+	corrupt
+	skipped
+	quarantined
+	inFlight
+	mismatch
+	jitter
+	interval
+	deadline
+	up
+	stray
+	timestamps
+	pathInfo
+	numFamilies
+)
+
+type family struct {
+	desc  *prometheus.Desc
+	value prometheus.ValueType
+}
+
+// pairs are a target's labels as they are exported.
+type pairs struct {
+	base       []*dto.LabelPair
+	cause      [accounting.NumCauses][]*dto.LabelPair
+	quarantine [delay.NumVerdicts][]*dto.LabelPair
+}
+
+func newCollector(f *catalog.Factory, s *service) *collector {
+	c := &collector{service: s, labels: make(map[sender.Labels]*pairs)}
+	for i, name := range [numFamilies]string{
+		sent: "vigia_probe_sent_total", received: "vigia_probe_received_total", lost: "vigia_probe_lost_total",
+		late: "vigia_probe_late_total", duplicate: "vigia_probe_duplicate_total",
+		reordered: "vigia_probe_reordered_total", corrupt: "vigia_probe_corrupt_total",
+		skipped: "vigia_probe_skipped_total", quarantined: "vigia_probe_quarantined_total",
+		inFlight: "vigia_probe_in_flight", mismatch: "vigia_probe_accounting_mismatch",
+		jitter: "vigia_probe_jitter_seconds", interval: "vigia_probe_interval_seconds",
+		deadline: "vigia_probe_deadline_seconds", up: "vigia_probe_target_up",
+		stray: "vigia_probe_stray_total", timestamps: "vigia_probe_timestamps_total", pathInfo: "vigia_path_info",
+	} {
+		c.families[i].desc, c.families[i].value = f.Desc(name)
+	}
+	return c
+}
+
+// Describe lists the families.
+func (c *collector) Describe(out chan<- *prometheus.Desc) {
+	for _, f := range c.families {
+		out <- f.desc
+	}
+}
+
+// Collect takes a snapshot and exports it.
+func (c *collector) Collect(out chan<- prometheus.Metric) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	status, totals, err := c.service.sender.Snapshot(c.status[:0])
+	c.status = status
+	if err != nil {
+		return // stopping; missing series are honest, zeros would not be
+	}
+	for i := range status {
+		c.collectTarget(out, &status[i])
+	}
+	if len(c.labels) > 2*len(status) {
+		clear(c.labels) // of targets that are gone
+	}
+	out <- c.families[stray].metric(nil, float64(totals.Stray))
+	for p := range totals.Stamps {
+		for s, n := range totals.Stamps[p] {
+			out <- c.constant(timestamps, float64(n), sender.Point(p).String(), sender.Source(s).String())
+		}
+	}
+	for _, p := range *c.service.paths.Load() {
+		out <- c.constant(pathInfo, 1, p.Name, p.Dataplane, p.Encap, p.Mode, p.Security, p.Layer, p.Placement)
+	}
+}
+
+func (c *collector) collectTarget(out chan<- prometheus.Metric, st *sender.Status) {
+	p := c.pairs(st.Target.Labels)
+	n := &st.Counts
+	isUp := 0.0
+	if st.Up {
+		isUp = 1
+	}
+	for family, v := range map[int]float64{
+		sent: float64(n.Sent), received: float64(n.Received), late: float64(n.Late),
+		duplicate: float64(n.Duplicate), reordered: float64(n.Reordered), corrupt: float64(n.Corrupt),
+		skipped: float64(n.Skipped), inFlight: float64(st.InFlight),
+		mismatch: float64(n.Mismatch(st.InFlight)), jitter: st.Jitter,
+		interval: st.Target.Interval.Seconds(), deadline: st.Target.Deadline.Seconds(), up: isUp,
+	} {
+		out <- c.families[family].metric(p.base, v)
+	}
+	for cause, v := range n.Lost {
+		out <- c.families[lost].metric(p.cause[cause], float64(v))
+	}
+	for verdict, v := range st.Quarantined {
+		if delay.Verdict(verdict) != delay.Good {
+			out <- c.families[quarantined].metric(p.quarantine[verdict], float64(v))
+		}
+	}
+}
+
+func (c *collector) pairs(l sender.Labels) *pairs {
+	if p := c.labels[l]; p != nil {
+		return p
+	}
+	values := labelValues(l)
+	p := &pairs{base: prometheus.MakeLabelPairs(c.families[sent].desc, values)}
+	for cause := range p.cause {
+		p.cause[cause] = prometheus.MakeLabelPairs(c.families[lost].desc, append(values[:len(values):len(values)], accounting.Cause(cause).String()))
+	}
+	for verdict := range p.quarantine {
+		p.quarantine[verdict] = prometheus.MakeLabelPairs(c.families[quarantined].desc, append(values[:len(values):len(values)], delay.Verdict(verdict).String()))
+	}
+	c.labels[l] = p
+	return p
+}
+
+func (c *collector) constant(family int, v float64, labels ...string) prometheus.Metric {
+	return prometheus.MustNewConstMetric(c.families[family].desc, c.families[family].value, v, labels...)
+}
+
+func (f *family) metric(labels []*dto.LabelPair, v float64) prometheus.Metric {
+	return &metric{family: f, labels: labels, value: v}
+}
+
+// metric is one value with labels that were made before.
+type metric struct {
+	family *family
+	labels []*dto.LabelPair
+	value  float64
+}
+
+// Desc returns the family's descriptor.
+func (m *metric) Desc() *prometheus.Desc { return m.family.desc }
+
+// Write fills in the exported form.
+func (m *metric) Write(out *dto.Metric) error {
+	out.Label = m.labels
+	if m.family.value == prometheus.CounterValue {
+		out.Counter = &dto.Counter{Value: &m.value}
+	} else {
+		out.Gauge = &dto.Gauge{Value: &m.value}
+	}
+	return nil
+}

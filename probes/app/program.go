@@ -1,0 +1,31 @@
+// Package app puts vigia-probe together: the daemon and its commands.
+package app
+
+import (
+	"context"
+
+	"vigia/internal/exporterkit"
+	"vigia/probes/once"
+	"vigia/probes/settings"
+)
+
+// Program returns vigia-probe.
+func Program() exporterkit.Program {
+	return exporterkit.Program{
+		Name:           "vigia-probe",
+		Part:           "probe",
+		Description:    "Measures delay, delay variation and loss between nodes, all the time, with kernel time stamps at both ends.",
+		DefaultAddress: "127.0.0.1:9871",
+		Check: func(path string) (string, error) {
+			s, err := settings.Load(path)
+			if err != nil {
+				return "", err
+			}
+			return s.Summary(), nil
+		},
+		Start: func(_ context.Context, env exporterkit.Env) (exporterkit.Service, error) {
+			return newService(env)
+		},
+		Commands: []exporterkit.Command{once.Command()},
+	}
+}

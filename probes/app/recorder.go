@@ -1,0 +1,167 @@
+package app
+
+import (
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+
+	"vigia/internal/catalog"
+	"vigia/probes/delay"
+	"vigia/probes/histogram"
+	"vigia/probes/sender"
+)
+
+// The histogram families of a target.
+const (
+	rttHistogram = iota
+	applicationHistogram
+	residenceHistogram
+	lagHistogram
+	variationHistogram
+	numHistograms
+)
+
+// recorders keeps the histograms of all targets and exports them.
+type recorders struct {
+	descs  [numHistograms]*prometheus.Desc
+	delays *histogram.Layout
+	signed *histogram.Layout
+
+	mu      sync.Mutex
+	targets map[sender.Labels]*recorder
+}
+
+// newRecorders registers the families.
+func newRecorders(f *catalog.Factory, reg prometheus.Registerer) *recorders {
+	decades := []float64{-0.1, -0.01, -1e-3, -100e-6, -10e-6, 0, 10e-6, 100e-6, 1e-3, 0.01, 0.1}
+	r := &recorders{
+		delays:  histogram.NewLayout(catalog.ClassicDelayBuckets()),
+		signed:  histogram.NewLayout(decades),
+		targets: make(map[sender.Labels]*recorder),
+	}
+	for i, name := range [numHistograms]string{
+		rttHistogram:         "vigia_probe_rtt_seconds",
+		applicationHistogram: "vigia_probe_rtt_application_seconds",
+		residenceHistogram:   "vigia_probe_reflector_residence_seconds",
+		lagHistogram:         "vigia_probe_schedule_lag_seconds",
+		variationHistogram:   "vigia_probe_delay_variation_seconds",
+	} {
+		r.descs[i] = f.HistogramDesc(name)
+	}
+	reg.MustRegister(r)
+	return r
+}
+
+// Describe lists the families.
+func (r *recorders) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range r.descs {
+		out <- d
+	}
+}
+
+// Collect exports the histograms of every target.
+func (r *recorders) Collect(out chan<- prometheus.Metric) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, t := range r.targets {
+		for i := range t.series {
+			out <- &t.series[i]
+		}
+	}
+}
+
+// recorder observes the measurements of one target.
+type recorder struct {
+	owner  *recorders
+	labels sender.Labels
+
+	mu     sync.Mutex // guards the histograms
+	series [variationHistogram + delay.NumDirections]series
+}
+
+// series is one histogram with its labels.
+type series struct {
+	recorder *recorder
+	desc     *prometheus.Desc
+	labels   []*dto.LabelPair
+	values   *histogram.Histogram
+}
+
+// recorder returns the recorder of a new target; its series exist from then on.
+func (r *recorders) recorder(l sender.Labels) sender.Recorder {
+	values := labelValues(l)
+	rec := &recorder{owner: r, labels: l}
+	for i := range variationHistogram {
+		rec.series[i] = series{
+			recorder: rec, desc: r.descs[i], labels: prometheus.MakeLabelPairs(r.descs[i], values), values: r.delays.New(),
+		}
+	}
+	desc := r.descs[variationHistogram]
+	for d := range delay.Direction(delay.NumDirections) {
+		labels := prometheus.MakeLabelPairs(desc, append(values[:len(values):len(values)], d.String()))
+		rec.series[variationHistogram+int(d)] = series{recorder: rec, desc: desc, labels: labels, values: r.signed.New()}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.targets[l] = rec
+	return rec
+}
+
+func labelValues(l sender.Labels) []string {
+	return []string{l.Src, l.Dst, l.Path, l.Tenant, l.Probe}
+}
+
+func (r *recorder) observe(family int, ns int64) {
+	r.mu.Lock()
+	r.series[family].values.Observe(ns)
+	r.mu.Unlock()
+}
+
+// Launched observes the schedule's lag.
+func (r *recorder) Launched(lag int64) { r.observe(lagHistogram, lag) }
+
+// Received observes what an application would have seen.
+func (r *recorder) Received(p *sender.Probe) { r.observe(applicationHistogram, p.Application) }
+
+// Settled observes the delays of a probe with good stamps.
+func (r *recorder) Settled(p *sender.Probe) {
+	if p.State != sender.Answered || p.Verdict != delay.Good {
+		return
+	}
+	r.mu.Lock()
+	r.series[rttHistogram].values.Observe(p.Stamps.RTT())
+	r.series[residenceHistogram].values.Observe(p.Stamps.Residence())
+	r.mu.Unlock()
+}
+
+// Varied observes the variation of the delay.
+func (r *recorder) Varied(v [delay.NumDirections]int64) {
+	r.mu.Lock()
+	for d := range v {
+		r.series[variationHistogram+d].values.Observe(v[d])
+	}
+	r.mu.Unlock()
+}
+
+// Finished has no meaning for targets without end.
+func (r *recorder) Finished() {}
+
+// Removed takes the series away.
+func (r *recorder) Removed() {
+	r.owner.mu.Lock()
+	defer r.owner.mu.Unlock()
+	delete(r.owner.targets, r.labels)
+}
+
+// Desc returns the family's descriptor.
+func (s *series) Desc() *prometheus.Desc { return s.desc }
+
+// Write fills in the exported form.
+func (s *series) Write(out *dto.Metric) error {
+	out.Label, out.Histogram = s.labels, new(dto.Histogram)
+	s.recorder.mu.Lock()
+	defer s.recorder.mu.Unlock()
+	s.values.Write(out.Histogram)
+	return nil
+}

@@ -1,0 +1,105 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+
+	"vigia/internal/exporterkit"
+	"vigia/probes/reflector"
+	"vigia/probes/sender"
+	"vigia/probes/settings"
+)
+
+// service is the daemon.
+type service struct {
+	sender    *sender.Sender
+	reflector *reflector.Reflector
+	paths     atomic.Pointer[[]settings.Path]
+}
+
+// spareProcs are for sender and reflector: with as many processors for goroutines
+// as the machine has, a scrape and the garbage collector can hold them all while a
+// probe is due. The kernel then has the choice, and prefers who sleeps most.
+const spareProcs = 2
+
+func newService(env exporterkit.Env) (*service, error) {
+	if os.Getenv("GOMAXPROCS") == "" {
+		runtime.GOMAXPROCS(runtime.NumCPU() + spareProcs)
+	}
+	s := &service{}
+	recorders := newRecorders(env.Metrics, env.Registry)
+	listeners := newListeners(env.Metrics)
+	var err error
+	s.sender, err = sender.New(sender.Options{Logger: env.Logger, NewRecorder: recorders.recorder})
+	if err != nil {
+		return nil, err
+	}
+	s.reflector, err = reflector.New(reflector.Options{
+		Logger: env.Logger, NewCounters: listeners.counters, RemoveCounters: listeners.remove,
+	})
+	if err != nil {
+		s.sender.Close()
+		return nil, err
+	}
+	if err := s.load(env.ConfigPath); err != nil {
+		s.close()
+		return nil, err
+	}
+	env.Registry.MustRegister(newCollector(env.Metrics, s))
+	env.Mux.HandleFunc("GET /debug/targets", s.handleTargets)
+	return s, nil
+}
+
+func (s *service) close() {
+	s.sender.Close()
+	s.reflector.Close()
+}
+
+// load reads the configuration and puts it into force, all of it or nothing.
+func (s *service) load(path string) error {
+	cfg, err := settings.Load(path)
+	if err != nil {
+		return err
+	}
+	answering, err := s.reflector.Prepare(cfg.Reflector)
+	if err != nil {
+		return err
+	}
+	sending, err := s.sender.Prepare(cfg.Targets)
+	if err != nil {
+		answering.Discard()
+		return fmt.Errorf("targets: %w", err)
+	}
+	s.paths.Store(&cfg.Paths)
+	return errors.Join(answering.Commit(), sending.Commit())
+}
+
+// Run probes and reflects until ctx ends.
+func (s *service) Run(ctx context.Context) error {
+	defer s.close()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var wg sync.WaitGroup
+	var sendErr, reflectErr error
+	wg.Go(func() {
+		defer cancel()
+		sendErr = s.sender.Run(ctx)
+	})
+	wg.Go(func() {
+		defer cancel()
+		reflectErr = s.reflector.Run(ctx)
+	})
+	wg.Wait()
+	return errors.Join(sendErr, reflectErr)
+}
+
+// Reload replaces the configuration.
+func (s *service) Reload(_ context.Context, path string) error { return s.load(path) }
+
+// Ready returns nil once every socket is open and every target was probed.
+func (s *service) Ready() error { return errors.Join(s.reflector.Err(), s.sender.Ready()) }

@@ -1,0 +1,287 @@
+package eventloop
+
+import (
+	"errors"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const patience = 20 * time.Second
+
+// recorder keeps what a loop reported and asks for the wake-ups of a list.
+type recorder struct {
+	mu     sync.Mutex
+	events []Event
+	calls  int
+	wakes  []int64
+	onCall func()
+}
+
+func (r *recorder) Ready(events []Event) int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.calls++
+	r.events = append(r.events, events...)
+	if r.onCall != nil {
+		r.onCall()
+	}
+	if len(r.wakes) == 0 {
+		return 0
+	}
+	next := r.wakes[0]
+	r.wakes = r.wakes[1:]
+	return next
+}
+
+func (r *recorder) snapshot() (calls int, events []Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.calls, append([]Event(nil), r.events...)
+}
+
+// run starts a loop that ends with the test.
+func run(t *testing.T, h Handler) *Loop {
+	t.Helper()
+	l, err := New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- l.Run(h) }()
+	t.Cleanup(func() {
+		l.Stop()
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Error(err)
+			}
+		case <-time.After(patience):
+			t.Error("the loop did not stop")
+		}
+		l.Close()
+	})
+	return l
+}
+
+func waitFor(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		if cond() {
+			return
+		}
+	}
+	t.Fatalf("waited in vain for %s", what)
+}
+
+func monotonic(t *testing.T) int64 {
+	t.Helper()
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
+		t.Fatal(err)
+	}
+	return ts.Nano()
+}
+
+func TestTimerFiresOnceAndNotEarly(t *testing.T) {
+	due := monotonic(t) + int64(30*time.Millisecond)
+	var at atomic.Int64
+	h := &recorder{wakes: []int64{due}}
+	h.onCall = func() {
+		if h.calls == 2 {
+			at.Store(monotonic(t))
+		}
+	}
+	run(t, h)
+	waitFor(t, "the timer", func() bool { return at.Load() != 0 })
+	if at.Load() < due {
+		t.Errorf("woken %d ns early", due-at.Load())
+	}
+	time.Sleep(50 * time.Millisecond)
+	if calls, _ := h.snapshot(); calls != 2 {
+		t.Errorf("%d calls, want the first and one for the timer", calls)
+	}
+}
+
+func TestTimerInThePastFiresAtOnceAndCanBeArmedAgain(t *testing.T) {
+	h := &recorder{wakes: []int64{1, 1, 1}}
+	run(t, h)
+	waitFor(t, "three wake-ups", func() bool { calls, _ := h.snapshot(); return calls == 4 })
+}
+
+func TestSocketEvents(t *testing.T) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fds[0])
+	h := &recorder{}
+	h.onCall = func() {
+		if len(h.events) > 0 {
+			var b [8]byte
+			_, _ = unix.Read(fds[1], b[:])
+		}
+	}
+	l := run(t, h)
+	if err := l.Do(func() {
+		if err := l.Add(fds[1], 7); err != nil {
+			t.Error(err)
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := unix.Write(fds[0], []byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "the event", func() bool { _, events := h.snapshot(); return len(events) > 0 })
+	if _, events := h.snapshot(); events[0] != (Event{Token: 7, Readable: true}) {
+		t.Errorf("got %+v", events[0])
+	}
+	err = l.Do(func() {
+		if err := l.Remove(fds[1]); err != nil {
+			t.Error(err)
+		}
+		unix.Close(fds[1])
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := unix.Write(fds[0], []byte("x")); !errors.Is(err, unix.ECONNREFUSED) {
+		t.Errorf("the removed socket is still open: %v", err)
+	}
+}
+
+func TestDoRunsInTheLoopsGoroutine(t *testing.T) {
+	var n int // guarded by running in one goroutine; the race detector watches
+	h := &recorder{}
+	h.onCall = func() { n += 0 }
+	l := run(t, h)
+	var wg sync.WaitGroup
+	for range 50 {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			if err := l.Do(func() { n++ }); err != nil {
+				t.Error(err)
+			}
+		}()
+	}
+	wg.Wait()
+	if err := l.Do(func() {
+		if n != 50 {
+			t.Errorf("%d of 50 ran", n)
+		}
+	}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestDoBeforeAndAfter(t *testing.T) {
+	l, err := New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ran := 0
+	if err := l.Do(func() { ran++ }); err != nil || ran != 1 {
+		t.Errorf("before Run: %v, ran %d times", err, ran)
+	}
+	done := make(chan error, 1)
+	h := &recorder{}
+	go func() { done <- l.Run(h) }()
+	waitFor(t, "the first call", func() bool { calls, _ := h.snapshot(); return calls > 0 })
+	l.Stop()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Do(func() { ran++ }); err != nil || ran != 2 {
+		t.Errorf("after Run: %v, ran %d times", err, ran)
+	}
+	l.Close()
+	if err := l.Do(func() { ran++ }); !errors.Is(err, ErrStopped) || ran != 2 {
+		t.Errorf("after Close: %v, ran %d times", err, ran)
+	}
+	l.Close()
+}
+
+func TestNobodyWaitsForAStoppingLoop(t *testing.T) {
+	l, err := New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	done := make(chan error, 1)
+	go func() { done <- l.Run(&recorder{}) }()
+	var wg sync.WaitGroup
+	for i := range 100 {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			if err := l.Do(func() {}); err != nil {
+				t.Error(err)
+			}
+		}()
+		if i == 50 {
+			l.Stop()
+		}
+	}
+	finished := make(chan struct{})
+	go func() { wg.Wait(); close(finished) }()
+	select {
+	case <-finished:
+	case <-time.After(patience):
+		t.Fatal("a caller of Do waits for ever")
+	}
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestCloseLeaksNothing(t *testing.T) {
+	count := func() int {
+		entries, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(entries)
+	}
+	before := count()
+	for range 10 {
+		l, err := New()
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.Close()
+	}
+	if after := count(); after > before {
+		t.Errorf("%d file descriptors became %d", before, after)
+	}
+}
+
+func TestStepDoesNotAllocate(t *testing.T) {
+	l, err := New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	h := &always{}
+	if err := l.arm(1); err != nil {
+		t.Fatal(err)
+	}
+	allocs := testing.AllocsPerRun(500, func() {
+		if _, err := l.Step(h); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if allocs != 0 {
+		t.Errorf("%v allocations per wake-up, want 0", allocs)
+	}
+}
+
+// always asks to be woken at once.
+type always struct{ at int64 }
+
+func (a *always) Ready([]Event) int64 { a.at++; return a.at }

@@ -1,0 +1,389 @@
+package once
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alecthomas/kingpin/v2"
+	"github.com/google/go-cmp/cmp"
+
+	"vigia/internal/exporterkit"
+	"vigia/internal/testutil"
+	"vigia/probes/reflector"
+	"vigia/probes/sender"
+	"vigia/probes/sockets"
+)
+
+// call runs the command as the program does and returns output and error.
+func call(t *testing.T, ctx context.Context, args ...string) (stdout, stderr string, err error) {
+	t.Helper()
+	app := kingpin.New("test", "")
+	app.Terminate(func(int) { t.Error("terminated") })
+	app.UsageWriter(io.Discard).ErrorWriter(io.Discard)
+	command := Command()
+	run := command.Register(app.Command(command.Name, command.Help))
+	if _, err := app.Parse(append([]string{"once"}, args...)); err != nil {
+		t.Fatal(err)
+	}
+	var out, errOut bytes.Buffer
+	err = run(ctx, &out, &errOut)
+	return out.String(), errOut.String(), err
+}
+
+type silent struct{}
+
+func (silent) Received()                 {}
+func (silent) Reflected()                {}
+func (silent) Rejected(reflector.Reason) {}
+func (silent) Overflowed(uint32)         {}
+
+// reflect runs a reflector until the end of the test.
+func reflect(t *testing.T, ns string, at netip.AddrPort) {
+	t.Helper()
+	r, err := reflector.New(reflector.Options{
+		Logger: slog.New(slog.DiscardHandler), RemoveCounters: func(sockets.Key) {},
+		NewCounters: func(sockets.Key) reflector.Counters { return silent{} },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = r.Apply(reflector.Config{
+		Listeners: []sockets.Key{{Netns: ns, Local: at}}, MaxRate: 100_000,
+		Allow: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		r.Close()
+	})
+}
+
+func reflectOnLoopback(t *testing.T, network, host string) netip.AddrPort {
+	t.Helper()
+	c, err := net.ListenPacket(network, net.JoinHostPort(host, "0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := c.LocalAddr().(*net.UDPAddr).AddrPort()
+	c.Close()
+	reflect(t, "", at)
+	return at
+}
+
+func TestTwentyProbesGiveTwentyKernelDelays(t *testing.T) {
+	at := reflectOnLoopback(t, "udp4", "127.0.0.1")
+	out, _, err := call(t, t.Context(), "--to", at.String(), "--count", "20", "--interval", "5ms")
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(at.String()) + `: seq=\d+ size=64 rtt=[\d.]+(us|ms|s) application=[\d.]+(us|ms|s) residence=[\d.]+(us|ms|s)$`)
+	if n := len(line.FindAllString(out, -1)); n != 20 {
+		t.Errorf("%d of 20 lines have a kernel RTT:\n%s", n, out)
+	}
+	for _, want := range []string{
+		"--- " + at.String() + ": STAMP, 64 bytes every 0.005s ---\n",
+		"20 sent, 20 received, 0 lost (0.00%)\n",
+		"0 late, 0 duplicate, 0 reordered, 0 corrupt",
+		"(20 samples)\nrtt, application: ",
+		"jitter (RFC 3550): ",
+		"time stamps:            tx kernel 20, rx kernel 20, reflector_rx kernel 20, reflector_tx kernel 20\n",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("the output lacks %q:\n%s", want, out)
+		}
+	}
+	if strings.Contains(out, "\x1b") {
+		t.Error("the output has escape sequences")
+	}
+}
+
+func TestSingleProbe(t *testing.T) {
+	at := reflectOnLoopback(t, "udp4", "127.0.0.1")
+	out, _, err := call(t, t.Context(), "--to", at.String(), "--count", "1")
+	if err != nil || !strings.Contains(out, "1 sent, 1 received") || !strings.Contains(out, "(1 samples)") || strings.Contains(out, "jitter") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+func TestJSON(t *testing.T) {
+	at := reflectOnLoopback(t, "udp6", "::1")
+	out, _, err := call(t, t.Context(), "--to", "::1", "--reflector-port", fmt.Sprint(at.Port()), "--count", "10", "--interval", "5ms", "--size", "1000", "--json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r result
+	dec := json.NewDecoder(strings.NewReader(out))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&r); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if dec.More() {
+		t.Error("more than one document")
+	}
+	if r.Schema != schema || r.Address != at.String() || r.Size != 1000 || r.Sent != 10 || r.Received != 10 || r.Lost != 0 || len(r.LostByCause) != 6 || r.Reason != "" {
+		t.Errorf("%+v", r)
+	}
+	if r.RTT.Samples != 10 || *r.RTT.Min <= 0 || *r.RTT.Min > *r.RTT.P50 || *r.RTT.P50 > *r.RTT.P99 || *r.RTT.P99 > *r.RTT.Max || *r.RTT.Max > *r.Application.Max {
+		t.Errorf("distributions:\n%s", out)
+	}
+	if diff := cmp.Diff(map[string]uint64{"hardware": 0, "kernel": 10, "user": 0}, r.Timestamps["reflector_tx"]); diff != "" {
+		t.Errorf("sources (-want +got):\n%s", diff)
+	}
+	for i, p := range r.Probes {
+		if p.Sequence != uint64(i) || p.Outcome != "received" || p.RTT == nil || p.Residence == nil || p.Application == nil {
+			t.Errorf("probe %d: %+v", i, p)
+		}
+	}
+}
+
+// TestNoAnswer checks that the reason is told and the summary is there, too.
+func TestNoAnswer(t *testing.T) {
+	closed, err := net.ListenPacket("udp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	refusing := closed.LocalAddr().String()
+	closed.Close()
+	mute, err := net.ListenPacket("udp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mute.Close()
+	ns := testutil.NewNetNS(t)
+	testutil.IP(t, "-n", ns, "route", "add", "unreachable", "10.8.0.0/24")
+	for _, tc := range []struct {
+		name string
+		args []string
+		want string
+	}{
+		{"refused", []string{"--to", refusing}, "no answer from " + refusing + ": refused: no reflector listens on that port"},
+		{"timeout", []string{"--to", mute.LocalAddr().String()}, "no answer from " + mute.LocalAddr().String() + ": timeout"},
+		{"unreachable", []string{"--to", "10.8.0.1", "--netns", ns}, "no answer from 10.8.0.1:862: unreachable: no route to host"},
+		{"no route", []string{"--to", "10.7.0.1:99", "--netns", ns}, "no answer from 10.7.0.1:99: unreachable: network is unreachable"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			args := append(tc.args, "--count", "3", "--interval", "5ms", "--deadline", "300ms")
+			out, _, err := call(t, t.Context(), args...)
+			var usage *exporterkit.UsageError
+			if err == nil || errors.As(err, &usage) || err.Error() != tc.want {
+				t.Errorf("got %v\nwant %s", err, tc.want)
+			}
+			if !strings.Contains(out, "3 sent, 0 received, 3 lost (100.00%): 3 ") || strings.Count(out, " lost (") != 4 {
+				t.Errorf("output:\n%s", out)
+			}
+			out, _, _ = call(t, t.Context(), append(args, "--json")...)
+			var r result
+			if err := json.Unmarshal([]byte(out), &r); err != nil || r.Reason == "" || r.Lost != 3 || r.RTT.Min != nil || len(r.Probes) != 3 {
+				t.Errorf("JSON: %v\n%s", err, out)
+			}
+		})
+	}
+}
+
+func TestCannotBegin(t *testing.T) {
+	busy, err := net.ListenPacket("udp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer busy.Close()
+	for _, tc := range []struct {
+		name string
+		args []string
+		want string
+	}{
+		{"no such namespace", []string{"--to", "10.0.0.1", "--netns", "vigia-test-absent"}, `network namespace "vigia-test-absent" does not exist`},
+		{"source that is not ours", []string{"--to", "10.0.0.1", "--source", "192.0.2.9"}, "bind UDP socket to 192.0.2.9:0: cannot assign requested address"},
+		{"busy source", []string{"--to", "127.0.0.1", "--source", busy.LocalAddr().String()}, "address already in use"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			out, _, err := call(t, t.Context(), tc.args...)
+			var usage *exporterkit.UsageError
+			if err == nil || errors.As(err, &usage) || !strings.Contains(err.Error(), tc.want) || out != "" {
+				t.Errorf("got %v, output %q", err, out)
+			}
+			out, _, err = call(t, t.Context(), append(tc.args, "--json")...)
+			var r result
+			if jsonErr := json.Unmarshal([]byte(out), &r); err == nil || jsonErr != nil || !strings.Contains(r.Reason, tc.want) || r.Sent != 0 {
+				t.Errorf("JSON: %v %v\n%s", err, jsonErr, out)
+			}
+		})
+	}
+}
+
+func TestUsageErrors(t *testing.T) {
+	for _, tc := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--to", ""}, "has no address"},
+		{[]string{"--to", "a:b:c"}, `--to "a:b:c" is not an address; write IP, name, IP:port, name:port or [IPv6]:port`},
+		{[]string{"--to", "10.0.0.1:0"}, "has no address, or a port that is not from 1 to 65535"},
+		{[]string{"--to", "10.0.0.1:70000"}, "has no port from 1 to 65535"},
+		{[]string{"--to", "10.0.0.1:x"}, "has no port from 1 to 65535"},
+		{[]string{"--to", "224.0.0.1"}, "is a multicast or broadcast address"},
+		{[]string{"--to", "0.0.0.0"}, "write the address of one host"},
+		{[]string{"--to", "10.0.0.1", "--count", "0"}, "--count 0 is out of bounds; write 1 to 1000000"},
+		{[]string{"--to", "10.0.0.1", "--interval", "1us"}, "--interval 1µs is out of bounds; write 100µs to 1h0m0s"},
+		{[]string{"--to", "10.0.0.1", "--deadline", "2m"}, "--deadline 2m0s is out of bounds"},
+		{[]string{"--to", "10.0.0.1", "--size", "43"}, "--size 43 is not a possible size of a STAMP packet; write 44 to 65507"},
+		{[]string{"--to", "10.0.0.1", "--size", "66"}, "--size 66 cannot be made up of whole TLVs (RFC 8972); write 68"},
+		{[]string{"--to", "10.0.0.1", "--dscp", "64"}, "--dscp 64 is out of bounds; write 0 to 63"},
+		{[]string{"--to", "10.0.0.1", "--netns", "../x"}, "--netns: network namespace"},
+		{[]string{"--to", "10.0.0.1", "--source", "eth0"}, `--source "eth0" is not an IP address`},
+		{[]string{"--to", "10.0.0.1", "--source", "::1"}, "--source [::1]:0 is of another family than the target's address"},
+	} {
+		_, _, err := call(t, t.Context(), tc.args...)
+		var usage *exporterkit.UsageError
+		if !errors.As(err, &usage) || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%v: got %v, want a usage error that says %q", tc.args, err, tc.want)
+		}
+	}
+}
+
+func TestResolve(t *testing.T) {
+	var asked string
+	answer := func(addresses ...string) func(context.Context, string, string) ([]netip.Addr, error) {
+		return func(_ context.Context, network, host string) ([]netip.Addr, error) {
+			asked = network + " " + host
+			var out []netip.Addr
+			for _, a := range addresses {
+				out = append(out, netip.MustParseAddr(a))
+			}
+			if len(out) == 0 {
+				return nil, &net.DNSError{Err: "no such host", Name: host, IsNotFound: true}
+			}
+			return out, nil
+		}
+	}
+	for _, tc := range []struct{ source, question, want string }{
+		{"", "ip b.example", "10.0.0.9"},
+		{"10.0.0.1:0", "ip4 b.example", "10.0.0.9"},
+		{"[fd00::1]:0", "ip6 b.example", "fd00::9"},
+	} {
+		tg := sender.Target{Host: "b.example"}
+		if tc.source != "" {
+			tg.Source = netip.MustParseAddrPort(tc.source)
+		}
+		if err := resolve(t.Context(), &tg, answer(tc.want)); err != nil || tg.Host != tc.want || asked != tc.question {
+			t.Errorf("from %q: %v, asked %q, got %s", tc.source, err, asked, tg.Host)
+		}
+	}
+	tg := sender.Target{Host: "b.example"}
+	if err := resolve(t.Context(), &tg, answer()); err == nil || !strings.HasPrefix(err.Error(), "no answer from b.example: unresolvable: ") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestInterrupted ends the command early: what was measured is printed.
+func TestInterrupted(t *testing.T) {
+	at := reflectOnLoopback(t, "udp4", "127.0.0.1")
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	out, _, err := call(t, ctx, "--to", at.String(), "--count", "1000000", "--interval", "10ms")
+	m := regexp.MustCompile(`(?m)^(\d+) sent, (\d+) received, 0 lost`).FindStringSubmatch(out)
+	if err != nil || m == nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if n, _ := strconv.Atoi(m[1]); n < 2 || n > 60 {
+		t.Errorf("%d sent in half a second", n)
+	}
+}
+
+// TestWithoutRoot runs a probe as nobody: stamps and all.
+func TestWithoutRoot(t *testing.T) {
+	testutil.RequireRoot(t)
+	at := reflectOnLoopback(t, "udp4", "127.0.0.1")
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("", "vigia-test-once-") // t.TempDir is closed to others
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	raw, err := os.ReadFile(self)
+	if err != nil {
+		t.Fatal(err)
+	}
+	binary := filepath.Join(dir, "once.test")
+	if err := os.WriteFile(binary, raw, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", binary, "-test.run", "^TestHelperProcess$", "-test.v")
+	cmd.Env = append(os.Environ(), "VIGIA_TEST_TO="+at.String())
+	cmd.Dir = "/"
+	out, err := cmd.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "20 sent, 20 received") || !strings.Contains(string(out), "reflector_tx kernel 20") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// TestHelperProcess is not a test of its own: TestWithoutRoot runs it as another
+// user.
+func TestHelperProcess(t *testing.T) {
+	to := os.Getenv("VIGIA_TEST_TO")
+	if to == "" {
+		return
+	}
+	if os.Geteuid() == 0 {
+		t.Fatal("still root")
+	}
+	out, stderr, err := call(t, t.Context(), "--to", to, "--count", "20", "--interval", "5ms")
+	fmt.Println(out, stderr)
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestDistribution(t *testing.T) {
+	var samples []int64
+	for i := int64(100); i > 0; i-- {
+		samples = append(samples, i*1000)
+	}
+	d := distributionOf(samples)
+	if *d.Min != 1e-6 || *d.P50 != 50e-6 || *d.P99 != 99e-6 || *d.Max != 100e-6 || d.Samples != 100 {
+		t.Errorf("%s", d)
+	}
+	if got := d.String(); got != "min 1.0us  p50 50.0us  p99 99.0us  max 100.0us  (100 samples)" {
+		t.Errorf("%q", got)
+	}
+	if got := distributionOf(nil).String(); got != "no samples" {
+		t.Errorf("%q", got)
+	}
+	one := distributionOf([]int64{7})
+	if *one.Min != 7e-9 || *one.P99 != 7e-9 {
+		t.Errorf("%+v", one)
+	}
+	for ns, want := range map[int64]string{0: "0.0us", 1_234: "1.2us", 9_999_949: "9999.9us", 12_345_678: "12.35ms", 2_500_000_000: "2.500s"} {
+		if got := micros(ns); got != want {
+			t.Errorf("%d: %s, want %s", ns, got, want)
+		}
+	}
+}

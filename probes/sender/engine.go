@@ -1,0 +1,271 @@
+package sender
+
+import (
+	"log/slog"
+	"math/rand/v2"
+	"net/netip"
+	"time"
+
+	"vigia/probes/delay"
+	"vigia/probes/eventloop"
+	"vigia/probes/resolver"
+	"vigia/probes/sockets"
+	"vigia/probes/stamp"
+	"vigia/probes/timestamping"
+)
+
+const (
+	// batch is how many packets one system call moves.
+	batch = 64
+	// maxRounds bounds how many batches are read from one socket before the
+	// others get their turn.
+	maxRounds = 16
+	// minDatagram is the least size of a receive buffer, in bytes.
+	minDatagram = 2048
+	// errorEstimateAge is how long our clock's error estimate is used.
+	errorEstimateAge = int64(10 * time.Second)
+)
+
+// Point is where a time stamp was taken, Source by what.
+type (
+	Point  uint8
+	Source uint8
+)
+
+// The points and sources, in the order of their names.
+const (
+	TX Point = iota
+	RX
+	ReflectorRX
+	ReflectorTX
+	NumPoints = iota
+)
+
+// The sources.
+const (
+	Hardware Source = iota
+	Kernel
+	User
+	NumSources = iota
+)
+
+// String returns the point as the label value point.
+func (p Point) String() string {
+	return [NumPoints]string{"tx", "rx", "reflector_rx", "reflector_tx"}[p]
+}
+
+// String returns the source as the label value source.
+func (s Source) String() string {
+	return [NumSources]string{"hardware", "kernel", "user"}[s]
+}
+
+// engine does the work. All of it runs on the loop's thread.
+type engine struct {
+	loop   *eventloop.Loop
+	clock  *timestamping.Clock
+	logger *slog.Logger
+
+	series  map[Labels]*series
+	sockets map[sockets.Key]*socket
+	closed  map[sockets.Key]error // why a socket is not open
+	tokens  []*socket             // by token; nil where one is free
+	due     queue
+	settle  queue
+
+	outbox   *timestamping.Outbox
+	inbox    *timestamping.Inbox
+	reports  *timestamping.ErrorQueue
+	datagram timestamping.Datagram
+	report   timestamping.Report
+	dirty    []*socket // with pending launches
+
+	estimate    stamp.ErrorEstimate
+	estimateDue int64
+	stamps      [NumPoints][NumSources]uint64
+	stray       uint64
+}
+
+func newEngine(logger *slog.Logger) (*engine, error) {
+	clock, err := timestamping.NewClock()
+	if err != nil {
+		return nil, err
+	}
+	loop, err := eventloop.New()
+	if err != nil {
+		return nil, err
+	}
+	return &engine{
+		loop: loop, clock: clock, logger: logger,
+		series: make(map[Labels]*series), sockets: make(map[sockets.Key]*socket),
+		closed: make(map[sockets.Key]error),
+		due:    queue{which: dueQueue}, settle: queue{which: settleQueue},
+		outbox: timestamping.NewOutbox(batch), inbox: timestamping.NewInbox(batch, minDatagram),
+		reports: timestamping.NewErrorQueue(batch),
+	}, nil
+}
+
+// Ready handles one wake-up: what arrived first, so that no answer that is there
+// counts as missing; then deadlines; then sending.
+func (e *engine) Ready(events []eventloop.Event) (wake int64) {
+	now := e.clock.Update()
+	for _, event := range events {
+		k := e.tokens[event.Token]
+		if k == nil {
+			continue
+		}
+		if event.Errors {
+			e.readReports(k)
+		}
+		if event.Readable {
+			e.receive(k)
+		}
+	}
+	e.settleDue(now)
+	e.transmitDue()
+	return e.nextWake()
+}
+
+func (e *engine) nextWake() int64 {
+	due, settle := e.due.at(), e.settle.at()
+	if due == 0 || settle != 0 && settle < due {
+		return settle
+	}
+	return due
+}
+
+// add starts a session; its socket and address may still be missing.
+func (e *engine) add(s *session) {
+	s.series.current = s
+	if k := e.sockets[s.target.key()]; k != nil {
+		k.adopt(s)
+	}
+	if size := s.layout.Size; size > e.inbox.Size() {
+		e.inbox = timestamping.NewInbox(batch, size)
+	}
+	if s.address.IsValid() || s.nameErr != nil {
+		e.begin(s)
+	}
+}
+
+// begin puts the session on the schedule, once.
+func (e *engine) begin(s *session) {
+	if s.timers[dueQueue].index >= 0 || s.finished || s.retired {
+		return
+	}
+	s.next = s.target.start(e.clock.Now())
+	e.due.set(s, s.next)
+}
+
+// retire stops sending and keeps the session until nothing is in flight.
+func (e *engine) retire(s *session) {
+	s.retired = true
+	e.due.remove(s)
+	s.series.current = nil
+	s.series.retired = append(s.series.retired, s)
+	e.settle.setEarlier(s, e.clock.Now())
+}
+
+// drop forgets the session with all that is in flight.
+func (e *engine) drop(s *session) {
+	s.retired = true
+	e.due.remove(s)
+	e.settle.remove(s)
+	if s.socket != nil {
+		s.socket.forget(s)
+	}
+}
+
+// remove takes a target away.
+func (e *engine) remove(ser *series) {
+	delete(e.series, ser.labels)
+	for _, s := range append(ser.retired, ser.current) {
+		if s != nil {
+			e.drop(s)
+		}
+	}
+	ser.recorder.Removed()
+}
+
+// attach starts to use a socket.
+func (e *engine) attach(key sockets.Key, s *timestamping.Socket) {
+	token := int32(0)
+	for int(token) < len(e.tokens) && e.tokens[token] != nil {
+		token++
+	}
+	if int(token) == len(e.tokens) {
+		e.tokens = append(e.tokens, nil)
+	}
+	if err := e.loop.Add(s.FD(), token); err != nil {
+		e.logger.Error("cannot watch a socket", "socket", key.String(), "err", err)
+		e.closed[key] = err
+		return
+	}
+	k := newSocket(key, s, token, uint16(rand.Uint32()))
+	e.tokens[token], e.sockets[key] = k, k
+	delete(e.closed, key)
+	for _, ser := range e.series {
+		if c := ser.current; c != nil && c.socket == nil && c.target.key() == key {
+			k.adopt(c)
+		}
+	}
+}
+
+// detach stops using a socket. What is in flight on it will be lost.
+func (e *engine) detach(key sockets.Key, reason error) {
+	k := e.sockets[key]
+	if k == nil {
+		return
+	}
+	if err := e.loop.Remove(k.FD()); err != nil {
+		e.logger.Error("cannot let go of a socket", "socket", key.String(), "err", err)
+	}
+	e.tokens[k.token] = nil
+	delete(e.sockets, key)
+	for _, s := range k.bySSID {
+		s.socket = nil
+	}
+	e.closed[key] = reason
+}
+
+// setAddress takes the result of a look-up. A session whose address changes is
+// replaced by another.
+func (e *engine) setAddress(s *session, r resolver.Result) {
+	switch {
+	case r.Err != nil:
+		if s.address.IsValid() && s.socket != nil {
+			s.socket.unwatchPeer(s)
+		}
+		s.address, s.nameErr = netip.AddrPort{}, r.Err
+	case !s.address.IsValid():
+		s.setAddress(r.Address)
+		if s.socket != nil {
+			s.socket.watchPeer(s)
+		}
+	case s.address.Addr() != r.Address:
+		e.retire(s)
+		successor := newSession(s.target, s.series)
+		successor.launched = s.launched
+		successor.setAddress(r.Address)
+		e.add(successor)
+		return
+	}
+	e.begin(s)
+}
+
+// count adds the sources of an answered probe's stamps.
+func (e *engine) countStamps(p *Probe) {
+	source := func(bit delay.Points) Source {
+		if p.Stamps.Kernel&bit != 0 {
+			return Kernel
+		}
+		return User
+	}
+	e.stamps[TX][source(delay.T1)]++
+	e.stamps[RX][source(delay.T4)]++
+	e.stamps[ReflectorRX][source(delay.T2)]++
+	if p.hardware {
+		e.stamps[ReflectorTX][Hardware]++
+		return
+	}
+	e.stamps[ReflectorTX][source(delay.T3)]++
+}

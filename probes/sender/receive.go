@@ -1,0 +1,260 @@
+package sender
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"syscall"
+
+	"vigia/probes/accounting"
+	"vigia/probes/delay"
+	"vigia/probes/stamp"
+	"vigia/probes/timestamping"
+)
+
+// ssidOffset is where the session identifier is in a packet that an ICMP message
+// quotes; RFC 8972 section 3.
+const ssidOffset = 14
+
+// receive reads what waits on a socket.
+func (e *engine) receive(k *socket) {
+	for range maxRounds {
+		before := e.clock.Now()
+		n, err := e.inbox.Receive(k.Socket)
+		if err != nil { // an ICMP message; the error queue has more about it
+			e.readReports(k)
+			continue
+		}
+		at := e.clock.Update()
+		for i := range n {
+			e.inbox.Datagram(i, &e.datagram)
+			e.arrived(k, &e.datagram, at)
+		}
+		if n < e.inbox.Len() {
+			k.drained = before
+			return
+		}
+	}
+}
+
+// arrived handles one datagram, read at the given monotonic time.
+func (e *engine) arrived(k *socket, d *timestamping.Datagram, at int64) {
+	if d.HasDrops {
+		k.seen(d.Drops)
+	}
+	reply, ok := stamp.ParseReply(d.Payload)
+	s, ours := k.match(d.From, &reply)
+	switch {
+	case !ours:
+		e.stray++
+	case s == nil || !ok || d.Truncated:
+		e.corrupt(k, s, d.From)
+	default:
+		e.reply(s, d, &reply, at)
+	}
+}
+
+// corrupt counts a datagram that comes from a target and answers none of its
+// probes. When its session is damaged, too, the first target at that address has
+// it.
+func (e *engine) corrupt(k *socket, s *session, from netip.AddrPort) {
+	if s == nil {
+		s = k.byPeer[from][0]
+	}
+	s.series.counts.Corrupt++
+}
+
+// reply handles a reply that belongs to the session.
+func (e *engine) reply(s *session, d *timestamping.Datagram, r *stamp.Reply, at int64) {
+	sequence, sent := s.window.Expand(r.SenderSequence)
+	slot := s.window.Lookup(sequence)
+	if !sent || slot != nil && (slot.Value.echo != r.SenderTimestamp || !s.intact(d.Payload)) {
+		s.series.counts.Corrupt++
+		return
+	}
+	arrival := at
+	if slot != nil && d.Stamp != 0 && slot.Value.Stamps.SentSteps == e.clock.Steps() {
+		arrival = min(at, e.clock.Monotonic(d.Stamp))
+	}
+	followUp := e.followUp(s, d.Payload)
+	switch s.window.Answer(sequence, arrival) {
+	case accounting.Received:
+		e.received(s, slot, d, r, at, followUp.known)
+	case accounting.Overdue:
+		e.lost(s, slot, accounting.Unknown)
+	}
+	if followUp.value.Timestamp != 0 {
+		e.completed(s, &followUp.value, r.ErrorEstimate.Format())
+	}
+}
+
+// received takes the measurements of an answered probe. Without a follow-up from
+// the reflector its stamps will not become better than they are.
+func (e *engine) received(s *session, slot *slot, d *timestamping.Datagram, r *stamp.Reply, at int64, followUp bool) {
+	p := &slot.Value
+	p.State, p.Application = Waiting, at-p.Intended
+	p.reflected = r.Sequence
+	format := r.ErrorEstimate.Format()
+	p.Stamps.ReceivedSteps = e.clock.Steps()
+	near := e.clock.Realtime(at)
+	p.Stamps.T2 = r.ReceiveTimestamp.UnixNano(format, near)
+	p.Stamps.T3 = r.Timestamp.UnixNano(format, near)
+	p.Stamps.T4 = near
+	if d.Stamp != 0 {
+		p.Stamps.T4 = d.Stamp
+		p.Stamps.Kernel |= delay.T4
+	}
+	s.waiting++
+	s.series.answered = at
+	s.reflected[uint64(r.Sequence)%uint64(len(s.reflected))] = slot.Sequence + 1
+	s.series.recorder.Received(p)
+	if !followUp || d.Stamp == 0 {
+		e.finish(s, slot)
+		return
+	}
+	e.settle.setEarlier(s, onGrid(p.settleBy(s)+1))
+}
+
+// settleBy returns the time until which an answered probe waits for its stamps.
+func (p *Probe) settleBy(s *session) int64 { return p.sentAt + int64(s.target.patience()) }
+
+// followUpResult is a reply's follow-up. known tells that the reflector knows the
+// TLV, whether or not it had something to say.
+type followUpResult struct {
+	value stamp.FollowUp
+	known bool
+}
+
+func (e *engine) followUp(s *session, payload []byte) (f followUpResult) {
+	if !s.layout.FollowUp {
+		return f
+	}
+	tlvs := stamp.PacketTLVs(payload)
+	for t, whole := tlvs.Next(); t != nil && whole; t, whole = tlvs.Next() {
+		if t.Type() == stamp.TypeFollowUp && t.Flags() == 0 {
+			f.value, f.known = stamp.ParseFollowUp(t)
+			return f
+		}
+	}
+	return f
+}
+
+// completed puts the reflector's send stamp of an earlier answer where it
+// belongs. A reflector that follows up stamps arrivals in the same way.
+func (e *engine) completed(s *session, f *stamp.FollowUp, format stamp.Format) {
+	slot := s.reflectedSlot(f.Sequence)
+	if slot == nil {
+		return
+	}
+	p := &slot.Value
+	p.Stamps.T3 = f.Timestamp.UnixNano(format, p.Stamps.T3)
+	switch f.Method {
+	case stamp.SoftwareLocal:
+		p.Stamps.Kernel |= delay.T2 | delay.T3
+	case stamp.HardwareAssist:
+		p.hardware = true
+	}
+	if p.hardware || p.Stamps.Kernel&delay.T1 != 0 {
+		e.finish(s, slot)
+	}
+}
+
+// finish closes the record of an answered probe and compares it with its
+// neighbours.
+func (e *engine) finish(s *session, slot *slot) {
+	p := &slot.Value
+	p.State = Answered
+	s.waiting--
+	p.Verdict = p.Stamps.Verdict()
+	e.countStamps(p)
+	if p.Verdict == delay.Good {
+		s.series.jitter.Add(p.Stamps.RTT())
+	} else {
+		s.series.quarantined[p.Verdict]++
+	}
+	s.series.recorder.Settled(p)
+	if p.Verdict != delay.Good {
+		return
+	}
+	if slot.Sequence > 0 {
+		if before := s.good(slot.Sequence - 1); before != nil {
+			vary(s, before, p)
+		}
+	}
+	if after := s.good(slot.Sequence + 1); after != nil {
+		vary(s, p, after)
+	}
+}
+
+// good returns the probe if its record is closed and its stamps are good.
+func (s *session) good(sequence uint64) *Probe {
+	slot := s.window.Lookup(sequence)
+	if slot == nil || slot.Value.State != Answered || slot.Value.Verdict != delay.Good {
+		return nil
+	}
+	return &slot.Value
+}
+
+func vary(s *session, before, p *Probe) {
+	if v, ok := delay.Variation(&before.Stamps, &p.Stamps); ok {
+		s.series.recorder.Varied(v)
+	}
+}
+
+// readReports reads a socket's error queue: send stamps and ICMP errors.
+func (e *engine) readReports(k *socket) {
+	for range maxRounds {
+		n, err := e.reports.Receive(k.Socket)
+		if err != nil {
+			e.logger.Error("cannot read the error queue", "socket", k.key.String(), "err", err)
+			return
+		}
+		for i := range n {
+			if !e.reports.Report(i, &e.report) {
+				continue
+			}
+			if e.report.Errno != 0 {
+				e.unreachable(k, &e.report)
+				continue
+			}
+			e.stamped(k, &e.report)
+		}
+		if n < e.reports.Len() {
+			return
+		}
+	}
+}
+
+// stamped takes a send stamp.
+func (e *engine) stamped(k *socket, r *timestamping.Report) {
+	s, slot := k.takeSent(r.Count)
+	if slot == nil {
+		return
+	}
+	p := &slot.Value
+	// A stamp from before the probe was made is of another packet, from
+	// before the counts were restarted.
+	if p.Stamps.SentSteps == e.clock.Steps() && r.Stamp < e.clock.Realtime(p.sentAt) {
+		return
+	}
+	p.Stamps.T1 = r.Stamp
+	p.Stamps.Kernel |= delay.T1
+	if p.State == Waiting && p.Stamps.Kernel&delay.T3 != 0 {
+		e.finish(s, slot)
+	}
+}
+
+// unreachable notes what an ICMP message says about a target. Its probe is lost
+// at the deadline like any other: the message does not prove that it was.
+func (e *engine) unreachable(k *socket, r *timestamping.Report) {
+	now := e.clock.Realtime(e.clock.Now())
+	if len(r.Payload) >= ssidOffset+2 {
+		ssid := binary.BigEndian.Uint16(r.Payload[ssidOffset:])
+		if s := k.bySSID[ssid]; s != nil && s.address == r.To {
+			s.series.failErrno(r.Errno, now)
+			return
+		}
+	}
+	for _, s := range k.byPeer[r.To] {
+		s.series.failErrno(syscall.Errno(r.Errno), now)
+	}
+}

@@ -1,0 +1,365 @@
+package sender
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"vigia/probes/accounting"
+	"vigia/probes/delay"
+	"vigia/probes/resolver"
+	"vigia/probes/sockets"
+	"vigia/probes/stamp"
+)
+
+func TestPhasesAreStableSpreadAndOnTheGrid(t *testing.T) {
+	const interval = 100 * time.Millisecond
+	counts := make(map[int64]int)
+	now := int64(1_234_567_890_123)
+	for i := range 1000 {
+		tg := Target{Labels: Labels{Src: "a", Dst: fmt.Sprint("b", i)}, Interval: interval}
+		first := tg.start(now)
+		if first <= now || first > now+int64(interval) {
+			t.Fatalf("first probe %d ns from now", first-now)
+		}
+		phase := first % int64(interval)
+		if later := tg.start(now+int64(time.Hour)) % int64(interval); later != phase {
+			t.Fatalf("the phase moved from %d to %d", phase, later)
+		}
+		if phase%int64(2*time.Millisecond) != 0 {
+			t.Fatalf("phase %d is not on the grid", phase)
+		}
+		counts[phase]++
+	}
+	if len(counts) != 50 {
+		t.Errorf("%d phases used, want 50", len(counts))
+	}
+	for phase, n := range counts {
+		if n > 45 { // mean 20, standard deviation 4.4
+			t.Errorf("%d targets at phase %d", n, phase)
+		}
+	}
+	short := Target{Labels: Labels{Src: "a"}, Interval: 200 * time.Microsecond}
+	if first := short.start(now); first <= now || first > now+int64(short.Interval) {
+		t.Errorf("first probe %d ns from now", first-now)
+	}
+	counted := Target{Interval: time.Hour, Count: 1}
+	if counted.start(now) != now {
+		t.Error("a counted target does not begin at once")
+	}
+}
+
+// TestScheduleIsOpenLoop moves time past a session and notes which probes it
+// would send.
+func TestScheduleIsOpenLoop(t *testing.T) {
+	ser := &series{}
+	s := newSession(Target{Size: 64, Interval: 10, Deadline: 100}, ser)
+	s.next = 1000
+	for _, tc := range []struct{ now, intended, next, skipped int64 }{
+		{1000, 1000, 1010, 0},
+		{1010, 1010, 1020, 0},
+		{1029, 1020, 1030, 0}, // nearly an interval late
+		{1030, 1030, 1040, 0},
+		{1050, 1040, 1060, 1}, // the one at 1050 is skipped
+		{1095, 1060, 1100, 4}, // 1070 to 1090 are skipped
+		{1100, 1100, 1110, 4},
+	} {
+		if got := s.advance(tc.now); got != tc.intended || s.next != tc.next || int64(ser.counts.Skipped) != tc.skipped {
+			t.Errorf("at %d: intended %d, next %d, skipped %d; want %+v", tc.now, got, s.next, ser.counts.Skipped, tc)
+		}
+	}
+}
+
+// TestNoBurstAfterAStall stops the sender for a while and looks at what it sends
+// afterwards.
+func TestNoBurstAfterAStall(t *testing.T) {
+	t.Parallel()
+	f := newSender(t, Options{})
+	tg := target("b", reflectOnLoopback(t))
+	f.apply(tg)
+	f.waitFor("answers", func() bool { return f.status(tg.Labels).Counts.Received > 20 })
+	before := f.status(tg.Labels).Counts
+	const stall = 400 * time.Millisecond
+	if err := f.engine.loop.Do(func() { time.Sleep(stall) }); err != nil {
+		t.Fatal(err)
+	}
+	var after accounting.Counts
+	if err := f.engine.loop.Do(func() { after = f.engine.series[tg.Labels].counts }); err != nil {
+		t.Fatal(err)
+	}
+	missed := uint64(stall / tg.Interval)
+	if skipped := after.Skipped - before.Skipped; skipped < missed-2 {
+		t.Errorf("%d probes skipped, want about %d", skipped, missed)
+	}
+	f.waitFor("more answers", func() bool { return f.status(tg.Labels).Counts.Received > after.Received+20 })
+	n := f.note(tg.Labels)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if longest := slices.Max(n.lags); longest < int64(stall-2*tg.Interval) {
+		t.Errorf("the longest lag is %d ns, the stall %v", longest, stall)
+	}
+	if shortest := slices.Min(n.lags); shortest < 0 {
+		t.Errorf("a probe was sent %d ns early", -shortest)
+	}
+	slices.SortFunc(n.settled, func(a, b Probe) int { return int(a.Sequence) - int(b.Sequence) })
+	for i := 1; i < len(n.settled); i++ {
+		if gap := n.settled[i].Intended - n.settled[i-1].Intended; gap <= 0 || gap%int64(tg.Interval) != 0 {
+			t.Fatalf("probes %d and %d are %d ns apart", i-1, i, gap)
+		}
+	}
+}
+
+func TestQueueOrder(t *testing.T) {
+	q := &queue{which: settleQueue}
+	rng := rand.New(rand.NewPCG(1, 1))
+	var all []*session
+	for range 200 {
+		s := &session{}
+		s.timers[settleQueue].index = -1
+		all = append(all, s)
+		q.set(s, rng.Int64N(1000))
+	}
+	for range 500 {
+		s := all[rng.IntN(len(all))]
+		switch rng.IntN(3) {
+		case 0:
+			q.set(s, rng.Int64N(1000))
+		case 1:
+			q.remove(s)
+		case 2:
+			at, was := rng.Int64N(1000), s.timers[settleQueue]
+			q.setEarlier(s, at)
+			if got := s.timers[settleQueue].at; was.index >= 0 && got != min(at, was.at) || was.index < 0 && got != at {
+				t.Fatalf("setEarlier(%d) over %d gave %d", at, was.at, got)
+			}
+		}
+	}
+	var last int64
+	for q.first() != nil {
+		if q.at() < last {
+			t.Fatalf("%d after %d", q.at(), last)
+		}
+		last = q.at()
+		q.remove(q.first())
+	}
+	if q.at() != 0 {
+		t.Error("an empty queue has a time")
+	}
+}
+
+func TestIdentifiersOnASocket(t *testing.T) {
+	k := newSocket(sockets.Key{}, nil, 0, 0xffff)
+	from := netip.MustParseAddrPort("10.0.0.1:862")
+	seen := make(map[uint16]bool)
+	var first *session
+	for range 5 {
+		s := newSession(Target{Size: 64, Interval: 1e9, Deadline: 1e9, Port: 862}, &series{})
+		s.setAddress(from.Addr())
+		k.adopt(s)
+		if s.ssid == 0 || seen[s.ssid] {
+			t.Fatalf("identifier %d", s.ssid)
+		}
+		seen[s.ssid] = true
+		if first == nil {
+			first = s
+		}
+	}
+	if s, ours := k.match(from, &stamp.Reply{SSID: first.ssid}); s != first || !ours {
+		t.Error("a session is not found by its identifier")
+	}
+	if s, ours := k.match(netip.MustParseAddrPort("10.0.0.1:863"), &stamp.Reply{SSID: first.ssid}); s != nil || ours {
+		t.Error("a session is found from another port")
+	}
+	if s, ours := k.match(from, &stamp.Reply{SSID: 0x1234}); s != nil || !ours {
+		t.Error("an unknown identifier from a target is not its damage")
+	}
+	gone := first.ssid
+	k.forget(first)
+	if s, ours := k.match(from, &stamp.Reply{SSID: gone}); s != nil || ours {
+		t.Error("an answer to a session that is gone is somebody's damage")
+	}
+	if len(k.byPeer[from]) != 4 {
+		t.Errorf("%d sessions at the address, want 4", len(k.byPeer[from]))
+	}
+}
+
+// TestFollowUpFindsItsProbe answers probes under the reflector's numbers and looks
+// them up again, also after the reflector has begun to count anew.
+func TestFollowUpFindsItsProbe(t *testing.T) {
+	s := newSession(Target{Size: 64, Interval: 1e9, Deadline: 1e9}, &series{})
+	answer := func(reflected uint32) *slot {
+		slot := s.window.Begin(1)
+		slot.Value = Probe{Sequence: slot.Sequence, State: Waiting, reflected: reflected}
+		s.reflected[uint64(reflected)%uint64(len(s.reflected))] = slot.Sequence + 1
+		return slot
+	}
+	ring := uint32(len(s.reflected))
+	a, b := answer(7), answer(8)
+	if s.reflectedSlot(7) != a || s.reflectedSlot(8) != b {
+		t.Error("a probe is not found by the reflector's number")
+	}
+	for _, n := range []uint32{0, 9, 7 + ring, 8 + 5*ring} {
+		if got := s.reflectedSlot(n); got != nil {
+			t.Errorf("number %d finds probe %d, which was answered as %d", n, got.Sequence, got.Value.reflected)
+		}
+	}
+	if c := answer(7); s.reflectedSlot(7) != c {
+		t.Error("after a restart of the reflector the old probe is found")
+	}
+	b.Value.State = Answered
+	if s.reflectedSlot(8) != nil {
+		t.Error("a probe that has its stamps is found again")
+	}
+}
+
+func TestBlame(t *testing.T) {
+	k := &socket{}
+	if k.blame(0) {
+		t.Error("blamed without a drop")
+	}
+	k.seen(3)
+	k.seen(2) // an older datagram's view
+	for i, want := range []bool{true, true, true, false} {
+		if got := k.blame(0); got != want {
+			t.Errorf("loss %d: blamed %v, want %v", i, got, want)
+		}
+	}
+	k.seen(10)
+	if k.blame(10) {
+		t.Error("drops from before the probe was sent explain its loss")
+	}
+	k.seen(11)
+	if !k.blame(10) || k.blame(10) {
+		t.Error("one drop must explain exactly one loss")
+	}
+	wrap := &socket{drops: 1<<32 - 1, blamed: 1<<32 - 1}
+	wrap.seen(1)
+	for i, want := range []bool{true, true, false} {
+		if got := wrap.blame(1<<32 - 1); got != want {
+			t.Errorf("after the wrap, loss %d: %v, want %v", i, got, want)
+		}
+	}
+}
+
+func TestTargetKeysAndNames(t *testing.T) {
+	for _, tc := range []struct {
+		host, source string
+		key          string
+		name         resolver.Name
+	}{
+		{"10.0.0.1", "", "0.0.0.0:0", resolver.Name{}},
+		{"fd00::1", "", "[::]:0", resolver.Name{}},
+		{"10.0.0.1", "10.0.0.2:5", "10.0.0.2:5", resolver.Name{}},
+		{"b.example", "", "0.0.0.0:0", resolver.Name{Host: "b.example"}},
+		{"b.example", "[fd00::2]:0", "[fd00::2]:0", resolver.Name{Host: "b.example", IPv6: true}},
+	} {
+		tg := Target{Host: tc.host}
+		if tc.source != "" {
+			tg.Source = netip.MustParseAddrPort(tc.source)
+		}
+		if got := tg.key().String(); got != tc.key {
+			t.Errorf("%s from %q: socket %s, want %s", tc.host, tc.source, got, tc.key)
+		}
+		if got, _ := tg.name(); got != tc.name {
+			t.Errorf("%s from %q: name %+v, want %+v", tc.host, tc.source, got, tc.name)
+		}
+	}
+}
+
+// TestMemoryIsBounded computes what the largest allowed target needs.
+func TestMemoryIsBounded(t *testing.T) {
+	for _, tc := range []struct {
+		interval, deadline time.Duration
+		most               int
+	}{
+		{time.Hour, time.Minute, accounting.MinCapacity},
+		{time.Second, time.Second, accounting.MinCapacity},
+		{500 * time.Microsecond, time.Second, 8192},
+		{time.Millisecond, time.Minute, 1 << 17},
+	} {
+		tg := Target{Interval: tc.interval, Deadline: tc.deadline}
+		if c := tg.capacity(); c > tc.most || time.Duration(c)*tc.interval < tg.patience()+tc.deadline {
+			t.Errorf("%v every %v: capacity %d", tc.deadline, tc.interval, c)
+		}
+	}
+}
+
+// idle is a Recorder without memory.
+type idle struct{ received atomic.Int64 }
+
+func (*idle) Launched(int64)                    {}
+func (i *idle) Received(*Probe)                 { i.received.Add(1) }
+func (*idle) Settled(*Probe)                    {}
+func (*idle) Varied([delay.NumDirections]int64) {}
+func (*idle) Finished()                         {}
+func (*idle) Removed()                          {}
+
+// wait waits for so many more answers.
+func (i *idle) wait(more int64) {
+	for target := i.received.Load() + more; i.received.Load() < target; {
+		time.Sleep(100 * time.Microsecond)
+	}
+}
+
+// busy runs sender and reflector with nobody else about.
+func busy(t testing.TB, targets int, interval time.Duration) *idle {
+	t.Helper()
+	at := reflectOnLoopback(t)
+	rec := &idle{}
+	s, err := New(Options{Logger: slog.New(slog.DiscardHandler), NewRecorder: func(Labels) Recorder { return rec }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []Target
+	for i := range targets {
+		tg := target(fmt.Sprint("b", i), at)
+		tg.Interval = interval
+		all = append(all, tg)
+	}
+	if err := s.Apply(all); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		s.Close()
+	})
+	return rec
+}
+
+// TestProbingDoesNotAllocate covers the schedule, sending, both kinds of stamps,
+// the reflector, receiving and settling.
+func TestProbingDoesNotAllocate(t *testing.T) {
+	rec := busy(t, 10, 5*time.Millisecond)
+	rec.wait(200)
+	// The background looks after the sockets every two seconds, and that may
+	// allocate; so the best of some runs counts.
+	best := math.Inf(1)
+	for range 10 {
+		best = min(best, testing.AllocsPerRun(1, func() { rec.wait(100) }))
+	}
+	if best != 0 {
+		t.Errorf("%v allocations for 100 probes, want 0", best)
+	}
+}
+
+// BenchmarkProbe measures the rate at which probes go round, on one core or two.
+func BenchmarkProbe(b *testing.B) {
+	rec := busy(b, 20, time.Millisecond)
+	b.ReportAllocs()
+	for b.Loop() {
+		rec.wait(1)
+	}
+}

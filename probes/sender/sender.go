@@ -1,0 +1,374 @@
+package sender
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"time"
+
+	"vigia/probes/accounting"
+	"vigia/probes/delay"
+	"vigia/probes/resolver"
+	"vigia/probes/sockets"
+	"vigia/probes/timestamping"
+)
+
+// Options configure a Sender.
+type Options struct {
+	Logger *slog.Logger
+	// NewRecorder makes the recorder of a target that is new.
+	NewRecorder func(Labels) Recorder
+	// ReceiveBuffer is the size of each socket's receive buffer in bytes; 0
+	// stands for DefaultBuffer.
+	ReceiveBuffer int
+	// Lookup resolves names, each every LookupInterval; nil and 0 stand for the
+	// system's resolver and resolver.Interval.
+	Lookup         resolver.Lookup
+	LookupInterval time.Duration
+}
+
+// DefaultBuffer is the size of a socket's buffers in bytes: room for the answers
+// of a second and more at ten thousand small probes per second.
+const DefaultBuffer = 8 << 20
+
+// Sender probes targets.
+type Sender struct {
+	options  Options
+	engine   *engine
+	keeper   *sockets.Keeper
+	resolver *resolver.Resolver
+	warmth   *timestamping.Socket
+
+	mu      sync.Mutex // held from Prepare to Commit
+	targets map[Labels]Target
+
+	roundMu sync.Mutex
+	round   bool // every target was probed once
+}
+
+// New returns a sender without targets. Close frees it.
+func New(o Options) (*Sender, error) {
+	if o.ReceiveBuffer == 0 {
+		o.ReceiveBuffer = DefaultBuffer
+	}
+	if o.LookupInterval == 0 {
+		o.LookupInterval = resolver.Interval
+	}
+	e, err := newEngine(o.Logger)
+	if err != nil {
+		return nil, err
+	}
+	s := &Sender{options: o, engine: e, targets: make(map[Labels]Target)}
+	s.keeper = sockets.NewKeeper(timestamping.Options{
+		ReceiveBuffer: o.ReceiveBuffer, SendBuffer: DefaultBuffer, ReportErrors: true,
+	}, owner{e}, o.Logger)
+	s.resolver = resolver.New(o.Lookup, o.LookupInterval, s.resolved)
+	if s.warmth, err = timestamping.WarmUp(); err != nil {
+		o.Logger.Warn("the first time stamps may be late", "err", err)
+	}
+	return s, nil
+}
+
+// owner hands sockets to the engine.
+type owner struct{ engine *engine }
+
+func (o owner) Attach(key sockets.Key, s *timestamping.Socket) {
+	o.engine.do(func() { o.engine.attach(key, s) })
+}
+
+func (o owner) Detach(key sockets.Key, reason error) {
+	o.engine.do(func() { o.engine.detach(key, reason) })
+}
+
+// do runs fn on the loop's thread, if there still is one.
+func (e *engine) do(fn func()) {
+	if err := e.loop.Do(fn); err != nil {
+		e.logger.Debug("the sender has stopped", "err", err)
+	}
+}
+
+// Apply replaces the targets: Prepare and Commit in one.
+func (s *Sender) Apply(targets []Target) error {
+	p, err := s.Prepare(targets)
+	if err != nil {
+		return err
+	}
+	return p.Commit()
+}
+
+// Pending is a set of targets that is ready to take the place of the present one.
+// Commit or Discard must follow; until then nobody else can prepare another.
+type Pending struct {
+	sender *Sender
+	plan   *plan
+	change *sockets.Change
+}
+
+// Prepare does all that may fail of replacing the targets. On error nothing has
+// changed.
+func (s *Sender) Prepare(targets []Target) (*Pending, error) {
+	s.mu.Lock()
+	p, err := s.plan(targets)
+	if err != nil {
+		s.mu.Unlock()
+		return nil, err
+	}
+	keys := make([]sockets.Key, 0, len(targets))
+	for i := range targets {
+		keys = append(keys, targets[i].key())
+	}
+	change, err := s.keeper.Prepare(keys)
+	if err != nil {
+		s.mu.Unlock()
+		return nil, err
+	}
+	return &Pending{sender: s, plan: p, change: change}, nil
+}
+
+// Discard leaves everything as it was.
+func (p *Pending) Discard() {
+	p.change.Discard()
+	p.sender.mu.Unlock()
+}
+
+// Commit puts the targets into force. Targets that stay the same keep everything,
+// those that change keep their counters. It fails only when the sender has ended.
+func (p *Pending) Commit() error {
+	s := p.sender
+	for _, ses := range p.plan.sessions {
+		if ses.series != nil {
+			ses.series.recorder = s.options.NewRecorder(ses.series.labels)
+		}
+	}
+	s.resolver.Set(p.plan.names)
+	if err := s.engine.loop.Do(func() { s.engine.apply(p.plan, p.change) }); err != nil {
+		p.Discard()
+		return err
+	}
+	p.change.Commit()
+	s.targets = p.plan.wanted
+	s.mu.Unlock()
+	return nil
+}
+
+// plan is what Commit is about to do, with everything made that takes time.
+type plan struct {
+	wanted   map[Labels]Target
+	sessions []*session // of new and changed targets; series is nil for the latter
+	names    []resolver.Name
+	known    func(resolver.Name) (resolver.Result, bool)
+}
+
+func (s *Sender) plan(targets []Target) (*plan, error) {
+	p := &plan{wanted: make(map[Labels]Target, len(targets)), known: s.resolver.Result}
+	for _, t := range targets {
+		if _, twice := p.wanted[t.Labels]; twice {
+			return nil, fmt.Errorf("target %+v is there twice", t.Labels)
+		}
+		p.wanted[t.Labels] = t
+		if name, ok := t.name(); ok {
+			p.names = append(p.names, name)
+		}
+		before, exists := s.targets[t.Labels]
+		if exists && before == t {
+			continue
+		}
+		var ser *series
+		if !exists {
+			ser = &series{labels: t.Labels}
+		}
+		p.sessions = append(p.sessions, newSession(t, ser))
+	}
+	return p, nil
+}
+
+// apply makes the plan real, on the loop's thread.
+func (e *engine) apply(p *plan, change *sockets.Change) {
+	for labels, ser := range e.series {
+		if _, ok := p.wanted[labels]; !ok {
+			e.remove(ser)
+		}
+	}
+	change.Opened(func(key sockets.Key, s *timestamping.Socket, reason error) {
+		if s == nil {
+			e.closed[key] = reason
+			return
+		}
+		e.attach(key, s)
+	})
+	for _, s := range p.sessions {
+		if s.series == nil {
+			e.replace(s)
+		} else {
+			e.series[s.series.labels] = s.series
+		}
+		e.locate(s, p)
+		e.add(s)
+	}
+	change.Removed(func(key sockets.Key) {
+		e.detach(key, nil)
+		delete(e.closed, key)
+	})
+}
+
+// replace puts the session in the place of its series' present one.
+func (e *engine) replace(s *session) {
+	s.series = e.series[s.target.Labels]
+	s.window.Adopt(&s.series.counts)
+	if old := s.series.current; old != nil {
+		e.retire(old)
+	}
+}
+
+// locate gives the session its address, as far as it is known.
+func (e *engine) locate(s *session, p *plan) {
+	name, ok := s.target.name()
+	if !ok {
+		s.setAddress(netip.MustParseAddr(s.target.Host))
+		return
+	}
+	if r, known := p.known(name); known && r.Err == nil {
+		s.setAddress(r.Address)
+	} else if known {
+		s.nameErr = r.Err
+	}
+}
+
+// resolved takes the result of a look-up.
+func (s *Sender) resolved(name resolver.Name, r resolver.Result) {
+	if r.Err != nil {
+		s.options.Logger.Warn("name is not resolved", "name", name.Host, "err", r.Err)
+	}
+	s.engine.do(func() {
+		for _, ser := range s.engine.series {
+			c := ser.current
+			if c == nil {
+				continue
+			}
+			if n, ok := c.target.name(); ok && n == name {
+				s.engine.setAddress(c, r)
+			}
+		}
+	})
+}
+
+// Run sends and receives until ctx ends.
+func (s *Sender) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() { s.keeper.Run(ctx) })
+	wg.Go(func() { s.resolver.Run(ctx) })
+	wg.Go(func() {
+		<-ctx.Done()
+		s.engine.loop.Stop()
+	})
+	err := s.engine.loop.Run(s.engine)
+	cancel()
+	wg.Wait()
+	return err
+}
+
+// Close frees the sender after Run has returned, or when it never ran.
+func (s *Sender) Close() {
+	s.engine.loop.Close()
+	s.keeper.Close()
+	if s.warmth != nil {
+		s.warmth.Close()
+	}
+}
+
+// Status is the state of one target at one moment.
+type Status struct {
+	Target      Target
+	Counts      accounting.Counts
+	InFlight    uint64
+	Waiting     uint64 // answered, but stamps are missing
+	Jitter      float64
+	Quarantined [delay.NumVerdicts]uint64
+	Up          bool
+	Address     netip.AddrPort // not valid while unresolved
+	Open        bool           // the socket is
+	Trouble     error
+	TroubleAt   time.Time
+}
+
+// Totals are what is counted for all targets together.
+type Totals struct {
+	Stamps [NumPoints][NumSources]uint64
+	Stray  uint64 // datagrams that belong to no target
+}
+
+// Snapshot appends the state of every target, all at the same moment.
+func (s *Sender) Snapshot(to []Status) ([]Status, Totals, error) {
+	var totals Totals
+	err := s.engine.loop.Do(func() {
+		now := s.engine.clock.Now()
+		for _, ser := range s.engine.series {
+			to = append(to, ser.status(now))
+		}
+		totals = Totals{Stamps: s.engine.stamps, Stray: s.engine.stray}
+	})
+	return to, totals, err
+}
+
+// upIntervals is how many intervals without an answer make a target be down; at
+// least upTime.
+const (
+	upIntervals = 10
+	upTime      = time.Second
+)
+
+func (ser *series) status(now int64) Status {
+	st := Status{
+		Counts: ser.counts, Jitter: ser.jitter.Seconds(), Quarantined: ser.quarantined, Trouble: ser.trouble.err,
+	}
+	if ser.trouble.err != nil {
+		st.TroubleAt = time.Unix(0, ser.trouble.at)
+	}
+	for _, s := range ser.retired {
+		st.InFlight += s.window.InFlight()
+		st.Waiting += uint64(s.waiting)
+	}
+	if s := ser.current; s != nil {
+		st.Target, st.Address, st.Open = s.target, s.address, s.socket != nil
+		st.InFlight += s.window.InFlight()
+		st.Waiting += uint64(s.waiting)
+		recent := max(upIntervals*s.target.Interval, upTime)
+		st.Up = ser.answered != 0 && now-ser.answered <= int64(recent)
+	}
+	return st
+}
+
+// Err returns why a socket is not open, or nil when all are.
+func (s *Sender) Err() error { return s.keeper.Err() }
+
+// Ready returns nil once every socket is open and every target was probed.
+func (s *Sender) Ready() error {
+	if err := s.keeper.Err(); err != nil {
+		return err
+	}
+	s.roundMu.Lock()
+	defer s.roundMu.Unlock()
+	if s.round {
+		return nil
+	}
+	missing, total := 0, 0
+	err := s.engine.loop.Do(func() {
+		for _, ser := range s.engine.series {
+			total++
+			if ser.counts.Sent == 0 {
+				missing++
+			}
+		}
+	})
+	if err != nil {
+		return err
+	}
+	if missing > 0 {
+		return fmt.Errorf("the first round is not finished: %d of %d targets have no result yet", missing, total)
+	}
+	s.round = true
+	return nil
+}

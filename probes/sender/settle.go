@@ -1,0 +1,110 @@
+package sender
+
+import "vigia/probes/accounting"
+
+// settleDue settles what has passed its deadline. now was taken before the
+// sockets were read.
+func (e *engine) settleDue(now int64) {
+	for s := e.settle.first(); s != nil && e.settle.at() <= now; s = e.settle.first() {
+		e.settleSession(s, now)
+	}
+}
+
+// settleSession settles the session's overdue probes and queues it for the next
+// deadline.
+func (e *engine) settleSession(s *session, now int64) {
+	// An answer that waits in the socket's buffer has arrived: only what has
+	// not by then is lost.
+	until := now
+	if k := s.socket; k != nil && k.drained < now {
+		e.receive(k)
+		until = min(now, k.drained)
+		e.updateDrops(s)
+	}
+	for slot := s.window.Overdue(until); slot != nil; slot = s.window.Overdue(until) {
+		cause := e.cause(s, slot)
+		s.window.Lose(slot, cause)
+		e.lost(s, slot, cause)
+	}
+	e.settleStamps(s, now)
+	if at, ok := s.nextSettle(); ok {
+		e.settle.set(s, onGrid(max(at, now+1)))
+		return
+	}
+	e.settle.remove(s)
+	if s.retired {
+		e.bury(s)
+	}
+}
+
+// updateDrops reads the drop counter where a probe is about to be lost: the
+// counter also comes with every datagram, but after the drops there may be none.
+func (e *engine) updateDrops(s *session) {
+	if s.window.Overdue(s.socket.drained) == nil {
+		return
+	}
+	drops, err := s.socket.Drops()
+	if err != nil {
+		e.logger.Error("cannot read the drop counter", "socket", s.socket.key.String(), "err", err)
+		return
+	}
+	s.socket.seen(drops)
+}
+
+// cause says why a probe was lost. What the reflector's counters tell about
+// directions belongs here.
+func (e *engine) cause(s *session, slot *slot) accounting.Cause {
+	if s.socket != nil && s.socket.blame(slot.Value.drops) {
+		return accounting.LocalOverflow
+	}
+	return accounting.Unknown
+}
+
+// settleStamps gives up waiting for stamps that are overdue.
+func (e *engine) settleStamps(s *session, now int64) {
+	for slot := s.oldestWaiting(); slot != nil && slot.Value.settleBy(s) < now; slot = s.oldestWaiting() {
+		e.finish(s, slot)
+	}
+}
+
+// oldestWaiting returns the oldest probe that waits for stamps, unless an older
+// one is in flight.
+func (s *session) oldestWaiting() *slot {
+	for ; s.settled < s.window.Next(); s.settled++ {
+		slot := s.window.Lookup(s.settled)
+		if slot == nil {
+			continue
+		}
+		switch slot.Value.State {
+		case Waiting:
+			return slot
+		case InFlight:
+			return nil
+		}
+	}
+	return nil
+}
+
+// nextSettle returns the earliest time at which something must be settled.
+func (s *session) nextSettle() (at int64, ok bool) {
+	at, ok = s.window.Deadline()
+	at++
+	if slot := s.oldestWaiting(); slot != nil {
+		if by := slot.Value.settleBy(s) + 1; !ok || by < at {
+			return by, true
+		}
+	}
+	return at, ok
+}
+
+// bury forgets a retired session of which nothing is left.
+func (e *engine) bury(s *session) {
+	e.drop(s)
+	ser := s.series
+	for i, r := range ser.retired {
+		if r == s {
+			ser.retired = append(ser.retired[:i], ser.retired[i+1:]...)
+			return
+		}
+	}
+}

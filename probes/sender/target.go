@@ -1,0 +1,153 @@
+// Package sender sends probes on an open-loop schedule and measures what comes
+// back. One thread does all of it, with few sockets, batched system calls and
+// nothing allocated per probe.
+package sender
+
+import (
+	"hash/fnv"
+	"net/netip"
+	"time"
+
+	"vigia/probes/accounting"
+	"vigia/probes/delay"
+	"vigia/probes/resolver"
+	"vigia/probes/sockets"
+	"vigia/probes/stamp"
+)
+
+// Labels identify a target; they are the labels of its series.
+type Labels struct{ Src, Dst, Path, Tenant, Probe string }
+
+// Target is what is probed, and how. Targets that compare equal are the same.
+type Target struct {
+	Labels Labels
+	Netns  string         // where the socket is opened; empty for our own namespace
+	Source netip.AddrPort // to bind; the zero value leaves the choice to the kernel
+	Host   string         // IP address or name of the reflector
+	Port   uint16
+	Size   int // of the UDP payload in bytes
+	DSCP   uint8
+	// Interval is the time between two probes, Deadline the time after which
+	// an unanswered probe is lost.
+	Interval, Deadline time.Duration
+	// Count is how many probes are sent before the target is done; 0 is for
+	// ever.
+	Count uint64
+}
+
+// key returns the socket that the target uses.
+func (t *Target) key() sockets.Key {
+	source := t.Source
+	if !source.IsValid() {
+		any := netip.IPv4Unspecified()
+		if a, err := netip.ParseAddr(t.Host); err == nil && a.Is6() {
+			any = netip.IPv6Unspecified()
+		}
+		source = netip.AddrPortFrom(any, 0)
+	}
+	return sockets.Key{Netns: t.Netns, Local: source}
+}
+
+// name returns the host name to resolve; ok is false when the host is an address.
+func (t *Target) name() (name resolver.Name, ok bool) {
+	if _, err := netip.ParseAddr(t.Host); err == nil {
+		return resolver.Name{}, false
+	}
+	return resolver.Name{Host: t.Host, IPv6: t.Source.Addr().Is6()}, true
+}
+
+// Probes are sent on a grid of this many steps per interval, or of maxGrid for
+// longer intervals. Waking up costs more than sending a probe, so probes of
+// different targets that are due almost together leave together.
+const (
+	gridSteps = 50
+	maxGrid   = int64(2 * time.Millisecond)
+)
+
+// start returns when the first probe is due: at once for a counted target, and
+// otherwise at a phase that depends on the labels alone, so that targets spread
+// over the interval and stay where they are from run to run.
+func (t *Target) start(now int64) int64 {
+	if t.Count > 0 {
+		return now
+	}
+	h := fnv.New64a()
+	for _, s := range []string{t.Labels.Src, t.Labels.Dst, t.Labels.Path, t.Labels.Tenant, t.Labels.Probe} {
+		h.Write([]byte(s))
+		h.Write([]byte{0})
+	}
+	interval := int64(t.Interval)
+	grid := min(interval/gridSteps, maxGrid)
+	phase := int64(mix(h.Sum64())%uint64(interval)) / grid * grid
+	periods := (now - phase) / interval
+	return phase + (periods+1)*interval
+}
+
+// mix spreads a hash over all bits (the finaliser of MurmurHash3): the low bits
+// of FNV of names that differ in their last letter are not evenly spread.
+func mix(h uint64) uint64 {
+	h = (h ^ h>>33) * 0xff51afd7ed558ccd
+	h = (h ^ h>>33) * 0xc4ceb9fe1a85ec53
+	return h ^ h>>33
+}
+
+// patience is how long the stamps of an answered probe are waited for. The
+// reflector returns its send stamp with the next answer, so until the probe after
+// it has met its deadline; one interval more for stamps that queue.
+func (t *Target) patience() time.Duration { return 2*t.Interval + t.Deadline }
+
+// capacity is how many probes must be remembered: all that may be in flight or
+// wait for stamps, and as long again after the deadline to tell late answers
+// from duplicates.
+func (t *Target) capacity() int {
+	return int((t.patience()+t.Deadline)/t.Interval) + 16
+}
+
+// Probe is the record of one probe.
+type Probe struct {
+	Sequence    uint64
+	Intended    int64 // when it was due, CLOCK_MONOTONIC in nanoseconds
+	Application int64 // from Intended to the read of its answer, in nanoseconds
+	State       State
+	Cause       accounting.Cause // of a loss
+	Verdict     delay.Verdict    // on an answered probe's stamps
+	Stamps      delay.Stamps
+
+	echo      stamp.Timestamp // must come back
+	sentAt    int64           // CLOCK_MONOTONIC
+	reflected uint32          // the reflector's sequence number of the answer
+	drops     uint32          // of the socket when it was sent
+	hardware  bool            // the reflector's send stamp is a hardware stamp
+}
+
+// State is how far a probe has come.
+type State uint8
+
+// The states.
+const (
+	InFlight State = iota
+	Waiting        // answered; not all stamps are there
+	Answered
+	Lost
+	beside // sent for its follow-up alone
+)
+
+// Recorder takes the measurements of one target. Its methods are called on the
+// sender's thread and must not keep the Probe.
+type Recorder interface {
+	// Launched is called for each probe, with the actual minus the intended
+	// send time in nanoseconds.
+	Launched(lag int64)
+	// Received is called when a probe is answered in time.
+	Received(p *Probe)
+	// Settled is called when nothing more can become known of a probe: Lost,
+	// or Answered with a verdict on its stamps.
+	Settled(p *Probe)
+	// Varied is called for consecutive probes whose stamps are good, with the
+	// difference of their delays in nanoseconds.
+	Varied(v [delay.NumDirections]int64)
+	// Finished is called when a counted target is done.
+	Finished()
+	// Removed is called when the target is gone; nothing follows.
+	Removed()
+}

@@ -1,0 +1,235 @@
+package sender
+
+import (
+	"errors"
+	"net/netip"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"vigia/probes/accounting"
+	"vigia/probes/delay"
+	"vigia/probes/stamp"
+	"vigia/probes/timestamping"
+)
+
+// maxClosings bounds the probes that fetch the follow-up of the last.
+const maxClosings = 8
+
+// transmitDue sends every probe that is due.
+func (e *engine) transmitDue() {
+	now := e.clock.Now()
+	for s := e.due.first(); s != nil && s.next <= now; s = e.due.first() {
+		intended := s.advance(now)
+		e.due.set(s, s.next)
+		e.launch(s, intended)
+	}
+	for i, k := range e.dirty {
+		e.flush(k)
+		e.dirty[i] = nil
+	}
+	e.dirty = e.dirty[:0]
+}
+
+// launch queues a probe for sending, or refuses it where that is impossible.
+func (e *engine) launch(s *session, intended int64) {
+	closing := s.done()
+	if closing && !e.closing(s) {
+		return
+	}
+	if !closing {
+		s.launched++
+	}
+	k := s.socket
+	if k == nil || !s.address.IsValid() {
+		e.refuse(s, intended)
+		return
+	}
+	if len(k.pending) == 0 {
+		e.dirty = append(e.dirty, k)
+	}
+	k.pending = append(k.pending, launch{session: s, intended: intended, closing: closing})
+	if len(k.pending) == batch {
+		e.flush(k)
+	}
+}
+
+// closing reports whether a counted target that has sent all its probes needs one
+// more packet to fetch a follow-up, and ends it when all is settled.
+func (e *engine) closing(s *session) bool {
+	if s.quiet() {
+		s.finished = true
+		e.due.remove(s)
+		s.series.recorder.Finished()
+		return false
+	}
+	if s.waiting == 0 || s.closings == maxClosings || s.socket == nil || !s.address.IsValid() {
+		return false
+	}
+	s.closings++
+	return true
+}
+
+// refuse accounts for a probe that cannot even be handed to the kernel.
+func (e *engine) refuse(s *session, intended int64) {
+	now := e.clock.Now()
+	slot := s.window.Begin(now + int64(s.target.Deadline))
+	slot.Value = Probe{Sequence: slot.Sequence, Intended: intended, sentAt: now}
+	s.series.launched = true
+	s.series.recorder.Launched(now - intended)
+	reason := s.nameErr
+	if s.socket == nil {
+		reason = e.closed[s.target.key()]
+	}
+	s.series.fail(reason, e.clock.Realtime(now))
+	e.refused(s, slot)
+}
+
+func (e *engine) refused(s *session, slot *slot) {
+	s.window.Refused(slot)
+	e.lost(s, slot, accounting.SendError)
+}
+
+// flush sends what is pending on a socket in one system call, or a few when the
+// kernel refuses something, and then reads the send stamps that are there.
+func (e *engine) flush(k *socket) {
+	if len(k.pending) == 0 {
+		return
+	}
+	e.prepare(k)
+	retried := false
+	for at := 0; at < len(k.pending); {
+		n, err := e.outbox.Send(k.Socket, at)
+		for range n {
+			e.handed(k, &k.pending[at])
+			at++
+		}
+		if at == len(k.pending) {
+			break
+		}
+		// The kernel may have counted the packet that it did not take, or not.
+		e.recount(k)
+		switch {
+		case n > 0:
+			retried = false // the next call says what is wrong with the next
+		case isPending(err) && !retried:
+			// Perhaps an ICMP message about another packet: it fails one
+			// call and is gone.
+			retried = true
+		default:
+			e.failed(&k.pending[at], err)
+			at++
+			retried = false
+		}
+	}
+	clear(k.pending)
+	k.pending = k.pending[:0]
+	e.readReports(k)
+}
+
+// prepare writes the pending packets. Their user-space send stamps are as late as
+// they can be.
+func (e *engine) prepare(k *socket) {
+	now := e.clock.Update()
+	if now >= e.estimateDue {
+		bound, synchronized := timestamping.ErrorBound()
+		e.estimate, e.estimateDue = stamp.NewErrorEstimate(synchronized, bound), now+errorEstimateAge
+	}
+	e.outbox.Reset()
+	for i := range k.pending {
+		p := &k.pending[i]
+		s := p.session
+		state := e.beginProbe(p, now)
+		sentAt := e.clock.Now()
+		echo := stamp.FromUnixNano(e.clock.Realtime(sentAt))
+		p.slot.Value = Probe{
+			Sequence: p.slot.Sequence, Intended: p.intended, State: state, echo: echo, sentAt: sentAt, drops: k.drops,
+			Stamps: delay.Stamps{SentSteps: e.clock.Steps()},
+		}
+		stamp.Request{
+			Sequence: uint32(p.slot.Sequence), Timestamp: echo, ErrorEstimate: e.estimate, SSID: s.ssid,
+		}.Put(s.packet)
+		e.outbox.Add(&s.peer, s.packet, s.target.DSCP<<2, netip.Addr{})
+	}
+}
+
+// beginProbe takes the next slot of the session's window. The window is large
+// enough for the probe that was in it to be settled long ago; after a stall it may
+// not be.
+func (e *engine) beginProbe(p *launch, now int64) State {
+	s := p.session
+	if old := s.window.Recycled(); old != nil {
+		if s.window.Lose(old, accounting.Unknown) {
+			e.lost(s, old, accounting.Unknown)
+		}
+		if old.Value.State == Waiting {
+			e.finish(s, old)
+		}
+	}
+	if p.closing {
+		p.slot = s.window.BeginUncounted()
+		return beside
+	}
+	p.slot = s.window.Begin(now + int64(s.target.Deadline))
+	return InFlight
+}
+
+// handed accounts for a packet that the kernel took.
+func (e *engine) handed(k *socket, p *launch) {
+	k.handed(p.session, p.slot.Sequence)
+	if p.closing {
+		return
+	}
+	s := p.session
+	s.window.Handed(p.slot)
+	s.series.launched = true
+	s.series.recorder.Launched(p.slot.Value.sentAt - p.intended)
+	e.settle.setEarlier(s, onGrid(p.slot.Deadline+1))
+}
+
+// failed accounts for a packet that the kernel refused.
+func (e *engine) failed(p *launch, err error) {
+	s := p.session
+	now := e.clock.Realtime(e.clock.Now())
+	var errno syscall.Errno
+	if errors.As(err, &errno) {
+		s.series.failErrno(errno, now)
+	} else {
+		s.series.fail(err, now)
+	}
+	if p.closing {
+		return
+	}
+	s.series.launched = true
+	s.series.recorder.Launched(p.slot.Value.sentAt - p.intended)
+	e.refused(s, p.slot)
+}
+
+// recount makes our count of packets and the kernel's agree again.
+func (e *engine) recount(k *socket) {
+	e.readReports(k)
+	if err := k.recount(); err != nil {
+		e.logger.Error("send stamps are lost", "socket", k.key.String(), "err", err)
+	}
+}
+
+// isPending reports whether an error may come from an ICMP message that arrived
+// about another packet (net/ipv4/icmp.c, icmp_err_convert).
+func isPending(err error) bool {
+	for _, e := range [...]syscall.Errno{
+		unix.ECONNREFUSED, unix.EHOSTUNREACH, unix.ENETUNREACH, unix.ENOPROTOOPT,
+		unix.EMSGSIZE, unix.EOPNOTSUPP, unix.EHOSTDOWN, unix.ENONET, unix.EACCES, unix.EPROTO,
+	} {
+		if err == error(e) {
+			return true
+		}
+	}
+	return false
+}
+
+// lost records a probe that was settled as lost.
+func (e *engine) lost(s *session, slot *slot, cause accounting.Cause) {
+	p := &slot.Value
+	p.State, p.Cause = Lost, cause
+	s.series.recorder.Settled(p)
+}

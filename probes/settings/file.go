@@ -1,0 +1,58 @@
+// Package settings reads and checks the configuration of vigia-probe.
+package settings
+
+import "vigia/internal/config"
+
+// File is the configuration file as it is written.
+type File struct {
+	Node      string     `yaml:"node"`
+	Reflector *Reflector `yaml:"reflector"`
+	Paths     []Path     `yaml:"paths"`
+	Classes   []Class    `yaml:"classes"`
+	Targets   []Target   `yaml:"targets"`
+}
+
+// Reflector says where test packets are answered, and whose.
+type Reflector struct {
+	Listeners []Listener `yaml:"listeners"`
+	Allow     []string   `yaml:"allow"`
+	MaxRate   int        `yaml:"max_rate"` // packets per second and source
+}
+
+// Listener is a socket of the reflector.
+type Listener struct {
+	Netns   string `yaml:"netns"`
+	Address string `yaml:"address"`
+}
+
+// Path describes one configuration under comparison.
+type Path struct {
+	Name      string `yaml:"name"`
+	Dataplane string `yaml:"dataplane"`
+	Encap     string `yaml:"encap"`
+	Mode      string `yaml:"mode"`
+	Security  string `yaml:"security"`
+	Layer     string `yaml:"layer"`
+	Placement string `yaml:"placement"`
+}
+
+// Class is a kind of probe.
+type Class struct {
+	Name     string          `yaml:"name"`
+	Protocol string          `yaml:"protocol"`
+	Size     int             `yaml:"size"` // UDP payload in bytes
+	Interval config.Duration `yaml:"interval"`
+	Deadline config.Duration `yaml:"deadline"`
+	DSCP     int             `yaml:"dscp"`
+}
+
+// Target is what is probed.
+type Target struct {
+	Dst     string `yaml:"dst"`
+	Path    string `yaml:"path"`
+	Tenant  string `yaml:"tenant"`
+	Probe   string `yaml:"probe"`
+	Netns   string `yaml:"netns"`
+	Source  string `yaml:"source"`
+	Address string `yaml:"address"`
+}

@@ -1,0 +1,101 @@
+package settings
+
+import (
+	"fmt"
+	"net/netip"
+	"time"
+
+	"vigia/internal/config"
+	"vigia/probes/reflector"
+	"vigia/probes/sender"
+	"vigia/probes/sockets"
+)
+
+// Settings is a checked configuration.
+type Settings struct {
+	Node      string
+	Reflector reflector.Config
+	Paths     []Path
+	Targets   []sender.Target
+}
+
+const defaultMaxRate = 10000
+
+// Load reads and checks the file at path.
+func Load(path string) (*Settings, error) {
+	var f File
+	if err := config.Load(path, &f); err != nil {
+		return nil, err
+	}
+	return f.settings(), nil
+}
+
+// Parse does what Load does with the content of a file called name.
+func Parse(name string, raw []byte) (*Settings, error) {
+	var f File
+	if err := config.Parse(name, raw, &f); err != nil {
+		return nil, err
+	}
+	return f.settings(), nil
+}
+
+// Summary says in a line what the settings make the program do.
+func (s *Settings) Summary() string {
+	rate := 0.0
+	for _, t := range s.Targets {
+		rate += 1 / t.Interval.Seconds()
+	}
+	return fmt.Sprintf("node %s: %d targets, %.6g probes/s, %d reflector listeners",
+		s.Node, len(s.Targets), rate, len(s.Reflector.Listeners))
+}
+
+// settings converts a file that Validate has found right.
+func (f *File) settings() *Settings {
+	s := &Settings{Node: f.Node, Paths: f.Paths, Reflector: f.Reflector.config()}
+	classes := make(map[string]Class, len(f.Classes))
+	for _, c := range f.Classes {
+		classes[c.Name] = c
+	}
+	for _, t := range f.Targets {
+		c := classes[t.Probe]
+		source, _ := ParseSource(t.Source)
+		host, port, _ := parseTarget(t.Address)
+		s.Targets = append(s.Targets, sender.Target{
+			Labels: sender.Labels{Src: f.Node, Dst: t.Dst, Path: t.Path, Tenant: t.Tenant, Probe: t.Probe},
+			Netns:  t.Netns, Source: source, Host: host, Port: port,
+			Size: c.Size, DSCP: uint8(c.DSCP), Interval: time.Duration(c.Interval), Deadline: c.deadline(),
+		})
+	}
+	return s
+}
+
+func (r *Reflector) config() reflector.Config {
+	c := reflector.Config{MaxRate: defaultMaxRate}
+	if r == nil {
+		return c
+	}
+	if r.MaxRate != 0 {
+		c.MaxRate = r.MaxRate
+	}
+	for _, l := range r.Listeners {
+		address, _ := netip.ParseAddrPort(l.Address)
+		c.Listeners = append(c.Listeners, sockets.Key{Netns: l.Netns, Local: address})
+	}
+	for _, a := range r.Allow {
+		prefix, _ := netip.ParsePrefix(a)
+		c.Allow = append(c.Allow, prefix)
+	}
+	if len(c.Allow) == 0 {
+		c.Allow = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
+	}
+	return c
+}
+
+const defaultDeadline = time.Second
+
+func (c *Class) deadline() time.Duration {
+	if c.Deadline == 0 {
+		return defaultDeadline
+	}
+	return time.Duration(c.Deadline)
+}

@@ -1,0 +1,230 @@
+package settings
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"time"
+
+	"vigia/internal/config"
+	"vigia/internal/netns"
+	"vigia/probes/stamp"
+)
+
+// Bounds of what can be configured.
+const (
+	minInterval = 100 * time.Microsecond
+	maxInterval = time.Hour
+	minDeadline = time.Millisecond
+	maxDeadline = time.Minute
+	// maxInFlight bounds the memory of one target.
+	maxInFlight = 1 << 16
+	maxTargets  = 50_000
+	maxRate     = 1_000_000
+	maxDSCP     = 63
+)
+
+// protocolSTAMP is the only protocol of a class so far.
+const protocolSTAMP = "stamp"
+
+var labelRE = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.:-]{0,127}$`)
+
+const labelFix = "write letters, digits and . _ : - , at most 128, beginning with a letter, a digit or _"
+
+// faults collects what is wrong.
+type faults []error
+
+func (f *faults) add(field string, value any, problem, fix string) {
+	*f = append(*f, &config.FieldError{Field: field, Value: value, Problem: problem, Fix: fix})
+}
+
+// maxFaults is how many mistakes are reported.
+const maxFaults = 50
+
+func (f *faults) join() error {
+	if more := len(*f) - maxFaults; more > 0 {
+		return errors.Join(errors.Join((*f)[:maxFaults]...), fmt.Errorf("and %d further mistakes", more))
+	}
+	return errors.Join(*f...)
+}
+
+// label checks a value that becomes a label.
+func (f *faults) label(field, value, example string) {
+	switch {
+	case value == "":
+		f.add(field, nil, "is missing", "add it, for example "+example)
+	case !labelRE.MatchString(value):
+		f.add(field, value, "cannot be a label", labelFix)
+	}
+}
+
+func (f *faults) netns(field, value string) {
+	if _, err := netns.Path(value); err != nil {
+		f.add(field, value, "is not a network namespace", "write a name in "+netns.Dir+" or an absolute path")
+	}
+}
+
+// Validate checks everything and returns all faults.
+func (f *File) Validate() error {
+	var e faults
+	e.label("node", f.Node, "node: compute1")
+	if len(f.Targets) == 0 && (f.Reflector == nil || len(f.Reflector.Listeners) == 0) {
+		e.add("targets", nil, "are missing, and so are reflector.listeners: there is nothing to do", "add one of them")
+	}
+	f.Reflector.validate(&e)
+	paths := f.validatePaths(&e)
+	classes := f.validateClasses(&e)
+	if len(f.Targets) > maxTargets {
+		e.add("targets", len(f.Targets), "are too many", fmt.Sprintf("at most %d for one process", maxTargets))
+		return e.join()
+	}
+	seen := make(map[[4]string]int)
+	for i := range f.Targets {
+		t, field := &f.Targets[i], fmt.Sprintf("targets[%d]", i)
+		t.validate(&e, field, paths, classes)
+		id := [4]string{t.Dst, t.Path, t.Tenant, t.Probe}
+		if first, twice := seen[id]; twice {
+			e.add(field, nil, fmt.Sprintf("has the same dst, path, tenant and probe as targets[%d]", first), "remove one, or make one of the four differ")
+		} else {
+			seen[id] = i
+		}
+	}
+	return e.join()
+}
+
+func (r *Reflector) validate(e *faults) {
+	if r == nil {
+		return
+	}
+	if r.MaxRate < 0 || r.MaxRate > maxRate {
+		e.add("reflector.max_rate", r.MaxRate, "is out of bounds", fmt.Sprintf("write 1 to %d packets per second", maxRate))
+	}
+	seen := make(map[Listener]int)
+	for i, l := range r.Listeners {
+		field := fmt.Sprintf("reflector.listeners[%d]", i)
+		e.netns(field+".netns", l.Netns)
+		if problem := checkListener(l.Address); problem != "" {
+			e.add(field+".address", l.Address, problem, fmt.Sprintf("write IP:port, for example 10.0.0.1:%d or [fd00::1]:%d", stamp.Port, stamp.Port))
+		}
+		if first, twice := seen[l]; twice {
+			e.add(field, nil, fmt.Sprintf("is the same as reflector.listeners[%d]", first), "remove one")
+		} else {
+			seen[l] = i
+		}
+	}
+	for i, a := range r.Allow {
+		if problem, fix := checkPrefix(a); problem != "" {
+			e.add(fmt.Sprintf("reflector.allow[%d]", i), a, problem, fix)
+		}
+	}
+}
+
+func (f *File) validatePaths(e *faults) map[string]bool {
+	names := make(map[string]bool)
+	for i, p := range f.Paths {
+		field := fmt.Sprintf("paths[%d]", i)
+		e.label(field+".name", p.Name, "name: ovs-vxlan")
+		e.label(field+".dataplane", p.Dataplane, "dataplane: ovs")
+		e.label(field+".encap", p.Encap, "encap: vxlan")
+		e.label(field+".mode", p.Mode, "mode: normal")
+		e.label(field+".security", p.Security, "security: none")
+		e.label(field+".layer", p.Layer, "layer: overlay")
+		e.label(field+".placement", p.Placement, "placement: remote")
+		if names[p.Name] {
+			e.add(field+".name", p.Name, "is the name of another path", "choose another")
+		}
+		names[p.Name] = true
+	}
+	return names
+}
+
+func (f *File) validateClasses(e *faults) map[string]bool {
+	names := make(map[string]bool)
+	for i := range f.Classes {
+		c, field := &f.Classes[i], fmt.Sprintf("classes[%d]", i)
+		c.validate(e, field)
+		if names[c.Name] {
+			e.add(field+".name", c.Name, "is the name of another class", "choose another")
+		}
+		names[c.Name] = true
+	}
+	return names
+}
+
+func (c *Class) validate(e *faults, field string) {
+	e.label(field+".name", c.Name, "name: stamp-64")
+	switch c.Protocol {
+	case protocolSTAMP:
+	case "":
+		e.add(field+".protocol", nil, "is missing", "add protocol: "+protocolSTAMP)
+	default:
+		e.add(field+".protocol", c.Protocol, "is not a protocol of probes", "write "+protocolSTAMP)
+	}
+	if problem, fix := CheckSize(c.Size); problem != "" {
+		e.add(field+".size", c.Size, problem, fix)
+	}
+	interval, deadline := time.Duration(c.Interval), c.deadline()
+	switch {
+	case interval == 0:
+		e.add(field+".interval", nil, "is missing", "add it, for example interval: 100ms")
+	case interval < minInterval || interval > maxInterval:
+		e.add(field+".interval", interval, "is out of bounds", fmt.Sprintf("write %v to %v", minInterval, maxInterval))
+	}
+	switch {
+	case deadline < minDeadline || deadline > maxDeadline:
+		e.add(field+".deadline", deadline, "is out of bounds", fmt.Sprintf("write %v to %v", minDeadline, maxDeadline))
+	case interval >= minInterval && deadline/interval > maxInFlight:
+		e.add(field+".deadline", deadline, "leaves too many probes in flight at this interval",
+			fmt.Sprintf("at most %v, or a longer interval", interval*maxInFlight))
+	}
+	if c.DSCP < 0 || c.DSCP > maxDSCP {
+		e.add(field+".dscp", c.DSCP, "is out of bounds", fmt.Sprintf("write 0 to %d", maxDSCP))
+	}
+}
+
+// CheckSize says what is wrong with the size of a probe, and what to write
+// instead.
+func CheckSize(size int) (problem, fix string) {
+	if size < stamp.BaseSize || size > stamp.MaxSize {
+		return "is not a possible size of a STAMP packet", fmt.Sprintf("write %d to %d bytes of UDP payload", stamp.BaseSize, stamp.MaxSize)
+	}
+	if _, ok := stamp.NewLayout(size); !ok {
+		next := size
+		for ok = false; !ok; {
+			next++
+			_, ok = stamp.NewLayout(next)
+		}
+		return "cannot be made up of whole TLVs (RFC 8972)", fmt.Sprintf("write %d", next)
+	}
+	return "", ""
+}
+
+func (t *Target) validate(e *faults, field string, paths, classes map[string]bool) {
+	e.label(field+".dst", t.Dst, "dst: compute2")
+	e.label(field+".path", t.Path, "path: ovs-vxlan")
+	e.label(field+".tenant", t.Tenant, "tenant: _infra")
+	e.label(field+".probe", t.Probe, "probe: stamp-64")
+	if t.Path != "" && !paths[t.Path] {
+		e.add(field+".path", t.Path, "is not declared under paths", "declare it there or correct it")
+	}
+	if t.Probe != "" && !classes[t.Probe] {
+		e.add(field+".probe", t.Probe, "is not declared under classes", "declare it there or correct it")
+	}
+	e.netns(field+".netns", t.Netns)
+	source, sourceProblem := ParseSource(t.Source)
+	if sourceProblem != "" {
+		e.add(field+".source", t.Source, sourceProblem, "write IP or IP:port, for example 10.0.0.1 or [fd00::1]:40000")
+	}
+	if t.Address == "" {
+		e.add(field+".address", nil, "is missing", fmt.Sprintf("add it, for example address: 10.0.0.2:%d", stamp.Port))
+		return
+	}
+	host, _, problem := parseTarget(t.Address)
+	if problem != "" {
+		e.add(field+".address", t.Address, problem, fmt.Sprintf("write IP:port or name:port, for example 10.0.0.2:%d or [fd00::2]:%d", stamp.Port, stamp.Port))
+		return
+	}
+	if problem := CheckFamilies(source, host); problem != "" {
+		e.add(field+".source", t.Source, problem, "write both as IPv4 or both as IPv6")
+	}
+}

@@ -1,0 +1,88 @@
+package timestamping
+
+import (
+	"net/netip"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// errorPayload is how much is read of a packet that an ICMP message quotes.
+const errorPayload = 64
+
+// ErrorQueue reads a socket's error queue in batches: send stamps, and what ICMP
+// says about packets sent.
+type ErrorQueue struct {
+	*messages
+	buffer []byte
+}
+
+// Report is one entry of an error queue.
+type Report struct {
+	// Stamp is the kernel's send stamp in nanoseconds of CLOCK_REALTIME, and
+	// Count the number of the packet since the count was restarted. A Stamp of
+	// 0 means that the entry is an error.
+	Stamp int64
+	Count uint32
+	// Errno and To say what happened to a packet sent to To; Payload is the
+	// start of that packet's payload as far as it was quoted, valid until the
+	// next Receive.
+	Errno   syscall.Errno
+	To      netip.AddrPort
+	Payload []byte
+}
+
+// NewErrorQueue returns a reader of n entries a batch.
+func NewErrorQueue(n int) *ErrorQueue {
+	q := &ErrorQueue{messages: newMessages(n), buffer: make([]byte, n*errorPayload)}
+	for i := range q.vectors {
+		q.vectors[i].Base = &q.buffer[i*errorPayload]
+		q.vectors[i].SetLen(errorPayload)
+	}
+	return q
+}
+
+// Len returns the number of entries that one batch holds.
+func (q *ErrorQueue) Len() int { return len(q.messages.messages) }
+
+// Receive reads a batch; 0 means that the queue is empty.
+func (q *ErrorQueue) Receive(s *Socket) (int, error) { return q.receive(s.fd, unix.MSG_ERRQUEUE) }
+
+// Report reads entry i of the last batch into r; ok is false when it is neither
+// a stamp nor an error of a packet.
+func (q *ErrorQueue) Report(i int, r *Report) (ok bool) {
+	*r = Report{}
+	var stamp int64
+	c := q.control(i)
+	for level, kind, data, more := c.next(); more; level, kind, data, more = c.next() {
+		switch {
+		case level == unix.SOL_SOCKET && kind == unix.SO_TIMESTAMPING:
+			stamp = softwareStamp(data)
+		case (level == unix.IPPROTO_IP && kind == unix.IP_RECVERR ||
+			level == unix.IPPROTO_IPV6 && kind == unix.IPV6_RECVERR) && len(data) >= int(unsafe.Sizeof(unix.SockExtendedErr{})):
+			extended := (*unix.SockExtendedErr)(unsafe.Pointer(&data[0]))
+			ok = q.readExtended(i, extended, r) || ok
+		}
+	}
+	if r.Errno == 0 {
+		r.Stamp = stamp
+		ok = ok && stamp != 0
+	}
+	return ok
+}
+
+func (q *ErrorQueue) readExtended(i int, e *unix.SockExtendedErr, r *Report) bool {
+	switch e.Origin {
+	case unix.SO_EE_ORIGIN_TIMESTAMPING:
+		r.Count = e.Data
+		return e.Info == unix.SCM_TSTAMP_SND
+	case unix.SO_EE_ORIGIN_ICMP, unix.SO_EE_ORIGIN_ICMP6, unix.SO_EE_ORIGIN_LOCAL:
+		r.Errno = syscall.Errno(e.Errno)
+		r.To = q.names[i].AddrPort()
+		start := i * errorPayload
+		r.Payload = q.buffer[start : start+min(int(q.messages.messages[i].size), errorPayload)]
+		return r.Errno != 0
+	}
+	return false
+}
