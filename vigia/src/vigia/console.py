@@ -1,0 +1,99 @@
+"""What a person sees: step lines with times, tables, JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TextIO
+
+from rich.console import Console
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+
+__all__ = ["Steps", "print_json", "table"]
+
+
+class Steps:
+    """Prints one line per step when it has been done: seconds since the start, and what was done.
+
+    On a terminal the step at work is shown with a spinner. NO_COLOR and
+    redirected output are honoured (by rich).
+    """
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = stream or sys.stdout
+        self._console = Console(file=self._stream, highlight=False)
+        self._begin = time.monotonic()
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the start."""
+        return time.monotonic() - self._begin
+
+    @contextmanager
+    def step(self, doing: str, expected: float = 0.0) -> Iterator[list[str]]:
+        """Show that something is being done; then print it, or what the body put into the list.
+
+        On a terminal a step that is expected to take some seconds shows how far
+        it is and how much is left.
+        """
+        done: list[str] = []
+        if not self._console.is_terminal:
+            yield done
+        elif expected > 0:
+            bar = _Bar(doing, expected)
+            with Live(get_renderable=bar.render, console=self._console, refresh_per_second=4, transient=True):
+                yield done
+        else:
+            with self._console.status(doing):
+                yield done
+        self.line(" ".join(done) or doing)
+
+    def line(self, text: str) -> None:
+        """Print a line with the time."""
+        self._console.print(f"{self.elapsed:7.2f} s  {text}", markup=False, soft_wrap=True)
+
+
+class _Bar:
+    """Progress by time, with what is left of it."""
+
+    def __init__(self, doing: str, expected: float) -> None:
+        self._doing = doing
+        self._expected = expected
+        self._begin = time.monotonic()
+
+    def render(self) -> Table:
+        gone = time.monotonic() - self._begin
+        left = self._expected - gone
+        eta = f"about {left:.0f} s left" if left > 0.5 else "a moment longer"
+        line = Table.grid(padding=(0, 1))
+        line.add_row(
+            self._doing, ProgressBar(total=self._expected, completed=min(gone, self._expected), width=30), eta
+        )
+        return line
+
+
+def print_json(value: Any) -> None:
+    """Print a value as JSON on standard output."""
+    sys.stdout.write(json.dumps(value, indent=2) + "\n")
+
+
+_QUANTITY = re.compile(r"[+-]?[\d,.]+( \S+|%)?|-")
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """Return aligned columns: numbers, with their units, to the right, text to the left."""
+    cells = [[str(c) for c in row] for row in rows]
+    columns = list(zip(*cells, strict=True)) or [() for _ in header]
+    widths = [max(map(len, (title, *column))) for title, column in zip(header, columns, strict=True)]
+    right = [bool(column) and all(_QUANTITY.fullmatch(c) for c in column) for column in columns]
+    lines = []
+    for row in [list(header), *cells]:
+        parts = [c.rjust(w) if r else c.ljust(w) for c, w, r in zip(row, widths, right, strict=True)]
+        lines.append("  ".join(parts).rstrip())
+    return "\n".join(lines)

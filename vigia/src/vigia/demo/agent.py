@@ -1,0 +1,81 @@
+"""Asking the isolation agent what it did."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from vigia.errors import VigiaError
+
+__all__ = ["Action", "IsolationAgent"]
+
+
+@dataclass(frozen=True)
+class Action:
+    """An isolation action with the instants of its life, as Unix times."""
+
+    id: str
+    number: int
+    policy: str
+    level: str
+    state: str
+    cause: str | None
+    limit: int | None
+    """Bytes per second."""
+    extensions: int
+    instants: Mapping[str, float]
+    """First time of each event of the timeline."""
+
+
+class IsolationAgent:
+    """The isolation agent's API."""
+
+    def __init__(self, address: str, token_file: Path) -> None:
+        headers = {"Authorization": f"Bearer {token_file.read_text().strip()}"}
+        self._client = httpx.Client(
+            base_url=f"http://{address}", headers=headers, timeout=10.0, trust_env=False
+        )
+
+    def newest(self, node: str, port: str) -> Action | None:
+        """Return the newest action on a port, None without any. Raises VigiaError."""
+        found = self._get("/v1/actions", {"node": node, "limit": "100"})["actions"]
+        for summary in found:
+            if summary["port"] == port and summary["level"] != "L0":
+                return _action(self._get(f"/v1/actions/{summary['id']}"))
+        return None
+
+    def _get(self, path: str, parameters: Mapping[str, str] | None = None) -> dict[str, Any]:
+        try:
+            answer = self._client.get(path, params=parameters)
+            answer.raise_for_status()
+            body: dict[str, Any] = answer.json()
+        except (httpx.HTTPError, ValueError) as e:
+            raise VigiaError(f"the isolation agent does not answer {path}: {e}") from e
+        return body
+
+
+def _action(detail: dict[str, Any]) -> Action:
+    instants: dict[str, float] = {}
+    for entry in detail["timeline"]:
+        instants.setdefault(entry["event"], _unix(entry["at"]))
+    limit = detail["limit"]
+    return Action(
+        id=detail["id"],
+        number=detail["number"],
+        policy=detail["policy"],
+        level=detail["level"],
+        state=detail["state"],
+        cause=detail["cause"],
+        limit=limit["rate_bytes_per_second"] if limit else None,
+        extensions=detail["extensions"],
+        instants=instants,
+    )
+
+
+def _unix(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()

@@ -1,0 +1,190 @@
+"""What the play showed: the timeline, the phases, and whether every step was seen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import Any
+
+from vigia import console
+from vigia.demo.scenario import Play
+from vigia.demo.transfer import Interval
+from vigia.errors import VigiaError
+
+__all__ = ["Instant", "Outcome", "Phase", "assess"]
+
+RECOVERY_SECONDS = 1.0
+"""The victim has recovered when it gets its guarantee on average over this time."""
+
+
+@dataclass(frozen=True)
+class Instant:
+    """Something that happened, and when it was measured."""
+
+    name: str
+    at: float
+    """Unix time."""
+    text: str
+
+
+@dataclass(frozen=True)
+class Phase:
+    """What the victim got during a part of the play."""
+
+    name: str
+    seconds: float
+    bits_per_second: float
+    retransmits: int
+    probes: int
+    lost: int
+
+    @property
+    def loss(self) -> float:
+        """Share of the victim's probes that were lost."""
+        return self.lost / self.probes if self.probes else 0.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The play, assessed."""
+
+    instants: list[Instant]
+    phases: list[Phase]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the outcome as data."""
+        start = self.instants[0].at
+        return {
+            "timeline": [
+                {
+                    "event": i.name,
+                    "at": _utc(i.at),
+                    "seconds_after_flood": round(i.at - start, 6),
+                    "text": i.text,
+                }
+                for i in self.instants
+            ],
+            "victim": [
+                {
+                    "phase": p.name,
+                    "seconds": round(p.seconds, 3),
+                    "bits_per_second": round(p.bits_per_second),
+                    "retransmits": p.retransmits,
+                    "probes": p.probes,
+                    "probes_lost": p.lost,
+                }
+                for p in self.phases
+            ],
+        }
+
+    def timeline(self) -> str:
+        """Return the timeline for people."""
+        start = self.instants[0].at
+        rows = [(_utc(i.at)[11:], f"{i.at - start:+.3f} s", i.text) for i in self.instants]
+        return console.table(("time (UTC)", "since flood", "what"), rows)
+
+    def victim(self) -> str:
+        """Return the phases for people."""
+        rows = [
+            (
+                p.name,
+                f"{p.seconds:.1f} s",
+                f"{p.bits_per_second / 1e6:.0f} Mbit/s",
+                p.retransmits,
+                p.probes,
+                f"{p.loss:.1%}",
+            )
+            for p in self.phases
+        ]
+        return console.table(("phase", "time", "TCP", "retransmits", "probes", "probes lost"), rows)
+
+
+def _utc(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def assess(play: Play) -> Outcome:
+    """Put what was observed in order. Raises VigiaError if a step was not seen or makes no sense."""
+    instants = list(_instants(play))
+    for earlier, later in pairwise(instants):
+        if later.at < earlier.at - 0.2:  # clocks of iperf3 and of the kernel stamps differ by less
+            raise VigiaError(f'"{later.text}" was measured before "{earlier.text}": the order makes no sense')
+    phases = list(_phases(play))
+    before, flooded = phases[0], phases[1]
+    if flooded.bits_per_second > 0.9 * before.bits_per_second and flooded.loss <= before.loss:
+        raise VigiaError("the flood did the victim no harm, so nothing was shown; is the link shared?")
+    return Outcome(instants, phases)
+
+
+def _instants(play: Play) -> Iterator[Instant]:
+    who, seen = play.cast, play.action.instants
+    offender, victim = who.offender, who.victim
+    limit = (play.action.limit or 0) * 8 / 1e6
+    yield Instant(
+        "flood_start",
+        play.flood.outcome.first_ns / 1e9,
+        f"{offender.tenant} sends the first packet of the flood from {offender.node} ({offender.path})",
+    )
+    yield _from(seen, "kernel_detected", f"the kernel detects it at port {offender.port}")
+    yield _from(seen, "alert_started", "Prometheus fires VigiaUdpFlood")
+    yield _from(seen, "webhook_received", "the isolation agent has the alert")
+    yield _from(
+        seen, "limit_verified", f"{limit:g} Mbit/s of UDP at {offender.port}, read back from the kernel"
+    )
+    yield Instant(
+        "victim_recovered",
+        _recovery(play),
+        f"{victim.tenant} has its guarantee of {who.guarantee * 8 / 1e6:g} Mbit/s again",
+    )
+    yield Instant("flood_end", play.flood.outcome.last_ns / 1e9, f"{offender.tenant} sends the last packet")
+    yield _from(seen, "released", "the limit is lifted on evidence, read back from the kernel")
+
+
+def _from(seen: Any, event: str, text: str) -> Instant:
+    if event not in seen:
+        raise VigiaError(f"not observed: {text} (the action has no event {event})")
+    return Instant(event, seen[event], text)
+
+
+def _recovery(play: Play) -> float:
+    """When the victim first had its guarantee on average for a second, after the limit was set."""
+    limit = play.action.instants["limit_verified"]
+    after = [i for i in play.intervals if i.begin >= limit]
+    for k, first in enumerate(after):
+        second = [i for i in after[k:] if i.end <= first.begin + RECOVERY_SECONDS + 0.05]
+        if not second or second[-1].end - first.begin < RECOVERY_SECONDS - 0.05:
+            break
+        if _mean(second) >= play.cast.guarantee * 8:
+            return first.begin
+    bought = play.cast.guarantee * 8 / 1e6
+    raise VigiaError(
+        f"{play.cast.victim.tenant} did not get its guarantee of {bought:g} Mbit/s back under the limit: "
+        f"{_mean(after) / 1e6:.0f} Mbit/s on average"
+    )
+
+
+def _mean(intervals: list[Interval]) -> float:
+    total = sum(i.end - i.begin for i in intervals)
+    return sum(i.bits_per_second * (i.end - i.begin) for i in intervals) / total if total else 0.0
+
+
+def _phases(play: Play) -> Iterator[Phase]:
+    boundaries = (
+        ("before", "begin", "flood"),
+        ("flood, no limit", "flood", "limit"),
+        ("flood, limited", "limit", "flood_end"),
+        ("after", "flood_end", "end"),
+    )
+    for name, first, last in boundaries:
+        begin, end = play.probes[first], play.probes[last]
+        inside = [i for i in play.intervals if i.begin >= begin.at and i.end <= end.at]
+        yield Phase(
+            name=name,
+            seconds=end.at - begin.at,
+            bits_per_second=_mean(inside),
+            retransmits=sum(i.retransmits for i in inside),
+            probes=round(end.sent - begin.sent),
+            lost=round(end.lost - begin.lost),
+        )

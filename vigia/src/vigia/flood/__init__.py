@@ -1,0 +1,1 @@
+"""A bounded UDP flood inside the lab."""

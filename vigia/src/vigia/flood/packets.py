@@ -1,0 +1,97 @@
+"""UDP packets to random ports, handed to the kernel many at a time (sendmmsg(2))."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import random
+import socket
+
+__all__ = ["PORTS", "PacketTrain"]
+
+PORTS = 16384
+"""Different destination ports; they are used in turn, so any shorter run has no port twice."""
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_TRY_AGAIN = (errno.EINTR, errno.EAGAIN)
+
+
+class _Address(ctypes.Structure):
+    """struct sockaddr_in"""
+
+    _fields_ = [
+        ("family", ctypes.c_uint16),
+        ("port", ctypes.c_uint16),  # in network order
+        ("address", ctypes.c_ubyte * 4),
+        ("zero", ctypes.c_ubyte * 8),
+    ]
+
+
+class _Buffer(ctypes.Structure):
+    """struct iovec"""
+
+    _fields_ = [("base", ctypes.c_void_p), ("length", ctypes.c_size_t)]
+
+
+class _Message(ctypes.Structure):
+    """struct msghdr"""
+
+    _fields_ = [
+        ("name", ctypes.c_void_p),
+        ("name_length", ctypes.c_uint32),
+        ("buffers", ctypes.c_void_p),
+        ("buffer_count", ctypes.c_size_t),
+        ("control", ctypes.c_void_p),
+        ("control_length", ctypes.c_size_t),
+        ("flags", ctypes.c_int),
+    ]
+
+
+class _Sent(ctypes.Structure):
+    """struct mmsghdr"""
+
+    _fields_ = [("message", _Message), ("length", ctypes.c_uint32)]
+
+
+class PacketTrain:
+    """A ring of prepared packets; sending costs no work per packet in Python."""
+
+    def __init__(self, source: str, destination: str, size: int) -> None:
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._socket.bind((source, 0))
+        pattern = b"vigia flood "
+        self._payload = ctypes.create_string_buffer((pattern * (size // len(pattern) + 1))[:size], size)
+        self._buffer = _Buffer(ctypes.addressof(self._payload), size)
+        self._addresses = (_Address * PORTS)()
+        self._ring = (_Sent * PORTS)()
+        self._next = 0
+        packed = socket.inet_aton(destination)
+        for i, port in enumerate(random.sample(range(1, 65536), PORTS)):
+            address = self._addresses[i]
+            address.family = socket.AF_INET
+            address.port = socket.htons(port)
+            address.address[:] = packed
+            message = self._ring[i].message
+            message.name = ctypes.addressof(address)
+            message.name_length = ctypes.sizeof(_Address)
+            message.buffers = ctypes.addressof(self._buffer)
+            message.buffer_count = 1
+
+    def send(self, count: int) -> tuple[int, int]:
+        """Send up to count packets and return how many were sent and how many failed.
+
+        A packet that the kernel refuses is skipped, and counted as failed.
+        """
+        count = min(count, PORTS - self._next)
+        first = ctypes.byref(self._ring, self._next * ctypes.sizeof(_Sent))
+        sent = _libc.sendmmsg(self._socket.fileno(), first, count, 0)
+        failed = 0
+        if sent < 0:
+            sent = 0
+            failed = 0 if ctypes.get_errno() in _TRY_AGAIN else 1
+        self._next = (self._next + sent + failed) % PORTS
+        return sent, failed
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._socket.close()

@@ -1,0 +1,1 @@
+"""The lab cloud: namespaces as compute nodes and virtual machines, real switches between them."""

@@ -1,0 +1,53 @@
+"""Files that the lab writes for the agents of its nodes: one module per file."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+
+import yaml
+
+from vigia.lab.files import enforcer, exporter, ports, probe
+from vigia.lab.model import Datapath, Lab, Node
+
+__all__ = ["contents", "write"]
+
+_HEAD = "# Written by vigia lab up; changes are lost.\n"
+
+
+def contents(lab: Lab, node: Node, datapath: Datapath) -> dict[str, Mapping[str, object]]:
+    """Return the content of each of a node's files by file name."""
+    files: dict[str, Mapping[str, object]] = {
+        "probe.yaml": probe.content(lab, node, datapath),
+        "exporter.yaml": exporter.content(lab, node),
+        "enforcer.yaml": enforcer.content(lab, node),
+    }
+    if node.switch != "openvswitch":  # there the database has the identities
+        files[ports.FILE] = ports.content(node)
+    return files
+
+
+def write(lab: Lab, datapath: Datapath) -> int:
+    """Write the files of all nodes and the enforcers' secret; return how many there are."""
+    count = 1
+    _write_secret(lab.layout.token_file)
+    for node in lab.nodes:
+        lab.layout.node(node.name).mkdir(mode=0o755, parents=True, exist_ok=True)
+        lab.layout.pins(node.name).mkdir(mode=0o700)
+        for name, value in contents(lab, node, datapath).items():
+            (lab.layout.node(node.name) / name).write_text(dump(value))
+            count += 1
+    return count
+
+
+def dump(value: Mapping[str, object]) -> str:
+    """Return a file's text."""
+    return _HEAD + yaml.safe_dump(value, sort_keys=False, width=120)
+
+
+def _write_secret(path: Path) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(fd, "w") as f:
+        f.write(secrets.token_urlsafe(32) + "\n")

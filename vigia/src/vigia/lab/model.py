@@ -1,0 +1,232 @@
+"""The lab as it will be built: a topology with every name, address and key worked out."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from vigia.errors import VigiaError
+from vigia.lab import naming, rules
+from vigia.lab.naming import Layout
+from vigia.lab.topology import Path, Tenant, Topology
+
+__all__ = ["Datapath", "Endpoint", "Lab", "Link", "Node", "Target", "resolve"]
+
+Datapath = Literal["kernel", "userspace"]
+"""Where Open vSwitch forwards: in its kernel module, or in ovs-vswitchd itself."""
+
+_BURST_SECONDS = 0.002  # a timer that is late by this much costs no throughput
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """A tenant's VM on a node, and the port that joins it to the node's switch."""
+
+    node: str
+    tenant: str
+    path: str
+    encap: str
+    key: int
+    vlan: int
+    """Access VLAN on the node's integration bridge (Open vSwitch)."""
+    netns: str
+    device: str
+    """Device on the node's side; inside the VM it is eth0."""
+    port: str
+    address: ipaddress.IPv4Interface
+    peer: ipaddress.IPv4Address
+    """Address of the same tenant's endpoint on the other node."""
+
+    @property
+    def mac(self) -> str:
+        """Hardware address of the VM."""
+        return naming.mac(self.netns, "eth0")
+
+
+@dataclass(frozen=True)
+class Node:
+    """A compute node."""
+
+    name: str
+    peer: str
+    link: str
+    switch: Literal["linuxbridge", "openvswitch"]
+    netns: str
+    agent: ipaddress.IPv4Address
+    underlay: ipaddress.IPv4Interface
+    underlay_peer: ipaddress.IPv4Address
+    tunnel: ipaddress.IPv4Interface
+    """Tunnel endpoint: the underlay address on a Linux bridge."""
+    tunnel_peer: ipaddress.IPv4Address
+    endpoints: tuple[Endpoint, ...]
+
+
+@dataclass(frozen=True)
+class Link:
+    """The wire between two nodes: a switch in a namespace of its own."""
+
+    name: str
+    netns: str
+    nodes: tuple[str, str]
+    rate: int
+    """Bytes per second in each direction."""
+    queue: int
+    """Bytes that wait towards each node before frames are dropped."""
+    burst: int
+    """Bytes that may pass at once after idle time."""
+
+    @property
+    def frames(self) -> int:
+        """Frames that wait towards each node: a queue counts them whole, small ones too."""
+        return self.queue // rules.FRAME
+
+
+@dataclass(frozen=True)
+class Target:
+    """One measurable pair: from an endpoint (or node) to the same tenant's at the peer node."""
+
+    source: str
+    destination: str
+    path: str
+    tenant: str
+    netns: str
+    address: ipaddress.IPv4Address
+    peer: ipaddress.IPv4Address
+
+
+@dataclass(frozen=True)
+class Lab:
+    """Everything about a lab that is known before it is built."""
+
+    topology: Topology
+    layout: Layout
+    nodes: tuple[Node, ...]
+    links: tuple[Link, ...]
+
+    @property
+    def name(self) -> str:
+        """Name of the lab."""
+        return self.topology.name
+
+    @property
+    def endpoints(self) -> Iterator[Endpoint]:
+        """The endpoints of all nodes."""
+        for node in self.nodes:
+            yield from node.endpoints
+
+    def node(self, name: str) -> Node:
+        """Return a node. Raises VigiaError."""
+        for node in self.nodes:
+            if node.name == name:
+                return node
+        known = ", ".join(n.name for n in self.nodes)
+        raise VigiaError(f'lab {self.name} has no node "{name}"; its nodes are {known}')
+
+    def endpoint(self, node: str, tenant: str, path: str) -> Endpoint:
+        """Return a tenant's endpoint on a node. Raises VigiaError."""
+        here = self.node(node).endpoints
+        for endpoint in here:
+            if (endpoint.tenant, endpoint.path) == (tenant, path):
+                return endpoint
+        known = ", ".join(f"{e.tenant}/{e.path}" for e in here) or "none"
+        raise VigiaError(f'node {node} has no endpoint "{tenant}/{path}"; its endpoints are {known}')
+
+    def paths_of(self, node: Node) -> list[Path]:
+        """Return the paths that a node is on."""
+        return [p for p in self.topology.paths if p.kind == "direct" or p.switch == node.switch]
+
+    def tenants(self) -> list[Tenant]:
+        """Return the tenants that bought something."""
+        return self.topology.tenants
+
+    def targets(self, node: Node) -> list[Target]:
+        """Return what can be measured from a node: every path, for every tenant that is on it."""
+        found = []
+        for path in self.paths_of(node):
+            if path.kind == "direct":
+                found.append(
+                    Target(
+                        node.name,
+                        node.peer,
+                        path.name,
+                        naming.INFRA,
+                        node.netns,
+                        node.underlay.ip,
+                        node.underlay_peer,
+                    )
+                )
+            found += [
+                Target(node.name, node.peer, e.path, e.tenant, e.netns, e.address.ip, e.peer)
+                for e in node.endpoints
+                if e.path == path.name
+            ]
+        return found
+
+    def namespaces(self) -> list[str]:
+        """Return the names of all namespaces of the lab."""
+        return [
+            *(link.netns for link in self.links),
+            *(node.netns for node in self.nodes),
+            *(endpoint.netns for endpoint in self.endpoints),
+        ]
+
+
+def resolve(topology: Topology) -> Lab:
+    """Work out everything that follows from a topology."""
+    layout = Layout(topology.name)
+    sides = {name: (link, side) for link in topology.links for side, name in enumerate(link.nodes)}
+    by_name = {n.name: n for n in topology.nodes}
+    agents = rules.agent_addresses(topology)
+    nodes = []
+    for given in topology.nodes:
+        link, side = sides[given.name]
+        peer = by_name[link.nodes[1 - side]]
+        nodes.append(
+            Node(
+                name=given.name,
+                peer=peer.name,
+                link=link.name,
+                switch=given.switch,
+                netns=layout.node_netns(given.name),
+                agent=agents[given.name],
+                underlay=given.underlay,
+                underlay_peer=peer.underlay.ip,
+                tunnel=given.tunnel or given.underlay,
+                tunnel_peer=(peer.tunnel or peer.underlay).ip,
+                endpoints=tuple(_endpoints(topology, layout, given.name, given.switch, side)),
+            )
+        )
+    links = tuple(
+        Link(
+            name=link.name,
+            netns=layout.wire_netns(link.name),
+            nodes=link.nodes,
+            rate=link.rate,
+            queue=int(link.rate * link.queue),
+            burst=max(int(link.rate * _BURST_SECONDS), 2 * rules.FRAME),
+        )
+        for link in topology.links
+    )
+    return Lab(topology=topology, layout=layout, nodes=tuple(nodes), links=links)
+
+
+def _endpoints(topology: Topology, layout: Layout, node: str, switch: str, side: int) -> Iterator[Endpoint]:
+    paths = {p.name: p for p in topology.paths if p.switch == switch}
+    here = [n for n in topology.networks if n.path in paths]
+    for vlan, network in enumerate(here, start=1):
+        hosts = [network.subnet.network_address + 1, network.subnet.network_address + 2]
+        yield Endpoint(
+            node=node,
+            tenant=network.tenant,
+            path=network.path,
+            encap=paths[network.path].encap or "",
+            key=network.key,
+            vlan=vlan,
+            netns=layout.endpoint_netns(node, network.tenant, network.path),
+            device=naming.device(network.tenant, network.key),
+            port=naming.port(node, network.tenant, network.key),
+            address=ipaddress.IPv4Interface(f"{hosts[side]}/{network.subnet.prefixlen}"),
+            peer=hosts[1 - side],
+        )

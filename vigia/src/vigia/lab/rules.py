@@ -1,0 +1,293 @@
+"""What the values of a topology must be together: one function per rule."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable, Collection, Iterable
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+from vigia.lab import naming
+from vigia_config import fault
+
+if TYPE_CHECKING:
+    from vigia.lab.topology import Node, Path, Topology
+
+__all__ = ["FRAME", "MAX_PORTS", "RULES", "agent_addresses", "check"]
+
+FRAME = 1614
+"""Largest frame on an underlay link in bytes: MTU 1600 and the Ethernet header."""
+
+MAX_PORTS = 64
+"""Tenant ports that a node may have."""
+
+_LOOPBACK = ipaddress.IPv4Network("127.0.0.0/8")
+_LARGEST_KEY = {"vxlan": 2**24 - 1, "gre": 2**32 - 1}
+_ENCAPS = {"linuxbridge": ("vxlan",), "openvswitch": ("vxlan", "gre")}
+
+Where = tuple[str | int, ...]
+
+
+def check(t: Topology) -> None:
+    """Raise the error of the first rule that the topology breaks."""
+    for rule in RULES:
+        rule(t)
+
+
+def agent_addresses(t: Topology) -> dict[str, ipaddress.IPv4Address]:
+    """Return the address of each node's agents."""
+    first = t.agents.network_address
+    return {n.name: n.agent_address or first + i for i, n in enumerate(t.nodes, start=1)}
+
+
+def _unique(values: Iterable[tuple[object, Where]], what: str, fix: str) -> None:
+    seen: set[object] = set()
+    for value, where in values:
+        if value in seen:
+            raise fault(where, f'{what} "{value}" is used twice', fix)
+        seen.add(value)
+
+
+def _unique_names(t: Topology) -> None:
+    for section in ("tenants", "links", "nodes", "paths"):
+        items = getattr(t, section)
+        _unique(
+            ((item.name, (section, i, "name")) for i, item in enumerate(items)),
+            f"the {section[:-1]} name",
+            "give each its own name",
+        )
+
+
+def _reserved_names(t: Topology) -> None:
+    reserved: list[tuple[str, Where, str, str]] = [
+        (t.name, ("name",), naming.RESERVED_LAB, "the project's own tests"),
+    ]
+    for i, node in enumerate(t.nodes):
+        reserved.append((node.name, ("nodes", i, "name"), "wire", "links"))
+        reserved.append((node.name, ("nodes", i, "name"), "check", "a test of the kernel"))
+    for i, tenant in enumerate(t.tenants):
+        reserved.append((tenant.name, ("tenants", i, "name"), "infra", "the operator"))
+    for name, where, taken, by in reserved:
+        if name == taken:
+            raise fault(where, f'the name "{name}" is kept for {by}', "choose another name")
+
+
+def _agents(t: Topology) -> None:
+    if not t.agents.subnet_of(_LOOPBACK):
+        raise fault(("agents",), f'"{t.agents}" is not in {_LOOPBACK}', "write for example 127.77.0.0/24")
+    if t.agents.num_addresses < len(t.nodes) + 2:
+        raise fault(
+            ("agents",), f'"{t.agents}" is too small for {len(t.nodes)} nodes', "write a shorter prefix"
+        )
+    if t.stack_address not in _LOOPBACK:
+        raise fault(("stack_address",), f'"{t.stack_address}" is not in {_LOOPBACK}', "write 127.0.0.1")
+    for i, node in enumerate(t.nodes):
+        if node.agent_address and node.agent_address not in _LOOPBACK:
+            where = ("nodes", i, "agent_address")
+            raise fault(where, f'"{node.agent_address}" is not in {_LOOPBACK}', "write a loopback address")
+    addresses = agent_addresses(t)
+    _unique(
+        [(t.stack_address, ("stack_address",))]
+        + [(addresses[n.name], _agent_field(i, n)) for i, n in enumerate(t.nodes)],
+        "the agents' address",
+        "give each node its own, and the stack another",
+    )
+
+
+def _agent_field(index: int, node: Node) -> Where:
+    return ("nodes", index, "agent_address") if node.agent_address else ("nodes", index)
+
+
+def _tenants(t: Topology) -> None:
+    for i, tenant in enumerate(t.tenants):
+        if tenant.guarantee <= 0:
+            raise fault(("tenants", i, "guarantee"), "is zero", "write for example 40Mbit")
+        if tenant.ceiling < tenant.guarantee:
+            raise fault(("tenants", i, "ceiling"), "is below the guarantee", "write at least the guarantee")
+
+
+def _links(t: Topology) -> None:
+    nodes = {n.name: n for n in t.nodes}
+    _unique(
+        (
+            (name, ("links", i, "nodes", j))
+            for i, link in enumerate(t.links)
+            for j, name in enumerate(link.nodes)
+        ),
+        "the node",
+        "a node is on one link",
+    )
+    for i, link in enumerate(t.links):
+        for j, name in enumerate(link.nodes):
+            if name not in nodes:
+                raise fault(
+                    ("links", i, "nodes", j), f'there is no node "{name}"', f"write one of {', '.join(nodes)}"
+                )
+        a, b = (nodes[name] for name in link.nodes)
+        if a.switch != b.switch:
+            raise fault(
+                ("links", i, "nodes"),
+                f"{a.name} has {a.switch} and {b.name} has {b.switch}",
+                "join nodes of one switch",
+            )
+        _link_rate(t, i)
+    joined = {name for link in t.links for name in link.nodes}
+    for i, node in enumerate(t.nodes):
+        if node.name not in joined:
+            raise fault(
+                ("nodes", i), f'the node "{node.name}" is on no link', "add a link or remove the node"
+            )
+
+
+def _link_rate(t: Topology, index: int) -> None:
+    link = t.links[index]
+    if not 125_000 <= link.rate <= 1_250_000_000:
+        raise fault(
+            ("links", index, "rate"), f"{link.rate * 8} bit/s is out of range", "write 1Mbit to 10Gbit"
+        )
+    if not 1e-4 <= link.queue <= 1 or link.rate * link.queue < 2 * FRAME:
+        raise fault(
+            ("links", index, "queue"),
+            f"{link.queue:g} s hold {link.rate * link.queue:.0f} bytes at this rate",
+            f"write 0.1ms to 1s, and enough for two frames of {FRAME} bytes",
+        )
+    promised = sum(tenant.guarantee for tenant in t.tenants)
+    if promised > link.rate:
+        raise fault(
+            ("links", index, "rate"),
+            f"{link.rate * 8} bit/s is less than the tenants' guarantees together, {promised * 8} bit/s",
+            "raise the rate or lower the guarantees",
+        )
+
+
+def _tunnels(t: Topology) -> None:
+    for i, node in enumerate(t.nodes):
+        if node.switch == "openvswitch" and node.tunnel is None:
+            raise fault(("nodes", i), f"tunnel of {node.name} is missing", "add it, for example 10.99.3.1/24")
+        if node.switch == "linuxbridge" and node.tunnel is not None:
+            raise fault(
+                ("nodes", i, "tunnel"), "a linuxbridge node has none", "remove it; underlay is the endpoint"
+            )
+
+
+def _underlay(t: Topology) -> None:
+    """Both ends of a link are in one subnet, and no two subnets of the underlay overlap."""
+    index = {n.name: i for i, n in enumerate(t.nodes)}
+    subnets: list[tuple[ipaddress.IPv4Network, Where]] = []
+    addresses: list[tuple[object, Where]] = []
+    for link in t.links:
+        first, second = (index[name] for name in link.nodes)
+        for field in ("underlay", "tunnel"):
+            a, b = getattr(t.nodes[first], field), getattr(t.nodes[second], field)
+            if a is None:
+                continue
+            addresses += [(a.ip, ("nodes", first, field)), (b.ip, ("nodes", second, field))]
+            if a.network != b.network:
+                raise fault(
+                    ("nodes", second, field),
+                    f'"{b}" is not in the subnet of {link.nodes[0]}, {a.network}',
+                    "put both ends of the link into one subnet",
+                )
+            subnets.append((a.network, ("nodes", first, field)))
+    _unique(addresses, "the underlay address", "give each node its own")
+    for (one, _), (other, where) in combinations(subnets, 2):
+        if one.overlaps(other):
+            raise fault(where, f'"{other}" overlaps with {one}', "give each link, and each tunnel, a subnet")
+
+
+def _paths(t: Topology) -> None:
+    switches = {n.switch for n in t.nodes}
+    direct = [i for i, p in enumerate(t.paths) if p.kind == "direct"]
+    if len(direct) > 1:
+        raise fault(("paths", direct[1], "kind"), "there is a direct path already", "keep one")
+    for i, path in enumerate(t.paths):
+        if path.kind == "direct":
+            for field in ("switch", "encap"):
+                if getattr(path, field):
+                    raise fault(("paths", i, field), "a direct path has none", "remove it")
+        else:
+            _overlay(i, path, switches)
+
+
+def _overlay(index: int, path: Path, switches: Collection[str]) -> None:
+    where: Where = ("paths", index)
+    if path.switch is None or path.encap is None:
+        field = "switch" if path.switch is None else "encap"
+        raise fault(where, f"{field} of the overlay {path.name} is missing", "add it")
+    if path.switch not in switches:
+        raise fault((*where, "switch"), f"no link has {path.switch}", "add nodes with it or remove the path")
+    if path.encap not in _ENCAPS[path.switch]:
+        raise fault(
+            (*where, "encap"), f"{path.switch} has no {path.encap}", f"write {_ENCAPS[path.switch][0]}"
+        )
+
+
+def _networks(t: Topology) -> None:
+    tenants = {tenant.name for tenant in t.tenants} | {naming.INFRA}
+    overlays = {p.name for p in t.paths if p.kind == "overlay"}
+    for i, network in enumerate(t.networks):
+        where = ("networks", i)
+        if network.tenant not in tenants:
+            raise fault(
+                (*where, "tenant"), f'there is no tenant "{network.tenant}"', f"write one of {_list(tenants)}"
+            )
+        if network.path not in overlays:
+            raise fault(
+                (*where, "path"),
+                f'there is no overlay path "{network.path}"',
+                f"write one of {_list(overlays)}" if overlays else "add an overlay path",
+            )
+        if network.subnet.prefixlen > 30:
+            raise fault((*where, "subnet"), f'"{network.subnet}" is too small', "write a /30 or larger")
+    _unique(
+        ((f"{n.tenant} on {n.path}", ("networks", i)) for i, n in enumerate(t.networks)),
+        "the network of",
+        "a tenant has one network on a path",
+    )
+
+
+def _list(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names))
+
+
+def _keys(t: Topology) -> None:
+    encaps = {p.name: p.encap for p in t.paths}
+    for i, network in enumerate(t.networks):
+        largest = _LARGEST_KEY[encaps[network.path] or ""]
+        if not 1 <= network.key <= largest:
+            raise fault(
+                ("networks", i, "key"),
+                f"{network.key} is out of range",
+                f"write 1 to {largest} for {network.path}",
+            )
+    _unique(
+        ((n.key, ("networks", i, "key")) for i, n in enumerate(t.networks)), "the key", "give each its own"
+    )
+
+
+def _ports(t: Topology) -> None:
+    switches = {p.name: p.switch for p in t.paths}
+    for switch in set(switches.values()):
+        count = sum(switches[n.path] == switch for n in t.networks)
+        if count > MAX_PORTS:
+            raise fault(
+                ("networks",),
+                f"{count} networks on {switch} are too many for a node",
+                f"keep at most {MAX_PORTS}",
+            )
+
+
+RULES: tuple[Callable[[Topology], None], ...] = (
+    _unique_names,
+    _reserved_names,
+    _agents,
+    _tenants,
+    _links,
+    _tunnels,
+    _underlay,
+    _paths,
+    _networks,
+    _keys,
+    _ports,
+)
+"""In this order: a rule may rely on those before it."""

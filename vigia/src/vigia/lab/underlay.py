@@ -1,0 +1,127 @@
+"""Namespaces, wires between nodes, virtual machines: what is the same for every switch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from vigia import commands, netns
+from vigia.lab import naming
+from vigia.lab.model import Endpoint, Lab, Link, Node
+
+__all__ = ["UNDERLAY_MTU", "make_endpoint", "make_links", "make_namespaces", "make_node", "make_wire"]
+
+UNDERLAY_MTU = 1600
+"""Leaves room for a tenant's 1500 bytes in VXLAN (50) or GRE (42)."""
+
+# Off on underlay devices, so that the wire queues frames of MTU size, one by one.
+_SEGMENTATION = (
+    "tso",
+    "gso",
+    "gro",
+    "tx-udp-segmentation",
+    "tx-udp_tnl-segmentation",
+    "tx-udp_tnl-csum-segmentation",
+    "tx-gre-segmentation",
+    "tx-gre-csum-segmentation",
+)
+
+# Inside every namespace. Values of the root namespace are inherited, so each is set.
+_SETTINGS = {
+    "net/ipv4/ip_forward": "0",
+    "net/ipv4/conf/all/rp_filter": "0",
+    "net/ipv4/conf/default/rp_filter": "0",
+    # A node has several devices in one segment; only the owner of an address answers for it.
+    "net/ipv4/conf/all/arp_ignore": "1",
+    "net/ipv4/conf/all/arp_announce": "2",
+    # Nothing is sent that nobody asked for (router solicitations, MLD).
+    "net/ipv6/conf/all/disable_ipv6": "1",
+    "net/ipv6/conf/default/disable_ipv6": "1",
+    # The host's firewall (br_netfilter) has no say between tenants.
+    "net/bridge/bridge-nf-call-iptables": "0",
+    "net/bridge/bridge-nf-call-ip6tables": "0",
+    "net/bridge/bridge-nf-call-arptables": "0",
+}
+
+
+def make_namespaces(lab: Lab) -> None:
+    """Make all namespaces, with the settings that they share."""
+    names = lab.namespaces()
+    commands.ip_batch([f"netns add {name}" for name in names])
+    for name in names:
+        netns.inside(name, _apply_settings)
+
+
+def _apply_settings() -> None:
+    for key, value in _SETTINGS.items():
+        file = Path("/proc/sys", key)
+        if file.exists():  # IPv6 and br_netfilter may be missing
+            file.write_text(value)
+
+
+def make_links(lab: Lab) -> None:
+    """Make all veth pairs, both ends in place: nothing appears in the root namespace."""
+    lines = []
+    wires = {link.name: link.netns for link in lab.links}
+    for node in lab.nodes:
+        lines.append(
+            _veth(node.netns, "eth0", wires[node.link], node.name, UNDERLAY_MTU),
+        )
+        lines += [_veth(e.netns, "eth0", node.netns, e.device, 1500) for e in node.endpoints]
+    commands.ip_batch(lines)
+
+
+def _veth(netns_a: str, a: str, netns_b: str, b: str, mtu: int) -> str:
+    return (
+        f"link add name {a} netns {netns_a} mtu {mtu} address {naming.mac(netns_a, a)} type veth "
+        f"peer name {b} netns {netns_b} mtu {mtu} address {naming.mac(netns_b, b)}"
+    )
+
+
+def make_wire(link: Link) -> None:
+    """Make a link's switch: what comes in at one port leaves at the other, at the link's rate and queue.
+
+    Frames are mirrored, not forwarded: a copy does not count against the send
+    buffer of the socket that it came from. So a full queue drops, as in a real
+    switch, and does not hold back the sender, which shares this kernel. The
+    queue counts frames: one that counted bytes would still have room for small
+    ones when it is full, and probes would pass where tenants' frames are lost.
+    """
+    commands.ip_batch(
+        ["link set lo up", *(f"link set {port} arp off up" for port in link.nodes)], netns=link.netns
+    )
+    shape = f"tbf rate {link.rate * 8}bit burst {link.burst} limit {link.queue}"
+    lines = []
+    for port, other in (link.nodes, link.nodes[::-1]):
+        lines += [
+            f"qdisc add dev {port} root handle 1: {shape}",
+            f"qdisc add dev {port} parent 1: handle 10: pfifo limit {link.frames}",
+            f"qdisc add dev {port} clsact",
+            f"filter add dev {port} ingress protocol all prio 1 u32 match u32 0 0 "
+            f"action mirred egress mirror dev {other}",
+        ]
+    commands.tc_batch(lines, netns=link.netns)
+
+
+def make_node(node: Node) -> None:
+    """Bring up a node's underlay device: frames of MTU size, its address, nothing else."""
+    switches = [word for feature in _SEGMENTATION for word in (feature, "off")]
+    commands.run(["ethtool", "-K", "eth0", *switches], netns=node.netns)
+    commands.ip_batch(
+        [
+            "link set lo up",
+            f"addr add {node.underlay} dev eth0",
+            "link set eth0 up",
+            *(f"link set {e.device} up" for e in node.endpoints),
+        ],
+        netns=node.netns,
+    )
+
+
+def make_endpoint(endpoint: Endpoint, *, checksum_offload: bool) -> None:
+    """Bring up a tenant's VM."""
+    if not checksum_offload:
+        # ovs-vswitchd passes on half-made checksums as they are: TCP would be dead.
+        commands.run(["ethtool", "-K", "eth0", "tx", "off", "tso", "off"], netns=endpoint.netns)
+    commands.ip_batch(
+        ["link set lo up", f"addr add {endpoint.address} dev eth0", "link set eth0 up"], netns=endpoint.netns
+    )

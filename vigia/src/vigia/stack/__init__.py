@@ -1,0 +1,1 @@
+"""The monitoring stack beside a lab: agents, Prometheus, Alertmanager, isolation agent."""

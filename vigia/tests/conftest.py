@@ -1,0 +1,142 @@
+"""Fixtures: the command as people run it, a lab of the tests' own, the machine's state."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from labkit import Machine, Ran, eventually, need_root, own_topology, run_vigia
+
+from vigia import commands
+from vigia.lab import model, topology
+from vigia.lab.model import Lab
+from vigia.lab.naming import Layout
+
+TESTDATA = Path(__file__).parent / "testdata"
+
+
+@pytest.fixture
+def testdata() -> Path:
+    return TESTDATA
+
+
+@pytest.fixture
+def demo() -> Lab:
+    """The demo's lab, resolved; nothing of it is made."""
+    return model.resolve(topology.default())
+
+
+@pytest.fixture
+def edited(tmp_path: Path) -> Callable[..., Path]:
+    """Write the demo's topology with pieces of text replaced; each piece must be there once."""
+    original = Path(topology.__file__).with_name("topologies") / "demo.yaml"
+
+    def write(*pieces: tuple[str, str], name: str = "bad.yaml") -> Path:
+        text = original.read_text()
+        for old, new in pieces:
+            assert text.count(old) == 1, f"{old!r} is {text.count(old)} times in demo.yaml"
+            text = text.replace(old, new)
+        path = tmp_path / name
+        path.write_text(text)
+        return path
+
+    return write
+
+
+@pytest.fixture
+def vigia() -> Callable[..., Ran]:
+    """Run the vigia command to its end, as a process."""
+    return run_vigia
+
+
+@pytest.fixture
+def root() -> None:
+    """Ends the test where it cannot run: without root it is skipped, as root it never is."""
+    need_root()
+
+
+@dataclass(frozen=True)
+class TestLab:
+    """A lab that belongs to the tests: t1, with everything that the demo has."""
+
+    __test__ = False
+
+    file: Path
+    lab: Lab
+
+    @property
+    def layout(self) -> Layout:
+        return self.lab.layout
+
+    def vigia(self, *arguments: str, **options: Any) -> Ran:
+        return run_vigia(*arguments, **{"env": {"VIGIA_LAB": self.lab.name}, **options})
+
+    def up(self, **options: Any) -> Ran:
+        return self.vigia("lab", "up", "--topology", str(self.file), **options)
+
+    def down(self) -> Ran:
+        return self.vigia("lab", "down")
+
+    def netns(self, place: str) -> str:
+        """The namespace of NODE or NODE/TENANT/PATH."""
+        node, *machine = place.split("/")
+        return self.lab.endpoint(node, *machine).netns if machine else self.lab.node(node).netns
+
+    def inside(self, place: str, *command: str) -> commands.Result:
+        """Run a command there; what the vigia command itself does is tested with lab exec."""
+        return commands.run(command, netns=self.netns(place), check=False)
+
+
+def make_test_lab(directory: Path, name: str = "t1", agents: str = "127.78.0.0/24") -> TestLab:
+    file = own_topology(directory, name, agents)
+    return TestLab(file, model.resolve(topology.load(file)))
+
+
+@pytest.fixture
+def lab_t1(root: None, tmp_path: Path) -> Iterator[TestLab]:
+    """The lab t1, not up; whatever the test makes of it is removed."""
+    lab = make_test_lab(tmp_path)
+    lab.down()
+    yield lab
+    assert lab.down().status == 0
+
+
+@pytest.fixture(scope="module")
+def lab_up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestLab]:
+    """The lab t1, up for all tests of a module."""
+    need_root()
+    lab = make_test_lab(tmp_path_factory.mktemp("lab"))
+    lab.down()
+    done = lab.up()
+    assert done.status == 0, done.stderr
+    yield lab
+    assert lab.down().status == 0
+
+
+@pytest.fixture
+def wait_until() -> Callable[..., None]:
+    return eventually
+
+
+@pytest.fixture
+def machine() -> Callable[[str], Machine]:
+    return Machine.now
+
+
+@pytest.fixture
+def children() -> Iterator[list[subprocess.Popen[Any]]]:
+    """Processes to end after the test."""
+    started: list[subprocess.Popen[Any]] = []
+    yield started
+    for child in started:
+        if child.poll() is None:
+            child.send_signal(signal.SIGKILL)
+        child.wait()
+        for stream in (child.stdin, child.stdout, child.stderr):
+            if stream:
+                stream.close()

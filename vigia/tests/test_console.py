@@ -1,0 +1,107 @@
+"""What people see."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from vigia import console
+from vigia.console import Steps, table
+
+
+def test_a_step_is_a_line_with_its_time() -> None:
+    out = io.StringIO()
+    steps = Steps(out)
+    with steps.step("counting"):
+        pass
+    with steps.step("building") as done:
+        done.append("built 3 things")
+    steps.line("all done")
+    lines = out.getvalue().splitlines()
+    assert [re.sub(r"^ {0,6}\d+\.\d\d s  ", "", line) for line in lines] == [
+        "counting",
+        "built 3 things",
+        "all done",
+    ]
+
+
+def test_a_step_that_fails_is_not_reported_as_done() -> None:
+    out = io.StringIO()
+    with pytest.raises(ValueError, match="no"), Steps(out).step("building"):
+        raise ValueError("no")
+    assert out.getvalue() == ""
+
+
+def test_times_grow() -> None:
+    steps = Steps(io.StringIO())
+    first = steps.elapsed
+    assert 0 <= first <= steps.elapsed
+
+
+def on_a_terminal(env: dict[str, str]) -> str:
+    """Output of a step on a pseudo terminal."""
+    code = (
+        "import time; from vigia.console import Steps; s = Steps()\nwith s.step('building'): time.sleep(0.3)"
+    )
+    leader, follower = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", **env}
+    environment.pop("NO_COLOR", None) if "NO_COLOR" not in env else None
+    child = subprocess.Popen([sys.executable, "-c", code], stdout=follower, stderr=follower, env=environment)
+    os.close(follower)
+    seen = b""
+    while True:
+        try:
+            more = os.read(leader, 4096)
+        except OSError:  # the other end is closed
+            break
+        if not more:
+            break
+        seen += more
+    os.close(leader)
+    assert child.wait() == 0
+    return seen.decode()
+
+
+def test_progress_on_a_terminal() -> None:
+    seen = on_a_terminal({})
+    assert "building" in seen
+    assert re.search(r"\x1b\[[0-9;]*3\dm", seen), "the spinner has a colour"
+    assert re.search(r"\d\.\d\d s  building", seen)
+
+
+def test_no_color_on_a_terminal() -> None:
+    seen = on_a_terminal({"NO_COLOR": "1"})
+    assert not re.search(r"\x1b\[[0-9;]*3\dm", seen)
+    assert re.search(r"\d\.\d\d s  building", seen)
+
+
+def test_no_progress_elsewhere() -> None:
+    code = "from vigia.console import Steps; s = Steps()\nwith s.step('building'): pass"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert re.fullmatch(r" +\d+\.\d\d s  building\n", done.stdout)
+
+
+@pytest.mark.parametrize(
+    ("header", "rows", "expected"),
+    [
+        (["NAME", "COUNT"], [("red", 7), ("bluish", 1234)], "NAME    COUNT\nred         7\nbluish   1234"),
+        (["A", "B"], [("x", "-"), ("y", 2)], "A  B\nx  -\ny  2"),
+        (["A", "LONG"], [("x", "y")], "A  LONG\nx  y"),
+        (["A", "B"], [], "A  B"),
+    ],
+)
+def test_tables(header: list[str], rows: list[Any], expected: str) -> None:
+    assert table(header, rows) == expected
+
+
+def test_json(capsys: pytest.CaptureFixture[str]) -> None:
+    console.print_json({"a": [1, None]})
+    assert json.loads(capsys.readouterr().out) == {"a": [1, None]}

@@ -1,0 +1,60 @@
+"""Stopping where it is safe, and only there."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+import pytest
+
+from vigia.errors import Interrupted
+from vigia.signals import deferred
+
+SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+
+
+@pytest.mark.parametrize("number", SIGNALS, ids=lambda n: n.name)
+def test_a_signal_waits_for_the_check(number: signal.Signals) -> None:
+    reached = False
+    with pytest.raises(Interrupted, match=f"^stopped by {number.name}$"), deferred() as stop:
+        os.kill(os.getpid(), number)
+        reached = True
+        stop.check()
+    assert reached
+
+
+def test_without_a_signal_nothing_happens() -> None:
+    with deferred() as stop:
+        stop.check()
+
+
+def test_the_first_signal_is_reported() -> None:
+    with deferred() as stop:
+        for number in SIGNALS:
+            os.kill(os.getpid(), number)
+        with pytest.raises(Interrupted, match="SIGINT"):
+            stop.check()
+
+
+def test_what_was_there_before_is_there_again() -> None:
+    before = [signal.getsignal(number) for number in SIGNALS]
+    with pytest.raises(ValueError, match="x"), deferred():
+        assert [signal.getsignal(number) for number in SIGNALS] != before
+        raise ValueError("x")
+    assert [signal.getsignal(number) for number in SIGNALS] == before
+
+
+def test_in_a_thread_nothing_is_kept() -> None:
+    before = [signal.getsignal(number) for number in SIGNALS]
+    inside = []
+
+    def work() -> None:
+        with deferred() as stop:
+            inside.append([signal.getsignal(number) for number in SIGNALS])
+            stop.check()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert inside == [before]

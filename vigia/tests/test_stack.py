@@ -1,0 +1,301 @@
+"""The stack: its files, its plan, its supervisor, starting and stopping."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import yaml
+
+from vigia import processes
+from vigia.errors import VigiaError
+from vigia.lab.model import Lab
+from vigia.lab.naming import Layout
+from vigia.stack import control, files, places, plan, supervisor
+from vigia.stack.places import MARKER, Places, Programs
+from vigia.stack.plan import Service
+
+PROGRAMS = Programs("probe", "exporter", "enforcer", "agent", "prometheus", "alertmanager", "node_exporter")
+
+SERVER = """
+import http.server, sys
+class H(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response({code}); self.end_headers(); self.wfile.write(b"warming up")
+    def log_message(self, *a): pass
+http.server.HTTPServer(("127.0.0.1", {port}), H).serve_forever()
+"""
+
+
+@pytest.fixture
+def where(tmp_path: Path) -> Places:
+    found = Places(Layout("st1", root=tmp_path / "run"), data_root=tmp_path / "data")
+    found.logs.mkdir(parents=True)
+    return found
+
+
+@pytest.fixture
+def stopped(where: Places) -> Iterator[None]:
+    """Whatever a test started is stopped."""
+    yield
+    control.down(where)
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return int(s.getsockname()[1])
+
+
+def server(name: str, code: int = 200, port: int | None = None) -> Service:
+    port = port or free_port()
+    argv = (sys.executable, "-c", SERVER.format(code=code, port=port))
+    return Service(name, argv, f"127.0.0.1:{port}", "/-/ready")
+
+
+def started(where: Places, *services: Service) -> dict[str, int]:
+    """Start a supervisor of services and return their processes once all of them run."""
+    plan.write(where.plan, list(services))
+    control.start(where)
+    eventually(lambda: all(pids(where).get(s.name) for s in services), "every service to run")
+    return {name: pid for name, pid in pids(where).items() if pid}
+
+
+def pids(where: Places) -> dict[str, int | None]:
+    try:
+        return {n: s["pid"] for n, s in json.loads(where.status.read_text())["services"].items()}
+    except (OSError, ValueError):
+        return {}
+
+
+def eventually(condition: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline, f"waited in vain for {what}"
+        time.sleep(0.05)
+
+
+def test_a_service_that_ends_is_started_again(where: Places, stopped: None) -> None:
+    first = started(where, server("a"), server("b"))
+    os.kill(first["a"], signal.SIGKILL)
+    eventually(lambda: pids(where)["a"] not in (None, first["a"]), "a to be started again")
+    assert pids(where)["b"] == first["b"]
+    found = {c.name: c for c in control.conditions(where)}
+    assert (found["a"].restarts, found["b"].restarts) == (1, 0)
+    assert "a ended with -9; starting it again in 0.5 s" in (where.logs / "a.log").read_text()
+    eventually(lambda: not any(c.problem for c in control.conditions(where)), "both to answer")
+
+
+def test_a_service_that_cannot_run_is_tried_again_more_and_more_slowly(where: Places, stopped: None) -> None:
+    plan.write(where.plan, [Service("broken", ("/nonexistent",), "127.0.0.1:1", "/"), server("fine")])
+    control.start(where)
+    log = where.logs / "broken.log"
+    eventually(lambda: log.exists() and "in 2 s" in log.read_text(), "three attempts")
+    assert (
+        log.read_text().index("in 0.5 s") < log.read_text().index("in 1 s") < log.read_text().index("in 2 s")
+    )
+    eventually(lambda: pids(where).get("fine"), "the other service to run")
+
+
+def test_down_ends_everything_and_removes_every_file(where: Places) -> None:
+    running = started(where, server("a"), server("b"))
+    where.data.mkdir(parents=True)
+    assert control.is_up(where)
+    assert control.down(where) == 3
+    assert not any(processes.alive(pid) for pid in running.values())
+    assert not control.is_up(where)
+    assert not where.directory.exists() and not where.data.exists() and not where.data_root.exists()
+    assert control.down(where) == 0
+
+
+def test_nothing_survives_a_killed_supervisor(where: Places, stopped: None) -> None:
+    running = started(where, server("a"), server("b"))
+    boss = json.loads(where.status.read_text())["supervisor"]
+    os.kill(boss, signal.SIGKILL)
+    eventually(lambda: not any(processes.alive(pid) for pid in running.values()), "the children to end")
+    assert control.members(where) == []
+
+
+def test_down_finds_what_ignores_its_parents_death(where: Places) -> None:
+    stubborn = (
+        sys.executable,
+        "-c",
+        "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', flush=True); time.sleep(600)",
+    )
+    running = started(where, Service("stubborn", stubborn, "127.0.0.1:1", "/"))
+    eventually(lambda: "ready" in (where.logs / "stubborn.log").read_text(), "the service to ignore SIGTERM")
+    os.kill(json.loads(where.status.read_text())["supervisor"], signal.SIGKILL)
+    control.down(where)
+    assert not processes.alive(running["stubborn"])
+
+
+def test_down_leaves_other_stacks_alone(where: Places, tmp_path: Path, stopped: None) -> None:
+    other = Places(Layout("st2", root=tmp_path / "run"), data_root=tmp_path / "data")
+    other.logs.mkdir(parents=True)
+    try:
+        theirs = started(other, server("a"))
+        started(where, server("a"))
+        control.down(where)
+        assert processes.alive(theirs["a"]) and control.is_up(other)
+    finally:
+        control.down(other)
+
+
+def test_waiting_names_each_service_as_it_works(where: Places, stopped: None) -> None:
+    services = [server("a"), server("b")]
+    started(where, *services)
+    assert sorted(control.wait_ready(where, services, 30)) == ["a", "b"]
+
+
+def test_waiting_says_what_does_not_work_and_why(where: Places, stopped: None) -> None:
+    services = [server("a"), server("slow", code=503)]
+    started(where, *services)
+    eventually(lambda: not control.conditions(where)[0].problem, "a to answer")
+    with pytest.raises(
+        VigiaError, match=r"slow does not become ready within 0\.5 s: answers 503: warming up"
+    ):
+        list(control.wait_ready(where, services, 0.5))
+    problems = {c.name: c.problem for c in control.conditions(where)}
+    assert problems == {"a": "", "slow": "answers 503: warming up"}
+
+
+def test_waiting_notices_that_the_supervisor_ended(where: Places) -> None:
+    services = [server("a", code=503)]
+    started(where, *services)
+    control.down(where)
+    where.logs.mkdir(parents=True)
+    (where.logs / "supervisor.log").write_text("boom\n")
+    with pytest.raises(VigiaError, match="the supervisor ended: boom"):
+        list(control.wait_ready(where, services, 30))
+
+
+def test_a_large_log_is_emptied_while_it_is_written(where: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "MAX_LOG", 1000)
+    monkeypatch.setattr(supervisor, "LOG_CHECK", 0.05)
+    talk = "import sys, time\nwhile True:\n    print('x' * 99, flush=True); time.sleep(0.001)"
+    service = Service("t", (sys.executable, "-c", talk), "", "/")
+    boss = supervisor.Supervisor([service], where.logs, where.status)
+    sizes: list[int] = []
+
+    async def watch() -> None:
+        deadline = time.monotonic() + 30
+        while not any(later < earlier for earlier, later in pairwise(sizes)) and time.monotonic() < deadline:
+            await asyncio.sleep(0.02)
+            log = where.logs / "t.log"
+            sizes.append(log.stat().st_size if log.exists() else 0)
+        boss.stop()
+
+    async def both() -> None:
+        await asyncio.gather(boss.run(), watch())
+
+    asyncio.run(both())
+    assert any(later < earlier for earlier, later in pairwise(sizes)), f"the log only grew: {sizes[-5:]}"
+    assert max(sizes) > 1000
+
+
+def test_a_busy_address_is_named_with_the_cure(demo: Lab) -> None:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        port = holder.getsockname()[1]
+        with pytest.raises(
+            VigiaError, match=rf"127.0.0.1:{port} is in use, and x needs it; stop what holds it .*{port}"
+        ):
+            control._check_free(server("x", port=port))
+    control._check_free(server("x", port=port))
+
+
+def test_without_a_stack_status_says_how_to_start_it(where: Places) -> None:
+    with pytest.raises(VigiaError, match="stack of lab st1 is not up; start it: vigia stack up"):
+        control.conditions(where)
+
+
+def test_the_plan_has_every_service_once(demo: Lab, where: Places) -> None:
+    services = plan.make(demo, where, PROGRAMS)
+    names = [s.name for s in services]
+    assert len(set(names)) == len(names) == 4 + 3 * len(demo.nodes)
+    addresses = [s.address for s in services]
+    assert len(set(addresses)) == len(addresses)
+    probe = next(s for s in services if s.name == "vigia-probe@lb1")
+    assert probe.argv == (
+        "probe",
+        f"--config={demo.layout.node('lb1') / 'probe.yaml'}",
+        "--web.listen-address=127.77.0.1:9871",
+    )
+    assert probe.ready_url == "http://127.77.0.1:9871/-/ready"
+    plan.write(where.plan, services)
+    assert plan.read(where.plan) == services
+
+
+@pytest.fixture
+def written(demo: Lab, where: Places) -> Places:
+    ours = replace(demo, layout=where.layout)
+    where.layout.token_file.parent.mkdir(parents=True, exist_ok=True)
+    where.layout.token_file.touch(mode=0o600)
+    where.layout.token_file.write_text("a-token-of-the-lab-0123456789\n")
+    files.write(ours, where)
+    return where
+
+
+def test_prometheus_finds_every_agent(demo: Lab, written: Places) -> None:
+    config = yaml.safe_load((written.directory / "prometheus.yml").read_text())
+    for job in config["scrape_configs"]:
+        (target_file,) = job["file_sd_configs"][0]["files"]
+        groups = json.loads((written.directory / target_file).read_text())
+        assert groups and all(g["targets"] for g in groups)
+        if job["job_name"].startswith("vigia-"):
+            assert [g["labels"]["node"] for g in groups] == [n.name for n in demo.nodes]
+    shipped = {p.name for p in (places.source_root() / "alert-rules").glob("*.rules.yml")}
+    assert {p.name for p in (written.directory / "rules").iterdir()} == shipped
+
+
+def test_alertmanager_posts_to_this_stack(demo: Lab, written: Places) -> None:
+    other = replace(demo, layout=written.layout)
+    text = (written.directory / "alertmanager.yml").read_text()
+    (webhook,) = [r for r in yaml.safe_load(text)["receivers"] if "webhook_configs" in r]
+    (config,) = webhook["webhook_configs"]
+    assert config["url"] == f"http://{places.stack_address(other, 9874)}/v1/webhook/alertmanager"
+    token = config["http_config"]["authorization"]["credentials_file"]
+    assert (written.directory / token).read_text().strip()
+
+
+def test_secrets_are_fresh_and_private(demo: Lab, written: Places) -> None:
+    before = written.api_token.read_text()
+    assert before != written.webhook_token.read_text()
+    files.write(replace(demo, layout=written.layout), written)
+    assert written.api_token.read_text() != before
+    for token in (written.api_token, written.webhook_token):
+        assert token.stat().st_mode & 0o077 == 0 and len(token.read_text().strip()) >= 32
+
+
+def test_missing_programs_are_named_with_the_cure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(places, "source_root", lambda: tmp_path)
+    with pytest.raises(VigiaError, match=r"bin/vigia-probe is missing; build it: make build"):
+        places.find_programs()
+    (tmp_path / "bin").mkdir()
+    for name in ("probe", "exporter", "enforcer"):
+        (tmp_path / "bin" / f"vigia-{name}").touch()
+    monkeypatch.setattr(places.commands, "find", lambda program: None)
+    with pytest.raises(
+        VigiaError, match="prometheus is not installed; install it: apt-get install prometheus"
+    ):
+        places.find_programs()
+
+
+def test_members_are_found_by_their_mark(where: Places) -> None:
+    with subprocess.Popen(["sleep", "600"], env={**os.environ, MARKER: str(where.directory)}) as child:
+        try:
+            eventually(lambda: control.members(where) == [child.pid], "the process to be found")
+        finally:
+            child.kill()
