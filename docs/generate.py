@@ -1,0 +1,96 @@
+"""Writes the reference pages that are derived from code; with --check, says which are out of date."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from vigia.lab import reference
+from vigia_catalog import Metric, part_metrics
+
+ROOT = Path(__file__).resolve().parent.parent
+REFERENCE = ROOT / "docs" / "reference"
+
+PARTS = {
+    "probe": "vigia-probe",
+    "exporter": "vigia-exporter",
+    "enforcer": "vigia-enforcer",
+    "agent": "isolation-agent",
+}
+
+
+def metrics() -> str:
+    """Every metric, by the program that exports it."""
+    lines = [
+        "# Metrics",
+        "",
+        "Made by `make generate` from `internal/catalog/vigia_catalog/metrics`. What one program exports, it",
+        "prints: `PROGRAM --list-metrics text` (or `json`, `markdown`). Histograms are native histograms",
+        "(factor 1.1) with a small classic set beside them for text scrapers.",
+    ]
+    for part, program in PARTS.items():
+        lines += [
+            "",
+            f"## {program}",
+            "",
+            "| metric | type | unit | labels | help |",
+            "| --- | --- | --- | --- | --- |",
+        ]
+        lines += [_row(m) for m in part_metrics(part)]
+    return "\n".join(lines) + "\n"
+
+
+def _row(m: Metric) -> str:
+    labels = " ".join(f"`{label}`" for label in m.labels)
+    return f"| `{m.name}` | {m.type} | {m.unit} | {labels} | {m.help} |"
+
+
+def options() -> str:
+    """Every program's command line."""
+    lines = ["# Command lines", "", "Made by `make generate` from the programs themselves.", ""]
+    commands = [
+        [str(ROOT / "bin" / p), "--help-long"] for p in ("vigia-probe", "vigia-exporter", "vigia-enforcer")
+    ]
+    tools = Path(sys.executable).parent
+    commands += [[str(tools / "isolation-agent"), "--help"], [str(tools / "vigia"), "--help"]]
+    for group in ("demo", "down", "lab", "stack", "flood"):
+        commands.append([str(tools / "vigia"), group, "--help"])
+    for command in commands:
+        name = " ".join([Path(command[0]).name, *command[1:-1]])
+        done = subprocess.run(command, capture_output=True, text=True, check=True, env={"COLUMNS": "100"})
+        text = "\n".join(line.rstrip() for line in (done.stdout + done.stderr).strip().splitlines())
+        lines += [f"## {name}", "", "```", text, "```", ""]
+    return "\n".join(lines)
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "metrics.md": metrics,
+    "command-lines.md": options,
+    "topology.md": reference.markdown,
+}
+
+
+def main() -> int:
+    """Write or check every page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a page is out of date")
+    check: bool = parser.parse_args().check
+    stale = []
+    for name, make in PAGES.items():
+        path, text = REFERENCE / name, make()
+        if path.exists() and path.read_text() == text:
+            continue
+        stale.append(name)
+        if not check:
+            path.write_text(text)
+    for name in stale:
+        verdict = "out of date; run make generate" if check else "written"
+        sys.stdout.write(f"docs/reference/{name}: {verdict}\n")
+    return 1 if check and stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
