@@ -1,0 +1,164 @@
+"""Rules against the metric catalogue, the isolation contract, their tests and their runbooks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import promql_parser
+import pytest
+import yaml
+
+import vigia_catalog
+
+ROOT = Path(__file__).resolve().parents[2]
+RULES = sorted((ROOT / "alert-rules").glob("*.rules.yml"))
+TESTS = sorted((ROOT / "alert-rules/tests").glob("*.test.yml"))
+TARGET_LABELS = {"node", "job", "instance"}
+"""Labels that the scrape configuration adds to every series."""
+
+BUILT_IN = {"up": set(), "ALERTS": {"alertname", "alertstate"}}
+SECTIONS = ("Meaning", "Impact", "Diagnosis", "Mitigation")
+
+
+def rules(kind: str) -> list[dict[str, Any]]:
+    found = []
+    for file in RULES:
+        for group in yaml.safe_load(file.read_text())["groups"]:
+            found += [r for r in group["rules"] if kind in r]
+    return found
+
+
+ALERTS = {r["alert"]: r for r in rules("alert")}
+RECORDS = {r["record"]: r for r in rules("record")}
+
+
+def selectors(expression: str) -> Iterator[promql_parser.VectorSelector]:
+    """Every vector selector of an expression."""
+    waiting: list[Any] = [promql_parser.parse(expression)]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, promql_parser.VectorSelector):
+            yield node
+            continue
+        for name in ("expr", "lhs", "rhs", "vector_selector", "param"):
+            child = getattr(node, name, None)
+            if child is not None and not isinstance(child, str | float):
+                waiting.append(child)
+        waiting += getattr(node, "args", None) or []
+
+
+def labels_of(name: str) -> set[str] | None:
+    """Labels that a metric or recorded series can have, None if nobody declares it."""
+    catalogue = vigia_catalog.load()
+    if name in catalogue:
+        return set(catalogue[name].labels) | TARGET_LABELS
+    if name in BUILT_IN:
+        return BUILT_IN[name] | TARGET_LABELS
+    if name in RECORDS:
+        return set().union(*(labels_of(s.name) or set() for s in selectors(RECORDS[name]["expr"])))
+    return None
+
+
+def test_the_parser_finds_every_selector() -> None:
+    expression = "sum by (x) (rate(a_total[5s])) / on (x) group_left clamp_max(b, 2) or label_replace(c, 'd', '$1', 'e', '(.*)')"
+    assert sorted(s.name for s in selectors(expression)) == ["a_total", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    "rule", [*ALERTS.values(), *RECORDS.values()], ids=lambda r: r.get("alert", r.get("record"))
+)
+def test_rules_use_only_declared_metrics_and_labels(rule: dict[str, Any]) -> None:
+    found = list(selectors(rule["expr"]))
+    assert found
+    for selector in found:
+        known = labels_of(selector.name)
+        assert known is not None, f"{selector.name} is neither in the catalogue nor recorded"
+        used = {m.name for m in selector.matchers.matchers}
+        assert used <= known, f"{selector.name} has no label {used - known}"
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_recorded_names_have_level_metric_and_operation(name: str) -> None:
+    assert re.fullmatch(r"[a-z_]+:[a-z_]+:[a-z0-9_]+", name)
+
+
+@pytest.mark.parametrize("name", ALERTS)
+def test_alerts_say_what_people_and_the_isolation_agent_need(name: str) -> None:
+    alert = ALERTS[name]
+    assert re.fullmatch(r"Vigia[A-Z][A-Za-z]+", name)
+    assert alert["labels"]["severity"] in ("critical", "warning", "info")
+    assert alert["labels"]["isolate"] in ("auto", "manual", "never")
+    assert set(alert["annotations"]) == {"summary", "description", "runbook_url"}
+    assert not re.search(r"\d", alert["annotations"]["summary"]), (
+        "a summary groups alerts: numbers belong in the description"
+    )
+
+
+@pytest.mark.parametrize("name", ALERTS)
+def test_every_alert_has_a_runbook(name: str) -> None:
+    page = ROOT / ALERTS[name]["annotations"]["runbook_url"]
+    text = page.read_text()
+    assert page.stem == name
+    assert text.startswith(f"# {name}\n")
+    for section in SECTIONS:
+        assert f"**{section}.**" in text
+
+
+def test_every_runbook_has_an_alert() -> None:
+    assert {p.stem for p in (ROOT / "docs/runbooks").glob("*.md")} == set(ALERTS)
+
+
+@pytest.mark.parametrize("name", ALERTS)
+def test_every_alert_is_tested_silent_firing_and_resolved(name: str) -> None:
+    cases = []
+    for file in TESTS:
+        for test in yaml.safe_load(file.read_text())["tests"]:
+            seen = sorted(
+                (_seconds(c["eval_time"]), bool(c["exp_alerts"]))
+                for c in test["alert_rule_test"]
+                if c["alertname"] == name
+            )
+            cases.append([firing for _, firing in seen])
+    assert any(_contains(case, [False, True, False]) for case in cases), (
+        "no test sees it silent, then firing, then resolved"
+    )
+
+
+def _seconds(text: str) -> int:
+    match = re.fullmatch(r"(\d+)(s|m)", text)
+    assert match, text
+    return int(match[1]) * (60 if match[2] == "m" else 1)
+
+
+def _contains(case: list[bool], wanted: list[bool]) -> bool:
+    changes = [v for i, v in enumerate(case) if i == 0 or v != case[i - 1]]
+    return any(changes[i : i + len(wanted)] == wanted for i in range(len(changes)))
+
+
+def test_alerts_that_isolate_name_a_policy_that_is_shipped() -> None:
+    shipped = yaml.safe_load((ROOT / "deploy/isolation-agent/policies.yaml").read_text())["policies"]
+    policies = {p["name"]: p for p in shipped}
+    for name, alert in ALERTS.items():
+        if alert["labels"]["isolate"] != "auto":
+            assert "policy" not in alert["labels"]
+            continue
+        policy = policies[alert["labels"]["policy"]]
+        assert policy["match"]["alertname"] == name
+        assert all(alert["labels"].get(k) == v for k, v in policy["match"].items() if k != "alertname")
+        needed = {"node", "port", "tenant"} if policy["level"] != "L0" else {"node", "tenant"}
+        assert needed <= set().union(*(labels_of(s.name) or set() for s in selectors(alert["expr"])))
+
+
+def test_every_scrape_job_of_a_rule_exists() -> None:
+    jobs = {
+        j["job_name"]
+        for j in yaml.safe_load((ROOT / "deploy/prometheus/prometheus.yml").read_text())["scrape_configs"]
+    }
+    for rule in ALERTS.values():
+        for selector in selectors(rule["expr"]):
+            for matcher in selector.matchers.matchers:
+                if matcher.name == "job":
+                    assert matcher.value in jobs

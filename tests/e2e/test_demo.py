@@ -1,0 +1,272 @@
+"""The whole demo, run as a person runs it, on a lab of its own beside any other."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from labkit import Machine, Ran, eventually, need_root, own_topology, run_vigia
+
+import vigia_catalog
+from vigia.lab import model, topology
+from vigia.lab.model import Lab
+from vigia.stack.places import PORTS, Places, agent_address, stack_address
+
+pytestmark = pytest.mark.e2e
+
+LAB = "e2e"
+AGENTS = "127.79.0.0/24"
+STACK = "127.79.0.250"
+PATHS = {
+    ("direct", "lb1", "lb2"),
+    ("direct", "lb2", "lb1"),
+    ("direct", "ovs1", "ovs2"),
+    ("direct", "ovs2", "ovs1"),
+    ("linuxbridge-vxlan", "lb1", "lb2"),
+    ("linuxbridge-vxlan", "lb2", "lb1"),
+    ("ovs-vxlan", "ovs1", "ovs2"),
+    ("ovs-vxlan", "ovs2", "ovs1"),
+    ("ovs-gre", "ovs1", "ovs2"),
+    ("ovs-gre", "ovs2", "ovs1"),
+}
+EVENTS = [
+    "flood_start",
+    "kernel_detected",
+    "alert_started",
+    "webhook_received",
+    "limit_verified",
+    "victim_recovered",
+    "flood_end",
+    "released",
+]
+
+
+@dataclass(frozen=True)
+class Demo:
+    """A demo that has been run and is still up."""
+
+    file: Path
+    lab: Lab
+    run: Ran
+
+    @property
+    def report(self) -> Any:
+        return self.run.json
+
+    @property
+    def where(self) -> Places:
+        return Places(self.lab.layout)
+
+    def query(self, expression: str) -> list[dict[str, Any]]:
+        url = f"http://{stack_address(self.lab, 9090)}/api/v1/query"
+        answer = httpx.get(url, params={"query": expression}, trust_env=False).json()
+        assert answer["status"] == "success", answer
+        result: list[dict[str, Any]] = answer["data"]["result"]
+        return result
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
+    """Run the demo once; afterwards everything is killed rather than stopped, and then removed."""
+    need_root()
+    file = own_topology(tmp_path_factory.mktemp("e2e"), LAB, AGENTS)
+    file.write_text(file.read_text().replace("stack_address: 127.0.0.1", f"stack_address: {STACK}"))
+    run_vigia("down", "--lab", LAB)
+    before = Machine.now(LAB)
+    lab = model.resolve(topology.load(file))
+    assert lab.topology.stack_address.compressed == STACK
+    try:
+        done = run_vigia("demo", "--topology", str(file), "--json", timeout=600)
+        assert done.status == 0, done.stderr
+        yield Demo(file, lab, done)
+        kill_everything(Places(lab.layout))
+    finally:
+        down = run_vigia("down", "--lab", LAB)
+    assert down.status == 0, down.stderr
+    assert Machine.now(LAB) == before
+    assert not Places(lab.layout).data.exists()
+
+
+def kill_everything(where: Places) -> None:
+    """As a crash would: the supervisor, its children and Open vSwitch, without a chance to clean up."""
+    status = json.loads(where.status.read_text())
+    pids = [status["supervisor"], *(s["pid"] for s in status["services"].values() if s["pid"])]
+    pids += [int(p.read_text()) for p in where.layout.directory.glob("nodes/*/ovs/*.pid")]
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+
+
+def key(labels: dict[str, str]) -> tuple[str, str, str]:
+    return labels["path"], labels["src"], labels["dst"]
+
+
+def test_every_path_is_measured_both_ways(demo: Demo) -> None:
+    figures = {(f["path"], f["source"], f["destination"]): f for f in demo.report["paths"]}
+    assert set(figures) == PATHS
+    for figure in figures.values():
+        assert 0 < figure["p50"] <= figure["p99"] < 1
+        assert figure["jitter"] > 0
+        assert 0 <= figure["loss"] < 0.5
+        assert figure["samples"] >= 100
+
+
+def test_prometheus_has_every_path_both_ways(demo: Demo) -> None:
+    for expression in (
+        "histogram_quantile(0.5, rate(vigia_probe_rtt_seconds[30s]))",
+        "vigia_probe_received_total",
+        "histogram_quantile(0.5, rate(vigia_probe_delay_variation_seconds{direction='forward'}[30s]))",
+    ):
+        assert {key(r["metric"]) for r in demo.query(expression)} == PATHS, expression
+
+
+def test_the_timeline_has_every_step_in_order(demo: Demo) -> None:
+    timeline = demo.report["timeline"]
+    assert [t["event"] for t in timeline] == EVENTS
+    for entry in timeline:
+        assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", entry["at"])
+    seconds = {t["event"]: t["seconds_after_flood"] for t in timeline}
+    assert seconds["kernel_detected"] >= 0
+    assert seconds["limit_verified"] > seconds["webhook_received"] > seconds["kernel_detected"]
+    assert seconds["released"] > seconds["flood_end"] > seconds["victim_recovered"]
+
+
+def test_the_victim_is_hurt_and_gets_its_guarantee_back(demo: Demo) -> None:
+    phases = {p["phase"]: p for p in demo.report["victim"]}
+    assert list(phases) == ["before", "flood, no limit", "flood, limited", "after"]
+    guarantee = next(t.guarantee for t in demo.lab.tenants() if t.name == "blue") * 8
+    assert phases["before"]["bits_per_second"] > guarantee
+    assert phases["flood, limited"]["bits_per_second"] > phases["flood, no limit"]["bits_per_second"]
+    assert all(p["probes"] > 0 for p in phases.values())
+
+
+def test_steps_go_to_stderr_with_their_times(demo: Demo) -> None:
+    lines = demo.run.stderr.splitlines()
+    assert len(lines) >= 10
+    assert all(re.match(r" *\d+\.\d\d s  \S", line) for line in lines), demo.run.stderr
+    assert "\x1b" not in demo.run.stderr
+
+
+def test_all_targets_are_up_and_nothing_is_unaccounted_for(demo: Demo) -> None:
+    up = demo.query("up")
+    assert len(up) == 3 * len(demo.lab.nodes) + 4
+    assert all(r["value"][1] == "1" for r in up)
+    mismatch = demo.query("vigia_probe_accounting_mismatch")
+    assert len(mismatch) >= 20
+    assert all(float(r["value"][1]) == 0 for r in mismatch)
+    assert all(r["value"][1] == "1" for r in demo.query("vigia_exporter_collector_success"))
+
+
+def test_agents_export_what_the_catalogue_declares(demo: Demo) -> None:
+    parts = {"vigia-probe": "probe", "vigia-exporter": "exporter", "vigia-enforcer": "enforcer"}
+    addresses = {agent_address(demo.lab, n.name, p): parts[p] for n in demo.lab.nodes for p in PORTS}
+    addresses[stack_address(demo.lab, 9874)] = "agent"
+    for address, part in addresses.items():
+        declared = {m.name: m for m in vigia_catalog.part_metrics(part)}
+        exposition = httpx.get(f"http://{address}/metrics", trust_env=False).text
+        for line in exposition.splitlines():
+            match = re.match(r"(vigia_[a-z0-9_]+)(?:\{(.*)\})? ", line)
+            if not match:
+                continue
+            metric = declared.get(match[1]) or declared.get(
+                re.sub(r"_(bucket|sum|count|created)$", "", match[1])
+            )
+            assert metric is not None, f"{match[1]} of {address} is not in the catalogue"
+            labels = set(re.findall(r'([a-z_]+)="', match[2] or "")) - {"le"}
+            assert labels == set(metric.labels), line
+
+
+def test_promtool_finds_nothing_in_the_metrics(demo: Demo) -> None:
+    for part in PORTS:
+        exposition = httpx.get(f"http://{agent_address(demo.lab, 'lb1', part)}/metrics", trust_env=False).text
+        done = subprocess.run(
+            ["promtool", "check", "metrics"], input=exposition, capture_output=True, text=True, check=False
+        )
+        assert (done.returncode, done.stdout + done.stderr) == (0, ""), part
+
+
+def test_the_audit_log_is_whole(demo: Demo) -> None:
+    agent = Path(run_vigia.__globals__["VIGIA"]).with_name("isolation-agent")
+    config = demo.where.directory / "isolation-agent.yaml"
+    done = subprocess.run(
+        [agent, "--config", config, "audit", "verify"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_no_secret_is_in_a_log_or_readable_by_others(demo: Demo) -> None:
+    tokens = [demo.where.webhook_token, demo.where.api_token, demo.lab.layout.token_file]
+    for token in tokens:
+        assert token.stat().st_mode & 0o077 == 0
+    for log in demo.where.logs.iterdir():
+        text = log.read_text(errors="replace")
+        assert not any(t.read_text().strip() in text for t in tokens), log
+
+
+def test_the_stack_is_supervised(demo: Demo) -> None:
+    def pid() -> int | None:
+        services = json.loads(demo.where.status.read_text())["services"]
+        found: int | None = services["vigia-probe@lb1"]["pid"]
+        return found
+
+    first = pid()
+    assert first is not None
+    os.kill(first, signal.SIGKILL)
+    eventually(lambda: pid() not in (None, first), "the probe to be started again")
+    eventually(lambda: run_vigia("stack", "status", "--lab", LAB).status == 0, "the stack to work")
+
+
+def test_again_on_another_path_and_already_up(demo: Demo) -> None:
+    again = run_vigia("demo", "--topology", str(demo.file), "--path", "ovs-vxlan", timeout=600)
+    assert again.status == 0, again.stderr
+    assert "already up" in again.stdout
+    for text in (
+        "What the paths give",
+        "What happened",
+        "What blue got",
+        "ovs1-red-210",
+        "released on evidence",
+    ):
+        assert text in again.stdout
+    assert run_vigia("lab", "status", "--lab", LAB).status == 0
+
+
+def test_a_lab_below_a_running_stack_is_not_pulled_away(demo: Demo) -> None:
+    refused = run_vigia("lab", "down", "--lab", LAB)
+    assert refused.status == 1
+    assert "vigia down --lab e2e" in refused.stderr
+    assert len(refused.stderr.splitlines()) == 1
+
+
+def test_a_path_without_the_offender_is_refused_before_anything_is_made() -> None:
+    refused = run_vigia("demo", "--path", "direct")
+    assert refused.status == 1
+    assert "has no endpoint of tenant red; it has them on" in refused.stderr
+
+
+def test_a_busy_port_is_named_and_nothing_is_left(tmp_path: Path) -> None:
+    need_root()
+    file = own_topology(tmp_path, "e2b", "127.80.0.0/24")
+    file.write_text(file.read_text().replace("stack_address: 127.0.0.1", "stack_address: 127.80.0.250"))
+    before = Machine.now("e2b")
+    try:
+        with socket.socket() as holder:
+            holder.bind(("127.80.0.250", 9090))
+            holder.listen()
+            refused = run_vigia("demo", "--topology", str(file), timeout=120)
+        assert refused.status == 1
+        assert "127.80.0.250:9090 is in use, and prometheus needs it" in refused.stderr
+        assert len(refused.stderr.splitlines()) == 1
+        assert not Places(model.resolve(topology.load(file)).layout).directory.exists()
+    finally:
+        assert run_vigia("down", "--lab", "e2b").status == 0
+    assert Machine.now("e2b") == before

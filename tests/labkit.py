@@ -1,0 +1,128 @@
+"""What the tests of several parts share: the command as people run it, a lab of the tests' own, the machine's state."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vigia.lab import topology
+
+VIGIA = Path(sys.executable).with_name("vigia")
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A run of the vigia command."""
+
+    status: int
+    stdout: str
+    stderr: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.stdout)
+
+
+def run_vigia(*arguments: str, env: dict[str, str] | None = None, timeout: float = 120) -> Ran:
+    done = subprocess.run(
+        [str(VIGIA), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+        env={**os.environ, **(env or {})},
+    )
+    assert "Traceback" not in done.stderr, done.stderr
+    return Ran(done.returncode, done.stdout, done.stderr)
+
+
+def need_root() -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+
+
+def own_topology(directory: Path, name: str, agents: str) -> Path:
+    """The demo's topology as another lab, which can be up beside the demo."""
+    text = (Path(topology.__file__).with_name("topologies") / "demo.yaml").read_text()
+    text = text.replace("name: demo\n", f"name: {name}\n").replace("127.77.0.0/24", agents)
+    path = directory / f"{name}.yaml"
+    path.write_text(text)
+    return path
+
+
+def eventually(condition: Callable[[], object], what: str, seconds: float = 30) -> None:
+    """Wait until a condition holds; a deadline so generous that only a fault reaches it."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"{what}: not within {seconds} s"
+        time.sleep(0.05)
+
+
+def output(*argv: str) -> list[str]:
+    return subprocess.run(argv, capture_output=True, text=True, check=True).stdout.splitlines()
+
+
+@dataclass
+class Machine:
+    """What a lab could leave behind on the machine, and what it must not touch."""
+
+    namespaces: list[str] = field(default_factory=list)
+    links: list[str] = field(default_factory=list)
+    qdiscs: list[str] = field(default_factory=list)
+    rules: list[str] = field(default_factory=list)
+    mounts: list[str] = field(default_factory=list)
+    settings: dict[str, str] = field(default_factory=dict)
+    processes: list[str] = field(default_factory=list)
+    pins: list[str] = field(default_factory=list)
+    run: list[str] = field(default_factory=list)
+
+    @classmethod
+    def now(cls, lab: str) -> Machine:
+        """Look. Things of other labs and of other tests, which may run at once, are left out."""
+        others = re.compile(rf"vigia-(?!{lab}-)|/run/vigia/(?!{lab}(/|\.|$))|/tmp/|/sys/fs/bpf/vigia-test")
+        return cls(
+            namespaces=sorted(n for n in _children("/run/netns") if not others.match(n)),
+            links=[re.sub(r"state \w+|qlen \d+", "", line) for line in output("ip", "-o", "link")],
+            qdiscs=output("tc", "qdisc", "show"),
+            rules=output("nft", "list", "ruleset"),
+            mounts=sorted(
+                " ".join(line.split()[3:5])
+                for line in Path("/proc/self/mountinfo").read_text().splitlines()
+                # The first ip netns add of the machine mounts /run/netns on itself, and ip never unmounts it.
+                if not others.search(line) and line.split()[4] != "/run/netns"
+            ),
+            settings={
+                str(p): p.read_text()
+                for p in sorted(Path("/proc/sys/net/core").iterdir())
+                if p.name.startswith(("rmem", "wmem", "netdev"))
+            },
+            processes=sorted(
+                words for words in map(_words, _children("/proc")) if f"/run/vigia/{lab}/" in words
+            ),
+            pins=_children("/sys/fs/bpf"),
+            run=sorted(n for n in _children("/run/vigia") if n.startswith(lab)),
+        )
+
+
+def _children(directory: str) -> list[str]:
+    try:
+        return sorted(p.name for p in Path(directory).iterdir())
+    except OSError:
+        return []
+
+
+def _words(pid: str) -> str:
+    try:
+        return Path("/proc", pid, "cmdline").read_text().replace("\0", " ") if pid.isdigit() else ""
+    except OSError:
+        return ""
