@@ -16,6 +16,7 @@ var ErrNotAttached = errors.New("interface is not attached")
 type Counters struct {
 	Bytes          [2][6]uint64 // by Direction and index into Protocols
 	Packets        [2][6]uint64 // each segment of a GSO super-frame counted
+	Sizes          [2][8]uint64 // frames by Direction and index into SizeBounds; the last has none
 	PolicedBytes   uint64       // of the bytes from the tenant, those that limits dropped
 	PolicedPackets uint64
 	SinceNs        uint64 // CLOCK_MONOTONIC of the attachment
@@ -51,6 +52,11 @@ func (m *Manager) readSlot(p vportPlace) (Counters, error) {
 				out.Packets[d][proto] += c.Packets[d][proto]
 			}
 		}
+		for d := range c.Sizes {
+			for i := range c.Sizes[d] {
+				out.Sizes[d][i] += c.Sizes[d][i]
+			}
+		}
 		out.PolicedBytes += c.PolicedBytes
 		out.PolicedPackets += c.PolicedPackets
 	}
@@ -74,6 +80,7 @@ type Signals struct {
 	UDPPackets       uint64  // sent by the tenant, fragments included
 	UDPBytes         uint64  // likewise
 	Fragments        uint64  // packets among them without a UDP header
+	NewFlows         float64 // TCP and UDP flows that began: in neither the window nor the one before (estimate)
 	DestinationPorts float64 // distinct ports of the busiest destination, largest window (estimate)
 	ReplyRatio       float64 // UDP packets back from the busiest destination per packet sent to it
 	FloodScore       float64 // 0 to 100, see score
@@ -85,6 +92,7 @@ const (
 	windowNs      = 100_000_000
 	windowsBehind = 10   // complete windows that Signals looks back, see SignalWindow
 	spreadBits    = 1024 // bits of the linear counter
+	newFlowUnit   = 256  // of a window's new_flows
 )
 
 // Signals returns the flood signals of an interface.
@@ -116,6 +124,7 @@ func summarise(s *vportState, set *vportSettings, now uint64) Signals {
 		out.UDPPackets += uint64(w.UdpPackets)
 		out.UDPBytes += w.UdpBytes
 		out.Fragments += uint64(w.Fragments)
+		out.NewFlows += float64(w.NewFlows) / newFlowUnit
 		ports = max(ports, w.Ports)
 		sent += uint64(w.Packets)
 		replies += uint64(w.Replies)

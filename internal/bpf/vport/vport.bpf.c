@@ -22,6 +22,8 @@
 #define HISTORY 16             /* closed windows kept, a power of two */
 #define DESTINATIONS 8         /* destinations followed per vport, a power of two */
 #define PORT_WORDS 16          /* 1024 bits of port spread per destination */
+#define FLOW_WORDS 64          /* 4096 bits of flows per window */
+#define SIZES 8                /* frame sizes are counted in as many ranges */
 #define NS_PER_S 1000000000ULL
 #define LOW_IFINDEX 65536
 #define MAX_IPV6_EXTENSIONS 6
@@ -33,6 +35,7 @@ enum protocol { TCP, UDP, ICMP, ARP_ND, FRAGMENT, OTHER, PROTOCOLS };
 struct counters {
 	__u64 bytes[DIRECTIONS][PROTOCOLS];
 	__u64 packets[DIRECTIONS][PROTOCOLS];
+	__u64 sizes[DIRECTIONS][SIZES]; /* frames by size, see size_range */
 	__u64 policed_bytes;
 	__u64 policed_packets;
 };
@@ -59,6 +62,16 @@ struct window {
 	__u32 packets;
 	__u32 replies;
 	__u32 flood; /* 1 if the window met the flood condition */
+	__u32 new_flows; /* TCP and UDP flows that began, in 1/256 (estimate) */
+	__u32 reserved;
+};
+
+/* The flows of this window and the last, as two bitmaps: a flow in neither is new. */
+struct flows {
+	__u32 set[2]; /* bits in each */
+	__u32 any; /* bits set in either */
+	__u32 reserved;
+	__u64 seen[2][FLOW_WORDS];
 };
 
 /* State of one vport, shared by all CPUs under the lock. */
@@ -73,6 +86,7 @@ struct state {
 	struct window current;
 	struct window closed[HISTORY];
 	struct destination destinations[DESTINATIONS];
+	struct flows flows;
 };
 
 /* A limit on the tenant's UDP. Without renewal it ends by itself. */
@@ -161,6 +175,9 @@ struct packet {
 	__u32 source; /* IPv4 address, or the IPv6 address folded to 32 bits */
 	__u32 destination;
 	__u16 destination_port; /* host order */
+	__u16 source_port; /* host order */
+	__u32 is_start; /* TCP SYN without ACK */
+	__u32 headers; /* bytes before the transport's payload, 0 if unknown */
 };
 
 static __always_inline __u32 fold(const struct in6_addr *a)
@@ -168,12 +185,21 @@ static __always_inline __u32 fold(const struct in6_addr *a)
 	return a->s6_addr32[0] ^ a->s6_addr32[1] ^ a->s6_addr32[2] ^ a->s6_addr32[3];
 }
 
-static __always_inline void parse_transport(struct packet *p, __u8 next, void *at, void *end)
+static __always_inline void parse_transport(struct packet *p, __u8 next, void *start, void *at, void *end)
 {
 	switch (next) {
-	case IPPROTO_TCP:
+	case IPPROTO_TCP: {
+		struct tcphdr *tcp = at;
+
 		p->protocol = TCP;
+		if ((void *)(tcp + 1) > end)
+			return;
+		p->source_port = bpf_ntohs(tcp->source);
+		p->destination_port = bpf_ntohs(tcp->dest);
+		p->is_start = tcp->syn && !tcp->ack;
+		p->headers = (__u32)(at - start) + tcp->doff * 4;
 		return;
+	}
 	case IPPROTO_ICMP:
 		p->protocol = ICMP;
 		return;
@@ -189,14 +215,17 @@ static __always_inline void parse_transport(struct packet *p, __u8 next, void *a
 		struct udphdr *udp = at;
 		p->protocol = UDP;
 		p->is_udp = 1;
-		if ((void *)(udp + 1) <= end)
-			p->destination_port = bpf_ntohs(udp->dest);
+		if ((void *)(udp + 1) > end)
+			return;
+		p->source_port = bpf_ntohs(udp->source);
+		p->destination_port = bpf_ntohs(udp->dest);
+		p->headers = (__u32)(at - start) + sizeof(*udp);
 		return;
 	}
 	}
 }
 
-static __always_inline void parse_ipv4(struct packet *p, void *at, void *end)
+static __always_inline void parse_ipv4(struct packet *p, void *start, void *at, void *end)
 {
 	struct iphdr *ip = at;
 
@@ -210,10 +239,10 @@ static __always_inline void parse_ipv4(struct packet *p, void *at, void *end)
 		p->is_udp = ip->protocol == IPPROTO_UDP;
 		return;
 	}
-	parse_transport(p, ip->protocol, at + ip->ihl * 4, end);
+	parse_transport(p, ip->protocol, start, at + ip->ihl * 4, end);
 }
 
-static __always_inline void parse_ipv6(struct packet *p, void *at, void *end)
+static __always_inline void parse_ipv6(struct packet *p, void *start, void *at, void *end)
 {
 	struct ipv6hdr *ip = at;
 	__u8 next;
@@ -245,7 +274,7 @@ static __always_inline void parse_ipv6(struct packet *p, void *at, void *end)
 		next = h[0];
 		at += ((__u32)h[1] + 1) * 8;
 	}
-	parse_transport(p, next, at, end);
+	parse_transport(p, next, start, at, end);
 }
 
 static __always_inline void parse(struct packet *p, void *data, void *end)
@@ -267,9 +296,9 @@ static __always_inline void parse(struct packet *p, void *data, void *end)
 		at += 4;
 	}
 	if (type == bpf_htons(ETH_P_IP))
-		parse_ipv4(p, at, end);
+		parse_ipv4(p, data, at, end);
 	else if (type == bpf_htons(ETH_P_IPV6))
-		parse_ipv6(p, at, end);
+		parse_ipv6(p, data, at, end);
 	else if (type == bpf_htons(ETH_P_ARP))
 		p->protocol = ARP_ND;
 }
@@ -286,7 +315,17 @@ static __always_inline int find_slot(__u32 ifindex)
 	return slot && *slot ? (int)*slot - 1 : -1;
 }
 
-static __always_inline void count(__u32 slot, enum direction direction, const struct packet *p, __u32 bytes, __u32 packets)
+/* size_range returns where a frame of that size is counted: up to 64, 128, 256,
+ * 512, 1024, 1518, 9018 bytes, or more. */
+static __always_inline __u32 size_range(__u32 bytes)
+{
+	return (bytes > 64) + (bytes > 128) + (bytes > 256) + (bytes > 512) + (bytes > 1024) + (bytes > 1518) + (bytes > 9018);
+}
+
+/* count enters a packet; a GSO super-frame counts as the frames that it becomes
+ * on the wire, each but the last with segment bytes of payload. */
+static __always_inline void count(__u32 slot, enum direction direction, const struct packet *p, __u32 bytes, __u32 packets,
+				  __u32 segment)
 {
 	struct counters *c = bpf_map_lookup_elem(&vport_count, &slot);
 	__u32 protocol = p->protocol;
@@ -295,11 +334,25 @@ static __always_inline void count(__u32 slot, enum direction direction, const st
 		return;
 	c->bytes[direction][protocol] += bytes;
 	c->packets[direction][protocol] += packets;
+	if (packets > 1) {
+		__u32 before = (packets - 1) * segment; /* payload of all frames but the last */
+
+		c->sizes[direction][size_range(p->headers + segment) & (SIZES - 1)] += packets - 1;
+		bytes = bytes > before ? bytes - before : 0;
+	}
+	c->sizes[direction][size_range(bytes) & (SIZES - 1)]++;
 }
 
 static __always_inline __u32 hash32(__u32 v)
 {
 	return v * 0x9e3779b1U; /* Fibonacci hashing: the high bits are well mixed */
+}
+
+static __always_inline void clear_flows(struct flows *f, __u32 which)
+{
+	f->set[which & 1] = 0;
+	for (int i = 0; i < FLOW_WORDS; i++)
+		f->seen[which & 1][i] = 0;
 }
 
 /* close_window files the finished window away. Called under the lock. */
@@ -321,8 +374,46 @@ static __always_inline void close_window(struct state *s, __u64 id)
 		}
 		s->closed[w->id & (HISTORY - 1)] = *w;
 	}
+	/* The bitmap of the window before is of use for one more window alone. */
+	clear_flows(&s->flows, id & 1);
+	if (w->id + 1 != id)
+		clear_flows(&s->flows, !(id & 1));
+	s->flows.any = s->flows.set[!(id & 1)];
 	__builtin_memset(w, 0, sizeof(*w));
 	w->id = id;
+}
+
+static __always_inline __u32 flow_hash(const struct packet *p)
+{
+	__u32 h = hash32(p->source);
+
+	h = hash32((h ^ h >> 15) + p->destination);
+	h = hash32((h ^ h >> 15) + ((__u32)p->source_port << 16 | p->destination_port));
+	return hash32((h ^ h >> 15) + p->protocol);
+}
+
+/* begin_flow tells whether the packet's flow is in neither bitmap, and enters it.
+ * Each new bit stands for as many flows as are expected to be tried until one
+ * meets a bit that is free (incremental linear counting). Called under the lock. */
+static __always_inline int begin_flow(struct state *s, const struct packet *p)
+{
+	struct flows *f = &s->flows;
+	__u32 bit = flow_hash(p) >> 20; /* 12 bits */
+	__u32 at = bit >> 6 & (FLOW_WORDS - 1);
+	__u32 now = s->current.id & 1;
+	__u64 mask = 1ULL << (bit & 63);
+	__u64 known = f->seen[!now][at] & mask;
+
+	if (f->seen[now][at] & mask)
+		return 0;
+	f->seen[now][at] |= mask;
+	f->set[now]++;
+	if (known)
+		return 0;
+	if (f->any < FLOW_WORDS * 64)
+		s->current.new_flows += FLOW_WORDS * 64 * 256 / (FLOW_WORDS * 64 - f->any);
+	f->any++;
+	return 1;
 }
 
 /* destination_of finds or claims the place that follows an address. Called under the lock. */
@@ -353,16 +444,13 @@ static __always_inline struct destination *destination_of(struct state *s, __u32
 static __always_inline void observe(struct state *s, const struct packet *p, const struct settings *set, __u64 now, __u32 bytes,
 				    __u32 packets)
 {
-	__u64 id = now / WINDOW_NS;
 	struct destination *d;
 
-	if (s->current.id != id)
-		close_window(s, id);
 	s->current.udp_bytes += bytes;
 	s->current.udp_packets += packets;
 	if (p->is_fragment)
 		s->current.fragments += packets;
-	d = destination_of(s, p->destination, (__u32)id);
+	d = destination_of(s, p->destination, (__u32)s->current.id);
 	if (!d)
 		return;
 	d->packets += packets;
@@ -407,7 +495,7 @@ static __always_inline int conforms(struct state *s, const struct limit *limit, 
 }
 
 /* from_tenant handles what the tenant sends; it returns 0 if the packet must be dropped. */
-static __always_inline int from_tenant(__u32 slot, const struct packet *p, __u32 bytes, __u32 packets)
+static __always_inline int from_tenant(__u32 slot, const struct packet *p, __u32 bytes, __u32 packets, __u32 segment)
 {
 	struct settings *set;
 	struct counters *c;
@@ -417,8 +505,8 @@ static __always_inline int from_tenant(__u32 slot, const struct packet *p, __u32
 	__u64 now;
 	int pass = 1;
 
-	count(slot, FROM_TENANT, p, bytes, packets);
-	if (!p->is_udp)
+	count(slot, FROM_TENANT, p, bytes, packets, segment);
+	if (!p->is_udp && !p->is_start)
 		return 1;
 	s = bpf_map_lookup_elem(&vport_state, &slot);
 	set = bpf_map_lookup_elem(&vport_set, &zero);
@@ -427,8 +515,13 @@ static __always_inline int from_tenant(__u32 slot, const struct packet *p, __u32
 		return 1;
 	now = bpf_ktime_get_ns();
 	bpf_spin_lock(&s->lock);
-	observe(s, p, set, now, bytes, packets);
-	if (limit->expires_ns > now)
+	if (s->current.id < now / WINDOW_NS) /* another CPU may be ahead */
+		close_window(s, now / WINDOW_NS);
+	if (!p->is_fragment)
+		begin_flow(s, p);
+	if (p->is_udp)
+		observe(s, p, set, now, bytes, packets);
+	if (p->is_udp && limit->expires_ns > now)
 		pass = conforms(s, limit, now, bytes);
 	bpf_spin_unlock(&s->lock);
 	if (pass)
@@ -442,12 +535,12 @@ static __always_inline int from_tenant(__u32 slot, const struct packet *p, __u32
 }
 
 /* to_tenant handles what the tenant receives: replies make a flood less likely. */
-static __always_inline void to_tenant(__u32 slot, const struct packet *p, __u32 bytes, __u32 packets)
+static __always_inline void to_tenant(__u32 slot, const struct packet *p, __u32 bytes, __u32 packets, __u32 segment)
 {
 	struct destination *d;
 	struct state *s;
 
-	count(slot, TO_TENANT, p, bytes, packets);
+	count(slot, TO_TENANT, p, bytes, packets, segment);
 	if (!p->is_udp)
 		return;
 	s = bpf_map_lookup_elem(&vport_state, &slot);
@@ -479,7 +572,7 @@ int vport_tcx_from(struct __sk_buff *skb)
 	if (slot < 0)
 		return TC_ACT_UNSPEC;
 	headers(skb, &p);
-	return from_tenant(slot, &p, skb->len, skb->gso_segs ?: 1) ? TC_ACT_UNSPEC : TC_ACT_SHOT;
+	return from_tenant(slot, &p, skb->len, skb->gso_segs ?: 1, skb->gso_size) ? TC_ACT_UNSPEC : TC_ACT_SHOT;
 }
 
 SEC("tcx/egress")
@@ -491,7 +584,7 @@ int vport_tcx_to(struct __sk_buff *skb)
 	if (slot < 0)
 		return TC_ACT_UNSPEC;
 	headers(skb, &p);
-	to_tenant(slot, &p, skb->len, skb->gso_segs ?: 1);
+	to_tenant(slot, &p, skb->len, skb->gso_segs ?: 1, skb->gso_size);
 	return TC_ACT_UNSPEC;
 }
 
@@ -505,7 +598,7 @@ int vport_xdp_from(struct xdp_md *ctx)
 	if (slot < 0)
 		return XDP_PASS;
 	parse(&p, (void *)(long)ctx->data, (void *)(long)ctx->data_end);
-	return from_tenant(slot, &p, bpf_xdp_get_buff_len(ctx), 1) ? XDP_PASS : XDP_DROP;
+	return from_tenant(slot, &p, bpf_xdp_get_buff_len(ctx), 1, 0) ? XDP_PASS : XDP_DROP;
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -59,6 +59,11 @@ func Protocols() [6]string {
 	return [6]string{"tcp", "udp", "icmp", "arp_nd", "fragment", "other"}
 }
 
+// SizeBounds are the upper bounds, in bytes, of the ranges in which frames are
+// counted by size: powers of two, then the longest Ethernet frame with a tag and
+// without its checksum, then jumbo frames. What is longer has no bound.
+func SizeBounds() [7]float64 { return [7]float64{64, 128, 256, 512, 1024, 1518, 9018} }
+
 // Indices into the protocol dimension that the policer cares about.
 const (
 	protocolUDP      = 1

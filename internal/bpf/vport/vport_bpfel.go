@@ -17,6 +17,7 @@ type vportCounters struct {
 	_              structs.HostLayout
 	Bytes          [2][6]uint64
 	Packets        [2][6]uint64
+	Sizes          [2][8]uint64
 	PolicedBytes   uint64
 	PolicedPackets uint64
 }
@@ -72,6 +73,13 @@ type vportState struct {
 		Ports   uint32
 		Spread  [16]uint64
 	}
+	Flows struct {
+		_        structs.HostLayout
+		Set      [2]uint32
+		Any      uint32
+		Reserved uint32
+		Seen     [2][64]uint64
+	}
 }
 
 type vportWindow struct {
@@ -84,6 +92,8 @@ type vportWindow struct {
 	Packets    uint32
 	Replies    uint32
 	Flood      uint32
+	NewFlows   uint32
+	Reserved   uint32
 }
 
 // Names of all BPF objects in the ELF.
