@@ -97,6 +97,15 @@ func (f *Factory) HistogramDesc(name string) *prometheus.Desc {
 	return prometheus.NewDesc(m.Name, m.Help, m.Labels, nil)
 }
 
+// Declared returns the metric of that name, for programs that write it themselves.
+func (f *Factory) Declared(name string) Metric {
+	m, ok := f.metrics[name]
+	if !ok {
+		panic(fmt.Sprintf("metric %s is not in the catalogue of this part", name))
+	}
+	return m
+}
+
 // Desc returns the descriptor of a metric whose values are computed at scrape
 // time, with its Prometheus value type.
 func (f *Factory) Desc(name string) (*prometheus.Desc, prometheus.ValueType) {

@@ -1,0 +1,77 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+)
+
+// ErrNotYet means that a source has not finished its first read.
+var ErrNotYet = errors.New("not read yet")
+
+// minReadTime is the least time that a read gets.
+const minReadTime = 5 * time.Second
+
+// Poller reads something slow at an interval, one read at a time, and keeps the
+// newest result, so that scrapes never wait for it.
+type Poller[T any] struct {
+	interval time.Duration
+	read     func(ctx context.Context) (T, error)
+
+	mu   sync.Mutex
+	last T
+	at   time.Time // of the newest success
+	err  error     // of the newest read
+	some bool
+}
+
+// NewPoller returns a poller of read. A read must end with its context.
+func NewPoller[T any](interval time.Duration, read func(ctx context.Context) (T, error)) *Poller[T] {
+	return &Poller[T]{interval: interval, read: read, err: ErrNotYet}
+}
+
+// Run reads until ctx ends, at once and then at the interval.
+func (p *Poller[T]) Run(ctx context.Context) {
+	tick := time.NewTicker(p.interval)
+	defer tick.Stop()
+	for {
+		p.once(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+func (p *Poller[T]) once(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, max(p.interval, minReadTime))
+	defer cancel()
+	start := time.Now()
+	v, err := p.read(ctx)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.err = err
+	if err == nil {
+		p.last, p.at, p.some = v, start, true
+	}
+}
+
+// Latest returns the newest result if the newest read succeeded, or its error.
+func (p *Poller[T]) Latest() (T, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.err != nil {
+		var none T
+		return none, p.err
+	}
+	return p.last, nil
+}
+
+// Age returns the age of the newest result; false while there is none.
+func (p *Poller[T]) Age() (time.Duration, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return time.Since(p.at), p.some
+}

@@ -1,0 +1,131 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"vigia/internal/ports"
+)
+
+func TestDirectionIsTheTenants(t *testing.T) {
+	for _, tc := range []struct {
+		where                 string
+		view                  Viewpoint
+		received, transmitted string
+	}{
+		{"tap of a virtual machine", SwitchSide, FromTenant, ToTenant},
+		{"OVS port in OpenFlow", SwitchSide, FromTenant, ToTenant},
+		{"SR-IOV VF as its PF tells", TenantSide, ToTenant, FromTenant},
+		{"device of an OVS internal port", TenantSide, ToTenant, FromTenant},
+	} {
+		if r, x := tc.view.Directions(); r != tc.received || x != tc.transmitted {
+			t.Errorf("%s: received is %s, transmitted is %s", tc.where, r, x)
+		}
+	}
+}
+
+func TestReasonsAddUpToTheDevicesCount(t *testing.T) {
+	r := NewRemainders()
+	settle := func(device, within, beside uint64) (rest, sum uint64) {
+		d := NewDrops()
+		d.Device("p", "t", ToTenant, device)
+		d.Add("p", "t", ToTenant, VhostBackpressure, within, Within)
+		d.Add("p", "t", ToTenant, QueueFull, beside, Beside)
+		d.Settle(r)
+		for _, n := range d.Counts {
+			sum += n
+		}
+		return d.Counts[DropKey{"p", "t", ToTenant, Unattributed}], sum
+	}
+	for _, tc := range []struct {
+		name                         string
+		device, within, beside, want uint64
+		sum                          uint64
+	}{
+		{"a remainder", 10, 4, 100, 6, 110},
+		{"the parts are newer than the device's count", 10, 5, 0, 6, 11}, // never back
+		{"it grows", 20, 5, 0, 15, 20},
+		{"the counters started again", 3, 1, 0, 2, 3},
+		{"more is known than the device counts", 3, 9, 0, 2, 11},
+	} {
+		if rest, sum := settle(tc.device, tc.within, tc.beside); rest != tc.want || sum != tc.sum {
+			t.Errorf("%s: remainder %d of %d, want %d of %d", tc.name, rest, sum, tc.want, tc.sum)
+		}
+	}
+	NewDrops().Settle(r)
+	if len(r.last) != 0 {
+		t.Error("the remainder of a port that is gone is kept")
+	}
+}
+
+func TestUnknownReasonPanics(t *testing.T) {
+	defer func() {
+		if recover() == nil {
+			t.Error("no panic")
+		}
+	}()
+	NewDrops().Add("p", "t", ToTenant, "bad_weather", 1, Within)
+}
+
+func TestViewFindsPortsByIndex(t *testing.T) {
+	v := NewView([]ports.Port{{ID: "a", Index: 4}, {ID: "b", Index: 7}}, nil, nil, time.Now())
+	if p := v.ByIndex(7); p == nil || p.ID != "b" {
+		t.Errorf("got %+v", p)
+	}
+	if v.ByIndex(5) != nil {
+		t.Error("found a port that is none")
+	}
+}
+
+func TestPollerKeepsReadingAndForgetsNothingButAge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reads, failure := 0, error(nil)
+		p := NewPoller(10*time.Second, func(context.Context) (int, error) {
+			reads++
+			return reads, failure
+		})
+		if _, err := p.Latest(); !errors.Is(err, ErrNotYet) {
+			t.Errorf("before the first read: %v", err)
+		}
+		if _, ok := p.Age(); ok {
+			t.Error("there is an age before there are data")
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go p.Run(ctx)
+		time.Sleep(13 * time.Second)
+		if n, err := p.Latest(); n != 2 || err != nil {
+			t.Errorf("after 13 s: %d, %v; want the second read", n, err)
+		}
+		if age, ok := p.Age(); !ok || age != 3*time.Second {
+			t.Errorf("age %s, %v", age, ok)
+		}
+		failure = errors.New("gone")
+		time.Sleep(10 * time.Second)
+		if _, err := p.Latest(); err == nil {
+			t.Error("an old result is shown as if it were new")
+		}
+		if age, _ := p.Age(); age != 13*time.Second {
+			t.Errorf("age %s while reads fail, want 13s", age)
+		}
+	})
+}
+
+func TestPollerEndsASlowRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := NewPoller(time.Second, func(ctx context.Context) (int, error) {
+			<-ctx.Done()
+			return 0, ctx.Err()
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go p.Run(ctx)
+		time.Sleep(minReadTime + time.Second)
+		if _, err := p.Latest(); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
