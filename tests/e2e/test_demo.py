@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from vigia.stack.places import PORTS, Places, agent_address, stack_address
 
 pytestmark = pytest.mark.e2e
 
+README = (Path(__file__).resolve().parents[2] / "README.md").read_text()
 LAB = "e2e"
 AGENTS = "127.79.0.0/24"
 STACK = "127.79.0.250"
@@ -103,7 +105,8 @@ def kill_everything(where: Places) -> None:
     pids = [status["supervisor"], *(s["pid"] for s in status["services"].values() if s["pid"])]
     pids += [int(p.read_text()) for p in where.layout.directory.glob("nodes/*/ovs/*.pid")]
     for pid in pids:
-        os.kill(pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # the supervisor's children die with it
+            os.kill(pid, signal.SIGKILL)
 
 
 def key(labels: dict[str, str]) -> tuple[str, str, str]:
@@ -138,6 +141,25 @@ def test_the_timeline_has_every_step_in_order(demo: Demo) -> None:
     assert seconds["kernel_detected"] >= 0
     assert seconds["limit_verified"] > seconds["webhook_received"] > seconds["kernel_detected"]
     assert seconds["released"] > seconds["flood_end"] > seconds["victim_recovered"]
+
+
+def test_the_run_that_the_readme_shows_is_what_people_see(demo: Demo) -> None:
+    shown = README[README.index("What happened:") : README.index("What blue got:")]
+    texts = [t["text"] for t in demo.report["timeline"]]
+    assert [line.split(" s  ", 1)[1] for line in shown.splitlines() if "Z " in line] == texts
+    assert all(f"{p['phase']} " in README for p in demo.report["victim"])
+
+
+def test_the_queries_of_the_readme_have_answers(demo: Demo) -> None:
+    (block,) = re.findall(r"^```promql\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+    queries = block.splitlines()
+    assert len(queries) >= 5
+    for query in queries:
+        # A limit is there only while it lasts.
+        eventually(
+            lambda q=query: demo.query(re.sub(r"^(vigia_isolation_limit\w+)", r"max_over_time(\1[10m])", q)),
+            query,
+        )
 
 
 def test_the_victim_is_hurt_and_gets_its_guarantee_back(demo: Demo) -> None:

@@ -106,7 +106,8 @@ def play(
             RELEASE_DEADLINE,
             lambda: f"action {action.id} is not released after the flood; see GET /v1/actions/{action.id}",
         )
-        tell(f"released on evidence, after {action.extensions} extensions")
+        times = "once" if action.extensions == 1 else f"{action.extensions} times"
+        tell(f"released on evidence; the limit was extended {times}")
         time.sleep(AFTER)
         carried.stop()
         intervals = carried.intervals()

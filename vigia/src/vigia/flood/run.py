@@ -16,7 +16,8 @@ from vigia.flood.sender import Outcome
 
 __all__ = ["Report", "run"]
 
-_GRACE = 3.0
+_GRACE = 30.0
+"""Seconds beyond its time that a flood may take to start and end on a busy machine."""
 
 
 @dataclass(frozen=True)

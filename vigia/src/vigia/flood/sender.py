@@ -23,7 +23,7 @@ __all__ = ["Outcome", "main", "send"]
 
 _BATCH = 64  # packets to a system call
 _PAUSE = 0.0005  # seconds; the longest burst after a pause is the rate times this
-_GRACE = 5  # seconds
+_GRACE = 10  # seconds
 
 
 @dataclass
