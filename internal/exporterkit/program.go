@@ -43,6 +43,8 @@ type Program struct {
 	Check func(path string) (string, error)
 	// Start builds the service from Env. It runs after the listeners are open.
 	Start func(ctx context.Context, env Env) (Service, error)
+	// Flags declares the daemon's own flags; nil for none.
+	Flags func(app *kingpin.Application)
 	// Commands are further commands beside the daemon itself.
 	Commands []Command
 }
@@ -65,6 +67,12 @@ type Service interface {
 	Reload(ctx context.Context, configPath string) error
 	// Ready returns nil once the service does its work, or why it does not.
 	Ready() error
+}
+
+// MetricsHandler is a service that answers GET /metrics itself, with what
+// Env.Registry gathers beside its own.
+type MetricsHandler interface {
+	Metrics() http.Handler
 }
 
 // Command is a one-shot command.
@@ -155,6 +163,9 @@ func (p Program) application(stdout, stderr io.Writer) (*kingpin.Application, *o
 	opts.web = kingpinflag.AddFlags(app, p.DefaultAddress)
 	promslogflag.AddFlags(app, opts.log)
 
+	if p.Flags != nil {
+		p.Flags(app)
+	}
 	app.Command("run", "Run the daemon.").Default()
 	app.Command("check-config", "Read and validate the configuration, then exit.")
 	health := app.Command("healthcheck", "Ask a running instance whether it is ready; exit 0 if it is.")

@@ -40,6 +40,7 @@ type daemon struct {
 	opts    *options
 	env     Env
 	service Service
+	metrics http.Handler // the service's own, or nil
 
 	reloadOK   prometheus.Gauge
 	reloadTime prometheus.Gauge
@@ -69,6 +70,9 @@ func (p Program) serve(ctx context.Context, opts *options, stderr io.Writer) err
 	d.service, err = p.Start(ctx, d.env)
 	if err != nil {
 		return err
+	}
+	if m, ok := d.service.(MetricsHandler); ok {
+		d.metrics = m.Metrics()
 	}
 	d.reloaded(nil)
 	d.env.Logger.Info("started", "version", version.Version, "config", opts.configPath)
@@ -126,13 +130,20 @@ func (p Program) newDaemon(opts *options) (*daemon, error) {
 
 func (d *daemon) routes() error {
 	mux := d.env.Mux
-	mux.Handle("GET /metrics", promhttp.InstrumentMetricHandler(d.env.Registry, promhttp.HandlerFor(d.env.Registry, promhttp.HandlerOpts{
+	registry := promhttp.InstrumentMetricHandler(d.env.Registry, promhttp.HandlerFor(d.env.Registry, promhttp.HandlerOpts{
 		Registry:            d.env.Registry,
 		ErrorLog:            slog.NewLogLogger(d.env.Logger.Handler(), slog.LevelWarn),
 		ErrorHandling:       promhttp.ContinueOnError,
 		MaxRequestsInFlight: maxMetricsRequests,
 		EnableOpenMetrics:   true,
-	})))
+	}))
+	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
+		if d.metrics != nil {
+			d.metrics.ServeHTTP(w, r)
+			return
+		}
+		registry.ServeHTTP(w, r)
+	})
 	mux.HandleFunc("GET /-/healthy", func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintln(w, "healthy")
 	})

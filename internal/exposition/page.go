@@ -47,7 +47,7 @@ func (f *Family) Labels() []string { return f.metric.Labels }
 
 // Page collects the samples of one scrape.
 type Page struct {
-	buffers map[*Family]*[]byte
+	buffers map[string]*[]byte // by name: several sources may emit one family
 	order   []*Family
 	series  int
 	limiter *Limiter
@@ -57,7 +57,7 @@ type Page struct {
 
 // NewPage returns an empty page. The limiter may be nil.
 func NewPage(l *Limiter) *Page {
-	p := &Page{buffers: make(map[*Family]*[]byte)}
+	p := &Page{buffers: make(map[string]*[]byte)}
 	p.Reset(l)
 	return p
 }
@@ -120,10 +120,10 @@ func (p *Page) write(f *Family, value float64, labels []string) {
 }
 
 func (p *Page) buffer(f *Family) *[]byte {
-	b := p.buffers[f]
+	b := p.buffers[f.metric.Name]
 	if b == nil {
 		b = new([]byte)
-		p.buffers[f] = b
+		p.buffers[f.metric.Name] = b
 	}
 	if len(*b) == 0 {
 		p.order = append(p.order, f)
@@ -202,7 +202,7 @@ func (p *Page) Overflow() {
 func (p *Page) WriteTo(w io.Writer) (int64, error) {
 	var total int64
 	for _, f := range p.order {
-		for _, b := range [][]byte{f.head, *p.buffers[f]} {
+		for _, b := range [][]byte{f.head, *p.buffers[f.metric.Name]} {
 			n, err := w.Write(b)
 			total += int64(n)
 			if err != nil {

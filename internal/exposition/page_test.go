@@ -35,7 +35,7 @@ func TestPageIsReadBackByPrometheus(t *testing.T) {
 	p := NewPage(nil)
 	p.Emit(c, 1, "p1", "quote\" back\\ line\n")
 	p.Emit(g, math.Inf(1), "")
-	p.Emit(c, 1<<53+2, "p2", "é")
+	p.Emit(counter("vigia_a_total", "port", "x"), 1<<53+2, "p2", "é") // as another source would
 	p.Emit(plain, -0.25)
 	p.Histogram(h, []float64{64, 128.5}, []uint64{1, 2, 5}, 1000, "v")
 	if p.Series() != 9 {

@@ -37,7 +37,11 @@ type Port struct {
 	DataPlane string
 	Network   string
 	Workload  string
-	Source    string // ovsdb or file: where the tenant comes from
+	// TenantSide tells that the device is the tenant's own end of the port, as
+	// that of an OVS internal port or a macvlan is: what it receives goes to
+	// the tenant.
+	TenantSide bool
+	Source     string // ovsdb or file: where the tenant comes from
 }
 
 // Hook returns where a program must sit to see and drop what the tenant sends.
@@ -63,14 +67,18 @@ func ovsColumns() ovsdb.Columns {
 	return ovsdb.Columns{
 		"Bridge":    {"name", "ports", "datapath_type"},
 		"Port":      {"interfaces"},
-		"Interface": {"name", "external_ids"},
+		"Interface": {"name", "external_ids", "type", "ofport"},
 	}
 }
+
+// tenantSideKinds are kinds of devices that belong to the tenant, not to a switch.
+var tenantSideKinds = []string{"macvlan", "macvtap", "ipvlan", "ipvtap"}
 
 // ovsPort is what Open vSwitch says of an interface.
 type ovsPort struct {
 	bridge      string
 	userspace   bool
+	kind        string // Interface.type
 	externalIDs map[string]string
 }
 
@@ -82,7 +90,9 @@ func fromOVS(tables map[string]ovsdb.Table) map[string]ovsPort {
 		for _, port := range bridge.UUIDs("ports") {
 			for _, id := range tables["Port"][port].UUIDs("interfaces") {
 				ifc := tables["Interface"][id]
-				out[ifc.String("name")] = ovsPort{bridge: name, userspace: userspace, externalIDs: ifc.Map("external_ids")}
+				out[ifc.String("name")] = ovsPort{
+					bridge: name, userspace: userspace, kind: ifc.String("type"), externalIDs: ifc.Map("external_ids"),
+				}
 			}
 		}
 	}
@@ -128,6 +138,7 @@ func resolve(links []rtnl.Link, ovs map[string]ovsPort, file []Entry) []Port {
 		}
 		p.sanitise()
 		p.placeOn(o, onOVS, byIndex[l.Master])
+		p.TenantSide = o.kind == "internal" || slices.Contains(tenantSideKinds, l.Kind)
 		if seen[p.ID] { // two interfaces with one id would make one series of two
 			p.ID += "@" + p.Device
 		}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -120,11 +121,17 @@ func (d *Daemon) Do(method, path, token, body string) (int, string) {
 	return resp.StatusCode, string(out)
 }
 
-// Metrics scrapes the daemon and returns the samples by series, as the text
-// format writes them: name{label="value",...}.
+// Metrics scrapes the daemon and returns the samples by series in the text
+// format, the labels sorted by name: name{label="value",...}.
 func (d *Daemon) Metrics() map[string]float64 {
 	d.t.Helper()
-	code, body := d.Get("/metrics")
+	return d.Scrape("/metrics")
+}
+
+// Scrape is Metrics from a path of the test's own, with parameters for example.
+func (d *Daemon) Scrape(path string) map[string]float64 {
+	d.t.Helper()
+	code, body := d.Get(path)
 	if code != http.StatusOK {
 		d.t.Fatalf("/metrics answers %d: %s", code, body)
 	}
@@ -138,7 +145,22 @@ func (d *Daemon) Metrics() map[string]float64 {
 		if err != nil {
 			d.t.Fatalf("/metrics has the line %q", line)
 		}
-		out[line[:i]] = v
+		series := SortLabels(line[:i])
+		if _, ok := out[series]; ok {
+			d.t.Fatalf("/metrics has %s twice", series)
+		}
+		out[series] = v
 	}
 	return out
+}
+
+// SortLabels returns a series with its labels sorted by name.
+func SortLabels(series string) string {
+	name, labels, ok := strings.Cut(strings.TrimSuffix(series, "}"), "{")
+	if !ok {
+		return series
+	}
+	pairs := strings.Split(strings.TrimSuffix(labels, `"`), `",`)
+	slices.Sort(pairs)
+	return name + "{" + strings.Join(pairs, `",`) + `"}`
 }

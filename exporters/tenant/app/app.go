@@ -7,7 +7,15 @@ import (
 	"fmt"
 	"net/http"
 	"sync"
+	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
+	"vigia/exporters/tenant/identity"
+	"vigia/exporters/tenant/netdev"
+	"vigia/exporters/tenant/programs"
+	"vigia/exporters/tenant/scrape"
+	"vigia/exporters/tenant/source"
 	"vigia/internal/bpf/vport"
 	"vigia/internal/exporterkit"
 	"vigia/internal/ports"
@@ -37,9 +45,14 @@ type service struct {
 	keeper    *ports.Keeper
 	manager   *vport.Manager
 	stats     *rtnl.Conn
-	collector *collector
+	identity  *identity.Source
+	engine    *scrape.Engine
+	base      prometheus.Gatherer
 	config    Config
 }
+
+// Metrics answers GET /metrics.
+func (s *service) Metrics() http.Handler { return s.engine.Handler(s.base) }
 
 func start(_ context.Context, env exporterkit.Env) (_ exporterkit.Service, err error) {
 	c, err := load(env.ConfigPath)
@@ -66,8 +79,15 @@ func start(_ context.Context, env exporterkit.Env) (_ exporterkit.Service, err e
 		return nil, err
 	}
 	s.keeper = ports.NewKeeper(s.inventory, s.manager, env.Logger)
-	s.collector = newCollector(env.Metrics, s.inventory, s.stats, s.manager, c.Tenants)
-	env.Registry.MustRegister(s.collector)
+	s.identity = identity.New(env.Metrics, c.Tenants)
+	s.engine = scrape.New(scrape.Options{
+		Sources: []source.Source{
+			s.identity, programs.New(env.Metrics, s.manager), netdev.New(env.Metrics, s.stats),
+		},
+		Inventory: s.inventory, Families: env.Metrics, Logger: env.Logger, Now: time.Now,
+		Series: c.Limits.Series, Gone: time.Duration(c.Limits.Gone),
+	})
+	s.base = env.Registry
 	env.Mux.HandleFunc("GET /debug/ports", s.debugPorts)
 	return s, nil
 }
@@ -90,6 +110,7 @@ func (s *service) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	wg.Go(func() { s.keeper.Run(ctx) })
+	wg.Go(func() { s.engine.Run(ctx) })
 	err := s.inventory.Run(ctx)
 	cancel()
 	wg.Wait()
@@ -103,13 +124,13 @@ func (s *service) Reload(_ context.Context, path string) error {
 	if err != nil {
 		return err
 	}
-	if c.Node != s.config.Node || c.Sources != s.config.Sources || c.BPF != s.config.BPF {
-		return fmt.Errorf("%s: node, netns, ovsdb, ports_file and bpf cannot change in a running exporter; restart it", path)
+	if c.Node != s.config.Node || c.Sources != s.config.Sources || c.BPF != s.config.BPF || c.Limits != s.config.Limits {
+		return fmt.Errorf("%s: node, netns, ovsdb, ports_file, bpf and limits cannot change in a running exporter; restart it", path)
 	}
 	if err := s.manager.SetSettings(c.Flood.settings()); err != nil {
 		return err
 	}
-	s.collector.setTenants(c.Tenants)
+	s.identity.SetTenants(c.Tenants)
 	s.config = c
 	return nil
 }

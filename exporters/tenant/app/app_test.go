@@ -66,7 +66,7 @@ func (r *rig) start() *testutil.Daemon {
 	r.t.Helper()
 	r.daemon = testutil.StartDaemon(r.t, run, "--config", r.config)
 	testutil.WaitFor(r.t, "the program to be attached", func() bool {
-		_, ok := r.daemon.Metrics()[`vigia_port_drops_total{direction="from_tenant",port="p1",reason="rate_limit",tenant="red"}`]
+		_, ok := r.daemon.Metrics()[`vigia_port_created_timestamp_seconds{port="p1",tenant="red"}`]
 		return ok
 	})
 	return r.daemon
@@ -117,7 +117,6 @@ func TestCountersAreExact(t *testing.T) {
 		{series("vigia_tenant_protocol_bytes_total", `direction="from_tenant",protocol="udp",tenant="red"`), 100 * (200 + frame)},
 		{series("vigia_tenant_protocol_packets_total", `direction="from_tenant",protocol="icmp",tenant="red"`), 5},
 		{series("vigia_tenant_protocol_bytes_total", `direction="to_tenant",protocol="udp",tenant="red"`), 0},
-		{series("vigia_port_drops_total", `direction="from_tenant",port="p1",reason="rate_limit",tenant="red"`), 0},
 	} {
 		if got := grew(tc.series); got != tc.want {
 			t.Errorf("%s grew by %v, want %v", tc.series, got, tc.want)
@@ -177,7 +176,7 @@ func TestFloodIsSignalled(t *testing.T) {
 }
 
 func TestPortsComeAndGoWithoutTakingTotalsAlong(t *testing.T) {
-	r := newRig(t, "")
+	r := newRig(t, "limits: {gone: 0s}\n")
 	d := r.start()
 	r.udp(50, 100, func(int) int { return 9 })
 	total := series("vigia_tenant_protocol_packets_total", `direction="from_tenant",protocol="udp",tenant="red"`)
@@ -294,7 +293,7 @@ func TestBadConfigurationIsRefusedOnOneLineEach(t *testing.T) {
 	}
 	good := "node: n1\nports_file: " + ports + "\nbpf: {pin_dir: /sys/fs/bpf/x}\n"
 	for _, tc := range []struct{ name, content, want string }{
-		{"unknown key", good + "prots_file: x\n", `unknown key "prots_file"; known here: bpf, flood, netns, node, ovsdb, ports_file, tenants`},
+		{"unknown key", good + "prots_file: x\n", `unknown key "prots_file"; known here: bpf, flood, limits, netns, node, ovsdb, ports_file, tenants`},
 		{"no node", strings.Replace(good, "n1", "''", 1), "node: \"\": is not a node name"},
 		{"no source", "node: n1\nbpf: {pin_dir: /x}\n", "ports_file: is missing and so is ovsdb"},
 		{"relative pin directory", strings.Replace(good, "/sys/fs/bpf/x", "pins", 1), `:3: bpf.pin_dir: "pins": is not an absolute path`},
@@ -305,6 +304,8 @@ func TestBadConfigurationIsRefusedOnOneLineEach(t *testing.T) {
 		{"flood ports", good + "flood: {ports: 2000}\n", "flood.ports: \"2000\": is out of range; write 1 to 1000"},
 		{"flood replies", good + "flood: {max_reply_percent: 101}\n", "flood.max_reply_percent"},
 		{"flood quiet", good + "flood: {quiet: 1h}\n", "flood.quiet"},
+		{"series", good + "limits: {series: 5}\n", "limits.series: \"5\": is out of range; write 100 to 1000000"},
+		{"gone", good + "limits: {gone: 2h}\n", "limits.gone"},
 		{"negative", good + "flood: {packets: -1}\n", "a number is wanted here"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

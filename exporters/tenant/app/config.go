@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"time"
 
+	"vigia/exporters/tenant/identity"
 	"vigia/internal/bpf/vport"
 	"vigia/internal/config"
 	"vigia/internal/ports"
@@ -13,17 +14,18 @@ import (
 
 // Config is the exporter's configuration file.
 type Config struct {
-	Node    string        `yaml:"node"`
-	Sources ports.Sources `yaml:",inline"`
-	BPF     vport.Config  `yaml:"bpf"`
-	Tenants []Tenant      `yaml:"tenants"`
-	Flood   Flood         `yaml:"flood"`
+	Node    string            `yaml:"node"`
+	Sources ports.Sources     `yaml:",inline"`
+	BPF     vport.Config      `yaml:"bpf"`
+	Tenants []identity.Tenant `yaml:"tenants"` // names, for vigia_tenant_info
+	Flood   Flood             `yaml:"flood"`
+	Limits  Limits            `yaml:"limits"`
 }
 
-// Tenant gives a tenant's id a name, for vigia_tenant_info.
-type Tenant struct {
-	ID   string `yaml:"id"`
-	Name string `yaml:"name"`
+// Limits bound what is exported.
+type Limits struct {
+	Series int             `yaml:"series"` // of one collector; a tenth as many ports have series of their own
+	Gone   config.Duration `yaml:"gone"`   // how long a port's series stay when it is gone
 }
 
 // Flood says when 100 ms of a port's UDP count as a flood.
@@ -39,13 +41,21 @@ var nodeRE = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
 const (
 	maxTenantName     = 128
 	defaultFloodPorts = 100
+	defaultSeries     = 50_000
+	leastSeries       = 100
+	mostSeries        = 1_000_000
+	defaultGone       = 30 * time.Second
+	mostGone          = time.Hour
 )
 
 func defaults() Config {
 	d := vport.DefaultSettings()
-	return Config{Flood: Flood{
-		Packets: d.MinPackets, Ports: defaultFloodPorts, MaxReplyPercent: d.MaxReplyPercent, Quiet: config.Duration(d.Quiet),
-	}}
+	return Config{
+		Flood: Flood{
+			Packets: d.MinPackets, Ports: defaultFloodPorts, MaxReplyPercent: d.MaxReplyPercent, Quiet: config.Duration(d.Quiet),
+		},
+		Limits: Limits{Series: defaultSeries, Gone: config.Duration(defaultGone)},
+	}
 }
 
 func load(path string) (Config, error) {
@@ -85,6 +95,12 @@ func (c *Config) Validate() error {
 	}
 	if q := time.Duration(c.Flood.Quiet); q < 100*time.Millisecond || q > time.Minute {
 		fault("flood.quiet", c.Flood.Quiet, "is out of range", "write 100ms to 1m")
+	}
+	if c.Limits.Series < leastSeries || c.Limits.Series > mostSeries {
+		fault("limits.series", c.Limits.Series, "is out of range", fmt.Sprintf("write %d to %d", leastSeries, mostSeries))
+	}
+	if g := time.Duration(c.Limits.Gone); g < 0 || g > mostGone {
+		fault("limits.gone", c.Limits.Gone, "is out of range", "write 0s to 1h")
 	}
 	return errors.Join(append(errs, c.Sources.Validate(), c.BPF.Validate())...)
 }

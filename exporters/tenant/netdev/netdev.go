@@ -1,0 +1,85 @@
+// Package netdev is the source of what ports carry: the kernel's own counters of
+// their devices, from one RTM_GETSTATS dump.
+package netdev
+
+import (
+	"vigia/exporters/tenant/source"
+	"vigia/internal/exposition"
+	"vigia/internal/ports"
+	"vigia/internal/rtnl"
+)
+
+// Source emits bytes and packets and lays the devices' drops down.
+type Source struct {
+	conn *rtnl.Conn
+	last map[string]rtnl.Stats // by port, for ports that are gone
+
+	bytes, packets, errors *exposition.Family
+}
+
+// New returns the source that reads by conn.
+func New(f source.Families, conn *rtnl.Conn) *Source {
+	return &Source{
+		conn: conn, last: make(map[string]rtnl.Stats),
+		bytes:   source.Family(f, "vigia_port_bytes_total"),
+		packets: source.Family(f, "vigia_port_packets_total"),
+		errors:  source.Family(f, "vigia_port_errors_total"),
+	}
+}
+
+// Name is the collector's name.
+func (s *Source) Name() string { return "netdev" }
+
+// AttributesDrops marks a source that adds to View.Drops.
+func (s *Source) AttributesDrops() {}
+
+// Collect emits the counters of all ports that have a device.
+func (s *Source) Collect(v *source.View, out *exposition.Page) error {
+	all, err := s.conn.Stats()
+	if err != nil {
+		return err
+	}
+	before := s.last
+	s.last = make(map[string]rtnl.Stats, len(before))
+	for i := range v.Ports {
+		p := &v.Ports[i]
+		if st, ok := all[p.Index]; ok { // else it went since the list was made
+			s.emit(p, st, v, out)
+		}
+	}
+	for i := range v.Gone {
+		p := &v.Gone[i]
+		if st, ok := before[p.ID]; ok {
+			s.emit(p, st, v, out)
+		}
+	}
+	return nil
+}
+
+func (s *Source) emit(p *ports.Port, st rtnl.Stats, v *source.View, out *exposition.Page) {
+	s.last[p.ID] = st
+	rx, tx := Viewpoint(p).Directions()
+	out.Emit(s.bytes, float64(st.RxBytes), p.ID, p.Tenant, rx)
+	out.Emit(s.bytes, float64(st.TxBytes), p.ID, p.Tenant, tx)
+	out.Emit(s.packets, float64(st.RxPackets), p.ID, p.Tenant, rx)
+	out.Emit(s.packets, float64(st.TxPackets), p.ID, p.Tenant, tx)
+	if st.RxErrors > 0 {
+		out.Emit(s.errors, float64(st.RxErrors), p.ID, p.Tenant, rx)
+	}
+	if st.TxErrors > 0 {
+		out.Emit(s.errors, float64(st.TxErrors), p.ID, p.Tenant, tx)
+	}
+	v.Drops.Device(p.ID, p.Tenant, rx, st.RxDropped)
+	v.Drops.Device(p.ID, p.Tenant, tx, st.TxDropped)
+	if st.RxMissed > 0 { // no room in the receive ring; the kernel keeps it apart from dropped
+		v.Drops.Add(p.ID, p.Tenant, rx, source.RingFull, st.RxMissed, source.Beside)
+	}
+}
+
+// Viewpoint returns where a port's device counts.
+func Viewpoint(p *ports.Port) source.Viewpoint {
+	if p.TenantSide {
+		return source.TenantSide
+	}
+	return source.SwitchSide
+}

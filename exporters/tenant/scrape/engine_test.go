@@ -1,0 +1,329 @@
+package scrape
+
+import (
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"vigia/exporters/tenant/source"
+	"vigia/internal/catalog"
+	"vigia/internal/exposition"
+	"vigia/internal/ports"
+	"vigia/internal/testutil"
+)
+
+// node is an inventory whose ports the test moves about, and the time there.
+type node struct {
+	ports []ports.Port
+	now   time.Time
+}
+
+func (n *node) Ports() ([]ports.Port, []ports.SourceState) {
+	return n.ports, []ports.SourceState{{Name: "rtnetlink"}}
+}
+
+func (n *node) plug(ids ...string) {
+	n.ports = nil
+	for i, id := range ids {
+		n.ports = append(n.ports, ports.Port{ID: id, Tenant: "red", Index: i + 1, Up: true})
+	}
+}
+
+// counters is a source of counters that the test sets.
+type counters struct {
+	name   string
+	bytes  *exposition.Family
+	value  float64
+	drops  uint64
+	within uint64
+	err    error
+	ran    int
+	series int // of its own, beside the ports'
+}
+
+func (c *counters) Name() string     { return c.name }
+func (c *counters) AttributesDrops() {}
+
+func (c *counters) Collect(v *source.View, out *exposition.Page) error {
+	c.ran++
+	if c.err != nil {
+		return c.err
+	}
+	for i := range v.Ports {
+		p := &v.Ports[i]
+		out.Emit(c.bytes, c.value, p.ID, p.Tenant, c.name)
+		v.Drops.Device(p.ID, p.Tenant, source.ToTenant, c.drops)
+		v.Drops.Add(p.ID, p.Tenant, source.ToTenant, source.MTU, c.within, source.Within)
+	}
+	for i := range c.series {
+		out.Emit(c.bytes, 1, "own", strconv.Itoa(i), c.name)
+	}
+	return nil
+}
+
+func newEngine(t *testing.T, n *node, series int, gone time.Duration, make func(f source.Families) []source.Source) *Engine {
+	t.Helper()
+	c, err := catalog.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := c.NewFactory("exporter", prometheus.NewRegistry())
+	return New(Options{
+		Sources: make(f), Inventory: n, Families: f, Logger: slog.New(slog.DiscardHandler), Series: series, Gone: gone,
+		Now: func() time.Time { return n.now },
+	})
+}
+
+// one returns a node with one source.
+func one(t *testing.T, series int, gone time.Duration) (*node, *counters, *Engine) {
+	t.Helper()
+	n, c := &node{now: time.Unix(1000, 0)}, &counters{name: "c"}
+	e := newEngine(t, n, series, gone, func(f source.Families) []source.Source {
+		c.bytes = source.Family(f, "vigia_port_bytes_total")
+		return []source.Source{c}
+	})
+	return n, c, e
+}
+
+func get(t *testing.T, e *Engine, query string) (int, map[string]float64) {
+	t.Helper()
+	w := httptest.NewRecorder()
+	e.Handler(prometheus.NewRegistry()).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics"+query, nil))
+	out := make(map[string]float64)
+	for line := range strings.SplitSeq(w.Body.String(), "\n") {
+		i := strings.LastIndexByte(line, ' ')
+		if w.Code != http.StatusOK || i < 0 || line[0] == '#' {
+			continue
+		}
+		v, err := strconv.ParseFloat(line[i+1:], 64)
+		if err != nil {
+			t.Fatalf("line %q", line)
+		}
+		out[testutil.SortLabels(line[:i])] = v
+	}
+	return w.Code, out
+}
+
+func scrapeAll(t *testing.T, e *Engine) map[string]float64 {
+	t.Helper()
+	_, m := get(t, e, "")
+	return m
+}
+
+func dropped(reason string) string {
+	return fmt.Sprintf(`vigia_port_drops_total{direction="to_tenant",port="p",reason=%q,tenant="red"}`, reason)
+}
+
+func TestSparseSeriesStartAtZero(t *testing.T) {
+	n, c, e := one(t, 1000, 0)
+	n.plug("p")
+	if _, ok := scrapeAll(t, e)[dropped("unattributed")]; ok {
+		t.Error("a reason that never occurred has a series")
+	}
+	c.drops, c.within = 10, 4
+	for i, want := range []float64{0, 0, 6, 6} {
+		if got, ok := scrapeAll(t, e)[dropped("unattributed")]; !ok || got != want {
+			t.Errorf("scrape %d: %v, %v; want %v", i, got, ok, want)
+		}
+	}
+	if got := scrapeAll(t, e)[dropped("mtu")]; got != 4 {
+		t.Errorf("mtu %v, want 4", got)
+	}
+}
+
+func TestHistoryBeforeTheExporterIsNoGrowth(t *testing.T) {
+	n, c, e := one(t, 1000, 0)
+	n.plug("p")
+	c.drops = 500
+	if got := scrapeAll(t, e)[dropped("unattributed")]; got != 500 {
+		t.Errorf("the first scrape after a start says %v, want 500", got)
+	}
+}
+
+func TestFailingSourceLeavesTheRemainderOut(t *testing.T) {
+	n, c, e := one(t, 1000, 0)
+	n.plug("p")
+	c.drops = 3
+	scrapeAll(t, e)
+	n.now = n.now.Add(20 * time.Second)
+	c.err = errors.New("broken")
+	m := scrapeAll(t, e)
+	if _, ok := m[dropped("unattributed")]; ok {
+		t.Error("the remainder is exported though a source fails")
+	}
+	if _, ok := m[`vigia_port_bytes_total{direction="c",port="p",tenant="red"}`]; ok {
+		t.Error("the failing source has series")
+	}
+	if m[`vigia_exporter_collector_success{collector="c"}`] != 0 || m[`vigia_exporter_source_age_seconds{source="c"}`] != 20 {
+		t.Errorf("success %v, age %v; want 0 and 20", m[`vigia_exporter_collector_success{collector="c"}`], m[`vigia_exporter_source_age_seconds{source="c"}`])
+	}
+	c.err = nil
+	if got := scrapeAll(t, e)[dropped("unattributed")]; got != 3 {
+		t.Errorf("after the failure %v, want 3 at once", got)
+	}
+}
+
+func TestPortsStayAWhileWhenTheyAreGone(t *testing.T) {
+	n, _, e := one(t, 1000, 30*time.Second)
+	seen := func() (gone int) {
+		e.scrape(nil, func(*exposition.Page) error { return nil })
+		return len(e.gone.since)
+	}
+	n.plug("p", "q")
+	if seen() != 0 {
+		t.Fatal("something is gone already")
+	}
+	n.plug("q")
+	if seen() != 1 {
+		t.Error("the port is not remembered")
+	}
+	n.now = n.now.Add(29 * time.Second)
+	if seen() != 1 {
+		t.Error("the port is forgotten too early")
+	}
+	n.now = n.now.Add(time.Second)
+	if seen() != 0 || len(e.gone.ports) != 1 {
+		t.Error("the port is remembered for too long")
+	}
+	n.plug()
+	seen()
+	n.plug("q")
+	if seen() != 0 {
+		t.Error("a port that came back is gone")
+	}
+}
+
+func TestSeriesAreBounded(t *testing.T) {
+	n, c, e := one(t, 100, 0)
+	ids := make([]string, 15)
+	for i := range ids {
+		ids[i] = fmt.Sprintf("p%02d", i)
+	}
+	n.plug(ids...)
+	c.value = 7
+	m := scrapeAll(t, e)
+	if m[`vigia_exporter_overflow_ports`] != 5 {
+		t.Errorf("%v ports overflow, want 5", m[`vigia_exporter_overflow_ports`])
+	}
+	if got, ok := m[`vigia_port_bytes_total{direction="c",port="_overflow",tenant="red"}`]; !ok || got != 0 {
+		t.Errorf("the sum starts at %v, %v", got, ok)
+	}
+	c.value = 9
+	m = scrapeAll(t, e)
+	if got := m[`vigia_port_bytes_total{direction="c",port="_overflow",tenant="red"}`]; got != 10 {
+		t.Errorf("the sum is %v, want 5 x 2", got)
+	}
+	c.series = 1000
+	m = scrapeAll(t, e)
+	if got := m[`vigia_exporter_series_limited_total{collector="c"}`]; got != 1000-90 {
+		t.Errorf("%v samples were kept out, want 910", got)
+	}
+	if got := len(m); m["vigia_exporter_series"] != float64(got) {
+		t.Errorf("vigia_exporter_series is %v, the page has %d", m["vigia_exporter_series"], got)
+	}
+}
+
+func TestCollectPicksCollectors(t *testing.T) {
+	a, b := &counters{name: "a"}, &counters{name: "b"}
+	n := &node{now: time.Unix(1000, 0)}
+	n.plug("p")
+	e := newEngine(t, n, 1000, 0, func(f source.Families) []source.Source {
+		a.bytes, b.bytes = source.Family(f, "vigia_port_bytes_total"), source.Family(f, "vigia_port_bytes_total")
+		a.drops = 5
+		return []source.Source{a, b}
+	})
+	_, m := get(t, e, "?collect[]=a")
+	if _, ok := m[`vigia_port_bytes_total{direction="a",port="p",tenant="red"}`]; !ok || b.ran != 0 {
+		t.Errorf("collect[]=a: ran b %d times, %v", b.ran, m)
+	}
+	if _, ok := m[dropped("unattributed")]; ok {
+		t.Error("drops came unasked")
+	}
+	// Drops need every source that attributes them, but not their series.
+	_, m = get(t, e, "?collect[]=drops")
+	if m[dropped("unattributed")] != 5 || b.ran != 1 || a.ran != 2 {
+		t.Errorf("collect[]=drops: %v, ran %d and %d times", m, a.ran, b.ran)
+	}
+	if _, ok := m[`vigia_port_bytes_total{direction="a",port="p",tenant="red"}`]; ok {
+		t.Error("collect[]=drops brought bytes")
+	}
+	for query, want := range map[string]string{
+		"?collect[]=nosuch":                      "these are: a, b, drops",
+		"?" + strings.Repeat("collect[]=a&", 65): "at most 64",
+	} {
+		w := httptest.NewRecorder()
+		e.Handler(prometheus.NewRegistry()).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics"+query, nil))
+		if w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), want) {
+			t.Errorf("%.20s: %d %s", query, w.Code, w.Body)
+		}
+	}
+}
+
+func TestPageIsCompressedAndCarriesTheBase(t *testing.T) {
+	n, _, e := one(t, 1000, 0)
+	n.plug("p")
+	base := prometheus.NewRegistry()
+	g := prometheus.NewGauge(prometheus.GaugeOpts{Name: "base_metric", Help: "Help."})
+	base.MustRegister(g)
+	req := httptest.NewRequest(http.MethodGet, "/metrics", nil)
+	req.Header.Set("Accept-Encoding", "gzip")
+	w := httptest.NewRecorder()
+	e.Handler(base).ServeHTTP(w, req)
+	z, err := gzip.NewReader(w.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := io.ReadAll(z)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"base_metric 0\n", "# TYPE vigia_port_bytes_total counter\n"} {
+		if !strings.Contains(string(body), want) {
+			t.Errorf("no %q in\n%s", want, body)
+		}
+	}
+}
+
+func TestNamesMustDiffer(t *testing.T) {
+	defer func() {
+		if recover() == nil {
+			t.Error("no panic")
+		}
+	}()
+	newEngine(t, &node{}, 1000, 0, func(source.Families) []source.Source {
+		return []source.Source{&counters{name: "a"}, &counters{name: "a"}}
+	})
+}
+
+// background is a source that works between scrapes.
+type background struct {
+	counters
+	running chan bool
+}
+
+func (b *background) Run(ctx context.Context) {
+	b.running <- true
+	<-ctx.Done()
+}
+
+func TestBackgroundSourcesRun(t *testing.T) {
+	b := &background{counters: counters{name: "b"}, running: make(chan bool)}
+	e := newEngine(t, &node{}, 1000, 0, func(source.Families) []source.Source { return []source.Source{b} })
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { e.Run(ctx); close(done) }()
+	<-b.running
+	cancel()
+	<-done
+}

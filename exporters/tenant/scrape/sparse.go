@@ -1,0 +1,110 @@
+package scrape
+
+import (
+	"time"
+
+	"vigia/exporters/tenant/source"
+	"vigia/internal/ports"
+)
+
+// zeroScrapes is how often a new series is shown as zero before its value, so
+// that rate() and increase() do not lose the first increments.
+const zeroScrapes = 2
+
+// zeroFirst decides how sparse counters appear. A drop reason has no series
+// until it has occurred at its port.
+type zeroFirst struct {
+	watched map[string]bool // ports that were there at the scrape before
+	present map[string]bool // and those that are now
+	shown   map[source.DropKey]sparse
+	round   uint64
+}
+
+type sparse struct {
+	zeros int    // how often zero has yet to be shown
+	round uint64 // in which it was last counted
+}
+
+func newZeroFirst() *zeroFirst {
+	return &zeroFirst{watched: make(map[string]bool), shown: make(map[source.DropKey]sparse)}
+}
+
+func (z *zeroFirst) begin(v *source.View) {
+	z.round++
+	z.present = make(map[string]bool, len(v.Ports)+len(v.Gone))
+	for _, id := range portIDs(v) {
+		z.present[id] = true
+	}
+}
+
+// show returns what to export, if anything. What a port had counted before it
+// was watched is shown as it is: after a restart it is history, not growth.
+func (z *zeroFirst) show(key source.DropKey, count uint64) (float64, bool) {
+	s, known := z.shown[key]
+	if !known && count == 0 {
+		return 0, false
+	}
+	if !known && z.watched[key.Port] {
+		s.zeros = zeroScrapes
+	}
+	s.round = z.round
+	value := float64(count)
+	if s.zeros > 0 {
+		s.zeros--
+		value = 0
+	}
+	z.shown[key] = s
+	return value, true
+}
+
+// end forgets the series of ports that are gone. A series that is missing while
+// its source fails is kept in mind.
+func (z *zeroFirst) end() {
+	for key := range z.shown {
+		if !z.present[key.Port] {
+			delete(z.shown, key)
+		}
+	}
+	z.watched = z.present
+}
+
+// goneList remembers ports for a while after they are gone.
+type goneList struct {
+	ttl   time.Duration
+	ports map[string]ports.Port // that were there at the scrape before
+	since map[string]time.Time  // of those that are gone
+}
+
+func newGoneList(ttl time.Duration) *goneList {
+	return &goneList{ttl: ttl, ports: make(map[string]ports.Port), since: make(map[string]time.Time)}
+}
+
+// update takes the ports that exist and returns those that are gone, but not
+// for longer than the TTL. A port whose tenant changed is a port still.
+func (g *goneList) update(list []ports.Port, now time.Time) []ports.Port {
+	here := make(map[string]bool, len(list))
+	for i := range list {
+		id := list[i].ID
+		here[id] = true
+		g.ports[id] = list[i]
+		delete(g.since, id)
+	}
+	var gone []ports.Port
+	for id, p := range g.ports {
+		if here[id] {
+			continue
+		}
+		since, known := g.since[id]
+		if !known {
+			since = now
+			g.since[id] = now
+		}
+		if now.Sub(since) >= g.ttl {
+			delete(g.ports, id)
+			delete(g.since, id)
+			continue
+		}
+		gone = append(gone, p)
+	}
+	return gone
+}
