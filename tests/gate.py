@@ -89,6 +89,7 @@ def lint_python() -> Count:
     sources = [
         "internal/catalog/vigia_catalog",
         "internal/config/vigia_config",
+        "internal/statistics/vigia_statistics",
         "vigia/src",
         "isolation-agent/src",
     ]
