@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 UV_VERSION=0.13.8
 RUN_PACKAGES="openvswitch-switch iproute2 iputils-ping ethtool nftables iperf3 util-linux procps kmod
   prometheus prometheus-alertmanager prometheus-node-exporter"
-TEST_PACKAGES="clang llvm libbpf-dev linux-libc-dev gcc libc6-dev"
+TEST_PACKAGES="clang llvm libbpf-dev linux-libc-dev gcc libc6-dev ovn-central"
 
 fail() { echo "bootstrap: $*" >&2; exit 1; }
 now() { date +%s.%N; }
@@ -51,7 +51,7 @@ apt_install() {
       for p in "$@"; do
         case $p in
           prometheus | prometheus-*) systemctl disable --quiet "$p" || true ;;
-          openvswitch-switch) systemctl disable --quiet openvswitch-switch || true ;;
+          openvswitch-switch | ovn-central) systemctl disable --quiet "$p" || true ;;
         esac
       done
     fi

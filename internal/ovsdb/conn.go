@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"strings"
 	"time"
 )
 
@@ -40,22 +39,8 @@ type message struct {
 	Error  json.RawMessage   `json:"error,omitempty"`
 }
 
-// socketPath returns the path of a unix:PATH remote.
-func socketPath(remote string) (string, error) {
-	path, ok := strings.CutPrefix(remote, "unix:")
-	if !ok || path == "" {
-		return "", fmt.Errorf("ovsdb %q: write unix:PATH, for example unix:/run/openvswitch/db.sock", remote)
-	}
-	return path, nil
-}
-
-func connect(ctx context.Context, remote string) (*conn, error) {
-	path, err := socketPath(remote)
-	if err != nil {
-		return nil, err
-	}
-	d := net.Dialer{Timeout: dialTimeout}
-	nc, err := d.DialContext(ctx, "unix", path)
+func connect(ctx context.Context, remote string, t TLS) (*conn, error) {
+	nc, err := dialRemote(ctx, remote, t)
 	if err != nil {
 		return nil, fmt.Errorf("connect to ovsdb-server: %w", err)
 	}

@@ -19,6 +19,7 @@ type Replica struct {
 	remote   string
 	database string
 	columns  Columns
+	tls      TLS
 	logger   *slog.Logger
 	probe    time.Duration // silence after which the server is asked for an echo
 
@@ -37,15 +38,19 @@ const (
 )
 
 // NewReplica returns a copy of the columns that exists once Run is called.
-// remote is unix:PATH.
-func NewReplica(remote, database string, columns Columns, logger *slog.Logger) (*Replica, error) {
-	if _, err := socketPath(remote); err != nil {
-		return nil, err
-	}
-	return &Replica{
+// For remote see CheckRemote.
+func NewReplica(remote, database string, columns Columns, logger *slog.Logger, options ...Option) (*Replica, error) {
+	r := &Replica{
 		remote: remote, database: database, columns: columns, logger: logger, probe: probeInterval,
 		err: errors.New("not connected yet"), changes: make(chan struct{}, 1),
-	}, nil
+	}
+	for _, o := range options {
+		o(r)
+	}
+	if err := CheckRemote(remote, r.tls); err != nil {
+		return nil, err
+	}
+	return r, nil
 }
 
 // Run keeps the copy until ctx ends.
@@ -82,7 +87,7 @@ func (r *Replica) session(ctx context.Context) (had bool) {
 }
 
 func (r *Replica) follow(ctx context.Context, had *bool) error {
-	c, err := connect(ctx, r.remote)
+	c, err := connect(ctx, r.remote, r.tls)
 	if err != nil {
 		return err
 	}

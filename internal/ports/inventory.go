@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -16,21 +18,26 @@ import (
 
 // Sources say where a node's ports are found.
 type Sources struct {
-	NetNS string `yaml:"netns"`      // namespace of the node's interfaces; empty for the own one
-	OVSDB string `yaml:"ovsdb"`      // unix:PATH of ovsdb-server; empty without Open vSwitch
-	File  string `yaml:"ports_file"` // identity of ports that Open vSwitch does not tell
+	NetNS      string    `yaml:"netns"`          // namespace of the node's interfaces; empty for the own one
+	OVSDB      string    `yaml:"ovsdb"`          // unix:PATH of ovsdb-server; empty without Open vSwitch
+	Southbound string    `yaml:"ovn_southbound"` // unix:PATH, tcp:HOST:PORT or ssl:HOST:PORT; empty without OVN
+	TLS        ovsdb.TLS `yaml:"ovn_tls"`        // for ssl:
+	Libvirt    string    `yaml:"libvirt_dir"`    // folder of domain XML, /run/libvirt/qemu; empty without libvirt
+	File       string    `yaml:"ports_file"`     // identity of ports that nothing else tells
 }
 
 // Validate checks the sources, including that a ports file can be read.
 func (s *Sources) Validate() error {
 	var errs []error
-	if s.OVSDB == "" && s.File == "" {
-		errs = append(errs, &config.FieldError{Field: "ports_file", Problem: "is missing and so is ovsdb", Fix: "name at least one source of ports"})
+	if s.OVSDB == "" && s.File == "" && s.Libvirt == "" {
+		errs = append(errs, &config.FieldError{Field: "ports_file", Problem: "is missing and so are ovsdb and libvirt_dir", Fix: "name at least one source of ports"})
 	}
-	if s.OVSDB != "" {
-		if _, err := ovsdb.NewReplica(s.OVSDB, ovsDatabase, ovsColumns(), slog.New(slog.DiscardHandler)); err != nil {
-			errs = append(errs, &config.FieldError{Field: "ovsdb", Value: s.OVSDB, Problem: "is not a unix socket", Fix: "write unix:/run/openvswitch/db.sock"})
-		}
+	if s.OVSDB != "" && !strings.HasPrefix(s.OVSDB, "unix:/") {
+		errs = append(errs, &config.FieldError{Field: "ovsdb", Value: s.OVSDB, Problem: "is not a unix socket", Fix: "write unix:/run/openvswitch/db.sock"})
+	}
+	errs = append(errs, s.validateSouthbound())
+	if s.Libvirt != "" && !filepath.IsAbs(s.Libvirt) {
+		errs = append(errs, &config.FieldError{Field: "libvirt_dir", Value: s.Libvirt, Problem: "is not an absolute path", Fix: "write /run/libvirt/qemu"})
 	}
 	if s.File != "" {
 		if _, err := CheckFile(s.File); err != nil {
@@ -38,6 +45,22 @@ func (s *Sources) Validate() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+func (s *Sources) validateSouthbound() error {
+	switch {
+	case s.Southbound == "":
+		if s.TLS != (ovsdb.TLS{}) {
+			return &config.FieldError{Field: "ovn_tls", Problem: "is of no use without ovn_southbound", Fix: "remove it or write ovn_southbound: ssl:HOST:6642"}
+		}
+		return nil
+	case s.OVSDB == "":
+		return &config.FieldError{Field: "ovn_southbound", Value: s.Southbound, Problem: "needs ovsdb to know the node's ports", Fix: "write ovsdb: unix:/run/openvswitch/db.sock"}
+	}
+	if err := ovsdb.CheckRemote(s.Southbound, s.TLS); err != nil {
+		return &config.FieldError{Field: "ovn_southbound", Value: s.Southbound, Problem: err.Error(), Fix: "write unix:PATH, tcp:HOST:PORT, or ssl:HOST:PORT with ovn_tls"}
+	}
+	return nil
 }
 
 const (
@@ -49,7 +72,7 @@ const (
 
 // SourceState is the health of one source.
 type SourceState struct {
-	Name string        // rtnetlink, ovsdb or file
+	Name string        // rtnetlink, ovsdb, ovn, libvirt or file
 	Err  error         // nil while it works
 	Age  time.Duration // of its data; 0 for sources that are read each time
 }
@@ -60,6 +83,8 @@ type Inventory struct {
 	logger  *slog.Logger
 	conn    *rtnl.Conn
 	replica *ovsdb.Replica // nil without Open vSwitch
+	south   *ovsdb.Replica // nil without OVN
+	libvirt libvirtSource
 	file    fileSource
 
 	mu      sync.Mutex
@@ -76,12 +101,17 @@ func NewInventory(s Sources, logger *slog.Logger) (*Inventory, error) {
 	if err != nil {
 		return nil, err
 	}
-	inv := &Inventory{sources: s, logger: logger, conn: conn, file: fileSource{path: s.File}, changes: make(chan struct{}, 1)}
+	inv := &Inventory{sources: s, logger: logger, conn: conn, changes: make(chan struct{}, 1)}
+	inv.file.path, inv.libvirt.dir = s.File, s.Libvirt
 	if s.OVSDB != "" {
-		if inv.replica, err = ovsdb.NewReplica(s.OVSDB, ovsDatabase, ovsColumns(), logger); err != nil {
-			conn.Close()
-			return nil, err
-		}
+		inv.replica, err = ovsdb.NewReplica(s.OVSDB, ovsDatabase, ovsColumns(), logger)
+	}
+	if s.Southbound != "" && err == nil {
+		inv.south, err = ovsdb.NewReplica(s.Southbound, southboundDatabase, southboundColumns(), logger, ovsdb.WithTLS(s.TLS))
+	}
+	if err != nil {
+		conn.Close()
+		return nil, err
 	}
 	return inv, nil
 }
@@ -96,12 +126,16 @@ func (inv *Inventory) Run(ctx context.Context) error {
 		return err
 	}
 	defer watcher.Close()
-	var ovsChanges <-chan struct{}
+	var ovsChanges, southChanges <-chan struct{}
+	var wg sync.WaitGroup
+	defer wg.Wait()
 	if inv.replica != nil {
-		var wg sync.WaitGroup
-		defer wg.Wait()
 		wg.Go(func() { inv.replica.Run(ctx) })
 		ovsChanges = inv.replica.Changes()
+	}
+	if inv.south != nil {
+		wg.Go(func() { inv.south.Run(ctx) })
+		southChanges = inv.south.Changes()
 	}
 	tick := time.NewTicker(resyncInterval)
 	defer tick.Stop()
@@ -112,6 +146,7 @@ func (inv *Inventory) Run(ctx context.Context) error {
 			return nil
 		case <-watcher.Changes():
 		case <-ovsChanges:
+		case <-southChanges:
 		case <-tick.C:
 		case <-watcher.Done():
 			return fmt.Errorf("watch interfaces: %w", watcher.Err())
@@ -123,19 +158,8 @@ func (inv *Inventory) Run(ctx context.Context) error {
 func (inv *Inventory) sync() {
 	links, linkErr := inv.conn.Links()
 	states := []SourceState{{Name: "rtnetlink", Err: linkErr}}
-	var ovs map[string]ovsPort
-	if inv.replica != nil {
-		tables, err := inv.replica.Tables()
-		age, _ := inv.replica.Age()
-		states = append(states, SourceState{Name: "ovsdb", Err: err, Age: age})
-		ovs = fromOVS(tables)
-	}
-	var entries []Entry
-	if inv.sources.File != "" {
-		var err error
-		entries, err = inv.file.read()
-		states = append(states, SourceState{Name: "file", Err: err})
-	}
+	known, more := inv.facts()
+	states = append(states, more...)
 	inv.mu.Lock()
 	defer inv.mu.Unlock()
 	inv.logStates(states)
@@ -143,7 +167,7 @@ func (inv *Inventory) sync() {
 	if linkErr != nil {
 		return // the last list is better than none
 	}
-	ports := resolve(links, ovs, entries)
+	ports := resolve(links, known)
 	present := make(map[int]bool, len(links))
 	for _, l := range links {
 		present[l.Index] = true
@@ -156,6 +180,33 @@ func (inv *Inventory) sync() {
 		default:
 		}
 	}
+}
+
+// facts reads what every source of identity says now, and how it fares.
+func (inv *Inventory) facts() (f facts, states []SourceState) {
+	if inv.replica != nil {
+		tables, err := inv.replica.Tables()
+		age, _ := inv.replica.Age()
+		states = append(states, SourceState{Name: "ovsdb", Err: err, Age: age})
+		f.ovs = fromOVS(tables)
+	}
+	if inv.south != nil {
+		tables, err := inv.south.Tables()
+		age, _ := inv.south.Age()
+		states = append(states, SourceState{Name: "ovn", Err: err, Age: age})
+		f.southbound = fromSouthbound(tables)
+	}
+	if inv.sources.Libvirt != "" {
+		var err error
+		f.libvirt, err = inv.libvirt.read()
+		states = append(states, SourceState{Name: "libvirt", Err: err})
+	}
+	if inv.sources.File != "" {
+		var err error
+		f.file, err = inv.file.read()
+		states = append(states, SourceState{Name: "file", Err: err})
+	}
+	return f, states
 }
 
 // logStates says once when a source breaks and when it works again.

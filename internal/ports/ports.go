@@ -1,12 +1,14 @@
 // Package ports knows the tenant-facing ports (vports) of a node: which
 // interfaces they are, whose they are, and on which data plane.
 //
-// Identity comes from Open vSwitch's external_ids where the port is on Open
-// vSwitch, and from a file otherwise; the kernel tells what exists.
+// The kernel tells what exists. Identity comes from what the platform wrote on the
+// node: Open vSwitch's external_ids, OVN's southbound database, libvirt's domains,
+// the device's name, and a file for the rest. No cloud's API is asked.
 package ports
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	"vigia/internal/bpf/vport"
@@ -41,7 +43,7 @@ type Port struct {
 	// that of an OVS internal port or a macvlan is: what it receives goes to
 	// the tenant.
 	TenantSide bool
-	Source     string // ovsdb or file: where the tenant comes from
+	Source     string // ovsdb, ovn, libvirt or file: where the tenant comes from
 }
 
 // Hook returns where a program must sit to see and drop what the tenant sends.
@@ -52,21 +54,12 @@ func (p *Port) Hook() vport.Hook {
 	return vport.TCX
 }
 
-// The keys of Interface.external_ids that give a port its identity, the first
-// that is set wins. iface-id is what Neutron, OVN and libvirt write.
-var (
-	portKeys     = []string{"iface-id"}
-	tenantKeys   = []string{"vigia-tenant", "tenant-id"}
-	networkKeys  = []string{"vigia-network"}
-	workloadKeys = []string{"vigia-workload", "vm-uuid", "vm-id"}
-)
-
 // ovsColumns are the columns that identity needs. Statistics are left out on
 // purpose: they would make ovsdb-server push every five seconds.
 func ovsColumns() ovsdb.Columns {
 	return ovsdb.Columns{
 		"Bridge":    {"name", "ports", "datapath_type"},
-		"Port":      {"interfaces"},
+		"Port":      {"interfaces", "external_ids", "other_config"},
 		"Interface": {"name", "external_ids", "type", "ofport"},
 	}
 }
@@ -78,8 +71,9 @@ var tenantSideKinds = []string{"macvlan", "macvtap", "ipvlan", "ipvtap"}
 type ovsPort struct {
 	bridge      string
 	userspace   bool
-	kind        string // Interface.type
-	externalIDs map[string]string
+	kind        string            // Interface.type
+	externalIDs map[string]string // of the Port and the Interface, which goes first
+	otherConfig map[string]string // of the Port
 }
 
 // fromOVS maps interface names to what the database says of them.
@@ -87,11 +81,17 @@ func fromOVS(tables map[string]ovsdb.Table) map[string]ovsPort {
 	out := make(map[string]ovsPort)
 	for _, bridge := range tables["Bridge"] {
 		name, userspace := bridge.String("name"), bridge.String("datapath_type") == "netdev"
-		for _, port := range bridge.UUIDs("ports") {
-			for _, id := range tables["Port"][port].UUIDs("interfaces") {
+		for _, id := range bridge.UUIDs("ports") {
+			port := tables["Port"][id]
+			for _, id := range port.UUIDs("interfaces") {
 				ifc := tables["Interface"][id]
+				ids := ifc.Map("external_ids")
+				if more := port.Map("external_ids"); len(more) > 0 {
+					maps.Copy(more, ids)
+					ids = more
+				}
 				out[ifc.String("name")] = ovsPort{
-					bridge: name, userspace: userspace, kind: ifc.String("type"), externalIDs: ifc.Map("external_ids"),
+					bridge: name, userspace: userspace, kind: ifc.String("type"), externalIDs: ids, otherConfig: port.Map("other_config"),
 				}
 			}
 		}
@@ -99,45 +99,60 @@ func fromOVS(tables map[string]ovsdb.Table) map[string]ovsPort {
 	return out
 }
 
-func first(m map[string]string, keys []string) string {
-	for _, k := range keys {
-		if v := m[k]; v != "" {
-			return v
-		}
-	}
-	return ""
+// facts are what the sources say of a node's ports.
+type facts struct {
+	ovs        map[string]ovsPort  // by device
+	southbound map[string]identity // by logical port of OVN
+	libvirt    map[string]identity // by device
+	file       []Entry
 }
 
-// resolve joins what the kernel, Open vSwitch and the file say. Only interfaces
-// that exist are returned, sorted by id.
-func resolve(links []rtnl.Link, ovs map[string]ovsPort, file []Entry) []Port {
+// identify joins what the sources say of a device; ok is false if it is no vport.
+func (f *facts) identify(device string, entry *Entry) (d identity, ok bool) {
+	o := f.ovs[device]
+	named, isNamed := fromName(device)
+	styled, isStyled := fromStyle(&o)
+	lib, isLibvirt := f.libvirt[device]
+	if isNamed {
+		d = named
+	}
+	d.complete(styled)
+	if sb, known := f.southbound[o.externalIDs["iface-id"]]; known {
+		d.complete(sb)
+	}
+	d.complete(lib)
+	if entry != nil {
+		d.complete(identity{Port: entry.Port, Tenant: entry.Tenant, Network: entry.Network, Workload: entry.Workload, Source: "file"})
+	}
+	return d, isNamed || isStyled || isLibvirt || entry != nil
+}
+
+// resolve joins what the kernel and the sources say. Only interfaces that exist
+// are returned, sorted by id.
+func resolve(links []rtnl.Link, f facts) []Port {
 	byIndex := make(map[int]*rtnl.Link, len(links))
 	for i := range links {
 		byIndex[links[i].Index] = &links[i]
 	}
-	entries := make(map[string]Entry, len(file))
-	for _, e := range file {
-		entries[e.Device] = e
+	entries := make(map[string]*Entry, len(f.file))
+	for i := range f.file {
+		entries[f.file[i].Device] = &f.file[i]
 	}
 	var out []Port
 	seen := make(map[string]bool)
 	for i := range links {
 		l := &links[i]
-		o, onOVS := ovs[l.Name]
-		e, inFile := entries[l.Name]
-		id := first(o.externalIDs, portKeys)
-		if id == "" && !inFile {
+		d, ok := f.identify(l.Name, entries[l.Name])
+		if !ok {
 			continue
 		}
 		p := Port{
-			ID: id, Tenant: first(o.externalIDs, tenantKeys), Device: l.Name, Index: l.Index, MAC: l.MAC.String(), Up: l.Up,
-			Network: first(o.externalIDs, networkKeys), Workload: first(o.externalIDs, workloadKeys), Source: "ovsdb",
-		}
-		if inFile {
-			p.complete(e)
+			ID: d.Port, Tenant: d.Tenant, Device: l.Name, Index: l.Index, MAC: l.MAC.String(), Up: l.Up,
+			Network: d.Network, Workload: d.Workload, Source: d.Source,
 		}
 		p.sanitise()
-		p.placeOn(o, onOVS, byIndex[l.Master])
+		o, onOVS := f.ovs[l.Name]
+		p.placeOn(&o, onOVS, byIndex[l.Master])
 		p.TenantSide = o.kind == "internal" || slices.Contains(tenantSideKinds, l.Kind)
 		if seen[p.ID] { // two interfaces with one id would make one series of two
 			p.ID += "@" + p.Device
@@ -149,23 +164,13 @@ func resolve(links []rtnl.Link, ovs map[string]ovsPort, file []Entry) []Port {
 	return out
 }
 
-// complete fills in from the file what Open vSwitch does not say.
-func (p *Port) complete(e Entry) {
-	if p.Tenant == "" {
-		p.Tenant, p.Source = e.Tenant, "file"
-	}
-	p.ID = cmp.Or(p.ID, e.Port)
-	p.Network = cmp.Or(p.Network, e.Network)
-	p.Workload = cmp.Or(p.Workload, e.Workload)
-}
-
 // sanitise keeps hostile or missing ids out of labels.
 func (p *Port) sanitise() {
 	if !labelRE.MatchString(p.ID) {
 		p.ID = p.Device
 	}
 	if !labelRE.MatchString(p.Tenant) {
-		p.Tenant = Unresolved
+		p.Tenant, p.Source = Unresolved, ""
 	}
 	for _, s := range []*string{&p.Network, &p.Workload} {
 		if !labelRE.MatchString(*s) {
@@ -174,7 +179,7 @@ func (p *Port) sanitise() {
 	}
 }
 
-func (p *Port) placeOn(o ovsPort, onOVS bool, master *rtnl.Link) {
+func (p *Port) placeOn(o *ovsPort, onOVS bool, master *rtnl.Link) {
 	switch {
 	case onOVS && o.userspace:
 		p.Bridge, p.DataPlane = o.bridge, OVSUserspace

@@ -76,7 +76,7 @@ func TestResolve(t *testing.T) {
 		},
 		{
 			"Open vSwitch without a tenant", plain, tablesWith("", map[string]string{"iface-id": "abc"}), nil,
-			with(func(p *Port) { p.Tenant, p.DataPlane = Unresolved, OVSKernel }),
+			with(func(p *Port) { p.Tenant, p.Source, p.DataPlane = Unresolved, "", OVSKernel }),
 		},
 		{
 			"the file completes Open vSwitch", plain, tablesWith("", map[string]string{"iface-id": "abc"}),
@@ -92,11 +92,11 @@ func TestResolve(t *testing.T) {
 		{"an interface that does not exist", nil, tablesWith("", map[string]string{"iface-id": "abc", "vigia-tenant": "red"}), []Entry{{Device: "tap9", Port: "x", Tenant: "y"}}, nil},
 		{
 			"hostile external_ids", plain, tablesWith("", map[string]string{"iface-id": "a\nb", "vigia-tenant": "<script>", "vigia-workload": strings.Repeat("x", 500)}), nil,
-			with(func(p *Port) { p.ID, p.Tenant, p.DataPlane = "tap0", Unresolved, OVSKernel }),
+			with(func(p *Port) { p.ID, p.Tenant, p.Source, p.DataPlane = "tap0", Unresolved, "", OVSKernel }),
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got := resolve(tc.links, fromOVS(tc.ovs), tc.file)
+			got := resolve(tc.links, facts{ovs: fromOVS(tc.ovs), file: tc.file})
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -106,9 +106,9 @@ func TestResolve(t *testing.T) {
 
 func TestResolveKeepsIDsApart(t *testing.T) {
 	links := []rtnl.Link{{Index: 2, Name: "b"}, {Index: 1, Name: "a"}}
-	got := resolve(links, map[string]ovsPort{
+	got := resolve(links, facts{ovs: map[string]ovsPort{
 		"a": {externalIDs: map[string]string{"iface-id": "same"}}, "b": {externalIDs: map[string]string{"iface-id": "same"}},
-	}, nil)
+	}})
 	if len(got) != 2 || got[0].ID == got[1].ID || got[0].ID > got[1].ID {
 		t.Errorf("got %+v", got)
 	}
@@ -195,7 +195,7 @@ func TestSourcesAreChecked(t *testing.T) {
 		s    Sources
 		want string
 	}{
-		{Sources{}, "ports_file: is missing and so is ovsdb"},
+		{Sources{}, "ports_file: is missing and so are ovsdb and libvirt_dir"},
 		{Sources{OVSDB: "tcp:1.2.3.4:6640"}, `ovsdb: "tcp:1.2.3.4:6640": is not a unix socket`},
 		{Sources{File: "/nonexistent"}, "no such file"},
 		{Sources{File: good, OVSDB: "unix:/x"}, ""},

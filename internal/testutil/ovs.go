@@ -14,17 +14,19 @@ type OVSDBServer struct {
 	t      testing.TB
 	dir    string
 	cmd    *exec.Cmd
+	args   []string
 	Socket string // path of the unix socket
 }
 
-// NewOVSDBServer starts an ovsdb-server that ends with the test.
-func NewOVSDBServer(t testing.TB) *OVSDBServer {
+// NewOVSDBServer starts an ovsdb-server that ends with the test, with further
+// arguments.
+func NewOVSDBServer(t testing.TB, args ...string) *OVSDBServer {
 	t.Helper()
 	if _, err := exec.LookPath("ovsdb-server"); err != nil {
 		t.Fatal("ovsdb-server is missing; apt-get install openvswitch-switch")
 	}
 	dir := t.TempDir()
-	s := &OVSDBServer{t: t, dir: dir, Socket: filepath.Join(dir, "db.sock")}
+	s := &OVSDBServer{t: t, dir: dir, args: args, Socket: filepath.Join(dir, "db.sock")}
 	Run(t, "ovsdb-tool", "create", filepath.Join(dir, "conf.db"), "/usr/share/openvswitch/vswitch.ovsschema")
 	s.Start()
 	t.Cleanup(s.Stop)
@@ -35,8 +37,10 @@ func NewOVSDBServer(t testing.TB) *OVSDBServer {
 // Start starts the server, after Stop again on the same database.
 func (s *OVSDBServer) Start() {
 	s.t.Helper()
-	s.cmd = exec.Command("ovsdb-server", filepath.Join(s.dir, "conf.db"), "--remote=punix:"+s.Socket,
-		"--unixctl="+filepath.Join(s.dir, "ctl"), "--log-file="+filepath.Join(s.dir, "log"))
+	s.cmd = exec.Command("ovsdb-server", append([]string{
+		filepath.Join(s.dir, "conf.db"), "--remote=punix:" + s.Socket,
+		"--unixctl=" + filepath.Join(s.dir, "ctl"), "--log-file=" + filepath.Join(s.dir, "log"),
+	}, s.args...)...)
 	s.cmd.Env = append(os.Environ(), "OVS_RUNDIR="+s.dir)
 	if err := s.cmd.Start(); err != nil {
 		s.t.Fatalf("start ovsdb-server: %v", err)
@@ -67,6 +71,12 @@ func (s *OVSDBServer) Stop() {
 func (s *OVSDBServer) VSCtl(args ...string) string {
 	s.t.Helper()
 	return strings.TrimSpace(Run(s.t, "ovs-vsctl", append([]string{"--db=unix:" + s.Socket, "--no-wait"}, args...)...))
+}
+
+// AppCtl runs a command of the server's control socket.
+func (s *OVSDBServer) AppCtl(args ...string) string {
+	s.t.Helper()
+	return Run(s.t, "ovs-appctl", append([]string{"-t", filepath.Join(s.dir, "ctl")}, args...)...)
 }
 
 // Signal sends the server a signal.

@@ -395,7 +395,7 @@ func TestBadConfigurationIsRefusedOnOneLineEach(t *testing.T) {
 	short := file("short", "hunter2", 0o600)
 	good := "node: n1\nports_file: " + ports + "\ntoken_file: " + secret + "\nbpf: {pin_dir: /sys/fs/bpf/x}\n"
 	for _, tc := range []struct{ name, content, want string }{
-		{"unknown key", good + "contract: []\n", `unknown key "contract"; known here: bpf, contracts, netns, node, ovsdb, ports_file, token_file`},
+		{"unknown key", good + "contract: []\n", `unknown key "contract"; known here: bpf, contracts, libvirt_dir, netns, node, ovn_southbound, ovn_tls, ovsdb, ports_file, token_file`},
 		{"no token", strings.Replace(good, "token_file: "+secret+"\n", "", 1), "token_file: \"\": is missing"},
 		{"absent token", strings.Replace(good, secret, "/nonexistent", 1), "no such file"},
 		{"readable token", strings.Replace(good, secret, open, 1), "has mode 0644, so that others may read or change it"},
