@@ -44,6 +44,7 @@ type service struct {
 	manager   *vport.Manager
 	limits    *limits.Limits
 	api       *api.Server
+	schedule  *scheduling // nil without links
 	config    Config
 }
 
@@ -69,6 +70,11 @@ func start(_ context.Context, env exporterkit.Env) (_ exporterkit.Service, err e
 		return nil, err
 	}
 	s.keeper = ports.NewKeeper(s.inventory, s.manager, env.Logger)
+	if len(c.Links) > 0 {
+		if s.schedule, err = newScheduling(&c, env.Metrics, env.Logger); err != nil {
+			return nil, err
+		}
+	}
 
 	changes := env.Metrics.Counter("vigia_enforcer_limits_total")
 	for _, change := range limits.Changes() {
@@ -96,6 +102,9 @@ func start(_ context.Context, env exporterkit.Env) (_ exporterkit.Service, err e
 }
 
 func (s *service) close() {
+	if s.schedule != nil {
+		s.schedule.close()
+	}
 	if s.manager != nil {
 		s.manager.Close()
 	}
@@ -112,6 +121,9 @@ func (s *service) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	wg.Go(func() { s.keeper.Run(ctx) })
 	wg.Go(func() { s.observe(ctx) })
+	if s.schedule != nil {
+		wg.Go(func() { s.schedule.run(ctx) })
+	}
 	err := s.inventory.Run(ctx)
 	cancel()
 	wg.Wait()
@@ -140,9 +152,15 @@ func (s *service) Reload(_ context.Context, path string) error {
 	if c.Node != s.config.Node || c.Sources != s.config.Sources || c.BPF != s.config.BPF {
 		return fmt.Errorf("%s: node, netns, ovsdb, ports_file and bpf cannot change in a running enforcer; restart it", path)
 	}
+	if (len(c.Links) > 0) != (s.schedule != nil) {
+		return fmt.Errorf("%s: links cannot be switched on or off in a running enforcer; restart it", path)
+	}
 	token, err := readToken(c.TokenFile)
 	if err != nil {
 		return fmt.Errorf("token_file %s %w", c.TokenFile, err)
+	}
+	if s.schedule != nil {
+		s.schedule.set(&c)
 	}
 	s.api.SetToken(token)
 	s.limits.SetContracts(c.contracts())

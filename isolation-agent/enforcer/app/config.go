@@ -19,15 +19,21 @@ type Config struct {
 	Sources   ports.Sources `yaml:",inline"`
 	BPF       vport.Config  `yaml:"bpf"`
 	TokenFile string        `yaml:"token_file"`
+	Links     []Link        `yaml:"links"`
 	Contracts []Contract    `yaml:"contracts"`
 }
 
-// Contract is what a tenant bought, each way.
+// Contract is what a tenant bought, each way unless receive says otherwise.
 type Contract struct {
 	Tenant    string      `yaml:"tenant"`
 	Guarantee config.Rate `yaml:"guarantee"`
 	Ceiling   config.Rate `yaml:"ceiling"`
+	Receive   *Direction  `yaml:"receive"`
+	Match     []Match     `yaml:"match"`
 }
+
+// name identifies the contract among those of the node.
+func (k *Contract) name() string { return k.Tenant }
 
 var nodeRE = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
 
@@ -66,7 +72,14 @@ func (c *Config) Validate() error {
 		if k.Ceiling < k.Guarantee {
 			fault(at+"ceiling", k.Ceiling, fmt.Sprintf("is below the guarantee of %s", k.Guarantee), "write at least the guarantee")
 		}
+		if r := k.Receive; r != nil && (r.Guarantee == 0 || r.Ceiling < r.Guarantee) {
+			fault(at+"receive", r.Guarantee, "is no guarantee, or above the ceiling", "write guarantee and ceiling, or leave receive out")
+		}
 		seen[k.Tenant] = true
+	}
+	c.validateLinks(fault)
+	if len(errs) == 0 {
+		errs = append(errs, c.admit())
 	}
 	return errors.Join(append(errs, c.Sources.Validate(), c.BPF.Validate())...)
 }

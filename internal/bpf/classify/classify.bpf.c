@@ -1,0 +1,315 @@
+//go:build ignore
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+//
+// HTB classifiers for a node's uplink: which tenant's class a frame belongs to,
+// also when it travels inside VXLAN, Geneve or GRE. On the receiving side they
+// also count what arrives, by class and by source, before the queue drops.
+
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/udp.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#define VXLAN_PORT 4789
+#define GENEVE_PORT 6081
+#define GRE_TEB 0x6558
+#define GRE_CSUM 0x8000
+#define GRE_KEY 0x2000
+#define GRE_SEQ 0x1000
+#define MATCH_ALL -1
+
+/* How a network is told apart on the wire. */
+enum network { PLAIN, VLAN, VXLAN, GRE, GENEVE };
+
+struct match {
+	__u32 network; /* enum network */
+	__u32 id; /* VLAN, VNI or key; 0 for PLAIN */
+	__u64 mac; /* of the tenant's interface; 0 = all of the network */
+};
+
+/* What a source sends into a class. */
+struct source {
+	__u32 ifindex;
+	__u32 class; /* major:minor */
+	__u32 host; /* outer IPv4 source, or the IPv6 one folded; 0 outside a tunnel */
+	__u32 destination; /* inner IPv4 destination, or the IPv6 one folded; 0 = no IP */
+	__u8 from[ETH_ALEN];
+	__u8 to[ETH_ALEN];
+};
+
+struct arrival {
+	__u64 bytes; /* as the queue reckons them */
+	__u64 packets;
+};
+
+struct class_key {
+	__u32 ifindex;
+	__u32 class;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 8192);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct match);
+	__type(value, __u32); /* major:minor */
+} class_match SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, struct source);
+	__type(value, struct arrival);
+} class_source SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);
+	__uint(max_entries, 8192);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct class_key);
+	__type(value, struct arrival);
+} class_arrival SEC(".maps");
+
+/* A frame and where in it the reader is. */
+struct frame {
+	struct __sk_buff *skb;
+	__u32 at;
+	struct match match; /* mac is the interface's that the direction is about */
+	struct match inner; /* the VLAN inside a tunnel */
+	__u32 host;
+	__u32 destination;
+	__be16 type;
+	__u8 from[ETH_ALEN];
+	__u8 to[ETH_ALEN];
+};
+
+static __always_inline __u64 mac_value(const __u8 *m)
+{
+	__u64 v = 0;
+
+	for (int i = 0; i < ETH_ALEN; i++)
+		v = v << 8 | m[i];
+	return v;
+}
+
+/* ethernet reads a MAC header with at most one tag (tags beyond are the tenant's own). */
+static __always_inline int ethernet(struct frame *f, __u32 *vlan)
+{
+	struct ethhdr eth;
+
+	*vlan = 0;
+	if (bpf_skb_load_bytes(f->skb, f->at, &eth, sizeof(eth)))
+		return -1;
+	__builtin_memcpy(f->to, eth.h_dest, ETH_ALEN);
+	__builtin_memcpy(f->from, eth.h_source, ETH_ALEN);
+	f->type = eth.h_proto;
+	f->at += sizeof(eth);
+	if (f->type == bpf_htons(ETH_P_8021Q) || f->type == bpf_htons(ETH_P_8021AD)) {
+		__be16 tag[2];
+
+		if (bpf_skb_load_bytes(f->skb, f->at, tag, sizeof(tag)))
+			return -1;
+		*vlan = bpf_ntohs(tag[0]) & 0xfff;
+		f->type = tag[1];
+		f->at += sizeof(tag);
+	}
+	return 0;
+}
+
+static __always_inline __u32 fold(const struct in6_addr *a)
+{
+	return a->s6_addr32[0] ^ a->s6_addr32[1] ^ a->s6_addr32[2] ^ a->s6_addr32[3];
+}
+
+/* addresses reads an IP header and returns its protocol, or -1 for none that tunnels. */
+static __always_inline int addresses(struct frame *f, __u32 *source, __u32 *destination)
+{
+	if (f->type == bpf_htons(ETH_P_IP)) {
+		struct iphdr ip;
+
+		if (bpf_skb_load_bytes(f->skb, f->at, &ip, sizeof(ip)))
+			return -1;
+		*source = ip.saddr;
+		*destination = ip.daddr;
+		f->at += ip.ihl * 4;
+		return ip.frag_off & bpf_htons(0x1fff) ? -1 : ip.protocol;
+	}
+	if (f->type == bpf_htons(ETH_P_IPV6)) {
+		struct ipv6hdr ip;
+
+		if (bpf_skb_load_bytes(f->skb, f->at, &ip, sizeof(ip)))
+			return -1;
+		*source = fold(&ip.saddr);
+		*destination = fold(&ip.daddr);
+		f->at += sizeof(ip);
+		return ip.nexthdr;
+	}
+	return -1;
+}
+
+/* tunnel reads a tunnel header; it returns 0 and leaves the reader at the inner frame. */
+static __always_inline int tunnel(struct frame *f, int protocol)
+{
+	__be32 word;
+
+	if (protocol == IPPROTO_UDP) {
+		struct udphdr udp;
+
+		if (bpf_skb_load_bytes(f->skb, f->at, &udp, sizeof(udp)))
+			return -1;
+		f->at += sizeof(udp);
+		if (bpf_skb_load_bytes(f->skb, f->at + 4, &word, sizeof(word)))
+			return -1;
+		if (udp.dest == bpf_htons(VXLAN_PORT)) { /* RFC 7348 */
+			f->match.network = VXLAN;
+		} else if (udp.dest == bpf_htons(GENEVE_PORT)) { /* RFC 8926 */
+			__u8 options;
+
+			if (bpf_skb_load_bytes(f->skb, f->at, &options, 1))
+				return -1;
+			f->match.network = GENEVE;
+			f->at += (options & 0x3f) * 4;
+		} else {
+			return -1;
+		}
+		f->match.id = bpf_ntohl(word) >> 8;
+		f->at += 8;
+		return 0;
+	}
+	if (protocol == IPPROTO_GRE) { /* RFC 2784, RFC 2890 */
+		__be16 head[2];
+
+		if (bpf_skb_load_bytes(f->skb, f->at, head, sizeof(head)) || head[1] != bpf_htons(GRE_TEB))
+			return -1;
+		f->at += sizeof(head);
+		if (head[0] & bpf_htons(GRE_CSUM))
+			f->at += 4;
+		f->match.network = GRE;
+		if (head[0] & bpf_htons(GRE_KEY)) {
+			if (bpf_skb_load_bytes(f->skb, f->at, &word, sizeof(word)))
+				return -1;
+			f->match.id = bpf_ntohl(word);
+			f->at += 4;
+		}
+		if (head[0] & bpf_htons(GRE_SEQ))
+			f->at += 4;
+		return 0;
+	}
+	return -1;
+}
+
+/* read_frame finds the tenant's network and addresses. */
+static __always_inline void read_frame(struct frame *f)
+{
+	__u32 vlan, source = 0, destination = 0;
+	int protocol;
+
+	if (ethernet(f, &vlan))
+		return;
+	if (f->skb->vlan_present)
+		vlan = f->skb->vlan_tci & 0xfff;
+	if (vlan) {
+		f->match.network = VLAN;
+		f->match.id = vlan;
+	}
+	protocol = addresses(f, &source, &destination);
+	f->destination = destination;
+	if (protocol < 0 || tunnel(f, protocol))
+		return;
+	f->host = source;
+	f->destination = 0;
+	if (ethernet(f, &vlan))
+		return;
+	if (vlan) {
+		f->inner.network = VLAN;
+		f->inner.id = vlan;
+	}
+	addresses(f, &source, &f->destination);
+}
+
+/* class_of returns major:minor, or 0 for the default class. The network that the
+ * operator's tunnel names goes before a VLAN tag, which the tenant may have written. */
+static __always_inline __u32 class_of(struct frame *f, __u64 mac)
+{
+	struct match m = f->match;
+	__u32 *class;
+
+	m.mac = mac;
+	class = bpf_map_lookup_elem(&class_match, &m);
+	if (class)
+		return *class;
+	m.mac = 0;
+	class = bpf_map_lookup_elem(&class_match, &m);
+	if (class)
+		return *class;
+	if (!f->inner.network)
+		return 0;
+	m = f->inner;
+	m.mac = mac;
+	class = bpf_map_lookup_elem(&class_match, &m);
+	if (class)
+		return *class;
+	m.mac = 0;
+	class = bpf_map_lookup_elem(&class_match, &m);
+	return class ? *class : 0;
+}
+
+static __always_inline void count_arrival(struct __sk_buff *skb, const struct frame *f, __u32 class)
+{
+	struct class_key key = {.ifindex = skb->ifindex, .class = class};
+	struct source source = {.ifindex = skb->ifindex, .class = class, .host = f->host, .destination = f->destination};
+	struct arrival one = {.bytes = skb->wire_len ?: skb->len, .packets = skb->gso_segs ?: 1};
+	struct arrival *a = bpf_map_lookup_elem(&class_arrival, &key);
+
+	if (a) {
+		a->bytes += one.bytes;
+		a->packets += one.packets;
+	} else {
+		bpf_map_update_elem(&class_arrival, &key, &one, BPF_NOEXIST);
+	}
+	__builtin_memcpy(source.from, f->from, ETH_ALEN);
+	__builtin_memcpy(source.to, f->to, ETH_ALEN);
+	a = bpf_map_lookup_elem(&class_source, &source);
+	if (a) {
+		__sync_fetch_and_add(&a->bytes, one.bytes);
+		__sync_fetch_and_add(&a->packets, one.packets);
+	} else {
+		bpf_map_update_elem(&class_source, &source, &one, BPF_ANY);
+	}
+}
+
+/* The uplink's egress: the tenant is the sender. */
+SEC("classifier/send")
+int classify_send(struct __sk_buff *skb)
+{
+	struct frame f = {.skb = skb};
+
+	read_frame(&f);
+	return class_of(&f, mac_value(f.from));
+}
+
+/* Egress of the IFB device behind the uplink's ingress: the tenant is the receiver. */
+SEC("classifier/receive")
+int classify_receive(struct __sk_buff *skb)
+{
+	struct frame f = {.skb = skb};
+	__u32 class;
+
+	read_frame(&f);
+	class = class_of(&f, mac_value(f.to));
+	count_arrival(skb, &f, class);
+	return class;
+}
+
+/* The uplink's ingress: everything goes on to the IFB device by the filter's action. */
+SEC("classifier/all")
+int classify_all(struct __sk_buff *skb)
+{
+	return MATCH_ALL;
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";

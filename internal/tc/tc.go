@@ -1,0 +1,295 @@
+// Package tc reads and writes traffic control (queueing disciplines, classes,
+// filters) and IFB devices by rtnetlink(7), without a process per change.
+//
+// What it creates is created only where nothing of somebody else is: a root
+// qdisc takes the place of the kernel's default one and of no other.
+package tc
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"vigia/internal/netns"
+)
+
+// Handle names a qdisc (minor 0), a class or a parent, as tc(8) does: major:minor.
+type Handle uint32
+
+// The places that are no qdisc's or class's own handle.
+const (
+	Root          Handle = 0xffffffff
+	Clsact        Handle = 0xfffffff1 // parent of a clsact or ingress qdisc
+	ClsactIngress Handle = 0xfffffff2 // where its ingress filters hang
+)
+
+// MakeHandle returns major:minor.
+func MakeHandle(major, minor uint16) Handle { return Handle(uint32(major)<<16 | uint32(minor)) }
+
+// Major returns the upper half.
+func (h Handle) Major() uint16 { return uint16(h >> 16) }
+
+// Minor returns the lower half.
+func (h Handle) Minor() uint16 { return uint16(h) }
+
+func (h Handle) String() string {
+	if h == Root {
+		return "root"
+	}
+	return fmt.Sprintf("%x:%x", h.Major(), h.Minor())
+}
+
+// Stats are struct gnet_stats_basic and gnet_stats_queue.
+type Stats struct {
+	Bytes   uint64 // that left
+	Packets uint64
+	Queued  uint32 // socket buffers waiting
+	Backlog uint32 // bytes waiting
+	Drops   uint32 // socket buffers refused
+}
+
+// Qdisc is a queueing discipline.
+type Qdisc struct {
+	Link    int // interface index
+	Handle  Handle
+	Parent  Handle
+	Kind    string
+	Limit   uint32 // pfifo: packets; bfifo: bytes
+	Default uint32 // htb: minor of the class for what no filter matches
+	Stats   Stats
+}
+
+// Class is an HTB class.
+type Class struct {
+	Link    int
+	Handle  Handle
+	Parent  Handle
+	Kind    string
+	Leaf    Handle
+	Rate    uint64 // bytes per second, guaranteed
+	Ceil    uint64 // bytes per second, at most
+	Burst   uint32 // bytes at full speed, for both
+	Quantum uint32 // bytes per turn when spare bandwidth is shared out
+	Prio    uint32
+	Stats   Stats
+}
+
+// Filter is a cls_bpf filter.
+type Filter struct {
+	Link     int
+	Parent   Handle
+	Priority uint16
+	Handle   uint32
+	Kind     string
+	Name     string
+	Program  uint32 // id of the BPF program, as read
+	FD       int    // of the BPF program, to write
+	Redirect int    // interface that every match is redirected to; 0 = none
+}
+
+// Conn is a connection into one network namespace. It may be used by several
+// goroutines.
+type Conn struct {
+	mu   sync.Mutex
+	conn *netlink.Conn
+}
+
+// Dial connects to the namespace given by name or path; empty means the
+// process's own.
+func Dial(nameOrPath string) (*Conn, error) {
+	ns, err := netns.Open(nameOrPath)
+	if err != nil {
+		return nil, err
+	}
+	defer ns.Close()
+	conn, err := netlink.Dial(unix.NETLINK_ROUTE, &netlink.Config{NetNS: ns.FD()})
+	if err != nil {
+		return nil, fmt.Errorf("open rtnetlink socket in namespace %q: %w", nameOrPath, err)
+	}
+	// Reasons in words are worth having, but only new kernels give them.
+	_ = conn.SetOption(netlink.ExtendedAcknowledge, true)
+	return &Conn{conn: conn}, nil
+}
+
+// Close closes the connection.
+func (c *Conn) Close() error { return c.conn.Close() }
+
+func (c *Conn) execute(kind uint16, flags netlink.HeaderFlags, body []byte) ([]netlink.Message, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.conn.Execute(netlink.Message{
+		Header: netlink.Header{Type: netlink.HeaderType(kind), Flags: netlink.Request | flags},
+		Data:   body,
+	})
+}
+
+const sizeofTcmsg = 20
+
+// tcmsg encodes struct tcmsg.
+func tcmsg(link int, handle, parent Handle, info uint32) []byte {
+	b := make([]byte, sizeofTcmsg, 256)
+	binary.NativeEndian.PutUint32(b[4:], uint32(link))
+	binary.NativeEndian.PutUint32(b[8:], uint32(handle))
+	binary.NativeEndian.PutUint32(b[12:], uint32(parent))
+	binary.NativeEndian.PutUint32(b[16:], info)
+	return b
+}
+
+// request appends attributes to a header.
+func request(head []byte, fill func(*netlink.AttributeEncoder)) ([]byte, error) {
+	ae := netlink.NewAttributeEncoder()
+	fill(ae)
+	attrs, err := ae.Encode()
+	if err != nil {
+		return nil, err
+	}
+	return append(head, attrs...), nil
+}
+
+const (
+	create    = netlink.Acknowledge | netlink.Create
+	exclusive = create | netlink.Excl
+	replace   = create | netlink.Replace
+)
+
+// AddQdisc makes a qdisc. Where one of another owner sits, the kernel refuses
+// with EEXIST; its own default qdisc gives way.
+func (c *Conn) AddQdisc(q Qdisc) error { return c.setQdisc(q, exclusive) }
+
+// ReplaceQdisc makes a qdisc or changes the one with the same handle.
+func (c *Conn) ReplaceQdisc(q Qdisc) error { return c.setQdisc(q, replace) }
+
+func (c *Conn) setQdisc(q Qdisc, flags netlink.HeaderFlags) error {
+	body, err := request(tcmsg(q.Link, q.Handle, q.Parent, 0), func(ae *netlink.AttributeEncoder) {
+		ae.String(unix.TCA_KIND, q.Kind)
+		switch q.Kind {
+		case "htb":
+			ae.Nested(unix.TCA_OPTIONS, func(nae *netlink.AttributeEncoder) error {
+				nae.Bytes(tcaHTBInit, htbGlob(q.Default))
+				return nil
+			})
+		case "pfifo", "bfifo":
+			ae.Bytes(unix.TCA_OPTIONS, binary.NativeEndian.AppendUint32(nil, q.Limit))
+		}
+	})
+	if err == nil {
+		_, err = c.execute(unix.RTM_NEWQDISC, flags, body)
+	}
+	if err != nil {
+		return fmt.Errorf("set qdisc %s %s of interface %d: %w", q.Kind, q.Handle, q.Link, err)
+	}
+	return nil
+}
+
+// DeleteQdisc removes a qdisc and everything below it; without one it changes nothing.
+func (c *Conn) DeleteQdisc(link int, handle, parent Handle) error {
+	_, err := c.execute(unix.RTM_DELQDISC, netlink.Acknowledge, tcmsg(link, handle, parent, 0))
+	if err = ignoreAbsent(err); err != nil {
+		return fmt.Errorf("delete qdisc %s of interface %d: %w", handle, link, err)
+	}
+	return nil
+}
+
+// ReplaceClass makes an HTB class or changes it.
+func (c *Conn) ReplaceClass(k Class) error {
+	body, err := request(tcmsg(k.Link, k.Handle, k.Parent, 0), func(ae *netlink.AttributeEncoder) {
+		ae.String(unix.TCA_KIND, "htb")
+		ae.Nested(unix.TCA_OPTIONS, func(nae *netlink.AttributeEncoder) error {
+			nae.Bytes(tcaHTBParms, htbOpt(&k))
+			nae.Uint64(tcaHTBRate64, k.Rate)
+			nae.Uint64(tcaHTBCeil64, k.Ceil)
+			return nil
+		})
+	})
+	if err == nil {
+		_, err = c.execute(unix.RTM_NEWTCLASS, create, body)
+	}
+	if err != nil {
+		return fmt.Errorf("set class %s of interface %d: %w", k.Handle, k.Link, err)
+	}
+	return nil
+}
+
+// DeleteClass removes a class; without one it changes nothing.
+func (c *Conn) DeleteClass(link int, handle Handle) error {
+	_, err := c.execute(unix.RTM_DELTCLASS, netlink.Acknowledge, tcmsg(link, handle, 0, 0))
+	if err = ignoreAbsent(err); err != nil {
+		return fmt.Errorf("delete class %s of interface %d: %w", handle, link, err)
+	}
+	return nil
+}
+
+const ethPAll = 0x0003
+
+func filterInfo(priority uint16) uint32 {
+	var be [2]byte
+	binary.BigEndian.PutUint16(be[:], ethPAll)
+	return uint32(priority)<<16 | uint32(binary.NativeEndian.Uint16(be[:]))
+}
+
+// ReplaceFilter makes a cls_bpf filter or changes the one of the same priority
+// and handle.
+func (c *Conn) ReplaceFilter(f Filter) error {
+	body, err := request(tcmsg(f.Link, Handle(f.Handle), f.Parent, filterInfo(f.Priority)), func(ae *netlink.AttributeEncoder) {
+		ae.String(unix.TCA_KIND, "bpf")
+		ae.Nested(unix.TCA_OPTIONS, func(nae *netlink.AttributeEncoder) error {
+			if f.Redirect != 0 {
+				nae.Nested(tcaBPFAct, func(list *netlink.AttributeEncoder) error {
+					list.Nested(1, redirectAction(f.Redirect))
+					return nil
+				})
+			}
+			nae.Uint32(tcaBPFFD, uint32(f.FD))
+			nae.String(tcaBPFName, f.Name)
+			return nil
+		})
+	})
+	if err == nil {
+		_, err = c.execute(unix.RTM_NEWTFILTER, create, body)
+	}
+	if err != nil {
+		return fmt.Errorf("set filter %s of interface %d: %w", f.Name, f.Link, err)
+	}
+	return nil
+}
+
+// DeleteFilter removes the filters of a priority; without any it changes nothing.
+func (c *Conn) DeleteFilter(link int, parent Handle, priority uint16) error {
+	_, err := c.execute(unix.RTM_DELTFILTER, netlink.Acknowledge, tcmsg(link, 0, parent, filterInfo(priority)))
+	if err = ignoreAbsent(err); err != nil && !errors.Is(err, unix.EINVAL) { // EINVAL: the qdisc is gone, too
+		return fmt.Errorf("delete filters of interface %d: %w", link, err)
+	}
+	return nil
+}
+
+// redirectAction encodes a mirred action that takes the packet to another
+// interface's egress side.
+func redirectAction(to int) func(*netlink.AttributeEncoder) error {
+	return func(ae *netlink.AttributeEncoder) error {
+		const (
+			stolen         = 4 // TC_ACT_STOLEN
+			egressRedirect = 1 // TCA_EGRESS_REDIR
+		)
+		parms := make([]byte, 28) // struct tc_mirred
+		binary.NativeEndian.PutUint32(parms[8:], stolen)
+		binary.NativeEndian.PutUint32(parms[20:], egressRedirect)
+		binary.NativeEndian.PutUint32(parms[24:], uint32(to))
+		ae.String(tcaActKind, "mirred")
+		ae.Nested(tcaActOptions, func(nae *netlink.AttributeEncoder) error {
+			nae.Bytes(tcaMirredParms, parms)
+			return nil
+		})
+		return nil
+	}
+}
+
+func ignoreAbsent(err error) error {
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENODEV) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,196 @@
+// Package contracts turns what tenants bought into HTB classes: on the egress of
+// a node's uplink for what they send, and on an IFB device behind its ingress for
+// what they receive, where delivery is held slightly below the link's rate so that
+// the queue, and with it demand, is here and visible.
+//
+// Everything is compared with the kernel and put right again; nothing of another
+// owner is touched.
+package contracts
+
+import (
+	"cmp"
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"time"
+
+	"vigia/internal/bpf/classify"
+	"vigia/internal/tc"
+)
+
+// Rates are what one direction of a contract is worth, in bytes per second.
+type Rates struct {
+	Guarantee uint64
+	Ceiling   uint64
+}
+
+// Contract is what a tenant, or one port of it, bought.
+type Contract struct {
+	Name    string // tenant, or port id if it is for one port
+	Send    Rates
+	Receive Rates
+	Matches []classify.Match
+}
+
+// Link is an uplink of the node.
+type Link struct {
+	Device   string
+	Rate     uint64  // bytes per second, each way
+	Headroom float64 // share of the rate that is never given out
+}
+
+// Limit returns what is given out of the link, LIM_IN and LIM_OUT.
+func (l *Link) Limit() uint64 { return uint64(float64(l.Rate) * (1 - l.Headroom)) }
+
+// DropThreshold returns D: half of the headroom, in bytes per second.
+func (l *Link) DropThreshold() uint64 { return uint64(float64(l.Rate) * l.Headroom / 2) }
+
+// What handles we own. The major number marks a qdisc as ours.
+const (
+	Major          = 0x1150
+	filterPriority = 0xA150
+	filterHandle   = 1
+	filterName     = "vigia"
+	rootMinor      = 1
+	DefaultMinor   = 2 // what belongs to no contract
+	firstMinor     = 0x0100
+	minors         = 0x6f00
+	// ShapeMinor and above are classes of limits, which come and go.
+	ShapeMinor = 0x8000
+	shapeRange = 0x4000
+)
+
+const (
+	frame         = 1514 // bytes
+	minQueue      = 32   // packets
+	queueTime     = 2 * time.Millisecond
+	burstTime     = 4 * time.Millisecond
+	minBurst      = 16 << 10
+	maxQuantum    = 60_000
+	defaultsShare = 100 // the default class is guaranteed this part of the link
+)
+
+// QueueLimit returns how many packets a class of that rate may hold: 2 ms of them,
+// as the 160 packets of Gatekeeper's authors are at 1 Gbit/s, and never under 32.
+func QueueLimit(rate uint64) uint32 {
+	return uint32(max(minQueue, rate*uint64(queueTime)/uint64(time.Second)/1500))
+}
+
+// Admit checks that a link has what the contracts guarantee. Direction is named
+// as the tenant sees it.
+func Admit(l *Link, list []Contract) error {
+	available := l.Limit() - l.Limit()/defaultsShare
+	for _, d := range directions() {
+		var sum uint64
+		for i := range list {
+			sum += d.rates(&list[i]).Guarantee
+		}
+		if sum > available {
+			return fmt.Errorf("link %s guarantees %d bytes per second %s, but has %d to give (rate less headroom and 1%% for what has no contract)",
+				l.Device, sum, d.verb, available)
+		}
+	}
+	return nil
+}
+
+type direction struct {
+	verb  string
+	rates func(*Contract) Rates
+}
+
+func directions() [2]direction {
+	return [2]direction{
+		{"to send", func(c *Contract) Rates { return c.Send }},
+		{"to receive", func(c *Contract) Rates { return c.Receive }},
+	}
+}
+
+// Minors gives every contract the minor number of its class. A name keeps its
+// number whatever else is in the list, but for collisions.
+func Minors(list []Contract) map[string]uint16 {
+	names := make([]string, len(list))
+	for i := range list {
+		names[i] = list[i].Name
+	}
+	slices.Sort(names)
+	out := make(map[string]uint16, len(list))
+	taken := make(map[uint16]bool, len(list))
+	for _, name := range names {
+		h := fnv.New32a()
+		h.Write([]byte(name))
+		n := uint16(h.Sum32() % minors)
+		for taken[n] {
+			n = (n + 1) % minors
+		}
+		taken[n] = true
+		out[name] = firstMinor + n
+	}
+	return out
+}
+
+// Matches returns which class every match leads to.
+func Matches(list []Contract) map[classify.Match]uint32 {
+	minor := Minors(list)
+	out := make(map[classify.Match]uint32)
+	for i := range list {
+		for _, m := range list[i].Matches {
+			out[m] = uint32(tc.MakeHandle(Major, minor[list[i].Name]))
+		}
+	}
+	return out
+}
+
+// leaf is a class with the queue below it.
+type leaf struct {
+	class tc.Class
+	queue tc.Qdisc
+}
+
+// tree is what one device shall have: classes in the order in which they must be made.
+type tree struct {
+	root   tc.Class
+	leaves []leaf
+}
+
+// plan returns the classes of a device for one direction.
+func plan(device int, l *Link, list []Contract, d direction) tree {
+	limit := l.Limit()
+	t := tree{root: class(device, tc.MakeHandle(Major, 0), rootMinor, Rates{limit, limit}, maxQuantum)}
+	top := uint64(1)
+	for i := range list {
+		top = max(top, d.rates(&list[i]).Guarantee)
+	}
+	add := func(minor uint16, r Rates) {
+		r.Ceiling = min(r.Ceiling, limit)
+		r.Guarantee = min(r.Guarantee, r.Ceiling)
+		// Spare bandwidth is shared out as the guarantees are.
+		quantum := uint32(min(max(r.Guarantee*maxQuantum/top, frame), maxQuantum))
+		t.leaves = append(t.leaves, newLeaf(class(device, t.root.Handle, minor, r, quantum), QueueLimit(r.Ceiling)))
+	}
+	add(DefaultMinor, Rates{max(limit/defaultsShare, 1), limit})
+	minor := Minors(list)
+	for i := range list {
+		add(minor[list[i].Name], d.rates(&list[i]))
+	}
+	slices.SortFunc(t.leaves, func(a, b leaf) int { return cmp.Compare(a.class.Handle, b.class.Handle) })
+	return t
+}
+
+func class(device int, parent tc.Handle, minor uint16, r Rates, quantum uint32) tc.Class {
+	return tc.Class{
+		Link: device, Handle: tc.MakeHandle(Major, minor), Parent: parent, Kind: "htb", Rate: r.Guarantee, Ceil: r.Ceiling,
+		Burst: uint32(max(minBurst, r.Ceiling*uint64(burstTime)/uint64(time.Second))), Quantum: quantum,
+	}
+}
+
+func newLeaf(c tc.Class, limit uint32) leaf {
+	return leaf{c, tc.Qdisc{Link: c.Link, Handle: tc.MakeHandle(c.Handle.Minor(), 0), Parent: c.Handle, Kind: "pfifo", Limit: limit}}
+}
+
+// same tells whether a class is as wanted. The kernel keeps bursts in ticks of
+// 64 ns, so that they come back slightly off.
+func same(want, got *tc.Class) bool {
+	off := max(want.Burst, got.Burst) - min(want.Burst, got.Burst)
+	parent := want.Parent == got.Parent || (want.Parent.Minor() == 0 && got.Parent == tc.Root)
+	return parent && want.Rate == got.Rate && want.Ceil == got.Ceil && want.Quantum == got.Quantum && off <= want.Burst/8+uint32(want.Rate>>23)+64
+}
