@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from vigia.demo.cli import demo, down
+from vigia.doctor.cli import doctor
 from vigia.errors import VigiaError
 from vigia.flood.cli import flood
 from vigia.lab.cli import lab
@@ -38,5 +39,5 @@ def main() -> None:
     """Network observability for multi-tenant clouds: the lab, the stack, the demo."""
 
 
-for command in (demo, down, lab, stack, flood):
+for command in (demo, doctor, down, lab, stack, flood):
     main.add_command(command)

@@ -1,0 +1,1 @@
+"""vigia doctor: what a node lacks, and the command that mends it."""

@@ -1,0 +1,62 @@
+"""vigia doctor."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from pathlib import Path
+
+import click
+
+from vigia import console
+from vigia.doctor import host, kernel, openvswitch
+from vigia.doctor.finding import Finding
+
+__all__ = ["doctor", "examine"]
+
+
+def examine(address: str, rundir: Path, namespace: str | None) -> list[Finding]:
+    """Run every check and return what they found; changes nothing on the machine."""
+    return [*kernel.check(), *host.check(address), *openvswitch.check(rundir, namespace)]
+
+
+@click.command()
+@click.option(
+    "--address", default="127.0.0.1", show_default=True, help="Address that the programs listen on."
+)
+@click.option(
+    "--ovs-rundir",
+    type=click.Path(path_type=Path),
+    default=Path("/run/openvswitch"),
+    show_default=True,
+    help="Folder with the sockets of Open vSwitch.",
+)
+@click.option("--netns", "namespace", help="Network namespace with the ports of Open vSwitch.")
+@click.option("--all", "everything", is_flag=True, help="Also print what is in order.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def doctor(address: str, ovs_rundir: Path, namespace: str | None, everything: bool, as_json: bool) -> None:
+    """Say what this node lacks for the agents, and the command that mends it.
+
+    Changes nothing. Exit status 1 means that something keeps a program from working.
+    """
+    findings = examine(address, ovs_rundir, namespace)
+    count = Counter(f.state for f in findings)
+    if as_json:
+        console.print_json({"findings": [f.as_json() for f in findings], "count": dict(count)})
+    else:
+        _print(findings, everything)
+        click.echo(
+            f"{count['fault']} faults, {count['warning']} warnings, {count['ok']} in order, "
+            f"{count['absent']} not on this node"
+        )
+    sys.exit(1 if count["fault"] else 0)
+
+
+def _print(findings: list[Finding], everything: bool) -> None:
+    order = {"fault": 0, "warning": 1, "absent": 2, "ok": 3}
+    for finding in sorted(findings, key=lambda f: order[f.state]):
+        if finding.state in ("ok", "absent") and not everything:
+            continue
+        click.echo(f"{finding.state:8} {finding.check}: {finding.found}")
+        if finding.fix:
+            click.echo(f"{'':8} fix: {finding.fix}")

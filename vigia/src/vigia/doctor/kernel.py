@@ -1,0 +1,116 @@
+"""Rights and kernel features."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from vigia.doctor.finding import Finding, absent, fault, fine, warning
+
+__all__ = [
+    "bpf_file_system",
+    "capabilities",
+    "check",
+    "psi",
+    "trace_file_system",
+    "type_information",
+    "version",
+]
+
+NEEDED = {
+    "vigia-probe": ("CAP_NET_RAW", "CAP_NET_BIND_SERVICE", "CAP_SYS_ADMIN"),
+    "vigia-exporter": ("CAP_BPF", "CAP_NET_ADMIN", "CAP_PERFMON"),
+    "vigia-enforcer": ("CAP_BPF", "CAP_NET_ADMIN", "CAP_PERFMON"),
+}
+"""Capabilities of the programs (capabilities(7)). CAP_SYS_ADMIN: to enter namespaces."""
+
+_BITS = {
+    "CAP_NET_BIND_SERVICE": 10,
+    "CAP_NET_ADMIN": 12,
+    "CAP_NET_RAW": 13,
+    "CAP_SYS_ADMIN": 21,
+    "CAP_PERFMON": 38,
+    "CAP_BPF": 39,
+}
+_TCX = (6, 6)
+_BPF_AGENTS = ("vigia-exporter", "vigia-enforcer")
+
+
+def check() -> Iterator[Finding]:
+    """Look at the machine."""
+    yield from capabilities(Path("/proc/self/status").read_text())
+    yield version(os.uname().release)
+    yield type_information(Path("/sys/kernel/btf/vmlinux"))
+    yield bpf_file_system(Path("/proc/self/mounts").read_text())
+    yield trace_file_system(Path("/proc/self/mounts").read_text())
+    yield psi(Path("/proc/pressure/cpu"))
+
+
+def capabilities(status: str) -> Iterator[Finding]:
+    """Compare what a process may do (/proc/PID/status) with what the programs need."""
+    held = int(re.search(r"^CapEff:\s*([0-9a-f]+)$", status, re.MULTILINE)[1], 16)  # type: ignore[index]
+    for program, needed in NEEDED.items():
+        missing = [name for name in needed if not held >> _BITS[name] & 1]
+        if not missing:
+            yield fine("capabilities", f"{program} would have all it needs", program)
+            continue
+        yield fault(
+            "capabilities",
+            f"{program} would lack {', '.join(missing)}",
+            f"run it as root, or by its unit: systemctl start {program}",
+            program,
+        )
+
+
+def version(release: str) -> Finding:
+    """Judge the kernel by its release, for example 6.1.0-18-amd64."""
+    match = re.match(r"(\d+)\.(\d+)", release)
+    if match and (int(match[1]), int(match[2])) >= _TCX:
+        return fine("kernel", f"Linux {release} has TCX links", *_BPF_AGENTS)
+    return fault(
+        "kernel",
+        f"Linux {release} is older than 6.6 and has no TCX links",
+        "install a newer kernel (Debian 12: apt-get install -t bookworm-backports linux-image-amd64)",
+        *_BPF_AGENTS,
+    )
+
+
+def type_information(file: Path) -> Finding:
+    """Look for the kernel's BTF."""
+    if os.access(file, os.R_OK):
+        return fine("btf", f"{file} is there", *_BPF_AGENTS)
+    return fault("btf", f"{file} cannot be read", "use a kernel with CONFIG_DEBUG_INFO_BTF=y", *_BPF_AGENTS)
+
+
+def _mounted(mounts: str, kind: str, place: str) -> bool:
+    fields = (line.split() for line in mounts.splitlines())
+    return any(f[2] == kind and f[1] == place for f in fields if len(f) > 2)
+
+
+def bpf_file_system(mounts: str) -> Finding:
+    """Look for the BPF file system in /proc/PID/mounts."""
+    if _mounted(mounts, "bpf", "/sys/fs/bpf"):
+        return fine("bpffs", "/sys/fs/bpf is a BPF file system", *_BPF_AGENTS)
+    fix = "mount -t bpf bpf /sys/fs/bpf"
+    return fault("bpffs", "/sys/fs/bpf is not a BPF file system", fix, *_BPF_AGENTS)
+
+
+def trace_file_system(mounts: str) -> Finding:
+    """Look for tracefs, where the names of drop reasons are read if BTF has none."""
+    if any(_mounted(mounts, "tracefs", p) for p in ("/sys/kernel/tracing", "/sys/kernel/debug/tracing")):
+        return fine("tracefs", "tracefs is mounted", "vigia-exporter")
+    return warning(
+        "tracefs",
+        "tracefs is not mounted; drop reasons are named by the kernel's type information alone",
+        "mount -t tracefs tracefs /sys/kernel/tracing",
+        "vigia-exporter",
+    )
+
+
+def psi(file: Path) -> Finding:
+    """Look for pressure stall information, by which the probe knows that the host is short of CPU."""
+    if os.access(file, os.R_OK):
+        return fine("psi", f"{file} is there", "vigia-probe")
+    return absent("psi", f"{file} is not there; start the kernel with psi=1 to have it", "vigia-probe")

@@ -1,0 +1,215 @@
+"""vigia doctor, on this machine with real faults planted."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from labkit import VIGIA, Ran, need_root, own_topology, run_vigia
+
+from vigia import commands
+from vigia.doctor import host, kernel, openvswitch
+from vigia.doctor.finding import Finding
+from vigia.lab import model, topology
+from vigia.lab.model import Lab
+
+ADDRESS = "127.81.0.9"  # nobody else's, so that the ports are free
+
+
+def found(ran: Ran, check: str, state: str) -> list[dict[str, Any]]:
+    return [f for f in ran.json["findings"] if f["check"] == check and f["state"] == state]
+
+
+def doctor(*arguments: str, within: tuple[str, ...] = ()) -> Ran:
+    done = subprocess.run(
+        [*within, str(VIGIA), "doctor", "--json", "--address", ADDRESS, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "Traceback" not in done.stderr, done.stderr
+    return Ran(done.returncode, done.stdout, done.stderr)
+
+
+def in_mounts(script: str) -> tuple[str, ...]:
+    """A mount namespace of its own, prepared by a script, in which the rest of the command line runs."""
+    return ("unshare", "--mount", "sh", "-c", f'{script}; exec "$@"', "sh")
+
+
+def test_a_taken_port_is_named_with_its_holder() -> None:
+    with socket.socket() as s:
+        s.bind((ADDRESS, 9873))
+        s.listen()
+        ran = doctor()
+    assert ran.status == 1
+    (fault,) = found(ran, "ports", "fault")
+    assert fault["concerns"] == ["vigia-enforcer"]
+    assert f"{ADDRESS}:9873/tcp is taken by " in fault["found"]
+    assert Path("/proc/self/comm").read_text().strip() in fault["found"]
+    assert "ss -lnp 'sport = :9873'" in fault["fix"]
+    assert not found(doctor(), "ports", "fault")
+
+
+def test_a_missing_bpf_file_system_is_mended_by_the_fix() -> None:
+    need_root()
+    without = "umount -l /sys/fs/bpf 2>/dev/null"
+    ran = doctor(within=in_mounts(without))
+    (fault,) = found(ran, "bpffs", "fault")
+    assert ran.status == 1
+    mended = doctor(within=in_mounts(f"{without}; {fault['fix']}"))
+    assert not found(mended, "bpffs", "fault")
+    assert found(mended, "bpffs", "ok")
+
+
+def test_a_missing_trace_file_system_is_mended_by_the_fix() -> None:
+    need_root()
+    without = "umount -l /sys/kernel/tracing /sys/kernel/debug/tracing 2>/dev/null"
+    (warning,) = found(doctor(within=in_mounts(without)), "tracefs", "warning")
+    assert found(doctor(within=in_mounts(f"{without}; {warning['fix']}")), "tracefs", "ok")
+
+
+def test_missing_capabilities_are_named_for_each_program() -> None:
+    need_root()
+    ran = doctor(within=("setpriv", "--bounding-set=-bpf,-net_raw", "--inh-caps=-bpf,-net_raw", "--"))
+    texts = {f["concerns"][0]: f["found"] for f in found(ran, "capabilities", "fault")}
+    assert texts == {
+        "vigia-probe": "vigia-probe would lack CAP_NET_RAW",
+        "vigia-exporter": "vigia-exporter would lack CAP_BPF",
+        "vigia-enforcer": "vigia-enforcer would lack CAP_BPF",
+    }
+    assert ran.status == 1
+
+
+def test_a_port_that_this_user_may_not_use() -> None:
+    need_root()
+    ran = doctor(within=("setpriv", "--bounding-set=-net_bind_service", "--inh-caps=-net_bind_service", "--"))
+    start = int(Path("/proc/sys/net/ipv4/ip_unprivileged_port_start").read_text())
+    refused = [f for f in found(ran, "ports", "fault") if ":862/udp" in f["found"]]
+    assert len(refused) == (1 if start > 862 else 0)
+    assert all("CAP_NET_BIND_SERVICE" in f["fix"] for f in refused)
+
+
+@pytest.mark.parametrize(
+    ("release", "state"),
+    [
+        ("6.6.0", "ok"),
+        ("6.18.44-fc", "ok"),
+        ("7.0", "ok"),
+        ("6.1.0-18-amd64", "fault"),
+        ("5.15.0", "fault"),
+        ("odd", "fault"),
+    ],
+)
+def test_kernels(release: str, state: str) -> None:
+    finding = kernel.version(release)
+    assert finding.state == state
+    assert release in finding.found
+
+
+def test_missing_files_of_the_kernel(tmp_path: Path) -> None:
+    assert kernel.type_information(tmp_path / "none").state == "fault"
+    assert kernel.psi(tmp_path / "none").state == "absent"
+    (tmp_path / "there").touch()
+    assert kernel.type_information(tmp_path / "there").state == "ok"
+    assert kernel.psi(tmp_path / "there").state == "ok"
+
+
+def test_the_clock_as_the_kernel_has_it() -> None:
+    state, timex = host.read_clock()
+    assert 0 <= state <= 5
+    timex.status &= ~0x40
+    assert host.clock((0, timex)).state == "ok"
+    assert host.clock((5, timex)).state == "warning"
+    timex.status |= 0x40
+    assert host.clock((0, timex)).state == "warning"
+    assert host.clock((0, timex)).fix
+
+
+def test_without_open_vswitch(tmp_path: Path) -> None:
+    (finding,) = openvswitch.check(tmp_path, None)
+    assert finding.state == "absent"
+    assert str(tmp_path / "db.sock") in finding.found
+
+
+def test_an_open_vswitch_that_is_dead(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as s:
+        s.bind(str(tmp_path / "db.sock"))  # nobody listens
+    (finding,) = openvswitch.check(tmp_path, None)
+    assert (finding.state, finding.check) == ("fault", "ovs")
+    assert "does not answer" in finding.found
+
+
+def test_what_people_see() -> None:
+    with socket.socket() as s:
+        s.bind((ADDRESS, 9090))
+        s.listen()
+        ran = run_vigia("doctor", "--address", ADDRESS)
+    assert ran.status == 1
+    lines = ran.stdout.splitlines()
+    at = next(i for i, line in enumerate(lines) if line.startswith("fault    ports: "))
+    assert lines[at + 1].startswith("         fix: stop what listens there")
+    assert lines[-1].split(",")[0].endswith("faults")
+    assert not any(line.startswith("ok") for line in lines)
+    every = run_vigia("doctor", "--address", ADDRESS, "--all").stdout.splitlines()
+    assert any(line.startswith("ok       ports: ") for line in every)
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    need_root()
+    file = own_topology(tmp_path_factory.mktemp("doctor"), "doc", "127.82.0.0/24")
+    run_vigia("lab", "down", "--lab", "doc")
+    up = run_vigia("lab", "up", "--topology", str(file))
+    assert up.status == 0, up.stderr
+    yield model.resolve(topology.load(file))
+    assert run_vigia("lab", "down", "--lab", "doc").status == 0
+
+
+def of(lab: Lab, check: str) -> list[Finding]:
+    node = lab.layout.node("ovs1")
+    (rundir,) = {p.parent for p in node.glob("**/db.sock")}
+    return [f for f in openvswitch.check(rundir, f"{lab.layout.prefix}ovs1") if f.check == check]
+
+
+def mend(fix: str) -> None:
+    """Run a fix as a person would paste it."""
+    subprocess.run(shlex.split(fix), check=True)
+
+
+def test_a_healthy_open_vswitch(lab: Lab) -> None:
+    for check in ("ovs", "openflow", "ovs-buffers", "ovs-offloads"):
+        findings = of(lab, check)
+        assert findings or check != "ovs"
+        assert {f.state for f in findings} <= {"ok"}, findings
+
+
+def test_checksum_offload_in_a_tenant_is_found_and_mended_by_the_fix(lab: Lab) -> None:
+    if not of(lab, "ovs-offloads"):
+        pytest.skip("the kernel has the openvswitch module: its datapath fills in checksums")
+    tenant = f"{lab.layout.prefix}ovs1-red-ovs-vxlan"
+    (device,) = [
+        link["ifname"]
+        for link in json.loads(commands.run(["ip", "-json", "link"], netns=tenant).stdout)
+        if link["ifname"] != "lo"
+    ]
+    commands.run(["ethtool", "-K", device, "tx", "on"], netns=tenant)
+    (fault,) = [f for f in of(lab, "ovs-offloads") if f.state == "fault"]
+    assert fault.fix == f"ip netns exec {tenant} ethtool -K {device} tx off"
+    mend(fault.fix)
+    assert {f.state for f in of(lab, "ovs-offloads")} == {"ok"}
+
+
+def test_a_bridge_that_speaks_an_old_openflow_only(lab: Lab) -> None:
+    (database,) = lab.layout.node("ovs1").glob("**/db.sock")
+    vsctl = ["ovs-vsctl", f"--db=unix:{database}"]
+    bridge = commands.run([*vsctl, "list-br"]).stdout.split()[0]
+    commands.run([*vsctl, "set", "bridge", bridge, "protocols=OpenFlow10"])
+    (warning,) = [f for f in of(lab, "openflow") if f.state == "warning"]
+    mend(warning.fix.replace("ovs-vsctl", " ".join(vsctl)))
+    assert {f.state for f in of(lab, "openflow")} == {"ok"}
