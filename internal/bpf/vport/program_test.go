@@ -343,23 +343,30 @@ func TestPolicerBoundsUDPAndExpires(t *testing.T) {
 func TestPolicerRefillsExactly(t *testing.T) {
 	b := newBench(t)
 	frame := udpFrame("10.0.0.2", 9, 1000-42)
-	const rate = 50_000 // bytes a second, 50 packets
+	const (
+		rate  = 50_000 // bytes a second, 50 packets
+		burst = 1000
+	)
 	start := Monotonic()
-	if err := b.objects.VportLimit.Put(uint32(0), vportLimit{Rate: rate, Burst: 1000, ExpiresNs: start + uint64(time.Hour)}); err != nil {
+	if err := b.objects.VportLimit.Put(uint32(0), vportLimit{Rate: rate, Burst: burst, ExpiresNs: start + uint64(time.Hour)}); err != nil {
 		t.Fatal(err)
 	}
-	passed := uint64(0)
-	for Monotonic()-start < uint64(time.Second) {
+	var passed, earned uint64
+	last := start
+	for last-start < uint64(time.Second) {
 		// Many packets between refills of less than one packet each.
 		if b.run(b.objects.VportTcxFrom, frame) == tcActUnspec {
 			passed += uint64(len(frame))
 		}
+		now := Monotonic()
+		// While the test is kept from running, the bucket fills up and no further.
+		earned += min(rate*(now-last), burst*1e9)
+		last = now
 	}
-	elapsed := Monotonic() - start
-	most := 1000 + rate*elapsed/1e9 + 1000
-	least := rate * elapsed / 1e9 * 8 / 10
+	most := burst + rate*(last-start)/1e9 + uint64(len(frame))
+	least := earned / 1e9 / 2
 	if passed > most || passed < least {
-		t.Errorf("%d bytes passed in %d ns at %d bytes a second", passed, elapsed, rate)
+		t.Errorf("%d bytes passed in %d ns at %d bytes a second, not %d to %d", passed, last-start, rate, least, most)
 	}
 }
 
