@@ -212,7 +212,7 @@ const paths = `paths:
   - {name: direct, dataplane: none, encap: none, mode: normal, security: none, layer: underlay, placement: remote}
 classes:
   - {name: stamp-64, protocol: stamp, size: 64, interval: 10ms, deadline: 1s}
-  - {name: stamp-1000, protocol: stamp, size: 1000, interval: 20ms, deadline: 1s}
+  - {name: stamp-1000, protocol: stamp, size: 1000, interval: 20ms, deadline: 1s, source_ports: 2, ecmp_paths: 2}
 `
 
 // node returns the configuration of a node that answers in one namespace and

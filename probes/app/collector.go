@@ -10,6 +10,7 @@ import (
 	"vigia/probes/accounting"
 	"vigia/probes/delay"
 	"vigia/probes/sender"
+	"vigia/probes/settings"
 )
 
 // collector exports the counters of all targets as they were at one moment, so
@@ -40,6 +41,7 @@ const (
 	interval
 	deadline
 	up
+	coverage
 	stray
 	timestamps
 	pathInfo
@@ -67,7 +69,7 @@ func newCollector(f *catalog.Factory, s *service) *collector {
 		skipped: "vigia_probe_skipped_total", quarantined: "vigia_probe_quarantined_total",
 		inFlight: "vigia_probe_in_flight", mismatch: "vigia_probe_accounting_mismatch",
 		jitter: "vigia_probe_jitter_seconds", interval: "vigia_probe_interval_seconds",
-		deadline: "vigia_probe_deadline_seconds", up: "vigia_probe_target_up",
+		deadline: "vigia_probe_deadline_seconds", up: "vigia_probe_target_up", coverage: "vigia_probe_ecmp_coverage_ratio",
 		stray: "vigia_probe_stray_total", timestamps: "vigia_probe_timestamps_total", pathInfo: "vigia_path_info",
 	} {
 		c.families[i].desc, c.families[i].value = f.Desc(name)
@@ -120,9 +122,15 @@ func (c *collector) collectTarget(out chan<- prometheus.Metric, st *sender.Statu
 		duplicate: float64(n.Duplicate), reordered: float64(n.Reordered), corrupt: float64(n.Corrupt),
 		skipped: float64(n.Skipped), inFlight: float64(st.InFlight),
 		mismatch: float64(n.Mismatch(st.InFlight)), jitter: st.Jitter,
-		interval: st.Target.Interval.Seconds(), deadline: st.Target.Deadline.Seconds(), up: isUp,
+		interval: st.Target.Interval.Seconds(), deadline: st.Target.Deadline.Seconds(),
 	} {
 		out <- c.families[family].metric(p.base, v)
+	}
+	if !st.Target.Paused {
+		out <- c.families[up].metric(p.base, isUp)
+	}
+	if ratio, ok := settings.Coverage(&st.Target); ok {
+		out <- c.families[coverage].metric(p.base, ratio)
 	}
 	for cause, v := range n.Lost {
 		out <- c.families[lost].metric(p.cause[cause], float64(v))

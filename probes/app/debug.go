@@ -18,7 +18,7 @@ type targetView struct {
 	Path        string            `json:"path"`
 	Tenant      string            `json:"tenant"`
 	Probe       string            `json:"probe"`
-	State       string            `json:"state"` // up, down, unresolved, closed
+	State       string            `json:"state"` // up, down, unresolved, closed, paused
 	Netns       string            `json:"netns,omitempty"`
 	Source      string            `json:"source,omitempty"`
 	Host        string            `json:"host"`
@@ -85,6 +85,8 @@ func view(st *sender.Status) targetView {
 
 func state(st *sender.Status) string {
 	switch {
+	case st.Target.Paused:
+		return "paused"
 	case !st.Open:
 		return "closed"
 	case !st.Address.IsValid():

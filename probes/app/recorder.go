@@ -10,6 +10,7 @@ import (
 	"vigia/probes/delay"
 	"vigia/probes/histogram"
 	"vigia/probes/sender"
+	"vigia/probes/timestamping"
 )
 
 // The histogram families of a target.
@@ -66,7 +67,9 @@ func (r *recorders) Collect(out chan<- prometheus.Metric) {
 	defer r.mu.Unlock()
 	for _, t := range r.targets {
 		for i := range t.series {
-			out <- &t.series[i]
+			if t.has(i) {
+				out <- &t.series[i]
+			}
 		}
 	}
 }
@@ -77,6 +80,7 @@ type recorder struct {
 	labels sender.Labels
 
 	mu     sync.Mutex // guards the histograms
+	twoWay bool       // the other end leaves stamps, and so each way has its delays
 	series [variationHistogram + delay.NumDirections]series
 }
 
@@ -89,9 +93,10 @@ type series struct {
 }
 
 // recorder returns the recorder of a new target; its series exist from then on.
-func (r *recorders) recorder(l sender.Labels) sender.Recorder {
+func (r *recorders) recorder(t sender.Target) sender.Recorder {
+	l := t.Labels
 	values := labelValues(l)
-	rec := &recorder{owner: r, labels: l}
+	rec := &recorder{owner: r, labels: l, twoWay: t.Channel.Protocol == timestamping.UDP}
 	for i := range variationHistogram {
 		rec.series[i] = series{
 			recorder: rec, desc: r.descs[i], labels: prometheus.MakeLabelPairs(r.descs[i], values), values: r.delays.New(),
@@ -106,6 +111,19 @@ func (r *recorders) recorder(l sender.Labels) sender.Recorder {
 	defer r.mu.Unlock()
 	r.targets[l] = rec
 	return rec
+}
+
+// has reports whether the target can have observations in its i-th histogram, or
+// had when its class had another protocol.
+func (r *recorder) has(i int) bool {
+	forward := variationHistogram + int(delay.Forward)
+	reverse := variationHistogram + int(delay.Reverse)
+	if r.twoWay || i != residenceHistogram && i != forward && i != reverse {
+		return true
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.series[i].values.Count() > 0
 }
 
 func labelValues(l sender.Labels) []string {
@@ -131,7 +149,9 @@ func (r *recorder) Settled(p *sender.Probe) {
 	}
 	r.mu.Lock()
 	r.series[rttHistogram].values.Observe(p.Stamps.RTT())
-	r.series[residenceHistogram].values.Observe(p.Stamps.Residence())
+	if !p.Stamps.OneClock {
+		r.series[residenceHistogram].values.Observe(p.Stamps.Residence())
+	}
 	r.mu.Unlock()
 }
 
@@ -139,7 +159,9 @@ func (r *recorder) Settled(p *sender.Probe) {
 func (r *recorder) Varied(v [delay.NumDirections]int64) {
 	r.mu.Lock()
 	for d := range v {
-		r.series[variationHistogram+d].values.Observe(v[d])
+		if r.twoWay || delay.Direction(d) == delay.RoundTrip {
+			r.series[variationHistogram+d].values.Observe(v[d])
+		}
 	}
 	r.mu.Unlock()
 }

@@ -109,7 +109,7 @@ func TestRecordersWhileScraped(t *testing.T) {
 	var wg sync.WaitGroup
 	stop := make(chan struct{})
 	for i := range 3 {
-		rec := all.recorder(sender.Labels{Src: "a", Dst: fmt.Sprint(i)})
+		rec := all.recorder(sender.Target{Labels: sender.Labels{Src: "a", Dst: fmt.Sprint(i)}})
 		wg.Go(func() {
 			for ns := int64(1); ; ns += 997 {
 				select {
@@ -173,7 +173,7 @@ func TestRecorderTakesGoodSamplesOnly(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	all := newRecorders(c.NewFactory("probe", reg), reg)
 	labels := sender.Labels{Src: "a", Dst: "b", Path: "p", Tenant: "t", Probe: "c"}
-	rec := all.recorder(labels)
+	rec := all.recorder(sender.Target{Labels: labels})
 	stamps := delay.Stamps{T1: 0, T2: 1000, T3: 51_000, T4: 53_000}
 	for _, p := range []sender.Probe{
 		{State: sender.Answered, Verdict: delay.Good, Stamps: stamps},

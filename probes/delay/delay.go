@@ -10,6 +10,9 @@ type Stamps struct {
 	T1, T2, T3, T4 int64
 	// Kernel tells which of the stamps the kernel took.
 	Kernel Points
+	// OneClock tells that T2 and T3 are not known, and taken to be the same
+	// moment: the answer is made by the other kernel, as to an ICMP echo.
+	OneClock bool
 	// SentSteps and ReceivedSteps count the steps of our clock before the
 	// probe was sent and after its answer was received.
 	SentSteps, ReceivedSteps uint32
@@ -82,14 +85,18 @@ func (d Direction) String() string {
 // Variation returns how much longer the probe took than the one sent before it,
 // in each direction, in nanoseconds: IPDV of consecutive packets (RFC 3393
 // section 4.2). The offset between the two clocks cancels out. ok is false when
-// our clock was stepped between the two. Both samples must be good.
+// our clock was stepped between the two. Both samples must be good. Of stamps of
+// one clock the two ways are 0.
 func Variation(before, s *Stamps) (v [NumDirections]int64, ok bool) {
 	if before.SentSteps != s.SentSteps {
 		return v, false
 	}
+	v[RoundTrip] = s.RTT() - before.RTT()
+	if s.OneClock {
+		return v, true
+	}
 	v[Forward] = (s.T2 - s.T1) - (before.T2 - before.T1)
 	v[Reverse] = (s.T4 - s.T3) - (before.T4 - before.T3)
-	v[RoundTrip] = s.RTT() - before.RTT()
 	return v, true
 }
 

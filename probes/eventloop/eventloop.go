@@ -14,6 +14,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"sync"
 	"syscall"
@@ -133,6 +134,17 @@ func (l *Loop) Add(fd int, token int32) error {
 	event := unix.EpollEvent{Events: unix.EPOLLIN, Fd: token}
 	if err := unix.EpollCtl(l.epoll, unix.EPOLL_CTL_ADD, fd, &event); err != nil {
 		return fmt.Errorf("watch a file descriptor: %w", err)
+	}
+	return nil
+}
+
+// AddChanges is Add for a socket that is of interest when its state changes: it
+// has an event whenever it becomes writable, readable or broken, and none while it
+// stays so. An event may also mean nothing.
+func (l *Loop) AddChanges(fd int, token int32) error {
+	event := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLET&math.MaxUint32, Fd: token}
+	if err := unix.EpollCtl(l.epoll, unix.EPOLL_CTL_ADD, fd, &event); err != nil {
+		return fmt.Errorf("watch a file descriptor for changes: %w", err)
 	}
 	return nil
 }

@@ -99,6 +99,9 @@ func (h *Histogram) Observe(ns int64) {
 	}
 }
 
+// Count returns how many delays were observed.
+func (h *Histogram) Count() uint64 { return h.count }
+
 // key returns the index of the native bucket at schema 3: key k holds the values
 // in (2^((k-1)/8), 2^(k/8)].
 func (l *Layout) key(v float64) int {

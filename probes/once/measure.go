@@ -67,7 +67,7 @@ func measure(ctx context.Context, t sender.Target, lookup resolver.Lookup, stder
 	c := newCollector()
 	s, err := sender.New(sender.Options{
 		Logger:      slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelError})),
-		NewRecorder: func(sender.Labels) sender.Recorder { return c },
+		NewRecorder: func(sender.Target) sender.Recorder { return c },
 	})
 	if err != nil {
 		return nil, err

@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"time"
 
 	"vigia/probes/delay"
@@ -113,6 +114,10 @@ func (e *engine) Ready(events []eventloop.Event) (wake int64) {
 		if k == nil {
 			continue
 		}
+		if k.key.Protocol == timestamping.TCP {
+			e.connected(k, e.clock.Update())
+			continue
+		}
 		if event.Errors {
 			e.readReports(k)
 		}
@@ -135,11 +140,11 @@ func (e *engine) nextWake() int64 {
 
 // add starts a session; its socket and address may still be missing.
 func (e *engine) add(s *session) {
-	s.series.current = s
+	s.series.current = append(s.series.current, s)
 	if k := e.sockets[s.target.key()]; k != nil {
 		k.adopt(s)
 	}
-	if size := s.layout.Size; size > e.inbox.Size() {
+	if size := s.datagram(); size > e.inbox.Size() {
 		e.inbox = timestamping.NewInbox(batch, size)
 	}
 	if s.address.IsValid() || s.nameErr != nil {
@@ -152,7 +157,7 @@ func (e *engine) begin(s *session) {
 	if s.timers[dueQueue].index >= 0 || s.finished || s.retired {
 		return
 	}
-	s.next = s.target.start(e.clock.Now())
+	s.next = s.target.start(e.clock.Now(), s.turn)
 	e.due.set(s, s.next)
 }
 
@@ -160,7 +165,7 @@ func (e *engine) begin(s *session) {
 func (e *engine) retire(s *session) {
 	s.retired = true
 	e.due.remove(s)
-	s.series.current = nil
+	s.series.current = slices.DeleteFunc(s.series.current, func(o *session) bool { return o == s })
 	s.series.retired = append(s.series.retired, s)
 	e.settle.setEarlier(s, e.clock.Now())
 }
@@ -178,10 +183,8 @@ func (e *engine) drop(s *session) {
 // remove takes a target away.
 func (e *engine) remove(ser *series) {
 	delete(e.series, ser.labels)
-	for _, s := range append(ser.retired, ser.current) {
-		if s != nil {
-			e.drop(s)
-		}
+	for _, s := range slices.Concat(ser.retired, ser.current) {
+		e.drop(s)
 	}
 	ser.recorder.Removed()
 }
@@ -195,7 +198,11 @@ func (e *engine) attach(key sockets.Key, s *timestamping.Socket) {
 	if int(token) == len(e.tokens) {
 		e.tokens = append(e.tokens, nil)
 	}
-	if err := e.loop.Add(s.FD(), token); err != nil {
+	add := e.loop.Add
+	if key.Protocol == timestamping.TCP {
+		add = e.loop.AddChanges
+	}
+	if err := add(s.FD(), token); err != nil {
 		e.logger.Error("cannot watch a socket", "socket", key.String(), "err", err)
 		e.closed[key] = err
 		return
@@ -204,8 +211,10 @@ func (e *engine) attach(key sockets.Key, s *timestamping.Socket) {
 	e.tokens[token], e.sockets[key] = k, k
 	delete(e.closed, key)
 	for _, ser := range e.series {
-		if c := ser.current; c != nil && c.socket == nil && c.target.key() == key {
-			k.adopt(c)
+		for _, c := range ser.current {
+			if c.socket == nil && c.target.key() == key {
+				k.adopt(c)
+			}
 		}
 	}
 }
@@ -244,7 +253,7 @@ func (e *engine) setAddress(s *session, r resolver.Result) {
 	case s.address.Addr() != r.Address:
 		e.retire(s)
 		successor := newSession(s.target, s.series)
-		successor.launched = s.launched
+		successor.launched, successor.turn = s.launched, s.turn
 		successor.setAddress(r.Address)
 		e.add(successor)
 		return
@@ -262,6 +271,9 @@ func (e *engine) countStamps(p *Probe) {
 	}
 	e.stamps[TX][source(delay.T1)]++
 	e.stamps[RX][source(delay.T4)]++
+	if p.Stamps.OneClock {
+		return
+	}
 	e.stamps[ReflectorRX][source(delay.T2)]++
 	if p.hardware {
 		e.stamps[ReflectorTX][Hardware]++

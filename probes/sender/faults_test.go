@@ -204,7 +204,7 @@ func TestStallIsNotLoss(t *testing.T) {
 		var flying uint64
 		if err := f.engine.loop.Do(func() {
 			for _, ser := range f.engine.series {
-				flying += ser.current.window.InFlight()
+				flying += ser.current[0].window.InFlight()
 			}
 			if flying > 0 {
 				time.Sleep(300 * time.Millisecond)

@@ -69,9 +69,10 @@ func newSender(t *testing.T, o Options) *fixture {
 	t.Helper()
 	f := &fixture{t: t, notes: make(map[Labels]*notes)}
 	o.Logger = slog.New(slog.DiscardHandler)
-	o.NewRecorder = func(l Labels) Recorder {
+	o.NewRecorder = func(t Target) Recorder {
 		f.mu.Lock()
 		defer f.mu.Unlock()
+		l := t.Labels
 		f.notes[l] = &notes{}
 		return f.notes[l]
 	}

@@ -128,7 +128,7 @@ func TestLossAgainstNft(t *testing.T) {
 	f.apply(tg)
 	st, _ := f.finish(tg.Labels)
 	closings := uint64(0)
-	if err := f.engine.loop.Do(func() { closings = uint64(f.engine.series[tg.Labels].current.closings) }); err != nil {
+	if err := f.engine.loop.Do(func() { closings = uint64(f.engine.series[tg.Labels].current[0].closings) }); err != nil {
 		t.Fatal(err)
 	}
 	counts := nftCounts(t, right)
@@ -296,7 +296,7 @@ func TestPendingErrorOfAnotherPacket(t *testing.T) {
 	const n = 20
 	for i := range n {
 		if err := f.engine.loop.Do(func() {
-			e, s := f.engine, f.engine.series[tg.Labels].current
+			e, s := f.engine, f.engine.series[tg.Labels].current[0]
 			other.Reset()
 			other.Add(&peer, []byte("to nobody"), 0, netip.Addr{})
 			if sent, err := other.Send(s.socket.Socket, 0); sent != 1 {
@@ -387,7 +387,7 @@ func TestLocalOverflow(t *testing.T) {
 			k = f.engine.sockets[targets[0].key()]
 			now := f.engine.clock.Now()
 			for _, ser := range f.engine.series {
-				s := ser.current
+				s := ser.current[0]
 				s.next = now
 				f.engine.due.set(s, now)
 			}
@@ -441,7 +441,7 @@ func TestClockStep(t *testing.T) {
 	steps := 0
 	for steps < 3 {
 		if err := f.engine.loop.Do(func() {
-			if s := f.engine.series[tg.Labels].current; s.window.InFlight() > 0 || s.finished {
+			if s := f.engine.series[tg.Labels].current[0]; s.window.InFlight() > 0 || s.finished {
 				steps++
 				shift -= int64(time.Second)
 			}

@@ -1,6 +1,9 @@
 package sender
 
-import "container/heap"
+import (
+	"cmp"
+	"container/heap"
+)
 
 // The queues of sessions: by the time the next probe is due, and by the earliest
 // time at which a deadline may have passed.
@@ -20,7 +23,13 @@ type queue struct {
 func (q *queue) Len() int { return len(q.sessions) }
 
 func (q *queue) Less(i, j int) bool {
-	return q.sessions[i].timers[q.which].at < q.sessions[j].timers[q.which].at
+	a, b := q.sessions[i], q.sessions[j]
+	at, other := a.timers[q.which].at, b.timers[q.which].at
+	if at != other || q.which != dueQueue {
+		return at < other
+	}
+	// Twins follow each other without anyone else between them.
+	return cmp.Or(a.target.Twin.Group.compare(&b.target.Twin.Group), cmp.Compare(a.target.place(at), b.target.place(at))) < 0
 }
 
 func (q *queue) Swap(i, j int) {

@@ -17,6 +17,12 @@ const ssidOffset = 14
 
 // receive reads what waits on a socket.
 func (e *engine) receive(k *socket) {
+	if k.key.Protocol == timestamping.TCP {
+		now := e.clock.Update()
+		e.connected(k, now)
+		k.drained = now
+		return
+	}
 	for range maxRounds {
 		before := e.clock.Now()
 		n, err := e.inbox.Receive(k.Socket)
@@ -40,6 +46,10 @@ func (e *engine) receive(k *socket) {
 func (e *engine) arrived(k *socket, d *timestamping.Datagram, at int64) {
 	if d.HasDrops {
 		k.seen(d.Drops)
+	}
+	if k.key.Protocol == timestamping.ICMP {
+		e.echoed(k, d, at)
+		return
 	}
 	reply, ok := stamp.ParseReply(d.Payload)
 	s, ours := k.match(d.From, &reply)
@@ -71,20 +81,30 @@ func (e *engine) reply(s *session, d *timestamping.Datagram, r *stamp.Reply, at 
 		s.series.counts.Corrupt++
 		return
 	}
-	arrival := at
-	if slot != nil && d.Stamp != 0 && slot.Value.Stamps.SentSteps == e.clock.Steps() {
-		arrival = min(at, e.clock.Monotonic(d.Stamp))
-	}
 	followUp := e.followUp(s, d.Payload)
-	switch s.window.Answer(sequence, arrival) {
-	case accounting.Received:
+	if e.answer(s, sequence, d.Stamp, at) {
 		e.received(s, slot, d, r, at, followUp.known)
-	case accounting.Overdue:
-		e.lost(s, slot, accounting.Unknown)
 	}
 	if followUp.value.Timestamp != 0 {
 		e.completed(s, &followUp.value, r.ErrorEstimate.Format())
 	}
+}
+
+// answer settles the probe with an answer that was read at the monotonic time at
+// and has the kernel's stamp, or 0; it reports whether the probe is received.
+func (e *engine) answer(s *session, sequence uint64, stamp, at int64) bool {
+	slot := s.window.Lookup(sequence)
+	arrival := at
+	if slot != nil && stamp != 0 && slot.Value.Stamps.SentSteps == e.clock.Steps() {
+		arrival = min(at, e.clock.Monotonic(stamp))
+	}
+	switch s.window.Answer(sequence, arrival) {
+	case accounting.Received:
+		return true
+	case accounting.Overdue:
+		e.lost(s, slot, accounting.Unknown)
+	}
+	return false
 }
 
 // received takes the measurements of an answered probe. Without a follow-up from

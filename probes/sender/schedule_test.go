@@ -25,12 +25,12 @@ func TestPhasesAreStableSpreadAndOnTheGrid(t *testing.T) {
 	now := int64(1_234_567_890_123)
 	for i := range 1000 {
 		tg := Target{Labels: Labels{Src: "a", Dst: fmt.Sprint("b", i)}, Interval: interval}
-		first := tg.start(now)
+		first := tg.start(now, 0)
 		if first <= now || first > now+int64(interval) {
 			t.Fatalf("first probe %d ns from now", first-now)
 		}
 		phase := first % int64(interval)
-		if later := tg.start(now+int64(time.Hour)) % int64(interval); later != phase {
+		if later := tg.start(now+int64(time.Hour), 0) % int64(interval); later != phase {
 			t.Fatalf("the phase moved from %d to %d", phase, later)
 		}
 		if phase%int64(2*time.Millisecond) != 0 {
@@ -47,11 +47,11 @@ func TestPhasesAreStableSpreadAndOnTheGrid(t *testing.T) {
 		}
 	}
 	short := Target{Labels: Labels{Src: "a"}, Interval: 200 * time.Microsecond}
-	if first := short.start(now); first <= now || first > now+int64(short.Interval) {
+	if first := short.start(now, 0); first <= now || first > now+int64(short.Interval) {
 		t.Errorf("first probe %d ns from now", first-now)
 	}
 	counted := Target{Interval: time.Hour, Count: 1}
-	if counted.start(now) != now {
+	if counted.start(now, 0) != now {
 		t.Error("a counted target does not begin at once")
 	}
 }
@@ -313,7 +313,7 @@ func busy(t testing.TB, targets int, interval time.Duration) *idle {
 	t.Helper()
 	at := reflectOnLoopback(t)
 	rec := &idle{}
-	s, err := New(Options{Logger: slog.New(slog.DiscardHandler), NewRecorder: func(Labels) Recorder { return rec }})
+	s, err := New(Options{Logger: slog.New(slog.DiscardHandler), NewRecorder: func(Target) Recorder { return rec }})
 	if err != nil {
 		t.Fatal(err)
 	}

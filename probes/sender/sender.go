@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,7 +20,7 @@ import (
 type Options struct {
 	Logger *slog.Logger
 	// NewRecorder makes the recorder of a target that is new.
-	NewRecorder func(Labels) Recorder
+	NewRecorder func(Target) Recorder
 	// ReceiveBuffer is the size of each socket's receive buffer in bytes; 0
 	// stands for DefaultBuffer.
 	ReceiveBuffer int
@@ -117,7 +118,7 @@ func (s *Sender) Prepare(targets []Target) (*Pending, error) {
 	}
 	keys := make([]sockets.Key, 0, len(targets))
 	for i := range targets {
-		keys = append(keys, targets[i].key())
+		keys = append(keys, targets[i].keys()...)
 	}
 	change, err := s.keeper.Prepare(keys)
 	if err != nil {
@@ -137,9 +138,9 @@ func (p *Pending) Discard() {
 // those that change keep their counters. It fails only when the sender has ended.
 func (p *Pending) Commit() error {
 	s := p.sender
-	for _, ses := range p.plan.sessions {
-		if ses.series != nil {
-			ses.series.recorder = s.options.NewRecorder(ses.series.labels)
+	for i := range p.plan.changes {
+		if c := &p.plan.changes[i]; c.series != nil {
+			c.series.recorder = s.options.NewRecorder(c.target)
 		}
 	}
 	s.resolver.Set(p.plan.names)
@@ -155,10 +156,17 @@ func (p *Pending) Commit() error {
 
 // plan is what Commit is about to do, with everything made that takes time.
 type plan struct {
-	wanted   map[Labels]Target
-	sessions []*session // of new and changed targets; series is nil for the latter
-	names    []resolver.Name
-	known    func(resolver.Name) (resolver.Result, bool)
+	wanted  map[Labels]Target
+	changes []change
+	names   []resolver.Name
+	known   func(resolver.Name) (resolver.Result, bool)
+}
+
+// change is a target that is new or not what it was.
+type change struct {
+	target   Target
+	series   *series // of a new target, else nil
+	sessions []*session
 }
 
 func (s *Sender) plan(targets []Target) (*plan, error) {
@@ -175,11 +183,16 @@ func (s *Sender) plan(targets []Target) (*plan, error) {
 		if exists && before == t {
 			continue
 		}
-		var ser *series
+		c := change{target: t}
 		if !exists {
-			ser = &series{labels: t.Labels}
+			c.series = &series{labels: t.Labels}
 		}
-		p.sessions = append(p.sessions, newSession(t, ser))
+		for i := 0; i < t.flows() && !t.Paused; i++ {
+			s := newSession(t.flow(i), nil)
+			s.turn = i
+			c.sessions = append(c.sessions, s)
+		}
+		p.changes = append(p.changes, c)
 	}
 	return p, nil
 }
@@ -198,14 +211,8 @@ func (e *engine) apply(p *plan, change *sockets.Change) {
 		}
 		e.attach(key, s)
 	})
-	for _, s := range p.sessions {
-		if s.series == nil {
-			e.replace(s)
-		} else {
-			e.series[s.series.labels] = s.series
-		}
-		e.locate(s, p)
-		e.add(s)
+	for i := range p.changes {
+		e.change(&p.changes[i], p)
 	}
 	change.Removed(func(key sockets.Key) {
 		e.detach(key, nil)
@@ -213,12 +220,23 @@ func (e *engine) apply(p *plan, change *sockets.Change) {
 	})
 }
 
-// replace puts the session in the place of its series' present one.
-func (e *engine) replace(s *session) {
-	s.series = e.series[s.target.Labels]
-	s.window.Adopt(&s.series.counts)
-	if old := s.series.current; old != nil {
-		e.retire(old)
+// change puts the target's sessions in the place of those that its series has.
+func (e *engine) change(c *change, p *plan) {
+	ser := c.series
+	if ser != nil {
+		e.series[ser.labels] = ser
+	} else {
+		ser = e.series[c.target.Labels]
+	}
+	for len(ser.current) > 0 {
+		e.retire(ser.current[0])
+	}
+	ser.target = c.target
+	for _, s := range c.sessions {
+		s.series = ser
+		s.window.Adopt(&ser.counts)
+		e.locate(s, p)
+		e.add(s)
 	}
 }
 
@@ -243,11 +261,10 @@ func (s *Sender) resolved(name resolver.Name, r resolver.Result) {
 	}
 	s.engine.do(func() {
 		for _, ser := range s.engine.series {
-			c := ser.current
-			if c == nil {
+			if n, ok := ser.target.name(); !ok || n != name {
 				continue
 			}
-			if n, ok := c.target.name(); ok && n == name {
+			for _, c := range slices.Clone(ser.current) {
 				s.engine.setAddress(c, r)
 			}
 		}
@@ -331,13 +348,15 @@ func (ser *series) status(now int64) Status {
 		st.InFlight += s.window.InFlight()
 		st.Waiting += uint64(s.waiting)
 	}
-	if s := ser.current; s != nil {
-		st.Target, st.Address, st.Open = s.target, s.address, s.socket != nil
+	st.Target, st.Open = ser.target, len(ser.current) > 0
+	for _, s := range ser.current {
+		st.Address = s.address
+		st.Open = st.Open && s.socket != nil
 		st.InFlight += s.window.InFlight()
 		st.Waiting += uint64(s.waiting)
-		recent := max(upIntervals*s.target.Interval, upTime)
-		st.Up = ser.answered != 0 && now-ser.answered <= int64(recent)
 	}
+	recent := max(upIntervals*ser.target.Interval, upTime)
+	st.Up = len(ser.current) > 0 && ser.answered != 0 && now-ser.answered <= int64(recent)
 	return st
 }
 
@@ -358,7 +377,7 @@ func (s *Sender) Ready() error {
 	err := s.engine.loop.Do(func() {
 		for _, ser := range s.engine.series {
 			total++
-			if ser.counts.Sent == 0 {
+			if ser.counts.Sent == 0 && !ser.target.Paused {
 				missing++
 			}
 		}

@@ -7,6 +7,7 @@ import (
 
 	"vigia/probes/accounting"
 	"vigia/probes/delay"
+	"vigia/probes/icmp"
 	"vigia/probes/stamp"
 	"vigia/probes/timestamping"
 )
@@ -23,7 +24,8 @@ type series struct {
 	answered    int64 // when the last answer was read, CLOCK_MONOTONIC
 	launched    bool
 	trouble     trouble
-	current     *session
+	target      Target
+	current     []*session // one per source port; none while paused
 	retired     []*session // only wait for what is in flight
 }
 
@@ -49,11 +51,15 @@ type session struct {
 	peer    timestamping.Peer
 	nameErr error // why address is not valid; nil before the first look-up
 
+	turn     int   // among the source ports of the target
 	next     int64 // when the next probe is due
 	launched uint64
 	closings int // probes sent after the last, to fetch its follow-up
 	finished bool
 	retired  bool
+
+	attempt   uint64 // sequence number of the connection under way
+	attempted bool   // one is
 
 	settled   uint64   // no probe below it waits for stamps
 	waiting   int      // answered probes that do
@@ -69,16 +75,15 @@ type timer struct {
 }
 
 func newSession(t Target, s *series) *session {
-	layout, _ := stamp.NewLayout(t.Size)
-	ses := &session{
-		target: t, series: s, layout: layout,
-		packet: layout.New(uint64(t.Size)<<32 | uint64(t.Port)),
-		window: accounting.NewWindow[Probe](nil, t.capacity()),
-	}
+	ses := &session{target: t, series: s, window: accounting.NewWindow[Probe](nil, t.capacity())}
 	if s != nil {
 		ses.window.Adopt(&s.counts)
 	}
-	ses.padding = bytes.Clone(layout.PaddingOf(ses.packet))
+	if t.Channel.Protocol == timestamping.UDP {
+		ses.layout, _ = stamp.NewLayout(t.Size)
+		ses.packet = ses.layout.New(uint64(t.Size)<<32 | uint64(t.Port))
+		ses.padding = bytes.Clone(ses.layout.PaddingOf(ses.packet))
+	}
 	ring := accounting.MinCapacity
 	for ring < t.capacity() {
 		ring *= 2
@@ -95,6 +100,9 @@ func (s *session) setAddress(a netip.Addr) {
 	s.address = netip.AddrPortFrom(a, s.target.Port)
 	s.peer = timestamping.NewPeer(s.address)
 	s.nameErr = nil
+	if s.target.Channel.Protocol == timestamping.ICMP {
+		s.packet = icmp.New(s.target.Size, a.Is6(), uint64(s.target.Size))
+	}
 }
 
 // advance returns when the probe that is due was meant to be sent, and moves on

@@ -1,6 +1,9 @@
 package sender
 
-import "vigia/probes/accounting"
+import (
+	"vigia/probes/accounting"
+	"vigia/probes/timestamping"
+)
 
 // settleDue settles what has passed its deadline. now was taken before the
 // sockets were read.
@@ -42,6 +45,9 @@ func (e *engine) settleSession(s *session, now int64) {
 func (e *engine) updateDrops(s *session) {
 	if s.window.Overdue(s.socket.drained) == nil {
 		return
+	}
+	if s.socket.key.Protocol == timestamping.TCP {
+		return // they say nothing about the handshake
 	}
 	drops, err := s.socket.Drops()
 	if err != nil {

@@ -4,8 +4,11 @@
 package sender
 
 import (
+	"cmp"
+	"fmt"
 	"hash/fnv"
 	"net/netip"
+	"strings"
 	"time"
 
 	"vigia/probes/accounting"
@@ -13,10 +16,19 @@ import (
 	"vigia/probes/resolver"
 	"vigia/probes/sockets"
 	"vigia/probes/stamp"
+	"vigia/probes/timestamping"
 )
 
 // Labels identify a target; they are the labels of its series.
 type Labels struct{ Src, Dst, Path, Tenant, Probe string }
+
+// compare orders labels.
+func (l *Labels) compare(o *Labels) int {
+	return cmp.Or(
+		strings.Compare(l.Src, o.Src), strings.Compare(l.Dst, o.Dst), strings.Compare(l.Path, o.Path),
+		strings.Compare(l.Tenant, o.Tenant), strings.Compare(l.Probe, o.Probe),
+	)
+}
 
 // Target is what is probed, and how. Targets that compare equal are the same.
 type Target struct {
@@ -30,9 +42,51 @@ type Target struct {
 	// Interval is the time between two probes, Deadline the time after which
 	// an unanswered probe is lost.
 	Interval, Deadline time.Duration
+	// Channel says how the packets are sent. With TCP a probe is a connection
+	// that is reset once it stands, and Size means nothing.
+	Channel timestamping.Channel
+	// Flows is the number of source ports, used in turn; 0 is 1.
+	Flows int
+	// ECMPPaths is the number of equal-cost paths that the network is taken to
+	// have; 0 when nobody said.
+	ECMPPaths int
+	// Twin puts the target among those that are probed at the same moment.
+	Twin Twin
+	// Paused targets keep their series and are not probed.
+	Paused bool
 	// Count is how many probes are sent before the target is done; 0 is for
 	// ever.
 	Count uint64
+}
+
+// Twin is a target's place among those probed at the same moment, in an order that
+// rotates with every round. The zero value is for targets that have no twin.
+type Twin struct {
+	Group Labels // of one of them
+	Rank  uint8  // from 0
+	Size  uint8  // of the group
+}
+
+// place returns which in the order of its group the target is at a time.
+func (t *Target) place(at int64) int64 {
+	if t.Twin.Size == 0 {
+		return 0
+	}
+	return (int64(t.Twin.Rank) + at/int64(t.Interval)) % int64(t.Twin.Size)
+}
+
+// flows returns how many source ports the target uses.
+func (t *Target) flows() int { return max(t.Flows, 1) }
+
+// flow returns the target of one of the source ports: probed once while all of
+// them have their turn.
+func (t *Target) flow(i int) Target {
+	one := *t
+	if n := t.flows(); n > 1 {
+		one.Interval *= time.Duration(n)
+		one.Channel.Instance = fmt.Sprintf("flow %d", i)
+	}
+	return one
 }
 
 // key returns the socket that the target uses.
@@ -45,7 +99,34 @@ func (t *Target) key() sockets.Key {
 		}
 		source = netip.AddrPortFrom(any, 0)
 	}
-	return sockets.Key{Netns: t.Netns, Local: source}
+	key := sockets.Key{Netns: t.Netns, Local: source, Channel: t.Channel}
+	if t.Channel.Protocol == timestamping.TCP {
+		// A connection has its socket to itself.
+		key.TOS = t.DSCP << 2
+		key.Instance = strings.Join([]string{t.Labels.Dst, t.Labels.Path, t.Labels.Tenant, t.Labels.Probe, t.Channel.Instance}, " ")
+	}
+	if t.Channel.Priority != 0 {
+		key.TOS = t.DSCP << 2
+	}
+	return key
+}
+
+// keys returns the sockets of all flows.
+func (t *Target) keys() (keys []sockets.Key) {
+	for i := 0; i < t.flows() && !t.Paused; i++ {
+		one := t.flow(i)
+		keys = append(keys, one.key())
+	}
+	return keys
+}
+
+// tos returns the type of service that each packet is sent with; 0 leaves the
+// socket's.
+func (t *Target) tos() uint8 {
+	if t.Channel.Priority != 0 {
+		return 0
+	}
+	return t.DSCP << 2
 }
 
 // name returns the host name to resolve; ok is false when the host is an address.
@@ -67,18 +148,24 @@ const (
 // start returns when the first probe is due: at once for a counted target, and
 // otherwise at a phase that depends on the labels alone, so that targets spread
 // over the interval and stay where they are from run to run.
-func (t *Target) start(now int64) int64 {
+// The flows of a target have their turns one after the other.
+func (t *Target) start(now int64, turn int) int64 {
 	if t.Count > 0 {
 		return now
 	}
+	labels := t.Labels
+	if t.Twin.Size > 0 {
+		labels = t.Twin.Group
+	}
 	h := fnv.New64a()
-	for _, s := range []string{t.Labels.Src, t.Labels.Dst, t.Labels.Path, t.Labels.Tenant, t.Labels.Probe} {
+	for _, s := range []string{labels.Src, labels.Dst, labels.Path, labels.Tenant, labels.Probe} {
 		h.Write([]byte(s))
 		h.Write([]byte{0})
 	}
 	interval := int64(t.Interval)
-	grid := min(interval/gridSteps, maxGrid)
-	phase := int64(mix(h.Sum64())%uint64(interval)) / grid * grid
+	between := interval / int64(t.flows())
+	grid := min(between/gridSteps, maxGrid)
+	phase := int64(mix(h.Sum64())%uint64(between))/grid*grid + int64(turn)*between
 	periods := (now - phase) / interval
 	return phase + (periods+1)*interval
 }

@@ -9,6 +9,7 @@ import (
 
 	"vigia/probes/accounting"
 	"vigia/probes/delay"
+	"vigia/probes/icmp"
 	"vigia/probes/stamp"
 	"vigia/probes/timestamping"
 )
@@ -45,12 +46,16 @@ func (e *engine) launch(s *session, intended int64) {
 		e.refuse(s, intended)
 		return
 	}
+	if k.key.Protocol == timestamping.TCP {
+		e.connect(s, intended)
+		return
+	}
 	if len(k.pending) == 0 {
 		e.dirty = append(e.dirty, k)
 	}
 	k.pending = append(k.pending, launch{session: s, intended: intended, closing: closing})
-	if len(k.pending) == batch {
-		e.flush(k)
+	if len(k.pending) == batch || s.target.Twin.Size > 0 {
+		e.flush(k) // twins leave in their order, at the same moment
 	}
 }
 
@@ -146,10 +151,16 @@ func (e *engine) prepare(k *socket) {
 			Sequence: p.slot.Sequence, Intended: p.intended, State: state, echo: echo, sentAt: sentAt, drops: k.drops,
 			Stamps: delay.Stamps{SentSteps: e.clock.Steps()},
 		}
-		stamp.Request{
-			Sequence: uint32(p.slot.Sequence), Timestamp: echo, ErrorEstimate: e.estimate, SSID: s.ssid,
-		}.Put(s.packet)
-		e.outbox.Add(&s.peer, s.packet, s.target.DSCP<<2, netip.Addr{})
+		if k.key.Protocol == timestamping.ICMP {
+			icmp.Probe{
+				ID: k.Local().Port(), SSID: s.ssid, Sequence: uint32(p.slot.Sequence), Nonce: uint64(echo),
+			}.Put(s.packet)
+		} else {
+			stamp.Request{
+				Sequence: uint32(p.slot.Sequence), Timestamp: echo, ErrorEstimate: e.estimate, SSID: s.ssid,
+			}.Put(s.packet)
+		}
+		e.outbox.Add(&s.peer, s.packet, s.target.tos(), netip.Addr{})
 	}
 }
 

@@ -195,7 +195,7 @@ func TestCountsAgainstTheKernel(t *testing.T) {
 	closings := uint64(0)
 	if err := f.engine.loop.Do(func() {
 		for _, ser := range f.engine.series {
-			closings += uint64(ser.current.closings)
+			closings += uint64(ser.current[0].closings)
 		}
 	}); err != nil {
 		t.Fatal(err)

@@ -39,16 +39,22 @@ func parseTarget(s string) (host string, port uint16, problem string) {
 	if err != nil || n == 0 {
 		return "", 0, "has no port from 1 to 65535"
 	}
-	if ip, err := netip.ParseAddr(host); err == nil {
+	host, _, problem = parseHost(host)
+	return host, uint16(n), problem
+}
+
+// parseHost reads an IP address or a name; the port is 0.
+func parseHost(s string) (host string, port uint16, problem string) {
+	if ip, err := netip.ParseAddr(s); err == nil {
 		if ip.IsUnspecified() {
 			return "", 0, "is not the address of a host"
 		}
-		return host, uint16(n), CheckUnicast(ip)
+		return s, 0, CheckUnicast(ip)
 	}
-	if len(host) > maxHost || !hostRE.MatchString(host) || isNumeric(host) {
+	if len(s) > maxHost || !hostRE.MatchString(s) || isNumeric(s) {
 		return "", 0, "has neither an IP address nor a host name"
 	}
-	return host, uint16(n), ""
+	return s, 0, ""
 }
 
 // isNumeric reports whether a name looks like a mistyped IPv4 address.

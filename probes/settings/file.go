@@ -40,10 +40,17 @@ type Path struct {
 type Class struct {
 	Name     string          `yaml:"name"`
 	Protocol string          `yaml:"protocol"`
-	Size     int             `yaml:"size"` // UDP payload in bytes
+	Size     int             `yaml:"size"` // UDP or ICMP payload in bytes
 	Interval config.Duration `yaml:"interval"`
 	Deadline config.Duration `yaml:"deadline"`
 	DSCP     int             `yaml:"dscp"`
+	Priority int             `yaml:"priority"` // SO_PRIORITY, mapped to the VLAN's code point
+	Mark     int64           `yaml:"mark"`
+
+	DontFragment bool   `yaml:"dont_fragment"`
+	SourcePorts  int    `yaml:"source_ports"` // used in turn
+	Flow         string `yaml:"flow"`         // warm or cold
+	ECMPPaths    int    `yaml:"ecmp_paths"`   // assumed number of equal-cost paths
 }
 
 // Target is what is probed.
@@ -54,5 +61,7 @@ type Target struct {
 	Probe   string `yaml:"probe"`
 	Netns   string `yaml:"netns"`
 	Source  string `yaml:"source"`
+	Device  string `yaml:"device"`
+	Twin    string `yaml:"twin"` // path of the target to be probed at the same moment
 	Address string `yaml:"address"`
 }

@@ -9,6 +9,7 @@ import (
 	"vigia/probes/reflector"
 	"vigia/probes/sender"
 	"vigia/probes/sockets"
+	"vigia/probes/timestamping"
 )
 
 // Settings is a checked configuration.
@@ -59,13 +60,16 @@ func (f *File) settings() *Settings {
 	for _, t := range f.Targets {
 		c := classes[t.Probe]
 		source, _ := ParseSource(t.Source)
-		host, port, _ := parseTarget(t.Address)
-		s.Targets = append(s.Targets, sender.Target{
+		host, port, _ := c.parseAddress(t.Address)
+		target := sender.Target{
 			Labels: sender.Labels{Src: f.Node, Dst: t.Dst, Path: t.Path, Tenant: t.Tenant, Probe: t.Probe},
 			Netns:  t.Netns, Source: source, Host: host, Port: port,
-			Size: c.Size, DSCP: uint8(c.DSCP), Interval: time.Duration(c.Interval), Deadline: c.deadline(),
-		})
+			Channel: timestamping.Channel{Device: t.Device},
+		}
+		c.apply(&target)
+		s.Targets = append(s.Targets, target)
 	}
+	f.joinTwins(s.Targets)
 	return s
 }
 
@@ -92,10 +96,3 @@ func (r *Reflector) config() reflector.Config {
 }
 
 const defaultDeadline = time.Second
-
-func (c *Class) deadline() time.Duration {
-	if c.Deadline == 0 {
-		return defaultDeadline
-	}
-	return time.Duration(c.Deadline)
-}

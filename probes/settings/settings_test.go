@@ -94,7 +94,7 @@ func TestEveryMistakeIsNamed(t *testing.T) {
 	const class0 = `  - {name: stamp-64, protocol: stamp, size: 64, interval: 50ms, deadline: 1s}`
 	for _, tc := range []struct{ name, old, new, want string }{
 		{"unknown key", "node: lb1", "node: lb1\nnodes: x", `f.yaml:2: unknown key "nodes"; known here: classes, node, paths, reflector, targets`},
-		{"unknown key of a target", "tenant: red, ", "tenant: red, dest: x, ", `unknown key "dest"; known here: address, dst, netns, path, probe, source, tenant`},
+		{"unknown key of a target", "tenant: red, ", "tenant: red, dest: x, ", `unknown key "dest"; known here: address, device, dst, netns, path, probe, source, tenant, twin`},
 		{"no node", "node: lb1", "node: ''", "f.yaml:1: node: is missing; add it, for example node: compute1"},
 		{"node is free text", "node: lb1", "node: the first", `f.yaml:1: node: "the first": cannot be a label; write letters`},
 		{"listener without port", `"10.99.1.1:862"}`, `"10.99.1.1"}`, `f.yaml:4: reflector.listeners[0].address: "10.99.1.1": is not an IP address with a port; write IP:port, for example 10.0.0.1:862`},
@@ -111,7 +111,27 @@ func TestEveryMistakeIsNamed(t *testing.T) {
 		{"path twice", "name: ovs-vxlan", "name: direct", `f.yaml:10: paths[1].name: "direct": is the name of another path; choose another`},
 		{"class twice", "name: big", "name: stamp-64", `f.yaml:13: classes[1].name: "stamp-64": is the name of another class`},
 		{"no protocol", "name: big, protocol: stamp", "name: big", "f.yaml:13: classes[1].protocol: is missing; add protocol: stamp"},
-		{"other protocol", "name: big, protocol: stamp", "name: big, protocol: icmp", `classes[1].protocol: "icmp": is not a protocol of probes; write stamp`},
+		{"other protocol", "name: big, protocol: stamp", "name: big, protocol: sctp", `classes[1].protocol: "sctp": is not a protocol of probes; write stamp, icmp or tcp-connect`},
+		{"echo too small", "protocol: stamp, size: 1400", "protocol: icmp, size: 15", `classes[1].size: "15": is not a possible size of an ICMP probe; write 16 to 65507 bytes of payload`},
+		{"echo with port", "protocol: stamp, size: 1400", "protocol: icmp, size: 1400", `targets[1].address: "[fd00::2]:862": has a port, which ICMP does not have; write IP or name, for example 10.0.0.2`},
+		{"echo from a port", "protocol: stamp, size: 1400", "protocol: icmp, size: 1400", `targets[1].source: "[fd00::1]:40000": has a port, and the class chooses ports itself`},
+		{"cold echo", "protocol: stamp, size: 1400", "protocol: icmp, flow: cold, size: 1400", `classes[1].flow: "cold": needs ports, which ICMP does not have`},
+		{"connection with size", "protocol: stamp, size: 1400", "protocol: tcp-connect, size: 1400", `classes[1].size: "1400": means nothing to a connection; remove it`},
+		{"connections overlap", "protocol: stamp, size: 1400, interval: 1s", "protocol: tcp-connect, interval: 1s, deadline: 2s", `classes[1].deadline: "2s": is longer than the interval, and there is one connection at a time; at most 1s`},
+		{"warm connection", "protocol: stamp, size: 1400", "protocol: tcp-connect, flow: warm", `classes[1].flow: "warm": cannot be: each connection is a new flow`},
+		{"connection in fragments", "protocol: stamp, size: 1400", "protocol: tcp-connect, dont_fragment: true", `classes[1].dont_fragment: "true": means nothing`},
+		{"age of a flow", "dscp: 46", "flow: lukewarm", `f.yaml:13: classes[1].flow: "lukewarm": is not an age of a flow; write warm or cold`},
+		{"cold too fast", "interval: 50ms, deadline: 1s", "interval: 50ms, flow: cold", `classes[0].interval: "50ms": is too short for cold flows, which rest for 1m0s; write 60ms or more`},
+		{"cold with ports", "dscp: 46", "flow: cold, source_ports: 3", `classes[1].source_ports: "3": is beside flow: cold`},
+		{"too many source ports", "dscp: 46", "source_ports: 1025", `classes[1].source_ports: "1025": is out of bounds; write 1 to 1024`},
+		{"ports of an echo", "protocol: stamp, size: 1400", "protocol: icmp, source_ports: 4, size: 1400", `classes[1].source_ports: "4": needs protocol: stamp`},
+		{"equal-cost paths", "dscp: 46", "ecmp_paths: -1", `classes[1].ecmp_paths: "-1": is out of bounds; write 1 to 1024`},
+		{"priority", "dscp: 46", "priority: 8", `classes[1].priority: "8": is out of bounds; write 0 to 7`},
+		{"mark", "dscp: 46", "mark: 4294967296", `classes[1].mark: "4294967296": is out of bounds; write 0 to 4294967295`},
+		{"source port of a set", "dscp: 46", "source_ports: 4", `targets[1].source: "[fd00::1]:40000": has a port, and the class chooses ports itself; write the address alone`},
+		{"device", "tenant: red, ", "tenant: red, device: bond0.1234567890, ", `targets[1].device: "bond0.1234567890": is not the name of a device; write a name of at most 15 letters`},
+		{"twin of itself", "tenant: red, ", "tenant: red, twin: ovs-vxlan, ", `targets[1].twin: "ovs-vxlan": is the target's own path; write the path to compare with`},
+		{"twin that is not there", "tenant: red, ", "tenant: red, twin: direct, ", `f.yaml:16: targets[1].twin: "direct": is not the path of a target with dst lb2 and probe big; add that target or correct it`},
 		{"too small", "size: 64", "size: 43", `f.yaml:12: classes[0].size: "43": is not a possible size of a STAMP packet; write 44 to 65507 bytes`},
 		{"too large", "size: 64", "size: 65508", `"65508": is not a possible size of a STAMP packet`},
 		{"no size", "size: 64, ", "", `classes[0].size: "0": is not a possible size`},
@@ -170,7 +190,7 @@ func TestNothingToDo(t *testing.T) {
 }
 
 func TestAllMistakesAtOnce(t *testing.T) {
-	raw := "node: a\nclasses: [{name: c, protocol: x, size: 1, interval: 1s}]\npaths: []\ntargets: [{dst: b, path: p, tenant: t, probe: c, address: x}]\n"
+	raw := "node: a\nclasses: [{name: c, protocol: stamp, size: 1, interval: 1s, dscp: 99}]\npaths: []\ntargets: [{dst: b, path: p, tenant: t, probe: c, address: x}]\n"
 	_, err := Parse("f.yaml", []byte(raw))
 	if err == nil || strings.Count(err.Error(), "\n") != 3 {
 		t.Errorf("want four lines, got\n%v", err)

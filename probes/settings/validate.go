@@ -4,7 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"vigia/internal/config"
 	"vigia/internal/netns"
@@ -23,9 +26,6 @@ const (
 	maxRate     = 1_000_000
 	maxDSCP     = 63
 )
-
-// protocolSTAMP is the only protocol of a class so far.
-const protocolSTAMP = "stamp"
 
 var labelRE = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.:-]{0,127}$`)
 
@@ -89,6 +89,7 @@ func (f *File) Validate() error {
 			seen[id] = i
 		}
 	}
+	f.validateTwins(&e, classes)
 	return e.join()
 }
 
@@ -138,31 +139,23 @@ func (f *File) validatePaths(e *faults) map[string]bool {
 	return names
 }
 
-func (f *File) validateClasses(e *faults) map[string]bool {
-	names := make(map[string]bool)
+func (f *File) validateClasses(e *faults) map[string]*Class {
+	names := make(map[string]*Class)
 	for i := range f.Classes {
 		c, field := &f.Classes[i], fmt.Sprintf("classes[%d]", i)
 		c.validate(e, field)
-		if names[c.Name] {
+		if names[c.Name] != nil {
 			e.add(field+".name", c.Name, "is the name of another class", "choose another")
 		}
-		names[c.Name] = true
+		names[c.Name] = c
 	}
 	return names
 }
 
 func (c *Class) validate(e *faults, field string) {
 	e.label(field+".name", c.Name, "name: stamp-64")
-	switch c.Protocol {
-	case protocolSTAMP:
-	case "":
-		e.add(field+".protocol", nil, "is missing", "add protocol: "+protocolSTAMP)
-	default:
-		e.add(field+".protocol", c.Protocol, "is not a protocol of probes", "write "+protocolSTAMP)
-	}
-	if problem, fix := CheckSize(c.Size); problem != "" {
-		e.add(field+".size", c.Size, problem, fix)
-	}
+	c.validateProtocol(e, field)
+	c.validateFlows(e, field)
 	interval, deadline := time.Duration(c.Interval), c.deadline()
 	switch {
 	case interval == 0:
@@ -171,11 +164,14 @@ func (c *Class) validate(e *faults, field string) {
 		e.add(field+".interval", interval, "is out of bounds", fmt.Sprintf("write %v to %v", minInterval, maxInterval))
 	}
 	switch {
+	case interval == 0 && c.Deadline == 0:
 	case deadline < minDeadline || deadline > maxDeadline:
 		e.add(field+".deadline", deadline, "is out of bounds", fmt.Sprintf("write %v to %v", minDeadline, maxDeadline))
 	case interval >= minInterval && deadline/interval > maxInFlight:
 		e.add(field+".deadline", deadline, "leaves too many probes in flight at this interval",
 			fmt.Sprintf("at most %v, or a longer interval", interval*maxInFlight))
+	case c.Protocol == protocolConnect && deadline > interval:
+		e.add(field+".deadline", deadline, "is longer than the interval, and there is one connection at a time", fmt.Sprintf("at most %v", interval))
 	}
 	if c.DSCP < 0 || c.DSCP > maxDSCP {
 		e.add(field+".dscp", c.DSCP, "is out of bounds", fmt.Sprintf("write 0 to %d", maxDSCP))
@@ -199,7 +195,7 @@ func CheckSize(size int) (problem, fix string) {
 	return "", ""
 }
 
-func (t *Target) validate(e *faults, field string, paths, classes map[string]bool) {
+func (t *Target) validate(e *faults, field string, paths map[string]bool, classes map[string]*Class) {
 	e.label(field+".dst", t.Dst, "dst: compute2")
 	e.label(field+".path", t.Path, "path: ovs-vxlan")
 	e.label(field+".tenant", t.Tenant, "tenant: _infra")
@@ -207,7 +203,7 @@ func (t *Target) validate(e *faults, field string, paths, classes map[string]boo
 	if t.Path != "" && !paths[t.Path] {
 		e.add(field+".path", t.Path, "is not declared under paths", "declare it there or correct it")
 	}
-	if t.Probe != "" && !classes[t.Probe] {
+	if t.Probe != "" && classes[t.Probe] == nil {
 		e.add(field+".probe", t.Probe, "is not declared under classes", "declare it there or correct it")
 	}
 	e.netns(field+".netns", t.Netns)
@@ -215,13 +211,23 @@ func (t *Target) validate(e *faults, field string, paths, classes map[string]boo
 	if sourceProblem != "" {
 		e.add(field+".source", t.Source, sourceProblem, "write IP or IP:port, for example 10.0.0.1 or [fd00::1]:40000")
 	}
+	c := classes[t.Probe]
+	if c == nil {
+		c = &Class{}
+	}
+	if source.Port() != 0 && (c.sourcePorts() > 1 || c.Protocol == protocolICMP || c.Protocol == protocolConnect) {
+		e.add(field+".source", t.Source, "has a port, and the class chooses ports itself", "write the address alone")
+	}
+	if len(t.Device) >= unix.IFNAMSIZ || strings.ContainsAny(t.Device, "/ ") {
+		e.add(field+".device", t.Device, "is not the name of a device", fmt.Sprintf("write a name of at most %d letters", unix.IFNAMSIZ-1))
+	}
 	if t.Address == "" {
 		e.add(field+".address", nil, "is missing", fmt.Sprintf("add it, for example address: 10.0.0.2:%d", stamp.Port))
 		return
 	}
-	host, _, problem := parseTarget(t.Address)
+	host, _, problem := c.parseAddress(t.Address)
 	if problem != "" {
-		e.add(field+".address", t.Address, problem, fmt.Sprintf("write IP:port or name:port, for example 10.0.0.2:%d or [fd00::2]:%d", stamp.Port, stamp.Port))
+		e.add(field+".address", t.Address, problem, c.addressFix())
 		return
 	}
 	if problem := CheckFamilies(source, host); problem != "" {

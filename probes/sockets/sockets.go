@@ -1,4 +1,4 @@
-// Package sockets opens UDP sockets in network namespaces and keeps them open:
+// Package sockets opens sockets in network namespaces and keeps them open:
 // what is not there yet is tried again in the background, and a namespace that
 // was replaced by another of the same name is noticed.
 package sockets
@@ -22,18 +22,26 @@ import (
 // RetryInterval is how often the background looks after the sockets.
 const RetryInterval = 2 * time.Second
 
-// Key says where a socket is.
+// Key says where a socket is and how it sends.
 type Key struct {
 	Netns string // name, absolute path, or empty for our own
 	Local netip.AddrPort
+	timestamping.Channel
 }
 
 // String names the socket for people.
 func (k Key) String() string {
-	if k.Netns == "" {
-		return k.Local.String()
+	name := k.Local.String()
+	if k.Protocol != timestamping.UDP {
+		name = k.Protocol.String() + " " + name
 	}
-	return fmt.Sprintf("%s in network namespace %s", k.Local, k.Netns)
+	if k.Device != "" {
+		name += " on device " + k.Device
+	}
+	if k.Netns != "" {
+		name += " in network namespace " + k.Netns
+	}
+	return name
 }
 
 // Owner uses the sockets. Its methods are called one at a time.
@@ -149,7 +157,7 @@ func (e *entry) close() {
 
 func (k *Keeper) open(key Key) *entry {
 	options := k.options
-	options.Local = key.Local
+	options.Local, options.Channel = key.Local, key.Channel
 	if key.Netns == "" {
 		s, err := timestamping.Open(options)
 		return &entry{socket: s, err: err}

@@ -6,6 +6,7 @@ package timestamping
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/netip"
 	"unsafe"
 
@@ -20,8 +21,42 @@ const (
 	stampFlagsCounted = stampFlags | unix.SOF_TIMESTAMPING_OPT_ID
 )
 
+// Protocol is what a socket carries.
+type Protocol uint8
+
+// The protocols. ICMP sockets are unprivileged ones (net.ipv4.ping_group_range)
+// where the system allows it, and raw otherwise, which needs CAP_NET_RAW. TCP
+// sockets connect and are reset; the kernel does not stamp their packets.
+const (
+	UDP Protocol = iota
+	ICMP
+	TCP
+	numProtocols = iota
+)
+
+// String returns the name of the protocol.
+func (p Protocol) String() string { return [numProtocols]string{"UDP", "ICMP", "TCP"}[p] }
+
+// Channel says how the packets of a socket are sent.
+type Channel struct {
+	Protocol Protocol
+	Device   string // to bind to; empty for any
+	Mark     uint32 // SO_MARK; needs CAP_NET_ADMIN or, since Linux 5.17, CAP_NET_RAW
+	// Priority is SO_PRIORITY, which a VLAN device maps to the priority code
+	// point (egress-qos-map).
+	Priority uint8
+	// TOS is the type of service of all packets of the socket; where Outbox.Add
+	// is given one as well, that one wins, and with it its own priority.
+	TOS uint8
+	// DontFragment forbids fragments, here and on the way (IP_PMTUDISC_PROBE).
+	DontFragment bool
+	// Instance tells sockets apart that are alike in everything else.
+	Instance string
+}
+
 // Options say how a socket is opened.
 type Options struct {
+	Channel
 	// Local is the address to bind; port 0 lets the kernel choose one.
 	Local netip.AddrPort
 	// ReceiveBuffer and SendBuffer are sizes in bytes. What the system's
@@ -35,10 +70,12 @@ type Options struct {
 	ReportHeader bool
 }
 
-// Socket is an open UDP socket. It is used from one goroutine at a time.
+// Socket is an open socket. It is used from one goroutine at a time.
 type Socket struct {
-	fd    int
-	local netip.AddrPort
+	fd       int
+	protocol Protocol
+	raw      bool
+	local    netip.AddrPort
 }
 
 // Open opens a socket in the network namespace of the calling thread.
@@ -47,35 +84,65 @@ func Open(o Options) (*Socket, error) {
 	if o.Local.Addr().Is6() {
 		family = unix.AF_INET6
 	}
-	fd, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	s, err := create(family, o.Protocol)
 	if err != nil {
-		return nil, fmt.Errorf("open UDP socket for %s: %w", o.Local, err)
+		return nil, fmt.Errorf("open %s socket for %s: %w", o.Protocol, o.Local, err)
 	}
-	s := &Socket{fd: fd}
 	if err := s.configure(o); err != nil {
-		unix.Close(fd)
+		unix.Close(s.fd)
 		return nil, err
 	}
 	return s, nil
+}
+
+// create makes the socket.
+func create(family int, p Protocol) (*Socket, error) {
+	const flags = unix.SOCK_NONBLOCK | unix.SOCK_CLOEXEC
+	kind, protocol := unix.SOCK_DGRAM, 0
+	switch {
+	case p == TCP:
+		kind = unix.SOCK_STREAM
+	case p == ICMP && family == unix.AF_INET6:
+		protocol = unix.IPPROTO_ICMPV6
+	case p == ICMP:
+		protocol = unix.IPPROTO_ICMP
+	}
+	fd, err := unix.Socket(family, kind|flags, protocol)
+	if err == nil || p != ICMP {
+		return &Socket{fd: fd, protocol: p}, err
+	}
+	fd, rawErr := unix.Socket(family, unix.SOCK_RAW|flags, protocol)
+	if rawErr != nil {
+		return nil, fmt.Errorf("%w; give it CAP_NET_RAW, or put its group into net.ipv4.ping_group_range", rawErr)
+	}
+	return &Socket{fd: fd, protocol: p, raw: true}, nil
 }
 
 func (s *Socket) configure(o Options) error {
 	if err := s.setOptions(o); err != nil {
 		return err
 	}
-	// Stamps are asked for before the address is taken, so that the very
-	// first packet has one.
-	if err := s.setStamps(stampFlagsCounted); err != nil {
+	if err := s.setChannel(o); err != nil {
 		return err
 	}
+	// Stamps are asked for before the address is taken, so that the very
+	// first packet has one.
+	if s.protocol != TCP {
+		if err := s.setStamps(stampFlagsCounted); err != nil {
+			return err
+		}
+	}
 	if err := unix.Bind(s.fd, sockaddr(o.Local)); err != nil {
-		return fmt.Errorf("bind UDP socket to %s: %w%s", o.Local, err, bindFix(err))
+		return fmt.Errorf("bind %s socket to %s: %w%s", o.Protocol, o.Local, err, bindFix(err))
 	}
 	name, err := unix.Getsockname(s.fd)
 	if err != nil {
-		return fmt.Errorf("read the address of the UDP socket on %s: %w", o.Local, err)
+		return fmt.Errorf("read the address of the %s socket on %s: %w", o.Protocol, o.Local, err)
 	}
 	s.local = addrPort(name)
+	if s.raw {
+		s.local = netip.AddrPortFrom(s.local.Addr(), uint16(rand.Uint32()))
+	}
 	return nil
 }
 
@@ -99,8 +166,12 @@ type socketOption struct {
 
 func (s *Socket) setOptions(o Options) error {
 	options := []socketOption{{unix.SOL_SOCKET, unix.SO_RXQ_OVFL, "SO_RXQ_OVFL"}}
+	if s.protocol == TCP {
+		// A port is chosen with each connection, for the whole address pair.
+		options = []socketOption{{unix.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT, "IP_BIND_ADDRESS_NO_PORT"}}
+	}
 	v6 := o.Local.Addr().Is6()
-	if v6 {
+	if v6 && !s.raw {
 		options = append(options, socketOption{unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, "IPV6_V6ONLY"})
 	}
 	if o.ReportErrors && v6 {
@@ -121,7 +192,7 @@ func (s *Socket) setOptions(o Options) error {
 	}
 	for _, opt := range options {
 		if err := unix.SetsockoptInt(s.fd, opt.level, opt.name, 1); err != nil {
-			return fmt.Errorf("set %s on the UDP socket for %s: %w", opt.what, o.Local, err)
+			return fmt.Errorf("set %s on the %s socket for %s: %w", opt.what, s.protocol, o.Local, err)
 		}
 	}
 	if err := s.setBuffer(unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, o.ReceiveBuffer); err != nil {
@@ -130,13 +201,86 @@ func (s *Socket) setOptions(o Options) error {
 	return s.setBuffer(unix.SO_SNDBUFFORCE, unix.SO_SNDBUF, o.SendBuffer)
 }
 
+// setChannel sets how packets are sent.
+func (s *Socket) setChannel(o Options) error {
+	fail := func(what string, err error) error {
+		return fmt.Errorf("set %s on the %s socket for %s: %w", what, s.protocol, o.Local, err)
+	}
+	v6 := o.Local.Addr().Is6()
+	if o.Device != "" {
+		if err := unix.BindToDevice(s.fd, o.Device); err != nil {
+			return fail("device "+o.Device, err)
+		}
+	}
+	if o.Mark != 0 {
+		if err := unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_MARK, int(o.Mark)); err != nil {
+			return fail("mark (needs CAP_NET_ADMIN)", err)
+		}
+	}
+	if o.TOS != 0 {
+		level, name := unix.IPPROTO_IP, unix.IP_TOS
+		if v6 {
+			level, name = unix.IPPROTO_IPV6, unix.IPV6_TCLASS
+		}
+		if err := unix.SetsockoptInt(s.fd, level, name, int(o.TOS)); err != nil {
+			return fail("the type of service", err)
+		}
+	}
+	if o.Priority != 0 { // after the type of service, which sets one, too
+		if err := unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_PRIORITY, int(o.Priority)); err != nil {
+			return fail("priority (7 needs CAP_NET_ADMIN)", err)
+		}
+	}
+	if o.DontFragment {
+		level, name := unix.IPPROTO_IP, unix.IP_MTU_DISCOVER
+		if v6 {
+			level, name = unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER
+		}
+		if err := unix.SetsockoptInt(s.fd, level, name, unix.IP_PMTUDISC_PROBE); err != nil {
+			return fail("don't fragment", err)
+		}
+	}
+	if s.raw {
+		return s.filterEchoReplies(v6)
+	}
+	return nil
+}
+
+// icmpFilter is the option ICMP_FILTER of level SOL_RAW, include/uapi/linux/icmp.h.
+const icmpFilter = 1
+
+const (
+	echoReply   = 0   // RFC 792
+	echoReplyV6 = 129 // RFC 4443
+)
+
+// filterEchoReplies keeps all but echo replies from a raw socket.
+func (s *Socket) filterEchoReplies(v6 bool) error {
+	if !v6 {
+		blocked := uint32(1) << echoReply
+		if err := unix.SetsockoptInt(s.fd, unix.SOL_RAW, icmpFilter, int(^blocked)); err != nil {
+			return fmt.Errorf("set ICMP_FILTER: %w", err)
+		}
+		return nil
+	}
+	var f unix.ICMPv6Filter
+	for i := range f.Data {
+		f.Data[i] = ^uint32(0)
+	}
+	f.Data[echoReplyV6/32] &^= 1 << (echoReplyV6 % 32)
+	if err := unix.SetsockoptICMPv6Filter(s.fd, unix.IPPROTO_ICMPV6, unix.ICMPV6_FILTER, &f); err != nil {
+		return fmt.Errorf("set ICMPV6_FILTER: %w", err)
+	}
+	return nil
+}
+
 // setBuffer sets a buffer's size, beyond the system's limit where allowed.
 func (s *Socket) setBuffer(force, plain, size int) error {
 	if size == 0 || unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, force, size) == nil {
 		return nil
 	}
 	if err := unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, plain, size); err != nil {
-		return fmt.Errorf("set the buffer of a UDP socket to %d bytes: %w", size, err)
+		return fmt.Errorf("set the buffer of a %s socket to %d bytes: %w", s.protocol, size, err)
 	}
 	return nil
 }
@@ -161,7 +305,11 @@ func (s *Socket) RestartCount() error {
 // FD returns the file descriptor.
 func (s *Socket) FD() int { return s.fd }
 
-// Local returns the bound address.
+// Raw reports whether received IPv4 packets come with their IP header.
+func (s *Socket) Raw() bool { return s.raw }
+
+// Local returns the bound address. The port of an ICMP socket is the identifier
+// of its echo requests.
 func (s *Socket) Local() netip.AddrPort { return s.local }
 
 // Close closes the socket.
