@@ -91,7 +91,10 @@ func (m *Manager) clearSlot(slot uint32) error {
 	if err := m.objects.VportState.Put(slot, vportState{}); err != nil {
 		return fmt.Errorf("clear state: %w", err)
 	}
-	return nil
+	if err := m.objects.VportContract.Put(slot, vportContract{}); err != nil {
+		return fmt.Errorf("clear contract: %w", err)
+	}
+	return m.removePairs(func(k vportPairKey, _ *vportPair) bool { return k.Slot == slot })
 }
 
 // setSlot tells the programs the interface's slot.

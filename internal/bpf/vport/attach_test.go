@@ -147,7 +147,7 @@ func TestLimitBitesReadsBackExpiresAndComesOff(t *testing.T) {
 			}
 			id := [16]byte{7}
 			// 1 byte a second lets nothing but the burst through: 5 frames of 1042 bytes.
-			if err := m.SetLimit(r.vport, id, 1, 5*1042, time.Hour); err != nil {
+			if err := m.SetLimit(r.vport, LimitRequest{ID: id, Rate: 1, Burst: 5 * 1042, TTL: time.Hour}); err != nil {
 				t.Fatal(err)
 			}
 			first := r.udp(r.tenant, r.node, r.nodeIP, 50, 1000)
@@ -164,13 +164,13 @@ func TestLimitBitesReadsBackExpiresAndComesOff(t *testing.T) {
 			testutil.Run(t, "ip", "netns", "exec", r.tenant, "ping", "-c3", "-i0.2", "-W5", r.nodeIP) // only UDP is limited
 
 			// Renewing goes on counting, another id starts anew.
-			if err := m.SetLimit(r.vport, id, 1, 5*1042, time.Hour); err != nil {
+			if err := m.SetLimit(r.vport, LimitRequest{ID: id, Rate: 1, Burst: 5 * 1042, TTL: time.Hour}); err != nil {
 				t.Fatal(err)
 			}
 			if l, err = m.Limit(r.vport); err != nil || l.PolicedPackets != 45 {
 				t.Errorf("after renewal: %+v, %v", l, err)
 			}
-			if err := m.SetLimit(r.vport, [16]byte{8}, 1, 1, 1500*time.Millisecond); err != nil {
+			if err := m.SetLimit(r.vport, LimitRequest{ID: [16]byte{8}, Rate: 1, Burst: 1, TTL: 1500 * time.Millisecond}); err != nil {
 				t.Fatal(err)
 			}
 			if l, err = m.Limit(r.vport); err != nil || l.PolicedPackets != 0 {
@@ -181,7 +181,7 @@ func TestLimitBitesReadsBackExpiresAndComesOff(t *testing.T) {
 				t.Errorf("%d of 50 passed after expiry", got)
 			}
 
-			if err := m.SetLimit(r.vport, id, 1, 1, time.Hour); err != nil {
+			if err := m.SetLimit(r.vport, LimitRequest{ID: id, Rate: 1, Burst: 1, TTL: time.Hour}); err != nil {
 				t.Fatal(err)
 			}
 			if err := m.RemoveLimit(r.vport); err != nil {
@@ -206,7 +206,7 @@ func TestXDPHidesPolicedPacketsFromPacketSockets(t *testing.T) {
 			if err := m.Attach(r.vport, tc.hook); err != nil {
 				t.Fatal(err)
 			}
-			if err := m.SetLimit(r.vport, [16]byte{1}, 1, 1, time.Hour); err != nil {
+			if err := m.SetLimit(r.vport, LimitRequest{ID: [16]byte{1}, Rate: 1, Burst: 1, TTL: time.Hour}); err != nil {
 				t.Fatal(err)
 			}
 			sock := r.packetSocket()
@@ -254,7 +254,7 @@ func TestCountersAndLimitsOutliveTheProcess(t *testing.T) {
 	if err := m.Attach(r.vport, TCX); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.SetLimit(r.vport, [16]byte{9}, 1, 3*142, time.Hour); err != nil {
+	if err := m.SetLimit(r.vport, LimitRequest{ID: [16]byte{9}, Rate: 1, Burst: 3 * 142, TTL: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
 	since := r.counters(m).SinceNs
@@ -293,7 +293,7 @@ func TestTwoProcessesShareOnePort(t *testing.T) {
 			t.Errorf("%d packets counted, want 10: each is looked at once", p)
 		}
 	}
-	if err := enforcer.SetLimit(r.vport, [16]byte{1}, 1, 1, time.Hour); err != nil {
+	if err := enforcer.SetLimit(r.vport, LimitRequest{ID: [16]byte{1}, Rate: 1, Burst: 1, TTL: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := exporter.Limit(r.vport); err != nil {
@@ -441,12 +441,12 @@ func TestAttachErrors(t *testing.T) {
 			t.Fatalf("port %d of 8: %v", i, err)
 		}
 	}
-	if err := m.SetLimit(r.vport, [16]byte{1}, 1, 1, time.Second); !errors.Is(err, ErrNotAttached) {
+	if err := m.SetLimit(r.vport, LimitRequest{ID: [16]byte{1}, Rate: 1, Burst: 1, TTL: time.Second}); !errors.Is(err, ErrNotAttached) {
 		t.Errorf("limit without a program: %v", err)
 	}
 	first := r.ifindex("d0")
 	for _, l := range []Limit{{Rate: 0, Burst: 1, Expires: 1}, {Rate: 1, Burst: 0, Expires: 1}, {Rate: 1, Burst: 1}, {Rate: MaxRate + 1, Burst: 1, Expires: 1}} {
-		if err := m.SetLimit(first, l.ID, l.Rate, l.Burst, l.Expires); err == nil {
+		if err := m.SetLimit(first, LimitRequest{ID: l.ID, Rate: l.Rate, Burst: l.Burst, TTL: l.Expires}); err == nil {
 			t.Errorf("accepted %+v", l)
 		}
 	}

@@ -18,17 +18,30 @@ type Limit struct {
 	ID      [16]byte // UUID of the action that it belongs to
 	Rate    uint64   // bytes per second
 	Burst   uint64   // bytes
+	Packets uint64   // packets per second; 0 = any number
+	Class   uint32   // HTB class that shapes in place of the policer; 0 = it polices
 	Expires time.Duration
+	Age     time.Duration // since it was first set
 	// Dropped since the limit was first set.
 	PolicedBytes   uint64
 	PolicedPackets uint64
 }
 
-// SetLimit puts a limit on the interface that ends by itself after ttl, or
+// LimitRequest asks for a limit.
+type LimitRequest struct {
+	ID      [16]byte // UUID of the action
+	Rate    uint64   // bytes per second
+	Burst   uint64   // bytes
+	Packets uint64   // packets per second; 0 for any number
+	Class   uint32   // HTB class that shapes in place of the policer; 0 to police
+	TTL     time.Duration
+}
+
+// SetLimit puts a limit on the interface that ends by itself after its time, or
 // renews the one with the same ID.
-func (m *Manager) SetLimit(ifindex int, id [16]byte, rate, burst uint64, ttl time.Duration) error {
-	if rate == 0 || rate > MaxRate || burst == 0 || burst > MaxRate || ttl <= 0 {
-		return fmt.Errorf("limit of interface %d: rate %d, burst %d or ttl %s is out of range", ifindex, rate, burst, ttl)
+func (m *Manager) SetLimit(ifindex int, r LimitRequest) error {
+	if r.Rate == 0 || r.Rate > MaxRate || r.Burst == 0 || r.Burst > MaxRate || r.Packets > MaxRate || r.TTL <= 0 {
+		return fmt.Errorf("limit of interface %d: rate %d, burst %d, packets %d or ttl %s is out of range", ifindex, r.Rate, r.Burst, r.Packets, r.TTL)
 	}
 	return m.locked(func() error {
 		p, err := m.place(ifindex)
@@ -40,8 +53,10 @@ func (m *Manager) SetLimit(ifindex int, id [16]byte, rate, burst uint64, ttl tim
 			return fmt.Errorf("read limit: %w", err)
 		}
 		now := Monotonic()
-		l := vportLimit{Rate: rate, Burst: burst, ExpiresNs: now + uint64(ttl), SinceNs: now, Id: id}
-		if old.Id == id && old.ExpiresNs > now {
+		l := vportLimit{
+			Rate: r.Rate, Burst: r.Burst, Packets: r.Packets, Class: r.Class, ExpiresNs: now + uint64(r.TTL), SinceNs: now, Id: r.ID,
+		}
+		if old.Id == r.ID && old.ExpiresNs > now {
 			l.SinceNs = old.SinceNs
 			l.PolicedBytesBefore, l.PolicedPacketsBefore = old.PolicedBytesBefore, old.PolicedPacketsBefore
 		} else {
@@ -81,7 +96,8 @@ func (m *Manager) Limit(ifindex int) (Limit, error) {
 		return Limit{}, err
 	}
 	return Limit{
-		ID: l.Id, Rate: l.Rate, Burst: l.Burst, Expires: time.Duration(l.ExpiresNs - now),
+		ID: l.Id, Rate: l.Rate, Burst: l.Burst, Packets: l.Packets, Class: l.Class,
+		Expires: time.Duration(l.ExpiresNs - now), Age: time.Duration(now - min(now, l.SinceNs)),
 		PolicedBytes:   c.PolicedBytes - l.PolicedBytesBefore,
 		PolicedPackets: c.PolicedPackets - l.PolicedPacketsBefore,
 	}, nil

@@ -27,6 +27,7 @@
 #define NS_PER_S 1000000000ULL
 #define LOW_IFINDEX 65536
 #define MAX_IPV6_EXTENSIONS 6
+#define HTB_MAJOR 0x1150       /* of the enforcer's HTB qdiscs */
 
 enum direction { FROM_TENANT, TO_TENANT, DIRECTIONS };
 enum protocol { TCP, UDP, ICMP, ARP_ND, FRAGMENT, OTHER, PROTOCOLS };
@@ -81,6 +82,10 @@ struct state {
 	__u64 tokens; /* what the limit lets through now, in bytes * NS_PER_S */
 	__u64 refilled_ns;
 	__u64 limit_since_ns; /* which limit the tokens belong to */
+	__u64 limit_packet_tokens; /* packets * NS_PER_S */
+	__u64 contract_refilled_ns;
+	__u64 contract_packet_tokens; /* packets * NS_PER_S */
+	__u64 contract_flow_tokens; /* flows * NS_PER_S */
 	__u64 flood_since_ns; /* first packet that met the condition, of the newest episode */
 	__u64 flood_last_ns;
 	struct window current;
@@ -95,10 +100,44 @@ struct limit {
 	__u64 burst; /* bytes, at most 1.8e10 */
 	__u64 expires_ns; /* CLOCK_MONOTONIC; 0 or past = no limit */
 	__u64 since_ns; /* CLOCK_MONOTONIC when it was first set; renewals keep it */
+	__u64 packets; /* packets per second; 0 = any number */
+	__u32 class; /* HTB class that shapes the UDP in place of the policer; 0 = police */
+	__u32 reserved;
 	__u8 id[16]; /* UUID of the action */
 	/* policed counters of the vport when the limit was first set */
 	__u64 policed_bytes_before;
 	__u64 policed_packets_before;
+};
+
+/* What a vport may do for good: its contract. */
+struct contract {
+	__u64 packets; /* packets per second; 0 = any number */
+	__u64 new_flows; /* TCP and UDP flows begun per second; 0 = any number */
+	__u32 pairs; /* not 0 while vport_pair may hold limits of this vport */
+	__u32 reserved;
+};
+
+struct pair_key {
+	__u32 slot;
+	__u32 destination; /* as the parser folds it; 0 = whatever the vport sends */
+};
+
+/* A limit on everything that a vport sends to one destination. Without renewal
+ * it ends by itself. */
+struct pair {
+	struct bpf_spin_lock lock;
+	__u32 class; /* HTB class that shapes in place of the policer; 0 = police */
+	__u64 rate; /* bytes per second */
+	__u64 burst; /* bytes */
+	__u64 packets; /* packets per second; 0 = any number */
+	__u64 expires_ns; /* CLOCK_MONOTONIC; past = no limit */
+	__u64 since_ns; /* CLOCK_MONOTONIC when it was first set; renewals keep it */
+	__u64 refilled_ns;
+	__u64 tokens; /* bytes * NS_PER_S */
+	__u64 packet_tokens; /* packets * NS_PER_S */
+	__u64 offered_bytes;
+	__u64 dropped_bytes;
+	__u64 dropped_packets;
 };
 
 /* When a window counts as a flood; set by user space. */
@@ -152,6 +191,20 @@ struct {
 	__type(key, __u32);
 	__type(value, struct settings);
 } vport_set SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1); /* resized at load */
+	__type(key, __u32);
+	__type(value, struct contract);
+} vport_contract SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1); /* resized at load */
+	__type(key, struct pair_key);
+	__type(value, struct pair);
+} vport_pair SEC(".maps");
 
 /* Which interface has which slot; kept by user space alone. */
 struct place {
@@ -473,65 +526,174 @@ static __always_inline void observe(struct state *s, const struct packet *p, con
 	}
 }
 
-/* conforms takes the packet's bytes from the limit's bucket, which holds
- * bytes * NS_PER_S so that refilling is exact. Called under the lock. */
-static __always_inline int conforms(struct state *s, const struct limit *limit, __u64 now, __u32 bytes)
+/* refill adds what a bucket gained in a time of at most one second. */
+static __always_inline __u64 refill(__u64 tokens, __u64 rate, __u64 elapsed, __u64 burst)
 {
-	__u64 full = limit->burst * NS_PER_S;
-	__u64 cost = (__u64)bytes * NS_PER_S;
+	__u64 full = burst * NS_PER_S;
+
+	tokens += rate * elapsed;
+	return tokens > full ? full : tokens;
+}
+
+/* packet_burst is what a limit in packets lets through at once: 50 ms, but never
+ * fewer than the fragments of the largest datagram. */
+static __always_inline __u64 packet_burst(__u64 packets)
+{
+	return packets / 20 < 64 ? 64 : packets / 20;
+}
+
+/* conforms takes the packet from the limit's buckets, which hold bytes and packets
+ * times NS_PER_S so that refilling is exact. Called under the lock. */
+static __always_inline int conforms(struct state *s, const struct limit *limit, __u64 now, __u32 bytes, __u32 packets)
+{
 	__u64 elapsed = now - s->refilled_ns;
+	__u64 cost = (__u64)bytes * NS_PER_S;
+	__u64 packet_cost = limit->packets ? (__u64)packets * NS_PER_S : 0;
 
 	if (elapsed > NS_PER_S)
 		elapsed = NS_PER_S;
 	s->refilled_ns = now;
-	s->tokens += limit->rate * elapsed;
-	if (s->limit_since_ns != limit->since_ns || s->tokens > full)
-		s->tokens = full;
+	if (s->limit_since_ns != limit->since_ns) { /* a new limit begins with full buckets */
+		s->tokens = limit->burst * NS_PER_S;
+		s->limit_packet_tokens = packet_burst(limit->packets) * NS_PER_S;
+	}
 	s->limit_since_ns = limit->since_ns;
-	if (s->tokens < cost)
+	s->tokens = refill(s->tokens, limit->rate, elapsed, limit->burst);
+	s->limit_packet_tokens = refill(s->limit_packet_tokens, limit->packets, elapsed, packet_burst(limit->packets));
+	if (s->tokens < cost || s->limit_packet_tokens < packet_cost)
 		return 0;
 	s->tokens -= cost;
+	s->limit_packet_tokens -= packet_cost;
 	return 1;
 }
 
-/* from_tenant handles what the tenant sends; it returns 0 if the packet must be dropped. */
-static __always_inline int from_tenant(__u32 slot, const struct packet *p, __u32 bytes, __u32 packets, __u32 segment)
+/* within_contract holds what the vport sends to its packets and new flows per
+ * second. Called under the lock. */
+static __always_inline int within_contract(struct state *s, const struct contract *c, __u64 now, __u32 packets, int begins)
 {
-	struct settings *set;
-	struct counters *c;
-	struct limit *limit;
-	struct state *s;
-	__u32 zero = 0;
-	__u64 now;
+	__u64 elapsed = now - s->contract_refilled_ns;
+	__u64 packet_cost = c->packets ? (__u64)packets * NS_PER_S : 0;
+	__u64 flow_cost = c->new_flows && begins ? NS_PER_S : 0;
+
+	if (elapsed > NS_PER_S)
+		elapsed = NS_PER_S;
+	s->contract_refilled_ns = now;
+	s->contract_packet_tokens = refill(s->contract_packet_tokens, c->packets, elapsed, packet_burst(c->packets));
+	s->contract_flow_tokens = refill(s->contract_flow_tokens, c->new_flows, elapsed, packet_burst(c->new_flows));
+	if (s->contract_packet_tokens < packet_cost || s->contract_flow_tokens < flow_cost)
+		return 0;
+	s->contract_packet_tokens -= packet_cost;
+	s->contract_flow_tokens -= flow_cost;
+	return 1;
+}
+
+/* pair_of finds the limit on what the vport sends to a destination, or to all. */
+static __always_inline struct pair *pair_of(__u32 slot, __u32 destination, __u64 now)
+{
+	struct pair_key key = {.slot = slot, .destination = destination};
+	struct pair *p = bpf_map_lookup_elem(&vport_pair, &key);
+
+	if (p && p->expires_ns > now)
+		return p;
+	key.destination = 0;
+	p = bpf_map_lookup_elem(&vport_pair, &key);
+	return p && p->expires_ns > now ? p : 0;
+}
+
+/* pair_conforms holds the packet to the limit of its destination, if there is one. */
+static __always_inline int pair_conforms(__u32 slot, __u32 destination, __u64 now, __u32 bytes, __u32 packets, __u32 *class)
+{
+	struct pair *p = pair_of(slot, destination, now);
+	__u64 elapsed, cost, packet_cost;
 	int pass = 1;
 
-	count(slot, FROM_TENANT, p, bytes, packets, segment);
-	if (!p->is_udp && !p->is_start)
+	if (!p)
 		return 1;
-	s = bpf_map_lookup_elem(&vport_state, &slot);
-	set = bpf_map_lookup_elem(&vport_set, &zero);
-	limit = bpf_map_lookup_elem(&vport_limit, &slot);
-	if (!s || !set || !limit)
-		return 1;
-	now = bpf_ktime_get_ns();
-	bpf_spin_lock(&s->lock);
-	if (s->current.id < now / WINDOW_NS) /* another CPU may be ahead */
-		close_window(s, now / WINDOW_NS);
-	if (!p->is_fragment)
-		begin_flow(s, p);
-	if (p->is_udp)
-		observe(s, p, set, now, bytes, packets);
-	if (p->is_udp && limit->expires_ns > now)
-		pass = conforms(s, limit, now, bytes);
-	bpf_spin_unlock(&s->lock);
-	if (pass)
-		return 1;
-	c = bpf_map_lookup_elem(&vport_count, &slot);
+	cost = (__u64)bytes * NS_PER_S;
+	bpf_spin_lock(&p->lock);
+	p->offered_bytes += bytes;
+	if (p->class) {
+		*class = p->class;
+	} else {
+		elapsed = now > p->refilled_ns ? now - p->refilled_ns : 0;
+		if (elapsed > NS_PER_S)
+			elapsed = NS_PER_S;
+		packet_cost = p->packets ? (__u64)packets * NS_PER_S : 0;
+		p->refilled_ns = now;
+		p->tokens = refill(p->tokens, p->rate, elapsed, p->burst);
+		p->packet_tokens = refill(p->packet_tokens, p->packets, elapsed, packet_burst(p->packets));
+		pass = p->tokens >= cost && p->packet_tokens >= packet_cost;
+		if (pass) {
+			p->tokens -= cost;
+			p->packet_tokens -= packet_cost;
+		} else {
+			p->dropped_bytes += bytes;
+			p->dropped_packets += packets;
+		}
+	}
+	bpf_spin_unlock(&p->lock);
+	return pass;
+}
+
+static __always_inline void count_policed(__u32 slot, __u32 bytes, __u32 packets)
+{
+	struct counters *c = bpf_map_lookup_elem(&vport_count, &slot);
+
 	if (c) {
 		c->policed_bytes += bytes;
 		c->policed_packets += packets;
 	}
-	return 0;
+}
+
+/* from_tenant handles what the tenant sends; it returns 0 if the packet must be
+ * dropped, and sets class if an HTB class of the uplink shall shape it. */
+static __always_inline int from_tenant(__u32 slot, const struct packet *p, __u32 bytes, __u32 packets, __u32 segment, __u32 *class)
+{
+	struct contract *contract;
+	struct settings *set;
+	struct limit *limit;
+	struct state *s;
+	int watched = p->is_udp || p->is_start;
+	int pass = 1, begins = 0, bound;
+	__u32 zero = 0;
+	__u64 now;
+
+	count(slot, FROM_TENANT, p, bytes, packets, segment);
+	contract = bpf_map_lookup_elem(&vport_contract, &slot);
+	if (!contract)
+		return 1;
+	bound = contract->packets || contract->new_flows;
+	if (!watched && !bound && !contract->pairs)
+		return 1;
+	now = bpf_ktime_get_ns();
+	if (watched || bound) {
+		s = bpf_map_lookup_elem(&vport_state, &slot);
+		set = bpf_map_lookup_elem(&vport_set, &zero);
+		limit = bpf_map_lookup_elem(&vport_limit, &slot);
+		if (!s || !set || !limit)
+			return 1;
+		bpf_spin_lock(&s->lock);
+		if (s->current.id < now / WINDOW_NS) /* another CPU may be ahead */
+			close_window(s, now / WINDOW_NS);
+		if (watched && !p->is_fragment)
+			begins = begin_flow(s, p);
+		if (p->is_udp)
+			observe(s, p, set, now, bytes, packets);
+		if (bound)
+			pass = within_contract(s, contract, now, packets, begins);
+		if (pass && p->is_udp && limit->expires_ns > now) {
+			if (limit->class)
+				*class = limit->class;
+			else
+				pass = conforms(s, limit, now, bytes, packets);
+		}
+		bpf_spin_unlock(&s->lock);
+	}
+	if (pass && contract->pairs)
+		pass = pair_conforms(slot, p->destination, now, bytes, packets, class);
+	if (!pass)
+		count_policed(slot, bytes, packets);
+	return pass;
 }
 
 /* to_tenant handles what the tenant receives: replies make a flood less likely. */
@@ -567,12 +729,18 @@ SEC("tcx/ingress")
 int vport_tcx_from(struct __sk_buff *skb)
 {
 	struct packet p = {};
+	__u32 class = 0;
 	int slot = find_slot(skb->ifindex);
 
 	if (slot < 0)
 		return TC_ACT_UNSPEC;
 	headers(skb, &p);
-	return from_tenant(slot, &p, skb->len, skb->gso_segs ?: 1, skb->gso_size) ? TC_ACT_UNSPEC : TC_ACT_SHOT;
+	if (!from_tenant(slot, &p, skb->len, skb->gso_segs ?: 1, skb->gso_size, &class))
+		return TC_ACT_SHOT;
+	/* HTB takes a priority for a class. A container can set it: it must not choose its class. */
+	if (class || skb->priority >> 16 == HTB_MAJOR)
+		skb->priority = class;
+	return TC_ACT_UNSPEC;
 }
 
 SEC("tcx/egress")
@@ -593,12 +761,13 @@ SEC("xdp.frags")
 int vport_xdp_from(struct xdp_md *ctx)
 {
 	struct packet p = {};
+	__u32 class = 0; /* there is no priority before the socket buffer: limits police here */
 	int slot = find_slot(ctx->ingress_ifindex);
 
 	if (slot < 0)
 		return XDP_PASS;
 	parse(&p, (void *)(long)ctx->data, (void *)(long)ctx->data_end);
-	return from_tenant(slot, &p, bpf_xdp_get_buff_len(ctx), 1, 0) ? XDP_PASS : XDP_DROP;
+	return from_tenant(slot, &p, bpf_xdp_get_buff_len(ctx), 1, 0, &class) ? XDP_PASS : XDP_DROP;
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

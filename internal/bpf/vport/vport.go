@@ -13,6 +13,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -91,7 +92,10 @@ type Options struct {
 	MaxPorts int    // ports at most; 0 for 1024
 }
 
-const defaultMaxPorts = 1024
+const (
+	defaultMaxPorts = 1024
+	pairsPerPort    = 4 // limits to single destinations, on average
+)
 
 // Manager attaches programs to ports and reads and writes their maps.
 type Manager struct {
@@ -99,6 +103,8 @@ type Manager struct {
 	netns    *netns.NS
 	pinDir   string
 	maxPorts int
+
+	contractMu sync.Mutex // held across reading and writing an entry of vport_contract
 }
 
 // Open loads the programs, or takes over the maps that another process pinned.
@@ -200,6 +206,9 @@ func (m *Manager) loadObjects() error {
 	for name, ms := range spec.Maps {
 		if name != vportMapVportSlots && name != vportMapVportSet {
 			ms.MaxEntries = uint32(m.maxPorts)
+		}
+		if name == vportMapVportPair {
+			ms.MaxEntries = pairsPerPort * uint32(m.maxPorts)
 		}
 		ms.Pinning = ebpf.PinByName
 	}

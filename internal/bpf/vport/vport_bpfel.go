@@ -13,6 +13,14 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type vportContract struct {
+	_        structs.HostLayout
+	Packets  uint64
+	NewFlows uint64
+	Pairs    uint32
+	Reserved uint32
+}
+
 type vportCounters struct {
 	_              structs.HostLayout
 	Bytes          [2][6]uint64
@@ -28,9 +36,38 @@ type vportLimit struct {
 	Burst                uint64
 	ExpiresNs            uint64
 	SinceNs              uint64
+	Packets              uint64
+	Class                uint32
+	Reserved             uint32
 	Id                   [16]uint8
 	PolicedBytesBefore   uint64
 	PolicedPacketsBefore uint64
+}
+
+type vportPair struct {
+	_    structs.HostLayout
+	Lock struct {
+		_   structs.HostLayout
+		Val uint32
+	}
+	Class          uint32
+	Rate           uint64
+	Burst          uint64
+	Packets        uint64
+	ExpiresNs      uint64
+	SinceNs        uint64
+	RefilledNs     uint64
+	Tokens         uint64
+	PacketTokens   uint64
+	OfferedBytes   uint64
+	DroppedBytes   uint64
+	DroppedPackets uint64
+}
+
+type vportPairKey struct {
+	_           structs.HostLayout
+	Slot        uint32
+	Destination uint32
 }
 
 type vportPlace struct {
@@ -55,15 +92,19 @@ type vportState struct {
 		_   structs.HostLayout
 		Val uint32
 	}
-	Reserved     uint32
-	Tokens       uint64
-	RefilledNs   uint64
-	LimitSinceNs uint64
-	FloodSinceNs uint64
-	FloodLastNs  uint64
-	Current      vportWindow
-	Closed       [16]vportWindow
-	Destinations [8]struct {
+	Reserved             uint32
+	Tokens               uint64
+	RefilledNs           uint64
+	LimitSinceNs         uint64
+	LimitPacketTokens    uint64
+	ContractRefilledNs   uint64
+	ContractPacketTokens uint64
+	ContractFlowTokens   uint64
+	FloodSinceNs         uint64
+	FloodLastNs          uint64
+	Current              vportWindow
+	Closed               [16]vportWindow
+	Destinations         [8]struct {
 		_       structs.HostLayout
 		Window  uint32
 		Address uint32
@@ -100,9 +141,11 @@ type vportWindow struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	vportMapVportContract = "vport_contract"
 	vportMapVportCount    = "vport_count"
 	vportMapVportHigh     = "vport_high"
 	vportMapVportLimit    = "vport_limit"
+	vportMapVportPair     = "vport_pair"
 	vportMapVportPlace    = "vport_place"
 	vportMapVportSet      = "vport_set"
 	vportMapVportSlots    = "vport_slots"
@@ -163,13 +206,15 @@ type vportProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type vportMapSpecs struct {
-	VportCount *ebpf.MapSpec `ebpf:"vport_count"`
-	VportHigh  *ebpf.MapSpec `ebpf:"vport_high"`
-	VportLimit *ebpf.MapSpec `ebpf:"vport_limit"`
-	VportPlace *ebpf.MapSpec `ebpf:"vport_place"`
-	VportSet   *ebpf.MapSpec `ebpf:"vport_set"`
-	VportSlots *ebpf.MapSpec `ebpf:"vport_slots"`
-	VportState *ebpf.MapSpec `ebpf:"vport_state"`
+	VportContract *ebpf.MapSpec `ebpf:"vport_contract"`
+	VportCount    *ebpf.MapSpec `ebpf:"vport_count"`
+	VportHigh     *ebpf.MapSpec `ebpf:"vport_high"`
+	VportLimit    *ebpf.MapSpec `ebpf:"vport_limit"`
+	VportPair     *ebpf.MapSpec `ebpf:"vport_pair"`
+	VportPlace    *ebpf.MapSpec `ebpf:"vport_place"`
+	VportSet      *ebpf.MapSpec `ebpf:"vport_set"`
+	VportSlots    *ebpf.MapSpec `ebpf:"vport_slots"`
+	VportState    *ebpf.MapSpec `ebpf:"vport_state"`
 }
 
 // vportVariableSpecs contains global variables before they are loaded into the kernel.
@@ -198,20 +243,24 @@ func (o *vportObjects) Close() error {
 //
 // It can be passed to loadVportObjects or ebpf.CollectionSpec.LoadAndAssign.
 type vportMaps struct {
-	VportCount *ebpf.Map `ebpf:"vport_count"`
-	VportHigh  *ebpf.Map `ebpf:"vport_high"`
-	VportLimit *ebpf.Map `ebpf:"vport_limit"`
-	VportPlace *ebpf.Map `ebpf:"vport_place"`
-	VportSet   *ebpf.Map `ebpf:"vport_set"`
-	VportSlots *ebpf.Map `ebpf:"vport_slots"`
-	VportState *ebpf.Map `ebpf:"vport_state"`
+	VportContract *ebpf.Map `ebpf:"vport_contract"`
+	VportCount    *ebpf.Map `ebpf:"vport_count"`
+	VportHigh     *ebpf.Map `ebpf:"vport_high"`
+	VportLimit    *ebpf.Map `ebpf:"vport_limit"`
+	VportPair     *ebpf.Map `ebpf:"vport_pair"`
+	VportPlace    *ebpf.Map `ebpf:"vport_place"`
+	VportSet      *ebpf.Map `ebpf:"vport_set"`
+	VportSlots    *ebpf.Map `ebpf:"vport_slots"`
+	VportState    *ebpf.Map `ebpf:"vport_state"`
 }
 
 func (m *vportMaps) Close() error {
 	return _VportClose(
+		m.VportContract,
 		m.VportCount,
 		m.VportHigh,
 		m.VportLimit,
+		m.VportPair,
 		m.VportPlace,
 		m.VportSet,
 		m.VportSlots,

@@ -31,6 +31,7 @@ type Request struct {
 	Protocol string    // udp
 	Rate     uint64    // bytes per second
 	Burst    uint64    // bytes; 0 for the default
+	Packets  uint64    // packets per second; 0 for any number
 	TTL      time.Duration
 }
 
@@ -58,7 +59,7 @@ func refuse(code, field, format string, args ...any) *Refusal {
 
 // Kernel is what Limits needs of a vport.Manager.
 type Kernel interface {
-	SetLimit(ifindex int, id [16]byte, rate, burst uint64, ttl time.Duration) error
+	SetLimit(ifindex int, r vport.LimitRequest) error
 	RemoveLimit(ifindex int) error
 	Limit(ifindex int) (vport.Limit, error)
 	Signals(ifindex int) (vport.Signals, error)
@@ -127,14 +128,14 @@ func (l *Limits) Apply(portID string, r Request) (vport.Limit, error) {
 	if err != nil {
 		return vport.Limit{}, l.refused(portID, r, err)
 	}
-	if err := l.kernel.SetLimit(port.Index, r.ID, r.Rate, r.Burst, r.TTL); err != nil {
+	if err := l.kernel.SetLimit(port.Index, vport.LimitRequest{ID: r.ID, Rate: r.Rate, Burst: r.Burst, Packets: r.Packets, TTL: r.TTL}); err != nil {
 		return vport.Limit{}, fmt.Errorf("set limit on port %s: %w", portID, err)
 	}
 	got, err := l.kernel.Limit(port.Index)
 	if err != nil {
 		return vport.Limit{}, fmt.Errorf("read limit of port %s back: %w", portID, err)
 	}
-	if got.ID != r.ID || got.Rate != r.Rate || got.Burst != r.Burst {
+	if got.ID != r.ID || got.Rate != r.Rate || got.Burst != r.Burst || got.Packets != r.Packets {
 		return vport.Limit{}, fmt.Errorf("limit of port %s reads back as %+v", portID, got)
 	}
 	l.active[portID] = r.ID

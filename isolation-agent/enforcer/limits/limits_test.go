@@ -22,15 +22,15 @@ type faulty struct {
 	sets                      int
 }
 
-func (k *faulty) SetLimit(_ int, id [16]byte, rate, burst uint64, ttl time.Duration) error {
+func (k *faulty) SetLimit(_ int, r vport.LimitRequest) error {
 	k.sets++
 	if k.setErr != nil {
 		return k.setErr
 	}
 	if k.lie {
-		rate /= 2
+		r.Rate /= 2
 	}
-	k.limit = &vport.Limit{ID: id, Rate: rate, Burst: burst, Expires: ttl}
+	k.limit = &vport.Limit{ID: r.ID, Rate: r.Rate, Burst: r.Burst, Packets: r.Packets, Expires: r.TTL}
 	return nil
 }
 

@@ -1,0 +1,204 @@
+package vport
+
+import (
+	"errors"
+	"net"
+	"testing"
+	"time"
+
+	"vigia/internal/testutil"
+)
+
+func dest(ip string) Destination { return Destination(net.ParseIP(ip).To4()) }
+
+// passes runs n frames through the tenant's side and counts those that pass.
+func (b *bench) passes(frame []byte, n int) int {
+	b.t.Helper()
+	passed := 0
+	for range n {
+		if b.run(b.objects.VportTcxFrom, frame) == tcActUnspec {
+			passed++
+		}
+	}
+	return passed
+}
+
+func tcpFrame(to string) []byte { return ethernet(ethIPv4, ipv4("10.0.0.1", to, 6, 0, 0, tcp())) }
+
+func (b *bench) setPair(d Destination, p Pair) {
+	b.t.Helper()
+	if err := b.SetPair(loopback, d, p); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func TestALimitToOneDestinationLeavesOthersAlone(t *testing.T) {
+	b := newBench(t)
+	udp := udpFrame("10.0.0.2", 53, 958) // 1000 bytes
+	b.setPair(dest("10.0.0.2"), Pair{Rate: 1, Burst: 5 * uint64(len(udp)), TTL: time.Hour})
+	if got := b.passes(udp, 20); got != 5 {
+		t.Errorf("%d of 20 frames passed, want the burst of 5", got)
+	}
+	if got := b.passes(tcpFrame("10.0.0.2"), 3); got != 0 {
+		t.Errorf("%d TCP frames passed: the limit is on all that is sent", got)
+	}
+	if got := b.passes(udpFrame("10.0.0.3", 53, 958), 20); got != 20 {
+		t.Errorf("%d of 20 frames to another destination passed", got)
+	}
+	// Renewed with the same bucket: a renewal is no new burst.
+	b.setPair(dest("10.0.0.2"), Pair{Rate: 2, Burst: 5 * uint64(len(udp)), TTL: time.Hour})
+	if got := b.passes(udp, 20); got != 0 {
+		t.Errorf("%d frames passed after the renewal", got)
+	}
+	list, err := b.Pairs()
+	if err != nil || len(list) != 1 {
+		t.Fatalf("limits %+v %v", list, err)
+	}
+	p := list[0]
+	if p.Index != loopback || p.Destination != dest("10.0.0.2") || p.Rate != 2 || p.DroppedPackets != 38 ||
+		p.OfferedBytes-p.DroppedBytes != 5*uint64(len(udp)) || p.TTL > time.Hour || p.TTL < time.Hour-time.Minute {
+		t.Errorf("limit %+v", p)
+	}
+	c, err := b.Read(loopback)
+	if err == nil && c.PolicedPackets != 38 {
+		t.Errorf("%d packets counted as policed", c.PolicedPackets)
+	}
+	if err := errors.Join(err, b.RemovePair(loopback, dest("10.0.0.2")), b.RemovePair(loopback, dest("10.0.0.2"))); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.passes(udp, 20); got != 20 {
+		t.Errorf("%d of 20 frames passed after the removal", got)
+	}
+}
+
+func TestALimitToEverythingYieldsToOneToADestination(t *testing.T) {
+	b := newBench(t)
+	udp := udpFrame("10.0.0.2", 53, 958)
+	b.setPair(Everything, Pair{Rate: 1, Burst: 2 * uint64(len(udp)), TTL: time.Hour})
+	b.setPair(dest("10.0.0.2"), Pair{Rate: 1, Burst: 3 * uint64(len(udp)), TTL: time.Hour})
+	if got := b.passes(udp, 9); got != 3 {
+		t.Errorf("%d passed to the destination, want 3", got)
+	}
+	if got := b.passes(udpFrame("10.0.0.9", 53, 958), 9); got != 2 {
+		t.Errorf("%d passed to another, want 2", got)
+	}
+}
+
+func TestALimitToADestinationEndsByItself(t *testing.T) {
+	b := newBench(t)
+	udp := udpFrame("10.0.0.2", 53, 958)
+	b.setPair(dest("10.0.0.2"), Pair{Rate: 1, Burst: 1, TTL: time.Second})
+	if got := b.passes(udp, 5); got != 0 {
+		t.Errorf("%d passed", got)
+	}
+	testutil.WaitFor(t, "the limit to end", func() bool { return b.passes(udp, 1) == 1 })
+	if list, err := b.Pairs(); err != nil || len(list) != 0 {
+		t.Errorf("limits %+v %v", list, err)
+	}
+	if err := b.SweepPairs(); err != nil {
+		t.Fatal(err)
+	}
+	var c vportContract
+	if err := b.objects.VportContract.Lookup(uint32(0), &c); err != nil || c.Pairs != 0 {
+		t.Errorf("the vport is still on the look-up: %+v %v", c, err)
+	}
+}
+
+func TestPacketsPerSecondAreLimited(t *testing.T) {
+	b := newBench(t)
+	b.setPair(dest("10.0.0.2"), Pair{Rate: MaxRate, Burst: MaxRate, Packets: 1, TTL: time.Hour})
+	if got := b.passes(udpFrame("10.0.0.2", 53, 10), 200); got < 64 || got > 66 { // the least burst, and what trickles in
+		t.Errorf("to a destination: %d passed, want 64", got)
+	}
+	if err := b.SetLimit(loopback, LimitRequest{ID: [16]byte{1}, Rate: MaxRate, Burst: MaxRate, Packets: 1, TTL: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.passes(udpFrame("10.0.0.3", 53, 10), 200); got < 64 || got > 66 {
+		t.Errorf("from the vport: %d passed, want 64", got)
+	}
+}
+
+func TestContractBoundsPacketsAndNewFlows(t *testing.T) {
+	b := newBench(t)
+	if err := b.SetContract(loopback, 0, 1); err != nil {
+		t.Fatal(err)
+	}
+	begun := 0
+	for port := range uint16(300) {
+		begun += b.passes(udpFrame("10.0.0.2", 2000+port, 10), 1)
+	}
+	if begun < 1 || begun > 30 { // a flow whose bit another one has set passes for known
+		t.Errorf("%d flows began at one a second", begun)
+	}
+	if got := b.passes(tcpFrame("10.0.0.2"), 50); got != 50 {
+		t.Errorf("%d of 50 packets of established connections passed", got)
+	}
+	if err := b.SetContract(loopback, 10, 0); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.passes(tcpFrame("10.0.0.2"), 500); got > 70 {
+		t.Errorf("%d of 500 packets passed at ten a second", got)
+	}
+	packets, flows, err := b.Contract(loopback)
+	if err != nil || packets != 10 || flows != 0 {
+		t.Errorf("contract %d %d %v", packets, flows, err)
+	}
+	if err := b.SetContract(loopback, 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.passes(tcpFrame("10.0.0.2"), 500); got != 500 {
+		t.Errorf("%d of 500 packets passed without a bound", got)
+	}
+}
+
+func TestAShapedDestinationIsNotPoliced(t *testing.T) {
+	b := newBench(t)
+	udp := udpFrame("10.0.0.2", 53, 958)
+	b.setPair(dest("10.0.0.2"), Pair{Rate: 1, Burst: 1, Class: 0x11508001, TTL: time.Hour})
+	if got := b.passes(udp, 50); got != 50 {
+		t.Errorf("%d of 50 passed to the shaper", got)
+	}
+	if err := b.SetLimit(loopback, LimitRequest{ID: [16]byte{1}, Rate: 1, Burst: 1, Class: 0x11508002, TTL: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.passes(udpFrame("10.0.0.3", 53, 958), 50); got != 50 {
+		t.Errorf("%d of 50 passed to the shaper of the vport", got)
+	}
+	// Before the socket buffer there is no class: XDP polices, whatever is asked.
+	if err := b.RemovePair(loopback, dest("10.0.0.2")); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestPairsOutOfRangeAreRefused(t *testing.T) {
+	b := newBench(t)
+	for _, p := range []Pair{
+		{Burst: 1, TTL: 1},
+		{Rate: 1, TTL: 1},
+		{Rate: 1, Burst: 1},
+		{Rate: MaxRate + 1, Burst: 1, TTL: 1},
+		{Rate: 1, Burst: 1, Packets: MaxRate + 1, TTL: 1},
+	} {
+		if err := b.SetPair(loopback, Everything, p); err == nil {
+			t.Errorf("%+v was accepted", p)
+		}
+	}
+	if err := b.SetPair(99, Everything, Pair{Rate: 1, Burst: 1, TTL: time.Hour}); !errors.Is(err, ErrNotAttached) {
+		t.Errorf("error %v", err)
+	}
+	var err error
+	for i := range 100 {
+		if err = b.SetPair(loopback, Destination{10, 1, 0, byte(i + 1)}, Pair{Rate: 1, Burst: 1, TTL: time.Hour}); err != nil {
+			break
+		}
+	}
+	if !errors.Is(err, ErrTooManyPairs) {
+		t.Errorf("a full table: %v", err)
+	}
+	if err := b.clearSlot(0); err != nil {
+		t.Fatal(err)
+	}
+	if list, err := b.Pairs(); err != nil || len(list) != 0 {
+		t.Errorf("a new vport inherits %+v %v", list, err)
+	}
+}
