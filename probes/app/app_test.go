@@ -210,6 +210,7 @@ func network(t *testing.T) (left, right string) {
 
 const paths = `paths:
   - {name: direct, dataplane: none, encap: none, mode: normal, security: none, layer: underlay, placement: remote}
+  - {name: again, dataplane: none, encap: none, mode: normal, security: none, layer: overlay, placement: remote}
 classes:
   - {name: stamp-64, protocol: stamp, size: 64, interval: 10ms, deadline: 1s}
   - {name: stamp-1000, protocol: stamp, size: 1000, interval: 20ms, deadline: 1s, source_ports: 2, ecmp_paths: 2}
@@ -237,12 +238,17 @@ func aim(dst, probe, ns, source, address string) string {
 func TestTwoNodesProbeEachOther(t *testing.T) {
 	left, right := network(t)
 	a := start(t, node("a", left, "10.9.0.1",
-		aim("b", "stamp-64", left, "10.9.0.1", "10.9.0.2:862"), aim("b", "stamp-1000", left, "10.9.0.1", "10.9.0.2:862")))
+		aim("b", "stamp-64", left, "10.9.0.1", "10.9.0.2:862"), aim("b", "stamp-1000", left, "10.9.0.1", "10.9.0.2:862"),
+		fmt.Sprintf("  - {dst: b, path: again, tenant: _infra, probe: stamp-64, netns: %s, twin: direct, address: \"10.9.0.2:862\"}\n", left)))
 	b := start(t, node("b", right, "10.9.0.2", aim("a", "stamp-64", right, "10.9.0.2", "10.9.0.1:862")))
 	for _, d := range []*daemon{a, b} {
 		d.waitFor("being ready", func() bool { code, _ := d.get("/-/ready"); return code == http.StatusOK })
 		d.waitFor("samples", func() bool { v, _ := d.scrape().value("vigia_probe_rtt_seconds"); return v > 50 })
 	}
+	a.waitFor("pairs", func() bool {
+		v, _ := a.scrape().value("vigia_probe_overlay_tax_seconds", "path", "again")
+		return v > 40
+	})
 	s := a.scrape()
 	labels := []string{"src", "a", "dst", "b", "path", "direct", "tenant", "_infra", "probe", "stamp-64"}
 	sent, received := s.must(t, "vigia_probe_sent_total", labels...), s.must(t, "vigia_probe_received_total", labels...)

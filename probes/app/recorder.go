@@ -11,6 +11,7 @@ import (
 	"vigia/probes/histogram"
 	"vigia/probes/sender"
 	"vigia/probes/timestamping"
+	"vigia/probes/twin"
 )
 
 // The histogram families of a target.
@@ -20,7 +21,10 @@ const (
 	residenceHistogram
 	lagHistogram
 	variationHistogram
+	taxHistogram
 	numHistograms
+
+	taxSeries = variationHistogram + delay.NumDirections
 )
 
 // recorders keeps the histograms of all targets and exports them.
@@ -28,6 +32,7 @@ type recorders struct {
 	descs  [numHistograms]*prometheus.Desc
 	delays *histogram.Layout
 	signed *histogram.Layout
+	twins  *twin.Pairs
 
 	mu      sync.Mutex
 	targets map[sender.Labels]*recorder
@@ -39,6 +44,7 @@ func newRecorders(f *catalog.Factory, reg prometheus.Registerer) *recorders {
 	r := &recorders{
 		delays:  histogram.NewLayout(catalog.ClassicDelayBuckets()),
 		signed:  histogram.NewLayout(decades),
+		twins:   twin.New(),
 		targets: make(map[sender.Labels]*recorder),
 	}
 	for i, name := range [numHistograms]string{
@@ -47,6 +53,7 @@ func newRecorders(f *catalog.Factory, reg prometheus.Registerer) *recorders {
 		residenceHistogram:   "vigia_probe_reflector_residence_seconds",
 		lagHistogram:         "vigia_probe_schedule_lag_seconds",
 		variationHistogram:   "vigia_probe_delay_variation_seconds",
+		taxHistogram:         "vigia_probe_overlay_tax_seconds",
 	} {
 		r.descs[i] = f.HistogramDesc(name)
 	}
@@ -81,7 +88,7 @@ type recorder struct {
 
 	mu     sync.Mutex // guards the histograms
 	twoWay bool       // the other end leaves stamps, and so each way has its delays
-	series [variationHistogram + delay.NumDirections]series
+	series [taxSeries + 1]series
 }
 
 // series is one histogram with its labels.
@@ -107,6 +114,8 @@ func (r *recorders) recorder(t sender.Target) sender.Recorder {
 		labels := prometheus.MakeLabelPairs(desc, append(values[:len(values):len(values)], d.String()))
 		rec.series[variationHistogram+int(d)] = series{recorder: rec, desc: desc, labels: labels, values: r.signed.New()}
 	}
+	desc = r.descs[taxHistogram]
+	rec.series[taxSeries] = series{recorder: rec, desc: desc, labels: prometheus.MakeLabelPairs(desc, values), values: r.signed.New()}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.targets[l] = rec
@@ -116,9 +125,14 @@ func (r *recorders) recorder(t sender.Target) sender.Recorder {
 // has reports whether the target can have observations in its i-th histogram, or
 // had when its class had another protocol.
 func (r *recorder) has(i int) bool {
-	forward := variationHistogram + int(delay.Forward)
-	reverse := variationHistogram + int(delay.Reverse)
-	if r.twoWay || i != residenceHistogram && i != forward && i != reverse {
+	expected := true
+	switch i {
+	case residenceHistogram, variationHistogram + int(delay.Forward), variationHistogram + int(delay.Reverse):
+		expected = r.twoWay
+	case taxSeries:
+		expected = r.owner.twins.Compared(r.labels)
+	}
+	if expected {
 		return true
 	}
 	r.mu.Lock()
@@ -153,7 +167,11 @@ func (r *recorder) Settled(p *sender.Probe) {
 		r.series[residenceHistogram].values.Observe(p.Stamps.Residence())
 	}
 	r.mu.Unlock()
+	r.owner.twins.Settled(r.labels, p, r)
 }
+
+// Taxed observes how much longer a probe took than its twin.
+func (r *recorder) Taxed(ns int64) { r.observe(taxSeries, ns) }
 
 // Varied observes the variation of the delay.
 func (r *recorder) Varied(v [delay.NumDirections]int64) {

@@ -18,6 +18,7 @@ import (
 // service is the daemon.
 type service struct {
 	sender    *sender.Sender
+	recorders *recorders
 	reflector *reflector.Reflector
 	paths     atomic.Pointer[[]settings.Path]
 }
@@ -32,10 +33,10 @@ func newService(env exporterkit.Env) (*service, error) {
 		runtime.GOMAXPROCS(runtime.NumCPU() + spareProcs)
 	}
 	s := &service{}
-	recorders := newRecorders(env.Metrics, env.Registry)
+	s.recorders = newRecorders(env.Metrics, env.Registry)
 	listeners := newListeners(env.Metrics)
 	var err error
-	s.sender, err = sender.New(sender.Options{Logger: env.Logger, NewRecorder: recorders.recorder})
+	s.sender, err = sender.New(sender.Options{Logger: env.Logger, NewRecorder: s.recorders.recorder})
 	if err != nil {
 		return nil, err
 	}
@@ -76,6 +77,7 @@ func (s *service) load(path string) error {
 		return fmt.Errorf("targets: %w", err)
 	}
 	s.paths.Store(&cfg.Paths)
+	s.recorders.twins.Set(cfg.Targets)
 	return errors.Join(answering.Commit(), sending.Commit())
 }
 

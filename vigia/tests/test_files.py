@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -56,8 +57,17 @@ def test_two_nodes_fit_together(demo: Lab) -> None:
             (x["netns"].replace(f"-{node.peer}", f"-{node.name}"), x["address"])
             for x in peer["reflector"]["listeners"]  # type: ignore[index]
         }
-        wanted = {(t["netns"], t["address"]) for t in mine["targets"]}  # type: ignore[attr-defined]
+        targets: Any = mine["targets"]
+        wanted = {(t["netns"], t["address"]) for t in targets if t["probe"] == "stamp-64"}
         assert wanted == listeners
+
+
+def test_overlays_are_compared_with_the_path_beneath_them(demo: Lab) -> None:
+    for node in demo.nodes:
+        targets: Any = files.probe.content(demo, node, "userspace")["targets"]
+        twins = {t["path"]: t.get("twin") for t in targets if t["probe"] == "stamp-64"}
+        assert twins.pop("direct") is None
+        assert set(twins.values()) == {"direct"}
 
 
 def test_every_port_is_known_either_by_file_or_by_database(demo: Lab) -> None:

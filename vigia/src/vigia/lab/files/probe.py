@@ -5,18 +5,21 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Mapping
 
-from vigia.lab.model import Datapath, Lab, Node
+from vigia.lab import naming
+from vigia.lab.model import Datapath, Lab, Node, Target
 from vigia.lab.topology import Path
 
 __all__ = ["content"]
 
 _STAMP_PORT = 862  # RFC 8762 section 4.1
-_CLASS = {"name": "stamp-64", "protocol": "stamp", "size": 64, "interval": "50ms", "deadline": "1s"}
+_STAMP = {"name": "stamp-64", "protocol": "stamp", "size": 64, "interval": "50ms", "deadline": "1s"}
+_ECHO = {"name": "icmp-56", "protocol": "icmp", "size": 56, "interval": "1s", "deadline": "1s"}
 
 
 def content(lab: Lab, node: Node, datapath: Datapath) -> Mapping[str, object]:
     """Return what the node reflects, and what it measures to its peer node."""
     targets = lab.targets(node)
+    direct = next((p.name for p in lab.paths_of(node) if p.kind == "direct"), None)
     sources = {node.underlay.network} | {e.address.network for e in node.endpoints}
     return {
         "node": node.name,
@@ -26,19 +29,31 @@ def content(lab: Lab, node: Node, datapath: Datapath) -> Mapping[str, object]:
             "max_rate": 10000,
         },
         "paths": [_path(p, datapath) for p in lab.paths_of(node)],
-        "classes": [dict(_CLASS)],
+        "classes": [dict(_STAMP), dict(_ECHO)],
         "targets": [
-            {
-                "dst": t.destination,
-                "path": t.path,
-                "tenant": t.tenant,
-                "probe": _CLASS["name"],
-                "netns": t.netns,
-                "source": str(t.address),
-                "address": f"{t.peer}:{_STAMP_PORT}",
-            }
-            for t in targets
+            *(_stamp(t, direct) for t in targets),
+            *(_target(t, "icmp-56", str(t.peer)) for t in targets if t.tenant == naming.INFRA),
         ],
+    }
+
+
+def _stamp(target: Target, direct: str | None) -> Mapping[str, object]:
+    """Return a STAMP target, probed at the same moment as the direct path beneath it."""
+    content = _target(target, "stamp-64", f"{target.peer}:{_STAMP_PORT}")
+    if direct is None or target.path == direct:
+        return content
+    return {**content, "twin": direct}
+
+
+def _target(target: Target, probe: str, address: str) -> Mapping[str, object]:
+    return {
+        "dst": target.destination,
+        "path": target.path,
+        "tenant": target.tenant,
+        "probe": probe,
+        "netns": target.netns,
+        "source": str(target.address),
+        "address": address,
     }
 
 
