@@ -6,16 +6,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"reflect"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"vigia/exporters/tenant/identity"
-	"vigia/exporters/tenant/netdev"
-	"vigia/exporters/tenant/programs"
 	"vigia/exporters/tenant/scrape"
-	"vigia/exporters/tenant/source"
 	"vigia/internal/bpf/vport"
 	"vigia/internal/exporterkit"
 	"vigia/internal/ports"
@@ -24,6 +22,7 @@ import (
 
 // Program describes vigia-exporter.
 func Program() exporterkit.Program {
+	var flags flags
 	return exporterkit.Program{
 		Name:           "vigia-exporter",
 		Part:           "exporter",
@@ -36,7 +35,8 @@ func Program() exporterkit.Program {
 			}
 			return fmt.Sprintf("node %s, %d named tenants", c.Node, len(c.Tenants)), nil
 		},
-		Start: start,
+		Flags: flags.register,
+		Start: flags.start,
 	}
 }
 
@@ -54,7 +54,7 @@ type service struct {
 // Metrics answers GET /metrics.
 func (s *service) Metrics() http.Handler { return s.engine.Handler(s.base) }
 
-func start(_ context.Context, env exporterkit.Env) (_ exporterkit.Service, err error) {
+func (f *flags) start(_ context.Context, env exporterkit.Env) (_ exporterkit.Service, err error) {
 	c, err := load(env.ConfigPath)
 	if err != nil {
 		return nil, err
@@ -80,12 +80,13 @@ func start(_ context.Context, env exporterkit.Env) (_ exporterkit.Service, err e
 	}
 	s.keeper = ports.NewKeeper(s.inventory, s.manager, env.Logger)
 	s.identity = identity.New(env.Metrics, c.Tenants)
+	sources, err := s.sources(f, env.Metrics)
+	if err != nil {
+		return nil, err
+	}
 	s.engine = scrape.New(scrape.Options{
-		Sources: []source.Source{
-			s.identity, programs.New(env.Metrics, s.manager), netdev.New(env.Metrics, s.stats),
-		},
-		Inventory: s.inventory, Families: env.Metrics, Logger: env.Logger, Now: time.Now,
-		Series: c.Limits.Series, Gone: time.Duration(c.Limits.Gone),
+		Sources: sources, Inventory: s.inventory, Families: env.Metrics, Logger: env.Logger, Now: time.Now,
+		Detail: f.tier == tierDetail, Series: c.Limits.Series, Gone: time.Duration(c.Limits.Gone),
 	})
 	s.base = env.Registry
 	env.Mux.HandleFunc("GET /debug/ports", s.debugPorts)
@@ -124,7 +125,8 @@ func (s *service) Reload(_ context.Context, path string) error {
 	if err != nil {
 		return err
 	}
-	if c.Node != s.config.Node || c.Sources != s.config.Sources || c.BPF != s.config.BPF || c.Limits != s.config.Limits {
+	if c.Node != s.config.Node || c.Sources != s.config.Sources || c.BPF != s.config.BPF || c.Limits != s.config.Limits ||
+		c.OVSRunDir != s.config.OVSRunDir || !reflect.DeepEqual(c.OpenFlow, s.config.OpenFlow) {
 		return fmt.Errorf("%s: node, netns, ovsdb, ports_file, bpf and limits cannot change in a running exporter; restart it", path)
 	}
 	if err := s.manager.SetSettings(c.Flood.settings()); err != nil {

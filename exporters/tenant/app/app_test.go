@@ -293,7 +293,7 @@ func TestBadConfigurationIsRefusedOnOneLineEach(t *testing.T) {
 	}
 	good := "node: n1\nports_file: " + ports + "\nbpf: {pin_dir: /sys/fs/bpf/x}\n"
 	for _, tc := range []struct{ name, content, want string }{
-		{"unknown key", good + "prots_file: x\n", `unknown key "prots_file"; known here: bpf, flood, libvirt_dir, limits, netns, node, ovn_southbound, ovn_tls, ovsdb, ports_file, tenants`},
+		{"unknown key", good + "prots_file: x\n", `unknown key "prots_file"; known here: bpf, flood, libvirt_dir, limits, netns, node, openflow, ovn_southbound, ovn_tls, ovs_rundir, ovsdb, ports_file, tenants`},
 		{"no node", strings.Replace(good, "n1", "''", 1), "node: \"\": is not a node name"},
 		{"no source", "node: n1\nbpf: {pin_dir: /x}\n", "ports_file: is missing and so are ovsdb and libvirt_dir"},
 		{"relative pin directory", strings.Replace(good, "/sys/fs/bpf/x", "pins", 1), `:3: bpf.pin_dir: "pins": is not an absolute path`},
@@ -305,6 +305,12 @@ func TestBadConfigurationIsRefusedOnOneLineEach(t *testing.T) {
 		{"flood replies", good + "flood: {max_reply_percent: 101}\n", "flood.max_reply_percent"},
 		{"flood quiet", good + "flood: {quiet: 1h}\n", "flood.quiet"},
 		{"series", good + "limits: {series: 5}\n", "limits.series: \"5\": is out of range; write 100 to 1000000"},
+		{"rundir", good + "ovs_rundir: run\n", "ovs_rundir: \"run\": is not an absolute path"},
+		{"openflow interval", good + "openflow: {every: 1s}\n", "openflow.every"},
+		{"cookie", good + "openflow:\n  cookies: [{bridge: br, cookie: x, tenant: red}]\n", "openflow.cookies[0].cookie: \"x\": is not a cookie; write a number such as 20 or 0x14"},
+		{"cookie's bridge", good + "openflow:\n  cookies: [{bridge: ../x, cookie: 1, tenant: red}]\n", "openflow.cookies[0].bridge"},
+		{"cookie's tenant", good + "openflow:\n  cookies: [{bridge: br, cookie: 1}]\n", "openflow.cookies[0].tenant"},
+		{"cookie twice", good + "openflow:\n  cookies: [{bridge: br, cookie: 20, tenant: a}, {bridge: br, cookie: 0x14, tenant: b}]\n", "is listed twice"},
 		{"gone", good + "limits: {gone: 2h}\n", "limits.gone"},
 		{"negative", good + "flood: {packets: -1}\n", "a number is wanted here"},
 	} {
@@ -348,5 +354,55 @@ func TestStartErrorsLeaveNothing(t *testing.T) {
 				t.Errorf("exit %d, %q; want %q", code, stderr.String(), tc.want)
 			}
 		})
+	}
+}
+
+func TestTiersAndFlagsSwitchCollectors(t *testing.T) {
+	r := newRig(t, "")
+	for _, tc := range []struct {
+		args []string
+		on   []string
+		off  []string
+	}{
+		{[]string{"--tier=ports"}, []string{"netdev", "identity"}, []string{"bpf"}},
+		{[]string{"--tier=ports", "--collector.bpf"}, []string{"netdev", "bpf"}, nil},
+		{[]string{"--no-collector.netdev"}, []string{"bpf"}, []string{"netdev", "openflow"}},
+	} {
+		d := testutil.StartDaemon(t, run, append([]string{"--config", r.config}, tc.args...)...)
+		m := d.Metrics()
+		for _, name := range tc.on {
+			if _, ok := m[fmt.Sprintf("vigia_exporter_collector_duration_seconds{collector=%q}", name)]; !ok {
+				t.Errorf("%v: collector %s does not run", tc.args, name)
+			}
+		}
+		for _, name := range tc.off {
+			if _, ok := m[fmt.Sprintf("vigia_exporter_collector_success{collector=%q}", name)]; ok {
+				t.Errorf("%v: collector %s runs", tc.args, name)
+			}
+		}
+		if code, body := d.Get("/metrics?collect[]=nosuch"); code != 400 || !strings.Contains(body, "identity") {
+			t.Errorf("collect[]=nosuch: %d %s", code, body)
+		}
+		d.Stop()
+	}
+	var stderr strings.Builder
+	code := run(t.Context(), []string{"--config", r.config, "--collector.openflow", "--web.listen-address", testutil.FreeAddress(t)}, io.Discard, &stderr)
+	if code != 1 || !strings.Contains(stderr.String(), "--collector.openflow needs Open vSwitch") {
+		t.Errorf("openflow without Open vSwitch: exit %d, %q", code, stderr.String())
+	}
+}
+
+// TestQuietPortHasFewSeries holds the budget of ten series a port.
+func TestQuietPortHasFewSeries(t *testing.T) {
+	r := newRig(t, "")
+	d := r.start()
+	n := 0
+	for series := range d.Metrics() {
+		if strings.Contains(series, `port="p1"`) {
+			n++
+		}
+	}
+	if n == 0 || n > 10 {
+		t.Errorf("a quiet port has %d series, want 1 to 10", n)
 	}
 }

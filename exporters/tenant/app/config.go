@@ -3,7 +3,9 @@ package app
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 	"regexp"
+	"strconv"
 	"time"
 
 	"vigia/exporters/tenant/identity"
@@ -14,12 +16,27 @@ import (
 
 // Config is the exporter's configuration file.
 type Config struct {
-	Node    string            `yaml:"node"`
-	Sources ports.Sources     `yaml:",inline"`
-	BPF     vport.Config      `yaml:"bpf"`
-	Tenants []identity.Tenant `yaml:"tenants"` // names, for vigia_tenant_info
-	Flood   Flood             `yaml:"flood"`
-	Limits  Limits            `yaml:"limits"`
+	Node      string            `yaml:"node"`
+	Sources   ports.Sources     `yaml:",inline"`
+	BPF       vport.Config      `yaml:"bpf"`
+	Tenants   []identity.Tenant `yaml:"tenants"` // names, for vigia_tenant_info
+	Flood     Flood             `yaml:"flood"`
+	OVSRunDir string            `yaml:"ovs_rundir"` // of Open vSwitch's sockets; the folder of ovsdb if empty
+	OpenFlow  OpenFlow          `yaml:"openflow"`
+	Limits    Limits            `yaml:"limits"`
+}
+
+// OpenFlow says what is asked of the bridges of Open vSwitch.
+type OpenFlow struct {
+	Every   config.Duration `yaml:"every"`   // how often bridges and ovs-vswitchd are asked
+	Cookies []Cookie        `yaml:"cookies"` // flows to be summed
+}
+
+// Cookie says whose the flows with a cookie are.
+type Cookie struct {
+	Bridge string `yaml:"bridge"`
+	Cookie string `yaml:"cookie"` // decimal, or hexadecimal with 0x
+	Tenant string `yaml:"tenant"`
 }
 
 // Limits bound what is exported.
@@ -38,6 +55,8 @@ type Flood struct {
 
 var nodeRE = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
 
+var tenantRE = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.:/@-]{0,127}$`)
+
 const (
 	maxTenantName     = 128
 	defaultFloodPorts = 100
@@ -46,6 +65,10 @@ const (
 	mostSeries        = 1_000_000
 	defaultGone       = 30 * time.Second
 	mostGone          = time.Hour
+	defaultEvery      = 10 * time.Second
+	leastEvery        = 5 * time.Second
+	mostEvery         = 10 * time.Minute
+	maxCookies        = 256
 )
 
 func defaults() Config {
@@ -54,7 +77,8 @@ func defaults() Config {
 		Flood: Flood{
 			Packets: d.MinPackets, Ports: defaultFloodPorts, MaxReplyPercent: d.MaxReplyPercent, Quiet: config.Duration(d.Quiet),
 		},
-		Limits: Limits{Series: defaultSeries, Gone: config.Duration(defaultGone)},
+		OpenFlow: OpenFlow{Every: config.Duration(defaultEvery)},
+		Limits:   Limits{Series: defaultSeries, Gone: config.Duration(defaultGone)},
 	}
 }
 
@@ -96,6 +120,10 @@ func (c *Config) Validate() error {
 	if q := time.Duration(c.Flood.Quiet); q < 100*time.Millisecond || q > time.Minute {
 		fault("flood.quiet", c.Flood.Quiet, "is out of range", "write 100ms to 1m")
 	}
+	if c.OVSRunDir != "" && !filepath.IsAbs(c.OVSRunDir) {
+		fault("ovs_rundir", c.OVSRunDir, "is not an absolute path", "write /run/openvswitch, or nothing for the folder of ovsdb")
+	}
+	errs = append(errs, c.OpenFlow.validate())
 	if c.Limits.Series < leastSeries || c.Limits.Series > mostSeries {
 		fault("limits.series", c.Limits.Series, "is out of range", fmt.Sprintf("write %d to %d", leastSeries, mostSeries))
 	}
@@ -104,6 +132,41 @@ func (c *Config) Validate() error {
 	}
 	return errors.Join(append(errs, c.Sources.Validate(), c.BPF.Validate())...)
 }
+
+func (o *OpenFlow) validate() error {
+	var errs []error
+	fault := func(field string, value any, problem, fix string) {
+		errs = append(errs, &config.FieldError{Field: "openflow." + field, Value: value, Problem: problem, Fix: fix})
+	}
+	if e := time.Duration(o.Every); e < leastEvery || e > mostEvery {
+		fault("every", o.Every, "is out of range", "write 5s to 10m")
+	}
+	if len(o.Cookies) > maxCookies {
+		fault("cookies", len(o.Cookies), "are too many", fmt.Sprintf("list at most %d", maxCookies))
+	}
+	seen := make(map[[2]string]bool)
+	for i, k := range o.Cookies {
+		at := fmt.Sprintf("cookies[%d].", i)
+		if !nodeRE.MatchString(k.Bridge) {
+			fault(at+"bridge", k.Bridge, "is not a bridge", "write its name")
+		}
+		number, err := k.number()
+		if err != nil {
+			fault(at+"cookie", k.Cookie, "is not a cookie", "write a number such as 20 or 0x14")
+		}
+		if !tenantRE.MatchString(k.Tenant) {
+			fault(at+"tenant", k.Tenant, "is not an id", "use letters, digits and _ . : / @ -, at most 128")
+		}
+		key := [2]string{k.Bridge, fmt.Sprint(number)}
+		if seen[key] {
+			fault(at+"cookie", k.Cookie, "is listed twice", "keep one entry")
+		}
+		seen[key] = true
+	}
+	return errors.Join(errs...)
+}
+
+func (k *Cookie) number() (uint64, error) { return strconv.ParseUint(k.Cookie, 0, 64) }
 
 func (f Flood) settings() vport.Settings {
 	return vport.Settings{

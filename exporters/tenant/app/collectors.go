@@ -1,0 +1,124 @@
+package app
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/alecthomas/kingpin/v2"
+
+	"vigia/exporters/tenant/bridges"
+	"vigia/exporters/tenant/netdev"
+	"vigia/exporters/tenant/ovs"
+	"vigia/exporters/tenant/programs"
+	"vigia/exporters/tenant/source"
+)
+
+// Tiers: which collectors run unless flags say otherwise.
+const (
+	tierPorts   = "ports"   // what ports carry and lose, as their devices count
+	tierDefault = "default" // and why, flood signals, and shared elements
+	tierDetail  = "detail"  // and everything else, with more than ten series a port
+)
+
+// collector is a collector that can be switched.
+type collector struct {
+	name, help string
+	tier       string // the lowest that has it
+	needsOVS   bool
+	make       func(s *service, f source.Families) (source.Source, error)
+}
+
+func collectors() []collector {
+	return []collector{
+		{
+			"netdev", "Bytes, packets, errors and drops of ports' devices (rtnetlink).", tierPorts, false,
+			func(s *service, f source.Families) (source.Source, error) { return netdev.New(f, s.stats), nil },
+		},
+		{
+			"bpf", "Protocols by tenant, limits' drops and flood signals, from the programs at the ports.", tierDefault, false,
+			func(s *service, f source.Families) (source.Source, error) { return programs.New(f, s.manager), nil },
+		},
+		{
+			"openflow", "Ports, tables, meters, queues and cookies of Open vSwitch's bridges (OpenFlow).", tierDefault, true,
+			func(s *service, f source.Families) (source.Source, error) { return s.bridges(f) },
+		},
+		{
+			"ovs", "Lookups, upcalls, flow limit and coverage of ovs-vswitchd (unixctl).", tierDefault, true,
+			func(s *service, f source.Families) (source.Source, error) {
+				return ovs.New(f, s.runDir(), time.Duration(s.config.OpenFlow.Every)), nil
+			},
+		},
+	}
+}
+
+// flags are the exporter's own.
+type flags struct {
+	tier string
+	on   map[string]*bool // by collector
+	set  map[string]*bool // whether the flag was given
+}
+
+func (f *flags) register(app *kingpin.Application) {
+	app.Flag("tier", "Collectors that run unless switched one by one: "+strings.Join(tiers(), ", ")+".").
+		Default(tierDefault).EnumVar(&f.tier, tiers()...)
+	f.on, f.set = make(map[string]*bool), make(map[string]*bool)
+	for _, c := range collectors() {
+		f.set[c.name] = new(bool)
+		f.on[c.name] = app.Flag("collector."+c.name, c.help+" Tier "+c.tier+" and up.").IsSetByUser(f.set[c.name]).Bool()
+	}
+}
+
+func tiers() []string { return []string{tierPorts, tierDefault, tierDetail} }
+
+func (f *flags) wants(c *collector) bool {
+	if *f.set[c.name] {
+		return *f.on[c.name]
+	}
+	return slices.Index(tiers(), f.tier) >= slices.Index(tiers(), c.tier)
+}
+
+// sources makes the collectors that are wanted. Those of Open vSwitch are left
+// out on a node without it, unless a flag asks for one.
+func (s *service) sources(f *flags, families source.Families) ([]source.Source, error) {
+	out := []source.Source{s.identity}
+	for _, c := range collectors() {
+		if !f.wants(&c) {
+			continue
+		}
+		if c.needsOVS && s.config.Sources.OVSDB == "" {
+			if *f.set[c.name] {
+				return nil, fmt.Errorf("--collector.%s needs Open vSwitch; write ovsdb: unix:/run/openvswitch/db.sock", c.name)
+			}
+			continue
+		}
+		made, err := c.make(s, families)
+		if err != nil {
+			return nil, fmt.Errorf("collector %s: %w", c.name, err)
+		}
+		out = append(out, made)
+	}
+	return out, nil
+}
+
+// runDir returns the folder of Open vSwitch's sockets.
+func (s *service) runDir() string {
+	if s.config.OVSRunDir != "" {
+		return s.config.OVSRunDir
+	}
+	return filepath.Dir(strings.TrimPrefix(s.config.Sources.OVSDB, "unix:"))
+}
+
+func (s *service) bridges(f source.Families) (source.Source, error) {
+	o := bridges.Options{Bridges: s.inventory.Bridges, RunDir: s.runDir(), Every: time.Duration(s.config.OpenFlow.Every)}
+	for _, k := range s.config.OpenFlow.Cookies {
+		number, err := k.number()
+		if err != nil {
+			return nil, err
+		}
+		o.Cookies = append(o.Cookies, bridges.Cookie{Bridge: k.Bridge, Cookie: number, Tenant: k.Tenant})
+	}
+	return bridges.New(f, o), nil
+}

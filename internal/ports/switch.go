@@ -1,0 +1,65 @@
+package ports
+
+import (
+	"errors"
+
+	"vigia/internal/ovsdb"
+)
+
+// ErrNoSwitch means that no Open vSwitch is configured.
+var ErrNoSwitch = errors.New("no Open vSwitch is configured")
+
+// Bridge is a bridge of Open vSwitch.
+type Bridge struct {
+	Name      string
+	Userspace bool
+	Ports     map[uint32]BridgePort // by OpenFlow port number
+}
+
+// BridgePort is an interface of a bridge.
+type BridgePort struct {
+	Device string
+	Kind   string // system for what the kernel has; internal, vxlan, gre, patch, dpdkvhostuserclient, ...
+}
+
+// Bridges returns the bridges of Open vSwitch as its database has them now.
+func (inv *Inventory) Bridges() ([]Bridge, error) {
+	if inv.replica == nil {
+		return nil, ErrNoSwitch
+	}
+	tables, err := inv.replica.Tables()
+	return bridges(tables), err
+}
+
+// localPort is OFPP_LOCAL, the port of the bridge's own device; ovsdb-server
+// writes the 16 bits of OpenFlow 1.0.
+const (
+	localPort   = 0xfffffffe
+	localPort16 = 0xfffe
+)
+
+func bridges(tables map[string]ovsdb.Table) []Bridge {
+	var out []Bridge
+	for _, row := range tables["Bridge"] {
+		b := Bridge{Name: row.String("name"), Userspace: row.String("datapath_type") == "netdev", Ports: make(map[uint32]BridgePort)}
+		for _, port := range row.UUIDs("ports") {
+			for _, id := range tables["Port"][port].UUIDs("interfaces") {
+				ifc := tables["Interface"][id]
+				number, ok := ifc.Int("ofport")
+				if !ok || number < 0 { // not there yet, or -1: it cannot be
+					continue
+				}
+				if number == localPort16 {
+					number = localPort
+				}
+				kind := ifc.String("type")
+				if kind == "" {
+					kind = "system"
+				}
+				b.Ports[uint32(number)] = BridgePort{Device: ifc.String("name"), Kind: kind}
+			}
+		}
+		out = append(out, b)
+	}
+	return out
+}
