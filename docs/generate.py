@@ -56,7 +56,7 @@ def options() -> str:
     ]
     tools = Path(sys.executable).parent
     commands += [[str(tools / "isolation-agent"), "--help"], [str(tools / "vigia"), "--help"]]
-    for group in ("demo", "down", "lab", "stack", "flood"):
+    for group in ("demo", "down", "lab", "stack", "flood", "campaign"):
         commands.append([str(tools / "vigia"), group, "--help"])
     for command in commands:
         name = " ".join([Path(command[0]).name, *command[1:-1]])

@@ -7,6 +7,7 @@ cd "$(dirname "$0")/.."
 
 UV_VERSION=0.13.8
 RUN_PACKAGES="openvswitch-switch iproute2 iputils-ping ethtool nftables iperf3 util-linux procps kmod
+  libpango-1.0-0 libpangoft2-1.0-0 fonts-dejavu-core
   prometheus prometheus-alertmanager prometheus-node-exporter"
 TEST_PACKAGES="clang llvm libbpf-dev linux-libc-dev gcc libc6-dev ovn-central"
 

@@ -520,7 +520,7 @@ def test_more_ports_than_a_node_may_have(edited: Edited) -> None:
     path = edited(("tenants:\n", f"tenants:\n{tenants}"), (last, last + networks))
     with pytest.raises(ConfigError) as e:
         topology.load(path)
-    assert "networks: 72 networks on openvswitch are too many for a node; keep at most 64" in str(e.value)
+    assert "networks: 72 endpoints on openvswitch are too many for a node; keep at most 64" in str(e.value)
 
 
 def test_several_mistakes_of_values_are_reported_at_once(edited: Edited) -> None:

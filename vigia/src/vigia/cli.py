@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from vigia.campaign.cli import campaign
 from vigia.demo.cli import demo, down
 from vigia.doctor.cli import doctor
 from vigia.errors import VigiaError
@@ -36,8 +37,8 @@ class Tree(click.Group):
 @click.group(cls=Tree)
 @click.version_option(version("vigia"), prog_name="vigia")
 def main() -> None:
-    """Network observability for multi-tenant clouds: the lab, the stack, the demo."""
+    """Network observability for multi-tenant clouds: the lab, the stack, the demo, campaigns."""
 
 
-for command in (demo, doctor, down, lab, stack, flood):
+for command in (demo, doctor, down, lab, stack, flood, campaign):
     main.add_command(command)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TextIO
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -34,6 +34,15 @@ class Steps:
     def elapsed(self) -> float:
         """Seconds since the start."""
         return time.monotonic() - self._begin
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether somebody watches."""
+        return self._console.is_terminal
+
+    def live(self, what: RenderableType) -> Live:
+        """Return a display, not started, that is shown in place and leaves nothing behind."""
+        return Live(what, console=self._console, refresh_per_second=4, transient=True)
 
     @contextmanager
     def step(self, doing: str, expected: float = 0.0) -> Iterator[list[str]]:

@@ -31,13 +31,17 @@ class Endpoint:
     key: int
     vlan: int
     """Access VLAN on the node's integration bridge (Open vSwitch)."""
+    mode: Literal["normal", "openflow"]
+    machine: int
+    """Which of the tenant's VMs on this node and network it is, from 1."""
     netns: str
     device: str
     """Device on the node's side; inside the VM it is eth0."""
     port: str
     address: ipaddress.IPv4Interface
     peer: ipaddress.IPv4Address
-    """Address of the same tenant's endpoint on the other node."""
+    """Address of the same tenant's endpoint of the same number on the other node."""
+    peer_mac: str
 
     @property
     def mac(self) -> str:
@@ -124,13 +128,13 @@ class Lab:
         known = ", ".join(n.name for n in self.nodes)
         raise VigiaError(f'lab {self.name} has no node "{name}"; its nodes are {known}')
 
-    def endpoint(self, node: str, tenant: str, path: str) -> Endpoint:
+    def endpoint(self, node: str, tenant: str, path: str, machine: int = 1) -> Endpoint:
         """Return a tenant's endpoint on a node. Raises VigiaError."""
         here = self.node(node).endpoints
         for endpoint in here:
-            if (endpoint.tenant, endpoint.path) == (tenant, path):
+            if (endpoint.tenant, endpoint.path, endpoint.machine) == (tenant, path, machine):
                 return endpoint
-        known = ", ".join(f"{e.tenant}/{e.path}" for e in here) or "none"
+        known = ", ".join(f"{e.tenant}/{e.path}" for e in here if e.machine == machine) or "none"
         raise VigiaError(f'node {node} has no endpoint "{tenant}/{path}"; its endpoints are {known}')
 
     def paths_of(self, node: Node) -> list[Path]:
@@ -142,7 +146,10 @@ class Lab:
         return self.topology.tenants
 
     def targets(self, node: Node) -> list[Target]:
-        """Return what can be measured from a node: every path, for every tenant that is on it."""
+        """Return what can be measured from a node: every path, for every tenant that is on it.
+
+        A tenant's first machines measure; the further ones are there for load.
+        """
         found = []
         for path in self.paths_of(node):
             if path.kind == "direct":
@@ -160,7 +167,7 @@ class Lab:
             found += [
                 Target(node.name, node.peer, e.path, e.tenant, e.netns, e.address.ip, e.peer)
                 for e in node.endpoints
-                if e.path == path.name
+                if e.path == path.name and e.machine == 1
             ]
         return found
 
@@ -195,7 +202,7 @@ def resolve(topology: Topology) -> Lab:
                 underlay_peer=peer.underlay.ip,
                 tunnel=given.tunnel or given.underlay,
                 tunnel_peer=(peer.tunnel or peer.underlay).ip,
-                endpoints=tuple(_endpoints(topology, layout, given.name, given.switch, side)),
+                endpoints=tuple(_endpoints(topology, layout, (given.name, peer.name), given.switch, side)),
             )
         )
     links = tuple(
@@ -212,21 +219,31 @@ def resolve(topology: Topology) -> Lab:
     return Lab(topology=topology, layout=layout, nodes=tuple(nodes), links=links)
 
 
-def _endpoints(topology: Topology, layout: Layout, node: str, switch: str, side: int) -> Iterator[Endpoint]:
+def _endpoints(
+    topology: Topology, layout: Layout, pair: tuple[str, str], switch: str, side: int
+) -> Iterator[Endpoint]:
+    """Yield the endpoints of the first node of pair, which is on that side of its link (0 or 1)."""
+    node, peer = pair
     paths = {p.name: p for p in topology.paths if p.switch == switch}
     here = [n for n in topology.networks if n.path in paths]
     for vlan, network in enumerate(here, start=1):
-        hosts = [network.subnet.network_address + 1, network.subnet.network_address + 2]
-        yield Endpoint(
-            node=node,
-            tenant=network.tenant,
-            path=network.path,
-            encap=paths[network.path].encap or "",
-            key=network.key,
-            vlan=vlan,
-            netns=layout.endpoint_netns(node, network.tenant, network.path),
-            device=naming.device(network.tenant, network.key),
-            port=naming.port(node, network.tenant, network.key),
-            address=ipaddress.IPv4Interface(f"{hosts[side]}/{network.subnet.prefixlen}"),
-            peer=hosts[1 - side],
-        )
+        tenant, path, key = network.tenant, network.path, network.key
+        for machine in range(1, network.machines + 1):
+            first = network.subnet.network_address + 2 * machine - 1
+            hosts = [first, first + 1]
+            yield Endpoint(
+                node=node,
+                tenant=tenant,
+                path=path,
+                encap=paths[path].encap or "",
+                key=key,
+                vlan=vlan,
+                mode=paths[path].mode,
+                machine=machine,
+                netns=layout.endpoint_netns(node, tenant, path, machine),
+                device=naming.device(tenant, key, machine),
+                port=naming.port(node, tenant, key, machine),
+                address=ipaddress.IPv4Interface(f"{hosts[side]}/{network.subnet.prefixlen}"),
+                peer=hosts[1 - side],
+                peer_mac=naming.mac(layout.endpoint_netns(peer, tenant, path, machine), "eth0"),
+            )

@@ -38,15 +38,19 @@ def tenant_in_names(tenant: str) -> str:
     return "infra" if tenant == INFRA else tenant
 
 
-def device(tenant: str, key: int) -> str:
-    """Return the name of a tenant's port on its node, for example red-110."""
-    shown = str(key)
+def device(tenant: str, key: int, machine: int = 1) -> str:
+    """Return the name of a tenant's port on its node, for example red-110, or red-110-2."""
+    shown = f"{key}{_further(machine)}"
     return f"{tenant_in_names(tenant)[: min(8, _DEVICE - 1 - len(shown))]}-{shown}"
 
 
-def port(node: str, tenant: str, key: int) -> str:
+def port(node: str, tenant: str, key: int, machine: int = 1) -> str:
     """Return the stable identity of a tenant's port, for example lb1-red-110."""
-    return f"{node}-{tenant_in_names(tenant)}-{key}"
+    return f"{node}-{tenant_in_names(tenant)}-{key}{_further(machine)}"
+
+
+def _further(machine: int) -> str:
+    return "" if machine == 1 else f"-{machine}"
 
 
 def mac(netns: str, name: str) -> str:
@@ -117,9 +121,9 @@ class Layout:
         """Namespace of a link's switch."""
         return f"{self.prefix}wire-{link}"
 
-    def endpoint_netns(self, node: str, tenant: str, path: str) -> str:
+    def endpoint_netns(self, node: str, tenant: str, path: str, machine: int = 1) -> str:
         """Namespace of a tenant's VM."""
-        return f"{self.prefix}{node}-{tenant_in_names(tenant)}-{path}"
+        return f"{self.prefix}{node}-{tenant_in_names(tenant)}-{path}{_further(machine)}"
 
 
 def layout_of(lab: str) -> Layout:

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from vigia import commands, netns, processes
 from vigia.errors import VigiaError
-from vigia.lab import naming
-from vigia.lab.model import Datapath, Node
+from vigia.lab import naming, openflow
+from vigia.lab.model import Datapath, Endpoint, Node
 from vigia.lab.naming import Layout
 from vigia.lab.underlay import UNDERLAY_MTU
 
@@ -59,6 +59,8 @@ def make_switch(node: Node, layout: Layout, datapath: Datapath) -> None:
     _start(node, layout)
     vsctl(layout, node.name, *_transaction(node, datapath))
     _check_interfaces(node, layout)
+    if openflow.ports(node):
+        openflow.install(layout.ovs(node.name), openflow.forwarding(node))
     if datapath == "userspace":
         commands.ip_batch(
             [f"addr add {node.tunnel} dev br-phy", f"link set br-phy mtu {UNDERLAY_MTU} up"], netns=node.netns
@@ -123,6 +125,10 @@ def _transaction(node: Node, datapath: Datapath) -> list[str]:
     kind = "netdev" if datapath == "userspace" else "system"
     words = ["set", "Open_vSwitch", ".", f"external_ids:system-id={node.name}"]
     words += _bridge(node, "br-int", kind, naming.mac(node.netns, "br-int"))
+    numbers, tunnels = openflow.ports(node), openflow.tunnel_ports(node)
+    if numbers:
+        mac = naming.mac(node.netns, openflow.BRIDGE)
+        words += _bridge(node, openflow.BRIDGE, kind, mac, fail_mode="secure")
     if datapath == "userspace":
         # Tunnel packets are addressed to br-phy, and arrive only with the macvlan device's address.
         words += _bridge(node, "br-phy", kind, naming.mac(node.netns, PHYSICAL))
@@ -135,25 +141,39 @@ def _transaction(node: Node, datapath: Datapath) -> list[str]:
             "vigia-network": e.path,
             "vigia-workload": e.netns,
         }
-        tunnel = f"tun-{e.key}"
-        words += ["--", "add-port", "br-int", e.device, f"tag={e.vlan}"]
+        bridge = openflow.BRIDGE if e.device in numbers else "br-int"
+        words += ["--", "add-port", bridge, e.device, f"tag={e.vlan}"]
         words += ["--", "set", "Interface", e.device]
+        words += _port_number(numbers.get(e.device))
         words += [f"external_ids:{key}={json.dumps(value)}" for key, value in identity.items()]
-        # Each network has its own tunnel port in the network's VLAN, so there are no loops.
-        words += ["--", "add-port", "br-int", tunnel, f"tag={e.vlan}"]
-        words += ["--", "set", "Interface", tunnel, f"type={e.encap}"]
-        words += [
-            f"options:remote_ip={node.tunnel_peer}",
-            f"options:local_ip={node.tunnel.ip}",
-            f"options:key={e.key}",
-        ]
+        if e.machine == 1:
+            words += _tunnel(node, e, bridge, tunnels.get(e.key))
     return words
 
 
-def _bridge(node: Node, name: str, datapath_type: str, mac: str) -> list[str]:
+def _tunnel(node: Node, first: Endpoint, bridge: str, number: int | None) -> list[str]:
+    """Each network has its own tunnel port in the network's VLAN, so there are no loops."""
+    name = f"tun-{first.key}"
+    return [
+        *("--", "add-port", bridge, name, f"tag={first.vlan}"),
+        *("--", "set", "Interface", name, f"type={first.encap}"),
+        f"options:remote_ip={node.tunnel_peer}",
+        f"options:local_ip={node.tunnel.ip}",
+        f"options:key={first.key}",
+        *_port_number(number),
+    ]
+
+
+def _port_number(number: int | None) -> list[str]:
+    return [] if number is None else [f"ofport_request={number}"]
+
+
+def _bridge(
+    node: Node, name: str, datapath_type: str, mac: str, *, fail_mode: str = "standalone"
+) -> list[str]:
     settings = [
         f"datapath_type={datapath_type}",
-        "fail_mode=standalone",
+        f"fail_mode={fail_mode}",
         f"other_config:hwaddr={json.dumps(mac)}",
     ]
     return ["--", "add-br", name, "--", "set", "Bridge", name, *settings]

@@ -202,7 +202,7 @@ def _paths(t: Topology) -> None:
         raise fault(("paths", direct[1], "kind"), "there is a direct path already", "keep one")
     for i, path in enumerate(t.paths):
         if path.kind == "direct":
-            for field in ("switch", "encap"):
+            for field in ("switch", "encap", *(["mode"] if path.mode != "normal" else [])):
                 if getattr(path, field):
                     raise fault(("paths", i, field), "a direct path has none", "remove it")
         else:
@@ -219,6 +219,10 @@ def _overlay(index: int, path: Path, switches: Collection[str]) -> None:
     if path.encap not in _ENCAPS[path.switch]:
         raise fault(
             (*where, "encap"), f"{path.switch} has no {path.encap}", f"write {_ENCAPS[path.switch][0]}"
+        )
+    if path.mode == "openflow" and path.switch != "openvswitch":
+        raise fault(
+            (*where, "mode"), f"{path.switch} has no openflow", "write normal, or switch: openvswitch"
         )
 
 
@@ -237,8 +241,9 @@ def _networks(t: Topology) -> None:
                 f'there is no overlay path "{network.path}"',
                 f"write one of {_list(overlays)}" if overlays else "add an overlay path",
             )
-        if network.subnet.prefixlen > 30:
-            raise fault((*where, "subnet"), f'"{network.subnet}" is too small', "write a /30 or larger")
+        if network.subnet.num_addresses < 2 * network.machines + 2:
+            fix = "write a /30 or larger" if network.machines == 1 else "write a shorter prefix"
+            raise fault((*where, "subnet"), f'"{network.subnet}" is too small', fix)
     _unique(
         ((f"{n.tenant} on {n.path}", ("networks", i)) for i, n in enumerate(t.networks)),
         "the network of",
@@ -268,11 +273,11 @@ def _keys(t: Topology) -> None:
 def _ports(t: Topology) -> None:
     switches = {p.name: p.switch for p in t.paths}
     for switch in set(switches.values()):
-        count = sum(switches[n.path] == switch for n in t.networks)
+        count = sum(n.machines for n in t.networks if switches[n.path] == switch)
         if count > MAX_PORTS:
             raise fault(
                 ("networks",),
-                f"{count} networks on {switch} are too many for a node",
+                f"{count} endpoints on {switch} are too many for a node",
                 f"keep at most {MAX_PORTS}",
             )
 

@@ -147,6 +147,11 @@ class Path(Strict):
         default=None,
         description="Encapsulation of an overlay; a Linux bridge has `vxlan` only.",
     )
+    mode: Literal["normal", "openflow"] = Field(
+        default="normal",
+        description="How an overlay's switch decides: `normal` learns addresses; `openflow` forwards by "
+        "rules alone, which are installed beforehand (`openvswitch` only).",
+    )
 
 
 class Network(Strict):
@@ -164,6 +169,13 @@ class Network(Strict):
         description="Addresses of the endpoints: the first host on the link's first node, the second on its "
         "second. "
         "Networks may have the same subnet."
+    )
+    machines: int = Field(
+        default=1,
+        ge=1,
+        le=16,
+        description="Endpoints (VMs) of the tenant on each of the two nodes, 1 to 16; the n-th ones have the "
+        "subnet's hosts 2n-1 and 2n.",
     )
 
 

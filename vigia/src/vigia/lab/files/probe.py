@@ -67,7 +67,7 @@ def _path(path: Path, datapath: Datapath) -> Mapping[str, object]:
         "name": path.name,
         "dataplane": dataplane,
         "encap": path.encap or "none",
-        "mode": "normal",
+        "mode": path.mode,
         "security": "none",
         "layer": "underlay" if path.kind == "direct" else "overlay",
         "placement": "remote",

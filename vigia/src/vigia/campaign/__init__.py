@@ -1,0 +1,1 @@
+"""Campaigns: planned, randomised, resumable measurements whose raw data are kept."""

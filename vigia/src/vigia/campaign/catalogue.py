@@ -1,0 +1,49 @@
+"""Which measurement each study has, and the check that a campaign fits it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from vigia.campaign.measurements import Estimate, Measurement
+from vigia.campaign.measurements.isolation import Isolation
+from vigia.campaign.measurements.overlays import Overlays
+from vigia.campaign.model import Campaign, Plan, Study
+from vigia.errors import VigiaError
+
+__all__ = ["check", "cost", "measurement"]
+
+_MEASUREMENTS: Mapping[Study, Measurement] = {
+    "overlays": Overlays(),
+    "isolation": Isolation(),
+}
+
+
+def measurement(study: Study) -> Measurement:
+    """Return the measurement of a study."""
+    return _MEASUREMENTS[study]
+
+
+def check(campaign: Campaign, plan: Plan) -> None:
+    """Raise VigiaError if a combination lacks a factor, has one too many, or a level that does not exist."""
+    wanted = measurement(campaign.study).factors
+    for cell in plan.cells():
+        for name in sorted(wanted.keys() ^ cell.keys()):
+            problem = "is missing" if name in wanted else "is unknown"
+            raise VigiaError(
+                f"campaign {campaign.name}: the factor {name} {problem}; "
+                f"{campaign.study} has {', '.join(wanted)}"
+            )
+        for name, levels in wanted.items():
+            if levels is not None and str(cell[name]) not in levels:
+                known = ", ".join(levels)
+                raise VigiaError(
+                    f'campaign {campaign.name}: "{cell[name]}" is no level of {name}; write one of {known}'
+                )
+
+
+def cost(campaign: Campaign, plan: Plan) -> Estimate:
+    """Return what all repetitions cost together, at most."""
+    study = measurement(campaign.study)
+    each = [study.estimate(cell, plan.settings) for cell in plan.cells()]
+    times = plan.stop.repetitions
+    return Estimate(sum(e.seconds for e in each) * times, sum(e.bytes for e in each) * times)

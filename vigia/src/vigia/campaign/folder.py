@@ -1,0 +1,269 @@
+"""A campaign's folder: manifest, one record and one Parquet file per repetition, and their union.
+
+A repetition's samples are renamed into place before its record is, and the
+record is what makes it count: a crash at any moment loses the repetition that
+was being made and no other.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import math
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from vigia.campaign.model import Campaign, Factor, Plan
+from vigia.errors import VigiaError
+
+__all__ = ["Folder", "Record", "Series", "create", "latest", "list_folders", "open_folder"]
+
+_VERSION = 1
+_NAME = re.compile(r"[a-z][a-z0-9-]{0,31}-\d{8}T\d{6}Z(-\d+)?")
+
+
+@dataclass(frozen=True)
+class Series:
+    """Samples of one metric in one repetition."""
+
+    metric: str
+    unit: str
+    """s, bit/s, ratio, packets/s, or what a benchmark counts."""
+    values: Sequence[float]
+    """In the order of measurement; NaN is a packet that was lost."""
+    connection: int = 0
+
+
+@dataclass(frozen=True)
+class Record:
+    """A repetition that was made, or that failed."""
+
+    run: int
+    block: int
+    cell: int
+    factors: Mapping[str, Factor]
+    began: float
+    """Unix time."""
+    seconds: float
+    samples: int
+    status: str = "done"
+    """done or failed."""
+    reason: str = ""
+    load: tuple[float, float] = (0.0, 0.0)
+    """Load average over one minute before and after."""
+    events: Sequence[Mapping[str, Any]] = field(default_factory=tuple)
+    """What happened meanwhile: at (Unix time), what."""
+
+
+class Folder:
+    """Where everything about one campaign is kept."""
+
+    def __init__(self, path: Path, manifest: dict[str, Any]) -> None:
+        self.path = path
+        self.manifest = manifest
+        self.campaign = Campaign.model_validate(manifest["campaign"])
+        self.full = bool(manifest["full"])
+        self._records: dict[int, Record] = _read_records(path)
+
+    @property
+    def plan(self) -> Plan:
+        """The size that is run."""
+        return self.campaign.plan(self.full)
+
+    @property
+    def name(self) -> str:
+        """Name of the folder, which names this run of the campaign."""
+        return self.path.name
+
+    @property
+    def records(self) -> list[Record]:
+        """The repetitions that were made or failed, in the order of the plan."""
+        return [self._records[number] for number in sorted(self._records)]
+
+    def record(self, run: int) -> Record | None:
+        """Return what became of a repetition, if it was made."""
+        return self._records.get(run)
+
+    def forget_failed(self) -> int:
+        """Take failed repetitions as not made, keeping their records beside; return how many."""
+        failed = [r for r in self.records if r.status == "failed"]
+        for record in failed:
+            file = self.path / "runs" / f"{record.run:06d}.json"
+            kept = file.with_name(f"{record.run:06d}.failed-{int(record.began)}.json")
+            file.rename(kept)
+            del self._records[record.run]
+        return len(failed)
+
+    def add(self, record: Record, series: Sequence[Series]) -> None:
+        """Keep a repetition, durably: afterwards it counts."""
+        if series:
+            table = _table(record, series)
+            target = self.path / "samples" / f"{record.run:06d}.parquet"
+            new = target.with_suffix(".new")
+            pq.write_table(table, new, compression="zstd")
+            _durable(new, target)
+        self._write_json(self.path / "runs" / f"{record.run:06d}.json", asdict(record))
+        self._records[record.run] = record
+
+    def samples(self) -> pa.Table:
+        """Return all samples, a row each: run, block, cell, metric, unit, connection, every factor."""
+        merged = self.path / "samples.parquet"
+        tables = [pq.read_table(merged)] if merged.exists() else []
+        covered = set(tables[0]["run"].unique().to_pylist()) if tables else set()
+        for record in self.records:
+            part = self.path / "samples" / f"{record.run:06d}.parquet"
+            if record.status == "done" and record.run not in covered and part.exists():
+                tables.append(pq.read_table(part))
+        if not tables:
+            return _table(Record(0, 0, 0, {}, 0, 0, 0), [])
+        return pa.concat_tables(tables, promote_options="default")
+
+    def merge(self) -> None:
+        """Put all samples into one file, and remove the parts."""
+        if not self.records:
+            return
+        table = self.samples()
+        target = self.path / "samples.parquet"
+        new = target.with_suffix(".new")
+        pq.write_table(table, new, compression="zstd")
+        _durable(new, target)
+        for part in (self.path / "samples").glob("*.parquet"):
+            part.unlink()
+
+    def update(self, **values: Any) -> None:
+        """Change entries of the manifest."""
+        self.manifest.update(values)
+        self._write_json(self.path / "manifest.json", self.manifest)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the folder for one command. Raises VigiaError if another has it."""
+        with (self.path / ".lock").open("a+") as f:
+            try:
+                fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as e:
+                raise VigiaError(f"campaign {self.name} is being run by another command; wait for it") from e
+            self._records = _read_records(self.path)
+            yield
+
+    @staticmethod
+    def _write_json(path: Path, value: Mapping[str, Any]) -> None:
+        new = path.with_name(path.name + ".new")
+        new.write_text(json.dumps(value, indent=1) + "\n")
+        _durable(new, path)
+
+
+def create(root: Path, campaign: Campaign, full: bool, manifest: Mapping[str, Any]) -> Folder:
+    """Make the folder of a new campaign below root. Raises VigiaError."""
+    campaign.plan(full)
+    began = datetime.now(UTC)
+    name = f"{campaign.name}-{began:%Y%m%dT%H%M%SZ}"
+    path = root / name
+    for further in range(1, 100):
+        try:
+            path.mkdir(parents=True)
+            break
+        except FileExistsError:
+            path = root / f"{name}-{further}"
+        except OSError as e:
+            raise VigiaError(f"{path} cannot be made: {e.strerror}; choose another --directory") from e
+    for part in ("runs", "samples"):
+        (path / part).mkdir()
+    content = {
+        "version": _VERSION,
+        "began": began.isoformat(timespec="seconds"),
+        "state": "running",
+        "full": full,
+        "campaign": campaign.model_dump(mode="json"),
+        **manifest,
+    }
+    folder = Folder(path, content)
+    folder.update()
+    return folder
+
+
+def open_folder(path: Path) -> Folder:
+    """Open a campaign's folder. Raises VigiaError."""
+    try:
+        manifest = json.loads((path / "manifest.json").read_text())
+        if manifest["version"] != _VERSION:
+            raise VigiaError(f"{path} was written by another version of vigia; use that one")
+        return Folder(path, manifest)
+    except FileNotFoundError as e:
+        raise VigiaError(f"{path} is not the folder of a campaign: {e.filename} is missing") from e
+    except (OSError, ValueError, KeyError, TypeError) as e:
+        raise VigiaError(f"{path}/manifest.json cannot be read: {e}") from e
+
+
+def list_folders(root: Path) -> list[Folder]:
+    """Return the campaigns below root, oldest first."""
+    found = [p for p in root.glob("*") if _NAME.fullmatch(p.name) and (p / "manifest.json").exists()]
+    return [open_folder(p) for p in sorted(found, key=lambda p: p.name.split("-2", 1)[-1])]
+
+
+def latest(root: Path, wanted: str) -> Folder:
+    """Return a campaign's latest folder by its name, or a folder by its own. Raises VigiaError."""
+    for path in (root / wanted, Path(wanted)):
+        if (path / "manifest.json").exists():
+            return open_folder(path)
+    found = [f for f in list_folders(root) if f.campaign.name == wanted]
+    if not found:
+        raise VigiaError(
+            f'nothing was measured yet for "{wanted}" in {root}; run: vigia campaign run {wanted}'
+        )
+    return found[-1]
+
+
+def _read_records(path: Path) -> dict[int, Record]:
+    found = {}
+    for file in (path / "runs").glob("[0-9]*.json"):
+        if not file.stem.isdigit():
+            continue  # a failed attempt that was made again
+        given = json.loads(file.read_text())
+        found[given["run"]] = Record(**{**given, "load": tuple(given["load"])})
+    return found
+
+
+def _durable(new: Path, target: Path) -> None:
+    with new.open("rb") as f:
+        os.fsync(f.fileno())
+    new.replace(target)
+    directory = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def _table(record: Record, series: Sequence[Series]) -> pa.Table:
+    columns: dict[str, list[Any]] = {n: [] for n in ("metric", "unit", "connection", "sequence", "value")}
+    for s in series:
+        count = len(s.values)
+        columns["metric"] += [s.metric] * count
+        columns["unit"] += [s.unit] * count
+        columns["connection"] += [s.connection] * count
+        columns["sequence"] += range(count)
+        columns["value"] += [None if math.isnan(v) else float(v) for v in s.values]
+    rows = len(columns["value"])
+    arrays: dict[str, pa.Array] = {
+        "run": pa.array([record.run] * rows, pa.int32()),
+        "block": pa.array([record.block] * rows, pa.int32()),
+        "cell": pa.array([record.cell] * rows, pa.int32()),
+        "metric": pa.array(columns["metric"], pa.string()),
+        "unit": pa.array(columns["unit"], pa.string()),
+        "connection": pa.array(columns["connection"], pa.int32()),
+        "sequence": pa.array(columns["sequence"], pa.int32()),
+        "value": pa.array(columns["value"], pa.float64()),
+    }
+    for name, level in record.factors.items():
+        arrays[f"factor_{name}"] = pa.array([str(level)] * rows, pa.string())
+    return pa.table(arrays)

@@ -1,0 +1,175 @@
+"""A campaign file: what is asked, what is varied, how often, and how it is judged."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, StringConstraints, model_validator
+
+import vigia_config
+from vigia.errors import VigiaError
+from vigia_config import Rate, Seconds, Strict, fault
+
+__all__ = [
+    "Campaign",
+    "Design",
+    "Factor",
+    "Plan",
+    "Settings",
+    "Stop",
+    "Study",
+    "find",
+    "load",
+    "shipped",
+]
+
+Study = Literal["overlays", "openflow", "isolation", "managers", "guarantees"]
+"""Which measurement is made, and how it is reported."""
+
+Word = Annotated[str, StringConstraints(pattern="^[a-z][a-z0-9_]{0,31}$")]
+Factor = str | int
+"""A level of a factor. Rates are written with their unit, as text."""
+
+
+class Design(Strict):
+    """Every combination of these levels is measured."""
+
+    factors: dict[Word, list[Factor]] = Field(description="Levels of each factor.", min_length=1)
+
+    @model_validator(mode="after")
+    def _levels(self) -> Design:
+        for name, levels in self.factors.items():
+            if not levels:
+                raise fault(("factors", name), "has no levels", "write at least one, or remove the factor")
+            if len(set(levels)) != len(levels):
+                raise fault(("factors", name), "has a level twice", "write each level once")
+        return self
+
+    def cells(self) -> Iterator[dict[str, Factor]]:
+        """Yield every combination."""
+        for levels in itertools.product(*self.factors.values()):
+            yield dict(zip(self.factors, levels, strict=True))
+
+
+class Stop(Strict):
+    """When a combination has been measured often enough."""
+
+    repetitions: int = Field(description="Repetitions of every combination; with `until`, the most.", ge=1)
+    minimum: int = Field(default=3, description="With `until`: repetitions before the first look.", ge=2)
+    until: float | None = Field(
+        default=None,
+        description="Stop earlier when the interval of the mean of `metric` is at most this part of the mean "
+        "wide on either side, for example 0.05.",
+        gt=0,
+        lt=1,
+    )
+    metric: str | None = Field(default=None, description="With `until`: the metric that is looked at.")
+
+    @model_validator(mode="after")
+    def _together(self) -> Stop:
+        if (self.until is None) != (self.metric is None):
+            raise fault((), "until and metric belong together", "write both, or none")
+        if self.until is not None and self.minimum > self.repetitions:
+            raise fault(("minimum",), "is more than repetitions", "write at most repetitions")
+        return self
+
+
+class Settings(Strict):
+    """How one repetition is made. Each study uses those that concern it."""
+
+    duration: Seconds = Field(default=30.0, description="Time that traffic runs and is counted.")
+    warm_up: Seconds = Field(default=2.0, description="Time that traffic runs before it is counted.")
+    threads: int = Field(default=10, description="Parallel streams of one connection.", ge=1, le=64)
+    buffer: int = Field(default=262144, description="Socket buffer in bytes.", ge=4096, le=1 << 26)
+    message: int = Field(default=57344, description="Bytes in one write.", ge=64, le=65507)
+    probes: int = Field(default=100, description="Timed packets in one repetition.", ge=2, le=1_000_000)
+    interval: Seconds = Field(default=0.01, description="Time between two timed packets.")
+    benchmark: int = Field(default=6000, description="Order of the matrix of LINPACK.", ge=100, le=20000)
+    file: int = Field(default=100, description="Size of the disk benchmark's file in MB.", ge=1, le=4096)
+    limit: Rate = Field(default=107_500_000, description="Rate of a link that guarantees are part of.")
+
+
+class Plan(Strict):
+    """One size of a campaign."""
+
+    designs: list[Design] = Field(description="What is varied.", min_length=1)
+    stop: Stop = Field(description="How often each combination is measured.")
+    settings: Settings = Field(default=Settings(), description="How one repetition is made.")
+
+    def cells(self) -> list[dict[str, Factor]]:
+        """Return every combination once."""
+        found: list[dict[str, Factor]] = []
+        for design in self.designs:
+            found += [cell for cell in design.cells() if cell not in found]
+        return found
+
+
+class Campaign(Strict):
+    """A campaign file."""
+
+    version: Literal[1] = Field(description="Version of this format: 1.")
+    name: Annotated[str, StringConstraints(pattern="^[a-z][a-z0-9-]{0,31}$")] = Field(
+        description="Name of the campaign: lower-case letters, digits and dashes."
+    )
+    title: str = Field(description="Title of the report.", max_length=120)
+    question: str = Field(description="What the campaign answers.", max_length=500)
+    study: Study = Field(
+        description="Measurement and report: `overlays` (throughput beside delay), `openflow` (delay under "
+        "rules), `isolation` (ICMP and bandwidth), `managers` (host benchmarks), `guarantees` (link shares)."
+    )
+    topology: str = Field(
+        description="A topology file beside this one, of the lab or of real nodes; or the name of one that "
+        "comes with the program.",
+    )
+    order: Literal["randomised", "given"] = Field(
+        default="randomised",
+        description="Order within a block, which holds every combination once: `randomised` or as `given`.",
+    )
+    seed: int = Field(default=1, description="Seed of the order.")
+    confidence: float = Field(
+        default=0.95, description="Confidence of intervals; tests use 1 minus it.", ge=0.5, lt=1
+    )
+    small: Plan = Field(description="For a small machine.")
+    full: Plan | None = Field(default=None, description="As in the study, with `--full`.")
+
+    def plan(self, full: bool) -> Plan:
+        """Return the size that is asked for. Raises VigiaError."""
+        if not full:
+            return self.small
+        if self.full is None:
+            raise VigiaError(f"campaign {self.name} has no full size; run it without --full")
+        return self.full
+
+
+def shipped() -> list[Campaign]:
+    """Return the campaigns that come with the program, by name."""
+    folder = resources.files("vigia.campaign").joinpath("studies")
+    files = sorted((f for f in folder.iterdir() if f.name.endswith(".yaml")), key=lambda f: f.name)
+    return [vigia_config.parse(f.name, f.read_bytes(), Campaign) for f in files]
+
+
+def load(path: Path) -> Campaign:
+    """Read a campaign file. Raises vigia_config.ConfigError."""
+    return vigia_config.load(path, Campaign)
+
+
+def find(wanted: str) -> tuple[Campaign, Path | None]:
+    """Return a shipped campaign by name, or the one in a file, and the file. Raises VigiaError."""
+    known = {c.name: c for c in shipped()}
+    if wanted in known:
+        return known[wanted], None
+    path = Path(wanted)
+    if path.suffix in (".yaml", ".yml"):
+        return load(path), path
+    raise VigiaError(
+        f'there is no campaign "{wanted}"; write one of {", ".join(known)}, or a file that ends in .yaml'
+    )
+
+
+def shown(factors: Mapping[str, Any]) -> str:
+    """Return a combination for people: the levels, in the order of the factors."""
+    return " ".join(str(v) for v in factors.values())

@@ -1,0 +1,100 @@
+"""What the programs of a campaign print, read."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from vigia.errors import VigiaError
+
+__all__ = ["Traffic", "echoes", "probes", "traffic"]
+
+_ECHO = re.compile(r"icmp_seq=(\d+) .*time=([\d.]+) ms")
+_REPORT_LIMIT = 64 << 20
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What an iperf3 client and its server counted after the warm-up."""
+
+    received: float
+    """Bits per second that arrived at the server."""
+    received_back: float | None
+    """The same of the other direction, if there was one."""
+    lost: float | None
+    """Ratio of datagrams that were lost (UDP)."""
+    retransmits: int | None
+    """Segments sent again (TCP)."""
+    packets: int | None
+    """Datagrams that were sent (UDP)."""
+    seconds: float
+
+
+def traffic(text: str) -> Traffic:
+    """Read the JSON of an iperf3 client. Raises VigiaError with its reason."""
+    report = _json(text, "iperf3")
+    if report.get("error"):
+        raise VigiaError(f"iperf3: {report['error']}")
+    try:
+        end = report["end"]
+        udp = report["start"]["test_start"]["protocol"] == "UDP"
+        received = end["sum_received"]
+        back = end.get("sum_received_bidir_reverse")
+        total = end["sum"] if udp else {}
+        ratio = total["lost_packets"] / total["packets"] if udp and total["packets"] else None
+        return Traffic(
+            received=float(received["bits_per_second"]) * (1 - (ratio or 0.0)),
+            received_back=_back(end, back, udp) if back else None,
+            lost=ratio,
+            retransmits=None if udp else int(end["sum_sent"].get("retransmits", 0)),
+            packets=int(total["packets"]) if udp else None,
+            seconds=float(received["seconds"]),
+        )
+    except (KeyError, TypeError, ValueError) as e:
+        raise VigiaError(f"iperf3's report lacks {e}") from e
+
+
+def _back(end: dict[str, Any], back: dict[str, Any], udp: bool) -> float:
+    rate = float(back["bits_per_second"])
+    if not udp:
+        return rate
+    counted = end["sum_bidir_reverse"]
+    lost = counted["lost_packets"] / counted["packets"] if counted["packets"] else 0.0
+    return float(rate * (1 - lost))
+
+
+def echoes(text: str, count: int) -> list[float]:
+    """Read ping's output: seconds of each of count echoes, NaN for one that was lost."""
+    found = {int(m[1]): float(m[2]) / 1000 for m in _ECHO.finditer(text)}
+    return [found.get(i, math.nan) for i in range(1, count + 1)]
+
+
+def probes(text: str) -> tuple[list[float], list[float]]:
+    """Read vigia-probe once --json: seconds of each round trip, of the kernel's and of the application's.
+
+    NaN is a packet that was lost, or of which the kernel gave no time.
+    Raises VigiaError if nothing was sent.
+    """
+    report = _json(text, "vigia-probe")
+    if not report.get("probes"):
+        raise VigiaError(f"vigia-probe sent nothing: {report.get('reason', 'no reason given')}")
+
+    def values(key: str) -> list[float]:
+        return [math.nan if p.get(key) is None else float(p[key]) for p in report["probes"]]
+
+    return values("rtt_seconds"), values("rtt_application_seconds")
+
+
+def _json(text: str, program: str) -> dict[str, Any]:
+    if len(text) > _REPORT_LIMIT:
+        raise VigiaError(f"{program} wrote more than {_REPORT_LIMIT} bytes")
+    try:
+        report = json.loads(text)
+    except ValueError as e:
+        raise VigiaError(f"{program} did not report: {text.strip()[:200] or 'it wrote nothing'}") from e
+    if not isinstance(report, dict):
+        raise VigiaError(f"{program} did not report an object")
+    return report

@@ -1,0 +1,91 @@
+"""Making a campaign's report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from vigia.campaign.folder import Folder
+from vigia.campaign.model import Campaign, Study
+from vigia.errors import VigiaError
+from vigia.report import page
+from vigia.report.data import Data, load
+from vigia.report.document import Document, Section, Table
+from vigia.report.studies import isolation, overlays
+
+__all__ = ["document", "write"]
+
+_STUDIES: Mapping[Study, Callable[[Campaign, Data], Document]] = {
+    "overlays": overlays.build,
+    "isolation": isolation.build,
+}
+
+
+def document(folder: Folder) -> Document:
+    """Return the report of what was measured so far. Raises VigiaError if nothing was."""
+    data = load(folder)
+    if not data.repetitions:
+        raise VigiaError(f"{folder.name} has no repetition that succeeded; see {folder.path}/runs")
+    own = _STUDIES[folder.campaign.study](folder.campaign, data)
+    return replace(own, sections=[*own.sections, _method(folder)], facts=_facts(folder))
+
+
+def write(folder: Folder, *, pdf: bool) -> list[Path]:
+    """Write report.html, and report.pdf, into the campaign's folder; return the files."""
+    text = page.html(document(folder))
+    files = [folder.path / "report.html"]
+    files[0].write_text(text)
+    if pdf:
+        files.append(folder.path / "report.pdf")
+        page.write_pdf(text, files[1])
+    return files
+
+
+def _method(folder: Folder) -> Section:
+    campaign, plan = folder.campaign, folder.plan
+    failed = [r for r in folder.records if r.status == "failed"]
+    done = len(folder.records) - len(failed)
+    stop = plan.stop
+    until = f", or until the interval of {stop.metric} is within {stop.until:.0%}" if stop.until else ""
+    s = plan.settings
+    events = [e for r in folder.records for e in r.events]
+    loads = [x for r in folder.records for x in r.load]
+    paragraphs = [
+        f"{len(plan.cells())} combinations, {stop.repetitions} repetitions of each{until}, in blocks that hold every "
+        f"combination once, order {campaign.order} (seed {campaign.seed}). {done} repetitions were done, "
+        f"{len(failed)} failed, {len(plan.cells()) * stop.repetitions - len(folder.records)} were not made.",
+        f"Settings: {s.duration:g} s of traffic after {s.warm_up:g} s of warm-up, {s.threads} threads, "
+        f"{s.buffer} bytes of buffer, messages of {s.message} bytes, timed packets every {s.interval * 1e3:g} ms.",
+        "The repetition is the experimental unit: packets within one are not independent. Intervals of means are "
+        "Student's, of medians exact order statistics, of differences Hodges-Lehmann with Moses' interval; tests are "
+        "Mann-Whitney, adjusted by Holm. A winner is named only where the tests separate.",
+        f"Load average (1 min) during the campaign: {min(loads):.2f} to {max(loads):.2f}.",
+    ]
+    tables = []
+    if failed:
+        rows = [[str(r.run), " ".join(map(str, r.factors.values())), r.reason] for r in failed]
+        tables.append(Table("Failed repetitions", ["run", "combination", "reason"], rows))
+    if events:
+        rows = [[str(e["at"]), str(e["what"])] for e in events]
+        tables.append(Table("Events", ["Unix time", "what"], rows))
+    return Section("Method", paragraphs, tables)
+
+
+def _facts(folder: Folder) -> list[tuple[str, str]]:
+    m = folder.manifest
+    e = m["environment"]
+    bed = m.get("bed", {})
+    size = "full" if folder.full else "small"
+    facts = [
+        ("campaign", f"{folder.name}, {size} size, {m['state']}"),
+        ("began", m["began"]),
+        ("where", f"{bed.get('kind', 'unknown')} {bed.get('name', '')}".strip()),
+        ("Open vSwitch datapath", bed.get("ovs_datapath", "–")),
+        ("kernel", f"{e['system']}, {e['kernel']}, {e['machine']}"),
+        ("machine", f"{e['processors']} × {e['processor']}, {e['memory_bytes'] / 2**30:.1f} GiB"),
+        ("congestion control", e["congestion_control"]),
+        ("versions", "; ".join(e["versions"].values())),
+        ("revision", e["revision"] or "–"),
+    ]
+    return [(name, str(value)) for name, value in facts]

@@ -1,0 +1,121 @@
+"""A campaign's samples, arranged for questions: by combination, by repetition."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib import resources
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vigia.campaign.folder import Folder
+from vigia.campaign.model import Factor
+
+__all__ = ["Data", "Floats", "Repetition", "load", "mean", "median", "missing", "published"]
+
+Floats = NDArray[np.float64]
+Reduce = Callable[[Floats], float]
+
+
+@dataclass(frozen=True)
+class Repetition:
+    """One repetition: its factors, and its samples by metric, in the order of measurement."""
+
+    run: int
+    factors: Mapping[str, Factor]
+    samples: Mapping[str, Floats]
+    """NaN is a packet that was lost."""
+
+
+class Data:
+    """All repetitions that were done."""
+
+    def __init__(self, repetitions: list[Repetition], units: Mapping[str, str]) -> None:
+        self.repetitions = repetitions
+        self.units = units
+
+    def where(self, **factors: Factor) -> Iterator[Repetition]:
+        """Yield the repetitions that have these levels."""
+        for r in self.repetitions:
+            if all(str(r.factors.get(name)) == str(level) for name, level in factors.items()):
+                yield r
+
+    def levels(self, factor: str, **factors: Factor) -> list[Factor]:
+        """Return the levels of a factor among those repetitions, in the order of the campaign."""
+        return list(dict.fromkeys(r.factors[factor] for r in self.where(**factors) if factor in r.factors))
+
+    def each(self, metric: str, reduce: Reduce, **factors: Factor) -> Floats:
+        """Return one number per repetition: the experimental unit. Repetitions without any are left out."""
+        values = [reduce(r.samples[metric]) for r in self.where(**factors) if metric in r.samples]
+        array = np.asarray(values, dtype=np.float64)
+        return array[np.isfinite(array)]
+
+    def pooled(self, metric: str, **factors: Factor) -> Floats:
+        """Return all samples of those repetitions, without the lost ones."""
+        parts = [r.samples[metric] for r in self.where(**factors) if metric in r.samples]
+        array = np.concatenate(parts) if parts else np.empty(0)
+        return array[np.isfinite(array)]
+
+    def lost(self, metric: str, **factors: Factor) -> tuple[int, int]:
+        """Return how many packets were lost, and how many were sent."""
+        parts = [r.samples[metric] for r in self.where(**factors) if metric in r.samples]
+        return sum(int(np.isnan(p).sum()) for p in parts), sum(p.size for p in parts)
+
+
+def load(folder: Folder) -> Data:
+    """Read a campaign's samples."""
+    table = folder.samples()
+    columns = {n: table[n].to_numpy(zero_copy_only=False) for n in ("run", "metric", "unit", "value")}
+    order = np.lexsort((np.arange(table.num_rows), columns["run"]))
+    runs = columns["run"][order]
+    bounds = np.searchsorted(runs, np.unique(runs)) if runs.size else np.empty(0, dtype=np.int64)
+    parts = np.split(order, bounds[1:]) if runs.size else []
+    samples = {int(columns["run"][part[0]]): _by_metric(columns, part) for part in parts}
+    repetitions = [
+        Repetition(r.run, r.factors, samples.get(r.run, {}))
+        for r in _plan_order(folder)
+        if r.status == "done"
+    ]
+    units = dict(zip(columns["metric"], columns["unit"], strict=True))
+    return Data(repetitions, units)
+
+
+def _plan_order(folder: Folder) -> list:  # type: ignore[type-arg]
+    return sorted(folder.records, key=lambda r: (r.cell, r.run))
+
+
+def _by_metric(columns: Mapping[str, NDArray], part: NDArray) -> dict[str, Floats]:  # type: ignore[type-arg]
+    metrics, values = columns["metric"][part], columns["value"][part].astype(np.float64)
+    return {str(m): values[metrics == m] for m in dict.fromkeys(metrics)}
+
+
+def mean(values: Floats) -> float:
+    """Return the mean of what was not lost; NaN if all was."""
+    found = values[np.isfinite(values)]
+    return float(found.mean()) if found.size else float("nan")
+
+
+def median(values: Floats) -> float:
+    """Return the median of what was not lost; NaN if all was."""
+    found = values[np.isfinite(values)]
+    return float(np.median(found)) if found.size else float("nan")
+
+
+def jitter(values: Floats) -> float:
+    """Return the mean difference between the delays of neighbouring packets, as RFC 3550 smooths it."""
+    found = values[np.isfinite(values)]
+    return float(np.abs(np.diff(found)).mean()) if found.size > 1 else float("nan")
+
+
+def missing(values: Floats) -> float:
+    """Return the ratio of packets that were lost."""
+    return float(np.isnan(values).mean()) if values.size else float("nan")
+
+
+def published(name: str) -> list[dict[str, str]]:
+    """Return the rows of a published table by its file's name without .csv."""
+    text = resources.files("vigia.report").joinpath("published", f"{name}.csv").read_text()
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    return list(csv.DictReader(lines))

@@ -1,0 +1,139 @@
+"""Plots as SVG, readable in print and on a phone."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Canvas
+from vigia_statistics import ecdf_band
+
+from vigia.report.data import Floats
+from vigia.report.document import Figure
+
+__all__ = ["Bar", "bars", "cdf", "spread"]
+
+COLOURS = ("#0b6e99", "#d9730d", "#5b8c3a", "#8a4f9e", "#b3423a", "#6b6b6b", "#00897b", "#c0a000")
+_HATCHES = ("", "//", "..", "xx", "\\\\", "++", "oo", "--")
+_STYLE: dict[Any, Any] = {
+    "font.size": 9,
+    "font.family": "DejaVu Sans",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "grid.color": "#dddddd",
+    "svg.fonttype": "path",
+    "svg.hashsalt": "vigia",
+    "hatch.linewidth": 0.5,
+}
+
+Bar = tuple[float, float, float]
+"""Estimate, lower and upper end of its interval."""
+
+
+def bars(
+    caption: str, groups: Sequence[str], series: Mapping[str, Sequence[Bar | None]], unit: str
+) -> Figure:
+    """Draw a bar with its interval for each group and series; None leaves a gap."""
+    with mpl.rc_context(_STYLE):
+        canvas, axes = _canvas(max(5.0, 0.9 + 0.42 * len(groups) * max(1, len(series))))
+        width = 0.8 / max(1, len(series))
+        for n, (name, values) in enumerate(series.items()):
+            at = [g + (n - (len(series) - 1) / 2) * width for g in range(len(groups))]
+            points = [(x, v) for x, v in zip(at, values, strict=True) if v is not None]
+            axes.bar(
+                [x for x, _ in points],
+                [v[0] for _, v in points],
+                width * 0.92,
+                label=name,
+                color=COLOURS[n % len(COLOURS)],
+                hatch=_HATCHES[n % len(_HATCHES)],
+                edgecolor="white",
+                linewidth=0.3,
+            )
+            axes.errorbar(
+                [x for x, _ in points],
+                [v[0] for _, v in points],
+                yerr=[[max(0.0, v[0] - v[1]) for _, v in points], [max(0.0, v[2] - v[0]) for _, v in points]],
+                fmt="none",
+                ecolor="black",
+                elinewidth=0.9,
+                capsize=2,
+            )
+        axes.set_xticks(range(len(groups)), groups, rotation=20 if max(map(len, groups)) > 9 else 0)
+        axes.set_ylabel(unit)
+        _legend(canvas, axes, len(series))
+        return Figure(caption, _svg(canvas))
+
+
+def cdf(caption: str, series: Mapping[str, Floats], unit: str, *, band: float | None = None) -> Figure:
+    """Draw empirical distribution functions, with a simultaneous band of that confidence if one is given."""
+    with mpl.rc_context({**_STYLE, "axes.grid.axis": "both"}):
+        canvas, axes = _canvas(5.6)
+        for n, (name, values) in enumerate((k, v) for k, v in series.items() if v.size):
+            x, level, lower, upper = _thinned(*ecdf_band(values, band or 0.99))
+            colour = COLOURS[n % len(COLOURS)]
+            axes.step(x, level, where="post", label=name, color=colour, linewidth=1.2)
+            if band:
+                axes.fill_between(x, lower, upper, step="post", color=colour, alpha=0.18, linewidth=0)
+        everything = [v for v in series.values() if v.size]
+        if everything:
+            axes.set_xlim(min(v.min() for v in everything) * 0.95, max(_high(v) for v in everything))
+        axes.set_ylim(0, 1)
+        axes.set_xlabel(unit)
+        axes.set_ylabel("part of packets")
+        _legend(canvas, axes, len(series))
+        return Figure(caption, _svg(canvas))
+
+
+def spread(caption: str, series: Mapping[str, Floats], unit: str, *, log: bool = False) -> Figure:
+    """Draw medians with quartiles, and whiskers from the 5th to the 95th percentile."""
+    with mpl.rc_context(_STYLE):
+        canvas, axes = _canvas(max(4.5, 1.0 * len(series)))
+        names = [name for name, values in series.items() if values.size]
+        axes.boxplot(
+            [series[name] for name in names],
+            whis=(5, 95),
+            showfliers=False,
+            widths=0.5,
+            medianprops={"color": COLOURS[1], "linewidth": 1.5},
+        )
+        axes.set_xticks(range(1, len(names) + 1), names, rotation=15 if len(names) > 3 else 0)
+        axes.set_ylabel(unit)
+        if log:
+            axes.set_yscale("log")
+        return Figure(caption, _svg(canvas))
+
+
+def _high(values: Floats) -> float:
+    ordered = sorted(values)
+    return float(ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))]) * 1.1
+
+
+def _thinned(*columns: Floats) -> tuple[Floats, ...]:
+    step = max(1, columns[0].size // 1000)
+    return tuple(c[::step] for c in columns)
+
+
+def _canvas(width: float) -> tuple[Canvas, Axes]:
+    canvas = Canvas(figsize=(min(width, 10.0), 2.9), layout="constrained")
+    return canvas, canvas.add_subplot()
+
+
+def _legend(canvas: Canvas, axes: Axes, count: int) -> None:
+    if count > 1:
+        canvas.legend(*axes.get_legend_handles_labels(), loc="outside upper left", ncols=4, frameon=False)
+
+
+def _svg(canvas: Canvas) -> str:
+    """Return the SVG element alone, without size: the page decides."""
+    out = io.StringIO()
+    canvas.savefig(out, format="svg", metadata={"Date": None})
+    text = out.getvalue()
+    text = text[text.index("<svg") :]
+    return re.sub(r'<svg ([^>]*?)height="[^"]*"([^>]*?) width="[^"]*"', r"<svg \1\2", text, count=1)

@@ -1,0 +1,1 @@
+"""One module per study: its answer in a sentence, its tables, its plots."""
