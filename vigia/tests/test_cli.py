@@ -123,7 +123,7 @@ def test_a_bad_topology_is_a_line_for_each_mistake(vigia: Vigia, edited: Callabl
         assert done.status == 1
         assert done.stderr == (
             f'Error: {bad}:9: tenants[0].guarantee: "fast": is not a rate; write for example 200Mbit, 1Gbit or 64kbit\n'
-            f'{bad}:30: unknown key "vlan"; known here: key, path, subnet, tenant\n'
+            f'{bad}:30: unknown key "vlan"; known here: key, machines, path, subnet, tenant\n'
         )
 
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import pyarrow.compute as pc
-from vigia_statistics import mean_interval
 
 from vigia.campaign import catalogue, environment, schedule
 from vigia.campaign.bed import Bed
@@ -21,6 +20,7 @@ from vigia.campaign.model import Stop
 from vigia.campaign.schedule import Run
 from vigia.errors import VigiaError
 from vigia.signals import Deferred
+from vigia_statistics import mean_interval
 
 __all__ = ["Listener", "Progress", "execute", "finished", "narrow_enough"]
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
+from vigia.report.data import Floats
+from vigia.report.numbers import interval, probability
 from vigia_statistics import (
     Comparison,
     Direction,
@@ -16,9 +18,6 @@ from vigia_statistics import (
     median_interval,
     winner,
 )
-
-from vigia.report.data import Floats
-from vigia.report.numbers import interval, probability
 
 __all__ = ["Judged", "bar", "judged", "mean_text", "median_text", "pair_row"]
 

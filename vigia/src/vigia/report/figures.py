@@ -10,10 +10,10 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
-from vigia_statistics import ecdf_band
 
 from vigia.report.data import Floats
 from vigia.report.document import Figure
+from vigia_statistics import ecdf_band
 
 __all__ = ["Bar", "bars", "cdf", "spread"]
 

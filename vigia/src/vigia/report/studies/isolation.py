@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-from vigia_statistics import Direction, rank_sum
 
 from vigia.campaign.model import Campaign
 from vigia.report import compare, figures
 from vigia.report.data import Data, Floats, mean, median, published
 from vigia.report.document import Document, Section, Table
 from vigia.report.numbers import interval, rate, seconds
+from vigia_statistics import Direction, rank_sum
 
 __all__ = ["build"]
 

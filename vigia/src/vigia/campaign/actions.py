@@ -1,0 +1,193 @@
+"""What the commands of vigia campaign do."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import click
+
+from vigia import console
+from vigia.campaign import bed, catalogue, engine, environment, folder, model
+from vigia.campaign.folder import Folder
+from vigia.campaign.model import Campaign, Plan
+from vigia.campaign.watch import Watcher
+from vigia.console import Steps
+from vigia.errors import Interrupted, VigiaError
+from vigia.lab import preflight
+from vigia.report import build
+from vigia.signals import deferred
+from vigia.stack.places import source_root
+
+__all__ = ["listing", "report", "resume", "run", "show"]
+
+
+def listing(directory: Path, as_json: bool) -> None:
+    """List the campaigns that come with the program, and what was measured."""
+    known, measured = model.shipped(), folder.list_folders(directory)
+    if as_json:
+        console.print_json(
+            {
+                "campaigns": [{"name": c.name, "title": c.title, "question": c.question} for c in known],
+                "measured": [_state(f) for f in measured],
+            }
+        )
+        return
+    click.echo(console.table(["campaign", "question"], [[c.name, c.question] for c in known]))
+    if measured:
+        rows = [
+            [s["name"], s["state"], f"{s['done']} of {s['total']}", s["failed"]]
+            for s in map(_state, measured)
+        ]
+        click.echo(
+            "\n" + console.table([f"measured, in {directory}", "state", "repetitions", "failed"], rows)
+        )
+
+
+def _state(f: Folder) -> dict[str, object]:
+    plan = f.plan
+    return {
+        "name": f.name,
+        "state": f.manifest["state"],
+        "done": sum(r.status == "done" for r in f.records),
+        "failed": sum(r.status == "failed" for r in f.records),
+        "total": len(plan.cells()) * plan.stop.repetitions,
+    }
+
+
+def show(name: str, full: bool, as_json: bool) -> None:
+    """Show what a campaign would do: combinations, time, traffic. Measures nothing."""
+    wanted, _ = model.find(name)
+    plan = wanted.plan(full)
+    catalogue.check(wanted, plan)
+    if as_json:
+        console.print_json({**_outline(wanted, plan), "cells": plan.cells()})
+        return
+    click.echo(f"{wanted.title}: {wanted.question}")
+    click.echo(_preflight(wanted, plan))
+    names = list(dict.fromkeys(name for cell in plan.cells() for name in cell))
+    click.echo(console.table(names, [[cell.get(n, "") for n in names] for cell in plan.cells()]))
+
+
+def _outline(wanted: Campaign, plan: Plan) -> dict[str, object]:
+    cost = catalogue.cost(wanted, plan)
+    return {
+        "campaign": wanted.name,
+        "question": wanted.question,
+        "combinations": len(plan.cells()),
+        "repetitions": plan.stop.repetitions,
+        "seconds": round(cost.seconds),
+        "traffic_bytes_at_most": round(cost.bytes),
+    }
+
+
+def _preflight(wanted: Campaign, plan: Plan) -> str:
+    cost = catalogue.cost(wanted, plan)
+    cells, times = len(plan.cells()), plan.stop.repetitions
+    until = f", fewer once {plan.stop.metric} is known to {plan.stop.until:.0%}" if plan.stop.until else ""
+    return (
+        f"{cells} combinations, {times} repetitions each{until}: {cells * times} runs, order {wanted.order}, "
+        f"about {_time(cost.seconds)}, at most {cost.bytes / 1e9:.3g} GB of traffic"
+    )
+
+
+def _time(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 120 else f"{minutes / 60:.1f} h"
+
+
+def run(name: str, full: bool, dry_run: bool, directory: Path, as_json: bool) -> None:
+    """Measure. Ctrl-C stops after the repetition at work; vigia campaign resume goes on."""
+    wanted, file = model.find(name)
+    plan = wanted.plan(full)
+    catalogue.check(wanted, plan)
+    text = bed.topology_text(wanted.topology, file)
+    steps = Steps(sys.stderr if as_json else sys.stdout)
+    steps.line(f"{wanted.name}: {_preflight(wanted, plan)}")
+    if dry_run:
+        if as_json:
+            console.print_json(_outline(wanted, plan))
+        return
+    preflight.check_rights()
+    about = {"environment": environment.describe(_source()), "topology": text}
+    new = folder.create(directory, wanted, full, about)
+    _give_back(new.path)
+    steps.line(f"raw data, manifest and report go to {new.path}")
+    _measure(new, steps, as_json)
+
+
+def resume(name: str, retry_failed: bool, directory: Path, as_json: bool) -> None:
+    """Go on with a campaign that was interrupted, where it was."""
+    present = folder.latest(directory, name)
+    steps = Steps(sys.stderr if as_json else sys.stdout)
+    preflight.check_rights()
+    if retry_failed:
+        with present.locked():
+            steps.line(f"{present.forget_failed()} failed repetitions will be made again")
+    _measure(present, steps, as_json)
+
+
+def _measure(present: Folder, steps: Steps, as_json: bool) -> None:
+    state = _state(present)
+    if state["done"] == state["total"]:
+        steps.line(f"{present.name} is complete: {state['total']} repetitions")
+    else:
+        _execute(present, steps)
+    if as_json:
+        console.print_json({**_state(present), "directory": str(present.path)})
+
+
+def _execute(present: Folder, steps: Steps) -> None:
+    try:
+        with (
+            present.locked(),
+            deferred() as stop,
+            engine.finished(present),
+            bed.lab_bed(present.manifest["topology"], steps) as here,
+            Watcher(steps, present) as watcher,
+        ):
+            present.update(state="running", bed=here.description)
+            engine.execute(present, here, stop, [watcher])
+    except Interrupted as e:
+        raise Interrupted(f"{e}; go on with: vigia campaign resume {present.name}") from e
+    finally:
+        _give_back(present.path)
+    failed = [r for r in present.records if r.status == "failed"]
+    for record in failed:
+        steps.line(f"failed: {model.shown(record.factors)}: {record.reason}")
+    total = len(present.records)
+    steps.line(f"{present.name} is complete: {total - len(failed)} repetitions done, {len(failed)} failed")
+
+
+def _source() -> Path | None:
+    with suppress(VigiaError):
+        return source_root()
+    return None
+
+
+def _give_back(path: Path) -> None:
+    """Make the files those of the user who ran sudo."""
+    uid, gid = os.environ.get("SUDO_UID", ""), os.environ.get("SUDO_GID", "")
+    if not (uid.isdigit() and gid.isdigit()):
+        return
+    for file in (path.parent, path, *path.rglob("*")):
+        os.chown(file, int(uid), int(gid), follow_symlinks=False)
+
+
+def report(name: str, pdf: bool, directory: Path, as_json: bool) -> None:
+    """Write the report of what was measured: one HTML page and a PDF."""
+
+    present = folder.latest(directory, name)
+    document = build.document(present)
+    files = build.write(present, pdf=pdf)
+    _give_back(present.path)
+    if as_json:
+        console.print_json({"answer": document.answer, "files": [str(f) for f in files]})
+        return
+    click.echo(document.answer)
+    for file in files:
+        click.echo(f"wrote {file}")
