@@ -13,10 +13,13 @@ const (
 	tcaHTBRate64 = 6
 	tcaHTBCeil64 = 7
 
-	tcaBPFAct  = 1
-	tcaBPFFD   = 6
-	tcaBPFName = 7
-	tcaBPFID   = 11
+	tcaBPFAct   = 1
+	tcaBPFFD    = 6
+	tcaBPFName  = 7
+	tcaBPFFlags = 8
+	tcaBPFID    = 11
+
+	tcaBPFFlagActDirect = 1
 
 	tcaActKind     = 1
 	tcaActOptions  = 2

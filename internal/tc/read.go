@@ -217,6 +217,8 @@ func parseFilter(b []byte) (Filter, error) {
 			f.Name = text(v)
 		case tcaBPFID:
 			f.Program = u32(v, 0)
+		case tcaBPFFlags:
+			f.Direct = u32(v, 0)&tcaBPFFlagActDirect != 0
 		case tcaBPFAct:
 			f.Redirect = redirectOf(v)
 		}

@@ -25,6 +25,7 @@ const (
 	Root          Handle = 0xffffffff
 	Clsact        Handle = 0xfffffff1 // parent of a clsact or ingress qdisc
 	ClsactIngress Handle = 0xfffffff2 // where its ingress filters hang
+	ClsactEgress  Handle = 0xfffffff3 // where its egress filters hang
 )
 
 // MakeHandle returns major:minor.
@@ -89,6 +90,7 @@ type Filter struct {
 	Program  uint32 // id of the BPF program, as read
 	FD       int    // of the BPF program, to write
 	Redirect int    // interface that every match is redirected to; 0 = none
+	Direct   bool   // the program's answer is the verdict (direct action)
 }
 
 // Conn is a connection into one network namespace. It may be used by several
@@ -245,6 +247,9 @@ func (c *Conn) ReplaceFilter(f Filter) error {
 			}
 			nae.Uint32(tcaBPFFD, uint32(f.FD))
 			nae.String(tcaBPFName, f.Name)
+			if f.Direct {
+				nae.Uint32(tcaBPFFlags, tcaBPFFlagActDirect)
+			}
 			return nil
 		})
 	})
@@ -259,7 +264,17 @@ func (c *Conn) ReplaceFilter(f Filter) error {
 
 // DeleteFilter removes the filters of a priority; without any it changes nothing.
 func (c *Conn) DeleteFilter(link int, parent Handle, priority uint16) error {
-	_, err := c.execute(unix.RTM_DELTFILTER, netlink.Acknowledge, tcmsg(link, 0, parent, filterInfo(priority)))
+	return c.deleteFilters(link, 0, parent, priority)
+}
+
+// DeleteOneFilter removes the filter with f's handle among those of its
+// priority; without it it changes nothing.
+func (c *Conn) DeleteOneFilter(f Filter) error {
+	return c.deleteFilters(f.Link, Handle(f.Handle), f.Parent, f.Priority)
+}
+
+func (c *Conn) deleteFilters(link int, handle, parent Handle, priority uint16) error {
+	_, err := c.execute(unix.RTM_DELTFILTER, netlink.Acknowledge, tcmsg(link, handle, parent, filterInfo(priority)))
 	if err = ignoreAbsent(err); err != nil && !errors.Is(err, unix.EINVAL) { // EINVAL: the qdisc is gone, too
 		return fmt.Errorf("delete filters of interface %d: %w", link, err)
 	}

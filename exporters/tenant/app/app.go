@@ -71,7 +71,9 @@ func (f *flags) start(_ context.Context, env exporterkit.Env) (_ exporterkit.Ser
 	if s.stats, err = rtnl.Dial(c.Sources.NetNS); err != nil {
 		return nil, err
 	}
-	s.manager, err = vport.Open(vport.Options{PinDir: c.BPF.PinDir, NetNS: c.Sources.NetNS, MaxPorts: c.BPF.MaxPorts})
+	s.manager, err = vport.Open(vport.Options{
+		PinDir: c.BPF.PinDir, NetNS: c.Sources.NetNS, MaxPorts: c.BPF.MaxPorts, Attachment: c.BPF.Attachment,
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -132,7 +132,19 @@ func (m *Manager) linkPin(ifindex int, name string) string {
 
 func (m *Manager) link(ifindex int, hook Hook) error {
 	for _, name := range linkNames(hook) {
+		if name != linkXDP && m.attachment == ClsactFilters {
+			if err := m.addFilter(ifindex, name); err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+			continue
+		}
 		l, err := m.newLink(ifindex, name)
+		if name != linkXDP && m.attachment != TCXLinks && errors.Is(err, ebpf.ErrNotSupported) {
+			err = m.addFilter(ifindex, name)
+			if err == nil {
+				continue
+			}
+		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
@@ -166,7 +178,7 @@ func (m *Manager) newLink(ifindex int, name string) (link.Link, error) {
 func explainAttach(err error) error {
 	switch {
 	case errors.Is(err, ebpf.ErrNotSupported):
-		return fmt.Errorf("the kernel lacks TCX links (Linux 6.6): %w", err)
+		return fmt.Errorf("the kernel lacks TCX links (Linux 6.6); set bpf.attachment to auto or clsact: %w", err)
 	case errors.Is(err, unix.EBUSY), errors.Is(err, unix.EEXIST):
 		return fmt.Errorf("the interface has an XDP program of another owner (an AF_XDP port?); it stays untouched: %w", err)
 	}
@@ -185,6 +197,10 @@ func (m *Manager) linksAlive(ifindex int, hook Hook) bool {
 
 // linkTarget returns the interface of a pinned link, 0 if it has gone away.
 func (m *Manager) linkTarget(pin string) (int, error) {
+	if p, err := ebpf.LoadPinnedProgram(pin, nil); err == nil {
+		defer p.Close()
+		return m.filterTarget(pin, p)
+	}
 	l, err := link.LoadPinnedLink(pin, nil)
 	if err != nil {
 		return 0, err
@@ -214,8 +230,8 @@ func (m *Manager) Detach(ifindex int) error {
 
 func (m *Manager) detach(ifindex int) error {
 	var errs []error
-	for _, name := range []string{linkIngress, linkEgress, linkXDP} {
-		errs = append(errs, unlink(m.linkPin(ifindex, name)))
+	for _, name := range []string{linkIngress, linkEgress, linkXDP, qdiscMark} {
+		errs = append(errs, m.unlink(m.linkPin(ifindex, name)))
 	}
 	slots := m.slotMap(ifindex)
 	var err error
@@ -230,7 +246,11 @@ func (m *Manager) detach(ifindex int) error {
 
 // unlink detaches a pinned link at once and removes its pin. Removing the pin
 // alone would leave the program in place until the kernel frees the inode.
-func unlink(pin string) error {
+func (m *Manager) unlink(pin string) error {
+	if p, err := ebpf.LoadPinnedProgram(pin, nil); err == nil {
+		defer p.Close()
+		return m.removeFilter(pin, p)
+	}
 	l, err := link.LoadPinnedLink(pin, nil)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -273,19 +293,34 @@ func (m *Manager) updateLinks() error {
 	if err != nil {
 		return fmt.Errorf("list links: %w", err)
 	}
-	programs := map[string]*ebpf.Program{
-		linkIngress: m.objects.VportTcxFrom, linkEgress: m.objects.VportTcxTo, linkXDP: m.objects.VportXdpFrom,
-	}
 	for _, e := range entries {
 		_, name, _ := strings.Cut(e.Name(), "-")
-		if err := updateLink(filepath.Join(m.linkDir(), e.Name()), programs[name]); err != nil {
+		if name == qdiscMark {
+			continue
+		}
+		if err := m.updateLink(filepath.Join(m.linkDir(), e.Name()), m.program(name)); err != nil {
 			return fmt.Errorf("update link %s: %w", e.Name(), err)
 		}
 	}
 	return nil
 }
 
-func updateLink(pin string, want *ebpf.Program) error {
+// program returns what belongs on a hook's link.
+func (m *Manager) program(name string) *ebpf.Program {
+	switch name {
+	case linkXDP:
+		return m.objects.VportXdpFrom
+	case linkEgress:
+		return m.objects.VportTcxTo
+	}
+	return m.objects.VportTcxFrom
+}
+
+func (m *Manager) updateLink(pin string, want *ebpf.Program) error {
+	if p, err := ebpf.LoadPinnedProgram(pin, nil); err == nil {
+		defer p.Close()
+		return m.updateFilter(pin, p, want)
+	}
 	l, err := link.LoadPinnedLink(pin, nil)
 	if err != nil {
 		return err
@@ -311,6 +346,10 @@ func sameProgram(id ebpf.ProgramID, want *ebpf.Program) (bool, error) {
 		return false, err
 	}
 	defer have.Close()
+	return sameCode(have, want)
+}
+
+func sameCode(have, want *ebpf.Program) (bool, error) {
 	a, err := have.Info()
 	if err != nil {
 		return false, err

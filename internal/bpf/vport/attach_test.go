@@ -28,6 +28,7 @@ type rig struct {
 	vport        int // ifindex in the node
 	pinDir       string
 	nodeIP, vmIP string
+	attachment   Attachment
 }
 
 func newRig(t *testing.T) *rig {
@@ -42,6 +43,27 @@ func newRig(t *testing.T) *rig {
 	// Resolve ARP before anything counts.
 	testutil.Run(t, "ip", "netns", "exec", r.tenant, "ping", "-c1", "-W5", r.nodeIP)
 	return r
+}
+
+type where struct {
+	hook       Hook
+	attachment Attachment
+}
+
+// everywhere lists the places where programs can be.
+func everywhere() []where {
+	return []where{{TCX, TCXLinks}, {TCX, ClsactFilters}, {XDP, TCXLinks}, {XDP, ClsactFilters}}
+}
+
+// eachAttachment runs a test with TCX links and with clsact filters.
+func eachAttachment(t *testing.T, test func(t *testing.T, r *rig)) {
+	for _, a := range []Attachment{TCXLinks, ClsactFilters} {
+		t.Run(string(a), func(t *testing.T) {
+			r := newRig(t)
+			r.attachment = a
+			test(t, r)
+		})
+	}
 }
 
 func (r *rig) ifindex(name string) int {
@@ -62,7 +84,7 @@ func (r *rig) ifindex(name string) int {
 
 func (r *rig) open() *Manager {
 	r.t.Helper()
-	return open(r.t, Options{PinDir: r.pinDir, NetNS: r.node, MaxPorts: 8})
+	return open(r.t, Options{PinDir: r.pinDir, NetNS: r.node, MaxPorts: 8, Attachment: r.attachment})
 }
 
 // udp sends n datagrams from one namespace to an address and returns how many
@@ -109,11 +131,12 @@ func (r *rig) counters(m *Manager) Counters {
 }
 
 func TestTrafficIsCountedExactlyOnBothHooks(t *testing.T) {
-	for _, hook := range []Hook{TCX, XDP} {
-		t.Run(hook.String(), func(t *testing.T) {
+	for _, at := range everywhere() {
+		t.Run(at.hook.String()+" "+string(at.attachment), func(t *testing.T) {
 			r := newRig(t)
+			r.attachment = at.attachment
 			m := r.open()
-			if err := m.Attach(r.vport, hook); err != nil {
+			if err := m.Attach(r.vport, at.hook); err != nil {
 				t.Fatal(err)
 			}
 			if got := r.udp(r.tenant, r.node, r.nodeIP, 100, 200); got != 100 {
@@ -135,11 +158,12 @@ func TestTrafficIsCountedExactlyOnBothHooks(t *testing.T) {
 }
 
 func TestLimitBitesReadsBackExpiresAndComesOff(t *testing.T) {
-	for _, hook := range []Hook{TCX, XDP} {
-		t.Run(hook.String(), func(t *testing.T) {
+	for _, at := range everywhere() {
+		t.Run(at.hook.String()+" "+string(at.attachment), func(t *testing.T) {
 			r := newRig(t)
+			r.attachment = at.attachment
 			m := r.open()
-			if err := m.Attach(r.vport, hook); err != nil {
+			if err := m.Attach(r.vport, at.hook); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := m.Limit(r.vport); !errors.Is(err, ErrNoLimit) {
@@ -249,7 +273,10 @@ func (r *rig) packetSocket() int {
 }
 
 func TestCountersAndLimitsOutliveTheProcess(t *testing.T) {
-	r := newRig(t)
+	eachAttachment(t, countersAndLimitsOutliveTheProcess)
+}
+
+func countersAndLimitsOutliveTheProcess(t *testing.T, r *rig) {
 	m := r.open()
 	if err := m.Attach(r.vport, TCX); err != nil {
 		t.Fatal(err)
@@ -277,8 +304,9 @@ func TestCountersAndLimitsOutliveTheProcess(t *testing.T) {
 	}
 }
 
-func TestTwoProcessesShareOnePort(t *testing.T) {
-	r := newRig(t)
+func TestTwoProcessesShareOnePort(t *testing.T) { eachAttachment(t, twoProcessesShareOnePort) }
+
+func twoProcessesShareOnePort(t *testing.T, r *rig) {
 	exporter, enforcer := r.open(), r.open()
 	for _, m := range []*Manager{exporter, enforcer, exporter} {
 		if err := m.Attach(r.vport, TCX); err != nil {
@@ -302,7 +330,10 @@ func TestTwoProcessesShareOnePort(t *testing.T) {
 }
 
 func TestDetachAndUninstallLeaveNothing(t *testing.T) {
-	r := newRig(t)
+	eachAttachment(t, detachAndUninstallLeaveNothing)
+}
+
+func detachAndUninstallLeaveNothing(t *testing.T, r *rig) {
 	m := r.open()
 	for _, hook := range []Hook{TCX, XDP, TCX} { // changing the hook detaches the old one
 		if err := m.Attach(r.vport, hook); err != nil {
@@ -345,7 +376,7 @@ func (r *rig) links() string {
 	return testutil.IP(r.t, "-n", r.node, "-d", "link", "show", "vport0")
 }
 
-// programs counts the TCX and XDP programs on the vport.
+// programs counts the programs on the vport, at whatever hook.
 func (r *rig) programs() int {
 	r.t.Helper()
 	n := 0
@@ -365,11 +396,15 @@ func (r *rig) programs() int {
 	if strings.Contains(r.links(), "xdp") {
 		n++
 	}
+	for _, side := range []string{"ingress", "egress"} {
+		n += strings.Count(testutil.Run(r.t, "tc", "-n", r.node, "filter", "show", "dev", "vport0", side), "id ")
+	}
 	return n
 }
 
-func TestRecreatedInterfaceStartsAnew(t *testing.T) {
-	r := newRig(t)
+func TestRecreatedInterfaceStartsAnew(t *testing.T) { eachAttachment(t, recreatedInterfaceStartsAnew) }
+
+func recreatedInterfaceStartsAnew(t *testing.T, r *rig) {
 	m := r.open()
 	if err := m.Attach(r.vport, TCX); err != nil {
 		t.Fatal(err)

@@ -11,6 +11,9 @@ import (
 type Config struct {
 	PinDir   string `yaml:"pin_dir"`   // directory on a bpffs, shared by exporter and enforcer
 	MaxPorts int    `yaml:"max_ports"` // ports at most; 0 for 1024
+
+	// Attachment is how programs get onto tc: tcx (Linux 6.6), clsact, or auto.
+	Attachment Attachment `yaml:"attachment"`
 }
 
 // maxMaxPorts bounds the kernel memory of the maps: about 2.3 kB a port.
@@ -26,6 +29,11 @@ func (c *Config) Validate() error {
 	}
 	if c.MaxPorts < 0 || c.MaxPorts > maxMaxPorts {
 		errs = append(errs, &config.FieldError{Field: "bpf.max_ports", Value: c.MaxPorts, Problem: "is out of range", Fix: "write 1 to 65536, or nothing for 1024"})
+	}
+	switch c.Attachment {
+	case "", Auto, TCXLinks, ClsactFilters:
+	default:
+		errs = append(errs, &config.FieldError{Field: "bpf.attachment", Value: c.Attachment, Problem: "is unknown", Fix: "write auto, tcx or clsact"})
 	}
 	return errors.Join(errs...)
 }

@@ -90,6 +90,8 @@ type Options struct {
 	PinDir   string // directory on a bpffs, made if it is missing
 	NetNS    string // network namespace of the ports; empty for the process's own
 	MaxPorts int    // ports at most; 0 for 1024
+
+	Attachment Attachment // empty for Auto
 }
 
 const (
@@ -105,6 +107,8 @@ type Manager struct {
 	maxPorts int
 
 	contractMu sync.Mutex // held across reading and writing an entry of vport_contract
+	nsName     string
+	attachment Attachment
 }
 
 // Open loads the programs, or takes over the maps that another process pinned.
@@ -122,7 +126,7 @@ func Open(o Options) (*Manager, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Manager{netns: ns, pinDir: o.PinDir, maxPorts: o.MaxPorts}
+	m := &Manager{netns: ns, pinDir: o.PinDir, maxPorts: o.MaxPorts, nsName: o.NetNS, attachment: o.Attachment}
 	if err := m.locked(m.load); err != nil {
 		ns.Close()
 		return nil, fmt.Errorf("load BPF programs for %s: %w", o.PinDir, err)
@@ -251,7 +255,7 @@ func (m *Manager) Uninstall() error {
 }
 
 func (m *Manager) removePins() error {
-	for dir, remove := range map[string]func(string) error{m.linkDir(): unlink, m.mapDir(): os.Remove} {
+	for dir, remove := range map[string]func(string) error{m.linkDir(): m.unlink, m.mapDir(): os.Remove} {
 		entries, err := os.ReadDir(dir)
 		if err != nil {
 			return fmt.Errorf("list pins: %w", err)

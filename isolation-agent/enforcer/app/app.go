@@ -62,7 +62,9 @@ func start(_ context.Context, env exporterkit.Env) (_ exporterkit.Service, err e
 	if s.inventory, err = ports.NewInventory(c.Sources, env.Logger); err != nil {
 		return nil, err
 	}
-	s.manager, err = vport.Open(vport.Options{PinDir: c.BPF.PinDir, NetNS: c.Sources.NetNS, MaxPorts: c.BPF.MaxPorts})
+	s.manager, err = vport.Open(vport.Options{
+		PinDir: c.BPF.PinDir, NetNS: c.Sources.NetNS, MaxPorts: c.BPF.MaxPorts, Attachment: c.BPF.Attachment,
+	})
 	if err != nil {
 		return nil, err
 	}

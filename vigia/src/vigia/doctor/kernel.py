@@ -35,6 +35,7 @@ _BITS = {
     "CAP_BPF": 39,
 }
 _TCX = (6, 6)
+_OLDEST = (5, 18)  # bpf_xdp_get_buff_len (bpf-helpers(7))
 _BPF_AGENTS = ("vigia-exporter", "vigia-enforcer")
 
 
@@ -67,12 +68,15 @@ def capabilities(status: str) -> Iterator[Finding]:
 def version(release: str) -> Finding:
     """Judge the kernel by its release, for example 6.1.0-18-amd64."""
     match = re.match(r"(\d+)\.(\d+)", release)
-    if match and (int(match[1]), int(match[2])) >= _TCX:
+    number = (int(match[1]), int(match[2])) if match else (0, 0)
+    if number >= _TCX:
         return fine("kernel", f"Linux {release} has TCX links", *_BPF_AGENTS)
+    if number >= _OLDEST:
+        return fine("kernel", f"Linux {release}: programs are attached by clsact filters", *_BPF_AGENTS)
     return fault(
         "kernel",
-        f"Linux {release} is older than 6.6 and has no TCX links",
-        "install a newer kernel (Debian 12: apt-get install -t bookworm-backports linux-image-amd64)",
+        f"Linux {release} is older than 5.18 and lacks what the BPF programs need",
+        "install a newer kernel (apt-get install linux-image-amd64 on Debian 12 or later), and restart",
         *_BPF_AGENTS,
     )
 
