@@ -3,6 +3,7 @@ package source
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -82,10 +83,13 @@ func TestViewFindsPortsByIndex(t *testing.T) {
 
 func TestPollerKeepsReadingAndForgetsNothingButAge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		reads, failure := 0, error(nil)
+		reads, broken := 0, atomic.Bool{}
 		p := NewPoller(10*time.Second, func(context.Context) (int, error) {
 			reads++
-			return reads, failure
+			if broken.Load() {
+				return 0, errors.New("gone")
+			}
+			return reads, nil
 		})
 		if _, err := p.Latest(); !errors.Is(err, ErrNotYet) {
 			t.Errorf("before the first read: %v", err)
@@ -103,7 +107,7 @@ func TestPollerKeepsReadingAndForgetsNothingButAge(t *testing.T) {
 		if age, ok := p.Age(); !ok || age != 3*time.Second {
 			t.Errorf("age %s, %v", age, ok)
 		}
-		failure = errors.New("gone")
+		broken.Store(true)
 		time.Sleep(10 * time.Second)
 		if _, err := p.Latest(); err == nil {
 			t.Error("an old result is shown as if it were new")
