@@ -187,6 +187,10 @@ func (d *daemon) handleReload(w http.ResponseWriter, r *http.Request) {
 
 // run serves until ctx ends, the service ends or a listener breaks.
 func (d *daemon) run(ctx context.Context, listeners []net.Listener) error {
+	// Before anybody can see that the program is up: until then SIGHUP would end it.
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP)
+	defer signal.Stop(hangup)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	server := &http.Server{
@@ -201,10 +205,6 @@ func (d *daemon) run(ctx context.Context, listeners []net.Listener) error {
 	go func() { served <- web.ServeMultiple(listeners, server, d.opts.web, d.env.Logger) }()
 	worked := make(chan error, 1)
 	go func() { worked <- d.service.Run(ctx) }()
-
-	hangup := make(chan os.Signal, 1)
-	signal.Notify(hangup, syscall.SIGHUP)
-	defer signal.Stop(hangup)
 
 	var result error
 	for running := true; running; {
