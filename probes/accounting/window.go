@@ -212,6 +212,12 @@ func (w *Window[T]) oldest() *Slot[T] {
 	return nil
 }
 
+// Oldest returns the oldest probe in flight, or nil.
+func (w *Window[T]) Oldest() *Slot[T] { return w.oldest() }
+
+// Remembered returns the lowest sequence number that may still be remembered.
+func (w *Window[T]) Remembered() uint64 { return w.next - min(w.next, uint64(len(w.slots))) }
+
 // InFlight counts the probes in flight by looking at each that may be.
 func (w *Window[T]) InFlight() uint64 {
 	w.oldest()

@@ -35,6 +35,7 @@ const (
 	corrupt
 	skipped
 	quarantined
+	rewritten
 	inFlight
 	mismatch
 	jitter
@@ -58,6 +59,7 @@ type pairs struct {
 	base       []*dto.LabelPair
 	cause      [accounting.NumCauses][]*dto.LabelPair
 	quarantine [delay.NumVerdicts][]*dto.LabelPair
+	direction  [delay.RoundTrip][]*dto.LabelPair
 }
 
 func newCollector(f *catalog.Factory, s *service) *collector {
@@ -67,7 +69,8 @@ func newCollector(f *catalog.Factory, s *service) *collector {
 		late: "vigia_probe_late_total", duplicate: "vigia_probe_duplicate_total",
 		reordered: "vigia_probe_reordered_total", corrupt: "vigia_probe_corrupt_total",
 		skipped: "vigia_probe_skipped_total", quarantined: "vigia_probe_quarantined_total",
-		inFlight: "vigia_probe_in_flight", mismatch: "vigia_probe_accounting_mismatch",
+		rewritten: "vigia_probe_dscp_rewritten_total",
+		inFlight:  "vigia_probe_in_flight", mismatch: "vigia_probe_accounting_mismatch",
 		jitter: "vigia_probe_jitter_seconds", interval: "vigia_probe_interval_seconds",
 		deadline: "vigia_probe_deadline_seconds", up: "vigia_probe_target_up", coverage: "vigia_probe_ecmp_coverage_ratio",
 		stray: "vigia_probe_stray_total", timestamps: "vigia_probe_timestamps_total", pathInfo: "vigia_path_info",
@@ -135,6 +138,9 @@ func (c *collector) collectTarget(out chan<- prometheus.Metric, st *sender.Statu
 	for cause, v := range n.Lost {
 		out <- c.families[lost].metric(p.cause[cause], float64(v))
 	}
+	for direction, v := range st.Rewritten {
+		out <- c.families[rewritten].metric(p.direction[direction], float64(v))
+	}
 	for verdict, v := range st.Quarantined {
 		if delay.Verdict(verdict) != delay.Good {
 			out <- c.families[quarantined].metric(p.quarantine[verdict], float64(v))
@@ -150,6 +156,9 @@ func (c *collector) pairs(l sender.Labels) *pairs {
 	p := &pairs{base: prometheus.MakeLabelPairs(c.families[sent].desc, values)}
 	for cause := range p.cause {
 		p.cause[cause] = prometheus.MakeLabelPairs(c.families[lost].desc, append(values[:len(values):len(values)], accounting.Cause(cause).String()))
+	}
+	for direction := range p.direction {
+		p.direction[direction] = prometheus.MakeLabelPairs(c.families[rewritten].desc, append(values[:len(values):len(values)], delay.Direction(direction).String()))
 	}
 	for verdict := range p.quarantine {
 		p.quarantine[verdict] = prometheus.MakeLabelPairs(c.families[quarantined].desc, append(values[:len(values):len(values)], delay.Verdict(verdict).String()))

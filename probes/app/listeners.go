@@ -34,7 +34,7 @@ func newListeners(f *catalog.Factory) *listeners {
 
 // rejections are the reasons that are exported.
 func rejections() []reflector.Reason {
-	return []reflector.Reason{reflector.Malformed, reflector.NotAllowed, reflector.RateLimited, reflector.SendError}
+	return []reflector.Reason{reflector.Malformed, reflector.NotAllowed, reflector.RateLimited, reflector.Unauthenticated, reflector.SendError}
 }
 
 func listenerLabel(key sockets.Key) string {

@@ -20,6 +20,7 @@ const (
 	applicationHistogram
 	residenceHistogram
 	lagHistogram
+	burstHistogram
 	variationHistogram
 	taxHistogram
 	numHistograms
@@ -33,6 +34,7 @@ type recorders struct {
 	delays *histogram.Layout
 	signed *histogram.Layout
 	twins  *twin.Pairs
+	counts *histogram.Layout
 
 	mu      sync.Mutex
 	targets map[sender.Labels]*recorder
@@ -45,6 +47,7 @@ func newRecorders(f *catalog.Factory, reg prometheus.Registerer) *recorders {
 		delays:  histogram.NewLayout(catalog.ClassicDelayBuckets()),
 		signed:  histogram.NewLayout(decades),
 		twins:   twin.New(),
+		counts:  histogram.NewCountLayout([]float64{1, 2, 3, 5, 10, 20, 50, 100, 1000}),
 		targets: make(map[sender.Labels]*recorder),
 	}
 	for i, name := range [numHistograms]string{
@@ -52,6 +55,7 @@ func newRecorders(f *catalog.Factory, reg prometheus.Registerer) *recorders {
 		applicationHistogram: "vigia_probe_rtt_application_seconds",
 		residenceHistogram:   "vigia_probe_reflector_residence_seconds",
 		lagHistogram:         "vigia_probe_schedule_lag_seconds",
+		burstHistogram:       "vigia_probe_loss_burst_packets",
 		variationHistogram:   "vigia_probe_delay_variation_seconds",
 		taxHistogram:         "vigia_probe_overlay_tax_seconds",
 	} {
@@ -105,8 +109,12 @@ func (r *recorders) recorder(t sender.Target) sender.Recorder {
 	values := labelValues(l)
 	rec := &recorder{owner: r, labels: l, twoWay: t.Channel.Protocol == timestamping.UDP}
 	for i := range variationHistogram {
+		layout := r.delays
+		if i == burstHistogram {
+			layout = r.counts
+		}
 		rec.series[i] = series{
-			recorder: rec, desc: r.descs[i], labels: prometheus.MakeLabelPairs(r.descs[i], values), values: r.delays.New(),
+			recorder: rec, desc: r.descs[i], labels: prometheus.MakeLabelPairs(r.descs[i], values), values: layout.New(),
 		}
 	}
 	desc := r.descs[variationHistogram]
@@ -181,6 +189,13 @@ func (r *recorder) Varied(v [delay.NumDirections]int64) {
 			r.series[variationHistogram+d].values.Observe(v[d])
 		}
 	}
+	r.mu.Unlock()
+}
+
+// Burst observes the length of a run of losses.
+func (r *recorder) Burst(probes uint64) {
+	r.mu.Lock()
+	r.series[burstHistogram].values.ObserveCount(probes)
 	r.mu.Unlock()
 }
 

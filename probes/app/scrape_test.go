@@ -200,6 +200,7 @@ func TestRecorderTakesGoodSamplesOnly(t *testing.T) {
 	want := map[string]float64{
 		"vigia_probe_rtt_seconds": 3e-6, "vigia_probe_reflector_residence_seconds": 50e-6,
 		"vigia_probe_rtt_application_seconds": 0, "vigia_probe_schedule_lag_seconds": 0, "vigia_probe_delay_variation_seconds": 0,
+		"vigia_probe_loss_burst_packets": 0,
 	}
 	if diff := cmp.Diff(want, sums()); diff != "" {
 		t.Errorf("sums (-want +got):\n%s", diff)
@@ -238,12 +239,12 @@ func TestListenerLabels(t *testing.T) {
 		return out
 	}
 	got := values()
-	if got["vigia_reflector_rejected_total red rate_limited"] != 1 || got["vigia_reflector_overflow_total _host"] != 7 || len(got) != 14 {
+	if got["vigia_reflector_rejected_total red rate_limited"] != 1 || got["vigia_reflector_overflow_total _host"] != 7 || len(got) != 16 {
 		t.Errorf("%d series: %v", len(got), got)
 	}
 	l.remove(red)
 	l.counters(own) // its socket was opened again
-	if got := values(); len(got) != 7 || got["vigia_reflector_overflow_total _host"] != 7 {
+	if got := values(); len(got) != 8 || got["vigia_reflector_overflow_total _host"] != 7 {
 		t.Errorf("after one is gone: %v", got)
 	}
 	l.remove(own)

@@ -25,9 +25,11 @@ const (
 	// maxBuckets is how many buckets may be populated before the resolution is
 	// halved.
 	maxBuckets = 160
-	// maxDelay bounds the range of buckets, in nanoseconds; larger delays are
-	// counted as this, and fully in the sum.
+	// maxDelay bounds the range of buckets of delays, in nanoseconds; larger ones
+	// are counted as this, and fully in the sum.
 	maxDelay = int64(100e9)
+	// maxCount does the same for counts.
+	maxCount = int64(1 << 20)
 )
 
 // Histogram is a native histogram with classic buckets beside it. The zero value
@@ -48,12 +50,13 @@ type Layout struct {
 	bounds  []float64                 // upper, of the classic buckets
 	inside  [bucketsPerDouble]float64 // lower bounds of the native buckets within [0.5, 1)
 	classic []int64                   // bounds in nanoseconds
+	limit   int64                     // of the range of buckets, in nanoseconds
 }
 
 // NewLayout returns a layout with these upper bounds of classic buckets, in
 // seconds and ascending.
 func NewLayout(classic []float64) *Layout {
-	l := &Layout{bounds: slices.Clone(classic)}
+	l := &Layout{bounds: slices.Clone(classic), limit: maxDelay}
 	for i := range l.inside {
 		l.inside[i] = math.Exp2(float64(i)/bucketsPerDouble) / 2
 	}
@@ -62,6 +65,19 @@ func NewLayout(classic []float64) *Layout {
 	}
 	return l
 }
+
+// NewCountLayout returns a layout for ObserveCount.
+func NewCountLayout(classic []float64) *Layout {
+	l := NewLayout(classic)
+	l.limit = maxCount * second
+	return l
+}
+
+// second is one unit of what is exported, in nanoseconds.
+const second = int64(1e9)
+
+// ObserveCount counts a number of things rather than a delay.
+func (h *Histogram) ObserveCount(n uint64) { h.Observe(int64(min(n, uint64(maxCount))) * second) }
 
 // New returns an empty histogram.
 func (l *Layout) New() *Histogram {
@@ -78,9 +94,9 @@ func (h *Histogram) Observe(ns int64) {
 	}
 	h.classic[at]++
 
-	side, size := &h.above, min(ns, maxDelay)
+	side, size := &h.above, min(ns, h.layout.limit)
 	if ns < 0 {
-		side, size = &h.below, -max(ns, -maxDelay)
+		side, size = &h.below, -max(ns, -h.layout.limit)
 	}
 	seconds := float64(size) / 1e9
 	if seconds <= zeroThreshold {

@@ -35,6 +35,7 @@ const (
 
 type options struct {
 	to, netns, source  string
+	keyFile            string
 	count, size, dscp  int
 	reflectorPort      uint16
 	interval, deadline time.Duration
@@ -56,6 +57,7 @@ func Command() exporterkit.Command {
 			cmd.Flag("dscp", "Differentiated services code point of the probes.").Default("0").IntVar(&o.dscp)
 			cmd.Flag("netns", "Network namespace to probe from: a name or an absolute path (needs CAP_SYS_ADMIN).").StringVar(&o.netns)
 			cmd.Flag("source", "Address to probe from.").PlaceHolder("IP[:PORT]").StringVar(&o.source)
+			cmd.Flag("key-file", "Probe in authenticated mode with the first key of this file; needs --size 112, or 152 for kernel delays, or more.").PlaceHolder("FILE").StringVar(&o.keyFile)
 			cmd.Flag("reflector-port", "Port of the reflector when --to has none.").Default(strconv.Itoa(stamp.Port)).Uint16Var(&o.reflectorPort)
 			cmd.Flag("json", "Print one JSON document instead.").BoolVar(&o.json)
 			return func(ctx context.Context, stdout, stderr io.Writer) error { return o.run(ctx, stdout, stderr) }
@@ -85,7 +87,13 @@ func (o *options) target() (sender.Target, error) {
 	if o.dscp < 0 || o.dscp > maxDSCP {
 		return sender.Target{}, usage("--dscp %d is out of bounds; write 0 to %d", o.dscp, maxDSCP)
 	}
-	if problem, fix := settings.CheckSize(o.size); problem != "" {
+	var keys stamp.Keys
+	if o.keyFile != "" {
+		if keys, err = stamp.LoadKeys(o.keyFile); err != nil {
+			return sender.Target{}, usage("--key-file: %v", err)
+		}
+	}
+	if problem, fix := settings.CheckSize(keys.Mode(), o.size); problem != "" {
 		return sender.Target{}, usage("--size %d %s; %s", o.size, problem, fix)
 	}
 	if _, err := netns.Path(o.netns); err != nil {
@@ -97,7 +105,7 @@ func (o *options) target() (sender.Target, error) {
 	}
 	return sender.Target{
 		Labels: sender.Labels{Dst: host}, Netns: o.netns, Source: source, Host: host, Port: port,
-		Size: o.size, DSCP: uint8(o.dscp), Interval: o.interval, Deadline: o.deadline, Count: uint64(o.count),
+		Size: o.size, DSCP: uint8(o.dscp), Keys: keys, Interval: o.interval, Deadline: o.deadline, Count: uint64(o.count),
 	}, nil
 }
 

@@ -29,6 +29,9 @@ func newCollector() *collector {
 	return &collector{more: make(chan struct{}, 1), finished: make(chan struct{})}
 }
 
+// Burst has no place in the report.
+func (c *collector) Burst(uint64) {}
+
 // Settled keeps the record.
 func (c *collector) Settled(p *sender.Probe) {
 	c.mu.Lock()

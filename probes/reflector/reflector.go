@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -30,8 +31,9 @@ const (
 // Config is what to reflect.
 type Config struct {
 	Listeners []sockets.Key
-	Allow     []netip.Prefix // sources that are answered
-	MaxRate   int            // packets per second and source
+	Keys      map[sockets.Key]stamp.Keys // of listeners in authenticated mode
+	Allow     []netip.Prefix             // sources that are answered
+	MaxRate   int                        // packets per second and source
 }
 
 // Counters take what happens at the listeners of one name. They are called on
@@ -68,6 +70,7 @@ type Reflector struct {
 
 	// Below is for the loop's thread alone.
 	responder   responder
+	keys        map[sockets.Key]stamp.Keys
 	listeners   []*listener // by token; nil where one is free
 	nextID      uint32
 	inbox       *timestamping.Inbox
@@ -158,6 +161,12 @@ func (p *Pending) Commit() error {
 }
 
 func (r *Reflector) apply(c Config, change *sockets.Change) {
+	r.keys = maps.Clone(c.Keys)
+	for _, l := range r.listeners {
+		if l != nil {
+			l.keys = r.keys[l.key].Keyring()
+		}
+	}
 	change.Removed(func(key sockets.Key) {
 		r.detach(key)
 		r.options.RemoveCounters(key)

@@ -27,7 +27,7 @@ func newResponder(allow ...string) *responder {
 }
 
 func request(size int, sequence uint32, ssid uint16) []byte {
-	l, ok := stamp.NewLayout(size)
+	l, ok := stamp.NewLayout(stamp.Unauthenticated, size)
 	if !ok {
 		panic("size")
 	}
@@ -102,7 +102,8 @@ func TestRefusals(t *testing.T) {
 		{"allowed", "10.0.0.7:40000", 44, answered},
 		{"allowed IPv6", "[fd00::1]:40000", 44, answered},
 		{"empty", "10.0.0.7:40000", 0, Malformed},
-		{"a byte short", "10.0.0.7:40000", 43, Malformed},
+		{"TWAMP Light", "10.0.0.7:40000", 41, answered},
+		{"a byte short", "10.0.0.7:40000", 40, Malformed},
 		{"from port 0", "10.0.0.7:0", 44, Malformed},
 		{"not allowed", "10.0.1.7:40000", 44, NotAllowed},
 		{"not allowed IPv6", "[fd01::1]:40000", 44, NotAllowed},
@@ -346,13 +347,14 @@ func checkEcho(t *testing.T, question, answer []byte) {
 		reply.SenderErrorEstimate != req.ErrorEstimate || reply.SSID != req.SSID {
 		t.Fatalf("question %+v, answer %+v", req, reply)
 	}
-	// Beyond the base packet only flags and follow-ups may differ.
+	// Beyond the base packet only flags and what is filled in may differ.
 	tlvs := stamp.PacketTLVs(question)
 	mask := make([]bool, len(question))
 	at := stamp.BaseSize
 	for tlv, _ := tlvs.Next(); tlv != nil; tlv, _ = tlvs.Next() {
 		mask[at] = true
-		if _, ok := stamp.ParseFollowUp(tlv); ok && tlv.Type() == stamp.TypeFollowUp {
+		switch tlv.Type() {
+		case stamp.TypeFollowUp, stamp.TypeReceivedWindow, stamp.TypeClassOfService, stamp.TypeDirectMeasurement:
 			for i := range tlv[stamp.TLVHeaderSize:] {
 				mask[at+stamp.TLVHeaderSize+i] = true
 			}

@@ -12,9 +12,6 @@ import (
 // countRing is how many send stamps may be outstanding on a listener.
 const countRing = 1024
 
-// dscpMask leaves the ECN bits out: they belong to the path, not to the sender.
-const dscpMask = 0xfc
-
 // listener is an open socket that is answered on.
 type listener struct {
 	*timestamping.Socket
@@ -22,6 +19,7 @@ type listener struct {
 	id       uint32
 	wildcard bool
 	counters Counters
+	keys     *stamp.Keyring // nil in unauthenticated mode
 	count    uint32
 	drops    uint32
 	sent     [countRing]sentReply // by the kernel's count
@@ -57,6 +55,7 @@ func (r *Reflector) attach(key sockets.Key, s *timestamping.Socket, counters Cou
 	r.nextID++
 	r.listeners[token] = &listener{
 		Socket: s, key: key, id: r.nextID, wildcard: key.Local.Addr().IsUnspecified(), counters: counters,
+		keys: r.keys[key].Keyring(),
 	}
 }
 
@@ -128,7 +127,9 @@ func (r *Reflector) respond(l *listener, i int, d *timestamping.Datagram, now in
 		l.counters.Rejected(Malformed)
 		return
 	}
-	a := arrival{from: d.From, listener: l.id, ttl: d.TTL, received: d.Stamp, now: now}
+	a := arrival{
+		from: d.From, listener: l.id, keys: l.keys, ttl: d.TTL, tos: d.TOS, drops: l.drops, received: d.Stamp, now: now,
+	}
 	if a.received == 0 {
 		a.received = r.clock.Realtime(now)
 	}
@@ -144,15 +145,23 @@ func (r *Reflector) respond(l *listener, i int, d *timestamping.Datagram, now in
 	if l.wildcard {
 		local = d.Local
 	}
-	at := r.outbox.Add(r.inbox.Peer(i), d.Payload, d.TOS&dscpMask, local)
+	at := r.outbox.Add(r.inbox.Peer(i), d.Payload, response.tos, local)
 	r.replies[at] = reply{response: response, stamped: d.Stamp != 0}
 }
 
 // send sends the outbox. The time of sending is written as late as possible.
 func (r *Reflector) send(l *listener) {
 	total := r.outbox.Len()
+	mode := stamp.Unauthenticated
+	if l.keys != nil {
+		mode = stamp.Authenticated
+	}
 	for i := range total {
-		stamp.PutTimestamp(r.outbox.Payload(i), stamp.FromUnixNano(r.clock.Realtime(r.clock.Now())))
+		b := r.outbox.Payload(i)
+		mode.PutTimestamp(b, stamp.FromUnixNano(r.clock.Realtime(r.clock.Now())))
+		if l.keys != nil {
+			l.keys.Sign(b, r.replies[i].key)
+		}
 	}
 	for at := 0; at < total; {
 		n, err := r.outbox.Send(l.Socket, at)
@@ -167,6 +176,7 @@ func (r *Reflector) send(l *listener) {
 		r.recount(l)
 		if n == 0 && err != nil {
 			l.counters.Rejected(SendError)
+			r.replies[at].session.arrivals.fail(r.replies[at].asked)
 			at++
 		}
 	}

@@ -53,6 +53,7 @@ type session struct {
 	used       int64  // CLOCK_MONOTONIC; 0 for a free entry
 	generation uint32 // of the entry: how often it was taken
 	next       uint32 // sequence number of the next answer
+	arrivals   arrivals
 	waiting    [followUps]stamp.FollowUp
 	first, n   int // the waiting follow-ups are a ring
 }
@@ -76,6 +77,56 @@ func (s *session) pop() stamp.FollowUp {
 	s.first = (s.first + 1) % followUps
 	s.n--
 	return f
+}
+
+// arrivals are what a session's probes tell about the way to here.
+type arrivals struct {
+	window   stamp.ReceivedWindow
+	any      bool
+	received uint32 // packets
+	unsent   uint32 // answers that the kernel refused
+	refused  uint32 // probes over the rate since the last arrival
+	drops    uint32 // the listener's, at the last arrival
+}
+
+// restartDistance is how far behind a sequence number must be to be the start of
+// another run of numbers rather than a straggler.
+const restartDistance = 1024
+
+// add takes note of a probe; drops are those of the listener before it was queued.
+// Probes that are missing before it were lost to the full buffer as far as there
+// were drops in between.
+func (a *arrivals) add(sequence, drops uint32) {
+	a.received++
+	ahead := int32(sequence - a.window.Highest)
+	w := &a.window
+	switch {
+	case !a.any || ahead < -restartDistance:
+		a.any, w.Highest, w.Mask = true, sequence, 1
+	case ahead > 0:
+		missing := uint32(ahead - 1)
+		missing -= min(missing, a.refused)
+		w.Overflowed += min(missing, drops-a.drops)
+		w.Highest, w.Mask = sequence, w.Mask<<ahead|1
+	case ahead > -stamp.WindowBits:
+		w.Mask |= 1 << -ahead
+	}
+	a.drops, a.refused = drops, 0
+}
+
+// refuse takes note of a probe over the rate.
+func (a *arrivals) refuse() {
+	a.refused++
+	a.window.Overflowed++
+}
+
+// fail takes note of an answer that our kernel refused: the path did not lose it.
+func (a *arrivals) fail(sequence uint32) {
+	a.unsent++
+	a.window.Overflowed++
+	if back := a.window.Highest - sequence; back < stamp.WindowBits {
+		a.window.Mask &^= 1 << back
+	}
 }
 
 // sessionTable holds a bounded number of sessions.
@@ -104,6 +155,17 @@ func (t *sessionTable) get(key sessionKey, now int64) *session {
 	}
 	*victim = session{key: key, used: now, generation: victim.generation + 1}
 	return victim
+}
+
+// find returns the session if it is known.
+func (t *sessionTable) find(key sessionKey) *session {
+	set := &t.sets[key.hash(t.seed)%uint64(len(t.sets))]
+	for i := range set {
+		if set[i].used != 0 && set[i].key == key {
+			return &set[i]
+		}
+	}
+	return nil
 }
 
 // limiter is a bounded table of token buckets by source address.

@@ -78,6 +78,7 @@ type engine struct {
 	reports  *timestamping.ErrorQueue
 	datagram timestamping.Datagram
 	report   timestamping.Report
+	told     told
 	dirty    []*socket // with pending launches
 
 	estimate    stamp.ErrorEstimate
@@ -184,6 +185,7 @@ func (e *engine) drop(s *session) {
 func (e *engine) remove(ser *series) {
 	delete(e.series, ser.labels)
 	for _, s := range slices.Concat(ser.retired, ser.current) {
+		s.endRun()
 		e.drop(s)
 	}
 	ser.recorder.Removed()

@@ -23,7 +23,7 @@ const (
 // answerTo is a proper answer to probe number sequence of the fuzzed session, with
 // a follow-up on the one before it.
 func answerTo(sequence uint32, received int64) []byte {
-	l, _ := stamp.NewLayout(fuzzSize)
+	l, _ := stamp.NewLayout(stamp.Unauthenticated, fuzzSize)
 	b := l.New(uint64(fuzzSize)<<32 | stamp.Port)
 	stamp.Reply{
 		Sequence: sequence, Timestamp: stamp.FromUnixNano(received + 5000), SSID: fuzzSSID,
@@ -82,7 +82,7 @@ func FuzzArrived(f *testing.F) {
 				t.Fatalf("mismatch %d: %+v", m, ser.counts)
 			}
 		}
-		for at, ok := s.nextSettle(); ok && at < now+int64(10*time.Second); at, ok = s.nextSettle() {
+		for at, ok := s.nextSettle(0); ok && at < now+int64(10*time.Second); at, ok = s.nextSettle(0) {
 			for slot := s.window.Overdue(at + 1); slot != nil; slot = s.window.Overdue(at + 1) {
 				s.window.Lose(slot, accounting.Unknown)
 				e.lost(s, slot, accounting.Unknown)

@@ -30,6 +30,7 @@ type notes struct {
 	lags      []int64
 	received  []Probe
 	settled   []Probe
+	bursts    []uint64
 	varied    [][delay.NumDirections]int64
 	finished  bool
 	removed   bool
@@ -45,11 +46,12 @@ func (n *notes) do(fn func()) {
 	fn()
 }
 
-func (n *notes) Launched(lag int64) { n.do(func() { n.lags = append(n.lags, lag) }) }
-func (n *notes) Received(p *Probe)  { n.do(func() { n.received = append(n.received, *p) }) }
-func (n *notes) Settled(p *Probe)   { n.do(func() { n.settled = append(n.settled, *p) }) }
-func (n *notes) Finished()          { n.do(func() { n.finished = true }) }
-func (n *notes) Removed()           { n.do(func() { n.removed = true }) }
+func (n *notes) Launched(lag int64)  { n.do(func() { n.lags = append(n.lags, lag) }) }
+func (n *notes) Received(p *Probe)   { n.do(func() { n.received = append(n.received, *p) }) }
+func (n *notes) Settled(p *Probe)    { n.do(func() { n.settled = append(n.settled, *p) }) }
+func (n *notes) Burst(probes uint64) { n.do(func() { n.bursts = append(n.bursts, probes) }) }
+func (n *notes) Finished()           { n.do(func() { n.finished = true }) }
+func (n *notes) Removed()            { n.do(func() { n.removed = true }) }
 func (n *notes) Varied(v [delay.NumDirections]int64) {
 	n.do(func() { n.varied = append(n.varied, v) })
 }
@@ -192,15 +194,32 @@ func (silent) Overflowed(uint32)         {}
 // reflect runs a reflector; the returned function stops it.
 func reflect(t testing.TB, ns string, at netip.AddrPort) (stop func()) {
 	t.Helper()
+	return reflectWith(t, ns, at, reflecting{counters: silent{}})
+}
+
+// reflecting is how a reflector differs from the usual.
+type reflecting struct {
+	counters reflector.Counters
+	buffer   int
+	rate     int
+	keys     stamp.Keys
+}
+
+func reflectWith(t testing.TB, ns string, at netip.AddrPort, how reflecting) (stop func()) {
+	t.Helper()
 	r, err := reflector.New(reflector.Options{
-		Logger: slog.New(slog.DiscardHandler), RemoveCounters: func(sockets.Key) {},
-		NewCounters: func(sockets.Key) reflector.Counters { return silent{} },
+		Logger: slog.New(slog.DiscardHandler), RemoveCounters: func(sockets.Key) {}, ReceiveBuffer: how.buffer,
+		NewCounters: func(sockets.Key) reflector.Counters { return how.counters },
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+	if how.rate == 0 {
+		how.rate = 1_000_000
+	}
+	key := sockets.Key{Netns: ns, Local: at}
 	err = r.Apply(reflector.Config{
-		Listeners: []sockets.Key{{Netns: ns, Local: at}}, MaxRate: 1_000_000,
+		Listeners: []sockets.Key{key}, MaxRate: how.rate, Keys: map[sockets.Key]stamp.Keys{key: how.keys},
 		Allow: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")},
 	})
 	if err != nil {
@@ -277,6 +296,7 @@ type relay struct {
 	front            *net.UDPConn
 	upstream         netip.AddrPort
 	forward, reverse func(sequence uint32) fate
+	mode             stamp.Mode
 
 	mu     sync.Mutex
 	backs  map[netip.AddrPort]*net.UDPConn
@@ -286,11 +306,17 @@ type relay struct {
 
 func newRelay(t *testing.T, upstream netip.AddrPort, forward, reverse func(uint32) fate) (*relay, netip.AddrPort) {
 	t.Helper()
+	return newRelayOf(t, stamp.Unauthenticated, upstream, forward, reverse)
+}
+
+// newRelayOf relays packets of the mode.
+func newRelayOf(t *testing.T, mode stamp.Mode, upstream netip.AddrPort, forward, reverse func(uint32) fate) (*relay, netip.AddrPort) {
+	t.Helper()
 	front, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &relay{t: t, front: front, upstream: upstream, forward: forward, reverse: reverse, backs: make(map[netip.AddrPort]*net.UDPConn)}
+	r := &relay{t: t, front: front, upstream: upstream, forward: forward, reverse: reverse, mode: mode, backs: make(map[netip.AddrPort]*net.UDPConn)}
 	r.wg.Go(r.listen)
 	t.Cleanup(r.close)
 	return r, front.LocalAddr().(*net.UDPAddr).AddrPort()
@@ -318,7 +344,7 @@ func (r *relay) listen() {
 		if back == nil {
 			return
 		}
-		request, _ := stamp.ParseRequest(b[:n])
+		request, _ := r.mode.ParseRequest(b[:n])
 		r.send(r.forward(request.Sequence), b[:n], func(p []byte) { _, _ = back.Write(p) })
 	}
 }
@@ -344,7 +370,7 @@ func (r *relay) back(client netip.AddrPort) *net.UDPConn {
 			if err != nil {
 				return
 			}
-			reply, _ := stamp.ParseReply(b[:n])
+			reply, _ := r.mode.ParseReply(b[:n])
 			f := r.reverse(reply.SenderSequence)
 			if f.hold {
 				held = slices.Clone(b[:n])

@@ -11,10 +11,6 @@ import (
 	"vigia/probes/timestamping"
 )
 
-// ssidOffset is where the session identifier is in a packet that an ICMP message
-// quotes; RFC 8972 section 3.
-const ssidOffset = 14
-
 // receive reads what waits on a socket.
 func (e *engine) receive(k *socket) {
 	if k.key.Protocol == timestamping.TCP {
@@ -51,12 +47,13 @@ func (e *engine) arrived(k *socket, d *timestamping.Datagram, at int64) {
 		e.echoed(k, d, at)
 		return
 	}
-	reply, ok := stamp.ParseReply(d.Payload)
+	mode := k.mode(d.From)
+	reply, ok := mode.ParseReply(d.Payload)
 	s, ours := k.match(d.From, &reply)
 	switch {
 	case !ours:
 		e.stray++
-	case s == nil || !ok || d.Truncated:
+	case s == nil || !ok || d.Truncated || s.layout.Mode != mode:
 		e.corrupt(k, s, d.From)
 	default:
 		e.reply(s, d, &reply, at)
@@ -81,12 +78,41 @@ func (e *engine) reply(s *session, d *timestamping.Datagram, r *stamp.Reply, at 
 		s.series.counts.Corrupt++
 		return
 	}
-	followUp := e.followUp(s, d.Payload)
-	if e.answer(s, sequence, d.Stamp, at) {
-		e.received(s, slot, d, r, at, followUp.known)
+	if s.keys != nil {
+		key, ok := s.keys.Verify(d.Payload)
+		if !ok {
+			s.series.counts.Corrupt++
+			return
+		}
+		e.told = told{}
+		if s.keys.VerifyTLVs(d.Payload, key) {
+			e.told.read(s, d.Payload)
+		}
+	} else {
+		e.told = told{}
+		e.told.read(s, d.Payload)
 	}
-	if followUp.value.Timestamp != 0 {
-		e.completed(s, &followUp.value, r.ErrorEstimate.Format())
+	if e.answer(s, sequence, d.Stamp, at) {
+		e.received(s, slot, d, r, at, e.told.knowsFollowUp)
+		s.compareDSCP(d.TOS>>2, &e.told)
+	}
+	s.learn(sequence, r, &e.told)
+	if e.told.followUp.Timestamp != 0 {
+		e.completed(s, &e.told.followUp, r.ErrorEstimate.Format())
+	}
+}
+
+// compareDSCP counts changes of the DSCP on either way. On the way back only a
+// reflector that knows the TLV can be trusted to have used the one asked for.
+func (s *session) compareDSCP(got uint8, t *told) {
+	if !t.hasService {
+		return
+	}
+	if t.service.Received != s.target.DSCP {
+		s.series.rewritten[delay.Forward]++
+	}
+	if !t.service.Refused && got != s.target.DSCP {
+		s.series.rewritten[delay.Reverse]++
 	}
 }
 
@@ -137,25 +163,39 @@ func (e *engine) received(s *session, slot *slot, d *timestamping.Datagram, r *s
 // settleBy returns the time until which an answered probe waits for its stamps.
 func (p *Probe) settleBy(s *session) int64 { return p.sentAt + int64(s.target.patience()) }
 
-// followUpResult is a reply's follow-up. known tells that the reflector knows the
-// TLV, whether or not it had something to say.
-type followUpResult struct {
-	value stamp.FollowUp
-	known bool
+// told is what the TLVs of an answer say.
+type told struct {
+	followUp       stamp.FollowUp
+	window         stamp.ReceivedWindow
+	service        stamp.ClassOfService
+	measurement    stamp.DirectMeasurement
+	knowsFollowUp  bool // whether or not it had something to say
+	hasWindow      bool
+	hasService     bool
+	hasMeasurement bool
 }
 
-func (e *engine) followUp(s *session, payload []byte) (f followUpResult) {
-	if !s.layout.FollowUp {
-		return f
+// read takes the TLVs that the reflector knew.
+func (t *told) read(s *session, payload []byte) {
+	if s.layout.FollowUp == 0 {
+		return // a request without TLVs
 	}
-	tlvs := stamp.PacketTLVs(payload)
-	for t, whole := tlvs.Next(); t != nil && whole; t, whole = tlvs.Next() {
-		if t.Type() == stamp.TypeFollowUp && t.Flags() == 0 {
-			f.value, f.known = stamp.ParseFollowUp(t)
-			return f
+	tlvs := s.layout.Mode.TLVs(payload)
+	for v, whole := tlvs.Next(); v != nil && whole; v, whole = tlvs.Next() {
+		if v.Flags() != 0 {
+			continue
+		}
+		switch v.Type() {
+		case stamp.TypeFollowUp:
+			t.followUp, t.knowsFollowUp = stamp.ParseFollowUp(v)
+		case stamp.TypeReceivedWindow:
+			t.window, t.hasWindow = stamp.ParseReceivedWindow(v)
+		case stamp.TypeClassOfService:
+			t.service, t.hasService = stamp.ParseClassOfService(v)
+		case stamp.TypeDirectMeasurement:
+			t.measurement, t.hasMeasurement = stamp.ParseDirectMeasurement(v)
 		}
 	}
-	return f
 }
 
 // completed puts the reflector's send stamp of an earlier answer where it
@@ -267,8 +307,8 @@ func (e *engine) stamped(k *socket, r *timestamping.Report) {
 // at the deadline like any other: the message does not prove that it was.
 func (e *engine) unreachable(k *socket, r *timestamping.Report) {
 	now := e.clock.Realtime(e.clock.Now())
-	if len(r.Payload) >= ssidOffset+2 {
-		ssid := binary.BigEndian.Uint16(r.Payload[ssidOffset:])
+	if at := k.mode(r.To).SSIDOffset(); len(r.Payload) >= at+2 {
+		ssid := binary.BigEndian.Uint16(r.Payload[at:])
 		if s := k.bySSID[ssid]; s != nil && s.address == r.To {
 			s.series.failErrno(r.Errno, now)
 			return

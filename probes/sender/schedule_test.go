@@ -298,6 +298,7 @@ func (*idle) Launched(int64)                    {}
 func (i *idle) Received(*Probe)                 { i.received.Add(1) }
 func (*idle) Settled(*Probe)                    {}
 func (*idle) Varied([delay.NumDirections]int64) {}
+func (*idle) Burst(uint64)                      {}
 func (*idle) Finished()                         {}
 func (*idle) Removed()                          {}
 

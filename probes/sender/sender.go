@@ -63,7 +63,7 @@ func New(o Options) (*Sender, error) {
 	}
 	s := &Sender{options: o, engine: e, targets: make(map[Labels]Target)}
 	s.keeper = sockets.NewKeeper(timestamping.Options{
-		ReceiveBuffer: o.ReceiveBuffer, SendBuffer: DefaultBuffer, ReportErrors: true,
+		ReceiveBuffer: o.ReceiveBuffer, SendBuffer: DefaultBuffer, ReportErrors: true, ReportTOS: true,
 	}, owner{e}, o.Logger)
 	s.resolver = resolver.New(o.Lookup, o.LookupInterval, s.resolved)
 	if s.warmth, err = timestamping.WarmUp(); err != nil {
@@ -304,11 +304,14 @@ type Status struct {
 	Waiting     uint64 // answered, but stamps are missing
 	Jitter      float64
 	Quarantined [delay.NumVerdicts]uint64
-	Up          bool
-	Address     netip.AddrPort // not valid while unresolved
-	Open        bool           // the socket is
-	Trouble     error
-	TroubleAt   time.Time
+	// Rewritten counts answered probes whose DSCP was changed on the way there and
+	// on the way back.
+	Rewritten [2]uint64
+	Up        bool
+	Address   netip.AddrPort // not valid while unresolved
+	Open      bool           // the socket is
+	Trouble   error
+	TroubleAt time.Time
 }
 
 // Totals are what is counted for all targets together.
@@ -339,7 +342,8 @@ const (
 
 func (ser *series) status(now int64) Status {
 	st := Status{
-		Counts: ser.counts, Jitter: ser.jitter.Seconds(), Quarantined: ser.quarantined, Trouble: ser.trouble.err,
+		Counts: ser.counts, Jitter: ser.jitter.Seconds(), Quarantined: ser.quarantined,
+		Rewritten: ser.rewritten, Trouble: ser.trouble.err,
 	}
 	if ser.trouble.err != nil {
 		st.TroubleAt = time.Unix(0, ser.trouble.at)

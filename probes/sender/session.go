@@ -21,7 +21,8 @@ type series struct {
 	recorder    Recorder
 	jitter      delay.Jitter
 	quarantined [delay.NumVerdicts]uint64
-	answered    int64 // when the last answer was read, CLOCK_MONOTONIC
+	rewritten   [2]uint64 // DSCP, by delay.Direction
+	answered    int64     // when the last answer was read, CLOCK_MONOTONIC
 	launched    bool
 	trouble     trouble
 	target      Target
@@ -42,6 +43,7 @@ type session struct {
 	series  *series
 	window  *accounting.Window[Probe]
 	layout  stamp.Layout
+	keys    *stamp.Keyring // nil in unauthenticated mode
 	packet  []byte
 	padding []byte
 
@@ -65,6 +67,11 @@ type session struct {
 	waiting   int      // answered probes that do
 	reflected []uint64 // sequence number + 1 by the reflector's sequence number
 
+	ways  ways
+	grace int64  // after the deadline, for evidence of where a probe was lost
+	runs  uint64 // no probe below it can still change the run of losses
+	run   uint64 // length of the present run of losses
+
 	timers [numQueues]timer
 }
 
@@ -80,8 +87,10 @@ func newSession(t Target, s *series) *session {
 		ses.window.Adopt(&s.counts)
 	}
 	if t.Channel.Protocol == timestamping.UDP {
-		ses.layout, _ = stamp.NewLayout(t.Size)
+		ses.keys, ses.grace = t.Keys.Keyring(), t.grace()
+		ses.layout, _ = stamp.NewLayout(t.Keys.Mode(), t.Size)
 		ses.packet = ses.layout.New(uint64(t.Size)<<32 | uint64(t.Port))
+		ses.layout.PutService(ses.packet, stamp.ClassOfService{Wanted: t.DSCP})
 		ses.padding = bytes.Clone(ses.layout.PaddingOf(ses.packet))
 	}
 	ring := accounting.MinCapacity

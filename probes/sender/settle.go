@@ -1,9 +1,6 @@
 package sender
 
-import (
-	"vigia/probes/accounting"
-	"vigia/probes/timestamping"
-)
+import "vigia/probes/timestamping"
 
 // settleDue settles what has passed its deadline. now was taken before the
 // sockets were read.
@@ -25,12 +22,16 @@ func (e *engine) settleSession(s *session, now int64) {
 		e.updateDrops(s)
 	}
 	for slot := s.window.Overdue(until); slot != nil; slot = s.window.Overdue(until) {
+		if e.hopeful(s, slot, until) {
+			break
+		}
 		cause := e.cause(s, slot)
 		s.window.Lose(slot, cause)
 		e.lost(s, slot, cause)
 	}
 	e.settleStamps(s, now)
-	if at, ok := s.nextSettle(); ok {
+	s.endRuns()
+	if at, ok := s.nextSettle(until); ok {
 		e.settle.set(s, onGrid(max(at, now+1)))
 		return
 	}
@@ -55,15 +56,6 @@ func (e *engine) updateDrops(s *session) {
 		return
 	}
 	s.socket.seen(drops)
-}
-
-// cause says why a probe was lost. What the reflector's counters tell about
-// directions belongs here.
-func (e *engine) cause(s *session, slot *slot) accounting.Cause {
-	if s.socket != nil && s.socket.blame(slot.Value.drops) {
-		return accounting.LocalOverflow
-	}
-	return accounting.Unknown
 }
 
 // settleStamps gives up waiting for stamps that are overdue.
@@ -91,9 +83,13 @@ func (s *session) oldestWaiting() *slot {
 	return nil
 }
 
-// nextSettle returns the earliest time at which something must be settled.
-func (s *session) nextSettle() (at int64, ok bool) {
+// nextSettle returns the earliest time at which something must be settled. What is
+// overdue by now waits for evidence.
+func (s *session) nextSettle(now int64) (at int64, ok bool) {
 	at, ok = s.window.Deadline()
+	if at < now {
+		at += s.grace
+	}
 	at++
 	if slot := s.oldestWaiting(); slot != nil {
 		if by := slot.Value.settleBy(s) + 1; !ok || by < at {
@@ -105,6 +101,7 @@ func (s *session) nextSettle() (at int64, ok bool) {
 
 // bury forgets a retired session of which nothing is left.
 func (e *engine) bury(s *session) {
+	s.endRun()
 	e.drop(s)
 	ser := s.series
 	for i, r := range ser.retired {

@@ -22,6 +22,7 @@ type socket struct {
 	nextID  uint16
 	used    [1 << 16 / 64]uint64 // SSIDs ever given out
 	pending []launch
+	secured int // sessions in authenticated mode
 
 	sent    [countRing]sentProbe // by the kernel's count
 	count   uint32
@@ -68,6 +69,9 @@ func (k *socket) adopt(s *session) {
 	}
 	s.ssid, s.socket = k.nextID, k
 	k.bySSID[s.ssid] = s
+	if s.keys != nil {
+		k.secured++
+	}
 	k.used[s.ssid/64] |= 1 << (s.ssid % 64)
 	k.nextID++
 	k.watchPeer(s)
@@ -82,6 +86,9 @@ func (k *socket) watchPeer(s *session) {
 // forget removes the session.
 func (k *socket) forget(s *session) {
 	delete(k.bySSID, s.ssid)
+	if s.keys != nil {
+		k.secured--
+	}
 	k.unwatchPeer(s)
 	for i := range k.sent {
 		if k.sent[i].session == s {
@@ -123,6 +130,17 @@ func (k *socket) recount() error {
 	clear(k.sent[:])
 	k.count = 0
 	return k.RestartCount()
+}
+
+// mode returns the mode of the sessions with a reflector, which has one for all.
+func (k *socket) mode(peer netip.AddrPort) stamp.Mode {
+	if k.secured == 0 {
+		return stamp.Unauthenticated
+	}
+	if peers := k.byPeer[peer]; len(peers) > 0 {
+		return peers[0].layout.Mode
+	}
+	return stamp.Unauthenticated
 }
 
 // match finds the session that a reply belongs to. ours is false when it comes

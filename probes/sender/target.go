@@ -39,6 +39,7 @@ type Target struct {
 	Port   uint16
 	Size   int // of the UDP payload in bytes
 	DSCP   uint8
+	Keys   stamp.Keys // of authenticated mode
 	// Interval is the time between two probes, Deadline the time after which
 	// an unanswered probe is lost.
 	Interval, Deadline time.Duration
@@ -205,6 +206,8 @@ type Probe struct {
 	reflected uint32          // the reflector's sequence number of the answer
 	drops     uint32          // of the socket when it was sent
 	hardware  bool            // the reflector's send stamp is a hardware stamp
+	evidence  evidence        // of how far it came
+	judged    bool            // by the received window, which is better than counting
 }
 
 // State is how far a probe has come.
@@ -233,6 +236,9 @@ type Recorder interface {
 	// Varied is called for consecutive probes whose stamps are good, with the
 	// difference of their delays in nanoseconds.
 	Varied(v [delay.NumDirections]int64)
+	// Burst is called when a run of consecutive losses has ended, with its length
+	// (RFC 3357). What never left our host neither ends nor extends a run.
+	Burst(probes uint64)
 	// Finished is called when a counted target is done.
 	Finished()
 	// Removed is called when the target is gone; nothing follows.

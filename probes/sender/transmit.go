@@ -68,11 +68,22 @@ func (e *engine) closing(s *session) bool {
 		s.series.recorder.Finished()
 		return false
 	}
-	if s.waiting == 0 || s.closings == maxClosings || s.socket == nil || !s.address.IsValid() {
+	if s.waiting == 0 && !s.wondering() || s.closings == maxClosings || s.socket == nil || !s.address.IsValid() {
 		return false
 	}
 	s.closings++
 	return true
+}
+
+// maxWondering bounds the closing probes that only find out what became of the
+// last ones.
+const maxWondering = 2
+
+// wondering reports whether the last probes of a counted target are in flight and
+// another probe may tell what became of them.
+func (s *session) wondering() bool {
+	oldest := s.window.Oldest()
+	return s.layout.Size > 0 && oldest != nil && oldest.Value.evidence == nothing && s.closings < maxWondering
 }
 
 // refuse accounts for a probe that cannot even be handed to the kernel.
@@ -156,11 +167,21 @@ func (e *engine) prepare(k *socket) {
 				ID: k.Local().Port(), SSID: s.ssid, Sequence: uint32(p.slot.Sequence), Nonce: uint64(echo),
 			}.Put(s.packet)
 		} else {
-			stamp.Request{
-				Sequence: uint32(p.slot.Sequence), Timestamp: echo, ErrorEstimate: e.estimate, SSID: s.ssid,
-			}.Put(s.packet)
+			e.writeRequest(s, &p.slot.Value)
 		}
 		e.outbox.Add(&s.peer, s.packet, s.target.tos(), netip.Addr{})
+	}
+}
+
+// writeRequest writes a STAMP probe into the session's packet.
+func (e *engine) writeRequest(s *session, p *Probe) {
+	s.ask(p)
+	s.layout.PutMeasurement(s.packet, uint32(p.Sequence)+1)
+	s.layout.Mode.PutRequest(s.packet, stamp.Request{
+		Sequence: uint32(p.Sequence), Timestamp: p.echo, ErrorEstimate: e.estimate, SSID: s.ssid,
+	})
+	if s.keys != nil {
+		s.keys.Sign(s.packet, 0)
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+
+	"vigia/probes/stamp"
 )
 
 func TestParseSource(t *testing.T) {
@@ -48,7 +50,7 @@ func TestParseTarget(t *testing.T) {
 
 func TestCheckSizeOffersTheNextOne(t *testing.T) {
 	for size := 0; size < 200; size++ {
-		problem, fix := CheckSize(size)
+		problem, fix := CheckSize(stamp.Unauthenticated, size)
 		bad := size < 44 || size > 44 && size < 48 || size > 64 && size < 68
 		if bad == (problem == "") {
 			t.Errorf("%d: %q", size, problem)

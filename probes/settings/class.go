@@ -43,7 +43,7 @@ func (c *Class) validateProtocol(e *faults, field string) {
 	size := func(problem, fix string) { e.add(field+".size", c.Size, problem, fix) }
 	switch c.Protocol {
 	case protocolSTAMP:
-		if problem, fix := CheckSize(c.Size); problem != "" {
+		if problem, fix := CheckSize(stamp.Unauthenticated, c.Size); problem != "" {
 			size(problem, fix)
 		}
 	case protocolICMP:

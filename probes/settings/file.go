@@ -1,7 +1,10 @@
 // Package settings reads and checks the configuration of vigia-probe.
 package settings
 
-import "vigia/internal/config"
+import (
+	"vigia/internal/config"
+	"vigia/probes/stamp"
+)
 
 // File is the configuration file as it is written.
 type File struct {
@@ -10,6 +13,8 @@ type File struct {
 	Paths     []Path     `yaml:"paths"`
 	Classes   []Class    `yaml:"classes"`
 	Targets   []Target   `yaml:"targets"`
+
+	keys map[string]stamp.Keys // by path, read by Validate
 }
 
 // Reflector says where test packets are answered, and whose.
@@ -23,6 +28,7 @@ type Reflector struct {
 type Listener struct {
 	Netns   string `yaml:"netns"`
 	Address string `yaml:"address"`
+	KeyFile string `yaml:"key_file"` // makes it answer in authenticated mode alone
 }
 
 // Path describes one configuration under comparison.
@@ -64,4 +70,5 @@ type Target struct {
 	Device  string `yaml:"device"`
 	Twin    string `yaml:"twin"` // path of the target to be probed at the same moment
 	Address string `yaml:"address"`
+	KeyFile string `yaml:"key_file"` // makes it authenticated
 }

@@ -9,6 +9,7 @@ import (
 	"vigia/probes/reflector"
 	"vigia/probes/sender"
 	"vigia/probes/sockets"
+	"vigia/probes/stamp"
 	"vigia/probes/timestamping"
 )
 
@@ -52,7 +53,7 @@ func (s *Settings) Summary() string {
 
 // settings converts a file that Validate has found right.
 func (f *File) settings() *Settings {
-	s := &Settings{Node: f.Node, Paths: f.Paths, Reflector: f.Reflector.config()}
+	s := &Settings{Node: f.Node, Paths: f.Paths, Reflector: f.Reflector.config(f.keys)}
 	classes := make(map[string]Class, len(f.Classes))
 	for _, c := range f.Classes {
 		classes[c.Name] = c
@@ -64,7 +65,7 @@ func (f *File) settings() *Settings {
 		target := sender.Target{
 			Labels: sender.Labels{Src: f.Node, Dst: t.Dst, Path: t.Path, Tenant: t.Tenant, Probe: t.Probe},
 			Netns:  t.Netns, Source: source, Host: host, Port: port,
-			Channel: timestamping.Channel{Device: t.Device},
+			Keys: f.keys[t.KeyFile], Channel: timestamping.Channel{Device: t.Device},
 		}
 		c.apply(&target)
 		s.Targets = append(s.Targets, target)
@@ -73,7 +74,7 @@ func (f *File) settings() *Settings {
 	return s
 }
 
-func (r *Reflector) config() reflector.Config {
+func (r *Reflector) config(keys map[string]stamp.Keys) reflector.Config {
 	c := reflector.Config{MaxRate: defaultMaxRate}
 	if r == nil {
 		return c
@@ -83,7 +84,14 @@ func (r *Reflector) config() reflector.Config {
 	}
 	for _, l := range r.Listeners {
 		address, _ := netip.ParseAddrPort(l.Address)
-		c.Listeners = append(c.Listeners, sockets.Key{Netns: l.Netns, Local: address})
+		key := sockets.Key{Netns: l.Netns, Local: address}
+		c.Listeners = append(c.Listeners, key)
+		if l.KeyFile != "" {
+			if c.Keys == nil {
+				c.Keys = make(map[sockets.Key]stamp.Keys)
+			}
+			c.Keys[key] = keys[l.KeyFile]
+		}
 	}
 	for _, a := range r.Allow {
 		prefix, _ := netip.ParsePrefix(a)

@@ -2,6 +2,7 @@ package settings
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	"vigia/probes/reflector"
 	"vigia/probes/sender"
 	"vigia/probes/sockets"
+	"vigia/probes/stamp"
 )
 
 const good = `node: lb1
@@ -94,7 +96,7 @@ func TestEveryMistakeIsNamed(t *testing.T) {
 	const class0 = `  - {name: stamp-64, protocol: stamp, size: 64, interval: 50ms, deadline: 1s}`
 	for _, tc := range []struct{ name, old, new, want string }{
 		{"unknown key", "node: lb1", "node: lb1\nnodes: x", `f.yaml:2: unknown key "nodes"; known here: classes, node, paths, reflector, targets`},
-		{"unknown key of a target", "tenant: red, ", "tenant: red, dest: x, ", `unknown key "dest"; known here: address, device, dst, netns, path, probe, source, tenant, twin`},
+		{"unknown key of a target", "tenant: red, ", "tenant: red, dest: x, ", `unknown key "dest"; known here: address, device, dst, key_file, netns, path, probe, source, tenant, twin`},
 		{"no node", "node: lb1", "node: ''", "f.yaml:1: node: is missing; add it, for example node: compute1"},
 		{"node is free text", "node: lb1", "node: the first", `f.yaml:1: node: "the first": cannot be a label; write letters`},
 		{"listener without port", `"10.99.1.1:862"}`, `"10.99.1.1"}`, `f.yaml:4: reflector.listeners[0].address: "10.99.1.1": is not an IP address with a port; write IP:port, for example 10.0.0.1:862`},
@@ -222,5 +224,53 @@ func TestTooManyTargets(t *testing.T) {
 	f := File{Node: "a", Targets: make([]Target, maxTargets+1)}
 	if err := f.Validate(); err == nil || !strings.Contains(err.Error(), `targets: "50001": are too many; at most 50000`) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestKeyFiles configures authenticated mode, right and wrong.
+func TestKeyFiles(t *testing.T) {
+	const key = "000102030405060708090a0b0c0d0e0f"
+	path := filepath.Join(t.TempDir(), "stamp.key")
+	if err := os.WriteFile(path, []byte(key+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	file := func(size int, keyFile string) string {
+		return fmt.Sprintf(`node: a
+reflector: {listeners: [{address: "127.0.0.1:862"}, {address: "127.0.0.1:863", key_file: %[2]s}]}
+paths: [{name: p, dataplane: d, encap: none, mode: m, security: none, layer: underlay, placement: local}]
+classes: [{name: c, protocol: stamp, size: %[1]d, interval: 1s}]
+targets:
+  - {dst: b, path: p, tenant: t, probe: c, address: "127.0.0.1:863", key_file: %[2]s}
+  - {dst: c, path: p, tenant: t, probe: c, address: "127.0.0.1:862"}
+`, size, keyFile)
+	}
+	got, err := Parse("f.yaml", []byte(file(256, path)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Targets[0].Keys.Mode() != stamp.Authenticated || got.Targets[1].Keys.Mode() != stamp.Unauthenticated {
+		t.Errorf("%v, %v", got.Targets[0].Keys, got.Targets[1].Keys)
+	}
+	open, secure := got.Reflector.Listeners[0], got.Reflector.Listeners[1]
+	if got.Reflector.Keys[open] != "" || got.Reflector.Keys[secure] != got.Targets[0].Keys {
+		t.Errorf("%v", got.Reflector.Keys)
+	}
+	loose := filepath.Join(t.TempDir(), "loose.key")
+	if err := os.WriteFile(loose, []byte(key), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct{ raw, want string }{
+		{file(64, path), "f.yaml:6: targets[0].key_file: \"" + path + "\": needs larger packets than class c has: size 64 is not a possible size of a STAMP packet; write 112 to 65507"},
+		{file(153, path), "cannot be made up of whole TLVs (RFC 8972); write 156"},
+		{file(256, path+"x"), "f.yaml:2: reflector.listeners[1].key_file: \"" + path + "x\": cannot be used: read key file"},
+		{file(256, "stamp.key"), "is not an absolute path; write for example /etc/vigia/stamp.key"},
+		{file(256, loose), "chmod 0600 it"},
+	} {
+		_, err := Parse("f.yaml", []byte(tc.raw))
+		if err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("got %v\nwant %q", err, tc.want)
+		} else if strings.Contains(err.Error(), key) {
+			t.Errorf("the error shows the key: %v", err)
+		}
 	}
 }

@@ -3,6 +3,7 @@ package settings
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"time"
@@ -71,7 +72,13 @@ func (f *File) Validate() error {
 	if len(f.Targets) == 0 && (f.Reflector == nil || len(f.Reflector.Listeners) == 0) {
 		e.add("targets", nil, "are missing, and so are reflector.listeners: there is nothing to do", "add one of them")
 	}
+	f.keys = make(map[string]stamp.Keys)
 	f.Reflector.validate(&e)
+	if f.Reflector != nil {
+		for i, l := range f.Reflector.Listeners {
+			f.loadKeys(&e, fmt.Sprintf("reflector.listeners[%d].key_file", i), l.KeyFile)
+		}
+	}
 	paths := f.validatePaths(&e)
 	classes := f.validateClasses(&e)
 	if len(f.Targets) > maxTargets {
@@ -82,6 +89,7 @@ func (f *File) Validate() error {
 	for i := range f.Targets {
 		t, field := &f.Targets[i], fmt.Sprintf("targets[%d]", i)
 		t.validate(&e, field, paths, classes)
+		f.loadKeys(&e, field+".key_file", t.KeyFile)
 		id := [4]string{t.Dst, t.Path, t.Tenant, t.Probe}
 		if first, twice := seen[id]; twice {
 			e.add(field, nil, fmt.Sprintf("has the same dst, path, tenant and probe as targets[%d]", first), "remove one, or make one of the four differ")
@@ -91,6 +99,23 @@ func (f *File) Validate() error {
 	}
 	f.validateTwins(&e, classes)
 	return e.join()
+}
+
+// loadKeys reads a key file, once.
+func (f *File) loadKeys(e *faults, field, path string) {
+	if _, known := f.keys[path]; known || path == "" {
+		return
+	}
+	if !filepath.IsAbs(path) {
+		e.add(field, path, "is not an absolute path", "write for example /etc/vigia/stamp.key")
+		return
+	}
+	keys, err := stamp.LoadKeys(path)
+	if err != nil {
+		e.add(field, path, "cannot be used: "+err.Error(), "one hexadecimal key per line, for example from: openssl rand -hex 32")
+		return
+	}
+	f.keys[path] = keys
 }
 
 func (r *Reflector) validate(e *faults) {
@@ -107,6 +132,7 @@ func (r *Reflector) validate(e *faults) {
 		if problem := checkListener(l.Address); problem != "" {
 			e.add(field+".address", l.Address, problem, fmt.Sprintf("write IP:port, for example 10.0.0.1:%d or [fd00::1]:%d", stamp.Port, stamp.Port))
 		}
+		l.KeyFile = "" // a socket has one mode
 		if first, twice := seen[l]; twice {
 			e.add(field, nil, fmt.Sprintf("is the same as reflector.listeners[%d]", first), "remove one")
 		} else {
@@ -178,17 +204,17 @@ func (c *Class) validate(e *faults, field string) {
 	}
 }
 
-// CheckSize says what is wrong with the size of a probe, and what to write
+// CheckSize says what is wrong with the size of a probe in a mode, and what to write
 // instead.
-func CheckSize(size int) (problem, fix string) {
-	if size < stamp.BaseSize || size > stamp.MaxSize {
-		return "is not a possible size of a STAMP packet", fmt.Sprintf("write %d to %d bytes of UDP payload", stamp.BaseSize, stamp.MaxSize)
+func CheckSize(mode stamp.Mode, size int) (problem, fix string) {
+	if least := mode.BaseSize(); size < least || size > stamp.MaxSize {
+		return "is not a possible size of a STAMP packet", fmt.Sprintf("write %d to %d bytes of UDP payload", least, stamp.MaxSize)
 	}
-	if _, ok := stamp.NewLayout(size); !ok {
+	if _, ok := stamp.NewLayout(mode, size); !ok {
 		next := size
 		for ok = false; !ok; {
 			next++
-			_, ok = stamp.NewLayout(next)
+			_, ok = stamp.NewLayout(mode, next)
 		}
 		return "cannot be made up of whole TLVs (RFC 8972)", fmt.Sprintf("write %d", next)
 	}
@@ -203,8 +229,16 @@ func (t *Target) validate(e *faults, field string, paths map[string]bool, classe
 	if t.Path != "" && !paths[t.Path] {
 		e.add(field+".path", t.Path, "is not declared under paths", "declare it there or correct it")
 	}
-	if t.Probe != "" && classes[t.Probe] == nil {
+	class := classes[t.Probe]
+	if t.Probe != "" && class == nil {
 		e.add(field+".probe", t.Probe, "is not declared under classes", "declare it there or correct it")
+	}
+	if class != nil && t.KeyFile != "" {
+		if class.Protocol != protocolSTAMP {
+			e.add(field+".key_file", t.KeyFile, "has no meaning for probes of protocol "+class.Protocol, "remove it")
+		} else if problem, fix := CheckSize(stamp.Authenticated, class.Size); problem != "" {
+			e.add(field+".key_file", t.KeyFile, fmt.Sprintf("needs larger packets than class %s has: size %d %s", t.Probe, class.Size, problem), fix)
+		}
 	}
 	e.netns(field+".netns", t.Netns)
 	source, sourceProblem := ParseSource(t.Source)

@@ -92,7 +92,7 @@ func TestReplyVector(t *testing.T) {
 }
 
 func TestShortPackets(t *testing.T) {
-	for n := range BaseSize {
+	for n := range LightSize {
 		b := make([]byte, n)
 		if _, ok := ParseRequest(b); ok {
 			t.Errorf("a request of %d bytes was accepted", n)
@@ -274,37 +274,57 @@ func TestTLVWalkIsBounded(t *testing.T) {
 }
 
 func TestLayouts(t *testing.T) {
+	const none = -1
 	for _, tc := range []struct {
-		size     int
-		ok       bool
-		followUp bool
-		padding  int
+		mode Mode
+		size int
+		ok   bool
+		tlvs string // initials: follow-up, window, service, measurement, HMAC
+		pad  int
 	}{
-		{0, false, false, 0},
-		{43, false, false, 0},
-		{44, true, false, -1},
-		{45, false, false, 0},
-		{47, false, false, 0},
-		{48, true, false, 0},
-		{63, true, false, 15},
-		{64, true, true, -1},
-		{65, false, false, 0},
-		{67, false, false, 0},
-		{68, true, true, 0},
-		{128, true, true, 60},
-		{1400, true, true, 1332},
-		{MaxSize, true, true, MaxSize - 68},
-		{MaxSize + 1, false, false, 0},
+		{Unauthenticated, 0, false, "", 0},
+		{Unauthenticated, 43, false, "", 0},
+		{Unauthenticated, 44, true, "", none},
+		{Unauthenticated, 45, false, "", 0},
+		{Unauthenticated, 47, false, "", 0},
+		{Unauthenticated, 48, true, "", 0},
+		{Unauthenticated, 52, true, "s", none},
+		{Unauthenticated, 63, true, "s", 7},
+		{Unauthenticated, 64, true, "f", none},
+		{Unauthenticated, 65, false, "", 0},
+		{Unauthenticated, 67, false, "", 0},
+		{Unauthenticated, 68, true, "f", 0},
+		{Unauthenticated, 84, true, "fw", none},
+		{Unauthenticated, 92, true, "fws", none},
+		{Unauthenticated, 108, true, "fwsm", none},
+		{Unauthenticated, 128, true, "fwsm", 16},
+		{Unauthenticated, 1400, true, "fwsm", 1288},
+		{Unauthenticated, MaxSize, true, "fwsm", MaxSize - 112},
+		{Unauthenticated, MaxSize + 1, false, "", 0},
+		{Authenticated, 111, false, "", 0},
+		{Authenticated, 112, true, "", none},
+		{Authenticated, 116, true, "", 0},
+		{Authenticated, 140, true, "sh", none},
+		{Authenticated, 153, false, "", 0},
+		{Authenticated, 152, true, "fh", none},
+		{Authenticated, 172, true, "fwh", none},
+		{Authenticated, 256, true, "fwsmh", 56},
 	} {
-		l, ok := NewLayout(tc.size)
+		l, ok := NewLayout(tc.mode, tc.size)
 		if ok != tc.ok {
 			t.Errorf("%d: accepted %v, want %v", tc.size, ok, tc.ok)
 		}
 		if !ok {
 			continue
 		}
-		if diff := cmp.Diff(Layout{tc.size, tc.followUp, tc.padding}, l); diff != "" {
-			t.Errorf("%d (-want +got):\n%s", tc.size, diff)
+		got := ""
+		for i, at := range []int{l.FollowUp, l.Window, l.Service, l.Measurement, l.HMAC} {
+			if at > 0 {
+				got += string("fwsmh"[i])
+			}
+		}
+		if got != tc.tlvs || l.Padding != tc.pad || l.Size != tc.size || l.Mode != tc.mode {
+			t.Errorf("%d: TLVs %q and padding %d, want %q and %d", tc.size, got, l.Padding, tc.tlvs, tc.pad)
 		}
 		checkLayout(t, l)
 	}
@@ -315,23 +335,22 @@ func TestLayouts(t *testing.T) {
 func checkLayout(t *testing.T, l Layout) {
 	t.Helper()
 	b := l.New(99)
-	used := BaseSize
-	w := PacketTLVs(b)
+	used := l.Mode.BaseSize()
+	w := l.Mode.TLVs(b)
+	want := map[Type]int{
+		TypeFollowUp: l.FollowUp, TypeReceivedWindow: l.Window, TypeClassOfService: l.Service,
+		TypeDirectMeasurement: l.Measurement, TypeHMAC: l.HMAC,
+	}
 	for tlv, whole := w.Next(); tlv != nil; tlv, whole = w.Next() {
 		if !whole || tlv.Flags() != Unrecognized {
 			t.Errorf("%d: TLV %d whole %v, flags %02x", l.Size, tlv.Type(), whole, tlv.Flags())
 		}
-		switch tlv.Type() {
-		case TypeFollowUp:
-			if f, ok := ParseFollowUp(tlv); !ok || f != (FollowUp{}) {
-				t.Errorf("%d: follow-up %+v %v, want zeros", l.Size, f, ok)
-			}
-		case TypeExtraPadding:
+		if tlv.Type() == TypeExtraPadding {
 			if !bytes.Equal(tlv.Value(), l.PaddingOf(b)) {
 				t.Errorf("%d: PaddingOf differs from the TLV's value", l.Size)
 			}
-		default:
-			t.Errorf("%d: TLV of type %d", l.Size, tlv.Type())
+		} else if want[tlv.Type()] != used || !bytes.Equal(tlv.Value(), make([]byte, len(tlv.Value()))) {
+			t.Errorf("%d: TLV of type %d at %d: %x", l.Size, tlv.Type(), used, tlv)
 		}
 		used += len(tlv)
 	}
@@ -347,7 +366,7 @@ func checkLayout(t *testing.T, l Layout) {
 }
 
 func TestNothingAllocates(t *testing.T) {
-	l, _ := NewLayout(128)
+	l, _ := NewLayout(Unauthenticated, 128)
 	b := l.New(1)
 	allocs := testing.AllocsPerRun(1000, func() { exercise(b) })
 	if allocs != 0 {
@@ -372,7 +391,7 @@ func exercise(b []byte) (sum uint64) {
 }
 
 func BenchmarkPacket(b *testing.B) {
-	l, _ := NewLayout(128)
+	l, _ := NewLayout(Unauthenticated, 128)
 	packet := l.New(1)
 	b.ReportAllocs()
 	for b.Loop() {
@@ -393,14 +412,16 @@ func FuzzPacket(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		req, ok := ParseRequest(b)
-		if ok != (len(b) >= BaseSize) {
+		if ok != (len(b) >= LightSize) {
 			t.Fatalf("request of %d bytes: %v", len(b), ok)
 		}
 		reply, _ := ParseReply(b)
 		if ok {
 			c := bytes.Clone(b)
-			req.Put(c)
-			if !bytes.Equal(b, c) {
+			if len(b) >= BaseSize {
+				req.Put(c)
+			}
+			if len(b) >= BaseSize && !bytes.Equal(b, c) {
 				t.Fatal("writing a request back changes it")
 			}
 			reply.Put(c)

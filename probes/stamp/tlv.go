@@ -7,8 +7,14 @@ type Type uint8
 
 // The TLV types in use here.
 const (
-	TypeExtraPadding Type = 1
-	TypeFollowUp     Type = 7
+	TypeExtraPadding      Type = 1
+	TypeClassOfService    Type = 4
+	TypeDirectMeasurement Type = 5
+	TypeFollowUp          Type = 7
+	TypeHMAC              Type = 8
+	// TypeReceivedWindow is ours, from the range for private use (RFC 8972
+	// section 5.1): which of the last probes reached the reflector.
+	TypeReceivedWindow Type = 252
 )
 
 // Flags are the flags of a TLV (RFC 8972 section 4). A sender sends
@@ -30,9 +36,17 @@ const (
 	// more than any other.
 	MaxTLVs = 16
 
-	followUpValueSize = 16
-	// FollowUpSize is the size of a whole Follow-Up Telemetry TLV in bytes.
-	FollowUpSize = TLVHeaderSize + followUpValueSize
+	followUpValueSize    = 16
+	windowValueSize      = 16
+	serviceValueSize     = 4
+	measurementValueSize = 12
+
+	// The sizes of whole TLVs in bytes.
+	FollowUpSize          = TLVHeaderSize + followUpValueSize
+	ReceivedWindowSize    = TLVHeaderSize + windowValueSize
+	ClassOfServiceSize    = TLVHeaderSize + serviceValueSize
+	DirectMeasurementSize = TLVHeaderSize + measurementValueSize
+	HMACSize              = TLVHeaderSize + hmacSize
 )
 
 // TLV is a view of one TLV, header included, in its packet.
@@ -56,13 +70,19 @@ type TLVs struct {
 	left int
 }
 
-// PacketTLVs returns the TLVs of the packet b, request or reply.
-func PacketTLVs(b []byte) TLVs {
-	if len(b) < BaseSize {
+// PacketTLVs returns the TLVs of an unauthenticated packet.
+func PacketTLVs(b []byte) TLVs { return Unauthenticated.TLVs(b) }
+
+// TLVs returns the TLVs of the packet b, request or reply.
+func (m Mode) TLVs(b []byte) TLVs {
+	if len(b) < m.BaseSize() {
 		return TLVs{}
 	}
-	return TLVs{rest: b[BaseSize:], left: MaxTLVs}
+	return TLVs{rest: b[m.BaseSize():], left: MaxTLVs}
 }
+
+// More reports whether bytes are left that Next has not returned.
+func (w *TLVs) More() bool { return len(w.rest) > 0 }
 
 // Next returns the next TLV. whole is false when its length reaches beyond the
 // packet; the TLV then holds what is there and is the last. It is nil at the
@@ -120,6 +140,102 @@ func (f FollowUp) Put(t TLV) {
 	binary.BigEndian.PutUint32(v, f.Sequence)
 	binary.BigEndian.PutUint64(v[4:], uint64(f.Timestamp))
 	binary.BigEndian.PutUint32(v[12:], uint32(f.Method)<<24)
+}
+
+// WindowBits is how many probes a Received Window tells of.
+const WindowBits = 64
+
+// ReceivedWindow is the value of our Received Window TLV: 32 bits of sequence
+// number, 64 bits of window, 32 bits of count. A sender sends zeros.
+type ReceivedWindow struct {
+	// Highest is the highest of the sender's sequence numbers that arrived, and
+	// bit i of Mask tells whether Highest-i did.
+	Highest uint32
+	Mask    uint64
+	// Overflowed counts the session's probes that were lost to the reflector
+	// itself, not to the path: receive buffer full, rate exceeded, answer refused
+	// by its kernel.
+	Overflowed uint32
+}
+
+// ParseReceivedWindow reads a Received Window TLV. ok is false when its length is
+// wrong.
+func ParseReceivedWindow(t TLV) (w ReceivedWindow, ok bool) {
+	v := t.Value()
+	if len(v) != windowValueSize {
+		return ReceivedWindow{}, false
+	}
+	return ReceivedWindow{
+		Highest: binary.BigEndian.Uint32(v), Mask: binary.BigEndian.Uint64(v[4:]),
+		Overflowed: binary.BigEndian.Uint32(v[12:]),
+	}, true
+}
+
+// Put writes the value into a Received Window TLV of the right length.
+func (w ReceivedWindow) Put(t TLV) {
+	v := t.Value()
+	_ = v[windowValueSize-1]
+	binary.BigEndian.PutUint32(v, w.Highest)
+	binary.BigEndian.PutUint64(v[4:], w.Mask)
+	binary.BigEndian.PutUint32(v[12:], w.Overflowed)
+}
+
+// ClassOfService is the value of a Class of Service TLV (RFC 8972 section 4.4).
+type ClassOfService struct {
+	Wanted   uint8 // DSCP1: what the answer shall have
+	Received uint8 // DSCP2: what the probe had when it arrived
+	ECN      uint8 // what the probe had when it arrived
+	Refused  bool  // RP: the answer has another DSCP than the one wanted
+}
+
+// ParseClassOfService reads a Class of Service TLV. ok is false when its length is
+// wrong.
+func ParseClassOfService(t TLV) (c ClassOfService, ok bool) {
+	v := t.Value()
+	if len(v) != serviceValueSize {
+		return ClassOfService{}, false
+	}
+	bits := binary.BigEndian.Uint16(v)
+	return ClassOfService{
+		Wanted: uint8(bits >> 10), Received: uint8(bits>>4) & 0x3f, ECN: uint8(bits>>2) & 3, Refused: bits&3 != 0,
+	}, true
+}
+
+// Put writes the value into a Class of Service TLV of the right length.
+func (c ClassOfService) Put(t TLV) {
+	bits := uint16(c.Wanted)<<10 | uint16(c.Received&0x3f)<<4 | uint16(c.ECN&3)<<2
+	if c.Refused {
+		bits |= 1
+	}
+	binary.BigEndian.PutUint32(t.Value(), uint32(bits)<<16)
+}
+
+// DirectMeasurement is the value of a Direct Measurement TLV (RFC 8972 section
+// 4.5). We count the packets of the session itself.
+type DirectMeasurement struct {
+	SenderTX, ReflectorRX, ReflectorTX uint32
+}
+
+// ParseDirectMeasurement reads a Direct Measurement TLV. ok is false when its
+// length is wrong.
+func ParseDirectMeasurement(t TLV) (d DirectMeasurement, ok bool) {
+	v := t.Value()
+	if len(v) != measurementValueSize {
+		return DirectMeasurement{}, false
+	}
+	return DirectMeasurement{
+		SenderTX: binary.BigEndian.Uint32(v), ReflectorRX: binary.BigEndian.Uint32(v[4:]),
+		ReflectorTX: binary.BigEndian.Uint32(v[8:]),
+	}, true
+}
+
+// Put writes the value into a Direct Measurement TLV of the right length.
+func (d DirectMeasurement) Put(t TLV) {
+	v := t.Value()
+	_ = v[measurementValueSize-1]
+	binary.BigEndian.PutUint32(v, d.SenderTX)
+	binary.BigEndian.PutUint32(v[4:], d.ReflectorRX)
+	binary.BigEndian.PutUint32(v[8:], d.ReflectorTX)
 }
 
 // putHeader writes a TLV's header as a sender sends it.

@@ -68,6 +68,8 @@ type Options struct {
 	// ReportHeader makes it report TTL, DSCP and local address of packets
 	// received.
 	ReportHeader bool
+	// ReportTOS makes it report the DSCP alone.
+	ReportTOS bool
 }
 
 // Socket is an open socket. It is used from one goroutine at a time.
@@ -189,6 +191,11 @@ func (s *Socket) setOptions(o Options) error {
 			socketOption{unix.IPPROTO_IP, unix.IP_RECVTTL, "IP_RECVTTL"},
 			socketOption{unix.IPPROTO_IP, unix.IP_RECVTOS, "IP_RECVTOS"},
 			socketOption{unix.IPPROTO_IP, unix.IP_PKTINFO, "IP_PKTINFO"})
+	}
+	if o.ReportTOS && !o.ReportHeader && v6 {
+		options = append(options, socketOption{unix.IPPROTO_IPV6, unix.IPV6_RECVTCLASS, "IPV6_RECVTCLASS"})
+	} else if o.ReportTOS && !o.ReportHeader {
+		options = append(options, socketOption{unix.IPPROTO_IP, unix.IP_RECVTOS, "IP_RECVTOS"})
 	}
 	for _, opt := range options {
 		if err := unix.SetsockoptInt(s.fd, opt.level, opt.name, 1); err != nil {
