@@ -116,7 +116,7 @@ func Open(o Options) (*Manager, error) {
 	if o.MaxPorts == 0 {
 		o.MaxPorts = defaultMaxPorts
 	}
-	if err := checkBPFFS(o.PinDir); err != nil {
+	if err := CheckBPFFS(o.PinDir); err != nil {
 		return nil, err
 	}
 	if err := rlimit.RemoveMemlock(); err != nil {
@@ -139,8 +139,8 @@ func (m *Manager) Close() error {
 	return errors.Join(m.objects.Close(), m.netns.Close())
 }
 
-// checkBPFFS makes the pin directory if it lies on a bpffs, and nothing otherwise.
-func checkBPFFS(dir string) error {
+// CheckBPFFS makes the pin directory if it lies on a bpffs, and nothing otherwise.
+func CheckBPFFS(dir string) error {
 	if !filepath.IsAbs(dir) {
 		return fmt.Errorf("bpf.pin_dir %q: write an absolute path on a bpffs, for example /sys/fs/bpf/vigia", dir)
 	}

@@ -1,0 +1,239 @@
+// Package drops counts the packets that the kernel drops in a network namespace,
+// by device, reason and protocol, with a program on the raw tracepoint kfree_skb.
+//
+// Map and link are pinned: counters outlive a restart of the process.
+package drops
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"github.com/cilium/ebpf/rlimit"
+	"golang.org/x/sys/unix"
+
+	"vigia/internal/bpf/vport"
+	"vigia/internal/netns"
+)
+
+// Event says which packets were dropped where and why.
+type Event struct {
+	Device   int    // interface index; the one that the packet was on
+	Arrival  int    // the interface that received the packet; 0 if none did
+	Reason   string // the kernel's name without its prefix, for example NO_SOCKET
+	Protocol string // one of vport.Protocols
+}
+
+// Counter counts drops.
+type Counter struct {
+	objects dropsObjects
+	reasons Reasons
+	pinDir  string
+}
+
+const (
+	pinFolder = "drops"
+	linkPin   = "kfree_skb"
+)
+
+// ErrUnsupported means that the kernel does not tell why it drops (Linux 5.17).
+var ErrUnsupported = errors.New("the kernel gives no drop reasons (Linux 5.17)")
+
+// Open starts to count drops in the namespace of the node's ports, or takes over
+// what another process pinned below pinDir.
+func Open(pinDir, nameOrPath string) (*Counter, error) {
+	reasons, err := KernelReasons()
+	if err != nil {
+		return nil, err
+	}
+	inode, err := namespace(nameOrPath)
+	if err != nil {
+		return nil, err
+	}
+	if err := vport.CheckBPFFS(pinDir); err != nil {
+		return nil, err
+	}
+	if err := rlimit.RemoveMemlock(); err != nil {
+		return nil, fmt.Errorf("raise RLIMIT_MEMLOCK: %w", err)
+	}
+	c := &Counter{reasons: reasons, pinDir: filepath.Join(pinDir, pinFolder)}
+	if err := c.load(); err != nil {
+		return nil, fmt.Errorf("count drops: %w", err)
+	}
+	set := dropsSettings{Netns: inode, Ignored: reasons.Number(socketFilter)}
+	if err := c.objects.DropSet.Put(uint32(0), set); err != nil {
+		return nil, errors.Join(fmt.Errorf("write drop settings: %w", err), c.Close())
+	}
+	if err := c.attach(); err != nil {
+		return nil, errors.Join(fmt.Errorf("attach to kfree_skb: %w", err), c.Close())
+	}
+	return c, nil
+}
+
+// namespace returns the inode that tells the namespace apart in the kernel, which
+// has 32 bits.
+func namespace(nameOrPath string) (uint32, error) {
+	ns, err := netns.Open(nameOrPath)
+	if err != nil {
+		return 0, err
+	}
+	defer ns.Close()
+	inode, err := ns.Inode()
+	return uint32(inode), err
+}
+
+// socketFilter is what packet sockets that look for something else say of every
+// packet: millions beside an Open vSwitch, and no loss.
+const socketFilter = "SOCKET_FILTER"
+
+func (c *Counter) load() error {
+	if err := os.MkdirAll(c.pinDir, 0o700); err != nil {
+		return err
+	}
+	err := c.loadObjects()
+	if errors.Is(err, ebpf.ErrMapIncompatible) { // pins of another version
+		if err := remove(c.pinDir); err != nil {
+			return err
+		}
+		if err := os.MkdirAll(c.pinDir, 0o700); err != nil {
+			return err
+		}
+		err = c.loadObjects()
+	}
+	if errors.Is(err, unix.EPERM) {
+		return fmt.Errorf("not permitted; the process needs CAP_BPF and CAP_PERFMON: %w", err)
+	}
+	return err
+}
+
+func (c *Counter) loadObjects() error {
+	spec, err := loadDrops()
+	if err != nil {
+		return err
+	}
+	for _, m := range spec.Maps {
+		m.Pinning = ebpf.PinByName
+	}
+	return spec.LoadAndAssign(&c.objects, &ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: c.pinDir}})
+}
+
+// attach keeps a pinned link of the same program, and replaces one of another
+// build: such links cannot be updated in place, so that two count for an instant
+// rather than none.
+func (c *Counter) attach() error {
+	pin := filepath.Join(c.pinDir, linkPin)
+	old, err := link.LoadPinnedLink(pin, nil)
+	if err == nil {
+		defer old.Close()
+		if same, err := sameProgram(old, c.objects.DropEvent); err != nil || same {
+			return err
+		}
+	} else if !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	l, err := link.AttachRawTracepoint(link.RawTracepointOptions{Name: "kfree_skb", Program: c.objects.DropEvent})
+	if errors.Is(err, unix.EINVAL) {
+		return ErrUnsupported // the program reads an argument that is not there
+	}
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	if old != nil {
+		if err := old.Unpin(); err != nil {
+			return err
+		}
+	}
+	return l.Pin(pin)
+}
+
+func sameProgram(l link.Link, want *ebpf.Program) (bool, error) {
+	info, err := l.Info()
+	if err != nil {
+		return false, err
+	}
+	have, err := ebpf.NewProgramFromID(info.Program)
+	if err != nil {
+		return false, err
+	}
+	defer have.Close()
+	a, err := have.Info()
+	if err != nil {
+		return false, err
+	}
+	b, err := want.Info()
+	if err != nil {
+		return false, err
+	}
+	return a.Tag == b.Tag, nil
+}
+
+// Close lets go of the counters, which go on counting.
+func (c *Counter) Close() error { return c.objects.Close() }
+
+// Uninstall ends counting for good and removes every pin below pinDir.
+func Uninstall(pinDir string) error { return remove(filepath.Join(pinDir, pinFolder)) }
+
+func remove(dir string) error {
+	if err := os.RemoveAll(dir); err != nil {
+		return fmt.Errorf("remove pins of drops: %w", err)
+	}
+	return nil
+}
+
+// Read returns the drops since counting began. What neither belongs to a device
+// for which keep is true nor came in by one is forgotten when the map fills up.
+func (c *Counter) Read(keep func(index int) bool) (map[Event]uint64, error) {
+	out := make(map[Event]uint64)
+	var key dropsEvent
+	var perCPU []uint64
+	var foreign []dropsEvent
+	entries := 0
+	it := c.objects.DropCount.Iterate()
+	for it.Next(&key, &perCPU) {
+		entries++
+		if !keep(int(key.Device)) && !keep(int(key.Arrival)) {
+			foreign = append(foreign, key)
+		}
+		e := Event{Device: int(key.Device), Arrival: int(key.Arrival), Reason: c.reasons.Name(key.Reason), Protocol: protocolName(key.Protocol)}
+		out[e] += sum(perCPU)
+	}
+	if err := it.Err(); err != nil {
+		return nil, fmt.Errorf("read drops: %w", err)
+	}
+	if entries > int(c.objects.DropCount.MaxEntries())/2 {
+		for _, k := range foreign {
+			if err := c.objects.DropCount.Delete(k); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+				return nil, fmt.Errorf("forget drops: %w", err)
+			}
+		}
+	}
+	return out, nil
+}
+
+// Lost returns how many drops found no place in the map.
+func (c *Counter) Lost() (uint64, error) {
+	var perCPU []uint64
+	if err := c.objects.DropLost.Lookup(uint32(0), &perCPU); err != nil {
+		return 0, fmt.Errorf("read lost drops: %w", err)
+	}
+	return sum(perCPU), nil
+}
+
+func sum(perCPU []uint64) (total uint64) {
+	for _, n := range perCPU {
+		total += n
+	}
+	return total
+}
+
+func protocolName(n uint32) string {
+	names := vport.Protocols()
+	if int(n) < len(names) {
+		return names[n]
+	}
+	return names[len(names)-1]
+}

@@ -1,0 +1,324 @@
+package drops
+
+import (
+	"errors"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/cilium/ebpf"
+
+	"vigia/internal/netns"
+	"vigia/internal/testutil"
+)
+
+// rig is a node and a tenant joined by a veth pair; tap0 is the node's end.
+type rig struct {
+	t            *testing.T
+	node, tenant string
+	tap          int // ifindex in the node
+	pinDir       string
+}
+
+const (
+	nodeIP = "10.7.0.1"
+	vmIP   = "10.7.0.2"
+)
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	r := &rig{t: t, node: testutil.NewNetNS(t), tenant: testutil.NewNetNS(t), pinDir: testutil.NewBPFFS(t)}
+	testutil.DisableIPv6(t, r.node)
+	testutil.DisableIPv6(t, r.tenant)
+	testutil.NewVethPair(t, r.node, "tap0", r.tenant, "eth0")
+	testutil.IP(t, "-n", r.node, "addr", "add", nodeIP+"/24", "dev", "tap0")
+	testutil.IP(t, "-n", r.tenant, "addr", "add", vmIP+"/24", "dev", "eth0")
+	testutil.Run(t, "ip", "netns", "exec", r.tenant, "ping", "-c1", "-W5", nodeIP)
+	err := netns.Do(r.node, func() error {
+		ifi, err := net.InterfaceByName("tap0")
+		if err == nil {
+			r.tap = ifi.Index
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func (r *rig) open() *Counter {
+	r.t.Helper()
+	c, err := Open(r.pinDir, r.node)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// udp sends n datagrams of size bytes from the tenant to a port of the node.
+func (r *rig) udp(n, size, port int) {
+	r.t.Helper()
+	var conn net.PacketConn
+	err := netns.Do(r.tenant, func() (err error) {
+		conn, err = net.ListenPacket("udp4", vmIP+":0")
+		return err
+	})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer conn.Close()
+	for range n {
+		if _, err := conn.WriteTo(make([]byte, size), &net.UDPAddr{IP: net.ParseIP(nodeIP), Port: port}); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+}
+
+func (r *rig) nft(script string) {
+	r.t.Helper()
+	path := filepath.Join(r.t.TempDir(), "rules.nft")
+	if err := os.WriteFile(path, []byte(script), 0o600); err != nil {
+		r.t.Fatal(err)
+	}
+	testutil.Run(r.t, "ip", "netns", "exec", r.node, "nft", "-f", path)
+}
+
+func read(t *testing.T, c *Counter) map[Event]uint64 {
+	t.Helper()
+	got, err := c.Read(func(int) bool { return true })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+func (r *rig) event(reason, protocol string) Event {
+	return Event{Device: r.tap, Arrival: r.tap, Reason: reason, Protocol: protocol}
+}
+
+func TestDropsAreCountedExactly(t *testing.T) {
+	r := newRig(t)
+	c := r.open()
+	before := read(t, c)
+	grew := func(e Event) uint64 { return read(t, c)[e] - before[e] }
+
+	r.udp(500, 100, 9)
+	if got := grew(r.event("NO_SOCKET", "udp")); got != 500 {
+		t.Errorf("%d datagrams to a closed port, sent 500; all: %v", got, read(t, c))
+	}
+	// A foreign MAC address: the frame is for somebody else.
+	testutil.IP(t, "-n", r.tenant, "neigh", "replace", nodeIP, "lladdr", "02:00:00:00:00:99", "dev", "eth0")
+	r.udp(70, 100, 9)
+	if got := grew(r.event("OTHERHOST", "udp")); got != 70 {
+		t.Errorf("%d frames for somebody else, sent 70", got)
+	}
+	if got := grew(r.event("NO_SOCKET", "udp")); got != 500 {
+		t.Errorf("they reached a socket: %d", got)
+	}
+	if lost, err := c.Lost(); lost != 0 || err != nil {
+		t.Errorf("%d events found no place, %v", lost, err)
+	}
+}
+
+// TestProtocolsAgreeWithNFT lets nft drop, which counts what it drops.
+func TestProtocolsAgreeWithNFT(t *testing.T) {
+	r := newRig(t)
+	r.nft(`table netdev t {
+  chain in { type filter hook ingress device "tap0" priority 0;
+    ip frag-off & 0x1fff != 0 counter drop
+    ip protocol udp counter drop
+    ip protocol tcp counter drop
+    ip protocol icmp counter drop
+  }
+}`)
+	c := r.open()
+	r.udp(40, 4000, 9) // three fragments each: one with a header, two without
+	r.udp(25, 100, 9)
+	testutil.Run(t, "sh", "-c", "ip netns exec "+r.tenant+" ping -c3 -i0.2 -W1 "+nodeIP+" || true")
+	err := netns.Do(r.tenant, func() error {
+		// The connection fails, by a timeout: its SYNs are what is counted.
+		conn, err := net.DialTimeout("tcp4", nodeIP+":9", 100_000_000)
+		if err == nil {
+			conn.Close()
+			return errors.New("a connection through a drop rule")
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want [4]uint64 // as in the rules
+	i := 0
+	for line := range strings.SplitSeq(testutil.Run(t, "ip", "netns", "exec", r.node, "nft", "list", "ruleset"), "\n") {
+		if _, after, ok := strings.Cut(line, "counter packets "); ok {
+			want[i], err = strconv.ParseUint(strings.Fields(after)[0], 10, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			i++
+		}
+	}
+	if want[0] != 80 || want[1] != 65 || want[2] == 0 || want[3] != 3 {
+		t.Fatalf("nft dropped %v", want)
+	}
+	got := make(map[string]uint64)
+	for e, n := range read(t, c) {
+		if e.Device == r.tap && strings.HasPrefix(e.Reason, "NETFILTER_") {
+			got[e.Protocol] += n
+		}
+	}
+	for i, protocol := range []string{"fragment", "udp", "tcp", "icmp"} {
+		if got[protocol] != want[i] {
+			t.Errorf("%s: counted %d, nft dropped %d", protocol, got[protocol], want[i])
+		}
+	}
+}
+
+func TestOtherNamespacesAndPacketFiltersAreNotCounted(t *testing.T) {
+	r := newRig(t)
+	c := r.open()
+	testutil.Run(t, "ip", "netns", "exec", r.tenant, "sh", "-c", "ping -c1 -W1 10.7.0.9 || true") // nobody there
+	err := netns.Do(r.tenant, func() error { // a closed port of the tenant's own
+		conn, err := net.Dial("udp4", vmIP+":9")
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		_, err = conn.Write([]byte("x"))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for e, n := range read(t, c) {
+		if e.Device != r.tap || e.Reason == socketFilter || e.Reason == "NO_SOCKET" {
+			t.Errorf("counted %d of %+v", n, e)
+		}
+	}
+}
+
+func TestCountingGoesOnOverARestart(t *testing.T) {
+	r := newRig(t)
+	c := r.open()
+	r.udp(10, 100, 9)
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r.udp(20, 100, 9) // nobody is looking
+	c = r.open()
+	r.udp(30, 100, 9)
+	if got := read(t, c)[r.event("NO_SOCKET", "udp")]; got != 60 {
+		t.Errorf("%d drops over the restart, want 60", got)
+	}
+}
+
+func TestUninstallLeavesNothing(t *testing.T) {
+	r := newRig(t)
+	c := r.open()
+	info, err := c.objects.DropEvent.Info()
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, _ := info.ID()
+	if err := errors.Join(c.Close(), Uninstall(r.pinDir)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(r.pinDir, pinFolder)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("pins are left: %v", err)
+	}
+	testutil.WaitFor(t, "the program to go", func() bool {
+		p, err := ebpf.NewProgramFromID(id)
+		if err == nil {
+			p.Close()
+		}
+		return errors.Is(err, os.ErrNotExist)
+	})
+	if err := Uninstall(r.pinDir); err != nil {
+		t.Errorf("uninstalling nothing: %v", err)
+	}
+}
+
+func TestForeignEntriesMakeRoom(t *testing.T) {
+	r := newRig(t)
+	c := r.open()
+	n := c.objects.DropCount.MaxEntries()/2 + 1
+	value := make([]uint64, ebpf.MustPossibleCPU())
+	for i := range n {
+		if err := c.objects.DropCount.Put(dropsEvent{Device: 1_000_000 + i}, value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.udp(5, 100, 9)
+	isPort := func(index int) bool { return index == r.tap }
+	for range 2 {
+		got, err := c.Read(isPort)
+		if err != nil || got[r.event("NO_SOCKET", "udp")] != 5 {
+			t.Fatalf("the port's drops are %d, %v", got[r.event("NO_SOCKET", "udp")], err)
+		}
+	}
+	if left := len(read(t, c)); left > int(n)/2 {
+		t.Errorf("%d entries are left", left)
+	}
+}
+
+func TestErrorsNameTheCure(t *testing.T) {
+	testutil.RequireRoot(t)
+	if _, err := Open(t.TempDir(), ""); err == nil || !strings.Contains(err.Error(), "not on a bpffs; run: mount") {
+		t.Errorf("no bpffs: %v", err)
+	}
+	if _, err := Open(testutil.NewBPFFS(t), "vigia-test-absent"); err == nil || !strings.Contains(err.Error(), "does not exist") {
+		t.Errorf("no namespace: %v", err)
+	}
+}
+
+func TestReasonsOfTheFormat(t *testing.T) {
+	r, err := parseFormat(`print fmt: "reason: %s", __print_symbolic(REC->reason, { 2, "NOT_SPECIFIED" }, { 0x20005, "OVS_DROP_METER" }, {3,"NO_SOCKET"})`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n, want := range map[uint32]string{2: "NOT_SPECIFIED", 0x20005: "OVS_DROP_METER", 3: "NO_SOCKET", 9: "REASON_9"} {
+		if got := r.Name(n); got != want {
+			t.Errorf("%d is %s, want %s", n, got, want)
+		}
+	}
+	if r.Number("NO_SOCKET") != 3 || r.Number("NOPE") != 0 {
+		t.Error("numbers do not stem from names")
+	}
+	for _, bad := range []string{"", `print fmt: "skbaddr=%p", REC->skbaddr`, `{ 99999999999, "X" }`} {
+		if _, err := parseFormat(bad); err == nil {
+			t.Errorf("%q was accepted", bad)
+		}
+	}
+}
+
+func TestReasonsOfThisKernel(t *testing.T) {
+	r, err := KernelReasons()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"NO_SOCKET", "NETFILTER_DROP", "OTHERHOST", socketFilter, "QDISC_DROP"} {
+		n := r.Number(name)
+		if n == 0 || r.Name(n) != name {
+			t.Errorf("%s has the number %d, which is %s", name, n, r.Name(n))
+		}
+	}
+	format, err := os.ReadFile(tracefsFormats[0])
+	if err != nil {
+		return // tracefs is not mounted: there is nothing to compare with
+	}
+	other, err := parseFormat(string(format))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n, name := range other.names {
+		if r.Name(n) != name && n>>subsystemShift == 0 {
+			t.Errorf("%d is %s by BTF and %s by tracefs", n, r.Name(n), name)
+		}
+	}
+}

@@ -1,0 +1,3 @@
+package drops
+
+//go:generate go tool bpf2go -cc clang -target bpfel -cflags "-O2 -g -Wall -Werror -mcpu=v3 -I/usr/include/x86_64-linux-gnu" -type event -type settings drops drops.bpf.c
