@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"reflect"
 	"sync"
@@ -14,10 +15,12 @@ import (
 
 	"vigia/exporters/tenant/identity"
 	"vigia/exporters/tenant/scrape"
+	"vigia/internal/bpf/drops"
 	"vigia/internal/bpf/vport"
 	"vigia/internal/exporterkit"
 	"vigia/internal/ports"
 	"vigia/internal/rtnl"
+	"vigia/internal/sockdiag"
 )
 
 // Program describes vigia-exporter.
@@ -45,6 +48,9 @@ type service struct {
 	keeper    *ports.Keeper
 	manager   *vport.Manager
 	stats     *rtnl.Conn
+	logger    *slog.Logger
+	drops     *drops.Counter // nil where the kernel gives no reasons
+	sockets   *sockdiag.Conn // nil without Open vSwitch
 	identity  *identity.Source
 	engine    *scrape.Engine
 	base      prometheus.Gatherer
@@ -59,7 +65,7 @@ func (f *flags) start(_ context.Context, env exporterkit.Env) (_ exporterkit.Ser
 	if err != nil {
 		return nil, err
 	}
-	s := &service{config: c}
+	s := &service{logger: env.Logger, config: c}
 	defer func() {
 		if err != nil {
 			s.close()
@@ -101,6 +107,12 @@ func (s *service) close() {
 	}
 	if s.stats != nil {
 		s.stats.Close()
+	}
+	if s.drops != nil {
+		s.drops.Close()
+	}
+	if s.sockets != nil {
+		s.sockets.Close()
 	}
 	if s.inventory != nil {
 		s.inventory.Close()

@@ -42,6 +42,14 @@ func collectors() []collector {
 			func(s *service, f source.Families) (source.Source, error) { return programs.New(f, s.manager), nil },
 		},
 		{
+			"kfree_skb", "Why the kernel drops ports' packets (raw tracepoint).", tierDefault, false,
+			func(s *service, f source.Families) (source.Source, error) { return s.kernelDrops(f) },
+		},
+		{
+			"packet_socket", "What Open vSwitch's userspace datapath loses at ports' packet sockets (sock_diag).", tierDefault, true,
+			func(s *service, f source.Families) (source.Source, error) { return s.packetSockets(f) },
+		},
+		{
 			"openflow", "Ports, tables, meters, queues and cookies of Open vSwitch's bridges (OpenFlow).", tierDefault, true,
 			func(s *service, f source.Families) (source.Source, error) { return s.bridges(f) },
 		},
@@ -97,6 +105,9 @@ func (s *service) sources(f *flags, families source.Families) ([]source.Source, 
 		made, err := c.make(s, families)
 		if err != nil {
 			return nil, fmt.Errorf("collector %s: %w", c.name, err)
+		}
+		if made == nil {
+			continue // this kernel cannot, as was logged
 		}
 		out = append(out, made)
 	}

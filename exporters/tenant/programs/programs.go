@@ -20,6 +20,7 @@ type Source struct {
 
 	created, protocolBytes, protocolPackets                  *exposition.Family
 	udpPackets, udpPorts, udpReplies, floodScore, floodBegan *exposition.Family
+	newFlows, fragments, sizes                               *exposition.Family
 }
 
 // New returns the source that reads by m.
@@ -33,6 +34,9 @@ func New(f source.Families, m *vport.Manager) *Source {
 		udpPorts:        source.Family(f, "vigia_port_udp_destination_ports"),
 		udpReplies:      source.Family(f, "vigia_port_udp_reply_ratio"),
 		floodScore:      source.Family(f, "vigia_port_flood_score"),
+		newFlows:        source.Family(f, "vigia_port_new_flows"),
+		fragments:       source.Family(f, "vigia_port_udp_fragments"),
+		sizes:           source.Family(f, "vigia_tenant_packet_size_bytes"),
 		floodBegan:      source.Family(f, "vigia_port_flood_detected_timestamp_seconds"),
 	}
 }
@@ -70,7 +74,7 @@ func (s *Source) Collect(v *source.View, out *exposition.Page) error {
 		s.signals(v, p, &signals, out)
 	}
 	s.totals.forget(present)
-	s.emitTotals(out)
+	s.emitTotals(v, out)
 	return failed
 }
 
@@ -89,18 +93,38 @@ func (s *Source) signals(v *source.View, p *ports.Port, sig *vport.Signals, out 
 	out.Emit(s.udpPackets, float64(sig.UDPPackets), p.ID, p.Tenant)
 	out.Emit(s.udpPorts, sig.DestinationPorts, p.ID, p.Tenant)
 	out.Emit(s.udpReplies, sig.ReplyRatio, p.ID, p.Tenant)
+	out.Emit(s.newFlows, sig.NewFlows, p.ID, p.Tenant)
+	out.Emit(s.fragments, float64(sig.Fragments), p.ID, p.Tenant)
 }
 
-func (s *Source) emitTotals(out *exposition.Page) {
+func (s *Source) emitTotals(v *source.View, out *exposition.Page) {
 	directions, protocols := vport.Directions(), vport.Protocols()
+	bounds := vport.SizeBounds()
 	for tenant, t := range s.totals.byTenant {
 		for d, direction := range directions {
 			for i, protocol := range protocols {
 				out.Emit(s.protocolBytes, float64(t.Bytes[d][i]), tenant, direction, protocol)
 				out.Emit(s.protocolPackets, float64(t.Packets[d][i]), tenant, direction, protocol)
 			}
+			if v.Detail {
+				cumulative, bytes := distribution(t, d)
+				out.Histogram(s.sizes, bounds[:], cumulative, bytes, tenant, direction)
+			}
 		}
 	}
+}
+
+// distribution returns a direction's cumulative frame sizes and the sum of all.
+func distribution(c *vport.Counters, direction int) (cumulative []uint64, bytes float64) {
+	total := uint64(0)
+	for _, n := range c.Sizes[direction] {
+		total += n
+		cumulative = append(cumulative, total)
+	}
+	for _, n := range c.Bytes[direction] {
+		bytes += float64(n)
+	}
+	return cumulative, bytes
 }
 
 // incarnation is one life of a port's counters.
@@ -132,6 +156,9 @@ func (t *tenantTotals) add(tenant string, key incarnation, now *vport.Counters) 
 		for i := range now.Bytes[d] {
 			sum.Bytes[d][i] += now.Bytes[d][i] - before.Bytes[d][i]
 			sum.Packets[d][i] += now.Packets[d][i] - before.Packets[d][i]
+		}
+		for i := range now.Sizes[d] {
+			sum.Sizes[d][i] += now.Sizes[d][i] - before.Sizes[d][i]
 		}
 	}
 	t.last[key] = *now

@@ -184,7 +184,7 @@ func TestOtherNamespacesAndPacketFiltersAreNotCounted(t *testing.T) {
 	r := newRig(t)
 	c := r.open()
 	testutil.Run(t, "ip", "netns", "exec", r.tenant, "sh", "-c", "ping -c1 -W1 10.7.0.9 || true") // nobody there
-	err := netns.Do(r.tenant, func() error { // a closed port of the tenant's own
+	err := netns.Do(r.tenant, func() error {                                                      // a closed port of the tenant's own
 		conn, err := net.Dial("udp4", vmIP+":9")
 		if err != nil {
 			return err

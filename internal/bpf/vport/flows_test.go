@@ -37,8 +37,15 @@ func TestSizesAreCountedByRange(t *testing.T) {
 }
 
 // TestSuperFrameIsCountedAsItsFrames feeds what a tenant's TCP hands over with
-// segmentation offload: one buffer of several segments.
+// segmentation offload: one buffer of several segments, whose number a virtual
+// machine leaves open.
 func TestSuperFrameIsCountedAsItsFrames(t *testing.T) {
+	for _, told := range []uint32{0, 10} {
+		t.Run(fmt.Sprint(told), func(t *testing.T) { superFrame(t, told) })
+	}
+}
+
+func superFrame(t *testing.T, told uint32) {
 	const (
 		segments, segment, last = 10, 300, 50 // in one page, as the kernel's test run wants it
 		headers                 = 14 + 20 + 20
@@ -53,7 +60,7 @@ func TestSuperFrameIsCountedAsItsFrames(t *testing.T) {
 		payload := make([]byte, (segments-1)*segment+last)
 		frame := ethernet(ethIPv4, ipv4("10.0.0.1", "10.0.0.2", 6, 0, 0, append(tcp(), payload...)))
 		context := make([]byte, 192)
-		binary.NativeEndian.PutUint32(context[gsoSegs:], segments)
+		binary.NativeEndian.PutUint32(context[gsoSegs:], told)
 		binary.NativeEndian.PutUint32(context[gsoSize:], segment)
 		if _, err := program.Run(&ebpf.RunOptions{Data: frame, Context: context}); err != nil {
 			t.Fatal(err)

@@ -725,6 +725,17 @@ static __always_inline void headers(struct __sk_buff *skb, struct packet *p)
 	parse(p, (void *)(long)skb->data, (void *)(long)skb->data_end);
 }
 
+/* segments returns how many frames a socket buffer becomes on the wire. What a
+ * virtual machine hands over by virtio has gso_size but not yet gso_segs. */
+static __always_inline __u32 segments(const struct __sk_buff *skb, const struct packet *p)
+{
+	if (skb->gso_segs)
+		return skb->gso_segs;
+	if (!skb->gso_size || skb->len <= p->headers)
+		return 1;
+	return (skb->len - p->headers + skb->gso_size - 1) / skb->gso_size;
+}
+
 SEC("tcx/ingress")
 int vport_tcx_from(struct __sk_buff *skb)
 {
@@ -735,7 +746,7 @@ int vport_tcx_from(struct __sk_buff *skb)
 	if (slot < 0)
 		return TC_ACT_UNSPEC;
 	headers(skb, &p);
-	if (!from_tenant(slot, &p, skb->len, skb->gso_segs ?: 1, skb->gso_size, &class))
+	if (!from_tenant(slot, &p, skb->len, segments(skb, &p), skb->gso_size, &class))
 		return TC_ACT_SHOT;
 	/* HTB takes a priority for a class. A container can set it: it must not choose its class. */
 	if (class || skb->priority >> 16 == HTB_MAJOR)
@@ -752,7 +763,7 @@ int vport_tcx_to(struct __sk_buff *skb)
 	if (slot < 0)
 		return TC_ACT_UNSPEC;
 	headers(skb, &p);
-	to_tenant(slot, &p, skb->len, skb->gso_segs ?: 1, skb->gso_size);
+	to_tenant(slot, &p, skb->len, segments(skb, &p), skb->gso_size);
 	return TC_ACT_UNSPEC;
 }
 

@@ -1,0 +1,106 @@
+// Package kerneldrops is the source of why the kernel drops tenants' packets: the
+// tracepoint kfree_skb, laid at the door of the port that sent or would receive.
+package kerneldrops
+
+import (
+	"vigia/exporters/tenant/source"
+	"vigia/internal/bpf/drops"
+	"vigia/internal/exposition"
+	"vigia/internal/ports"
+)
+
+// Counter reads drops. *drops.Counter is one.
+type Counter interface {
+	Read(keep func(index int) bool) (map[drops.Event]uint64, error)
+	Lost() (uint64, error)
+}
+
+// Source attributes drops to ports.
+type Source struct {
+	counter Counter
+	table   map[string]loss
+
+	raw, lost *exposition.Family
+}
+
+// New returns the source that reads c.
+func New(f source.Families, c Counter) *Source {
+	return &Source{
+		counter: c, table: losses(),
+		raw:  source.Family(f, "vigia_port_kernel_drops_total"),
+		lost: source.Family(f, "vigia_exporter_kernel_drops_lost_total"),
+	}
+}
+
+// Name is the collector's name.
+func (s *Source) Name() string { return "kfree_skb" }
+
+// AttributesDrops marks a source that adds to View.Drops.
+func (s *Source) AttributesDrops() {}
+
+// Collect adds the drops of ports, and in the tier "detail" emits the kernel's own
+// names of the reasons.
+func (s *Source) Collect(v *source.View, out *exposition.Page) error {
+	events, err := s.counter.Read(func(index int) bool { return v.ByIndex(index) != nil })
+	if err != nil {
+		return err
+	}
+	lost, err := s.counter.Lost()
+	if err != nil {
+		return err
+	}
+	out.Emit(s.lost, float64(lost))
+	raw := make(map[rawKey]uint64)
+	for e, count := range events {
+		p, direction := blame(v, &e)
+		if p == nil || isOwnCopy(p, &e) {
+			continue
+		}
+		l, ours := meaning(s.table, e.Reason)
+		if !ours {
+			continue
+		}
+		v.Drops.Add(p.ID, p.Tenant, direction, l.reason, count, l.where)
+		raw[rawKey{p.ID, p.Tenant, direction, e.Reason, e.Protocol}] += count
+	}
+	if v.Detail {
+		for k, count := range raw {
+			out.Emit(s.raw, float64(count), k.port, k.tenant, k.direction, k.reason, k.protocol)
+		}
+	}
+	return nil
+}
+
+type rawKey struct{ port, tenant, direction, reason, protocol string }
+
+// blame returns the port that an event belongs to, seen from its tenant: a packet
+// dropped on the port's device while it came in or went out there, or dropped
+// further on, at a bridge, a tunnel or the uplink, after it came in by the port.
+func blame(v *source.View, e *drops.Event) (*ports.Port, string) {
+	if p := v.ByIndex(e.Device); p != nil {
+		received, transmitted := viewpoint(p).Directions()
+		if e.Arrival == e.Device {
+			return p, received
+		}
+		return p, transmitted
+	}
+	if p := v.ByIndex(e.Arrival); p != nil {
+		received, _ := viewpoint(p).Directions()
+		return p, received
+	}
+	return nil, ""
+}
+
+func viewpoint(p *ports.Port) source.Viewpoint {
+	if p.TenantSide {
+		return source.TenantSide
+	}
+	return source.SwitchSide
+}
+
+// isOwnCopy tells that the packet dropped is the kernel's own copy of one that
+// Open vSwitch's userspace datapath received from its packet socket: whatever
+// the kernel then makes of it, above all OTHERHOST, is no loss.
+func isOwnCopy(p *ports.Port, e *drops.Event) bool {
+	return p.DataPlane == ports.OVSUserspace && e.Arrival == p.Index
+}

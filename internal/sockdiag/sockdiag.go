@@ -1,0 +1,112 @@
+// Package sockdiag reads the packet sockets of a network namespace by sock_diag(7),
+// as ss -0 does.
+package sockdiag
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"vigia/internal/netns"
+)
+
+// PacketSocket is a packet socket (packet(7)).
+type PacketSocket struct {
+	Inode    uint32
+	Index    int    // interface that it is bound to; 0 for all
+	Protocol uint16 // EtherType
+	Drops    uint32 // packets that found its receive buffer full, modulo 2^32
+}
+
+// Conn is a connection into one network namespace.
+type Conn struct {
+	mu   sync.Mutex
+	conn *netlink.Conn
+}
+
+// Dial connects to the namespace given by name or path; empty means the own one.
+func Dial(nameOrPath string) (*Conn, error) {
+	ns, err := netns.Open(nameOrPath)
+	if err != nil {
+		return nil, err
+	}
+	defer ns.Close()
+	conn, err := netlink.Dial(unix.NETLINK_SOCK_DIAG, &netlink.Config{NetNS: ns.FD()})
+	if err != nil {
+		return nil, fmt.Errorf("open sock_diag socket in namespace %q: %w", nameOrPath, err)
+	}
+	return &Conn{conn: conn}, nil
+}
+
+// Close closes the connection.
+func (c *Conn) Close() error { return c.conn.Close() }
+
+// From linux/packet_diag.h and linux/sock_diag.h.
+const (
+	sockDiagByFamily = 20
+	sizeofRequest    = 20 // struct packet_diag_req
+	sizeofMessage    = 16 // struct packet_diag_msg
+	showInfo         = 0x01
+	showMeminfo      = 0x10
+	attrInfo         = 0
+	attrMeminfo      = 6
+	meminfoDrops     = 8 // SK_MEMINFO_DROPS
+)
+
+// PacketSockets lists the packet sockets of the namespace. It needs no privilege
+// beyond that of the namespace's owner.
+func (c *Conn) PacketSockets() ([]PacketSocket, error) {
+	req := make([]byte, sizeofRequest)
+	req[0] = unix.AF_PACKET
+	binary.NativeEndian.PutUint32(req[8:], showInfo|showMeminfo)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	msgs, err := c.conn.Execute(netlink.Message{
+		Header: netlink.Header{Type: sockDiagByFamily, Flags: netlink.Request | netlink.Dump},
+		Data:   req,
+	})
+	if errors.Is(err, unix.ENOENT) {
+		return nil, fmt.Errorf("list packet sockets: the kernel lacks CONFIG_PACKET_DIAG: %w", err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list packet sockets: %w", err)
+	}
+	out := make([]PacketSocket, 0, len(msgs))
+	for _, m := range msgs {
+		s, err := parse(m.Data)
+		if err != nil {
+			return nil, fmt.Errorf("parse packet socket: %w", err)
+		}
+		out = append(out, s)
+	}
+	return out, nil
+}
+
+func parse(data []byte) (PacketSocket, error) {
+	if len(data) < sizeofMessage {
+		return PacketSocket{}, errors.New("message is too short")
+	}
+	s := PacketSocket{Protocol: binary.NativeEndian.Uint16(data[2:]), Inode: binary.NativeEndian.Uint32(data[4:])}
+	ad, err := netlink.NewAttributeDecoder(data[sizeofMessage:])
+	if err != nil {
+		return s, err
+	}
+	for ad.Next() {
+		b := ad.Bytes()
+		switch ad.Type() {
+		case attrInfo:
+			if len(b) >= 4 {
+				s.Index = int(int32(binary.NativeEndian.Uint32(b)))
+			}
+		case attrMeminfo:
+			if len(b) >= 4*(meminfoDrops+1) {
+				s.Drops = binary.NativeEndian.Uint32(b[4*meminfoDrops:])
+			}
+		}
+	}
+	return s, ad.Err()
+}
