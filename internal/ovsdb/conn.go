@@ -110,7 +110,7 @@ func (c *conn) call(result any, method string, params ...any) error {
 			}
 		case m.Method == "" && string(m.ID) == string(id):
 			if len(m.Error) > 0 && string(m.Error) != "null" {
-				return fmt.Errorf("ovsdb-server refuses %s: %s", method, clip(m.Error))
+				return fmt.Errorf("%w %s: %s", errRefused, method, clip(m.Error))
 			}
 			if err := json.Unmarshal(m.Result, result); err != nil {
 				return fmt.Errorf("answer to %s: %w", method, err)

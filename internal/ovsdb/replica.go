@@ -23,7 +23,12 @@ type Replica struct {
 	logger   *slog.Logger
 	probe    time.Duration // silence after which the server is asked for an echo
 
+	// Of the session only: where monitor_cond_since goes on, and with what request.
+	transaction string
+	asked       []byte
+
 	mu      sync.Mutex
+	method  string           // of the monitor in use
 	tables  map[string]Table // nil until the first copy has come
 	err     error            // why there is no session now
 	heard   time.Time        // when the server last sent something
@@ -95,55 +100,67 @@ func (r *Replica) follow(ctx context.Context, had *bool) error {
 	stop := context.AfterFunc(ctx, func() { c.close() })
 	defer stop()
 
-	requests, err := r.monitorRequests(c)
+	tables, kinds, err := r.begin(c)
 	if err != nil {
-		return err
-	}
-	var initial tableUpdates
-	if err := c.call(&initial, "monitor", r.database, nil, requests); err != nil {
-		return err
-	}
-	tables := make(map[string]Table, len(r.columns))
-	for name := range r.columns {
-		tables[name] = make(Table)
-	}
-	if err := initial.apply(tables); err != nil {
 		return err
 	}
 	r.publish(tables)
 	*had = true
-	r.logger.Info("OVSDB copy is complete", "remote", r.remote)
-	return r.updates(c, tables)
+	r.logger.Info("OVSDB copy is complete", "remote", r.remote, "by", r.Method())
+	return r.updates(c, tables, kinds)
 }
 
-// monitorRequests asks only for columns that this server's schema has.
-func (r *Replica) monitorRequests(c *conn) (map[string]any, error) {
-	var schema struct {
+// monitorRequests asks only for columns that this server's schema has, and tells
+// how their changes are written.
+func (r *Replica) monitorRequests(c *conn) (map[string]any, schema, error) {
+	var whole struct {
 		Tables map[string]struct {
-			Columns map[string]json.RawMessage `json:"columns"`
+			Columns map[string]struct {
+				Type json.RawMessage `json:"type"`
+			} `json:"columns"`
 		} `json:"tables"`
 	}
-	if err := c.call(&schema, "get_schema", r.database); err != nil {
-		return nil, err
+	if err := c.call(&whole, "get_schema", r.database); err != nil {
+		return nil, nil, err
 	}
-	requests := make(map[string]any, len(r.columns))
+	requests, kinds := make(map[string]any, len(r.columns)), make(schema, len(r.columns))
 	for table, columns := range r.columns {
 		have := make([]string, 0, len(columns))
+		kinds[table] = make(map[string]columnKind, len(columns))
 		for _, column := range columns {
-			if _, ok := schema.Tables[table].Columns[column]; ok {
+			if declared, ok := whole.Tables[table].Columns[column]; ok {
 				have = append(have, column)
+				kinds[table][column] = kindOf(declared.Type)
 			}
 		}
 		if len(have) == 0 {
-			return nil, fmt.Errorf("database %s has no table %s with any of the columns %v", r.database, table, columns)
+			return nil, nil, fmt.Errorf("database %s has no table %s with any of the columns %v", r.database, table, columns)
 		}
 		requests[table] = map[string]any{"columns": have}
 	}
-	return requests, nil
+	return requests, kinds, nil
+}
+
+// kindOf reads a column's <type> (RFC 7047 section 3.2).
+func kindOf(declared json.RawMessage) columnKind {
+	var t struct {
+		Value json.RawMessage `json:"value"`
+		Max   any             `json:"max"` // a number or "unlimited"
+	}
+	if json.Unmarshal(declared, &t) != nil {
+		return scalar // an atomic type, written as a string
+	}
+	if t.Value != nil {
+		return mapped
+	}
+	if n, ok := t.Max.(float64); t.Max == nil || ok && n <= 1 {
+		return scalar
+	}
+	return set
 }
 
 // updates applies what the server pushes until the session breaks.
-func (r *Replica) updates(c *conn, tables map[string]Table) error {
+func (r *Replica) updates(c *conn, tables map[string]Table, kinds schema) error {
 	received := make(chan message)
 	broken := make(chan error, 1)
 	done := make(chan struct{})
@@ -172,7 +189,7 @@ func (r *Replica) updates(c *conn, tables map[string]Table) error {
 		case m := <-received:
 			silence.Reset(r.probe)
 			probing = false
-			next, err := r.handle(c, m, tables)
+			next, err := r.handle(c, m, tables, kinds)
 			if err != nil {
 				return err
 			}
@@ -190,24 +207,18 @@ func (r *Replica) updates(c *conn, tables map[string]Table) error {
 }
 
 // handle takes one message of the server and returns the copy as it is then.
-func (r *Replica) handle(c *conn, m message, tables map[string]Table) (map[string]Table, error) {
+func (r *Replica) handle(c *conn, m message, tables map[string]Table, kinds schema) (map[string]Table, error) {
 	switch m.Method {
 	case "echo":
 		if err := c.answerEcho(m); err != nil {
 			return nil, err
 		}
-	case "update":
-		if len(m.Params) != 2 {
-			return nil, fmt.Errorf("update notification with %d parameters, want 2", len(m.Params))
-		}
-		var u tableUpdates
-		if err := json.Unmarshal(m.Params[1], &u); err != nil {
-			return nil, fmt.Errorf("update notification: %w", err)
-		}
-		tables = copyTables(tables)
-		if err := u.apply(tables); err != nil {
+	case "update", "update2", "update3":
+		next, err := r.change(m, tables, kinds)
+		if err != nil {
 			return nil, err
 		}
+		tables = next
 		r.publish(tables)
 	}
 	r.touch()
@@ -237,6 +248,20 @@ func (r *Replica) touch() {
 	r.mu.Lock()
 	r.heard = time.Now()
 	r.mu.Unlock()
+}
+
+func (r *Replica) setMethod(method string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.method = method
+}
+
+// Method returns how the server is followed: monitor_cond_since, monitor_cond or
+// monitor.
+func (r *Replica) Method() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.method
 }
 
 // Changes delivers a value after the copy has changed.

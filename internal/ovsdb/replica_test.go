@@ -174,7 +174,7 @@ func scripted(t *testing.T, answer func(c net.Conn, method string, id json.RawMe
 	return socket
 }
 
-const schema = `{"tables":{"Interface":{"columns":{"name":{}}},"Port":{"columns":{"name":{}}},"Bridge":{"columns":{"name":{}}}}}`
+const noColumns = `{"tables":{"Interface":{"columns":{"name":{}}},"Port":{"columns":{"name":{}}},"Bridge":{"columns":{"name":{}}}}}`
 
 func TestReplicaEndsSessionsWithHostileServers(t *testing.T) {
 	for _, tc := range []struct{ name, answer, want string }{
@@ -191,7 +191,9 @@ func TestReplicaEndsSessionsWithHostileServers(t *testing.T) {
 				case !strings.Contains(tc.answer, "update") && method == "get_schema":
 					fmt.Fprint(c, strings.ReplaceAll(tc.answer, "%s", string(id)))
 				case method == "get_schema":
-					fmt.Fprintf(c, `{"id":%s,"result":%s,"error":null}`, id, schema)
+					fmt.Fprintf(c, `{"id":%s,"result":%s,"error":null}`, id, noColumns)
+				case strings.HasPrefix(method, "monitor_"):
+					fmt.Fprintf(c, `{"id":%s,"result":null,"error":{"error":"unknown method"}}`, id)
 				case method == "monitor":
 					fmt.Fprintf(c, `{"id":%s,"result":{},"error":null}%s`, id, tc.answer)
 				}
@@ -211,7 +213,9 @@ func TestEchoIsAnswered(t *testing.T) {
 	socket := scripted(t, func(c net.Conn, method string, id json.RawMessage) bool {
 		switch method {
 		case "get_schema": // an echo may come between a request and its answer
-			fmt.Fprintf(c, `{"method":"echo","params":["x"],"id":"e1"}{"id":%s,"result":%s,"error":null}`, id, schema)
+			fmt.Fprintf(c, `{"method":"echo","params":["x"],"id":"e1"}{"id":%s,"result":%s,"error":null}`, id, noColumns)
+		case "monitor_cond_since", "monitor_cond":
+			fmt.Fprintf(c, `{"id":%s,"result":null,"error":"unknown method"}`, id)
 		case "monitor":
 			fmt.Fprintf(c, `{"id":%s,"result":{},"error":null}{"method":"echo","params":[],"id":"e2"}`, id)
 		case "":
