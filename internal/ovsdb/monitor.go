@@ -132,7 +132,7 @@ func listed(requests map[string]any) map[string]any {
 // change takes an update notification and returns the tables after it.
 func (r *Replica) change(m message, tables map[string]Table, s schema) (map[string]Table, error) {
 	want := map[string]int{"update": 2, "update2": 2, "update3": 3}[m.Method]
-	if len(m.Params) != want {
+	if want == 0 || len(m.Params) != want {
 		return nil, fmt.Errorf("%s notification with %d parameters, want %d", m.Method, len(m.Params), want)
 	}
 	last := m.Params[want-1]
