@@ -73,6 +73,9 @@ func (s *OVSDBServer) VSCtl(args ...string) string {
 	return strings.TrimSpace(Run(s.t, "ovs-vsctl", append([]string{"--db=unix:" + s.Socket, "--no-wait"}, args...)...))
 }
 
+// PID returns the server's process.
+func (s *OVSDBServer) PID() int { return s.cmd.Process.Pid }
+
 // AppCtl runs a command of the server's control socket.
 func (s *OVSDBServer) AppCtl(args ...string) string {
 	s.t.Helper()

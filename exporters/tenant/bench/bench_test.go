@@ -1,0 +1,353 @@
+// Package bench measures vigia-exporter beside node_exporter on the same ports, in
+// the same run: make bench-exporter.
+package bench
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"vigia/internal/netns"
+	"vigia/internal/testutil"
+)
+
+const scrapes = 20
+
+// BenchmarkPorts scrapes nodes with many ports. Its numbers are reported once:
+// run it with -benchtime 1x.
+func BenchmarkPorts(b *testing.B) {
+	for _, ports := range []int{1000, 5000} {
+		b.Run(fmt.Sprintf("bridge/%d", ports), func(b *testing.B) {
+			n := newNode(b)
+			devices := n.devices(ports)
+			compare(b, n, devices, n.portsFile(devices), nil)
+		})
+	}
+	b.Run("ovs/1000", func(b *testing.B) {
+		n := newNode(b)
+		devices := n.devices(1000)
+		s := testutil.NewVSwitch(b, n.ns)
+		s.Set("add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=netdev", "fail_mode=secure")
+		for chunk := range slices.Chunk(devices, 100) {
+			var args []string
+			for _, d := range chunk {
+				args = append(args, "--", "add-port", "br0", d, "--", "set", "interface", d, "external_ids:iface-id="+portID(d), "external_ids:vigia-tenant="+tenant(d))
+			}
+			s.Set(args[1:]...)
+		}
+		compare(b, n, devices, "ovsdb: unix:"+s.Socket+"\n", map[string]int{"ovs-vswitchd": pidOf(b, filepath.Join(s.Dir, "ovs-vswitchd.pid")), "ovsdb-server": s.PID()})
+	})
+}
+
+// node is a namespace full of ports.
+type node struct {
+	b   testing.TB
+	ns  string
+	dir string
+}
+
+func newNode(b testing.TB) *node {
+	b.Helper()
+	n := &node{b: b, ns: testutil.NewNetNS(b), dir: b.TempDir()}
+	testutil.DisableIPv6(b, n.ns)
+	return n
+}
+
+// devices makes ports, half of them taps and half veth, all up.
+func (n *node) devices(count int) []string {
+	n.b.Helper()
+	var script bytes.Buffer
+	var out []string
+	for i := range count / 4 {
+		a, c, t1, t2 := fmt.Sprintf("va%d", i), fmt.Sprintf("vb%d", i), fmt.Sprintf("ta%d", i), fmt.Sprintf("tb%d", i)
+		fmt.Fprintf(&script, "link add %s type veth peer name %s\n", a, c)
+		fmt.Fprintf(&script, "tuntap add dev %s mode tap\ntuntap add dev %s mode tap\n", t1, t2)
+		out = append(out, a, c, t1, t2)
+	}
+	for _, d := range out {
+		fmt.Fprintf(&script, "link set %s up\n", d)
+	}
+	path := filepath.Join(n.dir, "batch")
+	if err := os.WriteFile(path, script.Bytes(), 0o600); err != nil {
+		n.b.Fatal(err)
+	}
+	testutil.Run(n.b, "ip", "-n", n.ns, "-batch", path)
+	return out
+}
+
+func portID(device string) string { return fmt.Sprintf("6d5a5c3e-9b7e-4e0a-9d2b-%012s", device) }
+
+// tenant spreads the ports over a hundred tenants.
+func tenant(device string) string {
+	number, err := strconv.Atoi(device[2:])
+	if err != nil {
+		panic(err)
+	}
+	return fmt.Sprintf("d0bd5c28a1f04a8f9d0c4e5f6a7b%04d", number%100)
+}
+
+func (n *node) portsFile(devices []string) string {
+	n.b.Helper()
+	var content bytes.Buffer
+	content.WriteString("version: 1\nports:\n")
+	for _, d := range devices {
+		fmt.Fprintf(&content, "  - {device: %s, port: %s, tenant: %s}\n", d, portID(d), tenant(d))
+	}
+	path := filepath.Join(n.dir, "ports.yaml")
+	if err := os.WriteFile(path, content.Bytes(), 0o600); err != nil {
+		n.b.Fatal(err)
+	}
+	return "ports_file: " + path + "\n"
+}
+
+// compare starts both exporters and scrapes them in turn.
+func compare(b *testing.B, n *node, devices []string, sources string, daemons map[string]int) {
+	config := filepath.Join(n.dir, "exporter.yaml")
+	content := fmt.Sprintf("node: bench\nnetns: %s\n%sbpf: {pin_dir: %s, max_ports: 8192}\n", n.ns, sources, testutil.NewBPFFS(b))
+	if err := os.WriteFile(config, []byte(content), 0o600); err != nil {
+		b.Fatal(err)
+	}
+	ours := &exporter{name: "vigia", address: testutil.FreeAddress(b)}
+	ours.start(b, "../../../bin/vigia-exporter", "--config", config, "--web.listen-address", ours.address, "--log.level", "error")
+	attach := ours.waitForPorts(b, len(devices))
+
+	theirs := &exporter{name: "node_exporter", address: "127.0.0.1:9100", ns: n.ns}
+	theirs.start(b, "ip", "netns", "exec", n.ns, "prometheus-node-exporter", "--web.listen-address", theirs.address,
+		"--collector.disable-defaults", "--collector.netdev", "--collector.netclass", "--log.level=error")
+	theirs.wait(b)
+
+	for range b.N {
+		idle := daemonCPU(b, daemons)
+		time.Sleep(5 * time.Second)
+		idle = minus(daemonCPU(b, daemons), idle)
+		before, start := daemonCPU(b, daemons), time.Now()
+		for range scrapes {
+			ours.scrape(b)
+		}
+		elapsed := time.Since(start)
+		busy := minus(daemonCPU(b, daemons), before)
+		for range 5 {
+			theirs.scrape(b)
+			ours.scrape(b)
+		}
+		report(b, ours, theirs, len(devices), attach)
+		for name := range daemons {
+			induced := max(0, busy[name]-time.Duration(float64(idle[name])*elapsed.Seconds()/5))
+			b.Logf("%-28s %8.2f ms a scrape (idle: %.2f ms a second)", name+" CPU caused", ms(induced)/scrapes, ms(idle[name])/5)
+			b.ReportMetric(ms(induced)/scrapes, name+"-ms/scrape")
+		}
+	}
+}
+
+func report(b *testing.B, ours, theirs *exporter, ports int, attach time.Duration) {
+	b.Logf("load average: %s; %d ports, half taps, half veth; n = %d scrapes (vigia), %d (node_exporter netdev and netclass)",
+		loadAverage(b), ports, len(ours.wall), len(theirs.wall))
+	for _, e := range []*exporter{ours, theirs} {
+		slices.Sort(e.wall)
+		slices.Sort(e.cpu)
+		b.Logf("%-14s wall p50 %7.1f p90 %7.1f ms | CPU p50 %7.1f p90 %7.1f ms | RSS %5.1f MB | %6d series, %4.1f a port | %7d bytes gzip",
+			e.name, ms(quantile(e.wall, 0.5)), ms(quantile(e.wall, 0.9)), ms(quantile(e.cpu, 0.5)), ms(quantile(e.cpu, 0.9)),
+			float64(e.rss(b))/1e6, e.series, float64(e.series)/float64(ports), e.bytes)
+	}
+	ratio := func(f func(*exporter) float64) float64 { return f(theirs) / f(ours) }
+	b.Logf("node_exporter : vigia = %.1f wall, %.1f CPU, %.1f RSS, %.1f series; every port had its programs %.2f s after the start",
+		ratio(func(e *exporter) float64 { return ms(quantile(e.wall, 0.5)) }), ratio(func(e *exporter) float64 { return ms(quantile(e.cpu, 0.5)) }),
+		ratio(func(e *exporter) float64 { return float64(e.rss(b)) }), ratio(func(e *exporter) float64 { return float64(e.series) }), attach.Seconds())
+	b.ReportMetric(ms(quantile(ours.wall, 0.5)), "wall-p50-ms")
+	b.ReportMetric(ms(quantile(ours.cpu, 0.5)), "cpu-p50-ms")
+	b.ReportMetric(float64(ours.rss(b))/1e6, "rss-MB")
+	b.ReportMetric(float64(ours.series)/float64(ports), "series/port")
+	b.ReportMetric(attach.Seconds(), "attach-s")
+}
+
+// exporter is a running exporter and what its scrapes cost.
+type exporter struct {
+	name, address, ns string
+	cmd               *exec.Cmd
+	wall, cpu         []time.Duration
+	series, bytes     int
+}
+
+func (e *exporter) start(b *testing.B, name string, args ...string) {
+	b.Helper()
+	e.cmd = exec.Command(name, args...)
+	e.cmd.Stderr = os.Stderr
+	if err := e.cmd.Start(); err != nil {
+		b.Fatalf("%v; run make build, and tools/bootstrap.sh test", err)
+	}
+	b.Cleanup(func() {
+		if err := e.cmd.Process.Signal(os.Interrupt); err == nil {
+			_ = e.cmd.Wait()
+		}
+	})
+}
+
+func (e *exporter) get() (status int, body []byte, compressed int, err error) {
+	transport := &http.Transport{DisableCompression: true, DisableKeepAlives: true, DialContext: func(ctx context.Context, network, address string) (c net.Conn, err error) {
+		err = netns.Do(e.ns, func() error {
+			var d net.Dialer
+			c, err = d.DialContext(ctx, network, address)
+			return err
+		})
+		return c, err
+	}}
+	req, err := http.NewRequest(http.MethodGet, "http://"+e.address+"/metrics", nil)
+	if err != nil {
+		return 0, nil, 0, err
+	}
+	req.Header.Set("Accept-Encoding", "gzip")
+	resp, err := transport.RoundTrip(req)
+	if err != nil {
+		return 0, nil, 0, err
+	}
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(resp.Body)
+	if err != nil || resp.Header.Get("Content-Encoding") != "gzip" {
+		return resp.StatusCode, raw, len(raw), err
+	}
+	z, err := gzip.NewReader(bytes.NewReader(raw))
+	if err != nil {
+		return 0, nil, 0, err
+	}
+	body, err = io.ReadAll(z)
+	return resp.StatusCode, body, len(raw), err
+}
+
+// scrape scrapes once and measures.
+func (e *exporter) scrape(b *testing.B) {
+	b.Helper()
+	before, start := cpuTime(b, e.cmd.Process.Pid), time.Now()
+	status, body, compressed, err := e.get()
+	if err != nil || status != http.StatusOK {
+		b.Fatalf("%s: %d, %v: %.300s", e.name, status, err, body)
+	}
+	e.wall = append(e.wall, time.Since(start))
+	e.cpu = append(e.cpu, cpuTime(b, e.cmd.Process.Pid)-before)
+	e.bytes, e.series = compressed, 0
+	for line := range bytes.Lines(body) {
+		if len(line) > 1 && line[0] != '#' {
+			e.series++
+		}
+	}
+}
+
+func (e *exporter) wait(b *testing.B) {
+	b.Helper()
+	testutil.WaitFor(b, e.name, func() bool { status, _, _, err := e.get(); return err == nil && status == http.StatusOK })
+}
+
+// waitForPorts waits until every port has its programs and returns how long it took.
+func (e *exporter) waitForPorts(b *testing.B, ports int) time.Duration {
+	b.Helper()
+	start := time.Now()
+	for {
+		_, body, _, err := e.get()
+		if err == nil && bytes.Count(body, []byte("\nvigia_port_created_timestamp_seconds{")) == ports {
+			return time.Since(start)
+		}
+		if time.Since(start) > 2*time.Minute {
+			b.Fatalf("after two minutes not every port has its programs: %v", err)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// rss returns the resident memory in bytes.
+func (e *exporter) rss(b *testing.B) uint64 {
+	b.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", e.cmd.Process.Pid))
+	if err != nil {
+		b.Fatal(err)
+	}
+	for line := range strings.Lines(string(status)) {
+		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+			kb, err := strconv.ParseUint(strings.Fields(rest)[0], 10, 64)
+			if err != nil {
+				b.Fatal(err)
+			}
+			return kb * 1024
+		}
+	}
+	b.Fatal("no VmRSS")
+	return 0
+}
+
+// cpuTime returns what all threads of a process have run for.
+func cpuTime(b testing.TB, pid int) time.Duration {
+	b.Helper()
+	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
+	if err != nil || len(tasks) == 0 {
+		b.Fatalf("process %d is gone: %v", pid, err)
+	}
+	var sum time.Duration
+	for _, task := range tasks {
+		raw, err := os.ReadFile(task)
+		if err != nil {
+			continue // the thread ended meanwhile
+		}
+		ns, err := strconv.ParseInt(strings.Fields(string(raw))[0], 10, 64)
+		if err != nil {
+			b.Fatal(err)
+		}
+		sum += time.Duration(ns)
+	}
+	return sum
+}
+
+func daemonCPU(b testing.TB, daemons map[string]int) map[string]time.Duration {
+	b.Helper()
+	out := make(map[string]time.Duration)
+	for name, pid := range daemons {
+		out[name] = cpuTime(b, pid)
+	}
+	return out
+}
+
+func minus(a, b map[string]time.Duration) map[string]time.Duration {
+	out := make(map[string]time.Duration)
+	for k := range a {
+		out[k] = a[k] - b[k]
+	}
+	return out
+}
+
+func pidOf(b testing.TB, file string) int {
+	b.Helper()
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		b.Fatal(err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(raw)))
+	if err != nil {
+		b.Fatal(err)
+	}
+	return pid
+}
+
+func loadAverage(b testing.TB) string {
+	b.Helper()
+	raw, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		b.Fatal(err)
+	}
+	return strings.Fields(string(raw))[0]
+}
+
+func ms(d time.Duration) float64 { return d.Seconds() * 1e3 }
+
+// quantile of sorted durations.
+func quantile(sorted []time.Duration, q float64) time.Duration {
+	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
+}
