@@ -9,8 +9,10 @@ import (
 	"vigia/internal/catalog"
 	"vigia/probes/accounting"
 	"vigia/probes/delay"
+	"vigia/probes/health"
 	"vigia/probes/sender"
 	"vigia/probes/settings"
+	"vigia/probes/timestamping"
 )
 
 // collector exports the counters of all targets as they were at one moment, so
@@ -36,6 +38,7 @@ const (
 	skipped
 	quarantined
 	rewritten
+	errorBound
 	inFlight
 	mismatch
 	jitter
@@ -46,6 +49,10 @@ const (
 	stray
 	timestamps
 	pathInfo
+	pressure
+	steal
+	throttled
+	unfit
 	numFamilies
 )
 
@@ -60,6 +67,7 @@ type pairs struct {
 	cause      [accounting.NumCauses][]*dto.LabelPair
 	quarantine [delay.NumVerdicts][]*dto.LabelPair
 	direction  [delay.RoundTrip][]*dto.LabelPair
+	unfit      [health.NumReasons][]*dto.LabelPair
 }
 
 func newCollector(f *catalog.Factory, s *service) *collector {
@@ -69,8 +77,10 @@ func newCollector(f *catalog.Factory, s *service) *collector {
 		late: "vigia_probe_late_total", duplicate: "vigia_probe_duplicate_total",
 		reordered: "vigia_probe_reordered_total", corrupt: "vigia_probe_corrupt_total",
 		skipped: "vigia_probe_skipped_total", quarantined: "vigia_probe_quarantined_total",
-		rewritten: "vigia_probe_dscp_rewritten_total",
-		inFlight:  "vigia_probe_in_flight", mismatch: "vigia_probe_accounting_mismatch",
+		rewritten: "vigia_probe_dscp_rewritten_total", errorBound: "vigia_probe_clock_error_bound_seconds",
+		pressure: "vigia_probe_host_cpu_pressure_ratio", steal: "vigia_probe_host_steal_ratio",
+		throttled: "vigia_probe_host_throttled_seconds_total", unfit: "vigia_probe_host_unfit",
+		inFlight: "vigia_probe_in_flight", mismatch: "vigia_probe_accounting_mismatch",
 		jitter: "vigia_probe_jitter_seconds", interval: "vigia_probe_interval_seconds",
 		deadline: "vigia_probe_deadline_seconds", up: "vigia_probe_target_up", coverage: "vigia_probe_ecmp_coverage_ratio",
 		stray: "vigia_probe_stray_total", timestamps: "vigia_probe_timestamps_total", pathInfo: "vigia_path_info",
@@ -108,8 +118,29 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 			out <- c.constant(timestamps, float64(n), sender.Point(p).String(), sender.Source(s).String())
 		}
 	}
+	c.collectHealth(out)
 	for _, p := range *c.service.paths.Load() {
 		out <- c.constant(pathInfo, 1, p.Name, p.Dataplane, p.Encap, p.Mode, p.Security, p.Layer, p.Placement)
+	}
+}
+
+// collectHealth exports what is known of this host.
+func (c *collector) collectHealth(out chan<- prometheus.Metric) {
+	monitor := c.service.recorders.health
+	reading := monitor.Reading()
+	for family, v := range map[int]float64{
+		pressure: reading.CPUPressure, steal: reading.Steal, throttled: reading.ThrottledSeconds,
+	} {
+		if v >= 0 {
+			out <- c.families[family].metric(nil, v)
+		}
+	}
+	for reason := range health.Reason(health.ScheduleLag) {
+		v := 0.0
+		if monitor.Unfit(reason) {
+			v = 1
+		}
+		out <- c.constant(unfit, v, reason.String())
 	}
 }
 
@@ -141,6 +172,14 @@ func (c *collector) collectTarget(out chan<- prometheus.Metric, st *sender.Statu
 	for direction, v := range st.Rewritten {
 		out <- c.families[rewritten].metric(p.direction[direction], float64(v))
 	}
+	if st.Target.Channel.Protocol == timestamping.UDP && n.Received > 0 && st.ErrorBound >= 0 {
+		for direction := range p.direction {
+			out <- c.families[errorBound].metric(p.direction[direction], float64(st.ErrorBound)/1e9)
+		}
+	}
+	for reason, v := range c.service.recorders.unfitCounts(st.Target.Labels) {
+		out <- c.families[quarantined].metric(p.unfit[reason], float64(v))
+	}
 	for verdict, v := range st.Quarantined {
 		if delay.Verdict(verdict) != delay.Good {
 			out <- c.families[quarantined].metric(p.quarantine[verdict], float64(v))
@@ -159,6 +198,9 @@ func (c *collector) pairs(l sender.Labels) *pairs {
 	}
 	for direction := range p.direction {
 		p.direction[direction] = prometheus.MakeLabelPairs(c.families[rewritten].desc, append(values[:len(values):len(values)], delay.Direction(direction).String()))
+	}
+	for reason := range p.unfit {
+		p.unfit[reason] = prometheus.MakeLabelPairs(c.families[quarantined].desc, append(values[:len(values):len(values)], health.Reason(reason).String()))
 	}
 	for verdict := range p.quarantine {
 		p.quarantine[verdict] = prometheus.MakeLabelPairs(c.families[quarantined].desc, append(values[:len(values):len(values)], delay.Verdict(verdict).String()))

@@ -5,9 +5,13 @@ import (
 	"context"
 
 	"vigia/internal/exporterkit"
+	"vigia/probes/flight"
 	"vigia/probes/once"
 	"vigia/probes/settings"
 )
+
+// address is where metrics are served.
+const address = "127.0.0.1:9871"
 
 // Program returns vigia-probe.
 func Program() exporterkit.Program {
@@ -15,7 +19,7 @@ func Program() exporterkit.Program {
 		Name:           "vigia-probe",
 		Part:           "probe",
 		Description:    "Measures delay, delay variation and loss between nodes, all the time, with kernel time stamps at both ends.",
-		DefaultAddress: "127.0.0.1:9871",
+		DefaultAddress: address,
 		Check: func(path string) (string, error) {
 			s, err := settings.Load(path)
 			if err != nil {
@@ -26,6 +30,6 @@ func Program() exporterkit.Program {
 		Start: func(_ context.Context, env exporterkit.Env) (exporterkit.Service, error) {
 			return newService(env)
 		},
-		Commands: []exporterkit.Command{once.Command()},
+		Commands: []exporterkit.Command{once.Command(), flight.Command(address)},
 	}
 }

@@ -2,12 +2,16 @@ package app
 
 import (
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
 	"vigia/internal/catalog"
 	"vigia/probes/delay"
+	"vigia/probes/flight"
+	"vigia/probes/health"
 	"vigia/probes/histogram"
 	"vigia/probes/sender"
 	"vigia/probes/timestamping"
@@ -21,11 +25,16 @@ const (
 	residenceHistogram
 	lagHistogram
 	burstHistogram
+	quarantineHistogram            // kernel to kernel, while the host was not fit
+	applicationQuarantineHistogram // of user space, the same
 	variationHistogram
 	taxHistogram
+	onewayHistogram
 	numHistograms
 
-	taxSeries = variationHistogram + delay.NumDirections
+	taxSeries    = variationHistogram + delay.NumDirections
+	onewaySeries = taxSeries + 1
+	numSeries    = onewaySeries + delay.RoundTrip
 )
 
 // recorders keeps the histograms of all targets and exports them.
@@ -34,19 +43,23 @@ type recorders struct {
 	delays *histogram.Layout
 	signed *histogram.Layout
 	twins  *twin.Pairs
-	counts *histogram.Layout
+	health *health.Monitor
+	// maxError is how far clocks may be apart for one-way delays, in nanoseconds.
+	maxError atomic.Int64
+	counts   *histogram.Layout
 
 	mu      sync.Mutex
 	targets map[sender.Labels]*recorder
 }
 
 // newRecorders registers the families.
-func newRecorders(f *catalog.Factory, reg prometheus.Registerer) *recorders {
+func newRecorders(f *catalog.Factory, reg prometheus.Registerer, monitor *health.Monitor) *recorders {
 	decades := []float64{-0.1, -0.01, -1e-3, -100e-6, -10e-6, 0, 10e-6, 100e-6, 1e-3, 0.01, 0.1}
 	r := &recorders{
 		delays:  histogram.NewLayout(catalog.ClassicDelayBuckets()),
 		signed:  histogram.NewLayout(decades),
 		twins:   twin.New(),
+		health:  monitor,
 		counts:  histogram.NewCountLayout([]float64{1, 2, 3, 5, 10, 20, 50, 100, 1000}),
 		targets: make(map[sender.Labels]*recorder),
 	}
@@ -58,6 +71,10 @@ func newRecorders(f *catalog.Factory, reg prometheus.Registerer) *recorders {
 		burstHistogram:       "vigia_probe_loss_burst_packets",
 		variationHistogram:   "vigia_probe_delay_variation_seconds",
 		taxHistogram:         "vigia_probe_overlay_tax_seconds",
+		onewayHistogram:      "vigia_probe_oneway_delay_seconds",
+		quarantineHistogram:  "vigia_probe_rtt_quarantined_seconds",
+
+		applicationQuarantineHistogram: "vigia_probe_rtt_application_quarantined_seconds",
 	} {
 		r.descs[i] = f.HistogramDesc(name)
 	}
@@ -92,7 +109,9 @@ type recorder struct {
 
 	mu     sync.Mutex // guards the histograms
 	twoWay bool       // the other end leaves stamps, and so each way has its delays
-	series [taxSeries + 1]series
+	series [numSeries]series
+	unfit  [health.NumReasons]uint64 // samples that the host spoilt
+	flight flight.Ring
 }
 
 // series is one histogram with its labels.
@@ -122,6 +141,11 @@ func (r *recorders) recorder(t sender.Target) sender.Recorder {
 		labels := prometheus.MakeLabelPairs(desc, append(values[:len(values):len(values)], d.String()))
 		rec.series[variationHistogram+int(d)] = series{recorder: rec, desc: desc, labels: labels, values: r.signed.New()}
 	}
+	desc = r.descs[onewayHistogram]
+	for d := range delay.RoundTrip {
+		labels := prometheus.MakeLabelPairs(desc, append(values[:len(values):len(values)], d.String()))
+		rec.series[onewaySeries+int(d)] = series{recorder: rec, desc: desc, labels: labels, values: r.signed.New()}
+	}
 	desc = r.descs[taxHistogram]
 	rec.series[taxSeries] = series{recorder: rec, desc: desc, labels: prometheus.MakeLabelPairs(desc, values), values: r.signed.New()}
 	r.mu.Lock()
@@ -137,6 +161,8 @@ func (r *recorder) has(i int) bool {
 	switch i {
 	case residenceHistogram, variationHistogram + int(delay.Forward), variationHistogram + int(delay.Reverse):
 		expected = r.twoWay
+	case quarantineHistogram, applicationQuarantineHistogram, onewaySeries, onewaySeries + 1:
+		expected = false
 	case taxSeries:
 		expected = r.owner.twins.Compared(r.labels)
 	}
@@ -162,20 +188,64 @@ func (r *recorder) observe(family int, ns int64) {
 func (r *recorder) Launched(lag int64) { r.observe(lagHistogram, lag) }
 
 // Received observes what an application would have seen.
-func (r *recorder) Received(p *sender.Probe) { r.observe(applicationHistogram, p.Application) }
-
-// Settled observes the delays of a probe with good stamps.
-func (r *recorder) Settled(p *sender.Probe) {
-	if p.State != sender.Answered || p.Verdict != delay.Good {
+func (r *recorder) Received(p *sender.Probe) {
+	reason, unfit := r.owner.health.Application(p.Lag())
+	if !unfit {
+		r.observe(applicationHistogram, p.Application)
 		return
 	}
 	r.mu.Lock()
-	r.series[rttHistogram].values.Observe(p.Stamps.RTT())
-	if !p.Stamps.OneClock {
-		r.series[residenceHistogram].values.Observe(p.Stamps.Residence())
+	r.unfit[reason]++
+	r.series[applicationQuarantineHistogram].values.Observe(p.Application)
+	r.mu.Unlock()
+}
+
+// Settled keeps the record of a probe and observes the delays of one with good
+// stamps.
+func (r *recorder) Settled(p *sender.Probe) {
+	good := p.State == sender.Answered && p.Verdict == delay.Good
+	now := time.Now().UnixNano()
+	r.mu.Lock()
+	r.flight.Add(p, now)
+	if good {
+		if _, unfit := r.owner.health.Kernel(); unfit {
+			r.series[quarantineHistogram].values.Observe(p.Stamps.RTT())
+			good = false
+		} else {
+			r.delays(p)
+		}
 	}
 	r.mu.Unlock()
-	r.owner.twins.Settled(r.labels, p, r)
+	if good {
+		r.owner.twins.Settled(r.labels, p, r)
+	}
+}
+
+// delays observes the delays of a probe with good stamps.
+func (r *recorder) delays(p *sender.Probe) {
+	s := &p.Stamps
+	r.series[rttHistogram].values.Observe(s.RTT())
+	if s.OneClock {
+		return
+	}
+	r.series[residenceHistogram].values.Observe(s.Residence())
+	if p.ErrorBound >= 0 && p.ErrorBound <= r.owner.maxError.Load() {
+		r.series[onewaySeries+int(delay.Forward)].values.Observe(s.T2 - s.T1)
+		r.series[onewaySeries+int(delay.Reverse)].values.Observe(s.T4 - s.T3)
+	}
+}
+
+// unfitCounts returns how many samples of a target the host spoilt, by reason.
+func (r *recorders) unfitCounts(l sender.Labels) (counts [health.NumReasons]uint64) {
+	r.mu.Lock()
+	rec := r.targets[l]
+	r.mu.Unlock()
+	if rec != nil {
+		rec.mu.Lock()
+		counts = rec.unfit
+		rec.mu.Unlock()
+	}
+	return counts
 }
 
 // Taxed observes how much longer a probe took than its twin.

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -16,6 +17,7 @@ import (
 	"vigia/internal/catalog"
 	"vigia/internal/testutil"
 	"vigia/probes/delay"
+	"vigia/probes/health"
 	"vigia/probes/reflector"
 	"vigia/probes/sender"
 	"vigia/probes/sockets"
@@ -105,7 +107,7 @@ func TestRecordersWhileScraped(t *testing.T) {
 		t.Fatal(err)
 	}
 	reg := prometheus.NewPedanticRegistry()
-	all := newRecorders(c.NewFactory("probe", reg), reg)
+	all := newRecorders(c.NewFactory("probe", reg), reg, health.New(fstest.MapFS{}))
 	var wg sync.WaitGroup
 	stop := make(chan struct{})
 	for i := range 3 {
@@ -119,7 +121,7 @@ func TestRecordersWhileScraped(t *testing.T) {
 				}
 				rec.Launched(ns)
 				rec.Received(&sender.Probe{Application: ns})
-				rec.Settled(&sender.Probe{State: sender.Answered, Stamps: delay.Stamps{T4: ns}})
+				rec.Settled(&sender.Probe{State: sender.Answered, ErrorBound: -1, Stamps: delay.Stamps{T4: ns}})
 				rec.Varied([delay.NumDirections]int64{ns, -ns, 0})
 			}
 		})
@@ -129,7 +131,7 @@ func TestRecordersWhileScraped(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(families) != numHistograms-1 { // nobody has a twin
+		if len(families) != numHistograms-4 { // no twin, no bound of the clocks, a fit host
 			t.Fatalf("%d families", len(families))
 		}
 		for _, f := range families {
@@ -171,7 +173,7 @@ func TestRecorderTakesGoodSamplesOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	reg := prometheus.NewRegistry()
-	all := newRecorders(c.NewFactory("probe", reg), reg)
+	all := newRecorders(c.NewFactory("probe", reg), reg, health.New(fstest.MapFS{}))
 	labels := sender.Labels{Src: "a", Dst: "b", Path: "p", Tenant: "t", Probe: "c"}
 	rec := all.recorder(sender.Target{Labels: labels})
 	stamps := delay.Stamps{T1: 0, T2: 1000, T3: 51_000, T4: 53_000}
@@ -182,6 +184,7 @@ func TestRecorderTakesGoodSamplesOnly(t *testing.T) {
 		{State: sender.Answered, Verdict: delay.Implausible, Stamps: stamps},
 		{State: sender.Lost, Stamps: stamps},
 	} {
+		p.ErrorBound = -1
 		rec.Settled(&p)
 	}
 	sums := func() map[string]float64 {

@@ -10,15 +10,19 @@ import (
 	"sync/atomic"
 
 	"vigia/internal/exporterkit"
+	"vigia/probes/flight"
+	"vigia/probes/health"
 	"vigia/probes/reflector"
 	"vigia/probes/sender"
 	"vigia/probes/settings"
+	"vigia/probes/timestamping"
 )
 
 // service is the daemon.
 type service struct {
 	sender    *sender.Sender
 	recorders *recorders
+	bound     timestamping.Bound
 	reflector *reflector.Reflector
 	paths     atomic.Pointer[[]settings.Path]
 }
@@ -33,15 +37,15 @@ func newService(env exporterkit.Env) (*service, error) {
 		runtime.GOMAXPROCS(runtime.NumCPU() + spareProcs)
 	}
 	s := &service{}
-	s.recorders = newRecorders(env.Metrics, env.Registry)
+	s.recorders = newRecorders(env.Metrics, env.Registry, health.New(os.DirFS("/")))
 	listeners := newListeners(env.Metrics)
 	var err error
-	s.sender, err = sender.New(sender.Options{Logger: env.Logger, NewRecorder: s.recorders.recorder})
+	s.sender, err = sender.New(sender.Options{Logger: env.Logger, NewRecorder: s.recorders.recorder, Bound: &s.bound})
 	if err != nil {
 		return nil, err
 	}
 	s.reflector, err = reflector.New(reflector.Options{
-		Logger: env.Logger, NewCounters: listeners.counters, RemoveCounters: listeners.remove,
+		Logger: env.Logger, NewCounters: listeners.counters, RemoveCounters: listeners.remove, Bound: &s.bound,
 	})
 	if err != nil {
 		s.sender.Close()
@@ -53,6 +57,7 @@ func newService(env exporterkit.Env) (*service, error) {
 	}
 	env.Registry.MustRegister(newCollector(env.Metrics, s))
 	env.Mux.HandleFunc("GET /debug/targets", s.handleTargets)
+	env.Mux.HandleFunc("GET "+flight.Path, s.handleRecords)
 	return s, nil
 }
 
@@ -78,6 +83,9 @@ func (s *service) load(path string) error {
 	}
 	s.paths.Store(&cfg.Paths)
 	s.recorders.twins.Set(cfg.Targets)
+	s.recorders.health.SetLimits(cfg.Health)
+	s.recorders.maxError.Store(int64(cfg.MaxOnewayError))
+	s.bound.State(cfg.ErrorBound)
 	return errors.Join(answering.Commit(), sending.Commit())
 }
 
@@ -88,6 +96,7 @@ func (s *service) Run(ctx context.Context) error {
 	defer cancel()
 	var wg sync.WaitGroup
 	var sendErr, reflectErr error
+	wg.Go(func() { s.recorders.health.Run(ctx) })
 	wg.Go(func() {
 		defer cancel()
 		sendErr = s.sender.Run(ctx)

@@ -56,6 +56,8 @@ type Options struct {
 	// ReceiveBuffer is the size of each listener's receive buffer in bytes; 0
 	// stands for DefaultBuffer.
 	ReceiveBuffer int
+	// Bound is our clock's error; nil asks the kernel.
+	Bound *timestamping.Bound
 }
 
 // Reflector answers test packets on its listeners.
@@ -88,6 +90,9 @@ type Reflector struct {
 func New(o Options) (*Reflector, error) {
 	if o.ReceiveBuffer == 0 {
 		o.ReceiveBuffer = DefaultBuffer
+	}
+	if o.Bound == nil {
+		o.Bound = new(timestamping.Bound)
 	}
 	clock, err := timestamping.NewClock()
 	if err != nil {

@@ -64,6 +64,7 @@ func (s Source) String() string {
 type engine struct {
 	loop   *eventloop.Loop
 	clock  *timestamping.Clock
+	bound  *timestamping.Bound
 	logger *slog.Logger
 
 	series  map[Labels]*series
@@ -87,7 +88,7 @@ type engine struct {
 	stray       uint64
 }
 
-func newEngine(logger *slog.Logger) (*engine, error) {
+func newEngine(logger *slog.Logger, bound *timestamping.Bound) (*engine, error) {
 	clock, err := timestamping.NewClock()
 	if err != nil {
 		return nil, err
@@ -97,7 +98,7 @@ func newEngine(logger *slog.Logger) (*engine, error) {
 		return nil, err
 	}
 	return &engine{
-		loop: loop, clock: clock, logger: logger,
+		loop: loop, clock: clock, logger: logger, bound: bound,
 		series: make(map[Labels]*series), sockets: make(map[sockets.Key]*socket),
 		closed: make(map[sockets.Key]error),
 		due:    queue{which: dueQueue}, settle: queue{which: settleQueue},

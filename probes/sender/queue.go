@@ -29,7 +29,7 @@ func (q *queue) Less(i, j int) bool {
 		return at < other
 	}
 	// Twins follow each other without anyone else between them.
-	return cmp.Or(a.target.Twin.Group.compare(&b.target.Twin.Group), cmp.Compare(a.target.place(at), b.target.place(at))) < 0
+	return cmp.Or(a.target.Twin.Group.Compare(&b.target.Twin.Group), cmp.Compare(a.target.place(at), b.target.place(at))) < 0
 }
 
 func (q *queue) Swap(i, j int) {

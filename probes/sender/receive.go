@@ -139,6 +139,8 @@ func (e *engine) received(s *session, slot *slot, d *timestamping.Datagram, r *s
 	p := &slot.Value
 	p.State, p.Application = Waiting, at-p.Intended
 	p.reflected = r.Sequence
+	p.ErrorBound = e.errorBound(r.ErrorEstimate)
+	s.series.errorBound = p.ErrorBound
 	format := r.ErrorEstimate.Format()
 	p.Stamps.ReceivedSteps = e.clock.Steps()
 	near := e.clock.Realtime(at)
@@ -158,6 +160,14 @@ func (e *engine) received(s *session, slot *slot, d *timestamping.Datagram, r *s
 		return
 	}
 	e.settle.setEarlier(s, onGrid(p.settleBy(s)+1))
+}
+
+// errorBound returns how far our clock and the reflector's may be apart, or -1.
+func (e *engine) errorBound(theirs stamp.ErrorEstimate) int64 {
+	if !e.estimate.Synchronized() || !theirs.Synchronized() {
+		return -1
+	}
+	return int64((e.estimate.Seconds() + theirs.Seconds()) * 1e9)
 }
 
 // settleBy returns the time until which an answered probe waits for its stamps.

@@ -28,6 +28,8 @@ type Options struct {
 	// system's resolver and resolver.Interval.
 	Lookup         resolver.Lookup
 	LookupInterval time.Duration
+	// Bound is our clock's error; nil asks the kernel.
+	Bound *timestamping.Bound
 }
 
 // DefaultBuffer is the size of a socket's buffers in bytes: room for the answers
@@ -57,7 +59,10 @@ func New(o Options) (*Sender, error) {
 	if o.LookupInterval == 0 {
 		o.LookupInterval = resolver.Interval
 	}
-	e, err := newEngine(o.Logger)
+	if o.Bound == nil {
+		o.Bound = new(timestamping.Bound)
+	}
+	e, err := newEngine(o.Logger, o.Bound)
 	if err != nil {
 		return nil, err
 	}
@@ -307,11 +312,13 @@ type Status struct {
 	// Rewritten counts answered probes whose DSCP was changed on the way there and
 	// on the way back.
 	Rewritten [2]uint64
-	Up        bool
-	Address   netip.AddrPort // not valid while unresolved
-	Open      bool           // the socket is
-	Trouble   error
-	TroubleAt time.Time
+	// ErrorBound is Probe.ErrorBound of the last answered probe.
+	ErrorBound int64
+	Up         bool
+	Address    netip.AddrPort // not valid while unresolved
+	Open       bool           // the socket is
+	Trouble    error
+	TroubleAt  time.Time
 }
 
 // Totals are what is counted for all targets together.
@@ -343,7 +350,7 @@ const (
 func (ser *series) status(now int64) Status {
 	st := Status{
 		Counts: ser.counts, Jitter: ser.jitter.Seconds(), Quarantined: ser.quarantined,
-		Rewritten: ser.rewritten, Trouble: ser.trouble.err,
+		Rewritten: ser.rewritten, ErrorBound: ser.errorBound, Trouble: ser.trouble.err,
 	}
 	if ser.trouble.err != nil {
 		st.TroubleAt = time.Unix(0, ser.trouble.at)

@@ -22,6 +22,7 @@ type series struct {
 	jitter      delay.Jitter
 	quarantined [delay.NumVerdicts]uint64
 	rewritten   [2]uint64 // DSCP, by delay.Direction
+	errorBound  int64     // of the last answered probe
 	answered    int64     // when the last answer was read, CLOCK_MONOTONIC
 	launched    bool
 	trouble     trouble

@@ -22,8 +22,8 @@ import (
 // Labels identify a target; they are the labels of its series.
 type Labels struct{ Src, Dst, Path, Tenant, Probe string }
 
-// compare orders labels.
-func (l *Labels) compare(o *Labels) int {
+// Compare orders labels.
+func (l *Labels) Compare(o *Labels) int {
 	return cmp.Or(
 		strings.Compare(l.Src, o.Src), strings.Compare(l.Dst, o.Dst), strings.Compare(l.Path, o.Path),
 		strings.Compare(l.Tenant, o.Tenant), strings.Compare(l.Probe, o.Probe),
@@ -200,6 +200,9 @@ type Probe struct {
 	Cause       accounting.Cause // of a loss
 	Verdict     delay.Verdict    // on an answered probe's stamps
 	Stamps      delay.Stamps
+	// ErrorBound is how far our clock and the reflector's may be apart, in
+	// nanoseconds; negative while either does not know.
+	ErrorBound int64
 
 	echo      stamp.Timestamp // must come back
 	sentAt    int64           // CLOCK_MONOTONIC
@@ -209,6 +212,21 @@ type Probe struct {
 	evidence  evidence        // of how far it came
 	judged    bool            // by the received window, which is better than counting
 }
+
+// Sent returns when the probe was sent, in nanoseconds of CLOCK_REALTIME; now when it
+// never was.
+func (p *Probe) Sent(now int64) int64 {
+	switch {
+	case p.echo != 0:
+		return p.echo.UnixNano(stamp.NTP, now)
+	case p.Stamps.T1 != 0:
+		return p.Stamps.T1
+	}
+	return now
+}
+
+// Lag returns how much later than it was due the probe was sent, in nanoseconds.
+func (p *Probe) Lag() int64 { return p.sentAt - p.Intended }
 
 // State is how far a probe has come.
 type State uint8

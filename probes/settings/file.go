@@ -13,8 +13,23 @@ type File struct {
 	Paths     []Path     `yaml:"paths"`
 	Classes   []Class    `yaml:"classes"`
 	Targets   []Target   `yaml:"targets"`
+	Clock     Clock      `yaml:"clock"`
+	Health    Health     `yaml:"health"`
 
 	keys map[string]stamp.Keys // by path, read by Validate
+}
+
+// Clock says what is known of this node's clock, for one-way delays.
+type Clock struct {
+	ErrorBound     config.Duration `yaml:"error_bound"`      // against UTC; absent, the kernel is asked
+	MaxOnewayError config.Duration `yaml:"max_oneway_error"` // of both clocks together
+}
+
+// Health says from where on this host is not fit to measure.
+type Health struct {
+	CPUPressure *float64        `yaml:"cpu_pressure"` // ratio
+	Steal       *float64        `yaml:"steal"`        // ratio
+	ScheduleLag config.Duration `yaml:"schedule_lag"`
 }
 
 // Reflector says where test packets are answered, and whose.

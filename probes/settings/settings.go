@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"vigia/internal/config"
+	"vigia/probes/health"
 	"vigia/probes/reflector"
 	"vigia/probes/sender"
 	"vigia/probes/sockets"
@@ -19,6 +20,10 @@ type Settings struct {
 	Reflector reflector.Config
 	Paths     []Path
 	Targets   []sender.Target
+	// ErrorBound is our clock's against UTC, 0 when the kernel shall be asked;
+	// MaxOnewayError is how much of both clocks one-way delays put up with.
+	ErrorBound, MaxOnewayError time.Duration
+	Health                     health.Limits
 }
 
 const defaultMaxRate = 10000
@@ -58,6 +63,8 @@ func (f *File) settings() *Settings {
 	for _, c := range f.Classes {
 		classes[c.Name] = c
 	}
+	s.ErrorBound, s.MaxOnewayError = time.Duration(f.Clock.ErrorBound), f.Clock.maxOnewayError()
+	s.Health = f.Health.limits()
 	for _, t := range f.Targets {
 		c := classes[t.Probe]
 		source, _ := ParseSource(t.Source)
@@ -72,6 +79,31 @@ func (f *File) settings() *Settings {
 	}
 	f.joinTwins(s.Targets)
 	return s
+}
+
+const defaultMaxOnewayError = time.Millisecond
+
+func (c *Clock) maxOnewayError() time.Duration {
+	if c.MaxOnewayError == 0 {
+		return defaultMaxOnewayError
+	}
+	return time.Duration(c.MaxOnewayError)
+}
+
+func (h *Health) limits() health.Limits {
+	l := health.Limits{
+		CPUPressure: health.DefaultCPUPressure, Steal: health.DefaultSteal, ScheduleLag: health.DefaultScheduleLag,
+	}
+	if h.CPUPressure != nil {
+		l.CPUPressure = *h.CPUPressure
+	}
+	if h.Steal != nil {
+		l.Steal = *h.Steal
+	}
+	if h.ScheduleLag != 0 {
+		l.ScheduleLag = time.Duration(h.ScheduleLag)
+	}
+	return l
 }
 
 func (r *Reflector) config(keys map[string]stamp.Keys) reflector.Config {

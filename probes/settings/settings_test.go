@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"vigia/probes/health"
 	"vigia/probes/reflector"
 	"vigia/probes/sender"
 	"vigia/probes/sockets"
@@ -44,7 +45,8 @@ func TestGoodFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := &Settings{
-		Node: "lb1",
+		Node: "lb1", MaxOnewayError: time.Millisecond,
+		Health: health.Limits{CPUPressure: 1, Steal: 0.1, ScheduleLag: 100 * time.Millisecond},
 		Reflector: reflector.Config{
 			Listeners: []sockets.Key{
 				{Netns: "vigia-demo-lb1", Local: netip.MustParseAddrPort("10.99.1.1:862")},
@@ -95,7 +97,7 @@ func TestDefaults(t *testing.T) {
 func TestEveryMistakeIsNamed(t *testing.T) {
 	const class0 = `  - {name: stamp-64, protocol: stamp, size: 64, interval: 50ms, deadline: 1s}`
 	for _, tc := range []struct{ name, old, new, want string }{
-		{"unknown key", "node: lb1", "node: lb1\nnodes: x", `f.yaml:2: unknown key "nodes"; known here: classes, node, paths, reflector, targets`},
+		{"unknown key", "node: lb1", "node: lb1\nnodes: x", `f.yaml:2: unknown key "nodes"; known here: classes, clock, health, node, paths, reflector, targets`},
 		{"unknown key of a target", "tenant: red, ", "tenant: red, dest: x, ", `unknown key "dest"; known here: address, device, dst, key_file, netns, path, probe, source, tenant, twin`},
 		{"no node", "node: lb1", "node: ''", "f.yaml:1: node: is missing; add it, for example node: compute1"},
 		{"node is free text", "node: lb1", "node: the first", `f.yaml:1: node: "the first": cannot be a label; write letters`},
@@ -169,6 +171,10 @@ func TestEveryMistakeIsNamed(t *testing.T) {
 		{"broadcast", `"10.99.1.2:862"`, `"255.255.255.255:862"`, "is a multicast or broadcast address"},
 		{"any address", `"10.99.1.2:862"`, `"0.0.0.0:862"`, "is not the address of a host"},
 		{"mapped address", `"[fd00::2]:862"`, `"[::ffff:10.0.0.1]:862"`, "is an IPv4 address written as IPv6"},
+		{"clock", "node: lb1", "node: lb1\nclock: {error_bound: 2s}", `f.yaml:2: clock.error_bound: "2s": is out of bounds; write 1ns to 1s`},
+		{"pressure", "node: lb1", "node: lb1\nhealth: {cpu_pressure: 50}", `f.yaml:2: health.cpu_pressure: "50": is no share of time; write a number above 0 and up to 1`},
+		{"steal", "node: lb1", "node: lb1\nhealth: {steal: 0}", `health.steal: "0": is no share of time`},
+		{"lag", "node: lb1", "node: lb1\nhealth: {schedule_lag: -1s}", `health.schedule_lag: "-1s": is out of bounds`},
 		{"no classes", class0, "", "targets[0].probe"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -79,6 +79,8 @@ func (f *File) Validate() error {
 			f.loadKeys(&e, fmt.Sprintf("reflector.listeners[%d].key_file", i), l.KeyFile)
 		}
 	}
+	f.Clock.validate(&e)
+	f.Health.validate(&e)
 	paths := f.validatePaths(&e)
 	classes := f.validateClasses(&e)
 	if len(f.Targets) > maxTargets {
@@ -99,6 +101,34 @@ func (f *File) Validate() error {
 	}
 	f.validateTwins(&e, classes)
 	return e.join()
+}
+
+// maxClockError bounds what is called the error of a clock.
+const maxClockError = time.Second
+
+func (c *Clock) validate(e *faults) {
+	for _, v := range []struct {
+		key   string
+		value time.Duration
+	}{{"error_bound", time.Duration(c.ErrorBound)}, {"max_oneway_error", time.Duration(c.MaxOnewayError)}} {
+		if v.value < 0 || v.value > maxClockError {
+			e.add("clock."+v.key, v.value, "is out of bounds", fmt.Sprintf("write 1ns to %v", maxClockError))
+		}
+	}
+}
+
+func (h *Health) validate(e *faults) {
+	for _, v := range []struct {
+		key   string
+		value *float64
+	}{{"cpu_pressure", h.CPUPressure}, {"steal", h.Steal}} {
+		if v.value != nil && !(*v.value > 0 && *v.value <= 1) {
+			e.add("health."+v.key, *v.value, "is no share of time", "write a number above 0 and up to 1, for example 0.5")
+		}
+	}
+	if lag := time.Duration(h.ScheduleLag); lag < 0 || lag > maxDeadline {
+		e.add("health.schedule_lag", lag, "is out of bounds", fmt.Sprintf("write 1ns to %v", maxDeadline))
+	}
 }
 
 // loadKeys reads a key file, once.

@@ -1,0 +1,159 @@
+package app
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"vigia/internal/catalog"
+	"vigia/probes/delay"
+	"vigia/probes/flight"
+	"vigia/probes/health"
+	"vigia/probes/sender"
+)
+
+// TestRecordsOfTheLastMinute dumps what a daemon remembers and computes its counters
+// again from that, by HTTP and by command.
+func TestRecordsOfTheLastMinute(t *testing.T) {
+	left, right := network(t)
+	a := start(t, node("a", left, "10.9.0.1",
+		aim("b", "stamp-64", left, "10.9.0.1", "10.9.0.2:862"), aim("nobody", "stamp-64", left, "10.9.0.1", "10.9.0.77:862")))
+	start(t, node("b", right, "10.9.0.2"))
+	labels := []string{"src", "a", "dst", "b", "path", "direct", "tenant", "_infra", "probe", "stamp-64"}
+	a.waitFor("samples", func() bool { v, _ := a.scrape().value("vigia_probe_rtt_seconds"); return v > 50 })
+	a.waitFor("losses", func() bool {
+		return a.scrape().must(t, "vigia_probe_sent_total", "src", "a", "dst", "nobody", "path", "direct", "tenant", "_infra", "probe", "stamp-64") > 0
+	})
+	before := a.scrape().must(t, "vigia_probe_received_total", labels...)
+	var out, stderr bytes.Buffer
+	code := Program().Run(context.Background(), []string{"dump", "--url", a.url, "--dst", "b", "--probe", "stamp-64"}, &out, &stderr)
+	if code != 0 {
+		t.Fatalf("exit code %d: %s", code, stderr.String())
+	}
+	received, last := 0.0, ""
+	for line := range strings.Lines(out.String()) {
+		var l flight.Line
+		if err := json.Unmarshal([]byte(line), &l); err != nil {
+			t.Fatal(err)
+		}
+		sent, err := time.Parse(time.RFC3339Nano, l.Time)
+		if l.Dst != "b" || err != nil || time.Since(sent) > time.Minute+patience {
+			t.Fatalf("%+v %v", l, err)
+		}
+		if l.Outcome != "received" {
+			continue
+		}
+		received++
+		if l.Verdict == "good" {
+			if *l.RTT != l.T4-l.T1-(l.T3-l.T2) || *l.RTT <= 0 || len(l.Kernel) != 4 || l.Application < *l.RTT {
+				t.Errorf("%+v", l)
+			}
+			last = line
+		}
+	}
+	// Those that wait for their stamps come later.
+	if received < before-20 || last == "" {
+		t.Errorf("%v received by the records, %v by the counter", received, before)
+	}
+	if code, body := a.get("/debug/records?dst=nobody"); code != http.StatusOK || !strings.Contains(body, `"outcome":"lost","cause":`) || strings.Contains(body, `"dst":"b"`) {
+		t.Errorf("%d %.300s", code, body)
+	}
+	for query, want := range map[string]string{
+		"?port=1":            `"port" is not a label to select by; known here: dst, path, tenant, probe`,
+		"?dst=a&dst=b":       "label dst is given 2 times; give it once",
+		"?dst=b&tenant=blue": "no target has these labels",
+	} {
+		if code, body := a.get("/debug/records" + query); code < 400 || code >= 500 || !strings.Contains(body, want) {
+			t.Errorf("%s: %d %s", query, code, body)
+		}
+	}
+}
+
+// TestOneWayDelaysNeedABound states the bound of both clocks, which are one and the
+// same here, and then takes it away from one.
+func TestOneWayDelaysNeedABound(t *testing.T) {
+	left, right := network(t)
+	config := node("a", left, "10.9.0.1", aim("b", "stamp-64", left, "10.9.0.1", "10.9.0.2:862"))
+	a := start(t, config)
+	start(t, node("b", right, "10.9.0.2"))
+	labels := []string{"src", "a", "dst", "b", "path", "direct", "tenant", "_infra", "probe", "stamp-64"}
+	forward := append(labels, "direction", "forward")
+	oneway := func() float64 {
+		v, _ := a.scrape().value("vigia_probe_oneway_delay_seconds", forward...)
+		return v
+	}
+	a.waitFor("one-way delays", func() bool { return oneway() > 20 })
+	if bound := a.scrape().must(t, "vigia_probe_clock_error_bound_seconds", forward...); bound < 20e-6 || bound > 21e-6 {
+		t.Errorf("the bound is %v, stated were 10 us at each end", bound)
+	}
+	// A bound that is too wide, and a reload that says so.
+	if code, body := a.reload(strings.Replace(config, "error_bound: 10us", "error_bound: 10us, max_oneway_error: 15us", 1)); code != http.StatusOK {
+		t.Fatal(body)
+	}
+	seen := oneway()
+	count := func() float64 { v, _ := a.scrape().value("vigia_probe_rtt_seconds", labels...); return v }
+	from := count()
+	a.waitFor("further samples", func() bool { return count() > from+50 })
+	if got := oneway(); got > seen+5 {
+		t.Errorf("%v one-way delays after the limit was lowered, %v before", got, seen)
+	}
+}
+
+// TestUnfitHostQuarantines steals time and lags, and looks where the samples go.
+func TestUnfitHostQuarantines(t *testing.T) {
+	c, err := catalog.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	host := fstest.MapFS{"proc/stat": {Data: []byte("cpu  100 0 0 0 0 0 0 0\n")}}
+	monitor := health.New(host)
+	reg := prometheus.NewRegistry()
+	all := newRecorders(c.NewFactory("probe", reg), reg, monitor)
+	all.maxError.Store(1000)
+	labels := sender.Labels{Src: "a", Dst: "b", Path: "p", Tenant: "t", Probe: "c"}
+	rec := all.recorder(sender.Target{Labels: labels})
+	sample := func() {
+		rec.Received(&sender.Probe{Application: 5000})
+		rec.Settled(&sender.Probe{State: sender.Answered, ErrorBound: 1000, Stamps: delay.Stamps{T2: 1000, T3: 2000, T4: 5000}})
+	}
+	counts := func() map[string]uint64 {
+		families, err := reg.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		out := make(map[string]uint64)
+		for _, f := range families {
+			for _, m := range f.Metric {
+				out[f.GetName()] += m.Histogram.GetSampleCount()
+			}
+		}
+		return out
+	}
+	sample()
+	if got := counts(); got["vigia_probe_rtt_seconds"] != 1 || got["vigia_probe_rtt_application_seconds"] != 1 ||
+		got["vigia_probe_oneway_delay_seconds"] != 2 || got["vigia_probe_rtt_quarantined_seconds"] != 0 {
+		t.Errorf("fit: %v", got)
+	}
+	rec.Received(&sender.Probe{Application: 5000, Intended: -int64(time.Second)}) // sent at 0
+	if got := counts(); got["vigia_probe_rtt_application_seconds"] != 1 || got["vigia_probe_rtt_application_quarantined_seconds"] != 1 {
+		t.Errorf("late: %v", got)
+	}
+	host["proc/stat"] = &fstest.MapFile{Data: []byte("cpu  150 0 0 0 0 0 0 50\n")}
+	monitor.Update()
+	sample()
+	if got := counts(); got["vigia_probe_rtt_seconds"] != 1 || got["vigia_probe_rtt_application_seconds"] != 1 ||
+		got["vigia_probe_oneway_delay_seconds"] != 2 || got["vigia_probe_rtt_quarantined_seconds"] != 1 ||
+		got["vigia_probe_rtt_application_quarantined_seconds"] != 2 {
+		t.Errorf("stolen: %v", got)
+	}
+	if got := all.unfitCounts(labels); got != [health.NumReasons]uint64{health.Steal: 1, health.ScheduleLag: 1} {
+		t.Errorf("reasons %v", got)
+	}
+}
