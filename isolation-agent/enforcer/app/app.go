@@ -14,6 +14,7 @@ import (
 	"vigia/internal/exporterkit"
 	"vigia/internal/ports"
 	"vigia/isolation-agent/enforcer/api"
+	"vigia/isolation-agent/enforcer/fastloop"
 	"vigia/isolation-agent/enforcer/limits"
 )
 
@@ -44,7 +45,8 @@ type service struct {
 	manager   *vport.Manager
 	limits    *limits.Limits
 	api       *api.Server
-	schedule  *scheduling // nil without links
+	schedule  *scheduling    // nil without links
+	loop      *fastloop.Loop // nil without fast_loop
 	config    Config
 }
 
@@ -77,7 +79,12 @@ func start(_ context.Context, env exporterkit.Env) (_ exporterkit.Service, err e
 			return nil, err
 		}
 	}
-
+	if c.FastLoop != nil {
+		if s.loop, err = newFastLoop(&c, s.schedule, s.manager, s.inventory, env.Metrics, env.Logger); err != nil {
+			return nil, err
+		}
+		s.schedule.applied = s.loop.Refresh
+	}
 	changes := env.Metrics.Counter("vigia_enforcer_limits_total")
 	for _, change := range limits.Changes() {
 		changes.WithLabelValues(string(change))
@@ -104,6 +111,9 @@ func start(_ context.Context, env exporterkit.Env) (_ exporterkit.Service, err e
 }
 
 func (s *service) close() {
+	if s.loop != nil {
+		s.loop.Close()
+	}
 	if s.schedule != nil {
 		s.schedule.close()
 	}
@@ -125,6 +135,9 @@ func (s *service) Run(ctx context.Context) error {
 	wg.Go(func() { s.observe(ctx) })
 	if s.schedule != nil {
 		wg.Go(func() { s.schedule.run(ctx) })
+	}
+	if s.loop != nil {
+		wg.Go(func() { _ = s.loop.Run(ctx) }) // ends with ctx
 	}
 	err := s.inventory.Run(ctx)
 	cancel()
@@ -161,6 +174,9 @@ func (s *service) Reload(_ context.Context, path string) error {
 	if err != nil {
 		return fmt.Errorf("token_file %s %w", c.TokenFile, err)
 	}
+	if err := s.reloadLoop(&c, path); err != nil {
+		return err
+	}
 	if s.schedule != nil {
 		s.schedule.set(&c)
 	}
@@ -168,6 +184,21 @@ func (s *service) Reload(_ context.Context, path string) error {
 	s.limits.SetContracts(c.contracts())
 	s.config = c
 	return nil
+}
+
+// reloadLoop swaps inventory and keys of the fast loop.
+func (s *service) reloadLoop(c *Config, path string) error {
+	if (c.FastLoop != nil) != (s.loop != nil) || (s.loop != nil && (c.FastLoop.Listen != s.config.FastLoop.Listen || c.FastLoop.variant() != s.config.FastLoop.variant())) {
+		return fmt.Errorf("%s: fast_loop, its listen and its variant cannot change in a running enforcer; restart it", path)
+	}
+	if s.loop == nil {
+		return nil
+	}
+	site, keys, err := c.FastLoop.load()
+	if err != nil {
+		return err
+	}
+	return s.loop.SetSite(site, keys)
 }
 
 // Ready returns nil once the ports are known and have been tried.

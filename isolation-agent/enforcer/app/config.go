@@ -21,6 +21,7 @@ type Config struct {
 	TokenFile string        `yaml:"token_file"`
 	Links     []Link        `yaml:"links"`
 	Contracts []Contract    `yaml:"contracts"`
+	FastLoop  *FastLoop     `yaml:"fast_loop"`
 }
 
 // Contract is what a tenant bought, each way unless receive says otherwise.
@@ -30,6 +31,8 @@ type Contract struct {
 	Ceiling   config.Rate `yaml:"ceiling"`
 	Receive   *Direction  `yaml:"receive"`
 	Match     []Match     `yaml:"match"`
+	Packets   uint64      `yaml:"packets_per_second"`   // that a port may send; 0 for any number
+	NewFlows  uint64      `yaml:"new_flows_per_second"` // that a port may begin; 0 for any number
 }
 
 // name identifies the contract among those of the node.
@@ -81,7 +84,7 @@ func (c *Config) Validate() error {
 	if len(errs) == 0 {
 		errs = append(errs, c.admit())
 	}
-	return errors.Join(append(errs, c.Sources.Validate(), c.BPF.Validate())...)
+	return errors.Join(append(errs, c.validateFastLoop(), c.Sources.Validate(), c.BPF.Validate())...)
 }
 
 // readToken reads the bearer token. Errors never contain it.

@@ -3,7 +3,6 @@ package app
 import (
 	"context"
 	"log/slog"
-	"path/filepath"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -24,11 +23,12 @@ type scheduling struct {
 	rounds   *prometheus.CounterVec
 	drifts   *prometheus.CounterVec
 	changed  chan struct{}
+	applied  func() // told after links and contracts have been looked at
 }
 
 func newScheduling(c *Config, metrics *catalog.Factory, logger *slog.Logger) (*scheduling, error) {
 	s := &scheduling{
-		logger: logger, changed: make(chan struct{}, 1),
+		logger: logger, changed: make(chan struct{}, 1), applied: func() {},
 		rounds: metrics.Counter("vigia_enforcer_reconciles_total"),
 		drifts: metrics.Counter("vigia_enforcer_drift_total"),
 	}
@@ -36,7 +36,7 @@ func newScheduling(c *Config, metrics *catalog.Factory, logger *slog.Logger) (*s
 		s.rounds.WithLabelValues(outcome)
 	}
 	var err error
-	if s.programs, err = classify.Open(filepath.Join(c.BPF.PinDir, "classify")); err != nil {
+	if s.programs, err = classify.Open(classifyDir(c.BPF.PinDir)); err != nil {
 		return nil, err
 	}
 	if s.keeper, err = contracts.NewKeeper(c.Sources.NetNS, s.programs, logger); err != nil {
@@ -91,5 +91,6 @@ func (s *scheduling) round() []contracts.Drift {
 	default:
 		s.rounds.WithLabelValues("clean").Inc()
 	}
+	s.applied()
 	return drift
 }

@@ -54,10 +54,12 @@ const (
 	rootMinor      = 1
 	DefaultMinor   = 2 // what belongs to no contract
 	firstMinor     = 0x0100
-	minors         = 0x6f00
-	// ShapeMinor and above are classes of limits, which come and go.
-	ShapeMinor = 0x8000
-	shapeRange = 0x4000
+	minors         = 0x3f00
+	// A contract's own class holds its guarantee; below it, on the sending side,
+	// are one class for what no limit shapes, and one for each limit that does.
+	leafOffset = 0x4000
+	shapeMinor = 0x8000
+	shapes     = 0x4000
 )
 
 const (
@@ -70,11 +72,17 @@ const (
 	defaultsShare = 100 // the default class is guaranteed this part of the link
 )
 
+// DefaultClass is the class of what belongs to no contract, as major:minor.
+const DefaultClass = uint32(Major)<<16 | DefaultMinor
+
 // QueueLimit returns how many packets a class of that rate may hold: 2 ms of them,
 // as the 160 packets of Gatekeeper's authors are at 1 Gbit/s, and never under 32.
 func QueueLimit(rate uint64) uint32 {
 	return uint32(max(minQueue, rate*uint64(queueTime)/uint64(time.Second)/1500))
 }
+
+// QueueBytes returns what QueueLimit is in bytes of full frames.
+func QueueBytes(rate uint64) uint64 { return uint64(QueueLimit(rate)) * frame }
 
 // Admit checks that a link has what the contracts guarantee. Direction is named
 // as the tenant sees it.
@@ -94,14 +102,15 @@ func Admit(l *Link, list []Contract) error {
 }
 
 type direction struct {
-	verb  string
-	rates func(*Contract) Rates
+	verb    string
+	rates   func(*Contract) Rates
+	divided bool // limits shape parts of a contract
 }
 
 func directions() [2]direction {
 	return [2]direction{
-		{"to send", func(c *Contract) Rates { return c.Send }},
-		{"to receive", func(c *Contract) Rates { return c.Receive }},
+		{"to send", func(c *Contract) Rates { return c.Send }, true},
+		{"to receive", func(c *Contract) Rates { return c.Receive }, false},
 	}
 }
 
@@ -134,11 +143,14 @@ func Matches(list []Contract) map[classify.Match]uint32 {
 	out := make(map[classify.Match]uint32)
 	for i := range list {
 		for _, m := range list[i].Matches {
-			out[m] = uint32(tc.MakeHandle(Major, minor[list[i].Name]))
+			out[m] = LeafClass(minor[list[i].Name])
 		}
 	}
 	return out
 }
+
+// LeafClass returns the class that a contract's frames go to, as major:minor.
+func LeafClass(minor uint16) uint32 { return uint32(tc.MakeHandle(Major, minor+leafOffset)) }
 
 // leaf is a class with the queue below it.
 type leaf struct {
@@ -146,35 +158,50 @@ type leaf struct {
 	queue tc.Qdisc
 }
 
-// tree is what one device shall have: classes in the order in which they must be made.
+// tree is what one device shall have. Inner classes are made before leaves.
 type tree struct {
-	root   tc.Class
+	inner  []tc.Class
 	leaves []leaf
 }
 
 // plan returns the classes of a device for one direction.
 func plan(device int, l *Link, list []Contract, d direction) tree {
 	limit := l.Limit()
-	t := tree{root: class(device, tc.MakeHandle(Major, 0), rootMinor, Rates{limit, limit}, maxQuantum)}
+	root := class(device, tc.MakeHandle(Major, 0), rootMinor, Rates{limit, limit}, maxQuantum)
+	t := tree{inner: []tc.Class{root}}
 	top := uint64(1)
 	for i := range list {
 		top = max(top, d.rates(&list[i]).Guarantee)
 	}
-	add := func(minor uint16, r Rates) {
+	add := func(minor uint16, r Rates, divided bool) {
 		r.Ceiling = min(r.Ceiling, limit)
 		r.Guarantee = min(r.Guarantee, r.Ceiling)
 		// Spare bandwidth is shared out as the guarantees are.
 		quantum := uint32(min(max(r.Guarantee*maxQuantum/top, frame), maxQuantum))
-		t.leaves = append(t.leaves, newLeaf(class(device, t.root.Handle, minor, r, quantum), QueueLimit(r.Ceiling)))
+		parent := root.Handle
+		if divided {
+			c := class(device, parent, minor, r, quantum)
+			t.inner = append(t.inner, c)
+			parent, minor, r.Guarantee = c.Handle, minor+leafOffset, ownShare(r.Guarantee)
+		}
+		t.leaves = append(t.leaves, newLeaf(class(device, parent, minor, r, quantum), "pfifo", QueueLimit(r.Ceiling)))
 	}
-	add(DefaultMinor, Rates{max(limit/defaultsShare, 1), limit})
+	add(DefaultMinor, Rates{max(limit/defaultsShare, 1), limit}, false)
 	minor := Minors(list)
 	for i := range list {
-		add(minor[list[i].Name], d.rates(&list[i]))
+		m := minor[list[i].Name]
+		if !d.divided {
+			m += leafOffset
+		}
+		add(m, d.rates(&list[i]), d.divided)
 	}
 	slices.SortFunc(t.leaves, func(a, b leaf) int { return cmp.Compare(a.class.Handle, b.class.Handle) })
 	return t
 }
+
+// ownShare is what a class below a contract's has by itself: next to nothing, so
+// that the contract's class decides.
+func ownShare(guarantee uint64) uint64 { return max(guarantee/defaultsShare, 1) }
 
 func class(device int, parent tc.Handle, minor uint16, r Rates, quantum uint32) tc.Class {
 	return tc.Class{
@@ -183,8 +210,8 @@ func class(device int, parent tc.Handle, minor uint16, r Rates, quantum uint32) 
 	}
 }
 
-func newLeaf(c tc.Class, limit uint32) leaf {
-	return leaf{c, tc.Qdisc{Link: c.Link, Handle: tc.MakeHandle(c.Handle.Minor(), 0), Parent: c.Handle, Kind: "pfifo", Limit: limit}}
+func newLeaf(c tc.Class, kind string, limit uint32) leaf {
+	return leaf{c, tc.Qdisc{Link: c.Link, Handle: tc.MakeHandle(c.Handle.Minor(), 0), Parent: c.Handle, Kind: kind, Limit: limit}}
 }
 
 // same tells whether a class is as wanted. The kernel keeps bursts in ticks of

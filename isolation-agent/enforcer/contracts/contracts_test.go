@@ -69,7 +69,7 @@ func TestANameKeepsItsClass(t *testing.T) {
 	all := Minors(list)
 	seen := map[uint16]bool{}
 	for name, minor := range all {
-		if minor < firstMinor || minor >= ShapeMinor || seen[minor] {
+		if minor < firstMinor || minor >= leafOffset || seen[minor] {
 			t.Fatalf("%s has minor %x", name, minor)
 		}
 		seen[minor] = true
@@ -89,7 +89,7 @@ func TestPlanSharesSpareBandwidthByGuarantee(t *testing.T) {
 	l, list := link(), pair()
 	both := directions()
 	got := plan(7, &l, list, both[1])
-	if got.root.Rate != 95*mbit || got.root.Ceil != 95*mbit || len(got.leaves) != 3 {
+	if len(got.inner) != 1 || got.inner[0].Rate != 95*mbit || got.inner[0].Ceil != 95*mbit || len(got.leaves) != 3 {
 		t.Fatalf("plan %+v", got)
 	}
 	minor := Minors(list)
@@ -99,11 +99,11 @@ func TestPlanSharesSpareBandwidthByGuarantee(t *testing.T) {
 			if leaf.class.Rate != 95*mbit/100 || leaf.class.Ceil != 95*mbit {
 				t.Errorf("default class %+v", leaf.class)
 			}
-		case minor["a"]:
+		case minor["a"] + leafOffset:
 			if leaf.class.Rate != 71*mbit || leaf.class.Ceil != 95*mbit || leaf.class.Quantum != 60_000 {
 				t.Errorf("class of a %+v", leaf.class)
 			}
-		case minor["b"]:
+		case minor["b"] + leafOffset:
 			if leaf.class.Rate != 23*mbit || leaf.class.Ceil != 50*mbit || leaf.class.Quantum != 19_436 {
 				t.Errorf("class of b %+v", leaf.class)
 			}
@@ -112,7 +112,13 @@ func TestPlanSharesSpareBandwidthByGuarantee(t *testing.T) {
 			t.Errorf("queue %+v", leaf.queue)
 		}
 	}
-	if got := plan(7, &l, list, both[0]); got.leaves[1].class.Rate+got.leaves[2].class.Rate != 80*mbit {
-		t.Errorf("sending %+v", got.leaves)
+	got = plan(7, &l, list, both[0])
+	if len(got.inner) != 3 || got.inner[1].Rate+got.inner[2].Rate != 80*mbit {
+		t.Errorf("sending %+v", got.inner)
+	}
+	for _, leaf := range got.leaves[1:] {
+		if leaf.class.Parent.Minor() != leaf.class.Handle.Minor()-leafOffset || leaf.class.Rate > mbit {
+			t.Errorf("below a contract's class: %+v", leaf.class)
+		}
 	}
 }

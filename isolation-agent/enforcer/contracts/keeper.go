@@ -1,9 +1,12 @@
 package contracts
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -48,12 +51,7 @@ type Keeper struct {
 	settled   map[string]bool    // devices that were right once: what is off later is drift
 	repairs   map[string]*repair // by device and object
 	drift     []Drift            // of the last look, whatever was done about it
-	shapes    map[shapeKey]tc.Class
-}
-
-type shapeKey struct {
-	device int
-	minor  uint16
+	shapes    map[shapeKey]leaf  // of limits, by device
 }
 
 // NewKeeper returns a keeper for a namespace.
@@ -64,7 +62,7 @@ func NewKeeper(netns string, programs *classify.Programs, logger *slog.Logger) (
 	}
 	return &Keeper{
 		conn: conn, programs: programs, logger: logger, settled: map[string]bool{}, repairs: map[string]*repair{},
-		shapes: map[shapeKey]tc.Class{},
+		shapes: map[shapeKey]leaf{},
 	}, nil
 }
 
@@ -175,7 +173,7 @@ func (k *Keeper) reconcileLink(l *Link) error {
 var errForeign = errors.New("has a root qdisc of another owner, which stays untouched; remove it to have guarantees")
 
 func (k *Keeper) reconcileTree(device string, t tree, program *ebpf.Program) error {
-	link := t.root.Link
+	link := t.inner[0].Link
 	root := tc.MakeHandle(Major, 0)
 	qdiscs, err := k.conn.Qdiscs(link)
 	if err != nil {
@@ -209,7 +207,8 @@ func (k *Keeper) reconcileTree(device string, t tree, program *ebpf.Program) err
 }
 
 func (k *Keeper) reconcileClasses(device string, t tree, queues map[tc.Handle]tc.Qdisc) error {
-	list, err := k.conn.Classes(t.root.Link, nil)
+	link := t.inner[0].Link
+	list, err := k.conn.Classes(link, nil)
 	if err != nil {
 		return err
 	}
@@ -219,8 +218,10 @@ func (k *Keeper) reconcileClasses(device string, t tree, queues map[tc.Handle]tc
 			have[c.Handle] = c
 		}
 	}
-	if err := k.reconcileClass(device, &t.root, have); err != nil {
-		return err
+	for i := range t.inner {
+		if err := k.reconcileClass(device, &t.inner[i], have); err != nil {
+			return err
+		}
 	}
 	for i := range t.leaves {
 		l := &t.leaves[i]
@@ -232,13 +233,21 @@ func (k *Keeper) reconcileClasses(device string, t tree, queues map[tc.Handle]tc
 		}
 		delete(have, l.class.Handle)
 	}
-	delete(have, t.root.Handle)
-	for handle := range have {
-		if _, live := k.shapes[shapeKey{t.root.Link, handle.Minor()}]; live {
+	for _, c := range t.inner {
+		delete(have, c.Handle)
+	}
+	return k.removeLeftovers(device, link, have)
+}
+
+// removeLeftovers deletes classes that nobody wants, leaves before what they hang from.
+func (k *Keeper) removeLeftovers(device string, link int, left map[tc.Handle]tc.Class) error {
+	handles := slices.SortedFunc(maps.Keys(left), func(a, b tc.Handle) int { return cmp.Compare(b, a) })
+	for _, handle := range handles {
+		if _, live := k.shapes[shapeKey{link, handle.Minor()}]; live {
 			continue
 		}
 		if k.mayRepair(device, "class "+handle.String(), "leftover", "removed") {
-			if err := k.conn.DeleteClass(t.root.Link, handle); err != nil {
+			if err := k.conn.DeleteClass(link, handle); err != nil {
 				return err
 			}
 		}

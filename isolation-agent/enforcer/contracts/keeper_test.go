@@ -117,8 +117,8 @@ func TestReconcilingAgainChangesNothing(t *testing.T) {
 func TestDriftIsFoundReportedAndPutRight(t *testing.T) {
 	n := newNode(t)
 	before := n.objects()
-	a := tc.MakeHandle(Major, Minors(pair())["a"]).String()
-	queue := tc.MakeHandle(Minors(pair())["a"], 0).String()
+	a := tc.MakeHandle(Major, Minors(pair())["a"]+leafOffset).String()
+	queue := tc.MakeHandle(Minors(pair())["a"]+leafOffset, 0).String()
 	ifb := IFBName(n.link)
 	for _, step := range []struct {
 		damage []string
@@ -163,8 +163,8 @@ func sameLines(a, b string) bool {
 
 func TestWhatSomebodyKeepsChangingIsGivenUp(t *testing.T) {
 	n := newNode(t)
-	queue := tc.MakeHandle(Minors(pair())["b"], 0).String()
-	parent := tc.MakeHandle(Major, Minors(pair())["b"]).String()
+	queue := tc.MakeHandle(Minors(pair())["b"]+leafOffset, 0).String()
+	parent := tc.MakeHandle(Major, Minors(pair())["b"]+leafOffset).String()
 	var last []string
 	for range maxRepairs + 1 {
 		n.tc("qdisc", "change", "dev", "up0", "parent", parent, "handle", queue, "pfifo", "limit", "5")
@@ -259,7 +259,7 @@ func TestTrafficGoesThroughItsClassBothWays(t *testing.T) {
 	}
 	send(n.ns, "10.8.0.2:4789")
 	send(n.far, "10.8.0.1:4789")
-	a := tc.MakeHandle(Major, Minors(pair())["a"])
+	a := tc.Handle(LeafClass(Minors(pair())["a"]))
 	for _, device := range []int{n.link, n.ifb} {
 		testutil.WaitFor(t, "ten frames in the class", func() bool {
 			classes, err := n.conn.Classes(device, nil)
@@ -277,5 +277,44 @@ func TestTrafficGoesThroughItsClassBothWays(t *testing.T) {
 	got, err := n.programs.Arrived(n.ifb, uint32(a))
 	if err != nil || got.Packets != 10 || got.Bytes != 10*(14+20+8+208) {
 		t.Errorf("arrived %+v %v", got, err)
+	}
+}
+
+func TestAShapedLimitHasItsOwnClassBelowTheContract(t *testing.T) {
+	n := newNode(t)
+	class, err := n.Shape("a", 5, 3*mbit)
+	if err != nil || class != Major<<16|shapeMinor+5 {
+		t.Fatalf("class %x, %v", class, err)
+	}
+	if class, err = n.Shape("a", 5, 4*mbit); err != nil {
+		t.Fatal(err)
+	}
+	got := n.tc("class", "show", "dev", "up0")
+	parent := tc.MakeHandle(Major, Minors(pair())["a"]).String()
+	if want := tc.Handle(class).String() + " parent " + parent + " leaf 8005:"; !strings.Contains(got, want) || !strings.Contains(got, "ceil 4Mbit") {
+		t.Errorf("no %q in\n%s", want, got)
+	}
+	if drift := n.look(); drift != nil {
+		t.Errorf("a limit's class is taken for drift: %q", drift)
+	}
+	for range 2 {
+		if err := n.Unshape(5); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := n.tc("class", "show", "dev", "up0"); strings.Contains(got, "1150:8005") {
+		t.Errorf("left:\n%s", got)
+	}
+	if _, err := n.Shape("none", 5, mbit); !errors.Is(err, ErrNoShape) {
+		t.Errorf("a tenant without a contract: %v", err)
+	}
+	// What a process left that died is removed by the next one.
+	if _, err := n.Shape("b", 9, mbit); err != nil {
+		t.Fatal(err)
+	}
+	n.Keeper = n.newKeeper()
+	n.look()
+	if got := n.tc("class", "show", "dev", "up0"); strings.Contains(got, "1150:8009") {
+		t.Errorf("left by a dead process:\n%s", got)
 	}
 }

@@ -1,0 +1,123 @@
+package app
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"path/filepath"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"vigia/internal/bpf/vport"
+	"vigia/internal/catalog"
+	"vigia/internal/config"
+	"vigia/internal/ports"
+	"vigia/isolation-agent/enforcer/fastloop"
+)
+
+// FastLoop is the fast_loop section: how enforcers tell each other.
+type FastLoop struct {
+	Listen   string           `yaml:"listen"`    // address:port for notices
+	SiteFile string           `yaml:"site_file"` // inventory of all nodes and ports
+	KeysFile string           `yaml:"keys_file"` // one or two master keys
+	Variant  fastloop.Variant `yaml:"variant"`   // vigia, or paper to compare
+}
+
+func (f *FastLoop) variant() fastloop.Variant {
+	if f.Variant == "" {
+		return fastloop.Vigia
+	}
+	return f.Variant
+}
+
+// load reads the files of the section.
+func (f *FastLoop) load() (*fastloop.Site, []fastloop.MasterKey, error) {
+	site, err := fastloop.LoadSite(f.SiteFile)
+	if err != nil {
+		return nil, nil, err
+	}
+	keys, err := fastloop.LoadKeys(f.KeysFile)
+	if err != nil {
+		return nil, nil, fmt.Errorf("keys_file %s %w", f.KeysFile, err)
+	}
+	return site, keys, nil
+}
+
+func (c *Config) validateFastLoop() error {
+	f := c.FastLoop
+	if f == nil {
+		return nil
+	}
+	var errs []error
+	fault := func(field string, value any, problem, fix string) {
+		errs = append(errs, &config.FieldError{Field: "fast_loop." + field, Value: value, Problem: problem, Fix: fix})
+	}
+	if len(c.Links) == 0 {
+		fault("listen", f.Listen, "needs links", "list the node's uplinks, or remove fast_loop")
+	}
+	if _, err := netip.ParseAddrPort(f.Listen); err != nil {
+		fault("listen", f.Listen, "is not address:port", "write the node's management address, for example 192.0.2.1:9876")
+	}
+	if v := f.variant(); v != fastloop.Vigia && v != fastloop.Paper {
+		fault("variant", f.Variant, "is not known", "write vigia or paper")
+	}
+	site, _, err := f.load()
+	if err != nil {
+		fault("site_file", f.SiteFile, err.Error(), "correct the file of site_file or keys_file")
+	} else if !hasNode(site, c.Node) {
+		fault("site_file", f.SiteFile, fmt.Sprintf("does not list node %s", c.Node), "list every node, this one too")
+	}
+	return errors.Join(errs...)
+}
+
+func hasNode(site *fastloop.Site, name string) bool {
+	for _, n := range site.Nodes {
+		if n.Node == name {
+			return true
+		}
+	}
+	return false
+}
+
+func newFastLoop(c *Config, s *scheduling, m *vport.Manager, inv *ports.Inventory, metrics *catalog.Factory, logger *slog.Logger) (*fastloop.Loop, error) {
+	site, keys, err := c.FastLoop.load()
+	if err != nil {
+		return nil, err
+	}
+	listen, err := netip.ParseAddrPort(c.FastLoop.Listen)
+	if err != nil {
+		return nil, err
+	}
+	notices := metrics.Counter("vigia_enforcer_notices_total")
+	lateness := metrics.Histogram("vigia_enforcer_tick_lateness_seconds", prometheus.ExponentialBuckets(100e-6, 4, 7)).WithLabelValues()
+	reaction := metrics.Histogram("vigia_enforcer_reaction_seconds", prometheus.ExponentialBuckets(100e-6, 4, 8))
+	peers := metrics.Gauge("vigia_enforcer_peer_unresponsive")
+	for i := range site.Nodes {
+		if site.Nodes[i].Node != c.Node {
+			peers.WithLabelValues(site.Nodes[i].Node).Set(0)
+		}
+	}
+	stage := func(name string) func(time.Duration) {
+		o := reaction.WithLabelValues(name)
+		return func(d time.Duration) { o.Observe(d.Seconds()) }
+	}
+	return fastloop.New(fastloop.Config{
+		Node: c.Node, NetNS: c.Sources.NetNS, Listen: listen, Variant: c.FastLoop.variant(), Site: site, Keys: keys,
+	}, s.keeper, s.programs, m, inv, logger, fastloop.Events{
+		Notice:   func(kind, outcome string) { notices.WithLabelValues(kind, outcome).Inc() },
+		Lateness: func(d time.Duration) { lateness.Observe(d.Seconds()) },
+		Detected: stage("detect"), Applied: stage("apply"), Round: stage("notify"),
+		Peer: func(node string, unresponsive bool) {
+			v := 0.0
+			if unresponsive {
+				v = 1
+			}
+			peers.WithLabelValues(node).Set(v)
+		},
+	})
+}
+
+// classifyDir is where the classifiers' maps are pinned.
+func classifyDir(pinDir string) string { return filepath.Join(pinDir, "classify") }

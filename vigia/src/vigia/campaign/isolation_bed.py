@@ -1,0 +1,420 @@
+"""The bed of the isolation experiments: nodes with guests, access links, and an enforcer on each.
+
+Namespaces stand for nodes, guests and the fabric. A node's access link is held to
+its rate, both ways, outside the node, as a wire's would be. Each mode is a
+configuration of the real vigia-enforcer; `none` runs none.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from vigia import commands, netns
+from vigia.campaign import isolation_traffic
+from vigia.campaign.isolation_traffic import BIN, Order
+from vigia.errors import VigiaError
+
+__all__ = ["BIN", "Bed", "Flow", "Mode", "Outcome", "Plan"]
+
+
+class Mode(Enum):
+    """How tenants are kept apart."""
+
+    NONE = "none"
+    """nothing: best effort"""
+    RIGID = "rigid"
+    """schedulers at both ends; nobody gets more than its guarantee"""
+    BORROWING = "borrowing"
+    """schedulers at both ends; what is idle is lent"""
+    PAPER = "paper"
+    """borrowing, and senders are told by the plain scheme: halve, grow linearly"""
+    VIGIA = "vigia"
+    """borrowing, and senders are told an explicit rate for one destination"""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a bed shall be."""
+
+    mode: Mode
+    guarantees: Mapping[str, float]
+    """tenant -> share of what the link gives out"""
+    hosts: int = 3
+    link: int = 50_000_000
+    """rate of an access link, bits per second"""
+    headroom: float = 0.05
+
+
+@dataclass(frozen=True)
+class Flow:
+    """Traffic of a tenant from its guest on one host to that on another."""
+
+    tenant: str
+    source: int
+    sink: int
+    protocol: str = "tcp"
+    connections: int = 1
+    rate: float = 0.0
+    """udp: bits per second of payload; 0 = twice the link"""
+    size: int = 1400
+    """udp: payload of a datagram, bytes"""
+    delay: float = 0.0
+    """seconds after the others"""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a flow brought."""
+
+    flow: Flow
+    goodput: Sequence[float]
+    """bits per second of payload, for every BIN seconds since the first flow began"""
+    offered: float
+    """bits of payload that the sender had accepted"""
+
+    def mean(self, begin: float = 0.0, end: float | None = None) -> float:
+        """Return the mean goodput between two moments, bits per second."""
+        part = self.goodput[round(begin / BIN) : None if end is None else round(end / BIN)]
+        return sum(part) / max(1, len(part))
+
+
+_READY = 30.0
+_LEAD = 1.5  # seconds for traffic processes to start
+_KEY = 32
+
+
+class Bed:
+    """A bed that is there while it is entered."""
+
+    def __init__(self, plan: Plan, enforcer: Path) -> None:
+        """enforcer is the program bin/vigia-enforcer."""
+        self.plan = plan
+        self._enforcer = enforcer
+        self._name = f"vigia-i{os.getpid() % 100000}{secrets.token_hex(1)}"
+        self._stack = ExitStack()
+        self._children: list[subprocess.Popen[bytes]] = []
+        self._tenants = list(plan.guarantees)
+        self._folder = Path()
+        self._token = secrets.token_hex(16)
+
+    # Names and addresses: hosts count from 1.
+
+    @property
+    def fabric(self) -> str:
+        """Namespace of the wires and switches between the nodes."""
+        return f"{self._name}-f"
+
+    def node(self, host: int) -> str:
+        """Namespace of a node."""
+        return f"{self._name}-h{host}"
+
+    def guest(self, host: int, tenant: str) -> str:
+        """Namespace of a tenant's guest on a node."""
+        return f"{self._name}-{host}{self._tenants.index(tenant)}"
+
+    def address(self, host: int, tenant: str) -> str:
+        """Address of a guest."""
+        return f"10.{60 + self._tenants.index(tenant)}.0.{host}"
+
+    def _mac(self, host: int, tenant: str) -> str:
+        return f"02:00:00:{60 + self._tenants.index(tenant):02x}:00:{host:02x}"
+
+    def _url(self, host: int) -> str:
+        return f"http://10.59.0.{host}:9873"
+
+    def _hosts(self) -> range:
+        return range(1, self.plan.hosts + 1)
+
+    def __enter__(self) -> Self:
+        if self.plan.mode is not Mode.NONE and not self._enforcer.exists():
+            raise VigiaError(f"{self._enforcer} is missing; build it: make build")
+        try:
+            self._stack.callback(self._delete_namespaces)
+            self._build()
+            if self.plan.mode is not Mode.NONE:
+                self._start_enforcers()
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def _namespaces(self) -> list[str]:
+        guests = [self.guest(h, t) for h in self._hosts() for t in self._tenants]
+        return [self.fabric, *(self.node(h) for h in self._hosts()), *guests]
+
+    def _delete_namespaces(self) -> None:
+        commands.ip_batch([f"netns del {n}" for n in self._namespaces()], force=True)
+
+    def _build(self) -> None:
+        commands.ip_batch([f"netns add {n}" for n in self._namespaces()])
+        commands.ip_batch(
+            ["link add sw type bridge", "link add mg type bridge", "link set sw up", "link set mg up"],
+            netns=self.fabric,
+        )
+        for name in self._namespaces():
+            keys = [f"net.ipv6.conf.{k}.disable_ipv6=1" for k in ("all", "default")]
+            commands.run(["sysctl", "-qw", *keys], netns=name)
+        for host in self._hosts():
+            self._build_host(host)
+        self._limit_links()
+
+    def _build_host(self, host: int) -> None:
+        node, fabric = self.node(host), self.fabric
+        lines = [
+            f"link add up0 netns {node} type veth peer name p{host} netns {fabric}",
+            f"link add mg0 netns {node} type veth peer name m{host} netns {fabric}",
+            f"link add wa{host} netns {fabric} type veth peer name wb{host} netns {fabric}",
+        ]
+        commands.ip_batch(lines)
+        inside = ["link set lo up", "link add br0 type bridge", "link set br0 up"]
+        inside += ["link set up0 master br0", "link set up0 up", "link set mg0 up"]
+        inside += [f"addr add 10.59.0.{host}/24 dev mg0"]
+        for tenant in self._tenants:
+            guest = self.guest(host, tenant)
+            inside.append(f"link add t-{tenant} type veth peer name eth0 netns {guest}")
+            inside += [f"link set t-{tenant} master br0", f"link set t-{tenant} up"]
+        commands.ip_batch(inside, netns=node)
+        commands.ip_batch(
+            [
+                f"link add w{host} type bridge",
+                *(f"link set {d} master w{host}" for d in (f"p{host}", f"wa{host}")),
+                f"link set wb{host} master sw",
+                f"link set m{host} master mg",
+                *(f"link set {d}{host} up" for d in ("p", "m", "wa", "wb", "w")),
+            ],
+            netns=fabric,
+        )
+        for tenant in self._tenants:
+            guest = self.guest(host, tenant)
+            lines = [f"link set eth0 address {self._mac(host, tenant)}", "link set lo up", "link set eth0 up"]
+            lines.append(f"addr add {self.address(host, tenant)}/24 dev eth0")
+            commands.ip_batch(lines, netns=guest)
+            # Frames as on a wire: no super-frames that a queue would count as one.
+            offloads = ("tso", "gso", "gro", "tx-udp-segmentation")
+            off = [word for name in offloads for word in (name, "off")]
+            commands.run(["ethtool", "-K", "eth0", *off], netns=guest)
+
+    def _limit_links(self) -> None:
+        """Hold every access link to its rate, both ways, with a queue of 160 frames."""
+        rate, burst = self.plan.link, max(20_000, self.plan.link // 8 // 100)  # 10 ms: the timer may be late
+        lines = [
+            f"qdisc add dev {device}{host} root tbf rate {rate}bit burst {burst} limit {160 * 1514}"
+            for host in self._hosts()
+            for device in ("p", "wa")
+        ]
+        commands.tc_batch(lines, netns=self.fabric)
+
+    def _start_enforcers(self) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="vigia-isolation-"))
+        self._stack.callback(shutil.rmtree, self._folder, ignore_errors=True)
+        pins = self._folder / "bpf"
+        pins.mkdir()
+        commands.run(["mount", "-t", "bpf", "bpf", str(pins)])
+        self._stack.callback(commands.run, ["umount", "-l", str(pins)])
+        self._write("token", self._token)
+        self._write("keys", f"1 {secrets.token_hex(_KEY)}\n")
+        self._write("site.yaml", json.dumps(self._site()))
+        self._stack.callback(self._stop_enforcers)
+        for host in self._hosts():
+            self._write(f"ports{host}.yaml", json.dumps(self._ports(host)))
+            self._write(f"enforcer{host}.yaml", json.dumps(self._config(host)))
+            self._start_enforcer(host)
+        deadline = time.monotonic() + _READY
+        for host in self._hosts():
+            self._await(host, deadline)
+
+    def _start_enforcer(self, host: int) -> None:
+        # It is in the node's namespace from its first instruction: it listens there.
+        argv = [str(self._enforcer), "--config", str(self._folder / f"enforcer{host}.yaml")]
+        argv += ["--web.listen-address", f"10.59.0.{host}:9873", "--log.level", "warn"]
+        log = self._stack.enter_context((self._folder / f"log{host}").open("wb"))
+        child = subprocess.Popen(
+            ["nsenter", f"--net=/run/netns/{self.node(host)}", *argv], stdout=log, stderr=log
+        )
+        self._children.append(child)
+
+    def _await(self, host: int, deadline: float) -> None:
+        while time.monotonic() < deadline:
+            if self._children[host - 1].poll() is not None:
+                break
+            done = commands.run(
+                [str(self._enforcer), "healthcheck", "--url", f"{self._url(host)}/-/ready"],
+                netns=self.node(host),
+                check=False,
+            )
+            if done.status == 0:
+                return
+            time.sleep(0.1)
+        said = (self._folder / f"log{host}").read_text(errors="replace")[-2000:]
+        raise VigiaError(f"the enforcer of host {host} did not become ready: {said}")
+
+    def _stop_enforcers(self) -> None:
+        for child in self._children:
+            child.send_signal(signal.SIGTERM)
+        for child in self._children:
+            try:
+                child.wait(10)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait()
+
+    def _write(self, name: str, content: str) -> None:
+        path = self._folder / name
+        path.touch(mode=0o600)
+        path.write_text(content)
+
+    def _site(self) -> Mapping[str, object]:
+        return {
+            "version": 1,
+            "nodes": [{"node": f"h{h}", "address": f"10.59.0.{h}:9876"} for h in self._hosts()],
+            "ports": [
+                {
+                    "node": f"h{h}",
+                    "port": f"{t}-{h}",
+                    "tenant": t,
+                    "mac": self._mac(h, t),
+                    "ip": self.address(h, t),
+                }
+                for h in self._hosts()
+                for t in self._tenants
+            ],
+        }
+
+    def _ports(self, host: int) -> Mapping[str, object]:
+        ports = [{"device": f"t-{t}", "port": f"{t}-{host}", "tenant": t} for t in self._tenants]
+        return {"version": 1, "ports": ports}
+
+    def _config(self, host: int) -> Mapping[str, object]:
+        mode = self.plan.mode
+        config: dict[str, object] = {
+            "node": f"h{host}",
+            "ports_file": str(self._folder / f"ports{host}.yaml"),
+            "token_file": str(self._folder / "token"),
+            "bpf": {"pin_dir": str(self._folder / "bpf" / str(host)), "max_ports": 64},
+            "links": [{"device": "up0", "rate": f"{self.plan.link}bit", "headroom": self.plan.headroom}],
+            "contracts": [self._contract(t) for t in self._tenants],
+        }
+        if mode in (Mode.PAPER, Mode.VIGIA):
+            config["fast_loop"] = {
+                "listen": f"10.59.0.{host}:9876",
+                "site_file": str(self._folder / "site.yaml"),
+                "keys_file": str(self._folder / "keys"),
+                "variant": mode.value,
+            }
+        return config
+
+    def guarantee(self, tenant: str) -> float:
+        """Return what a tenant is guaranteed each way, bits per second of frames."""
+        # A hundredth of what the link gives out is for what has no contract.
+        return self.plan.guarantees[tenant] * self.plan.link * (1 - self.plan.headroom) * 0.99
+
+    def _contract(self, tenant: str) -> Mapping[str, object]:
+        guarantee = int(self.guarantee(tenant) // 1000)
+        ceiling = guarantee if self.plan.mode is Mode.RIGID else self.plan.link // 1000
+        return {
+            "tenant": tenant,
+            "guarantee": f"{guarantee}kbit",
+            "ceiling": f"{ceiling}kbit",
+            "match": [{"mac": self._mac(h, tenant)} for h in self._hosts()],
+        }
+
+    def metrics(self, host: int) -> Mapping[str, float]:
+        """Return a node's enforcer's metrics by series. Raises VigiaError."""
+        text = self._fetch(host, "/metrics")
+        samples = (line.rpartition(" ") for line in text.splitlines() if line and not line.startswith("#"))
+        return {series: float(value) for series, _, value in samples}
+
+    def _fetch(self, host: int, path: str) -> str:
+        request = urllib.request.Request(  # noqa: S310 - our own http URL
+            self._url(host) + path, headers={"Authorization": f"Bearer {self._token}"}
+        )
+
+        def call() -> str:
+            with urllib.request.urlopen(request, timeout=10) as response:  # noqa: S310
+                return str(response.read().decode())
+
+        try:
+            return netns.inside(self.node(host), call)
+        except (urllib.error.URLError, OSError) as e:
+            raise VigiaError(f"enforcer of host {host}: {e}") from e
+
+    def enforcer_pid(self, host: int) -> int:
+        """Return the process of a node's enforcer."""
+        return self._children[host - 1].pid
+
+    def kill_enforcer(self, host: int) -> None:
+        """End a node's enforcer as a crash would."""
+        self._children[host - 1].kill()
+        self._children[host - 1].wait()
+
+    def run(self, flows: Sequence[Flow], seconds: float) -> list[Outcome]:
+        """Let flows run together, and return what each brought. Raises VigiaError."""
+        start = time.monotonic() + _LEAD + 0.05 * len(flows)
+        receivers = []
+        senders = []
+        try:
+            for i, flow in enumerate(flows):
+                receivers.append(self._spawn("receive", i, flow, start, seconds))
+            for i, flow in enumerate(flows):
+                senders.append(self._spawn("send", i, flow, start, seconds))
+            return [
+                self._outcome(flow, receiver, sender)
+                for flow, receiver, sender in zip(flows, receivers, senders, strict=True)
+            ]
+        finally:
+            for child in (*receivers, *senders):
+                if child.poll() is None:
+                    child.kill()
+                child.communicate()
+
+    def _spawn(
+        self, role: str, index: int, flow: Flow, start: float, seconds: float
+    ) -> subprocess.Popen[str]:
+        host = flow.source if role == "send" else flow.sink
+        later = flow.delay if role == "send" else 0.0
+        order = Order(
+            role=role,
+            namespace=self.guest(host, flow.tenant),
+            protocol=flow.protocol,
+            address=self.address(flow.sink, flow.tenant),
+            port=7000 + index,
+            start=start + later,
+            seconds=seconds - later,
+            connections=flow.connections,
+            rate=(flow.rate or 2 * self.plan.link) / 8,
+            size=flow.size,
+        )
+        return commands.spawn(isolation_traffic.command(), isolation_traffic.encode(order))
+
+    def _outcome(self, flow: Flow, receiver: subprocess.Popen[str], sender: subprocess.Popen[str]) -> Outcome:
+        counted = []
+        for child, what in ((receiver, "receiver"), (sender, "sender")):
+            out, err = child.communicate()
+            if child.returncode != 0:
+                raise VigiaError(
+                    f"{what} of {flow.tenant} {flow.source}->{flow.sink} failed: {err.strip()[-500:]}"
+                )
+            counted.append(json.loads(out))
+        bins = [8 * n / BIN for n in counted[0]["bins"]]
+        return Outcome(flow, bins, 8.0 * counted[1]["offered"])

@@ -1,0 +1,178 @@
+"""One end of a transfer of the isolation experiments: python -m vigia.campaign.isolation_traffic.
+
+Its order is JSON on standard input. It enters the guest's namespace for good,
+begins at a moment of CLOCK_MONOTONIC, ends by itself, and prints what it counted.
+"""
+
+from __future__ import annotations
+
+import json
+import selectors
+import signal
+import socket
+import struct
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import asdict, dataclass
+
+from vigia import netns
+
+__all__ = ["BIN", "Order", "main", "receive", "send"]
+
+BIN = 0.1
+"""Seconds of goodput that one number stands for."""
+
+_CHUNK = 64 << 10
+_GRACE = 10  # seconds
+_UDP_SEGMENT = 103  # linux/udp.h
+_RCVBUFFORCE = 33  # asm-generic/socket.h
+_SEGMENTS = 8  # datagrams to a system call
+_BURST = 0.02  # seconds; after a delay, no more than this is caught up with
+
+
+@dataclass(frozen=True)
+class Order:
+    """What one end does."""
+
+    role: str
+    """send or receive"""
+    namespace: str
+    protocol: str
+    """tcp or udp"""
+    address: str
+    """of the receiver"""
+    port: int
+    start: float
+    """moment of CLOCK_MONOTONIC at which the transfer begins, in seconds"""
+    seconds: float
+    connections: int = 1
+    rate: float = 0.0
+    """udp: bytes per second of payload"""
+    size: int = 1400
+    """udp: payload of a datagram in bytes; above 1472 it travels in fragments"""
+
+
+def receive(order: Order) -> list[int]:
+    """Count the payload that arrives, by BIN seconds since the start."""
+    bins = [0] * round(order.seconds / BIN)
+    end = order.start + order.seconds
+    kind = socket.SOCK_STREAM if order.protocol == "tcp" else socket.SOCK_DGRAM
+    buffer = bytearray(256 << 10)
+    with ExitStack() as stack, selectors.DefaultSelector() as selector:
+        server = stack.enter_context(socket.socket(socket.AF_INET, kind))
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if order.protocol == "udp":
+            server.setsockopt(socket.SOL_SOCKET, _RCVBUFFORCE, 8 << 20)
+        server.bind((order.address, order.port))
+        if order.protocol == "tcp":
+            server.listen(order.connections)
+        server.setblocking(False)
+        selector.register(server, selectors.EVENT_READ)
+        while (now := time.monotonic()) < end:
+            for key, _ in selector.select(min(0.1, end - now)):
+                sock = key.fileobj
+                assert isinstance(sock, socket.socket)  # noqa: S101 - for the type checker
+                if sock is server and order.protocol == "tcp":
+                    peer, _ = server.accept()
+                    peer.setblocking(False)
+                    selector.register(stack.enter_context(peer), selectors.EVENT_READ)
+                    continue
+                count = _take(sock, buffer)
+                if count == 0 and order.protocol == "tcp":
+                    selector.unregister(sock)
+                place = int((time.monotonic() - order.start) / BIN)
+                if 0 <= place < len(bins):
+                    bins[place] += count
+    return bins
+
+
+def _take(sock: socket.socket, buffer: bytearray) -> int:
+    try:
+        return sock.recv_into(buffer)
+    except (BlockingIOError, ConnectionResetError):
+        return 0
+
+
+def send(order: Order) -> int:
+    """Send from the start for the ordered time, and return the payload that was offered."""
+    time.sleep(max(0.0, order.start - time.monotonic()))
+    return _send_tcp(order) if order.protocol == "tcp" else _send_udp(order)
+
+
+def _send_tcp(order: Order) -> int:
+    end = order.start + order.seconds
+    data = bytes(_CHUNK)
+    offered = 0
+    with ExitStack() as stack, selectors.DefaultSelector() as selector:
+        for _ in range(order.connections):
+            sock = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
+            sock.setblocking(False)
+            with suppress(BlockingIOError):
+                sock.connect((order.address, order.port))
+            selector.register(sock, selectors.EVENT_WRITE)
+        while (now := time.monotonic()) < end:
+            for key, _ in selector.select(min(0.1, end - now)):
+                writable = key.fileobj
+                assert isinstance(writable, socket.socket)  # noqa: S101 - for the type checker
+                try:
+                    offered += writable.send(data)
+                except BlockingIOError:
+                    continue
+                except (BrokenPipeError, ConnectionResetError):
+                    return offered  # the receiver has reached its end a moment earlier
+                except OSError as e:
+                    raise SystemExit(f"connection to {order.address}: {e.strerror}") from e
+    return offered
+
+
+def _send_udp(order: Order) -> int:
+    end = order.start + order.seconds
+    whole = order.size > 1472
+    data = bytes(order.size * (1 if whole else _SEGMENTS))
+    ancillary = [] if whole else [(socket.IPPROTO_UDP, _UDP_SEGMENT, struct.pack("@H", order.size))]
+    offered = 0
+    allowed = order.start
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.connect((order.address, order.port))
+        for now in _clock(end):
+            allowed = max(allowed, now - _BURST)
+            while allowed <= now:
+                allowed += len(data) / order.rate
+                with suppress(OSError):  # refused or no room: it stays offered
+                    sock.sendmsg([data], ancillary)
+                offered += len(data)
+            time.sleep(max(0.0, min(allowed - time.monotonic(), 0.01)))
+    return offered
+
+
+def _clock(end: float) -> Iterator[float]:
+    while (now := time.monotonic()) < end:
+        yield now
+
+
+def main() -> int:
+    """Carry out the order on standard input."""
+    order = Order(**json.load(sys.stdin))
+    signal.alarm(round(order.start - time.monotonic() + order.seconds) + _GRACE)
+    netns.enter(order.namespace)
+    if order.role == "receive":
+        sys.stdout.write(json.dumps({"bins": receive(order)}))
+    else:
+        sys.stdout.write(json.dumps({"offered": send(order)}))
+    return 0
+
+
+def command() -> list[str]:
+    """Return the command line of an end."""
+    return [sys.executable, "-m", "vigia.campaign.isolation_traffic"]
+
+
+def encode(order: Order) -> str:
+    """Return an order as an end reads it."""
+    return json.dumps(asdict(order))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
