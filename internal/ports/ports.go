@@ -58,7 +58,7 @@ func (p *Port) Hook() vport.Hook {
 // purpose: they would make ovsdb-server push every five seconds.
 func ovsColumns() ovsdb.Columns {
 	return ovsdb.Columns{
-		"Bridge":    {"name", "ports", "datapath_type"},
+		"Bridge":    {"name", "ports", "datapath_type", "external_ids"},
 		"Port":      {"interfaces", "external_ids", "other_config"},
 		"Interface": {"name", "external_ids", "type", "ofport"},
 	}

@@ -2,6 +2,8 @@ package ports
 
 import (
 	"errors"
+	"strconv"
+	"strings"
 
 	"vigia/internal/ovsdb"
 )
@@ -60,6 +62,35 @@ func bridges(tables map[string]ovsdb.Table) []Bridge {
 			}
 		}
 		out = append(out, b)
+	}
+	return out
+}
+
+// zonePrefix is what ovn-controller writes into the integration bridge's
+// external_ids: ct-zone-PORT=ZONE.
+const zonePrefix = "ct-zone-"
+
+// Zones returns the connection tracking zone of each logical port that OVN says.
+func (inv *Inventory) Zones() map[string]uint16 {
+	if inv.replica == nil {
+		return nil
+	}
+	tables, err := inv.replica.Tables()
+	if err != nil {
+		return nil
+	}
+	return zones(tables)
+}
+
+func zones(tables map[string]ovsdb.Table) map[string]uint16 {
+	out := make(map[string]uint16)
+	for _, bridge := range tables["Bridge"] {
+		for key, value := range bridge.Map("external_ids") {
+			port, ok := strings.CutPrefix(key, zonePrefix)
+			if zone, err := strconv.ParseUint(value, 10, 16); ok && err == nil {
+				out[port] = uint16(zone)
+			}
+		}
 	}
 	return out
 }

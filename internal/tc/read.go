@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
@@ -69,18 +70,27 @@ func parseStats(b []byte) (s Stats) {
 
 // Qdiscs lists the qdiscs of an interface.
 func (c *Conn) Qdiscs(link int) ([]Qdisc, error) {
-	msgs, err := c.execute(unix.RTM_GETQDISC, netlink.Dump, tcmsg(link, 0, 0, 0))
+	all, err := c.AllQdiscs()
 	if err != nil {
-		return nil, fmt.Errorf("list qdiscs of interface %d: %w", link, err)
+		return nil, err
 	}
-	var out []Qdisc
+	return slices.DeleteFunc(all, func(q Qdisc) bool { return q.Link != link }), nil
+}
+
+// AllQdiscs lists the qdiscs of every interface, ingress and clsact among them.
+func (c *Conn) AllQdiscs() ([]Qdisc, error) {
+	msgs, err := c.execute(unix.RTM_GETQDISC, netlink.Dump, tcmsg(0, 0, 0, 0))
+	if err != nil {
+		return nil, fmt.Errorf("list qdiscs: %w", err)
+	}
+	out := make([]Qdisc, 0, len(msgs))
 	for _, m := range msgs {
-		if len(m.Data) < sizeofTcmsg || int(u32(m.Data, 4)) != link {
-			continue // the kernel lists every interface's
+		if len(m.Data) < sizeofTcmsg {
+			return nil, fmt.Errorf("parse qdisc: %w", errShort)
 		}
 		q, err := parseQdisc(m.Data)
 		if err != nil {
-			return nil, fmt.Errorf("parse qdisc of interface %d: %w", link, err)
+			return nil, fmt.Errorf("parse qdisc of interface %d: %w", q.Link, err)
 		}
 		out = append(out, q)
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"reflect"
@@ -53,6 +54,7 @@ type service struct {
 	sockets   *sockdiag.Conn // nil without Open vSwitch
 	identity  *identity.Source
 	engine    *scrape.Engine
+	closers   []io.Closer // sources with sockets of their own
 	base      prometheus.Gatherer
 	config    Config
 }
@@ -102,6 +104,9 @@ func (f *flags) start(_ context.Context, env exporterkit.Env) (_ exporterkit.Ser
 }
 
 func (s *service) close() {
+	for _, c := range s.closers {
+		c.Close()
+	}
 	if s.manager != nil {
 		s.manager.Close()
 	}

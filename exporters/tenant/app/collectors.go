@@ -2,6 +2,7 @@ package app
 
 import (
 	"fmt"
+	"io"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -10,10 +11,15 @@ import (
 	"github.com/alecthomas/kingpin/v2"
 
 	"vigia/exporters/tenant/bridges"
+	"vigia/exporters/tenant/conntrack"
 	"vigia/exporters/tenant/netdev"
 	"vigia/exporters/tenant/ovs"
 	"vigia/exporters/tenant/programs"
+	"vigia/exporters/tenant/queues"
+	"vigia/exporters/tenant/shared"
 	"vigia/exporters/tenant/source"
+	"vigia/exporters/tenant/vf"
+	"vigia/internal/bpf/vport"
 )
 
 // Tiers: which collectors run unless flags say otherwise.
@@ -50,6 +56,22 @@ func collectors() []collector {
 			func(s *service, f source.Families) (source.Source, error) { return s.packetSockets(f) },
 		},
 		{
+			"qdisc", "What qdiscs and classes drop and hold back (rtnetlink).", tierDefault, false,
+			func(s *service, f source.Families) (source.Source, error) {
+				return queues.New(f, s.config.Sources.NetNS, s.config.BPF.Attachment != vport.TCXLinks)
+			},
+		},
+		{
+			"vf", "SR-IOV virtual functions, from their physical functions (rtnetlink).", tierDefault, false,
+			func(s *service, f source.Families) (source.Source, error) { return vf.New(f, s.stats), nil },
+		},
+		{
+			"conntrack", "Connections by zone (ctnetlink).", tierDetail, false,
+			func(s *service, f source.Families) (source.Source, error) {
+				return conntrack.New(f, s.config.Sources.NetNS, s.inventory.Zones), nil
+			},
+		},
+		{
 			"openflow", "Ports, tables, meters, queues and cookies of Open vSwitch's bridges (OpenFlow).", tierDefault, true,
 			func(s *service, f source.Families) (source.Source, error) { return s.bridges(f) },
 		},
@@ -57,6 +79,16 @@ func collectors() []collector {
 			"ovs", "Lookups, upcalls, flow limit and coverage of ovs-vswitchd (unixctl).", tierDefault, true,
 			func(s *service, f source.Families) (source.Source, error) {
 				return ovs.New(f, s.runDir(), time.Duration(s.config.OpenFlow.Every)), nil
+			},
+		},
+		{
+			"shared", "Softirqs, ovs-vswitchd and connection tracking, and which tenants use them (procfs).", tierDefault, false,
+			func(s *service, f source.Families) (source.Source, error) {
+				dir := ""
+				if s.config.Sources.OVSDB != "" {
+					dir = s.runDir()
+				}
+				return shared.New(f, s.config.Sources.NetNS, dir), nil
 			},
 		},
 	}
@@ -108,6 +140,9 @@ func (s *service) sources(f *flags, families source.Families) ([]source.Source, 
 		}
 		if made == nil {
 			continue // this kernel cannot, as was logged
+		}
+		if c, ok := made.(io.Closer); ok {
+			s.closers = append(s.closers, c)
 		}
 		out = append(out, made)
 	}

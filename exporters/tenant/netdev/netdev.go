@@ -63,6 +63,7 @@ func (s *Source) emit(p *ports.Port, st rtnl.Stats, v *source.View, out *exposit
 	out.Emit(s.bytes, float64(st.TxBytes), p.ID, p.Tenant, tx)
 	out.Emit(s.packets, float64(st.RxPackets), p.ID, p.Tenant, rx)
 	out.Emit(s.packets, float64(st.TxPackets), p.ID, p.Tenant, tx)
+	v.Load[p.ID] = st.RxPackets + st.TxPackets
 	if st.RxErrors > 0 {
 		out.Emit(s.errors, float64(st.RxErrors), p.ID, p.Tenant, rx)
 	}

@@ -51,6 +51,9 @@ type View struct {
 	Gone   []ports.Port        // that are gone, for as long as their series stay
 	States []ports.SourceState // of the sources of identity
 	Drops  *Drops
+	// Load is what ports carried so far in packets, both directions, by port:
+	// netdev and openflow lay it down for those who split shared elements.
+	Load   map[string]uint64
 	Detail bool // whether the tier "detail" is on
 	Now    time.Time
 
@@ -59,7 +62,7 @@ type View struct {
 
 // NewView returns the view of one scrape.
 func NewView(list, gone []ports.Port, states []ports.SourceState, now time.Time) *View {
-	v := &View{Ports: list, Gone: gone, States: states, Drops: NewDrops(), Now: now, byIndex: make(map[int]*ports.Port, len(list))}
+	v := &View{Ports: list, Gone: gone, States: states, Drops: NewDrops(), Load: make(map[string]uint64), Now: now, byIndex: make(map[int]*ports.Port, len(list))}
 	for i := range list {
 		v.byIndex[list[i].Index] = &list[i]
 	}

@@ -1,0 +1,178 @@
+// Package shared is the source of elements that tenants share and of who uses
+// them: softirq processing, ovs-vswitchd, the table of connections.
+package shared
+
+import (
+	"errors"
+	"io/fs"
+
+	"vigia/exporters/tenant/source"
+	"vigia/internal/exposition"
+	"vigia/internal/netns"
+	"vigia/internal/ports"
+)
+
+// Elements, as the label "resource" names them.
+const (
+	softirq   = "softirq"
+	vswitchd  = "ovs-vswitchd"
+	conntrack = "conntrack"
+)
+
+// Source reads procfs and splits what is used by the packets of tenants' ports.
+type Source struct {
+	netns  string
+	runDir string // of Open vSwitch; empty without it
+	proc   procfs
+	before *usage
+	load   map[string]uint64 // of the scrape before, by port
+	shares map[share]float64 // seconds so far
+
+	seconds, used, utilization, drops *exposition.Family
+}
+
+type share struct{ tenant, resource string }
+
+// usage is what the elements have used so far, in seconds.
+type usage struct {
+	softirq  float64
+	vswitchd float64
+	pid      int // of vswitchd; 0 if it does not run
+}
+
+// New returns the source for the namespace, with the folder of Open vSwitch's
+// pid file, or "" without Open vSwitch.
+func New(f source.Families, netns, runDir string) *Source {
+	return &Source{
+		netns: netns, runDir: runDir, proc: procfs{root: "/proc"}, shares: make(map[share]float64),
+		seconds:     source.Family(f, "vigia_tenant_resource_seconds_total"),
+		used:        source.Family(f, "vigia_resource_seconds_total"),
+		utilization: source.Family(f, "vigia_resource_utilization_ratio"),
+		drops:       source.Family(f, "vigia_resource_drops_total"),
+	}
+}
+
+// Name is the collector's name.
+func (s *Source) Name() string { return "shared" }
+
+// Collect emits the elements and the tenants' shares. It runs after the sources
+// that lay down View.Load.
+func (s *Source) Collect(v *source.View, out *exposition.Page) error {
+	now, err := s.usage()
+	if err != nil {
+		return err
+	}
+	out.Emit(s.used, now.softirq, softirq, "cpu")
+	if now.pid != 0 {
+		out.Emit(s.used, now.vswitchd, vswitchd, "process")
+	}
+	s.split(v, now)
+	for k, seconds := range s.shares {
+		kind := "cpu"
+		if k.resource == vswitchd {
+			kind = "process"
+		}
+		out.Emit(s.seconds, seconds, k.tenant, k.resource, kind)
+	}
+	return errors.Join(s.softnet(out), s.connections(out))
+}
+
+func (s *Source) usage() (u usage, err error) {
+	if u.softirq, err = s.proc.softirqSeconds(); err != nil {
+		return u, err
+	}
+	if s.runDir == "" {
+		return u, nil
+	}
+	u.pid, err = pid(s.runDir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return u, nil // it does not run
+	}
+	if err != nil {
+		return u, err
+	}
+	u.vswitchd, err = s.proc.processSeconds(u.pid)
+	if errors.Is(err, fs.ErrNotExist) {
+		u.pid, err = 0, nil // its pid file was left behind
+	}
+	return u, err
+}
+
+// split lays what was used since the scrape before at the tenants' doors, by the
+// packets of their ports in that time. Packets cost about the same whatever their
+// size; what nobody's ports carried is nobody's.
+func (s *Source) split(v *source.View, now usage) {
+	if len(v.Load) == 0 && len(v.Ports) > 0 {
+		return // nobody has read the ports this time: wait until somebody does
+	}
+	before, loads := s.before, s.load
+	s.before, s.load = &now, v.Load
+	if before == nil {
+		return
+	}
+	all, userspace := make(map[string]float64), make(map[string]float64)
+	var sumAll, sumUserspace float64
+	for i := range v.Ports {
+		p := &v.Ports[i]
+		last, known := loads[p.ID]
+		count := v.Load[p.ID]
+		if !known || count < last {
+			continue // new, or its counters started again
+		}
+		n := float64(count - last)
+		all[p.Tenant] += n
+		sumAll += n
+		if p.DataPlane == ports.OVSUserspace {
+			userspace[p.Tenant] += n
+			sumUserspace += n
+		}
+	}
+	s.add(softirq, now.softirq-before.softirq, all, sumAll)
+	if now.pid != 0 && now.pid == before.pid {
+		s.add(vswitchd, now.vswitchd-before.vswitchd, userspace, sumUserspace)
+	}
+}
+
+func (s *Source) add(resource string, seconds float64, packets map[string]float64, sum float64) {
+	for tenant, n := range packets {
+		k := share{tenant, resource}
+		if sum > 0 && seconds > 0 {
+			s.shares[k] += seconds * n / sum
+		} else if _, ok := s.shares[k]; !ok {
+			s.shares[k] = 0 // zero first
+		}
+	}
+}
+
+// softnet emits what the processors' receive queues dropped.
+func (s *Source) softnet(out *exposition.Page) error {
+	dropped, err := s.proc.softnetDropped()
+	if err != nil {
+		return err
+	}
+	out.Emit(s.drops, float64(dropped), softirq, "cpu", string(source.CPUBacklog))
+	return nil
+}
+
+// connections emits how full the namespace's table of connections is and what
+// that cost. Without connection tracking there is nothing to emit.
+func (s *Source) connections(out *exposition.Page) error {
+	var t connTable
+	err := netns.Do(s.netns, func() (err error) {
+		t, err = s.proc.connections()
+		return err
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if t.max > 0 {
+		out.Emit(s.utilization, float64(t.count)/float64(t.max), conntrack, "table")
+	}
+	if t.hasDrops {
+		out.Emit(s.drops, float64(t.drops), conntrack, "table", string(source.ConntrackFull))
+	}
+	return nil
+}

@@ -1,0 +1,180 @@
+package shared
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"vigia/exporters/tenant/source"
+	"vigia/internal/catalog"
+	"vigia/internal/exposition"
+	"vigia/internal/ports"
+)
+
+// proc is a procfs that the test writes.
+type proc struct {
+	t    *testing.T
+	root string
+}
+
+func (p proc) write(name, content string) {
+	p.t.Helper()
+	path := filepath.Join(p.root, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		p.t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func (p proc) cpu(softirqTicks, ovsTicks int) {
+	p.write("stat", fmt.Sprintf("cpu  10 0 20 3000 5 0 %d 0 0 0\ncpu0 1 0 2 3 4 5 6 7\n", softirqTicks))
+	p.write("42/stat", fmt.Sprintf("42 (ovs) x) (y) S 1 1 1 0 -1 0 0 0 0 0 %d %d 0 0 20", ovsTicks/2, ovsTicks-ovsTicks/2))
+}
+
+func newSource(t *testing.T, runDir string) *Source {
+	t.Helper()
+	c, err := catalog.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return New(c.NewFactory("exporter", prometheus.NewRegistry()), "", runDir)
+}
+
+func fakeRig(t *testing.T) (*Source, proc) {
+	t.Helper()
+	dir := t.TempDir()
+	p := proc{t, dir}
+	p.write("run/ovs-vswitchd.pid", "42\n")
+	p.write("net/softnet_stat", "00000010 00000002 00000000\n00000010 0000000a 00000000\n")
+	p.write("sys/net/netfilter/nf_conntrack_count", "250\n")
+	p.write("sys/net/netfilter/nf_conntrack_max", "1000\n")
+	p.write("thread-self/net/stat/nf_conntrack", "entries searched drop early_drop\n000000fa 0 00000003 00000001\n000000fa 0 00000010 00000000\n")
+	p.cpu(100, 1000)
+	s := newSource(t, filepath.Join(dir, "run"))
+	s.proc.root = dir
+	return s, p
+}
+
+func collect(t *testing.T, s *Source, load map[string]uint64) map[string]float64 {
+	t.Helper()
+	v := source.NewView([]ports.Port{
+		{ID: "r", Tenant: "red", DataPlane: ports.OVSUserspace, Index: 1},
+		{ID: "b", Tenant: "blue", DataPlane: ports.OVSUserspace, Index: 2},
+		{ID: "l", Tenant: "blue", DataPlane: ports.LinuxBridge, Index: 3},
+	}, nil, nil, time.Now())
+	v.Load = load
+	p := exposition.NewPage(nil)
+	if err := s.Collect(v, p); err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	if _, err := p.WriteTo(&out); err != nil {
+		t.Fatal(err)
+	}
+	m := make(map[string]float64)
+	for line := range strings.SplitSeq(out.String(), "\n") {
+		var value float64
+		i := strings.LastIndexByte(line, ' ')
+		if i < 0 || line[0] == '#' {
+			continue
+		}
+		if _, err := fmt.Sscan(line[i+1:], &value); err != nil {
+			t.Fatal(err)
+		}
+		m[line[:i]] = value
+	}
+	return m
+}
+
+func tenantSeconds(tenant, resource, kind string) string {
+	return fmt.Sprintf("vigia_tenant_resource_seconds_total{tenant=%q,resource=%q,kind=%q}", tenant, resource, kind)
+}
+
+func TestWhatIsSharedIsSplitByPackets(t *testing.T) {
+	s, p := fakeRig(t)
+	m := collect(t, s, map[string]uint64{"r": 1000, "b": 5, "l": 0})
+	for series, want := range map[string]float64{
+		`vigia_resource_seconds_total{resource="softirq",kind="cpu"}`:                           1,
+		`vigia_resource_seconds_total{resource="ovs-vswitchd",kind="process"}`:                  10,
+		`vigia_resource_drops_total{resource="softirq",kind="cpu",reason="cpu_backlog"}`:        12,
+		`vigia_resource_utilization_ratio{resource="conntrack",kind="table"}`:                   0.25,
+		`vigia_resource_drops_total{resource="conntrack",kind="table",reason="conntrack_full"}`: 20,
+	} {
+		if got, ok := m[series]; !ok || got != want {
+			t.Errorf("%s is %v, %v; want %v", series, got, ok, want)
+		}
+	}
+	if _, ok := m[tenantSeconds("red", softirq, "cpu")]; ok {
+		t.Error("history was laid at somebody's door")
+	}
+	check := func(m map[string]float64, series string, want float64) {
+		t.Helper()
+		if got, ok := m[series]; !ok || math.Abs(got-want) > 1e-9 {
+			t.Errorf("%s is %v, %v; want %v", series, got, ok, want)
+		}
+	}
+	p.cpu(200, 1300) // 1 s of softirqs, 3 s of ovs-vswitchd
+	m = collect(t, s, map[string]uint64{"r": 1600, "b": 205, "l": 200})
+	check(m, tenantSeconds("red", softirq, "cpu"), 0.6)
+	check(m, tenantSeconds("blue", softirq, "cpu"), 0.4)
+	check(m, tenantSeconds("red", vswitchd, "process"), 3*600./800)
+	check(m, tenantSeconds("blue", vswitchd, "process"), 3*200./800) // the bridge's port costs the switch nothing
+
+	p.cpu(300, 1300)
+	collect(t, s, nil) // nobody read the ports: the time is split later
+	m = collect(t, s, map[string]uint64{"r": 10, "b": 305, "l": 200})
+	check(m, tenantSeconds("red", softirq, "cpu"), 0.6) // its counters started again
+	check(m, tenantSeconds("blue", softirq, "cpu"), 1.4)
+}
+
+func TestASwitchThatIsNotThereCostsNothing(t *testing.T) {
+	s, p := fakeRig(t)
+	collect(t, s, map[string]uint64{"r": 1})
+	if err := os.RemoveAll(filepath.Join(p.root, "42")); err != nil {
+		t.Fatal(err)
+	}
+	m := collect(t, s, map[string]uint64{"r": 2})
+	if _, ok := m[`vigia_resource_seconds_total{resource="ovs-vswitchd",kind="process"}`]; ok {
+		t.Error("a process that is gone has used time")
+	}
+	if err := os.RemoveAll(filepath.Join(p.root, "run")); err != nil {
+		t.Fatal(err)
+	}
+	collect(t, s, map[string]uint64{"r": 3})
+	p.write("run/ovs-vswitchd.pid", "-1\n")
+	if err := s.Collect(source.NewView(nil, nil, nil, time.Now()), exposition.NewPage(nil)); err == nil {
+		t.Error("-1 was taken for a process id")
+	}
+}
+
+func TestBrokenProcfsIsAnError(t *testing.T) {
+	for name, content := range map[string]string{
+		"stat": "cpu 1 2\n", "42/stat": "42 (x", "net/softnet_stat": "zz yy\n", "sys/net/netfilter/nf_conntrack_max": "x\n",
+		"thread-self/net/stat/nf_conntrack": "entries drop\n1\n",
+	} {
+		s, p := fakeRig(t)
+		p.write(name, content)
+		if err := s.Collect(source.NewView(nil, nil, nil, time.Now()), exposition.NewPage(nil)); err == nil {
+			t.Errorf("%s with %q is no error", name, content)
+		}
+	}
+}
+
+func TestThisKernelsProcfsIsUnderstood(t *testing.T) {
+	s := newSource(t, "")
+	page := exposition.NewPage(nil)
+	if err := s.Collect(source.NewView(nil, nil, nil, time.Now()), page); err != nil {
+		t.Fatal(err)
+	}
+	if page.Series() < 2 {
+		t.Errorf("%d series", page.Series())
+	}
+}

@@ -1,0 +1,94 @@
+package rtnl
+
+import (
+	"encoding/binary"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"vigia/internal/testutil"
+)
+
+func numbers(ns ...uint32) (b []byte) {
+	for _, n := range ns {
+		b = binary.NativeEndian.AppendUint32(b, n)
+	}
+	return b
+}
+
+// vfMessage is RTM_NEWLINK of a physical function as uapi/linux/if_link.h lays it out.
+func vfMessage(t *testing.T) []byte {
+	t.Helper()
+	ae := netlink.NewAttributeEncoder()
+	ae.String(unix.IFLA_IFNAME, "pf0")
+	ae.Nested(iflaVFInfoList, func(list *netlink.AttributeEncoder) error {
+		for vf := range uint32(2) {
+			list.Nested(1, func(ae *netlink.AttributeEncoder) error {
+				mac := append(numbers(vf), make([]byte, 32)...)
+				copy(mac[4:], []byte{2, 0, 0, 0, 0, byte(vf)})
+				ae.Bytes(iflaVFMAC, mac)
+				if vf == 1 { // a driver that knows little
+					ae.Bytes(iflaVFSpoofChk, numbers(vf, 0xffffffff))
+					return nil
+				}
+				ae.Bytes(iflaVFVLAN, numbers(vf, 100, 0))
+				ae.Bytes(iflaVFSpoofChk, numbers(vf, 1))
+				ae.Bytes(iflaVFTrust, numbers(vf, 0))
+				ae.Bytes(iflaVFLinkState, numbers(vf, 2))
+				ae.Bytes(iflaVFRate, numbers(vf, 80, 800))
+				ae.Nested(iflaVFStats, func(ae *netlink.AttributeEncoder) error {
+					for i, n := range []uint64{1, 2, 3, 4, 5, 6, 0, 8, 9} {
+						ae.Bytes(uint16(i), binary.NativeEndian.AppendUint64(nil, n))
+					}
+					return nil
+				})
+				return nil
+			})
+		}
+		return nil
+	})
+	attributes, err := ae.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append(make([]byte, unix.SizeofIfInfomsg), attributes...)
+}
+
+func TestVFsAreParsed(t *testing.T) {
+	message := vfMessage(t)
+	got, err := parseVFs(message)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []VF{
+		{
+			MAC: []byte{2, 0, 0, 0, 0, 0}, VLAN: 100, SpoofCheck: On, Trust: Off, LinkState: Disable, MinRate: 10e6, MaxRate: 100e6,
+			HasStats: true, RxPackets: 1, TxPackets: 2, RxBytes: 3, TxBytes: 4, RxDropped: 8, TxDropped: 9,
+		},
+		{Index: 1, MAC: []byte{2, 0, 0, 0, 0, 1}, SpoofCheck: Unknown, Trust: Unknown},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	for n := range message { // cut anywhere, it is refused or shorter, and never read past
+		if got, err := parseVFs(message[:n]); err == nil && len(got) > 2 {
+			t.Errorf("%d bytes give %v", n, got)
+		}
+	}
+}
+
+func TestADeviceWithoutVFsHasNone(t *testing.T) {
+	conn, err := Dial(testutil.NewNetNS(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if vfs, err := conn.VFs(1); err != nil || len(vfs) != 0 { // lo
+		t.Errorf("%v, %v", vfs, err)
+	}
+	if _, err := conn.VFs(9999); err == nil {
+		t.Error("a device that is not there answered")
+	}
+}
