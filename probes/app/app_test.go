@@ -229,6 +229,25 @@ func node(name, ns, address string, targets ...string) string {
 	return c
 }
 
+// bulkTests is what makes a node run and accept bulk tests, in 3 of 6 seconds.
+func bulkTests(name, peer, ns, address, peerAddress string) string {
+	return fmt.Sprintf(`bulk:
+  listeners: [{netns: %s, address: "%s:9876"}]
+  allow: [10.9.0.0/24]
+  hourly_bytes: 100000000
+  slot: 3s
+  nodes: [%s, %s]
+  classes:
+    - {name: bulk-tcp, protocol: tcp, duration: 200ms, max_bytes: 1000000}
+    - {name: bulk-udp, protocol: udp, duration: 200ms, rates: [8Mbit], size: 1000}
+  targets:
+    - {dst: %s, path: direct, tenant: _infra, probe: bulk-tcp, netns: %s, address: "%s:9876"}
+    - {dst: %s, path: direct, tenant: _infra, probe: bulk-udp, netns: %s, address: "%s:9876"}
+objectives:
+  - {tenant: _infra, ratio: 0.1}
+`, ns, address, name, peer, peer, ns, peerAddress, peer, ns, peerAddress)
+}
+
 func aim(dst, probe, ns, source, address string) string {
 	return fmt.Sprintf("  - {dst: %s, path: direct, tenant: _infra, probe: %s, netns: %s, source: %s, address: \"%s\"}\n", dst, probe, ns, source, address)
 }
@@ -239,8 +258,10 @@ func TestTwoNodesProbeEachOther(t *testing.T) {
 	left, right := network(t)
 	a := start(t, node("a", left, "10.9.0.1",
 		aim("b", "stamp-64", left, "10.9.0.1", "10.9.0.2:862"), aim("b", "stamp-1000", left, "10.9.0.1", "10.9.0.2:862"),
-		fmt.Sprintf("  - {dst: b, path: again, tenant: _infra, probe: stamp-64, netns: %s, twin: direct, address: \"10.9.0.2:862\"}\n", left)))
-	b := start(t, node("b", right, "10.9.0.2", aim("a", "stamp-64", right, "10.9.0.2", "10.9.0.1:862")))
+		fmt.Sprintf("  - {dst: b, path: again, tenant: _infra, probe: stamp-64, netns: %s, twin: direct, address: \"10.9.0.2:862\"}\n", left))+
+		bulkTests("a", "b", left, "10.9.0.1", "10.9.0.2"))
+	b := start(t, node("b", right, "10.9.0.2", aim("a", "stamp-64", right, "10.9.0.2", "10.9.0.1:862"))+
+		bulkTests("b", "a", right, "10.9.0.2", "10.9.0.1"))
 	for _, d := range []*daemon{a, b} {
 		d.waitFor("being ready", func() bool { code, _ := d.get("/-/ready"); return code == http.StatusOK })
 		d.waitFor("samples", func() bool { v, _ := d.scrape().value("vigia_probe_rtt_seconds"); return v > 50 })
@@ -249,7 +270,14 @@ func TestTwoNodesProbeEachOther(t *testing.T) {
 		v, _ := a.scrape().value("vigia_probe_overlay_tax_seconds", "path", "again")
 		return v > 40
 	})
+	a.waitFor("a bulk test of each protocol", func() bool {
+		s := a.scrape()
+		tcp, tcpDone := s.value("vigia_bulk_goodput_bytes_per_second", "protocol", "tcp")
+		udp, udpDone := s.value("vigia_bulk_jitter_seconds", "protocol", "udp")
+		return tcpDone && udpDone && tcp > 0 && udp > 0
+	})
 	s := a.scrape()
+	checkBulk(t, s)
 	labels := []string{"src", "a", "dst", "b", "path", "direct", "tenant", "_infra", "probe", "stamp-64"}
 	sent, received := s.must(t, "vigia_probe_sent_total", labels...), s.must(t, "vigia_probe_received_total", labels...)
 	// Before b was there: nothing answers, or its first answer tells that it is the first.
@@ -294,6 +322,29 @@ func TestTwoNodesProbeEachOther(t *testing.T) {
 var conditional = map[string]bool{
 	"vigia_probe_rtt_quarantined_seconds": true, "vigia_probe_rtt_application_quarantined_seconds": true,
 	"vigia_probe_host_cpu_pressure_ratio": true, "vigia_probe_host_throttled_seconds_total": true,
+}
+
+// checkBulk demands that what bulk tests export adds up.
+func checkBulk(t *testing.T, s scrape) {
+	t.Helper()
+	tcp := []string{"dst", "b", "probe", "bulk-tcp", "protocol", "tcp", "rate", "unlimited"}
+	udp := []string{"dst", "b", "probe", "bulk-udp", "protocol", "udp", "rate", "8Mbit"}
+	runs := s.must(t, "vigia_bulk_runs_total", append(tcp, "result", "completed")...)
+	if bytes := s.must(t, "vigia_bulk_transferred_bytes_total", tcp...); bytes <= 0 || bytes > runs*1e6 {
+		t.Errorf("%v tests transferred %v bytes", runs, bytes)
+	}
+	sent, received := s.must(t, "vigia_bulk_sent_packets_total", udp...), s.must(t, "vigia_bulk_received_packets_total", udp...)
+	lost := s.must(t, "vigia_bulk_lost_packets_total", append(udp, "cause", "network")...)
+	overflow := s.must(t, "vigia_bulk_lost_packets_total", append(udp, "cause", "receiver_overflow")...)
+	if sent == 0 || sent != received+lost+overflow {
+		t.Errorf("%v sent, %v received, %v lost, %v dropped by the receiver", sent, received, lost, overflow)
+	}
+	if left := s.must(t, "vigia_bulk_budget_remaining_bytes"); left >= 100_000_000 || left < 10_000_000 {
+		t.Errorf("%v bytes left of the budget", left)
+	}
+	if v := s.must(t, "vigia_probe_objective_burning", "tenant", "_infra"); v != 0 {
+		t.Errorf("an objective burns: %v", v)
+	}
 }
 
 // checkCatalogue demands that every metric of the catalogue is there and nothing

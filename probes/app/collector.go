@@ -2,6 +2,7 @@ package app
 
 import (
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
@@ -53,6 +54,7 @@ const (
 	steal
 	throttled
 	unfit
+	burning
 	numFamilies
 )
 
@@ -83,7 +85,7 @@ func newCollector(f *catalog.Factory, s *service) *collector {
 		inFlight: "vigia_probe_in_flight", mismatch: "vigia_probe_accounting_mismatch",
 		jitter: "vigia_probe_jitter_seconds", interval: "vigia_probe_interval_seconds",
 		deadline: "vigia_probe_deadline_seconds", up: "vigia_probe_target_up", coverage: "vigia_probe_ecmp_coverage_ratio",
-		stray: "vigia_probe_stray_total", timestamps: "vigia_probe_timestamps_total", pathInfo: "vigia_path_info",
+		stray: "vigia_probe_stray_total", timestamps: "vigia_probe_timestamps_total", pathInfo: "vigia_path_info", burning: "vigia_probe_objective_burning",
 	} {
 		c.families[i].desc, c.families[i].value = f.Desc(name)
 	}
@@ -119,6 +121,13 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 		}
 	}
 	c.collectHealth(out)
+	for tenant, burns := range c.service.objectives.State(time.Now()) {
+		v := 0.0
+		if burns {
+			v = 1
+		}
+		out <- c.constant(burning, v, tenant)
+	}
 	for _, p := range *c.service.paths.Load() {
 		out <- c.constant(pathInfo, 1, p.Name, p.Dataplane, p.Encap, p.Mode, p.Security, p.Layer, p.Placement)
 	}

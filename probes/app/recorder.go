@@ -13,6 +13,7 @@ import (
 	"vigia/probes/flight"
 	"vigia/probes/health"
 	"vigia/probes/histogram"
+	"vigia/probes/objective"
 	"vigia/probes/sender"
 	"vigia/probes/timestamping"
 	"vigia/probes/twin"
@@ -45,8 +46,9 @@ type recorders struct {
 	twins  *twin.Pairs
 	health *health.Monitor
 	// maxError is how far clocks may be apart for one-way delays, in nanoseconds.
-	maxError atomic.Int64
-	counts   *histogram.Layout
+	maxError   atomic.Int64
+	counts     *histogram.Layout
+	objectives *objective.Watch
 
 	mu      sync.Mutex
 	targets map[sender.Labels]*recorder
@@ -56,12 +58,13 @@ type recorders struct {
 func newRecorders(f *catalog.Factory, reg prometheus.Registerer, monitor *health.Monitor) *recorders {
 	decades := []float64{-0.1, -0.01, -1e-3, -100e-6, -10e-6, 0, 10e-6, 100e-6, 1e-3, 0.01, 0.1}
 	r := &recorders{
-		delays:  histogram.NewLayout(catalog.ClassicDelayBuckets()),
-		signed:  histogram.NewLayout(decades),
-		twins:   twin.New(),
-		health:  monitor,
-		counts:  histogram.NewCountLayout([]float64{1, 2, 3, 5, 10, 20, 50, 100, 1000}),
-		targets: make(map[sender.Labels]*recorder),
+		delays:     histogram.NewLayout(catalog.ClassicDelayBuckets()),
+		signed:     histogram.NewLayout(decades),
+		twins:      twin.New(),
+		health:     monitor,
+		objectives: objective.New(),
+		counts:     histogram.NewCountLayout([]float64{1, 2, 3, 5, 10, 20, 50, 100, 1000}),
+		targets:    make(map[sender.Labels]*recorder),
 	}
 	for i, name := range [numHistograms]string{
 		rttHistogram:         "vigia_probe_rtt_seconds",
@@ -203,6 +206,7 @@ func (r *recorder) Received(p *sender.Probe) {
 // Settled keeps the record of a probe and observes the delays of one with good
 // stamps.
 func (r *recorder) Settled(p *sender.Probe) {
+	r.judge(p)
 	good := p.State == sender.Answered && p.Verdict == delay.Good
 	now := time.Now().UnixNano()
 	r.mu.Lock()
@@ -246,6 +250,16 @@ func (r *recorders) unfitCounts(l sender.Labels) (counts [health.NumReasons]uint
 		rec.mu.Unlock()
 	}
 	return counts
+}
+
+// judge counts the probe for the tenant's objective. Without good stamps, what the
+// application saw is the next best.
+func (r *recorder) judge(p *sender.Probe) {
+	rtt := p.Application
+	if p.Verdict == delay.Good {
+		rtt = p.Stamps.RTT()
+	}
+	r.owner.objectives.Probe(r.labels.Tenant, p.State == sender.Answered, time.Duration(rtt), time.Now())
 }
 
 // Taxed observes how much longer a probe took than its twin.

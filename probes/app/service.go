@@ -8,10 +8,13 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"vigia/internal/exporterkit"
+	"vigia/probes/bulk"
 	"vigia/probes/flight"
 	"vigia/probes/health"
+	"vigia/probes/objective"
 	"vigia/probes/reflector"
 	"vigia/probes/sender"
 	"vigia/probes/settings"
@@ -25,6 +28,11 @@ type service struct {
 	bound     timestamping.Bound
 	reflector *reflector.Reflector
 	paths     atomic.Pointer[[]settings.Path]
+
+	objectives *objective.Watch
+	bulk       *bulk.Runner
+	bulkServer *bulk.Server
+	bulkTests  *bulkMetrics
 }
 
 // spareProcs are for sender and reflector: with as many processors for goroutines
@@ -36,8 +44,9 @@ func newService(env exporterkit.Env) (*service, error) {
 	if os.Getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(runtime.NumCPU() + spareProcs)
 	}
-	s := &service{}
+	s := &service{objectives: objective.New()}
 	s.recorders = newRecorders(env.Metrics, env.Registry, health.New(os.DirFS("/")))
+	s.recorders.objectives = s.objectives
 	listeners := newListeners(env.Metrics)
 	var err error
 	s.sender, err = sender.New(sender.Options{Logger: env.Logger, NewRecorder: s.recorders.recorder, Bound: &s.bound})
@@ -51,6 +60,7 @@ func newService(env exporterkit.Env) (*service, error) {
 		s.sender.Close()
 		return nil, err
 	}
+	s.newBulk(env)
 	if err := s.load(env.ConfigPath); err != nil {
 		s.close()
 		return nil, err
@@ -61,7 +71,20 @@ func newService(env exporterkit.Env) (*service, error) {
 	return s, nil
 }
 
+// newBulk makes both ends of bulk tests, which share the links.
+func (s *service) newBulk(env exporterkit.Env) {
+	leases := &bulk.Leases{}
+	s.bulkServer = bulk.NewServer(env.Logger, leases)
+	s.bulk = bulk.NewRunner(bulk.Options{
+		Leases:  leases,
+		Burning: func() string { return s.objectives.Burning(time.Now()) },
+		Done:    func(t *bulk.Target, o *bulk.Outcome) { s.bulkTests.done(t, o) },
+	})
+	s.bulkTests = newBulkMetrics(env.Metrics, env.Registry, env.Logger, s.bulk.Left)
+}
+
 func (s *service) close() {
+	s.bulkServer.Close()
 	s.sender.Close()
 	s.reflector.Close()
 }
@@ -86,6 +109,10 @@ func (s *service) load(path string) error {
 	s.recorders.health.SetLimits(cfg.Health)
 	s.recorders.maxError.Store(int64(cfg.MaxOnewayError))
 	s.bound.State(cfg.ErrorBound)
+	s.objectives.Set(cfg.Objectives)
+	s.bulkTests.set(cfg.Bulk.Groups)
+	s.bulkServer.Set(cfg.BulkServer)
+	s.bulk.Set(cfg.Bulk)
 	return errors.Join(answering.Commit(), sending.Commit())
 }
 
@@ -105,6 +132,7 @@ func (s *service) Run(ctx context.Context) error {
 		defer cancel()
 		reflectErr = s.reflector.Run(ctx)
 	})
+	wg.Go(func() { s.bulk.Run(ctx) })
 	wg.Wait()
 	return errors.Join(sendErr, reflectErr)
 }
@@ -113,4 +141,6 @@ func (s *service) Run(ctx context.Context) error {
 func (s *service) Reload(_ context.Context, path string) error { return s.load(path) }
 
 // Ready returns nil once every socket is open and every target was probed.
-func (s *service) Ready() error { return errors.Join(s.reflector.Err(), s.sender.Ready()) }
+func (s *service) Ready() error {
+	return errors.Join(s.reflector.Err(), s.bulkServer.Err(), s.sender.Ready())
+}

@@ -16,6 +16,9 @@ type File struct {
 	Clock     Clock      `yaml:"clock"`
 	Health    Health     `yaml:"health"`
 
+	Bulk       *Bulk       `yaml:"bulk"`
+	Objectives []Objective `yaml:"objectives"`
+
 	keys map[string]stamp.Keys // by path, read by Validate
 }
 

@@ -6,7 +6,9 @@ import (
 	"time"
 
 	"vigia/internal/config"
+	"vigia/probes/bulk"
 	"vigia/probes/health"
+	"vigia/probes/objective"
 	"vigia/probes/reflector"
 	"vigia/probes/sender"
 	"vigia/probes/sockets"
@@ -24,6 +26,10 @@ type Settings struct {
 	// MaxOnewayError is how much of both clocks one-way delays put up with.
 	ErrorBound, MaxOnewayError time.Duration
 	Health                     health.Limits
+
+	BulkServer bulk.Config
+	Bulk       bulk.Plan
+	Objectives []objective.Objective
 }
 
 const defaultMaxRate = 10000
@@ -78,6 +84,8 @@ func (f *File) settings() *Settings {
 		s.Targets = append(s.Targets, target)
 	}
 	f.joinTwins(s.Targets)
+	s.BulkServer, s.Bulk = f.bulk()
+	s.Objectives = f.objectives()
 	return s
 }
 
@@ -125,13 +133,7 @@ func (r *Reflector) config(keys map[string]stamp.Keys) reflector.Config {
 			c.Keys[key] = keys[l.KeyFile]
 		}
 	}
-	for _, a := range r.Allow {
-		prefix, _ := netip.ParsePrefix(a)
-		c.Allow = append(c.Allow, prefix)
-	}
-	if len(c.Allow) == 0 {
-		c.Allow = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
-	}
+	c.Allow = prefixes(r.Allow)
 	return c
 }
 

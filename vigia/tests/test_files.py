@@ -70,6 +70,16 @@ def test_overlays_are_compared_with_the_path_beneath_them(demo: Lab) -> None:
         assert set(twins.values()) == {"direct"}
 
 
+def test_connections_go_where_the_peer_listens(demo: Lab) -> None:
+    for node in demo.nodes:
+        mine: Any = files.probe.content(demo, node, "userspace")
+        peer: Any = files.probe.content(demo, demo.node(node.peer), "userspace")
+        listeners = {x["address"] for x in peer["bulk"]["listeners"]}
+        wanted = {t["address"] for t in mine["targets"] if t["probe"] == "tcp-connect"}
+        assert wanted and wanted <= listeners
+        assert "targets" not in mine["bulk"], "the demo's links are for its tenants"
+
+
 def test_every_port_is_known_either_by_file_or_by_database(demo: Lab) -> None:
     for node in demo.nodes:
         contents = files.contents(demo, node, "userspace")

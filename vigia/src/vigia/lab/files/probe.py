@@ -12,28 +12,40 @@ from vigia.lab.topology import Path
 __all__ = ["content"]
 
 _STAMP_PORT = 862  # RFC 8762 section 4.1
+_BULK_PORT = 9876  # of vigia-probe; here it also answers the connections of tcp-connect probes
 _STAMP = {"name": "stamp-64", "protocol": "stamp", "size": 64, "interval": "50ms", "deadline": "1s"}
 _ECHO = {"name": "icmp-56", "protocol": "icmp", "size": 56, "interval": "1s", "deadline": "1s"}
+_CONNECT = {"name": "tcp-connect", "protocol": "tcp-connect", "interval": "1s", "deadline": "1s"}
 
 
 def content(lab: Lab, node: Node, datapath: Datapath) -> Mapping[str, object]:
-    """Return what the node reflects, and what it measures to its peer node."""
+    """Return what the node reflects, and what it measures to its peer node.
+
+    Bulk tests of others are accepted; none are run, for they would load the links.
+    """
     targets = lab.targets(node)
+    operators = [t for t in targets if t.tenant == naming.INFRA]
     direct = next((p.name for p in lab.paths_of(node) if p.kind == "direct"), None)
     sources = {node.underlay.network} | {e.address.network for e in node.endpoints}
+    allowed = [str(n) for n in sorted(_merged(sources))]
     return {
         "node": node.name,
         "reflector": {
             "listeners": [{"netns": t.netns, "address": f"{t.address}:{_STAMP_PORT}"} for t in targets],
-            "allow": [str(n) for n in sorted(_merged(sources))],
+            "allow": allowed,
             "max_rate": 10000,
         },
         "paths": [_path(p, datapath) for p in lab.paths_of(node)],
-        "classes": [dict(_STAMP), dict(_ECHO)],
+        "classes": [dict(_STAMP), dict(_ECHO), dict(_CONNECT)],
         "targets": [
             *(_stamp(t, direct) for t in targets),
-            *(_target(t, "icmp-56", str(t.peer)) for t in targets if t.tenant == naming.INFRA),
+            *(_target(t, "icmp-56", str(t.peer)) for t in operators),
+            *(_target(t, "tcp-connect", f"{t.peer}:{_BULK_PORT}") for t in operators),
         ],
+        "bulk": {
+            "listeners": [{"netns": t.netns, "address": f"{t.address}:{_BULK_PORT}"} for t in operators],
+            "allow": list(allowed),
+        },
     }
 
 

@@ -1,0 +1,187 @@
+package app
+
+import (
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"vigia/internal/catalog"
+	"vigia/probes/bulk"
+	"vigia/probes/sender"
+)
+
+// bulkMetrics exports what bulk tests measure.
+type bulkMetrics struct {
+	logger *slog.Logger
+
+	transferred, retransmits, lost, sent, received, refused, duplicate, reordered, seconds, runs *prometheus.CounterVec
+
+	goodput, jitter, rtt, minRTT, deliveryRate *prometheus.GaugeVec
+
+	mu    sync.Mutex
+	tests map[bulkKey]bulkTest
+	last  map[bulkKey]bulkRun
+}
+
+// bulkKey identifies a test; bulkTest is one with its labels.
+type bulkKey struct {
+	labels sender.Labels
+	rate   string
+}
+
+type bulkTest struct {
+	protocol bulk.Protocol
+	values   []string
+}
+
+// bulkRun is the last run of a test.
+type bulkRun struct {
+	at      time.Time
+	outcome bulk.Outcome
+}
+
+func newBulkMetrics(f *catalog.Factory, reg prometheus.Registerer, logger *slog.Logger, runner func() uint64) *bulkMetrics {
+	m := &bulkMetrics{
+		logger:       logger,
+		transferred:  f.Counter("vigia_bulk_transferred_bytes_total"),
+		retransmits:  f.Counter("vigia_bulk_retransmits_total"),
+		lost:         f.Counter("vigia_bulk_lost_packets_total"),
+		sent:         f.Counter("vigia_bulk_sent_packets_total"),
+		received:     f.Counter("vigia_bulk_received_packets_total"),
+		refused:      f.Counter("vigia_bulk_refused_packets_total"),
+		duplicate:    f.Counter("vigia_bulk_duplicate_packets_total"),
+		reordered:    f.Counter("vigia_bulk_reordered_packets_total"),
+		seconds:      f.Counter("vigia_bulk_duration_seconds_total"),
+		runs:         f.Counter("vigia_bulk_runs_total"),
+		goodput:      f.Gauge("vigia_bulk_goodput_bytes_per_second"),
+		jitter:       f.Gauge("vigia_bulk_jitter_seconds"),
+		rtt:          f.Gauge("vigia_bulk_rtt_seconds"),
+		minRTT:       f.Gauge("vigia_bulk_rtt_min_seconds"),
+		deliveryRate: f.Gauge("vigia_bulk_delivery_rate_bytes_per_second"),
+		tests:        make(map[bulkKey]bulkTest),
+		last:         make(map[bulkKey]bulkRun),
+	}
+	desc, value := f.Desc("vigia_bulk_budget_remaining_bytes")
+	reg.MustRegister(&budgetGauge{desc: desc, value: value, left: runner})
+	return m
+}
+
+// budgetGauge reads the budget when it is scraped.
+type budgetGauge struct {
+	desc  *prometheus.Desc
+	value prometheus.ValueType
+	left  func() uint64
+}
+
+func (g *budgetGauge) Describe(out chan<- *prometheus.Desc) { out <- g.desc }
+
+func (g *budgetGauge) Collect(out chan<- prometheus.Metric) {
+	out <- prometheus.MustNewConstMetric(g.desc, g.value, float64(g.left()))
+}
+
+// The causes of lost packets.
+const (
+	lostByNetwork  = "network"
+	lostByReceiver = "receiver_overflow"
+)
+
+func (m *bulkMetrics) common(p bulk.Protocol) []*prometheus.CounterVec {
+	out := []*prometheus.CounterVec{m.transferred, m.seconds}
+	if p == bulk.TCP {
+		return append(out, m.retransmits)
+	}
+	return append(out, m.sent, m.received, m.refused, m.duplicate, m.reordered)
+}
+
+// set makes the series of new tests, at zero, and takes those of removed ones
+// away.
+func (m *bulkMetrics) set(groups [][]bulk.Target) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	wanted := make(map[bulkKey]bulkTest)
+	for _, g := range groups {
+		for i := range g {
+			t := &g[i]
+			values := append(labelValues(t.Labels), string(t.Protocol), t.RateName)
+			wanted[bulkKey{t.Labels, t.RateName}] = bulkTest{protocol: t.Protocol, values: values}
+		}
+	}
+	for key, test := range m.tests {
+		if w, ok := wanted[key]; !ok || w.protocol != test.protocol {
+			m.remove(test)
+			delete(m.last, key)
+		}
+	}
+	m.tests = wanted
+	for _, test := range wanted {
+		for _, c := range m.common(test.protocol) {
+			c.WithLabelValues(test.values...)
+		}
+		for _, r := range bulk.Results() {
+			m.runs.WithLabelValues(test.with(string(r))...)
+		}
+		if test.protocol == bulk.UDP {
+			m.lost.WithLabelValues(test.with(lostByNetwork)...)
+			m.lost.WithLabelValues(test.with(lostByReceiver)...)
+		}
+	}
+}
+
+// with returns the labels and one more.
+func (t *bulkTest) with(value string) []string {
+	return append(t.values[:len(t.values):len(t.values)], value)
+}
+
+func (m *bulkMetrics) remove(t bulkTest) {
+	for _, c := range m.common(t.protocol) {
+		c.DeleteLabelValues(t.values...)
+	}
+	for _, g := range []*prometheus.GaugeVec{m.goodput, m.jitter, m.rtt, m.minRTT, m.deliveryRate} {
+		g.DeleteLabelValues(t.values...)
+	}
+	for _, r := range bulk.Results() {
+		m.runs.DeleteLabelValues(t.with(string(r))...)
+	}
+	m.lost.DeleteLabelValues(t.with(lostByNetwork)...)
+	m.lost.DeleteLabelValues(t.with(lostByReceiver)...)
+}
+
+// done takes the outcome of a test.
+func (m *bulkMetrics) done(t *bulk.Target, o *bulk.Outcome) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	key := bulkKey{t.Labels, t.RateName}
+	test, ok := m.tests[key]
+	if !ok || test.protocol != t.Protocol {
+		return // removed while it ran
+	}
+	m.last[key] = bulkRun{at: time.Now(), outcome: *o}
+	m.runs.WithLabelValues(test.with(string(o.Result))...).Inc()
+	if o.Err != nil {
+		m.logger.Info("bulk test did not complete", "dst", t.Labels.Dst, "path", t.Labels.Path, "tenant", t.Labels.Tenant,
+			"probe", t.Labels.Probe, "rate", t.RateName, "result", o.Result, "err", o.Err)
+	}
+	if o.Result != bulk.Completed {
+		return // half a test says nothing about throughput
+	}
+	m.transferred.WithLabelValues(test.values...).Add(float64(o.Bytes))
+	m.seconds.WithLabelValues(test.values...).Add(o.Duration.Seconds())
+	m.goodput.WithLabelValues(test.values...).Set(o.Goodput())
+	if t.Protocol == bulk.TCP {
+		m.retransmits.WithLabelValues(test.values...).Add(float64(o.Retransmits))
+		m.rtt.WithLabelValues(test.values...).Set(o.RTT.Seconds())
+		m.minRTT.WithLabelValues(test.values...).Set(o.MinRTT.Seconds())
+		m.deliveryRate.WithLabelValues(test.values...).Set(float64(o.DeliveryRate))
+		return
+	}
+	for c, n := range map[*prometheus.CounterVec]uint64{
+		m.sent: o.Packets, m.received: o.Received, m.refused: o.Refused, m.duplicate: o.Duplicate, m.reordered: o.Reordered,
+	} {
+		c.WithLabelValues(test.values...).Add(float64(n))
+	}
+	m.lost.WithLabelValues(test.with(lostByNetwork)...).Add(float64(o.Lost()))
+	m.lost.WithLabelValues(test.with(lostByReceiver)...).Add(float64(o.Dropped))
+	m.jitter.WithLabelValues(test.values...).Set(o.Jitter.Seconds())
+}

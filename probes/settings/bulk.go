@@ -1,0 +1,324 @@
+package settings
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"vigia/internal/config"
+	"vigia/probes/bulk"
+	"vigia/probes/objective"
+	"vigia/probes/sender"
+)
+
+// Bulk says which throughput tests are run and accepted.
+type Bulk struct {
+	Listeners   []BulkListener  `yaml:"listeners"`
+	Allow       []string        `yaml:"allow"`
+	HourlyBytes int64           `yaml:"hourly_bytes"` // sent by this node
+	Slot        config.Duration `yaml:"slot"`
+	Nodes       []string        `yaml:"nodes"` // all that take part, for the slots
+	Classes     []BulkClass     `yaml:"classes"`
+	Targets     []BulkTarget    `yaml:"targets"`
+}
+
+// BulkListener is where tests of others arrive.
+type BulkListener struct {
+	Netns   string `yaml:"netns"`
+	Address string `yaml:"address"`
+	Link    string `yaml:"link"`
+}
+
+// BulkClass is a kind of test.
+type BulkClass struct {
+	Name     string          `yaml:"name"`
+	Protocol string          `yaml:"protocol"`
+	Duration config.Duration `yaml:"duration"`
+	MaxBytes int64           `yaml:"max_bytes"` // of TCP
+	Rates    []config.Rate   `yaml:"rates"`     // of UDP
+	Size     int             `yaml:"size"`      // of UDP
+	DSCP     int             `yaml:"dscp"`
+}
+
+// BulkTarget is a test that is repeated.
+type BulkTarget struct {
+	Dst     string `yaml:"dst"`
+	Path    string `yaml:"path"`
+	Tenant  string `yaml:"tenant"`
+	Probe   string `yaml:"probe"`
+	Netns   string `yaml:"netns"`
+	Source  string `yaml:"source"`
+	Address string `yaml:"address"`
+	Link    string `yaml:"link"`
+}
+
+// Objective is what a tenant was promised.
+type Objective struct {
+	Tenant string          `yaml:"tenant"`
+	Ratio  float64         `yaml:"ratio"` // of good probes
+	RTT    config.Duration `yaml:"rtt"`   // of a good probe at most
+}
+
+// Defaults and bounds of bulk tests.
+const (
+	defaultHourlyBytes = 1_000_000_000
+	defaultSlot        = 30 * time.Second
+	defaultMaxBytes    = 64 << 20
+	defaultBulkSize    = 1400
+	defaultLink        = "uplink"
+	minSlot            = 2 * time.Second
+	maxSlot            = time.Hour
+	minBulkDuration    = 100 * time.Millisecond
+	maxHourlyBytes     = 1 << 50
+	maxRates           = 16
+)
+
+func (b *Bulk) validate(e *faults, node string, paths map[string]bool) {
+	if b == nil {
+		return
+	}
+	for i, l := range b.Listeners {
+		field := fmt.Sprintf("bulk.listeners[%d]", i)
+		e.netns(field+".netns", l.Netns)
+		if problem := checkListener(l.Address); problem != "" {
+			e.add(field+".address", l.Address, problem, fmt.Sprintf("write IP:port, for example 10.0.0.1:%d", bulk.Port))
+		}
+		if slices.Contains(b.Listeners[:i], l) {
+			e.add(field, nil, "is there twice", "remove one")
+		}
+	}
+	for i, a := range b.Allow {
+		if problem, fix := checkPrefix(a); problem != "" {
+			e.add(fmt.Sprintf("bulk.allow[%d]", i), a, problem, fix)
+		}
+	}
+	if b.HourlyBytes < 0 || b.HourlyBytes > maxHourlyBytes {
+		e.add("bulk.hourly_bytes", b.HourlyBytes, "is out of bounds", fmt.Sprintf("write 1 to %d bytes", int64(maxHourlyBytes)))
+	}
+	if slot := b.slot(); slot < minSlot || slot > maxSlot {
+		e.add("bulk.slot", slot, "is out of bounds", fmt.Sprintf("write %v to %v", minSlot, maxSlot))
+	}
+	for i, n := range b.Nodes {
+		e.label(fmt.Sprintf("bulk.nodes[%d]", i), n, "compute1")
+		if slices.Contains(b.Nodes[:i], n) {
+			e.add(fmt.Sprintf("bulk.nodes[%d]", i), n, "is there twice", "remove one")
+		}
+	}
+	if len(b.Nodes) > 0 && !slices.Contains(b.Nodes, node) {
+		e.add("bulk.nodes", nil, "does not have this node", "add "+node)
+	}
+	classes := b.validateClasses(e)
+	seen := make(map[[4]string]bool)
+	for i := range b.Targets {
+		t, field := &b.Targets[i], fmt.Sprintf("bulk.targets[%d]", i)
+		t.validate(e, field, paths, classes)
+		id := [4]string{t.Dst, t.Path, t.Tenant, t.Probe}
+		if seen[id] {
+			e.add(field, nil, "has the same dst, path, tenant and probe as another", "remove one, or make one of the four differ")
+		}
+		seen[id] = true
+		if len(b.Nodes) > 0 && !slices.Contains(b.Nodes, t.Dst) {
+			e.add(field+".dst", t.Dst, "is not in bulk.nodes and would never have its turn", "add it there")
+		}
+	}
+}
+
+func (b *Bulk) validateClasses(e *faults) map[string]*BulkClass {
+	classes := make(map[string]*BulkClass)
+	for i := range b.Classes {
+		c, field := &b.Classes[i], fmt.Sprintf("bulk.classes[%d]", i)
+		c.validate(e, field)
+		if classes[c.Name] != nil {
+			e.add(field+".name", c.Name, "is the name of another class", "choose another")
+		}
+		classes[c.Name] = c
+		if need := bulk.Need(c.tests(bulk.Target{})); need > b.slot() {
+			e.add("bulk.slot", b.slot(), fmt.Sprintf("is too short for class %s", c.Name), fmt.Sprintf("write %v or more", need))
+		}
+	}
+	return classes
+}
+
+func (c *BulkClass) validate(e *faults, field string) {
+	e.label(field+".name", c.Name, "name: tcp")
+	if d := time.Duration(c.Duration); d < minBulkDuration || d > bulk.MaxDuration {
+		e.add(field+".duration", d, "is out of bounds", fmt.Sprintf("write %v to %v", minBulkDuration, bulk.MaxDuration))
+	}
+	if c.DSCP < 0 || c.DSCP > maxDSCP {
+		e.add(field+".dscp", c.DSCP, "is out of bounds", fmt.Sprintf("write 0 to %d", maxDSCP))
+	}
+	switch bulk.Protocol(c.Protocol) {
+	case bulk.TCP:
+		if c.MaxBytes < 0 || c.MaxBytes > maxHourlyBytes {
+			e.add(field+".max_bytes", c.MaxBytes, "is out of bounds", fmt.Sprintf("write 1 to %d", int64(maxHourlyBytes)))
+		}
+		if len(c.Rates) > 0 || c.Size != 0 {
+			e.add(field, nil, "has rates or a size, which TCP finds itself", "remove them, or write protocol: udp")
+		}
+	case bulk.UDP:
+		c.validateUDP(e, field)
+	default:
+		e.add(field+".protocol", c.Protocol, "is not a protocol of bulk tests", "write tcp or udp")
+	}
+}
+
+func (c *BulkClass) validateUDP(e *faults, field string) {
+	if len(c.Rates) == 0 || len(c.Rates) > maxRates {
+		e.add(field+".rates", len(c.Rates), "are not 1 to 16 rates", "write for example rates: [100Mbit, 150Mbit, 200Mbit]")
+	}
+	if size := c.size(); size < bulk.MinSize || size > bulk.MaxSize {
+		e.add(field+".size", size, "is out of bounds", fmt.Sprintf("write %d to %d bytes", bulk.MinSize, bulk.MaxSize))
+		return
+	}
+	if c.MaxBytes != 0 {
+		e.add(field+".max_bytes", c.MaxBytes, "means nothing to UDP, whose rates and duration bound it", "remove it")
+	}
+	for i, r := range c.Rates {
+		packets := float64(r) * time.Duration(c.Duration).Seconds() / float64(c.size())
+		switch {
+		case r == 0 || uint64(r) > bulk.MaxRate:
+			e.add(fmt.Sprintf("%s.rates[%d]", field, i), r, "is out of bounds", "write more than 0 and at most 100Gbit")
+		case packets > bulk.MaxPackets:
+			e.add(fmt.Sprintf("%s.rates[%d]", field, i), r, fmt.Sprintf("makes more than %d packets", bulk.MaxPackets), "write a shorter duration or a lower rate")
+		}
+	}
+}
+
+func (t *BulkTarget) validate(e *faults, field string, paths map[string]bool, classes map[string]*BulkClass) {
+	e.label(field+".dst", t.Dst, "dst: compute2")
+	e.label(field+".path", t.Path, "path: ovs-vxlan")
+	e.label(field+".tenant", t.Tenant, "tenant: _infra")
+	e.label(field+".probe", t.Probe, "probe: tcp")
+	if t.Path != "" && !paths[t.Path] {
+		e.add(field+".path", t.Path, "is not declared under paths", "declare it there or correct it")
+	}
+	if t.Probe != "" && classes[t.Probe] == nil {
+		e.add(field+".probe", t.Probe, "is not declared under bulk.classes", "declare it there or correct it")
+	}
+	e.netns(field+".netns", t.Netns)
+	if problem := checkListener(t.Address); problem != "" {
+		e.add(field+".address", t.Address, problem, fmt.Sprintf("write IP:port, for example 10.0.0.2:%d", bulk.Port))
+		return
+	}
+	if t.Source == "" {
+		return
+	}
+	source, problem := ParseSource(t.Source)
+	if problem == "" {
+		problem = CheckFamilies(source, netip.MustParseAddrPort(t.Address).Addr().String())
+	}
+	if problem == "" && source.Port() != 0 {
+		problem = "has a port"
+	}
+	if problem != "" {
+		e.add(field+".source", t.Source, problem, "write an IP address of the target's family")
+	}
+}
+
+func (b *Bulk) slot() time.Duration {
+	if b.Slot == 0 {
+		return defaultSlot
+	}
+	return time.Duration(b.Slot)
+}
+
+func (c *BulkClass) size() int {
+	if c.Size == 0 {
+		return defaultBulkSize
+	}
+	return c.Size
+}
+
+// tests returns what a target of the class is: a test for each rate.
+func (c *BulkClass) tests(t bulk.Target) []bulk.Target {
+	t.Protocol, t.Duration, t.DSCP = bulk.Protocol(c.Protocol), time.Duration(c.Duration), uint8(c.DSCP)
+	if t.Protocol != bulk.UDP {
+		t.RateName, t.MaxBytes = "unlimited", uint64(c.MaxBytes)
+		if c.MaxBytes == 0 {
+			t.MaxBytes = defaultMaxBytes
+		}
+		return []bulk.Target{t}
+	}
+	tests := make([]bulk.Target, 0, len(c.Rates))
+	for _, r := range c.Rates {
+		t.Size, t.Rate, t.RateName = c.size(), uint64(r), r.String()
+		tests = append(tests, t)
+	}
+	return tests
+}
+
+// bulk converts what Validate has found right.
+func (f *File) bulk() (server bulk.Config, plan bulk.Plan) {
+	b := f.Bulk
+	if b == nil {
+		return server, plan
+	}
+	for _, l := range b.Listeners {
+		address, _ := netip.ParseAddrPort(l.Address)
+		server.Listeners = append(server.Listeners, bulk.Listener{Netns: l.Netns, Address: address, Link: link(l.Link)})
+	}
+	server.Allow = prefixes(b.Allow)
+	plan = bulk.Plan{Node: f.Node, Budget: uint64(b.HourlyBytes), Slots: bulk.Slots{Nodes: b.Nodes, Length: b.slot()}}
+	if b.HourlyBytes == 0 {
+		plan.Budget = defaultHourlyBytes
+	}
+	classes := make(map[string]*BulkClass)
+	for i := range b.Classes {
+		classes[b.Classes[i].Name] = &b.Classes[i]
+	}
+	for _, t := range b.Targets {
+		source, _ := ParseSource(t.Source)
+		address, _ := netip.ParseAddrPort(t.Address)
+		plan.Groups = append(plan.Groups, classes[t.Probe].tests(bulk.Target{
+			Labels: sender.Labels{Src: f.Node, Dst: t.Dst, Path: t.Path, Tenant: t.Tenant, Probe: t.Probe},
+			Netns:  t.Netns, Source: source.Addr(), Address: address, Link: link(t.Link),
+		}))
+	}
+	return server, plan
+}
+
+func link(name string) string {
+	if name == "" {
+		return defaultLink
+	}
+	return name
+}
+
+// prefixes reads ranges of addresses that were checked; loopback when there are
+// none.
+func prefixes(texts []string) (out []netip.Prefix) {
+	for _, s := range texts {
+		p, _ := netip.ParsePrefix(s)
+		out = append(out, p)
+	}
+	if len(out) == 0 {
+		out = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
+	}
+	return out
+}
+
+func (f *File) validateObjectives(e *faults) {
+	seen := make(map[string]bool)
+	for i, o := range f.Objectives {
+		field := fmt.Sprintf("objectives[%d]", i)
+		e.label(field+".tenant", o.Tenant, "tenant: blue")
+		if seen[o.Tenant] {
+			e.add(field+".tenant", o.Tenant, "has an objective already", "keep one")
+		}
+		seen[o.Tenant] = true
+		if o.Ratio <= 0 || o.Ratio >= 1 {
+			e.add(field+".ratio", o.Ratio, "is not a share between 0 and 1", "write for example ratio: 0.999")
+		}
+		if o.RTT < 0 || time.Duration(o.RTT) > maxDeadline {
+			e.add(field+".rtt", o.RTT, "is out of bounds", fmt.Sprintf("write a round-trip time of at most %v", maxDeadline))
+		}
+	}
+}
+
+func (f *File) objectives() (out []objective.Objective) {
+	for _, o := range f.Objectives {
+		out = append(out, objective.Objective{Tenant: o.Tenant, Ratio: o.Ratio, RTT: time.Duration(o.RTT)})
+	}
+	return out
+}

@@ -1,0 +1,94 @@
+package settings
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"vigia/probes/bulk"
+	"vigia/probes/objective"
+)
+
+const goodBulk = good + `bulk:
+  listeners: [{netns: x, address: "10.99.1.1:9876", link: storage}]
+  allow: [10.99.1.0/24]
+  hourly_bytes: 5000000
+  slot: 20s
+  nodes: [lb1, lb2]
+  classes:
+    - {name: tcp, protocol: tcp, duration: 5s, dscp: 8}
+    - {name: udp, protocol: udp, duration: 1s, rates: [100Mbit, 150Mbit, 200Mbit]}
+  targets:
+    - {dst: lb2, path: direct, tenant: _infra, probe: tcp, netns: x, source: 10.99.1.1, address: "10.99.1.2:9876"}
+    - {dst: lb2, path: direct, tenant: _infra, probe: udp, address: "10.99.1.2:9876"}
+objectives:
+  - {tenant: red, ratio: 0.999, rtt: 5ms}
+`
+
+func TestBulk(t *testing.T) {
+	s, err := Parse("f.yaml", []byte(goodBulk))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l := s.BulkServer.Listeners; len(l) != 1 || l[0].Link != "storage" || l[0].Address.Port() != 9876 || len(s.BulkServer.Allow) != 1 {
+		t.Errorf("%+v", s.BulkServer)
+	}
+	p := s.Bulk
+	if p.Node != "lb1" || p.Budget != 5_000_000 || p.Slots.Length != 20*time.Second || len(p.Slots.Nodes) != 2 || len(p.Groups) != 2 {
+		t.Fatalf("%+v", p)
+	}
+	tcp, udp := p.Groups[0][0], p.Groups[1]
+	if tcp.Protocol != bulk.TCP || tcp.MaxBytes != defaultMaxBytes || tcp.RateName != "unlimited" || tcp.Source != netip.MustParseAddr("10.99.1.1") || tcp.DSCP != 8 || tcp.Link != "uplink" {
+		t.Errorf("%+v", tcp)
+	}
+	if len(udp) != 3 || udp[1].RateName != "150Mbit" || udp[1].Rate != 18_750_000 || udp[1].Size != 1400 || udp[1].Source.IsValid() {
+		t.Errorf("%+v", udp)
+	}
+	if len(s.Objectives) != 1 || s.Objectives[0] != (objective.Objective{Tenant: "red", Ratio: 0.999, RTT: 5 * time.Millisecond}) {
+		t.Errorf("%+v", s.Objectives)
+	}
+	if s, err = Parse("f.yaml", []byte("node: a\nbulk: {listeners: [{address: \"10.0.0.1:9876\"}]}\n")); err != nil || s.Bulk.Budget != defaultHourlyBytes {
+		t.Errorf("%v: %+v", err, s)
+	}
+}
+
+func TestBulkMistakes(t *testing.T) {
+	for _, tc := range []struct{ old, new, want string }{
+		{`"10.99.1.1:9876"`, `"10.99.1.1"`, `f.yaml:19: bulk.listeners[0].address: "10.99.1.1": is not an IP address with a port; write IP:port, for example 10.0.0.1:9876`},
+		{"allow: [10.99.1.0/24]\n  hourly", "allow: [10.99.1.1/24]\n  hourly", `bulk.allow[0]: "10.99.1.1/24": has bits set beyond its length`},
+		{"hourly_bytes: 5000000", "hourly_bytes: -1", `bulk.hourly_bytes: "-1": is out of bounds`},
+		{"slot: 20s", "slot: 1s", `bulk.slot: "1s": is out of bounds; write 2s to 1h0m0s`},
+		{"slot: 20s", "slot: 8s", `bulk.slot: "8s": is too short for class udp; write 9s or more`},
+		{"nodes: [lb1, lb2]", "nodes: [lb1, lb3]", `bulk.targets[0].dst: "lb2": is not in bulk.nodes and would never have its turn`},
+		{"nodes: [lb1, lb2]", "nodes: [lb1, lb2, lb2]", `bulk.nodes[2]: "lb2": is there twice`},
+		{"nodes: [lb1, lb2]", "nodes: [lb2]", `bulk.nodes: does not have this node`},
+		{"name: udp, protocol: udp", "name: udp, protocol: quic", `bulk.classes[1].protocol: "quic": is not a protocol of bulk tests; write tcp or udp`},
+		{"duration: 5s", "duration: 2m", `bulk.classes[0].duration: "2m0s": is out of bounds; write 100ms to 1m0s`},
+		{"dscp: 8", "dscp: 64", `bulk.classes[0].dscp: "64": is out of bounds`},
+		{"dscp: 8", "rates: [1Mbit]", `bulk.classes[0]: has rates or a size, which TCP finds itself`},
+		{", rates: [100Mbit, 150Mbit, 200Mbit]", "", `bulk.classes[1].rates: "0": are not 1 to 16 rates; write for example`},
+		{"200Mbit]", "200Gbit]", `bulk.classes[1].rates[2]: "200Gbit": is out of bounds`},
+		{"200Mbit]", "100Gbit]", `bulk.classes[1].rates[2]: "100Gbit": makes more than 8388608 packets`},
+		{"200Mbit]", "200Mbit], size: 20", `bulk.classes[1].size: "20": is out of bounds; write 64 to 65507 bytes`},
+		{"200Mbit]", "200Mbit], max_bytes: 20", `bulk.classes[1].max_bytes: "20": means nothing to UDP`},
+		{"name: udp", "name: tcp", `bulk.classes[1].name: "tcp": is the name of another class`},
+		{"probe: udp", "probe: tcp", `bulk.targets[1]: has the same dst, path, tenant and probe as another`},
+		{"probe: udp", "probe: sctp", `bulk.targets[1].probe: "sctp": is not declared under bulk.classes`},
+		{"dst: lb2, path: direct, tenant: _infra, probe: udp", "dst: lb2, path: x, tenant: _infra, probe: udp", `bulk.targets[1].path: "x": is not declared under paths`},
+		{`probe: udp, address: "10.99.1.2:9876"`, `probe: udp, address: "lb2:9876"`, `bulk.targets[1].address: "lb2:9876": is not an IP address with a port`},
+		{"source: 10.99.1.1,", "source: fd00::1,", `bulk.targets[0].source: "fd00::1": is of another family`},
+		{"source: 10.99.1.1,", "source: '10.99.1.1:7',", `bulk.targets[0].source: "10.99.1.1:7": has a port`},
+		{"ratio: 0.999", "ratio: 99.9", `objectives[0].ratio: "99.9": is not a share between 0 and 1; write for example ratio: 0.999`},
+		{"rtt: 5ms", "rtt: -5ms", `objectives[0].rtt: "-5ms": is out of bounds`},
+		{"  - {tenant: red, ratio", "  - {tenant: red, ratio: 0.5}\n  - {tenant: red, ratio", `objectives[1].tenant: "red": has an objective already`},
+	} {
+		if !strings.Contains(goodBulk, tc.old) {
+			t.Fatalf("the good file has no %q", tc.old)
+		}
+		_, err := Parse("f.yaml", []byte(strings.Replace(goodBulk, tc.old, tc.new, 1)))
+		if err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: got %v\nwant an error that says %q", tc.new, err, tc.want)
+		}
+	}
+}
