@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -404,5 +405,34 @@ func TestQuietPortHasFewSeries(t *testing.T) {
 	}
 	if n == 0 || n > 10 {
 		t.Errorf("a quiet port has %d series, want 1 to 10", n)
+	}
+}
+
+func TestPromtoolHasNothingToSay(t *testing.T) {
+	r := newRig(t, "")
+	server := testutil.NewVSwitch(t, r.node)
+	server.Set("add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=netdev")
+	content, err := os.ReadFile(r.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.write("exporter.yaml", string(content)+"ovsdb: unix:"+server.Socket+"\n")
+	d := testutil.StartDaemon(t, run, "--config", r.config, "--tier=detail")
+	r.udp(100, 200, func(int) int { return 9 })
+	testutil.WaitFor(t, "the switch to be read", func() bool {
+		m := d.Metrics()
+		return m[`vigia_exporter_collector_success{collector="ovs"}`] == 1 && m[`vigia_exporter_collector_success{collector="openflow"}`] == 1 &&
+			m[`vigia_exporter_collector_success{collector="conntrack"}`] == 1
+	})
+	_, page := d.Get("/metrics")
+	cmd := exec.Command("promtool", "check", "metrics")
+	cmd.Stdin = strings.NewReader(page)
+	if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {
+		t.Errorf("%v:\n%s", err, out)
+	}
+	for series, v := range d.Metrics() {
+		if strings.HasPrefix(series, "vigia_exporter_collector_success") && v != 1 {
+			t.Errorf("%s is %v\n%s", series, v, d.Stderr)
+		}
 	}
 }

@@ -88,6 +88,7 @@ func (s *Source) read(ctx context.Context) ([]bridge, error) {
 	if err != nil {
 		return nil, err
 	}
+	var partial error
 	present := make(map[string]bool, len(list))
 	out := make([]bridge, 0, len(list))
 	for _, b := range list {
@@ -95,6 +96,7 @@ func (s *Source) read(ctx context.Context) ([]bridge, error) {
 		answer := bridge{Bridge: b}
 		if answer.err = s.ask(ctx, &answer); answer.err != nil {
 			answer.err = fmt.Errorf("bridge %s: %w", b.Name, answer.err)
+			partial = source.ErrPartial
 		}
 		out = append(out, answer)
 	}
@@ -103,7 +105,7 @@ func (s *Source) read(ctx context.Context) ([]bridge, error) {
 			s.hangUp(name)
 		}
 	}
-	return out, nil
+	return out, partial
 }
 
 func (s *Source) hangUp(name string) {

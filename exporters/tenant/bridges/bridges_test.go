@@ -17,7 +17,7 @@ import (
 	"vigia/internal/testutil"
 )
 
-const every = 200 * time.Millisecond
+const every = 300 * time.Millisecond
 
 func factory(t *testing.T) *catalog.Factory {
 	t.Helper()

@@ -10,8 +10,14 @@ import (
 // ErrNotYet means that a source has not finished its first read.
 var ErrNotYet = errors.New("not read yet")
 
-// minReadTime is the least time that a read gets.
-const minReadTime = 5 * time.Second
+// ErrPartial marks the error of a read whose result is of use nevertheless: it is
+// kept, and read again soon.
+var ErrPartial = errors.New("not all could be read")
+
+const (
+	minReadTime = 5 * time.Second // the least that a read gets
+	retryTime   = time.Second     // from a failure to the next read
+)
 
 // Poller reads something slow at an interval, one read at a time, and keeps the
 // newest result, so that scrapes never wait for it.
@@ -31,21 +37,24 @@ func NewPoller[T any](interval time.Duration, read func(ctx context.Context) (T,
 	return &Poller[T]{interval: interval, read: read, err: ErrNotYet}
 }
 
-// Run reads until ctx ends, at once and then at the interval.
+// Run reads until ctx ends, at once and then at the interval. After a failure it
+// tries again soon, so that a daemon's restart is no gap of an interval.
 func (p *Poller[T]) Run(ctx context.Context) {
-	tick := time.NewTicker(p.interval)
-	defer tick.Stop()
 	for {
-		p.once(ctx)
+		wait := p.interval
+		start := time.Now()
+		if p.once(ctx) != nil {
+			wait = min(wait, retryTime)
+		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-time.After(wait - min(wait, time.Since(start))):
 		}
 	}
 }
 
-func (p *Poller[T]) once(ctx context.Context) {
+func (p *Poller[T]) once(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, max(p.interval, minReadTime))
 	defer cancel()
 	start := time.Now()
@@ -53,9 +62,13 @@ func (p *Poller[T]) once(ctx context.Context) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.err = err
-	if err == nil {
+	if errors.Is(err, ErrPartial) {
+		p.err = nil
+	}
+	if p.err == nil {
 		p.last, p.at, p.some = v, start, true
 	}
+	return err
 }
 
 // Latest returns the newest result if the newest read succeeded, or its error.

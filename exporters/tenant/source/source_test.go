@@ -115,6 +115,11 @@ func TestPollerKeepsReadingAndForgetsNothingButAge(t *testing.T) {
 		if age, _ := p.Age(); age != 13*time.Second {
 			t.Errorf("age %s while reads fail, want 13s", age)
 		}
+		broken.Store(false)
+		time.Sleep(1100 * time.Millisecond)
+		if _, err := p.Latest(); err != nil {
+			t.Errorf("a second after it works again: %v", err)
+		}
 	})
 }
 
@@ -130,6 +135,31 @@ func TestPollerEndsASlowRead(t *testing.T) {
 		time.Sleep(minReadTime + time.Second)
 		if _, err := p.Latest(); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func TestPollerKeepsAPartialResultAndReadsAgainSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reads := 0
+		p := NewPoller(time.Minute, func(context.Context) (int, error) {
+			if reads++; reads < 3 {
+				return reads, ErrPartial
+			}
+			return reads, nil
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go p.Run(ctx)
+		for want := 1; want <= 3; want++ {
+			synctest.Wait()
+			if n, err := p.Latest(); n != want || err != nil {
+				t.Errorf("%d, %v; want %d", n, err, want)
+			}
+			time.Sleep(time.Second)
+		}
+		if n, _ := p.Latest(); n != 3 {
+			t.Errorf("%d reads within the interval after a whole one", n)
 		}
 	})
 }
