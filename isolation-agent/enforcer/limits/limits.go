@@ -22,6 +22,8 @@ import (
 type Contract struct {
 	Guarantee uint64
 	Ceiling   uint64
+	Packets   uint64 // per second that a port may send; 0 = any number
+	NewFlows  uint64 // per second that a port may begin; 0 = any number
 }
 
 // Request asks for a limit on a port.
@@ -62,6 +64,7 @@ type Kernel interface {
 	SetLimit(ifindex int, r vport.LimitRequest) error
 	RemoveLimit(ifindex int) error
 	Limit(ifindex int) (vport.Limit, error)
+	SetContract(ifindex int, packets, newFlows uint64) error
 	Signals(ifindex int) (vport.Signals, error)
 	Read(ifindex int) (vport.Counters, error)
 }
@@ -97,12 +100,15 @@ type Limits struct {
 	mu        sync.Mutex // held across read, decision and write
 	contracts map[string]Contract
 	active    map[string]uuid.UUID // by port, as last seen in the kernel
+	shaper    Shaper               // nil without one
+	shapes    map[string]uint16    // classes of limits, by port
 }
 
 // New returns Limits that report every change to count.
 func New(k Kernel, inv Inventory, contracts map[string]Contract, logger *slog.Logger, count func(Change)) *Limits {
 	return &Limits{
-		kernel: k, inventory: inv, contracts: contracts, logger: logger, count: count, active: make(map[string]uuid.UUID),
+		kernel: k, inventory: inv, contracts: contracts, logger: logger, count: count,
+		active: make(map[string]uuid.UUID), shapes: make(map[string]uint16),
 	}
 }
 
@@ -124,11 +130,12 @@ func (l *Limits) Apply(portID string, r Request) (vport.Limit, error) {
 	if err := l.check(&port, &r); err != nil {
 		return vport.Limit{}, l.refused(portID, r, err)
 	}
-	before, err := l.current(&port, r.ID)
+	before, age, err := l.current(&port, r.ID)
 	if err != nil {
 		return vport.Limit{}, l.refused(portID, r, err)
 	}
-	if err := l.kernel.SetLimit(port.Index, vport.LimitRequest{ID: r.ID, Rate: r.Rate, Burst: r.Burst, Packets: r.Packets, TTL: r.TTL}); err != nil {
+	class := l.classFor(&port, age, r.Rate)
+	if err := l.kernel.SetLimit(port.Index, vport.LimitRequest{ID: r.ID, Rate: r.Rate, Burst: r.Burst, Packets: r.Packets, Class: class, TTL: r.TTL}); err != nil {
 		return vport.Limit{}, fmt.Errorf("set limit on port %s: %w", portID, err)
 	}
 	got, err := l.kernel.Limit(port.Index)
@@ -159,6 +166,8 @@ func (l *Limits) check(port *ports.Port, r *Request) error {
 		return refuse("bad_field", "ttl_seconds", "ttl %s is out of range; use 1s to %s", r.TTL, MaxTTL)
 	case r.Rate == 0 || r.Rate > vport.MaxRate:
 		return refuse("bad_field", "rate_bytes_per_second", "rate %d is out of range; use 1 to %d", r.Rate, uint64(vport.MaxRate))
+	case r.Packets > vport.MaxRate:
+		return refuse("bad_field", "packets_per_second", "%d packets per second is out of range; use at most %d", r.Packets, uint64(vport.MaxRate))
 	case r.Burst > vport.MaxRate:
 		return refuse("bad_field", "burst_bytes", "burst %d is out of range; use at most %d", r.Burst, uint64(vport.MaxRate))
 	case r.ID == uuid.Nil:
@@ -172,27 +181,31 @@ func (l *Limits) check(port *ports.Port, r *Request) error {
 		return refuse("below_floor", "rate_bytes_per_second", "rate %d is below the guarantee of tenant %q, %d bytes per second",
 			r.Rate, port.Tenant, contract.Guarantee)
 	}
+	if r.Packets != 0 && contract.Packets != 0 && r.Packets < contract.Packets {
+		return refuse("below_floor", "packets_per_second", "%d packets per second is below those of tenant %q's contract, %d",
+			r.Packets, port.Tenant, contract.Packets)
+	}
 	if r.Burst == 0 {
 		r.Burst = max(minBurst, r.Rate*uint64(defaultBurstTime)/uint64(time.Second))
 	}
 	return nil
 }
 
-// current tells whether the limit of that id is in force already; another one is
-// an error.
-func (l *Limits) current(port *ports.Port, id uuid.UUID) (bool, error) {
+// current tells whether the limit of that id is in force already, and for how
+// long; another one is an error.
+func (l *Limits) current(port *ports.Port, id uuid.UUID) (bool, time.Duration, error) {
 	got, err := l.kernel.Limit(port.Index)
 	switch {
 	case errors.Is(err, vport.ErrNoLimit):
-		return false, nil
+		return false, 0, nil
 	case errors.Is(err, vport.ErrNotAttached):
-		return false, refuse("not_attached", "", "no program is attached to port %q, so no limit would bite", port.ID)
+		return false, 0, refuse("not_attached", "", "no program is attached to port %q, so no limit would bite", port.ID)
 	case err != nil:
-		return false, fmt.Errorf("read limit of port %s: %w", port.ID, err)
+		return false, 0, fmt.Errorf("read limit of port %s: %w", port.ID, err)
 	case got.ID != id:
-		return false, refuse("other_limit", "id", "port %q is limited by action %s", port.ID, uuid.UUID(got.ID))
+		return false, 0, refuse("other_limit", "id", "port %q is limited by action %s", port.ID, uuid.UUID(got.ID))
 	}
-	return true, nil
+	return true, got.Age, nil
 }
 
 func (l *Limits) refused(portID string, r Request, err error) error {
@@ -231,6 +244,7 @@ func (l *Limits) remove(port *ports.Port, id uuid.UUID) (bool, error) {
 		return false, fmt.Errorf("limit of port %s is still in the kernel after its removal (%w)", port.ID, err)
 	}
 	delete(l.active, port.ID)
+	l.unshape(port.ID)
 	l.count(Remove)
 	l.logger.Info("limit removed", "port", port.ID, "tenant", port.Tenant, "action", uuid.UUID(got.ID))
 	return true, nil
@@ -254,7 +268,8 @@ func (l *Limits) RemoveAll() (int, error) {
 }
 
 // Observe looks at the kernel once: it adopts limits that an earlier process
-// set and notices those that have expired.
+// set, has them shaped after two seconds, notices those that have expired, and holds
+// ports to the packets and new flows of their contracts.
 func (l *Limits) Observe() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -262,13 +277,18 @@ func (l *Limits) Observe() {
 	for i := range list {
 		port := &list[i]
 		id, known := l.active[port.ID]
+		l.enforceContract(port)
 		got, err := l.kernel.Limit(port.Index)
+		if err == nil {
+			l.handOver(port, &got)
+		}
 		switch {
 		case err == nil && !known:
 			l.active[port.ID] = got.ID
 			l.logger.Info("limit adopted", "port", port.ID, "tenant", port.Tenant, "action", uuid.UUID(got.ID), "expires_in", got.Expires)
 		case errors.Is(err, vport.ErrNoLimit) && known:
 			delete(l.active, port.ID)
+			l.unshape(port.ID)
 			l.count(Expire)
 			l.logger.Info("limit expired", "port", port.ID, "tenant", port.Tenant, "action", id)
 		}

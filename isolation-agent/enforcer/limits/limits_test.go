@@ -10,6 +10,7 @@ import (
 
 	"vigia/internal/bpf/vport"
 	"vigia/internal/ports"
+	"vigia/isolation-agent/enforcer/contracts"
 )
 
 // faulty is a kernel that fails or lies on demand; what a good kernel does is
@@ -20,6 +21,27 @@ type faulty struct {
 	lie                       bool // reads back another rate than was set
 	stuck                     bool // removal has no effect
 	sets                      int
+	packets, newFlows         uint64 // of the contract
+	age                       time.Duration
+}
+
+// shaper remembers what it was asked for.
+type shaper struct {
+	rates map[uint16]uint64
+	err   error
+}
+
+func (s *shaper) Shape(_ string, id uint16, rate uint64) (uint32, error) {
+	if s.err != nil {
+		return 0, s.err
+	}
+	s.rates[id] = rate
+	return 0x11508000 + uint32(id), nil
+}
+
+func (s *shaper) Unshape(id uint16) error {
+	delete(s.rates, id)
+	return nil
 }
 
 func (k *faulty) SetLimit(_ int, r vport.LimitRequest) error {
@@ -30,7 +52,7 @@ func (k *faulty) SetLimit(_ int, r vport.LimitRequest) error {
 	if k.lie {
 		r.Rate /= 2
 	}
-	k.limit = &vport.Limit{ID: r.ID, Rate: r.Rate, Burst: r.Burst, Packets: r.Packets, Expires: r.TTL}
+	k.limit = &vport.Limit{ID: r.ID, Rate: r.Rate, Burst: r.Burst, Packets: r.Packets, Class: r.Class, Expires: r.TTL, Age: k.age}
 	return nil
 }
 
@@ -49,6 +71,11 @@ func (k *faulty) Limit(int) (vport.Limit, error) {
 		return vport.Limit{}, vport.ErrNoLimit
 	}
 	return *k.limit, nil
+}
+
+func (k *faulty) SetContract(_ int, packets, newFlows uint64) error {
+	k.packets, k.newFlows = packets, newFlows
+	return nil
 }
 
 func (k *faulty) Signals(int) (vport.Signals, error) { return vport.Signals{}, k.readErr }
@@ -201,5 +228,77 @@ func TestStateOfADetachedPort(t *testing.T) {
 	r.kernel.readErr = errKernel
 	if _, err := r.State(); !errors.Is(err, errKernel) {
 		t.Errorf("got %v", err)
+	}
+}
+
+func ask(rate uint64) Request {
+	return Request{ID: uuid.New(), Tenant: "red", Protocol: "udp", Rate: rate, TTL: time.Minute}
+}
+
+func TestShapingTakesOverAfterTwoSeconds(t *testing.T) {
+	r := newRig()
+	r.inventory = inventory{{ID: "p", Tenant: "red", Index: 1}}
+	s := &shaper{rates: map[uint16]uint64{}}
+	r.SetShaper(s)
+	req := ask(2000)
+	if got, err := r.Apply("p", req); err != nil || got.Class != 0 || len(s.rates) != 0 {
+		t.Fatalf("at first it polices: %+v %v", got, err)
+	}
+	if r.Observe(); r.kernel.limit.Class != 0 {
+		t.Errorf("shaped too early: %+v", r.kernel.limit)
+	}
+	r.kernel.age, r.kernel.limit.Age = ShapeAfter, ShapeAfter
+	if r.Observe(); r.kernel.limit.Class == 0 || s.rates[firstShape] != 2000 {
+		t.Errorf("not handed over: %+v %v", r.kernel.limit, s.rates)
+	}
+	req.Rate = 3000
+	if got, err := r.Apply("p", req); err != nil || got.Class == 0 || s.rates[firstShape] != 3000 {
+		t.Errorf("a renewal changes the class: %+v %v %v", got, err, s.rates)
+	}
+	if removed, err := r.Remove("p", req.ID); err != nil || !removed || len(s.rates) != 0 {
+		t.Errorf("its class stays: %v %v %v", removed, err, s.rates)
+	}
+}
+
+func TestALimitThatCannotBeShapedIsPoliced(t *testing.T) {
+	for _, err := range []error{contracts.ErrNoShape, errors.New("broken")} {
+		r := newRig()
+		r.SetShaper(&shaper{err: err})
+		if _, err := r.Apply("p", ask(2000)); err != nil {
+			t.Fatal(err)
+		}
+		r.kernel.limit.Age = ShapeAfter
+		if r.Observe(); r.kernel.limit == nil || r.kernel.limit.Class != 0 {
+			t.Errorf("%v: %+v", err, r.kernel.limit)
+		}
+	}
+}
+
+func TestADeadProcessesClassIsMadeAgain(t *testing.T) {
+	r := newRig()
+	r.inventory = inventory{{ID: "p", Tenant: "red", Index: 1}}
+	s := &shaper{rates: map[uint16]uint64{}}
+	r.SetShaper(s)
+	r.kernel.limit = &vport.Limit{ID: uuid.New(), Rate: 5000, Burst: 1, Class: 0x1150a001, Expires: time.Minute, Age: time.Minute}
+	if r.Observe(); s.rates[firstShape] != 5000 || r.kernel.limit.Class != 0x11508000+firstShape {
+		t.Errorf("class %x, shapes %v", r.kernel.limit.Class, s.rates)
+	}
+}
+
+func TestPortsAreHeldToTheirContract(t *testing.T) {
+	r := newRig()
+	r.SetContracts(map[string]Contract{"red": {Guarantee: 1000, Ceiling: 9000, Packets: 500, NewFlows: 20}, "blue": {Guarantee: 1, Ceiling: 1, Packets: 500, NewFlows: 20}})
+	if r.Observe(); r.kernel.packets != 500 || r.kernel.newFlows != 20 {
+		t.Errorf("%d packets, %d new flows", r.kernel.packets, r.kernel.newFlows)
+	}
+	req := ask(2000)
+	req.Packets = 499
+	var refusal *Refusal
+	if _, err := r.Apply("p", req); !errors.As(err, &refusal) || refusal.Code != "below_floor" || refusal.Field != "packets_per_second" {
+		t.Errorf("below the contract's packets: %v", err)
+	}
+	req.Packets = 500
+	if got, err := r.Apply("p", req); err != nil || got.Packets != 500 {
+		t.Errorf("%+v %v", got, err)
 	}
 }

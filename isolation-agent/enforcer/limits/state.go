@@ -64,3 +64,13 @@ func ignoreDetached(err error) error {
 	}
 	return err
 }
+
+// PortsByIndex returns the ports by their interfaces.
+func (l *Limits) PortsByIndex() map[int]ports.Port {
+	list, _ := l.inventory.Ports()
+	out := make(map[int]ports.Port, len(list))
+	for _, p := range list {
+		out[p.Index] = p
+	}
+	return out
+}
