@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from vigia.campaign.cli import campaign
+from vigia.certs.cli import certs
 from vigia.demo.cli import demo, down
 from vigia.doctor.cli import doctor
 from vigia.errors import VigiaError
@@ -40,5 +41,5 @@ def main() -> None:
     """Network observability for multi-tenant clouds: the lab, the stack, the demo, campaigns."""
 
 
-for command in (demo, doctor, down, lab, stack, flood, campaign):
+for command in (certs, demo, doctor, down, lab, stack, flood, campaign):
     main.add_command(command)

@@ -1,0 +1,1 @@
+"""vigia certs: a small certificate authority for the parts of a site."""
