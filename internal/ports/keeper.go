@@ -17,6 +17,9 @@ const (
 	// forgetAfter is how long an interface that is no vport any more keeps
 	// its program: identities may be late after a restart.
 	forgetAfter = time.Minute
+	// verifyInterval is how often what was found attached is looked at again;
+	// a look takes three system calls a port.
+	verifyInterval = 10 * time.Second
 )
 
 // Keeper keeps a BPF program on every port of an inventory. The exporter and
@@ -30,6 +33,9 @@ type Keeper struct {
 	failed  map[int]error     // by interface index
 	missing map[int]time.Time // attached interfaces that are no ports, since when
 	rounds  int
+
+	good     map[int]vport.Hook // attached, as of verified; used by reconcile alone
+	verified time.Time
 }
 
 // NewKeeper returns a keeper of the inventory's ports.
@@ -55,13 +61,21 @@ func (k *Keeper) Run(ctx context.Context) {
 func (k *Keeper) reconcile(now time.Time) {
 	ports, _ := k.inventory.Ports()
 	failed := make(map[int]error)
+	if now.Sub(k.verified) >= verifyInterval {
+		k.good, k.verified = make(map[int]vport.Hook, len(ports)), now
+	}
 	isPort := make(map[int]bool, len(ports))
 	for i := range ports {
 		p := &ports[i]
 		isPort[p.Index] = true
+		if hook, ok := k.good[p.Index]; ok && hook == p.Hook() {
+			continue
+		}
 		if err := k.manager.Attach(p.Index, p.Hook()); err != nil {
 			failed[p.Index] = err
+			continue
 		}
+		k.good[p.Index] = p.Hook()
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -103,6 +117,7 @@ func (k *Keeper) forget(isPort map[int]bool, now time.Time) {
 			continue
 		}
 		delete(k.missing, index)
+		delete(k.good, index)
 		if err := k.manager.Detach(index); err != nil {
 			k.logger.Warn("cannot detach from interface", "index", index, "err", err)
 		}

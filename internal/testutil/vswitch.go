@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -59,6 +60,14 @@ func (s *VSwitch) StopSwitch() {
 	s.cmd = nil
 	_ = os.Remove(filepath.Join(s.Dir, "ovs-vswitchd.pid"))
 	time.Sleep(10 * time.Millisecond) // its devices go with its descriptors
+}
+
+// SignalSwitch sends ovs-vswitchd a signal.
+func (s *VSwitch) SignalSwitch(sig syscall.Signal) {
+	s.t.Helper()
+	if err := s.cmd.Process.Signal(sig); err != nil {
+		s.t.Fatalf("signal ovs-vswitchd: %v", err)
+	}
 }
 
 // Set runs ovs-vsctl and waits until the switch has done it.

@@ -23,6 +23,7 @@ type rig struct {
 	node, tenant string
 	dir          string
 	config       string
+	pins         string
 	daemon       *testutil.Daemon
 }
 
@@ -45,12 +46,13 @@ func newRig(t *testing.T, extra string) *rig {
 	testutil.IP(t, "-n", r.tenant, "addr", "add", vmIP+"/24", "dev", "eth0")
 	testutil.Run(t, "ip", "netns", "exec", r.tenant, "ping", "-c1", "-W5", nodeIP)
 	r.write("ports.yaml", "version: 1\nports:\n  - {device: tap0, port: p1, tenant: red, network: net1, workload: vm1}\n")
+	r.pins = testutil.NewBPFFS(t)
 	r.config = r.write("exporter.yaml", fmt.Sprintf(`node: n1
 netns: %s
 ports_file: %s
 bpf: {pin_dir: %s, max_ports: 8}
 tenants: [{id: red, name: Red Team}]
-%s`, r.node, filepath.Join(r.dir, "ports.yaml"), testutil.NewBPFFS(t), extra))
+%s`, r.node, filepath.Join(r.dir, "ports.yaml"), r.pins, extra))
 	return r
 }
 

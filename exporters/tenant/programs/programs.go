@@ -3,7 +3,7 @@
 package programs
 
 import (
-	"errors"
+	"fmt"
 	"time"
 
 	"vigia/exporters/tenant/source"
@@ -15,7 +15,7 @@ import (
 // Source reads the pinned maps.
 type Source struct {
 	manager *vport.Manager
-	totals  tenantTotals
+	totals  *totals
 	clock   wallClock
 
 	created, protocolBytes, protocolPackets                  *exposition.Family
@@ -26,7 +26,7 @@ type Source struct {
 // New returns the source that reads by m.
 func New(f source.Families, m *vport.Manager) *Source {
 	return &Source{
-		manager: m, totals: newTenantTotals(), clock: newWallClock(),
+		manager: m, totals: newTotals(m.Ledger()), clock: newWallClock(),
 		created:         source.Family(f, "vigia_port_created_timestamp_seconds"),
 		protocolBytes:   source.Family(f, "vigia_tenant_protocol_bytes_total"),
 		protocolPackets: source.Family(f, "vigia_tenant_protocol_packets_total"),
@@ -48,34 +48,54 @@ func (s *Source) Name() string { return "bpf" }
 func (s *Source) AttributesDrops() {}
 
 // Collect emits what the programs count. A port without a program has no such
-// series; the error of the last one is returned.
+// series, and an error says how many there are.
 func (s *Source) Collect(v *source.View, out *exposition.Page) error {
-	var failed error
-	present := make(map[incarnation]bool, len(v.Ports))
-	for i := range v.Ports {
-		p := &v.Ports[i]
-		counters, err := s.manager.Read(p.Index)
-		if errors.Is(err, vport.ErrNotAttached) {
-			failed = err
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		signals, err := s.manager.Signals(p.Index)
-		if err != nil {
-			return err
-		}
-		key := incarnation{p.Index, counters.SinceNs}
-		present[key] = true
-		s.totals.add(p.Tenant, key, &counters)
-		out.Emit(s.created, s.clock.at(counters.SinceNs), p.ID, p.Tenant)
-		v.Drops.Add(p.ID, p.Tenant, source.FromTenant, source.RateLimit, counters.PolicedPackets, source.Beside)
-		s.signals(v, p, &signals, out)
+	places, err := s.manager.Places()
+	if err != nil {
+		return err
 	}
-	s.totals.forget(present)
+	s.totals.begin()
+	watched := 0
+	for _, place := range places {
+		counters, err := s.manager.ReadPlace(place)
+		if err != nil {
+			return err
+		}
+		p := v.ByIndex(int(place.Life.Index))
+		tenant := ""
+		if p != nil {
+			tenant = p.Tenant
+		}
+		if err := s.totals.add(place.Life, tenant, counters.Amount()); err != nil {
+			return err
+		}
+		if p == nil {
+			continue // its identity is not known now, or it is about to be let go
+		}
+		watched++
+		if err := s.port(v, p, place, &counters, out); err != nil {
+			return err
+		}
+	}
+	if err := s.totals.end(); err != nil {
+		return err
+	}
 	s.emitTotals(v, out)
-	return failed
+	if watched < len(v.Ports) {
+		return fmt.Errorf("%d ports have no program yet; /debug/ports says why", len(v.Ports)-watched)
+	}
+	return nil
+}
+
+func (s *Source) port(v *source.View, p *ports.Port, place vport.Place, c *vport.Counters, out *exposition.Page) error {
+	signals, err := s.manager.SignalsPlace(place)
+	if err != nil {
+		return err
+	}
+	out.Emit(s.created, s.clock.at(c.SinceNs), p.ID, p.Tenant)
+	v.Drops.Add(p.ID, p.Tenant, source.FromTenant, source.RateLimit, c.PolicedPackets, source.Beside)
+	s.signals(v, p, &signals, out)
+	return nil
 }
 
 // suspicious is the flood score from which on a port's signals are exported one
@@ -100,7 +120,7 @@ func (s *Source) signals(v *source.View, p *ports.Port, sig *vport.Signals, out 
 func (s *Source) emitTotals(v *source.View, out *exposition.Page) {
 	directions, protocols := vport.Directions(), vport.Protocols()
 	bounds := vport.SizeBounds()
-	for tenant, t := range s.totals.byTenant {
+	for tenant, t := range s.totals.byTenant() {
 		for d, direction := range directions {
 			for i, protocol := range protocols {
 				out.Emit(s.protocolBytes, float64(t.Bytes[d][i]), tenant, direction, protocol)
@@ -115,7 +135,7 @@ func (s *Source) emitTotals(v *source.View, out *exposition.Page) {
 }
 
 // distribution returns a direction's cumulative frame sizes and the sum of all.
-func distribution(c *vport.Counters, direction int) (cumulative []uint64, bytes float64) {
+func distribution(c *vport.Amount, direction int) (cumulative []uint64, bytes float64) {
 	total := uint64(0)
 	for _, n := range c.Sizes[direction] {
 		total += n
@@ -125,52 +145,6 @@ func distribution(c *vport.Counters, direction int) (cumulative []uint64, bytes 
 		bytes += float64(n)
 	}
 	return cumulative, bytes
-}
-
-// incarnation is one life of a port's counters.
-type incarnation struct {
-	index   int
-	sinceNs uint64
-}
-
-// tenantTotals sums the ports' counters by tenant so that the sums only grow: a
-// port that goes away takes nothing with it.
-type tenantTotals struct {
-	byTenant map[string]*vport.Counters
-	last     map[incarnation]vport.Counters
-}
-
-func newTenantTotals() tenantTotals {
-	return tenantTotals{byTenant: make(map[string]*vport.Counters), last: make(map[incarnation]vport.Counters)}
-}
-
-// add counts what the port carried since it was last seen.
-func (t *tenantTotals) add(tenant string, key incarnation, now *vport.Counters) {
-	sum := t.byTenant[tenant]
-	if sum == nil {
-		sum = &vport.Counters{}
-		t.byTenant[tenant] = sum
-	}
-	before := t.last[key]
-	for d := range now.Bytes {
-		for i := range now.Bytes[d] {
-			sum.Bytes[d][i] += now.Bytes[d][i] - before.Bytes[d][i]
-			sum.Packets[d][i] += now.Packets[d][i] - before.Packets[d][i]
-		}
-		for i := range now.Sizes[d] {
-			sum.Sizes[d][i] += now.Sizes[d][i] - before.Sizes[d][i]
-		}
-	}
-	t.last[key] = *now
-}
-
-// forget drops what is known of ports that are gone.
-func (t *tenantTotals) forget(present map[incarnation]bool) {
-	for key := range t.last {
-		if !present[key] {
-			delete(t.last, key)
-		}
-	}
 }
 
 // wallClock turns instants of CLOCK_MONOTONIC into Unix time, always the same

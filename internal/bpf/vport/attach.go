@@ -64,14 +64,12 @@ func (m *Manager) attach(ifindex int, hook Hook) error {
 
 func (m *Manager) freeSlot() (uint32, error) {
 	taken := make([]bool, m.maxPorts)
-	var ifindex uint32
-	var p vportPlace
-	it := m.objects.VportPlace.Iterate()
-	for it.Next(&ifindex, &p) {
-		taken[p.Slot] = true
+	places, err := m.Places()
+	if err != nil {
+		return 0, err
 	}
-	if err := it.Err(); err != nil {
-		return 0, fmt.Errorf("list slots: %w", err)
+	for _, p := range places {
+		taken[p.slot] = true
 	}
 	slot := slices.Index(taken, false)
 	if slot < 0 {
@@ -234,6 +232,7 @@ func (m *Manager) detach(ifindex int) error {
 		errs = append(errs, m.unlink(m.linkPin(ifindex, name)))
 	}
 	slots := m.slotMap(ifindex)
+	errs = append(errs, m.finish(ifindex))
 	var err error
 	if slots.Type() == ebpf.Array {
 		err = slots.Put(uint32(ifindex), uint32(0))

@@ -101,8 +101,12 @@ func (m *Manager) Signals(ifindex int) (Signals, error) {
 	if err != nil {
 		return Signals{}, err
 	}
+	return m.signalsSlot(p.Slot)
+}
+
+func (m *Manager) signalsSlot(slot uint32) (Signals, error) {
 	var s vportState
-	if err := m.objects.VportState.LookupWithFlags(p.Slot, &s, ebpf.LookupLock); err != nil {
+	if err := m.objects.VportState.LookupWithFlags(slot, &s, ebpf.LookupLock); err != nil {
 		return Signals{}, fmt.Errorf("read state: %w", err)
 	}
 	var set vportSettings

@@ -105,6 +105,7 @@ type Manager struct {
 	netns    *netns.NS
 	pinDir   string
 	maxPorts int
+	ledger   *Ledger
 
 	contractMu sync.Mutex // held across reading and writing an entry of vport_contract
 	nsName     string
@@ -136,7 +137,7 @@ func Open(o Options) (*Manager, error) {
 
 // Close lets go of the maps. What is attached stays attached.
 func (m *Manager) Close() error {
-	return errors.Join(m.objects.Close(), m.netns.Close())
+	return errors.Join(m.objects.Close(), m.ledger.Close(), m.netns.Close())
 }
 
 // CheckBPFFS makes the pin directory if it lies on a bpffs, and nothing otherwise.
@@ -216,7 +217,14 @@ func (m *Manager) loadObjects() error {
 		}
 		ms.Pinning = ebpf.PinByName
 	}
-	return spec.LoadAndAssign(&m.objects, &ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: m.mapDir()}})
+	if m.ledger, err = openLedger(m.mapDir(), uint32(m.maxPorts)); err != nil {
+		return err
+	}
+	err = spec.LoadAndAssign(&m.objects, &ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: m.mapDir()}})
+	if err != nil {
+		return errors.Join(err, m.ledger.Close())
+	}
+	return nil
 }
 
 func explainLoad(err error) error {

@@ -1,0 +1,207 @@
+package app
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"vigia/internal/testutil"
+)
+
+const udpTotal = `vigia_tenant_protocol_packets_total{direction="from_tenant",protocol="udp",tenant="red"}`
+
+// TestRestartsLoseNothing kills every process in turn while traffic flows: sums only
+// grow, and in the end they are what was sent.
+func TestRestartsLoseNothing(t *testing.T) {
+	r := &rig{t: t, node: testutil.NewNetNS(t), tenant: testutil.NewNetNS(t), dir: t.TempDir()}
+	for _, ns := range []string{r.node, r.tenant} {
+		testutil.DisableIPv6(t, ns)
+	}
+	testutil.NewVethPair(t, r.node, "tap0", r.tenant, "eth0")
+	testutil.IP(t, "-n", r.tenant, "addr", "add", vmIP+"/24", "dev", "eth0")
+	testutil.IP(t, "-n", r.tenant, "neigh", "add", nodeIP, "lladdr", "02:00:00:00:00:99", "dev", "eth0")
+	s := testutil.NewVSwitch(t, r.node)
+	s.Set("add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=netdev", "fail_mode=secure", "--", "add-port", "br0", "tap0",
+		"--", "set", "interface", "tap0", "external_ids:iface-id=p1", "external_ids:vigia-tenant=red")
+	r.config = r.write("exporter.yaml", fmt.Sprintf("node: n1\nnetns: %s\novsdb: unix:%s\nbpf: {pin_dir: %s, max_ports: 8}\n", r.node, s.Socket, testutil.NewBPFFS(t)))
+	d := r.start()
+	sent, last := 0, d.Metrics()[udpTotal]
+	start := last
+	step := func(what string) {
+		t.Helper()
+		r.udp(50, 100, func(int) int { return 9 })
+		sent += 50
+		now := d.Metrics()[udpTotal]
+		if now < last || now != start+float64(sent) {
+			t.Errorf("%s: the sum is %v, was %v, %d were sent", what, now, last, sent)
+		}
+		last = now
+	}
+	works := `vigia_exporter_collector_success{collector="ovsdb"}`
+	step("at first")
+	s.Stop()
+	testutil.WaitFor(t, "the failure to show", func() bool { return d.Metrics()[works] == 0 })
+	step("without ovsdb-server")
+	s.Start()
+	testutil.WaitFor(t, "ovsdb-server to be found again", func() bool { return d.Metrics()[works] == 1 })
+	step("with ovsdb-server again")
+	s.StopSwitch()
+	step("without ovs-vswitchd")
+	s.StartSwitch()
+	step("with ovs-vswitchd again")
+	testutil.WaitFor(t, "ovs-vswitchd to be found again", func() bool {
+		return d.Metrics()[`vigia_exporter_collector_success{collector="openflow"}`] == 1
+	})
+	d.Stop()
+	r.udp(50, 100, func(int) int { return 9 }) // nobody is looking
+	sent += 50
+	d = r.start()
+	step("after the exporter's restart")
+
+	// The port goes while the exporter is away, and comes back.
+	d.Stop()
+	r.udp(50, 100, func(int) int { return 9 })
+	sent += 50
+	testutil.IP(t, "-n", r.node, "link", "del", "tap0")
+	testutil.NewVethPair(t, r.node, "tap0", r.tenant, "eth0")
+	testutil.IP(t, "-n", r.tenant, "addr", "add", vmIP+"/24", "dev", "eth0")
+	testutil.IP(t, "-n", r.tenant, "neigh", "add", nodeIP, "lladdr", "02:00:00:00:00:99", "dev", "eth0")
+	d = r.start()
+	testutil.WaitFor(t, "the port's old life to be settled", func() bool { return d.Metrics()[udpTotal] == start+float64(sent) })
+	last = start + float64(sent)
+	step("after the port came back")
+}
+
+// TestPacketSocketDropsAreTheSwitchsLoss stops ovs-vswitchd for a moment: its
+// receive buffer overflows, and ss shows the same count.
+func TestPacketSocketDropsAreTheSwitchsLoss(t *testing.T) {
+	r := &rig{t: t, node: testutil.NewNetNS(t), tenant: testutil.NewNetNS(t), dir: t.TempDir()}
+	for _, ns := range []string{r.node, r.tenant} {
+		testutil.DisableIPv6(t, ns)
+	}
+	testutil.NewVethPair(t, r.node, "tap0", r.tenant, "eth0")
+	testutil.IP(t, "-n", r.tenant, "addr", "add", vmIP+"/24", "dev", "eth0")
+	testutil.IP(t, "-n", r.tenant, "neigh", "add", nodeIP, "lladdr", "02:00:00:00:00:99", "dev", "eth0")
+	s := testutil.NewVSwitch(t, r.node)
+	s.Set("add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=netdev", "fail_mode=secure", "--", "add-port", "br0", "tap0",
+		"--", "set", "interface", "tap0", "external_ids:iface-id=p1", "external_ids:vigia-tenant=red")
+	r.config = r.write("exporter.yaml", fmt.Sprintf("node: n1\nnetns: %s\novsdb: unix:%s\nbpf: {pin_dir: %s, max_ports: 8}\n", r.node, s.Socket, testutil.NewBPFFS(t)))
+	d := r.start()
+	r.udp(100, 100, func(int) int { return 9 })
+	lost := `vigia_port_drops_total{direction="from_tenant",port="p1",reason="queue_full",tenant="red"}`
+	if got := d.Metrics()[lost]; got != 0 {
+		t.Fatalf("%v drops while the switch keeps up", got)
+	}
+	// What the kernel does with its own copy, OTHERHOST here, is no loss.
+	for series := range d.Metrics() {
+		if strings.HasPrefix(series, "vigia_port_drops_total") && strings.Contains(series, "mac_vlan_filter") {
+			t.Errorf("%s: every packet that was switched is called lost", series)
+		}
+	}
+	s.SignalSwitch(syscall.SIGSTOP)
+	r.udp(3000, 1400, func(int) int { return 9 })
+	testutil.WaitFor(t, "the loss to show", func() bool { return d.Metrics()[lost] > 0 })
+	got := d.Metrics()[lost]
+	s.SignalSwitch(syscall.SIGCONT)
+	if want := ssDrops(t, r.node, "tap0"); got != want || want < 100 {
+		t.Errorf("%v drops, ss shows %v", got, want)
+	}
+}
+
+// ssDrops returns the drops that ss shows for the packet socket at a device.
+func ssDrops(t *testing.T, ns, device string) (sum float64) {
+	t.Helper()
+	found := false
+	for line := range strings.SplitSeq(testutil.Run(t, "ip", "netns", "exec", ns, "ss", "-0", "-a", "-m", "-n"), "\n") {
+		if strings.HasPrefix(strings.TrimSpace(line), "p_") {
+			found = strings.Contains(line, ":"+device)
+		}
+		_, after, ok := strings.Cut(line, ",d")
+		if !found || !ok {
+			continue
+		}
+		var n float64
+		if _, err := fmt.Sscanf(after, "%f", &n); err != nil {
+			t.Fatal(err)
+		}
+		sum += n
+	}
+	return sum
+}
+
+// TestPortsPluggedAThousandTimesLeakNothing counts what could be left behind.
+func TestPortsPluggedAThousandTimesLeakNothing(t *testing.T) {
+	r := newRig(t, "")
+	d := r.start()
+	held := func() (descriptors, pins, series int) {
+		fds, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = filepath.WalkDir(r.pins, func(string, os.DirEntry, error) error { pins++; return nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, body := d.Get("/metrics")
+		return len(fds), pins, strings.Count(body, `port="p1"`)
+	}
+	r.udp(10, 100, func(int) int { return 9 })
+	d.Metrics()
+	descriptors, pins, lines := held()
+	const times, batch = 1000, 50
+	for range times / batch {
+		var script strings.Builder
+		for range batch {
+			fmt.Fprintf(&script, "link del tap0\nlink add tap0 type veth peer name eth0 netns %s\nlink set tap0 up\n", r.tenant)
+		}
+		cmd := exec.Command("ip", "-n", r.node, "-batch", "-")
+		cmd.Stdin = strings.NewReader(script.String())
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		d.Metrics()
+	}
+	testutil.IP(t, "-n", r.tenant, "link", "set", "eth0", "up")
+	testutil.WaitFor(t, "the last port, and nothing else", func() bool {
+		f, p, l := held()
+		return f <= descriptors+3 && p == pins && l >= lines-2 && l <= lines+2
+	})
+	if code := d.Stop(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+// TestPromtoolFindsNothing lets Prometheus judge the page.
+func TestPromtoolFindsNothing(t *testing.T) {
+	r := newRig(t, "")
+	d := testutil.StartDaemon(t, run, "--config", r.config, "--tier", "detail")
+	testutil.WaitFor(t, "the program to be attached", func() bool {
+		_, ok := d.Metrics()[`vigia_port_created_timestamp_seconds{port="p1",tenant="red"}`]
+		return ok
+	})
+	r.udp(100, 100, func(int) int { return 9 })
+	_, body := d.Get("/metrics")
+	if !strings.Contains(body, `vigia_tenant_packet_size_bytes_bucket{tenant="red",direction="from_tenant",le="256"}`) {
+		t.Error("the tier detail has no frame sizes")
+	}
+	var ours strings.Builder // go_* and process_* are client_golang's
+	for line := range strings.Lines(body) {
+		if strings.HasPrefix(line, "vigia_") || strings.HasPrefix(line, "# HELP vigia_") || strings.HasPrefix(line, "# TYPE vigia_") {
+			ours.WriteString(line)
+		}
+	}
+	cmd := exec.Command("promtool", "check", "metrics")
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() { defer stdin.Close(); _, _ = io.WriteString(stdin, ours.String()) }()
+	if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
