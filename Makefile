@@ -28,6 +28,18 @@ build: ## Build the programs into bin/
 	@CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/vigia-exporter ./exporters/tenant
 	@CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/vigia-enforcer ./isolation-agent/enforcer
 
+DESTDIR ?=
+PREFIX ?= /usr
+
+.PHONY: install
+install: build ## Install a node's programs and units below DESTDIR
+	@install -D -m 755 -t '$(DESTDIR)$(PREFIX)/bin' bin/vigia-probe bin/vigia-exporter bin/vigia-enforcer
+	@install -D -m 644 -t '$(DESTDIR)$(PREFIX)/lib/systemd/system' deploy/systemd/vigia-*.service
+	@install -D -m 644 deploy/systemd/vigia.sysusers '$(DESTDIR)$(PREFIX)/lib/sysusers.d/vigia.conf'
+	@install -D -m 644 deploy/systemd/vigia.tmpfiles '$(DESTDIR)$(PREFIX)/lib/tmpfiles.d/vigia.conf'
+	@install -D -m 644 README.md '$(DESTDIR)$(PREFIX)/share/doc/vigia/README.md'
+	@install -d -m 750 '$(DESTDIR)/etc/vigia'
+
 .PHONY: test
 test: ## Install what tests need, run all of them, end with a count
 	@tools/bootstrap.sh test
