@@ -39,8 +39,9 @@ func Program() exporterkit.Program {
 			}
 			return fmt.Sprintf("node %s, %d named tenants", c.Node, len(c.Tenants)), nil
 		},
-		Flags: flags.register,
-		Start: flags.start,
+		Commands: []exporterkit.Command{uninstallCommand()},
+		Flags:    flags.register,
+		Start:    flags.start,
 	}
 }
 
