@@ -68,3 +68,8 @@ fmt: ## Format Go and Python sources
 generate: ## Regenerate BPF objects and reference documentation
 	@go generate ./...
 	@$(VENV)/python docs/generate.py
+
+.PHONY: bench-probe
+bench-probe: build ## Compare vigia-probe with fping: CPU, noise, rate, phantom loss, memory (root, needs fping)
+	@command -v fping >/dev/null || { echo "fping is missing: apt-get install fping" >&2; exit 2; }
+	@$(VENV)/python probes/bench/bench.py

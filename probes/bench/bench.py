@@ -1,0 +1,436 @@
+"""Compare vigia-probe with fping on one link, in the same run.
+
+Usage: bench.py [--json FILE] [--repetitions N]; needs root, fping and bin/vigia-probe.
+
+Two network namespaces are joined by a veth pair. Every figure of vigia-probe stands
+beside fping's where fping can do the job, taken in turns, with the number of
+repetitions, the spread and the machine's load. Budgets are those of the design.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PROBE = ROOT / "bin" / "vigia-probe"
+TICKS = os.sysconf("SC_CLK_TCK")
+SECONDS = 8
+WARM_UP = 2
+LEFT, RIGHT = f"vigia-bench-{os.getpid()}-l", f"vigia-bench-{os.getpid()}-r"
+
+
+@dataclass
+class Row:
+    """One line of the table."""
+
+    what: str
+    ours: list[float]
+    fping: list[float]
+    unit: str
+    budget: float | None = None
+
+    def ratio(self) -> float | None:
+        """Ours by fping's, of the medians."""
+        if not self.fping or not statistics.median(self.fping):
+            return None
+        return statistics.median(self.ours) / statistics.median(self.fping)
+
+    def met(self) -> bool | None:
+        """Whether the median is within the budget."""
+        return None if self.budget is None else statistics.median(self.ours) <= self.budget
+
+
+def run(*args: str) -> str:
+    """Run a command and return what it printed."""
+    return subprocess.run(args, check=True, capture_output=True, text=True).stdout
+
+
+def inside(ns: str, *args: str) -> list[str]:
+    """Return the command that runs args in a network namespace."""
+    return ["ip", "netns", "exec", ns, *args]
+
+
+def address(i: int) -> str:
+    """Return the i-th address of the far end."""
+    return f"10.77.{1 + i // 250}.{1 + i % 250}"
+
+
+@contextlib.contextmanager
+def link(addresses: int) -> Iterator[None]:
+    """Make two namespaces, joined by a link, with so many addresses at the far end."""
+    try:
+        for ns in (LEFT, RIGHT):
+            run("ip", "netns", "add", ns)
+            run("ip", "-n", ns, "link", "set", "lo", "up")
+        run(
+            "ip",
+            "link",
+            "add",
+            "veth0",
+            "netns",
+            LEFT,
+            "type",
+            "veth",
+            "peer",
+            "name",
+            "veth0",
+            "netns",
+            RIGHT,
+        )
+        run("ip", "-n", LEFT, "addr", "add", "10.77.0.1/16", "dev", "veth0")
+        batch = "".join(f"addr add {address(i)}/16 dev veth0\n" for i in range(addresses))
+        subprocess.run(["ip", "-n", RIGHT, "-batch", "-"], input=batch, text=True, check=True)
+        for ns in (LEFT, RIGHT):
+            run("ip", "-n", ns, "link", "set", "veth0", "up")
+        yield
+    finally:
+        for ns in (LEFT, RIGHT):
+            subprocess.run(["ip", "netns", "del", ns], capture_output=True, check=False)
+
+
+class Daemon:
+    """A running vigia-probe whose metrics are read over the namespace's loopback."""
+
+    def __init__(self, ns: str, config: str, folder: Path, cpu: int | None) -> None:
+        self.ns = ns
+        path = folder / f"{ns}-{time.monotonic_ns()}.yaml"
+        path.write_text(config)
+        pin = ["taskset", "-c", str(cpu)] if cpu is not None else []
+        # The metrics listener is outside of the namespaces, so the sockets enter them.
+        self.port = 20000 + os.getpid() % 20000 + (1 if ns == RIGHT else 0)
+        self.process = subprocess.Popen(
+            [
+                *pin,
+                str(PROBE),
+                "--config",
+                str(path),
+                "--web.listen-address",
+                f"127.0.0.1:{self.port}",
+                "--log.level",
+                "error",
+            ]
+        )
+
+    def get(self, path: str) -> str:
+        """Read a page."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=30) as page:
+            text: str = page.read().decode()
+        return text
+
+    def ready(self) -> None:
+        """Wait until it answers."""
+        for _ in range(600):
+            with contextlib.suppress(OSError):
+                self.get("/-/healthy")
+                return
+            time.sleep(0.05)
+        raise SystemExit("bench: vigia-probe does not answer")
+
+    def total(self, name: str) -> float:
+        """Add up a family's values."""
+        return sum(
+            float(v) for v in re.findall(rf"^{name}(?:{{[^}}]*}})? (\S+)$", self.get("/metrics"), re.M)
+        )
+
+    def stop(self) -> None:
+        """End it."""
+        self.process.terminate()
+        self.process.wait(30)
+
+
+def config_sender(targets: int, interval_ms: float, size: int = 64) -> str:
+    """Return the configuration of the near end."""
+    lines = [
+        "node: a",
+        "paths: [{name: p, dataplane: veth, encap: none, mode: none, security: none, layer: underlay,"
+        " placement: local}]",
+        f"classes: [{{name: c, protocol: stamp, size: {size}, interval: {interval_ms:g}ms, deadline: 1s}}]",
+        "targets:",
+    ]
+    lines += [
+        f'  - {{dst: b{i}, path: p, tenant: _infra, probe: c, netns: {LEFT}, address: "{address(i)}:862"}}'
+        for i in range(targets)
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def config_reflector() -> str:
+    """Return the configuration of the far end."""
+    listener = f'{{netns: {RIGHT}, address: "0.0.0.0:862"}}'
+    return f"node: b\nreflector: {{listeners: [{listener}], allow: [10.77.0.0/16], max_rate: 1000000}}\n"
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return the processor time of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def rss_mb(pid: int) -> float:
+    """Return the resident memory of a process."""
+    found = re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
+    return int(found.group(1)) / 1024 if found else 0.0
+
+
+@contextlib.contextmanager
+def probing(
+    folder: Path, targets: int, interval_ms: float, cpus: tuple[int | None, int | None] = (None, None)
+) -> Iterator[tuple[Daemon, Daemon]]:
+    """Run both ends and warm them up."""
+    far = Daemon(RIGHT, config_reflector(), folder, cpus[1])
+    near = None
+    try:
+        far.ready()
+        near = Daemon(LEFT, config_sender(targets, interval_ms), folder, cpus[0])
+        near.ready()
+        time.sleep(WARM_UP)
+        yield near, far
+    finally:
+        if near:
+            near.stop()
+        far.stop()
+
+
+def fping(targets: int, period_ms: int, seconds: float, *more: str) -> subprocess.Popen[str]:
+    """Start fping at the near end."""
+    hosts = [address(i) for i in range(targets)]
+    gap = f"{period_ms / targets * 0.8:.3f}"
+    count = str(int(seconds * 1000 / period_ms))
+    return subprocess.Popen(
+        inside(
+            LEFT, "fping", "-q", "-i", gap, "-p", str(period_ms), "-t", "1000", *more, "-C", count, *hosts
+        ),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def fping_result(process: subprocess.Popen[str]) -> tuple[list[float], int, float]:
+    """Return RTTs in microseconds, how many probes were lost, and the processor time."""
+    err = process.stderr.read() if process.stderr else ""
+    _, _, usage = os.wait4(process.pid, 0)
+    process.returncode = 0
+    values = [v for line in err.splitlines() if " : " in line for v in line.split(" : ", 1)[1].split()]
+    return [float(v) * 1000 for v in values if v != "-"], values.count("-"), usage.ru_utime + usage.ru_stime
+
+
+def quantile(values: list[float], q: float) -> float:
+    """Return an order statistic."""
+    return sorted(values)[min(len(values) - 1, int(q * len(values)))] if values else float("nan")
+
+
+def rtts(near: Daemon) -> tuple[list[float], list[float]]:
+    """Return kernel and user-space RTTs in microseconds from the raw records."""
+    kernel, user = [], []
+    for line in near.get("/debug/records").splitlines():
+        record = json.loads(line)
+        if record["outcome"] == "received":
+            user.append(record["application_ns"] / 1000)
+            if "rtt_ns" in record:
+                kernel.append(record["rtt_ns"] / 1000)
+    return kernel, user
+
+
+def bench_cpu(folder: Path, n: int) -> list[Row]:
+    """Processor time per probe at 200 targets x 10/s, and phantom loss at that 2 000/s."""
+    ours = Row("CPU per probe, 200 x 10/s", [], [], "us", 20)
+    far_row = Row("CPU per probe, our reflector", [], [], "us")
+    loss = Row("loss at 2 000/s, unexplained by nstat", [], [], "probes", 0)
+    mismatch = Row("accounting mismatch", [], [], "probes", 0)
+    for _ in range(n):
+        before = drops()
+        with probing(folder, 200, 100) as (near, far):
+            # Reading the metrics costs processor time, too, so it is done outside.
+            sent, since = near.total("vigia_probe_sent_total"), time.monotonic()
+            start = [cpu_seconds(d.process.pid) for d in (near, far)]
+            time.sleep(SECONDS)
+            used = [cpu_seconds(d.process.pid) - s for d, s in zip((near, far), start, strict=True)]
+            rate = (near.total("vigia_probe_sent_total") - sent) / (time.monotonic() - since)
+            probes = rate * SECONDS
+            lost = near.total("vigia_probe_lost_total")
+            mismatch.ours.append(near.total("vigia_probe_accounting_mismatch"))
+        ours.ours.append(used[0] / probes * 1e6)
+        far_row.ours.append(used[1] / probes * 1e6)
+        loss.ours.append(max(lost - (drops() - before), 0))
+        before = drops()
+        values, missing, cpu = fping_result(fping(200, 100, SECONDS))
+        ours.fping.append(cpu / (len(values) + missing) * 1e6)
+        loss.fping.append(max(missing - (drops() - before), 0))
+    return [ours, far_row, loss, mismatch]
+
+
+def drops() -> int:
+    """Return how many datagrams full buffers dropped, in both namespaces."""
+    total = 0
+    for ns in (LEFT, RIGHT):
+        out = subprocess.run(
+            inside(ns, "nstat", "-asz", "UdpRcvbufErrors"), capture_output=True, text=True, check=True
+        )
+        total += sum(int(v) for v in re.findall(r"UdpRcvbufErrors\s+(\d+)", out.stdout))
+    return total
+
+
+@contextlib.contextmanager
+def pressure(on: bool) -> Iterator[None]:
+    """Keep every processor busy twice over."""
+    burners = [
+        subprocess.Popen([sys.executable, "-c", "while True: pass"])
+        for _ in range(2 * (os.cpu_count() or 1) if on else 0)
+    ]
+    try:
+        yield
+    finally:
+        for b in burners:
+            b.kill()
+            b.wait()
+
+
+def bench_noise(folder: Path, n: int) -> list[Row]:
+    """The RTT's 99th percentile, idle and under full CPU pressure."""
+    rows = []
+    for name, busy in (("idle", False), ("CPU saturated", True)):
+        kernel = Row(f"RTT p99, {name}, kernel stamps", [], [], "us", 50 if busy else None)
+        user = Row(f"RTT p99, {name}, user-space stamps", [], [], "us")
+        for _ in range(n):
+            with pressure(busy):
+                with probing(folder, 10, 10) as (near, _):
+                    time.sleep(SECONDS / 2)
+                    k, u = rtts(near)
+                values, _, _ = fping_result(fping(10, 10, SECONDS / 2))
+            kernel.ours.append(quantile(k, 0.99))
+            user.ours.append(quantile(u, 0.99))
+            kernel.fping.append(quantile(values, 0.99))
+            user.fping.append(quantile(values, 0.99))
+        rows += [kernel, user]
+    return rows
+
+
+def bench_rate(folder: Path) -> list[Row]:
+    """The share of probes that leave more than 1 ms late, from one core."""
+    rows = []
+    for rate in (5000, 10000, 20000):
+        row = Row(f"lag above 1 ms at {rate}/s on one core", [], [], "%", 0.1 if rate == 10000 else None)
+        # fping stops at 6 553/s: it has 65 535 numbers and keeps each for 10 s.
+        with probing(folder, rate // 100, 10, (0, 1)) as (near, _):
+            before = lags(near)
+            time.sleep(SECONDS / 2)
+            after = lags(near)
+        late, total = after[0] - before[0], after[1] - before[1]
+        row.ours.append(100 * late / max(total, 1))
+        row.what += f" ({total / (SECONDS / 2):.0f}/s sent)"
+        rows.append(row)
+    return rows
+
+
+def lags(near: Daemon) -> tuple[float, float]:
+    """Return how many probes left more than 1 ms late, and how many left."""
+    text = near.get("/metrics")
+    name = "vigia_probe_schedule_lag_seconds"
+    total = sum(float(v) for v in re.findall(rf"^{name}_count{{[^}}]*}} (\S+)$", text, re.M))
+    early = sum(float(v) for v in re.findall(rf'^{name}_bucket{{[^}}]*le="0.001"}} (\S+)$', text, re.M))
+    return total - early, total
+
+
+def bench_memory(folder: Path) -> list[Row]:
+    """Resident memory at 1 000 targets x 1/s."""
+    row = Row("RSS at 1 000 targets", [], [], "MB")
+    with probing(folder, 1000, 1000) as (near, _):
+        time.sleep(SECONDS)
+        row.ours.append(rss_mb(near.process.pid))
+    process = fping(1000, 1000, SECONDS)
+    time.sleep(SECONDS / 2)
+    # The child of ip netns exec is fping itself: it replaces ip.
+    row.fping.append(rss_mb(process.pid))
+    fping_result(process)
+    return [row]
+
+
+def say(line: str) -> None:
+    """Print a line."""
+    sys.stdout.write(line + "\n")
+
+
+def cell(values: list[float]) -> str:
+    """Show median and spread."""
+    if not values:
+        return "-"
+    if len(values) == 1:
+        return f"{values[0]:.4g}"
+    return f"{statistics.median(values):.4g} ({min(values):.4g} to {max(values):.4g})"
+
+
+def show(rows: list[Row], load: list[float]) -> None:
+    """Print the table."""
+    header = ("figure", "vigia-probe", "fping", "ratio", "budget", "n")
+    table = [header]
+    for r in rows:
+        ratio, met = r.ratio(), r.met()
+        budget = "-" if met is None else f"{r.budget:g} {'met' if met else 'MISSED'}"
+        table.append(
+            (
+                f"{r.what} [{r.unit}]",
+                cell(r.ours),
+                cell(r.fping),
+                "-" if ratio is None else f"{ratio:.2f}",
+                budget,
+                str(len(r.ours)),
+            )
+        )
+    widths = [max(len(line[i]) for line in table) for i in range(len(header))]
+    for line in table:
+        say("  ".join(text.ljust(w) for text, w in zip(line, widths, strict=True)).rstrip())
+    say(
+        f"\nmedian (least to most) of n; load average {load[0]:.1f} before, {load[1]:.1f} after,"
+        f" {os.cpu_count()} processors"
+    )
+
+
+def main() -> int:
+    """Measure and print; the exit code tells whether a budget was missed."""
+    parser = argparse.ArgumentParser(description="Compare vigia-probe with fping on one link.")
+    parser.add_argument("--json", type=Path, help="write the figures to this file, too")
+    parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--only", choices=["cpu", "noise", "rate", "memory"], action="append")
+    args = parser.parse_args()
+    missing = [tool for tool in ("fping", "ip", "nstat", "taskset") if shutil.which(tool) is None]
+    if os.geteuid() != 0 or missing or not PROBE.exists():
+        sys.stderr.write(
+            f"bench: needs root, {PROBE} (make build) and: {' '.join(missing) or 'nothing else'}" + "\n"
+        )
+        return 2
+    benches = {
+        "cpu": lambda f: bench_cpu(f, args.repetitions),
+        "noise": lambda f: bench_noise(f, args.repetitions),
+        "rate": bench_rate,
+        "memory": bench_memory,
+    }
+    load = [os.getloadavg()[0]]
+    rows: list[Row] = []
+    with link(1000), tempfile.TemporaryDirectory() as folder:
+        for name, bench in benches.items():
+            if args.only and name not in args.only:
+                continue
+            sys.stderr.write(f"bench: {name}\n")
+            rows += bench(Path(folder))
+    load.append(os.getloadavg()[0])
+    show(rows, load)
+    if args.json:
+        args.json.write_text(json.dumps({"rows": [asdict(r) for r in rows], "load": load}, indent=2))
+    return int(any(r.met() is False for r in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
