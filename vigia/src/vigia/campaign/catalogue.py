@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from vigia.campaign.measurements import Estimate, Measurement
 from vigia.campaign.measurements.isolation import Isolation
+from vigia.campaign.measurements.openflow import OpenFlow
 from vigia.campaign.measurements.overlays import Overlays
 from vigia.campaign.model import Campaign, Plan, Study
 from vigia.errors import VigiaError
@@ -14,6 +15,7 @@ __all__ = ["check", "cost", "measurement"]
 
 _MEASUREMENTS: Mapping[Study, Measurement] = {
     "overlays": Overlays(),
+    "openflow": OpenFlow(),
     "isolation": Isolation(),
 }
 

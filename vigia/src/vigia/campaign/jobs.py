@@ -70,6 +70,8 @@ class Probe(_Place):
     source: ipaddress.IPv4Address
     address: ipaddress.IPv4Address
     port: Annotated[int, Field(ge=1, le=65535)] = 862
+    source_port: Annotated[int, Field(ge=0, le=65535)] = 0
+    """0 lets the kernel choose."""
     count: Annotated[int, Field(ge=1, le=1_000_000)]
     interval: Annotated[float, Field(ge=0.0001, le=60)]
     size: Annotated[int, Field(ge=44, le=65507)] = 64
@@ -124,7 +126,7 @@ def argv(job: Job, probe: str, python: str) -> list[str]:
                 "--to",
                 f"{job.address}:{job.port}",
                 "--source",
-                str(job.source),
+                _source(job),
             ]
             words += ["--count", str(job.count), "--interval", f"{job.interval * 1e6:.0f}us"]
             words += ["--size", str(job.size), "--dscp", str(job.dscp)]
@@ -133,6 +135,10 @@ def argv(job: Job, probe: str, python: str) -> list[str]:
     if "/" not in words[0] and commands.find(words[0]) is None:
         raise VigiaError(f"{words[0]} is not installed; run: apt-get install {_PACKAGES[words[0]]}")
     return words
+
+
+def _source(job: Probe) -> str:
+    return f"{job.source}:{job.source_port}" if job.source_port else str(job.source)
 
 
 def _iperf_client(job: IperfClient) -> list[str]:

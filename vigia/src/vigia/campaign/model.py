@@ -88,6 +88,7 @@ class Settings(Strict):
     message: int = Field(default=57344, description="Bytes in one write.", ge=64, le=65507)
     probes: int = Field(default=100, description="Timed packets in one repetition.", ge=2, le=1_000_000)
     interval: Seconds = Field(default=0.01, description="Time between two timed packets.")
+    table: int = Field(default=100_000, description="Most rules that are tried.", ge=1000, le=2_000_000)
     benchmark: int = Field(default=6000, description="Order of the matrix of LINPACK.", ge=100, le=20000)
     file: int = Field(default=100, description="Size of the disk benchmark's file in MB.", ge=1, le=4096)
     limit: Rate = Field(default=107_500_000, description="Rate of a link that guarantees are part of.")

@@ -24,6 +24,7 @@ __all__ = [
     "PHYSICAL",
     "Daemon",
     "daemons",
+    "forget_cached_flows",
     "interface_errors",
     "is_daemon",
     "make_switch",
@@ -211,6 +212,16 @@ def vswitchd(layout: Layout, node: str) -> int:
         if daemon.name == "ovs-vswitchd" and daemon.alive:
             return daemon.pid
     raise VigiaError(f"ovs-vswitchd of node {node} is not running; see {layout.ovs(node)}/ovs-vswitchd.log")
+
+
+def forget_cached_flows(layout: Layout, node: str) -> None:
+    """Have ovs-vswitchd throw away what it has cached of the rules, so that new ones hold at once.
+
+    Otherwise packets may follow the old rules for about a second. Raises VigiaError.
+    """
+    pid = vswitchd(layout, node)
+    socket = layout.ovs(node) / f"ovs-vswitchd.{pid}.ctl"
+    commands.run(["ovs-appctl", "--timeout=10", "--target", str(socket), "revalidator/purge"])
 
 
 def is_daemon(pid: int, name: str, directory: Path) -> bool:

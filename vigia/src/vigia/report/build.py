@@ -12,12 +12,13 @@ from vigia.errors import VigiaError
 from vigia.report import page
 from vigia.report.data import Data, load
 from vigia.report.document import Document, Section, Table
-from vigia.report.studies import isolation, overlays
+from vigia.report.studies import isolation, openflow, overlays
 
 __all__ = ["document", "write"]
 
 _STUDIES: Mapping[Study, Callable[[Campaign, Data], Document]] = {
     "overlays": overlays.build,
+    "openflow": openflow.build,
     "isolation": isolation.build,
 }
 
