@@ -51,6 +51,18 @@ class Study:
         ]
 
 
+class Quiet:
+    """A bed on which nothing happens."""
+
+    description: dict[str, Any] = {}
+
+    def pairs(self, path: str, placement: str, machines: int) -> list[Any]:
+        return []
+
+    def marks(self) -> list[dict[str, Any]]:
+        return []
+
+
 def campaign(repetitions: int = 4, **stop: Any) -> Campaign:
     return Campaign.model_validate(
         {
@@ -88,7 +100,7 @@ def new(root: Path, **how: Any) -> Folder:
 
 
 def run(f: Folder) -> None:
-    engine.execute(f, None, Deferred(), [])  # type: ignore[arg-type]
+    engine.execute(f, Quiet(), Deferred(), [])
 
 
 def test_everything_is_measured_once_in_random_order(study: Any, root_folder: Path) -> None:
@@ -148,7 +160,7 @@ def test_a_request_to_stop_is_met_between_repetitions(study: Any, root_folder: P
     before = signal.signal(signal.SIGTERM, stop._keep)
     try:
         with pytest.raises(Interrupted, match="stopped by SIGTERM"):
-            engine.execute(f, None, stop, [Asks()])  # type: ignore[arg-type]
+            engine.execute(f, Quiet(), stop, [Asks()])
     finally:
         signal.signal(signal.SIGTERM, before)
     assert len(s.made) == len(f.records) == 3
@@ -181,7 +193,7 @@ def test_progress_has_an_eta_and_counts_failures(study: Any, root_folder: Path) 
         def recorded(self, progress: engine.Progress, series: list[Series]) -> None:
             seen.append(progress)
 
-    engine.execute(f, None, Deferred(), [Hears()])  # type: ignore[arg-type]
+    engine.execute(f, Quiet(), Deferred(), [Hears()])
     assert [(p.done, p.total) for p in seen] == [(1, 4), (2, 4), (3, 4), (4, 4)]
     assert seen[-1].failed == 1
     assert seen[-1].left == 0
@@ -247,14 +259,14 @@ KILLED = """
 import sys
 from pathlib import Path
 sys.path.insert(0, {tests!r})
-from test_campaign_engine import Study
+from test_campaign_engine import Quiet, Study
 from vigia.campaign import catalogue, engine, folder
 from vigia.signals import Deferred
 catalogue._MEASUREMENTS["overlays"] = Study()
 print("ready", flush=True)
 f = folder.open_folder(Path({path!r}))
 with f.locked(), engine.finished(f):
-    engine.execute(f, None, Deferred(), [])
+    engine.execute(f, Quiet(), Deferred(), [])
 print("complete", flush=True)
 """
 

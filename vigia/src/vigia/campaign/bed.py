@@ -6,7 +6,7 @@ import io
 import os
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib import resources
 from pathlib import Path
@@ -19,7 +19,7 @@ from vigia import netns
 from vigia.campaign.hosts import LocalHost, Place
 from vigia.console import Steps
 from vigia.errors import VigiaError
-from vigia.lab import down, model, state, topology, up
+from vigia.lab import down, ipsec, model, state, topology, up
 from vigia.lab.model import Datapath, Endpoint, Lab, Node
 from vigia.lab.topology import Topology
 from vigia.stack.places import source_root
@@ -44,6 +44,9 @@ class Bed(Protocol):
     def pairs(self, path: str, placement: str, machines: int) -> list[Pair]:
         """Return the connections of so many machines on a path. Raises VigiaError."""
 
+    def marks(self) -> list[dict[str, Any]]:
+        """Return what happened since the last time, each with at (Unix time) and what."""
+
 
 class LabBed:
     """A lab that is up."""
@@ -52,6 +55,7 @@ class LabBed:
         self.lab = lab
         self.datapath = datapath
         self.host = host
+        self._associations: Mapping[str, frozenset[str]] = {}
 
     @property
     def description(self) -> dict[str, Any]:
@@ -84,6 +88,9 @@ class LabBed:
         node = self.node_of(path)
         if any(p.name == path and p.kind == "direct" for p in self.lab.topology.paths):
             return [self._direct(node, path)] * (machines // 2)
+        if any(s.path == path for s in node.stations):
+            ends = self._station(node, path), self._station(self.lab.node(node.peer), path)
+            return [ends] * (machines // 2)
         if placement == "cross-node":
             return [
                 (self._place(node.name, path, n), self._place(node.peer, path, n))
@@ -102,6 +109,20 @@ class LabBed:
             Place(node.name, path, 1, node.underlay.ip, node.netns, self.host),
             Place(peer.name, path, 1, peer.underlay.ip, peer.netns, self.host),
         )
+
+    def _station(self, node: Node, path: str) -> Place:
+        s = next(s for s in node.stations if s.path == path)
+        return Place(node.name, path, 1, s.address.ip, s.netns, self.host)
+
+    def marks(self) -> list[dict[str, Any]]:
+        """Return what happened since the last time: IPsec associations that were keyed again."""
+        present = ipsec.association_sets(self.lab)
+        before, self._associations = self._associations, present
+        return [
+            {"at": time.time(), "what": f"IPsec of {path} was keyed again"}
+            for path, spis in present.items()
+            if path in before and spis != before[path]
+        ]
 
     def _place(self, node: str, path: str, machine: int) -> Place:
         e = self.endpoint(node, path, machine)
@@ -172,6 +193,7 @@ def _reflectors(lab: Lab, host: LocalHost) -> Iterator[None]:
     """Run a reflector at every endpoint and node while the body runs, by one vigia-probe."""
     ends = [(n.netns, n.underlay.ip) for n in lab.nodes]
     ends += [(e.netns, e.address.ip) for e in lab.endpoints if e.tenant == INFRA]
+    ends += [(s.netns, s.address.ip) for n in lab.nodes for s in n.stations]
     listeners = [{"netns": place, "address": f"{address}:{_REFLECTOR_PORT}"} for place, address in ends]
     config = lab.layout.directory / "reflectors.yaml"
     reflector = {"listeners": listeners, "allow": ["0.0.0.0/0"], "max_rate": 1_000_000}

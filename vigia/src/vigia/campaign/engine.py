@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import pyarrow.compute as pc
 
@@ -82,6 +82,11 @@ def _repetition(run: Run, folder: Folder, study: Measurement, bed: Bed) -> tuple
         series = study.measure(run.factors, folder.plan.settings, bed)
     except VigiaError as e:
         status, reason = "failed", str(e)
+    events: list[dict[str, Any]] = []
+    try:
+        events = bed.marks()
+    except VigiaError as e:
+        status, reason = "failed", reason or str(e)
     record = Record(
         run=run.number,
         block=run.block,
@@ -93,6 +98,7 @@ def _repetition(run: Run, folder: Folder, study: Measurement, bed: Bed) -> tuple
         status=status,
         reason=reason,
         load=(before, environment.load()[0]),
+        events=events,
     )
     return record, series
 

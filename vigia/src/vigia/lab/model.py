@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from vigia.errors import VigiaError
 from vigia.lab import naming, rules
 from vigia.lab.naming import Layout
+from vigia.lab.topology import Node as Given
 from vigia.lab.topology import Path, Tenant, Topology
 
 __all__ = ["Datapath", "Endpoint", "Lab", "Link", "Node", "Target", "resolve"]
@@ -50,6 +51,20 @@ class Endpoint:
 
 
 @dataclass(frozen=True)
+class Station:
+    """An end of a path that needs no port on a switch: it bypasses the switch, or it is an IPsec gateway."""
+
+    path: str
+    kind: Literal["macvlan", "ipsec"]
+    netns: str
+    address: ipaddress.IPv4Interface
+    peer: ipaddress.IPv4Address
+    outer: ipaddress.IPv4Address | None
+    """Address that an ipsec path goes out from."""
+    outer_peer: ipaddress.IPv4Address | None
+
+
+@dataclass(frozen=True)
 class Node:
     """A compute node."""
 
@@ -65,6 +80,7 @@ class Node:
     """Tunnel endpoint: the underlay address on a Linux bridge."""
     tunnel_peer: ipaddress.IPv4Address
     endpoints: tuple[Endpoint, ...]
+    stations: tuple[Station, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -139,7 +155,12 @@ class Lab:
 
     def paths_of(self, node: Node) -> list[Path]:
         """Return the paths that a node is on."""
-        return [p for p in self.topology.paths if p.kind == "direct" or p.switch == node.switch]
+        stations = {s.path for s in node.stations}
+        return [
+            p
+            for p in self.topology.paths
+            if p.kind == "direct" or p.name in stations or (p.kind == "overlay" and p.switch == node.switch)
+        ]
 
     def tenants(self) -> list[Tenant]:
         """Return the tenants that bought something."""
@@ -169,6 +190,11 @@ class Lab:
                 for e in node.endpoints
                 if e.path == path.name and e.machine == 1
             ]
+            found += [
+                Target(node.name, node.peer, s.path, naming.INFRA, s.netns, s.address.ip, s.peer)
+                for s in node.stations
+                if s.path == path.name
+            ]
         return found
 
     def namespaces(self) -> list[str]:
@@ -177,6 +203,7 @@ class Lab:
             *(link.netns for link in self.links),
             *(node.netns for node in self.nodes),
             *(endpoint.netns for endpoint in self.endpoints),
+            *(s.netns for node in self.nodes for s in node.stations if s.kind == "macvlan"),
         ]
 
 
@@ -190,6 +217,7 @@ def resolve(topology: Topology) -> Lab:
     for given in topology.nodes:
         link, side = sides[given.name]
         peer = by_name[link.nodes[1 - side]]
+        endpoints = tuple(_endpoints(topology, layout, (given.name, peer.name), given.switch, side))
         nodes.append(
             Node(
                 name=given.name,
@@ -202,7 +230,8 @@ def resolve(topology: Topology) -> Lab:
                 underlay_peer=peer.underlay.ip,
                 tunnel=given.tunnel or given.underlay,
                 tunnel_peer=(peer.tunnel or peer.underlay).ip,
-                endpoints=tuple(_endpoints(topology, layout, (given.name, peer.name), given.switch, side)),
+                endpoints=endpoints,
+                stations=tuple(_stations(topology, layout, (given, peer), endpoints, side)),
             )
         )
     links = tuple(
@@ -217,6 +246,39 @@ def resolve(topology: Topology) -> Lab:
         for link in topology.links
     )
     return Lab(topology=topology, layout=layout, nodes=tuple(nodes), links=links)
+
+
+def _stations(
+    topology: Topology,
+    layout: Layout,
+    pair: tuple[Given, Given],
+    endpoints: Sequence[Endpoint],
+    side: int,
+) -> Iterator[Station]:
+    """Yield the stations of the first node of pair; those below others come first."""
+    node, peer = pair
+    below = {
+        e.path: (e.netns, e.address.ip, e.peer)
+        for e in endpoints
+        if e.tenant == naming.INFRA and e.machine == 1
+    }
+    below |= {
+        p.name: (layout.node_netns(node.name), node.underlay.ip, peer.underlay.ip)
+        for p in topology.paths
+        if p.kind == "direct"
+    }
+    for path in sorted(topology.paths, key=lambda p: p.kind == "ipsec"):
+        if path.subnet is None:
+            continue
+        hosts = [path.subnet.network_address + 1, path.subnet.network_address + 2]
+        own = ipaddress.IPv4Interface(f"{hosts[side]}/{path.subnet.prefixlen}")
+        if path.kind == "macvlan":
+            netns = layout.endpoint_netns(node.name, naming.INFRA, path.name)
+            below[path.name] = (netns, own.ip, hosts[1 - side])
+            yield Station(path.name, "macvlan", netns, own, hosts[1 - side], None, None)
+        elif path.over in below:
+            netns, outer, outer_peer = below[path.over]
+            yield Station(path.name, "ipsec", netns, own, hosts[1 - side], outer, outer_peer)
 
 
 def _endpoints(

@@ -17,6 +17,7 @@ from vigia.lab.naming import Layout
 __all__ = [
     "AGENT_PORTS",
     "FEATURES",
+    "IPSEC_PACKAGES",
     "Feature",
     "Wish",
     "check",
@@ -51,6 +52,13 @@ _OVS_PACKAGES = {
 }
 
 
+IPSEC_PACKAGES = {
+    "charon-systemd": "charon-systemd libcharon-extra-plugins libstrongswan-standard-plugins",
+    "swanctl": "strongswan-swanctl",
+}
+"""What IPsec paths need."""
+
+
 @dataclass(frozen=True)
 class Feature:
     """Something that the kernel must be able to make, tried in a namespace of its own."""
@@ -81,6 +89,8 @@ def check(lab: Lab, datapath: Datapath) -> None:
     uses_ovs = any(n.switch == "openvswitch" for n in lab.nodes)
     check_rights()
     check_programs({**_PACKAGES, **(_OVS_PACKAGES if uses_ovs else {})})
+    if any(s.kind == "ipsec" for n in lab.nodes for s in n.stations):
+        check_programs(IPSEC_PACKAGES)
     check_features(lab.layout, FEATURES)
     check_filesystem(Path("/proc/filesystems").read_text())
     if uses_ovs and datapath == "userspace" and not Path("/dev/net/tun").exists():

@@ -201,12 +201,37 @@ def _paths(t: Topology) -> None:
     if len(direct) > 1:
         raise fault(("paths", direct[1], "kind"), "there is a direct path already", "keep one")
     for i, path in enumerate(t.paths):
+        if path.kind in ("macvlan", "ipsec"):
+            _station(t, i, path)
+            continue
+        for field in ("over", "subnet"):
+            if getattr(path, field):
+                raise fault(("paths", i, field), f"a path of kind {path.kind} has none", "remove it")
         if path.kind == "direct":
             for field in ("switch", "encap", *(["mode"] if path.mode != "normal" else [])):
                 if getattr(path, field):
                     raise fault(("paths", i, field), "a direct path has none", "remove it")
         else:
             _overlay(i, path, switches)
+
+
+def _station(t: Topology, index: int, path: Path) -> None:
+    """A path whose ends are machines of the operator's own."""
+    where: Where = ("paths", index)
+    for field in ("switch", "encap", *(["over"] if path.kind == "macvlan" else [])):
+        if getattr(path, field):
+            raise fault((*where, field), f"a path of kind {path.kind} has none", "remove it")
+    if path.subnet is None or path.subnet.prefixlen > 30:
+        raise fault((*where, "subnet"), "is missing or too small", "write for example 192.168.9.0/24")
+    if path.kind == "macvlan":
+        return
+    below = {p.name: p for p in t.paths if p.kind != "ipsec"}
+    if path.over not in below:
+        raise fault((*where, "over"), f'there is no path "{path.over}"', f"write one of {_list(below)}")
+    measured = {n.path for n in t.networks if n.tenant == naming.INFRA}
+    if below[path.over].kind == "overlay" and path.over not in measured:
+        fix = f"give {naming.INFRA} a network on {path.over}"
+        raise fault((*where, "over"), f"{naming.INFRA} has no machine there", fix)
 
 
 def _overlay(index: int, path: Path, switches: Collection[str]) -> None:

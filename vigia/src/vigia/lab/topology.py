@@ -136,9 +136,17 @@ class Path(Strict):
     """A configuration under comparison."""
 
     name: PathName = Field(description="Name of the path; the label `path`.")
-    kind: Literal["direct", "overlay"] = Field(
+    kind: Literal["direct", "overlay", "macvlan", "ipsec"] = Field(
         description="`direct`: the underlay between the nodes of every link. "
-        "`overlay`: the networks of tenants on the links of one switch."
+        "`overlay`: the networks of tenants on the links of one switch. "
+        "`macvlan`: machines whose device bypasses the switch, on every link. "
+        "`ipsec`: ESP, AES-256 with HMAC-SHA2, over another path."
+    )
+    over: PathName | None = Field(default=None, description="The path that an `ipsec` path goes over.")
+    subnet: Subnet | None = Field(
+        default=None,
+        description="Addresses of a `macvlan` or `ipsec` path: the first host on the link's first node, "
+        "the second on its second.",
     )
     switch: Literal["linuxbridge", "openvswitch"] | None = Field(
         default=None, description="Virtual switch of an overlay."

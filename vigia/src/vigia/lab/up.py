@@ -10,8 +10,10 @@ from vigia.console import Steps
 from vigia.errors import VigiaError
 from vigia.lab import (
     buffers,
+    bypass,
     down,
     files,
+    ipsec,
     linuxbridge,
     openvswitch,
     paths,
@@ -135,6 +137,15 @@ def _names(names: Iterator[str]) -> str:
     return ", ".join(names) or "no node"
 
 
+def _stations(lab: Lab, datapath: Datapath) -> str:
+    made = [bypass.make(node) for node in lab.nodes]
+    ipsec.start(lab)
+    protected = sum(s.kind == "ipsec" for node in lab.nodes for s in node.stations) // 2
+    return (
+        f"{sum(made)} machines beside the switches, {protected} paths under IPsec ({ipsec.implementation()})"
+    )
+
+
 def _files(lab: Lab, datapath: Datapath) -> str:
     return f"wrote {files.write(lab, datapath)} files below {lab.layout.directory}"
 
@@ -164,6 +175,7 @@ BUILD: tuple[tuple[str, Callable[[Lab, Datapath], str]], ...] = (
     ("setting up the Linux bridges", _bridges),
     ("starting Open vSwitch", _ovs),
     ("writing the agents' files", _files),
+    ("setting up what bypasses the switches, and IPsec", _stations),
     ("trying all paths", _try),
     ("raising the buffers of Open vSwitch", _buffers),
 )

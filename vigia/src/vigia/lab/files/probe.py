@@ -74,6 +74,16 @@ def _merged(networks: set[ipaddress.IPv4Network]) -> list[ipaddress.IPv4Network]
 
 
 def _path(path: Path, datapath: Datapath) -> Mapping[str, object]:
+    if path.kind in ("macvlan", "ipsec"):
+        return {
+            "name": path.name,
+            "dataplane": "macvlan" if path.kind == "macvlan" else path.over or "none",
+            "encap": "esp" if path.kind == "ipsec" else "none",
+            "mode": "normal",
+            "security": "ipsec" if path.kind == "ipsec" else "none",
+            "layer": "overlay",
+            "placement": "remote",
+        }
     dataplane = {None: "none", "linuxbridge": "linuxbridge", "openvswitch": f"ovs-{datapath}"}[path.switch]
     return {
         "name": path.name,

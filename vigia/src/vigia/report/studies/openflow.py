@@ -15,9 +15,9 @@ from vigia_statistics import Direction, rank_sum
 
 __all__ = ["build"]
 
-_BASE = {"rules": "one", "rewrite": "none"}
+_BASE: Mapping[str, Factor] = {"rules": "one", "rewrite": "none"}
 _MATCHES = ("in_port", "mac", "ip", "udp_port", "exact")
-_NO_SWITCH = {"match": "none"}
+_NO_SWITCH: Mapping[str, Factor] = {"match": "none"}
 
 
 def build(campaign: Campaign, data: Data) -> Document:
@@ -177,7 +177,7 @@ def _rewriting(campaign: Campaign, data: Data, size: int) -> Section:
     switches = ("x460", "x440", "hp", "openwrt", "ovs")
     rows = []
     for name in names:
-        cell = {"match": "udp_port", "size": size, "rules": "one", "rewrite": name}
+        cell: dict[str, Factor] = {"match": "udp_port", "size": size, "rules": "one", "rewrite": name}
         delays = data.each("rtt", mean, **cell)
         refused = data.each("supported", mean, **cell)
         ours = (
@@ -204,7 +204,7 @@ def _range(row: Mapping[str, str], switch: str) -> str:
 
 def _verdicts(campaign: Campaign, data: Data, size: int) -> dict[str, verdict.Forwarding]:
     found = {}
-    cable = {**_NO_SWITCH, "size": size}
+    cable: dict[str, Factor] = {**_NO_SWITCH, "size": size}
     for m in (*_MATCHES, "normal"):
         cell = _cell(m, size)
         if not list(data.where(**cell)):

@@ -1,0 +1,180 @@
+"""IPsec between the two ends of a path: strongSwan at each, ESP with AES-256 and HMAC-SHA2.
+
+ESP is the kernel's where it has it, and strongSwan's own in user space
+(kernel-libipsec, ESP in UDP on port 4500) elsewhere.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+
+from vigia import commands, netns
+from vigia.errors import VigiaError
+from vigia.lab.model import Lab, Node, Station
+
+__all__ = ["associations", "implementation", "start", "stations"]
+
+_PATIENCE = 30.0
+_PLUGINS = (
+    "random nonce aesni aes openssl gcm sha1 sha2 hmac kdf gmp curve25519 pem pkcs1 pubkey x509 "
+    "{esp}kernel-netlink socket-default vici"
+)
+_SPI = re.compile(r"^\s+(?:in|out)\s+([0-9a-f]{8})", re.MULTILINE)
+
+_DAEMON = """\
+charon-systemd {{
+  load = {plugins}
+  plugins {{
+    vici {{
+      socket = unix://{directory}/vici
+    }}
+  }}
+  journal {{
+    default = -1
+  }}
+  filelog {{
+    log {{
+      path = {directory}/charon.log
+      default = 1
+    }}
+  }}
+}}
+"""
+
+_CONNECTION = """\
+connections {{
+  lab {{
+    version = 2
+    local_addrs = {outer}
+    remote_addrs = {outer_peer}
+    proposals = aes256-sha256-modp2048
+    encap = {encap}
+    local {{
+      auth = psk
+      id = {outer}
+    }}
+    remote {{
+      auth = psk
+      id = {outer_peer}
+    }}
+    children {{
+      net {{
+        local_ts = {inner}/32
+        remote_ts = {inner_peer}/32
+        esp_proposals = aes256-sha256
+        rekey_time = 30m
+        start_action = {action}
+      }}
+    }}
+  }}
+}}
+secrets {{
+  ike-lab {{
+    id-1 = {outer}
+    id-2 = {outer_peer}
+    secret = "{secret}"
+  }}
+}}
+"""
+
+
+def stations(lab: Lab) -> Iterator[tuple[Node, Station]]:
+    """Yield the ends of all IPsec paths."""
+    for node in lab.nodes:
+        for s in node.stations:
+            if s.kind == "ipsec":
+                yield node, s
+
+
+@cache
+def in_kernel() -> bool:
+    """Whether the kernel has ESP."""
+    try:
+        return "esp" in Path("/proc/net/protocols").read_text().split() or Path("/sys/module/esp4").exists()
+    except OSError:
+        return False
+
+
+def implementation() -> str:
+    """Return where ESP is done."""
+    return "kernel ESP" if in_kernel() else "strongSwan in user space"
+
+
+def start(lab: Lab) -> None:
+    """Start strongSwan at both ends of every IPsec path and wait until they agree. Raises VigiaError."""
+    ends = list(stations(lab))
+    shared = {s.path: secrets.token_hex(24) for _, s in ends}
+    first = {link.nodes[0] for link in lab.links}
+    for node, s in sorted(ends, key=lambda end: end[0].name in first):  # who answers, before who asks
+        _start_one(_directory(lab, node, s), s, shared[s.path], asks=node.name in first)
+    with ThreadPoolExecutor(max_workers=8) as pool:
+        list(pool.map(lambda end: _await(_directory(lab, end[0], end[1]), end[1]), ends))
+
+
+def _directory(lab: Lab, node: Node, s: Station) -> Path:
+    return lab.layout.node(node.name) / s.path
+
+
+def _start_one(directory: Path, s: Station, secret: str, *, asks: bool) -> None:
+    directory.mkdir(mode=0o700, parents=True)
+    esp = "" if in_kernel() else "kernel-libipsec "
+    daemon = directory / "strongswan.conf"
+    daemon.write_text(_DAEMON.format(plugins=_PLUGINS.format(esp=esp), directory=directory))
+    config = directory / "swanctl.conf"
+    config.touch(mode=0o600)
+    config.write_text(
+        _CONNECTION.format(
+            outer=s.outer,
+            outer_peer=s.outer_peer,
+            inner=s.address.ip,
+            inner_peer=s.peer,
+            secret=secret,
+            encap="no" if in_kernel() else "yes",
+            action="start" if asks else "trap" if in_kernel() else "none",
+        )
+    )
+    commands.ip_batch(["link set lo up", f"addr add {s.address.ip}/32 dev lo"], netns=s.netns)
+    env = {"STRONGSWAN_CONF": str(daemon)}
+    program = [commands.find("charon-systemd") or "charon-systemd"]
+    netns.inside(s.netns, lambda: commands.detach(program, env=env, log=directory / "daemon.log"))
+    deadline = time.monotonic() + _PATIENCE
+    while not (directory / "vici").exists():
+        if time.monotonic() > deadline:
+            raise VigiaError(f"strongSwan of path {s.path} does not answer; see {directory}/daemon.log")
+        time.sleep(0.05)
+    _swanctl(directory, "--load-all", "--file", str(config))
+
+
+def _await(directory: Path, s: Station) -> None:
+    deadline = time.monotonic() + _PATIENCE
+    while not associations(directory):
+        if time.monotonic() > deadline:
+            raise VigiaError(
+                f"IPsec of path {s.path} did not come up within {_PATIENCE:g} s; see {directory}/charon.log"
+            )
+        time.sleep(0.1)
+
+
+def associations(directory: Path) -> frozenset[str]:
+    """Return the SPIs of the ESP associations of one end; others mean that it was keyed again."""
+    return frozenset(_SPI.findall(_swanctl(directory, "--list-sas")))
+
+
+def association_sets(lab: Lab) -> Mapping[str, frozenset[str]]:
+    """Return the SPIs of every IPsec path, as its first end has them."""
+    found: dict[str, frozenset[str]] = {}
+    for node, s in stations(lab):
+        if s.path not in found:
+            found[s.path] = associations(_directory(lab, node, s))
+    return found
+
+
+def _swanctl(directory: Path, *arguments: str) -> str:
+    argv = ["swanctl", *arguments, "--uri", f"unix://{directory}/vici"]
+    return commands.run(argv, env={"STRONGSWAN_CONF": str(directory / "strongswan.conf")}).stdout
