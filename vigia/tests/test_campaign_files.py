@@ -173,12 +173,12 @@ CLIENT = {"kind": "iperf3-client", "address": "10.0.0.1", "port": 5201, "duratio
 
 def test_command_lines() -> None:
     tcp = jobs.adapter.validate_python(
-        {**CLIENT, "threads": 10, "buffer": 262144, "message": 57344, "warm_up": 0.5}
+        {**CLIENT, "threads": 10, "buffer": 262144, "message": 57344, "warm_up": 1.5}
     )
     words = " ".join(jobs.argv(tcp, "/bin/probe", "python"))
     assert words == (
         "iperf3 --client 10.0.0.1 --port 5201 --json --connect-timeout 10000 --time 2 --parallel 10 "
-        "--omit 0.5 --window 262144 --length 57344"
+        "--omit 1 --window 262144 --length 57344"
     )
     udp = jobs.adapter.validate_python(
         {**CLIENT, "protocol": "udp", "rate": 100_000_000, "threads": 10, "both_ways": True}

@@ -10,18 +10,19 @@ from pathlib import Path
 import click
 
 from vigia import console
-from vigia.campaign import bed, catalogue, engine, environment, folder, model
+from vigia.campaign import bed, catalogue, engine, environment, folder, influx, model
 from vigia.campaign.folder import Folder
+from vigia.campaign.influx import Store
 from vigia.campaign.model import Campaign, Plan
 from vigia.campaign.watch import Watcher
 from vigia.console import Steps
 from vigia.errors import Interrupted, VigiaError
 from vigia.lab import preflight
-from vigia.report import build
+from vigia.report import build, pairing
 from vigia.signals import deferred
 from vigia.stack.places import source_root
 
-__all__ = ["listing", "report", "resume", "run", "show"]
+__all__ = ["compare", "listing", "report", "resume", "run", "show", "store"]
 
 
 def listing(directory: Path, as_json: bool) -> None:
@@ -100,7 +101,9 @@ def _time(seconds: float) -> str:
     return f"{minutes} min" if minutes < 120 else f"{minutes / 60:.1f} h"
 
 
-def run(name: str, full: bool, dry_run: bool, directory: Path, as_json: bool) -> None:
+def run(  # noqa: PLR0913 - one argument per option
+    name: str, full: bool, dry_run: bool, directory: Path, as_json: bool, store: Store | None
+) -> None:
     """Measure. Ctrl-C stops after the repetition at work; vigia campaign resume goes on."""
     wanted, file = model.find(name)
     plan = wanted.plan(full)
@@ -117,10 +120,10 @@ def run(name: str, full: bool, dry_run: bool, directory: Path, as_json: bool) ->
     new = folder.create(directory, wanted, full, about)
     _give_back(new.path)
     steps.line(f"raw data, manifest and report go to {new.path}")
-    _measure(new, steps, as_json)
+    _measure(new, steps, as_json, store)
 
 
-def resume(name: str, retry_failed: bool, directory: Path, as_json: bool) -> None:
+def resume(name: str, retry_failed: bool, directory: Path, as_json: bool, store: Store | None) -> None:
     """Go on with a campaign that was interrupted, where it was."""
     present = folder.latest(directory, name)
     steps = Steps(sys.stderr if as_json else sys.stdout)
@@ -128,20 +131,38 @@ def resume(name: str, retry_failed: bool, directory: Path, as_json: bool) -> Non
     if retry_failed:
         with present.locked():
             steps.line(f"{present.forget_failed()} failed repetitions will be made again")
-    _measure(present, steps, as_json)
+    _measure(present, steps, as_json, store)
 
 
-def _measure(present: Folder, steps: Steps, as_json: bool) -> None:
+def store(url: str | None, org: str, bucket: str, token_file: Path | None) -> Store | None:
+    """Return the store that the options name, None for none. Raises VigiaError."""
+    return influx.store_from(url, org, bucket, token_file) if url else None
+
+
+def _measure(present: Folder, steps: Steps, as_json: bool, store: Store | None) -> None:
     state = _state(present)
     if state["done"] == state["total"]:
         steps.line(f"{present.name} is complete: {state['total']} repetitions")
     else:
-        _execute(present, steps)
+        _execute(present, steps, store)
+    if store:
+        _deliver(present, steps, store)
     if as_json:
         console.print_json({**_state(present), "directory": str(present.path)})
 
 
-def _execute(present: Folder, steps: Steps) -> None:
+def _deliver(present: Folder, steps: Steps, store: Store) -> None:
+    """Send what still waits, for a minute."""
+    spool = influx.Spool(present, store)
+    left = spool.drain(patience=60.0)
+    if left:
+        again = f"vigia campaign resume {present.name} --influx-url {store.url}"
+        steps.line(f"{left} repetitions wait in {present.path}: {spool.problem}; send them: {again}")
+    else:
+        steps.line(f"{store.url} has every sample")
+
+
+def _execute(present: Folder, steps: Steps, store: Store | None) -> None:
     try:
         with (
             present.locked(),
@@ -151,7 +172,8 @@ def _execute(present: Folder, steps: Steps) -> None:
             Watcher(steps, present) as watcher,
         ):
             present.update(state="running", bed=here.description)
-            engine.execute(present, here, stop, [watcher])
+            spools = [influx.Spool(present, store)] if store else []
+            engine.execute(present, here, stop, [watcher, *spools])
     except Interrupted as e:
         raise Interrupted(f"{e}; go on with: vigia campaign resume {present.name}") from e
     finally:
@@ -191,3 +213,12 @@ def report(name: str, pdf: bool, directory: Path, as_json: bool) -> None:
     click.echo(document.answer)
     for file in files:
         click.echo(f"wrote {file}")
+
+
+def compare(one: str, other: str, metric: str | None, directory: Path, as_json: bool) -> None:
+    """Compare what two campaigns measured for the same combinations, with significance."""
+    rows = pairing.pairs(folder.latest(directory, one), folder.latest(directory, other), metric)
+    if as_json:
+        console.print_json([row.as_json() for row in rows])
+        return
+    click.echo(console.table(pairing.HEADER, [row.as_text() for row in rows]))

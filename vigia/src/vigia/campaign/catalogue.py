@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from vigia.campaign.measurements import Estimate, Measurement
 from vigia.campaign.measurements.isolation import Isolation
+from vigia.campaign.measurements.managers import Managers
 from vigia.campaign.measurements.openflow import OpenFlow
 from vigia.campaign.measurements.overlays import Overlays
 from vigia.campaign.model import Campaign, Plan, Study
@@ -17,6 +18,7 @@ _MEASUREMENTS: Mapping[Study, Measurement] = {
     "overlays": Overlays(),
     "openflow": OpenFlow(),
     "isolation": Isolation(),
+    "managers": Managers(),
 }
 
 

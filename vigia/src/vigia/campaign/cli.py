@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -19,6 +20,24 @@ _directory_option = click.option(
 )
 _json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 _full_option = click.option("--full", is_flag=True, help="In the size of the study, not of a small machine.")
+
+
+_influx_options = (
+    click.option("--influx-url", help="Send every sample to this store as well (InfluxDB 2's write API)."),
+    click.option("--influx-org", default="vigia", show_default=True, help="Organisation in the store."),
+    click.option("--influx-bucket", default="vigia", show_default=True, help="Bucket in the store."),
+    click.option(
+        "--influx-token-file",
+        type=click.Path(path_type=Path),
+        help="File with the store's token; or set VIGIA_INFLUX_TOKEN.",
+    ),
+)
+
+
+def _with_influx(command: Callable[..., None]) -> Callable[..., None]:
+    for option in reversed(_influx_options):
+        command = option(command)
+    return command
 
 
 def _actions() -> ModuleType:
@@ -54,21 +73,46 @@ def campaign_show(name: str, full: bool, as_json: bool) -> None:
 @click.argument("name", metavar="CAMPAIGN|FILE")
 @_full_option
 @click.option("--dry-run", is_flag=True, help="Say what would be run, and stop.")
+@_with_influx
 @_directory_option
 @_json_option
-def campaign_run(name: str, full: bool, dry_run: bool, directory: Path, as_json: bool) -> None:
+def campaign_run(  # noqa: PLR0913 - one argument per option
+    name: str,
+    full: bool,
+    dry_run: bool,
+    directory: Path,
+    as_json: bool,
+    influx_url: str | None,
+    influx_org: str,
+    influx_bucket: str,
+    influx_token_file: Path | None,
+) -> None:
     """Measure. Ctrl-C stops after the repetition at work; vigia campaign resume goes on."""
-    _actions().run(name, full, dry_run, directory, as_json)
+    actions = _actions()
+    store = actions.store(influx_url, influx_org, influx_bucket, influx_token_file)
+    actions.run(name, full, dry_run, directory, as_json, store)
 
 
 @campaign.command("resume")
 @click.argument("name", metavar="CAMPAIGN|FOLDER")
 @click.option("--retry-failed", is_flag=True, help="Make failed repetitions again; their records are kept.")
+@_with_influx
 @_directory_option
 @_json_option
-def campaign_resume(name: str, retry_failed: bool, directory: Path, as_json: bool) -> None:
-    """Go on with a campaign that was interrupted, where it was."""
-    _actions().resume(name, retry_failed, directory, as_json)
+def campaign_resume(  # noqa: PLR0913 - one argument per option
+    name: str,
+    retry_failed: bool,
+    directory: Path,
+    as_json: bool,
+    influx_url: str | None,
+    influx_org: str,
+    influx_bucket: str,
+    influx_token_file: Path | None,
+) -> None:
+    """Go on with a campaign that was interrupted, where it was; with a store, send what waits for it."""
+    actions = _actions()
+    store = actions.store(influx_url, influx_org, influx_bucket, influx_token_file)
+    actions.resume(name, retry_failed, directory, as_json, store)
 
 
 @campaign.command("report")
@@ -79,3 +123,14 @@ def campaign_resume(name: str, retry_failed: bool, directory: Path, as_json: boo
 def campaign_report(name: str, pdf: bool, directory: Path, as_json: bool) -> None:
     """Write the report of what was measured: one HTML page and a PDF."""
     _actions().report(name, pdf, directory, as_json)
+
+
+@campaign.command("compare")
+@click.argument("one", metavar="CAMPAIGN|FOLDER")
+@click.argument("other", metavar="CAMPAIGN|FOLDER")
+@click.option("--metric", help="Only this metric, for example rtt or throughput.")
+@_directory_option
+@_json_option
+def campaign_compare(one: str, other: str, metric: str | None, directory: Path, as_json: bool) -> None:
+    """Compare what two campaigns measured for the same combinations, with significance."""
+    _actions().compare(one, other, metric, directory, as_json)

@@ -139,8 +139,7 @@ class _Values:
     def recall(self, record: Record, folder: Folder) -> None:
         if self._stop.until is None or record.status != "done":
             return
-        wanted = (pc.field("run") == record.run) & (pc.field("metric") == self._stop.metric)
-        here = folder.samples().filter(wanted)
+        here = folder.samples_of(record.run).filter(pc.field("metric") == self._stop.metric)
         values = [v for v in here["value"].to_pylist() if v is not None]
         if values:
             self._means.setdefault(record.cell, []).append(statistics.fmean(values))

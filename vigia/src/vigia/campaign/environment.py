@@ -20,7 +20,6 @@ _VERSIONS = {
     "ip": ["ip", "-V"],
     "ovs": ["ovs-vsctl", "--version"],
     "fio": ["fio", "--version"],
-    "sysbench": ["sysbench", "--version"],
     "strongswan": ["swanctl", "--version"],
 }
 

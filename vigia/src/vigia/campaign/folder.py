@@ -127,6 +127,13 @@ class Folder:
             return _table(Record(0, 0, 0, {}, 0, 0, 0), [])
         return pa.concat_tables(tables, promote_options="default")
 
+    def samples_of(self, run: int) -> pa.Table:
+        """Return the samples of one repetition."""
+        part = self.path / "samples" / f"{run:06d}.parquet"
+        if part.exists():
+            return pq.read_table(part)
+        return pq.read_table(self.path / "samples.parquet", filters=[("run", "=", run)])
+
     def merge(self) -> None:
         """Put all samples into one file, and remove the parts."""
         if not self.records:

@@ -18,7 +18,7 @@ from vigia_config import Strict
 __all__ = ["Benchmark", "IperfClient", "IperfServer", "Job", "Ping", "Probe", "adapter", "argv"]
 
 Port = Annotated[int, Field(ge=1024, le=65535)]
-Duration = Annotated[float, Field(gt=0, le=3600)]
+Duration = Annotated[float, Field(ge=1, le=3600)]
 Netns = Annotated[str, StringConstraints(pattern="^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
 
 
@@ -82,7 +82,7 @@ class Benchmark(_Place):
     """Measures the host itself; see vigia.campaign.benchmarks."""
 
     kind: Literal["benchmark"] = "benchmark"
-    what: Literal["stream", "linpack", "disk", "sysbench-memory"]
+    what: Literal["stream", "linpack", "disk"]
     size: Annotated[int, Field(ge=1, le=100_000_000)]
 
 
@@ -143,13 +143,14 @@ def _source(job: Probe) -> str:
 
 def _iperf_client(job: IperfClient) -> list[str]:
     words = ["iperf3", "--client", str(job.address), "--port", str(job.port), "--json"]
-    words += ["--connect-timeout", "10000", "--time", f"{job.duration:g}", "--parallel", str(job.threads)]
+    words += ["--connect-timeout", "10000", "--time", f"{job.duration:.0f}", "--parallel", str(job.threads)]
     if job.protocol == "udp":
         # iperf3 counts the rate per stream.
         words += ["--udp", "--bitrate", str(job.rate // job.threads)]
     elif job.rate:
         words += ["--bitrate", str(job.rate // job.threads)]
-    for option, value in (("--omit", job.warm_up), ("--window", job.buffer), ("--length", job.message)):
+    # iperf3 takes whole seconds: it would read a part of one as none.
+    for option, value in (("--omit", int(job.warm_up)), ("--window", job.buffer), ("--length", job.message)):
         if value:
-            words += [option, f"{value:g}" if option == "--omit" else str(value)]
+            words += [option, str(value)]
     return [*words, "--bidir"] if job.both_ways else words

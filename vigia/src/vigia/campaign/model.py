@@ -81,8 +81,12 @@ class Stop(Strict):
 class Settings(Strict):
     """How one repetition is made. Each study uses those that concern it."""
 
-    duration: Seconds = Field(default=30.0, description="Time that traffic runs and is counted.")
-    warm_up: Seconds = Field(default=2.0, description="Time that traffic runs before it is counted.")
+    duration: Seconds = Field(default=30.0, description="Time that traffic is counted: whole seconds.")
+    warm_up: Seconds = Field(
+        default=2.0,
+        description="Time that traffic runs before packets are timed. iperf3 leaves whole seconds of it out of "
+        "what it counts.",
+    )
     threads: int = Field(default=10, description="Parallel streams of one connection.", ge=1, le=64)
     buffer: int = Field(default=262144, description="Socket buffer in bytes.", ge=4096, le=1 << 26)
     message: int = Field(default=57344, description="Bytes in one write.", ge=64, le=65507)

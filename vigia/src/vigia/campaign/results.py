@@ -10,7 +10,7 @@ from typing import Any
 
 from vigia.errors import VigiaError
 
-__all__ = ["Traffic", "echoes", "probes", "traffic"]
+__all__ = ["Traffic", "benchmark", "echoes", "probes", "traffic"]
 
 _ECHO = re.compile(r"icmp_seq=(\d+) .*time=([\d.]+) ms")
 _REPORT_LIMIT = 64 << 20
@@ -86,6 +86,11 @@ def probes(text: str) -> tuple[list[float], list[float]]:
         return [math.nan if p.get(key) is None else float(p[key]) for p in report["probes"]]
 
     return values("rtt_seconds"), values("rtt_application_seconds")
+
+
+def benchmark(text: str) -> dict[str, float]:
+    """Read the JSON of vigia.campaign.benchmarks. Raises VigiaError."""
+    return {name: float(value) for name, value in _json(text, "the benchmark").items()}
 
 
 def _json(text: str, program: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from vigia.errors import VigiaError
 from vigia.report import page
 from vigia.report.data import Data, load
 from vigia.report.document import Document, Section, Table
-from vigia.report.studies import isolation, openflow, overlays
+from vigia.report.studies import isolation, managers, openflow, overlays
 
 __all__ = ["document", "write"]
 
@@ -20,6 +20,7 @@ _STUDIES: Mapping[Study, Callable[[Campaign, Data], Document]] = {
     "overlays": overlays.build,
     "openflow": openflow.build,
     "isolation": isolation.build,
+    "managers": managers.build,
 }
 
 
@@ -56,7 +57,7 @@ def _method(folder: Folder) -> Section:
         f"{len(plan.cells())} combinations, {stop.repetitions} repetitions of each{until}, in blocks that hold every "
         f"combination once, order {campaign.order} (seed {campaign.seed}). {done} repetitions were done, "
         f"{len(failed)} failed, {len(plan.cells()) * stop.repetitions - len(folder.records)} were not made.",
-        f"Settings: {s.duration:g} s of traffic after {s.warm_up:g} s of warm-up, {s.threads} threads, "
+        f"Settings: {s.duration:g} s of traffic, packets timed after {s.warm_up:g} s of it, {int(s.warm_up)} s left out of throughput, {s.threads} threads, "
         f"{s.buffer} bytes of buffer, messages of {s.message} bytes, timed packets every {s.interval * 1e3:g} ms.",
         "The repetition is the experimental unit: packets within one are not independent. Intervals of means are "
         "Student's, of medians exact order statistics, of differences Hodges-Lehmann with Moses' interval; tests are "

@@ -1,0 +1,110 @@
+"""Benchmarks of the host itself: python -m vigia.campaign.benchmarks WHAT SIZE prints JSON.
+
+Memory as STREAM does it, a linear system as LINPACK, both by numpy; a file as
+IOzone, by fio. They run as a process of their own, so that nothing of the
+campaign is in their memory.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from vigia import commands
+from vigia.errors import VigiaError
+
+__all__ = ["disk", "linpack", "main", "stream"]
+
+_BEST_OF = 10
+_MB = 1e6
+
+
+def stream(size: int) -> dict[str, float]:
+    """Return MB/s of STREAM's four kernels on arrays of size doubles: the best of ten.
+
+    Copy and scale move two arrays, add and triad three (McCalpin's counting). A
+    sum of products is made in two passes without a temporary array, and its
+    traffic is counted as STREAM counts it.
+    """
+    a, b, c = np.full(size, 1.0), np.full(size, 2.0), np.zeros(size)
+
+    def triad() -> None:
+        np.multiply(c, 3.0, out=a)
+        np.add(a, b, out=a)
+
+    kernels: Mapping[str, tuple[int, Callable[[], object]]] = {
+        "copy": (2, lambda: np.copyto(c, a)),
+        "scale": (2, lambda: np.multiply(c, 3.0, out=b)),
+        "add": (3, lambda: np.add(a, b, out=c)),
+        "triad": (3, triad),
+    }
+    found = {}
+    for name, (arrays, kernel) in kernels.items():
+        best = min(_timed(kernel) for _ in range(_BEST_OF))
+        found[f"stream_{name}"] = arrays * 8 * size / best / _MB
+    return found
+
+
+def linpack(size: int) -> dict[str, float]:
+    """Return MFLOPS of solving a dense system of that order. Raises VigiaError for a wrong solution.
+
+    2/3 n^3 + 2 n^2 operations; the residual is checked as LINPACK checks it.
+    """
+    rng = np.random.default_rng(1)
+    a, b = rng.random((size, size)) - 0.5, rng.random(size) - 0.5
+    begin = time.perf_counter()
+    x = np.linalg.solve(a, b)
+    seconds = time.perf_counter() - begin
+    scale = float(np.abs(a).sum(axis=1).max() * np.abs(x).max() * size) * np.finfo(float).eps
+    residual = float(np.abs(a @ x - b).max()) / scale
+    if not residual < 16:
+        raise VigiaError(f"the solution is wrong: scaled residual {residual:.3g}, not below 16")
+    return {"linpack": (2 / 3 * size**3 + 2 * size**2) / seconds / _MB}
+
+
+def disk(size: int) -> dict[str, float]:
+    """Return MB/s of writing, writing again, reading and reading again a file of size MB, in that order."""
+    if commands.find("fio") is None:
+        raise VigiaError("fio is not installed; run: apt-get install fio")
+    found = {}
+    with tempfile.TemporaryDirectory(prefix="vigia-", dir=Path.cwd()) as folder:
+        for name, kind in (("write", "write"), ("rewrite", "write"), ("read", "read"), ("reread", "read")):
+            argv = ["fio", "--name=file", f"--filename={folder}/file", f"--size={size}M", f"--rw={kind}"]
+            argv += [
+                "--bs=128k",
+                "--ioengine=psync",
+                "--overwrite=0",
+                "--invalidate=0",
+                "--output-format=json",
+            ]
+            report = json.loads(commands.run(argv, timeout=600).stdout)
+            found[f"disk_{name}"] = float(report["jobs"][0][kind]["bw_bytes"]) / _MB
+    return found
+
+
+def _timed(call: Callable[[], object]) -> float:
+    begin = time.perf_counter()
+    call()
+    return time.perf_counter() - begin
+
+
+def main() -> None:
+    """Run the benchmark that the command line names."""
+    known = {"stream": stream, "linpack": linpack, "disk": disk}
+    try:
+        what, size = sys.argv[1], int(sys.argv[2])
+        json.dump(known[what](size), sys.stdout)
+    except (IndexError, KeyError, ValueError):
+        sys.exit(f"usage: python -m vigia.campaign.benchmarks {'|'.join(known)} SIZE")
+    except (VigiaError, OSError) as e:
+        sys.exit(str(e))
+
+
+if __name__ == "__main__":
+    main()
