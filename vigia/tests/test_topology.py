@@ -365,7 +365,7 @@ BAD = [
         "unknown kind",
         "kind: direct}",
         "kind: underlay}",
-        "23: paths[0].kind: \"underlay\": input should be 'direct' or 'overlay'",
+        "23: paths[0].kind: \"underlay\": input should be 'direct', 'overlay', 'macvlan' or 'ipsec'",
     ),
     (
         "overlay without a switch",

@@ -58,8 +58,8 @@ def _answer(data: Data, paths: list[str]) -> str:
     for with_ipsec, bypass in (("ipsec-ovs-vxlan", "ipsec-macvlan"), ("ipsec-ovs-vxlan", "ipsec-sriov")):
         if with_ipsec in paths and bypass in paths:
             a, b = (mean(data.pooled("bandwidth", path=p)) for p in (with_ipsec, bypass))
-            gains.append(f"under IPsec, {bypass} carries {b / a:.2f} times the bandwidth of {with_ipsec}")
-    return f"{text} {'; '.join(gains).capitalize()}." if gains else text
+            gains.append(f"Under IPsec, {bypass} carries {b / a:.2f} times the bandwidth of {with_ipsec}")
+    return f"{text} {'. '.join(gains)}." if gains else text
 
 
 def _round_trips(campaign: Campaign, data: Data, paths: list[str]) -> Table:

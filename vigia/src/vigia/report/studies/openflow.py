@@ -43,7 +43,7 @@ def _answer(campaign: Campaign, data: Data, size: int, forwarding: Mapping[str, 
     ratio = _speed_up(campaign, data, "exact", size)
     if ratio is not None:
         estimate, low, high = ratio
-        worse = "as good as" if low <= 1 <= high else ("worse than" if high < 1 else "better than")
+        worse = "not separable from" if low <= 1 <= high else ("worse than" if high < 1 else "better than")
         parts.append(
             f"With {size}-byte packets OpenFlow (exact match) is {worse} normal mode: "
             f"speed-up {estimate:.3f} [{low:.3f}, {high:.3f}]"
