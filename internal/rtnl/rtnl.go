@@ -59,12 +59,11 @@ func Dial(nameOrPath string) (*Conn, error) {
 }
 
 func dial(nameOrPath string, groups uint32) (*netlink.Conn, error) {
-	ns, err := netns.Open(nameOrPath)
-	if err != nil {
-		return nil, err
-	}
-	defer ns.Close()
-	conn, err := netlink.Dial(unix.NETLINK_ROUTE, &netlink.Config{NetNS: ns.FD(), Groups: groups})
+	var conn *netlink.Conn
+	err := netns.Do(nameOrPath, func() (err error) {
+		conn, err = netlink.Dial(unix.NETLINK_ROUTE, &netlink.Config{Groups: groups})
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("open rtnetlink socket in namespace %q: %w", nameOrPath, err)
 	}

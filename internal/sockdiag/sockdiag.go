@@ -30,12 +30,11 @@ type Conn struct {
 
 // Dial connects to the namespace given by name or path; empty means the own one.
 func Dial(nameOrPath string) (*Conn, error) {
-	ns, err := netns.Open(nameOrPath)
-	if err != nil {
-		return nil, err
-	}
-	defer ns.Close()
-	conn, err := netlink.Dial(unix.NETLINK_SOCK_DIAG, &netlink.Config{NetNS: ns.FD()})
+	var conn *netlink.Conn
+	err := netns.Do(nameOrPath, func() (err error) {
+		conn, err = netlink.Dial(unix.NETLINK_SOCK_DIAG, nil)
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("open sock_diag socket in namespace %q: %w", nameOrPath, err)
 	}

@@ -103,12 +103,11 @@ type Conn struct {
 // Dial connects to the namespace given by name or path; empty means the
 // process's own.
 func Dial(nameOrPath string) (*Conn, error) {
-	ns, err := netns.Open(nameOrPath)
-	if err != nil {
-		return nil, err
-	}
-	defer ns.Close()
-	conn, err := netlink.Dial(unix.NETLINK_ROUTE, &netlink.Config{NetNS: ns.FD()})
+	var conn *netlink.Conn
+	err := netns.Do(nameOrPath, func() (err error) {
+		conn, err = netlink.Dial(unix.NETLINK_ROUTE, nil)
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("open rtnetlink socket in namespace %q: %w", nameOrPath, err)
 	}

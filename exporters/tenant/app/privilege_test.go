@@ -1,0 +1,88 @@
+package app
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"vigia/internal/exporterkit"
+	"vigia/internal/testutil"
+)
+
+// asProgram in the environment makes the test binary the program itself, so that
+// it can be started with fewer capabilities.
+const asProgram = "VIGIA_TEST_AS_PROGRAM"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) != "" {
+		os.Exit(exporterkit.Main(Program()))
+	}
+	os.Exit(m.Run())
+}
+
+// TestListedCapabilitiesAreEnough runs every collector with what the README asks
+// for and nothing else.
+func TestListedCapabilitiesAreEnough(t *testing.T) {
+	r := newRig(t, "")
+	server := testutil.NewVSwitch(t, r.node)
+	server.Set("add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=netdev")
+	content, err := os.ReadFile(r.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := strings.Replace(string(content), "netns: "+r.node, `netns: ""`, 1) + "ovsdb: unix:" + server.Socket + "\n"
+	r.write("exporter.yaml", config)
+	const address = "127.0.0.1:9872"
+	var stderr bytes.Buffer
+	cmd := exec.Command("nsenter", "--net=/run/netns/"+r.node,
+		"setpriv", "--bounding-set=-all,+bpf,+net_admin,+perfmon", "--inh-caps=-all", "--no-new-privs",
+		os.Args[0], "--config", r.config, "--tier=detail", "--web.listen-address", address)
+	cmd.Env = append(os.Environ(), asProgram+"=1")
+	cmd.Stderr = &stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() { _ = cmd.Wait(); close(ended) }()
+	defer func() {
+		_ = cmd.Process.Kill()
+		<-ended
+	}()
+	var page string
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
+		if page, _ = curl(r.node, "http://"+address+"/metrics"); allWork(page) {
+			return
+		}
+		select {
+		case <-ended:
+			deadline = time.Now()
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	var failing []string
+	for line := range strings.SplitSeq(page, "\n") {
+		if strings.HasPrefix(line, "vigia_exporter_collector_success") {
+			failing = append(failing, line)
+		}
+	}
+	t.Errorf("not every collector works:\n%s\n%s", strings.Join(failing, "\n"), stderr.String())
+}
+
+// allWork tells whether every collector has succeeded and a port is attached.
+func allWork(page string) bool {
+	for _, name := range []string{"identity", "netdev", "bpf", "kfree_skb", "packet_socket", "qdisc", "vf", "conntrack", "openflow", "ovs", "shared", "ovsdb"} {
+		if !strings.Contains(page, `vigia_exporter_collector_success{collector="`+name+`"} 1`+"\n") {
+			return false
+		}
+	}
+	return strings.Contains(page, `vigia_port_created_timestamp_seconds{port="p1"`)
+}
+
+// curl fetches a page from inside a namespace.
+func curl(ns, url string) (string, error) {
+	out, err := exec.Command("nsenter", "--net=/run/netns/"+ns, "curl", "-sf", url).Output()
+	return string(out), err
+}
