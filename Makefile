@@ -73,3 +73,8 @@ generate: ## Regenerate BPF objects and reference documentation
 bench-probe: build ## Compare vigia-probe with fping: CPU, noise, rate, phantom loss, memory (root, needs fping)
 	@command -v fping >/dev/null || { echo "fping is missing: apt-get install fping" >&2; exit 2; }
 	@$(VENV)/python probes/bench/bench.py
+
+.PHONY: bench-isolation
+bench-isolation: build ## Benchmark isolation: victim and offender by mode, reaction times, cost per packet, CPU and memory
+	@$(VENV)/python -m vigia.campaign.isolation_bench
+	@go test -run '^$$' -bench 'BenchmarkClassify|BenchmarkProgram|BenchmarkVport' ./internal/bpf/... | grep ns/packet

@@ -111,6 +111,7 @@ func (l *Loop) obey(now time.Time, from *node, m *notice.Notice) {
 		return
 	}
 	l.events.Applied(time.Since(now))
+	l.logger.Debug("source held", "port", h.Port, "destination", h.Destination, "bytes_per_second", uint64(h.Rate), "floor", uint64(h.Floor))
 	answer.Kind, answer.Rate = notice.Ack, uint64(h.Rate)
 	if h.Rate <= h.Floor*1.01 {
 		answer.Flags = notice.AtFloor

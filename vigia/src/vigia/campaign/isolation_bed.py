@@ -76,6 +76,10 @@ class Flow:
     """udp: payload of a datagram, bytes"""
     delay: float = 0.0
     """seconds after the others"""
+    on: float = 0.0
+    """udp: seconds of every period in which it sends; 0 = all the time"""
+    period: float = 0.0
+    """udp: seconds from the beginning of one pulse to that of the next"""
 
 
 @dataclass(frozen=True)
@@ -102,9 +106,12 @@ _KEY = 32
 class Bed:
     """A bed that is there while it is entered."""
 
-    def __init__(self, plan: Plan, enforcer: Path) -> None:
+    def __init__(self, plan: Plan, enforcer: Path, log_level: str = "warn") -> None:
         """enforcer is the program bin/vigia-enforcer."""
         self.plan = plan
+        self.started = 0.0
+        """moment of CLOCK_MONOTONIC at which the flows of the last run began"""
+        self._log_level = log_level
         self._enforcer = enforcer
         self._name = f"vigia-i{os.getpid() % 100000}{secrets.token_hex(1)}"
         self._stack = ExitStack()
@@ -247,7 +254,7 @@ class Bed:
     def _start_enforcer(self, host: int) -> None:
         # It is in the node's namespace from its first instruction: it listens there.
         argv = [str(self._enforcer), "--config", str(self._folder / f"enforcer{host}.yaml")]
-        argv += ["--web.listen-address", f"10.59.0.{host}:9873", "--log.level", "warn"]
+        argv += ["--web.listen-address", f"10.59.0.{host}:9873", "--log.level", self._log_level]
         log = self._stack.enter_context((self._folder / f"log{host}").open("wb"))
         child = subprocess.Popen(
             ["nsenter", f"--net=/run/netns/{self.node(host)}", *argv], stdout=log, stderr=log
@@ -345,9 +352,9 @@ class Bed:
         samples = (line.rpartition(" ") for line in text.splitlines() if line and not line.startswith("#"))
         return {series: float(value) for series, _, value in samples}
 
-    def _fetch(self, host: int, path: str) -> str:
+    def _fetch(self, host: int, path: str, method: str = "GET") -> str:
         request = urllib.request.Request(  # noqa: S310 - our own http URL
-            self._url(host) + path, headers={"Authorization": f"Bearer {self._token}"}
+            self._url(host) + path, headers={"Authorization": f"Bearer {self._token}"}, method=method
         )
 
         def call() -> str:
@@ -358,6 +365,14 @@ class Bed:
             return netns.inside(self.node(host), call)
         except (urllib.error.URLError, OSError) as e:
             raise VigiaError(f"enforcer of host {host}: {e}") from e
+
+    def log(self, host: int) -> str:
+        """Return what a node's enforcer has written."""
+        return (self._folder / f"log{host}").read_text(errors="replace")
+
+    def release(self, host: int) -> None:
+        """End every limit of a node at once. Raises VigiaError."""
+        self._fetch(host, "/v1/limits", method="DELETE")
 
     def enforcer_pid(self, host: int) -> int:
         """Return the process of a node's enforcer."""
@@ -371,6 +386,7 @@ class Bed:
     def run(self, flows: Sequence[Flow], seconds: float) -> list[Outcome]:
         """Let flows run together, and return what each brought. Raises VigiaError."""
         start = time.monotonic() + _LEAD + 0.05 * len(flows)
+        self.started = start
         receivers = []
         senders = []
         try:
@@ -404,6 +420,8 @@ class Bed:
             connections=flow.connections,
             rate=(flow.rate or 2 * self.plan.link) / 8,
             size=flow.size,
+            on=flow.on,
+            period=flow.period,
         )
         return commands.spawn(isolation_traffic.command(), isolation_traffic.encode(order))
 

@@ -52,6 +52,10 @@ class Order:
     """udp: bytes per second of payload"""
     size: int = 1400
     """udp: payload of a datagram in bytes; above 1472 it travels in fragments"""
+    on: float = 0.0
+    """udp: seconds of every period in which it sends; 0 = all the time"""
+    period: float = 0.0
+    """udp: seconds from the beginning of one pulse to that of the next"""
 
 
 def receive(order: Order) -> list[int]:
@@ -137,6 +141,9 @@ def _send_udp(order: Order) -> int:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.connect((order.address, order.port))
         for now in _clock(end):
+            if order.on and (now - order.start) % order.period >= order.on:
+                time.sleep(0.002)
+                continue
             allowed = max(allowed, now - _BURST)
             while allowed <= now:
                 allowed += len(data) / order.rate
