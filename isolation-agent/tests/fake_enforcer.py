@@ -35,6 +35,8 @@ class KernelLimit:
     expires: float
     protocol: str = "udp"
     policed: int = 0
+    packets: int | None = None
+    new_flows: int | None = None
 
 
 @dataclass
@@ -43,6 +45,7 @@ class Port:
     tenant: str
     guarantee: int | None = 5_000_000
     ceiling: int | None = 25_000_000
+    pps_guarantee: int | None = None
     attached: bool = True
     offered: float | None = 0.0
     flood_detected_at: datetime | None = None
@@ -75,6 +78,8 @@ class FakeEnforcer:
     faults: dict[str, Fault] = field(default_factory=dict)
     ids: list[str] = field(default_factory=list)  # every limit that was ever in force, in order
     frozen_time: str | None = None
+    supports: frozenset[str] = frozenset()  # beyond capping UDP
+    term: int = 0
 
     def __post_init__(self) -> None:
         self._lock = threading.RLock()
@@ -187,6 +192,12 @@ class FakeEnforcer:
     def _do(self, operation: str, port: str, body: Any, query: dict[str, list[str]]) -> Answer:
         if operation == "state":
             return 200, self._state()
+        term = int((body or {}).get("term") or query.get("term", ["0"])[0])
+        if "term" in self.supports and term < self.term:
+            return 409, _error("stale_term", f"term {term} is older than {self.term}")
+        self.term = max(self.term, term)
+        if operation == "remove_all":
+            return self._remove_all()
         if operation == "apply":
             return self._apply(port, body)
         if operation == "remove":
@@ -196,7 +207,9 @@ class FakeEnforcer:
     def _state(self) -> dict[str, Any]:
         self._answers += 1
         now = self.clock.now() + timedelta(microseconds=self._answers)
+        extra = {"supports": sorted(self.supports), "term": self.term} if self.supports else {}
         return {
+            **extra,
             "node": self.node,
             "time": self.frozen_time or _instant(now),
             "ports": [self._view(p) for p in self.ports.values()],
@@ -211,6 +224,7 @@ class FakeEnforcer:
             "hook": "tcx",
             "guarantee_bytes_per_second": p.guarantee,
             "ceiling_bytes_per_second": p.ceiling,
+            "pps_guarantee": p.pps_guarantee,
             "offered": None
             if p.offered is None
             else {
@@ -238,6 +252,8 @@ class FakeEnforcer:
             "rate_bytes_per_second": limit.rate,
             "burst_bytes": limit.burst,
             "expires_in_seconds": limit.expires - self.clock.monotonic(),
+            **({"packets_per_second": limit.packets} if limit.packets else {}),
+            **({"new_flows_per_second": limit.new_flows} if limit.new_flows else {}),
             "policed_bytes": limit.policed,
             "policed_packets": limit.policed // 1000,
         }
@@ -256,7 +272,13 @@ class FakeEnforcer:
             return refusal
         expires = self.clock.monotonic() + body["ttl_seconds"]
         p.limit = KernelLimit(
-            body["id"], body["rate_bytes_per_second"], body["burst_bytes"] or 100_000, expires
+            body["id"],
+            body["rate_bytes_per_second"],
+            body["burst_bytes"] or 100_000,
+            expires,
+            body["protocol"],
+            packets=body.get("packets_per_second"),
+            new_flows=body.get("new_flows_per_second"),
         )
         if not self.ids or self.ids[-1] != body["id"]:
             self.ids.append(body["id"])
@@ -264,17 +286,30 @@ class FakeEnforcer:
 
     def _refusal(self, p: Port, body: dict[str, Any]) -> Answer | None:
         current = self._current(p)
-        if set(body) != {"id", "tenant", "protocol", "rate_bytes_per_second", "burst_bytes", "ttl_seconds"}:
+        known = {"id", "tenant", "protocol", "rate_bytes_per_second", "burst_bytes", "ttl_seconds"}
+        more = {
+            "term": {"term"},
+            "packets": {"packets_per_second", "new_flows_per_second"},
+            "below_floor": {"approved_by"},
+        }
+        allowed = known.union(*(more.get(s, set()) for s in self.supports))
+        if not known <= set(body) <= allowed:
             return 400, _error("bad_body", f"fields {sorted(body)}")
         conflicts = {
             "tenant_mismatch": body["tenant"] != p.tenant,
             "no_contract": p.guarantee is None,
-            "below_floor": body["rate_bytes_per_second"] < (p.guarantee or 0),
+            "below_floor": body["rate_bytes_per_second"] < (p.guarantee or 0) and not body.get("approved_by"),
             "not_attached": not p.attached,
             "other_limit": current is not None and current.id != body["id"],
         }
         code = next((c for c, holds in conflicts.items() if holds), None)
         return (409, _error(code, f"port {p.port}")) if code else None
+
+    def _remove_all(self) -> Answer:
+        removed = sum(self._current(p) is not None for p in self.ports.values())
+        for p in self.ports.values():
+            p.limit = None
+        return 200, {"removed": removed}
 
     def _remove(self, port: str, limit_id: str) -> Answer:
         p = self.ports.get(port)
@@ -292,6 +327,8 @@ class FakeEnforcer:
 def _route(method: str, steps: list[str]) -> tuple[str, str]:
     if method == "GET" and steps == ["v1", "state"]:
         return "state", ""
+    if method == "DELETE" and steps == ["v1", "limits"]:
+        return "remove_all", ""
     if len(steps) == 4 and steps[:2] == ["v1", "ports"] and steps[3] == "limit":
         return {"PUT": "apply", "DELETE": "remove"}.get(method, "unknown"), steps[2]
     return "unknown", ""

@@ -126,10 +126,10 @@ def test_check_config_lists_every_mistake(world: World, capsys: Out) -> None:
 
 
 def test_check_config_reads_policies_and_tokens(world: World, capsys: Out) -> None:
-    world.policies = [policy(level="L1")]
+    world.policies = [policy(level="L5")]
     assert run("check-config", "--config", str(world.write_files())) == 1
     assert "policies.yaml:" in (line := one_line(capsys))
-    assert "reserved and refused for now" in line
+    assert "needs a BGP speaker" in line
     world.policies = [policy()]
     world.write_files()
     (world.dir / "enforcer.token").chmod(0o666)

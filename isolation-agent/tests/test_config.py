@@ -77,12 +77,13 @@ def test_all_fields() -> None:
         ({"listen": "127.0.0.1:65536"}, "is not an address"),
         ({"listen": ":80"}, "is not an address"),
         ({"listen": 9874}, "is not an address"),
-        ({"database": "postgresql://x/y"}, "is not a database this version can use; write sqlite:////"),
-        ({"database": "sqlite://"}, "is not a database this version can use"),
-        ({"database": "sqlite:///:memory:"}, "is not a database this version can use"),
-        ({"database": "agent.db"}, "is not a database this version can use"),
+        ({"database": "mysql://x/y"}, "database: is not a database that can be used; write sqlite:////"),
+        ({"database": "postgresql://u:geheim@x/y"}, "database: has a password in it; write postgresql://user@host/name?passfile="),
+        ({"database": "sqlite://"}, "is not a database that can be used"),
+        ({"database": "sqlite:///:memory:"}, "is not a database that can be used"),
+        ({"database": "agent.db"}, "is not a database that can be used"),
         ({"auth": {"webhook_token_file": "w"}}, "auth.api_token_file: is missing"),
-        ({"auth": {"webhook_token_file": "w", "api_token_file": "a", "token": "x"}}, 'unknown key "token"; known here: api_token_file, webhook_token_file'),
+        ({"auth": {"webhook_token_file": "w", "api_token_file": "a", "token": "x"}}, 'unknown key "token"; known here: api_token_file, session, users, webhook_token_file'),
         ({"hosts": []}, "hosts: list should have at least 1 item"),
         ({"hosts": [{"node": "a b", "url": "http://x", "token_file": "e"}]}, 'hosts[0].node: "a b"'),
         ({"hosts": [{"node": "a", "url": "ftp://x", "token_file": "e"}]}, "is not the base URL of an enforcer; write for example http://127.0.0.1:9873"),
@@ -187,17 +188,18 @@ def policies(*entries: dict[str, Any], **extra: Any) -> PolicyFile:
 
 def test_policy_defaults() -> None:
     got = policies({"name": "a", "match": {"alertname": "A"}, "level": "L2"}).policies[0]
-    assert got.params() == {"ttl": 30.0, "hold": 10.0, "offered_below": 0.8, "cooldown": 30.0}
+    assert got.params() == {"ttl": 30.0, "hold": 10.0, "probe": 5.0, "offered_below": 0.8, "cooldown": 30.0}
     assert got.dry_run is False
 
 
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"level": "L1"}, "L1 (shape to guarantee and burst) is reserved and refused for now; write L0 (observe) or L2"),
-        ({"level": "L3"}, "L3 (cap packets and new flows) is not available in this version"),
-        ({"level": "L4"}, "L4 (drop UDP) is not available in this version"),
-        ({"level": "L5"}, "L5 (filter upstream) is not available in this version"),
+        ({"step": {"up_to": "L3"}}, "policies[0].step.harm: is missing; add it"),
+        ({"step": {"up_to": "L2", "harm": {"alertname": "H"}}}, 'policies[0].step.up_to: "L2" is not above level L2; write a higher level'),
+        ({"step": {"up_to": "L3", "harm": {"node": "a"}}}, "policies[0].step.harm: has no alertname"),
+        ({"ttl_max": "10s"}, "policies[0].ttl_max: 10s is less than ttl; write a longer ttl_max"),
+        ({"level": "L5"}, "L5 (filter upstream) needs a BGP speaker"),
         ({"level": "L6"}, "policies[0].level"),
         ({"level": 2}, "policies[0].level"),
         ({"match": {}}, "policies[0].match: has no alertname; name the alert"),
@@ -212,7 +214,7 @@ def test_policy_defaults() -> None:
         ({"ttl": "19s"}, "policies[0].release.hold: 10s is more than half of ttl, so the limit would end before the release; write a longer ttl or a shorter hold"),
         ({"release": {"hold": "10s", "offered_below": 0}}, "policies[0].release.offered_below"),
         ({"release": {"hold": "10s", "offered_below": 1.5}}, "policies[0].release.offered_below"),
-        ({"release": {"hold": "10s", "offered_under": 0.5}}, 'unknown key "offered_under"; known here: hold, offered_below'),
+        ({"release": {"hold": "10s", "offered_under": 0.5}}, 'unknown key "offered_under"; known here: hold, offered_below, probe'),
         ({"rate": "1Mbit"}, 'unknown key "rate"'),
         ({"dry_run": "no idea"}, "policies[0].dry_run"),
     ],

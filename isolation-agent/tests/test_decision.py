@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from isolation_agent.alerts import Target
-from isolation_agent.decision import GUARDS, Situation, effective_level, flooding, judge
+from isolation_agent.decision import GUARDS, Situation, effective_level, flooding, judge, spec_of
 from isolation_agent.enforcer import Limit, NodeState, Offered, PortState, Signals
 from isolation_agent.fleet import View
 from isolation_agent.policy import AllowEntry, Guards, Policy
@@ -21,6 +21,7 @@ from .world import GUARANTEE, PORT, World, events, policy
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 ORDER = [
     "inventory",
+    "unsupported",
     "other_limit",
     "policy",
     "kill_switch",
@@ -30,7 +31,9 @@ ORDER = [
     "floor",
     "cooldown",
     "max_per_tenant",
+    "max_per_node",
     "max_active",
+    "breaker",
 ]
 
 
@@ -61,6 +64,7 @@ def objections() -> dict[str, dict[str, Any]]:
     limit = Limit(id="x", protocol="udp", rate_bytes_per_second=1, expires_in_seconds=1)
     return {
         "inventory": {"view": View(NodeState(node="lb1", time=NOW, ports=[]))},
+        "unsupported": {"level": "L1"},
         "other_limit": {"view": view(limit=limit)},
         "policy": {"retired": True},
         "kill_switch": {"kill_switch": True},
@@ -70,7 +74,9 @@ def objections() -> dict[str, dict[str, Any]]:
         "floor": {"view": view(guarantee_bytes_per_second=None)},
         "cooldown": {"cooldown_left": 3.0},
         "max_per_tenant": {"active_of_tenant": 3},
+        "max_per_node": {"active_on_node": 10},
         "max_active": {"active": 20},
+        "breaker": {"breaker": "too many"},
     }
 
 
@@ -85,7 +91,7 @@ def test_nothing_objects_by_itself() -> None:
     assert (verdict.level, verdict.rate, verdict.also) == ("L2", GUARANTEE, {})
 
 
-@pytest.mark.parametrize("guard", ORDER)
+@pytest.mark.parametrize("guard", ORDER[:-1])
 def test_each_guard_stops_the_action_and_says_why(guard: str) -> None:
     verdict = judge(situation(**objections()[guard]))
     assert verdict.guard == guard
@@ -93,7 +99,7 @@ def test_each_guard_stops_the_action_and_says_why(guard: str) -> None:
     assert verdict.reason
 
 
-@pytest.mark.parametrize(("first", "second"), list(pairwise(ORDER[1:])))
+@pytest.mark.parametrize(("first", "second"), list(pairwise(ORDER[1:-1])))
 def test_of_two_the_earlier_is_the_reason_and_the_later_is_named(first: str, second: str) -> None:
     a, b = objections()[first], objections()[second]
     if "guards" in a and "guards" in b:
@@ -118,6 +124,89 @@ def test_inventory_has_to_agree_with_the_alert(change: dict[str, Any], says: str
     verdict = judge(situation(**change))
     assert verdict.guard == "inventory"
     assert says in verdict.reason
+
+
+def test_the_breaker_hands_over_to_a_person() -> None:
+    verdict = judge(situation(breaker="51 actions began within 60s"))
+    assert verdict.allowed
+    assert "51 actions began" in verdict.approval
+    assert not judge(situation(breaker="51 actions", approved_by="eve")).approval
+
+
+@pytest.mark.parametrize("guard", ["cooldown", "max_per_tenant", "max_per_node", "max_active"])
+def test_a_person_decides_about_what_holds_back_automation(guard: str) -> None:
+    assert judge(situation(**objections()[guard], approved_by="eve")).allowed
+
+
+@pytest.mark.parametrize("guard", ["kill_switch", "dry_run", "allow_list", "infrastructure", "floor"])
+def test_no_person_decides_about_the_rest(guard: str) -> None:
+    assert judge(situation(**objections()[guard], approved_by="eve")).guard == guard
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"labels": {"isolate": "approve"}}, "the alert asks"),
+        ({"policy": Policy.model_validate(policy(approval=True))}, "policy udp-flood asks"),
+        ({"level": "L4", "view": view()}, "below what the tenant bought"),
+    ],
+)
+def test_what_a_person_has_to_approve(change: dict[str, Any], why: str) -> None:
+    s = situation(**change)
+    assert s.view.state is not None
+    able = View(s.view.state.model_copy(update={"supports": frozenset({"below_floor"})}))
+    verdict = judge(replace(s, view=able))
+    assert verdict.allowed
+    assert why in verdict.approval
+
+
+def test_a_tenant_in_dry_run() -> None:
+    verdict = judge(situation(guards=Guards(dry_run_tenants=["red"])))
+    assert verdict.guard == "dry_run"
+    assert "tenant red is in dry run" in verdict.reason
+
+
+def test_an_entry_added_at_run_time_shields_too() -> None:
+    entry = AllowEntry(tenant="red", role="source", reason="load test")
+    assert judge(situation(allowed_since=[entry])).guard == "allow_list"
+
+
+@pytest.mark.parametrize(
+    ("level", "port", "fields"),
+    [
+        ("L1", {}, {"protocol": "all", "rate_bytes_per_second": GUARANTEE}),
+        ("L2", {}, {"protocol": "udp", "rate_bytes_per_second": GUARANTEE}),
+        (
+            "L3",
+            {"pps_guarantee": 1000, "new_flows_guarantee": 50},
+            {
+                "protocol": "udp",
+                "rate_bytes_per_second": GUARANTEE,
+                "packets_per_second": 1000,
+                "new_flows_per_second": 50,
+            },
+        ),
+        ("L4", {}, {"protocol": "udp", "rate_bytes_per_second": 0}),
+    ],
+)
+def test_every_level_is_a_limit(level: str, port: dict[str, Any], fields: dict[str, Any]) -> None:
+    found = view(**port)
+    assert found.state is not None
+    assert spec_of(level, found.state.ports[0]).fields() == fields
+
+
+def test_an_enforcer_that_can_do_a_level_is_asked_for_it() -> None:
+    state = view().state
+    assert state is not None
+    able = View(state.model_copy(update={"supports": frozenset({"all"})}))
+    assert judge(situation(level="L1", view=able)).allowed
+    assert judge(situation(level="L3", view=able)).guard == "unsupported"
+
+
+@pytest.mark.parametrize(("tenants", "most"), [(0, 20), (400, 20), (401, 21), (2000, 100)])
+def test_the_global_cap_grows_with_the_cloud(tenants: int, most: int) -> None:
+    assert Guards().most_active(tenants) == most
+    assert Guards(max_active=7).most_active(tenants) == 7
 
 
 def test_own_limit_is_no_other_limit() -> None:
@@ -158,7 +247,7 @@ def test_allow_list_goes_by_role(entry: dict[str, str], labels: dict[str, str], 
 def test_dry_run_names_what_would_be_done_and_what_else_would_stop_it() -> None:
     verdict = judge(situation(dry_run=True, active=20))
     assert verdict.guard == "dry_run"
-    assert f"would cap UDP of {PORT} at {GUARANTEE} bytes/s" in verdict.reason
+    assert f"would cap UDP of {PORT} at the guarantee of {GUARANTEE} bytes/s" in verdict.reason
     assert list(verdict.also) == ["max_active"]
 
 

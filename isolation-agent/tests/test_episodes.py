@@ -256,12 +256,12 @@ def test_hostile_text_stays_text(world: World) -> None:
 
 def test_two_policies_on_one_port_share_a_limit_and_the_stricter_release_holds(world: World) -> None:
     world.policies = [
-        policy("udp-flood", ttl="60s", release={"hold": "5s", "offered_below": 0.9}),
+        policy("udp-flood", ttl="60s", release={"hold": "5s", "offered_below": 0.9, "probe": "0s"}),
         policy(
             "contract",
             match={"alertname": "Breach"},
             ttl="60s",
-            release={"hold": "20s", "offered_below": 0.5},
+            release={"hold": "20s", "offered_below": 0.5, "probe": "0s"},
         ),
     ]
     world.flood()
@@ -282,12 +282,12 @@ def test_two_policies_on_one_port_share_a_limit_and_the_stricter_release_holds(w
 
 def test_stricter_release_ends_with_the_alert_that_asked_for_it(world: World) -> None:
     world.policies = [
-        policy("udp-flood", ttl="60s", release={"hold": "5s", "offered_below": 0.9}),
+        policy("udp-flood", ttl="60s", release={"hold": "5s", "offered_below": 0.9, "probe": "0s"}),
         policy(
             "contract",
             match={"alertname": "Breach"},
             ttl="60s",
-            release={"hold": "20s", "offered_below": 0.5},
+            release={"hold": "20s", "offered_below": 0.5, "probe": "0s"},
         ),
     ]
     world.flood()
@@ -382,6 +382,7 @@ def test_message_that_cannot_be_handled_blocks_nothing(world: World, monkeypatch
 def test_old_actions_and_episodes_are_forgotten(world: World) -> None:
     world.extra = {"limits": {"kept_actions": 2}, "controller": {"episode_timeout": "1h"}}
     world.policies = [policy(cooldown="0s")]
+    world.guards = {"max_per_tenant": 10}
     for _ in range(5):
         world.enforcer.flood(PORT)
         message = world.alert()

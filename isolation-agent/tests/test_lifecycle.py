@@ -79,7 +79,7 @@ def test_reaction_is_observed_by_stage(world: World) -> None:
 
 
 def test_ttl_sent_is_the_policys_and_burst_is_left_to_the_enforcer(world: World) -> None:
-    world.policies = [policy(ttl="60s", release={"hold": "30s", "offered_below": 0.5})]
+    world.policies = [policy(ttl="60s", release={"hold": "30s", "offered_below": 0.5, "probe": "0s"})]
     world.flood()
     body = next(c.body for c in world.enforcer.calls if c.operation == "apply")
     assert body is not None

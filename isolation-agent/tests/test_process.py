@@ -27,7 +27,9 @@ Start = Callable[..., AgentProcess]
 def world(tmp_path: Path) -> Iterator[World]:
     """A world in real time, for an agent in a process of its own."""
     made = World(tmp_path, SystemClock())
-    made.policies = [policy(ttl="6s", release={"hold": "1s", "offered_below": 0.8}, cooldown="1s")]
+    made.policies = [
+        policy(ttl="6s", release={"hold": "1s", "offered_below": 0.8, "probe": "0s"}, cooldown="1s")
+    ]
     made.extra = {"controller": {"tick": "200ms", "reconcile": "1s", "backoff": "100ms"}}
     yield made
     made.close()

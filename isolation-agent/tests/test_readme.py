@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from isolation_agent.clock import SystemClock
-from isolation_agent.config import Config, Limits, Loop, load_settings
+from isolation_agent.config import Auth, Config, Limits, Loop, load_settings
 from isolation_agent.decision import GUARDS
-from isolation_agent.policy import Policy, Release
+from isolation_agent.policy import Policy, Release, Step
 from isolation_agent.states import Cause, State
 
 from .process import DEADLINE, AgentProcess, eventually
@@ -116,6 +116,8 @@ def test_tables_name_every_field() -> None:
         (Loop, "controller"),
         (Policy, ""),
         (Release, "release"),
+        (Step, "step"),
+        (Auth, "auth"),
     ):
         for name in model.model_fields:
             assert re.search(rf"`(\w*\.)?{name}(\[\])?`|`{prefix}\.{name}`|{name}\.|`\.{name}`", text), name

@@ -63,7 +63,7 @@ class Killer:
 
 
 def short() -> list[dict[str, Any]]:
-    return [policy(ttl="6s", release={"hold": "2s", "offered_below": 0.8}, cooldown="1h")]
+    return [policy(ttl="6s", release={"hold": "2s", "offered_below": 0.8, "probe": "0s"}, cooldown="1h")]
 
 
 def play(world: World, killer: Killer) -> None:

@@ -303,8 +303,8 @@ def impatient(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     """A world whose database waits a moment only for another writer."""
     opened = Store.__init__
 
-    def brief(self: Store, url: str, *, busy_timeout: float = 0.05, read_only: bool = False) -> None:
-        opened(self, url, busy_timeout=busy_timeout, read_only=read_only)
+    def brief(self: Store, url: str, **options: Any) -> None:
+        opened(self, url, **{"busy_timeout": 0.05} | options)
 
     monkeypatch.setattr(Store, "__init__", brief)
     yield world

@@ -61,7 +61,7 @@ def policy(name: str = "udp-flood", **extra: Any) -> dict[str, Any]:
         "match": {"alertname": "VigiaUdpFlood", "isolate": "auto"},
         "level": "L2",
         "ttl": "30s",
-        "release": {"hold": "10s", "offered_below": 0.8},
+        "release": {"hold": "10s", "probe": "0s", "offered_below": 0.8},
         "cooldown": "20s",
         **extra,
     }
@@ -130,12 +130,22 @@ class World:
         self.policies: list[dict[str, Any]] = [policy()]
         self.guards: dict[str, Any] = {}
         self.extra: dict[str, Any] = {}
+        self.users: list[dict[str, Any]] = []
         self._agent: Agent | None = None
         self._client: FlaskClient | None = None
 
     @property
     def enforcer(self) -> FakeEnforcer:
         return self.enforcers["lb1"]
+
+    def add_user(self, role: str, name: str = "eve") -> str:
+        """Give somebody a token, before the agent is started; returns it."""
+        token = f"{name}-token-0123456789abcdefgh"
+        secret(self.dir / f"{name}.token", token)
+        tenant = {"tenant": "red"} if role == "tenant" else {}
+        user = {"name": name, "role": role, "token_file": f"{name}.token", **tenant}
+        self.users.append(user)
+        return token
 
     def add_node(self, node: str) -> FakeEnforcer:
         self.enforcers[node] = FakeEnforcer(self.peers_clock, node)
@@ -157,7 +167,11 @@ class World:
             "listen": "127.0.0.1:0",
             "database": "sqlite:///agent.db",
             "audit_log": "audit.jsonl",
-            "auth": {"webhook_token_file": "webhook.token", "api_token_file": "api.token"},
+            "auth": {
+                "webhook_token_file": "webhook.token",
+                "api_token_file": "api.token",
+                **({"users": self.users} if self.users else {}),
+            },
             "policies": "policies.yaml",
             "hosts": [
                 {"node": node, "url": e.url, "token_file": "enforcer.token"}

@@ -15,7 +15,9 @@ from isolation_agent.controller import Controller
 from isolation_agent.errors import AgentError
 from isolation_agent.fleet import open_fleet
 from isolation_agent.journal import Journal
+from isolation_agent.lease import LeaderLease, LedStore
 from isolation_agent.metrics import Metrics
+from isolation_agent.snapshot import Snapshot
 from isolation_agent.store import Store
 from vigia_config import ConfigError
 
@@ -29,7 +31,7 @@ _BREATH = 0.02
 _STUCK = 30.0
 """Seconds without a turn after which the controller counts as stuck."""
 
-_FIXED = ("listen", "database", "audit_log")
+_FIXED = ("listen", "database", "audit_log", "replica")
 """Fields that a reload cannot change."""
 
 
@@ -42,13 +44,18 @@ class Agent:
         self.settings = settings
         self.metrics = Metrics()
         with ExitStack() as undo:
-            self.store = Store(settings.database_url)
+            self.store = Store(settings.database_url, replica=settings.replica)
             undo.callback(self.store.close)
             self.audit = AuditLog(settings.audit_path, self.clock, self.store.audit_anchor())
             undo.callback(self.audit.close)
             self.journal = Journal(self.store, self.audit, self.clock)
+            seconds = settings.config.controller.lease
+            self.lease = LeaderLease(self.store, self.clock, settings.replica, seconds)
+            undo.callback(self.lease.give_up)
+            led = Journal(self.store, self.audit, self.clock, LedStore(self.store, self.lease))
             fleet = open_fleet(settings, self.clock, self.metrics)
-            self.controller = Controller(self.journal, self.metrics, settings, fleet)
+            self.snapshot = Snapshot(self.clock)
+            self.controller = Controller(led, self.metrics, settings, fleet, self.lease, self.snapshot)
             self._undo = undo.pop_all()
         self.metrics.reloaded(True)
         self._wake = threading.Event()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from datetime import datetime, timedelta
+from typing import Any
 
-from isolation_agent.decision import Situation, Verdict, evidence_of, flooding, judge
+from isolation_agent.decision import Situation, Spec, Verdict, evidence_of, flooding, judge
 from isolation_agent.desk import Desk, Tick
 from isolation_agent.ending import Ending
 from isolation_agent.enforcer import Applied, EnforcerError, LimitRequest, PortState, Refused
@@ -37,14 +39,16 @@ class Applying:
             self._desk.clock.now(),
             {"level": verdict.level, "rate_bytes_per_second": verdict.rate, "reason": verdict.reason},
         )
+        repeats = self._desk.repeats(action, situation.policy)
         entries = [*_detected(port), decided]
         with self._desk.journal.change(
             action, "action.intent", *entries, detail={"rate": verdict.rate, "evidence": evidence}
         ) as row:
             move(row, State.APPLYING)
-            row.guard, row.reason, row.level, row.rate = None, verdict.reason, verdict.level, verdict.rate
+            row.guard, row.reason, row.level, row.term = None, verdict.reason, verdict.level, self._desk.term
             row.evidence, row.decided_at = evidence, decided.at
-            row.params = situation.policy.params()
+            row.params = situation.policy.params(repeats)
+            _want(row, verdict.spec)
             row.policy_version = tick.settings.policies.version
             row.limit_before = port.limit.model_dump() if port and port.limit else None
         tick.held[row.node, row.port] = row
@@ -76,16 +80,21 @@ class Applying:
             self._ending.fail(action, "the intent is old and the source shows no flood", tick)
         elif self._desk.may_try(action):
             with self._desk.journal.change(action, "action.intent", detail={"rate": verdict.rate}) as row:
-                row.rate = verdict.rate
+                row.term = self._desk.term
+                _want(row, verdict.spec)
             self._apply(row, tick)
 
-    def put(self, action: Action, rate: int, tick: Tick) -> Applied | EnforcerError:
-        """Ask the enforcer for the limit. The same id again extends it."""
+    def put(
+        self, action: Action, wanted: Mapping[str, Any], ttl: float, tick: Tick
+    ) -> Applied | EnforcerError:
+        """Ask the enforcer for the limit. The same id again extends or changes it."""
+        below_floor = wanted["rate_bytes_per_second"] == 0
         request = LimitRequest(
             id=action.id,
             tenant=action.tenant,
-            rate_bytes_per_second=rate,
-            ttl_seconds=int(action.params["ttl"]),
+            ttl_seconds=int(ttl),
+            approved_by=action.approved_by if below_floor else None,
+            **wanted,
         )
         try:
             return tick.fleet.apply(action.node, action.port, request)
@@ -93,7 +102,7 @@ class Applying:
             return e
 
     def _apply(self, action: Action, tick: Tick) -> None:
-        applied = self.put(action, action.rate or 0, tick)
+        applied = self.put(action, action.limit_wanted or {}, action.params["ttl"], tick)
         if isinstance(applied, Applied):
             self._settle(action, applied, tick, "limit_applied")
         elif isinstance(applied, Refused) and (applied.code in _FINAL or applied.status == 400):
@@ -104,7 +113,7 @@ class Applying:
     def _settle(self, action: Action, applied: Applied, tick: Tick, event: str) -> None:
         """Check what was read back from the kernel; only then is the action active."""
         at = self._desk.clock.now()
-        problem = mismatch(action, applied)
+        problem = mismatch(action.limit_wanted or {}, action, applied, action.params["ttl"])
         if problem:
             self._ending.begin_release(
                 action, Cause.FAILURE, f"the limit read back is wrong: {problem}", tick
@@ -144,18 +153,24 @@ class Applying:
         self._desk.metrics.reaction.labels(stage).observe(max(0.0, took.total_seconds()))
 
 
-def mismatch(action: Action, applied: Applied) -> str:
+def _want(row: Action, spec: Spec | None) -> None:
+    """Store what the enforcer is to be asked for."""
+    if spec is None:
+        raise ValueError(f"level {row.level} has no limit")
+    row.rate, row.limit_wanted = spec.rate, spec.fields()
+
+
+def mismatch(wanted: Mapping[str, Any], action: Action, applied: Applied, ttl: float) -> str:
     """Return what differs between the limit that was asked for and the one read back."""
-    limit, ttl = applied.limit, action.params["ttl"]
-    wanted = [
+    limit = applied.limit
+    pairs = [
         ("verified", applied.verified, True),
         ("port", applied.port, action.port),
         ("id", limit.id, action.id),
-        ("protocol", limit.protocol, "udp"),
-        ("rate_bytes_per_second", limit.rate_bytes_per_second, action.rate),
+        *((name, getattr(limit, name), value) for name, value in wanted.items()),
         ("expires_in_seconds", 0 < limit.expires_in_seconds <= ttl + 1, True),
     ]
-    return "; ".join(f"{name} is {str(got)[:64]}, not {want}" for name, got, want in wanted if got != want)
+    return "; ".join(f"{name} is {str(got)[:64]}, not {want}" for name, got, want in pairs if got != want)
 
 
 def _detected(port: PortState | None) -> list[Entry]:

@@ -19,8 +19,9 @@ from typing import Any, BinaryIO
 
 from isolation_agent.clock import Clock, rfc3339
 from isolation_agent.errors import AuditError
+from isolation_agent.shapes import AuditVerification
 
-__all__ = ["GENESIS", "AuditLog", "Head", "Verification", "read_from", "verify"]
+__all__ = ["GENESIS", "AuditLog", "Head", "Verification", "read_from", "verification_shape", "verify"]
 
 Record = dict[str, Any]
 
@@ -51,6 +52,19 @@ class Verification:
     def ok(self) -> bool:
         """True if the chain holds."""
         return not self.problem
+
+
+def verification_shape(result: Verification) -> AuditVerification:
+    """Return the outcome as the API and the command line show it."""
+    return {
+        "ok": result.ok,
+        "records": result.records,
+        "first_seq": result.first,
+        "last_seq": result.head.seq,
+        "last_hash": result.head.hash,
+        "line": result.line or None,
+        "problem": result.problem or None,
+    }
 
 
 def _canonical(record: Mapping[str, Any]) -> bytes:

@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 import click
 
 from isolation_agent import __version__, logs
-from isolation_agent.audit import Verification, verify
+from isolation_agent.audit import verification_shape, verify
 from isolation_agent.errors import AgentError
 from vigia_catalog import Metric, part_metrics
 from vigia_config import ConfigError, load
@@ -193,7 +193,7 @@ def audit_verify(options: _Options, path: Path | None, as_json: bool) -> int:
     path = path or options.settings().audit_path
     result = verify(path)
     if as_json:
-        click.echo(json.dumps(_verification(path, result)))
+        click.echo(json.dumps({"file": str(path), **verification_shape(result)}))
     elif result.ok:
         click.echo(f"{path}: OK, {result.records} records, the last is {result.head.seq} {result.head.hash}")
     if result.ok:
@@ -257,19 +257,6 @@ def _decision_line(decision: dict[str, Any]) -> str:
     guard = f" [{decision['guard']}]" if decision.get("guard") else ""
     policy = f" under policy {decision['policy']}" if "policy" in decision else ""
     return f"{decision['decision']}{guard}: {about}{policy}: {decision['reason']}"
-
-
-def _verification(path: Path, result: Verification) -> dict[str, Any]:
-    return {
-        "file": str(path),
-        "ok": result.ok,
-        "records": result.records,
-        "first_seq": result.first,
-        "last_seq": result.head.seq,
-        "last_hash": result.head.hash,
-        "line": result.line or None,
-        "problem": result.problem or None,
-    }
 
 
 def _metrics_as(form: str, metrics: Sequence[Metric]) -> str:

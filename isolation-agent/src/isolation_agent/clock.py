@@ -6,7 +6,7 @@ import time
 from datetime import UTC, datetime
 from typing import Protocol
 
-__all__ = ["Clock", "SystemClock", "rfc3339"]
+__all__ = ["Clock", "SystemClock", "instant", "rfc3339"]
 
 
 class Clock(Protocol):
@@ -31,8 +31,11 @@ class SystemClock:
         return time.monotonic()
 
 
-def rfc3339(instant: datetime | None) -> str | None:
-    """Format an instant in UTC with microseconds (RFC 3339); None stays None."""
-    if instant is None:
-        return None
-    return instant.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+def instant(at: datetime) -> str:
+    """Format an instant in UTC with microseconds (RFC 3339)."""
+    return at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def rfc3339(at: datetime | None) -> str | None:
+    """Do what instant does; None stays None."""
+    return None if at is None else instant(at)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
@@ -19,7 +20,10 @@ from isolation_agent.policy import Name, PolicySet, load_policies
 from isolation_agent.tokens import Token, read_token
 from vigia_config import Seconds, Strict, fault, load
 
-__all__ = ["Config", "Host", "Limits", "Loop", "Settings", "load_settings"]
+__all__ = ["Account", "Auth", "Config", "Host", "Limits", "Loop", "Settings", "User", "load_settings"]
+
+API_ACCOUNT = "api"
+"""Name of the account whose token is in auth.api_token_file."""
 
 
 def _address(value: object) -> str:
@@ -42,19 +46,6 @@ def _base_url(value: str) -> str:
     return f"{parts.scheme}://{parts.netloc}"
 
 
-def _database(value: str) -> str:
-    try:
-        url = make_url(value)
-    except ArgumentError:
-        url = None
-    if url is None or url.get_backend_name() != "sqlite" or url.database in (None, "", ":memory:"):
-        raise PydanticCustomError(
-            "vigia",
-            "is not a database this version can use; write sqlite:////absolute/path.db or sqlite:///relative.db",
-        )
-    return value
-
-
 def _positive(value: float) -> float:
     if value <= 0:
         raise PydanticCustomError("vigia", "must be more than zero; write for example 1s")
@@ -63,15 +54,40 @@ def _positive(value: float) -> float:
 
 Address = Annotated[str, BeforeValidator(_address)]
 BaseUrl = Annotated[str, AfterValidator(_base_url)]
-DatabaseUrl = Annotated[str, AfterValidator(_database)]
 Duration = Annotated[Seconds, AfterValidator(_positive)]
 
 
+class User(Strict):
+    """A person or a tool with a token of its own."""
+
+    name: Name
+    role: Literal["viewer", "operator", "admin", "tenant"]
+    token_file: Path
+    tenant: Name | None = None
+
+    @model_validator(mode="after")
+    def _tenant_if_tenant(self) -> Self:
+        if (self.role == "tenant") != (self.tenant is not None):
+            raise fault(("tenant",), "goes with role: tenant and with no other", "add or remove it")
+        return self
+
+
 class Auth(Strict):
-    """Where the two bearer tokens are."""
+    """Where the bearer tokens are, and how long a session in the console lasts."""
 
     webhook_token_file: Path
     api_token_file: Path
+    users: list[User] = []
+    session: Duration = 8 * 3600.0
+
+    @model_validator(mode="after")
+    def _users_differ(self) -> Self:
+        names = {API_ACCOUNT}
+        for i, user in enumerate(self.users):
+            if user.name in names:
+                raise fault(("users", i, "name"), f'"{user.name}" is taken', "choose another name")
+            names.add(user.name)
+        return self
 
 
 class Host(Strict):
@@ -105,13 +121,15 @@ class Loop(Strict):
     backoff_max: Duration = 15.0
     max_alert_age: Duration = 300.0
     episode_timeout: Duration = 18_000.0
+    lease: Duration = 5.0
 
 
 class Config(Strict):
     """The whole file."""
 
     listen: Address = "127.0.0.1:9874"
-    database: DatabaseUrl = "sqlite:////var/lib/vigia/isolation-agent.db"
+    replica: Name | None = None
+    database: str = "sqlite:////var/lib/vigia/isolation-agent.db"
     audit_log: Path = Path("/var/lib/vigia/isolation-audit.jsonl")
     auth: Auth
     policies: Path
@@ -119,6 +137,28 @@ class Config(Strict):
     dry_run: bool = False
     limits: Limits = Limits()
     controller: Loop = Loop()
+
+    @model_validator(mode="after")
+    def _usable_database(self) -> Self:
+        # The value is not shown: it may hold a password.
+        try:
+            url = make_url(self.database)
+        except ArgumentError:
+            url = None
+        backend = url.get_backend_name() if url is not None else ""
+        if url is None or backend not in ("sqlite", "postgresql") or url.database in (None, "", ":memory:"):
+            raise fault(
+                ("database",),
+                "is not a database that can be used",
+                "write sqlite:////absolute/path.db, sqlite:///relative.db or postgresql://user@host/name",
+            )
+        if url.password is not None:
+            raise fault(
+                ("database",),
+                "has a password in it",
+                "write postgresql://user@host/name?passfile=/path, which names a file of libpq's format",
+            )
+        return self
 
     @model_validator(mode="after")
     def _hosts_differ(self) -> Self:
@@ -137,6 +177,16 @@ class Config(Strict):
 
 
 @dataclass(frozen=True)
+class Account:
+    """Somebody who may use the API, with the token that proves it."""
+
+    name: str
+    role: str
+    token: Token
+    tenant: str | None = None
+
+
+@dataclass(frozen=True)
 class Settings:
     """A configuration with everything it points to, read and checked."""
 
@@ -144,7 +194,7 @@ class Settings:
     config: Config
     policies: PolicySet
     webhook_token: Token
-    api_token: Token
+    accounts: tuple[Account, ...]
     host_tokens: Mapping[str, Token]
 
     def resolve(self, path: Path) -> Path:
@@ -157,14 +207,21 @@ class Settings:
         return self.resolve(self.config.audit_log)
 
     @property
-    def database_path(self) -> Path:
-        """Absolute path of the SQLite database."""
-        return self.resolve(Path(make_url(self.config.database).database or ""))
+    def replica(self) -> str:
+        """Name of this process among those that share the database."""
+        return self.config.replica or socket.gethostname()
+
+    @property
+    def database_path(self) -> Path | None:
+        """Absolute path of the SQLite database; None if the database is a server."""
+        url = make_url(self.config.database)
+        return self.resolve(Path(url.database or "")) if url.get_backend_name() == "sqlite" else None
 
     @property
     def database_url(self) -> str:
-        """SQLAlchemy URL with an absolute path."""
-        url = make_url(self.config.database).set(database=str(self.database_path))
+        """SQLAlchemy URL with an absolute path, or with the driver that is installed."""
+        url, path = make_url(self.config.database), self.database_path
+        url = url.set(drivername="postgresql+psycopg") if path is None else url.set(database=str(path))
         return url.render_as_string(hide_password=False)
 
 
@@ -175,17 +232,35 @@ def load_settings(path: Path) -> Settings:
     policies = load_policies(_below(path, config.policies))
     _check_ttl(config, policies)
     webhook = read_token(_below(path, config.auth.webhook_token_file), "auth.webhook_token_file")
-    api = read_token(_below(path, config.auth.api_token_file), "auth.api_token_file")
+    accounts = _accounts(path, config.auth, webhook)
+    hosts = {
+        host.node: read_token(_below(path, host.token_file), f"hosts[{i}].token_file")
+        for i, host in enumerate(config.hosts)
+    }
+    return Settings(path, config, policies, webhook, accounts, hosts)
+
+
+def _accounts(path: Path, auth: Auth, webhook: Token) -> tuple[Account, ...]:
+    """Read everybody's token. Raises AgentError if two are the same."""
+    api = read_token(_below(path, auth.api_token_file), "auth.api_token_file")
+    accounts = [Account(API_ACCOUNT, "admin", api)]
+    for i, user in enumerate(auth.users):
+        token = read_token(_below(path, user.token_file), f"auth.users[{i}].token_file")
+        accounts.append(Account(user.name, user.role, token, user.tenant))
     if webhook == api:
         raise AgentError(
             f"{path}: auth: both token files hold the same token; "
             "use two, so that what may send alerts may not change actions"
         )
-    hosts = {
-        host.node: read_token(_below(path, host.token_file), f"hosts[{i}].token_file")
-        for i, host in enumerate(config.hosts)
-    }
-    return Settings(path, config, policies, webhook, api, hosts)
+    tokens = {webhook: "webhook_token_file"}
+    for account in accounts:
+        if account.token in tokens:
+            raise AgentError(
+                f"{path}: auth: {account.name} has the same token as {tokens[account.token]}; "
+                "give everybody a token of their own"
+            )
+        tokens[account.token] = account.name
+    return tuple(accounts)
 
 
 def _check_ttl(config: Config, policies: PolicySet) -> None:

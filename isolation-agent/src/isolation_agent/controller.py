@@ -5,26 +5,29 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from datetime import timedelta
 
 from sqlalchemy import delete, func, select
 
-from isolation_agent.alerts import target_of
+from isolation_agent.alerts import BadPayload, target_of
+from isolation_agent.allowlist import allowed_now
 from isolation_agent.audit import Head
 from isolation_agent.claims import Claim, Claims
 from isolation_agent.config import Settings
 from isolation_agent.decision import GUARDS, effective_level, flooding
-from isolation_agent.desk import Cooldowns, Desk, Tick
+from isolation_agent.desk import MANUAL, Cooldowns, Desk, Tick
 from isolation_agent.errors import AgentError
 from isolation_agent.fleet import Fleet
 from isolation_agent.intake import Intake
 from isolation_agent.journal import Entry, Journal, about
+from isolation_agent.lease import LeaderLease
 from isolation_agent.lifecycle import Lifecycle
 from isolation_agent.metrics import Metrics
-from isolation_agent.model import Action, Episode, Reason
+from isolation_agent.model import Action, AllowRow, Episode, LoginSession, Reason, StoredAnswer
 from isolation_agent.reconcile import Reconciler
+from isolation_agent.snapshot import Snapshot
 from isolation_agent.states import ENFORCING, OVER, State
 
 __all__ = ["Controller"]
@@ -33,13 +36,25 @@ _log = logging.getLogger(__name__)
 
 _UNDECIDED_PER_TURN = 200
 _PRUNE_EVERY = 60.0
+_ANSWERS_KEPT = timedelta(days=1)
 
 
 class Controller:
     """Turns alerts into actions and looks after them. Not safe for use by several threads, but for swap."""
 
-    def __init__(self, journal: Journal, metrics: Metrics, settings: Settings, fleet: Fleet) -> None:
+    def __init__(  # noqa: PLR0913 (what it is made of, once, by the agent)
+        self,
+        journal: Journal,
+        metrics: Metrics,
+        settings: Settings,
+        fleet: Fleet,
+        lease: LeaderLease,
+        snapshot: Snapshot,
+    ) -> None:
+        """journal has to be fenced by the lease."""
         self._journal = journal
+        self._lease = lease
+        self._snapshot = snapshot
         self._metrics = metrics
         self._clock = journal.clock
         self._intake = Intake(journal, metrics)
@@ -52,7 +67,9 @@ class Controller:
         self._reconcile_at = self._prune_at = self._clock.monotonic()
         self._anchor = Head(0, "")
         self._shown: set[tuple[str, str, str]] = set()
-        self._resumed = False
+        self._term = 0
+        self._cleared_all = False
+        self._tenants = 0
         for guard, _ in GUARDS:
             metrics.suppressed.labels(guard)
 
@@ -62,6 +79,10 @@ class Controller:
             if self._next is not None:
                 self._next[1].close()
             self._next = settings, fleet
+
+    def reconcile_soon(self) -> None:
+        """Compare with every enforcer in the next turn. Safe to call from any thread."""
+        self._reconcile_at = self._clock.monotonic()
 
     def close(self) -> None:
         """Close the connections to the enforcers."""
@@ -74,13 +95,18 @@ class Controller:
         Raises AgentError if nothing can be stored: then nothing is done either.
         """
         self._take_next()
-        if not self._resumed:
-            self._resume()
+        if not self._lead():
+            if self._snapshot.watched:
+                self._snapshot.take(self._fleet.look(self._fleet.nodes))
+            return False
         taken = self._intake.drain(self._settings)
         actions, idle = self._open_actions(), self._idle_episodes()
         reconcile = self._clock.monotonic() >= self._reconcile_at
         tick = self._look(actions, idle, everywhere=reconcile)
+        self._stop_everything(tick)
         if reconcile:
+            self._tenants = len({p.tenant for v in tick.views.values() if v.state for p in v.state.ports})
+            tick.tenants = self._tenants
             self._reconciler.reconcile(tick)
             self._reconcile_at = self._clock.monotonic() + self._settings.config.controller.reconcile
         actions += self._revive(idle, tick)
@@ -92,6 +118,37 @@ class Controller:
         self._refresh_metrics(tick)
         return more or taken > 0
 
+    def _lead(self) -> bool:
+        """Tell whether this replica leads, after taking up what another one has left."""
+        led = self._lease.keep()
+        self._metrics.leader.set(led)
+        self._metrics.term.set(self._lease.term)
+        self._fleet.lead(self._lease.term, lambda: self._lease.held)
+        if not led:
+            self._term = 0
+        elif self._term != self._lease.term:
+            self._term = self._desk.term = self._lease.term
+            self._desk.watches.clear()
+            self._journal.note("leader.elected", "controller", term=self._term)
+            self._resume()
+        return led
+
+    def _stop_everything(self, tick: Tick) -> None:
+        """With the kill switch on, end all limits of all nodes at once; the records follow one by one."""
+        on = tick.kill_switch or tick.settings.policies.guards.kill_switch
+        if not on:
+            self._cleared_all = False
+            return
+        if self._cleared_all:
+            return
+        removed = self._fleet.remove_all(self._fleet.nodes)
+        done = [node for node, answer in removed.items() if isinstance(answer, int)]
+        self._cleared_all = len(done) == len(self._fleet.nodes)
+        tick.cleared = {node: self._fleet.read(node) for node in done}
+        self._journal.note(
+            "killswitch.enforced", "controller", nodes={n: str(answer) for n, answer in removed.items()}
+        )
+
     def _take_next(self) -> None:
         with self._swap_lock:
             upcoming, self._next = self._next, None
@@ -101,6 +158,7 @@ class Controller:
                     self._metrics.enforcer_up.remove(node)
             self._fleet.close()
             self._settings, self._fleet = upcoming
+            self._snapshot.keep(self._fleet.nodes)
 
     def _resume(self) -> None:
         """After a start: cooldowns go on, and actions with a limit say that they were taken up again."""
@@ -119,7 +177,6 @@ class Controller:
         for action in held:
             with self._journal.change(action, "action.resumed", Entry("resumed", now)):
                 pass
-        self._resumed = True
 
     def _open_actions(self) -> list[Action]:
         """Return the actions that are not over: limits first, so that many new alerts never starve them."""
@@ -127,7 +184,7 @@ class Controller:
             rows = session.scalars(
                 select(Action).where(Action.ended_at.is_(None), Action.state != State.ORPHANED)
             ).all()
-        order = {State.RECEIVED: 1, State.OBSERVING: 2, State.SUPPRESSED: 3}
+        order = {State.RECEIVED: 1, State.PENDING_APPROVAL: 2, State.OBSERVING: 2, State.SUPPRESSED: 3}
         return sorted(rows, key=lambda a: (order.get(a.state, 0), a.seq))
 
     def _idle_episodes(self) -> list[Episode]:
@@ -154,7 +211,9 @@ class Controller:
     def _look(self, actions: Iterable[Action], idle: Iterable[Episode], *, everywhere: bool) -> Tick:
         """Read the enforcers that matter in this turn."""
         nodes = {a.node for a in actions} | {e.labels.get("node", "") for e in idle}
+        everywhere = everywhere or self._snapshot.watched
         views = self._fleet.look(nodes | set(self._fleet.nodes) if everywhere else nodes)
+        self._snapshot.take({n: v for n, v in views.items() if n in self._fleet})
         return Tick(
             settings=self._settings,
             fleet=self._fleet,
@@ -163,7 +222,58 @@ class Controller:
             views=views,
             reasons=self._reasons(),
             held={(a.node, a.port): a for a in actions if a.state in ENFORCING},
+            recent=self._ended_lately(),
+            tenants=self._tenants,
+            breaker=self._breaker(),
+            allowed=allowed_now(self._journal.store, self._clock.now()),
+            harm=self._harm(),
         )
+
+    def _ended_lately(self) -> Counter[str]:
+        """Return how many limits of each tenant ended within per_tenant_within."""
+        since = self._clock.now() - timedelta(seconds=self._settings.policies.guards.per_tenant_within)
+        with self._journal.store.read() as session:
+            rows = session.execute(
+                select(Action.tenant, func.count())
+                .where(Action.applied_at > since, Action.ended_at.is_not(None))
+                .group_by(Action.tenant)
+            ).all()
+        return Counter({tenant: count for tenant, count in rows})
+
+    def _breaker(self) -> str:
+        """Return why the breaker has tripped; trip it if too many actions began within its time."""
+        tripped = self._journal.store.breaker()
+        if tripped:
+            return tripped
+        breaker, now = self._settings.policies.guards.breaker, self._clock.now()
+        with self._journal.store.read() as session:
+            begun = session.scalar(
+                select(func.count()).where(
+                    Action.created_at > now - timedelta(seconds=breaker.within),
+                    Action.level != "L0",
+                    Action.state != State.ORPHANED,
+                    Action.policy != MANUAL,
+                )
+            )
+        if (begun or 0) <= breaker.actions:
+            return ""
+        reason = f"{begun} actions began within {breaker.within:g}s, at most {breaker.actions} are expected"
+        with self._journal.writer.write() as session:
+            self._journal.store.set_breaker(session, reason)
+            self._journal.note("breaker.tripped", "controller", reason=reason)
+        return reason
+
+    def _harm(self) -> list[Episode]:
+        """Return the firing alerts by which policies see that others are harmed."""
+        policies = self._settings.policies
+        if not any(p.step for p in policies.policies):
+            return []
+        since = self._clock.now() - timedelta(seconds=self._settings.config.controller.episode_timeout)
+        with self._journal.store.read() as session:
+            firing = session.scalars(
+                select(Episode).where(Episode.status == "firing", Episode.last_seen > since)
+            ).all()
+        return [e for e in firing if policies.shows_harm(e.labels)]
 
     def _reasons(self) -> defaultdict[int, list[tuple[str, Episode]]]:
         found: defaultdict[int, list[tuple[str, Episode]]] = defaultdict(list)
@@ -186,7 +296,7 @@ class Controller:
             if claim is None:
                 continue
             entry = Entry("alert_still_firing", tick.now, {"fingerprint": episode.fingerprint})
-            with self._journal.store.write() as session:
+            with self._journal.writer.write() as session:
                 action, made_for_it = Claims(session, tick.settings).take(claim, [entry])
                 event = "action.received" if made_for_it else "action.reason_added"
                 detail = {"fingerprint": episode.fingerprint, "policy": claim.policy.name}
@@ -201,7 +311,10 @@ class Controller:
         policy = tick.settings.policies.find(episode.labels)
         if policy is None or effective_level(policy, episode.labels) == "L0":
             return None
-        target = target_of(episode.labels)
+        try:
+            target = target_of(episode.labels)
+        except BadPayload:
+            return None  # an alert that only tells of harm
         view = tick.views.get(target.node)
         key = (policy.name, target.node, target.port, target.tenant)
         if self._desk.cooldowns.left(key, policy.cooldown) > 0:
@@ -230,7 +343,7 @@ class Controller:
         """Forget the oldest actions that are over, and episodes that nothing refers to."""
         keep = self._settings.config.limits.kept_actions
         since = self._clock.now() - timedelta(seconds=self._settings.config.controller.episode_timeout)
-        with self._journal.store.write() as session:
+        with self._journal.writer.write() as session:
             last = session.scalar(
                 select(Action.seq)
                 .where(Action.ended_at.is_not(None))
@@ -245,6 +358,10 @@ class Controller:
                     Episode.last_seen < since, ~select(Reason).where(Reason.episode_id == Episode.id).exists()
                 )
             )
+            now = self._clock.now()
+            session.execute(delete(LoginSession).where(LoginSession.expires_at < now))
+            session.execute(delete(AllowRow).where(AllowRow.expires_at < now))
+            session.execute(delete(StoredAnswer).where(StoredAnswer.created_at < now - _ANSWERS_KEPT))
         longest = max((p.cooldown for p in self._settings.policies.policies), default=0.0)
         self._desk.cooldowns.forget(max(longest, 3600.0))
 
@@ -275,4 +392,5 @@ class Controller:
         self._metrics.inbox_depth.set(self._journal.store.inbox_depth())
         self._metrics.audit_sequence.set(self._journal.audit.head.seq)
         self._metrics.dry_run.set(tick.settings.config.dry_run)
+        self._metrics.breaker.set(bool(tick.breaker))
         self._metrics.kill_switch.set(tick.kill_switch or tick.settings.policies.guards.kill_switch)

@@ -6,8 +6,8 @@ Everything here is a pure function of a Situation, so that the controller and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
@@ -15,17 +15,20 @@ from isolation_agent.alerts import Target
 from isolation_agent.clock import rfc3339
 from isolation_agent.enforcer import PortState
 from isolation_agent.fleet import View
-from isolation_agent.policy import Guards, Policy
+from isolation_agent.policy import AllowEntry, Guards, Policy
 
 __all__ = [
     "GUARDS",
     "Situation",
+    "Spec",
     "Verdict",
     "effective_level",
     "evidence_of",
     "flooding",
     "judge",
     "offered_load",
+    "relaxed",
+    "spec_of",
     "standing_objection",
 ]
 
@@ -48,9 +51,15 @@ class Situation:
     retired: bool = False  # the policy is no longer in the policy file
     dry_run: bool = False
     kill_switch: bool = False
+    level: str | None = None  # of an action that stands at another level than its policy begins with
+    approved_by: str | None = None
+    allowed_since: Sequence[AllowEntry] = ()  # entries added at run time
     cooldown_left: float = 0.0  # seconds
     active: int = 0  # other limits in force, everywhere
-    active_of_tenant: int = 0  # other limits in force, of this tenant
+    active_on_node: int = 0  # other limits in force, on this node
+    active_of_tenant: int = 0  # other limits in force or set within per_tenant_within, of this tenant
+    tenants: int = 0  # known to the enforcers
+    breaker: str = ""  # why the breaker has tripped, if it has
 
     @property
     def port(self) -> PortState | None:
@@ -59,8 +68,67 @@ class Situation:
 
     @property
     def rate(self) -> int:
-        """The limit of level L2: the tenant's guarantee, in bytes per second."""
+        """The tenant's guarantee, in bytes per second."""
         return self.port.guarantee if self.port else 0
+
+    @property
+    def at_level(self) -> str:
+        """The level that is judged."""
+        return self.level or effective_level(self.policy, self.labels)
+
+    @property
+    def spec(self) -> Spec:
+        """What the enforcer would be asked for."""
+        return spec_of(self.at_level, self.port)
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A limit as a level asks for it. Rates in bytes per second, packets and new flows in 1/s."""
+
+    protocol: str
+    rate: int
+    packets: int | None = None
+    new_flows: int | None = None
+    needs: tuple[str, ...] = ()  # what the enforcer has to support
+
+    def fields(self) -> dict[str, Any]:
+        """Return the fields of the enforcer's contract, those that are set."""
+        named = {
+            "protocol": self.protocol,
+            "rate_bytes_per_second": self.rate,
+            "packets_per_second": self.packets,
+            "new_flows_per_second": self.new_flows,
+        }
+        return {k: v for k, v in named.items() if v is not None}
+
+    def said(self, port: str) -> str:
+        """Say what the limit does to a port."""
+        if self.rate == 0:
+            return f"drop UDP of {port}"
+        what = f"shape everything of {port}" if self.protocol == "all" else f"cap UDP of {port}"
+        caps = [(self.rate, "bytes/s"), (self.packets, "packets/s"), (self.new_flows, "new flows/s")]
+        return f"{what} at the guarantee of {' and '.join(f'{n} {unit}' for n, unit in caps if n)}"
+
+
+def spec_of(level: str, port: PortState | None) -> Spec:
+    """Return the limit of a level from L1 on, at what the tenant bought."""
+    guarantee = port.guarantee if port else 0
+    if level == "L1":
+        return Spec("all", guarantee, needs=("all",))
+    if level == "L3":
+        packets = port.pps_guarantee if port else None
+        flows = port.new_flows_guarantee if port else None
+        return Spec("udp", guarantee, packets, flows, needs=("packets",))
+    if level == "L4":
+        return Spec("udp", 0, needs=("below_floor",))
+    return Spec("udp", guarantee)
+
+
+def relaxed(spec: Spec, port: PortState) -> Spec:
+    """Return a limit that the tenant would not feel unless the flood came back."""
+    room = max(port.ceiling_bytes_per_second or 0, 2 * port.guarantee, 1)
+    return replace(spec, rate=room, packets=None, new_flows=None, needs=())
 
 
 @dataclass(frozen=True)
@@ -68,36 +136,56 @@ class Verdict:
     """The decision: what stops the action, if anything, and what the action is."""
 
     level: str
-    rate: int | None  # bytes per second; None for L0
+    spec: Spec | None  # None for L0
     guard: str | None  # the first guard that stops it
     reason: str
     also: Mapping[str, str] = field(default_factory=dict)  # further guards that would stop it
+    approval: str = ""  # why a person has to decide, if nothing stops it
 
     @property
     def allowed(self) -> bool:
         """True if no guard stops the action."""
         return self.guard is None
 
+    @property
+    def rate(self) -> int | None:
+        """The limit in bytes per second."""
+        return self.spec.rate if self.spec else None
+
 
 def effective_level(policy: Policy, labels: Mapping[str, str]) -> str:
-    """Return the policy's level; L0 if the alert asks for a person's approval, which this version has not."""
-    return policy.level if labels.get("isolate") == "auto" else "L0"
+    """Return the policy's level; L0 unless the alert asks for an action or for a person's approval of one."""
+    return policy.level if labels.get("isolate") in ("auto", "approve") else "L0"
 
 
 def judge(s: Situation) -> Verdict:
     """Decide. The first objection in order is the reason, later ones are named too."""
-    level = effective_level(s.policy, s.labels)
+    level = s.at_level
     objections = {name: text for name, guard in GUARDS if (text := guard(s))}
     if level == "L0":
         objections = {k: v for k, v in objections.items() if k == "inventory"}
-    rate = s.rate if level == "L2" else None
+    elif s.approved_by:
+        objections = {k: v for k, v in objections.items() if k not in _FOR_MACHINES}
+    spec = None if level == "L0" else s.spec
+    breaker = objections.pop("breaker", "")
     if objections:
         first = next(iter(objections))
         also = {k: v for k, v in objections.items() if k != first}
-        return Verdict(level, rate, first, objections[first], also)
-    if rate is None:
+        return Verdict(level, spec, first, objections[first], also)
+    if spec is None:
         return Verdict(level, None, None, "level L0: recorded, nothing is limited")
-    return Verdict(level, rate, None, f"cap UDP of {s.target.port} at the guarantee of {rate} bytes/s")
+    return Verdict(level, spec, None, spec.said(s.target.port), approval=breaker or _approval(s, level))
+
+
+def _approval(s: Situation, level: str) -> str:
+    """Return why a person has to decide."""
+    if s.approved_by:
+        return ""
+    if level == "L4":
+        return "level L4 goes below what the tenant bought"
+    if s.labels.get("isolate") == "approve":
+        return "the alert asks for a person's approval"
+    return f"policy {s.policy.name} asks for a person's approval" if s.policy.approval else ""
 
 
 def _inventory(s: Situation) -> str:
@@ -110,6 +198,14 @@ def _inventory(s: Situation) -> str:
         return f"port {target.port} belongs to tenant {port.tenant[:64]}, not to {target.tenant}"
     if not port.attached:
         return f"port {target.port} has no program attached, so nothing can be limited there"
+    return ""
+
+
+def _unsupported(s: Situation) -> str:
+    state, level = s.view.state, s.at_level
+    missing = [] if state is None or level == "L0" else [n for n in s.spec.needs if n not in state.supports]
+    if missing:
+        return f"the enforcer of {s.target.node} cannot do level {level}; it lacks: {', '.join(missing)}"
     return ""
 
 
@@ -136,14 +232,20 @@ def _policy(s: Situation) -> str:
 
 
 def _dry_run(s: Situation) -> str:
-    if not (s.dry_run or s.policy.dry_run):
-        return ""
-    whose = "the agent" if s.dry_run else f"policy {s.policy.name}"
-    return f"{whose} is in dry run; it would cap UDP of {s.target.port} at {s.rate} bytes/s"
+    whose = (
+        "the agent"
+        if s.dry_run
+        else f"policy {s.policy.name}"
+        if s.policy.dry_run
+        else f"tenant {s.target.tenant}"
+        if s.target.tenant in s.guards.dry_run_tenants
+        else ""
+    )
+    return f"{whose} is in dry run; it would {s.spec.said(s.target.port)}" if whose else ""
 
 
 def _allow_list(s: Situation) -> str:
-    for entry in s.guards.allow:
+    for entry in (*s.guards.allow, *s.allowed_since):
         if entry.shields_source(s.target.tenant, s.target.port):
             return f"the allow list shields {s.target.tenant}/{s.target.port} as a source: {entry.reason}"
         if "victim" in s.labels and entry.shields_victim(s.labels["victim"]):
@@ -158,8 +260,12 @@ def _infrastructure(s: Situation) -> str:
 
 
 def _floor(s: Situation) -> str:
-    if s.port is not None and s.rate <= 0:
+    if s.port is None or s.at_level == "L4":
+        return ""  # L4 is below the floor by design, which is why a person has to approve it
+    if s.rate <= 0:
         return f"tenant {s.target.tenant} has no guarantee at {s.target.port}, so a cap would take everything"
+    if s.at_level == "L3" and not (s.port.pps_guarantee or s.port.new_flows_guarantee):
+        return f"tenant {s.target.tenant} has no guarantee of packets or new flows at {s.target.port}"
     return ""
 
 
@@ -173,16 +279,29 @@ def _cooldown(s: Situation) -> str:
 
 def _max_per_tenant(s: Situation) -> str:
     if s.active_of_tenant >= s.guards.max_per_tenant:
-        return f"tenant {s.target.tenant} has {s.active_of_tenant} limits already, the most allowed"
+        within = f"within {s.guards.per_tenant_within:g}s"
+        return f"tenant {s.target.tenant} had {s.active_of_tenant} limits {within}, the most allowed"
+    return ""
+
+
+def _max_per_node(s: Situation) -> str:
+    if s.active_on_node >= s.guards.max_per_node:
+        return f"{s.active_on_node} limits are in force on node {s.target.node}, the most allowed"
     return ""
 
 
 def _max_active(s: Situation) -> str:
-    return f"{s.active} limits are in force, the most allowed" if s.active >= s.guards.max_active else ""
+    most = s.guards.most_active(s.tenants)
+    return f"{s.active} limits are in force, the most allowed" if s.active >= most else ""
+
+
+def _breaker(s: Situation) -> str:
+    return f"the blast-radius breaker has tripped: {s.breaker}" if s.breaker and not s.approved_by else ""
 
 
 GUARDS: tuple[tuple[str, Callable[[Situation], str]], ...] = (
     ("inventory", _inventory),
+    ("unsupported", _unsupported),
     ("other_limit", _other_limit),
     ("policy", _policy),
     ("kill_switch", _kill_switch),
@@ -192,9 +311,14 @@ GUARDS: tuple[tuple[str, Callable[[Situation], str]], ...] = (
     ("floor", _floor),
     ("cooldown", _cooldown),
     ("max_per_tenant", _max_per_tenant),
+    ("max_per_node", _max_per_node),
     ("max_active", _max_active),
+    ("breaker", _breaker),
 )
-"""The chain, in order. Each returns why it stops the action, or nothing."""
+"""The chain, in order. Each returns why it stops the action, or nothing; the breaker hands it to a person."""
+
+_FOR_MACHINES = frozenset({"cooldown", "max_per_tenant", "max_per_node", "max_active", "breaker"})
+"""Guards that hold back what is automatic. A person who approves an action has decided about them."""
 
 _STANDING = tuple(
     g for g in GUARDS if g[0] in ("policy", "kill_switch", "dry_run", "allow_list", "infrastructure")

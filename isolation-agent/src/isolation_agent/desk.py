@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+
+from sqlalchemy import func, select
 
 from isolation_agent.clock import Clock
 from isolation_agent.config import Loop, Settings
@@ -14,9 +16,16 @@ from isolation_agent.fleet import Fleet, View
 from isolation_agent.journal import Journal
 from isolation_agent.metrics import Metrics
 from isolation_agent.model import Action, Episode
-from isolation_agent.policy import Policy
+from isolation_agent.policy import AllowEntry, Policy
+from isolation_agent.states import ENFORCING, Cause
 
-__all__ = ["Cooldowns", "Desk", "Tick", "Watch"]
+__all__ = ["MANUAL", "Cooldowns", "Desk", "Tick", "Watch"]
+
+MANUAL = "_manual"
+"""Policy of actions that a person began."""
+
+_BY_ITSELF = (Cause.EVIDENCE.value, Cause.TTL.value)
+"""Ends after which a new flood is a repetition."""
 
 Key = tuple[str, str, str, str]
 
@@ -32,16 +41,30 @@ class Tick:
     views: Mapping[str, View]
     reasons: defaultdict[int, list[tuple[str, Episode]]]  # by action: policy and episode
     held: dict[tuple[str, str], Action]  # actions with a limit in force or under way, by node and port
+    recent: Counter[str] = field(default_factory=Counter)  # limits that ended lately, by tenant
+    tenants: int = 0  # known to the enforcers
+    breaker: str = ""  # why the breaker has tripped, if it has
+    allowed: Sequence[AllowEntry] = ()  # entries of the allow list that were added at run time
+    cleared: Mapping[str, View] = field(default_factory=dict)  # nodes whose limits were all removed just now
+    harm: Sequence[Episode] = ()  # firing alerts that show harm to others
 
     @property
     def active(self) -> Counter[str]:
         """Limits in force or under way, by tenant."""
         return Counter(action.tenant for action in self.held.values())
 
+    def active_on(self, node: str) -> int:
+        """Limits in force or under way on a node."""
+        return sum(held_on == node for held_on, _ in self.held)
+
     @property
     def loop(self) -> Loop:
         """Timing of the controller."""
         return self.settings.config.controller
+
+    def wanted(self, action: Action) -> bool:
+        """Tell whether somebody still asks for the action: an alert that fires, or a person."""
+        return action.policy == MANUAL or bool(self.firing(action))
 
     def firing(self, action: Action) -> list[tuple[str, Episode]]:
         """Return the policies and episodes that still speak for the action."""
@@ -66,6 +89,10 @@ class Watch:
     retry_at: float = 0.0
     below_since: float | None = None
     below_at: datetime | None = None
+    relaxed_since: float | None = None
+    harm_since: float | None = None
+    waiting_since: float | None = None  # for a person
+    told: set[str] = field(default_factory=set)  # what the timeline need not be told again
 
     def reset_hold(self) -> None:
         """Forget since when the load has been low."""
@@ -101,6 +128,7 @@ class Desk:
     journal: Journal
     metrics: Metrics
     cooldowns: Cooldowns
+    term: int = 0
     watches: dict[int, Watch] = field(default_factory=dict)
 
     @property
@@ -113,6 +141,36 @@ class Desk:
         if action.seq not in self.watches:
             self.renew(action, action.params["ttl"])
         return self.watches[action.seq]
+
+    @staticmethod
+    def policy_of(action: Action, tick: Tick) -> Policy | None:
+        """Return the action's policy; a person's own action has one that only exists with it."""
+        if action.policy != MANUAL:
+            return tick.settings.policies.named(action.policy)
+        return Policy.model_construct(name=MANUAL, match={}, level=action.level)
+
+    def repeats(self, action: Action, policy: Policy) -> int:
+        """Return how often a limit of this policy on this target has ended within repeat_within."""
+        since = self.clock.now() - timedelta(seconds=policy.repeat_within)
+        with self.journal.store.read() as session:
+            return (
+                session.scalar(
+                    select(func.count()).where(
+                        Action.policy == action.policy,
+                        Action.node == action.node,
+                        Action.port == action.port,
+                        Action.tenant == action.tenant,
+                        Action.applied_at.is_not(None),
+                        Action.ended_at > since,
+                        Action.cause.in_(_BY_ITSELF),
+                    )
+                )
+                or 0
+            )
+
+    def expires(self, action: Action, expires_in: float) -> None:
+        """Note when the kernel ends the limit by itself, as of now."""
+        self.watch(action).expires = self.clock.monotonic() + expires_in
 
     def renew(self, action: Action, expires_in: float) -> None:
         """Start afresh with a limit that ends by itself after so many seconds."""
@@ -132,13 +190,13 @@ class Desk:
 
     def situation(self, action: Action, tick: Tick) -> Situation:
         """Put together what a decision about the action depends on."""
-        policy = tick.settings.policies.named(action.policy)
+        policy = self.policy_of(action, tick)
         held = tick.held.get((action.node, action.port))
         own = int(held is not None and held.seq == action.seq)
         active = tick.active
         reasons = tick.firing(action) or tick.reasons[action.seq]
         return Situation(
-            policy=policy or Policy.model_construct(name=action.policy, match={}, level="L2"),
+            policy=policy or Policy.model_construct(name=action.policy, match={}, level=action.level),
             held=held is not None and not own,
             retired=policy is None,
             guards=tick.settings.policies.guards,
@@ -148,7 +206,13 @@ class Desk:
             action_id=action.id,
             dry_run=tick.settings.config.dry_run,
             kill_switch=tick.kill_switch,
+            level=action.level if action.state in ENFORCING or action.policy == MANUAL else None,
+            approved_by=action.approved_by,
+            allowed_since=tick.allowed,
             cooldown_left=self.cooldowns.left(action.key, action.params["cooldown"]),
             active=active.total() - own,
-            active_of_tenant=active[action.tenant] - own,
+            active_on_node=tick.active_on(action.node) - own,
+            active_of_tenant=active[action.tenant] + tick.recent[action.tenant] - own,
+            tenants=tick.tenants,
+            breaker=tick.breaker,
         )

@@ -51,7 +51,22 @@ class Ending:
             row.cause, row.reason = cause.value, reason
         watch = self._desk.watch(action)
         watch.failures, watch.retry_at = 0, 0.0
-        self.releasing(row, tick)
+        if self._cleared(row, tick):
+            released = Entry("released", self._desk.clock.now(), {"removed": True, "with_all": True})
+            self._end_released(row, tick, released)
+        else:
+            self.releasing(row, tick)
+
+    @staticmethod
+    def _cleared(action: Action, tick: Tick) -> bool:
+        """Tell whether all limits of the node were removed in this turn, and this one is seen to be gone."""
+        view = tick.cleared.get(action.node)
+        port = view.state.find(action.port) if view and view.state else None
+        return view is not None and view.state is not None and (port is None or port.limit is None)
+
+    def _end_released(self, action: Action, tick: Tick, released: Entry) -> None:
+        state = State.FAILED if action.cause == Cause.FAILURE else State.REVERTED
+        self._end(action, _Outcome(state, _cause(action), action.reason, verified=True), tick, released)
 
     def releasing(self, action: Action, tick: Tick) -> None:
         """Remove the limit, look whether it is gone, and end the action."""
@@ -67,8 +82,7 @@ class Ending:
         if view.state is None or (port and port.limit and port.limit.id == action.id):
             self._later(action, view.error or "the limit is still there after its removal", tick)
             return
-        state = State.FAILED if action.cause == Cause.FAILURE else State.REVERTED
-        self._end(action, _Outcome(state, _cause(action), action.reason, verified=True), tick, released)
+        self._end_released(action, tick, released)
 
     @staticmethod
     def _remove(action: Action, tick: Tick) -> Removed | EnforcerError:
@@ -111,7 +125,7 @@ class Ending:
             return
         entry = Entry("attempt_failed", self._desk.clock.now(), {"attempt": failures, "error": error})
         with self._desk.journal.change(action, "action.attempt_failed", entry, detail=entry.detail) as row:
-            if row.state is State.RECEIVED:
+            if row.state in (State.RECEIVED, State.APPROVED):
                 row.reason = f"not decided yet: {error}"
 
     def close(self, action: Action, cause: Cause, reason: str) -> None:

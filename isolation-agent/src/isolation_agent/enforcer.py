@@ -24,6 +24,7 @@ __all__ = [
     "PortState",
     "Refused",
     "Removed",
+    "RemovedAll",
     "Signals",
     "Unreachable",
 ]
@@ -46,6 +47,8 @@ class Limit(_Answer):
     id: str
     protocol: str
     rate_bytes_per_second: Count
+    packets_per_second: Count | None = None
+    new_flows_per_second: Count | None = None
     burst_bytes: Count = 0
     expires_in_seconds: float = Field(allow_inf_nan=False)
     policed_bytes: Count = 0
@@ -81,6 +84,8 @@ class PortState(_Answer):
     hook: str = ""
     guarantee_bytes_per_second: Count | None = None  # None without a contract
     ceiling_bytes_per_second: Count | None = None
+    pps_guarantee: Count | None = None  # packets per second; None without such a contract
+    new_flows_guarantee: Count | None = None
     offered: Offered | None = None
     signals: Signals | None = None
     limit: Limit | None = None
@@ -97,6 +102,8 @@ class NodeState(_Answer):
     node: str
     time: AwareDatetime
     ports: list[PortState]
+    supports: frozenset[str] = frozenset()  # what this enforcer does beyond capping UDP
+    term: Count = 0  # highest fencing term that it has seen
 
     def find(self, port: str) -> PortState | None:
         """Return the port of that id."""
@@ -104,7 +111,10 @@ class NodeState(_Answer):
 
 
 class LimitRequest(_Answer):
-    """Body of PUT /v1/ports/{port}/limit. burst_bytes 0 leaves the burst to the enforcer."""
+    """Body of PUT /v1/ports/{port}/limit. burst_bytes 0 leaves the burst to the enforcer.
+
+    Fields that are None are not sent: enforcers that do not know them refuse them.
+    """
 
     id: str
     tenant: str
@@ -112,6 +122,10 @@ class LimitRequest(_Answer):
     rate_bytes_per_second: int
     burst_bytes: int = 0
     ttl_seconds: int
+    packets_per_second: int | None = None
+    new_flows_per_second: int | None = None
+    approved_by: str | None = None
+    term: int | None = None
 
 
 class Applied(_Answer):
@@ -128,6 +142,12 @@ class Removed(_Answer):
     port: str
     removed: bool
     verified: bool
+
+
+class RemovedAll(_Answer):
+    """Answer of DELETE /v1/limits."""
+
+    removed: Count
 
 
 class EnforcerError(Exception):
@@ -185,11 +205,19 @@ class EnforcerClient:
 
     def apply(self, port: str, request: LimitRequest) -> Applied:
         """Set or extend a limit. Raises EnforcerError."""
-        return self._ask(Applied, "PUT", f"/v1/ports/{quote(port, safe='')}/limit", request.model_dump())
+        body = request.model_dump(exclude_none=True)
+        return self._ask(Applied, "PUT", f"/v1/ports/{quote(port, safe='')}/limit", body)
 
-    def remove(self, port: str, limit_id: str) -> Removed:
+    def remove(self, port: str, limit_id: str, term: int | None = None) -> Removed:
         """Remove the limit of that id, and no other. Raises EnforcerError."""
-        return self._ask(Removed, "DELETE", f"/v1/ports/{quote(port, safe='')}/limit?id={quote(limit_id)}")
+        fence = "" if term is None else f"&term={term}"
+        return self._ask(
+            Removed, "DELETE", f"/v1/ports/{quote(port, safe='')}/limit?id={quote(limit_id)}{fence}"
+        )
+
+    def remove_all(self, term: int | None = None) -> RemovedAll:
+        """Remove every limit on the node. Raises EnforcerError."""
+        return self._ask(RemovedAll, "DELETE", "/v1/limits" if term is None else f"/v1/limits?term={term}")
 
     def _ask(self, model: type[M], method: str, path: str, body: dict[str, Any] | None = None) -> M:
         try:

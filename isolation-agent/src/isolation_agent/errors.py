@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["AgentError", "AuditError", "StorageError"]
+__all__ = ["AgentError", "AuditError", "NotLeader", "StorageError"]
 
 
 class AgentError(Exception):
@@ -15,3 +15,7 @@ class StorageError(AgentError):
 
 class AuditError(AgentError):
     """The audit log cannot be written, or its chain does not hold."""
+
+
+class NotLeader(AgentError):
+    """Another replica leads; what was begun here must not be finished."""

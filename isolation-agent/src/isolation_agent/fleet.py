@@ -19,8 +19,10 @@ from isolation_agent.enforcer import (
     NodeState,
     Refused,
     Removed,
+    RemovedAll,
     Unreachable,
 )
+from isolation_agent.errors import NotLeader
 from isolation_agent.metrics import Metrics
 
 __all__ = ["Enforcer", "Fleet", "View", "open_fleet"]
@@ -37,7 +39,8 @@ class Enforcer(Protocol):
 
     def state(self) -> NodeState: ...
     def apply(self, port: str, request: LimitRequest) -> Applied: ...
-    def remove(self, port: str, limit_id: str) -> Removed: ...
+    def remove(self, port: str, limit_id: str, term: int | None = None) -> Removed: ...
+    def remove_all(self, term: int | None = None) -> RemovedAll: ...
     def close(self) -> None: ...
 
 
@@ -58,6 +61,7 @@ class _Standing:
     retry_at: float = 0.0
     error: str = ""
     last_time: datetime | None = None
+    supports: frozenset[str] = frozenset()
 
 
 class Fleet:
@@ -70,6 +74,8 @@ class Fleet:
         self._metrics = metrics
         self._standing = {node: _Standing() for node in enforcers}
         self._pool: ThreadPoolExecutor | None = None
+        self._held: Callable[[], bool] = lambda: True
+        self._term = 0
 
     def __contains__(self, node: object) -> bool:
         return node in self._enforcers
@@ -89,11 +95,7 @@ class Fleet:
     def look(self, nodes: Iterable[str]) -> dict[str, View]:
         """Read the state of these nodes, at the same time."""
         wanted = sorted(set(nodes))
-        if len(wanted) < 2:
-            return {node: self.look_at(node) for node in wanted}
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(_PARALLEL, thread_name_prefix="fleet")
-        return dict(zip(wanted, self._pool.map(self.look_at, wanted), strict=True))
+        return dict(zip(wanted, self._together(self.look_at, wanted), strict=True))
 
     def look_at(self, node: str) -> View:
         """Read one node's state, unless its back-off holds."""
@@ -114,16 +116,48 @@ class Fleet:
         # An enforcer that repeats itself is stuck: its numbers are no evidence.
         if state.time == standing.last_time:
             return View(None, f"node {node} repeats its state of {rfc3339(state.time)}")
-        standing.last_time = state.time
+        standing.last_time, standing.supports = state.time, state.supports
         return View(state)
 
+    def lead(self, term: int, held: Callable[[], bool]) -> None:
+        """Carry this term in every command, and send none while held says no."""
+        self._term, self._held = term, held
+
+    def _fence(self, node: str) -> int | None:
+        """Return the term to send, if the enforcer knows what that is. Raises NotLeader."""
+        if not self._held():
+            raise NotLeader("the lease has run out; no command is sent")
+        standing = self._standing.get(node)
+        return self._term if standing is not None and "term" in standing.supports else None
+
     def apply(self, node: str, port: str, request: LimitRequest) -> Applied:
-        """Set or extend a limit on a node. Raises EnforcerError."""
-        return self._call(node, "apply", lambda e: e.apply(port, request))
+        """Set or extend a limit on a node. Raises EnforcerError or NotLeader."""
+        fenced = request.model_copy(update={"term": self._fence(node)})
+        return self._call(node, "apply", lambda e: e.apply(port, fenced))
 
     def remove(self, node: str, port: str, limit_id: str) -> Removed:
-        """Remove a limit from a node. Raises EnforcerError."""
-        return self._call(node, "remove", lambda e: e.remove(port, limit_id))
+        """Remove a limit from a node. Raises EnforcerError or NotLeader."""
+        term = self._fence(node)
+        return self._call(node, "remove", lambda e: e.remove(port, limit_id, term))
+
+    def remove_all(self, nodes: Iterable[str]) -> dict[str, int | EnforcerError]:
+        """Remove every limit from these nodes, at the same time; returns how many, or why not."""
+
+        def one(node: str) -> int | EnforcerError:
+            try:
+                return self._call(node, "remove_all", lambda e: e.remove_all(self._fence(node))).removed
+            except EnforcerError as e:
+                return e
+
+        wanted = sorted(set(nodes) & set(self._enforcers))
+        return dict(zip(wanted, self._together(one, wanted), strict=True))
+
+    def _together(self, ask: Callable[[str], T], nodes: list[str]) -> Iterable[T]:
+        if len(nodes) < 2:
+            return map(ask, nodes)
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(_PARALLEL, thread_name_prefix="fleet")
+        return self._pool.map(ask, nodes)
 
     def _call(self, node: str, operation: str, ask: Callable[[Enforcer], T]) -> T:
         enforcer = self._enforcers.get(node)
@@ -134,6 +168,8 @@ class Fleet:
         except EnforcerError as e:
             outcome = "refused" if isinstance(e, Refused) else "unreachable"
             self._record(node, operation, outcome, str(e))
+            if isinstance(e, Refused) and e.code == "stale_term":
+                raise NotLeader(f"node {node} has seen a later leader: {e}") from e
             raise
         self._record(node, operation, "ok", "")
         return answer

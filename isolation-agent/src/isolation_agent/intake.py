@@ -63,7 +63,7 @@ class Intake:
             raise
         except Exception:
             _log.exception("message cannot be handled", extra={"sha256": message.sha256})
-        with self._journal.store.write() as session:
+        with self._journal.writer.write() as session:
             row = session.get_one(InboxMessage, message.id)
             row.attempts += 1
             if row.attempts < _MAX_ATTEMPTS:
@@ -75,7 +75,7 @@ class Intake:
         """Store the alerts in batches; the message leaves the inbox with the last one."""
         batches: list[Sequence[Alert]] = list(_batches(alerts)) or [()]
         for number, batch in enumerate(batches, start=1):
-            with self._journal.store.write() as session:
+            with self._journal.writer.write() as session:
                 work = _Batch(session, message, settings, self._journal)
                 outcomes = work.take(batch)
                 if work.records:
@@ -119,6 +119,8 @@ class _Batch:
 
     def _one(self, alert: Alert) -> str:
         policy = self._settings.policies.find(alert.labels)
+        if policy is None and self._settings.policies.shows_harm(alert.labels):
+            return self._note_harm(alert)
         if policy is None or alert.labels.get("isolate") == "never":
             return "ignored"
         try:
@@ -133,7 +135,15 @@ class _Batch:
             return self._first(alert, policy, target)
         return self._again(alert, episode)
 
-    def _first(self, alert: Alert, policy: Policy, target: Target) -> str:
+    def _note_harm(self, alert: Alert) -> str:
+        """Store an alert that asks for nothing by itself, but shows that others are harmed."""
+        episode = self._known.get((alert.fingerprint, alert.started))
+        if episode is not None:
+            return self._again(alert, episode)
+        self._add(alert)
+        return "accepted"
+
+    def _add(self, alert: Alert) -> Episode:
         episode = Episode(
             fingerprint=alert.fingerprint,
             starts_at=alert.started,
@@ -147,6 +157,10 @@ class _Batch:
         )
         self._session.add(episode)
         self._known[(alert.fingerprint, alert.started)] = episode
+        return episode
+
+    def _first(self, alert: Alert, policy: Policy, target: Target) -> str:
+        episode = self._add(alert)
         if alert.status == "resolved":
             self._record("alert.accepted", alert, "resolved before it was seen firing; nothing to do")
             return "accepted"

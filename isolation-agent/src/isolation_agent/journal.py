@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 
 from sqlalchemy.orm import Session
 
@@ -16,7 +16,7 @@ from isolation_agent.model import Action, TimelineEntry
 from isolation_agent.states import State, check_transition
 from isolation_agent.store import Store
 
-__all__ = ["Entry", "Journal", "about", "move"]
+__all__ = ["Entry", "Journal", "Writer", "about", "add_entries", "move"]
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,19 @@ class Entry:
     detail: dict[str, Any] = field(default_factory=dict)
 
 
+class Writer(Protocol):
+    """Something that runs transactions."""
+
+    def write(self) -> AbstractContextManager[Session]: ...
+
+
 class Journal:
     """Writes changes so that none is lost and none goes unrecorded."""
 
-    def __init__(self, store: Store, audit: AuditLog, clock: Clock) -> None:
+    def __init__(self, store: Store, audit: AuditLog, clock: Clock, writer: Writer | None = None) -> None:
+        """writer runs the transactions in place of the store, for example only while this replica leads."""
         self.store = store
+        self.writer = writer or store
         self.audit = audit
         self.clock = clock
 
@@ -50,7 +58,7 @@ class Journal:
         The audit record is on disk before the transaction commits, so that
         nothing happens off the record.
         """
-        with self.store.write() as session:
+        with self.writer.write() as session:
             row = session.get_one(Action, action.seq)
             yield row
             row.updated_at = self.clock.now()
@@ -82,6 +90,7 @@ def about(action: Action, event: str, actor: str, detail: dict[str, Any] | None 
         "level": action.level,
         "state": str(action.state),
         "reason": action.reason,
+        "term": action.term,
         **({"detail": detail} if detail else {}),
     }
 

@@ -8,7 +8,7 @@ from sqlalchemy.orm import object_session
 
 from isolation_agent.applying import Applying
 from isolation_agent.decision import Situation, Verdict, evidence_of, flooding, judge
-from isolation_agent.desk import Desk, Tick
+from isolation_agent.desk import MANUAL, Desk, Tick
 from isolation_agent.ending import Ending
 from isolation_agent.journal import Entry, move
 from isolation_agent.keeping import Keeping
@@ -30,8 +30,12 @@ class Lifecycle:
             State.RECEIVED: self._undecided,
             State.SUPPRESSED: self._undecided,
             State.OBSERVING: self._observing,
+            State.PENDING_APPROVAL: self._pending,
+            State.APPROVED: self._approved,
             State.APPLYING: self._applying.applying,
-            State.ACTIVE: keeping.active,
+            State.ACTIVE: keeping.in_force,
+            State.STEPPED_UP: keeping.in_force,
+            State.STEPPED_DOWN: keeping.in_force,
             State.RELEASING: self._ending.releasing,
         }
 
@@ -61,8 +65,66 @@ class Lifecycle:
             self._suppress(action, verdict, situation)
         elif verdict.level == "L0":
             self._observe(action, verdict, situation)
-        elif not self._must_show(action, tick) or flooding(view, action.port, action.params["offered_below"]):
+        elif self._must_show(action, tick) and not flooding(
+            view, action.port, action.params["offered_below"]
+        ):
+            return
+        elif verdict.approval:
+            self._ask(action, verdict, situation)
+        else:
             self._applying.intend(action, verdict, situation, tick)
+
+    def _ask(self, action: Action, verdict: Verdict, situation: Situation) -> None:
+        """Let a person decide."""
+        detail = {"level": verdict.level, "why": verdict.approval, "would": verdict.reason}
+        evidence = evidence_of(situation.view, situation.port)
+        entry = Entry("approval_requested", self._desk.clock.now(), detail)
+        with self._desk.journal.change(
+            action, "action.pending_approval", entry, detail=detail | {"evidence": evidence}
+        ) as row:
+            move(row, State.PENDING_APPROVAL)
+            row.guard, row.reason, row.level = None, f"{verdict.reason}; {verdict.approval}", verdict.level
+            row.rate, row.evidence, row.decided_at = verdict.rate, evidence, entry.at
+        self._desk.metrics.approvals.labels("requested").inc()
+        if situation.breaker:
+            self._desk.metrics.suppressed.labels("breaker").inc()
+
+    def _pending(self, action: Action, tick: Tick) -> None:
+        watch, now = self._desk.watch(action), self._desk.clock.monotonic()
+        if watch.waiting_since is None:
+            watch.waiting_since = now
+        policy = self._desk.policy_of(action, tick)
+        if action.revert_by:
+            self._ending.close(action, Cause.REJECTED, f"rejected by {action.revert_by}")
+        elif not tick.wanted(action):
+            self._ending.close(action, Cause.RESOLVED, "the alert ended before anybody decided")
+        elif policy is None:
+            self._ending.close(
+                action, Cause.OPERATOR, f"policy {action.policy} is no longer in the policy file"
+            )
+        elif now - watch.waiting_since >= policy.approval_timeout:
+            reason = f"nobody approved it within {policy.approval_timeout:g}s"
+            self._desk.metrics.approvals.labels("unanswered").inc()
+            self._ending.close(action, Cause.UNANSWERED, reason)
+
+    def _approved(self, action: Action, tick: Tick) -> None:
+        """Ask the guards once more: what a person approved may have changed since."""
+        if action.revert_by:
+            self._ending.close(action, Cause.OPERATOR, f"reverted by {action.revert_by}")
+            return
+        view = tick.views[action.node]
+        if view.state is None:
+            if view.asked:
+                self._ending.failed_attempt(action, view.error, tick)
+            return
+        situation = self._desk.situation(action, tick)
+        verdict = judge(situation)
+        if verdict.allowed:
+            self._applying.intend(action, verdict, situation, tick)
+        elif action.policy == MANUAL:
+            self._ending.fail(action, verdict.reason, tick)
+        else:
+            self._suppress(action, verdict, situation)
 
     @staticmethod
     def _must_show(action: Action, tick: Tick) -> bool:
@@ -93,6 +155,7 @@ class Lifecycle:
         ) as row:
             move(row, State.SUPPRESSED)
             row.guard, row.reason, row.rate, row.evidence = guard, verdict.reason, verdict.rate, evidence
+            row.approved_by = None  # a person has to look again
         self._desk.metrics.suppressed.labels(guard).inc()
 
     def _observe(self, action: Action, verdict: Verdict, situation: Situation) -> None:

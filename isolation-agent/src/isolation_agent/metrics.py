@@ -13,6 +13,7 @@ from prometheus_client import (
 )
 
 from isolation_agent import __version__
+from isolation_agent.revision import revision
 from isolation_agent.states import Cause
 from vigia_catalog import Factory
 
@@ -46,10 +47,15 @@ class Metrics:
         self.audit_sequence = make.gauge("vigia_agent_audit_sequence")
         self.dry_run = make.gauge("vigia_agent_dry_run")
         self.kill_switch = make.gauge("vigia_agent_kill_switch")
+        self.breaker = make.gauge("vigia_agent_breaker_tripped")
+        self.leader = make.gauge("vigia_agent_leader")
+        self.term = make.gauge("vigia_agent_term")
+        self.approvals = make.counter("vigia_agent_approvals_total")
+        self.relapses = make.counter("vigia_agent_relapses_total")
         self.reload_ok = make.gauge("vigia_agent_config_last_reload_successful")
         self.reload_time = make.gauge("vigia_agent_config_last_reload_success_timestamp_seconds")
         build = make.gauge("vigia_agent_build_info")
-        build.labels(__version__, "unknown", f"python{platform.python_version()}").set(1)
+        build.labels(__version__, revision(), f"python{platform.python_version()}").set(1)
         self._start_at_zero()
 
     def _start_at_zero(self) -> None:
@@ -62,6 +68,8 @@ class Metrics:
             self.webhook_requests.labels(code)
         for outcome in ("accepted", "duplicate", "ignored", "rejected"):
             self.alerts.labels("firing", outcome)
+        for verdict in ("requested", "approved", "rejected", "unanswered"):
+            self.approvals.labels(verdict)
         for cause in (Cause.EVIDENCE, Cause.TTL, Cause.OPERATOR, Cause.FAILURE, Cause.GONE):
             self.reverts.labels(cause.value)
 

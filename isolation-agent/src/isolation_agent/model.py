@@ -1,4 +1,4 @@
-"""Tables: inbox, alert episodes, actions with their reasons and timeline, and a few values."""
+"""Tables: inbox, alert episodes, actions with reasons and timeline, sessions, the lease, a few values."""
 
 from __future__ import annotations
 
@@ -24,9 +24,23 @@ from sqlalchemy.types import TypeDecorator
 from isolation_agent.alerts import Target
 from isolation_agent.states import ENFORCING, State
 
-__all__ = ["SCHEMA_VERSION", "Action", "Base", "Episode", "InboxMessage", "Meta", "Reason", "TimelineEntry"]
+__all__ = [
+    "SCHEMA_VERSION",
+    "Action",
+    "AllowRow",
+    "Approval",
+    "Base",
+    "Episode",
+    "InboxMessage",
+    "Lease",
+    "LoginSession",
+    "Meta",
+    "Reason",
+    "StoredAnswer",
+    "TimelineEntry",
+]
 
-SCHEMA_VERSION = "1"
+SCHEMA_VERSION = "2"
 
 
 class Instant(TypeDecorator[datetime]):
@@ -67,6 +81,51 @@ class Meta(Base):
     __tablename__ = "meta"
     key: Mapped[str] = mapped_column(String(64), primary_key=True)
     value: Mapped[str] = mapped_column(Text)
+
+
+class Lease(Base):
+    """Who leads. Nobody's clock is compared: others watch whether ``beat`` goes on."""
+
+    __tablename__ = "lease"
+    name: Mapped[str] = mapped_column(String(64), primary_key=True)
+    holder: Mapped[str] = mapped_column(String(256))  # empty: given up
+    term: Mapped[int]  # fencing: grows with every change of leader
+    beat: Mapped[int]
+
+
+class LoginSession(Base):
+    """A person's session in the console. The cookie's value itself is not stored."""
+
+    __tablename__ = "login_session"
+    digest: Mapped[str] = mapped_column(String(64), primary_key=True)
+    account: Mapped[str] = mapped_column(String(256))
+    credential: Mapped[str] = mapped_column(String(64))  # digest of the token it was opened with
+    created_at: Mapped[datetime]
+    expires_at: Mapped[datetime]
+
+
+class StoredAnswer(Base):
+    """What a write with an idempotency key was answered."""
+
+    __tablename__ = "stored_answer"
+    account: Mapped[str] = mapped_column(String(256), primary_key=True)
+    key: Mapped[str] = mapped_column(String(255), primary_key=True)
+    request: Mapped[str] = mapped_column(String(64))  # digest of method, path and body
+    status: Mapped[int]  # 0 while it is being worked on
+    body: Mapped[bytes] = mapped_column(LargeBinary)
+    created_at: Mapped[datetime]
+
+
+class AllowRow(Base):
+    """An entry of the allow list that was added at run time."""
+
+    __tablename__ = "allow"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    tenant: Mapped[str | None] = mapped_column(String(256))
+    port: Mapped[str | None] = mapped_column(String(256))
+    role: Mapped[str] = mapped_column(String(16))
+    reason: Mapped[str] = mapped_column(String(200))
+    expires_at: Mapped[datetime | None]
 
 
 class InboxMessage(Base):
@@ -141,13 +200,21 @@ class Action(Base):
     tenant: Mapped[str] = mapped_column(String(256))
     level: Mapped[str] = mapped_column(String(4))
     state: Mapped[State]
+    term: Mapped[int] = mapped_column(default=0)  # of the leader that decided
     guard: Mapped[str | None] = mapped_column(String(32))
     reason: Mapped[str] = mapped_column(Text, default="")
     cause: Mapped[str | None] = mapped_column(String(16))
     revert_by: Mapped[str | None] = mapped_column(String(256))
+    approved_by: Mapped[str | None] = mapped_column(String(256))
+    wanted_level: Mapped[str | None] = mapped_column(String(4))  # a person asked for this step
+    extend_until: Mapped[datetime | None]  # a person asked to keep the limit until then
+    relapses: Mapped[int] = mapped_column(
+        default=0
+    )  # times that the flood came back when the limit was relaxed
     needs_evidence: Mapped[bool] = mapped_column(default=False)
-    params: Mapped[dict[str, Any]]  # ttl, hold, offered_below, cooldown as decided
+    params: Mapped[dict[str, Any]]  # ttl, hold, probe, offered_below, cooldown as decided
     rate: Mapped[int | None]  # bytes per second
+    limit_wanted: Mapped[dict[str, Any] | None]  # what the enforcer is asked for, but for id, tenant and TTL
     evidence: Mapped[dict[str, Any] | None]
     limit_before: Mapped[dict[str, Any] | None]
     limit_after: Mapped[dict[str, Any] | None]
@@ -160,6 +227,7 @@ class Action(Base):
     expires_at: Mapped[datetime | None]
     ended_at: Mapped[datetime | None]
 
+    approvals: Mapped[list[Approval]] = relationship(order_by="Approval.id", cascade="all, delete-orphan")
     reasons: Mapped[list[Reason]] = relationship(order_by="Reason.episode_id", cascade="all, delete-orphan")
     timeline: Mapped[list[TimelineEntry]] = relationship(
         order_by="TimelineEntry.at, TimelineEntry.id", cascade="all, delete-orphan"
@@ -186,6 +254,18 @@ class Reason(Base):
     )
     policy: Mapped[str] = mapped_column(String(256))
     episode: Mapped[Episode] = relationship()
+
+
+class Approval(Base):
+    """A person's verdict about an action that waited for one."""
+
+    __tablename__ = "approval"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    action_seq: Mapped[int] = mapped_column(ForeignKey("action.seq", ondelete="CASCADE"), index=True)
+    who: Mapped[str] = mapped_column(String(256))
+    verdict: Mapped[str] = mapped_column(String(16))  # approved, rejected
+    comment: Mapped[str] = mapped_column(String(500))
+    at: Mapped[datetime]
 
 
 class TimelineEntry(Base):

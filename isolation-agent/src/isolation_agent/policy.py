@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,14 +16,18 @@ from vigia_config import Seconds, Strict, fault, load
 
 __all__ = [
     "INFRASTRUCTURE",
+    "LEVELS",
     "NAME_PATTERN",
     "AllowEntry",
+    "Breaker",
     "Guards",
     "Level",
     "Name",
     "Policy",
     "PolicyFile",
     "PolicySet",
+    "Release",
+    "Step",
     "load_policies",
 ]
 
@@ -33,20 +38,17 @@ INFRASTRUCTURE = ("_infra", "_unresolved")
 """Tenants that are never acted upon: the operator's own, and those not known yet."""
 
 Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
-Level = Literal["L0", "L2"]
+Level = Literal["L0", "L1", "L2", "L3", "L4"]
 
-_LATER = {
-    "L1": "L1 (shape to guarantee and burst) is reserved and refused for now",
-    "L3": "L3 (cap packets and new flows) is not available in this version",
-    "L4": "L4 (drop UDP) is not available in this version",
-    "L5": "L5 (filter upstream) is not available in this version",
-}
+LEVELS: tuple[Level, ...] = ("L0", "L1", "L2", "L3", "L4")
+"""The ladder: observe, shape the port, cap UDP, cap packets and new flows too, drop UDP."""
 
 
 def _level(value: object) -> object:
-    if isinstance(value, str) and value in _LATER:
+    if value == "L5":
         raise PydanticCustomError(
-            "vigia", "{why}; write L0 (observe) or L2 (cap UDP at the guarantee)", {"why": _LATER[value]}
+            "vigia",
+            "L5 (filter upstream) needs a BGP speaker, which this version does not talk to; write L0 to L4",
         )
     return value
 
@@ -58,10 +60,29 @@ def _ttl(value: float) -> float:
 
 
 class Release(Strict):
-    """When a limit is lifted: offered load below a fraction of the limit, for a time."""
+    """When a limit is lifted: offered load below a fraction of the limit, for a time, also when relaxed."""
 
     hold: Seconds = 10.0
+    probe: Seconds = 5.0  # how long the relaxed limit is watched before it goes; 0s leaves that out
     offered_below: float = Field(default=0.8, gt=0, le=1)
+
+
+class Step(Strict):
+    """When a limit goes one level up: while others on the node are still harmed."""
+
+    up_to: Annotated[Level, BeforeValidator(_level)]
+    harm: dict[str, str]  # labels of the alert that says so; it has to name the same node
+    after: Seconds = 10.0
+
+    @model_validator(mode="after")
+    def _names_an_alert(self) -> Self:
+        if not self.harm.get("alertname"):
+            raise fault(("harm",), "has no alertname", "name the alert that shows harm to other tenants")
+        return self
+
+    def shows_harm(self, labels: Mapping[str, str]) -> bool:
+        """Tell whether an alert with these labels says that others are harmed."""
+        return all(labels.get(k) == v for k, v in self.harm.items())
 
 
 class Policy(Strict):
@@ -71,8 +92,13 @@ class Policy(Strict):
     match: dict[str, str]
     level: Annotated[Level, BeforeValidator(_level)]
     ttl: Annotated[Seconds, AfterValidator(_ttl)] = 30.0
+    ttl_max: Annotated[Seconds, AfterValidator(_ttl)] = 3600.0
+    repeat_within: Seconds = 3600.0
     release: Release = Release()
+    step: Step | None = None
     cooldown: Seconds = 30.0
+    approval: bool = False
+    approval_timeout: Seconds = 900.0
     dry_run: bool = False
 
     @model_validator(mode="after")
@@ -85,6 +111,14 @@ class Policy(Strict):
                 f"{self.release.hold:g}s is more than half of ttl, so the limit would end before the release",
                 "write a longer ttl or a shorter hold",
             )
+        if self.ttl_max < self.ttl:
+            raise fault(("ttl_max",), f"{self.ttl_max:g}s is less than ttl", "write a longer ttl_max")
+        if self.step is not None and LEVELS.index(self.step.up_to) <= LEVELS.index(self.level):
+            raise fault(
+                ("step", "up_to"),
+                f'"{self.step.up_to}" is not above level {self.level}',
+                "write a higher level",
+            )
         return self
 
     def matches(self, labels: Mapping[str, str]) -> bool:
@@ -96,11 +130,15 @@ class Policy(Strict):
             labels.get(k) == v for k, v in self.match.items()
         )
 
-    def params(self) -> dict[str, float]:
-        """Return what an action keeps of its policy: all in seconds, but for the fraction offered_below."""
+    def params(self, repeats: int = 0) -> dict[str, float]:
+        """Return what an action keeps of its policy: all in seconds, but for the fraction offered_below.
+
+        The TTL doubles with every repetition, up to ttl_max.
+        """
         return {
-            "ttl": self.ttl,
+            "ttl": min(self.ttl * 2 ** min(repeats, 16), self.ttl_max),
             "hold": self.release.hold,
+            "probe": self.release.probe,
             "offered_below": self.release.offered_below,
             "cooldown": self.cooldown,
         }
@@ -137,14 +175,29 @@ class AllowEntry(Strict):
         return self.role in ("victim", "either") and self.tenant == tenant
 
 
+class Breaker(Strict):
+    """More actions than this within the time, and every further one waits for a person."""
+
+    actions: int = Field(default=50, ge=1)
+    within: Annotated[Seconds, Field(gt=0)] = 60.0
+
+
 class Guards(Strict):
     """What holds for every policy."""
 
     kill_switch: bool = False
+    dry_run_tenants: list[Name] = []
     allow: list[AllowEntry] = []
     infrastructure: list[Name] = []
-    max_active: int = Field(default=20, ge=1)
     max_per_tenant: int = Field(default=3, ge=1)
+    per_tenant_within: Seconds = 600.0
+    max_per_node: int = Field(default=10, ge=1)
+    max_active: int | None = Field(default=None, ge=1)
+    breaker: Breaker = Breaker()
+
+    def most_active(self, tenants: int) -> int:
+        """Return how many limits may be in force: as set, or 20, or 5% of the tenants if that is more."""
+        return self.max_active or max(20, math.ceil(tenants / 20))
 
     @property
     def protected_tenants(self) -> tuple[str, ...]:
@@ -180,6 +233,10 @@ class PolicySet:
     def find(self, labels: Mapping[str, str]) -> Policy | None:
         """Return the policy for an alert with these labels."""
         return next((p for p in self.policies if p.matches(labels)), None)
+
+    def shows_harm(self, labels: Mapping[str, str]) -> bool:
+        """Tell whether a policy takes an alert with these labels as a sign that others are harmed."""
+        return any(p.step is not None and p.step.shows_harm(labels) for p in self.policies)
 
     def named(self, name: str) -> Policy | None:
         """Return the policy of that name."""

@@ -59,7 +59,7 @@ class Reconciler:
         """Put a limit of unknown origin on record. It is not ours to remove, and ends by its TTL."""
         now = self._journal.clock.now()
         reason = "found on the enforcer, not on record here; left to its TTL"
-        with self._journal.store.write() as session:
+        with self._journal.writer.write() as session:
             row = Action(
                 id=limit.id[:64],
                 policy=UNKNOWN_POLICY,

@@ -1,21 +1,30 @@
-"""What the API shows and changes of actions."""
+"""What the API shows of actions."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import cast
 
-from sqlalchemy import func, select, update
-from sqlalchemy.orm import joinedload, object_session, selectinload
+from sqlalchemy import func, select
+from sqlalchemy.orm import joinedload, selectinload
 
-from isolation_agent.clock import rfc3339
-from isolation_agent.journal import Entry, Journal
+from isolation_agent.clock import instant, rfc3339
 from isolation_agent.model import Action, Episode, Reason
-from isolation_agent.states import State
+from isolation_agent.shapes import (
+    ActionDetail,
+    ActionPage,
+    ActionSummary,
+    EvidenceThen,
+    LimitShape,
+    ReasonShape,
+    TenantLimits,
+)
+from isolation_agent.snapshot import Snapshot
+from isolation_agent.states import IN_FORCE, State
 from isolation_agent.store import Store
 
-__all__ = ["Query", "find_action", "list_actions", "request_revert", "set_kill_switch"]
+__all__ = ["Query", "find_action", "list_actions", "open_actions", "own_limits"]
 
 
 _REASONS_SHOWN = 100
@@ -32,7 +41,7 @@ class Query:
     before: int | None = None
 
 
-def list_actions(store: Store, query: Query) -> dict[str, Any]:
+def list_actions(store: Store, query: Query, snapshot: Snapshot) -> ActionPage:
     """Return the actions of a query, and the number to go on before if there are more."""
     wanted = select(Action).order_by(Action.seq.desc()).limit(query.limit + 1)
     if query.state is not None:
@@ -47,14 +56,53 @@ def list_actions(store: Store, query: Query) -> dict[str, Any]:
         rows = session.scalars(wanted).all()
     more = len(rows) > query.limit
     shown = rows[: query.limit]
-    return {"actions": [_summary(a) for a in shown], "next_before": shown[-1].seq if more else None}
+    return {"actions": [_summary(a, snapshot) for a in shown], "next_before": shown[-1].seq if more else None}
 
 
-def find_action(store: Store, action_id: str) -> dict[str, Any] | None:
+def open_actions(
+    store: Store, snapshot: Snapshot, states: Sequence[State], limit: int, node: str | None = None
+) -> tuple[list[ActionSummary], int]:
+    """Return open actions in these states, newest first and up to limit, and how many there are."""
+    wanted = select(Action).where(Action.ended_at.is_(None), Action.state.in_(states))
+    if node is not None:
+        wanted = wanted.where(Action.node == node)
+    with store.read() as session:
+        rows = session.scalars(wanted.order_by(Action.seq.desc()).limit(limit)).all()
+        count = session.scalar(select(func.count()).select_from(wanted.subquery())) or 0
+    return [_summary(a, snapshot) for a in rows], count
+
+
+def own_limits(store: Store, tenant: str) -> TenantLimits:
+    """Return a tenant's limits in force, as the tenant may see them."""
+    with store.read() as session:
+        rows = session.scalars(
+            select(Action).where(
+                Action.ended_at.is_(None), Action.tenant == tenant, Action.state.in_(IN_FORCE)
+            )
+        ).all()
+    return {
+        "tenant": tenant,
+        "limits": [
+            {
+                "port": a.port,
+                "level": a.level,
+                "since": rfc3339(a.applied_at),
+                "expires_at": rfc3339(a.expires_at),
+                "rate_bytes_per_second": a.rate,
+                "reason": f"policy {a.policy}",
+            }
+            for a in rows
+        ],
+    }
+
+
+def find_action(store: Store, action_id: str, snapshot: Snapshot) -> ActionDetail | None:
     """Return one action with evidence, reasons and timeline."""
     with store.read() as session:
         action = session.scalar(
-            select(Action).where(Action.id == action_id).options(selectinload(Action.timeline))
+            select(Action)
+            .where(Action.id == action_id)
+            .options(selectinload(Action.timeline), selectinload(Action.approvals))
         )
         if action is None:
             return None
@@ -66,34 +114,10 @@ def find_action(store: Store, action_id: str) -> dict[str, Any] | None:
             .limit(_REASONS_SHOWN)
         ).all()
         count = session.scalar(select(func.count()).where(Reason.action_seq == action.seq)) or 0
-    return _detail(action, reasons) | {"reasons_total": count}
+    return _detail(action, reasons, count, snapshot)
 
 
-def request_revert(journal: Journal, action_id: str, actor: str) -> dict[str, Any] | None:
-    """Ask the controller to end an action, and keep its alerts from starting it again."""
-    with journal.store.read() as session:
-        action = session.scalar(select(Action).where(Action.id == action_id))
-    if action is None:
-        return None
-    if action.ended_at is None and action.revert_by is None and action.state is not State.ORPHANED:
-        entry = Entry("revert_requested", journal.clock.now(), {"by": actor})
-        with journal.change(action, "action.revert_requested", entry, actor=actor) as row:
-            row.revert_by = actor
-            inside = object_session(row)
-            if inside is not None:
-                of_action = select(Reason.episode_id).where(Reason.action_seq == row.seq)
-                inside.execute(update(Episode).where(Episode.id.in_(of_action)).values(dismissed=True))
-    return find_action(journal.store, action_id)
-
-
-def set_kill_switch(journal: Journal, on: bool, reason: str, actor: str) -> None:
-    """Turn the kill switch; the controller releases what is in force in its next turn."""
-    with journal.store.write() as session:
-        journal.store.set_kill_switch(session, on)
-        journal.note("killswitch.on" if on else "killswitch.off", actor, reason=reason)
-
-
-def _summary(action: Action) -> dict[str, Any]:
+def _summary(action: Action, snapshot: Snapshot) -> ActionSummary:
     return {
         "number": action.seq,
         "id": action.id,
@@ -109,8 +133,14 @@ def _summary(action: Action) -> dict[str, Any]:
         "tenant": action.tenant,
         "limit": _limit(action),
         "extensions": action.extensions,
-        "created_at": rfc3339(action.created_at),
-        "updated_at": rfc3339(action.updated_at),
+        "approved_by": action.approved_by,
+        "revert_requested_by": action.revert_by,
+        "offered_bytes_per_second": (
+            snapshot.offered(action.node, action.port) if action.ended_at is None else None
+        ),
+        "evidence_then": _evidence_then(action),
+        "created_at": instant(action.created_at),
+        "updated_at": instant(action.updated_at),
         "decided_at": rfc3339(action.decided_at),
         "applied_at": rfc3339(action.applied_at),
         "expires_at": rfc3339(action.expires_at),
@@ -118,39 +148,62 @@ def _summary(action: Action) -> dict[str, Any]:
     }
 
 
-def _limit(action: Action) -> dict[str, Any] | None:
-    if action.rate is None:
+def _evidence_then(action: Action) -> EvidenceThen | None:
+    """Return the evidence in short; None if there was none."""
+    evidence = action.evidence or {}
+    offered, signals = evidence.get("offered") or {}, evidence.get("signals") or {}
+    if not offered and not signals:
         return None
     return {
+        "offered_bytes_per_second": offered.get("udp_bytes_per_second"),
+        "flood_score": signals.get("flood_score"),
+        "destination_ports": signals.get("udp_destination_ports"),
+        "reply_ratio": signals.get("udp_reply_ratio"),
+    }
+
+
+def _limit(action: Action) -> LimitShape | None:
+    if action.rate is None:
+        return None
+    limit: LimitShape = {
         "protocol": "udp",
         "rate_bytes_per_second": action.rate,
         "ttl_seconds": action.params.get("ttl"),
     }
+    return cast(LimitShape, limit | (action.limit_wanted or {}))
 
 
-def _detail(action: Action, reasons: Sequence[Reason]) -> dict[str, Any]:
-    return _summary(action) | {
+def _detail(action: Action, reasons: Sequence[Reason], count: int, snapshot: Snapshot) -> ActionDetail:
+    return {
+        **_summary(action, snapshot),
         "evidence": action.evidence,
         "limit_before": action.limit_before,
         "limit_after": action.limit_after,
         "release": {
             "offered_below": action.params.get("offered_below"),
             "hold_seconds": action.params.get("hold"),
+            "probe_seconds": action.params.get("probe"),
         },
-        "revert_requested_by": action.revert_by,
+        "relapses": action.relapses,
+        "term": action.term,
+        "approvals": [
+            {"who": a.who, "verdict": a.verdict, "comment": a.comment, "at": instant(a.at)}
+            for a in action.approvals
+        ],
         "reasons": [_reason(r, r.episode) for r in reasons],
-        "timeline": [{"at": rfc3339(t.at), "event": t.event, "detail": t.detail} for t in action.timeline],
+        "reasons_total": count,
+        "timeline": [{"at": instant(t.at), "event": t.event, "detail": t.detail} for t in action.timeline],
     }
 
 
-def _reason(reason: Reason, episode: Episode) -> dict[str, Any]:
+def _reason(reason: Reason, episode: Episode) -> ReasonShape:
     return {
         "policy": reason.policy,
         "fingerprint": episode.fingerprint,
-        "starts_at": rfc3339(episode.starts_at),
+        "starts_at": instant(episode.starts_at),
         "ends_at": rfc3339(episode.ends_at),
-        "received_at": rfc3339(episode.received_at),
-        "last_seen": rfc3339(episode.last_seen),
+        "received_at": instant(episode.received_at),
+        "last_seen": instant(episode.last_seen),
         "status": episode.status,
         "labels": episode.labels,
         "annotations": episode.annotations,

@@ -92,14 +92,16 @@ def listen(settings: Settings) -> socket.socket:
 
 def check_storage(settings: Settings) -> None:
     """Open database and audit log once, and leave nothing behind if one of them fails. Raises AgentError."""
-    for field, path in (("database", settings.database_path), ("audit_log", settings.audit_path)):
+    paths = {"database": settings.database_path, "audit_log": settings.audit_path}
+    files = {field: path for field, path in paths.items() if path is not None}
+    for field, path in files.items():
         if not path.parent.is_dir():
             raise AgentError(
                 f"{field}: {path}: there is no directory {path.parent}; create it or choose another path"
             )
-    made = [path for path in (settings.database_path, settings.audit_path) if not path.exists()]
+    made = [path for path in files.values() if not path.exists()]
     try:
-        store = Store(settings.database_url)
+        store = Store(settings.database_url, replica=settings.replica)
         try:
             AuditLog(settings.audit_path, SystemClock(), store.audit_anchor()).close()
         finally:

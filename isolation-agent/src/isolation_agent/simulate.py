@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from contextlib import closing
+from datetime import timedelta
 from typing import Any
 
 from sqlalchemy import func, select
 
 from isolation_agent.alerts import Alert, BadPayload, Target, target_of
+from isolation_agent.allowlist import allowed_now
 from isolation_agent.clock import Clock, rfc3339
 from isolation_agent.config import Settings
 from isolation_agent.decision import Situation, evidence_of, flooding, judge
@@ -67,13 +69,15 @@ def _decide(alert: Alert, policy: Policy, target: Target, settings: Settings, cl
     }
     if verdict.rate is not None:
         rate = {"rate_bytes_per_second": verdict.rate, "ttl_seconds": policy.ttl}
-        shown["limit"] = {"protocol": "udp", **rate}
+        shown["limit"] = (verdict.spec.fields() if verdict.spec else {}) | rate
     age = abs((clock.now() - alert.started).total_seconds())
     if not verdict.allowed:
         stopped = {"guard": verdict.guard, "also": dict(verdict.also)}
         return shown | _outcome("suppress", verdict.reason) | stopped
     if verdict.level == "L0":
         return shown | _outcome("observe", verdict.reason)
+    if verdict.approval:
+        return shown | _outcome("ask", f"{verdict.reason}; {verdict.approval}")
     if age > settings.config.controller.max_alert_age and not flooding(
         view, target.port, policy.release.offered_below
     ):
@@ -87,7 +91,7 @@ def _outcome(decision: str, reason: str) -> dict[str, Any]:
 
 def _on_record(settings: Settings, policy: Policy, target: Target, clock: Clock) -> dict[str, Any]:
     """Return what the database adds to a situation; nothing if there is no database yet."""
-    if not settings.database_path.exists():
+    if settings.database_path is not None and not settings.database_path.exists():
         return {}
     with closing(Store(settings.database_url, read_only=True)) as store, store.read() as session:
         held = session.scalars(
@@ -102,12 +106,22 @@ def _on_record(settings: Settings, policy: Policy, target: Target, clock: Clock)
                 Action.state.in_(OVER),
             )
         )
-        kill_switch = store.kill_switch()
-    since = (clock.now() - ended).total_seconds() if ended else policy.cooldown
+        since = clock.now() - timedelta(seconds=settings.policies.guards.per_tenant_within)
+        lately = session.scalar(
+            select(func.count()).where(
+                Action.tenant == target.tenant, Action.applied_at > since, Action.ended_at.is_not(None)
+            )
+        )
+        kill_switch, breaker = store.kill_switch(), store.breaker()
+        allowed = allowed_now(store, clock.now())
+    passed = (clock.now() - ended).total_seconds() if ended else policy.cooldown
     return {
         "kill_switch": kill_switch,
         "held": any((a.node, a.port) == (target.node, target.port) for a in held),
-        "cooldown_left": max(0.0, policy.cooldown - max(0.0, since)),
+        "cooldown_left": max(0.0, policy.cooldown - max(0.0, passed)),
         "active": len(held),
-        "active_of_tenant": sum(a.tenant == target.tenant for a in held),
+        "active_on_node": sum(a.node == target.node for a in held),
+        "active_of_tenant": sum(a.tenant == target.tenant for a in held) + (lately or 0),
+        "breaker": breaker,
+        "allowed_since": allowed,
     }

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import Connection, Engine, create_engine, event, func, inspect, select
+from sqlalchemy import Connection, Engine, create_engine, event, func, inspect, make_url, select
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session, sessionmaker
@@ -15,10 +16,14 @@ from isolation_agent.audit import GENESIS, Head
 from isolation_agent.errors import StorageError
 from isolation_agent.model import SCHEMA_VERSION, Base, InboxMessage, Meta
 
-__all__ = ["InboxFull", "Store", "get_meta", "set_meta"]
+__all__ = ["InboxFull", "Store", "get_meta", "is_sqlite", "set_meta"]
 
 _AUDIT_HEAD = "audit_head"
 _KILL_SWITCH = "kill_switch"
+_BREAKER = "breaker"
+
+_WRITE_LOCK = 0x7669676961
+"""Key of PostgreSQL's advisory lock that makes writers take turns, as SQLite does by itself."""
 
 
 class InboxFull(StorageError):
@@ -33,15 +38,24 @@ class Store:
     StorageError.
     """
 
-    def __init__(self, url: str, *, busy_timeout: float = 2.0, read_only: bool = False) -> None:
-        """busy_timeout is how many seconds a transaction waits for another one."""
-        self._engine = create_engine(url, connect_args={"timeout": busy_timeout})
-        _prepare(self._engine, read_only)
+    def __init__(
+        self, url: str, *, busy_timeout: float = 2.0, read_only: bool = False, replica: str = ""
+    ) -> None:
+        """busy_timeout is how many seconds a transaction waits for another one.
+
+        replica names the process among those that share the database.
+        """
+        self._engine = (
+            _sqlite(url, busy_timeout, read_only) if is_sqlite(url) else _postgres(url, busy_timeout)
+        )
+        self.exclusive = is_sqlite(url)
+        self._replica = replica
         self._read = sessionmaker(self._engine, expire_on_commit=False)
         self._write = sessionmaker(self._engine.execution_options(immediate=True), expire_on_commit=False)
         with _translated("open"):
             if not read_only:
-                Base.metadata.create_all(self._engine)
+                with self.write() as session:  # under the lock: replicas may start together
+                    Base.metadata.create_all(session.connection())
             _check_schema(self, read_only)
 
     def close(self) -> None:
@@ -85,10 +99,24 @@ class Store:
         """Store the kill switch."""
         set_meta(session, _KILL_SWITCH, "on" if on else "off")
 
-    def audit_anchor(self) -> Head:
-        """Return the newest audit record that the database knows of."""
+    def breaker(self) -> str:
+        """Return why the blast-radius breaker has tripped; empty if it has not."""
         with self.read() as session:
-            value = get_meta(session, _AUDIT_HEAD)
+            return get_meta(session, _BREAKER) or ""
+
+    def set_breaker(self, session: Session, reason: str) -> None:
+        """Trip the breaker, or reset it with an empty reason."""
+        set_meta(session, _BREAKER, reason)
+
+    @property
+    def _audit_key(self) -> str:
+        """Every replica has its own audit log."""
+        return f"{_AUDIT_HEAD}:{hashlib.sha256(self._replica.encode()).hexdigest()[:32]}"
+
+    def audit_anchor(self) -> Head:
+        """Return the newest audit record of this replica that the database knows of."""
+        with self.read() as session:
+            value = get_meta(session, self._audit_key)
         if value is None:
             return GENESIS
         seq, _, digest = value.partition(":")
@@ -97,7 +125,7 @@ class Store:
     def set_audit_anchor(self, head: Head) -> None:
         """Remember the newest audit record."""
         with self.write() as session:
-            set_meta(session, _AUDIT_HEAD, f"{head.seq}:{head.hash}")
+            set_meta(session, self._audit_key, f"{head.seq}:{head.hash}")
 
 
 def get_meta(session: Session, key: str) -> str | None:
@@ -122,8 +150,14 @@ def _translated(what: str) -> Iterator[None]:
         raise StorageError(f"database: cannot {what}: {cause.splitlines()[0]}") from e
 
 
-def _prepare(engine: Engine, read_only: bool) -> None:
+def is_sqlite(url: str) -> bool:
+    """Tell whether a database URL is of SQLite, which one process at a time uses."""
+    return make_url(url).get_backend_name() == "sqlite"
+
+
+def _sqlite(url: str, busy_timeout: float, read_only: bool) -> Engine:
     """Make SQLite durable (WAL, synchronous FULL) and give transactions an explicit begin."""
+    engine = create_engine(url, connect_args={"timeout": busy_timeout})
 
     @event.listens_for(engine, "connect")
     def connect(connection: Any, _record: object) -> None:
@@ -138,6 +172,29 @@ def _prepare(engine: Engine, read_only: bool) -> None:
     def begin(connection: Connection) -> None:
         immediate = connection.get_execution_options().get("immediate")
         connection.exec_driver_sql("BEGIN IMMEDIATE" if immediate else "BEGIN")
+
+    return engine
+
+
+def _postgres(url: str, busy_timeout: float) -> Engine:
+    """Give PostgreSQL what SQLite has: commits on disk, one writer at a time, bounded waits."""
+    wait = int(busy_timeout * 1000)
+    options = f"-c synchronous_commit=on -c lock_timeout={wait} -c statement_timeout={wait * 5}"
+    engine = create_engine(
+        url,
+        connect_args={"connect_timeout": max(2, int(busy_timeout)), "options": options},
+        isolation_level="REPEATABLE READ",
+        pool_pre_ping=True,
+    )
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        if connection.get_execution_options().get("immediate"):
+            # The lock comes before the snapshot, so that a writer sees what the one before it did.
+            connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+            connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_WRITE_LOCK})")
+
+    return engine
 
 
 def _check_schema(store: Store, read_only: bool) -> None:

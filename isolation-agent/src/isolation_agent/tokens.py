@@ -38,6 +38,10 @@ class Token:
         """Compare with a token that a client presented, in constant time."""
         return hmac.compare_digest(self._digest, _digest(presented))
 
+    def fingerprint(self) -> str:
+        """Return what tells this token from another one, and from which it cannot be found."""
+        return hashlib.sha256(b"vigia credential " + self._digest).hexdigest()
+
     def header(self) -> str:
         """Return the value of the Authorization header that carries the token."""
         return f"Bearer {self._value}"

@@ -5,7 +5,18 @@ from __future__ import annotations
 from flask import Flask, Response
 
 from isolation_agent.agent import Agent
-from isolation_agent.web import actions, admin, auth, errors, ops, webhook
+from isolation_agent.web import (
+    actions,
+    admin,
+    auth,
+    console,
+    errors,
+    idempotency,
+    ops,
+    overview,
+    session,
+    webhook,
+)
 
 __all__ = ["create_app"]
 
@@ -16,12 +27,17 @@ def create_app(agent: Agent) -> Flask:
     app.extensions["agent"] = agent
     errors.register(app)
     auth.install(app, agent)
-    for part in (webhook, actions, admin, ops):
+    idempotency.install(app, agent)
+    for part in (webhook, actions, admin, overview, session, console, ops):
         app.register_blueprint(part.blueprint)
 
     @app.after_request
     def harden(response: Response) -> Response:
         response.headers["X-Content-Type-Options"] = "nosniff"
+        response.headers["Referrer-Policy"] = "no-referrer"
+        response.headers["X-Frame-Options"] = "DENY"
+        response.headers["Cross-Origin-Resource-Policy"] = "same-origin"
+        response.headers.setdefault("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
         response.headers["Cache-Control"] = "no-store"
         return response
 

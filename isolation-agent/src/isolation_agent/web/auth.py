@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import logging
 import re
 import threading
@@ -12,17 +13,50 @@ from flask import Flask, current_app, g, request
 
 from isolation_agent.agent import Agent
 from isolation_agent.clock import Clock
+from isolation_agent.config import Account
 from isolation_agent.errors import AuditError
 from isolation_agent.journal import Journal
+from isolation_agent.sessions import OpenSession, Sessions
 from isolation_agent.web.errors import ApiError
 
-__all__ = ["API", "OPEN", "OPEN_ENDPOINTS", "WEBHOOK", "actor", "install", "needs", "peer", "scope_of"]
+__all__ = [
+    "ADMIN",
+    "COOKIE",
+    "OPEN",
+    "OPEN_ENDPOINTS",
+    "OPERATOR",
+    "SELF",
+    "TENANT",
+    "VIEWER",
+    "WEBHOOK",
+    "actor",
+    "install",
+    "needs",
+    "peer",
+    "same_origin",
+    "scope_of",
+]
 
-OPEN, WEBHOOK, API = "open", "webhook", "api"
+OPEN, WEBHOOK, TENANT, SELF = "open", "webhook", "tenant", "self"
+VIEWER, OPERATOR, ADMIN = "viewer", "operator", "admin"
 
-OPEN_ENDPOINTS = frozenset({"ops.healthy", "ops.ready", "ops.metrics"})
-"""Routes that need no token: supervisors and Prometheus ask them, and they show no tenant's data."""
+COOKIE = "vigia_session"
 
+OPEN_ENDPOINTS = frozenset(
+    {
+        "ops.healthy",
+        "ops.ready",
+        "ops.metrics",
+        "console.page",
+        "console.asset",
+        "session.login",
+    }
+)
+"""Routes without authentication: what supervisors and Prometheus ask, the console's files, which hold no
+tenant's data, and the way in."""
+
+_RANK = {VIEWER: 1, OPERATOR: 2, ADMIN: 3}
+_SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _BEARER = re.compile(r"Bearer +([A-Za-z0-9._~+/=-]+)", re.IGNORECASE)
 _QUIET = 10.0
 
@@ -32,7 +66,7 @@ View = TypeVar("View", bound=Callable[..., Any])
 
 
 def needs(scope: str) -> Callable[[View], View]:
-    """Declare who may call a route: the webhook token, the API token, or everybody."""
+    """Declare who may call a route: the webhook token, a role and those above it, a tenant, or everybody."""
 
     def mark(view: View) -> View:
         view.scope = scope  # type: ignore[attr-defined]
@@ -53,12 +87,32 @@ def peer() -> str:
 
 def actor() -> str:
     """Return who makes the request, for the audit log."""
-    return f"{g.scope}@{peer()}"
+    return f"{g.account.name}@{peer()}"
+
+
+def same_origin() -> bool:
+    """Tell whether the browser says that the request comes from a page of ours; tools say nothing."""
+    return request.headers.get("Sec-Fetch-Site", "same-origin") in ("same-origin", "none")
+
+
+def allowed(scope: str | None, account: Account | None, *, webhook: bool) -> bool:
+    """Tell whether a scope admits who asks."""
+    if scope == WEBHOOK:
+        return webhook
+    if account is None:
+        return False
+    if scope == SELF:
+        return True
+    if scope == TENANT:
+        return account.role == TENANT
+    return _RANK.get(account.role, 0) >= _RANK.get(scope or "", 99)
 
 
 def install(app: Flask, agent: Agent) -> None:
     """Check every request before its route runs and before its body is read."""
     refusals = _Refusals(agent.journal, agent.clock)
+    sessions = Sessions(agent.store, agent.clock)
+    app.extensions["sessions"], app.extensions["refusals"] = sessions, refusals
 
     @app.before_request
     def authenticate() -> None:
@@ -67,25 +121,44 @@ def install(app: Flask, agent: Agent) -> None:
         scope = scope_of(current_app, request.endpoint)
         if scope == OPEN and request.endpoint in OPEN_ENDPOINTS:
             return
-        held = _scope_held(agent)
-        if held is not None and held == scope:
-            g.scope = held
+        account, webhook, opened = _who(agent, sessions)
+        if allowed(scope, account, webhook=webhook):
+            if opened is not None:
+                _refuse_forgery(opened)
+            g.account, g.session = account, opened
             return
-        refusals.record(request.endpoint, peer(), known=held is not None)
-        if held is None:
-            raise ApiError(401, "unauthorized", "a valid bearer token is needed")
-        raise ApiError(403, "forbidden", "this token is for another purpose")
+        known = account is not None or webhook
+        refusals.record(request.endpoint, peer(), known=known)
+        if not known:
+            raise ApiError(401, "unauthorized", "a valid bearer token or session is needed")
+        raise ApiError(403, "forbidden", _denial(scope, account))
 
 
-def _scope_held(agent: Agent) -> str | None:
-    """Return what the presented token is for. Both tokens are compared, whichever fits."""
-    match = _BEARER.fullmatch(request.headers.get("Authorization", ""))
+def _denial(scope: str | None, account: Account | None) -> str:
+    if account is None or scope == WEBHOOK:
+        return "this token is for another purpose"
+    return f"{account.name} has the role {account.role}; this needs {scope}"
+
+
+def _who(agent: Agent, sessions: Sessions) -> tuple[Account | None, bool, OpenSession | None]:
+    """Return whose token or session the request carries. All tokens are compared, whichever fits."""
+    header = request.headers.get("Authorization")
+    if header is None:
+        opened = sessions.find(request.cookies.get(COOKIE, ""), agent.settings.accounts)
+        return (opened.account if opened else None), False, opened
+    match = _BEARER.fullmatch(header)
     presented = match[1] if match else ""
-    api, webhook = (
-        agent.settings.api_token.matches(presented),
-        agent.settings.webhook_token.matches(presented),
-    )
-    return API if api else WEBHOOK if webhook else None
+    fits = [a for a in agent.settings.accounts if a.token.matches(presented)]
+    return (fits[0] if fits else None), agent.settings.webhook_token.matches(presented), None
+
+
+def _refuse_forgery(opened: OpenSession) -> None:
+    """A browser sends the cookie along with requests of any page; only ours knows the token beside it."""
+    if request.method in _SAFE:
+        return
+    given = request.headers.get("X-CSRF-Token", "")
+    if not same_origin() or not hmac.compare_digest(given.encode(), opened.csrf.encode()):
+        raise ApiError(403, "forgery", "the header X-CSRF-Token is missing or is not this session's")
 
 
 class _Refusals:
@@ -105,7 +178,7 @@ class _Refusals:
                 return
             self._next = self._clock.monotonic() + _QUIET
             count, self._unreported = self._unreported, 0
-        reason = "token for another purpose" if known else "no valid token"
+        reason = "not allowed to" if known else "no valid token"
         _log.warning("request refused", extra={"endpoint": endpoint, "peer": address, "reason": reason})
         try:
             self._journal.note(

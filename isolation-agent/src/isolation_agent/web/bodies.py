@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 from flask import Request
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 from werkzeug.exceptions import RequestEntityTooLarge
 
 from isolation_agent.web.errors import ApiError
 
-__all__ = ["read_body", "read_model"]
+__all__ = ["Text", "read_body", "read_model", "read_small", "refuse_body"]
+
+Text = Annotated[str, Field(max_length=500, pattern=r"^[^\x00-\x1f\x7f]*$")]
+"""A person's words: one line."""
 
 MAX_API_BODY = 64 << 10
 """Largest body of an API request, in bytes."""
+
+_READ = "vigia.body"
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -37,10 +42,25 @@ def read_body(request: Request, limit: int) -> bytes:
     return body
 
 
+def read_small(request: Request) -> bytes:
+    """Read the body of an API request, as often as it is asked for."""
+    body: bytes | None = request.environ.get(_READ)
+    if body is None:
+        body = read_body(request, MAX_API_BODY)
+        request.environ[_READ] = body
+    return body
+
+
+def refuse_body(request: Request) -> None:
+    """Raise ApiError if there is a body where none belongs; an empty JSON object does no harm."""
+    if read_small(request).strip() not in (b"", b"{}"):
+        raise ApiError(400, "bad_request", "this takes no body; send none")
+
+
 def read_model(request: Request, model: type[M]) -> M:
     """Read a small JSON body into a model."""
     try:
-        return model.model_validate_json(read_body(request, MAX_API_BODY), strict=True)
+        return model.model_validate_json(read_small(request), strict=True)
     except ValidationError as e:
         first = e.errors(include_url=False, include_context=False, include_input=False)[0]
         field = ".".join(str(step) for step in first["loc"])

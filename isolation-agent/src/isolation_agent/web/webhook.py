@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 from flask import Blueprint, Response, current_app, jsonify, request
 
 from isolation_agent.agent import Agent
 from isolation_agent.alerts import BadPayload, TooManyAlerts, parse_payload
 from isolation_agent.model import InboxMessage
+from isolation_agent.shapes import Stored
 from isolation_agent.store import InboxFull
 from isolation_agent.web.auth import WEBHOOK, needs, peer
 from isolation_agent.web.bodies import read_body
 from isolation_agent.web.errors import ApiError
+from isolation_agent.web.openapi import documented
 
 __all__ = ["blueprint"]
 
@@ -21,6 +24,7 @@ blueprint = Blueprint("webhook", __name__)
 
 @blueprint.post("/v1/webhook/alertmanager")
 @needs(WEBHOOK)
+@documented(body=dict[str, Any], answer=Stored)
 def alertmanager() -> Response:
     """Store a message durably, then answer 200. Only 5xx makes Alertmanager try again."""
     agent: Agent = current_app.extensions["agent"]

@@ -1,0 +1,47 @@
+// Words and numbers: nothing here touches the page.
+
+export function rate(bytes) {
+  if (bytes === null || bytes === undefined) return "unknown";
+  const bits = bytes * 8;
+  const units = [[1e9, "Gbit/s"], [1e6, "Mbit/s"], [1e3, "kbit/s"]];
+  const [factor, unit] = units.find(([f]) => bits >= f) ?? [1, "bit/s"];
+  const value = bits / factor;
+  return `${value >= 100 || factor === 1 ? Math.round(value) : value.toFixed(1)} ${unit}`;
+}
+
+export function span(seconds) {
+  const s = Math.max(0, Math.round(seconds));
+  if (s < 60) return `${s} s`;
+  if (s < 3600) return `${Math.floor(s / 60)} min ${s % 60} s`;
+  return `${Math.floor(s / 3600)} h ${Math.floor((s % 3600) / 60)} min`;
+}
+
+export const STATES = {
+  received: ["not decided yet", "calm"], suppressed: ["held back", "calm"], observing: ["observed only", "calm"],
+  pending_approval: ["waits for approval", "warn"], approved: ["approved", "warn"], applying: ["being set", "warn"],
+  active: ["in force", ""], stepped_up: ["in force, stepped up", ""], stepped_down: ["relaxed, watched", "good"],
+  releasing: ["being lifted", "good"], reverted: ["lifted", "good"], expired: ["ended by itself", "good"],
+  failed: ["failed", ""], orphaned: ["of unknown origin", "warn"],
+};
+
+export const LEVELS = {
+  L0: "observe", L1: "shape the port to the guarantee", L2: "cap UDP at the guarantee",
+  L3: "cap UDP, packets and new flows", L4: "drop UDP",
+};
+
+export function clock(text) {
+  const at = new Date(text);
+  return at.toLocaleTimeString([], {hour: "2-digit", minute: "2-digit", second: "2-digit"});
+}
+
+// One line of a timeline's detail, without what is of no use to a person on call.
+export function told(detail) {
+  const parts = [];
+  for (const [key, value] of Object.entries(detail ?? {})) {
+    if (value === null || value === "" || key === "limit" || key === "fingerprint") continue;
+    const name = key.replaceAll("_bytes_per_second", "").replaceAll("_", " ");
+    const shown = key.endsWith("bytes_per_second") ? rate(value) : typeof value === "object" ? JSON.stringify(value) : String(value);
+    parts.push(key === "reason" ? shown : `${name}: ${shown}`);
+  }
+  return parts.join(" · ");
+}
