@@ -254,6 +254,13 @@ class World:
         self.step()
         return self.only_action()
 
+    def flood_more(self, port: str, tenant: str = "red") -> None:
+        """A flood at a new port, its alert, one turn."""
+        self.enforcer.add(port, tenant)
+        self.enforcer.flood(port)
+        assert self.post(self.alert(port, tenant)).status_code == 200
+        self.step()
+
     def actions(self, **query: str) -> list[dict[str, Any]]:
         response = self.api("GET", "/v1/actions", query_string=query)
         assert response.status_code == 200, response.text

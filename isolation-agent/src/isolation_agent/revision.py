@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from functools import cache
 from pathlib import Path
 
 __all__ = ["revision"]
@@ -10,6 +11,7 @@ __all__ = ["revision"]
 _STAMP = "_revision.txt"
 
 
+@cache
 def revision() -> str:
     """Return the short commit id, or unknown."""
     folder = Path(__file__).parent
