@@ -13,6 +13,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -26,7 +27,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PROBE = ROOT / "bin" / "vigia-probe"
 TICKS = os.sysconf("SC_CLK_TCK")
-SECONDS = 8
+SECONDS = 6
 WARM_UP = 2
 LEFT, RIGHT = f"vigia-bench-{os.getpid()}-l", f"vigia-bench-{os.getpid()}-r"
 
@@ -417,6 +418,7 @@ def main() -> int:
         "rate": bench_rate,
         "memory": bench_memory,
     }
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that everything is cleaned up
     load = [os.getloadavg()[0]]
     rows: list[Row] = []
     with link(1000), tempfile.TemporaryDirectory() as folder:
@@ -424,7 +426,10 @@ def main() -> int:
             if args.only and name not in args.only:
                 continue
             sys.stderr.write(f"bench: {name}\n")
-            rows += bench(Path(folder))
+            found = bench(Path(folder))
+            for row in found:
+                sys.stderr.write(f"  {row.what}: {cell(row.ours)} {row.unit}, fping {cell(row.fping)}\n")
+            rows += found
     load.append(os.getloadavg()[0])
     show(rows, load)
     if args.json:

@@ -105,6 +105,9 @@ func (s *session) learn(sequence uint64, r *stamp.Reply, t *told) {
 	if t.hasWindow || t.hasMeasurement || t.followUp.Timestamp != 0 || r.Sequence != uint32(sequence) {
 		w.stateful = true
 	}
+	if t.hasWindow {
+		s.learnWindow(&t.window)
+	}
 	switch {
 	case w.any && w.stateful && sequence > w.sequence+1:
 		s.bracket(w.sequence+1, sequence, answers-w.answers-1)
@@ -113,9 +116,6 @@ func (s *session) learn(sequence uint64, r *stamp.Reply, t *told) {
 	}
 	if !w.any || sequence > w.sequence || sequence == w.sequence && int32(answers-w.answers) > 0 {
 		w.any, w.sequence, w.answers = true, sequence, answers
-	}
-	if t.hasWindow {
-		s.learnWindow(&t.window)
 	}
 	s.wonder(sequence)
 }
@@ -128,7 +128,13 @@ func (s *session) bracket(first, last uint64, answered uint32) {
 	if answered > 1<<31 {
 		return // counted from the start again
 	}
-	for sequence := max(first, s.window.Remembered()); sequence < last; sequence++ {
+	first = max(first, s.window.Remembered())
+	for sequence := first; sequence < last && answered > 0; sequence++ {
+		if slot := s.window.Lookup(sequence); slot != nil && slot.Value.answeredFor() {
+			answered--
+		}
+	}
+	for sequence := first; sequence < last; sequence++ {
 		slot := s.window.Lookup(sequence)
 		if slot == nil || slot.Value.State != InFlight || slot.Value.judged {
 			continue
@@ -140,6 +146,12 @@ func (s *session) bracket(first, last uint64, answered uint32) {
 			slot.Value.evidence = missed
 		}
 	}
+}
+
+// answeredFor reports whether it is certain that the reflector has answered the
+// probe.
+func (p *Probe) answeredFor() bool {
+	return p.State == Waiting || p.State == Answered || p.State == InFlight && p.judged && p.evidence == reached
 }
 
 // learnWindow takes the reflector's received window.
