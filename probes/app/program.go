@@ -7,6 +7,7 @@ import (
 	"vigia/internal/exporterkit"
 	"vigia/probes/flight"
 	"vigia/probes/once"
+	"vigia/probes/plan"
 	"vigia/probes/settings"
 )
 
@@ -30,6 +31,6 @@ func Program() exporterkit.Program {
 		Start: func(_ context.Context, env exporterkit.Env) (exporterkit.Service, error) {
 			return newService(env)
 		},
-		Commands: []exporterkit.Command{once.Command(), flight.Command(address)},
+		Commands: []exporterkit.Command{once.Command(), flight.Command(address), plan.Command(seriesOfATarget)},
 	}
 }

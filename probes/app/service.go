@@ -4,14 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"vigia/internal/exporterkit"
 	"vigia/probes/bulk"
+	"vigia/probes/discovery"
 	"vigia/probes/flight"
 	"vigia/probes/health"
 	"vigia/probes/objective"
@@ -29,10 +32,17 @@ type service struct {
 	reflector *reflector.Reflector
 	paths     atomic.Pointer[[]settings.Path]
 
+	// mu is held while a configuration, or what was discovered, is put into
+	// force.
+	mu         sync.Mutex
+	settings   *settings.Settings
+	discovered *discovery.Manager
+
 	objectives *objective.Watch
 	bulk       *bulk.Runner
 	bulkServer *bulk.Server
 	bulkTests  *bulkMetrics
+	logger     *slog.Logger
 }
 
 // spareProcs are for sender and reflector: with as many processors for goroutines
@@ -61,6 +71,8 @@ func newService(env exporterkit.Env) (*service, error) {
 		return nil, err
 	}
 	s.newBulk(env)
+	s.logger = env.Logger
+	s.discovered = discovery.New(env.Logger, s.rediscover)
 	if err := s.load(env.ConfigPath); err != nil {
 		s.close()
 		return nil, err
@@ -95,17 +107,22 @@ func (s *service) load(path string) error {
 	if err != nil {
 		return err
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	answering, err := s.reflector.Prepare(cfg.Reflector)
 	if err != nil {
 		return err
 	}
-	sending, err := s.sender.Prepare(cfg.Targets)
+	targets := s.targets(cfg)
+	sending, err := s.sender.Prepare(targets)
 	if err != nil {
 		answering.Discard()
 		return fmt.Errorf("targets: %w", err)
 	}
 	s.paths.Store(&cfg.Paths)
-	s.recorders.twins.Set(cfg.Targets)
+	s.settings = cfg
+	s.recorders.twins.Set(targets)
+	s.discovered.Set(cfg.Sources())
 	s.recorders.health.SetLimits(cfg.Health)
 	s.recorders.maxError.Store(int64(cfg.MaxOnewayError))
 	s.bound.State(cfg.ErrorBound)
@@ -114,6 +131,63 @@ func (s *service) load(path string) error {
 	s.bulkServer.Set(cfg.BulkServer)
 	s.bulk.Set(cfg.Bulk)
 	return errors.Join(answering.Commit(), sending.Commit())
+}
+
+// targets returns what is configured and what was discovered. A configured target
+// goes before a discovered one with the same labels.
+func (s *service) targets(cfg *settings.Settings) []sender.Target {
+	targets := slices.Clone(cfg.Targets)
+	known := make(map[sender.Labels]bool, len(targets))
+	for i := range targets {
+		known[targets[i].Labels] = true
+	}
+	for i := range cfg.Sites {
+		site := &cfg.Sites[i]
+		found, refused := site.Targets(cfg.Node, s.discovered.State(&site.Source))
+		if refused != nil {
+			s.logger.Warn("discovered nodes are not probed", "err", refused)
+		}
+		for j := range found {
+			if !known[found[j].Labels] {
+				known[found[j].Labels] = true
+				targets = append(targets, found[j])
+			}
+		}
+	}
+	return targets
+}
+
+// rediscover puts into force what was discovered.
+func (s *service) rediscover() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	targets := s.targets(s.settings)
+	sending, err := s.sender.Prepare(targets)
+	if err != nil {
+		s.logger.Error("what was discovered cannot be probed", "err", err)
+		return
+	}
+	s.recorders.twins.Set(targets)
+	if err := sending.Commit(); err != nil {
+		s.logger.Debug("the sender has stopped", "err", err)
+	}
+}
+
+// undiscovered returns why nodes are not known, or nil.
+func (s *service) undiscovered() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var errs []error
+	for i := range s.settings.Sites {
+		st := s.discovered.State(&s.settings.Sites[i].Source)
+		switch {
+		case st.Err != nil && len(st.Peers) == 0:
+			errs = append(errs, fmt.Errorf("discovery[%d]: %w", i, st.Err))
+		case st.At.IsZero():
+			errs = append(errs, fmt.Errorf("discovery[%d] has not been read yet", i))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // Run probes and reflects until ctx ends.
@@ -133,6 +207,7 @@ func (s *service) Run(ctx context.Context) error {
 		reflectErr = s.reflector.Run(ctx)
 	})
 	wg.Go(func() { s.bulk.Run(ctx) })
+	wg.Go(func() { s.discovered.Run(ctx) })
 	wg.Wait()
 	return errors.Join(sendErr, reflectErr)
 }
@@ -142,5 +217,5 @@ func (s *service) Reload(_ context.Context, path string) error { return s.load(p
 
 // Ready returns nil once every socket is open and every target was probed.
 func (s *service) Ready() error {
-	return errors.Join(s.reflector.Err(), s.bulkServer.Err(), s.sender.Ready())
+	return errors.Join(s.reflector.Err(), s.bulkServer.Err(), s.undiscovered(), s.sender.Ready())
 }

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// Interval is the time between two look-ups of a name, whether the last
-	// one succeeded or not.
+	// Interval is the time between two look-ups of a name whose time to live is
+	// not known, like one of the hosts file or one that failed.
 	Interval = 30 * time.Second
 	// Timeout bounds one look-up.
 	Timeout = 5 * time.Second
@@ -60,7 +60,7 @@ type state struct {
 // system's resolver.
 func New(lookup Lookup, interval time.Duration, update func(Name, Result)) *Resolver {
 	if lookup == nil {
-		lookup = net.DefaultResolver.LookupNetIP
+		lookup = System
 	}
 	return &Resolver{
 		lookup: lookup, interval: interval, update: update,
@@ -163,7 +163,8 @@ func (r *Resolver) resolve(ctx context.Context, name Name) {
 	if name.IPv6 {
 		network = "ip6"
 	}
-	addresses, err := r.lookup(lookupCtx, network, name.Host)
+	ttl := &lifetime{}
+	addresses, err := r.lookup(context.WithValue(lookupCtx, ttlKey{}, ttl), network, name.Host)
 	if ctx.Err() != nil {
 		return
 	}
@@ -175,7 +176,7 @@ func (r *Resolver) resolve(ctx context.Context, name Name) {
 	}
 	before, known := s.result, s.known
 	s.result, s.known = next(before, addresses, err), true
-	s.due, s.busy = time.Now().Add(r.interval), false
+	s.due, s.busy = time.Now().Add(ttl.next(r.interval)), false
 	after := s.result
 	r.mu.Unlock()
 	select { // the pause may have been computed while this look-up was busy

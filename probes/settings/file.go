@@ -16,6 +16,7 @@ type File struct {
 	Clock     Clock      `yaml:"clock"`
 	Health    Health     `yaml:"health"`
 
+	Discovery  []Discovery `yaml:"discovery"`
 	Bulk       *Bulk       `yaml:"bulk"`
 	Objectives []Objective `yaml:"objectives"`
 

@@ -27,6 +27,7 @@ type Settings struct {
 	ErrorBound, MaxOnewayError time.Duration
 	Health                     health.Limits
 
+	Sites      []Site
 	BulkServer bulk.Config
 	Bulk       bulk.Plan
 	Objectives []objective.Objective
@@ -65,13 +66,22 @@ func (s *Settings) Summary() string {
 // settings converts a file that Validate has found right.
 func (f *File) settings() *Settings {
 	s := &Settings{Node: f.Node, Paths: f.Paths, Reflector: f.Reflector.config(f.keys)}
-	classes := make(map[string]Class, len(f.Classes))
-	for _, c := range f.Classes {
-		classes[c.Name] = c
+	classes := make(map[string]*Class, len(f.Classes))
+	for i := range f.Classes {
+		classes[f.Classes[i].Name] = &f.Classes[i]
 	}
 	s.ErrorBound, s.MaxOnewayError = time.Duration(f.Clock.ErrorBound), f.Clock.maxOnewayError()
 	s.Health = f.Health.limits()
-	for _, t := range f.Targets {
+	s.Targets = f.convert(f.Targets, classes)
+	s.Sites = f.sites(classes)
+	s.BulkServer, s.Bulk = f.bulk()
+	s.Objectives = f.objectives()
+	return s
+}
+
+// convert converts targets, and joins those that are twins.
+func (f *File) convert(written []Target, classes map[string]*Class) (targets []sender.Target) {
+	for _, t := range written {
 		c := classes[t.Probe]
 		source, _ := ParseSource(t.Source)
 		host, port, _ := c.parseAddress(t.Address)
@@ -81,12 +91,10 @@ func (f *File) settings() *Settings {
 			Keys: f.keys[t.KeyFile], Channel: timestamping.Channel{Device: t.Device},
 		}
 		c.apply(&target)
-		s.Targets = append(s.Targets, target)
+		targets = append(targets, target)
 	}
-	f.joinTwins(s.Targets)
-	s.BulkServer, s.Bulk = f.bulk()
-	s.Objectives = f.objectives()
-	return s
+	joinTwins(written, targets)
+	return targets
 }
 
 const defaultMaxOnewayError = time.Millisecond

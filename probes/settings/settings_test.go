@@ -97,7 +97,7 @@ func TestDefaults(t *testing.T) {
 func TestEveryMistakeIsNamed(t *testing.T) {
 	const class0 = `  - {name: stamp-64, protocol: stamp, size: 64, interval: 50ms, deadline: 1s}`
 	for _, tc := range []struct{ name, old, new, want string }{
-		{"unknown key", "node: lb1", "node: lb1\nnodes: x", `f.yaml:2: unknown key "nodes"; known here: bulk, classes, clock, health, node, objectives, paths, reflector, targets`},
+		{"unknown key", "node: lb1", "node: lb1\nnodes: x", `f.yaml:2: unknown key "nodes"; known here: bulk, classes, clock, discovery, health, node, objectives, paths, reflector, targets`},
 		{"unknown key of a target", "tenant: red, ", "tenant: red, dest: x, ", `unknown key "dest"; known here: address, device, dst, key_file, netns, path, probe, source, tenant, twin`},
 		{"no node", "node: lb1", "node: ''", "f.yaml:1: node: is missing; add it, for example node: compute1"},
 		{"node is free text", "node: lb1", "node: the first", `f.yaml:1: node: "the first": cannot be a label; write letters`},

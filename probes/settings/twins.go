@@ -49,14 +49,14 @@ func (w *twins) of(t *Target) int {
 const infrastructure = "_infra"
 
 // validateTwins checks that what is to be compared is there and comparable.
-func (f *File) validateTwins(e *faults, classes map[string]*Class) {
-	all, members := newTwins(f.Targets), make(map[int]int)
-	for i := range f.Targets {
-		t := &f.Targets[i]
+func validateTwins(e *faults, list string, targets []Target, classes map[string]*Class) {
+	all, members := newTwins(targets), make(map[int]int)
+	for i := range targets {
+		t := &targets[i]
 		if t.Twin == "" {
 			continue
 		}
-		field := fmt.Sprintf("targets[%d].twin", i)
+		field := fmt.Sprintf("%s[%d].twin", list, i)
 		if t.Twin == t.Path {
 			e.add(field, t.Twin, "is the target's own path", "write the path to compare with, for example twin: direct")
 			continue
@@ -66,7 +66,7 @@ func (f *File) validateTwins(e *faults, classes map[string]*Class) {
 			e.add(field, t.Twin, fmt.Sprintf("is not the path of a target with dst %s and probe %s", t.Dst, t.Probe), "add that target or correct it")
 			continue
 		}
-		if f.Targets[twin].Twin != "" {
+		if targets[twin].Twin != "" {
 			e.add(field, t.Twin, "is the path of a target that has a twin itself", "name the one that both are compared with")
 		}
 		if c := classes[t.Probe]; c != nil && (c.Protocol == protocolConnect || c.sourcePorts() > 1) {
@@ -79,15 +79,15 @@ func (f *File) validateTwins(e *faults, classes map[string]*Class) {
 	}
 }
 
-// joinTwins puts targets, which are those of the file in the same order, into
+// joinTwins puts targets, converted from what is written in the same order, into
 // groups around the one that they are compared with.
-func (f *File) joinTwins(targets []sender.Target) {
-	all, groups := newTwins(f.Targets), make(map[int][]int)
-	for i := range f.Targets {
-		if f.Targets[i].Twin == "" {
+func joinTwins(written []Target, targets []sender.Target) {
+	all, groups := newTwins(written), make(map[int][]int)
+	for i := range written {
+		if written[i].Twin == "" {
 			continue
 		}
-		twin := all.of(&f.Targets[i])
+		twin := all.of(&written[i])
 		if groups[twin] == nil {
 			groups[twin] = []int{twin}
 		}

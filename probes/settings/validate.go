@@ -69,7 +69,7 @@ func (f *faults) netns(field, value string) {
 func (f *File) Validate() error {
 	var e faults
 	e.label("node", f.Node, "node: compute1")
-	if len(f.Targets) == 0 && f.Bulk == nil && (f.Reflector == nil || len(f.Reflector.Listeners) == 0) {
+	if len(f.Targets) == 0 && len(f.Discovery) == 0 && f.Bulk == nil && (f.Reflector == nil || len(f.Reflector.Listeners) == 0) {
 		e.add("targets", nil, "are missing, and so are reflector.listeners: there is nothing to do", "add one of them")
 	}
 	f.keys = make(map[string]stamp.Keys)
@@ -99,7 +99,8 @@ func (f *File) Validate() error {
 			seen[id] = i
 		}
 	}
-	f.validateTwins(&e, classes)
+	validateTwins(&e, "targets", f.Targets, classes)
+	f.validateDiscovery(&e, paths, classes)
 	f.Bulk.validate(&e, f.Node, paths)
 	f.validateObjectives(&e)
 	return e.join()

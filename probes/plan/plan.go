@@ -1,0 +1,251 @@
+// Package plan computes what a mesh of probes costs before it is rolled out: who
+// probes whom, how many series that makes, and how many packets.
+package plan
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"text/tabwriter"
+	"time"
+
+	"github.com/alecthomas/kingpin/v2"
+
+	"vigia/internal/exporterkit"
+	"vigia/probes/coverage"
+	"vigia/probes/discovery"
+	"vigia/probes/mesh"
+)
+
+// Bounds of the flags.
+const (
+	maxNodes   = 50_000
+	maxPerNode = 10_000
+	maxPaths   = 64
+	// headers are what a probe has beside its payload on the wire: Ethernet with
+	// frame check sequence, preamble and gap, IPv4, UDP.
+	headers = 38 + 20 + 8
+)
+
+type options struct {
+	nodes, perRack, perNode, paths, classes int
+	interval                                time.Duration
+	size, sourcePorts, ecmpPaths            int
+	file, show                              string
+	json                                    bool
+	series                                  func() (int, error)
+}
+
+// Report is what the command prints.
+type Report struct {
+	Nodes           int      `json:"nodes"`
+	Pairs           int      `json:"pairs"` // directed
+	PeersPerNode    Range    `json:"peers_per_node"`
+	ProbedBy        Range    `json:"probed_by"` // how many nodes probe a node
+	TargetsPerNode  Range    `json:"targets_per_node"`
+	SeriesPerTarget int      `json:"series_per_target"`
+	SeriesPerNode   Range    `json:"series_per_node"`
+	Series          int      `json:"series"`
+	FullMeshSeries  int      `json:"full_mesh_series"`              // for comparison
+	ProbesPerNode   float64  `json:"probes_per_second_per_node"`    // of the busiest
+	PacketsPerNode  float64  `json:"packets_per_second_per_node"`   // sent and answered, both roles
+	BitsPerNode     float64  `json:"bits_per_second_per_node"`      // on the wire, each way
+	Packets         float64  `json:"packets_per_second"`            // of the whole site
+	CoverageRatio   *float64 `json:"ecmp_coverage_ratio,omitempty"` // of equal-cost paths
+	Shown           string   `json:"node,omitempty"`
+	Peers           []string `json:"peers,omitempty"`
+}
+
+// Range is the least, mean and greatest of a number.
+type Range struct {
+	Min  int     `json:"min"`
+	Mean float64 `json:"mean"`
+	Max  int     `json:"max"`
+}
+
+// Command returns the command. series counts the series of one target.
+func Command(series func() (int, error)) exporterkit.Command {
+	return exporterkit.Command{
+		Name: "plan",
+		Help: "Print who probes whom, and how many series and packets that makes, for a number of nodes.",
+		Register: func(cmd *kingpin.CmdClause) func(context.Context, io.Writer, io.Writer) error {
+			o := &options{series: series}
+			cmd.Flag("nodes", "Number of nodes, called node0, node1 and so on.").Default("100").IntVar(&o.nodes)
+			cmd.Flag("per-rack", "Nodes of a rack, all of which probe each other; 0: no racks.").Default("20").IntVar(&o.perRack)
+			cmd.Flag("file", "Take the nodes from a file in the format of file_sd instead, with labels node and rack.").PlaceHolder("FILE").StringVar(&o.file)
+			cmd.Flag("per-node", "Nodes of other racks that each node probes; 0: all.").Default("8").IntVar(&o.perNode)
+			cmd.Flag("paths", "Paths measured between two nodes.").Default("1").IntVar(&o.paths)
+			cmd.Flag("classes", "Classes of probes on each path.").Default("1").IntVar(&o.classes)
+			cmd.Flag("interval", "Time between two probes of a target.").Default("1s").DurationVar(&o.interval)
+			cmd.Flag("size", "UDP payload of a probe in bytes.").Default("64").IntVar(&o.size)
+			cmd.Flag("source-ports", "Source ports that a target uses in turn.").Default("1").IntVar(&o.sourcePorts)
+			cmd.Flag("ecmp-paths", "Equal-cost paths of the network; 0: not known.").Default("0").IntVar(&o.ecmpPaths)
+			cmd.Flag("show", "Print the nodes that this one probes.").PlaceHolder("NODE").StringVar(&o.show)
+			cmd.Flag("json", "Print one JSON document instead.").BoolVar(&o.json)
+			return func(_ context.Context, stdout, _ io.Writer) error { return o.run(stdout) }
+		},
+	}
+}
+
+func usage(format string, args ...any) error {
+	return &exporterkit.UsageError{Err: fmt.Errorf(format, args...)}
+}
+
+func (o *options) check() error {
+	for _, f := range []struct {
+		name            string
+		value, min, max int
+	}{
+		{"nodes", o.nodes, 1, maxNodes},
+		{"per-rack", o.perRack, 0, maxNodes},
+		{"per-node", o.perNode, 0, maxPerNode},
+		{"paths", o.paths, 1, maxPaths},
+		{"classes", o.classes, 1, maxPaths},
+		{"size", o.size, 44, 65507},
+		{"source-ports", o.sourcePorts, 1, 1024},
+		{"ecmp-paths", o.ecmpPaths, 0, 1024},
+	} {
+		if f.value < f.min || f.value > f.max {
+			return usage("--%s %d is out of bounds; write %d to %d", f.name, f.value, f.min, f.max)
+		}
+	}
+	if o.interval < 100*time.Microsecond || o.interval > time.Hour {
+		return usage("--interval %v is out of bounds; write 100us to 1h", o.interval)
+	}
+	return nil
+}
+
+func (o *options) run(stdout io.Writer) error {
+	if err := o.check(); err != nil {
+		return err
+	}
+	nodes, err := o.site()
+	if err != nil {
+		return err
+	}
+	r, err := o.report(nodes)
+	if err != nil {
+		return err
+	}
+	if o.json {
+		enc := json.NewEncoder(stdout)
+		enc.SetIndent("", "  ")
+		return enc.Encode(r)
+	}
+	return r.print(stdout)
+}
+
+// site returns the nodes.
+func (o *options) site() (nodes []mesh.Node, err error) {
+	if o.file == "" {
+		for i := range o.nodes {
+			n := mesh.Node{Name: fmt.Sprintf("node%d", i)}
+			if o.perRack > 0 {
+				n.Rack = fmt.Sprintf("rack%d", i/o.perRack)
+			}
+			nodes = append(nodes, n)
+		}
+		return nodes, nil
+	}
+	f, err := os.Open(o.file)
+	if err != nil {
+		return nil, usage("--file: %v", err)
+	}
+	defer f.Close()
+	peers, err := discovery.Read(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", o.file, err)
+	}
+	for _, p := range peers {
+		nodes = append(nodes, mesh.Node{Name: p.Name, Rack: p.Rack})
+	}
+	return nodes, nil
+}
+
+func (o *options) report(nodes []mesh.Node) (*Report, error) {
+	series, err := o.series()
+	if err != nil {
+		return nil, err
+	}
+	r := &Report{Nodes: len(nodes), SeriesPerTarget: series, Shown: o.show}
+	targets := o.paths * o.classes
+	site := mesh.New(nodes)
+	probes, probed := make([]int, len(nodes)), make(map[string]int, len(nodes))
+	shown := o.show == ""
+	for i, n := range nodes {
+		peers := site.Peers(n, o.perNode)
+		probes[i] = len(peers)
+		r.Pairs += len(peers)
+		for _, p := range peers {
+			probed[p.Name]++
+			if n.Name == o.show {
+				r.Peers = append(r.Peers, p.Name)
+			}
+		}
+		shown = shown || n.Name == o.show
+	}
+	if !shown {
+		return nil, usage("--show %q is none of the nodes", o.show)
+	}
+	answered, busiest := make([]int, len(nodes)), 0
+	for i, n := range nodes {
+		answered[i] = probed[n.Name]
+		busiest = max(busiest, probes[i]+answered[i])
+	}
+	r.PeersPerNode, r.ProbedBy = span(probes, 1), span(answered, 1)
+	r.TargetsPerNode, r.SeriesPerNode = span(probes, targets), span(probes, targets*series)
+	r.Series = r.Pairs * targets * series
+	r.FullMeshSeries = len(nodes) * (len(nodes) - 1) * targets * series
+	perSecond := float64(targets) / o.interval.Seconds()
+	r.ProbesPerNode = float64(r.PeersPerNode.Max) * perSecond
+	r.PacketsPerNode = 2 * float64(busiest) * perSecond
+	r.BitsPerNode = float64(busiest) * perSecond * float64(o.size+headers) * 8
+	r.Packets = 2 * float64(r.Pairs) * perSecond
+	if o.ecmpPaths > 0 {
+		ratio := coverage.Ratio(o.sourcePorts, o.ecmpPaths)
+		r.CoverageRatio = &ratio
+	}
+	return r, nil
+}
+
+func span(values []int, factor int) (r Range) {
+	sum := 0
+	for i, v := range values {
+		if i == 0 {
+			r.Min = v * factor
+		}
+		r.Min, r.Max = min(r.Min, v*factor), max(r.Max, v*factor)
+		sum += v * factor
+	}
+	r.Mean = float64(sum) / float64(max(len(values), 1))
+	return r
+}
+
+func (r *Report) print(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	row := func(name string, s Range) { fmt.Fprintf(t, "%s\t%d to %d\tmean %.1f\n", name, s.Min, s.Max, s.Mean) }
+	fmt.Fprintf(t, "nodes\t%d\t%d directed pairs\n", r.Nodes, r.Pairs)
+	row("nodes that a node probes", r.PeersPerNode)
+	row("nodes that probe a node", r.ProbedBy)
+	row("targets per node", r.TargetsPerNode)
+	row("series per node", r.SeriesPerNode)
+	fmt.Fprintf(t, "series of all nodes\t%d\t%d per target; %d in a full mesh\n", r.Series, r.SeriesPerTarget, r.FullMeshSeries)
+	fmt.Fprintf(t, "probes per second, busiest node\t%.6g\t\n", r.ProbesPerNode)
+	fmt.Fprintf(t, "packets per second, busiest node\t%.6g\tprobes and answers of both roles\n", r.PacketsPerNode)
+	fmt.Fprintf(t, "load each way, busiest node\t%.4g Mbit/s\ton the wire, without tunnels\n", r.BitsPerNode/1e6)
+	fmt.Fprintf(t, "packets per second, all nodes\t%.6g\t\n", r.Packets)
+	if r.CoverageRatio != nil {
+		fmt.Fprintf(t, "equal-cost paths covered\t%.2f %%\tby the source ports of a target\n", *r.CoverageRatio*100)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	for _, p := range r.Peers {
+		if _, err := fmt.Fprintf(w, "%s probes %s\n", r.Shown, p); err != nil {
+			return err
+		}
+	}
+	return nil
+}

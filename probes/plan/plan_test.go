@@ -1,0 +1,116 @@
+package plan
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"vigia/internal/exporterkit"
+)
+
+func command() *options {
+	return &options{
+		nodes: 100, perRack: 20, perNode: 8, paths: 1, classes: 1, interval: time.Second, size: 64, sourcePorts: 1,
+		json: true, series: func() (int, error) { return 30, nil },
+	}
+}
+
+func plan(t *testing.T, change func(*options)) (*Report, error) {
+	t.Helper()
+	o := command()
+	change(o)
+	var out bytes.Buffer
+	if err := o.run(&out); err != nil {
+		return nil, err
+	}
+	var r Report
+	if err := json.Unmarshal(out.Bytes(), &r); err != nil {
+		t.Fatal(err)
+	}
+	return &r, nil
+}
+
+func must(t *testing.T, change func(*options)) *Report {
+	t.Helper()
+	r, err := plan(t, change)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func TestTenThousandNodes(t *testing.T) {
+	r := must(t, func(o *options) { o.nodes, o.perRack, o.paths, o.classes = 10_000, 40, 3, 2 })
+	const peers = 39 + 8
+	if r.Pairs != 10_000*peers || r.PeersPerNode != (Range{peers, peers, peers}) {
+		t.Errorf("%+v", r)
+	}
+	if r.Series != 10_000*peers*6*30 || r.SeriesPerNode.Max != peers*6*30 || r.FullMeshSeries != 10_000*9999*6*30 {
+		t.Errorf("%+v", r)
+	}
+	if r.ProbesPerNode != peers*6 || r.Packets != 2*10_000*peers*6 {
+		t.Errorf("%+v", r)
+	}
+	// Everybody is probed by its rack at least, and nobody by very many.
+	if r.ProbedBy.Min < 39 || r.ProbedBy.Max > 39+32 || r.ProbedBy.Mean != peers {
+		t.Errorf("%+v", r.ProbedBy)
+	}
+}
+
+func TestSmallSite(t *testing.T) {
+	r := must(t, func(o *options) { o.nodes, o.perNode, o.show, o.ecmpPaths, o.sourcePorts = 3, 0, "node1", 2, 2 })
+	if r.Pairs != 6 || strings.Join(r.Peers, " ") != "node0 node2" || *r.CoverageRatio != 0.75 {
+		t.Errorf("%+v", r)
+	}
+	// Two nodes probed and two that probe us: four packets out, four in.
+	if r.PacketsPerNode != 8 || r.BitsPerNode != 4*(64+66)*8 {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestNodesOfAFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "nodes.json")
+	content := `[{"targets":["10.0.0.1"],"labels":{"node":"a","rack":"r"}},{"targets":["10.0.0.2"],"labels":{"node":"b","rack":"r"}}]`
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := must(t, func(o *options) { o.file, o.show = path, "a" })
+	if r.Nodes != 2 || strings.Join(r.Peers, " ") != "b" {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestMistakes(t *testing.T) {
+	for want, change := range map[string]func(*options){
+		"--nodes 50001 is out of bounds; write 1 to 50000": func(o *options) { o.nodes = 50_001 },
+		"--interval 0s is out of bounds":                   func(o *options) { o.interval = 0 },
+		"--size 43 is out of bounds; write 44 to 65507":    func(o *options) { o.size = 43 },
+		`--show "x" is none of the nodes`:                  func(o *options) { o.show = "x" },
+		"--file: open /does/not/exist":                     func(o *options) { o.file = "/does/not/exist" },
+	} {
+		_, err := plan(t, change)
+		var mistake *exporterkit.UsageError
+		if !errors.As(err, &mistake) || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+}
+
+func TestTable(t *testing.T) {
+	o := command()
+	o.nodes, o.perRack, o.perNode, o.ecmpPaths, o.show, o.json = 3, 0, 1, 1, "node0", false
+	var out bytes.Buffer
+	if err := o.run(&out); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"3 directed pairs", "30 per target; 180 in a full mesh", "node0 probes node", "100.00 %"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in\n%s", want, out.String())
+		}
+	}
+}
