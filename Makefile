@@ -77,4 +77,4 @@ bench-probe: build ## Compare vigia-probe with fping: CPU, noise, rate, phantom 
 .PHONY: bench-isolation
 bench-isolation: build ## Benchmark isolation: victim and offender by mode, reaction times, cost per packet, CPU and memory
 	@$(VENV)/python -m vigia.campaign.isolation_bench
-	@go test -run '^$$' -bench 'BenchmarkClassify|BenchmarkProgram|BenchmarkVport' ./internal/bpf/... | grep ns/packet
+	@go test -run '^$$' -bench 'BenchmarkClassify|BenchmarkVport' ./internal/bpf/... | grep ns/packet

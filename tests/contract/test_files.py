@@ -72,6 +72,12 @@ def test_the_example_configurations_of_the_readmes_are_accepted(tmp_path: Path) 
     token = tmp_path / "token"
     token.touch(mode=0o600)
     token.write_text("a-token-of-the-tests-0123456789\n")
+    keys = tmp_path / "notice.keys"
+    keys.touch(mode=0o600)
+    keys.write_text(f"1 {'ab' * 32}\n")
+    blocks = (ROOT / "isolation-agent/enforcer/README.md").read_text().split("```yaml\n")[1:]
+    (site,) = [b.split("```")[0] for b in blocks if b.startswith("version:")]
+    (tmp_path / "site.yaml").write_text(site)
     checked = 0
     for readme, program in (
         ("exporters/tenant/README.md", "vigia-exporter"),
@@ -84,6 +90,8 @@ def test_the_example_configurations_of_the_readmes_are_accepted(tmp_path: Path) 
                 continue
             example = example.replace("/etc/vigia/ports.yaml", str(tmp_path / "ports.yaml"))
             example = example.replace("/etc/vigia/enforcer.token", str(token))
+            example = example.replace("/etc/vigia/site.yaml", str(tmp_path / "site.yaml"))
+            example = example.replace("/etc/vigia/notice.keys", str(keys))
             config = tmp_path / "example.yaml"
             config.write_text(example)
             done = subprocess.run(

@@ -202,3 +202,35 @@ func TestPairsOutOfRangeAreRefused(t *testing.T) {
 		t.Errorf("a new vport inherits %+v %v", list, err)
 	}
 }
+
+// BenchmarkVport prints what the program costs a packet of the tenant: counting
+// alone (TCP), signals (UDP), and with limits on top.
+func BenchmarkVport(b *testing.B) {
+	udp := udpFrame("10.0.0.2", 53, 958)
+	roomy := Pair{Rate: MaxRate, Burst: MaxRate, Packets: MaxRate, TTL: time.Hour}
+	for _, bc := range []struct {
+		name  string
+		frame []byte
+		setUp func(*bench) error
+	}{
+		{"count", tcpFrame("10.0.0.2"), func(*bench) error { return nil }},
+		{"signals", udp, func(*bench) error { return nil }},
+		{"signals_and_limit", udp, func(m *bench) error {
+			return m.SetLimit(loopback, LimitRequest{ID: [16]byte{1}, Rate: MaxRate, Burst: MaxRate, TTL: time.Hour})
+		}},
+		{"signals_and_destination", udp, func(m *bench) error { return m.SetPair(loopback, dest("10.0.0.2"), roomy) }},
+		{"signals_and_contract", udp, func(m *bench) error { return m.SetContract(loopback, MaxRate, MaxRate) }},
+	} {
+		b.Run(bc.name, func(b *testing.B) {
+			m := newBench(b)
+			if err := bc.setUp(m); err != nil {
+				b.Fatal(err)
+			}
+			_, took, err := m.objects.VportTcxFrom.Benchmark(bc.frame, b.N, b.ResetTimer)
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.ReportMetric(float64(took.Nanoseconds()), "ns/packet")
+		})
+	}
+}
