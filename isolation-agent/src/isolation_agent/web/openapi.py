@@ -6,10 +6,11 @@ import inspect
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypedDict, TypeVar
+from typing import Any, TypeVar
 
 from flask import Flask
 from pydantic import BaseModel, TypeAdapter
+from typing_extensions import TypedDict
 from werkzeug.routing import Rule
 
 from isolation_agent import __version__

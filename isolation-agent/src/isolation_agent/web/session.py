@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
-
 from flask import Blueprint, Response, current_app, g, jsonify, request
 from pydantic import BaseModel, ConfigDict, Field
+from typing_extensions import TypedDict
 
 from isolation_agent.agent import Agent
 from isolation_agent.clock import rfc3339
