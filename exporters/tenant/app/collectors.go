@@ -19,6 +19,7 @@ import (
 	"vigia/exporters/tenant/shared"
 	"vigia/exporters/tenant/source"
 	"vigia/exporters/tenant/vf"
+	"vigia/exporters/tenant/vports"
 	"vigia/internal/bpf/vport"
 )
 
@@ -69,6 +70,12 @@ func collectors() []collector {
 			"conntrack", "Connections by zone (ctnetlink).", tierDetail, false,
 			func(s *service, f source.Families) (source.Source, error) {
 				return conntrack.New(f, s.config.Sources.NetNS, s.inventory.Zones), nil
+			},
+		},
+		{
+			"ovs_vport", "Upcalls by port of Open vSwitch's kernel datapath (generic netlink).", tierDefault, true,
+			func(s *service, f source.Families) (source.Source, error) {
+				return vports.New(f, s.config.Sources.NetNS)
 			},
 		},
 		{

@@ -73,7 +73,7 @@ func TestListedCapabilitiesAreEnough(t *testing.T) {
 
 // allWork tells whether every collector has succeeded and a port is attached.
 func allWork(page string) bool {
-	for _, name := range []string{"identity", "netdev", "bpf", "kfree_skb", "packet_socket", "qdisc", "vf", "conntrack", "openflow", "ovs", "shared", "ovsdb"} {
+	for _, name := range []string{"identity", "netdev", "bpf", "kfree_skb", "packet_socket", "qdisc", "vf", "conntrack", "openflow", "ovs", "ovs_vport", "shared", "ovsdb"} {
 		if !strings.Contains(page, `vigia_exporter_collector_success{collector="`+name+`"} 1`+"\n") {
 			return false
 		}

@@ -1,0 +1,87 @@
+package ovskernel
+
+import (
+	"encoding/binary"
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/mdlayher/netlink"
+
+	"vigia/internal/testutil"
+)
+
+// vportMessage is OVS_VPORT_CMD_NEW as uapi/linux/openvswitch.h lays it out.
+func vportMessage(t testing.TB) []byte {
+	t.Helper()
+	ae := netlink.NewAttributeEncoder()
+	ae.Uint32(vportNumber, 3)
+	ae.Uint32(2, 1) // OVS_VPORT_TYPE_NETDEV
+	ae.String(vportName, "tap0")
+	var stats []byte
+	for i := range uint64(8) {
+		stats = binary.NativeEndian.AppendUint64(stats, i+1)
+	}
+	ae.Bytes(vportStats, stats)
+	ae.Uint32(vportIndex, 42)
+	ae.Nested(vportUpcalls, func(ae *netlink.AttributeEncoder) error {
+		ae.Uint64(upcallsSuccess, 70)
+		ae.Uint64(upcallsFailed, 7)
+		return nil
+	})
+	attributes, err := ae.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append([]byte{1, 1, 0, 0, 9, 0, 0, 0}, attributes...)
+}
+
+func TestVportsAreParsed(t *testing.T) {
+	message := vportMessage(t)
+	got, err := parseVport(message)
+	want := Vport{
+		Number: 3, Name: "tap0", Index: 42, RxPackets: 1, TxPackets: 2, RxBytes: 3, TxBytes: 4, RxErrors: 5, TxErrors: 6,
+		RxDropped: 7, TxDropped: 8, HasUpcalls: true, Upcalls: 70, LostUpcalls: 7,
+	}
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+	for n := range 8 {
+		if _, err := parseVport(message[:n]); err == nil {
+			t.Errorf("%d bytes were taken", n)
+		}
+	}
+	short := append([]byte{1, 1, 0, 0, 9, 0, 0, 0}, 12, 0, vportStats, 0, 1, 2, 3, 4, 5, 6, 7, 8)
+	if _, err := parseVport(short); err == nil {
+		t.Error("half of the statistics were taken")
+	}
+}
+
+// TestThisKernel asks the real kernel: it lists ports, or says that it has no
+// module openvswitch.
+func TestThisKernel(t *testing.T) {
+	conn, err := Dial(testutil.NewNetNS(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	list, err := conn.Vports()
+	if err != nil && !errors.Is(err, ErrNoDatapath) {
+		t.Fatal(err)
+	}
+	if len(list) != 0 {
+		t.Errorf("a new namespace has the ports %v", list)
+	}
+	if id, err := conn.family("nlctrl"); err != nil || id == 0 { // the controller knows itself
+		t.Errorf("family nlctrl: %d, %v", id, err)
+	}
+}
+
+func FuzzVport(f *testing.F) {
+	f.Add(vportMessage(f))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if p, err := parseVport(b); err == nil && len(p.Name) > len(b) {
+			t.Errorf("a name of %d bytes in %d", len(p.Name), len(b))
+		}
+	})
+}
