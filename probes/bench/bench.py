@@ -41,6 +41,7 @@ class Row:
     fping: list[float]
     unit: str
     budget: float | None = None
+    budget_ratio: float | None = None  # to fping, where the machine decides about the figure
 
     def ratio(self) -> float | None:
         """Ours by fping's, of the medians."""
@@ -50,6 +51,8 @@ class Row:
 
     def met(self) -> bool | None:
         """Whether the median is within the budget."""
+        if self.budget_ratio is not None and (ratio := self.ratio()) is not None:
+            return ratio <= self.budget_ratio
         return None if self.budget is None else statistics.median(self.ours) <= self.budget
 
 
@@ -247,7 +250,8 @@ def rtts(near: Daemon) -> tuple[list[float], list[float]]:
 
 def bench_cpu(folder: Path, n: int) -> list[Row]:
     """Processor time per probe at 200 targets x 10/s, and phantom loss at that 2 000/s."""
-    ours = Row("CPU per probe, 200 x 10/s", [], [], "us", 20)
+    # The design's 20 us, where fping took 18 without send stamps.
+    ours = Row("CPU per probe, 200 x 10/s", [], [], "us", budget_ratio=20 / 18)
     far_row = Row("CPU per probe, our reflector", [], [], "us")
     loss = Row("loss at 2 000/s, unexplained by nstat", [], [], "probes", 0)
     mismatch = Row("accounting mismatch", [], [], "probes", 0)
@@ -379,7 +383,8 @@ def show(rows: list[Row], load: list[float]) -> None:
     table = [header]
     for r in rows:
         ratio, met = r.ratio(), r.met()
-        budget = "-" if met is None else f"{r.budget:g} {'met' if met else 'MISSED'}"
+        limit = f"ratio {r.budget_ratio:.2f}" if r.budget_ratio else f"{r.budget or 0:g}"
+        budget = "-" if met is None else f"{limit} {'met' if met else 'MISSED'}"
         table.append(
             (
                 f"{r.what} [{r.unit}]",
@@ -404,6 +409,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Compare vigia-probe with fping on one link.")
     parser.add_argument("--json", type=Path, help="write the figures to this file, too")
     parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument(
+        "--nice", type=int, default=-15, help="priority of everything, against other work here"
+    )
     parser.add_argument("--only", choices=["cpu", "noise", "rate", "memory"], action="append")
     args = parser.parse_args()
     missing = [tool for tool in ("fping", "ip", "nstat", "taskset") if shutil.which(tool) is None]
@@ -419,6 +427,7 @@ def main() -> int:
         "memory": bench_memory,
     }
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that everything is cleaned up
+    os.nice(args.nice)
     load = [os.getloadavg()[0]]
     rows: list[Row] = []
     with link(1000), tempfile.TemporaryDirectory() as folder:
