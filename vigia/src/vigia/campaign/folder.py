@@ -231,13 +231,21 @@ def latest(root: Path, wanted: str) -> Folder:
 
 
 def _read_records(path: Path) -> dict[int, Record]:
+    """Read the records: one file each, or all in one where a campaign was published."""
+    if not (path / "runs").is_dir() and (path / "runs.json").exists():
+        listed = json.loads((path / "runs.json").read_text())
+        return {given["run"]: _record(given) for given in listed}
     found = {}
     for file in (path / "runs").glob("[0-9]*.json"):
         if not file.stem.isdigit():
             continue  # a failed attempt that was made again
         given = json.loads(file.read_text())
-        found[given["run"]] = Record(**{**given, "load": tuple(given["load"])})
+        found[given["run"]] = _record(given)
     return found
+
+
+def _record(given: Mapping[str, Any]) -> Record:
+    return Record(**{**given, "load": tuple(given["load"])})
 
 
 def _durable(new: Path, target: Path) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from vigia.campaign.folder import Folder
@@ -34,8 +35,10 @@ def document(folder: Folder) -> Document:
 
 
 def write(folder: Folder, *, pdf: bool) -> list[Path]:
-    """Write report.html, and report.pdf, into the campaign's folder; return the files."""
+    """Write report.html, report.pdf and runs.json into the campaign's folder; return the reports."""
     text = page.html(document(folder))
+    records = folder.path / "runs.json"
+    records.write_text(json.dumps([asdict(r) for r in folder.records], indent=1) + "\n")
     files = [folder.path / "report.html"]
     files[0].write_text(text)
     if pdf:

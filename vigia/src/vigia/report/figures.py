@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
@@ -84,6 +85,8 @@ def cdf(caption: str, series: Mapping[str, Floats], unit: str, *, band: float | 
         everything = [v for v in series.values() if v.size]
         if everything:
             axes.set_xlim(min(v.min() for v in everything) * 0.95, max(_high(v) for v in everything))
+            if max(_high(v) for v in everything) > 30 * min(float(np.median(v)) for v in everything):
+                axes.set_xscale("symlog", linthresh=min(float(np.median(v)) for v in everything))
         axes.set_ylim(0, 1)
         axes.set_xlabel(unit)
         axes.set_ylabel("part of packets")
