@@ -165,6 +165,9 @@ func report(b *testing.B, ours, theirs *exporter, ports int, attach time.Duratio
 	b.Logf("node_exporter : vigia = %.1f wall, %.1f CPU, %.1f RSS, %.1f series; every port had its programs %.2f s after the start",
 		ratio(func(e *exporter) float64 { return ms(quantile(e.wall, 0.5)) }), ratio(func(e *exporter) float64 { return ms(quantile(e.cpu, 0.5)) }),
 		ratio(func(e *exporter) float64 { return float64(e.rss(b)) }), ratio(func(e *exporter) float64 { return float64(e.series) }), attach.Seconds())
+	for _, collector := range ours.collectors {
+		b.Logf("%s", collector)
+	}
 	b.ReportMetric(ms(quantile(ours.wall, 0.5)), "wall-p50-ms")
 	b.ReportMetric(ms(quantile(ours.cpu, 0.5)), "cpu-p50-ms")
 	b.ReportMetric(float64(ours.rss(b))/1e6, "rss-MB")
@@ -178,6 +181,7 @@ type exporter struct {
 	cmd               *exec.Cmd
 	wall, cpu         []time.Duration
 	series, bytes     int
+	collectors        []string // duration of each at the last scrape, as exported
 }
 
 func (e *exporter) start(b *testing.B, name string, args ...string) {
@@ -235,10 +239,13 @@ func (e *exporter) scrape(b *testing.B) {
 	}
 	e.wall = append(e.wall, time.Since(start))
 	e.cpu = append(e.cpu, cpuTime(b, e.cmd.Process.Pid)-before)
-	e.bytes, e.series = compressed, 0
+	e.bytes, e.series, e.collectors = compressed, 0, nil
 	for line := range bytes.Lines(body) {
 		if len(line) > 1 && line[0] != '#' {
 			e.series++
+		}
+		if bytes.HasPrefix(line, []byte("vigia_exporter_collector_duration_seconds{")) {
+			e.collectors = append(e.collectors, strings.TrimSpace(string(line)))
 		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 type Source struct {
 	manager *vport.Manager
 	totals  *totals
+	quiet   quiet
 	clock   wallClock
 
 	created, protocolBytes, protocolPackets                  *exposition.Family
@@ -26,7 +27,7 @@ type Source struct {
 // New returns the source that reads by m.
 func New(f source.Families, m *vport.Manager) *Source {
 	return &Source{
-		manager: m, totals: newTotals(m.Ledger()), clock: newWallClock(),
+		manager: m, totals: newTotals(m.Ledger()), quiet: make(quiet), clock: newWallClock(),
 		created:         source.Family(f, "vigia_port_created_timestamp_seconds"),
 		protocolBytes:   source.Family(f, "vigia_tenant_protocol_bytes_total"),
 		protocolPackets: source.Family(f, "vigia_tenant_protocol_packets_total"),
@@ -54,13 +55,14 @@ func (s *Source) Collect(v *source.View, out *exposition.Page) error {
 	if err != nil {
 		return err
 	}
+	all, err := s.manager.ReadPlaces(places)
+	if err != nil {
+		return err
+	}
 	s.totals.begin()
 	watched := 0
-	for _, place := range places {
-		counters, err := s.manager.ReadPlace(place)
-		if err != nil {
-			return err
-		}
+	for i, place := range places {
+		counters := &all[i]
 		p := v.ByIndex(int(place.Life.Index))
 		tenant := ""
 		if p != nil {
@@ -73,13 +75,14 @@ func (s *Source) Collect(v *source.View, out *exposition.Page) error {
 			continue // its identity is not known now, or it is about to be let go
 		}
 		watched++
-		if err := s.port(v, p, place, &counters, out); err != nil {
+		if err := s.port(v, p, place, counters, out); err != nil {
 			return err
 		}
 	}
 	if err := s.totals.end(); err != nil {
 		return err
 	}
+	s.quiet.forget(places)
 	s.emitTotals(v, out)
 	if watched < len(v.Ports) {
 		return fmt.Errorf("%d ports have no program yet; /debug/ports says why", len(v.Ports)-watched)
@@ -88,7 +91,7 @@ func (s *Source) Collect(v *source.View, out *exposition.Page) error {
 }
 
 func (s *Source) port(v *source.View, p *ports.Port, place vport.Place, c *vport.Counters, out *exposition.Page) error {
-	signals, err := s.manager.SignalsPlace(place)
+	signals, err := s.quiet.signals(v.Now, place, c, s.manager.SignalsPlace)
 	if err != nil {
 		return err
 	}

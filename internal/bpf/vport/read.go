@@ -29,6 +29,9 @@ func (c *Counters) OfferedUDP() (bytes, packets uint64) {
 	return b[protocolUDP] + b[protocolFragment], p[protocolUDP] + p[protocolFragment]
 }
 
+// OfferedTCP returns the TCP packets that the tenant sent.
+func (c *Counters) OfferedTCP() uint64 { return c.Packets[FromTenant][protocolTCP] }
+
 // Read returns the counters of an interface.
 func (m *Manager) Read(ifindex int) (Counters, error) {
 	p, err := m.place(ifindex)
@@ -43,7 +46,11 @@ func (m *Manager) readSlot(p vportPlace) (Counters, error) {
 	if err := m.objects.VportCount.Lookup(p.Slot, &perCPU); err != nil {
 		return Counters{}, fmt.Errorf("read counters: %w", err)
 	}
-	out := Counters{SinceNs: p.SinceNs}
+	return sumCPUs(perCPU, p.SinceNs), nil
+}
+
+func sumCPUs(perCPU []vportCounters, sinceNs uint64) Counters {
+	out := Counters{SinceNs: sinceNs}
 	for i := range perCPU {
 		c := &perCPU[i]
 		for d := range c.Bytes {
@@ -60,7 +67,7 @@ func (m *Manager) readSlot(p vportPlace) (Counters, error) {
 		out.PolicedBytes += c.PolicedBytes
 		out.PolicedPackets += c.PolicedPackets
 	}
-	return out, nil
+	return out
 }
 
 func (m *Manager) place(ifindex int) (vportPlace, error) {
@@ -191,5 +198,8 @@ func score(s *Signals, set *vportSettings) float64 {
 	return volumePoints*volume + spreadPoints*spread + asymmetryPoints*asymmetry
 }
 
-// SignalWindow is the time that Signals looks back over.
-const SignalWindow = windowsBehind * windowNs * time.Nanosecond
+// Window is what signals are counted in; SignalWindow is how far Signals looks back.
+const (
+	Window       = windowNs * time.Nanosecond
+	SignalWindow = windowsBehind * Window
+)

@@ -67,6 +67,7 @@ func SizeBounds() [7]float64 { return [7]float64{64, 128, 256, 512, 1024, 1518, 
 
 // Indices into the protocol dimension that the policer cares about.
 const (
+	protocolTCP      = 0
 	protocolUDP      = 1
 	protocolFragment = 4
 )
