@@ -87,12 +87,14 @@ type Inventory struct {
 	libvirt libvirtSource
 	file    fileSource
 
-	mu      sync.Mutex
-	ports   []Port
-	links   map[int]bool // indices of all interfaces that exist
-	states  []SourceState
-	synced  bool
-	changes chan struct{}
+	mu    sync.Mutex
+	ports []Port
+	links map[int]bool // indices of all interfaces that exist
+	// deviceless are ports that only the switch knows, see EveryPort.
+	deviceless []Port
+	states     []SourceState
+	synced     bool
+	changes    chan struct{}
 }
 
 // NewInventory opens the sources. Run keeps the list current.
@@ -168,6 +170,7 @@ func (inv *Inventory) sync() {
 		return // the last list is better than none
 	}
 	ports := resolve(links, known)
+	inv.deviceless = deviceless(links, known, ports)
 	present := make(map[int]bool, len(links))
 	for _, l := range links {
 		present[l.Index] = true
@@ -230,6 +233,20 @@ func (inv *Inventory) Ports() ([]Port, []SourceState) {
 	inv.mu.Lock()
 	defer inv.mu.Unlock()
 	return inv.ports, inv.states
+}
+
+// EveryPort returns the ports and, beside those, the ones that have no device in
+// the kernel: vhost-user ports of Open vSwitch. Their Index is 0, no program can
+// be attached to them, and only the switch counts what they carry.
+func (inv *Inventory) EveryPort() ([]Port, []SourceState) {
+	inv.mu.Lock()
+	defer inv.mu.Unlock()
+	if len(inv.deviceless) == 0 {
+		return inv.ports, inv.states
+	}
+	all := slices.Concat(inv.ports, inv.deviceless)
+	slices.SortFunc(all, func(a, b Port) int { return strings.Compare(a.ID, b.ID) })
+	return all, inv.states
 }
 
 // Lookup returns the port with that id.

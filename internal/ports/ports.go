@@ -10,6 +10,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"strings"
 
 	"vigia/internal/bpf/vport"
 	"vigia/internal/ovsdb"
@@ -161,6 +162,36 @@ func resolve(links []rtnl.Link, f facts) []Port {
 		out = append(out, p)
 	}
 	slices.SortFunc(out, func(a, b Port) int { return cmp.Compare(a.ID, b.ID) })
+	return out
+}
+
+// deviceless finds the tenants' ports of userspace bridges that have no device in
+// the kernel.
+func deviceless(links []rtnl.Link, f facts, known []Port) []Port {
+	exists, taken := make(map[string]bool, len(links)), make(map[string]bool, len(known))
+	for i := range links {
+		exists[links[i].Name] = true
+	}
+	for i := range known {
+		taken[known[i].ID] = true
+	}
+	var out []Port
+	for device, o := range f.ovs {
+		d, ok := f.identify(device, nil)
+		if !ok || exists[device] || !o.userspace || !strings.HasPrefix(o.kind, "dpdkvhostuser") {
+			continue
+		}
+		p := Port{
+			ID: d.Port, Tenant: d.Tenant, Device: device, Up: true, Bridge: o.bridge, DataPlane: OVSUserspace,
+			Network: d.Network, Workload: d.Workload, Source: d.Source,
+		}
+		p.sanitise()
+		if taken[p.ID] {
+			p.ID += "@" + device
+		}
+		taken[p.ID] = true
+		out = append(out, p)
+	}
 	return out
 }
 

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -204,5 +205,24 @@ func TestSourcesAreChecked(t *testing.T) {
 		if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
 			t.Errorf("%+v: got %v, want %q", tc.s, err, tc.want)
 		}
+	}
+}
+
+func TestPortsThatOnlyTheSwitchKnows(t *testing.T) {
+	ids := map[string]string{"iface-id": "a", "vigia-tenant": "red"}
+	f := facts{ovs: map[string]ovsPort{
+		"vhu0":  {bridge: "br-int", userspace: true, kind: "dpdkvhostuserclient", externalIDs: ids},
+		"vhu1":  {bridge: "br-int", userspace: true, kind: "dpdkvhostuser", externalIDs: map[string]string{"iface-id": "taken", "vigia-tenant": "red"}},
+		"vhu2":  {bridge: "br-int", userspace: true, kind: "dpdkvhostuser"},
+		"tap9":  {bridge: "br-int", userspace: true, externalIDs: ids},
+		"vhu10": {bridge: "br-int", kind: "dpdkvhostuser", externalIDs: ids},
+	}}
+	got := deviceless([]rtnl.Link{{Index: 3, Name: "tap0"}}, f, []Port{{ID: "taken"}})
+	slices.SortFunc(got, func(a, b Port) int { return strings.Compare(a.ID, b.ID) })
+	port := Port{Tenant: "red", Up: true, Bridge: "br-int", DataPlane: OVSUserspace, Source: "ovsdb"}
+	a, b := port, port
+	a.ID, a.Device, b.ID, b.Device = "a", "vhu0", "taken@vhu1", "vhu1"
+	if diff := cmp.Diff([]Port{a, b}, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

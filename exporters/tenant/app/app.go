@@ -173,13 +173,16 @@ type debugPort struct {
 }
 
 func (s *service) debugPorts(w http.ResponseWriter, _ *http.Request) {
-	list, states := s.inventory.Ports()
+	list, states := s.inventory.EveryPort()
 	out := struct {
 		Ports   []debugPort
 		Sources map[string]string
 	}{Ports: make([]debugPort, 0, len(list)), Sources: make(map[string]string)}
 	for i := range list {
 		p := debugPort{Port: list[i], Hook: list[i].Hook().String()}
+		if p.Index == 0 {
+			p.Hook = "none: the kernel has no such device, only the switch counts it"
+		}
 		if err := s.keeper.Failed(p.Index); err != nil {
 			p.Problem = err.Error()
 		} else if p.Tenant == ports.Unresolved {

@@ -72,5 +72,9 @@ func (s *Source) Collect(v *source.View, out *exposition.Page) error {
 
 func (s *Source) port(p *ports.Port, up bool, out *exposition.Page) {
 	out.Emit(s.up, source.Truth(up), p.ID, p.Tenant)
-	out.Emit(s.portInfo, 1, p.ID, p.Tenant, p.Device, p.Bridge, p.DataPlane, p.Network, p.Workload, p.MAC, p.Hook().String(), p.Source)
+	hook := "none"
+	if p.Index != 0 {
+		hook = p.Hook().String()
+	}
+	out.Emit(s.portInfo, 1, p.ID, p.Tenant, p.Device, p.Bridge, p.DataPlane, p.Network, p.Workload, p.MAC, hook, p.Source)
 }

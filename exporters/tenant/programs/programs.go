@@ -84,8 +84,8 @@ func (s *Source) Collect(v *source.View, out *exposition.Page) error {
 	}
 	s.quiet.forget(places)
 	s.emitTotals(v, out)
-	if watched < len(v.Ports) {
-		return fmt.Errorf("%d ports have no program yet; /debug/ports says why", len(v.Ports)-watched)
+	if missing := len(v.Ports) - v.Deviceless - watched; missing > 0 {
+		return fmt.Errorf("%d ports have no program yet; /debug/ports says why", missing)
 	}
 	return nil
 }

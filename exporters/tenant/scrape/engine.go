@@ -24,7 +24,7 @@ const seriesPerPort = 10
 
 // Inventory lists the ports. *ports.Inventory is one.
 type Inventory interface {
-	Ports() ([]ports.Port, []ports.SourceState)
+	EveryPort() ([]ports.Port, []ports.SourceState)
 }
 
 // Options set an engine up.
@@ -119,7 +119,7 @@ func (e *Engine) scrape(only []string, use func(*exposition.Page) error) error {
 	wanted := func(name string) bool { return len(only) == 0 || slices.Contains(only, name) }
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	list, states := e.opts.Inventory.Ports()
+	list, states := e.opts.Inventory.EveryPort()
 	now := e.opts.Now()
 	v := source.NewView(list, e.gone.update(list, now), states, now)
 	v.Detail = e.opts.Detail

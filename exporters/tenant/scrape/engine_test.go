@@ -29,7 +29,7 @@ type node struct {
 	now   time.Time
 }
 
-func (n *node) Ports() ([]ports.Port, []ports.SourceState) {
+func (n *node) EveryPort() ([]ports.Port, []ports.SourceState) {
 	return n.ports, []ports.SourceState{{Name: "rtnetlink"}}
 }
 

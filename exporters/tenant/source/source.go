@@ -50,7 +50,9 @@ type View struct {
 	Ports  []ports.Port        // that exist, sorted by id
 	Gone   []ports.Port        // that are gone, for as long as their series stay
 	States []ports.SourceState // of the sources of identity
-	Drops  *Drops
+	// Deviceless is how many of Ports only a switch knows: their Index is 0.
+	Deviceless int
+	Drops      *Drops
 	// Load is what ports carried so far in packets, both directions, by port:
 	// netdev and openflow lay it down for those who split shared elements.
 	Load   map[string]uint64
@@ -64,6 +66,10 @@ type View struct {
 func NewView(list, gone []ports.Port, states []ports.SourceState, now time.Time) *View {
 	v := &View{Ports: list, Gone: gone, States: states, Drops: NewDrops(), Load: make(map[string]uint64), Now: now, byIndex: make(map[int]*ports.Port, len(list))}
 	for i := range list {
+		if list[i].Index == 0 {
+			v.Deviceless++
+			continue
+		}
 		v.byIndex[list[i].Index] = &list[i]
 	}
 	return v

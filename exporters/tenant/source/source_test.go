@@ -76,6 +76,9 @@ func TestViewFindsPortsByIndex(t *testing.T) {
 	if p := v.ByIndex(7); p == nil || p.ID != "b" {
 		t.Errorf("got %+v", p)
 	}
+	if v := NewView([]ports.Port{{ID: "vhost-user"}}, nil, nil, time.Now()); v.ByIndex(0) != nil || v.Deviceless != 1 {
+		t.Error("a port without a device has an index")
+	}
 	if v.ByIndex(5) != nil {
 		t.Error("found a port that is none")
 	}
