@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from vigia.campaign.measurements import Estimate, Measurement
+from vigia.campaign.measurements.guarantees import Guarantees
 from vigia.campaign.measurements.isolation import Isolation
 from vigia.campaign.measurements.managers import Managers
 from vigia.campaign.measurements.openflow import OpenFlow
@@ -19,6 +20,7 @@ _MEASUREMENTS: Mapping[Study, Measurement] = {
     "openflow": OpenFlow(),
     "isolation": Isolation(),
     "managers": Managers(),
+    "guarantees": Guarantees(),
 }
 
 

@@ -13,7 +13,7 @@ from vigia.errors import VigiaError
 from vigia.report import page
 from vigia.report.data import Data, load
 from vigia.report.document import Document, Section, Table
-from vigia.report.studies import isolation, managers, openflow, overlays
+from vigia.report.studies import guarantees, isolation, managers, openflow, overlays
 
 __all__ = ["document", "write"]
 
@@ -22,6 +22,7 @@ _STUDIES: Mapping[Study, Callable[[Campaign, Data], Document]] = {
     "openflow": openflow.build,
     "isolation": isolation.build,
     "managers": managers.build,
+    "guarantees": guarantees.build,
 }
 
 

@@ -1,0 +1,71 @@
+"""E5: what each tenant got of its guarantee, by traffic and by how they were kept apart."""
+
+from __future__ import annotations
+
+from vigia.campaign.model import Campaign
+from vigia.report.data import Data, Floats, mean
+from vigia.report.document import Document, Section, Table
+from vigia.report.numbers import interval, percent
+from vigia_statistics import mean_interval
+
+__all__ = ["build"]
+
+_FLOOD = "udp-1"
+_KEPT = 0.9  # payload of what was guaranteed in frames is at most 0.96
+
+
+def build(campaign: Campaign, data: Data) -> Document:
+    """Return the report's own part."""
+    rows = []
+    worst: dict[str, float] = {}
+    for direction in data.levels("direction"):
+        for a in data.levels("a"):
+            for b in data.levels("b"):
+                for control in data.levels("control"):
+                    cell = {"direction": direction, "a": a, "b": b, "control": control}
+                    used = data.each("used", mean, **cell)
+                    if not used.size:
+                        continue
+                    shares = [data.each(f"share_{t}", mean, **cell) for t in ("a", "b")]
+                    rows.append(
+                        [
+                            *(str(cell[k]) for k in ("direction", "a", "b", "control")),
+                            str(used.size),
+                            *(_share(x, campaign.confidence) for x in (*shares, used)),
+                        ]
+                    )
+                    if b == _FLOOD and shares[0].size:
+                        got = float(shares[0].mean())
+                        worst[str(control)] = min(got, worst.get(str(control), got))
+    table = Table(
+        "What tenants got of their guarantees, and of what the link gives out",
+        ["direction", "A", "B", "control", "n", "A of its guarantee", "B of its guarantee", "link used"],
+        rows,
+        f"Payload against a guarantee in frames: 0.96 is all of it. Intervals: {percent(campaign.confidence)}, "
+        "Student's. A has 75% and B 25% of what the link gives out.",
+    )
+    return Document(campaign.title, campaign.question, _answer(worst), [Section("Shares", tables=[table])])
+
+
+def _answer(worst: dict[str, float]) -> str:
+    if not worst:
+        return "No flood was measured."
+    kept = [c for c, share in worst.items() if share >= _KEPT]
+    lost = [f"{c} ({percent(share)})" for c, share in worst.items() if share < _KEPT]
+    sentences = []
+    if kept:
+        sentences.append(
+            f"Under a UDP flood of the other tenant, A keeps its guarantee with {', '.join(kept)}."
+        )
+    if lost:
+        sentences.append(f"It does not with {', '.join(lost)}.")
+    return " ".join(sentences)
+
+
+def _share(values: Floats, confidence: float) -> str:
+    if not values.size:
+        return "-"
+    if values.size < 2:
+        return f"{float(values.mean()):.2f}"
+    found = mean_interval(values, confidence)
+    return interval(found.estimate, found.lower, found.upper, "ratio")
