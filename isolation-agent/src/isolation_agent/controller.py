@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from datetime import timedelta
 
 from sqlalchemy import delete, func, select
+from sqlalchemy.orm import Session
 
 from isolation_agent.alerts import BadPayload, target_of
 from isolation_agent.allowlist import allowed_now
@@ -36,6 +37,7 @@ _log = logging.getLogger(__name__)
 
 _UNDECIDED_PER_TURN = 200
 _PRUNE_EVERY = 60.0
+_UNDECIDED = (State.RECEIVED, State.SUPPRESSED, State.APPROVED, *ENFORCING)
 _ANSWERS_KEPT = timedelta(days=1)
 
 
@@ -214,48 +216,60 @@ class Controller:
         everywhere = everywhere or self._snapshot.watched
         views = self._fleet.look(nodes | set(self._fleet.nodes) if everywhere else nodes)
         self._snapshot.take({n: v for n, v in views.items() if n in self._fleet})
+        # Who is not deciding about anything needs no counts of what was decided before.
+        actions, idle = list(actions), list(idle)
+        deciding = bool(idle) or any(a.state in _UNDECIDED for a in actions)
+        now = self._clock.now()
+        with self._journal.store.read() as session:
+            kill_switch, tripped = self._journal.store.switches(session)
+            reasons = self._reasons(session) if actions else defaultdict(list)
+            recent = self._ended_lately(session) if deciding else Counter()
+            begun = self._begun(session) if deciding and not tripped else 0
+            harm = self._harm(session) if actions else []
         return Tick(
             settings=self._settings,
             fleet=self._fleet,
-            kill_switch=self._journal.store.kill_switch(),
-            now=self._clock.now(),
+            kill_switch=kill_switch,
+            now=now,
             views=views,
-            reasons=self._reasons(),
+            reasons=reasons,
             held={(a.node, a.port): a for a in actions if a.state in ENFORCING},
-            recent=self._ended_lately(),
+            recent=recent,
             tenants=self._tenants,
-            breaker=self._breaker(),
-            allowed=allowed_now(self._journal.store, self._clock.now()),
-            harm=self._harm(),
+            breaker=tripped or self._trip(begun),
+            allowed=allowed_now(self._journal.store, now) if actions else (),
+            harm=harm,
         )
 
-    def _ended_lately(self) -> Counter[str]:
+    def _ended_lately(self, session: Session) -> Counter[str]:
         """Return how many limits of each tenant ended within per_tenant_within."""
         since = self._clock.now() - timedelta(seconds=self._settings.policies.guards.per_tenant_within)
-        with self._journal.store.read() as session:
-            rows = session.execute(
-                select(Action.tenant, func.count())
-                .where(Action.applied_at > since, Action.ended_at.is_not(None))
-                .group_by(Action.tenant)
-            ).all()
+        rows = session.execute(
+            select(Action.tenant, func.count())
+            .where(Action.applied_at > since, Action.ended_at.is_not(None))
+            .group_by(Action.tenant)
+        ).all()
         return Counter({tenant: count for tenant, count in rows})
 
-    def _breaker(self) -> str:
-        """Return why the breaker has tripped; trip it if too many actions began within its time."""
-        tripped = self._journal.store.breaker()
-        if tripped:
-            return tripped
-        breaker, now = self._settings.policies.guards.breaker, self._clock.now()
-        with self._journal.store.read() as session:
-            begun = session.scalar(
+    def _begun(self, session: Session) -> int:
+        """Return how many automatic actions began within the breaker's time."""
+        since = self._clock.now() - timedelta(seconds=self._settings.policies.guards.breaker.within)
+        return (
+            session.scalar(
                 select(func.count()).where(
-                    Action.created_at > now - timedelta(seconds=breaker.within),
+                    Action.created_at > since,
                     Action.level != "L0",
                     Action.state != State.ORPHANED,
                     Action.policy != MANUAL,
                 )
             )
-        if (begun or 0) <= breaker.actions:
+            or 0
+        )
+
+    def _trip(self, begun: int) -> str:
+        """Trip the breaker if too many actions began; returns why it has tripped."""
+        breaker = self._settings.policies.guards.breaker
+        if begun <= breaker.actions:
             return ""
         reason = f"{begun} actions began within {breaker.within:g}s, at most {breaker.actions} are expected"
         with self._journal.writer.write() as session:
@@ -263,29 +277,28 @@ class Controller:
             self._journal.note("breaker.tripped", "controller", reason=reason)
         return reason
 
-    def _harm(self) -> list[Episode]:
+    def _harm(self, session: Session) -> list[Episode]:
         """Return the firing alerts by which policies see that others are harmed."""
         policies = self._settings.policies
         if not any(p.step for p in policies.policies):
             return []
         since = self._clock.now() - timedelta(seconds=self._settings.config.controller.episode_timeout)
-        with self._journal.store.read() as session:
-            firing = session.scalars(
-                select(Episode).where(Episode.status == "firing", Episode.last_seen > since)
-            ).all()
+        firing = session.scalars(
+            select(Episode).where(Episode.status == "firing", Episode.last_seen > since)
+        ).all()
         return [e for e in firing if policies.shows_harm(e.labels)]
 
-    def _reasons(self) -> defaultdict[int, list[tuple[str, Episode]]]:
+    @staticmethod
+    def _reasons(session: Session) -> defaultdict[int, list[tuple[str, Episode]]]:
         found: defaultdict[int, list[tuple[str, Episode]]] = defaultdict(list)
-        with self._journal.store.read() as session:
-            for seq, policy, episode in session.execute(
-                select(Reason.action_seq, Reason.policy, Episode)
-                .join(Episode, Episode.id == Reason.episode_id)
-                .join(Action, Action.seq == Reason.action_seq)
-                .where(Action.ended_at.is_(None))
-                .order_by(Episode.id)
-            ):
-                found[seq].append((policy, episode))
+        for seq, policy, episode in session.execute(
+            select(Reason.action_seq, Reason.policy, Episode)
+            .join(Episode, Episode.id == Reason.episode_id)
+            .join(Action, Action.seq == Reason.action_seq)
+            .where(Action.ended_at.is_(None))
+            .order_by(Episode.id)
+        ):
+            found[seq].append((policy, episode))
         return found
 
     def _revive(self, idle: Iterable[Episode], tick: Tick) -> list[Action]:

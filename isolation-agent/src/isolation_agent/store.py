@@ -99,6 +99,10 @@ class Store:
         """Store the kill switch."""
         set_meta(session, _KILL_SWITCH, "on" if on else "off")
 
+    def switches(self, session: Session) -> tuple[bool, str]:
+        """Return the kill switch and why the breaker has tripped, as a session sees them."""
+        return get_meta(session, _KILL_SWITCH) == "on", get_meta(session, _BREAKER) or ""
+
     def breaker(self) -> str:
         """Return why the blast-radius breaker has tripped; empty if it has not."""
         with self.read() as session:
