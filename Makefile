@@ -68,6 +68,7 @@ fmt: ## Format Go and Python sources
 generate: ## Regenerate BPF objects and reference documentation
 	@go generate ./...
 	@$(VENV)/python docs/generate.py
+	@$(VENV)/python -m vigia_dashboards
 
 .PHONY: bench-probe
 bench-probe: build ## Compare vigia-probe with fping: CPU, noise, rate, phantom loss, memory (root, needs fping)
@@ -78,3 +79,12 @@ bench-probe: build ## Compare vigia-probe with fping: CPU, noise, rate, phantom 
 bench-isolation: build ## Benchmark isolation: victim and offender by mode, reaction times, cost per packet, CPU and memory
 	@$(VENV)/python -m vigia.campaign.isolation_bench
 	@go test -run '^$$' -bench 'BenchmarkClassify|BenchmarkVport' ./internal/bpf/... | grep ns/packet
+
+.PHONY: dashboards
+dashboards: ## Regenerate dashboards/json from their definitions
+	@$(VENV)/python -m vigia_dashboards
+
+.PHONY: rules
+rules: ## Check rules and run their tests
+	@promtool check rules --lint-fatal alert-rules/*.rules.yml
+	@promtool test rules alert-rules/tests/*.test.yml

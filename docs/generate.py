@@ -19,6 +19,7 @@ PARTS = {
     "exporter": "vigia-exporter",
     "enforcer": "vigia-enforcer",
     "agent": "isolation-agent",
+    "compare": "vigia-compare",
 }
 
 
@@ -55,8 +56,13 @@ def options() -> str:
         [str(ROOT / "bin" / p), "--help-long"] for p in ("vigia-probe", "vigia-exporter", "vigia-enforcer")
     ]
     tools = Path(sys.executable).parent
-    commands += [[str(tools / "isolation-agent"), "--help"], [str(tools / "vigia"), "--help"]]
-    for group in ("demo", "down", "lab", "stack", "flood", "campaign"):
+    commands += [
+        [str(tools / "isolation-agent"), "--help"],
+        [str(tools / "vigia-compare"), "--help"],
+        [str(tools / "vigia-compare"), "report", "--help"],
+        [str(tools / "vigia"), "--help"],
+    ]
+    for group in ("demo", "down", "lab", "stack", "flood", "campaign", "compare"):
         commands.append([str(tools / "vigia"), group, "--help"])
     for command in commands:
         name = " ".join([Path(command[0]).name, *command[1:-1]])

@@ -90,6 +90,8 @@ def lint_python() -> Count:
         "internal/catalog/vigia_catalog",
         "internal/config/vigia_config",
         "internal/statistics/vigia_statistics",
+        "exporters/compare/src",
+        "dashboards/vigia_dashboards",
         "vigia/src",
         "isolation-agent/src",
     ]
@@ -112,7 +114,8 @@ def generated() -> Count:
     if changed:
         raise Failure(f"these do not stem from their sources, run make generate: {', '.join(changed)}")
     _run(sys.executable, "docs/generate.py", "--check")
-    return Count(passed=len(before) + 1)
+    _run(sys.executable, "-m", "vigia_dashboards", "--check")
+    return Count(passed=len(before) + 2)
 
 
 def rules() -> Count:

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import promql_parser
 import pytest
 import yaml
 
-import vigia_catalog
+from vigia_dashboards.expressions import check, labels_of, selectors
+from vigia_dashboards.pages import PAGES
 
 ROOT = Path(__file__).resolve().parents[2]
 RULES = sorted((ROOT / "alert-rules").glob("*.rules.yml"))
 TESTS = sorted((ROOT / "alert-rules/tests").glob("*.test.yml"))
-TARGET_LABELS = {"node", "job", "instance"}
-"""Labels that the scrape configuration adds to every series."""
-
-BUILT_IN = {"up": set(), "ALERTS": {"alertname", "alertstate"}}
 SECTIONS = ("Meaning", "Impact", "Diagnosis", "Mitigation")
 
 
@@ -35,33 +30,6 @@ ALERTS = {r["alert"]: r for r in rules("alert")}
 RECORDS = {r["record"]: r for r in rules("record")}
 
 
-def selectors(expression: str) -> Iterator[promql_parser.VectorSelector]:
-    """Every vector selector of an expression."""
-    waiting: list[Any] = [promql_parser.parse(expression)]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, promql_parser.VectorSelector):
-            yield node
-            continue
-        for name in ("expr", "lhs", "rhs", "vector_selector", "param"):
-            child = getattr(node, name, None)
-            if child is not None and not isinstance(child, str | float):
-                waiting.append(child)
-        waiting += getattr(node, "args", None) or []
-
-
-def labels_of(name: str) -> set[str] | None:
-    """Labels that a metric or recorded series can have, None if nobody declares it."""
-    catalogue = vigia_catalog.load()
-    if name in catalogue:
-        return set(catalogue[name].labels) | TARGET_LABELS
-    if name in BUILT_IN:
-        return BUILT_IN[name] | TARGET_LABELS
-    if name in RECORDS:
-        return set().union(*(labels_of(s.name) or set() for s in selectors(RECORDS[name]["expr"])))
-    return None
-
-
 def test_the_parser_finds_every_selector() -> None:
     expression = "sum by (x) (rate(a_total[5s])) / on (x) group_left clamp_max(b, 2) or label_replace(c, 'd', '$1', 'e', '(.*)')"
     assert sorted(s.name for s in selectors(expression)) == ["a_total", "b", "c"]
@@ -71,13 +39,8 @@ def test_the_parser_finds_every_selector() -> None:
     "rule", [*ALERTS.values(), *RECORDS.values()], ids=lambda r: r.get("alert", r.get("record"))
 )
 def test_rules_use_only_declared_metrics_and_labels(rule: dict[str, Any]) -> None:
-    found = list(selectors(rule["expr"]))
-    assert found
-    for selector in found:
-        known = labels_of(selector.name)
-        assert known is not None, f"{selector.name} is neither in the catalogue nor recorded"
-        used = {m.name for m in selector.matchers.matchers}
-        assert used <= known, f"{selector.name} has no label {used - known}"
+    assert list(selectors(rule["expr"]))
+    check(rule["expr"])
 
 
 @pytest.mark.parametrize("name", RECORDS)
@@ -91,10 +54,20 @@ def test_alerts_say_what_people_and_the_isolation_agent_need(name: str) -> None:
     assert re.fullmatch(r"Vigia[A-Z][A-Za-z]+", name)
     assert alert["labels"]["severity"] in ("critical", "warning", "info")
     assert alert["labels"]["isolate"] in ("auto", "manual", "never")
-    assert set(alert["annotations"]) == {"summary", "description", "runbook_url"}
+    assert set(alert["annotations"]) == {"summary", "description", "runbook_url", "dashboard_url"}
     assert not re.search(r"\d", alert["annotations"]["summary"]), (
         "a summary groups alerts: numbers belong in the description"
     )
+
+
+@pytest.mark.parametrize("name", ALERTS)
+def test_every_alert_links_a_dashboard_that_exists(name: str) -> None:
+    url = ALERTS[name]["annotations"]["dashboard_url"]
+    match = re.fullmatch(r"/d/([a-z-]+)(?:\?(.*))?", url)
+    assert match, url
+    page = {p.uid: p for p in PAGES}[match[1]]
+    asked = {part.split("=")[0].removeprefix("var-") for part in (match[2] or "").split("&") if part}
+    assert asked <= {v.name for v in page.variables}
 
 
 @pytest.mark.parametrize("name", ALERTS)

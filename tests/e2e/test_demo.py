@@ -180,7 +180,7 @@ def test_steps_go_to_stderr_with_their_times(demo: Demo) -> None:
 
 def test_all_targets_are_up_and_nothing_is_unaccounted_for(demo: Demo) -> None:
     up = demo.query("up")
-    assert len(up) == 3 * len(demo.lab.nodes) + 4
+    assert len(up) == 3 * len(demo.lab.nodes) + 5
     assert all(r["value"][1] == "1" for r in up)
     mismatch = demo.query("vigia_probe_accounting_mismatch")
     assert len(mismatch) >= 20
@@ -192,6 +192,7 @@ def test_agents_export_what_the_catalogue_declares(demo: Demo) -> None:
     parts = {"vigia-probe": "probe", "vigia-exporter": "exporter", "vigia-enforcer": "enforcer"}
     addresses = {agent_address(demo.lab, n.name, p): parts[p] for n in demo.lab.nodes for p in PORTS}
     addresses[stack_address(demo.lab, 9874)] = "agent"
+    addresses[stack_address(demo.lab, 9875)] = "compare"
     for address, part in addresses.items():
         declared = {m.name: m for m in vigia_catalog.part_metrics(part)}
         exposition = httpx.get(f"http://{address}/metrics", trust_env=False).text

@@ -26,7 +26,9 @@ from vigia.stack import control, files, places, plan, supervisor
 from vigia.stack.places import MARKER, Places, Programs
 from vigia.stack.plan import Service
 
-PROGRAMS = Programs("probe", "exporter", "enforcer", "agent", "prometheus", "alertmanager", "node_exporter")
+PROGRAMS = Programs(
+    "probe", "exporter", "enforcer", "agent", "compare", "prometheus", "alertmanager", "node_exporter"
+)
 
 SERVER = """
 import http.server, sys
@@ -224,7 +226,7 @@ def test_without_a_stack_status_says_how_to_start_it(where: Places) -> None:
 def test_the_plan_has_every_service_once(demo: Lab, where: Places) -> None:
     services = plan.make(demo, where, PROGRAMS)
     names = [s.name for s in services]
-    assert len(set(names)) == len(names) == 4 + 3 * len(demo.nodes)
+    assert len(set(names)) == len(names) == 5 + 3 * len(demo.nodes)
     addresses = [s.address for s in services]
     assert len(set(addresses)) == len(addresses)
     probe = next(s for s in services if s.name == "vigia-probe@lb1")
@@ -254,7 +256,7 @@ def test_prometheus_finds_every_agent(demo: Lab, written: Places) -> None:
         (target_file,) = job["file_sd_configs"][0]["files"]
         groups = json.loads((written.directory / target_file).read_text())
         assert groups and all(g["targets"] for g in groups)
-        if job["job_name"].startswith("vigia-"):
+        if job["job_name"] in ("vigia-probe", "vigia-exporter", "vigia-enforcer"):
             assert [g["labels"]["node"] for g in groups] == [n.name for n in demo.nodes]
     shipped = {p.name for p in (places.source_root() / "alert-rules").glob("*.rules.yml")}
     assert {p.name for p in (written.directory / "rules").iterdir()} == shipped

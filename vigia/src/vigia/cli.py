@@ -9,6 +9,7 @@ import click
 
 from vigia.campaign.cli import campaign
 from vigia.certs.cli import certs
+from vigia.comparison import compare
 from vigia.demo.cli import demo, down
 from vigia.doctor.cli import doctor
 from vigia.errors import VigiaError
@@ -41,5 +42,5 @@ def main() -> None:
     """Network observability for multi-tenant clouds: the lab, the stack, the demo, campaigns."""
 
 
-for command in (certs, demo, doctor, down, lab, stack, flood, campaign):
+for command in (certs, demo, doctor, down, lab, stack, flood, campaign, compare):
     main.add_command(command)

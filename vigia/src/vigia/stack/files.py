@@ -31,6 +31,7 @@ def write(lab: Lab, where: Places) -> None:
     _prometheus(lab, where, root)
     _alertmanager(lab, where, root)
     _isolation_agent(lab, where, root)
+    _compare(lab, where)
 
 
 def _secret(path: Path) -> None:
@@ -54,7 +55,13 @@ def _prometheus(lab: Lab, where: Places, root: Path) -> None:
             for n in lab.nodes
         ]
         _json(targets / f"{part}.json", groups)
-    site = {"isolation-agent": 9874, "node": 9100, "prometheus": 9090, "alertmanager": 9093}
+    site = {
+        "isolation-agent": 9874,
+        "vigia-compare": 9875,
+        "node": 9100,
+        "prometheus": 9090,
+        "alertmanager": 9093,
+    }
     for name, port in site.items():
         _json(targets / f"{name}.json", [{"targets": [places.stack_address(lab, port)], "labels": {}}])
 
@@ -84,6 +91,20 @@ def _isolation_agent(lab: Lab, where: Places, root: Path) -> None:
         ],
     }
     (where.directory / "isolation-agent.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
+
+
+def _compare(lab: Lab, where: Places) -> None:
+    """Short windows: a demo lasts minutes, and Prometheus scrapes it every second."""
+    config = {
+        "listen": places.stack_address(lab, 9875),
+        "prometheus": f"http://{places.stack_address(lab, 9090)}",
+        "window": "5s",
+        "period": "15m",
+        "attribution_window": "2s",
+        "attribution_period": "5m",
+        "every": "10s",
+    }
+    (where.directory / "compare.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
 
 
 def _json(path: Path, value: Any) -> None:

@@ -81,6 +81,7 @@ class Programs:
     exporter: str
     enforcer: str
     isolation_agent: str
+    compare: str
     prometheus: str
     alertmanager: str
     node_exporter: str
@@ -117,7 +118,9 @@ def find_programs() -> Programs:
         if where is None:
             raise VigiaError(f"{program} is not installed; install it: apt-get install {package}")
         found[name] = where
-    agent = Path(sys.executable).parent / "isolation-agent"
-    if not agent.is_file():
-        raise VigiaError(f"{agent} is missing; install it: make build")
-    return Programs(isolation_agent=str(agent), **found)
+    for field, name in (("isolation_agent", "isolation-agent"), ("compare", "vigia-compare")):
+        path = Path(sys.executable).parent / name
+        if not path.is_file():
+            raise VigiaError(f"{path} is missing; install it: make deps")
+        found[field] = str(path)
+    return Programs(**found)

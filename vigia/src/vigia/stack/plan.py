@@ -101,6 +101,15 @@ def _site(lab: Lab, where: Places, programs: Programs) -> Iterator[Service]:
         str(where.directory / "isolation-agent.yaml"),
         "run",
     )
+    yield site(
+        "vigia-compare",
+        9875,
+        "/-/ready",
+        programs.compare,
+        "--config",
+        str(where.directory / "compare.yaml"),
+        "run",
+    )
 
 
 def write(path: Path, services: list[Service]) -> None:

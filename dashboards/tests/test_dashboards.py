@@ -1,0 +1,175 @@
+"""Dashboards against the common rules, the catalogue and their committed JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import promql_parser
+import pytest
+import yaml
+from grafana_foundation_sdk.models.dashboard import Dashboard as SdkDashboard
+
+from vigia_dashboards import __main__ as generator
+from vigia_dashboards.expressions import UnknownName, check, labels_of, selectors, substituted
+from vigia_dashboards.grafana import to_json
+from vigia_dashboards.model import Dashboard, Panel, Query, Row, bits
+from vigia_dashboards.pages import PAGES
+
+ROOT = Path(__file__).resolve().parents[2]
+PANELS = [(page, panel) for page in PAGES for row in page.rows for panel in row.panels]
+BY_PANEL = pytest.mark.parametrize(
+    ("page", "panel"), PANELS, ids=lambda x: getattr(x, "uid", getattr(x, "title", ""))
+)
+
+
+def document(page: Dashboard) -> Any:
+    return json.loads((generator.FOLDER / f"{page.uid}.json").read_text())
+
+
+def panels_of(page: Dashboard) -> Iterator[Any]:
+    for panel in document(page)["panels"]:
+        yield from panel.get("panels") or ([panel] if panel["type"] != "row" else [])
+
+
+def test_committed_json_is_what_the_definitions_make() -> None:
+    assert generator.main(["--check"]) == 0
+
+
+def test_there_are_ten_with_frozen_uids() -> None:
+    assert [p.uid for p in PAGES] == [
+        "vigia-fleet",
+        "vigia-path",
+        "vigia-comparison",
+        "vigia-tenants",
+        "vigia-openflow",
+        "vigia-isolation",
+        "vigia-self",
+        "vigia-host",
+        "vigia-slo",
+        "vigia-studies",
+    ]
+    assert len({p.title for p in PAGES}) == 10
+    provider = yaml.safe_load((ROOT / "deploy/grafana/provisioning/dashboards/vigia.yaml").read_text())[
+        "providers"
+    ][0]
+    assert provider["folder"] not in {p.title for p in PAGES}
+    assert provider["allowUiUpdates"] is False
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.uid)
+def test_a_page_keeps_the_common_rules(page: Dashboard) -> None:
+    found = document(page)
+    assert SdkDashboard.from_json(found).uid == page.uid
+    assert found["graphTooltip"] == 1 and found["refresh"] == "30s" and found["time"]["from"] == "now-6h"
+    assert found["editable"] is False and found["tags"] == ["vigia"]
+    names = [v["name"] for v in found["templating"]["list"]]
+    assert names[0] == "datasource" and len(set(names)) == len(names)
+    for variable in found["templating"]["list"][1:]:
+        assert variable["allValue"] == ".+" and variable["multi"] and variable["refresh"] == 2
+        assert variable["current"]["value"] == "$__all"
+    annotations = [a for a in found["annotations"]["list"] if a["datasource"]["uid"] == "${datasource}"]
+    assert {a["name"] for a in annotations} == {"Alerts", "Isolation actions", "Configuration reloads"}
+    assert all(a["step"] and a["expr"] for a in annotations)
+    assert page.links and any(link["type"] == "dashboards" for link in found["links"])
+    assert "__inputs" not in found and "DS_PROMETHEUS" not in json.dumps(found)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.uid)
+def test_every_panel_has_description_unit_and_the_chosen_data_source(page: Dashboard) -> None:
+    panels = list(panels_of(page))
+    assert len(panels) == sum(len(row.panels) for row in page.rows)
+    assert len({p["id"] for p in panels}) == len(panels)
+    for panel in panels:
+        assert len(panel["description"]) > 20, panel["title"]
+        assert panel["fieldConfig"]["defaults"]["unit"], panel["title"]
+        assert panel["datasource"]["uid"] == "${datasource}"
+        assert "thresholds" not in panel["fieldConfig"]["defaults"], "no default thresholds"
+        for target in panel["targets"]:
+            assert target["expr"]
+
+
+@BY_PANEL
+def test_expressions_keep_the_rules(page: Dashboard, panel: Panel) -> None:
+    for query in panel.queries:
+        promql_parser.parse(substituted(query.expression))
+        check(query.expression)
+        assert "irate" not in query.expression
+        fixed = re.findall(r"\[(?!\$__)[^]]*\]", query.expression)
+        assert not fixed, "a fixed range does not follow the time range and the scrape interval"
+        assert (panel.unit == "bps") == query.expression.startswith("8 * ("), (
+            "bits are made by bits(), and shown as bps"
+        )
+        named = set(re.findall(r"\$\{?([a-z]+)\}?", query.expression.replace("$__", "")))
+        assert named - {"rate_interval"} <= {v.name for v in page.variables}
+
+
+@BY_PANEL
+def test_legends_name_labels_that_the_answer_has(page: Dashboard, panel: Panel) -> None:
+    for query in panel.queries:
+        known = set().union(*(labels_of(str(s.name)) or set() for s in selectors(query.expression)))
+        assert set(re.findall(r"\{\{(\w+)\}\}", query.legend)) <= known
+        assert set(panel.columns) <= known
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.uid)
+def test_variables_ask_for_what_exists(page: Dashboard) -> None:
+    for variable in page.variables:
+        match = re.fullmatch(r"label_values\((\w+), (\w+)\)", variable.query)
+        assert match, variable.query
+        assert match[2] in (labels_of(match[1]) or set()), variable.query
+
+
+@BY_PANEL
+def test_colour_is_never_alone(page: Dashboard, panel: Panel) -> None:
+    for value, word, colour in panel.words:
+        assert value and word and colour not in ("red", "green"), "reds and greens look alike to many"
+
+
+@pytest.mark.parametrize(
+    ("expression", "problem"),
+    [
+        ("rate(vigia_nothing_total[1m])", "vigia_nothing_total is neither in the catalogue nor recorded"),
+        ('vigia_probe_sent_total{colour="red"}', r"vigia_probe_sent_total has no label \['colour'\]"),
+        (
+            "sum by (colour) (vigia_probe_sent_total)",
+            r"no series of the expression has the labels \['colour'\]",
+        ),
+        ('{job="x"}', "names no metric"),
+        ("vigia_probe_sent_total_bucket", "neither in the catalogue"),
+    ],
+)
+def test_the_generator_refuses_what_nothing_declares(expression: str, problem: str) -> None:
+    page = replace(PAGES[0], rows=(Row("r", (Panel("stat", "t", "d", (Query(expression),), "short"),)),))
+    with pytest.raises(UnknownName, match=problem):
+        to_json(page, PAGES)
+
+
+def test_the_generator_refuses_broken_promql_and_dead_links() -> None:
+    page = replace(PAGES[0], rows=(Row("r", (Panel("stat", "t", "d", (Query("rate(up[1m)"),), "short"),)),))
+    with pytest.raises(ValueError, match=r"invalid|unexpected|parse|expected"):
+        to_json(page, PAGES)
+    with pytest.raises(LookupError, match="links to vigia-none, which is no dashboard"):
+        to_json(replace(PAGES[0], links=(("vigia-none", "x"),)), PAGES)
+
+
+def test_classic_buckets_and_recorded_series_have_labels() -> None:
+    assert "le" in (labels_of("vigia_isolation_reaction_seconds_bucket") or set())
+    assert "path" in (labels_of("path:vigia_probe_loss:ratio_rate5m") or set())
+    assert "node" in (labels_of("vigia_compare_build_info") or set())
+    assert bits("x") == "8 * (x)"
+
+
+def test_stale_files_are_named_and_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(generator, "FOLDER", tmp_path)
+    (tmp_path / "old.json").write_text("{}")
+    assert generator.main(["--check"]) == 1
+    assert "dashboards/json/old.json: out of date; run make dashboards" in capsys.readouterr().out
+    assert generator.main([]) == 0
+    assert not (tmp_path / "old.json").exists() and generator.main(["--check"]) == 0

@@ -1,0 +1,1 @@
+"""Vigia's Grafana dashboards: definitions, checks against the catalogue, JSON."""

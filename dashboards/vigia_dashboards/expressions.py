@@ -1,0 +1,153 @@
+"""PromQL against the catalogue: every metric and label must be declared somewhere."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import promql_parser
+import yaml
+
+import vigia_catalog
+
+__all__ = ["UnknownName", "check", "labels_of", "parse", "recorded", "selectors", "substituted"]
+
+RULES = Path(__file__).resolve().parents[2] / "alert-rules"
+
+TARGET_LABELS = {"node", "job", "instance"}
+"""Labels that the scrape configuration adds to every series."""
+
+FOREIGN: Mapping[str, set[str]] = {
+    "up": set(),
+    "scrape_duration_seconds": set(),
+    "scrape_samples_scraped": set(),
+    "ALERTS": {
+        "alertname",
+        "alertstate",
+        "severity",
+        "isolate",
+        "policy",
+        "tenant",
+        "port",
+        "path",
+        "src",
+        "dst",
+    },
+    "process_cpu_seconds_total": set(),
+    "process_resident_memory_bytes": set(),
+    "node_cpu_seconds_total": {"cpu", "mode"},
+    "node_softnet_dropped_total": {"cpu"},
+    "node_softnet_times_squeezed_total": {"cpu"},
+    "node_network_receive_drop_total": {"device"},
+    "node_network_transmit_drop_total": {"device"},
+    "node_nf_conntrack_entries": set(),
+    "node_nf_conntrack_entries_limit": set(),
+    "node_netstat_Tcp_RetransSegs": set(),
+    "node_netstat_Udp_RcvbufErrors": set(),
+    "node_pressure_cpu_waiting_seconds_total": set(),
+    "node_timex_sync_status": set(),
+    "node_timex_maxerror_seconds": set(),
+    "node_timex_offset_seconds": set(),
+}
+"""Series of other programs that dashboards and rules may use, with their labels."""
+
+MACROS = {
+    "$__rate_interval": "1m",
+    "$__interval": "1m",
+    "$__range": "1h",
+}
+
+
+class UnknownName(LookupError):
+    """A metric or label that nothing declares."""
+
+
+def substituted(expression: str, variables: Mapping[str, str] | None = None) -> str:
+    """Return an expression with Grafana's macros and variables replaced, as Grafana does for "All"."""
+    for macro, value in {**MACROS, **(variables or {})}.items():
+        expression = expression.replace(macro, value)
+    return re.sub(r"\$\{?[a-z_]+\}?", ".+", expression)
+
+
+def parse(expression: str) -> Any:
+    """Return the parsed expression. Raises ValueError."""
+    return promql_parser.parse(substituted(expression))
+
+
+def selectors(expression: str) -> Iterator[promql_parser.VectorSelector]:
+    """Yield every vector selector of an expression. Raises UnknownName for one without a metric."""
+    for node in _nodes(expression):
+        if isinstance(node, promql_parser.VectorSelector):
+            if not node.name:
+                raise UnknownName(f"a selector names no metric: {expression}")
+            yield node
+
+
+def _nodes(expression: str) -> Iterator[Any]:
+    waiting: list[Any] = [parse(expression)]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        if isinstance(node, promql_parser.VectorSelector):
+            continue
+        for name in ("expr", "lhs", "rhs", "vector_selector", "param"):
+            child = getattr(node, name, None)
+            if child is not None and not isinstance(child, str | float):
+                waiting.append(child)
+        waiting += getattr(node, "args", None) or []
+
+
+@cache
+def recorded() -> Mapping[str, str]:
+    """Return the expression of every recorded series."""
+    found: dict[str, str] = {}
+    for file in sorted(RULES.glob("*.rules.yml")):
+        for group in yaml.safe_load(file.read_text())["groups"]:
+            found |= {r["record"]: r["expr"] for r in group["rules"] if "record" in r}
+    return found
+
+
+@cache
+def _declared() -> Mapping[str, vigia_catalog.Metric]:
+    parts = {m.part for m in vigia_catalog.load().values()} - {"self"}
+    return {m.name: m for part in parts for m in vigia_catalog.part_metrics(part)}
+
+
+def labels_of(name: str) -> set[str] | None:
+    """Return the labels that a metric or recorded series can have, None if nothing declares it."""
+    base = re.sub(r"_(bucket|sum|count)$", "", name)
+    for candidate in (name, base):
+        metric = _declared().get(candidate)
+        if metric and (candidate == name or metric.type == "histogram"):
+            return set(metric.labels) | TARGET_LABELS | ({"le"} if name != candidate else set())
+    if name in FOREIGN:
+        return FOREIGN[name] | TARGET_LABELS
+    if name in recorded():
+        return set().union(*(labels_of(str(s.name)) or set() for s in selectors(recorded()[name])))
+    return None
+
+
+def check(expression: str) -> None:
+    """Raise UnknownName or ValueError unless every metric and label is declared."""
+    known_here: set[str] = set()
+    for selector in selectors(expression):
+        known = labels_of(str(selector.name))
+        if known is None:
+            raise UnknownName(f"{selector.name} is neither in the catalogue nor recorded: {expression}")
+        used = {m.name for m in selector.matchers.matchers}
+        if not used <= known:
+            raise UnknownName(f"{selector.name} has no label {sorted(used - known)}: {expression}")
+        known_here |= known
+    made = set(re.findall(r'label_(?:replace|join)\(.*?,\s*"([a-z_]+)"', expression, re.DOTALL))
+    grouped = {
+        label.strip()
+        for clause in re.findall(r"\b(?:by|on|without|ignoring)\s*\(([^)]*)\)", expression)
+        for label in clause.split(",")
+        if label.strip()
+    }
+    unknown = grouped - known_here - made - {"le"}
+    if unknown:
+        raise UnknownName(f"no series of the expression has the labels {sorted(unknown)}: {expression}")

@@ -1,0 +1,78 @@
+"""What a dashboard is made of, before it becomes Grafana's JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["Dashboard", "Kind", "Panel", "Query", "Row", "Variable", "bits"]
+
+Kind = Literal["timeseries", "stat", "table", "matrix", "smoke", "state"]
+
+Unit = Literal[
+    "s", "percentunit", "bps", "Bps", "pps", "short", "none", "bytes", "dateTimeFromNow", "ops", "cps"
+]
+
+
+@dataclass(frozen=True)
+class Query:
+    """A PromQL expression and the name of its series."""
+
+    expression: str
+    legend: str = ""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One panel; the title says what, the description how to read it."""
+
+    kind: Kind
+    title: str
+    description: str
+    queries: Sequence[Query]
+    unit: Unit
+    width: int = 12
+    height: int = 8
+    quiet: str = ""
+    """Why the panel has no data while all is well; empty if it always has."""
+    columns: Sequence[str] = ()
+    """Table: labels shown, in order; the value follows."""
+    words: Sequence[tuple[str, str, str]] = ()
+    """Value, word and colour: what is coloured is named as well."""
+    decimals: int | None = None
+
+
+@dataclass(frozen=True)
+class Row:
+    """A titled row of panels."""
+
+    title: str
+    panels: Sequence[Panel]
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A choice at the top of the dashboard: the values of a label."""
+
+    name: str
+    label: str
+    query: str
+
+
+@dataclass(frozen=True)
+class Dashboard:
+    """A page."""
+
+    uid: str
+    title: str
+    description: str
+    variables: Sequence[Variable]
+    rows: Sequence[Row]
+    links: Sequence[tuple[str, str]] = ()
+    """Uid and words of the pages one level down."""
+
+
+def bits(expression: str) -> str:
+    """Return bytes per second as bits per second: the one place that multiplies by eight."""
+    return f"8 * ({expression})"

@@ -1,0 +1,19 @@
+"""The dashboards, home first."""
+
+from vigia_dashboards.model import Dashboard
+from vigia_dashboards.pages import comparison, health, paths, switches, tenants
+
+__all__ = ["PAGES"]
+
+PAGES: tuple[Dashboard, ...] = (
+    paths.FLEET,
+    paths.DETAIL,
+    comparison.CONFIGURATIONS,
+    tenants.INTERFERENCE,
+    switches.OPENFLOW,
+    tenants.ISOLATION,
+    health.SELF,
+    switches.HOST,
+    paths.OBJECTIVES,
+    comparison.STUDIES,
+)

@@ -1,0 +1,278 @@
+"""Which configuration is better, live; the published studies, live."""
+
+from __future__ import annotations
+
+from vigia_dashboards.model import Dashboard, Panel, Query, Row, Variable, bits
+
+__all__ = ["CONFIGURATIONS", "STUDIES"]
+
+_ON = 'metric=~"$metric",placement=~"$placement",probe=~"$probe"'
+_PAIR = "metric, placement, probe, a, b"
+
+VARIABLES = (
+    Variable("metric", "Metric", "label_values(vigia_compare_p_value, metric)"),
+    Variable("placement", "Placement", "label_values(vigia_compare_p_value, placement)"),
+    Variable("probe", "Probe", "label_values(vigia_compare_p_value, probe)"),
+)
+
+
+def _whiskers(unit: str, only: str = _ON) -> tuple[Query, ...]:
+    return tuple(
+        Query(f"vigia_compare_median_{part}{unit}{{{only}}}", words)
+        for part, words in (("ci_lower_", "lower"), ("", "median"), ("ci_upper_", "upper"))
+    )
+
+
+CONFIGURATIONS = Dashboard(
+    uid="vigia-comparison",
+    title="Configuration comparison",
+    description="Which configuration is better, and is the difference real. A winner is named only when it beats every "
+    "other path after correction for the number of tests, and the interval of the shift agrees; else it is a tie.",
+    variables=VARIABLES,
+    links=(("vigia-path", "Path detail"), ("vigia-studies", "Studies")),
+    rows=(
+        Row(
+            "Verdicts",
+            (
+                Panel(
+                    "table",
+                    "Winners",
+                    "One row per metric, placement and probe class. An empty path with tie=true is a tie; a missing row "
+                    "has not enough data.",
+                    (Query(f"vigia_compare_winner{{{_ON}}}", "says"),),
+                    "none",
+                    columns=("metric", "placement", "probe", "path", "tie"),
+                    words=(("1", "is the answer", "text"),),
+                ),
+                Panel(
+                    "table",
+                    "Every pair",
+                    "The better path of each pair, tie, or not enough data.",
+                    (Query(f"vigia_compare_verdict{{{_ON}}}", "says"),),
+                    "none",
+                    columns=("metric", "placement", "probe", "a", "b", "verdict"),
+                    words=(("1", "is the answer", "text"),),
+                ),
+                Panel(
+                    "stat",
+                    "Wins per path",
+                    "In how many metrics and classes each path beats all others.",
+                    (Query(f'count by (path) (vigia_compare_winner{{{_ON},tie="false"}})', "{{path}}"),),
+                    "short",
+                    width=24,
+                    height=4,
+                    quiet="no path beats all others",
+                ),
+            ),
+        ),
+        Row(
+            "How sure",
+            (
+                Panel(
+                    "table",
+                    "Evidence",
+                    "p after Holm's correction; Cliff's delta (-1 to 1; 0 is no effect); windows of the path with fewer.",
+                    (
+                        Query(f"vigia_compare_p_value{{{_ON}}}", "p (Holm)"),
+                        Query(f"vigia_compare_effect_size{{{_ON}}}", "delta"),
+                        Query(f"vigia_compare_samples{{{_ON}}}", "windows"),
+                        Query(f"vigia_compare_welch_p_value{{{_ON}}}", "p (Welch)"),
+                    ),
+                    "none",
+                    width=24,
+                    columns=("metric", "placement", "probe", "a", "b"),
+                    decimals=4,
+                ),
+                Panel(
+                    "table",
+                    "Shift of delays",
+                    "Path a minus path b with its interval; min. seen is the shift that these windows would show.",
+                    (
+                        Query(f"vigia_compare_shift_seconds{{{_ON}}}", "shift"),
+                        Query(f"vigia_compare_ci_lower_seconds{{{_ON}}}", "lower"),
+                        Query(f"vigia_compare_ci_upper_seconds{{{_ON}}}", "upper"),
+                        Query(f"vigia_compare_minimum_detectable_shift_seconds{{{_ON}}}", "min. seen"),
+                    ),
+                    "s",
+                    width=24,
+                    columns=("metric", "placement", "probe", "a", "b"),
+                ),
+            ),
+        ),
+        Row(
+            "What each path gives",
+            (
+                Panel(
+                    "table",
+                    "Delays and jitter",
+                    "Median over the windows with its exact interval.",
+                    _whiskers("seconds"),
+                    "s",
+                    columns=("metric", "placement", "probe", "path"),
+                ),
+                Panel(
+                    "table",
+                    "Loss",
+                    "Median over the windows with its exact interval.",
+                    _whiskers("ratio"),
+                    "percentunit",
+                    columns=("metric", "placement", "probe", "path"),
+                ),
+                Panel(
+                    "timeseries",
+                    "Median round trip",
+                    "The comparison's medians over time: lines that cross change the verdict.",
+                    (Query(f'vigia_compare_median_seconds{{{_ON},metric="rtt"}}', "{{path}} {{probe}}"),),
+                    "s",
+                ),
+                Panel(
+                    "timeseries",
+                    "Throughput",
+                    "Median of the bulk tests, TCP and UDP.",
+                    (
+                        Query(
+                            bits(f"vigia_compare_median_bytes_per_second{{{_ON}}}"),
+                            "{{metric}} {{path}} {{probe}}",
+                        ),
+                    ),
+                    "bps",
+                    quiet="no bulk tests are configured",
+                ),
+                Panel(
+                    "table",
+                    "Ratio to the best median",
+                    "Median round trip divided by the smallest of its class; 1 is the best.",
+                    (
+                        Query(
+                            'vigia_compare_median_seconds{metric="rtt",placement=~"$placement",probe=~"$probe"}'
+                            " / on (metric, placement, probe) group_left () "
+                            'min by (metric, placement, probe) (vigia_compare_median_seconds{metric="rtt"})',
+                            "ratio",
+                        ),
+                    ),
+                    "none",
+                    columns=("placement", "probe", "path"),
+                    decimals=2,
+                ),
+                Panel(
+                    "table",
+                    "What is compared",
+                    "Attributes of every path, as the probes' configuration states them.",
+                    (
+                        Query(
+                            "max by (path, dataplane, encap, mode, security, layer, placement) (vigia_path_info)",
+                            "known",
+                        ),
+                    ),
+                    "none",
+                    columns=("path", "dataplane", "encap", "mode", "security", "layer", "placement"),
+                    words=(("1", "yes", "text"),),
+                ),
+            ),
+        ),
+    ),
+)
+
+STUDIES = Dashboard(
+    uid="vigia-studies",
+    title="Campaign and studies",
+    description="The figures of the published studies, live: cost and processing rate of elements, OpenFlow against "
+    "normal mode. Campaign runs are reported by vigia campaign; here is what stands between runs.",
+    variables=VARIABLES[1:],
+    links=(("vigia-comparison", "Configurations"),),
+    rows=(
+        Row(
+            "Elements (study E3)",
+            (
+                Panel(
+                    "table",
+                    "Cost of one element",
+                    "Half the shift of the round trip between the path with the element and the one without it.",
+                    (
+                        Query(
+                            'vigia_compare_element_cost_seconds{placement=~"$placement",probe=~"$probe"}',
+                            "cost",
+                        ),
+                        Query(
+                            'vigia_compare_element_cost_ci_lower_seconds{placement=~"$placement",probe=~"$probe"}',
+                            "lower",
+                        ),
+                        Query(
+                            'vigia_compare_element_cost_ci_upper_seconds{placement=~"$placement",probe=~"$probe"}',
+                            "upper",
+                        ),
+                    ),
+                    "s",
+                    columns=("element", "path", "without", "placement", "probe"),
+                    quiet="no two paths differ in one element within a placement",
+                ),
+                Panel(
+                    "table",
+                    "Processing rate",
+                    "One over the cost; absent unless the cost is surely above zero.",
+                    (
+                        Query(
+                            'vigia_compare_element_rate_packets_per_second{placement=~"$placement",probe=~"$probe"}',
+                            "rate",
+                        ),
+                    ),
+                    "pps",
+                    columns=("element", "path", "without", "placement", "probe"),
+                    quiet="no element's cost is surely above zero",
+                ),
+            ),
+        ),
+        Row(
+            "OpenFlow (study E2)",
+            (
+                Panel(
+                    "table",
+                    "Speed-up",
+                    "Round trip in normal mode over that in OpenFlow mode; below 1 OpenFlow is slower.",
+                    (
+                        Query(
+                            'vigia_compare_speedup_ratio{placement=~"$placement",probe=~"$probe"}', "speed-up"
+                        ),
+                        Query(
+                            'vigia_compare_speedup_ci_lower_ratio{placement=~"$placement",probe=~"$probe"}',
+                            "lower",
+                        ),
+                        Query(
+                            'vigia_compare_speedup_ci_upper_ratio{placement=~"$placement",probe=~"$probe"}',
+                            "upper",
+                        ),
+                    ),
+                    "none",
+                    width=24,
+                    columns=("path", "baseline", "placement", "probe"),
+                    decimals=3,
+                    quiet="no path runs in OpenFlow mode beside one in normal mode",
+                ),
+            ),
+        ),
+        Row(
+            "The comparison itself",
+            (
+                Panel(
+                    "timeseries",
+                    "Duration of an evaluation",
+                    "All queries and all statistics.",
+                    (Query("vigia_compare_evaluation_duration_seconds", "evaluation"),),
+                    "s",
+                ),
+                Panel(
+                    "timeseries",
+                    "Windows per comparison",
+                    "The unit of the statistics; fewer than the configured minimum is not enough data.",
+                    (
+                        Query(
+                            'min by (metric, probe) (vigia_compare_samples{placement=~"$placement",probe=~"$probe"})',
+                            "{{metric}} {{probe}}",
+                        ),
+                    ),
+                    "short",
+                ),
+            ),
+        ),
+    ),
+)

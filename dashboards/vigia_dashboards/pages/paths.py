@@ -1,0 +1,385 @@
+"""What paths give: the fleet, one path, objectives."""
+
+from __future__ import annotations
+
+from vigia_dashboards.model import Dashboard, Panel, Query, Row, Variable
+
+__all__ = ["DETAIL", "FLEET", "OBJECTIVES"]
+
+_ON = 'src=~"$src",dst=~"$dst",path=~"$path",tenant=~"$tenant",probe=~"$probe"'
+_KEY = "src, dst, path, tenant, probe"
+_NETWORK = 'cause!~"send_error|local_overflow|reflector_overflow"'
+_RTT = f"vigia_probe_rtt_seconds{{{_ON}}}"
+
+VARIABLES = (
+    Variable("src", "From", "label_values(vigia_probe_sent_total, src)"),
+    Variable("dst", "To", "label_values(vigia_probe_sent_total, dst)"),
+    Variable("path", "Path", "label_values(vigia_probe_sent_total, path)"),
+    Variable("tenant", "Tenant", "label_values(vigia_probe_sent_total, tenant)"),
+    Variable("probe", "Probe", "label_values(vigia_probe_sent_total, probe)"),
+)
+
+
+def _quantile(q: float, by: str = _KEY, metric: str = _RTT) -> str:
+    return f"histogram_quantile({q}, sum by ({by}) (rate({metric}[$__rate_interval])))"
+
+
+def _loss(by: str) -> str:
+    lost = f"sum by ({by}) (rate(vigia_probe_lost_total{{{_ON},{_NETWORK}}}[$__rate_interval]))"
+    sent = f"sum by ({by}) (rate(vigia_probe_sent_total{{{_ON}}}[$__rate_interval]))"
+    return f"{lost} / ({sent} > 0)"
+
+
+FLEET = Dashboard(
+    uid="vigia-fleet",
+    title="Fleet matrix",
+    description="Every pair of nodes at a glance: loss, delay, what is silent. A row is a source, a column a "
+    "destination; a cross of bad cells is a node, a square a rack.",
+    variables=VARIABLES,
+    links=(("vigia-path", "Path detail"), ("vigia-comparison", "Configurations")),
+    rows=(
+        Row(
+            "Now",
+            (
+                Panel(
+                    "stat",
+                    "Paths measured",
+                    "Directions of paths whose target answered in its last ten intervals, of all configured.",
+                    (
+                        Query(f"sum(vigia_probe_target_up{{{_ON}}})", "answering"),
+                        Query(f"count(vigia_probe_target_up{{{_ON}}})", "configured"),
+                    ),
+                    "short",
+                    width=6,
+                    height=5,
+                ),
+                Panel(
+                    "stat",
+                    "Worst p99",
+                    "The largest p99 round trip of any path, kernel to kernel.",
+                    (Query(f"max({_quantile(0.99)})", "p99"),),
+                    "s",
+                    width=6,
+                    height=5,
+                ),
+                Panel(
+                    "stat",
+                    "Worst loss",
+                    "The largest share of probes that the network lost on any path.",
+                    (Query(f"max({_loss(_KEY)})", "loss"),),
+                    "percentunit",
+                    width=6,
+                    height=5,
+                ),
+                Panel(
+                    "stat",
+                    "Alerts firing",
+                    "Alerts of every kind that fire now.",
+                    (Query('count(ALERTS{alertstate="firing"}) or vector(0)', "alerts"),),
+                    "short",
+                    width=6,
+                    height=5,
+                ),
+            ),
+        ),
+        Row(
+            "Matrices",
+            (
+                Panel(
+                    "matrix",
+                    "p99 round trip",
+                    "From row to column, the worst of the chosen paths. An empty cell is no data, not zero.",
+                    (Query(_quantile(0.99, "src, dst")),),
+                    "s",
+                    columns=("src", "dst"),
+                ),
+                Panel(
+                    "matrix",
+                    "Loss",
+                    "From row to column, all chosen paths together. An empty cell is no data, not zero.",
+                    (Query(_loss("src, dst")),),
+                    "percentunit",
+                    columns=("src", "dst"),
+                ),
+            ),
+        ),
+        Row(
+            "Over time",
+            (
+                Panel(
+                    "state",
+                    "Answering",
+                    "Each path: up while its target answers, silent otherwise.",
+                    (
+                        Query(
+                            f"vigia_probe_target_up{{{_ON}}}",
+                            "{{path}} {{tenant}} {{src}} to {{dst}} {{probe}}",
+                        ),
+                    ),
+                    "none",
+                    width=24,
+                    height=10,
+                    words=(("1", "up", "blue"), ("0", "silent", "orange")),
+                ),
+                Panel(
+                    "table",
+                    "Ten worst paths by p99",
+                    "Both directions apart: compare a row with its reverse to see an asymmetry.",
+                    (Query(f"topk(10, {_quantile(0.99)})", "p99"),),
+                    "s",
+                    width=24,
+                    columns=("path", "src", "dst", "tenant", "probe"),
+                ),
+            ),
+        ),
+    ),
+)
+
+DETAIL = Dashboard(
+    uid="vigia-path",
+    title="Path detail",
+    description="One path: smoke of delays, loss by cause, jitter, order, and whether the measurement can be trusted.",
+    variables=VARIABLES,
+    links=(("vigia-host", "Host data path"), ("vigia-tenants", "Tenant interference")),
+    rows=(
+        Row(
+            "Delay",
+            (
+                Panel(
+                    "smoke",
+                    "Round trip, smoke",
+                    "The dark line is the median; the bands reach to p5, p25, p75, p95 and p99. Thick smoke is jitter.",
+                    tuple(
+                        Query(_quantile(q, "").replace("sum by ()", "sum"), f"p{q * 100:g}")
+                        for q in (0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
+                    ),
+                    "s",
+                    width=24,
+                    height=10,
+                ),
+                Panel(
+                    "timeseries",
+                    "Median by path",
+                    "Kernel to kernel, residence in the reflector removed.",
+                    (Query(_quantile(0.5), "{{path}} {{tenant}} {{src}} to {{dst}} {{probe}}"),),
+                    "s",
+                ),
+                Panel(
+                    "timeseries",
+                    "Median beside the same time yesterday",
+                    "All chosen paths together; a gap between the lines is a change.",
+                    (
+                        Query(_quantile(0.5, "path"), "{{path}}"),
+                        Query(
+                            _quantile(0.5, "path").replace(
+                                "[$__rate_interval]", "[$__rate_interval] offset 1d"
+                            ),
+                            "{{path}} yesterday",
+                        ),
+                    ),
+                    "s",
+                ),
+                Panel(
+                    "timeseries",
+                    "Delay variation",
+                    "Signed difference of consecutive delays (RFC 3393), middle half: its width is the jitter.",
+                    tuple(
+                        Query(
+                            f"histogram_quantile({q}, sum by (path, direction) (rate("
+                            f"vigia_probe_delay_variation_seconds{{{_ON}}}[$__rate_interval])))",
+                            f"{{{{path}}}} {{{{direction}}}} p{q * 100:g}",
+                        )
+                        for q in (0.25, 0.75)
+                    ),
+                    "s",
+                ),
+                Panel(
+                    "timeseries",
+                    "Overlay tax",
+                    "Round trip minus that of a twin probe on the underlay at the same moment, median; negative is noise.",
+                    (
+                        Query(
+                            "histogram_quantile(0.5, sum by (path, src, dst) (rate("
+                            f"vigia_probe_overlay_tax_seconds{{{_ON}}}[$__rate_interval])))",
+                            "{{path}} {{src}} to {{dst}}",
+                        ),
+                    ),
+                    "s",
+                    quiet="only targets with a twin have it",
+                ),
+            ),
+        ),
+        Row(
+            "Loss and order",
+            (
+                Panel(
+                    "timeseries",
+                    "Loss",
+                    "Share of probes that the network lost. What sockets dropped or refused is not counted here.",
+                    (Query(_loss(_KEY), "{{path}} {{tenant}} {{src}} to {{dst}} {{probe}}"),),
+                    "percentunit",
+                ),
+                Panel(
+                    "timeseries",
+                    "Lost probes by cause",
+                    "send_error and the overflows are the measurement's own; the rest is the network's.",
+                    (
+                        Query(
+                            f"sum by (cause) (rate(vigia_probe_lost_total{{{_ON}}}[$__rate_interval]))",
+                            "{{cause}}",
+                        ),
+                    ),
+                    "pps",
+                ),
+                Panel(
+                    "timeseries",
+                    "Late, duplicate, reordered, corrupt",
+                    "Answers that are not loss and not well either, per second.",
+                    tuple(
+                        Query(f"sum(rate(vigia_probe_{kind}_total{{{_ON}}}[$__rate_interval]))", kind)
+                        for kind in ("late", "duplicate", "reordered", "corrupt")
+                    ),
+                    "pps",
+                ),
+                Panel(
+                    "table",
+                    "Loss pinned to a counter",
+                    "Which drop counter on the path counted when probes were lost; p is corrected for all counters tried.",
+                    (
+                        Query(
+                            'vigia_compare_loss_coincidence_ratio{src=~"$src",dst=~"$dst",path=~"$path"}',
+                            "coincidence",
+                        ),
+                        Query(
+                            'vigia_compare_loss_coincidence_p_value{src=~"$src",dst=~"$dst",path=~"$path"}',
+                            "p",
+                        ),
+                        Query(
+                            'vigia_compare_loss_coincident_packets{src=~"$src",dst=~"$dst",path=~"$path"}',
+                            "packets",
+                        ),
+                    ),
+                    "none",
+                    columns=("path", "src", "dst", "tenant", "node", "counter", "detail"),
+                    quiet="no path lost probes in the last minutes",
+                    decimals=3,
+                ),
+            ),
+        ),
+        Row(
+            "Can it be trusted",
+            (
+                Panel(
+                    "timeseries",
+                    "What user space would have said",
+                    "p99 in user space beside p99 between kernel stamps: the gap is our own scheduling, not the network.",
+                    (
+                        Query(_quantile(0.99, "path"), "{{path}} kernel"),
+                        Query(
+                            _quantile(0.99, "path", f"vigia_probe_rtt_application_seconds{{{_ON}}}"),
+                            "{{path}} user space",
+                        ),
+                    ),
+                    "s",
+                ),
+                Panel(
+                    "timeseries",
+                    "Probes unaccounted for",
+                    "Sent minus received, lost and in flight. Anything but zero is a fault of the probe.",
+                    (Query(f"max(abs(vigia_probe_accounting_mismatch{{{_ON}}}))", "mismatch"),),
+                    "short",
+                ),
+            ),
+        ),
+    ),
+)
+
+_GOOD = "path:vigia_probe_sent:rate5m"
+
+OBJECTIVES = Dashboard(
+    uid="vigia-slo",
+    title="Objectives",
+    description="Objectives of paths: delivery 99.9 %, and 99 % of round trips within five times the path's usual "
+    "p99. A burn rate of 1 spends exactly the budget; 14.4 spends a month's in two days.",
+    variables=VARIABLES[:4],
+    links=(("vigia-path", "Path detail"),),
+    rows=(
+        Row(
+            "Worst first",
+            (
+                Panel(
+                    "table",
+                    "Loss budget burn",
+                    "Ratio of loss to the 0.1 % that the objective allows, over 5 minutes and 1 hour.",
+                    (
+                        Query(
+                            'sort_desc(path:vigia_probe_loss:ratio_rate5m{path=~"$path",tenant=~"$tenant"} / 0.001)',
+                            "burn 5m",
+                        ),
+                        Query(
+                            'path:vigia_probe_loss:ratio_rate1h{path=~"$path",tenant=~"$tenant"} / 0.001',
+                            "burn 1h",
+                        ),
+                    ),
+                    "none",
+                    width=24,
+                    columns=("path", "src", "dst", "tenant", "probe"),
+                    decimals=2,
+                ),
+            ),
+        ),
+        Row(
+            "Over time",
+            (
+                Panel(
+                    "timeseries",
+                    "Delivery",
+                    "Share of probes delivered, over 5 minutes.",
+                    (
+                        Query(
+                            '1 - path:vigia_probe_loss:ratio_rate5m{path=~"$path",tenant=~"$tenant"}',
+                            "{{path}} {{tenant}} {{src}} to {{dst}} {{probe}}",
+                        ),
+                    ),
+                    "percentunit",
+                ),
+                Panel(
+                    "timeseries",
+                    "p99 beside what is usual",
+                    "p99 round trip over 10 s divided by its median over 10 minutes; 1 is usual.",
+                    (
+                        Query(
+                            'path:vigia_probe_rtt_seconds:p99_rate10s{path=~"$path",tenant=~"$tenant"}'
+                            ' / path:vigia_probe_rtt_seconds:p99_median10m{path=~"$path",tenant=~"$tenant"}',
+                            "{{path}} {{tenant}} {{src}} to {{dst}}",
+                        ),
+                    ),
+                    "none",
+                ),
+                Panel(
+                    "timeseries",
+                    "Smallest loss that would be seen",
+                    "With the probes of the comparison's period: none lost means at most this much.",
+                    (
+                        Query(
+                            'vigia_compare_minimum_detectable_loss_ratio{path=~"$path"}', "{{path}} {{probe}}"
+                        ),
+                    ),
+                    "percentunit",
+                ),
+                Panel(
+                    "timeseries",
+                    "Probes behind each ratio",
+                    "Probes settled per second; below one a second the alerts stay silent for want of samples.",
+                    (
+                        Query(
+                            f'{_GOOD}{{path=~"$path",tenant=~"$tenant"}}',
+                            "{{path}} {{tenant}} {{src}} to {{dst}} {{probe}}",
+                        ),
+                    ),
+                    "pps",
+                ),
+            ),
+        ),
+    ),
+)

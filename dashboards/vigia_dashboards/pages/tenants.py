@@ -1,0 +1,339 @@
+"""Who hurts whom, and what is done about it."""
+
+from __future__ import annotations
+
+from vigia_dashboards.model import Dashboard, Panel, Query, Row, Variable, bits
+
+__all__ = ["INTERFERENCE", "ISOLATION"]
+
+_ON = 'node=~"$node",tenant=~"$tenant"'
+_R = "[$__rate_interval]"
+
+VARIABLES = (
+    Variable("node", "Node", "label_values(vigia_port_bytes_total, node)"),
+    Variable("tenant", "Tenant", "label_values(vigia_port_bytes_total, tenant)"),
+)
+
+INTERFERENCE = Dashboard(
+    uid="vigia-tenants",
+    title="Tenant interference",
+    description="Victims beside aggressors on one time axis, who explains whose bad windows, and what limits do.",
+    variables=VARIABLES,
+    links=(("vigia-isolation", "Isolation"), ("vigia-host", "Host data path")),
+    rows=(
+        Row(
+            "Who hurts whom",
+            (
+                Panel(
+                    "table",
+                    "Answers",
+                    "For each tenant with bad windows: attributed to an offender, or insufficient evidence.",
+                    (Query(f"vigia_compare_interference_verdict{{{_ON}}}", "says"),),
+                    "none",
+                    columns=("node", "tenant", "verdict", "offender"),
+                    words=(("1", "is the answer", "text"),),
+                    quiet="no tenant has bad windows",
+                ),
+                Panel(
+                    "table",
+                    "Share of the excess, by co-tenant",
+                    "How much of the victim's excess each co-tenant's traffic explains; p by permutation, corrected.",
+                    (
+                        Query(f"vigia_compare_interference_share_ratio{{{_ON}}}", "share"),
+                        Query(f"vigia_compare_interference_p_value{{{_ON}}}", "p"),
+                    ),
+                    "none",
+                    columns=("node", "tenant", "offender"),
+                    decimals=3,
+                    quiet="no tenant has bad windows",
+                ),
+            ),
+        ),
+        Row(
+            "One time axis",
+            (
+                Panel(
+                    "timeseries",
+                    "What tenants offer",
+                    "Before limits drop any of it.",
+                    (
+                        Query(
+                            bits(
+                                f'sum by (node, tenant) (rate(vigia_port_bytes_total{{{_ON},direction="from_tenant"}}{_R}))'
+                            ),
+                            "{{tenant}} on {{node}}",
+                        ),
+                    ),
+                    "bps",
+                ),
+                Panel(
+                    "timeseries",
+                    "What tenants receive",
+                    "Towards the tenants' ports.",
+                    (
+                        Query(
+                            bits(
+                                f'sum by (node, tenant) (rate(vigia_port_bytes_total{{{_ON},direction="to_tenant"}}{_R}))'
+                            ),
+                            "{{tenant}} on {{node}}",
+                        ),
+                    ),
+                    "bps",
+                ),
+                Panel(
+                    "timeseries",
+                    "What tenants suffer: loss",
+                    "Loss of each tenant's own probes.",
+                    (
+                        Query(
+                            'sum by (src, tenant) (rate(vigia_probe_lost_total{src=~"$node",tenant=~"$tenant",'
+                            f'cause!~"send_error|local_overflow|reflector_overflow"}}{_R}))'
+                            f' / (sum by (src, tenant) (rate(vigia_probe_sent_total{{src=~"$node",tenant=~"$tenant"}}{_R})) > 0)',
+                            "{{tenant}} from {{src}}",
+                        ),
+                    ),
+                    "percentunit",
+                ),
+                Panel(
+                    "timeseries",
+                    "What tenants suffer: p99 round trip",
+                    "Of each tenant's own probes.",
+                    (
+                        Query(
+                            "histogram_quantile(0.99, sum by (src, tenant) (rate("
+                            f'vigia_probe_rtt_seconds{{src=~"$node",tenant=~"$tenant"}}{_R})))',
+                            "{{tenant}} from {{src}}",
+                        ),
+                    ),
+                    "s",
+                ),
+                Panel(
+                    "timeseries",
+                    "Drops by reason",
+                    "At or for the tenants' ports.",
+                    (
+                        Query(
+                            f"sum by (tenant, reason) (rate(vigia_port_drops_total{{{_ON}}}{_R}))",
+                            "{{tenant}} {{reason}}",
+                        ),
+                    ),
+                    "pps",
+                    quiet="nothing was dropped",
+                ),
+                Panel(
+                    "timeseries",
+                    "Limits in force",
+                    "Set by the isolation agent at the sending port; gone when it ends.",
+                    (
+                        Query(
+                            bits(f"vigia_isolation_limit_bytes_per_second{{{_ON}}}"),
+                            "{{tenant}} {{port}} {{protocol}}",
+                        ),
+                    ),
+                    "bps",
+                    quiet="no limit is in force",
+                ),
+            ),
+        ),
+        Row(
+            "Fairness and floods",
+            (
+                Panel(
+                    "timeseries",
+                    "Fairness of what is sent",
+                    "Jain's index over the tenants of a node: 1 is equal shares, 1/n is one tenant alone.",
+                    (
+                        Query(
+                            "sum by (node) (node_tenant:vigia_port_bytes:rate5s"
+                            '{node=~"$node",direction="from_tenant"}) ^ 2 / '
+                            "(count by (node) (node_tenant:vigia_port_bytes:rate5s"
+                            '{node=~"$node",direction="from_tenant"}) * '
+                            "sum by (node) (node_tenant:vigia_port_bytes:rate5s"
+                            '{node=~"$node",direction="from_tenant"} ^ 2))',
+                            "{{node}}",
+                        ),
+                    ),
+                    "none",
+                ),
+                Panel(
+                    "timeseries",
+                    "Flood score",
+                    "0 to 100 from volume, port spread and lack of replies, in the kernel, every 100 ms.",
+                    (Query(f"vigia_port_flood_score{{{_ON}}}", "{{tenant}} {{port}}"),),
+                    "short",
+                ),
+                Panel(
+                    "timeseries",
+                    "Traffic by protocol",
+                    "As counted in the kernel at every port of the tenant.",
+                    (
+                        Query(
+                            bits(
+                                f'sum by (tenant, protocol) (rate(vigia_tenant_protocol_bytes_total{{{_ON},direction="from_tenant"}}{_R}))'
+                            ),
+                            "{{tenant}} {{protocol}}",
+                        ),
+                    ),
+                    "bps",
+                ),
+                Panel(
+                    "timeseries",
+                    "Guarantees",
+                    "What each port is owed, whatever the others do.",
+                    (
+                        Query(
+                            bits(f"vigia_isolation_guarantee_bytes_per_second{{{_ON}}}"),
+                            "{{tenant}} {{port}} {{direction}}",
+                        ),
+                    ),
+                    "bps",
+                    quiet="no port has a contract",
+                ),
+            ),
+        ),
+    ),
+)
+
+ISOLATION = Dashboard(
+    uid="vigia-isolation",
+    title="Isolation timeline",
+    description="Actions from alert to release: what was decided, what was refused, how fast, and what is in force.",
+    variables=VARIABLES,
+    links=(("vigia-tenants", "Tenant interference"), ("vigia-self", "Self health")),
+    rows=(
+        Row(
+            "Now",
+            (
+                Panel(
+                    "stat",
+                    "Actions in force",
+                    "Isolation actions in state ACTIVE.",
+                    (Query('sum(vigia_isolation_actions{state="ACTIVE"}) or vector(0)', "active"),),
+                    "short",
+                    width=6,
+                    height=5,
+                ),
+                Panel(
+                    "stat",
+                    "Kill switch",
+                    "While it is on, no new action is taken.",
+                    (Query("max(vigia_agent_kill_switch)", "kill switch"),),
+                    "none",
+                    width=6,
+                    height=5,
+                    words=(("0", "off", "blue"), ("1", "ON", "orange")),
+                ),
+                Panel(
+                    "stat",
+                    "Dry run",
+                    "While it is on, the agent decides and does not act.",
+                    (Query("max(vigia_agent_dry_run)", "dry run"),),
+                    "none",
+                    width=6,
+                    height=5,
+                    words=(("0", "off", "blue"), ("1", "ON", "orange")),
+                ),
+                Panel(
+                    "stat",
+                    "Messages waiting",
+                    "Webhook messages stored and not yet handled.",
+                    (Query("max(vigia_agent_inbox_depth)", "waiting"),),
+                    "short",
+                    width=6,
+                    height=5,
+                ),
+            ),
+        ),
+        Row(
+            "Timeline",
+            (
+                Panel(
+                    "timeseries",
+                    "Actions by state",
+                    "A step up is a new action; watch it move from pending to active to released.",
+                    (
+                        Query(
+                            "sum by (state, level, policy) (vigia_isolation_actions)",
+                            "{{policy}} {{level}} {{state}}",
+                        ),
+                    ),
+                    "short",
+                    width=24,
+                    quiet="no action was ever taken",
+                ),
+                Panel(
+                    "table",
+                    "Limits in force",
+                    "With the time until each ends by itself.",
+                    (
+                        Query(
+                            f"max by (node, port, tenant) (vigia_isolation_limit_expires_seconds{{{_ON}}})",
+                            "ends in",
+                        ),
+                    ),
+                    "s",
+                    columns=("node", "tenant", "port"),
+                    quiet="no limit is in force",
+                ),
+                Panel(
+                    "timeseries",
+                    "Policed by limits",
+                    "Traffic that limits dropped at its source.",
+                    (
+                        Query(
+                            bits(f"sum by (tenant) (rate(vigia_isolation_policed_bytes_total{{{_ON}}}{_R}))"),
+                            "{{tenant}}",
+                        ),
+                    ),
+                    "bps",
+                    quiet="no limit dropped anything",
+                ),
+            ),
+        ),
+        Row(
+            "How it went",
+            (
+                Panel(
+                    "timeseries",
+                    "Reaction time by stage, p90",
+                    "From the flood's begin to the limit read back from the kernel.",
+                    (
+                        Query(
+                            f"histogram_quantile(0.9, sum by (stage, le) (rate(vigia_isolation_reaction_seconds_bucket{_R})))",
+                            "{{stage}}",
+                        ),
+                    ),
+                    "s",
+                    quiet="no reaction in the interval",
+                ),
+                Panel(
+                    "timeseries",
+                    "Alerts received",
+                    "By what became of them; duplicates are no fault.",
+                    (
+                        Query(
+                            f"sum by (status, outcome) (rate(vigia_agent_alerts_total{_R}))",
+                            "{{status}} {{outcome}}",
+                        ),
+                    ),
+                    "cps",
+                ),
+                Panel(
+                    "timeseries",
+                    "Stopped by guards",
+                    "Actions that a guard kept from being taken.",
+                    (Query(f"sum by (guard) (rate(vigia_agent_actions_suppressed_total{_R}))", "{{guard}}"),),
+                    "cps",
+                    quiet="no guard had to stop an action",
+                ),
+                Panel(
+                    "timeseries",
+                    "Ends of actions",
+                    "By cause: evidence is the good one, ttl means that nobody renewed it.",
+                    (Query(f"sum by (cause) (rate(vigia_agent_reverts_total{_R}))", "{{cause}}"),),
+                    "cps",
+                ),
+            ),
+        ),
+    ),
+)

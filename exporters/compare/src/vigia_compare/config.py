@@ -1,0 +1,102 @@
+"""The configuration file."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Self
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from vigia_compare.measures import MEASURES
+from vigia_config import Seconds, Strict, fault
+
+__all__ = ["Config", "base_url"]
+
+MAX_WINDOWS = 2000
+"""Windows of one period: a bound on what is asked of Prometheus and on the pairs to compare."""
+
+
+def _address(value: object) -> str:
+    host, _, port = value.rpartition(":") if isinstance(value, str) else ("", "", "")
+    if not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise PydanticCustomError("vigia", "is not an address; write HOST:PORT, for example 127.0.0.1:9875")
+    return str(value)
+
+
+def base_url(value: str) -> str:
+    """Return the URL of a Prometheus server without its last slash. Raises ValueError with the fix."""
+    parts = urlsplit(value)
+    try:
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable or parts.query or parts.fragment or "@" in parts.netloc:
+        raise ValueError("is not the URL of a Prometheus server; write for example http://127.0.0.1:9090")
+    return value.rstrip("/")
+
+
+def _url(value: str) -> str:
+    try:
+        return base_url(value)
+    except ValueError as e:
+        raise PydanticCustomError("vigia", "{problem}", {"problem": str(e)}) from e
+
+
+def _tenant(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9_.:-]{1,100}", value):
+        raise PydanticCustomError("vigia", "is not a tenant; write its id, for example _infra")
+    return value
+
+
+def _measure(value: str) -> str:
+    if value not in MEASURES:
+        raise PydanticCustomError("vigia", "is not a metric; known: {known}", {"known": ", ".join(MEASURES)})
+    return value
+
+
+class Config(Strict):
+    """The whole file."""
+
+    listen: Annotated[str, BeforeValidator(_address)] = "127.0.0.1:9875"
+    prometheus: Annotated[str, AfterValidator(_url)] = "http://127.0.0.1:9090"
+    tenant: Annotated[str, AfterValidator(_tenant)] = "_infra"
+    """Whose probes are compared: the operator's own see every path alike."""
+    metrics: list[Annotated[str, AfterValidator(_measure)]] = Field(
+        default_factory=lambda: list(MEASURES), min_length=1
+    )
+    window: Seconds = 60.0
+    """Length of a window, the unit of the statistics; at least four scrapes."""
+    period: Seconds = 7200.0
+    """How far back a comparison looks."""
+    attribution_window: Seconds = 5.0
+    attribution_period: Seconds = 600.0
+    every: Seconds = 60.0
+    """Time between two evaluations."""
+    timeout: Seconds = 10.0
+    """How long Prometheus may take for one answer."""
+    minimum_windows: int = Field(default=12, ge=5, le=1000)
+    confidence: float = Field(default=0.95, gt=0.5, lt=1.0)
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        for window, period in (("window", "period"), ("attribution_window", "attribution_period")):
+            length, span = getattr(self, window), getattr(self, period)
+            if not 1.0 <= length <= span / self.minimum_windows:
+                raise fault(
+                    [window],
+                    f"{length:g}s does not fit {period} {span:g}s: at least {self.minimum_windows} "
+                    "windows of at least 1s are needed",
+                    f"write a longer {period} or a shorter {window}",
+                )
+            if span / length > MAX_WINDOWS:
+                raise fault(
+                    [window],
+                    f"{length:g}s cuts {period} {span:g}s into more than {MAX_WINDOWS} windows",
+                    f"write a longer {window}",
+                )
+        for name in ("every", "timeout"):
+            if getattr(self, name) < 0.5:
+                raise fault([name], "is shorter than 500ms", "write for example 10s")
+        return self

@@ -1,0 +1,169 @@
+"""Comparing paths: what Prometheus has, turned into verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+
+from vigia_compare.measures import SENT, Measure
+from vigia_compare.prometheus import Grid, Prometheus, Series
+from vigia_compare.units import independent, runs
+from vigia_statistics import (
+    Comparison,
+    Direction,
+    Interval,
+    Verdict,
+    compare,
+    judge,
+    median_interval,
+    minimum_detectable_loss,
+    winner,
+)
+from vigia_statistics.samples import Floats
+
+__all__ = [
+    "Group",
+    "PathAttributes",
+    "PathSummary",
+    "attributes",
+    "compare_group",
+    "compare_measure",
+    "loss_floors",
+]
+
+MAX_PATHS = 32
+"""Paths of one group: 496 pairs."""
+
+
+@dataclass(frozen=True)
+class PathAttributes:
+    """What vigia_path_info says of a path."""
+
+    placement: str = "unknown"
+    dataplane: str = ""
+    encap: str = ""
+    mode: str = ""
+    security: str = ""
+    layer: str = ""
+
+
+@dataclass(frozen=True)
+class PathSummary:
+    """One path's metric over the period."""
+
+    path: str
+    windows: int
+    median: Interval
+    values: Floats
+    """One per window that has a value, oldest first."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Paths of one placement and probe class, compared on one metric."""
+
+    measure: Measure
+    placement: str
+    probe: str
+    paths: Sequence[PathSummary]
+    pairs: Sequence[Comparison]
+
+    @property
+    def enough_data(self) -> bool:
+        """Whether every pair could have separated."""
+        return bool(self.pairs) and all(c.verdict is not Verdict.NOT_ENOUGH_DATA for c in self.pairs)
+
+    @property
+    def winner(self) -> str | None:
+        """The path that beats every other one; None for a tie."""
+        return winner([p.path for p in self.paths], self.pairs)
+
+
+def attributes(prometheus: Prometheus, at: float, period: float) -> dict[str, PathAttributes]:
+    """Return the attributes of every path of the period that ends at ``at``. Raises CompareError."""
+    names = PathAttributes.__dataclass_fields__
+    found = {}
+    for labels in prometheus.labels(f"last_over_time(vigia_path_info[{period:.0f}s])", at):
+        if "path" in labels:
+            found[labels["path"]] = PathAttributes(**{n: labels.get(n) or "unknown" for n in names})
+    return found
+
+
+def compare_measure(  # noqa: PLR0913
+    prometheus: Prometheus,
+    measure: Measure,
+    tenant: str,
+    grid: Grid,
+    known: Mapping[str, PathAttributes],
+    minimum: int,
+    confidence: float,
+) -> list[Group]:
+    """Compare every two paths of every placement and probe class. Raises CompareError.
+
+    Holm's family are all pairs of the metric.
+    """
+    series = read(prometheus, measure, tenant, grid)
+    groups: dict[tuple[str, str], dict[str, Floats]] = {}
+    for s in series:
+        path, probe = s.labels.get("path", ""), s.labels.get("probe", "")
+        values = s.values[np.isfinite(s.values)]
+        if path and values.size:
+            placement = known.get(path, PathAttributes()).placement
+            groups.setdefault((placement, probe), {})[path] = runs(values) if measure.runs else values
+    return compare_groups(measure, groups, minimum, confidence)
+
+
+def compare_groups(
+    measure: Measure,
+    groups: Mapping[tuple[str, str], Mapping[str, Floats]],
+    minimum: int,
+    confidence: float,
+) -> list[Group]:
+    """Compare the values of paths by (placement, probe class); see compare_measure."""
+    open_pairs = {key: compare_group(measure, samples, confidence) for key, samples in groups.items()}
+    family = [c for pairs in open_pairs.values() for c in pairs]
+    judged = iter(judge(family, Direction(measure.better), alpha=1.0 - confidence, minimum_samples=minimum))
+    out = []
+    for (placement, probe), samples in groups.items():
+        pairs = [next(judged) for _ in open_pairs[(placement, probe)]]
+        summaries = [
+            PathSummary(path, values.size, median_interval(values, confidence), values)
+            for path, values in sorted(samples.items())
+        ]
+        out.append(Group(measure, placement, probe, summaries, pairs))
+    return sorted(out, key=lambda g: (g.placement, g.probe))
+
+
+def compare_group(measure: Measure, samples: Mapping[str, Floats], confidence: float) -> list[Comparison]:
+    """Return every pair of paths with two values each or more, verdicts still open."""
+    pairs = []
+    for a, b in combinations(sorted(samples)[:MAX_PATHS], 2):
+        x, y = independent(samples[a], samples[b], measure.rare)
+        if min(x.size, y.size) >= 2:
+            pairs.append(compare(a, b, x, y, confidence=confidence))
+    return pairs
+
+
+def read(prometheus: Prometheus, measure: Measure, tenant: str, grid: Grid) -> list[Series]:
+    """Return a metric's series, classic histograms where there are no native ones. Raises CompareError."""
+    series = prometheus.windows(measure.expression.replace("TENANT", tenant), grid)
+    if measure.classic and not any(np.isfinite(s.values).any() for s in series):
+        series = prometheus.windows(measure.classic.replace("TENANT", tenant), grid)
+    return series
+
+
+def loss_floors(
+    prometheus: Prometheus, tenant: str, grid: Grid, known: Mapping[str, PathAttributes]
+) -> dict[tuple[str, str, str], float]:
+    """Return the minimum detectable loss by (placement, probe, path). Raises CompareError."""
+    out = {}
+    for s in prometheus.windows(SENT.replace("TENANT", tenant), grid):
+        path, probe = s.labels.get("path", ""), s.labels.get("probe", "")
+        sent = float(np.nansum(s.values))
+        if path and sent > 0:
+            placement = known.get(path, PathAttributes()).placement
+            out[(placement, probe, path)] = minimum_detectable_loss(sent)
+    return out

@@ -1,0 +1,54 @@
+"""One evaluation: everything that is said about one moment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from vigia_compare import derived, engine, interference, losses
+from vigia_compare.config import Config
+from vigia_compare.measures import MEASURES
+from vigia_compare.prometheus import Grid, Prometheus
+
+__all__ = ["Evaluation", "evaluate"]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What one evaluation found."""
+
+    at: float
+    groups: Sequence[engine.Group] = ()
+    loss_floors: Mapping[tuple[str, str, str], float] | None = None
+    costs: Sequence[derived.Cost] = ()
+    speedups: Sequence[derived.Speedup] = ()
+    interference: Sequence[interference.Interference] = ()
+    losses: Sequence[losses.Pinned] = ()
+
+
+def evaluate(prometheus: Prometheus, config: Config, now: float) -> Evaluation:
+    """Ask Prometheus and compute. Raises CompareError; then nothing is known."""
+    grid = Grid.before(now, config.window, config.period)
+    short = Grid.before(now, config.attribution_window, config.attribution_period)
+    known = engine.attributes(prometheus, now, config.period)
+    groups: list[engine.Group] = []
+    for name in config.metrics:
+        groups += engine.compare_measure(
+            prometheus,
+            MEASURES[name],
+            config.tenant,
+            grid,
+            known,
+            config.minimum_windows,
+            config.confidence,
+        )
+    delays = [g for g in groups if g.measure.name == "rtt"]
+    return Evaluation(
+        at=now,
+        groups=groups,
+        loss_floors=engine.loss_floors(prometheus, config.tenant, grid, known),
+        costs=[c for g in delays for c in derived.costs(g, known)],
+        speedups=[s for g in delays for s in derived.speedups(g, known, config.confidence)],
+        interference=interference.find(prometheus, short),
+        losses=losses.find(prometheus, short),
+    )

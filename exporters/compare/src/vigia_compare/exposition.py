@@ -1,0 +1,180 @@
+"""Evaluations as metrics; every name and label is the catalogue's."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterable, Iterator
+
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+from prometheus_client import disable_created_metrics as _disable_created
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from vigia_catalog import Factory, part_metrics
+from vigia_compare import __version__
+from vigia_compare.derived import Cost, Speedup
+from vigia_compare.engine import Group, PathSummary
+from vigia_compare.evaluation import Evaluation
+from vigia_compare.interference import ATTRIBUTED, INSUFFICIENT, Interference
+from vigia_compare.losses import Pinned
+from vigia_statistics import Comparison, Verdict
+
+__all__ = ["Findings", "Metrics", "verdict_text"]
+
+PART = "compare"
+MAX_COUNTERS = 5
+"""Counters exposed per lossy path, best first."""
+
+
+def verdict_text(c: Comparison) -> str:
+    """Return the better path's name, tie or not enough data."""
+    return {Verdict.A: c.a, Verdict.B: c.b}.get(c.verdict, c.verdict.value)
+
+
+Sample = tuple[str, tuple[str, ...], float]
+
+
+class Findings(Collector):
+    """The newest evaluation's series; none once it is withdrawn."""
+
+    def __init__(self) -> None:
+        self._declared = {m.name: m for m in part_metrics(PART)}
+        self._evaluation: Evaluation | None = None
+
+    def show(self, evaluation: Evaluation | None) -> None:
+        """Replace what is exposed; None exposes nothing."""
+        self._evaluation = evaluation
+
+    def describe(self) -> Iterable[Metric]:
+        """Keep the registry from collecting at registration."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the families of the newest evaluation."""
+        families: dict[str, GaugeMetricFamily] = {}
+        for name, labels, value in _samples(self._evaluation):
+            if name not in families:
+                declared = self._declared[name]
+                families[name] = GaugeMetricFamily(name, declared.help, labels=declared.labels)
+            families[name].add_metric(labels, value)
+        yield from families.values()
+
+
+def _samples(evaluation: Evaluation | None) -> Iterator[Sample]:
+    if evaluation is None:
+        return
+    for group in evaluation.groups:
+        yield from _group(group)
+    for (placement, probe, path), floor in (evaluation.loss_floors or {}).items():
+        yield "vigia_compare_minimum_detectable_loss_ratio", (placement, probe, path), floor
+    for cost in evaluation.costs:
+        yield from _cost(cost)
+    for speedup in evaluation.speedups:
+        yield from _speedup(speedup)
+    for found in evaluation.interference:
+        yield from _interference(found)
+    for lossy in evaluation.losses:
+        yield from _losses(lossy)
+
+
+def _group(group: Group) -> Iterator[Sample]:
+    key = (group.measure.name, group.placement, group.probe)
+    for summary in group.paths:
+        yield from _path(key, summary, group.measure.unit)
+    for c in group.pairs:
+        yield from _pair((*key, c.a, c.b), c, group.measure.unit)
+    if not group.pairs:
+        return
+    yield "vigia_compare_enough_data", key, float(group.enough_data)
+    best = group.winner
+    if best is not None:
+        yield "vigia_compare_winner", (*key, best, "false"), 1.0
+    elif group.enough_data:
+        yield "vigia_compare_winner", (*key, "", "true"), 1.0
+
+
+def _path(key: tuple[str, ...], summary: PathSummary, unit: str) -> Iterator[Sample]:
+    labels = (*key, summary.path)
+    yield f"vigia_compare_median_{unit}", labels, summary.median.estimate
+    yield f"vigia_compare_median_ci_lower_{unit}", labels, summary.median.lower
+    yield f"vigia_compare_median_ci_upper_{unit}", labels, summary.median.upper
+
+
+def _pair(labels: tuple[str, ...], c: Comparison, unit: str) -> Iterator[Sample]:
+    yield f"vigia_compare_shift_{unit}", labels, c.shift
+    yield f"vigia_compare_ci_lower_{unit}", labels, c.lower
+    yield f"vigia_compare_ci_upper_{unit}", labels, c.upper
+    yield f"vigia_compare_minimum_detectable_shift_{unit}", labels, c.minimum_detectable_shift
+    yield "vigia_compare_p_value", labels, c.adjusted_p_value
+    yield "vigia_compare_unadjusted_p_value", labels, c.p_value
+    yield "vigia_compare_welch_p_value", labels, c.welch_p_value
+    yield "vigia_compare_effect_size", labels, c.effect_size
+    yield "vigia_compare_samples", labels, float(min(c.samples_a, c.samples_b))
+    yield "vigia_compare_verdict", (*labels, verdict_text(c)), 1.0
+
+
+def _cost(cost: Cost) -> Iterator[Sample]:
+    labels = (cost.element, cost.path, cost.without, cost.placement, cost.probe)
+    yield "vigia_compare_element_cost_seconds", labels, cost.estimate
+    yield "vigia_compare_element_cost_ci_lower_seconds", labels, cost.lower
+    yield "vigia_compare_element_cost_ci_upper_seconds", labels, cost.upper
+    if cost.rate is not None:
+        yield "vigia_compare_element_rate_packets_per_second", labels, cost.rate
+
+
+def _speedup(s: Speedup) -> Iterator[Sample]:
+    labels = (s.path, s.baseline, s.placement, s.probe)
+    yield "vigia_compare_speedup_ratio", labels, s.ratio
+    yield "vigia_compare_speedup_ci_lower_ratio", labels, s.lower
+    yield "vigia_compare_speedup_ci_upper_ratio", labels, s.upper
+
+
+def _interference(found: Interference) -> Iterator[Sample]:
+    for candidate in found.offenders:
+        labels = (found.node, found.tenant, candidate.name)
+        yield "vigia_compare_interference_share_ratio", labels, candidate.share
+        yield "vigia_compare_interference_p_value", labels, candidate.p_value
+    offender = found.offender()
+    verdict = (ATTRIBUTED, offender.name) if offender else (INSUFFICIENT, "")
+    yield "vigia_compare_interference_verdict", (found.node, found.tenant, *verdict), 1.0
+
+
+def _losses(lossy: Pinned) -> Iterator[Sample]:
+    path = (lossy.src, lossy.dst, lossy.path, lossy.tenant)
+    for c in lossy.counters[:MAX_COUNTERS]:
+        labels = (*path, c.node, c.name, c.detail)
+        yield "vigia_compare_loss_coincidence_ratio", labels, c.coincidence
+        yield "vigia_compare_loss_coincidence_p_value", labels, c.p_value
+        yield "vigia_compare_loss_coincident_packets", labels, c.packets
+    yield "vigia_compare_loss_verdict", (*path, lossy.verdict), 1.0
+
+
+class Metrics:
+    """Every metric of the program, in its own registry."""
+
+    def __init__(self) -> None:
+        _disable_created()  # type: ignore[no-untyped-call]  # they are no metrics of the catalogue
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        PlatformCollector(registry=self.registry)
+        GCCollector(registry=self.registry)
+        make = Factory(PART, self.registry)
+        self.prometheus_up = make.gauge("vigia_compare_prometheus_up")
+        self.evaluations = make.counter("vigia_compare_evaluations_total")
+        self.duration = make.gauge("vigia_compare_evaluation_duration_seconds")
+        self.last = make.gauge("vigia_compare_last_evaluation_timestamp_seconds")
+        self.window = make.gauge("vigia_compare_window_seconds")
+        self.reload_ok = make.gauge("vigia_compare_config_last_reload_successful")
+        self.reload_time = make.gauge("vigia_compare_config_last_reload_success_timestamp_seconds")
+        build = make.gauge("vigia_compare_build_info")
+        build.labels(__version__, "unknown", f"python{platform.python_version()}").set(1)
+        for result in ("ok", "error"):
+            self.evaluations.labels(result)
+        self.findings = Findings()
+        self.registry.register(self.findings)
+
+    def reloaded(self, ok: bool) -> None:
+        """Record the outcome of loading the configuration."""
+        self.reload_ok.set(ok)
+        if ok:
+            self.reload_time.set_to_current_time()

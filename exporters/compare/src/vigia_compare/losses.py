@@ -1,0 +1,125 @@
+"""Loss pinned to a counter: which drop counter on the path counted when probes were lost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from vigia_compare.coincidence import Candidate, rank, rank_correlation
+from vigia_compare.prometheus import Grid, Prometheus
+from vigia_statistics.samples import Floats
+
+__all__ = ["COUNTERS", "Counter", "Pinned", "find", "pin"]
+
+_KEY = ("src", "dst", "path", "tenant")
+
+LOST = (
+    "sum by (src, dst, path, tenant) (increase(vigia_probe_lost_total"
+    '{cause!~"send_error|local_overflow|reflector_overflow"}[WINDOW]))'
+)
+
+COUNTERS: Mapping[str, str] = {
+    "vigia_port_drops_total": "sum by (node, reason) (increase(vigia_port_drops_total[WINDOW]))",
+    "vigia_isolation_policed_packets_total": (
+        "sum by (node) (increase(vigia_isolation_policed_packets_total[WINDOW]))"
+    ),
+    "vigia_reflector_overflow_total": "sum by (node) (increase(vigia_reflector_overflow_total[WINDOW]))",
+    "node_softnet_dropped_total": "sum by (node) (increase(node_softnet_dropped_total[WINDOW]))",
+    "node_qdisc_drops_total": "sum by (node, device) (increase(node_qdisc_drops_total[WINDOW]))",
+    "node_network_receive_drop_total": (
+        "sum by (node, device) (increase(node_network_receive_drop_total[WINDOW]))"
+    ),
+    "node_network_transmit_drop_total": (
+        "sum by (node, device) (increase(node_network_transmit_drop_total[WINDOW]))"
+    ),
+}
+"""Drop counters, with the labels that tell where: at most one beside the node."""
+
+LEAST_CORRELATION = 0.3
+
+
+@dataclass(frozen=True)
+class Counter:
+    """One drop counter and how it fits."""
+
+    node: str
+    """Empty for a counter of the whole site."""
+    name: str
+    detail: str
+    """Reason or device."""
+    coincidence: float
+    p_value: float
+    packets: float
+    """What it counted in the lossy windows."""
+
+
+@dataclass(frozen=True)
+class Pinned:
+    """What is known of one lossy path."""
+
+    src: str
+    dst: str
+    path: str
+    tenant: str
+    lost: float
+    lossy_windows: int
+    counters: Sequence[Counter]
+
+    @property
+    def verdict(self) -> str:
+        """Pinned, insufficient evidence, or no counter where none counted anything."""
+        if not self.counters:
+            return "no counter"
+        best = self.counters[0]
+        fits = best.p_value <= 0.05 and best.coincidence >= LEAST_CORRELATION
+        return "pinned" if fits else "insufficient evidence"
+
+
+def find(prometheus: Prometheus, grid: Grid) -> list[Pinned]:
+    """Look at every path that lost probes. Raises CompareError."""
+    lossy = [
+        ([s.labels.get(k, "") for k in _KEY], np.nan_to_num(s.values)) for s in prometheus.windows(LOST, grid)
+    ]
+    lossy = [(key, values) for key, values in lossy if values.sum() >= 1.0]
+    if not lossy:
+        return []
+    counters = _counters(prometheus, grid)
+    out = []
+    for (src, dst, path, tenant), lost in lossy:
+        near = {k: v for k, v in counters.items() if k[0] in (src, dst, "")}
+        out.append(pin(src, dst, path, tenant, lost, near))
+    return out
+
+
+def _counters(prometheus: Prometheus, grid: Grid) -> dict[tuple[str, str, str], Floats]:
+    found: dict[tuple[str, str, str], Floats] = {}
+    for name, expression in COUNTERS.items():
+        for s in prometheus.windows(expression, grid):
+            values = np.nan_to_num(s.values)
+            if values.sum() > 0.0:
+                detail = s.labels.get("reason") or s.labels.get("device") or ""
+                found[(s.labels.get("node", ""), name, detail)] = values
+    return found
+
+
+def pin(  # noqa: PLR0913
+    src: str,
+    dst: str,
+    path: str,
+    tenant: str,
+    lost: Floats,
+    near: Mapping[tuple[str, str, str], Floats],
+) -> Pinned:
+    """Rank the counters near a path by their coincidence with its losses, shape (windows,) each."""
+    joined = {"\0".join(key): values for key, values in near.items()}
+    ranked: Sequence[Candidate] = rank(lost, joined, rank_correlation)
+    bad = lost > 0.0
+    counters = []
+    for candidate in ranked:
+        node, name, detail = candidate.name.split("\0")
+        packets = float(joined[candidate.name][bad].sum())
+        counters.append(Counter(node, name, detail, candidate.share, candidate.p_value, packets))
+    counters.sort(key=lambda c: (-c.coincidence, -c.packets, c.name, c.node, c.detail))
+    return Pinned(src, dst, path, tenant, float(lost.sum()), int(bad.sum()), counters)

@@ -1,0 +1,226 @@
+"""The program as it runs: pages, reload, Prometheus away."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+from vigia_catalog import part_metrics
+from vigia_compare import cli
+from vigia_compare.config import Config
+from vigia_compare.service import Service
+
+PROGRAM = Path(sys.executable).with_name("vigia-compare")
+CLIENT = httpx.Client(trust_env=False, timeout=60, verify=False, headers={"Connection": "close"})  # noqa: S501 - plain HTTP
+
+
+def eventually(condition: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.1)
+
+
+def _free() -> str:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{s.getsockname()[1]}"
+
+
+class Running:
+    """The program in a process of its own."""
+
+    def __init__(self, folder: Path, **config: Any) -> None:
+        self.file = folder / "compare.yaml"
+        self.listen = _free()
+        self.config = {"listen": self.listen, "every": "1s", "window": "60s", "period": "2h", **config}
+        self.write()
+        self.log = folder / "log"
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen([PROGRAM, "--config", self.file, "run"], stderr=log)
+        eventually(self.ready, "the program to be ready")
+
+    def write(self, **more: Any) -> None:
+        self.file.write_text(yaml.safe_dump({**self.config, **more}))
+
+    def get(self, path: str) -> httpx.Response:
+        return CLIENT.get(f"http://{self.listen}{path}")
+
+    def post(self, path: str) -> httpx.Response:
+        return CLIENT.post(f"http://{self.listen}{path}")
+
+    def ready(self) -> bool:
+        assert self.process.poll() is None, self.log.read_text()
+        try:
+            return self.get("/-/ready").status_code == 200
+        except httpx.TransportError:
+            return False
+
+    def metric(self, line: str) -> str | None:
+        match = re.search(rf"^{re.escape(line)} (\S+)$", self.get("/metrics").text, re.MULTILINE)
+        return match[1] if match else None
+
+
+@pytest.fixture(scope="module")
+def running(world: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    one = Running(tmp_path_factory.mktemp("service"), prometheus=world.url)
+    yield one
+    one.process.send_signal(signal.SIGTERM)
+    assert one.process.wait(timeout=60) == 0, one.log.read_text()
+
+
+def test_metrics_say_what_the_catalogue_declares(running: Running) -> None:
+    eventually(lambda: running.metric("vigia_compare_prometheus_up") == "1.0", "an evaluation")
+    declared = {m.name: m for m in part_metrics("compare")}
+    text = running.get("/metrics").text
+    names = set()
+    for line in text.splitlines():
+        match = re.match(r"(vigia_[a-z0-9_]+)(?:\{(.*)\})? ", line)
+        if match:
+            names.add(match[1])
+            assert set(re.findall(r'([a-z_]+)="', match[2] or "")) == set(declared[match[1]].labels), line
+    missing = {n for n in set(declared) - names if not n.endswith("_bytes_per_second")}
+    assert not missing, "the world of these tests has something for every metric"
+    assert (
+        'vigia_compare_winner{metric="rtt",path="direct",placement="remote",probe="stamp-64",tie="false"} 1.0'
+        in text
+    )
+    checked = subprocess.run(
+        ["promtool", "check", "metrics"], input=text, capture_output=True, text=True, check=False
+    )
+    assert (checked.returncode, checked.stdout + checked.stderr) == (0, "")
+
+
+def test_pages(running: Running) -> None:
+    assert running.get("/-/healthy").text == "healthy\n"
+    assert "direct" in running.get("/").text
+    data = running.get("/v1/comparisons").json()
+    assert {c["metric"] for c in data["comparisons"]} >= {"rtt", "loss"}
+    assert running.get("/nowhere").status_code == 404
+    assert running.post("/metrics").status_code == 404
+
+
+def test_healthcheck_is_an_exit_code(running: Running) -> None:
+    def ask(url: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [PROGRAM, "healthcheck", "--url", url], capture_output=True, text=True, check=False
+        )
+
+    assert ask(f"http://{running.listen}/-/ready").returncode == 0
+    refused = ask("http://127.0.0.1:1/-/ready")
+    assert refused.returncode == 1 and "is vigia-compare running?" in refused.stderr
+
+
+def test_reload_swaps_only_what_is_whole(running: Running) -> None:
+    def reload() -> httpx.Response:
+        return running.post("/-/reload")
+
+    running.write(window="30s")
+    assert reload().status_code == 200
+    assert running.metric("vigia_compare_window_seconds") == "30.0"
+    running.write(window="3h")
+    refused = reload()
+    assert refused.status_code == 500
+    assert "window: 10800s does not fit period 7200s" in refused.text
+    assert running.metric("vigia_compare_window_seconds") == "30.0"
+    assert running.metric("vigia_compare_config_last_reload_successful") == "0.0"
+    running.write(listen="127.0.0.1:1")
+    assert "restart the program for that" in reload().text
+    running.write()
+    before = running.metric('vigia_compare_evaluations_total{result="ok"}')
+    os.kill(running.process.pid, signal.SIGHUP)
+    eventually(lambda: running.metric("vigia_compare_window_seconds") == "60.0", "the reload")
+    after = running.metric('vigia_compare_evaluations_total{result="ok"}')
+    assert before is not None and after is not None and float(after) >= float(before), (
+        "a reload resets no counter"
+    )
+
+
+def test_prometheus_may_be_away_and_come_back(world: Any, tmp_path: Path) -> None:
+    one = Running(tmp_path, prometheus="http://127.0.0.1:1")
+    try:
+        assert one.metric("vigia_compare_prometheus_up") == "0.0"
+        assert one.get("/v1/comparisons").status_code == 503
+        assert "does not answer" in one.get("/").text
+        assert one.get("/-/healthy").status_code == 200
+        one.write(prometheus=world.url)
+        os.kill(one.process.pid, signal.SIGHUP)
+        eventually(lambda: one.metric("vigia_compare_prometheus_up") == "1.0", "Prometheus to be found")
+        assert one.log.read_text().count("does not answer") == 1, "the same failure is logged once"
+    finally:
+        one.process.send_signal(signal.SIGTERM)
+        one.process.wait(timeout=60)
+
+
+def test_old_news_is_withdrawn(world: Any, tmp_path: Path) -> None:
+    now = [world.end]
+    config = Config(prometheus=world.url, every="10s", window="60s", period="2h")  # type: ignore[arg-type]
+    service = Service(tmp_path / "none.yaml", config, clock=lambda: now[0])
+    service.turn()
+    assert list(service.metrics.findings.collect())
+    service._config = config.model_copy(update={"prometheus": "http://127.0.0.1:1"})
+    service.turn()
+    assert list(service.metrics.findings.collect()), "one failure changes nothing"
+    now[0] += 31.0
+    service.turn()
+    assert not list(service.metrics.findings.collect())
+    assert service.newest is None and "does not answer" in service.problem
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("windw: 5s", 'unknown key "windw"; known here: '),
+        ("listen: nowhere", 'listen: "nowhere": is not an address; write HOST:PORT'),
+        ("metrics: [ping]", "is not a metric; known: rtt, rtt_p99, jitter, loss"),
+        ("prometheus: http://user:pw@host", "is not the URL of a Prometheus server"),
+        ("window: 10ms\nperiod: 1h", "window: 0.01s does not fit period 3600s"),
+        ("window: 1s\nperiod: 10h", "cuts period 36000s into more than 2000 windows"),
+        ("every: 10ms", "every: is shorter than 500ms; write for example 10s"),
+        ("minimum_windows: 2", "minimum_windows"),
+    ],
+)
+def test_bad_configuration_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, problem: str
+) -> None:
+    file = tmp_path / "bad.yaml"
+    file.write_text(text + "\n")
+    assert cli.main(["--config", str(file), "check-config"]) == 1
+    err = capsys.readouterr().err
+    assert problem in err and len(err.splitlines()) == 1
+
+
+def test_the_shipped_configuration_is_whole_and_a_busy_port_is_named(tmp_path: Path) -> None:
+    shipped = Path(__file__).parents[3] / "deploy/compare/compare.yaml"
+    done = subprocess.run(
+        [PROGRAM, "check-config", "--config", shipped, "--json"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        file = tmp_path / "busy.yaml"
+        file.write_text(f"listen: 127.0.0.1:{holder.getsockname()[1]}\n")
+        busy = subprocess.run(
+            [PROGRAM, "--config", file], capture_output=True, text=True, check=False, timeout=60
+        )
+    assert busy.returncode == 1
+    assert "cannot listen: Address already in use" in busy.stderr and len(busy.stderr.splitlines()) == 1
+
+
+def test_list_metrics_in_three_formats(capsys: pytest.CaptureFixture[str]) -> None:
+    for form, start in (("text", "vigia_compare_build_info{"), ("json", "[\n"), ("markdown", "| metric |")):
+        assert cli.main([f"--list-metrics={form}"]) == 0
+        assert capsys.readouterr().out.startswith(start)
