@@ -75,6 +75,11 @@ type MetricsHandler interface {
 	Metrics() http.Handler
 }
 
+// Lander is a Service with a landing page of its own.
+type Lander interface {
+	ServeLanding(w http.ResponseWriter, r *http.Request)
+}
+
 // Command is a one-shot command.
 type Command struct {
 	Name string

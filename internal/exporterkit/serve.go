@@ -167,7 +167,13 @@ func (d *daemon) routes() error {
 	if err != nil {
 		return fmt.Errorf("build landing page: %w", err)
 	}
-	mux.Handle("GET /{$}", landing)
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) {
+		if own, ok := d.service.(Lander); ok {
+			own.ServeLanding(w, r)
+			return
+		}
+		landing.ServeHTTP(w, r)
+	})
 	return nil
 }
 

@@ -171,3 +171,13 @@ func (rec *record) line(l sender.Labels) *Line {
 	}
 	return line
 }
+
+// Recent returns the last n records, the oldest first.
+func (r *Ring) Recent(n int, labels sender.Labels) []*Line {
+	n = min(n, r.used)
+	lines := make([]*Line, 0, n)
+	for i := r.used - n; i < r.used; i++ {
+		lines = append(lines, r.at(i).line(labels))
+	}
+	return lines
+}

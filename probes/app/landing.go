@@ -1,0 +1,161 @@
+package app
+
+import (
+	"bytes"
+	"cmp"
+	_ "embed"
+	"fmt"
+	"html/template"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"vigia/probes/accounting"
+	"vigia/probes/flight"
+	"vigia/probes/sender"
+)
+
+//go:embed landing.html
+var landingPage string
+
+const (
+	// maxRows bounds the page; what fails comes first.
+	maxRows = 500
+	// maxRounds is how many probes of each target it shows.
+	maxRounds = 30
+)
+
+// landing is what the page shows.
+type landing struct {
+	Node, Summary, NotReady string
+	Rows                    []landingRow
+	More                    int
+}
+
+type landingRow struct {
+	Dst, Path, Tenant, Probe, State, RTT, Why string
+	Sent, Lost                                uint64
+	Rounds                                    []landingRound
+}
+
+type landingRound struct{ Outcome, Mark, Title string }
+
+// ServeLanding shows every target, its last rounds, and why it fails.
+func (s *service) ServeLanding(w http.ResponseWriter, _ *http.Request) {
+	status, _, err := s.sender.Snapshot(nil)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	slices.SortFunc(status, func(a, b sender.Status) int {
+		return cmp.Or(order(&a)-order(&b), strings.Compare(a.Target.Labels.Dst, b.Target.Labels.Dst),
+			strings.Compare(a.Target.Labels.Path, b.Target.Labels.Path), strings.Compare(a.Target.Labels.Tenant, b.Target.Labels.Tenant),
+			strings.Compare(a.Target.Labels.Probe, b.Target.Labels.Probe))
+	})
+	s.mu.Lock()
+	page := landing{Node: s.settings.Node, Summary: s.settings.Summary(), More: max(len(status)-maxRows, 0)}
+	s.mu.Unlock()
+	if err := s.Ready(); err != nil {
+		page.NotReady = err.Error()
+	}
+	for i := range status[:min(len(status), maxRows)] {
+		page.Rows = append(page.Rows, row(&status[i], s.recorders.recent(status[i].Target.Labels, maxRounds)))
+	}
+	t, err := template.New("landing").Parse(landingPage)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	var b bytes.Buffer
+	if err := t.Execute(&b, page); err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	_, _ = w.Write(b.Bytes())
+}
+
+// order puts what fails first and what is paused last.
+func order(st *sender.Status) int {
+	switch {
+	case st.Target.Paused:
+		return 2
+	case st.Up:
+		return 1
+	}
+	return 0
+}
+
+// recent returns the last records of a target.
+func (r *recorders) recent(l sender.Labels, n int) []*flight.Line {
+	r.mu.Lock()
+	rec := r.targets[l]
+	r.mu.Unlock()
+	if rec == nil {
+		return nil
+	}
+	rec.mu.Lock()
+	defer rec.mu.Unlock()
+	return rec.flight.Recent(n, l)
+}
+
+func row(st *sender.Status, recent []*flight.Line) landingRow {
+	l := st.Target.Labels
+	r := landingRow{
+		Dst: l.Dst, Path: l.Path, Tenant: l.Tenant, Probe: l.Probe, State: state(st), RTT: "-",
+		Sent: st.Counts.Sent, Lost: st.Counts.LostTotal(), Why: why(st, recent),
+	}
+	for _, line := range recent {
+		round := landingRound{Outcome: line.Outcome, Mark: "·", Title: line.Time}
+		switch {
+		case line.Outcome == "lost":
+			round.Mark, round.Title = "×", line.Time+": lost, cause "+line.Cause
+		case line.RTT != nil:
+			r.RTT = time.Duration(*line.RTT).String()
+			round.Title += ": " + r.RTT
+		default:
+			r.RTT = time.Duration(line.Application).String() + " in the application"
+			round.Title += ": " + r.RTT
+		}
+		r.Rounds = append(r.Rounds, round)
+	}
+	return r
+}
+
+// why says in a sentence why a target fails; empty when it does not.
+func why(st *sender.Status, recent []*flight.Line) string {
+	trouble := ""
+	if st.Trouble != nil {
+		trouble = st.Trouble.Error()
+	}
+	switch state(st) {
+	case "paused":
+		return "it has vanished from its discovery source"
+	case "closed":
+		return "its socket is not open: " + cmp.Or(trouble, "it is about to be opened")
+	case "unresolved":
+		return "its name has no address: " + cmp.Or(trouble, "it is being looked up")
+	case "up":
+		return ""
+	}
+	if st.Counts.Sent == 0 {
+		return "not probed yet"
+	}
+	causes := make(map[string]int)
+	for _, line := range recent {
+		if line.Outcome == "lost" {
+			causes[line.Cause]++
+		}
+	}
+	text := "no answer from " + st.Address.Addr().String()
+	for c := range accounting.Cause(accounting.NumCauses) {
+		if n := causes[c.String()]; n > 0 {
+			text += fmt.Sprintf("; %d of the last %d lost by %s", n, len(recent), c)
+		}
+	}
+	if trouble != "" {
+		text += fmt.Sprintf("; last error, %s ago: %s", time.Since(st.TroubleAt).Round(time.Second), trouble)
+	}
+	return text
+}
