@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -10,7 +11,7 @@ import click
 from vigia import commands, console
 from vigia.console import Steps
 from vigia.errors import VigiaError
-from vigia.lab import down, model, naming, preflight, state, status, topology, up
+from vigia.lab import capabilities, down, model, naming, preflight, state, status, topology, up
 from vigia.lab.naming import INFRA
 from vigia.lab.preflight import Wish
 from vigia.signals import deferred
@@ -148,6 +149,19 @@ def _place(wanted: model.Lab, place: str) -> str:
     if tenant == INFRA and path in direct:
         return wanted.node(node).netns
     return wanted.endpoint(node, tenant, path).netns
+
+
+@lab.command("paths")
+@_json_option
+def lab_paths(as_json: bool) -> None:
+    """Which kinds of paths this machine can have, how, and why not the others."""
+    preflight.check_rights()
+    found = capabilities.examine()
+    if as_json:
+        console.print_json([asdict(c) for c in found])
+        return
+    rows = [[c.path, "yes" if c.possible else "no", c.explanation] for c in found]
+    click.echo(console.table(["path", "possible", "how, or why not"], rows))
 
 
 @lab.command("check")

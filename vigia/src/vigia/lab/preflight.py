@@ -18,6 +18,7 @@ __all__ = [
     "AGENT_PORTS",
     "FEATURES",
     "IPSEC_PACKAGES",
+    "OVS_PACKAGES",
     "Feature",
     "Wish",
     "check",
@@ -44,7 +45,7 @@ _PACKAGES = {
     "mount": "mount",
     "umount": "mount",
 }
-_OVS_PACKAGES = {
+OVS_PACKAGES = {
     "ovsdb-tool": "openvswitch-switch",
     "ovsdb-server": "openvswitch-switch",
     "ovs-vsctl": "openvswitch-switch",
@@ -88,7 +89,7 @@ def check(lab: Lab, datapath: Datapath) -> None:
     """Raise VigiaError for the first thing that is missing or taken. Leaves nothing behind."""
     uses_ovs = any(n.switch == "openvswitch" for n in lab.nodes)
     check_rights()
-    check_programs({**_PACKAGES, **(_OVS_PACKAGES if uses_ovs else {})})
+    check_programs({**_PACKAGES, **(OVS_PACKAGES if uses_ovs else {})})
     if any(s.kind == "ipsec" for n in lab.nodes for s in n.stations):
         check_programs(IPSEC_PACKAGES)
     check_features(lab.layout, FEATURES)
