@@ -78,7 +78,9 @@ func TestAccountsCloseWhateverHappens(t *testing.T) {
 			t.Errorf("%d lost by %v, the kernel dropped %d (%d closings)", lost, cause, dropped, closings)
 		}
 	}
-	if local == 0 || g.overflows.Load() == 0 {
-		t.Errorf("the buffers did not overflow: %d here, %d there", local, g.overflows.Load())
+	// Ours overflows unless the machine is so slow that the answers come after the
+	// sender is back; TestLocalOverflow insists.
+	if g.overflows.Load() == 0 {
+		t.Error("the reflector's buffer did not overflow")
 	}
 }
