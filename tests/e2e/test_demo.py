@@ -17,6 +17,7 @@ from typing import Any
 import httpx
 import pytest
 from labkit import Machine, Ran, eventually, need_root, own_topology, run_vigia
+from panelkit import Panels, quiet
 
 import vigia_catalog
 from vigia.lab import model, topology
@@ -215,6 +216,35 @@ def test_promtool_finds_nothing_in_the_metrics(demo: Demo) -> None:
             ["promtool", "check", "metrics"], input=exposition, capture_output=True, text=True, check=False
         )
         assert (done.returncode, done.stdout + done.stderr) == (0, ""), part
+
+
+def test_every_panel_has_data(demo: Demo) -> None:
+    panels = Panels(f"http://{stack_address(demo.lab, 9090)}")
+    try:
+        eventually(
+            lambda: not {(uid, t) for uid, titles in panels.empty().items() for t in titles} - quiet(),
+            "every panel that is not quiet while all is well to have data",
+            120,
+        )
+        assert panels.variables_without_values() == []
+        empty = panels.empty()
+    finally:
+        panels.close()
+    loud = {"Limits in force", "Drops by reason", "Policed by limits", "Actions by state", "Alerts received"}
+    assert not loud & {t for titles in empty.values() for t in titles}, "the flood makes these loud"
+
+
+def test_the_comparison_covers_every_path(demo: Demo) -> None:
+    url = f"http://{stack_address(demo.lab, 9875)}/v1/comparisons"
+
+    def found() -> Any:
+        answer = httpx.get(url, trust_env=False)
+        return answer.json() if answer.status_code == 200 else {"comparisons": []}
+
+    def rtt() -> set[str]:
+        return {p["path"] for g in found()["comparisons"] if g["metric"] == "rtt" for p in g["paths"]}
+
+    eventually(lambda: rtt() == {key[0] for key in PATHS}, "every path to be compared", 120)
 
 
 def test_the_audit_log_is_whole(demo: Demo) -> None:

@@ -37,12 +37,15 @@ CONFIGURATIONS = Dashboard(
                 Panel(
                     "table",
                     "Winners",
-                    "One row per metric, placement and probe class. An empty path with tie=true is a tie; a missing row "
-                    "has not enough data.",
-                    (Query(f"vigia_compare_winner{{{_ON}}}", "says"),),
+                    "One row per metric, placement and probe class. An empty path with tie=true is a tie; enough data "
+                    "is 0 where windows are too few for an answer.",
+                    (
+                        Query(f"vigia_compare_winner{{{_ON}}}", "says"),
+                        Query(f"vigia_compare_enough_data{{{_ON}}}", "enough data"),
+                    ),
                     "none",
                     columns=("metric", "placement", "probe", "path", "tie"),
-                    words=(("1", "is the answer", "text"),),
+                    words=(("1", "yes", "text"), ("0", "no", "text")),
                 ),
                 Panel(
                     "table",

@@ -68,7 +68,7 @@ def _paths(page: Page, world: World, rng: np.random.Generator) -> None:
     at = world.end - PERIOD - SCRAPE + SCRAPE * np.arange(int((PERIOD + AHEAD) / SCRAPE) + 2)
     for path, (centre, loss, attributes) in PATHS.items():
         labels = f'src="a",dst="b",path="{path}",tenant="_infra",probe="stamp-64"'
-        drift = np.repeat(rng.lognormal(0.0, 0.02, at.size // 4 + 1), 4)[: at.size, None]
+        drift = np.repeat(rng.lognormal(0.0, 0.02, at.size // 4 + 2), 4)[2 : at.size + 2, None]
         samples = centre * 1e-6 * drift * rng.lognormal(0.0, 0.1, (at.size, 100))
         measured = 2 + int(PERIOD / SCRAPE)
         per_window = samples[2:measured].reshape(-1, 4 * 100)

@@ -56,6 +56,9 @@ def test_units() -> None:
     assert midranks(np.array([5.0, 1.0, 5.0])).tolist() == [2.5, 1.0, 2.5]
     a, b = independent(np.zeros(100), np.zeros(60), rare=True)
     assert (a.size, b.size) == (33, 20)
+    trend = np.arange(20.0)
+    a, b = independent(trend, trend, rare=False)
+    assert (a.size, b.size) == (2, 2), "a pair never vanishes: it says that it has not enough data"
 
 
 def _traffic(rng: np.random.Generator, n: int, names: str) -> Mapping[str, np.ndarray]:

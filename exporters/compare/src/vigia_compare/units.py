@@ -62,4 +62,7 @@ def independent(a: Floats, b: Floats, rare: bool) -> tuple[Floats, Floats]:
     size = max(block_size(a), block_size(b))
     if rare:
         size = max(size, min(a.size, b.size) // RARE_UNITS, 1)
+    size = max(
+        1, min(size, a.size // 2, b.size // 2)
+    )  # two units at least: then it is said that they are too few
     return merged(a, size), merged(b, size)
