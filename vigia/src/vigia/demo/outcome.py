@@ -121,7 +121,7 @@ def assess(play: Play) -> Outcome:
 def _instants(play: Play) -> Iterator[Instant]:
     who, seen = play.cast, play.action.instants
     offender, victim = who.offender, who.victim
-    limit = (play.action.limit or 0) * 8 / 1e6
+    limit = play.limit * 8 / 1e6
     yield Instant(
         "flood_start",
         play.flood.outcome.first_ns / 1e9,

@@ -59,6 +59,8 @@ class Play:
     cast: Cast
     flood: floods.Report
     action: Action
+    limit: float
+    """Bytes per second, as first read back from the kernel."""
     intervals: list[Interval]
     probes: dict[str, Probes]
     """Counters at the boundaries: begin, flood, limit, flood_end, end."""
@@ -98,7 +100,8 @@ def play(
             LIMIT_DEADLINE,
             lambda: _explain_no_limit(prometheus, who),
         )
-        tell(f"limited at its source: {who.offender.port}, {(action.limit or 0) * 8 / 1e6:g} Mbit/s of UDP")
+        limit = action.limit or 0  # before it is relaxed on the way to release
+        tell(f"limited at its source: {who.offender.port}, {limit * 8 / 1e6:g} Mbit/s of UDP")
         report = flooding.result()
         tell(f"the flood has ended: {report.rate / 1e6:.0f} Mbit/s for {report.seconds:.1f} s")
         action = _await(
@@ -120,7 +123,7 @@ def play(
         "end": time.time() - _SETTLE,
     }
     probes = {name: _probes(prometheus, who, at) for name, at in moments.items()}
-    return Play(who, report, action, intervals, probes, carried.begin)
+    return Play(who, report, action, limit, intervals, probes, carried.begin)
 
 
 class _Flooding:
