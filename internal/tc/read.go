@@ -143,6 +143,18 @@ func (c *Conn) Classes(link int, into []Class) ([]Class, error) {
 	return into, nil
 }
 
+// Class reads one class; ENOENT if there is none.
+func (c *Conn) Class(link int, handle Handle) (Class, error) {
+	msgs, err := c.execute(unix.RTM_GETTCLASS, netlink.Echo, tcmsg(link, handle, 0, 0)) // the kernel answers by an echo
+	if err != nil {
+		return Class{}, fmt.Errorf("read class %s of interface %d: %w", handle, link, err)
+	}
+	if len(msgs) != 1 || len(msgs[0].Data) < sizeofTcmsg {
+		return Class{}, fmt.Errorf("read class %s of interface %d: %w", handle, link, errShort)
+	}
+	return parseClass(msgs[0].Data)
+}
+
 func parseClass(b []byte) (Class, error) {
 	k := Class{Link: int(u32(b, 4)), Handle: Handle(u32(b, 8)), Parent: Handle(u32(b, 12)), Leaf: Handle(u32(b, 16))}
 	var options []byte

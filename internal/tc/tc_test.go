@@ -76,8 +76,14 @@ func TestHTBIsWrittenChangedAndReadBack(t *testing.T) {
 	if diff := cmp.Diff(want, qdiscs); diff != "" {
 		t.Errorf("qdiscs (-want +got):\n%s", diff)
 	}
+	if one, err := c.Class(link, class.Handle); err != nil || one.Rate != class.Rate || one.Ceil != class.Ceil {
+		t.Errorf("one class: %+v %v", one, err)
+	}
 	must(t, c.DeleteClass(link, class.Handle))
 	must(t, c.DeleteClass(link, class.Handle))
+	if _, err := c.Class(link, class.Handle); !errors.Is(err, unix.ENOENT) {
+		t.Errorf("a class that is gone: %v", err)
+	}
 	if classes, err = c.Classes(link, nil); err != nil || len(classes) != 0 {
 		t.Errorf("after deletion: %v %v", classes, err)
 	}

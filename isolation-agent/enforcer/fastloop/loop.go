@@ -90,6 +90,7 @@ type linkState struct {
 	readings map[uint32]Reading
 	classes  []tc.Class
 	polled   time.Time
+	passed   uint64 // bytes, when it was last polled
 }
 
 // outKey names a source that is, or was, told.

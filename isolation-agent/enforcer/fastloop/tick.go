@@ -75,10 +75,9 @@ func (l *Loop) round(now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, s := range l.links {
-		if !s.receiver.Busy(now) && now.Sub(s.polled) < idlePoll-Tick/2 {
+		if !s.receiver.Busy(now) && !l.wakes(now, s) {
 			continue
 		}
-		s.polled = now
 		if err := l.read(s); err != nil {
 			s.ifb = 0
 			l.logger.Debug("read queues", "device", s.Device, "err", err)
@@ -97,16 +96,41 @@ func (l *Loop) round(now time.Time) {
 	l.grow(now)
 }
 
+// wakes looks at an idle link, now and then, and by one counter: only when it is
+// half full are all classes worth reading.
+func (l *Loop) wakes(now time.Time, s *linkState) bool {
+	elapsed := now.Sub(s.polled)
+	if elapsed < idlePoll-Tick/2 || l.find(s) != nil {
+		return false
+	}
+	s.polled = now
+	root, err := l.conn.Class(s.ifb, contracts.RootClass)
+	if err != nil {
+		s.ifb = 0
+		return false
+	}
+	passed := root.Stats.Bytes - s.passed
+	s.passed = root.Stats.Bytes
+	return float64(passed) > elapsed.Seconds()*float64(s.Limit())/2
+}
+
+// find looks the link's IFB device up.
+func (l *Loop) find(s *linkState) error {
+	if s.ifb != 0 {
+		return nil
+	}
+	uplink, err := l.conn.LinkIndex(s.Device)
+	if err != nil {
+		return err
+	}
+	s.ifb, err = l.conn.LinkIndex(contracts.IFBName(uplink))
+	return err
+}
+
 // read takes the readings of a link's ingress classes.
 func (l *Loop) read(s *linkState) error {
-	if s.ifb == 0 {
-		uplink, err := l.conn.LinkIndex(s.Device)
-		if err != nil {
-			return err
-		}
-		if s.ifb, err = l.conn.LinkIndex(contracts.IFBName(uplink)); err != nil {
-			return err
-		}
+	if err := l.find(s); err != nil {
+		return err
 	}
 	var err error
 	// Arrivals first: what comes between the two readings must not look lost.
