@@ -95,6 +95,8 @@ def addresses(lab: Lab, where: Places) -> dict[str, str]:
     return {
         "prometheus": f"http://{places.stack_address(lab, 9090)}/graph",
         "alertmanager": f"http://{places.stack_address(lab, 9093)}/api/v2/alerts",
+        "console": f"http://{places.stack_address(lab, 9874)}/",
+        "comparison": f"http://{places.stack_address(lab, 9875)}/",
         "actions": f"http://{places.stack_address(lab, 9874)}/v1/actions",
         "api_token": str(where.api_token),
         "probe": f"http://{places.agent_address(lab, first.name, 'vigia-probe')}/",
@@ -108,6 +110,8 @@ def _addresses_text(lab: Lab, where: Places) -> str:
     rows = [
         ("Prometheus", a["prometheus"]),
         ("alerts", a["alertmanager"]),
+        ("console", f"{a['console']}   sign in with the content of {a['api_token']}"),
+        ("comparison", a["comparison"]),
         ("isolation actions", f'curl -sH "Authorization: Bearer $(cat {a["api_token"]})" {a["actions"]}'),
         (f"probe of {first}", a["probe"]),
         (f"ports of {first}", a["exporter"]),
