@@ -17,6 +17,7 @@ import tempfile
 import time
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -225,31 +226,45 @@ def _unearned(count: Count) -> list[str]:
     return [s for s in count.skipped if os.geteuid() == 0 and re.search(r"\broot\b", s)]
 
 
+TOGETHER = ("go-tests", "python-tests")
+"""Steps that run at once: both wait for the kernel and for other programs most of the time."""
+
+
 def run_steps(names: list[str]) -> dict[str, tuple[Count, float]]:
     """Run steps to their end, whatever fails, and return what they counted and how long they took."""
-    results = {}
+    groups: list[list[str]] = []
     for name in names:
-        step = STEPS[name]
-        begin = time.monotonic()
-        with _announced(name, (step.__doc__ or "").strip()):
-            try:
-                count, output = step(), ""
-            except Failure as e:
-                count, output = e.count, str(e)
-        seconds = time.monotonic() - begin
-        unearned = _unearned(count)
-        if unearned and not output:
-            count.failed += len(unearned)
-            output = "skipped as root for want of root:\n" + "\n".join(unearned)
-        verdict = "FAILED" if output else "passed"
-        print(f"{seconds:7.1f} s  {name}: {verdict}", flush=True)
-        if output:
-            print("\n".join(f"    {line}" for line in output.splitlines()), flush=True)
-        results[name] = (count, seconds)
-    return results
+        if groups and name in TOGETHER and groups[-1][0] in TOGETHER:
+            groups[-1].append(name)
+        else:
+            groups.append([name])
+    results = {}
+    for group in groups:
+        what = ", ".join((STEPS[name].__doc__ or "").strip() for name in group)
+        with _announced(" and ".join(group), what), ThreadPoolExecutor(len(group)) as pool:
+            for done in as_completed([pool.submit(_run_step, name) for name in group]):
+                name, count, seconds = done.result()
+                results[name] = (count, seconds)
+    return {name: results[name] for name in names}
 
 
-def report(results: dict[str, tuple[Count, float]]) -> int:
+def _run_step(name: str) -> tuple[str, Count, float]:
+    begin = time.monotonic()
+    try:
+        count, output = STEPS[name](), ""
+    except Failure as e:
+        count, output = e.count, str(e)
+    seconds = time.monotonic() - begin
+    unearned = _unearned(count)
+    if unearned and not output:
+        count.failed += len(unearned)
+        output = "skipped as root for want of root:\n" + "\n".join(unearned)
+    lines = [f"{seconds:7.1f} s  {name}: {'FAILED' if output else 'passed'}"]
+    print("\n".join([*lines, *(f"    {line}" for line in output.splitlines())]), flush=True)
+    return name, count, seconds
+
+
+def report(results: dict[str, tuple[Count, float]], begin: float) -> int:
     """Print the count and return the exit status."""
     print(f"\n{'step':<14}{'passed':>8}{'failed':>8}{'skipped':>9}{'seconds':>9}")
     total = Count()
@@ -258,7 +273,7 @@ def report(results: dict[str, tuple[Count, float]]) -> int:
         total.passed += count.passed
         total.failed += count.failed
         total.skipped += count.skipped
-    spent = sum(seconds for _, seconds in results.values())
+    spent = time.monotonic() - begin
     print(f"{'total':<14}{total.passed:>8}{total.failed:>8}{len(total.skipped):>9}{spent:>9.0f}")
     for skipped in total.skipped:
         print(f"skipped: {skipped}")
@@ -274,7 +289,8 @@ def main() -> int:
     parser.add_argument("--without", action="append", choices=STEPS, default=[], help="leave this step out")
     options = parser.parse_args()
     names = [n for n in (options.only or STEPS) if n not in options.without]
-    return report(run_steps(names))
+    begin = time.monotonic()
+    return report(run_steps(names), begin)
 
 
 if __name__ == "__main__":
