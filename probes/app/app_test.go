@@ -256,9 +256,10 @@ func aim(dst, probe, ns, source, address string) string {
 // they export.
 func TestTwoNodesProbeEachOther(t *testing.T) {
 	left, right := network(t)
-	a := start(t, node("a", left, "10.9.0.1",
+	searching := strings.NewReplacer("size: 64,", "size: 64, path_mtu: {interval: 10s, max: 3000},")
+	a := start(t, searching.Replace(node("a", left, "10.9.0.1",
 		aim("b", "stamp-64", left, "10.9.0.1", "10.9.0.2:862"), aim("b", "stamp-1000", left, "10.9.0.1", "10.9.0.2:862"),
-		fmt.Sprintf("  - {dst: b, path: again, tenant: _infra, probe: stamp-64, netns: %s, twin: direct, address: \"10.9.0.2:862\"}\n", left))+
+		fmt.Sprintf("  - {dst: b, path: again, tenant: _infra, probe: stamp-64, netns: %s, twin: direct, address: \"10.9.0.2:862\"}\n", left)))+
 		bulkTests("a", "b", left, "10.9.0.1", "10.9.0.2"))
 	b := start(t, node("b", right, "10.9.0.2", aim("a", "stamp-64", right, "10.9.0.2", "10.9.0.1:862"))+
 		bulkTests("b", "a", right, "10.9.0.2", "10.9.0.1"))
@@ -276,8 +277,18 @@ func TestTwoNodesProbeEachOther(t *testing.T) {
 		udp, udpDone := s.value("vigia_bulk_jitter_seconds", "protocol", "udp")
 		return tcpDone && udpDone && tcp > 0 && udp > 0
 	})
+	a.waitFor("the path MTU", func() bool {
+		v, ok := a.scrape().value("vigia_probe_path_mtu_bytes", "path", "direct", "probe", "stamp-64")
+		return ok && v == 1500
+	})
 	s := a.scrape()
 	checkBulk(t, s)
+	if n := s.must(t, "vigia_probe_path_mtu_searches_total", "path", "direct", "outcome", "found"); n < 1 {
+		t.Errorf("%v searches found the path MTU", n)
+	}
+	if n := s.must(t, "vigia_probe_stray_total"); n != 0 {
+		t.Errorf("%v answers belong to no target", n)
+	}
 	labels := []string{"src", "a", "dst", "b", "path", "direct", "tenant", "_infra", "probe", "stamp-64"}
 	sent, received := s.must(t, "vigia_probe_sent_total", labels...), s.must(t, "vigia_probe_received_total", labels...)
 	// Before b was there: nothing answers, or its first answer tells that it is the first.

@@ -18,6 +18,7 @@ import (
 	"vigia/probes/flight"
 	"vigia/probes/health"
 	"vigia/probes/objective"
+	"vigia/probes/pathmtu"
 	"vigia/probes/reflector"
 	"vigia/probes/sender"
 	"vigia/probes/settings"
@@ -42,6 +43,8 @@ type service struct {
 	bulk       *bulk.Runner
 	bulkServer *bulk.Server
 	bulkTests  *bulkMetrics
+	searches   *pathmtu.Runner
+	pathMTUs   *pathMTUMetrics
 	logger     *slog.Logger
 }
 
@@ -71,6 +74,8 @@ func newService(env exporterkit.Env) (*service, error) {
 		return nil, err
 	}
 	s.newBulk(env)
+	s.pathMTUs = newPathMTUMetrics(env.Metrics, env.Logger)
+	s.searches = pathmtu.NewRunner(pathmtu.Options{Address: s.address, Done: s.pathMTUs.done})
 	s.logger = env.Logger
 	s.discovered = discovery.New(env.Logger, s.rediscover)
 	if err := s.load(env.ConfigPath); err != nil {
@@ -130,6 +135,7 @@ func (s *service) load(path string) error {
 	s.bulkTests.set(cfg.Bulk.Groups)
 	s.bulkServer.Set(cfg.BulkServer)
 	s.bulk.Set(cfg.Bulk)
+	s.setPathMTU(targets)
 	return errors.Join(answering.Commit(), sending.Commit())
 }
 
@@ -168,6 +174,7 @@ func (s *service) rediscover() {
 		return
 	}
 	s.recorders.twins.Set(targets)
+	s.setPathMTU(targets)
 	if err := sending.Commit(); err != nil {
 		s.logger.Debug("the sender has stopped", "err", err)
 	}
@@ -207,6 +214,7 @@ func (s *service) Run(ctx context.Context) error {
 		reflectErr = s.reflector.Run(ctx)
 	})
 	wg.Go(func() { s.bulk.Run(ctx) })
+	wg.Go(func() { s.searches.Run(ctx) })
 	wg.Go(func() { s.discovered.Run(ctx) })
 	wg.Wait()
 	return errors.Join(sendErr, reflectErr)

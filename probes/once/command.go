@@ -17,6 +17,7 @@ import (
 
 	"vigia/internal/exporterkit"
 	"vigia/internal/netns"
+	"vigia/probes/pathmtu"
 	"vigia/probes/resolver"
 	"vigia/probes/sender"
 	"vigia/probes/settings"
@@ -40,6 +41,8 @@ type options struct {
 	reflectorPort      uint16
 	interval, deadline time.Duration
 	json               bool
+	pathMTU            bool
+	mtuMin, mtuMax     int
 }
 
 // Command returns the command.
@@ -59,6 +62,9 @@ func Command() exporterkit.Command {
 			cmd.Flag("source", "Address to probe from.").PlaceHolder("IP[:PORT]").StringVar(&o.source)
 			cmd.Flag("key-file", "Probe in authenticated mode with the first key of this file; needs --size 112, or 152 for kernel delays, or more.").PlaceHolder("FILE").StringVar(&o.keyFile)
 			cmd.Flag("reflector-port", "Port of the reflector when --to has none.").Default(strconv.Itoa(stamp.Port)).Uint16Var(&o.reflectorPort)
+			cmd.Flag("path-mtu", "Search the largest packet that the path carries whole (RFC 8899) instead; exit 0 if it was found.").BoolVar(&o.pathMTU)
+			cmd.Flag("path-mtu-min", "Smallest packet to try in bytes, IP header included; must fit.").Default(strconv.Itoa(pathmtu.DefaultMin)).IntVar(&o.mtuMin)
+			cmd.Flag("path-mtu-max", "Largest packet to try in bytes, IP header included.").Default(strconv.Itoa(pathmtu.DefaultMax)).IntVar(&o.mtuMax)
 			cmd.Flag("json", "Print one JSON document instead.").BoolVar(&o.json)
 			return func(ctx context.Context, stdout, stderr io.Writer) error { return o.run(ctx, stdout, stderr) }
 		},
@@ -67,6 +73,12 @@ func Command() exporterkit.Command {
 
 func usage(format string, args ...any) error {
 	return &exporterkit.UsageError{Err: fmt.Errorf(format, args...)}
+}
+
+// isUsage reports whether an error is a mistake in the command line.
+func isUsage(err error) bool {
+	var mistake *exporterkit.UsageError
+	return errors.As(err, &mistake)
 }
 
 // target checks the flags and makes a target of them; its host may be a name.
@@ -166,14 +178,16 @@ func (o *options) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+	if o.pathMTU {
+		return o.search(ctx, t, stdout)
+	}
 	r, err := measure(ctx, t, net.DefaultResolver.LookupNetIP, stderr, func(p *sender.Probe, address string) {
 		if !o.json {
 			printProbe(stdout, p, address, o.size)
 		}
 	})
-	var mistake *exporterkit.UsageError
 	switch {
-	case errors.As(err, &mistake):
+	case isUsage(err):
 	case o.json && r == nil: // it could not even begin
 		err = errors.Join(err, failure(t.Host, err).writeJSON(stdout))
 	case o.json:

@@ -76,6 +76,8 @@ type Class struct {
 	SourcePorts  int    `yaml:"source_ports"` // used in turn
 	Flow         string `yaml:"flow"`         // warm or cold
 	ECMPPaths    int    `yaml:"ecmp_paths"`   // assumed number of equal-cost paths
+
+	PathMTU *PathMTU `yaml:"path_mtu"`
 }
 
 // Target is what is probed.

@@ -9,6 +9,7 @@ import (
 	"vigia/probes/bulk"
 	"vigia/probes/health"
 	"vigia/probes/objective"
+	"vigia/probes/pathmtu"
 	"vigia/probes/reflector"
 	"vigia/probes/sender"
 	"vigia/probes/sockets"
@@ -26,6 +27,9 @@ type Settings struct {
 	// MaxOnewayError is how much of both clocks one-way delays put up with.
 	ErrorBound, MaxOnewayError time.Duration
 	Health                     health.Limits
+
+	// PathMTU says of which classes' targets the path MTU is searched.
+	PathMTU map[string]pathmtu.Plan
 
 	Sites      []Site
 	BulkServer bulk.Config
@@ -76,6 +80,7 @@ func (f *File) settings() *Settings {
 	s.Sites = f.sites(classes)
 	s.BulkServer, s.Bulk = f.bulk()
 	s.Objectives = f.objectives()
+	s.PathMTU = f.searches()
 	return s
 }
 

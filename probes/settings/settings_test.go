@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"vigia/probes/health"
+	"vigia/probes/pathmtu"
 	"vigia/probes/reflector"
 	"vigia/probes/sender"
 	"vigia/probes/sockets"
@@ -175,6 +176,12 @@ func TestEveryMistakeIsNamed(t *testing.T) {
 		{"pressure", "node: lb1", "node: lb1\nhealth: {cpu_pressure: 50}", `f.yaml:2: health.cpu_pressure: "50": is no share of time; write a number above 0 and up to 1`},
 		{"steal", "node: lb1", "node: lb1\nhealth: {steal: 0}", `health.steal: "0": is no share of time`},
 		{"lag", "node: lb1", "node: lb1\nhealth: {schedule_lag: -1s}", `health.schedule_lag: "-1s": is out of bounds`},
+		{"path MTU of connections", "protocol: stamp, size: 1400", "protocol: tcp-connect, path_mtu: {}", `f.yaml:13: classes[1].path_mtu: means nothing to a connection; remove it, or write protocol: stamp or icmp`},
+		{"path MTU too often", "dscp: 46", "path_mtu: {interval: 1s}", `f.yaml:13: classes[1].path_mtu.interval: "1s": is out of bounds; write 10s to 24h0m0s`},
+		{"path MTU from too small", "dscp: 46", "path_mtu: {min: 100}", `f.yaml:13: classes[1].path_mtu.min: "100": is not a possible size of a packet; write 256 to 65535 bytes, IP header included`},
+		{"path MTU to too large", "dscp: 46", "path_mtu: {max: 65536}", `f.yaml:13: classes[1].path_mtu.max: "65536": is not a possible size of a packet`},
+		{"path MTU backwards", "dscp: 46", "path_mtu: {min: 1500, max: 1500}", `f.yaml:13: classes[1].path_mtu.max: "1500": is not above min, 1500; write 1501 to 65535`},
+		{"path MTU with another key", "dscp: 46", "path_mtu: {most: 1500}", `f.yaml:13: unknown key "most"; known here: interval, max, min`},
 		{"no classes", class0, "", "targets[0].probe"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -186,6 +193,21 @@ func TestEveryMistakeIsNamed(t *testing.T) {
 				t.Fatalf("got %v\nwant an error that says %q", err, tc.want)
 			}
 		})
+	}
+}
+
+func TestPathMTU(t *testing.T) {
+	for written, want := range map[string]pathmtu.Plan{
+		"{}":                                    {Interval: 10 * time.Minute, Limits: pathmtu.Limits{Min: 576, Max: 9216}},
+		"{interval: 10s, min: 256, max: 65535}": {Interval: 10 * time.Second, Limits: pathmtu.Limits{Min: 256, Max: 65535}},
+	} {
+		got, err := Parse("f.yaml", []byte(strings.Replace(good, "dscp: 46", "path_mtu: "+written, 1)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(map[string]pathmtu.Plan{"big": want}, got.PathMTU); diff != "" {
+			t.Errorf("%s: (-want +got):\n%s", written, diff)
+		}
 	}
 }
 

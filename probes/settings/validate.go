@@ -215,6 +215,7 @@ func (c *Class) validate(e *faults, field string) {
 	e.label(field+".name", c.Name, "name: stamp-64")
 	c.validateProtocol(e, field)
 	c.validateFlows(e, field)
+	c.validatePathMTU(e, field+".path_mtu")
 	interval, deadline := time.Duration(c.Interval), c.deadline()
 	switch {
 	case interval == 0:

@@ -31,6 +31,9 @@ type Report struct {
 	Errno   syscall.Errno
 	To      netip.AddrPort
 	Payload []byte
+	// MTU is what a packet may have at most, in bytes with the IP header, when
+	// Errno is EMSGSIZE: of the device here, or as an ICMP message claims.
+	MTU uint32
 }
 
 // NewErrorQueue returns a reader of n entries a batch.
@@ -80,6 +83,9 @@ func (q *ErrorQueue) readExtended(i int, e *unix.SockExtendedErr, r *Report) boo
 	case unix.SO_EE_ORIGIN_ICMP, unix.SO_EE_ORIGIN_ICMP6, unix.SO_EE_ORIGIN_LOCAL:
 		r.Errno = syscall.Errno(e.Errno)
 		r.To = q.names[i].AddrPort()
+		if r.Errno == syscall.EMSGSIZE {
+			r.MTU = e.Info
+		}
 		start := i * errorPayload
 		r.Payload = q.buffer[start : start+min(int(q.messages.messages[i].size), errorPayload)]
 		return r.Errno != 0

@@ -1,0 +1,251 @@
+// Package pathmtu finds the largest IP packet that a path carries whole, by
+// Packetization Layer Path MTU Discovery for datagrams (RFC 8899): probes of
+// different sizes that nothing may fragment.
+//
+// A size counts as too large only when several of its probes are missing and
+// each of these failures is witnessed by a small probe that came through. What
+// the kernel and ICMP messages say chooses the next size to try and decides
+// nothing, so neither a black hole nor a forged message misleads the search.
+package pathmtu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+)
+
+// Bounds of the sizes of packets, in bytes with the IP header.
+const (
+	// LeastSize is the smallest packet that has room for all that a probe
+	// carries, over both versions of IP and in both modes of STAMP.
+	LeastSize = 256
+	// GreatestSize is the largest IPv4 packet.
+	GreatestSize = 65535
+	// DefaultMin is what every IPv4 host takes (RFC 791), DefaultMax what
+	// devices with jumbo frames commonly do.
+	DefaultMin = 576
+	DefaultMax = 9216
+)
+
+// Limits are the smallest and the largest packet to try, in bytes with the IP
+// header.
+type Limits struct{ Min, Max int }
+
+// Outcome is how a search ended.
+type Outcome string
+
+// The outcomes.
+const (
+	Found       Outcome = "found"
+	Unreachable Outcome = "unreachable" // not even the smallest size is answered
+	Unsettled   Outcome = "unsettled"   // too much loss, or it took too many probes or too long
+	Failed      Outcome = "failed"      // this host could not search
+)
+
+// Outcomes returns all outcomes.
+func Outcomes() []Outcome { return []Outcome{Found, Unreachable, Unsettled, Failed} }
+
+// Result is what a search found.
+type Result struct {
+	Outcome Outcome
+	MTU     int  // in bytes with the IP header; 0 unless found
+	AtMax   bool // MTU is the largest size that was to be tried, so the path may carry more
+	// Reported is the smallest MTU that the kernel or an ICMP message told of;
+	// 0 when none did.
+	Reported int
+	Probes   int // packets sent
+	Duration time.Duration
+	Err      error // why nothing was found
+}
+
+// attempt is what became of one probe of a size.
+type attempt struct {
+	witness  bool  // a small probe came through after it
+	reported int   // MTU that the kernel or an ICMP message told of meanwhile; 0 for none
+	largest  int   // size of the largest probe known to have arrived, ever
+	err      error // what was said of it, other than its size
+}
+
+// link carries probes.
+type link interface {
+	// try sends a probe of size bytes and waits for it; and when nothing shows
+	// that it arrived, sends small ones.
+	try(ctx context.Context, size int) attempt
+	// loss returns how many probes that fit were sent, and how many of them were
+	// not answered.
+	loss() (sent, lost int)
+	// packets returns how many packets were sent.
+	packets() int
+}
+
+const (
+	// Tries of a size before it counts as too large: as many as make it less
+	// likely than misjudge that loss alone took all of them, within these bounds
+	// (MAX_PROBES of RFC 8899 section 5.1.2 is 3).
+	minTries = 3
+	maxTries = 12
+	misjudge = 1e-5
+	// greetings is how many probes of the smallest size come first, to learn the
+	// round-trip time and the loss.
+	greetings = 10
+	// maxSilence is how many tries without a witness end the search.
+	maxSilence = 8
+	// maxLoss is the share of small probes whose loss makes sizes impossible to
+	// judge, once enoughProbes were sent.
+	maxLoss      = 0.6
+	enoughProbes = 20
+	// maxReports is how many reported sizes are tried: anyone can send ICMP.
+	maxReports = 4
+	maxPackets = 1000
+	// spacing is the time between two tries, as losses come in bursts.
+	spacing = 10 * time.Millisecond
+)
+
+var (
+	errSilent = errors.New("no probe of the smallest size was answered")
+	errBroken = errors.New("the path broke during the search: small probes were not answered any more")
+	errLossy  = errors.New("too many small probes were lost to judge the others")
+	errBudget = fmt.Errorf("not settled after %d packets", maxPackets)
+)
+
+// search is one search.
+type search struct {
+	link   link
+	limits Limits
+	fits   int // the largest size that arrived; 0 for none
+	excess int // the smallest size that counts as too large
+
+	hint     int          // reported MTU to try next; 0 for none
+	reports  map[int]bool // those tried
+	reported int          // the smallest
+	verify   bool         // the size after fits is next: fits was reported
+	began    bool         // the largest size was tried
+}
+
+// run searches until the sizes that fit and those that do not meet.
+func run(ctx context.Context, l link, limits Limits) Result {
+	s := &search{link: l, limits: limits, excess: limits.Max + 1, reports: make(map[int]bool)}
+	err := s.greet(ctx)
+	for err == nil && s.fits+1 < s.excess {
+		err = s.judge(ctx, s.next())
+	}
+	r := Result{Outcome: Found, MTU: s.fits, AtMax: s.fits == limits.Max, Reported: s.reported, Probes: l.packets(), Err: err}
+	if err != nil {
+		r.Outcome, r.MTU, r.AtMax = Unsettled, 0, false
+		if errors.Is(err, errSilent) {
+			r.Outcome = Unreachable
+		}
+	}
+	return r
+}
+
+// greet learns whether the smallest size arrives.
+func (s *search) greet(ctx context.Context) error {
+	var last error
+	for i := 0; i < 2*greetings && (s.fits > 0 || i < maxSilence); i++ {
+		a := s.link.try(ctx, s.limits.Min)
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		s.learn(&a)
+		last = a.err
+		if sent, lost := s.link.loss(); sent-lost >= greetings && s.fits > 0 {
+			return nil
+		}
+		pause(ctx)
+	}
+	switch {
+	case s.fits > 0:
+		return nil
+	case last != nil:
+		return fmt.Errorf("%w: %w", errSilent, last)
+	}
+	return errSilent
+}
+
+// next chooses the size to try: what was reported, the largest, or the middle.
+func (s *search) next() int {
+	inside := func(size int) bool { return size > s.fits && size < s.excess }
+	switch hint := s.hint; {
+	case inside(hint):
+		s.hint, s.verify = 0, true
+		return hint
+	case s.verify && inside(s.fits+1):
+		s.verify = false
+		return s.fits + 1
+	case !s.began:
+		s.began = true
+		return s.limits.Max
+	}
+	return s.fits + (s.excess-s.fits+1)/2
+}
+
+// judge tries a size until it arrives, counts as too large, or another size was
+// reported that is worth a try first.
+func (s *search) judge(ctx context.Context, size int) error {
+	failures, silence := 0, 0
+	for {
+		a := s.link.try(ctx, size)
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		s.learn(&a)
+		sent, lost := s.link.loss()
+		switch {
+		case s.fits >= size:
+			return nil
+		case s.link.packets() >= maxPackets:
+			return errBudget
+		case sent >= enoughProbes && float64(lost) > maxLoss*float64(sent):
+			return errLossy
+		case a.witness:
+			failures, silence = failures+1, 0
+		default:
+			if silence++; silence == maxSilence {
+				return errors.Join(errBroken, a.err)
+			}
+		}
+		if failures >= tries(sent, lost) {
+			s.excess = min(s.excess, size)
+			return nil
+		}
+		if s.hint > s.fits && s.hint < size {
+			return nil
+		}
+		pause(ctx)
+	}
+}
+
+// learn takes what an attempt showed.
+func (s *search) learn(a *attempt) {
+	s.fits = max(s.fits, a.largest)
+	if s.fits >= s.excess { // the path has changed, or the verdict was wrong
+		s.excess = s.limits.Max + 1
+	}
+	if a.reported == 0 {
+		return
+	}
+	if s.reported == 0 || a.reported < s.reported {
+		s.reported = a.reported
+	}
+	if !s.reports[a.reported] && len(s.reports) < maxReports {
+		s.reports[a.reported] = true
+		s.hint = a.reported
+	}
+}
+
+// tries returns how many failures make a size too large, given how many of the
+// probes that fit were lost (estimated by Laplace's rule of succession).
+func tries(sent, lost int) int {
+	p := float64(lost+1) / float64(sent+2)
+	return min(max(int(math.Ceil(math.Log(misjudge)/math.Log(p))), minTries), maxTries)
+}
+
+func pause(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(spacing):
+	}
+}
