@@ -323,7 +323,8 @@ func TestTwoNodesProbeEachOther(t *testing.T) {
 		t.Errorf("%v probes without kernel send stamp", user)
 	}
 	in, out := s.must(t, "vigia_reflector_received_total", "listener", left), s.must(t, "vigia_reflector_reflected_total", "listener", left)
-	if in < out || in > out+32 || in < 50 { // a batch may be under way
+	// A batch may be under way, and the two are not read at the same moment.
+	if out > in+32 || in > out+32 || in < 50 {
 		t.Errorf("the reflector received %v and answered %v", in, out)
 	}
 	checkCatalogue(t, s)
