@@ -134,7 +134,7 @@ func run(ctx context.Context, l link, limits Limits) Result {
 	r := Result{Outcome: Found, MTU: s.fits, AtMax: s.fits == limits.Max, Reported: s.reported, Probes: l.packets(), Err: err}
 	if err != nil {
 		r.Outcome, r.MTU, r.AtMax = Unsettled, 0, false
-		if errors.Is(err, errSilent) {
+		if errors.Is(err, errSilent) || errors.Is(err, context.DeadlineExceeded) && s.fits == 0 {
 			r.Outcome = Unreachable
 		}
 	}

@@ -106,6 +106,8 @@ func TestUnsettled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
+		late, cancelLate := context.WithTimeout(t.Context(), 0)
+		defer cancelLate()
 		for name, tc := range map[string]struct {
 			ctx  context.Context
 			link *fakeLink
@@ -115,6 +117,7 @@ func TestUnsettled(t *testing.T) {
 			"the path breaks": {t.Context(), &fakeLink{mtu: 1500, breaks: 30}, errBroken, Unsettled},
 			"heavy loss":      {t.Context(), &fakeLink{mtu: 600, brings: 7}, errLossy, Unsettled},
 			"nothing at all":  {t.Context(), &fakeLink{mtu: 0, breaks: 1}, errSilent, Unreachable},
+			"out of time":     {late, &fakeLink{mtu: 0}, context.DeadlineExceeded, Unreachable},
 			"it shall end":    {ended, &fakeLink{mtu: 1500}, context.Canceled, Unsettled},
 		} {
 			r := run(tc.ctx, tc.link, standard)
