@@ -166,8 +166,11 @@ def test_a_path_is_what_it_is_called(lab_up: Any) -> None:
         )
         assert dump.stdout and dump.stderr
         try:
-            while "listening on" not in dump.stderr.readline():
-                pass
+            said = ""
+            while "listening on" not in said:
+                line = dump.stderr.readline()
+                assert line, f"tcpdump ended: {said}"
+                said += line
             lab_up.inside(place, "ping", "-c", "3", "-i", "0.2", "-w", "20", address)
             seen = ""
             while text not in seen:
