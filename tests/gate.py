@@ -192,9 +192,19 @@ def _junit(report: Path) -> Count:
     return count
 
 
+def lab_tests() -> Count:
+    """Tests of the vigia command, in network namespaces."""
+    return _pytest("-m", "not e2e", "vigia/tests")
+
+
+def agent_tests() -> Count:
+    """Tests of the isolation agent, its console in a browser included."""
+    return _pytest("-m", "not e2e", "isolation-agent/tests")
+
+
 def python_tests() -> Count:
-    """Python tests, those in network namespaces included."""
-    return _pytest("-m", "not e2e")
+    """The other Python tests."""
+    return _pytest("-m", "not e2e", "internal", "exporters", "dashboards", "tests")
 
 
 def end_to_end() -> Count:
@@ -207,6 +217,8 @@ STEPS: dict[str, Callable[[], Count]] = {
     "lint-python": lint_python,
     "generated": generated,
     "rules": rules,
+    "lab-tests": lab_tests,
+    "agent-tests": agent_tests,
     "go-tests": go_tests,
     "python-tests": python_tests,
     "end-to-end": end_to_end,
@@ -226,8 +238,11 @@ def _unearned(count: Count) -> list[str]:
     return [s for s in count.skipped if os.geteuid() == 0 and re.search(r"\broot\b", s)]
 
 
-TOGETHER = ("go-tests", "python-tests")
-"""Steps that run at once: both wait for the kernel and for other programs most of the time."""
+TOGETHER = ("lab-tests", "agent-tests", "go-tests", "python-tests")
+"""Steps that run at once: they wait for the kernel and for other programs most of the time."""
+
+AT_ONCE = 3
+"""How many of them."""
 
 
 def run_steps(names: list[str]) -> dict[str, tuple[Count, float]]:
@@ -241,7 +256,7 @@ def run_steps(names: list[str]) -> dict[str, tuple[Count, float]]:
     results = {}
     for group in groups:
         what = ", ".join((STEPS[name].__doc__ or "").strip() for name in group)
-        with _announced(" and ".join(group), what), ThreadPoolExecutor(len(group)) as pool:
+        with _announced(" and ".join(group), what), ThreadPoolExecutor(AT_ONCE) as pool:
             for done in as_completed([pool.submit(_run_step, name) for name in group]):
                 name, count, seconds = done.result()
                 results[name] = (count, seconds)

@@ -105,3 +105,13 @@ def test_tables(header: list[str], rows: list[Any], expected: str) -> None:
 def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     console.print_json({"a": [1, None]})
     assert json.loads(capsys.readouterr().out) == {"a": [1, None]}
+
+
+def test_a_step_that_has_nothing_to_say_is_no_line() -> None:
+    stream = io.StringIO()
+    steps = Steps(stream)
+    with steps.step("looking") as done:
+        done.append("")
+    with steps.step("working"):
+        pass
+    assert [line.split(" s  ")[1] for line in stream.getvalue().splitlines()] == ["working"]

@@ -28,6 +28,7 @@ __all__ = [
     "replace_process",
     "run",
     "spawn",
+    "start",
     "start_daemon",
     "tc_batch",
 ]
@@ -177,6 +178,29 @@ def spawn(argv: Sequence[str], stdin: str = "", *, netns: str | None = None) -> 
     return child
 
 
+def start(argv: Sequence[str], *, log: Path, netns: str | None = None) -> subprocess.Popen[bytes]:
+    """Start a command that runs beside this one and writes to log. Raises CommandError.
+
+    The caller ends it.
+    """
+
+    def call() -> subprocess.Popen[bytes]:
+        with log.open("ab") as output:
+            return subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=_environment(None),
+                start_new_session=True,
+            )
+
+    try:
+        return call() if netns is None else namespaces.inside(netns, call)
+    except OSError as e:
+        raise CommandError(argv, f"cannot be run: {e.strerror}") from e
+
+
 def detach(argv: Sequence[str], *, env: Mapping[str, str], log: Path) -> int:
     """Start a command that outlives this one, in a session of its own, and return its process.
 
@@ -198,10 +222,11 @@ def detach(argv: Sequence[str], *, env: Mapping[str, str], log: Path) -> int:
     return child.pid
 
 
-def replace_process(argv: list[str], *, netns: str) -> NoReturn:
-    """Become another command inside a network namespace. Raises CommandError."""
+def replace_process(argv: list[str], *, netns: str | None = None) -> NoReturn:
+    """Become another command, inside a network namespace if one is named. Raises CommandError."""
     try:
-        namespaces.enter(netns)
+        if netns is not None:
+            namespaces.enter(netns)
         os.execvpe(argv[0], argv, {**os.environ, "PATH": _path()})  # noqa: S606 - no shell wanted
     except OSError as e:
         raise CommandError(argv, f"cannot be run: {e.strerror}") from e

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
 import click
 
+from vigia import commands
 from vigia.errors import VigiaError
 from vigia.lab import state
 from vigia.lab.cli import lab_option
@@ -32,4 +32,4 @@ def compare(context: click.Context, name: str) -> None:
     if not asked:
         lab = state.running(name).lab
         arguments += ["--prometheus", f"http://{places.stack_address(lab, 9090)}"]
-    os.execv(program, [str(program), "report", *arguments])  # noqa: S606 - no shell wanted
+    commands.replace_process([str(program), "report", *arguments])

@@ -49,7 +49,7 @@ class Steps:
         """Show that something is being done; then print it, or what the body put into the list.
 
         On a terminal a step that is expected to take some seconds shows how far
-        it is and how much is left.
+        it is and how much is left. Nothing is printed of a step that says "" of itself.
         """
         done: list[str] = []
         if not self._console.is_terminal:
@@ -61,7 +61,8 @@ class Steps:
         else:
             with self._console.status(doing):
                 yield done
-        self.line(" ".join(done) or doing)
+        if done != [""]:
+            self.line(" ".join(done) or doing)
 
     def line(self, text: str) -> None:
         """Print a line with the time."""

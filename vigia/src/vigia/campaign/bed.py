@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
@@ -15,7 +14,7 @@ from typing import Any, Protocol
 import yaml
 
 import vigia_config
-from vigia import netns
+from vigia import commands, netns
 from vigia.campaign.hosts import LocalHost, Place
 from vigia.console import Steps
 from vigia.errors import VigiaError
@@ -200,15 +199,7 @@ def _reflectors(lab: Lab, host: LocalHost) -> Iterator[None]:
     config.write_text(yaml.safe_dump({"node": "campaign", "reflector": reflector}))
     address = f"{lab.topology.agents.network_address + lab.topology.agents.num_addresses - 2}:9871"
     log = lab.layout.directory / "reflectors.log"
-    with log.open("wb") as output:
-        child = subprocess.Popen(
-            [str(_probe()), "--config", str(config), "--web.listen-address", address],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-            env={**os.environ, "LC_ALL": "C"},
-        )
+    child = commands.start([str(_probe()), "--config", str(config), "--web.listen-address", address], log=log)
     try:
         _await_reflectors([place for place, _ in ends], child, log)
         yield

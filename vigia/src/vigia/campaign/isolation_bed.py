@@ -255,10 +255,7 @@ class Bed:
         # It is in the node's namespace from its first instruction: it listens there.
         argv = [str(self._enforcer), "--config", str(self._folder / f"enforcer{host}.yaml")]
         argv += ["--web.listen-address", f"10.59.0.{host}:9873", "--log.level", self._log_level]
-        log = self._stack.enter_context((self._folder / f"log{host}").open("wb"))
-        child = subprocess.Popen(
-            ["nsenter", f"--net=/run/netns/{self.node(host)}", *argv], stdout=log, stderr=log
-        )
+        child = commands.start(argv, log=self._folder / f"log{host}", netns=self.node(host))
         self._children.append(child)
 
     def _await(self, host: int, deadline: float) -> None:

@@ -141,6 +141,8 @@ def _stations(lab: Lab, datapath: Datapath) -> str:
     made = [bypass.make(node) for node in lab.nodes]
     ipsec.start(lab)
     protected = sum(s.kind == "ipsec" for node in lab.nodes for s in node.stations) // 2
+    if not any(made):
+        return ""
     return (
         f"{sum(made)} machines beside the switches, {protected} paths under IPsec ({ipsec.implementation()})"
     )
