@@ -168,8 +168,10 @@ def test_the_victim_is_hurt_and_gets_its_guarantee_back(demo: Demo) -> None:
     assert list(phases) == ["before", "flood, no limit", "flood, limited", "after"]
     guarantee = next(t.guarantee for t in demo.lab.tenants() if t.name == "blue") * 8
     assert phases["before"]["bits_per_second"] > guarantee
-    assert phases["flood, limited"]["bits_per_second"] > phases["flood, no limit"]["bits_per_second"]
-    assert all(p["probes"] > 0 for p in phases.values())
+    assert phases["flood, limited"]["bits_per_second"] > guarantee
+    # The flood may be limited between two scrapes: then no probe is known to be of that phase.
+    assert all(p["probes"] > 0 for name, p in phases.items() if name != "flood, no limit")
+    assert all(p["probes_lost"] <= p["probes"] for p in phases.values())
 
 
 def test_steps_go_to_stderr_with_their_times(demo: Demo) -> None:

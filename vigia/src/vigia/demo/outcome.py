@@ -41,9 +41,9 @@ class Phase:
     lost: int
 
     @property
-    def loss(self) -> float:
-        """Share of the victim's probes that were lost."""
-        return self.lost / self.probes if self.probes else 0.0
+    def loss(self) -> float | None:
+        """Share of the victim's probes that were lost; None without any, in a phase between two scrapes."""
+        return self.lost / self.probes if self.probes else None
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Outcome:
                 f"{p.bits_per_second / 1e6:.0f} Mbit/s",
                 p.retransmits,
                 p.probes,
-                f"{p.loss:.1%}",
+                "-" if p.loss is None else f"{p.loss:.1%}",
             )
             for p in self.phases
         ]
@@ -113,7 +113,9 @@ def assess(play: Play) -> Outcome:
             raise VigiaError(f'"{later.text}" was measured before "{earlier.text}": the order makes no sense')
     phases = list(_phases(play))
     before, flooded = phases[0], phases[1]
-    if flooded.bits_per_second > 0.9 * before.bits_per_second and flooded.loss <= before.loss:
+    start, limited = instants[0].at, play.action.instants["limit_verified"]
+    worst = min((i.bits_per_second for i in _touching(play, start, limited)), default=0.0)
+    if worst > 0.9 * before.bits_per_second and (flooded.loss or 0) <= (before.loss or 0):
         raise VigiaError("the flood did the victim no harm, so nothing was shown; is the link shared?")
     return Outcome(instants, phases)
 
@@ -165,6 +167,11 @@ def _recovery(play: Play) -> float:
     )
 
 
+def _touching(play: Play, begin: float, end: float) -> list[Interval]:
+    """Readings of the transfer that a time has a share in: one as short as a reading has some, too."""
+    return [i for i in play.intervals if i.end > begin and i.begin < end]
+
+
 def _mean(intervals: list[Interval]) -> float:
     total = sum(i.end - i.begin for i in intervals)
     return sum(i.bits_per_second * (i.end - i.begin) for i in intervals) / total if total else 0.0
@@ -179,7 +186,7 @@ def _phases(play: Play) -> Iterator[Phase]:
     )
     for name, first, last in boundaries:
         begin, end = play.probes[first], play.probes[last]
-        inside = [i for i in play.intervals if i.begin >= begin.at and i.end <= end.at]
+        inside = _touching(play, begin.at, end.at)
         yield Phase(
             name=name,
             seconds=end.at - begin.at,
