@@ -15,7 +15,7 @@ demo: deps build ## Bring up the lab and the whole stack, play a flood, show wha
 
 .PHONY: down
 down: ## Remove every trace of the demo, also after a crash
-	@test -x $(VENV)/vigia || tools/bootstrap.sh run
+	@tools/bootstrap.sh run
 	@$(VENV)/vigia down
 
 .PHONY: deps
