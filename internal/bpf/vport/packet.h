@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* What the programs of a vport need to know of a packet, and how they find it. */
+#ifndef VIGIA_VPORT_PACKET_H
+#define VIGIA_VPORT_PACKET_H
+
+#define MAX_IPV6_EXTENSIONS 6
+
+enum protocol { TCP, UDP, ICMP, ARP_ND, FRAGMENT, OTHER, PROTOCOLS };
+
+/* What the parser learned about a packet. */
+struct packet {
+	__u32 protocol; /* enum protocol */
+	__u32 is_udp; /* UDP, non-first fragments included */
+	__u32 is_fragment; /* not the first fragment: no ports */
+	__u32 source; /* IPv4 address, or the IPv6 address folded to 32 bits */
+	__u32 destination;
+	__u16 destination_port; /* host order */
+	__u16 source_port; /* host order */
+	__u32 is_start; /* TCP SYN without ACK */
+	__u32 headers; /* bytes before the transport's payload, 0 if unknown */
+};
+
+static __always_inline __u32 fold(const struct in6_addr *a)
+{
+	return a->s6_addr32[0] ^ a->s6_addr32[1] ^ a->s6_addr32[2] ^ a->s6_addr32[3];
+}
+
+static __always_inline void parse_transport(struct packet *p, __u8 next, void *start, void *at, void *end)
+{
+	switch (next) {
+	case IPPROTO_TCP: {
+		struct tcphdr *tcp = at;
+
+		p->protocol = TCP;
+		if ((void *)(tcp + 1) > end)
+			return;
+		p->source_port = bpf_ntohs(tcp->source);
+		p->destination_port = bpf_ntohs(tcp->dest);
+		p->is_start = tcp->syn && !tcp->ack;
+		p->headers = (__u32)(at - start) + tcp->doff * 4;
+		return;
+	}
+	case IPPROTO_ICMP:
+		p->protocol = ICMP;
+		return;
+	case IPPROTO_ICMPV6: {
+		__u8 *type = at;
+		p->protocol = ICMP;
+		/* Neighbour discovery, RFC 4861: types 133 to 137. */
+		if (type + 1 <= (__u8 *)end && *type >= 133 && *type <= 137)
+			p->protocol = ARP_ND;
+		return;
+	}
+	case IPPROTO_UDP: {
+		struct udphdr *udp = at;
+		p->protocol = UDP;
+		p->is_udp = 1;
+		if ((void *)(udp + 1) > end)
+			return;
+		p->source_port = bpf_ntohs(udp->source);
+		p->destination_port = bpf_ntohs(udp->dest);
+		p->headers = (__u32)(at - start) + sizeof(*udp);
+		return;
+	}
+	}
+}
+
+static __always_inline void parse_ipv4(struct packet *p, void *start, void *at, void *end)
+{
+	struct iphdr *ip = at;
+
+	if ((void *)(ip + 1) > end)
+		return;
+	p->source = ip->saddr;
+	p->destination = ip->daddr;
+	if (ip->frag_off & bpf_htons(0x1fff)) {
+		p->protocol = FRAGMENT;
+		p->is_fragment = 1;
+		p->is_udp = ip->protocol == IPPROTO_UDP;
+		return;
+	}
+	parse_transport(p, ip->protocol, start, at + ip->ihl * 4, end);
+}
+
+static __always_inline void parse_ipv6(struct packet *p, void *start, void *at, void *end)
+{
+	struct ipv6hdr *ip = at;
+	__u8 next;
+
+	if ((void *)(ip + 1) > end)
+		return;
+	p->source = fold(&ip->saddr);
+	p->destination = fold(&ip->daddr);
+	next = ip->nexthdr;
+	at = ip + 1;
+	for (int i = 0; i < MAX_IPV6_EXTENSIONS; i++) {
+		__u8 *h = at;
+
+		if (next != IPPROTO_HOPOPTS && next != IPPROTO_ROUTING && next != IPPROTO_DSTOPTS && next != IPPROTO_FRAGMENT)
+			break;
+		if (h + 8 > (__u8 *)end)
+			return;
+		if (next == IPPROTO_FRAGMENT) {
+			if (*(__be16 *)(h + 2) & bpf_htons(0xfff8)) {
+				p->protocol = FRAGMENT;
+				p->is_fragment = 1;
+				p->is_udp = h[0] == IPPROTO_UDP;
+				return;
+			}
+			next = h[0];
+			at += 8;
+			continue;
+		}
+		next = h[0];
+		at += ((__u32)h[1] + 1) * 8;
+	}
+	parse_transport(p, next, start, at, end);
+}
+
+static __always_inline void parse(struct packet *p, void *data, void *end)
+{
+	struct ethhdr *eth = data;
+	__be16 type;
+	void *at = eth + 1;
+
+	p->protocol = OTHER;
+	if ((void *)(eth + 1) > end)
+		return;
+	type = eth->h_proto;
+	for (int i = 0; i < 2; i++) { /* 802.1Q, 802.1ad */
+		if (type != bpf_htons(ETH_P_8021Q) && type != bpf_htons(ETH_P_8021AD))
+			break;
+		if (at + 4 > end)
+			return;
+		type = *(__be16 *)(at + 2);
+		at += 4;
+	}
+	if (type == bpf_htons(ETH_P_IP))
+		parse_ipv4(p, data, at, end);
+	else if (type == bpf_htons(ETH_P_IPV6))
+		parse_ipv6(p, data, at, end);
+	else if (type == bpf_htons(ETH_P_ARP))
+		p->protocol = ARP_ND;
+}
+
+#endif
