@@ -27,7 +27,7 @@ INTERFERENCE = Dashboard(
                 Panel(
                     "table",
                     "Answers",
-                    "For each tenant with bad windows: attributed to an offender, or insufficient evidence.",
+                    "For each tenant with bad windows: attributed to an offender, own traffic, or insufficient evidence.",
                     (Query(f"vigia_compare_interference_verdict{{{_ON}}}", "says"),),
                     "none",
                     columns=("node", "tenant", "verdict", "offender"),
@@ -37,7 +37,7 @@ INTERFERENCE = Dashboard(
                 Panel(
                     "table",
                     "Share of the excess, by co-tenant",
-                    "How much of the victim's excess each co-tenant's traffic explains; p by permutation, corrected.",
+                    "How much of the victim's excess each co-tenant's load explains beyond the victim's own; p by permutation, corrected.",
                     (
                         Query(f"vigia_compare_interference_share_ratio{{{_ON}}}", "share"),
                         Query(f"vigia_compare_interference_p_value{{{_ON}}}", "p"),
@@ -46,6 +46,31 @@ INTERFERENCE = Dashboard(
                     columns=("node", "tenant", "offender"),
                     decimals=3,
                     quiet="no tenant has bad windows",
+                ),
+                Panel(
+                    "timeseries",
+                    "Share of the excess, own load",
+                    "How much of its own harm each tenant's own load explains, beyond what its co-tenants explain.",
+                    (
+                        Query(
+                            f"vigia_compare_interference_own_share_ratio{{{_ON}}}", "{{tenant}} on {{node}}"
+                        ),
+                    ),
+                    "percentunit",
+                    quiet="no tenant has bad windows",
+                ),
+                Panel(
+                    "timeseries",
+                    "Isolation actions",
+                    "Actions in force, on the time axis of the harm.",
+                    (
+                        Query(
+                            'sum by (policy, level) (vigia_isolation_actions{state="ACTIVE"})',
+                            "{{policy}} {{level}}",
+                        ),
+                    ),
+                    "short",
+                    quiet="no action is in force",
                 ),
             ),
         ),
@@ -260,6 +285,16 @@ ISOLATION = Dashboard(
                     "short",
                     width=24,
                     quiet="no action was ever taken",
+                ),
+                Panel(
+                    "table",
+                    "Who the harm is attributed to",
+                    "Beside the actions: what the comparison says of every tenant with bad windows, and of whom.",
+                    (Query(f"vigia_compare_interference_verdict{{{_ON}}}", "says"),),
+                    "none",
+                    columns=("node", "tenant", "verdict", "offender"),
+                    words=(("1", "is the answer", "text"),),
+                    quiet="no tenant has bad windows",
                 ),
                 Panel(
                     "table",

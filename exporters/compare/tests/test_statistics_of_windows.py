@@ -108,6 +108,9 @@ def test_pinning_without_a_counter_or_without_coincidence_says_so() -> None:
     rng = np.random.default_rng(16)
     lost = np.where(np.arange(120) % 40 < 4, 5.0, 0.0)
     assert losses.pin("a", "b", "p", "t", lost, {}).verdict == "no counter"
+    young = np.where(np.arange(120) >= 90, lost, np.nan)
+    short = losses.pin("a", "b", "p", "t", young, {("a", "drops", "x"): np.nan_to_num(young)})
+    assert (short.verdict, short.known) == ("insufficient evidence", 30), "thirty windows are too few"
     unrelated = {("a", "drops", "x"): rng.poisson(2.0, 120).astype(float)}
     assert losses.pin("a", "b", "p", "t", lost, unrelated).verdict == "insufficient evidence"
 

@@ -17,13 +17,21 @@ import numpy as np
 from vigia_compare.units import midranks
 from vigia_statistics.samples import Floats
 
-__all__ = ["LEAST_WINDOWS", "Candidate", "explained_shares", "rank", "rank_correlation"]
+__all__ = [
+    "LEAST_WINDOWS",
+    "Candidate",
+    "explained_shares",
+    "left_by",
+    "rank",
+    "rank_correlation",
+]
 
 LEAST_WINDOWS = 40
 """Windows below which no answer is given: 39 rotations reach p = 0.025."""
 
 _MOST_ROTATIONS = 499
 _SWEEPS = 100
+_NOTHING_LEFT = 1e-6
 
 
 @dataclass(frozen=True)
@@ -87,6 +95,21 @@ def explained_shares(effects: Floats, causes: Floats) -> Floats:
     x = np.array([_unit(v) for v in causes])
     against = y @ x.T
     return np.asarray(np.maximum(_nonnegative(x @ x.T, against) * against, 0.0))
+
+
+def left_by(covariates: Floats, values: Floats) -> Floats:
+    """Return what covariates, shape (k, n), leave unexplained of values, shape (n,).
+
+    Centred, in units of the values' own length: the squares add up to the share
+    that is left, 1 where nothing is explained. Coefficients are zero or more, as
+    in explained_shares: a load that falls while the harm rises is no excuse for it.
+    """
+    y = _unit(values)
+    if not len(covariates):
+        return y
+    x = np.array([_unit(v) for v in covariates])
+    left = np.asarray(y - (_nonnegative(x @ x.T, (y @ x.T)[None]) @ x)[0])
+    return left if float((left**2).sum()) > _NOTHING_LEFT else np.zeros(y.size)
 
 
 def _nonnegative(gram: Floats, against: Floats) -> Floats:

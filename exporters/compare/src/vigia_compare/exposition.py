@@ -15,7 +15,7 @@ from vigia_compare import __version__
 from vigia_compare.derived import Cost, Speedup
 from vigia_compare.engine import Group, PathSummary
 from vigia_compare.evaluation import Evaluation
-from vigia_compare.interference import ATTRIBUTED, INSUFFICIENT, Interference
+from vigia_compare.interference import Interference
 from vigia_compare.losses import Pinned
 from vigia_statistics import Comparison, Verdict
 
@@ -134,9 +134,9 @@ def _interference(found: Interference) -> Iterator[Sample]:
         labels = (found.node, found.tenant, candidate.name)
         yield "vigia_compare_interference_share_ratio", labels, candidate.share
         yield "vigia_compare_interference_p_value", labels, candidate.p_value
-    offender = found.offender()
-    verdict = (ATTRIBUTED, offender.name) if offender else (INSUFFICIENT, "")
-    yield "vigia_compare_interference_verdict", (found.node, found.tenant, *verdict), 1.0
+    if found.own is not None:
+        yield "vigia_compare_interference_own_share_ratio", (found.node, found.tenant), found.own.share
+    yield "vigia_compare_interference_verdict", (found.node, found.tenant, *found.verdict()), 1.0
 
 
 def _losses(lossy: Pinned) -> Iterator[Sample]:

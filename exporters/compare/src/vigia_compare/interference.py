@@ -1,23 +1,24 @@
-"""Who hurts whom: a tenant's bad windows against the traffic of its node's other tenants."""
+"""Who hurts whom: a tenant's bad windows against its own load and that of its node's other tenants."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from vigia_compare.coincidence import Candidate, explained_shares, rank
+from vigia_compare.coincidence import Candidate, explained_shares, left_by, rank
 from vigia_compare.prometheus import Grid, Prometheus, Series
 from vigia_statistics.samples import Floats
 
-__all__ = ["ATTRIBUTED", "INSUFFICIENT", "Interference", "attribute", "excess", "find"]
+__all__ = ["ATTRIBUTED", "INSUFFICIENT", "OWN", "Interference", "attribute", "excess", "find", "loads"]
 
 ATTRIBUTED = "attributed"
+OWN = "own traffic"
 INSUFFICIENT = "insufficient evidence"
 
 LEAST_SHARE = 0.1
-"""An offender explains at least this share of the excess."""
+"""An offender, or the tenant's own load, explains at least this share of the excess."""
 
 LOSS = (
     "sum by (src, tenant) (increase(vigia_probe_lost_total"
@@ -27,9 +28,17 @@ LOSS = (
 DELAY = (
     'histogram_quantile(0.99, sum by (src, tenant) (rate(vigia_probe_rtt_seconds{tenant!~"_.*"}[WINDOW])))'
 )
-TRAFFIC = (
-    'sum by (node, tenant) (rate(vigia_port_bytes_total{direction="from_tenant",tenant!~"_.*"}[WINDOW]))'
+SENT = 'sum by (node, tenant) (rate(vigia_port_bytes_total{direction="from_tenant",tenant!~"_.*"}[WINDOW]))'
+RECEIVED = 'sum by (node, tenant) (rate(vigia_port_bytes_total{direction="to_tenant",tenant!~"_.*"}[WINDOW]))'
+POLICED = "sum by (node, tenant) (rate(vigia_isolation_policed_bytes_total[WINDOW]))"
+COMMON = (
+    'sum by (node) (rate(vigia_port_bytes_total{tenant=~"_.*"}[WINDOW]))',
+    "sum by (node) (rate(vigia_bulk_transferred_bytes_total[WINDOW]))",
 )
+"""Load that is no tenant's: the operator's own ports, and the probe's bulk tests."""
+
+Key = tuple[str, str]
+"""Node and tenant."""
 
 
 @dataclass(frozen=True)
@@ -41,43 +50,146 @@ class Interference:
     measure: str
     """loss or delay: what was bad."""
     bad_windows: int
+    own: Candidate | None
+    """What the tenant's own load explains beyond everybody else's; None if that is not known."""
     offenders: Sequence[Candidate]
-    """Co-tenants by share of the excess, best first."""
+    """Co-tenants by the share of the excess that they explain beyond own and common load, best first."""
+    distinct: Candidate | None = None
+    """The best of them again: what it explains beyond the other co-tenants as well."""
 
     def offender(self, alpha: float = 0.05) -> Candidate | None:
-        """The co-tenant that the excess is attributed to; None for insufficient evidence."""
-        best = self.offenders[0] if self.offenders else None
-        return best if best and best.p_value <= alpha and best.share >= LEAST_SHARE else None
+        """The co-tenant that the excess is attributed to: it must stand out from all others."""
+        if not self.offenders or self.distinct is None:
+            return None
+        best = self.offenders[0]
+        return best if _convincing(best, alpha) and _convincing(self.distinct, alpha) else None
+
+    def verdict(self, alpha: float = 0.05) -> tuple[str, str]:
+        """The answer, and the offender's name where it is ATTRIBUTED."""
+        offender = self.offender(alpha)
+        if offender is not None:
+            return ATTRIBUTED, offender.name
+        if self.own is not None and _convincing(self.own, alpha):
+            return OWN, ""
+        return INSUFFICIENT, ""
+
+
+def _convincing(candidate: Candidate, alpha: float) -> bool:
+    return candidate.p_value <= alpha and candidate.share >= LEAST_SHARE
 
 
 def find(prometheus: Prometheus, grid: Grid) -> list[Interference]:
     """Look at every tenant on every node. Raises CompareError."""
     loss, delay = (_by(prometheus.windows(e, grid), "src") for e in (LOSS, DELAY))
-    traffic = _by(prometheus.windows(TRAFFIC, grid), "node")
+    sent, received, policed = (_by(prometheus.windows(e, grid), "node") for e in (SENT, RECEIVED, POLICED))
+    load = loads(sent, received, policed)
+    common = [_by(prometheus.windows(e, grid), "node") for e in COMMON]
     out = []
     for node, tenant in sorted(set(loss) | set(delay)):
-        others = {t: np.nan_to_num(v) for (n, t), v in traffic.items() if n == node and t != tenant}
-        found = attribute(node, tenant, loss.get((node, tenant)), delay.get((node, tenant)), others)
+        here = {t: v for (n, t), v in load.items() if n == node}
+        own = here.pop(tenant, None)
+        shared = [c[(node, "")] for c in common if (node, "") in c]
+        found = attribute(
+            node, tenant, loss.get((node, tenant)), delay.get((node, tenant)), here, own, shared
+        )
         if found is not None:
             out.append(found)
     return out
 
 
-def attribute(
-    node: str, tenant: str, loss: Floats | None, delay: Floats | None, others: Mapping[str, Floats]
+def loads(
+    sent: Mapping[Key, Floats], received: Mapping[Key, Floats], policed: Mapping[Key, Floats]
+) -> dict[Key, Floats]:
+    """Return the load that each tenant puts on each node, bytes per second by window; NaN where unknown.
+
+    What it sends there past its limits, and what it receives there of its own
+    sending elsewhere. What others send to it is theirs, not its own.
+    """
+    out = {}
+    for node, tenant in sorted(set(sent) | set(received)):
+        key = (node, tenant)
+        here = _known(sent, key) - _known(policed, key)
+        elsewhere = sum(
+            (np.nan_to_num(v) for (n, t), v in sent.items() if t == tenant and n != node),
+            start=np.zeros(here.size),
+        )
+        known = np.isfinite(sent.get(key, np.nan)) | np.isfinite(received.get(key, np.nan))
+        load = np.maximum(here, 0.0) + np.minimum(_known(received, key), elsewhere)
+        out[key] = np.where(known, load, np.nan)
+    return out
+
+
+def _known(series: Mapping[Key, Floats], key: Key) -> Floats:
+    return np.asarray(np.nan_to_num(series.get(key, np.zeros(1))))
+
+
+def attribute(  # noqa: PLR0913
+    node: str,
+    tenant: str,
+    loss: Floats | None,
+    delay: Floats | None,
+    others: Mapping[str, Floats],
+    own: Floats | None = None,
+    common: Sequence[Floats] = (),
 ) -> Interference | None:
     """Attribute a tenant's excess to its co-tenants; None while nothing is bad.
 
-    Loss goes first: while probes are lost, the delay of those that arrive says little.
+    Loss goes first: while probes are lost, the delay of those that arrive says
+    little. Only windows in which both the tenant's probes and the node's traffic
+    were known count: before that nothing moved, harm and traffic alike, and that
+    alone would look like a coincidence.
     """
     for measure, values, least in (("loss", loss, 0.01), ("delay", delay, 0.002)):
         if values is None:
             continue
-        above = excess(values, least)
+        span = _span([values], [*others.values(), *([] if own is None else [own])])
+        above = excess(values[span], least)
         bad = int((above > 0.0).sum())
         if bad:
-            return Interference(node, tenant, measure, bad, rank(above, others, explained_shares))
+            loads_known = {t: np.nan_to_num(v[span]) for t, v in others.items()}
+            mine = [] if own is None else [np.nan_to_num(own[span])]
+            shared = [np.nan_to_num(v[span]) for v in common]
+            return Interference(node, tenant, measure, bad, *_explain(above, loads_known, mine, shared))
     return None
+
+
+def _span(*groups: Sequence[Floats]) -> slice:
+    """From the first to the last window that every group knows anything of; a group may have no series."""
+    first, last = 0, None
+    for group in groups:
+        if group:
+            known = np.flatnonzero(np.isfinite(np.array(group)).any(axis=0))
+            first = max(first, int(known[0]) if known.size else 0)
+            end = int(known[-1]) + 1 if known.size else 0
+            last = end if last is None else min(last, end)
+    return slice(first, last)
+
+
+def _explain(
+    above: Floats, others: Mapping[str, Floats], mine: Sequence[Floats], shared: Sequence[Floats]
+) -> tuple[Candidate | None, list[Candidate], Candidate | None]:
+    """Return what own load explains beyond others', the co-tenants ranked, and the best beyond the rest."""
+    ranked = _beyond([*mine, *shared], above, others)
+    own = _beyond([*others.values(), *shared], above, dict(zip(["own"], mine, strict=False)))
+    best = ranked[0].name if ranked else ""
+    rivals = [v for t, v in others.items() if t != best]
+    distinct = _beyond([*mine, *shared, *rivals], above, {best: others[best]}) if ranked else []
+    return own[0] if own else None, ranked, distinct[0] if distinct else None
+
+
+def _beyond(covariates: Iterable[Floats], above: Floats, causes: Mapping[str, Floats]) -> list[Candidate]:
+    """Rank causes by the share of the excess that they explain of what covariates leave (Kennedy 1995).
+
+    Both the excess and the causes are freed of the covariates before one is
+    rotated against the other, so that a load that only follows a covariate
+    explains nothing. Covariates go with their squares: the harm of a load grows
+    faster than the load.
+    """
+    known = np.array([f for v in covariates for f in (v, v * v)])
+    left = left_by(known, above)
+    remaining = float((left**2).sum())
+    ranked = rank(left, {t: left_by(known, v) for t, v in causes.items()}, explained_shares)
+    return [replace(c, share=c.share * remaining) for c in ranked]
 
 
 def excess(values: Floats, least: float) -> Floats:
@@ -94,5 +206,5 @@ def excess(values: Floats, least: float) -> Floats:
     return np.where(filled > max(least, 5.0 * usual), filled - usual, 0.0)
 
 
-def _by(series: Sequence[Series], node: str) -> dict[tuple[str, str], Floats]:
+def _by(series: Sequence[Series], node: str) -> dict[Key, Floats]:
     return {(s.labels.get(node, ""), s.labels.get("tenant", "")): s.values for s in series}

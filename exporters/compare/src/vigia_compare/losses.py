@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vigia_compare.coincidence import Candidate, rank, rank_correlation
+from vigia_compare.coincidence import LEAST_WINDOWS, Candidate, rank, rank_correlation
 from vigia_compare.prometheus import Grid, Prometheus
 from vigia_statistics.samples import Floats
 
@@ -66,12 +66,14 @@ class Pinned:
     lost: float
     lossy_windows: int
     counters: Sequence[Counter]
+    known: int = LEAST_WINDOWS
+    """Windows from the first to the last that the path's losses are known of."""
 
     @property
     def verdict(self) -> str:
         """Pinned, insufficient evidence, or no counter where none counted anything."""
         if not self.counters:
-            return "no counter"
+            return "no counter" if self.known >= LEAST_WINDOWS else "insufficient evidence"
         best = self.counters[0]
         fits = best.p_value <= 0.05 and best.coincidence >= LEAST_CORRELATION
         return "pinned" if fits else "insufficient evidence"
@@ -79,10 +81,8 @@ class Pinned:
 
 def find(prometheus: Prometheus, grid: Grid) -> list[Pinned]:
     """Look at every path that lost probes. Raises CompareError."""
-    lossy = [
-        ([s.labels.get(k, "") for k in _KEY], np.nan_to_num(s.values)) for s in prometheus.windows(LOST, grid)
-    ]
-    lossy = [(key, values) for key, values in lossy if values.sum() >= 1.0]
+    lossy = [([s.labels.get(k, "") for k in _KEY], s.values) for s in prometheus.windows(LOST, grid)]
+    lossy = [(key, values) for key, values in lossy if np.nansum(values) >= 1.0]
     if not lossy:
         return []
     counters = _counters(prometheus, grid)
@@ -112,8 +112,15 @@ def pin(  # noqa: PLR0913
     lost: Floats,
     near: Mapping[tuple[str, str, str], Floats],
 ) -> Pinned:
-    """Rank the counters near a path by their coincidence with its losses, shape (windows,) each."""
-    joined = {"\0".join(key): values for key, values in near.items()}
+    """Rank the counters near a path by their coincidence with its losses, shape (windows,) each.
+
+    Windows before the path was measured do not count: nothing was lost and
+    nothing counted then, which alone would look like a coincidence.
+    """
+    known = np.flatnonzero(np.isfinite(lost))
+    span = slice(int(known[0]), int(known[-1]) + 1) if known.size else slice(0)
+    lost = np.nan_to_num(lost[span])
+    joined = {"\0".join(key): values[span] for key, values in near.items()}
     ranked: Sequence[Candidate] = rank(lost, joined, rank_correlation)
     bad = lost > 0.0
     counters = []
@@ -122,4 +129,4 @@ def pin(  # noqa: PLR0913
         packets = float(joined[candidate.name][bad].sum())
         counters.append(Counter(node, name, detail, candidate.share, candidate.p_value, packets))
     counters.sort(key=lambda c: (-c.coincidence, -c.packets, c.name, c.node, c.detail))
-    return Pinned(src, dst, path, tenant, float(lost.sum()), int(bad.sum()), counters)
+    return Pinned(src, dst, path, tenant, float(lost.sum()), int(bad.sum()), counters, lost.size)

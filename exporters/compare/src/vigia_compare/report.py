@@ -8,6 +8,7 @@ from typing import Any
 from vigia_compare.engine import Group
 from vigia_compare.evaluation import Evaluation
 from vigia_compare.exposition import verdict_text
+from vigia_compare.interference import INSUFFICIENT, OWN, Interference
 from vigia_statistics import Comparison
 
 __all__ = ["as_json", "as_text", "quantity"]
@@ -56,7 +57,9 @@ def as_json(evaluation: Evaluation) -> dict[str, Any]:
                 "tenant": i.tenant,
                 "measure": i.measure,
                 "bad_windows": i.bad_windows,
-                "offender": offender.name if (offender := i.offender()) else None,
+                "verdict": i.verdict()[0],
+                "offender": i.verdict()[1] or None,
+                "own": {"share": i.own.share, "p_value": i.own.p_value} if i.own else None,
                 "candidates": [
                     {"tenant": c.name, "share": c.share, "p_value": c.p_value} for c in i.offenders
                 ],
@@ -177,19 +180,22 @@ def _derived_text(evaluation: Evaluation) -> Iterable[str]:
         ]
         yield f"OpenFlow speed-up\n{_table(('path', 'against', 'probe', 'ratio', 'interval'), ratios)}"
     for i in evaluation.interference:
-        offender = i.offender()
-        said = (
-            f"{offender.name} explains {offender.share:.0%} of it (p {offender.p_value:.2g})"
-            if offender
-            else "insufficient evidence who"
-        )
-        yield f"{i.tenant} on {i.node}: {i.bad_windows} bad windows ({i.measure}); {said}"
+        yield f"{i.tenant} on {i.node}: {i.bad_windows} bad windows ({i.measure}); {_who(i)}"
     for p in evaluation.losses:
         best = f": {p.counters[0].name} {p.counters[0].detail}" if p.counters else ""
         yield (
             f"{p.path} {p.src} to {p.dst} ({p.tenant}): {p.lost:.0f} probes lost in "
             f"{p.lossy_windows} windows; {p.verdict}{best}"
         )
+
+
+def _who(i: Interference) -> str:
+    verdict, _ = i.verdict()
+    best = i.own if verdict == OWN else i.offender()
+    if best is None:
+        return f"{INSUFFICIENT} who"
+    name = "its own traffic" if verdict == OWN else best.name
+    return f"{name} explains {best.share:.0%} of it (p {best.p_value:.2g})"
 
 
 def _span(lower: float, upper: float, unit: str) -> str:
