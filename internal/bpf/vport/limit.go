@@ -13,15 +13,18 @@ const MaxRate = 18_000_000_000
 // ErrNoLimit means that no limit is in force.
 var ErrNoLimit = errors.New("no limit is in force")
 
-// Limit is a limit on a tenant's UDP, fragments included, in the kernel.
+// Limit is a limit in the kernel on a tenant's UDP, fragments included, or on
+// everything that the port sends.
 type Limit struct {
-	ID      [16]byte // UUID of the action that it belongs to
-	Rate    uint64   // bytes per second
-	Burst   uint64   // bytes
-	Packets uint64   // packets per second; 0 = any number
-	Class   uint32   // HTB class that shapes in place of the policer; 0 = it polices
-	Expires time.Duration
-	Age     time.Duration // since it was first set
+	ID         [16]byte // UUID of the action that it belongs to
+	Everything bool     // not UDP alone
+	Rate       uint64   // bytes per second; 0 = dropped
+	Burst      uint64   // bytes
+	Packets    uint64   // packets per second; 0 = any number
+	NewFlows   uint64   // flows begun per second; 0 = any number
+	Class      uint32   // HTB class that shapes in place of the policer; 0 = it polices
+	Expires    time.Duration
+	Age        time.Duration // since it was first set
 	// Dropped since the limit was first set.
 	PolicedBytes   uint64
 	PolicedPackets uint64
@@ -29,19 +32,27 @@ type Limit struct {
 
 // LimitRequest asks for a limit.
 type LimitRequest struct {
-	ID      [16]byte // UUID of the action
-	Rate    uint64   // bytes per second
-	Burst   uint64   // bytes
-	Packets uint64   // packets per second; 0 for any number
-	Class   uint32   // HTB class that shapes in place of the policer; 0 to police
-	TTL     time.Duration
+	ID         [16]byte // UUID of the action
+	Everything bool     // limit all that the port sends, not UDP alone
+	Rate       uint64   // bytes per second; 0, with Burst 0, to drop
+	Burst      uint64   // bytes
+	Packets    uint64   // packets per second; 0 for any number
+	NewFlows   uint64   // flows begun per second; 0 for any number
+	Class      uint32   // HTB class that shapes in place of the policer; 0 to police
+	TTL        time.Duration
+}
+
+// valid tells whether the policer can reckon with the request.
+func (r *LimitRequest) valid() bool {
+	return max(r.Rate, r.Burst, r.Packets, r.NewFlows) <= MaxRate && (r.Rate == 0) == (r.Burst == 0) && r.TTL > 0
 }
 
 // SetLimit puts a limit on the interface that ends by itself after its time, or
 // renews the one with the same ID.
 func (m *Manager) SetLimit(ifindex int, r LimitRequest) error {
-	if r.Rate == 0 || r.Rate > MaxRate || r.Burst == 0 || r.Burst > MaxRate || r.Packets > MaxRate || r.TTL <= 0 {
-		return fmt.Errorf("limit of interface %d: rate %d, burst %d, packets %d or ttl %s is out of range", ifindex, r.Rate, r.Burst, r.Packets, r.TTL)
+	if !r.valid() {
+		return fmt.Errorf("limit of interface %d: rate %d, burst %d, packets %d, new flows %d or ttl %s is out of range",
+			ifindex, r.Rate, r.Burst, r.Packets, r.NewFlows, r.TTL)
 	}
 	return m.locked(func() error {
 		p, err := m.place(ifindex)
@@ -54,7 +65,8 @@ func (m *Manager) SetLimit(ifindex int, r LimitRequest) error {
 		}
 		now := Monotonic()
 		l := vportLimit{
-			Rate: r.Rate, Burst: r.Burst, Packets: r.Packets, Class: r.Class, ExpiresNs: now + uint64(r.TTL), SinceNs: now, Id: r.ID,
+			Rate: r.Rate, Burst: r.Burst, Packets: r.Packets, NewFlows: r.NewFlows, Class: r.Class, Everything: flag(r.Everything),
+			ExpiresNs: now + uint64(r.TTL), SinceNs: now, Id: r.ID,
 		}
 		if old.Id == r.ID && old.ExpiresNs > now {
 			l.SinceNs = old.SinceNs
@@ -66,11 +78,24 @@ func (m *Manager) SetLimit(ifindex int, r LimitRequest) error {
 			}
 			l.PolicedBytesBefore, l.PolicedPacketsBefore = c.PolicedBytes, c.PolicedPackets
 		}
-		if err := m.objects.VportLimit.Put(p.Slot, l); err != nil {
-			return fmt.Errorf("write limit: %w", err)
-		}
-		return nil
+		return m.putLimit(p.Slot, &l)
 	})
+}
+
+// putLimit writes a limit. While one is on everything, packets other than UDP are
+// held against it, too.
+func (m *Manager) putLimit(slot uint32, l *vportLimit) error {
+	if err := m.objects.VportLimit.Put(slot, l); err != nil {
+		return fmt.Errorf("write limit: %w", err)
+	}
+	return m.editContract(slot, func(c *vportContract) { c.Everything = l.Everything })
+}
+
+func flag(b bool) uint32 {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 // Limit reads the limit in force back from the kernel. It returns ErrNoLimit if
@@ -96,7 +121,7 @@ func (m *Manager) Limit(ifindex int) (Limit, error) {
 		return Limit{}, err
 	}
 	return Limit{
-		ID: l.Id, Rate: l.Rate, Burst: l.Burst, Packets: l.Packets, Class: l.Class,
+		ID: l.Id, Everything: l.Everything != 0, Rate: l.Rate, Burst: l.Burst, Packets: l.Packets, NewFlows: l.NewFlows, Class: l.Class,
 		Expires: time.Duration(l.ExpiresNs - now), Age: time.Duration(now - min(now, l.SinceNs)),
 		PolicedBytes:   c.PolicedBytes - l.PolicedBytesBefore,
 		PolicedPackets: c.PolicedPackets - l.PolicedPacketsBefore,
@@ -110,9 +135,6 @@ func (m *Manager) RemoveLimit(ifindex int) error {
 		if err != nil {
 			return err
 		}
-		if err := m.objects.VportLimit.Put(p.Slot, vportLimit{}); err != nil {
-			return fmt.Errorf("clear limit: %w", err)
-		}
-		return nil
+		return m.putLimit(p.Slot, &vportLimit{})
 	})
 }

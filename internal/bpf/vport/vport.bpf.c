@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 //
 // One program per hook of a tenant's vport: counts bytes and packets by protocol,
-// keeps flood signals in 100 ms windows, and polices the tenant's UDP while a
-// limit that has not expired is set. Exporter and enforcer share the pinned maps.
+// keeps flood signals in 100 ms windows, and polices the tenant's UDP, or all it
+// sends, while a limit that has not expired is set. Exporter and enforcer share the pinned maps.
 //
 // "from_tenant" is what the tenant sends, whatever the hook calls it.
 
@@ -83,6 +83,7 @@ struct state {
 	__u64 refilled_ns;
 	__u64 limit_since_ns; /* which limit the tokens belong to */
 	__u64 limit_packet_tokens; /* packets * NS_PER_S */
+	__u64 limit_flow_tokens; /* flows * NS_PER_S */
 	__u64 contract_refilled_ns;
 	__u64 contract_packet_tokens; /* packets * NS_PER_S */
 	__u64 contract_flow_tokens; /* flows * NS_PER_S */
@@ -94,15 +95,16 @@ struct state {
 	struct flows flows;
 };
 
-/* A limit on the tenant's UDP. Without renewal it ends by itself. */
+/* A limit on the tenant's UDP, or on everything. Without renewal it ends by itself. */
 struct limit {
-	__u64 rate; /* bytes per second, at most 1.8e10 */
+	__u64 rate; /* bytes per second, at most 1.8e10; 0 with burst 0 = drop */
 	__u64 burst; /* bytes, at most 1.8e10 */
 	__u64 expires_ns; /* CLOCK_MONOTONIC; 0 or past = no limit */
 	__u64 since_ns; /* CLOCK_MONOTONIC when it was first set; renewals keep it */
 	__u64 packets; /* packets per second; 0 = any number */
-	__u32 class; /* HTB class that shapes the UDP in place of the policer; 0 = police */
-	__u32 reserved;
+	__u64 new_flows; /* flows begun per second; 0 = any number */
+	__u32 class; /* HTB class that shapes the bytes in place of the policer; 0 = police */
+	__u32 everything; /* not 0 = on all that the vport sends, not on UDP alone */
 	__u8 id[16]; /* UUID of the action */
 	/* policed counters of the vport when the limit was first set */
 	__u64 policed_bytes_before;
@@ -114,7 +116,7 @@ struct contract {
 	__u64 packets; /* packets per second; 0 = any number */
 	__u64 new_flows; /* TCP and UDP flows begun per second; 0 = any number */
 	__u32 pairs; /* not 0 while vport_pair may hold limits of this vport */
-	__u32 reserved;
+	__u32 everything; /* not 0 while vport_limit may hold a limit on all it sends */
 };
 
 struct pair_key {
@@ -407,13 +409,15 @@ static __always_inline __u64 packet_burst(__u64 packets)
 	return packets / 20 < 64 ? 64 : packets / 20;
 }
 
-/* conforms takes the packet from the limit's buckets, which hold bytes and packets
- * times NS_PER_S so that refilling is exact. Called under the lock. */
-static __always_inline int conforms(struct state *s, const struct limit *limit, __u64 now, __u32 bytes, __u32 packets)
+/* conforms takes the packet from the limit's buckets, which hold bytes, packets and
+ * flows times NS_PER_S so that refilling is exact. A class takes care of the bytes,
+ * but not of packets and flows. Called under the lock. */
+static __always_inline int conforms(struct state *s, const struct limit *limit, __u64 now, __u32 bytes, __u32 packets, int begins)
 {
 	__u64 elapsed = now - s->refilled_ns;
-	__u64 cost = (__u64)bytes * NS_PER_S;
+	__u64 cost = limit->class ? 0 : (__u64)bytes * NS_PER_S;
 	__u64 packet_cost = limit->packets ? (__u64)packets * NS_PER_S : 0;
+	__u64 flow_cost = limit->new_flows && begins ? NS_PER_S : 0;
 
 	if (elapsed > NS_PER_S)
 		elapsed = NS_PER_S;
@@ -421,14 +425,17 @@ static __always_inline int conforms(struct state *s, const struct limit *limit, 
 	if (s->limit_since_ns != limit->since_ns) { /* a new limit begins with full buckets */
 		s->tokens = limit->burst * NS_PER_S;
 		s->limit_packet_tokens = packet_burst(limit->packets) * NS_PER_S;
+		s->limit_flow_tokens = packet_burst(limit->new_flows) * NS_PER_S;
 	}
 	s->limit_since_ns = limit->since_ns;
 	s->tokens = refill(s->tokens, limit->rate, elapsed, limit->burst);
 	s->limit_packet_tokens = refill(s->limit_packet_tokens, limit->packets, elapsed, packet_burst(limit->packets));
-	if (s->tokens < cost || s->limit_packet_tokens < packet_cost)
+	s->limit_flow_tokens = refill(s->limit_flow_tokens, limit->new_flows, elapsed, packet_burst(limit->new_flows));
+	if (s->tokens < cost || s->limit_packet_tokens < packet_cost || s->limit_flow_tokens < flow_cost)
 		return 0;
 	s->tokens -= cost;
 	s->limit_packet_tokens -= packet_cost;
+	s->limit_flow_tokens -= flow_cost;
 	return 1;
 }
 
@@ -477,24 +484,24 @@ static __always_inline int pair_conforms(__u32 slot, __u32 destination, __u64 no
 	cost = (__u64)bytes * NS_PER_S;
 	bpf_spin_lock(&p->lock);
 	p->offered_bytes += bytes;
-	if (p->class) {
+	if (p->class) { /* which takes care of the bytes */
 		*class = p->class;
+		cost = 0;
+	}
+	elapsed = now > p->refilled_ns ? now - p->refilled_ns : 0;
+	if (elapsed > NS_PER_S)
+		elapsed = NS_PER_S;
+	packet_cost = p->packets ? (__u64)packets * NS_PER_S : 0;
+	p->refilled_ns = now;
+	p->tokens = refill(p->tokens, p->rate, elapsed, p->burst);
+	p->packet_tokens = refill(p->packet_tokens, p->packets, elapsed, packet_burst(p->packets));
+	pass = p->tokens >= cost && p->packet_tokens >= packet_cost;
+	if (pass) {
+		p->tokens -= cost;
+		p->packet_tokens -= packet_cost;
 	} else {
-		elapsed = now > p->refilled_ns ? now - p->refilled_ns : 0;
-		if (elapsed > NS_PER_S)
-			elapsed = NS_PER_S;
-		packet_cost = p->packets ? (__u64)packets * NS_PER_S : 0;
-		p->refilled_ns = now;
-		p->tokens = refill(p->tokens, p->rate, elapsed, p->burst);
-		p->packet_tokens = refill(p->packet_tokens, p->packets, elapsed, packet_burst(p->packets));
-		pass = p->tokens >= cost && p->packet_tokens >= packet_cost;
-		if (pass) {
-			p->tokens -= cost;
-			p->packet_tokens -= packet_cost;
-		} else {
-			p->dropped_bytes += bytes;
-			p->dropped_packets += packets;
-		}
+		p->dropped_bytes += bytes;
+		p->dropped_packets += packets;
 	}
 	bpf_spin_unlock(&p->lock);
 	return pass;
@@ -527,7 +534,7 @@ static __always_inline int from_tenant(__u32 slot, const struct packet *p, __u32
 	contract = bpf_map_lookup_elem(&vport_contract, &slot);
 	if (!contract)
 		return 1;
-	bound = contract->packets || contract->new_flows;
+	bound = contract->packets || contract->new_flows || contract->everything;
 	if (!watched && !bound && !contract->pairs)
 		return 1;
 	now = bpf_ktime_get_ns();
@@ -546,11 +553,9 @@ static __always_inline int from_tenant(__u32 slot, const struct packet *p, __u32
 			observe(s, p, set, now, bytes, packets);
 		if (bound)
 			pass = within_contract(s, contract, now, packets, begins);
-		if (pass && p->is_udp && limit->expires_ns > now) {
-			if (limit->class)
-				*class = limit->class;
-			else
-				pass = conforms(s, limit, now, bytes, packets);
+		if (pass && limit->expires_ns > now && (p->is_udp || limit->everything)) {
+			*class = limit->class;
+			pass = conforms(s, limit, now, bytes, packets, begins);
 		}
 		bpf_spin_unlock(&s->lock);
 	}

@@ -14,11 +14,11 @@ import (
 )
 
 type vportContract struct {
-	_        structs.HostLayout
-	Packets  uint64
-	NewFlows uint64
-	Pairs    uint32
-	Reserved uint32
+	_          structs.HostLayout
+	Packets    uint64
+	NewFlows   uint64
+	Pairs      uint32
+	Everything uint32
 }
 
 type vportCounters struct {
@@ -37,8 +37,9 @@ type vportLimit struct {
 	ExpiresNs            uint64
 	SinceNs              uint64
 	Packets              uint64
+	NewFlows             uint64
 	Class                uint32
-	Reserved             uint32
+	Everything           uint32
 	Id                   [16]uint8
 	PolicedBytesBefore   uint64
 	PolicedPacketsBefore uint64
@@ -97,6 +98,7 @@ type vportState struct {
 	RefilledNs           uint64
 	LimitSinceNs         uint64
 	LimitPacketTokens    uint64
+	LimitFlowTokens      uint64
 	ContractRefilledNs   uint64
 	ContractPacketTokens uint64
 	ContractFlowTokens   uint64

@@ -151,7 +151,10 @@ type setBody struct {
 	Rate       uint64  `json:"rate_bytes_per_second"`
 	Burst      uint64  `json:"burst_bytes"`
 	Packets    uint64  `json:"packets_per_second"`
+	NewFlows   uint64  `json:"new_flows_per_second"`
 	TTLSeconds float64 `json:"ttl_seconds"`
+	ApprovedBy string  `json:"approved_by"`
+	Term       *uint64 `json:"term"`
 }
 
 func decode(r *http.Request, into any) error {
@@ -202,8 +205,8 @@ func (s *Server) set(r *http.Request) (any, error) {
 	}
 	port := r.PathValue("port")
 	got, err := s.limits.Apply(port, limits.Request{
-		ID: id, Tenant: b.Tenant, Protocol: b.Protocol, Rate: b.Rate, Burst: b.Burst, Packets: b.Packets,
-		TTL: time.Duration(b.TTLSeconds * float64(time.Second)),
+		ID: id, Tenant: b.Tenant, Protocol: b.Protocol, Rate: b.Rate, Burst: b.Burst, Packets: b.Packets, NewFlows: b.NewFlows,
+		ApprovedBy: b.ApprovedBy, TTL: time.Duration(b.TTLSeconds * float64(time.Second)), Term: b.Term,
 	})
 	if err != nil {
 		return nil, err
@@ -219,16 +222,37 @@ func (s *Server) remove(r *http.Request) (any, error) {
 			return nil, err
 		}
 	}
+	term, err := termOf(r)
+	if err != nil {
+		return nil, err
+	}
 	port := r.PathValue("port")
-	removed, err := s.limits.Remove(port, id)
+	removed, err := s.limits.Remove(port, id, term)
 	if err != nil {
 		return nil, err
 	}
 	return map[string]any{"port": port, "removed": removed, "verified": true}, nil
 }
 
-func (s *Server) removeAll(*http.Request) (any, error) {
-	removed, err := s.limits.RemoveAll()
+// termOf returns the term of the leader that asks, nil without one.
+func termOf(r *http.Request) (*uint64, error) {
+	given := r.URL.Query().Get("term")
+	if given == "" {
+		return nil, nil
+	}
+	term, err := strconv.ParseUint(given, 10, 64)
+	if err != nil {
+		return nil, &apiError{http.StatusBadRequest, "bad_field", "term", "term " + strconv.Quote(clip(given)) + " is not a number"}
+	}
+	return &term, nil
+}
+
+func (s *Server) removeAll(r *http.Request) (any, error) {
+	term, err := termOf(r)
+	if err != nil {
+		return nil, err
+	}
+	removed, err := s.limits.RemoveAll(term)
 	if err != nil {
 		return nil, err
 	}
@@ -245,8 +269,9 @@ type limitJSON struct {
 	Protocol       string  `json:"protocol"`
 	Rate           uint64  `json:"rate_bytes_per_second"`
 	Burst          uint64  `json:"burst_bytes"`
-	Packets        uint64  `json:"packets_per_second"` // 0 = any number
-	Shaped         bool    `json:"shaped"`             // or policed
+	Packets        uint64  `json:"packets_per_second"`   // 0 = any number
+	NewFlows       uint64  `json:"new_flows_per_second"` // 0 = any number
+	Shaped         bool    `json:"shaped"`               // or policed
 	ExpiresIn      float64 `json:"expires_in_seconds"`
 	PolicedBytes   uint64  `json:"policed_bytes"`
 	PolicedPackets uint64  `json:"policed_packets"`
@@ -257,7 +282,8 @@ func limitView(l *vport.Limit) *limitJSON {
 		return nil
 	}
 	return &limitJSON{
-		ID: uuid.UUID(l.ID).String(), Protocol: "udp", Rate: l.Rate, Burst: l.Burst, Packets: l.Packets, Shaped: l.Class != 0, ExpiresIn: l.Expires.Seconds(),
+		ID: uuid.UUID(l.ID).String(), Protocol: limits.Protocol(l), Rate: l.Rate, Burst: l.Burst, Packets: l.Packets, NewFlows: l.NewFlows,
+		Shaped: l.Class != 0, ExpiresIn: l.Expires.Seconds(),
 		PolicedBytes: l.PolicedBytes, PolicedPackets: l.PolicedPackets,
 	}
 }

@@ -10,9 +10,11 @@ import (
 
 // stateJSON answers GET /v1/state.
 type stateJSON struct {
-	Node  string     `json:"node"`
-	Time  time.Time  `json:"time"`
-	Ports []portJSON `json:"ports"`
+	Node     string     `json:"node"`
+	Time     time.Time  `json:"time"`
+	Supports []string   `json:"supports"` // beyond limiting the bytes of UDP
+	Term     uint64     `json:"term"`     // highest of a leader that gave commands; 0 = none did
+	Ports    []portJSON `json:"ports"`
 }
 
 type portJSON struct {
@@ -23,7 +25,9 @@ type portJSON struct {
 	Hook      string       `json:"hook"`
 	Guarantee *uint64      `json:"guarantee_bytes_per_second"` // null without a contract
 	Ceiling   *uint64      `json:"ceiling_bytes_per_second"`
-	Offered   *offeredJSON `json:"offered"` // null while nothing is attached
+	Packets   *uint64      `json:"pps_guarantee"`       // null = any number
+	NewFlows  *uint64      `json:"new_flows_guarantee"` // null = any number
+	Offered   *offeredJSON `json:"offered"`             // null while nothing is attached
 	Signals   *signalsJSON `json:"signals"`
 	Limit     *limitJSON   `json:"limit"`
 }
@@ -49,7 +53,9 @@ func (s *Server) state(*http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := stateJSON{Node: s.node, Time: time.Now().UTC(), Ports: make([]portJSON, 0, len(list))}
+	out := stateJSON{
+		Node: s.node, Time: time.Now().UTC(), Supports: limits.Supports(), Term: s.limits.Term(), Ports: make([]portJSON, 0, len(list)),
+	}
 	for i := range list {
 		out.Ports = append(out.Ports, portView(&list[i]))
 	}
@@ -63,6 +69,7 @@ func portView(p *limits.PortState) portJSON {
 	}
 	if p.HasContract {
 		out.Guarantee, out.Ceiling = &p.Contract.Guarantee, &p.Contract.Ceiling
+		out.Packets, out.NewFlows = bounded(&p.Contract.Packets), bounded(&p.Contract.NewFlows)
 	}
 	if !p.Attached {
 		return out
@@ -78,6 +85,14 @@ func portView(p *limits.PortState) portJSON {
 		ReplyRatio: p.Signals.ReplyRatio, FloodDetectedAt: instant(p.Signals.FloodSinceNs), FloodLastSeenAt: instant(p.Signals.FloodLastNs),
 	}
 	return out
+}
+
+// bounded returns nil for 0, which is any number.
+func bounded(n *uint64) *uint64 {
+	if *n == 0 {
+		return nil
+	}
+	return n
 }
 
 // instant converts CLOCK_MONOTONIC nanoseconds to wall time; 0 is no instant.

@@ -17,6 +17,7 @@ import (
 	"vigia/internal/ports"
 	"vigia/isolation-agent/enforcer/api"
 	"vigia/isolation-agent/enforcer/fastloop"
+	"vigia/isolation-agent/enforcer/fence"
 	"vigia/isolation-agent/enforcer/limits"
 )
 
@@ -45,6 +46,7 @@ type service struct {
 	inventory *ports.Inventory
 	keeper    *ports.Keeper
 	manager   *vport.Manager
+	fence     *fence.Fence
 	limits    *limits.Limits
 	api       *api.Server
 	schedule  *scheduling    // nil without links
@@ -77,6 +79,9 @@ func start(_ context.Context, env exporterkit.Env) (_ exporterkit.Service, err e
 	if err = s.manager.EnsureSettings(vport.DefaultSettings()); err != nil {
 		return nil, err
 	}
+	if s.fence, err = fence.Open(c.BPF.PinDir); err != nil {
+		return nil, err
+	}
 	s.keeper = ports.NewKeeper(s.inventory, s.manager, env.Logger)
 	if len(c.Links) > 0 {
 		if s.schedule, err = newScheduling(&c, env.Metrics, env.Logger); err != nil {
@@ -93,7 +98,7 @@ func start(_ context.Context, env exporterkit.Env) (_ exporterkit.Service, err e
 	for _, change := range limits.Changes() {
 		changes.WithLabelValues(string(change))
 	}
-	s.limits = limits.New(s.manager, s.inventory, c.contracts(), env.Logger, func(change limits.Change) {
+	s.limits = limits.New(s.manager, s.inventory, s.fence, c.contracts(), env.Logger, func(change limits.Change) {
 		changes.WithLabelValues(string(change)).Inc()
 	})
 	if s.schedule != nil {
@@ -141,6 +146,9 @@ func (s *service) close() {
 	}
 	if s.schedule != nil {
 		s.schedule.close()
+	}
+	if s.fence != nil {
+		s.fence.Close()
 	}
 	if s.manager != nil {
 		s.manager.Close()

@@ -8,7 +8,9 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -113,9 +115,11 @@ func body(id, tenant, protocol string, rate, burst uint64, ttl float64) string {
 }
 
 type state struct {
-	Node  string
-	Time  time.Time
-	Ports []struct {
+	Node     string
+	Time     time.Time
+	Supports []string
+	Term     uint64
+	Ports    []struct {
 		Port, Tenant, Device, Hook string
 		Attached                   bool
 		Guarantee                  *uint64 `json:"guarantee_bytes_per_second"`
@@ -230,6 +234,62 @@ func TestLimitIsSetVerifiedExtendedAndRemoved(t *testing.T) {
 	}
 }
 
+// more is a request's body with further fields.
+func more(body, fields string) string { return strings.TrimSuffix(body, "}") + "," + fields + "}" }
+
+func TestALeaderOfThePastIsRefusedAlsoAfterARestart(t *testing.T) {
+	r := newRig(t)
+	const path = "/v1/ports/p-red/limit"
+	if s := r.state(); s.Term != 0 || !slices.Contains(s.Supports, "term") {
+		t.Fatalf("before any leader: %+v", s)
+	}
+	if code, got := r.call("PUT", path, more(body(actionA, "red", "udp", guarantee, 0, 600), `"term":7`)); code != 200 {
+		t.Fatalf("%d %+v", code, got)
+	}
+	stale := func() {
+		t.Helper()
+		for _, c := range [][3]string{
+			{"PUT", path, more(body(actionA, "red", "udp", 2*guarantee, 0, 600), `"term":6`)},
+			{"DELETE", path + "?id=" + actionA + "&term=6", ""},
+			{"DELETE", "/v1/limits?term=6", ""},
+		} {
+			if code, got := r.call(c[0], c[1], c[2]); code != 409 || got.Error.Code != "stale_term" {
+				t.Errorf("%s %s: %d %+v", c[0], c[1], code, got)
+			}
+		}
+		if s := r.state(); s.Term != 7 || s.Ports[1].Limit == nil || s.Ports[1].Limit.Rate != guarantee {
+			t.Errorf("state %+v", s)
+		}
+	}
+	stale()
+	if code := r.d.Stop(); code != 0 {
+		t.Fatalf("exit code %d", code)
+	}
+	r.start()
+	stale()
+	if code, got := r.call("DELETE", path+"?id="+actionA+"&term=8", ""); code != 200 || got.Removed != true || r.state().Term != 8 {
+		t.Errorf("the leader: %d %+v", code, got)
+	}
+}
+
+func TestAPersonMayDropUDP(t *testing.T) {
+	r := newRig(t)
+	const path = "/v1/ports/p-red/limit"
+	if code, got := r.call("PUT", path, more(body(actionA, "red", "udp", 0, 0, 600), `"approved_by":"maria"`)); code != 200 || !got.Verified || got.Limit.Rate != 0 {
+		t.Fatalf("%d %+v", code, got)
+	}
+	if got := r.udp(300); got != 0 {
+		t.Errorf("%d datagrams passed", got)
+	}
+	testutil.Run(t, "ip", "netns", "exec", r.red, "ping", "-c1", "-W5", nodeIP)
+	if code, got := r.call("PUT", path, more(body(actionA, "red", "all", 0, 0, 600), `"approved_by":"maria"`)); code != 200 || got.Limit.Protocol != "all" {
+		t.Fatalf("%d %+v", code, got)
+	}
+	if out, err := exec.Command("ip", "netns", "exec", r.red, "ping", "-c1", "-W1", nodeIP).CombinedOutput(); err == nil {
+		t.Errorf("a ping passed a limit on everything: %s", out)
+	}
+}
+
 func TestRefusals(t *testing.T) {
 	r := newRig(t)
 	red := "/v1/ports/p-red/limit"
@@ -242,6 +302,8 @@ func TestRefusals(t *testing.T) {
 		{"foreign tenant", "PUT", red, body(actionA, "blue", "udp", guarantee, 0, 60), "tenant_mismatch", "tenant", 409},
 		{"no contract", "PUT", "/v1/ports/p-blue/limit", body(actionA, "blue", "udp", guarantee, 0, 60), "no_contract", "tenant", 409},
 		{"below the floor", "PUT", red, body(actionA, "red", "udp", guarantee-1, 0, 60), "below_floor", "rate_bytes_per_second", 409},
+		{"no number of a term", "DELETE", red + "?term=x", "", "bad_field", "term", 400},
+		{"no number of a term for all", "DELETE", "/v1/limits?term=-1", "", "bad_field", "term", 400},
 		{"other protocol", "PUT", red, body(actionA, "red", "tcp", guarantee, 0, 60), "bad_field", "protocol", 400},
 		{"no rate", "PUT", red, body(actionA, "red", "udp", 0, 0, 60), "bad_field", "rate_bytes_per_second", 400},
 		{"absurd rate", "PUT", red, body(actionA, "red", "udp", 1<<62, 0, 60), "bad_field", "rate_bytes_per_second", 400},

@@ -80,6 +80,6 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 }
 
 func (c *collector) exportLimit(ch chan<- prometheus.Metric, l *vport.Limit, port, tenant string) {
-	c.limit(ch, float64(l.Rate), port, tenant, fromTenant, udp)
+	c.limit(ch, float64(l.Rate), port, tenant, fromTenant, limits.Protocol(l))
 	c.expires(ch, l.Expires.Seconds(), port, tenant)
 }

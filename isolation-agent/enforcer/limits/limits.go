@@ -16,6 +16,7 @@ import (
 
 	"vigia/internal/bpf/vport"
 	"vigia/internal/ports"
+	"vigia/isolation-agent/enforcer/fence"
 )
 
 // Contract is what a tenant bought, in bytes per second and direction.
@@ -28,14 +29,26 @@ type Contract struct {
 
 // Request asks for a limit on a port.
 type Request struct {
-	ID       uuid.UUID // of the action; the same one renews
-	Tenant   string    // must own the port
-	Protocol string    // udp
-	Rate     uint64    // bytes per second
-	Burst    uint64    // bytes; 0 for the default
-	Packets  uint64    // packets per second; 0 for any number
-	TTL      time.Duration
+	ID         uuid.UUID // of the action; the same one renews
+	Tenant     string    // must own the port
+	Protocol   string    // UDP or Everything
+	Rate       uint64    // bytes per second; 0, if it is approved, drops
+	Burst      uint64    // bytes; 0 for the default
+	Packets    uint64    // packets per second; 0 for any number
+	NewFlows   uint64    // flows begun per second; 0 for any number
+	ApprovedBy string    // who allowed it to go below the floor; empty if nobody did
+	TTL        time.Duration
+	Term       *uint64 // of the leader that asks; nil if whoever asks has none
 }
+
+// What a limit is on.
+const (
+	UDP        = "udp" // fragments included
+	Everything = "all" // that the port sends
+)
+
+// Supports lists what is done beyond limiting the bytes of UDP, for those who ask.
+func Supports() []string { return []string{"all", "below_floor", "packets", "term"} }
 
 // Bounds of a request.
 const (
@@ -44,11 +57,12 @@ const (
 	// UDP datagram of the largest size.
 	defaultBurstTime = 50 * time.Millisecond
 	minBurst         = 64 << 10
+	maxApprover      = 256
 )
 
 // Refusal says why a request was refused, for the API.
 type Refusal struct {
-	Code    string // unknown_port, tenant_mismatch, no_contract, below_floor, not_attached, other_limit
+	Code    string // unknown_port, tenant_mismatch, no_contract, below_floor, not_attached, other_limit, stale_term
 	Field   string // of the request; empty if no field is to blame
 	Message string
 }
@@ -75,6 +89,12 @@ type Inventory interface {
 	Lookup(id string) (ports.Port, bool)
 }
 
+// Fence tells commands of leaders of the past; fence.Fence is one.
+type Fence interface {
+	Admit(term uint64) error
+	Term() uint64
+}
+
 // Change is what happened to a limit, for metrics.
 type Change string
 
@@ -94,6 +114,7 @@ func Changes() []Change { return []Change{Set, Extend, Remove, Expire, Refuse} }
 type Limits struct {
 	kernel    Kernel
 	inventory Inventory
+	fence     Fence
 	logger    *slog.Logger
 	count     func(Change)
 
@@ -105,9 +126,9 @@ type Limits struct {
 }
 
 // New returns Limits that report every change to count.
-func New(k Kernel, inv Inventory, contracts map[string]Contract, logger *slog.Logger, count func(Change)) *Limits {
+func New(k Kernel, inv Inventory, f Fence, contracts map[string]Contract, logger *slog.Logger, count func(Change)) *Limits {
 	return &Limits{
-		kernel: k, inventory: inv, contracts: contracts, logger: logger, count: count,
+		kernel: k, inventory: inv, fence: f, contracts: contracts, logger: logger, count: count,
 		active: make(map[string]uuid.UUID), shapes: make(map[string]uint16),
 	}
 }
@@ -119,10 +140,29 @@ func (l *Limits) SetContracts(c map[string]Contract) {
 	l.contracts = c
 }
 
+// Term returns the highest term of a leader that has given commands.
+func (l *Limits) Term() uint64 { return l.fence.Term() }
+
+// admit refuses a command of a leader that another one has followed. It is called
+// with the lock held, so that no command of a later term comes in between.
+func (l *Limits) admit(term *uint64) error {
+	if term == nil {
+		return nil
+	}
+	err := l.fence.Admit(*term)
+	if errors.Is(err, fence.ErrStale) {
+		return refuse("stale_term", "term", "term %d is older than %d, that of a later leader", *term, l.fence.Term())
+	}
+	return err
+}
+
 // Apply puts or renews a limit and returns it as read back from the kernel.
 func (l *Limits) Apply(portID string, r Request) (vport.Limit, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if err := l.admit(r.Term); err != nil {
+		return vport.Limit{}, l.refused(portID, r, err)
+	}
 	port, ok := l.inventory.Lookup(portID)
 	if !ok {
 		return vport.Limit{}, l.refused(portID, r, refuse("unknown_port", "", "this node has no port %q", portID))
@@ -135,14 +175,18 @@ func (l *Limits) Apply(portID string, r Request) (vport.Limit, error) {
 		return vport.Limit{}, l.refused(portID, r, err)
 	}
 	class := l.classFor(&port, age, r.Rate)
-	if err := l.kernel.SetLimit(port.Index, vport.LimitRequest{ID: r.ID, Rate: r.Rate, Burst: r.Burst, Packets: r.Packets, Class: class, TTL: r.TTL}); err != nil {
+	wanted := vport.LimitRequest{
+		ID: r.ID, Everything: r.Protocol == Everything, Rate: r.Rate, Burst: r.Burst, Packets: r.Packets, NewFlows: r.NewFlows,
+		Class: class, TTL: r.TTL,
+	}
+	if err := l.kernel.SetLimit(port.Index, wanted); err != nil {
 		return vport.Limit{}, fmt.Errorf("set limit on port %s: %w", portID, err)
 	}
 	got, err := l.kernel.Limit(port.Index)
 	if err != nil {
 		return vport.Limit{}, fmt.Errorf("read limit of port %s back: %w", portID, err)
 	}
-	if got.ID != r.ID || got.Rate != r.Rate || got.Burst != r.Burst || got.Packets != r.Packets {
+	if !holds(&got, &wanted) {
 		return vport.Limit{}, fmt.Errorf("limit of port %s reads back as %+v", portID, got)
 	}
 	l.active[portID] = r.ID
@@ -151,8 +195,15 @@ func (l *Limits) Apply(portID string, r Request) (vport.Limit, error) {
 		change = Extend
 	}
 	l.count(change)
-	l.logger.Info("limit "+string(change), "port", portID, "tenant", port.Tenant, "action", r.ID, "bytes_per_second", r.Rate, "ttl", r.TTL)
+	l.logger.Info("limit "+string(change), "port", portID, "tenant", port.Tenant, "action", r.ID, "protocol", r.Protocol,
+		"bytes_per_second", r.Rate, "ttl", r.TTL, "approved_by", r.ApprovedBy)
 	return got, nil
+}
+
+// holds tells whether the kernel has what was wanted.
+func holds(got *vport.Limit, want *vport.LimitRequest) bool {
+	return got.ID == want.ID && got.Everything == want.Everything && got.Rate == want.Rate && got.Burst == want.Burst &&
+		got.Packets == want.Packets && got.NewFlows == want.NewFlows && got.Class == want.Class
 }
 
 // check holds a request against the bounds and the contract, and completes it.
@@ -160,14 +211,18 @@ func (l *Limits) check(port *ports.Port, r *Request) error {
 	switch {
 	case r.Tenant != port.Tenant:
 		return refuse("tenant_mismatch", "tenant", "port %q belongs to tenant %q, not %q", port.ID, port.Tenant, r.Tenant)
-	case r.Protocol != "udp":
-		return refuse("bad_field", "protocol", "protocol %q cannot be limited; use udp", r.Protocol)
+	case r.Protocol != UDP && r.Protocol != Everything:
+		return refuse("bad_field", "protocol", "protocol %q cannot be limited; use udp or all", r.Protocol)
 	case r.TTL < time.Second || r.TTL > MaxTTL:
 		return refuse("bad_field", "ttl_seconds", "ttl %s is out of range; use 1s to %s", r.TTL, MaxTTL)
-	case r.Rate == 0 || r.Rate > vport.MaxRate:
-		return refuse("bad_field", "rate_bytes_per_second", "rate %d is out of range; use 1 to %d", r.Rate, uint64(vport.MaxRate))
+	case r.Rate > vport.MaxRate || (r.Rate == 0 && r.ApprovedBy == ""):
+		return refuse("bad_field", "rate_bytes_per_second", "rate %d is out of range; use 1 to %d, or 0 with approved_by", r.Rate, uint64(vport.MaxRate))
 	case r.Packets > vport.MaxRate:
 		return refuse("bad_field", "packets_per_second", "%d packets per second is out of range; use at most %d", r.Packets, uint64(vport.MaxRate))
+	case r.NewFlows > vport.MaxRate:
+		return refuse("bad_field", "new_flows_per_second", "%d new flows per second is out of range; use at most %d", r.NewFlows, uint64(vport.MaxRate))
+	case len(r.ApprovedBy) > maxApprover:
+		return refuse("bad_field", "approved_by", "approved_by has %d bytes; use at most %d", len(r.ApprovedBy), maxApprover)
 	case r.Burst > vport.MaxRate:
 		return refuse("bad_field", "burst_bytes", "burst %d is out of range; use at most %d", r.Burst, uint64(vport.MaxRate))
 	case r.ID == uuid.Nil:
@@ -177,16 +232,37 @@ func (l *Limits) check(port *ports.Port, r *Request) error {
 	if !ok {
 		return refuse("no_contract", "tenant", "tenant %q has no contract on this node, so its floor is unknown", port.Tenant)
 	}
-	if r.Rate < contract.Guarantee {
-		return refuse("below_floor", "rate_bytes_per_second", "rate %d is below the guarantee of tenant %q, %d bytes per second",
-			r.Rate, port.Tenant, contract.Guarantee)
+	if err := floor(port, &contract, r); err != nil {
+		return err
 	}
-	if r.Packets != 0 && contract.Packets != 0 && r.Packets < contract.Packets {
-		return refuse("below_floor", "packets_per_second", "%d packets per second is below those of tenant %q's contract, %d",
-			r.Packets, port.Tenant, contract.Packets)
-	}
-	if r.Burst == 0 {
+	switch {
+	case r.Rate == 0:
+		r.Burst = 0
+	case r.Burst == 0:
 		r.Burst = max(minBurst, r.Rate*uint64(defaultBurstTime)/uint64(time.Second))
+	}
+	return nil
+}
+
+// floor refuses what would take a tenant below its contract, unless a person
+// approved it.
+func floor(port *ports.Port, c *Contract, r *Request) error {
+	if r.ApprovedBy != "" {
+		return nil
+	}
+	for _, f := range []struct {
+		field         string
+		asked, bought uint64
+		any           bool // 0 asks for any number
+	}{
+		{"rate_bytes_per_second", r.Rate, c.Guarantee, false},
+		{"packets_per_second", r.Packets, c.Packets, true},
+		{"new_flows_per_second", r.NewFlows, c.NewFlows, true},
+	} {
+		if f.asked < f.bought && !(f.any && f.asked == 0) {
+			return refuse("below_floor", f.field, "%s %d is below what tenant %q bought, %d, and no person approved it",
+				f.field, f.asked, port.Tenant, f.bought)
+		}
 	}
 	return nil
 }
@@ -215,10 +291,13 @@ func (l *Limits) refused(portID string, r Request, err error) error {
 }
 
 // Remove ends the limit of that id, or any limit if id is the nil UUID, and
-// tells whether there was one.
-func (l *Limits) Remove(portID string, id uuid.UUID) (bool, error) {
+// tells whether there was one. term is nil if whoever asks has none.
+func (l *Limits) Remove(portID string, id uuid.UUID, term *uint64) (bool, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if err := l.admit(term); err != nil {
+		return false, err
+	}
 	port, ok := l.inventory.Lookup(portID)
 	if !ok {
 		return false, refuse("unknown_port", "", "this node has no port %q", portID)
@@ -251,9 +330,12 @@ func (l *Limits) remove(port *ports.Port, id uuid.UUID) (bool, error) {
 }
 
 // RemoveAll ends every limit on the node and returns how many there were.
-func (l *Limits) RemoveAll() (int, error) {
+func (l *Limits) RemoveAll(term *uint64) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if err := l.admit(term); err != nil {
+		return 0, err
+	}
 	list, _ := l.inventory.Ports()
 	removed := 0
 	var errs []error

@@ -2,6 +2,7 @@ package limits
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"vigia/internal/bpf/vport"
 	"vigia/internal/ports"
 	"vigia/isolation-agent/enforcer/contracts"
+	"vigia/isolation-agent/enforcer/fence"
 )
 
 // faulty is a kernel that fails or lies on demand; what a good kernel does is
@@ -44,6 +46,24 @@ func (s *shaper) Unshape(id uint16) error {
 	return nil
 }
 
+// terms is a fence that may be unable to remember.
+type terms struct {
+	highest uint64
+	err     error
+}
+
+func (f *terms) Term() uint64 { return f.highest }
+
+func (f *terms) Admit(term uint64) error {
+	if term < f.highest {
+		return fence.ErrStale
+	}
+	if f.err == nil {
+		f.highest = term
+	}
+	return f.err
+}
+
 func (k *faulty) SetLimit(_ int, r vport.LimitRequest) error {
 	k.sets++
 	if k.setErr != nil {
@@ -52,7 +72,10 @@ func (k *faulty) SetLimit(_ int, r vport.LimitRequest) error {
 	if k.lie {
 		r.Rate /= 2
 	}
-	k.limit = &vport.Limit{ID: r.ID, Rate: r.Rate, Burst: r.Burst, Packets: r.Packets, Class: r.Class, Expires: r.TTL, Age: k.age}
+	k.limit = &vport.Limit{
+		ID: r.ID, Everything: r.Everything, Rate: r.Rate, Burst: r.Burst, Packets: r.Packets, NewFlows: r.NewFlows, Class: r.Class,
+		Expires: r.TTL, Age: k.age,
+	}
 	return nil
 }
 
@@ -103,7 +126,7 @@ type rig struct {
 func newRig() *rig {
 	r := &rig{kernel: &faulty{}, counts: map[Change]int{}}
 	inv := inventory{{ID: "p", Tenant: "red", Index: 1}, {ID: "q", Tenant: "blue", Index: 1}}
-	r.Limits = New(r.kernel, inv, map[string]Contract{"red": {Guarantee: 1000, Ceiling: 9000}}, promslog.NewNopLogger(),
+	r.Limits = New(r.kernel, inv, &terms{}, map[string]Contract{"red": {Guarantee: 1000, Ceiling: 9000}}, promslog.NewNopLogger(),
 		func(c Change) { r.counts[c]++ })
 	return r
 }
@@ -146,6 +169,9 @@ func TestApplyRefusesWithoutTouchingTheKernel(t *testing.T) {
 		"below the floor": func(r *Request) { r.Rate = 999 },
 		"foreign tenant":  func(r *Request) { r.Tenant = "blue" },
 		"tcp":             func(r *Request) { r.Protocol = "tcp" },
+		"drop":            func(r *Request) { r.Rate = 0 },
+		"endless name":    func(r *Request) { r.ApprovedBy = strings.Repeat("x", 1000) },
+		"absurd flows":    func(r *Request) { r.NewFlows = 1 << 62 },
 		"short":           func(r *Request) { r.TTL = time.Millisecond },
 		"long":            func(r *Request) { r.TTL = 2 * time.Hour },
 		"no id":           func(r *Request) { r.ID = uuid.Nil },
@@ -182,15 +208,15 @@ func TestRemoveNeverAssumes(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.kernel.stuck = true
-	if had, err := r.Remove("p", uuid.Nil); had || err == nil {
+	if had, err := r.Remove("p", uuid.Nil, nil); had || err == nil {
 		t.Errorf("a limit that stayed counts as removed: %v, %v", had, err)
 	}
 	r.kernel.stuck, r.kernel.clearErr = false, errKernel
-	if _, err := r.RemoveAll(); !errors.Is(err, errKernel) {
+	if _, err := r.RemoveAll(nil); !errors.Is(err, errKernel) {
 		t.Errorf("got %v", err)
 	}
 	r.kernel.clearErr = nil
-	if n, err := r.RemoveAll(); n != 1 || err != nil {
+	if n, err := r.RemoveAll(nil); n != 1 || err != nil {
 		t.Errorf("removed %d, %v", n, err)
 	}
 }
@@ -255,7 +281,7 @@ func TestShapingTakesOverAfterTwoSeconds(t *testing.T) {
 	if got, err := r.Apply("p", req); err != nil || got.Class == 0 || s.rates[firstShape] != 3000 {
 		t.Errorf("a renewal changes the class: %+v %v %v", got, err, s.rates)
 	}
-	if removed, err := r.Remove("p", req.ID); err != nil || !removed || len(s.rates) != 0 {
+	if removed, err := r.Remove("p", req.ID, nil); err != nil || !removed || len(s.rates) != 0 {
 		t.Errorf("its class stays: %v %v %v", removed, err, s.rates)
 	}
 }
@@ -300,5 +326,79 @@ func TestPortsAreHeldToTheirContract(t *testing.T) {
 	req.Packets = 500
 	if got, err := r.Apply("p", req); err != nil || got.Packets != 500 {
 		t.Errorf("%+v %v", got, err)
+	}
+}
+
+func TestWithAPersonsApprovalALimitGoesBelowTheFloor(t *testing.T) {
+	r := newRig()
+	r.SetContracts(map[string]Contract{"red": {Guarantee: 1000, Ceiling: 9000, Packets: 500, NewFlows: 20}})
+	s := &shaper{rates: map[uint16]uint64{}}
+	r.SetShaper(s)
+	req := ask(0)
+	req.ApprovedBy = "maria"
+	got, err := r.Apply("p", req)
+	if err != nil || got.Rate != 0 || got.Burst != 0 {
+		t.Fatalf("dropping: %+v %v", got, err)
+	}
+	r.kernel.age, r.kernel.limit.Age = ShapeAfter, ShapeAfter
+	if r.Observe(); r.kernel.limit.Class != 0 || len(s.rates) != 0 {
+		t.Errorf("what is dropped is handed to a shaper: %+v", r.kernel.limit)
+	}
+	req.Rate, req.Packets, req.NewFlows = 999, 499, 19
+	if got, err := r.Apply("p", req); err != nil || got.Rate != 999 || got.Packets != 499 || got.NewFlows != 19 {
+		t.Errorf("below every guarantee: %+v %v", got, err)
+	}
+	var refusal *Refusal
+	req.ApprovedBy, req.Rate, req.Packets = "", 1000, 500
+	if _, err := r.Apply("p", req); !errors.As(err, &refusal) || refusal.Code != "below_floor" || refusal.Field != "new_flows_per_second" {
+		t.Errorf("without approval: %v", err)
+	}
+}
+
+func TestALimitOnEverythingStaysOneWhenItIsShaped(t *testing.T) {
+	r := newRig()
+	r.inventory = inventory{{ID: "p", Tenant: "red", Index: 1}}
+	r.SetShaper(&shaper{rates: map[uint16]uint64{}})
+	req := ask(2000)
+	req.Protocol, req.NewFlows = Everything, 30
+	if got, err := r.Apply("p", req); err != nil || Protocol(&got) != Everything {
+		t.Fatalf("%+v %v", got, err)
+	}
+	r.kernel.limit.Age = ShapeAfter
+	if r.Observe(); r.kernel.limit.Class == 0 || !r.kernel.limit.Everything || r.kernel.limit.NewFlows != 30 {
+		t.Errorf("handed over as %+v", r.kernel.limit)
+	}
+}
+
+func TestALeaderOfThePastChangesNothing(t *testing.T) {
+	r := newRig()
+	term := func(n uint64) *uint64 { return &n }
+	req := ask(2000)
+	req.Term = term(5)
+	if _, err := r.Apply("p", req); err != nil || r.Term() != 5 {
+		t.Fatalf("term %d, %v", r.Term(), err)
+	}
+	sets := r.kernel.sets
+	old := req
+	old.Term, old.Rate = term(4), 3000
+	_, apply := r.Apply("p", old)
+	_, remove := r.Remove("p", req.ID, term(4))
+	_, all := r.RemoveAll(term(4))
+	for name, err := range map[string]error{"apply": apply, "remove": remove, "remove all": all} {
+		var refusal *Refusal
+		if !errors.As(err, &refusal) || refusal.Code != "stale_term" {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if r.kernel.sets != sets || r.kernel.limit == nil || r.kernel.limit.Rate != 2000 {
+		t.Errorf("the kernel has %+v after %d writes", r.kernel.limit, r.kernel.sets-sets)
+	}
+	if _, err := r.Remove("p", req.ID, nil); err != nil {
+		t.Errorf("who has no term is no leader of the past: %v", err)
+	}
+	r.fence.(*terms).err = errKernel
+	req.Term = term(6)
+	if _, err := r.Apply("p", req); !errors.Is(err, errKernel) || r.kernel.limit != nil {
+		t.Errorf("a term that cannot be kept: %v, %+v", err, r.kernel.limit)
 	}
 }

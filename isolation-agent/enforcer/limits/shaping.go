@@ -37,7 +37,7 @@ func (l *Limits) SetShaper(s Shaper) {
 // its first two seconds, where the program sits before the socket buffer, and where
 // no uplink has a scheduler.
 func (l *Limits) classFor(port *ports.Port, age time.Duration, rate uint64) uint32 {
-	if l.shaper == nil || age < ShapeAfter || port.Hook() != vport.TCX {
+	if l.shaper == nil || rate == 0 || age < ShapeAfter || port.Hook() != vport.TCX {
 		return 0
 	}
 	id, known := l.shapes[port.ID]
@@ -81,7 +81,8 @@ func (l *Limits) handOver(port *ports.Port, got *vport.Limit) {
 		return
 	}
 	err := l.kernel.SetLimit(port.Index, vport.LimitRequest{
-		ID: got.ID, Rate: got.Rate, Burst: got.Burst, Packets: got.Packets, Class: class, TTL: got.Expires,
+		ID: got.ID, Everything: got.Everything, Rate: got.Rate, Burst: got.Burst, Packets: got.Packets, NewFlows: got.NewFlows,
+		Class: class, TTL: got.Expires,
 	})
 	if err != nil {
 		l.logger.Warn("hand a limit over to the shaper", "port", port.ID, "err", err)

@@ -57,6 +57,14 @@ func (l *Limits) fill(s *PortState) error {
 	return nil
 }
 
+// Protocol returns what a limit is on.
+func Protocol(l *vport.Limit) string {
+	if l.Everything {
+		return Everything
+	}
+	return UDP
+}
+
 // ignoreDetached forgives a port that went away between two reads.
 func ignoreDetached(err error) error {
 	if errors.Is(err, vport.ErrNotAttached) {
