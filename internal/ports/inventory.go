@@ -65,9 +65,11 @@ func (s *Sources) validateSouthbound() error {
 
 const (
 	ovsDatabase = "Open_vSwitch"
-	// resyncInterval bounds how late a change of the ports file or a lost
-	// event is noticed.
+	// resyncInterval bounds how late a change of the ports file or of libvirt's
+	// domains is noticed.
 	resyncInterval = 2 * time.Second
+	// relinkInterval is how often interfaces are listed though no event says so.
+	relinkInterval = 30 * time.Second
 )
 
 // SourceState is the health of one source.
@@ -86,6 +88,9 @@ type Inventory struct {
 	south   *ovsdb.Replica // nil without OVN
 	libvirt libvirtSource
 	file    fileSource
+
+	listed   []rtnl.Link // used by sync alone, as of listedAt
+	listedAt time.Time
 
 	mu    sync.Mutex
 	ports []Port
@@ -142,11 +147,12 @@ func (inv *Inventory) Run(ctx context.Context) error {
 	tick := time.NewTicker(resyncInterval)
 	defer tick.Stop()
 	for {
-		inv.sync()
+		inv.sync(time.Now())
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-watcher.Changes():
+			inv.forgetLinks()
 		case <-ovsChanges:
 		case <-southChanges:
 		case <-tick.C:
@@ -156,9 +162,23 @@ func (inv *Inventory) Run(ctx context.Context) error {
 	}
 }
 
+// list returns the interfaces: those of the last time if no event came since.
+func (inv *Inventory) list(now time.Time) ([]rtnl.Link, error) {
+	if inv.listed != nil && now.Sub(inv.listedAt) < relinkInterval {
+		return inv.listed, nil
+	}
+	links, err := inv.conn.Links()
+	if err == nil {
+		inv.listed, inv.listedAt = links, now
+	}
+	return links, err
+}
+
+func (inv *Inventory) forgetLinks() { inv.listed = nil }
+
 // sync reads every source once and publishes the result.
-func (inv *Inventory) sync() {
-	links, linkErr := inv.conn.Links()
+func (inv *Inventory) sync(now time.Time) {
+	links, linkErr := inv.list(now)
 	states := []SourceState{{Name: "rtnetlink", Err: linkErr}}
 	known, more := inv.facts()
 	states = append(states, more...)

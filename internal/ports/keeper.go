@@ -60,7 +60,7 @@ func (k *Keeper) Run(ctx context.Context) {
 
 func (k *Keeper) reconcile(now time.Time) {
 	ports, _ := k.inventory.Ports()
-	failed := make(map[int]error)
+	var wanted []vport.Want
 	if now.Sub(k.verified) >= verifyInterval {
 		k.good, k.verified = make(map[int]vport.Hook, len(ports)), now
 	}
@@ -71,11 +71,16 @@ func (k *Keeper) reconcile(now time.Time) {
 		if hook, ok := k.good[p.Index]; ok && hook == p.Hook() {
 			continue
 		}
-		if err := k.manager.Attach(p.Index, p.Hook()); err != nil {
-			failed[p.Index] = err
-			continue
+		wanted = append(wanted, vport.Want{Index: p.Index, Hook: p.Hook()})
+	}
+	failed, err := k.manager.AttachAll(wanted)
+	if err != nil {
+		k.logger.Warn("attached, but", "err", err)
+	}
+	for _, w := range wanted {
+		if failed[w.Index] == nil {
+			k.good[w.Index] = w.Hook
 		}
-		k.good[p.Index] = p.Hook()
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -5,16 +5,19 @@
 package rtnl
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
 	"vigia/internal/netns"
+	"vigia/internal/nldump"
 )
 
 // Link is a network interface.
@@ -44,8 +47,9 @@ type Stats struct {
 // Conn is a netlink connection into one network namespace. It may be used by
 // several goroutines.
 type Conn struct {
-	mu   sync.Mutex
-	conn *netlink.Conn
+	mu    sync.Mutex
+	conn  *netlink.Conn
+	dumps *nldump.Socket
 }
 
 // Dial connects to the namespace given by name or path; empty means the
@@ -55,7 +59,7 @@ func Dial(nameOrPath string) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Conn{conn: conn}, nil
+	return &Conn{conn: conn, dumps: nldump.New(nameOrPath, unix.NETLINK_ROUTE)}, nil
 }
 
 func dial(nameOrPath string, groups uint32) (*netlink.Conn, error) {
@@ -71,30 +75,18 @@ func dial(nameOrPath string, groups uint32) (*netlink.Conn, error) {
 }
 
 // Close closes the connection.
-func (c *Conn) Close() error { return c.conn.Close() }
-
-func (c *Conn) dump(kind uint16, body []byte) ([]netlink.Message, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.conn.Execute(netlink.Message{
-		Header: netlink.Header{Type: netlink.HeaderType(kind), Flags: netlink.Request | netlink.Dump},
-		Data:   body,
-	})
-}
+func (c *Conn) Close() error { return errors.Join(c.conn.Close(), c.dumps.Close()) }
 
 // Links lists the interfaces of the namespace.
 func (c *Conn) Links() ([]Link, error) {
-	msgs, err := c.dump(unix.RTM_GETLINK, make([]byte, unix.SizeofIfInfomsg))
+	var links []Link
+	err := c.dumps.Dump(unix.RTM_GETLINK, make([]byte, unix.SizeofIfInfomsg), func(_ uint16, data []byte) error {
+		l, err := parseLink(data)
+		links = append(links, l)
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("list interfaces: %w", err)
-	}
-	links := make([]Link, 0, len(msgs))
-	for _, m := range msgs {
-		l, err := parseLink(m.Data)
-		if err != nil {
-			return nil, fmt.Errorf("parse interface: %w", err)
-		}
-		links = append(links, l)
 	}
 	return links, nil
 }
@@ -108,31 +100,29 @@ func parseLink(data []byte) (Link, error) {
 	l := Link{Index: int(int32(binary.NativeEndian.Uint32(data[4:])))}
 	flags := binary.NativeEndian.Uint32(data[8:])
 	l.Up = flags&unix.IFF_UP != 0 && flags&unix.IFF_LOWER_UP != 0
-	ad, err := netlink.NewAttributeDecoder(data[unix.SizeofIfInfomsg:])
-	if err != nil {
-		return Link{}, err
-	}
-	for ad.Next() {
-		switch ad.Type() {
+	var bad error
+	err := nldump.Attributes(data[unix.SizeofIfInfomsg:], func(kind uint16, value []byte) {
+		switch kind {
 		case unix.IFLA_IFNAME:
-			l.Name = ad.String()
+			l.Name = text(value)
 		case unix.IFLA_ADDRESS:
-			l.MAC = net.HardwareAddr(ad.Bytes())
+			l.MAC = slices.Clone(net.HardwareAddr(value))
 		case unix.IFLA_MASTER:
-			l.Master = int(ad.Uint32())
+			if len(value) >= 4 {
+				l.Master = int(binary.NativeEndian.Uint32(value))
+			}
 		case unix.IFLA_LINKINFO:
-			ad.Nested(func(nad *netlink.AttributeDecoder) error {
-				for nad.Next() {
-					if nad.Type() == unix.IFLA_INFO_KIND {
-						l.Kind = nad.String()
-					}
+			bad = nldump.Attributes(value, func(kind uint16, value []byte) {
+				if kind == unix.IFLA_INFO_KIND {
+					l.Kind = text(value)
 				}
-				return nil
 			})
 		}
-	}
-	return l, ad.Err()
+	})
+	return l, errors.Join(err, bad)
 }
+
+func text(b []byte) string { return string(bytes.TrimRight(b, "\x00")) }
 
 const (
 	sizeofIfStatsMsg = 12 // struct if_stats_msg
@@ -141,44 +131,64 @@ const (
 	statsFields = 24
 )
 
-// Stats returns the counters of every interface by index.
-func (c *Conn) Stats() (map[int]Stats, error) {
-	req := make([]byte, sizeofIfStatsMsg)
-	binary.NativeEndian.PutUint32(req[8:], 1<<(unix.IFLA_STATS_LINK_64-1)) // filter_mask
-	msgs, err := c.dump(unix.RTM_GETSTATS, req)
-	if err != nil {
-		return nil, fmt.Errorf("dump interface statistics: %w", err)
-	}
-	out := make(map[int]Stats, len(msgs))
-	for _, m := range msgs {
-		index, s, err := parseStats(m.Data)
-		if err != nil {
-			return nil, fmt.Errorf("parse interface statistics: %w", err)
-		}
-		out[index] = s
-	}
-	return out, nil
+// StatsTable holds the counters of a namespace's interfaces. It may be filled again
+// and again, which costs no memory once it is large enough.
+type StatsTable struct {
+	rows []Stats
+	at   map[int]int
 }
 
-func parseStats(data []byte) (int, Stats, error) {
+// Get returns the counters of an interface, valid until the table is filled
+// again; nil if it was not there.
+func (t *StatsTable) Get(index int) *Stats {
+	if i, ok := t.at[index]; ok {
+		return &t.rows[i]
+	}
+	return nil
+}
+
+// Len returns the number of interfaces.
+func (t *StatsTable) Len() int { return len(t.rows) }
+
+// Stats fills t with the counters of every interface.
+func (c *Conn) Stats(t *StatsTable) error {
+	if t.at == nil {
+		t.at = make(map[int]int)
+	}
+	clear(t.at)
+	t.rows = t.rows[:0]
+	var req [sizeofIfStatsMsg]byte
+	binary.NativeEndian.PutUint32(req[8:], 1<<(unix.IFLA_STATS_LINK_64-1)) // filter_mask
+	err := c.dumps.Dump(unix.RTM_GETSTATS, req[:], func(_ uint16, data []byte) error {
+		index, s, err := parseStats(data)
+		if err == nil {
+			t.at[index] = len(t.rows)
+			t.rows = append(t.rows, s)
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("dump interface statistics: %w", err)
+	}
+	return nil
+}
+
+func parseStats(data []byte) (index int, s Stats, err error) {
 	if len(data) < sizeofIfStatsMsg {
 		return 0, Stats{}, errShort
 	}
-	index := int(int32(binary.NativeEndian.Uint32(data[4:])))
-	ad, err := netlink.NewAttributeDecoder(data[sizeofIfStatsMsg:])
-	if err != nil {
-		return 0, Stats{}, err
-	}
-	for ad.Next() {
-		if ad.Type() == unix.IFLA_STATS_LINK_64 {
-			s, err := parseStats64(ad.Bytes())
-			return index, s, err
+	found := false
+	var bad error
+	err = nldump.Attributes(data[sizeofIfStatsMsg:], func(kind uint16, value []byte) {
+		if kind == unix.IFLA_STATS_LINK_64 {
+			found = true
+			s, bad = parseStats64(value)
 		}
+	})
+	if err = errors.Join(err, bad); err == nil && !found {
+		err = errors.New("IFLA_STATS_LINK_64 is missing")
 	}
-	if err := ad.Err(); err != nil {
-		return 0, Stats{}, err
-	}
-	return 0, Stats{}, errors.New("IFLA_STATS_LINK_64 is missing")
+	return int(int32(binary.NativeEndian.Uint32(data[4:]))), s, err
 }
 
 func parseStats64(b []byte) (Stats, error) {
@@ -186,7 +196,7 @@ func parseStats64(b []byte) (Stats, error) {
 		return Stats{}, errShort
 	}
 	var s Stats
-	fields := []*uint64{
+	fields := [...]*uint64{
 		&s.RxPackets, &s.TxPackets, &s.RxBytes, &s.TxBytes, &s.RxErrors, &s.TxErrors, &s.RxDropped, &s.TxDropped,
 		&s.Multicast, &s.Collisions, &s.RxLengthErrors, &s.RxOverErrors, &s.RxCRCErrors, &s.RxFrameErrors,
 		&s.RxFifoErrors, &s.RxMissed, &s.TxAborted, &s.TxCarrier, &s.TxFifo, &s.TxHeartbeat, &s.TxWindow,

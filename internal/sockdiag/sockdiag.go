@@ -6,12 +6,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"sync"
 
-	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
-	"vigia/internal/netns"
+	"vigia/internal/nldump"
 )
 
 // PacketSocket is a packet socket (packet(7)).
@@ -24,25 +22,17 @@ type PacketSocket struct {
 
 // Conn is a connection into one network namespace.
 type Conn struct {
-	mu   sync.Mutex
-	conn *netlink.Conn
+	dumps *nldump.Socket
 }
 
-// Dial connects to the namespace given by name or path; empty means the own one.
-func Dial(nameOrPath string) (*Conn, error) {
-	var conn *netlink.Conn
-	err := netns.Do(nameOrPath, func() (err error) {
-		conn, err = netlink.Dial(unix.NETLINK_SOCK_DIAG, nil)
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("open sock_diag socket in namespace %q: %w", nameOrPath, err)
-	}
-	return &Conn{conn: conn}, nil
+// New returns a connection into the namespace given by name or path; empty means
+// the own one.
+func New(nameOrPath string) *Conn {
+	return &Conn{dumps: nldump.New(nameOrPath, unix.NETLINK_SOCK_DIAG)}
 }
 
 // Close closes the connection.
-func (c *Conn) Close() error { return c.conn.Close() }
+func (c *Conn) Close() error { return c.dumps.Close() }
 
 // From linux/packet_diag.h and linux/sock_diag.h.
 const (
@@ -62,11 +52,11 @@ func (c *Conn) PacketSockets() ([]PacketSocket, error) {
 	req := make([]byte, sizeofRequest)
 	req[0] = unix.AF_PACKET
 	binary.NativeEndian.PutUint32(req[8:], showInfo|showMeminfo)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	msgs, err := c.conn.Execute(netlink.Message{
-		Header: netlink.Header{Type: sockDiagByFamily, Flags: netlink.Request | netlink.Dump},
-		Data:   req,
+	var out []PacketSocket
+	err := c.dumps.Dump(sockDiagByFamily, req, func(_ uint16, data []byte) error {
+		s, err := parse(data)
+		out = append(out, s)
+		return err
 	})
 	if errors.Is(err, unix.ENOENT) {
 		return nil, fmt.Errorf("list packet sockets: the kernel lacks CONFIG_PACKET_DIAG: %w", err)
@@ -74,29 +64,16 @@ func (c *Conn) PacketSockets() ([]PacketSocket, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list packet sockets: %w", err)
 	}
-	out := make([]PacketSocket, 0, len(msgs))
-	for _, m := range msgs {
-		s, err := parse(m.Data)
-		if err != nil {
-			return nil, fmt.Errorf("parse packet socket: %w", err)
-		}
-		out = append(out, s)
-	}
 	return out, nil
 }
 
 func parse(data []byte) (PacketSocket, error) {
 	if len(data) < sizeofMessage {
-		return PacketSocket{}, errors.New("message is too short")
+		return PacketSocket{}, nldump.ErrShort
 	}
 	s := PacketSocket{Protocol: binary.NativeEndian.Uint16(data[2:]), Inode: binary.NativeEndian.Uint32(data[4:])}
-	ad, err := netlink.NewAttributeDecoder(data[sizeofMessage:])
-	if err != nil {
-		return s, err
-	}
-	for ad.Next() {
-		b := ad.Bytes()
-		switch ad.Type() {
+	err := nldump.Attributes(data[sizeofMessage:], func(kind uint16, b []byte) {
+		switch kind {
 		case attrInfo:
 			if len(b) >= 4 {
 				s.Index = int(int32(binary.NativeEndian.Uint32(b)))
@@ -106,6 +83,6 @@ func parse(data []byte) (PacketSocket, error) {
 				s.Drops = binary.NativeEndian.Uint32(b[4*meminfoDrops:])
 			}
 		}
-	}
-	return s, ad.Err()
+	})
+	return s, err
 }

@@ -52,10 +52,7 @@ func TestPacketSocketsAreFoundWithTheirDrops(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	c, err := Dial(ns)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := New(ns)
 	defer c.Close()
 	list, err := c.PacketSockets()
 	if err != nil {
@@ -86,10 +83,7 @@ func TestPacketSocketsAreFoundWithTheirDrops(t *testing.T) {
 }
 
 func TestOtherNamespacesSocketsAreNotListed(t *testing.T) {
-	c, err := Dial(testutil.NewNetNS(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := New(testutil.NewNetNS(t))
 	defer c.Close()
 	if list, err := c.PacketSockets(); err != nil || len(list) != 0 {
 		t.Errorf("%v, %v in an empty namespace", list, err)
@@ -97,7 +91,7 @@ func TestOtherNamespacesSocketsAreNotListed(t *testing.T) {
 }
 
 func TestAbsentNamespace(t *testing.T) {
-	if _, err := Dial("vigia-test-absent"); err == nil || !strings.Contains(err.Error(), "does not exist") {
+	if _, err := New("vigia-test-absent").PacketSockets(); err == nil || !strings.Contains(err.Error(), "does not exist") {
 		t.Errorf("got %v", err)
 	}
 }

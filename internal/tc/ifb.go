@@ -7,6 +7,8 @@ import (
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"vigia/internal/nldump"
 )
 
 // EnsureIFB makes an intermediate functional block device of that name, brings
@@ -72,12 +74,12 @@ func (c *Conn) link(name string) (int, string, error) {
 		return 0, "", err
 	}
 	if len(msgs) != 1 || len(msgs[0].Data) < unix.SizeofIfInfomsg {
-		return 0, "", errShort
+		return 0, "", nldump.ErrShort
 	}
 	kind := ""
-	err = attrs(msgs[0].Data[unix.SizeofIfInfomsg:], func(t uint16, v []byte) {
+	err = nldump.Attributes(msgs[0].Data[unix.SizeofIfInfomsg:], func(t uint16, v []byte) {
 		if t == unix.IFLA_LINKINFO {
-			_ = attrs(v, func(t uint16, v []byte) {
+			_ = nldump.Attributes(v, func(t uint16, v []byte) {
 				if t == unix.IFLA_INFO_KIND {
 					kind = text(v)
 				}

@@ -1,6 +1,7 @@
 package tc
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -8,23 +9,9 @@ import (
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"vigia/internal/nldump"
 )
-
-var errShort = errors.New("message is too short")
-
-// attrs calls fn with each attribute. It allocates nothing: the fast loop reads
-// classes a hundred times a second.
-func attrs(b []byte, fn func(kind uint16, value []byte)) error {
-	for len(b) >= 4 {
-		size := int(binary.NativeEndian.Uint16(b))
-		if size < 4 || size > len(b) {
-			return errShort
-		}
-		fn(binary.NativeEndian.Uint16(b[2:])&0x3fff, b[4:size])
-		b = b[min(len(b), (size+3)&^3):]
-	}
-	return nil
-}
 
 // text returns a NUL-terminated string attribute.
 func text(b []byte) string {
@@ -52,7 +39,7 @@ func u64(b []byte, at int) uint64 {
 
 // parseStats reads a TCA_STATS2 attribute.
 func parseStats(b []byte) (s Stats) {
-	_ = attrs(b, func(kind uint16, v []byte) {
+	_ = nldump.Attributes(b, func(kind uint16, v []byte) {
 		switch kind {
 		case tcaStatsBasic:
 			s.Bytes = u64(v, 0)
@@ -70,40 +57,53 @@ func parseStats(b []byte) (s Stats) {
 
 // Qdiscs lists the qdiscs of an interface.
 func (c *Conn) Qdiscs(link int) ([]Qdisc, error) {
-	all, err := c.AllQdiscs()
+	all, err := c.AllQdiscs(nil)
 	if err != nil {
 		return nil, err
 	}
 	return slices.DeleteFunc(all, func(q Qdisc) bool { return q.Link != link }), nil
 }
 
-// AllQdiscs lists the qdiscs of every interface, ingress and clsact among them.
-func (c *Conn) AllQdiscs() ([]Qdisc, error) {
-	msgs, err := c.execute(unix.RTM_GETQDISC, netlink.Dump, tcmsg(0, 0, 0, 0))
+// AllQdiscs lists the qdiscs of every interface, ingress and clsact among them,
+// appending to into, which may be nil or an earlier answer cut to no length.
+func (c *Conn) AllQdiscs(into []Qdisc) ([]Qdisc, error) {
+	err := c.dumps.Dump(unix.RTM_GETQDISC, tcmsg(0, 0, 0, 0), func(_ uint16, data []byte) error {
+		if len(data) < sizeofTcmsg {
+			return nldump.ErrShort
+		}
+		q, err := parseQdisc(data)
+		if err != nil {
+			return fmt.Errorf("interface %d: %w", q.Link, err)
+		}
+		into = append(into, q)
+		return nil
+	})
 	if err != nil {
 		return nil, fmt.Errorf("list qdiscs: %w", err)
 	}
-	out := make([]Qdisc, 0, len(msgs))
-	for _, m := range msgs {
-		if len(m.Data) < sizeofTcmsg {
-			return nil, fmt.Errorf("parse qdisc: %w", errShort)
+	return into, nil
+}
+
+// kinds are the usual qdiscs: their names need no memory of their own.
+var kinds = [...]string{"noqueue", "pfifo_fast", "fq_codel", "fq", "mq", "clsact", "ingress", "htb", "tbf", "pfifo", "bfifo"}
+
+func kindOf(b []byte) string {
+	name := bytes.TrimRight(b, "\x00")
+	for _, k := range kinds {
+		if string(name) == k {
+			return k
 		}
-		q, err := parseQdisc(m.Data)
-		if err != nil {
-			return nil, fmt.Errorf("parse qdisc of interface %d: %w", q.Link, err)
-		}
-		out = append(out, q)
 	}
-	return out, nil
+	return string(name)
 }
 
 func parseQdisc(b []byte) (Qdisc, error) {
 	q := Qdisc{Link: int(u32(b, 4)), Handle: Handle(u32(b, 8)), Parent: Handle(u32(b, 12))}
 	var options []byte
-	err := attrs(b[sizeofTcmsg:], func(kind uint16, v []byte) {
+	err := nldump.Attributes(b[sizeofTcmsg:], func(kind uint16, v []byte) {
 		switch kind {
 		case unix.TCA_KIND:
-			q.Kind = text(v)
+			q.Kind = kindOf(v)
 		case unix.TCA_OPTIONS:
 			options = v
 		case unix.TCA_STATS2:
@@ -114,7 +114,7 @@ func parseQdisc(b []byte) (Qdisc, error) {
 	case "pfifo", "bfifo":
 		q.Limit = u32(options, 0)
 	case "htb":
-		err = errors.Join(err, attrs(options, func(kind uint16, v []byte) {
+		err = errors.Join(err, nldump.Attributes(options, func(kind uint16, v []byte) {
 			if kind == tcaHTBInit {
 				q.Default = u32(v, 8)
 			}
@@ -132,7 +132,7 @@ func (c *Conn) Classes(link int, into []Class) ([]Class, error) {
 	}
 	for _, m := range msgs {
 		if len(m.Data) < sizeofTcmsg {
-			return into, fmt.Errorf("parse class of interface %d: %w", link, errShort)
+			return into, fmt.Errorf("parse class of interface %d: %w", link, nldump.ErrShort)
 		}
 		k, err := parseClass(m.Data)
 		if err != nil {
@@ -150,7 +150,7 @@ func (c *Conn) Class(link int, handle Handle) (Class, error) {
 		return Class{}, fmt.Errorf("read class %s of interface %d: %w", handle, link, err)
 	}
 	if len(msgs) != 1 || len(msgs[0].Data) < sizeofTcmsg {
-		return Class{}, fmt.Errorf("read class %s of interface %d: %w", handle, link, errShort)
+		return Class{}, fmt.Errorf("read class %s of interface %d: %w", handle, link, nldump.ErrShort)
 	}
 	return parseClass(msgs[0].Data)
 }
@@ -158,7 +158,7 @@ func (c *Conn) Class(link int, handle Handle) (Class, error) {
 func parseClass(b []byte) (Class, error) {
 	k := Class{Link: int(u32(b, 4)), Handle: Handle(u32(b, 8)), Parent: Handle(u32(b, 12)), Leaf: Handle(u32(b, 16))}
 	var options []byte
-	err := attrs(b[sizeofTcmsg:], func(kind uint16, v []byte) {
+	err := nldump.Attributes(b[sizeofTcmsg:], func(kind uint16, v []byte) {
 		switch kind {
 		case unix.TCA_KIND:
 			if string(v) == "htb\x00" {
@@ -176,7 +176,7 @@ func parseClass(b []byte) (Class, error) {
 		return k, err
 	}
 	var ticks uint32
-	err = attrs(options, func(kind uint16, v []byte) {
+	err = nldump.Attributes(options, func(kind uint16, v []byte) {
 		switch kind {
 		case tcaHTBParms:
 			if len(v) < sizeofHTBOpt {
@@ -204,7 +204,7 @@ func (c *Conn) Filters(link int, parent Handle) ([]Filter, error) {
 	var out []Filter
 	for _, m := range msgs {
 		if len(m.Data) < sizeofTcmsg {
-			return nil, fmt.Errorf("parse filter of interface %d: %w", link, errShort)
+			return nil, fmt.Errorf("parse filter of interface %d: %w", link, nldump.ErrShort)
 		}
 		f, err := parseFilter(m.Data)
 		if err != nil {
@@ -222,7 +222,7 @@ func parseFilter(b []byte) (Filter, error) {
 		Link: int(u32(b, 4)), Handle: u32(b, 8), Parent: Handle(u32(b, 12)), Priority: uint16(u32(b, 16) >> 16),
 	}
 	var options []byte
-	err := attrs(b[sizeofTcmsg:], func(kind uint16, v []byte) {
+	err := nldump.Attributes(b[sizeofTcmsg:], func(kind uint16, v []byte) {
 		switch kind {
 		case unix.TCA_KIND:
 			f.Kind = text(v)
@@ -233,7 +233,7 @@ func parseFilter(b []byte) (Filter, error) {
 	if err != nil || f.Kind != "bpf" {
 		return f, err
 	}
-	return f, attrs(options, func(kind uint16, v []byte) {
+	return f, nldump.Attributes(options, func(kind uint16, v []byte) {
 		switch kind {
 		case tcaBPFName:
 			f.Name = text(v)
@@ -249,12 +249,12 @@ func parseFilter(b []byte) (Filter, error) {
 
 // redirectOf returns the target of the first mirred action of a list, or 0.
 func redirectOf(list []byte) (target int) {
-	_ = attrs(list, func(_ uint16, action []byte) {
-		_ = attrs(action, func(kind uint16, options []byte) {
+	_ = nldump.Attributes(list, func(_ uint16, action []byte) {
+		_ = nldump.Attributes(action, func(kind uint16, options []byte) {
 			if kind != tcaActOptions {
 				return
 			}
-			_ = attrs(options, func(kind uint16, v []byte) {
+			_ = nldump.Attributes(options, func(kind uint16, v []byte) {
 				if kind == tcaMirredParms && target == 0 {
 					target = int(u32(v, 24))
 				}

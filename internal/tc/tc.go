@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"vigia/internal/netns"
+	"vigia/internal/nldump"
 )
 
 // Handle names a qdisc (minor 0), a class or a parent, as tc(8) does: major:minor.
@@ -96,8 +97,9 @@ type Filter struct {
 // Conn is a connection into one network namespace. It may be used by several
 // goroutines.
 type Conn struct {
-	mu   sync.Mutex
-	conn *netlink.Conn
+	mu    sync.Mutex
+	conn  *netlink.Conn
+	dumps *nldump.Socket
 }
 
 // Dial connects to the namespace given by name or path; empty means the
@@ -113,11 +115,11 @@ func Dial(nameOrPath string) (*Conn, error) {
 	}
 	// Reasons in words are worth having, but only new kernels give them.
 	_ = conn.SetOption(netlink.ExtendedAcknowledge, true)
-	return &Conn{conn: conn}, nil
+	return &Conn{conn: conn, dumps: nldump.New(nameOrPath, unix.NETLINK_ROUTE)}, nil
 }
 
 // Close closes the connection.
-func (c *Conn) Close() error { return c.conn.Close() }
+func (c *Conn) Close() error { return errors.Join(c.conn.Close(), c.dumps.Close()) }
 
 func (c *Conn) execute(kind uint16, flags netlink.HeaderFlags, body []byte) ([]netlink.Message, error) {
 	c.mu.Lock()

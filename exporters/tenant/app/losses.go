@@ -25,10 +25,7 @@ func (s *service) kernelDrops(f source.Families) (source.Source, error) {
 	return kerneldrops.New(f, s.drops), nil
 }
 
-func (s *service) packetSockets(f source.Families) (source.Source, error) {
-	var err error
-	if s.sockets, err = sockdiag.Dial(s.config.Sources.NetNS); err != nil {
-		return nil, err
-	}
+func (s *service) packetSockets(source.Families) (source.Source, error) {
+	s.sockets = sockdiag.New(s.config.Sources.NetNS)
 	return packetsockets.New(s.sockets, s.runDir()), nil
 }

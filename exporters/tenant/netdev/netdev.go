@@ -11,8 +11,9 @@ import (
 
 // Source emits bytes and packets and lays the devices' drops down.
 type Source struct {
-	conn *rtnl.Conn
-	last map[string]rtnl.Stats // by port, for ports that are gone
+	conn      *rtnl.Conn
+	now, last *rtnl.StatsTable      // of this scrape and the one before
+	gone      map[string]rtnl.Stats // the last word of ports that are gone
 
 	bytes, packets, errors *exposition.Family
 }
@@ -20,7 +21,7 @@ type Source struct {
 // New returns the source that reads by conn.
 func New(f source.Families, conn *rtnl.Conn) *Source {
 	return &Source{
-		conn: conn, last: make(map[string]rtnl.Stats),
+		conn: conn, now: &rtnl.StatsTable{}, last: &rtnl.StatsTable{}, gone: make(map[string]rtnl.Stats),
 		bytes:   source.Family(f, "vigia_port_bytes_total"),
 		packets: source.Family(f, "vigia_port_packets_total"),
 		errors:  source.Family(f, "vigia_port_errors_total"),
@@ -35,29 +36,50 @@ func (s *Source) AttributesDrops() {}
 
 // Collect emits the counters of all ports that have a device.
 func (s *Source) Collect(v *source.View, out *exposition.Page) error {
-	all, err := s.conn.Stats()
-	if err != nil {
+	s.now, s.last = s.last, s.now
+	if err := s.conn.Stats(s.now); err != nil {
+		s.now, s.last = s.last, s.now // what is known of ports stays known
 		return err
 	}
-	before := s.last
-	s.last = make(map[string]rtnl.Stats, len(before))
 	for i := range v.Ports {
 		p := &v.Ports[i]
-		if st, ok := all[p.Index]; ok { // else it went since the list was made
+		if st := s.now.Get(p.Index); st != nil { // else it went since the list was made
 			s.emit(p, st, v, out)
 		}
 	}
-	for i := range v.Gone {
-		p := &v.Gone[i]
-		if st, ok := before[p.ID]; ok {
-			s.emit(p, st, v, out)
-		}
-	}
+	s.lastWords(v, out)
 	return nil
 }
 
-func (s *Source) emit(p *ports.Port, st rtnl.Stats, v *source.View, out *exposition.Page) {
-	s.last[p.ID] = st
+// lastWords emits the counters of ports that are gone, as they were last seen.
+func (s *Source) lastWords(v *source.View, out *exposition.Page) {
+	if len(v.Gone) == 0 {
+		clear(s.gone)
+		return
+	}
+	here := make(map[string]bool, len(v.Gone))
+	for i := range v.Gone {
+		p := &v.Gone[i]
+		here[p.ID] = true
+		st, known := s.gone[p.ID]
+		if !known {
+			last := s.last.Get(p.Index)
+			if last == nil {
+				continue
+			}
+			st = *last
+			s.gone[p.ID] = st
+		}
+		s.emit(p, &st, v, out)
+	}
+	for id := range s.gone {
+		if !here[id] {
+			delete(s.gone, id)
+		}
+	}
+}
+
+func (s *Source) emit(p *ports.Port, st *rtnl.Stats, v *source.View, out *exposition.Page) {
 	rx, tx := Viewpoint(p).Directions()
 	out.Emit(s.bytes, float64(st.RxBytes), p.ID, p.Tenant, rx)
 	out.Emit(s.bytes, float64(st.TxBytes), p.ID, p.Tenant, tx)

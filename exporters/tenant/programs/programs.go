@@ -14,10 +14,11 @@ import (
 
 // Source reads the pinned maps.
 type Source struct {
-	manager *vport.Manager
-	totals  *totals
-	quiet   quiet
-	clock   wallClock
+	manager  *vport.Manager
+	snapshot vport.Snapshot
+	totals   *totals
+	quiet    quiet
+	clock    wallClock
 
 	created, protocolBytes, protocolPackets                  *exposition.Family
 	udpPackets, udpPorts, udpReplies, floodScore, floodBegan *exposition.Family
@@ -51,18 +52,14 @@ func (s *Source) AttributesDrops() {}
 // Collect emits what the programs count. A port without a program has no such
 // series, and an error says how many there are.
 func (s *Source) Collect(v *source.View, out *exposition.Page) error {
-	places, err := s.manager.Places()
-	if err != nil {
+	if err := s.manager.Snapshot(&s.snapshot); err != nil {
 		return err
 	}
-	all, err := s.manager.ReadPlaces(places)
-	if err != nil {
-		return err
-	}
+	places := s.snapshot.Places
 	s.totals.begin()
 	watched := 0
 	for i, place := range places {
-		counters := &all[i]
+		counters := &s.snapshot.Counters[i]
 		p := v.ByIndex(int(place.Life.Index))
 		tenant := ""
 		if p != nil {

@@ -24,17 +24,45 @@ type totals struct {
 	loaded  bool
 	settled map[string]vport.Amount
 	owners  map[vport.Life]string
-	live    map[vport.Life]vport.Amount // at this scrape
-	last    map[vport.Life]vport.Amount // and at the one before
+	live    readings // at this scrape
+	last    readings // and at the one before
+	sums    map[string]*vport.Amount
+}
+
+// readings are what lives count. They are filled anew at every scrape, in the same
+// memory.
+type readings struct {
+	at      map[vport.Life]int
+	amounts []vport.Amount
+}
+
+func newReadings() readings { return readings{at: make(map[vport.Life]int)} }
+
+func (r *readings) clear() {
+	clear(r.at)
+	r.amounts = r.amounts[:0]
+}
+
+func (r *readings) put(life vport.Life, a vport.Amount) {
+	r.at[life] = len(r.amounts)
+	r.amounts = append(r.amounts, a)
+}
+
+// get returns what a life counted; nothing if it was not there.
+func (r *readings) get(life vport.Life) (a vport.Amount) {
+	if i, ok := r.at[life]; ok {
+		a = r.amounts[i]
+	}
+	return a
 }
 
 func newTotals(l ledger) *totals {
-	return &totals{ledger: l, live: make(map[vport.Life]vport.Amount), last: make(map[vport.Life]vport.Amount)}
+	return &totals{ledger: l, live: newReadings(), last: newReadings(), sums: make(map[string]*vport.Amount)}
 }
 
 func (t *totals) begin() {
 	t.last, t.live = t.live, t.last
-	clear(t.live)
+	t.live.clear()
 }
 
 func (t *totals) load() error {
@@ -58,7 +86,7 @@ func (t *totals) add(life vport.Life, tenant string, now vport.Amount) error {
 	if err := t.load(); err != nil {
 		return err
 	}
-	t.live[life] = now
+	t.live.put(life, now)
 	owner, known := t.owners[life]
 	switch {
 	case tenant == "" || tenant == owner || known && tenant == ports.Unresolved:
@@ -81,7 +109,7 @@ func (t *totals) end() error {
 		return err
 	}
 	for life, owner := range t.owners {
-		if _, alive := t.live[life]; alive {
+		if _, alive := t.live.at[life]; alive {
 			continue
 		}
 		final, ok, err := t.ledger.Final(life)
@@ -89,7 +117,7 @@ func (t *totals) end() error {
 			return err
 		}
 		if !ok {
-			final = t.last[life] // evicted: nearly as good
+			final = t.last.get(life) // evicted: nearly as good
 		}
 		if err := t.settle(owner, &final, (*vport.Amount).Add); err != nil {
 			return err
@@ -109,22 +137,24 @@ func (t *totals) settle(tenant string, a *vport.Amount, change func(sum, a *vpor
 	return t.ledger.Settle(tenant, sum)
 }
 
-// byTenant returns what every tenant has had.
+// byTenant returns what every tenant has had, valid until it is called again.
 func (t *totals) byTenant() map[string]*vport.Amount {
-	out := make(map[string]*vport.Amount)
+	for _, a := range t.sums {
+		*a = vport.Amount{}
+	}
 	of := func(tenant string) *vport.Amount {
-		if out[tenant] == nil {
-			out[tenant] = &vport.Amount{}
+		if t.sums[tenant] == nil {
+			t.sums[tenant] = &vport.Amount{}
 		}
-		return out[tenant]
+		return t.sums[tenant]
 	}
 	for tenant, a := range t.settled {
 		of(tenant).Add(&a)
 	}
-	for life, a := range t.live {
+	for life, i := range t.live.at {
 		if owner, known := t.owners[life]; known {
-			of(owner).Add(&a)
+			of(owner).Add(&t.live.amounts[i])
 		}
 	}
-	return out
+	return t.sums
 }

@@ -21,6 +21,7 @@ type Source struct {
 	ours    bool
 	counted map[place]wide
 	round   uint64
+	qdiscs  []tc.Qdisc
 	classes []tc.Class
 	names   map[int]string
 
@@ -84,14 +85,18 @@ func (s *Source) Close() error {
 
 // Collect emits the qdiscs of all devices and the classes of those with classes.
 func (s *Source) Collect(v *source.View, out *exposition.Page) error {
-	qdiscs, err := s.conn.AllQdiscs()
+	qdiscs, err := s.conn.AllQdiscs(s.qdiscs[:0])
 	if err != nil {
 		return err
 	}
+	s.qdiscs = qdiscs
 	s.round++
 	classful := make(map[int]bool)
 	for i := range qdiscs {
 		q := &qdiscs[i]
+		if q.Kind == "noqueue" {
+			continue // it cannot drop
+		}
 		if q.Kind == "htb" || q.Kind == "hfsc" || q.Kind == "drr" || q.Kind == "ets" || q.Kind == "qfq" {
 			classful[q.Link] = true
 		}
@@ -99,7 +104,7 @@ func (s *Source) Collect(v *source.View, out *exposition.Page) error {
 			s.port(v, p, q, out)
 			continue
 		}
-		if q.Kind == "noqueue" || q.Stats.Bytes == 0 && q.Stats.Drops == 0 {
+		if q.Stats.Bytes == 0 && q.Stats.Drops == 0 {
 			continue // nothing has come by
 		}
 		if err := s.device(q, out); err != nil {

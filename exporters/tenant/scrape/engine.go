@@ -123,6 +123,7 @@ func (e *Engine) scrape(only []string, use func(*exposition.Page) error) error {
 	now := e.opts.Now()
 	v := source.NewView(list, e.gone.update(list, now), states, now)
 	v.Detail = e.opts.Detail
+	v.Drops.Marked = e.zeroFirst.marked
 	overflow := e.limiter.Admit(portIDs(v))
 	page := e.page
 	page.Reset(e.limiter)

@@ -17,6 +17,7 @@ type zeroFirst struct {
 	watched map[string]bool // ports that were there at the scrape before
 	present map[string]bool // and those that are now
 	shown   map[source.DropKey]sparse
+	marked  map[string]bool // ports that have a series in shown
 	round   uint64
 }
 
@@ -26,14 +27,18 @@ type sparse struct {
 }
 
 func newZeroFirst() *zeroFirst {
-	return &zeroFirst{watched: make(map[string]bool), shown: make(map[source.DropKey]sparse)}
+	return &zeroFirst{watched: make(map[string]bool), present: make(map[string]bool), shown: make(map[source.DropKey]sparse), marked: make(map[string]bool)}
 }
 
 func (z *zeroFirst) begin(v *source.View) {
 	z.round++
-	z.present = make(map[string]bool, len(v.Ports)+len(v.Gone))
-	for _, id := range portIDs(v) {
-		z.present[id] = true
+	z.present, z.watched = z.watched, z.present
+	clear(z.present)
+	for i := range v.Ports {
+		z.present[v.Ports[i].ID] = true
+	}
+	for i := range v.Gone {
+		z.present[v.Gone[i].ID] = true
 	}
 }
 
@@ -54,6 +59,7 @@ func (z *zeroFirst) show(key source.DropKey, count uint64) (float64, bool) {
 		value = 0
 	}
 	z.shown[key] = s
+	z.marked[key.Port] = true
 	return value, true
 }
 
@@ -63,9 +69,9 @@ func (z *zeroFirst) end() {
 	for key := range z.shown {
 		if !z.present[key.Port] {
 			delete(z.shown, key)
+			delete(z.marked, key.Port)
 		}
 	}
-	z.watched = z.present
 }
 
 // goneList remembers ports for a while after they are gone.

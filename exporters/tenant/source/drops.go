@@ -63,6 +63,9 @@ type place struct{ port, tenant, direction string }
 // they police (TC_INGRESS, XDP), kfree_skb the rest.
 type Drops struct {
 	Counts map[DropKey]uint64
+	// Marked are the ports that have had drops. Zeros of others say nothing
+	// and are not kept, which most ports' are; nil keeps all.
+	Marked map[string]bool
 
 	device map[place]uint64
 	within map[place]uint64
@@ -79,6 +82,9 @@ func (d *Drops) Add(port, tenant, direction string, reason Reason, count uint64,
 	if !known[reason] {
 		panic(fmt.Sprintf("drop reason %q is not in the list", reason))
 	}
+	if d.idle(port, count) {
+		return
+	}
 	d.Counts[DropKey{port, tenant, direction, reason}] += count
 	if where == Within {
 		d.within[place{port, tenant, direction}] += count
@@ -87,7 +93,14 @@ func (d *Drops) Add(port, tenant, direction string, reason Reason, count uint64,
 
 // Device lays down what the port's device counts as dropped in a direction.
 func (d *Drops) Device(port, tenant, direction string, count uint64) {
+	if d.idle(port, count) {
+		return
+	}
 	d.device[place{port, tenant, direction}] += count
+}
+
+func (d *Drops) idle(port string, count uint64) bool {
+	return count == 0 && d.Marked != nil && !d.Marked[port]
 }
 
 // Settle turns what the devices count beyond the known reasons into the

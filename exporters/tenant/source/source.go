@@ -64,7 +64,7 @@ type View struct {
 
 // NewView returns the view of one scrape.
 func NewView(list, gone []ports.Port, states []ports.SourceState, now time.Time) *View {
-	v := &View{Ports: list, Gone: gone, States: states, Drops: NewDrops(), Load: make(map[string]uint64), Now: now, byIndex: make(map[int]*ports.Port, len(list))}
+	v := &View{Ports: list, Gone: gone, States: states, Drops: NewDrops(), Load: make(map[string]uint64, len(list)), Now: now, byIndex: make(map[int]*ports.Port, len(list))}
 	for i := range list {
 		if list[i].Index == 0 {
 			v.Deviceless++

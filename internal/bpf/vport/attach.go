@@ -28,6 +28,25 @@ func (m *Manager) Attach(ifindex int, hook Hook) error {
 	return nil
 }
 
+// Want is an interface that shall have the programs.
+type Want struct {
+	Index int
+	Hook  Hook
+}
+
+// AttachAll does what Attach does for many interfaces, and returns what went wrong
+// by interface; err tells what went wrong beside.
+func (m *Manager) AttachAll(wanted []Want) (failed map[int]error, err error) {
+	failed = make(map[int]error)
+	done := m.Hurry(len(wanted))
+	for _, w := range wanted {
+		if err := m.Attach(w.Index, w.Hook); err != nil {
+			failed[w.Index] = err
+		}
+	}
+	return failed, done()
+}
+
 func (m *Manager) attach(ifindex int, hook Hook) error {
 	var p vportPlace
 	err := m.objects.VportPlace.Lookup(uint32(ifindex), &p)
@@ -64,11 +83,10 @@ func (m *Manager) attach(ifindex int, hook Hook) error {
 
 func (m *Manager) freeSlot() (uint32, error) {
 	taken := make([]bool, m.maxPorts)
-	places, err := m.Places()
-	if err != nil {
+	if err := m.readPlaces(&m.scratch); err != nil {
 		return 0, err
 	}
-	for _, p := range places {
+	for _, p := range m.scratch.Places {
 		taken[p.slot] = true
 	}
 	slot := slices.Index(taken, false)
@@ -292,12 +310,13 @@ func (m *Manager) updateLinks() error {
 	if err != nil {
 		return fmt.Errorf("list links: %w", err)
 	}
+	same := make(map[ebpf.ProgramID]bool) // links share few programs
 	for _, e := range entries {
 		_, name, _ := strings.Cut(e.Name(), "-")
 		if name == qdiscMark {
 			continue
 		}
-		if err := m.updateLink(filepath.Join(m.linkDir(), e.Name()), m.program(name)); err != nil {
+		if err := m.updateLink(filepath.Join(m.linkDir(), e.Name()), m.program(name), same); err != nil {
 			return fmt.Errorf("update link %s: %w", e.Name(), err)
 		}
 	}
@@ -315,7 +334,9 @@ func (m *Manager) program(name string) *ebpf.Program {
 	return m.objects.VportTcxFrom
 }
 
-func (m *Manager) updateLink(pin string, want *ebpf.Program) error {
+// updateLink puts want on a link unless its program is the same; same remembers
+// which programs are. No program is on links of two hooks.
+func (m *Manager) updateLink(pin string, want *ebpf.Program, same map[ebpf.ProgramID]bool) error {
 	if p, err := ebpf.LoadPinnedProgram(pin, nil); err == nil {
 		defer p.Close()
 		return m.updateFilter(pin, p, want)
@@ -329,8 +350,13 @@ func (m *Manager) updateLink(pin string, want *ebpf.Program) error {
 	if err != nil {
 		return err
 	}
-	if same, err := sameProgram(info.Program, want); err != nil || same {
-		return err
+	if _, known := same[info.Program]; !known {
+		if same[info.Program], err = sameProgram(info.Program, want); err != nil {
+			return err
+		}
+	}
+	if same[info.Program] {
+		return nil
 	}
 	err = l.Update(want)
 	if errors.Is(err, unix.ENOLINK) {

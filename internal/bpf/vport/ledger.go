@@ -201,48 +201,77 @@ type Place struct {
 	slot uint32
 }
 
-// Places returns the attached interfaces, in one or few system calls.
-func (m *Manager) Places() ([]Place, error) {
-	most := int(m.objects.VportPlace.MaxEntries())
-	keys, values := make([]uint32, most), make([]vportPlace, most)
-	var cursor ebpf.MapBatchCursor
-	n, err := m.objects.VportPlace.BatchLookup(&cursor, keys, values, nil)
-	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) { // which says that this was all
-		return nil, fmt.Errorf("list attached interfaces: %w", err)
-	}
-	out := make([]Place, n)
-	for i := range out {
-		out[i] = Place{Life{Index: keys[i], SinceNs: values[i].SinceNs}, values[i].Slot}
-	}
-	return out, nil
+// Snapshot is what all attached interfaces count. It may be filled again and again,
+// which costs no memory once it is large enough.
+type Snapshot struct {
+	Places   []Place
+	Counters []Counters // in the order of Places
+
+	indices []uint32
+	places  []vportPlace
+	slots   []uint32
+	perCPU  []vportCounters
+	at      []int // where a slot's values are in perCPU
 }
 
-// ReadPlaces returns the counters of attached interfaces, in their order and in one
-// or few system calls.
-func (m *Manager) ReadPlaces(places []Place) ([]Counters, error) {
-	if len(places) == 0 {
-		return nil, nil
+// sized returns s with n elements, of whatever value.
+func sized[T any](s []T, n int) []T {
+	if cap(s) < n {
+		return make([]T, n)
 	}
+	return s[:n]
+}
+
+// Places returns the attached interfaces, in one or few system calls.
+func (m *Manager) Places() ([]Place, error) {
+	var s Snapshot
+	err := m.readPlaces(&s)
+	return s.Places, err
+}
+
+func (m *Manager) readPlaces(s *Snapshot) error {
+	most := int(m.objects.VportPlace.MaxEntries())
+	s.indices, s.places = sized(s.indices, most), sized(s.places, most)
+	var cursor ebpf.MapBatchCursor
+	n, err := m.objects.VportPlace.BatchLookup(&cursor, s.indices, s.places, nil)
+	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) { // which says that this was all
+		return fmt.Errorf("list attached interfaces: %w", err)
+	}
+	s.Places = s.Places[:0]
+	for i := range n {
+		s.Places = append(s.Places, Place{Life{Index: s.indices[i], SinceNs: s.places[i].SinceNs}, s.places[i].Slot})
+	}
+	return nil
+}
+
+// Snapshot reads the counters of all attached interfaces, in few system calls.
+func (m *Manager) Snapshot(s *Snapshot) error {
+	if err := m.readPlaces(s); err != nil {
+		return err
+	}
+	s.Counters = s.Counters[:0]
 	slots := uint32(0)
-	for _, p := range places {
+	for _, p := range s.Places {
 		slots = max(slots, p.slot+1)
 	}
+	if slots == 0 {
+		return nil
+	}
 	cpus := ebpf.MustPossibleCPU()
-	keys, perCPU := make([]uint32, slots), make([]vportCounters, int(slots)*cpus)
+	s.slots, s.perCPU, s.at = sized(s.slots, int(slots)), sized(s.perCPU, int(slots)*cpus), sized(s.at, int(slots))
 	var cursor ebpf.MapBatchCursor
-	n, err := m.objects.VportCount.BatchLookup(&cursor, keys, perCPU, nil)
+	n, err := m.objects.VportCount.BatchLookup(&cursor, s.slots, s.perCPU, nil)
 	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-		return nil, fmt.Errorf("read counters: %w", err)
+		return fmt.Errorf("read counters: %w", err)
 	}
-	at := make([]int, slots) // where a slot's values are
-	for i, slot := range keys[:n] {
-		at[slot] = i * cpus
+	for i, slot := range s.slots[:n] {
+		s.at[slot] = i * cpus
 	}
-	out := make([]Counters, len(places))
-	for i, p := range places {
-		out[i] = sumCPUs(perCPU[at[p.slot]:at[p.slot]+cpus], p.Life.SinceNs)
+	for _, p := range s.Places {
+		at := s.at[p.slot]
+		s.Counters = append(s.Counters, sumCPUs(s.perCPU[at:at+cpus], p.Life.SinceNs))
 	}
-	return out, nil
+	return nil
 }
 
 // SignalsPlace returns the flood signals of an attached interface.

@@ -111,6 +111,9 @@ type Manager struct {
 	contractMu sync.Mutex // held across reading and writing an entry of vport_contract
 	nsName     string
 	attachment Attachment
+
+	scratch      Snapshot // of the one who holds the lock of the pin directory
+	rcuExpedited string   // the switch's file, see Hurry
 }
 
 // Open loads the programs, or takes over the maps that another process pinned.
@@ -128,7 +131,7 @@ func Open(o Options) (*Manager, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Manager{netns: ns, pinDir: o.PinDir, maxPorts: o.MaxPorts, nsName: o.NetNS, attachment: o.Attachment}
+	m := &Manager{netns: ns, pinDir: o.PinDir, maxPorts: o.MaxPorts, nsName: o.NetNS, attachment: o.Attachment, rcuExpedited: rcuExpedited}
 	if err := m.locked(m.load); err != nil {
 		ns.Close()
 		return nil, fmt.Errorf("load BPF programs for %s: %w", o.PinDir, err)
@@ -201,7 +204,7 @@ func (m *Manager) load() error {
 	if err != nil {
 		return explainLoad(err)
 	}
-	return m.updateLinks()
+	return errors.Join(m.recoverHurry(), m.updateLinks())
 }
 
 func (m *Manager) loadObjects() error {
@@ -264,6 +267,15 @@ func (m *Manager) Uninstall() error {
 }
 
 func (m *Manager) removePins() error {
+	links, err := os.ReadDir(m.linkDir())
+	if err != nil {
+		return fmt.Errorf("list pins: %w", err)
+	}
+	done := m.Hurry(len(links))
+	return errors.Join(m.removeAllPins(), done())
+}
+
+func (m *Manager) removeAllPins() error {
 	for dir, remove := range map[string]func(string) error{m.linkDir(): m.unlink, m.mapDir(): os.Remove} {
 		entries, err := os.ReadDir(dir)
 		if err != nil {
