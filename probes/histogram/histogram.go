@@ -8,8 +8,10 @@ package histogram
 import (
 	"math"
 	"slices"
+	"time"
 
 	dto "github.com/prometheus/client_model/go"
+	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
 const (
@@ -19,6 +21,10 @@ const (
 	// minSchema is where a histogram gives up saving buckets; at 1 all delays
 	// from the zero threshold to 100 s make 62.
 	minSchema = 1
+	// minReset is how long a histogram keeps its buckets at least: before that, too
+	// many of them cost resolution, and after it the histogram begins anew
+	// (Prometheus native histogram specification, limits of the bucket count).
+	minReset = time.Hour
 	// zeroThreshold is below the resolution of a software time stamp. Delays up
 	// to it count as zero.
 	zeroThreshold = 1.0 / (1 << 24)
@@ -36,6 +42,7 @@ const (
 // is not usable. It is not safe for concurrent use.
 type Histogram struct {
 	layout  *Layout
+	began   time.Time // when it was made or last reset
 	schema  int32
 	count   uint64
 	zero    uint64
@@ -51,12 +58,13 @@ type Layout struct {
 	inside  [bucketsPerDouble]float64 // lower bounds of the native buckets within [0.5, 1)
 	classic []int64                   // bounds in nanoseconds
 	limit   int64                     // of the range of buckets, in nanoseconds
+	now     func() time.Time
 }
 
 // NewLayout returns a layout with these upper bounds of classic buckets, in
 // seconds and ascending.
 func NewLayout(classic []float64) *Layout {
-	l := &Layout{bounds: slices.Clone(classic), limit: maxDelay}
+	l := &Layout{bounds: slices.Clone(classic), limit: maxDelay, now: time.Now}
 	for i := range l.inside {
 		l.inside[i] = math.Exp2(float64(i)/bucketsPerDouble) / 2
 	}
@@ -81,11 +89,18 @@ func (h *Histogram) ObserveCount(n uint64) { h.Observe(int64(min(n, uint64(maxCo
 
 // New returns an empty histogram.
 func (l *Layout) New() *Histogram {
-	return &Histogram{layout: l, schema: schema, classic: make([]uint64, len(l.classic)+1)}
+	return &Histogram{layout: l, schema: schema, classic: make([]uint64, len(l.classic)+1), began: l.now()}
 }
+
+// Reset begins the histogram anew, at full resolution. To Prometheus that is a counter
+// reset, which the time of creation tells.
+func (h *Histogram) Reset() { *h = *h.layout.New() }
 
 // Observe counts a delay in nanoseconds; it may be negative.
 func (h *Histogram) Observe(ns int64) {
+	if h.schema < schema && h.old() {
+		h.Reset() // to get back the resolution that it lost when it was young
+	}
 	h.count++
 	h.sum += float64(ns) / 1e9
 	at := 0
@@ -108,7 +123,22 @@ func (h *Histogram) Observe(ns int64) {
 		key = half(key)
 	}
 	side.add(key)
-	if h.above.populated+h.below.populated > maxBuckets && h.schema > minSchema {
+	if h.above.populated+h.below.populated > maxBuckets {
+		h.limitBuckets(ns)
+	}
+}
+
+// old reports whether the histogram may begin anew.
+func (h *Histogram) old() bool { return h.layout.now().Sub(h.began) >= minReset }
+
+// limitBuckets makes room when an observation has made one bucket too many: an old
+// histogram begins anew with it, a young one loses resolution.
+func (h *Histogram) limitBuckets(ns int64) {
+	switch {
+	case h.old():
+		h.Reset()
+		h.Observe(ns)
+	case h.schema > minSchema:
 		h.schema--
 		h.above.halve()
 		h.below.halve()
@@ -176,6 +206,7 @@ func (h *Histogram) Write(out *dto.Histogram) {
 	threshold, schemaNow := float64(zeroThreshold), h.schema
 	count, zero, sum := h.count, h.zero, h.sum
 	out.SampleCount, out.SampleSum = &count, &sum
+	out.CreatedTimestamp = timestamppb.New(h.began)
 	out.Schema, out.ZeroThreshold, out.ZeroCount = &schemaNow, &threshold, &zero
 	out.PositiveSpan, out.PositiveDelta = h.above.spans()
 	out.NegativeSpan, out.NegativeDelta = h.below.spans()

@@ -4,6 +4,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
@@ -35,6 +36,14 @@ func exported(t *testing.T, m prometheus.Metric) *dto.Histogram {
 	return h
 }
 
+// written returns what a histogram exports, without the time of its creation.
+func written(h *Histogram) *dto.Histogram {
+	var out dto.Histogram
+	h.Write(&out)
+	out.CreatedTimestamp = nil
+	return &out
+}
+
 // TestEqualsTheGeneralHistogram observes the same delays in both histograms and
 // compares what they export, field by field.
 func TestEqualsTheGeneralHistogram(t *testing.T) {
@@ -61,8 +70,7 @@ func TestEqualsTheGeneralHistogram(t *testing.T) {
 				general.(prometheus.Observer).Observe(float64(ns) / 1e9)
 				ours.Observe(ns)
 			}
-			got := &dto.Histogram{}
-			ours.Write(got)
+			got := written(ours)
 			want := exported(t, general)
 			if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
 				t.Errorf("(-general +ours):\n%s", diff)
@@ -116,22 +124,76 @@ func TestHalvingKeepsEveryObservation(t *testing.T) {
 	for ns := int64(100); ns < 50e9; ns += ns/12 + 1 {
 		h.Observe(ns)
 	}
-	before := &dto.Histogram{}
-	h.Write(before)
+	before := written(h)
 	n, populated := total(before)
 	if n != int64(h.count) || populated > maxBuckets || h.schema >= schema {
 		t.Errorf("%d of %d observations in %d buckets of schema %d", n, h.count, populated, h.schema)
 	}
 	// The same values at the coarser schema from the start give the same.
 	again := NewLayout(nil).New()
+	again.layout.now = func() time.Time { return again.began }
 	again.schema = h.schema
 	for ns := int64(100); ns < 50e9; ns += ns/12 + 1 {
 		again.Observe(ns)
 	}
-	after := &dto.Histogram{}
-	again.Write(after)
+	after := written(again)
 	if diff := cmp.Diff(after, before, protocmp.Transform()); diff != "" {
 		t.Errorf("(-coarse from the start +halved):\n%s", diff)
+	}
+}
+
+// spread observes more different delays than there may be buckets.
+func spread(h *Histogram) {
+	for ns := int64(100); ns < 50e9; ns += ns/12 + 1 {
+		h.Observe(ns)
+	}
+}
+
+// TestResets follows a histogram over hours by a clock of its own: within the first it
+// loses resolution and nothing else; after it, it begins anew, once, with the
+// observation that made it, and says so by its time of creation.
+func TestResets(t *testing.T) {
+	l := NewLayout([]float64{1e-3})
+	now := time.Unix(1_800_000_000, 0)
+	start := now
+	l.now = func() time.Time { return now }
+	created := func(h *Histogram) time.Time {
+		var out dto.Histogram
+		h.Write(&out)
+		return out.CreatedTimestamp.AsTime()
+	}
+	wide, narrow := l.New(), l.New()
+	now = now.Add(minReset - time.Nanosecond)
+	spread(wide)
+	narrow.Observe(7_000)
+	all := wide.Count()
+	if wide.schema >= schema || !created(wide).Equal(start) || wide.above.populated > maxBuckets {
+		t.Fatalf("before the hour is over: schema %d, created %v", wide.schema, created(wide))
+	}
+	now = now.Add(time.Nanosecond)
+	wide.Observe(5_000)
+	narrow.Observe(7_000)
+	if wide.Count() != 1 || wide.schema != schema || !created(wide).Equal(now) || wide.sum != 5e-6 || wide.classic[0] != 1 {
+		t.Errorf("after an hour: %d observations of %d, schema %d, sum %g, created %v", wide.Count(), all, wide.schema, wide.sum, created(wide))
+	}
+	if narrow.Count() != 2 || !created(narrow).Equal(start) {
+		t.Error("a histogram with room for all was reset")
+	}
+	// Full resolution, but old: the first bucket too many begins it anew.
+	reset := now
+	now = now.Add(3 * minReset)
+	spread(narrow)
+	if got := narrow.Count(); !created(narrow).Equal(now) || got == 0 || got >= all {
+		t.Errorf("an old histogram that overflows: %d observations of %d, created %v", got, all, created(narrow))
+	}
+	if !created(wide).Equal(reset) {
+		t.Error("a histogram that nobody touched was reset")
+	}
+	// It is young again, so what follows costs resolution and no observation.
+	before := narrow.Count()
+	spread(narrow)
+	if narrow.Count() != before+all || narrow.schema >= schema || narrow.above.populated > maxBuckets {
+		t.Errorf("%d observations of %d, schema %d", narrow.Count(), before+all, narrow.schema)
 	}
 }
 
