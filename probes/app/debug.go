@@ -37,6 +37,7 @@ type targetView struct {
 	Waiting     uint64            `json:"awaiting_stamps"`
 	Mismatch    int64             `json:"accounting_mismatch"`
 	Jitter      float64           `json:"jitter_seconds"`
+	StampedBy   string            `json:"stamped_by"` // kernel or hardware: the source of the delays
 }
 
 func (s *service) handleTargets(w http.ResponseWriter, _ *http.Request) {
@@ -67,6 +68,7 @@ func view(st *sender.Status) targetView {
 		Sent: n.Sent, Received: n.Received, Lost: make(map[string]uint64), Late: n.Late, Duplicate: n.Duplicate,
 		Reordered: n.Reordered, Corrupt: n.Corrupt, Skipped: n.Skipped, InFlight: st.InFlight, Waiting: st.Waiting,
 		Mismatch: n.Mismatch(st.InFlight), Jitter: st.Jitter,
+		StampedBy: st.Source.String(),
 	}
 	if t.Source.IsValid() {
 		v.Source = t.Source.String()

@@ -233,7 +233,8 @@ func (r *recorder) delays(p *sender.Probe) {
 		return
 	}
 	r.series[residenceHistogram].values.Observe(s.Residence())
-	if p.ErrorBound >= 0 && p.ErrorBound <= r.owner.maxError.Load() {
+	// The error bound is of the systems' clocks, and says nothing of the devices'.
+	if s.Source == delay.Kernel && p.ErrorBound >= 0 && p.ErrorBound <= r.owner.maxError.Load() {
 		r.series[onewaySeries+int(delay.Forward)].values.Observe(s.T2 - s.T1)
 		r.series[onewaySeries+int(delay.Reverse)].values.Observe(s.T4 - s.T3)
 	}
@@ -281,6 +282,20 @@ func (r *recorder) Burst(probes uint64) {
 	r.mu.Lock()
 	r.series[burstHistogram].values.ObserveCount(probes)
 	r.mu.Unlock()
+}
+
+// SourceChanged begins the histograms of delays anew: one that held stamps of two
+// clocks would say nothing of either.
+func (r *recorder) SourceChanged() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := range r.series {
+		switch i {
+		case applicationHistogram, applicationQuarantineHistogram, lagHistogram, burstHistogram:
+		default:
+			r.series[i].values.Reset()
+		}
+	}
 }
 
 // Finished has no meaning for targets without end.

@@ -131,6 +131,8 @@ func (s *service) load(path string) error {
 	s.recorders.health.SetLimits(cfg.Health)
 	s.recorders.maxError.Store(int64(cfg.MaxOnewayError))
 	s.bound.State(cfg.ErrorBound)
+	s.sender.SetHardware(cfg.Hardware)
+	s.reflector.SetHardware(cfg.Hardware)
 	s.objectives.Set(cfg.Objectives)
 	s.bulkTests.set(cfg.Bulk.Groups)
 	s.bulkServer.Set(cfg.BulkServer)

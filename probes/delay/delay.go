@@ -8,8 +8,16 @@ package delay
 // Stamps are the time stamps of one probe, in nanoseconds since 1970.
 type Stamps struct {
 	T1, T2, T3, T4 int64
-	// Kernel tells which of the stamps the kernel took.
+	// Kernel tells which of the stamps the kernel took, or the device.
 	Kernel Points
+	// Source is what took the stamps of the sample, at both ends, once Choose has
+	// decided; Far is what took T2 and T3.
+	Source, Far Source
+	// Device1 and Device4 are the sender's device's stamps of T1 and T4, of its
+	// own clock; 0 when there is none.
+	Device1, Device4 int64
+	// kernelTime is T4-T1 by the kernel's stamps when the device's are used.
+	kernelTime int64
 	// OneClock tells that T2 and T3 are not known, and taken to be the same
 	// moment: the answer is made by the other kernel, as to an ICMP echo.
 	OneClock bool
@@ -39,12 +47,13 @@ const (
 	NoKernelStamp         // at one point or more there is none
 	ClockStep             // our clock was stepped between sending and receiving
 	Implausible           // the stamps contradict each other
+	MixedSource           // they are of sources that must not be compared
 	NumVerdicts   = iota
 )
 
 // String returns the verdict as the label value reason.
 func (v Verdict) String() string {
-	return [NumVerdicts]string{"good", "no_kernel_stamp", "clock_step", "implausible"}[v]
+	return [NumVerdicts]string{"good", "no_kernel_stamp", "clock_step", "implausible", "mixed_source"}[v]
 }
 
 // Verdict judges the stamps.
@@ -52,8 +61,10 @@ func (s *Stamps) Verdict() Verdict {
 	switch {
 	case s.Kernel != allPoints:
 		return NoKernelStamp
-	case s.SentSteps != s.ReceivedSteps:
+	case s.SentSteps != s.ReceivedSteps || s.deviceStepped():
 		return ClockStep
+	case s.Source != s.Far && !s.OneClock:
+		return MixedSource
 	case s.T4 < s.T1 || s.Residence() < 0 || s.RTT() < 0:
 		return Implausible
 	}
@@ -85,10 +96,10 @@ func (d Direction) String() string {
 // Variation returns how much longer the probe took than the one sent before it,
 // in each direction, in nanoseconds: IPDV of consecutive packets (RFC 3393
 // section 4.2). The offset between the two clocks cancels out. ok is false when
-// our clock was stepped between the two. Both samples must be good. Of stamps of
-// one clock the two ways are 0.
+// our clock was stepped between the two, or their stamps are of different sources.
+// Both samples must be good. Of stamps of one clock the two ways are 0.
 func Variation(before, s *Stamps) (v [NumDirections]int64, ok bool) {
-	if before.SentSteps != s.SentSteps {
+	if before.SentSteps != s.SentSteps || before.Source != s.Source {
 		return v, false
 	}
 	v[RoundTrip] = s.RTT() - before.RTT()

@@ -36,6 +36,7 @@ type record struct {
 	verdict     delay.Verdict
 	kernel      delay.Points
 	oneClock    bool
+	source      delay.Source
 }
 
 // Ring holds the records of one target. The zero value is empty and ready. It is
@@ -90,11 +91,15 @@ func newRecord(p *sender.Probe, now int64) record {
 	s := &p.Stamps
 	rec := record{
 		sent: p.Sent(now), sequence: uint32(p.Sequence), state: p.State, cause: p.Cause, verdict: p.Verdict,
-		kernel: s.Kernel, oneClock: s.OneClock,
+		kernel: s.Kernel, oneClock: s.OneClock, source: s.Source,
 	}
 	if p.State == sender.Answered {
 		rec.application = uint32(min(max(p.Application, 0), math.MaxUint32))
-		rec.tx = int32(min(max(s.T1-rec.sent, math.MinInt32), math.MaxInt32))
+		// A device's clock has its own idea of the time: there T1 is when the probe
+		// was sent, and only the differences are the device's.
+		if s.Source == delay.Kernel {
+			rec.tx = int32(min(max(s.T1-rec.sent, math.MinInt32), math.MaxInt32))
+		}
 		rec.forward, rec.reverse = s.T2-s.T1, s.T4-s.T3
 		rec.residence = uint32(min(max(s.T3-s.T2, 0), math.MaxUint32))
 	}
@@ -114,7 +119,8 @@ type Line struct {
 	Outcome     string   `json:"outcome"` // received, lost
 	Cause       string   `json:"cause,omitempty"`
 	Verdict     string   `json:"verdict,omitempty"`
-	Kernel      []string `json:"kernel_stamps,omitempty"`
+	Kernel      []string `json:"kernel_stamps,omitempty"` // and those of devices
+	Source      string   `json:"stamps_by,omitempty"`     // kernel, hardware
 	T1          int64    `json:"t1,omitempty"`
 	T2          int64    `json:"t2,omitempty"`
 	T3          int64    `json:"t3,omitempty"`
@@ -155,6 +161,9 @@ func (rec *record) line(l sender.Labels) *Line {
 	}
 	line.Outcome, line.Verdict, line.Application = "received", rec.verdict.String(), int64(rec.application)
 	line.T1 = rec.sent + int64(rec.tx)
+	if rec.kernel != 0 {
+		line.Source = rec.source.String()
+	}
 	if !rec.oneClock {
 		line.T2 = line.T1 + rec.forward
 		line.T3 = line.T2 + int64(rec.residence)

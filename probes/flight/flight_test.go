@@ -61,13 +61,27 @@ func TestRecordsComeBackExactly(t *testing.T) {
 	want := []Line{
 		{
 			Src: "a", Dst: "b", Path: "p", Tenant: "t", Probe: "c", Sequence: 7, Outcome: "received", Verdict: "good",
-			Time: "2023-11-14T22:13:20.0000005Z", Kernel: []string{"t1", "t2", "t3", "t4"}, T1: p.Stamps.T1, T2: p.Stamps.T2, T3: p.Stamps.T3, T4: p.Stamps.T4,
+			Time: "2023-11-14T22:13:20.0000005Z", Kernel: []string{"t1", "t2", "t3", "t4"}, Source: "kernel", T1: p.Stamps.T1, T2: p.Stamps.T2, T3: p.Stamps.T3, T4: p.Stamps.T4,
 			RTT: &rtt, Application: 120_000,
 		},
 		{Src: "a", Dst: "b", Path: "p", Tenant: "t", Probe: "c", Sequence: 8, Outcome: "lost", Cause: "forward", Time: "2023-11-14T22:13:22Z"},
 	}
 	if diff := cmp.Diff(want, lines(t, &r)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// Of a device's stamps, whose clock may be anywhere, the differences come back.
+func TestRecordsOfHardwareStamps(t *testing.T) {
+	var r Ring
+	p := sender.Probe{
+		Sequence: 7, State: sender.Answered, Verdict: delay.Good,
+		Stamps: delay.Stamps{T1: 5000, T2: 77_000, T3: 78_000, T4: 9000, Kernel: 15, Source: delay.Hardware, Far: delay.Hardware},
+	}
+	r.Add(&p, start)
+	l := lines(t, &r)[0]
+	if l.Source != "hardware" || *l.RTT != 3000 || l.T2-l.T1 != 72_000 || l.T3-l.T2 != 1000 || l.T4-l.T1 != 4000 {
+		t.Errorf("%+v", l)
 	}
 }
 

@@ -48,6 +48,7 @@ func (c *collector) Launched(int64)                    {}
 func (c *collector) Received(*sender.Probe)            {}
 func (c *collector) Varied([delay.NumDirections]int64) {}
 func (c *collector) Removed()                          {}
+func (c *collector) SourceChanged()                    {}
 
 // Finished ends the measurement.
 func (c *collector) Finished() { close(c.finished) }

@@ -2,10 +2,12 @@ package reflector
 
 import (
 	"bytes"
+	"net/netip"
 	"strings"
 	"testing"
 
 	"vigia/probes/stamp"
+	"vigia/probes/timestamping"
 )
 
 // TestArrivals feeds sequence numbers and drop counters and looks at the window.
@@ -42,6 +44,42 @@ func TestArrivals(t *testing.T) {
 		})
 	}
 }
+
+// TestDropsAreThoseOfTheDatagram: what housekeeping has read of the drop counter since a
+// probe was queued must not be taken for what was dropped before it, or the gap that
+// the drops tore seems to have none.
+func TestDropsAreThoseOfTheDatagram(t *testing.T) {
+	r, _ := newReflector(t, 0)
+	defer r.Close()
+	r.responder.allow = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24")}
+	r.responder.limiter.setRate(1_000_000)
+	l := &listener{counters: silentCounters{}, id: 1}
+	answer := func(sequence, drops uint32) {
+		t.Helper()
+		r.outbox.Reset()
+		d := timestamping.Datagram{Payload: request(84, sequence, 7), From: alice, Stamp: rx, Drops: drops, HasDrops: drops > 0}
+		r.respond(l, 0, &d, r.clock.Now())
+		if r.outbox.Len() != 1 {
+			t.Fatalf("probe %d is not answered", sequence)
+		}
+	}
+	answer(0, 0)
+	l.overflowed(150)  // read while probe 1 waits in the buffer
+	answer(1, 0)       // it was queued before the drops
+	answer(152, 150)   // and this one after them
+	answer(153, 150+9) // other sessions' drops
+	key := newSessionKey(alice, 7, 1)
+	if got := r.responder.sessions.find(key).arrivals.window.Overflowed; got != 150 {
+		t.Errorf("%d probes are put down to the full buffer, want 150", got)
+	}
+}
+
+type silentCounters struct{}
+
+func (silentCounters) Received()         {}
+func (silentCounters) Reflected()        {}
+func (silentCounters) Rejected(Reason)   {}
+func (silentCounters) Overflowed(uint32) {}
 
 func TestArrivalsThatTheReflectorLost(t *testing.T) {
 	var a arrivals

@@ -11,11 +11,13 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"vigia/probes/eventloop"
 	"vigia/probes/sockets"
 	"vigia/probes/stamp"
 	"vigia/probes/timestamping"
+	"vigia/probes/tsinfo"
 )
 
 const (
@@ -58,6 +60,9 @@ type Options struct {
 	ReceiveBuffer int
 	// Bound is our clock's error; nil asks the kernel.
 	Bound *timestamping.Bound
+	// Survey finds devices that stamp in hardware; nil stands for
+	// tsinfo.SurveyLocal.
+	Survey Survey
 }
 
 // Reflector answers test packets on its listeners.
@@ -69,6 +74,9 @@ type Reflector struct {
 	clock   *timestamping.Clock
 
 	mu sync.Mutex // held from Prepare to Commit
+
+	hardware  atomic.Uint32 // tsinfo.Mode
+	surveyDue chan struct{}
 
 	// Below is for the loop's thread alone.
 	responder   responder
@@ -94,6 +102,9 @@ func New(o Options) (*Reflector, error) {
 	if o.Bound == nil {
 		o.Bound = new(timestamping.Bound)
 	}
+	if o.Survey == nil {
+		o.Survey = tsinfo.SurveyLocal
+	}
 	clock, err := timestamping.NewClock()
 	if err != nil {
 		return nil, err
@@ -103,7 +114,7 @@ func New(o Options) (*Reflector, error) {
 		return nil, err
 	}
 	r := &Reflector{
-		options: o, loop: loop, clock: clock,
+		options: o, loop: loop, clock: clock, surveyDue: make(chan struct{}, 1),
 		responder: responder{sessions: newSessionTable(sessionSets), limiter: newLimiter(sourceSets)},
 		inbox:     timestamping.NewInbox(batch, stamp.MaxSize), outbox: timestamping.NewOutbox(batch),
 		reports: timestamping.NewErrorQueue(batch),
@@ -161,6 +172,7 @@ func (p *Pending) Commit() error {
 		return err
 	}
 	p.change.Commit()
+	r.survey()
 	r.mu.Unlock()
 	return nil
 }
@@ -193,6 +205,7 @@ func (r *Reflector) apply(c Config, change *sockets.Change) {
 // Attach starts to answer on a socket.
 func (r *Reflector) Attach(key sockets.Key, s *timestamping.Socket) {
 	r.do(func() { r.attach(key, s, r.options.NewCounters(key)) })
+	r.survey()
 }
 
 // Detach stops answering on a socket.
@@ -211,6 +224,7 @@ func (r *Reflector) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	wg.Go(func() { r.keeper.Run(ctx) })
+	wg.Go(func() { r.runSurveys(ctx) })
 	wg.Go(func() {
 		<-ctx.Done()
 		r.loop.Stop()

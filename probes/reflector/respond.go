@@ -41,8 +41,9 @@ type arrival struct {
 	listener uint32
 	keys     *stamp.Keyring // nil in unauthenticated mode
 	ttl, tos uint8
-	drops    uint32 // of the listener, before the request was queued
+	drops    uint32 // of the listener, when the request was queued; what was read since is too new
 	received int64  // in nanoseconds since 1970
+	hardware int64  // the device's stamp of the arrival, on its own clock; 0 without
 	now      int64  // CLOCK_MONOTONIC
 }
 
@@ -63,6 +64,7 @@ type response struct {
 	key      int    // that signs the answer
 	tos      uint8  // of the answer
 	followUp bool   // the sender asked for the send stamp
+	hardware bool   // the arrival was told by the device's stamp, and so must be the departure
 }
 
 // dscpMask leaves the ECN bits out: they belong to the path, not to the sender.
@@ -109,6 +111,9 @@ func (r *responder) respond(b []byte, a *arrival) response {
 		return res
 	}
 	res.reflectTLVs(mode.TLVs(b), a)
+	if res.hardware {
+		mode.PutReceiveTimestamp(b, stamp.FromUnixNano(a.hardware))
+	}
 	return res
 }
 
@@ -160,15 +165,16 @@ func (r *response) fill(t stamp.TLV, a *arrival) (ok bool) {
 	s := r.session
 	switch t.Type() {
 	case stamp.TypeFollowUp:
-		if _, ok = stamp.ParseFollowUp(t); !ok {
+		f, ok := stamp.ParseFollowUp(t)
+		if !ok {
 			return false
 		}
 		if r.followUp {
 			stamp.FollowUp{}.Put(t) // one is enough
-		} else {
-			s.pop().Put(t)
+			return true
 		}
-		r.followUp = true
+		r.followUp, r.hardware = true, f.Method == stamp.HardwareAssist && a.hardware != 0
+		s.pop().Put(t)
 	case stamp.TypeReceivedWindow:
 		if _, ok = stamp.ParseReceivedWindow(t); ok {
 			s.arrivals.window.Put(t)

@@ -32,6 +32,7 @@ type sentReply struct {
 	count      uint32
 	sequence   uint32
 	steps      uint32 // of the clock before the request arrived
+	hardware   bool   // the arrival was told by the device's stamp
 }
 
 // reply is an answer that is about to be sent.
@@ -128,7 +129,7 @@ func (r *Reflector) respond(l *listener, i int, d *timestamping.Datagram, now in
 		return
 	}
 	a := arrival{
-		from: d.From, listener: l.id, keys: l.keys, ttl: d.TTL, tos: d.TOS, drops: l.drops, received: d.Stamp, now: now,
+		from: d.From, listener: l.id, keys: l.keys, ttl: d.TTL, tos: d.TOS, drops: d.Drops, received: d.Stamp, hardware: d.Hardware, now: now,
 	}
 	if a.received == 0 {
 		a.received = r.clock.Realtime(now)
@@ -191,7 +192,7 @@ func (r *Reflector) handed(l *listener, p *reply) {
 	if p.followUp && p.stamped {
 		*e = sentReply{
 			session: p.session, generation: p.session.generation, count: l.count, sequence: p.sequence,
-			steps: r.steps,
+			steps: r.steps, hardware: p.hardware,
 		}
 	}
 	l.count++
@@ -235,12 +236,16 @@ func (r *Reflector) stepsNow(n int) uint32 {
 	return r.clock.Steps()
 }
 
-// stamped queues a send stamp, unless the clock was stepped since the probe
-// arrived or the session is gone.
+// stamped queues a send stamp of the same source as the answer's receive stamp, unless
+// the clock was stepped since the probe arrived or the session is gone.
 func (l *listener) stamped(report *timestamping.Report, steps uint32) {
 	e := &l.sent[report.Count%countRing]
 	s := e.session
-	if s == nil || e.count != report.Count {
+	stamped, method := report.Stamp, stamp.SoftwareLocal
+	if s != nil && e.hardware {
+		stamped, method = report.Hardware, stamp.HardwareAssist
+	}
+	if s == nil || e.count != report.Count || stamped == 0 {
 		return
 	}
 	e.session = nil
@@ -248,7 +253,7 @@ func (l *listener) stamped(report *timestamping.Report, steps uint32) {
 		return
 	}
 	s.push(stamp.FollowUp{
-		Sequence: e.sequence, Timestamp: stamp.FromUnixNano(report.Stamp), Method: stamp.SoftwareLocal,
+		Sequence: e.sequence, Timestamp: stamp.FromUnixNano(stamped), Method: method,
 	})
 }
 

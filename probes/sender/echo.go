@@ -48,6 +48,7 @@ func (e *engine) echoed(k *socket, d *timestamping.Datagram, at int64) {
 		slot.Value.Stamps.T4 = d.Stamp
 		slot.Value.Stamps.Kernel |= delay.T4
 	}
+	slot.Value.Stamps.Device4 = d.Hardware
 	e.returned(s, slot, at)
 }
 
@@ -68,7 +69,7 @@ func (e *engine) returned(s *session, slot *slot, at int64) {
 	s.waiting++
 	s.series.answered = at
 	s.series.recorder.Received(p)
-	if p.Stamps.Kernel&delay.T4 == 0 || p.Stamps.Kernel&delay.T1 != 0 {
+	if p.Stamps.Kernel&delay.T4 == 0 || p.complete(s) {
 		e.finish(s, slot)
 		return
 	}

@@ -264,23 +264,24 @@ func (e *engine) setAddress(s *session, r resolver.Result) {
 	e.begin(s)
 }
 
-// count adds the sources of an answered probe's stamps.
+// countStamps adds the sources of an answered probe's stamps.
 func (e *engine) countStamps(p *Probe) {
-	source := func(bit delay.Points) Source {
-		if p.Stamps.Kernel&bit != 0 {
-			return Kernel
+	st := &p.Stamps
+	add := func(point Point, bit delay.Points, by delay.Source) {
+		source := User
+		switch {
+		case st.Kernel&bit != 0 && by == delay.Hardware:
+			source = Hardware
+		case st.Kernel&bit != 0:
+			source = Kernel
 		}
-		return User
+		e.stamps[point][source]++
 	}
-	e.stamps[TX][source(delay.T1)]++
-	e.stamps[RX][source(delay.T4)]++
-	if p.Stamps.OneClock {
+	add(TX, delay.T1, st.Source)
+	add(RX, delay.T4, st.Source)
+	if st.OneClock {
 		return
 	}
-	e.stamps[ReflectorRX][source(delay.T2)]++
-	if p.hardware {
-		e.stamps[ReflectorTX][Hardware]++
-		return
-	}
-	e.stamps[ReflectorTX][source(delay.T3)]++
+	add(ReflectorRX, delay.T2, st.Far)
+	add(ReflectorTX, delay.T3, st.Far)
 }

@@ -74,7 +74,7 @@ func (e *engine) cause(s *session, slot *slot) accounting.Cause {
 		}
 		return accounting.Forward
 	}
-	if s.socket != nil && s.socket.blame(slot.Value.drops) {
+	if s.socket != nil && s.socket.drops.take(slot.Value.drops) {
 		return accounting.LocalOverflow
 	}
 	if slot.Value.evidence == reached {

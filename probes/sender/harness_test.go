@@ -33,6 +33,7 @@ type notes struct {
 	bursts    []uint64
 	varied    [][delay.NumDirections]int64
 	finished  bool
+	changed   int // sources
 	removed   bool
 	afterward int // calls after Removed
 }
@@ -50,6 +51,7 @@ func (n *notes) Launched(lag int64)  { n.do(func() { n.lags = append(n.lags, lag
 func (n *notes) Received(p *Probe)   { n.do(func() { n.received = append(n.received, *p) }) }
 func (n *notes) Settled(p *Probe)    { n.do(func() { n.settled = append(n.settled, *p) }) }
 func (n *notes) Burst(probes uint64) { n.do(func() { n.bursts = append(n.bursts, probes) }) }
+func (n *notes) SourceChanged()      { n.do(func() { n.changed++ }) }
 func (n *notes) Finished()           { n.do(func() { n.finished = true }) }
 func (n *notes) Removed()            { n.do(func() { n.removed = true }) }
 func (n *notes) Varied(v [delay.NumDirections]int64) {

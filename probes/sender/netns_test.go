@@ -362,6 +362,16 @@ func TestNamespaceThatComesLater(t *testing.T) {
 	f.waitFor("answers again", func() bool { return f.status(tg.Labels).Counts.Received > before+20 })
 }
 
+// becomes waits, also where nothing else can run meanwhile, until the condition holds.
+func becomes(cond func() bool) bool {
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		if cond() {
+			return true
+		}
+	}
+	return false
+}
+
 // TestLocalOverflow lets the answers of many targets arrive while the sender does
 // not read and its buffer holds few of them.
 func TestLocalOverflow(t *testing.T) {
@@ -374,15 +384,16 @@ func TestLocalOverflow(t *testing.T) {
 	for i := range n {
 		tg := overVeth(left, 0)
 		tg.Labels.Dst = fmt.Sprint("b", i)
-		tg.Interval, tg.Deadline = time.Hour, time.Second
+		tg.Interval, tg.Deadline = time.Hour, 5*time.Second // a starved reflector must not be late
 		targets = append(targets, tg)
 	}
 	f.apply(targets...)
 	f.waitFor("the socket", func() bool { return f.Err() == nil })
-	// Send a probe to every target at once, and look away until they are answered.
+	// Send a probe to every target at once, and look away until the buffer is full.
 	var k *socket
 	const rounds = 3
 	for range rounds {
+		missed := false
 		if err := f.engine.loop.Do(func() {
 			k = f.engine.sockets[targets[0].key()]
 			now := f.engine.clock.Now()
@@ -391,10 +402,11 @@ func TestLocalOverflow(t *testing.T) {
 				s.next = now
 				f.engine.due.set(s, now)
 			}
+			before, _ := k.Drops()
 			f.engine.transmitDue()
-			time.Sleep(200 * time.Millisecond)
-		}); err != nil {
-			t.Fatal(err)
+			missed = becomes(func() bool { n, err := k.Drops(); return err == nil && n > before })
+		}); err != nil || !missed {
+			t.Fatalf("the buffer does not overflow: %v", err)
 		}
 	}
 	sum := func() (sent, received, overflow uint64) {
@@ -413,6 +425,9 @@ func TestLocalOverflow(t *testing.T) {
 	sent, received, overflow := sum()
 	if overflow == 0 || received == 0 || overflow != uint64(drops) || received+overflow != sent {
 		t.Errorf("%d sent, %d received, %d lost to overflow; the kernel dropped %d", sent, received, overflow, drops)
+		for _, tg := range targets {
+			t.Logf("%v", f.status(tg.Labels).Counts)
+		}
 	}
 }
 

@@ -41,7 +41,7 @@ func (e *engine) receive(k *socket) {
 // arrived handles one datagram, read at the given monotonic time.
 func (e *engine) arrived(k *socket, d *timestamping.Datagram, at int64) {
 	if d.HasDrops {
-		k.seen(d.Drops)
+		k.drops.note(d.Drops)
 	}
 	if k.key.Protocol == timestamping.ICMP {
 		e.echoed(k, d, at)
@@ -151,6 +151,7 @@ func (e *engine) received(s *session, slot *slot, d *timestamping.Datagram, r *s
 		p.Stamps.T4 = d.Stamp
 		p.Stamps.Kernel |= delay.T4
 	}
+	p.Stamps.Device4 = d.Hardware
 	s.waiting++
 	s.series.answered = at
 	s.reflected[uint64(r.Sequence)%uint64(len(s.reflected))] = slot.Sequence + 1
@@ -221,11 +222,24 @@ func (e *engine) completed(s *session, f *stamp.FollowUp, format stamp.Format) {
 	case stamp.SoftwareLocal:
 		p.Stamps.Kernel |= delay.T2 | delay.T3
 	case stamp.HardwareAssist:
-		p.hardware = true
+		p.Stamps.Kernel |= delay.T2 | delay.T3
+		p.Stamps.Far = delay.Hardware
+	default:
+		return // no stamp that could be compared
 	}
-	if p.hardware || p.Stamps.Kernel&delay.T1 != 0 {
+	if p.complete(s) {
 		e.finish(s, slot)
 	}
+}
+
+// complete reports whether all stamps of an answered probe are there that its delay is
+// taken from.
+func (p *Probe) complete(s *session) bool {
+	st := &p.Stamps
+	if st.Kernel&delay.T3 == 0 || st.Kernel&delay.T1 == 0 {
+		return false
+	}
+	return !s.hardware || st.Device4 == 0 || st.Device1 != 0 || st.Far != delay.Hardware && !st.OneClock
 }
 
 // finish closes the record of an answered probe and compares it with its
@@ -234,8 +248,10 @@ func (e *engine) finish(s *session, slot *slot) {
 	p := &slot.Value
 	p.State = Answered
 	s.waiting--
+	p.Stamps.Choose(s.hardware)
 	p.Verdict = p.Stamps.Verdict()
 	e.countStamps(p)
+	s.admit(p)
 	if p.Verdict == delay.Good {
 		s.series.jitter.Add(p.Stamps.RTT())
 	} else {
@@ -252,6 +268,22 @@ func (e *engine) finish(s *session, slot *slot) {
 	}
 	if after := s.good(slot.Sequence + 1); after != nil {
 		vary(s, p, after)
+	}
+}
+
+// admit keeps a good sample out whose stamps are of another source than those of the
+// target's statistics, until there are only such.
+func (s *session) admit(p *Probe) {
+	if p.Verdict != delay.Good {
+		return
+	}
+	ok, changed := s.series.admission.Admit(p.Stamps.Source)
+	if !ok {
+		p.Verdict = delay.MixedSource
+	}
+	if changed {
+		s.series.jitter = delay.Jitter{}
+		s.series.recorder.SourceChanged()
 	}
 }
 
@@ -296,19 +328,27 @@ func (e *engine) readReports(k *socket) {
 
 // stamped takes a send stamp.
 func (e *engine) stamped(k *socket, r *timestamping.Report) {
-	s, slot := k.takeSent(r.Count)
+	source := delay.Kernel
+	if r.Hardware != 0 {
+		source = delay.Hardware
+	}
+	s, slot := k.takeSent(r.Count, source)
 	if slot == nil {
 		return
 	}
 	p := &slot.Value
-	// A stamp from before the probe was made is of another packet, from
-	// before the counts were restarted.
-	if p.Stamps.SentSteps == e.clock.Steps() && r.Stamp < e.clock.Realtime(p.sentAt) {
+	switch {
+	case source == delay.Hardware:
+		p.Stamps.Device1 = r.Hardware
+	case p.Stamps.SentSteps == e.clock.Steps() && r.Stamp < e.clock.Realtime(p.sentAt):
+		// A stamp from before the probe was made is of another packet, from
+		// before the counts were restarted.
 		return
+	default:
+		p.Stamps.T1 = r.Stamp
+		p.Stamps.Kernel |= delay.T1
 	}
-	p.Stamps.T1 = r.Stamp
-	p.Stamps.Kernel |= delay.T1
-	if p.State == Waiting && p.Stamps.Kernel&delay.T3 != 0 {
+	if p.State == Waiting && p.complete(s) {
 		e.finish(s, slot)
 	}
 }

@@ -219,35 +219,6 @@ func TestFollowUpFindsItsProbe(t *testing.T) {
 	}
 }
 
-func TestBlame(t *testing.T) {
-	k := &socket{}
-	if k.blame(0) {
-		t.Error("blamed without a drop")
-	}
-	k.seen(3)
-	k.seen(2) // an older datagram's view
-	for i, want := range []bool{true, true, true, false} {
-		if got := k.blame(0); got != want {
-			t.Errorf("loss %d: blamed %v, want %v", i, got, want)
-		}
-	}
-	k.seen(10)
-	if k.blame(10) {
-		t.Error("drops from before the probe was sent explain its loss")
-	}
-	k.seen(11)
-	if !k.blame(10) || k.blame(10) {
-		t.Error("one drop must explain exactly one loss")
-	}
-	wrap := &socket{drops: 1<<32 - 1, blamed: 1<<32 - 1}
-	wrap.seen(1)
-	for i, want := range []bool{true, true, false} {
-		if got := wrap.blame(1<<32 - 1); got != want {
-			t.Errorf("after the wrap, loss %d: %v, want %v", i, got, want)
-		}
-	}
-}
-
 func TestTargetKeysAndNames(t *testing.T) {
 	for _, tc := range []struct {
 		host, source string
@@ -301,6 +272,7 @@ func (*idle) Varied([delay.NumDirections]int64) {}
 func (*idle) Burst(uint64)                      {}
 func (*idle) Finished()                         {}
 func (*idle) Removed()                          {}
+func (*idle) SourceChanged()                    {}
 
 // wait waits for so many more answers.
 func (i *idle) wait(more int64) {

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"vigia/probes/accounting"
@@ -14,6 +15,7 @@ import (
 	"vigia/probes/resolver"
 	"vigia/probes/sockets"
 	"vigia/probes/timestamping"
+	"vigia/probes/tsinfo"
 )
 
 // Options configure a Sender.
@@ -30,6 +32,8 @@ type Options struct {
 	LookupInterval time.Duration
 	// Bound is our clock's error; nil asks the kernel.
 	Bound *timestamping.Bound
+	// Survey finds devices that stamp in hardware; nil stands for tsinfo.Survey.
+	Survey Survey
 }
 
 // DefaultBuffer is the size of a socket's buffers in bytes: room for the answers
@@ -43,6 +47,9 @@ type Sender struct {
 	keeper   *sockets.Keeper
 	resolver *resolver.Resolver
 	warmth   *timestamping.Socket
+
+	hardware  atomic.Uint32 // tsinfo.Mode
+	surveyDue chan struct{}
 
 	mu      sync.Mutex // held from Prepare to Commit
 	targets map[Labels]Target
@@ -62,11 +69,14 @@ func New(o Options) (*Sender, error) {
 	if o.Bound == nil {
 		o.Bound = new(timestamping.Bound)
 	}
+	if o.Survey == nil {
+		o.Survey = tsinfo.Survey
+	}
 	e, err := newEngine(o.Logger, o.Bound)
 	if err != nil {
 		return nil, err
 	}
-	s := &Sender{options: o, engine: e, targets: make(map[Labels]Target)}
+	s := &Sender{options: o, engine: e, targets: make(map[Labels]Target), surveyDue: make(chan struct{}, 1)}
 	s.keeper = sockets.NewKeeper(timestamping.Options{
 		ReceiveBuffer: o.ReceiveBuffer, SendBuffer: DefaultBuffer, ReportErrors: true, ReportTOS: true,
 	}, owner{e}, o.Logger)
@@ -154,6 +164,7 @@ func (p *Pending) Commit() error {
 		return err
 	}
 	p.change.Commit()
+	s.survey()
 	s.targets = p.plan.wanted
 	s.mu.Unlock()
 	return nil
@@ -274,6 +285,7 @@ func (s *Sender) resolved(name resolver.Name, r resolver.Result) {
 			}
 		}
 	})
+	s.survey()
 }
 
 // Run sends and receives until ctx ends.
@@ -282,6 +294,7 @@ func (s *Sender) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	wg.Go(func() { s.keeper.Run(ctx) })
 	wg.Go(func() { s.resolver.Run(ctx) })
+	wg.Go(func() { s.runSurveys(ctx) })
 	wg.Go(func() {
 		<-ctx.Done()
 		s.engine.loop.Stop()
@@ -303,11 +316,13 @@ func (s *Sender) Close() {
 
 // Status is the state of one target at one moment.
 type Status struct {
-	Target      Target
-	Counts      accounting.Counts
-	InFlight    uint64
-	Waiting     uint64 // answered, but stamps are missing
-	Jitter      float64
+	Target   Target
+	Counts   accounting.Counts
+	InFlight uint64
+	Waiting  uint64 // answered, but stamps are missing
+	Jitter   float64
+	// Source is what takes the stamps of the delays.
+	Source      delay.Source
 	Quarantined [delay.NumVerdicts]uint64
 	// Rewritten counts answered probes whose DSCP was changed on the way there and
 	// on the way back.
@@ -350,7 +365,7 @@ const (
 func (ser *series) status(now int64) Status {
 	st := Status{
 		Counts: ser.counts, Jitter: ser.jitter.Seconds(), Quarantined: ser.quarantined,
-		Rewritten: ser.rewritten, ErrorBound: ser.errorBound, Trouble: ser.trouble.err,
+		Rewritten: ser.rewritten, ErrorBound: ser.errorBound, Source: ser.admission.Source(), Trouble: ser.trouble.err,
 	}
 	if ser.trouble.err != nil {
 		st.TroubleAt = time.Unix(0, ser.trouble.at)

@@ -20,6 +20,7 @@ type series struct {
 	counts      accounting.Counts
 	recorder    Recorder
 	jitter      delay.Jitter
+	admission   delay.Admission
 	quarantined [delay.NumVerdicts]uint64
 	rewritten   [2]uint64 // DSCP, by delay.Direction
 	errorBound  int64     // of the last answered probe
@@ -47,6 +48,8 @@ type session struct {
 	keys    *stamp.Keyring // nil in unauthenticated mode
 	packet  []byte
 	padding []byte
+	// hardware tells that the device that the probes leave by stamps in hardware.
+	hardware bool
 
 	socket  *socket // nil while it is not open
 	ssid    uint16

@@ -55,7 +55,7 @@ func (e *engine) updateDrops(s *session) {
 		e.logger.Error("cannot read the drop counter", "socket", s.socket.key.String(), "err", err)
 		return
 	}
-	s.socket.seen(drops)
+	s.socket.drops.note(drops)
 }
 
 // settleStamps gives up waiting for stamps that are overdue.

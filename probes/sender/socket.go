@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"vigia/probes/delay"
 	"vigia/probes/sockets"
 	"vigia/probes/stamp"
 	"vigia/probes/timestamping"
@@ -27,8 +28,7 @@ type socket struct {
 	sent    [countRing]sentProbe // by the kernel's count
 	count   uint32
 	drained int64 // all that arrived before this time has been read
-	drops   uint32
-	blamed  uint32 // drops below this are attributed to losses
+	drops   drops
 }
 
 // launch is a probe about to be sent.
@@ -44,6 +44,7 @@ type sentProbe struct {
 	session  *session
 	sequence uint64
 	count    uint32
+	taken    [2]bool // its stamps, by delay.Source
 }
 
 func newSocket(key sockets.Key, s *timestamping.Socket, token int32, firstID uint16) *socket {
@@ -113,15 +114,15 @@ func (k *socket) handed(s *session, sequence uint64) {
 	k.count++
 }
 
-// takeSent returns the probe that the kernel knows by count, once.
-func (k *socket) takeSent(count uint32) (*session, *slot) {
+// takeSent returns the probe that the kernel knows by count, once for each source of
+// stamps.
+func (k *socket) takeSent(count uint32, source delay.Source) (*session, *slot) {
 	e := &k.sent[count%countRing]
-	if e.session == nil || e.count != count {
+	if e.session == nil || e.count != count || e.taken[source] {
 		return nil, nil
 	}
-	s := e.session
-	e.session = nil
-	return s, s.window.Lookup(e.sequence)
+	e.taken[source] = true
+	return e.session, e.session.window.Lookup(e.sequence)
 }
 
 // recount starts the kernel's count and ours from 0. Stamps that are under way
@@ -166,24 +167,4 @@ func (k *socket) match(from netip.AddrPort, r *stamp.Reply) (s *session, ours bo
 		return nil, false // an answer to a session that is gone
 	}
 	return nil, true
-}
-
-// seen takes note of the socket's drop counter.
-func (k *socket) seen(drops uint32) {
-	if int32(drops-k.drops) > 0 {
-		k.drops = drops
-	}
-}
-
-// blame attributes the loss of a probe to a drop at this socket after it was
-// sent, if there is one that explains no other loss yet.
-func (k *socket) blame(dropsWhenSent uint32) bool {
-	if int32(dropsWhenSent-k.blamed) > 0 {
-		k.blamed = dropsWhenSent
-	}
-	if k.blamed == k.drops {
-		return false
-	}
-	k.blamed++
-	return true
 }

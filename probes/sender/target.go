@@ -208,7 +208,6 @@ type Probe struct {
 	sentAt    int64           // CLOCK_MONOTONIC
 	reflected uint32          // the reflector's sequence number of the answer
 	drops     uint32          // of the socket when it was sent
-	hardware  bool            // the reflector's send stamp is a hardware stamp
 	evidence  evidence        // of how far it came
 	judged    bool            // by the received window, which is better than counting
 }
@@ -257,6 +256,9 @@ type Recorder interface {
 	// Burst is called when a run of consecutive losses has ended, with its length
 	// (RFC 3357). What never left our host neither ends nor extends a run.
 	Burst(probes uint64)
+	// SourceChanged is called when the delays that follow are of stamps of another
+	// source, so that no histogram has both.
+	SourceChanged()
 	// Finished is called when a counted target is done.
 	Finished()
 	// Removed is called when the target is gone; nothing follows.

@@ -159,7 +159,7 @@ func (e *engine) prepare(k *socket) {
 		sentAt := e.clock.Now()
 		echo := stamp.FromUnixNano(e.clock.Realtime(sentAt))
 		p.slot.Value = Probe{
-			Sequence: p.slot.Sequence, Intended: p.intended, State: state, echo: echo, sentAt: sentAt, drops: k.drops,
+			Sequence: p.slot.Sequence, Intended: p.intended, State: state, echo: echo, sentAt: sentAt, drops: k.drops.seen,
 			Stamps: delay.Stamps{SentSteps: e.clock.Steps()},
 		}
 		if k.key.Protocol == timestamping.ICMP {

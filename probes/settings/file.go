@@ -16,6 +16,8 @@ type File struct {
 	Clock     Clock      `yaml:"clock"`
 	Health    Health     `yaml:"health"`
 
+	Timestamps Timestamps `yaml:"timestamps"`
+
 	Discovery  []Discovery `yaml:"discovery"`
 	Bulk       *Bulk       `yaml:"bulk"`
 	Objectives []Objective `yaml:"objectives"`
@@ -27,6 +29,11 @@ type File struct {
 type Clock struct {
 	ErrorBound     config.Duration `yaml:"error_bound"`      // against UTC; absent, the kernel is asked
 	MaxOnewayError config.Duration `yaml:"max_oneway_error"` // of both clocks together
+}
+
+// Timestamps says who stamps packets.
+type Timestamps struct {
+	Hardware string `yaml:"hardware"` // auto, off or enable
 }
 
 // Health says from where on this host is not fit to measure.

@@ -15,6 +15,7 @@ import (
 	"vigia/probes/sockets"
 	"vigia/probes/stamp"
 	"vigia/probes/timestamping"
+	"vigia/probes/tsinfo"
 )
 
 // Settings is a checked configuration.
@@ -27,6 +28,7 @@ type Settings struct {
 	// MaxOnewayError is how much of both clocks one-way delays put up with.
 	ErrorBound, MaxOnewayError time.Duration
 	Health                     health.Limits
+	Hardware                   tsinfo.Mode
 
 	// PathMTU says of which classes' targets the path MTU is searched.
 	PathMTU map[string]pathmtu.Plan
@@ -76,6 +78,7 @@ func (f *File) settings() *Settings {
 	}
 	s.ErrorBound, s.MaxOnewayError = time.Duration(f.Clock.ErrorBound), f.Clock.maxOnewayError()
 	s.Health = f.Health.limits()
+	s.Hardware = hardwareModes[f.Timestamps.Hardware]
 	s.Targets = f.convert(f.Targets, classes)
 	s.Sites = f.sites(classes)
 	s.BulkServer, s.Bulk = f.bulk()
@@ -101,6 +104,9 @@ func (f *File) convert(written []Target, classes map[string]*Class) (targets []s
 	joinTwins(written, targets)
 	return targets
 }
+
+// hardwareModes are what timestamps.hardware can be.
+var hardwareModes = map[string]tsinfo.Mode{"": tsinfo.Auto, "auto": tsinfo.Auto, "off": tsinfo.Off, "enable": tsinfo.Enable}
 
 const defaultMaxOnewayError = time.Millisecond
 

@@ -99,6 +99,9 @@ func (f *File) Validate() error {
 			seen[id] = i
 		}
 	}
+	if _, ok := hardwareModes[f.Timestamps.Hardware]; !ok {
+		e.add("timestamps.hardware", f.Timestamps.Hardware, "is no way to use hardware stamps", "write auto, off or enable")
+	}
 	validateTwins(&e, "targets", f.Targets, classes)
 	f.validateDiscovery(&e, paths, classes)
 	f.Bulk.validate(&e, f.Node, paths)

@@ -94,6 +94,20 @@ func (l Layout) Ask(b []byte, window bool) {
 	putHeader(b[l.FollowUp:], TypeFollowUp, followUpValueSize)
 }
 
+// AskHardware makes a request ask for hardware stamps, or for the usual ones, by the
+// method in its follow-up, which means nothing in a request to anybody else (RFC 8972
+// section 4.7). It has no effect without a follow-up.
+func (l Layout) AskHardware(b []byte, hardware bool) {
+	if l.FollowUp == 0 {
+		return
+	}
+	var f FollowUp
+	if hardware {
+		f.Method = HardwareAssist
+	}
+	f.Put(TLV(b[l.FollowUp : l.FollowUp+FollowUpSize]))
+}
+
 // PutService writes what answers shall have into a request's Class of Service TLV,
 // if it has one.
 func (l Layout) PutService(b []byte, c ClassOfService) {

@@ -159,6 +159,11 @@ func (m Mode) ParseReply(b []byte) (r Reply, ok bool) {
 	}, true
 }
 
+// PutReceiveTimestamp writes the Receive Timestamp field of a reply alone.
+func (m Mode) PutReceiveTimestamp(b []byte, t Timestamp) {
+	binary.BigEndian.PutUint64(b[layouts[m].receive:], uint64(t))
+}
+
 // PutTimestamp writes the Timestamp field alone, in either kind of packet, so
 // that it can be taken as late as possible.
 func (m Mode) PutTimestamp(b []byte, t Timestamp) {

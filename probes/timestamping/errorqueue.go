@@ -20,11 +20,12 @@ type ErrorQueue struct {
 
 // Report is one entry of an error queue.
 type Report struct {
-	// Stamp is the kernel's send stamp in nanoseconds of CLOCK_REALTIME, and
-	// Count the number of the packet since the count was restarted. A Stamp of
-	// 0 means that the entry is an error.
-	Stamp int64
-	Count uint32
+	// Stamp is the kernel's send stamp in nanoseconds of CLOCK_REALTIME, Hardware
+	// the device's in nanoseconds of its own clock, and Count the number of the
+	// packet since the count was restarted. One of the stamps is 0; if both are,
+	// the entry is an error.
+	Stamp, Hardware int64
+	Count           uint32
 	// Errno and To say what happened to a packet sent to To; Payload is the
 	// start of that packet's payload as far as it was quoted, valid until the
 	// next Receive.
@@ -56,12 +57,12 @@ func (q *ErrorQueue) Receive(s *Socket) (int, error) { return q.receive(s.fd, un
 // a stamp nor an error of a packet.
 func (q *ErrorQueue) Report(i int, r *Report) (ok bool) {
 	*r = Report{}
-	var stamp int64
+	var stamp, hardware int64
 	c := q.control(i)
 	for level, kind, data, more := c.next(); more; level, kind, data, more = c.next() {
 		switch {
 		case level == unix.SOL_SOCKET && kind == unix.SO_TIMESTAMPING:
-			stamp = softwareStamp(data)
+			stamp, hardware = readStamps(data)
 		case (level == unix.IPPROTO_IP && kind == unix.IP_RECVERR ||
 			level == unix.IPPROTO_IPV6 && kind == unix.IPV6_RECVERR) && len(data) >= int(unsafe.Sizeof(unix.SockExtendedErr{})):
 			extended := (*unix.SockExtendedErr)(unsafe.Pointer(&data[0]))
@@ -69,8 +70,8 @@ func (q *ErrorQueue) Report(i int, r *Report) (ok bool) {
 		}
 	}
 	if r.Errno == 0 {
-		r.Stamp = stamp
-		ok = ok && stamp != 0
+		r.Stamp, r.Hardware = stamp, hardware
+		ok = ok && (stamp != 0 || hardware != 0)
 	}
 	return ok
 }

@@ -22,6 +22,9 @@ type Datagram struct {
 	// Stamp is the kernel's receive stamp in nanoseconds of CLOCK_REALTIME; 0
 	// when there is none.
 	Stamp int64
+	// Hardware is the device's receive stamp in nanoseconds of its own clock; 0
+	// when there is none.
+	Hardware int64
 	// Drops is the socket's drop counter when the datagram was queued, if
 	// HasDrops (the kernel leaves it out while it is 0).
 	Drops    uint32
@@ -79,7 +82,7 @@ func (in *Inbox) Peer(i int) *Peer {
 func (d *Datagram) read(level, kind int, data []byte) {
 	switch {
 	case level == unix.SOL_SOCKET && kind == unix.SO_TIMESTAMPING:
-		d.Stamp = softwareStamp(data)
+		d.Stamp, d.Hardware = readStamps(data)
 	case level == unix.SOL_SOCKET && kind == unix.SO_RXQ_OVFL && len(data) >= 4:
 		d.Drops, d.HasDrops = binary.NativeEndian.Uint32(data), true
 	case (level == unix.IPPROTO_IP && kind == unix.IP_TTL ||
@@ -107,11 +110,15 @@ func localOf(info *unix.Inet4Pktinfo) netip.Addr {
 	return netip.AddrFrom4(info.Addr)
 }
 
-// softwareStamp reads struct scm_timestamping: the software stamp is the first
-// of three; zero when there is none.
-func softwareStamp(data []byte) int64 {
-	if len(data) < int(unsafe.Sizeof(unix.Timespec{})) {
-		return 0
+// readStamps reads struct scm_timestamping: the kernel's stamp is the first of three
+// and the device's the last; zero when there is none.
+func readStamps(data []byte) (software, hardware int64) {
+	const size = int(unsafe.Sizeof(unix.Timespec{}))
+	if len(data) >= size {
+		software = (*unix.Timespec)(unsafe.Pointer(&data[0])).Nano()
 	}
-	return (*unix.Timespec)(unsafe.Pointer(&data[0])).Nano()
+	if len(data) >= 3*size {
+		hardware = (*unix.Timespec)(unsafe.Pointer(&data[2*size])).Nano()
+	}
+	return software, hardware
 }

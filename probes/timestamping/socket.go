@@ -19,6 +19,10 @@ const (
 	stampFlags = unix.SOF_TIMESTAMPING_TX_SOFTWARE | unix.SOF_TIMESTAMPING_RX_SOFTWARE |
 		unix.SOF_TIMESTAMPING_SOFTWARE | unix.SOF_TIMESTAMPING_OPT_TSONLY
 	stampFlagsCounted = stampFlags | unix.SOF_TIMESTAMPING_OPT_ID
+	// hardwareFlags ask for hardware stamps beside those, a report of its own for
+	// each of the two of a packet sent.
+	hardwareFlags = unix.SOF_TIMESTAMPING_TX_HARDWARE | unix.SOF_TIMESTAMPING_RX_HARDWARE |
+		unix.SOF_TIMESTAMPING_RAW_HARDWARE | unix.SOF_TIMESTAMPING_OPT_TX_SWHW
 )
 
 // Protocol is what a socket carries.
@@ -77,6 +81,7 @@ type Socket struct {
 	fd       int
 	protocol Protocol
 	raw      bool
+	hardware bool
 	local    netip.AddrPort
 }
 
@@ -292,7 +297,23 @@ func (s *Socket) setBuffer(force, plain, size int) error {
 	return nil
 }
 
+// SetHardware asks for hardware stamps beside those of the kernel, or for these alone.
+// It is for sockets whose packets go through a device that has its stamps switched on.
+func (s *Socket) SetHardware(on bool) error {
+	if s.hardware == on || s.protocol == TCP {
+		return nil
+	}
+	s.hardware = on
+	return s.setStamps(stampFlagsCounted) // does not restart the count: it goes on
+}
+
+// Hardware reports whether hardware stamps are asked for.
+func (s *Socket) Hardware() bool { return s.hardware }
+
 func (s *Socket) setStamps(flags int) error {
+	if s.hardware {
+		flags |= hardwareFlags
+	}
 	if err := unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPING, flags); err != nil {
 		return fmt.Errorf("set SO_TIMESTAMPING: %w", err)
 	}

@@ -41,6 +41,7 @@ type round struct {
 type sample struct {
 	known    bool
 	rtt      int64
+	source   delay.Source // of its stamps
 	observer Observer
 }
 
@@ -123,14 +124,14 @@ func (p *Pairs) Settled(l sender.Labels, probe *sender.Probe, o Observer) {
 		r.at = probe.Intended
 		clear(r.samples)
 	}
-	r.samples[rank] = sample{known: true, rtt: probe.Stamps.RTT(), observer: o}
+	r.samples[rank] = sample{known: true, rtt: probe.Stamps.RTT(), source: probe.Stamps.Source, observer: o}
 	first := &r.samples[0]
 	switch {
-	case rank > 0 && first.known:
+	case rank > 0 && first.known && first.source == probe.Stamps.Source:
 		o.Taxed(r.samples[rank].rtt - first.rtt)
 	case rank == 0:
 		for i := range r.samples[1:] {
-			if s := &r.samples[1+i]; s.known {
+			if s := &r.samples[1+i]; s.known && s.source == first.source {
 				s.observer.Taxed(s.rtt - first.rtt)
 			}
 		}

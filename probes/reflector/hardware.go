@@ -1,0 +1,81 @@
+package reflector
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"time"
+
+	"vigia/probes/tsinfo"
+)
+
+// surveyInterval is how often the listeners' devices are looked at again.
+const surveyInterval = time.Minute
+
+// Survey says of local addresses of a network namespace whether a device that has
+// them stamps in hardware; tsinfo.SurveyLocal is the real one.
+type Survey func(netns string, mode tsinfo.Mode, locals []netip.Addr) ([]bool, error)
+
+// SetHardware says whether hardware stamps are used. A sender gets them only when it
+// asks, and then both of an answer or none.
+func (r *Reflector) SetHardware(mode tsinfo.Mode) {
+	r.hardware.Store(uint32(mode))
+	r.survey()
+}
+
+func (r *Reflector) survey() {
+	select {
+	case r.surveyDue <- struct{}{}:
+	default:
+	}
+}
+
+// runSurveys looks at the listeners' devices until ctx ends.
+func (r *Reflector) runSurveys(ctx context.Context) {
+	ticker := time.NewTicker(surveyInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		case <-r.surveyDue:
+		}
+		r.surveyOnce()
+	}
+}
+
+func (r *Reflector) surveyOnce() {
+	listeners, locals := make(map[string][]*listener), make(map[string][]netip.Addr)
+	r.do(func() {
+		for _, l := range r.listeners {
+			if l != nil {
+				listeners[l.key.Netns] = append(listeners[l.key.Netns], l)
+				locals[l.key.Netns] = append(locals[l.key.Netns], l.Local().Addr())
+			}
+		}
+	})
+	for ns, of := range listeners {
+		use, err := r.options.Survey(ns, tsinfo.Mode(r.hardware.Load()), locals[ns])
+		if err != nil {
+			r.options.Logger.Warn("not every device told whether it stamps in hardware", "netns", ns, "err", err)
+		}
+		if len(use) == len(of) {
+			r.do(func() { r.useHardware(of, use) })
+		}
+	}
+}
+
+// useHardware asks for the devices' stamps at those listeners that are still there.
+func (r *Reflector) useHardware(listeners []*listener, use []bool) {
+	for i, l := range listeners {
+		if !slices.Contains(r.listeners, l) || l.Hardware() == use[i] {
+			continue
+		}
+		if err := l.SetHardware(use[i]); err != nil {
+			r.options.Logger.Error("cannot ask for hardware stamps", "socket", l.key.String(), "err", err)
+			continue
+		}
+		r.options.Logger.Info("hardware time stamps", "socket", l.key.String(), "used", use[i])
+	}
+}

@@ -1,0 +1,114 @@
+package sender
+
+import (
+	"context"
+	"time"
+
+	"vigia/probes/timestamping"
+	"vigia/probes/tsinfo"
+)
+
+// surveyInterval is how often routes and devices are looked at again.
+const surveyInterval = time.Minute
+
+// Survey says of each flow out of a network namespace whether the device that it
+// leaves by stamps in hardware; tsinfo.Survey is the real one.
+type Survey func(netns string, mode tsinfo.Mode, flows []tsinfo.Flow) ([]bool, error)
+
+// SetHardware says whether hardware stamps are used.
+func (s *Sender) SetHardware(mode tsinfo.Mode) {
+	s.hardware.Store(uint32(mode))
+	s.survey()
+}
+
+// survey has the devices looked at soon.
+func (s *Sender) survey() {
+	select {
+	case s.surveyDue <- struct{}{}:
+	default:
+	}
+}
+
+// runSurveys looks at the devices until ctx ends.
+func (s *Sender) runSurveys(ctx context.Context) {
+	ticker := time.NewTicker(surveyInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		case <-s.surveyDue:
+		}
+		s.surveyOnce()
+	}
+}
+
+// surveyed are the sessions of one namespace and how their packets leave.
+type surveyed struct {
+	sessions []*session
+	flows    []tsinfo.Flow
+}
+
+// surveyOnce finds out for every session whether its device stamps in hardware.
+func (s *Sender) surveyOnce() {
+	byNetns := make(map[string]*surveyed)
+	s.engine.do(func() {
+		for _, ser := range s.engine.series {
+			for _, c := range ser.current {
+				if c.socket == nil || !c.address.IsValid() || c.target.Channel.Protocol == timestamping.TCP {
+					continue
+				}
+				ns := byNetns[c.target.Netns]
+				if ns == nil {
+					ns = &surveyed{}
+					byNetns[c.target.Netns] = ns
+				}
+				ns.sessions = append(ns.sessions, c)
+				ns.flows = append(ns.flows, tsinfo.Flow{
+					To: c.address.Addr(), From: c.socket.Local().Addr(), Mark: c.target.Channel.Mark, Device: c.target.Channel.Device,
+				})
+			}
+		}
+	})
+	for name, ns := range byNetns {
+		use, err := s.options.Survey(name, tsinfo.Mode(s.hardware.Load()), ns.flows)
+		if err != nil {
+			s.options.Logger.Warn("not every device told whether it stamps in hardware", "netns", name, "err", err)
+		}
+		if len(use) != len(ns.flows) {
+			continue // the namespace is gone
+		}
+		s.engine.do(func() { s.engine.useHardware(ns.sessions, use) })
+	}
+}
+
+// useHardware lets sessions use hardware stamps or not. Twins never do: a difference
+// between a path that has them and one that has not would compare clocks.
+func (e *engine) useHardware(sessions []*session, use []bool) {
+	wanted := make(map[*socket]bool)
+	for i, s := range sessions {
+		if s.socket == nil || s.retired {
+			continue
+		}
+		s.setHardware(use[i] && s.target.Twin.Size == 0)
+		wanted[s.socket] = wanted[s.socket] || s.hardware
+	}
+	for k, hardware := range wanted {
+		if k.Hardware() == hardware {
+			continue
+		}
+		if err := k.SetHardware(hardware); err != nil {
+			e.logger.Error("cannot ask for hardware stamps", "socket", k.key.String(), "err", err)
+			continue
+		}
+		e.logger.Info("hardware time stamps", "socket", k.key.String(), "used", hardware)
+	}
+}
+
+func (s *session) setHardware(use bool) {
+	s.hardware = use
+	if s.packet != nil {
+		s.layout.AskHardware(s.packet, use)
+	}
+}
