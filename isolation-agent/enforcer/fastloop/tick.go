@@ -3,36 +3,28 @@ package fastloop
 import (
 	"context"
 	"fmt"
-	"runtime"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"vigia/internal/realtime"
 	"vigia/isolation-agent/enforcer/contracts"
 )
 
 const (
-	realtimePriority = 1
 	// idlePoll is how often queues are read while the links have room.
 	idlePoll = 5 * Tick
 	// housekeeping: peers are greeted, expired limits swept.
 	housekeeping = time.Second
 )
 
-// realtime lets the thread run before ordinary ones. Without the right to, the
-// loop works, but late on a busy machine, as its lateness metric then shows.
-func realtime() error {
-	return unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: realtimePriority}, 0)
-}
-
 // tick runs the loop every 10 ms on a thread of its own.
 func (l *Loop) tick(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine, and its scheduling with it
-		if err := realtime(); err != nil {
-			l.logger.Warn("fast loop runs without real-time priority (needs CAP_SYS_NICE)", "err", err)
+		if err := realtime.Lock(); err != nil {
+			l.logger.Warn("fast loop runs late on a busy machine", "err", err)
 		}
 		next := monotonic() + Tick
 		var swept time.Time
