@@ -95,8 +95,8 @@ func (r *recorders) recent(l sender.Labels, n int) []*flight.Line {
 	if rec == nil {
 		return nil
 	}
-	rec.mu.Lock()
-	defer rec.mu.Unlock()
+	rec.dumping.Lock()
+	defer rec.dumping.Unlock()
 	return rec.flight.Recent(n, l)
 }
 

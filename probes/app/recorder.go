@@ -110,11 +110,36 @@ type recorder struct {
 	owner  *recorders
 	labels sender.Labels
 
-	mu     sync.Mutex // guards the histograms
-	twoWay bool       // the other end leaves stamps, and so each way has its delays
-	series [numSeries]series
-	unfit  [health.NumReasons]uint64 // samples that the host spoilt
-	flight flight.Ring
+	twoWay bool // the other end leaves stamps, and so each way has its delays
+
+	// The sender must never wait for a scrape, which the kernel may have stopped in
+	// favour of the sender itself: of the locks it waits for mu alone, which is held
+	// for moments.
+	mu      sync.Mutex
+	pending []observation             // not in the histograms yet
+	unfit   [health.NumReasons]uint64 // samples that the host spoilt
+
+	scraping sync.Mutex // guards the histograms; taken before mu
+	series   [numSeries]series
+	spare    []observation // to be pending next
+
+	dumping sync.Mutex
+	flight  flight.Ring
+}
+
+const (
+	// maxPending is how many observations of a target are put into its histograms
+	// at once. Each probe touches seven histograms; by the target's next probe the
+	// processor's cache has forgotten them, so that one at a time took twice as long.
+	maxPending = 32
+	// maxBacklog is how many the sender may collect while a scrape has the histograms.
+	maxBacklog = 1 << 14
+)
+
+// observation is a delay in nanoseconds for the series-th histogram.
+type observation struct {
+	ns     int64
+	series int32
 }
 
 // series is one histogram with its labels.
@@ -129,7 +154,10 @@ type series struct {
 func (r *recorders) recorder(t sender.Target) sender.Recorder {
 	l := t.Labels
 	values := labelValues(l)
-	rec := &recorder{owner: r, labels: l, twoWay: t.Channel.Protocol == timestamping.UDP}
+	rec := &recorder{
+		owner: r, labels: l, twoWay: t.Channel.Protocol == timestamping.UDP,
+		pending: make([]observation, 0, maxPending), spare: make([]observation, 0, maxPending),
+	}
 	for i := range variationHistogram {
 		layout := r.delays
 		if i == burstHistogram {
@@ -172,8 +200,9 @@ func (r *recorder) has(i int) bool {
 	if expected {
 		return true
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.scraping.Lock()
+	defer r.scraping.Unlock()
+	r.settle()
 	return r.series[i].values.Count() > 0
 }
 
@@ -183,8 +212,41 @@ func labelValues(l sender.Labels) []string {
 
 func (r *recorder) observe(family int, ns int64) {
 	r.mu.Lock()
-	r.series[family].values.Observe(ns)
+	r.add(family, ns)
 	r.mu.Unlock()
+}
+
+// add keeps an observation for the histograms; mu is held.
+func (r *recorder) add(family int, ns int64) {
+	r.pending = append(r.pending, observation{ns: ns, series: int32(family)})
+}
+
+// tidy puts what is pending into the histograms when it is worth it and nobody reads
+// them.
+func (r *recorder) tidy() {
+	r.mu.Lock()
+	waiting := len(r.pending)
+	r.mu.Unlock()
+	if waiting < maxPending || waiting < maxBacklog && !r.scraping.TryLock() {
+		return
+	}
+	if waiting >= maxBacklog {
+		r.scraping.Lock()
+	}
+	r.settle()
+	r.scraping.Unlock()
+}
+
+// settle puts what is pending into the histograms; scraping is held.
+func (r *recorder) settle() {
+	r.mu.Lock()
+	batch := r.pending
+	r.pending = r.spare
+	r.mu.Unlock()
+	for _, o := range batch {
+		r.series[o.series].values.Observe(o.ns)
+	}
+	r.spare = batch[:0]
 }
 
 // Launched observes the schedule's lag.
@@ -199,7 +261,7 @@ func (r *recorder) Received(p *sender.Probe) {
 	}
 	r.mu.Lock()
 	r.unfit[reason]++
-	r.series[applicationQuarantineHistogram].values.Observe(p.Application)
+	r.add(applicationQuarantineHistogram, p.Application)
 	r.mu.Unlock()
 }
 
@@ -209,17 +271,20 @@ func (r *recorder) Settled(p *sender.Probe) {
 	r.judge(p)
 	good := p.State == sender.Answered && p.Verdict == delay.Good
 	now := time.Now().UnixNano()
-	r.mu.Lock()
+	r.dumping.Lock()
 	r.flight.Add(p, now)
+	r.dumping.Unlock()
 	if good {
+		r.mu.Lock()
 		if _, unfit := r.owner.health.Kernel(); unfit {
-			r.series[quarantineHistogram].values.Observe(p.Stamps.RTT())
+			r.add(quarantineHistogram, p.Stamps.RTT())
 			good = false
 		} else {
 			r.delays(p)
 		}
+		r.mu.Unlock()
 	}
-	r.mu.Unlock()
+	r.tidy()
 	if good {
 		r.owner.twins.Settled(r.labels, p, r)
 	}
@@ -228,15 +293,15 @@ func (r *recorder) Settled(p *sender.Probe) {
 // delays observes the delays of a probe with good stamps.
 func (r *recorder) delays(p *sender.Probe) {
 	s := &p.Stamps
-	r.series[rttHistogram].values.Observe(s.RTT())
+	r.add(rttHistogram, s.RTT())
 	if s.OneClock {
 		return
 	}
-	r.series[residenceHistogram].values.Observe(s.Residence())
+	r.add(residenceHistogram, s.Residence())
 	// The error bound is of the systems' clocks, and says nothing of the devices'.
 	if s.Source == delay.Kernel && p.ErrorBound >= 0 && p.ErrorBound <= r.owner.maxError.Load() {
-		r.series[onewaySeries+int(delay.Forward)].values.Observe(s.T2 - s.T1)
-		r.series[onewaySeries+int(delay.Reverse)].values.Observe(s.T4 - s.T3)
+		r.add(onewaySeries+int(delay.Forward), s.T2 - s.T1)
+		r.add(onewaySeries+int(delay.Reverse), s.T4 - s.T3)
 	}
 }
 
@@ -271,7 +336,7 @@ func (r *recorder) Varied(v [delay.NumDirections]int64) {
 	r.mu.Lock()
 	for d := range v {
 		if r.twoWay || delay.Direction(d) == delay.RoundTrip {
-			r.series[variationHistogram+d].values.Observe(v[d])
+			r.add(variationHistogram+d, v[d])
 		}
 	}
 	r.mu.Unlock()
@@ -279,16 +344,15 @@ func (r *recorder) Varied(v [delay.NumDirections]int64) {
 
 // Burst observes the length of a run of losses.
 func (r *recorder) Burst(probes uint64) {
-	r.mu.Lock()
-	r.series[burstHistogram].values.ObserveCount(probes)
-	r.mu.Unlock()
+	r.observe(burstHistogram, histogram.OfCount(probes))
 }
 
 // SourceChanged begins the histograms of delays anew: one that held stamps of two
 // clocks would say nothing of either.
 func (r *recorder) SourceChanged() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.scraping.Lock()
+	defer r.scraping.Unlock()
+	r.settle()
 	for i := range r.series {
 		switch i {
 		case applicationHistogram, applicationQuarantineHistogram, lagHistogram, burstHistogram:
@@ -314,8 +378,9 @@ func (s *series) Desc() *prometheus.Desc { return s.desc }
 // Write fills in the exported form.
 func (s *series) Write(out *dto.Metric) error {
 	out.Label, out.Histogram = s.labels, new(dto.Histogram)
-	s.recorder.mu.Lock()
-	defer s.recorder.mu.Unlock()
+	s.recorder.scraping.Lock()
+	defer s.recorder.scraping.Unlock()
+	s.recorder.settle()
 	s.values.Write(out.Histogram)
 	return nil
 }

@@ -25,9 +25,9 @@ func (s *service) handleRecords(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/jsonl")
 	for _, t := range targets {
-		t.mu.Lock()
+		t.dumping.Lock()
 		records := t.flight.Clone()
-		t.mu.Unlock()
+		t.dumping.Unlock()
 		if records.Write(w, t.labels) != nil {
 			return // the client has gone
 		}

@@ -62,7 +62,9 @@ func newService(env exporterkit.Env) (*service, error) {
 	s.recorders.objectives = s.objectives
 	listeners := newListeners(env.Metrics)
 	var err error
-	s.sender, err = sender.New(sender.Options{Logger: env.Logger, NewRecorder: s.recorders.recorder, Bound: &s.bound})
+	s.sender, err = sender.New(sender.Options{
+		Logger: env.Logger, NewRecorder: s.recorders.recorder, Bound: &s.bound, RealTime: true,
+	})
 	if err != nil {
 		return nil, err
 	}

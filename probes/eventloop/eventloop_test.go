@@ -3,6 +3,7 @@ package eventloop
 import (
 	"errors"
 	"os"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -285,3 +286,99 @@ func TestStepDoesNotAllocate(t *testing.T) {
 type always struct{ at int64 }
 
 func (a *always) Ready([]Event) int64 { a.at++; return a.at }
+
+// ticker asks for a wake-up every millisecond until it is told to be quiet.
+type ticker struct {
+	t     *testing.T
+	quiet atomic.Bool
+	calls atomic.Int64
+	seen  atomic.Int64 // events
+}
+
+func (k *ticker) Ready(events []Event) int64 {
+	k.calls.Add(1)
+	k.seen.Add(int64(len(events)))
+	if k.quiet.Load() {
+		return 0
+	}
+	return monotonic(k.t) + int64(time.Millisecond)
+}
+
+// holds asks the loop whether it holds a processor.
+func holds(t *testing.T, l *Loop) (held bool) {
+	t.Helper()
+	if err := l.Do(func() { held = l.holding }); err != nil {
+		t.Fatal(err)
+	}
+	return held
+}
+
+// processors sets how many the runtime has, for one test.
+func processors(t *testing.T, n int) {
+	t.Helper()
+	before := runtime.GOMAXPROCS(n)
+	t.Cleanup(func() { runtime.GOMAXPROCS(before) })
+}
+
+func TestBusyLoopHoldsAndQuietOneParks(t *testing.T) {
+	processors(t, holders+2)
+	k := &ticker{t: t}
+	l := run(t, k)
+	waitFor(t, "the loop to hold", func() bool { return holds(t, l) })
+
+	calls := k.calls.Load()
+	waitFor(t, "the timer while it holds", func() bool { return k.calls.Load() > calls+100 })
+	for range 20 { // needs every processor, also the loop's
+		runtime.GC()
+	}
+
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fds[0])
+	defer unix.Close(fds[1])
+	if err := l.Do(func() { err = l.AddChanges(fds[0], 1) }); err != nil {
+		t.Fatal(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := k.seen.Load()
+	send := func() {
+		if _, err := unix.Write(fds[1], []byte{1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	send()
+	waitFor(t, "a socket's event while it holds", func() bool { return k.seen.Load() > seen })
+
+	// Asking wakes the loop, so it is left alone for longer than it holds.
+	k.quiet.Store(true)
+	waitFor(t, "the loop to park", func() bool { time.Sleep(5 * maxHold); return !holds(t, l) })
+	seen = k.seen.Load()
+	send()
+	waitFor(t, "a socket's event while it is parked", func() bool { return k.seen.Load() > seen })
+
+	k.quiet.Store(false)
+	send() // so that it asks for the timer again
+	waitFor(t, "the loop to hold again", func() bool { return holds(t, l) })
+}
+
+func TestLoopLeavesTheLastProcessorsToOthers(t *testing.T) {
+	processors(t, holders)
+	k := &ticker{t: t}
+	l := run(t, k)
+	waitFor(t, "many wake-ups", func() bool { return k.calls.Load() > 10*busyAfter })
+	if holds(t, l) {
+		t.Errorf("the loop holds one of %d processors", holders)
+	}
+}
+
+func TestStopWhileHolding(t *testing.T) {
+	processors(t, holders+1)
+	k := &ticker{t: t}
+	l := run(t, k)
+	waitFor(t, "the loop to hold", func() bool { return holds(t, l) })
+	l.Stop() // run's clean-up waits for it
+}

@@ -74,7 +74,7 @@ func NewLayout(classic []float64) *Layout {
 	return l
 }
 
-// NewCountLayout returns a layout for ObserveCount.
+// NewCountLayout returns a layout for what OfCount returns.
 func NewCountLayout(classic []float64) *Layout {
 	l := NewLayout(classic)
 	l.limit = maxCount * second
@@ -84,8 +84,8 @@ func NewCountLayout(classic []float64) *Layout {
 // second is one unit of what is exported, in nanoseconds.
 const second = int64(1e9)
 
-// ObserveCount counts a number of things rather than a delay.
-func (h *Histogram) ObserveCount(n uint64) { h.Observe(int64(min(n, uint64(maxCount))) * second) }
+// OfCount returns what to observe for a number of things rather than a delay.
+func OfCount(n uint64) int64 { return int64(min(n, uint64(maxCount))) * second }
 
 // New returns an empty histogram.
 func (l *Layout) New() *Histogram {

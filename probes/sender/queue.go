@@ -25,7 +25,7 @@ func (q *queue) Len() int { return len(q.sessions) }
 func (q *queue) Less(i, j int) bool {
 	a, b := q.sessions[i], q.sessions[j]
 	at, other := a.timers[q.which].at, b.timers[q.which].at
-	if at != other || q.which != dueQueue {
+	if at != other || q.which != dueQueue || a.target.Twin.Size == 0 && b.target.Twin.Size == 0 {
 		return at < other
 	}
 	// Twins follow each other without anyone else between them.

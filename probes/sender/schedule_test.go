@@ -33,16 +33,16 @@ func TestPhasesAreStableSpreadAndOnTheGrid(t *testing.T) {
 		if later := tg.start(now+int64(time.Hour), 0) % int64(interval); later != phase {
 			t.Fatalf("the phase moved from %d to %d", phase, later)
 		}
-		if phase%int64(2*time.Millisecond) != 0 {
+		if phase%int64(4*time.Millisecond) != 0 {
 			t.Fatalf("phase %d is not on the grid", phase)
 		}
 		counts[phase]++
 	}
-	if len(counts) != 50 {
-		t.Errorf("%d phases used, want 50", len(counts))
+	if len(counts) != 25 {
+		t.Errorf("%d phases used, want 25", len(counts))
 	}
 	for phase, n := range counts {
-		if n > 45 { // mean 20, standard deviation 4.4
+		if n > 72 { // mean 40, standard deviation 6.2
 			t.Errorf("%d targets at phase %d", n, phase)
 		}
 	}

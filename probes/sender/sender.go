@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"vigia/internal/realtime"
 	"vigia/probes/accounting"
 	"vigia/probes/delay"
 	"vigia/probes/resolver"
@@ -34,6 +35,8 @@ type Options struct {
 	Bound *timestamping.Bound
 	// Survey finds devices that stamp in hardware; nil stands for tsinfo.Survey.
 	Survey Survey
+	// RealTime lets sending run before ordinary threads, where the system allows it.
+	RealTime bool
 }
 
 // DefaultBuffer is the size of a socket's buffers in bytes: room for the answers
@@ -299,10 +302,23 @@ func (s *Sender) Run(ctx context.Context) error {
 		<-ctx.Done()
 		s.engine.loop.Stop()
 	})
-	err := s.engine.loop.Run(s.engine)
+	err := make(chan error)
+	go func() { err <- s.loop() }()
+	failure := <-err
 	cancel()
 	wg.Wait()
-	return err
+	return failure
+}
+
+// loop sends and receives; its goroutine has a thread of its own if that is more urgent
+// than others.
+func (s *Sender) loop() error {
+	if s.options.RealTime {
+		if err := realtime.Lock(); err != nil {
+			s.options.Logger.Info("probes may leave late on a busy machine", "err", err)
+		}
+	}
+	return s.engine.loop.Run(s.engine)
 }
 
 // Close frees the sender after Run has returned, or when it never ran.

@@ -142,8 +142,8 @@ func (t *Target) name() (name resolver.Name, ok bool) {
 // longer intervals. Waking up costs more than sending a probe, so probes of
 // different targets that are due almost together leave together.
 const (
-	gridSteps = 50
-	maxGrid   = int64(2 * time.Millisecond)
+	gridSteps = 25
+	maxGrid   = int64(4 * time.Millisecond)
 )
 
 // start returns when the first probe is due: at once for a counted target, and
