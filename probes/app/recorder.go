@@ -300,8 +300,8 @@ func (r *recorder) delays(p *sender.Probe) {
 	r.add(residenceHistogram, s.Residence())
 	// The error bound is of the systems' clocks, and says nothing of the devices'.
 	if s.Source == delay.Kernel && p.ErrorBound >= 0 && p.ErrorBound <= r.owner.maxError.Load() {
-		r.add(onewaySeries+int(delay.Forward), s.T2 - s.T1)
-		r.add(onewaySeries+int(delay.Reverse), s.T4 - s.T3)
+		r.add(onewaySeries+int(delay.Forward), s.T2-s.T1)
+		r.add(onewaySeries+int(delay.Reverse), s.T4-s.T3)
 	}
 }
 
