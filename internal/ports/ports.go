@@ -49,7 +49,10 @@ type Port struct {
 
 // Hook returns where a program must sit to see and drop what the tenant sends.
 func (p *Port) Hook() vport.Hook {
-	if p.DataPlane == OVSUserspace {
+	switch {
+	case p.TenantSide: // Open vSwitch reads an internal port's frames after tc
+		return vport.TCXTenant
+	case p.DataPlane == OVSUserspace:
 		return vport.XDP
 	}
 	return vport.TCX

@@ -120,6 +120,9 @@ func TestHookFollowsTheDataPlane(t *testing.T) {
 		if got := (&Port{DataPlane: plane}).Hook(); got != want {
 			t.Errorf("%s: got %s, want %s", plane, got, want)
 		}
+		if got := (&Port{DataPlane: plane, TenantSide: true}).Hook(); got != vport.TCXTenant {
+			t.Errorf("%s, the tenant's own device: got %s, want %s", plane, got, vport.TCXTenant)
+		}
 	}
 }
 

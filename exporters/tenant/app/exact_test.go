@@ -99,7 +99,7 @@ func exact(t *testing.T, p plane) {
 	testutil.IP(t, "-n", peer, "addr", "add", peerIP+"/24", "dev", "eth0")
 	r.config = r.write("exporter.yaml", fmt.Sprintf("node: n1\nnetns: %s\n%s\nbpf: {pin_dir: %s, max_ports: 8}\n", r.node, sources, testutil.NewBPFFS(t)))
 	testutil.WaitFor(t, "the path", func() bool { // a switch may have to learn first
-		return strings.Contains(testutil.Run(t, "ip", "netns", "exec", r.tenant, "sh", "-c", "ping -c1 -W1 "+peerIP+" || true"), " 0% packet loss")
+		return answers(t, r.tenant, peerIP)
 	})
 	d := r.start()
 	r.nftCounters()

@@ -101,6 +101,7 @@ func viewpoint(p *ports.Port) source.Viewpoint {
 // isOwnCopy tells that the packet dropped is the kernel's own copy of one that
 // Open vSwitch's userspace datapath received from its packet socket: whatever
 // the kernel then makes of it, above all OTHERHOST, is no loss.
+// An internal port has no packet socket: what comes in there goes to the tenant.
 func isOwnCopy(p *ports.Port, e *drops.Event) bool {
-	return p.DataPlane == ports.OVSUserspace && e.Arrival == p.Index
+	return !p.TenantSide && p.DataPlane == ports.OVSUserspace && e.Arrival == p.Index
 }

@@ -130,17 +130,24 @@ func (m *Manager) slotMap(ifindex int) *ebpf.Map {
 
 // The links of an interface, by the name of their pin's second part.
 const (
-	linkIngress = "ingress"
-	linkEgress  = "egress"
-	linkXDP     = "xdp"
+	linkIngress       = "ingress"
+	linkEgress        = "egress"
+	linkXDP           = "xdp"
+	linkTenantIngress = "ingress-tenant"
+	linkTenantEgress  = "egress-tenant"
 )
 
 func linkNames(hook Hook) []string {
-	if hook == XDP {
+	switch hook {
+	case XDP:
 		return []string{linkXDP, linkEgress}
+	case TCXTenant:
+		return []string{linkTenantIngress, linkTenantEgress}
 	}
 	return []string{linkIngress, linkEgress}
 }
+
+func isEgress(name string) bool { return name == linkEgress || name == linkTenantEgress }
 
 func (m *Manager) linkPin(ifindex int, name string) string {
 	return filepath.Join(m.linkDir(), strconv.Itoa(ifindex)+"-"+name)
@@ -174,21 +181,18 @@ func (m *Manager) link(ifindex int, hook Hook) error {
 }
 
 func (m *Manager) newLink(ifindex int, name string) (link.Link, error) {
-	switch name {
-	case linkXDP:
+	if name == linkXDP {
 		l, err := link.AttachXDP(link.XDPOptions{Program: m.objects.VportXdpFrom, Interface: ifindex, Flags: link.XDPDriverMode})
 		if err == nil || errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EEXIST) {
 			return l, err
 		}
 		return link.AttachXDP(link.XDPOptions{Program: m.objects.VportXdpFrom, Interface: ifindex, Flags: link.XDPGenericMode})
-	case linkEgress:
-		return link.AttachTCX(link.TCXOptions{
-			Program: m.objects.VportTcxTo, Interface: ifindex, Attach: ebpf.AttachTCXEgress, Anchor: link.Head(),
-		})
 	}
-	return link.AttachTCX(link.TCXOptions{
-		Program: m.objects.VportTcxFrom, Interface: ifindex, Attach: ebpf.AttachTCXIngress, Anchor: link.Head(),
-	})
+	side := ebpf.AttachTCXIngress
+	if isEgress(name) {
+		side = ebpf.AttachTCXEgress
+	}
+	return link.AttachTCX(link.TCXOptions{Program: m.program(name), Interface: ifindex, Attach: side, Anchor: link.Head()})
 }
 
 func explainAttach(err error) error {
@@ -246,7 +250,7 @@ func (m *Manager) Detach(ifindex int) error {
 
 func (m *Manager) detach(ifindex int) error {
 	var errs []error
-	for _, name := range []string{linkIngress, linkEgress, linkXDP, qdiscMark} {
+	for _, name := range []string{linkIngress, linkEgress, linkTenantIngress, linkTenantEgress, linkXDP, qdiscMark} {
 		errs = append(errs, m.unlink(m.linkPin(ifindex, name)))
 	}
 	slots := m.slotMap(ifindex)
@@ -328,14 +332,14 @@ func (m *Manager) program(name string) *ebpf.Program {
 	switch name {
 	case linkXDP:
 		return m.objects.VportXdpFrom
-	case linkEgress:
+	case linkEgress, linkTenantIngress:
 		return m.objects.VportTcxTo
 	}
 	return m.objects.VportTcxFrom
 }
 
 // updateLink puts want on a link unless its program is the same; same remembers
-// which programs are. No program is on links of two hooks.
+// which programs are: links of one program are all to have the same one.
 func (m *Manager) updateLink(pin string, want *ebpf.Program, same map[ebpf.ProgramID]bool) error {
 	if p, err := ebpf.LoadPinnedProgram(pin, nil); err == nil {
 		defer p.Close()

@@ -157,6 +157,51 @@ func TestTrafficIsCountedExactlyOnBothHooks(t *testing.T) {
 	}
 }
 
+// TestTenantsOwnDeviceIsCountedTheOtherWayRound attaches to the tenant's end of the
+// pair, as to a macvlan or the device of an OVS internal port, and limits it there.
+func TestTenantsOwnDeviceIsCountedTheOtherWayRound(t *testing.T) {
+	eachAttachment(t, func(t *testing.T, r *rig) {
+		r.node, r.tenant = r.tenant, r.node // the programs sit where the tenant is
+		r.vport = r.ifindex("eth0")
+		m := r.open()
+		if err := m.Attach(r.vport, TCXTenant); err != nil {
+			t.Fatal(err)
+		}
+		if got := r.udp(r.node, r.tenant, r.nodeIP, 100, 200); got != 100 {
+			t.Fatalf("%d of 100 datagrams arrived", got)
+		}
+		if got := r.udp(r.tenant, r.node, r.vmIP, 70, 300); got != 70 {
+			t.Fatalf("%d of 70 datagrams arrived", got)
+		}
+		c := r.counters(m)
+		if from, to := c.Packets[FromTenant][protocolUDP], c.Packets[ToTenant][protocolUDP]; from != 100 || to != 70 {
+			t.Errorf("%d packets from the tenant and %d to it; want 100 and 70", from, to)
+		}
+		// A limit drops what the tenant sends, and nothing else.
+		if err := m.SetLimit(r.vport, LimitRequest{Rate: 1, Burst: 1, TTL: time.Minute}); err != nil {
+			t.Fatal(err)
+		}
+		if got := r.udp(r.node, r.tenant, r.nodeIP, 20, 200); got != 0 {
+			t.Errorf("%d of 20 datagrams passed the limit", got)
+		}
+		if got := r.udp(r.tenant, r.node, r.vmIP, 20, 200); got != 20 {
+			t.Errorf("%d of 20 datagrams to the tenant arrived", got)
+		}
+		if c = r.counters(m); c.PolicedPackets != 20 {
+			t.Errorf("%d packets were policed, want 20", c.PolicedPackets)
+		}
+		if err := m.Attach(r.vport, TCX); err != nil { // another hook takes the old one off
+			t.Fatal(err)
+		}
+		if err := m.Detach(r.vport); err != nil {
+			t.Fatal(err)
+		}
+		if entries, err := os.ReadDir(filepath.Join(r.pinDir, "links")); err != nil || len(entries) != 0 {
+			t.Errorf("links left behind: %v, %v", entries, err)
+		}
+	})
+}
+
 func TestLimitBitesReadsBackExpiresAndComesOff(t *testing.T) {
 	for _, at := range everywhere() {
 		t.Run(at.hook.String()+" "+string(at.attachment), func(t *testing.T) {

@@ -35,7 +35,7 @@ const (
 )
 
 func clsactParent(name string) tc.Handle {
-	if name == linkEgress {
+	if isEgress(name) {
 		return tc.ClsactEgress
 	}
 	return tc.ClsactIngress

@@ -27,10 +27,13 @@ import (
 type Hook uint32
 
 // The hooks. Packet sockets, through which Open vSwitch's userspace datapath
-// reads its ports, are served before tc but after XDP: only XDP can drop there.
+// reads its ports, are served before tc but after XDP: only XDP can drop there. A
+// device that is the tenant's own end, as an OVS internal port's or a macvlan, sees
+// everything the other way round: what it transmits, the tenant sends.
 const (
-	TCX Hook = 1
-	XDP Hook = 2
+	TCX       Hook = 1
+	XDP       Hook = 2
+	TCXTenant Hook = 3
 )
 
 func (h Hook) String() string {
@@ -39,6 +42,8 @@ func (h Hook) String() string {
 		return "tcx"
 	case XDP:
 		return "xdp"
+	case TCXTenant:
+		return "tcx-tenant"
 	}
 	return fmt.Sprintf("hook(%d)", uint32(h))
 }
