@@ -84,6 +84,12 @@ bench-isolation: build ## Benchmark isolation: victim and offender by mode, reac
 dashboards: ## Regenerate dashboards/json from their definitions
 	@$(VENV)/python -m vigia_dashboards
 
+PROMETHEUS ?= http://127.0.0.1:9090
+
+.PHONY: panels
+panels: ## Write docs/reference/panels.md: what every panel finds in the running demo's Prometheus
+	@$(VENV)/python -m vigia_dashboards.live --prometheus '$(PROMETHEUS)' --write docs/reference/panels.md
+
 .PHONY: rules
 rules: ## Check rules and run their tests
 	@promtool check rules --lint-fatal alert-rules/*.rules.yml

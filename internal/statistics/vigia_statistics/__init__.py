@@ -19,7 +19,15 @@ from vigia_statistics.loss import loss_interval, minimum_detectable_loss
 from vigia_statistics.multiplicity import holm
 from vigia_statistics.paired import SignedRank, signed_rank
 from vigia_statistics.twosample import RankSum, Welch, minimum_detectable_shift, rank_sum, welch
-from vigia_statistics.verdict import Comparison, Direction, Verdict, compare, judge, winner
+from vigia_statistics.verdict import (
+    Comparison,
+    Direction,
+    Verdict,
+    compare,
+    judge,
+    winner,
+    with_differences,
+)
 
 __all__ = [
     "Comparison",
@@ -43,4 +51,5 @@ __all__ = [
     "signed_rank",
     "welch",
     "winner",
+    "with_differences",
 ]

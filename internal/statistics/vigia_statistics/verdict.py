@@ -14,6 +14,9 @@ from vigia_statistics.paired import signed_rank
 from vigia_statistics.samples import Samples, checked
 from vigia_statistics.twosample import minimum_detectable_shift, rank_sum, welch
 
+MANN_WHITNEY = "mann-whitney"
+SIGNED_RANK = "wilcoxon signed-rank"
+
 
 class Direction(StrEnum):
     """Which way is better."""
@@ -53,7 +56,7 @@ class Comparison:
     minimum_detectable_shift: float
     welch_p_value: float
     test: str
-    """mann-whitney or wilcoxon signed-rank."""
+    """MANN_WHITNEY or SIGNED_RANK."""
     smallest_p_value: float
     """The smallest p-value that this many samples can give."""
     verdict: Verdict = Verdict.NOT_ENOUGH_DATA
@@ -90,8 +93,31 @@ def compare(  # noqa: PLR0913 - the question has this many parts
         effect_size=ranks.cliffs_delta,
         minimum_detectable_shift=minimum_detectable_shift(x, y, alpha=1.0 - confidence),
         welch_p_value=welch(x, y, confidence).p_value,
-        test="wilcoxon signed-rank" if paired else "mann-whitney",
+        test=SIGNED_RANK if paired else MANN_WHITNEY,
         smallest_p_value=min(1.0, smallest),
+    )
+
+
+def with_differences(c: Comparison, differences: Samples, confidence: float = 0.95) -> Comparison:
+    """Return a comparison decided by paired differences (a minus b, shape (n,), n >= 2).
+
+    For twins of which only the difference is known; medians, effect size and
+    the detectable shift stay those of the two samples.
+    """
+    d = checked("differences", differences, least=2)
+    signed = signed_rank(d, confidence)
+    return replace(
+        c,
+        samples_a=d.size,
+        samples_b=d.size,
+        shift=signed.shift.estimate,
+        lower=signed.shift.lower,
+        upper=signed.shift.upper,
+        confidence=signed.shift.confidence,
+        p_value=signed.p_value,
+        adjusted_p_value=signed.p_value,
+        test=SIGNED_RANK,
+        smallest_p_value=min(1.0, 2.0 ** (1 - d.size)),
     )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from vigia_compare.measures import SENT, Measure
 from vigia_compare.prometheus import Grid, Prometheus, Series
-from vigia_compare.units import independent, runs
+from vigia_compare.units import block_size, independent, merged, runs
 from vigia_statistics import (
     Comparison,
     Direction,
@@ -21,6 +21,7 @@ from vigia_statistics import (
     median_interval,
     minimum_detectable_loss,
     winner,
+    with_differences,
 )
 from vigia_statistics.samples import Floats
 
@@ -33,6 +34,11 @@ __all__ = [
     "compare_measure",
     "loss_floors",
 ]
+
+Twin = tuple[str, str, str]
+"""Probe class, path, and the underlay that its twin probes take."""
+
+_NO_TWINS: Mapping[Twin, Floats] = {}
 
 MAX_PATHS = 32
 """Paths of one group: 496 pairs."""
@@ -105,7 +111,7 @@ def compare_measure(  # noqa: PLR0913
 
     Holm's family are all pairs of the metric.
     """
-    series = read(prometheus, measure, tenant, grid)
+    series = read(prometheus, measure.expression, measure.classic, tenant, grid)
     groups: dict[tuple[str, str], dict[str, Floats]] = {}
     for s in series:
         path, probe = s.labels.get("path", ""), s.labels.get("probe", "")
@@ -113,7 +119,8 @@ def compare_measure(  # noqa: PLR0913
         if path and values.size:
             placement = known.get(path, PathAttributes()).placement
             groups.setdefault((placement, probe), {})[path] = runs(values) if measure.runs else values
-    return compare_groups(measure, groups, minimum, confidence)
+    twins = _twins(prometheus, measure.twins, tenant, grid, known) if measure.twins else {}
+    return compare_groups(measure, groups, minimum, confidence, twins)
 
 
 def compare_groups(
@@ -121,9 +128,13 @@ def compare_groups(
     groups: Mapping[tuple[str, str], Mapping[str, Floats]],
     minimum: int,
     confidence: float,
+    twins: Mapping[Twin, Floats] = _NO_TWINS,
 ) -> list[Group]:
     """Compare the values of paths by (placement, probe class); see compare_measure."""
-    open_pairs = {key: compare_group(measure, samples, confidence) for key, samples in groups.items()}
+    open_pairs = {
+        key: [_paired(c, key[1], twins, confidence) for c in compare_group(measure, samples, confidence)]
+        for key, samples in groups.items()
+    }
     family = [c for pairs in open_pairs.values() for c in pairs]
     judged = iter(judge(family, Direction(measure.better), alpha=1.0 - confidence, minimum_samples=minimum))
     out = []
@@ -147,11 +158,46 @@ def compare_group(measure: Measure, samples: Mapping[str, Floats], confidence: f
     return pairs
 
 
-def read(prometheus: Prometheus, measure: Measure, tenant: str, grid: Grid) -> list[Series]:
+def _twins(
+    prometheus: Prometheus,
+    expressions: tuple[str, str],
+    tenant: str,
+    grid: Grid,
+    known: Mapping[str, PathAttributes],
+) -> dict[Twin, Floats]:
+    """Return the differences of probes and their twins where it is plain what the twins' path is.
+
+    It is the underlay of the same placement; with two of them nobody knows which.
+    """
+    underlays: dict[str, list[str]] = {}
+    for path, a in known.items():
+        if a.layer == "underlay":
+            underlays.setdefault(a.placement, []).append(path)
+    found = {}
+    for s in read(prometheus, *expressions, tenant, grid):
+        path, probe = s.labels.get("path", ""), s.labels.get("probe", "")
+        under = underlays.get(known.get(path, PathAttributes()).placement, [])
+        values = s.values[np.isfinite(s.values)]
+        if len(under) == 1 and path != under[0] and values.size >= 2:
+            found[(probe, path, under[0])] = values
+    return found
+
+
+def _paired(c: Comparison, probe: str, twins: Mapping[Twin, Floats], confidence: float) -> Comparison:
+    """Let twin probes decide where a pair has them: what both meet at one moment cancels out."""
+    for sign, twin in ((1.0, (probe, c.a, c.b)), (-1.0, (probe, c.b, c.a))):
+        if twin in twins:
+            differences = sign * twins[twin]
+            size = max(1, min(block_size(differences), differences.size // 2))
+            return with_differences(c, merged(differences, size), confidence)
+    return c
+
+
+def read(prometheus: Prometheus, expression: str, classic: str, tenant: str, grid: Grid) -> list[Series]:
     """Return a metric's series, classic histograms where there are no native ones. Raises CompareError."""
-    series = prometheus.windows(measure.expression.replace("TENANT", tenant), grid)
-    if measure.classic and not any(np.isfinite(s.values).any() for s in series):
-        series = prometheus.windows(measure.classic.replace("TENANT", tenant), grid)
+    series = prometheus.windows(expression.replace("TENANT", tenant), grid)
+    if classic and not any(np.isfinite(s.values).any() for s in series):
+        series = prometheus.windows(classic.replace("TENANT", tenant), grid)
     return series
 
 

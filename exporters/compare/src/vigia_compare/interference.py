@@ -10,6 +10,7 @@ import numpy as np
 from vigia_compare.coincidence import Candidate, explained_shares, left_by, rank
 from vigia_compare.prometheus import Grid, Prometheus, Series
 from vigia_statistics.samples import Floats
+from vigia_statistics.selection import Indices
 
 __all__ = ["ATTRIBUTED", "INSUFFICIENT", "OWN", "Interference", "attribute", "excess", "find", "loads"]
 
@@ -142,7 +143,7 @@ def attribute(  # noqa: PLR0913
     for measure, values, least in (("loss", loss, 0.01), ("delay", delay, 0.002)):
         if values is None:
             continue
-        span = _span([values], [*others.values(), *([] if own is None else [own])])
+        span = _usable(values, [*others.values(), *([] if own is None else [own])])
         above = excess(values[span], least)
         bad = int((above > 0.0).sum())
         if bad:
@@ -153,16 +154,14 @@ def attribute(  # noqa: PLR0913
     return None
 
 
-def _span(*groups: Sequence[Floats]) -> slice:
-    """From the first to the last window that every group knows anything of; a group may have no series."""
-    first, last = 0, None
-    for group in groups:
-        if group:
-            known = np.flatnonzero(np.isfinite(np.array(group)).any(axis=0))
-            first = max(first, int(known[0]) if known.size else 0)
-            end = int(known[-1]) + 1 if known.size else 0
-            last = end if last is None else min(last, end)
-    return slice(first, last)
+def _usable(values: Floats, traffic: Sequence[Floats]) -> Indices:
+    """Windows in which the node's traffic is known, from the first to the last with probes of the tenant."""
+    known = np.isfinite(np.array(traffic)).any(axis=0) if traffic else np.ones(values.size, dtype=bool)
+    probed = np.flatnonzero(np.isfinite(values))
+    between = np.zeros(values.size, dtype=bool)
+    if probed.size:
+        between[probed[0] : probed[-1] + 1] = True
+    return np.flatnonzero(known & between)
 
 
 def _explain(

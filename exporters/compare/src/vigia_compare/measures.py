@@ -25,6 +25,9 @@ class Measure:
     """Asked where the first has no answer: a store without native histograms."""
     runs: bool = False
     """The value is that of the last run and stays until the next: equal neighbours are one run."""
+    twins: tuple[str, str] | None = None
+    """Native and classic differences between probes of a path and their twins, sent on the underlay at the
+    same moment."""
     rare: bool = False
     """Counts events that many windows lack: windows are merged before ranking."""
 
@@ -60,10 +63,12 @@ def _goodput(protocol: str) -> str:
     return f"avg {_BY} (last_over_time(vigia_bulk_goodput_bytes_per_second{selector}))"
 
 
+_TAX = _quantile("0.5", "vigia_probe_overlay_tax_seconds")
+
 MEASURES: Mapping[str, Measure] = {
     m.name: m
     for m in (
-        Measure("rtt", "seconds", "lower", *_quantile("0.5", "vigia_probe_rtt_seconds")),
+        Measure("rtt", "seconds", "lower", *_quantile("0.5", "vigia_probe_rtt_seconds"), twins=_TAX),
         Measure("rtt_p99", "seconds", "lower", *_quantile("0.99", "vigia_probe_rtt_seconds")),
         Measure("jitter", "seconds", "lower", *_spread()),
         Measure("loss", "ratio", "lower", f"({LOST} or 0 * {SENT}) / ({SENT} > 0)", rare=True),

@@ -104,7 +104,7 @@ def changes(prometheus: Prometheus, config: Config, now: float, ago: float) -> l
 
 def _samples(prometheus: Prometheus, measure: Measure, tenant: str, grid: Grid) -> dict[tuple[str, str], Any]:
     out = {}
-    for s in engine.read(prometheus, measure, tenant, grid):
+    for s in engine.read(prometheus, measure.expression, measure.classic, tenant, grid):
         values = s.values[np.isfinite(s.values)]
         if values.size:
             key = (s.labels.get("probe", ""), s.labels.get("path", ""))

@@ -8,7 +8,7 @@ import numpy as np
 
 from vigia_statistics.samples import Floats
 
-__all__ = ["independent", "lag_one", "merged", "midranks", "runs"]
+__all__ = ["block_size", "independent", "lag_one", "merged", "midranks", "runs"]
 
 RARE_UNITS = 20
 """Units into which the windows of a rare event are merged."""
