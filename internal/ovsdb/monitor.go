@@ -26,6 +26,9 @@ var errRefused = errors.New("ovsdb-server refuses")
 // noTransaction is the transaction id that no server knows.
 const noTransaction = "00000000-0000-0000-0000-000000000000"
 
+// plainMonitor is the monitor of RFC 7047, without conditions.
+const plainMonitor = "monitor"
+
 // monitor is one way to follow tables, newest first.
 type monitor struct {
 	method string
@@ -39,7 +42,7 @@ func monitors() []monitor {
 	return []monitor{
 		{"monitor_cond_since", (*Replica).beginSince},
 		{"monitor_cond", (*Replica).beginCond},
-		{"monitor", (*Replica).beginPlain},
+		{plainMonitor, (*Replica).beginPlain},
 	}
 }
 
@@ -104,8 +107,11 @@ func (r *Replica) beginCond(c *conn, requests map[string]any, s schema) (map[str
 }
 
 func (r *Replica) beginPlain(c *conn, requests map[string]any, _ schema) (map[string]Table, error) {
+	for _, request := range requests {
+		delete(request.(map[string]any), "where") // which RFC 7047 does not know
+	}
 	var changes tableUpdates
-	if err := c.call(&changes, "monitor", r.database, nil, requests); err != nil {
+	if err := c.call(&changes, plainMonitor, r.database, nil, requests); err != nil {
 		return nil, err
 	}
 	tables := r.empty()

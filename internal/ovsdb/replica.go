@@ -27,8 +27,11 @@ type Replica struct {
 	transaction string
 	asked       []byte
 
+	narrowed chan struct{} // has a value after only has changed
+
 	mu      sync.Mutex
-	method  string           // of the monitor in use
+	only    map[string]condition // by table; tables that are not in it are copied whole
+	method  string               // of the monitor in use
 	tables  map[string]Table // nil until the first copy has come
 	err     error            // why there is no session now
 	heard   time.Time        // when the server last sent something
@@ -47,7 +50,7 @@ const (
 func NewReplica(remote, database string, columns Columns, logger *slog.Logger, options ...Option) (*Replica, error) {
 	r := &Replica{
 		remote: remote, database: database, columns: columns, logger: logger, probe: probeInterval,
-		err: errors.New("not connected yet"), changes: make(chan struct{}, 1),
+		err: errors.New("not connected yet"), changes: make(chan struct{}, 1), narrowed: make(chan struct{}, 1), only: make(map[string]condition),
 	}
 	for _, o := range options {
 		o(r)
@@ -138,6 +141,11 @@ func (r *Replica) monitorRequests(c *conn) (map[string]any, schema, error) {
 		}
 		requests[table] = map[string]any{"columns": have}
 	}
+	for table, where := range r.wheres() {
+		if request, ok := requests[table].(map[string]any); ok {
+			request["where"] = where
+		}
+	}
 	return requests, kinds, nil
 }
 
@@ -182,8 +190,15 @@ func (r *Replica) updates(c *conn, tables map[string]Table, kinds schema) error 
 	silence := time.NewTicker(r.probe)
 	defer silence.Stop()
 	probing := false
+	var told []byte
 	for {
 		select {
+		case <-r.narrowed:
+			next, err := r.narrow(c, told)
+			if err != nil {
+				return err
+			}
+			told = next
 		case err := <-broken:
 			return err
 		case m := <-received:
@@ -208,6 +223,9 @@ func (r *Replica) updates(c *conn, tables map[string]Table, kinds schema) error 
 
 // handle takes one message of the server and returns the copy as it is then.
 func (r *Replica) handle(c *conn, m message, tables map[string]Table, kinds schema) (map[string]Table, error) {
+	if err := refusal(m); err != nil {
+		return nil, err
+	}
 	switch m.Method {
 	case "echo":
 		if err := c.answerEcho(m); err != nil {

@@ -114,7 +114,7 @@ func NewInventory(s Sources, logger *slog.Logger) (*Inventory, error) {
 		inv.replica, err = ovsdb.NewReplica(s.OVSDB, ovsDatabase, ovsColumns(), logger)
 	}
 	if s.Southbound != "" && err == nil {
-		inv.south, err = ovsdb.NewReplica(s.Southbound, southboundDatabase, southboundColumns(), logger, ovsdb.WithTLS(s.TLS))
+		inv.south, err = ovsdb.NewReplica(s.Southbound, southboundDatabase, southboundColumns(), logger, ovsdb.WithTLS(s.TLS), ovsdb.WithOnly(portBinding, logicalPort))
 	}
 	if err != nil {
 		conn.Close()
@@ -214,6 +214,7 @@ func (inv *Inventory) facts() (f facts, states []SourceState) {
 		f.ovs = fromOVS(tables)
 	}
 	if inv.south != nil {
+		inv.south.SetOnly(portBinding, logicalPorts(f.ovs))
 		tables, err := inv.south.Tables()
 		age, _ := inv.south.Age()
 		states = append(states, SourceState{Name: "ovn", Err: err, Age: age})
