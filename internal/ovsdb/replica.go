@@ -32,9 +32,9 @@ type Replica struct {
 	mu      sync.Mutex
 	only    map[string]condition // by table; tables that are not in it are copied whole
 	method  string               // of the monitor in use
-	tables  map[string]Table // nil until the first copy has come
-	err     error            // why there is no session now
-	heard   time.Time        // when the server last sent something
+	tables  map[string]Table     // nil until the first copy has come
+	err     error                // why there is no session now
+	heard   time.Time            // when the server last sent something
 	changes chan struct{}
 }
 
