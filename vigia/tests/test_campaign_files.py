@@ -47,7 +47,8 @@ def test_every_shipped_campaign_fits_its_study_and_its_topology(campaign: Campai
     topology = vigia_config.parse("topology", bed.topology_text(campaign.topology, None), Topology)
     assert topology.name != "demo"
     assert {str(c["path"]) for c in plan.cells() if "path" in c} <= {p.name for p in topology.paths}
-    assert plan.stop.repetitions >= 5, "fewer cannot separate anything"
+    # Fewer than 5 cannot separate anything; a shuffle's report shows intervals and makes no tests.
+    assert plan.stop.repetitions >= (3 if campaign.study == "shuffle" else 5)
 
 
 @pytest.mark.parametrize("campaign", model.shipped(), ids=lambda c: c.name)

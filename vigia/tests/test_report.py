@@ -19,7 +19,7 @@ from vigia.report.data import jitter, load, missing, published
 from vigia_statistics import Direction
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
-NAMES = ("e1", "e2", "e3", "e4")
+NAMES = ("e1", "e2", "e3", "e4", "e5-a")
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -22,6 +22,7 @@ from vigia.errors import VigiaError
 __all__ = [
     "CommandError",
     "Result",
+    "bridge_batch",
     "detach",
     "find",
     "ip_batch",
@@ -135,6 +136,11 @@ def ip_batch(lines: Sequence[str], *, netns: str | None = None, force: bool = Fa
 def tc_batch(lines: Sequence[str], *, netns: str | None = None) -> None:
     """Run tc(8) commands in one process. Raises CommandError that shows the failed line."""
     _batch("tc", lines, netns, False)
+
+
+def bridge_batch(lines: Sequence[str], *, netns: str | None = None) -> None:
+    """Run bridge(8) commands in one process. Raises CommandError that shows the failed line."""
+    _batch("bridge", lines, netns, False)
 
 
 def _batch(program: str, lines: Sequence[str], netns: str | None, force: bool) -> None:

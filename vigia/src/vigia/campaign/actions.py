@@ -87,10 +87,11 @@ def _outline(wanted: Campaign, plan: Plan) -> dict[str, object]:
 def _preflight(wanted: Campaign, plan: Plan) -> str:
     cost = catalogue.cost(wanted, plan)
     cells, times = len(plan.cells()), plan.stop.repetitions
+    scaled = f"; {scale}" if (scale := catalogue.scale(wanted.study, plan.settings)) else ""
     until = f", fewer once {plan.stop.metric} is known to {plan.stop.until:.0%}" if plan.stop.until else ""
     return (
         f"{cells} combinations, {times} repetitions each{until}: {cells * times} runs, order {wanted.order}, "
-        f"about {_time(cost.seconds)}, at most {cost.bytes / 1e9:.3g} GB of traffic"
+        f"about {_time(cost.seconds)}, at most {cost.bytes / 1e9:.3g} GB of traffic{scaled}"
     )
 
 

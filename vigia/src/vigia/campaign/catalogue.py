@@ -10,10 +10,11 @@ from vigia.campaign.measurements.isolation import Isolation
 from vigia.campaign.measurements.managers import Managers
 from vigia.campaign.measurements.openflow import OpenFlow
 from vigia.campaign.measurements.overlays import Overlays
-from vigia.campaign.model import Campaign, Plan, Study
+from vigia.campaign.measurements.shuffle import Shuffle
+from vigia.campaign.model import Campaign, Plan, Settings, Study
 from vigia.errors import VigiaError
 
-__all__ = ["check", "cost", "measurement"]
+__all__ = ["check", "cost", "measurement", "scale"]
 
 _MEASUREMENTS: Mapping[Study, Measurement] = {
     "overlays": Overlays(),
@@ -21,12 +22,25 @@ _MEASUREMENTS: Mapping[Study, Measurement] = {
     "isolation": Isolation(),
     "managers": Managers(),
     "guarantees": Guarantees(),
+    "shuffle": Shuffle(),
 }
 
 
 def measurement(study: Study) -> Measurement:
     """Return the measurement of a study."""
     return _MEASUREMENTS[study]
+
+
+def scale(study: Study, settings: Settings) -> str:
+    """Say to what a study's rates are scaled, where links are made for it; empty where they are not."""
+    if study not in ("guarantees", "shuffle"):
+        return ""
+    made = (
+        f"links of {8 * settings.limit / 1e6:g} Mbit/s (1 Gbit/s in the study): what a small machine carries"
+    )
+    if study == "guarantees":
+        return f"{made}; traffic is counted for {settings.duration:g} s after {settings.warm_up:g} s"
+    return f"{settings.hosts} hosts, {made}; {settings.partition} bytes from each machine to each other one"
 
 
 def check(campaign: Campaign, plan: Plan) -> None:

@@ -26,11 +26,11 @@ from types import TracebackType
 from typing import Self
 
 from vigia import commands, netns
-from vigia.campaign import isolation_traffic
+from vigia.campaign import isolation_shuffle, isolation_traffic
 from vigia.campaign.isolation_traffic import BIN, Order
 from vigia.errors import VigiaError
 
-__all__ = ["BIN", "Bed", "Flow", "Mode", "Outcome", "Plan"]
+__all__ = ["BIN", "Bed", "Flow", "Job", "JobOutcome", "Mode", "Outcome", "Plan"]
 
 
 class Mode(Enum):
@@ -59,6 +59,8 @@ class Plan:
     link: int = 50_000_000
     """rate of an access link, bits per second"""
     headroom: float = 0.05
+    queue: int = 160
+    """frames that an access link holds"""
 
 
 @dataclass(frozen=True)
@@ -98,9 +100,39 @@ class Outcome:
         return sum(part) / max(1, len(part))
 
 
-_READY = 30.0
+@dataclass(frozen=True)
+class Job:
+    """An all-to-all job of a tenant, with a machine on every host."""
+
+    tenant: str
+    partition: int
+    """bytes that each machine fetches from each other one"""
+    longest: float
+    """seconds after which it is given up"""
+    parallel: int = 5
+    """fetches of one machine at a time: what MapReduce's reducers do by default"""
+    seed: int = 0
+    """of the order in which machines fetch"""
+
+
+@dataclass(frozen=True)
+class JobOutcome:
+    """What became of a job, and what its competitors brought meanwhile."""
+
+    seconds: float | None
+    """until the last machine had everything; None if the job was given up"""
+    goodput: float
+    """bits per second of payload that one machine received on average, until the job was over"""
+    fetched: float
+    """ratio of the job's data that arrived"""
+    competitors: Sequence[float]
+    """bits per second of payload of each flow while the job ran"""
+
+
+_READY = 60.0
 _LEAD = 1.5  # seconds for traffic processes to start
 _KEY = 32
+_JOB_PORT = 6900
 
 
 class Bed:
@@ -184,6 +216,7 @@ class Bed:
             commands.run(["sysctl", "-qw", *keys], netns=name)
         for host in self._hosts():
             self._build_host(host)
+        self._introduce()
         self._limit_links()
 
     def _build_host(self, host: int) -> None:
@@ -222,11 +255,33 @@ class Bed:
             off = [word for name in offloads for word in (name, "off")]
             commands.run(["ethtool", "-K", "eth0", *off], netns=guest)
 
+    def _introduce(self) -> None:
+        """Tell guests each other's address and bridges where each is, as a cloud's controller does.
+
+        Otherwise a flood to a guest that never answers would be sent to everybody.
+        """
+        everybody = [(h, t) for h in self._hosts() for t in self._tenants]
+        commands.bridge_batch(
+            [f"fdb replace {self._mac(h, t)} dev wb{h} master static" for h, t in everybody],
+            netns=self.fabric,
+        )
+        for host in self._hosts():
+            places = [(f"t-{t}" if h == host else "up0", self._mac(h, t)) for h, t in everybody]
+            commands.bridge_batch(
+                [f"fdb replace {mac} dev {device} master static" for device, mac in places],
+                netns=self.node(host),
+            )
+            for tenant in self._tenants:
+                others = [(self.address(h, tenant), self._mac(h, tenant)) for h in self._hosts() if h != host]
+                lines = [f"neigh add {ip} lladdr {mac} dev eth0 nud permanent" for ip, mac in others]
+                commands.ip_batch(lines, netns=self.guest(host, tenant))
+
     def _limit_links(self) -> None:
-        """Hold every access link to its rate, both ways, with a queue of 160 frames."""
+        """Hold every access link to its rate, both ways."""
         rate, burst = self.plan.link, max(20_000, self.plan.link // 8 // 100)  # 10 ms: the timer may be late
+        limit = self.plan.queue * 1514
         lines = [
-            f"qdisc add dev {device}{host} root tbf rate {rate}bit burst {burst} limit {160 * 1514}"
+            f"qdisc add dev {device}{host} root tbf rate {rate}bit burst {burst} limit {limit}"
             for host in self._hosts()
             for device in ("p", "wa")
         ]
@@ -400,6 +455,53 @@ class Bed:
                 if child.poll() is None:
                     child.kill()
                 child.communicate()
+
+    def run_job(self, job: Job, flows: Sequence[Flow]) -> JobOutcome:
+        """Run a job among flows that last as long as it does. Raises VigiaError."""
+        start = time.monotonic() + _LEAD + 0.05 * len(flows)
+        self.started = start
+        order = isolation_shuffle.Order(
+            machines=[(self.guest(h, job.tenant), self.address(h, job.tenant)) for h in self._hosts()],
+            partition=job.partition,
+            parallel=job.parallel,
+            port=_JOB_PORT,
+            start=start,
+            longest=job.longest,
+            seed=job.seed,
+        )
+        receivers = []
+        others = []
+        try:
+            for i, flow in enumerate(flows):
+                receivers.append(self._spawn("receive", i, flow, start, job.longest + _LEAD))
+                others.append(self._spawn("send", i, flow, start, job.longest + _LEAD))
+            worker = commands.spawn(isolation_shuffle.command(), isolation_shuffle.encode(order))
+            others.append(worker)
+            out, err = worker.communicate()
+            if worker.returncode != 0:
+                raise VigiaError(f"the job of {job.tenant} failed: {err.strip()[-500:]}")
+            result = isolation_shuffle.Result(**json.loads(out))
+            took = result.seconds or job.longest
+            counted = [self._interrupted(f, r, took) for f, r in zip(flows, receivers, strict=True)]
+        finally:
+            for child in (*receivers, *others):
+                if child.poll() is None:
+                    child.kill()
+                child.communicate()
+        whole = job.partition * self.plan.hosts * (self.plan.hosts - 1)
+        rate = 8 * result.fetched / took / self.plan.hosts
+        return JobOutcome(result.seconds, rate, result.fetched / whole, counted)
+
+    def _interrupted(self, flow: Flow, receiver: subprocess.Popen[str], seconds: float) -> float:
+        """End a receiver, and return the mean goodput in the seconds since its start."""
+        receiver.send_signal(signal.SIGTERM)
+        out, err = receiver.communicate()
+        if receiver.returncode != 0:
+            raise VigiaError(
+                f"receiver of {flow.tenant} {flow.source}->{flow.sink} failed: {err.strip()[-500:]}"
+            )
+        bins = json.loads(out)["bins"][: max(1, round(seconds / BIN))]
+        return float(8 * sum(bins) / (BIN * len(bins)))
 
     def _spawn(
         self, role: str, index: int, flow: Flow, start: float, seconds: float

@@ -1,7 +1,8 @@
 """One end of a transfer of the isolation experiments: python -m vigia.campaign.isolation_traffic.
 
 Its order is JSON on standard input. It enters the guest's namespace for good,
-begins at a moment of CLOCK_MONOTONIC, ends by itself, and prints what it counted.
+begins at a moment of CLOCK_MONOTONIC, ends by itself, a receiver also on SIGTERM,
+and prints what it counted.
 """
 
 from __future__ import annotations
@@ -58,9 +59,23 @@ class Order:
     """udp: seconds from the beginning of one pulse to that of the next"""
 
 
+class _Ended(Exception):
+    """SIGTERM came: what was counted so far is the result."""
+
+
+def _end(_number: int, _frame: object) -> None:
+    raise _Ended
+
+
 def receive(order: Order) -> list[int]:
     """Count the payload that arrives, by BIN seconds since the start."""
     bins = [0] * round(order.seconds / BIN)
+    with suppress(_Ended):
+        _receive(order, bins)
+    return bins
+
+
+def _receive(order: Order, bins: list[int]) -> None:
     end = order.start + order.seconds
     kind = socket.SOCK_STREAM if order.protocol == "tcp" else socket.SOCK_DGRAM
     buffer = bytearray(256 << 10)
@@ -89,7 +104,6 @@ def receive(order: Order) -> list[int]:
                 place = int((time.monotonic() - order.start) / BIN)
                 if 0 <= place < len(bins):
                     bins[place] += count
-    return bins
 
 
 def _take(sock: socket.socket, buffer: bytearray) -> int:
@@ -165,6 +179,7 @@ def main() -> int:
     signal.alarm(round(order.start - time.monotonic() + order.seconds) + _GRACE)
     netns.enter(order.namespace)
     if order.role == "receive":
+        signal.signal(signal.SIGTERM, _end)
         sys.stdout.write(json.dumps({"bins": receive(order)}))
     else:
         sys.stdout.write(json.dumps({"offered": send(order)}))

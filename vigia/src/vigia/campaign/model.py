@@ -27,7 +27,7 @@ __all__ = [
     "shipped",
 ]
 
-Study = Literal["overlays", "openflow", "isolation", "managers", "guarantees"]
+Study = Literal["overlays", "openflow", "isolation", "managers", "guarantees", "shuffle"]
 """Which measurement is made, and how it is reported."""
 
 Word = Annotated[str, StringConstraints(pattern="^[a-z][a-z0-9_]{0,31}$")]
@@ -81,7 +81,10 @@ class Stop(Strict):
 class Settings(Strict):
     """How one repetition is made. Each study uses those that concern it."""
 
-    duration: Seconds = Field(default=30.0, description="Time that traffic is counted: whole seconds.")
+    duration: Seconds = Field(
+        default=30.0,
+        description="Time that traffic is counted: whole seconds. A job that takes longer is given up.",
+    )
     warm_up: Seconds = Field(
         default=2.0,
         description="Time that traffic runs before packets are timed. iperf3 leaves whole seconds of it "
@@ -96,6 +99,13 @@ class Settings(Strict):
     benchmark: int = Field(default=6000, description="Order of the matrix of LINPACK.", ge=100, le=20000)
     file: int = Field(default=100, description="Size of the disk benchmark's file in MB.", ge=1, le=4096)
     limit: Rate = Field(default=107_500_000, description="Rate of a link that guarantees are part of.")
+    hosts: int = Field(default=26, description="Hosts that a job runs on.", ge=2, le=64, multiple_of=2)
+    partition: int = Field(
+        default=500_000,
+        description="Bytes that each machine of a job fetches from each other one.",
+        ge=1,
+        le=1 << 30,
+    )
 
 
 class Plan(Strict):
@@ -124,7 +134,8 @@ class Campaign(Strict):
     question: str = Field(description="What the campaign answers.", max_length=500)
     study: Study = Field(
         description="Measurement and report: `overlays` (throughput beside delay), `openflow` (delay under "
-        "rules), `isolation` (ICMP and bandwidth), `managers` (host benchmarks), `guarantees` (link shares)."
+        "rules), `isolation` (ICMP and bandwidth), `managers` (host benchmarks), `guarantees` (link shares), "
+        "`shuffle` (a job among competitors)."
     )
     topology: str = Field(
         description="A topology file beside this one, of the lab or of real nodes; or the name of one that "

@@ -7,13 +7,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from vigia.campaign import catalogue
 from vigia.campaign.folder import Folder
-from vigia.campaign.model import Campaign, Study
+from vigia.campaign.model import Campaign, Settings, Study
 from vigia.errors import VigiaError
 from vigia.report import page
 from vigia.report.data import Data, load
 from vigia.report.document import Document, Section, Table
-from vigia.report.studies import guarantees, isolation, managers, openflow, overlays
+from vigia.report.studies import guarantees, isolation, managers, openflow, overlays, shuffle
 
 __all__ = ["document", "write"]
 
@@ -23,6 +24,7 @@ _STUDIES: Mapping[Study, Callable[[Campaign, Data], Document]] = {
     "isolation": isolation.build,
     "managers": managers.build,
     "guarantees": guarantees.build,
+    "shuffle": shuffle.build,
 }
 
 
@@ -57,12 +59,12 @@ def _method(folder: Folder) -> Section:
     s = plan.settings
     events = [e for r in folder.records for e in r.events]
     loads = [x for r in folder.records for x in r.load]
+    scale = catalogue.scale(campaign.study, s)
     paragraphs = [
         f"{len(plan.cells())} combinations, {stop.repetitions} repetitions of each{until}, in blocks that hold every "
         f"combination once, order {campaign.order} (seed {campaign.seed}). {done} repetitions were done, "
         f"{len(failed)} failed, {len(plan.cells()) * stop.repetitions - len(folder.records)} were not made.",
-        f"Settings: {s.duration:g} s of traffic, packets timed after {s.warm_up:g} s of it, {int(s.warm_up)} s left out of throughput, {s.threads} threads, "
-        f"{s.buffer} bytes of buffer, messages of {s.message} bytes, timed packets every {s.interval * 1e3:g} ms.",
+        f"Scale: {scale}." if scale else _settings(s),
         "The repetition is the experimental unit: packets within one are not independent. Intervals of means are "
         "Student's, of medians exact order statistics, of differences Hodges-Lehmann with Moses' interval; tests are "
         "Mann-Whitney, adjusted by Holm. A winner is named only where the tests separate.",
@@ -76,6 +78,14 @@ def _method(folder: Folder) -> Section:
         rows = [[str(e["at"]), str(e["what"])] for e in events]
         tables.append(Table("Events", ["Unix time", "what"], rows))
     return Section("Method", paragraphs, tables)
+
+
+def _settings(s: Settings) -> str:
+    return (
+        f"Settings: {s.duration:g} s of traffic, packets timed after {s.warm_up:g} s of it, {int(s.warm_up)} s left out "
+        f"of throughput, {s.threads} threads, {s.buffer} bytes of buffer, messages of {s.message} bytes, timed packets "
+        f"every {s.interval * 1e3:g} ms."
+    )
 
 
 def _facts(folder: Folder) -> list[tuple[str, str]]:

@@ -119,7 +119,7 @@ def _high(values: Floats) -> float:
 
 
 def _thinned(*columns: Floats) -> tuple[Floats, ...]:
-    step = max(1, columns[0].size // 1000)
+    step = max(1, columns[0].size // 300)
     return tuple(c[::step] for c in columns)
 
 

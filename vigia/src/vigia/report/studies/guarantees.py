@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vigia.campaign.model import Campaign
+from vigia.campaign.model import Campaign, Factor
 from vigia.report.data import Data, Floats, mean
 from vigia.report.document import Document, Section, Table
 from vigia.report.numbers import interval, percent
@@ -11,7 +11,8 @@ from vigia_statistics import mean_interval
 __all__ = ["build"]
 
 _FLOOD = "udp-1"
-_KEPT = 0.9  # payload of what was guaranteed in frames is at most 0.96
+_KEPT = 0.95
+_PAYLOAD = {"tcp": 1448 / 1514, "udp": 1400 / 1442}  # of full frames; guarantees count frames
 
 
 def build(campaign: Campaign, data: Data) -> Document:
@@ -26,7 +27,10 @@ def build(campaign: Campaign, data: Data) -> Document:
                     used = data.each("used", mean, **cell)
                     if not used.size:
                         continue
-                    shares = [data.each(f"share_{t}", mean, **cell) for t in ("a", "b")]
+                    shares = [
+                        data.each(f"share_{t}", mean, **cell) / _payload(level)
+                        for t, level in (("a", a), ("b", b))
+                    ]
                     rows.append(
                         [
                             *(str(cell[k]) for k in ("direction", "a", "b", "control")),
@@ -41,10 +45,14 @@ def build(campaign: Campaign, data: Data) -> Document:
         "What tenants got of their guarantees, and of what the link gives out",
         ["direction", "A", "B", "control", "n", "A of its guarantee", "B of its guarantee", "link used"],
         rows,
-        f"Payload against a guarantee in frames: 0.96 is all of it. Intervals: {percent(campaign.confidence)}, "
-        "Student's. A has 75% and B 25% of what the link gives out.",
+        f"Payload, against the payload in a guarantee of full frames; link used: payload against frames. Intervals: "
+        f"{percent(campaign.confidence)}, Student's. A has 75% and B 25% of what the link gives out.",
     )
     return Document(campaign.title, campaign.question, _answer(worst), [Section("Shares", tables=[table])])
+
+
+def _payload(level: Factor) -> float:
+    return _PAYLOAD.get(str(level).partition("-")[0], 1.0)
 
 
 def _answer(worst: dict[str, float]) -> str:
