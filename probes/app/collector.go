@@ -55,6 +55,7 @@ const (
 	throttled
 	unfit
 	burning
+	clockBound
 	numFamilies
 )
 
@@ -86,6 +87,7 @@ func newCollector(f *catalog.Factory, s *service) *collector {
 		jitter: "vigia_probe_jitter_seconds", interval: "vigia_probe_interval_seconds",
 		deadline: "vigia_probe_deadline_seconds", up: "vigia_probe_target_up", coverage: "vigia_probe_ecmp_coverage_ratio",
 		stray: "vigia_probe_stray_total", timestamps: "vigia_probe_timestamps_total", pathInfo: "vigia_path_info", burning: "vigia_probe_objective_burning",
+		clockBound: "vigia_probe_host_clock_error_bound_seconds",
 	} {
 		c.families[i].desc, c.families[i].value = f.Desc(name)
 	}
@@ -143,6 +145,9 @@ func (c *collector) collectHealth(out chan<- prometheus.Metric) {
 		if v >= 0 {
 			out <- c.families[family].metric(nil, v)
 		}
+	}
+	if r := c.service.clock.Read(); r.Synchronized {
+		out <- c.constant(clockBound, r.Bound.Seconds(), string(r.Source))
 	}
 	for reason := range health.Reason(health.ScheduleLag) {
 		v := 0.0

@@ -14,6 +14,7 @@ import (
 
 	"vigia/internal/exporterkit"
 	"vigia/probes/bulk"
+	"vigia/probes/clockerror"
 	"vigia/probes/discovery"
 	"vigia/probes/flight"
 	"vigia/probes/health"
@@ -22,14 +23,13 @@ import (
 	"vigia/probes/reflector"
 	"vigia/probes/sender"
 	"vigia/probes/settings"
-	"vigia/probes/timestamping"
 )
 
 // service is the daemon.
 type service struct {
 	sender    *sender.Sender
 	recorders *recorders
-	bound     timestamping.Bound
+	clock     *clockerror.Watch
 	reflector *reflector.Reflector
 	paths     atomic.Pointer[[]settings.Path]
 
@@ -57,19 +57,19 @@ func newService(env exporterkit.Env) (*service, error) {
 	if os.Getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(runtime.NumCPU() + spareProcs)
 	}
-	s := &service{objectives: objective.New()}
+	s := &service{objectives: objective.New(), clock: clockerror.New()}
 	s.recorders = newRecorders(env.Metrics, env.Registry, health.New(os.DirFS("/")))
 	s.recorders.objectives = s.objectives
 	listeners := newListeners(env.Metrics)
 	var err error
 	s.sender, err = sender.New(sender.Options{
-		Logger: env.Logger, NewRecorder: s.recorders.recorder, Bound: &s.bound, RealTime: true,
+		Logger: env.Logger, NewRecorder: s.recorders.recorder, Bound: s.clock.Bound, RealTime: true,
 	})
 	if err != nil {
 		return nil, err
 	}
 	s.reflector, err = reflector.New(reflector.Options{
-		Logger: env.Logger, NewCounters: listeners.counters, RemoveCounters: listeners.remove, Bound: &s.bound,
+		Logger: env.Logger, NewCounters: listeners.counters, RemoveCounters: listeners.remove, Bound: s.clock.Bound,
 	})
 	if err != nil {
 		s.sender.Close()
@@ -132,7 +132,7 @@ func (s *service) load(path string) error {
 	s.discovered.Set(cfg.Sources())
 	s.recorders.health.SetLimits(cfg.Health)
 	s.recorders.maxError.Store(int64(cfg.MaxOnewayError))
-	s.bound.State(cfg.ErrorBound)
+	s.clock.Set(cfg.Clock)
 	s.sender.SetHardware(cfg.Hardware)
 	s.reflector.SetHardware(cfg.Hardware)
 	s.objectives.Set(cfg.Objectives)
@@ -220,6 +220,7 @@ func (s *service) Run(ctx context.Context) error {
 	wg.Go(func() { s.bulk.Run(ctx) })
 	wg.Go(func() { s.searches.Run(ctx) })
 	wg.Go(func() { s.discovered.Run(ctx) })
+	wg.Go(func() { s.clock.Run(ctx) })
 	wg.Wait()
 	return errors.Join(sendErr, reflectErr)
 }

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"vigia/probes/eventloop"
 	"vigia/probes/sockets"
@@ -58,12 +59,16 @@ type Options struct {
 	// ReceiveBuffer is the size of each listener's receive buffer in bytes; 0
 	// stands for DefaultBuffer.
 	ReceiveBuffer int
-	// Bound is our clock's error; nil asks the kernel.
-	Bound *timestamping.Bound
+	// Bound tells our clock's error, without waiting; nil asks the kernel.
+	Bound Bound
 	// Survey finds devices that stamp in hardware; nil stands for
 	// tsinfo.SurveyLocal.
 	Survey Survey
 }
+
+// Bound tells how far our clock may be from true time, and whether it follows an external
+// source.
+type Bound func() (bound time.Duration, synchronized bool)
 
 // Reflector answers test packets on its listeners.
 type Reflector struct {
@@ -100,7 +105,7 @@ func New(o Options) (*Reflector, error) {
 		o.ReceiveBuffer = DefaultBuffer
 	}
 	if o.Bound == nil {
-		o.Bound = new(timestamping.Bound)
+		o.Bound = timestamping.ErrorBound
 	}
 	if o.Survey == nil {
 		o.Survey = tsinfo.SurveyLocal

@@ -77,7 +77,7 @@ func (r *Reflector) Ready(events []eventloop.Event) (wake int64) {
 	r.steps = r.clock.Steps() // whatever arrived came after this
 	now := r.clock.Update()
 	if now >= r.estimateDue {
-		bound, synchronized := r.options.Bound.Read()
+		bound, synchronized := r.options.Bound()
 		r.responder.estimate = stamp.NewErrorEstimate(synchronized, bound)
 		r.estimateDue = now + errorEstimateAge
 	}

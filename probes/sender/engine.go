@@ -64,7 +64,7 @@ func (s Source) String() string {
 type engine struct {
 	loop   *eventloop.Loop
 	clock  *timestamping.Clock
-	bound  *timestamping.Bound
+	bound  Bound
 	logger *slog.Logger
 
 	series  map[Labels]*series
@@ -88,7 +88,7 @@ type engine struct {
 	stray       uint64
 }
 
-func newEngine(logger *slog.Logger, bound *timestamping.Bound) (*engine, error) {
+func newEngine(logger *slog.Logger, bound Bound) (*engine, error) {
 	clock, err := timestamping.NewClock()
 	if err != nil {
 		return nil, err

@@ -43,7 +43,7 @@ func answerTo(sequence uint32, received int64) []byte {
 // may upset the accounts, answer more than was asked, or become a sample that
 // contradicts itself.
 func FuzzArrived(f *testing.F) {
-	e, err := newEngine(slog.New(slog.DiscardHandler), new(timestamping.Bound))
+	e, err := newEngine(slog.New(slog.DiscardHandler), timestamping.ErrorBound)
 	if err != nil {
 		f.Fatal(err)
 	}

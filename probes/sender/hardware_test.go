@@ -86,7 +86,7 @@ type hardwareBench struct {
 
 func newHardwareBench(t *testing.T) *hardwareBench {
 	t.Helper()
-	e, err := newEngine(slog.New(slog.DiscardHandler), new(timestamping.Bound))
+	e, err := newEngine(slog.New(slog.DiscardHandler), timestamping.ErrorBound)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,8 +31,8 @@ type Options struct {
 	// system's resolver and resolver.Interval.
 	Lookup         resolver.Lookup
 	LookupInterval time.Duration
-	// Bound is our clock's error; nil asks the kernel.
-	Bound *timestamping.Bound
+	// Bound tells our clock's error, without waiting; nil asks the kernel.
+	Bound Bound
 	// Survey finds devices that stamp in hardware; nil stands for tsinfo.Survey.
 	Survey Survey
 	// RealTime lets sending run before ordinary threads, where the system allows it.
@@ -42,6 +42,10 @@ type Options struct {
 // DefaultBuffer is the size of a socket's buffers in bytes: room for the answers
 // of a second and more at ten thousand small probes per second.
 const DefaultBuffer = 8 << 20
+
+// Bound tells how far our clock may be from true time, and whether it follows an external
+// source.
+type Bound func() (bound time.Duration, synchronized bool)
 
 // Sender probes targets.
 type Sender struct {
@@ -70,7 +74,7 @@ func New(o Options) (*Sender, error) {
 		o.LookupInterval = resolver.Interval
 	}
 	if o.Bound == nil {
-		o.Bound = new(timestamping.Bound)
+		o.Bound = timestamping.ErrorBound
 	}
 	if o.Survey == nil {
 		o.Survey = tsinfo.Survey

@@ -148,7 +148,7 @@ func (e *engine) flush(k *socket) {
 func (e *engine) prepare(k *socket) {
 	now := e.clock.Update()
 	if now >= e.estimateDue {
-		bound, synchronized := e.bound.Read()
+		bound, synchronized := e.bound()
 		e.estimate, e.estimateDue = stamp.NewErrorEstimate(synchronized, bound), now+errorEstimateAge
 	}
 	e.outbox.Reset()

@@ -27,7 +27,10 @@ type File struct {
 
 // Clock says what is known of this node's clock, for one-way delays.
 type Clock struct {
-	ErrorBound     config.Duration `yaml:"error_bound"`      // against UTC; absent, the kernel is asked
+	ErrorBound     config.Duration `yaml:"error_bound"`      // against UTC; absent, the source is asked
+	Source         string          `yaml:"source"`           // auto, chrony, ptp4l or kernel
+	Chrony         string          `yaml:"chrony"`           // IP:port or path
+	PTP4L          string          `yaml:"ptp4l"`            // path
 	MaxOnewayError config.Duration `yaml:"max_oneway_error"` // of both clocks together
 }
 

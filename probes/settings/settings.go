@@ -7,6 +7,7 @@ import (
 
 	"vigia/internal/config"
 	"vigia/probes/bulk"
+	"vigia/probes/clockerror"
 	"vigia/probes/health"
 	"vigia/probes/objective"
 	"vigia/probes/pathmtu"
@@ -24,11 +25,12 @@ type Settings struct {
 	Reflector reflector.Config
 	Paths     []Path
 	Targets   []sender.Target
-	// ErrorBound is our clock's against UTC, 0 when the kernel shall be asked;
-	// MaxOnewayError is how much of both clocks one-way delays put up with.
-	ErrorBound, MaxOnewayError time.Duration
-	Health                     health.Limits
-	Hardware                   tsinfo.Mode
+	// Clock says who knows our clock's error; MaxOnewayError is how much of both
+	// clocks one-way delays put up with.
+	Clock          clockerror.Config
+	MaxOnewayError time.Duration
+	Health         health.Limits
+	Hardware       tsinfo.Mode
 
 	// PathMTU says of which classes' targets the path MTU is searched.
 	PathMTU map[string]pathmtu.Plan
@@ -76,7 +78,7 @@ func (f *File) settings() *Settings {
 	for i := range f.Classes {
 		classes[f.Classes[i].Name] = &f.Classes[i]
 	}
-	s.ErrorBound, s.MaxOnewayError = time.Duration(f.Clock.ErrorBound), f.Clock.maxOnewayError()
+	s.Clock, s.MaxOnewayError = f.Clock.config(), f.Clock.maxOnewayError()
 	s.Health = f.Health.limits()
 	s.Hardware = hardwareModes[f.Timestamps.Hardware]
 	s.Targets = f.convert(f.Targets, classes)
@@ -109,6 +111,18 @@ func (f *File) convert(written []Target, classes map[string]*Class) (targets []s
 var hardwareModes = map[string]tsinfo.Mode{"": tsinfo.Auto, "auto": tsinfo.Auto, "off": tsinfo.Off, "enable": tsinfo.Enable}
 
 const defaultMaxOnewayError = time.Millisecond
+
+// clockSources are what clock.source can be.
+var clockSources = map[string]clockerror.Source{
+	"": "", "auto": "", string(clockerror.SourceChrony): clockerror.SourceChrony,
+	string(clockerror.SourcePTP): clockerror.SourcePTP, string(clockerror.SourceKernel): clockerror.SourceKernel,
+}
+
+func (c *Clock) config() clockerror.Config {
+	return clockerror.Config{
+		Source: clockSources[c.Source], Stated: time.Duration(c.ErrorBound), Chrony: c.Chrony, PTPPath: c.PTP4L,
+	}
+}
 
 func (c *Clock) maxOnewayError() time.Duration {
 	if c.MaxOnewayError == 0 {

@@ -12,6 +12,7 @@ import (
 
 	"vigia/internal/config"
 	"vigia/internal/netns"
+	"vigia/probes/clockerror"
 	"vigia/probes/stamp"
 )
 
@@ -120,6 +121,17 @@ func (c *Clock) validate(e *faults) {
 		if v.value < 0 || v.value > maxClockError {
 			e.add("clock."+v.key, v.value, "is out of bounds", fmt.Sprintf("write 1ns to %v", maxClockError))
 		}
+	}
+	if _, ok := clockSources[c.Source]; !ok {
+		e.add("clock.source", c.Source, "does not know the error of a clock", "write auto, chrony, ptp4l or kernel")
+	} else if c.Source != "" && c.ErrorBound != 0 {
+		e.add("clock.source", c.Source, "is not asked where clock.error_bound states the error", "remove one of the two")
+	}
+	if problem := clockerror.CheckAddress(c.Chrony); problem != "" {
+		e.add("clock.chrony", c.Chrony, problem, "write for example "+clockerror.DefaultChrony+" or /run/chrony/chronyd.sock")
+	}
+	if c.PTP4L != "" && !filepath.IsAbs(c.PTP4L) {
+		e.add("clock.ptp4l", c.PTP4L, "is not the absolute path of a unix socket", "write for example "+clockerror.DefaultPTP)
 	}
 }
 

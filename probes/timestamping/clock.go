@@ -1,7 +1,6 @@
 package timestamping
 
 import (
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -113,21 +112,6 @@ func (c *Clock) Realtime(monotonic int64) int64 { return monotonic + c.offset }
 
 // Monotonic converts a real time.
 func (c *Clock) Monotonic(realtime int64) int64 { return realtime - c.offset }
-
-// Bound says how far CLOCK_REALTIME may be from UTC: as the operator stated, or as the
-// kernel knows it. The zero value asks the kernel. It is safe for concurrent use.
-type Bound struct{ stated atomic.Int64 }
-
-// State makes the bound be as stated; 0 asks the kernel again.
-func (b *Bound) State(stated time.Duration) { b.stated.Store(int64(stated)) }
-
-// Read returns the bound, and whether the clock follows an external source.
-func (b *Bound) Read() (bound time.Duration, synchronized bool) {
-	if stated := time.Duration(b.stated.Load()); stated > 0 {
-		return stated, true
-	}
-	return ErrorBound()
-}
 
 // ErrorBound returns how far CLOCK_REALTIME may be from UTC as the kernel knows
 // it (adjtimex(2)), and whether it follows an external source.
