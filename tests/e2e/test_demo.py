@@ -163,12 +163,14 @@ def test_the_queries_of_the_readme_have_answers(demo: Demo) -> None:
         )
 
 
-def test_the_victim_is_hurt_and_gets_its_guarantee_back(demo: Demo) -> None:
+def test_the_victim_keeps_its_guarantee(demo: Demo) -> None:
     phases = {p["phase"]: p for p in demo.report["victim"]}
     assert list(phases) == ["before", "flood, no limit", "flood, limited", "after"]
     guarantee = next(t.guarantee for t in demo.lab.tenants() if t.name == "blue") * 8
     assert phases["before"]["bits_per_second"] > guarantee
     assert phases["flood, limited"]["bits_per_second"] > guarantee
+    assert demo.report["guarantee"]["bits_per_second"] == guarantee
+    assert all(share >= 0.5 for share in demo.report["guarantee"]["kept"].values()), "also before any limit"
     # The flood may be limited between two scrapes: then no probe is known to be of that phase.
     assert all(p["probes"] > 0 for name, p in phases.items() if name != "flood, no limit")
     assert all(p["probes_lost"] <= p["probes"] for p in phases.values())

@@ -92,9 +92,26 @@ def test_every_port_is_known_either_by_file_or_by_database(demo: Lab) -> None:
 def test_the_operator_has_no_contract(demo: Lab) -> None:
     contracts = files.enforcer.content(demo, demo.node("lb1"))["contracts"]
     assert contracts == [
-        {"tenant": "red", "guarantee": "40Mbit", "ceiling": "200Mbit"},
-        {"tenant": "blue", "guarantee": "100Mbit", "ceiling": "200Mbit"},
+        {"tenant": "red", "guarantee": "40Mbit", "ceiling": "200Mbit", "match": [{"vxlan": 110}]},
+        {"tenant": "blue", "guarantee": "100Mbit", "ceiling": "200Mbit", "match": [{"vxlan": 120}]},
     ]
+
+
+def test_tenants_are_told_apart_in_every_tunnel(demo: Lab) -> None:
+    for node in demo.nodes:
+        content: Any = files.enforcer.content(demo, node)
+        keys = {(encap, key) for c in content["contracts"] for m in c["match"] for encap, key in m.items()}
+        assert keys == {(e.encap, e.key) for e in node.endpoints if e.tenant != "_infra"}
+        assert content["links"] == [{"device": "eth0", "rate": "200Mbit"}]
+
+
+def test_enforcers_know_those_that_they_can_reach(demo: Lab) -> None:
+    for node in demo.nodes:
+        site: Any = files.enforcer.site(demo, node)
+        mine: Any = files.enforcer.content(demo, node)["fast_loop"]
+        assert {n["node"] for n in site["nodes"]} == {node.name, node.peer}
+        assert mine["listen"] in {n["address"] for n in site["nodes"]}
+        assert len(site["ports"]) == len(node.endpoints) + len(demo.node(node.peer).endpoints)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +133,12 @@ def test_rates_keep_their_value(edited: Callable[..., Path], written: str, read:
     )
     lab = model.resolve(topology.load(path))
     contracts = files.enforcer.content(lab, lab.node("lb1"))["contracts"]
-    assert contracts[0] == {"tenant": "red", "guarantee": read, "ceiling": "2Gbit"}  # type: ignore[index]
+    assert contracts[0] == {
+        "tenant": "red",
+        "guarantee": read,
+        "ceiling": "2Gbit",
+        "match": [{"vxlan": 110}],
+    }  # type: ignore[index]
 
 
 def test_subnets_that_contain_each_other_are_allowed_once(edited: Callable[..., Path]) -> None:

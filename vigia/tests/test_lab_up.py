@@ -323,7 +323,9 @@ def test_files_of_the_agents(lab_up: Any) -> None:
     """Everything that they name is there."""
     for node in lab_up.lab.nodes:
         directory = lab_up.layout.node(node.name)
-        assert {"probe.yaml", "exporter.yaml", "enforcer.yaml"} <= {p.name for p in directory.iterdir()}
+        assert {"probe.yaml", "exporter.yaml", "enforcer.yaml", "site.yaml"} <= {
+            p.name for p in directory.iterdir()
+        }
         assert lab_up.layout.pins(node.name).is_dir()
     token = lab_up.layout.token_file
     assert token.stat().st_mode & 0o777 == 0o600

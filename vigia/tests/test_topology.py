@@ -274,7 +274,7 @@ BAD = [
         "guarantees larger than the link",
         "guarantee: 100Mbit",
         "guarantee: 161Mbit",
-        "13: links[0].rate: 200000000 bit/s is less than the tenants' guarantees together, 201000000 bit/s; "
+        "13: links[0].rate: 94% of 200000000 bit/s are less than the tenants' guarantees together, 201000000 bit/s; "
         "raise the rate or lower the guarantees",
     ),
     (

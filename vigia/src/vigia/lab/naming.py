@@ -101,6 +101,11 @@ class Layout:
         """Secret that the enforcers ask of the isolation agent."""
         return self.directory / "enforcer.token"
 
+    @property
+    def notice_keys(self) -> Path:
+        """Secret with which the enforcers know each other's notices."""
+        return self.directory / "notice.keys"
+
     def node(self, node: str) -> Path:
         """Files of a node: configuration of its agents."""
         return self.directory / "nodes" / node

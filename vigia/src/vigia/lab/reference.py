@@ -47,7 +47,7 @@ _RULES = """\
 - A link joins two nodes with the same switch; every node is on exactly one link.
 - Both ends of a link have their underlay addresses in one subnet, and their tunnel addresses in another;
   no two such subnets overlap, no address is used twice.
-- The tenants' guarantees together fit into the rate of every link. The queue holds at least two frames.
+- The tenants' guarantees together fit into 94% of every link. The queue holds at least two frames.
 - An overlay path has a switch that some link has, and an encapsulation that the switch has; there is at
   most one direct path.
 - A tenant has at most one network on a path; keys are unique; subnets are /30 or larger and may overlap.

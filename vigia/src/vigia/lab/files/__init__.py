@@ -23,6 +23,7 @@ def contents(lab: Lab, node: Node, datapath: Datapath) -> dict[str, Mapping[str,
         "probe.yaml": probe.content(lab, node, datapath),
         "exporter.yaml": exporter.content(lab, node),
         "enforcer.yaml": enforcer.content(lab, node),
+        enforcer.SITE: enforcer.site(lab, node),
     }
     if node.switch != "openvswitch":  # there the database has the identities
         files[ports.FILE] = ports.content(node)
@@ -30,9 +31,10 @@ def contents(lab: Lab, node: Node, datapath: Datapath) -> dict[str, Mapping[str,
 
 
 def write(lab: Lab, datapath: Datapath) -> int:
-    """Write the files of all nodes and the enforcers' secret; return how many there are."""
-    count = 1
-    _write_secret(lab.layout.token_file)
+    """Write the files of all nodes and the enforcers' secrets; return how many there are."""
+    count = 2
+    _write_secret(lab.layout.token_file, secrets.token_urlsafe(32))
+    _write_secret(lab.layout.notice_keys, f"1 {secrets.token_hex(32)}")
     for node in lab.nodes:
         lab.layout.node(node.name).mkdir(mode=0o755, parents=True, exist_ok=True)
         lab.layout.pins(node.name).mkdir(mode=0o700)
@@ -47,7 +49,7 @@ def dump(value: Mapping[str, object]) -> str:
     return _HEAD + yaml.safe_dump(value, sort_keys=False, width=120)
 
 
-def _write_secret(path: Path) -> None:
+def _write_secret(path: Path, secret: str) -> None:
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with os.fdopen(fd, "w") as f:
-        f.write(secrets.token_urlsafe(32) + "\n")
+        f.write(secret + "\n")

@@ -1,4 +1,4 @@
-"""enforcer.yaml: configuration of a node's vigia-enforcer."""
+"""enforcer.yaml and site.yaml: what a node's vigia-enforcer keeps, and whom it listens to."""
 
 from __future__ import annotations
 
@@ -7,19 +7,62 @@ from collections.abc import Mapping
 from vigia.lab.files import ports
 from vigia.lab.model import Lab, Node
 
-__all__ = ["content"]
+__all__ = ["NOTICES", "SITE", "content", "site"]
+
+SITE = "site.yaml"
+NOTICES = 9876
+"""UDP port on the nodes' underlay addresses, where enforcers tell each other."""
 
 
 def content(lab: Lab, node: Node) -> Mapping[str, object]:
-    """Return where the node's ports are, and what the tenants bought."""
+    """Return where the node's ports are, what the tenants bought, and the uplink that they share."""
     return {
         **ports.source(lab, node),
         "token_file": str(lab.layout.token_file),
+        "links": [{"device": "eth0", "rate": _rate(_link_rate(lab, node))}],
+        "fast_loop": {
+            "listen": f"{node.underlay.ip}:{NOTICES}",
+            "site_file": str(lab.layout.node(node.name) / SITE),
+            "keys_file": str(lab.layout.notice_keys),
+        },
         "contracts": [
-            {"tenant": t.name, "guarantee": _rate(t.guarantee), "ceiling": _rate(t.ceiling)}
+            {
+                "tenant": t.name,
+                "guarantee": _rate(t.guarantee),
+                "ceiling": _rate(t.ceiling),
+                "match": matches,
+            }
             for t in lab.tenants()
+            if (matches := _matches(node, t.name))
         ],
     }
+
+
+def site(lab: Lab, node: Node) -> Mapping[str, object]:
+    """Return the nodes that share the node's link, and the guests on them."""
+    nodes = [n for n in lab.nodes if n.link == node.link]
+    return {
+        "version": 1,
+        "nodes": [
+            {"node": n.name, "address": f"{n.underlay.ip}:{NOTICES}", "tunnel": str(n.tunnel.ip)}
+            for n in nodes
+        ],
+        "ports": [
+            {"node": e.node, "port": e.port, "tenant": e.tenant, "mac": e.mac, "ip": str(e.address.ip)}
+            for n in nodes
+            for e in n.endpoints
+        ],
+    }
+
+
+def _link_rate(lab: Lab, node: Node) -> int:
+    return next(link.rate for link in lab.links if link.name == node.link)
+
+
+def _matches(node: Node, tenant: str) -> list[dict[str, int]]:
+    """Return how a tenant's frames are told on the uplink: by the networks that its ports are on."""
+    networks = {(e.encap, e.key) for e in node.endpoints if e.tenant == tenant}
+    return [{encap: key} for encap, key in sorted(networks)]
 
 
 def _rate(bytes_per_second: int) -> str:
