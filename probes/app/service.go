@@ -96,6 +96,7 @@ func (s *service) newBulk(env exporterkit.Env) {
 	s.bulkServer = bulk.NewServer(env.Logger, leases)
 	s.bulk = bulk.NewRunner(bulk.Options{
 		Leases:  leases,
+		Logger:  env.Logger,
 		Burning: func() string { return s.objectives.Burning(time.Now()) },
 		Done:    func(t *bulk.Target, o *bulk.Outcome) { s.bulkTests.done(t, o) },
 	})

@@ -257,6 +257,7 @@ func TestRunner(t *testing.T) {
 	burning := ""
 	r := NewRunner(Options{
 		Leases:  &Leases{},
+		Logger:  slog.New(slog.DiscardHandler),
 		Burning: func() string { mu.Lock(); defer mu.Unlock(); return burning },
 		Done:    func(_ *Target, o *Outcome) { mu.Lock(); defer mu.Unlock(); got = append(got, *o) },
 	})

@@ -45,7 +45,7 @@ type budget struct {
 func (b *budget) advance(now time.Time) {
 	minute := now.Unix() / 60
 	for m := max(b.last+1, minute-minutes); m <= minute; m++ {
-		b.spent[m%int64(len(b.spent))] = 0
+		b.spent[index(m)] = 0
 	}
 	b.last = max(b.last, minute)
 }
@@ -79,12 +79,12 @@ func (b *budget) take(now time.Time, n uint64) (giveBack func(unused uint64), ok
 		return nil, false
 	}
 	minute := b.last
-	b.spent[minute%int64(len(b.spent))] += n
+	b.spent[index(minute)] += n
 	return func(unused uint64) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		if b.last-minute <= minutes {
-			b.spent[minute%int64(len(b.spent))] -= min(unused, n)
+			b.spent[index(minute)] -= min(unused, n)
 		}
 	}, true
 }

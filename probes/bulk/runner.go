@@ -3,6 +3,7 @@ package bulk
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 )
@@ -14,6 +15,7 @@ type Plan struct {
 	// rates of a class.
 	Groups [][]Target
 	Budget uint64 // bytes sent in any hour
+	State  string // file that remembers them over a restart; empty for none
 	Slots  Slots
 }
 
@@ -55,6 +57,7 @@ func (p *Plan) turn(slot int64) []Target {
 // Options configure a Runner.
 type Options struct {
 	Leases *Leases
+	Logger *slog.Logger
 	// Burning returns a tenant whose objective burns, or nothing.
 	Burning func() (tenant string)
 	// Done is called after each test, one at a time.
@@ -67,8 +70,9 @@ type Runner struct {
 	budget  budget
 	changed chan struct{}
 
-	mu   sync.Mutex
-	plan Plan
+	mu     sync.Mutex
+	plan   Plan
+	loaded string // the file that was read
 }
 
 // guardInterval is how often the objectives are looked at during a test.
@@ -85,10 +89,30 @@ func (r *Runner) Set(p Plan) {
 	r.budget.setLimit(p.Budget)
 	r.mu.Lock()
 	r.plan = p
+	if p.State != "" && p.State != r.loaded {
+		r.loaded = p.State
+		if s, err := loadState(p.State); err != nil {
+			r.options.Logger.Error("the budget begins anew", "err", err)
+		} else {
+			r.budget.restore(s, time.Now())
+		}
+	}
 	r.mu.Unlock()
 	select {
 	case r.changed <- struct{}{}:
 	default:
+	}
+}
+
+// remember writes down what was spent.
+func (r *Runner) remember() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.loaded == "" {
+		return
+	}
+	if err := r.budget.state(time.Now()).save(r.loaded); err != nil {
+		r.options.Logger.Error("the budget will not survive a restart", "err", err)
 	}
 }
 
@@ -152,6 +176,8 @@ func (r *Runner) test(ctx context.Context, t *Target) Outcome {
 	if !ok {
 		return Outcome{Result: OverSpent, Err: fmt.Errorf("the test needs %d bytes, and %d are left of this hour", cost, r.Left())}
 	}
+	r.remember() // before anything is sent: a crash must not make it free
+	defer r.remember()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	burnt := make(chan string, 1)

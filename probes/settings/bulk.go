@@ -3,7 +3,10 @@ package settings
 import (
 	"fmt"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"vigia/internal/config"
@@ -17,6 +20,7 @@ type Bulk struct {
 	Listeners   []BulkListener  `yaml:"listeners"`
 	Allow       []string        `yaml:"allow"`
 	HourlyBytes int64           `yaml:"hourly_bytes"` // sent by this node
+	State       string          `yaml:"state"`        // file that remembers what was sent
 	Slot        config.Duration `yaml:"slot"`
 	Nodes       []string        `yaml:"nodes"` // all that take part, for the slots
 	Classes     []BulkClass     `yaml:"classes"`
@@ -95,6 +99,9 @@ func (b *Bulk) validate(e *faults, node string, paths map[string]bool) {
 	}
 	if b.HourlyBytes < 0 || b.HourlyBytes > maxHourlyBytes {
 		e.add("bulk.hourly_bytes", b.HourlyBytes, "is out of bounds", fmt.Sprintf("write 1 to %d bytes", int64(maxHourlyBytes)))
+	}
+	if b.State != "" && !filepath.IsAbs(b.State) {
+		e.add("bulk.state", b.State, "is not an absolute path", "write for example /var/lib/vigia-probe/"+bulkState)
 	}
 	if slot := b.slot(); slot < minSlot || slot > maxSlot {
 		e.add("bulk.slot", slot, "is out of bounds", fmt.Sprintf("write %v to %v", minSlot, maxSlot))
@@ -216,6 +223,18 @@ func (t *BulkTarget) validate(e *faults, field string, paths map[string]bool, cl
 	}
 }
 
+// bulkState is the name of the file that remembers what was sent.
+const bulkState = "bulk.json"
+
+// state returns the file that remembers what was sent: as configured, or in the
+// directory that systemd gives the service (systemd.exec(5), StateDirectory).
+func (b *Bulk) state(directory string) string {
+	if b.State == "" && filepath.IsAbs(directory) && !strings.Contains(directory, ":") {
+		return filepath.Join(directory, bulkState)
+	}
+	return b.State
+}
+
 func (b *Bulk) slot() time.Duration {
 	if b.Slot == 0 {
 		return defaultSlot
@@ -263,6 +282,7 @@ func (f *File) bulk() (server bulk.Config, plan bulk.Plan) {
 	if b.HourlyBytes == 0 {
 		plan.Budget = defaultHourlyBytes
 	}
+	plan.State = b.state(os.Getenv("STATE_DIRECTORY"))
 	classes := make(map[string]*BulkClass)
 	for i := range b.Classes {
 		classes[b.Classes[i].Name] = &b.Classes[i]

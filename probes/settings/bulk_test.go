@@ -53,10 +53,25 @@ func TestBulk(t *testing.T) {
 	}
 }
 
+// The file that remembers the budget is the configured one, else systemd's.
+func TestBulkState(t *testing.T) {
+	for _, tc := range []struct{ configured, directory, want string }{
+		{"", "", ""},
+		{"", "/var/lib/vigia-probe", "/var/lib/vigia-probe/bulk.json"},
+		{"", "/var/lib/a:/var/lib/b", ""},
+		{"/srv/spent.json", "/var/lib/vigia-probe", "/srv/spent.json"},
+	} {
+		if got := (&Bulk{State: tc.configured}).state(tc.directory); got != tc.want {
+			t.Errorf("%+v: %q", tc, got)
+		}
+	}
+}
+
 func TestBulkMistakes(t *testing.T) {
 	for _, tc := range []struct{ old, new, want string }{
 		{`"10.99.1.1:9876"`, `"10.99.1.1"`, `f.yaml:19: bulk.listeners[0].address: "10.99.1.1": is not an IP address with a port; write IP:port, for example 10.0.0.1:9876`},
 		{"allow: [10.99.1.0/24]\n  hourly", "allow: [10.99.1.1/24]\n  hourly", `bulk.allow[0]: "10.99.1.1/24": has bits set beyond its length`},
+		{"hourly_bytes: 5000000", "state: bulk.json", `bulk.state: "bulk.json": is not an absolute path; write for example /var/lib/vigia-probe/bulk.json`},
 		{"hourly_bytes: 5000000", "hourly_bytes: -1", `bulk.hourly_bytes: "-1": is out of bounds`},
 		{"slot: 20s", "slot: 1s", `bulk.slot: "1s": is out of bounds; write 2s to 1h0m0s`},
 		{"slot: 20s", "slot: 8s", `bulk.slot: "8s": is too short for class udp; write 9s or more`},
