@@ -199,6 +199,24 @@ def test_a_load_is_what_a_tenant_puts_on_a_node_itself() -> None:
     assert np.isnan(load[("b", "red")]).all(), "unknown is not zero"
 
 
+def test_a_neighbour_that_sends_no_more_than_ever_is_not_blamed() -> None:
+    rng = np.random.default_rng(26)
+    bad = (np.arange(WINDOWS) >= 50) & (np.arange(WINDOWS) < 56)
+    loss = 0.2 * bad
+    for factor, verdict in ((1.3, UNSAID), (3.0, TO_RED)):
+        load = 1e4 * np.where(bad, factor, 1.0) * rng.uniform(0.99, 1.01, WINDOWS)
+        found = interference.attribute("node", "victim", loss, None, {"red": load})
+        assert found is not None and found.offenders[0].p_value <= 0.05
+        assert found.verdict() == verdict
+
+
+def test_two_bad_windows_are_too_few_to_name_anyone() -> None:
+    for length, verdict in ((2, UNSAID), (3, TO_RED)):
+        bad = (np.arange(WINDOWS) >= 50) & (np.arange(WINDOWS) < 50 + length)
+        found = interference.attribute("node", "victim", 0.2 * bad, None, {"red": 1e7 * bad + 1e3})
+        assert found is not None and found.verdict() == verdict
+
+
 def test_what_covariates_leave() -> None:
     rng = np.random.default_rng(25)
     x = rng.random(200)

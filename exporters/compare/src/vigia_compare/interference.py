@@ -21,6 +21,12 @@ INSUFFICIENT = "insufficient evidence"
 LEAST_SHARE = 0.1
 """An offender, or the tenant's own load, explains at least this share of the excess."""
 
+LEAST_BAD = 3
+"""Bad windows below which nobody is named: one or two coincide with anything."""
+
+SURGE = 2.0
+"""An offender's load in the bad windows is at least this many times its usual."""
+
 LOSS = (
     "sum by (src, tenant) (increase(vigia_probe_lost_total"
     '{tenant!~"_.*",cause!~"send_error|local_overflow|reflector_overflow"}[WINDOW]))'
@@ -55,22 +61,24 @@ class Interference:
     """What the tenant's own load explains beyond everybody else's; None if that is not known."""
     offenders: Sequence[Candidate]
     """Co-tenants by the share of the excess that they explain beyond own and common load, best first."""
+    suspect: Candidate | None = None
+    """The best of them whose load rose in the bad windows."""
     distinct: Candidate | None = None
-    """The best of them again: what it explains beyond the other co-tenants as well."""
+    """The suspect again: what it explains beyond the other co-tenants as well."""
 
     def offender(self, alpha: float = 0.05) -> Candidate | None:
         """The co-tenant that the excess is attributed to: it must stand out from all others."""
-        if not self.offenders or self.distinct is None:
+        if self.suspect is None or self.distinct is None or self.bad_windows < LEAST_BAD:
             return None
-        best = self.offenders[0]
-        return best if _convincing(best, alpha) and _convincing(self.distinct, alpha) else None
+        stands_out = _convincing(self.suspect, alpha) and _convincing(self.distinct, alpha)
+        return self.suspect if stands_out else None
 
     def verdict(self, alpha: float = 0.05) -> tuple[str, str]:
         """The answer, and the offender's name where it is ATTRIBUTED."""
         offender = self.offender(alpha)
         if offender is not None:
             return ATTRIBUTED, offender.name
-        if self.own is not None and _convincing(self.own, alpha):
+        if self.own is not None and self.bad_windows >= LEAST_BAD and _convincing(self.own, alpha):
             return OWN, ""
         return INSUFFICIENT, ""
 
@@ -166,14 +174,21 @@ def _usable(values: Floats, traffic: Sequence[Floats]) -> Indices:
 
 def _explain(
     above: Floats, others: Mapping[str, Floats], mine: Sequence[Floats], shared: Sequence[Floats]
-) -> tuple[Candidate | None, list[Candidate], Candidate | None]:
-    """Return what own load explains beyond others', the co-tenants ranked, and the best beyond the rest."""
+) -> tuple[Candidate | None, list[Candidate], Candidate | None, Candidate | None]:
+    """Return own load beyond others', the co-tenants ranked, the suspect, and it beyond the rest."""
     ranked = _beyond([*mine, *shared], above, others)
     own = _beyond([*others.values(), *shared], above, dict(zip(["own"], mine, strict=False)))
-    best = ranked[0].name if ranked else ""
-    rivals = [v for t, v in others.items() if t != best]
-    distinct = _beyond([*mine, *shared, *rivals], above, {best: others[best]}) if ranked else []
-    return own[0] if own else None, ranked, distinct[0] if distinct else None
+    suspect = next((c for c in ranked if _surges(others[c.name], above)), None)
+    distinct: list[Candidate] = []
+    if suspect is not None:
+        rivals = [v for t, v in others.items() if t != suspect.name]
+        distinct = _beyond([*mine, *shared, *rivals], above, {suspect.name: others[suspect.name]})
+    return own[0] if own else None, ranked, suspect, distinct[0] if distinct else None
+
+
+def _surges(load: Floats, above: Floats) -> bool:
+    """Whether a load rises with the harm: its mean in the bad windows, by how bad they are."""
+    return float(load @ above / above.sum()) >= max(SURGE * float(np.median(load)), 1.0)
 
 
 def _beyond(covariates: Iterable[Floats], above: Floats, causes: Mapping[str, Floats]) -> list[Candidate]:
