@@ -37,6 +37,7 @@ type targetView struct {
 	Waiting     uint64            `json:"awaiting_stamps"`
 	Mismatch    int64             `json:"accounting_mismatch"`
 	Jitter      float64           `json:"jitter_seconds"`
+	PathMTU     int               `json:"path_mtu_bytes,omitempty"`
 	StampedBy   string            `json:"stamped_by"` // kernel or hardware: the source of the delays
 }
 
@@ -48,7 +49,11 @@ func (s *service) handleTargets(w http.ResponseWriter, _ *http.Request) {
 	}
 	views := make([]targetView, 0, len(status))
 	for i := range status {
-		views = append(views, view(&status[i]))
+		v := view(&status[i])
+		if mtu, ok := s.pathMTUs.known(status[i].Target.Labels); ok {
+			v.PathMTU = mtu.bytes
+		}
+		views = append(views, v)
 	}
 	slices.SortFunc(views, func(a, b targetView) int {
 		return cmp.Or(cmp.Compare(a.Dst, b.Dst), cmp.Compare(a.Path, b.Path), cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.Probe, b.Probe))

@@ -31,12 +31,13 @@ type landing struct {
 	Node, Summary, NotReady string
 	Rows                    []landingRow
 	More                    int
+	PathMTU                 bool // of any target
 }
 
 type landingRow struct {
-	Dst, Path, Tenant, Probe, State, RTT, Why string
-	Sent, Lost                                uint64
-	Rounds                                    []landingRound
+	Dst, Path, Tenant, Probe, State, RTT, PathMTU, Why string
+	Sent, Lost                                         uint64
+	Rounds                                             []landingRound
 }
 
 type landingRound struct{ Outcome, Mark, Title string }
@@ -60,7 +61,11 @@ func (s *service) ServeLanding(w http.ResponseWriter, _ *http.Request) {
 		page.NotReady = err.Error()
 	}
 	for i := range status[:min(len(status), maxRows)] {
-		page.Rows = append(page.Rows, row(&status[i], s.recorders.recent(status[i].Target.Labels, maxRounds)))
+		r := row(&status[i], s.recorders.recent(status[i].Target.Labels, maxRounds))
+		if mtu, searched := s.pathMTUs.known(status[i].Target.Labels); searched {
+			r.PathMTU, page.PathMTU = mtu.String(), true
+		}
+		page.Rows = append(page.Rows, r)
 	}
 	t, err := template.New("landing").Parse(landingPage)
 	if err != nil {

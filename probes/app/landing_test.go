@@ -33,3 +33,28 @@ func TestLandingPage(t *testing.T) {
 		t.Error("what fails does not come first")
 	}
 }
+
+// The page has the path MTU of targets whose class searches it.
+func TestLandingPageHasThePathMTU(t *testing.T) {
+	left, right := network(t)
+	start(t, node("b", right, "10.9.0.2"))
+	plain := node("a", left, "10.9.0.1", aim("b", "stamp-64", left, "10.9.0.1", "10.9.0.2:862"))
+	const class = "{name: stamp-64,"
+	if !strings.Contains(plain, class) {
+		t.Fatalf("no class in\n%s", plain)
+	}
+	a := start(t, plain)
+	if _, page := a.get("/"); strings.Contains(page, "path MTU") {
+		t.Error("a column without any search")
+	}
+	searched := strings.Replace(plain, class, "{path_mtu: {interval: 10s, min: 576, max: 9216}, name: stamp-64,", 1)
+	if code, body := a.reload(searched); code != http.StatusOK {
+		t.Fatalf("%d %s", code, body)
+	}
+	a.waitFor("the path MTU", func() bool {
+		_, page := a.get("/")
+		_, targets := a.get("/debug/targets")
+		return strings.Contains(page, `<th class="number">path MTU</th>`) && strings.Contains(page, `<td class="number">1500</td>`) &&
+			strings.Contains(targets, `"path_mtu_bytes": 1500`)
+	})
+}

@@ -21,13 +21,47 @@ type pathMTUMetrics struct {
 
 	mu      sync.Mutex
 	targets map[sender.Labels]bool
+	last    map[sender.Labels]pathMTU
+}
+
+// pathMTU is what is known of a target's path.
+type pathMTU struct {
+	bytes   int             // 0 until a search has found it
+	atMax   bool            // the path may carry more
+	outcome pathmtu.Outcome // of the last search
+}
+
+// String says it to people.
+func (p pathMTU) String() string {
+	switch {
+	case p.bytes == 0:
+		return string(p.outcome)
+	case p.atMax:
+		return fmt.Sprintf("%d or more", p.bytes)
+	case p.outcome != pathmtu.Found:
+		return fmt.Sprintf("%d; last search: %s", p.bytes, p.outcome)
+	}
+	return fmt.Sprint(p.bytes)
+}
+
+// known returns what is known of a target's path; ok is false where it is not searched.
+func (m *pathMTUMetrics) known(l sender.Labels) (p pathMTU, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.targets[l] {
+		return p, false
+	}
+	if p, ok = m.last[l]; !ok {
+		p.outcome = "searching"
+	}
+	return p, true
 }
 
 func newPathMTUMetrics(f *catalog.Factory, logger *slog.Logger) *pathMTUMetrics {
 	return &pathMTUMetrics{
 		logger: logger, mtu: f.Gauge("vigia_probe_path_mtu_bytes"),
 		searches: f.Counter("vigia_probe_path_mtu_searches_total"),
-		targets:  make(map[sender.Labels]bool),
+		targets:  make(map[sender.Labels]bool), last: make(map[sender.Labels]pathMTU),
 	}
 }
 
@@ -40,6 +74,7 @@ func (m *pathMTUMetrics) set(wanted map[sender.Labels]bool) {
 		if wanted[l] {
 			continue
 		}
+		delete(m.last, l)
 		values := labelValues(l)
 		m.mtu.DeleteLabelValues(values...)
 		for _, o := range pathmtu.Outcomes() {
@@ -64,6 +99,12 @@ func (m *pathMTUMetrics) done(t *sender.Target, r *pathmtu.Result) {
 	}
 	values := labelValues(t.Labels)
 	m.searches.WithLabelValues(append(values, string(r.Outcome))...).Inc()
+	known := m.last[t.Labels]
+	known.outcome = r.Outcome
+	if r.Outcome == pathmtu.Found {
+		known.bytes, known.atMax = r.MTU, r.AtMax
+	}
+	m.last[t.Labels] = known
 	if r.Outcome == pathmtu.Found {
 		m.mtu.WithLabelValues(values...).Set(float64(r.MTU))
 		return

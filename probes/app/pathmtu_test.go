@@ -50,6 +50,9 @@ func TestPathMTUSeries(t *testing.T) {
 	}
 	m.done(target, &pathmtu.Result{Outcome: pathmtu.Found, MTU: 1400})
 	m.done(target, &pathmtu.Result{Outcome: pathmtu.Unreachable, Err: errors.New("no answer")})
+	if known, ok := m.known(target.Labels); !ok || known.String() != "1400; last search: unreachable" {
+		t.Errorf("%v, %s", ok, known)
+	}
 	m.set(map[sender.Labels]bool{target.Labels: true}) // a reload
 	s = gather()
 	if v := s.must(t, mtu, "src", "a", "dst", "b", "path", "p", "tenant", "t", "probe", "c"); v != 1400 {
@@ -59,6 +62,9 @@ func TestPathMTUSeries(t *testing.T) {
 		if n := s.must(t, searches, "outcome", string(o)); n != 1 {
 			t.Errorf("%v searches %s, want 1", n, o)
 		}
+	}
+	if _, ok := m.known(sender.Labels{}); ok {
+		t.Error("the path of a target that is not searched is known")
 	}
 	m.set(nil)
 	if s := gather(); s[mtu] != nil || s[searches] != nil {

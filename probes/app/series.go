@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"vigia/internal/catalog"
+	"vigia/probes/clockerror"
 	"vigia/probes/health"
 	"vigia/probes/sender"
 	"vigia/probes/settings"
@@ -24,7 +25,7 @@ func seriesOfATarget() (count int, err error) {
 	}
 	reg := prometheus.NewRegistry()
 	factory := c.NewFactory("probe", reg)
-	s := &service{}
+	s := &service{clock: clockerror.New()}
 	s.paths.Store(&[]settings.Path{})
 	s.recorders = newRecorders(factory, reg, health.New(os.DirFS("/")))
 	s.objectives = s.recorders.objectives

@@ -98,7 +98,8 @@ const (
 	enoughProbes = 20
 	// maxReports is how many reported sizes are tried: anyone can send ICMP.
 	maxReports = 4
-	maxPackets = 1000
+	// MaxPackets is how many packets a search takes at most.
+	MaxPackets = 1000
 	// spacing is the time between two tries, as losses come in bursts.
 	spacing = 10 * time.Millisecond
 )
@@ -107,7 +108,7 @@ var (
 	errSilent = errors.New("no probe of the smallest size was answered")
 	errBroken = errors.New("the path broke during the search: small probes were not answered any more")
 	errLossy  = errors.New("too many small probes were lost to judge the others")
-	errBudget = fmt.Errorf("not settled after %d packets", maxPackets)
+	errBudget = fmt.Errorf("not settled after %d packets", MaxPackets)
 )
 
 // search is one search.
@@ -196,7 +197,7 @@ func (s *search) judge(ctx context.Context, size int) error {
 		switch {
 		case s.fits >= size:
 			return nil
-		case s.link.packets() >= maxPackets:
+		case s.link.packets() >= MaxPackets:
 			return errBudget
 		case sent >= enoughProbes && float64(lost) > maxLoss*float64(sent):
 			return errLossy

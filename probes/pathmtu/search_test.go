@@ -124,7 +124,7 @@ func TestUnsettled(t *testing.T) {
 			if r.Outcome != tc.as || !errors.Is(r.Err, tc.want) || r.MTU != 0 || r.AtMax {
 				t.Errorf("%s: %+v", name, r)
 			}
-			if tc.link.sent > maxPackets+2 {
+			if tc.link.sent > MaxPackets+2 {
 				t.Errorf("%s: %d packets", name, tc.link.sent)
 			}
 		}

@@ -17,6 +17,7 @@ import (
 	"vigia/probes/coverage"
 	"vigia/probes/discovery"
 	"vigia/probes/mesh"
+	"vigia/probes/pathmtu"
 )
 
 // Bounds of the flags.
@@ -31,7 +32,7 @@ const (
 
 type options struct {
 	nodes, perRack, perNode, paths, classes int
-	interval                                time.Duration
+	interval, pathMTU                       time.Duration
 	size, sourcePorts, ecmpPaths            int
 	file, show                              string
 	json                                    bool
@@ -48,12 +49,14 @@ type Report struct {
 	SeriesPerTarget int      `json:"series_per_target"`
 	SeriesPerNode   Range    `json:"series_per_node"`
 	Series          int      `json:"series"`
-	FullMeshSeries  int      `json:"full_mesh_series"`              // for comparison
-	ProbesPerNode   float64  `json:"probes_per_second_per_node"`    // of the busiest
-	PacketsPerNode  float64  `json:"packets_per_second_per_node"`   // sent and answered, both roles
-	BitsPerNode     float64  `json:"bits_per_second_per_node"`      // on the wire, each way
-	Packets         float64  `json:"packets_per_second"`            // of the whole site
-	CoverageRatio   *float64 `json:"ecmp_coverage_ratio,omitempty"` // of equal-cost paths
+	FullMeshSeries  int      `json:"full_mesh_series"`                                       // for comparison
+	ProbesPerNode   float64  `json:"probes_per_second_per_node"`                             // of the busiest
+	PacketsPerNode  float64  `json:"packets_per_second_per_node"`                            // sent and answered, both roles
+	BitsPerNode     float64  `json:"bits_per_second_per_node"`                               // on the wire, each way
+	Packets         float64  `json:"packets_per_second"`                                     // of the whole site
+	Searches        float64  `json:"path_mtu_searches_per_hour_per_node,omitempty"`          // of the busiest
+	SearchPackets   float64  `json:"path_mtu_packets_per_second_per_node_at_most,omitempty"` // and answers
+	CoverageRatio   *float64 `json:"ecmp_coverage_ratio,omitempty"`                          // of equal-cost paths
 	Shown           string   `json:"node,omitempty"`
 	Peers           []string `json:"peers,omitempty"`
 }
@@ -82,6 +85,7 @@ func Command(series func() (int, error)) exporterkit.Command {
 			cmd.Flag("size", "UDP payload of a probe in bytes.").Default("64").IntVar(&o.size)
 			cmd.Flag("source-ports", "Source ports that a target uses in turn.").Default("1").IntVar(&o.sourcePorts)
 			cmd.Flag("ecmp-paths", "Equal-cost paths of the network; 0: not known.").Default("0").IntVar(&o.ecmpPaths)
+			cmd.Flag("path-mtu", "Time between two searches of a target's path MTU; 0: none.").Default("0s").DurationVar(&o.pathMTU)
 			cmd.Flag("show", "Print the nodes that this one probes.").PlaceHolder("NODE").StringVar(&o.show)
 			cmd.Flag("json", "Print one JSON document instead.").BoolVar(&o.json)
 			return func(_ context.Context, stdout, _ io.Writer) error { return o.run(stdout) }
@@ -113,6 +117,9 @@ func (o *options) check() error {
 	}
 	if o.interval < 100*time.Microsecond || o.interval > time.Hour {
 		return usage("--interval %v is out of bounds; write 100us to 1h", o.interval)
+	}
+	if o.pathMTU != 0 && (o.pathMTU < 10*time.Second || o.pathMTU > 24*time.Hour) {
+		return usage("--path-mtu %v is out of bounds; write 10s to 24h, or 0", o.pathMTU)
 	}
 	return nil
 }
@@ -169,6 +176,9 @@ func (o *options) report(nodes []mesh.Node) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
+	if o.pathMTU > 0 {
+		series += 1 + len(pathmtu.Outcomes()) // the value, and the searches by outcome
+	}
 	r := &Report{Nodes: len(nodes), SeriesPerTarget: series, Shown: o.show}
 	targets := o.paths * o.classes
 	site := mesh.New(nodes)
@@ -203,6 +213,10 @@ func (o *options) report(nodes []mesh.Node) (*Report, error) {
 	r.PacketsPerNode = 2 * float64(busiest) * perSecond
 	r.BitsPerNode = float64(busiest) * perSecond * float64(o.size+headers) * 8
 	r.Packets = 2 * float64(r.Pairs) * perSecond
+	if o.pathMTU > 0 {
+		r.Searches = float64(r.TargetsPerNode.Max) / o.pathMTU.Hours()
+		r.SearchPackets = 2 * pathmtu.MaxPackets * float64(busiest*targets) / o.pathMTU.Seconds()
+	}
 	if o.ecmpPaths > 0 {
 		ratio := coverage.Ratio(o.sourcePorts, o.ecmpPaths)
 		r.CoverageRatio = &ratio
@@ -236,6 +250,9 @@ func (r *Report) print(w io.Writer) error {
 	fmt.Fprintf(t, "packets per second, busiest node\t%.6g\tprobes and answers of both roles\n", r.PacketsPerNode)
 	fmt.Fprintf(t, "load each way, busiest node\t%.4g Mbit/s\ton the wire, without tunnels\n", r.BitsPerNode/1e6)
 	fmt.Fprintf(t, "packets per second, all nodes\t%.6g\t\n", r.Packets)
+	if r.Searches > 0 {
+		fmt.Fprintf(t, "path MTU searches per hour, busiest node\t%.6g\tat most %.4g packets per second of both roles; mostly a fortieth of that\n", r.Searches, r.SearchPackets)
+	}
 	if r.CoverageRatio != nil {
 		fmt.Fprintf(t, "equal-cost paths covered\t%.2f %%\tby the source ports of a target\n", *r.CoverageRatio*100)
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -73,6 +74,17 @@ func TestSmallSite(t *testing.T) {
 	}
 }
 
+// Searches of the path MTU are series and packets, too.
+func TestPathMTU(t *testing.T) {
+	r := must(t, func(o *options) { o.nodes, o.perRack, o.perNode, o.classes, o.pathMTU = 3, 0, 0, 2, 10*time.Minute })
+	if r.SeriesPerTarget != 30+5 || r.Searches != 2*2*6 || math.Abs(r.SearchPackets-2*1000*8/600.0) > 1e-9 {
+		t.Errorf("%+v", r)
+	}
+	if r := must(t, func(*options) {}); r.Searches != 0 || r.SearchPackets != 0 || r.SeriesPerTarget != 30 {
+		t.Errorf("without: %+v", r)
+	}
+}
+
 func TestNodesOfAFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "nodes.json")
 	content := `[{"targets":["10.0.0.1"],"labels":{"node":"a","rack":"r"}},{"targets":["10.0.0.2"],"labels":{"node":"b","rack":"r"}}]`
@@ -89,6 +101,7 @@ func TestMistakes(t *testing.T) {
 	for want, change := range map[string]func(*options){
 		"--nodes 50001 is out of bounds; write 1 to 50000": func(o *options) { o.nodes = 50_001 },
 		"--interval 0s is out of bounds":                   func(o *options) { o.interval = 0 },
+		"--path-mtu 1s is out of bounds":                   func(o *options) { o.pathMTU = time.Second },
 		"--size 43 is out of bounds; write 44 to 65507":    func(o *options) { o.size = 43 },
 		`--show "x" is none of the nodes`:                  func(o *options) { o.show = "x" },
 		"--file: open /does/not/exist":                     func(o *options) { o.file = "/does/not/exist" },
