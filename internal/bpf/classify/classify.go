@@ -77,11 +77,16 @@ func (m MACAddress) String() string { return net.HardwareAddr(m[:]).String() }
 // Arrival is what came since the programs were loaded.
 type Arrival struct{ Bytes, Packets uint64 }
 
+// classBatch is how many classes are read by one system call.
+const classBatch = 512
+
 // Programs are the loaded programs and their maps.
 type Programs struct {
-	objects classifyObjects
-	keys    []classifySource
-	values  []classifyArrival
+	objects  classifyObjects
+	keys     []classifySource
+	values   []classifyArrival
+	classes  []classifyClassKey
+	arrivals []classifyArrival // of each class by CPU
 }
 
 // Open loads the programs, or takes over the maps that an earlier process pinned
@@ -108,6 +113,7 @@ func Open(dir string) (*Programs, error) {
 	}
 	size := int(p.objects.ClassSource.MaxEntries())
 	p.keys, p.values = make([]classifySource, size), make([]classifyArrival, size)
+	p.classes, p.arrivals = make([]classifyClassKey, classBatch), make([]classifyArrival, classBatch*ebpf.MustPossibleCPU())
 	return p, nil
 }
 
@@ -168,6 +174,36 @@ func (p *Programs) SetMatches(want map[Match]uint32) (changed int, err error) {
 		changed++
 	}
 	return changed, nil
+}
+
+// Class is a class behind an interface.
+type Class struct {
+	Link int
+	ID   uint32
+}
+
+// Arrivals puts what came for every class into into, in one or a few system calls
+// however many classes there are. It must not be called by two goroutines at once.
+func (p *Programs) Arrivals(into map[Class]Arrival) error {
+	cpus := ebpf.MustPossibleCPU()
+	var cursor ebpf.MapBatchCursor
+	for {
+		n, err := p.objects.ClassArrival.BatchLookup(&cursor, p.classes, p.arrivals, nil)
+		for i := range n {
+			var sum Arrival
+			for _, a := range p.arrivals[i*cpus : (i+1)*cpus] {
+				sum.Bytes += a.Bytes
+				sum.Packets += a.Packets
+			}
+			into[Class{int(p.classes[i].Ifindex), p.classes[i].Class}] = sum
+		}
+		if errors.Is(err, ebpf.ErrKeyNotExist) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("list arrivals: %w", err)
+		}
+	}
 }
 
 // Arrived returns what came for a class behind an interface, as its queue reckons it.

@@ -182,6 +182,10 @@ func TestArrivalsAreCountedByClassAndSource(t *testing.T) {
 	if got, err := p.Arrived(loopback, classA); err != nil || got != want {
 		t.Errorf("arrived %+v %v, want %+v", got, err, want)
 	}
+	all := map[Class]Arrival{}
+	if err := p.Arrivals(all); err != nil || all[Class{loopback, classA}] != want {
+		t.Errorf("all arrivals %+v, %v", all, err)
+	}
 	if got, err := p.Arrived(loopback, classB); err != nil || got != (Arrival{}) {
 		t.Errorf("arrived %+v %v for a class without traffic", got, err)
 	}

@@ -53,6 +53,7 @@ func (m *Manager) SetPair(ifindex int, d Destination, p Pair) error {
 	if err != nil {
 		return err
 	}
+	m.swept.Store(false)
 	key, now := pairKey(place.Slot, d), Monotonic()
 	v := vportPair{
 		Class: p.Class, Rate: p.Rate, Burst: p.Burst, Packets: p.Packets, ExpiresNs: now + uint64(p.TTL), SinceNs: now, RefilledNs: now,
@@ -157,13 +158,25 @@ func (m *Manager) removePairs(which func(vportPairKey, *vportPair) bool) error {
 // SweepPairs removes what has expired, and lets vports without any limit of the
 // kind off the look-up.
 func (m *Manager) SweepPairs() error {
+	if m.swept.Swap(true) {
+		return nil // nothing was set since the last sweep found nothing
+	}
+	left, err := m.sweepPairs()
+	if left || err != nil {
+		m.swept.Store(false)
+	}
+	return err
+}
+
+// sweepPairs tells whether limits are left.
+func (m *Manager) sweepPairs() (left bool, err error) {
 	now := Monotonic()
 	if err := m.removePairs(func(_ vportPairKey, v *vportPair) bool { return v.ExpiresNs <= now }); err != nil {
-		return err
+		return true, err
 	}
 	used := make(map[uint32]bool)
 	if err := m.eachPair(func(k vportPairKey, _ *vportPair) { used[k.Slot] = true }); err != nil {
-		return err
+		return true, err
 	}
 	var ifindex uint32
 	var place vportPlace
@@ -173,13 +186,13 @@ func (m *Manager) SweepPairs() error {
 			continue
 		}
 		if err := m.editContract(place.Slot, func(c *vportContract) { c.Pairs = 0 }); err != nil {
-			return err
+			return true, err
 		}
 	}
 	if err := it.Err(); err != nil {
-		return fmt.Errorf("list slots: %w", err)
+		return true, fmt.Errorf("list slots: %w", err)
 	}
-	return nil
+	return len(used) > 0, nil
 }
 
 // SetContract holds what the interface sends to packets and new flows per second;
@@ -189,10 +202,14 @@ func (m *Manager) SetContract(ifindex int, packets, newFlows uint64) error {
 	if err != nil {
 		return err
 	}
-	if packets > MaxRate || newFlows > MaxRate {
-		return fmt.Errorf("contract of interface %d: %d packets or %d new flows per second is out of range", ifindex, packets, newFlows)
+	return m.setContract(ifindex, place.Slot, Bounds{packets, newFlows})
+}
+
+func (m *Manager) setContract(ifindex int, slot uint32, b Bounds) error {
+	if b.Packets > MaxRate || b.NewFlows > MaxRate {
+		return fmt.Errorf("contract of interface %d: %d packets or %d new flows per second is out of range", ifindex, b.Packets, b.NewFlows)
 	}
-	return m.editContract(place.Slot, func(c *vportContract) { c.Packets, c.NewFlows = packets, newFlows })
+	return m.editContract(slot, func(c *vportContract) { c.Packets, c.NewFlows = b.Packets, b.NewFlows })
 }
 
 // Contract returns the packets and new flows per second that the interface is held to.

@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -113,7 +114,8 @@ type Manager struct {
 	maxPorts int
 	ledger   *Ledger
 
-	contractMu sync.Mutex // held across reading and writing an entry of vport_contract
+	swept      atomic.Bool // no limit to a single destination is left that this process knows of
+	contractMu sync.Mutex  // held across reading and writing an entry of vport_contract
 	nsName     string
 	attachment Attachment
 

@@ -68,6 +68,7 @@ type Loop struct {
 	seq       uint64
 	peers     map[string]*peer // by node
 	links     []*linkState
+	arrivals  map[classify.Class]classify.Arrival
 	sources   *Sources
 	sender    *Sender
 	shapes    map[Key]uint16
@@ -88,7 +89,8 @@ type linkState struct {
 	ifb      int
 	receiver *Receiver
 	readings map[uint32]Reading
-	classes  []tc.Class
+	active   []uint32   // classes that have moved since they were last read
+	classes  []tc.Class // all of them, when they were last read together
 	polled   time.Time
 	passed   uint64 // bytes, when it was last polled
 }
@@ -124,6 +126,7 @@ func New(c Config, k *contracts.Keeper, p *classify.Programs, kernel Kernel, inv
 	l := &Loop{
 		config: c, logger: logger, events: events, keeper: k, programs: p, kernel: kernel, inventory: inv, directory: d,
 		peers: map[string]*peer{}, sources: NewSources(), sender: NewSender(), shapes: map[Key]uint16{}, out: map[outKey]*outgoing{},
+		arrivals: map[classify.Class]classify.Arrival{},
 	}
 	var random [8]byte
 	if _, err := rand.Read(random[:]); err != nil {
@@ -188,6 +191,7 @@ func (l *Loop) refresh() {
 			s = &linkState{Link: link, readings: map[uint32]Reading{}, receiver: NewReceiver(l.config.Variant, link.Limit(), link.DropThreshold())}
 		}
 		s.ifb = 0 // looked up again: devices may have been made anew
+		clear(s.readings)
 		s.receiver.SetClasses(classes)
 		l.links = append(l.links, s)
 	}

@@ -115,14 +115,18 @@ func (w *window) dropping(n int) time.Duration {
 }
 
 func (w *window) add(r Reading, dt float64) {
+	if !w.started {
+		w.last, w.started = r, true
+		return
+	}
 	s := sample{dt: dt}
-	if w.started && r.Arrived >= w.last.Arrived && r.Left >= w.last.Left {
+	if r.Arrived >= w.last.Arrived && r.Left >= w.last.Left {
 		s.arrived, s.left = float64(r.Arrived-w.last.Arrived), float64(r.Left-w.last.Left)
 		if was, is := w.last.lost(w.config.Queue), r.lost(w.config.Queue); is > was {
 			s.lost = float64(is - was)
 		}
 	}
-	w.last, w.started = r, true
+	w.last = r
 	w.ring[w.next] = s
 	w.next = (w.next + 1) % samples
 	w.n = min(w.n+1, samples)
@@ -171,6 +175,14 @@ func (r *Receiver) SetClasses(classes map[uint32]ClassConfig) {
 			continue
 		}
 		r.classes[id] = &window{config: config}
+	}
+}
+
+// Wake tells that the link had room until now and was not sampled: nothing was lost,
+// and the time that it was not looked at must not thin what is lost from now on.
+func (r *Receiver) Wake() {
+	for _, w := range r.classes {
+		w.n, w.started = 0, false
 	}
 }
 
@@ -224,7 +236,11 @@ func (r *Receiver) judge(now time.Time, id uint32, w *window, total float64) (Co
 		}
 	}
 	arrived, _, lost := w.mean(n)
-	if w.n < n || lost <= r.threshold || (r.variant == Vigia && total < saturated*r.limit) {
+	if w.n < n { // the link had room before: what is not in the window was not lost
+		lost *= float64(w.n) / float64(n)
+	}
+	ready := w.n >= samplesCongested && (r.variant == Vigia || w.n >= n)
+	if !ready || lost <= r.threshold || (r.variant == Vigia && total < saturated*r.limit) {
 		return Congestion{}, false
 	}
 	if now.After(w.congestedUntil) {

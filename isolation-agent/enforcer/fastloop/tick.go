@@ -7,7 +7,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"vigia/internal/bpf/classify"
 	"vigia/internal/realtime"
+	"vigia/internal/tc"
 	"vigia/isolation-agent/enforcer/contracts"
 )
 
@@ -72,6 +74,7 @@ func (l *Loop) round(now time.Time) {
 		}
 		if err := l.read(s); err != nil {
 			s.ifb = 0
+			clear(s.readings)
 			l.logger.Debug("read queues", "device", s.Device, "err", err)
 			continue
 		}
@@ -103,7 +106,12 @@ func (l *Loop) wakes(now time.Time, s *linkState) bool {
 	}
 	passed := root.Stats.Bytes - s.passed
 	s.passed = root.Stats.Bytes
-	return float64(passed) > elapsed.Seconds()*float64(s.Limit())/2
+	if float64(passed) <= elapsed.Seconds()*float64(s.Limit())/2 {
+		return false
+	}
+	clear(s.readings)
+	s.receiver.Wake()
+	return true
 }
 
 // find looks the link's IFB device up.
@@ -124,29 +132,62 @@ func (l *Loop) read(s *linkState) error {
 	if err := l.find(s); err != nil {
 		return err
 	}
-	var err error
 	// Arrivals first: what comes between the two readings must not look lost.
-	clear(s.readings)
+	clear(l.arrivals)
+	if err := l.programs.Arrivals(l.arrivals); err != nil {
+		return err
+	}
+	active := s.active[:0]
 	for id := range s.receiver.classes {
 		counted := id
 		if id == contracts.DefaultClass {
 			counted = 0 // so the classifier calls what it does not know
 		}
-		a, err := l.programs.Arrived(s.ifb, counted)
+		r, known := s.readings[id]
+		came := l.arrivals[classify.Class{Link: s.ifb, ID: counted}].Bytes
+		if !known || came != r.Arrived || r.Waiting > 0 { // nothing else can have moved
+			active = append(active, id)
+		}
+		r.Arrived = came
+		s.readings[id] = r
+	}
+	s.active = active
+	if len(active) <= singleReads {
+		return l.readEach(s)
+	}
+	return l.readAll(s)
+}
+
+// singleReads is up to how many classes are cheaper to read one by one than all at once.
+const singleReads = 8
+
+func (s *linkState) put(k *tc.Class) {
+	r := s.readings[uint32(k.Handle)]
+	r.Left, r.Waiting = k.Stats.Bytes, uint64(k.Stats.Backlog)
+	s.readings[uint32(k.Handle)] = r
+}
+
+// readEach reads the queues of the classes that are in use.
+func (l *Loop) readEach(s *linkState) error {
+	for _, id := range s.active {
+		k, err := l.conn.Class(s.ifb, tc.Handle(id))
 		if err != nil {
 			return err
 		}
-		s.readings[id] = Reading{Arrived: a.Bytes}
+		s.put(&k)
 	}
+	return nil
+}
+
+// readAll reads the queues of all classes.
+func (l *Loop) readAll(s *linkState) (err error) {
 	if s.classes, err = l.conn.Classes(s.ifb, s.classes[:0]); err != nil {
 		return err
 	}
 	found := 0
 	for i := range s.classes {
-		k := &s.classes[i]
-		if r, ok := s.readings[uint32(k.Handle)]; ok {
-			r.Left, r.Waiting = k.Stats.Bytes, uint64(k.Stats.Backlog)
-			s.readings[uint32(k.Handle)] = r
+		if _, ours := s.readings[uint32(s.classes[i].Handle)]; ours {
+			s.put(&s.classes[i])
 			found++
 		}
 	}

@@ -78,7 +78,7 @@ type Kernel interface {
 	SetLimit(ifindex int, r vport.LimitRequest) error
 	RemoveLimit(ifindex int) error
 	Limit(ifindex int) (vport.Limit, error)
-	SetContract(ifindex int, packets, newFlows uint64) error
+	Observe(map[int]vport.Bounds) (inForce map[int]bool, err error)
 	Signals(ifindex int) (vport.Signals, error)
 	Read(ifindex int) (vport.Counters, error)
 }
@@ -356,10 +356,17 @@ func (l *Limits) Observe() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	list, _ := l.inventory.Ports()
+	inForce, err := l.kernel.Observe(l.bounds(list))
+	if err != nil {
+		l.logger.Warn("look at limits and contracts in the kernel", "err", err)
+		return
+	}
 	for i := range list {
 		port := &list[i]
 		id, known := l.active[port.ID]
-		l.enforceContract(port)
+		if !known && !inForce[port.Index] {
+			continue
+		}
 		got, err := l.kernel.Limit(port.Index)
 		if err == nil {
 			l.handOver(port, &got)

@@ -96,9 +96,11 @@ func (k *faulty) Limit(int) (vport.Limit, error) {
 	return *k.limit, nil
 }
 
-func (k *faulty) SetContract(_ int, packets, newFlows uint64) error {
-	k.packets, k.newFlows = packets, newFlows
-	return nil
+func (k *faulty) Observe(want map[int]vport.Bounds) (map[int]bool, error) {
+	for _, b := range want {
+		k.packets, k.newFlows = b.Packets, b.NewFlows
+	}
+	return map[int]bool{1: k.limit != nil}, k.readErr
 }
 
 func (k *faulty) Signals(int) (vport.Signals, error) { return vport.Signals{}, k.readErr }

@@ -103,11 +103,12 @@ func (l *Limits) unshape(portID string) {
 	}
 }
 
-// enforceContract holds a port to the packets and new flows of its contract.
-func (l *Limits) enforceContract(port *ports.Port) {
-	c := l.contracts[port.Tenant]
-	err := l.kernel.SetContract(port.Index, c.Packets, c.NewFlows)
-	if err != nil && !errors.Is(err, vport.ErrNotAttached) {
-		l.logger.Warn("hold a port to its contract", "port", port.ID, "err", err)
+// bounds returns what every port is held to in packets and new flows, by interface.
+func (l *Limits) bounds(list []ports.Port) map[int]vport.Bounds {
+	out := make(map[int]vport.Bounds, len(list))
+	for i := range list {
+		c := l.contracts[list[i].Tenant]
+		out[list[i].Index] = vport.Bounds{Packets: c.Packets, NewFlows: c.NewFlows}
 	}
+	return out
 }
