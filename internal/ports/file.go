@@ -29,6 +29,9 @@ type fileContent struct {
 // labelRE bounds what becomes a label value: ids, never free text.
 var labelRE = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.:/@-]{0,127}$`)
 
+// ValidID tells whether s can be the id of a port or tenant, as a label's value.
+func ValidID(s string) bool { return labelRE.MatchString(s) }
+
 const maxDevice = 15 // IFNAMSIZ - 1
 
 // Validate checks every entry.

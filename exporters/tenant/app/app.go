@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"vigia/exporters/tenant/identity"
+	"vigia/exporters/tenant/podresources"
 	"vigia/exporters/tenant/scrape"
 	"vigia/internal/bpf/drops"
 	"vigia/internal/bpf/vport"
@@ -54,6 +55,7 @@ type service struct {
 	drops     *drops.Counter // nil where the kernel gives no reasons
 	sockets   *sockdiag.Conn // nil without Open vSwitch
 	identity  *identity.Source
+	kubelet   *podresources.Source // nil without its socket
 	engine    *scrape.Engine
 	closers   []io.Closer // sources with sockets of their own
 	base      prometheus.Gatherer
@@ -90,7 +92,7 @@ func (f *flags) start(_ context.Context, env exporterkit.Env) (_ exporterkit.Ser
 		return nil, err
 	}
 	s.keeper = ports.NewKeeper(s.inventory, s.manager, env.Logger)
-	s.identity = identity.New(env.Metrics, c.Tenants)
+	s.identity = identity.New(env.Metrics, c.Tenants, c.TenantsFile)
 	sources, err := s.sources(f, env.Metrics)
 	if err != nil {
 		return nil, err
@@ -146,8 +148,8 @@ func (s *service) Reload(_ context.Context, path string) error {
 		return err
 	}
 	if c.Node != s.config.Node || c.Sources != s.config.Sources || c.BPF != s.config.BPF || c.Limits != s.config.Limits ||
-		c.OVSRunDir != s.config.OVSRunDir || !reflect.DeepEqual(c.OpenFlow, s.config.OpenFlow) {
-		return fmt.Errorf("%s: node, netns, ovsdb, ports_file, bpf and limits cannot change in a running exporter; restart it", path)
+		c.TenantsFile != s.config.TenantsFile || c.KubeletSocket != s.config.KubeletSocket || c.OVSRunDir != s.config.OVSRunDir || !reflect.DeepEqual(c.OpenFlow, s.config.OpenFlow) {
+		return fmt.Errorf("%s: only tenants and flood can change in a running exporter; restart it for the rest", path)
 	}
 	if err := s.manager.SetSettings(c.Flood.settings()); err != nil {
 		return err

@@ -14,6 +14,7 @@ import (
 	"vigia/exporters/tenant/conntrack"
 	"vigia/exporters/tenant/netdev"
 	"vigia/exporters/tenant/ovs"
+	"vigia/exporters/tenant/podresources"
 	"vigia/exporters/tenant/programs"
 	"vigia/exporters/tenant/queues"
 	"vigia/exporters/tenant/shared"
@@ -63,8 +64,14 @@ func collectors() []collector {
 			},
 		},
 		{
+			"pod_resources", "Which pod holds which VF (kubelet, where kubelet_socket is set).", tierDefault, false,
+			func(s *service, _ source.Families) (source.Source, error) { return s.podResources() },
+		},
+		{
 			"vf", "SR-IOV virtual functions, from their physical functions (rtnetlink).", tierDefault, false,
-			func(s *service, f source.Families) (source.Source, error) { return vf.New(f, s.stats), nil },
+			func(s *service, f source.Families) (source.Source, error) {
+				return vf.New(f, s.stats, s.vfOwners), nil
+			},
 		},
 		{
 			"conntrack", "Connections by zone (ctnetlink).", tierDetail, false,
@@ -162,6 +169,32 @@ func (s *service) runDir() string {
 		return s.config.OVSRunDir
 	}
 	return filepath.Dir(strings.TrimPrefix(s.config.Sources.OVSDB, "unix:"))
+}
+
+// podResources makes the source of VFs' owners; none without the kubelet's socket.
+func (s *service) podResources() (source.Source, error) {
+	if s.config.KubeletSocket == "" {
+		return nil, nil
+	}
+	var err error
+	s.kubelet, err = podresources.New(s.config.KubeletSocket)
+	if err != nil {
+		return nil, err
+	}
+	return s.kubelet, nil
+}
+
+// vfOwners tells who holds the VF with a PCI address.
+func (s *service) vfOwners() map[string]vf.Owner {
+	if s.kubelet == nil {
+		return nil
+	}
+	held := s.kubelet.Owners()
+	out := make(map[string]vf.Owner, len(held))
+	for id, o := range held {
+		out[id] = vf.Owner{Tenant: o.Namespace, Workload: o.Pod, Source: "kubelet"}
+	}
+	return out
 }
 
 func (s *service) bridges(f source.Families) (source.Source, error) {

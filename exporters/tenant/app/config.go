@@ -16,14 +16,18 @@ import (
 
 // Config is the exporter's configuration file.
 type Config struct {
-	Node      string            `yaml:"node"`
-	Sources   ports.Sources     `yaml:",inline"`
-	BPF       vport.Config      `yaml:"bpf"`
-	Tenants   []identity.Tenant `yaml:"tenants"` // names, for vigia_tenant_info
-	Flood     Flood             `yaml:"flood"`
-	OVSRunDir string            `yaml:"ovs_rundir"` // of Open vSwitch's sockets; the folder of ovsdb if empty
-	OpenFlow  OpenFlow          `yaml:"openflow"`
-	Limits    Limits            `yaml:"limits"`
+	Node    string            `yaml:"node"`
+	Sources ports.Sources     `yaml:",inline"`
+	BPF     vport.Config      `yaml:"bpf"`
+	Tenants []identity.Tenant `yaml:"tenants"` // names, for vigia_tenant_info
+	// TenantsFile has more names: vigia-identity writes it. Read again when it changes.
+	TenantsFile string `yaml:"tenants_file"`
+	// KubeletSocket is where the kubelet says which pod holds which VF; empty without it.
+	KubeletSocket string   `yaml:"kubelet_socket"`
+	Flood         Flood    `yaml:"flood"`
+	OVSRunDir     string   `yaml:"ovs_rundir"` // of Open vSwitch's sockets; the folder of ovsdb if empty
+	OpenFlow      OpenFlow `yaml:"openflow"`
+	Limits        Limits   `yaml:"limits"`
 }
 
 // OpenFlow says what is asked of the bridges of Open vSwitch.
@@ -58,7 +62,6 @@ var nodeRE = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
 var tenantRE = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.:/@-]{0,127}$`)
 
 const (
-	maxTenantName     = 128
 	defaultFloodPorts = 100
 	defaultSeries     = 50_000
 	leastSeries       = 100
@@ -97,16 +100,11 @@ func (c *Config) Validate() error {
 	if !nodeRE.MatchString(c.Node) {
 		fault("node", c.Node, "is not a node name", "write the host's name")
 	}
-	seen := make(map[string]bool)
-	for i, t := range c.Tenants {
-		at := fmt.Sprintf("tenants[%d].", i)
-		if t.ID == "" || seen[t.ID] {
-			fault(at+"id", t.ID, "is empty or listed twice", "give every tenant one entry")
+	errs = append(errs, identity.Check(c.Tenants))
+	for _, p := range []struct{ field, path string }{{"tenants_file", c.TenantsFile}, {"kubelet_socket", c.KubeletSocket}} {
+		if p.path != "" && !filepath.IsAbs(p.path) {
+			fault(p.field, p.path, "is not an absolute path", "begin it with /")
 		}
-		if t.Name == "" || len(t.Name) > maxTenantName {
-			fault(at+"name", t.Name, "is empty or too long", fmt.Sprintf("write at most %d characters", maxTenantName))
-		}
-		seen[t.ID] = true
 	}
 	if c.Flood.Packets == 0 {
 		fault("flood.packets", c.Flood.Packets, "would call everything a flood", "write 1 or more")

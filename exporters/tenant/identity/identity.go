@@ -10,24 +10,20 @@ import (
 	"vigia/internal/ports"
 )
 
-// Tenant gives a tenant's id a name.
-type Tenant struct {
-	ID   string `yaml:"id"`
-	Name string `yaml:"name"`
-}
-
 // Source emits the identity of ports and tenants.
 type Source struct {
 	mu      sync.Mutex
-	tenants []Tenant
+	tenants []Tenant // of the configuration
+	file    names
 
 	up, portInfo, tenantInfo, count *exposition.Family
 }
 
-// New returns the source with the tenants' names.
-func New(f source.Families, tenants []Tenant) *Source {
+// New returns the source with the tenants' names, and the path of a file with more
+// of them, or "".
+func New(f source.Families, tenants []Tenant, file string) *Source {
 	return &Source{
-		tenants:    slices.Clone(tenants),
+		tenants: slices.Clone(tenants), file: names{path: file},
 		up:         source.Family(f, "vigia_port_up"),
 		portInfo:   source.Family(f, "vigia_port_info"),
 		tenantInfo: source.Family(f, "vigia_tenant_info"),
@@ -47,12 +43,7 @@ func (s *Source) SetTenants(tenants []Tenant) {
 
 // Collect emits who is there. A port that is gone is down.
 func (s *Source) Collect(v *source.View, out *exposition.Page) error {
-	s.mu.Lock()
-	tenants := s.tenants
-	s.mu.Unlock()
-	for _, t := range tenants {
-		out.Emit(s.tenantInfo, 1, t.ID, t.Name)
-	}
+	err := s.names(v, out)
 	resolved := 0
 	for i := range v.Ports {
 		p := &v.Ports[i]
@@ -67,7 +58,34 @@ func (s *Source) Collect(v *source.View, out *exposition.Page) error {
 	out.Emit(s.count, float64(resolved), "resolved")
 	out.Emit(s.count, float64(len(v.Ports)-resolved), "unresolved")
 	out.Emit(s.count, float64(len(v.Gone)), "gone")
-	return nil
+	return err
+}
+
+// names emits the names of tenants: all that the configuration has, and of the
+// file's, which are the whole cloud's, those that have ports here.
+func (s *Source) names(v *source.View, out *exposition.Page) error {
+	s.mu.Lock()
+	tenants := s.tenants
+	s.mu.Unlock()
+	named := make(map[string]bool)
+	for _, t := range tenants {
+		out.Emit(s.tenantInfo, 1, t.ID, t.Name)
+		named[t.ID] = true
+	}
+	byID, err := s.file.read()
+	if len(byID) == 0 {
+		return err
+	}
+	for _, list := range [][]ports.Port{v.Ports, v.Gone} {
+		for i := range list {
+			id := list[i].Tenant
+			if name := byID[id]; name != "" && !named[id] {
+				out.Emit(s.tenantInfo, 1, id, name)
+				named[id] = true
+			}
+		}
+	}
+	return err
 }
 
 func (s *Source) port(p *ports.Port, up bool, out *exposition.Page) {

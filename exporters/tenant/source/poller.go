@@ -54,6 +54,9 @@ func (p *Poller[T]) Run(ctx context.Context) {
 	}
 }
 
+// Refresh reads now, beside the interval.
+func (p *Poller[T]) Refresh(ctx context.Context) error { return p.once(ctx) }
+
 func (p *Poller[T]) once(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, max(p.interval, minReadTime))
 	defer cancel()

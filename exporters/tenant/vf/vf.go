@@ -9,31 +9,52 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"vigia/exporters/tenant/source"
 	"vigia/internal/exposition"
+	"vigia/internal/ports"
 	"vigia/internal/rtnl"
 )
 
 // sysNet is where the kernel says which devices are physical functions.
 const sysNet = "/sys/class/net"
 
-// Source asks physical functions by rtnetlink.
-type Source struct {
-	conn  *rtnl.Conn
-	sys   string
-	query func(index int) ([]rtnl.VF, error)
+// rescan is how old the list of physical functions may be: looking for them costs
+// a system call for every device of the node.
+const rescan = 30 * time.Second
 
-	bytes, packets, drops, config, rate *exposition.Family
+// function is a physical function that has VFs.
+type function struct {
+	name      string
+	index     int
+	addresses map[int]string // PCI addresses of its VFs, by number
 }
 
-// New returns the source that asks by conn.
-func New(f source.Families, conn *rtnl.Conn) *Source {
+// Owner is who holds a VF.
+type Owner struct{ Tenant, Workload, Source string }
+
+// Source asks physical functions by rtnetlink.
+type Source struct {
+	conn   *rtnl.Conn
+	sys    string
+	query  func(index int) ([]rtnl.VF, error)
+	owners func() map[string]Owner // by PCI address
+
+	found   []function
+	foundAt time.Time
+
+	bytes, packets, drops, config, rate, info *exposition.Family
+}
+
+// New returns the source that asks by conn. owners tells who holds the VF with a
+// PCI address.
+func New(f source.Families, conn *rtnl.Conn, owners func() map[string]Owner) *Source {
 	get := func(name string) *exposition.Family { return source.Family(f, name) }
 	return &Source{
-		conn: conn, sys: sysNet, query: conn.VFs,
+		conn: conn, sys: sysNet, query: conn.VFs, owners: owners,
 		bytes: get("vigia_vf_bytes_total"), packets: get("vigia_vf_packets_total"), drops: get("vigia_vf_drops_total"),
-		config: get("vigia_vf_config_info"), rate: get("vigia_vf_rate_limit_bytes_per_second"),
+		config: get("vigia_vf_config_info"), info: get("vigia_vf_info"), rate: get("vigia_vf_rate_limit_bytes_per_second"),
 	}
 }
 
@@ -41,32 +62,52 @@ func New(f source.Families, conn *rtnl.Conn) *Source {
 func (s *Source) Name() string { return "vf" }
 
 // Collect emits the VFs of every physical function.
-func (s *Source) Collect(_ *source.View, out *exposition.Page) error {
-	functions, err := s.functions()
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for name, index := range functions {
-		vfs, err := s.query(index)
+func (s *Source) Collect(v *source.View, out *exposition.Page) error {
+	if s.foundAt.IsZero() || v.Now.Sub(s.foundAt) >= rescan {
+		found, err := s.functions()
 		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", name, err))
+			return err
+		}
+		s.found, s.foundAt = found, v.Now
+	}
+	if len(s.found) == 0 {
+		return nil
+	}
+	owners := s.owners()
+	var errs []error
+	for i := range s.found {
+		pf := &s.found[i]
+		vfs, err := s.query(pf.index)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", pf.name, err))
+			s.foundAt = time.Time{} // it may be gone
 			continue
 		}
 		for i := range vfs {
-			s.emit(name, &vfs[i], out)
+			s.whose(pf, vfs[i].Index, owners, out)
+			s.emit(pf.name, &vfs[i], out)
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// functions returns the devices that have VFs now, with their indices.
-func (s *Source) functions() (map[string]int, error) {
+// whose emits who holds a VF.
+func (s *Source) whose(pf *function, vf int, owners map[string]Owner, out *exposition.Page) {
+	address := pf.addresses[vf]
+	owner, known := owners[address]
+	if !known {
+		owner.Tenant = ports.Unresolved
+	}
+	out.Emit(s.info, 1, pf.name, strconv.Itoa(vf), address, owner.Tenant, owner.Workload, owner.Source)
+}
+
+// functions returns the devices that have VFs now.
+func (s *Source) functions() ([]function, error) {
 	paths, err := filepath.Glob(filepath.Join(s.sys, "*", "device", "sriov_numvfs"))
 	if err != nil {
 		return nil, err
 	}
-	out := make(map[string]int)
+	var out []function
 	for _, path := range paths {
 		device := filepath.Dir(filepath.Dir(path))
 		count, err := number(path)
@@ -83,9 +124,21 @@ func (s *Source) functions() (map[string]int, error) {
 		if err != nil {
 			return nil, err
 		}
-		out[filepath.Base(device)] = index
+		out = append(out, function{filepath.Base(device), index, addresses(filepath.Join(device, "device"), count)})
 	}
 	return out, nil
+}
+
+// addresses reads the PCI addresses of a physical function's VFs: links virtfn0,
+// virtfn1, ... to their devices.
+func addresses(device string, count int) map[int]string {
+	out := make(map[int]string, count)
+	for i := range count {
+		if target, err := os.Readlink(filepath.Join(device, "virtfn"+strconv.Itoa(i))); err == nil {
+			out[i] = filepath.Base(target)
+		}
+	}
+	return out
 }
 
 func number(path string) (int, error) {

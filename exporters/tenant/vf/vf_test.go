@@ -27,13 +27,16 @@ func newSource(t *testing.T) *Source {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	return New(c.NewFactory("exporter", prometheus.NewRegistry()), conn)
+	held := map[string]Owner{"0000:3b:02.0": {Tenant: "red", Workload: "web-0", Source: "kubelet"}}
+	return New(c.NewFactory("exporter", prometheus.NewRegistry()), conn, func() map[string]Owner { return held })
 }
 
-func page(t *testing.T, s *Source) (string, error) {
+// page scrapes; half a minute passes from one scrape to the next.
+func page(t *testing.T, s *Source, now *time.Time) (string, error) {
 	t.Helper()
 	p := exposition.NewPage(nil)
-	err := s.Collect(source.NewView(nil, nil, nil, time.Now()), p)
+	err := s.Collect(source.NewView(nil, nil, nil, *now), p)
+	*now = now.Add(rescan)
 	var out strings.Builder
 	if _, err := p.WriteTo(&out); err != nil {
 		t.Fatal(err)
@@ -56,10 +59,13 @@ func device(t *testing.T, sys, name, vfs, index string) {
 }
 
 func TestVFsAreSeenFromTheTenant(t *testing.T) {
-	s := newSource(t)
+	s, now := newSource(t), time.Unix(1000, 0)
 	s.sys = t.TempDir()
 	device(t, s.sys, "pf0", "2", "7")
 	device(t, s.sys, "idle0", "0", "8")
+	if err := os.Symlink("../0000:3b:02.0", filepath.Join(s.sys, "pf0", "device", "virtfn0")); err != nil {
+		t.Fatal(err)
+	}
 	device(t, s.sys, "bad0", "1", "9")
 	s.query = func(index int) ([]rtnl.VF, error) {
 		if index != 7 {
@@ -73,7 +79,7 @@ func TestVFsAreSeenFromTheTenant(t *testing.T) {
 			{Index: 1, SpoofCheck: rtnl.Unknown, Trust: rtnl.Unknown},
 		}, nil
 	}
-	out, err := page(t, s)
+	out, err := page(t, s, &now)
 	if err == nil || !strings.Contains(err.Error(), "bad0: no such device") {
 		t.Errorf("error %v", err)
 	}
@@ -83,6 +89,8 @@ func TestVFsAreSeenFromTheTenant(t *testing.T) {
 		`vigia_vf_drops_total{pf="pf0",vf="0",direction="from_tenant"} 5`,
 		`vigia_vf_config_info{pf="pf0",vf="0",mac="02:00:00:00:00:01",vlan="100",spoof_check="on",trust="off",link_state="auto"} 1`,
 		`vigia_vf_rate_limit_bytes_per_second{pf="pf0",vf="0",bound="ceiling"} 1000000`,
+		`vigia_vf_info{pf="pf0",vf="0",pci_address="0000:3b:02.0",tenant="red",workload="web-0",source="kubelet"} 1`,
+		`vigia_vf_info{pf="pf0",vf="1",pci_address="",tenant="_unresolved",workload="",source=""} 1`,
 		`vigia_vf_config_info{pf="pf0",vf="1",mac="",vlan="0",spoof_check="unknown",trust="unknown",link_state=""} 1`,
 	} {
 		if !strings.Contains(out, want+"\n") {
@@ -95,13 +103,13 @@ func TestVFsAreSeenFromTheTenant(t *testing.T) {
 }
 
 func TestANodeWithoutSRIOV(t *testing.T) {
-	s := newSource(t)
+	s, now := newSource(t), time.Unix(1000, 0)
 	s.sys = t.TempDir()
-	if out, err := page(t, s); out != "" || err != nil {
+	if out, err := page(t, s, &now); out != "" || err != nil {
 		t.Errorf("%q, %v", out, err)
 	}
 	device(t, s.sys, "pf0", "many", "7")
-	if _, err := page(t, s); err == nil {
+	if _, err := page(t, s, &now); err == nil {
 		t.Error("words were taken for a number")
 	}
 }

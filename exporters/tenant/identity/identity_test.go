@@ -1,0 +1,95 @@
+package identity
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"vigia/exporters/tenant/source"
+	"vigia/internal/catalog"
+	"vigia/internal/exposition"
+	"vigia/internal/ports"
+)
+
+// rig is a source with a file of names, on a node with a red and a gone blue port.
+type rig struct {
+	t    *testing.T
+	path string
+	s    *Source
+}
+
+func newRig(t *testing.T, tenants ...Tenant) *rig {
+	t.Helper()
+	c, err := catalog.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{t: t, path: filepath.Join(t.TempDir(), "tenants.yaml")}
+	r.s = New(c.NewFactory("exporter", prometheus.NewRegistry()), tenants, r.path)
+	return r
+}
+
+func (r *rig) write(content string) {
+	r.t.Helper()
+	next := r.path + ".next" // as vigia-identity does
+	if err := os.WriteFile(next, []byte(content), 0o600); err != nil {
+		r.t.Fatal(err)
+	}
+	if err := os.Rename(next, r.path); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// infos returns the series of vigia_tenant_info.
+func (r *rig) infos() (infos []string, err error) {
+	r.t.Helper()
+	v := source.NewView([]ports.Port{{ID: "a", Tenant: "red", Index: 1}, {ID: "b", Tenant: "red"}}, []ports.Port{{ID: "c", Tenant: "blue"}}, nil, time.Now())
+	p := exposition.NewPage(nil)
+	err = r.s.Collect(v, p)
+	var out strings.Builder
+	if _, err := p.WriteTo(&out); err != nil {
+		r.t.Fatal(err)
+	}
+	for line := range strings.Lines(out.String()) {
+		if strings.HasPrefix(line, "vigia_tenant_info{") {
+			infos = append(infos, strings.TrimSpace(line))
+		}
+	}
+	if !strings.Contains(out.String(), `vigia_port_up{port="a",tenant="red"} 0`) {
+		r.t.Errorf("the ports are missing:\n%s", out.String())
+	}
+	return infos, err
+}
+
+func (r *rig) expect(what string, problem string, want ...string) {
+	r.t.Helper()
+	got, err := r.infos()
+	if strings.Join(got, "\n") != strings.Join(want, "\n") || (err == nil) != (problem == "") || err != nil && !strings.Contains(err.Error(), problem) {
+		r.t.Errorf("%s: %q, %v; want %q, %q", what, got, err, want, problem)
+	}
+}
+
+func TestNamesOfTheFileAreThoseOfTenantsThatAreHere(t *testing.T) {
+	r := newRig(t, Tenant{ID: "red", Name: "Red Team"}, Tenant{ID: "green", Name: "Green"})
+	red, green := `vigia_tenant_info{tenant="red",tenant_name="Red Team"} 1`, `vigia_tenant_info{tenant="green",tenant_name="Green"} 1`
+	r.expect("without the file", "does not exist", red, green)
+	r.write("version: 1\ntenants:\n  - {id: red, name: Other}\n  - {id: blue, name: Blue}\n  - {id: far, name: Away}\n")
+	blue := `vigia_tenant_info{tenant="blue",tenant_name="Blue"} 1`
+	r.expect("the configuration goes first, and who has no port here is left out", "", red, green, blue)
+	r.write("version: 1\ntenants: [{id: blue}]\n")
+	r.expect("a bad file", "tenants[0].name", red, green, blue)
+	if err := os.Remove(r.path); err != nil {
+		t.Fatal(err)
+	}
+	r.expect("a lost file", "does not exist", red, green, blue)
+	r.write("version: 2\ntenants: []\n")
+	r.expect("another version", "version", red, green, blue)
+	r.write("version: 1\ntenants: [{id: blue, name: Azure}]\n")
+	r.expect("a new name", "", red, green, `vigia_tenant_info{tenant="blue",tenant_name="Azure"} 1`)
+	r.s.SetTenants(nil)
+	r.expect("a configuration without names", "", `vigia_tenant_info{tenant="blue",tenant_name="Azure"} 1`)
+}
