@@ -72,9 +72,26 @@ def options() -> str:
     return "\n".join(lines)
 
 
+def probe_configuration() -> str:
+    """Every key of vigia-probe's configuration file."""
+    command = [str(ROOT / "bin" / "vigia-probe"), "settings"]
+    table = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    lines = [
+        "# Configuration of vigia-probe",
+        "",
+        "Made by `make generate`; `vigia-probe settings` prints it. The README of",
+        "[probes](../../probes/README.md) has an example and explains. `vigia-probe check-config` names every",
+        "mistake with its line.",
+        "",
+        table,
+    ]
+    return "\n".join(lines)
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "metrics.md": metrics,
     "command-lines.md": options,
+    "probe-configuration.md": probe_configuration,
     "topology.md": reference.markdown,
 }
 

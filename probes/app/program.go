@@ -3,6 +3,10 @@ package app
 
 import (
 	"context"
+	"encoding/json"
+	"io"
+
+	"github.com/alecthomas/kingpin/v2"
 
 	"vigia/internal/exporterkit"
 	"vigia/probes/flight"
@@ -13,6 +17,23 @@ import (
 
 // address is where metrics are served.
 const address = "127.0.0.1:9871"
+
+// settingsCommand prints the keys of the configuration file.
+func settingsCommand() exporterkit.Command {
+	return exporterkit.Command{
+		Name: "settings",
+		Help: "Print every key of the configuration file, as Markdown or JSON.",
+		Register: func(cmd *kingpin.CmdClause) func(context.Context, io.Writer, io.Writer) error {
+			asJSON := cmd.Flag("json", "Print one JSON document instead.").Bool()
+			return func(_ context.Context, stdout, _ io.Writer) error {
+				if *asJSON {
+					return json.NewEncoder(stdout).Encode(settings.Keys())
+				}
+				return settings.WriteKeys(stdout)
+			}
+		},
+	}
+}
 
 // Program returns vigia-probe.
 func Program() exporterkit.Program {
@@ -31,6 +52,6 @@ func Program() exporterkit.Program {
 		Start: func(_ context.Context, env exporterkit.Env) (exporterkit.Service, error) {
 			return newService(env)
 		},
-		Commands: []exporterkit.Command{once.Command(), flight.Command(address), plan.Command(seriesOfATarget)},
+		Commands: []exporterkit.Command{once.Command(), flight.Command(address), plan.Command(seriesOfATarget), settingsCommand()},
 	}
 }

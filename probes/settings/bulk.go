@@ -17,51 +17,51 @@ import (
 
 // Bulk says which throughput tests are run and accepted.
 type Bulk struct {
-	Listeners   []BulkListener  `yaml:"listeners"`
-	Allow       []string        `yaml:"allow"`
-	HourlyBytes int64           `yaml:"hourly_bytes"` // sent by this node
-	State       string          `yaml:"state"`        // file that remembers what was sent
-	Slot        config.Duration `yaml:"slot"`
-	Nodes       []string        `yaml:"nodes"` // all that take part, for the slots
-	Classes     []BulkClass     `yaml:"classes"`
-	Targets     []BulkTarget    `yaml:"targets"`
+	Listeners   []BulkListener  `yaml:"listeners" help:"where tests of others arrive"`
+	Allow       []string        `yaml:"allow" help:"prefixes of sources whose tests are accepted, default loopback"`
+	HourlyBytes int64           `yaml:"hourly_bytes" help:"sent by this node in any hour at most, default 1000000000"`
+	State       string          `yaml:"state" help:"file that remembers what was sent over a restart, default bulk.json in the state directory of systemd"`
+	Slot        config.Duration `yaml:"slot" help:"length of a slot, 2s to 1h, default 30s"`
+	Nodes       []string        `yaml:"nodes" help:"all nodes that take part, the same list on each"`
+	Classes     []BulkClass     `yaml:"classes" help:"kinds of tests"`
+	Targets     []BulkTarget    `yaml:"targets" help:"tests that are repeated"`
 }
 
 // BulkListener is where tests of others arrive.
 type BulkListener struct {
-	Netns   string `yaml:"netns"`
-	Address string `yaml:"address"`
-	Link    string `yaml:"link"`
+	Netns   string `yaml:"netns" help:"network namespace"`
+	Address string `yaml:"address" help:"IP:port to listen on"`
+	Link    string `yaml:"link" help:"name of the link that one test at a time may use, default uplink"`
 }
 
 // BulkClass is a kind of test.
 type BulkClass struct {
-	Name     string          `yaml:"name"`
-	Protocol string          `yaml:"protocol"`
-	Duration config.Duration `yaml:"duration"`
-	MaxBytes int64           `yaml:"max_bytes"` // of TCP
-	Rates    []config.Rate   `yaml:"rates"`     // of UDP
-	Size     int             `yaml:"size"`      // of UDP
-	DSCP     int             `yaml:"dscp"`
+	Name     string          `yaml:"name" help:"label 'probe'; required"`
+	Protocol string          `yaml:"protocol" help:"'tcp' or 'udp'; required"`
+	Duration config.Duration `yaml:"duration" help:"of a test; required"`
+	MaxBytes int64           `yaml:"max_bytes" help:"of a TCP test, default 67108864"`
+	Rates    []config.Rate   `yaml:"rates" help:"of UDP tests, for example 100Mbit"`
+	Size     int             `yaml:"size" help:"UDP payload in bytes, default 1400"`
+	DSCP     int             `yaml:"dscp" help:"0 to 63, default 0"`
 }
 
 // BulkTarget is a test that is repeated.
 type BulkTarget struct {
-	Dst     string `yaml:"dst"`
-	Path    string `yaml:"path"`
-	Tenant  string `yaml:"tenant"`
-	Probe   string `yaml:"probe"`
-	Netns   string `yaml:"netns"`
-	Source  string `yaml:"source"`
-	Address string `yaml:"address"`
-	Link    string `yaml:"link"`
+	Dst     string `yaml:"dst" help:"label 'dst', one of the nodes; required"`
+	Path    string `yaml:"path" help:"name of a path; required"`
+	Tenant  string `yaml:"tenant" help:"label 'tenant'; required"`
+	Probe   string `yaml:"probe" help:"name of a class of tests; required"`
+	Netns   string `yaml:"netns" help:"network namespace to send from"`
+	Source  string `yaml:"source" help:"IP to send from"`
+	Address string `yaml:"address" help:"IP:port of the listener; required"`
+	Link    string `yaml:"link" help:"name of our link, default uplink"`
 }
 
 // Objective is what a tenant was promised.
 type Objective struct {
-	Tenant string          `yaml:"tenant"`
-	Ratio  float64         `yaml:"ratio"` // of good probes
-	RTT    config.Duration `yaml:"rtt"`   // of a good probe at most
+	Tenant string          `yaml:"tenant" help:"whose; required"`
+	Ratio  float64         `yaml:"ratio" help:"of good probes, between 0 and 1; required"`
+	RTT    config.Duration `yaml:"rtt" help:"of a good probe at most; absent: any"`
 }
 
 // Defaults and bounds of bulk tests.

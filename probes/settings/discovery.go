@@ -17,25 +17,25 @@ import (
 
 // Discovery says where nodes are found, and what is probed on each.
 type Discovery struct {
-	Files   []string        `yaml:"files"`
-	URL     string          `yaml:"url"`
-	Refresh config.Duration `yaml:"refresh"`
-	Grace   config.Duration `yaml:"grace"`
-	PerNode int             `yaml:"per_node"` // nodes outside of our rack; 0 for all
-	Targets []Template      `yaml:"targets"`
+	Files   []string        `yaml:"files" help:"patterns of files in the format of file_sd (JSON or YAML)"`
+	URL     string          `yaml:"url" help:"endpoint in the format of http_sd"`
+	Refresh config.Duration `yaml:"refresh" help:"how often they are read, default 30s"`
+	Grace   config.Duration `yaml:"grace" help:"how long the series of a vanished node stay, default 5m"`
+	PerNode int             `yaml:"per_node" help:"nodes of other racks to probe; 0 or absent: all"`
+	Targets []Template      `yaml:"targets" help:"what is probed on each node"`
 }
 
 // Template is a target without its node.
 type Template struct {
-	Path    string `yaml:"path"`
-	Tenant  string `yaml:"tenant"`
-	Probe   string `yaml:"probe"`
-	Netns   string `yaml:"netns"`
-	Source  string `yaml:"source"`
-	Port    int    `yaml:"port"`
-	Device  string `yaml:"device"`
-	Twin    string `yaml:"twin"`
-	KeyFile string `yaml:"key_file"`
+	Path    string `yaml:"path" help:"name of a path; required"`
+	Tenant  string `yaml:"tenant" help:"label 'tenant'; required"`
+	Probe   string `yaml:"probe" help:"name of a class; required"`
+	Netns   string `yaml:"netns" help:"network namespace to send from"`
+	Source  string `yaml:"source" help:"IP, or IP:port, to send from"`
+	Port    int    `yaml:"port" help:"of the nodes, default 862"`
+	Device  string `yaml:"device" help:"device to bind to"`
+	Twin    string `yaml:"twin" help:"path of the template to be probed at the same moment"`
+	KeyFile string `yaml:"key_file" help:"absolute path of HMAC keys"`
 }
 
 const (

@@ -8,98 +8,98 @@ import (
 
 // File is the configuration file as it is written.
 type File struct {
-	Node      string     `yaml:"node"`
-	Reflector *Reflector `yaml:"reflector"`
-	Paths     []Path     `yaml:"paths"`
-	Classes   []Class    `yaml:"classes"`
-	Targets   []Target   `yaml:"targets"`
-	Clock     Clock      `yaml:"clock"`
-	Health    Health     `yaml:"health"`
+	Node      string     `yaml:"node" help:"label 'src' of every series of this node; required"`
+	Reflector *Reflector `yaml:"reflector" help:"where test packets are answered"`
+	Paths     []Path     `yaml:"paths" help:"configurations under comparison, exported as 'vigia_path_info'"`
+	Classes   []Class    `yaml:"classes" help:"kinds of probes"`
+	Targets   []Target   `yaml:"targets" help:"what is probed"`
+	Clock     Clock      `yaml:"clock" help:"what is known of the clock, for one-way delays"`
+	Health    Health     `yaml:"health" help:"from where on this host is not fit to measure"`
 
-	Timestamps Timestamps `yaml:"timestamps"`
+	Timestamps Timestamps `yaml:"timestamps" help:"who stamps packets"`
 
-	Discovery  []Discovery `yaml:"discovery"`
-	Bulk       *Bulk       `yaml:"bulk"`
-	Objectives []Objective `yaml:"objectives"`
+	Discovery  []Discovery `yaml:"discovery" help:"nodes from files or an HTTP endpoint"`
+	Bulk       *Bulk       `yaml:"bulk" help:"throughput tests"`
+	Objectives []Objective `yaml:"objectives" help:"what tenants were promised; one that burns stops bulk tests"`
 
 	keys map[string]stamp.Keys // by path, read by Validate
 }
 
 // Clock says what is known of this node's clock, for one-way delays.
 type Clock struct {
-	ErrorBound     config.Duration `yaml:"error_bound"`      // against UTC; absent, the source is asked
-	Source         string          `yaml:"source"`           // auto, chrony, ptp4l or kernel
-	Chrony         string          `yaml:"chrony"`           // IP:port or path
-	PTP4L          string          `yaml:"ptp4l"`            // path
-	MaxOnewayError config.Duration `yaml:"max_oneway_error"` // of both clocks together
+	ErrorBound     config.Duration `yaml:"error_bound" help:"how far the clock may be off, where you know better; up to 1s"`
+	Source         string          `yaml:"source" help:"who knows how far the clock may be off: 'auto' (default), 'chrony', 'ptp4l', 'kernel'"`
+	Chrony         string          `yaml:"chrony" help:"IP:port or path of the socket of chronyd, default 127.0.0.1:323"`
+	PTP4L          string          `yaml:"ptp4l" help:"path of the management socket of ptp4l, default /var/run/ptp4lro, then /var/run/ptp4l"`
+	MaxOnewayError config.Duration `yaml:"max_oneway_error" help:"of both clocks together, for one-way delays; up to 1s, default 1ms"`
 }
 
 // Timestamps says who stamps packets.
 type Timestamps struct {
-	Hardware string `yaml:"hardware"` // auto, off or enable
+	Hardware string `yaml:"hardware" help:"'auto' (default): where the device has its stamps switched on; 'off'; 'enable': switch them on (CAP_NET_ADMIN)"`
 }
 
 // Health says from where on this host is not fit to measure.
 type Health struct {
-	CPUPressure *float64        `yaml:"cpu_pressure"` // ratio
-	Steal       *float64        `yaml:"steal"`        // ratio
-	ScheduleLag config.Duration `yaml:"schedule_lag"`
+	CPUPressure *float64        `yaml:"cpu_pressure" help:"share of time that tasks wait for a processor, above 0 and up to 1; absent: no limit"`
+	Steal       *float64        `yaml:"steal" help:"share of time that the hypervisor takes, default 0.1"`
+	ScheduleLag config.Duration `yaml:"schedule_lag" help:"how late a probe may leave, up to 1m, default 100ms"`
 }
 
 // Reflector says where test packets are answered, and whose.
 type Reflector struct {
-	Listeners []Listener `yaml:"listeners"`
-	Allow     []string   `yaml:"allow"`
-	MaxRate   int        `yaml:"max_rate"` // packets per second and source
+	Listeners []Listener `yaml:"listeners" help:"its sockets"`
+	Allow     []string   `yaml:"allow" help:"prefixes of sources that are answered, default loopback"`
+	MaxRate   int        `yaml:"max_rate" help:"packets per second and source, default 10000"`
 }
 
 // Listener is a socket of the reflector.
 type Listener struct {
-	Netns   string `yaml:"netns"`
-	Address string `yaml:"address"`
-	KeyFile string `yaml:"key_file"` // makes it answer in authenticated mode alone
+	Netns   string `yaml:"netns" help:"network namespace: a name in /run/netns, an absolute path, or absent for our own"`
+	Address string `yaml:"address" help:"IP:port to listen on"`
+	KeyFile string `yaml:"key_file" help:"absolute path of HMAC keys; makes it answer authenticated packets alone"`
 }
 
 // Path describes one configuration under comparison.
 type Path struct {
-	Name      string `yaml:"name"`
-	Dataplane string `yaml:"dataplane"`
-	Encap     string `yaml:"encap"`
-	Mode      string `yaml:"mode"`
-	Security  string `yaml:"security"`
-	Layer     string `yaml:"layer"`
-	Placement string `yaml:"placement"`
+	Name      string `yaml:"name" help:"label 'path'; required"`
+	Dataplane string `yaml:"dataplane" help:"for example 'ovs', 'linuxbridge', 'none'; required"`
+	Encap     string `yaml:"encap" help:"for example 'vxlan', 'gre', 'none'; required"`
+	Mode      string `yaml:"mode" help:"for example 'normal', 'openflow'; required"`
+	Security  string `yaml:"security" help:"for example 'none', 'ipsec'; required"`
+	Layer     string `yaml:"layer" help:"for example 'overlay', 'underlay'; required"`
+	Placement string `yaml:"placement" help:"for example 'remote', 'local'; required"`
 }
 
 // Class is a kind of probe.
 type Class struct {
-	Name     string          `yaml:"name"`
-	Protocol string          `yaml:"protocol"`
-	Size     int             `yaml:"size"` // UDP or ICMP payload in bytes
-	Interval config.Duration `yaml:"interval"`
-	Deadline config.Duration `yaml:"deadline"`
-	DSCP     int             `yaml:"dscp"`
-	Priority int             `yaml:"priority"` // SO_PRIORITY, mapped to the VLAN's code point
-	Mark     int64           `yaml:"mark"`
+	Name     string          `yaml:"name" help:"label 'probe'; required"`
+	Protocol string          `yaml:"protocol" help:"'stamp', 'icmp' or 'tcp-connect'; required"`
+	Size     int             `yaml:"size" help:"payload in bytes; 'stamp': 44, 48 to 64, or 68 to 65507; 'icmp': 16 to 65507"`
+	Interval config.Duration `yaml:"interval" help:"between two probes of a target, 100us to 1h; required"`
+	Deadline config.Duration `yaml:"deadline" help:"after which an unanswered probe is lost, 1ms to 1m, default 1s"`
+	DSCP     int             `yaml:"dscp" help:"0 to 63, default 0"`
+	Priority int             `yaml:"priority" help:"SO_PRIORITY, which a VLAN device maps to its priority code point, 0 to 7"`
+	Mark     int64           `yaml:"mark" help:"firewall mark of the packets"`
 
-	DontFragment bool   `yaml:"dont_fragment"`
-	SourcePorts  int    `yaml:"source_ports"` // used in turn
-	Flow         string `yaml:"flow"`         // warm or cold
-	ECMPPaths    int    `yaml:"ecmp_paths"`   // assumed number of equal-cost paths
+	DontFragment bool   `yaml:"dont_fragment" help:"forbid fragments"`
+	SourcePorts  int    `yaml:"source_ports" help:"so many source ports in turn, 1 to 1024, default 1"`
+	Flow         string `yaml:"flow" help:"'warm' (default): the same ports all the time; 'cold': a port rests for 60 s"`
+	ECMPPaths    int    `yaml:"ecmp_paths" help:"equal-cost paths that the network is taken to have, for the coverage"`
 
-	PathMTU *PathMTU `yaml:"path_mtu"`
+	PathMTU *PathMTU `yaml:"path_mtu" help:"search the path MTU of the targets"`
 }
 
 // Target is what is probed.
 type Target struct {
-	Dst     string `yaml:"dst"`
-	Path    string `yaml:"path"`
-	Tenant  string `yaml:"tenant"`
-	Probe   string `yaml:"probe"`
-	Netns   string `yaml:"netns"`
-	Source  string `yaml:"source"`
-	Device  string `yaml:"device"`
-	Twin    string `yaml:"twin"` // path of the target to be probed at the same moment
-	Address string `yaml:"address"`
-	KeyFile string `yaml:"key_file"` // makes it authenticated
+	Dst     string `yaml:"dst" help:"label 'dst'; required"`
+	Path    string `yaml:"path" help:"name of a path; required"`
+	Tenant  string `yaml:"tenant" help:"label 'tenant'; required"`
+	Probe   string `yaml:"probe" help:"name of a class; required"`
+	Netns   string `yaml:"netns" help:"network namespace to send from"`
+	Source  string `yaml:"source" help:"IP, or IP:port, to send from"`
+	Device  string `yaml:"device" help:"device to bind to"`
+	Twin    string `yaml:"twin" help:"path of the target with the same dst and class to be probed at the same moment"`
+	Address string `yaml:"address" help:"IP:port or name:port, without port for ICMP; required"`
+	KeyFile string `yaml:"key_file" help:"absolute path of HMAC keys; makes the probes authenticated"`
 }

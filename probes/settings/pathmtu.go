@@ -10,9 +10,9 @@ import (
 
 // PathMTU asks for the path MTU of a class's targets to be searched.
 type PathMTU struct {
-	Interval config.Duration `yaml:"interval"`
-	Min      int             `yaml:"min"` // bytes with the IP header
-	Max      int             `yaml:"max"`
+	Interval config.Duration `yaml:"interval" help:"between two searches, 10s to 24h, default 10m"`
+	Min      int             `yaml:"min" help:"smallest size in bytes with the IP header, default 576"`
+	Max      int             `yaml:"max" help:"largest size, default 9216"`
 }
 
 const (
