@@ -80,8 +80,8 @@ def probe_configuration() -> str:
         "# Configuration of vigia-probe",
         "",
         "Made by `make generate`; `vigia-probe settings` prints it. The README of",
-        "[probes](../../probes/README.md) has an example and explains. `vigia-probe check-config` names every",
-        "mistake with its line.",
+        "[probes](../../probes/README.md) has an example and explains. `vigia-probe check-config` names",
+        "every mistake with its line.",
         "",
         table,
     ]
