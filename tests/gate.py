@@ -92,6 +92,7 @@ def lint_python() -> Count:
         "internal/config/vigia_config",
         "internal/statistics/vigia_statistics",
         "exporters/compare/src",
+        "exporters/identity/src",
         "dashboards/vigia_dashboards",
         "vigia/src",
         "isolation-agent/src",

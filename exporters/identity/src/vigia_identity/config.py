@@ -1,0 +1,75 @@
+"""The configuration file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Self
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, Field, model_validator
+
+from vigia_config import Seconds, Strict, fault
+
+__all__ = ["Config", "Kubernetes", "OpenStack"]
+
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+def _absolute(value: Path) -> Path:
+    if not value.is_absolute():
+        raise ValueError("is not an absolute path; begin it with /")
+    return value
+
+
+AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
+
+
+class OpenStack(Strict):
+    """A cloud of clouds.yaml, which holds the credentials."""
+
+    cloud: str = Field(min_length=1, max_length=128)
+    clouds_file: AbsolutePath = Path("/etc/openstack/clouds.yaml")
+
+
+class Kubernetes(Strict):
+    """A cluster's API server. The defaults are what a pod finds."""
+
+    url: str = "https://kubernetes.default.svc"
+    token_file: AbsolutePath = SERVICE_ACCOUNT / "token"
+    ca_file: AbsolutePath | None = SERVICE_ACCOUNT / "ca.crt"
+    """None trusts the system's authorities."""
+    name_annotation: str = ""
+    """The namespace's annotation or label that has the tenant's name; else the namespace is the name."""
+
+    @model_validator(mode="after")
+    def _is_url(self) -> Self:
+        parts = urlsplit(self.url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
+            raise fault(["url"], "is not the URL of an API server", "write for example https://10.0.0.1:6443")
+        return self
+
+
+class Config(Strict):
+    """The whole file."""
+
+    tenants_file: AbsolutePath
+    """What the exporters read as tenants_file."""
+    ports_dir: AbsolutePath | None = None
+    """Gets HOST.yaml for every host with Neutron ports, to be read there as ports_file."""
+    every: Seconds = 300.0
+    """Time from one look at the cloud to the next."""
+    timeout: Seconds = 30.0
+    """How long an API may take for one answer."""
+    openstack: OpenStack | None = None
+    kubernetes: Kubernetes | None = None
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.openstack is None and self.kubernetes is None:
+            raise fault(["openstack"], "is missing and so is kubernetes", "name at least one of the two")
+        if self.ports_dir is not None and self.openstack is None:
+            raise fault(["ports_dir"], "is of no use without openstack", "remove it")
+        for name, least in (("every", 10.0), ("timeout", 1.0)):
+            if getattr(self, name) < least:
+                raise fault([name], f"is shorter than {least:g}s", f"write {least:g}s or more")
+        return self

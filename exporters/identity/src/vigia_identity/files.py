@@ -1,0 +1,61 @@
+"""The files that exporters read: each is replaced as a whole, so that none is ever seen half written."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from vigia_identity.clouds import Identity, Port
+
+__all__ = ["write"]
+
+
+def write(identity: Identity, tenants_file: Path, ports_dir: Path | None) -> list[Path]:
+    """Write the files that have changed and return them. Raises OSError.
+
+    A host that has no ports any more gets an empty list: its exporter still reads the file.
+    """
+    tenants = [{"id": i, "name": n} for i, n in sorted(identity.names.items())]
+    wanted = {tenants_file: {"version": 1, "tenants": tenants}}
+    if ports_dir is not None:
+        hosts: dict[str, list[Port]] = {f.stem: [] for f in ports_dir.glob("*.yaml")} | identity.ports
+        for host, ports in hosts.items():
+            wanted[ports_dir / f"{host}.yaml"] = {"version": 1, "ports": [_entry(p) for p in _unique(ports)]}
+    return [path for path, content in wanted.items() if _replace(path, content)]
+
+
+def _entry(port: Port) -> dict[str, str]:
+    return {k: v for k, v in vars(port).items() if v}
+
+
+def _unique(ports: list[Port]) -> list[Port]:
+    """Drop ports whose tap would have the name of another's: that name says nothing."""
+    devices = Counter(p.device for p in ports)
+    return sorted((p for p in ports if devices[p.device] == 1), key=lambda p: p.port)
+
+
+def _replace(path: Path, content: Any) -> bool:
+    """Replace a file in one step unless it says the same already."""
+    text = yaml.dump(content, Dumper=yaml.CSafeDumper, sort_keys=False, allow_unicode=True).encode()
+    try:
+        if path.read_bytes() == text:
+            return False
+    except FileNotFoundError:
+        pass
+    number, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(number, "wb") as f:
+            f.write(text)
+            f.flush()
+            os.fsync(f.fileno())
+        Path(name).chmod(0o640)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+    return True

@@ -1,0 +1,165 @@
+"""A real HTTP server that answers as the API documentation of Keystone, Neutron and Kubernetes says."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+PASSWORD, TOKEN, NAMESPACE_TOKEN = "s3cr3t-password", "gAAAA-token", "ns-token"
+
+
+class Cloud:
+    """What the server knows, and what it was asked."""
+
+    password, namespace_token = PASSWORD, NAMESPACE_TOKEN
+
+    def __init__(self) -> None:
+        self.projects: list[dict[str, Any]] = []
+        self.ports: list[dict[str, Any]] = []
+        self.namespaces: list[dict[str, Any]] = []
+        self.asked: list[str] = []
+        self.broken = False
+        self.page = 2
+        self.url = ""
+
+    def page_of(self, kind: str, items: list[dict[str, Any]], query: dict[str, list[str]], path: str) -> Any:
+        """Answer as OpenStack pages: limit, marker, and a link to what follows."""
+        marker = query.get("marker", [""])[0]
+        start = next((i + 1 for i, item in enumerate(items) if item["id"] == marker), 0)
+        part = items[start : start + self.page]
+        answer: dict[str, Any] = {kind: part}
+        if start + self.page < len(items):
+            following = f"{self.url}{path}?marker={part[-1]['id']}"
+            if kind == "ports":
+                answer["ports_links"] = [{"rel": "next", "href": following}]
+            else:
+                answer["links"] = {"next": following, "self": f"{self.url}{path}", "previous": None}
+        elif kind == "projects":
+            answer["links"] = {"next": None, "self": f"{self.url}{path}", "previous": None}
+        return answer
+
+
+def handler(cloud: Cloud) -> type[BaseHTTPRequestHandler]:  # noqa: C901 - one case for each path
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, *_: Any) -> None:
+            """Be quiet."""
+
+        def answer(self, status: int, body: Any, **headers: str) -> None:
+            raw = json.dumps(body).encode()
+            self.send_response(status)
+            for name, value in {
+                "Content-Type": "application/json",
+                "Content-Length": str(len(raw)),
+                **headers,
+            }.items():
+                self.send_header(name.replace("_", "-"), value)
+            self.end_headers()
+            self.wfile.write(raw)
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            cloud.asked.append(f"POST {self.path}")
+            user = body["auth"]["identity"]["password"]["user"]
+            if self.path != "/v3/auth/tokens" or user["password"] != PASSWORD:
+                self.answer(
+                    401,
+                    {
+                        "error": {
+                            "code": 401,
+                            "title": "Unauthorized",
+                            "message": "The request you have made requires authentication.",
+                        }
+                    },
+                )
+                return
+            endpoints = [
+                {"name": "keystone", "type": "identity", "url": f"{cloud.url}/v3"},
+                {"name": "neutron", "type": "network", "url": f"{cloud.url}/network"},
+            ]
+            catalog = [
+                {"id": e["name"], "name": e["name"], "type": e["type"],
+                 "endpoints": [{"id": e["name"], "interface": "public", "region": "r1", "region_id": "r1", "url": e["url"]}]}
+                for e in endpoints
+            ]  # fmt: skip
+            self.answer(
+                201,
+                {"token": {"methods": ["password"], "user": {"id": "u", "name": "vigia", "domain": {"id": "default", "name": "Default"}},
+                           "issued_at": "2026-01-01T00:00:00.000000Z", "expires_at": "2099-01-01T00:00:00.000000Z", "audit_ids": ["a"],
+                           "project": {"id": "p", "name": "admin", "domain": {"id": "default", "name": "Default"}},
+                           "roles": [{"id": "r", "name": "reader"}], "catalog": catalog}},
+                X_Subject_Token=TOKEN,
+            )  # fmt: skip
+
+        def do_GET(self) -> None:
+            parts = urlsplit(self.path)
+            query = parse_qs(parts.query)
+            cloud.asked.append(f"GET {parts.path}")
+            if cloud.broken:
+                self.answer(503, {"error": {"code": 503, "message": "Service Unavailable"}})
+                return
+            version = {"id": "v3.14", "status": "stable", "links": [{"rel": "self", "href": f"{cloud.url}/v3/"}],
+                       "media-types": [{"base": "application/json", "type": "application/vnd.openstack.identity-v3+json"}]}  # fmt: skip
+            match parts.path.rstrip("/"):
+                case "/v3":
+                    self.answer(200, {"version": version})
+                case "/network":
+                    self.answer(
+                        200,
+                        {
+                            "versions": [
+                                {
+                                    "id": "v2.0",
+                                    "status": "CURRENT",
+                                    "links": [{"rel": "self", "href": f"{cloud.url}/network/v2.0/"}],
+                                }
+                            ]
+                        },
+                    )
+                case "/v3/projects" if self.headers["X-Auth-Token"] == TOKEN:
+                    self.answer(200, cloud.page_of("projects", cloud.projects, query, "/v3/projects"))
+                case "/network/v2.0/ports" if self.headers["X-Auth-Token"] == TOKEN:
+                    self.answer(200, cloud.page_of("ports", cloud.ports, query, "/network/v2.0/ports"))
+                case "/api/v1/namespaces" if self.headers["Authorization"] == f"Bearer {NAMESPACE_TOKEN}":
+                    start = int(query.get("continue", ["0"])[0] or 0)
+                    more = str(start + cloud.page) if start + cloud.page < len(cloud.namespaces) else ""
+                    self.answer(200, {"kind": "NamespaceList", "apiVersion": "v1", "metadata": {"resourceVersion": "7", "continue": more},
+                                      "items": cloud.namespaces[start : start + cloud.page]})  # fmt: skip
+                case _:
+                    self.answer(401, {"error": {"code": 401, "message": "Unauthorized"}})
+
+    return Handler
+
+
+@pytest.fixture
+def cloud() -> Iterator[Cloud]:
+    known = Cloud()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler(known))
+    server.daemon_threads = True
+    known.url = f"http://127.0.0.1:{server.server_address[1]}"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    yield known
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture
+def clouds_file(cloud: Cloud, tmp_path: Path) -> Path:
+    path = tmp_path / "clouds.yaml"
+    path.write_text(
+        json.dumps(
+            {"clouds": {"lab": {"auth": {"auth_url": f"{cloud.url}/v3", "username": "vigia", "password": PASSWORD, "project_name": "admin",
+                                         "user_domain_name": "Default", "project_domain_name": "Default"}, "region_name": "r1"}}}
+        )
+    )  # fmt: skip
+    return path

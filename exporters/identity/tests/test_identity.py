@@ -1,0 +1,222 @@
+"""vigia-identity against a server that answers as real clouds do."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from vigia_identity.cli import main
+
+# The SDK warns of what it will drop.
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+Cloud = Any  # of conftest.py
+
+
+def project(number: int, name: str) -> dict[str, Any]:
+    return {
+        "id": f"{number:032x}",
+        "name": name,
+        "domain_id": "default",
+        "enabled": True,
+        "is_domain": False,
+        "parent_id": "default",
+        "description": "",
+    }
+
+
+def port(number: int, tenant: int, host: str, owner: str = "compute:nova") -> dict[str, Any]:
+    return {"id": f"{number:08x}-5a0e-4a5f-8c0d-0f1e2d3c4b5a", "project_id": f"{tenant:032x}", "tenant_id": f"{tenant:032x}", "network_id": "net-1",
+            "device_id": f"vm-{number}", "device_owner": owner, "binding:host_id": host, "status": "ACTIVE", "name": "", "admin_state_up": True}  # fmt: skip
+
+
+def namespace(name: str, **annotations: str) -> dict[str, Any]:
+    return {"metadata": {"name": name, "annotations": annotations or None}, "status": {"phase": "Active"}}
+
+
+class Site:
+    """A configuration file, and the program run with it."""
+
+    def __init__(self, tmp_path: Path, **config: Any) -> None:
+        self.out, self.hosts = tmp_path / "tenants.yaml", tmp_path / "hosts"
+        self.hosts.mkdir()
+        self.path = tmp_path / "identity.yaml"
+        self.path.write_text(yaml.safe_dump({"tenants_file": str(self.out), "timeout": "5s", **config}))
+
+    def run(self, *more: str) -> Result:
+        return CliRunner().invoke(main, ["--config", str(self.path), *more])
+
+    def tenants(self) -> dict[str, str]:
+        content = yaml.safe_load(self.out.read_text())
+        assert content["version"] == 1
+        return {t["id"]: t["name"] for t in content["tenants"]}
+
+
+@pytest.fixture
+def openstack(cloud: Cloud, clouds_file: Path, tmp_path: Path) -> Site:
+    cloud.projects = [
+        project(1, "acme"),
+        project(2, "globex\x1b[31m"),
+        project(3, "initech " * 40),
+        project(4, ""),
+    ]
+    cloud.ports = [
+        port(1, 1, "c1"),
+        port(2, 2, "c2"),
+        port(3, 2, "c1"),
+        port(4, 1, "c1", "network:dhcp"),
+        port(5, 1, ""),
+        port(6, 1, "../evil"),
+    ]
+    return Site(
+        tmp_path,
+        openstack={"cloud": "lab", "clouds_file": str(clouds_file)},
+        ports_dir=str(tmp_path / "hosts"),
+    )
+
+
+def test_projects_and_ports_come_from_keystone_and_neutron(openstack: Site, cloud: Cloud) -> None:
+    result = openstack.run("--once", "--json")
+    assert result.exit_code == 0, result.output
+    names = openstack.tenants()
+    assert names == {f"{1:032x}": "acme", f"{2:032x}": "globex[31m", f"{3:032x}": ("initech " * 40)[:128]}
+    assert json.loads(result.stdout)["tenants"] == names
+    c1 = yaml.safe_load((openstack.hosts / "c1.yaml").read_text())
+    assert [(p["device"], p["tenant"], p["workload"]) for p in c1["ports"]] == [
+        ("tap00000001-5a", f"{1:032x}", "vm-1"),
+        ("tap00000003-5a", f"{2:032x}", "vm-3"),
+    ]
+    assert sorted(f.name for f in openstack.hosts.iterdir()) == ["c1.yaml", "c2.yaml"]
+    assert cloud.asked.count("GET /v3/projects") >= 2, "every page is read"
+    assert cloud.asked.count("GET /network/v2.0/ports") >= 3
+
+
+def test_the_exporter_takes_what_is_written(openstack: Site, tmp_path: Path) -> None:
+    assert openstack.run("--once").exit_code == 0
+    exporter = Path(__file__).parents[3] / "bin" / "vigia-exporter"
+    config = tmp_path / "exporter.yaml"
+    config.write_text(
+        f"node: c1\nports_file: {openstack.hosts / 'c1.yaml'}\ntenants_file: {openstack.out}\nbpf: {{pin_dir: /sys/fs/bpf/vigia}}\n"
+    )
+    subprocess.run([exporter, "check-config", "--config", config], check=True, capture_output=True)
+
+
+def test_what_is_unchanged_is_not_written_and_a_lost_port_goes(openstack: Site, cloud: Cloud) -> None:
+    assert openstack.run("--once").exit_code == 0
+    before = openstack.out.stat()
+    assert openstack.run("--once").exit_code == 0
+    assert openstack.out.stat().st_ino == before.st_ino
+    cloud.ports, cloud.projects = cloud.ports[:1], [project(1, "acme corp")]
+    assert openstack.run("--once").exit_code == 0
+    assert openstack.out.stat().st_ino != before.st_ino
+    assert openstack.tenants() == {f"{1:032x}": "acme corp"}
+    assert yaml.safe_load((openstack.hosts / "c2.yaml").read_text()) == {"version": 1, "ports": []}
+    assert [f for f in openstack.out.parent.iterdir() if f.name.startswith(".")] == []
+
+
+def test_a_cloud_that_fails_leaves_the_files_alone(
+    openstack: Site, cloud: Cloud, clouds_file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert openstack.run("--once").exit_code == 0
+    before = openstack.out.read_bytes()
+    cloud.broken = True
+    assert openstack.run("--once").exit_code == 1
+    assert "OpenStack, cloud lab" in caplog.text
+    cloud.broken = False
+    clouds_file.write_text(clouds_file.read_text().replace(cloud.password, "wrong-password"))
+    assert openstack.run("--once").exit_code == 1
+    assert openstack.out.read_bytes() == before
+    assert cloud.password not in caplog.text
+    assert "wrong-password" not in caplog.text
+
+
+@pytest.fixture
+def kubernetes(cloud: Cloud, tmp_path: Path) -> Site:
+    cloud.namespaces = [
+        namespace("red", **{"example.org/tenant": "Red Team"}),
+        namespace("blue"),
+        namespace("kube-system"),
+        namespace("bad name"),
+    ]
+    token = tmp_path / "token"
+    token.write_text(cloud.namespace_token + "\n")
+    return Site(
+        tmp_path,
+        kubernetes={
+            "url": cloud.url,
+            "token_file": str(token),
+            "ca_file": None,
+            "name_annotation": "example.org/tenant",
+        },
+    )
+
+
+def test_namespaces_come_from_kubernetes(kubernetes: Site, cloud: Cloud) -> None:
+    result = kubernetes.run("--once")
+    assert result.exit_code == 0, result.output
+    assert kubernetes.tenants() == {"red": "Red Team", "blue": "blue", "kube-system": "kube-system"}
+    assert cloud.asked.count("GET /api/v1/namespaces") == 2
+
+
+def test_a_refused_token_is_no_secret_in_the_log(
+    kubernetes: Site, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "token").write_text("stolen-token")
+    assert kubernetes.run("--once").exit_code == 1
+    assert "401" in caplog.text
+    assert "stolen-token" not in caplog.text
+    assert not kubernetes.out.exists()
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({}, "openstack"),
+        ({"openstack": {"cloud": "x", "clouds_file": "clouds.yaml"}}, "absolute"),
+        ({"kubernetes": {"url": "10.0.0.1"}}, "https://10.0.0.1:6443"),
+        ({"kubernetes": {}, "ports_dir": "/x"}, "ports_dir"),
+        ({"kubernetes": {}, "every": "1s"}, "every"),
+        ({"kubernetes": {"password": "x"}}, "password"),
+    ],
+)
+def test_mistakes_are_named(tmp_path: Path, config: dict[str, Any], message: str) -> None:
+    result = Site(tmp_path, **config).run("--check-config")
+    assert result.exit_code == 1
+    assert message in result.output
+    assert "vigia-identity: " in result.output
+
+
+def test_it_goes_on_until_it_is_told_to_stop(kubernetes: Site, cloud: Cloud) -> None:
+    config = yaml.safe_load(kubernetes.path.read_text())
+    kubernetes.path.write_text(yaml.safe_dump({**config, "every": "10s"}))
+    cloud.broken = True
+    command = [
+        sys.executable,
+        "-c",
+        "from vigia_identity.cli import main; main()",
+        "--config",
+        str(kubernetes.path),
+    ]
+    with subprocess.Popen(
+        command, stderr=subprocess.PIPE, env={**os.environ, "PYTHONWARNINGS": "ignore"}
+    ) as process:
+        deadline = time.monotonic() + 90
+        while not cloud.asked and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert not kubernetes.out.exists(), "nothing is written before the cloud has answered"
+        cloud.broken = False
+        while not kubernetes.out.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+    assert kubernetes.tenants()["red"] == "Red Team"
