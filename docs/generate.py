@@ -60,6 +60,7 @@ def options() -> str:
         [str(tools / "isolation-agent"), "--help"],
         [str(tools / "vigia-compare"), "--help"],
         [str(tools / "vigia-compare"), "report", "--help"],
+        [str(tools / "vigia-identity"), "--help"],
         [str(tools / "vigia"), "--help"],
     ]
     for group in ("demo", "down", "lab", "stack", "flood", "campaign", "compare"):
