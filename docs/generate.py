@@ -20,6 +20,7 @@ PARTS = {
     "enforcer": "vigia-enforcer",
     "agent": "isolation-agent",
     "compare": "vigia-compare",
+    "campaign": "vigia campaign --textfile",
 }
 
 

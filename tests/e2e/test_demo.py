@@ -14,8 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import grafanakit
 import httpx
+import numpy as np
 import pytest
+import rawkit
 from labkit import Machine, Ran, eventually, need_root, own_topology, run_vigia
 from panelkit import Panels, quiet
 
@@ -23,11 +26,14 @@ import vigia_catalog
 from vigia.lab import model, topology
 from vigia.lab.model import Lab
 from vigia.stack.places import PORTS, Places, agent_address, stack_address
+from vigia_dashboards.pages import PAGES
 
 pytestmark = pytest.mark.e2e
 
 README = (Path(__file__).resolve().parents[2] / "README.md").read_text()
 LAB = "e2e"
+WINDOW, WINDOWS = 5.0, 180
+"""Windows of the demo's comparison, in seconds, and how many of them."""
 AGENTS = "127.79.0.0/24"
 STACK = "127.79.0.250"
 PATHS = {
@@ -108,6 +114,12 @@ def kill_everything(where: Places) -> None:
     for pid in pids:
         with suppress(ProcessLookupError):  # the supervisor's children die with it
             os.kill(pid, signal.SIGKILL)
+
+
+def comparisons(demo: Demo) -> Any:
+    """What vigia-compare last said."""
+    answer = httpx.get(f"http://{stack_address(demo.lab, 9875)}/v1/comparisons", trust_env=False, timeout=60)
+    return answer.json() if answer.status_code == 200 else {"comparisons": [], "interference": []}
 
 
 def key(labels: dict[str, str]) -> tuple[str, str, str]:
@@ -238,17 +250,83 @@ def test_every_panel_has_data(demo: Demo) -> None:
     assert not loud & {t for titles in empty.values() for t in titles}, "the flood makes these loud"
 
 
+def test_every_dashboard_is_rendered_by_grafana(demo: Demo, tmp_path: Path) -> None:
+    """Screenshots go where VIGIA_SCREENSHOTS says, for the docs."""
+    why = grafanakit.missing()
+    if why:
+        pytest.skip(why)
+    pictures = Path(os.environ.get("VIGIA_SCREENSHOTS") or tmp_path)
+    pictures.mkdir(parents=True, exist_ok=True)
+    folder = tmp_path / "grafana"
+    folder.mkdir()
+    with grafanakit.grafana(folder, f"http://{stack_address(demo.lab, 9090)}") as server:
+        seen = grafanakit.look(server, list(PAGES), pictures)
+        assert not server.errors()
+    assert not {uid: s.problems for uid, s in seen.items() if s.problems}
+    assert all(s.queries and s.picture.stat().st_size for s in seen.values())
+
+
 def test_the_comparison_covers_every_path(demo: Demo) -> None:
-    url = f"http://{stack_address(demo.lab, 9875)}/v1/comparisons"
-
-    def found() -> Any:
-        answer = httpx.get(url, trust_env=False)
-        return answer.json() if answer.status_code == 200 else {"comparisons": []}
-
     def rtt() -> set[str]:
-        return {p["path"] for g in found()["comparisons"] if g["metric"] == "rtt" for p in g["paths"]}
+        return {
+            p["path"] for g in comparisons(demo)["comparisons"] if g["metric"] == "rtt" for p in g["paths"]
+        }
 
     eventually(lambda: rtt() == {key[0] for key in PATHS}, "every path to be compared", 120)
+
+
+def test_the_comparison_says_what_the_raw_data_of_the_period_say(demo: Demo) -> None:
+    """Bucket counts of the same windows and scipy give the same answer wherever it is not a close call."""
+    url = f"http://{stack_address(demo.lab, 9090)}"
+    found = comparisons(demo)
+    groups = {g["probe"]: g for g in found["comparisons"] if g["metric"] == "rtt"}
+    said = {(probe, p["a"], p["b"]): p for probe, g in groups.items() for p in g["pairs"]}
+    end = found["at"] // WINDOW * WINDOW
+    paths = rawkit.medians(url, "vigia_probe_rtt_seconds", end, WINDOW, WINDOWS)
+    twins = rawkit.medians(url, "vigia_probe_overlay_tax_seconds", end, WINDOW, WINDOWS)
+    raw = rawkit.verdicts(paths, twins, said)
+    assert set(raw) == set(said) and {p["test"] for p in said.values()} == {
+        "mann-whitney",
+        "wilcoxon signed-rank",
+    }
+    for key, (p, faster) in raw.items():
+        verdict = said[key]["verdict"]
+        if verdict == "not enough data":
+            assert min(said[key]["samples"]) < 12, key
+        elif p <= 0.005:
+            assert verdict == faster, (key, p, said[key])
+        elif p >= 0.2:
+            assert verdict == "tie", (key, p, said[key])
+    for probe, group in groups.items():
+        for path in group["paths"]:
+            known = paths[(probe, path["path"])]
+            low, high = (f * limit for f, limit in zip((0.8, 1.25), path["interval"], strict=True))
+            assert low <= np.nanmedian(known) <= high, (probe, path)
+        if group["winner"]:
+            beaten = [
+                f == group["winner"] for k, (_, f) in raw.items() if k[0] == probe and group["winner"] in k
+            ]
+            assert beaten and all(beaten), group["winner"]
+
+
+def test_histograms_say_what_the_packets_say(demo: Demo) -> None:
+    """The records of the last minute, packet by packet, beside the counts that the comparison reads."""
+    url = f"http://{stack_address(demo.lab, 9090)}"
+    for node in demo.lab.nodes:
+        address = agent_address(demo.lab, node.name, "vigia-probe")
+        records = rawkit.packets(address, tenant="_infra", probe="stamp-64")
+        assert records, node.name
+        for path, rows in records.items():
+            end = rows[-1, 0] - 5.0
+            selector = f'{{tenant="_infra",probe="stamp-64",path="{path}",src="{node.name}"}}[40s]'
+            query = f"histogram_quantile(0.5, increase(vigia_probe_rtt_seconds{selector}))"
+            (answer,) = httpx.get(
+                f"{url}/api/v1/query", params={"query": query, "time": f"{end:.3f}"}, trust_env=False
+            ).json()["data"]["result"]
+            within = rows[(rows[:, 0] > end - 40.0) & (rows[:, 0] <= end), 1]
+            assert within.size > 300, (node.name, path)
+            low, high = np.quantile(within, [0.4, 0.6])  # the edges of the period differ by a scrape
+            assert low / rawkit.BUCKET <= float(answer["value"][1]) <= high * rawkit.BUCKET, (node.name, path)
 
 
 def test_the_audit_log_is_whole(demo: Demo) -> None:

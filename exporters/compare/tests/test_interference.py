@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -225,3 +227,29 @@ def test_what_covariates_leave() -> None:
     assert float((left_by(np.empty((0, 0)), x) ** 2).sum()) == pytest.approx(1.0)
     both = left_by(np.array([x]), x + rng.random(200))
     assert 0.2 < float((both**2).sum()) < 0.8 and abs(float(both @ (x - x.mean()))) < 1e-6
+
+
+def test_recorded_runs_say_what_was_done() -> None:
+    """Two periods of a real lab, 2 s windows: blue fills the link by TCP while red floods under a limit; then, blue
+    idle, red floods without one."""
+    recorded = json.loads((Path(__file__).parent / "testdata/interference-runs.json").read_text())
+    said = {}
+    for run, kinds in recorded.items():
+        series = {
+            kind: {
+                (n, t): np.array(v, dtype=float) for n, t, v in ((*k.split("/"), v) for k, v in by.items())
+            }
+            for kind, by in kinds.items()
+        }
+        load = interference.loads(series["sent"], series["received"], series["policed"])
+        for key in series["loss"]:
+            node, tenant = key
+            others = {t: v for (n, t), v in load.items() if n == node and t != tenant}
+            found = interference.attribute(
+                node, tenant, series["loss"][key], series["delay"].get(key), others, load[key]
+            )
+            assert found is not None
+            said[(run, node, tenant)] = found.verdict()
+    assert said[("after-demo", "lb1", "blue")] == said[("after-demo", "lb2", "blue")] == HIMSELF
+    assert said[("after-flood", "lb1", "blue")] == TO_RED, "beyond what its own transfer did"
+    assert said[("after-demo", "lb1", "red")] == (ATTRIBUTED, "blue"), "the transfer filled the queue of both"

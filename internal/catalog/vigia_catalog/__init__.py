@@ -42,12 +42,16 @@ def load() -> dict[str, Metric]:
     return out
 
 
+COMMANDS = {"campaign"}
+"""Parts that are no services: they have no self metrics."""
+
+
 def part_metrics(part: str) -> list[Metric]:
     """Return one part's metrics, self metrics under the part's own name, sorted by name."""
     chosen = [
         replace(m, name=m.name.replace("PART", part), part=part) if m.part == "self" else m
         for m in load().values()
-        if m.part in (part, "self")
+        if m.part == part or (m.part == "self" and part not in COMMANDS)
     ]
     return sorted(chosen, key=lambda m: m.name)
 

@@ -14,6 +14,7 @@ from vigia.campaign import bed, catalogue, engine, environment, folder, influx, 
 from vigia.campaign.folder import Folder
 from vigia.campaign.influx import Store
 from vigia.campaign.model import Campaign, Plan
+from vigia.campaign.textfile import Textfile
 from vigia.campaign.watch import Watcher
 from vigia.console import Steps
 from vigia.errors import Interrupted, VigiaError
@@ -103,7 +104,13 @@ def _time(seconds: float) -> str:
 
 
 def run(  # noqa: PLR0913 - one argument per option
-    name: str, full: bool, dry_run: bool, directory: Path, as_json: bool, store: Store | None
+    name: str,
+    full: bool,
+    dry_run: bool,
+    directory: Path,
+    as_json: bool,
+    store: Store | None,
+    textfile: Path | None = None,
 ) -> None:
     """Measure. Ctrl-C stops after the repetition at work; vigia campaign resume goes on."""
     wanted, file = model.find(name)
@@ -121,10 +128,17 @@ def run(  # noqa: PLR0913 - one argument per option
     new = folder.create(directory, wanted, full, about)
     _give_back(new.path)
     steps.line(f"raw data, manifest and report go to {new.path}")
-    _measure(new, steps, as_json, store)
+    _measure(new, steps, as_json, store, textfile)
 
 
-def resume(name: str, retry_failed: bool, directory: Path, as_json: bool, store: Store | None) -> None:
+def resume(  # noqa: PLR0913 - one argument per option
+    name: str,
+    retry_failed: bool,
+    directory: Path,
+    as_json: bool,
+    store: Store | None,
+    textfile: Path | None = None,
+) -> None:
     """Go on with a campaign that was interrupted, where it was."""
     present = folder.latest(directory, name)
     steps = Steps(sys.stderr if as_json else sys.stdout)
@@ -132,7 +146,7 @@ def resume(name: str, retry_failed: bool, directory: Path, as_json: bool, store:
     if retry_failed:
         with present.locked():
             steps.line(f"{present.forget_failed()} failed repetitions will be made again")
-    _measure(present, steps, as_json, store)
+    _measure(present, steps, as_json, store, textfile)
 
 
 def store(url: str | None, org: str, bucket: str, token_file: Path | None) -> Store | None:
@@ -140,12 +154,14 @@ def store(url: str | None, org: str, bucket: str, token_file: Path | None) -> St
     return influx.store_from(url, org, bucket, token_file) if url else None
 
 
-def _measure(present: Folder, steps: Steps, as_json: bool, store: Store | None) -> None:
+def _measure(
+    present: Folder, steps: Steps, as_json: bool, store: Store | None, textfile: Path | None
+) -> None:
     state = _state(present)
     if state["done"] == state["total"]:
         steps.line(f"{present.name} is complete: {state['total']} repetitions")
     else:
-        _execute(present, steps, store)
+        _execute(present, steps, store, textfile)
     if store:
         _deliver(present, steps, store)
     if as_json:
@@ -163,7 +179,8 @@ def _deliver(present: Folder, steps: Steps, store: Store) -> None:
         steps.line(f"{store.url} has every sample")
 
 
-def _execute(present: Folder, steps: Steps, store: Store | None) -> None:
+def _execute(present: Folder, steps: Steps, store: Store | None, textfile: Path | None) -> None:
+    progress = [Textfile(textfile, present)] if textfile else []
     try:
         with (
             present.locked(),
@@ -174,7 +191,7 @@ def _execute(present: Folder, steps: Steps, store: Store | None) -> None:
         ):
             present.update(state="running", bed=here.description)
             spools = [influx.Spool(present, store)] if store else []
-            engine.execute(present, here, stop, [watcher, *spools])
+            engine.execute(present, here, stop, [watcher, *spools, *progress])
     except Interrupted as e:
         raise Interrupted(f"{e}; go on with: vigia campaign resume {present.name}") from e
     finally:

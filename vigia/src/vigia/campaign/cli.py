@@ -19,6 +19,12 @@ _directory_option = click.option(
     help="Folder with what was measured, one folder per campaign that was run.",
 )
 _json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+_textfile_option = click.option(
+    "--textfile",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE.prom",
+    help="Keep the progress in this file, for node_exporter's textfile collector.",
+)
 _full_option = click.option("--full", is_flag=True, help="In the size of the study, not of a small machine.")
 
 
@@ -74,6 +80,7 @@ def campaign_show(name: str, full: bool, as_json: bool) -> None:
 @_full_option
 @click.option("--dry-run", is_flag=True, help="Say what would be run, and stop.")
 @_with_influx
+@_textfile_option
 @_directory_option
 @_json_option
 def campaign_run(  # noqa: PLR0913 - one argument per option
@@ -81,6 +88,7 @@ def campaign_run(  # noqa: PLR0913 - one argument per option
     full: bool,
     dry_run: bool,
     directory: Path,
+    textfile: Path | None,
     as_json: bool,
     influx_url: str | None,
     influx_org: str,
@@ -90,19 +98,21 @@ def campaign_run(  # noqa: PLR0913 - one argument per option
     """Measure. Ctrl-C stops after the repetition at work; vigia campaign resume goes on."""
     actions = _actions()
     store = actions.store(influx_url, influx_org, influx_bucket, influx_token_file)
-    actions.run(name, full, dry_run, directory, as_json, store)
+    actions.run(name, full, dry_run, directory, as_json, store, textfile)
 
 
 @campaign.command("resume")
 @click.argument("name", metavar="CAMPAIGN|FOLDER")
 @click.option("--retry-failed", is_flag=True, help="Make failed repetitions again; their records are kept.")
 @_with_influx
+@_textfile_option
 @_directory_option
 @_json_option
 def campaign_resume(  # noqa: PLR0913 - one argument per option
     name: str,
     retry_failed: bool,
     directory: Path,
+    textfile: Path | None,
     as_json: bool,
     influx_url: str | None,
     influx_org: str,
@@ -112,7 +122,7 @@ def campaign_resume(  # noqa: PLR0913 - one argument per option
     """Go on with a campaign that was interrupted, where it was; with a store, send what waits for it."""
     actions = _actions()
     store = actions.store(influx_url, influx_org, influx_bucket, influx_token_file)
-    actions.resume(name, retry_failed, directory, as_json, store)
+    actions.resume(name, retry_failed, directory, as_json, store, textfile)
 
 
 @campaign.command("report")
