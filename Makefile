@@ -80,6 +80,10 @@ bench-isolation: build ## Benchmark isolation: victim and offender by mode, reac
 	@$(VENV)/python -m vigia.campaign.isolation_bench
 	@go test -run '^$$' -bench 'BenchmarkClassify|BenchmarkVport' ./internal/bpf/... | grep ns/packet
 
+.PHONY: bench-agent
+bench-agent: ## Storm the isolation agent with 10 000 alerts: in one message, and in as many messages
+	@cd isolation-agent && ../$(VENV)/python -m tests.bench_storm
+
 .PHONY: dashboards
 dashboards: ## Regenerate dashboards/json from their definitions
 	@$(VENV)/python -m vigia_dashboards

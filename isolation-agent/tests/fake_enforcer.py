@@ -77,6 +77,7 @@ class FakeEnforcer:
     calls: list[Call] = field(default_factory=list)
     faults: dict[str, Fault] = field(default_factory=dict)
     ids: list[str] = field(default_factory=list)  # every limit that was ever in force, in order
+    pairs: list[dict[str, Any]] = field(default_factory=list)  # limits of the fast loop
     frozen_time: str | None = None
     supports: frozenset[str] = frozenset()  # beyond capping UDP
     term: int = 0
@@ -190,8 +191,8 @@ class FakeEnforcer:
         return fault.action
 
     def _do(self, operation: str, port: str, body: Any, query: dict[str, list[str]]) -> Answer:
-        if operation == "state":
-            return 200, self._state()
+        if operation in ("state", "pairs"):
+            return 200, self._state() if operation == "state" else {"pairs": self.pairs, "peers": []}
         term = int((body or {}).get("term") or query.get("term", ["0"])[0])
         if "term" in self.supports and term < self.term:
             return 409, _error("stale_term", f"term {term} is older than {self.term}")
@@ -327,6 +328,8 @@ class FakeEnforcer:
 def _route(method: str, steps: list[str]) -> tuple[str, str]:
     if method == "GET" and steps == ["v1", "state"]:
         return "state", ""
+    if method == "GET" and steps == ["v1", "pairs"]:
+        return "pairs", ""
     if method == "DELETE" and steps == ["v1", "limits"]:
         return "remove_all", ""
     if len(steps) == 4 and steps[:2] == ["v1", "ports"] and steps[3] == "limit":

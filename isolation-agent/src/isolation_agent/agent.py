@@ -17,6 +17,8 @@ from isolation_agent.fleet import open_fleet
 from isolation_agent.journal import Journal
 from isolation_agent.lease import LeaderLease, LedStore
 from isolation_agent.metrics import Metrics
+from isolation_agent.policy import PolicySet
+from isolation_agent.policybook import Draft, in_force, newest_id, put_policies
 from isolation_agent.snapshot import Snapshot
 from isolation_agent.store import Store
 from vigia_config import ConfigError
@@ -41,11 +43,12 @@ class Agent:
     def __init__(self, settings: Settings, clock: Clock | None = None) -> None:
         """Open the database and the audit log. Raises AgentError."""
         self.clock = clock or SystemClock()
-        self.settings = settings
         self.metrics = Metrics()
         with ExitStack() as undo:
             self.store = Store(settings.database_url, replica=settings.replica)
             undo.callback(self.store.close)
+            self._policies = newest_id(self.store)
+            self.settings = settings = in_force(self.store, settings)
             self.audit = AuditLog(settings.audit_path, self.clock, self.store.audit_anchor())
             undo.callback(self.audit.close)
             self.journal = Journal(self.store, self.audit, self.clock)
@@ -105,16 +108,39 @@ class Agent:
             try:
                 settings = load_settings(self.settings.path)
                 self._refuse_fixed(settings)
+                self._policies = newest_id(self.store)
+                settings = in_force(self.store, settings)
                 self.journal.note("config.reloaded", actor, policy_version=settings.policies.version)
             except (ConfigError, AgentError) as e:
                 self.metrics.reloaded(False)
                 _log.error("reload failed, still running on the old configuration", extra={"err": str(e)})
                 raise AgentError(str(e)) from e
-            self.settings = settings
-            self.controller.swap(settings, open_fleet(settings, self.clock, self.metrics))
+            self._use(settings)
             self.metrics.reloaded(True)
         _log.info("reloaded", extra={"config": str(settings.path)})
         self.notify()
+
+    def _use(self, settings: Settings) -> None:
+        self.settings = settings
+        self.controller.swap(settings, open_fleet(settings, self.clock, self.metrics))
+
+    def put_policies(self, draft: Draft, actor: str) -> PolicySet:
+        """Put other policies in force. Raises ConfigError or policybook.Conflict."""
+        with self._reload_lock:
+            new = put_policies(self.journal, self.settings, draft, actor)
+            self._policies = newest_id(self.store)
+            self._use(in_force(self.store, self.settings))
+        self.notify()
+        return new
+
+    def follow_policies(self) -> None:
+        """Take over policies that were put at another replica."""
+        if self.settings.config.policies_by == "file" or newest_id(self.store) == self._policies:
+            return
+        with self._reload_lock:
+            self._policies = newest_id(self.store)
+            self._use(in_force(self.store, self.settings))
+        _log.info("policies changed", extra={"version": self.settings.policies.version})
 
     def _refuse_fixed(self, settings: Settings) -> None:
         for field in _FIXED:
@@ -151,6 +177,7 @@ class Agent:
         """Take one turn; a turn that fails is logged once and tried again."""
         problem, more = "", False
         try:
+            self.follow_policies()
             more = self.controller.step()
         except AgentError as e:
             problem = str(e)

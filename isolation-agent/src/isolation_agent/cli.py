@@ -157,10 +157,11 @@ def simulate_command(options: _Options, source: Any, as_json: bool) -> None:
     """Print what would be decided about an alert. Nothing is changed."""
     from isolation_agent.alerts import BadPayload, parse_alert
     from isolation_agent.clock import SystemClock
+    from isolation_agent.policybook import on_record
     from isolation_agent.simulate import simulate
 
     logs.setup(options.log_format, "error")
-    settings = options.settings()
+    settings = on_record(options.settings())
     raw = source.read(_MAX_ALERT_FILE + 1)
     if len(raw) > _MAX_ALERT_FILE:
         raise AgentError(f"{source.name}: is larger than {_MAX_ALERT_FILE} bytes; give fewer alerts")

@@ -20,7 +20,18 @@ from isolation_agent.policy import Name, PolicySet, load_policies
 from isolation_agent.tokens import Token, read_token
 from vigia_config import Seconds, Strict, fault, load
 
-__all__ = ["Account", "Auth", "Config", "Host", "Limits", "Loop", "Settings", "User", "load_settings"]
+__all__ = [
+    "Account",
+    "Auth",
+    "Config",
+    "Host",
+    "Limits",
+    "Loop",
+    "Settings",
+    "User",
+    "check_ttl",
+    "load_settings",
+]
 
 API_ACCOUNT = "api"
 """Name of the account whose token is in auth.api_token_file."""
@@ -133,6 +144,7 @@ class Config(Strict):
     audit_log: Path = Path("/var/lib/vigia/isolation-audit.jsonl")
     auth: Auth
     policies: Path
+    policies_by: Literal["file", "api"] = "file"
     hosts: list[Host] = Field(min_length=1)
     dry_run: bool = False
     limits: Limits = Limits()
@@ -230,7 +242,7 @@ def load_settings(path: Path) -> Settings:
     path = Path(os.path.abspath(path))  # noqa: PTH100 (resolve() would follow links)
     config = load(path, Config)
     policies = load_policies(_below(path, config.policies))
-    _check_ttl(config, policies)
+    check_ttl(str(config.policies), config, policies)
     webhook = read_token(_below(path, config.auth.webhook_token_file), "auth.webhook_token_file")
     accounts = _accounts(path, config.auth, webhook)
     hosts = {
@@ -263,12 +275,15 @@ def _accounts(path: Path, auth: Auth, webhook: Token) -> tuple[Account, ...]:
     return tuple(accounts)
 
 
-def _check_ttl(config: Config, policies: PolicySet) -> None:
-    """A limit is extended at two thirds of its TTL and held for half of it: a sixth is left for a tick."""
+def check_ttl(source: str, config: Config, policies: PolicySet) -> None:
+    """Raise AgentError if a TTL is too short for the tick.
+
+    A limit is extended at two thirds of its TTL and held for half of it: a sixth is left for a tick.
+    """
     for policy in policies.policies:
         if policy.ttl < 6 * config.controller.tick:
             raise AgentError(
-                f"{config.policies}: policy {policy.name}: ttl {policy.ttl:g}s is shorter than six ticks of "
+                f"{source}: policy {policy.name}: ttl {policy.ttl:g}s is shorter than six ticks of "
                 f"{config.controller.tick:g}s, so limits could end between two looks; write a longer ttl"
             )
 

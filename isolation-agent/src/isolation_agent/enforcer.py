@@ -128,6 +128,25 @@ class LimitRequest(_Answer):
     term: int | None = None
 
 
+class Pair(_Answer):
+    """A limit that the fast loop has set; without a destination it is on all that the port sends."""
+
+    port: str
+    tenant: str
+    destination: str = ""
+    rate_bytes_per_second: Count
+    floor_bytes_per_second: Amount = 0.0
+    severity: Count = 0
+    expires_in_seconds: float = Field(allow_inf_nan=False)
+    policed_bytes: Count = 0
+
+
+class PairList(_Answer):
+    """Answer of GET /v1/pairs."""
+
+    pairs: list[Pair]
+
+
 class Applied(_Answer):
     """Answer of PUT /v1/ports/{port}/limit."""
 
@@ -202,6 +221,10 @@ class EnforcerClient:
                 f"answers as node {state.node[:64]!r} instead of {self.node!r}; correct hosts[].url"
             )
         return state
+
+    def pairs(self) -> PairList:
+        """Read the limits of the fast loop. Raises EnforcerError."""
+        return self._ask(PairList, "GET", "/v1/pairs")
 
     def apply(self, port: str, request: LimitRequest) -> Applied:
         """Set or extend a limit. Raises EnforcerError."""

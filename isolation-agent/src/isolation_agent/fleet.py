@@ -17,6 +17,7 @@ from isolation_agent.enforcer import (
     EnforcerError,
     LimitRequest,
     NodeState,
+    PairList,
     Refused,
     Removed,
     RemovedAll,
@@ -38,6 +39,7 @@ class Enforcer(Protocol):
     """What the controller needs of an enforcer."""
 
     def state(self) -> NodeState: ...
+    def pairs(self) -> PairList: ...
     def apply(self, port: str, request: LimitRequest) -> Applied: ...
     def remove(self, port: str, limit_id: str, term: int | None = None) -> Removed: ...
     def remove_all(self, term: int | None = None) -> RemovedAll: ...
@@ -118,6 +120,18 @@ class Fleet:
             return View(None, f"node {node} repeats its state of {rfc3339(state.time)}")
         standing.last_time, standing.supports = state.time, state.supports
         return View(state)
+
+    def pairs(self) -> dict[str, PairList | EnforcerError]:
+        """Read the limits of the fast loop of all nodes, at the same time."""
+
+        def one(node: str) -> PairList | EnforcerError:
+            try:
+                return self._call(node, "pairs", lambda e: e.pairs())
+            except EnforcerError as e:
+                return e
+
+        wanted = self.nodes
+        return dict(zip(wanted, self._together(one, wanted), strict=True))
 
     def lead(self, term: int, held: Callable[[], bool]) -> None:
         """Carry this term in every command, and send none while held says no."""

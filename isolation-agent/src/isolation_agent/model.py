@@ -35,6 +35,7 @@ __all__ = [
     "Lease",
     "LoginSession",
     "Meta",
+    "PolicyVersion",
     "Reason",
     "StoredAnswer",
     "TimelineEntry",
@@ -126,6 +127,18 @@ class AllowRow(Base):
     role: Mapped[str] = mapped_column(String(16))
     reason: Mapped[str] = mapped_column(String(200))
     expires_at: Mapped[datetime | None]
+
+
+class PolicyVersion(Base):
+    """Policies that were put through the API; the newest is in force where the API is the source."""
+
+    __tablename__ = "policy_version"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    version: Mapped[str] = mapped_column(String(16))
+    content: Mapped[str] = mapped_column(Text)  # a policy file
+    reason: Mapped[str] = mapped_column(String(500))
+    changed_by: Mapped[str] = mapped_column(String(256))
+    changed_at: Mapped[datetime]
 
 
 class InboxMessage(Base):

@@ -29,6 +29,7 @@ __all__ = [
     "Release",
     "Step",
     "load_policies",
+    "policy_set",
 ]
 
 NAME_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.:@/-]{0,252}$"
@@ -245,6 +246,10 @@ class PolicySet:
 
 def load_policies(path: Path) -> PolicySet:
     """Read the policy file at path. Raises vigia_config.ConfigError."""
-    file = load(path, PolicyFile)
+    return policy_set(load(path, PolicyFile))
+
+
+def policy_set(file: PolicyFile) -> PolicySet:
+    """Return the policies of a file with the version that its meaning has."""
     digest = hashlib.sha256(file.model_dump_json().encode()).hexdigest()
     return PolicySet(tuple(file.policies), file.guards, digest[:12])

@@ -18,7 +18,10 @@ __all__ = [
     "HostState",
     "KillSwitch",
     "Overview",
+    "PairShape",
+    "Pairs",
     "Policies",
+    "PolicyChange",
     "Reloaded",
     "Reverted",
     "Stored",
@@ -208,12 +211,44 @@ class HostState(TypedDict):
     actual: list[PortUse]
 
 
-class Policies(TypedDict):
-    """The policy file as it is in force."""
+class PolicyChange(TypedDict):
+    """Policies that were put through the API, and by whom."""
 
     version: str
+    changed_by: str
+    changed_at: str
+    reason: str
+
+
+class Policies(TypedDict):
+    """Policies and guards; source says where changes are made: file or api."""
+
+    version: str
+    source: str
     policies: list[dict[str, Any]]
     guards: dict[str, Any]
+    changes: list[PolicyChange]
+
+
+class PairShape(TypedDict):
+    """A limit of the fast loop: what a port may send to a destination, or altogether if there is none."""
+
+    node: str
+    port: str
+    tenant: str
+    destination: str
+    rate_bytes_per_second: int
+    floor_bytes_per_second: float
+    severity: int
+    expires_in_seconds: float
+    policed_bytes: int
+
+
+class Pairs(TypedDict):
+    """Limits of the fast loop on all nodes, and why a node did not say."""
+
+    pairs: list[PairShape]
+    silent: dict[str, str]
 
 
 class AllowShape(TypedDict):

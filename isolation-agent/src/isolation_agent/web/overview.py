@@ -2,28 +2,48 @@
 
 from __future__ import annotations
 
-from typing import Any
+from contextlib import closing
+from typing import Any, cast
 
 from flask import Blueprint, Response, current_app, jsonify, request
+from pydantic import BaseModel, ConfigDict, Field
 
 from isolation_agent.agent import Agent
 from isolation_agent.alerts import BadPayload, parse_alert
 from isolation_agent.clock import instant, rfc3339
+from isolation_agent.enforcer import EnforcerError
+from isolation_agent.fleet import open_fleet
+from isolation_agent.metrics import Metrics
+from isolation_agent.policy import PolicySet
+from isolation_agent.policybook import Conflict, Draft, changes, content_of
 from isolation_agent.records import Query, list_actions, open_actions
-from isolation_agent.shapes import Decisions, HostState, Overview, Policies, Tenants
+from isolation_agent.shapes import Decisions, HostState, Overview, Pairs, PairShape, Policies, Tenants
 from isolation_agent.simulate import simulate
 from isolation_agent.snapshot import Seen, port_use
 from isolation_agent.states import ENFORCING, State
 from isolation_agent.web.admin import kill_switch_shape
-from isolation_agent.web.auth import OPERATOR, VIEWER, needs
-from isolation_agent.web.bodies import read_small, refuse_body
+from isolation_agent.web.auth import ADMIN, OPERATOR, VIEWER, actor, needs
+from isolation_agent.web.bodies import Text, read_model, read_small, refuse_body
 from isolation_agent.web.errors import ApiError
-from isolation_agent.web.openapi import documented, openapi
+from isolation_agent.web.openapi import Param, documented, openapi
 from isolation_agent.web.parameters import only
+from vigia_config import ConfigError
 
 __all__ = ["blueprint"]
 
 blueprint = Blueprint("overview", __name__)
+
+
+class PolicyOrder(BaseModel):
+    """Policies and guards as a policy file has them, and which version they replace."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    policies: list[dict[str, Any]] = Field(min_length=1, max_length=1000)
+    guards: dict[str, Any] = {}
+    expected_version: str | None = None
+    reason: Text = ""
+
 
 _LIMITED_SHOWN = 200
 _RECENT_SHOWN = 20
@@ -111,19 +131,63 @@ def reconcile(node: str) -> tuple[Response, int]:
     return answer, 202
 
 
+@blueprint.get("/v1/pairs")
+@needs(VIEWER)
+@documented(answer=Pairs, query=(Param("tenant", {"type": "string"}, "only of this tenant"),))
+def pairs() -> Response:
+    """List the limits that the fast loops hold now, asked of the enforcers."""
+    agent: Agent = current_app.extensions["agent"]
+    tenant = only(request.args, "tenant")["tenant"]
+    shown: Pairs = {"pairs": [], "silent": {}}
+    with closing(open_fleet(agent.settings, agent.clock, Metrics())) as fleet:
+        for node, answer in fleet.pairs().items():
+            if isinstance(answer, EnforcerError):
+                shown["silent"][node] = str(answer)
+                continue
+            for p in answer.pairs:
+                if tenant in (None, p.tenant):
+                    shown["pairs"].append(cast("PairShape", {"node": node, **p.model_dump()}))
+    return jsonify(shown)
+
+
 @blueprint.get("/v1/policies")
 @needs(VIEWER)
-@documented(answer=Policies)
+@documented(answer=Policies, query=(Param("version", {"type": "string"}, "an earlier one that was put"),))
 def policies() -> Response:
-    """Show the policies and guards in force; they are changed in the policy file."""
+    """Show the policies and guards in force, or an earlier version that was put here."""
     agent: Agent = current_app.extensions["agent"]
-    found = agent.settings.policies
-    shown: Policies = {
+    version = only(request.args, "version")["version"]
+    found = agent.settings.policies if version is None else content_of(agent.store, version)
+    if found is None:
+        raise ApiError(404, "not_found", "there are no policies of that version", "version")
+    return jsonify(_policies_shape(agent, found))
+
+
+@blueprint.put("/v1/policies")
+@needs(ADMIN)
+@documented(body=PolicyOrder, answer=Policies)
+def put() -> Response:
+    """Put other policies and guards in force, where the configuration says policies_by: api."""
+    agent: Agent = current_app.extensions["agent"]
+    wanted = read_model(request, PolicyOrder)
+    content = {"version": 1, "policies": wanted.policies, "guards": wanted.guards}
+    try:
+        new = agent.put_policies(Draft(content, wanted.expected_version, wanted.reason), actor())
+    except ConfigError as e:
+        raise ApiError(400, "bad_request", str(e), "policies") from e
+    except Conflict as e:
+        raise ApiError(409, "not_possible", str(e)) from e
+    return jsonify(_policies_shape(agent, new))
+
+
+def _policies_shape(agent: Agent, found: PolicySet) -> Policies:
+    return {
         "version": found.version,
+        "source": agent.settings.config.policies_by,
         "policies": [p.model_dump(mode="json") for p in found.policies],
         "guards": found.guards.model_dump(mode="json"),
+        "changes": changes(agent.store),
     }
-    return jsonify(shown)
 
 
 @blueprint.post("/v1/simulate")

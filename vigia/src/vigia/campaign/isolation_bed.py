@@ -496,6 +496,8 @@ class Bed:
         """End a receiver, and return the mean goodput in the seconds since its start."""
         receiver.send_signal(signal.SIGTERM)
         out, err = receiver.communicate()
+        if receiver.returncode == -signal.SIGTERM:
+            raise VigiaError("the job was over before its competitors had begun: this machine is too busy")
         if receiver.returncode != 0:
             raise VigiaError(
                 f"receiver of {flow.tenant} {flow.source}->{flow.sink} failed: {err.strip()[-500:]}"

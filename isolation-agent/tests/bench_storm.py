@@ -1,0 +1,198 @@
+"""Benchmark of storms, run by make bench-agent: 10 000 alerts in one message, and in as many messages.
+
+The agent is the process that operators run, on SQLite, with every commit on disk. A bare
+SQLite that stores the same bodies with the same pragmas in the same run is the measure beside it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import sqlite3
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from isolation_agent.clock import SystemClock
+
+from .process import AgentProcess
+from .world import WEBHOOK_TOKEN, World, alert, payload
+
+_PATIENCE = 300.0  # seconds
+_RETRY = 0.05  # seconds; Alertmanager waits longer
+
+
+@dataclass(frozen=True)
+class Storm:
+    """What a storm came to."""
+
+    messages: int
+    alerts: int
+    lost: int
+    """alerts that were answered 200 and are not on record"""
+    busy: int
+    """answers 503, after which the message was sent again"""
+    sent: float
+    """seconds until the last message was accepted"""
+    drained: float
+    """seconds from then until every message was handled"""
+    p50: float
+    """seconds until a message was answered"""
+    p99: float
+    rss: int
+    """the most that the worker ever had in memory, bytes"""
+
+
+def storm(agent: AgentProcess, database: Path, bodies: Sequence[bytes], alerts: int, clients: int) -> Storm:
+    """Send the bodies, so many at a time, until each is accepted, and wait until all are handled."""
+    before = episodes(database)
+    url = str(agent.http.base_url.join("/v1/webhook/alertmanager"))
+    begin = time.monotonic()
+    with httpx.Client(timeout=60.0, trust_env=False) as http, ThreadPoolExecutor(clients) as pool:
+        answers = list(pool.map(lambda body: _deliver(http, url, body), bodies))
+    sent = time.monotonic() - begin
+    begin = time.monotonic()
+    while _inbox(agent) > 0:
+        if time.monotonic() - begin > _PATIENCE:
+            raise SystemExit(f"the inbox is not empty after {_PATIENCE:g} s")
+        time.sleep(0.02)
+    drained = time.monotonic() - begin
+    times = sorted(seconds for seconds, _ in answers)
+    return Storm(
+        len(bodies),
+        alerts,
+        alerts - (episodes(database) - before),
+        sum(busy for _, busy in answers),
+        sent,
+        drained,
+        statistics.median(times),
+        times[max(0, -(-99 * len(times) // 100) - 1)],
+        _peak(agent),
+    )
+
+
+def _deliver(http: httpx.Client, url: str, body: bytes) -> tuple[float, int]:
+    """Send one message as often as it takes; returns the time of the last answer, and how many were 503."""
+    headers = {"Authorization": f"Bearer {WEBHOOK_TOKEN}", "Content-Type": "application/json"}
+    busy, end = 0, time.monotonic() + _PATIENCE
+    while time.monotonic() < end:
+        begin = time.monotonic()
+        answer = http.post(url, content=body, headers=headers)
+        took = time.monotonic() - begin
+        if answer.status_code == httpx.codes.OK:
+            return took, busy
+        if answer.status_code != httpx.codes.SERVICE_UNAVAILABLE:
+            raise SystemExit(f"answered {answer.status_code}: {answer.text[:200]}")
+        busy += 1
+        time.sleep(_RETRY)
+    raise SystemExit(f"a message was not accepted within {_PATIENCE:g} s")
+
+
+def episodes(database: Path) -> int:
+    """Count the alerts on record, past the agent."""
+    with sqlite3.connect(f"file:{database}?mode=ro", uri=True, timeout=30) as db:
+        return int(db.execute("SELECT count(*) FROM episode").fetchone()[0])
+
+
+def _inbox(agent: AgentProcess) -> int:
+    found = re.search(r"^vigia_agent_inbox_depth (\S+)$", agent.get("/metrics").text, re.MULTILINE)
+    return int(float(found[1])) if found else -1
+
+
+def _peak(agent: AgentProcess) -> int:
+    most = 0
+    for pid in agent.children():
+        found = re.search(r"^VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+        most = max(most, int(found[1]) * 1024 if found else 0)
+    return most
+
+
+def floods(world: World, count: int, mark: str) -> list[dict[str, Any]]:
+    """Make alerts that differ: one in a hundred names a port that floods, the others ports that nobody has."""
+    now, made = world.peers_clock.now(), []
+    for i in range(count):
+        port = f"lb1-{mark}-{i}"
+        if i % 100 == 0:
+            world.enforcer.add(port, "red", guarantee=5_000_000)
+            world.enforcer.flood(port)
+        made.append(alert(now, port))
+    return made
+
+
+def bare(directory: Path, bodies: Sequence[bytes]) -> float:
+    """Return the seconds that SQLite alone takes to store the bodies, one commit each."""
+    with sqlite3.connect(directory / "bare.db", isolation_level=None) as db:
+        db.execute("PRAGMA journal_mode=WAL")
+        db.execute("PRAGMA synchronous=FULL")
+        db.execute("CREATE TABLE inbox (id INTEGER PRIMARY KEY, body BLOB)")
+        begin = time.monotonic()
+        for body in bodies:
+            db.execute("INSERT INTO inbox (body) VALUES (?)", (body,))
+        return time.monotonic() - begin
+
+
+def run(directory: Path, count: int, clients: int) -> dict[str, Any]:
+    """Make both storms, each on an agent of its own."""
+    figures: dict[str, Any] = {"load": os.getloadavg()[0], "cores": os.cpu_count()}
+    for name in ("one message", "many messages"):
+        place = directory / name.split()[0]
+        place.mkdir()
+        world = World(place, SystemClock())
+        try:
+            alerts = floods(world, count, name.split()[0])
+            bodies = [json.dumps(payload(*alerts)).encode()]
+            if name == "many messages":
+                bodies = [json.dumps(payload(a)).encode() for a in alerts]
+                figures["bare"] = bare(place, bodies)
+            agent = AgentProcess(world.write_files()).wait_until_ready()
+            try:
+                figures[name] = asdict(storm(agent, place / "agent.db", bodies, count, clients))
+            finally:
+                agent.stop()
+        finally:
+            world.close()
+    return figures
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the benchmark and print its figures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--alerts", type=int, default=10_000)
+    parser.add_argument("--clients", type=int, default=8, help="messages under way at the same time")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args(argv)
+    with tempfile.TemporaryDirectory(prefix="vigia-storm-") as directory:
+        figures = run(Path(directory), options.alerts, options.clients)
+    if options.json:
+        sys.stdout.write(json.dumps(figures) + "\n")
+        return 0
+    write = sys.stdout.write
+    write(
+        f"{options.alerts} alerts, {figures['cores']} cores, load {figures['load']:.1f} (n = 1 of each storm)\n"
+    )
+    for name in ("one message", "many messages"):
+        f = figures[name]
+        write(
+            f"{name:<14} lost {f['lost']}, 503 {f['busy']}, accepted after {f['sent']:.1f} s "
+            f"(p50 {f['p50'] * 1e3:.0f} ms, p99 {f['p99'] * 1e3:.0f} ms), drained {f['drained']:.1f} s later, "
+            f"RSS at most {f['rss'] / 2**20:.0f} MiB\n"
+        )
+    ratio = figures["many messages"]["sent"] / figures["bare"]
+    write(
+        f"bare SQLite stores the same messages in {figures['bare']:.1f} s; the agent takes {ratio:.1f} times that\n"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
