@@ -47,31 +47,32 @@ func (s *Stamps) deviceStepped() bool {
 
 // Admission lets samples of one source alone into a target's statistics.
 type Admission struct {
-	source Source
-	any    bool
-	others int // of another source in a row
+	source   Source
+	admitted int // up to changeAfter
+	others   int // of another source in a row
 }
 
-// changeAfter is how many samples of another source in a row make it the target's:
-// not so few that a lost stamp now and then does.
-const changeAfter = 100
+// So many samples of another source in a row make it the target's: as many as were
+// admitted before, within these bounds. A lost stamp now and then does not, and a device
+// that is found just after the start soon does.
+const changeAtLeast, changeAfter = 3, 100
 
 // Admit says whether a sample of the source belongs to the target's, and whether the
 // target's source has just changed to it, so that its statistics must begin anew.
 func (a *Admission) Admit(s Source) (ok, changed bool) {
 	switch {
-	case !a.any:
-		a.source, a.any = s, true
+	case a.admitted == 0:
+		a.source, a.admitted = s, 1
 		return true, false
 	case s == a.source:
-		a.others = 0
+		a.others, a.admitted = 0, min(a.admitted+1, changeAfter)
 		return true, false
 	}
 	a.others++
-	if a.others < changeAfter {
+	if a.others < max(a.admitted, changeAtLeast) {
 		return false, false
 	}
-	a.source, a.others = s, 0
+	a.source, a.others, a.admitted = s, 0, 1
 	return true, true
 }
 

@@ -91,15 +91,18 @@ func TestAdmission(t *testing.T) {
 		source            Source
 		n, admitted, turn int
 	}{
-		{Hardware, 5, 5, 0},
+		{Kernel, 2, 2, 0},
+		{Hardware, 2, 0, 0},
+		{Hardware, 1, 1, 1}, // just after the start
+		{Hardware, 500, 500, 0},
 		{Kernel, changeAfter - 1, 0, 0},
 		{Hardware, 1, 1, 0},
 		{Kernel, changeAfter - 1, 0, 0},
 		{Kernel, 1, 1, 1},
-		{Kernel, 50, 50, 0},
+		{Kernel, 49, 49, 0},
 		{Hardware, 1, 0, 0},
 		{Kernel, 1, 1, 0},
-		{Hardware, changeAfter + 3, 4, 1},
+		{Hardware, 53, 3, 1},
 	} {
 		if admitted, changes := feed(step.source, step.n); admitted != step.admitted || changes != step.turn {
 			t.Errorf("step %d: %d admitted, %d changes", i, admitted, changes)

@@ -14,6 +14,7 @@ import (
 	"vigia/probes/delay"
 	"vigia/probes/resolver"
 	"vigia/probes/sender"
+	"vigia/probes/tsinfo"
 )
 
 // collector keeps the records of a counted target. The sender's thread puts them
@@ -76,6 +77,7 @@ func measure(ctx context.Context, t sender.Target, lookup resolver.Lookup, stder
 	if err != nil {
 		return nil, err
 	}
+	s.SetHardware(tsinfo.Off) // a few probes are over before the source could be settled
 	defer s.Close()
 	if err := s.Apply([]sender.Target{t}); err != nil {
 		return nil, err
