@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from vigia.lab import reference
+from vigia.nodes import reference as nodes
 from vigia_catalog import Metric, part_metrics
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -95,6 +96,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "command-lines.md": options,
     "probe-configuration.md": probe_configuration,
     "topology.md": reference.markdown,
+    "nodes.md": nodes.markdown,
 }
 
 

@@ -15,6 +15,7 @@ from vigia.doctor.cli import doctor
 from vigia.errors import VigiaError
 from vigia.flood.cli import flood
 from vigia.lab.cli import lab
+from vigia.nodes.cli import node
 from vigia.stack.cli import stack
 from vigia_config import ConfigError
 
@@ -42,5 +43,5 @@ def main() -> None:
     """Network observability for multi-tenant clouds: the lab, the stack, the demo, campaigns."""
 
 
-for command in (certs, demo, doctor, down, lab, stack, flood, campaign, compare):
+for command in (certs, demo, doctor, down, lab, node, stack, flood, campaign, compare):
     main.add_command(command)

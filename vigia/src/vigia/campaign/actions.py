@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
 import click
 
 from vigia import console
 from vigia.campaign import bed, catalogue, engine, environment, folder, influx, model
+from vigia.campaign.bed import Bed
 from vigia.campaign.folder import Folder
 from vigia.campaign.influx import Store
 from vigia.campaign.model import Campaign, Plan
@@ -19,6 +20,8 @@ from vigia.campaign.watch import Watcher
 from vigia.console import Steps
 from vigia.errors import Interrupted, VigiaError
 from vigia.lab import preflight
+from vigia.nodes.bed import nodes_bed
+from vigia.nodes.topology import describes_nodes
 from vigia.report import build, pairing
 from vigia.signals import deferred
 from vigia.stack.places import source_root
@@ -111,19 +114,20 @@ def run(  # noqa: PLR0913 - one argument per option
     as_json: bool,
     store: Store | None,
     textfile: Path | None = None,
+    topology: Path | None = None,
 ) -> None:
     """Measure. Ctrl-C stops after the repetition at work; vigia campaign resume goes on."""
     wanted, file = model.find(name)
     plan = wanted.plan(full)
     catalogue.check(wanted, plan)
-    text = bed.topology_text(wanted.topology, file)
+    text = bed.topology_text(str(topology.absolute()) if topology else wanted.topology, file)
     steps = Steps(sys.stderr if as_json else sys.stdout)
     steps.line(f"{wanted.name}: {_preflight(wanted, plan)}")
     if dry_run:
         if as_json:
             console.print_json(_outline(wanted, plan))
         return
-    preflight.check_rights()
+    _check_rights(text)
     about = {"environment": environment.describe(_source()), "topology": text}
     new = folder.create(directory, wanted, full, about)
     _give_back(new.path)
@@ -142,7 +146,7 @@ def resume(  # noqa: PLR0913 - one argument per option
     """Go on with a campaign that was interrupted, where it was."""
     present = folder.latest(directory, name)
     steps = Steps(sys.stderr if as_json else sys.stdout)
-    preflight.check_rights()
+    _check_rights(present.manifest["topology"])
     if retry_failed:
         with present.locked():
             steps.line(f"{present.forget_failed()} failed repetitions will be made again")
@@ -186,9 +190,10 @@ def _execute(present: Folder, steps: Steps, store: Store | None, textfile: Path 
             present.locked(),
             deferred() as stop,
             engine.finished(present),
-            bed.lab_bed(present.manifest["topology"], steps) as here,
+            _bed(present.manifest["topology"], steps) as here,
             Watcher(steps, present) as watcher,
         ):
+            catalogue.check_bed(present.campaign, present.plan, here)
             present.update(state="running", bed=here.description)
             spools = [influx.Spool(present, store)] if store else []
             engine.execute(present, here, stop, [watcher, *spools, *progress])
@@ -201,6 +206,17 @@ def _execute(present: Folder, steps: Steps, store: Store | None, textfile: Path 
         steps.line(f"failed: {model.shown(record.factors)}: {record.reason}")
     total = len(present.records)
     steps.line(f"{present.name} is complete: {total - len(failed)} repetitions done, {len(failed)} failed")
+
+
+def _bed(text: str, steps: Steps) -> AbstractContextManager[Bed]:
+    """Return what the topology describes: a lab, or real nodes."""
+    return nodes_bed(text, steps) if describes_nodes(text) else bed.lab_bed(text, steps)
+
+
+def _check_rights(text: str) -> None:
+    """Raise VigiaError if a lab is to be made by somebody who may not; real nodes have their agents."""
+    if not describes_nodes(text):
+        preflight.check_rights()
 
 
 def _source() -> Path | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from vigia.campaign.bed import Bed
 from vigia.campaign.measurements import Estimate, Measurement
 from vigia.campaign.measurements.guarantees import Guarantees
 from vigia.campaign.measurements.isolation import Isolation
@@ -14,7 +15,7 @@ from vigia.campaign.measurements.shuffle import Shuffle
 from vigia.campaign.model import Campaign, Plan, Settings, Study
 from vigia.errors import VigiaError
 
-__all__ = ["check", "cost", "measurement", "scale"]
+__all__ = ["check", "check_bed", "cost", "measurement", "scale"]
 
 _MEASUREMENTS: Mapping[Study, Measurement] = {
     "overlays": Overlays(),
@@ -59,6 +60,18 @@ def check(campaign: Campaign, plan: Plan) -> None:
                 raise VigiaError(
                     f'campaign {campaign.name}: "{cell[name]}" is no level of {name}; write one of {known}'
                 )
+
+
+def check_bed(campaign: Campaign, plan: Plan, bed: Bed) -> None:
+    """Raise VigiaError if a combination needs a connection that the bed has not."""
+    for cell in plan.cells():
+        path = cell.get("path", cell.get("site"))
+        if path is None:
+            continue
+        try:
+            bed.pairs(str(path), str(cell.get("placement", "cross-node")), int(cell.get("machines", 2)))
+        except VigiaError as e:
+            raise VigiaError(f"campaign {campaign.name} cannot be run here: {e}") from e
 
 
 def cost(campaign: Campaign, plan: Plan) -> Estimate:

@@ -79,6 +79,11 @@ def campaign_show(name: str, full: bool, as_json: bool) -> None:
 @click.argument("name", metavar="CAMPAIGN|FILE")
 @_full_option
 @click.option("--dry-run", is_flag=True, help="Say what would be run, and stop.")
+@click.option(
+    "--topology",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="Measure on this lab, or on these real nodes, instead of the campaign's.",
+)
 @_with_influx
 @_textfile_option
 @_directory_option
@@ -87,6 +92,7 @@ def campaign_run(  # noqa: PLR0913 - one argument per option
     name: str,
     full: bool,
     dry_run: bool,
+    topology: Path | None,
     directory: Path,
     textfile: Path | None,
     as_json: bool,
@@ -98,7 +104,7 @@ def campaign_run(  # noqa: PLR0913 - one argument per option
     """Measure. Ctrl-C stops after the repetition at work; vigia campaign resume goes on."""
     actions = _actions()
     store = actions.store(influx_url, influx_org, influx_bucket, influx_token_file)
-    actions.run(name, full, dry_run, directory, as_json, store, textfile)
+    actions.run(name, full, dry_run, directory, as_json, store, textfile, topology)
 
 
 @campaign.command("resume")

@@ -25,6 +25,8 @@ PARTS = (
     "alertmanager",
     "node_exporter",
     "grafana",
+    "vigia-node",
+    "vigia",
 )
 """Parts that listen, connect, or both."""
 

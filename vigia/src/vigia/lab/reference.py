@@ -14,7 +14,7 @@ from pydantic_core import PydanticUndefined
 
 from vigia.lab.topology import Link, Network, Node, Path, Tenant, Topology
 
-__all__ = ["markdown"]
+__all__ = ["markdown", "table"]
 
 _SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("Top level", Topology),
@@ -72,13 +72,14 @@ def markdown() -> str:
     """Return the page."""
     parts = [_INTRODUCTION]
     for title, model in _SECTIONS:
-        parts.append(f"## {title}\n\n{model.__doc__}\n\n{_table(model)}")
+        parts.append(f"## {title}\n\n{model.__doc__}\n\n{table(model)}")
     demo = resources.files("vigia.lab").joinpath("topologies/demo.yaml").read_text()
     parts += [_RULES, f"## The demo's topology\n\n```yaml\n{demo}```\n"]
     return "\n".join(parts)
 
 
-def _table(model: type[BaseModel]) -> str:
+def table(model: type[BaseModel]) -> str:
+    """Return a model's keys as a table."""
     lines = ["| key | default | meaning |", "|---|---|---|"]
     for name, field in model.model_fields.items():
         lines.append(f"| `{name}` | {_default(model, name, field)} | {field.description} |")

@@ -1,0 +1,1 @@
+"""Campaigns across real nodes: the agent on each, and how a campaign finds and uses them."""

@@ -1,0 +1,79 @@
+"""A node as a campaign uses it: jobs are sent to its agent."""
+
+from __future__ import annotations
+
+import json
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import httpx
+
+from vigia.campaign import jobs
+from vigia.campaign.jobs import IperfServer, Job
+from vigia.errors import VigiaError
+
+__all__ = ["RemoteHost"]
+
+_MARGIN = 30.0  # seconds for the agent itself
+_LONGEST = 256 << 20  # bytes of an answer: a million timed packets
+
+
+class RemoteHost:
+    """The machine that an agent is on."""
+
+    def __init__(self, name: str, url: str, verify: ssl.SSLContext | bool) -> None:
+        self.name = name
+        self._url = url
+        self._client = httpx.Client(base_url=url, verify=verify, trust_env=False)
+
+    def close(self) -> None:
+        """Close its connections."""
+        self._client.close()
+
+    def environment(self) -> dict[str, Any]:
+        """Return what the node is: kernel, versions, load. Raises VigiaError."""
+        return self._ask("GET", "/v1/environment", None, _MARGIN)
+
+    def run(self, job: Job) -> str:
+        """Run a job to its end and return what it printed. Raises VigiaError."""
+        return str(self._ask("POST", "/v1/jobs", job, jobs.seconds(job) + _MARGIN)["output"])
+
+    @contextmanager
+    def serving(self, job: IperfServer) -> Iterator[None]:
+        """Run an iperf3 server while the body runs; it is listening when the body begins."""
+        number = int(self._ask("POST", "/v1/servers", job, 2 * _MARGIN)["number"])
+        try:
+            yield
+        finally:
+            # One that cannot be ended now ends with its time, and by the next at its port.
+            with suppress(VigiaError):
+                self._ask("DELETE", f"/v1/servers/{number}", None, _MARGIN)
+
+    def _ask(self, method: str, path: str, job: Job | None, timeout: float) -> dict[str, Any]:
+        body = None if job is None else job.model_dump_json()
+        try:
+            with self._client.stream(method, path, content=body, timeout=timeout) as answer:
+                text = self._read(answer)
+                status = answer.status_code
+        except httpx.HTTPError as e:
+            raise VigiaError(f"node {self.name}: its agent at {self._url} does not answer: {e}") from e
+        try:
+            found = json.loads(text) if text else {}
+        except ValueError as e:
+            raise VigiaError(
+                f"node {self.name}: {self._url} is no agent of vigia (HTTP status {status})"
+            ) from e
+        if not isinstance(found, dict) or status >= httpx.codes.BAD_REQUEST:
+            problem = found.get("error", "") if isinstance(found, dict) else ""
+            raise VigiaError(f"node {self.name}: {problem or f'HTTP status {status}'}")
+        return found
+
+    def _read(self, answer: httpx.Response) -> bytes:
+        text = bytearray()
+        for chunk in answer.iter_bytes():
+            text += chunk
+            if len(text) > _LONGEST:
+                raise VigiaError(f"node {self.name}: its agent's answer is longer than {_LONGEST >> 20} MiB")
+        return bytes(text)
