@@ -102,12 +102,12 @@ func exact(t *testing.T, p plane) {
 		return answers(t, r.tenant, peerIP)
 	})
 	d := r.start()
-	r.nftCounters()
+	r.nftCounters(r.tenant, "eth0", "egress", "ingress") // the tenant's own end
 
 	before, tcpBefore := d.Metrics(), [2]uint64{outSegs(t, r.tenant), outSegs(t, peer)}
 	sent := r.traffic(peer, p.offload)
 	after, tcpAfter := d.Metrics(), [2]uint64{outSegs(t, r.tenant), outSegs(t, peer)}
-	nft := r.nftRead()
+	nft := r.nftRead(r.tenant)
 	grew := func(unit, direction, protocol string) uint64 {
 		t.Helper()
 		s := series("vigia_tenant_protocol_"+unit+"_total", fmt.Sprintf(`direction=%q,protocol=%q,tenant="red"`, direction, protocol))
@@ -269,37 +269,38 @@ func outSegs(t *testing.T, ns string) (sum uint64) {
 	return sum
 }
 
-// nftCounters counts at the tenant's own end.
-func (r *rig) nftCounters() {
+// nftCounters counts at a device, where what the tenant sends comes by one hook and
+// what it gets by the other.
+func (r *rig) nftCounters(ns, device, fromHook, toHook string) {
 	r.t.Helper()
 	var script strings.Builder
 	script.WriteString("table netdev t {\n")
-	for _, at := range []struct{ direction, hook string }{{"from_tenant", "egress"}, {"to_tenant", "ingress"}} {
+	for _, at := range []struct{ direction, hook string }{{"from_tenant", fromHook}, {"to_tenant", toHook}} {
 		for _, protocol := range []string{"fragment", "udp", "tcp", "icmp"} {
 			fmt.Fprintf(&script, "counter %s_%s {}\n", at.direction, protocol)
 		}
-		fmt.Fprintf(&script, `chain %[1]s { type filter hook %[2]s device "eth0" priority 0; policy accept;
+		fmt.Fprintf(&script, `chain %[1]s { type filter hook %[2]s device %[3]q priority 0; policy accept;
   ip frag-off & 0x1fff != 0 counter name %[1]s_fragment accept
   ip protocol udp counter name %[1]s_udp accept
   ip protocol tcp counter name %[1]s_tcp accept
   ip protocol icmp counter name %[1]s_icmp accept
 }
-`, at.direction, at.hook)
+`, at.direction, at.hook, device)
 	}
 	script.WriteString("}\n")
 	path := filepath.Join(r.dir, "count.nft")
 	if err := os.WriteFile(path, []byte(script.String()), 0o600); err != nil {
 		r.t.Fatal(err)
 	}
-	testutil.Run(r.t, "ip", "netns", "exec", r.tenant, "nft", "-f", path)
+	testutil.Run(r.t, "ip", "netns", "exec", ns, "nft", "-f", path)
 }
 
 var counterRE = regexp.MustCompile(`counter (\w+) \{\s+packets (\d+)`)
 
-func (r *rig) nftRead() map[string]uint64 {
+func (r *rig) nftRead(ns string) map[string]uint64 {
 	r.t.Helper()
 	out := make(map[string]uint64)
-	for _, m := range counterRE.FindAllStringSubmatch(testutil.Run(r.t, "ip", "netns", "exec", r.tenant, "nft", "list", "counters"), -1) {
+	for _, m := range counterRE.FindAllStringSubmatch(testutil.Run(r.t, "ip", "netns", "exec", ns, "nft", "list", "counters"), -1) {
 		n, err := strconv.ParseUint(m[2], 10, 64)
 		if err != nil {
 			r.t.Fatal(err)

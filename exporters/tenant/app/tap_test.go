@@ -89,6 +89,7 @@ func TestTapIsCountedAsTheMachineSends(t *testing.T) {
 	testutil.IP(t, "-n", r.node, "neigh", "add", vmIP, "lladdr", "02:00:00:00:00:01", "dev", "tap0")
 	r.config = r.write("exporter.yaml", fmt.Sprintf("node: n1\nnetns: %s\n%s\nbpf: {pin_dir: %s, max_ports: 8}\n", r.node, r.tap0(), testutil.NewBPFFS(t)))
 	d := r.start()
+	r.nftCounters(r.node, "tap0", "ingress", "egress")
 	before := d.Metrics()
 	const udp, icmp, fragments, super, segments, segment = 30, 20, 10, 5, 8, 1000
 	g.send(udp, 17, 0, make([]byte, 108), 0)
@@ -104,6 +105,8 @@ func TestTapIsCountedAsTheMachineSends(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	const bigs, big, bursts = 6, 4000, 4
+	r.toGuest(conn, bigs, big, bursts, segments*segment, segment)
 	received := 0
 	buffer := make([]byte, 1<<16)
 	for received < down {
@@ -125,7 +128,9 @@ func TestTapIsCountedAsTheMachineSends(t *testing.T) {
 		{"from_tenant", "icmp", icmp, icmp * (34 + 64)},
 		{"from_tenant", "fragment", fragments, fragments * (34 + 200)},
 		{"from_tenant", "tcp", super * segments, super * (54 + (segments-1)*segment + 1)},
-		{"to_tenant", "udp", down, down * (42 + size)},
+		{"to_tenant", "udp", down + bigs + bursts*segments, down*(42+size) + bigs*(34+1480) + bursts*(42+segments*segment)},
+		{"to_tenant", "fragment", bigs * 2, bigs * (2*34 + 8 + big - 1480)},
+		{"to_tenant", "icmp", pings, pings * 98},
 	} {
 		labels := fmt.Sprintf(`direction=%q,protocol=%q,tenant="red"`, tc.direction, tc.protocol)
 		for unit, want := range map[string]float64{"packets": tc.packets, "bytes": tc.bytes} {
@@ -135,10 +140,47 @@ func TestTapIsCountedAsTheMachineSends(t *testing.T) {
 			}
 		}
 	}
+	// nft counts a super-frame once.
+	nft := r.nftRead(r.node)
+	for counter, want := range map[string]uint64{
+		"from_tenant_udp": udp, "from_tenant_icmp": icmp, "from_tenant_fragment": fragments, "from_tenant_tcp": super,
+		"to_tenant_udp": down + bigs + bursts, "to_tenant_fragment": bigs * 2, "to_tenant_icmp": pings,
+	} {
+		if nft[counter] != want {
+			t.Errorf("nft: %s is %d, want %d", counter, nft[counter], want)
+		}
+	}
 	// What was for somebody else is named for what it is.
 	lost := `vigia_port_drops_total{direction="from_tenant",port="p1",reason="mac_vlan_filter",tenant="red"}`
 	testutil.WaitFor(t, "the drops to show", func() bool { return d.Metrics()[lost] > 0 })
 	if got := d.Metrics()[lost]; got != udp+icmp+fragments+super {
 		t.Errorf("%v frames for somebody else, sent %d", got, udp+icmp+fragments+super)
 	}
+}
+
+const pings = 5
+
+// toGuest sends datagrams that need fragments, super-frames of UDP, and pings that
+// nobody answers.
+func (r *rig) toGuest(conn *net.UDPConn, bigs, big, bursts, burst, segment int) {
+	r.t.Helper()
+	to := &net.UDPAddr{IP: net.ParseIP(vmIP), Port: 9}
+	for range bigs {
+		if _, err := conn.WriteTo(make([]byte, big), to); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	raw, err := conn.SyscallConn()
+	if err == nil {
+		err = raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_UDP, unix.UDP_SEGMENT, segment) })
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for range bursts {
+		if _, err := conn.WriteTo(make([]byte, burst), to); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	testutil.Run(r.t, "ip", "netns", "exec", r.node, "sh", "-c", fmt.Sprintf("ping -c%d -i0.2 -W1 %s || true", pings, vmIP))
 }
