@@ -2,6 +2,7 @@ package ovskernel
 
 import (
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"testing"
 
@@ -54,6 +55,29 @@ func TestVportsAreParsed(t *testing.T) {
 	short := append([]byte{1, 1, 0, 0, 9, 0, 0, 0}, 12, 0, vportStats, 0, 1, 2, 3, 4, 5, 6, 7, 8)
 	if _, err := parseVport(short); err == nil {
 		t.Error("half of the statistics were taken")
+	}
+}
+
+// fromHeaders is the same message, laid out by a C compiler from
+// uapi/linux/openvswitch.h (little-endian; upcalls as Linux 6.3 added them).
+const fromHeaders = "0101000009000000080001000300000008000200010000000900030074617030" +
+	"00000000080008002a0000004400060001000000000000000200000000000000" +
+	"0300000000000000040000000000000005000000000000000600000000000000" +
+	"070000000000000008000000000000001c000a000c0000004600000000000000" +
+	"0c0001000700000000000000"
+
+func TestTheMessageOfTheKernelsHeadersIsParsed(t *testing.T) {
+	if binary.NativeEndian.Uint16([]byte{1, 0}) != 1 {
+		t.Skip("the message is little-endian, this machine is not")
+	}
+	message, err := hex.DecodeString(fromHeaders)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := parseVport(message)
+	want, _ := parseVport(vportMessage(t))
+	if diff := cmp.Diff(want, got); diff != "" || err != nil || got.Upcalls != 70 {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
 }
 

@@ -2,6 +2,7 @@ package rtnl
 
 import (
 	"encoding/binary"
+	"encoding/hex"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -76,6 +77,37 @@ func TestVFsAreParsed(t *testing.T) {
 		if got, err := parseVFs(message[:n]); err == nil && len(got) > 2 {
 			t.Errorf("%d bytes give %v", n, got)
 		}
+	}
+}
+
+// fromHeaders is RTM_NEWLINK of a physical function with all that the kernel says of
+// one VF, laid out by a C compiler from uapi/linux/if_link.h (little-endian).
+const fromHeaders = "0000000007000000000000000000000008000300706630000800150001000000" +
+	"1401160010010100280001000000000002000000000100000000000000000000" +
+	"0000000000000000000000000000000024000d00ffffffffffff000000000000" +
+	"0000000000000000000000000000000000000000100002000000000064000000" +
+	"00000000100006000000000050000000200300000c0003000000000020030000" +
+	"0c00040000000000010000000c00050000000000020000000c00070000000000" +
+	"000000000c0009000000000000000000640008000c0000000100000000000000" +
+	"0c00010002000000000000000c00020003000000000000000c00030004000000" +
+	"000000000c00040005000000000000000c00050006000000000000000c000700" +
+	"08000000000000000c0008000900000000000000"
+
+func TestTheMessageOfTheKernelsHeadersIsParsed(t *testing.T) {
+	if binary.NativeEndian.Uint16([]byte{1, 0}) != 1 {
+		t.Skip("the message is little-endian, this machine is not")
+	}
+	message, err := hex.DecodeString(fromHeaders)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := parseVFs(message)
+	want := []VF{{
+		MAC: []byte{2, 0, 0, 0, 0, 1}, VLAN: 100, SpoofCheck: On, Trust: Off, LinkState: Disable, MinRate: 10e6, MaxRate: 100e6,
+		HasStats: true, RxPackets: 1, TxPackets: 2, RxBytes: 3, TxBytes: 4, RxDropped: 8, TxDropped: 9,
+	}}
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
 }
 

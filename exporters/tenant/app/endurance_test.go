@@ -6,10 +6,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
 
+	"vigia/internal/bpf/vport"
 	"vigia/internal/testutil"
 )
 
@@ -138,6 +140,23 @@ func ssDrops(t *testing.T, ns, device string) (sum float64) {
 func TestPortsPluggedAThousandTimesLeakNothing(t *testing.T) {
 	r := newRig(t, "")
 	d := r.start()
+	kernel, err := vport.Open(vport.Options{PinDir: r.pins, NetNS: r.node, MaxPorts: 8})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer kernel.Close()
+	// entries are what the maps hold of ports: their places, owners and last words.
+	entries := func() int {
+		places, err := kernel.Places()
+		if err != nil {
+			t.Fatal(err)
+		}
+		owners, err := kernel.Ledger().Owners()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(places) + len(owners)
+	}
 	held := func() (descriptors, pins, series int) {
 		fds, err := os.ReadDir("/proc/self/fd")
 		if err != nil {
@@ -153,6 +172,7 @@ func TestPortsPluggedAThousandTimesLeakNothing(t *testing.T) {
 	r.udp(10, 100, func(int) int { return 9 })
 	d.Metrics()
 	descriptors, pins, lines := held()
+	goroutines := runtime.NumGoroutine()
 	const times, batch = 1000, 50
 	for range times / batch {
 		var script strings.Builder
@@ -169,7 +189,7 @@ func TestPortsPluggedAThousandTimesLeakNothing(t *testing.T) {
 	testutil.IP(t, "-n", r.tenant, "link", "set", "eth0", "up")
 	testutil.WaitFor(t, "the last port, and nothing else", func() bool {
 		f, p, l := held()
-		return f <= descriptors+3 && p == pins && l >= lines-2 && l <= lines+2
+		return f <= descriptors+3 && p == pins && l >= lines-2 && l <= lines+2 && entries() == 2 && runtime.NumGoroutine() <= goroutines+5
 	})
 	if code := d.Stop(); code != 0 {
 		t.Errorf("exit code %d", code)
