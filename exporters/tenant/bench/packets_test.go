@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
@@ -63,6 +64,7 @@ func programs(b *testing.B, hook vport.Hook, tcp bool) {
 		b.Fatal(err)
 	}
 	attach := time.Since(start)
+	empty := emptyProgram(b, node, index)
 	for range b.N {
 		if tcp {
 			streams(b, node, guest)
@@ -75,11 +77,42 @@ func programs(b *testing.B, hook vport.Hook, tcp bool) {
 		b.Fatal(err)
 	}
 	b.Logf("load average %s, attached in %.2f ms", loadAverage(b), ms(attach))
+	stats0, err := empty.Stats()
+	if err != nil {
+		b.Fatal(err)
+	}
+	base := float64(stats0.Runtime.Nanoseconds()) / float64(max(1, stats0.RunCount))
+	b.Logf("%-12s %9d runs %7.1f ns each: what counting the time costs", "empty", stats0.RunCount, base)
+	b.ReportMetric(base, "empty-ns/run")
 	for _, e := range entries {
 		nanoseconds, runs := runTime(b, pins+"/links/"+e.Name())
 		b.Logf("%-12s %9d runs %7.1f ns each", e.Name(), runs, nanoseconds)
 		b.ReportMetric(nanoseconds, e.Name()+"-ns/run")
 	}
+}
+
+// emptyProgram attaches a program that does nothing behind the others: what its runs
+// take is the cost of the kernel's statistics, and no program's.
+func emptyProgram(b *testing.B, ns string, index int) *ebpf.Program {
+	b.Helper()
+	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Name: "empty", Type: ebpf.SchedCLS, License: "Dual BSD/GPL", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, -1), asm.Return()},
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { p.Close() })
+	err = netns.Do(ns, func() error {
+		l, err := link.AttachTCX(link.TCXOptions{Program: p, Interface: index, Attach: ebpf.AttachTCXIngress, Anchor: link.Tail()})
+		if err == nil {
+			b.Cleanup(func() { l.Close() })
+		}
+		return err
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return p
 }
 
 func datagrams(b *testing.B, node, guest string) {
