@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -62,7 +63,7 @@ def storm(agent: AgentProcess, database: Path, bodies: Sequence[bytes], alerts: 
         answers = list(pool.map(lambda body: _deliver(http, url, body), bodies))
     sent = time.monotonic() - begin
     begin = time.monotonic()
-    while _inbox(agent) > 0:
+    while waiting(database) > 0:
         if time.monotonic() - begin > _PATIENCE:
             raise SystemExit(f"the inbox is not empty after {_PATIENCE:g} s")
         time.sleep(0.02)
@@ -100,13 +101,17 @@ def _deliver(http: httpx.Client, url: str, body: bytes) -> tuple[float, int]:
 
 def episodes(database: Path) -> int:
     """Count the alerts on record, past the agent."""
-    with sqlite3.connect(f"file:{database}?mode=ro", uri=True, timeout=30) as db:
-        return int(db.execute("SELECT count(*) FROM episode").fetchone()[0])
+    return _count(database, "episode")
 
 
-def _inbox(agent: AgentProcess) -> int:
-    found = re.search(r"^vigia_agent_inbox_depth (\S+)$", agent.get("/metrics").text, re.MULTILINE)
-    return int(float(found[1])) if found else -1
+def waiting(database: Path) -> int:
+    """Count the messages that are stored and not yet handled, past the agent."""
+    return _count(database, "inbox")
+
+
+def _count(database: Path, table: str) -> int:
+    with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True, timeout=30)) as db:
+        return int(db.execute(f"SELECT count(*) FROM {table}").fetchone()[0])  # noqa: S608 - our own names
 
 
 def _peak(agent: AgentProcess) -> int:
@@ -131,7 +136,7 @@ def floods(world: World, count: int, mark: str) -> list[dict[str, Any]]:
 
 def bare(directory: Path, bodies: Sequence[bytes]) -> float:
     """Return the seconds that SQLite alone takes to store the bodies, one commit each."""
-    with sqlite3.connect(directory / "bare.db", isolation_level=None) as db:
+    with closing(sqlite3.connect(directory / "bare.db", isolation_level=None)) as db:
         db.execute("PRAGMA journal_mode=WAL")
         db.execute("PRAGMA synchronous=FULL")
         db.execute("CREATE TABLE inbox (id INTEGER PRIMARY KEY, body BLOB)")
