@@ -1,16 +1,11 @@
 package reflector
 
 import (
-	"context"
 	"net/netip"
 	"slices"
-	"time"
 
 	"vigia/probes/tsinfo"
 )
-
-// surveyInterval is how often the listeners' devices are looked at again.
-const surveyInterval = time.Minute
 
 // Survey says of local addresses of a network namespace whether a device that has
 // them stamps in hardware; tsinfo.SurveyLocal is the real one.
@@ -19,30 +14,7 @@ type Survey func(netns string, mode tsinfo.Mode, locals []netip.Addr) ([]bool, e
 // SetHardware says whether hardware stamps are used. A sender gets them only when it
 // asks, and then both of an answer or none.
 func (r *Reflector) SetHardware(mode tsinfo.Mode) {
-	r.hardware.Store(uint32(mode))
-	r.survey()
-}
-
-func (r *Reflector) survey() {
-	select {
-	case r.surveyDue <- struct{}{}:
-	default:
-	}
-}
-
-// runSurveys looks at the listeners' devices until ctx ends.
-func (r *Reflector) runSurveys(ctx context.Context) {
-	ticker := time.NewTicker(surveyInterval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		case <-r.surveyDue:
-		}
-		r.surveyOnce()
-	}
+	r.surveyor.SetMode(mode)
 }
 
 func (r *Reflector) surveyOnce() {
@@ -56,7 +28,7 @@ func (r *Reflector) surveyOnce() {
 		}
 	})
 	for ns, of := range listeners {
-		use, err := r.options.Survey(ns, tsinfo.Mode(r.hardware.Load()), locals[ns])
+		use, err := r.options.Survey(ns, r.surveyor.Mode(), locals[ns])
 		if err != nil {
 			r.options.Logger.Warn("not every device told whether it stamps in hardware", "netns", ns, "err", err)
 		}

@@ -11,7 +11,6 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"vigia/probes/eventloop"
@@ -80,8 +79,7 @@ type Reflector struct {
 
 	mu sync.Mutex // held from Prepare to Commit
 
-	hardware  atomic.Uint32 // tsinfo.Mode
-	surveyDue chan struct{}
+	surveyor *tsinfo.Surveyor
 
 	// Below is for the loop's thread alone.
 	responder   responder
@@ -119,7 +117,7 @@ func New(o Options) (*Reflector, error) {
 		return nil, err
 	}
 	r := &Reflector{
-		options: o, loop: loop, clock: clock, surveyDue: make(chan struct{}, 1),
+		options: o, loop: loop, clock: clock, surveyor: tsinfo.NewSurveyor(),
 		responder: responder{sessions: newSessionTable(sessionSets), limiter: newLimiter(sourceSets)},
 		inbox:     timestamping.NewInbox(batch, stamp.MaxSize), outbox: timestamping.NewOutbox(batch),
 		reports: timestamping.NewErrorQueue(batch),
@@ -177,7 +175,7 @@ func (p *Pending) Commit() error {
 		return err
 	}
 	p.change.Commit()
-	r.survey()
+	r.surveyor.Soon()
 	r.mu.Unlock()
 	return nil
 }
@@ -210,7 +208,7 @@ func (r *Reflector) apply(c Config, change *sockets.Change) {
 // Attach starts to answer on a socket.
 func (r *Reflector) Attach(key sockets.Key, s *timestamping.Socket) {
 	r.do(func() { r.attach(key, s, r.options.NewCounters(key)) })
-	r.survey()
+	r.surveyor.Soon()
 }
 
 // Detach stops answering on a socket.
@@ -229,7 +227,7 @@ func (r *Reflector) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	wg.Go(func() { r.keeper.Run(ctx) })
-	wg.Go(func() { r.runSurveys(ctx) })
+	wg.Go(func() { r.surveyor.Run(ctx, r.surveyOnce) })
 	wg.Go(func() {
 		<-ctx.Done()
 		r.loop.Stop()

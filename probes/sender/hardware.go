@@ -1,15 +1,9 @@
 package sender
 
 import (
-	"context"
-	"time"
-
 	"vigia/probes/timestamping"
 	"vigia/probes/tsinfo"
 )
-
-// surveyInterval is how often routes and devices are looked at again.
-const surveyInterval = time.Minute
 
 // Survey says of each flow out of a network namespace whether the device that it
 // leaves by stamps in hardware; tsinfo.Survey is the real one.
@@ -17,31 +11,7 @@ type Survey func(netns string, mode tsinfo.Mode, flows []tsinfo.Flow) ([]bool, e
 
 // SetHardware says whether hardware stamps are used.
 func (s *Sender) SetHardware(mode tsinfo.Mode) {
-	s.hardware.Store(uint32(mode))
-	s.survey()
-}
-
-// survey has the devices looked at soon.
-func (s *Sender) survey() {
-	select {
-	case s.surveyDue <- struct{}{}:
-	default:
-	}
-}
-
-// runSurveys looks at the devices until ctx ends.
-func (s *Sender) runSurveys(ctx context.Context) {
-	ticker := time.NewTicker(surveyInterval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		case <-s.surveyDue:
-		}
-		s.surveyOnce()
-	}
+	s.surveyor.SetMode(mode)
 }
 
 // surveyed are the sessions of one namespace and how their packets leave.
@@ -72,7 +42,7 @@ func (s *Sender) surveyOnce() {
 		}
 	})
 	for name, ns := range byNetns {
-		use, err := s.options.Survey(name, tsinfo.Mode(s.hardware.Load()), ns.flows)
+		use, err := s.options.Survey(name, s.surveyor.Mode(), ns.flows)
 		if err != nil {
 			s.options.Logger.Warn("not every device told whether it stamps in hardware", "netns", name, "err", err)
 		}

@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"vigia/internal/realtime"
@@ -55,8 +54,7 @@ type Sender struct {
 	resolver *resolver.Resolver
 	warmth   *timestamping.Socket
 
-	hardware  atomic.Uint32 // tsinfo.Mode
-	surveyDue chan struct{}
+	surveyor *tsinfo.Surveyor
 
 	mu      sync.Mutex // held from Prepare to Commit
 	targets map[Labels]Target
@@ -83,7 +81,7 @@ func New(o Options) (*Sender, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Sender{options: o, engine: e, targets: make(map[Labels]Target), surveyDue: make(chan struct{}, 1)}
+	s := &Sender{options: o, engine: e, targets: make(map[Labels]Target), surveyor: tsinfo.NewSurveyor()}
 	s.keeper = sockets.NewKeeper(timestamping.Options{
 		ReceiveBuffer: o.ReceiveBuffer, SendBuffer: DefaultBuffer, ReportErrors: true, ReportTOS: true,
 	}, owner{e}, o.Logger)
@@ -171,7 +169,7 @@ func (p *Pending) Commit() error {
 		return err
 	}
 	p.change.Commit()
-	s.survey()
+	s.surveyor.Soon()
 	s.targets = p.plan.wanted
 	s.mu.Unlock()
 	return nil
@@ -292,7 +290,7 @@ func (s *Sender) resolved(name resolver.Name, r resolver.Result) {
 			}
 		}
 	})
-	s.survey()
+	s.surveyor.Soon()
 }
 
 // Run sends and receives until ctx ends.
@@ -301,7 +299,7 @@ func (s *Sender) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	wg.Go(func() { s.keeper.Run(ctx) })
 	wg.Go(func() { s.resolver.Run(ctx) })
-	wg.Go(func() { s.runSurveys(ctx) })
+	wg.Go(func() { s.surveyor.Run(ctx, s.surveyOnce) })
 	wg.Go(func() {
 		<-ctx.Done()
 		s.engine.loop.Stop()
