@@ -16,6 +16,20 @@ VARIABLES = (
 )
 
 
+_BOUNDS = (
+    ("0.00002", "20 us"),
+    ("0.00005", "50 us"),
+    ("0.0001", "100 us"),
+    ("0.0002", "200 us"),
+    ("0.0005", "500 us"),
+    ("0.001", "1 ms"),
+    ("0.002", "2 ms"),
+    ("0.005", "5 ms"),
+    ("0.01", "10 ms"),
+    ("0.1", "100 ms"),
+)
+
+
 def _whiskers(unit: str, only: str = _ON) -> tuple[Query, ...]:
     return tuple(
         Query(f"vigia_compare_median_{part}{unit}{{{only}}}", words)
@@ -173,8 +187,33 @@ CONFIGURATIONS = Dashboard(
                 ),
             ),
         ),
+        Row(
+            "Distribution",
+            (
+                Panel(
+                    "table",
+                    "Round trips within a bound (CDF)",
+                    "Share of each path's round trips that took at most so long, over the last minutes: read a row "
+                    "from left to right, and the path that reaches 100 % first is the fastest.",
+                    tuple(
+                        Query(
+                            f"histogram_fraction(0, {bound}, sum by (path, probe) (rate(vigia_probe_rtt_seconds"
+                            '{tenant="_infra",probe=~"$probe"}[$__rate_interval])))',
+                            name,
+                        )
+                        for bound, name in _BOUNDS
+                    ),
+                    "percentunit",
+                    width=24,
+                    columns=("path", "probe"),
+                    decimals=1,
+                ),
+            ),
+        ),
     ),
 )
+
+_CAMPAIGN = "no campaign ran with --textfile on a node that Prometheus scrapes"
 
 STUDIES = Dashboard(
     uid="vigia-studies",
@@ -184,6 +223,44 @@ STUDIES = Dashboard(
     variables=VARIABLES[1:],
     links=(("vigia-comparison", "Configurations"),),
     rows=(
+        Row(
+            "Campaign",
+            (
+                Panel(
+                    "timeseries",
+                    "Repetitions",
+                    "Planned in all, done and failed; the campaign is over when done and failed reach planned.",
+                    (
+                        Query(
+                            "sum by (campaign, study, state) (vigia_campaign_repetitions)",
+                            "{{campaign}} {{state}}",
+                        ),
+                    ),
+                    "short",
+                    quiet=_CAMPAIGN,
+                ),
+                Panel(
+                    "table",
+                    "Time left and pace",
+                    "What the rest takes if it goes on as so far, what the last repetition took, and how long ago it "
+                    "was: much longer than one takes means that the campaign stands still.",
+                    (
+                        Query("max by (campaign, study) (vigia_campaign_remaining_seconds)", "left"),
+                        Query(
+                            "max by (campaign, study) (vigia_campaign_last_repetition_duration_seconds)",
+                            "one takes",
+                        ),
+                        Query(
+                            "time() - max by (campaign, study) (vigia_campaign_last_repetition_timestamp_seconds)",
+                            "last was ago",
+                        ),
+                    ),
+                    "s",
+                    columns=("campaign", "study"),
+                    quiet=_CAMPAIGN,
+                ),
+            ),
+        ),
         Row(
             "Elements (study E3)",
             (
