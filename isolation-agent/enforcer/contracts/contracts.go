@@ -72,9 +72,6 @@ const (
 	defaultsShare = 100 // the default class is guaranteed this part of the link
 )
 
-// RootClass is the class that every other one hangs from: its counters are the link's.
-const RootClass = tc.Handle(uint32(Major)<<16 | rootMinor)
-
 // DefaultClass is the class of what belongs to no contract, as major:minor.
 const DefaultClass = uint32(Major)<<16 | DefaultMinor
 

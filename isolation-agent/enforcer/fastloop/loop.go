@@ -92,7 +92,7 @@ type linkState struct {
 	active   []uint32   // classes that have moved since they were last read
 	classes  []tc.Class // all of them, when they were last read together
 	polled   time.Time
-	passed   uint64 // bytes, when it was last polled
+	came     uint64 // bytes, when it was last polled
 }
 
 // outKey names a source that is, or was, told.

@@ -155,6 +155,8 @@ type Receiver struct {
 	threshold float64 // D, bytes per second
 	classes   map[uint32]*window
 	lastTick  time.Time
+	// awakeUntil: the link had room and is busy now, as far as is known without a window.
+	awakeUntil time.Time
 }
 
 // NewReceiver returns a receiver for a link with that LIM_IN and D.
@@ -180,7 +182,8 @@ func (r *Receiver) SetClasses(classes map[uint32]ClassConfig) {
 
 // Wake tells that the link had room until now and was not sampled: nothing was lost,
 // and the time that it was not looked at must not thin what is lost from now on.
-func (r *Receiver) Wake() {
+func (r *Receiver) Wake(now time.Time) {
+	r.awakeUntil = now.Add(samples * Tick)
 	for _, w := range r.classes {
 		w.n, w.started = 0, false
 	}
@@ -216,6 +219,9 @@ func (r *Receiver) Sample(now time.Time, readings map[uint32]Reading) []Congesti
 
 // Busy tells whether anything is near to the limit, so that every tick counts.
 func (r *Receiver) Busy(now time.Time) bool {
+	if now.Before(r.awakeUntil) {
+		return true
+	}
 	var total float64
 	for _, w := range r.classes {
 		if now.Before(w.congestedUntil) {

@@ -169,17 +169,23 @@ func TestAFloodOnALinkThatHadRoomIsToldWithinAFewTicks(t *testing.T) {
 	p := newPlant(t, Vigia)
 	p.run(3, 1, 1, 0)
 	p.now = p.now.Add(time.Hour) // idle, and not sampled
-	p.r.Wake()
+	if p.r.Busy(p.now) {
+		t.Error("an idle link is busy")
+	}
+	p.r.Wake(p.now)
+	if !p.r.Busy(p.now.Add(5*Tick)) || p.r.Busy(p.now.Add(samples*Tick)) {
+		t.Error("a link is sampled for a window after it woke, and then as its traffic is")
+	}
 	if got, at := p.run(20, 50, 120, 75); len(got) == 0 || at[0] > samplesCongested {
 		t.Errorf("decisions at ticks %v", at)
 	}
 	p = newPlant(t, Vigia)
-	p.r.Wake()
+	p.r.Wake(p.now)
 	if got, at := p.run(9, 50, 48, 3); len(got) != 0 { // above D while it lasts, but not for the window
 		t.Errorf("a short loss is told at ticks %v", at)
 	}
 	p = newPlant(t, Paper)
-	p.r.Wake()
+	p.r.Wake(p.now)
 	if _, at := p.run(20, 50, 120, 75); len(at) == 0 || at[0] < samples {
 		t.Errorf("the plain variant decides before its window is full: %v", at)
 	}

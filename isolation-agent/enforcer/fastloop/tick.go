@@ -20,7 +20,9 @@ const (
 	housekeeping = time.Second
 )
 
-// tick runs the loop every 10 ms on a thread of its own.
+// tick runs the loop on a thread of its own: every 10 ms while a link is at least
+// half full or a limit is held, and every 50 ms to see whether one is. The wake-ups
+// of Go's scheduler cost more than what a tick does.
 func (l *Loop) tick(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() {
@@ -28,20 +30,27 @@ func (l *Loop) tick(ctx context.Context) error {
 		if err := realtime.Lock(); err != nil {
 			l.logger.Warn("fast loop runs late on a busy machine", "err", err)
 		}
-		next := monotonic() + Tick
+		if err := realtime.LockMemory(); err != nil {
+			l.logger.Warn("fast loop may wait for memory", "err", err)
+		}
+		// Go's clock is CLOCK_MONOTONIC, and costs no system call.
+		origin, started := monotonic(), time.Now()
+		next := origin + Tick
 		var swept time.Time
 		for ctx.Err() == nil {
 			sleepUntil(next)
-			late := monotonic() - next
-			l.events.Lateness(late)
 			now := time.Now()
-			l.round(now)
+			l.events.Lateness(origin + now.Sub(started) - next)
+			quiet := l.round(now)
 			if now.Sub(swept) >= housekeeping {
 				swept = now
 				l.housekeep(now)
 			}
 			next += Tick
-			if behind := monotonic() - next; behind > Tick { // never catch up in a burst
+			if quiet { // nothing moves that would have to be looked at sooner
+				next += idlePoll - Tick
+			}
+			if behind := origin + time.Since(started) - next; behind > Tick { // never catch up in a burst
 				next += behind / Tick * Tick
 			}
 		}
@@ -64,14 +73,16 @@ func sleepUntil(t time.Duration) {
 	_ = unix.ClockNanosleep(unix.CLOCK_MONOTONIC, unix.TIMER_ABSTIME, &ts, nil)
 }
 
-// round does what a tick must do.
-func (l *Loop) round(now time.Time) {
+// round does what a tick must do, and tells whether the next one may wait.
+func (l *Loop) round(now time.Time) (quiet bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	quiet = true
 	for _, s := range l.links {
 		if !s.receiver.Busy(now) && !l.wakes(now, s) {
 			continue
 		}
+		quiet = false
 		if err := l.read(s); err != nil {
 			s.ifb = 0
 			clear(s.readings)
@@ -89,28 +100,35 @@ func (l *Loop) round(now time.Time) {
 		}
 	}
 	l.grow(now)
+	return quiet && len(l.sender.held) == 0
 }
 
-// wakes looks at an idle link, now and then, and by one counter: only when it is
-// half full are all classes worth reading.
+// wakes looks at an idle link, now and then, and at what comes alone, which is one
+// system call without Go's poller: only when it is half full are queues worth reading.
 func (l *Loop) wakes(now time.Time, s *linkState) bool {
 	elapsed := now.Sub(s.polled)
 	if elapsed < idlePoll-Tick/2 || l.find(s) != nil {
 		return false
 	}
 	s.polled = now
-	root, err := l.conn.Class(s.ifb, contracts.RootClass)
-	if err != nil {
-		s.ifb = 0
+	clear(l.arrivals)
+	if err := l.programs.Arrivals(l.arrivals); err != nil {
+		l.logger.Debug("read arrivals", "device", s.Device, "err", err)
 		return false
 	}
-	passed := root.Stats.Bytes - s.passed
-	s.passed = root.Stats.Bytes
-	if float64(passed) <= elapsed.Seconds()*float64(s.Limit())/2 {
+	var came uint64
+	for class, a := range l.arrivals {
+		if class.Link == s.ifb {
+			came += a.Bytes
+		}
+	}
+	more := came - s.came
+	s.came = came
+	if float64(more) <= elapsed.Seconds()*float64(s.Limit())/2 {
 		return false
 	}
 	clear(s.readings)
-	s.receiver.Wake()
+	s.receiver.Wake(now)
 	return true
 }
 
