@@ -30,6 +30,24 @@ def test_guarantees_are_compared_as_payload() -> None:
     assert isolation_bench.payload(1514.0) == 1448.0
 
 
+def test_every_budget_is_named_and_judged() -> None:
+    good = isolation_bench.Figures("vigia", 5, 0.99, 0.01, 0.9, 0.95, 0.97, 1.0)
+    reaction = isolation_bench.Reaction(100, 0, 0.05, 0.1, 0.06, 0.19)
+    cost = isolation_bench.Cost(64, 0.005, 0.019, 22 * 2**20)
+    none = isolation_bench.Figures("none", 5, 0.1, 0.01, 0.1, 3.0, 1.0, 1.0)
+    judged = isolation_bench.budgets([none, good], reaction, cost)
+    assert len(judged) == 10
+    assert all(b.met for b in judged), "without control nothing is promised"
+    bad = isolation_bench.Figures("vigia", 5, 0.94, 0.01, 0.7, 0.8, 0.9, 1.0)
+    late = isolation_bench.Reaction(100, 1, 0.05, 0.3, 0.06, math.nan)
+    heavy = isolation_bench.Cost(64, 0.03, 0.07, 65 * 2**20)
+    missed = isolation_bench.budgets([bad], late, heavy)
+    assert not any(b.met for b in missed)
+    assert "<= 2.0%" in str(missed[-2])
+    assert "7.0%  MISSED" in str(missed[-2])
+    assert isolation_bench.budgets([], None, None) == []
+
+
 def test_it_measures_every_mode_that_is_asked_for(root: None, capsys: pytest.CaptureFixture[str]) -> None:
     argv = ["--runs", "1", "--seconds", "1", "--pulses", "2", "--vports", "2", "--modes", "none,vigia"]
     assert isolation_bench.main([*argv, "--json"]) == 0
@@ -39,3 +57,4 @@ def test_it_measures_every_mode_that_is_asked_for(root: None, capsys: pytest.Cap
     assert document["reaction"]["n"] == 2
     assert document["cost"]["vports"] == 2
     assert document["cost"]["rss"] > 1 << 20
+    assert len(document["budgets"]) == 10

@@ -26,7 +26,7 @@ from vigia.campaign.isolation_bed import Bed, Flow, Mode, Plan
 from vigia.errors import VigiaError
 from vigia_statistics import mean_interval
 
-__all__ = ["Figures", "Reaction", "interval", "main", "payload", "quantile"]
+__all__ = ["Budget", "Cost", "Figures", "Reaction", "budgets", "interval", "main", "payload", "quantile"]
 
 ENFORCER = Path(__file__).resolve().parents[4] / "bin/vigia-enforcer"
 _SHARES = {"a": 0.75, "b": 0.25}
@@ -212,6 +212,47 @@ def _table(rows: Sequence[Figures]) -> list[str]:
     ]
 
 
+@dataclass(frozen=True)
+class Budget:
+    """What was promised beside what was measured."""
+
+    name: str
+    wanted: str
+    measured: str
+    met: bool
+
+    def __str__(self) -> str:
+        verdict = "met" if self.met else "MISSED"
+        return f"{self.name:<58} {self.wanted:>10} {self.measured:>10}  {verdict}"
+
+
+def budgets(rows: Sequence[Figures], reaction: Reaction | None, price: Cost | None) -> list[Budget]:
+    """Hold what was measured with Vigia's control against the budgets; what was not measured is left out."""
+    found = []
+
+    def least(name: str, wanted: float, measured: float) -> None:
+        found.append(Budget(name, f">= {wanted:.2f}", f"{measured:.2f}", measured >= wanted))
+
+    def most(name: str, wanted: float, measured: float, shown: str) -> None:
+        found.append(Budget(name, "<= " + shown.format(wanted), shown.format(measured), measured <= wanted))
+
+    for row in rows:
+        if row.mode == Mode.VIGIA.value:
+            least("victim's share of its guarantee, mean", 0.95, row.victim)
+            least("victim's share of its guarantee, first second", 0.80, row.first_second)
+            least("offender's share of its guarantee, goodput", 0.90, row.offender)
+            least("work conservation: share of what the link gives out", 0.93, row.used)
+    if reaction:
+        most("first packet of a flood to the notice, p99", 0.2, reaction.told_p99, "{:.3f} s")
+        most("first packet to the limit at its source, p99", 0.2, reaction.held_p99, "{:.3f} s")
+        most("pulses that no limit followed, share", 0.0, reaction.missed / reaction.n, "{:.2f}")
+    if price:
+        most(f"enforcer with {price.vports} vports, idle, of a core", 0.02, price.idle_share, "{:.1%}")
+        most(f"enforcer with {price.vports} vports, full link, of a core", 0.02, price.busy_share, "{:.1%}")
+        most("enforcer's resident memory", 64, price.rss / 2**20, "{:.0f} MiB")
+    return found
+
+
 def _ms(seconds: float) -> str:
     return f"{seconds * 1e3:.0f} ms"
 
@@ -243,6 +284,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             "modes": [asdict(r) for r in rows],
             "reaction": asdict(reaction) if reaction else None,
             "cost": asdict(price) if price else None,
+            "budgets": [asdict(b) for b in budgets(rows, reaction, price)],
         }
         sys.stdout.write(json.dumps(document) + "\n")
         return 0
@@ -260,6 +302,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             f"enforcer with {price.vports} vports: {price.idle_share:.1%} of a core idle,"
             f" {price.busy_share:.1%} with a full link, RSS {price.rss / 2**20:.0f} MiB"
         )
+    say(f"\nbudgets, with Vigia's control (load {os.getloadavg()[0]:.1f}):")
+    for budget in budgets(rows, reaction, price):
+        say(f"  {budget}")
     return 0
 
 
