@@ -16,10 +16,12 @@ func (e *engine) settleSession(s *session, now int64) {
 	// An answer that waits in the socket's buffer has arrived: only what has
 	// not by then is lost.
 	until := now
-	if k := s.socket; k != nil && k.drained < now {
-		e.receive(k)
-		until = min(now, k.drained)
-		e.updateDrops(s)
+	if k := s.socket; k != nil {
+		if k.drained < now {
+			e.receive(k)
+			until = min(now, k.drained)
+		}
+		e.updateDrops(s, until)
 	}
 	for slot := s.window.Overdue(until); slot != nil; slot = s.window.Overdue(until) {
 		if e.hopeful(s, slot, until) {
@@ -41,10 +43,11 @@ func (e *engine) settleSession(s *session, now int64) {
 	}
 }
 
-// updateDrops reads the drop counter where a probe is about to be lost: the
-// counter also comes with every datagram, but after the drops there may be none.
-func (e *engine) updateDrops(s *session) {
-	if s.window.Overdue(s.socket.drained) == nil {
+// updateDrops reads the drop counter where a probe is about to be lost, unless it was
+// read since the socket was: the counter also comes with every datagram, but after the
+// drops there may be none.
+func (e *engine) updateDrops(s *session, until int64) {
+	if s.socket.counted >= s.socket.drained || s.window.Overdue(until) == nil {
 		return
 	}
 	if s.socket.key.Protocol == timestamping.TCP {
@@ -56,6 +59,7 @@ func (e *engine) updateDrops(s *session) {
 		return
 	}
 	s.socket.drops.note(drops)
+	s.socket.counted = s.socket.drained
 }
 
 // settleStamps gives up waiting for stamps that are overdue.

@@ -28,6 +28,7 @@ type socket struct {
 	sent    [countRing]sentProbe // by the kernel's count
 	count   uint32
 	drained int64 // all that arrived before this time has been read
+	counted int64 // the drop counter was read when drained was this
 	drops   drops
 }
 
