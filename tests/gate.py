@@ -205,12 +205,17 @@ def agent_tests() -> Count:
 
 def python_tests() -> Count:
     """The other Python tests."""
-    return _pytest("-m", "not e2e", "internal", "exporters", "dashboards", "tests")
+    return _pytest("-m", "not e2e and not compose", "internal", "exporters", "dashboards", "tests")
 
 
 def end_to_end() -> Count:
     """The whole demo, with its own lab beside any that is up."""
     return _pytest("-m", "e2e")
+
+
+def compose() -> Count:
+    """docker-compose.yml, on an engine of its own."""
+    return _pytest("-m", "compose", "tests")
 
 
 STEPS: dict[str, Callable[[], Count]] = {
@@ -223,6 +228,7 @@ STEPS: dict[str, Callable[[], Count]] = {
     "go-tests": go_tests,
     "python-tests": python_tests,
     "end-to-end": end_to_end,
+    "compose": compose,
 }
 
 

@@ -9,7 +9,7 @@ UV_VERSION=0.13.8
 RUN_PACKAGES="openvswitch-switch iproute2 iputils-ping ethtool nftables iperf3 util-linux procps kmod
   libpango-1.0-0 libpangoft2-1.0-0 fonts-dejavu-core
   prometheus prometheus-alertmanager prometheus-node-exporter"
-TEST_PACKAGES="tcpdump chrony linuxptp charon-systemd strongswan-swanctl libcharon-extra-plugins libstrongswan-standard-plugins fio victoria-metrics systemd clang llvm libbpf-dev linux-libc-dev gcc libc6-dev ovn-central chromium postgresql conntrack curl"
+TEST_PACKAGES="tcpdump chrony linuxptp charon-systemd strongswan-swanctl libcharon-extra-plugins libstrongswan-standard-plugins fio victoria-metrics systemd clang llvm libbpf-dev linux-libc-dev gcc libc6-dev ovn-central chromium postgresql mmdebstrap conntrack curl"
 
 fail() { echo "bootstrap: $*" >&2; exit 1; }
 now() { date +%s.%N; }
@@ -18,7 +18,12 @@ step() { LC_ALL=C awk -v a="$START" -v b="$(now)" -v t="$*" 'BEGIN { printf "%7.
 
 case "${1:-}" in
   run) packages=$RUN_PACKAGES ;;
-  test) packages="$RUN_PACKAGES $TEST_PACKAGES" ;;
+  test)
+    packages="$RUN_PACKAGES $TEST_PACKAGES"
+    # Debian's packages stand in the way of Docker's own: only what is missing.
+    [ -x /usr/bin/dockerd ] || [ -x /usr/sbin/dockerd ] || packages="$packages docker.io"
+    [ -x /usr/bin/docker-compose ] || packages="$packages docker-compose"
+    ;;
   *) echo "usage: tools/bootstrap.sh run|test" >&2; exit 2 ;;
 esac
 
@@ -53,6 +58,7 @@ apt_install() {
         case $p in
           prometheus | prometheus-*) systemctl disable --quiet "$p" || true ;;
           openvswitch-switch | ovn-central) systemctl disable --quiet "$p" || true ;;
+          docker.io) systemctl disable --quiet docker.service docker.socket containerd.service || true ;;
         esac
       done
     fi

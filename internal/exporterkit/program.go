@@ -147,7 +147,7 @@ func (p Program) run(ctx context.Context, args []string, stdout, stderr io.Write
 	case "check-config":
 		return p.checkConfig(opts, stdout)
 	case "healthcheck":
-		return healthcheck(ctx, opts.healthURL, stdout)
+		return healthcheck(ctx, opts.healthURL, *opts.web.WebConfigFile, stdout)
 	}
 	return commands[selected](ctx, stdout, stderr)
 }

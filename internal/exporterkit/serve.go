@@ -264,26 +264,3 @@ func (d *daemon) reloaded(err error) {
 	d.reloadOK.Set(1)
 	d.reloadTime.SetToCurrentTime()
 }
-
-func healthcheck(ctx context.Context, url string, stdout io.Writer) error {
-	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return &UsageError{fmt.Errorf("--url %q: %w", url, err)}
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return fmt.Errorf("ask %s: %w", url, err)
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, 4096))
-	if err != nil {
-		return fmt.Errorf("read the answer of %s: %w", url, err)
-	}
-	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s answers %s: %s", url, resp.Status, body)
-	}
-	_, err = fmt.Fprintf(stdout, "%s: %s", url, body)
-	return err
-}

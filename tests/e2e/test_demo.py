@@ -25,7 +25,8 @@ from panelkit import Panels, quiet
 import vigia_catalog
 from vigia.lab import model, topology
 from vigia.lab.model import Lab
-from vigia.stack.places import PORTS, Places, agent_address, stack_address
+from vigia.stack.places import Places, agent_address, stack_address
+from vigia.stack.site import AGENT_PORTS as PORTS
 from vigia_dashboards.pages import PAGES
 
 pytestmark = pytest.mark.e2e

@@ -66,6 +66,18 @@ def test_a_taken_port_is_named_with_its_holder() -> None:
     assert not found(doctor(), "ports", "fault")
 
 
+def test_the_folder_for_pins_is_looked_at_wherever_it_is() -> None:
+    need_root()
+    lab = "umount -l /sys/fs/bpf 2>/dev/null; mount -t tmpfs none /mnt && mkdir /mnt/lab && mount -t bpf bpf /mnt/lab"
+    (fault,) = found(doctor(within=in_mounts(lab)), "bpffs", "fault")
+    assert fault["found"].startswith("/sys/fs/bpf/vigia is not on a BPF file system; there is one at ")
+    assert "/mnt/lab" in fault["found"]
+    (fine,) = found(doctor("--pin-dir", "/mnt/lab/lb1", within=in_mounts(lab)), "bpffs", "ok")
+    assert fine["found"] == "/mnt/lab/lb1 is on the BPF file system /mnt/lab"
+    covered = f"{lab}; mount -t tmpfs none /mnt/lab"
+    assert found(doctor("--pin-dir", "/mnt/lab/lb1", within=in_mounts(covered)), "bpffs", "fault")
+
+
 def test_a_missing_bpf_file_system_is_mended_by_the_fix() -> None:
     need_root()
     without = "umount -l /sys/fs/bpf 2>/dev/null"

@@ -143,6 +143,10 @@ class Agent:
         _log.info("policies changed", extra={"version": self.settings.policies.version})
 
     def _refuse_fixed(self, settings: Settings) -> None:
+        if (settings.tls_server is None) != (self.settings.tls_server is None):
+            raise AgentError(
+                f"{settings.path}: tls cannot be switched on or off while the agent runs; restart it"
+            )
         for field in _FIXED:
             old, new = getattr(self.settings.config, field), getattr(settings.config, field)
             if old != new:

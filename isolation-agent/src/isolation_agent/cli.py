@@ -9,6 +9,7 @@ every few seconds must not load a web server and a database.
 from __future__ import annotations
 
 import json
+import ssl
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -213,8 +214,9 @@ def audit_verify(options: _Options, path: Path | None, as_json: bool) -> int:
 @click.pass_obj
 def healthcheck(options: _Options, url: str | None, as_json: bool) -> int:
     """Ask a running instance whether it is ready; exit 0 if it is."""
-    url = url or _configured_url(options.config)
-    status, text = _ask(url)
+    configured, context = _configured(options.config)
+    url = url or configured
+    status, text = _ask(url, context)
     ready = status == HTTPStatus.OK
     if as_json:
         click.echo(json.dumps({"url": url, "ready": ready, "answer": text}))
@@ -225,22 +227,28 @@ def healthcheck(options: _Options, url: str | None, as_json: bool) -> int:
     return 0
 
 
-def _configured_url(path: Path | None) -> str:
+def _configured(path: Path | None) -> tuple[str, ssl.SSLContext | None]:
+    """Return where an instance with this configuration is, and how to talk to it."""
     if path is None:
-        return READY_URL
+        return READY_URL, None
     from isolation_agent.config import Config
 
-    return f"http://{load(path, Config).listen}/-/ready"
+    config = load(path, Config)
+    if config.tls is None:
+        return f"http://{config.listen}/-/ready", None
+    return f"https://{config.listen}/-/ready", config.tls.client()
 
 
-def _ask(url: str) -> tuple[int, str]:
+def _ask(url: str, context: ssl.SSLContext | None) -> tuple[int, str]:
     """Get a short text over HTTP. Raises AgentError."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise click.UsageError(f"--url {url}: is not a URL; write for example {READY_URL}")
-    make = HTTPSConnection if parts.scheme == "https" else HTTPConnection
     try:
-        with closing(make(parts.hostname, parts.port, timeout=5.0)) as connection:
+        opened = HTTPConnection(parts.hostname, parts.port, timeout=5.0)
+        if parts.scheme == "https":
+            opened = HTTPSConnection(parts.hostname, parts.port, timeout=5.0, context=context)
+        with closing(opened) as connection:
             connection.request("GET", parts.path or "/")
             answer = connection.getresponse()
             return answer.status, answer.read(500).decode("utf-8", "replace").strip()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from isolation_agent.errors import AgentError
 from isolation_agent.policy import Name, PolicySet, load_policies
 from isolation_agent.tokens import Token, read_token
 from vigia_config import Seconds, Strict, fault, load
+from vigia_config.tls import Tls
 
 __all__ = [
     "Account",
@@ -139,6 +141,8 @@ class Config(Strict):
     """The whole file."""
 
     listen: Address = "127.0.0.1:9874"
+    tls: Tls | None = None
+    """Of the listener, and towards the enforcers; plain HTTP without."""
     replica: Name | None = None
     database: str = "sqlite:////var/lib/vigia/isolation-agent.db"
     audit_log: Path = Path("/var/lib/vigia/isolation-audit.jsonl")
@@ -208,6 +212,10 @@ class Settings:
     webhook_token: Token
     accounts: tuple[Account, ...]
     host_tokens: Mapping[str, Token]
+    tls_server: ssl.SSLContext | None = None
+    """TLS of the listener."""
+    tls_client: ssl.SSLContext | None = None
+    """TLS towards the enforcers."""
 
     def resolve(self, path: Path) -> Path:
         """Return path, relative ones being relative to the configuration file."""
@@ -249,7 +257,8 @@ def load_settings(path: Path) -> Settings:
         host.node: read_token(_below(path, host.token_file), f"hosts[{i}].token_file")
         for i, host in enumerate(config.hosts)
     }
-    return Settings(path, config, policies, webhook, accounts, hosts)
+    server, client = (config.tls.server(), config.tls.client()) if config.tls else (None, None)
+    return Settings(path, config, policies, webhook, accounts, hosts, server, client)
 
 
 def _accounts(path: Path, auth: Auth, webhook: Token) -> tuple[Account, ...]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import socket
+import ssl
 import time
 from typing import Any
 
@@ -58,15 +59,28 @@ class Connection(TConn):
 
     def __init__(self, cfg: Any, sock: socket.socket, client: Any, server: Any, seconds: float) -> None:
         super().__init__(cfg, sock, client, server)
+        self.tls: ssl.SSLContext | None = None
         self.seconds = seconds
         self.opened = time.monotonic()
 
     def init(self) -> None:
-        """Start reading, against the clock."""
+        """Start reading, against the clock; with TLS, secure does once the handshake is over."""
+        self.initialized = True
+        self.sock.setblocking(True)
+        if self.tls is None:
+            self._read()
+
+    def secure(self) -> None:
+        """Make the handshake, where a slow client holds up nobody else. Raises OSError."""
+        if self.tls is not None and self.parser is None:
+            self.sock.settimeout(self.seconds)
+            self.sock = self.tls.wrap_socket(self.sock, server_side=True)
+            self._read()
+
+    def _read(self) -> None:
         parser = RequestParser(self.cfg, self.sock, self.client)
         parser.unreader = DeadlineReader(self.sock, self.seconds)
         self.parser = parser
-        super().init()
 
     def close(self) -> None:
         """Close, after reading away what the client is still sending."""
@@ -76,7 +90,9 @@ class Connection(TConn):
 
     def _has_unread(self) -> bool:
         """Tell whether the client may still be sending a request that nobody will read."""
-        message = self.parser.mesg if self.parser else None
+        if self.parser is None:
+            return False  # the handshake failed
+        message = self.parser.mesg
         if message is None or message.body is None:
             return True  # no request could be made of it
         reader = message.body.reader

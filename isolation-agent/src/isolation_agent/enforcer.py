@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import time
 from types import TracebackType
 from typing import Annotated, Any, Self, TypeVar
@@ -189,7 +190,9 @@ class Refused(EnforcerError):
 class EnforcerClient:
     """Talks to one enforcer. Safe to use from several threads."""
 
-    def __init__(self, node: str, url: str, token: Token, timeout: float) -> None:
+    def __init__(
+        self, node: str, url: str, token: Token, timeout: float, tls: ssl.SSLContext | None = None
+    ) -> None:
         """timeout is in seconds, for connecting, for each read, and for a whole answer."""
         self.node = node
         self._timeout = timeout
@@ -198,6 +201,7 @@ class EnforcerClient:
             headers={"Authorization": token.header(), "Accept-Encoding": "identity"},
             timeout=timeout,
             trust_env=False,
+            verify=tls or True,
             follow_redirects=False,
         )
 

@@ -209,7 +209,11 @@ def open_fleet(settings: Settings, clock: Clock, metrics: Metrics) -> Fleet:
     return Fleet(
         {
             host.node: EnforcerClient(
-                host.node, host.url, settings.host_tokens[host.node], loop.enforcer_timeout
+                host.node,
+                host.url,
+                settings.host_tokens[host.node],
+                loop.enforcer_timeout,
+                settings.tls_client,
             )
             for host in settings.config.hosts
         },

@@ -56,9 +56,9 @@ def serve(config_path: Path) -> int:
         undo.pop_all()
     host, port = listener.getsockname()[:2]
     _log.info("listening", extra={"address": f"{host}:{port}", "config": str(settings.path)})
-    if not _is_loopback(host):
+    if not _is_loopback(host) and settings.config.tls is None:
         _log.warning(
-            "bearer tokens travel in clear text; put a proxy with TLS in front, or listen on loopback"
+            "bearer tokens travel in clear text; configure tls, or listen on loopback behind a proxy with TLS"
         )
     try:
         _Supervisor(_Service(settings, listener.detach())).run()
@@ -113,6 +113,12 @@ def check_storage(settings: Settings) -> None:
         raise
 
 
+def _certificate(settings: Settings) -> dict[str, str]:
+    """Tell gunicorn that requests come by TLS; the agent makes the handshakes itself."""
+    tls = settings.config.tls
+    return {"certfile": str(tls.cert_file), "keyfile": str(tls.key_file)} if tls else {}
+
+
 def _is_loopback(host: str) -> bool:
     return host.startswith("127.") or host == "::1"
 
@@ -140,6 +146,7 @@ class _Service(BaseApplication):
             "logger_class": _Log,
             "proc_name": "isolation-agent",
             "post_fork": _end_with_master,
+            **_certificate(self.settings),
             "worker_exit": _stop_agent,
         }.items():
             self.cfg.set(key, value)
@@ -204,12 +211,22 @@ class _Worker(ThreadWorker):
             return
         seconds = self.app.settings.config.limits.request_time
         connection = Connection(self.cfg, sock, client, server, seconds)
+        connection.tls = self.app.agent.settings.tls_server if self.app.agent is not None else None
         self.nr_conns += 1
         self._silent.append(connection)
         with self._lock:
             self.poller.register(
                 sock, selectors.EVENT_READ, partial(self.on_client_socket_readable, connection)
             )
+
+    def handle(self, conn: Any) -> Any:
+        """Answer a request, once the client has shown who it is."""
+        try:
+            conn.secure()
+        except OSError as e:  # ssl.SSLError is one
+            _log.debug("handshake failed", extra={"err": str(e)})
+            return False, conn
+        return super().handle(conn)
 
     def murder_keepalived(self) -> None:
         """Close connections on which nothing arrives; gunicorn calls this at least once a second."""

@@ -10,6 +10,7 @@ import click
 from vigia.campaign.cli import campaign
 from vigia.certs.cli import certs
 from vigia.comparison import compare
+from vigia.compose.cli import compose
 from vigia.demo.cli import demo, down
 from vigia.doctor.cli import doctor
 from vigia.errors import VigiaError
@@ -43,5 +44,5 @@ def main() -> None:
     """Network observability for multi-tenant clouds: the lab, the stack, the demo, campaigns."""
 
 
-for command in (certs, demo, doctor, down, lab, node, stack, flood, campaign, compare):
+for command in (certs, demo, doctor, down, lab, node, stack, flood, campaign, compare, compose):
     main.add_command(command)

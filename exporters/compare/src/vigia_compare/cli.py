@@ -7,7 +7,7 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Sequence
-from http.client import HTTPConnection, HTTPException
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -115,14 +115,25 @@ def check_config(common: Path | None, path: Path | None, as_json: bool) -> None:
 
 
 @cli.command()
-@click.option("--url", default=READY_URL, show_default=True, help="Readiness URL.")
-def healthcheck(url: str) -> None:
+@_config_option
+@click.option("--url", help=f"Readiness URL; default: of the configured address, or {READY_URL}.")
+@click.pass_obj
+def healthcheck(common: Path | None, path: Path | None, url: str | None) -> None:
     """Ask a running instance whether it is ready; exit 0 if it is."""
+    file = path or common
+    config = load(file, Config) if file else None
+    tls = config.tls if config else None
+    if config and url is None:
+        url = f"{'https' if tls else 'http'}://{config.listen}/-/ready"
+    url = url or READY_URL
     parts = urlsplit(url)
-    if parts.scheme != "http" or not parts.hostname:
+    if parts.scheme not in ("http", "https") or not parts.hostname:
         raise click.UsageError(f"--url {url}: is not a URL; write for example {READY_URL}")
     try:
         connection = HTTPConnection(parts.hostname, parts.port, timeout=5.0)
+        if parts.scheme == "https":
+            context = tls.client() if tls else None
+            connection = HTTPSConnection(parts.hostname, parts.port, timeout=5.0, context=context)
         connection.request("GET", parts.path or "/")
         answer = connection.getresponse()
         text = answer.read(500).decode("utf-8", "replace").strip()

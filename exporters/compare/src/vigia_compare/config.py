@@ -11,6 +11,7 @@ from pydantic_core import PydanticCustomError
 
 from vigia_compare.measures import MEASURES
 from vigia_config import Seconds, Strict, fault
+from vigia_config.tls import Tls
 
 __all__ = ["Config", "base_url"]
 
@@ -61,6 +62,8 @@ class Config(Strict):
 
     listen: Annotated[str, BeforeValidator(_address)] = "127.0.0.1:9875"
     prometheus: Annotated[str, AfterValidator(_url)] = "http://127.0.0.1:9090"
+    tls: Tls | None = None
+    """Of the listener, and towards Prometheus; plain HTTP without."""
     tenant: Annotated[str, AfterValidator(_tenant)] = "_infra"
     """Whose probes are compared: the operator's own see every path alike."""
     metrics: list[Annotated[str, AfterValidator(_measure)]] = Field(

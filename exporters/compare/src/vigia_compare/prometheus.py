@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
@@ -55,14 +56,20 @@ class Series:
 class Prometheus:
     """A server. Every method raises CompareError when it is away or refuses."""
 
-    def __init__(self, url: str, timeout: float = 10.0, transport: httpx.BaseTransport | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        timeout: float = 10.0,
+        transport: httpx.BaseTransport | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         self.url = url
         self._client = httpx.Client(
             base_url=url,
             timeout=timeout,
             trust_env=False,
             transport=transport,
-            verify=url.startswith("https"),  # loading the authorities takes longer than a query
+            verify=tls or url.startswith("https"),  # loading the authorities takes longer than a query
         )
 
     def __enter__(self) -> Self:

@@ -43,7 +43,10 @@ class Service:
         self.metrics = Metrics()
         self._path = path
         self._config = config
+        self._client = config.tls.client() if config.tls else None
         self._clock = clock
+        self.server_tls = config.tls.server() if config.tls else None
+        """TLS of the listener."""
         self._wake = threading.Event()
         self._reload = threading.Event()
         self._stop = threading.Event()
@@ -87,7 +90,7 @@ class Service:
         """Evaluate once; a failure is recorded and leaves the last evaluation until it is stale."""
         begin = time.monotonic()
         try:
-            with Prometheus(self._config.prometheus, self._config.timeout) as prometheus:
+            with Prometheus(self._config.prometheus, self._config.timeout, tls=self._client) as prometheus:
                 found = evaluate(prometheus, self._config, self._clock())
         except CompareError as e:
             self._failed(str(e))
@@ -125,11 +128,14 @@ class Service:
             new = load(self._path, Config)
             if new.listen != self._config.listen:
                 raise ConfigError(f"{self._path}: listen: changed; restart the program for that")
+            if (new.tls is None) != (self._config.tls is None):
+                raise ConfigError(f"{self._path}: tls: switched on or off; restart the program for that")
+            client, server = (new.tls.client(), new.tls.server()) if new.tls else (None, None)
         except ConfigError as e:
             _log.error("configuration not reloaded: %s", e)
             self.metrics.reloaded(False)
             return str(e)
-        self._config = new
+        self._config, self._client, self.server_tls = new, client, server
         self.metrics.window.set(new.window)
         self.metrics.reloaded(True)
         _log.info("configuration reloaded")
@@ -188,8 +194,16 @@ class _Server(ThreadingHTTPServer):
             self.shutdown_request(request)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Answer one request."""
+        """Answer one request; the handshake is made here, where a slow client holds up nobody else."""
         try:
+            if self.service.server_tls is not None:
+                request.settimeout(_REQUEST_TIME)
+                try:
+                    request = self.service.server_tls.wrap_socket(request, server_side=True)
+                except OSError:  # ssl.SSLError is one
+                    _log.debug("a handshake failed", exc_info=True)
+                    self.shutdown_request(request)
+                    return
             super().process_request_thread(request, client_address)
         finally:
             self._free.release()

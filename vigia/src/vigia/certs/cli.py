@@ -13,7 +13,7 @@ from vigia import console
 from vigia.certs.authority import Authority, Issued
 from vigia.errors import VigiaError
 
-__all__ = ["PARTS", "certs"]
+__all__ = ["PARTS", "certs", "web_config"]
 
 PARTS = (
     "vigia-probe",
@@ -74,11 +74,11 @@ def init(folder: Path, hosts: tuple[str, ...], parts: tuple[str, ...], renew: bo
     authority = Authority.open(folder)
     issued = [authority.issue(part, hosts, renew) for part in parts or PARTS]
     for each in issued:
-        (folder / f"{each.part}.web.yml").write_text(_web_config(each))
+        (folder / f"{each.part}.web.yml").write_text(web_config(each))
     _show(issued, as_json)
 
 
-def _web_config(issued: Issued) -> str:
+def web_config(issued: Issued) -> str:
     """Return exporter-toolkit's web configuration; paths are relative to the file."""
     return yaml.safe_dump(
         {

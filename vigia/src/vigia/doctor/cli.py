@@ -15,9 +15,9 @@ from vigia.doctor.finding import Finding
 __all__ = ["doctor", "examine"]
 
 
-def examine(address: str, rundir: Path, namespace: str | None) -> list[Finding]:
+def examine(address: str, rundir: Path, namespace: str | None, pins: Path) -> list[Finding]:
     """Run every check and return what they found; changes nothing on the machine."""
-    return [*kernel.check(), *host.check(address), *openvswitch.check(rundir, namespace)]
+    return [*kernel.check(pins), *host.check(address), *openvswitch.check(rundir, namespace)]
 
 
 @click.command()
@@ -31,15 +31,25 @@ def examine(address: str, rundir: Path, namespace: str | None) -> list[Finding]:
     show_default=True,
     help="Folder with the sockets of Open vSwitch.",
 )
+@click.option(
+    "--pin-dir",
+    "pins",
+    type=click.Path(path_type=Path),
+    default=Path("/sys/fs/bpf/vigia"),
+    show_default=True,
+    help="Folder of the agents' BPF objects: their bpf.pin_dir.",
+)
 @click.option("--netns", "namespace", help="Network namespace with the ports of Open vSwitch.")
 @click.option("--all", "everything", is_flag=True, help="Also print what is in order.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def doctor(address: str, ovs_rundir: Path, namespace: str | None, everything: bool, as_json: bool) -> None:
+def doctor(  # noqa: PLR0913 - one per option
+    address: str, ovs_rundir: Path, pins: Path, namespace: str | None, everything: bool, as_json: bool
+) -> None:
     """Say what this node lacks for the agents, and the command that mends it.
 
     Changes nothing. Exit status 1 means that something keeps a program from working.
     """
-    findings = examine(address, ovs_rundir, namespace)
+    findings = examine(address, ovs_rundir, namespace, pins.absolute())
     count = Counter(f.state for f in findings)
     if as_json:
         console.print_json({"findings": [f.as_json() for f in findings], "count": dict(count)})

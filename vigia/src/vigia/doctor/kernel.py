@@ -39,12 +39,12 @@ _OLDEST = (5, 18)  # bpf_xdp_get_buff_len (bpf-helpers(7))
 _BPF_AGENTS = ("vigia-exporter", "vigia-enforcer")
 
 
-def check() -> Iterator[Finding]:
-    """Look at the machine."""
+def check(pins: Path) -> Iterator[Finding]:
+    """Look at the machine; pins is the folder of the agents' BPF objects (bpf.pin_dir)."""
     yield from capabilities(Path("/proc/self/status").read_text())
     yield version(os.uname().release)
     yield type_information(Path("/sys/kernel/btf/vmlinux"))
-    yield bpf_file_system(Path("/proc/self/mounts").read_text())
+    yield bpf_file_system(Path("/proc/self/mounts").read_text(), pins)
     yield trace_file_system(Path("/proc/self/mounts").read_text())
     yield psi(Path("/proc/pressure/cpu"))
 
@@ -93,12 +93,20 @@ def _mounted(mounts: str, kind: str, place: str) -> bool:
     return any(f[2] == kind and f[1] == place for f in fields if len(f) > 2)
 
 
-def bpf_file_system(mounts: str) -> Finding:
-    """Look for the BPF file system in /proc/PID/mounts."""
-    if _mounted(mounts, "bpf", "/sys/fs/bpf"):
-        return fine("bpffs", "/sys/fs/bpf is a BPF file system", *_BPF_AGENTS)
-    fix = "mount -t bpf bpf /sys/fs/bpf"
-    return fault("bpffs", "/sys/fs/bpf is not a BPF file system", fix, *_BPF_AGENTS)
+def bpf_file_system(mounts: str, pins: Path) -> Finding:
+    """Tell whether a folder for pins is on a BPF file system, by /proc/PID/mounts (the last there counts)."""
+    fields = [line.split() for line in mounts.splitlines()]
+    kinds = {f[1]: f[2] for f in fields if len(f) > 2}
+    above = next(str(p) for p in (pins, *pins.parents) if str(p) in kinds or p == p.parent)
+    if kinds.get(above) == "bpf":
+        return fine("bpffs", f"{pins} is on the BPF file system {above}", *_BPF_AGENTS)
+    others = ", ".join(sorted(place for place, kind in kinds.items() if kind == "bpf"))
+    found = f"{pins} is not on a BPF file system"
+    if others:
+        found += f"; there is one at {others}, for agents with pin_dir below it (--pin-dir looks there)"
+    default = Path("/sys/fs/bpf")
+    place = default if pins.is_relative_to(default) else pins
+    return fault("bpffs", found, f"mount -t bpf bpf {place}", *_BPF_AGENTS)
 
 
 def trace_file_system(mounts: str) -> Finding:

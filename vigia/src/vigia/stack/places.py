@@ -10,14 +10,12 @@ from vigia import commands
 from vigia.errors import VigiaError
 from vigia.lab.model import Lab
 from vigia.lab.naming import Layout
+from vigia.stack.site import AGENT_PORTS
 
 __all__ = ["MARKER", "Places", "Programs", "find_programs", "source_root"]
 
 MARKER = "VIGIA_STACK"
 """Environment variable that every process of a stack carries; its value is the stack's folder."""
-
-PORTS = {"vigia-probe": 9871, "vigia-exporter": 9872, "vigia-enforcer": 9873}
-"""Agents of a node and their ports."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +63,7 @@ class Places:
 
 def agent_address(lab: Lab, node: str, part: str) -> str:
     """Return host:port of a node's agent."""
-    return f"{lab.node(node).agent}:{PORTS[part]}"
+    return f"{lab.node(node).agent}:{AGENT_PORTS[part]}"
 
 
 def stack_address(lab: Lab, port: int) -> str:

@@ -10,7 +10,8 @@ from typing import Any
 
 from vigia.lab.model import Lab
 from vigia.stack import places
-from vigia.stack.places import PORTS, Places, Programs
+from vigia.stack.places import Places, Programs
+from vigia.stack.site import AGENT_PORTS
 
 __all__ = ["Service", "make", "read", "write"]
 
@@ -44,7 +45,7 @@ def _agents(lab: Lab, programs: Programs) -> Iterator[Service]:
         "vigia-enforcer": (programs.enforcer, "enforcer.yaml"),
     }
     for node in lab.nodes:
-        for part in PORTS:
+        for part in AGENT_PORTS:
             program, config = executables[part]
             address = places.agent_address(lab, node.name, part)
             yield Service(

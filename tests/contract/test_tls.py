@@ -1,0 +1,131 @@
+"""Every listener of ours with certificates of vigia certs: who is served, and who is refused."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from labkit import eventually, run_vigia
+
+from vigia.certs.authority import Authority
+from vigia.stack import site as sites
+from vigia.stack.site import Site
+
+ROOT = Path(__file__).resolve().parents[2]
+HOST = "127.83.0.1"
+PROGRAMS = ("vigia-probe", "vigia-compare", "isolation-agent")
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site's authority, with what it issued to every part."""
+    folder = tmp_path_factory.mktemp("tls")
+    assert run_vigia("certs", "init", "--dir", str(folder), "--host", HOST).status == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def stranger(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Another authority, that nobody here trusts."""
+    folder = tmp_path_factory.mktemp("stranger")
+    Authority.open(folder).issue("prometheus", ())
+    return folder
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind((HOST, 0))
+        return int(s.getsockname()[1])
+
+
+def words(program: str, folder: Path, tls: Path, port: int) -> tuple[list[str], list[str]]:
+    """How a program is started, and how it is asked for its health."""
+    site = Site(HOST, {"lb1": HOST}, dict.fromkeys(("vigia-compare", "isolation-agent"), tls))
+    if program == "vigia-probe":
+        config = folder / "probe.yaml"
+        config.write_text(f"node: lb1\nreflector:\n  listeners: [{{address: '{HOST}:{free_port()}'}}]\n")
+        web = f"--web.config.file={tls / 'vigia-probe.web.yml'}"
+        binary = str(ROOT / "bin/vigia-probe")
+        address = f"--web.listen-address={HOST}:{port}"
+        url = f"--url=http://{HOST}:{port}/-/ready"
+        return [binary, f"--config={config}", address, web], [binary, "healthcheck", url, web]
+    for token in ("webhook.token", "api.token", "lb1.token"):
+        (folder / token).touch(mode=0o600)
+        (folder / token).write_text(f"{token}-0123456789\n")
+    policies = (ROOT / "deploy/isolation-agent/policies.yaml").read_text()
+    (folder / "policies.yaml").write_text(policies)
+    content = sites.compare(site, {})
+    if program == "isolation-agent":
+        content = sites.isolation_agent(site, folder, {"lb1": folder / "lb1.token"})
+    config = folder / f"{program}.yaml"
+    config.write_text(content.replace(f"listen: {HOST}:987", f"listen: {HOST}:{port} # 987"))
+    common = [str(Path(sys.executable).with_name(program)), "--config", str(config)]
+    return [*common, "run"], [*common, "healthcheck"]
+
+
+@pytest.fixture(params=PROGRAMS)
+def running(
+    request: pytest.FixtureRequest, authority: Path, tmp_path: Path
+) -> Iterator[tuple[str, list[str]]]:
+    """A program that listens with TLS: its URL, and its health check."""
+    port = free_port()
+    start, health = words(request.param, tmp_path, authority, port)
+    url = f"https://{HOST}:{port}"
+    log = tmp_path / "log"
+    with log.open("wb") as out:
+        process = subprocess.Popen(start, stdout=out, stderr=out)
+    try:
+        client = trusting(authority, authority)
+
+        def answers() -> bool:
+            assert process.poll() is None, log.read_text()
+            try:
+                return httpx.get(f"{url}/-/healthy", verify=client, trust_env=False).status_code == 200
+            except httpx.HTTPError:
+                return False
+
+        eventually(answers, f"{request.param} answers", 60)
+        yield url, health
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def trusting(authority: Path, certificates: Path | None) -> ssl.SSLContext:
+    """A client that trusts an authority, and shows prometheus's certificate of another, or none."""
+    context = ssl.create_default_context(cafile=str(authority / "ca.crt"))
+    if certificates is not None:
+        context.load_cert_chain(certificates / "prometheus.crt", certificates / "prometheus.key")
+    return context
+
+
+def test_only_clients_of_the_site_are_served(
+    running: tuple[str, list[str]], authority: Path, stranger: Path
+) -> None:
+    url, health = running
+
+    def get(where: str, verify: ssl.SSLContext | bool) -> httpx.Response:
+        return httpx.get(f"{where}/metrics", verify=verify, trust_env=False, timeout=30)
+
+    assert "build_info" in get(url, trusting(authority, authority)).text
+    for nobody in (None, stranger):
+        with pytest.raises(httpx.TransportError):
+            get(url, trusting(authority, nobody))
+    with pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
+        get(url, trusting(stranger, stranger))
+    try:
+        plain = get(url.replace("https", "http"), False)
+    except httpx.TransportError:
+        pass
+    else:  # Go tells such clients what they did wrong
+        assert plain.status_code == 400
+    done = subprocess.run(health, capture_output=True, text=True, check=False)
+    assert "-/ready" in done.stdout + done.stderr
+    assert "CERTIFICATE" not in done.stderr
+    assert "refused" not in done.stderr

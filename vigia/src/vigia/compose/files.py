@@ -1,0 +1,237 @@
+"""The volume that every container reads: configuration, secrets and certificates, each for one user."""
+
+from __future__ import annotations
+
+import configparser
+import io
+import ipaddress
+import os
+import secrets
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from vigia.certs import cli as certs
+from vigia.certs.authority import Authority
+from vigia.errors import VigiaError
+from vigia.lab import model, naming, state, topology
+from vigia.stack import files as stack_files
+from vigia.stack import places
+from vigia.stack import site as sites
+from vigia.stack.files import SHORT
+from vigia.stack.site import AGENT_PORTS, Site
+
+__all__ = ["DATA", "NODE", "USERS", "Volume", "Wish"]
+
+NODE = "this-machine"
+"""The machine that runs the containers, as its agents' configuration calls it."""
+
+ADDRESS = "127.0.0.1"
+LAB = "demo"
+
+USERS = {
+    "prometheus": 65534,
+    "alertmanager": 65533,
+    "isolation-agent": 65532,
+    "vigia-compare": 65531,
+    "node_exporter": 65530,
+    "victoria-metrics": 65529,
+    "grafana": 472,
+    "influxdb": 1000,
+    "vigia-probe": 65532,
+    "vigia-exporter": 0,
+    "vigia-enforcer": 0,
+}
+"""Who the parts are in their containers; docker-compose.yml says the same."""
+
+DATA = ("prometheus", "alertmanager", "isolation-agent", "grafana", "victoria-metrics", "influxdb")
+"""Parts with a volume of their own."""
+
+_CERTIFIED = tuple(part for part in USERS if part in certs.PARTS)
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What the operator asked for, in the environment."""
+
+    tls: bool
+    grafana_address: str
+    grafana_password: str
+
+
+class Volume:
+    """The volume, and who owns what in it."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def folder(self, part: str) -> Path:
+        """Return a part's folder."""
+        return self._root / part
+
+    @property
+    def encrypted(self) -> bool:
+        """Whether the parts speak TLS."""
+        return (self._root / "ca" / "ca.crt").exists()
+
+    def site(self, nodes: Mapping[str, str]) -> Site:
+        """Return the site with these nodes."""
+        tls = {part: self.folder(part) / "tls" for part in _CERTIFIED} if self.encrypted else None
+        return Site(ADDRESS, nodes, tls)
+
+    def write(self, wish: Wish) -> None:
+        """Write every file; secrets that are there are kept. Raises VigiaError."""
+        root = places.source_root()
+        for part, user in USERS.items():
+            self.folder(part).mkdir(mode=0o700, parents=True, exist_ok=True)
+            os.chown(self.folder(part), user, user)
+        self._certificates(wish.tls)
+        self._secrets(wish)
+        here = self.site({NODE: ADDRESS})
+        self._prometheus(here, root)
+        text = (root / "deploy/alertmanager/alertmanager.yml").read_text()
+        self.put("alertmanager", "alertmanager.yml", sites.alertmanager(text, here))
+        policies = (root / "deploy/isolation-agent/policies.yaml").read_text()
+        self.put("isolation-agent", "policies.yaml", policies)
+        self.join(self.site(self.nodes()), SHORT if len(self.nodes()) > 1 else {})
+        self._grafana(here, root, wish)
+        self._own()
+
+    def nodes(self) -> dict[str, str]:
+        """Return the addresses of the nodes that there are: this machine, and the lab's while it is up."""
+        found = {NODE: ADDRESS}
+        present = state.read(naming.layout_of(LAB))
+        if present is not None and present.phase == "up":
+            found |= {node.name: str(node.agent) for node in present.lab.nodes}
+        return found
+
+    def join(self, site: Site, timing: Mapping[str, str]) -> None:
+        """Write what depends on the nodes that there are."""
+        folder = self.folder("isolation-agent")
+        tokens = {n: folder / ("enforcer.token" if n == NODE else "lab.token") for n in site.nodes}
+        agent = sites.isolation_agent(site, Path("/var/lib/isolation-agent"), tokens)
+        self.put("isolation-agent", "isolation-agent.yaml", agent)
+        self.put("vigia-compare", "compare.yaml", sites.compare(site, timing))
+        stack_files.write_targets(site, self.folder("prometheus") / "targets")
+        self._own()
+
+    def put(self, part: str, name: str, content: str) -> Path:
+        """Put a file in place in one step, readable to the part's user and to nobody else."""
+        path = self.folder(part) / name
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        new = path.with_name(f".{path.name}.new")
+        new.unlink(missing_ok=True)
+        fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400)
+        with os.fdopen(fd, "w") as f:
+            f.write(content)
+        os.chown(new, USERS[part], USERS[part])
+        new.replace(path)
+        return path
+
+    def _secrets(self, wish: Wish) -> None:
+        """Make what is missing: a token has the part that asks for it and the one that shows it."""
+        shared = (
+            ("webhook.token", "isolation-agent", "alertmanager"),
+            ("api.token", "isolation-agent"),
+            ("enforcer.token", "vigia-enforcer", "isolation-agent"),
+            ("admin.password", "grafana"),
+            ("admin.password", "influxdb"),
+            ("admin.token", "influxdb"),
+        )
+        for name, *parts in shared:
+            first = self.folder(parts[0]) / name
+            value = first.read_text() if first.exists() else secrets.token_urlsafe(32) + "\n"
+            if (name, *parts) == ("admin.password", "grafana") and wish.grafana_password:
+                value = wish.grafana_password + "\n"
+            for part in parts:
+                self.put(part, name, value)
+
+    def _certificates(self, tls: bool) -> None:
+        """Issue what is missing; every part has a key of its own, and none has the authority's."""
+        authority = self._root / "ca"
+        lab = [str(node.agent) for node in model.resolve(topology.default()).nodes]
+        if not tls:
+            shutil.rmtree(authority, ignore_errors=True)
+        for part in _CERTIFIED:
+            folder = self.folder(part) / "tls"
+            shutil.rmtree(folder, ignore_errors=True)
+            config = "{}\n"
+            if tls:
+                issued = Authority.open(authority).issue(part, lab if part in AGENT_PORTS else ())
+                for file in (authority / "ca.crt", issued.certificate, issued.key):
+                    self.put(part, f"tls/{file.name}", file.read_text())
+                config = certs.web_config(issued)
+            self.put(part, f"tls/{part}.web.yml", config)
+        if tls:
+            authority.chmod(0o700)
+
+    def _prometheus(self, here: Site, root: Path) -> None:
+        text = (root / "deploy/prometheus/prometheus.yml").read_text()
+        self.put("prometheus", "prometheus.yml", sites.prometheus(text, here))
+        (self.folder("prometheus") / "rules").mkdir(exist_ok=True)  # alert-rules/ is mounted there
+        for part in ("prometheus", "alertmanager"):  # for the health checks in docker-compose.yml
+            tls = {"tls_config": here.credentials(part)} if here.tls else {}
+            self.put(part, "client.yml", yaml.safe_dump(tls))
+            self.put(part, "url", f"{here.url(part)}\n")
+        scrape = yaml.safe_load((root / "deploy/victoria-metrics/scrape.yml").read_text())
+        if here.tls:
+            # The store asks as Prometheus itself: it has a copy of that certificate.
+            for name in ("ca.crt", "prometheus.crt", "prometheus.key"):
+                self.put("victoria-metrics", f"tls/{name}", (here.tls["prometheus"] / name).read_text())
+            folder = self.folder("victoria-metrics") / "tls"
+            files = {"ca_file": "ca.crt", "cert_file": "prometheus.crt", "key_file": "prometheus.key"}
+            tls_config = {key: str(folder / name) for key, name in files.items()}
+            scrape["scrape_configs"][0] |= {"scheme": "https", "tls_config": tls_config}
+        self.put("victoria-metrics", "scrape.yml", yaml.safe_dump(scrape, sort_keys=False))
+
+    def _grafana(self, here: Site, root: Path, wish: Wish) -> None:
+        shipped = root / "deploy/grafana"
+        self.put("grafana", "grafana.ini", _ini((shipped / "grafana.ini").read_text(), here, wish))
+        provider = (shipped / "provisioning/dashboards/vigia.yaml").read_text()
+        self.put("grafana", "provisioning/dashboards/vigia.yaml", provider)
+        self.put("grafana", "url", f"{here.scheme}://{wish.grafana_address}:3000\n")
+        source = yaml.safe_load((shipped / "provisioning/datasources/prometheus.yaml").read_text())
+        if here.tls:
+            entry = source["datasources"][0]
+            entry["url"] = here.url("prometheus")
+            entry["jsonData"] |= {"tlsAuth": True, "tlsAuthWithCACert": True, "serverName": "prometheus"}
+            files = here.credentials("grafana")
+            names = {"tlsCACert": "ca_file", "tlsClientCert": "cert_file", "tlsClientKey": "key_file"}
+            entry["secureJsonData"] = {key: f"$__file{{{files[name]}}}" for key, name in names.items()}
+        self.put("grafana", "provisioning/datasources/prometheus.yaml", yaml.safe_dump(source))
+
+    def _own(self) -> None:
+        """Give every part its own folder and all that is in it."""
+        for part, user in USERS.items():
+            for path in self.folder(part).rglob("*"):
+                if not path.is_mount():
+                    os.chown(path, user, user, follow_symlinks=False)
+                    path.chmod(0o500 if path.is_dir() else 0o400)
+
+
+def _ini(shipped: str, here: Site, wish: Wish) -> str:
+    """Return grafana.ini: everybody may look on loopback; elsewhere one has to sign in. Raises VigiaError."""
+    config = configparser.ConfigParser(interpolation=None)
+    config.read_string(shipped)
+    try:
+        loopback = ipaddress.ip_address(wish.grafana_address).is_loopback
+    except ValueError as e:
+        raise VigiaError(
+            f'VIGIA_GRAFANA_ADDRESS "{wish.grafana_address}" is not an address; write for example 127.0.0.1'
+        ) from e
+    if not loopback and not wish.grafana_password:
+        raise VigiaError(
+            f"VIGIA_GRAFANA_ADDRESS {wish.grafana_address} is not loopback, so people have to sign in; "
+            "set VIGIA_GRAFANA_PASSWORD, the password of admin"
+        )
+    config["server"]["http_addr"] = wish.grafana_address
+    config["auth.anonymous"]["enabled"] = str(loopback).lower()
+    if here.tls:
+        files = here.credentials("grafana")
+        config["server"].update(protocol="https", cert_file=files["cert_file"], cert_key=files["key_file"])
+    text = io.StringIO()
+    config.write(text)
+    return text.getvalue()

@@ -1,0 +1,85 @@
+"""The lab inside a container: brings it up, tells the site of its nodes, removes it at the end."""
+
+from __future__ import annotations
+
+import ssl
+import sys
+import time
+from pathlib import Path
+
+import httpx
+
+from vigia import commands
+from vigia.compose.files import Volume
+from vigia.console import Steps
+from vigia.errors import Interrupted, VigiaError
+from vigia.lab import down as lab_down
+from vigia.lab import model, state, topology, up
+from vigia.lab.model import Lab
+from vigia.signals import deferred
+from vigia.stack.files import SHORT
+from vigia.stack.site import PORTS, Site
+
+__all__ = ["join", "run"]
+
+_RELOAD_SECONDS = 120.0
+"""How long the isolation agent and the comparison may take to be there; generous, for slow machines."""
+
+
+def run(volume: Volume) -> None:
+    """Bring the lab up, join it to the site, and remove it on SIGTERM. Raises VigiaError."""
+    wanted = model.resolve(topology.default())
+    steps = Steps(sys.stdout)
+    # Containers have it read-only; what is written there is the namespaces' own.
+    commands.run(["mount", "-o", "remount,bind,rw", "/proc/sys"])
+    with deferred() as stop:
+        try:
+            up.bring_up(wanted, "auto", steps)
+            join(volume, wanted)
+            steps.line(f"the site knows the nodes {', '.join(n.name for n in wanted.nodes)}")
+            while True:
+                stop.check()
+                time.sleep(0.2)
+        except Interrupted as e:
+            steps.line(str(e))
+        finally:
+            with state.locked(wanted.layout):
+                steps.line(f"removed the lab: {lab_down.remove(wanted.layout)}")
+            volume.join(volume.site(volume.nodes()), {})
+
+
+def join(volume: Volume, lab: Lab) -> None:
+    """Let the site scrape the lab's nodes and limit on them. Raises VigiaError."""
+    volume.put("isolation-agent", "lab.token", lab.layout.token_file.read_text())
+    site = volume.site(volume.nodes())
+    volume.join(site, SHORT)
+    _reload(site, "isolation-agent", volume.folder("isolation-agent") / "api.token")
+    _reload(site, "vigia-compare", None)
+
+
+def _reload(site: Site, job: str, token: Path | None) -> None:
+    """Have a part read its configuration again, waiting until it is there. Raises VigiaError."""
+    headers = {"Authorization": f"Bearer {token.read_text().strip()}"} if token else {}
+    url = f"{site.url(job)}/-/reload"
+    deadline = time.monotonic() + _RELOAD_SECONDS
+    with httpx.Client(timeout=10.0, trust_env=False, verify=_trust(site)) as client:
+        while True:
+            try:
+                answer = client.post(url, headers=headers)
+                problem = "" if answer.is_success else f"answers {answer.status_code}: {answer.text[:300]}"
+            except httpx.HTTPError as e:
+                problem = f"no answer: {e}"
+            if not problem:
+                return
+            if time.monotonic() > deadline:
+                raise VigiaError(f"{job} on port {PORTS[job]} does not take its new configuration: {problem}")
+            time.sleep(1.0)
+
+
+def _trust(site: Site) -> ssl.SSLContext | bool:
+    files = site.credentials("isolation-agent")
+    if not files:
+        return True
+    context = ssl.create_default_context(cafile=files["ca_file"])
+    context.load_cert_chain(files["cert_file"], files["key_file"])
+    return context
