@@ -34,7 +34,7 @@ PACKAGES = (
 )
 """What the pulled images are replaced by."""
 
-SLOW = 240.0
+SLOW = 300.0
 """Seconds for what takes a few on an idle machine."""
 
 T = TypeVar("T")
@@ -199,7 +199,8 @@ class Stack:
 
     def container(self, service: str) -> dict[str, Any]:
         """What the engine knows of a service's container."""
-        name = self.compose("ps", "--quiet", service).strip()
+        label = f"label=com.docker.compose.service={service}"
+        name = self.engine.docker("ps", "--all", "--quiet", "--filter", label).strip()
         found: dict[str, Any] = json.loads(self.engine.docker("inspect", name))[0]
         return found
 

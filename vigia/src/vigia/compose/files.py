@@ -176,6 +176,7 @@ class Volume:
             tls = {"tls_config": here.credentials(part)} if here.tls else {}
             self.put(part, "client.yml", yaml.safe_dump(tls))
             self.put(part, "url", f"{here.url(part)}\n")
+        shutil.rmtree(self.folder("victoria-metrics") / "tls", ignore_errors=True)
         scrape = yaml.safe_load((root / "deploy/victoria-metrics/scrape.yml").read_text())
         if here.tls:
             # The store asks as Prometheus itself: it has a copy of that certificate.

@@ -22,7 +22,7 @@ from vigia.stack.site import PORTS, Site
 
 __all__ = ["join", "run"]
 
-_RELOAD_SECONDS = 120.0
+_RELOAD_SECONDS = 300.0
 """How long the isolation agent and the comparison may take to be there; generous, for slow machines."""
 
 
@@ -62,7 +62,7 @@ def _reload(site: Site, job: str, token: Path | None) -> None:
     headers = {"Authorization": f"Bearer {token.read_text().strip()}"} if token else {}
     url = f"{site.url(job)}/-/reload"
     deadline = time.monotonic() + _RELOAD_SECONDS
-    with httpx.Client(timeout=10.0, trust_env=False, verify=_trust(site)) as client:
+    with httpx.Client(timeout=60.0, trust_env=False, verify=_trust(site)) as client:
         while True:
             try:
                 answer = client.post(url, headers=headers)

@@ -1,0 +1,155 @@
+"""docker-compose.yml as it is written: profiles, pins, and what Grafana is given."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from vigia.compose.files import USERS, Volume, Wish
+from vigia.errors import VigiaError
+
+ROOT = Path(__file__).resolve().parents[2]
+COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+SITE = {"prometheus", "alertmanager", "grafana", "node_exporter", "vigia-probe", "vigia-exporter"}
+SITE |= {"vigia-enforcer", "vigia-compare", "isolation-agent", "init"}
+
+
+@pytest.mark.parametrize("offline", [False, True])
+@pytest.mark.parametrize("profiles", ["", "lab", "storage", "tls", "lab,storage,tls"])
+def test_compose_accepts_every_profile(profiles: str, offline: bool) -> None:
+    program = shutil.which("docker-compose", path="/usr/bin:/usr/local/bin")
+    assert program, "docker-compose is missing; run tools/bootstrap.sh test"
+    files = ["docker-compose.yml", *(["docker-compose.offline.yml"] if offline else [])]
+    done = subprocess.run(
+        [program, *(word for f in files for word in ("-f", f)), "config", "--services"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+        env={**os.environ, "COMPOSE_PROFILES": profiles},
+    )
+    assert done.returncode == 0, done.stderr
+    assert set(done.stdout.split()) >= (SITE - {"grafana"} if offline else SITE)
+
+
+def test_profiles_add_services_and_the_others_are_always_there() -> None:
+    assert {name for name, s in SERVICES.items() if not s.get("profiles")} == SITE
+    assert {name for name, s in SERVICES.items() if s.get("profiles") == ["storage"]} == {
+        "victoria-metrics",
+        "influxdb",
+    }
+    lab = {name for name, s in SERVICES.items() if s.get("profiles") == ["lab"]}
+    nodes = ("lb1", "lb2", "ovs1", "ovs2")
+    assert lab == {"lab"} | {f"{n}-{part}" for n in nodes for part in ("probe", "exporter", "enforcer")}
+
+
+def test_pulled_images_are_pinned() -> None:
+    pulled = {s["image"] for s in SERVICES.values() if "build" not in s}
+    assert len(pulled) == 6
+    assert all(re.search(r":v?\d+\.\d+\.\d+", image) for image in pulled), pulled
+    dockerfile = (ROOT / "deploy/docker/Dockerfile").read_text()
+    bases = re.findall(r"^ARG (?:GO|PYTHON)_IMAGE=(.+)$", dockerfile, re.MULTILINE)
+    assert len(bases) == 2 and all(re.search(r":\d+\.\d+\.\d+-", base) for base in bases)
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_every_service_is_bounded(name: str) -> None:
+    service = SERVICES[name]
+    assert service["cap_drop"] == ["ALL"] and service["read_only"] is True
+    assert service["restart"] == ("no" if name == "init" else "unless-stopped")
+    assert {"mem_limit", "cpus", "pids_limit"} <= set(service)
+    assert ("healthcheck" in service) == (name != "init")
+    assert not any("docker.sock" in str(volume) for volume in service.get("volumes", ()))
+    owner = USERS.get(name)
+    if owner is not None:
+        assert service["user"].split(":")[0] == str(owner)
+
+
+def written(folder: Path, **wish: Any) -> Path:
+    Volume(folder).write(
+        Wish(**{"tls": False, "grafana_address": "127.0.0.1", "grafana_password": "", **wish})
+    )
+    return folder / "grafana"
+
+
+@pytest.fixture
+def rootly() -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root: files are given to the users of the parts")
+
+
+@pytest.mark.usefixtures("rootly")
+@pytest.mark.parametrize("tls", [False, True])
+def test_grafana_finds_its_data_source_and_pages(tmp_path: Path, tls: bool) -> None:
+    grafana = written(tmp_path, tls=tls)
+    service = SERVICES["grafana"]
+    assert service["environment"]["GF_PATHS_PROVISIONING"] == "/etc/vigia/grafana/provisioning"
+    assert service["environment"]["GF_PATHS_CONFIG"] == "/etc/vigia/grafana/grafana.ini"
+    (source,) = yaml.safe_load((grafana / "provisioning/datasources/prometheus.yaml").read_text())[
+        "datasources"
+    ]
+    assert source["uid"] == "vigia-prometheus"
+    assert source["url"] == ("https" if tls else "http") + "://127.0.0.1:9090"
+    assert ("secureJsonData" in source) == tls
+    (provider,) = yaml.safe_load((grafana / "provisioning/dashboards/vigia.yaml").read_text())["providers"]
+    mounts = dict(volume.split(":")[1::-1] for volume in service["volumes"])
+    pages = ROOT / mounts[provider["options"]["path"]]
+    ini = (grafana / "grafana.ini").read_text()
+    home = Path(re.search(r"default_home_dashboard_path = (.+)", ini)[1])  # type: ignore[index]
+    assert str(home.parent) == provider["options"]["path"] and (pages / home.name).is_file()
+    for page in pages.glob("*.json"):
+        used = {u for u in re.findall(r'"uid": "([^"]+)"', page.read_text()) if "prometheus" in u}
+        assert used <= {"vigia-prometheus", "${datasource}"}, page
+        assert json.loads(page.read_text())["title"] != provider["folder"]
+
+
+@pytest.mark.usefixtures("rootly")
+def test_people_sign_in_unless_grafana_is_on_loopback(tmp_path: Path) -> None:
+    here = written(tmp_path / "a")
+    assert "[auth.anonymous]\nenabled = true" in (here / "grafana.ini").read_text()
+    assert len((here / "admin.password").read_text()) > 30
+    with pytest.raises(VigiaError, match="set VIGIA_GRAFANA_PASSWORD"):
+        written(tmp_path / "b", grafana_address="0.0.0.0")
+    there = written(tmp_path / "c", grafana_address="0.0.0.0", grafana_password="long enough")
+    assert "[auth.anonymous]\nenabled = false" in (there / "grafana.ini").read_text()
+    assert (there / "admin.password").read_text() == "long enough\n"
+    with pytest.raises(VigiaError, match="is not an address"):
+        written(tmp_path / "d", grafana_address="everywhere")
+
+
+@pytest.mark.usefixtures("rootly")
+def test_secrets_are_made_once_and_readable_to_their_part_alone(tmp_path: Path) -> None:
+    written(tmp_path, tls=True)
+    secrets = {p: p.read_text() for p in tmp_path.rglob("*") if p.suffix in (".token", ".key", ".password")}
+    assert len(secrets) > 12
+    for path in secrets:
+        part = path.relative_to(tmp_path).parts[0]
+        status = path.stat()
+        assert status.st_uid == USERS.get(part, 0) and status.st_mode & 0o077 == 0, path
+    written(tmp_path, tls=True)
+    assert {p: p.read_text() for p in secrets} == secrets
+    written(tmp_path, tls=False)
+    assert not list(tmp_path.rglob("*.key"))
+
+
+@pytest.mark.usefixtures("rootly")
+@pytest.mark.parametrize("tls", [False, True])
+def test_programs_accept_what_init_writes(tmp_path: Path, tls: bool) -> None:
+    written(tmp_path, tls=tls)
+    for argv in (
+        ["promtool", "check", "config", str(tmp_path / "prometheus/prometheus.yml")],
+        ["promtool", "check", "web-config", str(tmp_path / "prometheus/tls/prometheus.web.yml")],
+        ["amtool", "check-config", str(tmp_path / "alertmanager/alertmanager.yml")],
+        ["victoria-metrics", "-dryRun", f"-promscrape.config={tmp_path}/victoria-metrics/scrape.yml"],
+    ):
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
