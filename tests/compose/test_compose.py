@@ -121,7 +121,7 @@ def test_a_flood_is_limited_and_released(stack: Stack) -> None:
     action = released()
     assert action is not None
     assert (action["port"], action["cause"]) == ("lb1-red-110", "evidence")
-    limited = stack.query('max_over_time(vigia_isolation_limit_bytes_per_second{port="lb1-red-110"}[5m])')
+    limited = stack.query('min_over_time(vigia_isolation_limit_bytes_per_second{port="lb1-red-110"}[5m])')
     assert {float(s["value"][1]) for s in limited} == {5e6}  # the 40 Mbit/s that red bought
     assert stack.query("vigia_isolation_limit_bytes_per_second") == []
 
