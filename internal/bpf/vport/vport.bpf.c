@@ -239,7 +239,11 @@ static __always_inline int find_slot(__u32 ifindex)
  * 512, 1024, 1518, 9018 bytes, or more. */
 static __always_inline __u32 size_range(__u32 bytes)
 {
-	return (bytes > 64) + (bytes > 128) + (bytes > 256) + (bytes > 512) + (bytes > 1024) + (bytes > 1518) + (bytes > 9018);
+	if (bytes <= 256)
+		return (bytes > 64) + (bytes > 128);
+	if (bytes <= 1024)
+		return 3 + (bytes > 512);
+	return 5 + (bytes > 1518) + (bytes > 9018);
 }
 
 /* count enters a packet; a GSO super-frame counts as the frames that it becomes
@@ -589,8 +593,9 @@ static __always_inline void to_tenant(__u32 slot, const struct packet *p, __u32 
 static __always_inline void headers(struct __sk_buff *skb, struct packet *p)
 {
 	const __u32 want = sizeof(struct ethhdr) + 8 + sizeof(struct ipv6hdr) + sizeof(struct udphdr);
+	__u32 there = skb->data_end - skb->data;
 
-	if (skb->data + want > skb->data_end)
+	if (there < want && there < skb->len)
 		bpf_skb_pull_data(skb, skb->len < want ? skb->len : want);
 	parse(p, (void *)(long)skb->data, (void *)(long)skb->data_end);
 }
