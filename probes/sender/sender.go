@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"vigia/internal/realtime"
 	"vigia/probes/accounting"
 	"vigia/probes/delay"
 	"vigia/probes/resolver"
@@ -304,19 +303,16 @@ func (s *Sender) Run(ctx context.Context) error {
 		<-ctx.Done()
 		s.engine.loop.Stop()
 	})
-	err := make(chan error)
-	go func() { err <- s.loop() }()
-	failure := <-err
+	err := s.loop()
 	cancel()
 	wg.Wait()
-	return failure
+	return err
 }
 
-// loop sends and receives; its goroutine has a thread of its own if that is more urgent
-// than others.
+// loop sends and receives.
 func (s *Sender) loop() error {
 	if s.options.RealTime {
-		if err := realtime.Lock(); err != nil {
+		if err := s.engine.loop.Urgent(); err != nil {
 			s.options.Logger.Info("probes may leave late on a busy machine", "err", err)
 		}
 	}
