@@ -59,6 +59,9 @@ func TestLinks(t *testing.T) {
 
 func TestStatsEqualSysfs(t *testing.T) {
 	a, b := testutil.NewNetNS(t), testutil.NewNetNS(t)
+	for _, ns := range []string{a, b} { // nothing is sent that the test does not send
+		testutil.DisableIPv6(t, ns)
+	}
 	testutil.NewVethPair(t, a, "port0", b, "eth0")
 	testutil.IP(t, "-n", a, "addr", "add", "10.8.0.1/24", "dev", "port0")
 	testutil.IP(t, "-n", b, "addr", "add", "10.8.0.2/24", "dev", "eth0")

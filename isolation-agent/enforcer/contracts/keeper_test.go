@@ -27,6 +27,9 @@ type node struct {
 func newNode(t *testing.T) *node {
 	t.Helper()
 	n := &node{t: t, ns: testutil.NewNetNS(t), far: testutil.NewNetNS(t)}
+	for _, ns := range []string{n.ns, n.far} { // nothing is sent that the test does not send
+		testutil.DisableIPv6(t, ns)
+	}
 	testutil.NewVethPair(t, n.ns, "up0", n.far, "eth0")
 	testutil.IP(t, "-n", n.ns, "addr", "add", "10.8.0.1/24", "dev", "up0")
 	testutil.IP(t, "-n", n.far, "addr", "add", "10.8.0.2/24", "dev", "eth0")
