@@ -74,7 +74,8 @@ func TestStatsEqualSysfs(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	got := all.Get(linkByName(t, c, "port0").Index)
+	index := linkByName(t, c, "port0").Index
+	got := all.Get(index)
 	if got == nil || all.Len() != 2 || all.Get(12345) != nil {
 		t.Fatalf("%d interfaces, port0 is %v; want lo and port0", all.Len(), got)
 	}
@@ -86,14 +87,26 @@ func TestStatsEqualSysfs(t *testing.T) {
 		}
 		return v
 	}
-	for name, v := range map[string]uint64{
-		"rx_packets": got.RxPackets, "tx_packets": got.TxPackets, "rx_bytes": got.RxBytes, "tx_bytes": got.TxBytes,
-		"rx_dropped": got.RxDropped, "tx_dropped": got.TxDropped, "rx_errors": got.RxErrors, "multicast": got.Multicast,
-	} {
-		if want := read(name); v != want {
-			t.Errorf("%s: got %d, sysfs says %d", name, v, want)
+	// The kernel may still send something of its own, between one reading and the other.
+	differ := ""
+	testutil.WaitFor(t, "both to say the same", func() bool {
+		if err := c.Stats(&all); err != nil {
+			t.Fatal(err)
 		}
-	}
+		got, differ = all.Get(index), ""
+		for name, v := range map[string]uint64{
+			"rx_packets": got.RxPackets, "tx_packets": got.TxPackets, "rx_bytes": got.RxBytes, "tx_bytes": got.TxBytes,
+			"rx_dropped": got.RxDropped, "tx_dropped": got.TxDropped, "rx_errors": got.RxErrors, "multicast": got.Multicast,
+		} {
+			if want := read(name); v != want {
+				differ += fmt.Sprintf("%s: got %d, sysfs says %d; ", name, v, want)
+			}
+		}
+		if differ != "" {
+			t.Log(differ)
+		}
+		return differ == ""
+	})
 	if got.RxPackets < 5 || got.RxBytes < 5*400 {
 		t.Errorf("too little was counted: %+v", got)
 	}
