@@ -168,11 +168,29 @@ func report(b *testing.B, ours, theirs *exporter, ports int, attach time.Duratio
 	for _, collector := range ours.collectors {
 		b.Logf("%s", collector)
 	}
+	if ports == budgetPorts {
+		budget(b, "scrape, wall p50", ms(quantile(ours.wall, 0.5)), 20, "ms")
+		budget(b, "scrape, CPU p50", ms(quantile(ours.cpu, 0.5)), 15, "ms")
+		budget(b, "RSS", float64(ours.rss(b))/1e6, 40, "MB")
+		budget(b, "series of a port", float64(ours.portSeries)/float64(ports), 10, "")
+	}
 	b.ReportMetric(ms(quantile(ours.wall, 0.5)), "wall-p50-ms")
 	b.ReportMetric(ms(quantile(ours.cpu, 0.5)), "cpu-p50-ms")
 	b.ReportMetric(float64(ours.rss(b))/1e6, "rss-MB")
 	b.ReportMetric(float64(ours.series)/float64(ports), "series/port")
 	b.ReportMetric(attach.Seconds(), "attach-s")
+}
+
+// budgetPorts is the number of ports that the budgets are for.
+const budgetPorts = 1000
+
+// budget says whether a figure is within its budget, which is for an idle machine.
+func budget(b *testing.B, what string, got, most float64, unit string) {
+	verdict := "met"
+	if got > most {
+		verdict = "MISSED"
+	}
+	b.Logf("budget: %-40s %7.1f %-2s of %5.0f: %s", what, got, unit, most, verdict)
 }
 
 // exporter is a running exporter and what its scrapes cost.
@@ -181,6 +199,7 @@ type exporter struct {
 	cmd               *exec.Cmd
 	wall, cpu         []time.Duration
 	series, bytes     int
+	portSeries        int      // of them with a port
 	collectors        []string // duration of each at the last scrape, as exported
 }
 
@@ -239,10 +258,13 @@ func (e *exporter) scrape(b *testing.B) {
 	}
 	e.wall = append(e.wall, time.Since(start))
 	e.cpu = append(e.cpu, cpuTime(b, e.cmd.Process.Pid)-before)
-	e.bytes, e.series, e.collectors = compressed, 0, nil
+	e.bytes, e.series, e.portSeries, e.collectors = compressed, 0, 0, nil
 	for line := range bytes.Lines(body) {
 		if len(line) > 1 && line[0] != '#' {
 			e.series++
+			if bytes.Contains(line, []byte(`,port="`)) || bytes.Contains(line, []byte(`{port="`)) {
+				e.portSeries++
+			}
 		}
 		if bytes.HasPrefix(line, []byte("vigia_exporter_collector_duration_seconds{")) {
 			e.collectors = append(e.collectors, strings.TrimSpace(string(line)))

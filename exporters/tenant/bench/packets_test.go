@@ -87,6 +87,11 @@ func programs(b *testing.B, hook vport.Hook, tcp bool) {
 	for _, e := range entries {
 		nanoseconds, runs := runTime(b, pins+"/links/"+e.Name())
 		b.Logf("%-12s %9d runs %7.1f ns each", e.Name(), runs, nanoseconds)
+		if tcp { // nothing of TCP is watched but how connections begin
+			budget(b, "counting, "+e.Name(), nanoseconds-base, 10, "ns")
+		} else if runs >= packets {
+			budget(b, "signals, "+e.Name(), nanoseconds-base, 150, "ns")
+		}
 		b.ReportMetric(nanoseconds, e.Name()+"-ns/run")
 	}
 }
