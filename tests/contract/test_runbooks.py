@@ -52,7 +52,7 @@ HELP: Mapping[str, list[str]] = {
 }
 """Programs of the system that runbooks may name, and a run that harms nothing and shows that they are there."""
 
-FRAGMENTS = {"by (tenant)", "role: source"}
+FRAGMENTS = {"by (tenant)", "role: source", "tripped: false"}
 """Parts of a query or of a configuration file."""
 
 

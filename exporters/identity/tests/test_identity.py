@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -196,27 +197,49 @@ def test_mistakes_are_named(tmp_path: Path, config: dict[str, Any], message: str
     assert "vigia-identity: " in result.output
 
 
+def started(site: Site) -> subprocess.Popen[bytes]:
+    """The program as a service runs it."""
+    program = "from vigia_identity.cli import main; main()"
+    command = [sys.executable, "-c", program, "--config", str(site.path)]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, env={**os.environ, "PYTHONWARNINGS": "ignore"})
+
+
+def eventually(condition: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + 90
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+
+
 def test_it_goes_on_until_it_is_told_to_stop(kubernetes: Site, cloud: Cloud) -> None:
     config = yaml.safe_load(kubernetes.path.read_text())
     kubernetes.path.write_text(yaml.safe_dump({**config, "every": "10s"}))
     cloud.broken = True
-    command = [
-        sys.executable,
-        "-c",
-        "from vigia_identity.cli import main; main()",
-        "--config",
-        str(kubernetes.path),
-    ]
-    with subprocess.Popen(
-        command, stderr=subprocess.PIPE, env={**os.environ, "PYTHONWARNINGS": "ignore"}
-    ) as process:
-        deadline = time.monotonic() + 90
-        while not cloud.asked and time.monotonic() < deadline:
-            time.sleep(0.05)
+    with started(kubernetes) as process:
+        eventually(lambda: cloud.asked, "it asks")
         assert not kubernetes.out.exists(), "nothing is written before the cloud has answered"
         cloud.broken = False
-        while not kubernetes.out.exists() and time.monotonic() < deadline:
-            time.sleep(0.05)
+        eventually(kubernetes.out.exists, "it asks again")
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
     assert kubernetes.tenants()["red"] == "Red Team"
+
+
+def test_its_configuration_is_read_anew_on_sighup(kubernetes: Site) -> None:
+    good = yaml.safe_load(kubernetes.path.read_text())
+    with started(kubernetes) as process:
+        eventually(kubernetes.out.exists, "it asks")
+        kubernetes.path.write_text("every: never\n")
+        elsewhere = kubernetes.out.with_name("elsewhere.yaml")
+        kubernetes.out.unlink()
+        process.send_signal(signal.SIGHUP)  # and goes on with what it had
+        eventually(kubernetes.out.exists, "it asks after a signal, with the configuration before")
+        kubernetes.path.write_text(yaml.safe_dump({**good, "tenants_file": str(elsewhere)}))
+        process.send_signal(signal.SIGHUP)
+        eventually(elsewhere.exists, "it writes where it is now told to")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+        assert process.stderr is not None
+        log = process.stderr.read().decode()
+    assert "configuration is broken, running on the one before" in log
+    assert "configuration read anew" in log

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import queue
 import signal
 import sys
-import threading
 from pathlib import Path
 
 import click
@@ -110,9 +110,24 @@ def main(path: Path, *, once: bool, check: bool, as_json: bool) -> None:
             hosts = {h: [vars(p) for p in ports] for h, ports in identity.ports.items()}
             click.echo(json.dumps({"tenants": identity.names, "ports": hosts}))
         sys.exit(0 if well else 1)
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
-    while not stop.is_set():
-        wait = config.every if looker.once() else min(config.every, 15.0)
-        stop.wait(wait)
+    _run(looker, path)
+
+
+def _run(looker: Looker, path: Path) -> None:
+    """Ask again and again until told to stop; SIGHUP reads the configuration anew."""
+    signals: queue.SimpleQueue[int] = queue.SimpleQueue()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda number, _: signals.put(number))
+    while True:
+        every = looker.config.every
+        wait = every if looker.once() else min(every, 15.0)
+        try:
+            if signals.get(timeout=wait) != signal.SIGHUP:
+                return
+        except queue.Empty:
+            continue
+        try:
+            looker.config = load(path, Config)
+            LOG.info("configuration read anew")
+        except ConfigError as e:
+            LOG.error("configuration is broken, running on the one before: %s", e)
