@@ -241,7 +241,7 @@ def test_hostile_text_is_stored_as_it_is(store: Store) -> None:
 def test_numbers_of_actions_are_never_used_again(store: Store) -> None:
     assert {t.name for t in Base.metadata.sorted_tables} == {
         "meta", "inbox", "episode", "action", "reason", "timeline", "approval", "lease", "login_session",
-        "stored_answer", "allow",
+        "stored_answer", "allow", "policy_version",
     }  # fmt: skip
     with store.write() as session:
         session.add(row := action())

@@ -28,6 +28,7 @@ from vigia.errors import VigiaError
 from vigia.nodes import agent, settings, topology
 from vigia.nodes.bed import NodesBed, connect
 from vigia.nodes.topology import Topology
+from vigia_config.tls import Tls
 
 ROOT = Path(__file__).resolve().parents[2]
 VIGIA = Path(sys.executable).with_name("vigia")
@@ -46,7 +47,7 @@ def agent_file(**changes: Any) -> str:
     ("changes", "message"),
     [
         ({"listen": "0.0.0.0"}, '"0.0.0.0" can be reached from other machines and there is no tls'),
-        ({"tls": {**TLS, "key_file": "a.key"}}, '"a.key" is relative; write it from the root: /'),
+        ({"tls": {**TLS, "key_file": "a.key"}}, "is not an absolute path; write for example /etc/vigia/tls"),
         ({"networks": []}, "networks"),
         ({"namespaces": ["../etc"]}, "namespaces"),
         ({"port": 0}, "port"),
@@ -81,7 +82,7 @@ def test_agent_configuration_that_is_good(tmp_path: Path) -> None:
         timeout=60,
     )
     assert served.returncode == 1
-    assert "certificates of /t cannot be used" in served.stderr
+    assert "tls.ca_file: /t/ca.crt: cannot be read" in served.stderr
 
 
 def ends(*addresses: str) -> list[dict[str, str]]:
@@ -607,8 +608,8 @@ def test_certificates_of_another_authority(tmp_path: Path, rack: Rack) -> None:
 
 def test_client_context_checks_names() -> None:
     assert settings.client_context(None) is True
-    with pytest.raises(VigiaError, match="certificates of /t cannot be used"):
-        settings.client_context(settings.Tls.model_validate(TLS))
+    with pytest.raises(vigia_config.ConfigError, match=r"tls\.ca_file: /t/ca\.crt: cannot be read"):
+        settings.client_context(Tls.model_validate(TLS))
 
 
 def test_jobs_over_the_wire_are_as_they_were() -> None:

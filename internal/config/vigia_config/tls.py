@@ -6,7 +6,7 @@ import ssl
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
 from vigia_config import ConfigError, Strict
@@ -26,12 +26,12 @@ File = Annotated[Path, AfterValidator(_absolute)]
 class Tls(Strict):
     """Files in PEM, and whom the listener serves."""
 
-    ca_file: File
-    """Authority of the other parts, as servers and as clients."""
-    cert_file: File
-    key_file: File
-    require_client_certificate: bool = True
-    """Serve only clients with a certificate of the authority."""
+    ca_file: File = Field(description="Authority of the other parts, as servers and as clients.")
+    cert_file: File = Field(description="Own certificate.")
+    key_file: File = Field(description="Key of the own certificate.")
+    require_client_certificate: bool = Field(
+        default=True, description="Serve only clients with a certificate of the authority."
+    )
 
     def server(self) -> ssl.SSLContext:
         """Return what a listener needs. Raises ConfigError."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pydantic import BaseModel
 
 from vigia.lab.reference import table
-from vigia.nodes.settings import Agent, Tls
+from vigia.nodes.settings import Agent
 from vigia.nodes.topology import End, Node, Path, Topology
+from vigia_config.tls import Tls
 
 __all__ = ["markdown"]
 

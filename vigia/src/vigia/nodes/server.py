@@ -44,7 +44,7 @@ class _Service(BaseApplication):
 
     def _context(self, _config: object, _default: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:
         assert self._settings.tls is not None  # noqa: S101 - only set with it
-        return self._settings.tls.context(ssl.Purpose.CLIENT_AUTH)
+        return self._settings.tls.server()
 
     def _end_servers(self, _arbiter: object, _worker: object) -> None:
         self._servers.close()
@@ -55,7 +55,7 @@ class _Service(BaseApplication):
 
 
 def serve(settings: Agent) -> None:
-    """Serve until the process is told to end. Raises VigiaError."""
+    """Serve until the process is told to end. Raises vigia_config.ConfigError."""
     if settings.tls:
-        settings.tls.context(ssl.Purpose.CLIENT_AUTH)  # say what is wrong before anything runs
+        settings.tls.server()  # say what is wrong before anything runs
     _Service(settings).run()

@@ -11,39 +11,12 @@ from pydantic import Field, model_validator
 
 import vigia_config
 from vigia.campaign.jobs import Netns
-from vigia.errors import VigiaError
 from vigia_config import Strict, fault
+from vigia_config.tls import Tls
 
-__all__ = ["Agent", "Tls", "client_context", "load"]
+__all__ = ["Agent", "client_context", "load"]
 
 PORT = 9877
-
-
-class Tls(Strict):
-    """Certificates, as vigia certs init makes them; files with absolute paths."""
-
-    ca_file: Path = Field(description="Authority that the other end's certificate is of.")
-    cert_file: Path = Field(description="Own certificate.")
-    key_file: Path = Field(description="Key of the own certificate.")
-
-    @model_validator(mode="after")
-    def _absolute(self) -> Self:
-        for name in ("ca_file", "cert_file", "key_file"):
-            value: Path = getattr(self, name)
-            if not value.is_absolute():
-                raise fault([name], f'"{value}" is relative', f"write it from the root: {Path.cwd() / value}")
-        return self
-
-    def context(self, purpose: ssl.Purpose) -> ssl.SSLContext:
-        """Return what a connection needs; both ends show a certificate. Raises VigiaError."""
-        try:
-            context = ssl.create_default_context(purpose, cafile=self.ca_file)
-            context.load_cert_chain(self.cert_file, self.key_file)
-        except OSError as e:  # ssl.SSLError is one
-            raise VigiaError(f"certificates of {self.cert_file.parent} cannot be used: {e}") from e
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.verify_mode = ssl.CERT_REQUIRED
-        return context
 
 
 class Agent(Strict):
@@ -87,5 +60,5 @@ def load(path: Path) -> Agent:
 
 
 def client_context(tls: Tls | None) -> ssl.SSLContext | bool:
-    """Return what httpx takes as verify. Raises VigiaError."""
-    return True if tls is None else tls.context(ssl.Purpose.SERVER_AUTH)
+    """Return what httpx takes as verify. Raises vigia_config.ConfigError."""
+    return True if tls is None else tls.client()

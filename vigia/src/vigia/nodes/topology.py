@@ -9,8 +9,8 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, StringConstraints, model_validator
 
 from vigia.campaign.jobs import Netns
-from vigia.nodes.settings import Tls
 from vigia_config import Strict, fault
+from vigia_config.tls import Tls
 
 __all__ = ["End", "Node", "Path", "Topology", "describes_nodes"]
 
