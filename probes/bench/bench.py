@@ -1,4 +1,4 @@
-"""Compare vigia-probe with fping on one link, in the same run.
+"""Compare vigia-probe with fping on one link, in the same run; its schedule with that of a bare timer.
 
 Usage: bench.py [--json FILE] [--repetitions N]; needs root, fping and bin/vigia-probe.
 
@@ -29,6 +29,7 @@ PROBE = ROOT / "bin" / "vigia-probe"
 TICKS = os.sysconf("SC_CLK_TCK")
 SECONDS = 6
 WARM_UP = 2
+TIMER = Path(__file__).with_name("timer.py")
 RATES = (5000, 10000, 20000, 40000)
 BUDGET_RATE, LATE_BUDGET = 10000, 0.1
 LEFT, RIGHT = f"vigia-bench-{os.getpid()}-l", f"vigia-bench-{os.getpid()}-r"
@@ -40,22 +41,36 @@ class Row:
 
     what: str
     ours: list[float]
-    fping: list[float]
+    peer: list[float]
     unit: str
     budget: float | None = None
-    budget_ratio: float | None = None  # to fping, where the machine decides about the figure
+    # Where the machine decides about the figure: a ratio to the peer's, or a difference.
+    budget_ratio: float | None = None
+    budget_excess: float | None = None
 
     def ratio(self) -> float | None:
-        """Ours by fping's, of the medians."""
-        if not self.fping or not statistics.median(self.fping):
+        """Ours by the peer's, of the medians."""
+        if not self.peer or not statistics.median(self.peer):
             return None
-        return statistics.median(self.ours) / statistics.median(self.fping)
+        return statistics.median(self.ours) / statistics.median(self.peer)
+
+    def excess(self) -> float:
+        """Ours less the peer's at the same time, in the median."""
+        return statistics.median(a - b for a, b in zip(self.ours, self.peer, strict=True))
 
     def met(self) -> bool | None:
         """Whether the median is within the budget."""
         if self.budget_ratio is not None and (ratio := self.ratio()) is not None:
             return ratio <= self.budget_ratio
+        if self.budget_excess is not None:
+            return self.excess() <= self.budget_excess
         return None if self.budget is None else statistics.median(self.ours) <= self.budget
+
+    def limit(self) -> str:
+        """The budget as text."""
+        if self.budget_ratio:
+            return f"ratio {self.budget_ratio:.2f}"
+        return f"{self.budget_excess:g} more" if self.budget_excess else f"{self.budget or 0:g}"
 
 
 def run(*args: str) -> str:
@@ -274,8 +289,8 @@ def bench_cpu(folder: Path, n: int) -> list[Row]:
         loss.ours.append(max(lost - (drops() - before), 0))
         before = drops()
         values, missing, cpu = fping_result(fping(200, 100, SECONDS))
-        ours.fping.append(cpu / (len(values) + missing) * 1e6)
-        loss.fping.append(max(missing - (drops() - before), 0))
+        ours.peer.append(cpu / (len(values) + missing) * 1e6)
+        loss.peer.append(max(missing - (drops() - before), 0))
     return [ours, far_row, loss, mismatch]
 
 
@@ -319,8 +334,8 @@ def bench_noise(folder: Path, n: int) -> list[Row]:
                 values, _, _ = fping_result(fping(10, 10, SECONDS / 2))
             kernel.ours.append(quantile(k, 0.99))
             user.ours.append(quantile(u, 0.99))
-            kernel.fping.append(quantile(values, 0.99))
-            user.fping.append(quantile(values, 0.99))
+            kernel.peer.append(quantile(values, 0.99))
+            user.peer.append(quantile(values, 0.99))
         rows += [kernel, user]
     return rows
 
@@ -328,23 +343,26 @@ def bench_noise(folder: Path, n: int) -> list[Row]:
 def bench_rate(folder: Path, n: int) -> list[Row]:
     """The share of probes that leave more than 1 ms late from one core, and the highest rate with few."""
     rows = []
-    highest = Row(f"highest rate with at most {LATE_BUDGET} % late, of those tried", [], [], "/s")
+    highest = Row(
+        f"highest rate with at most {LATE_BUDGET} % more late than a timer, of those tried", [], [], "/s"
+    )
     # fping stops at 6 553/s: it has 65 535 numbers and keeps each for 10 s.
     for rate in RATES:
         budget = LATE_BUDGET if rate == BUDGET_RATE else None
-        row = Row(f"lag above 1 ms at {rate}/s on one core", [], [], "%", budget)
+        row = Row(f"lag above 1 ms at {rate}/s on one core", [], [], "%", budget_excess=budget)
         sent = []
         for _ in range(n):
             with probing(folder, rate // 100, 10, (0, 1)) as (near, _):
                 before, since = lags(near), time.monotonic()
-                time.sleep(SECONDS / 2)
+                timer = json.loads(run("taskset", "-c", "0", sys.executable, str(TIMER), f"{SECONDS / 2}"))
                 after, seconds = lags(near), time.monotonic() - since
             late, total = after[0] - before[0], after[1] - before[1]
+            row.peer.append(100 * timer["late"] / timer["total"])
             row.ours.append(100 * late / max(total, 1))
             sent.append(total / seconds)
         row.what += f" ({statistics.median(sent):.0f}/s sent)"
         rows.append(row)
-        if statistics.median(row.ours) <= LATE_BUDGET:
+        if row.excess() <= LATE_BUDGET:
             highest.ours = [statistics.median(sent)]
     return [*rows, highest]
 
@@ -367,7 +385,7 @@ def bench_memory(folder: Path) -> list[Row]:
     process = fping(1000, 1000, SECONDS)
     time.sleep(SECONDS / 2)
     # The child of ip netns exec is fping itself: it replaces ip.
-    row.fping.append(rss_mb(process.pid))
+    row.peer.append(rss_mb(process.pid))
     fping_result(process)
     return [row]
 
@@ -396,17 +414,16 @@ def cell(values: list[float]) -> str:
 
 def show(rows: list[Row], load: list[float]) -> None:
     """Print the table."""
-    header = ("figure", "vigia-probe", "fping", "ratio", "budget", "n")
+    header = ("figure", "vigia-probe", "peer", "ratio", "budget", "n")
     table = [header]
     for r in rows:
         ratio, met = r.ratio(), r.met()
-        limit = f"ratio {r.budget_ratio:.2f}" if r.budget_ratio else f"{r.budget or 0:g}"
-        budget = "-" if met is None else f"{limit} {'met' if met else 'MISSED'}"
+        budget = "-" if met is None else f"{r.limit()} {'met' if met else 'MISSED'}"
         table.append(
             (
                 f"{r.what} [{r.unit}]",
                 cell(r.ours),
-                cell(r.fping),
+                cell(r.peer),
                 "-" if ratio is None else f"{ratio:.2f}",
                 budget,
                 str(len(r.ours)),
@@ -416,7 +433,8 @@ def show(rows: list[Row], load: list[float]) -> None:
     for line in table:
         say("  ".join(text.ljust(w) for text, w in zip(line, widths, strict=True)).rstrip())
     say(
-        f"\nmedian (least to most) of n; load average {load[0]:.1f} before, {load[1]:.1f} after,"
+        "\nmedian (least to most) of n; the peer is fping, of lag a bare timer on the same core at the same time;"
+        f" load average {load[0]:.1f} before, {load[1]:.1f} after,"
         f" {os.cpu_count()} processors"
     )
 
@@ -454,7 +472,7 @@ def main() -> int:
             sys.stderr.write(f"bench: {name}\n")
             found = bench(Path(folder))
             for row in found:
-                sys.stderr.write(f"  {row.what}: {cell(row.ours)} {row.unit}, fping {cell(row.fping)}\n")
+                sys.stderr.write(f"  {row.what}: {cell(row.ours)} {row.unit}, peer {cell(row.peer)}\n")
             rows += found
     load.append(os.getloadavg()[0])
     show(rows, load)
