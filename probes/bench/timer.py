@@ -1,4 +1,4 @@
-"""A timer and nothing else: how late the machine itself wakes up a thread that wants to run every millisecond.
+"""A timer and nothing else: how late the machine itself wakes a thread that wants to run every millisecond.
 
 Usage: timer.py SECONDS; prints JSON with how many ticks were due and how many of them came over 1 ms late.
 Real-time priority 1, as vigia-probe's sender has it, where the system allows it.

@@ -12,9 +12,7 @@
 // epoll_pwait(2) itself, for maxHold at most. The runtime takes that for a goroutine
 // that computes, so a wake-up costs one system call and no work of Go's scheduler,
 // which otherwise measured at a fifth of all processor time. The runtime's signals
-// interrupt the wait where it needs the processor, for the garbage collector. The
-// loop lets others have their turn before the runtime makes it, between two events
-// rather than in the middle of one.
+// interrupt the wait where it needs the processor, for the garbage collector.
 //
 // System calls that cannot block are made raw as well: around others the runtime's
 // monitor thread stays awake.
@@ -33,8 +31,6 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
-
-	"vigia/internal/realtime"
 )
 
 const (
@@ -45,9 +41,6 @@ const (
 	// maxHold is how long a busy loop waits for the next event before it parks; it
 	// bounds what a runtime that cannot send signals has to wait for the loop.
 	maxHold = 10 * time.Millisecond
-	// maxTurn is how long a busy loop runs before it lets others have their turn. The
-	// runtime itself interrupts after 10 ms.
-	maxTurn = 5 * time.Millisecond
 	// busyAfter is how many wake-ups less than maxHold apart make a loop busy.
 	busyAfter = 8
 	// holders is how many loops may hold a processor of the runtime at once; one
@@ -83,8 +76,6 @@ type Loop struct {
 	holding            bool
 	streak             int       // wake-ups in quick succession
 	woken              time.Time // the last of them
-	turn               time.Time // when the present turn began
-	urgent             *realtime.Follower
 	raw                [maxEvents]unix.EpollEvent
 	events             [maxEvents]Event
 	armed              int64
@@ -242,7 +233,6 @@ func (l *Loop) Run(h Handler) error {
 	l.running = true
 	l.mu.Unlock()
 	defer func() {
-		l.calm()
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.running = false
@@ -262,9 +252,6 @@ func (l *Loop) Run(h Handler) error {
 // others do only in place of Run.
 func (l *Loop) Step(h Handler) (more bool, err error) {
 	l.handler, l.err = h, nil
-	if l.holding {
-		l.yield()
-	}
 	if !l.holding || !l.step(maxHold) {
 		if err := l.wait(); err != nil {
 			return false, err
@@ -274,45 +261,6 @@ func (l *Loop) Step(h Handler) (more bool, err error) {
 		return false, nil
 	}
 	return l.err == nil, l.err
-}
-
-// yield lets other goroutines have their turn when it is time.
-func (l *Loop) yield() {
-	if now := time.Now(); now.Sub(l.turn) > maxTurn {
-		runtime.Gosched()
-		l.turn = now
-	}
-}
-
-// Urgent lets the loop run before ordinary threads while it is busy. It is called
-// before the loop runs, and fails where the system does not allow it.
-func (l *Loop) Urgent() error {
-	urgent := new(realtime.Follower)
-	runtime.LockOSThread() // so that the same thread is asked twice
-	defer runtime.UnlockOSThread()
-	if err := urgent.Follow(); err != nil {
-		return err
-	}
-	if err := urgent.Leave(); err != nil {
-		return err
-	}
-	l.urgent = urgent
-	return nil
-}
-
-// hurry gives the thread the priority that the loop has while it holds. What was
-// allowed once may be taken away; the loop then goes on without.
-func (l *Loop) hurry() {
-	if l.urgent != nil && l.urgent.Follow() != nil {
-		l.urgent = nil
-	}
-}
-
-// calm takes the priority away.
-func (l *Loop) calm() {
-	if l.urgent != nil && l.urgent.Leave() != nil {
-		l.urgent = nil
-	}
 }
 
 // wait handles what comes next without holding a processor, and makes the loop hold
@@ -345,7 +293,6 @@ func (l *Loop) park() error {
 		return fmt.Errorf("hand the sockets to the poller: %w", err)
 	}
 	l.holding = false
-	l.calm()
 	return nil
 }
 
@@ -359,7 +306,6 @@ func (l *Loop) hold() error {
 		return fmt.Errorf("take the sockets from the poller: %w", err)
 	}
 	l.holding = true
-	l.turn = l.woken
 	return nil
 }
 
@@ -367,9 +313,6 @@ func (l *Loop) hold() error {
 // which makes Go's poller wait. That one reports a change only once, so it must not
 // wait before a look has found nothing.
 func (l *Loop) step(within time.Duration) bool {
-	if within > 0 {
-		l.hurry()
-	}
 	events, any, woken := l.poll(within)
 	if !any {
 		return l.err != nil

@@ -4,15 +4,12 @@ import (
 	"errors"
 	"os"
 	"runtime"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"vigia/internal/testutil"
 )
 
 const patience = 20 * time.Second
@@ -384,67 +381,4 @@ func TestStopWhileHolding(t *testing.T) {
 	l := run(t, k)
 	waitFor(t, "the loop to hold", func() bool { return holds(t, l) })
 	l.Stop() // run's clean-up waits for it
-}
-
-// threads counts the process's threads with real-time scheduling.
-func threads(t *testing.T) (realtime int) {
-	t.Helper()
-	entries, err := os.ReadDir("/proc/self/task")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, e := range entries {
-		id, err := strconv.Atoi(e.Name())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if attr, err := unix.SchedGetAttr(id, 0); err == nil && attr.Policy == unix.SCHED_FIFO {
-			realtime++
-		}
-	}
-	return realtime
-}
-
-func TestUrgentLoopHurriesWhileItIsBusyAlone(t *testing.T) {
-	testutil.RequireRoot(t)
-	processors(t, holders+2)
-	k := &ticker{t: t}
-	k.quiet.Store(true)
-	l, err := New()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := l.Urgent(); err != nil {
-		t.Fatal(err)
-	}
-	if n := threads(t); n != 0 {
-		t.Errorf("%d threads hurry before the loop runs", n)
-	}
-	done := make(chan error, 1)
-	go func() { done <- l.Run(k) }()
-	if err := l.Do(func() {}); err != nil {
-		t.Fatal(err)
-	}
-	k.quiet.Store(false)
-	waitFor(t, "the loop to hold", func() bool { return holds(t, l) })
-	for range 20 { // it moves from thread to thread, and is never two
-		calls := k.calls.Load()
-		waitFor(t, "wake-ups", func() bool { return k.calls.Load() > calls+10 })
-		if n := threads(t); n > 1 {
-			t.Fatalf("%d threads hurry", n)
-		}
-	}
-	waitFor(t, "a thread in a hurry", func() bool { return threads(t) == 1 })
-	k.quiet.Store(true)
-	waitFor(t, "the loop to park, and nobody to hurry", func() bool { time.Sleep(5 * maxHold); return threads(t) == 0 })
-	k.quiet.Store(false)
-	waitFor(t, "the loop to hold again", func() bool { return holds(t, l) })
-	l.Stop()
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
-	l.Close()
-	if n := threads(t); n != 0 {
-		t.Errorf("%d threads hurry after the end", n)
-	}
 }

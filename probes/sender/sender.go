@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"vigia/internal/realtime"
 	"vigia/probes/accounting"
 	"vigia/probes/delay"
 	"vigia/probes/resolver"
@@ -303,16 +304,19 @@ func (s *Sender) Run(ctx context.Context) error {
 		<-ctx.Done()
 		s.engine.loop.Stop()
 	})
-	err := s.loop()
+	err := make(chan error)
+	go func() { err <- s.loop() }()
+	failure := <-err
 	cancel()
 	wg.Wait()
-	return err
+	return failure
 }
 
-// loop sends and receives.
+// loop sends and receives; its goroutine has a thread of its own if that is more urgent
+// than others.
 func (s *Sender) loop() error {
 	if s.options.RealTime {
-		if err := s.engine.loop.Urgent(); err != nil {
+		if err := realtime.Lock(); err != nil {
 			s.options.Logger.Info("probes may leave late on a busy machine", "err", err)
 		}
 	}

@@ -237,16 +237,13 @@ def test_promtool_finds_nothing_in_the_metrics(demo: Demo) -> None:
 
 def test_every_panel_has_data(demo: Demo) -> None:
     panels = Panels(f"http://{stack_address(demo.lab, 9090)}")
-    try:
-        eventually(
-            lambda: not {(uid, t) for uid, titles in panels.empty().items() for t in titles} - quiet(),
-            "every panel that is not quiet while all is well to have data",
-            120,
-        )
-        assert panels.variables_without_values() == []
-        empty = panels.empty()
-    finally:
-        panels.close()
+    eventually(
+        lambda: not {(uid, t) for uid, titles in panels.empty().items() for t in titles} - quiet(),
+        "every panel that is not quiet while all is well to have data",
+        120,
+    )
+    assert panels.variables_without_values() == []
+    empty = panels.empty()
     loud = {"Limits in force", "Drops by reason", "Policed by limits", "Actions by state", "Alerts received"}
     assert not loud & {t for titles in empty.values() for t in titles}, "the flood makes these loud"
 
