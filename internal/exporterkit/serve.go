@@ -21,6 +21,7 @@ import (
 	"github.com/prometheus/exporter-toolkit/web"
 
 	"vigia/internal/catalog"
+	"vigia/internal/realtime"
 	"vigia/internal/version"
 )
 
@@ -130,13 +131,13 @@ func (p Program) newDaemon(opts *options) (*daemon, error) {
 
 func (d *daemon) routes() error {
 	mux := d.env.Mux
-	registry := promhttp.InstrumentMetricHandler(d.env.Registry, promhttp.HandlerFor(d.env.Registry, promhttp.HandlerOpts{
+	registry := realtime.Yielding(promhttp.InstrumentMetricHandler(d.env.Registry, promhttp.HandlerFor(d.env.Registry, promhttp.HandlerOpts{
 		Registry:            d.env.Registry,
 		ErrorLog:            slog.NewLogLogger(d.env.Logger.Handler(), slog.LevelWarn),
 		ErrorHandling:       promhttp.ContinueOnError,
 		MaxRequestsInFlight: maxMetricsRequests,
 		EnableOpenMetrics:   true,
-	}))
+	})))
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
 		if d.metrics != nil {
 			d.metrics.ServeHTTP(w, r)

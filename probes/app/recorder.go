@@ -9,6 +9,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"vigia/internal/catalog"
+	"vigia/internal/realtime"
 	"vigia/probes/delay"
 	"vigia/probes/flight"
 	"vigia/probes/health"
@@ -268,11 +269,11 @@ func (r *recorder) Received(p *sender.Probe) {
 // Settled keeps the record of a probe and observes the delays of one with good
 // stamps.
 func (r *recorder) Settled(p *sender.Probe) {
-	r.judge(p)
+	now := time.Now()
+	r.judge(p, now)
 	good := p.State == sender.Answered && p.Verdict == delay.Good
-	now := time.Now().UnixNano()
 	r.dumping.Lock()
-	r.flight.Add(p, now)
+	r.flight.Add(p, now.UnixNano())
 	r.dumping.Unlock()
 	if good {
 		r.mu.Lock()
@@ -320,12 +321,12 @@ func (r *recorders) unfitCounts(l sender.Labels) (counts [health.NumReasons]uint
 
 // judge counts the probe for the tenant's objective. Without good stamps, what the
 // application saw is the next best.
-func (r *recorder) judge(p *sender.Probe) {
+func (r *recorder) judge(p *sender.Probe, now time.Time) {
 	rtt := p.Application
 	if p.Verdict == delay.Good {
 		rtt = p.Stamps.RTT()
 	}
-	r.owner.objectives.Probe(r.labels.Tenant, p.State == sender.Answered, time.Duration(rtt), time.Now())
+	r.owner.objectives.Probe(r.labels.Tenant, p.State == sender.Answered, time.Duration(rtt), now)
 }
 
 // Taxed observes how much longer a probe took than its twin.
@@ -377,6 +378,7 @@ func (s *series) Desc() *prometheus.Desc { return s.desc }
 
 // Write fills in the exported form.
 func (s *series) Write(out *dto.Metric) error {
+	realtime.Yield() // a scrape reads thousands of histograms
 	out.Label, out.Histogram = s.labels, new(dto.Histogram)
 	s.recorder.scraping.Lock()
 	defer s.recorder.scraping.Unlock()

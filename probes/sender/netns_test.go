@@ -443,7 +443,7 @@ func TestClockStep(t *testing.T) {
 		t.Fatal(err)
 	}
 	var shift int64
-	stepping := timestamping.NewClockFrom(func() (int64, int64) {
+	stepping := timestamping.NewClockFrom(real.Now, func() (int64, int64) {
 		now := real.Now()
 		return now, real.Realtime(now) + shift
 	})

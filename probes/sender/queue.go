@@ -1,9 +1,6 @@
 package sender
 
-import (
-	"cmp"
-	"container/heap"
-)
+import "cmp"
 
 // The queues of sessions: by the time the next probe is due, and by the earliest
 // time at which a deadline may have passed.
@@ -13,55 +10,96 @@ const (
 	numQueues
 )
 
-// queue is a heap of sessions by the time in one of their timers.
+// queue is a heap of sessions by the time in one of their timers. With many sessions
+// each look at one misses the cache: so the times stand in the heap itself, and it has
+// few levels, since each that an entry passes is a session that must be told its index.
 type queue struct {
-	sessions []*session
-	which    int
+	entries []entry
+	which   int
 }
 
-// Len, Less, Swap, Push and Pop are for container/heap.
-func (q *queue) Len() int { return len(q.sessions) }
+// fanout is how many children an entry has: as many as share a line of the cache.
+const fanout = 4
 
-func (q *queue) Less(i, j int) bool {
-	a, b := q.sessions[i], q.sessions[j]
-	at, other := a.timers[q.which].at, b.timers[q.which].at
-	if at != other || q.which != dueQueue || a.target.Twin.Size == 0 && b.target.Twin.Size == 0 {
-		return at < other
+type entry struct {
+	at      int64
+	session *session
+}
+
+// before reports whether a comes before b.
+func (q *queue) before(a, b *entry) bool {
+	if a.at != b.at || q.which != dueQueue {
+		return a.at < b.at
+	}
+	s, t := a.session.target, b.session.target
+	if s.Twin.Size == 0 && t.Twin.Size == 0 {
+		return false
 	}
 	// Twins follow each other without anyone else between them.
-	return cmp.Or(a.target.Twin.Group.Compare(&b.target.Twin.Group), cmp.Compare(a.target.place(at), b.target.place(at))) < 0
+	return cmp.Or(s.Twin.Group.Compare(&t.Twin.Group), cmp.Compare(s.place(a.at), t.place(b.at))) < 0
 }
 
-func (q *queue) Swap(i, j int) {
-	q.sessions[i], q.sessions[j] = q.sessions[j], q.sessions[i]
-	q.sessions[i].timers[q.which].index = i
-	q.sessions[j].timers[q.which].index = j
+// put writes an entry to its place.
+func (q *queue) put(i int, e entry) {
+	q.entries[i] = e
+	e.session.timers[q.which].index = i
 }
 
-func (q *queue) Push(x any) {
-	s := x.(*session)
-	s.timers[q.which].index = len(q.sessions)
-	q.sessions = append(q.sessions, s)
+// up moves an entry, which belongs at i or above, to its place, and reports whether
+// that is another one.
+func (q *queue) up(i int, e entry) bool {
+	from := i
+	for i > 0 {
+		parent := (i - 1) / fanout
+		if !q.before(&e, &q.entries[parent]) {
+			break
+		}
+		q.put(i, q.entries[parent])
+		i = parent
+	}
+	q.put(i, e)
+	return i != from
 }
 
-func (q *queue) Pop() any {
-	last := len(q.sessions) - 1
-	s := q.sessions[last]
-	q.sessions[last] = nil
-	q.sessions = q.sessions[:last]
-	s.timers[q.which].index = -1
-	return s
+// down moves an entry, which belongs at i or below, to its place.
+func (q *queue) down(i int, e entry) {
+	for {
+		child := fanout*i + 1
+		if child >= len(q.entries) {
+			break
+		}
+		for other := child + 1; other < min(fanout*(i+1)+1, len(q.entries)); other++ {
+			if q.before(&q.entries[other], &q.entries[child]) {
+				child = other
+			}
+		}
+		if !q.before(&q.entries[child], &e) {
+			break
+		}
+		q.put(i, q.entries[child])
+		i = child
+	}
+	q.put(i, e)
 }
 
 // set puts the session into the queue, or moves it.
 func (q *queue) set(s *session, at int64) {
 	t := &s.timers[q.which]
 	t.at = at
+	e := entry{at: at, session: s}
 	if t.index < 0 {
-		heap.Push(q, s)
+		q.entries = append(q.entries, entry{})
+		q.up(len(q.entries)-1, e)
 		return
 	}
-	heap.Fix(q, t.index)
+	q.move(t.index, e)
+}
+
+// move puts an entry at i and from there to its place.
+func (q *queue) move(i int, e entry) {
+	if !q.up(i, e) {
+		q.down(i, e)
+	}
 }
 
 // settleGrid is the grid of the settle queue: a loss is counted at most this much
@@ -80,23 +118,32 @@ func (q *queue) setEarlier(s *session, at int64) {
 }
 
 func (q *queue) remove(s *session) {
-	if i := s.timers[q.which].index; i >= 0 {
-		heap.Remove(q, i)
+	t := &s.timers[q.which]
+	i, last := t.index, len(q.entries)-1
+	if i < 0 {
+		return
+	}
+	t.index = -1
+	e := q.entries[last]
+	q.entries[last] = entry{}
+	q.entries = q.entries[:last]
+	if i < last {
+		q.move(i, e)
 	}
 }
 
 // first returns the session that is due first, or nil.
 func (q *queue) first() *session {
-	if len(q.sessions) == 0 {
+	if len(q.entries) == 0 {
 		return nil
 	}
-	return q.sessions[0]
+	return q.entries[0].session
 }
 
 // at returns the time of the first session; 0 when the queue is empty.
 func (q *queue) at() int64 {
-	if len(q.sessions) == 0 {
+	if len(q.entries) == 0 {
 		return 0
 	}
-	return q.sessions[0].timers[q.which].at
+	return q.entries[0].at
 }

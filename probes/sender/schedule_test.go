@@ -141,6 +141,20 @@ func TestQueueOrder(t *testing.T) {
 			}
 		}
 	}
+	for i, e := range q.entries {
+		if own := e.session.timers[settleQueue]; own.index != i || own.at != e.at {
+			t.Fatalf("the session at %d for %d believes %+v", i, e.at, own)
+		}
+	}
+	queued := 0
+	for _, s := range all {
+		if s.timers[settleQueue].index >= 0 {
+			queued++
+		}
+	}
+	if queued != len(q.entries) {
+		t.Errorf("%d sessions are in a queue of %d", queued, len(q.entries))
+	}
 	var last int64
 	for q.first() != nil {
 		if q.at() < last {

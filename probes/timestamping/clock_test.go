@@ -22,6 +22,11 @@ func (h *hands) read() (int64, int64) {
 	return h.monotonic, h.realtime
 }
 
+func (h *hands) now() int64 {
+	monotonic, _ := h.read()
+	return monotonic
+}
+
 func (h *hands) advance(d int64) { h.monotonic += d; h.realtime += d }
 
 func TestClockNoticesSteps(t *testing.T) {
@@ -38,7 +43,7 @@ func TestClockNoticesSteps(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h := &hands{monotonic: 1_000_000, realtime: 1_700_000_000_000_000_000, readings: []int64{40}}
-			c := NewClockFrom(h.read)
+			c := NewClockFrom(h.now, h.read)
 			for range 100 {
 				h.advance(1_000_000)
 				c.Update()
@@ -68,7 +73,7 @@ func TestClockNoticesSteps(t *testing.T) {
 
 func TestClockIsNotFooledByPreemption(t *testing.T) {
 	h := &hands{monotonic: 1, realtime: 1_000_000_000, readings: []int64{40}}
-	c := NewClockFrom(h.read)
+	c := NewClockFrom(h.now, h.read)
 	for range 50 {
 		// Between the two readings of a measurement the thread is away for
 		// up to 3 ms, three times in a row.
