@@ -82,3 +82,29 @@ func TestRefusedLock(t *testing.T) {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
+
+// The limit that a unit sets (LimitRTPRIO=1) is enough without a capability.
+func TestLimitInPlaceOfCapability(t *testing.T) {
+	const key = "VIGIA_TEST_LIMIT"
+	if os.Getenv(key) != "" {
+		locked(func(err error) {
+			if err != nil {
+				t.Error(err)
+			}
+			if attr := attributes(t); attr.Policy != unix.SCHED_FIFO {
+				t.Errorf("policy %d, want SCHED_FIFO", attr.Policy)
+			}
+		})
+		return
+	}
+	testutil.RequireRoot(t)
+	if out, err := exec.Command("prlimit", "--rtprio=1", "true").CombinedOutput(); err != nil {
+		t.Skipf("CAP_SYS_RESOURCE, which raises RLIMIT_RTPRIO, is missing here: %s", out)
+	}
+	cmd := exec.Command("prlimit", "--rtprio=1", "--", "setpriv", "--inh-caps=-sys_nice", "--bounding-set=-sys_nice",
+		os.Args[0], "-test.run", "^TestLimitInPlaceOfCapability$")
+	cmd.Env = append(os.Environ(), key+"=1")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
