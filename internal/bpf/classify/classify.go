@@ -80,6 +80,12 @@ type Arrival struct{ Bytes, Packets uint64 }
 // classBatch is how many classes are read by one system call.
 const classBatch = 512
 
+// Room for classes: at least so many, and so many times those that there are.
+const (
+	minClasses   = 256
+	spareClasses = 2
+)
+
 // Programs are the loaded programs and their maps.
 type Programs struct {
 	objects  classifyObjects
@@ -90,8 +96,8 @@ type Programs struct {
 }
 
 // Open loads the programs, or takes over the maps that an earlier process pinned
-// in dir, which lies on a bpffs.
-func Open(dir string) (*Programs, error) {
+// in dir, which lies on a bpffs. They have room for so many classes and a few times more.
+func Open(dir string, classes int) (*Programs, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make pin directory: %w", err)
 	}
@@ -99,29 +105,34 @@ func Open(dir string) (*Programs, error) {
 		return nil, fmt.Errorf("raise RLIMIT_MEMLOCK: %w", err)
 	}
 	p := &Programs{}
-	err := p.load(dir)
+	size := uint32(minClasses)
+	for size < spareClasses*uint32(classes) {
+		size *= 2
+	}
+	err := p.load(dir, size)
 	if errors.Is(err, ebpf.ErrMapIncompatible) { // of another version; filters are replaced by this one's
 		for _, name := range []string{"class_match", "class_source", "class_arrival"} {
 			if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
 				return nil, fmt.Errorf("remove pin: %w", err)
 			}
 		}
-		err = p.load(dir)
+		err = p.load(dir, size)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("load classifiers (needs CAP_BPF and CAP_NET_ADMIN): %w", err)
 	}
-	size := int(p.objects.ClassSource.MaxEntries())
-	p.keys, p.values = make([]classifySource, size), make([]classifyArrival, size)
+	sources := int(p.objects.ClassSource.MaxEntries())
+	p.keys, p.values = make([]classifySource, sources), make([]classifyArrival, sources)
 	p.classes, p.arrivals = make([]classifyClassKey, classBatch), make([]classifyArrival, classBatch*ebpf.MustPossibleCPU())
 	return p, nil
 }
 
-func (p *Programs) load(dir string) error {
+func (p *Programs) load(dir string, classes uint32) error {
 	spec, err := loadClassify()
 	if err != nil {
 		return err
 	}
+	spec.Maps[classifyMapClassArrival].MaxEntries = classes
 	for _, m := range spec.Maps {
 		m.Pinning = ebpf.PinByName
 	}
@@ -204,6 +215,31 @@ func (p *Programs) Arrivals(into map[Class]Arrival) error {
 			return fmt.Errorf("list arrivals: %w", err)
 		}
 	}
+}
+
+// Capacity returns how many classes there is room for.
+func (p *Programs) Capacity() int { return int(p.objects.ClassArrival.MaxEntries()) }
+
+// Prune forgets the arrivals of classes that are not kept: behind devices that are gone.
+func (p *Programs) Prune(keep func(Class) bool) error {
+	var key classifyClassKey
+	var values []classifyArrival
+	var gone []classifyClassKey
+	it := p.objects.ClassArrival.Iterate()
+	for it.Next(&key, &values) {
+		if !keep(Class{int(key.Ifindex), key.Class}) {
+			gone = append(gone, key)
+		}
+	}
+	if err := it.Err(); err != nil {
+		return fmt.Errorf("list arrivals: %w", err)
+	}
+	for _, key := range gone {
+		if err := p.objects.ClassArrival.Delete(key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return fmt.Errorf("forget arrivals: %w", err)
+		}
+	}
+	return nil
 }
 
 // Arrived returns what came for a class behind an interface, as its queue reckons it.

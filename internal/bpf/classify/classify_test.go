@@ -25,7 +25,7 @@ var (
 
 func open(t testing.TB, matches map[Match]uint32) *Programs {
 	t.Helper()
-	p, err := Open(testutil.NewBPFFS(t))
+	p, err := Open(testutil.NewBPFFS(t), 4)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,7 +220,7 @@ func TestMatchesBecomeExactlyWhatIsWanted(t *testing.T) {
 
 func TestMapsOutliveTheProcess(t *testing.T) {
 	dir := testutil.NewBPFFS(t)
-	first, err := Open(dir)
+	first, err := Open(dir, 4)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -228,7 +228,7 @@ func TestMapsOutliveTheProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	first.Close()
-	second, err := Open(dir)
+	second, err := Open(dir, 4)
 	if err != nil {
 		t.Fatal(err)
 	}

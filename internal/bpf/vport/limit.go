@@ -78,6 +78,9 @@ func (m *Manager) SetLimit(ifindex int, r LimitRequest) error {
 			}
 			l.PolicedBytesBefore, l.PolicedPacketsBefore = c.PolicedBytes, c.PolicedPackets
 		}
+		if err := m.setShape(r.Class, r.Rate); err != nil {
+			return err
+		}
 		return m.putLimit(p.Slot, &l)
 	})
 }

@@ -7,9 +7,12 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// Bounds are packets and new flows per second that an interface may send or begin;
-// 0 for any number.
-type Bounds struct{ Packets, NewFlows uint64 }
+// Bounds are what an interface is held to for good, per second; 0 for any number.
+type Bounds struct {
+	Packets  uint64 // that it may send
+	NewFlows uint64 // that it may begin
+	Receive  uint64 // packets that it may be sent
+}
 
 // Observe holds attached interfaces to their bounds and returns those that have a
 // limit in force. However many ports there are, it takes a few system calls, and
@@ -28,7 +31,7 @@ func (m *Manager) Observe(want map[int]Bounds) (map[int]bool, error) {
 		return nil, fmt.Errorf("list limits: %w", err)
 	}
 	have := make(map[uint32]Bounds, len(places))
-	if err := batch(m.objects.VportContract, func(slot uint32, c *vportContract) { have[slot] = Bounds{c.Packets, c.NewFlows} }); err != nil {
+	if err := batch(m.objects.VportContract, func(slot uint32, c *vportContract) { have[slot] = Bounds{c.Packets, c.NewFlows, c.ReceivePackets} }); err != nil {
 		return nil, fmt.Errorf("list contracts: %w", err)
 	}
 	out := make(map[int]bool, len(limited))

@@ -24,6 +24,7 @@ var ErrTooManyPairs = errors.New("the table of limits to single destinations is 
 type Pair struct {
 	Rate    uint64 // bytes per second
 	Burst   uint64 // bytes
+	Start   uint64 // bytes that pass at once when the limit is new; 0 = Burst
 	Packets uint64 // packets per second; 0 = any number
 	Class   uint32 // HTB class that shapes in place of the policer; 0 = it polices
 	TTL     time.Duration
@@ -53,16 +54,22 @@ func (m *Manager) SetPair(ifindex int, d Destination, p Pair) error {
 	if err != nil {
 		return err
 	}
+	if err := m.setShape(p.Class, p.Rate); err != nil {
+		return err
+	}
 	m.swept.Store(false)
+	if p.Start == 0 || p.Start > p.Burst {
+		p.Start = p.Burst
+	}
 	key, now := pairKey(place.Slot, d), Monotonic()
 	v := vportPair{
 		Class: p.Class, Rate: p.Rate, Burst: p.Burst, Packets: p.Packets, ExpiresNs: now + uint64(p.TTL), SinceNs: now, RefilledNs: now,
-		Tokens: p.Burst * uint64(time.Second), PacketTokens: max(64, p.Packets/20) * uint64(time.Second),
+		Tokens: p.Start * uint64(time.Second), PacketTokens: max(64, p.Packets/20) * uint64(time.Second),
 	}
 	var old vportPair
 	err = m.objects.VportPair.LookupWithFlags(key, &old, ebpf.LookupLock)
 	if err == nil && old.ExpiresNs > now { // what is in the buckets stays there
-		v.SinceNs, v.RefilledNs, v.Tokens, v.PacketTokens = old.SinceNs, old.RefilledNs, min(old.Tokens, v.Tokens), min(old.PacketTokens, v.PacketTokens)
+		v.SinceNs, v.RefilledNs, v.Tokens, v.PacketTokens = old.SinceNs, old.RefilledNs, min(old.Tokens, p.Burst*uint64(time.Second)), min(old.PacketTokens, v.PacketTokens)
 		v.OfferedBytes, v.DroppedBytes, v.DroppedPackets = old.OfferedBytes, old.DroppedBytes, old.DroppedPackets
 	}
 	if err == nil {
@@ -195,34 +202,34 @@ func (m *Manager) sweepPairs() (left bool, err error) {
 	return len(used) > 0, nil
 }
 
-// SetContract holds what the interface sends to packets and new flows per second;
-// 0 for any number. It has no end: it is what the tenant bought.
-func (m *Manager) SetContract(ifindex int, packets, newFlows uint64) error {
+// SetContract holds an interface to its bounds. They have no end: they are what the
+// tenant bought.
+func (m *Manager) SetContract(ifindex int, b Bounds) error {
 	place, err := m.place(ifindex)
 	if err != nil {
 		return err
 	}
-	return m.setContract(ifindex, place.Slot, Bounds{packets, newFlows})
+	return m.setContract(ifindex, place.Slot, b)
 }
 
 func (m *Manager) setContract(ifindex int, slot uint32, b Bounds) error {
-	if b.Packets > MaxRate || b.NewFlows > MaxRate {
-		return fmt.Errorf("contract of interface %d: %d packets or %d new flows per second is out of range", ifindex, b.Packets, b.NewFlows)
+	if max(b.Packets, b.NewFlows, b.Receive) > MaxRate {
+		return fmt.Errorf("contract of interface %d: %+v per second is out of range", ifindex, b)
 	}
-	return m.editContract(slot, func(c *vportContract) { c.Packets, c.NewFlows = b.Packets, b.NewFlows })
+	return m.editContract(slot, func(c *vportContract) { c.Packets, c.NewFlows, c.ReceivePackets = b.Packets, b.NewFlows, b.Receive })
 }
 
-// Contract returns the packets and new flows per second that the interface is held to.
-func (m *Manager) Contract(ifindex int) (packets, newFlows uint64, err error) {
+// Contract returns what the interface is held to.
+func (m *Manager) Contract(ifindex int) (Bounds, error) {
 	place, err := m.place(ifindex)
 	if err != nil {
-		return 0, 0, err
+		return Bounds{}, err
 	}
 	var c vportContract
 	if err := m.objects.VportContract.Lookup(place.Slot, &c); err != nil {
-		return 0, 0, fmt.Errorf("read contract: %w", err)
+		return Bounds{}, fmt.Errorf("read contract: %w", err)
 	}
-	return c.Packets, c.NewFlows, nil
+	return Bounds{c.Packets, c.NewFlows, c.ReceivePackets}, nil
 }
 
 func (m *Manager) editContract(slot uint32, edit func(*vportContract)) error {

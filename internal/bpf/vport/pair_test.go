@@ -1,10 +1,13 @@
 package vport
 
 import (
+	"encoding/binary"
 	"errors"
 	"net"
 	"testing"
 	"time"
+
+	"github.com/cilium/ebpf"
 
 	"vigia/internal/testutil"
 )
@@ -191,7 +194,7 @@ func TestAShapedLimitStillBoundsPacketsAndFlows(t *testing.T) {
 
 func TestContractBoundsPacketsAndNewFlows(t *testing.T) {
 	b := newBench(t)
-	if err := b.SetContract(loopback, 0, 1); err != nil {
+	if err := b.SetContract(loopback, Bounds{NewFlows: 1}); err != nil {
 		t.Fatal(err)
 	}
 	begun := 0
@@ -204,21 +207,90 @@ func TestContractBoundsPacketsAndNewFlows(t *testing.T) {
 	if got := b.passes(tcpFrame("10.0.0.2"), 50); got != 50 {
 		t.Errorf("%d of 50 packets of established connections passed", got)
 	}
-	if err := b.SetContract(loopback, 10, 0); err != nil {
+	if err := b.SetContract(loopback, Bounds{Packets: 10}); err != nil {
 		t.Fatal(err)
 	}
 	if got := b.passes(tcpFrame("10.0.0.2"), 500); got > 70 {
 		t.Errorf("%d of 500 packets passed at ten a second", got)
 	}
-	packets, flows, err := b.Contract(loopback)
-	if err != nil || packets != 10 || flows != 0 {
-		t.Errorf("contract %d %d %v", packets, flows, err)
+	if got, err := b.Contract(loopback); err != nil || got != (Bounds{Packets: 10}) {
+		t.Errorf("contract %+v %v", got, err)
 	}
-	if err := b.SetContract(loopback, 0, 0); err != nil {
+	if err := b.SetContract(loopback, Bounds{}); err != nil {
 		t.Fatal(err)
 	}
 	if got := b.passes(tcpFrame("10.0.0.2"), 500); got != 500 {
 		t.Errorf("%d of 500 packets passed without a bound", got)
+	}
+}
+
+// delivered runs n frames of that priority through the guest's side and counts those
+// that it gets.
+func (b *bench) delivered(frame []byte, priority uint32, n int) int {
+	b.t.Helper()
+	const at = 32 // of priority in struct __sk_buff
+	context := make([]byte, at+4)
+	binary.NativeEndian.PutUint32(context[at:], priority)
+	passed := 0
+	for range n {
+		verdict, err := b.objects.VportTcxTo.Run(&ebpf.RunOptions{Data: frame, Context: context})
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		if verdict == tcActUnspec {
+			passed++
+		}
+	}
+	return passed
+}
+
+func TestContractBoundsWhatIsReceived(t *testing.T) {
+	b := newBench(t)
+	if got := b.delivered(tcpFrame("10.0.0.1"), 0, 500); got != 500 {
+		t.Errorf("%d of 500 packets were delivered without a bound", got)
+	}
+	if err := b.SetContract(loopback, Bounds{Receive: 10}); err != nil {
+		t.Fatal(err)
+	}
+	before := b.read()
+	got := b.delivered(tcpFrame("10.0.0.1"), 0, 500)
+	if got < 10 || got > 75 { // a second of them, at most the least burst, and what trickles in
+		t.Errorf("%d of 500 packets were delivered at ten a second", got)
+	}
+	after := b.read()
+	if refused := after.RefusedPackets - before.RefusedPackets; refused != uint64(500-got) {
+		t.Errorf("%d packets counted as refused, want %d", refused, 500-got)
+	}
+	if counted := after.Packets[ToTenant][protocolTCP] - before.Packets[ToTenant][protocolTCP]; counted != uint64(got) {
+		t.Errorf("%d packets counted as delivered, want %d", counted, got)
+	}
+	if sent := b.passes(tcpFrame("10.0.0.2"), 200); sent != 200 {
+		t.Errorf("%d of 200 packets were sent: the bound is on what is received", sent)
+	}
+}
+
+func TestWhatStaysOnTheNodeIsHeldToTheShapersRate(t *testing.T) {
+	const class = 0x11508001
+	b := newBench(t)
+	udp := udpFrame("10.0.0.2", 53, 958)
+	if got := b.delivered(udp, class, 200); got != 200 {
+		t.Errorf("%d of 200 frames were delivered before the class was used", got)
+	}
+	b.setPair(dest("10.0.0.2"), Pair{Rate: 1000, Burst: 1000, Class: class, TTL: time.Hour})
+	burst := minShapeBurst / len(udp)
+	if got := b.delivered(udp, class, 200); got < burst || got > burst+5 {
+		t.Errorf("%d of 200 frames of the class were delivered, want about %d", got, burst)
+	}
+	if got := b.delivered(udp, class+1, 200); got != 200 {
+		t.Errorf("%d of 200 frames of another class were delivered", got)
+	}
+	if got := b.delivered(udp, 0, 200); got != 200 {
+		t.Errorf("%d of 200 frames of no class were delivered", got)
+	}
+	// A renewal is no new burst.
+	b.setLimit(LimitRequest{Rate: 1000, Burst: 1000, Class: class})
+	if got := b.delivered(udp, class, 200); got > 5 {
+		t.Errorf("%d of 200 frames were delivered after the renewal", got)
 	}
 }
 
@@ -290,7 +362,7 @@ func BenchmarkVport(b *testing.B) {
 			return m.SetLimit(loopback, LimitRequest{ID: [16]byte{1}, Rate: MaxRate, Burst: MaxRate, TTL: time.Hour})
 		}},
 		{"signals_and_destination", udp, func(m *bench) error { return m.SetPair(loopback, dest("10.0.0.2"), roomy) }},
-		{"signals_and_contract", udp, func(m *bench) error { return m.SetContract(loopback, MaxRate, MaxRate) }},
+		{"signals_and_contract", udp, func(m *bench) error { return m.SetContract(loopback, Bounds{MaxRate, MaxRate, MaxRate}) }},
 	} {
 		b.Run(bc.name, func(b *testing.B) {
 			m := newBench(b)
@@ -308,13 +380,13 @@ func BenchmarkVport(b *testing.B) {
 
 func TestObserveSeesLimitsAndPutsBoundsRight(t *testing.T) {
 	b := newBench(t)
-	want := map[int]Bounds{loopback: {Packets: 10, NewFlows: 20}, 99: {Packets: 1}}
+	want := map[int]Bounds{loopback: {Packets: 10, NewFlows: 20, Receive: 30}, 99: {Packets: 1}}
 	got, err := b.Observe(want)
 	if err != nil || got[loopback] || len(got) != 1 {
 		t.Fatalf("without a limit: %v %v", got, err)
 	}
-	if packets, flows, err := b.Contract(loopback); err != nil || packets != 10 || flows != 20 {
-		t.Errorf("contract %d %d %v", packets, flows, err)
+	if got, err := b.Contract(loopback); err != nil || got != want[loopback] {
+		t.Errorf("contract %+v %v", got, err)
 	}
 	b.setLimit(LimitRequest{Everything: true, Rate: 1, Burst: 1})
 	if got, err := b.Observe(want); err != nil || !got[loopback] {
@@ -329,8 +401,8 @@ func TestObserveSeesLimitsAndPutsBoundsRight(t *testing.T) {
 	if got, err := b.Observe(map[int]Bounds{loopback: {}}); err != nil || got[loopback] {
 		t.Errorf("after its end: %v %v", got, err)
 	}
-	if packets, flows, err := b.Contract(loopback); err != nil || packets != 0 || flows != 0 {
-		t.Errorf("contract %d %d %v", packets, flows, err)
+	if got, err := b.Contract(loopback); err != nil || got != (Bounds{}) {
+		t.Errorf("contract %+v %v", got, err)
 	}
 	if _, err := b.Observe(map[int]Bounds{loopback: {Packets: MaxRate + 1}}); err == nil {
 		t.Error("absurd bounds were accepted")

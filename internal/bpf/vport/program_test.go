@@ -220,6 +220,32 @@ func TestQuietTrafficIsNotAFlood(t *testing.T) {
 				b.run(b.objects.VportTcxFrom, udpFrame("10.0.0.2", uint16(i*7), 20))
 			}
 		}},
+		{"a video call: RTP both ways, one port", func(b *bench) {
+			for range 1500 {
+				b.run(b.objects.VportTcxFrom, udpFrame("10.0.0.2", 5004, 1200))
+				b.run(b.objects.VportTcxTo, replyFrame("10.0.0.2", 1200))
+			}
+		}},
+		{"NFS over UDP: large datagrams in fragments, answered", func(b *bench) {
+			for i := range 600 {
+				b.run(b.objects.VportTcxFrom, ethernet(ethIPv4, ipv4("10.0.0.1", "10.0.0.2", 17, 0x2000, 0, udp(800, 2049, 1000))))
+				for range 4 {
+					b.run(b.objects.VportTcxFrom, ethernet(ethIPv4, ipv4("10.0.0.1", "10.0.0.2", 17, 0x2001, 0, make([]byte, 1000))))
+				}
+				if i%2 == 0 {
+					b.run(b.objects.VportTcxTo, replyFrame("10.0.0.2", 200))
+				}
+			}
+		}},
+		{"a resolver: a query to each of many servers, answered", func(b *bench) {
+			for i := range 2000 {
+				server := "10.2." + string(rune('0'+i%10)) + "." + string(rune('0'+i/10%10))
+				b.run(b.objects.VportTcxFrom, udpFrame(server, 53, 60))
+				b.run(b.objects.VportTcxTo, replyFrame(server, 200))
+			}
+		}},
+		{"a speed test of UDP to one port", func(b *bench) { b.send(5000, "10.0.0.2", func(int) uint16 { return 5201 }) }},
+		{"flow export: one way, one port", func(b *bench) { b.send(2500, "10.0.0.2", func(int) uint16 { return 2055 }) }},
 		{"tcp", func(b *bench) {
 			for range 1000 {
 				b.run(b.objects.VportTcxFrom, ethernet(ethIPv4, ipv4("10.0.0.1", "10.0.0.2", 6, 0, 0, tcp())))

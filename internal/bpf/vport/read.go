@@ -19,6 +19,7 @@ type Counters struct {
 	Sizes          [2][8]uint64 // frames by Direction and index into SizeBounds; the last has none
 	PolicedBytes   uint64       // of the bytes from the tenant, those that limits dropped
 	PolicedPackets uint64
+	RefusedPackets uint64 // to the tenant, beyond its contract or a local sender's limit
 	SinceNs        uint64 // CLOCK_MONOTONIC of the attachment
 }
 
@@ -66,6 +67,7 @@ func sumCPUs(perCPU []vportCounters, sinceNs uint64) Counters {
 		}
 		out.PolicedBytes += c.PolicedBytes
 		out.PolicedPackets += c.PolicedPackets
+		out.RefusedPackets += c.RefusedPackets
 	}
 	return out
 }

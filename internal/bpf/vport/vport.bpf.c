@@ -29,6 +29,8 @@
 #define NS_PER_S 1000000000ULL
 #define LOW_IFINDEX 65536
 #define HTB_MAJOR 0x1150       /* of the enforcer's HTB qdiscs */
+#define SHAPES 0x4000          /* classes that shape limits, */
+#define FIRST_SHAPE 0x8000     /* and the minor number of the first */
 
 enum direction { FROM_TENANT, TO_TENANT, DIRECTIONS };
 
@@ -37,8 +39,9 @@ struct counters {
 	__u64 bytes[DIRECTIONS][PROTOCOLS];
 	__u64 packets[DIRECTIONS][PROTOCOLS];
 	__u64 sizes[DIRECTIONS][SIZES]; /* frames by size, see size_range */
-	__u64 policed_bytes;
+	__u64 policed_bytes; /* of the tenant's */
 	__u64 policed_packets;
+	__u64 refused_packets; /* to the tenant, beyond its contract or the sender's limit */
 };
 
 /* What one destination got from the vport in the current window. */
@@ -87,6 +90,8 @@ struct state {
 	__u64 contract_refilled_ns;
 	__u64 contract_packet_tokens; /* packets * NS_PER_S */
 	__u64 contract_flow_tokens; /* flows * NS_PER_S */
+	__u64 receive_refilled_ns;
+	__u64 receive_packet_tokens; /* packets * NS_PER_S */
 	__u64 flood_since_ns; /* first packet that met the condition, of the newest episode */
 	__u64 flood_last_ns;
 	struct window current;
@@ -115,6 +120,7 @@ struct limit {
 struct contract {
 	__u64 packets; /* packets per second; 0 = any number */
 	__u64 new_flows; /* TCP and UDP flows begun per second; 0 = any number */
+	__u64 receive_packets; /* packets per second to it; 0 = any number */
 	__u32 pairs; /* not 0 while vport_pair may hold limits of this vport */
 	__u32 everything; /* not 0 while vport_limit may hold a limit on all it sends */
 };
@@ -140,6 +146,17 @@ struct pair {
 	__u64 offered_bytes;
 	__u64 dropped_bytes;
 	__u64 dropped_packets;
+};
+
+/* The limit of a class that shapes, for what never comes to an uplink's scheduler:
+ * frames to a guest of the same node are policed where they are delivered. */
+struct shape {
+	struct bpf_spin_lock lock;
+	__u32 reserved;
+	__u64 rate; /* bytes per second; 0 = none */
+	__u64 burst; /* bytes */
+	__u64 refilled_ns;
+	__u64 tokens; /* bytes * NS_PER_S */
 };
 
 /* When a window counts as a flood; set by user space. */
@@ -207,6 +224,13 @@ struct {
 	__type(key, struct pair_key);
 	__type(value, struct pair);
 } vport_pair SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, SHAPES);
+	__type(key, __u32); /* minor number of the class, less FIRST_SHAPE */
+	__type(value, struct shape);
+} vport_shape SEC(".maps");
 
 /* Which interface has which slot; kept by user space alone. */
 struct place {
@@ -570,23 +594,85 @@ static __always_inline int from_tenant(__u32 slot, const struct packet *p, __u32
 	return pass;
 }
 
-/* to_tenant handles what the tenant receives: replies make a flood less likely. */
-static __always_inline void to_tenant(__u32 slot, const struct packet *p, __u32 bytes, __u32 packets, __u32 segment)
+/* delivers holds what the vport receives to the packets per second of its
+ * contract. Called under the lock. */
+static __always_inline int delivers(struct state *s, const struct contract *c, __u64 now, __u32 packets)
 {
+	__u64 elapsed = now - s->receive_refilled_ns;
+	__u64 cost = (__u64)packets * NS_PER_S;
+
+	if (elapsed > NS_PER_S)
+		elapsed = NS_PER_S;
+	s->receive_refilled_ns = now;
+	s->receive_packet_tokens = refill(s->receive_packet_tokens, c->receive_packets, elapsed, packet_burst(c->receive_packets));
+	if (s->receive_packet_tokens < cost)
+		return 0;
+	s->receive_packet_tokens -= cost;
+	return 1;
+}
+
+/* to_tenant handles what the tenant receives: replies make a flood less likely. It
+ * returns 0 if the packet must be dropped. */
+static __always_inline int to_tenant(__u32 slot, const struct packet *p, __u32 bytes, __u32 packets, __u32 segment)
+{
+	struct contract *contract = bpf_map_lookup_elem(&vport_contract, &slot);
+	int bound = contract && contract->receive_packets;
 	struct destination *d;
 	struct state *s;
+	int pass = 1;
+	__u64 now;
 
-	count(slot, TO_TENANT, p, bytes, packets, segment);
-	if (!p->is_udp)
-		return;
-	s = bpf_map_lookup_elem(&vport_state, &slot);
-	if (!s)
-		return;
+	if (p->is_udp || bound) {
+		s = bpf_map_lookup_elem(&vport_state, &slot);
+		if (!s)
+			return 1;
+		now = bound ? bpf_ktime_get_ns() : 0;
+		bpf_spin_lock(&s->lock);
+		if (bound)
+			pass = delivers(s, contract, now, packets);
+		d = &s->destinations[hash32(p->source) >> 29 & (DESTINATIONS - 1)];
+		if (p->is_udp && d->address == p->source && d->window == (__u32)s->current.id)
+			d->replies += packets;
+		bpf_spin_unlock(&s->lock);
+	}
+	if (pass)
+		count(slot, TO_TENANT, p, bytes, packets, segment);
+	return pass;
+}
+
+static __always_inline void count_refused(__u32 slot, __u32 packets)
+{
+	struct counters *c = bpf_map_lookup_elem(&vport_count, &slot);
+
+	if (c)
+		c->refused_packets += packets;
+}
+
+/* within_shape polices a frame that an uplink's class would have shaped, had it
+ * not stayed on this node. */
+static __always_inline int within_shape(__u32 priority, __u32 bytes)
+{
+	__u32 key = (priority & 0xffff) - FIRST_SHAPE;
+	__u64 now = bpf_ktime_get_ns(), elapsed, cost = (__u64)bytes * NS_PER_S;
+	struct shape *s;
+	int pass;
+
+	if (priority >> 16 != HTB_MAJOR || key >= SHAPES)
+		return 1;
+	s = bpf_map_lookup_elem(&vport_shape, &key);
+	if (!s || !s->rate)
+		return 1;
 	bpf_spin_lock(&s->lock);
-	d = &s->destinations[hash32(p->source) >> 29 & (DESTINATIONS - 1)];
-	if (d->address == p->source && d->window == (__u32)s->current.id)
-		d->replies += packets;
+	elapsed = now > s->refilled_ns ? now - s->refilled_ns : 0;
+	if (elapsed > NS_PER_S)
+		elapsed = NS_PER_S;
+	s->refilled_ns = now;
+	s->tokens = refill(s->tokens, s->rate, elapsed, s->burst);
+	pass = s->tokens >= cost;
+	if (pass)
+		s->tokens -= cost;
 	bpf_spin_unlock(&s->lock);
+	return pass;
 }
 
 /* headers parses a socket buffer, pulling the headers into the linear part if they are not there. */
@@ -638,7 +724,14 @@ int vport_tcx_to(struct __sk_buff *skb)
 	if (slot < 0)
 		return TC_ACT_UNSPEC;
 	headers(skb, &p);
-	to_tenant(slot, &p, skb->len, segments(skb, &p), skb->gso_size);
+	if (skb->priority >> 16 == HTB_MAJOR && !within_shape(skb->priority, skb->len)) {
+		count_refused(slot, segments(skb, &p));
+		return TC_ACT_SHOT;
+	}
+	if (!to_tenant(slot, &p, skb->len, segments(skb, &p), skb->gso_size)) {
+		count_refused(slot, segments(skb, &p));
+		return TC_ACT_SHOT;
+	}
 	return TC_ACT_UNSPEC;
 }
 

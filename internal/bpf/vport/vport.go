@@ -220,7 +220,7 @@ func (m *Manager) loadObjects() error {
 		return err
 	}
 	for name, ms := range spec.Maps {
-		if name != vportMapVportSlots && name != vportMapVportSet {
+		if name != vportMapVportSlots && name != vportMapVportSet && name != vportMapVportShape {
 			ms.MaxEntries = uint32(m.maxPorts)
 		}
 		if name == vportMapVportPair {

@@ -14,11 +14,12 @@ import (
 )
 
 type vportContract struct {
-	_          structs.HostLayout
-	Packets    uint64
-	NewFlows   uint64
-	Pairs      uint32
-	Everything uint32
+	_              structs.HostLayout
+	Packets        uint64
+	NewFlows       uint64
+	ReceivePackets uint64
+	Pairs          uint32
+	Everything     uint32
 }
 
 type vportCounters struct {
@@ -28,6 +29,7 @@ type vportCounters struct {
 	Sizes          [2][8]uint64
 	PolicedBytes   uint64
 	PolicedPackets uint64
+	RefusedPackets uint64
 }
 
 type vportLimit struct {
@@ -87,6 +89,19 @@ type vportSettings struct {
 	QuietNs         uint64
 }
 
+type vportShape struct {
+	_    structs.HostLayout
+	Lock struct {
+		_   structs.HostLayout
+		Val uint32
+	}
+	Reserved   uint32
+	Rate       uint64
+	Burst      uint64
+	RefilledNs uint64
+	Tokens     uint64
+}
+
 type vportState struct {
 	_    structs.HostLayout
 	Lock struct {
@@ -102,6 +117,8 @@ type vportState struct {
 	ContractRefilledNs   uint64
 	ContractPacketTokens uint64
 	ContractFlowTokens   uint64
+	ReceiveRefilledNs    uint64
+	ReceivePacketTokens  uint64
 	FloodSinceNs         uint64
 	FloodLastNs          uint64
 	Current              vportWindow
@@ -150,6 +167,7 @@ const (
 	vportMapVportPair     = "vport_pair"
 	vportMapVportPlace    = "vport_place"
 	vportMapVportSet      = "vport_set"
+	vportMapVportShape    = "vport_shape"
 	vportMapVportSlots    = "vport_slots"
 	vportMapVportState    = "vport_state"
 	vportProgVportTcxFrom = "vport_tcx_from"
@@ -215,6 +233,7 @@ type vportMapSpecs struct {
 	VportPair     *ebpf.MapSpec `ebpf:"vport_pair"`
 	VportPlace    *ebpf.MapSpec `ebpf:"vport_place"`
 	VportSet      *ebpf.MapSpec `ebpf:"vport_set"`
+	VportShape    *ebpf.MapSpec `ebpf:"vport_shape"`
 	VportSlots    *ebpf.MapSpec `ebpf:"vport_slots"`
 	VportState    *ebpf.MapSpec `ebpf:"vport_state"`
 }
@@ -252,6 +271,7 @@ type vportMaps struct {
 	VportPair     *ebpf.Map `ebpf:"vport_pair"`
 	VportPlace    *ebpf.Map `ebpf:"vport_place"`
 	VportSet      *ebpf.Map `ebpf:"vport_set"`
+	VportShape    *ebpf.Map `ebpf:"vport_shape"`
 	VportSlots    *ebpf.Map `ebpf:"vport_slots"`
 	VportState    *ebpf.Map `ebpf:"vport_state"`
 }
@@ -265,6 +285,7 @@ func (m *vportMaps) Close() error {
 		m.VportPair,
 		m.VportPlace,
 		m.VportSet,
+		m.VportShape,
 		m.VportSlots,
 		m.VportState,
 	)

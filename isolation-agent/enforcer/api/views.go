@@ -43,6 +43,8 @@ type linkJSON struct {
 
 type contractJSON struct {
 	Contract string    `json:"contract"`
+	Tenant   string    `json:"tenant"`
+	Port     string    `json:"port,omitempty"` // empty: all of the tenant's that have none of their own
 	Send     ratesJSON `json:"from_tenant"`
 	Receive  ratesJSON `json:"to_tenant"`
 }
@@ -61,7 +63,7 @@ func (s *Server) desired(*http.Request) (any, error) {
 		out.Links = append(out.Links, linkJSON{l.Device, l.Rate, l.Limit()})
 	}
 	for _, c := range list {
-		out.Contracts = append(out.Contracts, contractJSON{c.Name, ratesJSON(c.Send), ratesJSON(c.Receive)})
+		out.Contracts = append(out.Contracts, contractJSON{c.Name, c.Tenant, c.Port, ratesJSON(c.Send), ratesJSON(c.Receive)})
 	}
 	return out, nil
 }

@@ -210,6 +210,9 @@ func (s *service) Reload(_ context.Context, path string) error {
 	if (len(c.Links) > 0) != (s.schedule != nil) {
 		return fmt.Errorf("%s: links cannot be switched on or off in a running enforcer; restart it", path)
 	}
+	if s.schedule != nil && c.classes() > s.schedule.programs.Capacity() {
+		return fmt.Errorf("%s: %d contracts on %d links are more than a running enforcer has room for; restart it", path, len(c.Contracts), len(c.Links))
+	}
 	token, err := readToken(c.TokenFile)
 	if err != nil {
 		return fmt.Errorf("token_file %s %w", c.TokenFile, err)

@@ -10,6 +10,7 @@ import (
 
 const (
 	fromTenant = "from_tenant"
+	toTenant   = "to_tenant"
 	udp        = "udp"
 )
 
@@ -17,8 +18,8 @@ const (
 type collector struct {
 	limits *limits.Limits
 
-	descs                                                               []*prometheus.Desc
-	limit, guarantee, expires, offered, policedBytes, policedPackets, n emitter
+	descs                                                                        []*prometheus.Desc
+	limit, guarantee, expires, offered, policedBytes, policedPackets, refused, n emitter
 }
 
 type emitter func(ch chan<- prometheus.Metric, value float64, labels ...string)
@@ -38,6 +39,7 @@ func newCollector(f *catalog.Factory, l *limits.Limits) *collector {
 	c.offered = get("vigia_isolation_offered_bytes_total")
 	c.policedBytes = get("vigia_isolation_policed_bytes_total")
 	c.policedPackets = get("vigia_isolation_policed_packets_total")
+	c.refused = get("vigia_isolation_refused_packets_total")
 	c.n = get("vigia_enforcer_ports")
 	return c
 }
@@ -62,6 +64,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		id, tenant := p.Port.ID, p.Port.Tenant
 		if p.HasContract {
 			c.guarantee(ch, float64(p.Contract.Guarantee), id, tenant, fromTenant)
+			c.guarantee(ch, float64(p.Contract.Received), id, tenant, toTenant)
 		}
 		if !p.Attached {
 			continue
@@ -71,6 +74,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		c.offered(ch, float64(bytes), id, tenant, udp)
 		c.policedBytes(ch, float64(p.Counters.PolicedBytes), id, tenant)
 		c.policedPackets(ch, float64(p.Counters.PolicedPackets), id, tenant)
+		c.refused(ch, float64(p.Counters.RefusedPackets), id, tenant)
 		if p.Limit != nil {
 			c.exportLimit(ch, p.Limit, id, tenant)
 		}

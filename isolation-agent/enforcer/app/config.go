@@ -12,6 +12,7 @@ import (
 	"vigia/internal/config"
 	"vigia/internal/ports"
 	"vigia/isolation-agent/enforcer/api"
+	"vigia/isolation-agent/enforcer/contracts"
 	"vigia/isolation-agent/enforcer/limits"
 )
 
@@ -27,9 +28,11 @@ type Config struct {
 	APISocket *api.Socket   `yaml:"api_socket"`
 }
 
-// Contract is what a tenant bought, each way unless receive says otherwise.
+// Contract is what a tenant, or one port of it, bought, each way unless receive says
+// otherwise.
 type Contract struct {
 	Tenant    string      `yaml:"tenant"`
+	Port      string      `yaml:"port"` // empty: all ports of the tenant that have no contract of their own
 	Guarantee config.Rate `yaml:"guarantee"`
 	Ceiling   config.Rate `yaml:"ceiling"`
 	Receive   *Direction  `yaml:"receive"`
@@ -39,7 +42,7 @@ type Contract struct {
 }
 
 // name identifies the contract among those of the node.
-func (k *Contract) name() string { return k.Tenant }
+func (k *Contract) name() string { return contracts.Name(k.Tenant, k.Port) }
 
 var nodeRE = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
 
@@ -66,11 +69,12 @@ func (c *Config) Validate() error {
 	if _, err := readToken(c.TokenFile); err != nil {
 		fault("token_file", c.TokenFile, err.Error(), fmt.Sprintf("write a file of mode 0600 with %d characters or more", minToken))
 	}
-	seen := make(map[string]bool)
+	seen := make(map[limits.Owner]bool)
 	for i, k := range c.Contracts {
 		at := fmt.Sprintf("contracts[%d].", i)
-		if k.Tenant == "" || seen[k.Tenant] {
-			fault(at+"tenant", k.Tenant, "is empty or listed twice", "give every tenant one contract")
+		owner := limits.Owner{Tenant: k.Tenant, Port: k.Port}
+		if k.Tenant == "" || seen[owner] {
+			fault(at+"tenant", k.name(), "is empty or listed twice", "give every tenant one contract, and every port at most one of its own")
 		}
 		if k.Guarantee == 0 {
 			fault(at+"guarantee", k.Guarantee, "is missing", "write what the tenant bought, for example 40Mbit")
@@ -81,7 +85,7 @@ func (c *Config) Validate() error {
 		if r := k.Receive; r != nil && (r.Guarantee == 0 || r.Ceiling < r.Guarantee) {
 			fault(at+"receive", r.Guarantee, "is no guarantee, or above the ceiling", "write guarantee and ceiling, or leave receive out")
 		}
-		seen[k.Tenant] = true
+		seen[owner] = true
 	}
 	if c.APISocket != nil && !filepath.IsAbs(c.APISocket.Path) {
 		fault("api_socket.path", c.APISocket.Path, "is not an absolute path", "write for example /run/vigia/enforcer.sock")
@@ -122,12 +126,16 @@ func readToken(path string) (string, error) {
 	return token, nil
 }
 
-func (c *Config) contracts() map[string]limits.Contract {
-	out := make(map[string]limits.Contract, len(c.Contracts))
+func (c *Config) contracts() limits.Contracts {
+	out := make(limits.Contracts, len(c.Contracts))
 	for _, k := range c.Contracts {
-		out[k.Tenant] = limits.Contract{
-			Guarantee: uint64(k.Guarantee), Ceiling: uint64(k.Ceiling), Packets: k.Packets, NewFlows: k.NewFlows,
+		contract := limits.Contract{
+			Guarantee: uint64(k.Guarantee), Ceiling: uint64(k.Ceiling), Received: uint64(k.Guarantee), Packets: k.Packets, NewFlows: k.NewFlows,
 		}
+		if k.Receive != nil {
+			contract.Received, contract.Receive = uint64(k.Receive.Guarantee), k.Receive.Packets
+		}
+		out[limits.Owner{Tenant: k.Tenant, Port: k.Port}] = contract
 	}
 	return out
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"vigia/internal/netns"
 	"vigia/internal/testutil"
 )
 
@@ -196,6 +197,55 @@ print(s.recv(4096).split(b"\r\n")[0].decode())`, filepath.Join(r.dir, "api.sock"
 	if !strings.Contains(out, "401") {
 		t.Errorf("another user: %q", out)
 	}
+}
+
+func TestAPortMayHaveAContractOfItsOwn(t *testing.T) {
+	r := newScheduledRig(t)
+	content, err := os.ReadFile(r.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := `contracts:
+  - tenant: red
+    port: p-red
+    guarantee: 24Mbit
+    ceiling: 100Mbit
+    receive: {guarantee: 16Mbit, ceiling: 50Mbit, packets_per_second: 10}
+    match: [{vxlan: 7, mac: "02:00:00:00:00:01"}]
+`
+	r.write("enforcer.yaml", strings.Replace(string(content), "contracts:\n", own, 1))
+	if code, raw := r.d.Do("POST", "/-/reload", "", ""); code != 200 {
+		t.Fatalf("reload: %d %s", code, raw)
+	}
+	testutil.WaitFor(t, "the port's class in the kernel", func() bool {
+		_, raw := r.d.Do("GET", "/v1/actual", token, "")
+		return strings.Count(raw, `"contract":"red/p-red"`) == 3 // an inner class and a leaf to send, a leaf to receive
+	})
+	metrics := r.d.Metrics()
+	for direction, want := range map[string]float64{"from_tenant": 3 * guarantee, "to_tenant": 2 * guarantee} {
+		if got := metrics[`vigia_isolation_guarantee_bytes_per_second{direction="`+direction+`",port="p-red",tenant="red"}`]; got != want {
+			t.Errorf("%s: guarantee %v, want %v", direction, got, want)
+		}
+	}
+	if code, raw := r.d.Do("PUT", "/v1/ports/p-red/limit", token, body(actionA, "red", "udp", 3*guarantee-1, 0, 600)); code != 409 || !strings.Contains(raw, "below_floor") {
+		t.Errorf("below what the port has: %d %s", code, raw)
+	}
+	var conn net.PacketConn
+	if err := netns.Do(r.node, func() (err error) {
+		conn, err = net.ListenPacket("udp4", nodeIP+":0")
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	testutil.WaitFor(t, "packets to the port beyond its contract to be refused", func() bool {
+		for range 300 {
+			if _, err := conn.WriteTo([]byte("to red"), &net.UDPAddr{IP: net.ParseIP("10.7.0.2"), Port: 9}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return r.d.Metrics()[`vigia_isolation_refused_packets_total{port="p-red",tenant="red"}`] > 0
+	})
 }
 
 func TestPortsAreHeldToTheContractsPacketsAndFlows(t *testing.T) {

@@ -91,7 +91,7 @@ func newFastLoop(c *Config, s *scheduling, m *vport.Manager, inv *ports.Inventor
 		return nil, err
 	}
 	notices := metrics.Counter("vigia_enforcer_notices_total")
-	lateness := metrics.Histogram("vigia_enforcer_tick_lateness_seconds", prometheus.ExponentialBuckets(100e-6, 4, 7)).WithLabelValues()
+	lateness := metrics.Histogram("vigia_enforcer_tick_lateness_seconds", []float64{100e-6, 400e-6, 1.6e-3, 5e-3, 20e-3, 100e-3, 400e-3}).WithLabelValues()
 	reaction := metrics.Histogram("vigia_enforcer_reaction_seconds", prometheus.ExponentialBuckets(100e-6, 4, 8))
 	peers := metrics.Gauge("vigia_enforcer_peer_unresponsive")
 	for i := range site.Nodes {

@@ -21,6 +21,7 @@ type Link struct {
 type Direction struct {
 	Guarantee config.Rate `yaml:"guarantee"`
 	Ceiling   config.Rate `yaml:"ceiling"`
+	Packets   uint64      `yaml:"packets_per_second"` // that a port may be sent; 0 for any number
 }
 
 // Match says which frames on the uplink are a tenant's.
@@ -119,9 +120,12 @@ func (c *Config) validateLinks(fault func(field string, value any, problem, fix 
 				fault(fmt.Sprintf("%s[%d]", at, j), nil, fmt.Sprintf("is %s's already", other), "let each match lead to one contract")
 			}
 			taken[m] = k.name()
+			if k.Port != "" && m.MAC == [6]byte{} {
+				fault(fmt.Sprintf("%s[%d]", at, j), nil, "is a whole network, but the contract is for one port", "name the port's mac, too")
+			}
 		}
 		if len(c.Links) > 0 && len(k.Match) == 0 {
-			fault(at, nil, "is missing", "say which frames on the links are this tenant's, for example [{vxlan: 110}]")
+			fault(at, nil, "is missing", "say which frames on the links are this tenant's, for example [{vxlan: 110}]; a port's need its mac")
 		}
 	}
 }
@@ -141,6 +145,9 @@ func (c *Config) admit() error {
 	return errors.Join(errs...)
 }
 
+// classes returns how many there are behind the links' ingress.
+func (c *Config) classes() int { return len(c.Links) * (len(c.Contracts) + 1) }
+
 func (c *Config) links() []contracts.Link {
 	out := make([]contracts.Link, 0, len(c.Links))
 	for i := range c.Links {
@@ -156,7 +163,7 @@ func (c *Config) scheduled() []contracts.Contract {
 	for i := range c.Contracts {
 		k := &c.Contracts[i]
 		send := contracts.Rates{Guarantee: uint64(k.Guarantee), Ceiling: uint64(k.Ceiling)}
-		entry := contracts.Contract{Name: k.name(), Send: send, Receive: send}
+		entry := contracts.Contract{Name: k.name(), Tenant: k.Tenant, Port: k.Port, Send: send, Receive: send}
 		if k.Receive != nil {
 			entry.Receive = contracts.Rates{Guarantee: uint64(k.Receive.Guarantee), Ceiling: uint64(k.Receive.Ceiling)}
 		}

@@ -36,7 +36,7 @@ func newScheduling(c *Config, metrics *catalog.Factory, logger *slog.Logger) (*s
 		s.rounds.WithLabelValues(outcome)
 	}
 	var err error
-	if s.programs, err = classify.Open(classifyDir(c.BPF.PinDir)); err != nil {
+	if s.programs, err = classify.Open(classifyDir(c.BPF.PinDir), c.classes()); err != nil {
 		return nil, err
 	}
 	if s.keeper, err = contracts.NewKeeper(c.Sources.NetNS, s.programs, logger); err != nil {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"vigia/internal/bpf/classify"
+	"vigia/internal/bpf/vport"
 	"vigia/internal/tc"
 )
 
@@ -26,10 +27,20 @@ type Rates struct {
 
 // Contract is what a tenant, or one port of it, bought.
 type Contract struct {
-	Name    string // tenant, or port id if it is for one port
+	Name    string // see Name
+	Tenant  string
+	Port    string // empty: it is for all of the tenant's ports that have none of their own
 	Send    Rates
 	Receive Rates
 	Matches []classify.Match
+}
+
+// Name identifies the contract of a tenant, or of one port of it, on a node.
+func Name(tenant, port string) string {
+	if port == "" {
+		return tenant
+	}
+	return tenant + "/" + port
 }
 
 // Link is an uplink of the node.
@@ -47,7 +58,7 @@ func (l *Link) DropThreshold() uint64 { return uint64(float64(l.Rate) * l.Headro
 
 // What handles we own. The major number marks a qdisc as ours.
 const (
-	Major          = 0x1150
+	Major          = vport.ClassMajor
 	filterPriority = 0xA150
 	filterHandle   = 1
 	filterName     = "vigia"
@@ -58,8 +69,8 @@ const (
 	// A contract's own class holds its guarantee; below it, on the sending side,
 	// are one class for what no limit shapes, and one for each limit that does.
 	leafOffset = 0x4000
-	shapeMinor = 0x8000
-	shapes     = 0x4000
+	shapeMinor = vport.FirstShape
+	shapes     = vport.Shapes
 )
 
 const (

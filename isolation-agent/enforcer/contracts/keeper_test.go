@@ -50,7 +50,7 @@ func newNode(t *testing.T) *node {
 // newKeeper is a keeper as a fresh process has it.
 func (n *node) newKeeper() *Keeper {
 	n.t.Helper()
-	programs, err := classify.Open(testutil.NewBPFFS(n.t))
+	programs, err := classify.Open(testutil.NewBPFFS(n.t), 4)
 	if err != nil {
 		n.t.Fatal(err)
 	}

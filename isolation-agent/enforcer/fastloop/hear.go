@@ -131,7 +131,7 @@ func (l *Loop) authorise(from *node, m *notice.Notice) (Order, int, notice.Reaso
 	if !ok || port.Tenant != tenant {
 		return Order{}, 0, notice.NotHere
 	}
-	contract, ok := l.contract(tenant)
+	contract, ok := l.contract(tenant, port.ID)
 	if !ok {
 		return Order{}, 0, notice.NotHere // its floor is unknown
 	}
@@ -172,6 +172,7 @@ func (l *Loop) hosts(node, tenant string) bool {
 const (
 	policerBurst    = 20 * time.Millisecond
 	minPolicerBurst = 64 << 10 // a datagram of the largest size
+	minStart        = 2 * 1514 // frames
 	// keep is how long a limit outlives the last touch of this process.
 	keep = DefaultLease
 )
@@ -180,7 +181,9 @@ const (
 // on by shaping, where an uplink's scheduler can.
 func (l *Loop) enforce(now time.Time, h *Held, index int) error {
 	rate := uint64(h.Rate)
-	pair := vport.Pair{Rate: max(rate, 1), Burst: max(minPolicerBurst, rate*uint64(policerBurst)/uint64(time.Second)), TTL: keep}
+	burst := rate * uint64(policerBurst) / uint64(time.Second)
+	// Who is told has just sent too much: a bucket that begins full would add to it.
+	pair := vport.Pair{Rate: max(rate, 1), Burst: max(minPolicerBurst, burst), Start: max(minStart, burst), TTL: keep}
 	if h.Shaped(now) {
 		class, err := l.shape(h, rate)
 		if err != nil && !errors.Is(err, contracts.ErrNoShape) {
@@ -203,7 +206,11 @@ func (l *Loop) shape(h *Held, rate uint64) (uint32, error) {
 			return 0, contracts.ErrNoShape
 		}
 	}
-	class, err := l.keeper.Shape(port.Tenant, id, rate)
+	contract, known := l.contract(port.Tenant, port.ID)
+	if !known {
+		return 0, contracts.ErrNoShape
+	}
+	class, err := l.keeper.Shape(contract.Name, id, rate)
 	if err != nil {
 		return 0, err
 	}

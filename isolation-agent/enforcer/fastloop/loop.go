@@ -107,6 +107,7 @@ type outgoing struct {
 	tenant     string
 	advised    float64
 	sent       time.Time
+	congested  time.Time // when it was last told because of drops
 	seq        uint64
 	unanswered int // notices since the last answer
 	rounds     int // advised rounds without effect
@@ -177,7 +178,7 @@ func (l *Loop) refresh() {
 	classes[contracts.DefaultClass] = ClassConfig{}
 	for i := range list {
 		classes[contracts.LeafClass(minors[list[i].Name])] = ClassConfig{
-			Name: list[i].Name, Guarantee: list[i].Receive.Guarantee, Queue: contracts.QueueBytes(list[i].Receive.Ceiling),
+			Tenant: list[i].Tenant, Guarantee: list[i].Receive.Guarantee, Queue: contracts.QueueBytes(list[i].Receive.Ceiling),
 		}
 	}
 	old := map[string]*linkState{}
@@ -207,12 +208,14 @@ func (l *Loop) Run(ctx context.Context) error {
 	return l.tick(ctx)
 }
 
-// contract returns what a tenant bought.
-func (l *Loop) contract(tenant string) (contracts.Contract, bool) {
+// contract returns what a port bought, or else its tenant.
+func (l *Loop) contract(tenant, port string) (contracts.Contract, bool) {
 	_, list := l.keeper.Desired()
-	for i := range list {
-		if list[i].Name == tenant {
-			return list[i], true
+	for _, name := range []string{contracts.Name(tenant, port), contracts.Name(tenant, "")} {
+		for i := range list {
+			if list[i].Name == name {
+				return list[i], true
+			}
 		}
 	}
 	return contracts.Contract{}, false

@@ -92,7 +92,7 @@ func newMember(t *testing.T, keys ...MasterKey) *member {
 	t.Cleanup(func() { keeper.Close() })
 	link := contracts.Link{Device: "none", Rate: 100 * mbit, Headroom: 0.05}
 	rates := contracts.Rates{Guarantee: 24 * mbit, Ceiling: 100 * mbit}
-	keeper.Set([]contracts.Link{link}, []contracts.Contract{{Name: "red", Send: rates, Receive: rates}, {Name: "blue", Send: rates, Receive: rates}})
+	keeper.Set([]contracts.Link{link}, []contracts.Contract{{Name: "red", Tenant: "red", Send: rates, Receive: rates}, {Name: "blue", Tenant: "blue", Send: rates, Receive: rates}})
 	m.Loop = &Loop{
 		config: Config{Node: "n1", Variant: Vigia}, logger: promslog.NewNopLogger(), keeper: keeper, kernel: m.kernel,
 		inventory: inventory{"p1": {ID: "p1", Tenant: "red", Index: 1}}, socket: listen(t), boot: 77, directory: d,
@@ -286,7 +286,7 @@ func TestLimitsGrowInTheKernelAndEndThere(t *testing.T) {
 	m.meet(t, 5)
 	start := time.Now()
 	m.hear(start, raw(t, congest(3, 30*mbit), master(masterA)))
-	m.grow(start.Add(growInterval * 2))
+	m.grow(start.Add(steady + growInterval*2))
 	if got := m.kernel.pairs[vport.Destination{192, 168, 0, 2}]; got.Rate <= uint64(30*mbit) {
 		t.Errorf("did not grow: %+v", got)
 	}

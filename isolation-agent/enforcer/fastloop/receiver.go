@@ -39,9 +39,24 @@ const (
 	saturated = 0.97
 	// congestedFor is how long a class counts as congested after its drops ended.
 	congestedFor = 500 * time.Millisecond
-	// demandKnown is how long classes must have had the chance to grow before
-	// what they take counts as what they want.
+	// demandKnown is how long the link must have had room before what classes take
+	// counts as what they want, and demandOf how long that holds.
 	demandKnown = time.Second
+	demandOf    = 10 * demandKnown
+	// demandFades is what is left of a peak after a tick, half of it after 0.7 s: who
+	// comes in bursts wants its bursts.
+	demandFades = 0.99
+	// roomy is the share of LIM_IN below which the link has room.
+	roomy = 0.95
+	// While others use the link, a class that was told is told again and again, so
+	// that its senders need not find out by flooding; what it may have comes back by
+	// a tenth of LIM_IN for each renewInterval.
+	renewInterval = 100 * time.Millisecond
+	renewStep     = 0.1
+	// A class that takes less than this share of what it may have is not held by it.
+	renewFrom = 0.7
+	// forgetHeld is when what senders were told counts no more.
+	forgetHeld = time.Second
 )
 
 // Reading is what a class's queue and classifier have counted so far, in bytes.
@@ -65,7 +80,7 @@ func (r Reading) lost(queue uint64) uint64 {
 
 // ClassConfig is what the receiver knows of a class.
 type ClassConfig struct {
-	Name      string
+	Tenant    string
 	Guarantee uint64 // to receive, bytes per second
 	Queue     uint64 // bytes that its queue is meant to hold; 0 = any number
 }
@@ -79,6 +94,7 @@ type Congestion struct {
 	Rate     float64 // that the class's senders may have together
 	Since    time.Time
 	First    bool // notice of this congestion
+	Renewal  bool // nothing is lost: what was told still holds, or changes
 }
 
 type sample struct {
@@ -99,6 +115,14 @@ type window struct {
 	since          time.Time // first sign of the present congestion
 	advised        time.Time // when its senders were last told
 	told           bool      // in the present congestion
+	held           float64   // what its senders may have together since then; 0 = anything
+	demand         float64   // the most that it took of late while the link had room
+	demandAt       time.Time // when that was last seen; zero = never
+}
+
+// content tells whether a class takes what it is known to want.
+func (w *window) content(now time.Time, takes float64) bool {
+	return !w.demandAt.IsZero() && now.Sub(w.demandAt) < demandOf && takes >= 0.9*w.demand && takes <= 1.1*w.demand
 }
 
 // dropping returns for how long, at most n samples, something has been lost.
@@ -157,6 +181,7 @@ type Receiver struct {
 	lastTick  time.Time
 	// awakeUntil: the link had room and is busy now, as far as is known without a window.
 	awakeUntil time.Time
+	roomSince  time.Time // zero while it has none
 }
 
 // NewReceiver returns a receiver for a link with that LIM_IN and D.
@@ -183,7 +208,7 @@ func (r *Receiver) SetClasses(classes map[uint32]ClassConfig) {
 // Wake tells that the link had room until now and was not sampled: nothing was lost,
 // and the time that it was not looked at must not thin what is lost from now on.
 func (r *Receiver) Wake(now time.Time) {
-	r.awakeUntil = now.Add(samples * Tick)
+	r.awakeUntil, r.roomSince = now.Add(samples*Tick), time.Time{}
 	for _, w := range r.classes {
 		w.n, w.started = 0, false
 	}
@@ -208,6 +233,7 @@ func (r *Receiver) Sample(now time.Time, readings map[uint32]Reading) []Congesti
 		_, left, _ := w.mean(samples)
 		total += left
 	}
+	r.learn(now, total)
 	var out []Congestion
 	for id, w := range r.classes {
 		if c, congested := r.judge(now, id, w, total); congested {
@@ -215,6 +241,21 @@ func (r *Receiver) Sample(now time.Time, readings map[uint32]Reading) []Congesti
 		}
 	}
 	return out
+}
+
+// learn takes what classes take for what they want once the link has had room for a while.
+func (r *Receiver) learn(now time.Time, total float64) {
+	switch {
+	case total >= roomy*r.limit:
+		r.roomSince = time.Time{}
+	case r.roomSince.IsZero():
+		r.roomSince = now
+	case now.Sub(r.roomSince) >= demandKnown:
+		for _, w := range r.classes {
+			_, left, _ := w.mean(samples)
+			w.demand, w.demandAt = max(left, w.demand*demandFades), now
+		}
+	}
 }
 
 // Busy tells whether anything is near to the limit, so that every tick counts.
@@ -247,7 +288,7 @@ func (r *Receiver) judge(now time.Time, id uint32, w *window, total float64) (Co
 	}
 	ready := w.n >= samplesCongested && (r.variant == Vigia || w.n >= n)
 	if !ready || lost <= r.threshold || (r.variant == Vigia && total < saturated*r.limit) {
-		return Congestion{}, false
+		return r.renew(now, id, w)
 	}
 	if now.After(w.congestedUntil) {
 		w.since, w.told = now.Add(-w.dropping(n)), false
@@ -259,18 +300,45 @@ func (r *Receiver) judge(now time.Time, id uint32, w *window, total float64) (Co
 	c := Congestion{Class: id, Config: w.config, Measured: arrived, Dropped: lost, Since: w.since, First: !w.told}
 	if r.variant == Vigia {
 		c.Rate = r.advise(now, id, w)
+		r.hold(w, c.Rate)
 	}
 	w.advised, w.told = now, true
 	return c, true
 }
 
+// renew tells a class that is held, and loses nothing, what it may have now. Once it
+// may have almost all, or takes less, it is told no more.
+func (r *Receiver) renew(now time.Time, id uint32, w *window) (Congestion, bool) {
+	since := now.Sub(w.advised)
+	if w.held == 0 || since < renewInterval {
+		return Congestion{}, false
+	}
+	arrived, _, _ := w.mean(samples)
+	if since > forgetHeld || arrived < renewFrom*w.held {
+		w.held = 0
+		return Congestion{}, false
+	}
+	steps := since.Seconds() / renewInterval.Seconds()
+	rate := min(r.advise(now, id, w), w.held+renewStep*steps*r.limit)
+	if w.advised = now; rate >= roomy*r.limit {
+		rate = 2 * r.limit // whatever it wants: at the sender no limit is left
+	}
+	r.hold(w, rate)
+	return Congestion{Class: id, Config: w.config, Measured: arrived, Rate: rate, Renewal: true}, true
+}
+
+func (r *Receiver) hold(w *window, rate float64) {
+	if w.held = rate; rate >= roomy*r.limit {
+		w.held = 0
+	}
+}
+
 // advise returns what the senders of a congested class may have together. While
 // another class that is in use gets less than its guarantee, that is the guarantee:
-// a TCP sender must be given the room that it would grow into. Otherwise it is what
-// the others leave, with a tenth of theirs for growth. Once the congested class has
-// been held for a while, what the others take is what they want.
+// a TCP sender must be given the room that it would grow into. Otherwise, and once
+// the other is known to want no more, it is what the others leave, with a tenth of
+// theirs for growth.
 func (r *Receiver) advise(now time.Time, id uint32, w *window) float64 {
-	held := !w.advised.IsZero() && now.Sub(w.advised) > demandKnown && now.Sub(w.advised) < 10*demandKnown
 	guarantee := float64(w.config.Guarantee)
 	var others float64
 	for other, o := range r.classes {
@@ -279,7 +347,7 @@ func (r *Receiver) advise(now time.Time, id uint32, w *window) float64 {
 		}
 		arrived, left, _ := o.mean(samples)
 		inUse := arrived > 0.01*float64(o.config.Guarantee)
-		if inUse && left < 0.98*float64(o.config.Guarantee) && !held {
+		if inUse && left < 0.98*float64(o.config.Guarantee) && !o.content(now, left) {
 			return guarantee
 		}
 		others += left

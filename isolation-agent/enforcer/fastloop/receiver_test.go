@@ -21,7 +21,7 @@ type plant struct {
 
 func newPlant(t *testing.T, v Variant) *plant {
 	p := &plant{t: t, r: NewReceiver(v, 95*mbit, 2.5*mbit), now: time.Now(), readings: map[uint32]Reading{}}
-	p.r.SetClasses(map[uint32]ClassConfig{classA: {Name: "a", Guarantee: 71 * mbit}, classB: {Name: "b", Guarantee: 24 * mbit, Queue: 50_000}})
+	p.r.SetClasses(map[uint32]ClassConfig{classA: {Tenant: "a", Guarantee: 71 * mbit}, classB: {Tenant: "b", Guarantee: 24 * mbit, Queue: 50_000}})
 	return p
 }
 
@@ -68,7 +68,7 @@ func TestAFloodIsToldWithinTheWindowAndNotMoreThanEvery50ms(t *testing.T) {
 		}
 	}
 	c := got[len(got)-1]
-	if c.Class != classB || c.Config.Name != "b" || !near(c.Measured, 30*mbit) || !near(c.Dropped, 6*mbit) || c.Rate != 24*mbit {
+	if c.Class != classB || c.Config.Tenant != "b" || !near(c.Measured, 30*mbit) || !near(c.Dropped, 6*mbit) || c.Rate != 24*mbit {
 		t.Errorf("decision %+v", c)
 	}
 }
@@ -139,7 +139,7 @@ func TestABusyLinkIsReadEveryTick(t *testing.T) {
 func TestClassesComeAndGo(t *testing.T) {
 	p := newPlant(t, Vigia)
 	p.run(20, 71, 30, 6)
-	p.r.SetClasses(map[uint32]ClassConfig{classA: {Name: "a", Guarantee: 71 * mbit}})
+	p.r.SetClasses(map[uint32]ClassConfig{classA: {Tenant: "a", Guarantee: 71 * mbit}})
 	if got, _ := p.run(20, 71, 30, 6); got != nil {
 		t.Errorf("told about a class that is gone: %+v", got)
 	}

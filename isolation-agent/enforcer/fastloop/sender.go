@@ -15,6 +15,9 @@ const (
 	// growInterval is both how long a limit stays after a notice and the time
 	// between steps of its growth.
 	growInterval = 100 * time.Millisecond
+	// steady is how much longer an explicit rate stays: receivers repeat it sooner for
+	// as long as it holds.
+	steady = 500 * time.Millisecond
 	// shapeAfter is when shaping takes over from policing.
 	shapeAfter = 2 * time.Second
 	// released is the share of the ceiling from which a limit is of no use.
@@ -86,6 +89,9 @@ func (s *Sender) Hold(now time.Time, o Order) *Held {
 	h.Rate = min(max(rate, o.Floor), o.Ceiling)
 	h.Told, h.grown, h.Severity = now, now, min(max(o.Severity, 1), maxSeverity)
 	h.Lease = min(o.Lease, MaxLease)
+	if o.Advised > 0 {
+		h.grown = now.Add(steady)
+	}
 	return h
 }
 

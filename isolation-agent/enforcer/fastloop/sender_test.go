@@ -46,9 +46,10 @@ func TestWithoutAdviceTheMeasuredRateIsHalved(t *testing.T) {
 func TestALimitGrowsInStepsAndEnds(t *testing.T) {
 	s, now := NewSender(), time.Now()
 	s.Hold(now, order(24, 100))
-	if changed, over := s.Grow(now.Add(growInterval - 1)); changed != nil || over != nil {
+	if changed, over := s.Grow(now.Add(steady + growInterval - 1)); changed != nil || over != nil {
 		t.Errorf("grew early: %v %v", changed, over)
 	}
+	now = now.Add(steady)
 	last, steps := 24*mbit, 0
 	for ; steps < 1000; steps++ {
 		now = now.Add(growInterval)
@@ -66,12 +67,20 @@ func TestALimitGrowsInStepsAndEnds(t *testing.T) {
 	}
 }
 
+func TestWithoutAdviceALimitGrowsAfterTheFirstStep(t *testing.T) {
+	s, now := NewSender(), time.Now()
+	s.Hold(now, order(0, 80))
+	if changed, _ := s.Grow(now.Add(growInterval)); len(changed) != 1 || !near(changed[0].Rate, 42.5*mbit) {
+		t.Errorf("grew to %+v", changed)
+	}
+}
+
 func TestSeveritySlowsTheRecovery(t *testing.T) {
 	s, now := NewSender(), time.Now()
 	o := order(24, 100)
 	o.Severity = 8
 	s.Hold(now, o)
-	changed, _ := s.Grow(now.Add(growInterval))
+	changed, _ := s.Grow(now.Add(steady + growInterval))
 	if len(changed) != 1 || !near(changed[0].Rate-24*mbit, 1.5*mbit/8) {
 		t.Errorf("grew to %v", changed[0].Rate/mbit)
 	}

@@ -20,6 +20,9 @@ const (
 	floorHold = 500 * time.Millisecond
 	// again within so long of the last notice, a congestion is the same one.
 	sameEpisode = time.Second
+	// A rate that has changed by less than this factor is repeated only so often.
+	changed        = 1.03
+	repeatInterval = 250 * time.Millisecond
 )
 
 // tell tells the sources of a congested class.
@@ -34,7 +37,7 @@ func (l *Loop) tell(now time.Time, s *linkState, c *Congestion) {
 }
 
 func (l *Loop) tellSource(now time.Time, c *Congestion, share *Share, sources int) {
-	origin := l.directory.origin(c.Config.Name, &share.Source)
+	origin := l.directory.origin(c.Config.Tenant, &share.Source)
 	if origin == nil || origin.name == l.directory.self {
 		l.events.Notice("congest", "unknown_source")
 		return
@@ -45,22 +48,29 @@ func (l *Loop) tellSource(now time.Time, c *Congestion, share *Share, sources in
 	}
 	key := outKey{origin.name, share.Source.From, destination}
 	o := l.out[key]
+	if c.Renewal && (o == nil || now.Sub(o.sent) > forgetHeld) {
+		return // it is not held
+	}
 	if o == nil {
-		o = &outgoing{tenant: c.Config.Name, severity: 1}
+		o = &outgoing{tenant: c.Config.Tenant, severity: 1}
 		l.out[key] = o
 	}
 	floor := float64(c.Config.Guarantee) / float64(max(sources, 1))
 	advised := max(floor, c.Rate*share.Share)
 	if l.config.Variant == Paper {
 		advised = 0
-	} else if o.atFloor && now.Sub(o.ackedAt) < floorHold && advised >= o.ackedRate*0.99 {
+	} else if o.atFloor && now.Sub(o.ackedAt) < floorHold && advised >= o.ackedRate*0.99 && !(c.Renewal && advised > o.ackedRate*changed) {
 		return // it does what it can
+	} else if c.Renewal && now.Sub(o.sent) < repeatInterval && advised < o.advised*changed && advised > o.advised/changed {
+		return // it knows
 	}
-	l.judgePeer(now, origin, o, share.Rate)
-	o.count(now)
+	if !c.Renewal {
+		l.judgePeer(now, origin, o, share.Rate)
+		o.count(now)
+	}
 	o.advised, o.sent, o.seq = advised, now, l.seq+1
 	m := notice.Notice{
-		Kind: notice.Congest, Source: share.Source.From, Destination: destination, Tenant: notice.ID(c.Config.Name),
+		Kind: notice.Congest, Source: share.Source.From, Destination: destination, Tenant: notice.ID(c.Config.Tenant),
 		Measured: uint64(share.Rate), Dropped: uint64(c.Dropped * share.Share), Rate: uint64(advised), Lease: DefaultLease,
 		Severity: o.severity, Sources: uint16(min(sources, 1<<16-1)),
 	}
@@ -68,8 +78,8 @@ func (l *Loop) tellSource(now time.Time, c *Congestion, share *Share, sources in
 		m.Flags = notice.Plain
 	}
 	l.send(origin, &m)
-	l.logger.Debug("source told", "node", origin.name, "tenant", c.Config.Name, "source", share.Source.From, "measured", m.Measured, "dropped", m.Dropped, "advised", m.Rate, "severity", m.Severity)
-	if c.First {
+	l.logger.Debug("source told", "node", origin.name, "tenant", c.Config.Tenant, "source", share.Source.From, "measured", m.Measured, "dropped", m.Dropped, "advised", m.Rate, "severity", m.Severity, "renewal", c.Renewal, "first_drop_seconds", now.Sub(c.Since).Seconds())
+	if c.First && !c.Renewal {
 		l.events.Detected(now.Sub(c.Since))
 	}
 }
@@ -77,12 +87,13 @@ func (l *Loop) tellSource(now time.Time, c *Congestion, share *Share, sources in
 // count keeps the severity: it goes up with every third notice of an episode and
 // down with every second of calm, and slows the sender's recovery.
 func (o *outgoing) count(now time.Time) {
-	if now.Sub(o.sent) > sameEpisode {
+	if now.Sub(o.congested) > sameEpisode {
 		o.since, o.rounds = now, 0
-		if calm := int(now.Sub(o.sent) / time.Second); !o.sent.IsZero() {
+		if calm := int(now.Sub(o.congested) / time.Second); !o.congested.IsZero() {
 			o.severity = uint8(max(1, int(o.severity)-calm))
 		}
 	}
+	o.congested = now
 	o.rounds++
 	if o.rounds%3 == 0 && o.severity < maxSeverity {
 		o.severity++

@@ -157,12 +157,8 @@ func (l *Loop) read(s *linkState) error {
 	}
 	active := s.active[:0]
 	for id := range s.receiver.classes {
-		counted := id
-		if id == contracts.DefaultClass {
-			counted = 0 // so the classifier calls what it does not know
-		}
 		r, known := s.readings[id]
-		came := l.arrivals[classify.Class{Link: s.ifb, ID: counted}].Bytes
+		came := l.arrivals[classify.Class{Link: s.ifb, ID: counted(id)}].Bytes
 		if !known || came != r.Arrived || r.Waiting > 0 { // nothing else can have moved
 			active = append(active, id)
 		}
@@ -174,6 +170,14 @@ func (l *Loop) read(s *linkState) error {
 		return l.readEach(s)
 	}
 	return l.readAll(s)
+}
+
+// counted returns what the classifier calls a class: 0 for what it does not know.
+func counted(class uint32) uint32 {
+	if class == contracts.DefaultClass {
+		return 0
+	}
+	return class
 }
 
 // singleReads is up to how many classes are cheaper to read one by one than all at once.
@@ -215,12 +219,36 @@ func (l *Loop) readAll(s *linkState) (err error) {
 	return nil
 }
 
+// prune forgets arrivals of classes and devices that are gone, once there are any.
+func (l *Loop) prune() {
+	classes := 0
+	for _, s := range l.links {
+		if s.ifb == 0 {
+			return
+		}
+		classes += len(s.receiver.classes)
+	}
+	if len(l.arrivals) <= classes {
+		return
+	}
+	known := make(map[classify.Class]bool, classes)
+	for _, s := range l.links {
+		for id := range s.receiver.classes {
+			known[classify.Class{Link: s.ifb, ID: counted(id)}] = true
+		}
+	}
+	if err := l.programs.Prune(func(c classify.Class) bool { return known[c] }); err != nil {
+		l.logger.Warn("forget what came for devices that are gone", "err", err)
+	}
+}
+
 func (l *Loop) housekeep(now time.Time) {
 	if err := l.kernel.SweepPairs(); err != nil {
 		l.logger.Warn("sweep expired limits", "err", err)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.prune()
 	for name, n := range l.directory.nodes {
 		if name == l.directory.self {
 			continue

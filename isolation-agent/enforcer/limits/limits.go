@@ -19,12 +19,32 @@ import (
 	"vigia/isolation-agent/enforcer/fence"
 )
 
-// Contract is what a tenant bought, in bytes per second and direction.
+// Contract is what a tenant, or one port of it, bought, in bytes per second. A limit
+// is on what a port sends, so that its floor is what was bought to send.
 type Contract struct {
 	Guarantee uint64
 	Ceiling   uint64
+	Received  uint64 // guarantee of what is received
 	Packets   uint64 // per second that a port may send; 0 = any number
 	NewFlows  uint64 // per second that a port may begin; 0 = any number
+	Receive   uint64 // packets per second that a port may be sent; 0 = any number
+}
+
+// Owner is whose a contract is: a port's, or with an empty Port a tenant's.
+type Owner struct{ Tenant, Port string }
+
+// Contracts are what tenants and ports bought.
+type Contracts map[Owner]Contract
+
+// Of returns the contract that holds for a port, and whose it is: the port's own
+// before its tenant's.
+func (c Contracts) Of(port *ports.Port) (Contract, Owner, bool) {
+	for _, owner := range []Owner{{port.Tenant, port.ID}, {port.Tenant, ""}} {
+		if contract, ok := c[owner]; ok {
+			return contract, owner, true
+		}
+	}
+	return Contract{}, Owner{}, false
 }
 
 // Request asks for a limit on a port.
@@ -119,14 +139,14 @@ type Limits struct {
 	count     func(Change)
 
 	mu        sync.Mutex // held across read, decision and write
-	contracts map[string]Contract
+	contracts Contracts
 	active    map[string]uuid.UUID // by port, as last seen in the kernel
 	shaper    Shaper               // nil without one
 	shapes    map[string]uint16    // classes of limits, by port
 }
 
 // New returns Limits that report every change to count.
-func New(k Kernel, inv Inventory, f Fence, contracts map[string]Contract, logger *slog.Logger, count func(Change)) *Limits {
+func New(k Kernel, inv Inventory, f Fence, contracts Contracts, logger *slog.Logger, count func(Change)) *Limits {
 	return &Limits{
 		kernel: k, inventory: inv, fence: f, contracts: contracts, logger: logger, count: count,
 		active: make(map[string]uuid.UUID), shapes: make(map[string]uint16),
@@ -134,7 +154,7 @@ func New(k Kernel, inv Inventory, f Fence, contracts map[string]Contract, logger
 }
 
 // SetContracts swaps the contracts. Limits that are in force stay.
-func (l *Limits) SetContracts(c map[string]Contract) {
+func (l *Limits) SetContracts(c Contracts) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.contracts = c
@@ -228,9 +248,9 @@ func (l *Limits) check(port *ports.Port, r *Request) error {
 	case r.ID == uuid.Nil:
 		return refuse("bad_field", "id", "id is missing; use the action's UUID")
 	}
-	contract, ok := l.contracts[port.Tenant]
+	contract, _, ok := l.contracts.Of(port)
 	if !ok {
-		return refuse("no_contract", "tenant", "tenant %q has no contract on this node, so its floor is unknown", port.Tenant)
+		return refuse("no_contract", "tenant", "tenant %q has no contract on this node for port %q, so its floor is unknown", port.Tenant, port.ID)
 	}
 	if err := floor(port, &contract, r); err != nil {
 		return err

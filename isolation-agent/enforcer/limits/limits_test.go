@@ -24,16 +24,19 @@ type faulty struct {
 	stuck                     bool // removal has no effect
 	sets                      int
 	packets, newFlows         uint64 // of the contract
+	receive                   uint64
 	age                       time.Duration
 }
 
 // shaper remembers what it was asked for.
 type shaper struct {
-	rates map[uint16]uint64
-	err   error
+	rates    map[uint16]uint64
+	contract string // of the last class
+	err      error
 }
 
-func (s *shaper) Shape(_ string, id uint16, rate uint64) (uint32, error) {
+func (s *shaper) Shape(contract string, id uint16, rate uint64) (uint32, error) {
+	s.contract = contract
 	if s.err != nil {
 		return 0, s.err
 	}
@@ -98,7 +101,7 @@ func (k *faulty) Limit(int) (vport.Limit, error) {
 
 func (k *faulty) Observe(want map[int]vport.Bounds) (map[int]bool, error) {
 	for _, b := range want {
-		k.packets, k.newFlows = b.Packets, b.NewFlows
+		k.packets, k.newFlows, k.receive = b.Packets, b.NewFlows, b.Receive
 	}
 	return map[int]bool{1: k.limit != nil}, k.readErr
 }
@@ -128,7 +131,7 @@ type rig struct {
 func newRig() *rig {
 	r := &rig{kernel: &faulty{}, counts: map[Change]int{}}
 	inv := inventory{{ID: "p", Tenant: "red", Index: 1}, {ID: "q", Tenant: "blue", Index: 1}}
-	r.Limits = New(r.kernel, inv, &terms{}, map[string]Contract{"red": {Guarantee: 1000, Ceiling: 9000}}, promslog.NewNopLogger(),
+	r.Limits = New(r.kernel, inv, &terms{}, Contracts{{Tenant: "red"}: {Guarantee: 1000, Ceiling: 9000}}, promslog.NewNopLogger(),
 		func(c Change) { r.counts[c]++ })
 	return r
 }
@@ -315,7 +318,7 @@ func TestADeadProcessesClassIsMadeAgain(t *testing.T) {
 
 func TestPortsAreHeldToTheirContract(t *testing.T) {
 	r := newRig()
-	r.SetContracts(map[string]Contract{"red": {Guarantee: 1000, Ceiling: 9000, Packets: 500, NewFlows: 20}, "blue": {Guarantee: 1, Ceiling: 1, Packets: 500, NewFlows: 20}})
+	r.SetContracts(Contracts{{Tenant: "red"}: {Guarantee: 1000, Ceiling: 9000, Packets: 500, NewFlows: 20}, {Tenant: "blue"}: {Guarantee: 1, Ceiling: 1, Packets: 500, NewFlows: 20}})
 	if r.Observe(); r.kernel.packets != 500 || r.kernel.newFlows != 20 {
 		t.Errorf("%d packets, %d new flows", r.kernel.packets, r.kernel.newFlows)
 	}
@@ -331,9 +334,43 @@ func TestPortsAreHeldToTheirContract(t *testing.T) {
 	}
 }
 
+func TestAPortsOwnContractGoesBeforeItsTenants(t *testing.T) {
+	r := newRig()
+	r.inventory = inventory{{ID: "p", Tenant: "red", Index: 1}}
+	s := &shaper{rates: map[uint16]uint64{}}
+	r.SetShaper(s)
+	own := Contract{Guarantee: 3000, Ceiling: 9000, Packets: 700, NewFlows: 30, Receive: 90}
+	r.SetContracts(Contracts{
+		{Tenant: "red"}:             {Guarantee: 1000, Ceiling: 9000, Packets: 500},
+		{Tenant: "red", Port: "p"}:  own,
+		{Tenant: "blue", Port: "p"}: {Guarantee: 1, Ceiling: 9000}, // says nothing of a port of red's
+	})
+	if r.Observe(); r.kernel.packets != 700 || r.kernel.newFlows != 30 || r.kernel.receive != 90 {
+		t.Errorf("%d packets, %d new flows, %d received", r.kernel.packets, r.kernel.newFlows, r.kernel.receive)
+	}
+	var refusal *Refusal
+	if _, err := r.Apply("p", ask(2999)); !errors.As(err, &refusal) || refusal.Code != "below_floor" {
+		t.Errorf("below what the port has: %v", err)
+	}
+	if _, err := r.Apply("p", ask(3000)); err != nil {
+		t.Error(err)
+	}
+	r.kernel.age, r.kernel.limit.Age = ShapeAfter, ShapeAfter
+	if r.Observe(); s.contract != "red/p" {
+		t.Errorf("shaped below the class of %q", s.contract)
+	}
+	if list, err := r.State(); err != nil || len(list) != 1 || list[0].Contract != own {
+		t.Errorf("shown %+v %v", list, err)
+	}
+	r.SetContracts(Contracts{{Tenant: "blue", Port: "p"}: own})
+	if _, err := r.Apply("p", ask(5000)); !errors.As(err, &refusal) || refusal.Code != "no_contract" {
+		t.Errorf("another tenant's contract: %v", err)
+	}
+}
+
 func TestWithAPersonsApprovalALimitGoesBelowTheFloor(t *testing.T) {
 	r := newRig()
-	r.SetContracts(map[string]Contract{"red": {Guarantee: 1000, Ceiling: 9000, Packets: 500, NewFlows: 20}})
+	r.SetContracts(Contracts{{Tenant: "red"}: {Guarantee: 1000, Ceiling: 9000, Packets: 500, NewFlows: 20}})
 	s := &shaper{rates: map[uint16]uint64{}}
 	r.SetShaper(s)
 	req := ask(0)

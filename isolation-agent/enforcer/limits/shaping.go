@@ -46,7 +46,8 @@ func (l *Limits) classFor(port *ports.Port, age time.Duration, rate uint64) uint
 			return 0
 		}
 	}
-	class, err := l.shaper.Shape(port.Tenant, id, rate)
+	_, owner, _ := l.contracts.Of(port)
+	class, err := l.shaper.Shape(contracts.Name(owner.Tenant, owner.Port), id, rate)
 	if err != nil {
 		if !errors.Is(err, contracts.ErrNoShape) {
 			l.logger.Warn("a limit cannot be shaped and is policed", "port", port.ID, "err", err)
@@ -107,8 +108,8 @@ func (l *Limits) unshape(portID string) {
 func (l *Limits) bounds(list []ports.Port) map[int]vport.Bounds {
 	out := make(map[int]vport.Bounds, len(list))
 	for i := range list {
-		c := l.contracts[list[i].Tenant]
-		out[list[i].Index] = vport.Bounds{Packets: c.Packets, NewFlows: c.NewFlows}
+		c, _, _ := l.contracts.Of(&list[i])
+		out[list[i].Index] = vport.Bounds{Packets: c.Packets, NewFlows: c.NewFlows, Receive: c.Receive}
 	}
 	return out
 }

@@ -27,7 +27,7 @@ func (l *Limits) State() ([]PortState, error) {
 	out := make([]PortState, 0, len(list))
 	for _, p := range list {
 		s := PortState{Port: p}
-		s.Contract, s.HasContract = contracts[p.Tenant]
+		s.Contract, _, s.HasContract = contracts.Of(&p)
 		if err := l.fill(&s); err != nil {
 			return nil, err
 		}
