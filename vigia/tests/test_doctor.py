@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import socket
 import subprocess
@@ -14,11 +15,11 @@ import pytest
 from click.testing import CliRunner
 from labkit import VIGIA, Ran, need_root, own_topology, run_vigia
 
-from vigia import commands
+from vigia import commands, syscalls
 from vigia.cli import main
 from vigia.doctor import host, kernel, openvswitch
 from vigia.doctor.finding import Finding
-from vigia.lab import model, topology
+from vigia.lab import buffers, model, topology
 from vigia.lab.model import Lab
 
 ADDRESS = "127.81.0.9"  # nobody else's, so that the ports are free
@@ -135,6 +136,18 @@ def test_kernels(release: str, state: str) -> None:
     assert release in finding.found
 
 
+def test_features_of_the_kernel_are_tried_and_leave_nothing() -> None:
+    need_root()
+    before = commands.run(["ip", "-o", "link"]).stdout.count("\n")
+    assert {f.state for f in kernel.features(kernel.FEATURES)} == {"ok"}
+    lacking = kernel.Feature("sch_nothing", "CONFIG_NOTHING", "tc qdisc add dev lo root nothing", "it", ())
+    (warning,) = kernel.features([lacking])
+    assert warning.state == "warning"
+    assert warning.found.startswith("the kernel has no sch_nothing: no it (")
+    assert warning.fix == "modprobe sch_nothing, or use a kernel with CONFIG_NOTHING"
+    assert commands.run(["ip", "-o", "link"]).stdout.count("\n") == before
+
+
 def test_missing_files_of_the_kernel(tmp_path: Path) -> None:
     assert kernel.type_information(tmp_path / "none").state == "fault"
     assert kernel.psi(tmp_path / "none").state == "absent"
@@ -236,3 +249,27 @@ def test_a_bridge_that_speaks_an_old_openflow_only(lab: Lab) -> None:
     (warning,) = [f for f in of(lab, "openflow") if f.state == "warning"]
     mend(warning.fix.replace("ovs-vsctl", " ".join(vsctl)))
     assert {f.state for f in of(lab, "openflow")} == {"ok"}
+
+
+def test_a_small_buffer_of_a_packet_socket_is_found(lab: Lab) -> None:
+    if not of(lab, "ovs-buffers"):
+        pytest.skip("the kernel has the openvswitch module: no packet sockets are read")
+    (pidfile,) = lab.layout.node("ovs1").glob("**/ovs-vswitchd.pid")
+    pid = int(pidfile.read_text())
+    table = {line.split()[8] for line in Path(f"/proc/{pid}/net/packet").read_text().splitlines()[1:]}
+    number = next(
+        int(fd.name)
+        for fd in Path(f"/proc/{pid}/fd").iterdir()
+        if str(fd.readlink()).removeprefix("socket:[").removesuffix("]") in table
+    )
+    pidfd = os.pidfd_open(pid)
+    try:
+        with syscalls.borrowed_socket(pidfd, number) as s:
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+    finally:
+        os.close(pidfd)
+    (warning,) = [f for f in of(lab, "ovs-buffers") if f.state == "warning"]
+    assert warning.found.startswith("1 of ")
+    assert "131072 bytes" in warning.found  # the kernel doubles what is asked for
+    buffers.raise_all(pid)
+    assert {f.state for f in of(lab, "ovs-buffers")} == {"ok"}

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
+from vigia import commands
 from vigia.doctor.finding import Finding, absent, fault, fine, warning
 
 __all__ = [
+    "FEATURES",
+    "Feature",
     "bpf_file_system",
     "capabilities",
     "check",
+    "features",
     "psi",
     "trace_file_system",
     "type_information",
@@ -39,10 +44,32 @@ _OLDEST = (5, 18)  # bpf_xdp_get_buff_len (bpf-helpers(7))
 _BPF_AGENTS = ("vigia-exporter", "vigia-enforcer")
 
 
+@dataclass(frozen=True)
+class Feature:
+    """Something that the kernel must be able to make, tried in a network namespace of its own."""
+
+    module: str
+    option: str
+    command: str
+    use: str
+    concerns: tuple[str, ...]
+
+
+FEATURES = (
+    Feature("sch_ingress", "CONFIG_NET_SCH_INGRESS", "tc qdisc add dev lo clsact", "counting", _BPF_AGENTS),
+    Feature(
+        "sch_htb", "CONFIG_NET_SCH_HTB", "tc qdisc add dev lo root htb", "guarantees", ("vigia-enforcer",)
+    ),
+    Feature("ifb", "CONFIG_IFB", "ip link add name t0 type ifb", "guarantees inbound", ("vigia-enforcer",)),
+)
+"""What the agents make beside BPF programs."""
+
+
 def check(pins: Path) -> Iterator[Finding]:
     """Look at the machine; pins is the folder of the agents' BPF objects (bpf.pin_dir)."""
     yield from capabilities(Path("/proc/self/status").read_text())
     yield version(os.uname().release)
+    yield from features(FEATURES)
     yield type_information(Path("/sys/kernel/btf/vmlinux"))
     yield bpf_file_system(Path("/proc/self/mounts").read_text(), pins)
     yield trace_file_system(Path("/proc/self/mounts").read_text())
@@ -79,6 +106,30 @@ def version(release: str) -> Finding:
         "install a newer kernel (apt-get install linux-image-amd64 on Debian 12 or later), and restart",
         *_BPF_AGENTS,
     )
+
+
+def features(wanted: Iterable[Feature]) -> Iterator[Finding]:
+    """Try what the kernel must be able to make; nothing of it stays."""
+    for feature in wanted:
+        argv = ["unshare", "--net", *feature.command.split()]
+        try:
+            done = commands.run(argv, check=False)
+        except commands.CommandError as e:
+            fix = "apt-get install iproute2 util-linux"
+            yield warning("features", f"{feature.module} cannot be tried: {e}", fix, *feature.concerns)
+            continue
+        if done.status == 0:
+            yield fine("features", f"{feature.module} works, for {feature.use}", *feature.concerns)
+        elif os.geteuid() != 0:
+            found = f"{feature.module}, for {feature.use}, can be tried by root alone"
+            yield warning("features", found, "run vigia doctor as root", *feature.concerns)
+        else:
+            yield warning(
+                "features",
+                f"the kernel has no {feature.module}: no {feature.use} ({done.stderr.strip()})",
+                f"modprobe {feature.module}, or use a kernel with {feature.option}",
+                *feature.concerns,
+            )
 
 
 def type_information(file: Path) -> Finding:
