@@ -58,3 +58,11 @@ def test_in_a_thread_nothing_is_kept() -> None:
     thread.start()
     thread.join()
     assert inside == [before]
+
+
+def test_what_nobody_asked_for_is_handed_on() -> None:
+    with deferred() as outer:
+        with deferred():
+            os.kill(os.getpid(), signal.SIGTERM)
+        with pytest.raises(Interrupted, match="SIGTERM"):
+            outer.check()

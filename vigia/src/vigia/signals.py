@@ -35,6 +35,7 @@ def deferred() -> Iterator[Deferred]:
     """Keep SIGINT, SIGTERM and SIGHUP: nothing stops half-way, only where check is called.
 
     In another thread than the main one, which alone gets signals, nothing is kept.
+    One inside another hands on what it kept, since nobody may have asked it at the end.
     """
     kept = Deferred()
     if threading.current_thread() is not threading.main_thread():
@@ -46,3 +47,6 @@ def deferred() -> Iterator[Deferred]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+            outer = getattr(handler, "__self__", None)
+            if isinstance(outer, Deferred):
+                outer._number = outer._number or kept._number
