@@ -153,9 +153,11 @@ def resume(  # noqa: PLR0913 - one argument per option
     _measure(present, steps, as_json, store, textfile)
 
 
-def store(url: str | None, org: str, bucket: str, token_file: Path | None) -> Store | None:
+def store(
+    url: str | None, org: str, bucket: str, token_file: Path | None, ca_file: Path | None
+) -> Store | None:
     """Return the store that the options name, None for none. Raises VigiaError."""
-    return influx.store_from(url, org, bucket, token_file) if url else None
+    return influx.store_from(url, org, bucket, token_file, ca_file) if url else None
 
 
 def _measure(

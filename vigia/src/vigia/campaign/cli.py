@@ -37,6 +37,11 @@ _influx_options = (
         type=click.Path(path_type=Path),
         help="File with the store's token; or set VIGIA_INFLUX_TOKEN.",
     ),
+    click.option(
+        "--influx-ca-file",
+        type=click.Path(path_type=Path),
+        help="Certificate of the authority that the store's certificate is of, in PEM.",
+    ),
 )
 
 
@@ -100,10 +105,11 @@ def campaign_run(  # noqa: PLR0913 - one argument per option
     influx_org: str,
     influx_bucket: str,
     influx_token_file: Path | None,
+    influx_ca_file: Path | None,
 ) -> None:
     """Measure. Ctrl-C stops after the repetition at work; vigia campaign resume goes on."""
     actions = _actions()
-    store = actions.store(influx_url, influx_org, influx_bucket, influx_token_file)
+    store = actions.store(influx_url, influx_org, influx_bucket, influx_token_file, influx_ca_file)
     actions.run(name, full, dry_run, directory, as_json, store, textfile, topology)
 
 
@@ -124,10 +130,11 @@ def campaign_resume(  # noqa: PLR0913 - one argument per option
     influx_org: str,
     influx_bucket: str,
     influx_token_file: Path | None,
+    influx_ca_file: Path | None,
 ) -> None:
     """Go on with a campaign that was interrupted, where it was; with a store, send what waits for it."""
     actions = _actions()
-    store = actions.store(influx_url, influx_org, influx_bucket, influx_token_file)
+    store = actions.store(influx_url, influx_org, influx_bucket, influx_token_file, influx_ca_file)
     actions.resume(name, retry_failed, directory, as_json, store, textfile)
 
 

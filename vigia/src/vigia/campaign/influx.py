@@ -39,13 +39,17 @@ class Store:
     org: str
     bucket: str
     token: str
+    ca_file: Path | None = None
+    """The authority to trust; None: those that the machine trusts."""
 
     def __repr__(self) -> str:
         """Never shows the token."""
         return f"Store({self.url}, {self.org}, {self.bucket})"
 
 
-def store_from(url: str, org: str, bucket: str, token_file: Path | None) -> Store:
+def store_from(
+    url: str, org: str, bucket: str, token_file: Path | None, ca_file: Path | None = None
+) -> Store:
     """Return a store; the token comes from a file or from VIGIA_INFLUX_TOKEN. Raises VigiaError."""
     if not url.startswith(("http://", "https://")):
         raise VigiaError(f'--influx-url "{url}" is no URL; write for example http://127.0.0.1:8086')
@@ -55,7 +59,9 @@ def store_from(url: str, org: str, bucket: str, token_file: Path | None) -> Stor
             token = token_file.read_text().strip()
         except OSError as e:
             raise VigiaError(f"--influx-token-file {token_file} cannot be read: {e.strerror}") from e
-    return Store(url, org, bucket, token)
+    if ca_file is not None and not ca_file.is_file():
+        raise VigiaError(f"--influx-ca-file {ca_file} is not there; name the authority's certificate in PEM")
+    return Store(url, org, bucket, token, ca_file)
 
 
 def lines(campaign: str, record: Record, samples: pa.Table) -> Iterator[str]:
@@ -155,7 +161,13 @@ def _numbers(file: Path) -> set[int]:
 def _client(store: Store) -> Any:
     from influxdb_client.client.influxdb_client import InfluxDBClient  # noqa: PLC0415 - takes seconds to load
 
-    return InfluxDBClient(url=store.url, token=store.token or "none", org=store.org, timeout=_TIMEOUT_MS)
+    return InfluxDBClient(
+        url=store.url,
+        token=store.token or "none",
+        org=store.org,
+        timeout=_TIMEOUT_MS,
+        ssl_ca_cert=str(store.ca_file) if store.ca_file else None,
+    )
 
 
 def _synchronous() -> Any:
