@@ -11,7 +11,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from labkit import eventually, run_vigia
+from labkit import eventually, need_root, run_vigia
 
 from vigia.certs.authority import Authority
 from vigia.stack import site as sites
@@ -19,7 +19,16 @@ from vigia.stack.site import Site
 
 ROOT = Path(__file__).resolve().parents[2]
 HOST = "127.83.0.1"
-PROGRAMS = ("vigia-probe", "vigia-compare", "isolation-agent")
+AGENTS = {"vigia-probe": "probe.yaml", "vigia-exporter": "exporter.yaml", "vigia-enforcer": "enforcer.yaml"}
+OTHERS = {
+    "prometheus": ("prometheus", "--config.file={0}/prometheus.yml", "--storage.tsdb.path={0}/data"),
+    "alertmanager": (
+        *("prometheus-alertmanager", "--config.file={0}/alertmanager.yml", "--storage.path={0}/data"),
+        "--cluster.listen-address=",
+    ),
+    "node_exporter": ("prometheus-node-exporter",),
+}
+PROGRAMS = (*AGENTS, "vigia-compare", "isolation-agent", *OTHERS)
 
 
 @pytest.fixture(scope="module")
@@ -45,16 +54,36 @@ def free_port() -> int:
 
 
 def words(program: str, folder: Path, tls: Path, port: int) -> tuple[list[str], list[str]]:
-    """How a program is started, and how it is asked for its health."""
+    """How a program is started, and how it is asked for its health if it can be."""
+    if program in ("vigia-compare", "isolation-agent"):
+        return part(program, folder, tls, port)
+    web = f"--web.config.file={tls / program}.web.yml"
+    address = f"--web.listen-address={HOST}:{port}"
+    if program in OTHERS:
+        (folder / "prometheus.yml").touch()
+        (folder / "alertmanager.yml").write_text("route: {receiver: x}\nreceivers: [{name: x}]\n")
+        return [*(word.format(folder) for word in OTHERS[program]), address, web], []
+    if program != "vigia-probe":
+        need_root()
+        (folder / "bpf").mkdir()
+        subprocess.run(["mount", "-t", "bpf", "bpf", folder / "bpf"], check=True)
+    (folder / "probe.yaml").write_text(
+        f"node: lb1\nreflector:\n  listeners: [{{address: '{HOST}:{free_port()}'}}]\n"
+    )
+    common = f"node: lb1\nports_file: {folder}/ports.yaml\nbpf: {{pin_dir: {folder}/bpf/{program}}}\n"
+    (folder / "ports.yaml").write_text("version: 1\nports: []\n")
+    (folder / "exporter.yaml").write_text(common)
+    (folder / "enforcer.yaml").write_text(f"{common}token_file: {folder}/token\n")
+    (folder / "token").touch(mode=0o600)
+    (folder / "token").write_text("0123456789abcdef0123\n")
+    binary = str(ROOT / "bin" / program)
+    url = f"--url=http://{HOST}:{port}/-/ready"
+    return [binary, f"--config={folder / AGENTS[program]}", address, web], [binary, "healthcheck", url, web]
+
+
+def part(program: str, folder: Path, tls: Path, port: int) -> tuple[list[str], list[str]]:
+    """The same for the parts in Python, whose configuration has it all."""
     site = Site(HOST, {"lb1": HOST}, dict.fromkeys(("vigia-compare", "isolation-agent"), tls))
-    if program == "vigia-probe":
-        config = folder / "probe.yaml"
-        config.write_text(f"node: lb1\nreflector:\n  listeners: [{{address: '{HOST}:{free_port()}'}}]\n")
-        web = f"--web.config.file={tls / 'vigia-probe.web.yml'}"
-        binary = str(ROOT / "bin/vigia-probe")
-        address = f"--web.listen-address={HOST}:{port}"
-        url = f"--url=http://{HOST}:{port}/-/ready"
-        return [binary, f"--config={config}", address, web], [binary, "healthcheck", url, web]
     for token in ("webhook.token", "api.token", "lb1.token"):
         (folder / token).touch(mode=0o600)
         (folder / token).write_text(f"{token}-0123456789\n")
@@ -86,7 +115,7 @@ def running(
         def answers() -> bool:
             assert process.poll() is None, log.read_text()
             try:
-                return httpx.get(f"{url}/-/healthy", verify=client, trust_env=False).status_code == 200
+                return httpx.get(f"{url}/metrics", verify=client, trust_env=False).status_code == 200
             except httpx.HTTPError:
                 return False
 
@@ -95,6 +124,8 @@ def running(
     finally:
         process.terminate()
         process.wait(30)
+        if (tmp_path / "bpf").is_mount():
+            subprocess.run(["umount", tmp_path / "bpf"], check=True)
 
 
 def trusting(authority: Path, certificates: Path | None) -> ssl.SSLContext:
@@ -125,6 +156,8 @@ def test_only_clients_of_the_site_are_served(
         pass
     else:  # Go tells such clients what they did wrong
         assert plain.status_code == 400
+    if not health:
+        return
     done = subprocess.run(health, capture_output=True, text=True, check=False)
     assert "-/ready" in done.stdout + done.stderr
     assert "CERTIFICATE" not in done.stderr
