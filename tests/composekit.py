@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import io
+import ipaddress
 import json
 import os
 import shutil
 import signal
 import subprocess
+import sys
 import tarfile
 import tempfile
 import threading
@@ -17,6 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+import debiankit
 import httpx
 from labkit import eventually
 
@@ -41,22 +44,14 @@ T = TypeVar("T")
 
 
 def tree() -> Path:
-    """A Debian tree with the packages, as a tar file; made once, then kept in .build."""
-    wanted = hashlib.sha256(PACKAGES.encode()).hexdigest()[:12]
-    file = CACHE / f"tree-{wanted}.tar"
-    if not file.exists():
-        CACHE.mkdir(parents=True, exist_ok=True)
-        new = file.with_name(f"new-{file.name}")
-        make = ["mmdebstrap", "--quiet", "--variant=minbase", f"--include={','.join(PACKAGES.split())}"]
-        _run([*make, "bookworm", str(new)])
-        new.replace(file)
-    return file
+    """A Debian tree with the packages, as a tar file."""
+    return debiankit.tree(PACKAGES)
 
 
-def _run(argv: list[str], **options: Any) -> str:
+def _run(argv: list[str], stderr: bool = False, **options: Any) -> str:
     done = subprocess.run(argv, capture_output=True, text=True, check=False, cwd=ROOT, **options)
     assert done.returncode == 0, f"$ {' '.join(argv)}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
-    return done.stdout
+    return done.stdout + done.stderr if stderr else done.stdout
 
 
 class Engine:
@@ -161,7 +156,7 @@ class Stack:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self.profiles = "lab"
+        self.profiles = "lab,metrics"
         self.client: dict[str, Any] = {}
 
     def compose(self, *arguments: str) -> str:
@@ -187,14 +182,28 @@ class Stack:
 
     def up(self, *services: str) -> None:
         """Start, and wait until every container works."""
-        self.compose("up", "--detach", "--no-build", *services)
-        eventually(lambda: not self.unwell(), "every container works", SLOW)
+        try:
+            self.compose("up", "--detach", "--no-build", *services)
+            eventually(lambda: not self.unwell(), "every container works", SLOW)
+        except AssertionError as e:
+            raise AssertionError(f"{e}\n{self._complaints()}") from e
+
+    def _complaints(self) -> str:
+        """What the containers that do not work say."""
+        said = []
+        for line in self.unwell():
+            if line == "no container":
+                continue
+            name = line.split()[0]
+            logs = self.engine.docker("logs", "--tail", "40", name, stderr=True)
+            health = self.engine.docker("inspect", "--format", "{{json .State}}", name)
+            said.append(f"--- {line}\n{logs}{health}")
+        return "\n".join(said)
 
     def unwell(self) -> list[str]:
         """Containers that neither work nor have done their work."""
         form = "{{.Names}} {{.Status}}"
-        lines = self.engine.docker("ps", "--all", "--format", form).splitlines()
-        assert lines
+        lines = self.engine.docker("ps", "--all", "--format", form).splitlines() or ["no container"]
         return [x for x in lines if "(healthy)" not in x and "Exited (0)" not in x]
 
     def container(self, service: str) -> dict[str, Any]:
@@ -203,6 +212,10 @@ class Stack:
         name = self.engine.docker("ps", "--all", "--quiet", "--filter", label).strip()
         found: dict[str, Any] = json.loads(self.engine.docker("inspect", name))[0]
         return found
+
+    def size(self, image: str) -> int:
+        """Return an image's size in bytes."""
+        return int(self.engine.docker("image", "inspect", "--format", "{{.Size}}", image))
 
     def services(self) -> list[str]:
         """Services that have a container."""
@@ -218,23 +231,39 @@ class Stack:
 
         return self.engine.inside(ask)
 
+    def read(self, service: str, file: str) -> str:
+        """Return what a service's container has in a file."""
+        return self.engine.docker("exec", self.container(service)["Id"], "cat", file)
+
+    def listeners(self) -> set[tuple[str, int]]:
+        """Every address and port that something in the engine's network listens on."""
+        pid = (self.engine.scratch / "docker.pid").read_text().strip()
+        rows = [
+            line.split()[1].split(":")
+            for table in ("tcp", "tcp6")
+            for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]
+            if line.split()[3] == "0A"  # TCP_LISTEN
+        ]
+        return {(str(_address(address)), int(port, 16)) for address, port in rows}
+
+    @property
+    def scheme(self) -> str:
+        """What the parts speak."""
+        return "https" if self.client else "http"
+
     def query(self, expression: str, at: float | None = None) -> list[dict[str, Any]]:
         """Ask Prometheus."""
-        scheme = "https" if self.client else "http"
         parameters = {"query": expression, **({"time": str(at)} if at else {})}
-        answer = self.get(f"{scheme}://127.0.0.1:9090/api/v1/query", params=parameters).json()
+        answer = self.get(f"{self.scheme}://127.0.0.1:9090/api/v1/query", params=parameters).json()
         assert answer["status"] == "success", answer
         result: list[dict[str, Any]] = answer["data"]["result"]
         return result
 
     def actions(self) -> list[dict[str, Any]]:
         """Ask the isolation agent what it did."""
-        scheme = "https" if self.client else "http"
-        token = self.engine.docker(
-            "exec", self.container("isolation-agent")["Id"], "cat", "/etc/vigia/isolation-agent/api.token"
-        ).strip()
+        token = self.read("isolation-agent", "/etc/vigia/isolation-agent/api.token").strip()
         headers = {"Authorization": f"Bearer {token}"}
-        answer = self.get(f"{scheme}://127.0.0.1:9874/v1/actions", headers=headers)
+        answer = self.get(f"{self.scheme}://127.0.0.1:9874/v1/actions", headers=headers)
         assert answer.status_code == 200, answer.text
         found: list[dict[str, Any]] = answer.json()["actions"]
         return found
@@ -242,6 +271,12 @@ class Stack:
     def down(self, *options: str) -> None:
         """Remove the containers; with --volumes their data, too."""
         self.compose("down", "--timeout", "30", *options)
+
+
+def _address(field: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    """Read an address of /proc/net/tcp: words of the machine's byte order, in hexadecimal."""
+    words = [int(field[i : i + 8], 16).to_bytes(4, sys.byteorder) for i in range(0, len(field), 8)]
+    return ipaddress.ip_address(b"".join(words))
 
 
 def _certificates() -> list[Path]:
@@ -273,3 +308,19 @@ def remove(scratch: Path) -> None:
         shutil.rmtree(scratch, ignore_errors=True)
         assert time.monotonic() < deadline, f"{scratch} cannot be removed"
         time.sleep(0.2)
+
+
+def main() -> None:
+    """Build the images, so that the test finds them made."""
+    scratch = Path(tempfile.mkdtemp(prefix="vigia-compose-"))
+    engine = Engine(scratch)
+    try:
+        engine.start(apart=False)
+        Stack(engine).images()
+    finally:
+        engine.stop()
+        remove(scratch)
+
+
+if __name__ == "__main__":
+    main()

@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+import ssl
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from composekit import SLOW, Engine, Stack, remove
 from labkit import Machine, eventually, need_root
+
+from vigia.certs.authority import Authority
 
 pytestmark = pytest.mark.compose
 
 NODES = ("lb1", "lb2", "ovs1", "ovs2")
 AGENTS = ("vigia-probe", "vigia-exporter", "vigia-enforcer")
 SITE = ("prometheus", "alertmanager", "node", "isolation-agent", "vigia-compare")
+LISTENERS = {("127.0.0.1", port) for port in (9090, 9093, 9100, 9874, 9875)}
+LISTENERS |= {
+    (f"127.{a}", port) for a in ("0.0.1", *(f"77.0.{i}" for i in range(1, 5))) for port in (9871, 9872, 9873)
+}
+"""Everything that has to show a certificate, and asks for one, with the profile tls."""
+
+STORE = ("127.0.0.1", 8428)
+TLS = "/etc/vigia/prometheus/tls"
 PAIRS = {
     (path, src, dst)
     for path, ends in {
@@ -108,59 +121,164 @@ def test_containers_have_the_rights_that_are_documented_and_no_others(stack: Sta
         assert all("docker.sock" not in mount["Source"] for mount in found["Mounts"]), service
 
 
+def test_images_are_small(stack: Stack) -> None:
+    base = stack.size("vigia-offline/debian:local")
+    sizes = {
+        s: stack.size(stack.container(s)["Image"])
+        for s in ("vigia-probe", "vigia-exporter", "vigia-enforcer")
+    }
+    assert all(size < 32 << 20 for size in sizes.values()), sizes
+    added = {s: stack.size(stack.container(s)["Image"]) - base for s in ("isolation-agent", "vigia-compare")}
+    assert all(0 < size < 320 << 20 for size in added.values()), added
+
+
+def test_secrets_are_in_files_alone(stack: Stack) -> None:
+    files = "cat /etc/vigia/*/*.token /etc/vigia/*/*.password"
+    secrets = set(stack.compose("exec", "-T", "lab", "sh", "-c", files).split())
+    assert len(secrets) >= 6
+    for service in stack.services():
+        found = stack.container(service)
+        said = json.dumps(found) + stack.engine.docker("logs", found["Id"], stderr=True)
+        assert not [s for s in secrets if s in said], service
+        layers = stack.engine.docker("history", "--no-trunc", found["Image"])
+        assert not [s for s in secrets if s in layers], service
+
+
 def test_a_flood_is_limited_and_released(stack: Stack) -> None:
+    flood(stack)
+
+
+def flood(stack: Stack) -> None:
+    """Flood, and see the limit and its release: all the way from the kernel to the agent and back."""
     known = {a["id"] for a in stack.actions()}
-    flood = "vigia flood --tenant red --path linuxbridge-vxlan --from lb1 --rate 400Mbit --seconds 12"
-    stack.compose("exec", "-T", "lab", *flood.split())
+    began = time.time()
+    words = "vigia flood --tenant red --path linuxbridge-vxlan --from lb1 --rate 400Mbit --seconds 12"
+    stack.compose("exec", "-T", "lab", *words.split())
 
-    def released() -> dict[str, Any] | None:
+    def ended() -> list[dict[str, Any]]:
         new = [a for a in stack.actions() if a["id"] not in known and a["level"] == "L2"]
-        return next((a for a in new if a["ended_at"]), None)
+        return [a for a in new if a["ended_at"]]
 
-    eventually(released, "the flood is limited, and released", SLOW)
-    action = released()
-    assert action is not None
-    assert action["port"] == "lb1-red-110"
-    assert action["cause"] in ("evidence", "ttl")  # ttl: the machine was too busy to extend the limit in time
-    limited = stack.query('min_over_time(vigia_isolation_limit_bytes_per_second{port="lb1-red-110"}[5m])')
+    eventually(ended, "the flood is limited, and released", SLOW)
+    (action,) = ended()
+    assert (action["port"], action["cause"]) == ("lb1-red-110", "evidence")
+    limit = 'vigia_isolation_limit_bytes_per_second{port="lb1-red-110"}'
+    limited = stack.query(f"min_over_time({limit}[{time.time() - began:.0f}s])")
     assert {float(s["value"][1]) for s in limited} == {5e6}  # the 40 Mbit/s that red bought
     eventually(lambda: not stack.query("vigia_isolation_limit_bytes_per_second"), "no limit is left", SLOW)
 
 
-def test_a_container_of_each_kind_can_be_restarted(stack: Stack) -> None:
-    kinds = ("prometheus", "alertmanager", "node_exporter", *AGENTS, "vigia-compare", "isolation-agent")
-    lab = ("lb1-probe", "lb1-exporter", "lb1-enforcer", "ovs1-probe", "ovs1-exporter", "ovs1-enforcer")
+def test_all_containers_can_be_restarted(stack: Stack) -> None:
+    """One of each kind, and the lab with its agents, which live in its namespaces."""
     actions = {a["id"] for a in stack.actions()}
     moment = time.time()
     before = stack.query("count(vigia_probe_sent_total)", moment)
-    stack.compose("restart", *kinds, *lab)
+    stack.compose("restart")
     eventually(lambda: not stack.unwell(), "every container works again", SLOW)
     assert {a["id"] for a in stack.actions()} == actions
     assert stack.query("count(vigia_probe_sent_total)", moment) == before
     test_every_target_is_up(stack)
-    eventually(
-        lambda: len(stack.query("rate(vigia_probe_received_total[10s]) > 0")) >= len(PAIRS),
-        "probes are answered again",
-        SLOW,
-    )
+    answered = "rate(vigia_probe_received_total[10s]) > 0"
+
+    def measured() -> bool:
+        labels = [s["metric"] for s in stack.query(answered)]
+        return {(m["path"], m["src"], m["dst"]) for m in labels} == PAIRS
+
+    eventually(measured, "probes are answered on every path again", SLOW)
 
 
 def test_the_long_term_store_takes_series_from_prometheus(stack: Stack) -> None:
-    stack.up("victoria-metrics")
-    url = "http://127.0.0.1:8428/api/v1/query"
-    wanted = {"query": "count(last_over_time(vigia_probe_sent_total[5m]))"}
-    eventually(lambda: stack.get(url, params=wanted).json()["data"]["result"], "the store has series", SLOW)
-    stack.compose("rm", "--stop", "--force", "victoria-metrics")
+    url = f"http://{STORE[0]}:{STORE[1]}/api/v1/query"
+    moment = time.time() - 45  # it answers with what it took some time ago
+    query = {"query": "count(last_over_time(vigia_probe_sent_total[5m]))", "time": str(moment)}
+    eventually(lambda: stack.get(url, params=query).json()["data"]["result"], "it has series", SLOW)
 
 
-def test_volumes_outlive_the_containers_and_stopping_leaves_nothing(stack: Stack, before: Machine) -> None:
+def test_volumes_outlive_the_containers(stack: Stack) -> None:
+    """The second start is one with certificates: that what is there is kept holds for it, too."""
     actions = {a["id"] for a in stack.actions()}
     moment = time.time()
     series = stack.query("count(vigia_probe_sent_total)", moment)
     stack.down()
+    stack.profiles = "lab,metrics,tls"
     stack.up()
+    stack.client = {"verify": client(stack, "prometheus")}
     assert {a["id"] for a in stack.actions()} == actions
     assert stack.query("count(vigia_probe_sent_total)", moment) == series
+
+
+def client(stack: Stack, part: str | None) -> ssl.SSLContext:
+    """A client that trusts the site's authority, and shows a part's certificate or none."""
+    context = ssl.create_default_context(cadata=stack.read("prometheus", f"{TLS}/ca.crt"))
+    if part is not None:
+        with tempfile.TemporaryDirectory() as folder:
+            for name in (f"{part}.crt", f"{part}.key"):
+                Path(folder, name).write_text(stack.read(part, f"/etc/vigia/{part}/tls/{name}"))
+            context.load_cert_chain(Path(folder, f"{part}.crt"), Path(folder, f"{part}.key"))
+    return context
+
+
+def test_with_certificates_every_target_is_up(stack: Stack) -> None:
+    test_every_target_is_up(stack)
+    targets = stack.get("https://127.0.0.1:9090/api/v1/targets").json()["data"]["activeTargets"]
+    assert {t["scrapeUrl"].split(":")[0] for t in targets} == {"https"}
+
+
+def test_with_certificates_nothing_else_listens(stack: Stack) -> None:
+    assert stack.listeners() == LISTENERS | {STORE}
+
+
+def test_who_is_not_of_the_site_is_refused(stack: Stack, tmp_path: Path) -> None:
+    stranger = Authority.open(tmp_path).issue("prometheus", ())
+    nobody, wrong = client(stack, None), client(stack, None)
+    wrong.load_cert_chain(stranger.certificate, stranger.key)
+    for address, port in sorted(LISTENERS):
+        where = f"{address}:{port}/metrics"
+        assert stack.get(f"https://{where}").status_code == 200, where
+        for context in (nobody, wrong):
+            with pytest.raises(httpx.TransportError):
+                ask(stack, f"https://{where}", context)
+        assert not answers_plain(stack, where), where
+
+
+def answers_plain(stack: Stack, where: str) -> bool:
+    """Whether a listener serves clients without TLS; Go tells them what they did wrong, with 400."""
+    try:
+        return ask(stack, f"http://{where}", ssl.create_default_context()).status_code != 400
+    except httpx.TransportError:
+        return False
+
+
+def ask(stack: Stack, url: str, context: ssl.SSLContext) -> httpx.Response:
+    """Ask as somebody else."""
+
+    def call() -> httpx.Response:
+        return httpx.get(url, verify=context, trust_env=False, timeout=30)
+
+    return stack.engine.inside(call)
+
+
+def test_the_store_shows_a_certificate_and_asks_prometheus_with_its_own(stack: Stack) -> None:
+    where = f"{STORE[0]}:{STORE[1]}"
+    with pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
+        ask(stack, f"https://{where}/health", ssl.create_default_context())
+    assert not answers_plain(stack, f"{where}/health")
+
+    def targets() -> list[tuple[str, str]]:
+        found = ask(stack, f"https://{where}/api/v1/targets", client(stack, None)).json()
+        return [(t["scrapeUrl"].split("?")[0], t["health"]) for t in found["data"]["activeTargets"]]
+
+    eventually(lambda: targets() == [("https://127.0.0.1:9090/federate", "up")], "the store asks", SLOW)
+
+
+def test_with_certificates_a_flood_is_limited_and_released(stack: Stack) -> None:
+    """Prometheus, Alertmanager, agent and enforcer ask each other with certificates and tokens."""
+    flood(stack)
+    for url in ("https://127.0.0.1:9874/v1/actions", "https://127.77.0.1:9873/v1/state"):
+        assert stack.get(url).status_code == 401  # a certificate alone is not enough
+
+
+def test_stopping_leaves_nothing(stack: Stack, before: Machine) -> None:
     stack.down("--volumes")
     assert stack.engine.docker("ps", "--all", "--quiet") == ""
     assert stack.engine.docker("volume", "ls", "--quiet") == ""

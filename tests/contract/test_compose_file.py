@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
+from labkit import run_vigia
 
 from vigia.compose.files import USERS, Volume, Wish
 from vigia.errors import VigiaError
@@ -19,6 +20,10 @@ from vigia.errors import VigiaError
 ROOT = Path(__file__).resolve().parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+END = {"init", "certificates"}
+"""Services that do their work and end."""
+
+DOCKERFILE = (ROOT / "deploy/docker/Dockerfile").read_text()
 SITE = {"prometheus", "alertmanager", "grafana", "node_exporter", "vigia-probe", "vigia-exporter"}
 SITE |= {"vigia-enforcer", "vigia-compare", "isolation-agent", "init"}
 
@@ -47,31 +52,103 @@ def test_profiles_add_services_and_the_others_are_always_there() -> None:
         "victoria-metrics",
         "influxdb",
     }
+    assert {name for name, s in SERVICES.items() if s.get("profiles") == ["tls"]} == {"certificates"}
     lab = {name for name, s in SERVICES.items() if s.get("profiles") == ["lab"]}
     nodes = ("lb1", "lb2", "ovs1", "ovs2")
     assert lab == {"lab"} | {f"{n}-{part}" for n in nodes for part in ("probe", "exporter", "enforcer")}
 
 
-def test_pulled_images_are_pinned() -> None:
+def test_images_are_pinned_by_what_is_in_them() -> None:
     pulled = {s["image"] for s in SERVICES.values() if "build" not in s}
     assert len(pulled) == 6
-    assert all(re.search(r":v?\d+\.\d+\.\d+", image) for image in pulled), pulled
-    dockerfile = (ROOT / "deploy/docker/Dockerfile").read_text()
-    bases = re.findall(r"^ARG (?:GO|PYTHON)_IMAGE=(.+)$", dockerfile, re.MULTILINE)
-    assert len(bases) == 2 and all(re.search(r":\d+\.\d+\.\d+-", base) for base in bases)
+    bases = re.findall(r"^ARG (?:GO|PYTHON)_IMAGE=(.+)$", DOCKERFILE, re.MULTILINE)
+    assert len(bases) == 2
+    for image in (*pulled, *bases):
+        assert re.search(r":v?\d+\.\d+\.\d+(-[a-z-]+)?@sha256:[0-9a-f]{64}$", image), image
+    built = {s["image"] for s in SERVICES.values() if "build" in s}
+    assert all(re.fullmatch(r"vigia/[a-z-]+:\d+\.\d+\.\d+", image) for image in built), built
+
+
+def test_images_have_a_program_and_nothing_that_made_it() -> None:
+    stages = dict(re.findall(r"^FROM \S+ AS (\S+)\n((?:(?!^FROM ).*\n?)*)", DOCKERFILE, re.MULTILINE))
+    origins = {stage: base for base, stage in re.findall(r"^FROM (\S+) AS (\S+)$", DOCKERFILE, re.MULTILINE)}
+    for part in ("probe", "exporter", "enforcer"):
+        assert origins[part] == "scratch"
+        copied = re.findall(r"^COPY (.+)$", stages[part], re.MULTILINE)
+        assert copied == [f"--from=go /out/vigia-{part} /usr/bin/vigia-{part}"]
+        assert "RUN" not in stages[part]
+    for part in ("isolation-agent", "compare"):
+        assert origins[part] == "${PYTHON_IMAGE}"
+        copied = re.findall(r"^COPY (.+)$", stages[part], re.MULTILINE)
+        assert copied == [f"--from={part}-environment /opt/vigia /opt/vigia"]
+        assert "RUN" not in stages[part]
+    for part in ("probe", "isolation-agent", "compare"):
+        assert re.search(r"^USER 65532:65532$", stages[part], re.MULTILINE)
 
 
 @pytest.mark.parametrize("name", SERVICES)
 def test_every_service_is_bounded(name: str) -> None:
     service = SERVICES[name]
     assert service["cap_drop"] == ["ALL"] and service["read_only"] is True
-    assert service["restart"] == ("no" if name == "init" else "unless-stopped")
+    assert service.get("privileged") is None and service.get("pid") is None
+    assert service["restart"] == ("no" if name in END else "unless-stopped")
+    assert ("healthcheck" in service) == (name not in END)
     assert {"mem_limit", "cpus", "pids_limit"} <= set(service)
-    assert ("healthcheck" in service) == (name != "init")
     assert not any("docker.sock" in str(volume) for volume in service.get("volumes", ()))
     owner = USERS.get(name)
     if owner is not None:
         assert service["user"].split(":")[0] == str(owner)
+    # The probe has its rights by its file, and the lab starts programs of others.
+    limited = "no-new-privileges:true" in service.get("security_opt", ())
+    assert limited == (not name.endswith("-probe") and name != "lab")
+
+
+@pytest.mark.parametrize("name", sorted(set(SERVICES) - END))
+def test_every_service_is_looked_at_by_a_command_of_its_own(name: str) -> None:
+    kind, *words = SERVICES[name]["healthcheck"]["test"]
+    ours = re.fullmatch(r"(?:[a-z]+[12]|vigia)-(probe|exporter|enforcer|compare)|isolation-agent", name)
+    if ours:
+        program = f"vigia-{ours[1]}" if ours[1] else name
+        assert (kind, words[0]) == ("CMD", program) and "healthcheck" in words
+    elif name == "lab":
+        assert (kind, words) == ("CMD", ["vigia", "lab", "status", "--json"])
+    else:
+        assert kind == "CMD-SHELL"
+
+
+def test_the_rights_that_a_container_has_are_documented() -> None:
+    guide = (ROOT / "docs/how-to/compose.md").read_text()
+    rows = [
+        [c.strip() for c in r.split("|")[1:-1]] for r in guide[guide.index("## Rights") :].splitlines()[4:]
+    ]
+    documented = {
+        name.strip(): (user, {c.strip() for c in rights.split(",") if c.strip().isupper()})
+        for names, user, rights, *_ in (r for r in rows if len(r) == 4)
+        for name in names.split(",")
+    }
+    for name, service in SERVICES.items():
+        kind = re.sub(r"^(lb|ovs)\d-", "vigia-", name)
+        user, rights = documented.get(kind, ("each its own", set()))
+        assert set(service.get("cap_add", ())) == rights, name
+        root = service["user"].split(":")[0] == "0"
+        assert root == (user == "root"), name
+
+
+def test_data_is_in_named_volumes_of_one_owner() -> None:
+    volumes = set(COMPOSE["volumes"])
+    users: dict[str, set[str]] = {}
+    for name, service in SERVICES.items():
+        for volume in service.get("volumes", ()):
+            source = str(volume).split(":")[0]
+            if not source.startswith((".", "/", "$")):
+                users.setdefault(source, set()).add(name)
+    assert set(users) == volumes
+    assert {v: names for v, names in users.items() if v != "config"} == {
+        v: {v, "init"} for v in volumes - {"config"}
+    }
+    for name, service in SERVICES.items():
+        written = [v for v in service.get("volumes", ()) if str(v) == "config:/etc/vigia"]
+        assert bool(written) == (name in ("init", "lab")), name
 
 
 def written(folder: Path, **wish: Any) -> Path:
@@ -143,6 +220,15 @@ def test_secrets_are_made_once_and_readable_to_their_part_alone(tmp_path: Path) 
 
 @pytest.mark.usefixtures("rootly")
 @pytest.mark.parametrize("tls", [False, True])
+def test_the_profile_tls_says_whether_there_are_certificates(tmp_path: Path, tls: bool) -> None:
+    written(tmp_path, tls=tls)
+    ran = run_vigia("compose", "certificates", "--dir", str(tmp_path))
+    assert ran.status == (0 if tls else 1)
+    assert "isolation-agent" in ran.stdout if tls else "set COMPOSE_PROFILES=tls" in ran.stderr
+
+
+@pytest.mark.usefixtures("rootly")
+@pytest.mark.parametrize("tls", [False, True])
 def test_programs_accept_what_init_writes(tmp_path: Path, tls: bool) -> None:
     written(tmp_path, tls=tls)
     for argv in (
@@ -153,3 +239,10 @@ def test_programs_accept_what_init_writes(tmp_path: Path, tls: bool) -> None:
     ):
         done = subprocess.run(argv, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
+    flags = (tmp_path / "victoria-metrics/flags").read_text().split()
+    config = yaml.safe_load((tmp_path / "influxdb/config.yml").read_text())
+    named = [word.partition("=")[2] for word in flags if "=" in word] + list(config.values())
+    assert [Path(file).suffix for file in named] == ([".crt", ".key"] * 2 if tls else [])
+    assert all(Path(file).is_file() for file in named)
+    scheme = "https" if tls else "http"
+    assert (tmp_path / "influxdb/url").read_text() == f"{scheme}://127.0.0.1:8086\n"

@@ -13,7 +13,7 @@ from vigia import console
 from vigia.certs.authority import Authority, Issued
 from vigia.errors import VigiaError
 
-__all__ = ["PARTS", "certs", "web_config"]
+__all__ = ["PARTS", "certs", "show_status", "web_config"]
 
 PARTS = (
     "vigia-probe",
@@ -25,6 +25,8 @@ PARTS = (
     "alertmanager",
     "node_exporter",
     "grafana",
+    "victoria-metrics",
+    "influxdb",
     "vigia-node",
     "vigia",
 )
@@ -99,11 +101,16 @@ def web_config(issued: Issued) -> str:
 @_json
 def status(folder: Path, as_json: bool) -> None:
     """Show what there is and when it ends. Exit status 1: something ends within 14 days."""
+    sys.exit(show_status(folder, as_json))
+
+
+def show_status(folder: Path, as_json: bool) -> int:
+    """Show what a folder has, and return 1 if something ends soon, otherwise 0. Raises VigiaError."""
     if not (folder / "ca.crt").exists():
         raise VigiaError(f"{folder} has no authority; run: vigia certs init --dir {folder}")
     issued = list(Authority.open(folder).issued())
     _show(issued, as_json)
-    sys.exit(1 if any(each.days < _SOON for each in issued) else 0)
+    return 1 if any(each.days < _SOON for each in issued) else 0
 
 
 def _show(issued: list[Issued], as_json: bool) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import click
 
+from vigia.certs.cli import show_status
 from vigia.compose import lab as containers_lab
 from vigia.compose.files import DATA, USERS, Volume, Wish
+from vigia.errors import VigiaError
 
 __all__ = ["compose"]
 
@@ -59,6 +62,18 @@ def init(folder: Path, data: Path, profiles: str, grafana_address: str) -> None:
             os.chown(data / part, USERS[part], USERS[part])
     scheme = "TLS" if "tls" in names else "plain HTTP"
     click.echo(f"wrote the configuration of {len(USERS)} parts to {folder}, {scheme}")
+
+
+@compose.command("certificates")
+@_volume
+def certificates(folder: Path) -> None:
+    """Show until when the parts' certificates hold. Exit status 1: there are none, or one ends soon."""
+    if not Volume(folder).encrypted:
+        raise VigiaError(
+            "this site has no certificates: --profile tls is not seen by what is outside of profiles; "
+            "set COMPOSE_PROFILES=tls (with your other profiles, also in .env), and start it again"
+        )
+    sys.exit(show_status(folder / "ca", as_json=False))
 
 
 @compose.command("lab")

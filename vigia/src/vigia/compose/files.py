@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import configparser
+import fcntl
 import io
 import ipaddress
 import os
 import secrets
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -82,21 +84,35 @@ class Volume:
         tls = {part: self.folder(part) / "tls" for part in _CERTIFIED} if self.encrypted else None
         return Site(ADDRESS, nodes, tls)
 
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Let one container write at a time: init and the lab may be started at once."""
+        self._root.mkdir(parents=True, exist_ok=True)
+        with (self._root / ".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
     def write(self, wish: Wish) -> None:
         """Write every file; secrets that are there are kept. Raises VigiaError."""
+        with self._alone():
+            self._write(wish)
+
+    def _write(self, wish: Wish) -> None:
+        _loopback(wish)
         root = places.source_root()
         for part, user in USERS.items():
             self.folder(part).mkdir(mode=0o700, parents=True, exist_ok=True)
             os.chown(self.folder(part), user, user)
-        self._certificates(wish.tls)
+        self._certificates(wish)
         self._secrets(wish)
         here = self.site({NODE: ADDRESS})
         self._prometheus(here, root)
+        self._stores(here, root)
         text = (root / "deploy/alertmanager/alertmanager.yml").read_text()
         self.put("alertmanager", "alertmanager.yml", sites.alertmanager(text, here))
         policies = (root / "deploy/isolation-agent/policies.yaml").read_text()
         self.put("isolation-agent", "policies.yaml", policies)
-        self.join(self.site(self.nodes()), SHORT if len(self.nodes()) > 1 else {})
+        self._join(self.site(self.nodes()), SHORT if len(self.nodes()) > 1 else {})
         self._grafana(here, root, wish)
         self._own()
 
@@ -110,6 +126,10 @@ class Volume:
 
     def join(self, site: Site, timing: Mapping[str, str]) -> None:
         """Write what depends on the nodes that there are."""
+        with self._alone():
+            self._join(site, timing)
+
+    def _join(self, site: Site, timing: Mapping[str, str]) -> None:
         folder = self.folder("isolation-agent")
         tokens = {n: folder / ("enforcer.token" if n == NODE else "lab.token") for n in site.nodes}
         agent = sites.isolation_agent(site, Path("/var/lib/isolation-agent"), tokens)
@@ -149,23 +169,24 @@ class Volume:
             for part in parts:
                 self.put(part, name, value)
 
-    def _certificates(self, tls: bool) -> None:
+    def _certificates(self, wish: Wish) -> None:
         """Issue what is missing; every part has a key of its own, and none has the authority's."""
         authority = self._root / "ca"
         lab = [str(node.agent) for node in model.resolve(topology.default()).nodes]
-        if not tls:
+        hosts = dict.fromkeys(AGENT_PORTS, lab) | {"grafana": [wish.grafana_address]}
+        if not wish.tls:
             shutil.rmtree(authority, ignore_errors=True)
         for part in _CERTIFIED:
             folder = self.folder(part) / "tls"
             shutil.rmtree(folder, ignore_errors=True)
             config = "{}\n"
-            if tls:
-                issued = Authority.open(authority).issue(part, lab if part in AGENT_PORTS else ())
+            if wish.tls:
+                issued = Authority.open(authority).issue(part, hosts.get(part, ()))
                 for file in (authority / "ca.crt", issued.certificate, issued.key):
                     self.put(part, f"tls/{file.name}", file.read_text())
                 config = certs.web_config(issued)
             self.put(part, f"tls/{part}.web.yml", config)
-        if tls:
+        if wish.tls:
             authority.chmod(0o700)
 
     def _prometheus(self, here: Site, root: Path) -> None:
@@ -176,17 +197,21 @@ class Volume:
             tls = {"tls_config": here.credentials(part)} if here.tls else {}
             self.put(part, "client.yml", yaml.safe_dump(tls))
             self.put(part, "url", f"{here.url(part)}\n")
-        shutil.rmtree(self.folder("victoria-metrics") / "tls", ignore_errors=True)
+
+    def _stores(self, here: Site, root: Path) -> None:
+        """Write what the long-term stores read; neither can demand certificates of its clients."""
         scrape = yaml.safe_load((root / "deploy/victoria-metrics/scrape.yml").read_text())
+        flags, config = "", {}
         if here.tls:
-            # The store asks as Prometheus itself: it has a copy of that certificate.
-            for name in ("ca.crt", "prometheus.crt", "prometheus.key"):
-                self.put("victoria-metrics", f"tls/{name}", (here.tls["prometheus"] / name).read_text())
-            folder = self.folder("victoria-metrics") / "tls"
-            files = {"ca_file": "ca.crt", "cert_file": "prometheus.crt", "key_file": "prometheus.key"}
-            tls_config = {key: str(folder / name) for key, name in files.items()}
-            scrape["scrape_configs"][0] |= {"scheme": "https", "tls_config": tls_config}
+            tls = here.credentials("victoria-metrics")
+            scrape["scrape_configs"][0] |= {"scheme": "https", "tls_config": tls}
+            flags = f"-tls -tlsCertFile={tls['cert_file']} -tlsKeyFile={tls['key_file']}"
+            files = here.credentials("influxdb")
+            config = {"tls-cert": files["cert_file"], "tls-key": files["key_file"]}
         self.put("victoria-metrics", "scrape.yml", yaml.safe_dump(scrape, sort_keys=False))
+        self.put("victoria-metrics", "flags", f"{flags}\n")
+        self.put("influxdb", "config.yml", yaml.safe_dump(config))
+        self.put("influxdb", "url", f"{here.scheme}://127.0.0.1:8086\n")
 
     def _grafana(self, here: Site, root: Path, wish: Wish) -> None:
         shipped = root / "deploy/grafana"
@@ -213,10 +238,8 @@ class Volume:
                     path.chmod(0o500 if path.is_dir() else 0o400)
 
 
-def _ini(shipped: str, here: Site, wish: Wish) -> str:
-    """Return grafana.ini: everybody may look on loopback; elsewhere one has to sign in. Raises VigiaError."""
-    config = configparser.ConfigParser(interpolation=None)
-    config.read_string(shipped)
+def _loopback(wish: Wish) -> bool:
+    """Whether Grafana is for this machine alone. Raises VigiaError for what cannot be."""
     try:
         loopback = ipaddress.ip_address(wish.grafana_address).is_loopback
     except ValueError as e:
@@ -228,8 +251,15 @@ def _ini(shipped: str, here: Site, wish: Wish) -> str:
             f"VIGIA_GRAFANA_ADDRESS {wish.grafana_address} is not loopback, so people have to sign in; "
             "set VIGIA_GRAFANA_PASSWORD, the password of admin"
         )
+    return loopback
+
+
+def _ini(shipped: str, here: Site, wish: Wish) -> str:
+    """Return grafana.ini: everybody may look on loopback; elsewhere one has to sign in."""
+    config = configparser.ConfigParser(interpolation=None)
+    config.read_string(shipped)
     config["server"]["http_addr"] = wish.grafana_address
-    config["auth.anonymous"]["enabled"] = str(loopback).lower()
+    config["auth.anonymous"]["enabled"] = str(_loopback(wish)).lower()
     if here.tls:
         files = here.credentials("grafana")
         config["server"].update(protocol="https", cert_file=files["cert_file"], cert_key=files["key_file"])

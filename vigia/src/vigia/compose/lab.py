@@ -16,7 +16,7 @@ from vigia.errors import Interrupted, VigiaError
 from vigia.lab import down as lab_down
 from vigia.lab import model, state, topology, up
 from vigia.lab.model import Lab
-from vigia.signals import deferred
+from vigia.signals import Deferred, deferred
 from vigia.stack.files import SHORT
 from vigia.stack.site import PORTS, Site
 
@@ -35,7 +35,7 @@ def run(volume: Volume) -> None:
     with deferred() as stop:
         try:
             up.bring_up(wanted, "auto", steps)
-            join(volume, wanted)
+            join(volume, wanted, stop)
             steps.line(f"the site knows the nodes {', '.join(n.name for n in wanted.nodes)}")
             while True:
                 stop.check()
@@ -43,27 +43,32 @@ def run(volume: Volume) -> None:
         except Interrupted as e:
             steps.line(str(e))
         finally:
+            # An agent that is started meanwhile must not enter what is about to go: without its
+            # configuration it ends, and is started again.
+            for file in wanted.layout.directory.glob("nodes/*/*.yaml"):
+                file.unlink()
             with state.locked(wanted.layout):
                 steps.line(f"removed the lab: {lab_down.remove(wanted.layout)}")
             volume.join(volume.site(volume.nodes()), {})
 
 
-def join(volume: Volume, lab: Lab) -> None:
-    """Let the site scrape the lab's nodes and limit on them. Raises VigiaError."""
+def join(volume: Volume, lab: Lab, stop: Deferred) -> None:
+    """Let the site scrape the lab's nodes and limit on them. Raises VigiaError, and Interrupted by stop."""
     volume.put("isolation-agent", "lab.token", lab.layout.token_file.read_text())
     site = volume.site(volume.nodes())
     volume.join(site, SHORT)
-    _reload(site, "isolation-agent", volume.folder("isolation-agent") / "api.token")
-    _reload(site, "vigia-compare", None)
+    _reload(site, "isolation-agent", volume.folder("isolation-agent") / "api.token", stop)
+    _reload(site, "vigia-compare", None, stop)
 
 
-def _reload(site: Site, job: str, token: Path | None) -> None:
+def _reload(site: Site, job: str, token: Path | None, stop: Deferred) -> None:
     """Have a part read its configuration again, waiting until it is there. Raises VigiaError."""
     headers = {"Authorization": f"Bearer {token.read_text().strip()}"} if token else {}
     url = f"{site.url(job)}/-/reload"
     deadline = time.monotonic() + _RELOAD_SECONDS
     with httpx.Client(timeout=60.0, trust_env=False, verify=_trust(site)) as client:
         while True:
+            stop.check()
             try:
                 answer = client.post(url, headers=headers)
                 problem = "" if answer.is_success else f"answers {answer.status_code}: {answer.text[:300]}"
