@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"vigia/probes/sender"
+	"vigia/probes/timestamping"
 )
 
 // Protocol is what a test sends.
@@ -52,12 +53,12 @@ type Target struct {
 	Address  netip.AddrPort
 	Link     string // that the test loads, at our end
 	Protocol Protocol
-	DSCP     uint8
-	Size     int           // bytes of a UDP payload
-	Rate     uint64        // of UDP, bytes of payload per second
-	RateName string        // how the rate is written, the label rate
-	Duration time.Duration // at most
-	MaxBytes uint64        // of TCP, at most
+	Channel  timestamping.Channel // device, mark, priority and type of service
+	Size     int                  // bytes of a UDP payload
+	Rate     uint64               // of UDP, bytes of payload per second
+	RateName string               // how the rate is written, the label rate
+	Duration time.Duration        // at most
+	MaxBytes uint64               // of TCP, at most
 }
 
 // cost returns how many bytes a test sends at most.

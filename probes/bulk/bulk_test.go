@@ -307,3 +307,53 @@ func TestRunner(t *testing.T) {
 		t.Errorf("%+v", o)
 	}
 }
+
+// The packets of a test, and the connection that leads it, leave by the device and
+// with the mark, the priority and the type of service that were asked for.
+func TestChannelOnTheWire(t *testing.T) {
+	near, far, _ := site(t)
+	testutil.NewVethPair(t, near, "v1", far, "v1")
+	testutil.IP(t, "-n", near, "route", "add", "10.9.0.0/24", "dev", "v1", "metric", "100", "src", "10.9.0.1")
+	testutil.IP(t, "-n", far, "route", "add", "10.9.0.1/32", "dev", "v1", "src", "10.9.0.2") // a bound socket hears nothing else
+	rules := []string{"meta mark 42", "meta priority 0:6", "ip dscp 8", "oifname v1"}
+	testutil.Run(t, "ip", "netns", "exec", near, "nft", "add table inet t")
+	testutil.Run(t, "ip", "netns", "exec", near, "nft", "add chain inet t c { type filter hook output priority 0; }")
+	for _, protocol := range []Protocol{TCP, UDP} {
+		for _, rule := range append([]string{""}, rules...) {
+			testutil.Run(t, "ip", "netns", "exec", near, "nft", fmt.Sprintf("add rule inet t c meta l4proto %s %s counter", protocol, rule))
+		}
+	}
+	counts := func(of Protocol) (n []string) {
+		out := testutil.Run(t, "ip", "netns", "exec", near, "nft", "list", "chain", "inet", "t", "c")
+		for line := range strings.Lines(out) {
+			if _, after, ok := strings.Cut(line, "counter packets "); ok && strings.Contains(line, string(of)) {
+				n = append(n, strings.Fields(after)[0])
+			}
+		}
+		return n
+	}
+	for _, protocol := range []Protocol{TCP, UDP} {
+		tg := test(near, protocol)
+		if o := run(t, tg); o.Result != Completed {
+			t.Fatalf("%+v", o)
+		}
+		before := counts(protocol)
+		if len(before) != 1+len(rules) || before[0] == "0" {
+			t.Fatalf("%v", before)
+		}
+		for i, rule := range rules {
+			if before[1+i] != "0" {
+				t.Errorf("%s packets of %s without being asked for", before[1+i], rule)
+			}
+		}
+		tg.Channel = timestamping.Channel{Mark: 42, Priority: 6, TOS: 8 << 2, Device: "v1"}
+		if o := run(t, tg); o.Result != Completed {
+			t.Fatalf("%+v", o)
+		}
+		for i, rule := range rules {
+			if after := counts(protocol); after[1+i] == "0" {
+				t.Errorf("no %s packet has %s: %v", protocol, rule, after)
+			}
+		}
+	}
+}

@@ -110,17 +110,10 @@ func (t *Target) dial(ctx context.Context) (conn *net.TCPConn, err error) {
 	return conn, err
 }
 
-// control sets the type of service before the connection is made.
+// control sets how packets are sent, before the connection is made.
 func (t *Target) control(network, _ string, raw syscall.RawConn) error {
-	if t.DSCP == 0 {
-		return nil
-	}
-	level, name := unix.IPPROTO_IP, unix.IP_TOS
-	if network == "tcp6" {
-		level, name = unix.IPPROTO_IPV6, unix.IPV6_TCLASS
-	}
 	var setErr error
-	err := raw.Control(func(fd uintptr) { setErr = unix.SetsockoptInt(int(fd), level, name, int(t.DSCP)<<2) })
+	err := raw.Control(func(fd uintptr) { setErr = t.Channel.Set(int(fd), network == "tcp6") })
 	return errors.Join(err, setErr)
 }
 
@@ -176,7 +169,7 @@ func (t *Target) flood(ctx context.Context, conn *net.TCPConn, port uint16, toke
 	var socket *timestamping.Socket
 	err := netns.Do(t.Netns, func() (err error) {
 		socket, err = timestamping.Open(timestamping.Options{
-			Local: netip.AddrPortFrom(local.Addr().Unmap(), 0), SendBuffer: udpSendBuffer,
+			Channel: t.Channel, Local: netip.AddrPortFrom(local.Addr().Unmap(), 0), SendBuffer: udpSendBuffer,
 		})
 		return err
 	})

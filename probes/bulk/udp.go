@@ -165,7 +165,7 @@ func (t *Target) pour(ctx context.Context, s *timestamping.Socket, to netip.Addr
 		for i := range min(due-next, udpBatch) {
 			binary.BigEndian.PutUint64(buffers[i][8:], uint64(next+i))
 			binary.BigEndian.PutUint64(buffers[i][16:], uint64(time.Since(begin)))
-			outbox.Add(&peer, buffers[i], t.DSCP<<2, netip.Addr{})
+			outbox.Add(&peer, buffers[i], 0, netip.Addr{})
 		}
 		n, err := outbox.Send(s, 0)
 		next += n

@@ -13,6 +13,7 @@ import (
 	"vigia/probes/bulk"
 	"vigia/probes/objective"
 	"vigia/probes/sender"
+	"vigia/probes/timestamping"
 )
 
 // Bulk says which throughput tests are run and accepted.
@@ -43,6 +44,8 @@ type BulkClass struct {
 	Rates    []config.Rate   `yaml:"rates" help:"of UDP tests, for example 100Mbit"`
 	Size     int             `yaml:"size" help:"UDP payload in bytes, default 1400"`
 	DSCP     int             `yaml:"dscp" help:"0 to 63, default 0"`
+	Priority int             `yaml:"priority" help:"SO_PRIORITY, which a VLAN device maps to its priority code point, 0 to 7"`
+	Mark     int64           `yaml:"mark" help:"firewall mark of the packets"`
 }
 
 // BulkTarget is a test that is repeated.
@@ -53,6 +56,7 @@ type BulkTarget struct {
 	Probe   string `yaml:"probe" help:"name of a class of tests; required"`
 	Netns   string `yaml:"netns" help:"network namespace to send from"`
 	Source  string `yaml:"source" help:"IP to send from"`
+	Device  string `yaml:"device" help:"device to bind to"`
 	Address string `yaml:"address" help:"IP:port of the listener; required"`
 	Link    string `yaml:"link" help:"name of our link, default uplink"`
 }
@@ -152,9 +156,7 @@ func (c *BulkClass) validate(e *faults, field string) {
 	if d := time.Duration(c.Duration); d < minBulkDuration || d > bulk.MaxDuration {
 		e.add(field+".duration", d, "is out of bounds", fmt.Sprintf("write %v to %v", minBulkDuration, bulk.MaxDuration))
 	}
-	if c.DSCP < 0 || c.DSCP > maxDSCP {
-		e.add(field+".dscp", c.DSCP, "is out of bounds", fmt.Sprintf("write 0 to %d", maxDSCP))
-	}
+	e.channel(field, c.DSCP, c.Priority, c.Mark)
 	switch bulk.Protocol(c.Protocol) {
 	case bulk.TCP:
 		if c.MaxBytes < 0 || c.MaxBytes > maxHourlyBytes {
@@ -204,6 +206,7 @@ func (t *BulkTarget) validate(e *faults, field string, paths map[string]bool, cl
 		e.add(field+".probe", t.Probe, "is not declared under bulk.classes", "declare it there or correct it")
 	}
 	e.netns(field+".netns", t.Netns)
+	e.device(field+".device", t.Device)
 	if problem := checkListener(t.Address); problem != "" {
 		e.add(field+".address", t.Address, problem, fmt.Sprintf("write IP:port, for example 10.0.0.2:%d", bulk.Port))
 		return
@@ -251,7 +254,8 @@ func (c *BulkClass) size() int {
 
 // tests returns what a target of the class is: a test for each rate.
 func (c *BulkClass) tests(t bulk.Target) []bulk.Target {
-	t.Protocol, t.Duration, t.DSCP = bulk.Protocol(c.Protocol), time.Duration(c.Duration), uint8(c.DSCP)
+	t.Protocol, t.Duration = bulk.Protocol(c.Protocol), time.Duration(c.Duration)
+	t.Channel.TOS, t.Channel.Priority, t.Channel.Mark = uint8(c.DSCP<<2), uint8(c.Priority), uint32(c.Mark)
 	if t.Protocol != bulk.UDP {
 		t.RateName, t.MaxBytes = "unlimited", uint64(c.MaxBytes)
 		if c.MaxBytes == 0 {
@@ -293,6 +297,7 @@ func (f *File) bulk() (server bulk.Config, plan bulk.Plan) {
 		plan.Groups = append(plan.Groups, classes[t.Probe].tests(bulk.Target{
 			Labels: sender.Labels{Src: f.Node, Dst: t.Dst, Path: t.Path, Tenant: t.Tenant, Probe: t.Probe},
 			Netns:  t.Netns, Source: source.Addr(), Address: address, Link: link(t.Link),
+			Channel: timestamping.Channel{Device: t.Device},
 		}))
 	}
 	return server, plan

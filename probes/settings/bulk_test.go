@@ -8,6 +8,7 @@ import (
 
 	"vigia/probes/bulk"
 	"vigia/probes/objective"
+	"vigia/probes/timestamping"
 )
 
 const goodBulk = good + `bulk:
@@ -17,10 +18,10 @@ const goodBulk = good + `bulk:
   slot: 20s
   nodes: [lb1, lb2]
   classes:
-    - {name: tcp, protocol: tcp, duration: 5s, dscp: 8}
+    - {name: tcp, protocol: tcp, duration: 5s, dscp: 8, priority: 5, mark: 42}
     - {name: udp, protocol: udp, duration: 1s, rates: [100Mbit, 150Mbit, 200Mbit]}
   targets:
-    - {dst: lb2, path: direct, tenant: _infra, probe: tcp, netns: x, source: 10.99.1.1, address: "10.99.1.2:9876"}
+    - {dst: lb2, path: direct, tenant: _infra, probe: tcp, netns: x, source: 10.99.1.1, device: eth1, address: "10.99.1.2:9876"}
     - {dst: lb2, path: direct, tenant: _infra, probe: udp, address: "10.99.1.2:9876"}
 objectives:
   - {tenant: red, ratio: 0.999, rtt: 5ms}
@@ -39,7 +40,7 @@ func TestBulk(t *testing.T) {
 		t.Fatalf("%+v", p)
 	}
 	tcp, udp := p.Groups[0][0], p.Groups[1]
-	if tcp.Protocol != bulk.TCP || tcp.MaxBytes != defaultMaxBytes || tcp.RateName != "unlimited" || tcp.Source != netip.MustParseAddr("10.99.1.1") || tcp.DSCP != 8 || tcp.Link != "uplink" {
+	if tcp.Protocol != bulk.TCP || tcp.MaxBytes != defaultMaxBytes || tcp.RateName != "unlimited" || tcp.Source != netip.MustParseAddr("10.99.1.1") || tcp.Channel != (timestamping.Channel{TOS: 32, Priority: 5, Mark: 42, Device: "eth1"}) || tcp.Link != "uplink" {
 		t.Errorf("%+v", tcp)
 	}
 	if len(udp) != 3 || udp[1].RateName != "150Mbit" || udp[1].Rate != 18_750_000 || udp[1].Size != 1400 || udp[1].Source.IsValid() {
@@ -81,6 +82,9 @@ func TestBulkMistakes(t *testing.T) {
 		{"name: udp, protocol: udp", "name: udp, protocol: quic", `bulk.classes[1].protocol: "quic": is not a protocol of bulk tests; write tcp or udp`},
 		{"duration: 5s", "duration: 2m", `bulk.classes[0].duration: "2m0s": is out of bounds; write 100ms to 1m0s`},
 		{"dscp: 8", "dscp: 64", `bulk.classes[0].dscp: "64": is out of bounds`},
+		{"priority: 5", "priority: 8", `bulk.classes[0].priority: "8": is out of bounds; write 0 to 7`},
+		{"mark: 42", "mark: -1", `bulk.classes[0].mark: "-1": is out of bounds; write 0 to 4294967295`},
+		{"device: eth1", "device: a/b", `bulk.targets[0].device: "a/b": is not the name of a device`},
 		{"dscp: 8", "rates: [1Mbit]", `bulk.classes[0]: has rates or a size, which TCP finds itself`},
 		{", rates: [100Mbit, 150Mbit, 200Mbit]", "", `bulk.classes[1].rates: "0": are not 1 to 16 rates; write for example`},
 		{"200Mbit]", "200Gbit]", `bulk.classes[1].rates[2]: "200Gbit": is out of bounds`},

@@ -4,7 +4,10 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
+	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"vigia/probes/coverage"
 	"vigia/probes/icmp"
@@ -62,11 +65,26 @@ func (c *Class) validateProtocol(e *faults, field string) {
 	if c.DontFragment && c.Protocol == protocolConnect {
 		e.add(field+".dont_fragment", c.DontFragment, "means nothing to a connection", "remove it")
 	}
-	if c.Priority < 0 || c.Priority > maxPriority {
-		e.add(field+".priority", c.Priority, "is out of bounds", fmt.Sprintf("write 0 to %d", maxPriority))
+	e.channel(field, c.DSCP, c.Priority, c.Mark)
+}
+
+// channel checks how packets of a class are sent.
+func (e *faults) channel(field string, dscp, priority int, mark int64) {
+	if dscp < 0 || dscp > maxDSCP {
+		e.add(field+".dscp", dscp, "is out of bounds", fmt.Sprintf("write 0 to %d", maxDSCP))
 	}
-	if c.Mark < 0 || c.Mark > math.MaxUint32 {
-		e.add(field+".mark", c.Mark, "is out of bounds", fmt.Sprintf("write 0 to %d", uint32(math.MaxUint32)))
+	if priority < 0 || priority > maxPriority {
+		e.add(field+".priority", priority, "is out of bounds", fmt.Sprintf("write 0 to %d", maxPriority))
+	}
+	if mark < 0 || mark > math.MaxUint32 {
+		e.add(field+".mark", mark, "is out of bounds", fmt.Sprintf("write 0 to %d", uint32(math.MaxUint32)))
+	}
+}
+
+// device checks the name of a device to bind to.
+func (e *faults) device(field, name string) {
+	if len(name) >= unix.IFNAMSIZ || strings.ContainsAny(name, "/ ") {
+		e.add(field, name, "is not the name of a device", fmt.Sprintf("write a name of at most %d letters", unix.IFNAMSIZ-1))
 	}
 }
 

@@ -5,10 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"regexp"
-	"strings"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"vigia/internal/config"
 	"vigia/internal/netns"
@@ -248,9 +245,6 @@ func (c *Class) validate(e *faults, field string) {
 	case c.Protocol == protocolConnect && deadline > interval:
 		e.add(field+".deadline", deadline, "is longer than the interval, and there is one connection at a time", fmt.Sprintf("at most %v", interval))
 	}
-	if c.DSCP < 0 || c.DSCP > maxDSCP {
-		e.add(field+".dscp", c.DSCP, "is out of bounds", fmt.Sprintf("write 0 to %d", maxDSCP))
-	}
 }
 
 // CheckSize says what is wrong with the size of a probe in a mode, and what to write
@@ -301,9 +295,7 @@ func (t *Target) validate(e *faults, field string, paths map[string]bool, classe
 	if source.Port() != 0 && (c.sourcePorts() > 1 || c.Protocol == protocolICMP || c.Protocol == protocolConnect) {
 		e.add(field+".source", t.Source, "has a port, and the class chooses ports itself", "write the address alone")
 	}
-	if len(t.Device) >= unix.IFNAMSIZ || strings.ContainsAny(t.Device, "/ ") {
-		e.add(field+".device", t.Device, "is not the name of a device", fmt.Sprintf("write a name of at most %d letters", unix.IFNAMSIZ-1))
-	}
+	e.device(field+".device", t.Device)
 	if t.Address == "" {
 		e.add(field+".address", nil, "is missing", fmt.Sprintf("add it, for example address: 10.0.0.2:%d", stamp.Port))
 		return

@@ -215,45 +215,44 @@ func (s *Socket) setOptions(o Options) error {
 
 // setChannel sets how packets are sent.
 func (s *Socket) setChannel(o Options) error {
-	fail := func(what string, err error) error {
-		return fmt.Errorf("set %s on the %s socket for %s: %w", what, s.protocol, o.Local, err)
-	}
 	v6 := o.Local.Addr().Is6()
-	if o.Device != "" {
-		if err := unix.BindToDevice(s.fd, o.Device); err != nil {
-			return fail("device "+o.Device, err)
-		}
-	}
-	if o.Mark != 0 {
-		if err := unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_MARK, int(o.Mark)); err != nil {
-			return fail("mark (needs CAP_NET_ADMIN)", err)
-		}
-	}
-	if o.TOS != 0 {
-		level, name := unix.IPPROTO_IP, unix.IP_TOS
-		if v6 {
-			level, name = unix.IPPROTO_IPV6, unix.IPV6_TCLASS
-		}
-		if err := unix.SetsockoptInt(s.fd, level, name, int(o.TOS)); err != nil {
-			return fail("the type of service", err)
-		}
-	}
-	if o.Priority != 0 { // after the type of service, which sets one, too
-		if err := unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_PRIORITY, int(o.Priority)); err != nil {
-			return fail("priority (7 needs CAP_NET_ADMIN)", err)
-		}
-	}
-	if o.DontFragment {
-		level, name := unix.IPPROTO_IP, unix.IP_MTU_DISCOVER
-		if v6 {
-			level, name = unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER
-		}
-		if err := unix.SetsockoptInt(s.fd, level, name, unix.IP_PMTUDISC_PROBE); err != nil {
-			return fail("don't fragment", err)
-		}
+	if err := o.Set(s.fd, v6); err != nil {
+		return fmt.Errorf("on the %s socket for %s: %w", s.protocol, o.Local, err)
 	}
 	if s.raw {
 		return s.filterEchoReplies(v6)
+	}
+	return nil
+}
+
+// Set sets how the packets of any socket, of IPv6 or not, are sent.
+func (c *Channel) Set(fd int, v6 bool) error {
+	if c.Device != "" {
+		if err := unix.BindToDevice(fd, c.Device); err != nil {
+			return fmt.Errorf("set device %s: %w", c.Device, err)
+		}
+	}
+	tos, discover, level := unix.IP_TOS, unix.IP_MTU_DISCOVER, unix.IPPROTO_IP
+	if v6 {
+		tos, discover, level = unix.IPV6_TCLASS, unix.IPV6_MTU_DISCOVER, unix.IPPROTO_IPV6
+	}
+	for _, option := range []struct {
+		wanted             bool
+		what               string
+		level, name, value int
+	}{
+		{c.Mark != 0, "mark (needs CAP_NET_ADMIN)", unix.SOL_SOCKET, unix.SO_MARK, int(c.Mark)},
+		{c.TOS != 0, "the type of service", level, tos, int(c.TOS)},
+		// After the type of service, which sets one, too.
+		{c.Priority != 0, "priority (7 needs CAP_NET_ADMIN)", unix.SOL_SOCKET, unix.SO_PRIORITY, int(c.Priority)},
+		{c.DontFragment, "don't fragment", level, discover, unix.IP_PMTUDISC_PROBE},
+	} {
+		if !option.wanted {
+			continue
+		}
+		if err := unix.SetsockoptInt(fd, option.level, option.name, option.value); err != nil {
+			return fmt.Errorf("set %s: %w", option.what, err)
+		}
 	}
 	return nil
 }
