@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -108,6 +109,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
         program.send_signal(signal.SIGKILL)  # which takes all that runs there with it
         program.wait(60)
         eventually(lambda: gone(cgroup), "the node is gone", 60)
+        shutil.rmtree(root)
 
 
 def unified() -> str:

@@ -25,6 +25,9 @@ __all__ = ["join", "run"]
 _RELOAD_SECONDS = 300.0
 """How long the isolation agent and the comparison may take to be there; generous, for slow machines."""
 
+_ATTEMPTS, _PAUSE = 3, 2.0
+"""How often the lab is tried, and the seconds between."""
+
 
 def run(volume: Volume) -> None:
     """Bring the lab up, join it to the site, and remove it on SIGTERM. Raises VigiaError."""
@@ -34,7 +37,7 @@ def run(volume: Volume) -> None:
     commands.run(["mount", "-o", "remount,bind,rw", "/proc/sys"])
     with deferred() as stop:
         try:
-            up.bring_up(wanted, "auto", steps)
+            _bring_up(wanted, steps, stop)
             join(volume, wanted, stop)
             steps.line(f"the site knows the nodes {', '.join(n.name for n in wanted.nodes)}")
             while True:
@@ -50,6 +53,25 @@ def run(volume: Volume) -> None:
             with state.locked(wanted.layout):
                 steps.line(f"removed the lab: {lab_down.remove(wanted.layout)}")
             volume.join(volume.site(volume.nodes()), {})
+
+
+def _bring_up(wanted: Lab, steps: Steps, stop: Deferred) -> None:
+    """Bring the lab up, trying again what fails. Raises VigiaError, and Interrupted by stop.
+
+    compose gives everything up as soon as a container that others wait for has ended.
+    """
+    for attempt in range(1, _ATTEMPTS + 1):
+        try:
+            up.bring_up(wanted, "auto", steps)
+            return
+        except Interrupted:
+            raise
+        except VigiaError as e:
+            if attempt == _ATTEMPTS:
+                raise
+            steps.line(f"attempt {attempt} of {_ATTEMPTS} failed: {e}")
+        stop.check()
+        time.sleep(_PAUSE)
 
 
 def join(volume: Volume, lab: Lab, stop: Deferred) -> None:
