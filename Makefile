@@ -82,11 +82,8 @@ bench-probe: build ## Compare vigia-probe with fping: CPU, noise, rate, phantom 
 	@$(VENV)/python probes/bench/bench.py
 
 .PHONY: bench-isolation
-bench-isolation: build ## Benchmark isolation: victim and offender by mode, reaction times, cost per packet, CPU and memory
+bench-isolation: build ## Benchmark isolation: victim and offender by mode, reaction times, cost per packet, CPU and memory, kills
 	@$(VENV)/python -m vigia.campaign.isolation_bench
-	@go test -run '^$$' -bench 'BenchmarkClassify|BenchmarkVport' ./internal/bpf/... | awk '/ns\/packet/ { \
-		limit = $$1 ~ /count/ ? 10 : 150; \
-		printf "  BPF, %-48s %4d ns a packet, budget %3d  %s\n", $$1, $$(NF-1), limit, $$(NF-1) <= limit ? "met" : "MISSED" }'
 
 .PHONY: bench-agent
 bench-agent: ## Storm the isolation agent with 10 000 alerts: in one message, and in as many messages

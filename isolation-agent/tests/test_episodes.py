@@ -365,7 +365,7 @@ def test_message_that_cannot_be_handled_blocks_nothing(world: World, monkeypatch
     take = intake._Batch._one
 
     def stumble(self: Any, item: Any) -> str:
-        if item.labels["severity"] == "poison":
+        if item[0].labels["severity"] == "poison":
             raise RuntimeError("a mistake in the agent")
         return take(self, item)
 

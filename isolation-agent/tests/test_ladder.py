@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -26,6 +27,22 @@ def rate(world: World) -> int:
     limit = world.enforcer.limit_of(PORT)
     assert limit is not None
     return limit.rate
+
+
+def test_a_flapping_flood_is_held_and_not_released_again_and_again(world: World) -> None:
+    world.policies = probing()
+    world.flood()
+    states = [world.only_action()["state"]]
+    for _ in range(15):  # two seconds on, two seconds off, for a minute
+        for change in (world.enforcer.calm, world.enforcer.flood):
+            change(PORT)
+            for _ in range(2):
+                world.step(1.0)
+                states.append(world.only_action()["state"])
+    changes = sum(a != b for a, b in itertools.pairwise(states))
+    assert changes <= 4, "at most four changes of state a minute"
+    assert world.enforcer.limit_of(PORT) is not None, "held throughout"
+    assert rate(world) >= GUARANTEE
 
 
 # Release by trial

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
 from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError, StatementError
+from sqlalchemy.orm import Session
 
 from isolation_agent.audit import GENESIS, Head
 from isolation_agent.errors import StorageError
@@ -90,6 +96,35 @@ def test_inbox_bounds(store: Store) -> None:
     with pytest.raises(InboxFull):
         store.receive(message(b""), max_messages=2, max_bytes=1000)
     assert store.inbox_depth() == 2
+
+
+def test_messages_that_come_together_share_a_commit(store: Store) -> None:
+    commits: list[int] = []
+    begun, go_on = threading.Event(), threading.Event()
+    write = store.write
+
+    @contextmanager
+    def slowly() -> Iterator[Session]:
+        commits.append(1)
+        begun.set()
+        assert go_on.wait(60)
+        with write() as session:
+            yield session
+
+    store.write = slowly  # type: ignore[method-assign]
+    with ThreadPoolExecutor(12) as pool:
+        first = pool.submit(store.receive, message(b"first"), 11, 1000)
+        assert begun.wait(60)
+        others = [pool.submit(store.receive, message(b"x" * 10), 11, 1000) for _ in range(11)]
+        deadline = time.monotonic() + 60
+        while len(store._arrived) < len(others) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        go_on.set()
+        first.result(60)
+        refused = [f for f in others if f.exception(60) is not None]
+    assert len(commits) == 2, "one for the first, one for all that came meanwhile"
+    assert store.inbox_depth() == 11
+    assert [type(f.exception()) for f in refused] == [InboxFull], "each is held against the bounds"
 
 
 def test_write_lock_is_held_from_the_start(url: str, store: Store) -> None:

@@ -42,3 +42,21 @@ def test_the_benchmark_prints_both_storms(tmp_path: Path) -> None:
     assert figures["one message"]["messages"] == 1
     assert figures["many messages"]["messages"] == 100
     assert figures["bare"] > 0
+    judged = bench_storm.budgets(figures)
+    assert {name for name, *_ in judged if "lost" in name} == {
+        "one message: alerts lost",
+        "many messages: alerts lost",
+    }
+
+
+def test_a_missed_budget_is_said_so() -> None:
+    good = {"lost": 0, "drained": 1.0, "sent": 1.0, "p99": 0.5, "rss": 100 << 20}
+    assert all(met for *_, met in bench_storm.budgets({"one message": good, "many messages": good}))
+    bad = {"lost": 1, "drained": 11.0, "sent": 1.0, "p99": 1.5, "rss": 300 << 20}
+    judged = bench_storm.budgets({"one message": good, "many messages": bad})
+    assert [name for name, *_, met in judged if not met] == [
+        "many messages: alerts lost",
+        "many messages: drained after the last was accepted",
+        "many messages: answered, p99",
+        "many messages: resident memory",
+    ]

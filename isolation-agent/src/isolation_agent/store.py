@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event, func, inspect, make_url, select
@@ -24,6 +26,17 @@ _BREAKER = "breaker"
 
 _WRITE_LOCK = 0x7669676961
 """Key of PostgreSQL's advisory lock that makes writers take turns, as SQLite does by itself."""
+
+
+@dataclass
+class _Receipt:
+    """A message on its way into the inbox."""
+
+    message: InboxMessage
+    max_messages: int
+    max_bytes: int
+    done: bool = False
+    error: BaseException | None = None
 
 
 class InboxFull(StorageError):
@@ -50,6 +63,10 @@ class Store:
         )
         self.exclusive = is_sqlite(url)
         self._replica = replica
+        self._arrived: list[_Receipt] = []
+        self._arrived_lock = threading.Lock()
+        self._receiving = threading.Lock()
+        """held by the thread that commits what has arrived"""
         self._read = sessionmaker(self._engine, expire_on_commit=False)
         self._write = sessionmaker(self._engine.execution_options(immediate=True), expire_on_commit=False)
         with _translated("open"):
@@ -76,14 +93,45 @@ class Store:
             yield session
 
     def receive(self, message: InboxMessage, max_messages: int, max_bytes: int) -> None:
-        """Store a webhook message durably. Raises InboxFull or StorageError."""
-        with self.write() as session:
-            count, size = session.execute(
-                select(func.count(), func.coalesce(func.sum(InboxMessage.size), 0)).select_from(InboxMessage)
-            ).one()
-            if count >= max_messages or size + message.size > max_bytes:
-                raise InboxFull(f"the inbox holds {count} messages of {size} bytes together")
-            session.add(message)
+        """Store a webhook message durably. Raises InboxFull or StorageError.
+
+        Messages that come while another commit is on its way to the disk share the next one.
+        """
+        mine = _Receipt(message, max_messages, max_bytes)
+        with self._arrived_lock:
+            self._arrived.append(mine)
+        with self._receiving:
+            if not mine.done:
+                with self._arrived_lock:
+                    batch, self._arrived = self._arrived, []
+                self._receive(batch)
+        if mine.error is not None:
+            raise mine.error
+
+    def _receive(self, batch: Sequence[_Receipt]) -> None:
+        try:
+            with self.write() as session:
+                count, size = session.execute(
+                    select(func.count(), func.coalesce(func.sum(InboxMessage.size), 0)).select_from(
+                        InboxMessage
+                    )
+                ).one()
+                for receipt in batch:
+                    if count >= receipt.max_messages or size + receipt.message.size > receipt.max_bytes:
+                        receipt.error = InboxFull(
+                            f"the inbox holds {count} messages of {size} bytes together"
+                        )
+                        continue
+                    session.add(receipt.message)
+                    count, size = count + 1, size + receipt.message.size
+        except BaseException as e:
+            for receipt in batch:
+                receipt.error = e
+            if not isinstance(e, Exception):
+                raise
+        finally:
+            for receipt in batch:
+                receipt.done = True
 
     def inbox_depth(self) -> int:
         """Return the number of messages that are stored and not yet handled."""

@@ -82,6 +82,8 @@ class Flow:
     """udp: seconds of every period in which it sends; 0 = all the time"""
     period: float = 0.0
     """udp: seconds from the beginning of one pulse to that of the next"""
+    early: float = 0.0
+    """seconds by which it ends before the others, so that nothing is on its way when counting ends"""
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,11 @@ class Outcome:
     """bits per second of payload, for every BIN seconds since the first flow began"""
     offered: float
     """bits of payload that the sender had accepted"""
+
+    @property
+    def lost(self) -> float:
+        """The share of what was offered that did not arrive."""
+        return 1 - sum(self.goodput) * BIN / self.offered if self.offered else 0.0
 
     def mean(self, begin: float = 0.0, end: float | None = None) -> float:
         """Return the mean goodput between two moments, bits per second."""
@@ -509,7 +516,7 @@ class Bed:
         self, role: str, index: int, flow: Flow, start: float, seconds: float
     ) -> subprocess.Popen[str]:
         host = flow.source if role == "send" else flow.sink
-        later = flow.delay if role == "send" else 0.0
+        later, early = (flow.delay, flow.early) if role == "send" else (0.0, 0.0)
         order = Order(
             role=role,
             namespace=self.guest(host, flow.tenant),
@@ -517,7 +524,7 @@ class Bed:
             address=self.address(flow.sink, flow.tenant),
             port=7000 + index,
             start=start + later,
-            seconds=seconds - later,
+            seconds=seconds - later - early,
             connections=flow.connections,
             rate=(flow.rate or 2 * self.plan.link) / 8,
             size=flow.size,
