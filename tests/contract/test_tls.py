@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import socket
 import ssl
 import subprocess
@@ -11,9 +13,11 @@ from pathlib import Path
 
 import httpx
 import pytest
+import yaml
 from labkit import eventually, need_root, run_vigia
 
 from vigia.certs.authority import Authority
+from vigia.certs.cli import PARTS
 from vigia.stack import site as sites
 from vigia.stack.site import Site
 
@@ -28,6 +32,8 @@ OTHERS = {
     ),
     "node_exporter": ("prometheus-node-exporter",),
 }
+GUIDE = (ROOT / "docs/how-to/tls.md").read_text()
+FOUND, LOOK = re.findall(r"```sh\n(.*?)```", GUIDE, re.DOTALL)
 PROGRAMS = (*AGENTS, "vigia-compare", "isolation-agent", *OTHERS)
 
 
@@ -37,6 +43,27 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tls")
     assert run_vigia("certs", "init", "--dir", str(folder), "--host", HOST).status == 0
     return folder
+
+
+def output(*argv: str, cwd: Path) -> str:
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, cwd=cwd)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_guide_makes_and_names_the_certificates_of_every_part(tmp_path: Path) -> None:
+    words = shlex.split(FOUND.replace("/etc/vigia/tls", str(tmp_path)))
+    assert words[0] == "vigia"
+    assert run_vigia(*words[1:]).status == 0
+    assert {file.stem for file in tmp_path.glob("*.crt")} == {"ca", *PARTS}
+    named = {"vigia-node", "vigia", *re.findall(r"[a-z_]+(?:-[a-z]+)?", GUIDE.lower().replace("-web", ""))}
+    spelled = {"victoria-metrics": "victoriametrics"}
+    assert {spelled.get(part, part) for part in PARTS} <= named
+    (example,) = re.findall(r"```yaml\n(.*?)```", GUIDE, re.DOTALL)
+    files = yaml.safe_load(example.replace("/etc/vigia/tls", str(tmp_path)))["tls"]
+    assert all(Path(file).is_file() for file in files.values())
+    config = yaml.safe_load(sites.compare(Site(HOST, {}, {"vigia-compare": tmp_path}), {}))
+    assert set(config["tls"]) == set(files)
 
 
 @pytest.fixture(scope="module")
@@ -156,6 +183,7 @@ def test_only_clients_of_the_site_are_served(
         pass
     else:  # Go tells such clients what they did wrong
         assert plain.status_code == 400
+    assert "build_info" in output(*shlex.split(LOOK.replace("https://10.0.0.1:9872", url)), cwd=authority)
     if not health:
         return
     done = subprocess.run(health, capture_output=True, text=True, check=False)
