@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/bits"
 	"os"
 	"path/filepath"
 	"slices"
@@ -61,11 +62,11 @@ func (m *Manager) attach(ifindex int, hook Hook) error {
 	case !errors.Is(err, ebpf.ErrKeyNotExist):
 		return fmt.Errorf("look up slot: %w", err)
 	}
-	slot, err := m.freeSlot()
+	slot, err := m.freeSlot(ifindex)
 	if err != nil {
 		return err
 	}
-	if err := m.clearSlot(slot); err != nil {
+	if err := m.clearSlot(slot, ifindex); err != nil {
 		return err
 	}
 	p = vportPlace{Slot: slot, Hook: uint32(hook), SinceNs: Monotonic()}
@@ -81,7 +82,9 @@ func (m *Manager) attach(ifindex int, hook Hook) error {
 	return nil
 }
 
-func (m *Manager) freeSlot() (uint32, error) {
+// freeSlot returns the interface's own place if it is free. Otherwise it takes another
+// one, beginning with those that are the fewest interfaces' own.
+func (m *Manager) freeSlot(ifindex int) (uint32, error) {
 	taken := make([]bool, m.maxPorts)
 	if err := m.readPlaces(&m.scratch); err != nil {
 		return 0, err
@@ -89,17 +92,23 @@ func (m *Manager) freeSlot() (uint32, error) {
 	for _, p := range m.scratch.Places {
 		taken[p.slot] = true
 	}
-	slot := slices.Index(taken, false)
-	if slot < 0 {
-		return 0, ErrFull
+	if own := uint32(ifindex) & m.placeMask(); !taken[own] {
+		return own, nil
 	}
-	return uint32(slot), nil
+	for slot, isTaken := range slices.Backward(taken) {
+		if !isTaken {
+			return uint32(slot), nil
+		}
+	}
+	return 0, ErrFull
 }
 
-func (m *Manager) clearSlot(slot uint32) error {
-	zero := make([]vportCounters, ebpf.MustPossibleCPU())
-	if err := m.objects.VportCount.Put(slot, zero); err != nil {
-		return fmt.Errorf("clear counters: %w", err)
+// placeMask gives the bits of an interface's number that say where its own place is.
+func (m *Manager) placeMask() uint32 { return 1<<(bits.Len(uint(m.maxPorts))-1) - 1 }
+
+func (m *Manager) clearSlot(slot uint32, ifindex int) error {
+	if err := m.clearCounters(slot, ifindex); err != nil {
+		return err
 	}
 	if err := m.objects.VportLimit.Put(slot, vportLimit{}); err != nil {
 		return fmt.Errorf("clear limit: %w", err)
@@ -111,6 +120,18 @@ func (m *Manager) clearSlot(slot uint32) error {
 		return fmt.Errorf("clear contract: %w", err)
 	}
 	return m.removePairs(func(k vportPairKey, _ *vportPair) bool { return k.Slot == slot })
+}
+
+// clearCounters sets a slot's counters to zero and says whose they are from now on.
+func (m *Manager) clearCounters(slot uint32, ifindex int) error {
+	zero := make([]vportCounters, ebpf.MustPossibleCPU())
+	for i := range zero {
+		zero[i].Ifindex = uint32(ifindex)
+	}
+	if err := m.objects.VportCount.Put(slot, zero); err != nil {
+		return fmt.Errorf("clear counters: %w", err)
+	}
+	return nil
 }
 
 // setSlot tells the programs the interface's slot.

@@ -113,7 +113,7 @@ func TestNewFlowsAreEstimated(t *testing.T) {
 func (b *bench) newFlowsEver() float64 {
 	b.t.Helper()
 	var s vportState
-	if err := b.objects.VportState.LookupWithFlags(uint32(0), &s, ebpf.LookupLock); err != nil {
+	if err := b.objects.VportState.LookupWithFlags(b.slot, &s, ebpf.LookupLock); err != nil {
 		b.t.Fatal(err)
 	}
 	sum := uint64(s.Current.NewFlows)

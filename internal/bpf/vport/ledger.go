@@ -176,7 +176,8 @@ func pad(tenant string) (name tenantName) {
 	return name
 }
 
-// finish writes the last word of the counters of an attachment that ends.
+// finish writes the last word of the counters of an attachment that ends, and makes
+// them nobody's.
 func (m *Manager) finish(ifindex int) error {
 	p, err := m.place(ifindex)
 	if errors.Is(err, ErrNotAttached) {
@@ -189,8 +190,14 @@ func (m *Manager) finish(ifindex int) error {
 	if err != nil {
 		return err
 	}
-	return m.ledger.Finish(Life{Index: uint32(ifindex), SinceNs: p.SinceNs}, c.Amount())
+	if err := m.ledger.Finish(Life{Index: uint32(ifindex), SinceNs: p.SinceNs}, c.Amount()); err != nil {
+		return err
+	}
+	return m.clearCounters(p.Slot, nobody)
 }
+
+// nobody is no interface's number.
+const nobody = 0
 
 // Ledger returns what sums by tenant need.
 func (m *Manager) Ledger() *Ledger { return m.ledger }

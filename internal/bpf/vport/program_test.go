@@ -2,6 +2,7 @@ package vport
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"testing"
 	"time"
@@ -36,19 +37,49 @@ func open(t testing.TB, o Options) *Manager {
 // interface as the vport and nothing attached.
 type bench struct {
 	*Manager
-	t testing.TB
+	t    testing.TB
+	slot uint32 // of the vport
 }
 
 func newBench(t testing.TB) *bench {
 	t.Helper()
-	m := open(t, Options{PinDir: testutil.NewBPFFS(t), MaxPorts: 4})
-	if err := m.objects.VportPlace.Put(uint32(loopback), vportPlace{Hook: uint32(TCX), SinceNs: Monotonic()}); err != nil {
-		t.Fatal(err)
+	b := &bench{Manager: open(t, Options{PinDir: testutil.NewBPFFS(t), MaxPorts: 4}), t: t}
+	b.slot = b.put(loopback)
+	return b
+}
+
+// put gives an interface a slot, as Attach does, and attaches nothing.
+func (b *bench) put(ifindex int) uint32 {
+	b.t.Helper()
+	slot, err := b.freeSlot(ifindex)
+	if err == nil {
+		err = b.clearSlot(slot, ifindex)
 	}
-	if err := m.setSlot(loopback, 0); err != nil {
-		t.Fatal(err)
+	if err == nil {
+		err = b.objects.VportPlace.Put(uint32(ifindex), vportPlace{Slot: slot, Hook: uint32(TCX), SinceNs: Monotonic()})
 	}
-	return &bench{m, t}
+	if err == nil {
+		err = b.setSlot(ifindex, slot)
+	}
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return slot
+}
+
+// rival is an interface whose own place is the loopback interface's, too.
+const rival = loopback + 4
+
+// displace gives the vport's place to another one.
+func (b *bench) displace() {
+	b.t.Helper()
+	if err := b.detach(loopback); err != nil {
+		b.t.Fatal(err)
+	}
+	own := b.put(rival)
+	if b.slot = b.put(loopback); b.slot == own {
+		b.t.Fatalf("both vports have slot %d", own)
+	}
 }
 
 func (b *bench) run(p *ebpf.Program, frame []byte) uint32 {
@@ -143,6 +174,38 @@ func TestClassification(t *testing.T) {
 	}
 }
 
+// TestPortsWithOnePlaceAreCountedApart has two interfaces whose numbers give the same
+// slot: the second gets another, and neither's packets go to the other.
+func TestPortsWithOnePlaceAreCountedApart(t *testing.T) {
+	b := newBench(t)
+	if b.slot != loopback {
+		t.Errorf("the first has slot %d, not its own place", b.slot)
+	}
+	b.displace()
+	tcp, udp := tcpFrame("10.0.0.2"), udpFrame("10.0.0.2", 53, 20)
+	for _, p := range []*ebpf.Program{b.objects.VportTcxFrom, b.objects.VportTcxTo, b.objects.VportXdpFrom} {
+		b.run(p, tcp)
+		b.run(p, udp)
+	}
+	got := b.read()
+	want := Counters{SinceNs: got.SinceNs}
+	want.Packets = [2][6]uint64{{2, 2}, {1, 1}}
+	want.Bytes = [2][6]uint64{{2 * uint64(len(tcp)), 2 * uint64(len(udp))}, {uint64(len(tcp)), uint64(len(udp))}}
+	want.Sizes = [2][8]uint64{{4}, {2}}
+	if got != want {
+		t.Errorf("counted %+v, want %+v", got, want)
+	}
+	other, err := b.Read(rival)
+	if err != nil || other != (Counters{SinceNs: other.SinceNs}) {
+		t.Errorf("the other vport counts %+v, %v", other, err)
+	}
+	b.put(rival + 4)
+	b.put(rival + 8)
+	if _, err = b.freeSlot(99); !errors.Is(err, ErrFull) {
+		t.Errorf("with every slot taken: %v", err)
+	}
+}
+
 func TestForeignInterfaceIsLeftAlone(t *testing.T) {
 	b := newBench(t)
 	if err := b.detach(loopback); err != nil {
@@ -157,7 +220,7 @@ func TestForeignInterfaceIsLeftAlone(t *testing.T) {
 		}
 	}
 	var all []vportCounters
-	if err := b.objects.VportCount.Lookup(uint32(0), &all); err != nil {
+	if err := b.objects.VportCount.Lookup(b.slot, &all); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range all {
@@ -323,7 +386,7 @@ func TestPolicerBoundsUDPAndExpires(t *testing.T) {
 		{b.objects.VportXdpFrom, xdpPass, xdpDrop},
 	} {
 		since++ // a new limit starts with a full bucket
-		if err := b.objects.VportLimit.Put(uint32(0), vportLimit{Rate: 1, Burst: burst, SinceNs: since, ExpiresNs: Monotonic() + uint64(time.Hour)}); err != nil {
+		if err := b.objects.VportLimit.Put(b.slot, vportLimit{Rate: 1, Burst: burst, SinceNs: since, ExpiresNs: Monotonic() + uint64(time.Hour)}); err != nil {
 			t.Fatal(err)
 		}
 		before := b.read()
@@ -356,7 +419,7 @@ func TestPolicerBoundsUDPAndExpires(t *testing.T) {
 			t.Errorf("%s: TCP over the UDP limit got %d", tc.program, got)
 		}
 	}
-	if err := b.objects.VportLimit.Put(uint32(0), vportLimit{Rate: 1, Burst: burst, ExpiresNs: Monotonic() - 1}); err != nil {
+	if err := b.objects.VportLimit.Put(b.slot, vportLimit{Rate: 1, Burst: burst, ExpiresNs: Monotonic() - 1}); err != nil {
 		t.Fatal(err)
 	}
 	for range 25 {
@@ -374,7 +437,7 @@ func TestPolicerRefillsExactly(t *testing.T) {
 		burst = 1000
 	)
 	start := Monotonic()
-	if err := b.objects.VportLimit.Put(uint32(0), vportLimit{Rate: rate, Burst: burst, ExpiresNs: start + uint64(time.Hour)}); err != nil {
+	if err := b.objects.VportLimit.Put(b.slot, vportLimit{Rate: rate, Burst: burst, ExpiresNs: start + uint64(time.Hour)}); err != nil {
 		t.Fatal(err)
 	}
 	var passed, earned uint64

@@ -54,15 +54,13 @@ func sumCPUs(perCPU []vportCounters, sinceNs uint64) Counters {
 	out := Counters{SinceNs: sinceNs}
 	for i := range perCPU {
 		c := &perCPU[i]
-		for d := range c.Bytes {
-			for proto := range c.Bytes[d] {
-				out.Bytes[d][proto] += c.Bytes[d][proto]
-				out.Packets[d][proto] += c.Packets[d][proto]
+		for d := range c.Carried {
+			for proto := range c.Carried[d].Protocols {
+				out.Bytes[d][proto] += c.Carried[d].Protocols[proto].Bytes
+				out.Packets[d][proto] += c.Carried[d].Protocols[proto].Packets
 			}
-		}
-		for d := range c.Sizes {
-			for i := range c.Sizes[d] {
-				out.Sizes[d][i] += c.Sizes[d][i]
+			for i := range c.Carried[d].Sizes {
+				out.Sizes[d][i] += c.Carried[d].Sizes[i]
 			}
 		}
 		out.PolicedBytes += c.PolicedBytes

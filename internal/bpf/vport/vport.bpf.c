@@ -34,11 +34,22 @@
 
 enum direction { FROM_TENANT, TO_TENANT, DIRECTIONS };
 
+struct traffic {
+	__u64 bytes;
+	__u64 packets;
+};
+
+/* What a vport carries in one direction. What most packets change lies together. */
+struct carried {
+	__u64 sizes[SIZES]; /* frames by size, see size_range */
+	struct traffic protocols[PROTOCOLS];
+};
+
 /* Counters of one vport on one CPU. */
 struct counters {
-	__u64 bytes[DIRECTIONS][PROTOCOLS];
-	__u64 packets[DIRECTIONS][PROTOCOLS];
-	__u64 sizes[DIRECTIONS][SIZES]; /* frames by size, see size_range */
+	__u32 ifindex; /* whose they are; 0 = nobody's */
+	__u32 reserved;
+	struct carried carried[DIRECTIONS];
 	__u64 policed_bytes; /* of the tenant's */
 	__u64 policed_packets;
 	__u64 refused_packets; /* to the tenant, beyond its contract or the sender's limit */
@@ -246,9 +257,13 @@ struct {
 	__type(value, struct place);
 } vport_place SEC(".maps");
 
+/* A vport's place is the slot that the low bits of its interface's number give,
+ * unless another vport has it. Set at load: a power of two less one. */
+volatile const __u32 place_mask = 0;
 
-/* find_slot returns the vport's slot, or -1 if the interface is not a vport. */
-static __always_inline int find_slot(__u32 ifindex)
+/* find_displaced returns the slot of a vport that is not in its place, or -1 if the
+ * interface is not a vport. */
+static __noinline int find_displaced(__u32 ifindex)
 {
 	__u32 *slot;
 
@@ -257,6 +272,23 @@ static __always_inline int find_slot(__u32 ifindex)
 	else
 		slot = bpf_map_lookup_elem(&vport_high, &ifindex);
 	return slot && *slot ? (int)*slot - 1 : -1;
+}
+
+/* find returns the counters and the slot of a vport, or 0 if the interface is none. */
+static __always_inline struct counters *find(__u32 ifindex, __u32 *slot)
+{
+	struct counters *c;
+	int elsewhere;
+
+	*slot = ifindex & place_mask;
+	c = bpf_map_lookup_elem(&vport_count, slot);
+	if (c && c->ifindex == ifindex)
+		return c;
+	elsewhere = find_displaced(ifindex);
+	if (elsewhere < 0)
+		return 0;
+	*slot = elsewhere;
+	return bpf_map_lookup_elem(&vport_count, slot);
 }
 
 /* size_range returns where a frame of that size is counted: up to 64, 128, 256,
@@ -271,24 +303,20 @@ static __always_inline __u32 size_range(__u32 bytes)
 }
 
 /* count enters a packet; a GSO super-frame counts as the frames that it becomes
- * on the wire, each but the last with segment bytes of payload. */
-static __always_inline void count(__u32 slot, enum direction direction, const struct packet *p, __u32 bytes, __u32 packets,
-				  __u32 segment)
+ * on the wire, each but the last with headers and segment bytes of payload. */
+static __always_inline void count(struct carried *c, __u32 protocol, __u32 bytes, __u32 packets, __u32 headers, __u32 segment)
 {
-	struct counters *c = bpf_map_lookup_elem(&vport_count, &slot);
-	__u32 protocol = p->protocol;
-
-	if (!c || protocol >= PROTOCOLS)
+	if (protocol >= PROTOCOLS)
 		return;
-	c->bytes[direction][protocol] += bytes;
-	c->packets[direction][protocol] += packets;
+	c->protocols[protocol].bytes += bytes;
+	c->protocols[protocol].packets += packets;
 	if (packets > 1) {
 		__u32 before = (packets - 1) * segment; /* payload of all frames but the last */
 
-		c->sizes[direction][size_range(p->headers + segment) & (SIZES - 1)] += packets - 1;
+		c->sizes[size_range(headers + segment) & (SIZES - 1)] += packets - 1;
 		bytes = bytes > before ? bytes - before : 0;
 	}
-	c->sizes[direction][size_range(bytes) & (SIZES - 1)]++;
+	c->sizes[size_range(bytes) & (SIZES - 1)]++;
 }
 
 static __always_inline __u32 hash32(__u32 v)
@@ -535,19 +563,10 @@ static __always_inline int pair_conforms(__u32 slot, __u32 destination, __u64 no
 	return pass;
 }
 
-static __always_inline void count_policed(__u32 slot, __u32 bytes, __u32 packets)
-{
-	struct counters *c = bpf_map_lookup_elem(&vport_count, &slot);
-
-	if (c) {
-		c->policed_bytes += bytes;
-		c->policed_packets += packets;
-	}
-}
-
 /* from_tenant handles what the tenant sends; it returns 0 if the packet must be
  * dropped, and sets class if an HTB class of the uplink shall shape it. */
-static __always_inline int from_tenant(__u32 slot, const struct packet *p, __u32 bytes, __u32 packets, __u32 segment, __u32 *class)
+static __always_inline int from_tenant(struct counters *c, __u32 slot, const struct packet *p, __u32 bytes, __u32 packets, __u32 segment,
+				       __u32 *class)
 {
 	struct contract *contract;
 	struct settings *set;
@@ -558,7 +577,7 @@ static __always_inline int from_tenant(__u32 slot, const struct packet *p, __u32
 	__u32 zero = 0;
 	__u64 now;
 
-	count(slot, FROM_TENANT, p, bytes, packets, segment);
+	count(&c->carried[FROM_TENANT], p->protocol, bytes, packets, p->headers, segment);
 	contract = bpf_map_lookup_elem(&vport_contract, &slot);
 	if (!contract)
 		return 1;
@@ -589,8 +608,10 @@ static __always_inline int from_tenant(__u32 slot, const struct packet *p, __u32
 	}
 	if (pass && contract->pairs)
 		pass = pair_conforms(slot, p->destination, now, bytes, packets, class);
-	if (!pass)
-		count_policed(slot, bytes, packets);
+	if (!pass) {
+		c->policed_bytes += bytes;
+		c->policed_packets += packets;
+	}
 	return pass;
 }
 
@@ -613,22 +634,22 @@ static __always_inline int delivers(struct state *s, const struct contract *c, _
 
 /* to_tenant handles what the tenant receives: replies make a flood less likely. It
  * returns 0 if the packet must be dropped. */
-static __always_inline int to_tenant(__u32 slot, const struct packet *p, __u32 bytes, __u32 packets, __u32 segment)
+static __always_inline int to_tenant(struct counters *c, __u32 slot, const struct packet *p, __u32 bytes, __u32 packets, __u32 segment)
 {
 	struct contract *contract = bpf_map_lookup_elem(&vport_contract, &slot);
-	int bound = contract && contract->receive_packets;
+	int held = contract && contract->receive_packets;
 	struct destination *d;
 	struct state *s;
 	int pass = 1;
 	__u64 now;
 
-	if (p->is_udp || bound) {
+	if (p->is_udp || held) {
 		s = bpf_map_lookup_elem(&vport_state, &slot);
 		if (!s)
 			return 1;
-		now = bound ? bpf_ktime_get_ns() : 0;
+		now = held ? bpf_ktime_get_ns() : 0;
 		bpf_spin_lock(&s->lock);
-		if (bound)
+		if (held)
 			pass = delivers(s, contract, now, packets);
 		d = &s->destinations[hash32(p->source) >> 29 & (DESTINATIONS - 1)];
 		if (p->is_udp && d->address == p->source && d->window == (__u32)s->current.id)
@@ -636,16 +657,8 @@ static __always_inline int to_tenant(__u32 slot, const struct packet *p, __u32 b
 		bpf_spin_unlock(&s->lock);
 	}
 	if (pass)
-		count(slot, TO_TENANT, p, bytes, packets, segment);
+		count(&c->carried[TO_TENANT], p->protocol, bytes, packets, p->headers, segment);
 	return pass;
-}
-
-static __always_inline void count_refused(__u32 slot, __u32 packets)
-{
-	struct counters *c = bpf_map_lookup_elem(&vport_count, &slot);
-
-	if (c)
-		c->refused_packets += packets;
 }
 
 /* within_shape polices a frame that an uplink's class would have shaped, had it
@@ -688,26 +701,65 @@ static __always_inline void headers(struct __sk_buff *skb, struct packet *p)
 
 /* segments returns how many frames a socket buffer becomes on the wire. What a
  * virtual machine hands over by virtio has gso_size but not yet gso_segs. */
-static __always_inline __u32 segments(const struct __sk_buff *skb, const struct packet *p)
+static __always_inline __u32 segments(const struct __sk_buff *skb, __u32 headers)
 {
+	if (!skb->gso_size)
+		return 1;
 	if (skb->gso_segs)
 		return skb->gso_segs;
-	if (!skb->gso_size || skb->len <= p->headers)
+	if (skb->len <= headers)
 		return 1;
-	return (skb->len - p->headers + skb->gso_size - 1) / skb->gso_size;
+	return (skb->len - headers + skb->gso_size - 1) / skb->gso_size;
 }
 
-SEC("tcx/ingress")
-int vport_tcx_from(struct __sk_buff *skb)
+/* stream_of returns the header of a TCP segment if it is where it mostly is: behind
+ * IPv4 without options or IPv6 without extensions, in a frame without a tag. */
+static __always_inline struct tcphdr *stream_of(struct __sk_buff *skb)
+{
+	void *end = (void *)(long)skb->data_end;
+	struct ethhdr *eth = (void *)(long)skb->data;
+	struct iphdr *ip = (void *)(eth + 1);
+	struct ipv6hdr *ip6 = (void *)(eth + 1);
+	struct tcphdr *tcp = (void *)(ip + 1);
+
+	if ((void *)(tcp + 1) > end)
+		return 0;
+	if (eth->h_proto == bpf_htons(ETH_P_IP)) {
+		if (*(__u8 *)ip != 0x45 || ip->protocol != IPPROTO_TCP || ip->frag_off & bpf_htons(0x1fff))
+			return 0;
+		return tcp;
+	}
+	tcp = (void *)(ip6 + 1);
+	if (eth->h_proto != bpf_htons(ETH_P_IPV6) || ip6->nexthdr != IPPROTO_TCP || (void *)(tcp + 1) > end)
+		return 0;
+	return tcp;
+}
+
+/* count_stream enters a segment, or a super-frame of them. */
+static __always_inline void count_stream(struct carried *c, const struct __sk_buff *skb, const struct tcphdr *tcp)
+{
+	__u32 headers = (__u32)((long)tcp - (long)skb->data) + tcp->doff * 4;
+
+	count(c, TCP, skb->len, segments(skb, headers), headers, skb->gso_size);
+}
+
+/* bound tells whether a vport is held to anything that concerns more than UDP. */
+static __always_inline int bound(__u32 slot)
+{
+	struct contract *c = bpf_map_lookup_elem(&vport_contract, &slot);
+
+	return c && (c->packets | c->new_flows | c->pairs | c->everything);
+}
+
+/* from_any handles whatever the tenant sends. It is a function of its own so that
+ * what the usual segment needs stays together. */
+static __noinline int from_any(struct __sk_buff *skb, struct counters *c, __u32 slot)
 {
 	struct packet p = {};
 	__u32 class = 0;
-	int slot = find_slot(skb->ifindex);
 
-	if (slot < 0)
-		return TC_ACT_UNSPEC;
 	headers(skb, &p);
-	if (!from_tenant(slot, &p, skb->len, segments(skb, &p), skb->gso_size, &class))
+	if (!from_tenant(c, slot, &p, skb->len, segments(skb, p.headers), skb->gso_size, &class))
 		return TC_ACT_SHOT;
 	/* HTB takes a priority for a class. A container can set it: it must not choose its class. */
 	if (class || skb->priority >> 16 == HTB_MAJOR)
@@ -715,23 +767,63 @@ int vport_tcx_from(struct __sk_buff *skb)
 	return TC_ACT_UNSPEC;
 }
 
+SEC("tcx/ingress")
+int vport_tcx_from(struct __sk_buff *skb)
+{
+	__u32 slot;
+	struct counters *c = find(skb->ifindex, &slot);
+	struct tcphdr *tcp;
+
+	if (!c)
+		return TC_ACT_UNSPEC;
+	tcp = stream_of(skb);
+	if (!tcp || (tcp->syn && !tcp->ack) || bound(slot))
+		return from_any(skb, c, slot);
+	count_stream(&c->carried[FROM_TENANT], skb, tcp);
+	if (skb->priority >> 16 == HTB_MAJOR)
+		skb->priority = 0;
+	return TC_ACT_UNSPEC;
+}
+
+/* to_any handles whatever the tenant receives. */
+static __noinline int to_any(struct __sk_buff *skb, struct counters *c, __u32 slot)
+{
+	struct packet p = {};
+
+	headers(skb, &p);
+	if (skb->priority >> 16 == HTB_MAJOR && !within_shape(skb->priority, skb->len)) {
+		c->refused_packets += segments(skb, p.headers);
+		return TC_ACT_SHOT;
+	}
+	if (!to_tenant(c, slot, &p, skb->len, segments(skb, p.headers), skb->gso_size)) {
+		c->refused_packets += segments(skb, p.headers);
+		return TC_ACT_SHOT;
+	}
+	return TC_ACT_UNSPEC;
+}
+
+/* held tells whether anything may keep a packet from the vport: its contract, or the
+ * limit of a sender on the same node. */
+static __always_inline int held(const struct __sk_buff *skb, __u32 slot)
+{
+	struct contract *c = bpf_map_lookup_elem(&vport_contract, &slot);
+
+	return skb->priority >> 16 == HTB_MAJOR || (c && c->receive_packets);
+}
+
 SEC("tcx/egress")
 int vport_tcx_to(struct __sk_buff *skb)
 {
-	struct packet p = {};
-	int slot = find_slot(skb->ifindex);
+	__u32 slot;
+	struct counters *c = find(skb->ifindex, &slot);
+	struct tcphdr *tcp;
 
-	if (slot < 0)
+	if (!c)
 		return TC_ACT_UNSPEC;
-	headers(skb, &p);
-	if (skb->priority >> 16 == HTB_MAJOR && !within_shape(skb->priority, skb->len)) {
-		count_refused(slot, segments(skb, &p));
-		return TC_ACT_SHOT;
-	}
-	if (!to_tenant(slot, &p, skb->len, segments(skb, &p), skb->gso_size)) {
-		count_refused(slot, segments(skb, &p));
-		return TC_ACT_SHOT;
-	}
+	tcp = stream_of(skb);
+	if (!tcp || held(skb, slot))
+		return to_any(skb, c, slot);
+	count_stream(&c->carried[TO_TENANT], skb, tcp);
 	return TC_ACT_UNSPEC;
 }
 
@@ -741,12 +833,13 @@ int vport_xdp_from(struct xdp_md *ctx)
 {
 	struct packet p = {};
 	__u32 class = 0; /* there is no priority before the socket buffer: limits police here */
-	int slot = find_slot(ctx->ingress_ifindex);
+	__u32 slot;
+	struct counters *c = find(ctx->ingress_ifindex, &slot);
 
-	if (slot < 0)
+	if (!c)
 		return XDP_PASS;
 	parse(&p, (void *)(long)ctx->data, (void *)(long)ctx->data_end);
-	return from_tenant(slot, &p, bpf_xdp_get_buff_len(ctx), 1, 0, &class) ? XDP_PASS : XDP_DROP;
+	return from_tenant(c, slot, &p, bpf_xdp_get_buff_len(ctx), 1, 0, &class) ? XDP_PASS : XDP_DROP;
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

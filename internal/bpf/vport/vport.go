@@ -13,6 +13,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -219,7 +220,13 @@ func (m *Manager) loadObjects() error {
 	if err != nil {
 		return err
 	}
+	if err := spec.Variables[vportVarPlaceMask].Set(m.placeMask()); err != nil {
+		return fmt.Errorf("set place_mask: %w", err)
+	}
 	for name, ms := range spec.Maps {
+		if strings.HasPrefix(name, ".") { // constants are the program's own, and a pin has no dot
+			continue
+		}
 		if name != vportMapVportSlots && name != vportMapVportSet && name != vportMapVportShape {
 			ms.MaxEntries = uint32(m.maxPorts)
 		}

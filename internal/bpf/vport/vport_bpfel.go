@@ -23,10 +23,18 @@ type vportContract struct {
 }
 
 type vportCounters struct {
-	_              structs.HostLayout
-	Bytes          [2][6]uint64
-	Packets        [2][6]uint64
-	Sizes          [2][8]uint64
+	_        structs.HostLayout
+	Ifindex  uint32
+	Reserved uint32
+	Carried  [2]struct {
+		_         structs.HostLayout
+		Sizes     [8]uint64
+		Protocols [6]struct {
+			_       structs.HostLayout
+			Bytes   uint64
+			Packets uint64
+		}
+	}
 	PolicedBytes   uint64
 	PolicedPackets uint64
 	RefusedPackets uint64
@@ -173,6 +181,7 @@ const (
 	vportProgVportTcxFrom = "vport_tcx_from"
 	vportProgVportTcxTo   = "vport_tcx_to"
 	vportProgVportXdpFrom = "vport_xdp_from"
+	vportVarPlaceMask     = "place_mask"
 )
 
 // loadVport returns the embedded CollectionSpec for vport.
@@ -242,6 +251,7 @@ type vportMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type vportVariableSpecs struct {
+	PlaceMask *ebpf.VariableSpec `ebpf:"place_mask"`
 }
 
 // vportObjects contains all objects after they have been loaded into the kernel.
@@ -295,6 +305,7 @@ func (m *vportMaps) Close() error {
 //
 // It can be passed to loadVportObjects or ebpf.CollectionSpec.LoadAndAssign.
 type vportVariables struct {
+	PlaceMask *ebpf.Variable `ebpf:"place_mask"`
 }
 
 // vportPrograms contains all programs after they have been loaded into the kernel.
