@@ -11,6 +11,7 @@ import (
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
+	"vigia/internal/genl"
 	"vigia/internal/netns"
 )
 
@@ -25,13 +26,8 @@ type Vport struct {
 	Upcalls, LostUpcalls                     uint64
 }
 
-// Values of uapi/linux/genetlink.h and uapi/linux/openvswitch.h.
+// Values of uapi/linux/openvswitch.h.
 const (
-	genlHeader     = 4 // struct genlmsghdr
-	ctrlGetFamily  = 3
-	ctrlFamilyID   = 1
-	ctrlFamilyName = 2
-
 	ovsHeader      = 4 // struct ovs_header: the datapath's index
 	cmdGet         = 3 // of both families
 	vportNumber    = 1
@@ -76,7 +72,10 @@ func (c *Conn) Vports() ([]Vport, error) {
 		if *id != 0 {
 			continue
 		}
-		found, err := c.family(name)
+		found, err := genl.Family(c.conn, name)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, ErrNoDatapath
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -88,10 +87,10 @@ func (c *Conn) Vports() ([]Vport, error) {
 	}
 	var out []Vport
 	for _, m := range list {
-		if len(m.Data) < genlHeader+ovsHeader {
-			return nil, errShort
+		if len(m.Data) < genl.HeaderLen+ovsHeader {
+			return nil, genl.ErrShort
 		}
-		msgs, err := c.dump(c.ports, binary.NativeEndian.Uint32(m.Data[genlHeader:]))
+		msgs, err := c.dump(c.ports, binary.NativeEndian.Uint32(m.Data[genl.HeaderLen:]))
 		if err != nil {
 			return nil, fmt.Errorf("list ports of a datapath: %w", err)
 		}
@@ -107,56 +106,16 @@ func (c *Conn) Vports() ([]Vport, error) {
 }
 
 func (c *Conn) dump(family uint16, datapath uint32) ([]netlink.Message, error) {
-	body := binary.NativeEndian.AppendUint32([]byte{cmdGet, ovsVersion, 0, 0}, datapath)
+	body := genl.Body(cmdGet, ovsVersion, binary.NativeEndian.AppendUint32(nil, datapath))
 	return c.conn.Execute(netlink.Message{
 		Header: netlink.Header{Type: netlink.HeaderType(family), Flags: netlink.Request | netlink.Dump},
 		Data:   body,
 	})
 }
 
-// family asks the controller for a family's id.
-func (c *Conn) family(name string) (uint16, error) {
-	ae := netlink.NewAttributeEncoder()
-	ae.String(ctrlFamilyName, name)
-	attributes, err := ae.Encode()
-	if err != nil {
-		return 0, err
-	}
-	msgs, err := c.conn.Execute(netlink.Message{
-		Header: netlink.Header{Type: unix.GENL_ID_CTRL, Flags: netlink.Request},
-		Data:   append([]byte{ctrlGetFamily, 1, 0, 0}, attributes...),
-	})
-	if errors.Is(err, fs.ErrNotExist) {
-		return 0, ErrNoDatapath
-	}
-	if err != nil {
-		return 0, fmt.Errorf("look up generic netlink family %s: %w", name, err)
-	}
-	for _, m := range msgs {
-		if len(m.Data) < genlHeader {
-			return 0, errShort
-		}
-		ad, err := netlink.NewAttributeDecoder(m.Data[genlHeader:])
-		if err != nil {
-			return 0, err
-		}
-		for ad.Next() {
-			if ad.Type() == ctrlFamilyID {
-				return ad.Uint16(), ad.Err()
-			}
-		}
-	}
-	return 0, fmt.Errorf("generic netlink family %s has no id", name)
-}
-
-var errShort = errors.New("message is too short")
-
 func parseVport(data []byte) (Vport, error) {
 	var p Vport
-	if len(data) < genlHeader+ovsHeader {
-		return p, errShort
-	}
-	ad, err := netlink.NewAttributeDecoder(data[genlHeader+ovsHeader:])
+	ad, err := genl.Attributes(data, ovsHeader)
 	if err != nil {
 		return p, err
 	}
@@ -172,7 +131,7 @@ func parseVport(data []byte) (Vport, error) {
 			into := []*uint64{&p.RxPackets, &p.TxPackets, &p.RxBytes, &p.TxBytes, &p.RxErrors, &p.TxErrors, &p.RxDropped, &p.TxDropped}
 			b := ad.Bytes()
 			if len(b) < 8*len(into) {
-				return p, errShort
+				return p, genl.ErrShort
 			}
 			for i, f := range into {
 				*f = binary.NativeEndian.Uint64(b[8*i:])

@@ -2,7 +2,6 @@ package rtnl
 
 import (
 	"encoding/binary"
-	"encoding/hex"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -94,14 +93,7 @@ const fromHeaders = "00000000070000000000000000000000080003007066300008001500010
 	"08000000000000000c0008000900000000000000"
 
 func TestTheMessageOfTheKernelsHeadersIsParsed(t *testing.T) {
-	if binary.NativeEndian.Uint16([]byte{1, 0}) != 1 {
-		t.Skip("the message is little-endian, this machine is not")
-	}
-	message, err := hex.DecodeString(fromHeaders)
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := parseVFs(message)
+	got, err := parseVFs(testutil.FromHeaders(t, fromHeaders))
 	want := []VF{{
 		MAC: []byte{2, 0, 0, 0, 0, 1}, VLAN: 100, SpoofCheck: On, Trust: Off, LinkState: Disable, MinRate: 10e6, MaxRate: 100e6,
 		HasStats: true, RxPackets: 1, TxPackets: 2, RxBytes: 3, TxBytes: 4, RxDropped: 8, TxDropped: 9,

@@ -10,6 +10,8 @@ import (
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"vigia/internal/genl"
 )
 
 // Info is what a device offers (ETHTOOL_MSG_TSINFO_GET).
@@ -27,14 +29,10 @@ const allHardware = unix.SOF_TIMESTAMPING_TX_HARDWARE | unix.SOF_TIMESTAMPING_RX
 // received.
 func (i *Info) Hardware() bool { return i.Stamping&allHardware == allHardware }
 
-// Values of uapi/linux/genetlink.h and uapi/linux/ethtool_netlink.h.
+// Values of uapi/linux/ethtool_netlink.h.
 const (
-	genlHeader     = 4 // struct genlmsghdr
-	genlVersion    = 1
-	ctrlGetFamily  = 3
-	ctrlFamilyID   = 1
-	ctrlFamilyName = 2
 	ethtoolFamily  = "ethtool"
+	ethtoolVersion = 1
 
 	msgTSInfoGet   = 25
 	tsinfoHeader   = 1
@@ -78,7 +76,7 @@ func Open() (d *Devices, err error) {
 	if d.ethtool, err = netlink.Dial(unix.NETLINK_GENERIC, nil); err != nil {
 		return nil, fmt.Errorf("open a generic netlink socket: %w", err)
 	}
-	if d.family, err = family(d.ethtool); errors.Is(err, fs.ErrNotExist) {
+	if d.family, err = genl.Family(d.ethtool, ethtoolFamily); errors.Is(err, fs.ErrNotExist) {
 		d.ethtool.Close()
 		d.ethtool, err = nil, nil
 	}
@@ -95,38 +93,6 @@ func (d *Devices) Close() {
 	if d.fd >= 0 {
 		unix.Close(d.fd)
 	}
-}
-
-// family asks the controller for the number of the family ethtool.
-func family(c *netlink.Conn) (uint16, error) {
-	ae := netlink.NewAttributeEncoder()
-	ae.String(ctrlFamilyName, ethtoolFamily)
-	attributes, err := ae.Encode()
-	if err != nil {
-		return 0, err
-	}
-	msgs, err := c.Execute(netlink.Message{
-		Header: netlink.Header{Type: unix.GENL_ID_CTRL, Flags: netlink.Request},
-		Data:   append([]byte{ctrlGetFamily, genlVersion, 0, 0}, attributes...),
-	})
-	if err != nil {
-		return 0, fmt.Errorf("look up generic netlink family %s: %w", ethtoolFamily, err)
-	}
-	for _, m := range msgs {
-		if len(m.Data) < genlHeader {
-			return 0, errShort
-		}
-		ad, err := netlink.NewAttributeDecoder(m.Data[genlHeader:])
-		if err != nil {
-			return 0, err
-		}
-		for ad.Next() {
-			if ad.Type() == ctrlFamilyID {
-				return ad.Uint16(), ad.Err()
-			}
-		}
-	}
-	return 0, fmt.Errorf("generic netlink family %s has no number", ethtoolFamily)
 }
 
 var errShort = errors.New("message is too short")
@@ -176,16 +142,13 @@ func encodeRequest(device string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return append([]byte{msgTSInfoGet, genlVersion, 0, 0}, attributes...), nil
+	return genl.Body(msgTSInfoGet, ethtoolVersion, attributes), nil
 }
 
 // parse reads an ETHTOOL_MSG_TSINFO_GET_REPLY.
 func parse(data []byte) (Info, error) {
 	info := Info{Clock: -1}
-	if len(data) < genlHeader {
-		return info, errShort
-	}
-	ad, err := netlink.NewAttributeDecoder(data[genlHeader:])
+	ad, err := genl.Attributes(data, 0)
 	if err != nil {
 		return info, err
 	}
