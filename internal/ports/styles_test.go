@@ -3,6 +3,7 @@ package ports
 import (
 	"encoding/json"
 	"net"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -22,16 +23,25 @@ const (
 	oneIface = "5b6c7d8e-1111-4222-8333-944455556666" // made up by libvirt
 )
 
-func TestEveryPlatformsKeysAreUnderstood(t *testing.T) {
-	bound := map[string]identity{portID: {Tenant: project, Network: netID, Workload: vmID, Source: "ovn"}}
-	domains := func(id identity) map[string]identity { return map[string]identity{"dev0": id, "one-12-0": id} }
-	for _, tc := range []struct {
-		name             string
-		device           string
-		port, ifc, other map[string]string
-		f                facts
-		want             identity
-	}{
+// platformStyle is what a platform writes about the port of a device, and who that is.
+type platformStyle struct {
+	name             string
+	device           string
+	port, ifc, other map[string]string // external_ids of Port and Interface, other_config of Port
+	f                facts
+	want             identity
+}
+
+func domains(id identity) map[string]identity {
+	return map[string]identity{"dev0": id, "one-12-0": id}
+}
+
+func bound() map[string]identity {
+	return map[string]identity{portID: {Tenant: project, Network: netID, Workload: vmID, Source: "ovn"}}
+}
+
+func openStack() []platformStyle {
+	return []platformStyle{
 		{
 			"Nova and ML2/OVS: the agent writes the network, nobody the project", "dev0", nil,
 			map[string]string{"attached-mac": "fa:16:3e:cc:3d:ce", "iface-id": portID, "iface-status": "active", "vm-uuid": vmID},
@@ -57,9 +67,19 @@ func TestEveryPlatformsKeysAreUnderstood(t *testing.T) {
 			"Neutron ML2/OVN", "dev0", nil,
 			map[string]string{"iface-id": portID, "attached-mac": "fa:16:3e:cc:3d:ce", "iface-status": "active", "vm-uuid": vmID, "ovn-installed": "true", "ovn-installed-ts": "1795225461073"},
 			nil,
-			facts{southbound: bound},
+			facts{southbound: bound()},
 			identity{Port: portID, Tenant: project, Network: netID, Workload: vmID, Source: "ovn"},
 		},
+		{
+			"Neutron on a Linux bridge: libvirt knows it all", "dev0", nil, nil, nil,
+			facts{libvirt: domains(identity{Port: portID, Tenant: project, Workload: vmID, Source: "libvirt"})},
+			identity{Port: portID, Tenant: project, Workload: vmID, Source: "libvirt"},
+		},
+	}
+}
+
+func kubernetes() []platformStyle {
+	return []platformStyle{
 		{
 			"OVN-Kubernetes", "dev0", nil,
 			map[string]string{"attached_mac": "0a:58:0a:f4:00:05", "iface-id": "shop_web-0", "iface-id-ver": podUID, "ip_addresses": "10.244.0.5/24", "sandbox": sandbox, "ovn-installed": "true"},
@@ -95,6 +115,11 @@ func TestEveryPlatformsKeysAreUnderstood(t *testing.T) {
 			facts{},
 			identity{Port: sandbox + "/net1", Tenant: "shop", Workload: "web-0", Source: "ovsdb"},
 		},
+	}
+}
+
+func openNebulaAndOperators() []platformStyle {
+	return []platformStyle{
 		{
 			"OpenNebula on Open vSwitch: the name goes before libvirt's iface-id", "one-12-0", nil,
 			map[string]string{"attached-mac": "02:00:0a:00:00:01", "iface-id": oneIface, "vm-id": vmID, "iface-status": "active"},
@@ -111,15 +136,14 @@ func TestEveryPlatformsKeysAreUnderstood(t *testing.T) {
 			"an operator's own keys go first", "dev0", nil,
 			map[string]string{"iface-id": portID, "vm-uuid": vmID, "vigia-tenant": "gold", "vigia-network": "n", "vigia-workload": "w"},
 			map[string]string{"net_uuid": netID},
-			facts{southbound: bound},
+			facts{southbound: bound()},
 			identity{Port: portID, Tenant: "gold", Network: "n", Workload: "w", Source: "ovsdb"},
 		},
-		{
-			"Neutron on a Linux bridge: libvirt knows it all", "dev0", nil, nil, nil,
-			facts{libvirt: domains(identity{Port: portID, Tenant: project, Workload: vmID, Source: "libvirt"})},
-			identity{Port: portID, Tenant: project, Workload: vmID, Source: "libvirt"},
-		},
-	} {
+	}
+}
+
+func TestEveryPlatformsKeysAreUnderstood(t *testing.T) {
+	for _, tc := range slices.Concat(openStack(), kubernetes(), openNebulaAndOperators()) {
 		t.Run(tc.name, func(t *testing.T) {
 			if tc.port != nil || tc.ifc != nil {
 				tc.f.ovs = fromOVS(rows(t, tc.device, tc.port, tc.ifc, tc.other))

@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"net/http"
 	"reflect"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -18,7 +17,6 @@ import (
 	"vigia/exporters/tenant/podresources"
 	"vigia/exporters/tenant/scrape"
 	"vigia/internal/bpf/drops"
-	"vigia/internal/bpf/vport"
 	"vigia/internal/exporterkit"
 	"vigia/internal/ports"
 	"vigia/internal/rtnl"
@@ -47,19 +45,17 @@ func Program() exporterkit.Program {
 }
 
 type service struct {
-	inventory *ports.Inventory
-	keeper    *ports.Keeper
-	manager   *vport.Manager
-	stats     *rtnl.Conn
-	logger    *slog.Logger
-	drops     *drops.Counter // nil where the kernel gives no reasons
-	sockets   *sockdiag.Conn // nil without Open vSwitch
-	identity  *identity.Source
-	kubelet   *podresources.Source // nil without its socket
-	engine    *scrape.Engine
-	closers   []io.Closer // sources with sockets of their own
-	base      prometheus.Gatherer
-	config    Config
+	*ports.Node
+	stats    *rtnl.Conn
+	logger   *slog.Logger
+	drops    *drops.Counter // nil where the kernel gives no reasons
+	sockets  *sockdiag.Conn // nil without Open vSwitch
+	identity *identity.Source
+	kubelet  *podresources.Source // nil without its socket
+	engine   *scrape.Engine
+	closers  []io.Closer // sources with sockets of their own
+	base     prometheus.Gatherer
+	config   Config
 }
 
 // Metrics answers GET /metrics.
@@ -76,29 +72,22 @@ func (f *flags) start(_ context.Context, env exporterkit.Env) (_ exporterkit.Ser
 			s.close()
 		}
 	}()
-	if s.inventory, err = ports.NewInventory(c.Sources, env.Logger); err != nil {
+	if s.Node, err = ports.OpenNode(c.Sources, c.BPF, env.Logger); err != nil {
 		return nil, err
 	}
 	if s.stats, err = rtnl.Dial(c.Sources.NetNS); err != nil {
 		return nil, err
 	}
-	s.manager, err = vport.Open(vport.Options{
-		PinDir: c.BPF.PinDir, NetNS: c.Sources.NetNS, MaxPorts: c.BPF.MaxPorts, Attachment: c.BPF.Attachment,
-	})
-	if err != nil {
+	if err = s.Manager.SetSettings(c.Flood.settings()); err != nil {
 		return nil, err
 	}
-	if err = s.manager.SetSettings(c.Flood.settings()); err != nil {
-		return nil, err
-	}
-	s.keeper = ports.NewKeeper(s.inventory, s.manager, env.Logger)
 	s.identity = identity.New(env.Metrics, c.Tenants, c.TenantsFile)
 	sources, err := s.sources(f, env.Metrics)
 	if err != nil {
 		return nil, err
 	}
 	s.engine = scrape.New(scrape.Options{
-		Sources: sources, Inventory: s.inventory, Families: env.Metrics, Logger: env.Logger, Now: time.Now,
+		Sources: sources, Inventory: s.Inventory, Families: env.Metrics, Logger: env.Logger, Now: time.Now,
 		Detail: f.tier == tierDetail, Series: c.Limits.Series, Gone: time.Duration(c.Limits.Gone),
 	})
 	s.base = env.Registry
@@ -110,9 +99,6 @@ func (s *service) close() {
 	for _, c := range s.closers {
 		c.Close()
 	}
-	if s.manager != nil {
-		s.manager.Close()
-	}
 	if s.stats != nil {
 		s.stats.Close()
 	}
@@ -122,22 +108,15 @@ func (s *service) close() {
 	if s.sockets != nil {
 		s.sockets.Close()
 	}
-	if s.inventory != nil {
-		s.inventory.Close()
+	if s.Node != nil {
+		s.Node.Close()
 	}
 }
 
 // Run keeps ports known and watched until ctx ends.
 func (s *service) Run(ctx context.Context) error {
 	defer s.close()
-	ctx, cancel := context.WithCancel(ctx)
-	var wg sync.WaitGroup
-	wg.Go(func() { s.keeper.Run(ctx) })
-	wg.Go(func() { s.engine.Run(ctx) })
-	err := s.inventory.Run(ctx)
-	cancel()
-	wg.Wait()
-	return err
+	return s.Node.Run(ctx, s.engine.Run)
 }
 
 // Reload swaps the names of tenants and the flood thresholds. The sources of
@@ -151,20 +130,12 @@ func (s *service) Reload(_ context.Context, path string) error {
 		c.TenantsFile != s.config.TenantsFile || c.KubeletSocket != s.config.KubeletSocket || c.OVSRunDir != s.config.OVSRunDir || !reflect.DeepEqual(c.OpenFlow, s.config.OpenFlow) {
 		return fmt.Errorf("%s: only tenants and flood can change in a running exporter; restart it for the rest", path)
 	}
-	if err := s.manager.SetSettings(c.Flood.settings()); err != nil {
+	if err := s.Manager.SetSettings(c.Flood.settings()); err != nil {
 		return err
 	}
 	s.identity.SetTenants(c.Tenants)
 	s.config = c
 	return nil
-}
-
-// Ready returns nil once the ports are known and have been tried.
-func (s *service) Ready() error {
-	if err := s.inventory.Ready(); err != nil {
-		return err
-	}
-	return s.keeper.Ready()
 }
 
 // debugPort is how /debug/ports shows a port and what is wrong with it.
@@ -175,7 +146,7 @@ type debugPort struct {
 }
 
 func (s *service) debugPorts(w http.ResponseWriter, _ *http.Request) {
-	list, states := s.inventory.EveryPort()
+	list, states := s.Inventory.EveryPort()
 	out := struct {
 		Ports   []debugPort
 		Sources map[string]string
@@ -185,7 +156,7 @@ func (s *service) debugPorts(w http.ResponseWriter, _ *http.Request) {
 		if p.Index == 0 {
 			p.Hook = "none: the kernel has no such device, only the switch counts it"
 		}
-		if err := s.keeper.Failed(p.Index); err != nil {
+		if err := s.Keeper.Failed(p.Index); err != nil {
 			p.Problem = err.Error()
 		} else if p.Tenant == ports.Unresolved {
 			p.Problem = "no source names a tenant: set ovn_southbound or libvirt_dir, external_ids:vigia-tenant, or add the port to ports_file"

@@ -47,7 +47,7 @@ func collectors() []collector {
 		},
 		{
 			"bpf", "Protocols by tenant, limits' drops and flood signals, from the programs at the ports.", tierDefault, false,
-			func(s *service, f source.Families) (source.Source, error) { return programs.New(f, s.manager), nil },
+			func(s *service, f source.Families) (source.Source, error) { return programs.New(f, s.Manager), nil },
 		},
 		{
 			"kfree_skb", "Why the kernel drops ports' packets (raw tracepoint).", tierDefault, false,
@@ -76,7 +76,7 @@ func collectors() []collector {
 		{
 			"conntrack", "Connections by zone (ctnetlink).", tierDetail, false,
 			func(s *service, f source.Families) (source.Source, error) {
-				return conntrack.New(f, s.config.Sources.NetNS, s.inventory.Zones), nil
+				return conntrack.New(f, s.config.Sources.NetNS, s.Inventory.Zones), nil
 			},
 		},
 		{
@@ -198,7 +198,7 @@ func (s *service) vfOwners() map[string]vf.Owner {
 }
 
 func (s *service) bridges(f source.Families) (source.Source, error) {
-	o := bridges.Options{Bridges: s.inventory.Bridges, RunDir: s.runDir(), Every: time.Duration(s.config.OpenFlow.Every)}
+	o := bridges.Options{Bridges: s.Inventory.Bridges, RunDir: s.runDir(), Every: time.Duration(s.config.OpenFlow.Every)}
 	for _, k := range s.config.OpenFlow.Cookies {
 		number, err := k.number()
 		if err != nil {

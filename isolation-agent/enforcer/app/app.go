@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -43,17 +42,15 @@ func Program() exporterkit.Program {
 const observeInterval = time.Second
 
 type service struct {
-	inventory *ports.Inventory
-	keeper    *ports.Keeper
-	manager   *vport.Manager
-	fence     *fence.Fence
-	limits    *limits.Limits
-	api       *api.Server
-	schedule  *scheduling    // nil without links
-	loop      *fastloop.Loop // nil without fast_loop
-	socket    net.Listener   // nil without api_socket
-	config    Config
-	logger    *slog.Logger
+	*ports.Node
+	fence    *fence.Fence
+	limits   *limits.Limits
+	api      *api.Server
+	schedule *scheduling    // nil without links
+	loop     *fastloop.Loop // nil without fast_loop
+	socket   net.Listener   // nil without api_socket
+	config   Config
+	logger   *slog.Logger
 }
 
 func start(_ context.Context, env exporterkit.Env) (_ exporterkit.Service, err error) {
@@ -67,29 +64,22 @@ func start(_ context.Context, env exporterkit.Env) (_ exporterkit.Service, err e
 			s.close()
 		}
 	}()
-	if s.inventory, err = ports.NewInventory(c.Sources, env.Logger); err != nil {
+	if s.Node, err = ports.OpenNode(c.Sources, c.BPF, env.Logger); err != nil {
 		return nil, err
 	}
-	s.manager, err = vport.Open(vport.Options{
-		PinDir: c.BPF.PinDir, NetNS: c.Sources.NetNS, MaxPorts: c.BPF.MaxPorts, Attachment: c.BPF.Attachment,
-	})
-	if err != nil {
-		return nil, err
-	}
-	if err = s.manager.EnsureSettings(vport.DefaultSettings()); err != nil {
+	if err = s.Manager.EnsureSettings(vport.DefaultSettings()); err != nil {
 		return nil, err
 	}
 	if s.fence, err = fence.Open(c.BPF.PinDir); err != nil {
 		return nil, err
 	}
-	s.keeper = ports.NewKeeper(s.inventory, s.manager, env.Logger)
 	if len(c.Links) > 0 {
 		if s.schedule, err = newScheduling(&c, env.Metrics, env.Logger); err != nil {
 			return nil, err
 		}
 	}
 	if c.FastLoop != nil {
-		if s.loop, err = newFastLoop(&c, s.schedule, s.manager, s.inventory, env.Metrics, env.Logger); err != nil {
+		if s.loop, err = newFastLoop(&c, s.schedule, s.Manager, s.Inventory, env.Metrics, env.Logger); err != nil {
 			return nil, err
 		}
 		s.schedule.applied = s.loop.Refresh
@@ -98,7 +88,7 @@ func start(_ context.Context, env exporterkit.Env) (_ exporterkit.Service, err e
 	for _, change := range limits.Changes() {
 		changes.WithLabelValues(string(change))
 	}
-	s.limits = limits.New(s.manager, s.inventory, s.fence, c.contracts(), env.Logger, func(change limits.Change) {
+	s.limits = limits.New(s.Manager, s.Inventory, s.fence, c.contracts(), env.Logger, func(change limits.Change) {
 		changes.WithLabelValues(string(change)).Inc()
 	})
 	if s.schedule != nil {
@@ -110,7 +100,7 @@ func start(_ context.Context, env exporterkit.Env) (_ exporterkit.Service, err e
 	}
 	requests := env.Metrics.Counter("vigia_enforcer_requests_total")
 	apply := env.Metrics.Histogram("vigia_enforcer_apply_seconds", prometheus.ExponentialBuckets(100e-6, 4, 8))
-	s.api = api.New(c.Node, s.limits, s.manager, env.Logger, func(operation string, code int, took time.Duration) {
+	s.api = api.New(c.Node, s.limits, s.Manager, env.Logger, func(operation string, code int, took time.Duration) {
 		requests.WithLabelValues(operation, strconv.Itoa(code)).Inc()
 		switch operation {
 		case "state", "pairs", "desired", "actual": // they change nothing
@@ -150,11 +140,8 @@ func (s *service) close() {
 	if s.fence != nil {
 		s.fence.Close()
 	}
-	if s.manager != nil {
-		s.manager.Close()
-	}
-	if s.inventory != nil {
-		s.inventory.Close()
+	if s.Node != nil {
+		s.Node.Close()
 	}
 }
 
@@ -162,27 +149,21 @@ func (s *service) close() {
 // attached and limited stays so: limits end by themselves.
 func (s *service) Run(ctx context.Context) error {
 	defer s.close()
-	ctx, cancel := context.WithCancel(ctx)
-	var wg sync.WaitGroup
-	wg.Go(func() { s.keeper.Run(ctx) })
-	wg.Go(func() { s.observe(ctx) })
+	beside := []func(context.Context){s.observe}
 	if s.schedule != nil {
-		wg.Go(func() { s.schedule.run(ctx) })
+		beside = append(beside, s.schedule.run)
 	}
 	if s.loop != nil {
-		wg.Go(func() { _ = s.loop.Run(ctx) }) // ends with ctx
+		beside = append(beside, func(ctx context.Context) { _ = s.loop.Run(ctx) }) // ends with ctx
 	}
 	if s.socket != nil {
-		wg.Go(func() {
+		beside = append(beside, func(ctx context.Context) {
 			if err := s.api.Serve(ctx, s.socket, s.config.APISocket); err != nil {
 				s.logger.Error("api socket", "err", err)
 			}
 		})
 	}
-	err := s.inventory.Run(ctx)
-	cancel()
-	wg.Wait()
-	return err
+	return s.Node.Run(ctx, beside...)
 }
 
 func (s *service) observe(ctx context.Context) {
@@ -242,12 +223,4 @@ func (s *service) reloadLoop(c *Config, path string) error {
 		return err
 	}
 	return s.loop.SetSite(site, keys)
-}
-
-// Ready returns nil once the ports are known and have been tried.
-func (s *service) Ready() error {
-	if err := s.inventory.Ready(); err != nil {
-		return err
-	}
-	return s.keeper.Ready()
 }
