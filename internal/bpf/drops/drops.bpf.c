@@ -128,12 +128,9 @@ static __always_inline __u32 classify(const struct sk_buff *skb)
 	return OTHER;
 }
 
-/* args: struct sk_buff *skb, void *location, enum skb_drop_reason reason (Linux 5.17), ... */
-SEC("raw_tp/kfree_skb")
-int drop_event(struct bpf_raw_tracepoint_args *ctx)
+static __always_inline int dropped(const struct sk_buff *skb, __u32 reason)
 {
-	const struct sk_buff *skb = (const void *)ctx->args[0];
-	struct event e = { .reason = ctx->args[2] };
+	struct event e = { .reason = reason };
 	struct settings *set;
 	struct net_device *dev;
 	__u64 *count, one = 1;
@@ -162,6 +159,21 @@ int drop_event(struct bpf_raw_tracepoint_args *ctx)
 	if (count)
 		(*count)++;
 	return 0;
+}
+
+/* args: struct sk_buff *skb, void *location, enum skb_drop_reason reason (Linux 5.17), ... */
+SEC("raw_tp/kfree_skb")
+int drop_event(struct bpf_raw_tracepoint_args *ctx)
+{
+	return dropped((const void *)ctx->args[0], ctx->args[2]);
+}
+
+/* The same where programs can be attached by the tracepoint's types: then the kernel
+ * refuses at load what would read an argument that is not there. */
+SEC("tp_btf/kfree_skb")
+int drop_event_typed(__u64 *args)
+{
+	return dropped((const void *)args[0], args[2]);
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

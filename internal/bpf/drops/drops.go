@@ -29,9 +29,28 @@ type Event struct {
 
 // Counter counts drops.
 type Counter struct {
-	objects dropsObjects
+	maps    dropsMaps
+	program *ebpf.Program
 	reasons Reasons
 	pinDir  string
+}
+
+// way is how the program gets onto the tracepoint.
+type way struct {
+	program string
+	attach  func(*ebpf.Program) (link.Link, error)
+}
+
+// ways lists them, the one to be preferred first. Both programs do the same.
+func ways() []way {
+	return []way{
+		{"drop_event_typed", func(p *ebpf.Program) (link.Link, error) {
+			return link.AttachTracing(link.TracingOptions{Program: p, AttachType: ebpf.AttachTraceRawTp})
+		}},
+		{"drop_event", func(p *ebpf.Program) (link.Link, error) {
+			return link.AttachRawTracepoint(link.RawTracepointOptions{Name: "kfree_skb", Program: p})
+		}},
+	}
 }
 
 const (
@@ -59,18 +78,29 @@ func Open(pinDir, nameOrPath string) (*Counter, error) {
 	if err := rlimit.RemoveMemlock(); err != nil {
 		return nil, fmt.Errorf("raise RLIMIT_MEMLOCK: %w", err)
 	}
-	c := &Counter{reasons: reasons, pinDir: filepath.Join(pinDir, pinFolder)}
-	if err := c.load(); err != nil {
-		return nil, fmt.Errorf("count drops: %w", err)
+	for _, w := range ways() {
+		c := &Counter{reasons: reasons, pinDir: filepath.Join(pinDir, pinFolder)}
+		if err = c.start(w, inode); err == nil {
+			return c, nil
+		}
+		c.Close()
 	}
-	set := dropsSettings{Netns: inode, Ignored: reasons.Number(socketFilter)}
-	if err := c.objects.DropSet.Put(uint32(0), set); err != nil {
-		return nil, errors.Join(fmt.Errorf("write drop settings: %w", err), c.Close())
+	return nil, fmt.Errorf("count drops: %w", err)
+}
+
+// start loads one of the programs and attaches it.
+func (c *Counter) start(w way, inode uint32) error {
+	if err := c.load(w.program); err != nil {
+		return err
 	}
-	if err := c.attach(); err != nil {
-		return nil, errors.Join(fmt.Errorf("attach to kfree_skb: %w", err), c.Close())
+	set := dropsSettings{Netns: inode, Ignored: c.reasons.Number(socketFilter)}
+	if err := c.maps.DropSet.Put(uint32(0), set); err != nil {
+		return fmt.Errorf("write drop settings: %w", err)
 	}
-	return c, nil
+	if err := c.attach(w); err != nil {
+		return fmt.Errorf("attach to kfree_skb: %w", err)
+	}
+	return nil
 }
 
 // namespace returns the inode that tells the namespace apart in the kernel, which
@@ -89,11 +119,11 @@ func namespace(nameOrPath string) (uint32, error) {
 // packet: millions beside an Open vSwitch, and no loss.
 const socketFilter = "SOCKET_FILTER"
 
-func (c *Counter) load() error {
+func (c *Counter) load(program string) error {
 	if err := os.MkdirAll(c.pinDir, 0o700); err != nil {
 		return err
 	}
-	err := c.loadObjects()
+	err := c.loadObjects(program)
 	if errors.Is(err, ebpf.ErrMapIncompatible) { // pins of another version
 		if err := remove(c.pinDir); err != nil {
 			return err
@@ -101,7 +131,7 @@ func (c *Counter) load() error {
 		if err := os.MkdirAll(c.pinDir, 0o700); err != nil {
 			return err
 		}
-		err = c.loadObjects()
+		err = c.loadObjects(program)
 	}
 	if errors.Is(err, unix.EPERM) {
 		return fmt.Errorf("not permitted; the process needs CAP_BPF and CAP_PERFMON: %w", err)
@@ -109,7 +139,7 @@ func (c *Counter) load() error {
 	return err
 }
 
-func (c *Counter) loadObjects() error {
+func (c *Counter) loadObjects(program string) error {
 	spec, err := loadDrops()
 	if err != nil {
 		return err
@@ -117,24 +147,35 @@ func (c *Counter) loadObjects() error {
 	for _, m := range spec.Maps {
 		m.Pinning = ebpf.PinByName
 	}
-	return spec.LoadAndAssign(&c.objects, &ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: c.pinDir}})
+	for name := range spec.Programs {
+		if name != program {
+			delete(spec.Programs, name)
+		}
+	}
+	all, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: c.pinDir}})
+	if err != nil {
+		return err
+	}
+	defer all.Close() // of what is not assigned
+	c.program = all.DetachProgram(program)
+	return all.Assign(&c.maps)
 }
 
 // attach keeps a pinned link of the same program, and replaces one of another
 // build: such links cannot be updated in place, so that two count for an instant
 // rather than none.
-func (c *Counter) attach() error {
+func (c *Counter) attach(w way) error {
 	pin := filepath.Join(c.pinDir, linkPin)
 	old, err := link.LoadPinnedLink(pin, nil)
 	if err == nil {
 		defer old.Close()
-		if same, err := sameProgram(old, c.objects.DropEvent); err != nil || same {
+		if same, err := sameProgram(old, c.program); err != nil || same {
 			return err
 		}
 	} else if !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	l, err := link.AttachRawTracepoint(link.RawTracepointOptions{Name: "kfree_skb", Program: c.objects.DropEvent})
+	l, err := w.attach(c.program)
 	if errors.Is(err, unix.EINVAL) {
 		return ErrUnsupported // the program reads an argument that is not there
 	}
@@ -172,7 +213,16 @@ func sameProgram(l link.Link, want *ebpf.Program) (bool, error) {
 }
 
 // Close lets go of the counters, which go on counting.
-func (c *Counter) Close() error { return c.objects.Close() }
+func (c *Counter) Close() error {
+	var err error
+	if c.program != nil {
+		err = c.program.Close()
+	}
+	if c.maps.DropSet != nil {
+		err = errors.Join(err, c.maps.Close())
+	}
+	return err
+}
 
 // Uninstall ends counting for good and removes every pin below pinDir.
 func Uninstall(pinDir string) error { return remove(filepath.Join(pinDir, pinFolder)) }
@@ -192,7 +242,7 @@ func (c *Counter) Read(keep func(index int) bool) (map[Event]uint64, error) {
 	var perCPU []uint64
 	var foreign []dropsEvent
 	entries := 0
-	it := c.objects.DropCount.Iterate()
+	it := c.maps.DropCount.Iterate()
 	for it.Next(&key, &perCPU) {
 		entries++
 		if !keep(int(key.Device)) && !keep(int(key.Arrival)) {
@@ -204,9 +254,9 @@ func (c *Counter) Read(keep func(index int) bool) (map[Event]uint64, error) {
 	if err := it.Err(); err != nil {
 		return nil, fmt.Errorf("read drops: %w", err)
 	}
-	if entries > int(c.objects.DropCount.MaxEntries())/2 {
+	if entries > int(c.maps.DropCount.MaxEntries())/2 {
 		for _, k := range foreign {
-			if err := c.objects.DropCount.Delete(k); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			if err := c.maps.DropCount.Delete(k); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 				return nil, fmt.Errorf("forget drops: %w", err)
 			}
 		}
@@ -217,7 +267,7 @@ func (c *Counter) Read(keep func(index int) bool) (map[Event]uint64, error) {
 // Lost returns how many drops found no place in the map.
 func (c *Counter) Lost() (uint64, error) {
 	var perCPU []uint64
-	if err := c.objects.DropLost.Lookup(uint32(0), &perCPU); err != nil {
+	if err := c.maps.DropLost.Lookup(uint32(0), &perCPU); err != nil {
 		return 0, fmt.Errorf("read lost drops: %w", err)
 	}
 	return sum(perCPU), nil

@@ -31,10 +31,11 @@ type dropsSettings struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	dropsMapDropCount  = "drop_count"
-	dropsMapDropLost   = "drop_lost"
-	dropsMapDropSet    = "drop_set"
-	dropsProgDropEvent = "drop_event"
+	dropsMapDropCount       = "drop_count"
+	dropsMapDropLost        = "drop_lost"
+	dropsMapDropSet         = "drop_set"
+	dropsProgDropEvent      = "drop_event"
+	dropsProgDropEventTyped = "drop_event_typed"
 )
 
 // loadDrops returns the embedded CollectionSpec for drops.
@@ -79,7 +80,8 @@ type dropsSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type dropsProgramSpecs struct {
-	DropEvent *ebpf.ProgramSpec `ebpf:"drop_event"`
+	DropEvent      *ebpf.ProgramSpec `ebpf:"drop_event"`
+	DropEventTyped *ebpf.ProgramSpec `ebpf:"drop_event_typed"`
 }
 
 // dropsMapSpecs contains maps before they are loaded into the kernel.
@@ -140,12 +142,14 @@ type dropsVariables struct {
 //
 // It can be passed to loadDropsObjects or ebpf.CollectionSpec.LoadAndAssign.
 type dropsPrograms struct {
-	DropEvent *ebpf.Program `ebpf:"drop_event"`
+	DropEvent      *ebpf.Program `ebpf:"drop_event"`
+	DropEventTyped *ebpf.Program `ebpf:"drop_event_typed"`
 }
 
 func (p *dropsPrograms) Close() error {
 	return _DropsClose(
 		p.DropEvent,
+		p.DropEventTyped,
 	)
 }
 

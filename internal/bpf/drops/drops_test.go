@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/features"
 
 	"vigia/internal/netns"
 	"vigia/internal/testutil"
@@ -102,9 +103,37 @@ func (r *rig) event(reason, protocol string) Event {
 	return Event{Device: r.tap, Arrival: r.tap, Reason: reason, Protocol: protocol}
 }
 
+// openBy counts by one way onto the tracepoint, whichever Open would choose.
+func (r *rig) openBy(w way) *Counter {
+	r.t.Helper()
+	reasons, err := KernelReasons()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	inode, err := namespace(r.node)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	c := &Counter{reasons: reasons, pinDir: filepath.Join(r.pinDir, pinFolder)}
+	r.t.Cleanup(func() { c.Close() })
+	if err := c.start(w, inode); err != nil {
+		if missing := features.HaveProgramType(ebpf.Tracing); w.program == "drop_event_typed" && missing != nil {
+			r.t.Skipf("this kernel loads no programs of the type tracing (tp_btf): %v", missing)
+		}
+		r.t.Fatal(err)
+	}
+	return c
+}
+
 func TestDropsAreCountedExactly(t *testing.T) {
+	for _, w := range ways() {
+		t.Run(w.program, func(t *testing.T) { countedExactly(t, w) })
+	}
+}
+
+func countedExactly(t *testing.T, w way) {
 	r := newRig(t)
-	c := r.open()
+	c := r.openBy(w)
 	before := read(t, c)
 	grew := func(e Event) uint64 { return read(t, c)[e] - before[e] }
 
@@ -221,7 +250,7 @@ func TestCountingGoesOnOverARestart(t *testing.T) {
 func TestUninstallLeavesNothing(t *testing.T) {
 	r := newRig(t)
 	c := r.open()
-	info, err := c.objects.DropEvent.Info()
+	info, err := c.program.Info()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -247,10 +276,10 @@ func TestUninstallLeavesNothing(t *testing.T) {
 func TestForeignEntriesMakeRoom(t *testing.T) {
 	r := newRig(t)
 	c := r.open()
-	n := c.objects.DropCount.MaxEntries()/2 + 1
+	n := c.maps.DropCount.MaxEntries()/2 + 1
 	value := make([]uint64, ebpf.MustPossibleCPU())
 	for i := range n {
-		if err := c.objects.DropCount.Put(dropsEvent{Device: 1_000_000 + i}, value); err != nil {
+		if err := c.maps.DropCount.Put(dropsEvent{Device: 1_000_000 + i}, value); err != nil {
 			t.Fatal(err)
 		}
 	}
