@@ -85,7 +85,7 @@ func (s *Source) port(v *source.View, b *bridge, p *openflow.PortStats, tenants 
 		emit(out, s.portPackets, p.RxPackets, t.ID, t.Tenant, received)
 		emit(out, s.portPackets, p.TxPackets, t.ID, t.Tenant, transmitted)
 		if p.RxPackets != openflow.Unknown && p.TxPackets != openflow.Unknown {
-			v.Load[t.ID] = p.RxPackets + p.TxPackets
+			v.Load[t.ID], v.Sent[t.ID] = p.RxPackets+p.TxPackets, p.RxBytes
 		}
 		device(v, t, received, p.RxDropped)
 		device(v, t, transmitted, p.TxDropped)

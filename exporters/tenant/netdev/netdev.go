@@ -86,6 +86,10 @@ func (s *Source) emit(p *ports.Port, st *rtnl.Stats, v *source.View, out *exposi
 	out.Emit(s.packets, float64(st.RxPackets), p.ID, p.Tenant, rx)
 	out.Emit(s.packets, float64(st.TxPackets), p.ID, p.Tenant, tx)
 	v.Load[p.ID] = st.RxPackets + st.TxPackets
+	v.Sent[p.ID] = st.RxBytes
+	if tx == source.FromTenant {
+		v.Sent[p.ID] = st.TxBytes
+	}
 	if st.RxErrors > 0 {
 		out.Emit(s.errors, float64(st.RxErrors), p.ID, p.Tenant, rx)
 	}

@@ -107,7 +107,7 @@ func (s *Source) Collect(v *source.View, out *exposition.Page) error {
 		if q.Stats.Bytes == 0 && q.Stats.Drops == 0 {
 			continue // nothing has come by
 		}
-		if err := s.device(q, out); err != nil {
+		if err := s.device(v, q, out); err != nil {
 			return err
 		}
 	}
@@ -160,7 +160,7 @@ func (s *Source) port(v *source.View, p *ports.Port, q *tc.Qdisc, out *expositio
 }
 
 // device emits a qdisc of a device that is no port.
-func (s *Source) device(q *tc.Qdisc, out *exposition.Page) error {
+func (s *Source) device(v *source.View, q *tc.Qdisc, out *exposition.Page) error {
 	name, err := s.name(q.Link)
 	if err != nil || name == "" {
 		return err
@@ -179,6 +179,7 @@ func (s *Source) device(q *tc.Qdisc, out *exposition.Page) error {
 	out.Emit(s.drops, float64(n), name, q.Kind, parent)
 	out.Emit(s.qdiscBacklog, float64(q.Stats.Backlog), name, q.Kind, parent)
 	if q.Parent == tc.Root {
+		v.Queues[name] = q.Stats.Bytes
 		out.Emit(s.resourceOf, float64(n), "queue/"+name, "queue", string(source.QueueFull))
 	}
 	return nil

@@ -1,10 +1,11 @@
 // Package shared is the source of elements that tenants share and of who uses
-// them: softirq processing, ovs-vswitchd, the table of connections.
+// them: softirq processing, ovs-vswitchd, uplinks' queues, the table of connections.
 package shared
 
 import (
 	"errors"
 	"io/fs"
+	"strings"
 
 	"vigia/exporters/tenant/source"
 	"vigia/internal/exposition"
@@ -17,6 +18,7 @@ const (
 	softirq   = "softirq"
 	vswitchd  = "ovs-vswitchd"
 	conntrack = "conntrack"
+	queue     = "queue/" // and the device
 )
 
 // Source reads procfs and splits what is used by the packets of tenants' ports.
@@ -27,6 +29,7 @@ type Source struct {
 	before *usage
 	load   map[string]uint64 // of the scrape before, by port
 	shares map[share]float64 // seconds so far
+	links  *links
 
 	seconds, used, utilization, drops *exposition.Family
 }
@@ -44,7 +47,7 @@ type usage struct {
 // pid file, or "" without Open vSwitch.
 func New(f source.Families, netns, runDir string) *Source {
 	return &Source{
-		netns: netns, runDir: runDir, proc: procfs{root: "/proc"}, shares: make(map[share]float64),
+		netns: netns, runDir: runDir, proc: procfs{root: "/proc"}, shares: make(map[share]float64), links: newLinks(netns),
 		seconds:     source.Family(f, "vigia_tenant_resource_seconds_total"),
 		used:        source.Family(f, "vigia_resource_seconds_total"),
 		utilization: source.Family(f, "vigia_resource_utilization_ratio"),
@@ -67,15 +70,26 @@ func (s *Source) Collect(v *source.View, out *exposition.Page) error {
 		out.Emit(s.used, now.vswitchd, vswitchd, "process")
 	}
 	s.split(v, now)
+	queues := s.queues(v, out)
 	for k, seconds := range s.shares {
-		kind := "cpu"
-		if k.resource == vswitchd {
-			kind = "process"
-		}
-		out.Emit(s.seconds, seconds, k.tenant, k.resource, kind)
+		out.Emit(s.seconds, seconds, k.tenant, k.resource, kind(k.resource))
 	}
-	return errors.Join(s.softnet(out), s.connections(out))
+	return errors.Join(queues, s.softnet(out), s.connections(out))
 }
+
+// kind returns the label "kind" of an element.
+func kind(resource string) string {
+	switch {
+	case resource == vswitchd:
+		return "process"
+	case strings.HasPrefix(resource, queue):
+		return "queue"
+	}
+	return "cpu"
+}
+
+// Close frees the socket.
+func (s *Source) Close() error { return s.links.close() }
 
 func (s *Source) usage() (u usage, err error) {
 	if u.softirq, err = s.proc.softirqSeconds(); err != nil {

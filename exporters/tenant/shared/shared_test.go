@@ -15,6 +15,7 @@ import (
 	"vigia/internal/catalog"
 	"vigia/internal/exposition"
 	"vigia/internal/ports"
+	"vigia/internal/testutil"
 )
 
 // proc is a procfs that the test writes.
@@ -63,14 +64,23 @@ func fakeRig(t *testing.T) (*Source, proc) {
 	return s, p
 }
 
-func collect(t *testing.T, s *Source, load map[string]uint64) map[string]float64 {
-	t.Helper()
-	v := source.NewView([]ports.Port{
+func view(now time.Time) *source.View {
+	return source.NewView([]ports.Port{
 		{ID: "r", Tenant: "red", DataPlane: ports.OVSUserspace, Index: 1},
 		{ID: "b", Tenant: "blue", DataPlane: ports.OVSUserspace, Index: 2},
 		{ID: "l", Tenant: "blue", DataPlane: ports.LinuxBridge, Index: 3},
-	}, nil, nil, time.Now())
+	}, nil, nil, now)
+}
+
+func collect(t *testing.T, s *Source, load map[string]uint64) map[string]float64 {
+	t.Helper()
+	v := view(time.Now())
 	v.Load = load
+	return series(t, s, v)
+}
+
+func series(t *testing.T, s *Source, v *source.View) map[string]float64 {
+	t.Helper()
 	p := exposition.NewPage(nil)
 	if err := s.Collect(v, p); err != nil {
 		t.Fatal(err)
@@ -133,6 +143,66 @@ func TestWhatIsSharedIsSplitByPackets(t *testing.T) {
 	m = collect(t, s, map[string]uint64{"r": 10, "b": 305, "l": 200})
 	check(m, tenantSeconds("red", softirq, "cpu"), 0.6) // its counters started again
 	check(m, tenantSeconds("blue", softirq, "cpu"), 1.4)
+}
+
+// TestUplinksAreSplitByBytes has a link of 10 Gbit/s, as a veth says of itself, and a
+// device of no speed.
+func TestUplinksAreSplitByBytes(t *testing.T) {
+	node, peer := testutil.NewNetNS(t), testutil.NewNetNS(t)
+	testutil.NewVethPair(t, node, "phy0", peer, "phy0")
+	testutil.IP(t, "-n", node, "link", "add", "ifb9", "type", "ifb")
+	s, _ := fakeRig(t)
+	s.links = newLinks(node)
+	defer s.Close()
+	start := time.Unix(1000, 0)
+	const second = 1_250_000_000 // bytes
+	for _, step := range []struct {
+		name              string
+		after             time.Duration
+		queue             uint64
+		red, blue         uint64
+		used, redS, blueS float64
+		ratio             float64 // -1 for none
+	}{
+		{"at first nothing is known", 0, 5000, 100, 200, 0, 0, 0, -1},
+		{"a second of sending in ten", 10 * time.Second, 5000 + second, 3100, 1200, 1, 0.75, 0.25, 0.1},
+		{"nothing", 20 * time.Second, 5000 + second, 3100, 1200, 1, 0.75, 0.25, 0},
+		{"counters that start again", 30 * time.Second, 7, 3100, 0, 1, 0.75, 0.25, 0},
+		{"what nobody's ports sent is nobody's", 40 * time.Second, 7 + second, 3100, 0, 2, 0.75, 0.25, 0.1},
+	} {
+		v := view(start.Add(step.after))
+		v.Load = map[string]uint64{"r": 1}
+		v.Queues = map[string]uint64{"phy0": step.queue, "ifb9": step.queue}
+		v.Sent = map[string]uint64{"r": step.red, "b": step.blue, "l": 0}
+		got := series(t, s, v)
+		want := map[string]float64{
+			`vigia_resource_seconds_total{resource="queue/phy0",kind="queue"}`: step.used,
+		}
+		if step.after > 0 {
+			want[tenantSeconds("red", "queue/phy0", "queue")] = step.redS
+			want[tenantSeconds("blue", "queue/phy0", "queue")] = step.blueS
+		}
+		if step.ratio >= 0 {
+			want[`vigia_resource_utilization_ratio{resource="queue/phy0",kind="queue"}`] = step.ratio
+		}
+		for series, value := range want {
+			if n, ok := got[series]; !ok || math.Abs(n-value) > 1e-9 {
+				t.Errorf("%s: %s is %v, want %v", step.name, series, n, value)
+			}
+		}
+		for series := range got {
+			if _, known := want[series]; strings.Contains(series, "queue/") && !known {
+				t.Errorf("%s: %s is not known", step.name, series)
+			}
+		}
+	}
+	v := view(start.Add(time.Minute))
+	v.Queues, v.Sent = map[string]uint64{"other0": 1}, map[string]uint64{"r": 0}
+	for series := range series(t, s, v) {
+		if strings.Contains(series, "queue/") {
+			t.Errorf("the device is gone, and yet there is %s", series)
+		}
+	}
 }
 
 func TestASwitchThatIsNotThereCostsNothing(t *testing.T) {

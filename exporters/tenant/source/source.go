@@ -55,7 +55,12 @@ type View struct {
 	Drops      *Drops
 	// Load is what ports carried so far in packets, both directions, by port:
 	// netdev and openflow lay it down for those who split shared elements.
-	Load   map[string]uint64
+	Load map[string]uint64
+	// Sent is what tenants sent so far in bytes, by port, as netdev and openflow lay it down.
+	Sent map[string]uint64
+	// Queues is what the queues of devices that are no ports let through so far in
+	// bytes, by device, as qdisc lays it down.
+	Queues map[string]uint64
 	Detail bool // whether the tier "detail" is on
 	Now    time.Time
 
@@ -64,7 +69,10 @@ type View struct {
 
 // NewView returns the view of one scrape.
 func NewView(list, gone []ports.Port, states []ports.SourceState, now time.Time) *View {
-	v := &View{Ports: list, Gone: gone, States: states, Drops: NewDrops(), Load: make(map[string]uint64, len(list)), Now: now, byIndex: make(map[int]*ports.Port, len(list))}
+	v := &View{
+		Ports: list, Gone: gone, States: states, Drops: NewDrops(), Now: now, byIndex: make(map[int]*ports.Port, len(list)),
+		Load: make(map[string]uint64, len(list)), Sent: make(map[string]uint64, len(list)), Queues: make(map[string]uint64),
+	}
 	for i := range list {
 		if list[i].Index == 0 {
 			v.Deviceless++
