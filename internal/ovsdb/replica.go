@@ -77,9 +77,12 @@ func (r *Replica) Run(ctx context.Context) {
 			return
 		case <-time.After(delay):
 		}
-		delay = min(2*delay, retryMost)
+		delay = longer(delay)
 	}
 }
+
+// longer returns the delay that follows one.
+func longer(delay time.Duration) time.Duration { return min(2*delay, retryMost) }
 
 // session runs one connection to its end and tells whether it brought a copy.
 func (r *Replica) session(ctx context.Context) (had bool) {

@@ -106,6 +106,22 @@ func TestReplicaSurvivesARestartOfTheServer(t *testing.T) {
 	testutil.WaitFor(t, "the reconnection", func() bool { _, err := r.Tables(); return err == nil && interfaces(r)["tap9"] != nil })
 }
 
+// TestReconnectionIsTriedOftenEnough holds what a recovery within five seconds depends
+// on: however long the server was away, the next try comes soon.
+func TestReconnectionIsTriedOftenEnough(t *testing.T) {
+	const recovery = 5 * time.Second
+	if retryFirst > retryMost || longer(retryFirst) <= retryFirst {
+		t.Errorf("delays begin at %s, then come %s and at most %s", retryFirst, longer(retryFirst), retryMost)
+	}
+	delay := retryFirst
+	for try := range 1000 {
+		if delay <= 0 || delay+dialTimeout >= recovery {
+			t.Fatalf("try %d comes after %s and may take %s to connect: too late for %s", try, delay, dialTimeout, recovery)
+		}
+		delay = longer(delay)
+	}
+}
+
 func TestReplicaNoticesAFrozenServer(t *testing.T) {
 	s := testutil.NewOVSDBServer(t)
 	s.VSCtl("add-br", "br-int")

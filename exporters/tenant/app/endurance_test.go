@@ -3,13 +3,16 @@ package app
 import (
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"vigia/internal/bpf/vport"
 	"vigia/internal/testutil"
@@ -30,7 +33,7 @@ func TestRestartsLoseNothing(t *testing.T) {
 	s := testutil.NewVSwitch(t, r.node)
 	s.Set("add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=netdev", "fail_mode=secure", "--", "add-port", "br0", "tap0",
 		"--", "set", "interface", "tap0", "external_ids:iface-id=p1", "external_ids:vigia-tenant=red")
-	r.config = r.write("exporter.yaml", fmt.Sprintf("node: n1\nnetns: %s\novsdb: unix:%s\nbpf: {pin_dir: %s, max_ports: 8}\n", r.node, s.Socket, testutil.NewBPFFS(t)))
+	r.config = r.write("exporter.yaml", fmt.Sprintf("node: n1\nnetns: %s\novsdb: unix:%s\nopenflow: {every: 5s}\nbpf: {pin_dir: %s, max_ports: 8}\n", r.node, s.Socket, testutil.NewBPFFS(t)))
 	d := r.start()
 	sent, last := 0, d.Metrics()[udpTotal]
 	start := last
@@ -44,21 +47,30 @@ func TestRestartsLoseNothing(t *testing.T) {
 		}
 		last = now
 	}
-	works := `vigia_exporter_collector_success{collector="ovsdb"}`
+	works := func(collector string) bool {
+		return d.Metrics()[`vigia_exporter_collector_success{collector="`+collector+`"}`] == 1
+	}
+	// How soon, is what the intervals between tries say, which have tests of their own.
+	recovery := func(what, collector string) {
+		t.Helper()
+		start := time.Now()
+		testutil.WaitFor(t, what+" to be found again", func() bool { return works(collector) })
+		t.Logf("%s was found again after %.2f s", what, time.Since(start).Seconds())
+	}
 	step("at first")
 	s.Stop()
-	testutil.WaitFor(t, "the failure to show", func() bool { return d.Metrics()[works] == 0 })
+	testutil.WaitFor(t, "the failure to show", func() bool { return !works("ovsdb") })
 	step("without ovsdb-server")
 	s.Start()
-	testutil.WaitFor(t, "ovsdb-server to be found again", func() bool { return d.Metrics()[works] == 1 })
+	recovery("ovsdb-server", "ovsdb")
 	step("with ovsdb-server again")
 	s.StopSwitch()
 	step("without ovs-vswitchd")
+	testutil.WaitFor(t, "the failure to show", func() bool { return !works("openflow") && !works("ovs") })
 	s.StartSwitch()
+	recovery("ovs-vswitchd", "openflow")
+	recovery("ovs-vswitchd's control socket", "ovs")
 	step("with ovs-vswitchd again")
-	testutil.WaitFor(t, "ovs-vswitchd to be found again", func() bool {
-		return d.Metrics()[`vigia_exporter_collector_success{collector="openflow"}`] == 1
-	})
 	d.Stop()
 	r.udp(50, 100, func(int) int { return 9 }) // nobody is looking
 	sent += 50
@@ -77,6 +89,61 @@ func TestRestartsLoseNothing(t *testing.T) {
 	testutil.WaitFor(t, "the port's old life to be settled", func() bool { return d.Metrics()[udpTotal] == start+float64(sent) })
 	last = start + float64(sent)
 	step("after the port came back")
+}
+
+// TestAKilledExporterLosesNothing kills it with no chance to say anything, while
+// traffic flows: what the kernel counted is there when it comes back.
+func TestAKilledExporterLosesNothing(t *testing.T) {
+	r := newRig(t, "")
+	sent, last := 0.0, 0.0
+	send := func() { r.udp(50, 100, func(int) int { return 9 }); sent += 50 }
+	for round := range 3 {
+		address, start := testutil.FreeAddress(t), time.Now()
+		p := startProcess(t, os.Args[0], "--config", r.config, "--web.listen-address", address)
+		complete := func() bool {
+			page := read("http://" + address + "/metrics")
+			n, counted := sample(page, udpTotal)
+			if counted && n < last {
+				t.Errorf("round %d: the sum fell from %v to %v", round, last, n)
+			}
+			last = max(last, n)
+			_, attached := sample(page, `vigia_port_created_timestamp_seconds{port="p1",tenant="red"}`)
+			return attached && n == sent
+		}
+		testutil.WaitFor(t, fmt.Sprintf("all %v of round %d\n%s", sent, round, p.stderr), complete)
+		t.Logf("round %d: everything was there %.2f s after the start", round, time.Since(start).Seconds())
+		send()
+		testutil.WaitFor(t, "what was sent", complete)
+		p.kill()
+		send() // nobody is looking
+	}
+}
+
+// read returns a page, empty while nobody answers.
+func read(url string) string {
+	resp, err := http.Get(url)
+	if err != nil {
+		return ""
+	}
+	defer resp.Body.Close()
+	page, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return ""
+	}
+	return string(page)
+}
+
+// sample returns the value of a series, its labels sorted, on a page.
+func sample(page, series string) (float64, bool) {
+	for line := range strings.SplitSeq(page, "\n") {
+		i := strings.LastIndexByte(line, ' ')
+		if i < 0 || line[0] == '#' || testutil.SortLabels(line[:i]) != series {
+			continue
+		}
+		n, err := strconv.ParseFloat(line[i+1:], 64)
+		return n, err == nil
+	}
+	return 0, false
 }
 
 // TestPacketSocketDropsAreTheSwitchsLoss stops ovs-vswitchd for a moment: its

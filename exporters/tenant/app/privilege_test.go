@@ -1,7 +1,6 @@
 package app
 
 import (
-	"bytes"
 	"os"
 	"os/exec"
 	"strings"
@@ -23,6 +22,33 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// process is the program as a process of its own.
+type process struct {
+	stderr *testutil.Output
+	cmd    *exec.Cmd
+	ended  chan struct{}
+}
+
+// startProcess runs a command that, in the end, is this test binary as the program.
+func startProcess(t *testing.T, name string, args ...string) *process {
+	t.Helper()
+	p := &process{stderr: &testutil.Output{}, cmd: exec.Command(name, args...), ended: make(chan struct{})}
+	p.cmd.Env = append(os.Environ(), asProgram+"=1")
+	p.cmd.Stderr = p.stderr
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() { _ = p.cmd.Wait(); close(p.ended) }()
+	t.Cleanup(p.kill)
+	return p
+}
+
+// kill ends it as SIGKILL does.
+func (p *process) kill() {
+	_ = p.cmd.Process.Kill()
+	<-p.ended
+}
+
 // TestListedCapabilitiesAreEnough runs every collector with what the README asks
 // for and nothing else.
 func TestListedCapabilitiesAreEnough(t *testing.T) {
@@ -36,28 +62,16 @@ func TestListedCapabilitiesAreEnough(t *testing.T) {
 	config := strings.Replace(string(content), "netns: "+r.node, `netns: ""`, 1) + "ovsdb: unix:" + server.Socket + "\n"
 	r.write("exporter.yaml", config)
 	const address = "127.0.0.1:9872"
-	var stderr bytes.Buffer
-	cmd := exec.Command("nsenter", "--net=/run/netns/"+r.node,
+	p := startProcess(t, "nsenter", "--net=/run/netns/"+r.node,
 		"setpriv", "--bounding-set=-all,+bpf,+net_admin,+perfmon", "--inh-caps=-all", "--no-new-privs",
 		os.Args[0], "--config", r.config, "--tier=detail", "--web.listen-address", address)
-	cmd.Env = append(os.Environ(), asProgram+"=1")
-	cmd.Stderr = &stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan struct{})
-	go func() { _ = cmd.Wait(); close(ended) }()
-	defer func() {
-		_ = cmd.Process.Kill()
-		<-ended
-	}()
 	var page string
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
 		if page, _ = curl(r.node, "http://"+address+"/metrics"); allWork(page) {
 			return
 		}
 		select {
-		case <-ended:
+		case <-p.ended:
 			deadline = time.Now()
 		case <-time.After(100 * time.Millisecond):
 		}
@@ -68,7 +82,7 @@ func TestListedCapabilitiesAreEnough(t *testing.T) {
 			failing = append(failing, line)
 		}
 	}
-	t.Errorf("not every collector works:\n%s\n%s", strings.Join(failing, "\n"), stderr.String())
+	t.Errorf("not every collector works:\n%s\n%s", strings.Join(failing, "\n"), p.stderr)
 }
 
 // allWork tells whether every collector has succeeded and a port is attached.

@@ -41,17 +41,22 @@ func NewPoller[T any](interval time.Duration, read func(ctx context.Context) (T,
 // tries again soon, so that a daemon's restart is no gap of an interval.
 func (p *Poller[T]) Run(ctx context.Context) {
 	for {
-		wait := p.interval
 		start := time.Now()
-		if p.once(ctx) != nil {
-			wait = min(wait, retryTime)
-		}
+		wait := p.pause(p.once(ctx))
 		select {
 		case <-ctx.Done():
 			return
 		case <-time.After(wait - min(wait, time.Since(start))):
 		}
 	}
+}
+
+// pause returns the time from the start of a read to the start of the next.
+func (p *Poller[T]) pause(err error) time.Duration {
+	if err != nil {
+		return min(p.interval, retryTime)
+	}
+	return p.interval
 }
 
 // Refresh reads now, beside the interval.

@@ -3,6 +3,7 @@ package source
 import (
 	"context"
 	"errors"
+	"io"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -124,6 +125,23 @@ func TestPollerKeepsReadingAndForgetsNothingButAge(t *testing.T) {
 			t.Errorf("a second after it works again: %v", err)
 		}
 	})
+}
+
+// TestFailedReadsAreRepeatedSoon holds what a recovery within five seconds depends on:
+// however rarely a daemon is asked, once it has failed it is asked again soon.
+func TestFailedReadsAreRepeatedSoon(t *testing.T) {
+	const recovery = 5 * time.Second
+	for _, interval := range []time.Duration{time.Millisecond, 5 * time.Second, 10 * time.Minute} {
+		p := NewPoller(interval, func(context.Context) (int, error) { return 0, nil })
+		if got := p.pause(nil); got != interval {
+			t.Errorf("every %s: read again after %s", interval, got)
+		}
+		for _, err := range []error{io.ErrUnexpectedEOF, ErrPartial} {
+			if got := p.pause(err); got > interval || got >= recovery/2 {
+				t.Errorf("every %s: after %v read again after %s", interval, err, got)
+			}
+		}
+	}
 }
 
 func TestPollerEndsASlowRead(t *testing.T) {
