@@ -61,8 +61,9 @@ lint: ## Run the linters and format checks
 	@$(VENV)/python tests/gate.py --only lint-go --only lint-python
 
 .PHONY: bench-exporter
-bench-exporter: build ## Measure the exporter beside node_exporter on 1 000 and 5 000 ports, and its programs per packet
-	@go test ./exporters/tenant/bench -run '^$$' -bench . -benchtime 1x -timeout 20m -v
+bench-exporter: build ## Measure the exporter beside node_exporter on 1 000 and 5 000 ports, its programs per packet, its recovery (root)
+	@command -v prometheus-node-exporter >/dev/null || { echo "prometheus-node-exporter is missing: tools/bootstrap.sh test" >&2; exit 2; }
+	@go test ./exporters/tenant/bench -run '^$$' -bench . -benchtime 1x -timeout 20m -v $(if $(BENCH_PORTS),-args -few-ports $(BENCH_PORTS) -many-ports $(BENCH_PORTS))
 
 .PHONY: fmt
 fmt: ## Format Go and Python sources

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
@@ -20,6 +19,7 @@ import (
 // BenchmarkPrograms sends packets through a port and reads from the kernel's own
 // statistics what the programs there cost.
 func BenchmarkPrograms(b *testing.B) {
+	interruptible(b)
 	for _, tc := range []struct {
 		name string
 		hook vport.Hook
@@ -100,14 +100,8 @@ func programs(b *testing.B, hook vport.Hook, tcp bool) {
 // take is the cost of the kernel's statistics, and no program's.
 func emptyProgram(b *testing.B, ns string, index int) *ebpf.Program {
 	b.Helper()
-	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
-		Name: "empty", Type: ebpf.SchedCLS, License: "Dual BSD/GPL", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, -1), asm.Return()},
-	})
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { p.Close() })
-	err = netns.Do(ns, func() error {
+	p := testutil.EmptyProgram(b)
+	err := netns.Do(ns, func() error {
 		l, err := link.AttachTCX(link.TCXOptions{Program: p, Interface: index, Attach: ebpf.AttachTCXIngress, Anchor: link.Tail()})
 		if err == nil {
 			b.Cleanup(func() { l.Close() })
