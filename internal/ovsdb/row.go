@@ -76,6 +76,28 @@ func (r Row) UUIDs(column string) []UUID {
 	return nil
 }
 
+// ByNumber returns a column of references by integers.
+func (r Row) ByNumber(column string) map[int64]UUID {
+	var pair [2]json.RawMessage
+	var tag string
+	if json.Unmarshal(r[column], &pair) != nil || json.Unmarshal(pair[0], &tag) != nil || tag != "map" {
+		return nil
+	}
+	var entries [][2]json.RawMessage
+	if json.Unmarshal(pair[1], &entries) != nil {
+		return nil
+	}
+	out := make(map[int64]UUID, len(entries))
+	for _, e := range entries {
+		var number int64
+		var ref [2]string
+		if json.Unmarshal(e[0], &number) == nil && json.Unmarshal(e[1], &ref) == nil {
+			out[number] = UUID(ref[1])
+		}
+	}
+	return out
+}
+
 // tableUpdates is the <table-updates> of RFC 7047 section 4.1.6.
 type tableUpdates map[string]map[UUID]struct {
 	Old Row `json:"old"`

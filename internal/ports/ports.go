@@ -62,9 +62,10 @@ func (p *Port) Hook() vport.Hook {
 // purpose: they would make ovsdb-server push every five seconds.
 func ovsColumns() ovsdb.Columns {
 	return ovsdb.Columns{
-		"Bridge":    {"name", "ports", "datapath_type", "external_ids"},
-		"Port":      {"interfaces", "external_ids", "other_config"},
-		"Interface": {"name", "external_ids", "type", "ofport"},
+		"Bridge":     {"name", "ports", "datapath_type", "external_ids", "flow_tables"},
+		"Port":       {"interfaces", "external_ids", "other_config"},
+		"Interface":  {"name", "external_ids", "type", "ofport"},
+		"Flow_Table": {"flow_limit"},
 	}
 }
 

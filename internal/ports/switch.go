@@ -16,6 +16,7 @@ type Bridge struct {
 	Name      string
 	Userspace bool
 	Ports     map[uint32]BridgePort // by OpenFlow port number
+	Limits    map[uint8]uint64      // flows that a table may hold, of tables that have a limit
 }
 
 // BridgePort is an interface of a bridge.
@@ -61,7 +62,18 @@ func bridges(tables map[string]ovsdb.Table) []Bridge {
 				b.Ports[uint32(number)] = BridgePort{Device: ifc.String("name"), Kind: kind}
 			}
 		}
+		b.Limits = limits(row, tables["Flow_Table"])
 		out = append(out, b)
+	}
+	return out
+}
+
+func limits(bridge ovsdb.Row, tables ovsdb.Table) map[uint8]uint64 {
+	out := make(map[uint8]uint64)
+	for number, id := range bridge.ByNumber("flow_tables") {
+		if limit, ok := tables[id].Int("flow_limit"); ok && limit >= 0 && number >= 0 && number < 255 {
+			out[uint8(number)] = uint64(limit)
+		}
 	}
 	return out
 }

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from vigia_dashboards.expressions import check, labels_of, selectors
+import vigia_catalog
+from vigia_dashboards.expressions import check, labels_of, recorded, selectors
 from vigia_dashboards.pages import PAGES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -135,3 +136,106 @@ def test_every_scrape_job_of_a_rule_exists() -> None:
             for matcher in selector.matchers.matchers:
                 if matcher.name == "job":
                     assert matcher.value in jobs
+
+
+JOBS = {
+    "probe": "vigia-probe",
+    "exporter": "vigia-exporter",
+    "enforcer": "vigia-enforcer",
+    "agent": "isolation-agent",
+    "compare": "vigia-compare",
+}
+"""Scrape job of each part of the catalogue."""
+
+
+def jobs_of(expression: str) -> set[str]:
+    """The jobs whose series an expression needs, through recorded series."""
+    declared = {m.name: m.part for part in JOBS for m in vigia_catalog.part_metrics(part)}
+    found: set[str] = set()
+    for selector in selectors(expression):
+        name = str(selector.name)
+        if name in recorded():
+            found |= jobs_of(recorded()[name])
+        elif name.startswith("node_"):
+            found.add("node")
+        elif name in declared:
+            found.add(JOBS[declared[name]])
+        else:
+            assert name == "up", name
+            found |= {m.value for m in selector.matchers.matchers if m.name == "job"}
+    return found
+
+
+@pytest.mark.parametrize("name", ALERTS)
+def test_an_alert_whose_series_vanish_is_not_the_end_of_it(name: str) -> None:
+    """Without its series an alert is silent: another one fires when their job is away, or knows nobody."""
+    jobs = jobs_of(ALERTS[name]["expr"])
+    assert jobs
+    for job in jobs:
+        watched = [f'up{{job="{job}"}} == 0', f'absent(up{{job="{job}"}})']
+        assert any(all(w in a["expr"] for w in watched) for a in ALERTS.values()), job
+
+
+REQUIRED = {
+    "probe loss": {"VigiaPathLoss", "VigiaLossBudgetBurn"},
+    "latency against objective": {"VigiaDelayBudgetBurn"},
+    "jitter against objective": {"VigiaJitterBudgetBurn"},
+    "overlay tax growth": {"VigiaOverlayTaxGrowth"},
+    "UDP flood": {"VigiaUdpFlood", "VigiaFloodsUnseen"},
+    "interference": {"VigiaTenantInterference"},
+    "guarantee violated": {"VigiaGuaranteeViolated", "VigiaGuaranteesOff"},
+    "drops by cause": {"VigiaPortDrops"},
+    "OpenFlow table full": {"VigiaOpenFlowTableFull"},
+    "OVS upcall loss": {"VigiaOvsUpcallLoss"},
+    "connection table full": {"VigiaConntrackFull"},
+    "VF spoof": {"VigiaVfSpoof"},
+    "parts down": {
+        "VigiaProbeDown",
+        "VigiaExporterDown",
+        "VigiaEnforcerDown",
+        "VigiaIsolationAgentDown",
+        "VigiaCompareDown",
+        "VigiaNodeExporterDown",
+    },
+    "parts unhealthy": {
+        "VigiaNoProbes",
+        "VigiaProbeAccounting",
+        "VigiaCollectorFailing",
+        "VigiaConfigRejected",
+        "VigiaCompareStale",
+        "VigiaPeerUnresponsive",
+        "VigiaIsolationBreakerTripped",
+    },
+    "series limit": {"VigiaSeriesLimited"},
+    "clock": {"VigiaClock"},
+}
+
+
+@pytest.mark.parametrize("what", REQUIRED)
+def test_nothing_that_operators_must_hear_of_lacks_its_alert(what: str) -> None:
+    assert REQUIRED[what] <= set(ALERTS)
+
+
+def test_every_alert_is_there_for_something() -> None:
+    assert set().union(*REQUIRED.values()) == set(ALERTS)
+
+
+@pytest.mark.parametrize("name", sorted(n for n in ALERTS if n.endswith("BudgetBurn")))
+def test_burn_rates_have_two_windows_and_a_minimum_of_samples(name: str) -> None:
+    used = {str(s.name) for s in selectors(ALERTS[name]["expr"])}
+    for branch in re.split(r"\bor\b", ALERTS[name]["expr"]):
+        windows = set(re.findall(r"ratio_rate(\d+[mh])", branch))
+        assert len(windows) == 2, f"a long and a short window: {windows}"
+        assert re.search(r"path:vigia_probe_sent:rate\d+m >= ", branch), (
+            "a ratio of few samples means nothing"
+        )
+    assert used <= set(RECORDS)
+
+
+@pytest.mark.parametrize("name", ALERTS)
+def test_templates_name_labels_that_the_alert_can_have(name: str) -> None:
+    alert = ALERTS[name]
+    known = set().union(*(labels_of(str(s.name)) or set() for s in selectors(alert["expr"])))
+    known |= set(re.findall(r'label_replace\(.*?,\s*"([a-z_]+)"', alert["expr"], re.DOTALL))
+    text = " ".join([*alert["annotations"].values(), *alert["labels"].values()])
+    assert set(re.findall(r"\$labels\.(\w+)", text)) <= known

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import numpy as np
 import pytest
 
+import vigia_catalog
 from vigia_compare import coincidence, interference, losses
 from vigia_compare.units import block_size, independent, lag_one, merged, midranks, runs
 
@@ -96,6 +98,24 @@ def test_pinning_without_a_counter_or_without_coincidence_says_so() -> None:
     assert (short.verdict, short.known) == ("insufficient evidence", 30), "thirty windows are too few"
     unrelated = {("a", "drops", "x"): rng.poisson(2.0, 120).astype(float)}
     assert losses.pin("a", "b", "p", "t", lost, unrelated).verdict == "insufficient evidence"
+
+
+def test_every_kind_of_counter_on_a_path_is_tried() -> None:
+    """Exporter, softnet, qdisc, Open vSwitch, reflector: by names and labels that the catalogue declares."""
+    assert {
+        "vigia_port_drops_total",
+        "node_softnet_dropped_total",
+        "vigia_qdisc_drops_total",
+        "vigia_ovs_port_drops_total",
+        "vigia_ovs_datapath_lookups_total",
+        "vigia_reflector_overflow_total",
+    } <= set(losses.COUNTERS)
+    declared = {m.name: {*m.labels, "node"} for m in vigia_catalog.load().values()}
+    for name, query in losses.COUNTERS.items():
+        assert re.findall(r"increase\((\w+)", query) == [name]
+        (grouped,) = re.findall(r"by \(([^)]*)\)", query)
+        used = {*grouped.split(", "), *re.findall(r"(\w+)=", query)}
+        assert name.startswith("node_") or used <= declared[name], query
 
 
 def test_shares_add_up_to_what_the_fit_explains() -> None:

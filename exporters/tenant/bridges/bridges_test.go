@@ -135,6 +135,17 @@ func TestARealBridge(t *testing.T) {
 		t.Error("a table that nobody uses has series")
 	}
 
+	if strings.Contains(page, "vigia_openflow_table_limit") {
+		t.Error("a table without a limit has one")
+	}
+	r.Set("--", "--id=@t", "create", "Flow_Table", "flow_limit=5", "--", "set", "Bridge", "br-int", "flow_tables:0=@t")
+	r.want(`vigia_openflow_table_limit{bridge="br-int",table="0"} 5`)
+	r.Set("clear", "Bridge", "br-int", "flow_tables")
+	testutil.WaitFor(t, "the limit to go", func() bool {
+		page, _, err := r.scrape(false)
+		return err == nil && !strings.Contains(page, "vigia_openflow_table_limit")
+	})
+
 	// Flows come and go; the cookie's sum only grows.
 	r.OFCtl("OpenFlow13", "del-flows", "br-int")
 	r.want(`vigia_openflow_cookie_packets_total{bridge="br-int",cookie="0x14",tenant="red"} 6`, `vigia_openflow_cookie_flows{bridge="br-int",cookie="0x14",tenant="red"} 0`)

@@ -16,6 +16,7 @@ type families struct {
 	switchBytes, switchPackets, switchDrops       *exposition.Family
 	sizes                                         *exposition.Family
 	tableFlows, tableLookups, tableMatched        *exposition.Family
+	tableLimit                                    *exposition.Family
 	meterPackets, meterBytes, meterDrops          *exposition.Family
 	queueBytes, queuePackets, queueDrops          *exposition.Family
 	cookieBytes, cookiePackets, cookieFlowsNumber *exposition.Family
@@ -28,6 +29,7 @@ func newFamilies(f source.Families) families {
 		switchBytes: get("vigia_ovs_port_bytes_total"), switchPackets: get("vigia_ovs_port_packets_total"), switchDrops: get("vigia_ovs_port_drops_total"),
 		sizes:      get("vigia_port_frames_by_size_total"),
 		tableFlows: get("vigia_openflow_table_flows"), tableLookups: get("vigia_openflow_table_lookups_total"), tableMatched: get("vigia_openflow_table_matched_total"),
+		tableLimit:   get("vigia_openflow_table_limit"),
 		meterPackets: get("vigia_openflow_meter_packets_total"), meterBytes: get("vigia_openflow_meter_bytes_total"), meterDrops: get("vigia_openflow_meter_drops_total"),
 		queueBytes: get("vigia_openflow_queue_bytes_total"), queuePackets: get("vigia_openflow_queue_packets_total"), queueDrops: get("vigia_openflow_queue_drops_total"),
 		cookieBytes: get("vigia_openflow_cookie_bytes_total"), cookiePackets: get("vigia_openflow_cookie_packets_total"), cookieFlowsNumber: get("vigia_openflow_cookie_flows"),
@@ -155,6 +157,9 @@ func (s *Source) bridge(b *bridge, out *exposition.Page) {
 		}
 		id := strconv.Itoa(int(t.ID))
 		out.Emit(s.tableFlows, float64(t.Active), b.Name, id)
+		if limit, ok := b.Limits[t.ID]; ok {
+			out.Emit(s.tableLimit, float64(limit), b.Name, id)
+		}
 		emit(out, s.tableLookups, t.Lookup, b.Name, id)
 		emit(out, s.tableMatched, t.Matched, b.Name, id)
 	}

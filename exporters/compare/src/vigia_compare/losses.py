@@ -25,6 +25,11 @@ COUNTERS: Mapping[str, str] = {
     "vigia_isolation_policed_packets_total": (
         "sum by (node) (increase(vigia_isolation_policed_packets_total[WINDOW]))"
     ),
+    "vigia_qdisc_drops_total": "sum by (node, device) (increase(vigia_qdisc_drops_total[WINDOW]))",
+    "vigia_ovs_port_drops_total": "sum by (node, device) (increase(vigia_ovs_port_drops_total[WINDOW]))",
+    "vigia_ovs_datapath_lookups_total": (
+        'sum by (node, result) (increase(vigia_ovs_datapath_lookups_total{result="lost"}[WINDOW]))'
+    ),
     "vigia_reflector_overflow_total": "sum by (node) (increase(vigia_reflector_overflow_total[WINDOW]))",
     "node_softnet_dropped_total": "sum by (node) (increase(node_softnet_dropped_total[WINDOW]))",
     "node_qdisc_drops_total": "sum by (node, device) (increase(node_qdisc_drops_total[WINDOW]))",
@@ -37,6 +42,8 @@ COUNTERS: Mapping[str, str] = {
 }
 """Drop counters, with the labels that tell where: at most one beside the node."""
 
+_DETAILS = ("reason", "device", "result")
+
 LEAST_CORRELATION = 0.3
 
 
@@ -48,7 +55,7 @@ class Counter:
     """Empty for a counter of the whole site."""
     name: str
     detail: str
-    """Reason or device."""
+    """Reason, device, or result of a look-up."""
     coincidence: float
     p_value: float
     packets: float
@@ -99,7 +106,7 @@ def _counters(prometheus: Prometheus, grid: Grid) -> dict[tuple[str, str, str], 
         for s in prometheus.windows(expression, grid):
             values = np.nan_to_num(s.values)
             if values.sum() > 0.0:
-                detail = s.labels.get("reason") or s.labels.get("device") or ""
+                detail = next((s.labels[k] for k in _DETAILS if s.labels.get(k)), "")
                 found[(s.labels.get("node", ""), name, detail)] = values
     return found
 
