@@ -179,7 +179,7 @@ def test_command_lines() -> None:
     words = " ".join(jobs.argv(tcp, "/bin/probe", "python"))
     assert words == (
         "iperf3 --client 10.0.0.1 --port 5201 --json --connect-timeout 10000 --time 2 --parallel 10 "
-        "--omit 1 --window 262144 --length 57344"
+        "--omit 2 --window 262144 --length 57344"
     )
     udp = jobs.adapter.validate_python(
         {**CLIENT, "protocol": "udp", "rate": 100_000_000, "threads": 10, "both_ways": True}

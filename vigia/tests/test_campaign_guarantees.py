@@ -54,3 +54,7 @@ def test_the_report_says_who_keeps_the_guarantee() -> None:
     assert "none (10.5 %)" in document.answer
     (table,) = document.sections[0].tables
     assert [row[3] for row in table.rows] == ["none", "vigia"]
+    of_a, of_b = document.sections[0].figures
+    assert of_a.caption == "What tenant A got of its guarantee (the line), host 1 receives"
+    assert of_b.caption.startswith("What tenant B")
+    assert all("<svg" in f.svg for f in (of_a, of_b))

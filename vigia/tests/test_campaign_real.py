@@ -164,6 +164,7 @@ def test_host_benchmarks(measured: Callable[[str], tuple[Folder, Ran]]) -> None:
     manifest = json.loads((f.path / "manifest.json").read_text())
     assert manifest["state"] == "done"
     assert manifest["environment"]["kernel"]
+    assert not any("failed to load" in v for v in manifest["environment"]["versions"].values())
     assert manifest["bed"]["name"] == "te4"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import shutil
@@ -126,3 +127,21 @@ def test_hardware_or_software() -> None:
     assert judged(shift=10e-6, spread=5e-6, noise=20e-6) == "undecided", "the intervals are too wide"
     none = np.array([])
     assert verdict.forwarding(none, none, none, none, 0.99).verdict == "undecided"
+
+
+def test_what_happened_meanwhile_is_marked_on_a_timeline(tmp_path: Path) -> None:
+    shutil.copytree(EXAMPLES / "e3", tmp_path / "e3")
+    runs = json.loads((tmp_path / "e3" / "runs.json").read_text())
+    for number, run in ((3, runs[3]), (7, runs[7])):
+        at = run["began"] + 0.5 * run["seconds"]
+        run["events"] = [{"at": at, "what": f"IPsec of path {number} was keyed again"}]
+    (tmp_path / "e3" / "runs.json").write_text(json.dumps(runs))
+    text = page.html(build.document(folder.open_folder(tmp_path / "e3")))
+    for number, path in ((1, 3), (2, 7)):
+        assert f"IPsec of path {path} was keyed again" in text
+        assert f"mark {number}: IPsec of path {path} was keyed again" in text, (
+            "the line is in the figure, too"
+        )
+    assert "What happened meanwhile" in text and "When what was measured" in text
+    unmarked = page.html(build.document(folder.open_folder(EXAMPLES / "e3")))
+    assert "When what was measured" not in unmarked

@@ -365,7 +365,7 @@ BAD = [
         "unknown kind",
         "kind: direct}",
         "kind: underlay}",
-        "23: paths[0].kind: \"underlay\": input should be 'direct', 'overlay', 'macvlan' or 'ipsec'",
+        "23: paths[0].kind: \"underlay\": input should be 'direct', 'overlay', 'macvlan', 'sriov' or 'ipsec'",
     ),
     (
         "overlay without a switch",
@@ -390,6 +390,12 @@ BAD = [
         "switch: openvswitch, encap: gre",
         "switch: openvswitch, encap: stt",
         "26: paths[3].encap: \"stt\": input should be 'vxlan' or 'gre'",
+    ),
+    (
+        "rules for a path that learns addresses",
+        "switch: openvswitch, encap: gre",
+        "switch: openvswitch, encap: gre, rules: os-ken",
+        "26: paths[3].rules: is for a path of mode openflow; remove it, or write mode: openflow",
     ),
     (
         "network of an unknown tenant",
@@ -542,6 +548,7 @@ def test_every_rule_has_a_bad_file() -> None:
         "_tunnels": "a linuxbridge node has none",
         "_underlay": "the underlay address",
         "_paths": "a direct path has none",
+        "_installers": "is for a path of mode openflow",
         "_networks": "there is no tenant",
         "_keys": "is out of range; write 1 to",
         "_ports": "",  # test_more_ports_than_a_node_may_have

@@ -72,6 +72,9 @@ def _versions() -> Mapping[str, str]:
             continue
         said = commands.run(argv, check=False)
         lines = (said.stdout or said.stderr).strip().splitlines()
+        lines = [
+            line for line in lines if not line.startswith("plugin ")
+        ]  # strongSwan's that are not installed
         if lines:
             found[name] = lines[0][:100]
     return found

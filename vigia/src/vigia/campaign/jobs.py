@@ -7,6 +7,7 @@ nothing that comes over the network becomes a command.
 from __future__ import annotations
 
 import ipaddress
+import math
 from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints, TypeAdapter
@@ -100,7 +101,7 @@ def seconds(job: Job) -> float:
         case IperfServer():
             return 7200.0
         case IperfClient():
-            return job.duration + job.warm_up + 30
+            return job.duration + math.ceil(job.warm_up) + 30
         case Ping() | Probe():
             return job.count * job.interval + 30
         case Benchmark():
@@ -149,8 +150,12 @@ def _iperf_client(job: IperfClient) -> list[str]:
         words += ["--udp", "--bitrate", str(job.rate // job.threads)]
     elif job.rate:
         words += ["--bitrate", str(job.rate // job.threads)]
-    # iperf3 takes whole seconds: it would read a part of one as none.
-    for option, value in (("--omit", int(job.warm_up)), ("--window", job.buffer), ("--length", job.message)):
+    # iperf3 takes whole seconds, and would read a part of one as none.
+    for option, value in (
+        ("--omit", math.ceil(job.warm_up)),
+        ("--window", job.buffer),
+        ("--length", job.message),
+    ):
         if value:
             words += [option, str(value)]
     return [*words, "--bidir"] if job.both_ways else words

@@ -87,8 +87,8 @@ class Settings(Strict):
     )
     warm_up: Seconds = Field(
         default=2.0,
-        description="Time that traffic runs before packets are timed. iperf3 leaves whole seconds of it "
-        "out of what it counts.",
+        description="Time that traffic runs before packets are timed, and that is left out of what iperf3 "
+        "counts, which takes whole seconds: a part of one is rounded up.",
     )
     threads: int = Field(default=10, description="Parallel streams of one connection.", ge=1, le=64)
     buffer: int = Field(default=262144, description="Socket buffer in bytes.", ge=4096, le=1 << 26)

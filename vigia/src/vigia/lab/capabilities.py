@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from vigia.errors import VigiaError
-from vigia.lab import ipsec, preflight
+from vigia.lab import ipsec, preflight, sriov
 from vigia.lab.naming import Layout
 
-__all__ = ["Capability", "examine", "virtual_functions"]
+__all__ = ["Capability", "examine"]
 
 
 @dataclass(frozen=True)
@@ -63,14 +62,4 @@ def _ipsec() -> str:
 
 
 def _sriov() -> str:
-    found = virtual_functions(Path("/sys/class/net"))
-    if not found:
-        raise VigiaError(
-            "no device has virtual functions (sriov_numvfs); macvlan bypasses the switch instead"
-        )
-    raise VigiaError(f"{', '.join(found)} could, but the lab does not move virtual functions into machines")
-
-
-def virtual_functions(devices: Path) -> list[str]:
-    """Return the devices that can have virtual functions."""
-    return sorted(p.parent.parent.name for p in devices.glob("*/device/sriov_numvfs"))
+    return sriov.describe(sriov.find())

@@ -6,7 +6,7 @@ ESP is the kernel's where it has it, and strongSwan's own in user space
 
 from __future__ import annotations
 
-import re
+import os
 import secrets
 import time
 from collections.abc import Iterator, Mapping
@@ -14,9 +14,13 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
+from vigia import associations as sas
 from vigia import commands, netns
 from vigia.errors import VigiaError
+from vigia.lab import preflight
 from vigia.lab.model import Lab, Node, Station
+from vigia.lab.naming import Layout
+from vigia.lab.preflight import Feature
 
 __all__ = ["associations", "implementation", "start", "stations"]
 
@@ -25,7 +29,15 @@ _PLUGINS = (
     "random nonce aesni aes openssl gcm sha1 sha2 hmac kdf gmp curve25519 pem pkcs1 pubkey x509 "
     "{esp}kernel-netlink socket-default vici"
 )
-_SPI = re.compile(r"^\s+(?:in|out)\s+([0-9a-f]{8})", re.MULTILINE)
+_KEY = "0x" + "11" * 32
+
+ESP = Feature(
+    "esp4",
+    "CONFIG_XFRM_USER, CONFIG_INET_ESP, CONFIG_CRYPTO_CBC, CONFIG_CRYPTO_AES and CONFIG_CRYPTO_HMAC",
+    "ip xfrm state add src 192.0.2.1 dst 192.0.2.2 proto esp spi 0x1000 mode tunnel "
+    f"enc cbc(aes) {_KEY} auth-trunc hmac(sha256) {_KEY} 128",
+)
+"""What strongSwan asks of a kernel that has ESP: an association with AES-256 and HMAC-SHA2."""
 
 _DAEMON = """\
 charon-systemd {{
@@ -94,11 +106,16 @@ def stations(lab: Lab) -> Iterator[tuple[Node, Station]]:
 
 @cache
 def in_kernel() -> bool:
-    """Whether the kernel has ESP."""
+    """Whether the kernel has ESP with these algorithms: tried, in a namespace of its own.
+
+    Raises VigiaError if nothing can be tried.
+    """
+    preflight.check_features(Layout(f"e{os.getpid() % 10**8}"), ())  # what is tried with can be made
     try:
-        return "esp" in Path("/proc/net/protocols").read_text().split() or Path("/sys/module/esp4").exists()
-    except OSError:
+        preflight.check_features(Layout(f"e{os.getpid() % 10**8}"), (ESP,))
+    except VigiaError:
         return False
+    return True
 
 
 def implementation() -> str:
@@ -163,7 +180,8 @@ def _await(directory: Path, s: Station) -> None:
 
 def associations(directory: Path) -> frozenset[str]:
     """Return the SPIs of the ESP associations of one end; others mean that it was keyed again."""
-    return frozenset(_SPI.findall(_swanctl(directory, "--list-sas")))
+    env = {"STRONGSWAN_CONF": str(directory / "strongswan.conf")}
+    return sas.of_strongswan(directory / "vici", env)
 
 
 def association_sets(lab: Lab) -> Mapping[str, frozenset[str]]:

@@ -13,7 +13,10 @@ from vigia.lab.naming import Layout
 from vigia.lab.topology import Node as Given
 from vigia.lab.topology import Path, Tenant, Topology
 
-__all__ = ["Datapath", "Endpoint", "Lab", "Link", "Node", "Target", "resolve"]
+__all__ = ["Datapath", "Endpoint", "Installer", "Lab", "Link", "Node", "Target", "resolve"]
+
+Installer = Literal["ovs-ofctl", "os-ken"]
+"""Who installs the rules of bridges that forward by OpenFlow alone."""
 
 Datapath = Literal["kernel", "userspace"]
 """Where Open vSwitch forwards: in its kernel module, or in ovs-vswitchd itself."""
@@ -43,6 +46,7 @@ class Endpoint:
     peer: ipaddress.IPv4Address
     """Address of the same tenant's endpoint of the same number on the other node."""
     peer_mac: str
+    rules_by: Installer = "ovs-ofctl"
 
     @property
     def mac(self) -> str:
@@ -55,7 +59,7 @@ class Station:
     """An end of a path that needs no port on a switch: it bypasses the switch, or it is an IPsec gateway."""
 
     path: str
-    kind: Literal["macvlan", "ipsec"]
+    kind: Literal["macvlan", "sriov", "ipsec"]
     netns: str
     address: ipaddress.IPv4Interface
     peer: ipaddress.IPv4Address
@@ -203,7 +207,7 @@ class Lab:
             *(link.netns for link in self.links),
             *(node.netns for node in self.nodes),
             *(endpoint.netns for endpoint in self.endpoints),
-            *(s.netns for node in self.nodes for s in node.stations if s.kind == "macvlan"),
+            *(s.netns for node in self.nodes for s in node.stations if s.kind != "ipsec"),
         ]
 
 
@@ -272,10 +276,11 @@ def _stations(
             continue
         hosts = [path.subnet.network_address + 1, path.subnet.network_address + 2]
         own = ipaddress.IPv4Interface(f"{hosts[side]}/{path.subnet.prefixlen}")
-        if path.kind == "macvlan":
+        kind: Literal["macvlan", "sriov"] = "sriov" if path.kind == "sriov" else "macvlan"
+        if path.kind != "ipsec":
             netns = layout.endpoint_netns(node.name, naming.INFRA, path.name)
             below[path.name] = (netns, own.ip, hosts[1 - side])
-            yield Station(path.name, "macvlan", netns, own, hosts[1 - side], None, None)
+            yield Station(path.name, kind, netns, own, hosts[1 - side], None, None)
         elif path.over in below:
             netns, outer, outer_peer = below[path.over]
             yield Station(path.name, "ipsec", netns, own, hosts[1 - side], outer, outer_peer)
@@ -308,4 +313,5 @@ def _endpoints(
                 address=ipaddress.IPv4Interface(f"{hosts[side]}/{network.subnet.prefixlen}"),
                 peer=hosts[1 - side],
                 peer_mac=naming.mac(layout.endpoint_netns(peer, tenant, path, machine), "eth0"),
+                rules_by=paths[path].rules,
             )

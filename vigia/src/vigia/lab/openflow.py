@@ -2,19 +2,37 @@
 
 A path whose mode is openflow has its ports on a bridge of their own, which drops
 what no rule matches (fail_mode=secure). The lab installs permanent rules before
-the first packet; nobody has to decide anything afterwards.
+the first packet, by ovs-ofctl or by an os-ken controller, as the topology says;
+nobody has to decide anything afterwards.
 """
 
 from __future__ import annotations
 
+import json
 import re
+import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from vigia import commands
-from vigia.lab.model import Endpoint, Node
+from vigia.errors import VigiaError
+from vigia.lab.model import Endpoint, Installer, Node
+from vigia.lab.naming import Layout
 
-__all__ = ["BRIDGE", "OFCTL_TIMEOUT", "count", "forwarding", "install", "ports", "tunnel_ports"]
+__all__ = [
+    "BRIDGE",
+    "OFCTL_TIMEOUT",
+    "Switch",
+    "check_controller",
+    "count",
+    "forwarding",
+    "install",
+    "ports",
+    "switch",
+    "tunnel_ports",
+]
 
 BRIDGE = "br-of"
 """Bridge of a node whose ports forward by rules."""
@@ -22,8 +40,41 @@ BRIDGE = "br-of"
 OFCTL_TIMEOUT = 120.0
 """Seconds for one ovs-ofctl; a hundred thousand rules take 5 on an idle core."""
 
+_CONTROLLER = ("127.0.0.1", "6653")
+"""Where the controller listens, in the node's namespace: OpenFlow's port at IANA."""
+
+_RUN = (
+    "from vigia.lab import controller; controller.run()"  # os-ken finds applications by their module's name
+)
+
 _TUNNELS = 1000  # OpenFlow port numbers from here on are tunnels
 _PRIORITY = 100
+
+
+@dataclass(frozen=True)
+class Switch:
+    """A bridge that forwards by rules, and who installs them."""
+
+    directory: Path
+    """That of the node's Open vSwitch."""
+    netns: str
+    by: Installer
+    bridge: str = BRIDGE
+
+
+def switch(layout: Layout, node: Node) -> Switch:
+    """Return a node's bridge that forwards by rules."""
+    by: Installer = next((e.rules_by for e in node.endpoints if e.mode == "openflow"), "ovs-ofctl")
+    return Switch(layout.ovs(node.name), node.netns, by)
+
+
+def check_controller() -> None:
+    """Raise VigiaError if os-ken is not there."""
+    if find_spec("os_ken") is None:
+        raise VigiaError(
+            "os-ken, which is to install the rules, is missing; "
+            "run: pip install 'vigia[os-ken]', or write rules: ovs-ofctl"
+        )
 
 
 def ports(node: Node) -> dict[str, int]:
@@ -62,21 +113,46 @@ def _network(members: Sequence[Endpoint], numbers: dict[str, int], tunnel: int) 
                 yield f"{head},in_port={source},dl_dst={e.peer_mac},actions=output:{tunnel}"
 
 
-def install(directory: Path, rules: Sequence[str], *, bridge: str = BRIDGE) -> None:
+def install(to: Switch, rules: Sequence[str]) -> None:
     """Replace a bridge's rules in one bundle: all of them or none. Raises CommandError.
 
-    directory is that of the node's Open vSwitch. A bundle needs OpenFlow 1.4.
+    A bundle needs OpenFlow 1.4.
     """
-    _ofctl(directory, "--bundle", "replace-flows", bridge, "-", stdin="".join(f"{r}\n" for r in rules))
+    if to.by == "os-ken":
+        _by_controller(to, rules)
+    else:
+        _ofctl(to, "--bundle", "replace-flows", to.bridge, "-", stdin="".join(f"{r}\n" for r in rules))
 
 
-def count(directory: Path, *, bridge: str = BRIDGE) -> int:
+def _by_controller(to: Switch, rules: Sequence[str]) -> None:
+    """Run a controller, which the switch connects to and which ends once the rules are there.
+
+    The switch keeps the address: it throws its rules away when it gets its
+    first controller or loses its last one (ovs-vswitchd, connmgr). Without an
+    answer there it forwards by what it has (fail_mode=secure).
+    """
+    address, port = _CONTROLLER
+    _vsctl(
+        to,
+        *("set-controller", to.bridge, f"tcp:{address}:{port}"),
+        *("--", "set", "Controller", to.bridge, "connection_mode=out-of-band", "max_backoff=1000"),
+        *("--", "set", "Bridge", to.bridge, "other_config:disable-in-band=true"),
+    )
+    argv = [sys.executable, "-c", _RUN, address, port]
+    commands.run(argv, netns=to.netns, stdin=json.dumps(list(rules)), timeout=OFCTL_TIMEOUT)
+
+
+def count(of: Switch) -> int:
     """Return how many rules a bridge holds. Raises CommandError."""
-    found = re.search(r"flow_count=(\d+)", _ofctl(directory, "dump-aggregate", bridge))
+    found = re.search(r"flow_count=(\d+)", _ofctl(of, "dump-aggregate", of.bridge))
     return int(found[1]) if found else 0
 
 
-def _ofctl(directory: Path, *arguments: str, stdin: str = "") -> str:
+def _ofctl(of: Switch, *arguments: str, stdin: str = "") -> str:
     argv = ["ovs-ofctl", "--protocols=OpenFlow14", "--timeout=100", *arguments]
-    env = {"OVS_RUNDIR": str(directory)}
+    env = {"OVS_RUNDIR": str(of.directory)}
     return commands.run(argv, stdin=stdin, env=env, timeout=OFCTL_TIMEOUT).stdout
+
+
+def _vsctl(of: Switch, *arguments: str) -> None:
+    commands.run(["ovs-vsctl", f"--db=unix:{of.directory}/db.sock", "--timeout=20", *arguments])

@@ -61,7 +61,7 @@ def make_switch(node: Node, layout: Layout, datapath: Datapath) -> None:
     vsctl(layout, node.name, *_transaction(node, datapath))
     _check_interfaces(node, layout)
     if openflow.ports(node):
-        openflow.install(layout.ovs(node.name), openflow.forwarding(node))
+        openflow.install(openflow.switch(layout, node), openflow.forwarding(node))
     if datapath == "userspace":
         commands.ip_batch(
             [f"addr add {node.tunnel} dev br-phy", f"link set br-phy mtu {UNDERLAY_MTU} up"], netns=node.netns

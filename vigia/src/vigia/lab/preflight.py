@@ -10,7 +10,7 @@ from typing import Literal
 
 from vigia import commands
 from vigia.errors import VigiaError
-from vigia.lab import state
+from vigia.lab import openflow, sriov, state
 from vigia.lab.model import Datapath, Lab
 from vigia.lab.naming import Layout
 
@@ -93,6 +93,11 @@ def check(lab: Lab, datapath: Datapath) -> None:
     if any(s.kind == "ipsec" for n in lab.nodes for s in n.stations):
         check_programs(IPSEC_PACKAGES)
     check_features(lab.layout, FEATURES)
+    if any(e.rules_by == "os-ken" for e in lab.endpoints):
+        openflow.check_controller()
+    for path in (p for p in lab.topology.paths if p.kind == "sriov"):
+        wanted = sum(s.path == path.name for n in lab.nodes for s in n.stations)
+        sriov.take(wanted, path.device)
     check_filesystem(Path("/proc/filesystems").read_text())
     if uses_ovs and datapath == "userspace" and not Path("/dev/net/tun").exists():
         raise VigiaError(

@@ -206,10 +206,10 @@ def _paths(t: Topology) -> None:
     if len(direct) > 1:
         raise fault(("paths", direct[1], "kind"), "there is a direct path already", "keep one")
     for i, path in enumerate(t.paths):
-        if path.kind in ("macvlan", "ipsec"):
+        if path.kind in ("macvlan", "sriov", "ipsec"):
             _station(t, i, path)
             continue
-        for field in ("over", "subnet"):
+        for field in ("over", "subnet", "device"):
             if getattr(path, field):
                 raise fault(("paths", i, field), f"a path of kind {path.kind} has none", "remove it")
         if path.kind == "direct":
@@ -223,12 +223,12 @@ def _paths(t: Topology) -> None:
 def _station(t: Topology, index: int, path: Path) -> None:
     """A path whose ends are machines of the operator's own."""
     where: Where = ("paths", index)
-    for field in ("switch", "encap", *(["over"] if path.kind == "macvlan" else [])):
+    for field in ("switch", "encap", *_foreign(path)):
         if getattr(path, field):
             raise fault((*where, field), f"a path of kind {path.kind} has none", "remove it")
     if path.subnet is None or path.subnet.prefixlen > 30:
         raise fault((*where, "subnet"), "is missing or too small", "write for example 192.168.9.0/24")
-    if path.kind == "macvlan":
+    if path.kind != "ipsec":
         return
     below = {p.name: p for p in t.paths if p.kind != "ipsec"}
     if path.over not in below:
@@ -237,6 +237,22 @@ def _station(t: Topology, index: int, path: Path) -> None:
     if below[path.over].kind == "overlay" and path.over not in measured:
         fix = f"give {naming.INFRA} a network on {path.over}"
         raise fault((*where, "over"), f"{naming.INFRA} has no machine there", fix)
+
+
+def _installers(t: Topology) -> None:
+    """A node has one bridge that forwards by rules, which has one that installs them."""
+    first = next((p.rules for p in t.paths if p.mode == "openflow"), "")
+    for i, path in enumerate(t.paths):
+        where: Where = ("paths", i, "rules")
+        if path.mode != "openflow" and path.rules != "ovs-ofctl":
+            raise fault(where, "is for a path of mode openflow", "remove it, or write mode: openflow")
+        if path.mode == "openflow" and path.rules != first:
+            raise fault(where, f'"{path.rules}" differs from that of another path', f"write {first}")
+
+
+def _foreign(path: Path) -> list[str]:
+    """Return the keys of other kinds of stations."""
+    return {"macvlan": ["over", "device"], "sriov": ["over"]}.get(path.kind, ["device"])
 
 
 def _overlay(index: int, path: Path, switches: Collection[str]) -> None:
@@ -321,6 +337,7 @@ RULES: tuple[Callable[[Topology], None], ...] = (
     _tunnels,
     _underlay,
     _paths,
+    _installers,
     _networks,
     _keys,
     _ports,

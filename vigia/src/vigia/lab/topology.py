@@ -71,6 +71,7 @@ PathName = Annotated[
         "1 to 32 lower-case letters, digits and single dashes, a letter first",
     ),
 ]
+Device = Annotated[str, _matching("[A-Za-z0-9][A-Za-z0-9._-]{0,14}", "the name of a network device")]
 Address = Annotated[
     ipaddress.IPv4Address, _parsed(ipaddress.IPv4Address, "an IPv4 address", "127.0.0.1"), _text
 ]
@@ -136,17 +137,24 @@ class Path(Strict):
     """A configuration under comparison."""
 
     name: PathName = Field(description="Name of the path; the label `path`.")
-    kind: Literal["direct", "overlay", "macvlan", "ipsec"] = Field(
+    kind: Literal["direct", "overlay", "macvlan", "sriov", "ipsec"] = Field(
         description="`direct`: the underlay between the nodes of every link. "
         "`overlay`: the networks of tenants on the links of one switch. "
         "`macvlan`: machines whose device bypasses the switch, on every link. "
+        "`sriov`: machines whose device is a virtual function of a network card, on every link; "
+        "the card joins them. "
         "`ipsec`: ESP, AES-256 with HMAC-SHA2, over another path."
     )
     over: PathName | None = Field(default=None, description="The path that an `ipsec` path goes over.")
     subnet: Subnet | None = Field(
         default=None,
-        description="Addresses of a `macvlan` or `ipsec` path: the first host on the link's first node, "
-        "the second on its second.",
+        description="Addresses of a `macvlan`, `sriov` or `ipsec` path: the first host on the link's first "
+        "node, the second on its second.",
+    )
+    device: Device | None = Field(
+        default=None,
+        description="Network card (physical function) of an `sriov` path; without it the first with enough "
+        "virtual functions that are down.",
     )
     switch: Literal["linuxbridge", "openvswitch"] | None = Field(
         default=None, description="Virtual switch of an overlay."
@@ -159,6 +167,11 @@ class Path(Strict):
         default="normal",
         description="How an overlay's switch decides: `normal` learns addresses; `openflow` forwards by "
         "rules alone, which are installed beforehand (`openvswitch` only).",
+    )
+    rules: Literal["ovs-ofctl", "os-ken"] = Field(
+        default="ovs-ofctl",
+        description="Who installs the rules of an `openflow` path beforehand: `ovs-ofctl`, or an `os-ken` "
+        "controller that ends once they are there. The same for all paths.",
     )
 
 

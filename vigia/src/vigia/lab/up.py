@@ -138,13 +138,13 @@ def _names(names: Iterator[str]) -> str:
 
 
 def _stations(lab: Lab, datapath: Datapath) -> str:
-    made = [bypass.make(node) for node in lab.nodes]
+    made = bypass.make(lab)
     ipsec.start(lab)
     protected = sum(s.kind == "ipsec" for node in lab.nodes for s in node.stations) // 2
-    if not any(made):
+    if not made and not protected:
         return ""
-    return (
-        f"{sum(made)} machines beside the switches, {protected} paths under IPsec ({ipsec.implementation()})"
+    return f"{made} machines beside the switches, {protected} paths under IPsec" + (
+        f" ({ipsec.implementation()})" if protected else ""
     )
 
 

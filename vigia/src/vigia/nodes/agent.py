@@ -1,7 +1,8 @@
 """The agent of a node: runs the closed list of jobs that a campaign is made of, within bounds.
 
 POST /v1/jobs runs one to its end, POST /v1/servers starts an iperf3 server and
-DELETE /v1/servers/NUMBER ends it, GET /v1/environment says what the node is.
+DELETE /v1/servers/NUMBER ends it, GET /v1/environment says what the node is,
+GET /v1/associations with which IPsec associations it is, by their SPIs.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from flask import Flask, Response, jsonify, request
 from pydantic import ValidationError
 from werkzeug.exceptions import HTTPException
 
+from vigia import associations
 from vigia.campaign import environment, jobs
 from vigia.campaign.hosts import Host
 from vigia.campaign.jobs import Benchmark, IperfServer, Job
@@ -94,6 +96,7 @@ def create_app(settings: Agent, host: Host, servers: Servers) -> Flask:
     app.add_url_rule("/v1/servers", view_func=routes.serve, methods=["POST"])
     app.add_url_rule("/v1/servers/<int:number>", view_func=routes.end, methods=["DELETE"])
     app.add_url_rule("/v1/environment", view_func=routes.about)
+    app.add_url_rule("/v1/associations", view_func=routes.associations)
     app.register_error_handler(VigiaError, _failed)
     app.register_error_handler(HTTPException, _refused)
     return app
@@ -127,6 +130,10 @@ class _Routes:
 
     def about(self) -> Response:
         return jsonify(environment.describe(None))
+
+    def associations(self) -> Response:
+        with _slot(self._free, self._settings.jobs):
+            return jsonify(associations.all_of(self._settings.namespaces, self._settings.vici))
 
 
 def _failed(e: VigiaError) -> tuple[Response, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -25,6 +26,7 @@ class NodesBed:
         self.topology = topology
         self._hosts = hosts
         self._environments = {name: host.environment() for name, host in hosts.items()}
+        self._associations: dict[tuple[str, str], frozenset[str]] = {}
 
     @property
     def description(self) -> dict[str, Any]:
@@ -61,8 +63,23 @@ class NodesBed:
         return there[:wanted]
 
     def marks(self) -> list[dict[str, Any]]:
-        """Return nothing: what happens on real nodes is not watched."""
-        return []
+        """Return what happened since the last time: IPsec associations of a node that were keyed again.
+
+        A node that cannot say is not asked in vain: its next job says what is wrong with it.
+        """
+        found: list[dict[str, Any]] = []
+        for name, host in self._hosts.items():
+            try:
+                present = host.associations()
+            except VigiaError:
+                continue
+            for place, spis in present.items():
+                before = self._associations.get((name, place))
+                self._associations[(name, place)] = spis
+                if before and spis and spis - before:
+                    where = f"{name}, namespace {place}" if place else name
+                    found.append({"at": time.time(), "what": f"IPsec of {where} was keyed again"})
+        return found
 
     def _path(self, name: str) -> Path:
         for path in self.topology.paths:

@@ -40,6 +40,11 @@ class RemoteHost:
         """Run a job to its end and return what it printed. Raises VigiaError."""
         return str(self._ask("POST", "/v1/jobs", job, jobs.seconds(job) + _MARGIN)["output"])
 
+    def associations(self) -> dict[str, frozenset[str]]:
+        """Return the SPIs of the node's IPsec associations, by namespace. Raises VigiaError."""
+        found = self._ask("GET", "/v1/associations", None, _MARGIN)
+        return {place: frozenset(map(str, spis)) for place, spis in found.items() if isinstance(spis, list)}
+
     @contextmanager
     def serving(self, job: IperfServer) -> Iterator[None]:
         """Run an iperf3 server while the body runs; it is listening when the body begins."""

@@ -10,6 +10,7 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 
 import vigia_config
+from vigia import associations
 from vigia.campaign.jobs import Netns
 from vigia_config import Strict, fault
 from vigia_config.tls import Tls
@@ -39,6 +40,12 @@ class Agent(Strict):
     )
     namespaces: list[Netns] = Field(
         default=[], description="Network namespaces, in /run/netns, that jobs may enter."
+    )
+    vici: list[Path] = Field(
+        default=[associations.VICI],
+        description="Sockets of strongSwan, whose re-keying is marked in campaigns; the kernel's is found "
+        "where the agent has CAP_NET_ADMIN.",
+        max_length=16,
     )
     probe: Path = Field(default=Path("/usr/bin/vigia-probe"), description="The program vigia-probe.")
     jobs: Annotated[int, Field(ge=1, le=256, description="Jobs at work at once, and as many servers.")] = 64

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from vigia.campaign import catalogue
-from vigia.campaign.folder import Folder
+from vigia.campaign.folder import Folder, Record
 from vigia.campaign.model import Campaign, Settings, Study
 from vigia.errors import VigiaError
-from vigia.report import page
+from vigia.report import figures, page
 from vigia.report.data import Data, load
-from vigia.report.document import Document, Section, Table
+from vigia.report.document import Document, Figure, Section, Table
 from vigia.report.studies import guarantees, isolation, managers, openflow, overlays, shuffle
 
 __all__ = ["document", "write"]
@@ -75,14 +78,32 @@ def _method(folder: Folder) -> Section:
         rows = [[str(r.run), " ".join(map(str, r.factors.values())), r.reason] for r in failed]
         tables.append(Table("Failed repetitions", ["run", "combination", "reason"], rows))
     if events:
-        rows = [[str(e["at"]), str(e["what"])] for e in events]
-        tables.append(Table("Events", ["Unix time", "what"], rows))
-    return Section("Method", paragraphs, tables)
+        tables.append(_events(events))
+    return Section("Method", paragraphs, tables, [_timeline(folder.records, events)] if events else ())
+
+
+def _events(events: Sequence[Mapping[str, Any]]) -> Table:
+    rows = [
+        [str(number), f"{datetime.fromtimestamp(e['at'], UTC):%H:%M:%S.%f}"[:-3], str(e["what"])]
+        for number, e in enumerate(events, start=1)
+    ]
+    return Table("What happened meanwhile", ["mark", "time (UTC)", "what"], rows)
+
+
+def _timeline(records: Sequence[Record], events: Sequence[Mapping[str, Any]]) -> Figure:
+    """Repetitions by the level of their first factor, and the marks of the events across them."""
+    start = min(r.began for r in records)
+    runs: dict[str, list[tuple[float, float]]] = {}
+    for r in sorted(records, key=lambda r: r.began):
+        begin = (r.began - start) / 60
+        runs.setdefault(str(next(iter(r.factors.values()))), []).append((begin, begin + r.seconds / 60))
+    marks = [((e["at"] - start) / 60, str(e["what"])) for e in events]
+    return figures.timeline("When what was measured; the numbers are those of the table above", runs, marks)
 
 
 def _settings(s: Settings) -> str:
     return (
-        f"Settings: {s.duration:g} s of traffic, packets timed after {s.warm_up:g} s of it, {int(s.warm_up)} s left out "
+        f"Settings: {s.duration:g} s of traffic, packets timed after {s.warm_up:g} s of it, {math.ceil(s.warm_up)} s left out "
         f"of throughput, {s.threads} threads, {s.buffer} bytes of buffer, messages of {s.message} bytes, timed packets "
         f"every {s.interval * 1e3:g} ms."
     )

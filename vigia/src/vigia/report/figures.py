@@ -16,7 +16,7 @@ from vigia.report.data import Floats
 from vigia.report.document import Figure
 from vigia_statistics import ecdf_band
 
-__all__ = ["Bar", "bars", "cdf", "spread"]
+__all__ = ["Bar", "bars", "cdf", "spread", "timeline"]
 
 COLOURS = ("#0b6e99", "#d9730d", "#5b8c3a", "#8a4f9e", "#b3423a", "#6b6b6b", "#00897b", "#c0a000")
 _HATCHES = ("", "//", "..", "xx", "\\\\", "++", "oo", "--")
@@ -38,9 +38,14 @@ Bar = tuple[float, float, float]
 
 
 def bars(
-    caption: str, groups: Sequence[str], series: Mapping[str, Sequence[Bar | None]], unit: str
+    caption: str,
+    groups: Sequence[str],
+    series: Mapping[str, Sequence[Bar | None]],
+    unit: str,
+    *,
+    line: float | None = None,
 ) -> Figure:
-    """Draw a bar with its interval for each group and series; None leaves a gap."""
+    """Draw a bar with its interval for each group and series; None leaves a gap. A line goes across at a value."""
     with mpl.rc_context(_STYLE):
         canvas, axes = _canvas(max(5.0, 0.9 + 0.42 * len(groups) * max(1, len(series))))
         width = 0.8 / max(1, len(series))
@@ -67,6 +72,8 @@ def bars(
                 capsize=2,
             )
         axes.set_xticks(range(len(groups)), groups, rotation=20 if max(map(len, groups)) > 9 else 0)
+        if line is not None:
+            axes.axhline(line, color="black", linewidth=1.0, linestyle="--")
         axes.set_ylabel(unit)
         _legend(canvas, axes, len(series))
         return Figure(caption, _svg(canvas))
@@ -110,6 +117,25 @@ def spread(caption: str, series: Mapping[str, Floats], unit: str, *, log: bool =
         axes.set_ylabel(unit)
         if log:
             axes.set_yscale("log")
+        return Figure(caption, _svg(canvas))
+
+
+def timeline(
+    caption: str, runs: Mapping[str, Sequence[tuple[float, float]]], marks: Sequence[tuple[float, str]]
+) -> Figure:
+    """When what was measured, in minutes: (begin, end) of each repetition by name, and what happened at which time."""
+    with mpl.rc_context({**_STYLE, "axes.grid": False}):
+        canvas, axes = _canvas(9.0)
+        for row, (name, spans) in enumerate(runs.items()):
+            bars = [(begin, max(end - begin, 0.01)) for begin, end in spans]
+            axes.broken_barh(bars, (row - 0.3, 0.6), color=COLOURS[row % len(COLOURS)], label=name)
+        axes.set_yticks(range(len(runs)), list(runs))
+        for number, (at, what) in enumerate(marks, start=1):
+            axes.axvline(at, color="black", linewidth=0.8, linestyle="--")
+            axes.annotate(
+                str(number), (at, len(runs) - 0.6), fontsize=7, ha="center", gid=f"mark {number}: {what}"
+            )
+        axes.set_xlabel("minutes since the campaign began")
         return Figure(caption, _svg(canvas))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from vigia import commands
 from vigia.campaign import jobs, packets, results
@@ -15,6 +14,7 @@ from vigia.campaign.measurements import Estimate, Factors, level, whole
 from vigia.campaign.model import Settings
 from vigia.errors import VigiaError
 from vigia.lab import openflow, openvswitch, rulesets
+from vigia.lab.openflow import Switch
 from vigia.lab.rulesets import Flow, Rewrite
 
 __all__ = ["OpenFlow", "fitting"]
@@ -55,15 +55,15 @@ class OpenFlow:
 
 def _under_rules(bed: LabBed, source: Place, factors: Factors, settings: Settings) -> list[Series]:
     flow = _flow(bed, level(factors, "path"))
-    directory = bed.lab.layout.ovs(flow.client.node)
+    switch = openflow.switch(bed.lab.layout, bed.lab.node(flow.client.node))
     how = rulesets.rewrite(level(factors, "rewrite"), flow)
     wanted = rulesets.rules(level(factors, "match"), how, flow)
     try:
         if factors["rules"] == "full":
-            held = fitting(directory, wanted, settings.table)
+            held = fitting(switch, wanted, settings.table)
             extra = [Series("rules", "rules", [float(held)])]
         else:
-            openflow.install(directory, wanted)
+            openflow.install(switch, wanted)
             extra = []
     except commands.CommandError:
         return [Series("supported", "", [0.0])]
@@ -83,25 +83,25 @@ def _flow(bed: LabBed, path: str) -> Flow:
     return Flow(client, server, numbers[client.device], numbers[server.device], _CLIENT_PORT, _SERVER_PORT)
 
 
-def fitting(directory: Path, wanted: list[str], most: int) -> int:
+def fitting(switch: Switch, wanted: list[str], most: int) -> int:
     """Fill a bridge's table around the wanted rules and return how many it holds. Raises CommandError.
 
     Twice as many are tried each time, then half-way between the last that fitted
     and the first that did not; most ends the search.
     """
-    openflow.install(directory, wanted)
+    openflow.install(switch, wanted)
     fits, refused, tried = len(wanted), 0, min(_FIRST, most)
     while True:
         try:
-            openflow.install(directory, [*wanted, *rulesets.filler(tried - len(wanted))])
-            fits = openflow.count(directory)
+            openflow.install(switch, [*wanted, *rulesets.filler(tried - len(wanted))])
+            fits = openflow.count(switch)
         except commands.CommandError:
             refused = tried
         if fits >= most or (refused and refused - fits <= max(1, fits // 50)):
             break
         tried = (fits + refused) // 2 if refused else min(2 * fits, most)
     if refused:
-        openflow.install(directory, [*wanted, *rulesets.filler(fits - len(wanted))])
+        openflow.install(switch, [*wanted, *rulesets.filler(fits - len(wanted))])
     return fits
 
 

@@ -74,10 +74,10 @@ def _merged(networks: set[ipaddress.IPv4Network]) -> list[ipaddress.IPv4Network]
 
 
 def _path(path: Path, datapath: Datapath) -> Mapping[str, object]:
-    if path.kind in ("macvlan", "ipsec"):
+    if path.kind in ("macvlan", "sriov", "ipsec"):
         return {
             "name": path.name,
-            "dataplane": "macvlan" if path.kind == "macvlan" else path.over or "none",
+            "dataplane": path.over or "none" if path.kind == "ipsec" else path.kind,
             "encap": "esp" if path.kind == "ipsec" else "none",
             "mode": "normal",
             "security": "ipsec" if path.kind == "ipsec" else "none",

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from vigia.campaign.model import Campaign, Factor
+from vigia.report import figures
 from vigia.report.data import Data, Floats, mean
-from vigia.report.document import Document, Section, Table
+from vigia.report.document import Document, Figure, Section, Table
+from vigia.report.figures import Bar
 from vigia.report.numbers import interval, percent
 from vigia_statistics import mean_interval
 
@@ -18,6 +22,7 @@ _PAYLOAD = {"tcp": 1448 / 1514, "udp": 1400 / 1442}  # of full frames; guarantee
 def build(campaign: Campaign, data: Data) -> Document:
     """Return the report's own part."""
     rows = []
+    bars: dict[tuple[str, str], dict[tuple[str, str], Bar]] = {}
     worst: dict[str, float] = {}
     for direction in data.levels("direction"):
         for a in data.levels("a"):
@@ -38,6 +43,10 @@ def build(campaign: Campaign, data: Data) -> Document:
                             *(_share(x, campaign.confidence) for x in (*shares, used)),
                         ]
                     )
+                    group = (str(direction), f"A {a}, B {b}")
+                    for tenant, x in zip("AB", shares, strict=True):
+                        if x.size:
+                            bars.setdefault((tenant, str(control)), {})[group] = _bar(x, campaign.confidence)
                     if b == _FLOOD and shares[0].size:
                         got = float(shares[0].mean())
                         worst[str(control)] = min(got, worst.get(str(control), got))
@@ -48,7 +57,34 @@ def build(campaign: Campaign, data: Data) -> Document:
         f"Payload, against the payload in a guarantee of full frames; link used: payload against frames. Intervals: "
         f"{percent(campaign.confidence)}, Student's. A has 75% and B 25% of what the link gives out.",
     )
-    return Document(campaign.title, campaign.question, _answer(worst), [Section("Shares", tables=[table])])
+    return Document(
+        campaign.title,
+        campaign.question,
+        _answer(worst),
+        [Section("Shares", tables=[table], figures=_figures(bars))],
+    )
+
+
+def _figures(bars: Mapping[tuple[str, str], Mapping[tuple[str, str], Bar]]) -> list[Figure]:
+    """Return, for each tenant and direction, a bar for each traffic and control, and a line at the guarantee."""
+    found = []
+    for tenant in sorted({t for t, _ in bars}):
+        here = {control: groups for (t, control), groups in bars.items() if t == tenant}
+        for direction in dict.fromkeys(d for groups in here.values() for d, _ in groups):
+            names = list(dict.fromkeys(g for groups in here.values() for d, g in groups if d == direction))
+            series = {c: [g.get((direction, n)) for n in names] for c, g in here.items()}
+            caption = f"What tenant {tenant} got of its guarantee (the line), host 1 {direction}s"
+            found.append(figures.bars(caption, names, series, "% of the guarantee", line=100.0))
+    return found
+
+
+def _bar(values: Floats, confidence: float) -> Bar:
+    """Return a mean with its interval in percent."""
+    if values.size < 2:
+        only = 100 * float(values.mean())
+        return only, only, only
+    m = mean_interval(values, confidence)
+    return 100 * m.estimate, 100 * max(0.0, m.lower), 100 * m.upper
 
 
 def _payload(level: Factor) -> float:
