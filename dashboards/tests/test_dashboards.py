@@ -73,7 +73,13 @@ def test_a_page_keeps_the_common_rules(page: Dashboard) -> None:
         assert variable["allValue"] == ".+" and variable["multi"] and variable["refresh"] == 2
         assert variable["current"]["value"] == "$__all"
     annotations = [a for a in found["annotations"]["list"] if a["datasource"]["uid"] == "${datasource}"]
-    assert {a["name"] for a in annotations} == {"Alerts", "Isolation actions", "Configuration reloads"}
+    assert {a["name"] for a in annotations} == {
+        "Alerts",
+        "Isolation actions",
+        "Configuration reloads",
+        "Restarts",
+        "Campaigns",
+    }
     assert all(a["step"] and a["expr"] for a in annotations)
     assert page.links and any(link["type"] == "dashboards" for link in found["links"])
     assert "__inputs" not in found and "DS_PROMETHEUS" not in json.dumps(found)
@@ -88,7 +94,9 @@ def test_every_panel_has_description_unit_and_the_chosen_data_source(page: Dashb
         assert len(panel["description"]) > 20, panel["title"]
         assert panel["fieldConfig"]["defaults"]["unit"], panel["title"]
         assert panel["datasource"]["uid"] == "${datasource}"
-        assert "thresholds" not in panel["fieldConfig"]["defaults"], "no default thresholds"
+        bounds = next(p.bounds for row in page.rows for p in row.panels if p.title == panel["title"])
+        given = panel["fieldConfig"]["defaults"].get("thresholds", {"steps": []})["steps"][1:]
+        assert [(t["value"], t["color"]) for t in given] == list(bounds), "no default thresholds"
         for target in panel["targets"]:
             assert target["expr"]
 
@@ -130,6 +138,49 @@ def test_variables_ask_for_what_exists(page: Dashboard) -> None:
 def test_colour_is_never_alone(page: Dashboard, panel: Panel) -> None:
     for value, word, colour in panel.words:
         assert value and word and colour not in ("red", "green"), "reds and greens look alike to many"
+    for value, colour in panel.bounds:
+        assert panel.kind in ("table", "matrix"), "a cell has its number in it, a line has not"
+        assert colour not in ("red", "green")
+        assert f"{colour} from" in panel.description and re.search(
+            rf"{colour} from ({value:g}|{value * 100:g} %|{value * 1000:g} ms)(?!\d)", panel.description
+        ), "what a colour means is said"
+
+
+@BY_PANEL
+def test_what_a_click_opens_is_there(page: Dashboard, panel: Panel) -> None:
+    if not panel.drill:
+        return
+    match = re.match(r"/d/([a-z-]+)\?", panel.drill)
+    assert match, panel.drill
+    target = {p.uid: p for p in PAGES}[match[1]]
+    assert set(re.findall(r"var-(\w+)=", panel.drill)) <= {v.name for v in target.variables}
+
+
+def test_links_lead_to_every_page_from_another() -> None:
+    reached = {uid for page in PAGES for uid, _ in page.links}
+    assert reached == {page.uid for page in PAGES}
+
+
+def test_the_smoke_names_the_loss_of_its_median() -> None:
+    """Four lines, one of which is there at a time: the classes cover every loss once."""
+    (smoke,) = [panel for _, panel in PANELS if panel.kind == "smoke"]
+    lines = [q for q in smoke.queries if q.legend.startswith("median")]
+    holds = {q.legend: [re.findall(r"([<>=]+) ([\d.]+)", q.expression.rsplit(" > 0)", 1)[1])] for q in lines}
+    for loss in (0.0, 0.0005, 0.001, 0.005, 0.01, 0.5):
+        there = [
+            name
+            for name, (conditions,) in holds.items()
+            if all(
+                {"==": loss == float(x), ">": loss > float(x), "<": loss < float(x), ">=": loss >= float(x)}[
+                    op
+                ]
+                for op, x in conditions
+            )
+        ]
+        assert len(there) == 1, (loss, there)
+    page = next(page for page, p in PANELS if p is smoke)
+    made = next(p for p in panels_of(page) if p["title"] == smoke.title)
+    assert {q.legend for q in lines} <= {o["matcher"]["options"] for o in made["fieldConfig"]["overrides"]}
 
 
 @pytest.mark.parametrize(
@@ -157,6 +208,34 @@ def test_the_generator_refuses_broken_promql_and_dead_links() -> None:
         to_json(page, PAGES)
     with pytest.raises(LookupError, match="links to vigia-none, which is no dashboard"):
         to_json(replace(PAGES[0], links=(("vigia-none", "x"),)), PAGES)
+
+
+@pytest.mark.parametrize(
+    ("expression", "problem"),
+    [
+        ("sum(vigia_probe_sent_total)", "vigia_probe_sent_total is a counter: take its rate"),
+        ("rate(vigia_probe_target_up[1m])", "vigia_probe_target_up is no counter and has no rate"),
+        ("increase(up[5m])", "up is no counter and has no increase"),
+        ("max_over_time(vigia_probe_sent_total[5m])", "take its rate"),
+    ],
+)
+def test_counters_have_rates_and_gauges_none(expression: str, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        check(expression)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "absent(vigia_probe_sent_total)",
+        "count by (src) (vigia_probe_sent_total)",
+        "sum by (src) (rate(vigia_probe_sent_total[1m])) / 2",
+        "histogram_quantile(0.5, sum(rate(vigia_probe_rtt_seconds[1m])))",
+        "rate(node_netstat_Tcp_RetransSegs[1m])",
+    ],
+)
+def test_what_is_done_to_counters_otherwise(expression: str) -> None:
+    check(expression)
 
 
 def test_classic_buckets_and_recorded_series_have_labels() -> None:

@@ -37,6 +37,7 @@ FOREIGN: Mapping[str, set[str]] = {
         "dst",
     },
     "process_cpu_seconds_total": set(),
+    "process_start_time_seconds": set(),
     "process_resident_memory_bytes": set(),
     "node_cpu_seconds_total": {"cpu", "mode"},
     "node_softnet_dropped_total": {"cpu"},
@@ -130,8 +131,51 @@ def labels_of(name: str) -> set[str] | None:
     return None
 
 
+_OF_COUNTERS = {"rate", "increase", "irate"}
+_OF_ANY = {"absent", "absent_over_time", "count", "count_over_time", "changes", "resets", "timestamp"}
+
+
+def _counters_have_rates(expression: str) -> None:
+    """Raise ValueError for a counter that is used as it is, or a gauge of which a rate is taken."""
+    waiting: list[tuple[Any, str]] = [(parse(expression), "")]
+    while waiting:
+        node, within = waiting.pop()
+        if isinstance(node, promql_parser.VectorSelector):
+            name = str(node.name)
+            counts = _counts(name)
+            if counts is False and within in _OF_COUNTERS:
+                raise ValueError(f"{name} is no counter and has no {within}: {expression}")
+            if counts and name.endswith("_total") and within not in _OF_COUNTERS | _OF_ANY:
+                raise ValueError(f"{name} is a counter: take its rate: {expression}")
+            continue
+        here = within
+        if isinstance(node, promql_parser.Call):
+            here = str(node.func.name)
+        elif isinstance(node, promql_parser.AggregateExpr) and str(node.op) == "count":
+            here = "count"
+        for attribute in ("expr", "lhs", "rhs", "vector_selector", "param"):
+            child = getattr(node, attribute, None)
+            if child is not None and not isinstance(child, str | float):
+                waiting.append((child, here))
+        waiting += [(child, here) for child in getattr(node, "args", None) or []]
+
+
+def _counts(name: str) -> bool | None:
+    """Whether a series only grows; None if nothing says so."""
+    if name in _declared():
+        return _declared()[name].type in ("counter", "histogram")
+    base = re.sub(r"_(bucket|sum|count)$", "", name)
+    if base in _declared():
+        return True
+    return name.endswith("_total") if name in FOREIGN and not name.startswith("node_netstat") else None
+
+
 def check(expression: str) -> None:
-    """Raise UnknownName or ValueError unless every metric and label is declared."""
+    """Raise UnknownName unless every metric and label is declared, ValueError for bad PromQL.
+
+    A counter without its rate says how long a program has run, and the rate of
+    a gauge says nothing: both are errors, too.
+    """
     known_here: set[str] = set()
     for selector in selectors(expression):
         known = labels_of(str(selector.name))
@@ -151,3 +195,4 @@ def check(expression: str) -> None:
     unknown = grouped - known_here - made - {"le"}
     if unknown:
         raise UnknownName(f"no series of the expression has the labels {sorted(unknown)}: {expression}")
+    _counters_have_rates(expression)

@@ -23,11 +23,19 @@ from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 from vigia_dashboards.expressions import check
 from vigia_dashboards.model import Dashboard, Panel, Query, Variable
 
-__all__ = ["to_json"]
+__all__ = ["LOSS_CLASSES", "to_json"]
 
 DATASOURCE = models.DataSourceRef(type_val="prometheus", uid="${datasource}")
 BANDS = (("p99", "p95"), ("p95", "p75"), ("p75", "p50"), ("p50", "p25"), ("p25", "p5"))
 """Smoke: each quantile is filled down to the next."""
+
+LOSS_CLASSES = (
+    ("median, nothing lost", "== 0", "blue"),
+    ("median, under 0.1 % lost", "> 0 < 0.001", "yellow"),
+    ("median, under 1 % lost", ">= 0.001 < 0.01", "orange"),
+    ("median, 1 % or more lost", ">= 0.01", "purple"),
+)
+"""Smoke: the median's line by the loss of the moment: its name, which loss, its colour."""
 
 ANNOTATIONS = (
     ("Alerts", 'ALERTS{alertstate="firing"}', "{{alertname}}", "tenant,path,node", "orange"),
@@ -42,10 +50,26 @@ ANNOTATIONS = (
         "Configuration reloads",
         "changes(vigia_agent_config_last_reload_success_timestamp_seconds[1m]) > 0 "
         "or changes(vigia_probe_config_last_reload_success_timestamp_seconds[1m]) > 0 "
-        "or changes(vigia_exporter_config_last_reload_success_timestamp_seconds[1m]) > 0",
+        "or changes(vigia_exporter_config_last_reload_success_timestamp_seconds[1m]) > 0 "
+        "or changes(vigia_enforcer_config_last_reload_success_timestamp_seconds[1m]) > 0 "
+        "or changes(vigia_compare_config_last_reload_success_timestamp_seconds[1m]) > 0",
         "reload",
         "job,node",
         "purple",
+    ),
+    (
+        "Restarts",
+        'changes(process_start_time_seconds{job=~"vigia-.+|isolation-agent"}[1m]) > 0',
+        "restart",
+        "job,node",
+        "yellow",
+    ),
+    (
+        "Campaigns",
+        "max by (campaign, study) (vigia_campaign_remaining_seconds) > 0",
+        "campaign {{campaign}} runs",
+        "study",
+        "semi-dark-blue",
     ),
 )
 
@@ -81,19 +105,35 @@ def to_json(page: Dashboard, siblings: Sequence[Dashboard]) -> str:
         builder.with_row(dashboard.Row(row.title))
         for panel in row.panels:
             builder.with_panel(_panel(panel))
-    return _finished(json.loads(JSONEncoder(sort_keys=True, indent=2).encode(builder.build())))
+    return _finished(json.loads(JSONEncoder(sort_keys=True, indent=2).encode(builder.build())), page)
 
 
-def _finished(document: dict[str, Any]) -> str:
+def _finished(document: dict[str, Any], page: Dashboard) -> str:
     """Add what the SDK has no method for: Grafana asks annotations at a step of 60 s without one."""
     shown = {name: (title, tags) for name, _, title, tags, _ in ANNOTATIONS}
     for annotation in document["annotations"]["list"]:
         if annotation["name"] in shown:
             title, tags = shown[annotation["name"]]
             annotation.update({"step": "10s", "titleFormat": title, "tagKeys": tags})
+    coloured = {p.title: p for row in page.rows for p in row.panels if p.bounds or p.drill}
     for number, panel in enumerate(_every(document["panels"]), start=1):
         panel["id"] = number
+        if panel["type"] != "row" and panel["title"] in coloured:
+            _cells(panel["fieldConfig"]["defaults"], coloured[panel["title"]])
     return json.dumps(document, indent=1, sort_keys=True) + "\n"
+
+
+def _cells(defaults: dict[str, Any], panel: Panel) -> None:
+    """Colour a cell's number by its bound, in the words of Grafana 9.4 and of later ones, and link it."""
+    if panel.bounds:
+        steps: list[dict[str, Any]] = [{"color": "text", "value": None}]
+        steps += [{"color": colour, "value": value} for value, colour in panel.bounds]
+        defaults["thresholds"] = {"mode": "absolute", "steps": steps}
+        defaults["color"] = {"mode": "thresholds"}
+        cell = {"displayMode": "color-text", "cellOptions": {"type": "color-text"}}
+        defaults["custom"] = {**defaults.get("custom", {}), **cell}
+    if panel.drill:
+        defaults["links"] = [{"title": "Open", "url": panel.drill, "targetBlank": False}]
 
 
 def _every(panels: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -197,7 +237,10 @@ def _dress_smoke(builder: Any, panel: Panel) -> None:
     builder.fill_opacity(25).line_width(0)
     for upper, lower in BANDS:
         builder.override_by_name(upper, [models.DynamicConfigValue("custom.fillBelowTo", lower)])
-    builder.override_by_name("p50", [models.DynamicConfigValue("custom.lineWidth", 2)])
+    for name, _, colour in LOSS_CLASSES:
+        fixed = {"mode": "fixed", "fixedColor": colour}
+        line = [("color", fixed), ("custom.lineWidth", 2), ("custom.fillOpacity", 0)]
+        builder.override_by_name(name, [models.DynamicConfigValue(k, v) for k, v in line])
 
 
 def _dress_stat(builder: Any, panel: Panel) -> None:

@@ -41,6 +41,10 @@ class Panel:
     words: Sequence[tuple[str, str, str]] = ()
     """Value, word and colour: what is coloured is named as well."""
     decimals: int | None = None
+    bounds: Sequence[tuple[float, str]] = ()
+    """From which value on a cell has which colour; the number stays in it."""
+    drill: str = ""
+    """Address that a click on a cell opens, one page down."""
 
 
 @dataclass(frozen=True)

@@ -172,6 +172,33 @@ CONFIGURATIONS = Dashboard(
                     decimals=2,
                 ),
                 Panel(
+                    "timeseries",
+                    "Connection set-up",
+                    "Median time to connect, TCP handshake included: what a short connection pays on each path.",
+                    (
+                        Query(
+                            "histogram_quantile(0.5, sum by (path) (rate(vigia_probe_rtt_seconds"
+                            '{tenant="_infra",probe=~"tcp.*"}[$__rate_interval])))',
+                            "{{path}}",
+                        ),
+                    ),
+                    "s",
+                    quiet="no target connects by TCP",
+                ),
+                Panel(
+                    "timeseries",
+                    "Processor time per gigabit",
+                    "Of all hosts, for what all tenants send: compare periods in which one path carried the traffic.",
+                    (
+                        Query(
+                            'sum(rate(node_cpu_seconds_total{mode=~"softirq|system|user"}[$__rate_interval]))'
+                            ' / (8e-9 * sum(rate(vigia_port_bytes_total{direction="from_tenant"}[$__rate_interval])))',
+                            "core seconds per gigabit",
+                        ),
+                    ),
+                    "s",
+                ),
+                Panel(
                     "table",
                     "What is compared",
                     "Attributes of every path, as the probes' configuration states them.",

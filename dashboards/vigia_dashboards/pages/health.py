@@ -121,6 +121,56 @@ SELF = Dashboard(
             ),
         ),
         Row(
+            "Can the measurement be trusted",
+            (
+                Panel(
+                    "timeseries",
+                    "Clocks",
+                    "How far each host's clock may be off, as the probe knows it; one-way delays need microseconds.",
+                    (
+                        Query(
+                            f"max by (node, source) (vigia_probe_host_clock_error_bound_seconds{{{_ON}}})",
+                            "{{node}} {{source}}",
+                        ),
+                    ),
+                    "s",
+                    quiet="no host knows the error of its clock",
+                ),
+                Panel(
+                    "state",
+                    "Hosts fit to measure",
+                    "By reason: starved hosts and hosts that were stopped measure themselves, not the network.",
+                    (
+                        Query(
+                            f"max by (node, reason) (vigia_probe_host_unfit{{{_ON}}})", "{{node}} {{reason}}"
+                        ),
+                    ),
+                    "none",
+                    words=(("0", "fit", "blue"), ("1", "UNFIT", "orange")),
+                ),
+                Panel(
+                    "timeseries",
+                    "Events lost on the way from the kernel",
+                    "Reports of dropped packets that found no room; drops by reason are then too few.",
+                    (
+                        Query(
+                            f"sum by (node) (rate(vigia_exporter_kernel_drops_lost_total{{{_ON}}}{_R}))",
+                            "{{node}}",
+                        ),
+                    ),
+                    "cps",
+                    quiet="the exporter has no kernel drop events",
+                ),
+                Panel(
+                    "timeseries",
+                    "What measuring sends",
+                    "Probes per second from each node: what the network carries for being watched.",
+                    (Query(f"sum by (node) (rate(vigia_probe_sent_total{{{_ON}}}{_R}))", "{{node}}"),),
+                    "pps",
+                ),
+            ),
+        ),
+        Row(
             "Cost",
             (
                 Panel(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from vigia_dashboards.grafana import LOSS_CLASSES
 from vigia_dashboards.model import Dashboard, Panel, Query, Row, Variable
 
 __all__ = ["DETAIL", "FLEET", "OBJECTIVES"]
@@ -30,13 +31,25 @@ def _loss(by: str) -> str:
     return f"{lost} / ({sent} > 0)"
 
 
+def _median_at(condition: str) -> str:
+    """The median of all chosen paths together while their loss is of a class."""
+    everything = _quantile(0.5, "").replace("sum by ()", "sum")
+    return f"{everything} and on () ({_loss('').replace('sum by ()', 'sum')} {condition})"
+
+
+_RECORDED = 'src=~"$src",dst=~"$dst",path=~"$path",tenant=~"$tenant",probe=~"$probe"'
+
 FLEET = Dashboard(
     uid="vigia-fleet",
     title="Fleet matrix",
     description="Every pair of nodes at a glance: loss, delay, what is silent. A row is a source, a column a "
     "destination; a cross of bad cells is a node, a square a rack.",
     variables=VARIABLES,
-    links=(("vigia-path", "Path detail"), ("vigia-comparison", "Configurations")),
+    links=(
+        ("vigia-path", "Path detail"),
+        ("vigia-comparison", "Configurations"),
+        ("vigia-slo", "Objectives"),
+    ),
     rows=(
         Row(
             "Now",
@@ -73,6 +86,40 @@ FLEET = Dashboard(
                 ),
                 Panel(
                     "stat",
+                    "Paths within objectives",
+                    "Share of directions of paths with at most 0.1 % lost and at most 1 % of round trips over 10 ms, "
+                    "over 5 minutes.",
+                    (
+                        Query(
+                            f"avg((path:vigia_probe_loss:ratio_rate5m{{{_RECORDED}}} <= bool 0.001)"
+                            f" * (path:vigia_probe_slow:ratio_rate5m{{{_RECORDED}}} <= bool 0.01))",
+                            "within",
+                        ),
+                    ),
+                    "percentunit",
+                    width=6,
+                    height=5,
+                ),
+                Panel(
+                    "stat",
+                    "Worst share over the objective",
+                    "Of any path: round trips over the 10 ms that the objective allows 1 % of, over 5 minutes.",
+                    (Query(f"max(path:vigia_probe_slow:ratio_rate5m{{{_RECORDED}}})", "over 10 ms"),),
+                    "percentunit",
+                    width=6,
+                    height=5,
+                ),
+                Panel(
+                    "stat",
+                    "Age of the data",
+                    "Time since the oldest of the paths was last scraped: more than a scrape or two is a silent probe.",
+                    (Query(f"max(time() - timestamp(vigia_probe_target_up{{{_ON}}}))", "oldest"),),
+                    "s",
+                    width=6,
+                    height=5,
+                ),
+                Panel(
+                    "stat",
                     "Alerts firing",
                     "Alerts of every kind that fire now.",
                     (Query('count(ALERTS{alertstate="firing"}) or vector(0)', "alerts"),),
@@ -88,18 +135,24 @@ FLEET = Dashboard(
                 Panel(
                     "matrix",
                     "p99 round trip",
-                    "From row to column, the worst of the chosen paths. An empty cell is no data, not zero.",
+                    "From row to column, all chosen paths together; orange from 10 ms, purple from 50 ms. An empty "
+                    "cell is no data, not zero. A click opens the pair.",
                     (Query(_quantile(0.99, "src, dst")),),
                     "s",
                     columns=("src", "dst"),
+                    bounds=((0.01, "orange"), (0.05, "purple")),
+                    drill="/d/vigia-path?${datasource:queryparam}&var-src=${__data.fields[0]}&var-dst=${__field.name}&${__url_time_range}",
                 ),
                 Panel(
                     "matrix",
                     "Loss",
-                    "From row to column, all chosen paths together. An empty cell is no data, not zero.",
+                    "From row to column, all chosen paths together; orange from 0.1 %, purple from 1 %. An empty cell "
+                    "is no data, not zero. A click opens the pair.",
                     (Query(_loss("src, dst")),),
                     "percentunit",
                     columns=("src", "dst"),
+                    bounds=((0.001, "orange"), (0.01, "purple")),
+                    drill="/d/vigia-path?${datasource:queryparam}&var-src=${__data.fields[0]}&var-dst=${__field.name}&${__url_time_range}",
                 ),
             ),
         ),
@@ -148,10 +201,14 @@ DETAIL = Dashboard(
                 Panel(
                     "smoke",
                     "Round trip, smoke",
-                    "The dark line is the median; the bands reach to p5, p25, p75, p95 and p99. Thick smoke is jitter.",
-                    tuple(
-                        Query(_quantile(q, "").replace("sum by ()", "sum"), f"p{q * 100:g}")
-                        for q in (0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
+                    "The line is the median: its colour and its name in the legend say how much was lost at that "
+                    "moment. The bands reach to p5, p25, p75, p95 and p99: thick smoke is jitter.",
+                    (
+                        *(
+                            Query(_quantile(q, "").replace("sum by ()", "sum"), f"p{q * 100:g}")
+                            for q in (0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
+                        ),
+                        *(Query(_median_at(condition), name) for name, condition, _ in LOSS_CLASSES),
                     ),
                     "s",
                     width=24,
@@ -206,6 +263,34 @@ DETAIL = Dashboard(
                     ),
                     "s",
                     quiet="only targets with a twin have it",
+                ),
+                Panel(
+                    "timeseries",
+                    "One-way delay",
+                    "Median of each direction: which half of the round trip is slow. Only while the clocks' error is "
+                    "known and bounded.",
+                    (
+                        Query(
+                            "histogram_quantile(0.5, sum by (path, direction) (rate("
+                            f"vigia_probe_oneway_delay_seconds{{{_ON}}}[$__rate_interval])))",
+                            "{{path}} {{direction}}",
+                        ),
+                    ),
+                    "s",
+                    quiet="no clock's error is known",
+                ),
+                Panel(
+                    "timeseries",
+                    "Path MTU",
+                    "Largest packet that passes whole, as found by probing; a step down is a new tunnel or a wrong MTU.",
+                    (
+                        Query(
+                            f"min by (path, src, dst) (vigia_probe_path_mtu_bytes{{{_ON}}})",
+                            "{{path}} {{src}} to {{dst}}",
+                        ),
+                    ),
+                    "bytes",
+                    quiet="no target asks for it (path_mtu)",
                 ),
             ),
         ),
@@ -295,36 +380,85 @@ DETAIL = Dashboard(
 )
 
 _GOOD = "path:vigia_probe_sent:rate5m"
+_SLO = 'src=~"$src",dst=~"$dst",path=~"$path",tenant=~"$tenant"'
 
 OBJECTIVES = Dashboard(
     uid="vigia-slo",
     title="Objectives",
-    description="Objectives of paths: delivery 99.9 %, and 99 % of round trips within five times the path's usual "
-    "p99. A burn rate of 1 spends exactly the budget; 14.4 spends a month's in two days.",
+    description="Objectives of paths: 99.9 % of probes delivered, 99 % of round trips within 10 ms, 99 % of delay "
+    "variations within 5 ms. A burn rate of 1 spends exactly the budget; 14.4 spends a month's in two days. The bounds "
+    "are in alert-rules/objectives.rules.yml.",
     variables=VARIABLES[:4],
-    links=(("vigia-path", "Path detail"),),
+    links=(("vigia-path", "Path detail"), ("vigia-fleet", "Fleet matrix")),
     rows=(
+        Row(
+            "Objective and budget",
+            (
+                Panel(
+                    "stat",
+                    "Delivered, worst path",
+                    "Share of probes delivered over the last 6 hours on the worst path; the objective is 99.9 %.",
+                    (Query(f"1 - max(path:vigia_probe_loss:ratio_rate6h{{{_SLO}}})", "delivered"),),
+                    "percentunit",
+                    width=8,
+                    height=5,
+                    decimals=3,
+                ),
+                Panel(
+                    "stat",
+                    "Loss budget left, worst path",
+                    "Of what the objective allows in 6 hours: 100 % is nothing lost, below zero the objective is missed.",
+                    (Query(f"1 - max(path:vigia_probe_loss:ratio_rate6h{{{_SLO}}}) / 0.001", "left"),),
+                    "percentunit",
+                    width=8,
+                    height=5,
+                ),
+                Panel(
+                    "stat",
+                    "Round trips within 10 ms, worst path",
+                    "Over the last hour; the objective is 99 %.",
+                    (Query(f"1 - max(path:vigia_probe_slow:ratio_rate1h{{{_SLO}}})", "within"),),
+                    "percentunit",
+                    width=8,
+                    height=5,
+                    decimals=3,
+                ),
+            ),
+        ),
         Row(
             "Worst first",
             (
-                Panel(
-                    "table",
-                    "Loss budget burn",
-                    "Ratio of loss to the 0.1 % that the objective allows, over 5 minutes and 1 hour.",
-                    (
-                        Query(
-                            'sort_desc(path:vigia_probe_loss:ratio_rate5m{path=~"$path",tenant=~"$tenant"} / 0.001)',
-                            "burn 5m",
+                *(
+                    Panel(
+                        "table",
+                        title,
+                        f"{what}, over 5 minutes and 1 hour, as a multiple of what the objective allows; orange from "
+                        "1 (the budget is spent faster than it lasts), purple from 14.4 (an alert).",
+                        (
+                            Query(f"sort_desc({record}5m{{{_SLO}}} / {budget})", "burn 5m"),
+                            Query(f"{record}1h{{{_SLO}}} / {budget}", "burn 1h"),
                         ),
-                        Query(
-                            'path:vigia_probe_loss:ratio_rate1h{path=~"$path",tenant=~"$tenant"} / 0.001',
-                            "burn 1h",
+                        "none",
+                        width=24,
+                        columns=("path", "src", "dst", "tenant", "probe"),
+                        decimals=2,
+                        bounds=((1.0, "orange"), (14.4, "purple")),
+                    )
+                    for title, what, record, budget in (
+                        ("Loss budget burn", "Loss", "path:vigia_probe_loss:ratio_rate", 0.001),
+                        (
+                            "Delay budget burn",
+                            "Round trips over 10 ms",
+                            "path:vigia_probe_slow:ratio_rate",
+                            0.01,
                         ),
-                    ),
-                    "none",
-                    width=24,
-                    columns=("path", "src", "dst", "tenant", "probe"),
-                    decimals=2,
+                        (
+                            "Jitter budget burn",
+                            "Delay variations over 5 ms",
+                            "path:vigia_probe_unsteady:ratio_rate",
+                            0.01,
+                        ),
+                    )
                 ),
             ),
         ),

@@ -25,6 +25,23 @@ OPENFLOW = Dashboard(
             (
                 Panel(
                     "table",
+                    "Bridges",
+                    "Every bridge with its flow entries, the tables that have any, and look-ups in them per second.",
+                    (
+                        Query(f"sum by (node, bridge) (vigia_openflow_table_flows{{{_BRIDGE}}})", "flows"),
+                        Query(
+                            f"count by (node, bridge) (vigia_openflow_table_flows{{{_BRIDGE}}} > 0)", "tables"
+                        ),
+                        Query(
+                            f"sum by (node, bridge) (rate(vigia_openflow_table_lookups_total{{{_BRIDGE}}}{_R}))",
+                            "look-ups/s",
+                        ),
+                    ),
+                    "short",
+                    columns=("node", "bridge"),
+                ),
+                Panel(
+                    "table",
                     "Flows",
                     "Flow entries per table.",
                     (Query(f"vigia_openflow_table_flows{{{_BRIDGE}}} > 0", "flows"),),
@@ -148,6 +165,19 @@ OPENFLOW = Dashboard(
                 ),
                 Panel(
                     "timeseries",
+                    "What the switch does most",
+                    "Ten most frequent events of Open vSwitch's own counters (coverage/show): flow set-ups, "
+                    "revalidation, memory, reconnections.",
+                    (
+                        Query(
+                            f"topk(10, sum by (node, event) (rate(vigia_ovs_coverage_events_total{{{_NODE}}}{_R})))",
+                            "{{node}} {{event}}",
+                        ),
+                    ),
+                    "ops",
+                ),
+                Panel(
+                    "timeseries",
                     "Flow dump duration",
                     "Above a second the revalidators fall behind.",
                     (Query(f"max by (node) (vigia_ovs_flow_dump_duration_seconds{{{_NODE}}})", "{{node}}"),),
@@ -261,6 +291,19 @@ HOST = Dashboard(
                     ),
                     "short",
                     quiet="connection tracking is not loaded",
+                ),
+                Panel(
+                    "timeseries",
+                    "Queueing disciplines",
+                    "Packets that the host's own queues dropped, by device and kind.",
+                    (
+                        Query(
+                            f"sum by (node, device, kind) (rate(vigia_qdisc_drops_total{{{_NODE}}}{_R}))",
+                            "{{node}} {{device}} {{kind}}",
+                        ),
+                    ),
+                    "pps",
+                    quiet="no device has a queueing discipline that drops",
                 ),
                 Panel(
                     "timeseries",

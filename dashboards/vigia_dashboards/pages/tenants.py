@@ -14,6 +14,11 @@ VARIABLES = (
     Variable("tenant", "Tenant", "label_values(vigia_port_bytes_total, tenant)"),
 )
 
+_P99 = (
+    "histogram_quantile(0.99, sum by (src, tenant) (rate("
+    f'vigia_probe_rtt_seconds{{src=~"$node",tenant=~"$tenant"}}{_R})))'
+)
+
 INTERFERENCE = Dashboard(
     uid="vigia-tenants",
     title="Tenant interference",
@@ -45,6 +50,15 @@ INTERFERENCE = Dashboard(
                     "none",
                     columns=("node", "tenant", "offender"),
                     decimals=3,
+                    quiet="no tenant has bad windows",
+                ),
+                Panel(
+                    "matrix",
+                    "Victim and offender",
+                    "Row: the tenant that suffers. Column: who explains it. The cell is the share of the excess.",
+                    (Query(f"max by (tenant, offender) (vigia_compare_interference_share_ratio{{{_ON}}})"),),
+                    "percentunit",
+                    columns=("tenant", "offender"),
                     quiet="no tenant has bad windows",
                 ),
                 Panel(
@@ -123,14 +137,52 @@ INTERFERENCE = Dashboard(
                     "timeseries",
                     "What tenants suffer: p99 round trip",
                     "Of each tenant's own probes.",
+                    (Query(_P99, "{{tenant}} from {{src}}"),),
+                    "s",
+                ),
+                Panel(
+                    "timeseries",
+                    "p99 with and without an action in force",
+                    "Each tenant's own probes, while an isolation action is in force and while none is: what acting gains.",
                     (
                         Query(
-                            "histogram_quantile(0.99, sum by (src, tenant) (rate("
-                            f'vigia_probe_rtt_seconds{{src=~"$node",tenant=~"$tenant"}}{_R})))',
-                            "{{tenant}} from {{src}}",
+                            f'{_P99} and on () (sum(vigia_isolation_actions{{state="ACTIVE"}}) > 0)',
+                            "{{tenant}} from {{src}}, action in force",
+                        ),
+                        Query(
+                            f'{_P99} unless on () (sum(vigia_isolation_actions{{state="ACTIVE"}}) > 0)',
+                            "{{tenant}} from {{src}}, none",
                         ),
                     ),
                     "s",
+                ),
+                Panel(
+                    "timeseries",
+                    "Loss budget burn by tenant",
+                    "Worst path of each tenant: loss over 5 minutes as a multiple of the 0.1 % that the objective allows.",
+                    (
+                        Query(
+                            'max by (tenant) (path:vigia_probe_loss:ratio_rate5m{src=~"$node",tenant=~"$tenant"}) / 0.001',
+                            "{{tenant}}",
+                        ),
+                    ),
+                    "none",
+                ),
+                Panel(
+                    "timeseries",
+                    "Hosts under pressure",
+                    "Share of time that something waited for a processor, and that the hypervisor kept from the host: "
+                    "what looks like the network may be this.",
+                    (
+                        Query(
+                            'max by (node) (vigia_probe_host_cpu_pressure_ratio{node=~"$node"})',
+                            "{{node}} waiting",
+                        ),
+                        Query(
+                            'max by (node) (vigia_probe_host_steal_ratio{node=~"$node"})', "{{node}} stolen"
+                        ),
+                    ),
+                    "percentunit",
                 ),
                 Panel(
                     "timeseries",
@@ -360,6 +412,37 @@ ISOLATION = Dashboard(
                     (Query(f"sum by (guard) (rate(vigia_agent_actions_suppressed_total{_R}))", "{{guard}}"),),
                     "cps",
                     quiet="no guard had to stop an action",
+                ),
+                Panel(
+                    "timeseries",
+                    "Requests to enforcers",
+                    "By what came of them; failures are tried again until the action's time is over.",
+                    (
+                        Query(
+                            f"sum by (operation, outcome) (rate(vigia_agent_enforcer_requests_total{_R}))",
+                            "{{operation}} {{outcome}}",
+                        ),
+                    ),
+                    "cps",
+                ),
+                Panel(
+                    "stat",
+                    "Blast-radius breaker",
+                    "Tripped: more actions began at once than are expected, and every further one waits for a person.",
+                    (Query("max(vigia_agent_breaker_tripped)", "breaker"),),
+                    "none",
+                    width=6,
+                    height=8,
+                    words=(("0", "closed", "blue"), ("1", "TRIPPED", "orange")),
+                ),
+                Panel(
+                    "stat",
+                    "Limits that nobody owns",
+                    "Limits in the kernel without an action; they end by themselves.",
+                    (Query("max(vigia_agent_orphaned_limits)", "limits"),),
+                    "short",
+                    width=6,
+                    height=8,
                 ),
                 Panel(
                     "timeseries",
