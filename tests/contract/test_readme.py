@@ -51,6 +51,16 @@ def test_the_quick_start_comes_first_and_is_two_commands() -> None:
     assert commands(quick) == ["make demo", "make down"]
 
 
+def test_the_quick_start_shows_both_ways_with_what_each_needs() -> None:
+    quick = README[README.index("## Quick start") : README.index("## What you will see")]
+    assert blocks(quick, "console") == ["$ docker compose --profile lab up --detach\n"]
+    native, containers = quick.split("Or the same in containers")
+    for words in ("Debian 12", "as root", "Go", "2 cores", "2 GiB of memory"):
+        assert words in native, words
+    for words in ("Docker 20.10", "Linux 5.18", "2 cores", "2 GiB of memory", "registry"):
+        assert words in containers, words
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_every_make_target_that_is_named_exists(page: Path) -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
