@@ -146,3 +146,19 @@ def test_timeline_events_in_the_source_are_documented() -> None:
     }
     assert len(used) > 15
     assert not {event for event in used if f"`{event}`" not in text}
+
+
+def test_the_page_of_isolation_tests_names_tests_that_exist() -> None:
+    root = Path(__file__).parents[2]
+    page = (root / "docs/reference/isolation-tests.md").read_text()
+    rows = re.findall(r"^\| (T\d+) \|", page, re.MULTILINE)
+    assert rows == [f"T{n}" for n in range(1, 26)], "every attack of the list has its row"
+    go = "".join(
+        f.read_text()
+        for folder in ("internal/bpf", "isolation-agent/enforcer")
+        for f in (root / folder).rglob("*_test.go")
+    )
+    python = "".join(f.read_text() for f in Path(__file__).parent.glob("test_*.py"))
+    named = set(re.findall(r"\b(?:Test[A-Z]|Fuzz[A-Z]|test_)\w+\b(?!\.py)", page))
+    gone = [n for n in named if f"func {n}(" not in go and f"def {n}(" not in python]
+    assert gone == [], "these tests have other names or are gone"

@@ -102,6 +102,24 @@ func TestAFloodIsHeldForAsLongAsOthersUseTheLink(t *testing.T) {
 	}
 }
 
+func TestAFloodIsHeldBesideATenantThatTakesLittle(t *testing.T) {
+	w := newWire(t)
+	w.until(500)
+	w.flooded = 0
+	for i := range 300 { // bursts below half of the link together with what the flood may have
+		wants := 5.0
+		if i/10%2 == 0 {
+			wants = 20
+		}
+		if w.tick(wants, 200); !w.r.Busy(w.now) {
+			t.Fatalf("tick %d: the link is not looked at, and the flood's sender will let go", i)
+		}
+	}
+	if w.flooded > 0 {
+		t.Errorf("the wire dropped in %d of 300 ticks", w.flooded)
+	}
+}
+
 func TestWhatOthersLeaveComesBackWithinASecond(t *testing.T) {
 	w := newWire(t)
 	for range 300 {

@@ -50,9 +50,12 @@ const (
 	roomy = 0.95
 	// While others use the link, a class that was told is told again and again, so
 	// that its senders need not find out by flooding; what it may have comes back by
-	// a tenth of LIM_IN for each renewInterval.
+	// renewStep of LIM_IN for each renewInterval.
 	renewInterval = 100 * time.Millisecond
-	renewStep     = 0.1
+	renewStep     = 0.15
+	// pause is how long a class that takes nothing still counts as one that uses the link:
+	// between two transfers of a job its room is not given away.
+	pause = 300 * time.Millisecond
 	// A class that takes less than this share of what it may have is not held by it.
 	renewFrom = 0.7
 	// forgetHeld is when what senders were told counts no more.
@@ -118,6 +121,7 @@ type window struct {
 	held           float64   // what its senders may have together since then; 0 = anything
 	demand         float64   // the most that it took of late while the link had room
 	demandAt       time.Time // when that was last seen; zero = never
+	usedAt         time.Time // when it last took more than next to nothing
 }
 
 // content tells whether a class takes what it is known to want.
@@ -227,6 +231,9 @@ func (r *Receiver) Sample(now time.Time, readings map[uint32]Reading) []Congesti
 			}
 			w.add(reading, dt)
 		}
+		if arrived, _, _ := w.mean(samples); arrived > 0.01*float64(w.config.Guarantee) {
+			w.usedAt = now
+		}
 	}
 	var total float64
 	for _, w := range r.classes {
@@ -265,7 +272,7 @@ func (r *Receiver) Busy(now time.Time) bool {
 	}
 	var total float64
 	for _, w := range r.classes {
-		if now.Before(w.congestedUntil) {
+		if now.Before(w.congestedUntil) || (w.held > 0 && now.Sub(w.advised) < forgetHeld) {
 			return true
 		}
 		_, left, _ := w.mean(samplesCongested)
@@ -345,9 +352,8 @@ func (r *Receiver) advise(now time.Time, id uint32, w *window) float64 {
 		if other == id {
 			continue
 		}
-		arrived, left, _ := o.mean(samples)
-		inUse := arrived > 0.01*float64(o.config.Guarantee)
-		if inUse && left < 0.98*float64(o.config.Guarantee) && !o.content(now, left) {
+		_, left, _ := o.mean(samples)
+		if now.Sub(o.usedAt) < pause && left < 0.98*float64(o.config.Guarantee) && !o.content(now, left) {
 			return guarantee
 		}
 		others += left
