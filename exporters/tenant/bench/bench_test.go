@@ -172,7 +172,8 @@ func (n *node) portsFile(devices []string) string {
 func (n *node) ours(sources string) *exporter {
 	n.b.Helper()
 	config := filepath.Join(n.dir, "exporter.yaml")
-	content := fmt.Sprintf("node: bench\nnetns: %s\n%sbpf: {pin_dir: %s, max_ports: 8192}\n", n.ns, sources, testutil.NewBPFFS(n.b))
+	// So many series that the late port beside 5 000 others has some of its own.
+	content := fmt.Sprintf("node: bench\nnetns: %s\n%sbpf: {pin_dir: %s, max_ports: 8192}\nlimits: {series: 60000}\n", n.ns, sources, testutil.NewBPFFS(n.b))
 	if err := os.WriteFile(config, []byte(content), 0o600); err != nil {
 		n.b.Fatal(err)
 	}
