@@ -81,13 +81,12 @@ def stack(before: Machine) -> Iterator[Stack]:
 def test_every_target_is_up(stack: Stack) -> None:
     wanted = {(job, None) for job in SITE}
     wanted |= {(agent, node) for agent in AGENTS for node in (*NODES, "this-machine")}
-    up = "up == 1"
-    eventually(
-        lambda: {(s["metric"]["job"], s["metric"].get("node")) for s in stack.query(up)} == wanted,
-        "every target is up",
-        SLOW,
-    )
-    assert stack.query("up == 0") == []
+
+    def up() -> bool:
+        found = {(s["metric"]["job"], s["metric"].get("node"), s["value"][1]) for s in stack.query("up")}
+        return found == {(*target, "1") for target in wanted}
+
+    eventually(up, "every target is up, and nothing else is scraped", SLOW)
 
 
 def test_every_path_and_tenant_has_series(stack: Stack) -> None:
@@ -149,7 +148,21 @@ def test_a_flood_is_limited_and_released(stack: Stack) -> None:
 
 
 def flood(stack: Stack) -> None:
-    """Flood, and see the limit and its release: all the way from the kernel to the agent and back."""
+    """Flood, and see the limit and its release: all the way from the kernel to the agent and back.
+
+    A machine so busy that the agent cannot look for twenty seconds lets the limit end by its TTL, as it
+    should; then the flood comes again, since a release on evidence has to be seen.
+    """
+    causes: list[str] = []
+    while "evidence" not in causes:
+        assert len(causes) < 3, causes
+        causes.append(flood_once(stack))
+        assert causes[-1] in ("evidence", "ttl")
+    eventually(lambda: not stack.query("vigia_isolation_limit_bytes_per_second"), "no limit is left", SLOW)
+
+
+def flood_once(stack: Stack) -> str:
+    """Flood, see the limit, and return why it ended."""
     known = {a["id"] for a in stack.actions()}
     began = time.time()
     words = "vigia flood --tenant red --path linuxbridge-vxlan --from lb1 --rate 400Mbit --seconds 12"
@@ -161,11 +174,11 @@ def flood(stack: Stack) -> None:
 
     eventually(ended, "the flood is limited, and released", SLOW)
     (action,) = ended()
-    assert (action["port"], action["cause"]) == ("lb1-red-110", "evidence")
+    assert action["port"] == "lb1-red-110"
     limit = 'vigia_isolation_limit_bytes_per_second{port="lb1-red-110"}'
     limited = stack.query(f"min_over_time({limit}[{time.time() - began:.0f}s])")
     assert {float(s["value"][1]) for s in limited} == {5e6}  # the 40 Mbit/s that red bought
-    eventually(lambda: not stack.query("vigia_isolation_limit_bytes_per_second"), "no limit is left", SLOW)
+    return str(action["cause"])
 
 
 def test_all_containers_can_be_restarted(stack: Stack) -> None:
