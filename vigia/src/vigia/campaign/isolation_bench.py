@@ -561,7 +561,7 @@ def _measure(options: argparse.Namespace, say: Callable[[str], None]) -> Measure
         step("the fast loop", options.pulses, lambda: react(options.pulses)),
         step("the alert path", options.alerts, lambda: alarms(options.alerts)),
         step("an innocent tenant", options.innocent, lambda: innocent(options.innocent, options.seconds)),
-        step("the enforcer's cost", options.vports, lambda: cost(options.vports, 8.0)),
+        step("the enforcer's cost", options.vports, lambda: cost(options.vports, options.seconds + 2)),
         step("the programs", options.programs, programs) or (),
         step("kills", options.kills, lambda: kill(options.kills)),
     )
