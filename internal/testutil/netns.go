@@ -26,8 +26,12 @@ func NewNetNS(t testing.TB) string {
 	t.Helper()
 	RequireRoot(t)
 	name := fmt.Sprintf("vigia-test-%d-%d", os.Getpid(), netnsCount.Add(1))
+	t.Cleanup(func() { // also of one that was interrupted while it was made
+		if _, err := os.Stat("/run/netns/" + name); err == nil {
+			IP(t, "netns", "del", name)
+		}
+	})
 	IP(t, "netns", "add", name)
-	t.Cleanup(func() { IP(t, "netns", "del", name) })
 	IP(t, "-n", name, "link", "set", "lo", "up")
 	return name
 }
