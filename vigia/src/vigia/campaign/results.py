@@ -41,29 +41,29 @@ def traffic(text: str) -> Traffic:
     try:
         end = report["end"]
         udp = report["start"]["test_start"]["protocol"] == "UDP"
-        received = end["sum_received"]
+        sent, received = end["sum_sent"], end["sum_received"]
         back = end.get("sum_received_bidir_reverse")
-        total = end["sum"] if udp else {}
-        ratio = total["lost_packets"] / total["packets"] if udp and total["packets"] else None
         return Traffic(
-            received=float(received["bits_per_second"]) * (1 - (ratio or 0.0)),
-            received_back=_back(end, back, udp) if back else None,
-            lost=ratio,
-            retransmits=None if udp else int(end["sum_sent"].get("retransmits", 0)),
-            packets=int(total["packets"]) if udp else None,
+            received=float(received["bits_per_second"]),
+            received_back=float(back["bits_per_second"]) if back else None,
+            lost=_lost(sent, received) if udp else None,
+            retransmits=None if udp else int(sent.get("retransmits", 0)),
+            packets=int(end["sum"]["packets"]) if udp else None,
             seconds=float(received["seconds"]),
         )
     except (KeyError, TypeError, ValueError) as e:
         raise VigiaError(f"iperf3's report lacks {e}") from e
 
 
-def _back(end: dict[str, Any], back: dict[str, Any], udp: bool) -> float:
-    rate = float(back["bits_per_second"])
-    if not udp:
-        return rate
-    counted = end["sum_bidir_reverse"]
-    lost = counted["lost_packets"] / counted["packets"] if counted["packets"] else 0.0
-    return float(rate * (1 - lost))
+def _lost(sent: dict[str, Any], received: dict[str, Any]) -> float | None:
+    """Return the ratio of bytes that did not arrive, None if none were sent.
+
+    The client's own count of lost datagrams has those of the warm-up, too, and can exceed all that were sent after it.
+    What arrived may be a little more than what was sent: the server begins and ends its count a little later.
+    """
+    if not sent["bytes"]:
+        return None
+    return max(0.0, 1 - int(received["bytes"]) / int(sent["bytes"]))
 
 
 def echoes(text: str, count: int) -> list[float]:
