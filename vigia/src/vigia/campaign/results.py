@@ -58,7 +58,7 @@ def traffic(text: str) -> Traffic:
 def _lost(sent: dict[str, Any], received: dict[str, Any]) -> float | None:
     """Return the ratio of bytes that did not arrive, None if none were sent.
 
-    The client's own count of lost datagrams has those of the warm-up, too, and can exceed all that were sent after it.
+    The client's own count of losses has those of the warm-up, too, and may exceed all that were sent since.
     What arrived may be a little more than what was sent: the server begins and ends its count a little later.
     """
     if not sent["bytes"]:
