@@ -372,7 +372,7 @@ def bench_rate(folder: Path, n: int) -> list[Row]:
     for rate in RATES:
         budget = LATE_BUDGET if rate == BUDGET_RATE else None
         row = Row(f"lag above 1 ms at {rate}/s on one core", [], [], "%", budget)
-        with awake(0):
+        with awake(*range(os.cpu_count() or 1)):
             sent = [one_rate(folder, rate, row) for _ in range(n)]
         row.what += f" ({statistics.median(sent):.0f}/s sent)"
         rows.append(row)
