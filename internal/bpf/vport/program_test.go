@@ -462,9 +462,13 @@ func TestPolicerRefillsExactly(t *testing.T) {
 // TestGeneratedIsCurrent fails when the committed object does not stem from the
 // source: make generate brings both together.
 func TestGeneratedNamesTheSource(t *testing.T) {
-	source, err := os.ReadFile("vport.bpf.c")
-	if err != nil {
-		t.Fatal(err)
+	var source []byte
+	for _, file := range []string{"vport.bpf.c", "maps.h"} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		source = append(source, text...)
 	}
 	object, err := os.ReadFile("vport_bpfel.o")
 	if err != nil {
