@@ -73,10 +73,11 @@ func (s *Source) queues(v *source.View, out *exposition.Page) error {
 	bytes, sent, passed := l.bytes, l.sent, v.Now.Sub(l.at).Seconds()
 	l.bytes, l.sent, l.at = v.Queues, v.Sent, v.Now
 	byTenant, sum := sentMeanwhile(v, sent)
+	var errs []error
 	for device, now := range v.Queues {
 		bits, err := l.speed(device, v.Now)
 		if err != nil {
-			return err
+			errs = append(errs, err) // the other links are none the worse for it
 		}
 		if bits == 0 {
 			continue
@@ -95,7 +96,7 @@ func (s *Source) queues(v *source.View, out *exposition.Page) error {
 		s.add(name, busy, byTenant, sum)
 	}
 	s.forgetQueues(v.Queues)
-	return nil
+	return errors.Join(errs...)
 }
 
 // forgetQueues forgets devices that are gone.

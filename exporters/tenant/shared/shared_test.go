@@ -205,6 +205,31 @@ func TestUplinksAreSplitByBytes(t *testing.T) {
 	}
 }
 
+// TestALinkThatCannotBeAskedHidesNoOther has a queue of a device that is none.
+func TestALinkThatCannotBeAskedHidesNoOther(t *testing.T) {
+	node, peer := testutil.NewNetNS(t), testutil.NewNetNS(t)
+	testutil.NewVethPair(t, node, "phy0", peer, "phy0")
+	s, _ := fakeRig(t)
+	s.links = newLinks(node)
+	defer s.Close()
+	for range 20 { // in whichever order the two are asked
+		v := view(time.Now())
+		v.Load, v.Sent = map[string]uint64{"r": 1}, map[string]uint64{"r": 1}
+		v.Queues = map[string]uint64{"phy0": 5, strings.Repeat("longer-than-any-name", 10): 5}
+		p := exposition.NewPage(nil)
+		if err := s.Collect(v, p); err == nil {
+			t.Error("nobody is told of the device")
+		}
+		var out strings.Builder
+		if _, err := p.WriteTo(&out); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(out.String(), `resource="queue/phy0"`) {
+			t.Fatal("the other link is hidden")
+		}
+	}
+}
+
 func TestASwitchThatIsNotThereCostsNothing(t *testing.T) {
 	s, p := fakeRig(t)
 	collect(t, s, map[string]uint64{"r": 1})
