@@ -467,6 +467,7 @@ func TestBadConfigurationIsRefusedOnOneLineEach(t *testing.T) {
 		{"ceiling below guarantee", good + "contracts:\n  - {tenant: a, guarantee: 2Mbit, ceiling: 1Mbit}\n", `:6: contracts[0].ceiling: "1Mbit": is below the guarantee of 2Mbit`},
 		{"tenant twice", good + "contracts: [{tenant: a, guarantee: 1Mbit, ceiling: 1Mbit}, {tenant: a, guarantee: 1Mbit, ceiling: 1Mbit}]\n", "contracts[1].tenant"},
 		{"port twice", good + "contracts: [{tenant: a, port: p, guarantee: 1Mbit, ceiling: 1Mbit}, {tenant: a, port: p, guarantee: 1Mbit, ceiling: 1Mbit}]\n", `contracts[1].tenant: "a/p"`},
+		{"a port's contract of the name of a tenant's", good + "contracts: [{tenant: a/p, guarantee: 1Mbit, ceiling: 1Mbit}, {tenant: a, port: p, guarantee: 1Mbit, ceiling: 1Mbit}]\n", `contracts[1].tenant: "a/p"`},
 		{"a network for one port", good + "contracts: [{tenant: a, port: p, guarantee: 1Mbit, ceiling: 1Mbit, match: [{vxlan: 1}]}]\n", "contracts[0].match[0]: is a whole network"},
 		{"no match on a link", good + links + "contracts: [{tenant: a, guarantee: 1Mbit, ceiling: 1Mbit}]\n", "contracts[0].match: is missing"},
 		{"two networks in a match", good + "contracts: [{tenant: a, guarantee: 1Mbit, ceiling: 1Mbit, match: [{vxlan: 1, gre: 2}]}]\n", "names more than one network"},

@@ -69,11 +69,10 @@ func (c *Config) Validate() error {
 	if _, err := readToken(c.TokenFile); err != nil {
 		fault("token_file", c.TokenFile, err.Error(), fmt.Sprintf("write a file of mode 0600 with %d characters or more", minToken))
 	}
-	seen := make(map[limits.Owner]bool)
+	seen := make(map[string]bool) // by name: the classes of two contracts must not be one
 	for i, k := range c.Contracts {
 		at := fmt.Sprintf("contracts[%d].", i)
-		owner := limits.Owner{Tenant: k.Tenant, Port: k.Port}
-		if k.Tenant == "" || seen[owner] {
+		if k.Tenant == "" || seen[k.name()] {
 			fault(at+"tenant", k.name(), "is empty or listed twice", "give every tenant one contract, and every port at most one of its own")
 		}
 		if k.Guarantee == 0 {
@@ -85,7 +84,7 @@ func (c *Config) Validate() error {
 		if r := k.Receive; r != nil && (r.Guarantee == 0 || r.Ceiling < r.Guarantee) {
 			fault(at+"receive", r.Guarantee, "is no guarantee, or above the ceiling", "write guarantee and ceiling, or leave receive out")
 		}
-		seen[owner] = true
+		seen[k.name()] = true
 	}
 	if c.APISocket != nil && !filepath.IsAbs(c.APISocket.Path) {
 		fault("api_socket.path", c.APISocket.Path, "is not an absolute path", "write for example /run/vigia/enforcer.sock")
