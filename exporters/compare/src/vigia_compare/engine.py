@@ -76,6 +76,8 @@ class Group:
     probe: str
     paths: Sequence[PathSummary]
     pairs: Sequence[Comparison]
+    minimum: int = 0
+    """Windows that each path must have."""
 
     @property
     def enough_data(self) -> bool:
@@ -144,7 +146,7 @@ def compare_groups(
             PathSummary(path, values.size, median_interval(values, confidence), values)
             for path, values in sorted(samples.items())
         ]
-        out.append(Group(measure, placement, probe, summaries, pairs))
+        out.append(Group(measure, placement, probe, summaries, pairs, minimum))
     return sorted(out, key=lambda g: (g.placement, g.probe))
 
 

@@ -133,7 +133,7 @@ def as_text(evaluation: Evaluation) -> str:
 
 def _group_text(g: Group) -> str:
     unit = g.measure.unit
-    best = g.winner or ("tie" if g.enough_data else "not enough data")
+    best = g.winner or ("tie" if g.enough_data else _too_little(g))
     title = f"{g.measure.name} ({g.measure.better} is better), {g.placement}, {g.probe}: {best}"
     paths = [
         (p.path, quantity(p.median.estimate, unit), _span(p.median.lower, p.median.upper, unit), p.windows)
@@ -156,6 +156,12 @@ def _group_text(g: Group) -> str:
     ]
     header = ("pair", "shift", "interval", "p (Holm)", "delta", "n", "better")
     return f"{text}\n{_table(header, pairs)}"
+
+
+def _too_little(g: Group) -> str:
+    if all(p.windows >= g.minimum for p in g.paths):
+        return "not enough data"
+    return f"not enough data, each path needs {g.minimum} windows"
 
 
 def _derived_text(evaluation: Evaluation) -> Iterable[str]:
