@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import socket
 import subprocess
@@ -65,6 +66,13 @@ def test_a_taken_port_is_named_with_its_holder() -> None:
     assert Path("/proc/self/comm").read_text().strip() in fault["found"]
     assert "ss -lnp 'sport = :9873'" in fault["fix"]
     assert not found(doctor(), "ports", "fault")
+
+
+def test_the_last_line_counts_in_words_that_fit() -> None:
+    ran = vigia("doctor", "--address", ADDRESS)
+    number, states = r"(?:1 {0}|(?:0|[2-9]|\d\d+) {0}s)", ("fault", "warning")
+    counted = ", ".join(number.format(state) for state in states)
+    assert re.fullmatch(rf"{counted}, \d+ in order, \d+ not on this node", ran.stdout.splitlines()[-1])
 
 
 def test_the_folder_for_pins_is_looked_at_wherever_it_is() -> None:

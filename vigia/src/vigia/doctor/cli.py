@@ -56,10 +56,14 @@ def doctor(  # noqa: PLR0913 - one per option
     else:
         _print(findings, everything)
         click.echo(
-            f"{count['fault']} faults, {count['warning']} warnings, {count['ok']} in order, "
-            f"{count['absent']} not on this node"
+            f"{_counted(count['fault'], 'fault')}, {_counted(count['warning'], 'warning')}, "
+            f"{count['ok']} in order, {count['absent']} not on this node"
         )
     sys.exit(1 if count["fault"] else 0)
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _print(findings: list[Finding], everything: bool) -> None:
