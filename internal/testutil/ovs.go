@@ -1,6 +1,7 @@
 package testutil
 
 import (
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -46,7 +47,9 @@ func (s *OVSDBServer) Start() {
 		s.t.Fatalf("start ovsdb-server: %v", err)
 	}
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		if _, err := os.Stat(s.Socket); err == nil {
+		// The socket is there a moment before it is listened on.
+		if c, err := net.Dial("unix", s.Socket); err == nil {
+			_ = c.Close()
 			return
 		}
 		if time.Now().After(deadline) {

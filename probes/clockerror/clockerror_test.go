@@ -95,12 +95,13 @@ func TestRealChrony(t *testing.T) {
 	}
 	var r Reading
 	for _, address := range []string{DefaultChrony, socket} {
-		testutil.WaitFor(t, "chronyd to follow the other by "+address, func() bool {
+		// Its first measurements may be bad ones, on a busy machine.
+		testutil.WaitFor(t, "chronyd to follow the other within a second by "+address, func() bool {
 			var err error
 			r, err = asked(right, over(address))
-			return err == nil && r.Synchronized
+			return err == nil && r.Synchronized && r.Bound < time.Second
 		})
-		if r.Source != SourceChrony || r.Bound <= 0 || r.Bound > time.Second {
+		if r.Source != SourceChrony || r.Bound <= 0 {
 			t.Errorf("%s: %+v", address, r)
 		}
 	}
@@ -168,9 +169,9 @@ func TestRealPTP(t *testing.T) {
 	testutil.WaitFor(t, "ptp4l to follow the other", func() bool {
 		var err error
 		r, err = ask(right, "slave")
-		return err == nil && r.Synchronized
+		return err == nil && r.Synchronized && r.Bound < 10*time.Second
 	})
-	if r.Source != SourcePTP || r.Bound <= 0 || r.Bound > 10*time.Second {
+	if r.Source != SourcePTP || r.Bound <= 0 {
 		t.Errorf("%+v", r)
 	}
 	if master, err := ask(left, "master"); err != nil || master.Synchronized {
