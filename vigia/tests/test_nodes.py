@@ -21,7 +21,7 @@ from flask.testing import FlaskClient
 from labkit import eventually, run_vigia
 
 import vigia_config
-from vigia import associations, commands
+from vigia import commands
 from vigia.campaign import bed as beds
 from vigia.campaign import catalogue, folder, jobs, model
 from vigia.campaign.hosts import LocalHost
@@ -692,19 +692,3 @@ def answers(host: RemoteHost) -> bool:
         return bool(host.environment())
     except VigiaError:
         return False
-
-
-def test_kernel_associations_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As ip xfrm state prints them; a machine without ESP in its kernel has none to show."""
-    printed = """src 192.0.2.1 dst 192.0.2.2
-\tproto esp spi 0xc1a2b3c4 reqid 1 mode tunnel
-\treplay-window 32 flag af-unspec
-src 192.0.2.2 dst 192.0.2.1
-\tproto esp spi 0x0000beef reqid 1 mode tunnel
-src 192.0.2.2 dst 192.0.2.1
-\tproto comp spi 0x00001234 reqid 1 mode tunnel
-"""
-    monkeypatch.setattr(commands, "run", lambda *a, **k: commands.Result(0, printed, ""))
-    assert associations.in_kernel(None) == {"c1a2b3c4", "0000beef"}
-    monkeypatch.undo()
-    assert associations.all_of(["vigia-no-such-namespace"], [tmp_path / "none"]).keys() <= {""}
