@@ -298,3 +298,30 @@ def test_kill_switch_ends_a_hundred_limits_with_one_request_each_node(world: Wor
     assert all(world.enforcer.limit_of(f"p{i}") is None for i in range(many))
     assert len(world.actions(state="reverted", limit="1000")) == many
     assert world.verify_audit().ok
+
+
+def test_kill_switch_is_heard_in_the_middle_of_a_long_turn(world: World) -> None:
+    many = 20
+    world.guards = {
+        "max_per_tenant": many,
+        "max_per_node": many,
+        "max_active": many,
+        "breaker": {"actions": many},
+    }
+    for i in range(many):
+        world.enforcer.add(f"p{i}", "red")
+        world.enforcer.flood(f"p{i}")
+    world.post(*[world.alert(f"p{i}") for i in range(many)])
+
+    def slow(_port: str) -> None:
+        world.clock.advance(0.5)
+        if world.enforcer.count("apply") == 3:
+            world.api("PUT", "/v1/killswitch", json={"on": True})
+
+    world.enforcer.break_next("apply", slow, left=None)
+    world.step()
+    assert world.enforcer.count("apply") == 3, "those that follow are not taken first"
+    assert world.enforcer.count("remove_all") == 1
+    assert all(world.enforcer.limit_of(f"p{i}") is None for i in range(many))
+    world.step()
+    assert world.actions(state="active") == []

@@ -36,6 +36,7 @@ __all__ = ["Controller"]
 _log = logging.getLogger(__name__)
 
 _UNDECIDED_PER_TURN = 200
+_SWITCH_LOOKED_AT_EVERY = 0.2
 _PRUNE_EVERY = 60.0
 _UNDECIDED = (State.RECEIVED, State.SUPPRESSED, State.APPROVED, *ENFORCING)
 _ANSWERS_KEPT = timedelta(days=1)
@@ -337,8 +338,11 @@ class Controller:
         return Claim(policy, target, episode, tick.now, needs_evidence=True)
 
     def _advance(self, actions: Iterable[Action], tick: Tick) -> bool:
-        """Let every action take its step; one that breaks does not stop the others."""
-        undecided = 0
+        """Let every action take its step; one that breaks does not stop the others.
+
+        A turn with many actions ends early when somebody turns the kill switch meanwhile.
+        """
+        undecided, look = 0, self._clock.monotonic() + _SWITCH_LOOKED_AT_EVERY
         for action in actions:
             if action.state is State.RECEIVED:
                 undecided += 1
@@ -350,6 +354,10 @@ class Controller:
                 raise
             except Exception:
                 _log.exception("action cannot be handled in this turn", extra={"action": action.id})
+            if self._clock.monotonic() >= look:
+                if self._journal.store.kill_switch() != tick.kill_switch:
+                    return True
+                look = self._clock.monotonic() + _SWITCH_LOOKED_AT_EVERY
         return undecided > _UNDECIDED_PER_TURN
 
     def _prune(self) -> None:
