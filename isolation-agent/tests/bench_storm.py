@@ -1,5 +1,7 @@
 """Benchmark of storms, run by make bench-agent: 10 000 alerts in one message, and in as many messages.
 
+Then the kill switch, turned while 1 000 limits are in force and a storm comes in.
+
 The agent is the process that operators run, on SQLite, with every commit on disk. A bare
 SQLite that stores the same bodies with the same pragmas in the same run is the measure beside it.
 """
@@ -15,7 +17,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import asdict, dataclass
@@ -63,10 +65,7 @@ def storm(agent: AgentProcess, database: Path, bodies: Sequence[bytes], alerts: 
         answers = list(pool.map(lambda body: _deliver(http, url, body), bodies))
     sent = time.monotonic() - begin
     begin = time.monotonic()
-    while waiting(database) > 0:
-        if time.monotonic() - begin > _PATIENCE:
-            raise SystemExit(f"the inbox is not empty after {_PATIENCE:g} s")
-        time.sleep(0.02)
+    _until(lambda: waiting(database) == 0, "an empty inbox")
     drained = time.monotonic() - begin
     times = sorted(seconds for seconds, _ in answers)
     return Storm(
@@ -134,6 +133,56 @@ def floods(world: World, count: int, mark: str) -> list[dict[str, Any]]:
     return made
 
 
+def revert(directory: Path, limits: int, clients: int) -> dict[str, float]:
+    """Turn the kill switch during a storm.
+
+    Returns the seconds until the switch is on record, and until no limit is left in any
+    enforcer: the records of what was released follow.
+    """
+    world = World(directory, SystemClock())
+    world.guards = {
+        "max_per_tenant": limits,
+        "max_per_node": limits,
+        "max_active": limits,
+        "breaker": {"actions": limits},
+    }
+    try:
+        ports = [f"lb1-held-{i}" for i in range(limits)]
+        for port in ports:
+            world.enforcer.add(port, "red", guarantee=5_000_000)
+            world.enforcer.flood(port)
+        now = world.peers_clock.now()
+        first = json.dumps(payload(*[alert(now, port) for port in ports])).encode()
+        more = [json.dumps(payload(a)).encode() for a in floods(world, 100 * clients, "meanwhile")]
+        agent = AgentProcess(world.write_files()).wait_until_ready()
+        url = str(agent.http.base_url.join("/v1/webhook/alertmanager"))
+        try:
+            with httpx.Client(timeout=60.0, trust_env=False) as http, ThreadPoolExecutor(clients) as pool:
+                _deliver(http, url, first)
+                _until(lambda: all(world.enforcer.limit_of(port) for port in ports), "every limit")
+                storm_of_them = [pool.submit(_deliver, http, url, body) for body in more]
+                begin = time.monotonic()
+                agent.send("PUT", "/v1/killswitch", json={"on": True}).raise_for_status()
+                on = time.monotonic() - begin
+                _until(lambda: not any(world.enforcer.limit_of(port) for port in ports), "no limit")
+                gone = time.monotonic() - begin
+                for one in storm_of_them:
+                    one.result()
+        finally:
+            agent.stop()
+    finally:
+        world.close()
+    return {"limits": limits, "on": on, "gone": gone}
+
+
+def _until(holds: Callable[[], bool], what: str) -> None:
+    begin = time.monotonic()
+    while not holds():
+        if time.monotonic() - begin > _PATIENCE:
+            raise SystemExit(f"after {_PATIENCE:g} s still not: {what}")
+        time.sleep(0.02)
+
+
 def bare(directory: Path, bodies: Sequence[bytes]) -> float:
     """Return the seconds that SQLite alone takes to store the bodies, one commit each."""
     with closing(sqlite3.connect(directory / "bare.db", isolation_level=None)) as db:
@@ -146,8 +195,8 @@ def bare(directory: Path, bodies: Sequence[bytes]) -> float:
         return time.monotonic() - begin
 
 
-def run(directory: Path, count: int, clients: int) -> dict[str, Any]:
-    """Make both storms, each on an agent of its own."""
+def run(directory: Path, count: int, clients: int, limits: int) -> dict[str, Any]:
+    """Make both storms and turn the kill switch, each on an agent of its own."""
     figures: dict[str, Any] = {"load": os.getloadavg()[0], "cores": os.cpu_count()}
     for name in ("one message", "many messages"):
         place = directory / name.split()[0]
@@ -166,6 +215,9 @@ def run(directory: Path, count: int, clients: int) -> dict[str, Any]:
                 agent.stop()
         finally:
             world.close()
+    place = directory / "switch"
+    place.mkdir()
+    figures["kill switch"] = revert(place, limits, clients)
     return figures
 
 
@@ -190,6 +242,9 @@ def budgets(figures: dict[str, Any]) -> list[tuple[str, str, str, bool]]:
     one = figures["one message"]
     whole = one["sent"] + one["drained"]
     judged.append(("one message: from its sending to its end", "<= 10 s", f"{whole:.1f} s", whole <= 10))
+    switch = figures["kill switch"]
+    name = f"kill switch: {switch['limits']} limits gone, during a storm"
+    judged.append((name, "<= 2 s", f"{switch['gone']:.2f} s", switch["gone"] <= 2))
     return judged
 
 
@@ -198,10 +253,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--alerts", type=int, default=10_000)
     parser.add_argument("--clients", type=int, default=8, help="messages under way at the same time")
+    parser.add_argument("--limits", type=int, default=1000, help="in force when the kill switch is turned")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(argv)
     with tempfile.TemporaryDirectory(prefix="vigia-storm-") as directory:
-        figures = run(Path(directory), options.alerts, options.clients)
+        figures = run(Path(directory), options.alerts, options.clients, options.limits)
     judged = budgets(figures)
     missed = not all(met for *_, met in judged)
     if options.json:
@@ -224,6 +280,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     ratio = figures["many messages"]["sent"] / figures["bare"]
     write(
         f"bare SQLite stores the same messages in {figures['bare']:.1f} s; the agent takes {ratio:.1f} times that\n"
+    )
+    switch = figures["kill switch"]
+    write(
+        f"kill switch    on record after {switch['on']:.2f} s, {switch['limits']} limits gone after {switch['gone']:.2f} s\n"
     )
     write("budgets:\n")
     for label, wanted, measured, met in judged:

@@ -36,12 +36,14 @@ def test_nothing_is_lost_when_the_inbox_is_full_again_and_again(tmp_path: Path) 
         world.close()
 
 
-def test_the_benchmark_prints_both_storms(tmp_path: Path) -> None:
-    figures = bench_storm.run(tmp_path, 100, 4)
+def test_the_benchmark_makes_both_storms_and_turns_the_switch(tmp_path: Path) -> None:
+    figures = bench_storm.run(tmp_path, 100, 4, 10)
     assert figures["one message"]["lost"] == figures["many messages"]["lost"] == 0
     assert figures["one message"]["messages"] == 1
     assert figures["many messages"]["messages"] == 100
     assert figures["bare"] > 0
+    assert figures["kill switch"]["limits"] == 10
+    assert figures["kill switch"]["gone"] >= figures["kill switch"]["on"] > 0
     judged = bench_storm.budgets(figures)
     assert {name for name, *_ in judged if "lost" in name} == {
         "one message: alerts lost",
@@ -51,12 +53,15 @@ def test_the_benchmark_prints_both_storms(tmp_path: Path) -> None:
 
 def test_a_missed_budget_is_said_so() -> None:
     good = {"lost": 0, "drained": 1.0, "sent": 1.0, "p99": 0.5, "rss": 100 << 20}
-    assert all(met for *_, met in bench_storm.budgets({"one message": good, "many messages": good}))
+    switch = {"limits": 1000, "on": 0.1, "gone": 2.0}
+    rest = {"one message": good, "kill switch": switch}
+    assert all(met for *_, met in bench_storm.budgets(rest | {"many messages": good}))
     bad = {"lost": 1, "drained": 11.0, "sent": 1.0, "p99": 1.5, "rss": 300 << 20}
-    judged = bench_storm.budgets({"one message": good, "many messages": bad})
+    judged = bench_storm.budgets(rest | {"many messages": bad, "kill switch": switch | {"gone": 2.1}})
     assert [name for name, *_, met in judged if not met] == [
         "many messages: alerts lost",
         "many messages: drained after the last was accepted",
         "many messages: answered, p99",
         "many messages: resident memory",
+        "kill switch: 1000 limits gone, during a storm",
     ]
