@@ -30,6 +30,7 @@ _GRACE = 10  # seconds
 _UDP_SEGMENT = 103  # linux/udp.h
 _RCVBUFFORCE = 33  # asm-generic/socket.h
 _SEGMENTS = 8  # datagrams to a system call
+_AGAIN = 0.02  # seconds until a refused connection is tried again
 _BURST = 0.02  # seconds; after a delay, no more than this is caught up with
 
 
@@ -125,11 +126,7 @@ def _send_tcp(order: Order) -> int:
     offered = 0
     with ExitStack() as stack, selectors.DefaultSelector() as selector:
         for _ in range(order.connections):
-            sock = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
-            sock.setblocking(False)
-            with suppress(BlockingIOError):
-                sock.connect((order.address, order.port))
-            selector.register(sock, selectors.EVENT_WRITE)
+            selector.register(_connecting(order, stack), selectors.EVENT_WRITE)
         while (now := time.monotonic()) < end:
             for key, _ in selector.select(min(0.1, end - now)):
                 writable = key.fileobj
@@ -140,9 +137,22 @@ def _send_tcp(order: Order) -> int:
                     continue
                 except (BrokenPipeError, ConnectionResetError):
                     return offered  # the receiver has reached its end a moment earlier
+                except ConnectionRefusedError:  # on a busy machine it may begin a moment later
+                    selector.unregister(writable)
+                    writable.close()
+                    time.sleep(_AGAIN)
+                    selector.register(_connecting(order, stack), selectors.EVENT_WRITE)
                 except OSError as e:
                     raise SystemExit(f"connection to {order.address}: {e.strerror}") from e
     return offered
+
+
+def _connecting(order: Order, stack: ExitStack) -> socket.socket:
+    sock = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
+    sock.setblocking(False)
+    with suppress(BlockingIOError):
+        sock.connect((order.address, order.port))
+    return sock
 
 
 def _send_udp(order: Order) -> int:

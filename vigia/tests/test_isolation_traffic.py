@@ -1,0 +1,49 @@
+"""The ends of a flow on loopback: what is sent arrives, also when an end is late."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+
+from vigia.campaign.isolation_traffic import Order, receive, send
+
+LATE = 0.5
+
+
+def order(role: str, protocol: str = "tcp", **more: float) -> Order:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    return Order(role, "", protocol, "127.0.0.1", port, time.monotonic() + 0.1, 2.0, **more)  # type: ignore[arg-type]
+
+
+def both(one: Order, late: float) -> tuple[int, int]:
+    """Let the receiver begin so much later; returns what was offered and what arrived."""
+    offered: list[int] = []
+    sender = threading.Thread(target=lambda: offered.append(send(one)))
+    sender.start()
+    time.sleep(late)
+    arrived = sum(receive(one))
+    sender.join(30)
+    return offered[0], arrived
+
+
+def test_a_receiver_may_begin_later_than_its_sender() -> None:
+    offered, arrived = both(order("send"), LATE)
+    assert 0 < arrived <= offered
+
+
+def test_every_connection_is_tried_again() -> None:
+    offered, arrived = both(order("send", connections=3), LATE)
+    assert 0 < arrived <= offered
+
+
+def test_datagrams_to_a_receiver_that_is_late_are_offered_all_the_same() -> None:
+    one = order("send", "udp", rate=1e6, size=1000)
+    offered, arrived = both(one, LATE)
+    assert 0 < arrived < offered
+
+
+def test_without_a_receiver_nothing_is_offered() -> None:
+    assert send(order("send")) == 0
