@@ -48,6 +48,8 @@ func (f *Family) Labels() []string { return f.metric.Labels }
 // Page collects the samples of one scrape.
 type Page struct {
 	buffers map[string]*[]byte // by name: several sources may emit one family
+	known   map[*Family]*[]byte
+	before  [4]string // the last values of a sample's first labels that were plain
 	order   []*Family
 	series  int
 	limiter *Limiter
@@ -57,7 +59,7 @@ type Page struct {
 
 // NewPage returns an empty page. The limiter may be nil.
 func NewPage(l *Limiter) *Page {
-	p := &Page{buffers: make(map[string]*[]byte)}
+	p := &Page{buffers: make(map[string]*[]byte), known: make(map[*Family]*[]byte)}
 	p.Reset(l)
 	return p
 }
@@ -109,7 +111,15 @@ func (p *Page) write(f *Family, value float64, labels []string) {
 		if i > 0 {
 			out = append(out, f.seps[i-1]...)
 		}
-		out = appendEscaped(out, v)
+		switch {
+		case i < len(p.before) && v == p.before[i]: // samples of one port follow each other
+			out = append(out, v...)
+		case i < len(p.before) && plain(v):
+			p.before[i] = v
+			out = append(out, v...)
+		default:
+			out = appendEscaped(out, v)
+		}
 	}
 	if len(labels) > 0 {
 		out = append(out, '"', '}')
@@ -120,10 +130,13 @@ func (p *Page) write(f *Family, value float64, labels []string) {
 }
 
 func (p *Page) buffer(f *Family) *[]byte {
-	b := p.buffers[f.metric.Name]
+	b := p.known[f]
 	if b == nil {
-		b = new([]byte)
-		p.buffers[f.metric.Name] = b
+		if b = p.buffers[f.metric.Name]; b == nil {
+			b = new([]byte)
+			p.buffers[f.metric.Name] = b
+		}
+		p.known[f] = b
 	}
 	if len(*b) == 0 {
 		p.order = append(p.order, f)
@@ -221,6 +234,9 @@ func appendValue(out []byte, v float64) []byte {
 }
 
 func appendEscaped(out []byte, s string) []byte {
+	if plain(s) {
+		return append(out, s...)
+	}
 	from := 0
 	for i := range len(s) {
 		var escape byte
@@ -236,6 +252,26 @@ func appendEscaped(out []byte, s string) []byte {
 		from = i + 1
 	}
 	return append(out, s[from:]...)
+}
+
+// plain tells, eight bytes at a time, whether a value can be written as it is.
+func plain(s string) bool {
+	const ones, high = 0x0101010101010101, 0x8080808080808080
+	for ; len(s) >= 8; s = s[8:] {
+		w := uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24 |
+			uint64(s[4])<<32 | uint64(s[5])<<40 | uint64(s[6])<<48 | uint64(s[7])<<56
+		slash, quote, newline := w^ones*'\\', w^ones*'"', w^ones*'\n'
+		// The high bit of a byte is set where one of the three is zero.
+		if ((slash-ones)&^slash|(quote-ones)&^quote|(newline-ones)&^newline)&high != 0 {
+			return false
+		}
+	}
+	for i := range len(s) {
+		if s[i] == '\\' || s[i] == '"' || s[i] == '\n' {
+			return false
+		}
+	}
+	return true
 }
 
 func escapeHelp(s string) string {

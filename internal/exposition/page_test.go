@@ -1,6 +1,8 @@
 package exposition
 
 import (
+	"bytes"
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -174,5 +176,37 @@ func BenchmarkPage(b *testing.B) {
 		for range 10000 {
 			p.Emit(f, 123456789, "6d5a5c3e-9b7e-4e0a-9d2b-0a1b2c3d4e5f", "red", "from_tenant")
 		}
+	}
+}
+
+// Whatever must be escaped is found at every place of values of any length, and nothing
+// else is taken for it.
+func TestWhatMustBeEscapedIsFoundAnywhere(t *testing.T) {
+	for length := range 25 {
+		for at := range length {
+			for c := range 256 {
+				value := bytes.Repeat([]byte{'!'}, length) // one less than a quotation mark
+				value[at] = byte(c)
+				want := c != '\\' && c != '"' && c != '\n'
+				if got := plain(string(value)); got != want {
+					t.Fatalf("%q: plain is %v", value, got)
+				}
+			}
+		}
+	}
+	if got := string(appendEscaped(nil, "a longer \"value\" with\nboth\\kinds")); got != `a longer \"value\" with\nboth\\kinds` {
+		t.Error(got)
+	}
+}
+
+func TestValuesThatRepeatAreEscapedAsTheFirst(t *testing.T) {
+	f, p := counter("vigia_a_total", "a", "b"), NewPage(nil)
+	want := ""
+	for _, v := range []string{"plain", "plain", `not "plain"`, `not "plain"`, "plain", "", "plain"} {
+		p.Emit(f, 1, v, "plain")
+		want += fmt.Sprintf("vigia_a_total{a=%q,b=\"plain\"} 1\n", v)
+	}
+	if got := text(t, p); !strings.HasSuffix(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }
