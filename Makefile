@@ -7,7 +7,7 @@ VENV := .venv/bin
 
 .PHONY: help
 help: ## Show this help
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: deps build ## Bring up the lab and the whole stack, play a flood, show what happened; leaves it running
@@ -21,6 +21,10 @@ down: ## Remove every trace of the demo, also after a crash
 .PHONY: deps
 deps: ## Install what running needs: Debian packages, uv, the Python environment
 	@tools/bootstrap.sh run
+
+.PHONY: tools
+tools: ## Install what tests and benchmarks need besides
+	@tools/bootstrap.sh test
 
 .PHONY: build
 build: ## Build the programs into bin/
@@ -42,65 +46,61 @@ install: build ## Install a node's programs and units below DESTDIR
 
 .PHONY: test
 test: ## Install what tests need, run all of them, end with a count
-	@tools/bootstrap.sh test
-	@$(MAKE) --no-print-directory build
+	@$(MAKE) --no-print-directory tools build
 	@$(VENV)/python tests/gate.py
 
 .PHONY: test-quick
-test-quick: ## Run the tests but the end-to-end ones
+test-quick: tools ## Run the tests but the end-to-end ones
 	@$(VENV)/python tests/gate.py --without end-to-end --without compose-images --without compose
 
 .PHONY: test-compose
 test-compose: ## Run docker-compose.yml on an engine of its own, with images from Debian packages (root)
-	@tools/bootstrap.sh test
-	@$(MAKE) --no-print-directory build
+	@$(MAKE) --no-print-directory tools build
 	@$(VENV)/python tests/gate.py --only compose
 
 .PHONY: lint
-lint: ## Run the linters and format checks
+lint: tools ## Run the linters and format checks
 	@$(VENV)/python tests/gate.py --only lint-go --only lint-python
 
 .PHONY: bench-exporter
-bench-exporter: build ## Measure the exporter beside node_exporter on 1 000 and 5 000 ports, its programs per packet, its recovery (root)
-	@command -v prometheus-node-exporter >/dev/null || { echo "prometheus-node-exporter is missing: tools/bootstrap.sh test" >&2; exit 2; }
+bench-exporter: tools build ## Measure the exporter beside node_exporter on 1 000 and 5 000 ports, its programs per packet, its recovery (root)
 	@go test ./exporters/tenant/bench -run '^$$' -bench . -benchtime 1x -timeout 20m -v $(if $(BENCH_PORTS),-args -few-ports $(BENCH_PORTS) -many-ports $(BENCH_PORTS))
 
 .PHONY: fmt
-fmt: ## Format Go and Python sources
+fmt: tools ## Format Go and Python sources
 	@$(GO_TOOL) gofumpt -w $$(git ls-files '*.go' | grep -v _bpfel.go)
 	@$(VENV)/ruff format --quiet .
 	@$(VENV)/ruff check --quiet --fix .
 
 .PHONY: generate
-generate: ## Regenerate BPF objects and reference documentation
+generate: tools ## Regenerate BPF objects and reference documentation
 	@go generate ./...
 	@$(VENV)/python docs/generate.py
 	@$(VENV)/python -m vigia_dashboards
 
 .PHONY: bench-probe
-bench-probe: build ## Compare vigia-probe with fping: CPU, noise, rate, phantom loss, memory (root, needs fping)
-	@command -v fping >/dev/null || { echo "fping is missing: apt-get install fping" >&2; exit 2; }
+bench-probe: tools build ## Compare vigia-probe with fping: CPU, noise, rate, phantom loss, memory (root, needs fping)
 	@$(VENV)/python probes/bench/bench.py
 
 .PHONY: bench-isolation
-bench-isolation: build ## Benchmark isolation: victim and offender by mode, reaction times, cost per packet, CPU and memory, kills
+bench-isolation: tools build ## Benchmark isolation: victim and offender by mode, reaction times, cost per packet, CPU and memory, kills
 	@$(VENV)/python -m vigia.campaign.isolation_bench
 
 .PHONY: bench-agent
-bench-agent: ## Storm the isolation agent with 10 000 alerts: in one message, and in as many messages
+bench-agent: tools ## Storm the isolation agent with 10 000 alerts: in one message, and in as many messages
 	@cd isolation-agent && ../$(VENV)/python -m tests.bench_storm
 
 .PHONY: dashboards
-dashboards: ## Regenerate dashboards/json from their definitions
+dashboards: tools ## Regenerate dashboards/json from their definitions
 	@$(VENV)/python -m vigia_dashboards
 
 PROMETHEUS ?= http://127.0.0.1:9090
 
 .PHONY: panels
-panels: ## Write docs/reference/panels.md: what every panel finds in the running demo's Prometheus
+panels: tools ## Write docs/reference/panels.md: what every panel finds in the running demo's Prometheus
 	@$(VENV)/python -m vigia_dashboards.live --prometheus '$(PROMETHEUS)' --write docs/reference/panels.md
 
 .PHONY: rules
-rules: ## Check rules and run their tests
+rules: tools ## Check rules and run their tests
 	@promtool check rules --lint-fatal alert-rules/*.rules.yml
 	@promtool test rules alert-rules/tests/*.test.yml
