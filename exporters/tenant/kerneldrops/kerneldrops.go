@@ -11,7 +11,7 @@ import (
 
 // Counter reads drops. *drops.Counter is one.
 type Counter interface {
-	Read(keep func(index int) bool) (map[drops.Event]uint64, error)
+	Read(keep func(index int) bool, each func(e *drops.Event, count uint64)) error
 	Lost() (uint64, error)
 }
 
@@ -41,7 +41,21 @@ func (s *Source) AttributesDrops() {}
 // Collect adds the drops of ports, and in the tier "detail" emits the kernel's own
 // names of the reasons.
 func (s *Source) Collect(v *source.View, out *exposition.Page) error {
-	events, err := s.counter.Read(func(index int) bool { return v.ByIndex(index) != nil })
+	raw := make(map[rawKey]uint64)
+	err := s.counter.Read(func(index int) bool { return v.ByIndex(index) != nil }, func(e *drops.Event, count uint64) {
+		p, direction := blame(v, e)
+		if p == nil || isOwnCopy(p, e) {
+			return
+		}
+		l, ours := meaning(s.table, e.Reason)
+		if !ours {
+			return
+		}
+		v.Drops.Add(p.ID, p.Tenant, direction, l.reason, count, l.where)
+		if v.Detail {
+			raw[rawKey{p.ID, p.Tenant, direction, e.Reason, e.Protocol}] += count
+		}
+	})
 	if err != nil {
 		return err
 	}
@@ -50,23 +64,8 @@ func (s *Source) Collect(v *source.View, out *exposition.Page) error {
 		return err
 	}
 	out.Emit(s.lost, float64(lost))
-	raw := make(map[rawKey]uint64)
-	for e, count := range events {
-		p, direction := blame(v, &e)
-		if p == nil || isOwnCopy(p, &e) {
-			continue
-		}
-		l, ours := meaning(s.table, e.Reason)
-		if !ours {
-			continue
-		}
-		v.Drops.Add(p.ID, p.Tenant, direction, l.reason, count, l.where)
-		raw[rawKey{p.ID, p.Tenant, direction, e.Reason, e.Protocol}] += count
-	}
-	if v.Detail {
-		for k, count := range raw {
-			out.Emit(s.raw, float64(count), k.port, k.tenant, k.direction, k.reason, k.protocol)
-		}
+	for k, count := range raw {
+		out.Emit(s.raw, float64(count), k.port, k.tenant, k.direction, k.reason, k.protocol)
 	}
 	return nil
 }

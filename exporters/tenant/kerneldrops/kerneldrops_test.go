@@ -22,8 +22,14 @@ type events struct {
 	err    error
 }
 
-func (e *events) Read(func(int) bool) (map[drops.Event]uint64, error) { return e.counts, e.err }
-func (e *events) Lost() (uint64, error)                               { return 7, nil }
+func (e *events) Read(_ func(int) bool, each func(*drops.Event, uint64)) error {
+	for event, count := range e.counts {
+		each(&event, count)
+	}
+	return e.err
+}
+
+func (e *events) Lost() (uint64, error) { return 7, nil }
 
 const (
 	bridgePort, ovsPort, internalPort, uplink = 5, 6, 7, 99

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -33,7 +34,14 @@ type Counter struct {
 	program *ebpf.Program
 	reasons Reasons
 	pinDir  string
+
+	mu     sync.Mutex // for what a reading is kept in
+	keys   []dropsEvent
+	counts []uint64
 }
+
+// piece is how many entries are read at a time.
+const piece = 2048
 
 // way is how the program gets onto the tracepoint.
 type way struct {
@@ -234,34 +242,41 @@ func remove(dir string) error {
 	return nil
 }
 
-// Read returns the drops since counting began. What neither belongs to a device
-// for which keep is true nor came in by one is forgotten when the map fills up.
-func (c *Counter) Read(keep func(index int) bool) (map[Event]uint64, error) {
-	out := make(map[Event]uint64)
-	var key dropsEvent
-	var perCPU []uint64
+// Read calls each for the drops since counting began, with an event that is its own
+// only during the call. What neither belongs to a device for which keep is true nor
+// came in by one is forgotten when the map fills up.
+func (c *Counter) Read(keep func(index int) bool, each func(e *Event, count uint64)) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	cpus := ebpf.MustPossibleCPU()
+	if c.keys == nil {
+		c.keys, c.counts = make([]dropsEvent, piece), make([]uint64, piece*cpus)
+	}
 	var foreign []dropsEvent
-	entries := 0
-	it := c.maps.DropCount.Iterate()
-	for it.Next(&key, &perCPU) {
-		entries++
-		if !keep(int(key.Device)) && !keep(int(key.Arrival)) {
-			foreign = append(foreign, key)
+	var cursor ebpf.MapBatchCursor
+	for entries, last := 0, false; !last; {
+		n, err := c.maps.DropCount.BatchLookup(&cursor, c.keys, c.counts, nil)
+		if last = errors.Is(err, ebpf.ErrKeyNotExist); err != nil && !last {
+			return fmt.Errorf("read drops: %w", err)
 		}
-		e := Event{Device: int(key.Device), Arrival: int(key.Arrival), Reason: c.reasons.Name(key.Reason), Protocol: protocolName(key.Protocol)}
-		out[e] += sum(perCPU)
-	}
-	if err := it.Err(); err != nil {
-		return nil, fmt.Errorf("read drops: %w", err)
-	}
-	if entries > int(c.maps.DropCount.MaxEntries())/2 {
-		for _, k := range foreign {
-			if err := c.maps.DropCount.Delete(k); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-				return nil, fmt.Errorf("forget drops: %w", err)
+		entries += n
+		for i, key := range c.keys[:n] {
+			if !keep(int(key.Device)) && !keep(int(key.Arrival)) {
+				foreign = append(foreign, key)
 			}
+			e := Event{Device: int(key.Device), Arrival: int(key.Arrival), Reason: c.reasons.Name(key.Reason), Protocol: protocolName(key.Protocol)}
+			each(&e, sum(c.counts[i*cpus:(i+1)*cpus]))
+		}
+		if last && entries <= int(c.maps.DropCount.MaxEntries())/2 {
+			return nil
 		}
 	}
-	return out, nil
+	for _, k := range foreign {
+		if err := c.maps.DropCount.Delete(k); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return fmt.Errorf("forget drops: %w", err)
+		}
+	}
+	return nil
 }
 
 // Lost returns how many drops found no place in the map.

@@ -92,8 +92,13 @@ func (r *rig) nft(script string) {
 
 func read(t *testing.T, c *Counter) map[Event]uint64 {
 	t.Helper()
-	got, err := c.Read(func(int) bool { return true })
-	if err != nil {
+	return readOf(t, c, func(int) bool { return true })
+}
+
+func readOf(t *testing.T, c *Counter, keep func(int) bool) map[Event]uint64 {
+	t.Helper()
+	got := make(map[Event]uint64)
+	if err := c.Read(keep, func(e *Event, count uint64) { got[*e] += count }); err != nil {
 		t.Fatal(err)
 	}
 	return got
@@ -286,13 +291,43 @@ func TestForeignEntriesMakeRoom(t *testing.T) {
 	r.udp(5, 100, 9)
 	isPort := func(index int) bool { return index == r.tap }
 	for range 2 {
-		got, err := c.Read(isPort)
-		if err != nil || got[r.event("NO_SOCKET", "udp")] != 5 {
-			t.Fatalf("the port's drops are %d, %v", got[r.event("NO_SOCKET", "udp")], err)
+		if got := readOf(t, c, isPort)[r.event("NO_SOCKET", "udp")]; got != 5 {
+			t.Fatalf("the port's drops are %d", got)
 		}
 	}
 	if left := len(read(t, c)); left > int(n)/2 {
 		t.Errorf("%d entries are left", left)
+	}
+}
+
+func TestEveryEntryIsReadOnce(t *testing.T) {
+	r := newRig(t)
+	c := r.open()
+	const entries = 2*piece + 1
+	before := len(read(t, c))
+	value := make([]uint64, ebpf.MustPossibleCPU())
+	for i := range uint32(entries) {
+		value[0], value[len(value)-1] = uint64(i), 1_000_000
+		if err := c.maps.DropCount.Put(dropsEvent{Device: 1_000_000 + i}, value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	seen := make(map[int]int)
+	err := c.Read(func(int) bool { return true }, func(e *Event, count uint64) {
+		if e.Device >= 1_000_000 {
+			seen[e.Device]++
+			if want := uint64(e.Device-1_000_000) + 1_000_000; len(value) > 1 && count != want {
+				t.Errorf("device %d: %d, want %d", e.Device, count, want)
+			}
+		}
+	})
+	if err != nil || len(seen) != entries {
+		t.Errorf("%d of %d entries, %v; %d others", len(seen), entries, err, before)
+	}
+	for device, times := range seen {
+		if times != 1 {
+			t.Errorf("device %d was read %d times", device, times)
+		}
 	}
 }
 
