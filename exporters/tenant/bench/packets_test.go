@@ -17,7 +17,9 @@ import (
 )
 
 // BenchmarkPrograms sends packets through a port and reads from the kernel's own
-// statistics what the programs there cost.
+// statistics what the programs there cost, beside one that only adds up packets and bytes.
+// Between two packets the network stack takes the processor's caches for itself, which
+// costs both; budgets are for the programs alone, see BenchmarkVport in internal/bpf/vport.
 func BenchmarkPrograms(b *testing.B) {
 	interruptible(b)
 	for _, tc := range []struct {
@@ -64,7 +66,7 @@ func programs(b *testing.B, hook vport.Hook, tcp bool) {
 		b.Fatal(err)
 	}
 	attach := time.Since(start)
-	empty := emptyProgram(b, node, index)
+	counting, empty := behind(b, node, index, testutil.CountingProgram(b)), behind(b, node, index, testutil.EmptyProgram(b))
 	for range b.N {
 		if tcp {
 			streams(b, node, guest)
@@ -77,30 +79,26 @@ func programs(b *testing.B, hook vport.Hook, tcp bool) {
 		b.Fatal(err)
 	}
 	b.Logf("load average %s, attached in %.2f ms", loadAverage(b), ms(attach))
-	stats0, err := empty.Stats()
-	if err != nil {
-		b.Fatal(err)
-	}
-	base := float64(stats0.Runtime.Nanoseconds()) / float64(max(1, stats0.RunCount))
-	b.Logf("%-12s %9d runs %7.1f ns each: what counting the time costs", "empty", stats0.RunCount, base)
-	b.ReportMetric(base, "empty-ns/run")
+	base, runs := cost(b, empty)
+	b.Logf("%-12s %9d runs %7.1f ns each: what counting the time costs", "empty", runs, base)
+	least, runs := cost(b, counting)
+	b.Logf("%-12s %9d runs %7.1f ns each", "counting", runs, least)
 	for _, e := range entries {
-		nanoseconds, runs := runTime(b, pins+"/links/"+e.Name())
+		nanoseconds, runs := pinnedCost(b, pins+"/links/"+e.Name())
 		b.Logf("%-12s %9d runs %7.1f ns each", e.Name(), runs, nanoseconds)
-		if tcp { // nothing of TCP is watched but how connections begin
-			budget(b, "counting, "+e.Name(), nanoseconds-base, 10, "ns")
-		} else if runs >= packets {
-			budget(b, "signals, "+e.Name(), nanoseconds-base, 150, "ns")
+		if runs >= packets/4 { // few runs cost what cold caches cost
+			b.Logf("%-12s takes %.1f ns beyond the empty program, %.1f times what adding up takes", e.Name(), nanoseconds-base, (nanoseconds-base)/(least-base))
 		}
 		b.ReportMetric(nanoseconds, e.Name()+"-ns/run")
 	}
+	b.ReportMetric(base, "empty-ns/run")
+	b.ReportMetric(least, "counting-ns/run")
 }
 
-// emptyProgram attaches a program that does nothing behind the others: what its runs
-// take is the cost of the kernel's statistics, and no program's.
-func emptyProgram(b *testing.B, ns string, index int) *ebpf.Program {
+// behind attaches a program behind the others. What an empty one takes is the cost of
+// the kernel's statistics, and no program's.
+func behind(b *testing.B, ns string, index int, p *ebpf.Program) *ebpf.Program {
 	b.Helper()
-	p := testutil.EmptyProgram(b)
 	err := netns.Do(ns, func() error {
 		l, err := link.AttachTCX(link.TCXOptions{Program: p, Interface: index, Attach: ebpf.AttachTCXIngress, Anchor: link.Tail()})
 		if err == nil {
@@ -175,8 +173,8 @@ func streams(b *testing.B, node, guest string) {
 	<-done
 }
 
-// runTime returns what a run of the pinned link's program took, and how many there were.
-func runTime(b *testing.B, pin string) (nanoseconds float64, runs uint64) {
+// pinnedCost returns what a run of the pinned link's program took, and how many there were.
+func pinnedCost(b *testing.B, pin string) (nanoseconds float64, runs uint64) {
 	b.Helper()
 	l, err := link.LoadPinnedLink(pin, nil)
 	if err != nil {
@@ -192,6 +190,12 @@ func runTime(b *testing.B, pin string) (nanoseconds float64, runs uint64) {
 		b.Fatal(err)
 	}
 	defer p.Close()
+	return cost(b, p)
+}
+
+// cost returns what a run of a program took, and how many there were.
+func cost(b *testing.B, p *ebpf.Program) (nanoseconds float64, runs uint64) {
+	b.Helper()
 	s, err := p.Stats()
 	if err != nil {
 		b.Fatal(err)

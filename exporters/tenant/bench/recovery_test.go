@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"vigia/internal/testutil"
 )
 
 const (
@@ -65,7 +67,7 @@ func BenchmarkRecovery(b *testing.B) {
 			b.Logf("%-14s away for %.0f s or more: whole again after %.2f s", d.name, away.Seconds(), took.Seconds())
 			worst = max(worst, took)
 		}
-		budget(b, "recovery from a crash of "+d.name, worst.Seconds(), mostRecovery, "s")
+		testutil.Budget(b, "recovery from a crash of "+d.name, worst.Seconds(), mostRecovery, "s")
 		b.ReportMetric(worst.Seconds(), d.name+"-s")
 	}
 }
