@@ -346,9 +346,6 @@ func TestPairsOutOfRangeAreRefused(t *testing.T) {
 	}
 }
 
-// enough is how many packets tell what one costs.
-const enough = 1_000_000
-
 // BenchmarkVport prints what the program costs a packet of the tenant: counting
 // alone (TCP), also for a port whose place another one has, signals (UDP), and with
 // limits on top; for the figures see testutil.BenchmarkProgram. It fails where one that
@@ -371,16 +368,17 @@ func BenchmarkVport(b *testing.B) {
 		{"signals_and_destination", udp, func(m *bench) error { return m.SetPair(loopback, dest("10.0.0.2"), roomy) }, 150},
 		{"signals_and_contract", udp, func(m *bench) error { return m.SetContract(loopback, Bounds{MaxRate, MaxRate, MaxRate}) }, 150},
 	} {
+		took := 0.0
 		b.Run(bc.name, func(b *testing.B) {
 			m := newBench(b)
 			if err := bc.setUp(m); err != nil {
 				b.Fatal(err)
 			}
-			took := testutil.BenchmarkProgram(b, m.objects.VportTcxFrom, bc.frame)
-			if bc.most > 0 && b.N >= enough {
-				testutil.Budget(b, "a packet, "+bc.name, took, bc.most, "ns")
-			}
+			took = testutil.BenchmarkProgram(b, m.objects.VportTcxFrom, bc.frame)
 		})
+		if bc.most > 0 { // here, because a part that fails shows no figures
+			testutil.Budget(b, "a packet, "+bc.name, took, bc.most, "ns")
+		}
 	}
 }
 
