@@ -18,7 +18,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -142,6 +142,11 @@ _KEY = 32
 _JOB_PORT = 6900
 
 
+def _without_ipv6() -> None:
+    for which in ("all", "default"):
+        Path(f"/proc/sys/net/ipv6/conf/{which}/disable_ipv6").write_text("1")
+
+
 class Bed:
     """A bed that is there while it is entered."""
 
@@ -219,8 +224,7 @@ class Bed:
             netns=self.fabric,
         )
         for name in self._namespaces():
-            keys = [f"net.ipv6.conf.{k}.disable_ipv6=1" for k in ("all", "default")]
-            commands.run(["sysctl", "-qw", *keys], netns=name)
+            netns.inside(name, _without_ipv6)
         for host in self._hosts():
             self._build_host(host)
         self._introduce()
@@ -324,12 +328,8 @@ class Bed:
         while time.monotonic() < deadline:
             if self._children[host - 1].poll() is not None:
                 break
-            done = commands.run(
-                [str(self._enforcer), "healthcheck", "--url", f"{self._url(host)}/-/ready"],
-                netns=self.node(host),
-                check=False,
-            )
-            if done.status == 0:
+            with suppress(VigiaError):
+                self._fetch(host, "/-/ready")
                 return
             time.sleep(0.1)
         said = (self._folder / f"log{host}").read_text(errors="replace")[-2000:]
