@@ -25,7 +25,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from vigia import commands, netns
+from vigia import commands, netns, rcu
 from vigia.campaign import isolation_shuffle, isolation_traffic
 from vigia.campaign.isolation_traffic import BIN, Order
 from vigia.errors import VigiaError
@@ -197,7 +197,8 @@ class Bed:
             raise VigiaError(f"{self._enforcer} is missing; build it: make build")
         try:
             self._stack.callback(self._delete_namespaces)
-            self._build()
+            with rcu.expedited():
+                self._build()
             if self.plan.mode is not Mode.NONE:
                 self._start_enforcers()
         except BaseException:
