@@ -20,7 +20,7 @@ from vigia.report.data import jitter, load, missing, published
 from vigia_statistics import Direction
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
-NAMES = ("e1", "e2", "e3", "e4", "e5-a")
+NAMES = ("e1", "e2", "e3", "e4", "e5-a", "e5-b")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -64,7 +64,7 @@ def test_the_command_line(vigia: Callable[..., Any], tmp_path: Path) -> None:
     shutil.copytree(EXAMPLES / "e4", tmp_path / "e4")
     done = vigia("campaign", "report", str(tmp_path / "e4"), "--no-pdf", "--json")
     assert done.status == 0, done.stderr
-    assert done.json["answer"] == "Of 10 measures of direct and linuxbridge-vxlan, 0 differ significantly."
+    assert done.json["answer"] == "Of 10 measures of direct and linuxbridge-vxlan, 1 differs significantly: network (+3.6%)."
     shown = vigia("campaign", "run", "e1", "--dry-run")
     assert "runs, order randomised, about" in shown.stdout
     assert vigia("campaign", "report", "e1", "--directory", str(tmp_path)).status == 1

@@ -26,7 +26,8 @@ def build(campaign: Campaign, data: Data) -> Document:
             rows.append(_row(data, m, c, campaign.confidence))
             if c.verdict in (Verdict.A, Verdict.B):
                 significant.append(f"{m} ({c.shift / c.median_b:+.1%})")
-    answer = f"Of {len(rows)} measures of {' and '.join(sites)}, {len(significant)} differ significantly"
+    verb = "differs" if len(significant) == 1 else "differ"
+    answer = f"Of {len(rows)} measures of {' and '.join(sites)}, {len(significant)} {verb} significantly"
     answer += f": {', '.join(significant)}." if significant else "."
     table = Table(
         "Every benchmark at both sites",
