@@ -64,7 +64,10 @@ def test_the_command_line(vigia: Callable[..., Any], tmp_path: Path) -> None:
     shutil.copytree(EXAMPLES / "e4", tmp_path / "e4")
     done = vigia("campaign", "report", str(tmp_path / "e4"), "--no-pdf", "--json")
     assert done.status == 0, done.stderr
-    assert done.json["answer"] == "Of 10 measures of direct and linuxbridge-vxlan, 1 differs significantly: network (+3.6%)."
+    assert (
+        done.json["answer"]
+        == "Of 10 measures of direct and linuxbridge-vxlan, 1 differs significantly: network (+3.6%)."
+    )
     shown = vigia("campaign", "run", "e1", "--dry-run")
     assert "runs, order randomised, about" in shown.stdout
     assert vigia("campaign", "report", "e1", "--directory", str(tmp_path)).status == 1
