@@ -71,12 +71,14 @@ def _versions() -> Mapping[str, str]:
         if commands.find(argv[0]) is None:
             continue
         said = commands.run(argv, check=False)
-        lines = (said.stdout or said.stderr).strip().splitlines()
+        # strongSwan's complains of plugins and of no daemon before it says its version.
         lines = [
-            line for line in lines if not line.startswith("plugin ")
-        ]  # strongSwan's that are not installed
+            line
+            for line in (said.stdout + "\n" + said.stderr).splitlines()
+            if re.search(r"\d", line) and not line.startswith("plugin ")
+        ]
         if lines:
-            found[name] = lines[0][:100]
+            found[name] = lines[0].strip()[:100]
     return found
 
 
