@@ -3,12 +3,12 @@ package scrape
 import (
 	"bytes"
 	"fmt"
-	"github.com/klauspost/compress/gzip"
 	"io"
 	"net/http"
 	"strconv"
 	"strings"
 
+	"github.com/klauspost/compress/gzip"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/common/expfmt"
 
