@@ -184,6 +184,24 @@ def spawn(argv: Sequence[str], stdin: str = "", *, netns: str | None = None) -> 
     return child
 
 
+def keep(argv: Sequence[str]) -> subprocess.Popen[str]:
+    """Start a command that runs until its standard input is closed, also because the caller was killed.
+
+    Raises CommandError if it cannot be started.
+    """
+    try:
+        return subprocess.Popen(
+            argv,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=_environment(None),
+            start_new_session=True,
+        )
+    except OSError as e:
+        raise CommandError(argv, f"cannot be run: {e.strerror}") from e
+
+
 def start(argv: Sequence[str], *, log: Path, netns: str | None = None) -> subprocess.Popen[bytes]:
     """Start a command that runs beside this one and writes to log. Raises CommandError.
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from vigia import commands
 
 SWITCH = Path("/sys/kernel/rcu_expedited")
 
@@ -30,15 +31,10 @@ def expedited(switch: Path = SWITCH) -> Iterator[bool]:
     if not off:
         yield False
         return
-    keeper = subprocess.Popen(
-        ["sh", "-c", _KEEPER, str(switch)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        start_new_session=True,
-    )
+    keeper = commands.keep(["sh", "-c", _KEEPER, str(switch)])
     assert keeper.stdin is not None and keeper.stdout is not None  # noqa: S101 - for the type checker
     try:
-        yield keeper.stdout.readline() == b"on\n"
+        yield keeper.stdout.readline() == "on\n"
     finally:
         keeper.stdin.close()
         keeper.wait()

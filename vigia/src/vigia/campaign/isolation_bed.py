@@ -424,6 +424,8 @@ class Bed:
         try:
             return netns.inside(self.node(host), call)
         except (urllib.error.URLError, OSError) as e:
+            if isinstance(e, urllib.error.HTTPError):
+                e.close()
             raise VigiaError(f"enforcer of host {host}: {e}") from e
 
     def log(self, host: int) -> str:
