@@ -65,7 +65,7 @@ lint: tools ## Run the linters and format checks
 .PHONY: bench-exporter
 bench-exporter: tools build ## Measure the exporter beside node_exporter on 1 000 and 5 000 ports, its programs per packet, its recovery (root)
 	@failed=; \
-	go test ./internal/bpf/vport -run '^$$' -bench BenchmarkVport || failed=yes; \
+	go test ./internal/bpf/vport -run '^$$' -bench BenchmarkVport -v || failed=yes; \
 	go test ./exporters/tenant/bench -run '^$$' -bench . -benchtime 1x -timeout 20m -v $(if $(BENCH_PORTS),-args -few-ports $(BENCH_PORTS) -many-ports $(BENCH_PORTS)) || failed=yes; \
 	test -z "$$failed"
 
