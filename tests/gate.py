@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 import xml.etree.ElementTree as ET
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -320,6 +320,26 @@ def _run_step(name: str) -> tuple[str, Count, float]:
     return name, count, seconds
 
 
+_TEST_NAMESPACE = re.compile(r"vigia-test-(?:[a-z]+-)*(\d+)(?:-\d+)?")
+
+
+def abandoned(names: Iterable[str], alive: Callable[[int], bool]) -> list[str]:
+    """Return the tests' network namespaces whose process, which they are named after, is gone."""
+    found = ((name, _TEST_NAMESPACE.fullmatch(name)) for name in names)
+    return sorted(name for name, match in found if match and not alive(int(match[1])))
+
+
+def clean_up() -> None:
+    """Remove what a run that was killed left behind."""
+    if os.geteuid() != 0:
+        return  # it could not make anything either
+    folder = Path("/run/netns")
+    names = [p.name for p in folder.iterdir()] if folder.exists() else []
+    for name in abandoned(names, lambda pid: Path(f"/proc/{pid}").exists()):
+        _run("ip", "netns", "del", name)
+    _run(VENV / "python", "-c", "from vigia.campaign import claims; claims.sweep()")
+
+
 def report(results: dict[str, tuple[Count, float]], begin: float) -> int:
     """Print the count and return the exit status."""
     print(f"\n{'step':<16}{'passed':>8}{'failed':>8}{'skipped':>9}{'seconds':>9}")
@@ -346,6 +366,7 @@ def main() -> int:
     options = parser.parse_args()
     names = [n for n in (options.only or STEPS) if n not in options.without]
     begin = time.monotonic()
+    clean_up()
     return report(run_steps(names), begin)
 
 

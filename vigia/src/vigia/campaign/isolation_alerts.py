@@ -9,12 +9,9 @@ agent's timeline has for its action.
 from __future__ import annotations
 
 import json
-import os
 import random
-import secrets
 import shutil
 import subprocess
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -28,6 +25,7 @@ import httpx
 import yaml
 
 from vigia import commands, netns
+from vigia.campaign import claims
 from vigia.demo.agent import IsolationAgent
 from vigia.errors import VigiaError
 from vigia.flood import run as floods
@@ -83,8 +81,7 @@ class AlertBed:
 
     def __init__(self, ports: int) -> None:
         self.ports = ports
-        self._name = f"vigia-a{os.getpid() % 100000}{secrets.token_hex(1)}"
-        self._node, self._guests = f"{self._name}-n", f"{self._name}-g"
+        self._node = self._guests = ""
         self._stack = ExitStack()
         self._folder = Path()
         self._token = Path()
@@ -93,8 +90,11 @@ class AlertBed:
     def __enter__(self) -> Self:
         programs = places.find_programs()
         try:
+            claimed = self._stack.enter_context(claims.claim("a"))
+            self._folder = claimed.folder
+            self._node, self._guests = f"{claimed.name}-n", f"{claimed.name}-g"
             self._build()
-            self._write_files()
+            self._write_files(claimed.mount_bpffs())
             self._start(programs)
         except BaseException:
             self._stack.close()
@@ -132,13 +132,7 @@ class AlertBed:
     def _address(port: int, host: int) -> str:
         return f"10.{80 + port // 250}.{port % 250}.{host}"
 
-    def _write_files(self) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="vigia-alerts-"))
-        self._stack.callback(shutil.rmtree, self._folder, ignore_errors=True)
-        pins = self._folder / "bpf"
-        pins.mkdir()
-        commands.run(["mount", "-t", "bpf", "bpf", str(pins)])
-        self._stack.callback(commands.run, ["umount", "-l", str(pins)])
+    def _write_files(self, pins: Path) -> None:
         for name in ("enforcer.token", "webhook.token", "api.token"):
             files.write_secret(self._folder / name)
         root = places.source_root()

@@ -8,12 +8,9 @@ configuration of the real vigia-enforcer; `none` runs none.
 from __future__ import annotations
 
 import json
-import os
 import secrets
-import shutil
 import signal
 import subprocess
-import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -26,7 +23,7 @@ from types import TracebackType
 from typing import Self
 
 from vigia import commands, netns, rcu
-from vigia.campaign import isolation_shuffle, isolation_traffic
+from vigia.campaign import claims, isolation_shuffle, isolation_traffic
 from vigia.campaign.isolation_traffic import BIN, Order
 from vigia.errors import VigiaError
 
@@ -157,7 +154,7 @@ class Bed:
         """moment of CLOCK_MONOTONIC at which the flows of the last run began"""
         self._log_level = log_level
         self._enforcer = enforcer
-        self._name = f"vigia-i{os.getpid() % 100000}{secrets.token_hex(1)}"
+        self._name = ""
         self._stack = ExitStack()
         self._children: list[subprocess.Popen[bytes]] = []
         self._tenants = list(plan.guarantees)
@@ -196,11 +193,13 @@ class Bed:
         if self.plan.mode is not Mode.NONE and not self._enforcer.exists():
             raise VigiaError(f"{self._enforcer} is missing; build it: make build")
         try:
+            claimed = self._stack.enter_context(claims.claim("i"))
+            self._name, self._folder = claimed.name, claimed.folder
             self._stack.callback(self._delete_namespaces)
             with rcu.expedited():
                 self._build()
             if self.plan.mode is not Mode.NONE:
-                self._start_enforcers()
+                self._start_enforcers(claimed)
         except BaseException:
             self._stack.close()
             raise
@@ -299,13 +298,8 @@ class Bed:
         ]
         commands.tc_batch(lines, netns=self.fabric)
 
-    def _start_enforcers(self) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="vigia-isolation-"))
-        self._stack.callback(shutil.rmtree, self._folder, ignore_errors=True)
-        pins = self._folder / "bpf"
-        pins.mkdir()
-        commands.run(["mount", "-t", "bpf", "bpf", str(pins)])
-        self._stack.callback(commands.run, ["umount", "-l", str(pins)])
+    def _start_enforcers(self, claimed: claims.Claim) -> None:
+        claimed.mount_bpffs()
         self._write("token", self._token)
         self._write("keys", f"1 {secrets.token_hex(_KEY)}\n")
         self._write("site.yaml", json.dumps(self._site()))

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from vigia import console
+from vigia.campaign import claims
 from vigia.console import Steps
 from vigia.demo import measured, outcome, scenario
 from vigia.demo.agent import IsolationAgent
@@ -125,7 +126,10 @@ def _addresses_text(lab: Lab, where: Places) -> str:
 @lab_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def down(name: str, as_json: bool) -> None:
-    """Stop the stack and remove the lab: every trace of both, also after a crash."""
+    """Stop the stack and remove the lab: every trace of both, also after a crash.
+
+    What a campaign that was killed left behind goes, too.
+    """
     preflight.check_rights()
     layout = naming.layout_of(name)
     steps = Steps(sys.stderr if as_json else sys.stdout)
@@ -136,5 +140,10 @@ def down(name: str, as_json: bool) -> None:
         with steps.step(f"removing lab {name}") as done:
             removed = lab_down.remove(layout)
             done.append(f"removed lab {name}: {removed}" if removed.anything else f"no lab {name} is up")
+    beds = claims.sweep()
+    if beds:
+        steps.line(f"removed what killed campaigns left: {', '.join(beds)}")
     if as_json:
-        console.print_json({"lab": name, "processes": stopped, "namespaces": removed.namespaces})
+        console.print_json(
+            {"lab": name, "processes": stopped, "namespaces": removed.namespaces, "beds": beds}
+        )

@@ -20,7 +20,7 @@ from vigia.errors import VigiaError
 from vigia.lab import openvswitch
 from vigia.lab.naming import Layout
 
-__all__ = ["Removed", "leftovers", "remove"]
+__all__ = ["Removed", "leftovers", "remove", "remove_namespaces"]
 
 _AGENTS = ("vigia-probe", "vigia-exporter", "vigia-enforcer")
 
@@ -74,6 +74,15 @@ def remove(layout: Layout) -> Removed:
     if left:
         raise VigiaError(f"network namespaces stay: {', '.join(left)}; remove them: ip netns del NAME")
     return removed
+
+
+def remove_namespaces(prefix: str) -> list[str]:
+    """Stop what runs in the namespaces whose names begin so, remove them and return their names."""
+    present = netns.names(prefix)
+    with netns.held(present) as inodes:
+        _stop_inside(inodes)
+        commands.ip_batch([f"netns del {name}" for name in present], force=True)
+    return present
 
 
 def _stop_programs(layout: Layout, names: Collection[str]) -> list[int]:
