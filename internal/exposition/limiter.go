@@ -17,6 +17,7 @@ const OverflowPort = "_overflow"
 // or move between the two.
 type Limiter struct {
 	max      int
+	ports    []string // as of the last time
 	admitted map[string]bool
 	pooled   map[string]bool
 	pools    map[poolKey]*pool
@@ -52,6 +53,10 @@ func NewLimiter(ports int) *Limiter {
 // Admit says which ports there are, before a page is filled, and returns how
 // many of them have no series of their own.
 func (l *Limiter) Admit(ports []string) int {
+	if slices.Equal(ports, l.ports) {
+		return len(l.pooled)
+	}
+	l.ports = slices.Clone(ports)
 	present := make(map[string]bool, len(ports))
 	for _, p := range ports {
 		present[p] = true

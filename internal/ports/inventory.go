@@ -195,8 +195,12 @@ func (inv *Inventory) sync(now time.Time) {
 	for _, l := range links {
 		present[l.Index] = true
 	}
-	changed := !inv.synced || !slices.Equal(ports, inv.ports) || len(present) != len(inv.links)
-	inv.ports, inv.links, inv.synced = ports, present, true
+	other := !slices.Equal(ports, inv.ports)
+	changed := !inv.synced || other || len(present) != len(inv.links)
+	if other { // who looks things up in it need not do so anew while it stays
+		inv.ports = ports
+	}
+	inv.links, inv.synced = present, true
 	if changed {
 		select {
 		case inv.changes <- struct{}{}:
@@ -249,7 +253,8 @@ func (inv *Inventory) logStates(states []SourceState) {
 	}
 }
 
-// Ports returns the ports and the health of the sources. Neither may be altered.
+// Ports returns the ports and the health of the sources. Neither may be altered; the
+// ports are in the same memory for as long as they stay what they are.
 func (inv *Inventory) Ports() ([]Port, []SourceState) {
 	inv.mu.Lock()
 	defer inv.mu.Unlock()

@@ -134,8 +134,9 @@ const (
 // StatsTable holds the counters of a namespace's interfaces. It may be filled again
 // and again, which costs no memory once it is large enough.
 type StatsTable struct {
-	rows []Stats
-	at   map[int]int
+	rows    []Stats
+	indices []int       // of the interfaces, row by row
+	at      map[int]int // row by index
 }
 
 // Get returns the counters of an interface, valid until the table is filled
@@ -152,21 +153,31 @@ func (t *StatsTable) Len() int { return len(t.rows) }
 
 // Stats fills t with the counters of every interface.
 func (c *Conn) Stats(t *StatsTable) error {
-	if t.at == nil {
-		t.at = make(map[int]int)
-	}
-	clear(t.at)
+	same := true // as the last time, row by row
 	t.rows = t.rows[:0]
 	var req [sizeofIfStatsMsg]byte
 	binary.NativeEndian.PutUint32(req[8:], 1<<(unix.IFLA_STATS_LINK_64-1)) // filter_mask
 	err := c.dumps.Dump(unix.RTM_GETSTATS, req[:], func(_ uint16, data []byte) error {
 		index, s, err := parseStats(data)
 		if err == nil {
-			t.at[index] = len(t.rows)
+			row := len(t.rows)
+			if row == len(t.indices) {
+				t.indices = append(t.indices, index)
+				same = false
+			} else if t.indices[row] != index {
+				t.indices[row], same = index, false
+			}
 			t.rows = append(t.rows, s)
 		}
 		return err
 	})
+	if !same || len(t.rows) != len(t.indices) || len(t.at) != len(t.rows) {
+		t.indices = t.indices[:len(t.rows)]
+		t.at = make(map[int]int, len(t.rows))
+		for row, index := range t.indices {
+			t.at[index] = row
+		}
+	}
 	if err != nil {
 		return fmt.Errorf("dump interface statistics: %w", err)
 	}

@@ -112,6 +112,38 @@ func TestStatsEqualSysfs(t *testing.T) {
 	}
 }
 
+func TestATableFollowsWhatComesAndGoes(t *testing.T) {
+	ns := testutil.NewNetNS(t)
+	c := dialTest(t, ns)
+	var table StatsTable
+	there := map[string]int{}
+	for _, step := range []struct{ op, name string }{
+		{"add", "one"}, {"add", "two"}, {"add", "three"}, {"", ""}, {"del", "two"}, {"add", "four"}, {"del", "four"}, {"del", "one"}, {"", ""},
+	} {
+		gone := 0
+		switch step.op {
+		case "add":
+			testutil.IP(t, "-n", ns, "link", "add", step.name, "type", "ifb")
+			there[step.name] = linkByName(t, c, step.name).Index
+		case "del":
+			testutil.IP(t, "-n", ns, "link", "del", step.name)
+			gone = there[step.name]
+			delete(there, step.name)
+		}
+		if err := c.Stats(&table); err != nil {
+			t.Fatal(err)
+		}
+		if table.Len() != len(there)+1 || table.Get(1) == nil || (gone != 0 && table.Get(gone) != nil) {
+			t.Errorf("%s %s: %d interfaces, of %d and lo", step.op, step.name, table.Len(), len(there))
+		}
+		for name, index := range there {
+			if table.Get(index) == nil {
+				t.Errorf("%s %s: %s is not in the table", step.op, step.name, name)
+			}
+		}
+	}
+}
+
 func TestNamespacesAreApart(t *testing.T) {
 	a := testutil.NewNetNS(t)
 	testutil.IP(t, "-n", a, "link", "add", "only-here", "type", "bridge")

@@ -46,13 +46,13 @@ const (
 	meminfoDrops     = 8 // SK_MEMINFO_DROPS
 )
 
-// PacketSockets lists the packet sockets of the namespace. It needs no privilege
+// PacketSockets appends the packet sockets of the namespace to into. It needs no privilege
 // beyond that of the namespace's owner.
-func (c *Conn) PacketSockets() ([]PacketSocket, error) {
+func (c *Conn) PacketSockets(into []PacketSocket) ([]PacketSocket, error) {
 	req := make([]byte, sizeofRequest)
 	req[0] = unix.AF_PACKET
 	binary.NativeEndian.PutUint32(req[8:], showInfo|showMeminfo)
-	var out []PacketSocket
+	out := into
 	err := c.dumps.Dump(sockDiagByFamily, req, func(_ uint16, data []byte) error {
 		s, err := parse(data)
 		out = append(out, s)

@@ -54,7 +54,7 @@ func TestPacketSocketsAreFoundWithTheirDrops(t *testing.T) {
 	}
 	c := New(ns)
 	defer c.Close()
-	list, err := c.PacketSockets()
+	list, err := c.PacketSockets(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,13 +85,13 @@ func TestPacketSocketsAreFoundWithTheirDrops(t *testing.T) {
 func TestOtherNamespacesSocketsAreNotListed(t *testing.T) {
 	c := New(testutil.NewNetNS(t))
 	defer c.Close()
-	if list, err := c.PacketSockets(); err != nil || len(list) != 0 {
+	if list, err := c.PacketSockets(nil); err != nil || len(list) != 0 {
 		t.Errorf("%v, %v in an empty namespace", list, err)
 	}
 }
 
 func TestAbsentNamespace(t *testing.T) {
-	if _, err := New("vigia-test-absent").PacketSockets(); err == nil || !strings.Contains(err.Error(), "does not exist") {
+	if _, err := New("vigia-test-absent").PacketSockets(nil); err == nil || !strings.Contains(err.Error(), "does not exist") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -42,10 +42,6 @@ func (s *Source) Collect(v *source.View, out *exposition.Page) error {
 	if err != nil {
 		return err
 	}
-	tenants := make(map[string]*ports.Port, len(v.Ports))
-	for i := range v.Ports {
-		tenants[v.Ports[i].Device] = &v.Ports[i]
-	}
 	var errs []error
 	for i := range list {
 		b := &list[i]
@@ -54,7 +50,7 @@ func (s *Source) Collect(v *source.View, out *exposition.Page) error {
 			continue
 		}
 		for j := range b.stats {
-			s.port(v, b, &b.stats[j], tenants, out)
+			s.port(v, b, &b.stats[j], out)
 		}
 		s.bridge(b, out)
 	}
@@ -70,16 +66,17 @@ func emit(out *exposition.Page, f *exposition.Family, value uint64, labels ...st
 
 // port emits one port. A tenant's port that the kernel counts is left to the
 // kernel's own counters, which are fresher; what only the switch knows is not.
-func (s *Source) port(v *source.View, b *bridge, p *openflow.PortStats, tenants map[string]*ports.Port, out *exposition.Page) {
+func (s *Source) port(v *source.View, b *bridge, p *openflow.PortStats, out *exposition.Page) {
 	known, ok := b.Ports[p.Port]
 	if !ok {
 		return // not in the database yet
 	}
-	t := tenants[known.Device]
-	if t == nil {
+	position, ok := v.ByDevice(known.Device)
+	if !ok {
 		s.own(b.Name, known, p, out)
 		return
 	}
+	t := &v.Ports[position]
 	received, transmitted := source.SwitchSide.Directions()
 	if t.Index == 0 { // the kernel has no such device: vhost-user
 		emit(out, s.portBytes, p.RxBytes, t.ID, t.Tenant, received)
@@ -87,7 +84,7 @@ func (s *Source) port(v *source.View, b *bridge, p *openflow.PortStats, tenants 
 		emit(out, s.portPackets, p.RxPackets, t.ID, t.Tenant, received)
 		emit(out, s.portPackets, p.TxPackets, t.ID, t.Tenant, transmitted)
 		if p.RxPackets != openflow.Unknown && p.TxPackets != openflow.Unknown {
-			v.Load[t.ID], v.Sent[t.ID] = p.RxPackets+p.TxPackets, p.RxBytes
+			v.Carry(position, p.RxPackets+p.TxPackets, p.RxBytes)
 		}
 		device(v, t, received, p.RxDropped)
 		device(v, t, transmitted, p.TxDropped)

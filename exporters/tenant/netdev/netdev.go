@@ -45,6 +45,11 @@ func (s *Source) Collect(v *source.View, out *exposition.Page) error {
 		p := &v.Ports[i]
 		if st := s.now.Get(p.Index); st != nil { // else it went since the list was made
 			s.emit(p, st, v, out)
+			sent := st.RxBytes
+			if _, tx := Viewpoint(p).Directions(); tx == source.FromTenant {
+				sent = st.TxBytes
+			}
+			v.Carry(i, st.RxPackets+st.TxPackets, sent)
 		}
 	}
 	s.lastWords(v, out)
@@ -85,11 +90,6 @@ func (s *Source) emit(p *ports.Port, st *rtnl.Stats, v *source.View, out *exposi
 	out.Emit(s.bytes, float64(st.TxBytes), p.ID, p.Tenant, tx)
 	out.Emit(s.packets, float64(st.RxPackets), p.ID, p.Tenant, rx)
 	out.Emit(s.packets, float64(st.TxPackets), p.ID, p.Tenant, tx)
-	v.Load[p.ID] = st.RxPackets + st.TxPackets
-	v.Sent[p.ID] = st.RxBytes
-	if tx == source.FromTenant {
-		v.Sent[p.ID] = st.TxBytes
-	}
 	if st.RxErrors > 0 {
 		out.Emit(s.errors, float64(st.RxErrors), p.ID, p.Tenant, rx)
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -20,25 +21,31 @@ import (
 
 // Sockets lists packet sockets. *sockdiag.Conn is one.
 type Sockets interface {
-	PacketSockets() ([]sockdiag.PacketSocket, error)
+	// PacketSockets appends them to into.
+	PacketSockets(into []sockdiag.PacketSocket) ([]sockdiag.PacketSocket, error)
 }
 
 // Source attributes the drops of packet sockets to ports.
 type Source struct {
 	sockets Sockets
 	pidFile string // of ovs-vswitchd
-	owned   map[uint32]bool
-	last    map[uint32]uint32 // drops by inode of the socket
-	totals  map[int]uint64    // by interface
+	list    []sockdiag.PacketSocket
+	known   []socket       // those of list, in its order
+	told    bool           // whether the switch's own could be told from others
+	totals  map[int]uint64 // by interface, of those that have dropped any
+}
+
+// socket is what is known of a socket at a port of the switch.
+type socket struct {
+	inode uint32
+	owned bool   // by ovs-vswitchd
+	last  uint32 // drops
 }
 
 // New returns the source. rundir is where ovs-vswitchd keeps its pid file, which
 // tells its sockets from those of a tcpdump beside it.
 func New(sockets Sockets, rundir string) *Source {
-	return &Source{
-		sockets: sockets, pidFile: filepath.Join(rundir, "ovs-vswitchd.pid"),
-		last: make(map[uint32]uint32), totals: make(map[int]uint64),
-	}
+	return &Source{sockets: sockets, pidFile: filepath.Join(rundir, "ovs-vswitchd.pid"), totals: make(map[int]uint64)}
 }
 
 // Name is the collector's name.
@@ -49,27 +56,25 @@ func (s *Source) AttributesDrops() {}
 
 // Collect adds the drops. What a new socket has dropped counts from zero, so that a
 // restart of ovs-vswitchd takes nothing back.
-func (s *Source) Collect(v *source.View, _ *exposition.Page) error {
-	all, err := s.sockets.PacketSockets()
-	if err != nil {
+func (s *Source) Collect(v *source.View, _ *exposition.Page) (err error) {
+	if s.list, err = s.sockets.PacketSockets(s.list[:0]); err != nil {
 		return err
 	}
-	var ours []sockdiag.PacketSocket
-	for _, socket := range all {
-		if p := v.ByIndex(socket.Index); p != nil && p.DataPlane == ports.OVSUserspace && socket.Protocol == unix.ETH_P_ALL {
-			ours = append(ours, socket)
-		}
-	}
-	s.learn(ours)
-	last := make(map[uint32]uint32, len(ours))
-	for _, socket := range ours {
-		if s.owned != nil && !s.owned[socket.Inode] {
+	s.list = slices.DeleteFunc(s.list, func(socket sockdiag.PacketSocket) bool {
+		p := v.ByIndex(socket.Index)
+		return p == nil || p.DataPlane != ports.OVSUserspace || socket.Protocol != unix.ETH_P_ALL
+	})
+	s.learn()
+	for i := range s.list {
+		now, k := &s.list[i], &s.known[i]
+		if s.told && !k.owned {
 			continue
 		}
-		last[socket.Inode] = socket.Drops
-		s.totals[socket.Index] += uint64(socket.Drops - s.last[socket.Inode]) // modulo 2^32
+		if more := now.Drops - k.last; more > 0 { // modulo 2^32
+			s.totals[now.Index] += uint64(more)
+			k.last = now.Drops
+		}
 	}
-	s.last = last
 	for index, count := range s.totals {
 		p := v.ByIndex(index)
 		if p == nil {
@@ -83,23 +88,29 @@ func (s *Source) Collect(v *source.View, _ *exposition.Page) error {
 
 // learn finds out which sockets are ovs-vswitchd's when there are new ones. Where
 // it cannot be told, all packet sockets at its ports are taken for its own.
-func (s *Source) learn(sockets []sockdiag.PacketSocket) {
-	known := s.owned != nil
-	for _, socket := range sockets {
-		_, ok := s.owned[socket.Inode]
-		known = known && ok
+func (s *Source) learn() {
+	same := slices.EqualFunc(s.list, s.known, func(now sockdiag.PacketSocket, k socket) bool { return now.Inode == k.inode })
+	if same && s.told {
+		return
 	}
-	if known {
+	before := make(map[uint32]socket, len(s.known))
+	for _, k := range s.known {
+		before[k.inode] = k
+	}
+	s.known = s.known[:0]
+	for i := range s.list {
+		k, ok := before[s.list[i].Inode]
+		s.told = s.told && ok
+		k.inode = s.list[i].Inode
+		s.known = append(s.known, k)
+	}
+	if s.told {
 		return
 	}
 	inodes, err := socketsOf(s.pidFile)
-	if err != nil {
-		s.owned = nil
-		return
-	}
-	s.owned = make(map[uint32]bool, len(sockets))
-	for _, socket := range sockets {
-		s.owned[socket.Inode] = inodes[socket.Inode]
+	s.told = err == nil
+	for i := range s.known {
+		s.known[i].owned = inodes[s.known[i].inode]
 	}
 }
 

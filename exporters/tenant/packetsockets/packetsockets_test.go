@@ -22,9 +22,11 @@ type list struct {
 	err     error
 }
 
-func (l *list) PacketSockets() ([]sockdiag.PacketSocket, error) { return l.sockets, l.err }
+func (l *list) PacketSockets(into []sockdiag.PacketSocket) ([]sockdiag.PacketSocket, error) {
+	return append(into, l.sockets...), l.err
+}
 
-func socket(inode uint32, index int, drops uint32) sockdiag.PacketSocket {
+func at(inode uint32, index int, drops uint32) sockdiag.PacketSocket {
 	return sockdiag.PacketSocket{Inode: inode, Index: index, Protocol: unix.ETH_P_ALL, Drops: drops}
 }
 
@@ -53,11 +55,11 @@ func drops(t *testing.T, s *Source, indices ...int) (port, all uint64) {
 
 func TestOnlyUserspaceSwitchesSocketsCount(t *testing.T) {
 	l := &list{sockets: []sockdiag.PacketSocket{
-		socket(1, ovs, 10),
-		socket(2, bridge, 100), // a capture on a Linux bridge's port
-		socket(3, 77, 1000),    // on no port at all
+		at(1, ovs, 10),
+		at(2, bridge, 100), // a capture on a Linux bridge's port
+		at(3, 77, 1000),    // on no port at all
 		{Inode: 4, Index: ovs, Protocol: unix.ETH_P_ARP, Drops: 5},
-		socket(5, 0, 7), // bound to no interface
+		at(5, 0, 7), // bound to no interface
 	}}
 	port, all := drops(t, New(l, t.TempDir()), ovs, bridge)
 	if port != 10 || all != 10 {
@@ -72,12 +74,12 @@ func TestDropsOnlyGrow(t *testing.T) {
 		sockets []sockdiag.PacketSocket
 		want    uint64
 	}{
-		{[]sockdiag.PacketSocket{socket(1, ovs, 10)}, 10},
-		{[]sockdiag.PacketSocket{socket(1, ovs, 15)}, 15},
+		{[]sockdiag.PacketSocket{at(1, ovs, 10)}, 10},
+		{[]sockdiag.PacketSocket{at(1, ovs, 15)}, 15},
 		{nil, 15}, // ovs-vswitchd is away
-		{[]sockdiag.PacketSocket{socket(2, ovs, 0)}, 15},
-		{[]sockdiag.PacketSocket{socket(2, ovs, 4294967290)}, 4294967305},
-		{[]sockdiag.PacketSocket{socket(2, ovs, 4)}, 4294967315}, // the kernel's 32 bits ran over
+		{[]sockdiag.PacketSocket{at(2, ovs, 0)}, 15},
+		{[]sockdiag.PacketSocket{at(2, ovs, 4294967290)}, 4294967305},
+		{[]sockdiag.PacketSocket{at(2, ovs, 4)}, 4294967315}, // the kernel's 32 bits ran over
 	} {
 		l.sockets = tc.sockets
 		if got, _ := drops(t, s, ovs); got != tc.want {
@@ -85,9 +87,30 @@ func TestDropsOnlyGrow(t *testing.T) {
 		}
 	}
 	drops(t, s) // the port goes
-	l.sockets = []sockdiag.PacketSocket{socket(3, ovs, 1)}
+	l.sockets = []sockdiag.PacketSocket{at(3, ovs, 1)}
 	if got, _ := drops(t, s, ovs); got != 1 {
 		t.Errorf("a new port starts at %d", got)
+	}
+}
+
+// TestSocketsAreKnownInWhateverOrderTheyAreListed has two of a switch that cannot be
+// told apart, and one that goes between.
+func TestSocketsAreKnownInWhateverOrderTheyAreListed(t *testing.T) {
+	l := &list{sockets: []sockdiag.PacketSocket{at(1, ovs, 10), at(2, ovs, 20), at(3, ovs, 5)}}
+	s := New(l, t.TempDir())
+	for i, step := range []struct {
+		sockets []sockdiag.PacketSocket
+		want    uint64
+	}{
+		{l.sockets, 35},
+		{[]sockdiag.PacketSocket{at(3, ovs, 6), at(1, ovs, 10), at(2, ovs, 20)}, 36},
+		{[]sockdiag.PacketSocket{at(3, ovs, 6), at(2, ovs, 22)}, 38},
+		{[]sockdiag.PacketSocket{at(4, ovs, 1), at(3, ovs, 6), at(2, ovs, 22)}, 39},
+	} {
+		l.sockets = step.sockets
+		if got, _ := drops(t, s, ovs); got != step.want {
+			t.Errorf("step %d: %d, want %d", i, got, step.want)
+		}
 	}
 }
 
@@ -109,7 +132,7 @@ func TestForeignSocketsAreToldApart(t *testing.T) {
 		t.Fatal(err)
 	}
 	own, capture := uint32(st.Ino), uint32(4000000000)
-	l := &list{sockets: []sockdiag.PacketSocket{socket(own, ovs, 3), socket(capture, ovs, 100)}}
+	l := &list{sockets: []sockdiag.PacketSocket{at(own, ovs, 3), at(capture, ovs, 100)}}
 	s := New(l, dir)
 	if got, _ := drops(t, s, ovs); got != 3 {
 		t.Errorf("%d drops, want the switch's 3", got)
@@ -120,7 +143,7 @@ func TestForeignSocketsAreToldApart(t *testing.T) {
 	if got, _ := drops(t, s, ovs); got != 3 {
 		t.Errorf("%d drops without the pid file, want 3", got)
 	}
-	l.sockets = append(l.sockets, socket(capture+1, ovs, 1000))
+	l.sockets = append(l.sockets, at(capture+1, ovs, 1000))
 	if got, _ := drops(t, s, ovs); got != 3+100+1000 {
 		t.Errorf("%d drops when the switch cannot be told apart, want all", got)
 	}

@@ -24,45 +24,42 @@ type totals struct {
 	loaded  bool
 	settled map[string]vport.Amount
 	owners  map[vport.Life]string
-	live    readings // at this scrape
-	last    readings // and at the one before
+	live    []reading // at this scrape
+	last    []reading // and at the one before, in the same order but for what came and went
+	moved   bool      // something came or went since, or may have
+	ended   bool      // the scrape before was carried through
 	sums    map[string]*vport.Amount
 }
 
-// readings are what lives count. They are filled anew at every scrape, in the same
-// memory.
-type readings struct {
-	at      map[vport.Life]int
-	amounts []vport.Amount
-}
-
-func newReadings() readings { return readings{at: make(map[vport.Life]int)} }
-
-func (r *readings) clear() {
-	clear(r.at)
-	r.amounts = r.amounts[:0]
-}
-
-func (r *readings) put(life vport.Life, a vport.Amount) {
-	r.at[life] = len(r.amounts)
-	r.amounts = append(r.amounts, a)
-}
-
-// get returns what a life counted; nothing if it was not there.
-func (r *readings) get(life vport.Life) (a vport.Amount) {
-	if i, ok := r.at[life]; ok {
-		a = r.amounts[i]
-	}
-	return a
+// reading is what a life counts.
+type reading struct {
+	life   vport.Life
+	owner  string // empty while nobody is known to be
+	amount vport.Amount
+	sum    *vport.Amount // the owner's, once it was asked for
 }
 
 func newTotals(l ledger) *totals {
-	return &totals{ledger: l, live: newReadings(), last: newReadings(), sums: make(map[string]*vport.Amount)}
+	return &totals{ledger: l, sums: make(map[string]*vport.Amount)}
 }
 
 func (t *totals) begin() {
-	t.last, t.live = t.live, t.last
-	t.live.clear()
+	t.moved, t.ended = !t.ended, false
+	t.last, t.live = t.live, t.last[:0]
+}
+
+// put takes a reading and returns where it is kept.
+func (t *totals) put(life vport.Life, now vport.Amount) *reading {
+	i := len(t.live)
+	t.live = append(t.live, reading{life: life, amount: now})
+	r := &t.live[i]
+	if i < len(t.last) && t.last[i].life == life {
+		r.owner, r.sum = t.last[i].owner, t.last[i].sum
+		return r
+	}
+	t.moved = true
+	r.owner = t.owners[life]
+	return r
 }
 
 func (t *totals) load() error {
@@ -86,19 +83,19 @@ func (t *totals) add(life vport.Life, tenant string, now vport.Amount) error {
 	if err := t.load(); err != nil {
 		return err
 	}
-	t.live.put(life, now)
-	owner, known := t.owners[life]
+	r := t.put(life, now)
 	switch {
-	case tenant == "" || tenant == owner || known && tenant == ports.Unresolved:
+	case tenant == "" || tenant == r.owner || r.owner != "" && tenant == ports.Unresolved:
 		return nil
-	case known: // it changed hands: what it counted so far stays with its owner
-		if err := t.settle(owner, &now, (*vport.Amount).Add); err != nil {
+	case r.owner != "": // it changed hands: what it counted so far stays with its owner
+		if err := t.settle(r.owner, &now, (*vport.Amount).Add); err != nil {
 			return err
 		}
 		if err := t.settle(tenant, &now, (*vport.Amount).Sub); err != nil {
 			return err
 		}
 	}
+	r.owner, r.sum = tenant, nil
 	t.owners[life] = tenant
 	return t.ledger.Own(life, tenant)
 }
@@ -108,8 +105,20 @@ func (t *totals) end() error {
 	if err := t.load(); err != nil {
 		return err
 	}
+	if t.ended = !t.moved && len(t.live) == len(t.last); t.ended {
+		return nil
+	}
+	alive, last := make(map[vport.Life]bool, len(t.live)), make(map[vport.Life]vport.Amount)
+	for i := range t.live {
+		alive[t.live[i].life] = true
+	}
+	for i := range t.last {
+		if r := &t.last[i]; !alive[r.life] {
+			last[r.life] = r.amount
+		}
+	}
 	for life, owner := range t.owners {
-		if _, alive := t.live.at[life]; alive {
+		if alive[life] {
 			continue
 		}
 		final, ok, err := t.ledger.Final(life)
@@ -117,7 +126,7 @@ func (t *totals) end() error {
 			return err
 		}
 		if !ok {
-			final = t.last.get(life) // evicted: nearly as good
+			final = last[life] // evicted: nearly as good
 		}
 		if err := t.settle(owner, &final, (*vport.Amount).Add); err != nil {
 			return err
@@ -127,6 +136,7 @@ func (t *totals) end() error {
 			return err
 		}
 	}
+	t.ended = true
 	return nil
 }
 
@@ -151,10 +161,15 @@ func (t *totals) byTenant() map[string]*vport.Amount {
 	for tenant, a := range t.settled {
 		of(tenant).Add(&a)
 	}
-	for life, i := range t.live.at {
-		if owner, known := t.owners[life]; known {
-			of(owner).Add(&t.live.amounts[i])
+	for i := range t.live {
+		r := &t.live[i]
+		if r.owner == "" {
+			continue
 		}
+		if r.sum == nil {
+			r.sum = of(r.owner)
+		}
+		r.sum.Add(&r.amount)
 	}
 	return t.sums
 }

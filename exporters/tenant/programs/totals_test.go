@@ -135,3 +135,22 @@ func TestUnknownPortsBecomeTheirTenants(t *testing.T) {
 	p.count = 12
 	b.expect("it follows", b.scrape(p), "red", 3)
 }
+
+func TestAScrapeThatBreaksOffHidesNoEnd(t *testing.T) {
+	b := newBook(t)
+	p1, p2, p3 := port{5, 100, "red", 10}, port{6, 100, "red", 1}, port{7, 100, "blue", 4}
+	b.scrape(p1, p2, p3)
+	b.totals.begin()
+	if err := b.totals.add(vport.Life{Index: p1.index, SinceNs: p1.since}, p1.tenant, amount(p1.count)); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.ledger.Finish(vport.Life{Index: p2.index, SinceNs: p2.since}, amount(3)); err != nil {
+		t.Fatal(err)
+	}
+	b.expect("the last word of the one that went", b.scrape(p1), "red", 13)
+	if owners, err := b.ledger.Owners(); err != nil || len(owners) != 1 {
+		t.Errorf("owners are %v, %v; want that of one life", owners, err)
+	}
+	p4 := port{4, 300, "red", 2}
+	b.expect("in another order: numbers of interfaces are used again", b.scrape(p4, p1), "red", 15)
+}

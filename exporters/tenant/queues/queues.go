@@ -129,6 +129,9 @@ func (s *Source) Collect(v *source.View, out *exposition.Page) error {
 // widen counts on from a counter of 32 bits.
 func (s *Source) widen(key place, now uint32) uint64 {
 	w, known := s.counted[key]
+	if !known && now == 0 {
+		return 0
+	}
 	if known {
 		w.total += uint64(now - w.last)
 	} else {

@@ -48,6 +48,7 @@ type Engine struct {
 
 	mu         sync.Mutex
 	page       *exposition.Page
+	views      source.Views
 	limiter    *exposition.Limiter
 	remainders *source.Remainders
 	zeroFirst  *zeroFirst
@@ -121,7 +122,7 @@ func (e *Engine) scrape(only []string, use func(*exposition.Page) error) error {
 	defer e.mu.Unlock()
 	list, states := e.opts.Inventory.EveryPort()
 	now := e.opts.Now()
-	v := source.NewView(list, e.gone.update(list, now), states, now)
+	v := e.views.Next(list, e.gone.update(list, now), states, now)
 	v.Detail = e.opts.Detail
 	v.Drops.Marked = e.zeroFirst.marked
 	overflow := e.limiter.Admit(portIDs(v))

@@ -14,7 +14,7 @@ const zeroScrapes = 2
 // zeroFirst decides how sparse counters appear. A drop reason has no series
 // until it has occurred at its port.
 type zeroFirst struct {
-	watched map[string]bool // ports that were there at the scrape before
+	watched map[string]bool // ports that were there at the scrape before; of the view, as the next
 	present map[string]bool // and those that are now
 	shown   map[source.DropKey]sparse
 	marked  map[string]bool // ports that have a series in shown
@@ -27,19 +27,12 @@ type sparse struct {
 }
 
 func newZeroFirst() *zeroFirst {
-	return &zeroFirst{watched: make(map[string]bool), present: make(map[string]bool), shown: make(map[source.DropKey]sparse), marked: make(map[string]bool)}
+	return &zeroFirst{shown: make(map[source.DropKey]sparse), marked: make(map[string]bool)}
 }
 
 func (z *zeroFirst) begin(v *source.View) {
 	z.round++
-	z.present, z.watched = z.watched, z.present
-	clear(z.present)
-	for i := range v.Ports {
-		z.present[v.Ports[i].ID] = true
-	}
-	for i := range v.Gone {
-		z.present[v.Gone[i].ID] = true
-	}
+	z.watched, z.present = z.present, v.IDs()
 }
 
 // show returns what to export, if anything. What a port had counted before it
@@ -77,6 +70,7 @@ func (z *zeroFirst) end() {
 // goneList remembers ports for a while after they are gone.
 type goneList struct {
 	ttl   time.Duration
+	last  []ports.Port          // that there were, all of them
 	ports map[string]ports.Port // that were there at the scrape before
 	since map[string]time.Time  // of those that are gone
 }
@@ -88,6 +82,10 @@ func newGoneList(ttl time.Duration) *goneList {
 // update takes the ports that exist and returns those that are gone, but not
 // for longer than the TTL. A port whose tenant changed is a port still.
 func (g *goneList) update(list []ports.Port, now time.Time) []ports.Port {
+	if source.SameList(list, g.last) && len(g.since) == 0 {
+		return nil
+	}
+	g.last = list
 	here := make(map[string]bool, len(list))
 	for i := range list {
 		id := list[i].ID

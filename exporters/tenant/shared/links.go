@@ -17,7 +17,6 @@ type links struct {
 	conn   *ethtool.Conn // nil until it is needed
 	speeds map[string]speed
 	bytes  map[string]uint64  // through each queue, as of the scrape before
-	sent   map[string]uint64  // by each port, likewise
 	used   map[string]float64 // seconds that each link was busy, so far
 	at     time.Time          // of the scrape before
 }
@@ -65,14 +64,11 @@ func (l *links) speed(device string, now time.Time) (float64, error) {
 
 // queues emits how busy the links behind the queues of shared devices are, where their
 // speed is known, and lays it at the doors of the tenants that sent meanwhile, by bytes.
-func (s *Source) queues(v *source.View, out *exposition.Page) error {
+func (s *Source) queues(v *source.View, carried []source.Carried, out *exposition.Page) error {
 	l := s.links
-	if len(v.Sent) == 0 && len(v.Ports) > 0 {
-		return nil // see split
-	}
-	bytes, sent, passed := l.bytes, l.sent, v.Now.Sub(l.at).Seconds()
-	l.bytes, l.sent, l.at = v.Queues, v.Sent, v.Now
-	byTenant, sum := sentMeanwhile(v, sent)
+	bytes, passed := l.bytes, v.Now.Sub(l.at).Seconds()
+	l.bytes, l.at = v.Queues, v.Now
+	tenants, sum := growth(v, carried, every, sent)
 	var errs []error
 	for device, now := range v.Queues {
 		bits, err := l.speed(device, v.Now)
@@ -93,7 +89,7 @@ func (s *Source) queues(v *source.View, out *exposition.Page) error {
 		if known && passed > 0 {
 			out.Emit(s.utilization, busy/passed, name, kind(name))
 		}
-		s.add(name, busy, byTenant, sum)
+		s.add(v, name, busy, tenants, sum)
 	}
 	s.forgetQueues(v.Queues)
 	return errors.Join(errs...)
@@ -116,20 +112,4 @@ func (s *Source) forgetQueues(here map[string]uint64) {
 			}
 		}
 	}
-}
-
-// sentMeanwhile returns the bytes that tenants have sent since the scrape before.
-func sentMeanwhile(v *source.View, before map[string]uint64) (byTenant map[string]float64, sum float64) {
-	byTenant = make(map[string]float64)
-	for i := range v.Ports {
-		p := &v.Ports[i]
-		last, known := before[p.ID]
-		now := v.Sent[p.ID]
-		if !known || now < last {
-			continue // new, or its counters started again
-		}
-		byTenant[p.Tenant] += float64(now - last)
-		sum += float64(now - last)
-	}
-	return byTenant, sum
 }

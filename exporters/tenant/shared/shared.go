@@ -27,7 +27,7 @@ type Source struct {
 	runDir string // of Open vSwitch; empty without it
 	proc   procfs
 	before *usage
-	load   map[string]uint64 // of the scrape before, by port
+	last   carried           // at the scrape before
 	shares map[share]float64 // seconds so far
 	links  *links
 
@@ -35,6 +35,57 @@ type Source struct {
 }
 
 type share struct{ tenant, resource string }
+
+// carried is what ports carried.
+type carried struct {
+	ports []ports.Port
+	by    []source.Carried // of each
+}
+
+// of returns what the ports of a view carried then, by their positions in the view.
+func (c *carried) of(v *source.View) []source.Carried {
+	if source.SameList(c.ports, v.Ports) {
+		return c.by
+	}
+	byID := make(map[string]source.Carried, len(c.ports))
+	for i := range c.ports {
+		byID[c.ports[i].ID] = c.by[i]
+	}
+	out := make([]source.Carried, len(v.Ports))
+	for i := range v.Ports {
+		out[i] = byID[v.Ports[i].ID]
+	}
+	return out
+}
+
+// grown is by how much what a tenant's ports carried grew since the scrape before.
+type grown struct {
+	by   float64
+	seen bool // a port of it was there, and counted
+}
+
+// growth returns what each tenant's ports grew by, in the order of the view's tenants,
+// and the sum. What is new, or started again, counts from the next time on.
+func growth(v *source.View, before []source.Carried, counts func(p *ports.Port) bool, count func(c *source.Carried) uint64) (tenants []grown, sum float64) {
+	names, of := v.Tenants()
+	tenants = make([]grown, len(names))
+	for i := range before {
+		last, now := count(&before[i]), count(&v.Carried[i])
+		if !before[i].Known || now < last || !counts(&v.Ports[i]) {
+			continue
+		}
+		t := &tenants[of[i]]
+		t.by, t.seen = t.by+float64(now-last), true
+		sum += float64(now - last)
+	}
+	return tenants, sum
+}
+
+func packets(c *source.Carried) uint64 { return c.Packets }
+func sent(c *source.Carried) uint64    { return c.Sent }
+
+func every(*ports.Port) bool       { return true }
+func userspace(p *ports.Port) bool { return p.DataPlane == ports.OVSUserspace }
 
 // usage is what the elements have used so far, in seconds.
 type usage struct {
@@ -59,7 +110,7 @@ func New(f source.Families, netns, runDir string) *Source {
 func (s *Source) Name() string { return "shared" }
 
 // Collect emits the elements and the tenants' shares. It runs after the sources
-// that lay down View.Load.
+// that lay down View.Carried.
 func (s *Source) Collect(v *source.View, out *exposition.Page) error {
 	now, err := s.usage()
 	if err != nil {
@@ -69,8 +120,13 @@ func (s *Source) Collect(v *source.View, out *exposition.Page) error {
 	if now.pid != 0 {
 		out.Emit(s.used, now.vswitchd, vswitchd, "process")
 	}
-	s.split(v, now)
-	queues := s.queues(v, out)
+	var queues error
+	if v.Carried != nil || len(v.Ports) == 0 { // else nobody has read the ports this time: wait until somebody does
+		before := s.last.of(v)
+		s.split(v, now, before)
+		queues = s.queues(v, before, out)
+		s.last = carried{v.Ports, append(s.last.by[:0], v.Carried...)}
+	}
 	for k, seconds := range s.shares {
 		out.Emit(s.seconds, seconds, k.tenant, k.resource, kind(k.resource))
 	}
@@ -115,43 +171,29 @@ func (s *Source) usage() (u usage, err error) {
 // split lays what was used since the scrape before at the tenants' doors, by the
 // packets of their ports in that time. Packets cost about the same whatever their
 // size; what nobody's ports carried is nobody's.
-func (s *Source) split(v *source.View, now usage) {
-	if len(v.Load) == 0 && len(v.Ports) > 0 {
-		return // nobody has read the ports this time: wait until somebody does
-	}
-	before, loads := s.before, s.load
-	s.before, s.load = &now, v.Load
+func (s *Source) split(v *source.View, now usage, carried []source.Carried) {
+	before := s.before
+	s.before = &now
 	if before == nil {
 		return
 	}
-	all, userspace := make(map[string]float64), make(map[string]float64)
-	var sumAll, sumUserspace float64
-	for i := range v.Ports {
-		p := &v.Ports[i]
-		last, known := loads[p.ID]
-		count := v.Load[p.ID]
-		if !known || count < last {
-			continue // new, or its counters started again
-		}
-		n := float64(count - last)
-		all[p.Tenant] += n
-		sumAll += n
-		if p.DataPlane == ports.OVSUserspace {
-			userspace[p.Tenant] += n
-			sumUserspace += n
-		}
-	}
-	s.add(softirq, now.softirq-before.softirq, all, sumAll)
+	tenants, sum := growth(v, carried, every, packets)
+	s.add(v, softirq, now.softirq-before.softirq, tenants, sum)
 	if now.pid != 0 && now.pid == before.pid {
-		s.add(vswitchd, now.vswitchd-before.vswitchd, userspace, sumUserspace)
+		tenants, sum = growth(v, carried, userspace, packets)
+		s.add(v, vswitchd, now.vswitchd-before.vswitchd, tenants, sum)
 	}
 }
 
-func (s *Source) add(resource string, seconds float64, packets map[string]float64, sum float64) {
-	for tenant, n := range packets {
-		k := share{tenant, resource}
+func (s *Source) add(v *source.View, resource string, seconds float64, tenants []grown, sum float64) {
+	names, _ := v.Tenants()
+	for i, t := range tenants {
+		if !t.seen {
+			continue
+		}
+		k := share{names[i], resource}
 		if sum > 0 && seconds > 0 {
-			s.shares[k] += seconds * n / sum
+			s.shares[k] += seconds * t.by / sum
 		} else if _, ok := s.shares[k]; !ok {
 			s.shares[k] = 0 // zero first
 		}

@@ -75,8 +75,19 @@ func view(now time.Time) *source.View {
 func collect(t *testing.T, s *Source, load map[string]uint64) map[string]float64 {
 	t.Helper()
 	v := view(time.Now())
-	v.Load = load
+	carry(v, load, nil)
 	return series(t, s, v)
+}
+
+// carry lays down packets and bytes of the view's ports, by their ids.
+func carry(v *source.View, packets, sent map[string]uint64) {
+	for i := range v.Ports {
+		n, counted := packets[v.Ports[i].ID]
+		bytes, measured := sent[v.Ports[i].ID]
+		if counted || measured {
+			v.Carry(i, n, bytes)
+		}
+	}
 }
 
 func series(t *testing.T, s *Source, v *source.View) map[string]float64 {
@@ -145,6 +156,36 @@ func TestWhatIsSharedIsSplitByPackets(t *testing.T) {
 	check(m, tenantSeconds("blue", softirq, "cpu"), 1.4)
 }
 
+// TestWhatPortsCarriedIsKeptApartFromTheView scrapes as an engine does, whose memory is
+// used again, also by scrapes that this source has no part in.
+func TestWhatPortsCarriedIsKeptApartFromTheView(t *testing.T) {
+	s, p := fakeRig(t)
+	var views source.Views
+	list := view(time.Now()).Ports
+	scrape := func(list []ports.Port, red, blue uint64) map[string]float64 {
+		v := views.Next(list, nil, nil, time.Now())
+		carry(v, map[string]uint64{"r": red, "b": blue}, nil)
+		return series(t, s, v)
+	}
+	scrape(list, 100, 100)
+	for range 3 {
+		carry(views.Next(list, nil, nil, time.Now()), map[string]uint64{"r": 5000, "b": 5000}, nil)
+	}
+	p.cpu(200, 1000)
+	if got := scrape(list, 160, 140)[tenantSeconds("red", softirq, "cpu")]; math.Abs(got-0.6) > 1e-9 {
+		t.Errorf("red has %v of a second, want 0.6", got)
+	}
+	p.cpu(300, 1000)
+	moved := []ports.Port{list[1], {ID: "new", Tenant: "green", Index: 9}, list[0]}
+	m := scrape(moved, 190, 210)
+	if red, blue := m[tenantSeconds("red", softirq, "cpu")], m[tenantSeconds("blue", softirq, "cpu")]; math.Abs(red-0.9) > 1e-9 || math.Abs(blue-1.1) > 1e-9 {
+		t.Errorf("after the ports moved red has %v and blue %v, want 0.9 and 1.1", red, blue)
+	}
+	if _, ok := m[tenantSeconds("green", softirq, "cpu")]; ok {
+		t.Error("history was laid at a new port's door")
+	}
+}
+
 // TestUplinksAreSplitByBytes has a link of 10 Gbit/s, as a veth says of itself, and a
 // device of no speed.
 func TestUplinksAreSplitByBytes(t *testing.T) {
@@ -171,9 +212,8 @@ func TestUplinksAreSplitByBytes(t *testing.T) {
 		{"what nobody's ports sent is nobody's", 40 * time.Second, 7 + second, 3100, 0, 2, 0.75, 0.25, 0.1},
 	} {
 		v := view(start.Add(step.after))
-		v.Load = map[string]uint64{"r": 1}
 		v.Queues = map[string]uint64{"phy0": step.queue, "ifb9": step.queue}
-		v.Sent = map[string]uint64{"r": step.red, "b": step.blue, "l": 0}
+		carry(v, nil, map[string]uint64{"r": step.red, "b": step.blue, "l": 0})
 		got := series(t, s, v)
 		want := map[string]float64{
 			`vigia_resource_seconds_total{resource="queue/phy0",kind="queue"}`: step.used,
@@ -197,7 +237,8 @@ func TestUplinksAreSplitByBytes(t *testing.T) {
 		}
 	}
 	v := view(start.Add(time.Minute))
-	v.Queues, v.Sent = map[string]uint64{"other0": 1}, map[string]uint64{"r": 0}
+	v.Queues = map[string]uint64{"other0": 1}
+	carry(v, nil, map[string]uint64{"r": 0})
 	for series := range series(t, s, v) {
 		if strings.Contains(series, "queue/") {
 			t.Errorf("the device is gone, and yet there is %s", series)
@@ -214,7 +255,7 @@ func TestALinkThatCannotBeAskedHidesNoOther(t *testing.T) {
 	defer s.Close()
 	for range 20 { // in whichever order the two are asked
 		v := view(time.Now())
-		v.Load, v.Sent = map[string]uint64{"r": 1}, map[string]uint64{"r": 1}
+		carry(v, map[string]uint64{"r": 1}, map[string]uint64{"r": 1})
 		v.Queues = map[string]uint64{"phy0": 5, strings.Repeat("longer-than-any-name", 10): 5}
 		p := exposition.NewPage(nil)
 		if err := s.Collect(v, p); err == nil {

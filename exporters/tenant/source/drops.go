@@ -76,14 +76,22 @@ func NewDrops() *Drops {
 	return &Drops{Counts: make(map[DropKey]uint64), device: make(map[place]uint64), within: make(map[place]uint64)}
 }
 
+// reset empties the account and keeps its memory.
+func (d *Drops) reset() {
+	clear(d.Counts)
+	clear(d.device)
+	clear(d.within)
+	d.Marked = nil
+}
+
 // Add lays down drops that a source has counted since the port's counters
 // started. A reason that is not in the closed list is a mistake in the program.
 func (d *Drops) Add(port, tenant, direction string, reason Reason, count uint64, where Where) {
-	if !known[reason] {
-		panic(fmt.Sprintf("drop reason %q is not in the list", reason))
-	}
 	if d.idle(port, count) {
 		return
+	}
+	if !known[reason] {
+		panic(fmt.Sprintf("drop reason %q is not in the list", reason))
 	}
 	d.Counts[DropKey{port, tenant, direction, reason}] += count
 	if where == Within {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -82,6 +83,44 @@ func TestViewFindsPortsByIndex(t *testing.T) {
 	}
 	if v.ByIndex(5) != nil {
 		t.Error("found a port that is none")
+	}
+}
+
+func TestViewsFollowTheListAndForgetTheScrapeBefore(t *testing.T) {
+	var w Views
+	list := []ports.Port{{ID: "a", Index: 4, Tenant: "red", Device: "tap4"}, {ID: "b", Index: 7, Tenant: "blue"}, {ID: "c", Tenant: "red"}}
+	v := w.Next(list, nil, nil, time.Now())
+	if v.Carried != nil {
+		t.Error("somebody has read what ports carried")
+	}
+	v.Carry(1, 10, 100)
+	v.Drops.Add("a", "red", ToTenant, MTU, 3, Within)
+	if got := v.Carried; len(got) != 3 || got[0].Known || got[1] != (Carried{10, 100, true}) {
+		t.Errorf("carried %+v", got)
+	}
+	if names, of := v.Tenants(); !slices.Equal(names, []string{"red", "blue"}) || !slices.Equal(of, []int{0, 1, 0}) {
+		t.Errorf("tenants %v, %v", names, of)
+	}
+	v = w.Next(list, []ports.Port{{ID: "z"}}, nil, time.Now())
+	if v.Carried != nil || len(v.Drops.Counts) != 0 {
+		t.Errorf("left from the scrape before: %+v, %+v", v.Carried, v.Drops.Counts)
+	}
+	if ids := v.IDs(); len(ids) != 4 || !ids["z"] || !ids["c"] {
+		t.Errorf("ids %v", ids)
+	}
+	if i, ok := v.ByDevice("tap4"); i != 0 || !ok {
+		t.Errorf("tap4 is at %d, %v", i, ok)
+	}
+	v = w.Next([]ports.Port{{ID: "b", Index: 4, Tenant: "blue"}}, nil, nil, time.Now())
+	if p := v.ByIndex(4); p == nil || p.ID != "b" || v.ByIndex(7) != nil || v.IDs()["a"] || v.Deviceless != 0 {
+		t.Error("the view is of a list that was")
+	}
+	if _, ok := v.ByDevice("tap4"); ok {
+		t.Error("found a device that went")
+	}
+	v.Carry(0, 1, 1)
+	if v = w.Next(nil, nil, nil, time.Now()); len(v.IDs()) != 0 || v.Carried != nil {
+		t.Error("an empty list has ports")
 	}
 }
 
