@@ -29,13 +29,14 @@ type Replica struct {
 
 	narrowed chan struct{} // has a value after only has changed
 
-	mu      sync.Mutex
-	only    map[string]condition // by table; tables that are not in it are copied whole
-	method  string               // of the monitor in use
-	tables  map[string]Table     // nil until the first copy has come
-	err     error                // why there is no session now
-	heard   time.Time            // when the server last sent something
-	changes chan struct{}
+	mu         sync.Mutex
+	only       map[string]condition // by table; tables that are not in it are copied whole
+	method     string               // of the monitor in use
+	tables     map[string]Table     // nil until the first copy has come
+	generation uint64               // of tables
+	err        error                // why there is no session now
+	heard      time.Time            // when the server last sent something
+	changes    chan struct{}
 }
 
 // Reconnection delays: the first is short, since ovsdb-server restarts in well
@@ -258,6 +259,7 @@ func copyTables(tables map[string]Table) map[string]Table {
 func (r *Replica) publish(tables map[string]Table) {
 	r.mu.Lock()
 	r.tables, r.err, r.heard = tables, nil, time.Now()
+	r.generation++
 	r.mu.Unlock()
 	select {
 	case r.changes <- struct{}{}:
@@ -295,6 +297,14 @@ func (r *Replica) Tables() (map[string]Table, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.tables, r.err
+}
+
+// Generation is another number whenever the copy is another one. Asked for before
+// Tables it is never that of a later copy.
+func (r *Replica) Generation() uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.generation
 }
 
 // Age returns the time since the server last said anything; the copy is at most

@@ -79,6 +79,27 @@ type SourceState struct {
 	Age  time.Duration // of its data; 0 for sources that are read each time
 }
 
+// derived is what is made of a database's copy, for as long as that is the same one. The
+// cells of a copy are JSON: to read those of a thousand ports takes milliseconds.
+type derived[T any] struct {
+	mu         sync.Mutex
+	made       bool
+	generation uint64
+	value      T
+}
+
+// of returns what is made of the copy, which must not be altered, and why the server is away.
+func (d *derived[T]) of(r *ovsdb.Replica, made func(map[string]ovsdb.Table) T) (T, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	generation := r.Generation()
+	tables, err := r.Tables()
+	if !d.made || d.generation != generation {
+		d.value, d.generation, d.made = made(tables), generation, true
+	}
+	return d.value, err
+}
+
 // Inventory is the live list of a node's ports.
 type Inventory struct {
 	sources Sources
@@ -88,6 +109,10 @@ type Inventory struct {
 	south   *ovsdb.Replica // nil without OVN
 	libvirt libvirtSource
 	file    fileSource
+
+	fromOVS   derived[map[string]ovsPort]
+	fromSouth derived[map[string]identity]
+	bridges   derived[[]Bridge]
 
 	listed   []rtnl.Link // used by sync alone, as of listedAt
 	listedAt time.Time
@@ -212,17 +237,17 @@ func (inv *Inventory) sync(now time.Time) {
 // facts reads what every source of identity says now, and how it fares.
 func (inv *Inventory) facts() (f facts, states []SourceState) {
 	if inv.replica != nil {
-		tables, err := inv.replica.Tables()
+		ovs, err := inv.fromOVS.of(inv.replica, fromOVS)
 		age, _ := inv.replica.Age()
 		states = append(states, SourceState{Name: "ovsdb", Err: err, Age: age})
-		f.ovs = fromOVS(tables)
+		f.ovs = ovs
 	}
 	if inv.south != nil {
 		inv.south.SetOnly(portBinding, logicalPorts(f.ovs))
-		tables, err := inv.south.Tables()
+		southbound, err := inv.fromSouth.of(inv.south, fromSouthbound)
 		age, _ := inv.south.Age()
 		states = append(states, SourceState{Name: "ovn", Err: err, Age: age})
-		f.southbound = fromSouthbound(tables)
+		f.southbound = southbound
 	}
 	if inv.sources.Libvirt != "" {
 		var err error

@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/common/promslog"
 	"vigia/internal/bpf/vport"
+	"vigia/internal/ovsdb"
 	"vigia/internal/testutil"
 )
 
@@ -216,4 +217,39 @@ func TestKeeperReportsWhatItCannotAttach(t *testing.T) {
 	if p, _ := r.inv.Lookup("id-e0"); k.Failed(p.Index) != nil {
 		t.Errorf("still failing: %v", k.Failed(p.Index))
 	}
+}
+
+func TestWhatIsMadeOfACopyIsMadeOnce(t *testing.T) {
+	server := testutil.NewOVSDBServer(t)
+	r, err := ovsdb.NewReplica("unix:"+server.Socket, ovsDatabase, ovsColumns(), promslog.NewNopLogger())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); r.Run(ctx) }()
+	defer func() { cancel(); <-done }()
+	var d derived[int]
+	made := 0
+	count := func() int {
+		n, _ := d.of(r, func(tables map[string]ovsdb.Table) int { made++; return len(tables["Bridge"]) })
+		return n
+	}
+	for want, name := range []string{"", "br-a", "br-b"} {
+		if name != "" {
+			server.VSCtl("add-br", name)
+		}
+		testutil.WaitFor(t, "the copy", func() bool { tables, err := r.Tables(); return err == nil && len(tables["Bridge"]) == want })
+		if got := count(); got != want {
+			t.Fatalf("made of a copy that was: %d bridges, want %d", got, want)
+		}
+	}
+	testutil.WaitFor(t, "one copy to be read once", func() bool {
+		count()
+		before := made
+		for range 10 {
+			count()
+		}
+		return made == before
+	})
 }

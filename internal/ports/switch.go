@@ -25,13 +25,13 @@ type BridgePort struct {
 	Kind   string // system for what the kernel has; internal, vxlan, gre, patch, dpdkvhostuserclient, ...
 }
 
-// Bridges returns the bridges of Open vSwitch as its database has them now.
+// Bridges returns the bridges of Open vSwitch as its database has them now. They must
+// not be altered.
 func (inv *Inventory) Bridges() ([]Bridge, error) {
 	if inv.replica == nil {
 		return nil, ErrNoSwitch
 	}
-	tables, err := inv.replica.Tables()
-	return bridges(tables), err
+	return inv.bridges.of(inv.replica, bridges)
 }
 
 // localPort is OFPP_LOCAL, the port of the bridge's own device; ovsdb-server

@@ -28,7 +28,7 @@ type Source struct {
 // New returns the source that reads by m.
 func New(f source.Families, m *vport.Manager) *Source {
 	return &Source{
-		manager: m, totals: newTotals(m.Ledger()), quiet: make(quiet), clock: newWallClock(),
+		manager: m, totals: newTotals(m.Ledger()), clock: newWallClock(),
 		created:         source.Family(f, "vigia_port_created_timestamp_seconds"),
 		protocolBytes:   source.Family(f, "vigia_tenant_protocol_bytes_total"),
 		protocolPackets: source.Family(f, "vigia_tenant_protocol_packets_total"),
@@ -57,6 +57,7 @@ func (s *Source) Collect(v *source.View, out *exposition.Page) error {
 	}
 	places := s.snapshot.Places
 	s.totals.begin()
+	s.quiet.follow(places)
 	watched := 0
 	for i, place := range places {
 		counters := &s.snapshot.Counters[i]
@@ -65,21 +66,20 @@ func (s *Source) Collect(v *source.View, out *exposition.Page) error {
 		if p != nil {
 			tenant = p.Tenant
 		}
-		if err := s.totals.add(place.Life, tenant, counters.Amount()); err != nil {
+		if err := s.totals.add(place.Life, tenant, counters); err != nil {
 			return err
 		}
 		if p == nil {
 			continue // its identity is not known now, or it is about to be let go
 		}
 		watched++
-		if err := s.port(v, p, place, counters, out); err != nil {
+		if err := s.port(v, p, i, counters, out); err != nil {
 			return err
 		}
 	}
 	if err := s.totals.end(); err != nil {
 		return err
 	}
-	s.quiet.forget(places)
 	s.emitTotals(v, out)
 	if missing := len(v.Ports) - v.Deviceless - watched; missing > 0 {
 		return fmt.Errorf("%d ports have no program yet; /debug/ports says why", missing)
@@ -87,8 +87,8 @@ func (s *Source) Collect(v *source.View, out *exposition.Page) error {
 	return nil
 }
 
-func (s *Source) port(v *source.View, p *ports.Port, place vport.Place, c *vport.Counters, out *exposition.Page) error {
-	signals, err := s.quiet.signals(v.Now, place, c, s.manager.SignalsPlace)
+func (s *Source) port(v *source.View, p *ports.Port, position int, c *vport.Counters, out *exposition.Page) error {
+	signals, err := s.quiet.signals(position, v.Now, s.snapshot.Places[position], c, s.manager.SignalsPlace)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package programs
 
 import (
+	"slices"
 	"time"
 
 	"vigia/internal/bpf/vport"
@@ -8,21 +9,43 @@ import (
 
 // quiet remembers ports that have sent nothing that signals are made of. Most ports
 // of a node are quiet most of the time, and their windows need not be read.
-type quiet map[vport.Life]silence
+type quiet struct {
+	ports []silence // in the order of the last snapshot's places
+}
 
 type silence struct {
+	life     vport.Life
+	known    bool
 	udp, tcp uint64 // packets from the tenant
 	since    time.Time
 	signals  vport.Signals // when they were last read
 }
 
-// signals returns a port's signals. Once the counters have stood still for longer
-// than signals look back, there is nothing in them but the floods of the past.
-func (q quiet) signals(now time.Time, place vport.Place, c *vport.Counters, read func(vport.Place) (vport.Signals, error)) (vport.Signals, error) {
+// follow takes up what there is now, before signals.
+func (q *quiet) follow(places []vport.Place) {
+	if slices.EqualFunc(places, q.ports, func(p vport.Place, s silence) bool { return p.Life == s.life }) {
+		return
+	}
+	before := make(map[vport.Life]silence, len(q.ports))
+	for _, s := range q.ports {
+		before[s.life] = s
+	}
+	q.ports = q.ports[:0]
+	for _, p := range places {
+		s := before[p.Life]
+		s.life = p.Life
+		q.ports = append(q.ports, s)
+	}
+}
+
+// signals returns the signals of the port at a position. Once the counters have stood
+// still for longer than signals look back, there is nothing in them but the floods of
+// the past.
+func (q *quiet) signals(position int, now time.Time, place vport.Place, c *vport.Counters, read func(vport.Place) (vport.Signals, error)) (vport.Signals, error) {
 	_, udp := c.OfferedUDP()
 	tcp := c.OfferedTCP()
-	was, known := q[place.Life]
-	still := known && was.udp == udp && was.tcp == tcp
+	was := &q.ports[position]
+	still := was.known && was.udp == udp && was.tcp == tcp
 	if still && now.Sub(was.since) > vport.SignalWindow+vport.Window {
 		return vport.Signals{FloodSinceNs: was.signals.FloodSinceNs, FloodLastNs: was.signals.FloodLastNs}, nil
 	}
@@ -31,24 +54,8 @@ func (q quiet) signals(now time.Time, place vport.Place, c *vport.Counters, read
 		return s, err
 	}
 	if !still {
-		was = silence{udp: udp, tcp: tcp, since: now}
+		was.known, was.udp, was.tcp, was.since = true, udp, tcp, now
 	}
 	was.signals = s
-	q[place.Life] = was
 	return s, nil
-}
-
-func (q quiet) forget(places []vport.Place) {
-	if len(q) <= len(places) {
-		return
-	}
-	live := make(map[vport.Life]bool, len(places))
-	for _, p := range places {
-		live[p.Life] = true
-	}
-	for life := range q {
-		if !live[life] {
-			delete(q, life)
-		}
-	}
 }

@@ -8,8 +8,9 @@ import (
 )
 
 func TestOnlyPortsThatSendAreRead(t *testing.T) {
-	q := make(quiet)
+	var q quiet
 	place := vport.Place{Life: vport.Life{Index: 5, SinceNs: 1}}
+	others := []vport.Place{{Life: vport.Life{Index: 3}}, {Life: vport.Life{Index: 4}}}
 	var c vport.Counters
 	now, reads := time.Unix(1000, 0), 0
 	see := func(after time.Duration, udp, tcp uint64) (vport.Signals, bool) {
@@ -17,7 +18,9 @@ func TestOnlyPortsThatSendAreRead(t *testing.T) {
 		now = now.Add(after)
 		c.Packets[vport.FromTenant][0], c.Packets[vport.FromTenant][1] = tcp, udp
 		before := reads
-		s, err := q.signals(now, place, &c, func(vport.Place) (vport.Signals, error) {
+		others = append(others[1:], others[0]) // it stands now here, now there
+		q.follow(append(others[:reads%2:reads%2], place))
+		s, err := q.signals(reads%2, now, place, &c, func(vport.Place) (vport.Signals, error) {
 			reads++
 			return vport.Signals{UDPPackets: 7, FloodScore: 80, FloodSinceNs: 42, FloodLastNs: 43}, nil
 		})
@@ -49,12 +52,8 @@ func TestOnlyPortsThatSendAreRead(t *testing.T) {
 			t.Errorf("step %d: %+v", i, s)
 		}
 	}
-	q.forget([]vport.Place{place})
-	if len(q) != 1 {
-		t.Error("a live port is forgotten")
-	}
-	q.forget(nil)
-	if len(q) != 0 {
+	q.follow([]vport.Place{{Life: vport.Life{Index: 5, SinceNs: 2}}})
+	if len(q.ports) != 1 || q.ports[0].known {
 		t.Error("a port that is gone is remembered")
 	}
 }

@@ -49,10 +49,11 @@ func (t *totals) begin() {
 }
 
 // put takes a reading and returns where it is kept.
-func (t *totals) put(life vport.Life, now vport.Amount) *reading {
+func (t *totals) put(life vport.Life, c *vport.Counters) *reading {
 	i := len(t.live)
-	t.live = append(t.live, reading{life: life, amount: now})
+	t.live = append(t.live, reading{life: life})
 	r := &t.live[i]
+	r.amount = c.Amount()
 	if i < len(t.last) && t.last[i].life == life {
 		r.owner, r.sum = t.last[i].owner, t.last[i].sum
 		return r
@@ -79,7 +80,7 @@ func (t *totals) load() error {
 
 // add takes what a port counts. Without a tenant it stays whose it was: after a
 // start identities come one by one.
-func (t *totals) add(life vport.Life, tenant string, now vport.Amount) error {
+func (t *totals) add(life vport.Life, tenant string, now *vport.Counters) error {
 	if err := t.load(); err != nil {
 		return err
 	}
@@ -88,10 +89,10 @@ func (t *totals) add(life vport.Life, tenant string, now vport.Amount) error {
 	case tenant == "" || tenant == r.owner || r.owner != "" && tenant == ports.Unresolved:
 		return nil
 	case r.owner != "": // it changed hands: what it counted so far stays with its owner
-		if err := t.settle(r.owner, &now, (*vport.Amount).Add); err != nil {
+		if err := t.settle(r.owner, &r.amount, (*vport.Amount).Add); err != nil {
 			return err
 		}
-		if err := t.settle(tenant, &now, (*vport.Amount).Sub); err != nil {
+		if err := t.settle(tenant, &r.amount, (*vport.Amount).Sub); err != nil {
 			return err
 		}
 	}

@@ -48,7 +48,7 @@ func (b *book) scrape(live ...port) map[string]uint64 {
 	b.t.Helper()
 	b.totals.begin()
 	for _, p := range live {
-		if err := b.totals.add(vport.Life{Index: p.index, SinceNs: p.since}, p.tenant, amount(p.count)); err != nil {
+		if err := b.totals.add(vport.Life{Index: p.index, SinceNs: p.since}, p.tenant, counters(p.count)); err != nil {
 			b.t.Fatal(err)
 		}
 	}
@@ -68,6 +68,11 @@ func (b *book) scrape(live ...port) map[string]uint64 {
 func amount(n uint64) (a vport.Amount) {
 	a.Packets[0][3], a.Bytes[1][2], a.Sizes[1][7] = n, 10*n, n
 	return a
+}
+
+func counters(n uint64) *vport.Counters {
+	a := amount(n)
+	return &vport.Counters{Bytes: a.Bytes, Packets: a.Packets, Sizes: a.Sizes}
 }
 
 func (b *book) expect(what string, got map[string]uint64, tenant string, want uint64) {
@@ -141,7 +146,7 @@ func TestAScrapeThatBreaksOffHidesNoEnd(t *testing.T) {
 	p1, p2, p3 := port{5, 100, "red", 10}, port{6, 100, "red", 1}, port{7, 100, "blue", 4}
 	b.scrape(p1, p2, p3)
 	b.totals.begin()
-	if err := b.totals.add(vport.Life{Index: p1.index, SinceNs: p1.since}, p1.tenant, amount(p1.count)); err != nil {
+	if err := b.totals.add(vport.Life{Index: p1.index, SinceNs: p1.since}, p1.tenant, counters(p1.count)); err != nil {
 		t.Fatal(err)
 	}
 	if err := b.ledger.Finish(vport.Life{Index: p2.index, SinceNs: p2.since}, amount(3)); err != nil {

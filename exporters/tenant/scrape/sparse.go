@@ -14,51 +14,50 @@ const zeroScrapes = 2
 // zeroFirst decides how sparse counters appear. A drop reason has no series
 // until it has occurred at its port.
 type zeroFirst struct {
-	watched map[string]bool // ports that were there at the scrape before; of the view, as the next
-	present map[string]bool // and those that are now
-	shown   map[source.DropKey]sparse
-	marked  map[string]bool // ports that have a series in shown
-	round   uint64
-}
-
-type sparse struct {
-	zeros int    // how often zero has yet to be shown
-	round uint64 // in which it was last counted
+	watched map[string]bool        // ports that were there at the scrape before; of the view, as the next
+	present map[string]bool        // and those that are now
+	shown   map[source.DropKey]int // how often zero has yet to be shown
+	marked  map[string]bool        // ports that have a series in shown
+	list    []ports.Port           // as of the last time
+	same    bool                   // all ports are those of the last time
 }
 
 func newZeroFirst() *zeroFirst {
-	return &zeroFirst{shown: make(map[source.DropKey]sparse), marked: make(map[string]bool)}
+	return &zeroFirst{shown: make(map[source.DropKey]int), marked: make(map[string]bool)}
 }
 
 func (z *zeroFirst) begin(v *source.View) {
-	z.round++
+	z.same = len(v.Gone) == 0 && len(z.present) == len(v.Ports) && source.SameList(z.list, v.Ports)
+	z.list = v.Ports
 	z.watched, z.present = z.present, v.IDs()
 }
 
 // show returns what to export, if anything. What a port had counted before it
 // was watched is shown as it is: after a restart it is history, not growth.
 func (z *zeroFirst) show(key source.DropKey, count uint64) (float64, bool) {
-	s, known := z.shown[key]
-	if !known && count == 0 {
-		return 0, false
+	zeros, known := z.shown[key]
+	if !known {
+		if count == 0 {
+			return 0, false
+		}
+		if z.watched[key.Port] {
+			zeros = zeroScrapes
+		}
+		z.shown[key], z.marked[key.Port] = zeros, true
 	}
-	if !known && z.watched[key.Port] {
-		s.zeros = zeroScrapes
+	if zeros > 0 {
+		z.shown[key] = zeros - 1
+		return 0, true
 	}
-	s.round = z.round
-	value := float64(count)
-	if s.zeros > 0 {
-		s.zeros--
-		value = 0
-	}
-	z.shown[key] = s
-	z.marked[key.Port] = true
-	return value, true
+	return float64(count), true
 }
 
 // end forgets the series of ports that are gone. A series that is missing while
 // its source fails is kept in mind.
 func (z *zeroFirst) end() {
+	if z.same {
+		return
+	}
 	for key := range z.shown {
 		if !z.present[key.Port] {
 			delete(z.shown, key)

@@ -69,6 +69,7 @@ type Drops struct {
 
 	device map[place]uint64
 	within map[place]uint64
+	last   Reason // that was found to be in the list
 }
 
 // NewDrops returns an empty account.
@@ -90,9 +91,10 @@ func (d *Drops) Add(port, tenant, direction string, reason Reason, count uint64,
 	if d.idle(port, count) {
 		return
 	}
-	if !known[reason] {
+	if reason != d.last && !known[reason] {
 		panic(fmt.Sprintf("drop reason %q is not in the list", reason))
 	}
+	d.last = reason
 	d.Counts[DropKey{port, tenant, direction, reason}] += count
 	if where == Within {
 		d.within[place{port, tenant, direction}] += count
@@ -117,6 +119,9 @@ func (d *Drops) Settle(r *Remainders) {
 	for p, count := range d.device {
 		d.Counts[DropKey{p.port, p.tenant, p.direction, Unattributed}] += r.next(p, count, d.within[p])
 	}
+	if len(r.last) == len(d.device) { // which are the same then
+		return
+	}
 	for p := range r.last {
 		if _, ok := d.device[p]; !ok {
 			delete(r.last, p)
@@ -137,12 +142,15 @@ type remainder struct{ device, rest uint64 }
 func NewRemainders() *Remainders { return &Remainders{last: make(map[place]remainder)} }
 
 func (r *Remainders) next(p place, device, within uint64) uint64 {
-	rest := device - min(device, within)
-	if before, ok := r.last[p]; ok && device >= before.device {
-		rest = max(rest, before.rest)
+	now := remainder{device, device - min(device, within)}
+	before, known := r.last[p]
+	if known && device >= before.device {
+		now.rest = max(now.rest, before.rest)
 	}
-	r.last[p] = remainder{device, rest}
-	return rest
+	if !known || now != before {
+		r.last[p] = now
+	}
+	return now.rest
 }
 
 var known = func() map[Reason]bool {
