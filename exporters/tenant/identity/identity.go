@@ -15,6 +15,8 @@ type Source struct {
 	mu      sync.Mutex
 	tenants []Tenant // of the configuration
 	file    names
+	ports   []ports.Port      // as they were last emitted
+	block   *exposition.Block // and how that is written
 
 	up, portInfo, tenantInfo, count *exposition.Family
 }
@@ -46,15 +48,11 @@ func (s *Source) Collect(v *source.View, out *exposition.Page) error {
 	err := s.names(v, out)
 	resolved := 0
 	for i := range v.Ports {
-		p := &v.Ports[i]
-		if p.Tenant != ports.Unresolved {
+		if v.Ports[i].Tenant != ports.Unresolved {
 			resolved++
 		}
-		s.port(p, p.Up, out)
 	}
-	for i := range v.Gone {
-		s.port(&v.Gone[i], false, out)
-	}
+	s.list(v, out)
 	out.Emit(s.count, float64(resolved), "resolved")
 	out.Emit(s.count, float64(len(v.Ports)-resolved), "unresolved")
 	out.Emit(s.count, float64(len(v.Gone)), "gone")
@@ -86,6 +84,24 @@ func (s *Source) names(v *source.View, out *exposition.Page) error {
 		}
 	}
 	return err
+}
+
+// list emits the ports. While they stay what they are, that is what it was before.
+func (s *Source) list(v *source.View, out *exposition.Page) {
+	if s.block != nil && len(v.Gone) == 0 && source.SameList(s.ports, v.Ports) && out.Repeat(s.block) {
+		return
+	}
+	block := out.Record(func() {
+		for i := range v.Ports {
+			s.port(&v.Ports[i], v.Ports[i].Up, out)
+		}
+		for i := range v.Gone {
+			s.port(&v.Gone[i], false, out)
+		}
+	})
+	if s.ports, s.block = v.Ports, block; len(v.Gone) > 0 {
+		s.block = nil // they go by and by
+	}
 }
 
 func (s *Source) port(p *ports.Port, up bool, out *exposition.Page) {

@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -92,4 +93,41 @@ func TestNamesOfTheFileAreThoseOfTenantsThatAreHere(t *testing.T) {
 	r.expect("a new name", "", red, green, `vigia_tenant_info{tenant="blue",tenant_name="Azure"} 1`)
 	r.s.SetTenants(nil)
 	r.expect("a configuration without names", "", `vigia_tenant_info{tenant="blue",tenant_name="Azure"} 1`)
+}
+
+func TestPortsAreWrittenAsTheyAreNow(t *testing.T) {
+	r := newRig(t)
+	r.write("version: 1\ntenants: []\n")
+	page := exposition.NewPage(nil)
+	scrape := func(list, gone []ports.Port) string {
+		t.Helper()
+		page.Reset(nil)
+		if err := r.s.Collect(source.NewView(list, gone, nil, time.Now()), page); err != nil {
+			t.Fatal(err)
+		}
+		var out strings.Builder
+		if _, err := page.WriteTo(&out); err != nil {
+			t.Fatal(err)
+		}
+		return out.String()
+	}
+	up := func(port string, value int) string {
+		return fmt.Sprintf("vigia_port_up{port=%q,tenant=\"red\"} %d\n", port, value)
+	}
+	first := []ports.Port{{ID: "a", Tenant: "red", Index: 1, Up: true}, {ID: "b", Tenant: "red", Index: 2}}
+	once := scrape(first, nil)
+	if again := scrape(first, nil); again != once || !strings.Contains(once, up("a", 1)) || !strings.Contains(once, up("b", 0)) {
+		t.Errorf("the same ports, written twice:\n%s\n%s", once, again)
+	}
+	gone := []ports.Port{{ID: "z", Tenant: "red"}}
+	if got := scrape(first, gone); !strings.Contains(got, up("z", 0)) || !strings.Contains(got, up("a", 1)) {
+		t.Errorf("a port that is gone is missing:\n%s", got)
+	}
+	if got := scrape(first, nil); got != once {
+		t.Errorf("a port that is gone for good is there:\n%s", got)
+	}
+	second := []ports.Port{{ID: "a", Tenant: "red", Index: 1}, {ID: "b", Tenant: "red", Index: 2, Up: true}}
+	if got := scrape(second, nil); !strings.Contains(got, up("a", 0)) || !strings.Contains(got, up("b", 1)) {
+		t.Errorf("ports as they were, not as they are:\n%s", got)
+	}
 }
