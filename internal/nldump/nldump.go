@@ -1,6 +1,7 @@
-// Package nldump reads dumps of netlink(7) into one buffer that is used again and
-// again: what is dumped at every scrape must not cost an allocation a message, nor
-// two system calls a page.
+// Package nldump reads answers of netlink(7) into one buffer that is used again and
+// again: what is read at every scrape, or a hundred times a second, must not cost an
+// allocation a message, nor two system calls a page. The kernel answers at once, so
+// that reading blocks; to wait by Go's poller costs more than the answer.
 package nldump
 
 import (
@@ -29,11 +30,12 @@ type Socket struct {
 	netns  string
 	family int
 
-	mu     sync.Mutex
-	fd     int // -1 while it is not open
-	seq    uint32
-	buffer []byte
-	closed bool
+	mu      sync.Mutex
+	fd      int // -1 while it is not open
+	seq     uint32
+	request []byte
+	buffer  []byte
+	closed  bool
 }
 
 // New returns a socket of a netlink family for the namespace given by name or
@@ -87,9 +89,25 @@ func (s *Socket) open() error {
 // Dump asks for a dump and calls each with every message of the answer. The data
 // are valid until each returns; an error from each ends the dump.
 func (s *Socket) Dump(kind uint16, body []byte, each func(kind uint16, data []byte) error) error {
+	return s.exchange(kind, unix.NLM_F_DUMP, body, each)
+}
+
+// Ask asks for one thing, and calls answer with the message that the kernel answers by.
+// flags are those beside NLM_F_REQUEST. The data are valid until answer returns.
+func (s *Socket) Ask(kind, flags uint16, body []byte, answer func(kind uint16, data []byte) error) error {
+	return s.exchange(kind, flags, body, answer)
+}
+
+func (s *Socket) exchange(kind, flags uint16, body []byte, each func(kind uint16, data []byte) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	err := s.dump(kind, body, each)
+	err := s.open()
+	if err == nil {
+		err = s.send(kind, flags, body)
+	}
+	if err == nil {
+		err = s.receive(flags&unix.NLM_F_DUMP != unix.NLM_F_DUMP, each)
+	}
 	if err != nil {
 		// What is left of the answer must not be taken for the next one.
 		return errors.Join(err, s.hangUp())
@@ -97,18 +115,26 @@ func (s *Socket) Dump(kind uint16, body []byte, each func(kind uint16, data []by
 	return nil
 }
 
-func (s *Socket) dump(kind uint16, body []byte, each func(kind uint16, data []byte) error) error {
-	if err := s.open(); err != nil {
-		return err
-	}
+func (s *Socket) send(kind, flags uint16, body []byte) error {
 	s.seq++
-	req := make([]byte, unix.SizeofNlMsghdr, unix.SizeofNlMsghdr+len(body))
+	req := append(s.request[:0], make([]byte, unix.SizeofNlMsghdr)...)
 	binary.NativeEndian.PutUint32(req, uint32(unix.SizeofNlMsghdr+len(body)))
 	binary.NativeEndian.PutUint16(req[4:], kind)
-	binary.NativeEndian.PutUint16(req[6:], unix.NLM_F_REQUEST|unix.NLM_F_DUMP)
+	binary.NativeEndian.PutUint16(req[6:], unix.NLM_F_REQUEST|flags)
 	binary.NativeEndian.PutUint32(req[8:], s.seq)
-	if err := unix.Sendto(s.fd, append(req, body...), 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+	s.request = append(req, body...)
+	if _, err := unix.Write(s.fd, s.request); err != nil { // to the kernel, which is what a netlink socket is connected to
 		return fmt.Errorf("send: %w", err)
+	}
+	return nil
+}
+
+// receive hands on an answer: one message, or all until the end of a dump.
+func (s *Socket) receive(single bool, each func(kind uint16, data []byte) error) error {
+	answered := false
+	take := func(kind uint16, data []byte) error {
+		answered = true
+		return each(kind, data)
 	}
 	for {
 		n, err := unix.Read(s.fd, s.buffer)
@@ -120,7 +146,7 @@ func (s *Socket) dump(kind uint16, body []byte, each func(kind uint16, data []by
 		case err != nil:
 			return fmt.Errorf("receive: %w", err)
 		}
-		if done, err := piece(s.buffer[:n], s.seq, each); err != nil || done {
+		if done, err := piece(s.buffer[:n], s.seq, take); err != nil || done || single && answered {
 			return err
 		}
 	}

@@ -122,6 +122,33 @@ func TestDumpsOfTheKernel(t *testing.T) {
 	}
 }
 
+func TestOneThingIsAskedFor(t *testing.T) {
+	ns := testutil.NewNetNS(t)
+	s := New(ns, unix.NETLINK_ROUTE)
+	defer s.Close()
+	ask := func(index uint32) (got uint32, answers int, err error) {
+		head := make([]byte, unix.SizeofIfInfomsg)
+		binary.NativeEndian.PutUint32(head[4:], index)
+		err = s.Ask(unix.RTM_GETLINK, 0, head, func(_ uint16, data []byte) error {
+			answers++
+			got = binary.NativeEndian.Uint32(data[4:])
+			return nil
+		})
+		return got, answers, err
+	}
+	for range 3 {
+		if got, answers, err := ask(1); got != 1 || answers != 1 || err != nil {
+			t.Errorf("interface %d in %d answers, %v", got, answers, err)
+		}
+		if _, answers, err := ask(4242); !errors.Is(err, unix.ENODEV) || answers != 0 {
+			t.Errorf("no such interface: %d answers, %v", answers, err)
+		}
+		if names, err := links(s); err != nil || len(names) != 1 {
+			t.Errorf("a dump in between: %v, %v", names, err)
+		}
+	}
+}
+
 func TestNoSuchNamespace(t *testing.T) {
 	s := New("vigia-test-absent", unix.NETLINK_ROUTE)
 	if _, err := links(s); !errors.Is(err, os.ErrNotExist) {

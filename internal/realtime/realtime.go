@@ -19,6 +19,10 @@ const priority = 1
 // The thread ends with the goroutine, and its scheduling with it.
 func Lock() error {
 	runtime.LockOSThread()
+	// Whatever RelaxTimers says; with a real-time priority there is no slack anyway.
+	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("ask for timers without slack: %w", err)
+	}
 	err := unix.SchedSetAttr(0, &unix.SchedAttr{
 		Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: priority, Flags: unix.SCHED_FLAG_RESET_ON_FORK,
 	}, 0)

@@ -126,36 +126,34 @@ func parseQdisc(b []byte) (Qdisc, error) {
 // Classes lists the classes of an interface, appending to into, which may be
 // nil or an earlier answer cut to no length.
 func (c *Conn) Classes(link int, into []Class) ([]Class, error) {
-	msgs, err := c.execute(unix.RTM_GETTCLASS, netlink.Dump, tcmsg(link, 0, 0, 0))
+	err := c.dumps.Dump(unix.RTM_GETTCLASS, tcmsg(link, 0, 0, 0), func(_ uint16, data []byte) error {
+		k, err := parseClass(data)
+		into = append(into, k)
+		return err
+	})
 	if err != nil {
 		return into, fmt.Errorf("list classes of interface %d: %w", link, err)
-	}
-	for _, m := range msgs {
-		if len(m.Data) < sizeofTcmsg {
-			return into, fmt.Errorf("parse class of interface %d: %w", link, nldump.ErrShort)
-		}
-		k, err := parseClass(m.Data)
-		if err != nil {
-			return into, fmt.Errorf("parse class of interface %d: %w", link, err)
-		}
-		into = append(into, k)
 	}
 	return into, nil
 }
 
 // Class reads one class; ENOENT if there is none.
-func (c *Conn) Class(link int, handle Handle) (Class, error) {
-	msgs, err := c.execute(unix.RTM_GETTCLASS, netlink.Echo, tcmsg(link, handle, 0, 0)) // the kernel answers by an echo
+func (c *Conn) Class(link int, handle Handle) (k Class, err error) {
+	// The kernel answers by an echo.
+	err = c.dumps.Ask(unix.RTM_GETTCLASS, unix.NLM_F_ECHO, tcmsg(link, handle, 0, 0), func(_ uint16, data []byte) (err error) {
+		k, err = parseClass(data)
+		return err
+	})
 	if err != nil {
 		return Class{}, fmt.Errorf("read class %s of interface %d: %w", handle, link, err)
 	}
-	if len(msgs) != 1 || len(msgs[0].Data) < sizeofTcmsg {
-		return Class{}, fmt.Errorf("read class %s of interface %d: %w", handle, link, nldump.ErrShort)
-	}
-	return parseClass(msgs[0].Data)
+	return k, nil
 }
 
 func parseClass(b []byte) (Class, error) {
+	if len(b) < sizeofTcmsg {
+		return Class{}, nldump.ErrShort
+	}
 	k := Class{Link: int(u32(b, 4)), Handle: Handle(u32(b, 8)), Parent: Handle(u32(b, 12)), Leaf: Handle(u32(b, 16))}
 	var options []byte
 	err := nldump.Attributes(b[sizeofTcmsg:], func(kind uint16, v []byte) {

@@ -3,9 +3,15 @@ package main
 
 import (
 	"os"
+	"runtime"
 
 	"vigia/internal/exporterkit"
 	"vigia/isolation-agent/enforcer/app"
 )
 
-func main() { os.Exit(exporterkit.Main(app.Program())) }
+func main() {
+	if runtime.GOMAXPROCS(0) == 1 {
+		runtime.GOMAXPROCS(2) // the fast loop's thread keeps one to itself while it sleeps
+	}
+	os.Exit(exporterkit.Main(app.Program()))
+}

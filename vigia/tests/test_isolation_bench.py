@@ -71,7 +71,12 @@ def test_every_budget_is_named_and_judged() -> None:
         Alarms([Alarm(0.1, 2.0)] * 100),
         bench.Innocent(3, 0.0, 0.01),
         bench.Cost(64, 0.005, 0.019, 22 * 2**20, 120.0, 1000, 0.005),
-        [("Vport/count", 9.0), ("Vport/count_displaced", 24.0), ("Classify/send", 85.0)],
+        [
+            ("Vport/count", 9.0),
+            ("Vport/count_displaced", 24.0),
+            ("Vport/signals", 149.0),
+            ("Classify/send", 185.0),
+        ],
         bench.Kills(100, True, "73 of 100 kills left a limit in force, none for more than its time"),
     )
     judged = bench.budgets(good)
@@ -83,7 +88,7 @@ def test_every_budget_is_named_and_judged() -> None:
         Alarms([Alarm(0.1, 2.0)] * 98 + [Alarm(0.4, 5.5), Alarm(0.4, None)]),
         bench.Innocent(3, 0.002, 0.5),
         bench.Cost(64, 0.03, 0.07, 65 * 2**20, 151.0, 1000, 0.1),
-        [("Vport/count", 11.0), ("Classify/send", 151.0)],
+        [("Vport/count", 11.0), ("Vport/signals", 151.0)],
         bench.Kills(100, False, "a limit outlives its time"),
     )
     missed = bench.budgets(bad)

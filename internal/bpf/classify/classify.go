@@ -93,6 +93,7 @@ type Programs struct {
 	values   []classifyArrival
 	classes  []classifyClassKey
 	arrivals []classifyArrival // of each class by CPU
+	cursor   uint32            // in the map of arrivals
 }
 
 // Open loads the programs, or takes over the maps that an earlier process pinned
@@ -197,9 +198,12 @@ type Class struct {
 // however many classes there are. It must not be called by two goroutines at once.
 func (p *Programs) Arrivals(into map[Class]Arrival) error {
 	cpus := ebpf.MustPossibleCPU()
-	var cursor ebpf.MapBatchCursor
+	var from *uint32
 	for {
-		n, err := p.objects.ClassArrival.BatchLookup(&cursor, p.classes, p.arrivals, nil)
+		n, last, err := arrivalsBatch(p.objects.ClassArrival, from, &p.cursor, p.classes, p.arrivals)
+		if err != nil {
+			return fmt.Errorf("list arrivals: %w", err)
+		}
 		for i := range n {
 			var sum Arrival
 			for _, a := range p.arrivals[i*cpus : (i+1)*cpus] {
@@ -208,12 +212,10 @@ func (p *Programs) Arrivals(into map[Class]Arrival) error {
 			}
 			into[Class{int(p.classes[i].Ifindex), p.classes[i].Class}] = sum
 		}
-		if errors.Is(err, ebpf.ErrKeyNotExist) {
+		if last {
 			return nil
 		}
-		if err != nil {
-			return fmt.Errorf("list arrivals: %w", err)
-		}
+		from = &p.cursor
 	}
 }
 

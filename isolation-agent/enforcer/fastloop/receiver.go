@@ -111,6 +111,7 @@ type window struct {
 	last    Reading
 	started bool
 	ring    [samples]sample
+	sum     sample // of the last n
 	next    int
 	n       int
 	// congestedUntil: decisions look at fewer samples until then.
@@ -155,20 +156,41 @@ func (w *window) add(r Reading, dt float64) {
 		}
 	}
 	w.last = r
+	w.put(s)
+}
+
+// put takes a sample in the place of the oldest.
+func (w *window) put(s sample) {
+	if w.n == samples {
+		w.sum.add(&w.ring[w.next], -1)
+	}
 	w.ring[w.next] = s
+	w.sum.add(&s, 1)
 	w.next = (w.next + 1) % samples
 	w.n = min(w.n+1, samples)
+	if w.next == 0 && w.n == samples { // what rounding leaves behind must not pile up
+		w.sum = sample{}
+		for i := range w.ring {
+			w.sum.add(&w.ring[i], 1)
+		}
+	}
+}
+
+func (s *sample) add(o *sample, times float64) {
+	s.arrived += times * o.arrived
+	s.left += times * o.left
+	s.lost += times * o.lost
+	s.dt += times * o.dt
 }
 
 // mean returns arrival, departure and drop rates over the last n samples.
 func (w *window) mean(n int) (arrived, left, lost float64) {
-	var sum sample
-	for i := range min(n, w.n) {
-		s := &w.ring[(w.next-1-i+2*samples)%samples]
-		sum.arrived += s.arrived
-		sum.left += s.left
-		sum.lost += s.lost
-		sum.dt += s.dt
+	sum := w.sum
+	if n < w.n && sum.arrived+sum.left > 0 { // else the latest of them are nothing, too
+		sum = sample{}
+		for i := range n {
+			sum.add(&w.ring[(w.next-1-i+samples)%samples], 1)
+		}
 	}
 	if sum.dt == 0 {
 		return 0, 0, 0
@@ -214,7 +236,7 @@ func (r *Receiver) SetClasses(classes map[uint32]ClassConfig) {
 func (r *Receiver) Wake(now time.Time) {
 	r.awakeUntil, r.roomSince = now.Add(samples*Tick), time.Time{}
 	for _, w := range r.classes {
-		w.n, w.started = 0, false
+		w.n, w.sum, w.started = 0, sample{}, false
 	}
 }
 

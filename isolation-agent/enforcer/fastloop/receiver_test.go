@@ -1,6 +1,8 @@
 package fastloop
 
 import (
+	"math"
+	"math/rand/v2"
 	"testing"
 	"time"
 )
@@ -188,5 +190,35 @@ func TestAFloodOnALinkThatHadRoomIsToldWithinAFewTicks(t *testing.T) {
 	p.r.Wake(p.now)
 	if _, at := p.run(20, 50, 120, 75); len(at) == 0 || at[0] < samples {
 		t.Errorf("the plain variant decides before its window is full: %v", at)
+	}
+}
+
+// TestSumsAreThoseOfTheLastSamples holds a window's running sums against its samples.
+func TestSumsAreThoseOfTheLastSamples(t *testing.T) {
+	var w window
+	var all []sample
+	source := rand.New(rand.NewPCG(1, 2))
+	for i := range 10_000 {
+		s := sample{arrived: float64(source.IntN(1 << 20)), left: float64(source.IntN(1 << 20)), dt: 0.01 + source.Float64()/1000}
+		if i%5 > 0 {
+			s.lost = float64(source.IntN(1 << 10))
+		}
+		if i%97 == 0 { // the link had room meanwhile
+			w.n, w.sum, all = 0, sample{}, nil
+		}
+		w.put(s)
+		all = append(all, s)
+		for _, n := range []int{samples, samplesCongested} {
+			var want sample
+			for _, s := range all[max(0, len(all)-n):] {
+				want.add(&s, 1)
+			}
+			arrived, left, lost := w.mean(n)
+			for _, pair := range [][2]float64{{arrived, want.arrived / want.dt}, {left, want.left / want.dt}, {lost, want.lost / want.dt}} {
+				if math.Abs(pair[0]-pair[1]) > 1e-9*(1+pair[1]) {
+					t.Fatalf("sample %d, the last %d: %v, want %v", i, n, pair[0], pair[1])
+				}
+			}
+		}
 	}
 }

@@ -16,6 +16,8 @@ import (
 const (
 	// idlePoll is how often queues are read while the links have room.
 	idlePoll = 5 * Tick
+	// timerSlack is by how much others than the loop may wake late.
+	timerSlack = 20 * time.Millisecond
 	// housekeeping: peers are greeted, expired limits swept.
 	housekeeping = time.Second
 )
@@ -24,6 +26,9 @@ const (
 // half full or a limit is held, and every 50 ms to see whether one is. The wake-ups
 // of Go's scheduler cost more than what a tick does.
 func (l *Loop) tick(ctx context.Context) error {
+	if err := realtime.RelaxTimers(timerSlack); err != nil {
+		l.logger.Debug("fast loop takes more processor time than it need", "err", err)
+	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

@@ -487,7 +487,8 @@ def _judge_times(m: Measured) -> Iterator[Budget]:
 
 def _judge_cost(m: Measured) -> Iterator[Budget]:
     for name, took in m.packets:
-        if not name.endswith("count_displaced"):  # where two interfaces' numbers want one place
+        # Budgets are for counting, signals and policing, and not for where two interfaces' numbers want one place.
+        if name.startswith("Vport/") and not name.endswith("count_displaced"):
             yield _most(f"BPF, {name}", 10.0 if name.endswith("count") else 150.0, took, "{:.0f} ns")
     if m.price:
         p = m.price
@@ -539,6 +540,9 @@ def _figures(m: Measured) -> Iterator[str]:
             f" {p.busy_share:.1%} with a full link, RSS {p.rss / 2**20:.0f} MiB;"
             f" a run of its programs took {p.run_ns:.0f} ns (BPF run statistics, n = {p.runs}); {load}"
         )
+    if m.packets:
+        took = ", ".join(f"{name} {ns:.0f} ns" for name, ns in m.packets)
+        yield f"programs, a packet, in the kernel's test run: {took}"
     if m.kills:
         yield f"kills: {m.kills.said}"
 
