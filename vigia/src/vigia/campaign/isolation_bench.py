@@ -487,7 +487,7 @@ def _judge_times(m: Measured) -> Iterator[Budget]:
 
 def _judge_cost(m: Measured) -> Iterator[Budget]:
     for name, took in m.packets:
-        # Budgets are for counting, signals and policing, and not for where two interfaces' numbers want one place.
+        # Budgets are for counting, signals and policing; not where two interfaces' numbers want one place.
         if name.startswith("Vport/") and not name.endswith("count_displaced"):
             yield _most(f"BPF, {name}", 10.0 if name.endswith("count") else 150.0, took, "{:.0f} ns")
     if m.price:
