@@ -69,7 +69,7 @@ def test_every_budget_is_named_and_judged() -> None:
         [none, bench.Figures("vigia", 5, 0.99, 0.01, 0.9, 0.95, 0.97, 1.0)],
         bench.Reaction(100, 0, 0.05, 0.1, 0.06, 0.3, 0.05, 0.19, 1.0),
         Alarms([Alarm(0.1, 2.0)] * 100),
-        bench.Innocent(3, 0.0, 0.01),
+        bench.Innocent(3, 0.0, 0.001),
         bench.Cost(64, 0.005, 0.019, 22 * 2**20, 120.0, 1000, 0.005),
         [
             ("Vport/count", 9.0),
@@ -80,7 +80,7 @@ def test_every_budget_is_named_and_judged() -> None:
         bench.Kills(100, True, "73 of 100 kills left a limit in force, none for more than its time"),
     )
     judged = bench.budgets(good)
-    assert len(judged) == 18
+    assert len(judged) == 19
     assert all(b.met for b in judged), "without control nothing is promised"
     bad = bench.Measured(
         [bench.Figures("vigia", 5, 0.94, 0.01, 0.7, 0.8, 0.9, 1.0)],
