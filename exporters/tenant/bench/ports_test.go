@@ -315,7 +315,16 @@ func (e *exporter) again(b testing.TB) {
 	e.start(b, e.cmd.Path, e.cmd.Args[1:]...)
 }
 
-func (e *exporter) get(path string) (status int, body []byte, compressed int, err error) {
+// answer of an exporter; took is the time to its last byte, before it is uncompressed,
+// which is the reader's work.
+type answer struct {
+	status     int
+	body       []byte
+	compressed int // bytes
+	took       time.Duration
+}
+
+func (e *exporter) get(path string) (a answer, err error) {
 	ns := ""
 	if e.inside {
 		ns = e.node.ns
@@ -330,39 +339,41 @@ func (e *exporter) get(path string) (status int, body []byte, compressed int, er
 	}}
 	req, err := http.NewRequestWithContext(e.node.ctx, http.MethodGet, "http://"+e.address+path, nil)
 	if err != nil {
-		return 0, nil, 0, err
+		return a, err
 	}
 	req.Header.Set("Accept-Encoding", "gzip")
+	start := time.Now()
 	resp, err := transport.RoundTrip(req)
 	if err != nil {
-		return 0, nil, 0, err
+		return a, err
 	}
 	defer resp.Body.Close()
 	raw, err := io.ReadAll(resp.Body)
+	a = answer{resp.StatusCode, raw, len(raw), time.Since(start)}
 	if err != nil || resp.Header.Get("Content-Encoding") != "gzip" {
-		return resp.StatusCode, raw, len(raw), err
+		return a, err
 	}
 	z, err := gzip.NewReader(bytes.NewReader(raw))
 	if err != nil {
-		return 0, nil, 0, err
+		return a, err
 	}
-	body, err = io.ReadAll(z)
-	return resp.StatusCode, body, len(raw), err
+	a.body, err = io.ReadAll(z)
+	return a, err
 }
 
 // scrape scrapes once and measures.
 func (e *exporter) scrape(b *testing.B) {
 	b.Helper()
 	e.node.goOn()
-	before, start := cpuTime(b, e.cmd.Process.Pid), time.Now()
-	status, body, compressed, err := e.get("/metrics" + e.query)
-	if err != nil || status != http.StatusOK {
-		b.Fatalf("%s: %d, %v: %.300s", e.name, status, err, body)
+	before := cpuTime(b, e.cmd.Process.Pid)
+	got, err := e.get("/metrics" + e.query)
+	if err != nil || got.status != http.StatusOK {
+		b.Fatalf("%s: %d, %v: %.300s", e.name, got.status, err, got.body)
 	}
-	e.wall = append(e.wall, time.Since(start))
+	e.wall = append(e.wall, got.took)
 	e.cpu = append(e.cpu, cpuTime(b, e.cmd.Process.Pid)-before)
-	e.bytes, e.series, e.portSeries, e.collectors = compressed, 0, 0, nil
-	for line := range bytes.Lines(body) {
+	e.bytes, e.series, e.portSeries, e.collectors = got.compressed, 0, 0, nil
+	for line := range bytes.Lines(got.body) {
 		if len(line) > 1 && line[0] != '#' {
 			e.series++
 			if bytes.Contains(line, []byte(`,port="`)) || bytes.Contains(line, []byte(`{port="`)) {
@@ -377,7 +388,7 @@ func (e *exporter) scrape(b *testing.B) {
 
 func (e *exporter) wait(b *testing.B) {
 	b.Helper()
-	testutil.WaitFor(b, e.name, func() bool { status, _, _, err := e.get("/metrics"); return err == nil && status == http.StatusOK })
+	testutil.WaitFor(b, e.name, func() bool { got, err := e.get("/metrics"); return err == nil && got.status == http.StatusOK })
 }
 
 // waitForPorts waits until every port has its programs and returns how long it took.
@@ -386,8 +397,8 @@ func (e *exporter) waitForPorts(b testing.TB, ports int) time.Duration {
 	start := time.Now()
 	for {
 		e.node.goOn()
-		_, body, _, err := e.get("/metrics")
-		if err == nil && bytes.Count(body, []byte("\nvigia_port_created_timestamp_seconds{")) == ports {
+		got, err := e.get("/metrics")
+		if err == nil && bytes.Count(got.body, []byte("\nvigia_port_created_timestamp_seconds{")) == ports {
 			return time.Since(start)
 		}
 		if time.Since(start) > 2*time.Minute {
@@ -406,7 +417,7 @@ func (e *exporter) plug(b *testing.B) time.Duration {
 	series := []byte(`vigia_port_created_timestamp_seconds{port="` + portID(lateDevice) + `"`)
 	for time.Since(start) < time.Minute {
 		e.node.goOn()
-		if _, body, _, err := e.get("/metrics?collect[]=bpf"); err == nil && bytes.Contains(body, series) {
+		if got, err := e.get("/metrics?collect[]=bpf"); err == nil && bytes.Contains(got.body, series) {
 			return time.Since(start)
 		}
 		time.Sleep(20 * time.Millisecond)

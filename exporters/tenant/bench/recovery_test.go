@@ -75,11 +75,11 @@ func BenchmarkRecovery(b *testing.B) {
 // works tells whether a collector worked at its last try.
 func (e *exporter) works(b testing.TB, collector string) bool {
 	b.Helper()
-	_, body, _, err := e.get("/metrics")
+	got, err := e.get("/metrics")
 	if err != nil {
 		b.Fatal(err)
 	}
-	return strings.Contains(string(body), `vigia_exporter_collector_success{collector="`+collector+`"} 1`+"\n")
+	return strings.Contains(string(got.body), `vigia_exporter_collector_success{collector="`+collector+`"} 1`+"\n")
 }
 
 // waitForCollectors waits until no collector fails.
@@ -87,14 +87,14 @@ func (e *exporter) waitForCollectors(b testing.TB) {
 	b.Helper()
 	for start := time.Now(); ; time.Sleep(20 * time.Millisecond) {
 		e.node.goOn()
-		_, body, _, err := e.get("/metrics")
+		got, err := e.get("/metrics")
 		failing := ""
-		for line := range strings.Lines(string(body)) {
+		for line := range strings.Lines(string(got.body)) {
 			if strings.HasPrefix(line, "vigia_exporter_collector_success{") && strings.HasSuffix(line, " 0\n") {
 				failing += line
 			}
 		}
-		if err == nil && len(body) > 0 && failing == "" {
+		if err == nil && len(got.body) > 0 && failing == "" {
 			return
 		}
 		if time.Since(start) > time.Minute {
