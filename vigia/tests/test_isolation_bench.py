@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import time
 
 import pytest
 
@@ -50,7 +52,22 @@ def test_reaction_times_are_read_from_the_logs_of_both_enforcers() -> None:
 
 def test_the_cost_of_packets_is_read_from_gos_output() -> None:
     out = "BenchmarkVport/count-2  \t 100\t 12 ns/op\t  9.0 ns/packet\nBenchmarkClassify/send \t1\t85 ns/packet\nok\n"
+    out += "BenchmarkVport/count#01-2\t 100\t 12 ns/op\t 10.0 ns/packet\nBenchmarkClassify/send#01-2\t1\t86 ns/packet\n"
     assert isolation_bench.packets(out) == [("Vport/count", 9.0), ("Classify/send", 85.0)]
+
+
+def test_a_share_of_a_core_is_that_of_the_quietest_turn() -> None:
+    turns = iter([0.2, 0.0, 0.2])
+
+    def work() -> None:
+        end = time.monotonic() + 0.3
+        busy = time.process_time() + next(turns)
+        while time.process_time() < busy:
+            pass
+        time.sleep(max(0.0, end - time.monotonic()))
+
+    assert isolation_bench._share(os.getpid(), work) < 0.2
+    assert next(turns, None) is None, "it measured fewer turns"
 
 
 def test_lateness_is_the_bound_of_a_range() -> None:

