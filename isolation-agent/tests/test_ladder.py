@@ -302,7 +302,8 @@ def test_kill_switch_ends_a_hundred_limits_with_one_request_each_node(world: Wor
     assert world.verify_audit().ok
 
 
-def test_kill_switch_is_heard_in_the_middle_of_a_long_turn(world: World) -> None:
+@pytest.mark.parametrize("by", ["api", "policy file"])
+def test_kill_switch_is_heard_in_the_middle_of_a_long_turn(world: World, by: str) -> None:
     many = 20
     world.guards = {
         "max_per_tenant": many,
@@ -315,10 +316,17 @@ def test_kill_switch_is_heard_in_the_middle_of_a_long_turn(world: World) -> None
         world.enforcer.flood(f"p{i}")
     world.post(*[world.alert(f"p{i}") for i in range(many)])
 
+    def turn() -> None:
+        if by == "api":
+            world.api("PUT", "/v1/killswitch", json={"on": True})
+        else:
+            world.guards["kill_switch"] = True
+            world.reload()
+
     def slow(_port: str) -> None:
         world.clock.advance(0.5)
         if world.enforcer.count("apply") == 3:
-            world.api("PUT", "/v1/killswitch", json={"on": True})
+            turn()
 
     world.enforcer.break_next("apply", slow, left=None)
     world.step()

@@ -355,10 +355,19 @@ class Controller:
             except Exception:
                 _log.exception("action cannot be handled in this turn", extra={"action": action.id})
             if self._clock.monotonic() >= look:
-                if self._journal.store.kill_switch() != tick.kill_switch:
+                if self._switch_turned(tick):
                     return True
                 look = self._clock.monotonic() + _SWITCH_LOOKED_AT_EVERY
         return undecided > _UNDECIDED_PER_TURN
+
+    def _switch_turned(self, tick: Tick) -> bool:
+        """Tell whether the kill switch, or a reloaded policy file's, is another than in this turn."""
+        with self._swap_lock:
+            upcoming = self._next
+        held = tick.settings.policies.guards.kill_switch
+        if upcoming is not None and upcoming[0].policies.guards.kill_switch != held:
+            return True
+        return self._journal.store.kill_switch() != tick.kill_switch
 
     def _prune(self) -> None:
         """Forget the oldest actions that are over, and episodes that nothing refers to."""
