@@ -33,18 +33,18 @@ def test_the_campaign_has_every_control_guarantee_and_competitor(full: bool) -> 
     plan = campaign().plan(full)
     catalogue.check(campaign(), plan)
     cells = plan.cells()
-    assert len(cells) == (39 if full else 27)
+    assert len(cells) == (39 if full else 19)
     assert plan.settings.hosts == 26
     for against in ("tcp-10", "udp-1"):
         assert {c["control"]: c for c in cells if c["against"] == against}.keys() == {m.value for m in Mode}
         for control in ("rigid", "borrowing", "paper", "vigia"):
             here = [c["guarantee"] for c in cells if c["control"] == control and c["against"] == against]
-            assert here == [25, 50, 75]
+            assert here == ([25, 50, 75] if full else [25, 75])
     assert {"control": "none", "guarantee": 50, "against": "none"} in cells
 
 
-def test_the_small_size_fits_a_quarter_of_an_hour() -> None:
-    assert catalogue.cost(campaign(), campaign().plan(False)).seconds <= 15 * 60
+def test_the_small_size_fits_a_quarter_of_an_hour_with_something_to_spare() -> None:
+    assert catalogue.cost(campaign(), campaign().plan(False)).seconds <= 12 * 60
 
 
 def test_a_study_says_to_what_it_is_scaled() -> None:

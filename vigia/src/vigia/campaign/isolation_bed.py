@@ -8,6 +8,7 @@ configuration of the real vigia-enforcer; `none` runs none.
 from __future__ import annotations
 
 import json
+import os
 import secrets
 import signal
 import subprocess
@@ -15,6 +16,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from enum import Enum
@@ -211,7 +213,7 @@ class Bed:
         self._stack.close()
 
     def _namespaces(self) -> list[str]:
-        guests = [self.guest(h, t) for h in self._hosts() for t in self._tenants]
+        guests = [self.guest(h, t) for h, t in self._guests()]
         return [self.fabric, *(self.node(h) for h in self._hosts()), *guests]
 
     def _delete_namespaces(self) -> None:
@@ -225,67 +227,68 @@ class Bed:
         )
         for name in self._namespaces():
             netns.inside(name, _without_ipv6)
-        for host in self._hosts():
-            self._build_host(host)
-        self._introduce()
+        self._wire()
+        with ThreadPoolExecutor(os.cpu_count()) as workers:  # most of it is starting processes
+            list(workers.map(self._build_node, self._hosts()))
+            list(workers.map(lambda where: self._build_guest(*where), self._guests()))
         self._limit_links()
 
-    def _build_host(self, host: int) -> None:
-        node, fabric = self.node(host), self.fabric
-        lines = [
-            f"link add up0 netns {node} type veth peer name p{host} netns {fabric}",
-            f"link add mg0 netns {node} type veth peer name m{host} netns {fabric}",
-            f"link add wa{host} netns {fabric} type veth peer name wb{host} netns {fabric}",
-        ]
-        commands.ip_batch(lines)
-        inside = ["link set lo up", "link add br0 type bridge", "link set br0 up"]
-        inside += ["link set up0 master br0", "link set up0 up", "link set mg0 up"]
-        inside += [f"addr add 10.59.0.{host}/24 dev mg0"]
-        for tenant in self._tenants:
-            guest = self.guest(host, tenant)
-            inside.append(f"link add t-{tenant} type veth peer name eth0 netns {guest}")
-            inside += [f"link set t-{tenant} master br0", f"link set t-{tenant} up"]
-        commands.ip_batch(inside, netns=node)
-        commands.ip_batch(
-            [
+    def _guests(self) -> list[tuple[int, str]]:
+        return [(h, t) for h in self._hosts() for t in self._tenants]
+
+    def _wire(self) -> None:
+        """Make all links, and the fabric between the nodes."""
+        links, inside = [], []
+        for host in self._hosts():
+            node, fabric = self.node(host), self.fabric
+            links += [
+                f"link add up0 netns {node} type veth peer name p{host} netns {fabric}",
+                f"link add mg0 netns {node} type veth peer name m{host} netns {fabric}",
+                f"link add wa{host} netns {fabric} type veth peer name wb{host} netns {fabric}",
+            ]
+            inside += [
                 f"link add w{host} type bridge",
                 *(f"link set {d} master w{host}" for d in (f"p{host}", f"wa{host}")),
                 f"link set wb{host} master sw",
                 f"link set m{host} master mg",
                 *(f"link set {d}{host} up" for d in ("p", "m", "wa", "wb", "w")),
-            ],
-            netns=fabric,
+            ]
+        commands.ip_batch(links)
+        commands.ip_batch(inside, netns=self.fabric)
+        commands.bridge_batch(
+            [f"fdb replace {self._mac(h, t)} dev wb{h} master static" for h, t in self._guests()],
+            netns=self.fabric,
         )
-        for tenant in self._tenants:
-            guest = self.guest(host, tenant)
-            lines = [f"link set eth0 address {self._mac(host, tenant)}", "link set lo up", "link set eth0 up"]
-            lines.append(f"addr add {self.address(host, tenant)}/24 dev eth0")
-            commands.ip_batch(lines, netns=guest)
-            # Frames as on a wire: no super-frames that a queue would count as one.
-            offloads = ("tso", "gso", "gro", "tx-udp-segmentation")
-            off = [word for name in offloads for word in (name, "off")]
-            commands.run(["ethtool", "-K", "eth0", *off], netns=guest)
 
-    def _introduce(self) -> None:
-        """Tell guests each other's address and bridges where each is, as a cloud's controller does.
+    def _build_node(self, host: int) -> None:
+        """Make a node's bridge, which is told where every guest is, as a cloud's controller does.
 
         Otherwise a flood to a guest that never answers would be sent to everybody.
         """
-        everybody = [(h, t) for h in self._hosts() for t in self._tenants]
+        inside = ["link set lo up", "link add br0 type bridge", "link set br0 up"]
+        inside += ["link set up0 master br0", "link set up0 up", "link set mg0 up"]
+        inside += [f"addr add 10.59.0.{host}/24 dev mg0"]
+        for tenant in self._tenants:
+            inside.append(f"link add t-{tenant} type veth peer name eth0 netns {self.guest(host, tenant)}")
+            inside += [f"link set t-{tenant} master br0", f"link set t-{tenant} up"]
+        commands.ip_batch(inside, netns=self.node(host))
+        places = [(f"t-{t}" if h == host else "up0", self._mac(h, t)) for h, t in self._guests()]
         commands.bridge_batch(
-            [f"fdb replace {self._mac(h, t)} dev wb{h} master static" for h, t in everybody],
-            netns=self.fabric,
+            [f"fdb replace {mac} dev {device} master static" for device, mac in places],
+            netns=self.node(host),
         )
-        for host in self._hosts():
-            places = [(f"t-{t}" if h == host else "up0", self._mac(h, t)) for h, t in everybody]
-            commands.bridge_batch(
-                [f"fdb replace {mac} dev {device} master static" for device, mac in places],
-                netns=self.node(host),
-            )
-            for tenant in self._tenants:
-                others = [(self.address(h, tenant), self._mac(h, tenant)) for h in self._hosts() if h != host]
-                lines = [f"neigh add {ip} lladdr {mac} dev eth0 nud permanent" for ip, mac in others]
-                commands.ip_batch(lines, netns=self.guest(host, tenant))
+
+    def _build_guest(self, host: int, tenant: str) -> None:
+        """Give a guest its address, and those of its tenant's other guests."""
+        lines = [f"link set eth0 address {self._mac(host, tenant)}", "link set lo up", "link set eth0 up"]
+        lines.append(f"addr add {self.address(host, tenant)}/24 dev eth0")
+        others = [(self.address(h, tenant), self._mac(h, tenant)) for h in self._hosts() if h != host]
+        lines += [f"neigh add {ip} lladdr {mac} dev eth0 nud permanent" for ip, mac in others]
+        commands.ip_batch(lines, netns=self.guest(host, tenant))
+        # Frames as on a wire: no super-frames that a queue would count as one.
+        offloads = ("tso", "gso", "gro", "tx-udp-segmentation")
+        off = [word for name in offloads for word in (name, "off")]
+        commands.run(["ethtool", "-K", "eth0", *off], netns=self.guest(host, tenant))
 
     def _limit_links(self) -> None:
         """Hold every access link to its rate, both ways."""

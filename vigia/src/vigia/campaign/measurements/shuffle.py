@@ -19,7 +19,7 @@ __all__ = ["AGAINST", "Shuffle"]
 AGAINST: Mapping[str, tuple[str, int] | None] = {"none": None, "tcp-10": ("tcp", 10), "udp-1": ("udp", 1)}
 """Level -> protocol and connections of each competing pair."""
 
-_BUILD = 6.0  # seconds to make a bed and start traffic
+_BUILD = 8.0  # seconds to make a bed and start traffic
 _QUEUE = 32  # frames: 2 ms of a gigabit link would be less than one of these
 
 
