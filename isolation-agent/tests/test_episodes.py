@@ -6,7 +6,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import func, select
+import sqlalchemy.event
+from sqlalchemy import Engine, func, select
 
 from isolation_agent import intake
 from isolation_agent.model import Episode, InboxMessage
@@ -343,6 +344,27 @@ def test_storm_of_ten_thousand_alerts_in_one_message(world: World) -> None:
     with world.agent.store.read() as session:
         assert session.scalar(select(func.count()).select_from(Episode)) == 10_000
     assert world.verify_audit().ok
+
+
+def test_many_targets_take_no_more_queries_than_few(world: World) -> None:
+    def queries(mark: str, count: int) -> int:
+        world.post(*[world.alert(f"{mark}{i}") for i in range(count)])
+        made: list[str] = []
+
+        def note(_connection: Any, _cursor: Any, statement: str, *_rest: Any) -> None:
+            made.append(statement)
+
+        sqlalchemy.event.listen(Engine, "before_cursor_execute", note)
+        try:
+            intake.Intake(world.agent.journal, world.agent.metrics).drain(world.agent.settings)
+        finally:
+            sqlalchemy.event.remove(Engine, "before_cursor_execute", note)
+        return sum(statement.startswith("SELECT") for statement in made)
+
+    few = queries("few", 10)
+    assert few > 0
+    assert queries("many", 400) == few
+    assert len(world.actions(limit="500")) == 410
 
 
 def test_many_targets_are_decided_in_portions_and_limits_come_first(

@@ -40,41 +40,54 @@ class Claims:
         self._settings = settings
         self._open: dict[Target, list[Action]] = {}
 
-    def take(self, claim: Claim, entries: Sequence[Entry]) -> tuple[Action, bool]:
-        """Return the claim's action and whether it was made for it.
+    def take(self, claims: Sequence[tuple[Claim, Sequence[Entry]]]) -> list[tuple[Action, bool]]:
+        """Return each claim's action and whether it was made for it.
 
         One limit per target serves every policy that asks for it. The entries
-        go into the timeline of a new action only.
+        go into the timeline of a new action only. Queries do not grow with the
+        number of claims: a storm brings thousands.
         """
-        existing = self._existing(claim.target)
+        if not claims:
+            return []
+        self._find({claim.target for claim, _ in claims})
+        taken = [self._action(claim) for claim, _ in claims]
+        self._session.flush()  # numbers the new actions
+        for (claim, entries), (action, made) in zip(claims, taken, strict=True):
+            if made:
+                add_entries(self._session, action, entries)
+            self._session.add(
+                Reason(action_seq=action.seq, episode_id=claim.episode.id, policy=claim.policy.name)
+            )
+        return taken
+
+    def _action(self, claim: Claim) -> tuple[Action, bool]:
+        existing = self._open[claim.target]
         action = self._holder(claim, existing) or next(
             (a for a in existing if a.policy == claim.policy.name), None
         )
-        made = action is None
-        if action is None:
-            action = self._make(claim)
-            self._session.add(action)
-            self._session.flush()
-            add_entries(self._session, action, entries)
-            existing.append(action)
-        self._session.add(
-            Reason(action_seq=action.seq, episode_id=claim.episode.id, policy=claim.policy.name)
-        )
-        return action, made
+        if action is not None:
+            return action, False
+        action = self._make(claim)
+        self._session.add(action)
+        existing.append(action)
+        return action, True
 
-    def _existing(self, target: Target) -> list[Action]:
-        if target not in self._open:
-            found = self._session.scalars(
-                select(Action).where(
-                    Action.ended_at.is_(None),
-                    Action.node == target.node,
-                    Action.port == target.port,
-                    Action.tenant == target.tenant,
-                    Action.state != State.ORPHANED,
-                )
+    def _find(self, targets: set[Target]) -> None:
+        """Look up the open actions of all targets."""
+        self._open = {target: [] for target in targets}
+        found = self._session.scalars(
+            select(Action)
+            .where(
+                Action.ended_at.is_(None),
+                Action.port.in_({target.port for target in targets}),
+                Action.state != State.ORPHANED,
             )
-            self._open[target] = list(found)
-        return self._open[target]
+            .order_by(Action.seq)
+        )
+        for action in found:
+            target = Target(action.node, action.port, action.tenant)
+            if target in self._open:
+                self._open[target].append(action)
 
     def _holder(self, claim: Claim, existing: Sequence[Action]) -> Action | None:
         """Return the action that limits the target already, if the claim wants a limit too."""

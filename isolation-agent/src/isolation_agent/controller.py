@@ -311,7 +311,7 @@ class Controller:
                 continue
             entry = Entry("alert_still_firing", tick.now, {"fingerprint": episode.fingerprint})
             with self._journal.writer.write() as session:
-                action, made_for_it = Claims(session, tick.settings).take(claim, [entry])
+                ((action, made_for_it),) = Claims(session, tick.settings).take([(claim, [entry])])
                 event = "action.received" if made_for_it else "action.reason_added"
                 detail = {"fingerprint": episode.fingerprint, "policy": claim.policy.name}
                 self._journal.audit.append(about(action, event, "controller", detail))

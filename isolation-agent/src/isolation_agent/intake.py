@@ -145,9 +145,9 @@ class _Batch:
         self._known = {(e.fingerprint, e.starts_at): e for e in rows}
         outcomes = [self._one(arrival) for arrival in arrivals]
         self._session.flush()
-        claims = Claims(self._session, self._settings)
-        for claim, arrival in self._claims:
-            action, made = claims.take(claim, _entries(claim.episode, arrival[1]))
+        claims = [(claim, _entries(claim.episode, message)) for claim, (_, message) in self._claims]
+        taken = Claims(self._session, self._settings).take(claims)
+        for (claim, arrival), (action, made) in zip(self._claims, taken, strict=True):
             if made:
                 self.records.append(about(action, "action.received", "controller"))
             reason = f"falls under policy {claim.policy.name}"
