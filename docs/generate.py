@@ -30,7 +30,7 @@ def metrics() -> str:
     lines = [
         "# Metrics",
         "",
-        "Made by `make generate` from `internal/catalog/vigia_catalog/metrics`. What one program exports, it",
+        "Made by `make generate` from `internal/catalog/metrics`. What one program exports, it",
         "prints: `PROGRAM --list-metrics text` (or `json`, `markdown`). Histograms are native histograms",
         "(factor 1.1) with a small classic set beside them for text scrapers.",
     ]

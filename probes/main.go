@@ -5,8 +5,8 @@ package main
 import (
 	"os"
 
-	"vigia/internal/exporterkit"
+	"vigia/internal/daemon"
 	"vigia/probes/app"
 )
 
-func main() { os.Exit(exporterkit.Main(app.Program())) }
+func main() { os.Exit(daemon.Main(app.Program())) }

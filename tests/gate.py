@@ -88,9 +88,9 @@ def lint_go() -> Count:
 def lint_python() -> Count:
     """Ruff and mypy --strict."""
     sources = [
-        "internal/catalog/vigia_catalog",
-        "internal/config/vigia_config",
-        "internal/statistics/vigia_statistics",
+        "internal/py/vigia_catalog",
+        "internal/py/vigia_config",
+        "internal/py/vigia_statistics",
         "exporters/compare/src",
         "exporters/identity/src",
         "dashboards/vigia_dashboards",

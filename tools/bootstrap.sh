@@ -84,7 +84,7 @@ if [ "$(.build/uv/bin/uv --version 2>/dev/null | cut -d' ' -f2)" != "$UV_VERSION
   step "installed uv $UV_VERSION"
 fi
 
-want=$(cat uv.lock pyproject.toml */pyproject.toml internal/*/pyproject.toml | cksum)
+want=$(cat uv.lock pyproject.toml */pyproject.toml internal/*/pyproject.toml exporters/*/pyproject.toml | cksum)
 if [ "$(cat .venv/.vigia 2>/dev/null || true)" != "$want" ]; then
   UV_PYTHON_DOWNLOADS=never .build/uv/bin/uv sync --quiet --frozen --python "$(command -v python3)" \
     || fail "the Python environment could not be made; see above"

@@ -6,7 +6,7 @@ import (
 	"runtime/debug"
 
 	"vigia/exporters/tenant/app"
-	"vigia/internal/exporterkit"
+	"vigia/internal/daemon"
 )
 
 // gcPercent keeps the memory of a node with thousands of ports small. A scrape
@@ -18,5 +18,5 @@ func main() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
-	os.Exit(exporterkit.Main(app.Program()))
+	os.Exit(daemon.Main(app.Program()))
 }

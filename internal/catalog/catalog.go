@@ -1,6 +1,6 @@
 // Package catalog holds every metric that Vigia exports, declared once as data.
 //
-// The YAML files under vigia_catalog/metrics are the only place where a metric's
+// The YAML files under metrics are the only place where a metric's
 // name, type, unit, labels and help are written. Programs build their metrics
 // from it, --list-metrics prints it, and the documentation, dashboards and rules
 // are checked against it. The Python package vigia_catalog reads the same files.
@@ -20,7 +20,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-//go:embed vigia_catalog/metrics/*.yaml
+//go:embed metrics/*.yaml
 var metricFiles embed.FS
 
 // Type is the Prometheus type of a metric.
@@ -59,7 +59,7 @@ type file struct {
 
 // Load reads and validates the embedded catalogue.
 func Load() (*Catalog, error) {
-	return load(metricFiles, "vigia_catalog/metrics")
+	return load(metricFiles, "metrics")
 }
 
 func load(fsys fs.FS, dir string) (*Catalog, error) {

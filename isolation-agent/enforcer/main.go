@@ -5,7 +5,7 @@ import (
 	"os"
 	"runtime"
 
-	"vigia/internal/exporterkit"
+	"vigia/internal/daemon"
 	"vigia/isolation-agent/enforcer/app"
 )
 
@@ -13,5 +13,5 @@ func main() {
 	if runtime.GOMAXPROCS(0) == 1 {
 		runtime.GOMAXPROCS(2) // the fast loop's thread keeps one to itself while it sleeps
 	}
-	os.Exit(exporterkit.Main(app.Program()))
+	os.Exit(daemon.Main(app.Program()))
 }

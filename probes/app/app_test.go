@@ -20,7 +20,7 @@ import (
 	"github.com/prometheus/common/model"
 
 	"vigia/internal/catalog"
-	"vigia/internal/exporterkit"
+	"vigia/internal/daemon"
 	"vigia/internal/testutil"
 )
 
@@ -44,8 +44,8 @@ func (s *syncBuffer) String() string {
 	return s.b.String()
 }
 
-// daemon is a running vigia-probe.
-type daemon struct {
+// running is a vigia-probe that runs.
+type running struct {
 	t      *testing.T
 	config string
 	url    string
@@ -63,9 +63,9 @@ func freeTCP(t *testing.T) string {
 	return l.Addr().String()
 }
 
-func start(t *testing.T, config string) *daemon {
+func start(t *testing.T, config string) *running {
 	t.Helper()
-	d := &daemon{t: t, config: filepath.Join(t.TempDir(), "probe.yaml"), stderr: &syncBuffer{}}
+	d := &running{t: t, config: filepath.Join(t.TempDir(), "probe.yaml"), stderr: &syncBuffer{}}
 	d.write(config)
 	address := freeTCP(t)
 	d.url = "http://" + address
@@ -85,7 +85,7 @@ func start(t *testing.T, config string) *daemon {
 		}
 	})
 	t.Cleanup(func() {
-		if code := d.stop(); code != exporterkit.ExitOK {
+		if code := d.stop(); code != daemon.ExitOK {
 			t.Errorf("exit code %d\n%s", code, d.stderr)
 		}
 	})
@@ -95,14 +95,14 @@ func start(t *testing.T, config string) *daemon {
 
 func client() *http.Client { return &http.Client{Timeout: patience} }
 
-func (d *daemon) write(config string) {
+func (d *running) write(config string) {
 	d.t.Helper()
 	if err := os.WriteFile(d.config, []byte(config), 0o600); err != nil {
 		d.t.Fatal(err)
 	}
 }
 
-func (d *daemon) get(path string) (int, string) {
+func (d *running) get(path string) (int, string) {
 	resp, err := client().Get(d.url + path)
 	if err != nil {
 		return 0, err.Error()
@@ -115,7 +115,7 @@ func (d *daemon) get(path string) (int, string) {
 	return resp.StatusCode, string(body)
 }
 
-func (d *daemon) reload(config string) (int, string) {
+func (d *running) reload(config string) (int, string) {
 	d.t.Helper()
 	d.write(config)
 	resp, err := client().Post(d.url+"/-/reload", "", nil)
@@ -130,7 +130,7 @@ func (d *daemon) reload(config string) (int, string) {
 	return resp.StatusCode, string(body)
 }
 
-func (d *daemon) waitFor(what string, cond func() bool) {
+func (d *running) waitFor(what string, cond func() bool) {
 	d.t.Helper()
 	for deadline := time.Now().Add(patience); !cond(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -144,7 +144,7 @@ func (d *daemon) waitFor(what string, cond func() bool) {
 // scrape is what /metrics says, by family and labels.
 type scrape map[string]*dto.MetricFamily
 
-func (d *daemon) scrape() scrape {
+func (d *running) scrape() scrape {
 	d.t.Helper()
 	code, body := d.get("/metrics")
 	if code != http.StatusOK {
@@ -263,7 +263,7 @@ func TestTwoNodesProbeEachOther(t *testing.T) {
 		bulkTests("a", "b", left, "10.9.0.1", "10.9.0.2"))
 	b := start(t, node("b", right, "10.9.0.2", aim("a", "stamp-64", right, "10.9.0.2", "10.9.0.1:862"))+
 		bulkTests("b", "a", right, "10.9.0.2", "10.9.0.1"))
-	for _, d := range []*daemon{a, b} {
+	for _, d := range []*running{a, b} {
 		d.waitFor("being ready", func() bool { code, _ := d.get("/-/ready"); return code == http.StatusOK })
 		d.waitFor("samples", func() bool { v, _ := d.scrape().value("vigia_probe_rtt_seconds"); return v > 50 })
 	}
@@ -585,7 +585,7 @@ func TestRefusesToStart(t *testing.T) {
 			}
 			var stderr bytes.Buffer
 			code := Program().Run(t.Context(), []string{"--config", path, "--web.listen-address", freeTCP(t), "--log.level", "error"}, io.Discard, &stderr)
-			if code != exporterkit.ExitError || !strings.Contains(stderr.String(), tc.want) || strings.Count(stderr.String(), "\n") != 1 {
+			if code != daemon.ExitError || !strings.Contains(stderr.String(), tc.want) || strings.Count(stderr.String(), "\n") != 1 {
 				t.Errorf("exit %d, %q", code, stderr.String())
 			}
 		})
@@ -602,11 +602,11 @@ func TestCommandLine(t *testing.T) {
 		code int
 		want string
 	}{
-		{[]string{"check-config", "--config", path}, exporterkit.ExitOK, "OK, node a: 0 targets, 0 probes/s, 1 reflector listeners"},
-		{[]string{"--list-metrics", "text"}, exporterkit.ExitOK, "vigia_probe_quarantined_total{src,dst,path,tenant,probe,reason} counter"},
-		{[]string{"once"}, exporterkit.ExitUsage, "required flag(s) '--to' not provided"},
-		{[]string{"once", "--to", "127.0.0.1:1", "--count", "1", "--deadline", "100ms"}, exporterkit.ExitError, "no answer from 127.0.0.1:1: refused"},
-		{[]string{"once", "--to", "127.0.0.1", "--size", "45"}, exporterkit.ExitUsage, "write 48"},
+		{[]string{"check-config", "--config", path}, daemon.ExitOK, "OK, node a: 0 targets, 0 probes/s, 1 reflector listeners"},
+		{[]string{"--list-metrics", "text"}, daemon.ExitOK, "vigia_probe_quarantined_total{src,dst,path,tenant,probe,reason} counter"},
+		{[]string{"once"}, daemon.ExitUsage, "required flag(s) '--to' not provided"},
+		{[]string{"once", "--to", "127.0.0.1:1", "--count", "1", "--deadline", "100ms"}, daemon.ExitError, "no answer from 127.0.0.1:1: refused"},
+		{[]string{"once", "--to", "127.0.0.1", "--size", "45"}, daemon.ExitUsage, "write 48"},
 	} {
 		var out bytes.Buffer
 		if code := Program().Run(t.Context(), tc.args, &out, &out); code != tc.code || !strings.Contains(out.String(), tc.want) {

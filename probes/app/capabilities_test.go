@@ -59,7 +59,7 @@ classes:
 		{"mark, allowed", strings.Replace(stamp(18623, ""), "size: 64,", "size: 64, mark: 7,", 1), []string{"net_admin"}, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			d := &daemon{t: t, config: filepath.Join(t.TempDir(), "probe.yaml"), stderr: &syncBuffer{}}
+			d := &running{t: t, config: filepath.Join(t.TempDir(), "probe.yaml"), stderr: &syncBuffer{}}
 			d.write(tc.config)
 			testutil.Run(t, "chmod", "-R", "a+rX", filepath.Dir(filepath.Dir(d.config)))
 			address := freeTCP(t)

@@ -8,7 +8,7 @@ import (
 
 	"github.com/alecthomas/kingpin/v2"
 
-	"vigia/internal/exporterkit"
+	"vigia/internal/daemon"
 	"vigia/probes/flight"
 	"vigia/probes/once"
 	"vigia/probes/plan"
@@ -19,8 +19,8 @@ import (
 const address = "127.0.0.1:9871"
 
 // settingsCommand prints the keys of the configuration file.
-func settingsCommand() exporterkit.Command {
-	return exporterkit.Command{
+func settingsCommand() daemon.Command {
+	return daemon.Command{
 		Name: "settings",
 		Help: "Print every key of the configuration file, as Markdown or JSON.",
 		Register: func(cmd *kingpin.CmdClause) func(context.Context, io.Writer, io.Writer) error {
@@ -36,8 +36,8 @@ func settingsCommand() exporterkit.Command {
 }
 
 // Program returns vigia-probe.
-func Program() exporterkit.Program {
-	return exporterkit.Program{
+func Program() daemon.Program {
+	return daemon.Program{
 		Name:           "vigia-probe",
 		Part:           "probe",
 		Description:    "Measures delay, delay variation and loss between nodes, all the time, with kernel time stamps at both ends.",
@@ -49,9 +49,9 @@ func Program() exporterkit.Program {
 			}
 			return s.Summary(), nil
 		},
-		Start: func(_ context.Context, env exporterkit.Env) (exporterkit.Service, error) {
+		Start: func(_ context.Context, env daemon.Env) (daemon.Service, error) {
 			return newService(env)
 		},
-		Commands: []exporterkit.Command{once.Command(), flight.Command(address), plan.Command(seriesOfATarget), settingsCommand()},
+		Commands: []daemon.Command{once.Command(), flight.Command(address), plan.Command(seriesOfATarget), settingsCommand()},
 	}
 }

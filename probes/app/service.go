@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"vigia/internal/exporterkit"
+	"vigia/internal/daemon"
 	"vigia/probes/bulk"
 	"vigia/probes/clockerror"
 	"vigia/probes/discovery"
@@ -53,7 +53,7 @@ type service struct {
 // probe is due. The kernel then has the choice, and prefers who sleeps most.
 const spareProcs = 2
 
-func newService(env exporterkit.Env) (*service, error) {
+func newService(env daemon.Env) (*service, error) {
 	if os.Getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(runtime.NumCPU() + spareProcs)
 	}
@@ -91,7 +91,7 @@ func newService(env exporterkit.Env) (*service, error) {
 }
 
 // newBulk makes both ends of bulk tests, which share the links.
-func (s *service) newBulk(env exporterkit.Env) {
+func (s *service) newBulk(env daemon.Env) {
 	leases := &bulk.Leases{}
 	s.bulkServer = bulk.NewServer(env.Logger, leases)
 	s.bulk = bulk.NewRunner(bulk.Options{

@@ -10,7 +10,7 @@ import (
 
 	"github.com/alecthomas/kingpin/v2"
 
-	"vigia/internal/exporterkit"
+	"vigia/internal/daemon"
 )
 
 // Path is where the daemon serves records.
@@ -23,8 +23,8 @@ func Selectors() []string { return []string{"dst", "path", "tenant", "probe"} }
 const maxError = 512
 
 // Command returns the command dump.
-func Command(address string) exporterkit.Command {
-	return exporterkit.Command{
+func Command(address string) daemon.Command {
+	return daemon.Command{
 		Name: "dump",
 		Help: "Print the raw records of the last 60 s of a running instance as JSON Lines.",
 		Register: func(cmd *kingpin.CmdClause) func(context.Context, io.Writer, io.Writer) error {
@@ -49,7 +49,7 @@ func Command(address string) exporterkit.Command {
 func dump(ctx context.Context, base string, query url.Values, out io.Writer) error {
 	u, err := url.Parse(base)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return &exporterkit.UsageError{Err: fmt.Errorf("--url %q is not the address of an instance; write for example http://127.0.0.1:9871", base)}
+		return &daemon.UsageError{Err: fmt.Errorf("--url %q is not the address of an instance; write for example http://127.0.0.1:9871", base)}
 	}
 	u = u.JoinPath(Path)
 	u.RawQuery = query.Encode()

@@ -14,7 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"vigia/internal/exporterkit"
+	"vigia/internal/daemon"
 	"vigia/probes/accounting"
 	"vigia/probes/delay"
 	"vigia/probes/sender"
@@ -149,7 +149,7 @@ func TestDump(t *testing.T) {
 	if err := dump(context.Background(), server.URL, nil, &out); err == nil || !strings.Contains(err.Error(), "400 Bad Request: asked for "+Path) {
 		t.Error(err)
 	}
-	var usage *exporterkit.UsageError
+	var usage *daemon.UsageError
 	for _, bad := range []string{"", "localhost", "ftp://x", "http://"} {
 		if err := dump(context.Background(), bad, nil, &out); !errors.As(err, &usage) {
 			t.Errorf("%q: %v", bad, err)

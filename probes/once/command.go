@@ -15,7 +15,7 @@ import (
 
 	"github.com/alecthomas/kingpin/v2"
 
-	"vigia/internal/exporterkit"
+	"vigia/internal/daemon"
 	"vigia/internal/netns"
 	"vigia/probes/pathmtu"
 	"vigia/probes/resolver"
@@ -46,8 +46,8 @@ type options struct {
 }
 
 // Command returns the command.
-func Command() exporterkit.Command {
-	return exporterkit.Command{
+func Command() daemon.Command {
+	return daemon.Command{
 		Name: "once",
 		Help: "Probe a reflector some times, print every probe and a summary; exit 0 if any was answered.",
 		Register: func(cmd *kingpin.CmdClause) func(context.Context, io.Writer, io.Writer) error {
@@ -72,12 +72,12 @@ func Command() exporterkit.Command {
 }
 
 func usage(format string, args ...any) error {
-	return &exporterkit.UsageError{Err: fmt.Errorf(format, args...)}
+	return &daemon.UsageError{Err: fmt.Errorf(format, args...)}
 }
 
 // isUsage reports whether an error is a mistake in the command line.
 func isUsage(err error) bool {
-	var mistake *exporterkit.UsageError
+	var mistake *daemon.UsageError
 	return errors.As(err, &mistake)
 }
 

@@ -22,7 +22,7 @@ import (
 	"github.com/alecthomas/kingpin/v2"
 	"github.com/google/go-cmp/cmp"
 
-	"vigia/internal/exporterkit"
+	"vigia/internal/daemon"
 	"vigia/internal/testutil"
 	"vigia/probes/reflector"
 	"vigia/probes/sender"
@@ -187,7 +187,7 @@ func TestNoAnswer(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			args := append(tc.args, "--count", "3", "--interval", "5ms", "--deadline", "300ms")
 			out, _, err := call(t, t.Context(), args...)
-			var usage *exporterkit.UsageError
+			var usage *daemon.UsageError
 			if err == nil || errors.As(err, &usage) || err.Error() != tc.want {
 				t.Errorf("got %v\nwant %s", err, tc.want)
 			}
@@ -220,7 +220,7 @@ func TestCannotBegin(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			out, _, err := call(t, t.Context(), tc.args...)
-			var usage *exporterkit.UsageError
+			var usage *daemon.UsageError
 			if err == nil || errors.As(err, &usage) || !strings.Contains(err.Error(), tc.want) || out != "" {
 				t.Errorf("got %v, output %q", err, out)
 			}
@@ -256,7 +256,7 @@ func TestUsageErrors(t *testing.T) {
 		{[]string{"--to", "10.0.0.1", "--source", "::1"}, "--source [::1]:0 is of another family than the target's address"},
 	} {
 		_, _, err := call(t, t.Context(), tc.args...)
-		var usage *exporterkit.UsageError
+		var usage *daemon.UsageError
 		if !errors.As(err, &usage) || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%v: got %v, want a usage error that says %q", tc.args, err, tc.want)
 		}

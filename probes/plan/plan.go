@@ -13,7 +13,7 @@ import (
 
 	"github.com/alecthomas/kingpin/v2"
 
-	"vigia/internal/exporterkit"
+	"vigia/internal/daemon"
 	"vigia/probes/coverage"
 	"vigia/probes/discovery"
 	"vigia/probes/mesh"
@@ -69,8 +69,8 @@ type Range struct {
 }
 
 // Command returns the command. series counts the series of one target.
-func Command(series func() (int, error)) exporterkit.Command {
-	return exporterkit.Command{
+func Command(series func() (int, error)) daemon.Command {
+	return daemon.Command{
 		Name: "plan",
 		Help: "Print who probes whom, and how many series and packets that makes, for a number of nodes.",
 		Register: func(cmd *kingpin.CmdClause) func(context.Context, io.Writer, io.Writer) error {
@@ -94,7 +94,7 @@ func Command(series func() (int, error)) exporterkit.Command {
 }
 
 func usage(format string, args ...any) error {
-	return &exporterkit.UsageError{Err: fmt.Errorf(format, args...)}
+	return &daemon.UsageError{Err: fmt.Errorf(format, args...)}
 }
 
 func (o *options) check() error {

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"vigia/internal/exporterkit"
+	"vigia/internal/daemon"
 )
 
 func command() *options {
@@ -107,7 +107,7 @@ func TestMistakes(t *testing.T) {
 		"--file: open /does/not/exist":                     func(o *options) { o.file = "/does/not/exist" },
 	} {
 		_, err := plan(t, change)
-		var mistake *exporterkit.UsageError
+		var mistake *daemon.UsageError
 		if !errors.As(err, &mistake) || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
 		}

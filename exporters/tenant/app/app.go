@@ -17,16 +17,16 @@ import (
 	"vigia/exporters/tenant/podresources"
 	"vigia/exporters/tenant/scrape"
 	"vigia/internal/bpf/drops"
-	"vigia/internal/exporterkit"
+	"vigia/internal/daemon"
 	"vigia/internal/ports"
 	"vigia/internal/rtnl"
 	"vigia/internal/sockdiag"
 )
 
 // Program describes vigia-exporter.
-func Program() exporterkit.Program {
+func Program() daemon.Program {
 	var flags flags
-	return exporterkit.Program{
+	return daemon.Program{
 		Name:           "vigia-exporter",
 		Part:           "exporter",
 		Description:    "Exports the throughput, drops and flood signals of every tenant's ports on this node.",
@@ -38,7 +38,7 @@ func Program() exporterkit.Program {
 			}
 			return fmt.Sprintf("node %s, %d named tenants", c.Node, len(c.Tenants)), nil
 		},
-		Commands: []exporterkit.Command{uninstallCommand()},
+		Commands: []daemon.Command{uninstallCommand()},
 		Flags:    flags.register,
 		Start:    flags.start,
 	}
@@ -61,7 +61,7 @@ type service struct {
 // Metrics answers GET /metrics.
 func (s *service) Metrics() http.Handler { return s.engine.Handler(s.base) }
 
-func (f *flags) start(_ context.Context, env exporterkit.Env) (_ exporterkit.Service, err error) {
+func (f *flags) start(_ context.Context, env daemon.Env) (_ daemon.Service, err error) {
 	c, err := load(env.ConfigPath)
 	if err != nil {
 		return nil, err

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"vigia/internal/exporterkit"
+	"vigia/internal/daemon"
 	"vigia/internal/testutil"
 )
 
@@ -17,7 +17,7 @@ const asProgram = "VIGIA_TEST_AS_PROGRAM"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asProgram) != "" {
-		os.Exit(exporterkit.Main(Program()))
+		os.Exit(daemon.Main(Program()))
 	}
 	os.Exit(m.Run())
 }

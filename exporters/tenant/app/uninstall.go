@@ -14,12 +14,12 @@ import (
 
 	"vigia/internal/bpf/drops"
 	"vigia/internal/bpf/vport"
-	"vigia/internal/exporterkit"
+	"vigia/internal/daemon"
 )
 
 // uninstallCommand takes the node back to where it was before Vigia's programs.
-func uninstallCommand() exporterkit.Command {
-	return exporterkit.Command{
+func uninstallCommand() daemon.Command {
+	return daemon.Command{
 		Name: "uninstall",
 		Help: "Detach every program from the node's ports and remove all pins, vigia-enforcer's limits among them. Stop both programs first.",
 		Register: func(cmd *kingpin.CmdClause) func(context.Context, io.Writer, io.Writer) error {

@@ -12,7 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"vigia/internal/bpf/vport"
-	"vigia/internal/exporterkit"
+	"vigia/internal/daemon"
 	"vigia/internal/ports"
 	"vigia/isolation-agent/enforcer/api"
 	"vigia/isolation-agent/enforcer/fastloop"
@@ -21,8 +21,8 @@ import (
 )
 
 // Program describes vigia-enforcer.
-func Program() exporterkit.Program {
-	return exporterkit.Program{
+func Program() daemon.Program {
+	return daemon.Program{
 		Name:           "vigia-enforcer",
 		Part:           "enforcer",
 		Description:    "Limits tenants' ports in the kernel of this node, never below what they bought.",
@@ -53,7 +53,7 @@ type service struct {
 	logger   *slog.Logger
 }
 
-func start(_ context.Context, env exporterkit.Env) (_ exporterkit.Service, err error) {
+func start(_ context.Context, env daemon.Env) (_ daemon.Service, err error) {
 	c, err := load(env.ConfigPath)
 	if err != nil {
 		return nil, err

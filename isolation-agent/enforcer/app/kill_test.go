@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"vigia/internal/bpf/vport"
-	"vigia/internal/exporterkit"
+	"vigia/internal/daemon"
 	"vigia/internal/testutil"
 )
 
@@ -23,7 +23,7 @@ const childEnv = "VIGIA_TEST_ENFORCER_CHILD"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(childEnv) != "" {
-		os.Exit(exporterkit.Main(Program()))
+		os.Exit(daemon.Main(Program()))
 	}
 	os.Exit(m.Run())
 }

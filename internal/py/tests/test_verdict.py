@@ -84,7 +84,7 @@ def test_nobody_wins_alone() -> None:
 
 
 def test_the_readme_says_what_happens(capsys: pytest.CaptureFixture[str]) -> None:
-    readme = (Path(__file__).parents[1] / "README.md").read_text()
+    readme = (Path(__file__).parents[1] / "vigia_statistics" / "README.md").read_text()
     code = readme.split("```python\n")[1].split("```")[0]
     exec(compile(code, "README.md", "exec"), {})  # noqa: S102 - our own documentation
     assert capsys.readouterr().out.strip() == code.rsplit("# ", 1)[1].strip()

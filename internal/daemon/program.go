@@ -1,6 +1,6 @@
-// Package exporterkit is the skeleton that every Vigia daemon shares: the same
+// Package daemon is the skeleton that every Vigia daemon shares: the same
 // flags, commands, endpoints, reload and self metrics.
-package exporterkit
+package daemon
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package exporterkit
+package daemon
 
 import (
 	"bytes"
