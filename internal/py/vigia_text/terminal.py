@@ -1,0 +1,71 @@
+"""What a stream can show, and text made safe for it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import Literal, TextIO
+
+from wcwidth import wcswidth, wcwidth
+
+__all__ = ["clean", "cut", "paint", "wants_colour", "width", "width_of"]
+
+Colour = Literal["red", "green", "yellow", "cyan", "bold", "dim"]
+
+_CODES: dict[Colour, str] = {
+    "bold": "1",
+    "dim": "2",
+    "red": "31",
+    "green": "32",
+    "yellow": "33",
+    "cyan": "36",
+}
+
+
+def clean(text: str) -> str:
+    r"""Return text in which nothing but letters moves the cursor: control characters are shown as \x1b."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def width_of(text: str) -> int:
+    """Return how many columns a text takes on a terminal; it has to be clean."""
+    return max(0, wcswidth(text))
+
+
+def cut(text: str, columns: int) -> str:
+    """Return a clean text that takes at most so many columns, with … where it goes on."""
+    if width_of(text) <= columns:
+        return text
+    out, used = "", 0
+    for c in text:
+        used += max(0, wcwidth(c))
+        if used > columns - 1:
+            break
+        out += c
+    return f"{out}…" if columns > 0 else ""
+
+
+def wants_colour(stream: TextIO) -> bool:
+    """Whether to colour: on a terminal that can, unless NO_COLOR is set; FORCE_COLOR insists."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    if os.environ.get("FORCE_COLOR"):
+        return True
+    return _is_terminal(stream) and os.environ.get("TERM", "") not in ("", "dumb")
+
+
+def paint(text: str, colour: Colour, stream: TextIO) -> str:
+    """Return text in a colour, if the stream wants colours."""
+    return f"\x1b[{_CODES[colour]}m{text}\x1b[0m" if wants_colour(stream) else text
+
+
+def width(stream: TextIO) -> int | None:
+    """Return the columns of a terminal; None for a file or a pipe, which has no end."""
+    return shutil.get_terminal_size().columns if _is_terminal(stream) else None
+
+
+def _is_terminal(stream: TextIO) -> bool:
+    try:
+        return stream.isatty()
+    except ValueError:  # closed
+        return False
