@@ -90,7 +90,12 @@ def lint_python() -> Count:
     sources = [
         "internal/py/vigia_catalog",
         "internal/py/vigia_config",
+        "internal/py/vigia_json",
+        "internal/py/vigia_prometheus",
+        "internal/py/vigia_service",
         "internal/py/vigia_statistics",
+        "internal/py/vigia_testing",
+        "internal/py/vigia_text",
         "exporters/compare/src",
         "exporters/identity/src",
         "dashboards/vigia_dashboards",

@@ -106,7 +106,7 @@ def _series(raw: Any) -> Series:
     if "values" not in entry and "histograms" not in entry:
         raise ValueError("a series has neither values nor histograms")
     points = [_point(p) for p in _sequence(entry.get("values", []), "values")]
-    histograms = [_histogram_point(p) for p in _sequence(entry.get("histograms", []), "histograms")]
+    histograms = tuple(_histogram_point(p) for p in _sequence(entry.get("histograms", []), "histograms"))
     return Series(labels, points, histograms)
 
 

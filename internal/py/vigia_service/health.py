@@ -58,13 +58,20 @@ def ask(url: str, context: ssl.SSLContext | None = None) -> Answer:
         raise ServiceError(f"cannot ask {url}: {str(e) or type(e).__name__}; is the program running?") from e
 
 
+class _UnixConnection(HTTPConnection):
+    def __init__(self, path: str) -> None:
+        super().__init__("localhost", timeout=_SECONDS)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(_SECONDS)
+        self.sock.connect(self._path)
+
+
 def _connection(url: str, context: ssl.SSLContext | None) -> HTTPConnection:
     if url.startswith("unix://"):
-        connection = HTTPConnection("localhost", timeout=_SECONDS)
-        connection.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        connection.sock.settimeout(_SECONDS)
-        connection.sock.connect(url.removeprefix("unix://"))
-        return connection
+        return _UnixConnection(url.removeprefix("unix://"))
     parts = urlsplit(url)
     if parts.scheme == "https":
         return HTTPSConnection(parts.hostname or "", parts.port, timeout=_SECONDS, context=context)
