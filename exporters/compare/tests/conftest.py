@@ -13,6 +13,8 @@ import httpx
 import numpy as np
 import pytest
 
+from vigia_testing import eventually
+
 SCRAPE = 15.0
 WINDOW = 60.0
 PERIOD = 7200.0
@@ -151,17 +153,12 @@ def _free_port() -> int:
         return port
 
 
-def _await(url: str, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 60
-    while True:
-        assert process.poll() is None, "prometheus ended"
-        try:
-            if httpx.get(f"{url}/-/ready", timeout=2, trust_env=False).status_code == 200:
-                return
-        except httpx.HTTPError:
-            pass
-        assert time.monotonic() < deadline, "prometheus is not ready within 60 s"
-        time.sleep(0.1)
+def _ready(url: str, process: subprocess.Popen[bytes]) -> bool:
+    assert process.poll() is None, "prometheus ended"
+    try:
+        return httpx.get(f"{url}/-/ready", timeout=2, trust_env=False).status_code == 200
+    except httpx.HTTPError:
+        return False
 
 
 @pytest.fixture(scope="session")
@@ -200,5 +197,5 @@ def _start(url: str, folder: Path) -> subprocess.Popen[bytes]:
             stdout=log,
             stderr=log,
         )
-    _await(url, process)
+    eventually(lambda: _ready(url, process), "prometheus to be ready")
     return process

@@ -8,8 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +20,10 @@ from vigia_catalog import part_metrics
 from vigia_compare import cli
 from vigia_compare.config import Config
 from vigia_compare.service import Service
+from vigia_testing import eventually
 
 PROGRAM = Path(sys.executable).with_name("vigia-compare")
 CLIENT = httpx.Client(trust_env=False, timeout=60, verify=False, headers={"Connection": "close"})  # noqa: S501 - plain HTTP
-
-
-def eventually(condition: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.1)
 
 
 def _free() -> str:
@@ -109,7 +102,7 @@ def test_pages(running: Running) -> None:
     data = running.get("/v1/comparisons").json()
     assert {c["metric"] for c in data["comparisons"]} >= {"rtt", "loss"}
     assert running.get("/nowhere").status_code == 404
-    assert running.post("/metrics").status_code == 404
+    assert running.post("/metrics").status_code == 405
 
 
 def test_healthcheck_is_an_exit_code(running: Running) -> None:
@@ -120,7 +113,7 @@ def test_healthcheck_is_an_exit_code(running: Running) -> None:
 
     assert ask(f"http://{running.listen}/-/ready").returncode == 0
     refused = ask("http://127.0.0.1:1/-/ready")
-    assert refused.returncode == 1 and "is vigia-compare running?" in refused.stderr
+    assert refused.returncode == 1 and "is the program running?" in refused.stderr
 
 
 def test_reload_swaps_only_what_is_whole(running: Running) -> None:
@@ -137,7 +130,9 @@ def test_reload_swaps_only_what_is_whole(running: Running) -> None:
     assert running.metric("vigia_compare_window_seconds") == "30.0"
     assert running.metric("vigia_compare_config_last_reload_successful") == "0.0"
     running.write(listen="127.0.0.1:1")
-    assert "restart the program for that" in reload().text
+    assert (
+        f"listen cannot change from {running.listen} to 127.0.0.1:1 while the program runs" in reload().text
+    )
     running.write()
     before = running.metric('vigia_compare_evaluations_total{result="ok"}')
     os.kill(running.process.pid, signal.SIGHUP)
@@ -170,7 +165,7 @@ def test_old_news_is_withdrawn(world: Any, tmp_path: Path) -> None:
     service = Service(tmp_path / "none.yaml", config, clock=lambda: now[0])
     service.turn()
     assert list(service.metrics.findings.collect())
-    service._config = config.model_copy(update={"prometheus": "http://127.0.0.1:1"})
+    service.prepare(config.model_copy(update={"prometheus": "http://127.0.0.1:1"}))()
     service.turn()
     assert list(service.metrics.findings.collect()), "one failure changes nothing"
     now[0] += 31.0
@@ -217,7 +212,7 @@ def test_the_shipped_configuration_is_whole_and_a_busy_port_is_named(tmp_path: P
             [PROGRAM, "--config", file], capture_output=True, text=True, check=False, timeout=60
         )
     assert busy.returncode == 1
-    assert "cannot listen: Address already in use" in busy.stderr and len(busy.stderr.splitlines()) == 1
+    assert ": is in use; stop the process that holds it" in busy.stderr and len(busy.stderr.splitlines()) == 1
 
 
 def test_list_metrics_in_three_formats(capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,7 +19,8 @@ from prometheus_client import generate_latest
 from vigia_compare.config import Config
 from vigia_compare.evaluation import Evaluation, evaluate
 from vigia_compare.exposition import Metrics
-from vigia_compare.prometheus import Prometheus
+from vigia_compare.windows import Source
+from vigia_prometheus import Prometheus
 from vigia_statistics import Verdict
 from vigia_statistics.samples import Floats
 
@@ -40,22 +41,26 @@ class Made:
     def __call__(self, request: httpx.Request) -> httpx.Response:
         asked = {k: v[0] for k, v in parse_qs(request.content.decode()).items()}
         if "vigia_path_info" in asked["query"]:
-            return self._answer([{"metric": self._info(p)} for p in self.values["vigia_probe_rtt_seconds"]])
+            found = [self._info(p) for p in self.values["vigia_probe_rtt_seconds"]]
+            return self._answer("vector", [{"metric": i, "value": [NOW, "1"]} for i in found])
         wanted = [
             m for m in self.values if f"{m}{{" in asked["query"] and 'tenant="_infra"' in asked["query"]
         ]
         if len(wanted) != 1 or "histogram_quantile(0.5" not in asked["query"]:
-            return self._answer([])
+            return self._answer("matrix", [])
         at = float(asked["start"]) + float(asked["step"]) * np.arange(WINDOWS)
         assert at[-1] == float(asked["end"])
         return self._answer(
+            "matrix",
             [
                 {
                     "metric": {"path": path, "probe": "stamp-64"},
-                    "values": [[t, repr(float(v))] for t, v in zip(at, values, strict=True)],
+                    "values": [
+                        [t, "NaN" if np.isnan(v) else repr(float(v))] for t, v in zip(at, values, strict=True)
+                    ],
                 }
                 for path, values in self.values[wanted[0]].items()
-            ]
+            ],
         )
 
     @staticmethod
@@ -64,13 +69,14 @@ class Made:
         return {"path": path, "placement": "remote", "layer": layer}
 
     @staticmethod
-    def _answer(result: list[Any]) -> httpx.Response:
-        return httpx.Response(200, text=json.dumps({"status": "success", "data": {"result": result}}))
+    def _answer(kind: str, result: list[Any]) -> httpx.Response:
+        body = {"status": "success", "data": {"resultType": kind, "result": result}}
+        return httpx.Response(200, stream=httpx.ByteStream(json.dumps(body).encode()))
 
     def evaluation(self) -> Evaluation:
         transport = httpx.MockTransport(self)
         with Prometheus("http://made.test", transport=transport) as prometheus:
-            return evaluate(prometheus, CONFIG, NOW)
+            return evaluate(Source(prometheus), CONFIG, NOW)
 
 
 def _independent(rng: np.random.Generator) -> Floats:

@@ -13,10 +13,10 @@ from scipy import stats
 
 from vigia_compare import cli, engine
 from vigia_compare.config import Config
-from vigia_compare.errors import CompareError
 from vigia_compare.evaluation import Evaluation, evaluate
 from vigia_compare.measures import MEASURES
-from vigia_compare.prometheus import Grid, Prometheus
+from vigia_compare.windows import Grid, Source
+from vigia_prometheus import BadAnswer, Prometheus, Refused
 from vigia_statistics import Verdict
 
 
@@ -24,7 +24,7 @@ from vigia_statistics import Verdict
 def found(world: Any) -> Evaluation:
     config = Config(prometheus=world.url, window="60s", period="2h")  # type: ignore[arg-type]
     with Prometheus(world.url) as prometheus:
-        return evaluate(prometheus, config, world.end + 3.0)
+        return evaluate(Source(prometheus), config, world.end + 3.0)
 
 
 def group(found: Evaluation, metric: str) -> engine.Group:
@@ -120,14 +120,14 @@ def test_loss_is_pinned_to_the_counter_that_counted_with_it(found: Evaluation) -
 def test_a_tenant_that_is_not_there_has_nothing(world: Any) -> None:
     config = Config(prometheus=world.url, tenant="nobody", window="60s", period="2h")  # type: ignore[arg-type]
     with Prometheus(world.url) as prometheus:
-        assert evaluate(prometheus, config, world.end).groups == []
+        assert evaluate(Source(prometheus), config, world.end).groups == []
 
 
 def test_few_windows_are_not_enough(world: Any) -> None:
     grid = Grid.before(world.end, 60.0, 300.0)
     with Prometheus(world.url) as prometheus:
-        known = engine.attributes(prometheus, world.end, 7200)
-        (few,) = engine.compare_measure(prometheus, MEASURES["rtt"], "_infra", grid, known, 12, 0.95)
+        known = engine.attributes(Source(prometheus), world.end, 7200)
+        (few,) = engine.compare_measure(Source(prometheus), MEASURES["rtt"], "_infra", grid, known, 12, 0.95)
     assert not few.enough_data
     assert few.winner is None
     assert {c.verdict for c in few.pairs} == {Verdict.NOT_ENOUGH_DATA}
@@ -222,7 +222,7 @@ def test_bad_options_are_named(
 def test_refusals_and_silence_are_one_line(world: Any, capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = run(capsys, "report", "--prometheus", "http://127.0.0.1:1")
     assert code == 1 and "does not answer" in err and len(err.splitlines()) == 1
-    with Prometheus(world.url) as one, pytest.raises(CompareError, match=r"refuses rate\(x"):
-        one.windows("rate(x", Grid.before(time.time(), 60, 600))
-    with Prometheus(world.url + "/nowhere") as one, pytest.raises(CompareError, match="without a result"):
-        one.labels("up", time.time())
+    with Prometheus(world.url) as one, pytest.raises(Refused, match=r"refuses rate\(x"):
+        Source(one).windows("rate(x", Grid.before(time.time(), 60, 600))
+    with Prometheus(world.url + "/nowhere") as one, pytest.raises(BadAnswer, match="without a result"):
+        Source(one).labels("up", time.time())

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from vigia_service.errors import ServiceError
+
 __all__ = ["BadAnswer", "PrometheusError", "Refused", "TooLarge", "Unavailable"]
 
 
-class PrometheusError(Exception):
+class PrometheusError(ServiceError):
     """A question without an answer; the message names the server and what to do."""
 
 

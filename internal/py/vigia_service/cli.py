@@ -153,8 +153,13 @@ def as_json(command: F) -> F:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
 
 
-def command_line(program: Program) -> Group:
-    """Return the command line of a service; its own commands are added with ``@cli.command()``."""
+def command_line(program: Program, start: Callable[..., int] | None = None) -> Group:
+    """Return the command line of a service; its own commands are added with ``@group.command()``.
+
+    ``start`` replaces what happens without a command. It takes the Options, and by keyword the
+    parameters of the click options that it is decorated with.
+    """
+    begin = start or (lambda options: _run(program, options))
 
     @click.group(
         program.name,
@@ -166,10 +171,11 @@ def command_line(program: Program) -> Group:
     @common
     @click.version_option(program.version, "--version", prog_name=program.name)
     @click.pass_context
-    def group(context: click.Context) -> int | None:
+    def group(context: click.Context, /, **given: Any) -> int | None:
         options = context.ensure_object(Options)
-        return None if context.invoked_subcommand else _run(program, options)
+        return None if context.invoked_subcommand else begin(options, **given)
 
+    group.params[:0] = reversed(getattr(start, "__click_params__", []))
     if program.part is not None:
         _list_metrics(program.part)(group)
     _add_run(group, program)

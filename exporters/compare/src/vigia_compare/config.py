@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from typing import Annotated, Self
-from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
@@ -12,8 +11,9 @@ from pydantic_core import PydanticCustomError
 from vigia_compare.measures import MEASURES
 from vigia_config import Seconds, Strict, fault
 from vigia_config.tls import Tls
+from vigia_prometheus import base_url
 
-__all__ = ["Config", "base_url"]
+__all__ = ["Config"]
 
 MAX_WINDOWS = 2000
 """Windows of one period: a bound on what is asked of Prometheus and on the pairs to compare."""
@@ -24,18 +24,6 @@ def _address(value: object) -> str:
     if not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
         raise PydanticCustomError("vigia", "is not an address; write HOST:PORT, for example 127.0.0.1:9875")
     return str(value)
-
-
-def base_url(value: str) -> str:
-    """Return the URL of a Prometheus server without its last slash. Raises ValueError with the fix."""
-    parts = urlsplit(value)
-    try:
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        usable = False
-    if not usable or parts.query or parts.fragment or "@" in parts.netloc:
-        raise ValueError("is not the URL of a Prometheus server; write for example http://127.0.0.1:9090")
-    return value.rstrip("/")
 
 
 def _url(value: str) -> str:

@@ -9,8 +9,8 @@ from itertools import combinations
 import numpy as np
 
 from vigia_compare.measures import SENT, Measure
-from vigia_compare.prometheus import Grid, Prometheus, Series
 from vigia_compare.units import block_size, independent, merged, runs
+from vigia_compare.windows import Grid, Source, Windowed
 from vigia_statistics import (
     Comparison,
     Direction,
@@ -90,18 +90,18 @@ class Group:
         return winner([p.path for p in self.paths], self.pairs)
 
 
-def attributes(prometheus: Prometheus, at: float, period: float) -> dict[str, PathAttributes]:
-    """Return the attributes of every path of the period that ends at ``at``. Raises CompareError."""
+def attributes(source: Source, at: float, period: float) -> dict[str, PathAttributes]:
+    """Return the attributes of every path of the period that ends at ``at``. Raises PrometheusError."""
     names = PathAttributes.__dataclass_fields__
     found = {}
-    for labels in prometheus.labels(f"last_over_time(vigia_path_info[{period:.0f}s])", at):
+    for labels in source.labels(f"last_over_time(vigia_path_info[{period:.0f}s])", at):
         if "path" in labels:
             found[labels["path"]] = PathAttributes(**{n: labels.get(n) or "unknown" for n in names})
     return found
 
 
 def compare_measure(  # noqa: PLR0913
-    prometheus: Prometheus,
+    source: Source,
     measure: Measure,
     tenant: str,
     grid: Grid,
@@ -109,11 +109,11 @@ def compare_measure(  # noqa: PLR0913
     minimum: int,
     confidence: float,
 ) -> list[Group]:
-    """Compare every two paths of every placement and probe class. Raises CompareError.
+    """Compare every two paths of every placement and probe class. Raises PrometheusError.
 
     Holm's family are all pairs of the metric.
     """
-    series = read(prometheus, measure.expression, measure.classic, tenant, grid)
+    series = read(source, measure.expression, measure.classic, tenant, grid)
     groups: dict[tuple[str, str], dict[str, Floats]] = {}
     for s in series:
         path, probe = s.labels.get("path", ""), s.labels.get("probe", "")
@@ -121,7 +121,7 @@ def compare_measure(  # noqa: PLR0913
         if path and values.size:
             placement = known.get(path, PathAttributes()).placement
             groups.setdefault((placement, probe), {})[path] = runs(values) if measure.runs else values
-    twins = _twins(prometheus, measure.twins, tenant, grid, known) if measure.twins else {}
+    twins = _twins(source, measure.twins, tenant, grid, known) if measure.twins else {}
     return compare_groups(measure, groups, minimum, confidence, twins)
 
 
@@ -161,7 +161,7 @@ def compare_group(measure: Measure, samples: Mapping[str, Floats], confidence: f
 
 
 def _twins(
-    prometheus: Prometheus,
+    source: Source,
     expressions: tuple[str, str],
     tenant: str,
     grid: Grid,
@@ -176,7 +176,7 @@ def _twins(
         if a.layer == "underlay":
             underlays.setdefault(a.placement, []).append(path)
     found = {}
-    for s in read(prometheus, *expressions, tenant, grid):
+    for s in read(source, *expressions, tenant, grid):
         path, probe = s.labels.get("path", ""), s.labels.get("probe", "")
         under = underlays.get(known.get(path, PathAttributes()).placement, [])
         values = s.values[np.isfinite(s.values)]
@@ -195,20 +195,20 @@ def _paired(c: Comparison, probe: str, twins: Mapping[Twin, Floats], confidence:
     return c
 
 
-def read(prometheus: Prometheus, expression: str, classic: str, tenant: str, grid: Grid) -> list[Series]:
-    """Return a metric's series, classic histograms where there are no native ones. Raises CompareError."""
-    series = prometheus.windows(expression.replace("TENANT", tenant), grid)
+def read(source: Source, expression: str, classic: str, tenant: str, grid: Grid) -> list[Windowed]:
+    """Return a metric's series, classic histograms where there are no native ones. Raises PrometheusError."""
+    series = source.windows(expression.replace("TENANT", tenant), grid)
     if classic and not any(np.isfinite(s.values).any() for s in series):
-        series = prometheus.windows(classic.replace("TENANT", tenant), grid)
+        series = source.windows(classic.replace("TENANT", tenant), grid)
     return series
 
 
 def loss_floors(
-    prometheus: Prometheus, tenant: str, grid: Grid, known: Mapping[str, PathAttributes]
+    source: Source, tenant: str, grid: Grid, known: Mapping[str, PathAttributes]
 ) -> dict[tuple[str, str, str], float]:
-    """Return the minimum detectable loss by (placement, probe, path). Raises CompareError."""
+    """Return the minimum detectable loss by (placement, probe, path). Raises PrometheusError."""
     out = {}
-    for s in prometheus.windows(SENT.replace("TENANT", tenant), grid):
+    for s in source.windows(SENT.replace("TENANT", tenant), grid):
         path, probe = s.labels.get("path", ""), s.labels.get("probe", "")
         sent = float(np.nansum(s.values))
         if path and sent > 0:

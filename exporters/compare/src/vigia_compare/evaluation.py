@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from vigia_compare import derived, engine, interference, losses
 from vigia_compare.config import Config
 from vigia_compare.measures import MEASURES
-from vigia_compare.prometheus import Grid, Prometheus
+from vigia_compare.windows import Grid, Source
 
 __all__ = ["Evaluation", "evaluate"]
 
@@ -26,15 +26,15 @@ class Evaluation:
     losses: Sequence[losses.Pinned] = ()
 
 
-def evaluate(prometheus: Prometheus, config: Config, now: float) -> Evaluation:
-    """Ask Prometheus and compute. Raises CompareError; then nothing is known."""
+def evaluate(source: Source, config: Config, now: float) -> Evaluation:
+    """Ask Prometheus and compute. Raises PrometheusError; then nothing is known."""
     grid = Grid.before(now, config.window, config.period)
     short = Grid.before(now, config.attribution_window, config.attribution_period)
-    known = engine.attributes(prometheus, now, config.period)
+    known = engine.attributes(source, now, config.period)
     groups: list[engine.Group] = []
     for name in config.metrics:
         groups += engine.compare_measure(
-            prometheus,
+            source,
             MEASURES[name],
             config.tenant,
             grid,
@@ -46,9 +46,9 @@ def evaluate(prometheus: Prometheus, config: Config, now: float) -> Evaluation:
     return Evaluation(
         at=now,
         groups=groups,
-        loss_floors=engine.loss_floors(prometheus, config.tenant, grid, known),
+        loss_floors=engine.loss_floors(source, config.tenant, grid, known),
         costs=[c for g in delays for c in derived.costs(g, known)],
         speedups=[s for g in delays for s in derived.speedups(g, known, config.confidence)],
-        interference=interference.find(prometheus, short),
-        losses=losses.find(prometheus, short),
+        interference=interference.find(source, short),
+        losses=losses.find(source, short),
     )

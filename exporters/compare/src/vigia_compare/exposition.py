@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Iterable, Iterator
 
-from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
-from prometheus_client import disable_created_metrics as _disable_created
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from vigia_catalog import Factory, part_metrics
-from vigia_compare import __version__
+from vigia_catalog import part_metrics
 from vigia_compare.derived import Cost, Speedup
 from vigia_compare.engine import Group, PathSummary
 from vigia_compare.evaluation import Evaluation
 from vigia_compare.interference import Interference
 from vigia_compare.losses import Pinned
+from vigia_service.metrics import SelfMetrics
 from vigia_statistics import Comparison, Verdict
 
 __all__ = ["Findings", "Metrics", "verdict_text"]
@@ -153,28 +150,14 @@ class Metrics:
     """Every metric of the program, in its own registry."""
 
     def __init__(self) -> None:
-        _disable_created()  # type: ignore[no-untyped-call]  # they are no metrics of the catalogue
-        self.registry = CollectorRegistry()
-        ProcessCollector(registry=self.registry)
-        PlatformCollector(registry=self.registry)
-        GCCollector(registry=self.registry)
-        make = Factory(PART, self.registry)
+        own = SelfMetrics(PART, "vigia-compare", "vigia_compare")
+        self.registry, self.reloaded, make = own.registry, own.reloaded, own.make
         self.prometheus_up = make.gauge("vigia_compare_prometheus_up")
         self.evaluations = make.counter("vigia_compare_evaluations_total")
         self.duration = make.gauge("vigia_compare_evaluation_duration_seconds")
         self.last = make.gauge("vigia_compare_last_evaluation_timestamp_seconds")
         self.window = make.gauge("vigia_compare_window_seconds")
-        self.reload_ok = make.gauge("vigia_compare_config_last_reload_successful")
-        self.reload_time = make.gauge("vigia_compare_config_last_reload_success_timestamp_seconds")
-        build = make.gauge("vigia_compare_build_info")
-        build.labels(__version__, "unknown", f"python{platform.python_version()}").set(1)
         for result in ("ok", "error"):
             self.evaluations.labels(result)
         self.findings = Findings()
         self.registry.register(self.findings)
-
-    def reloaded(self, ok: bool) -> None:
-        """Record the outcome of loading the configuration."""
-        self.reload_ok.set(ok)
-        if ok:
-            self.reload_time.set_to_current_time()

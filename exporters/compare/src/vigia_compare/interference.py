@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from vigia_compare.coincidence import Candidate, explained_shares, left_by, rank
-from vigia_compare.prometheus import Grid, Prometheus, Series
+from vigia_compare.windows import Grid, Source, Windowed
 from vigia_statistics.samples import Floats
 from vigia_statistics.selection import Indices
 
@@ -87,12 +87,12 @@ def _convincing(candidate: Candidate, alpha: float) -> bool:
     return candidate.p_value <= alpha and candidate.share >= LEAST_SHARE
 
 
-def find(prometheus: Prometheus, grid: Grid) -> list[Interference]:
-    """Look at every tenant on every node. Raises CompareError."""
-    loss, delay = (_by(prometheus.windows(e, grid), "src") for e in (LOSS, DELAY))
-    sent, received, policed = (_by(prometheus.windows(e, grid), "node") for e in (SENT, RECEIVED, POLICED))
+def find(source: Source, grid: Grid) -> list[Interference]:
+    """Look at every tenant on every node. Raises PrometheusError."""
+    loss, delay = (_by(source.windows(e, grid), "src") for e in (LOSS, DELAY))
+    sent, received, policed = (_by(source.windows(e, grid), "node") for e in (SENT, RECEIVED, POLICED))
     load = loads(sent, received, policed)
-    common = [_by(prometheus.windows(e, grid), "node") for e in COMMON]
+    common = [_by(source.windows(e, grid), "node") for e in COMMON]
     out = []
     for node, tenant in sorted(set(loss) | set(delay)):
         here = {t: v for (n, t), v in load.items() if n == node}
@@ -220,5 +220,5 @@ def excess(values: Floats, least: float) -> Floats:
     return np.where(filled > max(least, 5.0 * usual), filled - usual, 0.0)
 
 
-def _by(series: Sequence[Series], node: str) -> dict[Key, Floats]:
+def _by(series: Sequence[Windowed], node: str) -> dict[Key, Floats]:
     return {(s.labels.get(node, ""), s.labels.get("tenant", "")): s.values for s in series}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from vigia_compare.coincidence import LEAST_WINDOWS, Candidate, rank, rank_correlation
-from vigia_compare.prometheus import Grid, Prometheus
+from vigia_compare.windows import Grid, Source
 from vigia_statistics.samples import Floats
 
 __all__ = ["COUNTERS", "Counter", "Pinned", "find", "pin"]
@@ -86,13 +86,13 @@ class Pinned:
         return "pinned" if fits else "insufficient evidence"
 
 
-def find(prometheus: Prometheus, grid: Grid) -> list[Pinned]:
-    """Look at every path that lost probes. Raises CompareError."""
-    lossy = [([s.labels.get(k, "") for k in _KEY], s.values) for s in prometheus.windows(LOST, grid)]
+def find(source: Source, grid: Grid) -> list[Pinned]:
+    """Look at every path that lost probes. Raises PrometheusError."""
+    lossy = [([s.labels.get(k, "") for k in _KEY], s.values) for s in source.windows(LOST, grid)]
     lossy = [(key, values) for key, values in lossy if np.nansum(values) >= 1.0]
     if not lossy:
         return []
-    counters = _counters(prometheus, grid)
+    counters = _counters(source, grid)
     out = []
     for (src, dst, path, tenant), lost in lossy:
         near = {k: v for k, v in counters.items() if k[0] in (src, dst, "")}
@@ -100,10 +100,10 @@ def find(prometheus: Prometheus, grid: Grid) -> list[Pinned]:
     return out
 
 
-def _counters(prometheus: Prometheus, grid: Grid) -> dict[tuple[str, str, str], Floats]:
+def _counters(source: Source, grid: Grid) -> dict[tuple[str, str, str], Floats]:
     found: dict[tuple[str, str, str], Floats] = {}
     for name, expression in COUNTERS.items():
-        for s in prometheus.windows(expression, grid):
+        for s in source.windows(expression, grid):
             values = np.nan_to_num(s.values)
             if values.sum() > 0.0:
                 detail = next((s.labels[k] for k in _DETAILS if s.labels.get(k)), "")

@@ -1,4 +1,4 @@
-"""What got worse: conditions for exit codes, and paths against their own past."""
+"""What got worse: paths against their own past."""
 
 from __future__ import annotations
 
@@ -6,21 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import click
 import numpy as np
 
 from vigia_compare import engine
+from vigia_compare.conditions import WORSE
 from vigia_compare.config import Config
-from vigia_compare.engine import Group
 from vigia_compare.measures import MEASURES, Measure
-from vigia_compare.prometheus import Grid, Prometheus
-from vigia_compare.report import quantity
 from vigia_compare.units import independent, runs
+from vigia_compare.windows import Grid, Source
 from vigia_statistics import Comparison, Direction, Verdict, compare, judge
+from vigia_text import numbers
 
-__all__ = ["Change", "Condition", "as_json", "as_text", "changes", "condition"]
-
-WORSE = "worse"
+__all__ = ["Change", "as_json", "as_text", "changes"]
 
 
 @dataclass(frozen=True)
@@ -40,42 +37,8 @@ class Change:
         )
 
 
-@dataclass(frozen=True)
-class Condition:
-    """One --fail-if."""
-
-    text: str
-    path: str
-    other: str
-
-    def fails_on_groups(self, groups: Sequence[Group]) -> bool:
-        """Whether path is worse than other on any metric."""
-        return any(
-            (c.a, c.b, c.verdict) in ((self.path, self.other, Verdict.B), (self.other, self.path, Verdict.A))
-            for g in groups
-            for c in g.pairs
-        )
-
-    def fails_on_changes(self, found: Sequence[Change]) -> bool:
-        """Whether any path is worse than it was."""
-        return any(c.said == WORSE for c in found)
-
-
-def condition(text: str, with_past: bool) -> Condition:
-    """Parse a --fail-if. Raises click.UsageError."""
-    path, colon, other = text.partition(":")
-    if with_past and text == WORSE:
-        return Condition(text, "", "")
-    if not with_past and colon and path and other and path != other:
-        return Condition(text, path, other)
-    fix = (
-        "with --against write worse" if with_past else "write A:B with two paths, or add --against for worse"
-    )
-    raise click.UsageError(f"--fail-if {text}: is no condition here; {fix}")
-
-
-def changes(prometheus: Prometheus, config: Config, now: float, ago: float) -> list[Change]:
-    """Compare every path with itself ``ago`` seconds earlier. Raises CompareError.
+def changes(source: Source, config: Config, now: float, ago: float) -> list[Change]:
+    """Compare every path with itself ``ago`` seconds earlier. Raises PrometheusError.
 
     Holm's family are all paths of a metric.
     """
@@ -83,8 +46,8 @@ def changes(prometheus: Prometheus, config: Config, now: float, ago: float) -> l
     out: list[Change] = []
     for name in config.metrics:
         measure = MEASURES[name]
-        present = _samples(prometheus, measure, config.tenant, grid)
-        past = _samples(prometheus, measure, config.tenant, grid.earlier(ago))
+        present = _samples(source, measure, config.tenant, grid)
+        past = _samples(source, measure, config.tenant, grid.earlier(ago))
         found = []
         for probe, path in sorted(set(present) & set(past)):
             x, y = independent(present[(probe, path)], past[(probe, path)], measure.rare)
@@ -102,9 +65,9 @@ def changes(prometheus: Prometheus, config: Config, now: float, ago: float) -> l
     return out
 
 
-def _samples(prometheus: Prometheus, measure: Measure, tenant: str, grid: Grid) -> dict[tuple[str, str], Any]:
+def _samples(source: Source, measure: Measure, tenant: str, grid: Grid) -> dict[tuple[str, str], Any]:
     out = {}
-    for s in engine.read(prometheus, measure.expression, measure.classic, tenant, grid):
+    for s in engine.read(source, measure.expression, measure.classic, tenant, grid):
         values = s.values[np.isfinite(s.values)]
         if values.size:
             key = (s.labels.get("probe", ""), s.labels.get("path", ""))
@@ -142,12 +105,9 @@ def as_text(found: Sequence[Change]) -> str:
 
 
 def _line(change: Change) -> str:
-    def shown(value: float) -> str:
-        return quantity(value, change.measure.unit)
-
-    c = change.comparison
+    c, unit = change.comparison, change.measure.unit
     return (
-        f"{change.measure.name} {change.path} {change.probe}: {shown(c.median_b)} -> {shown(c.median_a)}, "
-        f"shift {shown(c.shift)} [{shown(c.lower)}, {shown(c.upper)}], "
-        f"p {c.adjusted_p_value:.2g}: {change.said}"
+        f"{change.measure.name} {change.path} {change.probe}: {numbers.quantity(c.median_b, unit)} -> "
+        f"{numbers.quantity(c.median_a, unit)}, shift {numbers.interval(c.shift, c.lower, c.upper, unit)}, "
+        f"p {numbers.probability(c.adjusted_p_value)}: {change.said}"
     )

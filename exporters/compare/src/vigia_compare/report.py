@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from vigia_compare.engine import Group
@@ -10,19 +10,11 @@ from vigia_compare.evaluation import Evaluation
 from vigia_compare.exposition import verdict_text
 from vigia_compare.interference import INSUFFICIENT, OWN, Interference
 from vigia_statistics import Comparison
+from vigia_text import numbers
+from vigia_text.tables import table
+from vigia_text.terminal import clean
 
-__all__ = ["as_json", "as_text", "quantity"]
-
-_UNITS: Mapping[str, Callable[[float], str]] = {
-    "seconds": lambda v: f"{v * 1e6:,.1f} us",
-    "ratio": lambda v: f"{v:.3%}",
-    "bytes_per_second": lambda v: f"{v * 8 / 1e6:,.1f} Mbit/s",
-}
-
-
-def quantity(value: float, unit: str) -> str:
-    """Return a value with the unit that people read it in."""
-    return _UNITS[unit](value)
+__all__ = ["as_json", "as_text"]
 
 
 def as_json(evaluation: Evaluation) -> dict[str, Any]:
@@ -124,38 +116,44 @@ def _pair_json(c: Comparison) -> dict[str, Any]:
     }
 
 
-def as_text(evaluation: Evaluation) -> str:
-    """Return an evaluation for people."""
-    parts = [_group_text(g) for g in evaluation.groups]
-    parts += _derived_text(evaluation)
+def as_text(evaluation: Evaluation, width: int | None = None) -> str:
+    """Return an evaluation for people, in tables that fit so many columns."""
+    parts = [_group_text(g, width) for g in evaluation.groups]
+    parts += _derived_text(evaluation, width)
     return "\n\n".join(parts) if parts else "nothing is measured: no series of this tenant in the period"
 
 
-def _group_text(g: Group) -> str:
+def _group_text(g: Group, width: int | None) -> str:
     unit = g.measure.unit
     best = g.winner or ("tie" if g.enough_data else _too_little(g))
     title = f"{g.measure.name} ({g.measure.better} is better), {g.placement}, {g.probe}: {best}"
     paths = [
-        (p.path, quantity(p.median.estimate, unit), _span(p.median.lower, p.median.upper, unit), p.windows)
+        (
+            p.path,
+            numbers.quantity(p.median.estimate, unit),
+            numbers.span(p.median.lower, p.median.upper, unit),
+            p.windows,
+        )
         for p in g.paths
     ]
-    text = f"{title}\n{_table(('path', 'median', 'interval', 'windows'), paths)}"
+    header: tuple[str, ...] = ("path", "median", "interval", "windows")
+    text = f"{title}\n{table(header, paths, indent=2, width=width)}"
     if not g.pairs:
         return text
-    pairs = [
-        (
-            f"{c.a} - {c.b}",
-            quantity(c.shift, unit),
-            _span(c.lower, c.upper, unit),
-            f"{c.adjusted_p_value:.2g}",
-            f"{c.effect_size:+.2f}",
-            f"{c.samples_a}+{c.samples_b}",
-            verdict_text(c),
-        )
-        for c in g.pairs
-    ]
     header = ("pair", "shift", "interval", "p (Holm)", "delta", "n", "better")
-    return f"{text}\n{_table(header, pairs)}"
+    return f"{text}\n{table(header, [_pair_row(c, unit) for c in g.pairs], indent=2, width=width)}"
+
+
+def _pair_row(c: Comparison, unit: str) -> tuple[object, ...]:
+    return (
+        f"{c.a} - {c.b}",
+        numbers.quantity(c.shift, unit),
+        numbers.span(c.lower, c.upper, unit),
+        numbers.probability(c.adjusted_p_value),
+        f"{c.effect_size:+.2f}",
+        f"{c.samples_a}+{c.samples_b}",
+        verdict_text(c),
+    )
 
 
 def _too_little(g: Group) -> str:
@@ -164,33 +162,35 @@ def _too_little(g: Group) -> str:
     return f"not enough data, each path needs {g.minimum} windows"
 
 
-def _derived_text(evaluation: Evaluation) -> Iterable[str]:
+def _derived_text(evaluation: Evaluation, width: int | None) -> Iterable[str]:
     if evaluation.costs:
         rows = [
             (
                 c.element,
                 f"{c.path} - {c.without}",
                 c.probe,
-                quantity(c.estimate, "seconds"),
-                _span(c.lower, c.upper, "seconds"),
-                f"{c.rate / 1e3:,.1f}" if c.rate else "-",
+                numbers.quantity(c.estimate, "seconds"),
+                numbers.span(c.lower, c.upper, "seconds"),
+                numbers.count(c.rate) if c.rate else numbers.MISSING,
             )
             for c in evaluation.costs
         ]
-        header = ("element", "from", "probe", "cost one way", "interval", "packets/ms")
-        yield f"elements\n{_table(header, rows)}"
+        header = ("element", "from", "probe", "cost one way", "interval", "packets/s")
+        yield f"elements\n{table(header, rows, indent=2, width=width)}"
     if evaluation.speedups:
         ratios = [
             (s.path, s.baseline, s.probe, f"{s.ratio:.3f}", f"{s.lower:.3f} to {s.upper:.3f}")
             for s in evaluation.speedups
         ]
-        yield f"OpenFlow speed-up\n{_table(('path', 'against', 'probe', 'ratio', 'interval'), ratios)}"
+        names = ("path", "against", "probe", "ratio", "interval")
+        yield f"OpenFlow speed-up\n{table(names, ratios, indent=2, width=width)}"
     for i in evaluation.interference:
-        yield f"{i.tenant} on {i.node}: {i.bad_windows} bad windows ({i.measure}); {_who(i)}"
+        tenant, node = clean(i.tenant), clean(i.node)
+        yield f"{tenant} on {node}: {i.bad_windows} bad windows ({i.measure}); {clean(_who(i))}"
     for p in evaluation.losses:
         best = f": {p.counters[0].name} {p.counters[0].detail}" if p.counters else ""
-        yield (
-            f"{p.path} {p.src} to {p.dst} ({p.tenant}): {p.lost:.0f} probes lost in "
+        yield clean(
+            f"{p.path} {p.src} to {p.dst} ({p.tenant}): {numbers.count(p.lost)} probes lost in "
             f"{p.lossy_windows} windows; {p.verdict}{best}"
         )
 
@@ -201,17 +201,4 @@ def _who(i: Interference) -> str:
     if best is None:
         return f"{INSUFFICIENT} who"
     name = "its own traffic" if verdict == OWN else best.name
-    return f"{name} explains {best.share:.0%} of it (p {best.p_value:.2g})"
-
-
-def _span(lower: float, upper: float, unit: str) -> str:
-    low, high = quantity(lower, unit), quantity(upper, unit)
-    return f"{low.split(' ')[0]} to {high}" if " " in low else f"{low} to {high}"
-
-
-def _table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    cells = [list(map(str, header)), *([str(c) for c in row] for row in rows)]
-    widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
-    return "\n".join(
-        "  " + "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in cells
-    )
+    return f"{name} explains {numbers.percent(best.share)} of it (p {numbers.probability(best.p_value)})"
