@@ -90,6 +90,7 @@ def lint_python() -> Count:
     sources = [
         "internal/py/vigia_catalog",
         "internal/py/vigia_config",
+        "internal/py/vigia_http",
         "internal/py/vigia_json",
         "internal/py/vigia_prometheus",
         "internal/py/vigia_service",

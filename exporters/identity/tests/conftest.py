@@ -26,6 +26,8 @@ class Cloud:
         self.namespaces: list[dict[str, Any]] = []
         self.asked: list[str] = []
         self.broken = False
+        self.raw: bytes | None = None
+        """Answered to every GET in place of what is known."""
         self.page = 2
         self.url = ""
 
@@ -105,6 +107,12 @@ def handler(cloud: Cloud) -> type[BaseHTTPRequestHandler]:  # noqa: C901 - one c
             cloud.asked.append(f"GET {parts.path}")
             if cloud.broken:
                 self.answer(503, {"error": {"code": 503, "message": "Service Unavailable"}})
+                return
+            if cloud.raw is not None:
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(cloud.raw)))
+                self.end_headers()
+                self.wfile.write(cloud.raw)
                 return
             version = {"id": "v3.14", "status": "stable", "links": [{"rel": "self", "href": f"{cloud.url}/v3/"}],
                        "media-types": [{"base": "application/json", "type": "application/vnd.openstack.identity-v3+json"}]}  # fmt: skip

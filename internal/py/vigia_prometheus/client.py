@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ssl
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self, TypeVar
@@ -11,6 +10,7 @@ from urllib.parse import quote, urlsplit
 
 import httpx
 
+import vigia_http
 import vigia_json
 from vigia_prometheus import answers
 from vigia_prometheus.answers import Labels, Sample, Series
@@ -99,8 +99,7 @@ class Prometheus:
             transport=transport,
             verify=tls or self.url.startswith("https"),  # loading the authorities takes longer than a query
             auth=access.basic(),
-            # An answer that was compressed could unpack to a thousand times what it was bounded by.
-            headers={"Accept-Encoding": "identity", **access.headers()},
+            headers={**vigia_http.IDENTITY, **access.headers()},
         )
 
     def __enter__(self) -> Self:
@@ -169,30 +168,20 @@ class Prometheus:
         self, where: str, method: str, what: str, asked: Mapping[str, str | Sequence[str]]
     ) -> tuple[bytes, int]:
         parameters = {"params" if method == "GET" else "data": dict(asked)}
-        deadline = time.monotonic() + self._seconds
         try:
             with self._client.stream(method, f"/api/v1/{what}", **parameters) as answer:  # type: ignore[arg-type]
-                encoding = answer.headers.get("Content-Encoding", "identity")
-                if encoding != "identity":
-                    raise BadAnswer(f"{where} answers compressed ({_words(encoding)}) though not asked to")
-                return self._take(answer, where, deadline), answer.status_code
+                return vigia_http.read(answer, self._most, self._seconds), answer.status_code
+        except vigia_http.AnswerTooLarge as e:
+            raise TooLarge(f"{where} answers too much: {e}; ask for fewer series or a longer step") from e
+        except vigia_http.AnswerLate as e:
+            raise Unavailable(f"{where} answers too slowly: {e}; is it overloaded?") from e
+        except vigia_http.AnswerError as e:
+            raise BadAnswer(f"{where} answers what cannot be read: {e}") from e
         except httpx.TimeoutException as e:
             raise Unavailable(f"{where} does not answer within {self._seconds:g} s; is it overloaded?") from e
         except httpx.HTTPError as e:
             problem = _words(str(e)) or type(e).__name__
             raise Unavailable(f"{where} does not answer: {problem}; is it running?") from e
-
-    def _take(self, answer: httpx.Response, where: str, deadline: float) -> bytes:
-        out = bytearray()
-        for part in answer.iter_raw():
-            out += part
-            if len(out) > self._most:
-                raise TooLarge(
-                    f"{where} answers more than {self._most >> 20} MiB; ask for fewer series or a longer step"
-                )
-            if time.monotonic() > deadline:
-                raise Unavailable(f"{where} does not end its answer within {self._seconds:g} s")
-        return bytes(out)
 
 
 def _refusal(where: str, asked: Mapping[str, object], answer: Mapping[str, Any], status: int) -> Refused:

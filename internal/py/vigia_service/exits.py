@@ -25,5 +25,5 @@ _MEANINGS = {
     Exit.OK: "done, and all is well",
     Exit.FAILED: "failed, or the answer is no (not ready, not valid)",
     Exit.USAGE: "wrong command line",
-    Exit.FOUND: "a condition of --fail-if holds",
+    Exit.FOUND: "a condition of --fail-if holds (vigia-compare)",
 }

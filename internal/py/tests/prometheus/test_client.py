@@ -378,7 +378,7 @@ def test_an_answer_that_drips(server: Server) -> None:
     server.pieces = drip
     with (
         Prometheus(server.url, timeout=0.3) as client,
-        pytest.raises(Unavailable, match="does not end its answer"),
+        pytest.raises(Unavailable, match=r"answers too slowly: it is not complete within 0\.3 s"),
     ):
         client.instant("x")
     stop.set()
@@ -387,7 +387,7 @@ def test_an_answer_that_drips(server: Server) -> None:
 def test_a_compressed_bomb_is_not_unpacked(server: Server, client: Prometheus) -> None:
     server.headers["Content-Encoding"] = "gzip"
     server.answers(gzip.compress(b" " * (100 << 20)))
-    with pytest.raises(BadAnswer, match="answers compressed"):
+    with pytest.raises(BadAnswer, match="it is compressed though that was not asked for"):
         client.instant("x")
     assert server.seen[-1]["accept-encoding"] == "identity"
 

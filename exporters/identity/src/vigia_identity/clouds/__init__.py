@@ -1,0 +1,52 @@
+"""What clouds say of tenants and ports. Each cloud is a module with ``ask``, and a row in looker.CLOUDS."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["HOST", "ID", "MAX_PORTS", "MAX_TENANTS", "CloudError", "Identity", "Port", "bounded", "printable"]
+
+MAX_TENANTS, MAX_PORTS = 200_000, 2_000_000
+MAX_NAME = 128  # bytes of UTF-8, as vigia-exporter takes them
+
+ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/@-]{0,127}")
+HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,252}")
+
+
+class CloudError(Exception):
+    """A cloud that does not answer, or not as documented."""
+
+
+@dataclass(frozen=True)
+class Port:
+    """A Neutron port that is plugged into a host."""
+
+    device: str
+    port: str
+    tenant: str
+    network: str
+    workload: str
+
+
+@dataclass
+class Identity:
+    """Who is who: names by tenant, and ports by host."""
+
+    names: dict[str, str] = field(default_factory=dict)
+    ports: dict[str, list[Port]] = field(default_factory=dict)
+
+
+def printable(value: object) -> str:
+    """Return a name without control characters and at most MAX_NAME bytes long."""
+    text = "".join(c for c in str(value or "") if c.isprintable()).strip()
+    return text.encode()[:MAX_NAME].decode(errors="ignore")
+
+
+def bounded(items: Iterable[Any], most: int, what: str) -> Iterator[Any]:
+    for i, item in enumerate(items):
+        if i >= most:
+            raise CloudError(f"there are more than {most} {what}")
+        yield item
