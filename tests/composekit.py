@@ -21,9 +21,9 @@ from typing import Any, TypeVar
 
 import debiankit
 import httpx
-from labkit import eventually
 
 from vigia import processes, syscalls
+from vigia_testing import eventually
 
 ROOT = Path(__file__).resolve().parent.parent
 CACHE = ROOT / ".build" / "compose"

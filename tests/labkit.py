@@ -7,8 +7,6 @@ import os
 import re
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,9 @@ from typing import Any
 import pytest
 
 from vigia.lab import topology
+from vigia_testing import eventually
+
+__all__ = ["VIGIA", "Machine", "Ran", "eventually", "need_root", "output", "own_topology", "run_vigia"]
 
 VIGIA = Path(sys.executable).with_name("vigia")
 
@@ -58,14 +59,6 @@ def own_topology(directory: Path, name: str, agents: str) -> Path:
     path = directory / f"{name}.yaml"
     path.write_text(text)
     return path
-
-
-def eventually(condition: Callable[[], object], what: str, seconds: float = 30) -> None:
-    """Wait until a condition holds; a deadline so generous that only a fault reaches it."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"{what}: not within {seconds} s"
-        time.sleep(0.05)
 
 
 def output(*argv: str) -> list[str]:

@@ -14,9 +14,10 @@ from typing import Any
 import httpx
 import pytest
 from composekit import SLOW, Engine, Stack, remove
-from labkit import Machine, eventually, need_root
+from labkit import Machine, need_root
 
 from vigia.certs.authority import Authority
+from vigia_testing import eventually
 
 pytestmark = pytest.mark.compose
 

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import debiankit
 import pytest
-from labkit import VIGIA, eventually, need_root
+from labkit import VIGIA, need_root
 
 from vigia import processes
+from vigia_testing import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = (ROOT / "docs/how-to/node.md").read_text()

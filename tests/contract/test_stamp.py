@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 from contract import stamp_layers as stamp
-from labkit import eventually
+
+from vigia_testing import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
 PROBE = ROOT / "bin" / "vigia-probe"

@@ -14,12 +14,13 @@ from pathlib import Path
 import httpx
 import pytest
 import yaml
-from labkit import eventually, need_root, run_vigia
+from labkit import need_root, run_vigia
 
 from vigia.certs.authority import Authority
 from vigia.certs.cli import PARTS
 from vigia.stack import site as sites
 from vigia.stack.site import Site
+from vigia_testing import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
 HOST = "127.83.0.1"

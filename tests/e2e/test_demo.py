@@ -19,7 +19,7 @@ import httpx
 import numpy as np
 import pytest
 import rawkit
-from labkit import Machine, Ran, eventually, need_root, own_topology, run_vigia
+from labkit import Machine, Ran, need_root, own_topology, run_vigia
 from panelkit import Panels, quiet
 
 import vigia_catalog
@@ -28,6 +28,7 @@ from vigia.lab.model import Lab
 from vigia.stack.places import Places, agent_address, stack_address
 from vigia.stack.site import AGENT_PORTS as PORTS
 from vigia_dashboards.pages import PAGES
+from vigia_testing import eventually
 
 pytestmark = pytest.mark.e2e
 

@@ -1,11 +1,12 @@
 """Strict configuration: what is accepted and what each error says."""
 
 from pathlib import Path
+from typing import Annotated
 
 import pytest
 from pydantic import model_validator
 
-from vigia_config import MAX_SIZE, ConfigError, Rate, Seconds, Strict, fault, load, parse
+from vigia_config import MAX_SIZE, ConfigError, Rate, Seconds, Strict, absolute, fault, load, parse
 
 
 class Target(Strict):
@@ -64,6 +65,16 @@ def test_errors_name_line_field_and_fix(raw: str, want: str) -> None:
     with pytest.raises(ConfigError) as e:
         parse("f.yaml", raw, Sample)
     assert want in str(e.value)
+
+
+def test_absolute_paths() -> None:
+    class Files(Strict):
+        file: Annotated[Path, absolute("/var/lib/x")]
+
+    assert parse("f.yaml", "file: /a\n", Files).file == Path("/a")
+    with pytest.raises(ConfigError) as e:
+        parse("f.yaml", "file: a\n", Files)
+    assert str(e.value) == 'f.yaml:1: file: "a": is not an absolute path; write for example /var/lib/x'
 
 
 def test_all_errors_are_reported() -> None:

@@ -13,10 +13,21 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, PlainSerializer, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-__all__ = ["MAX_SIZE", "ConfigError", "Rate", "Seconds", "Strict", "fault", "load", "parse", "parse_rate"]
+__all__ = [
+    "MAX_SIZE",
+    "ConfigError",
+    "Rate",
+    "Seconds",
+    "Strict",
+    "absolute",
+    "fault",
+    "load",
+    "parse",
+    "parse_rate",
+]
 
 MAX_SIZE = 8 << 20
 """Largest configuration file that is read, in bytes."""
@@ -78,6 +89,19 @@ Rate = Annotated[int, BeforeValidator(_rate), PlainSerializer(lambda v: f"{v * 8
 
 Seconds = Annotated[float, BeforeValidator(_seconds), PlainSerializer(lambda v: f"{v}s")]
 """A duration in seconds, written with its unit: 500ms, 10s, 2m."""
+
+
+def absolute(example: str) -> AfterValidator:
+    """Return a validator of absolute paths, for ``Annotated[Path, absolute("/var/lib/x")]``."""
+
+    def check(path: Path) -> Path:
+        if not path.is_absolute():
+            raise PydanticCustomError(
+                "vigia", "is not an absolute path; write for example {example}", {"example": example}
+            )
+        return path
+
+    return AfterValidator(check)
 
 
 def load(path: Path, model: type[M]) -> M:

@@ -6,21 +6,14 @@ import ssl
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator, Field
-from pydantic_core import PydanticCustomError
+from pydantic import Field
 
-from vigia_config import ConfigError, Strict
+from vigia_config import ConfigError, Strict, absolute
 
 __all__ = ["Tls"]
 
 
-def _absolute(path: Path) -> Path:
-    if not path.is_absolute():
-        raise PydanticCustomError("vigia", "is not an absolute path; write for example /etc/vigia/tls/ca.crt")
-    return path
-
-
-File = Annotated[Path, AfterValidator(_absolute)]
+File = Annotated[Path, absolute("/etc/vigia/tls/ca.crt")]
 
 
 class Tls(Strict):

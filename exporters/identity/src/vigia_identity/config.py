@@ -6,22 +6,16 @@ from pathlib import Path
 from typing import Annotated, Self
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
-from vigia_config import Seconds, Strict, fault
+from vigia_config import Seconds, Strict, absolute, fault
 
 __all__ = ["Config", "Kubernetes", "OpenStack"]
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
-def _absolute(value: Path) -> Path:
-    if not value.is_absolute():
-        raise ValueError("is not an absolute path; begin it with /")
-    return value
-
-
-AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
+AbsolutePath = Annotated[Path, absolute("/var/lib/vigia/tenants.yaml")]
 
 
 class OpenStack(Strict):

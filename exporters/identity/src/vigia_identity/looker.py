@@ -19,7 +19,7 @@ __all__ = ["Looker", "run"]
 
 _log = logging.getLogger(__name__)
 
-_AGAIN = 15.0
+AGAIN = 15.0
 """Seconds until a cloud that did not answer is asked again, if it is not due before."""
 
 
@@ -114,7 +114,7 @@ def run(path: Path) -> int:
         signal.signal(number, lambda number, _: signals.put(number))
     while True:
         every = looker.config.every
-        wait = every if looker.once() else min(every, _AGAIN)
+        wait = every if looker.once() else min(every, AGAIN)
         try:
             if signals.get(timeout=wait) != signal.SIGHUP:
                 return 0
