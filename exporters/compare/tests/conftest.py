@@ -31,6 +31,10 @@ class World:
     end: float
     medians: dict[str, np.ndarray] = field(default_factory=dict)
     """Median round trip per window by path, from the raw samples, seconds."""
+    lost: float = 0.0
+    """Probes of blue that were lost in the last ten minutes."""
+    dropped: float = 0.0
+    """Packets that its queue dropped while they were."""
 
 
 @dataclass
@@ -140,7 +144,10 @@ def _tenants(page: Page, world: World, rng: np.random.Generator) -> None:
         at,
         np.cumsum(lost),
     )
+    past = slice(2, 602)
+    world.lost = float(lost[past].sum())
     drops = {"queue_full": 50 * flood + rng.poisson(1, at.size), "policed": rng.poisson(3, at.size)}
+    world.dropped = float(drops["queue_full"][past][flood[past]].sum())
     for reason, counts in drops.items():
         more = f'node="n1",port="blue-1",tenant="blue",direction="from_tenant",reason="{reason}"'
         page.add("vigia_port_drops", "counter", "vigia_port_drops_total", more, at, np.cumsum(counts))

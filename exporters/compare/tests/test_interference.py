@@ -17,10 +17,6 @@ from vigia_compare.interference import ATTRIBUTED, INSUFFICIENT, OWN
 from vigia_statistics.samples import Floats
 
 WINDOWS = 120
-SETS = 100
-"""Simulated periods per case; at 5 % wrong, more than 12 come up once in 700."""
-
-MOST_WRONG = 12
 CAPACITY = 2e7
 
 
@@ -113,34 +109,41 @@ TO_RED, TO_GREEN = (ATTRIBUTED, "red"), (ATTRIBUTED, "green")
 UNSAID = (INSUFFICIENT, "")
 HIMSELF = (OWN, "")
 
-CASES: Mapping[Callable[[Case], None], tuple[set[object], set[object]]] = {
-    # who may be named at all (named otherwise: wrong), and what has to be said in three of four
-    nobody: ({UNSAID, None}, {UNSAID, None}),
-    harmless_burst_of_the_victim: ({UNSAID, None}, {UNSAID, None}),
-    flooder_beside_the_victims_own_burst: ({TO_RED, UNSAID}, {TO_RED}),
-    victim_harms_itself_beside_a_harmless_burst: ({HIMSELF, UNSAID}, {HIMSELF}),
-    both_at_different_times: ({TO_RED, HIMSELF, UNSAID}, {TO_RED, HIMSELF}),
-    two_flooders: ({TO_RED, TO_GREEN, UNSAID}, {TO_RED, TO_GREEN}),
-    flooder_that_moves_with_the_victim: ({TO_RED, UNSAID}, {TO_RED, UNSAID}),
-    flooder_that_another_moves_with: ({TO_RED, UNSAID}, {TO_RED, UNSAID}),
-    server_of_the_victim: ({HIMSELF, UNSAID}, {HIMSELF, UNSAID}),
-    victim_whose_tcp_collapses: ({TO_RED, UNSAID}, {TO_RED}),
+CASES: Mapping[Callable[[Case], None], tuple[set[object], set[object], float]] = {
+    # who may be named at all (named otherwise: wrong), what has to be said, and how often at least
+    nobody: ({UNSAID, None}, {UNSAID, None}, 0.9),
+    harmless_burst_of_the_victim: ({UNSAID, None}, {UNSAID, None}, 0.9),
+    flooder_beside_the_victims_own_burst: ({TO_RED, UNSAID}, {TO_RED}, 0.95),
+    victim_harms_itself_beside_a_harmless_burst: ({HIMSELF, UNSAID}, {HIMSELF}, 0.9),
+    both_at_different_times: ({TO_RED, HIMSELF, UNSAID}, {TO_RED, HIMSELF}, 0.85),
+    two_flooders: ({TO_RED, TO_GREEN, UNSAID}, {TO_RED, TO_GREEN}, 0.7),
+    # loads that cannot be told apart
+    flooder_that_moves_with_the_victim: ({TO_RED, UNSAID}, {UNSAID}, 0.95),
+    flooder_that_another_moves_with: ({TO_RED, UNSAID}, {UNSAID}, 0.95),
+    server_of_the_victim: ({HIMSELF, UNSAID}, {UNSAID}, 0.95),
+    victim_whose_tcp_collapses: ({TO_RED, UNSAID}, {TO_RED}, 0.95),
 }
 
 
+@pytest.mark.parametrize(
+    ("sets", "most_wrong"),
+    [(40, 7), pytest.param(400, 33, marks=pytest.mark.long)],  # at 5 % wrong, more come up once in 1000
+)
 @pytest.mark.parametrize("play", CASES, ids=lambda f: f.__name__)
-def test_the_guilty_are_named_and_the_innocent_are_not(play: Callable[[Case], None]) -> None:
-    possible, wanted = CASES[play]
+def test_the_guilty_are_named_and_the_innocent_are_not(
+    play: Callable[[Case], None], sets: int, most_wrong: int
+) -> None:
+    possible, wanted, least = CASES[play]
     rng = np.random.default_rng(21)
     said: Counter[object] = Counter()
-    for _ in range(SETS):
+    for _ in range(sets):
         case = Case(rng)
         play(case)
         said[case.verdict()] += 1
     wrong = sum(n for verdict, n in said.items() if verdict not in possible)
     right = sum(n for verdict, n in said.items() if verdict in wanted)
-    assert wrong <= MOST_WRONG, said
-    assert right >= 0.75 * SETS, said
+    assert wrong <= most_wrong, said
+    assert right >= least * sets, said
 
 
 def test_what_the_victim_causes_itself_is_not_blamed_without_its_covariate() -> None:

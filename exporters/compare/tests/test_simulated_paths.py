@@ -25,7 +25,6 @@ from vigia_statistics import Verdict
 from vigia_statistics.samples import Floats
 
 NOW = 1_800_000_000.0
-FAMILIES = 1000
 CONFIG = Config(metrics=["rtt"], window="60s", period="2h", minimum_windows=5)  # type: ignore[arg-type]
 WINDOWS = 120
 
@@ -92,17 +91,27 @@ def _dependent(rng: np.random.Generator) -> Floats:
 
 
 @pytest.mark.parametrize(
-    ("draw", "most"), [(_independent, 0.065), (_dependent, 0.085)], ids=["independent", "autocorrelated"]
+    ("families", "draw", "rates"),
+    [
+        (250, _independent, (0.01, 0.08)),
+        (250, _dependent, (0.02, 0.12)),
+        pytest.param(2000, _independent, (0.03, 0.055), marks=pytest.mark.long),
+        pytest.param(2000, _dependent, (0.06, 0.10), marks=pytest.mark.long),
+    ],
 )
-def test_two_identical_paths_tie(draw: Callable[[np.random.Generator], Floats], most: float) -> None:
-    """At 5 % nominal; what most allows above it is three standard errors, and the merging's approximation."""
+def test_two_identical_paths_tie(
+    families: int, draw: Callable[[np.random.Generator], Floats], rates: tuple[float, float]
+) -> None:
+    """But for 5 % nominal. Interval and test must both separate, which takes some of it for windows that do
+    not depend on each other (4 %); merging is an approximation for those that do (8 %). The bounds are three
+    standard errors around that: a comparison that never separates fails as well."""
     rng = np.random.default_rng(11)
     named = 0
-    for _ in range(FAMILIES):
+    for _ in range(families):
         (group,) = Made({"one": draw(rng), "two": draw(rng)}).evaluation().groups
         assert group.enough_data and [p.windows for p in group.paths] == [WINDOWS, WINDOWS]
         named += group.winner is not None
-    assert named / FAMILIES <= most
+    assert rates[0] <= named / families <= rates[1]
 
 
 def test_what_is_exposed_is_the_verdict() -> None:
