@@ -7,6 +7,7 @@ import pytest
 from pydantic import model_validator
 
 from vigia_config import MAX_SIZE, ConfigError, Rate, Seconds, Strict, absolute, fault, load, parse
+from vigia_config.urls import base_url
 
 
 class Target(Strict):
@@ -105,3 +106,18 @@ def test_rate(text: str, value: int) -> None:
 @pytest.mark.parametrize(("text", "value"), [("250ms", 0.25), ("10s", 10.0), ("2m", 120.0), ("1.5h", 5400.0)])
 def test_seconds(text: str, value: float) -> None:
     assert parse("f", f"name: a\nwait: {text}\n", Sample).wait == value
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["", "ftp://x", "http://", "http://x:0", "http://x:99999", "http://x?a=b", "http://x#a", "http://a:b@x", "http://x y", "http://x\n", "x:9090"],
+)  # fmt: skip
+def test_urls_that_are_none(url: str) -> None:
+    with pytest.raises(ValueError, match=r"is not the URL of a server; write for example http://h:1") as e:
+        base_url(url, "a server", "http://h:1")
+    assert "a:b" not in str(e.value)
+
+
+def test_urls() -> None:
+    assert base_url("http://[::1]:9090/", "x", "y") == "http://[::1]:9090"
+    assert base_url("https://host/select/0/prometheus/", "x", "y") == "https://host/select/0/prometheus"

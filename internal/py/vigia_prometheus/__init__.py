@@ -7,7 +7,7 @@ defect is one typed error. No error shows a credential.
 from __future__ import annotations
 
 from vigia_prometheus.answers import Bucket, Histogram, Labels, Sample, Series
-from vigia_prometheus.client import Access, Prometheus, base_url
+from vigia_prometheus.client import Access, Prometheus
 from vigia_prometheus.errors import BadAnswer, PrometheusError, Refused, TooLarge, Unavailable
 
 __all__ = [
@@ -23,5 +23,4 @@ __all__ = [
     "Series",
     "TooLarge",
     "Unavailable",
-    "base_url",
 ]

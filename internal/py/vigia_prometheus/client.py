@@ -6,17 +6,18 @@ import ssl
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self, TypeVar
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import httpx
 
 import vigia_http
 import vigia_json
+from vigia_config.urls import base_url
 from vigia_prometheus import answers
 from vigia_prometheus.answers import Labels, Sample, Series
 from vigia_prometheus.errors import BadAnswer, Refused, TooLarge, Unavailable
 
-__all__ = ["Access", "Prometheus", "base_url"]
+__all__ = ["Access", "Prometheus"]
 
 MAX_ANSWER = 64 << 20
 _MAX_WORDS = 300
@@ -52,23 +53,6 @@ class Access:
         return httpx.BasicAuth(self.user, self.password)
 
 
-def base_url(value: str) -> str:
-    """Return the URL of a Prometheus server without its last slash. Raises ValueError with the fix."""
-    try:
-        parts = urlsplit(value)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        usable = False
-    if not usable or not value.isascii() or not value.isprintable() or " " in value:
-        raise ValueError("is not the URL of a Prometheus server; write for example http://127.0.0.1:9090")
-    if parts.query or parts.fragment or "@" in parts.netloc:
-        raise ValueError(
-            "is not the URL of a Prometheus server; write for example http://127.0.0.1:9090, "
-            "without a user, a query or a fragment"
-        )
-    return value.rstrip("/")
-
-
 class Prometheus:
     """A server. Every method raises PrometheusError: Unavailable, Refused, TooLarge or BadAnswer."""
 
@@ -87,7 +71,7 @@ class Prometheus:
         ``timeout`` is for connecting and for the whole of an answer, each in seconds; ``max_answer`` in
         bytes. ``tls`` is what https uses in place of the machine's authorities.
         """
-        self.url = base_url(url)
+        self.url = base_url(url, "a Prometheus server", "http://127.0.0.1:9090")
         self._seconds = timeout
         self._most = max_answer
         access = access or Access()

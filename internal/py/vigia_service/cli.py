@@ -206,7 +206,7 @@ def _add_check_config(group: Group, program: Program) -> None:
     @common
     @click.pass_obj
     def check_config(options: Options, as_json: bool) -> None:
-        """Read and validate the configuration, and all files that it names, then exit."""
+        """Read and validate the configuration, then exit."""
         path = options.path()
         checked = program.check(path)
         if as_json:

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import json
-import math
+import re
 import sys
 import time
 from collections.abc import Sequence
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
+_DURATION = re.compile(r"([+-]?[0-9]{1,9}(?:\.[0-9]{1,6})?)([smhd])")
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _LONGEST = 366 * 86400.0
 
@@ -107,11 +108,11 @@ def report(  # noqa: PLR0913
     as_json: bool,
 ) -> int:
     """Compare paths over a period and print the outcome."""
-    # Everything that can be refused is, before anything heavy is loaded.
+    # What is wrong is refused before anything heavy is loaded.
     conditions = [condition(text, against is not None) for text in fail_if]
     period = _seconds("--since", since)
-    length = _seconds("--window", window) if window else max(5.0, period / 60.0)
-    earlier = _seconds("--against", against) if against else None
+    length = _seconds("--window", window) if window is not None else max(5.0, period / 60.0)
+    earlier = _seconds("--against", against) if against is not None else None
     config = _config(
         prometheus=url,
         tenant=tenant,
@@ -146,12 +147,10 @@ def _config(**values: Any) -> Config:
 
 def _seconds(option: str, text: str) -> float:
     """Return a duration of at least a second and at most a year. Raises click.UsageError."""
-    try:
-        seconds = float(text[:-1]) * _UNITS[text[-1:]]
-    except (ValueError, KeyError):
-        seconds = math.nan
-    if math.isnan(seconds):
+    match = _DURATION.fullmatch(text)
+    if match is None:
         raise click.UsageError(f"{option} {text}: is not a duration; write for example 30s, 15m, 1h or 1d")
+    seconds = float(match[1]) * _UNITS[match[2]]
     if not 1.0 <= seconds <= _LONGEST:
         raise click.UsageError(f"{option} {text}: is outside 1s to 366d; write for example 1h")
     return seconds

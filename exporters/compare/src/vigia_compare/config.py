@@ -11,7 +11,7 @@ from pydantic_core import PydanticCustomError
 from vigia_compare.measures import MEASURES
 from vigia_config import Seconds, Strict, fault
 from vigia_config.tls import Tls
-from vigia_prometheus import base_url
+from vigia_config.urls import base_url
 
 __all__ = ["Config"]
 
@@ -28,7 +28,7 @@ def _address(value: object) -> str:
 
 def _url(value: str) -> str:
     try:
-        return base_url(value)
+        return base_url(value, "a Prometheus server", "http://127.0.0.1:9090")
     except ValueError as e:
         raise PydanticCustomError("vigia", "{problem}", {"problem": str(e)}) from e
 
@@ -77,14 +77,14 @@ class Config(Strict):
             if not 1.0 <= length <= span / self.minimum_windows:
                 raise fault(
                     [window],
-                    f"{length:g}s does not fit {period} {span:g}s: at least {self.minimum_windows} "
+                    f"{length:.10g}s does not fit {period} {span:.10g}s: at least {self.minimum_windows} "
                     "windows of at least 1s are needed",
                     f"write a longer {period} or a shorter {window}",
                 )
             if span / length > MAX_WINDOWS:
                 raise fault(
                     [window],
-                    f"{length:g}s cuts {period} {span:g}s into more than {MAX_WINDOWS} windows",
+                    f"{length:.10g}s cuts {period} {span:.10g}s into more than {MAX_WINDOWS} windows",
                     f"write a longer {window}",
                 )
         for name in ("every", "timeout"):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated, Self
-from urllib.parse import urlsplit
 
 from pydantic import Field, model_validator
 
 from vigia_config import Seconds, Strict, absolute, fault
+from vigia_config.urls import base_url
 
 __all__ = ["Config", "Kubernetes", "OpenStack"]
 
@@ -37,9 +37,11 @@ class Kubernetes(Strict):
 
     @model_validator(mode="after")
     def _is_url(self) -> Self:
-        parts = urlsplit(self.url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
-            raise fault(["url"], "is not the URL of an API server", "write for example https://10.0.0.1:6443")
+        try:
+            base_url(self.url, "an API server", "https://10.0.0.1:6443")
+        except ValueError as e:
+            problem, _, fix = str(e).partition("; ")
+            raise fault(["url"], problem, fix) from e
         return self
 
 

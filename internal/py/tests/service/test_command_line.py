@@ -88,7 +88,7 @@ def test_help_shows_commands_whole_and_exit_codes(program: Calls, capsys: Out, f
     text = capsys.readouterr().out
     words = " ".join(text.split())
     assert "Do a thing for a test. Without a command: run the service." in words
-    assert "Read and validate the configuration, and all files that it names, then exit." in words
+    assert "Read and validate the configuration, then exit." in words
     assert "Show the options." in words and "some more words" not in words
     assert "..." not in text.partition("Commands:")[2]
     for code in Exit:

@@ -1,0 +1,326 @@
+"""From windows to words: the grid, groups, derived figures, changes, tables, JSON and series."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import parse_qs
+
+import httpx
+import numpy as np
+import pytest
+
+import vigia_json
+from vigia_catalog import part_metrics
+from vigia_compare import derived, engine, losses, regression, report
+from vigia_compare.coincidence import Candidate
+from vigia_compare.config import Config
+from vigia_compare.engine import Group, PathAttributes, compare_groups
+from vigia_compare.evaluation import Evaluation
+from vigia_compare.exposition import Findings, Metrics
+from vigia_compare.interference import Interference
+from vigia_compare.measures import MEASURES
+from vigia_compare.windows import Grid, Source
+from vigia_prometheus import Prometheus
+from vigia_statistics.samples import Floats
+from vigia_text.terminal import width_of
+
+RNG = np.random.default_rng(31)
+BASE = 20e-6 * RNG.lognormal(0.0, 0.05, 60)
+
+
+# The grid
+
+
+def test_a_grid_is_complete_windows_aligned_to_their_length() -> None:
+    grid = Grid.before(1234.0, 60.0, 600.0)
+    assert (grid.end, grid.start, grid.count) == (1200.0, 660.0, 10)
+    before = grid.earlier(86_400.0)
+    assert (before.end, before.start, before.count) == (1200.0 - 86_400.0, 660.0 - 86_400.0, 10)
+    assert grid.earlier(90.0).end in (1200.0 - 60.0, 1200.0 - 120.0), (
+        "whole windows, so that they stay aligned"
+    )
+
+
+class Answers:
+    """A server that answers every query with series of its choice, and remembers what it was asked."""
+
+    def __init__(self, series: Sequence[tuple[Mapping[str, str], Sequence[tuple[float, str]]]]) -> None:
+        self.series = series
+        self.asked: list[dict[str, str]] = []
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        self.asked.append({k: v[0] for k, v in parse_qs(request.content.decode()).items()})
+        result = [{"metric": dict(m), "values": [list(p) for p in points]} for m, points in self.series]
+        body = {"status": "success", "data": {"resultType": "matrix", "result": result}}
+        return httpx.Response(200, stream=httpx.ByteStream(json.dumps(body).encode()))
+
+    def source(self) -> Source:
+        return Source(Prometheus("http://made.test", transport=httpx.MockTransport(self)))
+
+
+def test_values_stand_in_their_windows() -> None:
+    grid = Grid.before(1234.0, 60.0, 300.0)
+    points = [(grid.start, "1"), (grid.start + 60.2, "2"), (grid.start + 120.0, "NaN"), (grid.end - 60.0, "+Inf"),
+              (grid.end, "5"), (grid.end + 60.0, "6"), (grid.start - 60.0, "7")]  # fmt: skip
+    answers = Answers([({"path": "a"}, points)])
+    (series,) = answers.source().windows("rate(x[WINDOW])", grid)
+    assert series.labels == {"path": "a"}
+    np.testing.assert_array_equal(series.values, [1.0, 2.0, np.nan, np.nan, 5.0])
+    assert answers.asked == [
+        {"query": "rate(x[60000ms])", "start": "960.000", "end": "1200.000", "step": "60.000"}
+    ]
+
+
+def test_classic_histograms_are_asked_where_there_are_no_native_ones() -> None:
+    grid = Grid.before(1234.0, 60.0, 300.0)
+    measure = MEASURES["rtt"]
+    for value, count in (("NaN", 2), ("1", 1)):
+        answers = Answers([({"path": "a"}, [(grid.end, value)])])
+        engine.read(answers.source(), measure.expression, measure.classic, "_infra", grid)
+        assert len(answers.asked) == count
+        assert ("_bucket" in answers.asked[-1]["query"]) == (count == 2)
+        assert 'tenant="_infra"' in answers.asked[-1]["query"]
+
+
+# Groups and what is derived from them
+
+
+def delays(**paths: Floats) -> Group:
+    (group,) = compare_groups(MEASURES["rtt"], {("remote", "stamp-64"): paths}, 12, 0.95)
+    return group
+
+
+def attributes(**values: str) -> PathAttributes:
+    known = {
+        "placement": "remote",
+        "dataplane": "ovs",
+        "encap": "gre",
+        "mode": "normal",
+        "security": "none",
+        "layer": "overlay",
+    }
+    return PathAttributes(**{**known, **values})
+
+
+KNOWN = {
+    "gre": attributes(),
+    "ipsec": attributes(security="esp"),
+    "openflow": attributes(mode="openflow"),
+    "both": attributes(mode="openflow", security="esp"),
+    "direct": attributes(dataplane="none", encap="none", layer="underlay"),
+    "vxlan": attributes(encap="vxlan"),
+}
+
+
+def test_an_element_costs_half_of_what_it_adds_to_the_round_trip() -> None:
+    group = delays(gre=BASE, ipsec=BASE + 10e-6, direct=BASE - 8e-6, vxlan=BASE + 1e-6, both=BASE + 20e-6)
+    found = {(c.element, c.path, c.without): c for c in derived.costs(group, KNOWN)}
+    assert set(found) == {
+        ("security esp", "ipsec", "gre"),
+        ("overlay gre", "gre", "direct"),
+        ("overlay vxlan", "vxlan", "direct"),
+        ("mode openflow", "both", "ipsec"),
+    }
+    esp = found[("security esp", "ipsec", "gre")]
+    assert esp.estimate == pytest.approx(5e-6, rel=0.1) and esp.lower <= esp.estimate <= esp.upper
+    assert esp.rate == pytest.approx(2e5, rel=0.1)
+    assert found[("overlay gre", "gre", "direct")].estimate == pytest.approx(4e-6, rel=0.1)
+
+
+def test_a_cost_that_may_be_nothing_has_no_rate() -> None:
+    (cost,) = derived.costs(delays(gre=BASE, ipsec=BASE), KNOWN)
+    assert cost.lower <= 0.0 and cost.rate is None
+    assert derived.costs(delays(gre=BASE, unknown=BASE + 1e-6), KNOWN) == []
+
+
+def test_a_speedup_is_a_ratio_of_paths_that_differ_in_their_mode_alone() -> None:
+    group = delays(gre=BASE, openflow=1.5 * BASE, both=2.0 * BASE, vxlan=BASE)
+    (speedup,) = derived.speedups(group, KNOWN, 0.95)
+    assert (speedup.path, speedup.baseline) == ("openflow", "gre")
+    assert speedup.ratio == pytest.approx(1 / 1.5, rel=0.05)
+    assert speedup.lower < speedup.ratio < speedup.upper
+    assert derived.speedups(delays(gre=BASE, openflow=0.0 * BASE), KNOWN, 0.95) == [], "no logarithm of zero"
+
+
+# Loss and counters
+
+
+def test_the_counter_that_counted_with_the_losses_goes_first() -> None:
+    lost = np.where(np.arange(120) % 20 < 2, 5.0, 0.0)
+    near = {
+        ("a", "vigia_port_drops_total", "queue_full"): 7.0 * lost,
+        ("b", "vigia_port_drops_total", "policed"): np.where(np.arange(120) % 20 == 10, 9.0, 0.0),
+    }
+    found = losses.pin("a", "b", "gre", "red", lost, near)
+    assert (found.lost, found.lossy_windows, found.known, found.verdict) == (60.0, 12, 120, "pinned")
+    best, other = found.counters
+    assert (best.node, best.detail, best.packets) == ("a", "queue_full", 420.0)
+    assert best.coincidence == pytest.approx(1.0) and best.p_value <= 0.05
+    assert (other.detail, other.packets) == ("policed", 0.0) and other.coincidence < 0.0
+
+
+def test_nothing_is_asked_of_counters_while_nothing_is_lost() -> None:
+    grid = Grid.before(1234.0, 5.0, 600.0)
+    answers = Answers([({"src": "a", "dst": "b", "path": "p", "tenant": "t"}, [(grid.end, "0.4")])])
+    assert losses.find(answers.source(), grid) == []
+    assert len(answers.asked) == 1
+
+
+# Against the past
+
+
+class Past:
+    """Round trips that are a factor of themselves since a time."""
+
+    def __init__(self, since: float, **factors: float) -> None:
+        self.since, self.factors = since, factors
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        asked = {k: v[0] for k, v in parse_qs(request.content.decode()).items()}
+        at = np.arange(float(asked["start"]), float(asked["end"]) + 1.0, float(asked["step"]))
+        result = []
+        for path, factor in self.factors.items():
+            values = BASE[: at.size] * np.where(at >= self.since, factor, 1.0)
+            points = [[float(t), repr(float(v))] for t, v in zip(at, values, strict=True)]
+            result.append({"metric": {"path": path, "probe": "p"}, "values": points})
+        body = {"status": "success", "data": {"resultType": "matrix", "result": result}}
+        return httpx.Response(200, stream=httpx.ByteStream(json.dumps(body).encode()))
+
+
+CONFIG = Config(metrics=["rtt"], window="60s", period="1h", prometheus="http://made.test")  # type: ignore[arg-type]
+
+
+def test_what_got_worse_is_told_from_what_got_better_and_what_did_not() -> None:
+    now = 1_800_000_000.0
+    transport = httpx.MockTransport(Past(now - 4000.0, slower=1.5, faster=0.5, same=1.0))
+    source = Source(Prometheus("http://made.test", transport=transport))
+    found = regression.changes(source, CONFIG, now, 7200.0)
+    assert {c.path: c.said for c in found} == {"slower": "worse", "faster": "better", "same": "tie"}
+    text = dict(line.split(": ", 1) for line in regression.as_text(found).splitlines())
+    assert set(text) == {"rtt slower p", "rtt faster p", "rtt same p"}
+    assert text["rtt slower p"].endswith("p <0.001: worse") and " µs -> " in text["rtt slower p"]
+    data = {c["path"]: c for c in regression.as_json(found)["changes"]}
+    assert data["slower"]["now"] == pytest.approx(1.5 * data["slower"]["before"], rel=1e-6)
+    assert data["slower"]["shift"] > 0 > data["faster"]["shift"]
+    assert regression.as_text([]) == "nothing to compare: no path has windows in both periods"
+
+
+# Words and data
+
+
+def evaluation() -> Evaluation:
+    group = delays(gre=BASE, ipsec=BASE + 10e-6)
+    guilty = Candidate("red\x1b[31m", 0.75, 0.002)
+    blue = Interference("n1", "blue", "loss", 7, None, [guilty], guilty, guilty)
+    own = Interference("n1", "white", "delay", 5, Candidate("own", 0.5, 0.01), [], None, None)
+    unclear = Interference("n2", "green", "loss", 3, None, [], None, None)
+    counter = losses.Counter("n1", "vigia_port_drops_total", "queue_full", 0.9, 0.003, 420.0)
+    return Evaluation(
+        at=1_800_000_000.0,
+        groups=[group, *compare_groups(MEASURES["loss"], {("remote", "p"): {"gre": np.zeros(3)}}, 12, 0.95)],
+        loss_floors={("remote", "stamp-64", "gre"): 6.25e-5},
+        costs=derived.costs(group, KNOWN),
+        speedups=[derived.Speedup("openflow", "gre", "remote", "stamp-64", 0.667, 0.65, 0.69)],
+        interference=[blue, own, unclear],
+        losses=[losses.Pinned("n1", "n2", "gre", "blue", 1234.0, 7, [counter])],
+    )
+
+
+def test_an_evaluation_in_words() -> None:
+    text = report.as_text(evaluation())
+    lines = text.splitlines()
+    assert lines[0] == "rtt (lower is better), remote, stamp-64: gre"
+    assert lines[1].split() == ["path", "median", "interval", "windows"]
+    assert lines[2].split()[0] == "gre" and " µs " in lines[2] and lines[2].endswith("60")
+    assert lines[4].split() == ["pair", "shift", "interval", "p", "(Holm)", "delta", "n", "better"]
+    assert (
+        lines[5].split()[:3] == ["gre", "-", "ipsec"] and " <0.001 " in lines[5] and lines[5].endswith("gre")
+    )
+    assert "loss (lower is better), remote, p: not enough data, each path needs 12 windows" in lines
+    assert "blue on n1: 7 bad windows (loss); red\\x1b[31m explains 75.0 % of it (p 0.002)" in lines
+    assert "white on n1: 5 bad windows (delay); its own traffic explains 50.0 % of it (p 0.010)" in lines
+    assert "green on n2: 3 bad windows (loss); insufficient evidence who" in lines
+    assert (
+        lines[-1]
+        == "gre n1 to n2 (blue): 1 234 probes lost in 7 windows; pinned: vigia_port_drops_total queue_full"
+    )
+    assert "\x1b" not in text and " us" not in text
+    (cost,) = [line for line in lines if "security esp" in line]
+    assert "ipsec - gre" in cost and " 5.00 µs " in cost
+    assert report.as_text(Evaluation(at=0.0)) == "nothing is measured: no series of this tenant in the period"
+
+
+def test_tables_fit_the_terminal() -> None:
+    assert max(map(width_of, report.as_text(evaluation()).splitlines())) > 72
+    table_lines = [line for line in report.as_text(evaluation(), 72).splitlines() if line.startswith("  ")]
+    assert max(map(width_of, table_lines)) <= 72
+
+
+def test_an_evaluation_as_data() -> None:
+    data = vigia_json.loads(json.dumps(report.as_json(evaluation())))
+    assert (data["version"], data["at"]) == (1, 1_800_000_000.0)
+    rtt, loss = data["comparisons"]
+    assert (rtt["winner"], rtt["tie"], rtt["enough_data"]) == ("gre", False, True)
+    assert (loss["winner"], loss["tie"], loss["enough_data"]) == (None, False, False)
+    (pair,) = rtt["pairs"]
+    assert (pair["a"], pair["b"], pair["verdict"]) == ("gre", "ipsec", "gre")
+    assert pair["interval"][0] <= pair["shift"] <= pair["interval"][1] < 0
+    assert data["minimum_detectable_loss"][0]["ratio"] == 6.25e-5
+    assert (
+        data["interference"][0]["offender"] == "red\x1b[31m"
+        and data["interference"][1]["own"]["share"] == 0.5
+    )
+    assert data["losses"][0]["counters"][0]["packets"] == 420.0
+    assert data["elements"][0]["cost_seconds"][1] == pytest.approx(5e-6, rel=0.1)
+
+
+@pytest.mark.parametrize("windows", [1, 2, 3, 5, 12])
+def test_few_windows_are_data_all_the_same(windows: int) -> None:
+    """JSON has no NaN and no infinity, whatever cannot be known yet."""
+    group = delays(gre=BASE[:windows], ipsec=BASE[:windows] + 10e-6, flat=np.full(windows, 1e-6))
+    found = Evaluation(at=0.0, groups=[group], costs=derived.costs(group, KNOWN))
+    data = vigia_json.loads(json.dumps(report.as_json(found)))
+    assert [p["windows"] for p in data["comparisons"][0]["paths"]] == [windows] * 3
+    assert report.as_text(found)
+
+
+def exposed(found: Evaluation | None) -> dict[str, list[tuple[Mapping[str, str], float]]]:
+    findings = Findings()
+    findings.show(found)
+    out: dict[str, list[Any]] = {}
+    for family in findings.collect():
+        for s in family.samples:
+            out.setdefault(s.name, []).append((s.labels, s.value))
+    return out
+
+
+def test_an_evaluation_as_series() -> None:
+    found = exposed(evaluation())
+    declared = {m.name: set(m.labels) for m in part_metrics("compare")}
+    for name, samples in found.items():
+        assert all(set(labels) == declared[name] for labels, _ in samples), name
+    winners = [(w["metric"], w["path"], w["tie"]) for w, _ in found["vigia_compare_winner"]]
+    assert winners == [("rtt", "gre", "false")], "nothing is said of loss: there is not enough data"
+    ((labels, value),) = found["vigia_compare_shift_seconds"]
+    assert (labels["a"], labels["b"]) == ("gre", "ipsec") and value == pytest.approx(-10e-6, rel=0.1)
+    assert found["vigia_compare_interference_verdict"][0][0]["offender"] == "red\x1b[31m"
+    assert [v for _, v in found["vigia_compare_loss_coincident_packets"]] == [420.0]
+    assert exposed(None) == exposed(Evaluation(at=0.0)) == {}
+
+
+def test_at_most_five_counters_of_a_path_are_series() -> None:
+    counters = [losses.Counter("n", f"c{i}", "", 0.9 - i / 10, 0.01, 1.0) for i in range(8)]
+    found = exposed(Evaluation(at=0.0, losses=[losses.Pinned("a", "b", "p", "t", 1.0, 1, counters)]))
+    names = [labels["counter"] for labels, _ in found["vigia_compare_loss_coincidence_ratio"]]
+    assert names == ["c0", "c1", "c2", "c3", "c4"]
+
+
+def test_every_metric_of_the_program_is_in_the_catalogue() -> None:
+    metrics = Metrics()
+    metrics.findings.show(evaluation())
+    names = {s.name for f in metrics.registry.collect() for s in f.samples if s.name.startswith("vigia_")}
+    assert names <= {m.name for m in part_metrics("compare")}
+    assert not any(math.isnan(s.value) for f in metrics.registry.collect() for s in f.samples)
