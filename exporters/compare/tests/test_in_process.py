@@ -1,0 +1,196 @@
+"""The service and its pages without a process: what is shown when, and what a reload swaps."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from flask.testing import FlaskClient
+
+from vigia_compare import service as services
+from vigia_compare.config import Config
+from vigia_compare.engine import compare_groups
+from vigia_compare.evaluation import Evaluation
+from vigia_compare.measures import MEASURES
+from vigia_compare.pages import create_app
+from vigia_compare.service import Service
+from vigia_config import ConfigError, load
+from vigia_prometheus import Unavailable
+from vigia_service.errors import ServiceError
+
+from .test_outcomes import BASE
+
+
+class World:
+    """A service whose evaluations are made up, on a clock that stands still."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.file = folder / "compare.yaml"
+        self.write()
+        self.now = 1_800_000_000.0
+        self.asked: list[Config] = []
+        self.failure: Exception | None = None
+        self.service = Service(self.file, load(self.file, Config), clock=lambda: self.now)
+        self.client: FlaskClient = create_app(self.service).test_client()
+        monkeypatch.setattr(services, "evaluate", self.evaluate)
+
+    def write(self, **fields: Any) -> None:
+        self.file.write_text(yaml.safe_dump({"every": "10s", **fields}))
+
+    def evaluate(self, _source: object, config: Config, now: float) -> Evaluation:
+        self.asked.append(config)
+        if self.failure is not None:
+            raise self.failure
+        paths = {"gre": BASE, "vxlan": 2.0 * BASE, "<b>": 3.0 * BASE}
+        return Evaluation(at=now, groups=compare_groups(MEASURES["rtt"], {("remote", "p"): paths}, 12, 0.95))
+
+    def metric(self, name: str) -> float | None:
+        label = {"result": name.partition(":")[2]} if ":" in name else {}
+        return self.service.metrics.registry.get_sample_value(
+            f"vigia_compare_{name.partition(':')[0]}", label
+        )
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    return World(tmp_path, monkeypatch)
+
+
+def test_before_the_first_evaluation(world: World) -> None:
+    ready = world.client.get("/-/ready")
+    assert (ready.status_code, ready.text) == (503, "not ready: no evaluation so far\n")
+    assert world.client.get("/-/healthy").status_code == 200
+    comparisons = world.client.get("/v1/comparisons")
+    assert (comparisons.status_code, comparisons.text) == (503, "no evaluation so far\n")
+    assert "not yet: no evaluation so far" in world.client.get("/").text
+
+
+def test_after_an_evaluation(world: World) -> None:
+    world.service.turn()
+    assert world.client.get("/-/ready").text == "ready\n"
+    answer = world.client.get("/v1/comparisons")
+    assert answer.content_type == "application/json"
+    assert json.loads(answer.text)["comparisons"][0]["winner"] == "gre"
+    page = world.client.get("/")
+    assert page.content_type == "text/html; charset=utf-8"
+    assert "&lt;b&gt;" in page.text and "<b>" not in page.text, "names are shown, not obeyed"
+    assert 'vigia_compare_winner{metric="rtt",path="gre"' in world.client.get("/metrics").text
+    assert (world.metric("evaluations_total:ok"), world.metric("evaluations_total:error")) == (1.0, 0.0)
+    assert (world.metric("prometheus_up"), world.metric("last_evaluation_timestamp_seconds")) == (
+        1.0,
+        world.now,
+    )
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [("GET", "/nowhere", 404), ("POST", "/", 405), ("POST", "/metrics", 405), ("GET", "/-/reload", 405), ("DELETE", "/v1/comparisons", 405)],
+)  # fmt: skip
+def test_pages_that_are_none(world: World, method: str, path: str, status: int) -> None:
+    answer = world.client.open(path, method=method)
+    assert answer.status_code == status
+    assert answer.text.endswith("; see /\n") and answer.content_type.startswith("text/plain")
+    assert ("Allow" in answer.headers) == (status == 405)
+
+
+def test_a_failure_leaves_the_last_evaluation_until_it_is_old(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.service.turn()
+    world.failure = Unavailable("Prometheus at http://x does not answer")
+    for _ in range(3):
+        world.service.turn()
+    assert caplog.text.count("cannot evaluate") == 1, "the same failure is logged once"
+    assert world.client.get("/v1/comparisons").status_code == 200
+    assert (world.metric("prometheus_up"), world.metric("evaluations_total:error")) == (0.0, 3.0)
+    world.now += 30.0
+    world.service.turn()
+    assert world.client.get("/v1/comparisons").status_code == 200, "three intervals old, not older"
+    world.now += 0.1
+    world.service.turn()
+    answer = world.client.get("/v1/comparisons")
+    assert (answer.status_code, answer.text) == (503, "Prometheus at http://x does not answer\n")
+    assert "vigia_compare_winner{" not in world.client.get("/metrics").text
+    assert world.client.get("/-/ready").status_code == 200, "Prometheus being away is no fault of ours"
+    world.failure = None
+    world.service.turn()
+    assert world.client.get("/v1/comparisons").status_code == 200 and world.service.problem == ""
+
+
+def test_a_mistake_of_ours_ends_nothing(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    world.failure = ZeroDivisionError("somewhere deep")
+    world.service.turn()
+    assert (
+        "cannot evaluate: the program has made a mistake" in caplog.text and "somewhere deep" in caplog.text
+    )
+    assert world.client.get("/v1/comparisons").text == "an evaluation failed; see the log\n"
+    assert world.metric("evaluations_total:error") == 1.0
+    assert world.metric("prometheus_up") == 0.0, "never asked with success"
+    world.failure = None
+    world.service.turn()
+    assert world.service.newest is not None
+
+
+def test_a_loop_that_takes_no_turns_is_not_healthy(world: World) -> None:
+    assert world.service.stuck() == ""
+    world.service._beat = time.monotonic() - (10.0 + 30 * 10.0 + 30.0) - 1.0
+    answer = world.client.get("/-/healthy")
+    assert (answer.status_code, answer.text) == (503, "not healthy: the loop has stopped taking turns\n")
+
+
+def test_a_reload_is_in_force_at_the_next_turn(world: World) -> None:
+    world.service.turn()
+    world.write(window="30s", period="1h", tenant="red", prometheus="http://127.0.0.1:9091")
+    assert world.client.post("/-/reload").text == "reloaded\n"
+    world.service.turn()
+    before, after = world.asked
+    assert (before.window, before.tenant) == (60.0, "_infra")
+    assert (after.window, after.tenant, after.prometheus) == (30.0, "red", "http://127.0.0.1:9091")
+    assert world.metric("window_seconds") == 30.0
+    assert world.metric("config_last_reload_successful") == 1.0
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"windw": "5s"}, 'unknown key "windw"'),
+        ({"listen": "127.0.0.1:1"}, "listen cannot change from 127.0.0.1:9875 to 127.0.0.1:1 while the program runs; restart it"),
+        ({"tls": {"ca_file": "/absent/ca", "cert_file": "/absent/c", "key_file": "/absent/k"}}, "tls cannot change from off to on while the program runs"),
+    ],
+)  # fmt: skip
+def test_a_reload_that_fails_changes_nothing(world: World, fields: dict[str, Any], problem: str) -> None:
+    before = world.service.config
+    world.write(window="30s", period="1h", **fields)
+    answer = world.client.post("/-/reload")
+    assert answer.status_code == 500 and problem in answer.text
+    assert world.service.config is before
+    assert world.metric("config_last_reload_successful") == 0.0
+
+
+def test_certificates_are_read_before_anything_is_swapped(world: World) -> None:
+    tls = {"ca_file": "/absent/ca", "cert_file": "/absent/c", "key_file": "/absent/k"}
+    config = Config.model_validate({"tls": tls})
+    before = world.service.config
+    with pytest.raises(ConfigError, match=r"tls\.ca_file: /absent/ca: cannot be read: No such file"):
+        world.service.prepare(config)
+    assert world.service.config is before
+    with pytest.raises(ConfigError):
+        Service(world.file, config)
+
+
+def test_the_loop_ends_and_wakes_when_told_to(world: World) -> None:
+    world.service.stop()
+    world.service.run()
+    assert world.asked == [], "stopped before the first turn"
+
+
+def test_a_busy_address_leaves_nothing_running(world: World) -> None:
+    with services.listen("127.0.0.1:0") as held:
+        world.write(listen=f"127.0.0.1:{held.getsockname()[1]}")
+        with pytest.raises(ServiceError, match="is in use"):
+            services.run(world.file)
+    assert world.asked == []
