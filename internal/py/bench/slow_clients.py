@@ -1,4 +1,4 @@
-"""How long a health check takes beside clients that send slowly: our server and others, in one run.
+"""How long a health check takes beside slow clients, and what a request costs: our server and others.
 
 Others are measured as far as they are installed:
 
@@ -16,12 +16,16 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib.metadata
+import os
 import socket
 import statistics
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from http.client import HTTPConnection
+from pathlib import Path
 from typing import Any
 
 THREADS = 8
@@ -136,6 +140,40 @@ def measure(name: str, count: int, sent: bytes) -> list[float]:
         return taken
 
 
+def processor_time(name: str, *, keep: bool) -> float:
+    """Return the seconds of processor time that a server takes for a request, kernel included."""
+    with running(name) as port:
+        pids = _processes(os.getpid()) - {os.getpid()}
+        before = sum(map(_spent, pids))
+        clients = [threading.Thread(target=_requests, args=(port, 500, keep)) for _ in range(4)]
+        for client in clients:
+            client.start()
+        for client in clients:
+            client.join()
+        return (sum(map(_spent, pids)) - before) / 2000
+
+
+def _requests(port: int, count: int, keep: bool) -> None:
+    connection = HTTPConnection("127.0.0.1", port)
+    for _ in range(count):
+        connection.request("GET", "/-/healthy", headers={"Connection": "keep-alive" if keep else "close"})
+        connection.getresponse().read()
+        if not keep:
+            connection.close()
+    connection.close()
+
+
+def _processes(pid: int) -> set[int]:
+    """Return a process and all below it."""
+    children = [c for t in Path(f"/proc/{pid}/task").iterdir() for c in (t / "children").read_text().split()]
+    return {pid}.union(*(_processes(int(c)) for c in children))
+
+
+def _spent(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def shown(seconds: float) -> str:
     return f"over {MOST:.0f} s" if seconds == float("inf") else f"{seconds * 1e3:,.1f} ms"
 
@@ -165,6 +203,14 @@ def main() -> int:
             ours.setdefault(case, median)
             row = (shown(median), shown(worst), f"{median / ours[case]:,.1f}")
             print(f"{name + ' ' + version:<24}{case:<14}{row[0]:>12}{row[1]:>12}{row[2]:>18}", flush=True)
+        for case, keep in (("new connection", False), ("kept", True)):
+            spent = processor_time(name, keep=keep)
+            ours.setdefault(case, spent)
+            ratio = f"{spent / ours[case]:,.1f}"
+            print(
+                f"{name + ' ' + version:<24}{case:<16}{spent * 1e3:>9.2f} ms{'processor':>12}{ratio:>16}",
+                flush=True,
+            )
     return 0
 
 

@@ -175,6 +175,17 @@ def test_a_body_that_is_not_read_is_not_taken_into_memory() -> None:
         assert sent < 64 << 20, "the rest waits at the client"
 
 
+def test_requests_behind_one_at_work_wait_at_the_client() -> None:
+    with serving(threads=1) as running, running.connect() as sock:
+        sock.sendall(head("GET", "/wait"))
+        eventually(lambda: running.gate.inside, "the request at a thread")
+        sock.setblocking(False)
+        sent, part = 0, head("GET", "/-/healthy") * 10_000
+        while sent < 256 << 20 and select.select([], [sock], [], 1.0)[1]:
+            sent += sock.send(part)
+        assert sent < 64 << 20
+
+
 # Too many
 
 

@@ -232,11 +232,10 @@ class Connection(asyncio.Protocol):
                 return
 
     def _flow(self, *, paused: bool) -> None:
-        """Read on, or not: nothing is read beyond a request that is at work."""
+        """Read on, or not: what comes behind a request that is at work waits, at most one read of it here."""
         if self._transport is None or self._transport.is_closing():
             return
-        complete = self._state is _State.SERVING and self._http.their_state is not h11.SEND_BODY
-        if paused or complete:
+        if paused:
             self._transport.pause_reading()
         else:
             self._transport.resume_reading()

@@ -206,7 +206,7 @@ class Server:
                 }
             await self.loop.connect_accepted_socket(lambda: connection, sock, **options)
         except OSError as e:  # ssl.SSLError is one
-            _log.debug("handshake failed", extra={"err": str(e) or type(e).__name__})
+            _log.debug("cannot complete a handshake", extra={"err": str(e) or type(e).__name__})
             sock.close()
             connection.failed()
 

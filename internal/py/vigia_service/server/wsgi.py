@@ -140,7 +140,7 @@ def answer(application: Application, environ: dict[str, Any], sink: Sink) -> Non
     try:
         _run(application, environ, sink, started)
     except ConnectionError as e:
-        _log.debug("client has gone", extra={"err": str(e)})
+        _log.debug("cannot send an answer: the client has gone", extra={"err": str(e)})
         sink.abort()
     except Exception:
         _log.exception("cannot answer a request", extra={"path": environ["PATH_INFO"]})
