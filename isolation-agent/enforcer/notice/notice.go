@@ -1,5 +1,5 @@
-// Package notice is what enforcers tell each other: a receiver's enforcer asks the
-// enforcer of the sender to hold a vport back, and gets told what was done.
+// Package notice is the protocol between enforcers: a receiver's enforcer asks the
+// enforcer of the sender to limit a vport, and gets an answer.
 //
 // A notice carries state, not a change: a lost one is made good by the next. It is
 // authenticated by HMAC-SHA-256 (RFC 2104, truncated as RFC 2104 section 5 allows)
@@ -20,17 +20,18 @@ type Kind uint8
 
 // The kinds.
 const (
+	Any      Kind = 0 // in metrics: of a datagram that was refused before its kind was known
 	Hello    Kind = 1 // of a process that the peer does not know yet; Nonce is a challenge
 	HelloAck Kind = 2 // answers it; Nonce is the challenge, Boot is proven to be live
-	Congest  Kind = 3 // hold the source back
-	Release  Kind = 4 // no need any more
+	Congest  Kind = 3 // limit the source
+	Release  Kind = 4 // the limit is not needed any more
 	Ack      Kind = 5 // what is in force now
 	Nack     Kind = 6 // refused, see Reason
 )
 
 func (k Kind) String() string {
-	names := [...]string{Hello: "hello", HelloAck: "hello_ack", Congest: "congest", Release: "release", Ack: "ack", Nack: "nack"}
-	if int(k) < len(names) && names[k] != "" {
+	names := [...]string{Any: "any", Hello: "hello", HelloAck: "hello_ack", Congest: "congest", Release: "release", Ack: "ack", Nack: "nack"}
+	if int(k) < len(names) {
 		return names[k]
 	}
 	return "unknown"
@@ -118,7 +119,7 @@ func sum(key, message []byte) []byte {
 // Why a datagram is no notice. Nothing but the header is looked at before the
 // authentication has succeeded.
 var (
-	ErrMalformed = errors.New("is no notice")
+	ErrMalformed = errors.New("is not a notice")
 	ErrForged    = errors.New("is not authenticated by a key that is live")
 )
 
@@ -136,6 +137,9 @@ func Parse(b []byte, keys Keys) (Notice, error) {
 	key := keys(n.From, n.KeyID)
 	if key == nil || !hmac.Equal(sum(key, b[:body]), b[body:]) {
 		return Notice{}, ErrForged
+	}
+	if n.Kind < Hello || n.Kind > Nack {
+		return Notice{}, ErrMalformed
 	}
 	for i, v := range []*uint64{&n.From, &n.To, &n.Boot, &n.Seq, &n.Nonce, &n.Tenant, &n.Measured, &n.Dropped, &n.Rate} {
 		*v = be.Uint64(b[8+8*i:])
