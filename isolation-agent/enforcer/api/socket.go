@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -19,9 +18,10 @@ import (
 // for who is at the other end (SO_PEERCRED, unix(7)), so that no token is needed.
 type Socket struct {
 	Path string   `yaml:"path"`
-	UIDs []uint32 `yaml:"uids"` // who may connect, beside root
+	UIDs []uint32 `yaml:"uids"` // who needs no token, beside root; see Server.SetSocketUsers
 }
 
+// uidKey is the key of a connection's user in the context of its requests.
 type uidKey struct{}
 
 // Listen opens the socket. What a dead process left at its path is replaced; any
@@ -62,14 +62,24 @@ const (
 	socketHeaders = 64 << 10
 )
 
+// SetSocketUsers swaps the users who need no token on the socket, beside root. It holds
+// from the next request on, also on connections that are open.
+func (s *Server) SetSocketUsers(uids []uint32) {
+	allowed := map[uint32]bool{0: true}
+	for _, uid := range uids {
+		allowed[uid] = true
+	}
+	s.uids.Store(&allowed)
+}
+
 // Serve answers on the socket until ctx ends.
-func (s *Server) Serve(ctx context.Context, l net.Listener, socket *Socket) error {
+func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	mux := http.NewServeMux()
 	s.Register(mux)
 	server := &http.Server{
 		Handler: mux, ReadTimeout: socketTimeout, WriteTimeout: socketTimeout, MaxHeaderBytes: socketHeaders,
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
-			if uid, err := peerUID(c); err == nil && (uid == 0 || slices.Contains(socket.UIDs, uid)) {
+			if uid, err := peerUID(c); err == nil {
 				return context.WithValue(ctx, uidKey{}, uid)
 			}
 			return ctx
@@ -101,8 +111,9 @@ func peerUID(c net.Conn) (uint32, error) {
 	return cred.Uid, nil
 }
 
-// vouched tells whether the kernel has vouched for the other end.
-func vouched(r *http.Request) bool {
-	_, ok := r.Context().Value(uidKey{}).(uint32)
-	return ok
+// vouched tells whether the kernel has vouched for a user who needs no token.
+func (s *Server) vouched(r *http.Request) bool {
+	uid, known := r.Context().Value(uidKey{}).(uint32)
+	allowed := s.uids.Load()
+	return known && allowed != nil && (*allowed)[uid]
 }

@@ -12,7 +12,7 @@ import (
 type stateJSON struct {
 	Node     string     `json:"node"`
 	Time     time.Time  `json:"time"`
-	Supports []string   `json:"supports"` // beyond limiting the bytes of UDP
+	Supports []string   `json:"supports"` // beside limiting the bytes of UDP
 	Term     uint64     `json:"term"`     // highest of a leader that gave commands; 0 = none did
 	Ports    []portJSON `json:"ports"`
 }
@@ -67,9 +67,9 @@ func portView(p *limits.PortState) portJSON {
 		Port: p.Port.ID, Tenant: p.Port.Tenant, Device: p.Port.Device, Attached: p.Attached, Hook: p.Port.Hook().String(),
 		Limit: limitView(p.Limit),
 	}
-	if p.HasContract {
-		out.Guarantee, out.Ceiling = &p.Contract.Guarantee, &p.Contract.Ceiling
-		out.Packets, out.NewFlows = bounded(&p.Contract.Packets), bounded(&p.Contract.NewFlows)
+	if c := p.Contract; c != nil {
+		out.Guarantee, out.Ceiling = &c.Send.GuaranteeBytesPerSecond, &c.Send.CeilingBytesPerSecond
+		out.Packets, out.NewFlows = bounded(&c.SendPacketsPerSecond), bounded(&c.NewFlowsPerSecond)
 	}
 	if !p.Attached {
 		return out

@@ -6,16 +6,18 @@ import (
 	"time"
 
 	"vigia/internal/bpf/vport"
-	"vigia/isolation-agent/enforcer/contracts"
+	"vigia/isolation-agent/enforcer/contract"
 	"vigia/isolation-agent/enforcer/fastloop"
+	"vigia/isolation-agent/enforcer/fastloop/control"
+	"vigia/isolation-agent/enforcer/scheduling"
 )
 
 // Scheduling is what the API shows of the uplinks' schedulers.
 type Scheduling interface {
-	Desired() ([]contracts.Link, []contracts.Contract)
-	Actual() ([]contracts.Device, error)
-	Drift() []contracts.Drift
-	Reconcile() ([]contracts.Drift, error)
+	Desired() *scheduling.Desired
+	Actual() ([]scheduling.Device, error)
+	Drift() []scheduling.Drift
+	Reconcile() ([]scheduling.Drift, error)
 }
 
 // Pairs lists the limits to single destinations that are in the kernel.
@@ -23,9 +25,9 @@ type Pairs interface {
 	Pairs() ([]vport.PairState, error)
 }
 
-// Loop is what the API shows of the fast loop, and lets go of.
+// Loop is what the API shows of the fast loop, and ends.
 type Loop interface {
-	Held() []fastloop.Held
+	Limits() []control.Limit
 	Peers() []fastloop.PeerView
 	ReleaseAll() int
 }
@@ -33,6 +35,10 @@ type Loop interface {
 type ratesJSON struct {
 	Guarantee uint64 `json:"guarantee_bytes_per_second"`
 	Ceiling   uint64 `json:"ceiling_bytes_per_second"`
+}
+
+func ratesView(b contract.Bandwidth) ratesJSON {
+	return ratesJSON{b.GuaranteeBytesPerSecond, b.CeilingBytesPerSecond}
 }
 
 type linkJSON struct {
@@ -58,25 +64,25 @@ func (s *Server) desired(*http.Request) (any, error) {
 	if s.scheduling == nil {
 		return out, nil
 	}
-	links, list := s.scheduling.Desired()
-	for _, l := range links {
-		out.Links = append(out.Links, linkJSON{l.Device, l.Rate, l.Limit()})
+	desired := s.scheduling.Desired()
+	for _, l := range desired.Links {
+		out.Links = append(out.Links, linkJSON{l.Device, l.RateBytesPerSecond, l.Limit()})
 	}
-	for _, c := range list {
-		out.Contracts = append(out.Contracts, contractJSON{c.Name, c.Tenant, c.Port, ratesJSON(c.Send), ratesJSON(c.Receive)})
+	for _, c := range desired.Contracts.All() {
+		out.Contracts = append(out.Contracts, contractJSON{c.String(), c.Tenant, c.Port, ratesView(c.Send), ratesView(c.Receive)})
 	}
 	return out, nil
 }
 
 type actualJSON struct {
-	Devices []contracts.Device `json:"devices"`
-	Drift   []contracts.Drift  `json:"drift"`
+	Devices []scheduling.Device `json:"devices"`
+	Drift   []scheduling.Drift  `json:"drift"`
 }
 
 // actual answers GET /v1/actual: what the kernel has, and how that differed from
 // what was wanted when it was last compared.
 func (s *Server) actual(*http.Request) (any, error) {
-	out := actualJSON{[]contracts.Device{}, []contracts.Drift{}}
+	out := actualJSON{[]scheduling.Device{}, []scheduling.Drift{}}
 	if s.scheduling == nil {
 		return out, nil
 	}
@@ -91,7 +97,7 @@ func (s *Server) actual(*http.Request) (any, error) {
 
 // reconcile answers POST /v1/reconcile.
 func (s *Server) reconcile(*http.Request) (any, error) {
-	out := actualJSON{[]contracts.Device{}, []contracts.Drift{}}
+	out := actualJSON{[]scheduling.Device{}, []scheduling.Drift{}}
 	if s.scheduling == nil {
 		return out, nil
 	}
@@ -137,15 +143,15 @@ func (s *Server) pairs(*http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	held := map[fastloop.Key]fastloop.Held{}
+	known := map[control.LimitKey]control.Limit{}
 	if s.loop != nil {
-		for _, h := range s.loop.Held() {
-			held[h.Key] = h
+		for _, l := range s.loop.Limits() {
+			known[l.LimitKey] = l
 		}
 		for _, p := range s.loop.Peers() {
 			view := peerJSON{Node: p.Node, Address: p.Address.String(), Known: p.Known, Unresponsive: p.Unresponsive}
-			if !p.Heard.IsZero() {
-				at := p.Heard.UTC()
+			if !p.HeardAt.IsZero() {
+				at := p.HeardAt.UTC()
 				view.HeardAt = &at
 			}
 			out.Peers = append(out.Peers, view)
@@ -155,9 +161,9 @@ func (s *Server) pairs(*http.Request) (any, error) {
 	for i := range list {
 		p := &list[i]
 		port := ports[p.Index]
-		h := held[fastloop.Key{Port: port.ID, Destination: p.Destination}]
+		l := known[control.LimitKey{Port: port.ID, Destination: control.Address(p.Destination)}]
 		view := pairJSON{
-			Port: port.ID, Tenant: port.Tenant, Rate: p.Rate, Floor: h.Floor, Severity: h.Severity, Shaped: p.Class != 0,
+			Port: port.ID, Tenant: port.Tenant, Rate: p.Rate, Floor: l.Floor, Severity: l.Severity, Shaped: p.Class != 0,
 			Age: p.Age.Seconds(), ExpiresIn: p.TTL.Seconds(), OfferedBytes: p.OfferedBytes, PolicedBytes: p.DroppedBytes, PolicedPackets: p.DroppedPackets,
 		}
 		if p.Destination != vport.Everything {

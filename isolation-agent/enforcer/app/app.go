@@ -16,7 +16,7 @@ import (
 	"vigia/internal/ports"
 	"vigia/isolation-agent/enforcer/api"
 	"vigia/isolation-agent/enforcer/fastloop"
-	"vigia/isolation-agent/enforcer/fence"
+	"vigia/isolation-agent/enforcer/leaderterm"
 	"vigia/isolation-agent/enforcer/limits"
 )
 
@@ -43,13 +43,13 @@ const observeInterval = time.Second
 
 type service struct {
 	*ports.Node
-	fence    *fence.Fence
+	terms    *leaderterm.Store
 	limits   *limits.Limits
 	api      *api.Server
-	schedule *scheduling    // nil without links
+	schedule *schedule      // nil without links
 	loop     *fastloop.Loop // nil without fast_loop
 	socket   net.Listener   // nil without api_socket
-	config   Config
+	config   *Config
 	logger   *slog.Logger
 }
 
@@ -70,37 +70,47 @@ func start(_ context.Context, env daemon.Env) (_ daemon.Service, err error) {
 	if err = s.Manager.EnsureSettings(vport.DefaultSettings()); err != nil {
 		return nil, err
 	}
-	if s.fence, err = fence.Open(c.BPF.PinDir); err != nil {
+	if s.terms, err = leaderterm.Open(c.BPF.PinDir); err != nil {
 		return nil, err
 	}
 	if len(c.Links) > 0 {
-		if s.schedule, err = newScheduling(&c, env.Metrics, env.Logger); err != nil {
+		if s.schedule, err = newSchedule(c, env.Metrics, env.Logger); err != nil {
 			return nil, err
 		}
 	}
 	if c.FastLoop != nil {
-		if s.loop, err = newFastLoop(&c, s.schedule, s.Manager, s.Inventory, env.Metrics, env.Logger); err != nil {
+		if s.loop, err = newFastLoop(c, s.schedule, s.Manager, s.Inventory, env.Metrics, env.Logger); err != nil {
 			return nil, err
 		}
 		s.schedule.applied = s.loop.Refresh
 	}
+	s.newLimits(&env)
+	if err = s.newAPI(&env); err != nil {
+		return nil, err
+	}
+	env.Registry.MustRegister(newCollector(env.Metrics, s.limits))
+	return s, nil
+}
+
+func (s *service) newLimits(env *daemon.Env) {
 	changes := env.Metrics.Counter("vigia_enforcer_limits_total")
 	for _, change := range limits.Changes() {
 		changes.WithLabelValues(string(change))
 	}
-	s.limits = limits.New(s.Manager, s.Inventory, s.fence, c.contracts(), env.Logger, func(change limits.Change) {
-		changes.WithLabelValues(string(change)).Inc()
+	s.limits = limits.New(limits.Config{
+		Kernel: s.Manager, Inventory: s.Inventory, Terms: s.terms, Mechanisms: s.mechanisms(), Contracts: s.config.contracts, Logger: env.Logger,
+		Count: func(change limits.Change) { changes.WithLabelValues(string(change)).Inc() },
 	})
-	if s.schedule != nil {
-		s.limits.SetShaper(s.schedule.keeper)
-	}
-	token, err := readToken(c.TokenFile)
+}
+
+func (s *service) newAPI(env *daemon.Env) error {
+	token, err := readToken(s.config.TokenFile)
 	if err != nil {
-		return nil, fmt.Errorf("token_file %s %w", c.TokenFile, err)
+		return fmt.Errorf("token_file %s %w", s.config.TokenFile, err)
 	}
 	requests := env.Metrics.Counter("vigia_enforcer_requests_total")
 	apply := env.Metrics.Histogram("vigia_enforcer_apply_seconds", prometheus.ExponentialBuckets(100e-6, 4, 8))
-	s.api = api.New(c.Node, s.limits, s.Manager, env.Logger, func(operation string, code int, took time.Duration) {
+	s.api = api.New(s.config.Node, s.limits, s.Manager, env.Logger, func(operation string, code int, took time.Duration) {
 		requests.WithLabelValues(operation, strconv.Itoa(code)).Inc()
 		switch operation {
 		case "state", "pairs", "desired", "actual": // they change nothing
@@ -112,19 +122,17 @@ func start(_ context.Context, env daemon.Env) (_ daemon.Service, err error) {
 	})
 	s.api.SetToken(token)
 	if s.schedule != nil {
-		s.api.SetScheduling(s.schedule.keeper)
+		s.api.SetScheduling(s.schedule.reconciler)
 	}
 	if s.loop != nil {
 		s.api.SetLoop(s.loop)
 	}
 	s.api.Register(env.Mux)
-	if c.APISocket != nil {
-		if s.socket, err = c.APISocket.Listen(); err != nil {
-			return nil, err
-		}
+	if socket := s.config.APISocket; socket != nil {
+		s.api.SetSocketUsers(socket.UIDs)
+		s.socket, err = socket.Listen()
 	}
-	env.Registry.MustRegister(newCollector(env.Metrics, s.limits))
-	return s, nil
+	return err
 }
 
 func (s *service) close() {
@@ -137,8 +145,8 @@ func (s *service) close() {
 	if s.schedule != nil {
 		s.schedule.close()
 	}
-	if s.fence != nil {
-		s.fence.Close()
+	if s.terms != nil {
+		s.terms.Close()
 	}
 	if s.Node != nil {
 		s.Node.Close()
@@ -158,8 +166,8 @@ func (s *service) Run(ctx context.Context) error {
 	}
 	if s.socket != nil {
 		beside = append(beside, func(ctx context.Context) {
-			if err := s.api.Serve(ctx, s.socket, s.config.APISocket); err != nil {
-				s.logger.Error("api socket", "err", err)
+			if err := s.api.Serve(ctx, s.socket); err != nil {
+				s.logger.Error("cannot serve the API's socket any more", "err", err)
 			}
 		})
 	}
@@ -177,50 +185,4 @@ func (s *service) observe(ctx context.Context) {
 			s.limits.Observe()
 		}
 	}
-}
-
-// Reload swaps contracts and the token.
-func (s *service) Reload(_ context.Context, path string) error {
-	c, err := load(path)
-	if err != nil {
-		return err
-	}
-	if c.Node != s.config.Node || c.Sources != s.config.Sources || c.BPF != s.config.BPF {
-		return fmt.Errorf("%s: node, netns, ovsdb, ports_file and bpf cannot change in a running enforcer; restart it", path)
-	}
-	if (len(c.Links) > 0) != (s.schedule != nil) {
-		return fmt.Errorf("%s: links cannot be switched on or off in a running enforcer; restart it", path)
-	}
-	if s.schedule != nil && c.classes() > s.schedule.programs.Capacity() {
-		return fmt.Errorf("%s: %d contracts on %d links are more than a running enforcer has room for; restart it", path, len(c.Contracts), len(c.Links))
-	}
-	token, err := readToken(c.TokenFile)
-	if err != nil {
-		return fmt.Errorf("token_file %s %w", c.TokenFile, err)
-	}
-	if err := s.reloadLoop(&c, path); err != nil {
-		return err
-	}
-	if s.schedule != nil {
-		s.schedule.set(&c)
-	}
-	s.api.SetToken(token)
-	s.limits.SetContracts(c.contracts())
-	s.config = c
-	return nil
-}
-
-// reloadLoop swaps inventory and keys of the fast loop.
-func (s *service) reloadLoop(c *Config, path string) error {
-	if (c.FastLoop != nil) != (s.loop != nil) || (s.loop != nil && (c.FastLoop.Listen != s.config.FastLoop.Listen || c.FastLoop.variant() != s.config.FastLoop.variant())) {
-		return fmt.Errorf("%s: fast_loop, its listen and its variant cannot change in a running enforcer; restart it", path)
-	}
-	if s.loop == nil {
-		return nil
-	}
-	site, keys, err := c.FastLoop.load()
-	if err != nil {
-		return err
-	}
-	return s.loop.SetSite(site, keys)
 }

@@ -437,7 +437,7 @@ func TestReload(t *testing.T) {
 		t.Errorf("under the new guarantee: %d %+v", code, got)
 	}
 	r.write("enforcer.yaml", strings.Replace(string(content), "node: n1", "node: n2", 1))
-	if code, raw := r.d.Do("POST", "/-/reload", "", ""); code != 500 || !strings.Contains(raw, "restart it") {
+	if code, raw := r.d.Do("POST", "/-/reload", "", ""); code != 500 || !strings.Contains(raw, "restart vigia-enforcer") {
 		t.Errorf("a change of node: %d %s", code, raw)
 	}
 }

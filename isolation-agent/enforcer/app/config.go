@@ -12,37 +12,59 @@ import (
 	"vigia/internal/config"
 	"vigia/internal/ports"
 	"vigia/isolation-agent/enforcer/api"
-	"vigia/isolation-agent/enforcer/contracts"
-	"vigia/isolation-agent/enforcer/limits"
+	"vigia/isolation-agent/enforcer/contract"
+	"vigia/isolation-agent/enforcer/fastloop/control"
+	"vigia/isolation-agent/enforcer/scheduling"
 )
 
 // Config is the enforcer's configuration file.
 type Config struct {
-	Node      string        `yaml:"node"`
-	Sources   ports.Sources `yaml:",inline"`
-	BPF       vport.Config  `yaml:"bpf"`
-	TokenFile string        `yaml:"token_file"`
-	Links     []Link        `yaml:"links"`
-	Contracts []Contract    `yaml:"contracts"`
-	FastLoop  *FastLoop     `yaml:"fast_loop"`
-	APISocket *api.Socket   `yaml:"api_socket"`
+	Node      string         `yaml:"node"`
+	Sources   ports.Sources  `yaml:",inline"`
+	BPF       vport.Config   `yaml:"bpf"`
+	TokenFile string         `yaml:"token_file"`
+	Links     []linkKeys     `yaml:"links"`
+	Contracts []contractKeys `yaml:"contracts"`
+	FastLoop  *fastLoopKeys  `yaml:"fast_loop"`
+	APISocket *api.Socket    `yaml:"api_socket"`
+
+	// What the keys mean, once they are valid.
+	links     []scheduling.Link
+	contracts *contract.Set
 }
 
-// Contract is what a tenant, or one port of it, bought, each way unless receive says
-// otherwise.
-type Contract struct {
-	Tenant    string      `yaml:"tenant"`
-	Port      string      `yaml:"port"` // empty: all ports of the tenant that have no contract of their own
-	Guarantee config.Rate `yaml:"guarantee"`
-	Ceiling   config.Rate `yaml:"ceiling"`
-	Receive   *Direction  `yaml:"receive"`
-	Match     []Match     `yaml:"match"`
-	Packets   uint64      `yaml:"packets_per_second"`   // that a port may send; 0 for any number
-	NewFlows  uint64      `yaml:"new_flows_per_second"` // that a port may begin; 0 for any number
+// fixed is what a running enforcer cannot change. All else is live: a reload takes it up.
+type fixed struct {
+	Node      string         `yaml:"node"`
+	Sources   ports.Sources  `yaml:",inline"`
+	BPF       vport.Config   `yaml:"bpf"`
+	Links     *struct{}      `yaml:"links"` // whether there are any
+	FastLoop  *fixedFastLoop `yaml:"fast_loop"`
+	APISocket *fixedSocket   `yaml:"api_socket"`
 }
 
-// name identifies the contract among those of the node.
-func (k *Contract) name() string { return contracts.Name(k.Tenant, k.Port) }
+type fixedFastLoop struct {
+	Listen  string          `yaml:"listen"`
+	Variant control.Variant `yaml:"variant"`
+}
+
+type fixedSocket struct {
+	Path string `yaml:"path"`
+}
+
+func (c *Config) fixed() fixed {
+	out := fixed{Node: c.Node, Sources: c.Sources, BPF: c.BPF}
+	if len(c.Links) > 0 {
+		out.Links = &struct{}{}
+	}
+	if f := c.FastLoop; f != nil {
+		out.FastLoop = &fixedFastLoop{Listen: f.Listen, Variant: f.variant()}
+	}
+	if s := c.APISocket; s != nil {
+		out.APISocket = &fixedSocket{Path: s.Path}
+	}
+	return out
+}
 
 var nodeRE = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
 
@@ -51,46 +73,28 @@ const (
 	maxToken = 4096
 )
 
-func load(path string) (Config, error) {
-	var c Config
-	err := config.Load(path, &c)
-	return c, err
+func load(path string) (*Config, error) {
+	c := &Config{}
+	if err := config.Load(path, c); err != nil {
+		return nil, err
+	}
+	return c, nil
 }
 
-// Validate checks the configuration.
+// Validate checks the configuration and converts it to what it means.
 func (c *Config) Validate() error {
-	var errs []error
-	fault := func(field string, value any, problem, fix string) {
-		errs = append(errs, &config.FieldError{Field: field, Value: value, Problem: problem, Fix: fix})
-	}
+	var f faults
 	if !nodeRE.MatchString(c.Node) {
-		fault("node", c.Node, "is not a node name", "write the host's name")
+		f.add("node", c.Node, "is not a node name", "write the host's name")
 	}
 	if _, err := readToken(c.TokenFile); err != nil {
-		fault("token_file", c.TokenFile, err.Error(), fmt.Sprintf("write a file of mode 0600 with %d characters or more", minToken))
-	}
-	seen := make(map[string]bool) // by name: the classes of two contracts must not be one
-	for i, k := range c.Contracts {
-		at := fmt.Sprintf("contracts[%d].", i)
-		if k.Tenant == "" || seen[k.name()] {
-			fault(at+"tenant", k.name(), "is empty or listed twice", "give every tenant one contract, and every port at most one of its own")
-		}
-		if k.Guarantee == 0 {
-			fault(at+"guarantee", k.Guarantee, "is missing", "write what the tenant bought, for example 40Mbit")
-		}
-		if k.Ceiling < k.Guarantee {
-			fault(at+"ceiling", k.Ceiling, fmt.Sprintf("is below the guarantee of %s", k.Guarantee), "write at least the guarantee")
-		}
-		if r := k.Receive; r != nil && (r.Guarantee == 0 || r.Ceiling < r.Guarantee) {
-			fault(at+"receive", r.Guarantee, "is no guarantee, or above the ceiling", "write guarantee and ceiling, or leave receive out")
-		}
-		seen[k.name()] = true
+		f.add("token_file", c.TokenFile, err.Error(), fmt.Sprintf("write a file of mode 0600 with %d characters or more", minToken))
 	}
 	if c.APISocket != nil && !filepath.IsAbs(c.APISocket.Path) {
-		fault("api_socket.path", c.APISocket.Path, "is not an absolute path", "write for example /run/vigia/enforcer.sock")
+		f.add("api_socket.path", c.APISocket.Path, "is not an absolute path", "write for example /run/vigia/enforcer.sock")
 	}
-	c.validateLinks(fault)
-	if len(errs) == 0 {
+	errs := append(f, c.convertContracts(), c.convertLinks())
+	if errors.Join(errs...) == nil {
 		errs = append(errs, c.admit())
 	}
 	return errors.Join(append(errs, c.validateFastLoop(), c.Sources.Validate(), c.BPF.Validate())...)
@@ -123,18 +127,4 @@ func readToken(path string) (string, error) {
 		return "", fmt.Errorf("holds %d characters", len(token))
 	}
 	return token, nil
-}
-
-func (c *Config) contracts() limits.Contracts {
-	out := make(limits.Contracts, len(c.Contracts))
-	for _, k := range c.Contracts {
-		contract := limits.Contract{
-			Guarantee: uint64(k.Guarantee), Ceiling: uint64(k.Ceiling), Received: uint64(k.Guarantee), Packets: k.Packets, NewFlows: k.NewFlows,
-		}
-		if k.Receive != nil {
-			contract.Received, contract.Receive = uint64(k.Receive.Guarantee), k.Receive.Packets
-		}
-		out[limits.Owner{Tenant: k.Tenant, Port: k.Port}] = contract
-	}
-	return out
 }

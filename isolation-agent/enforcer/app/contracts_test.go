@@ -138,13 +138,13 @@ func TestALimitIsShapedAfterTwoSecondsAndReverted(t *testing.T) {
 		_, raw := r.d.Do("GET", "/v1/state", token, "")
 		return strings.Contains(raw, `"shaped":true`)
 	})
-	if got := testutil.Run(t, "tc", "-n", r.node, "class", "show", "dev", "up0"); !strings.Contains(got, "1150:a000") || !strings.Contains(got, "ceil 8Mbit") {
+	if got := testutil.Run(t, "tc", "-n", r.node, "class", "show", "dev", "up0"); !strings.Contains(got, "1150:8000") || !strings.Contains(got, "ceil 8Mbit") {
 		t.Errorf("no class of the limit in\n%s", got)
 	}
 	if code, raw := r.d.Do("DELETE", "/v1/limits", token, ""); code != 200 || !strings.Contains(raw, `"removed":1`) {
 		t.Errorf("revert all: %d %s", code, raw)
 	}
-	if got := testutil.Run(t, "tc", "-n", r.node, "class", "show", "dev", "up0"); strings.Contains(got, "1150:a000") {
+	if got := testutil.Run(t, "tc", "-n", r.node, "class", "show", "dev", "up0"); strings.Contains(got, "1150:8000") {
 		t.Errorf("the class of the limit stays:\n%s", got)
 	}
 }

@@ -15,25 +15,27 @@ import (
 	"vigia/internal/config"
 	"vigia/internal/ports"
 	"vigia/isolation-agent/enforcer/fastloop"
+	"vigia/isolation-agent/enforcer/fastloop/control"
+	"vigia/isolation-agent/enforcer/notice"
 )
 
-// FastLoop is the fast_loop section: how enforcers tell each other.
-type FastLoop struct {
-	Listen   string           `yaml:"listen"`    // address:port for notices
-	SiteFile string           `yaml:"site_file"` // inventory of all nodes and ports
-	KeysFile string           `yaml:"keys_file"` // one or two master keys
-	Variant  fastloop.Variant `yaml:"variant"`   // vigia, or paper to compare
+// fastLoopKeys are the keys of the fast_loop section: how enforcers reach each other.
+type fastLoopKeys struct {
+	Listen   string          `yaml:"listen"`    // address:port for notices
+	SiteFile string          `yaml:"site_file"` // inventory of all nodes and ports
+	KeysFile string          `yaml:"keys_file"` // one or two master keys
+	Variant  control.Variant `yaml:"variant"`   // vigia, or paper to compare
 }
 
-func (f *FastLoop) variant() fastloop.Variant {
+func (f *fastLoopKeys) variant() control.Variant {
 	if f.Variant == "" {
-		return fastloop.Vigia
+		return control.Vigia
 	}
 	return f.Variant
 }
 
 // load reads the files of the section.
-func (f *FastLoop) load() (*fastloop.Site, []fastloop.MasterKey, error) {
+func (f *fastLoopKeys) load() (*fastloop.Site, []fastloop.MasterKey, error) {
 	site, err := fastloop.LoadSite(f.SiteFile)
 	if err != nil {
 		return nil, nil, err
@@ -60,7 +62,7 @@ func (c *Config) validateFastLoop() error {
 	if _, err := netip.ParseAddrPort(f.Listen); err != nil {
 		fault("listen", f.Listen, "is not address:port", "write the node's management address, for example 192.0.2.1:9876")
 	}
-	if v := f.variant(); v != fastloop.Vigia && v != fastloop.Paper {
+	if v := f.variant(); v != control.Vigia && v != control.Paper {
 		fault("variant", f.Variant, "is not known", "write vigia or paper")
 	}
 	site, _, err := f.load()
@@ -81,7 +83,7 @@ func hasNode(site *fastloop.Site, name string) bool {
 	return false
 }
 
-func newFastLoop(c *Config, s *scheduling, m *vport.Manager, inv *ports.Inventory, metrics *catalog.Factory, logger *slog.Logger) (*fastloop.Loop, error) {
+func newFastLoop(c *Config, s *schedule, m *vport.Manager, inv *ports.Inventory, metrics *catalog.Factory, logger *slog.Logger) (*fastloop.Loop, error) {
 	site, keys, err := c.FastLoop.load()
 	if err != nil {
 		return nil, err
@@ -105,8 +107,10 @@ func newFastLoop(c *Config, s *scheduling, m *vport.Manager, inv *ports.Inventor
 	}
 	return fastloop.New(fastloop.Config{
 		Node: c.Node, NetNS: c.Sources.NetNS, Listen: listen, Variant: c.FastLoop.variant(), Site: site, Keys: keys,
-	}, s.keeper, s.programs, m, inv, logger, fastloop.Events{
-		Notice:   func(kind, outcome string) { notices.WithLabelValues(kind, outcome).Inc() },
+	}, s.reconciler, s.programs, m, inv, logger, fastloop.Events{
+		Notice: func(kind notice.Kind, outcome notice.Outcome) {
+			notices.WithLabelValues(kind.String(), outcome.String()).Inc()
+		},
 		Lateness: func(d time.Duration) { lateness.Observe(d.Seconds()) },
 		Detected: stage("detect"), Applied: stage("apply"), Round: stage("notify"),
 		Peer: func(node string, unresponsive bool) {

@@ -9,25 +9,25 @@ import (
 
 	"vigia/internal/bpf/classify"
 	"vigia/internal/catalog"
-	"vigia/isolation-agent/enforcer/contracts"
+	"vigia/isolation-agent/enforcer/scheduling"
 )
 
 // reconcileInterval is how often the kernel is compared with the contracts.
 const reconcileInterval = 15 * time.Second
 
-// scheduling keeps the links' schedulers at what the contracts say.
-type scheduling struct {
-	programs *classify.Programs
-	keeper   *contracts.Keeper
-	logger   *slog.Logger
-	rounds   *prometheus.CounterVec
-	drifts   *prometheus.CounterVec
-	changed  chan struct{}
-	applied  func() // told after links and contracts have been looked at
+// schedule keeps the links' schedulers at what the contracts say.
+type schedule struct {
+	programs   *classify.Programs
+	reconciler *scheduling.Reconciler
+	logger     *slog.Logger
+	rounds     *prometheus.CounterVec
+	drifts     *prometheus.CounterVec
+	changed    chan struct{}
+	applied    func() // called after links and contracts have been compared with the kernel
 }
 
-func newScheduling(c *Config, metrics *catalog.Factory, logger *slog.Logger) (*scheduling, error) {
-	s := &scheduling{
+func newSchedule(c *Config, metrics *catalog.Factory, logger *slog.Logger) (*schedule, error) {
+	s := &schedule{
 		logger: logger, changed: make(chan struct{}, 1), applied: func() {},
 		rounds: metrics.Counter("vigia_enforcer_reconciles_total"),
 		drifts: metrics.Counter("vigia_enforcer_drift_total"),
@@ -39,31 +39,31 @@ func newScheduling(c *Config, metrics *catalog.Factory, logger *slog.Logger) (*s
 	if s.programs, err = classify.Open(classifyDir(c.BPF.PinDir), c.classes()); err != nil {
 		return nil, err
 	}
-	if s.keeper, err = contracts.NewKeeper(c.Sources.NetNS, s.programs, logger); err != nil {
+	if s.reconciler, err = scheduling.NewReconciler(c.Sources.NetNS, s.programs, logger); err != nil {
 		s.programs.Close()
 		return nil, err
 	}
-	s.keeper.Set(c.links(), c.scheduled())
+	s.reconciler.Set(c.links, c.contracts)
 	// What the configuration promises is there before the first tenant is served.
 	s.round()
 	return s, nil
 }
 
-func (s *scheduling) close() {
-	s.keeper.Close()
+func (s *schedule) close() {
+	s.reconciler.Close()
 	s.programs.Close()
 }
 
 // set swaps links and contracts and has them applied soon.
-func (s *scheduling) set(c *Config) {
-	s.keeper.Set(c.links(), c.scheduled())
+func (s *schedule) set(c *Config) {
+	s.reconciler.Set(c.links, c.contracts)
 	select {
 	case s.changed <- struct{}{}:
 	default:
 	}
 }
 
-func (s *scheduling) run(ctx context.Context) {
+func (s *schedule) run(ctx context.Context) {
 	tick := time.NewTicker(reconcileInterval)
 	defer tick.Stop()
 	for {
@@ -77,15 +77,15 @@ func (s *scheduling) run(ctx context.Context) {
 	}
 }
 
-func (s *scheduling) round() []contracts.Drift {
-	drift, err := s.keeper.Reconcile()
+func (s *schedule) round() []scheduling.Drift {
+	drift, err := s.reconciler.Reconcile()
 	for _, d := range drift {
 		s.drifts.WithLabelValues(d.State, d.Action).Inc()
 	}
 	switch {
 	case err != nil:
 		s.rounds.WithLabelValues("failed").Inc()
-		s.logger.Error("reconcile", "err", err)
+		s.logger.Error("cannot bring the schedulers to what the contracts say", "err", err)
 	case len(drift) > 0:
 		s.rounds.WithLabelValues("drift").Inc()
 	default:

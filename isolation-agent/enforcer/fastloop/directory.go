@@ -5,6 +5,7 @@ import (
 	"net/netip"
 
 	"vigia/internal/bpf/classify"
+	"vigia/isolation-agent/enforcer/fastloop/control"
 	"vigia/isolation-agent/enforcer/notice"
 )
 
@@ -19,19 +20,19 @@ type node struct {
 // guest is a vport of the site, ready for use.
 type guest struct {
 	SitePort
-	mac  classify.MACAddress
-	addr classify.Address
+	mac  control.MAC
+	addr control.Address
 }
 
-// directory answers who is who, without allocation.
+// directory answers who is who on the site, without allocation.
 type directory struct {
 	self    string
 	selfID  uint64
 	sendKey uint16
 	nodes   map[string]*node
 	byID    map[uint64]*node
-	tunnels map[[4]byte]*node
-	guests  map[classify.MACAddress][]*guest // MAC addresses repeat among tenants
+	tunnels map[control.Address]*node
+	guests  map[control.MAC][]*guest // MAC addresses repeat among tenants
 	tenants map[uint64]string
 	ports   map[string]int // of a tenant
 }
@@ -39,7 +40,7 @@ type directory struct {
 func newDirectory(self string, site *Site, keys []MasterKey) (*directory, error) {
 	d := &directory{
 		self: self, selfID: notice.ID(self), sendKey: keys[0].ID, nodes: map[string]*node{}, byID: map[uint64]*node{},
-		tunnels: map[[4]byte]*node{}, guests: map[classify.MACAddress][]*guest{}, tenants: map[uint64]string{}, ports: map[string]int{},
+		tunnels: map[control.Address]*node{}, guests: map[control.MAC][]*guest{}, tenants: map[uint64]string{}, ports: map[string]int{},
 	}
 	for _, n := range site.Nodes {
 		address, err := netip.ParseAddrPort(n.Address)
@@ -54,7 +55,7 @@ func newDirectory(self string, site *Site, keys []MasterKey) (*directory, error)
 		}
 		d.nodes[n.Node], d.byID[entry.id] = entry, entry
 		if n.Tunnel != "" {
-			d.tunnels[classify.AddressOf(net.ParseIP(n.Tunnel))] = entry
+			d.tunnels[addressOf(n.Tunnel)] = entry
 		}
 	}
 	for _, p := range site.Ports {
@@ -62,12 +63,17 @@ func newDirectory(self string, site *Site, keys []MasterKey) (*directory, error)
 		if err != nil {
 			return nil, err
 		}
-		g := &guest{SitePort: p, mac: classify.MACAddress(mac), addr: classify.AddressOf(net.ParseIP(p.IP))}
+		g := &guest{SitePort: p, mac: control.MAC(mac), addr: addressOf(p.IP)}
 		d.guests[g.mac] = append(d.guests[g.mac], g)
 		d.tenants[notice.ID(p.Tenant)] = p.Tenant
 		d.ports[p.Tenant]++
 	}
 	return d, nil
+}
+
+// addressOf folds an address of a validated site as the BPF programs do.
+func addressOf(ip string) control.Address {
+	return control.Address(classify.AddressOf(net.ParseIP(ip)))
 }
 
 // key returns the key between this node and another.
@@ -79,7 +85,7 @@ func (d *directory) key(from uint64, id uint16) []byte {
 }
 
 // guest finds a tenant's guest by MAC address.
-func (d *directory) guest(tenant string, mac classify.MACAddress) *guest {
+func (d *directory) guest(tenant string, mac control.MAC) *guest {
 	for _, g := range d.guests[mac] {
 		if g.Tenant == tenant {
 			return g
@@ -89,7 +95,7 @@ func (d *directory) guest(tenant string, mac classify.MACAddress) *guest {
 }
 
 // at finds a tenant's guest on a node by its address.
-func (d *directory) at(node, tenant string, addr classify.Address) bool {
+func (d *directory) at(node, tenant string, addr control.Address) bool {
 	for _, list := range d.guests {
 		for _, g := range list {
 			if g.Node == node && g.Tenant == tenant && g.addr == addr {
@@ -100,10 +106,22 @@ func (d *directory) at(node, tenant string, addr classify.Address) bool {
 	return false
 }
 
+// hosts tells whether a node has a port of the tenant.
+func (d *directory) hosts(node, tenant string) bool {
+	for _, list := range d.guests {
+		for _, g := range list {
+			if g.Node == node && g.Tenant == tenant {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // origin finds the node that a frame came from: by its tunnel, or else by the
 // guest's MAC address.
-func (d *directory) origin(tenant string, s *classify.Source) *node {
-	if s.Host != ([4]byte{}) {
+func (d *directory) origin(tenant string, s *control.Source) *node {
+	if s.Host != (control.Address{}) {
 		return d.tunnels[s.Host]
 	}
 	if g := d.guest(tenant, s.From); g != nil {

@@ -15,7 +15,7 @@ import (
 	"vigia/isolation-agent/enforcer/notice"
 )
 
-// Site is the inventory of all nodes: who may tell whom what about which vport.
+// Site is the inventory of all nodes: which enforcers may ask which others to limit which vports.
 type Site struct {
 	Version int        `yaml:"version"`
 	Nodes   []SiteNode `yaml:"nodes"`

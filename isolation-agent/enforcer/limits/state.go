@@ -5,64 +5,66 @@ import (
 
 	"vigia/internal/bpf/vport"
 	"vigia/internal/ports"
+	"vigia/isolation-agent/enforcer/contract"
 )
 
 // PortState is a port as the kernel has it now.
 type PortState struct {
-	Port        ports.Port
-	Contract    Contract
-	HasContract bool
-	Attached    bool
-	Signals     vport.Signals
-	Counters    vport.Counters
-	Limit       *vport.Limit // nil without a limit in force
+	Port     ports.Port
+	Contract *contract.Contract // nil without one
+	Attached bool
+	Signals  vport.Signals
+	Counters vport.Counters
+	Limit    *State // nil without a limit in force
 }
 
 // State reads every port from the kernel.
 func (l *Limits) State() ([]PortState, error) {
 	l.mu.Lock()
-	contracts := l.contracts
+	contracts := l.config.Contracts
 	l.mu.Unlock()
-	list, _ := l.inventory.Ports()
-	out := make([]PortState, 0, len(list))
-	for _, p := range list {
-		s := PortState{Port: p}
-		s.Contract, _, s.HasContract = contracts.Of(&p)
-		if err := l.fill(&s); err != nil {
+	list, _ := l.config.Inventory.Ports()
+	out := make([]PortState, len(list))
+	for i := range list {
+		out[i].Port = list[i]
+		out[i].Contract = contracts.Of(list[i].Tenant, list[i].ID)
+		if err := l.fill(&out[i]); err != nil {
 			return nil, err
 		}
-		out = append(out, s)
 	}
 	return out, nil
 }
 
 // fill reads what the kernel knows of an attached port.
 func (l *Limits) fill(s *PortState) error {
-	limit, err := l.kernel.Limit(s.Port.Index)
+	got, err := l.current(&s.Port)
 	switch {
-	case errors.Is(err, vport.ErrNotAttached):
-		return nil
-	case err == nil:
-		s.Limit = &limit
-	case !errors.Is(err, vport.ErrNoLimit):
+	case err != nil:
 		return err
+	case got.there:
+		s.Limit = &got.State
+	case got.detached != 0:
+		return nil
 	}
-	if s.Signals, err = l.kernel.Signals(s.Port.Index); err != nil {
+	if s.Signals, err = l.config.Kernel.Signals(s.Port.Index); err != nil {
 		return ignoreDetached(err)
 	}
-	if s.Counters, err = l.kernel.Read(s.Port.Index); err != nil {
+	if s.Counters, err = l.config.Kernel.Read(s.Port.Index); err != nil {
 		return ignoreDetached(err)
 	}
 	s.Attached = true
 	return nil
 }
 
-// Protocol returns what a limit is on.
-func Protocol(l *vport.Limit) string {
-	if l.Everything {
-		return Everything
+// current reads the limit in force on a port, and when it ends.
+func (l *Limits) current(port *ports.Port) (reading, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	got, err := l.read(port)
+	if was := l.active[port.ID]; was.ours && err == nil && got.there {
+		got.ExpiresIn = was.until.Sub(l.now())
 	}
-	return UDP
+	return got, err
 }
 
 // ignoreDetached forgives a port that went away between two reads.
@@ -75,7 +77,7 @@ func ignoreDetached(err error) error {
 
 // PortsByIndex returns the ports by their interfaces.
 func (l *Limits) PortsByIndex() map[int]ports.Port {
-	list, _ := l.inventory.Ports()
+	list, _ := l.config.Inventory.Ports()
 	out := make(map[int]ports.Port, len(list))
 	for _, p := range list {
 		out[p.Index] = p

@@ -1,0 +1,47 @@
+package app
+
+import (
+	"context"
+	"fmt"
+
+	"vigia/internal/config"
+)
+
+// Reload takes up what is live of the configuration: token, contracts, links, site and
+// keys of the fast loop, users of the socket.
+func (s *service) Reload(_ context.Context, path string) error {
+	c, err := load(path)
+	if err != nil {
+		return err
+	}
+	if err := config.Unchanged("vigia-enforcer", s.config.fixed(), c.fixed()); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	if s.schedule != nil && c.classes() > s.schedule.programs.Capacity() {
+		return fmt.Errorf("%s: contracts: %d contracts on %d links are more than a running enforcer has room for; restart it", path, len(c.Contracts), len(c.Links))
+	}
+	token, err := readToken(c.TokenFile)
+	if err != nil {
+		return fmt.Errorf("token_file %s %w", c.TokenFile, err)
+	}
+	if s.loop != nil {
+		site, keys, err := c.FastLoop.load()
+		if err != nil {
+			return err
+		}
+		if err := s.loop.SetSite(site, keys); err != nil {
+			return err
+		}
+	}
+	// From here on nothing fails.
+	if s.schedule != nil {
+		s.schedule.set(c)
+	}
+	if c.APISocket != nil {
+		s.api.SetSocketUsers(c.APISocket.UIDs)
+	}
+	s.api.SetToken(token)
+	s.limits.SetContracts(c.contracts)
+	s.config = c
+	return nil
+}

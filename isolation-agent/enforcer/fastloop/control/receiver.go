@@ -1,0 +1,224 @@
+package control
+
+import "time"
+
+// Timing of the receiver.
+const (
+	// samples is how many ticks a decision looks back over, and how many once the
+	// class is known to be congested.
+	samples          = 10
+	samplesCongested = 3
+	// noticeInterval is the least time between notices to one source.
+	noticeInterval = 50 * time.Millisecond
+	// paperInterval is the same for the plain variant: a full window of new samples.
+	paperInterval = samples * Tick
+	// saturated is the share of LIM_IN from which the link counts as full.
+	saturated = 0.97
+	// congestedFor is how long a class counts as congested after its drops ended.
+	congestedFor = 500 * time.Millisecond
+	// demandKnown is how long the link must have had room before what classes take
+	// counts as what they want, and demandOf how long that holds.
+	demandKnown = time.Second
+	demandOf    = 10 * demandKnown
+	// demandFades is what is left of a peak after a tick, half of it after 0.7 s: who
+	// comes in bursts wants its bursts.
+	demandFades = 0.99
+	// roomy is the share of LIM_IN below which the link has room.
+	roomy = 0.95
+	// While others use the link, advice is renewed again and again, so that senders need
+	// not find out by flooding; what they may have comes back by renewStep of LIM_IN for
+	// each renewInterval.
+	renewInterval = 100 * time.Millisecond
+	renewStep     = 0.15
+	// pause is how long a class that takes nothing still counts as one that uses the link:
+	// between two transfers of a job its room is not given away.
+	pause = 300 * time.Millisecond
+	// A class that takes less than this share of what it was advised is not limited by it.
+	renewFrom = 0.7
+	// adviceEnds is when what senders were advised counts no more without renewal.
+	adviceEnds = time.Second
+)
+
+// ClassConfig is what the receiver knows of a class.
+type ClassConfig struct {
+	Tenant                  string
+	GuaranteeBytesPerSecond uint64 // to receive
+	QueueBytes              uint64 // that its queue is meant to hold; 0 = any number
+}
+
+// Congestion is a class whose senders must get a notice.
+type Congestion struct {
+	Class    uint32
+	Config   ClassConfig
+	Measured float64 // rate that arrives
+	Dropped  float64 // of it
+	Rate     float64 // that the class's senders may have together
+	Since    time.Time
+	First    bool // notice of this congestion
+	Renewal  bool // nothing is lost: what was advised still holds, or changes
+}
+
+// Receiver decides, for one link, when senders must get a notice, and with what rate.
+type Receiver struct {
+	variant   Variant
+	limit     float64 // LIM_IN, bytes per second
+	threshold float64 // D, bytes per second
+	classes   map[uint32]*window
+	lastTick  time.Time
+	// awakeUntil: the link had room and is busy now, as far as is known without a window.
+	awakeUntil time.Time
+	roomSince  time.Time // zero while it has none
+}
+
+// NewReceiver returns a receiver for a link with that LIM_IN and D.
+func NewReceiver(variant Variant, limit, threshold uint64) *Receiver {
+	return &Receiver{variant: variant, limit: float64(limit), threshold: float64(threshold), classes: map[uint32]*window{}}
+}
+
+// SetClasses says which classes there are. What is known of those that stay is kept.
+func (r *Receiver) SetClasses(classes map[uint32]ClassConfig) {
+	for id := range r.classes {
+		if _, stays := classes[id]; !stays {
+			delete(r.classes, id)
+		}
+	}
+	for id, config := range classes {
+		if w := r.classes[id]; w != nil {
+			w.config = config
+			continue
+		}
+		r.classes[id] = &window{config: config}
+	}
+}
+
+// Wake tells that the link had room until now and was not sampled: nothing was lost,
+// and the time that it was not looked at must not thin what is lost from now on.
+func (r *Receiver) Wake(now time.Time) {
+	r.awakeUntil, r.roomSince = now.Add(samples*Tick), time.Time{}
+	for _, w := range r.classes {
+		w.n, w.sum, w.started = 0, sample{}, false
+	}
+}
+
+// Sample takes in the readings of one tick and returns the classes whose senders
+// must get a notice now. now must carry a monotonic reading.
+func (r *Receiver) Sample(now time.Time, readings map[uint32]Reading) []Congestion {
+	dt := now.Sub(r.lastTick).Seconds()
+	first := r.lastTick.IsZero()
+	r.lastTick = now
+	for id, w := range r.classes {
+		if reading, ok := readings[id]; ok {
+			if first {
+				dt = 0
+			}
+			w.add(reading, dt)
+		}
+		if arrived, _, _ := w.mean(samples); arrived > 0.01*float64(w.config.GuaranteeBytesPerSecond) {
+			w.usedAt = now
+		}
+	}
+	var total float64
+	for _, w := range r.classes {
+		_, left, _ := w.mean(samples)
+		total += left
+	}
+	r.learn(now, total)
+	var out []Congestion
+	for id, w := range r.classes {
+		if c, congested := r.judge(now, id, w, total); congested {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// learn takes what classes take for what they want once the link has had room for a while.
+func (r *Receiver) learn(now time.Time, total float64) {
+	switch {
+	case total >= roomy*r.limit:
+		r.roomSince = time.Time{}
+	case r.roomSince.IsZero():
+		r.roomSince = now
+	case now.Sub(r.roomSince) >= demandKnown:
+		for _, w := range r.classes {
+			_, left, _ := w.mean(samples)
+			w.demand, w.demandAt = max(left, w.demand*demandFades), now
+		}
+	}
+}
+
+// Busy tells whether anything is near to the limit, so that every tick counts.
+func (r *Receiver) Busy(now time.Time) bool {
+	if now.Before(r.awakeUntil) {
+		return true
+	}
+	var total float64
+	for _, w := range r.classes {
+		if now.Before(w.congestedUntil) || (w.advised > 0 && now.Sub(w.advisedAt) < adviceEnds) {
+			return true
+		}
+		_, left, _ := w.mean(samplesCongested)
+		total += left
+	}
+	return total > r.limit/2
+}
+
+func (r *Receiver) judge(now time.Time, id uint32, w *window, total float64) (Congestion, bool) {
+	n, interval := samples, paperInterval
+	if r.variant == Vigia {
+		interval = noticeInterval
+		if now.Before(w.congestedUntil) {
+			n = samplesCongested
+		}
+	}
+	arrived, _, lost := w.mean(n)
+	if w.n < n { // the link had room before: what is not in the window was not lost
+		lost *= float64(w.n) / float64(n)
+	}
+	ready := w.n >= samplesCongested && (r.variant == Vigia || w.n >= n)
+	if !ready || lost <= r.threshold || (r.variant == Vigia && total < saturated*r.limit) {
+		return r.renew(now, id, w)
+	}
+	if now.After(w.congestedUntil) {
+		w.since, w.notified = now.Add(-w.dropping(n)), false
+	}
+	w.congestedUntil = now.Add(congestedFor)
+	if now.Sub(w.advisedAt) < interval {
+		return Congestion{}, false
+	}
+	c := Congestion{Class: id, Config: w.config, Measured: arrived, Dropped: lost, Since: w.since, First: !w.notified}
+	if r.variant == Vigia {
+		c.Rate = r.rate(now, id, w)
+		r.remember(w, c.Rate)
+	}
+	w.advisedAt, w.notified = now, true
+	return c, true
+}
+
+// renew renews the advice to a class that is limited by it and loses nothing. Once it
+// may have almost all, or takes less, it gets no more notices.
+func (r *Receiver) renew(now time.Time, id uint32, w *window) (Congestion, bool) {
+	since := now.Sub(w.advisedAt)
+	if w.advised == 0 || since < renewInterval {
+		return Congestion{}, false
+	}
+	arrived, _, _ := w.mean(samples)
+	if since > adviceEnds || arrived < renewFrom*w.advised {
+		w.advised = 0
+		return Congestion{}, false
+	}
+	steps := since.Seconds() / renewInterval.Seconds()
+	rate := min(r.rate(now, id, w), w.advised+renewStep*steps*r.limit)
+	if w.advisedAt = now; rate >= roomy*r.limit {
+		rate = 2 * r.limit // whatever it wants: at the sender no limit is left
+	}
+	r.remember(w, rate)
+	return Congestion{Class: id, Config: w.config, Measured: arrived, Rate: rate, Renewal: true}, true
+}
+
+// remember keeps what a class was advised; one that may have almost all is not limited.
+func (r *Receiver) remember(w *window, rate float64) {
+	if w.advised = rate; rate >= roomy*r.limit {
+		w.advised = 0
+	}
+}

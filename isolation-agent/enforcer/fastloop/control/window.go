@@ -1,0 +1,120 @@
+package control
+
+import "time"
+
+// Reading is what a class's queue and classifier have counted so far, in bytes.
+type Reading struct {
+	Arrived uint64 // at the queue
+	Left    uint64 // it
+	Waiting uint64 // in it
+}
+
+// lost returns the bytes that the queue refused, and those that wait beyond what it
+// is meant to hold: it counts packets, and a super-frame is one of them.
+func (r Reading) lost(queue uint64) uint64 {
+	if queue != 0 {
+		r.Waiting = min(r.Waiting, queue)
+	}
+	if gone := r.Left + r.Waiting; r.Arrived > gone {
+		return r.Arrived - gone
+	}
+	return 0
+}
+
+type sample struct {
+	arrived, left, lost float64 // bytes
+	dt                  float64 // seconds
+}
+
+// window holds the last samples of a class.
+type window struct {
+	config  ClassConfig
+	last    Reading
+	started bool
+	ring    [samples]sample
+	sum     sample // of the last n
+	next    int
+	n       int
+	// congestedUntil: decisions look at fewer samples until then.
+	congestedUntil time.Time
+	since          time.Time // first sign of the present congestion
+	advisedAt      time.Time // when its senders were last sent advice
+	notified       bool      // in the present congestion
+	advised        float64   // what its senders may have together since then; 0 = anything
+	demand         float64   // the most that it took of late while the link had room
+	demandAt       time.Time // when that was last seen; zero = never
+	usedAt         time.Time // when it last took more than next to nothing
+}
+
+// content tells whether a class takes what it is known to want.
+func (w *window) content(now time.Time, takes float64) bool {
+	return !w.demandAt.IsZero() && now.Sub(w.demandAt) < demandOf && takes >= 0.9*w.demand && takes <= 1.1*w.demand
+}
+
+// dropping returns for how long, at most n samples, something has been lost.
+func (w *window) dropping(n int) time.Duration {
+	var seconds float64
+	for i := range min(n, w.n) {
+		s := &w.ring[(w.next-1-i+2*samples)%samples]
+		if s.lost == 0 {
+			break
+		}
+		seconds += s.dt
+	}
+	return time.Duration(seconds * float64(time.Second))
+}
+
+func (w *window) add(r Reading, dt float64) {
+	if !w.started {
+		w.last, w.started = r, true
+		return
+	}
+	s := sample{dt: dt}
+	if r.Arrived >= w.last.Arrived && r.Left >= w.last.Left {
+		s.arrived, s.left = float64(r.Arrived-w.last.Arrived), float64(r.Left-w.last.Left)
+		if was, is := w.last.lost(w.config.QueueBytes), r.lost(w.config.QueueBytes); is > was {
+			s.lost = float64(is - was)
+		}
+	}
+	w.last = r
+	w.put(s)
+}
+
+// put takes a sample in the place of the oldest.
+func (w *window) put(s sample) {
+	if w.n == samples {
+		w.sum.add(&w.ring[w.next], -1)
+	}
+	w.ring[w.next] = s
+	w.sum.add(&s, 1)
+	w.next = (w.next + 1) % samples
+	w.n = min(w.n+1, samples)
+	if w.next == 0 && w.n == samples { // what rounding leaves behind must not pile up
+		w.sum = sample{}
+		for i := range w.ring {
+			w.sum.add(&w.ring[i], 1)
+		}
+	}
+}
+
+func (s *sample) add(o *sample, times float64) {
+	s.arrived += times * o.arrived
+	s.left += times * o.left
+	s.lost += times * o.lost
+	s.dt += times * o.dt
+}
+
+// mean returns arrival, departure and drop rates over the last n samples.
+func (w *window) mean(n int) (arrived, left, lost float64) {
+	sum := w.sum
+	if n < w.n && sum.arrived+sum.left > 0 { // else the latest of them are nothing, too
+		sum = sample{}
+		for i := range n {
+			sum.add(&w.ring[(w.next-1-i+samples)%samples], 1)
+		}
+	}
+	if sum.dt == 0 {
+		return 0, 0, 0
+	}
+	return sum.arrived / sum.dt, sum.left / sum.dt, sum.lost / sum.dt
+}

@@ -1,0 +1,172 @@
+// Package fastloop keeps tenants' guarantees within milliseconds.
+//
+// On the receiving node it reads the queues of the ingress scheduler every 10 ms.
+// Traffic that does not adapt shows as drops above D, half of the headroom; the
+// enforcers of its sources get a notice to limit it there. On the sending node the
+// limit goes into the kernel, where it ends by itself, and grows in linear steps while
+// no notice comes. The scheme is Gatekeeper's (Rodrigues et al., WIOV 2011) with an
+// explicit rate, per destination, and authenticated; control.Paper is the original.
+//
+// Decisions are package control's, which does no I/O. This package reads the kernel,
+// sends and receives notices (package notice), and sets limits.
+package fastloop
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"vigia/internal/bpf/classify"
+	"vigia/internal/bpf/vport"
+	"vigia/internal/netns"
+	"vigia/internal/ports"
+	"vigia/internal/tc"
+	"vigia/isolation-agent/enforcer/contract"
+	"vigia/isolation-agent/enforcer/fastloop/control"
+	"vigia/isolation-agent/enforcer/notice"
+	"vigia/isolation-agent/enforcer/scheduling"
+)
+
+// Config says how the loop works.
+type Config struct {
+	Node    string
+	NetNS   string // of the uplinks and of the socket
+	Listen  netip.AddrPort
+	Variant control.Variant
+	Site    *Site
+	Keys    []MasterKey
+}
+
+// Events tells what happened, for metrics. Every function must be quick.
+type Events struct {
+	Notice   func(notice.Kind, notice.Outcome)
+	Lateness func(time.Duration)                  // of a tick
+	Detected func(time.Duration)                  // first sign of congestion to the notice
+	Applied  func(time.Duration)                  // notice received to limit in the kernel
+	Round    func(time.Duration)                  // notice sent to its acknowledgement
+	Peer     func(node string, unresponsive bool) // changed
+}
+
+// Kernel is what the loop needs of a vport.Manager.
+type Kernel interface {
+	SetPair(ifindex int, d vport.Destination, p vport.Pair) error
+	RemovePair(ifindex int, d vport.Destination) error
+	SweepPairs() error
+}
+
+// Scheduler is what the loop needs of a scheduling.Reconciler.
+type Scheduler interface {
+	Desired() *scheduling.Desired
+	SetLimitClass(class uint32, owner contract.Owner, bytesPerSecond uint64) (uint32, error)
+	RemoveLimitClass(class uint32) error
+}
+
+// Inventory is what the loop needs of a ports.Inventory.
+type Inventory interface {
+	Lookup(id string) (ports.Port, bool)
+}
+
+// Loop is the fast loop of one node.
+type Loop struct {
+	config    Config
+	logger    *slog.Logger
+	events    Events
+	scheduler Scheduler
+	programs  *classify.Programs
+	kernel    Kernel
+	inventory Inventory
+	conn      *tc.Conn
+	socket    *net.UDPConn
+	boot      uint64
+
+	mu        sync.Mutex
+	directory *directory
+	seq       uint64
+	peers     map[string]*peer // by node
+	links     []*linkState
+	arrivals  map[classify.Class]classify.Arrival
+	sources   *control.Sources
+	advices   *control.Advices
+	sender    *control.Sender
+	classes   map[control.LimitKey]uint32 // that shape limits
+}
+
+// New opens the loop's socket and connections.
+func New(c Config, s Scheduler, p *classify.Programs, kernel Kernel, inv Inventory, logger *slog.Logger, events Events) (*Loop, error) {
+	d, err := newDirectory(c.Node, c.Site, c.Keys)
+	if err != nil {
+		return nil, err
+	}
+	l := newLoop(c, s, p, kernel, inv, logger, events, d)
+	var random [8]byte
+	if _, err := rand.Read(random[:]); err != nil {
+		return nil, fmt.Errorf("draw boot id: %w", err)
+	}
+	l.boot = binary.NativeEndian.Uint64(random[:]) | 1
+	if l.conn, err = tc.Dial(c.NetNS); err != nil {
+		return nil, err
+	}
+	if err := netns.Do(c.NetNS, func() (err error) {
+		l.socket, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(c.Listen))
+		return err
+	}); err != nil {
+		l.conn.Close()
+		return nil, fmt.Errorf("listen for notices on %s: %w", c.Listen, err)
+	}
+	l.refresh()
+	return l, nil
+}
+
+// newLoop returns a loop without socket and connections.
+func newLoop(c Config, s Scheduler, p *classify.Programs, kernel Kernel, inv Inventory, logger *slog.Logger, events Events, d *directory) *Loop {
+	return &Loop{
+		config: c, logger: logger, events: events, scheduler: s, programs: p, kernel: kernel, inventory: inv, directory: d,
+		peers: map[string]*peer{}, arrivals: map[classify.Class]classify.Arrival{}, sources: control.NewSources(),
+		advices: control.NewAdvices(), sender: control.NewSender(), classes: map[control.LimitKey]uint32{},
+	}
+}
+
+// Close frees the socket and connections. Limits end by themselves.
+func (l *Loop) Close() error { return errors.Join(l.socket.Close(), l.conn.Close()) }
+
+// SetSite swaps inventory and keys.
+func (l *Loop) SetSite(site *Site, keys []MasterKey) error {
+	d, err := newDirectory(l.config.Node, site, keys)
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.directory = d
+	l.refresh()
+	return nil
+}
+
+// Refresh takes up links and contracts as the scheduler has them now.
+func (l *Loop) Refresh() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.refresh()
+}
+
+// Run works until ctx ends.
+func (l *Loop) Run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	stop := context.AfterFunc(ctx, func() { l.socket.Close() })
+	defer stop()
+	wg.Go(func() { l.receive(ctx) })
+	return l.tick(ctx)
+}
+
+// contract returns what a port bought, or else its tenant; nil if neither did.
+func (l *Loop) contract(tenant, port string) *contract.Contract {
+	return l.scheduler.Desired().Contracts.Of(tenant, port)
+}

@@ -1,0 +1,76 @@
+// Package leaderterm refuses commands of leaders of an earlier term.
+//
+// Replicas of the isolation agent elect a leader for a term, and every command
+// carries the term's number (a fencing token). A leader that was paused and does not
+// know yet that another one followed it sends a lower number, and is refused.
+package leaderterm
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/cilium/ebpf"
+)
+
+// ErrStale means that a later leader has given commands already.
+var ErrStale = errors.New("a command of an earlier leader")
+
+// Store remembers the highest term in a pinned map, so that a restart, or a death
+// between any two steps, forgets nothing. A reboot does: it ends every limit, too.
+type Store struct {
+	mu      sync.Mutex
+	term    *ebpf.Map
+	highest uint64
+}
+
+const mapName = "enforcer_term"
+
+// Open makes or takes over the map below the pin directory, which is on a bpffs.
+func Open(pinDir string) (*Store, error) {
+	dir := filepath.Join(pinDir, "enforcer")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make folder of the term: %w", err)
+	}
+	m, err := ebpf.NewMapWithOptions(&ebpf.MapSpec{
+		Name: mapName, Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1, Pinning: ebpf.PinByName,
+	}, ebpf.MapOptions{PinPath: dir})
+	if err != nil {
+		return nil, fmt.Errorf("open map %s: %w", mapName, err)
+	}
+	s := &Store{term: m}
+	if err := m.Lookup(uint32(0), &s.highest); err != nil {
+		return nil, errors.Join(fmt.Errorf("read the highest term: %w", err), m.Close())
+	}
+	return s, nil
+}
+
+// Close lets go of the map. The term stays.
+func (s *Store) Close() error { return s.term.Close() }
+
+// Highest returns the highest term seen, 0 if none.
+func (s *Store) Highest() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.highest
+}
+
+// Admit lets a command of a term through, and remembers a new one before the
+// command takes effect. It returns ErrStale if the term is older than the highest.
+func (s *Store) Admit(term uint64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case term < s.highest:
+		return fmt.Errorf("term %d is older than %d: %w", term, s.highest, ErrStale)
+	case term == s.highest:
+		return nil
+	}
+	if err := s.term.Put(uint32(0), term); err != nil {
+		return fmt.Errorf("keep term %d: %w", term, err)
+	}
+	s.highest = term
+	return nil
+}

@@ -1,0 +1,199 @@
+package scheduling
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"vigia/internal/tc"
+	"vigia/internal/testutil"
+	"vigia/isolation-agent/enforcer/contract"
+)
+
+// mustSet sets a class and fails the test if that fails.
+func (n *node) mustSet(class uint32, owner contract.Owner, rate uint64) uint32 {
+	n.t.Helper()
+	class, err := n.SetLimitClass(class, owner, rate)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return class
+}
+
+// class returns what the kernel has of a class on a device; false if it has none.
+func (n *node) class(device int, class uint32) (tc.Class, bool) {
+	n.t.Helper()
+	list, err := n.conn.Classes(device, nil)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	for i := range list {
+		if uint32(list[i].Handle) == class {
+			return list[i], true
+		}
+	}
+	return tc.Class{}, false
+}
+
+func TestAShapedLimitHasItsOwnClassBelowTheContract(t *testing.T) {
+	n := newNode(t)
+	class := n.mustSet(0, owner("a"), 3*mbit)
+	if tc.Handle(class).Major() != Major || tc.Handle(class).Minor() < 0x8000 {
+		t.Fatalf("class %x", class)
+	}
+	if again := n.mustSet(class, owner("a"), 4*mbit); again != class {
+		t.Errorf("another rate makes another class: %x", again)
+	}
+	got := n.tc("class", "show", "dev", "up0")
+	parent := tc.MakeHandle(Major, minor("a")).String()
+	if want := tc.Handle(class).String() + " parent " + parent + " leaf 8000:"; !strings.Contains(got, want) || !strings.Contains(got, "ceil 4Mbit") {
+		t.Errorf("no %q in\n%s", want, got)
+	}
+	if drift := n.look(); drift != nil {
+		t.Errorf("a limit's class is taken for drift: %q", drift)
+	}
+	for range 2 {
+		if err := n.RemoveLimitClass(class); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, there := n.class(n.link, class); there {
+		t.Errorf("left:\n%s", n.tc("class", "show", "dev", "up0"))
+	}
+	if _, err := n.SetLimitClass(class, owner("a"), mbit); err == nil || errors.Is(err, ErrNoClass) {
+		t.Errorf("a class that was given back is changed: %v", err)
+	}
+}
+
+func TestWithoutAContractOnALinkThereIsNoClass(t *testing.T) {
+	n := newNode(t)
+	if _, err := n.SetLimitClass(0, owner("none"), mbit); !errors.Is(err, ErrNoClass) {
+		t.Errorf("a tenant without a contract: %v", err)
+	}
+	n.drop()
+	if _, err := n.SetLimitClass(0, owner("a"), mbit); !errors.Is(err, ErrNoClass) {
+		t.Errorf("a node without links: %v", err)
+	}
+	if n.ids.used != 0 {
+		t.Errorf("%d numbers are taken", n.ids.used)
+	}
+}
+
+func TestAClassThatCannotBeMadeIsNotLeftBehind(t *testing.T) {
+	n := newNode(t)
+	n.Set([]Link{link(), {Device: "none", RateBytesPerSecond: 1000 * mbit, Headroom: 0.05}}, set(t, pair()...))
+	if _, err := n.SetLimitClass(0, owner("a"), mbit); err == nil || !strings.Contains(err.Error(), "none") {
+		t.Errorf("error %v", err)
+	}
+	if got := n.tc("class", "show", "dev", "up0"); strings.Contains(got, "1150:8") {
+		t.Errorf("the first link keeps it:\n%s", got)
+	}
+	if n.ids.used != 0 || len(n.limits) != 0 {
+		t.Errorf("%d numbers, %d classes are taken", n.ids.used, len(n.limits))
+	}
+}
+
+func TestALimitBelowAnotherContractGetsAnotherClass(t *testing.T) {
+	n := newNode(t)
+	first := n.mustSet(0, owner("a"), 3*mbit)
+	second := n.mustSet(first, owner("b"), 3*mbit) // its port has another contract now
+	if second == first {
+		t.Fatal("HTB does not move a class to another parent")
+	}
+	k, there := n.class(n.link, second)
+	if !there || k.Parent.Minor() != minor("b") {
+		t.Errorf("class %+v, %v", k, there)
+	}
+	if _, there := n.class(n.link, first); !there {
+		t.Error("the first class is gone while frames may still be sent to it")
+	}
+	if err := n.RemoveLimitClass(first); err != nil {
+		t.Fatal(err)
+	}
+	if n.ids.used != 1 {
+		t.Errorf("%d numbers are taken", n.ids.used)
+	}
+}
+
+func TestClassesOfLimitsArePutRightWithTheOthers(t *testing.T) {
+	n := newNode(t)
+	class := n.mustSet(0, owner("a"), 3*mbit)
+	n.tc("qdisc", "del", "dev", "up0", "root")
+	n.look()
+	k, there := n.class(n.link, class)
+	if !there || k.Ceil != 3*mbit || k.Parent.Minor() != minor("a") {
+		t.Errorf("after the root qdisc was made anew: %+v, %v", k, there)
+	}
+	if got := n.tc("qdisc", "show", "dev", "up0"); !strings.Contains(got, "bfifo 8000: parent 1150:8000 limit 256Kb") {
+		t.Errorf("its queue is not there:\n%s", got)
+	}
+	n.tc("class", "change", "dev", "up0", "parent", tc.MakeHandle(Major, minor("a")).String(), "classid", tc.Handle(class).String(), "htb", "rate", "1mbit", "ceil", "50mbit")
+	if drift := n.look(); len(drift) != 1 || drift[0] != "up0 class 1150:8000 changed repaired" {
+		t.Errorf("somebody gave it more: drift %q", drift)
+	}
+	if k, _ := n.class(n.link, class); k.Ceil != 3*mbit {
+		t.Errorf("class %+v", k)
+	}
+}
+
+func TestAContractThatEndsTakesItsLimitsClassesWithIt(t *testing.T) {
+	n := newNode(t)
+	class := n.mustSet(0, owner("b"), 3*mbit)
+	n.Set([]Link{link()}, set(t, pair()[:1]...))
+	n.look()
+	if _, there := n.class(n.link, class); there {
+		t.Error("the class of a limit outlives its contract's")
+	}
+	if _, there := n.class(n.link, uint32(tc.MakeHandle(Major, minor("b")))); there {
+		t.Error("the contract's class is still there")
+	}
+	if err := n.RemoveLimitClass(class); err != nil {
+		t.Errorf("giving it back: %v", err)
+	}
+}
+
+func TestANewLinkHasTheClassesOfLimitsThatAreInForce(t *testing.T) {
+	n := newNode(t)
+	class := n.mustSet(0, owner("a"), 3*mbit)
+	testutil.IP(t, "-n", n.ns, "link", "add", "up1", "type", "veth", "peer", "name", "up1p")
+	testutil.IP(t, "-n", n.ns, "link", "set", "up1", "up")
+	second := Link{Device: "up1", RateBytesPerSecond: 10 * mbit, Headroom: 0.05}
+	n.Set([]Link{link(), second}, set(t, many(3)[1:2]...))
+	n.Set([]Link{link(), second}, set(t, pair()...))
+	n.look()
+	index, err := n.conn.LinkIndex("up1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if k, there := n.class(index, class); !there || k.Ceil != 3*mbit {
+		t.Errorf("class %+v, %v", k, there)
+	}
+	if n.mustSet(class, owner("a"), 50*mbit); true {
+		if k, _ := n.class(index, class); k.Ceil != second.Limit() {
+			t.Errorf("more than the link has: %+v", k)
+		}
+	}
+	if err := n.RemoveLimitClass(class); err != nil {
+		t.Fatal(err)
+	}
+	for _, device := range []int{n.link, index} {
+		if k, there := n.class(device, class); there {
+			t.Errorf("left on device %d: %+v", device, k)
+		}
+	}
+}
+
+func TestClassesOfADeadProcessAreRemovedAndTheirNumbersSpared(t *testing.T) {
+	n := newNode(t)
+	for range 3 {
+		n.mustSet(0, owner("b"), mbit)
+	}
+	n.Reconciler = n.newReconciler() // its process died
+	n.look()
+	if got := n.tc("class", "show", "dev", "up0"); strings.Contains(got, "1150:8") {
+		t.Errorf("left by a dead process:\n%s", got)
+	}
+	if class := n.mustSet(0, owner("a"), mbit); tc.Handle(class).Minor() != 0x8003 {
+		t.Errorf("class %x: limits in the kernel may still name the dead process's", class)
+	}
+}

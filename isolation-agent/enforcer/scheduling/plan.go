@@ -1,0 +1,87 @@
+package scheduling
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"vigia/internal/tc"
+	"vigia/isolation-agent/enforcer/contract"
+)
+
+// leaf is a class with the queue below it.
+type leaf struct {
+	class tc.Class
+	queue tc.Qdisc
+}
+
+// tree is what one device shall have. Inner classes are made before leaves.
+type tree struct {
+	inner  []tc.Class
+	leaves []leaf
+}
+
+// plan returns the classes of a device for one direction, limits' classes among them.
+func plan(device int, l *Link, desired *Desired, d direction, limits map[uint16]*limitClass) tree {
+	limit := l.Limit()
+	root := class(device, tc.MakeHandle(Major, 0), rootMinor, contract.Bandwidth{GuaranteeBytesPerSecond: limit, CeilingBytesPerSecond: limit}, maxQuantum)
+	t := tree{inner: []tc.Class{root}}
+	list := desired.Contracts.All()
+	top := uint64(1)
+	for i := range list {
+		top = max(top, d.bandwidth(&list[i]).GuaranteeBytesPerSecond)
+	}
+	add := func(minor uint16, b contract.Bandwidth, divided bool) {
+		b.CeilingBytesPerSecond = min(b.CeilingBytesPerSecond, limit)
+		b.GuaranteeBytesPerSecond = min(b.GuaranteeBytesPerSecond, b.CeilingBytesPerSecond)
+		// Spare bandwidth is shared out as the guarantees are.
+		quantum := uint32(min(max(b.GuaranteeBytesPerSecond*maxQuantum/top, frame), maxQuantum))
+		parent := root.Handle
+		if divided {
+			c := class(device, parent, minor, b, quantum)
+			t.inner = append(t.inner, c)
+			parent, minor, b.GuaranteeBytesPerSecond = c.Handle, minor+leafOffset, ownShare(b.GuaranteeBytesPerSecond)
+		}
+		t.leaves = append(t.leaves, newLeaf(class(device, parent, minor, b, quantum), "pfifo", QueueLimit(b.CeilingBytesPerSecond)))
+	}
+	add(DefaultMinor, contract.Bandwidth{GuaranteeBytesPerSecond: max(limit/defaultsShare, 1), CeilingBytesPerSecond: limit}, false)
+	for i := range list {
+		minor := desired.minors[list[i].Owner]
+		if !d.divided {
+			minor += leafOffset
+		}
+		add(minor, d.bandwidth(&list[i]), d.divided)
+	}
+	if d.divided {
+		for minor, c := range limits {
+			if parent, known := desired.minors[c.owner]; known {
+				t.leaves = append(t.leaves, limitLeaf(device, l, parent, minor, c.rate))
+			}
+		}
+	}
+	slices.SortFunc(t.leaves, func(a, b leaf) int { return cmp.Compare(a.class.Handle, b.class.Handle) })
+	return t
+}
+
+// ownShare is what a class below a contract's has by itself: next to nothing, so
+// that the contract's class decides.
+func ownShare(guarantee uint64) uint64 { return max(guarantee/defaultsShare, 1) }
+
+func class(device int, parent tc.Handle, minor uint16, b contract.Bandwidth, quantum uint32) tc.Class {
+	return tc.Class{
+		Link: device, Handle: tc.MakeHandle(Major, minor), Parent: parent, Kind: "htb", Rate: b.GuaranteeBytesPerSecond, Ceil: b.CeilingBytesPerSecond,
+		Burst: uint32(max(minBurst, b.CeilingBytesPerSecond*uint64(burstTime)/uint64(time.Second))), Quantum: quantum,
+	}
+}
+
+func newLeaf(c tc.Class, kind string, limit uint32) leaf {
+	return leaf{c, tc.Qdisc{Link: c.Link, Handle: tc.MakeHandle(c.Handle.Minor(), 0), Parent: c.Handle, Kind: kind, Limit: limit}}
+}
+
+// same tells whether a class is as wanted. The kernel keeps bursts in ticks of
+// 64 ns, so that they come back slightly off.
+func same(want, got *tc.Class) bool {
+	off := max(want.Burst, got.Burst) - min(want.Burst, got.Burst)
+	parent := want.Parent == got.Parent || (want.Parent.Minor() == 0 && got.Parent == tc.Root)
+	return parent && want.Rate == got.Rate && want.Ceil == got.Ceil && want.Quantum == got.Quantum && off <= want.Burst/8+uint32(want.Rate>>23)+64
+}

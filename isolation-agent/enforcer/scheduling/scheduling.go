@@ -1,0 +1,163 @@
+// Package scheduling turns contracts into HTB classes: on the egress of a node's
+// uplinks for what tenants send, and on an IFB device behind their ingress for what
+// they receive, where delivery is held slightly below the link's rate so that the
+// queue, and with it demand, is here and visible.
+//
+// Everything is compared with the kernel and put right again; nothing of another
+// owner is touched. The package owns the numbers of all classes: those of contracts
+// (Minors) and those of limits, which Reconciler.SetLimitClass hands out.
+package scheduling
+
+import (
+	"cmp"
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"time"
+
+	"vigia/internal/bpf/classify"
+	"vigia/internal/bpf/vport"
+	"vigia/internal/tc"
+	"vigia/isolation-agent/enforcer/contract"
+)
+
+// Link is an uplink of the node.
+type Link struct {
+	Device             string
+	RateBytesPerSecond uint64  // each way
+	Headroom           float64 // share of the rate that is never given out
+}
+
+// Limit returns what is given out of the link, LIM_IN and LIM_OUT, in bytes per second.
+func (l *Link) Limit() uint64 { return uint64(float64(l.RateBytesPerSecond) * (1 - l.Headroom)) }
+
+// DropThreshold returns D: half of the headroom, in bytes per second.
+func (l *Link) DropThreshold() uint64 {
+	return uint64(float64(l.RateBytesPerSecond) * l.Headroom / 2)
+}
+
+// What handles we own. The major number marks a qdisc as ours.
+const (
+	Major          = vport.ClassMajor
+	filterPriority = 0xA150
+	filterHandle   = 1
+	filterName     = "vigia"
+	rootMinor      = 1
+	DefaultMinor   = 2 // what belongs to no contract
+	firstMinor     = 0x0100
+	minors         = 0x3f00
+	// A contract's own class holds its guarantee; below it, on the sending side,
+	// are one class for what no limit shapes, and one for each limit that does.
+	leafOffset = 0x4000
+)
+
+const (
+	frame         = 1514 // bytes
+	minQueue      = 32   // packets
+	queueTime     = 2 * time.Millisecond
+	burstTime     = 4 * time.Millisecond
+	minBurst      = 16 << 10
+	maxQuantum    = 60_000
+	defaultsShare = 100 // the default class is guaranteed this part of the link
+)
+
+// DefaultClass is the class of what belongs to no contract, as major:minor.
+const DefaultClass = uint32(Major)<<16 | DefaultMinor
+
+// QueueLimit returns how many packets a class of that rate may hold: 2 ms of them,
+// as the 160 packets of Gatekeeper's authors are at 1 Gbit/s, and never under 32.
+func QueueLimit(bytesPerSecond uint64) uint32 {
+	return uint32(max(minQueue, bytesPerSecond*uint64(queueTime)/uint64(time.Second)/1500))
+}
+
+// QueueBytes returns what QueueLimit is in bytes of full frames.
+func QueueBytes(bytesPerSecond uint64) uint64 { return uint64(QueueLimit(bytesPerSecond)) * frame }
+
+// IFBName returns the name of the device behind an uplink's ingress.
+func IFBName(link int) string { return fmt.Sprintf("vigia-ifb%d", link) }
+
+// Admit checks that a link has what the contracts guarantee. Directions are named as
+// the tenant sees them.
+func Admit(l *Link, contracts *contract.Set) error {
+	available := l.Limit() - l.Limit()/defaultsShare
+	list := contracts.All()
+	for _, d := range directions() {
+		var sum uint64
+		for i := range list {
+			sum += d.bandwidth(&list[i]).GuaranteeBytesPerSecond
+		}
+		if sum > available {
+			return fmt.Errorf("link %s guarantees %d bytes per second %s, but has %d to give (rate less headroom and 1%% for what has no contract)",
+				l.Device, sum, d.verb, available)
+		}
+	}
+	return nil
+}
+
+type direction struct {
+	verb      string
+	bandwidth func(*contract.Contract) contract.Bandwidth
+	divided   bool // limits shape parts of a contract
+}
+
+func directions() [2]direction {
+	return [2]direction{
+		{"to send", func(c *contract.Contract) contract.Bandwidth { return c.Send }, true},
+		{"to receive", func(c *contract.Contract) contract.Bandwidth { return c.Receive }, false},
+	}
+}
+
+// Minors gives every contract the minor number of its class. A contract keeps its
+// number whatever else is in the list, but for collisions.
+func Minors(list []contract.Contract) map[contract.Owner]uint16 {
+	owners := make([]contract.Owner, len(list))
+	names := make(map[contract.Owner]string, len(list))
+	for i := range list {
+		owners[i] = list[i].Owner
+		names[list[i].Owner] = list[i].String()
+	}
+	slices.SortFunc(owners, func(a, b contract.Owner) int { return cmp.Compare(names[a], names[b]) })
+	out := make(map[contract.Owner]uint16, len(list))
+	taken := make(map[uint16]bool, len(list))
+	for _, owner := range owners {
+		h := fnv.New32a()
+		h.Write([]byte(names[owner]))
+		n := uint16(h.Sum32() % minors)
+		for taken[n] {
+			n = (n + 1) % minors
+		}
+		taken[n] = true
+		out[owner] = firstMinor + n
+	}
+	return out
+}
+
+// leafClass returns the class that a contract's frames go to, as major:minor.
+func leafClass(minor uint16) uint32 { return uint32(tc.MakeHandle(Major, minor+leafOffset)) }
+
+// Desired is what the uplinks shall have. It never changes; Set makes another one.
+type Desired struct {
+	Links     []Link
+	Contracts *contract.Set
+	minors    map[contract.Owner]uint16
+}
+
+func newDesired(links []Link, contracts *contract.Set) *Desired {
+	return &Desired{Links: links, Contracts: contracts, minors: Minors(contracts.All())}
+}
+
+// ReceiveClass returns the class behind an uplink's ingress that a contract's frames
+// go to, as major:minor.
+func (d *Desired) ReceiveClass(owner contract.Owner) uint32 { return leafClass(d.minors[owner]) }
+
+// matches returns which class every match leads to.
+func (d *Desired) matches() map[classify.Match]uint32 {
+	out := make(map[classify.Match]uint32)
+	list := d.Contracts.All()
+	for i := range list {
+		for _, m := range list[i].Matches {
+			out[m] = leafClass(d.minors[list[i].Owner])
+		}
+	}
+	return out
+}
