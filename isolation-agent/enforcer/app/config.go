@@ -85,10 +85,10 @@ func load(path string) (*Config, error) {
 func (c *Config) Validate() error {
 	var f faults
 	if !nodeRE.MatchString(c.Node) {
-		f.add("node", c.Node, "is not a node name", "write the host's name")
+		f.add("node", c.Node, "is not a node name", "write the host's name: letters, digits, '.', '_' and '-', at most 63")
 	}
 	if _, err := readToken(c.TokenFile); err != nil {
-		f.add("token_file", c.TokenFile, err.Error(), fmt.Sprintf("write a file of mode 0600 with %d characters or more", minToken))
+		f.add("token_file", c.TokenFile, err.Error(), fmt.Sprintf("write a file of mode 0600 with %d to %d characters", minToken, maxToken))
 	}
 	if c.APISocket != nil && !filepath.IsAbs(c.APISocket.Path) {
 		f.add("api_socket.path", c.APISocket.Path, "is not an absolute path", "write for example /run/vigia/enforcer.sock")
@@ -113,6 +113,9 @@ func readToken(path string) (string, error) {
 	info, err := f.Stat()
 	if err != nil {
 		return "", err
+	}
+	if !info.Mode().IsRegular() {
+		return "", errors.New("is not a file")
 	}
 	if info.Mode().Perm()&0o077 != 0 {
 		return "", fmt.Errorf("has mode %04o, so that others may read or change it", info.Mode().Perm())

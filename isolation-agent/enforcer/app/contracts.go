@@ -91,26 +91,27 @@ func (m *matchKeys) match() (classify.Match, error) {
 		id      *uint32
 		network classify.Network
 		name    string
+		min     uint32
 		max     uint32
 	}{
-		{m.VXLAN, classify.VXLAN, "vxlan", maxVNI},
-		{m.Geneve, classify.Geneve, "geneve", maxVNI},
-		{m.GRE, classify.GRE, "gre", 1<<32 - 1},
-		{m.VLAN, classify.VLAN, "vlan", maxVLAN},
+		{m.VXLAN, classify.VXLAN, "vxlan", 0, maxVNI},
+		{m.Geneve, classify.Geneve, "geneve", 0, maxVNI},
+		{m.GRE, classify.GRE, "gre", 0, 1<<32 - 1},
+		{m.VLAN, classify.VLAN, "vlan", 1, maxVLAN},
 	} {
 		if n.id == nil {
 			continue
 		}
 		named++
-		if *n.id > n.max || (n.network == classify.VLAN && *n.id == 0) {
-			return out, fmt.Errorf("has %s %d, which is out of range", n.name, *n.id)
+		if *n.id < n.min || *n.id > n.max {
+			return out, fmt.Errorf("has %s %d, which is not from %d to %d", n.name, *n.id, n.min, n.max)
 		}
 		out.Network, out.ID = n.network, *n.id
 	}
 	if m.MAC != "" {
 		mac, err := net.ParseMAC(m.MAC)
 		if err != nil || len(mac) != 6 {
-			return out, fmt.Errorf("has mac %q, which is no 48-bit MAC address", m.MAC)
+			return out, fmt.Errorf("has mac %q, which is not a 48-bit MAC address", m.MAC)
 		}
 		out.MAC = [6]byte(mac)
 	}
@@ -154,8 +155,13 @@ func (c *Config) convertLinks() error {
 	for i := range c.Links {
 		l := c.Links[i].link()
 		at := fmt.Sprintf("links[%d].", i)
-		if l.Device == "" || len(l.Device) > maxDevice || devices[l.Device] {
-			f.add(at+"device", l.Device, "is no interface name or listed twice", "name each uplink once")
+		switch {
+		case l.Device == "":
+			f.add(at+"device", nil, "is missing", "write the uplink's interface name")
+		case len(l.Device) > maxDevice:
+			f.add(at+"device", l.Device, "is not an interface name", fmt.Sprintf("write at most %d characters", maxDevice))
+		case devices[l.Device]:
+			f.add(at+"device", l.Device, "is listed twice", "name each uplink once")
 		}
 		if l.RateBytesPerSecond == 0 {
 			f.add(at+"rate", nil, "is missing", "write what the link carries, for example 10Gbit")

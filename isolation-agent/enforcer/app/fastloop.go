@@ -65,11 +65,13 @@ func (c *Config) validateFastLoop() error {
 	if v := f.variant(); v != control.Vigia && v != control.Paper {
 		fault("variant", f.Variant, "is not known", "write vigia or paper")
 	}
-	site, _, err := f.load()
-	if err != nil {
-		fault("site_file", f.SiteFile, err.Error(), "correct the file of site_file or keys_file")
+	if site, err := fastloop.LoadSite(f.SiteFile); err != nil {
+		fault("site_file", f.SiteFile, err.Error(), "correct the file")
 	} else if !hasNode(site, c.Node) {
 		fault("site_file", f.SiteFile, fmt.Sprintf("does not list node %s", c.Node), "list every node, this one too")
+	}
+	if _, err := fastloop.LoadKeys(f.KeysFile); err != nil {
+		fault("keys_file", f.KeysFile, err.Error(), "write a file of mode 0600 with one or two lines: a number and a key")
 	}
 	return errors.Join(errs...)
 }

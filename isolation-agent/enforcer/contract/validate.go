@@ -19,20 +19,33 @@ func (f *faults) add(field string, value any, problem, fix string) {
 	f.errs = append(f.errs, &config.FieldError{Field: f.at + field, Value: value, Problem: problem, Fix: fix})
 }
 
+// ceiling checks the ceiling of one direction.
+func (f *faults) ceiling(field string, b Bandwidth) {
+	switch guarantee := config.Rate(b.GuaranteeBytesPerSecond); {
+	case b.CeilingBytesPerSecond == 0:
+		f.add(field, nil, "is missing", "write what the tenant may have while others leave room, at least the guarantee")
+	case b.CeilingBytesPerSecond < b.GuaranteeBytesPerSecond:
+		f.add(field, config.Rate(b.CeilingBytesPerSecond), fmt.Sprintf("is below the guarantee of %s", guarantee), "write at least the guarantee")
+	}
+}
+
 // Validate checks contracts and that they go together. It returns a *config.FieldError
 // for each fault, or several joined; fields are named contracts[N].KEY as in the
 // enforcer's configuration.
 func Validate(list []Contract) error {
 	var errs []error
-	named := make(map[string]bool, len(list)) // by name: the classes of two contracts must not be one
+	named := make(map[string]int, len(list)) // by name: the classes of two contracts must not be one
 	matched := make(map[classify.Match]Owner)
 	for i := range list {
 		c := &list[i]
 		f := faults{at: fmt.Sprintf("contracts[%d].", i)}
-		if c.Tenant == "" || named[c.String()] {
-			f.add("tenant", c.String(), "is empty or listed twice", "give every tenant one contract, and every port at most one of its own")
+		if c.Tenant == "" {
+			f.add("tenant", nil, "is missing", "write whose contract it is")
+		} else if other, taken := named[c.String()]; taken {
+			f.add("tenant", c.String(), fmt.Sprintf("is the name of contracts[%d] already", other), "give every tenant one contract, and every port at most one of its own")
+		} else {
+			named[c.String()] = i
 		}
-		named[c.String()] = true
 		c.validateRates(&f)
 		c.validateMatches(&f, matched)
 		errs = append(errs, f.errs...)
@@ -45,16 +58,12 @@ func (c *Contract) validateRates(f *faults) {
 	if send.GuaranteeBytesPerSecond == 0 {
 		f.add("guarantee", nil, "is missing", "write what the tenant bought, for example 40Mbit")
 	}
-	if send.CeilingBytesPerSecond < send.GuaranteeBytesPerSecond {
-		f.add("ceiling", config.Rate(send.CeilingBytesPerSecond), fmt.Sprintf("is below the guarantee of %s", config.Rate(send.GuaranteeBytesPerSecond)), "write at least the guarantee")
-	}
+	f.ceiling("ceiling", send)
 	if receive != send {
 		if receive.GuaranteeBytesPerSecond == 0 {
 			f.add("receive.guarantee", nil, "is missing", "write what the tenant bought to receive, or leave receive out")
 		}
-		if receive.CeilingBytesPerSecond < receive.GuaranteeBytesPerSecond {
-			f.add("receive.ceiling", config.Rate(receive.CeilingBytesPerSecond), fmt.Sprintf("is below the guarantee of %s", config.Rate(receive.GuaranteeBytesPerSecond)), "write at least the guarantee, or leave receive out")
-		}
+		f.ceiling("receive.ceiling", receive)
 	}
 	for _, bound := range []struct {
 		field string

@@ -119,7 +119,7 @@ func LoadKeys(path string) ([]MasterKey, error) {
 	}
 	var keys []MasterKey
 	lines := bufio.NewScanner(f)
-	for lines.Scan() {
+	for line := 1; lines.Scan(); line++ {
 		number, secret, ok := strings.Cut(strings.TrimSpace(lines.Text()), " ")
 		if number == "" || strings.HasPrefix(number, "#") {
 			continue
@@ -127,7 +127,7 @@ func LoadKeys(path string) ([]MasterKey, error) {
 		id, err := strconv.ParseUint(number, 10, 16)
 		raw, hexErr := hex.DecodeString(strings.TrimSpace(secret))
 		if !ok || err != nil || hexErr != nil || len(raw) < notice.MinKey {
-			return nil, fmt.Errorf("line %d is not a number and at least %d bytes in hexadecimal", len(keys)+1, notice.MinKey)
+			return nil, fmt.Errorf("has a line %d that is not a number and at least %d bytes in hexadecimal", line, notice.MinKey)
 		}
 		keys = append(keys, MasterKey{uint16(id), raw})
 	}

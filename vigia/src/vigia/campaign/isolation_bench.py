@@ -151,7 +151,7 @@ class _Line:
         return float(found[1]) if found else math.nan
 
 
-_STAMP = re.compile(r'^time=(\S+) .*msg="(source told|source held)"(.*)$')
+_STAMP = re.compile(r'^time=(\S+) .*msg="(notice sent|source limited)"(.*)$')
 
 
 def _lines(log: str, what: str, mark: str) -> list[_Line]:
@@ -216,8 +216,8 @@ def react(pulses: int) -> Reaction:
             raise failures[0]
         offset = time.time() - time.monotonic()
         begun = [offset + bed.started + i * _PERIOD for i in range(pulses)]
-        told = _lines(bed.log(1), "source told", "tenant=b")
-        return reaction(begun, told, _lines(bed.log(3), "source held", "port=b-3"))
+        told = _lines(bed.log(1), "notice sent", "tenant=b")
+        return reaction(begun, told, _lines(bed.log(3), "source limited", "port=b-3"))
 
 
 @dataclass(frozen=True)
