@@ -93,7 +93,7 @@ func (s *Server) authenticated(r *http.Request, handle func(*http.Request) (any,
 	sum := sha256.Sum256([]byte(given))
 	want := s.token.Load()
 	if !ok || want == nil || subtle.ConstantTimeCompare(sum[:], want[:]) != 1 {
-		return nil, refusal.New(refusal.Unauthorized, "", "send Authorization: Bearer with the token of token_file")
+		return nil, &refusal.Error{Code: refusal.Unauthorized}
 	}
 	return handle(r)
 }
@@ -133,6 +133,6 @@ func (s *Server) failure(operation string, err error) (int, any) {
 		refused = refusal.New(refusal.Kernel, "", "%s", err.Error())
 	}
 	var body failureJSON
-	body.Error.Code, body.Error.Message, body.Error.Field = refused.Code.String(), refused.Message, refused.Field
+	body.Error.Code, body.Error.Message, body.Error.Field = refused.Code.String(), refused.Error(), refused.Field
 	return status(refused.Code), body
 }

@@ -33,7 +33,7 @@ const (
 var description = [end]struct{ name, text string }{
 	BadBody:        {"bad_body", "the body is not one JSON object with known keys, each at most once"},
 	BadField:       {"bad_field", "a field has a value that is out of range"},
-	Unauthorized:   {"unauthorized", "the request has neither the token nor a user of api_socket"},
+	Unauthorized:   {"unauthorized", "send Authorization: Bearer with the token of token_file"},
 	UnknownPort:    {"unknown_port", "this node has no such port"},
 	TenantMismatch: {"tenant_mismatch", "the port belongs to another tenant"},
 	NoContract:     {"no_contract", "the tenant has no contract on this node, so its floor is unknown"},
@@ -74,7 +74,7 @@ func Codes() []Code {
 type Error struct {
 	Code    Code
 	Field   string // of the request; empty if no field is to blame
-	Message string
+	Message string // what is wrong; empty for the code's text
 }
 
 // New returns a refusal. field is the request's field that is to blame, or empty.
@@ -82,7 +82,12 @@ func New(code Code, field, format string, args ...any) *Error {
 	return &Error{Code: code, Field: field, Message: fmt.Sprintf(format, args...)}
 }
 
-func (e *Error) Error() string { return e.Message }
+func (e *Error) Error() string {
+	if e.Message == "" {
+		return e.Code.Text()
+	}
+	return e.Message
+}
 
 // CodeOf returns the code of a refusal anywhere in err's chain; 0 if it is none.
 func CodeOf(err error) Code {
