@@ -12,6 +12,7 @@ import (
 
 	"vigia/internal/bpf/vport"
 	"vigia/internal/ports"
+	"vigia/internal/testutil"
 	"vigia/isolation-agent/enforcer/contract"
 	"vigia/isolation-agent/enforcer/fastloop/control"
 	"vigia/isolation-agent/enforcer/notice"
@@ -55,6 +56,7 @@ type member struct {
 	scheduler *scheduler
 	notices   map[string]int
 	mailbox   *net.UDPConn // of its peer: what the loop sends
+	log       *testutil.Output
 }
 
 // scheduler makes classes without a kernel.
@@ -107,7 +109,11 @@ func listen(t *testing.T) *net.UDPConn {
 // newMember is node n1, which hosts p1 of red; its peer n2 hosts p2 of red and p3 of blue.
 func newMember(t *testing.T, keys ...MasterKey) *member {
 	t.Helper()
-	m := &member{kernel: &kernel{pairs: map[vport.Destination]vport.Pair{}}, notices: map[string]int{}, mailbox: listen(t)}
+	level := promslog.NewLevel()
+	if err := level.Set("debug"); err != nil {
+		t.Fatal(err)
+	}
+	m := &member{kernel: &kernel{pairs: map[vport.Destination]vport.Pair{}}, notices: map[string]int{}, mailbox: listen(t), log: &testutil.Output{}}
 	s, err := LoadSite(write(t, strings.Replace(site, "127.0.0.1:2", m.mailbox.LocalAddr().String(), 1), 0o600))
 	if err != nil {
 		t.Fatal(err)
@@ -136,7 +142,7 @@ func newMember(t *testing.T, keys ...MasterKey) *member {
 	}
 	m.scheduler.Set([]scheduling.Link{link}, bought)
 	m.Loop = newLoop(Config{Node: "n1", Variant: control.Vigia}, m.scheduler, nil, m.kernel,
-		inventory{"p1": {ID: "p1", Tenant: "red", Index: 1}}, promslog.NewNopLogger(), Events{
+		inventory{"p1": {ID: "p1", Tenant: "red", Index: 1}}, promslog.New(&promslog.Config{Writer: m.log, Level: level}), Events{
 			Notice:  func(kind notice.Kind, outcome notice.Outcome) { m.notices[kind.String()+" "+outcome.String()]++ },
 			Applied: func(time.Duration) {}, Round: func(time.Duration) {}, Detected: func(time.Duration) {}, Peer: func(string, bool) {},
 		}, d)
@@ -187,12 +193,17 @@ func raw(t *testing.T, n notice.Notice, k MasterKey) []byte {
 // meet lets n2's process with that boot prove that it is live.
 func (m *member) meet(t *testing.T, boot uint64) {
 	t.Helper()
-	m.received(time.Now(), raw(t, notice.Notice{Kind: notice.Congest, Boot: boot, Seq: 1}, master(masterA)))
+	m.meetBy(t, boot, time.Now())
+}
+
+func (m *member) meetBy(t *testing.T, boot uint64, now time.Time) {
+	t.Helper()
+	m.received(now, raw(t, notice.Notice{Kind: notice.Congest, Boot: boot, Seq: 1}, master(masterA)))
 	hello := m.sent(t)
 	if hello.Kind != notice.Hello {
 		t.Fatalf("sent %+v, want a challenge", hello)
 	}
-	m.received(time.Now(), raw(t, notice.Notice{Kind: notice.HelloAck, Boot: boot, Seq: 2, Nonce: hello.Nonce}, master(masterA)))
+	m.received(now, raw(t, notice.Notice{Kind: notice.HelloAck, Boot: boot, Seq: 2, Nonce: hello.Nonce}, master(masterA)))
 }
 
 // congest asks n1 to hold p1 back from sending to p2.

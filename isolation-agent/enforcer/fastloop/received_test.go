@@ -1,0 +1,305 @@
+package fastloop
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"vigia/internal/bpf/vport"
+	"vigia/internal/ports"
+	"vigia/isolation-agent/enforcer/contract"
+	"vigia/isolation-agent/enforcer/fastloop/control"
+	"vigia/isolation-agent/enforcer/notice"
+)
+
+// take lets a notice of n2's live process arrive.
+func (m *member) take(t *testing.T, n notice.Notice) {
+	t.Helper()
+	m.received(time.Now(), raw(t, n, master(masterA)))
+}
+
+// buy swaps what red and its port p1 bought.
+func (m *member) buy(t *testing.T, list ...contract.Contract) {
+	t.Helper()
+	bought, err := contract.NewSet(list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.scheduler.Set(m.scheduler.Desired().Links, bought)
+}
+
+func bandwidth(guarantee, ceiling float64) contract.Bandwidth {
+	return contract.Bandwidth{GuaranteeBytesPerSecond: uint64(guarantee * mbit), CeilingBytesPerSecond: uint64(ceiling * mbit)}
+}
+
+// TestTheFloorOfAPair: the smaller of both guarantees, the receiver's divided among as
+// many senders as it counts, but no more than there are.
+func TestTheFloorOfAPair(t *testing.T) {
+	for _, tc := range []struct {
+		name          string
+		send, receive float64 // guarantees, Mbit/s
+		sources       uint16
+		want          float64
+	}{
+		{"one sender", 24, 24, 1, 24},
+		{"nobody counted", 24, 24, 0, 24},
+		{"it may send less", 10, 24, 1, 10},
+		{"it may receive less", 24, 10, 1, 10},
+		{"more senders than there are", 24, 24, 60000, 24}, // red has two ports
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			m := newMember(t)
+			m.meet(t, 5)
+			m.buy(t, contract.Contract{Owner: contract.Owner{Tenant: "red"}, Send: bandwidth(tc.send, 100), Receive: bandwidth(tc.receive, 100)})
+			n := congest(3, 1)
+			n.Sources = tc.sources
+			m.take(t, n)
+			if got := m.kernel.pairs[n.Destination]; got.Rate != uint64(tc.want*mbit) {
+				t.Errorf("limited to %.2f Mbit/s, want %.2f", float64(got.Rate)/mbit, tc.want)
+			}
+			if answer := m.sent(t); answer.Flags&notice.AtFloor == 0 || answer.Rate != uint64(tc.want*mbit) {
+				t.Errorf("answered %+v", answer)
+			}
+		})
+	}
+}
+
+func TestTheFloorIsDividedAmongTheSendersOfTheInventory(t *testing.T) {
+	m := newMember(t)
+	s := &Site{Version: 1, Nodes: []SiteNode{{Node: "n1", Address: "127.0.0.1:1"}, {Node: "n2", Address: m.mailbox.LocalAddr().String()}}}
+	for i := range 9 { // eight of which send to p2
+		s.Ports = append(s.Ports, SitePort{
+			Node: []string{"n1", "n2"}[i/8], Port: []string{"p1", "p2"}[i/8], Tenant: "red", MAC: control.MAC{2, 0, 0, 0, 1, byte(i)}.String(), IP: control.Address{192, 168, 0, byte(10 + i)}.String(),
+		})
+	}
+	if err := m.SetSite(s, []MasterKey{master(masterA)}); err != nil {
+		t.Fatal(err)
+	}
+	m.meet(t, 5)
+	seq := uint64(2)
+	for sources, want := range map[uint16]float64{1: 24, 2: 12, 8: 3, 9: 3, 1000: 3} {
+		seq++
+		n := congest(seq, 1)
+		n.Source, n.Destination, n.Sources = control.MAC{2, 0, 0, 0, 1, 0}, control.Address{192, 168, 0, 18}, sources
+		m.take(t, n)
+		if got := m.kernel.pairs[n.Destination]; got.Rate != uint64(want*mbit) {
+			t.Errorf("%d sources: limited to %.2f Mbit/s, want %.2f", sources, float64(got.Rate)/mbit, want)
+		}
+		m.ReleaseAll()
+	}
+}
+
+func TestAPortsOwnContractIsItsFloorAndCeiling(t *testing.T) {
+	m := newMember(t)
+	m.meet(t, 5)
+	m.buy(t, contract.Contract{Owner: contract.Owner{Tenant: "red"}, Send: bandwidth(24, 100), Receive: bandwidth(24, 100)},
+		contract.Contract{Owner: contract.Owner{Tenant: "red", Port: "p1"}, Send: bandwidth(40, 50), Receive: bandwidth(40, 50)})
+	m.take(t, congest(3, 1))
+	if list := m.Limits(); len(list) != 1 || list[0].Floor != 40*mbit || list[0].Ceiling != 50*mbit {
+		t.Errorf("limits %+v", list)
+	}
+	m.buy(t, contract.Contract{Owner: contract.Owner{Tenant: "blue"}, Send: bandwidth(24, 100), Receive: bandwidth(24, 100)})
+	m.ReleaseAll()
+	m.take(t, congest(4, 1))
+	if len(m.Limits()) != 0 || m.notices["congest authz"] != 1 {
+		t.Errorf("without a contract its floor is unknown, and it is limited: %+v %v", m.Limits(), m.notices)
+	}
+}
+
+func TestTheCeilingIsTheLinksAtMost(t *testing.T) {
+	m := newMember(t)
+	m.meet(t, 5)
+	m.buy(t, contract.Contract{Owner: contract.Owner{Tenant: "red"}, Send: bandwidth(24, 1000), Receive: bandwidth(24, 1000)})
+	m.take(t, congest(3, 5000*mbit))
+	if list := m.Limits(); len(list) != 1 || list[0].Rate != 100*mbit {
+		t.Errorf("limits %+v", list)
+	}
+}
+
+func TestTheWholePortIsLimitedForANodeThatHostsItsTenant(t *testing.T) {
+	m := newMember(t)
+	m.meet(t, 5)
+	whole := congest(3, 30*mbit)
+	whole.Destination = control.AllDestinations
+	m.take(t, whole)
+	if got := m.kernel.pairs[vport.Everything]; got.Rate != uint64(30*mbit) {
+		t.Errorf("limited to %+v", m.kernel.pairs)
+	}
+	plain := congest(4, 0)
+	plain.Destination, plain.Flags = control.AllDestinations, notice.Plain
+	m.take(t, plain) // half of what it has
+	if got := m.kernel.pairs[vport.Everything]; got.Rate != uint64(24*mbit) {
+		t.Errorf("halved to %+v", got)
+	}
+	// A node without a port of the tenant has nothing to ask for.
+	s := wideSite()
+	s.Nodes[1].Address = m.mailbox.LocalAddr().String()
+	s.Ports = append(s.Ports[:1:1], s.Ports[2:]...)
+	if err := m.SetSite(s, []MasterKey{master(masterA)}); err != nil {
+		t.Fatal(err)
+	}
+	m.ReleaseAll()
+	whole.Seq = 5
+	m.take(t, whole)
+	if len(m.kernel.pairs) != 0 || m.notices["congest authz"] != 1 {
+		t.Errorf("limited for a node without the tenant: %+v, %v", m.kernel.pairs, m.notices)
+	}
+}
+
+func TestAPortThatIsNotHereIsRefusedWithTheReason(t *testing.T) {
+	for name, tc := range map[string]struct {
+		inventory inventory
+		change    func(*notice.Notice)
+		want      notice.Reason
+	}{
+		"its interface is gone":     {inventory{}, func(*notice.Notice) {}, notice.NotHere},
+		"another tenant has it now": {inventory{"p1": ports.Port{ID: "p1", Tenant: "blue", Index: 1}}, func(*notice.Notice) {}, notice.NotHere},
+		"the source is elsewhere":   {nil, func(n *notice.Notice) { n.Source[5] = 2 }, notice.NotHere},
+		"the victim is elsewhere":   {nil, func(n *notice.Notice) { n.Destination = [4]byte{192, 168, 0, 1} }, notice.NotYours},
+	} {
+		m := newMember(t)
+		m.meet(t, 5)
+		if tc.inventory != nil {
+			m.inventory = tc.inventory
+		}
+		n := congest(3, 30*mbit)
+		tc.change(&n)
+		m.take(t, n)
+		if answer := m.sent(t); answer.Kind != notice.Nack || answer.Reason != tc.want || answer.Nonce != 3 || answer.Source != n.Source || answer.Destination != n.Destination {
+			t.Errorf("%s: answered %+v, want the reason %d", name, answer, tc.want)
+		}
+	}
+}
+
+func TestGreetingsAreAnsweredAndReturned(t *testing.T) {
+	m := newMember(t)
+	m.take(t, notice.Notice{Kind: notice.Hello, Boot: 5, Seq: 1, Nonce: 99})
+	if got := m.sent(t); got.Kind != notice.HelloAck || got.Nonce != 99 || got.Boot != m.boot {
+		t.Errorf("answered %+v", got)
+	}
+	challenge := m.sent(t)
+	if challenge.Kind != notice.Hello || challenge.Nonce == 0 {
+		t.Fatalf("and sent %+v, want a challenge", challenge)
+	}
+	m.take(t, notice.Notice{Kind: notice.HelloAck, Boot: 5, Seq: 2, Nonce: challenge.Nonce})
+	m.take(t, notice.Notice{Kind: notice.Hello, Boot: 5, Seq: 3, Nonce: 100})
+	if got := m.sent(t); got.Kind != notice.HelloAck || got.Nonce != 100 {
+		t.Errorf("answered %+v", got)
+	}
+	m.take(t, congest(4, 30*mbit))
+	if got := m.sent(t); got.Kind != notice.Ack {
+		t.Errorf("a process that is known is challenged again: %+v", got)
+	}
+}
+
+func TestStrangersAreChallengedOnlySoOften(t *testing.T) {
+	m := newMember(t)
+	now := time.Now()
+	for i := range 100 { // within 10 ms
+		m.received(now.Add(time.Duration(i)*100*time.Microsecond), raw(t, congest(uint64(i+1), 30*mbit), master(masterA)))
+	}
+	if m.notices["hello sent"] != 1 || m.notices["congest stale"] != 100 {
+		t.Errorf("counted %v", m.notices)
+	}
+	m.received(now.Add(challengeInterval), raw(t, congest(200, 30*mbit), master(masterA)))
+	if m.notices["hello sent"] != 2 {
+		t.Errorf("counted %v", m.notices)
+	}
+}
+
+func TestAnAnswerIsTakenInAndTimed(t *testing.T) {
+	m := newMember(t)
+	m.meet(t, 5)
+	var rounds []time.Duration
+	m.events.Round = func(d time.Duration) { rounds = append(rounds, d) }
+	start := time.Now()
+	class := control.ClassConfig{Tenant: "red", GuaranteeBytesPerSecond: 24 * mbit}
+	share := control.Share{Source: control.Source{From: control.MAC{2, 0, 0, 0, 0, 2}, Destination: control.Address{192, 168, 0, 1}}, Rate: 80 * mbit, Share: 1}
+	m.notifySource(start, &control.Congestion{Config: class, Rate: 24 * mbit, Dropped: mbit}, &share, 1)
+	asked := m.sent(t)
+	answer := notice.Notice{
+		Kind: notice.Ack, Boot: 5, Seq: 3, Nonce: asked.Seq, Source: asked.Source, Destination: asked.Destination, Tenant: asked.Tenant,
+		Rate: asked.Rate, Flags: notice.AtFloor,
+	}
+	m.received(start.Add(4*time.Millisecond), raw(t, answer, master(masterA)))
+	if len(rounds) != 1 || rounds[0] != 4*time.Millisecond {
+		t.Errorf("rounds %v", rounds)
+	}
+	// It is at its floor: for a while it gets no more notices.
+	m.notifySource(start.Add(50*time.Millisecond), &control.Congestion{Config: class, Rate: 24 * mbit, Dropped: mbit}, &share, 1)
+	if m.notices["congest sent"] != 1 {
+		t.Errorf("counted %v", m.notices)
+	}
+	answer.Seq, answer.Nonce = 4, 12345 // to another notice
+	m.received(start.Add(60*time.Millisecond), raw(t, answer, master(masterA)))
+	answer.Seq, answer.Source = 5, [6]byte{9} // of a source that nobody was asked about
+	m.received(start.Add(60*time.Millisecond), raw(t, answer, master(masterA)))
+	if len(rounds) != 1 {
+		t.Errorf("rounds %v", rounds)
+	}
+}
+
+// TestALiarNeverTakesAnybodyBelowTheFloor: whatever an authenticated peer says, no limit
+// is below what the sender bought of the pair, and nothing but red's port is limited.
+func TestALiarNeverTakesAnybodyBelowTheFloor(t *testing.T) {
+	m := newMember(t)
+	m.meet(t, 5)
+	random := rand.New(rand.NewPCG(11, 12))
+	now := time.Now()
+	pick := func(values ...uint64) uint64 { return values[random.IntN(len(values))] }
+	for i := range 20_000 {
+		now = now.Add(time.Duration(random.IntN(20)) * time.Millisecond)
+		n := congest(uint64(i+10), 0)
+		n.Kind = notice.Kind(1 + random.IntN(6))
+		n.Rate, n.Measured, n.Dropped = pick(0, 1, 24*mbit, 1<<40, 1<<64-1), pick(0, 1, 1<<40, 1<<64-1), random.Uint64()
+		n.Severity, n.Flags, n.Sources = uint8(random.Uint32()), uint8(random.Uint32()), uint16(random.Uint32())
+		n.Lease = time.Duration(random.Int64N(1 << 40))
+		if random.IntN(4) == 0 {
+			n.Source[5] = byte(random.IntN(4))
+		}
+		if random.IntN(4) == 0 {
+			n.Destination = [4]byte{192, 168, 0, byte(random.IntN(4))}
+		}
+		if random.IntN(8) == 0 {
+			n.Destination = control.AllDestinations
+		}
+		if random.IntN(8) == 0 {
+			n.Tenant = notice.ID([]string{"blue", "green", ""}[random.IntN(3)])
+		}
+		if random.IntN(20) == 0 {
+			n.Boot = random.Uint64N(8)
+		}
+		m.received(now, raw(t, n, master(masterA)))
+		m.grow(now)
+		for _, l := range m.Limits() {
+			if l.Port != "p1" || l.Rate < 24*mbit || l.Severity > 16 {
+				t.Fatalf("notice %d %+v: limit %+v", i, n, l)
+			}
+		}
+		for d, pair := range m.kernel.pairs {
+			if pair.Rate < uint64(24*mbit) || pair.TTL > outlives || (d != vport.Everything && d != vport.Destination{192, 168, 0, 2}) {
+				t.Fatalf("notice %d %+v: to %v %+v is in the kernel", i, n, d, pair)
+			}
+		}
+	}
+	if m.notices["congest received"] < 1000 || m.notices["congest floor"] < 100 || m.notices["congest authz"] < 100 {
+		t.Errorf("counted %v", m.notices)
+	}
+}
+
+func FuzzReceived(f *testing.F) {
+	f.Add([]byte("nonsense"))
+	f.Add([]byte{0x76, 0x69, 1, 3})
+	f.Add(make([]byte, notice.Size))
+	f.Add(make([]byte, notice.Size+1))
+	f.Fuzz(func(t *testing.T, datagram []byte) {
+		m := newMember(t)
+		m.received(time.Now(), datagram)
+		if len(m.kernel.pairs) != 0 || len(m.Limits()) != 0 {
+			t.Errorf("%x limits somebody", datagram)
+		}
+		if m.notices["any malformed"]+m.notices["any hmac"] != 1 {
+			t.Errorf("%x counts as %v", datagram, m.notices)
+		}
+	})
+}
