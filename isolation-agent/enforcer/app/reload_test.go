@@ -533,3 +533,37 @@ func TestMoreContractsThanThereIsRoomForNeedARestart(t *testing.T) {
 		t.Errorf("%d %s", code, raw)
 	}
 }
+
+// TestTheREADMENamesWhatNeedsARestart keeps the README's list of fixed keys true.
+func TestTheREADMENamesWhatNeedsARestart(t *testing.T) {
+	raw, err := os.ReadFile("../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, list, found := strings.Cut(string(raw), "needs a restart:")
+	list, _, _ = strings.Cut(list, "\n\n")
+	if !found {
+		t.Fatal("the README does not say what needs a restart")
+	}
+	named := map[string]bool{}
+	for i, word := range strings.Split(list, "`") {
+		if i%2 == 1 {
+			named[word] = true
+		}
+	}
+	unknown := maps.Clone(named)
+	for _, key := range keysOf(reflect.TypeFor[fixed](), "") {
+		section, _, _ := strings.Cut(key, ".")
+		whole := section == "bpf" || section == "ovn_tls" // all of it is fixed
+		if !named[key] && !(whole && named[section]) {
+			t.Errorf("%s is not in the README", key)
+		}
+		delete(unknown, key)
+		if whole {
+			delete(unknown, section)
+		}
+	}
+	if len(unknown) > 0 {
+		t.Errorf("the README names %v, which can change", unknown)
+	}
+}

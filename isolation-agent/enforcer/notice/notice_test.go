@@ -2,12 +2,17 @@ package notice
 
 import (
 	"bytes"
+	"encoding/hex"
 	"errors"
-	"math/rand/v2"
+	"fmt"
+	"math"
+	"regexp"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"vigia/internal/catalog"
 )
 
 var key = bytes.Repeat([]byte{7}, MinKey)
@@ -76,89 +81,160 @@ func TestForgeriesAreRefused(t *testing.T) {
 	}
 }
 
-func TestAWindowTakesEveryNumberOnce(t *testing.T) {
-	var w Window
-	for _, step := range []struct {
-		seq  uint64
-		want bool
-	}{{0, false}, {5, true}, {5, false}, {3, true}, {3, false}, {4, true}, {70, true}, {7, true}, {7, false}, {6, false}, {1000, true}, {936, false}, {937, true}, {1000, false}} {
-		if got := w.Accept(step.seq); got != step.want {
-			t.Errorf("%d: %v, want %v", step.seq, got, step.want)
-		}
+// TestTheWireFormatStays holds a notice against its bytes as another implementation made
+// them, by struct.pack and hmac of Python.
+func TestTheWireFormatStays(t *testing.T) {
+	const want = "7669010300021603000000000000000300000000000000040000000000000005000000000000000600000000000000070000000000000012" +
+		"000000000000001300000000000000140000000000000015000007d008090a0b0c0d0e0f101102000017000000000000015540a863991831e70f7aa81391d8bb"
+	n := full()
+	if got := hex.EncodeToString(n.Append(nil, key)); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
 	}
-	// Whatever the order, no number passes twice, and within reach each passes once.
-	r := rand.New(rand.NewPCG(1, 2))
-	w = Window{}
-	passed := map[uint64]int{}
-	for base := uint64(1); base < 5000; base += 30 {
-		for range 200 {
-			seq := base + r.Uint64N(60)
-			if w.Accept(seq) {
-				passed[seq]++
-			}
-		}
+	raw, err := hex.DecodeString(want)
+	if err != nil {
+		t.Fatal(err)
 	}
-	for seq, n := range passed {
-		if n != 1 {
-			t.Fatalf("%d passed %d times", seq, n)
-		}
+	got, err := Parse(raw, keys)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if len(passed) < 4900 {
-		t.Errorf("only %d numbers passed", len(passed))
+	if diff := cmp.Diff(n, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 
-func TestOnlyALiveProcessIsHeard(t *testing.T) {
-	var p Peer
-	congest := Notice{Kind: Congest, Boot: 10, Seq: 1}
-	if err := p.Accept(&congest); !errors.Is(err, ErrUnproven) {
-		t.Errorf("before the hello: %v", err)
-	}
-	if err := p.Accept(&Notice{Kind: HelloAck, Boot: 10, Seq: 1, Nonce: 99}); !errors.Is(err, ErrReplayed) {
-		t.Errorf("an answer to no challenge: %v", err)
-	}
-	p.Challenge(99)
-	if err := p.Accept(&Notice{Kind: HelloAck, Boot: 10, Seq: 2, Nonce: 98}); err == nil || p.Known() {
-		t.Errorf("a wrong answer: %v", err)
-	}
-	answer := Notice{Kind: HelloAck, Boot: 10, Seq: 2, Nonce: 99}
-	if err := p.Accept(&answer); err != nil || !p.Known() {
-		t.Fatal(err)
-	}
-	if err := p.Accept(&answer); !errors.Is(err, ErrReplayed) {
-		t.Errorf("the answer again: %v", err)
-	}
-	if err := p.Accept(&congest); err != nil {
-		t.Errorf("after the hello: %v", err)
-	}
-	if err := p.Accept(&congest); !errors.Is(err, ErrReplayed) {
-		t.Errorf("again: %v", err)
-	}
-	// A recording of an earlier process is of no use after the restart.
-	p.Challenge(100)
-	if err := p.Accept(&Notice{Kind: HelloAck, Boot: 11, Seq: 1, Nonce: 100}); err != nil {
-		t.Fatal(err)
-	}
-	if err := p.Accept(&Notice{Kind: Congest, Boot: 10, Seq: 500}); !errors.Is(err, ErrUnproven) {
-		t.Errorf("of the old process: %v", err)
-	}
-	if p.Forget(); p.Known() {
-		t.Error("not forgotten")
+func TestANoticeIsAppended(t *testing.T) {
+	n := full()
+	b := n.Append([]byte("before"), key)
+	if !bytes.HasPrefix(b, []byte("before")) || len(b) != Size+6 || !bytes.Equal(b[6:], n.Append(nil, key)) {
+		t.Errorf("%x", b)
 	}
 }
 
-func TestBothNodesDeriveTheSameKeyAndNoOthersDo(t *testing.T) {
-	master := bytes.Repeat([]byte{1}, 32)
-	derive := func(a, b string, id uint16) string {
-		k, err := PairKey(master, a, b, id)
-		if err != nil || len(k) != MinKey {
-			t.Fatalf("%d bytes, %v", len(k), err)
+func TestEveryFieldTravelsAlone(t *testing.T) {
+	for name, n := range map[string]Notice{
+		"kind":        {Kind: Nack},
+		"key":         {Kind: Hello, KeyID: 0xffff},
+		"from":        {Kind: Hello, From: math.MaxUint64},
+		"to":          {Kind: Hello, To: math.MaxUint64},
+		"boot":        {Kind: Hello, Boot: math.MaxUint64},
+		"sequence":    {Kind: Hello, Seq: math.MaxUint64},
+		"nonce":       {Kind: Hello, Nonce: math.MaxUint64},
+		"source":      {Kind: Hello, Source: [6]byte{255, 255, 255, 255, 255, 255}},
+		"destination": {Kind: Hello, Destination: [4]byte{255, 255, 255, 255}},
+		"tenant":      {Kind: Hello, Tenant: math.MaxUint64},
+		"measured":    {Kind: Hello, Measured: math.MaxUint64},
+		"dropped":     {Kind: Hello, Dropped: math.MaxUint64},
+		"rate":        {Kind: Hello, Rate: math.MaxUint64},
+		"lease":       {Kind: Hello, Lease: math.MaxUint32 * time.Millisecond},
+		"severity":    {Kind: Hello, Severity: 255},
+		"flags":       {Kind: Hello, Flags: 255},
+		"reason":      {Kind: Hello, Reason: 255},
+		"sources":     {Kind: Hello, Sources: 65535},
+	} {
+		got, err := Parse(n.Append(nil, key), keys)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
 		}
-		return string(k)
+		if diff := cmp.Diff(n, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
 	}
-	ab := derive("a", "b", 1)
-	if ab != derive("b", "a", 1) || ab == derive("a", "c", 1) || ab == derive("a", "b", 2) {
-		t.Error("keys are mixed up")
+}
+
+func TestAKindThatNobodyKnowsIsNoNoticeWhoeverSignedIt(t *testing.T) {
+	for _, kind := range []Kind{Any, Nack + 1, 100, 255} {
+		n := full()
+		n.Kind = kind
+		if _, err := Parse(n.Append(nil, key), keys); !errors.Is(err, ErrMalformed) {
+			t.Errorf("kind %d: %v", kind, err)
+		}
+	}
+}
+
+func TestTheKeyIsAskedForByWhoSendsAndItsNumber(t *testing.T) {
+	n := full()
+	raw := n.Append(nil, key)
+	var asked []string
+	_, err := Parse(raw, func(from uint64, id uint16) []byte {
+		asked = append(asked, fmt.Sprint(from, " ", id))
+		return key
+	})
+	if err != nil || len(asked) != 1 || asked[0] != "3 2" {
+		t.Errorf("asked for %q, %v", asked, err)
+	}
+	// What is no notice by its header asks for no key: it costs next to nothing.
+	for name, junk := range map[string][]byte{"short": raw[:Size-1], "long": append(bytes.Clone(raw), 0), "another magic": append([]byte{0}, raw[1:]...)} {
+		if _, err := Parse(junk, func(uint64, uint16) []byte { t.Errorf("%s: a key was asked for", name); return nil }); !errors.Is(err, ErrMalformed) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestParsingAllocatesLittle(t *testing.T) {
+	n := full()
+	raw := n.Append(nil, key)
+	forged := bytes.Clone(raw)
+	forged[50]++
+	for name, datagram := range map[string][]byte{"a notice": raw, "a forgery": forged} {
+		if got := testing.AllocsPerRun(200, func() { _, _ = Parse(datagram, keys) }); got > 12 {
+			t.Errorf("%s: %v allocations", name, got)
+		}
+	}
+	junk := []byte("junk")
+	if got := testing.AllocsPerRun(200, func() { _, _ = Parse(junk, keys) }); got > 0 {
+		t.Errorf("junk: %v allocations", got)
+	}
+}
+
+// TestNamesAreThoseOfTheCatalogue keeps the label values of vigia_enforcer_notices_total
+// to what its help says.
+func TestNamesAreThoseOfTheCatalogue(t *testing.T) {
+	c, err := catalog.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	metric, known := c.Lookup("vigia_enforcer_notices_total")
+	if !known {
+		t.Fatal("the metric is not in the catalogue")
+	}
+	help := metric.Help
+	names := map[string]bool{}
+	for kind := Any; kind <= Nack; kind++ {
+		names[kind.String()] = true
+	}
+	for _, o := range Outcomes() {
+		names[o.String()] = true
+	}
+	if len(names) != int(Nack)+1+len(Outcomes()) || names["unknown"] {
+		t.Errorf("names repeat: %v", names)
+	}
+	for name := range names {
+		if !regexp.MustCompile(`\b` + name + `\b`).MatchString(help) {
+			t.Errorf("%q is not in the help: %s", name, help)
+		}
+	}
+	for _, o := range []Outcome{0, outcomes, 255} {
+		if o.String() != "unknown" {
+			t.Errorf("outcome %d is called %q", o, o)
+		}
+	}
+	if got := Kind(200).String(); got != "unknown" {
+		t.Errorf("kind 200 is called %q", got)
+	}
+}
+
+func TestEveryRefusalHasItsOutcome(t *testing.T) {
+	for err, want := range map[error]Outcome{
+		ErrMalformed: Malformed, ErrForged: Forged, ErrReplayed: Replayed, ErrUnproven: Unproven, ErrNotForUs: Misdirected,
+	} {
+		if got := OutcomeOf(fmt.Errorf("a datagram %w", err)); got != want {
+			t.Errorf("%v: %s, want %s", err, got, want)
+		}
+	}
+	if got := OutcomeOf(nil); got != Received {
+		t.Errorf("no error: %s", got)
 	}
 }
 
@@ -166,10 +242,43 @@ func FuzzParse(f *testing.F) {
 	n := full()
 	f.Add(n.Append(nil, key))
 	f.Add([]byte{0x76, 0x69, 1})
+	for kind := Hello; kind <= Nack; kind++ {
+		n.Kind = kind
+		f.Add(n.Append(nil, key))
+	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		got, err := Parse(b, keys)
-		if err == nil && !bytes.Equal(got.Append(nil, key)[:body-10], b[:body-10]) { // the rest is padding
+		if err != nil {
+			if !errors.Is(err, ErrMalformed) && !errors.Is(err, ErrForged) {
+				t.Errorf("error %v", err)
+			}
+			return
+		}
+		again := got.Append(nil, key)
+		if !bytes.Equal(again[:95], b[:95]) || !bytes.Equal(again[96:98], b[96:98]) { // the rest is padding
 			t.Errorf("%+v does not stem from %x", got, b)
+		}
+		if OutcomeOf(err) != Received || got.Kind.String() == "unknown" {
+			t.Errorf("%+v has no names", got)
+		}
+	})
+}
+
+// FuzzForgery changes one byte of a good notice: no change is accepted.
+func FuzzForgery(f *testing.F) {
+	f.Add(uint16(0), byte(1))
+	f.Add(uint16(3), byte(3^6))
+	f.Add(uint16(body), byte(0x80))
+	f.Add(uint16(Size-1), byte(1))
+	f.Fuzz(func(t *testing.T, at uint16, change byte) {
+		if change == 0 {
+			return
+		}
+		n := full()
+		b := n.Append(nil, key)
+		b[int(at)%Size] ^= change
+		if got, err := Parse(b, keys); err == nil {
+			t.Errorf("accepted as %+v", got)
 		}
 	})
 }

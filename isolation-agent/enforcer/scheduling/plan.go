@@ -79,9 +79,11 @@ func newLeaf(c tc.Class, kind string, limit uint32) leaf {
 }
 
 // same tells whether a class is as wanted. The kernel keeps bursts in ticks of
-// 64 ns, so that they come back slightly off.
-func same(want, got *tc.Class) bool {
+// 64 ns, so that they come back slightly off, and an inner class's quantum as it was
+// before the class had others below it: HTB uses those of leaves alone.
+func same(want, got *tc.Class, inner bool) bool {
 	off := max(want.Burst, got.Burst) - min(want.Burst, got.Burst)
 	parent := want.Parent == got.Parent || (want.Parent.Minor() == 0 && got.Parent == tc.Root)
-	return parent && want.Rate == got.Rate && want.Ceil == got.Ceil && want.Quantum == got.Quantum && off <= want.Burst/8+uint32(want.Rate>>23)+64
+	quantum := inner || want.Quantum == got.Quantum
+	return parent && want.Rate == got.Rate && want.Ceil == got.Ceil && quantum && off <= want.Burst/8+uint32(want.Rate>>23)+64
 }

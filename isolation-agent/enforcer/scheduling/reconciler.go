@@ -236,13 +236,13 @@ func (r *Reconciler) reconcileClasses(device string, t tree, queues map[tc.Handl
 		}
 	}
 	for i := range t.inner {
-		if err := r.reconcileClass(device, &t.inner[i], have); err != nil {
+		if err := r.reconcileClass(device, &t.inner[i], true, have); err != nil {
 			return err
 		}
 	}
 	for i := range t.leaves {
 		l := &t.leaves[i]
-		if err := r.reconcileClass(device, &l.class, have); err != nil {
+		if err := r.reconcileClass(device, &l.class, false, have); err != nil {
 			return err
 		}
 		if err := r.reconcileQueue(device, &l.queue, queues); err != nil {
@@ -270,9 +270,9 @@ func (r *Reconciler) removeLeftovers(device string, link int, left map[tc.Handle
 	return nil
 }
 
-func (r *Reconciler) reconcileClass(device string, want *tc.Class, have map[tc.Handle]tc.Class) error {
+func (r *Reconciler) reconcileClass(device string, want *tc.Class, inner bool, have map[tc.Handle]tc.Class) error {
 	got, exists := have[want.Handle]
-	if exists && same(want, &got) {
+	if exists && same(want, &got, inner) {
 		return nil
 	}
 	state, action := "missing", "made"
