@@ -36,7 +36,7 @@ func (s *Server) SetScheduling(k Scheduling) { s.scheduling = k }
 // SetLoop lets the API show the fast loop, and end its limits.
 func (s *Server) SetLoop(l Loop) { s.loop = l }
 
-// New returns a server; observe is told of every request.
+// New returns a server; observe is called for every request.
 func New(node string, l *limits.Limits, kernel Pairs, logger *slog.Logger, observe func(operation string, code int, took time.Duration)) *Server {
 	return &Server{node: node, limits: l, kernel: kernel, logger: logger, observe: observe}
 }
@@ -79,7 +79,7 @@ func (s *Server) endpoint(operation string, handle func(*http.Request) (any, err
 		}
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(code)
-		// The client is gone if this fails; there is nobody left to tell.
+		// The client is gone if this fails; nobody is left to answer.
 		_ = json.NewEncoder(w).Encode(answer)
 		s.observe(operation, code, time.Since(start))
 	}

@@ -249,8 +249,15 @@ func TestOtherMethodsAndPathsDoNotExist(t *testing.T) {
 		method, path string
 		status       int
 	}{
-		{"POST", "/v1/state", 405}, {"PATCH", red, 405}, {"GET", red, 405}, {"GET", "/v1/limits", 405}, {"GET", "/v1/reconcile", 405},
-		{"GET", "/v1", 404}, {"GET", "/v2/state", 404}, {"PUT", "/v1/ports/p-red", 404}, {"PUT", "/v1/ports/p-red/limit/x", 404},
+		{"POST", "/v1/state", 405},
+		{"PATCH", red, 405},
+		{"GET", red, 405},
+		{"GET", "/v1/limits", 405},
+		{"GET", "/v1/reconcile", 405},
+		{"GET", "/v1", 404},
+		{"GET", "/v2/state", 404},
+		{"PUT", "/v1/ports/p-red", 404},
+		{"PUT", "/v1/ports/p-red/limit/x", 404},
 	} {
 		if resp := r.do(route.method, route.path, body()); resp.StatusCode != route.status {
 			t.Errorf("%s %s: %d, want %d", route.method, route.path, resp.StatusCode, route.status)

@@ -111,7 +111,7 @@ func peerUID(c net.Conn) (uint32, error) {
 	return cred.Uid, nil
 }
 
-// vouched tells whether the kernel has vouched for a user who needs no token.
+// vouched reports whether the kernel has vouched for a user who needs no token.
 func (s *Server) vouched(r *http.Request) bool {
 	uid, known := r.Context().Value(uidKey{}).(uint32)
 	allowed := s.uids.Load()

@@ -6,7 +6,7 @@ import (
 	"vigia/isolation-agent/enforcer/limits/shape"
 )
 
-// mechanisms is the table of the ways to limit a port. The first row that suits a port
+// mechanisms is the table of limit mechanisms. The first row that suits a port
 // and a limit is used; the last one suits every port that has the BPF program.
 func (s *service) mechanisms() []limits.Row {
 	var table []limits.Row

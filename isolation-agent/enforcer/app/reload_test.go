@@ -248,7 +248,7 @@ func (r *reloaded) contracts(kernel *vport.Manager) map[string]live {
 	}
 }
 
-// matched tells whether the classifier leads such frames to a class.
+// matched reports whether the classifier leads such frames to a class.
 func (r *reloaded) matched(network, id uint32, mac uint64) bool {
 	r.t.Helper()
 	m, err := ebpf.LoadPinnedMap(filepath.Join(r.pins, "classify", "class_match"), nil)

@@ -37,7 +37,7 @@ type Contract struct {
 	SendPacketsPerSecond    uint64
 	ReceivePacketsPerSecond uint64
 	NewFlowsPerSecond       uint64 // flows that the port begins
-	// Matches tell the contract's frames on the uplinks.
+	// Matches say which frames on the uplinks are the contract's.
 	Matches []classify.Match
 }
 

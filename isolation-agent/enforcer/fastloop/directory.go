@@ -106,7 +106,7 @@ func (d *directory) at(node, tenant string, addr control.Address) bool {
 	return false
 }
 
-// hosts tells whether a node has a port of the tenant.
+// hosts reports whether a node has a port of the tenant.
 func (d *directory) hosts(node, tenant string) bool {
 	for _, list := range d.guests {
 		for _, g := range list {

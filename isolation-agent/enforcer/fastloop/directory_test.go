@@ -27,8 +27,10 @@ func wideSite() *Site {
 	return &Site{
 		Version: 1,
 		Nodes: []SiteNode{
-			{Node: "n1", Address: "127.0.0.1:1", Tunnel: "10.0.0.1"}, {Node: "n2", Address: "127.0.0.1:2", Tunnel: "10.0.0.2"},
-			{Node: "n3", Address: "[::1]:3", Tunnel: "2001:db8::3"}, {Node: "n4", Address: "127.0.0.1:4"},
+			{Node: "n1", Address: "127.0.0.1:1", Tunnel: "10.0.0.1"},
+			{Node: "n2", Address: "127.0.0.1:2", Tunnel: "10.0.0.2"},
+			{Node: "n3", Address: "[::1]:3", Tunnel: "2001:db8::3"},
+			{Node: "n4", Address: "127.0.0.1:4"},
 		},
 		Ports: []SitePort{
 			{Node: "n1", Port: "p1", Tenant: "red", MAC: "02:00:00:00:00:01", IP: "192.168.0.1"},

@@ -117,7 +117,7 @@ func run(t *testing.T, node string, listen netip.AddrPort, site *Site, inv inven
 	return r
 }
 
-// knows tells whether a node's process is known to be live.
+// knows reports whether a node's process is known to be live.
 func (r *running) knows(node string) bool {
 	for _, p := range r.Peers() {
 		if p.Node == node {

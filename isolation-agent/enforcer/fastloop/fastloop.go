@@ -44,7 +44,7 @@ type Config struct {
 	Keys    []MasterKey
 }
 
-// Events tells what happened, for metrics. Every function must be quick.
+// Events are called when something happens, for metrics. Every function must be quick.
 type Events struct {
 	Notice   func(notice.Kind, notice.Outcome)
 	Lateness func(time.Duration)                  // of a tick

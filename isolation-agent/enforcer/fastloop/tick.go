@@ -76,7 +76,7 @@ func sleepUntil(t time.Duration) {
 	_ = unix.ClockNanosleep(unix.CLOCK_MONOTONIC, unix.TIMER_ABSTIME, &ts, nil)
 }
 
-// round does what a tick must do, and tells whether the next one may wait.
+// round does what a tick must do, and reports whether the next one may wait.
 func (l *Loop) round(now time.Time) (quiet bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -78,6 +78,8 @@ type Limits struct {
 	active  map[string]active // by port, as last seen
 	looked  map[string]int    // interface of each port that was looked at for limits of an earlier process
 	replace bool              // contracts have changed: limits may need another mechanism
+	// left are limits that another mechanism has taken over and that could not be ended.
+	left map[leftover]ports.Port
 }
 
 // active is a limit that was last seen in force.
@@ -88,9 +90,17 @@ type active struct {
 	ours  bool      // it does not end by itself
 }
 
+// leftover is what a mechanism did not remove from a port.
+type leftover struct {
+	port string
+	row  int
+}
+
 // New returns Limits.
 func New(c Config) *Limits {
-	return &Limits{config: c, now: time.Now, active: make(map[string]active), looked: make(map[string]int)}
+	return &Limits{
+		config: c, now: time.Now, active: make(map[string]active), looked: make(map[string]int), left: make(map[leftover]ports.Port),
+	}
 }
 
 // SetContracts swaps the contracts. Limits that are in force stay.
@@ -195,13 +205,18 @@ func (l *Limits) place(t Target, limit Limit, ttl time.Duration, before *reading
 	if err != nil {
 		return State{}, err
 	}
-	if before.there && before.row != row {
-		if err := l.config.Mechanisms[before.row].Mechanism.Remove(&t.Port); err != nil {
-			return State{}, fmt.Errorf("end the limit that %s has on port %s: %w", l.config.Mechanisms[before.row].Name, t.Port.ID, err)
-		}
-	}
 	m := l.config.Mechanisms[row].Mechanism
+	tracked, isTracked := l.active[t.Port.ID]
 	l.remember(&t.Port, limit.ID, row, ttl)
+	if isTracked && tracked.row != row { // which may not be the one that was read
+		err = l.supersede(&t.Port, tracked.row)
+	}
+	if before.there && before.row != row {
+		err = errors.Join(err, l.supersede(&t.Port, before.row))
+	}
+	if err != nil {
+		return State{}, err
+	}
 	got, err := m.Read(&t.Port)
 	if err != nil {
 		return State{}, fmt.Errorf("read limit of port %s back: %w", t.Port.ID, err)
@@ -213,6 +228,31 @@ func (l *Limits) place(t Target, limit Limit, ttl time.Duration, before *reading
 		got.ExpiresIn = ttl
 	}
 	return got, nil
+}
+
+// supersede ends the limit of a mechanism that another one has taken over. If that
+// fails it is tried again.
+func (l *Limits) supersede(port *ports.Port, row int) error {
+	if err := l.config.Mechanisms[row].Mechanism.Remove(port); err != nil {
+		l.left[leftover{port.ID, row}] = *port
+		return fmt.Errorf("end the limit that %s has on port %s: %w", l.config.Mechanisms[row].Name, port.ID, err)
+	}
+	return nil
+}
+
+// removeLeft tries again to end what could not be ended, unless it is in force again.
+func (l *Limits) removeLeft() {
+	for k, port := range l.left {
+		if was, there := l.active[k.port]; there && was.row == k.row {
+			delete(l.left, k)
+			continue
+		}
+		if err := l.config.Mechanisms[k.row].Mechanism.Remove(&port); err != nil {
+			l.config.Logger.Warn("cannot end a limit that another mechanism has taken over", "port", k.port, "mechanism", l.config.Mechanisms[k.row].Name, "err", err)
+			continue
+		}
+		delete(l.left, k)
+	}
 }
 
 // remember keeps what is in force on a port, and until when.
@@ -252,7 +292,7 @@ func (l *Limits) applyFirst(rows int, t Target, limit Limit, ttl time.Duration, 
 }
 
 // Remove ends the limit of that id, or any limit if id is the nil UUID, and
-// tells whether there was one. term is nil if whoever asks has none.
+// reports whether there was one. term is nil if whoever asks has none.
 func (l *Limits) Remove(portID string, id uuid.UUID, term *uint64) (bool, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

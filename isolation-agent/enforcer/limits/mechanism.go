@@ -27,7 +27,7 @@ type Mechanism interface {
 	// Remove ends this mechanism's limit on a port now, and frees what it took. It
 	// leaves limits of other mechanisms alone. Without a limit it changes nothing.
 	Remove(port *ports.Port) error
-	// Expires tells whether a limit ends by itself when its time is over, also when this
+	// Expires reports whether a limit ends by itself when its time is over, also when this
 	// process is dead. The limits of a mechanism that cannot are ended by Limits, and,
 	// because their ends are not known, when a new process finds them.
 	Expires() bool

@@ -168,10 +168,49 @@ func TestARenewalThatAnotherMechanismTakesEndsTheFirst(t *testing.T) {
 	if got := r.apply(t, req); where(first, second) != "01" || got.ID != req.ID || r.counts[limits.Extend] != 1 {
 		t.Errorf("%s has it, %+v", where(first, second), got)
 	}
-	// A mechanism that does not let go is an error: two limits would be in force.
-	first.applyErr, second.stays = nil, errKernel
+}
+
+// TestAMechanismThatDoesNotLetGoIsTriedAgain: two limits would be in force, and the one
+// that is not meant might never end.
+func TestAMechanismThatDoesNotLetGoIsTriedAgain(t *testing.T) {
+	best, usual := newDevice(true), newDevice(false)
+	best.applyErr = limits.ErrUnsuited
+	r := newTable(t, best, usual)
+	req := ask(2000)
+	r.apply(t, req)
+	best.applyErr, usual.stays = nil, errKernel
 	if _, err := r.Apply("p", req); !errors.Is(err, errKernel) {
 		t.Errorf("got %v", err)
+	}
+	for range 2 {
+		if r.Observe(); where(best, usual) != "11" {
+			t.Errorf("%s have it", where(best, usual))
+		}
+	}
+	if !strings.Contains(r.log.String(), "cannot end a limit that another mechanism has taken over") {
+		t.Errorf("the log does not say so:\n%s", r.log)
+	}
+	usual.stays = nil
+	if r.Observe(); where(best, usual) != "10" {
+		t.Errorf("%s have it", where(best, usual))
+	}
+	// What was given up is not removed once it is in force again.
+	usual.stays = errKernel
+	best.applyErr = limits.ErrUnsuited
+	best.stays = errKernel
+	if _, err := r.Apply("p", req); !errors.Is(err, errKernel) {
+		t.Errorf("got %v", err)
+	}
+	best.applyErr, best.stays = nil, nil
+	if _, err := r.Apply("p", req); !errors.Is(err, errKernel) || where(best, usual) != "11" {
+		t.Errorf("%s have it, %v", where(best, usual), err)
+	}
+	usual.stays = nil
+	if r.Observe(); where(best, usual) != "10" {
+		t.Errorf("%s have it", where(best, usual))
+	}
+	if got := r.apply(t, req); got.ID != req.ID || where(best, usual) != "10" {
+		t.Errorf("%s have it, %+v", where(best, usual), got)
 	}
 }
 

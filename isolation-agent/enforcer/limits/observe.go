@@ -18,6 +18,7 @@ func (l *Limits) Observe() {
 	if _, err := l.config.Kernel.Observe(l.bounds(list)); err != nil {
 		l.config.Logger.Warn("cannot hold ports to their contracts", "err", err)
 	}
+	l.removeLeft()
 	anew := l.replace
 	l.replace = false
 	there := make(map[string]bool, len(list))
@@ -121,11 +122,11 @@ func (l *Limits) improve(port *ports.Port, got *reading, anew bool) {
 	if row == got.row {
 		return
 	}
-	from, to := &l.config.Mechanisms[got.row], &l.config.Mechanisms[row]
-	if err := from.Mechanism.Remove(port); err != nil {
-		l.config.Logger.Warn("cannot end a limit that another mechanism has taken over", "port", port.ID, "mechanism", from.Name, "err", err)
+	if err := l.supersede(port, got.row); err != nil {
+		l.config.Logger.Warn("cannot end a limit that another mechanism has taken over", "port", port.ID, "err", err)
 	}
-	l.config.Logger.Info("limit handed over", "port", port.ID, "tenant", port.Tenant, "action", got.ID, "from", from.Name, "to", to.Name)
+	l.config.Logger.Info("limit handed over", "port", port.ID, "tenant", port.Tenant, "action", got.ID,
+		"from", l.config.Mechanisms[got.row].Name, "to", l.config.Mechanisms[row].Name)
 }
 
 // bounds returns what every port is held to in packets and new flows, by interface.

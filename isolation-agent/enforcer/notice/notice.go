@@ -54,8 +54,8 @@ const (
 	Plain   uint8 = 1 << 1 // Congest: without an advised rate, halve
 )
 
-// Notice is one message. Names of nodes and vports travel as 64-bit hashes: what
-// they mean, the inventory of the site tells.
+// Notice is one message. Names of nodes and vports travel as 64-bit hashes: the
+// inventory of the site says what they mean.
 type Notice struct {
 	Kind     Kind
 	KeyID    uint16

@@ -24,7 +24,7 @@ type Window struct {
 	seen    uint64 // bit i: highest - i
 }
 
-// Accept tells whether seq is new, and remembers it.
+// Accept reports whether seq is new, and remembers it.
 func (w *Window) Accept(seq uint64) bool {
 	switch {
 	case seq == 0:
@@ -57,7 +57,7 @@ type Peer struct {
 	challenge uint64 // outstanding, 0 = none
 }
 
-// Known tells whether a process of the peer has proven to be live.
+// Known reports whether a process of the peer has proven to be live.
 func (p *Peer) Known() bool { return p.boot != 0 }
 
 // Challenge remembers a nonce that a live process must answer.

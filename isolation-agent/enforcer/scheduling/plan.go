@@ -78,7 +78,7 @@ func newLeaf(c tc.Class, kind string, limit uint32) leaf {
 	return leaf{c, tc.Qdisc{Link: c.Link, Handle: tc.MakeHandle(c.Handle.Minor(), 0), Parent: c.Handle, Kind: kind, Limit: limit}}
 }
 
-// same tells whether a class is as wanted. The kernel keeps bursts in ticks of
+// same reports whether a class is as wanted. The kernel keeps bursts in ticks of
 // 64 ns, so that they come back slightly off, and an inner class's quantum as it was
 // before the class had others below it: HTB uses those of leaves alone.
 func same(want, got *tc.Class, inner bool) bool {

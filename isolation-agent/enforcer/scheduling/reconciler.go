@@ -137,7 +137,7 @@ func (r *Reconciler) note(device, object, state, action, reason string) {
 	r.logger.Warn("drift", "device", device, "object", object, "state", state, "action", action, "reason", reason)
 }
 
-// mayRepair tells whether something that is off shall be put right, and notes it.
+// mayRepair reports whether something that is off shall be put right, and notes it.
 // What is made for the first time is no drift.
 func (r *Reconciler) mayRepair(device, object, state, action string) bool {
 	if !r.settled[device] {
@@ -186,7 +186,7 @@ func (r *Reconciler) reconcileLink(desired *Desired, l *Link) error {
 	return nil
 }
 
-// errForeign tells that somebody else's root qdisc is in the place of ours.
+// errForeign means that somebody else's root qdisc is in the place of ours.
 var errForeign = errors.New("has a root qdisc of another owner, which stays untouched; remove it to have guarantees")
 
 func (r *Reconciler) reconcileTree(device string, t tree, program *ebpf.Program) error {

@@ -33,7 +33,7 @@ type Advice struct {
 	sentAt      time.Time
 	sequence    uint64    // of the notice
 	congestedAt time.Time // when it was last sent because of drops
-	episodeAt   time.Time // when the present congestion was first told
+	episodeAt   time.Time // when the first notice of the present congestion was sent
 	unanswered  int       // notices since the last answer
 	rounds      int       // of the present congestion
 	severity    uint8
@@ -64,7 +64,7 @@ func (a *Advice) Next(now time.Time, v Variant, c *Congestion, s *Share, sources
 	return rate, true
 }
 
-// Unresponsive tells whether the source's enforcer does not answer, or answers
+// Unresponsive reports whether the source's enforcer does not answer, or answers
 // without effect. heard is when it last said anything; measured is the rate that
 // arrives from the source.
 func (a *Advice) Unresponsive(now, heard time.Time, measured float64) bool {

@@ -1,4 +1,4 @@
-// Package control decides: when the senders of a class must be held back, to what,
+// Package control decides when the senders of a class must be limited, to which rate,
 // and when a limit ends. It is pure: it does no I/O, reads no clock, takes no locks
 // and starts nothing; whoever drives it (package fastloop, or a simulation) passes
 // readings and the time. One goroutine at a time may use a value.
@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// Variant selects how senders are held back.
+// Variant selects how senders are limited.
 type Variant string
 
 // The variants.

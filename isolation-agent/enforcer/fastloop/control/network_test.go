@@ -21,8 +21,8 @@ type guest struct {
 }
 
 // network is a receiver behind a link of 100 Mbit/s and guests of tenants that send to
-// it, each on a node of its own: the whole control, closed, without I/O. What is told
-// takes time and may be lost.
+// it, each on a node of its own: the whole control, closed, without I/O. Messages
+// take time and may be lost.
 type network struct {
 	t          *testing.T
 	random     *rand.Rand
@@ -39,7 +39,6 @@ type network struct {
 	notices    int
 	sequence   uint64
 	lowest     float64 // limit that any sender ever set below its floor, as a share of it
-	heard      time.Time
 }
 
 // message is a notice or an answer on its way.

@@ -91,7 +91,7 @@ func (r *Receiver) SetClasses(classes map[uint32]ClassConfig) {
 	}
 }
 
-// Wake tells that the link had room until now and was not sampled: nothing was lost,
+// Wake says that the link had room until now and was not sampled: nothing was lost,
 // and the time that it was not looked at must not thin what is lost from now on.
 func (r *Receiver) Wake(now time.Time) {
 	r.awakeUntil, r.roomSince = now.Add(samples*Tick), time.Time{}
@@ -147,7 +147,7 @@ func (r *Receiver) learn(now time.Time, total float64) {
 	}
 }
 
-// Busy tells whether anything is near to the limit, so that every tick counts.
+// Busy reports whether anything is near to the limit, so that every tick counts.
 func (r *Receiver) Busy(now time.Time) bool {
 	if now.Before(r.awakeUntil) {
 		return true

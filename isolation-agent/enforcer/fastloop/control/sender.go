@@ -48,10 +48,10 @@ type Limit struct {
 	link                 float64
 }
 
-// AtFloor tells whether the limit is as low as it may be.
+// AtFloor reports whether the limit is as low as it may be.
 func (l *Limit) AtFloor() bool { return l.Rate <= l.Floor*1.01 }
 
-// MayShape tells whether the limit has been in force for so long that shaping shall
+// MayShape reports whether the limit has been in force for so long that shaping shall
 // take over from policing.
 func (l *Limit) MayShape(now time.Time) bool { return now.Sub(l.Since) >= shapeAfter }
 
@@ -116,7 +116,7 @@ func (s *Sender) Grow(now time.Time) (changed []*Limit, over []LimitKey) {
 	return changed, over
 }
 
-// End forgets a limit and tells whether there was one.
+// End forgets a limit and reports whether there was one.
 func (s *Sender) End(key LimitKey) bool {
 	_, there := s.limits[key]
 	delete(s.limits, key)

@@ -50,7 +50,7 @@ type Sources struct {
 // NewSources returns sources without history.
 func NewSources() *Sources { return &Sources{counts: map[Source]*sourceCount{}} }
 
-// Due tells whether counters should be read again.
+// Due reports whether counters should be read again.
 func (s *Sources) Due(now time.Time) bool { return now.Sub(s.last) >= sourceWindow }
 
 // Begin starts a reading.

@@ -46,7 +46,7 @@ type window struct {
 	usedAt         time.Time // when it last took more than next to nothing
 }
 
-// content tells whether a class takes what it is known to want.
+// content reports whether a class takes what it is known to want.
 func (w *window) content(now time.Time, takes float64) bool {
 	return !w.demandAt.IsZero() && now.Sub(w.demandAt) < demandOf && takes >= 0.9*w.demand && takes <= 1.1*w.demand
 }
