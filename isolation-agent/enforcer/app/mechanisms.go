@@ -6,14 +6,19 @@ import (
 	"vigia/isolation-agent/enforcer/limits/shape"
 )
 
-// mechanisms is the table of limit mechanisms. The first row that suits a port
-// and a limit is used; the last one suits every port that has the BPF program.
+// mechanisms is the table of limit mechanisms, the best first: a limit is put by the
+// first that suits the port and the limit.
 func (s *service) mechanisms() []limits.Row {
-	var table []limits.Row
-	if s.schedule != nil {
-		table = append(table, limits.Row{Name: "shape", Mechanism: shape.New(s.Manager, s.schedule.reconciler)})
+	return []limits.Row{
+		{Name: "shape", Mechanism: shape.New(s.Manager, s.classes())},
+		{Name: "police", Mechanism: police.New(s.Manager)}, // suits every port that has the BPF program
 	}
-	return append(table,
-		limits.Row{Name: "police", Mechanism: police.New(s.Manager)},
-	)
+}
+
+// classes returns who makes classes on the uplinks; nil without links.
+func (s *service) classes() shape.Classes {
+	if s.schedule == nil {
+		return nil
+	}
+	return s.schedule.reconciler
 }

@@ -36,14 +36,14 @@ type Mechanism struct {
 	byPort  map[string]uint32 // class of each port's limit, as major:minor
 }
 
-// New returns the mechanism.
+// New returns the mechanism. c is nil on a node without links, where it suits no port.
 func New(k police.Kernel, c Classes) *Mechanism {
 	return &Mechanism{kernel: k, classes: c, byPort: map[string]uint32{}}
 }
 
 // Apply makes or changes the limit's class and has the program send to it.
 func (m *Mechanism) Apply(t limits.Target, l limits.Limit, ttl time.Duration) error {
-	if t.Contract == nil || l.BytesPerSecond == 0 || t.Age < After || t.Port.Hook() != vport.TCX {
+	if m.classes == nil || t.Contract == nil || l.BytesPerSecond == 0 || t.Age < After || t.Port.Hook() != vport.TCX {
 		return limits.ErrUnsuited
 	}
 	before := m.byPort[t.Port.ID]

@@ -159,6 +159,20 @@ func TestWhatItDoesNotSuit(t *testing.T) {
 	}
 }
 
+func TestWithoutLinksItSuitsNoPort(t *testing.T) {
+	n := newNode(t)
+	m := New(n.manager, nil)
+	if err := m.Apply(n.targets[0], mechanismtest.Limit(8*mbit), time.Minute); !errors.Is(err, limits.ErrUnsuited) {
+		t.Errorf("applied: %v", err)
+	}
+	if _, err := m.Read(&n.targets[0].Port); !errors.Is(err, limits.ErrNone) {
+		t.Errorf("read: %v", err)
+	}
+	if err := m.Remove(&n.targets[0].Port); err != nil {
+		t.Errorf("removed: %v", err)
+	}
+}
+
 func TestWhenTheProgramDoesNotTakeALimitItsClassIsFreed(t *testing.T) {
 	n := newNode(t)
 	m := New(n.manager, n.reconciler)
