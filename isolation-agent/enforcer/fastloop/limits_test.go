@@ -96,6 +96,18 @@ func TestASchedulerThatFailsIsARefusal(t *testing.T) {
 	}
 }
 
+func TestAClassThatTheKernelDoesNotTakeIsGivenBack(t *testing.T) {
+	m := newMember(t)
+	m.meet(t, 5)
+	start := time.Now()
+	m.hold(t, start, 1, 3)
+	m.kernel.err = errors.New("no room")
+	m.hold(t, start.Add(2*time.Second), 0, 10) // the class is new, and the limit that leads to it is refused
+	if m.scheduler.next != 1 || len(m.scheduler.classes) != 0 || len(m.classes) != 0 {
+		t.Errorf("%d classes were made, %v are left, known are %v", m.scheduler.next, m.scheduler.classes, m.classes)
+	}
+}
+
 func TestALimitWhoseClassGoesIsPolicedAgain(t *testing.T) {
 	m := newMember(t)
 	m.meet(t, 5)

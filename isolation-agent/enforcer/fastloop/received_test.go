@@ -152,10 +152,11 @@ func TestAPortThatIsNotHereIsRefusedWithTheReason(t *testing.T) {
 		change    func(*notice.Notice)
 		want      notice.Reason
 	}{
-		"its interface is gone":     {inventory{}, func(*notice.Notice) {}, notice.NotHere},
-		"another tenant has it now": {inventory{"p1": ports.Port{ID: "p1", Tenant: "blue", Index: 1}}, func(*notice.Notice) {}, notice.NotHere},
-		"the source is elsewhere":   {nil, func(n *notice.Notice) { n.Source[5] = 2 }, notice.NotHere},
-		"the victim is elsewhere":   {nil, func(n *notice.Notice) { n.Destination = [4]byte{192, 168, 0, 1} }, notice.NotYours},
+		"its interface is gone":      {inventory{}, func(*notice.Notice) {}, notice.NotHere},
+		"another tenant has it now":  {inventory{"p1": ports.Port{ID: "p1", Tenant: "blue", Index: 1}}, func(*notice.Notice) {}, notice.NotHere},
+		"the source is elsewhere":    {nil, func(n *notice.Notice) { n.Source[5] = 2 }, notice.NotHere},
+		"a port of its name is here": {inventory{"p2": ports.Port{ID: "p2", Tenant: "red", Index: 1}}, func(n *notice.Notice) { n.Source[5] = 2 }, notice.NotHere},
+		"the victim is elsewhere":    {nil, func(n *notice.Notice) { n.Destination = [4]byte{192, 168, 0, 1} }, notice.NotYours},
 	} {
 		m := newMember(t)
 		m.meet(t, 5)
