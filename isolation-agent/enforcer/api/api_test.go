@@ -18,6 +18,15 @@ import (
 
 const red = "/v1/ports/p-red/limit"
 
+// codes are all codes of refusals.
+func codes() []refusal.Code {
+	var out []refusal.Code
+	for c := refusal.Code(1); c.Text() != refusal.Code(0).Text(); c++ {
+		out = append(out, c)
+	}
+	return out
+}
+
 // refusals are requests that are refused, each for one reason.
 var refusals = []struct {
 	name, method, path, body string
@@ -107,7 +116,7 @@ func TestEveryRefusal(t *testing.T) {
 	if after := fmt.Sprint(r.store.limits); after != before {
 		t.Errorf("refused requests changed limits from %s to %s", before, after)
 	}
-	for _, code := range refusal.Codes() {
+	for _, code := range codes() {
 		if !seen[code] {
 			t.Errorf("no request is refused with %s here", code)
 		}
@@ -154,7 +163,7 @@ func TestTheCodesOfTheREADMEAreThoseOfTheAPI(t *testing.T) {
 			got[strings.TrimSuffix(code, "`")] = current
 		}
 	}
-	for _, code := range refusal.Codes() {
+	for _, code := range codes() {
 		if got[code.String()] != status(code) {
 			t.Errorf("%s is %d, and %d in the README", code, status(code), got[code.String()])
 		}
@@ -348,7 +357,7 @@ func TestStateShowsPortsAsTheyAre(t *testing.T) {
 }
 
 func TestEveryCodeHasItsStatus(t *testing.T) {
-	for _, code := range refusal.Codes() {
+	for _, code := range codes() {
 		got := status(code)
 		if (got == http.StatusInternalServerError) != (code == refusal.Kernel) || http.StatusText(got) == "" {
 			t.Errorf("%s: %d", code, got)

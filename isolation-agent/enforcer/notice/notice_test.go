@@ -204,10 +204,10 @@ func TestNamesAreThoseOfTheCatalogue(t *testing.T) {
 	for kind := Any; kind <= Nack; kind++ {
 		names[kind.String()] = true
 	}
-	for _, o := range Outcomes() {
+	for o := Outcome(1); o < outcomes; o++ {
 		names[o.String()] = true
 	}
-	if len(names) != int(Nack)+1+len(Outcomes()) || names["unknown"] {
+	if len(names) != int(Nack)+int(outcomes) || names["unknown"] {
 		t.Errorf("names repeat: %v", names)
 	}
 	for name := range names {

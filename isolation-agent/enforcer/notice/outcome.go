@@ -34,15 +34,6 @@ func (o Outcome) String() string {
 	return outcomeNames[o]
 }
 
-// Outcomes lists all outcomes.
-func Outcomes() []Outcome {
-	out := make([]Outcome, 0, outcomes-1)
-	for o := Outcome(1); o < outcomes; o++ {
-		out = append(out, o)
-	}
-	return out
-}
-
 // OutcomeOf returns what an error of Parse or Peer.Accept means for the notice.
 func OutcomeOf(err error) Outcome {
 	for _, r := range []struct {

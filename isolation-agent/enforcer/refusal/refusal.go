@@ -61,15 +61,6 @@ func (c Code) Text() string {
 	return description[c].text
 }
 
-// Codes lists all codes.
-func Codes() []Code {
-	out := make([]Code, 0, end-1)
-	for c := Code(1); c < end; c++ {
-		out = append(out, c)
-	}
-	return out
-}
-
 // Error is a refusal.
 type Error struct {
 	Code    Code
