@@ -22,9 +22,6 @@ func (o *Outbox) Reset() { o.used = 0 }
 // Len returns the number of datagrams in the outbox.
 func (o *Outbox) Len() int { return o.used }
 
-// Full reports whether no further datagram fits.
-func (o *Outbox) Full() bool { return o.used == len(o.messages.messages) }
-
 // Add appends a datagram and returns its index. The payload is read when it is
 // sent. A tos of 0 leaves the socket's; a local address that is not valid leaves
 // the choice of the source to the kernel.
