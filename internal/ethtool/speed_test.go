@@ -7,7 +7,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"vigia/internal/genl"
 	"vigia/internal/testutil"
 )
 
@@ -41,13 +40,12 @@ func TestAnswersAreChecked(t *testing.T) {
 		want    uint64
 		broken  bool
 	}{
-		"a speed":          {genl.Body(4, 1, attribute(linkModesSpeed, 25000)), 25e9, false},
-		"an unknown one":   {genl.Body(4, 1, attribute(linkModesSpeed, 0xffffffff)), 0, false},
-		"something else":   {genl.Body(4, 1, attribute(6, 1)), 0, false},
-		"nothing":          {genl.Body(4, 1, nil), 0, false},
-		"no header":        {[]byte{4, 1}, 0, true},
-		"half a number":    {genl.Body(4, 1, []byte{6, 0, linkModesSpeed, 0, 1, 2, 0, 0}), 0, true},
-		"a length too big": {genl.Body(4, 1, []byte{60, 0, linkModesSpeed, 0, 1, 2, 0, 0}), 0, true},
+		"a speed":          {attribute(linkModesSpeed, 25000), 25e9, false},
+		"an unknown one":   {attribute(linkModesSpeed, 0xffffffff), 0, false},
+		"something else":   {attribute(6, 1), 0, false},
+		"nothing":          {nil, 0, false},
+		"half a number":    {[]byte{6, 0, linkModesSpeed, 0, 1, 2, 0, 0}, 0, true},
+		"a length too big": {[]byte{60, 0, linkModesSpeed, 0, 1, 2, 0, 0}, 0, true},
 	} {
 		if got, err := parseSpeed(tc.payload); got != tc.want || (err != nil) != tc.broken {
 			t.Errorf("%s: %d, %v", name, got, err)

@@ -8,11 +8,9 @@ import (
 	"fmt"
 	"io/fs"
 
-	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
-	"vigia/internal/genl"
-	"vigia/internal/netns"
+	"vigia/internal/netlink"
 )
 
 // Vport is a port of a kernel datapath. What it received came into the switch.
@@ -43,112 +41,95 @@ const (
 // Conn is a generic netlink socket. It must not be used by several goroutines at
 // a time.
 type Conn struct {
-	conn             *netlink.Conn
-	datapaths, ports uint16 // ids of the families; 0 while unknown
+	socket           *netlink.Socket
+	datapaths, ports *netlink.Family // nil while they are unknown
 }
 
 // Dial connects to the namespace given by name or path; empty means the own one.
 func Dial(nameOrPath string) (*Conn, error) {
-	var conn *netlink.Conn
-	err := netns.Do(nameOrPath, func() (err error) {
-		conn, err = netlink.Dial(unix.NETLINK_GENERIC, nil)
-		return err
-	})
+	socket, err := netlink.Open(nameOrPath, unix.NETLINK_GENERIC)
 	if err != nil {
-		return nil, fmt.Errorf("open generic netlink socket in namespace %q: %w", nameOrPath, err)
+		return nil, err
 	}
-	return &Conn{conn: conn}, nil
+	return &Conn{socket: socket}, nil
 }
 
 // Close closes the connection.
-func (c *Conn) Close() error { return c.conn.Close() }
+func (c *Conn) Close() error { return c.socket.Close() }
 
 // ErrNoDatapath means that the kernel has no module openvswitch, or not yet.
 var ErrNoDatapath = errors.New("the kernel has no datapath of Open vSwitch")
 
 // Vports lists the ports of every kernel datapath of the namespace.
 func (c *Conn) Vports() ([]Vport, error) {
-	for name, id := range map[string]*uint16{"ovs_datapath": &c.datapaths, "ovs_vport": &c.ports} {
-		if *id != 0 {
-			continue
-		}
-		found, err := genl.Family(c.conn, name)
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil, ErrNoDatapath
-		}
-		if err != nil {
-			return nil, err
-		}
-		*id = found
+	if err := c.find(); err != nil {
+		return nil, err
 	}
-	list, err := c.dump(c.datapaths, 0)
+	var datapaths []uint32
+	err := c.datapaths.Dump(cmdGet, make([]byte, ovsHeader), func(data []byte) error {
+		if len(data) < ovsHeader {
+			return netlink.ErrShort
+		}
+		datapaths = append(datapaths, netlink.Uint32(data, 0))
+		return nil
+	})
 	if err != nil {
 		return nil, fmt.Errorf("list datapaths: %w", err)
 	}
 	var out []Vport
-	for _, m := range list {
-		if len(m.Data) < genl.HeaderLen+ovsHeader {
-			return nil, genl.ErrShort
-		}
-		msgs, err := c.dump(c.ports, binary.NativeEndian.Uint32(m.Data[genl.HeaderLen:]))
-		if err != nil {
-			return nil, fmt.Errorf("list ports of a datapath: %w", err)
-		}
-		for _, m := range msgs {
-			p, err := parseVport(m.Data)
-			if err != nil {
-				return nil, fmt.Errorf("parse port of a datapath: %w", err)
-			}
+	for _, index := range datapaths {
+		err := c.ports.Dump(cmdGet, binary.NativeEndian.AppendUint32(nil, index), func(data []byte) error {
+			p, err := parseVport(data)
 			out = append(out, p)
+			return err
+		})
+		if err != nil {
+			return nil, fmt.Errorf("list ports of datapath %d: %w", index, err)
 		}
 	}
 	return out, nil
 }
 
-func (c *Conn) dump(family uint16, datapath uint32) ([]netlink.Message, error) {
-	body := genl.Body(cmdGet, ovsVersion, binary.NativeEndian.AppendUint32(nil, datapath))
-	return c.conn.Execute(netlink.Message{
-		Header: netlink.Header{Type: netlink.HeaderType(family), Flags: netlink.Request | netlink.Dump},
-		Data:   body,
-	})
+// find looks up the two families until they are there.
+func (c *Conn) find() (err error) {
+	if c.datapaths == nil {
+		c.datapaths, err = c.socket.Family("ovs_datapath", ovsVersion)
+	}
+	if c.ports == nil && err == nil {
+		c.ports, err = c.socket.Family("ovs_vport", ovsVersion)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return ErrNoDatapath
+	}
+	return err
 }
 
-func parseVport(data []byte) (Vport, error) {
-	var p Vport
-	ad, err := genl.Attributes(data, ovsHeader)
-	if err != nil {
-		return p, err
-	}
-	for ad.Next() {
-		switch ad.Type() {
+// parseVport reads an OVS_VPORT_CMD_NEW from struct ovs_header on.
+func parseVport(data []byte) (p Vport, err error) {
+	for a := netlink.Attributes(data, ovsHeader, &err); a.Next(); {
+		switch a.Kind() {
 		case vportNumber:
-			p.Number = ad.Uint32()
+			p.Number = a.Uint32()
 		case vportName:
-			p.Name = ad.String()
+			p.Name = a.String()
 		case vportIndex:
-			p.Index = int(ad.Uint32())
+			p.Index = int(a.Uint32())
 		case vportStats: // struct ovs_vport_stats
 			into := []*uint64{&p.RxPackets, &p.TxPackets, &p.RxBytes, &p.TxBytes, &p.RxErrors, &p.TxErrors, &p.RxDropped, &p.TxDropped}
-			b := ad.Bytes()
-			if len(b) < 8*len(into) {
-				return p, genl.ErrShort
-			}
+			b := a.AtLeast(8 * len(into))
 			for i, f := range into {
-				*f = binary.NativeEndian.Uint64(b[8*i:])
+				*f = netlink.Uint64(b, 8*i)
 			}
 		case vportUpcalls:
-			ad.Nested(func(nad *netlink.AttributeDecoder) error {
-				for nad.Next() {
-					switch nad.Type() {
-					case upcallsSuccess:
-						p.Upcalls, p.HasUpcalls = nad.Uint64(), true
-					case upcallsFailed:
-						p.LostUpcalls, p.HasUpcalls = nad.Uint64(), true
-					}
+			for n := a.Nested(); n.Next(); {
+				switch n.Kind() {
+				case upcallsSuccess:
+					p.Upcalls, p.HasUpcalls = n.Uint64(), true
+				case upcallsFailed:
+					p.LostUpcalls, p.HasUpcalls = n.Uint64(), true
 				}
-				return nil
-			})
+			}
 		}
 	}
-	return p, ad.Err()
+	return p, err
 }

@@ -6,34 +6,33 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/mdlayher/netlink"
 
+	"vigia/internal/netlink"
 	"vigia/internal/testutil"
 )
 
 // vportMessage is OVS_VPORT_CMD_NEW as uapi/linux/openvswitch.h lays it out.
 func vportMessage(t testing.TB) []byte {
 	t.Helper()
-	ae := netlink.NewAttributeEncoder()
-	ae.Uint32(vportNumber, 3)
-	ae.Uint32(2, 1) // OVS_VPORT_TYPE_NETDEV
-	ae.String(vportName, "tap0")
+	e := netlink.NewEncoder([]byte{9, 0, 0, 0}) // struct ovs_header
+	e.Uint32(vportNumber, 3)
+	e.Uint32(2, 1) // OVS_VPORT_TYPE_NETDEV
+	e.String(vportName, "tap0")
 	var stats []byte
 	for i := range uint64(8) {
 		stats = binary.NativeEndian.AppendUint64(stats, i+1)
 	}
-	ae.Bytes(vportStats, stats)
-	ae.Uint32(vportIndex, 42)
-	ae.Nested(vportUpcalls, func(ae *netlink.AttributeEncoder) error {
-		ae.Uint64(upcallsSuccess, 70)
-		ae.Uint64(upcallsFailed, 7)
-		return nil
+	e.Bytes(vportStats, stats)
+	e.Uint32(vportIndex, 42)
+	e.Nested(vportUpcalls, func() {
+		e.Uint64(upcallsSuccess, 70)
+		e.Uint64(upcallsFailed, 7)
 	})
-	attributes, err := ae.Encode()
+	message, err := e.Encode()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return append([]byte{1, 1, 0, 0, 9, 0, 0, 0}, attributes...)
+	return message
 }
 
 func TestVportsAreParsed(t *testing.T) {
@@ -46,20 +45,20 @@ func TestVportsAreParsed(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
-	for n := range 8 {
+	for n := range ovsHeader {
 		if _, err := parseVport(message[:n]); err == nil {
 			t.Errorf("%d bytes were taken", n)
 		}
 	}
-	short := append([]byte{1, 1, 0, 0, 9, 0, 0, 0}, 12, 0, vportStats, 0, 1, 2, 3, 4, 5, 6, 7, 8)
+	short := append([]byte{9, 0, 0, 0}, 12, 0, vportStats, 0, 1, 2, 3, 4, 5, 6, 7, 8)
 	if _, err := parseVport(short); err == nil {
 		t.Error("half of the statistics were taken")
 	}
 }
 
-// fromHeaders is the same message, laid out by a C compiler from
+// fromHeaders is the same message from struct ovs_header on, laid out by a C compiler from
 // uapi/linux/openvswitch.h (little-endian; upcalls as Linux 6.3 added them).
-const fromHeaders = "0101000009000000080001000300000008000200010000000900030074617030" +
+const fromHeaders = "09000000080001000300000008000200010000000900030074617030" +
 	"00000000080008002a0000004400060001000000000000000200000000000000" +
 	"0300000000000000040000000000000005000000000000000600000000000000" +
 	"070000000000000008000000000000001c000a000c0000004600000000000000" +

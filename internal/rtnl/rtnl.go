@@ -5,19 +5,15 @@
 package rtnl
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
 	"slices"
-	"sync"
 
-	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
-	"vigia/internal/netns"
-	"vigia/internal/nldump"
+	"vigia/internal/netlink"
 )
 
 // Link is a network interface.
@@ -47,40 +43,34 @@ type Stats struct {
 // Conn is a netlink connection into one network namespace. It may be used by
 // several goroutines.
 type Conn struct {
-	mu    sync.Mutex
-	conn  *netlink.Conn
-	dumps *nldump.Socket
+	socket *netlink.Socket
 }
 
 // Dial connects to the namespace given by name or path; empty means the
 // process's own.
 func Dial(nameOrPath string) (*Conn, error) {
-	conn, err := dial(nameOrPath, 0)
+	socket, err := netlink.Open(nameOrPath, unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, err
 	}
-	return &Conn{conn: conn, dumps: nldump.New(nameOrPath, unix.NETLINK_ROUTE)}, nil
-}
-
-func dial(nameOrPath string, groups uint32) (*netlink.Conn, error) {
-	var conn *netlink.Conn
-	err := netns.Do(nameOrPath, func() (err error) {
-		conn, err = netlink.Dial(unix.NETLINK_ROUTE, &netlink.Config{Groups: groups})
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("open rtnetlink socket in namespace %q: %w", nameOrPath, err)
-	}
-	return conn, nil
+	return &Conn{socket: socket}, nil
 }
 
 // Close closes the connection.
-func (c *Conn) Close() error { return errors.Join(c.conn.Close(), c.dumps.Close()) }
+func (c *Conn) Close() error { return c.socket.Close() }
 
 // Links lists the interfaces of the namespace.
 func (c *Conn) Links() ([]Link, error) {
+	e := netlink.NewEncoder(make([]byte, unix.SizeofIfInfomsg))
+	// Counters are not wanted; and only with a mask does the kernel make room for an
+	// interface with hundreds of names, which it leaves out of the list otherwise.
+	e.Uint32(iflaExtMask, rtextFilterSkipStats)
+	request, err := e.Encode()
+	if err != nil {
+		return nil, err
+	}
 	var links []Link
-	err := c.dumps.Dump(unix.RTM_GETLINK, make([]byte, unix.SizeofIfInfomsg), func(_ uint16, data []byte) error {
+	err = c.socket.Dump(unix.RTM_GETLINK, request, func(_ uint16, data []byte) error {
 		l, err := parseLink(data)
 		links = append(links, l)
 		return err
@@ -91,38 +81,29 @@ func (c *Conn) Links() ([]Link, error) {
 	return links, nil
 }
 
-var errShort = errors.New("message is too short")
-
-func parseLink(data []byte) (Link, error) {
-	if len(data) < unix.SizeofIfInfomsg {
-		return Link{}, errShort
-	}
-	l := Link{Index: int(int32(binary.NativeEndian.Uint32(data[4:])))}
-	flags := binary.NativeEndian.Uint32(data[8:])
+func parseLink(data []byte) (l Link, err error) {
+	attributes := netlink.Attributes(data, unix.SizeofIfInfomsg, &err)
+	l.Index = int(int32(netlink.Uint32(data, 4)))
+	flags := netlink.Uint32(data, 8)
 	l.Up = flags&unix.IFF_UP != 0 && flags&unix.IFF_LOWER_UP != 0
-	var bad error
-	err := nldump.Attributes(data[unix.SizeofIfInfomsg:], func(kind uint16, value []byte) {
-		switch kind {
+	for attributes.Next() {
+		switch attributes.Kind() {
 		case unix.IFLA_IFNAME:
-			l.Name = text(value)
+			l.Name = attributes.String()
 		case unix.IFLA_ADDRESS:
-			l.MAC = slices.Clone(net.HardwareAddr(value))
+			l.MAC = slices.Clone(net.HardwareAddr(attributes.Bytes()))
 		case unix.IFLA_MASTER:
-			if len(value) >= 4 {
-				l.Master = int(binary.NativeEndian.Uint32(value))
-			}
+			l.Master = int(attributes.Uint32())
 		case unix.IFLA_LINKINFO:
-			bad = nldump.Attributes(value, func(kind uint16, value []byte) {
-				if kind == unix.IFLA_INFO_KIND {
-					l.Kind = text(value)
+			for info := attributes.Nested(); info.Next(); {
+				if info.Kind() == unix.IFLA_INFO_KIND {
+					l.Kind = info.String()
 				}
-			})
+			}
 		}
-	})
-	return l, errors.Join(err, bad)
+	}
+	return l, err
 }
-
-func text(b []byte) string { return string(bytes.TrimRight(b, "\x00")) }
 
 const (
 	sizeofIfStatsMsg = 12 // struct if_stats_msg
@@ -157,7 +138,7 @@ func (c *Conn) Stats(t *StatsTable) error {
 	t.rows = t.rows[:0]
 	var req [sizeofIfStatsMsg]byte
 	binary.NativeEndian.PutUint32(req[8:], 1<<(unix.IFLA_STATS_LINK_64-1)) // filter_mask
-	err := c.dumps.Dump(unix.RTM_GETSTATS, req[:], func(_ uint16, data []byte) error {
+	err := c.socket.Dump(unix.RTM_GETSTATS, req[:], func(_ uint16, data []byte) error {
 		index, s, err := parseStats(data)
 		if err == nil {
 			row := len(t.rows)
@@ -185,27 +166,24 @@ func (c *Conn) Stats(t *StatsTable) error {
 }
 
 func parseStats(data []byte) (index int, s Stats, err error) {
-	if len(data) < sizeofIfStatsMsg {
-		return 0, Stats{}, errShort
-	}
 	found := false
-	var bad error
-	err = nldump.Attributes(data[sizeofIfStatsMsg:], func(kind uint16, value []byte) {
-		if kind == unix.IFLA_STATS_LINK_64 {
-			found = true
-			s, bad = parseStats64(value)
+	for a := netlink.Attributes(data, sizeofIfStatsMsg, &err); a.Next(); {
+		if a.Kind() != unix.IFLA_STATS_LINK_64 {
+			continue
 		}
-	})
-	if err = errors.Join(err, bad); err == nil && !found {
+		found = true
+		if counters := a.AtLeast(statsFields * 8); counters != nil {
+			s = parseStats64(counters)
+		}
+	}
+	if err == nil && !found {
 		err = errors.New("IFLA_STATS_LINK_64 is missing")
 	}
-	return int(int32(binary.NativeEndian.Uint32(data[4:]))), s, err
+	return int(int32(netlink.Uint32(data, 4))), s, err
 }
 
-func parseStats64(b []byte) (Stats, error) {
-	if len(b) < statsFields*8 {
-		return Stats{}, errShort
-	}
+// parseStats64 reads struct rtnl_link_stats64, of statsFields numbers or more.
+func parseStats64(b []byte) Stats {
 	var s Stats
 	fields := [...]*uint64{
 		&s.RxPackets, &s.TxPackets, &s.RxBytes, &s.TxBytes, &s.RxErrors, &s.TxErrors, &s.RxDropped, &s.TxDropped,
@@ -218,12 +196,12 @@ func parseStats64(b []byte) (Stats, error) {
 			*f = binary.NativeEndian.Uint64(b[i*8:])
 		}
 	}
-	return s, nil
+	return s
 }
 
 // Watcher tells when interfaces of a namespace come, go or change.
 type Watcher struct {
-	conn    *netlink.Conn
+	events  *netlink.Subscription
 	changes chan struct{}
 	done    chan struct{}
 	err     error
@@ -231,11 +209,11 @@ type Watcher struct {
 
 // Watch subscribes to RTNLGRP_LINK.
 func Watch(nameOrPath string) (*Watcher, error) {
-	conn, err := dial(nameOrPath, 1<<(unix.RTNLGRP_LINK-1))
+	events, err := netlink.Subscribe(nameOrPath, unix.NETLINK_ROUTE, 1<<(unix.RTNLGRP_LINK-1))
 	if err != nil {
 		return nil, err
 	}
-	w := &Watcher{conn: conn, changes: make(chan struct{}, 1), done: make(chan struct{})}
+	w := &Watcher{events: events, changes: make(chan struct{}, 1), done: make(chan struct{})}
 	go w.receive()
 	return w, nil
 }
@@ -243,8 +221,7 @@ func Watch(nameOrPath string) (*Watcher, error) {
 func (w *Watcher) receive() {
 	defer close(w.done)
 	for {
-		_, err := w.conn.Receive()
-		if err != nil && !errors.Is(err, unix.ENOBUFS) { // lost events are an event
+		if err := w.events.Wait(); err != nil {
 			w.err = err
 			return
 		}
@@ -266,7 +243,7 @@ func (w *Watcher) Err() error { return w.err }
 
 // Close ends the subscription.
 func (w *Watcher) Close() error {
-	err := w.conn.Close()
+	err := w.events.Close()
 	<-w.done
 	return err
 }

@@ -4,9 +4,11 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net"
+	"slices"
 
-	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"vigia/internal/netlink"
 )
 
 // VF is an SR-IOV virtual function as its physical function tells it. What it
@@ -39,10 +41,12 @@ const (
 	Disable LinkState = "disable"
 )
 
-// Attributes of uapi/linux/if_link.h.
+// Attributes of uapi/linux/if_link.h, and bits of IFLA_EXT_MASK of rtnetlink.h.
 const (
-	iflaExtMask     = 29
-	rtextFilterVF   = 1
+	iflaExtMask          = 29
+	rtextFilterVF        = 1 << 0
+	rtextFilterSkipStats = 1 << 3
+
 	iflaVFInfoList  = 22
 	iflaVFMAC       = 1
 	iflaVFVLAN      = 2
@@ -56,58 +60,39 @@ const (
 // VFs asks one physical function for its VFs. Asking all interfaces at once would
 // make the answer explode.
 func (c *Conn) VFs(index int) ([]VF, error) {
-	body := make([]byte, unix.SizeofIfInfomsg)
-	binary.NativeEndian.PutUint32(body[4:], uint32(index))
-	ae := netlink.NewAttributeEncoder()
-	ae.Uint32(iflaExtMask, rtextFilterVF)
-	mask, err := ae.Encode()
+	head := make([]byte, unix.SizeofIfInfomsg)
+	binary.NativeEndian.PutUint32(head[4:], uint32(index))
+	e := netlink.NewEncoder(head)
+	e.Uint32(iflaExtMask, rtextFilterVF)
+	request, err := e.Encode()
 	if err != nil {
 		return nil, err
 	}
-	c.mu.Lock()
-	msgs, err := c.conn.Execute(netlink.Message{
-		Header: netlink.Header{Type: unix.RTM_GETLINK, Flags: netlink.Request},
-		Data:   append(body, mask...),
+	var out []VF
+	err = c.socket.Ask(unix.RTM_GETLINK, 0, request, func(_ uint16, data []byte) (err error) {
+		out, err = parseVFs(data)
+		return err
 	})
-	c.mu.Unlock()
 	if err != nil {
 		return nil, fmt.Errorf("ask interface %d for its VFs: %w", index, err)
-	}
-	var out []VF
-	for _, m := range msgs {
-		vfs, err := parseVFs(m.Data)
-		if err != nil {
-			return nil, fmt.Errorf("parse VFs of interface %d: %w", index, err)
-		}
-		out = append(out, vfs...)
 	}
 	return out, nil
 }
 
 func parseVFs(data []byte) (out []VF, err error) {
-	if len(data) < unix.SizeofIfInfomsg {
-		return nil, errShort
-	}
-	ad, err := netlink.NewAttributeDecoder(data[unix.SizeofIfInfomsg:])
-	if err != nil {
-		return nil, err
-	}
-	for ad.Next() {
-		if ad.Type() != iflaVFInfoList {
+	for a := netlink.Attributes(data, unix.SizeofIfInfomsg, &err); a.Next(); {
+		if a.Kind() != iflaVFInfoList {
 			continue
 		}
-		ad.Nested(func(list *netlink.AttributeDecoder) error {
-			for list.Next() {
-				vf := VF{Index: -1, SpoofCheck: Unknown, Trust: Unknown}
-				list.Nested(vf.parse)
-				if vf.Index >= 0 {
-					out = append(out, vf)
-				}
+		for list := a.Nested(); list.Next(); {
+			vf := VF{Index: -1, SpoofCheck: Unknown, Trust: Unknown}
+			vf.parse(list.Nested())
+			if vf.Index >= 0 {
+				out = append(out, vf)
 			}
-			return nil
-		})
+		}
 	}
-	return out, ad.Err()
+	return out, err
 }
 
 // words reads the numbers of a structure that starts with the VF's own.
@@ -122,13 +107,13 @@ func words(b []byte, n int) ([]uint32, bool) {
 	return out, true
 }
 
-func (vf *VF) parse(ad *netlink.AttributeDecoder) error {
-	for ad.Next() {
-		b := ad.Bytes()
-		switch ad.Type() {
+func (vf *VF) parse(a netlink.Decoder) {
+	for a.Next() {
+		b := a.Bytes()
+		switch a.Kind() {
 		case iflaVFMAC: // struct ifla_vf_mac: vf, mac[32]
 			if w, ok := words(b, 1); ok && len(b) >= 10 {
-				vf.Index, vf.MAC = int(w[0]), net.HardwareAddr(b[4:10:10])
+				vf.Index, vf.MAC = int(w[0]), slices.Clone(net.HardwareAddr(b[4:10]))
 			}
 		case iflaVFVLAN: // vf, vlan, qos
 			if w, ok := words(b, 2); ok {
@@ -147,10 +132,9 @@ func (vf *VF) parse(ad *netlink.AttributeDecoder) error {
 				vf.MinRate, vf.MaxRate = uint64(w[1])*1e6/8, uint64(w[2])*1e6/8
 			}
 		case iflaVFStats:
-			ad.Nested(vf.stats)
+			vf.stats(a.Nested())
 		}
 	}
-	return nil
 }
 
 func setting(b []byte) Setting {
@@ -164,18 +148,17 @@ func setting(b []byte) Setting {
 	return Unknown // all ones: the driver does not know it
 }
 
-func (vf *VF) stats(ad *netlink.AttributeDecoder) error {
+func (vf *VF) stats(a netlink.Decoder) {
 	into := []*uint64{
 		&vf.RxPackets, &vf.TxPackets, &vf.RxBytes, &vf.TxBytes,
 		nil, nil, nil, // broadcast, multicast, padding
 		&vf.RxDropped, &vf.TxDropped,
 	}
-	for ad.Next() {
-		b := ad.Bytes()
-		if i := int(ad.Type()); i < len(into) && into[i] != nil && len(b) >= 8 {
+	for a.Next() {
+		b := a.Bytes()
+		if i := int(a.Kind()); i < len(into) && into[i] != nil && len(b) >= 8 {
 			*into[i] = binary.NativeEndian.Uint64(b)
 			vf.HasStats = true
 		}
 	}
-	return nil
 }

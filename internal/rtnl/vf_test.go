@@ -5,9 +5,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
+	"vigia/internal/netlink"
 	"vigia/internal/testutil"
 )
 
@@ -21,39 +21,38 @@ func numbers(ns ...uint32) (b []byte) {
 // vfMessage is RTM_NEWLINK of a physical function as uapi/linux/if_link.h lays it out.
 func vfMessage(t *testing.T) []byte {
 	t.Helper()
-	ae := netlink.NewAttributeEncoder()
-	ae.String(unix.IFLA_IFNAME, "pf0")
-	ae.Nested(iflaVFInfoList, func(list *netlink.AttributeEncoder) error {
+	e := netlink.NewEncoder(make([]byte, unix.SizeofIfInfomsg))
+	e.String(unix.IFLA_IFNAME, "pf0")
+	e.Nested(iflaVFInfoList, func() {
 		for vf := range uint32(2) {
-			list.Nested(1, func(ae *netlink.AttributeEncoder) error {
-				mac := append(numbers(vf), make([]byte, 32)...)
-				copy(mac[4:], []byte{2, 0, 0, 0, 0, byte(vf)})
-				ae.Bytes(iflaVFMAC, mac)
-				if vf == 1 { // a driver that knows little
-					ae.Bytes(iflaVFSpoofChk, numbers(vf, 0xffffffff))
-					return nil
-				}
-				ae.Bytes(iflaVFVLAN, numbers(vf, 100, 0))
-				ae.Bytes(iflaVFSpoofChk, numbers(vf, 1))
-				ae.Bytes(iflaVFTrust, numbers(vf, 0))
-				ae.Bytes(iflaVFLinkState, numbers(vf, 2))
-				ae.Bytes(iflaVFRate, numbers(vf, 80, 800))
-				ae.Nested(iflaVFStats, func(ae *netlink.AttributeEncoder) error {
-					for i, n := range []uint64{1, 2, 3, 4, 5, 6, 0, 8, 9} {
-						ae.Bytes(uint16(i), binary.NativeEndian.AppendUint64(nil, n))
-					}
-					return nil
-				})
-				return nil
-			})
+			e.Nested(1, func() { writeVF(e, vf) })
 		}
-		return nil
 	})
-	attributes, err := ae.Encode()
+	message, err := e.Encode()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return append(make([]byte, unix.SizeofIfInfomsg), attributes...)
+	return message
+}
+
+func writeVF(e *netlink.Encoder, vf uint32) {
+	mac := append(numbers(vf), make([]byte, 32)...)
+	copy(mac[4:], []byte{2, 0, 0, 0, 0, byte(vf)})
+	e.Bytes(iflaVFMAC, mac)
+	if vf == 1 { // a driver that knows little
+		e.Bytes(iflaVFSpoofChk, numbers(vf, 0xffffffff))
+		return
+	}
+	e.Bytes(iflaVFVLAN, numbers(vf, 100, 0))
+	e.Bytes(iflaVFSpoofChk, numbers(vf, 1))
+	e.Bytes(iflaVFTrust, numbers(vf, 0))
+	e.Bytes(iflaVFLinkState, numbers(vf, 2))
+	e.Bytes(iflaVFRate, numbers(vf, 80, 800))
+	e.Nested(iflaVFStats, func() {
+		for i, n := range []uint64{1, 2, 3, 4, 5, 6, 0, 8, 9} {
+			e.Uint64(uint16(i), n)
+		}
+	})
 }
 
 func TestVFsAreParsed(t *testing.T) {

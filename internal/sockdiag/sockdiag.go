@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"vigia/internal/nldump"
+	"vigia/internal/netlink"
 )
 
 // PacketSocket is a packet socket (packet(7)).
@@ -22,17 +22,17 @@ type PacketSocket struct {
 
 // Conn is a connection into one network namespace.
 type Conn struct {
-	dumps *nldump.Socket
+	socket *netlink.Socket
 }
 
 // New returns a connection into the namespace given by name or path; empty means
 // the own one.
 func New(nameOrPath string) *Conn {
-	return &Conn{dumps: nldump.New(nameOrPath, unix.NETLINK_SOCK_DIAG)}
+	return &Conn{socket: netlink.New(nameOrPath, unix.NETLINK_SOCK_DIAG)}
 }
 
 // Close closes the connection.
-func (c *Conn) Close() error { return c.dumps.Close() }
+func (c *Conn) Close() error { return c.socket.Close() }
 
 // From linux/packet_diag.h and linux/sock_diag.h.
 const (
@@ -53,7 +53,7 @@ func (c *Conn) PacketSockets(into []PacketSocket) ([]PacketSocket, error) {
 	req[0] = unix.AF_PACKET
 	binary.NativeEndian.PutUint32(req[8:], showInfo|showMeminfo)
 	out := into
-	err := c.dumps.Dump(sockDiagByFamily, req, func(_ uint16, data []byte) error {
+	err := c.socket.Dump(sockDiagByFamily, req, func(_ uint16, data []byte) error {
 		s, err := parse(data)
 		out = append(out, s)
 		return err
@@ -67,22 +67,19 @@ func (c *Conn) PacketSockets(into []PacketSocket) ([]PacketSocket, error) {
 	return out, nil
 }
 
-func parse(data []byte) (PacketSocket, error) {
-	if len(data) < sizeofMessage {
-		return PacketSocket{}, nldump.ErrShort
+func parse(data []byte) (s PacketSocket, err error) {
+	attributes := netlink.Attributes(data, sizeofMessage, &err)
+	if err != nil {
+		return s, err
 	}
-	s := PacketSocket{Protocol: binary.NativeEndian.Uint16(data[2:]), Inode: binary.NativeEndian.Uint32(data[4:])}
-	err := nldump.Attributes(data[sizeofMessage:], func(kind uint16, b []byte) {
-		switch kind {
+	s = PacketSocket{Protocol: binary.NativeEndian.Uint16(data[2:]), Inode: netlink.Uint32(data, 4)}
+	for attributes.Next() {
+		switch attributes.Kind() {
 		case attrInfo:
-			if len(b) >= 4 {
-				s.Index = int(int32(binary.NativeEndian.Uint32(b)))
-			}
+			s.Index = int(int32(attributes.Uint32()))
 		case attrMeminfo:
-			if len(b) >= 4*(meminfoDrops+1) {
-				s.Drops = binary.NativeEndian.Uint32(b[4*meminfoDrops:])
-			}
+			s.Drops = netlink.Uint32(attributes.Bytes(), 4*meminfoDrops)
 		}
-	})
+	}
 	return s, err
 }

@@ -5,10 +5,9 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
-	"vigia/internal/nldump"
+	"vigia/internal/netlink"
 )
 
 // EnsureIFB makes an intermediate functional block device of that name, brings
@@ -31,25 +30,17 @@ func (c *Conn) EnsureIFB(name string) (int, error) {
 	binary.NativeEndian.PutUint32(head[4:], uint32(index))
 	binary.NativeEndian.PutUint32(head[8:], unix.IFF_UP)
 	binary.NativeEndian.PutUint32(head[12:], unix.IFF_UP)
-	if _, err := c.execute(unix.RTM_NEWLINK, netlink.Acknowledge, head); err != nil {
+	if err := c.socket.Change(unix.RTM_NEWLINK, 0, head); err != nil {
 		return 0, fmt.Errorf("bring %s up: %w", name, err)
 	}
 	return index, nil
 }
 
 func (c *Conn) addIFB(name string) error {
-	body, err := request(make([]byte, unix.SizeofIfInfomsg), func(ae *netlink.AttributeEncoder) {
-		ae.String(unix.IFLA_IFNAME, name)
-		ae.Nested(unix.IFLA_LINKINFO, func(nae *netlink.AttributeEncoder) error {
-			nae.String(unix.IFLA_INFO_KIND, "ifb")
-			return nil
-		})
+	return c.change(unix.RTM_NEWLINK, exclusive, make([]byte, unix.SizeofIfInfomsg), func(e *netlink.Encoder) {
+		e.String(unix.IFLA_IFNAME, name)
+		e.Nested(unix.IFLA_LINKINFO, func() { e.String(unix.IFLA_INFO_KIND, "ifb") })
 	})
-	if err != nil {
-		return err
-	}
-	_, err = c.execute(unix.RTM_NEWLINK, exclusive, body)
-	return err
 }
 
 // LinkIndex returns the index of an interface; ENODEV if there is none.
@@ -62,31 +53,28 @@ func (c *Conn) LinkIndex(name string) (int, error) {
 }
 
 // link returns index and kind of an interface.
-func (c *Conn) link(name string) (int, string, error) {
-	body, err := request(make([]byte, unix.SizeofIfInfomsg), func(ae *netlink.AttributeEncoder) {
-		ae.String(unix.IFLA_IFNAME, name)
-	})
+func (c *Conn) link(name string) (index int, kind string, err error) {
+	e := netlink.NewEncoder(make([]byte, unix.SizeofIfInfomsg))
+	e.String(unix.IFLA_IFNAME, name)
+	request, err := e.Encode()
 	if err != nil {
 		return 0, "", err
 	}
-	msgs, err := c.execute(unix.RTM_GETLINK, 0, body)
-	if err != nil {
-		return 0, "", err
-	}
-	if len(msgs) != 1 || len(msgs[0].Data) < unix.SizeofIfInfomsg {
-		return 0, "", nldump.ErrShort
-	}
-	kind := ""
-	err = nldump.Attributes(msgs[0].Data[unix.SizeofIfInfomsg:], func(t uint16, v []byte) {
-		if t == unix.IFLA_LINKINFO {
-			_ = nldump.Attributes(v, func(t uint16, v []byte) {
-				if t == unix.IFLA_INFO_KIND {
-					kind = text(v)
+	err = c.socket.Ask(unix.RTM_GETLINK, 0, request, func(_ uint16, data []byte) (err error) {
+		index = int(netlink.Uint32(data, 4))
+		for a := netlink.Attributes(data, unix.SizeofIfInfomsg, &err); a.Next(); {
+			if a.Kind() != unix.IFLA_LINKINFO {
+				continue
+			}
+			for info := a.Nested(); info.Next(); {
+				if info.Kind() == unix.IFLA_INFO_KIND {
+					kind = info.String()
 				}
-			})
+			}
 		}
+		return err
 	})
-	return int(u32(msgs[0].Data, 4)), kind, err
+	return index, kind, err
 }
 
 // DeleteIFB removes an IFB device; without one it changes nothing, and a device
@@ -99,7 +87,7 @@ func (c *Conn) DeleteIFB(name string) error {
 	if err == nil {
 		head := make([]byte, unix.SizeofIfInfomsg)
 		binary.NativeEndian.PutUint32(head[4:], uint32(index))
-		_, err = c.execute(unix.RTM_DELLINK, netlink.Acknowledge, head)
+		err = c.socket.Change(unix.RTM_DELLINK, 0, head)
 	}
 	if err != nil {
 		return fmt.Errorf("delete IFB device %s: %w", name, err)

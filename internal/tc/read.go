@@ -2,56 +2,30 @@ package tc
 
 import (
 	"bytes"
-	"encoding/binary"
-	"errors"
 	"fmt"
 	"slices"
 
-	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
-	"vigia/internal/nldump"
+	"vigia/internal/netlink"
 )
 
-// text returns a NUL-terminated string attribute.
-func text(b []byte) string {
-	for i, c := range b {
-		if c == 0 {
-			return string(b[:i])
-		}
-	}
-	return string(b)
-}
-
-func u32(b []byte, at int) uint32 {
-	if len(b) < at+4 {
-		return 0
-	}
-	return binary.NativeEndian.Uint32(b[at:])
-}
-
-func u64(b []byte, at int) uint64 {
-	if len(b) < at+8 {
-		return 0
-	}
-	return binary.NativeEndian.Uint64(b[at:])
-}
-
 // parseStats reads a TCA_STATS2 attribute.
-func parseStats(b []byte) (s Stats) {
-	_ = nldump.Attributes(b, func(kind uint16, v []byte) {
-		switch kind {
+func parseStats(a netlink.Decoder) (s Stats) {
+	for a.Next() {
+		v := a.Bytes()
+		switch a.Kind() {
 		case tcaStatsBasic:
-			s.Bytes = u64(v, 0)
+			s.Bytes = netlink.Uint64(v, 0)
 			if s.Packets == 0 {
-				s.Packets = uint64(u32(v, 8))
+				s.Packets = uint64(netlink.Uint32(v, 8))
 			}
 		case tcaStatsPkt64:
-			s.Packets = u64(v, 0)
+			s.Packets = netlink.Uint64(v, 0)
 		case tcaStatsQueue:
-			s.Queued, s.Backlog, s.Drops = u32(v, 0), u32(v, 4), u32(v, 8)
+			s.Queued, s.Backlog, s.Drops = netlink.Uint32(v, 0), netlink.Uint32(v, 4), netlink.Uint32(v, 8)
 		}
-	})
+	}
 	return s
 }
 
@@ -67,10 +41,7 @@ func (c *Conn) Qdiscs(link int) ([]Qdisc, error) {
 // AllQdiscs lists the qdiscs of every interface, ingress and clsact among them,
 // appending to into, which may be nil or an earlier answer cut to no length.
 func (c *Conn) AllQdiscs(into []Qdisc) ([]Qdisc, error) {
-	err := c.dumps.Dump(unix.RTM_GETQDISC, tcmsg(0, 0, 0, 0), func(_ uint16, data []byte) error {
-		if len(data) < sizeofTcmsg {
-			return nldump.ErrShort
-		}
+	err := c.socket.Dump(unix.RTM_GETQDISC, tcmsg(0, 0, 0, 0), func(_ uint16, data []byte) error {
 		q, err := parseQdisc(data)
 		if err != nil {
 			return fmt.Errorf("interface %d: %w", q.Link, err)
@@ -97,28 +68,29 @@ func kindOf(b []byte) string {
 	return string(name)
 }
 
-func parseQdisc(b []byte) (Qdisc, error) {
-	q := Qdisc{Link: int(u32(b, 4)), Handle: Handle(u32(b, 8)), Parent: Handle(u32(b, 12))}
+func parseQdisc(b []byte) (q Qdisc, err error) {
+	attributes := netlink.Attributes(b, sizeofTcmsg, &err)
+	q = Qdisc{Link: int(netlink.Uint32(b, 4)), Handle: Handle(netlink.Uint32(b, 8)), Parent: Handle(netlink.Uint32(b, 12))}
 	var options []byte
-	err := nldump.Attributes(b[sizeofTcmsg:], func(kind uint16, v []byte) {
-		switch kind {
+	for attributes.Next() {
+		switch attributes.Kind() {
 		case unix.TCA_KIND:
-			q.Kind = kindOf(v)
+			q.Kind = kindOf(attributes.Bytes())
 		case unix.TCA_OPTIONS:
-			options = v
+			options = attributes.Bytes()
 		case unix.TCA_STATS2:
-			q.Stats = parseStats(v)
+			q.Stats = parseStats(attributes.Nested())
 		}
-	})
+	}
 	switch q.Kind {
 	case "pfifo", "bfifo":
-		q.Limit = u32(options, 0)
+		q.Limit = netlink.Uint32(options, 0)
 	case "htb":
-		err = errors.Join(err, nldump.Attributes(options, func(kind uint16, v []byte) {
-			if kind == tcaHTBInit {
-				q.Default = u32(v, 8)
+		for a := netlink.Attributes(options, 0, &err); a.Next(); {
+			if a.Kind() == tcaHTBInit {
+				q.Default = netlink.Uint32(a.Bytes(), 8)
 			}
-		}))
+		}
 	}
 	return q, err
 }
@@ -126,7 +98,7 @@ func parseQdisc(b []byte) (Qdisc, error) {
 // Classes lists the classes of an interface, appending to into, which may be
 // nil or an earlier answer cut to no length.
 func (c *Conn) Classes(link int, into []Class) ([]Class, error) {
-	err := c.dumps.Dump(unix.RTM_GETTCLASS, tcmsg(link, 0, 0, 0), func(_ uint16, data []byte) error {
+	err := c.socket.Dump(unix.RTM_GETTCLASS, tcmsg(link, 0, 0, 0), func(_ uint16, data []byte) error {
 		k, err := parseClass(data)
 		into = append(into, k)
 		return err
@@ -140,7 +112,7 @@ func (c *Conn) Classes(link int, into []Class) ([]Class, error) {
 // Class reads one class; ENOENT if there is none.
 func (c *Conn) Class(link int, handle Handle) (k Class, err error) {
 	// The kernel answers by an echo.
-	err = c.dumps.Ask(unix.RTM_GETTCLASS, unix.NLM_F_ECHO, tcmsg(link, handle, 0, 0), func(_ uint16, data []byte) (err error) {
+	err = c.socket.Ask(unix.RTM_GETTCLASS, unix.NLM_F_ECHO, tcmsg(link, handle, 0, 0), func(_ uint16, data []byte) (err error) {
 		k, err = parseClass(data)
 		return err
 	})
@@ -150,114 +122,110 @@ func (c *Conn) Class(link int, handle Handle) (k Class, err error) {
 	return k, nil
 }
 
-func parseClass(b []byte) (Class, error) {
-	if len(b) < sizeofTcmsg {
-		return Class{}, nldump.ErrShort
+func parseClass(b []byte) (k Class, err error) {
+	attributes := netlink.Attributes(b, sizeofTcmsg, &err)
+	k = Class{
+		Link: int(netlink.Uint32(b, 4)), Handle: Handle(netlink.Uint32(b, 8)),
+		Parent: Handle(netlink.Uint32(b, 12)), Leaf: Handle(netlink.Uint32(b, 16)),
 	}
-	k := Class{Link: int(u32(b, 4)), Handle: Handle(u32(b, 8)), Parent: Handle(u32(b, 12)), Leaf: Handle(u32(b, 16))}
 	var options []byte
-	err := nldump.Attributes(b[sizeofTcmsg:], func(kind uint16, v []byte) {
-		switch kind {
+	for attributes.Next() {
+		switch attributes.Kind() {
 		case unix.TCA_KIND:
-			if string(v) == "htb\x00" {
-				k.Kind = "htb" // a constant: no allocation
-			} else {
-				k.Kind = text(v)
-			}
+			k.Kind = kindOf(attributes.Bytes())
 		case unix.TCA_OPTIONS:
-			options = v
+			options = attributes.Bytes()
 		case unix.TCA_STATS2:
-			k.Stats = parseStats(v)
+			k.Stats = parseStats(attributes.Nested())
 		}
-	})
+	}
 	if err != nil || k.Kind != "htb" {
 		return k, err
 	}
 	var ticks uint32
-	err = nldump.Attributes(options, func(kind uint16, v []byte) {
-		switch kind {
+	for a := netlink.Attributes(options, 0, &err); a.Next(); {
+		v := a.Bytes()
+		switch a.Kind() {
 		case tcaHTBParms:
 			if len(v) < sizeofHTBOpt {
-				return
+				continue
 			}
-			k.Rate, k.Ceil = max(k.Rate, uint64(u32(v, 8))), max(k.Ceil, uint64(u32(v, sizeofRateSpec+8)))
-			ticks = u32(v, 2*sizeofRateSpec)
-			k.Quantum, k.Prio = u32(v, 2*sizeofRateSpec+8), u32(v, 2*sizeofRateSpec+16)
+			k.Rate = max(k.Rate, uint64(netlink.Uint32(v, 8)))
+			k.Ceil = max(k.Ceil, uint64(netlink.Uint32(v, sizeofRateSpec+8)))
+			ticks = netlink.Uint32(v, 2*sizeofRateSpec)
+			k.Quantum, k.Prio = netlink.Uint32(v, 2*sizeofRateSpec+8), netlink.Uint32(v, 2*sizeofRateSpec+16)
 		case tcaHTBRate64:
-			k.Rate = u64(v, 0)
+			k.Rate = netlink.Uint64(v, 0)
 		case tcaHTBCeil64:
-			k.Ceil = u64(v, 0)
+			k.Ceil = netlink.Uint64(v, 0)
 		}
-	})
+	}
 	k.Burst = ticksBurst(ticks, k.Rate)
 	return k, err
 }
 
 // Filters lists the filters below a parent.
 func (c *Conn) Filters(link int, parent Handle) ([]Filter, error) {
-	msgs, err := c.execute(unix.RTM_GETTFILTER, netlink.Dump, tcmsg(link, 0, parent, 0))
-	if err != nil {
-		return nil, fmt.Errorf("list filters of interface %d: %w", link, err)
-	}
 	var out []Filter
-	for _, m := range msgs {
-		if len(m.Data) < sizeofTcmsg {
-			return nil, fmt.Errorf("parse filter of interface %d: %w", link, nldump.ErrShort)
-		}
-		f, err := parseFilter(m.Data)
-		if err != nil {
-			return nil, fmt.Errorf("parse filter of interface %d: %w", link, err)
-		}
+	err := c.socket.Dump(unix.RTM_GETTFILTER, tcmsg(link, 0, parent, 0), func(_ uint16, data []byte) error {
+		f, err := parseFilter(data)
 		if f.Handle != 0 { // what has none is the list's head
 			out = append(out, f)
 		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list filters of interface %d: %w", link, err)
 	}
 	return out, nil
 }
 
-func parseFilter(b []byte) (Filter, error) {
-	f := Filter{
-		Link: int(u32(b, 4)), Handle: u32(b, 8), Parent: Handle(u32(b, 12)), Priority: uint16(u32(b, 16) >> 16),
+func parseFilter(b []byte) (f Filter, err error) {
+	attributes := netlink.Attributes(b, sizeofTcmsg, &err)
+	f = Filter{
+		Link: int(netlink.Uint32(b, 4)), Handle: netlink.Uint32(b, 8), Parent: Handle(netlink.Uint32(b, 12)),
+		Priority: uint16(netlink.Uint32(b, 16) >> 16),
 	}
 	var options []byte
-	err := nldump.Attributes(b[sizeofTcmsg:], func(kind uint16, v []byte) {
-		switch kind {
+	for attributes.Next() {
+		switch attributes.Kind() {
 		case unix.TCA_KIND:
-			f.Kind = text(v)
+			f.Kind = attributes.String()
 		case unix.TCA_OPTIONS:
-			options = v
+			options = attributes.Bytes()
 		}
-	})
+	}
 	if err != nil || f.Kind != "bpf" {
 		return f, err
 	}
-	return f, nldump.Attributes(options, func(kind uint16, v []byte) {
-		switch kind {
+	for a := netlink.Attributes(options, 0, &err); a.Next(); {
+		switch a.Kind() {
 		case tcaBPFName:
-			f.Name = text(v)
+			f.Name = a.String()
 		case tcaBPFID:
-			f.Program = u32(v, 0)
+			f.Program = a.Uint32()
 		case tcaBPFFlags:
-			f.Direct = u32(v, 0)&tcaBPFFlagActDirect != 0
+			f.Direct = a.Uint32()&tcaBPFFlagActDirect != 0
 		case tcaBPFAct:
-			f.Redirect = redirectOf(v)
+			f.Redirect = redirectOf(a.Nested())
 		}
-	})
+	}
+	return f, err
 }
 
 // redirectOf returns the target of the first mirred action of a list, or 0.
-func redirectOf(list []byte) (target int) {
-	_ = nldump.Attributes(list, func(_ uint16, action []byte) {
-		_ = nldump.Attributes(action, func(kind uint16, options []byte) {
-			if kind != tcaActOptions {
-				return
+func redirectOf(list netlink.Decoder) (target int) {
+	for list.Next() {
+		for action := list.Nested(); action.Next(); {
+			if action.Kind() != tcaActOptions {
+				continue
 			}
-			_ = nldump.Attributes(options, func(kind uint16, v []byte) {
-				if kind == tcaMirredParms && target == 0 {
-					target = int(u32(v, 24))
+			for options := action.Nested(); options.Next(); {
+				if options.Kind() == tcaMirredParms && target == 0 {
+					target = int(netlink.Uint32(options.Bytes(), 24))
 				}
-			})
-		})
-	})
+			}
+		}
+	}
 	return target
 }

@@ -9,13 +9,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"sync"
 
-	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
-	"vigia/internal/netns"
-	"vigia/internal/nldump"
+	"vigia/internal/netlink"
 )
 
 // Handle names a qdisc (minor 0), a class or a parent, as tc(8) does: major:minor.
@@ -97,38 +94,21 @@ type Filter struct {
 // Conn is a connection into one network namespace. It may be used by several
 // goroutines.
 type Conn struct {
-	mu    sync.Mutex
-	conn  *netlink.Conn
-	dumps *nldump.Socket
+	socket *netlink.Socket
 }
 
 // Dial connects to the namespace given by name or path; empty means the
 // process's own.
 func Dial(nameOrPath string) (*Conn, error) {
-	var conn *netlink.Conn
-	err := netns.Do(nameOrPath, func() (err error) {
-		conn, err = netlink.Dial(unix.NETLINK_ROUTE, nil)
-		return err
-	})
+	socket, err := netlink.Open(nameOrPath, unix.NETLINK_ROUTE)
 	if err != nil {
-		return nil, fmt.Errorf("open rtnetlink socket in namespace %q: %w", nameOrPath, err)
+		return nil, err
 	}
-	// Reasons in words are worth having, but only new kernels give them.
-	_ = conn.SetOption(netlink.ExtendedAcknowledge, true)
-	return &Conn{conn: conn, dumps: nldump.New(nameOrPath, unix.NETLINK_ROUTE)}, nil
+	return &Conn{socket: socket}, nil
 }
 
 // Close closes the connection.
-func (c *Conn) Close() error { return errors.Join(c.conn.Close(), c.dumps.Close()) }
-
-func (c *Conn) execute(kind uint16, flags netlink.HeaderFlags, body []byte) ([]netlink.Message, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.conn.Execute(netlink.Message{
-		Header: netlink.Header{Type: netlink.HeaderType(kind), Flags: netlink.Request | flags},
-		Data:   body,
-	})
-}
+func (c *Conn) Close() error { return c.socket.Close() }
 
 const sizeofTcmsg = 20
 
@@ -142,21 +122,21 @@ func tcmsg(link int, handle, parent Handle, info uint32) []byte {
 	return b
 }
 
-// request appends attributes to a header.
-func request(head []byte, fill func(*netlink.AttributeEncoder)) ([]byte, error) {
-	ae := netlink.NewAttributeEncoder()
-	fill(ae)
-	attrs, err := ae.Encode()
+// change sends a header with attributes and waits for the acknowledgement.
+func (c *Conn) change(kind, flags uint16, head []byte, fill func(*netlink.Encoder)) error {
+	e := netlink.NewEncoder(head)
+	fill(e)
+	request, err := e.Encode()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return append(head, attrs...), nil
+	return c.socket.Change(kind, flags, request)
 }
 
 const (
-	create    = netlink.Acknowledge | netlink.Create
-	exclusive = create | netlink.Excl
-	replace   = create | netlink.Replace
+	create    = unix.NLM_F_CREATE
+	exclusive = create | unix.NLM_F_EXCL
+	replace   = create | unix.NLM_F_REPLACE
 )
 
 // AddQdisc makes a qdisc. Where one of another owner sits, the kernel refuses
@@ -166,22 +146,16 @@ func (c *Conn) AddQdisc(q Qdisc) error { return c.setQdisc(q, exclusive) }
 // ReplaceQdisc makes a qdisc or changes the one with the same handle.
 func (c *Conn) ReplaceQdisc(q Qdisc) error { return c.setQdisc(q, replace) }
 
-func (c *Conn) setQdisc(q Qdisc, flags netlink.HeaderFlags) error {
-	body, err := request(tcmsg(q.Link, q.Handle, q.Parent, 0), func(ae *netlink.AttributeEncoder) {
-		ae.String(unix.TCA_KIND, q.Kind)
+func (c *Conn) setQdisc(q Qdisc, flags uint16) error {
+	err := c.change(unix.RTM_NEWQDISC, flags, tcmsg(q.Link, q.Handle, q.Parent, 0), func(e *netlink.Encoder) {
+		e.String(unix.TCA_KIND, q.Kind)
 		switch q.Kind {
 		case "htb":
-			ae.Nested(unix.TCA_OPTIONS, func(nae *netlink.AttributeEncoder) error {
-				nae.Bytes(tcaHTBInit, htbGlob(q.Default))
-				return nil
-			})
+			e.Nested(unix.TCA_OPTIONS, func() { e.Bytes(tcaHTBInit, htbGlob(q.Default)) })
 		case "pfifo", "bfifo":
-			ae.Bytes(unix.TCA_OPTIONS, binary.NativeEndian.AppendUint32(nil, q.Limit))
+			e.Bytes(unix.TCA_OPTIONS, binary.NativeEndian.AppendUint32(nil, q.Limit))
 		}
 	})
-	if err == nil {
-		_, err = c.execute(unix.RTM_NEWQDISC, flags, body)
-	}
 	if err != nil {
 		return fmt.Errorf("set qdisc %s %s of interface %d: %w", q.Kind, q.Handle, q.Link, err)
 	}
@@ -190,7 +164,7 @@ func (c *Conn) setQdisc(q Qdisc, flags netlink.HeaderFlags) error {
 
 // DeleteQdisc removes a qdisc and everything below it; without one it changes nothing.
 func (c *Conn) DeleteQdisc(link int, handle, parent Handle) error {
-	_, err := c.execute(unix.RTM_DELQDISC, netlink.Acknowledge, tcmsg(link, handle, parent, 0))
+	err := c.socket.Change(unix.RTM_DELQDISC, 0, tcmsg(link, handle, parent, 0))
 	if err = ignoreAbsent(err); err != nil {
 		return fmt.Errorf("delete qdisc %s of interface %d: %w", handle, link, err)
 	}
@@ -199,18 +173,14 @@ func (c *Conn) DeleteQdisc(link int, handle, parent Handle) error {
 
 // ReplaceClass makes an HTB class or changes it.
 func (c *Conn) ReplaceClass(k Class) error {
-	body, err := request(tcmsg(k.Link, k.Handle, k.Parent, 0), func(ae *netlink.AttributeEncoder) {
-		ae.String(unix.TCA_KIND, "htb")
-		ae.Nested(unix.TCA_OPTIONS, func(nae *netlink.AttributeEncoder) error {
-			nae.Bytes(tcaHTBParms, htbOpt(&k))
-			nae.Uint64(tcaHTBRate64, k.Rate)
-			nae.Uint64(tcaHTBCeil64, k.Ceil)
-			return nil
+	err := c.change(unix.RTM_NEWTCLASS, create, tcmsg(k.Link, k.Handle, k.Parent, 0), func(e *netlink.Encoder) {
+		e.String(unix.TCA_KIND, "htb")
+		e.Nested(unix.TCA_OPTIONS, func() {
+			e.Bytes(tcaHTBParms, htbOpt(&k))
+			e.Uint64(tcaHTBRate64, k.Rate)
+			e.Uint64(tcaHTBCeil64, k.Ceil)
 		})
 	})
-	if err == nil {
-		_, err = c.execute(unix.RTM_NEWTCLASS, create, body)
-	}
 	if err != nil {
 		return fmt.Errorf("set class %s of interface %d: %w", k.Handle, k.Link, err)
 	}
@@ -219,7 +189,7 @@ func (c *Conn) ReplaceClass(k Class) error {
 
 // DeleteClass removes a class; without one it changes nothing.
 func (c *Conn) DeleteClass(link int, handle Handle) error {
-	_, err := c.execute(unix.RTM_DELTCLASS, netlink.Acknowledge, tcmsg(link, handle, 0, 0))
+	err := c.socket.Change(unix.RTM_DELTCLASS, 0, tcmsg(link, handle, 0, 0))
 	if err = ignoreAbsent(err); err != nil {
 		return fmt.Errorf("delete class %s of interface %d: %w", handle, link, err)
 	}
@@ -237,26 +207,22 @@ func filterInfo(priority uint16) uint32 {
 // ReplaceFilter makes a cls_bpf filter or changes the one of the same priority
 // and handle.
 func (c *Conn) ReplaceFilter(f Filter) error {
-	body, err := request(tcmsg(f.Link, Handle(f.Handle), f.Parent, filterInfo(f.Priority)), func(ae *netlink.AttributeEncoder) {
-		ae.String(unix.TCA_KIND, "bpf")
-		ae.Nested(unix.TCA_OPTIONS, func(nae *netlink.AttributeEncoder) error {
+	head := tcmsg(f.Link, Handle(f.Handle), f.Parent, filterInfo(f.Priority))
+	err := c.change(unix.RTM_NEWTFILTER, create, head, func(e *netlink.Encoder) {
+		e.String(unix.TCA_KIND, "bpf")
+		e.Nested(unix.TCA_OPTIONS, func() {
 			if f.Redirect != 0 {
-				nae.Nested(tcaBPFAct, func(list *netlink.AttributeEncoder) error {
-					list.Nested(1, redirectAction(f.Redirect))
-					return nil
+				e.Nested(tcaBPFAct, func() {
+					e.Nested(1, func() { redirectAction(e, f.Redirect) })
 				})
 			}
-			nae.Uint32(tcaBPFFD, uint32(f.FD))
-			nae.String(tcaBPFName, f.Name)
+			e.Uint32(tcaBPFFD, uint32(f.FD))
+			e.String(tcaBPFName, f.Name)
 			if f.Direct {
-				nae.Uint32(tcaBPFFlags, tcaBPFFlagActDirect)
+				e.Uint32(tcaBPFFlags, tcaBPFFlagActDirect)
 			}
-			return nil
 		})
 	})
-	if err == nil {
-		_, err = c.execute(unix.RTM_NEWTFILTER, create, body)
-	}
 	if err != nil {
 		return fmt.Errorf("set filter %s of interface %d: %w", f.Name, f.Link, err)
 	}
@@ -275,7 +241,7 @@ func (c *Conn) DeleteOneFilter(f Filter) error {
 }
 
 func (c *Conn) deleteFilters(link int, handle, parent Handle, priority uint16) error {
-	_, err := c.execute(unix.RTM_DELTFILTER, netlink.Acknowledge, tcmsg(link, handle, parent, filterInfo(priority)))
+	err := c.socket.Change(unix.RTM_DELTFILTER, 0, tcmsg(link, handle, parent, filterInfo(priority)))
 	if err = ignoreAbsent(err); err != nil && !errors.Is(err, unix.EINVAL) { // EINVAL: the qdisc is gone, too
 		return fmt.Errorf("delete filters of interface %d: %w", link, err)
 	}
@@ -284,23 +250,17 @@ func (c *Conn) deleteFilters(link int, handle, parent Handle, priority uint16) e
 
 // redirectAction encodes a mirred action that takes the packet to another
 // interface's egress side.
-func redirectAction(to int) func(*netlink.AttributeEncoder) error {
-	return func(ae *netlink.AttributeEncoder) error {
-		const (
-			stolen         = 4 // TC_ACT_STOLEN
-			egressRedirect = 1 // TCA_EGRESS_REDIR
-		)
-		parms := make([]byte, 28) // struct tc_mirred
-		binary.NativeEndian.PutUint32(parms[8:], stolen)
-		binary.NativeEndian.PutUint32(parms[20:], egressRedirect)
-		binary.NativeEndian.PutUint32(parms[24:], uint32(to))
-		ae.String(tcaActKind, "mirred")
-		ae.Nested(tcaActOptions, func(nae *netlink.AttributeEncoder) error {
-			nae.Bytes(tcaMirredParms, parms)
-			return nil
-		})
-		return nil
-	}
+func redirectAction(e *netlink.Encoder, to int) {
+	const (
+		stolen         = 4 // TC_ACT_STOLEN
+		egressRedirect = 1 // TCA_EGRESS_REDIR
+	)
+	parms := make([]byte, 28) // struct tc_mirred
+	binary.NativeEndian.PutUint32(parms[8:], stolen)
+	binary.NativeEndian.PutUint32(parms[20:], egressRedirect)
+	binary.NativeEndian.PutUint32(parms[24:], uint32(to))
+	e.String(tcaActKind, "mirred")
+	e.Nested(tcaActOptions, func() { e.Bytes(tcaMirredParms, parms) })
 }
 
 func ignoreAbsent(err error) error {

@@ -1,10 +1,9 @@
 package tsinfo
 
 import (
-	"errors"
-	"fmt"
-
 	"golang.org/x/sys/unix"
+
+	"vigia/internal/ethtool"
 )
 
 // Mode says what an operator wants of hardware stamps.
@@ -26,7 +25,7 @@ type Verdict struct {
 
 // Decide says whether a device's hardware stamps are used. configured is its present
 // configuration (SIOCGHWTSTAMP), nil when it tells none.
-func Decide(mode Mode, info Info, configured *unix.HwTstampConfig) Verdict {
+func Decide(mode Mode, info ethtool.TimeStamps, configured *unix.HwTstampConfig) Verdict {
 	const on, all = unix.HWTSTAMP_TX_ON, unix.HWTSTAMP_FILTER_ALL
 	active := configured != nil && configured.Tx_type == on && configured.Rx_filter == all
 	switch {
@@ -48,32 +47,28 @@ func Decide(mode Mode, info Info, configured *unix.HwTstampConfig) Verdict {
 // them on when the mode asks for that.
 func (d *Devices) Hardware(device string, mode Mode) (Verdict, error) {
 	if mode == Off {
-		return Decide(mode, Info{}, nil), nil
+		return Decide(mode, ethtool.TimeStamps{}, nil), nil
 	}
-	info, err := d.Info(device)
+	offered, err := d.ethtool.TimeStamps(device)
 	if err != nil {
 		return Verdict{Why: err.Error()}, err
 	}
-	if !info.Hardware() {
-		return Decide(mode, info, nil), nil
+	if !offered.Hardware() {
+		return Decide(mode, offered, nil), nil
 	}
-	configured, err := unix.IoctlGetHwTstamp(d.fd, device)
+	configured, err := d.ethtool.StampConfig(device)
 	if err != nil {
-		if !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.EINVAL) {
-			return Verdict{Why: err.Error()}, fmt.Errorf("read the configuration of time stamps of %s (SIOCGHWTSTAMP): %w", device, err)
-		}
-		configured = nil
+		return Verdict{Why: err.Error()}, err
 	}
-	v := Decide(mode, info, configured)
+	v := Decide(mode, offered, configured)
 	if !v.Enable {
 		return v, nil
 	}
-	wanted := unix.HwTstampConfig{Tx_type: unix.HWTSTAMP_TX_ON, Rx_filter: unix.HWTSTAMP_FILTER_ALL}
-	if err := unix.IoctlSetHwTstamp(d.fd, device, &wanted); err != nil {
-		err = fmt.Errorf("switch on hardware stamps of %s (SIOCSHWTSTAMP, needs CAP_NET_ADMIN): %w", device, err)
+	granted, err := d.ethtool.StampAll(device)
+	if err != nil {
 		return Verdict{Why: err.Error()}, err
 	}
-	if wanted.Rx_filter != unix.HWTSTAMP_FILTER_ALL { // drivers may grant less
+	if granted.Rx_filter != unix.HWTSTAMP_FILTER_ALL {
 		return Verdict{Why: "the device stamps PTP packets alone"}, nil
 	}
 	return v, nil

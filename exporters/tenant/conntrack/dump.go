@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"vigia/internal/nldump"
+	"vigia/internal/netlink"
 )
 
 const (
@@ -21,7 +21,7 @@ const (
 // count reads the namespace's table of connections and counts entries by zone. The
 // answer is read piece by piece: it may be hundreds of megabytes.
 func count(ctx context.Context, name string) (map[uint16]int, error) {
-	socket := nldump.New(name, unix.NETLINK_NETFILTER)
+	socket := netlink.New(name, unix.NETLINK_NETFILTER)
 	defer socket.Close()
 	counts, total := make(map[uint16]int), 0
 	err := socket.Dump(ctnetlink<<8|ctGet, make([]byte, sizeofNfgen), func(_ uint16, entry []byte) error {
@@ -43,13 +43,13 @@ func count(ctx context.Context, name string) (map[uint16]int, error) {
 
 // zone finds CTA_ZONE among an entry's attributes; none is zone 0.
 func zone(entry []byte) (zone uint16, err error) {
-	if len(entry) < sizeofNfgen {
-		return 0, nldump.ErrShort
-	}
-	err = nldump.Attributes(entry[sizeofNfgen:], func(kind uint16, value []byte) {
-		if kind == ctaZone && len(value) >= 2 {
+	for a := netlink.Attributes(entry, sizeofNfgen, &err); a.Next(); {
+		if a.Kind() != ctaZone {
+			continue
+		}
+		if value := a.AtLeast(2); value != nil {
 			zone = binary.BigEndian.Uint16(value)
 		}
-	})
+	}
 	return zone, err
 }

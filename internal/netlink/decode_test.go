@@ -1,0 +1,245 @@
+package netlink
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	library "github.com/mdlayher/netlink"
+)
+
+// collected are the attributes of a message as a decoder tells them.
+func collected(b []byte, header int) (kinds []uint16, values [][]byte, err error) {
+	for a := Attributes(b, header, &err); a.Next(); {
+		kinds, values = append(kinds, a.Kind()), append(values, a.Bytes())
+	}
+	return kinds, values, err
+}
+
+func TestAttributesAreChecked(t *testing.T) {
+	good := []byte{5, 0, 1, 0, 'a', 0, 0, 0, 8, 0, 2, 0x80, 'b', 'c', 'd', 'e'}
+	kinds, values, err := collected(good, 0)
+	if err != nil || len(kinds) != 2 || kinds[0] != 1 || kinds[1] != 2 || string(values[0]) != "a" || string(values[1]) != "bcde" {
+		t.Errorf("%v, %q, %v", kinds, values, err)
+	}
+	for name, tc := range map[string]struct {
+		bytes  []byte
+		header int
+		before int // attributes before the error
+	}{
+		"of nothing":                 {[]byte{1, 0, 0, 0}, 0, 0},
+		"past the end":               {[]byte{9, 0, 1, 0, 0}, 0, 0},
+		"past the end, the second":   {append(bytes.Clone(good[:8]), 9, 0, 2, 0, 'b'), 0, 1},
+		"a header that is not there": {good[:3], 4, 0},
+		"no header at all":           {nil, 1, 0},
+	} {
+		if kinds, _, err := collected(tc.bytes, tc.header); !errors.Is(err, ErrShort) || len(kinds) != tc.before {
+			t.Errorf("an attribute %s: %v, %v", name, kinds, err)
+		}
+	}
+	for name, fine := range map[string][]byte{"nothing": nil, "less than a header": {1, 2, 3}} {
+		if kinds, _, err := collected(fine, 0); err != nil || len(kinds) != 0 {
+			t.Errorf("%s: %v, %v", name, kinds, err)
+		}
+	}
+}
+
+func TestAnErrorInsideIsAnErrorOutside(t *testing.T) {
+	e := NewEncoder(nil)
+	e.Nested(1, func() { e.Bytes(2, []byte{1, 2, 3}) })
+	e.Uint32(3, 7)
+	b, err := e.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := 0
+	for a := Attributes(b, 0, &err); a.Next(); seen++ {
+		for n := a.Nested(); a.Kind() == 1 && n.Next(); {
+			if got := n.Uint32(); got != 0 {
+				t.Errorf("three bytes are the number %d", got)
+			}
+		}
+	}
+	if !errors.Is(err, ErrShort) || seen != 1 {
+		t.Errorf("%d attributes, %v", seen, err)
+	}
+}
+
+func TestNumbersAndTexts(t *testing.T) {
+	e := NewEncoder([]byte{9, 9, 9, 9})
+	e.Uint32(1, 0xdeadbeef)
+	e.Uint64(2, 1<<60+1)
+	e.String(3, "eth0")
+	e.Bytes(4, []byte{1, 2})
+	e.Bytes(5, nil)
+	e.Bytes(6, []byte("no NUL"))
+	b, err := e.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got struct {
+		a      uint32
+		b      uint64
+		c, f   string
+		d      uint16
+		others int
+	}
+	for a := Attributes(b, 4, &err); a.Next(); {
+		switch a.Kind() {
+		case 1:
+			got.a = a.Uint32()
+		case 2:
+			got.b = a.Uint64()
+		case 3:
+			got.c = a.String()
+		case 4:
+			got.d = a.Uint16()
+		case 6:
+			got.f = a.String()
+		default:
+			got.others++
+		}
+	}
+	if err != nil || got.a != 0xdeadbeef || got.b != 1<<60+1 || got.c != "eth0" || got.f != "no NUL" || got.others != 1 ||
+		got.d != binary.NativeEndian.Uint16([]byte{1, 2}) {
+		t.Errorf("%+v, %v", got, err)
+	}
+	for name, read := range map[string]func(d *Decoder){
+		"Uint16": func(d *Decoder) { d.Uint16() }, "Uint32": func(d *Decoder) { d.Uint32() }, "Uint64": func(d *Decoder) { d.Uint64() },
+	} {
+		var err error
+		a := Attributes([]byte{5, 0, 1, 0, 1, 0, 0, 0}, 0, &err)
+		a.Next()
+		if read(&a); !errors.Is(err, ErrShort) {
+			t.Errorf("%s of one byte: %v", name, err)
+		}
+	}
+}
+
+func TestFieldsOfStructuresEndWhereTheyEnd(t *testing.T) {
+	b := binary.NativeEndian.AppendUint64(binary.NativeEndian.AppendUint32(nil, 7), 8)
+	if Uint32(b, 0) != 7 || Uint64(b, 4) != 8 {
+		t.Errorf("%d, %d", Uint32(b, 0), Uint64(b, 4))
+	}
+	if Uint32(b, 9) != 0 || Uint64(b, 5) != 0 || Uint32(nil, 0) != 0 {
+		t.Error("what is not there is not 0")
+	}
+	for text, want := range map[string]string{"": "", "\x00": "", "a\x00b": "a", "a": "a"} {
+		if got := Text([]byte(text)); got != want {
+			t.Errorf("%q reads %q", text, got)
+		}
+	}
+}
+
+// randomAttributes writes the same attributes by this package and by the library.
+func randomAttributes(r *rand.Rand, e *Encoder, l *library.AttributeEncoder, depth int) {
+	for range r.IntN(5) {
+		kind := uint16(r.IntN(64))
+		switch r.IntN(5) {
+		case 0:
+			v := r.Uint32()
+			e.Uint32(kind, v)
+			l.Uint32(kind, v)
+		case 1:
+			v := r.Uint64()
+			e.Uint64(kind, v)
+			l.Uint64(kind, v)
+		case 2:
+			v := strings.Repeat("x", r.IntN(20))
+			e.String(kind, v)
+			l.String(kind, v)
+		case 3:
+			v := make([]byte, r.IntN(20))
+			e.Bytes(kind, v)
+			l.Bytes(kind, v)
+		default:
+			if depth == 0 {
+				continue
+			}
+			e.Nested(kind, func() {
+				l.Nested(kind, func(inner *library.AttributeEncoder) error {
+					randomAttributes(r, e, inner, depth-1)
+					return nil
+				})
+			})
+		}
+	}
+}
+
+// TestTheLibraryWritesTheSame compares what both write, of random attributes.
+func TestTheLibraryWritesTheSame(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 2000 {
+		head := make([]byte, 4*r.IntN(5))
+		e, l := NewEncoder(bytes.Clone(head)), library.NewAttributeEncoder()
+		randomAttributes(r, e, l, 3)
+		want, err := l.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := e.Encode()
+		if err != nil || !bytes.Equal(got, append(head, want...)) {
+			t.Fatalf("%x, %v\nwant %x", got, err, want)
+		}
+	}
+}
+
+func TestAnAttributeThatIsTooLongIsRefused(t *testing.T) {
+	e := NewEncoder(nil)
+	e.Bytes(1, make([]byte, 1<<16-5))
+	if _, err := e.Encode(); err != nil {
+		t.Errorf("65535 bytes with the header: %v", err)
+	}
+	for name, fill := range map[string]func(e *Encoder){
+		"bytes":  func(e *Encoder) { e.Bytes(1, make([]byte, 1<<16-4)) },
+		"a text": func(e *Encoder) { e.String(1, strings.Repeat("x", 1<<16)) },
+		"a nest": func(e *Encoder) {
+			e.Nested(1, func() {
+				e.Bytes(1, make([]byte, 40000))
+				e.Bytes(2, make([]byte, 40000))
+			})
+		},
+	} {
+		e := NewEncoder(nil)
+		fill(e)
+		e.Uint32(2, 1)
+		if b, err := e.Encode(); err == nil {
+			t.Errorf("%s: %d bytes were written", name, len(b))
+		}
+	}
+}
+
+// FuzzAttributes reads what anybody sends as the library does: the same attributes, or
+// an error from both.
+func FuzzAttributes(f *testing.F) {
+	f.Add([]byte{5, 0, 1, 0, 'a', 0, 0, 0, 8, 0, 2, 0x80, 'b', 'c', 'd', 'e'})
+	f.Add([]byte{8, 0, 1, 0, 1, 2, 3, 4, 1})
+	f.Add([]byte{1, 0, 0, 0})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		kinds, values, err := collected(b, 0)
+		if len(b) >= 4 && len(b)%4 == 0 { // the library wants whole words
+			d, failed := library.NewAttributeDecoder(b)
+			if failed == nil {
+				i := 0
+				for ; d.Next(); i++ {
+					if i >= len(kinds) || d.Type() != kinds[i] || !bytes.Equal(d.Bytes(), values[i]) {
+						t.Fatalf("attribute %d is %d, %x for the library; here %v, %x", i, d.Type(), d.Bytes(), kinds, values)
+					}
+				}
+				if i != len(kinds) || (d.Err() != nil) != (err != nil) {
+					t.Errorf("%d attributes, %v for the library; %d, %v here", i, d.Err(), len(kinds), err)
+				}
+			}
+		}
+		total := 0
+		for _, v := range values {
+			total += 4 + len(v)
+		}
+		if total > len(b) {
+			t.Errorf("%d bytes of attributes in %d", total, len(b))
+		}
+	})
+}

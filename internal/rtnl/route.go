@@ -1,0 +1,131 @@
+package rtnl
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+
+	"vigia/internal/netlink"
+)
+
+// Flow is what routing looks at.
+type Flow struct {
+	To, From netip.Addr // From may be unspecified or not valid
+	Mark     uint32
+	Device   string // bound to; empty for any
+}
+
+// Egress returns the device by which packets of a flow leave.
+func (c *Conn) Egress(f Flow) (string, error) {
+	if f.Device != "" {
+		return f.Device, nil
+	}
+	request, err := encodeRoute(f)
+	if err != nil {
+		return "", err
+	}
+	var index int32
+	err = c.socket.Ask(unix.RTM_GETROUTE, 0, request, func(_ uint16, data []byte) (err error) {
+		index, err = parseRoute(data)
+		return err
+	})
+	if err != nil {
+		return "", fmt.Errorf("look up the route to %s: %w", f.To, err)
+	}
+	return c.name(index)
+}
+
+// name returns the name of an interface of the namespace.
+func (c *Conn) name(index int32) (string, error) {
+	request := make([]byte, unix.SizeofIfInfomsg)
+	binary.NativeEndian.PutUint32(request[4:], uint32(index))
+	var l Link
+	err := c.socket.Ask(unix.RTM_GETLINK, 0, request, func(_ uint16, data []byte) (err error) {
+		l, err = parseLink(data)
+		return err
+	})
+	if err != nil {
+		return "", fmt.Errorf("look up interface %d: %w", index, err)
+	}
+	return l.Name, nil
+}
+
+// encodeRoute makes the body of an RTM_GETROUTE.
+func encodeRoute(f Flow) ([]byte, error) {
+	family, bits := uint8(unix.AF_INET), uint8(32)
+	if f.To.Is6() {
+		family, bits = unix.AF_INET6, 128
+	}
+	head := make([]byte, unix.SizeofRtMsg)
+	head[0], head[1] = family, bits
+	from := f.From.IsValid() && !f.From.IsUnspecified()
+	if from {
+		head[2] = bits
+	}
+	e := netlink.NewEncoder(head)
+	e.Bytes(unix.RTA_DST, f.To.AsSlice())
+	if from {
+		e.Bytes(unix.RTA_SRC, f.From.AsSlice())
+	}
+	if f.Mark != 0 {
+		e.Uint32(unix.RTA_MARK, f.Mark)
+	}
+	return e.Encode()
+}
+
+// parseRoute returns the index of the interface of an RTM_NEWROUTE.
+func parseRoute(data []byte) (index int32, err error) {
+	for a := netlink.Attributes(data, unix.SizeofRtMsg, &err); a.Next(); {
+		if a.Kind() == unix.RTA_OIF {
+			index = int32(a.Uint32())
+		}
+	}
+	if err == nil && index == 0 {
+		err = errors.New("the route has no device")
+	}
+	return index, err
+}
+
+// Holders returns the devices that have a local address, and all devices with any
+// address when it is unspecified.
+func (c *Conn) Holders(local netip.Addr) ([]string, error) {
+	var indices []int32
+	seen := make(map[int32]bool)
+	err := c.socket.Dump(unix.RTM_GETADDR, make([]byte, unix.SizeofIfAddrmsg), func(_ uint16, data []byte) error {
+		index, address, err := parseAddress(data)
+		if err == nil && !seen[index] && (local.IsUnspecified() || address == local) {
+			seen[index] = true
+			indices = append(indices, index)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list addresses: %w", err)
+	}
+	names := make([]string, len(indices))
+	for i, index := range indices {
+		if names[i], err = c.name(index); err != nil {
+			return nil, err
+		}
+	}
+	return names, nil
+}
+
+// parseAddress reads an RTM_NEWADDR.
+func parseAddress(data []byte) (index int32, address netip.Addr, err error) {
+	attributes := netlink.Attributes(data, unix.SizeofIfAddrmsg, &err)
+	index = int32(netlink.Uint32(data, 4))
+	for attributes.Next() {
+		// IFA_LOCAL is our own of a point-to-point link, and IFA_ADDRESS the
+		// peer's; where there is no peer they are the same, or the first is not
+		// there.
+		switch kind := attributes.Kind(); {
+		case kind == unix.IFA_LOCAL, kind == unix.IFA_ADDRESS && !address.IsValid():
+			address, _ = netip.AddrFromSlice(attributes.Bytes())
+		}
+	}
+	return index, address, err
+}
