@@ -319,8 +319,9 @@ func (inv *Inventory) Lookup(id string) (Port, bool) {
 	return inv.ports[i], true
 }
 
-// exists tells whether the interface exists, and whether all sources work.
-func (inv *Inventory) exists(index int) (exists, healthy bool) {
+// Exists tells whether an interface exists, and whether all sources work: while one does
+// not, an interface that is no port may be one nevertheless.
+func (inv *Inventory) Exists(index int) (exists, healthy bool) {
 	inv.mu.Lock()
 	defer inv.mu.Unlock()
 	healthy = inv.synced

@@ -6,10 +6,8 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/prometheus/common/promslog"
-	"vigia/internal/bpf/vport"
 	"vigia/internal/ovsdb"
 	"vigia/internal/testutil"
 )
@@ -98,7 +96,7 @@ func TestInventoryTakesIdentityFromOpenVSwitch(t *testing.T) {
 	testutil.WaitFor(t, "the port", func() bool { p, ok := r.inv.Lookup("uuid-1"); return ok && p.Tenant == Unresolved })
 	server.VSCtl("set", "interface", "tap0", "external_ids:vigia-tenant=blue")
 	testutil.WaitFor(t, "its tenant", func() bool { p, _ := r.inv.Lookup("uuid-1"); return p.Tenant == "blue" })
-	if p, _ := r.inv.Lookup("uuid-1"); p.DataPlane != OVSUserspace || p.Bridge != "br-int" || p.Hook() != vport.XDP {
+	if p, _ := r.inv.Lookup("uuid-1"); p.DataPlane != OVSUserspace || p.Bridge != "br-int" {
 		t.Errorf("got %+v", p)
 	}
 
@@ -114,108 +112,6 @@ func TestInventoryTakesIdentityFromOpenVSwitch(t *testing.T) {
 func TestInventoryErrors(t *testing.T) {
 	if _, err := NewInventory(Sources{NetNS: "vigia-test-absent"}, promslog.NewNopLogger()); err == nil {
 		t.Error("an absent namespace was accepted")
-	}
-}
-
-func manager(t *testing.T, node string) *vport.Manager {
-	t.Helper()
-	m, err := vport.Open(vport.Options{PinDir: testutil.NewBPFFS(t), NetNS: node, MaxPorts: 4})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { m.Close() })
-	return m
-}
-
-func attached(t *testing.T, m *vport.Manager) int {
-	t.Helper()
-	list, err := m.Attached()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return len(list)
-}
-
-func TestKeeperAttachesAndForgets(t *testing.T) {
-	node := testutil.NewNetNS(t)
-	r := newRig(t, Sources{NetNS: node, File: portsFile(t, "a0", "b0")})
-	m := manager(t, node)
-	k := NewKeeper(r.inv, m, promslog.NewNopLogger())
-	if k.Ready() == nil {
-		t.Error("ready before the first look")
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() { k.Run(ctx); close(done) }()
-	defer func() { cancel(); <-done }()
-	r.plug("a0")
-	testutil.WaitFor(t, "the first port", func() bool { return attached(t, m) == 1 })
-	r.plug("b0")
-	testutil.WaitFor(t, "the second port", func() bool { return attached(t, m) == 2 })
-	testutil.IP(t, "-n", node, "link", "del", "a0")
-	testutil.WaitFor(t, "the deleted port to be forgotten", func() bool { return attached(t, m) == 1 })
-	if err := k.Ready(); err != nil {
-		t.Error(err)
-	}
-	cancel()
-	<-done
-	if attached(t, m) != 1 {
-		t.Error("the program came off with the process")
-	}
-}
-
-func TestKeeperKeepsProgramsWhileIdentityIsUnsure(t *testing.T) {
-	node := testutil.NewNetNS(t)
-	file := portsFile(t, "a0")
-	r := newRig(t, Sources{NetNS: node, File: file})
-	m := manager(t, node)
-	k := NewKeeper(r.inv, m, promslog.NewNopLogger())
-	r.plug("a0")
-	testutil.WaitFor(t, "the port", func() bool { return len(r.ids()) == 1 })
-	now := time.Now()
-	k.reconcile(now)
-	if attached(t, m) != 1 {
-		t.Fatal("not attached")
-	}
-	write(t, file, "version: 1\nports: []\n")
-	testutil.WaitFor(t, "the port to lose its identity", func() bool { return len(r.ids()) == 0 })
-	k.reconcile(now)
-	k.reconcile(now.Add(forgetAfter - time.Second))
-	if attached(t, m) != 1 {
-		t.Error("detached too early")
-	}
-	k.reconcile(now.Add(forgetAfter + time.Second))
-	if attached(t, m) != 0 {
-		t.Error("a program stays on an interface that is no port")
-	}
-}
-
-func TestKeeperReportsWhatItCannotAttach(t *testing.T) {
-	node := testutil.NewNetNS(t)
-	r := newRig(t, Sources{NetNS: node, File: portsFile(t, "a0", "b0", "c0", "d0", "e0")})
-	m := manager(t, node) // room for four
-	k := NewKeeper(r.inv, m, promslog.NewNopLogger())
-	for _, name := range []string{"a0", "b0", "c0", "d0", "e0"} {
-		r.plug(name)
-	}
-	testutil.WaitFor(t, "the ports", func() bool { return len(r.ids()) == 5 })
-	k.reconcile(time.Now())
-	list, _ := r.inv.Ports()
-	failures := 0
-	for _, p := range list {
-		if k.Failed(p.Index) != nil {
-			failures++
-		}
-	}
-	if failures != 1 || attached(t, m) != 4 {
-		t.Errorf("%d failures, %d attached; want 1 and 4", failures, attached(t, m))
-	}
-	testutil.IP(t, "-n", node, "link", "del", "a0")
-	testutil.WaitFor(t, "the deletion", func() bool { return len(r.ids()) == 4 })
-	k.reconcile(time.Now()) // forgets a0
-	k.reconcile(time.Now()) // now there is room
-	if p, _ := r.inv.Lookup("id-e0"); k.Failed(p.Index) != nil {
-		t.Errorf("still failing: %v", k.Failed(p.Index))
 	}
 }
 

@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strings"
 
-	"vigia/internal/bpf/vport"
 	"vigia/internal/ovsdb"
 	"vigia/internal/rtnl"
 )
@@ -45,17 +44,6 @@ type Port struct {
 	// the tenant.
 	TenantSide bool
 	Source     string // ovsdb, ovn, libvirt or file: where the tenant comes from
-}
-
-// Hook returns where a program must sit to see and drop what the tenant sends.
-func (p *Port) Hook() vport.Hook {
-	switch {
-	case p.TenantSide: // Open vSwitch reads an internal port's frames after tc
-		return vport.TCXTenant
-	case p.DataPlane == OVSUserspace:
-		return vport.XDP
-	}
-	return vport.TCX
 }
 
 // ovsColumns are the columns that identity needs. Statistics are left out on

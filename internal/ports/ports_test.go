@@ -14,7 +14,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"vigia/internal/bpf/vport"
 	"vigia/internal/ovsdb"
 	"vigia/internal/rtnl"
 )
@@ -112,17 +111,6 @@ func TestResolveKeepsIDsApart(t *testing.T) {
 	}})
 	if len(got) != 2 || got[0].ID == got[1].ID || got[0].ID > got[1].ID {
 		t.Errorf("got %+v", got)
-	}
-}
-
-func TestHookFollowsTheDataPlane(t *testing.T) {
-	for plane, want := range map[string]vport.Hook{OVSUserspace: vport.XDP, OVSKernel: vport.TCX, LinuxBridge: vport.TCX, NoSwitch: vport.TCX} {
-		if got := (&Port{DataPlane: plane}).Hook(); got != want {
-			t.Errorf("%s: got %s, want %s", plane, got, want)
-		}
-		if got := (&Port{DataPlane: plane, TenantSide: true}).Hook(); got != vport.TCXTenant {
-			t.Errorf("%s, the tenant's own device: got %s, want %s", plane, got, vport.TCXTenant)
-		}
 	}
 }
 

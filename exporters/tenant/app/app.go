@@ -18,6 +18,7 @@ import (
 	"vigia/exporters/tenant/scrape"
 	"vigia/internal/bpf/drops"
 	"vigia/internal/daemon"
+	"vigia/internal/node"
 	"vigia/internal/ports"
 	"vigia/internal/rtnl"
 	"vigia/internal/sockdiag"
@@ -45,7 +46,7 @@ func Program() daemon.Program {
 }
 
 type service struct {
-	*ports.Node
+	*node.Node
 	stats    *rtnl.Conn
 	logger   *slog.Logger
 	drops    *drops.Counter // nil where the kernel gives no reasons
@@ -72,7 +73,7 @@ func (f *flags) start(_ context.Context, env daemon.Env) (_ daemon.Service, err 
 			s.close()
 		}
 	}()
-	if s.Node, err = ports.OpenNode(c.Sources, c.BPF, env.Logger); err != nil {
+	if s.Node, err = node.Open(c.Sources, c.BPF, env.Logger); err != nil {
 		return nil, err
 	}
 	if s.stats, err = rtnl.Dial(c.Sources.NetNS); err != nil {
@@ -152,7 +153,7 @@ func (s *service) debugPorts(w http.ResponseWriter, _ *http.Request) {
 		Sources map[string]string
 	}{Ports: make([]debugPort, 0, len(list)), Sources: make(map[string]string)}
 	for i := range list {
-		p := debugPort{Port: list[i], Hook: list[i].Hook().String()}
+		p := debugPort{Port: list[i], Hook: node.Hook(&list[i]).String()}
 		if p.Index == 0 {
 			p.Hook = "none: the kernel has no such device, only the switch counts it"
 		}

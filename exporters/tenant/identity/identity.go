@@ -7,6 +7,7 @@ import (
 
 	"vigia/exporters/tenant/source"
 	"vigia/internal/exposition"
+	"vigia/internal/node"
 	"vigia/internal/ports"
 )
 
@@ -108,7 +109,7 @@ func (s *Source) port(p *ports.Port, up bool, out *exposition.Page) {
 	out.Emit(s.up, source.Truth(up), p.ID, p.Tenant)
 	hook := "none"
 	if p.Index != 0 {
-		hook = p.Hook().String()
+		hook = node.Hook(p).String()
 	}
 	out.Emit(s.portInfo, 1, p.ID, p.Tenant, p.Device, p.Bridge, p.DataPlane, p.Network, p.Workload, p.MAC, hook, p.Source)
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"vigia/internal/bpf/vport"
+	"vigia/internal/node"
 	"vigia/isolation-agent/enforcer/limits"
 )
 
@@ -64,7 +65,7 @@ func (s *Server) state(*http.Request) (any, error) {
 
 func portView(p *limits.PortState) portJSON {
 	out := portJSON{
-		Port: p.Port.ID, Tenant: p.Port.Tenant, Device: p.Port.Device, Attached: p.Attached, Hook: p.Port.Hook().String(),
+		Port: p.Port.ID, Tenant: p.Port.Tenant, Device: p.Port.Device, Attached: p.Attached, Hook: node.Hook(&p.Port).String(),
 		Limit: limitView(p.Limit),
 	}
 	if c := p.Contract; c != nil {

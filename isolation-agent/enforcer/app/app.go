@@ -13,7 +13,7 @@ import (
 
 	"vigia/internal/bpf/vport"
 	"vigia/internal/daemon"
-	"vigia/internal/ports"
+	"vigia/internal/node"
 	"vigia/isolation-agent/enforcer/api"
 	"vigia/isolation-agent/enforcer/fastloop"
 	"vigia/isolation-agent/enforcer/leaderterm"
@@ -42,7 +42,7 @@ func Program() daemon.Program {
 const observeInterval = time.Second
 
 type service struct {
-	*ports.Node
+	*node.Node
 	terms    *leaderterm.Store
 	limits   *limits.Limits
 	api      *api.Server
@@ -64,7 +64,7 @@ func start(_ context.Context, env daemon.Env) (_ daemon.Service, err error) {
 			s.close()
 		}
 	}()
-	if s.Node, err = ports.OpenNode(c.Sources, c.BPF, env.Logger); err != nil {
+	if s.Node, err = node.Open(c.Sources, c.BPF, env.Logger); err != nil {
 		return nil, err
 	}
 	if err = s.Manager.EnsureSettings(vport.DefaultSettings()); err != nil {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"vigia/internal/bpf/vport"
+	vports "vigia/internal/node"
 	"vigia/isolation-agent/enforcer/fastloop/control"
 	"vigia/isolation-agent/enforcer/scheduling"
 )
@@ -51,7 +52,7 @@ func (l *Loop) enforce(now time.Time, limit *control.Limit, index int) error {
 // shape makes or changes the class of a limit, below that of the port's contract.
 func (l *Loop) shape(limit *control.Limit, rate uint64) (uint32, error) {
 	port, ok := l.inventory.Lookup(limit.Port)
-	if !ok || port.Hook() != vport.TCX { // before the socket buffer there is no class
+	if !ok || vports.Hook(&port) != vport.TCX { // before the socket buffer there is no class
 		return 0, scheduling.ErrNoClass
 	}
 	bought := l.contract(port.Tenant, port.ID)

@@ -1,4 +1,4 @@
-package ports
+package node
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"vigia/internal/bpf/vport"
+	"vigia/internal/ports"
 )
 
 const (
@@ -25,7 +26,7 @@ const (
 // Keeper keeps a BPF program on every port of an inventory. The exporter and
 // the enforcer each run one on the same pins.
 type Keeper struct {
-	inventory *Inventory
+	inventory *ports.Inventory
 	manager   *vport.Manager
 	logger    *slog.Logger
 
@@ -39,7 +40,7 @@ type Keeper struct {
 }
 
 // NewKeeper returns a keeper of the inventory's ports.
-func NewKeeper(inv *Inventory, m *vport.Manager, logger *slog.Logger) *Keeper {
+func NewKeeper(inv *ports.Inventory, m *vport.Manager, logger *slog.Logger) *Keeper {
 	return &Keeper{inventory: inv, manager: m, logger: logger, failed: map[int]error{}, missing: map[int]time.Time{}}
 }
 
@@ -59,23 +60,24 @@ func (k *Keeper) Run(ctx context.Context) {
 }
 
 func (k *Keeper) reconcile(now time.Time) {
-	ports, _ := k.inventory.Ports()
+	list, _ := k.inventory.Ports()
 	var wanted []vport.Want
 	if now.Sub(k.verified) >= verifyInterval {
-		k.good, k.verified = make(map[int]vport.Hook, len(ports)), now
+		k.good, k.verified = make(map[int]vport.Hook, len(list)), now
 	}
-	isPort := make(map[int]bool, len(ports))
-	for i := range ports {
-		p := &ports[i]
+	isPort := make(map[int]bool, len(list))
+	for i := range list {
+		p := &list[i]
 		isPort[p.Index] = true
-		if hook, ok := k.good[p.Index]; ok && hook == p.Hook() {
+		hook := Hook(p)
+		if at, ok := k.good[p.Index]; ok && at == hook {
 			continue
 		}
-		wanted = append(wanted, vport.Want{Index: p.Index, Hook: p.Hook()})
+		wanted = append(wanted, vport.Want{Index: p.Index, Hook: hook})
 	}
 	failed, err := k.manager.AttachAll(wanted)
 	if err != nil {
-		k.logger.Warn("attached, but", "err", err)
+		k.logger.Warn("cannot finish attaching programs", "err", err)
 	}
 	for _, w := range wanted {
 		if failed[w.Index] == nil {
@@ -84,10 +86,10 @@ func (k *Keeper) reconcile(now time.Time) {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for i := range ports {
-		p := &ports[i]
+	for i := range list {
+		p := &list[i]
 		if err := failed[p.Index]; err != nil && k.failed[p.Index] == nil {
-			k.logger.Warn("port is not watched", "port", p.ID, "device", p.Device, "err", err)
+			k.logger.Warn("cannot watch port", "port", p.ID, "device", p.Device, "err", err)
 		}
 	}
 	k.failed = failed
@@ -108,7 +110,7 @@ func (k *Keeper) forget(isPort map[int]bool, now time.Time) {
 			delete(k.missing, index)
 			continue
 		}
-		exists, healthy := k.inventory.exists(index)
+		exists, healthy := k.inventory.Exists(index)
 		since, known := k.missing[index]
 		switch {
 		case !exists:

@@ -1,4 +1,6 @@
-package ports
+// Package node keeps a BPF program at every port of a node, as the exporter and the
+// enforcer do: both run one Node on the same pins.
+package node
 
 import (
 	"context"
@@ -6,19 +8,31 @@ import (
 	"sync"
 
 	"vigia/internal/bpf/vport"
+	"vigia/internal/ports"
 )
 
-// Node is a node's ports and the programs at them, as exporter and enforcer have it.
+// Hook returns where a program must sit to see and drop what a port's tenant sends.
+func Hook(p *ports.Port) vport.Hook {
+	switch {
+	case p.TenantSide: // Open vSwitch reads an internal port's frames after tc
+		return vport.TCXTenant
+	case p.DataPlane == ports.OVSUserspace:
+		return vport.XDP
+	}
+	return vport.TCX
+}
+
+// Node is a node's ports and the programs at them.
 type Node struct {
-	Inventory *Inventory
+	Inventory *ports.Inventory
 	Manager   *vport.Manager
 	Keeper    *Keeper
 }
 
-// OpenNode opens the sources of ports and loads the programs, or takes over those
+// Open opens the sources of ports and loads the programs, or takes over those
 // that another process pinned. Run keeps both current.
-func OpenNode(s Sources, c vport.Config, logger *slog.Logger) (*Node, error) {
-	inventory, err := NewInventory(s, logger)
+func Open(s ports.Sources, c vport.Config, logger *slog.Logger) (*Node, error) {
+	inventory, err := ports.NewInventory(s, logger)
 	if err != nil {
 		return nil, err
 	}
