@@ -35,8 +35,8 @@ const (
 	healthTimeout      = 5 * time.Second
 )
 
-// daemon is one run of a program.
-type daemon struct {
+// instance is one run of a program.
+type instance struct {
 	program Program
 	opts    *options
 	env     Env
@@ -64,7 +64,7 @@ func (p Program) serve(ctx context.Context, opts *options, stderr io.Writer) err
 	}
 	defer closeAll(listeners)
 
-	d, err := p.newDaemon(opts)
+	d, err := p.newInstance(opts)
 	if err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ func closeAll(listeners []net.Listener) {
 	}
 }
 
-func (p Program) newDaemon(opts *options) (*daemon, error) {
+func (p Program) newInstance(opts *options) (*instance, error) {
 	c, err := catalog.Load()
 	if err != nil {
 		return nil, err
@@ -112,7 +112,7 @@ func (p Program) newDaemon(opts *options) (*daemon, error) {
 	metrics := c.NewFactory(p.Part, reg)
 	self := "vigia_" + p.Part + "_"
 	metrics.Gauge(self+"build_info").WithLabelValues(version.Version, version.Revision, runtime.Version()).Set(1)
-	d := &daemon{
+	d := &instance{
 		program:    p,
 		opts:       opts,
 		reloadOK:   metrics.Gauge(self + "config_last_reload_successful").WithLabelValues(),
@@ -129,7 +129,7 @@ func (p Program) newDaemon(opts *options) (*daemon, error) {
 	return d, d.routes()
 }
 
-func (d *daemon) routes() error {
+func (d *instance) routes() error {
 	mux := d.env.Mux
 	registry := realtime.Yielding(promhttp.InstrumentMetricHandler(d.env.Registry, promhttp.HandlerFor(d.env.Registry, promhttp.HandlerOpts{
 		Registry:            d.env.Registry,
@@ -178,7 +178,7 @@ func (d *daemon) routes() error {
 	return nil
 }
 
-func (d *daemon) handleReload(w http.ResponseWriter, r *http.Request) {
+func (d *instance) handleReload(w http.ResponseWriter, r *http.Request) {
 	answer := make(chan error, 1)
 	select {
 	case d.reloads <- answer:
@@ -193,7 +193,7 @@ func (d *daemon) handleReload(w http.ResponseWriter, r *http.Request) {
 }
 
 // run serves until ctx ends, the service ends or a listener breaks.
-func (d *daemon) run(ctx context.Context, listeners []net.Listener) error {
+func (d *instance) run(ctx context.Context, listeners []net.Listener) error {
 	// Before anybody can see that the program is up: until then SIGHUP would end it.
 	hangup := make(chan os.Signal, 1)
 	signal.Notify(hangup, syscall.SIGHUP)
@@ -243,7 +243,7 @@ func (d *daemon) run(ctx context.Context, listeners []net.Listener) error {
 	return result
 }
 
-func (d *daemon) reload(ctx context.Context) error {
+func (d *instance) reload(ctx context.Context) error {
 	_, err := d.program.Check(d.opts.configPath)
 	if err == nil {
 		err = d.service.Reload(ctx, d.opts.configPath)
@@ -257,7 +257,7 @@ func (d *daemon) reload(ctx context.Context) error {
 	return nil
 }
 
-func (d *daemon) reloaded(err error) {
+func (d *instance) reloaded(err error) {
 	if err != nil {
 		d.reloadOK.Set(0)
 		return

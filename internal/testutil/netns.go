@@ -1,4 +1,3 @@
-// Package testutil has fixtures for tests that need the kernel.
 package testutil
 
 import (

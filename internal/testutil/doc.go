@@ -1,0 +1,2 @@
+// Package testutil has fixtures for tests that need the kernel.
+package testutil
