@@ -2,14 +2,8 @@ package daemon
 
 import (
 	"bytes"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
+	"crypto/tls"
 	"log/slog"
-	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -20,39 +14,18 @@ import (
 	"time"
 
 	"github.com/prometheus/exporter-toolkit/web"
+
+	"vigia/internal/testutil"
 )
 
-// certified writes a certificate for 127.0.0.1 that is its own authority, and
-// the web configuration with it, as relative paths.
+// certified makes a certificate for 127.0.0.1, and the web configuration with it, as paths
+// from its own folder.
 func certified(t *testing.T) string {
 	t.Helper()
-	folder := t.TempDir()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, IsCA: true, BasicConstraintsValid: true,
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	raw, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, block := range map[string]*pem.Block{
-		"own.crt": {Type: "CERTIFICATE", Bytes: der},
-		"own.key": {Type: "PRIVATE KEY", Bytes: raw},
-	} {
-		if err := os.WriteFile(filepath.Join(folder, name), pem.EncodeToMemory(block), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return write(t, folder, "tls_server_config: {cert_file: own.crt, key_file: own.key, client_ca_file: own.crt, client_auth_type: RequireAndVerifyClientCert}")
+	authority := testutil.NewAuthority(t)
+	certificate, _ := authority.Issue("test", net.IPv4(127, 0, 0, 1))
+	return write(t, filepath.Dir(certificate), "tls_server_config: {cert_file: own.crt, key_file: own.key, client_ca_file: "+authority.File+
+		", client_auth_type: RequireAndVerifyClientCert}")
 }
 
 func write(t *testing.T, folder, content string) string {
@@ -79,7 +52,7 @@ func TestHealthcheckSpeaksTheTLSOfTheInstance(t *testing.T) {
 	url := "http://" + listener.Addr().String() + "/-/ready"
 
 	var out bytes.Buffer
-	waitFor(t, "an answer", func() bool {
+	testutil.WaitFor(t, "an answer", func() bool {
 		out.Reset()
 		return healthcheck(t.Context(), url, file, &out) == nil
 	})
@@ -88,6 +61,33 @@ func TestHealthcheckSpeaksTheTLSOfTheInstance(t *testing.T) {
 	}
 	if err := healthcheck(t.Context(), strings.Replace(url, "http:", "https:", 1), "", &out); err == nil {
 		t.Error("served without a certificate")
+	}
+}
+
+// TestADaemonServesItsOwnTLS has clients with a certificate and without, and asks by the
+// command that a service manager would.
+func TestADaemonServesItsOwnTLS(t *testing.T) {
+	f := &fake{}
+	f.ready.Store(true)
+	settings := certified(t)
+	in := start(t, f, "--web.config.file", settings)
+	if code, body := in.do("GET", "/-/ready"); code != http.StatusBadRequest {
+		t.Errorf("without TLS: %d %q", code, body)
+	}
+	var out, stderr bytes.Buffer
+	args := []string{"healthcheck", "--url", in.URL + "/-/ready", "--web.config.file", settings}
+	if code := program(f).Run(t.Context(), args, &out, &stderr); code != ExitOK || !strings.Contains(out.String(), "https://") {
+		t.Errorf("with the certificate: %d %q %q", code, out.String(), stderr.String())
+	}
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	defer client.CloseIdleConnections()
+	if resp, err := client.Get(strings.Replace(in.URL, "http:", "https:", 1) + "/-/ready"); err == nil {
+		resp.Body.Close()
+		t.Errorf("without a certificate: %s", resp.Status)
+	}
+	f.ready.Store(false)
+	if code := program(f).Run(t.Context(), args, &out, &stderr); code != ExitError || !strings.Contains(stderr.String(), "warming up") {
+		t.Errorf("not ready: %d %q", code, stderr.String())
 	}
 }
 

@@ -46,6 +46,7 @@ type instance struct {
 	reloadOK   prometheus.Gauge
 	reloadTime prometheus.Gauge
 	reloads    chan chan error
+	stopping   chan struct{} // closed when nobody reloads any more
 }
 
 func (p Program) serve(ctx context.Context, opts *options, stderr io.Writer) error {
@@ -118,6 +119,7 @@ func (p Program) newInstance(opts *options) (*instance, error) {
 		reloadOK:   metrics.Gauge(self + "config_last_reload_successful").WithLabelValues(),
 		reloadTime: metrics.Gauge(self + "config_last_reload_success_timestamp_seconds").WithLabelValues(),
 		reloads:    make(chan chan error),
+		stopping:   make(chan struct{}),
 		env: Env{
 			ConfigPath: opts.configPath,
 			Logger:     promslog.New(opts.log),
@@ -182,6 +184,9 @@ func (d *instance) handleReload(w http.ResponseWriter, r *http.Request) {
 	answer := make(chan error, 1)
 	select {
 	case d.reloads <- answer:
+	case <-d.stopping:
+		http.Error(w, "the program is stopping", http.StatusServiceUnavailable)
+		return
 	case <-r.Context().Done():
 		return
 	}
@@ -231,10 +236,11 @@ func (d *instance) run(ctx context.Context, listeners []net.Listener) error {
 		}
 	}
 	cancel()
+	close(d.stopping)
 	shutdownCtx, stop := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 	defer stop()
 	if err := server.Shutdown(shutdownCtx); err != nil && result == nil {
-		d.env.Logger.Warn("requests were cut short", "err", err)
+		d.env.Logger.Warn("cannot finish every request", "err", err)
 	}
 	if err := <-worked; err != nil && result == nil && !errors.Is(err, context.Canceled) {
 		result = err
@@ -250,7 +256,7 @@ func (d *instance) reload(ctx context.Context) error {
 	}
 	d.reloaded(err)
 	if err != nil {
-		d.env.Logger.Error("reload failed, still running on the old configuration", "err", err)
+		d.env.Logger.Error("cannot reload, still running on the old configuration", "err", err)
 		return err
 	}
 	d.env.Logger.Info("reloaded", "config", d.opts.configPath)

@@ -4,6 +4,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 
@@ -31,15 +32,14 @@ type Node struct {
 
 // Open opens the sources of ports and loads the programs, or takes over those
 // that another process pinned. Run keeps both current.
-func Open(s ports.Sources, c vport.Config, logger *slog.Logger) (*Node, error) {
-	inventory, err := ports.NewInventory(s, logger)
+func Open(c Config, logger *slog.Logger) (*Node, error) {
+	inventory, err := ports.NewInventory(c.Sources, logger)
 	if err != nil {
 		return nil, err
 	}
-	manager, err := vport.Open(vport.Options{PinDir: c.PinDir, NetNS: s.NetNS, MaxPorts: c.MaxPorts, Attachment: c.Attachment})
+	manager, err := vport.Open(vport.Options{PinDir: c.BPF.PinDir, NetNS: c.Sources.NetNS, MaxPorts: c.BPF.MaxPorts, Attachment: c.BPF.Attachment})
 	if err != nil {
-		inventory.Close()
-		return nil, err
+		return nil, errors.Join(err, inventory.Close())
 	}
 	return &Node{Inventory: inventory, Manager: manager, Keeper: NewKeeper(inventory, manager, logger)}, nil
 }
@@ -67,7 +67,4 @@ func (n *Node) Ready() error {
 }
 
 // Close frees the sources and lets go of the programs, after Run has ended.
-func (n *Node) Close() {
-	n.Manager.Close()
-	n.Inventory.Close()
-}
+func (n *Node) Close() error { return errors.Join(n.Manager.Close(), n.Inventory.Close()) }

@@ -31,7 +31,7 @@ func TestHookFollowsTheDataPlane(t *testing.T) {
 // open opens a node as a program does.
 func open(t *testing.T, r *rig, pins string) *Node {
 	t.Helper()
-	n, err := Open(ports.Sources{NetNS: r.ns, File: r.file}, vport.Config{PinDir: pins, MaxPorts: 4}, promslog.NewNopLogger())
+	n, err := Open(Config{Sources: ports.Sources{NetNS: r.ns, File: r.file}, BPF: vport.Config{PinDir: pins, MaxPorts: 4}}, promslog.NewNopLogger())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,12 +132,12 @@ func TestANodeThatCannotBeOpened(t *testing.T) {
 		"no bpffs":     {ports.Sources{NetNS: r.ns, File: r.file}, vport.Config{PinDir: t.TempDir()}, "is not on a bpffs"},
 		"no folder":    {ports.Sources{NetNS: r.ns, File: r.file}, vport.Config{PinDir: "relative"}, "absolute path"},
 	} {
-		n, err := Open(tc.sources, tc.bpf, promslog.NewNopLogger())
+		n, err := Open(Config{Sources: tc.sources, BPF: tc.bpf}, promslog.NewNopLogger())
 		if err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: %v, %v", name, n, err)
 		}
 	}
-	_, err := Open(ports.Sources{NetNS: "vigia-test-absent"}, vport.Config{}, promslog.NewNopLogger())
+	_, err := Open(Config{Sources: ports.Sources{NetNS: "vigia-test-absent"}}, promslog.NewNopLogger())
 	if !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the reason is lost: %v", err)
 	}

@@ -28,28 +28,28 @@ func (c *condition) where() []any {
 	return out
 }
 
-// WithOnly copies no row of a table until SetOnly says which.
-func WithOnly(table, column string) Option {
-	return func(r *Replica) { r.only[table] = condition{column: column} }
+// WithCondition copies no row of a table until SetCondition says which.
+func WithCondition(table, column string) Option {
+	return func(r *Replica) { r.conditions[table] = condition{column: column} }
 }
 
-// SetOnly changes which rows of a table are copied: those whose column, as named
-// by WithOnly, has one of the values. Rows come and go as the server tells.
-func (r *Replica) SetOnly(table string, values []string) {
+// SetCondition changes which rows of a table are copied: those whose column, as named
+// by WithCondition, has one of the values. Rows come and go as the server tells.
+func (r *Replica) SetCondition(table string, values []string) {
 	values = slices.Sorted(slices.Values(values))
 	r.mu.Lock()
-	c, ok := r.only[table]
+	c, ok := r.conditions[table]
 	changed := ok && !slices.Equal(c.values, values)
 	if changed {
 		c.values = values
-		r.only[table] = c
+		r.conditions[table] = c
 	}
 	r.mu.Unlock()
 	if !changed {
 		return
 	}
 	select {
-	case r.narrowed <- struct{}{}:
+	case r.conditionsChanged <- struct{}{}:
 	default:
 	}
 }
@@ -58,29 +58,29 @@ func (r *Replica) SetOnly(table string, values []string) {
 func (r *Replica) wheres() map[string][]any {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	out := make(map[string][]any, len(r.only))
-	for table, c := range r.only {
+	out := make(map[string][]any, len(r.conditions))
+	for table, c := range r.conditions {
 		out[table] = c.where()
 	}
 	return out
 }
 
-// narrow tells the server of conditions that have changed since it was last told,
-// which is what told holds.
-func (r *Replica) narrow(c *conn, told []byte) ([]byte, error) {
+// changeConditions tells the server of conditions that differ from those sent last, and returns
+// those that are in force then.
+func (r *Replica) changeConditions(c *conn, sent []byte) ([]byte, error) {
 	if r.Method() == plainMonitor {
-		return told, nil
+		return sent, nil
 	}
 	change := make(map[string]any)
 	for table, where := range r.wheres() {
 		change[table] = []any{map[string]any{"where": where}}
 	}
 	now, err := json.Marshal(change)
-	if err != nil || bytes.Equal(now, told) {
-		return told, err
+	if err != nil || bytes.Equal(now, sent) {
+		return sent, err
 	}
 	if _, err := c.request("monitor_cond_change", nil, nil, change); err != nil {
-		return told, err
+		return sent, err
 	}
 	return now, nil
 }

@@ -13,7 +13,7 @@ import (
 func TestConditionsKeepRowsOut(t *testing.T) {
 	s := testutil.NewOVSDBServer(t)
 	s.VSCtl("add-br", "br-int", "--", "add-port", "br-int", "a", "--", "add-port", "br-int", "b", "--", "add-port", "br-int", "c")
-	only := func(r *Replica) { WithOnly("Interface", "name")(r) }
+	only := func(r *Replica) { WithCondition("Interface", "name")(r) }
 	replicas := map[string]*Replica{
 		"monitor_cond_since": start(t, s.Socket, only),
 		"monitor_cond":       start(t, withoutMethods(t, s.Socket, "monitor_cond_since"), only),
@@ -32,7 +32,7 @@ func TestConditionsKeepRowsOut(t *testing.T) {
 	}
 	set := func(values ...string) {
 		for _, r := range append(slices.Collect(maps.Values(replicas)), plain) {
-			r.SetOnly("Interface", values)
+			r.SetCondition("Interface", values)
 		}
 	}
 	has("nothing at first")
@@ -55,7 +55,7 @@ func TestConditionsKeepRowsOut(t *testing.T) {
 	if n := len(interfaces(plain)); n != 6 {
 		t.Errorf("without conditions there are %d interfaces, want all 6", n)
 	}
-	plain.SetOnly("Bridge", []string{"x"}) // has no condition: nothing happens
+	plain.SetCondition("Bridge", []string{"x"}) // has no condition: nothing happens
 }
 
 func TestServersThatRefuseAConditionAreNotTrusted(t *testing.T) {

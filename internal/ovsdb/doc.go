@@ -1,3 +1,3 @@
 // Package ovsdb keeps a live copy of tables of an OVSDB server (RFC 7047), for
-// reading only: ovsdb-server pushes changes, nothing is polled.
+// reading conditions: ovsdb-server pushes changes, nothing is polled.
 package ovsdb

@@ -23,20 +23,20 @@ type Replica struct {
 	logger   *slog.Logger
 	probe    time.Duration // silence after which the server is asked for an echo
 
-	// Of the session only: where monitor_cond_since goes on, and with what request.
+	// Of the session conditions: where monitor_cond_since goes on, and with what request.
 	transaction string
 	asked       []byte
 
-	narrowed chan struct{} // has a value after only has changed
+	conditionsChanged chan struct{} // has a value after conditions have changed
 
-	mu         sync.Mutex
-	only       map[string]condition // by table; tables that are not in it are copied whole
-	method     string               // of the monitor in use
-	tables     map[string]Table     // nil until the first copy has come
-	generation uint64               // of tables
-	err        error                // why there is no session now
-	heard      time.Time            // when the server last sent something
-	changes    chan struct{}
+	mu          sync.Mutex
+	conditions  map[string]condition // by table; tables that are not in it are copied whole
+	method      string               // of the monitor in use
+	tables      map[string]Table     // nil until the first copy has come
+	generation  uint64               // of tables
+	err         error                // why there is no session now
+	lastMessage time.Time            // when the server last sent something
+	changes     chan struct{}
 }
 
 // Reconnection delays: the first is short, since ovsdb-server restarts in well
@@ -51,7 +51,7 @@ const (
 func NewReplica(remote, database string, columns Columns, logger *slog.Logger, options ...Option) (*Replica, error) {
 	r := &Replica{
 		remote: remote, database: database, columns: columns, logger: logger, probe: probeInterval,
-		err: errors.New("not connected yet"), changes: make(chan struct{}, 1), narrowed: make(chan struct{}, 1), only: make(map[string]condition),
+		err: errors.New("not connected yet"), changes: make(chan struct{}, 1), conditionsChanged: make(chan struct{}, 1), conditions: make(map[string]condition),
 	}
 	for _, o := range options {
 		o(r)
@@ -93,7 +93,7 @@ func (r *Replica) session(ctx context.Context) (had bool) {
 	r.err = err
 	r.mu.Unlock()
 	if first && ctx.Err() == nil {
-		r.logger.Warn("OVSDB session ended, reconnecting", "remote", r.remote, "err", err)
+		r.logger.Warn("cannot follow OVSDB, reconnecting", "remote", r.remote, "err", err)
 	}
 	return had
 }
@@ -194,15 +194,15 @@ func (r *Replica) updates(c *conn, tables map[string]Table, kinds schema) error 
 	silence := time.NewTicker(r.probe)
 	defer silence.Stop()
 	probing := false
-	var told []byte
+	var sent []byte
 	for {
 		select {
-		case <-r.narrowed:
-			next, err := r.narrow(c, told)
+		case <-r.conditionsChanged:
+			next, err := r.changeConditions(c, sent)
 			if err != nil {
 				return err
 			}
-			told = next
+			sent = next
 		case err := <-broken:
 			return err
 		case m := <-received:
@@ -258,7 +258,7 @@ func copyTables(tables map[string]Table) map[string]Table {
 
 func (r *Replica) publish(tables map[string]Table) {
 	r.mu.Lock()
-	r.tables, r.err, r.heard = tables, nil, time.Now()
+	r.tables, r.err, r.lastMessage = tables, nil, time.Now()
 	r.generation++
 	r.mu.Unlock()
 	select {
@@ -269,7 +269,7 @@ func (r *Replica) publish(tables map[string]Table) {
 
 func (r *Replica) touch() {
 	r.mu.Lock()
-	r.heard = time.Now()
+	r.lastMessage = time.Now()
 	r.mu.Unlock()
 }
 
@@ -312,5 +312,5 @@ func (r *Replica) Generation() uint64 {
 func (r *Replica) Age() (time.Duration, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return time.Since(r.heard), r.tables != nil
+	return time.Since(r.lastMessage), r.tables != nil
 }

@@ -139,7 +139,7 @@ func NewInventory(s Sources, logger *slog.Logger) (*Inventory, error) {
 		inv.replica, err = ovsdb.NewReplica(s.OVSDB, ovsDatabase, ovsColumns(), logger)
 	}
 	if s.Southbound != "" && err == nil {
-		inv.south, err = ovsdb.NewReplica(s.Southbound, southboundDatabase, southboundColumns(), logger, ovsdb.WithTLS(s.TLS), ovsdb.WithOnly(portBinding, logicalPort))
+		inv.south, err = ovsdb.NewReplica(s.Southbound, southboundDatabase, southboundColumns(), logger, ovsdb.WithTLS(s.TLS), ovsdb.WithCondition(portBinding, logicalPort))
 	}
 	if err != nil {
 		conn.Close()
@@ -243,7 +243,7 @@ func (inv *Inventory) facts() (f facts, states []SourceState) {
 		f.ovs = ovs
 	}
 	if inv.south != nil {
-		inv.south.SetOnly(portBinding, logicalPorts(f.ovs))
+		inv.south.SetCondition(portBinding, logicalPorts(f.ovs))
 		southbound, err := inv.fromSouth.of(inv.south, fromSouthbound)
 		age, _ := inv.south.Age()
 		states = append(states, SourceState{Name: "ovn", Err: err, Age: age})
@@ -271,7 +271,7 @@ func (inv *Inventory) logStates(states []SourceState) {
 		}
 		switch {
 		case s.Err != nil && (before == nil || before.Error() != s.Err.Error()):
-			inv.logger.Warn("source of ports fails", "source", s.Name, "err", s.Err)
+			inv.logger.Warn("cannot read source of ports", "source", s.Name, "err", s.Err)
 		case s.Err == nil && before != nil:
 			inv.logger.Info("source of ports works again", "source", s.Name)
 		}

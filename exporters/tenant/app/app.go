@@ -5,10 +5,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
-	"reflect"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -16,12 +14,11 @@ import (
 	"vigia/exporters/tenant/identity"
 	"vigia/exporters/tenant/podresources"
 	"vigia/exporters/tenant/scrape"
-	"vigia/internal/bpf/drops"
+	"vigia/internal/config"
 	"vigia/internal/daemon"
 	"vigia/internal/node"
 	"vigia/internal/ports"
 	"vigia/internal/rtnl"
-	"vigia/internal/sockdiag"
 )
 
 // Program describes vigia-exporter.
@@ -37,7 +34,7 @@ func Program() daemon.Program {
 			if err != nil {
 				return "", err
 			}
-			return fmt.Sprintf("node %s, %d named tenants", c.Node, len(c.Tenants)), nil
+			return fmt.Sprintf("node %s, %d named tenants", c.Node.Name, len(c.Tenants)), nil
 		},
 		Commands: []daemon.Command{uninstallCommand()},
 		Flags:    flags.register,
@@ -47,14 +44,12 @@ func Program() daemon.Program {
 
 type service struct {
 	*node.Node
-	stats    *rtnl.Conn
+	links    *rtnl.Conn
 	logger   *slog.Logger
-	drops    *drops.Counter // nil where the kernel gives no reasons
-	sockets  *sockdiag.Conn // nil without Open vSwitch
 	identity *identity.Source
 	kubelet  *podresources.Source // nil without its socket
 	engine   *scrape.Engine
-	closers  []io.Closer // sources with sockets of their own
+	opened   daemon.Closers
 	base     prometheus.Gatherer
 	config   Config
 }
@@ -70,25 +65,27 @@ func (f *flags) start(_ context.Context, env daemon.Env) (_ daemon.Service, err 
 	s := &service{logger: env.Logger, config: c}
 	defer func() {
 		if err != nil {
-			s.close()
+			s.opened.Close()
 		}
 	}()
-	if s.Node, err = node.Open(c.Sources, c.BPF, env.Logger); err != nil {
+	if s.Node, err = node.Open(c.Node, env.Logger); err != nil {
 		return nil, err
 	}
-	if s.stats, err = rtnl.Dial(c.Sources.NetNS); err != nil {
+	s.opened.Add(s.Node)
+	if s.links, err = rtnl.Dial(c.Node.Sources.NetNS); err != nil {
 		return nil, err
 	}
+	s.opened.Add(s.links)
 	if err = s.Manager.SetSettings(c.Flood.settings()); err != nil {
 		return nil, err
 	}
 	s.identity = identity.New(env.Metrics, c.Tenants, c.TenantsFile)
-	sources, err := s.sources(f, env.Metrics)
+	collectors, err := s.collect(f, env.Metrics)
 	if err != nil {
 		return nil, err
 	}
 	s.engine = scrape.New(scrape.Options{
-		Sources: sources, Inventory: s.Inventory, Families: env.Metrics, Logger: env.Logger, Now: time.Now,
+		Collectors: collectors, Inventory: s.Inventory, Families: env.Metrics, Logger: env.Logger, Now: time.Now,
 		Detail: f.tier == tierDetail, Series: c.Limits.Series, Gone: time.Duration(c.Limits.Gone),
 	})
 	s.base = env.Registry
@@ -96,40 +93,21 @@ func (f *flags) start(_ context.Context, env daemon.Env) (_ daemon.Service, err 
 	return s, nil
 }
 
-func (s *service) close() {
-	for _, c := range s.closers {
-		c.Close()
-	}
-	if s.stats != nil {
-		s.stats.Close()
-	}
-	if s.drops != nil {
-		s.drops.Close()
-	}
-	if s.sockets != nil {
-		s.sockets.Close()
-	}
-	if s.Node != nil {
-		s.Node.Close()
-	}
-}
-
 // Run keeps ports known and watched until ctx ends.
 func (s *service) Run(ctx context.Context) error {
-	defer s.close()
+	defer s.opened.Close()
 	return s.Node.Run(ctx, s.engine.Run)
 }
 
-// Reload swaps the names of tenants and the flood thresholds. The sources of
-// ports cannot change while counters depend on them.
+// Reload swaps the names of tenants and the flood thresholds. The rest is fixed: counters
+// depend on it.
 func (s *service) Reload(_ context.Context, path string) error {
 	c, err := load(path)
 	if err != nil {
 		return err
 	}
-	if c.Node != s.config.Node || c.Sources != s.config.Sources || c.BPF != s.config.BPF || c.Limits != s.config.Limits ||
-		c.TenantsFile != s.config.TenantsFile || c.KubeletSocket != s.config.KubeletSocket || c.OVSRunDir != s.config.OVSRunDir || !reflect.DeepEqual(c.OpenFlow, s.config.OpenFlow) {
-		return fmt.Errorf("%s: only tenants and flood can change in a running exporter; restart it for the rest", path)
+	if err := config.Unchanged("vigia-exporter", s.config.Fixed, c.Fixed); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
 	}
 	if err := s.Manager.SetSettings(c.Flood.settings()); err != nil {
 		return err

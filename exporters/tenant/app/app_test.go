@@ -264,7 +264,7 @@ func TestReloadKeepsCounters(t *testing.T) {
 		t.Errorf("after the reload the total is %v, was %v", m[total], before)
 	}
 	r.write("exporter.yaml", strings.Replace(string(content), "node: n1", "node: n2", 1))
-	if code, body := d.Do("POST", "/-/reload", "", ""); code != 500 || !strings.Contains(body, "restart it") {
+	if code, body := d.Do("POST", "/-/reload", "", ""); code != 500 || !strings.Contains(body, "restart") {
 		t.Errorf("a change of node: %d %s", code, body)
 	}
 }

@@ -11,23 +11,32 @@ import (
 	"vigia/exporters/tenant/identity"
 	"vigia/internal/bpf/vport"
 	"vigia/internal/config"
+	"vigia/internal/node"
 	"vigia/internal/ports"
 )
 
 // Config is the exporter's configuration file.
 type Config struct {
-	Node    string            `yaml:"node"`
-	Sources ports.Sources     `yaml:",inline"`
-	BPF     vport.Config      `yaml:"bpf"`
-	Tenants []identity.Tenant `yaml:"tenants"` // names, for vigia_tenant_info
+	Fixed `yaml:",inline"`
+	Live  `yaml:",inline"`
+}
+
+// Fixed is what a running exporter cannot change.
+type Fixed struct {
+	Node node.Config `yaml:",inline"`
 	// TenantsFile has more names: vigia-identity writes it. Read again when it changes.
 	TenantsFile string `yaml:"tenants_file"`
 	// KubeletSocket is where the kubelet says which pod holds which VF; empty without it.
 	KubeletSocket string   `yaml:"kubelet_socket"`
-	Flood         Flood    `yaml:"flood"`
 	OVSRunDir     string   `yaml:"ovs_rundir"` // of Open vSwitch's sockets; the folder of ovsdb if empty
 	OpenFlow      OpenFlow `yaml:"openflow"`
 	Limits        Limits   `yaml:"limits"`
+}
+
+// Live is what a reload changes.
+type Live struct {
+	Tenants []identity.Tenant `yaml:"tenants"` // names, for vigia_tenant_info
+	Flood   Flood             `yaml:"flood"`
 }
 
 // OpenFlow says what is asked of the bridges of Open vSwitch.
@@ -57,9 +66,7 @@ type Flood struct {
 	Quiet           config.Duration `yaml:"quiet"`             // pause that ends an episode
 }
 
-var nodeRE = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
-
-var tenantRE = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.:/@-]{0,127}$`)
+var bridgeRE = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
 
 const (
 	defaultFloodPorts = 100
@@ -77,11 +84,13 @@ const (
 func defaults() Config {
 	d := vport.DefaultSettings()
 	return Config{
-		Flood: Flood{
-			Packets: d.MinPackets, Ports: defaultFloodPorts, MaxReplyPercent: d.MaxReplyPercent, Quiet: config.Duration(d.Quiet),
+		Fixed: Fixed{
+			OpenFlow: OpenFlow{Every: config.Duration(defaultEvery)},
+			Limits:   Limits{Series: defaultSeries, Gone: config.Duration(defaultGone)},
 		},
-		OpenFlow: OpenFlow{Every: config.Duration(defaultEvery)},
-		Limits:   Limits{Series: defaultSeries, Gone: config.Duration(defaultGone)},
+		Live: Live{Flood: Flood{
+			Packets: d.MinPackets, Ports: defaultFloodPorts, MaxReplyPercent: d.MaxReplyPercent, Quiet: config.Duration(d.Quiet),
+		}},
 	}
 }
 
@@ -97,10 +106,7 @@ func (c *Config) Validate() error {
 	fault := func(field string, value any, problem, fix string) {
 		errs = append(errs, &config.FieldError{Field: field, Value: value, Problem: problem, Fix: fix})
 	}
-	if !nodeRE.MatchString(c.Node) {
-		fault("node", c.Node, "is not a node name", "write the host's name")
-	}
-	errs = append(errs, identity.Check(c.Tenants))
+	errs = append(errs, c.Node.Validate(), identity.Check(c.Tenants))
 	for _, p := range []struct{ field, path string }{{"tenants_file", c.TenantsFile}, {"kubelet_socket", c.KubeletSocket}} {
 		if p.path != "" && !filepath.IsAbs(p.path) {
 			fault(p.field, p.path, "is not an absolute path", "begin it with /")
@@ -128,7 +134,7 @@ func (c *Config) Validate() error {
 	if g := time.Duration(c.Limits.Gone); g < 0 || g > mostGone {
 		fault("limits.gone", c.Limits.Gone, "is out of range", "write 0s to 1h")
 	}
-	return errors.Join(append(errs, c.Sources.Validate(), c.BPF.Validate())...)
+	return errors.Join(errs...)
 }
 
 func (o *OpenFlow) validate() error {
@@ -145,14 +151,14 @@ func (o *OpenFlow) validate() error {
 	seen := make(map[[2]string]bool)
 	for i, k := range o.Cookies {
 		at := fmt.Sprintf("cookies[%d].", i)
-		if !nodeRE.MatchString(k.Bridge) {
+		if !bridgeRE.MatchString(k.Bridge) {
 			fault(at+"bridge", k.Bridge, "is not a bridge", "write its name")
 		}
 		number, err := k.number()
 		if err != nil {
 			fault(at+"cookie", k.Cookie, "is not a cookie", "write a number such as 20 or 0x14")
 		}
-		if !tenantRE.MatchString(k.Tenant) {
+		if !ports.ValidID(k.Tenant) {
 			fault(at+"tenant", k.Tenant, "is not an id", "use letters, digits and _ . : / @ -, at most 128")
 		}
 		key := [2]string{k.Bridge, fmt.Sprint(number)}

@@ -34,9 +34,6 @@ func New(f source.Families, netns string, zones func() map[string]uint16) *Sourc
 	}
 }
 
-// Name is the collector's name.
-func (s *Source) Name() string { return "conntrack" }
-
 // Age returns the age of the newest count.
 func (s *Source) Age() (time.Duration, bool) { return s.poller.Age() }
 

@@ -34,9 +34,6 @@ func New(f source.Families, tenants []Tenant, file string) *Source {
 	}
 }
 
-// Name is the collector's name.
-func (s *Source) Name() string { return "identity" }
-
 // SetTenants swaps the names.
 func (s *Source) SetTenants(tenants []Tenant) {
 	s.mu.Lock()

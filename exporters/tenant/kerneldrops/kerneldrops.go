@@ -1,5 +1,5 @@
 // Package kerneldrops is the source of why the kernel drops tenants' packets: the
-// tracepoint kfree_skb, laid at the door of the port that sent or would receive.
+// tracepoint kfree_skb, attributed to the port that sent or would have received them.
 package kerneldrops
 
 import (
@@ -31,9 +31,6 @@ func New(f source.Families, c Counter) *Source {
 		lost: source.Family(f, "vigia_exporter_kernel_drops_lost_total"),
 	}
 }
-
-// Name is the collector's name.
-func (s *Source) Name() string { return "kfree_skb" }
 
 // AttributesDrops marks a source that adds to View.Drops.
 func (s *Source) AttributesDrops() {}

@@ -28,9 +28,6 @@ func New(f source.Families, conn *rtnl.Conn) *Source {
 	}
 }
 
-// Name is the collector's name.
-func (s *Source) Name() string { return "netdev" }
-
 // AttributesDrops marks a source that adds to View.Drops.
 func (s *Source) AttributesDrops() {}
 

@@ -49,9 +49,6 @@ func New(f source.Families, runDir string, every time.Duration) *Source {
 	return s
 }
 
-// Name is the collector's name.
-func (s *Source) Name() string { return "ovs" }
-
 // Age returns the age of the newest answers.
 func (s *Source) Age() (time.Duration, bool) { return s.poller.Age() }
 

@@ -27,12 +27,12 @@ type Sockets interface {
 
 // Source attributes the drops of packet sockets to ports.
 type Source struct {
-	sockets Sockets
-	pidFile string // of ovs-vswitchd
-	list    []sockdiag.PacketSocket
-	known   []socket       // those of list, in its order
-	told    bool           // whether the switch's own could be told from others
-	totals  map[int]uint64 // by interface, of those that have dropped any
+	sockets    Sockets
+	pidFile    string // of ovs-vswitchd
+	list       []sockdiag.PacketSocket
+	known      []socket       // those of list, in its order
+	identified bool           // whether it is known which are the switch's own
+	totals     map[int]uint64 // by interface, of those that have dropped any
 }
 
 // socket is what is known of a socket at a port of the switch.
@@ -48,9 +48,6 @@ func New(sockets Sockets, rundir string) *Source {
 	return &Source{sockets: sockets, pidFile: filepath.Join(rundir, "ovs-vswitchd.pid"), totals: make(map[int]uint64)}
 }
 
-// Name is the collector's name.
-func (s *Source) Name() string { return "packet_socket" }
-
 // AttributesDrops marks a source that adds to View.Drops.
 func (s *Source) AttributesDrops() {}
 
@@ -64,10 +61,10 @@ func (s *Source) Collect(v *source.View, _ *exposition.Page) (err error) {
 		p := v.ByIndex(socket.Index)
 		return p == nil || p.DataPlane != ports.OVSUserspace || socket.Protocol != unix.ETH_P_ALL
 	})
-	s.learn()
+	s.identify()
 	for i := range s.list {
 		now, k := &s.list[i], &s.known[i]
-		if s.told && !k.owned {
+		if s.identified && !k.owned {
 			continue
 		}
 		if more := now.Drops - k.last; more > 0 { // modulo 2^32
@@ -86,11 +83,11 @@ func (s *Source) Collect(v *source.View, _ *exposition.Page) (err error) {
 	return nil
 }
 
-// learn finds out which sockets are ovs-vswitchd's when there are new ones. Where
-// it cannot be told, all packet sockets at its ports are taken for its own.
-func (s *Source) learn() {
+// identify finds out which sockets are ovs-vswitchd's when there are new ones. Where
+// that is not known, all packet sockets at its ports are taken for its own.
+func (s *Source) identify() {
 	same := slices.EqualFunc(s.list, s.known, func(now sockdiag.PacketSocket, k socket) bool { return now.Inode == k.inode })
-	if same && s.told {
+	if same && s.identified {
 		return
 	}
 	before := make(map[uint32]socket, len(s.known))
@@ -100,15 +97,15 @@ func (s *Source) learn() {
 	s.known = s.known[:0]
 	for i := range s.list {
 		k, ok := before[s.list[i].Inode]
-		s.told = s.told && ok
+		s.identified = s.identified && ok
 		k.inode = s.list[i].Inode
 		s.known = append(s.known, k)
 	}
-	if s.told {
+	if s.identified {
 		return
 	}
 	inodes, err := socketsOf(s.pidFile)
-	s.told = err == nil
+	s.identified = err == nil
 	for i := range s.known {
 		s.known[i].owned = inodes[s.known[i].inode]
 	}

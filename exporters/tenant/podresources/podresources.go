@@ -51,9 +51,6 @@ func New(socket string) (*Source, error) {
 	return s, nil
 }
 
-// Name is the collector's name.
-func (s *Source) Name() string { return "pod_resources" }
-
 // Run asks until ctx ends.
 func (s *Source) Run(ctx context.Context) { s.poller.Run(ctx) }
 

@@ -2,6 +2,7 @@
 package scrape
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -27,16 +28,24 @@ type Inventory interface {
 	EveryPort() ([]ports.Port, []ports.SourceState)
 }
 
+// Collector is a source with the name by which operators know it, and its place in a
+// scrape.
+type Collector struct {
+	Name   string
+	Phase  source.Phase
+	Source source.Source
+}
+
 // Options set an engine up.
 type Options struct {
-	Sources   []source.Source
-	Inventory Inventory
-	Families  source.Families
-	Logger    *slog.Logger
-	Detail    bool          // the tier "detail" is on
-	Series    int           // series of one collector at most; a tenth as many ports have series of their own
-	Gone      time.Duration // how long a port's series stay when it is gone
-	Now       func() time.Time
+	Collectors []Collector // in any order
+	Inventory  Inventory
+	Families   source.Families
+	Logger     *slog.Logger
+	Detail     bool          // the tier "detail" is on
+	Series     int           // series of one collector at most; a tenth as many ports have series of their own
+	Gone       time.Duration // how long a port's series stay when it is gone
+	Now        func() time.Time
 }
 
 // Engine runs sources, one scrape at a time.
@@ -58,13 +67,17 @@ type Engine struct {
 	cut        map[string]uint64    // samples kept out, by collector
 }
 
-// New returns an engine. Two sources with one name are a mistake in the program.
+// New returns an engine. Two collectors with one name are a mistake in the program.
 func New(o Options) *Engine {
 	e := &Engine{
 		opts: o, page: exposition.NewPage(nil), limiter: exposition.NewLimiter(o.Series / seriesPerPort),
 		remainders: source.NewRemainders(), zeroFirst: newZeroFirst(), gone: newGoneList(o.Gone),
 		succeeded: make(map[string]time.Time), failing: make(map[string]string), cut: make(map[string]uint64),
 	}
+	// Those of one phase go in the order of their names, so that pages look alike.
+	e.opts.Collectors = slices.SortedFunc(slices.Values(o.Collectors), func(a, b Collector) int {
+		return cmp.Or(cmp.Compare(a.Phase, b.Phase), cmp.Compare(a.Name, b.Name))
+	})
 	seen := make(map[string]bool)
 	for _, name := range e.Names() {
 		if seen[name] {
@@ -86,8 +99,8 @@ func New(o Options) *Engine {
 // Names returns the names that collect[] takes.
 func (e *Engine) Names() []string {
 	var names []string
-	for _, s := range e.opts.Sources {
-		names = append(names, s.Name())
+	for _, c := range e.opts.Collectors {
+		names = append(names, c.Name)
 	}
 	return append(names, drops)
 }
@@ -95,8 +108,8 @@ func (e *Engine) Names() []string {
 // Run works for the sources that work between scrapes until ctx ends.
 func (e *Engine) Run(ctx context.Context) {
 	var wg sync.WaitGroup
-	for _, s := range e.opts.Sources {
-		if b, ok := s.(source.Background); ok {
+	for _, c := range e.opts.Collectors {
+		if b, ok := c.Source.(source.Background); ok {
 			wg.Go(func() { b.Run(ctx) })
 		}
 	}
@@ -129,13 +142,13 @@ func (e *Engine) scrape(only []string, use func(*exposition.Page) error) error {
 	page := e.page
 	page.Reset(e.limiter)
 	complete := true
-	for _, s := range e.opts.Sources {
-		_, attributes := s.(source.Attributer)
+	for _, c := range e.opts.Collectors {
+		_, attributes := c.Source.(source.Attributer)
 		switch {
-		case wanted(s.Name()):
-			complete = e.run(s, v, page) && complete
+		case wanted(c.Name):
+			complete = e.run(c, v, page) && complete
 		case attributes && wanted(drops):
-			complete = e.run(s, v, exposition.NewPage(nil)) && complete
+			complete = e.run(c, v, exposition.NewPage(nil)) && complete
 		}
 	}
 	if wanted(drops) {
@@ -159,12 +172,12 @@ func portIDs(v *source.View) []string {
 	return ids
 }
 
-// run runs one source within its share of the series and reports on it.
-func (e *Engine) run(s source.Source, v *source.View, page *exposition.Page) bool {
-	name, f := s.Name(), &e.families
+// run runs one collector within its share of the series and reports on it.
+func (e *Engine) run(c Collector, v *source.View, page *exposition.Page) bool {
+	name, f := c.Name, &e.families
 	page.Quota(e.opts.Series)
 	start := time.Now()
-	err := s.Collect(v, page)
+	err := c.Source.Collect(v, page)
 	took := time.Since(start)
 	e.cut[name] += uint64(page.Quota(-1))
 	if err == nil {
@@ -173,7 +186,7 @@ func (e *Engine) run(s source.Source, v *source.View, page *exposition.Page) boo
 	e.log(name, err)
 	page.Emit(f.success, source.Truth(err == nil), name)
 	page.Emit(f.duration, took.Seconds(), name)
-	if aged, ok := s.(source.Aged); ok {
+	if aged, ok := c.Source.(source.Aged); ok {
 		if age, known := aged.Age(); known {
 			page.Emit(f.age, age.Seconds(), name)
 		}
@@ -188,7 +201,7 @@ func (e *Engine) log(name string, err error) {
 	switch was := e.failing[name]; {
 	case err != nil && err.Error() != was:
 		e.failing[name] = err.Error()
-		e.opts.Logger.Warn("collector fails", "collector", name, "err", err)
+		e.opts.Logger.Warn("cannot collect", "collector", name, "err", err)
 	case err == nil && was != "":
 		delete(e.failing, name)
 		e.opts.Logger.Info("collector works again", "collector", name)

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -43,6 +44,8 @@ func (n *node) plug(ids ...string) {
 // counters is a source of counters that the test sets.
 type counters struct {
 	name   string
+	phase  source.Phase
+	began  func() // may be nil
 	bytes  *exposition.Family
 	value  float64
 	drops  uint64
@@ -52,11 +55,13 @@ type counters struct {
 	series int // of its own, beside the ports'
 }
 
-func (c *counters) Name() string     { return c.name }
 func (c *counters) AttributesDrops() {}
 
 func (c *counters) Collect(v *source.View, out *exposition.Page) error {
 	c.ran++
+	if c.began != nil {
+		c.began()
+	}
 	if c.err != nil {
 		return c.err
 	}
@@ -72,15 +77,19 @@ func (c *counters) Collect(v *source.View, out *exposition.Page) error {
 	return nil
 }
 
-func newEngine(t *testing.T, n *node, series int, gone time.Duration, make func(f source.Families) []source.Source) *Engine {
+func newEngine(t *testing.T, n *node, series int, gone time.Duration, make func(f source.Families) []*counters) *Engine {
 	t.Helper()
 	c, err := catalog.Load()
 	if err != nil {
 		t.Fatal(err)
 	}
 	f := c.NewFactory("exporter", prometheus.NewRegistry())
+	var collectors []Collector
+	for _, c := range make(f) {
+		collectors = append(collectors, Collector{Name: c.name, Phase: c.phase, Source: c})
+	}
 	return New(Options{
-		Sources: make(f), Inventory: n, Families: f, Logger: slog.New(slog.DiscardHandler), Series: series, Gone: gone,
+		Collectors: collectors, Inventory: n, Families: f, Logger: slog.New(slog.DiscardHandler), Series: series, Gone: gone,
 		Now: func() time.Time { return n.now },
 	})
 }
@@ -89,9 +98,9 @@ func newEngine(t *testing.T, n *node, series int, gone time.Duration, make func(
 func one(t *testing.T, series int, gone time.Duration) (*node, *counters, *Engine) {
 	t.Helper()
 	n, c := &node{now: time.Unix(1000, 0)}, &counters{name: "c"}
-	e := newEngine(t, n, series, gone, func(f source.Families) []source.Source {
+	e := newEngine(t, n, series, gone, func(f source.Families) []*counters {
 		c.bytes = source.Family(f, "vigia_port_bytes_total")
-		return []source.Source{c}
+		return []*counters{c}
 	})
 	return n, c, e
 }
@@ -238,10 +247,10 @@ func TestCollectPicksCollectors(t *testing.T) {
 	a, b := &counters{name: "a"}, &counters{name: "b"}
 	n := &node{now: time.Unix(1000, 0)}
 	n.plug("p")
-	e := newEngine(t, n, 1000, 0, func(f source.Families) []source.Source {
+	e := newEngine(t, n, 1000, 0, func(f source.Families) []*counters {
 		a.bytes, b.bytes = source.Family(f, "vigia_port_bytes_total"), source.Family(f, "vigia_port_bytes_total")
 		a.drops = 5
-		return []source.Source{a, b}
+		return []*counters{a, b}
 	})
 	_, m := get(t, e, "?collect[]=a")
 	if _, ok := m[`vigia_port_bytes_total{direction="a",port="p",tenant="red"}`]; !ok || b.ran != 0 {
@@ -301,16 +310,45 @@ func TestNamesMustDiffer(t *testing.T) {
 			t.Error("no panic")
 		}
 	}()
-	newEngine(t, &node{}, 1000, 0, func(source.Families) []source.Source {
-		return []source.Source{&counters{name: "a"}, &counters{name: "a"}}
+	newEngine(t, &node{}, 1000, 0, func(source.Families) []*counters {
+		return []*counters{{name: "a"}, {name: "a", phase: source.Attribute}}
 	})
 }
 
-// background is a source that works between scrapes.
-type background struct {
-	counters
-	running chan bool
+func TestCollectorsRunInTheirPhasesWhateverTheirOrder(t *testing.T) {
+	var order []string
+	list := []*counters{
+		{name: "share", phase: source.Attribute},
+		{name: "z", phase: source.Collect},
+		{name: "off", phase: source.Reconcile},
+		{name: "who", phase: source.Identify},
+		{name: "a", phase: source.Collect},
+	}
+	for turn := range list {
+		order = nil
+		n := &node{now: time.Unix(1000, 0)}
+		n.plug("p")
+		e := newEngine(t, n, 1000, 0, func(f source.Families) []*counters {
+			for _, c := range list {
+				c.bytes = source.Family(f, "vigia_port_bytes_total")
+				c.began = func() { order = append(order, c.name) }
+			}
+			return append(slices.Clone(list[turn:]), list[:turn]...)
+		})
+		scrapeAll(t, e)
+		if got := strings.Join(order, " "); got != "who a z off share" {
+			t.Errorf("they ran in the order %s", got)
+		}
+		if got := strings.Join(e.Names(), " "); got != "who a z off share drops" {
+			t.Errorf("they are named in the order %s", got)
+		}
+	}
 }
+
+// background is a source that works between scrapes.
+type background struct{ running chan bool }
+
+func (b *background) Collect(*source.View, *exposition.Page) error { return nil }
 
 func (b *background) Run(ctx context.Context) {
 	b.running <- true
@@ -318,8 +356,9 @@ func (b *background) Run(ctx context.Context) {
 }
 
 func TestBackgroundSourcesRun(t *testing.T) {
-	b := &background{counters: counters{name: "b"}, running: make(chan bool)}
-	e := newEngine(t, &node{}, 1000, 0, func(source.Families) []source.Source { return []source.Source{b} })
+	b := &background{running: make(chan bool)}
+	e := newEngine(t, &node{}, 1000, 0, func(source.Families) []*counters { return nil })
+	e.opts.Collectors = []Collector{{Name: "b", Source: b}}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { e.Run(ctx); close(done) }()

@@ -14,14 +14,26 @@ import (
 // after the other, one scrape at a time, times them, and exports success,
 // duration and age of each under its name. A source that fails emits nothing it
 // does not know: missing series, never zeros.
+//
+// The name of its folder, of the flag --collector.NAME and of the label "collector" are
+// one; lower case and digits.
 type Source interface {
-	// Name is the label "collector" and the name of the flag
-	// --collector.NAME; lower case, digits and underscores.
-	Name() string
 	// Collect emits what is known now. It must be fast: what takes longer
 	// than a read from the kernel belongs into a Poller.
 	Collect(v *View, out *exposition.Page) error
 }
+
+// Phase is when in a scrape a source runs. Within a phase the order means nothing: no
+// source may need what another one of its phase lays down in the View.
+type Phase int
+
+// The phases of a scrape, in their order.
+const (
+	Identify  Phase = iota // who the ports are
+	Collect                // what the kernel and switches have counted
+	Reconcile              // what takes off its own counts what others have counted already
+	Attribute              // what splits shared elements by what all others have laid down
+)
 
 // Background is a source that works between scrapes as well.
 type Background interface {

@@ -58,9 +58,6 @@ func New(f source.Families, conn *rtnl.Conn, owners func() map[string]Owner) *So
 	}
 }
 
-// Name is the collector's name.
-func (s *Source) Name() string { return "vf" }
-
 // Collect emits the VFs of every physical function.
 func (s *Source) Collect(v *source.View, out *exposition.Page) error {
 	if s.foundAt.IsZero() || v.Now.Sub(s.foundAt) >= rescan {

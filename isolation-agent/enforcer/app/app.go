@@ -64,7 +64,7 @@ func start(_ context.Context, env daemon.Env) (_ daemon.Service, err error) {
 			s.close()
 		}
 	}()
-	if s.Node, err = node.Open(c.Sources, c.BPF, env.Logger); err != nil {
+	if s.Node, err = node.Open(node.Config{Name: c.Node, Sources: c.Sources, BPF: c.BPF}, env.Logger); err != nil {
 		return nil, err
 	}
 	if err = s.Manager.EnsureSettings(vport.DefaultSettings()); err != nil {

@@ -1,6 +1,6 @@
-// Package shared is the source of elements that tenants share and of who uses
+// Package attribution is the source of elements that tenants share and of who uses
 // them: softirq processing, ovs-vswitchd, uplinks' queues, the table of connections.
-package shared
+package attribution
 
 import (
 	"errors"
@@ -105,9 +105,6 @@ func New(f source.Families, netns, runDir string) *Source {
 		drops:       source.Family(f, "vigia_resource_drops_total"),
 	}
 }
-
-// Name is the collector's name.
-func (s *Source) Name() string { return "shared" }
 
 // Collect emits the elements and the tenants' shares. It runs after the sources
 // that lay down View.Carried.

@@ -1,6 +1,6 @@
-// Package programs is the source of what the BPF programs at the ports count:
+// Package bpf is the source of what the BPF programs at the ports count:
 // protocols by tenant, what limits drop, and the signals of a flood.
-package programs
+package bpf
 
 import (
 	"fmt"
@@ -42,9 +42,6 @@ func New(f source.Families, m *vport.Manager) *Source {
 		floodBegan:      source.Family(f, "vigia_port_flood_detected_timestamp_seconds"),
 	}
 }
-
-// Name is the collector's name.
-func (s *Source) Name() string { return "bpf" }
 
 // AttributesDrops marks a source that adds to View.Drops.
 func (s *Source) AttributesDrops() {}

@@ -1,4 +1,4 @@
-package vports
+package ovskernel
 
 import (
 	"errors"

@@ -1,4 +1,4 @@
-package programs
+package bpf
 
 import (
 	"vigia/internal/bpf/vport"

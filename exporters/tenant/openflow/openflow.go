@@ -1,7 +1,7 @@
-// Package bridges is the source of what OpenFlow tells of Open vSwitch's bridges:
+// Package openflow is the source of what OpenFlow tells of Open vSwitch's bridges:
 // ports that only the switch can count, flow tables, meters, queues, and the flows
 // of a cookie.
-package bridges
+package openflow
 
 import (
 	"context"
@@ -63,9 +63,6 @@ func New(f source.Families, o Options) *Source {
 	s.poller = source.NewPoller(o.Every, s.read)
 	return s
 }
-
-// Name is the collector's name.
-func (s *Source) Name() string { return "openflow" }
 
 // AttributesDrops marks a source that adds to View.Drops.
 func (s *Source) AttributesDrops() {}

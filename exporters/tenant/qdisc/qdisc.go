@@ -1,6 +1,6 @@
-// Package queues is the source of what qdiscs and classes drop and hold back: at
+// Package qdisc is the source of what qdiscs and classes drop and hold back: at
 // ports, where it is laid at the tenant's door, and at devices that tenants share.
-package queues
+package qdisc
 
 import (
 	"fmt"
@@ -70,9 +70,6 @@ func New(f source.Families, netns string, ours bool) (*Source, error) {
 		resourceOf:     get("vigia_resource_drops_total"),
 	}, nil
 }
-
-// Name is the collector's name.
-func (s *Source) Name() string { return "qdisc" }
 
 // AttributesDrops marks a source that adds to View.Drops.
 func (s *Source) AttributesDrops() {}

@@ -1,4 +1,4 @@
-package queues
+package qdisc
 
 import (
 	"fmt"

@@ -1,6 +1,6 @@
-// Package vports is the source of upcalls by port: how often Open vSwitch's kernel
+// Package ovskernel is the source of upcalls by port: how often Open vSwitch's kernel
 // datapath asks ovs-vswitchd about a port's packets, and how often in vain.
-package vports
+package ovskernel
 
 import (
 	"errors"
@@ -25,9 +25,6 @@ func New(f source.Families, netns string) (*Source, error) {
 	}
 	return &Source{list: conn.Vports, close: conn.Close, upcalls: source.Family(f, "vigia_port_upcalls_total")}, nil
 }
-
-// Name is the collector's name.
-func (s *Source) Name() string { return "ovs_vport" }
 
 // AttributesDrops marks a source that adds to View.Drops.
 func (s *Source) AttributesDrops() {}
