@@ -1,7 +1,6 @@
 package app
 
 import (
-	"bufio"
 	"context"
 	"go/ast"
 	"go/parser"
@@ -74,43 +73,25 @@ func TestEveryFolderOfACollectorIsARow(t *testing.T) {
 	}
 }
 
-// TestEveryRowIsAFlagAndInTheREADME compares the table with the flags, and with the table
-// that operators read.
-func TestEveryRowIsAFlagAndInTheREADME(t *testing.T) {
+func TestEveryRowIsAFlag(t *testing.T) {
 	var f flags
 	app := kingpin.New("test", "")
 	f.register(app)
-	flagged := make(map[string]bool)
+	flagged := make(map[string]string)
 	for _, flag := range app.Model().Flags {
 		if name, ok := strings.CutPrefix(flag.Name, "collector."); ok {
-			flagged[name] = true
+			flagged[name] = flag.Help
 		}
 	}
-	readme, err := os.Open("../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer readme.Close()
-	tierOf := make(map[string]string)
-	row := regexp.MustCompile("^\\| `([a-z]+)` \\| `?([a-z]+)`? \\|")
-	for lines := bufio.NewScanner(readme); lines.Scan(); {
-		if m := row.FindStringSubmatch(lines.Text()); m != nil && (m[2] == tierAlways || slices.Contains(tiers(), m[2])) {
-			tierOf[m[1]] = m[2]
-		}
-	}
-	delete(tierOf, "drops") // the engine's own
 	for _, c := range collectors() {
-		if flagged[c.name] != (c.tier != tierAlways) {
-			t.Errorf("--collector.%s: %v", c.name, flagged[c.name])
-		}
-		if tierOf[c.name] != c.tier {
-			t.Errorf("README.md has %s from tier %q, the table from %q", c.name, tierOf[c.name], c.tier)
+		help, ok := flagged[c.name]
+		if ok != (c.tier != tierAlways) || ok && help != c.help+" Tier "+c.tier+" and up." {
+			t.Errorf("--collector.%s: %v, %q", c.name, ok, help)
 		}
 		delete(flagged, c.name)
-		delete(tierOf, c.name)
 	}
-	if len(flagged)+len(tierOf) > 0 {
-		t.Errorf("flags %v and lines of README.md %v are of no collector", flagged, tierOf)
+	if len(flagged) > 0 {
+		t.Errorf("the flags %v are of no collector", flagged)
 	}
 }
 
