@@ -22,22 +22,34 @@ const (
 	requestTimeout = 10 * time.Second
 )
 
-// Socket returns the control socket of a daemon such as ovs-vswitchd, which is
-// named after the process in the daemon's pid file.
-func Socket(runDir, daemon string) (string, error) {
+// maxPIDFile is more than a pid file holds, in bytes.
+const maxPIDFile = 32
+
+// PID returns the process of a daemon such as ovs-vswitchd, as its pid file has it; the
+// process may be gone. Without a pid file the error is fs.ErrNotExist.
+func PID(runDir, daemon string) (int, error) {
 	path := filepath.Join(runDir, daemon+".pid")
 	f, err := os.Open(path)
 	if err != nil {
-		return "", fmt.Errorf("find %s: %w", daemon, err)
+		return 0, fmt.Errorf("find %s: %w", daemon, err)
 	}
 	defer f.Close()
-	raw, err := io.ReadAll(io.LimitReader(f, 32))
+	raw, err := io.ReadAll(io.LimitReader(f, maxPIDFile))
 	if err != nil {
-		return "", fmt.Errorf("read %s: %w", path, err)
+		return 0, fmt.Errorf("read %s: %w", path, err)
 	}
-	pid, err := strconv.ParseUint(strings.TrimSpace(string(raw)), 10, 32)
+	pid, err := strconv.ParseUint(strings.TrimSpace(string(raw)), 10, 31)
 	if err != nil {
-		return "", fmt.Errorf("%s holds no process id", path)
+		return 0, fmt.Errorf("%s holds no process id", path)
+	}
+	return int(pid), nil
+}
+
+// Socket returns the control socket of a daemon, which is named after its process.
+func Socket(runDir, daemon string) (string, error) {
+	pid, err := PID(runDir, daemon)
+	if err != nil {
+		return "", err
 	}
 	return filepath.Join(runDir, fmt.Sprintf("%s.%d.ctl", daemon, pid)), nil
 }

@@ -114,7 +114,7 @@ func collectors() []collector {
 			name: "attribution", help: "Softirqs, ovs-vswitchd, connection tracking and uplinks, and which tenants use them (procfs).",
 			tier: tierDefault, phase: source.Attribute,
 			make: func(s *service, f source.Families) (source.Source, error) {
-				return attribution.New(f, s.config.Node.Sources.NetNS, s.runDir()), nil
+				return attribution.New(f, s.config.Node.Sources.NetNS, s.runDir())
 			},
 		},
 	}

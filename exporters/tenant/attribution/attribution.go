@@ -1,5 +1,6 @@
 // Package attribution is the source of elements that tenants share and of who uses
-// them: softirq processing, ovs-vswitchd, uplinks' queues, the table of connections.
+// them: softirq processing, ovs-vswitchd, uplinks' queues, the table of connections. It
+// splits what each element was used for by what tenants' ports carried meanwhile.
 package attribution
 
 import (
@@ -7,10 +8,13 @@ import (
 	"io/fs"
 	"strings"
 
+	"github.com/prometheus/procfs"
+
 	"vigia/exporters/tenant/source"
 	"vigia/internal/exposition"
 	"vigia/internal/netns"
 	"vigia/internal/ports"
+	"vigia/internal/unixctl"
 )
 
 // Elements, as the label "resource" names them.
@@ -25,7 +29,7 @@ const (
 type Source struct {
 	netns  string
 	runDir string // of Open vSwitch; empty without it
-	proc   procfs
+	proc   proc
 	before *usage
 	last   carried           // at the scrape before
 	shares map[share]float64 // seconds so far
@@ -96,14 +100,18 @@ type usage struct {
 
 // New returns the source for the namespace, with the folder of Open vSwitch's
 // pid file, or "" without Open vSwitch.
-func New(f source.Families, netns, runDir string) *Source {
+func New(f source.Families, netns, runDir string) (*Source, error) {
+	proc, err := newProc(procfs.DefaultMountPoint)
+	if err != nil {
+		return nil, err
+	}
 	return &Source{
-		netns: netns, runDir: runDir, proc: procfs{root: "/proc"}, shares: make(map[share]float64), links: newLinks(netns),
+		netns: netns, runDir: runDir, proc: proc, shares: make(map[share]float64), links: newLinks(netns),
 		seconds:     source.Family(f, "vigia_tenant_resource_seconds_total"),
 		used:        source.Family(f, "vigia_resource_seconds_total"),
 		utilization: source.Family(f, "vigia_resource_utilization_ratio"),
 		drops:       source.Family(f, "vigia_resource_drops_total"),
-	}
+	}, nil
 }
 
 // Collect emits the elements and the tenants' shares. It runs after the sources
@@ -151,7 +159,7 @@ func (s *Source) usage() (u usage, err error) {
 	if s.runDir == "" {
 		return u, nil
 	}
-	u.pid, err = pid(s.runDir)
+	u.pid, err = unixctl.PID(s.runDir, vswitchd)
 	if errors.Is(err, fs.ErrNotExist) {
 		return u, nil // it does not run
 	}

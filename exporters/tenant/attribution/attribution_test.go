@@ -18,13 +18,13 @@ import (
 	"vigia/internal/testutil"
 )
 
-// proc is a procfs that the test writes.
-type proc struct {
-	t    *testing.T
+// files are a procfs that the test writes.
+type files struct {
+	t    testing.TB
 	root string
 }
 
-func (p proc) write(name, content string) {
+func (p files) write(name, content string) {
 	p.t.Helper()
 	path := filepath.Join(p.root, name)
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -35,9 +35,10 @@ func (p proc) write(name, content string) {
 	}
 }
 
-func (p proc) cpu(softirqTicks, ovsTicks int) {
+func (p files) cpu(softirqTicks, ovsTicks int) {
 	p.write("stat", fmt.Sprintf("cpu  10 0 20 3000 5 0 %d 0 0 0\ncpu0 1 0 2 3 4 5 6 7\n", softirqTicks))
-	p.write("42/stat", fmt.Sprintf("42 (ovs) x) (y) S 1 1 1 0 -1 0 0 0 0 0 %d %d 0 0 20", ovsTicks/2, ovsTicks-ovsTicks/2))
+	p.write("42/stat", fmt.Sprintf("42 (ovs) x) (y) S 1 1 1 0 -1 0 0 0 0 0 %d %d 0 0 20 0 1 0 123 1000 20 18446744073709551615 1 1 0 0 0 0 0 0 0 0 0 0 17 1 0 0 0 0 0\n",
+		ovsTicks/2, ovsTicks-ovsTicks/2))
 }
 
 func newSource(t *testing.T, runDir string) *Source {
@@ -46,22 +47,42 @@ func newSource(t *testing.T, runDir string) *Source {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return New(c.NewFactory("exporter", prometheus.NewRegistry()), "", runDir)
+	s, err := New(c.NewFactory("exporter", prometheus.NewRegistry()), "", runDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
 }
 
-func fakeRig(t *testing.T) (*Source, proc) {
+func fakeRig(t *testing.T) (*Source, files) {
 	t.Helper()
 	dir := t.TempDir()
-	p := proc{t, dir}
+	p := files{t, dir}
 	p.write("run/ovs-vswitchd.pid", "42\n")
-	p.write("net/softnet_stat", "00000010 00000002 00000000\n00000010 0000000a 00000000\n")
+	p.write("net/softnet_stat", softnetLine(2)+softnetLine(10))
 	p.write("sys/net/netfilter/nf_conntrack_count", "250\n")
 	p.write("sys/net/netfilter/nf_conntrack_max", "1000\n")
-	p.write("thread-self/net/stat/nf_conntrack", "entries searched drop early_drop\n000000fa 0 00000003 00000001\n000000fa 0 00000010 00000000\n")
+	p.write("thread-self/net/stat/nf_conntrack", conntrackHead+conntrackLine(3, 1)+conntrackLine(16, 0))
 	p.cpu(100, 1000)
 	s := newSource(t, filepath.Join(dir, "run"))
-	s.proc.root = dir
+	var err error
+	if s.proc, err = newProc(dir); err != nil {
+		t.Fatal(err)
+	}
 	return s, p
+}
+
+// softnetLine is a processor's line of /proc/net/softnet_stat.
+func softnetLine(dropped int) string {
+	return fmt.Sprintf("00000010 %08x 00000000 00000000 00000000 00000000 00000000 00000000 00000000 00000000 00000000 00000000 00000000\n", dropped)
+}
+
+// conntrackHead and conntrackLine are /proc/net/stat/nf_conntrack.
+const conntrackHead = "entries  clashres found new invalid ignore delete chainlength insert insert_failed drop early_drop icmp_error  " +
+	"expect_new expect_create expect_delete search_restart\n"
+
+func conntrackLine(drop, early int) string {
+	return "000000fa " + strings.Repeat(" 00000000", 9) + fmt.Sprintf(" %08x %08x", drop, early) + strings.Repeat(" 00000000", 5) + "\n"
 }
 
 func view(now time.Time) *source.View {

@@ -1,154 +1,114 @@
 package attribution
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
-	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
+
+	"github.com/prometheus/procfs"
 )
 
-// procfs reads proc(5).
-type procfs struct{ root string }
-
-// ticks is USER_HZ, the unit of times in procfs; 100 on every architecture that
-// Linux exports to user space.
-const ticks = 100
-
-const maxFile = 4 << 20
-
-func (p procfs) read(name string) (string, error) {
-	f, err := os.Open(filepath.Join(p.root, name))
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	raw, err := io.ReadAll(io.LimitReader(f, maxFile))
-	return string(raw), err
+// proc reads proc(5). Most of it is read by the library; what is not is too dear by it
+// (ADR 0025).
+type proc struct {
+	root   string
+	all    procfs.FS // what is the same for all namespaces, and processes
+	thread procfs.FS // of the network namespace that the calling thread is in
 }
 
-// softirqSeconds returns the time that all processors spent in softirqs.
-func (p procfs) softirqSeconds() (float64, error) {
-	text, err := p.read("stat")
+func newProc(root string) (p proc, err error) {
+	p.root = root
+	if p.all, err = procfs.NewFS(root); err == nil {
+		p.thread, err = procfs.NewFS(filepath.Join(root, "thread-self"))
+	}
+	return p, err
+}
+
+// userHZ is the unit of times in procfs; 100 a second on every architecture that Linux
+// exports to user space.
+const userHZ = 100
+
+// softirqSeconds returns the time that all processors spent in softirqs. It reads the first
+// line alone of a file that has hundreds on a large server.
+func (p *proc) softirqSeconds() (float64, error) {
+	f, err := os.Open(filepath.Join(p.root, "stat"))
 	if err != nil {
 		return 0, err
 	}
-	line, _, _ := strings.Cut(text, "\n")
-	fields := strings.Fields(line) // cpu user nice system idle iowait irq softirq ...
-	const column = 7
-	if len(fields) <= column || fields[0] != "cpu" {
-		return 0, errors.New("/proc/stat has no line of all processors")
-	}
-	n, err := strconv.ParseUint(fields[column], 10, 64)
+	defer f.Close()
+	var start [512]byte
+	n, err := f.Read(start[:])
 	if err != nil {
 		return 0, fmt.Errorf("/proc/stat: %w", err)
 	}
-	return float64(n) / ticks, nil
+	line, _, whole := bytes.Cut(start[:n], []byte("\n"))
+	fields := bytes.Fields(line) // cpu user nice system idle iowait irq softirq ...
+	const column = 7
+	if !whole || len(fields) <= column || string(fields[0]) != "cpu" {
+		return 0, errors.New("/proc/stat has no line of all processors")
+	}
+	ticks, err := strconv.ParseUint(string(fields[column]), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("/proc/stat: %w", err)
+	}
+	return float64(ticks) / userHZ, nil
 }
 
 // processSeconds returns the processor time of a process, all threads.
-func (p procfs) processSeconds(pid int) (float64, error) {
-	name := filepath.Join(strconv.Itoa(pid), "stat")
-	text, err := p.read(name)
+func (p *proc) processSeconds(pid int) (float64, error) {
+	process, err := p.all.Proc(pid)
 	if err != nil {
 		return 0, err
 	}
-	// The second field is the command in brackets and may hold anything.
-	i := strings.LastIndexByte(text, ')')
-	fields := strings.Fields(text[i+1:])
-	const utime, stime = 11, 12 // fields 14 and 15 of the line
-	if i < 0 || len(fields) <= stime {
-		return 0, fmt.Errorf("/proc/%s is cut short", name)
+	stat, err := process.Stat()
+	if err != nil {
+		return 0, fmt.Errorf("/proc/%d/stat: %w", pid, err)
 	}
-	user, err1 := strconv.ParseUint(fields[utime], 10, 64)
-	system, err2 := strconv.ParseUint(fields[stime], 10, 64)
-	if err := errors.Join(err1, err2); err != nil {
-		return 0, fmt.Errorf("/proc/%s: %w", name, err)
-	}
-	return float64(user+system) / ticks, nil
-}
-
-// hexColumn adds a column of hexadecimal numbers up.
-func hexColumn(text string, column int, skip int) (sum uint64, err error) {
-	for i, line := range strings.Split(strings.TrimSpace(text), "\n") {
-		if i < skip {
-			continue
-		}
-		fields := strings.Fields(line)
-		if len(fields) <= column {
-			return 0, fmt.Errorf("line %d has %d columns", i+1, len(fields))
-		}
-		n, err := strconv.ParseUint(fields[column], 16, 64)
-		if err != nil {
-			return 0, fmt.Errorf("line %d: %w", i+1, err)
-		}
-		sum += n
-	}
-	return sum, nil
+	return stat.CPUTime(), nil
 }
 
 // softnetDropped returns the packets that processors had no room for.
-func (p procfs) softnetDropped() (uint64, error) {
-	text, err := p.read("net/softnet_stat")
-	if err != nil {
-		return 0, err
+func (p *proc) softnetDropped() (dropped uint64, err error) {
+	processors, err := p.all.NetSoftnetStat()
+	for i := range processors {
+		dropped += uint64(processors[i].Dropped)
 	}
-	n, err := hexColumn(text, 1, 0)
-	if err != nil {
-		return 0, fmt.Errorf("/proc/net/softnet_stat: %w", err)
-	}
-	return n, nil
+	return dropped, err
 }
 
+// connTable is a namespace's table of connections.
 type connTable struct {
 	count, max, drops uint64
 	hasDrops          bool
 }
 
-// connections reads the table of the calling thread's network namespace.
-func (p procfs) connections() (t connTable, err error) {
+// connections reads the table of the calling thread's network namespace; fs.ErrNotExist
+// without connection tracking.
+func (p *proc) connections() (t connTable, err error) {
 	for name, into := range map[string]*uint64{"count": &t.count, "max": &t.max} {
-		text, err := p.read("sys/net/netfilter/nf_conntrack_" + name)
+		values, err := p.all.SysctlInts("net.netfilter.nf_conntrack_" + name)
 		if err != nil {
 			return t, err
 		}
-		if *into, err = strconv.ParseUint(strings.TrimSpace(text), 10, 64); err != nil {
-			return t, fmt.Errorf("nf_conntrack_%s: %w", name, err)
+		if len(values) != 1 || values[0] < 0 {
+			return t, fmt.Errorf("nf_conntrack_%s is %v, not a number", name, values)
 		}
+		*into = uint64(values[0])
 	}
-	text, err := p.read("thread-self/net/stat/nf_conntrack")
-	if errors.Is(err, os.ErrNotExist) {
+	processors, err := p.thread.ConntrackStat()
+	if errors.Is(err, fs.ErrNotExist) {
 		return t, nil // CONFIG_NF_CONNTRACK_PROCFS is not set
 	}
 	if err != nil {
 		return t, err
 	}
-	head, _, _ := strings.Cut(text, "\n")
-	for i, name := range strings.Fields(head) {
-		if name != "drop" && name != "early_drop" {
-			continue
-		}
-		n, err := hexColumn(text, i, 1)
-		if err != nil {
-			return t, fmt.Errorf("nf_conntrack: %w", err)
-		}
-		t.drops += n
-		t.hasDrops = true
+	for i := range processors {
+		t.drops += processors[i].Drop + processors[i].EarlyDrop
 	}
+	t.hasDrops = true
 	return t, nil
-}
-
-// pid reads the pid file of ovs-vswitchd.
-func pid(runDir string) (int, error) {
-	text, err := procfs{runDir}.read("ovs-vswitchd.pid")
-	if err != nil {
-		return 0, err
-	}
-	n, err := strconv.ParseUint(strings.TrimSpace(text), 10, 31)
-	if err != nil {
-		return 0, fmt.Errorf("ovs-vswitchd.pid holds no process id")
-	}
-	return int(n), nil
 }

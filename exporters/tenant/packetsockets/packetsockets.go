@@ -4,19 +4,18 @@
 package packetsockets
 
 import (
-	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 
 	"vigia/exporters/tenant/source"
 	"vigia/internal/exposition"
 	"vigia/internal/ports"
 	"vigia/internal/sockdiag"
+	"vigia/internal/unixctl"
 )
 
 // Sockets lists packet sockets. *sockdiag.Conn is one.
@@ -28,7 +27,7 @@ type Sockets interface {
 // Source attributes the drops of packet sockets to ports.
 type Source struct {
 	sockets    Sockets
-	pidFile    string // of ovs-vswitchd
+	runDir     string // of ovs-vswitchd's pid file
 	list       []sockdiag.PacketSocket
 	known      []socket       // those of list, in its order
 	identified bool           // whether it is known which are the switch's own
@@ -42,10 +41,10 @@ type socket struct {
 	last  uint32 // drops
 }
 
-// New returns the source. rundir is where ovs-vswitchd keeps its pid file, which
+// New returns the source. runDir is where ovs-vswitchd keeps its pid file, which
 // tells its sockets from those of a tcpdump beside it.
-func New(sockets Sockets, rundir string) *Source {
-	return &Source{sockets: sockets, pidFile: filepath.Join(rundir, "ovs-vswitchd.pid"), totals: make(map[int]uint64)}
+func New(sockets Sockets, runDir string) *Source {
+	return &Source{sockets: sockets, runDir: runDir, totals: make(map[int]uint64)}
 }
 
 // AttributesDrops marks a source that adds to View.Drops.
@@ -104,41 +103,29 @@ func (s *Source) identify() {
 	if s.identified {
 		return
 	}
-	inodes, err := socketsOf(s.pidFile)
+	inodes, err := ownSockets(s.runDir)
 	s.identified = err == nil
 	for i := range s.known {
 		s.known[i].owned = inodes[s.known[i].inode]
 	}
 }
 
-const maxDescriptors = 1 << 16
-
-// socketsOf returns the inodes of the sockets that the process of a pid file holds.
-func socketsOf(pidFile string) (map[uint32]bool, error) {
-	content, err := os.ReadFile(pidFile)
+// ownSockets returns the inodes of the sockets that ovs-vswitchd holds.
+func ownSockets(runDir string) (map[uint32]bool, error) {
+	pid, err := unixctl.PID(runDir, "ovs-vswitchd")
 	if err != nil {
 		return nil, err
 	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(content)))
-	if err != nil {
-		return nil, fmt.Errorf("pid file %s: %w", pidFile, err)
-	}
-	dir := fmt.Sprintf("/proc/%d/fd", pid)
-	f, err := os.Open(dir)
+	process, err := procfs.NewProc(pid)
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
-	names, err := f.Readdirnames(maxDescriptors)
+	targets, err := process.FileDescriptorTargets()
 	if err != nil {
 		return nil, err
 	}
 	out := make(map[uint32]bool)
-	for _, name := range names {
-		target, err := os.Readlink(filepath.Join(dir, name))
-		if err != nil {
-			continue // closed meanwhile
-		}
+	for _, target := range targets {
 		number, isSocket := strings.CutPrefix(strings.TrimSuffix(target, "]"), "socket:[")
 		if inode, err := strconv.ParseUint(number, 10, 32); isSocket && err == nil {
 			out[uint32(inode)] = true
