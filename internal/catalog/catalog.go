@@ -132,12 +132,6 @@ func (m Metric) validate() error {
 	return nil
 }
 
-// Lookup returns the metric of that name.
-func (c *Catalog) Lookup(name string) (Metric, bool) {
-	m, ok := c.metrics[name]
-	return m, ok
-}
-
 // Part returns the metrics of one part, self metrics included under the part's
 // own name, sorted by name.
 func (c *Catalog) Part(part string) []Metric {

@@ -3,6 +3,7 @@ package catalog
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -17,10 +18,12 @@ func TestLoadEmbedded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, ok := c.Lookup("vigia_probe_lost_total")
-	if !ok {
+	probe := c.Part("probe")
+	i := slices.IndexFunc(probe, func(m Metric) bool { return m.Name == "vigia_probe_lost_total" })
+	if i < 0 {
 		t.Fatal("vigia_probe_lost_total is missing")
 	}
+	m := probe[i]
 	want := []string{"src", "dst", "path", "tenant", "probe", "cause"}
 	if diff := cmp.Diff(want, m.Labels); diff != "" {
 		t.Errorf("labels (-want +got):\n%s", diff)

@@ -26,16 +26,14 @@ func (v Version) String() string { return fmt.Sprintf("OpenFlow 1.%d", v-1) }
 
 // Message types (section 7.1.1), the same in all versions but where said.
 const (
-	typeHello           = 0
-	typeError           = 1
-	typeEchoRequest     = 2
-	typeEchoReply       = 3
-	typeFeaturesRequest = 5
-	typeFeaturesReply   = 6
-	typeStatsRequest10  = 16
-	typeStatsReply10    = 17
-	typeMultipart       = 18 // request; 1.1 and 1.2 say STATS
-	typeMultipartReply  = 19
+	typeHello          = 0
+	typeError          = 1
+	typeEchoRequest    = 2
+	typeEchoReply      = 3
+	typeStatsRequest10 = 16
+	typeStatsReply10   = 17
+	typeMultipart      = 18 // request; 1.1 and 1.2 say STATS
+	typeMultipartReply = 19
 )
 
 const (
@@ -299,7 +297,6 @@ const (
 	statsPort      = 4
 	statsQueue     = 5
 	statsMeter     = 9
-	statsPortDesc  = 13
 )
 
 const flagMore = 1 // OFPMPF_REPLY_MORE

@@ -1,7 +1,6 @@
 package openflow
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -160,59 +159,4 @@ func parseCustom(r *reader) (map[string]uint64, error) {
 		out[name] = r.u64()
 	}
 	return out, r.err()
-}
-
-// PortNames returns the names of the switch's ports.
-func (c *Conn) PortNames(ctx context.Context) (map[uint32]string, error) {
-	out := make(map[uint32]string)
-	if c.version <= V12 { // the names are in the answer to FEATURES_REQUEST
-		err := c.exchange(ctx, typeFeaturesRequest, typeFeaturesReply, nil, func(b []byte) (bool, error) {
-			const fixed = 24
-			if len(b) < fixed {
-				return false, errShort
-			}
-			return false, parsePortNames(c.version, b[fixed:], out)
-		})
-		return out, wrap("port names", err)
-	}
-	err := c.statistics(ctx, statsPortDesc, nil, func(b []byte) error { return parsePortNames(c.version, b, out) })
-	return out, wrap("port names", err)
-}
-
-func parsePortNames(v Version, b []byte, out map[uint32]string) error {
-	for r := (reader{b: b}); len(r.b) > 0; {
-		switch v {
-		case V10: // port, hw_addr 6, name 16, six words
-			port := port16(r.u16())
-			r.skip(6)
-			name := r.take(16)
-			r.skip(24)
-			out[port] = text(name)
-		case V14: // port, length u16 of the whole, pad 2, hw_addr 6, pad 2, name 16, ...
-			port, length := r.u32(), int(r.u16())
-			const fixed, before = 40, 6
-			if length < fixed || length-before > len(r.b) {
-				return fmt.Errorf("a port of %d bytes where %d to %d fit", length, fixed, len(r.b)+before)
-			}
-			e := reader{b: r.take(length - before)}
-			e.skip(2 + 6 + 2)
-			out[port] = text(e.take(16))
-		default: // port, pad 4, hw_addr 6, pad 2, name 16, eight words
-			port := r.u32()
-			r.skip(12)
-			name := r.take(16)
-			r.skip(32)
-			out[port] = text(name)
-		}
-		if r.short {
-			return errShort
-		}
-	}
-	return nil
-}
-
-// text cuts a string of fixed size at its first zero.
-func text(b []byte) string {
-	b, _, _ = bytes.Cut(b, []byte{0})
-	return clean(b)
 }

@@ -9,10 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"vigia/exporters/tenant/source"
-	"vigia/internal/catalog"
+	"vigia/exporters/tenant/source/sourcetest"
 	"vigia/internal/exposition"
 	"vigia/internal/ports"
 	"vigia/internal/testutil"
@@ -43,11 +41,7 @@ func (p files) cpu(softirqTicks, ovsTicks int) {
 
 func newSource(t *testing.T, runDir string) *Source {
 	t.Helper()
-	c, err := catalog.Load()
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := New(c.NewFactory("exporter", prometheus.NewRegistry()), "", runDir)
+	s, err := New(sourcetest.Families(t), "", runDir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +80,7 @@ func conntrackLine(drop, early int) string {
 }
 
 func view(now time.Time) *source.View {
-	return source.NewView([]ports.Port{
+	return sourcetest.View([]ports.Port{
 		{ID: "r", Tenant: "red", DataPlane: ports.OVSUserspace, Index: 1},
 		{ID: "b", Tenant: "blue", DataPlane: ports.OVSUserspace, Index: 2},
 		{ID: "l", Tenant: "blue", DataPlane: ports.LinuxBridge, Index: 3},
@@ -307,7 +301,7 @@ func TestASwitchThatIsNotThereCostsNothing(t *testing.T) {
 	}
 	collect(t, s, map[string]uint64{"r": 3})
 	p.write("run/ovs-vswitchd.pid", "-1\n")
-	if err := s.Collect(source.NewView(nil, nil, nil, time.Now()), exposition.NewPage(nil)); err == nil {
+	if err := s.Collect(sourcetest.View(nil, nil, nil, time.Now()), exposition.NewPage(nil)); err == nil {
 		t.Error("-1 was taken for a process id")
 	}
 }
@@ -319,7 +313,7 @@ func TestBrokenProcfsIsAnError(t *testing.T) {
 	} {
 		s, p := fakeRig(t)
 		p.write(name, content)
-		if err := s.Collect(source.NewView(nil, nil, nil, time.Now()), exposition.NewPage(nil)); err == nil {
+		if err := s.Collect(sourcetest.View(nil, nil, nil, time.Now()), exposition.NewPage(nil)); err == nil {
 			t.Errorf("%s with %q is no error", name, content)
 		}
 	}
@@ -328,7 +322,7 @@ func TestBrokenProcfsIsAnError(t *testing.T) {
 func TestThisKernelsProcfsIsUnderstood(t *testing.T) {
 	s := newSource(t, "")
 	page := exposition.NewPage(nil)
-	if err := s.Collect(source.NewView(nil, nil, nil, time.Now()), page); err != nil {
+	if err := s.Collect(sourcetest.View(nil, nil, nil, time.Now()), page); err != nil {
 		t.Fatal(err)
 	}
 	if page.Series() < 2 {

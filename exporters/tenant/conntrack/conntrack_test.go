@@ -6,9 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"vigia/exporters/tenant/source"
-	"vigia/internal/catalog"
+	"vigia/exporters/tenant/source/sourcetest"
 	"vigia/internal/exposition"
 	"vigia/internal/ports"
 	"vigia/internal/testutil"
@@ -42,17 +40,13 @@ func TestZonesOfARealTable(t *testing.T) {
 }
 
 func TestZonesAreLaidAtPorts(t *testing.T) {
-	c, err := catalog.Load()
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := New(c.NewFactory("exporter", prometheus.NewRegistry()), "", func() map[string]uint16 { return map[string]uint16{"a": 3, "b": 4} })
+	s := New(sourcetest.Families(t), "", func() map[string]uint16 { return map[string]uint16{"a": 3, "b": 4} })
 	p := exposition.NewPage(nil)
-	v := source.NewView([]ports.Port{{ID: "a", Tenant: "red"}, {ID: "b", Tenant: "blue"}, {ID: "c", Tenant: "blue"}}, nil, nil, time.Now())
+	v := sourcetest.View([]ports.Port{{ID: "a", Tenant: "red"}, {ID: "b", Tenant: "blue"}, {ID: "c", Tenant: "blue"}}, nil, nil, time.Now())
 	if err := s.Collect(v, p); err == nil {
 		t.Error("there are counts before the first read")
 	}
-	s.poller = source.Fixed(map[uint16]int{0: 5, 3: 70})
+	s.poller = sourcetest.Fixed(map[uint16]int{0: 5, 3: 70})
 	if err := s.Collect(v, p); err != nil {
 		t.Fatal(err)
 	}

@@ -8,10 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
-	"vigia/exporters/tenant/source"
-	"vigia/internal/catalog"
+	"vigia/exporters/tenant/source/sourcetest"
 	"vigia/internal/exposition"
 	"vigia/internal/ports"
 )
@@ -25,12 +22,8 @@ type rig struct {
 
 func newRig(t *testing.T, tenants ...Tenant) *rig {
 	t.Helper()
-	c, err := catalog.Load()
-	if err != nil {
-		t.Fatal(err)
-	}
 	r := &rig{t: t, path: filepath.Join(t.TempDir(), "tenants.yaml")}
-	r.s = New(c.NewFactory("exporter", prometheus.NewRegistry()), tenants, r.path)
+	r.s = New(sourcetest.Families(t), tenants, r.path)
 	return r
 }
 
@@ -48,7 +41,7 @@ func (r *rig) write(content string) {
 // infos returns the series of vigia_tenant_info.
 func (r *rig) infos() (infos []string, err error) {
 	r.t.Helper()
-	v := source.NewView([]ports.Port{{ID: "a", Tenant: "red", Index: 1}, {ID: "b", Tenant: "red"}}, []ports.Port{{ID: "c", Tenant: "blue"}}, nil, time.Now())
+	v := sourcetest.View([]ports.Port{{ID: "a", Tenant: "red", Index: 1}, {ID: "b", Tenant: "red"}}, []ports.Port{{ID: "c", Tenant: "blue"}}, nil, time.Now())
 	p := exposition.NewPage(nil)
 	err = r.s.Collect(v, p)
 	var out strings.Builder
@@ -102,7 +95,7 @@ func TestPortsAreWrittenAsTheyAreNow(t *testing.T) {
 	scrape := func(list, gone []ports.Port) string {
 		t.Helper()
 		page.Reset(nil)
-		if err := r.s.Collect(source.NewView(list, gone, nil, time.Now()), page); err != nil {
+		if err := r.s.Collect(sourcetest.View(list, gone, nil, time.Now()), page); err != nil {
 			t.Fatal(err)
 		}
 		var out strings.Builder

@@ -7,11 +7,10 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/prometheus/client_golang/prometheus"
 
 	"vigia/exporters/tenant/source"
+	"vigia/exporters/tenant/source/sourcetest"
 	"vigia/internal/bpf/drops"
-	"vigia/internal/catalog"
 	"vigia/internal/exposition"
 	"vigia/internal/ports"
 )
@@ -36,7 +35,7 @@ const (
 )
 
 func view() *source.View {
-	return source.NewView([]ports.Port{
+	return sourcetest.View([]ports.Port{
 		{ID: "b", Tenant: "red", Index: bridgePort, DataPlane: ports.LinuxBridge},
 		{ID: "o", Tenant: "blue", Index: ovsPort, DataPlane: ports.OVSUserspace},
 		{ID: "i", Tenant: "red", Index: internalPort, DataPlane: ports.OVSKernel, TenantSide: true},
@@ -45,11 +44,7 @@ func view() *source.View {
 
 func newSource(t *testing.T, e *events) *Source {
 	t.Helper()
-	c, err := catalog.Load()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return New(c.NewFactory("exporter", prometheus.NewRegistry()), e)
+	return New(sourcetest.Families(t), e)
 }
 
 func TestDropsAreLaidAtTheRightDoor(t *testing.T) {

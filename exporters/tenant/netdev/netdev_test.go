@@ -7,7 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"vigia/exporters/tenant/source"
+	"vigia/exporters/tenant/source/sourcetest"
 	"vigia/internal/catalog"
 	"vigia/internal/exposition"
 	"vigia/internal/ports"
@@ -63,7 +63,7 @@ func TestDirectionByKindOfDevice(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			page := exposition.NewPage(nil)
-			v := source.NewView([]ports.Port{tc.port}, nil, nil, time.Now())
+			v := sourcetest.View([]ports.Port{tc.port}, nil, nil, time.Now())
 			s := New(f, tc.conn)
 			if err := s.Collect(v, page); err != nil {
 				t.Fatal(err)
@@ -83,7 +83,7 @@ func TestDirectionByKindOfDevice(t *testing.T) {
 			}
 			// A port that is gone keeps its last counters.
 			page.Reset(nil)
-			if err := s.Collect(source.NewView(nil, []ports.Port{tc.port}, nil, time.Now()), page); err != nil {
+			if err := s.Collect(sourcetest.View(nil, []ports.Port{tc.port}, nil, time.Now()), page); err != nil {
 				t.Fatal(err)
 			}
 			if page.Series() != 4 {

@@ -7,10 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"vigia/exporters/tenant/source"
-	"vigia/internal/catalog"
+	"vigia/exporters/tenant/source/sourcetest"
 	"vigia/internal/exposition"
 	"vigia/internal/openflow"
 	"vigia/internal/ports"
@@ -19,13 +17,9 @@ import (
 
 const every = 300 * time.Millisecond
 
-func factory(t *testing.T) *catalog.Factory {
+func factory(t *testing.T) source.Families {
 	t.Helper()
-	c, err := catalog.Load()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c.NewFactory("exporter", prometheus.NewRegistry())
+	return sourcetest.Families(t)
 }
 
 // rig is a switch with the ports of two tenants, an inventory and the source.
@@ -59,7 +53,7 @@ func newRig(t *testing.T) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.source = New(factory(t), Options{Bridges: r.inventory.Bridges, RunDir: r.Dir, Every: every, Cookies: []Cookie{{"br-int", 0x14, "red"}}})
+	r.source = New(sourcetest.Families(t), Options{Bridges: r.inventory.Bridges, RunDir: r.Dir, Every: every, Cookies: []Cookie{{"br-int", 0x14, "red"}}})
 	done := make(chan struct{}, 2)
 	go func() { _ = r.inventory.Run(t.Context()); done <- struct{}{} }()
 	go func() { r.source.Run(t.Context()); done <- struct{}{} }()
@@ -83,7 +77,7 @@ func (r *rig) ping(n int) {
 func (r *rig) scrape(detail bool) (string, *source.View, error) {
 	r.t.Helper()
 	list, states := r.inventory.Ports()
-	v := source.NewView(list, nil, states, time.Now())
+	v := sourcetest.View(list, nil, states, time.Now())
 	v.Detail = detail
 	p := exposition.NewPage(nil)
 	err := r.source.Collect(v, p)
@@ -195,9 +189,9 @@ func vhost() []bridge {
 }
 
 func TestPortsThatOnlyTheSwitchCounts(t *testing.T) {
-	s := New(factory(t), Options{Every: time.Hour})
-	s.poller = source.Fixed(vhost())
-	v := source.NewView([]ports.Port{{ID: "p", Tenant: "red", Device: "vhu0"}}, nil, nil, time.Now())
+	s := New(sourcetest.Families(t), Options{Every: time.Hour})
+	s.poller = sourcetest.Fixed(vhost())
+	v := sourcetest.View([]ports.Port{{ID: "p", Tenant: "red", Device: "vhu0"}}, nil, nil, time.Now())
 	v.Detail = true
 	p := exposition.NewPage(nil)
 	if err := s.Collect(v, p); err != nil {

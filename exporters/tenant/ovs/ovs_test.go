@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"vigia/exporters/tenant/source"
+	"vigia/exporters/tenant/source/sourcetest"
 	"vigia/internal/catalog"
 	"vigia/internal/exposition"
 	"vigia/internal/testutil"
@@ -18,7 +18,7 @@ import (
 func page(t *testing.T, s *Source) (string, error) {
 	t.Helper()
 	p := exposition.NewPage(nil)
-	err := s.Collect(source.NewView(nil, nil, nil, time.Now()), p)
+	err := s.Collect(sourcetest.View(nil, nil, nil, time.Now()), p)
 	var out strings.Builder
 	if _, err := p.WriteTo(&out); err != nil {
 		t.Fatal(err)

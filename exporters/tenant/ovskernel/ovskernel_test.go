@@ -6,10 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"vigia/exporters/tenant/source"
-	"vigia/internal/catalog"
+	"vigia/exporters/tenant/source/sourcetest"
 	"vigia/internal/exposition"
 	"vigia/internal/ovskernel"
 	"vigia/internal/ports"
@@ -17,16 +15,12 @@ import (
 )
 
 func TestUpcallsAreLaidAtPorts(t *testing.T) {
-	c, err := catalog.Load()
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := New(c.NewFactory("exporter", prometheus.NewRegistry()), testutil.NewNetNS(t))
+	s, err := New(sourcetest.Families(t), testutil.NewNetNS(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	v := source.NewView([]ports.Port{{ID: "p", Tenant: "red", Index: 42}, {ID: "vhost", Tenant: "red"}}, nil, nil, time.Now())
+	v := sourcetest.View([]ports.Port{{ID: "p", Tenant: "red", Index: 42}, {ID: "vhost", Tenant: "red"}}, nil, nil, time.Now())
 	page := exposition.NewPage(nil)
 	if err := s.Collect(v, page); err != nil || page.Series() != 0 {
 		t.Errorf("this kernel: %d series, %v", page.Series(), err)

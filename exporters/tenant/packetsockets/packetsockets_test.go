@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"vigia/exporters/tenant/source"
+	"vigia/exporters/tenant/source/sourcetest"
 	"vigia/internal/exposition"
 	"vigia/internal/ports"
 	"vigia/internal/sockdiag"
@@ -43,7 +44,7 @@ func drops(t *testing.T, s *Source, indices ...int) (port, all uint64) {
 		}
 		ps = append(ps, ports.Port{ID: strconv.Itoa(i), Tenant: "red", Index: i, DataPlane: plane})
 	}
-	v := source.NewView(ps, nil, nil, time.Now())
+	v := sourcetest.View(ps, nil, nil, time.Now())
 	if err := s.Collect(v, exposition.NewPage(nil)); err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +151,7 @@ func TestForeignSocketsAreToldApart(t *testing.T) {
 }
 
 func TestFailureIsReported(t *testing.T) {
-	v := source.NewView(nil, nil, nil, time.Now())
+	v := sourcetest.View(nil, nil, nil, time.Now())
 	if err := New(&list{err: errors.New("gone")}, t.TempDir()).Collect(v, nil); err == nil {
 		t.Error("a failure to list is no failure")
 	}

@@ -6,10 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"vigia/exporters/tenant/source"
-	"vigia/internal/catalog"
+	"vigia/exporters/tenant/source/sourcetest"
 	"vigia/internal/exposition"
 	"vigia/internal/ports"
 	"vigia/internal/rtnl"
@@ -19,11 +17,7 @@ import (
 
 func newSource(t *testing.T, ns string, ours bool) *Source {
 	t.Helper()
-	c, err := catalog.Load()
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := New(c.NewFactory("exporter", prometheus.NewRegistry()), ns, ours)
+	s, err := New(sourcetest.Families(t), ns, ours)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +72,7 @@ func TestQueuesOfARealNode(t *testing.T) {
 	}
 	s := newSource(t, node, false)
 	view := func(detail bool) *source.View {
-		v := source.NewView(list, nil, nil, time.Now())
+		v := sourcetest.View(list, nil, nil, time.Now())
 		v.Detail = detail
 		return v
 	}
@@ -133,7 +127,7 @@ func TestOwnLimitsAreNotCountedTwice(t *testing.T) {
 		want uint64
 	}{{true, 30}, {false, 100}} {
 		s := newSource(t, "", tc2.ours)
-		v := source.NewView([]ports.Port{p}, nil, nil, time.Now())
+		v := sourcetest.View([]ports.Port{p}, nil, nil, time.Now())
 		v.Drops.Add("p", "red", source.FromTenant, source.RateLimit, 70, source.Beside)
 		s.port(v, &p, &tc.Qdisc{Link: 3, Parent: tc.Clsact, Kind: "clsact", Stats: tc.Stats{Drops: 100}}, exposition.NewPage(nil))
 		if got := v.Drops.Counts[source.DropKey{Port: "p", Tenant: "red", Direction: source.FromTenant, Reason: source.Policy}]; got != tc2.want {

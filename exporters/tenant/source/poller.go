@@ -96,6 +96,3 @@ func (p *Poller[T]) Age() (time.Duration, bool) {
 	defer p.mu.Unlock()
 	return time.Since(p.at), p.some
 }
-
-// Fixed returns a poller that has read v and never reads again.
-func Fixed[T any](v T) *Poller[T] { return &Poller[T]{last: v, at: time.Now(), some: true} }

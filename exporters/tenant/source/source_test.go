@@ -74,11 +74,11 @@ func TestUnknownReasonPanics(t *testing.T) {
 }
 
 func TestViewFindsPortsByIndex(t *testing.T) {
-	v := NewView([]ports.Port{{ID: "a", Index: 4}, {ID: "b", Index: 7}}, nil, nil, time.Now())
+	v := new(Views).Next([]ports.Port{{ID: "a", Index: 4}, {ID: "b", Index: 7}}, nil, nil, time.Now())
 	if p := v.ByIndex(7); p == nil || p.ID != "b" {
 		t.Errorf("got %+v", p)
 	}
-	if v := NewView([]ports.Port{{ID: "vhost-user"}}, nil, nil, time.Now()); v.ByIndex(0) != nil || v.Deviceless != 1 {
+	if v := new(Views).Next([]ports.Port{{ID: "vhost-user"}}, nil, nil, time.Now()); v.ByIndex(0) != nil || v.Deviceless != 1 {
 		t.Error("a port without a device has an index")
 	}
 	if v.ByIndex(5) != nil {

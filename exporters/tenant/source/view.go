@@ -100,11 +100,6 @@ func (w *Views) Next(list, gone []ports.Port, states []ports.SourceState, now ti
 	return v
 }
 
-// NewView returns the view of a single scrape.
-func NewView(list, gone []ports.Port, states []ports.SourceState, now time.Time) *View {
-	return new(Views).Next(list, gone, states, now)
-}
-
 // SameList tells whether two lists are one in the same memory.
 func SameList(a, b []ports.Port) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])

@@ -8,34 +8,27 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
-	"vigia/exporters/tenant/source"
-	"vigia/internal/catalog"
+	"vigia/exporters/tenant/source/sourcetest"
 	"vigia/internal/exposition"
 	"vigia/internal/rtnl"
 )
 
 func newSource(t *testing.T) *Source {
 	t.Helper()
-	c, err := catalog.Load()
-	if err != nil {
-		t.Fatal(err)
-	}
 	conn, err := rtnl.Dial("")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
 	held := map[string]Owner{"0000:3b:02.0": {Tenant: "red", Workload: "web-0", Source: "kubelet"}}
-	return New(c.NewFactory("exporter", prometheus.NewRegistry()), conn, func() map[string]Owner { return held })
+	return New(sourcetest.Families(t), conn, func() map[string]Owner { return held })
 }
 
 // page scrapes; half a minute passes from one scrape to the next.
 func page(t *testing.T, s *Source, now *time.Time) (string, error) {
 	t.Helper()
 	p := exposition.NewPage(nil)
-	err := s.Collect(source.NewView(nil, nil, nil, *now), p)
+	err := s.Collect(sourcetest.View(nil, nil, nil, *now), p)
 	*now = now.Add(rescan)
 	var out strings.Builder
 	if _, err := p.WriteTo(&out); err != nil {
