@@ -173,7 +173,9 @@ func own() time.Duration {
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
-func used(cmd *exec.Cmd) time.Duration { return cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime() }
+func used(cmd *exec.Cmd) time.Duration {
+	return cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
+}
 
 func client(s *testutil.OVSDBServer, command string, columns ...string) *exec.Cmd {
 	return exec.Command("ovsdb-client", append([]string{"--format=json", command, "unix:" + s.Socket, "Open_vSwitch", "Interface"}, columns...)...)

@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -174,11 +173,8 @@ func TestWatch(t *testing.T) {
 	}
 	for i := range 3 {
 		testutil.IP(t, "-n", ns, "link", "add", fmt.Sprintf("d%d", i), "type", "bridge")
-		select {
-		case <-w.Changes():
-		case <-time.After(20 * time.Second):
-			t.Fatalf("no event for interface %d", i)
-		}
+		testutil.WaitFor(t, fmt.Sprintf("the event of interface %d", i), func() bool { return len(w.changes) > 0 })
+		<-w.Changes()
 	}
 	if err := w.Close(); err != nil {
 		t.Fatal(err)

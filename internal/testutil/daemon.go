@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 )
 
 // Output collects what a program writes; it may be read while the program runs.
@@ -68,21 +67,24 @@ func StartDaemon(t testing.TB, run RunFunc, args ...string) *Daemon {
 		d.exited <- run(ctx, append(args, "--web.listen-address", address), io.Discard, d.Stderr)
 	}()
 	t.Cleanup(func() { d.Stop() })
-	for deadline := time.Now().Add(waitDeadline); ; time.Sleep(10 * time.Millisecond) {
-		if code, _ := d.Get("/-/ready"); code == http.StatusOK {
-			return d
+	state := ""
+	defer func() {
+		if t.Failed() {
+			t.Logf("last it said: %s\n%s", state, d.Stderr)
 		}
+	}()
+	WaitFor(t, "the program to become ready", func() bool {
+		code, why := d.Get("/-/ready")
 		select {
 		case code := <-d.exited:
 			d.ended, d.code = true, code
 			t.Fatalf("the program exited with %d:\n%s", code, d.Stderr)
 		default:
 		}
-		if time.Now().After(deadline) {
-			_, why := d.Get("/-/ready")
-			t.Fatalf("the program did not become ready: %s\n%s", why, d.Stderr)
-		}
-	}
+		state = why
+		return code == http.StatusOK
+	})
+	return d
 }
 
 // Stop ends the program as SIGTERM would and returns its exit code.

@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 )
 
 // OVNCentral is a real OVN control plane without chassis: northbound and
@@ -51,14 +50,7 @@ func (o *OVNCentral) StartDatabases() {
 	o.databases = o.start("ovsdb-server", filepath.Join(o.dir, "nb.db"), filepath.Join(o.dir, "sb.db"),
 		"--remote=p"+o.northbound(), "--remote=punix:"+o.Southbound,
 		"--unixctl="+filepath.Join(o.dir, "db.ctl"), "--log-file="+filepath.Join(o.dir, "db.log"))
-	for deadline := time.Now().Add(waitDeadline); ; time.Sleep(10 * time.Millisecond) {
-		if _, err := os.Stat(o.Southbound); err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			o.t.Fatal("OVN's ovsdb-server did not open its socket")
-		}
-	}
+	WaitFor(o.t, "OVN's ovsdb-server to open its socket", func() bool { return listens(o.Southbound) })
 }
 
 // StopDatabases kills the server of both databases, as a crash would.

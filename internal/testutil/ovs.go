@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 )
 
 // OVSDBServer is a real ovsdb-server with an empty Open_vSwitch database.
@@ -46,16 +45,18 @@ func (s *OVSDBServer) Start() {
 	if err := s.cmd.Start(); err != nil {
 		s.t.Fatalf("start ovsdb-server: %v", err)
 	}
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		// The socket is there a moment before it is listened on.
-		if c, err := net.Dial("unix", s.Socket); err == nil {
-			_ = c.Close()
-			return
-		}
-		if time.Now().After(deadline) {
-			s.t.Fatal("ovsdb-server did not open its socket")
-		}
+	WaitFor(s.t, "ovsdb-server to open its socket", func() bool { return listens(s.Socket) })
+}
+
+// listens tells whether somebody accepts connections at a unix socket, which is there a
+// moment before that.
+func listens(path string) bool {
+	c, err := net.Dial("unix", path)
+	if err != nil {
+		return false
 	}
+	_ = c.Close()
+	return true
 }
 
 // Stop kills the server, as a crash would.

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 )
 
 // VSwitch is a real ovs-vswitchd with the userspace datapath in a network
@@ -49,7 +48,7 @@ func (s *VSwitch) StartSwitch() {
 	})
 }
 
-// StopSwitch kills ovs-vswitchd, as a crash would. Its sockets stay behind.
+// StopSwitch kills ovs-vswitchd, as a crash would. Its sockets and devices stay behind.
 func (s *VSwitch) StopSwitch() {
 	if s.cmd == nil {
 		return
@@ -59,7 +58,6 @@ func (s *VSwitch) StopSwitch() {
 	}
 	s.cmd = nil
 	_ = os.Remove(filepath.Join(s.Dir, "ovs-vswitchd.pid"))
-	time.Sleep(10 * time.Millisecond) // its devices go with its descriptors
 }
 
 // SignalSwitch sends ovs-vswitchd a signal.

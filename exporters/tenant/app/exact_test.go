@@ -247,7 +247,12 @@ func (r *rig) stream(from, to, address string) {
 		r.t.Fatal(err)
 	}
 	c.Close()
-	time.Sleep(100 * time.Millisecond) // the last ACK
+	for _, ns := range []string{from, to} { // until the last ACK has come
+		testutil.WaitFor(r.t, "the connection to be closed at both ends", func() bool {
+			left := testutil.Run(r.t, "ip", "netns", "exec", ns, "ss", "-Htan", "exclude", "time-wait", "exclude", "listening")
+			return strings.TrimSpace(left) == ""
+		})
+	}
 }
 
 // outSegs returns how many TCP segments the namespace has sent, each of a

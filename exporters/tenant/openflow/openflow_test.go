@@ -3,6 +3,7 @@ package openflow
 import (
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,11 +17,6 @@ import (
 )
 
 const every = 300 * time.Millisecond
-
-func factory(t *testing.T) source.Families {
-	t.Helper()
-	return sourcetest.Families(t)
-}
 
 // rig is a switch with the ports of two tenants, an inventory and the source.
 type rig struct {
@@ -93,18 +89,16 @@ func (r *rig) want(lines ...string) string {
 	r.t.Helper()
 	var page string
 	var err error
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+	defer func() {
+		if r.t.Failed() {
+			r.t.Logf("error %v, page\n%s", err, page)
+		}
+	}()
+	testutil.WaitFor(r.t, fmt.Sprintf("%q", lines), func() bool {
 		page, _, err = r.scrape(false)
-		missing := false
-		for _, l := range lines {
-			missing = missing || !strings.Contains(page, l+"\n")
-		}
-		if !missing {
-			return page
-		}
-	}
-	r.t.Fatalf("waited in vain for %q; error %v, page\n%s", lines, err, page)
-	return ""
+		return !slices.ContainsFunc(lines, func(l string) bool { return !strings.Contains(page, l+"\n") })
+	})
+	return page
 }
 
 func TestARealBridge(t *testing.T) {
