@@ -147,10 +147,7 @@ func resolve(links []rtnl.Link, f facts) []Port {
 		o, onOVS := f.ovs[l.Name]
 		p.placeOn(&o, onOVS, byIndex[l.Master])
 		p.TenantSide = o.kind == "internal" || slices.Contains(tenantSideKinds, l.Kind)
-		if seen[p.ID] { // two interfaces with one id would make one series of two
-			p.ID += "@" + p.Device
-		}
-		seen[p.ID] = true
+		p.makeUnique(seen)
 		out = append(out, p)
 	}
 	slices.SortFunc(out, func(a, b Port) int { return cmp.Compare(a.ID, b.ID) })
@@ -178,13 +175,19 @@ func deviceless(links []rtnl.Link, f facts, known []Port) []Port {
 			Network: d.Network, Workload: d.Workload, Source: d.Source,
 		}
 		p.sanitise()
-		if taken[p.ID] {
-			p.ID += "@" + device
-		}
-		taken[p.ID] = true
+		p.makeUnique(taken)
 		out = append(out, p)
 	}
 	return out
+}
+
+// makeUnique gives the port an id that is not taken yet, and takes it: two ports with one
+// id would make one series of two.
+func (p *Port) makeUnique(taken map[string]bool) {
+	for taken[p.ID] { // again, if somebody named a port so
+		p.ID += "@" + p.Device
+	}
+	taken[p.ID] = true
 }
 
 // sanitise keeps hostile or missing ids out of labels.
