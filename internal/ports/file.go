@@ -3,10 +3,7 @@ package ports
 import (
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"regexp"
-	"time"
 
 	"vigia/internal/config"
 )
@@ -74,36 +71,9 @@ func CheckFile(path string) (int, error) {
 	return len(f.Ports), nil
 }
 
-// fileSource re-reads a ports file when it changes.
-type fileSource struct {
-	path    string
-	entries []Entry
-	stamp   time.Time
-	size    int64
-	err     error
+// newFile returns the ports file, nil without a path.
+func newFile(path string) *namedPorts {
+	return config.NewFile[fileContent](path, "create it or remove ports_file")
 }
 
-// read returns the entries, and why they are old or missing. A file that turns
-// bad keeps its last good entries.
-func (f *fileSource) read() ([]Entry, error) {
-	if f.path == "" {
-		return nil, nil
-	}
-	info, err := os.Stat(f.path)
-	if err != nil {
-		if errors.Is(err, fs.ErrNotExist) {
-			err = fmt.Errorf("ports file %s does not exist; create it or remove ports_file", f.path)
-		}
-		f.stamp, f.err = time.Time{}, err
-		return f.entries, err
-	}
-	if info.ModTime().Equal(f.stamp) && info.Size() == f.size {
-		return f.entries, f.err
-	}
-	f.stamp, f.size = info.ModTime(), info.Size()
-	var content fileContent
-	if f.err = config.Load(f.path, &content); f.err == nil {
-		f.entries = content.Ports
-	}
-	return f.entries, f.err
-}
+type namedPorts = config.File[fileContent, *fileContent]

@@ -108,7 +108,7 @@ type Inventory struct {
 	replica *ovsdb.Replica // nil without Open vSwitch
 	south   *ovsdb.Replica // nil without OVN
 	libvirt libvirtSource
-	file    fileSource
+	file    *namedPorts // nil without a path
 
 	fromOVS   derived[map[string]ovsPort]
 	fromSouth derived[map[string]identity]
@@ -134,7 +134,7 @@ func NewInventory(s Sources, logger *slog.Logger) (*Inventory, error) {
 		return nil, err
 	}
 	inv := &Inventory{sources: s, logger: logger, conn: conn, changes: make(chan struct{}, 1)}
-	inv.file.path, inv.libvirt.dir = s.File, s.Libvirt
+	inv.file, inv.libvirt.dir = newFile(s.File), s.Libvirt
 	if s.OVSDB != "" {
 		inv.replica, err = ovsdb.NewReplica(s.OVSDB, ovsDatabase, ovsColumns(), logger)
 	}
@@ -255,8 +255,10 @@ func (inv *Inventory) facts() (f facts, states []SourceState) {
 		states = append(states, SourceState{Name: "libvirt", Err: err})
 	}
 	if inv.sources.File != "" {
-		var err error
-		f.file, err = inv.file.read()
+		content, err := inv.file.Read()
+		if content != nil {
+			f.file = content.Ports
+		}
 		states = append(states, SourceState{Name: "file", Err: err})
 	}
 	return f, states

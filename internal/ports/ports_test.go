@@ -2,15 +2,12 @@ package ports
 
 import (
 	"encoding/json"
-	"errors"
-	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -145,38 +142,6 @@ func TestFileIsCheckedStrictly(t *testing.T) {
 	write(t, path, entry("{device: a, port: b, tenant: c, network: n, workload: w}"))
 	if n, err := CheckFile(path); n != 1 || err != nil {
 		t.Errorf("good file: %d, %v", n, err)
-	}
-}
-
-func TestFileIsReadAgainWhenItChanges(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "ports.yaml")
-	f := fileSource{path: path}
-	if _, err := f.read(); err == nil || !strings.Contains(err.Error(), "does not exist; create it") {
-		t.Errorf("absent file: %v", err)
-	}
-	content := "version: 1\nports: [{device: a, port: b, tenant: c}]\n"
-	write(t, path, content)
-	if got, err := f.read(); err != nil || len(got) != 1 {
-		t.Fatalf("got %v, %v", got, err)
-	}
-	write(t, path, "version: 1\nports: [{device: a, port: b, tenant: broken tenant}]\n")
-	for range 2 { // the error stays while the file does
-		if got, err := f.read(); err == nil || len(got) != 1 || got[0].Tenant != "c" {
-			t.Errorf("bad file: %v, %v; want the last good entries and an error", got, err)
-		}
-	}
-	write(t, path, strings.Replace(content, "tenant: c", "tenant: d", 1))
-	if err := os.Chtimes(path, time.Now(), time.Now().Add(time.Minute)); err != nil {
-		t.Fatal(err)
-	}
-	if got, err := f.read(); err != nil || got[0].Tenant != "d" {
-		t.Errorf("mended file: %v, %v", got, err)
-	}
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
-	if got, err := f.read(); err == nil || errors.Is(err, fs.ErrExist) || len(got) != 1 {
-		t.Errorf("removed file: %v, %v", got, err)
 	}
 }
 

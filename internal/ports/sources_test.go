@@ -30,6 +30,7 @@ func (r *rig) state(name string) SourceState {
 // TestSourcesCompleteEachOther has one port of which each source knows a part, and takes
 // sources away one after the other.
 func TestSourcesCompleteEachOther(t *testing.T) {
+	t.Parallel()
 	central := testutil.NewOVNCentral(t)
 	central.NBCtl("ls-add", "net", "--", "lsp-add", "net", portID)
 	server := testutil.NewOVSDBServer(t)
@@ -88,6 +89,7 @@ func TestSourcesCompleteEachOther(t *testing.T) {
 // TestWhatHappensWhileOpenVSwitchIsAwayIsSeenAfterwards restarts its database with other
 // ports, and finally empty.
 func TestWhatHappensWhileOpenVSwitchIsAwayIsSeenAfterwards(t *testing.T) {
+	t.Parallel()
 	server := testutil.NewOVSDBServer(t)
 	server.VSCtl("add-br", "br-int")
 	r := newRig(t, Sources{NetNS: testutil.NewNetNS(t), OVSDB: "unix:" + server.Socket})
@@ -126,6 +128,7 @@ func TestWhatHappensWhileOpenVSwitchIsAwayIsSeenAfterwards(t *testing.T) {
 
 // TestBridgesPortsAndZonesAreThoseOfTheDatabase has numbers of a real switch.
 func TestBridgesPortsAndZonesAreThoseOfTheDatabase(t *testing.T) {
+	t.Parallel()
 	node := testutil.NewNetNS(t)
 	s := testutil.NewVSwitch(t, node)
 	s.Set("add-br", "br-int", "--", "set", "bridge", "br-int", "datapath_type=netdev", "external_ids:ct-zone-p1=7", "external_ids:ct-zone-bad=x",
@@ -160,6 +163,7 @@ func TestBridgesPortsAndZonesAreThoseOfTheDatabase(t *testing.T) {
 
 // TestTheListStaysTheSameMemoryWhileItIsTheSame holds what others rely on who look ports up.
 func TestTheListStaysTheSameMemoryWhileItIsTheSame(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, Sources{NetNS: testutil.NewNetNS(t), File: portsFile(t, "a0", "b0")})
 	r.plug("a0")
 	testutil.WaitFor(t, "the port", func() bool { return len(r.ids()) == 1 })

@@ -26,7 +26,7 @@ type Source struct {
 // of them, or "".
 func New(f source.Families, tenants []Tenant, file string) *Source {
 	return &Source{
-		tenants: slices.Clone(tenants), file: names{path: file},
+		tenants: slices.Clone(tenants), file: newNames(file),
 		up:         source.Family(f, "vigia_port_up"),
 		portInfo:   source.Family(f, "vigia_port_info"),
 		tenantInfo: source.Family(f, "vigia_tenant_info"),

@@ -3,9 +3,6 @@ package identity
 import (
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"time"
 
 	"vigia/internal/config"
 )
@@ -51,39 +48,26 @@ func (f *tenantsFile) Validate() error {
 	return Check(f.Tenants)
 }
 
-// names re-reads a file of tenants when it changes.
+// names are those of a file of tenants.
 type names struct {
-	path  string
-	byID  map[string]string
-	stamp time.Time
-	size  int64
-	err   error
+	file    *config.File[tenantsFile, *tenantsFile]
+	content *tenantsFile // that byID is made of
+	byID    map[string]string
+}
+
+func newNames(path string) names {
+	return names{file: config.NewFile[tenantsFile](path, "is vigia-identity running?")}
 }
 
 // read returns the names and why they are old or missing. A file that turns bad
 // keeps its last good names.
 func (n *names) read() (map[string]string, error) {
-	if n.path == "" {
-		return nil, nil
-	}
-	info, err := os.Stat(n.path)
-	if err != nil {
-		if errors.Is(err, fs.ErrNotExist) {
-			err = fmt.Errorf("tenants_file %s does not exist: is vigia-identity running?", n.path)
-		}
-		n.stamp, n.err = time.Time{}, err
-		return n.byID, err
-	}
-	if info.ModTime().Equal(n.stamp) && info.Size() == n.size {
-		return n.byID, n.err
-	}
-	n.stamp, n.size = info.ModTime(), info.Size()
-	var content tenantsFile
-	if n.err = config.Load(n.path, &content); n.err == nil {
-		n.byID = make(map[string]string, len(content.Tenants))
+	content, err := n.file.Read()
+	if content != n.content {
+		n.content, n.byID = content, make(map[string]string, len(content.Tenants))
 		for _, t := range content.Tenants {
 			n.byID[t.ID] = t.Name
 		}
 	}
-	return n.byID, n.err
+	return n.byID, err
 }

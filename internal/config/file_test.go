@@ -1,0 +1,67 @@
+package config
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestAFileIsReadAgainWhenItChanges(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "f.yaml")
+	f := NewFile[sample](path, "write it")
+	var written time.Time
+	write := func(content string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		written = written.Add(time.Second) // a clock that is coarse may have the same time twice
+		if err := os.Chtimes(path, time.Time{}, time.Unix(1000, 0).Add(time.Duration(written.Second())*time.Second)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if content, err := f.Read(); content != nil || !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "write it") {
+		t.Errorf("a file that is not there: %v, %v", content, err)
+	}
+	write("name: one\n")
+	first, err := f.Read()
+	if err != nil || first.Name != "one" {
+		t.Fatalf("%+v, %v", first, err)
+	}
+	if again, err := f.Read(); again != first || err != nil {
+		t.Error("the same file is another content")
+	}
+	write("name: two\n")
+	second, err := f.Read()
+	if err != nil || second.Name != "two" || first.Name != "one" {
+		t.Errorf("after a change: %+v, %v; what was handed out is %+v", second, err, first)
+	}
+	for _, bad := range []string{"name: [\n", "rate: 1bit\n", ""} {
+		write(bad)
+		for range 2 { // the error stays as long as the file
+			if kept, err := f.Read(); err == nil || kept != second {
+				t.Errorf("%q: %+v, %v", bad, kept, err)
+			}
+		}
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if kept, err := f.Read(); !errors.Is(err, fs.ErrNotExist) || kept != second {
+		t.Errorf("a file that went: %+v, %v", kept, err)
+	}
+	write("name: three\n")
+	if third, err := f.Read(); err != nil || third.Name != "three" {
+		t.Errorf("a file that came back: %+v, %v", third, err)
+	}
+}
+
+func TestNoFileSaysNothing(t *testing.T) {
+	if content, err := NewFile[sample]("", "").Read(); content != nil || err != nil {
+		t.Errorf("%v, %v", content, err)
+	}
+}
