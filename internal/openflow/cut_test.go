@@ -124,7 +124,7 @@ func TestARealSessionCutAnywhereIsAnError(t *testing.T) {
 	}
 }
 
-// TestASessionWithOneByteWrongDoesNotHangOrPanic plays it back with bytes changed.
+// TestASessionWithOneByteWrongEnds plays it back with bytes changed.
 func TestASessionWithOneByteWrongEnds(t *testing.T) {
 	r := newRig(t)
 	path, answered := recording(t, r.Mgmt("br-int"))
@@ -145,7 +145,7 @@ func TestASessionWithOneByteWrongEnds(t *testing.T) {
 	}
 }
 
-// TestWhatIsAskedNextAfterARefusal asks for what the switch refuses, in turns with what
+// TestARefusalIsOfOneQuestionAlone asks for what the switch refuses, in turns with what
 // it answers, on one session.
 func TestARefusalIsOfOneQuestionAlone(t *testing.T) {
 	s := testutil.NewVSwitch(t, testutil.NewNetNS(t))

@@ -115,7 +115,7 @@ func New(f source.Families, netns, runDir string) (*Source, error) {
 }
 
 // Collect emits the elements and the tenants' shares. It runs after the sources
-// that lay down View.Carried.
+// that record View.Carried.
 func (s *Source) Collect(v *source.View, out *exposition.Page) error {
 	now, err := s.usage()
 	if err != nil {
@@ -126,7 +126,7 @@ func (s *Source) Collect(v *source.View, out *exposition.Page) error {
 		out.Emit(s.used, now.vswitchd, vswitchd, "process")
 	}
 	var queues error
-	if v.Carried != nil || len(v.Ports) == 0 { // else nobody has read the ports this time: wait until somebody does
+	if v.Carried != nil || len(v.Ports) == 0 { // else no source has read the ports this time: the next scrape attributes both
 		before := s.last.of(v)
 		s.split(v, now, before)
 		queues = s.queues(v, before, out)
@@ -173,9 +173,9 @@ func (s *Source) usage() (u usage, err error) {
 	return u, err
 }
 
-// split lays what was used since the scrape before at the tenants' doors, by the
-// packets of their ports in that time. Packets cost about the same whatever their
-// size; what nobody's ports carried is nobody's.
+// split attributes what was used since the scrape before to tenants, by the packets of
+// their ports in that time. Packets cost about the same whatever their size; what ports of
+// no tenant carried is attributed to no tenant.
 func (s *Source) split(v *source.View, now usage, carried []source.Carried) {
 	before := s.before
 	s.before = &now

@@ -40,7 +40,7 @@ func (l *links) close() error {
 	return l.conn.Close()
 }
 
-// speed returns the bits per second of a device's link, 0 where nobody knows.
+// speed returns the bits per second of a device's link, 0 where it is unknown.
 func (l *links) speed(device string, now time.Time) (float64, error) {
 	if known, ok := l.speeds[device]; ok && now.Sub(known.asked) < speedAge {
 		return known.bits, nil
@@ -63,7 +63,7 @@ func (l *links) speed(device string, now time.Time) (float64, error) {
 }
 
 // queues emits how busy the links behind the queues of shared devices are, where their
-// speed is known, and lays it at the doors of the tenants that sent meanwhile, by bytes.
+// speed is known, and attributes that to the tenants that sent meanwhile, by bytes.
 func (s *Source) queues(v *source.View, carried []source.Carried, out *exposition.Page) error {
 	l := s.links
 	bytes, passed := l.bytes, v.Now.Sub(l.at).Seconds()
@@ -73,7 +73,7 @@ func (s *Source) queues(v *source.View, carried []source.Carried, out *expositio
 	for device, now := range v.Queues {
 		bits, err := l.speed(device, v.Now)
 		if err != nil {
-			errs = append(errs, err) // the other links are none the worse for it
+			errs = append(errs, err) // the other links are read nevertheless
 		}
 		if bits == 0 {
 			continue
@@ -98,7 +98,7 @@ func (s *Source) queues(v *source.View, carried []source.Carried, out *expositio
 // forgetQueues forgets devices that are gone.
 func (s *Source) forgetQueues(here map[string]uint64) {
 	if len(here) == 0 {
-		return // nobody has read them this time
+		return // no source has read them this time
 	}
 	for device := range s.links.speeds {
 		if _, ok := here[device]; ok {

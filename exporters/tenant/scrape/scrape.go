@@ -208,7 +208,7 @@ func (e *Engine) log(name string, err error) {
 	}
 }
 
-// drops emits what the sources have laid down. While one of them fails, what it
+// drops emits what the sources have recorded. While one of them fails, what it
 // would attribute must not appear as unattributed: the remainder is left out.
 func (e *Engine) drops(v *source.View, page *exposition.Page, complete bool) {
 	if complete {

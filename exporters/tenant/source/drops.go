@@ -57,7 +57,7 @@ type DropKey struct {
 
 type place struct{ port, tenant, direction string }
 
-// Drops is where the sources of one scrape lay their drops down, so that the
+// Drops is where the sources of one scrape record their drops, so that the
 // reasons add up to the port's count. Two sources must not both report a drop:
 // qdiscs report what qdiscs drop (kfree_skb's QDISC_*), Vigia's own programs what
 // they police (TC_INGRESS, XDP), kfree_skb the rest.
@@ -85,7 +85,7 @@ func (d *Drops) reset() {
 	d.Marked = nil
 }
 
-// Add lays down drops that a source has counted since the port's counters
+// Add records drops that a source has counted since the port's counters
 // started. A reason that is not in the closed list is a mistake in the program.
 func (d *Drops) Add(port, tenant, direction string, reason Reason, count uint64, where Where) {
 	if d.idle(port, count) {
@@ -101,7 +101,7 @@ func (d *Drops) Add(port, tenant, direction string, reason Reason, count uint64,
 	}
 }
 
-// Device lays down what the port's device counts as dropped in a direction.
+// Device records what the port's device counts as dropped in a direction.
 func (d *Drops) Device(port, tenant, direction string, count uint64) {
 	if d.idle(port, count) {
 		return

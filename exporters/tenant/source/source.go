@@ -24,7 +24,7 @@ type Source interface {
 }
 
 // Phase is when in a scrape a source runs. Within a phase the order means nothing: no
-// source may need what another one of its phase lays down in the View.
+// source may need what another one of its phase records in the View.
 type Phase int
 
 // The phases of a scrape, in their order.
@@ -32,7 +32,7 @@ const (
 	Identify  Phase = iota // who the ports are
 	Collect                // what the kernel and switches have counted
 	Reconcile              // what takes off its own counts what others have counted already
-	Attribute              // what splits shared elements by what all others have laid down
+	Attribute              // what splits shared elements by what all others have recorded
 )
 
 // Background is a source that works between scrapes as well.

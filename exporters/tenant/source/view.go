@@ -15,11 +15,11 @@ type View struct {
 	// Deviceless is how many of Ports only a switch knows: their Index is 0.
 	Deviceless int
 	Drops      *Drops
-	// Carried is what each of Ports carried, as netdev and openflow lay it down for
-	// those who split shared elements (Carry); nil while nobody has.
+	// Carried is what each of Ports carried, as netdev and openflow record it by Carry for
+	// the attribution of shared elements; nil while no source has.
 	Carried []Carried
 	// Queues is what the queues of devices that are no ports let through so far in
-	// bytes, by device, as qdisc lays it down.
+	// bytes, by device, as qdisc records it.
 	Queues map[string]uint64
 	Detail bool // whether the tier "detail" is on
 	Now    time.Time
@@ -105,7 +105,7 @@ func SameList(a, b []ports.Port) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }
 
-// Carry lays down what the port at a position in Ports carried so far.
+// Carry records what the port at a position in Ports carried so far.
 func (v *View) Carry(position int, packets, sent uint64) {
 	v.Carried = v.memory
 	v.Carried[position] = Carried{Packets: packets, Sent: sent, Known: true}
