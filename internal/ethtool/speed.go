@@ -36,11 +36,14 @@ func (c *Conn) Speed(device string) (speed uint64, err error) {
 
 // parseSpeed reads the attributes of an ETHTOOL_MSG_LINKMODES_GET_REPLY.
 func parseSpeed(data []byte) (speed uint64, err error) {
-	for a := netlink.Attributes(data, 0, &err); a.Next(); {
-		if a.Kind() != linkModesSpeed {
+	for kind, value := range netlink.Attributes(data, 0, &err) {
+		if kind != linkModesSpeed {
 			continue
 		}
-		if mbit := a.Uint32(); mbit != math.MaxUint32 { // SPEED_UNKNOWN
+		if len(value) < 4 {
+			return 0, netlink.ErrShort
+		}
+		if mbit := netlink.Uint32(value, 0); mbit != math.MaxUint32 { // SPEED_UNKNOWN
 			speed = uint64(mbit) * 1e6
 		}
 	}

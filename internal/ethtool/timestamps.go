@@ -89,16 +89,16 @@ func (c *Conn) StampAll(device string) (*unix.HwTstampConfig, error) {
 // parseTimeStamps reads the attributes of an ETHTOOL_MSG_TSINFO_GET_REPLY.
 func parseTimeStamps(data []byte) (t TimeStamps, err error) {
 	t.Clock = -1
-	for a := netlink.Attributes(data, 0, &err); a.Next(); {
-		switch a.Kind() {
+	for kind, value := range netlink.Attributes(data, 0, &err) {
+		switch kind {
 		case tsinfoStamping:
-			t.Stamping = bitset(a.Nested())
+			t.Stamping = bitset(value, &err)
 		case tsinfoTxTypes:
-			t.TxTypes = bitset(a.Nested())
+			t.TxTypes = bitset(value, &err)
 		case tsinfoFilters:
-			t.RxFilters = bitset(a.Nested())
+			t.RxFilters = bitset(value, &err)
 		case tsinfoClock:
-			t.Clock = int(int32(a.Uint32()))
+			t.Clock = int(int32(netlink.Uint32(value, 0)))
 		}
 	}
 	return t, err
@@ -106,15 +106,15 @@ func parseTimeStamps(data []byte) (t TimeStamps, err error) {
 
 // bitset reads the first 32 bits of a bitset, compact or bit by bit
 // (Documentation/networking/ethtool-netlink.rst).
-func bitset(a netlink.Decoder) (set uint32) {
-	for a.Next() {
-		switch a.Kind() {
+func bitset(b []byte, err *error) (set uint32) {
+	for kind, value := range netlink.Attributes(b, 0, err) {
+		switch kind {
 		case bitsetValue:
-			set = netlink.Uint32(a.Bytes(), 0)
+			set = netlink.Uint32(value, 0)
 		case bitsetBits:
-			for bits := a.Nested(); bits.Next(); {
-				if bits.Kind() == bitsBit {
-					set |= listedBit(bits.Nested())
+			for kind, bit := range netlink.Attributes(value, 0, err) {
+				if kind == bitsBit {
+					set |= listedBit(bit, err)
 				}
 			}
 		}
@@ -123,12 +123,10 @@ func bitset(a netlink.Decoder) (set uint32) {
 }
 
 // listedBit reads one bit of a list; without a mask, being listed means being set.
-func listedBit(a netlink.Decoder) (bit uint32) {
-	for a.Next() {
-		if a.Kind() == bitIndex {
-			if at := a.Uint32(); at < 32 {
-				bit |= 1 << at
-			}
+func listedBit(b []byte, err *error) (bit uint32) {
+	for kind, value := range netlink.Attributes(b, 0, err) {
+		if at := netlink.Uint32(value, 0); kind == bitIndex && at < 32 {
+			bit |= 1 << at
 		}
 	}
 	return bit

@@ -25,10 +25,9 @@ func BenchmarkDumps(b *testing.B) {
 			var own, other uint64
 			testutil.Beside(b, "library", func() {
 				own = 0
-				err := s.Dump(unix.RTM_GETSTATS, body, func(_ uint16, data []byte) (err error) {
-					for a := Attributes(data, 12, &err); a.Next(); {
-						own += Uint64(a.Bytes(), 0) + 1
-					}
+				err := s.Dump(unix.RTM_GETSTATS, body, func(_ uint16, data []byte) error {
+					sum, err := received(data)
+					own += sum
 					return err
 				})
 				if err != nil {
@@ -51,6 +50,14 @@ func BenchmarkDumps(b *testing.B) {
 			}
 		})
 	}
+}
+
+// received adds up the packets that the interface of an RTM_NEWSTATS received.
+func received(data []byte) (sum uint64, err error) {
+	for _, value := range Attributes(data, 12, &err) {
+		sum += Uint64(value, 0) + 1
+	}
+	return sum, err
 }
 
 func BenchmarkQuestions(b *testing.B) {

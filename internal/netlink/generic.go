@@ -37,9 +37,9 @@ func (s *Socket) Family(name string, version byte) (*Family, error) {
 	}
 	var id uint16
 	err = f.Ask(getFamily, request, func(data []byte) (err error) {
-		for a := Attributes(data, 0, &err); a.Next(); {
-			if a.Kind() == familyID {
-				id = a.Uint16()
+		for kind, value := range Attributes(data, 0, &err) {
+			if kind == familyID {
+				id = Uint16(value, 0)
 			}
 		}
 		return err

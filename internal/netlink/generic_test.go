@@ -24,9 +24,9 @@ func TestFamiliesOfTheKernel(t *testing.T) {
 	// All families, by the family that lists them.
 	names := make(map[string]bool)
 	err = control.Dump(getFamily, nil, func(data []byte) (err error) {
-		for a := Attributes(data, 0, &err); a.Next(); {
-			if a.Kind() == familyName {
-				names[a.String()] = true
+		for kind, value := range Attributes(data, 0, &err) {
+			if kind == familyName {
+				names[Text(value)] = true
 			}
 		}
 		return err

@@ -18,9 +18,9 @@ import (
 
 // linkName reads IFLA_IFNAME of an RTM_NEWLINK.
 func linkName(data []byte) (name string, err error) {
-	for a := Attributes(data, unix.SizeofIfInfomsg, &err); a.Next(); {
-		if a.Kind() == unix.IFLA_IFNAME {
-			name = a.String()
+	for kind, value := range Attributes(data, unix.SizeofIfInfomsg, &err) {
+		if kind == unix.IFLA_IFNAME {
+			name = Text(value)
 		}
 	}
 	return name, err
@@ -179,11 +179,11 @@ func TestAnAnswerLargerThanTheBufferIsReadWhole(t *testing.T) {
 	for range 2 { // the second time into a buffer that is large enough
 		found := 0
 		err := s.Ask(unix.RTM_GETLINK, 0, request, func(_ uint16, data []byte) (err error) {
-			for a := Attributes(data, unix.SizeofIfInfomsg, &err); a.Next(); {
-				if a.Kind() != unix.IFLA_PROP_LIST {
+			for kind, list := range Attributes(data, unix.SizeofIfInfomsg, &err) {
+				if kind != unix.IFLA_PROP_LIST {
 					continue
 				}
-				for list := a.Nested(); list.Next(); {
+				for range Attributes(list, 0, &err) {
 					found++
 				}
 			}
@@ -276,6 +276,24 @@ func TestGoroutinesShareASocket(t *testing.T) {
 	wg.Wait()
 }
 
+// infosOf returns how many attributes an RTM_NEWLINK has in IFLA_LINKINFO.
+func infosOf(data []byte) (n int, err error) {
+	for kind, info := range Attributes(data, unix.SizeofIfInfomsg, &err) {
+		if kind == unix.IFLA_LINKINFO {
+			n += countOf(info, &err)
+		}
+	}
+	return n, err
+}
+
+// countOf returns the number of nested attributes.
+func countOf(b []byte, err *error) (n int) {
+	for range Attributes(b, 0, err) {
+		n++
+	}
+	return n
+}
+
 // TestDumpsCostNoMemoryPerMessage counts the allocations of dumps of few and of many
 // interfaces.
 func TestDumpsCostNoMemoryPerMessage(t *testing.T) {
@@ -286,14 +304,9 @@ func TestDumpsCostNoMemoryPerMessage(t *testing.T) {
 	count := func() float64 {
 		return testing.AllocsPerRun(50, func() {
 			found = 0
-			err := s.Dump(unix.RTM_GETLINK, body, func(_ uint16, data []byte) (err error) {
-				for a := Attributes(data, unix.SizeofIfInfomsg, &err); a.Next(); {
-					if a.Kind() == unix.IFLA_LINKINFO {
-						for info := a.Nested(); info.Next(); {
-							found++
-						}
-					}
-				}
+			err := s.Dump(unix.RTM_GETLINK, body, func(_ uint16, data []byte) error {
+				n, err := infosOf(data)
+				found += n
 				return err
 			})
 			if err != nil {

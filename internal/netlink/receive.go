@@ -150,9 +150,9 @@ func reasonAt(kind, flags uint16, data []byte) int {
 // reason finds NLMSGERR_ATTR_MSG. Attributes that are cut short have none.
 func reason(b []byte) string {
 	var err error
-	for a := Attributes(b, 0, &err); a.Next(); {
-		if a.Kind() == unix.NLMSGERR_ATTR_MSG {
-			return a.String()
+	for kind, value := range Attributes(b, 0, &err) {
+		if kind == unix.NLMSGERR_ATTR_MSG {
+			return Text(value)
 		}
 	}
 	return ""

@@ -150,7 +150,8 @@ func FuzzPiece(f *testing.F) {
 		n := 0
 		_, _ = piece(b, 7, func(_ uint16, data []byte) (err error) {
 			n += unix.SizeofNlMsghdr + len(data)
-			for a := Attributes(data, 0, &err); a.Next(); {
+			for range Attributes(data, 0, &err) {
+				continue
 			}
 			return err
 		})

@@ -106,27 +106,29 @@ func (c *Conn) find() (err error) {
 
 // parseVport reads an OVS_VPORT_CMD_NEW from struct ovs_header on.
 func parseVport(data []byte) (p Vport, err error) {
-	for a := netlink.Attributes(data, ovsHeader, &err); a.Next(); {
-		switch a.Kind() {
+	for kind, value := range netlink.Attributes(data, ovsHeader, &err) {
+		switch kind {
 		case vportNumber:
-			p.Number = a.Uint32()
+			p.Number = netlink.Uint32(value, 0)
 		case vportName:
-			p.Name = a.String()
+			p.Name = netlink.Text(value)
 		case vportIndex:
-			p.Index = int(a.Uint32())
+			p.Index = int(netlink.Uint32(value, 0))
 		case vportStats: // struct ovs_vport_stats
 			into := []*uint64{&p.RxPackets, &p.TxPackets, &p.RxBytes, &p.TxBytes, &p.RxErrors, &p.TxErrors, &p.RxDropped, &p.TxDropped}
-			b := a.AtLeast(8 * len(into))
+			if len(value) < 8*len(into) {
+				return p, netlink.ErrShort
+			}
 			for i, f := range into {
-				*f = netlink.Uint64(b, 8*i)
+				*f = netlink.Uint64(value, 8*i)
 			}
 		case vportUpcalls:
-			for n := a.Nested(); n.Next(); {
-				switch n.Kind() {
+			for kind, value := range netlink.Attributes(value, 0, &err) {
+				switch kind {
 				case upcallsSuccess:
-					p.Upcalls, p.HasUpcalls = n.Uint64(), true
+					p.Upcalls, p.HasUpcalls = netlink.Uint64(value, 0), true
 				case upcallsFailed:
-					p.LostUpcalls, p.HasUpcalls = n.Uint64(), true
+					p.LostUpcalls, p.HasUpcalls = netlink.Uint64(value, 0), true
 				}
 			}
 		}

@@ -78,9 +78,9 @@ func encodeRoute(f Flow) ([]byte, error) {
 
 // parseRoute returns the index of the interface of an RTM_NEWROUTE.
 func parseRoute(data []byte) (index int32, err error) {
-	for a := netlink.Attributes(data, unix.SizeofRtMsg, &err); a.Next(); {
-		if a.Kind() == unix.RTA_OIF {
-			index = int32(a.Uint32())
+	for kind, value := range netlink.Attributes(data, unix.SizeofRtMsg, &err) {
+		if kind == unix.RTA_OIF {
+			index = int32(netlink.Uint32(value, 0))
 		}
 	}
 	if err == nil && index == 0 {
@@ -116,15 +116,14 @@ func (c *Conn) Holders(local netip.Addr) ([]string, error) {
 
 // parseAddress reads an RTM_NEWADDR.
 func parseAddress(data []byte) (index int32, address netip.Addr, err error) {
-	attributes := netlink.Attributes(data, unix.SizeofIfAddrmsg, &err)
 	index = int32(netlink.Uint32(data, 4))
-	for attributes.Next() {
+	for kind, value := range netlink.Attributes(data, unix.SizeofIfAddrmsg, &err) {
 		// IFA_LOCAL is our own of a point-to-point link, and IFA_ADDRESS the
 		// peer's; where there is no peer they are the same, or the first is not
 		// there.
-		switch kind := attributes.Kind(); {
+		switch {
 		case kind == unix.IFA_LOCAL, kind == unix.IFA_ADDRESS && !address.IsValid():
-			address, _ = netip.AddrFromSlice(attributes.Bytes())
+			address, _ = netip.AddrFromSlice(value)
 		}
 	}
 	return index, address, err

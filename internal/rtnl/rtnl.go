@@ -82,27 +82,32 @@ func (c *Conn) Links() ([]Link, error) {
 }
 
 func parseLink(data []byte) (l Link, err error) {
-	attributes := netlink.Attributes(data, unix.SizeofIfInfomsg, &err)
 	l.Index = int(int32(netlink.Uint32(data, 4)))
 	flags := netlink.Uint32(data, 8)
 	l.Up = flags&unix.IFF_UP != 0 && flags&unix.IFF_LOWER_UP != 0
-	for attributes.Next() {
-		switch attributes.Kind() {
+	for kind, value := range netlink.Attributes(data, unix.SizeofIfInfomsg, &err) {
+		switch kind {
 		case unix.IFLA_IFNAME:
-			l.Name = attributes.String()
+			l.Name = netlink.Text(value)
 		case unix.IFLA_ADDRESS:
-			l.MAC = slices.Clone(net.HardwareAddr(attributes.Bytes()))
+			l.MAC = slices.Clone(net.HardwareAddr(value))
 		case unix.IFLA_MASTER:
-			l.Master = int(attributes.Uint32())
+			l.Master = int(netlink.Uint32(value, 0))
 		case unix.IFLA_LINKINFO:
-			for info := attributes.Nested(); info.Next(); {
-				if info.Kind() == unix.IFLA_INFO_KIND {
-					l.Kind = info.String()
-				}
-			}
+			l.Kind = infoKind(value, &err)
 		}
 	}
 	return l, err
+}
+
+// infoKind reads IFLA_INFO_KIND of an IFLA_LINKINFO.
+func infoKind(info []byte, err *error) (kind string) {
+	for attribute, value := range netlink.Attributes(info, 0, err) {
+		if attribute == unix.IFLA_INFO_KIND {
+			kind = netlink.Text(value)
+		}
+	}
+	return kind
 }
 
 const (
@@ -167,14 +172,14 @@ func (c *Conn) Stats(t *StatsTable) error {
 
 func parseStats(data []byte) (index int, s Stats, err error) {
 	found := false
-	for a := netlink.Attributes(data, sizeofIfStatsMsg, &err); a.Next(); {
-		if a.Kind() != unix.IFLA_STATS_LINK_64 {
+	for kind, value := range netlink.Attributes(data, sizeofIfStatsMsg, &err) {
+		if kind != unix.IFLA_STATS_LINK_64 {
 			continue
 		}
-		found = true
-		if counters := a.AtLeast(statsFields * 8); counters != nil {
-			s = parseStats64(counters)
+		if len(value) < statsFields*8 {
+			return 0, Stats{}, netlink.ErrShort
 		}
+		s, found = parseStats64(value), true
 	}
 	if err == nil && !found {
 		err = errors.New("IFLA_STATS_LINK_64 is missing")

@@ -147,6 +147,23 @@ func TestATableFollowsWhatComesAndGoes(t *testing.T) {
 	}
 }
 
+func TestReadingStatisticsCostsNoMemory(t *testing.T) {
+	ns := testutil.NewNetNS(t)
+	for i := range 30 {
+		testutil.IP(t, "-n", ns, "link", "add", "i"+strconv.Itoa(i), "type", "ifb")
+	}
+	c := dialTest(t, ns)
+	var table StatsTable
+	n := testing.AllocsPerRun(50, func() {
+		if err := c.Stats(&table); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if table.Len() != 31 || n > 3 {
+		t.Errorf("%v allocations for %d interfaces", n, table.Len())
+	}
+}
+
 func TestNamespacesAreApart(t *testing.T) {
 	a := testutil.NewNetNS(t)
 	testutil.IP(t, "-n", a, "link", "add", "only-here", "type", "bridge")

@@ -80,13 +80,13 @@ func (c *Conn) VFs(index int) ([]VF, error) {
 }
 
 func parseVFs(data []byte) (out []VF, err error) {
-	for a := netlink.Attributes(data, unix.SizeofIfInfomsg, &err); a.Next(); {
-		if a.Kind() != iflaVFInfoList {
+	for kind, list := range netlink.Attributes(data, unix.SizeofIfInfomsg, &err) {
+		if kind != iflaVFInfoList {
 			continue
 		}
-		for list := a.Nested(); list.Next(); {
+		for _, info := range netlink.Attributes(list, 0, &err) {
 			vf := VF{Index: -1, SpoofCheck: Unknown, Trust: Unknown}
-			vf.parse(list.Nested())
+			vf.parse(info, &err)
 			if vf.Index >= 0 {
 				out = append(out, vf)
 			}
@@ -107,10 +107,9 @@ func words(b []byte, n int) ([]uint32, bool) {
 	return out, true
 }
 
-func (vf *VF) parse(a netlink.Decoder) {
-	for a.Next() {
-		b := a.Bytes()
-		switch a.Kind() {
+func (vf *VF) parse(info []byte, err *error) {
+	for kind, b := range netlink.Attributes(info, 0, err) {
+		switch kind {
 		case iflaVFMAC: // struct ifla_vf_mac: vf, mac[32]
 			if w, ok := words(b, 1); ok && len(b) >= 10 {
 				vf.Index, vf.MAC = int(w[0]), slices.Clone(net.HardwareAddr(b[4:10]))
@@ -132,7 +131,7 @@ func (vf *VF) parse(a netlink.Decoder) {
 				vf.MinRate, vf.MaxRate = uint64(w[1])*1e6/8, uint64(w[2])*1e6/8
 			}
 		case iflaVFStats:
-			vf.stats(a.Nested())
+			vf.stats(b, err)
 		}
 	}
 }
@@ -148,15 +147,14 @@ func setting(b []byte) Setting {
 	return Unknown // all ones: the driver does not know it
 }
 
-func (vf *VF) stats(a netlink.Decoder) {
+func (vf *VF) stats(counters []byte, err *error) {
 	into := []*uint64{
 		&vf.RxPackets, &vf.TxPackets, &vf.RxBytes, &vf.TxBytes,
 		nil, nil, nil, // broadcast, multicast, padding
 		&vf.RxDropped, &vf.TxDropped,
 	}
-	for a.Next() {
-		b := a.Bytes()
-		if i := int(a.Kind()); i < len(into) && into[i] != nil && len(b) >= 8 {
+	for kind, b := range netlink.Attributes(counters, 0, err) {
+		if i := int(kind); i < len(into) && into[i] != nil && len(b) >= 8 {
 			*into[i] = binary.NativeEndian.Uint64(b)
 			vf.HasStats = true
 		}

@@ -68,17 +68,13 @@ func (c *Conn) PacketSockets(into []PacketSocket) ([]PacketSocket, error) {
 }
 
 func parse(data []byte) (s PacketSocket, err error) {
-	attributes := netlink.Attributes(data, sizeofMessage, &err)
-	if err != nil {
-		return s, err
-	}
-	s = PacketSocket{Protocol: binary.NativeEndian.Uint16(data[2:]), Inode: netlink.Uint32(data, 4)}
-	for attributes.Next() {
-		switch attributes.Kind() {
+	s = PacketSocket{Protocol: netlink.Uint16(data, 2), Inode: netlink.Uint32(data, 4)}
+	for kind, value := range netlink.Attributes(data, sizeofMessage, &err) {
+		switch kind {
 		case attrInfo:
-			s.Index = int(int32(attributes.Uint32()))
+			s.Index = int(int32(netlink.Uint32(value, 0)))
 		case attrMeminfo:
-			s.Drops = netlink.Uint32(attributes.Bytes(), 4*meminfoDrops)
+			s.Drops = netlink.Uint32(value, 4*meminfoDrops)
 		}
 	}
 	return s, err

@@ -62,13 +62,13 @@ func (c *Conn) link(name string) (index int, kind string, err error) {
 	}
 	err = c.socket.Ask(unix.RTM_GETLINK, 0, request, func(_ uint16, data []byte) (err error) {
 		index = int(netlink.Uint32(data, 4))
-		for a := netlink.Attributes(data, unix.SizeofIfInfomsg, &err); a.Next(); {
-			if a.Kind() != unix.IFLA_LINKINFO {
+		for attribute, value := range netlink.Attributes(data, unix.SizeofIfInfomsg, &err) {
+			if attribute != unix.IFLA_LINKINFO {
 				continue
 			}
-			for info := a.Nested(); info.Next(); {
-				if info.Kind() == unix.IFLA_INFO_KIND {
-					kind = info.String()
+			for attribute, value := range netlink.Attributes(value, 0, &err) {
+				if attribute == unix.IFLA_INFO_KIND {
+					kind = netlink.Text(value)
 				}
 			}
 		}

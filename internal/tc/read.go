@@ -11,10 +11,9 @@ import (
 )
 
 // parseStats reads a TCA_STATS2 attribute.
-func parseStats(a netlink.Decoder) (s Stats) {
-	for a.Next() {
-		v := a.Bytes()
-		switch a.Kind() {
+func parseStats(b []byte, err *error) (s Stats) {
+	for kind, v := range netlink.Attributes(b, 0, err) {
+		switch kind {
 		case tcaStatsBasic:
 			s.Bytes = netlink.Uint64(v, 0)
 			if s.Packets == 0 {
@@ -55,40 +54,56 @@ func (c *Conn) AllQdiscs(into []Qdisc) ([]Qdisc, error) {
 	return into, nil
 }
 
-// kinds are the usual qdiscs: their names need no memory of their own.
-var kinds = [...]string{"noqueue", "pfifo_fast", "fq_codel", "fq", "mq", "clsact", "ingress", "htb", "tbf", "pfifo", "bfifo"}
-
+// kindOf returns a kind's name, those of usual qdiscs without memory of their own.
 func kindOf(b []byte) string {
 	name := bytes.TrimRight(b, "\x00")
-	for _, k := range kinds {
-		if string(name) == k {
-			return k
-		}
+	switch string(name) {
+	case "noqueue":
+		return "noqueue"
+	case "pfifo_fast":
+		return "pfifo_fast"
+	case "fq_codel":
+		return "fq_codel"
+	case "fq":
+		return "fq"
+	case "mq":
+		return "mq"
+	case "clsact":
+		return "clsact"
+	case "ingress":
+		return "ingress"
+	case "htb":
+		return "htb"
+	case "tbf":
+		return "tbf"
+	case "pfifo":
+		return "pfifo"
+	case "bfifo":
+		return "bfifo"
 	}
 	return string(name)
 }
 
 func parseQdisc(b []byte) (q Qdisc, err error) {
-	attributes := netlink.Attributes(b, sizeofTcmsg, &err)
 	q = Qdisc{Link: int(netlink.Uint32(b, 4)), Handle: Handle(netlink.Uint32(b, 8)), Parent: Handle(netlink.Uint32(b, 12))}
 	var options []byte
-	for attributes.Next() {
-		switch attributes.Kind() {
+	for kind, v := range netlink.Attributes(b, sizeofTcmsg, &err) {
+		switch kind {
 		case unix.TCA_KIND:
-			q.Kind = kindOf(attributes.Bytes())
+			q.Kind = kindOf(v)
 		case unix.TCA_OPTIONS:
-			options = attributes.Bytes()
+			options = v
 		case unix.TCA_STATS2:
-			q.Stats = parseStats(attributes.Nested())
+			q.Stats = parseStats(v, &err)
 		}
 	}
 	switch q.Kind {
 	case "pfifo", "bfifo":
 		q.Limit = netlink.Uint32(options, 0)
 	case "htb":
-		for a := netlink.Attributes(options, 0, &err); a.Next(); {
-			if a.Kind() == tcaHTBInit {
-				q.Default = netlink.Uint32(a.Bytes(), 8)
+		for kind, v := range netlink.Attributes(options, 0, &err) {
+			if kind == tcaHTBInit {
+				q.Default = netlink.Uint32(v, 8)
 			}
 		}
 	}
@@ -123,29 +138,27 @@ func (c *Conn) Class(link int, handle Handle) (k Class, err error) {
 }
 
 func parseClass(b []byte) (k Class, err error) {
-	attributes := netlink.Attributes(b, sizeofTcmsg, &err)
 	k = Class{
 		Link: int(netlink.Uint32(b, 4)), Handle: Handle(netlink.Uint32(b, 8)),
 		Parent: Handle(netlink.Uint32(b, 12)), Leaf: Handle(netlink.Uint32(b, 16)),
 	}
 	var options []byte
-	for attributes.Next() {
-		switch attributes.Kind() {
+	for kind, v := range netlink.Attributes(b, sizeofTcmsg, &err) {
+		switch kind {
 		case unix.TCA_KIND:
-			k.Kind = kindOf(attributes.Bytes())
+			k.Kind = kindOf(v)
 		case unix.TCA_OPTIONS:
-			options = attributes.Bytes()
+			options = v
 		case unix.TCA_STATS2:
-			k.Stats = parseStats(attributes.Nested())
+			k.Stats = parseStats(v, &err)
 		}
 	}
 	if err != nil || k.Kind != "htb" {
 		return k, err
 	}
 	var ticks uint32
-	for a := netlink.Attributes(options, 0, &err); a.Next(); {
-		v := a.Bytes()
-		switch a.Kind() {
+	for kind, v := range netlink.Attributes(options, 0, &err) {
+		switch kind {
 		case tcaHTBParms:
 			if len(v) < sizeofHTBOpt {
 				continue
@@ -181,48 +194,47 @@ func (c *Conn) Filters(link int, parent Handle) ([]Filter, error) {
 }
 
 func parseFilter(b []byte) (f Filter, err error) {
-	attributes := netlink.Attributes(b, sizeofTcmsg, &err)
 	f = Filter{
 		Link: int(netlink.Uint32(b, 4)), Handle: netlink.Uint32(b, 8), Parent: Handle(netlink.Uint32(b, 12)),
 		Priority: uint16(netlink.Uint32(b, 16) >> 16),
 	}
 	var options []byte
-	for attributes.Next() {
-		switch attributes.Kind() {
+	for kind, v := range netlink.Attributes(b, sizeofTcmsg, &err) {
+		switch kind {
 		case unix.TCA_KIND:
-			f.Kind = attributes.String()
+			f.Kind = netlink.Text(v)
 		case unix.TCA_OPTIONS:
-			options = attributes.Bytes()
+			options = v
 		}
 	}
 	if err != nil || f.Kind != "bpf" {
 		return f, err
 	}
-	for a := netlink.Attributes(options, 0, &err); a.Next(); {
-		switch a.Kind() {
+	for kind, v := range netlink.Attributes(options, 0, &err) {
+		switch kind {
 		case tcaBPFName:
-			f.Name = a.String()
+			f.Name = netlink.Text(v)
 		case tcaBPFID:
-			f.Program = a.Uint32()
+			f.Program = netlink.Uint32(v, 0)
 		case tcaBPFFlags:
-			f.Direct = a.Uint32()&tcaBPFFlagActDirect != 0
+			f.Direct = netlink.Uint32(v, 0)&tcaBPFFlagActDirect != 0
 		case tcaBPFAct:
-			f.Redirect = redirectOf(a.Nested())
+			f.Redirect = redirectOf(v, &err)
 		}
 	}
 	return f, err
 }
 
 // redirectOf returns the target of the first mirred action of a list, or 0.
-func redirectOf(list netlink.Decoder) (target int) {
-	for list.Next() {
-		for action := list.Nested(); action.Next(); {
-			if action.Kind() != tcaActOptions {
+func redirectOf(list []byte, err *error) (target int) {
+	for _, action := range netlink.Attributes(list, 0, err) {
+		for kind, options := range netlink.Attributes(action, 0, err) {
+			if kind != tcaActOptions {
 				continue
 			}
-			for options := action.Nested(); options.Next(); {
-				if options.Kind() == tcaMirredParms && target == 0 {
-					target = int(netlink.Uint32(options.Bytes(), 24))
+			for kind, v := range netlink.Attributes(options, 0, err) {
+				if kind == tcaMirredParms && target == 0 {
+					target = int(netlink.Uint32(v, 24))
 				}
 			}
 		}

@@ -43,11 +43,8 @@ func count(ctx context.Context, name string) (map[uint16]int, error) {
 
 // zone finds CTA_ZONE among an entry's attributes; none is zone 0.
 func zone(entry []byte) (zone uint16, err error) {
-	for a := netlink.Attributes(entry, sizeofNfgen, &err); a.Next(); {
-		if a.Kind() != ctaZone {
-			continue
-		}
-		if value := a.AtLeast(2); value != nil {
+	for kind, value := range netlink.Attributes(entry, sizeofNfgen, &err) {
+		if kind == ctaZone && len(value) >= 2 {
 			zone = binary.BigEndian.Uint16(value)
 		}
 	}
