@@ -23,7 +23,7 @@ var nameRE = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
 func (c *Config) Validate() error {
 	var name error
 	if !nameRE.MatchString(c.Name) {
-		name = &config.FieldError{Field: "node", Value: c.Name, Problem: "is not a node name", Fix: "write the host's name"}
+		name = &config.FieldError{Field: "node", Value: c.Name, Problem: "is not a node name", Fix: "write the host's name: letters, digits, '.', '_' and '-', at most 63"}
 	}
 	return errors.Join(name, c.Sources.Validate(), c.BPF.Validate())
 }

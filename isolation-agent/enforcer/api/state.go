@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"vigia/internal/bpf/vport"
-	"vigia/internal/node"
+	vports "vigia/internal/node"
 	"vigia/isolation-agent/enforcer/limits"
 )
 
@@ -65,7 +65,7 @@ func (s *Server) state(*http.Request) (any, error) {
 
 func portView(p *limits.PortState) portJSON {
 	out := portJSON{
-		Port: p.Port.ID, Tenant: p.Port.Tenant, Device: p.Port.Device, Attached: p.Attached, Hook: node.Hook(&p.Port).String(),
+		Port: p.Port.ID, Tenant: p.Port.Tenant, Device: p.Port.Device, Attached: p.Attached, Hook: vports.Hook(&p.Port).String(),
 		Limit: limitView(p.Limit),
 	}
 	if c := p.Contract; c != nil {

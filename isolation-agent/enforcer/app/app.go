@@ -32,7 +32,7 @@ func Program() daemon.Program {
 			if err != nil {
 				return "", err
 			}
-			return fmt.Sprintf("node %s, %d contracts", c.Node, len(c.Contracts)), nil
+			return fmt.Sprintf("node %s, %d contracts", c.Node.Name, len(c.Contracts)), nil
 		},
 		Start: start,
 	}
@@ -64,13 +64,13 @@ func start(_ context.Context, env daemon.Env) (_ daemon.Service, err error) {
 			s.close()
 		}
 	}()
-	if s.Node, err = node.Open(node.Config{Name: c.Node, Sources: c.Sources, BPF: c.BPF}, env.Logger); err != nil {
+	if s.Node, err = node.Open(c.Node, env.Logger); err != nil {
 		return nil, err
 	}
 	if err = s.Manager.EnsureSettings(vport.DefaultSettings()); err != nil {
 		return nil, err
 	}
-	if s.terms, err = leaderterm.Open(c.BPF.PinDir); err != nil {
+	if s.terms, err = leaderterm.Open(c.Node.BPF.PinDir); err != nil {
 		return nil, err
 	}
 	if len(c.Links) > 0 {
@@ -110,7 +110,7 @@ func (s *service) newAPI(env *daemon.Env) error {
 	}
 	requests := env.Metrics.Counter("vigia_enforcer_requests_total")
 	apply := env.Metrics.Histogram("vigia_enforcer_apply_seconds", prometheus.ExponentialBuckets(100e-6, 4, 8))
-	s.api = api.New(s.config.Node, s.limits, s.Manager, env.Logger, func(operation string, code int, took time.Duration) {
+	s.api = api.New(s.config.Node.Name, s.limits, s.Manager, env.Logger, func(operation string, code int, took time.Duration) {
 		requests.WithLabelValues(operation, strconv.Itoa(code)).Inc()
 		switch operation {
 		case "state", "pairs", "desired", "actual": // they change nothing

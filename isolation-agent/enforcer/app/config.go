@@ -5,12 +5,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 
-	"vigia/internal/bpf/vport"
 	"vigia/internal/config"
-	"vigia/internal/ports"
+	"vigia/internal/node"
 	"vigia/isolation-agent/enforcer/api"
 	"vigia/isolation-agent/enforcer/contract"
 	"vigia/isolation-agent/enforcer/fastloop/control"
@@ -19,9 +17,7 @@ import (
 
 // Config is the enforcer's configuration file.
 type Config struct {
-	Node      string         `yaml:"node"`
-	Sources   ports.Sources  `yaml:",inline"`
-	BPF       vport.Config   `yaml:"bpf"`
+	Node      node.Config    `yaml:",inline"`
 	TokenFile string         `yaml:"token_file"`
 	Links     []linkKeys     `yaml:"links"`
 	Contracts []contractKeys `yaml:"contracts"`
@@ -35,9 +31,7 @@ type Config struct {
 
 // fixed is what a running enforcer cannot change. All else is live: a reload takes it up.
 type fixed struct {
-	Node      string         `yaml:"node"`
-	Sources   ports.Sources  `yaml:",inline"`
-	BPF       vport.Config   `yaml:"bpf"`
+	Node      node.Config    `yaml:",inline"`
 	Links     *struct{}      `yaml:"links"` // whether there are any
 	FastLoop  *fixedFastLoop `yaml:"fast_loop"`
 	APISocket *fixedSocket   `yaml:"api_socket"`
@@ -53,7 +47,7 @@ type fixedSocket struct {
 }
 
 func (c *Config) fixed() fixed {
-	out := fixed{Node: c.Node, Sources: c.Sources, BPF: c.BPF}
+	out := fixed{Node: c.Node}
 	if len(c.Links) > 0 {
 		out.Links = &struct{}{}
 	}
@@ -65,8 +59,6 @@ func (c *Config) fixed() fixed {
 	}
 	return out
 }
-
-var nodeRE = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
 
 const (
 	minToken = 16
@@ -84,20 +76,17 @@ func load(path string) (*Config, error) {
 // Validate checks the configuration and converts it to what it means.
 func (c *Config) Validate() error {
 	var f faults
-	if !nodeRE.MatchString(c.Node) {
-		f.add("node", c.Node, "is not a node name", "write the host's name: letters, digits, '.', '_' and '-', at most 63")
-	}
 	if _, err := readToken(c.TokenFile); err != nil {
 		f.add("token_file", c.TokenFile, err.Error(), fmt.Sprintf("write a file of mode 0600 with %d to %d characters", minToken, maxToken))
 	}
 	if c.APISocket != nil && !filepath.IsAbs(c.APISocket.Path) {
 		f.add("api_socket.path", c.APISocket.Path, "is not an absolute path", "write for example /run/vigia/enforcer.sock")
 	}
-	errs := append(f, c.convertContracts(), c.convertLinks())
+	errs := append(f, c.Node.Validate(), c.convertContracts(), c.convertLinks())
 	if errors.Join(errs...) == nil {
 		errs = append(errs, c.admit())
 	}
-	return errors.Join(append(errs, c.validateFastLoop(), c.Sources.Validate(), c.BPF.Validate())...)
+	return errors.Join(append(errs, c.validateFastLoop())...)
 }
 
 // readToken reads the bearer token. Errors never contain it.

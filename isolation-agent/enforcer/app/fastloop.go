@@ -67,8 +67,8 @@ func (c *Config) validateFastLoop() error {
 	}
 	if site, err := fastloop.LoadSite(f.SiteFile); err != nil {
 		fault("site_file", f.SiteFile, err.Error(), "correct the file")
-	} else if !hasNode(site, c.Node) {
-		fault("site_file", f.SiteFile, fmt.Sprintf("does not list node %s", c.Node), "list every node, this one too")
+	} else if !hasNode(site, c.Node.Name) {
+		fault("site_file", f.SiteFile, fmt.Sprintf("does not list node %s", c.Node.Name), "list every node, this one too")
 	}
 	if _, err := fastloop.LoadKeys(f.KeysFile); err != nil {
 		fault("keys_file", f.KeysFile, err.Error(), "write a file of mode 0600 with one or two lines: a number and a key")
@@ -99,7 +99,7 @@ func newFastLoop(c *Config, s *schedule, m *vport.Manager, inv *ports.Inventory,
 	reaction := metrics.Histogram("vigia_enforcer_reaction_seconds", prometheus.ExponentialBuckets(100e-6, 4, 8))
 	peers := metrics.Gauge("vigia_enforcer_peer_unresponsive")
 	for i := range site.Nodes {
-		if site.Nodes[i].Node != c.Node {
+		if site.Nodes[i].Node != c.Node.Name {
 			peers.WithLabelValues(site.Nodes[i].Node).Set(0)
 		}
 	}
@@ -108,7 +108,7 @@ func newFastLoop(c *Config, s *schedule, m *vport.Manager, inv *ports.Inventory,
 		return func(d time.Duration) { o.Observe(d.Seconds()) }
 	}
 	return fastloop.New(fastloop.Config{
-		Node: c.Node, NetNS: c.Sources.NetNS, Listen: listen, Variant: c.FastLoop.variant(), Site: site, Keys: keys,
+		Node: c.Node.Name, NetNS: c.Node.Sources.NetNS, Listen: listen, Variant: c.FastLoop.variant(), Site: site, Keys: keys,
 	}, s.reconciler, s.programs, m, inv, logger, fastloop.Events{
 		Notice: func(kind notice.Kind, outcome notice.Outcome) {
 			notices.WithLabelValues(kind.String(), outcome.String()).Inc()

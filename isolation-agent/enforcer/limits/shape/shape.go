@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"vigia/internal/bpf/vport"
-	"vigia/internal/node"
+	vports "vigia/internal/node"
 	"vigia/internal/ports"
 	"vigia/isolation-agent/enforcer/contract"
 	"vigia/isolation-agent/enforcer/limits"
@@ -44,7 +44,7 @@ func New(k police.Kernel, c Classes) *Mechanism {
 
 // Apply makes or changes the limit's class and has the program send to it.
 func (m *Mechanism) Apply(t limits.Target, l limits.Limit, ttl time.Duration) error {
-	if m.classes == nil || t.Contract == nil || l.BytesPerSecond == 0 || t.Age < After || node.Hook(&t.Port) != vport.TCX {
+	if m.classes == nil || t.Contract == nil || l.BytesPerSecond == 0 || t.Age < After || vports.Hook(&t.Port) != vport.TCX {
 		return limits.ErrUnsuited
 	}
 	before := m.byPort[t.Port.ID]
