@@ -10,7 +10,8 @@ from pathlib import Path
 
 from vigia.lab import reference
 from vigia.nodes import reference as nodes
-from vigia_catalog import Metric, part_metrics
+from vigia_catalog import open_labels, part_metrics
+from vigia_catalog.listing import listing
 
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = ROOT / "docs" / "reference"
@@ -32,23 +33,16 @@ def metrics() -> str:
         "",
         "Made by `make generate` from `internal/catalog/metrics`. What one program exports, it",
         "prints: `PROGRAM --list-metrics text` (or `json`, `markdown`). Histograms are native histograms",
-        "(factor 1.1) with a small classic set beside them for text scrapers.",
+        "(factor 1.1) with a small classic set beside them for text scrapers. After a label stand all values",
+        "that it can have: a program refuses to export another, and `make test` refuses a rule, a panel or a",
+        "document that asks for another. Labels without a list are explained at the end.",
     ]
     for part, program in PARTS.items():
-        lines += [
-            "",
-            f"## {program}",
-            "",
-            "| metric | type | unit | labels | help |",
-            "| --- | --- | --- | --- | --- |",
-        ]
-        lines += [_row(m) for m in part_metrics(part)]
+        lines += ["", f"## {program}", "", listing(part_metrics(part), "markdown")]
+    lines += ["", "## Labels without a list", ""]
+    lines += ["| label | what it is |", "| --- | --- |"]
+    lines += [f"| `{label}` | {meaning} |" for label, meaning in sorted(open_labels().items())]
     return "\n".join(lines) + "\n"
-
-
-def _row(m: Metric) -> str:
-    labels = " ".join(f"`{label}`" for label in m.labels)
-    return f"| `{m.name}` | {m.type} | {m.unit} | {labels} | {m.help} |"
 
 
 def options() -> str:

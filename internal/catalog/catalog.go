@@ -1,9 +1,10 @@
 // Package catalog holds every metric that Vigia exports, declared once as data.
 //
 // The YAML files under metrics are the only place where a metric's
-// name, type, unit, labels and help are written. Programs build their metrics
-// from it, --list-metrics prints it, and the documentation, dashboards and rules
-// are checked against it. The Python package vigia_catalog reads the same files.
+// name, type, unit, labels, their values and help are written. Programs build
+// their metrics from it, --list-metrics prints it, and the documentation,
+// dashboards and rules are checked against it. The Python package vigia_catalog
+// reads the same files.
 package catalog
 
 import (
@@ -12,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path"
 	"regexp"
 	"slices"
@@ -45,6 +47,8 @@ type Metric struct {
 	Labels []string `yaml:"labels" json:"labels"`
 	Help   string   `yaml:"help" json:"help"`
 	Part   string   `yaml:"-" json:"part"`
+	// Values are all that each closed label can have, by label; the others are open.
+	Values map[string][]string `yaml:"-" json:"values,omitempty"`
 }
 
 // Catalog is a set of metrics by name.
@@ -52,9 +56,16 @@ type Catalog struct {
 	metrics map[string]Metric
 }
 
+// file is a file of metrics.
 type file struct {
-	Part    string   `yaml:"part"`
-	Metrics []Metric `yaml:"metrics"`
+	Part    string              `yaml:"part"`
+	Values  map[string]valueRef `yaml:"values"` // by label, where a metric says nothing else
+	Metrics []entry             `yaml:"metrics"`
+}
+
+type entry struct {
+	Metric `yaml:",inline"`
+	Values map[string]valueRef `yaml:"values"`
 }
 
 // Load reads and validates the embedded catalogue.
@@ -71,29 +82,35 @@ func load(fsys fs.FS, dir string) (*Catalog, error) {
 		return nil, fmt.Errorf("list metric catalogue: no file in %s", dir)
 	}
 	c := &Catalog{metrics: make(map[string]Metric)}
+	labels, err := readLabels(fsys, path.Join(dir, labelsFile))
+	if err != nil {
+		return nil, fmt.Errorf("read metric catalogue %s: %w", labelsFile, err)
+	}
 	for _, name := range names {
-		if err := c.addFile(fsys, name); err != nil {
+		if path.Base(name) == labelsFile {
+			continue
+		}
+		if err := c.addFile(fsys, name, labels); err != nil {
 			return nil, fmt.Errorf("read metric catalogue %s: %w", path.Base(name), err)
 		}
+	}
+	if err := labels.allUsed(); err != nil {
+		return nil, fmt.Errorf("read metric catalogue %s: %w", labelsFile, err)
 	}
 	return c, nil
 }
 
-func (c *Catalog) addFile(fsys fs.FS, name string) error {
-	raw, err := fs.ReadFile(fsys, name)
-	if err != nil {
-		return err
-	}
+func (c *Catalog) addFile(fsys fs.FS, name string, labels *labels) error {
 	var f file
-	dec := yaml.NewDecoder(bytes.NewReader(raw))
-	dec.KnownFields(true)
-	if err := dec.Decode(&f); err != nil {
+	if err := decode(fsys, name, &f); err != nil {
 		return err
 	}
 	if f.Part == "" {
 		return errors.New("part is missing")
 	}
-	for _, m := range f.Metrics {
+	spare := maps.Clone(f.Values)
+	for _, e := range f.Metrics {
+		m := e.Metric
 		m.Part = f.Part
 		if err := m.validate(); err != nil {
 			return err
@@ -101,9 +118,31 @@ func (c *Catalog) addFile(fsys fs.FS, name string) error {
 		if _, ok := c.metrics[m.Name]; ok {
 			return fmt.Errorf("metric %s is declared twice", m.Name)
 		}
+		var err error
+		if m.Values, err = labels.valuesOf(&m, e.Values, f.Values); err != nil {
+			return fmt.Errorf("metric %s: %w", m.Name, err)
+		}
+		for _, l := range m.Labels {
+			if _, own := e.Values[l]; !own {
+				delete(spare, l)
+			}
+		}
 		c.metrics[m.Name] = m
 	}
+	if unused := slices.Sorted(maps.Keys(spare)); len(unused) > 0 {
+		return fmt.Errorf("values of the file: no metric takes those of %v from there; remove them", unused)
+	}
 	return nil
+}
+
+func decode(fsys fs.FS, name string, into any) error {
+	raw, err := fs.ReadFile(fsys, name)
+	if err != nil {
+		return err
+	}
+	dec := yaml.NewDecoder(bytes.NewReader(raw))
+	dec.KnownFields(true)
+	return dec.Decode(into)
 }
 
 var (

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 )
 
 // Native histogram layout: factor 1.1 resolves a quantile to about 5 %, 160
@@ -30,7 +31,8 @@ func ClassicDelayBuckets() []float64 {
 
 // Factory builds the metrics of one part from the catalogue and registers them.
 // Asking for a metric that the catalogue does not declare for the part, or with
-// another type, is a mistake in the program and panics, as regexp.MustCompile does.
+// another type, is a mistake in the program and panics, as regexp.MustCompile does;
+// so is making a series with a label value that the catalogue does not list.
 type Factory struct {
 	metrics map[string]Metric
 	reg     prometheus.Registerer
@@ -60,6 +62,7 @@ func (f *Factory) lookup(name string, t Type) Metric {
 func (f *Factory) Counter(name string) *prometheus.CounterVec {
 	m := f.lookup(name, Counter)
 	v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: m.Name, Help: m.Help}, m.Labels)
+	v.MetricVec = checked(m, v.MetricVec)
 	f.reg.MustRegister(v)
 	return v
 }
@@ -68,6 +71,7 @@ func (f *Factory) Counter(name string) *prometheus.CounterVec {
 func (f *Factory) Gauge(name string) *prometheus.GaugeVec {
 	m := f.lookup(name, Gauge)
 	v := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: m.Name, Help: m.Help}, m.Labels)
+	v.MetricVec = checked(m, v.MetricVec)
 	f.reg.MustRegister(v)
 	return v
 }
@@ -85,16 +89,71 @@ func (f *Factory) Histogram(name string, classic []float64) *prometheus.Histogra
 		NativeHistogramMinResetDuration: nativeMinReset,
 		NativeHistogramZeroThreshold:    nativeZeroThreshold,
 	}, m.Labels)
+	v.MetricVec = checked(m, v.MetricVec)
 	f.reg.MustRegister(v)
 	return v
 }
 
-// HistogramDesc returns the descriptor of a histogram that the program keeps
-// itself. It must have the native layout of Histogram: schema 3, at most 160
+// checked returns a vector that makes its series by v, after a look at their label
+// values. A series that is there is found as fast as in v itself.
+func checked(m Metric, v *prometheus.MetricVec) *prometheus.MetricVec {
+	if len(m.Values) == 0 {
+		return v
+	}
+	closed := m.Closed()
+	return prometheus.NewMetricVec(newDesc(m), func(values ...string) prometheus.Metric {
+		check(m.Name, closed, values)
+		series, err := v.GetMetricWithLabelValues(values...)
+		if err != nil {
+			panic(err) // another number of values
+		}
+		v.DeleteLabelValues(values...) // v is a maker; the vector around it keeps what it made
+		return series
+	})
+}
+
+func newDesc(m Metric) *prometheus.Desc { return prometheus.NewDesc(m.Name, m.Help, m.Labels, nil) }
+
+// Series is a metric whose samples a program makes itself. A histogram that it
+// keeps must have the native layout of Factory.Histogram: schema 3, at most 160
 // buckets, and a zero threshold of 2^-24 s.
-func (f *Factory) HistogramDesc(name string) *prometheus.Desc {
-	m := f.lookup(name, Histogram)
-	return prometheus.NewDesc(m.Name, m.Help, m.Labels, nil)
+type Series struct {
+	name   string
+	desc   *prometheus.Desc
+	value  prometheus.ValueType
+	closed []*Closed
+}
+
+// Series returns the metric of that name.
+func (f *Factory) Series(name string) *Series {
+	m := f.Declared(name)
+	s := &Series{name: m.Name, desc: newDesc(m), value: prometheus.GaugeValue, closed: m.Closed()}
+	switch m.Type {
+	case Counter:
+		s.value = prometheus.CounterValue
+	case Histogram:
+		s.value = prometheus.UntypedValue // it has no single value
+	}
+	return s
+}
+
+// Desc returns the metric's descriptor.
+func (s *Series) Desc() *prometheus.Desc { return s.desc }
+
+// Type returns the type of the metric's samples.
+func (s *Series) Type() prometheus.ValueType { return s.value }
+
+// Labels returns the pairs of a series with those values, in the order of the
+// metric's labels, to be made once and used for every sample of it.
+func (s *Series) Labels(values ...string) []*dto.LabelPair {
+	check(s.name, s.closed, values)
+	return prometheus.MakeLabelPairs(s.desc, values)
+}
+
+// Sample returns a sample of a counter or gauge.
+func (s *Series) Sample(v float64, values ...string) prometheus.Metric {
+	check(s.name, s.closed, values)
+	return prometheus.MustNewConstMetric(s.desc, s.value, v, values...)
 }
 
 // Declared returns the metric of that name, for programs that write it themselves.
@@ -104,18 +163,4 @@ func (f *Factory) Declared(name string) Metric {
 		panic(fmt.Sprintf("metric %s is not in the catalogue of this part", name))
 	}
 	return m
-}
-
-// Desc returns the descriptor of a metric whose values are computed at scrape
-// time, with its Prometheus value type.
-func (f *Factory) Desc(name string) (*prometheus.Desc, prometheus.ValueType) {
-	m, ok := f.metrics[name]
-	if !ok || m.Type == Histogram {
-		panic(fmt.Sprintf("metric %s is not a counter or gauge in the catalogue of this part", name))
-	}
-	valueType := prometheus.GaugeValue
-	if m.Type == Counter {
-		valueType = prometheus.CounterValue
-	}
-	return prometheus.NewDesc(m.Name, m.Help, m.Labels, nil), valueType
 }

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -31,6 +33,13 @@ func printText(w io.Writer, metrics []Metric) error {
 		if err != nil {
 			return err
 		}
+		for _, l := range m.Labels {
+			if values := m.Values[l]; values != nil {
+				if _, err := fmt.Fprintf(w, "    %s: %s\n", l, plain(values)); err != nil {
+					return err
+				}
+			}
+		}
 	}
 	return nil
 }
@@ -43,6 +52,9 @@ func printMarkdown(w io.Writer, metrics []Metric) error {
 		labels := make([]string, len(m.Labels))
 		for i, l := range m.Labels {
 			labels[i] = "`" + l + "`"
+			if values := m.Values[l]; values != nil {
+				labels[i] += " (" + code(values) + ")"
+			}
 		}
 		_, err := fmt.Fprintf(w, "| `%s` | %s | %s | %s | %s |\n", m.Name, m.Type, m.Unit, strings.Join(labels, " "), m.Help)
 		if err != nil {
@@ -50,4 +62,27 @@ func printMarkdown(w io.Writer, metrics []Metric) error {
 		}
 	}
 	return nil
+}
+
+// plain returns values as text; what is empty or has a blank is quoted.
+func plain(values []string) string {
+	out := slices.Clone(values)
+	for i, v := range values {
+		if v == "" || strings.Contains(v, " ") {
+			out[i] = strconv.Quote(v)
+		}
+	}
+	return strings.Join(out, ", ")
+}
+
+// code returns values as Markdown.
+func code(values []string) string {
+	out := slices.Clone(values)
+	for i, v := range values {
+		if v == "" {
+			v = `""`
+		}
+		out[i] = "`" + v + "`"
+	}
+	return strings.Join(out, ", ")
 }

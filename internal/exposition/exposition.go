@@ -17,15 +17,16 @@ import (
 // Family is a metric family that can be written.
 type Family struct {
 	metric catalog.Metric
-	head   []byte   // the HELP and TYPE lines
-	open   []byte   // name{label1="
-	seps   [][]byte // what stands before the second, third, ... label value: ",label2="
-	port   int      // position of the label "port", or -1
+	head   []byte            // the HELP and TYPE lines
+	open   []byte            // name{label1="
+	seps   [][]byte          // what stands before the second, third, ... label value: ",label2="
+	port   int               // position of the label "port", or -1
+	closed []*catalog.Closed // by the labels' positions; nil for an open one
 }
 
 // NewFamily returns the writer's form of a catalogued metric.
 func NewFamily(m catalog.Metric) *Family {
-	f := &Family{metric: m, port: slices.Index(m.Labels, "port")}
+	f := &Family{metric: m, port: slices.Index(m.Labels, "port"), closed: m.Closed()}
 	f.head = fmt.Appendf(nil, "# HELP %s %s\n# TYPE %s %s\n", m.Name, escapeHelp(m.Help), m.Name, m.Type)
 	f.open = []byte(m.Name)
 	for i, l := range m.Labels {
@@ -85,7 +86,8 @@ func (p *Page) Quota(n int) (cut int) {
 }
 
 // Emit adds a sample. The label values stand in the order of the family's
-// labels; another number of them is a mistake in the program and panics.
+// labels; another number of them is a mistake in the program and panics, and so is
+// a value that the catalogue does not list for a closed label.
 func (p *Page) Emit(f *Family, value float64, labels ...string) {
 	if len(labels) != len(f.metric.Labels) {
 		panic(fmt.Sprintf("metric %s has the labels %v, not %d of them", f.metric.Name, f.metric.Labels, len(labels)))
@@ -112,6 +114,11 @@ func (p *Page) write(f *Family, value float64, labels []string) {
 			out = append(out, f.seps[i-1]...)
 		}
 		switch {
+		case f.closed[i] != nil: // what the catalogue lists needs no escape
+			if c := f.closed[i]; !c.Has(v) {
+				panic(c.Refusal(f.metric.Name, v))
+			}
+			out = append(out, v...)
 		case i < len(p.before) && v == p.before[i]: // samples of one port follow each other
 			out = append(out, v...)
 		case i < len(p.before) && plain(v):
@@ -149,6 +156,11 @@ func (p *Page) buffer(f *Family) *[]byte {
 func (p *Page) Histogram(f *Family, bounds []float64, cumulative []uint64, sum float64, labels ...string) {
 	if len(labels) != len(f.metric.Labels) || len(cumulative) != len(bounds)+1 {
 		panic(fmt.Sprintf("metric %s: %d labels, %d bounds and %d counts do not fit", f.metric.Name, len(labels), len(bounds), len(cumulative)))
+	}
+	for i, c := range f.closed {
+		if c != nil && !c.Has(labels[i]) {
+			panic(c.Refusal(f.metric.Name, labels[i]))
+		}
 	}
 	n := len(cumulative) + 2
 	if p.left >= 0 && p.left < n {

@@ -63,22 +63,20 @@ func newBulkMetrics(f *catalog.Factory, reg prometheus.Registerer, logger *slog.
 		tests:        make(map[bulkKey]bulkTest),
 		last:         make(map[bulkKey]bulkRun),
 	}
-	desc, value := f.Desc("vigia_bulk_budget_remaining_bytes")
-	reg.MustRegister(&budgetGauge{desc: desc, value: value, left: runner})
+	reg.MustRegister(&budgetGauge{series: f.Series("vigia_bulk_budget_remaining_bytes"), left: runner})
 	return m
 }
 
 // budgetGauge reads the budget when it is scraped.
 type budgetGauge struct {
-	desc  *prometheus.Desc
-	value prometheus.ValueType
-	left  func() uint64
+	series *catalog.Series
+	left   func() uint64
 }
 
-func (g *budgetGauge) Describe(out chan<- *prometheus.Desc) { out <- g.desc }
+func (g *budgetGauge) Describe(out chan<- *prometheus.Desc) { out <- g.series.Desc() }
 
 func (g *budgetGauge) Collect(out chan<- prometheus.Metric) {
-	out <- prometheus.MustNewConstMetric(g.desc, g.value, float64(g.left()))
+	out <- g.series.Sample(float64(g.left()))
 }
 
 // The causes of lost packets.

@@ -20,7 +20,7 @@ import (
 // that what adds up inside adds up in every scrape.
 type collector struct {
 	service  *service
-	families [numFamilies]family
+	families [numFamilies]*catalog.Series
 
 	mu     sync.Mutex
 	status []sender.Status
@@ -59,11 +59,6 @@ const (
 	numFamilies
 )
 
-type family struct {
-	desc  *prometheus.Desc
-	value prometheus.ValueType
-}
-
 // pairs are a target's labels as they are exported.
 type pairs struct {
 	base       []*dto.LabelPair
@@ -89,7 +84,7 @@ func newCollector(f *catalog.Factory, s *service) *collector {
 		stray: "vigia_probe_stray_total", timestamps: "vigia_probe_timestamps_total", pathInfo: "vigia_path_info", burning: "vigia_probe_objective_burning",
 		clockBound: "vigia_probe_host_clock_error_bound_seconds",
 	} {
-		c.families[i].desc, c.families[i].value = f.Desc(name)
+		c.families[i] = f.Series(name)
 	}
 	return c
 }
@@ -97,7 +92,7 @@ func newCollector(f *catalog.Factory, s *service) *collector {
 // Describe lists the families.
 func (c *collector) Describe(out chan<- *prometheus.Desc) {
 	for _, f := range c.families {
-		out <- f.desc
+		out <- f.Desc()
 	}
 }
 
@@ -116,7 +111,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	if len(c.labels) > 2*len(status) {
 		clear(c.labels) // of targets that are gone
 	}
-	out <- c.families[stray].metric(nil, float64(totals.Stray))
+	out <- withLabels(c.families[stray], nil, float64(totals.Stray))
 	for p := range totals.Stamps {
 		for s, n := range totals.Stamps[p] {
 			out <- c.constant(timestamps, float64(n), sender.Point(p).String(), sender.Source(s).String())
@@ -143,7 +138,7 @@ func (c *collector) collectHealth(out chan<- prometheus.Metric) {
 		pressure: reading.CPUPressure, steal: reading.Steal, throttled: reading.ThrottledSeconds,
 	} {
 		if v >= 0 {
-			out <- c.families[family].metric(nil, v)
+			out <- withLabels(c.families[family], nil, v)
 		}
 	}
 	if r := c.service.clock.Read(); r.Synchronized {
@@ -172,31 +167,31 @@ func (c *collector) collectTarget(out chan<- prometheus.Metric, st *sender.Statu
 		mismatch: float64(n.Mismatch(st.InFlight)), jitter: st.Jitter,
 		interval: st.Target.Interval.Seconds(), deadline: st.Target.Deadline.Seconds(),
 	} {
-		out <- c.families[family].metric(p.base, v)
+		out <- withLabels(c.families[family], p.base, v)
 	}
 	if !st.Target.Paused {
-		out <- c.families[up].metric(p.base, isUp)
+		out <- withLabels(c.families[up], p.base, isUp)
 	}
 	if ratio, ok := settings.Coverage(&st.Target); ok {
-		out <- c.families[coverage].metric(p.base, ratio)
+		out <- withLabels(c.families[coverage], p.base, ratio)
 	}
 	for cause, v := range n.Lost {
-		out <- c.families[lost].metric(p.cause[cause], float64(v))
+		out <- withLabels(c.families[lost], p.cause[cause], float64(v))
 	}
 	for direction, v := range st.Rewritten {
-		out <- c.families[rewritten].metric(p.direction[direction], float64(v))
+		out <- withLabels(c.families[rewritten], p.direction[direction], float64(v))
 	}
 	if st.Target.Channel.Protocol == timestamping.UDP && n.Received > 0 && st.ErrorBound >= 0 {
 		for direction := range p.direction {
-			out <- c.families[errorBound].metric(p.direction[direction], float64(st.ErrorBound)/1e9)
+			out <- withLabels(c.families[errorBound], p.direction[direction], float64(st.ErrorBound)/1e9)
 		}
 	}
 	for reason, v := range c.service.recorders.unfitCounts(st.Target.Labels) {
-		out <- c.families[quarantined].metric(p.unfit[reason], float64(v))
+		out <- withLabels(c.families[quarantined], p.unfit[reason], float64(v))
 	}
 	for verdict, v := range st.Quarantined {
 		if delay.Verdict(verdict) != delay.Good {
-			out <- c.families[quarantined].metric(p.quarantine[verdict], float64(v))
+			out <- withLabels(c.families[quarantined], p.quarantine[verdict], float64(v))
 		}
 	}
 }
@@ -206,45 +201,48 @@ func (c *collector) pairs(l sender.Labels) *pairs {
 		return p
 	}
 	values := labelValues(l)
-	p := &pairs{base: prometheus.MakeLabelPairs(c.families[sent].desc, values)}
+	p := &pairs{base: c.families[sent].Labels(values...)}
 	for cause := range p.cause {
-		p.cause[cause] = prometheus.MakeLabelPairs(c.families[lost].desc, append(values[:len(values):len(values)], accounting.Cause(cause).String()))
+		p.cause[cause] = c.families[lost].Labels(append(values[:len(values):len(values)], accounting.Cause(cause).String())...)
 	}
 	for direction := range p.direction {
-		p.direction[direction] = prometheus.MakeLabelPairs(c.families[rewritten].desc, append(values[:len(values):len(values)], delay.Direction(direction).String()))
+		p.direction[direction] = c.families[rewritten].Labels(append(values[:len(values):len(values)], delay.Direction(direction).String())...)
 	}
 	for reason := range p.unfit {
-		p.unfit[reason] = prometheus.MakeLabelPairs(c.families[quarantined].desc, append(values[:len(values):len(values)], health.Reason(reason).String()))
+		p.unfit[reason] = c.families[quarantined].Labels(append(values[:len(values):len(values)], health.Reason(reason).String())...)
 	}
 	for verdict := range p.quarantine {
-		p.quarantine[verdict] = prometheus.MakeLabelPairs(c.families[quarantined].desc, append(values[:len(values):len(values)], delay.Verdict(verdict).String()))
+		if delay.Verdict(verdict) == delay.Good {
+			continue // no reason to keep a sample out
+		}
+		p.quarantine[verdict] = c.families[quarantined].Labels(append(values[:len(values):len(values)], delay.Verdict(verdict).String())...)
 	}
 	c.labels[l] = p
 	return p
 }
 
 func (c *collector) constant(family int, v float64, labels ...string) prometheus.Metric {
-	return prometheus.MustNewConstMetric(c.families[family].desc, c.families[family].value, v, labels...)
+	return c.families[family].Sample(v, labels...)
 }
 
-func (f *family) metric(labels []*dto.LabelPair, v float64) prometheus.Metric {
+func withLabels(f *catalog.Series, labels []*dto.LabelPair, v float64) prometheus.Metric {
 	return &metric{family: f, labels: labels, value: v}
 }
 
 // metric is one value with labels that were made before.
 type metric struct {
-	family *family
+	family *catalog.Series
 	labels []*dto.LabelPair
 	value  float64
 }
 
 // Desc returns the family's descriptor.
-func (m *metric) Desc() *prometheus.Desc { return m.family.desc }
+func (m *metric) Desc() *prometheus.Desc { return m.family.Desc() }
 
 // Write fills in the exported form.
 func (m *metric) Write(out *dto.Metric) error {
 	out.Label = m.labels
-	if m.family.value == prometheus.CounterValue {
+	if m.family.Type() == prometheus.CounterValue {
 		out.Counter = &dto.Counter{Value: &m.value}
 	} else {
 		out.Gauge = &dto.Gauge{Value: &m.value}

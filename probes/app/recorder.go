@@ -41,7 +41,7 @@ const (
 
 // recorders keeps the histograms of all targets and exports them.
 type recorders struct {
-	descs  [numHistograms]*prometheus.Desc
+	kinds  [numHistograms]*catalog.Series
 	delays *histogram.Layout
 	signed *histogram.Layout
 	twins  *twin.Pairs
@@ -80,7 +80,7 @@ func newRecorders(f *catalog.Factory, reg prometheus.Registerer, monitor *health
 
 		applicationQuarantineHistogram: "vigia_probe_rtt_application_quarantined_seconds",
 	} {
-		r.descs[i] = f.HistogramDesc(name)
+		r.kinds[i] = f.Series(name)
 	}
 	reg.MustRegister(r)
 	return r
@@ -88,8 +88,8 @@ func newRecorders(f *catalog.Factory, reg prometheus.Registerer, monitor *health
 
 // Describe lists the families.
 func (r *recorders) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range r.descs {
-		out <- d
+	for _, k := range r.kinds {
+		out <- k.Desc()
 	}
 }
 
@@ -165,21 +165,21 @@ func (r *recorders) recorder(t sender.Target) sender.Recorder {
 			layout = r.counts
 		}
 		rec.series[i] = series{
-			recorder: rec, desc: r.descs[i], labels: prometheus.MakeLabelPairs(r.descs[i], values), values: layout.New(),
+			recorder: rec, desc: r.kinds[i].Desc(), labels: r.kinds[i].Labels(values...), values: layout.New(),
 		}
 	}
-	desc := r.descs[variationHistogram]
+	kind := r.kinds[variationHistogram]
 	for d := range delay.Direction(delay.NumDirections) {
-		labels := prometheus.MakeLabelPairs(desc, append(values[:len(values):len(values)], d.String()))
-		rec.series[variationHistogram+int(d)] = series{recorder: rec, desc: desc, labels: labels, values: r.signed.New()}
+		labels := kind.Labels(append(values[:len(values):len(values)], d.String())...)
+		rec.series[variationHistogram+int(d)] = series{recorder: rec, desc: kind.Desc(), labels: labels, values: r.signed.New()}
 	}
-	desc = r.descs[onewayHistogram]
+	kind = r.kinds[onewayHistogram]
 	for d := range delay.RoundTrip {
-		labels := prometheus.MakeLabelPairs(desc, append(values[:len(values):len(values)], d.String()))
-		rec.series[onewaySeries+int(d)] = series{recorder: rec, desc: desc, labels: labels, values: r.signed.New()}
+		labels := kind.Labels(append(values[:len(values):len(values)], d.String())...)
+		rec.series[onewaySeries+int(d)] = series{recorder: rec, desc: kind.Desc(), labels: labels, values: r.signed.New()}
 	}
-	desc = r.descs[taxHistogram]
-	rec.series[taxSeries] = series{recorder: rec, desc: desc, labels: prometheus.MakeLabelPairs(desc, values), values: r.signed.New()}
+	kind = r.kinds[taxHistogram]
+	rec.series[taxSeries] = series{recorder: rec, desc: kind.Desc(), labels: kind.Labels(values...), values: r.signed.New()}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.targets[l] = rec

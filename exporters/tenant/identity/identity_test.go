@@ -41,7 +41,7 @@ func (r *rig) write(content string) {
 // infos returns the series of vigia_tenant_info.
 func (r *rig) infos() (infos []string, err error) {
 	r.t.Helper()
-	v := sourcetest.View([]ports.Port{{ID: "a", Tenant: "red", Index: 1}, {ID: "b", Tenant: "red"}}, []ports.Port{{ID: "c", Tenant: "blue"}}, nil, time.Now())
+	v := sourcetest.View([]ports.Port{{ID: "a", Tenant: "red", Index: 1, DataPlane: ports.NoSwitch}, {ID: "b", Tenant: "red", DataPlane: ports.NoSwitch}}, []ports.Port{{ID: "c", Tenant: "blue", DataPlane: ports.NoSwitch}}, nil, time.Now())
 	p := exposition.NewPage(nil)
 	err = r.s.Collect(v, p)
 	var out strings.Builder
@@ -107,19 +107,19 @@ func TestPortsAreWrittenAsTheyAreNow(t *testing.T) {
 	up := func(port string, value int) string {
 		return fmt.Sprintf("vigia_port_up{port=%q,tenant=\"red\"} %d\n", port, value)
 	}
-	first := []ports.Port{{ID: "a", Tenant: "red", Index: 1, Up: true}, {ID: "b", Tenant: "red", Index: 2}}
+	first := []ports.Port{{ID: "a", Tenant: "red", Index: 1, Up: true, DataPlane: ports.NoSwitch}, {ID: "b", Tenant: "red", Index: 2, DataPlane: ports.NoSwitch}}
 	once := scrape(first, nil)
 	if again := scrape(first, nil); again != once || !strings.Contains(once, up("a", 1)) || !strings.Contains(once, up("b", 0)) {
 		t.Errorf("the same ports, written twice:\n%s\n%s", once, again)
 	}
-	gone := []ports.Port{{ID: "z", Tenant: "red"}}
+	gone := []ports.Port{{ID: "z", Tenant: "red", DataPlane: ports.NoSwitch}}
 	if got := scrape(first, gone); !strings.Contains(got, up("z", 0)) || !strings.Contains(got, up("a", 1)) {
 		t.Errorf("a port that is gone is missing:\n%s", got)
 	}
 	if got := scrape(first, nil); got != once {
 		t.Errorf("a port that is gone for good is there:\n%s", got)
 	}
-	second := []ports.Port{{ID: "a", Tenant: "red", Index: 1}, {ID: "b", Tenant: "red", Index: 2, Up: true}}
+	second := []ports.Port{{ID: "a", Tenant: "red", Index: 1, DataPlane: ports.NoSwitch}, {ID: "b", Tenant: "red", Index: 2, Up: true, DataPlane: ports.NoSwitch}}
 	if got := scrape(second, nil); !strings.Contains(got, up("a", 0)) || !strings.Contains(got, up("b", 1)) {
 		t.Errorf("ports as they were, not as they are:\n%s", got)
 	}

@@ -67,12 +67,12 @@ func (c *counters) Collect(v *source.View, out *exposition.Page) error {
 	}
 	for i := range v.Ports {
 		p := &v.Ports[i]
-		out.Emit(c.bytes, c.value, p.ID, p.Tenant, c.name)
+		out.Emit(c.bytes, c.value, p.ID, p.Tenant, source.FromTenant)
 		v.Drops.Device(p.ID, p.Tenant, source.ToTenant, c.drops)
 		v.Drops.Add(p.ID, p.Tenant, source.ToTenant, source.MTU, c.within, source.Within)
 	}
 	for i := range c.series {
-		out.Emit(c.bytes, 1, "own", strconv.Itoa(i), c.name)
+		out.Emit(c.bytes, 1, "own", strconv.Itoa(i), source.FromTenant)
 	}
 	return nil
 }
@@ -97,7 +97,7 @@ func newEngine(t *testing.T, n *node, series int, gone time.Duration, make func(
 // one returns a node with one source.
 func one(t *testing.T, series int, gone time.Duration) (*node, *counters, *Engine) {
 	t.Helper()
-	n, c := &node{now: time.Unix(1000, 0)}, &counters{name: "c"}
+	n, c := &node{now: time.Unix(1000, 0)}, &counters{name: "netdev"}
 	e := newEngine(t, n, series, gone, func(f source.Families) []*counters {
 		c.bytes = source.Family(f, "vigia_port_bytes_total")
 		return []*counters{c}
@@ -171,11 +171,11 @@ func TestFailingSourceLeavesTheRemainderOut(t *testing.T) {
 	if _, ok := m[dropped("unattributed")]; ok {
 		t.Error("the remainder is exported though a source fails")
 	}
-	if _, ok := m[`vigia_port_bytes_total{direction="c",port="p",tenant="red"}`]; ok {
+	if _, ok := m[`vigia_port_bytes_total{direction="from_tenant",port="p",tenant="red"}`]; ok {
 		t.Error("the failing source has series")
 	}
-	if m[`vigia_exporter_collector_success{collector="c"}`] != 0 || m[`vigia_exporter_source_age_seconds{source="c"}`] != 20 {
-		t.Errorf("success %v, age %v; want 0 and 20", m[`vigia_exporter_collector_success{collector="c"}`], m[`vigia_exporter_source_age_seconds{source="c"}`])
+	if m[`vigia_exporter_collector_success{collector="netdev"}`] != 0 || m[`vigia_exporter_source_age_seconds{source="netdev"}`] != 20 {
+		t.Errorf("success %v, age %v; want 0 and 20", m[`vigia_exporter_collector_success{collector="netdev"}`], m[`vigia_exporter_source_age_seconds{source="netdev"}`])
 	}
 	c.err = nil
 	if got := scrapeAll(t, e)[dropped("unattributed")]; got != 3 {
@@ -225,17 +225,17 @@ func TestSeriesAreBounded(t *testing.T) {
 	if m[`vigia_exporter_overflow_ports`] != 5 {
 		t.Errorf("%v ports overflow, want 5", m[`vigia_exporter_overflow_ports`])
 	}
-	if got, ok := m[`vigia_port_bytes_total{direction="c",port="_overflow",tenant="red"}`]; !ok || got != 0 {
+	if got, ok := m[`vigia_port_bytes_total{direction="from_tenant",port="_overflow",tenant="red"}`]; !ok || got != 0 {
 		t.Errorf("the sum starts at %v, %v", got, ok)
 	}
 	c.value = 9
 	m = scrapeAll(t, e)
-	if got := m[`vigia_port_bytes_total{direction="c",port="_overflow",tenant="red"}`]; got != 10 {
+	if got := m[`vigia_port_bytes_total{direction="from_tenant",port="_overflow",tenant="red"}`]; got != 10 {
 		t.Errorf("the sum is %v, want 5 x 2", got)
 	}
 	c.series = 1000
 	m = scrapeAll(t, e)
-	if got := m[`vigia_exporter_series_limited_total{collector="c"}`]; got != 1000-90 {
+	if got := m[`vigia_exporter_series_limited_total{collector="netdev"}`]; got != 1000-90 {
 		t.Errorf("%v samples were kept out, want 910", got)
 	}
 	if got := len(m); m["vigia_exporter_series"] != float64(got) {
@@ -244,7 +244,7 @@ func TestSeriesAreBounded(t *testing.T) {
 }
 
 func TestCollectPicksCollectors(t *testing.T) {
-	a, b := &counters{name: "a"}, &counters{name: "b"}
+	a, b := &counters{name: "netdev"}, &counters{name: "openflow"}
 	n := &node{now: time.Unix(1000, 0)}
 	n.plug("p")
 	e := newEngine(t, n, 1000, 0, func(f source.Families) []*counters {
@@ -252,9 +252,9 @@ func TestCollectPicksCollectors(t *testing.T) {
 		a.drops = 5
 		return []*counters{a, b}
 	})
-	_, m := get(t, e, "?collect[]=a")
-	if _, ok := m[`vigia_port_bytes_total{direction="a",port="p",tenant="red"}`]; !ok || b.ran != 0 {
-		t.Errorf("collect[]=a: ran b %d times, %v", b.ran, m)
+	_, m := get(t, e, "?collect[]=netdev")
+	if _, ok := m[`vigia_port_bytes_total{direction="from_tenant",port="p",tenant="red"}`]; !ok || b.ran != 0 {
+		t.Errorf("collect[]=netdev: ran b %d times, %v", b.ran, m)
 	}
 	if _, ok := m[dropped("unattributed")]; ok {
 		t.Error("drops came unasked")
@@ -264,12 +264,12 @@ func TestCollectPicksCollectors(t *testing.T) {
 	if m[dropped("unattributed")] != 5 || b.ran != 1 || a.ran != 2 {
 		t.Errorf("collect[]=drops: %v, ran %d and %d times", m, a.ran, b.ran)
 	}
-	if _, ok := m[`vigia_port_bytes_total{direction="a",port="p",tenant="red"}`]; ok {
+	if _, ok := m[`vigia_port_bytes_total{direction="from_tenant",port="p",tenant="red"}`]; ok {
 		t.Error("collect[]=drops brought bytes")
 	}
 	for query, want := range map[string]string{
-		"?collect[]=nosuch":                      "these are: a, b, drops",
-		"?" + strings.Repeat("collect[]=a&", 65): "at most 64",
+		"?collect[]=nosuch":                           "these are: netdev, openflow, drops",
+		"?" + strings.Repeat("collect[]=netdev&", 65): "at most 64",
 	} {
 		w := httptest.NewRecorder()
 		e.Handler(prometheus.NewRegistry()).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics"+query, nil))
@@ -311,18 +311,18 @@ func TestNamesMustDiffer(t *testing.T) {
 		}
 	}()
 	newEngine(t, &node{}, 1000, 0, func(source.Families) []*counters {
-		return []*counters{{name: "a"}, {name: "a", phase: source.Attribute}}
+		return []*counters{{name: "netdev"}, {name: "netdev", phase: source.Attribute}}
 	})
 }
 
 func TestCollectorsRunInTheirPhasesWhateverTheirOrder(t *testing.T) {
 	var order []string
 	list := []*counters{
-		{name: "share", phase: source.Attribute},
-		{name: "z", phase: source.Collect},
-		{name: "off", phase: source.Reconcile},
-		{name: "who", phase: source.Identify},
-		{name: "a", phase: source.Collect},
+		{name: "attribution", phase: source.Attribute},
+		{name: "qdisc", phase: source.Collect},
+		{name: "ovs", phase: source.Reconcile},
+		{name: "identity", phase: source.Identify},
+		{name: "netdev", phase: source.Collect},
 	}
 	for turn := range list {
 		order = nil
@@ -336,10 +336,10 @@ func TestCollectorsRunInTheirPhasesWhateverTheirOrder(t *testing.T) {
 			return append(slices.Clone(list[turn:]), list[:turn]...)
 		})
 		scrapeAll(t, e)
-		if got := strings.Join(order, " "); got != "who a z off share" {
+		if got := strings.Join(order, " "); got != "identity netdev qdisc ovs attribution" {
 			t.Errorf("they ran in the order %s", got)
 		}
-		if got := strings.Join(e.Names(), " "); got != "who a z off share drops" {
+		if got := strings.Join(e.Names(), " "); got != "identity netdev qdisc ovs attribution drops" {
 			t.Errorf("they are named in the order %s", got)
 		}
 	}
@@ -358,7 +358,7 @@ func (b *background) Run(ctx context.Context) {
 func TestBackgroundSourcesRun(t *testing.T) {
 	b := &background{running: make(chan bool)}
 	e := newEngine(t, &node{}, 1000, 0, func(source.Families) []*counters { return nil })
-	e.opts.Collectors = []Collector{{Name: "b", Source: b}}
+	e.opts.Collectors = []Collector{{Name: "openflow", Source: b}}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { e.Run(ctx); close(done) }()

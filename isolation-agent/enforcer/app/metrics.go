@@ -26,10 +26,10 @@ type emitter func(ch chan<- prometheus.Metric, value float64, labels ...string)
 func newCollector(f *catalog.Factory, l *limits.Limits) *collector {
 	c := &collector{limits: l}
 	get := func(name string) emitter {
-		desc, kind := f.Desc(name)
-		c.descs = append(c.descs, desc)
+		series := f.Series(name)
+		c.descs = append(c.descs, series.Desc())
 		return func(ch chan<- prometheus.Metric, value float64, labels ...string) {
-			ch <- prometheus.MustNewConstMetric(desc, kind, value, labels...)
+			ch <- series.Sample(value, labels...)
 		}
 	}
 	c.limit = get("vigia_isolation_limit_bytes_per_second")

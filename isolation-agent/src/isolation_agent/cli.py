@@ -25,7 +25,8 @@ import click
 from isolation_agent import __version__, logs
 from isolation_agent.audit import verification_shape, verify
 from isolation_agent.errors import AgentError
-from vigia_catalog import Metric, part_metrics
+from vigia_catalog import part_metrics
+from vigia_catalog.listing import FORMATS, listing
 from vigia_config import ConfigError, load
 
 if TYPE_CHECKING:
@@ -35,7 +36,6 @@ __all__ = ["main"]
 
 PROGRAM = "isolation-agent"
 READY_URL = "http://127.0.0.1:9874/-/ready"
-FORMATS = ("text", "json", "markdown")
 
 EXIT_ERROR = 1
 EXIT_USAGE = 2
@@ -90,7 +90,7 @@ def _as_json(command: F) -> F:
 
 def _list_metrics(context: click.Context, _parameter: click.Parameter, form: str | None) -> None:
     if form is not None:
-        click.echo(_metrics_as(form, part_metrics("agent")))
+        click.echo(listing(part_metrics("agent"), form))
         context.exit()
 
 
@@ -266,21 +266,6 @@ def _decision_line(decision: dict[str, Any]) -> str:
     guard = f" [{decision['guard']}]" if decision.get("guard") else ""
     policy = f" under policy {decision['policy']}" if "policy" in decision else ""
     return f"{decision['decision']}{guard}: {about}{policy}: {decision['reason']}"
-
-
-def _metrics_as(form: str, metrics: Sequence[Metric]) -> str:
-    if form == "json":
-        fields = ("name", "type", "unit", "labels", "help", "part")
-        return json.dumps([{f: getattr(m, f) for f in fields} for m in metrics], indent=2)
-    if form == "markdown":
-        rows = [
-            f"| `{m.name}` | {m.type} | {m.unit} | {' '.join(f'`{x}`' for x in m.labels)} | {m.help} |"
-            for m in metrics
-        ]
-        return "\n".join(
-            ["| metric | type | unit | labels | help |", "| --- | --- | --- | --- | --- |", *rows]
-        )
-    return "\n".join(f"{m.name}{{{','.join(m.labels)}}} {m.type}, {m.unit}\n    {m.help}" for m in metrics)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
