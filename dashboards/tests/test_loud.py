@@ -1,188 +1,257 @@
-"""Panels that are empty while all is well show something when it is not: asked of a real Prometheus.
+"""Every panel and annotation shows what happens: asked of a real Prometheus, in which everything happens.
 
-It scrapes a target that has every series these panels ask for, native histograms among them.
+The series there are the catalogue's, with every value that their closed labels can have; nothing is taken from the
+queries. A query that asks for what no program exports finds nothing, and fails.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
-import shutil
-import socket
-import struct
-import subprocess
-import threading
+import re
 import time
-from collections.abc import Iterator, Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-import promql_parser
 import pytest
-import yaml
+from prometheuskit import Classic, Family, Native, rates_known, running
 
 import vigia_catalog
-from vigia_dashboards.expressions import TARGET_LABELS, labels_of, recorded, selectors, substituted
-from vigia_dashboards.live import Server, Unreachable, every_panel
-from vigia_dashboards.model import Panel, Query
+from vigia_dashboards.expressions import ACTIONS, FOREIGN, FOREIGN_VALUES, IN_FORCE, UnknownName, check
+from vigia_dashboards.grafana import ANNOTATIONS, LOSS_CLASSES
+from vigia_dashboards.live import Found, Server, every_panel
+from vigia_dashboards.model import Dashboard, Panel, Query
+from vigia_dashboards.pages import PAGES
 
-QUIET = [(page, panel) for page, panel in every_panel() if panel.quiet]
-NATIVE = {m.name for m in vigia_catalog.load().values() if m.type == "histogram"}
-GROWING = ("_total", "_bucket", "_sum", "_count")
-CONTENT = "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited"
+JOBS = {
+    "probe": "vigia-probe",
+    "exporter": "vigia-exporter",
+    "enforcer": "vigia-enforcer",
+    "agent": "isolation-agent",
+    "compare": "vigia-compare",
+    "campaign": "node",  # through node_exporter's textfile collector
+}
 
-Series = tuple[str, tuple[tuple[str, str], ...]]
+EXAMPLES: Mapping[str, Sequence[str]] = {
+    "src": ("lb1",),
+    "dst": ("lb2",),
+    "node": ("lb1",),
+    "tenant": ("red", "_infra"),
+    "probe": ("stamp-64", "tcp-443"),
+}
+"""Values of open labels that are conventions of the contract between the parts; others have any."""
 
+NATIVE = ("probe", "enforcer")
+"""Programs whose histograms are native ones; those of the others are classic."""
 
-def asked(panel: Panel) -> Iterator[Series]:
-    """The series that a panel selects: a value for each of their labels, the one that is asked for if one is."""
-    for query in panel.queries:
-        for selector in selectors(substituted(query.expression)):
-            name = str(selector.name)
-            assert name not in recorded(), "a recorded series needs those that it is made of"
-            labels = dict.fromkeys((labels_of(name) or set()) - TARGET_LABELS, "x")
-            labels |= {m.name: _matching(m) for m in selector.matchers.matchers if m.name in labels}
-            for bound in ("0.1", "+Inf") if "le" in labels else ("",):
-                wanted = {**labels, "le": bound} if bound else labels
-                yield name, tuple(sorted(wanted.items()))
+MOST = 150
+"""Series of a metric. Beyond that not all combinations are made, but every value is there."""
 
-
-def _matching(matcher: promql_parser.Matcher) -> str:
-    """A value that a matcher lets pass."""
-    value = matcher.value
-    if matcher.op == promql_parser.MatchOp.Re:
-        return value.split("|")[0].replace(".*", "").replace(".+", "x") or "x"
-    return value if matcher.op == promql_parser.MatchOp.Equal else "x"
-
-
-# What Prometheus scrapes native histograms in: protocol buffers, written by hand (client_model, metrics.proto).
+EXCLUSIVE = {name for name, *_ in LOSS_CLASSES}
+"""Queries of one panel of which one has data at a time: the median's line by the loss of the moment."""
 
 
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 127:
-        out.append(value & 127 | 128)
-        value >>= 7
-    return bytes([*out, value])
+def combinations(labels: Sequence[str], closed: Mapping[str, Sequence[str]]) -> list[dict[str, str]]:
+    """Return series of a metric: all combinations of its labels' values, or some in which each value is."""
+    choices = [closed.get(label) or EXAMPLES.get(label, ("x",)) for label in labels]
+    if math.prod(map(len, choices)) <= MOST:
+        rows: Iterable[tuple[str, ...]] = itertools.product(*choices)
+    else:
+        rows = [tuple(c[i % len(c)] for c in choices) for i in range(max(map(len, choices)))]
+    return [dict(zip(labels, row, strict=True)) for row in rows]
 
 
-def _bytes(field: int, value: bytes) -> bytes:
-    return _varint(field << 3 | 2) + _varint(len(value)) + value
+@dataclass
+class World:
+    """What all programs export, and the foreign ones of which panels know; counters grow all the time."""
+
+    busy: bool = False
+    """Gauges are 1, not 0; who leads and what is up is so in either case."""
+
+    def value(self, name: str, kind: str, native: bool, now: float) -> float | Native | Classic:
+        """Return what a series of a metric has now."""
+        grown = int(10 * (now % 1e6))
+        if kind == "histogram":
+            values = {0.8: grown, -0.8: grown} if "variation" in name else {0.8: grown}
+            return Native(values) if native else Classic({0.1: 0, 1.0: grown}, grown)
+        if kind == "counter":
+            return float(grown)
+        return 1.0 if self.busy or name == "vigia_agent_leader" else 0.0
+
+    def page(self, job: str) -> list[Family]:
+        """Return what the programs of a job export."""
+        now = time.time()
+        out = []
+        for part in (part for part, its in JOBS.items() if its == job):
+            for m in vigia_catalog.part_metrics(part):
+                value = self.value(m.name, m.type, part in NATIVE, now)
+                series = combinations(m.labels, m.values)
+                out.append(Family(m.name, m.type, [(labels, value) for labels in series]))
+        if job == "node":
+            out += self.foreign("node_", now)
+        out += self.foreign("process_", now)
+        return out
+
+    def foreign(self, prefix: str, now: float) -> Iterator[Family]:
+        """Yield the metrics of other programs whose names begin so."""
+        for name, labels in FOREIGN.items():
+            if name.startswith(prefix):
+                closed = {k: FOREIGN_VALUES[name, k] for k in labels if (name, k) in FOREIGN_VALUES}
+                kind = "counter" if name.endswith("_total") or "netstat" in name else "gauge"
+                value = self.value(name, kind, native=False, now=now)
+                if name == "process_start_time_seconds" and self.busy:
+                    value = now  # it starts again and again
+                yield Family(name, kind, [(c, value) for c in combinations(sorted(labels), closed)])
 
 
-def _integer(field: int, value: int) -> bytes:
-    return _varint(field << 3) + _varint(value)
+def reloads(world: World, families: list[Family]) -> list[Family]:
+    """A configuration is loaded again and again."""
+    now = float(int(time.time()))
+    return [
+        Family(f.name, f.type, [(labels, now) for labels, _ in f.samples])
+        if world.busy and f.name.endswith("_config_last_reload_success_timestamp_seconds")
+        else f
+        for f in families
+    ]
 
 
-def _double(field: int, value: float) -> bytes:
-    return _varint(field << 3 | 1) + struct.pack("<d", value)
+QUERIES = [
+    *((f"{page.uid}: {panel.title}", query) for page, panel in every_panel() for query in panel.queries),
+    *((f"annotation: {name}", Query(expression)) for name, expression, *_ in ANNOTATIONS),
+]
 
 
-def _signed(field: int, value: int) -> bytes:
-    return _integer(field, value << 1 ^ value >> 63)
+@dataclass(frozen=True)
+class Answers:
+    """What every query found while nothing happened, and while everything did."""
 
+    server: Server
+    calm: Mapping[str, Found]
+    busy: Mapping[str, Found]
 
-def family(name: str, series: list[Mapping[str, str]], at: float) -> bytes:
-    """A metric family, its length before it; counts grow with the time."""
-    native = name in NATIVE
-    body = _bytes(1, name.encode()) + _integer(3, 4 if native else 1)
-    for labels in series:
-        metric = b"".join(
-            _bytes(1, _bytes(1, k.encode()) + _bytes(2, v.encode())) for k, v in sorted(labels.items())
-        )
-        if native:
-            metric += _bytes(7, _histogram(int(10 * at)))
-        else:
-            metric += _bytes(2, _double(1, 10 * at if name.endswith(GROWING) else 1.0))
-        body += _bytes(4, metric)
-    return _varint(len(body)) + body
-
-
-def _histogram(count: int) -> bytes:
-    """So many observations in the bucket that ends at 1."""
-    head = _integer(1, count) + _double(2, count * 0.9) + _signed(5, 3) + _double(6, 1e-9) + _integer(7, 0)
-    return head + _bytes(12, _signed(1, 0) + _integer(2, 1)) + _signed(13, count)
-
-
-def exposition(series: set[Series], at: float) -> bytes:
-    names = sorted({name for name, _ in series})
-    return b"".join(family(n, [dict(labels) for m, labels in sorted(series) if m == n], at) for n in names)
-
-
-class _Target(BaseHTTPRequestHandler):
-    series: set[Series] = {s for _, panel in QUIET for s in asked(panel)}
-
-    def do_GET(self) -> None:
-        body = exposition(self.series, time.time() % 1e6)
-        self.send_response(200)
-        self.send_header("Content-Type", CONTENT)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Quiet."""
+    def best(self, query: Query) -> Found:
+        """Return what a query found, at best."""
+        busy = self.busy[query.expression]
+        return busy if busy.series else self.calm[query.expression]
 
 
 @pytest.fixture(scope="module")
-def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    program = shutil.which("prometheus")
-    assert program, "prometheus is missing; run tools/bootstrap.sh test"
-    folder: Path = tmp_path_factory.mktemp("prometheus")
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Target) as target, socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{s.getsockname()[1]}"
-        s.close()
-        threading.Thread(target=target.serve_forever, args=(0.05,), daemon=True).start()
-        targets = [{"targets": [f"127.0.0.1:{target.server_port}"], "labels": {"node": "x"}}]
-        config = {
-            "global": {"scrape_interval": "1s", "scrape_timeout": "1s"},
-            "scrape_configs": [{"job_name": "x", "static_configs": targets}],
-        }
-        (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
-        words = [f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data"]
-        words += [f"--web.listen-address={address}", "--enable-feature=native-histograms"]
-        with (folder / "log").open("wb") as log:
-            process = subprocess.Popen([program, *words], stdout=log, stderr=subprocess.STDOUT)
-        try:
-            server = Server(f"http://{address}")
-            _await(server, process, folder / "log")
-            yield server
-        finally:
-            process.terminate()
-            process.wait(timeout=60)
-            target.shutdown()
+def answers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Answers]:
+    world = World()
+    pages = {job: (lambda job=job: reloads(world, world.page(job))) for job in sorted(set(JOBS.values()))}
+    with running(tmp_path_factory.mktemp("prometheus"), pages, {"node": "lb1"}) as server:
+
+        def ask() -> dict[str, Found]:
+            rates_known(server, time.time())
+            now = time.time()
+            # Yesterday was two seconds ago.
+            recent = {
+                q.expression: replace(q, expression=q.expression.replace("1d", "2s")) for _, q in QUERIES
+            }
+            return {expression: server.found(query, now) for expression, query in recent.items()}
+
+        calm = ask()
+        world.busy = True
+        yield Answers(server, calm, ask())
 
 
-def _await(server: Server, process: subprocess.Popen[bytes], log: Path) -> None:
-    """Until four scrapes are stored, of which rates can be made."""
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        assert process.poll() is None, log.read_text(errors="replace")[-2000:]
-        try:
-            found = server.ask("query", {"query": 'count_over_time(up{job="x"}[1m]) >= 4'})["result"]
-        except Unreachable:
-            found = []
-        if found:
-            return
-        time.sleep(0.2)
-    raise AssertionError(log.read_text(errors="replace")[-2000:])
+def finite(found: Found) -> bool:
+    return found.sample is not None and any(map(math.isfinite, found.sample[1]))
 
 
-@pytest.mark.parametrize(("page", "panel"), QUIET, ids=lambda x: getattr(x, "uid", getattr(x, "title", "")))
-def test_it_is_loud_when_something_happens(prometheus: Server, page: object, panel: Panel) -> None:
-    now = time.time()
+ALWAYS = [(where, query) for where, query in QUERIES if query.legend not in EXCLUSIVE]
+
+
+@pytest.mark.parametrize(("where", "query"), ALWAYS, ids=[f"{w} {q.legend}" for w, q in ALWAYS])
+def test_every_query_finds_something(answers: Answers, where: str, query: Query) -> None:
+    assert finite(answers.best(query)), (
+        f"{where}: nothing that programs export is found by {query.expression}"
+    )
+
+
+def test_one_line_is_there_by_the_loss_of_the_moment(answers: Answers) -> None:
+    lines = [query for _, query in QUERIES if query.legend in EXCLUSIVE]
+    assert [q.legend for q in lines] == [name for name, *_ in LOSS_CLASSES]
+    assert [q.legend for q in lines if finite(answers.busy[q.expression])] == [LOSS_CLASSES[-1][0]]
+
+
+@pytest.mark.parametrize(
+    ("page", "panel"),
+    [(page, panel) for page, panel in every_panel() if panel.quiet],
+    ids=lambda x: getattr(x, "uid", getattr(x, "title", "")),
+)
+def test_a_panel_without_data_while_all_is_well_has_some_otherwise(
+    answers: Answers, page: Dashboard, panel: Panel
+) -> None:
     for query in panel.queries:
-        found = prometheus.found(query, now)
-        assert found.series, query.expression
-        assert found.sample is not None and any(map(math.isfinite, found.sample[1])), "no number"
+        assert finite(answers.busy[query.expression]), query.expression
 
 
-def test_without_those_series_they_are_quiet(prometheus: Server) -> None:
-    """The target is why they are loud: a name that it does not have finds nothing."""
-    assert not prometheus.found(Query("vigia_nothing_total"), time.time()).series
+@pytest.mark.parametrize(
+    ("page", "panel"), list(every_panel()), ids=lambda x: getattr(x, "uid", getattr(x, "title", ""))
+)
+def test_legends_and_columns_are_labels_of_the_answer(
+    answers: Answers, page: Dashboard, panel: Panel
+) -> None:
+    every: set[str] = set()
+    for query in panel.queries:
+        if query.legend in EXCLUSIVE:
+            continue
+        found = {
+            label for labels, _ in answers.best(query).series for label, value in labels.items() if value
+        }
+        assert set(re.findall(r"\{\{(\w+)\}\}", query.legend)) <= found, query.expression
+        every |= found
+    assert set(panel.columns) <= every
 
 
-def test_the_list_is_short_and_gives_reasons() -> None:
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.uid)
+def test_every_variable_offers_values(answers: Answers, page: Dashboard) -> None:
+    for variable in page.variables:
+        assert answers.server.values(variable), variable.query
+
+
+def test_a_value_that_no_program_exports_is_found_out(answers: Answers) -> None:
+    """The agent says active. A panel asked for ACTIVE once, and its test made the series up from the query."""
+    before = 'sum by (policy, level) (vigia_isolation_actions{state="ACTIVE"})'
+    assert not answers.server.found(Query(before), time.time()).series
+    assert answers.server.found(Query(before.lower()), time.time()).series
+    with pytest.raises(
+        UnknownName, match=r"vigia_isolation_actions\{state\} is never 'ACTIVE', but received, "
+    ):
+        check(before)
+
+
+def test_annotations_mark_what_happens_alone(answers: Answers) -> None:
+    """Nothing happens in the calm world but that its clocks are not synchronised, of which alerts may say so."""
+    for name, expression, *_ in ANNOTATIONS:
+        assert answers.busy[expression].series, name
+        assert name == "Alerts" or not answers.calm[expression].series, name
+
+
+def test_actions_of_a_replica_that_led_before_do_not_count(answers: Answers) -> None:
+    """Nobody leads for a moment: what the replica counted last stays, and does not count."""
+    ask, now = answers.server.found, time.time()
+    every, led = ask(Query("vigia_isolation_actions"), now), ask(Query(ACTIONS), now)
+    assert len(every.series) == len(led.series) > 50
+    in_force = {labels["state"] for labels, _ in ask(Query(IN_FORCE), now).series}
+    assert in_force == {"active", "stepped_up", "stepped_down"}
+    for expression in (ACTIONS, IN_FORCE):
+        deposed = expression.replace("== 1", "== 0")
+        assert deposed != expression and not ask(Query(deposed), now).series
+
+
+def test_the_world_has_every_value_of_every_closed_label() -> None:
+    metrics = [m for part in JOBS for m in vigia_catalog.part_metrics(part)]
+    for m in metrics:
+        made = combinations(m.labels, m.values)
+        assert 1 <= len(made) <= MOST and len({tuple(c.values()) for c in made}) == len(made)
+        for label, values in m.values.items():
+            assert {c[label] for c in made} == set(values), (m.name, label)
+
+
+def test_the_list_of_quiet_panels_is_short_and_gives_reasons() -> None:
     every = list(every_panel())
-    assert len(QUIET) < len(every) / 2
-    assert all(len(panel.quiet) > 10 for _, panel in QUIET)
+    quiet = [panel for _, panel in every if panel.quiet]
+    assert len(quiet) < len(every) / 2
+    assert all(len(panel.quiet) > 10 for panel in quiet)

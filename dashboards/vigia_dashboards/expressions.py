@@ -13,9 +13,33 @@ import yaml
 
 import vigia_catalog
 
-__all__ = ["UnknownName", "check", "labels_of", "parse", "recorded", "selectors", "substituted"]
+__all__ = [
+    "ACTIONS",
+    "FOREIGN",
+    "FOREIGN_VALUES",
+    "IN_FORCE",
+    "UnknownName",
+    "check",
+    "check_matchers",
+    "labels_of",
+    "parse",
+    "recorded",
+    "selectors",
+    "substituted",
+    "values_of",
+]
 
-RULES = Path(__file__).resolve().parents[2] / "alert-rules"
+ROOT = Path(__file__).resolve().parents[2]
+RULES = ROOT / "alert-rules"
+
+_LED = "({} and on (instance) vigia_agent_leader == 1)"
+"""A replica that no longer leads keeps what it counted last: the leader's alone is true."""
+
+ACTIONS = _LED.format("vigia_isolation_actions")
+"""Actions that have not ended."""
+
+IN_FORCE = _LED.format('vigia_isolation_actions{state=~"active|stepped_up|stepped_down"}')
+"""Actions whose limit was read back from the kernel; 0 for a policy that has none."""
 
 TARGET_LABELS = {"node", "job", "instance"}
 """Labels that the scrape configuration adds to every series."""
@@ -55,6 +79,23 @@ FOREIGN: Mapping[str, set[str]] = {
 }
 """Series of other programs that dashboards and rules may use, with their labels."""
 
+FOREIGN_VALUES: Mapping[tuple[str, str], tuple[str, ...]] = {
+    ("ALERTS", "alertstate"): ("pending", "firing"),
+    ("ALERTS", "severity"): ("critical", "warning", "info"),
+    ("ALERTS", "isolate"): ("auto", "manual", "never"),
+    ("node_cpu_seconds_total", "mode"): (
+        "user",
+        "nice",
+        "system",
+        "idle",
+        "iowait",
+        "irq",
+        "softirq",
+        "steal",
+    ),
+}
+"""All values that a label of those can have, where that is known."""
+
 MACROS = {
     "$__rate_interval": "1m",
     "$__interval": "1m",
@@ -63,7 +104,7 @@ MACROS = {
 
 
 class UnknownName(LookupError):
-    """A metric or label that nothing declares."""
+    """A metric, a label or a label value that nothing declares."""
 
 
 def substituted(expression: str, variables: Mapping[str, str] | None = None) -> str:
@@ -131,6 +172,80 @@ def labels_of(name: str) -> set[str] | None:
     return None
 
 
+@cache
+def _jobs() -> tuple[str, ...]:
+    """The scrape jobs as shipped."""
+    text = (ROOT / "deploy/prometheus/prometheus.yml").read_text()
+    return tuple(j["job_name"] for j in yaml.safe_load(text)["scrape_configs"])
+
+
+def values_of(name: str, label: str) -> tuple[str, ...] | None:
+    """Return all values that a label of a metric or recorded series can have, None if they are not listed."""
+    if label == "job":
+        return _jobs()
+    if (name, label) in FOREIGN_VALUES:
+        return FOREIGN_VALUES[name, label]
+    if name in recorded():
+        return _recorded_values(recorded()[name], label)
+    metric = _declared().get(name) or _declared().get(re.sub(r"_(bucket|sum|count)$", "", name))
+    return metric.values.get(label) if metric else None
+
+
+def _recorded_values(expression: str, label: str) -> tuple[str, ...] | None:
+    """What the selectors of a recorded series let through."""
+    found: dict[str, None] = {}
+    for selector in selectors(expression):
+        name = str(selector.name)
+        if label not in (labels_of(name) or ()):
+            continue
+        values = values_of(name, label)
+        if values is None:
+            return None
+        wanted = [m for m in selector.matchers.matchers if m.name == label]
+        found |= dict.fromkeys(v for v in values if all(_passes(m, v) for m in wanted))
+    return tuple(found) or None
+
+
+def _passes(matcher: promql_parser.Matcher, value: str) -> bool:
+    """Whether a matcher lets a label value pass."""
+    if matcher.op in (promql_parser.MatchOp.Equal, promql_parser.MatchOp.NotEqual):
+        return (value == matcher.value) == (matcher.op == promql_parser.MatchOp.Equal)
+    return bool(re.fullmatch(matcher.value, value)) == (matcher.op == promql_parser.MatchOp.Re)
+
+
+def _alternatives(pattern: str) -> list[str]:
+    """The branches of a regular expression, those within brackets left whole."""
+    branches, depth = [""], 0
+    for character in pattern:
+        depth += (character in "([") - (character in ")]")
+        if character == "|" and depth == 0:
+            branches.append("")
+        else:
+            branches[-1] += character
+    return branches
+
+
+def check_matchers(expression: str) -> None:
+    """Raise UnknownName for a matcher on a closed label that cannot do what it is there for.
+
+    What it names, each branch of a regular expression, must be among the label's
+    values; and it must let one of them pass.
+    """
+    for selector in selectors(expression):
+        for matcher in selector.matchers.matchers:
+            values = values_of(str(selector.name), matcher.name)
+            if values is None:
+                continue
+            by_pattern = matcher.op in (promql_parser.MatchOp.Re, promql_parser.MatchOp.NotRe)
+            named = _alternatives(matcher.value) if by_pattern else [re.escape(matcher.value)]
+            unknown = [n for n in named if not any(re.fullmatch(n, v) for v in values)]
+            about = f"{selector.name}{{{matcher.name}}}"
+            if unknown:
+                raise UnknownName(f"{about} is never {unknown[0]!r}, but {', '.join(values)}: {expression}")
+            if not any(_passes(matcher, v) for v in values):
+                raise UnknownName(f"{about} has no value that {matcher.value!r} lets pass: {expression}")
+
+
 _OF_COUNTERS = {"rate", "increase", "irate"}
 _OF_ANY = {"absent", "absent_over_time", "count", "count_over_time", "changes", "resets", "timestamp"}
 
@@ -171,7 +286,7 @@ def _counts(name: str) -> bool | None:
 
 
 def check(expression: str) -> None:
-    """Raise UnknownName unless every metric and label is declared, ValueError for bad PromQL.
+    """Raise UnknownName unless every metric, label and value is declared, ValueError for bad PromQL.
 
     A counter without its rate says how long a program has run, and the rate of
     a gauge says nothing: both are errors, too.
@@ -185,6 +300,7 @@ def check(expression: str) -> None:
         if not used <= known:
             raise UnknownName(f"{selector.name} has no label {sorted(used - known)}: {expression}")
         known_here |= known
+    check_matchers(expression)
     made = set(re.findall(r'label_(?:replace|join)\(.*?,\s*"([a-z_]+)"', expression, re.DOTALL))
     grouped = {
         label.strip()

@@ -20,7 +20,7 @@ from grafana_foundation_sdk.models import common as common_models
 from grafana_foundation_sdk.models import dashboard as models
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
-from vigia_dashboards.expressions import check
+from vigia_dashboards.expressions import IN_FORCE, check
 from vigia_dashboards.model import Dashboard, Panel, Query, Variable
 
 __all__ = ["LOSS_CLASSES", "to_json"]
@@ -41,7 +41,7 @@ ANNOTATIONS = (
     ("Alerts", 'ALERTS{alertstate="firing"}', "{{alertname}}", "tenant,path,node", "orange"),
     (
         "Isolation actions",
-        'sum by (state, policy) (vigia_isolation_actions{state="ACTIVE"}) > 0',
+        f"sum by (state, policy) ({IN_FORCE}) > 0",
         "isolation: {{policy}}",
         "state",
         "blue",

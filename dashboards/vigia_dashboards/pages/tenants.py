@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from vigia_dashboards.expressions import ACTIONS, IN_FORCE
 from vigia_dashboards.model import Dashboard, Panel, Query, Row, Variable, bits
 
 __all__ = ["INTERFERENCE", "ISOLATION"]
@@ -79,12 +80,11 @@ INTERFERENCE = Dashboard(
                     "Actions in force, on the time axis of the harm.",
                     (
                         Query(
-                            'sum by (policy, level) (vigia_isolation_actions{state="ACTIVE"})',
+                            f"sum by (policy, level) ({IN_FORCE})",
                             "{{policy}} {{level}}",
                         ),
                     ),
                     "short",
-                    quiet="no action is in force",
                 ),
             ),
         ),
@@ -146,11 +146,11 @@ INTERFERENCE = Dashboard(
                     "Each tenant's own probes, while an isolation action is in force and while none is: what acting gains.",
                     (
                         Query(
-                            f'{_P99} and on () (sum(vigia_isolation_actions{{state="ACTIVE"}}) > 0)',
+                            f"{_P99} and on () (sum({IN_FORCE}) > 0)",
                             "{{tenant}} from {{src}}, action in force",
                         ),
                         Query(
-                            f'{_P99} unless on () (sum(vigia_isolation_actions{{state="ACTIVE"}}) > 0)',
+                            f"{_P99} unless on () (sum({IN_FORCE}) > 0)",
                             "{{tenant}} from {{src}}, none",
                         ),
                     ),
@@ -284,8 +284,8 @@ ISOLATION = Dashboard(
                 Panel(
                     "stat",
                     "Actions in force",
-                    "Isolation actions in state ACTIVE.",
-                    (Query('sum(vigia_isolation_actions{state="ACTIVE"}) or vector(0)', "active"),),
+                    "Actions whose limit was read back from the kernel, at whatever level.",
+                    (Query(f"sum({IN_FORCE})", "in force"),),
                     "short",
                     width=6,
                     height=5,
@@ -327,16 +327,16 @@ ISOLATION = Dashboard(
                 Panel(
                     "timeseries",
                     "Actions by state",
-                    "A step up is a new action; watch it move from pending to active to released.",
+                    "Actions that have not ended: from received or pending_approval to active, stepped_up or stepped_down, "
+                    "and releasing. One that has ended is in Ends of actions.",
                     (
                         Query(
-                            "sum by (state, level, policy) (vigia_isolation_actions)",
+                            f"sum by (state, level, policy) ({ACTIONS})",
                             "{{policy}} {{level}} {{state}}",
                         ),
                     ),
                     "short",
                     width=24,
-                    quiet="no action was ever taken",
                 ),
                 Panel(
                     "table",
