@@ -32,7 +32,7 @@ __all__ = [
 ROOT = Path(__file__).resolve().parents[2]
 RULES = ROOT / "alert-rules"
 
-_LED = "({} and on (instance) vigia_agent_leader == 1)"
+_LED = "{} and on (instance) vigia_agent_leader == 1"
 """A replica that no longer leads keeps what it counted last: the leader's alone is true."""
 
 ACTIONS = _LED.format("vigia_isolation_actions")

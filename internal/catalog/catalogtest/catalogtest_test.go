@@ -46,12 +46,25 @@ func TestEmittedReadsConstantsAndNamesTheRest(t *testing.T) {
 	}, computed); diff != "" {
 		t.Errorf("computed (-want +got):\n%s", diff)
 	}
+	values, computed = Load(t, toyPath).Emitted(t, "agent") // by a vector, and by a function made for a metric
+	if diff := cmp.Diff(Values{"vigia_agent_alerts_total.status": {"firing"}, "vigia_agent_reverts_total.cause": {"ttl"}}, values); diff != "" {
+		t.Errorf("values (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(map[string][]string{"vigia_agent_alerts_total.outcome": {"outcome"}}, computed); diff != "" {
+		t.Errorf("computed (-want +got):\n%s", diff)
+	}
 }
 
 func TestEmittedKnowsThePartsMetricsAlone(t *testing.T) {
+	if values, computed := Load(t, toyPath).Emitted(t, "probe"); len(values)+len(computed) != 0 {
+		t.Errorf("of the exporter's metrics: %v, %v", values, computed)
+	}
+}
+
+func TestCallWithAnotherNumberOfValuesIsAnError(t *testing.T) {
 	n := &notes{TB: t}
-	Load(t, toyPath).Emitted(n, "probe")
-	if len(n.said) != 7 || !strings.Contains(n.said[0], "toy.go:44") || !strings.Contains(n.said[0], "cannot tell which metric") {
+	Load(t, toyPath).Emitted(n, "enforcer")
+	if len(n.said) != 1 || !strings.Contains(n.said[0], "vigia_enforcer_ports has the labels [state], and this call gives 2 values") {
 		t.Errorf("said %q", n.said)
 	}
 }

@@ -11,11 +11,14 @@ import (
 	"vigia/internal/catalog"
 )
 
-const familyType = "*vigia/internal/exposition.Family"
-
-// Emitted returns the values that calls with an exposition.Family, as of Page.Emit,
-// give to the closed labels of a part, and by "metric.label" the expressions there
-// that are computed: their values must be had from the code in another way.
+// Emitted returns the values that calls give to the closed labels of a part's metrics,
+// and by "metric.label" the expressions there that are computed: their values must be
+// had from the code in another way.
+//
+// A metric is a variable or field that is set to a call with a metric's name. A call
+// of it, of a method of it, or with it as an argument gives label values if it ends
+// with any number of strings: Page.Emit, CounterVec.WithLabelValues, Series.Sample and
+// what is wrapped around them. A call that passes a list on is not looked at.
 func (c *Code) Emitted(t testing.TB, part string) (values Values, computed map[string][]string) {
 	t.Helper()
 	loaded, err := catalog.Load()
@@ -27,19 +30,19 @@ func (c *Code) Emitted(t testing.TB, part string) (values Values, computed map[s
 		metrics[m.Name] = m
 	}
 	values, computed = make(Values), make(map[string][]string)
-	names := c.families()
+	names := c.variables(metrics)
 	c.each(func(p *packages.Package, n ast.Node) {
 		call, ok := n.(*ast.CallExpr)
 		if !ok {
 			return
 		}
-		family, labels := emission(p, call)
-		if family == nil {
+		name, labels := emission(p, call, names)
+		m := metrics[name]
+		if name == "" {
 			return
 		}
-		m, ok := metrics[names[variable(p, family)]]
-		if !ok || len(labels) != len(m.Labels) {
-			t.Errorf("%s: cannot tell which metric has the labels of this call", where(p, call))
+		if len(labels) != len(m.Labels) {
+			t.Errorf("%s: %s has the labels %v, and this call gives %d values", where(p, call), name, m.Labels, len(labels))
 			return
 		}
 		for i, label := range m.Labels {
@@ -57,17 +60,16 @@ func (c *Code) Emitted(t testing.TB, part string) (values Values, computed map[s
 	return values, computed
 }
 
-// families returns the names of metrics by the variables and fields that hold them:
-// all that are set to a call with a name which returns a family.
-func (c *Code) families() map[types.Object]string {
+// variables returns the names of metrics by the variables and fields that hold them.
+func (c *Code) variables(metrics map[string]catalog.Metric) map[types.Object]string {
 	out := make(map[types.Object]string)
 	set := func(p *packages.Package, left, right ast.Expr) {
 		call, ok := right.(*ast.CallExpr)
-		if !ok || types.TypeString(p.TypesInfo.TypeOf(call), nil) != familyType {
+		if !ok {
 			return
 		}
 		for _, a := range call.Args {
-			if name, ok := stringConstant(p, a); ok {
+			if name, ok := stringConstant(p, a); ok && metrics[name].Name != "" {
 				out[variable(p, left)] = name
 			}
 		}
@@ -101,23 +103,28 @@ func variable(p *packages.Package, e ast.Expr) types.Object {
 	return nil
 }
 
-// emission returns the family and the label values of a call of a function that takes
-// a family and, last, any number of strings; nil for other calls, and for one that
-// passes on what it was given.
-func emission(p *packages.Package, call *ast.CallExpr) (family ast.Expr, labels []ast.Expr) {
-	signature, ok := p.TypesInfo.TypeOf(call.Fun).(*types.Signature)
+// emission returns the metric and the label values of a call; "" for another call.
+func emission(p *packages.Package, call *ast.CallExpr, names map[types.Object]string) (name string, labels []ast.Expr) {
+	callee := p.TypesInfo.TypeOf(call.Fun)
+	if callee == nil {
+		return "", nil
+	}
+	signature, ok := callee.Underlying().(*types.Signature)
 	if !ok || !signature.Variadic() || call.Ellipsis.IsValid() {
-		return nil, nil
+		return "", nil
 	}
-	parameters := signature.Params()
-	last := parameters.Len() - 1
-	if types.TypeString(parameters.At(last).Type(), nil) != "[]string" {
-		return nil, nil
+	last := signature.Params().Len() - 1
+	if types.TypeString(signature.Params().At(last).Type(), nil) != "[]string" {
+		return "", nil
 	}
-	for i := range last {
-		if types.TypeString(parameters.At(i).Type(), nil) == familyType {
-			return call.Args[i], call.Args[last:]
+	candidates := append([]ast.Expr{call.Fun}, call.Args[:last]...)
+	if method, ok := call.Fun.(*ast.SelectorExpr); ok {
+		candidates = append(candidates, method.X)
+	}
+	for _, e := range candidates {
+		if name := names[variable(p, e)]; name != "" {
+			return name, call.Args[last:]
 		}
 	}
-	return nil, nil
+	return "", nil
 }

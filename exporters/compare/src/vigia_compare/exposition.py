@@ -36,11 +36,14 @@ class Findings(Collector):
 
     def __init__(self) -> None:
         self._declared = {m.name: m for m in part_metrics(PART)}
-        self._evaluation: Evaluation | None = None
+        self._samples: tuple[Sample, ...] = ()
 
     def show(self, evaluation: Evaluation | None) -> None:
-        """Replace what is exposed; None exposes nothing."""
-        self._evaluation = evaluation
+        """Replace what is exposed; None exposes nothing. Raises CatalogueError for an unlisted value."""
+        samples = tuple(_samples(evaluation))
+        for name, labels, _ in samples:
+            self._declared[name].check(labels)
+        self._samples = samples
 
     def describe(self) -> Iterable[Metric]:
         """Keep the registry from collecting at registration."""
@@ -49,7 +52,7 @@ class Findings(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield the families of the newest evaluation."""
         families: dict[str, GaugeMetricFamily] = {}
-        for name, labels, value in _samples(self._evaluation):
+        for name, labels, value in self._samples:
             if name not in families:
                 declared = self._declared[name]
                 families[name] = GaugeMetricFamily(name, declared.help, labels=declared.labels)

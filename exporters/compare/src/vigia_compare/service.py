@@ -117,6 +117,7 @@ class Service:
         try:
             with Prometheus(live.config.prometheus, live.config.timeout, tls=live.client) as prometheus:
                 found = evaluate(Source(prometheus), live.config, self._clock())
+            self.metrics.findings.show(found)
         except PrometheusError as e:
             self._failed(str(e))
             self.metrics.prometheus_up.set(0)
@@ -125,7 +126,6 @@ class Service:
             self._failed("an evaluation failed; see the log")
         else:
             self._newest, self._problem = found, ""
-            self.metrics.findings.show(found)
             self.metrics.prometheus_up.set(1)
             self.metrics.evaluations.labels("ok").inc()
             self.metrics.last.set(found.at)

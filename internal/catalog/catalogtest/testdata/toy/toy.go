@@ -4,6 +4,8 @@ package toy
 import (
 	"fmt"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"vigia/internal/exposition"
 )
 
@@ -77,3 +79,16 @@ func kind(text string) string {
 func pair() (a, b string) { return "a", "b" }
 
 func note(_, _, _ string) {}
+
+type emitter func(value float64, labels ...string)
+
+func count(counter func(name string) *prometheus.CounterVec, made func(name string) emitter, outcome string, list []string) {
+	alerts := counter("vigia_agent_alerts_total")
+	alerts.WithLabelValues("firing", outcome).Inc()
+	alerts.WithLabelValues(list...).Inc()
+	reverts := made("vigia_agent_reverts_total")
+	reverts(1, "ttl")
+	ports := made("vigia_enforcer_ports")
+	ports(1, "attached", "failed")
+	fmt.Println(ports, "a word")
+}

@@ -1,0 +1,48 @@
+"""The values of closed labels are those of the catalogue: what the code can emit, and nothing else."""
+
+from __future__ import annotations
+
+import pytest
+from valueskit import Code, differences
+
+import vigia_compare
+from vigia_catalog import CatalogueError, part_metrics
+from vigia_compare.evaluation import Evaluation
+from vigia_compare.exposition import Findings
+from vigia_compare.interference import ATTRIBUTED, INSUFFICIENT, OWN
+from vigia_compare.losses import COUNTERS, Pinned
+from vigia_compare.measures import MEASURES
+
+CODE = Code(vigia_compare)
+
+
+def test_closed_labels() -> None:
+    metrics = {m.name: m for m in part_metrics("compare")}
+    emitted: dict[str, object] = {
+        "vigia_compare_winner.tie": ("true", "false"),
+        "vigia_compare_interference_verdict.verdict": (ATTRIBUTED, OWN, INSUFFICIENT),
+        "vigia_compare_loss_verdict.verdict": CODE.returned("verdict"),
+        "vigia_compare_evaluations_total.result": CODE.arguments("evaluations.labels", 0),
+    }
+    for name, metric in metrics.items():
+        if "counter" in metric.labels:
+            emitted[f"{name}.counter"] = COUNTERS
+        if "metric" in metric.labels:
+            units = {m.unit for m in MEASURES.values() if name.endswith(f"_{m.unit}")}
+            of_all = not units or name == "vigia_compare_samples"
+            emitted[f"{name}.metric"] = [m.name for m in MEASURES.values() if of_all or m.unit in units]
+    assert differences("compare", emitted) == []
+
+
+def test_a_verdict_that_is_not_listed_is_refused_when_it_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the evaluation, not at every scrape; what was shown before stays."""
+    findings = Findings()
+    monkeypatch.setattr(Pinned, "verdict", "no counter")
+    lossy = Pinned("a", "b", "p", "red", lost=9.0, lossy_windows=3, counters=())
+    findings.show(Evaluation(0.0, losses=[lossy]))
+    (before,) = findings.collect()
+    assert [s.labels["verdict"] for s in before.samples] == ["no counter"]
+    monkeypatch.setattr(Pinned, "verdict", "perhaps")
+    with pytest.raises(CatalogueError, match="label verdict cannot be 'perhaps'"):
+        findings.show(Evaluation(0.0, losses=[lossy]))
+    assert list(findings.collect()) == [before]
