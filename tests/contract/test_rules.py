@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 import vigia_catalog
-from vigia_dashboards.expressions import check, labels_of, recorded, selectors
+from vigia_dashboards.expressions import check, check_matchers, labels_of, recorded, selectors
 from vigia_dashboards.pages import PAGES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,6 +27,11 @@ def rules(kind: str) -> list[dict[str, Any]]:
     return found
 
 
+DECLARED = {
+    m.name: m
+    for part in ("probe", "exporter", "enforcer", "agent", "compare")
+    for m in vigia_catalog.part_metrics(part)
+}
 ALERTS = {r["alert"]: r for r in rules("alert")}
 RECORDS = {r["record"]: r for r in rules("record")}
 
@@ -99,6 +104,28 @@ def test_every_alert_is_tested_silent_firing_and_resolved(name: str) -> None:
     assert any(_contains(case, [False, True, False]) for case in cases), (
         "no test sees it silent, then firing, then resolved"
     )
+
+
+INPUTS = sorted(
+    {
+        (file.stem, item["series"])
+        for file in TESTS
+        for test in yaml.safe_load(file.read_text())["tests"]
+        for item in test["input_series"]
+    }
+)
+
+
+@pytest.mark.parametrize(("file", "series"), INPUTS, ids=lambda x: x[:80])
+def test_rules_are_tested_with_series_as_they_are_exported(file: str, series: str) -> None:
+    """With all labels that the program gives them: a rule that joins on another would pass with fewer."""
+    check_matchers(series)
+    (selector,) = selectors(series)
+    name, given = str(selector.name), {m.name for m in selector.matchers.matchers}
+    known = labels_of(name)
+    assert known is not None and given <= known, series
+    metric = DECLARED.get(name)
+    assert metric is None or set(metric.labels) <= given, f"{series} lacks {set(metric.labels) - given}"
 
 
 def _seconds(text: str) -> int:
