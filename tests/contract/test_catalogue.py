@@ -12,8 +12,9 @@ from valueskit import Code, differences
 import vigia
 from isolation_agent import states
 from vigia_catalog import part_metrics
-from vigia_catalog.listing import FORMATS, listing
+from vigia_catalog.listing import listing
 from vigia_dashboards.expressions import IN_FORCE, selectors
+from vigia_service.cli import FORMATS
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -140,5 +140,5 @@ def test_listings() -> None:
     assert rows[3] == "| `vigia_b` | gauge | ratio |  | More. |"
     first, second = json.loads(listing([METRIC, PLAIN], "json"))
     assert first["values"] == {"y": ["one", "own traffic", ""]} and "values" not in second
-    with pytest.raises(ValueError, match="unknown format xml: use one of text, json, markdown"):
+    with pytest.raises(ValueError, match="unknown format xml: use text, json or markdown"):
         listing([METRIC], "xml")

@@ -7,13 +7,11 @@ from collections.abc import Sequence
 
 from vigia_catalog import Metric
 
-__all__ = ["FORMATS", "listing"]
-
-FORMATS = ("text", "json", "markdown")
+__all__ = ["listing"]
 
 
 def listing(metrics: Sequence[Metric], form: str) -> str:
-    """Return metrics in one of FORMATS, without a line end. Raises ValueError for another."""
+    """Return metrics as text, json or markdown, without a line end. Raises ValueError for another form."""
     if form == "text":
         return "\n".join(_text(m) for m in metrics)
     if form == "json":
@@ -21,7 +19,7 @@ def listing(metrics: Sequence[Metric], form: str) -> str:
     if form == "markdown":
         head = ["| metric | type | unit | labels | help |", "| --- | --- | --- | --- | --- |"]
         return "\n".join([*head, *map(_row, metrics)])
-    raise ValueError(f"unknown format {form}: use one of {', '.join(FORMATS)}")
+    raise ValueError(f"unknown format {form}: use text, json or markdown")
 
 
 def _text(m: Metric) -> str:

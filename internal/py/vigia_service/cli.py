@@ -22,7 +22,6 @@ from vigia_service.errors import ServiceError
 from vigia_service.exits import Exit
 
 if TYPE_CHECKING:
-    from vigia_catalog import Metric
     from vigia_config.tls import Tls
 
 __all__ = [
@@ -34,7 +33,6 @@ __all__ = [
     "command_line",
     "common",
     "main",
-    "metrics_as",
 ]
 
 FORMATS = ("text", "json", "markdown")
@@ -247,8 +245,9 @@ def _list_metrics(part: str) -> Callable[[F], F]:
     def show(context: click.Context, _parameter: click.Parameter, form: str | None) -> None:
         if form is not None:
             from vigia_catalog import part_metrics
+            from vigia_catalog.listing import listing
 
-            click.echo(metrics_as(form, part_metrics(part)))
+            click.echo(listing(part_metrics(part), form))
             context.exit()
 
     return click.option(
@@ -261,21 +260,6 @@ def _list_metrics(part: str) -> Callable[[F], F]:
         callback=show,
         help="Print every metric of this program and exit.",
     )
-
-
-def metrics_as(form: str, metrics: Sequence[Metric]) -> str:
-    """Return a list of metrics as text, json or a markdown table."""
-    if form == "json":
-        fields = ("name", "type", "unit", "labels", "help", "part")
-        return json.dumps([{f: getattr(m, f) for f in fields} for m in metrics], indent=2)
-    if form == "markdown":
-        rows = [
-            f"| `{m.name}` | {m.type} | {m.unit} | {' '.join(f'`{x}`' for x in m.labels)} | {m.help} |"
-            for m in metrics
-        ]
-        head = ["| metric | type | unit | labels | help |", "| --- | --- | --- | --- | --- |"]
-        return "\n".join([*head, *rows])
-    return "\n".join(f"{m.name}{{{','.join(m.labels)}}} {m.type}, {m.unit}\n    {m.help}" for m in metrics)
 
 
 def main(group: click.Group, name: str, arguments: Sequence[str] | None = None) -> int:

@@ -26,7 +26,7 @@ from isolation_agent import __version__, logs
 from isolation_agent.audit import verification_shape, verify
 from isolation_agent.errors import AgentError
 from vigia_catalog import part_metrics
-from vigia_catalog.listing import FORMATS, listing
+from vigia_catalog.listing import listing
 from vigia_config import ConfigError, load
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ __all__ = ["main"]
 
 PROGRAM = "isolation-agent"
 READY_URL = "http://127.0.0.1:9874/-/ready"
+FORMATS = ("text", "json", "markdown")
 
 EXIT_ERROR = 1
 EXIT_USAGE = 2
