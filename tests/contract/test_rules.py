@@ -97,7 +97,7 @@ def test_every_alert_is_tested_silent_firing_and_resolved(name: str) -> None:
         for test in yaml.safe_load(file.read_text())["tests"]:
             seen = sorted(
                 (_seconds(c["eval_time"]), bool(c["exp_alerts"]))
-                for c in test["alert_rule_test"]
+                for c in test.get("alert_rule_test", [])
                 if c["alertname"] == name
             )
             cases.append([firing for _, firing in seen])
