@@ -124,6 +124,17 @@ def test_variables_ask_for_what_exists(page: Dashboard) -> None:
         assert match[2] in (labels_of(match[1]) or set()), variable.query
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.uid)
+def test_a_panel_without_data_claims_nothing(page: Dashboard) -> None:
+    """A program that is down exports nothing, too: that all is well is a reading, and the description has it."""
+    quiet = {p.title: p.quiet for row in page.rows for p in row.panels if p.quiet}
+    for panel in panels_of(page):
+        assert panel["fieldConfig"]["defaults"]["noValue"] == "no data", panel["title"]
+        normal = f"No data is normal if {quiet[panel['title']]}." if panel["title"] in quiet else ""
+        assert panel["description"].endswith(normal)
+        assert bool(normal) == ("No data is normal" in panel["description"])
+
+
 @BY_PANEL
 def test_colour_is_never_alone(page: Dashboard, panel: Panel) -> None:
     for value, word, colour in panel.words:

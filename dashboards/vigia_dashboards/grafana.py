@@ -184,12 +184,12 @@ def _panel(panel: Panel) -> Any:
     builder: Any = (
         _BUILDERS[panel.kind]()
         .title(panel.title)
-        .description(panel.description + (f" Empty while all is well: {panel.quiet}." if panel.quiet else ""))
+        .description(panel.description + (f" No data is normal if {panel.quiet}." if panel.quiet else ""))
         .datasource(DATASOURCE)
         .unit(panel.unit)
         .span(panel.width)
         .height(panel.height)
-        .no_value("-" if not panel.quiet else f"nothing: {panel.quiet}")
+        .no_value("no data")  # also while the program is down: nothing more can be said
     )
     if panel.decimals is not None:
         builder.decimals(panel.decimals)

@@ -145,7 +145,7 @@ def page(server: Server, conditions: str, now: float) -> str:
         conditions,
         "",
         "*Series* counts all that the query found. *Latest* and *shape* (least to most) are those of",
-        "the series named. A panel that found nothing says why it may be empty while all is well.",
+        "the series named. A panel without data says when that is normal.",
     ]
     for dashboard in PAGES:
         lines += ["", f"## {dashboard.title}", ""]
@@ -165,7 +165,7 @@ def _row(panel: Panel, found: Found, first: bool) -> str:
     title = f"{panel.title}" if first else ""
     sample = found.sample
     if sample is None:
-        why = f"nothing: {panel.quiet}" if panel.quiet else "nothing"
+        why = f"no data; normal if {panel.quiet}" if panel.quiet else "no data"
         return f"| {title} | `{query}` | 0 | {why} | {NOTHING} | {NOTHING} |"
     labels, values = sample
     known = [v for v in values if math.isfinite(v)]
@@ -212,7 +212,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     else:
         sys.stdout.write(text)
     for title in empty:
-        sys.stderr.write(f"vigia_dashboards.live: {title} has no data and is not quiet while all is well\n")
+        sys.stderr.write(f"vigia_dashboards.live: {title} has no data, which is never normal there\n")
     return 1 if empty else 0
 
 

@@ -35,7 +35,7 @@ class Panel:
     width: int = 12
     height: int = 8
     quiet: str = ""
-    """Why the panel has no data while all is well; empty if it always has."""
+    """If what the panel has no data though all is well; empty if it always has data then."""
     columns: Sequence[str] = ()
     """Table: labels shown, in order; the value follows."""
     words: Sequence[tuple[str, str, str]] = ()

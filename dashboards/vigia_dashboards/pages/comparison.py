@@ -40,8 +40,8 @@ def _whiskers(unit: str, only: str = _ON) -> tuple[Query, ...]:
 CONFIGURATIONS = Dashboard(
     uid="vigia-comparison",
     title="Configuration comparison",
-    description="Which configuration is better, and is the difference real. A winner is named only when it beats every "
-    "other path after correction for the number of tests, and the interval of the shift agrees; else it is a tie.",
+    description="Which configuration is better, and whether the difference is significant. A path wins only if it beats "
+    "every other path after correction for the number of tests, and the interval of the shift agrees; else it is a tie.",
     variables=VARIABLES,
     links=(("vigia-path", "Path detail"), ("vigia-studies", "Studies")),
     rows=(
@@ -52,9 +52,9 @@ CONFIGURATIONS = Dashboard(
                     "table",
                     "Winners",
                     "One row per metric, placement and probe class. An empty path with tie=true is a tie; enough data "
-                    "is 0 where windows are too few for an answer.",
+                    "is no where there are too few windows for a verdict.",
                     (
-                        Query(f"vigia_compare_winner{{{_ON}}}", "says"),
+                        Query(f"vigia_compare_winner{{{_ON}}}", "current"),
                         Query(f"vigia_compare_enough_data{{{_ON}}}", "enough data"),
                     ),
                     "none",
@@ -65,15 +65,15 @@ CONFIGURATIONS = Dashboard(
                     "table",
                     "Every pair",
                     "The better path of each pair, tie, or not enough data.",
-                    (Query(f"vigia_compare_verdict{{{_ON}}}", "says"),),
+                    (Query(f"vigia_compare_verdict{{{_ON}}}", "current"),),
                     "none",
                     columns=("metric", "placement", "probe", "a", "b", "verdict"),
-                    words=(("1", "is the answer", "text"),),
+                    words=(("1", "yes", "text"),),
                 ),
                 Panel(
                     "stat",
                     "Wins per path",
-                    "In how many metrics and classes each path beats all others.",
+                    "Number of metrics and probe classes in which each path beats all others.",
                     (Query(f'count by (path) (vigia_compare_winner{{{_ON},tie="false"}})', "{{path}}"),),
                     "short",
                     width=24,
@@ -83,12 +83,12 @@ CONFIGURATIONS = Dashboard(
             ),
         ),
         Row(
-            "How sure",
+            "Significance",
             (
                 Panel(
                     "table",
                     "Evidence",
-                    "p after Holm's correction; Cliff's delta (-1 to 1; 0 is no effect); windows of the path with fewer.",
+                    "p after Holm's correction; Cliff's delta (-1 to 1; 0 is no effect); number of windows, of the path with fewer.",
                     (
                         Query(f"vigia_compare_p_value{{{_ON}}}", "p (Holm)"),
                         Query(f"vigia_compare_effect_size{{{_ON}}}", "delta"),
@@ -103,12 +103,13 @@ CONFIGURATIONS = Dashboard(
                 Panel(
                     "table",
                     "Shift of delays",
-                    "Path a minus path b with its interval; min. seen is the shift that these windows would show.",
+                    "Path a minus path b with its interval, and the smallest shift that these windows detect with a probability "
+                    "of 80 %.",
                     (
                         Query(f"vigia_compare_shift_seconds{{{_ON}}}", "shift"),
                         Query(f"vigia_compare_ci_lower_seconds{{{_ON}}}", "lower"),
                         Query(f"vigia_compare_ci_upper_seconds{{{_ON}}}", "upper"),
-                        Query(f"vigia_compare_minimum_detectable_shift_seconds{{{_ON}}}", "min. seen"),
+                        Query(f"vigia_compare_minimum_detectable_shift_seconds{{{_ON}}}", "min. detectable"),
                     ),
                     "s",
                     width=24,
@@ -117,7 +118,7 @@ CONFIGURATIONS = Dashboard(
             ),
         ),
         Row(
-            "What each path gives",
+            "Results of each path",
             (
                 Panel(
                     "table",
@@ -138,14 +139,14 @@ CONFIGURATIONS = Dashboard(
                 Panel(
                     "timeseries",
                     "Median round trip",
-                    "The comparison's medians over time: lines that cross change the verdict.",
+                    "Medians of the comparison over time; the verdict changes where lines cross.",
                     (Query(f'vigia_compare_median_seconds{{{_ON},metric="rtt"}}', "{{path}} {{probe}}"),),
                     "s",
                 ),
                 Panel(
                     "timeseries",
                     "Throughput",
-                    "Median of the bulk tests, TCP and UDP.",
+                    "Median throughput of the bulk tests, TCP and UDP.",
                     (
                         Query(
                             bits(f"vigia_compare_median_bytes_per_second{{{_ON}}}"),
@@ -173,8 +174,8 @@ CONFIGURATIONS = Dashboard(
                 ),
                 Panel(
                     "timeseries",
-                    "Connection set-up",
-                    "Median time to connect, TCP handshake included: what a short connection pays on each path.",
+                    "TCP connection time",
+                    "Median time of the TCP handshake on each path.",
                     (
                         Query(
                             "histogram_quantile(0.5, sum by (path) (rate(vigia_probe_rtt_seconds"
@@ -183,12 +184,12 @@ CONFIGURATIONS = Dashboard(
                         ),
                     ),
                     "s",
-                    quiet="no target connects by TCP",
+                    quiet="no probe class connects by TCP",
                 ),
                 Panel(
                     "timeseries",
-                    "Processor time per gigabit",
-                    "Of all hosts, for what all tenants send: compare periods in which one path carried the traffic.",
+                    "CPU time per gigabit",
+                    "CPU time of all hosts for each gigabit that tenants send: compare periods in which one path carried the traffic.",
                     (
                         Query(
                             'sum(rate(node_cpu_seconds_total{mode=~"softirq|system|user"}[$__rate_interval]))'
@@ -200,12 +201,12 @@ CONFIGURATIONS = Dashboard(
                 ),
                 Panel(
                     "table",
-                    "What is compared",
-                    "Attributes of every path, as the probes' configuration states them.",
+                    "Paths compared",
+                    "Attributes of every path, as configured in the probes.",
                     (
                         Query(
                             "max by (path, dataplane, encap, mode, security, layer, placement) (vigia_path_info)",
-                            "known",
+                            "configured",
                         ),
                     ),
                     "none",
@@ -220,8 +221,8 @@ CONFIGURATIONS = Dashboard(
                 Panel(
                     "table",
                     "Round trips within a bound (CDF)",
-                    "Share of each path's round trips that took at most so long, over the last minutes: read a row "
-                    "from left to right, and the path that reaches 100 % first is the fastest.",
+                    "Share of the round trips of the last minutes within each bound: in a row from left to right; the path that "
+                    "reaches 100 % first is the fastest.",
                     tuple(
                         Query(
                             f"histogram_fraction(0, {bound}, sum by (path, probe) (rate(vigia_probe_rtt_seconds"
@@ -240,13 +241,13 @@ CONFIGURATIONS = Dashboard(
     ),
 )
 
-_CAMPAIGN = "no campaign ran with --textfile on a node that Prometheus scrapes"
+_CAMPAIGN = "no campaign runs with --textfile on a node that Prometheus scrapes"
 
 STUDIES = Dashboard(
     uid="vigia-studies",
     title="Campaign and studies",
-    description="The figures of the published studies, live: cost and processing rate of elements, OpenFlow against "
-    "normal mode. Campaign runs are reported by vigia campaign; here is what stands between runs.",
+    description="Figures of the published studies, live: cost and processing rate of elements, OpenFlow compared with "
+    "normal mode. Results of campaigns are in the reports of vigia campaign.",
     variables=VARIABLES[1:],
     links=(("vigia-comparison", "Configurations"),),
     rows=(
@@ -256,7 +257,7 @@ STUDIES = Dashboard(
                 Panel(
                     "timeseries",
                     "Repetitions",
-                    "Planned in all, done and failed; the campaign is over when done and failed reach planned.",
+                    "Planned, done and failed; the campaign is over when done and failed add up to planned.",
                     (
                         Query(
                             "sum by (campaign, study, state) (vigia_campaign_repetitions)",
@@ -268,18 +269,18 @@ STUDIES = Dashboard(
                 ),
                 Panel(
                     "table",
-                    "Time left and pace",
-                    "What the rest takes if it goes on as so far, what the last repetition took, and how long ago it "
-                    "was: much longer than one takes means that the campaign stands still.",
+                    "Remaining time",
+                    "Estimated from the repetitions so far; duration of the last repetition, and time since it ended: if that "
+                    "is much longer than a repetition takes, the campaign has stopped.",
                     (
-                        Query("max by (campaign, study) (vigia_campaign_remaining_seconds)", "left"),
+                        Query("max by (campaign, study) (vigia_campaign_remaining_seconds)", "remaining"),
                         Query(
                             "max by (campaign, study) (vigia_campaign_last_repetition_duration_seconds)",
-                            "one takes",
+                            "last took",
                         ),
                         Query(
                             "time() - max by (campaign, study) (vigia_campaign_last_repetition_timestamp_seconds)",
-                            "last was ago",
+                            "since the last",
                         ),
                     ),
                     "s",
@@ -316,7 +317,7 @@ STUDIES = Dashboard(
                 Panel(
                     "table",
                     "Processing rate",
-                    "One over the cost; absent unless the cost is surely above zero.",
+                    "One over the cost; absent unless the interval of the cost lies above zero.",
                     (
                         Query(
                             'vigia_compare_element_rate_packets_per_second{placement=~"$placement",probe=~"$probe"}',
@@ -325,7 +326,7 @@ STUDIES = Dashboard(
                     ),
                     "pps",
                     columns=("element", "path", "without", "placement", "probe"),
-                    quiet="no element's cost is surely above zero",
+                    quiet="no interval of a cost lies above zero",
                 ),
             ),
         ),
@@ -363,14 +364,14 @@ STUDIES = Dashboard(
                 Panel(
                     "timeseries",
                     "Duration of an evaluation",
-                    "All queries and all statistics.",
+                    "Queries and statistics of vigia-compare together.",
                     (Query("vigia_compare_evaluation_duration_seconds", "evaluation"),),
                     "s",
                 ),
                 Panel(
                     "timeseries",
                     "Windows per comparison",
-                    "The unit of the statistics; fewer than the configured minimum is not enough data.",
+                    "Number of windows, the unit of the statistics; fewer than the configured minimum are not enough data.",
                     (
                         Query(
                             'min by (metric, probe) (vigia_compare_samples{placement=~"$placement",probe=~"$probe"})',

@@ -12,7 +12,7 @@ _ON = 'job=~"$job",instance=~"$instance"'
 SELF = Dashboard(
     uid="vigia-self",
     title="Self health",
-    description="Every program of Vigia: up, fresh, on time, on which version, at what cost.",
+    description="Every program of Vigia: up, timeliness, version, and cost.",
     variables=(
         Variable("job", "Job", "label_values(up, job)"),
         Variable("instance", "Instance", "label_values(up, instance)"),
@@ -25,7 +25,7 @@ SELF = Dashboard(
                 Panel(
                     "state",
                     "Scraped",
-                    "Whether Prometheus reached the program.",
+                    "Whether the last scrape of the program succeeded.",
                     (Query(f"up{{{_ON}}}", "{{job}} {{node}} {{instance}}"),),
                     "none",
                     width=24,
@@ -35,7 +35,7 @@ SELF = Dashboard(
                 Panel(
                     "table",
                     "Versions",
-                    "Rows that differ within a job are a rolling upgrade, or a forgotten node.",
+                    "Several versions within a job mean a rolling upgrade, or a node that was left out.",
                     tuple(
                         Query(f"count by (job, version, revision) (vigia_{part}_build_info)", part)
                         for part in ("probe", "exporter", "enforcer", "agent", "compare")
@@ -46,7 +46,7 @@ SELF = Dashboard(
                 Panel(
                     "table",
                     "Last reload",
-                    "1 if the last load of the configuration succeeded.",
+                    "Whether the last load of the configuration succeeded.",
                     tuple(
                         Query(f"min by (job, node) (vigia_{part}_config_last_reload_successful)", part)
                         for part in ("probe", "exporter", "enforcer", "agent", "compare")
@@ -58,12 +58,12 @@ SELF = Dashboard(
             ),
         ),
         Row(
-            "On time",
+            "Timeliness",
             (
                 Panel(
                     "timeseries",
                     "Probe schedule lag, p99",
-                    "Actual minus intended send time; a large lag means that the host starves the probe.",
+                    "Actual minus intended send time; a large lag means that the probe does not get processor time.",
                     (
                         Query(
                             f"histogram_quantile(0.99, sum by (node) (rate(vigia_probe_schedule_lag_seconds{{{_ON}}}{_R})))",
@@ -75,14 +75,14 @@ SELF = Dashboard(
                 Panel(
                     "timeseries",
                     "Probes skipped",
-                    "Not sent because the sender was late by a whole interval.",
+                    "Probes not sent because the sender was late by a whole interval.",
                     (Query(f"sum by (node) (rate(vigia_probe_skipped_total{{{_ON}}}{_R}))", "{{node}}"),),
                     "pps",
                 ),
                 Panel(
                     "timeseries",
-                    "Sources of time stamps",
-                    "hardware and kernel can be trusted on a busy host; user cannot.",
+                    "Sources of timestamps",
+                    "hardware and kernel timestamps are exact on a busy host, too; those of user space are not.",
                     (
                         Query(
                             f"sum by (point, source) (rate(vigia_probe_timestamps_total{{{_ON}}}{_R}))",
@@ -101,15 +101,15 @@ SELF = Dashboard(
                 Panel(
                     "state",
                     "Collectors",
-                    "A collector that fails has no series rather than zeros.",
+                    "A collector that fails exports no series.",
                     (Query(f"vigia_exporter_collector_success{{{_ON}}}", "{{collector}} {{node}}"),),
                     "none",
                     words=(("1", "ok", "blue"), ("0", "failed", "orange")),
                 ),
                 Panel(
                     "timeseries",
-                    "Age of what sources hold",
-                    "Grows while a source fails.",
+                    "Age of source data",
+                    "Time since the data of a collector or source was read; it grows while that fails.",
                     (
                         Query(
                             f"max by (source, node) (vigia_exporter_source_age_seconds{{{_ON}}})",
@@ -121,12 +121,12 @@ SELF = Dashboard(
             ),
         ),
         Row(
-            "Can the measurement be trusted",
+            "Quality of the measurement",
             (
                 Panel(
                     "timeseries",
                     "Clocks",
-                    "How far each host's clock may be off, as the probe knows it; one-way delays need microseconds.",
+                    "Bound of the error of each host's clock, by source; one-way delays need microseconds.",
                     (
                         Query(
                             f"max by (node, source) (vigia_probe_host_clock_error_bound_seconds{{{_ON}}})",
@@ -134,12 +134,12 @@ SELF = Dashboard(
                         ),
                     ),
                     "s",
-                    quiet="no host knows the error of its clock",
+                    quiet="no host's clock follows an external source",
                 ),
                 Panel(
                     "state",
                     "Hosts fit to measure",
-                    "By reason: starved hosts and hosts that were stopped measure themselves, not the network.",
+                    "By reason: without enough processor time, measured delays are the host's, not the network's.",
                     (
                         Query(
                             f"max by (node, reason) (vigia_probe_host_unfit{{{_ON}}})", "{{node}} {{reason}}"
@@ -150,8 +150,8 @@ SELF = Dashboard(
                 ),
                 Panel(
                     "timeseries",
-                    "Events lost on the way from the kernel",
-                    "Reports of dropped packets that found no room; drops by reason are then too few.",
+                    "Lost kernel drop events",
+                    "Drops that found no room in the kernel's map: counts of drops by reason are too low by them.",
                     (
                         Query(
                             f"sum by (node) (rate(vigia_exporter_kernel_drops_lost_total{{{_ON}}}{_R}))",
@@ -159,12 +159,12 @@ SELF = Dashboard(
                         ),
                     ),
                     "cps",
-                    quiet="the exporter has no kernel drop events",
+                    quiet="the collector kfree_skb is off, or the kernel cannot give reasons",
                 ),
                 Panel(
                     "timeseries",
-                    "What measuring sends",
-                    "Probes per second from each node: what the network carries for being watched.",
+                    "Probe traffic",
+                    "Probes per second from each node.",
                     (Query(f"sum by (node) (rate(vigia_probe_sent_total{{{_ON}}}{_R}))", "{{node}}"),),
                     "pps",
                 ),
@@ -175,29 +175,29 @@ SELF = Dashboard(
             (
                 Panel(
                     "timeseries",
-                    "Processor time of each program",
-                    "Cores in use: 1 is one whole core.",
+                    "CPU time of each program",
+                    "Cores in use; 1 is one core.",
                     (Query(f"rate(process_cpu_seconds_total{{{_ON}}}{_R})", "{{job}} {{node}}"),),
                     "none",
                 ),
                 Panel(
                     "timeseries",
                     "Memory of each program",
-                    "Resident memory, as the program itself exports it.",
+                    "Resident memory, as the program exports it.",
                     (Query(f"process_resident_memory_bytes{{{_ON}}}", "{{job}} {{node}}"),),
                     "bytes",
                 ),
                 Panel(
                     "timeseries",
                     "Series per job",
-                    "What each job stores in Prometheus.",
+                    "Samples per scrape of each job.",
                     (Query(f"sum by (job) (scrape_samples_scraped{{{_ON}}})", "{{job}}"),),
                     "short",
                 ),
                 Panel(
                     "timeseries",
-                    "Kept out by series limits",
-                    "Samples that a limit kept out of a scrape.",
+                    "Samples kept out by series limits",
+                    "Samples per second that a series limit kept out of scrapes.",
                     (
                         Query(
                             f"sum by (collector, node) (rate(vigia_exporter_series_limited_total{{{_ON}}}{_R}))",
@@ -210,7 +210,7 @@ SELF = Dashboard(
                 Panel(
                     "timeseries",
                     "Ports of the enforcer",
-                    "failed: limits cannot be set there.",
+                    "Ports by state; no limit can be set at a port that is failed.",
                     (Query("sum by (state, node) (vigia_enforcer_ports)", "{{state}} {{node}}"),),
                     "short",
                 ),

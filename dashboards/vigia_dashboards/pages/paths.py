@@ -42,8 +42,8 @@ _RECORDED = 'src=~"$src",dst=~"$dst",path=~"$path",tenant=~"$tenant",probe=~"$pr
 FLEET = Dashboard(
     uid="vigia-fleet",
     title="Fleet matrix",
-    description="Every pair of nodes at a glance: loss, delay, what is silent. A row is a source, a column a "
-    "destination; a cross of bad cells is a node, a square a rack.",
+    description="Every pair of nodes: loss, delay, and targets that do not answer. A row is a source, a column a "
+    "destination; a row and a column of bad cells that cross point to a node, a square of them to a rack.",
     variables=VARIABLES,
     links=(
         ("vigia-path", "Path detail"),
@@ -69,7 +69,7 @@ FLEET = Dashboard(
                 Panel(
                     "stat",
                     "Worst p99",
-                    "The largest p99 round trip of any path, kernel to kernel.",
+                    "The largest p99 round trip of any path; kernel timestamps, reflector time excluded.",
                     (Query(f"max({_quantile(0.99)})", "p99"),),
                     "s",
                     width=6,
@@ -112,7 +112,7 @@ FLEET = Dashboard(
                 Panel(
                     "stat",
                     "Age of the data",
-                    "Time since the oldest of the paths was last scraped: more than a scrape or two is a silent probe.",
+                    "Time since the least recently scraped path was scraped; several scrape intervals mean that a probe is down.",
                     (Query(f"max(time() - timestamp(vigia_probe_target_up{{{_ON}}}))", "oldest"),),
                     "s",
                     width=6,
@@ -121,7 +121,7 @@ FLEET = Dashboard(
                 Panel(
                     "stat",
                     "Alerts firing",
-                    "Alerts of every kind that fire now.",
+                    "All alerts that are firing.",
                     (Query('count(ALERTS{alertstate="firing"}) or vector(0)', "alerts"),),
                     "short",
                     width=6,
@@ -162,7 +162,7 @@ FLEET = Dashboard(
                 Panel(
                     "state",
                     "Answering",
-                    "Each path: up while its target answers, silent otherwise.",
+                    "Up while the target answers.",
                     (
                         Query(
                             f"vigia_probe_target_up{{{_ON}}}",
@@ -172,12 +172,12 @@ FLEET = Dashboard(
                     "none",
                     width=24,
                     height=10,
-                    words=(("1", "up", "blue"), ("0", "silent", "orange")),
+                    words=(("1", "up", "blue"), ("0", "no answer", "orange")),
                 ),
                 Panel(
                     "table",
                     "Ten worst paths by p99",
-                    "Both directions apart: compare a row with its reverse to see an asymmetry.",
+                    "Each direction has a row: compare a row with its reverse to see an asymmetry.",
                     (Query(f"topk(10, {_quantile(0.99)})", "p99"),),
                     "s",
                     width=24,
@@ -191,7 +191,8 @@ FLEET = Dashboard(
 DETAIL = Dashboard(
     uid="vigia-path",
     title="Path detail",
-    description="One path: smoke of delays, loss by cause, jitter, order, and whether the measurement can be trusted.",
+    description="One path: distribution of delays over time, loss by cause, jitter, reordering, and the quality of the "
+    "measurement.",
     variables=VARIABLES,
     links=(("vigia-host", "Host data path"), ("vigia-tenants", "Tenant interference")),
     rows=(
@@ -217,7 +218,7 @@ DETAIL = Dashboard(
                 Panel(
                     "timeseries",
                     "Median by path",
-                    "Kernel to kernel, residence in the reflector removed.",
+                    "Kernel timestamps, reflector time excluded.",
                     (Query(_quantile(0.5), "{{path}} {{tenant}} {{src}} to {{dst}} {{probe}}"),),
                     "s",
                 ),
@@ -253,7 +254,8 @@ DETAIL = Dashboard(
                 Panel(
                     "timeseries",
                     "Overlay tax",
-                    "Round trip minus that of a twin probe on the underlay at the same moment, median; negative is noise.",
+                    "Median of the round trip minus that of a twin probe sent on the underlay at the same moment; negative values "
+                    "are noise.",
                     (
                         Query(
                             "histogram_quantile(0.5, sum by (path, src, dst) (rate("
@@ -262,13 +264,13 @@ DETAIL = Dashboard(
                         ),
                     ),
                     "s",
-                    quiet="only targets with a twin have it",
+                    quiet="no target has a twin probe",
                 ),
                 Panel(
                     "timeseries",
                     "One-way delay",
-                    "Median of each direction: which half of the round trip is slow. Only while the clocks' error is "
-                    "known and bounded.",
+                    "Median of each direction: which half of the round trip is slow. Only while the error of both clocks is "
+                    "known and small enough.",
                     (
                         Query(
                             "histogram_quantile(0.5, sum by (path, direction) (rate("
@@ -277,12 +279,13 @@ DETAIL = Dashboard(
                         ),
                     ),
                     "s",
-                    quiet="no clock's error is known",
+                    quiet="the error of the hosts' clocks is not known",
                 ),
                 Panel(
                     "timeseries",
                     "Path MTU",
-                    "Largest packet that passes whole, as found by probing; a step down is a new tunnel or a wrong MTU.",
+                    "Largest IP packet that the path carries without fragmentation, found by probing; a step down is a new "
+                    "tunnel or a wrong MTU.",
                     (
                         Query(
                             f"min by (path, src, dst) (vigia_probe_path_mtu_bytes{{{_ON}}})",
@@ -290,7 +293,7 @@ DETAIL = Dashboard(
                         ),
                     ),
                     "bytes",
-                    quiet="no target asks for it (path_mtu)",
+                    quiet="no probe class has path_mtu set",
                 ),
             ),
         ),
@@ -300,14 +303,14 @@ DETAIL = Dashboard(
                 Panel(
                     "timeseries",
                     "Loss",
-                    "Share of probes that the network lost. What sockets dropped or refused is not counted here.",
+                    "Share of probes lost in the network; losses at the sockets of sender and reflector are not counted.",
                     (Query(_loss(_KEY), "{{path}} {{tenant}} {{src}} to {{dst}} {{probe}}"),),
                     "percentunit",
                 ),
                 Panel(
                     "timeseries",
                     "Lost probes by cause",
-                    "send_error and the overflows are the measurement's own; the rest is the network's.",
+                    "send_error, local_overflow and reflector_overflow are losses at sockets; the others happened in the network.",
                     (
                         Query(
                             f"sum by (cause) (rate(vigia_probe_lost_total{{{_ON}}}[$__rate_interval]))",
@@ -319,7 +322,7 @@ DETAIL = Dashboard(
                 Panel(
                     "timeseries",
                     "Late, duplicate, reordered, corrupt",
-                    "Answers that are not loss and not well either, per second.",
+                    "Answers after the deadline (their probes count as lost), repeated, out of order, or invalid; per second.",
                     tuple(
                         Query(f"sum(rate(vigia_probe_{kind}_total{{{_ON}}}[$__rate_interval]))", kind)
                         for kind in ("late", "duplicate", "reordered", "corrupt")
@@ -328,8 +331,8 @@ DETAIL = Dashboard(
                 ),
                 Panel(
                     "table",
-                    "Loss pinned to a counter",
-                    "Which drop counter on the path counted when probes were lost; p is corrected for all counters tried.",
+                    "Drop counters that coincide with loss",
+                    "Drop counters on the path that grew when probes were lost; p is corrected for the number of counters.",
                     (
                         Query(
                             'vigia_compare_loss_coincidence_ratio{src=~"$src",dst=~"$dst",path=~"$path"}',
@@ -346,18 +349,18 @@ DETAIL = Dashboard(
                     ),
                     "none",
                     columns=("path", "src", "dst", "tenant", "node", "counter", "detail"),
-                    quiet="no path lost probes in the last minutes",
+                    quiet="no path lost probes",
                     decimals=3,
                 ),
             ),
         ),
         Row(
-            "Can it be trusted",
+            "Quality of the measurement",
             (
                 Panel(
                     "timeseries",
-                    "What user space would have said",
-                    "p99 in user space beside p99 between kernel stamps: the gap is our own scheduling, not the network.",
+                    "p99 by kernel and by user-space timestamps",
+                    "The same probes, measured twice: the difference is scheduling delay on the hosts, not the network.",
                     (
                         Query(_quantile(0.99, "path"), "{{path}} kernel"),
                         Query(
@@ -370,7 +373,7 @@ DETAIL = Dashboard(
                 Panel(
                     "timeseries",
                     "Probes unaccounted for",
-                    "Sent minus received, lost and in flight. Anything but zero is a fault of the probe.",
+                    "Sent minus received, lost and in flight; any other value than zero is a fault of the probe.",
                     (Query(f"max(abs(vigia_probe_accounting_mismatch{{{_ON}}}))", "mismatch"),),
                     "short",
                 ),
@@ -479,8 +482,8 @@ OBJECTIVES = Dashboard(
                 ),
                 Panel(
                     "timeseries",
-                    "p99 beside what is usual",
-                    "p99 round trip over 10 s divided by its median over 10 minutes; 1 is usual.",
+                    "p99 relative to its median of 10 minutes",
+                    "p99 round trip over 10 s divided by its median over 10 minutes; 1 is normal.",
                     (
                         Query(
                             'path:vigia_probe_rtt_seconds:p99_rate10s{path=~"$path",tenant=~"$tenant"}'
@@ -492,8 +495,8 @@ OBJECTIVES = Dashboard(
                 ),
                 Panel(
                     "timeseries",
-                    "Smallest loss that would be seen",
-                    "With the probes of the comparison's period: none lost means at most this much.",
+                    "Minimum detectable loss",
+                    "Smallest loss ratio that the probes of the comparison's period show; with none lost, the upper bound of the loss.",
                     (
                         Query(
                             'vigia_compare_minimum_detectable_loss_ratio{path=~"$path"}', "{{path}} {{probe}}"
@@ -503,8 +506,8 @@ OBJECTIVES = Dashboard(
                 ),
                 Panel(
                     "timeseries",
-                    "Probes behind each ratio",
-                    "Probes settled per second; below one a second the alerts stay silent for want of samples.",
+                    "Probes per second",
+                    "Sample size of the ratios above: below one per second the alerts on them do not fire.",
                     (
                         Query(
                             f'{_GOOD}{{path=~"$path",tenant=~"$tenant"}}',

@@ -13,7 +13,7 @@ _NODE = 'node=~"$node"'
 OPENFLOW = Dashboard(
     uid="vigia-openflow",
     title="OpenFlow and Open vSwitch",
-    description="Tables, meters, ports and the datapath of every bridge: misses, upcalls, what is full.",
+    description="Tables, meters, ports and the datapath of every bridge: misses, upcalls, and limits that are reached.",
     variables=(
         Variable("node", "Node", "label_values(vigia_ovs_datapath_flows, node)"),
         Variable("bridge", "Bridge", "label_values(vigia_openflow_table_flows, bridge)"),
@@ -26,7 +26,7 @@ OPENFLOW = Dashboard(
                 Panel(
                     "table",
                     "Bridges",
-                    "Every bridge with its flow entries, the tables that have any, and look-ups in them per second.",
+                    "Flow entries, tables that have any, and look-ups per second of every bridge.",
                     (
                         Query(f"sum by (node, bridge) (vigia_openflow_table_flows{{{_BRIDGE}}})", "flows"),
                         Query(
@@ -51,7 +51,7 @@ OPENFLOW = Dashboard(
                 Panel(
                     "timeseries",
                     "Table miss ratio",
-                    "Share of look-ups that matched nothing.",
+                    "Share of look-ups that matched no flow.",
                     (
                         Query(
                             f"1 - sum by (node, bridge, table) (rate(vigia_openflow_table_matched_total{{{_BRIDGE}}}{_R}))"
@@ -60,12 +60,12 @@ OPENFLOW = Dashboard(
                         ),
                     ),
                     "percentunit",
-                    quiet="no packet reached a table: the datapath's cache answered them all",
+                    quiet="no packet reached a table, as the datapath's cache matched all",
                 ),
                 Panel(
                     "timeseries",
                     "Dropped by meters",
-                    "Packets over their meter's rate.",
+                    "Packets over the meter's rate.",
                     (
                         Query(
                             f"sum by (node, bridge, meter) (rate(vigia_openflow_meter_drops_total{{{_BRIDGE}}}{_R}))",
@@ -78,7 +78,7 @@ OPENFLOW = Dashboard(
                 Panel(
                     "timeseries",
                     "Traffic by tenant, from flow cookies",
-                    "What flows with a tenant's cookie carried.",
+                    "Traffic of flows with a tenant's cookie.",
                     (
                         Query(
                             bits(
@@ -98,7 +98,7 @@ OPENFLOW = Dashboard(
                 Panel(
                     "timeseries",
                     "Traffic of the bridges' own ports",
-                    "Uplinks and tunnels; tenants' ports are on the tenants' page.",
+                    "Uplinks, tunnels and patch ports; tenants' ports are in Tenant interference.",
                     (
                         Query(
                             bits(
@@ -108,7 +108,7 @@ OPENFLOW = Dashboard(
                         ),
                     ),
                     "bps",
-                    quiet="no bridge port other than tenants' carries traffic",
+                    quiet="no bridge has ports other than tenants'",
                 ),
                 Panel(
                     "timeseries",
@@ -131,7 +131,7 @@ OPENFLOW = Dashboard(
                 Panel(
                     "timeseries",
                     "Datapath look-ups",
-                    "hit is the fast path; missed goes to user space; lost never got there.",
+                    "hit: matched in the datapath; missed: passed to user space; lost: dropped on the way there.",
                     (
                         Query(
                             f"sum by (node, result) (rate(vigia_ovs_datapath_lookups_total{{{_NODE}}}{_R}))",
@@ -143,7 +143,7 @@ OPENFLOW = Dashboard(
                 Panel(
                     "timeseries",
                     "Datapath flows and their limit",
-                    "At the limit Open vSwitch deletes flows to make room, and every packet of theirs is slow.",
+                    "At the limit Open vSwitch evicts flows, and their packets go to user space.",
                     (
                         Query(f"sum by (node) (vigia_ovs_datapath_flows{{{_NODE}}})", "{{node}} flows"),
                         Query(f"max by (node) (vigia_ovs_flow_limit{{{_NODE}}})", "{{node}} limit"),
@@ -153,7 +153,7 @@ OPENFLOW = Dashboard(
                 Panel(
                     "timeseries",
                     "Upcalls by thread",
-                    "Packets that user space had to look at, and those it lost.",
+                    "Packets that were passed to user space, by result.",
                     (
                         Query(
                             f"sum by (node, result) (rate(vigia_ovs_thread_upcalls_total{{{_NODE}}}{_R}))",
@@ -161,13 +161,12 @@ OPENFLOW = Dashboard(
                         ),
                     ),
                     "pps",
-                    quiet="the datapath is the kernel's, or has no statistics of threads",
+                    quiet="no bridge has the userspace datapath",
                 ),
                 Panel(
                     "timeseries",
-                    "What the switch does most",
-                    "Ten most frequent events of Open vSwitch's own counters (coverage/show): flow set-ups, "
-                    "revalidation, memory, reconnections.",
+                    "Most frequent switch events",
+                    "The ten fastest-growing coverage counters of ovs-vswitchd (coverage/show): those of loss and overload, in tier detail all.",
                     (
                         Query(
                             f"topk(10, sum by (node, event) (rate(vigia_ovs_coverage_events_total{{{_NODE}}}{_R})))",
@@ -179,7 +178,7 @@ OPENFLOW = Dashboard(
                 Panel(
                     "timeseries",
                     "Flow dump duration",
-                    "Above a second the revalidators fall behind.",
+                    "Duration of the last revalidation of all flows; above one second the revalidators fall behind.",
                     (Query(f"max by (node) (vigia_ovs_flow_dump_duration_seconds{{{_NODE}}})", "{{node}}"),),
                     "s",
                 ),
@@ -191,7 +190,7 @@ OPENFLOW = Dashboard(
 HOST = Dashboard(
     uid="vigia-host",
     title="Host data path",
-    description="Below tenants and paths: drops by reason in the kernel, processors, queues, connections.",
+    description="The hosts below tenants and paths: drops by reason, processors, queues, connection tracking.",
     variables=(Variable("node", "Node", "label_values(vigia_port_bytes_total, node)"),),
     links=(("vigia-openflow", "OpenFlow and Open vSwitch"),),
     rows=(
@@ -201,7 +200,7 @@ HOST = Dashboard(
                 Panel(
                     "timeseries",
                     "Kernel drops by reason",
-                    "What the kernel said when it freed a tenant's packet.",
+                    "Reasons that the kernel gives for dropping packets of tenants' ports (skb drop reasons).",
                     (
                         Query(
                             f"sum by (node, reason) (rate(vigia_port_kernel_drops_total{{{_NODE}}}{_R}))",
@@ -209,12 +208,12 @@ HOST = Dashboard(
                         ),
                     ),
                     "pps",
-                    quiet="the kernel dropped nothing of tenants",
+                    quiet="the kernel dropped no packet of a tenant, or the tier detail is off",
                 ),
                 Panel(
                     "timeseries",
                     "Drops at the ports by reason",
-                    "The normalised list of reasons, whatever the data plane.",
+                    "Reasons normalised across data planes.",
                     (
                         Query(
                             f"sum by (node, reason) (rate(vigia_port_drops_total{{{_NODE}}}{_R}))",
@@ -227,7 +226,7 @@ HOST = Dashboard(
                 Panel(
                     "timeseries",
                     "Softnet",
-                    "dropped: the backlog was full. squeezed: the softirq ran out of its budget.",
+                    "dropped: the backlog queue was full; squeezed: the softirq used up its budget.",
                     (
                         Query(
                             f"sum by (instance) (rate(node_softnet_dropped_total{_R}))",
@@ -264,7 +263,7 @@ HOST = Dashboard(
                 Panel(
                     "timeseries",
                     "Processor time",
-                    "softirq is packet work; steal is another guest's.",
+                    "softirq is packet processing; steal is time that the hypervisor gave to other guests.",
                     (
                         Query(
                             'sum by (instance, mode) (rate(node_cpu_seconds_total{mode=~"softirq|system|user|steal"}'
@@ -277,25 +276,25 @@ HOST = Dashboard(
                 Panel(
                     "timeseries",
                     "TCP retransmits",
-                    "Segments sent again by the host's own stack.",
+                    "Segments retransmitted by the host's own TCP stack.",
                     (Query(f"rate(node_netstat_Tcp_RetransSegs{_R})", "{{instance}}"),),
                     "pps",
                 ),
                 Panel(
                     "timeseries",
                     "Connection tracking",
-                    "Entries of the table and its size; a full table drops new connections.",
+                    "Entries and size of the table; new connections are dropped when it is full.",
                     (
                         Query("node_nf_conntrack_entries", "{{instance}} entries"),
                         Query("node_nf_conntrack_entries_limit", "{{instance}} size"),
                     ),
                     "short",
-                    quiet="connection tracking is not loaded",
+                    quiet="connection tracking is not in use",
                 ),
                 Panel(
                     "timeseries",
                     "Queueing disciplines",
-                    "Packets that the host's own queues dropped, by device and kind.",
+                    "Packets dropped by the queueing disciplines of the host's devices, by device and kind.",
                     (
                         Query(
                             f"sum by (node, device, kind) (rate(vigia_qdisc_drops_total{{{_NODE}}}{_R}))",
@@ -303,12 +302,12 @@ HOST = Dashboard(
                         ),
                     ),
                     "pps",
-                    quiet="no device has a queueing discipline that drops",
+                    quiet="no queueing discipline has carried packets",
                 ),
                 Panel(
                     "timeseries",
                     "UDP receive buffer errors",
-                    "Datagrams that arrived and found the socket's buffer full.",
+                    "Datagrams dropped because the socket's receive buffer was full.",
                     (Query(f"rate(node_netstat_Udp_RcvbufErrors{_R})", "{{instance}}"),),
                     "pps",
                 ),

@@ -1,4 +1,4 @@
-"""Who hurts whom, and what is done about it."""
+"""Interference between tenants, and isolation."""
 
 from __future__ import annotations
 
@@ -23,27 +23,29 @@ _P99 = (
 INTERFERENCE = Dashboard(
     uid="vigia-tenants",
     title="Tenant interference",
-    description="Victims beside aggressors on one time axis, who explains whose bad windows, and what limits do.",
+    description="Load and harm of tenants on one time axis, attribution of the harm, and the effect of limits.",
     variables=VARIABLES,
     links=(("vigia-isolation", "Isolation"), ("vigia-host", "Host data path")),
     rows=(
         Row(
-            "Who hurts whom",
+            "Attribution",
             (
                 Panel(
                     "table",
-                    "Answers",
-                    "For each tenant with bad windows: attributed to an offender, own traffic, or insufficient evidence.",
-                    (Query(f"vigia_compare_interference_verdict{{{_ON}}}", "says"),),
+                    "Attribution by tenant",
+                    "For each tenant with bad windows (loss or delay far above its usual): attributed to another tenant, own traffic, "
+                    "or insufficient evidence.",
+                    (Query(f"vigia_compare_interference_verdict{{{_ON}}}", "current"),),
                     "none",
                     columns=("node", "tenant", "verdict", "offender"),
-                    words=(("1", "is the answer", "text"),),
+                    words=(("1", "yes", "text"),),
                     quiet="no tenant has bad windows",
                 ),
                 Panel(
                     "table",
                     "Share of the excess, by co-tenant",
-                    "How much of the victim's excess each co-tenant's load explains beyond the victim's own; p by permutation, corrected.",
+                    "How much of the excess loss or delay each co-tenant's load explains beyond the tenant's own load; p by "
+                    "permutation, corrected for the number of co-tenants.",
                     (
                         Query(f"vigia_compare_interference_share_ratio{{{_ON}}}", "share"),
                         Query(f"vigia_compare_interference_p_value{{{_ON}}}", "p"),
@@ -56,7 +58,7 @@ INTERFERENCE = Dashboard(
                 Panel(
                     "matrix",
                     "Victim and offender",
-                    "Row: the tenant that suffers. Column: who explains it. The cell is the share of the excess.",
+                    "Row: the affected tenant. Column: the tenant whose load explains it. The cell is the share of the excess.",
                     (Query(f"max by (tenant, offender) (vigia_compare_interference_share_ratio{{{_ON}}})"),),
                     "percentunit",
                     columns=("tenant", "offender"),
@@ -65,7 +67,7 @@ INTERFERENCE = Dashboard(
                 Panel(
                     "timeseries",
                     "Share of the excess, own load",
-                    "How much of its own harm each tenant's own load explains, beyond what its co-tenants explain.",
+                    "How much of the excess the tenant's own load explains, beyond what its co-tenants' loads explain.",
                     (
                         Query(
                             f"vigia_compare_interference_own_share_ratio{{{_ON}}}", "{{tenant}} on {{node}}"
@@ -77,7 +79,7 @@ INTERFERENCE = Dashboard(
                 Panel(
                     "timeseries",
                     "Isolation actions",
-                    "Actions in force, on the time axis of the harm.",
+                    "Actions in force, by policy and level.",
                     (
                         Query(
                             f"sum by (policy, level) ({IN_FORCE})",
@@ -93,8 +95,8 @@ INTERFERENCE = Dashboard(
             (
                 Panel(
                     "timeseries",
-                    "What tenants offer",
-                    "Before limits drop any of it.",
+                    "Offered load",
+                    "What tenants send, before limits drop any of it.",
                     (
                         Query(
                             bits(
@@ -107,8 +109,8 @@ INTERFERENCE = Dashboard(
                 ),
                 Panel(
                     "timeseries",
-                    "What tenants receive",
-                    "Towards the tenants' ports.",
+                    "Received traffic",
+                    "Traffic to the tenants' ports.",
                     (
                         Query(
                             bits(
@@ -121,8 +123,8 @@ INTERFERENCE = Dashboard(
                 ),
                 Panel(
                     "timeseries",
-                    "What tenants suffer: loss",
-                    "Loss of each tenant's own probes.",
+                    "Loss of tenants' probes",
+                    "Share lost in the network, of the probes sent within each tenant's network.",
                     (
                         Query(
                             'sum by (src, tenant) (rate(vigia_probe_lost_total{src=~"$node",tenant=~"$tenant",'
@@ -135,15 +137,15 @@ INTERFERENCE = Dashboard(
                 ),
                 Panel(
                     "timeseries",
-                    "What tenants suffer: p99 round trip",
-                    "Of each tenant's own probes.",
+                    "p99 round trip of tenants' probes",
+                    "Of the probes sent within each tenant's network.",
                     (Query(_P99, "{{tenant}} from {{src}}"),),
                     "s",
                 ),
                 Panel(
                     "timeseries",
                     "p99 with and without an action in force",
-                    "Each tenant's own probes, while an isolation action is in force and while none is: what acting gains.",
+                    "Of tenants' probes, while an isolation action is in force and while none is: the effect of isolation.",
                     (
                         Query(
                             f"{_P99} and on () (sum({IN_FORCE}) > 0)",
@@ -159,7 +161,7 @@ INTERFERENCE = Dashboard(
                 Panel(
                     "timeseries",
                     "Loss budget burn by tenant",
-                    "Worst path of each tenant: loss over 5 minutes as a multiple of the 0.1 % that the objective allows.",
+                    "Loss over 5 minutes on the worst path of each tenant, as a multiple of the 0.1 % that the objective allows.",
                     (
                         Query(
                             'max by (tenant) (path:vigia_probe_loss:ratio_rate5m{src=~"$node",tenant=~"$tenant"}) / 0.001',
@@ -171,8 +173,8 @@ INTERFERENCE = Dashboard(
                 Panel(
                     "timeseries",
                     "Hosts under pressure",
-                    "Share of time that something waited for a processor, and that the hypervisor kept from the host: "
-                    "what looks like the network may be this.",
+                    "Share of time in which a task waited for a processor (PSI), and of processor time that the hypervisor gave to "
+                    "others: high delays may come from the host, not from the network.",
                     (
                         Query(
                             'max by (node) (vigia_probe_host_cpu_pressure_ratio{node=~"$node"})',
@@ -187,7 +189,7 @@ INTERFERENCE = Dashboard(
                 Panel(
                     "timeseries",
                     "Drops by reason",
-                    "At or for the tenants' ports.",
+                    "Packets dropped at the tenants' ports, or attributed to them.",
                     (
                         Query(
                             f"sum by (tenant, reason) (rate(vigia_port_drops_total{{{_ON}}}{_R}))",
@@ -200,7 +202,7 @@ INTERFERENCE = Dashboard(
                 Panel(
                     "timeseries",
                     "Limits in force",
-                    "Set by the isolation agent at the sending port; gone when it ends.",
+                    "Limits that the isolation agent has set at the senders' ports.",
                     (
                         Query(
                             bits(f"vigia_isolation_limit_bytes_per_second{{{_ON}}}"),
@@ -217,7 +219,7 @@ INTERFERENCE = Dashboard(
             (
                 Panel(
                     "timeseries",
-                    "Fairness of what is sent",
+                    "Fairness of sent traffic",
                     "Jain's index over the tenants of a node: 1 is equal shares, 1/n is one tenant alone.",
                     (
                         Query(
@@ -256,7 +258,7 @@ INTERFERENCE = Dashboard(
                 Panel(
                     "timeseries",
                     "Guarantees",
-                    "What each port is owed, whatever the others do.",
+                    "Guaranteed rate of each port under its contract.",
                     (
                         Query(
                             bits(f"vigia_isolation_guarantee_bytes_per_second{{{_ON}}}"),
@@ -274,7 +276,7 @@ INTERFERENCE = Dashboard(
 ISOLATION = Dashboard(
     uid="vigia-isolation",
     title="Isolation timeline",
-    description="Actions from alert to release: what was decided, what was refused, how fast, and what is in force.",
+    description="Actions from alert to release: decisions, refusals, reaction times, and what is in force.",
     variables=VARIABLES,
     links=(("vigia-tenants", "Tenant interference"), ("vigia-self", "Self health")),
     rows=(
@@ -293,7 +295,7 @@ ISOLATION = Dashboard(
                 Panel(
                     "stat",
                     "Kill switch",
-                    "While it is on, no new action is taken.",
+                    "While it is on, the agent takes no new action.",
                     (Query("max(vigia_agent_kill_switch)", "kill switch"),),
                     "none",
                     width=6,
@@ -303,7 +305,7 @@ ISOLATION = Dashboard(
                 Panel(
                     "stat",
                     "Dry run",
-                    "While it is on, the agent decides and does not act.",
+                    "While it is on, the agent decides but does not act.",
                     (Query("max(vigia_agent_dry_run)", "dry run"),),
                     "none",
                     width=6,
@@ -313,7 +315,7 @@ ISOLATION = Dashboard(
                 Panel(
                     "stat",
                     "Messages waiting",
-                    "Webhook messages stored and not yet handled.",
+                    "Webhook messages that are stored and not handled yet.",
                     (Query("max(vigia_agent_inbox_depth)", "waiting"),),
                     "short",
                     width=6,
@@ -328,7 +330,7 @@ ISOLATION = Dashboard(
                     "timeseries",
                     "Actions by state",
                     "Actions that have not ended: from received or pending_approval to active, stepped_up or stepped_down, "
-                    "and releasing. One that has ended is in Ends of actions.",
+                    "and releasing. Ended actions are counted by cause below.",
                     (
                         Query(
                             f"sum by (state, level, policy) ({ACTIONS})",
@@ -340,18 +342,18 @@ ISOLATION = Dashboard(
                 ),
                 Panel(
                     "table",
-                    "Who the harm is attributed to",
-                    "Beside the actions: what the comparison says of every tenant with bad windows, and of whom.",
-                    (Query(f"vigia_compare_interference_verdict{{{_ON}}}", "says"),),
+                    "Attribution by tenant",
+                    "For each tenant with bad windows: attributed to another tenant, own traffic, or insufficient evidence.",
+                    (Query(f"vigia_compare_interference_verdict{{{_ON}}}", "current"),),
                     "none",
                     columns=("node", "tenant", "verdict", "offender"),
-                    words=(("1", "is the answer", "text"),),
+                    words=(("1", "yes", "text"),),
                     quiet="no tenant has bad windows",
                 ),
                 Panel(
                     "table",
                     "Limits in force",
-                    "With the time until each ends by itself.",
+                    "Time until each limit expires.",
                     (
                         Query(
                             f"max by (node, port, tenant) (vigia_isolation_limit_expires_seconds{{{_ON}}})",
@@ -365,7 +367,7 @@ ISOLATION = Dashboard(
                 Panel(
                     "timeseries",
                     "Policed by limits",
-                    "Traffic that limits dropped at its source.",
+                    "Traffic that limits dropped at the senders' ports.",
                     (
                         Query(
                             bits(f"sum by (tenant) (rate(vigia_isolation_policed_bytes_total{{{_ON}}}{_R}))"),
@@ -378,12 +380,12 @@ ISOLATION = Dashboard(
             ),
         ),
         Row(
-            "How it went",
+            "Reactions",
             (
                 Panel(
                     "timeseries",
                     "Reaction time by stage, p90",
-                    "From the flood's begin to the limit read back from the kernel.",
+                    "From the start of the flood to the limit read back from the kernel.",
                     (
                         Query(
                             f"histogram_quantile(0.9, sum by (stage, le) (rate(vigia_isolation_reaction_seconds_bucket{_R})))",
@@ -391,12 +393,12 @@ ISOLATION = Dashboard(
                         ),
                     ),
                     "s",
-                    quiet="no reaction in the interval",
+                    quiet="there was no reaction in the interval",
                 ),
                 Panel(
                     "timeseries",
                     "Alerts received",
-                    "By what became of them; duplicates are no fault.",
+                    "By status and outcome; duplicates are normal, as Alertmanager repeats alerts.",
                     (
                         Query(
                             f"sum by (status, outcome) (rate(vigia_agent_alerts_total{_R}))",
@@ -407,8 +409,8 @@ ISOLATION = Dashboard(
                 ),
                 Panel(
                     "timeseries",
-                    "Stopped by guards",
-                    "Actions that a guard kept from being taken.",
+                    "Actions stopped by guards",
+                    "By the guard that stopped them.",
                     (Query(f"sum by (guard) (rate(vigia_agent_actions_suppressed_total{_R}))", "{{guard}}"),),
                     "cps",
                     quiet="no guard had to stop an action",
@@ -416,7 +418,7 @@ ISOLATION = Dashboard(
                 Panel(
                     "timeseries",
                     "Requests to enforcers",
-                    "By what came of them; failures are tried again until the action's time is over.",
+                    "By operation and outcome; failed ones are repeated until the action's time is over.",
                     (
                         Query(
                             f"sum by (operation, outcome) (rate(vigia_agent_enforcer_requests_total{_R}))",
@@ -428,7 +430,7 @@ ISOLATION = Dashboard(
                 Panel(
                     "stat",
                     "Blast-radius breaker",
-                    "Tripped: more actions began at once than are expected, and every further one waits for a person.",
+                    "Tripped: more actions began at once than expected; every further one needs an approval.",
                     (Query("max(vigia_agent_breaker_tripped)", "breaker"),),
                     "none",
                     width=6,
@@ -437,8 +439,8 @@ ISOLATION = Dashboard(
                 ),
                 Panel(
                     "stat",
-                    "Limits that nobody owns",
-                    "Limits in the kernel without an action; they end by themselves.",
+                    "Orphaned limits",
+                    "Limits in the kernel of which the agent has no record; they expire.",
                     (Query("max(vigia_agent_orphaned_limits)", "limits"),),
                     "short",
                     width=6,
@@ -446,8 +448,8 @@ ISOLATION = Dashboard(
                 ),
                 Panel(
                     "timeseries",
-                    "Ends of actions",
-                    "By cause: evidence is the good one, ttl means that nobody renewed it.",
+                    "Ended actions",
+                    "By cause: evidence means that the flood ended, ttl that the limit expired without being renewed.",
                     (Query(f"sum by (cause) (rate(vigia_agent_reverts_total{_R}))", "{{cause}}"),),
                     "cps",
                 ),
