@@ -57,6 +57,7 @@ def test_the_guide_makes_and_names_the_certificates_of_every_part(tmp_path: Path
     assert words[0] == "vigia"
     assert run_vigia(*words[1:]).status == 0
     assert {file.stem for file in tmp_path.glob("*.crt")} == {"ca", *PARTS}
+    assert {p.replace("_", "-") for p in PROGRAMS} <= {p.replace("_", "-") for p in PARTS}
     named = {"vigia-node", "vigia", *re.findall(r"[a-z_]+(?:-[a-z]+)?", GUIDE.lower().replace("-web", ""))}
     spelled = {"victoria-metrics": "victoriametrics"}
     assert {spelled.get(part, part) for part in PARTS} <= named
