@@ -32,9 +32,9 @@ func TestClosedLabels(t *testing.T) {
 	}
 	stages, _ := here.Arguments(t, "stage", 0)
 	states, actions := drift(t)
-	kinds, outcomes := notices(t)
+	kinds, outcomes := notices()
 	lists := map[string][]string{
-		"vigia_isolation_limit_bytes_per_second.protocol": {limits.UDP, limits.Everything},
+		"vigia_isolation_limit_bytes_per_second.protocol": catalogtest.Load(t, enforcer+"limits").Constants(t, "Protocol"),
 		"vigia_enforcer_requests_total.operation":         operations,
 		"vigia_enforcer_apply_seconds.operation":          changing,
 		"vigia_enforcer_limits_total.change":              changes,
@@ -58,7 +58,7 @@ func TestClosedLabels(t *testing.T) {
 // drift returns the states of what is found and the actions that are taken.
 func drift(t *testing.T) (states, actions []string) {
 	t.Helper()
-	code := catalogtest.Load(t, enforcer+"contracts")
+	code := catalogtest.Load(t, enforcer+"scheduling")
 	for _, function := range []string{"note", "mayRepair"} { // the second passes on to the first
 		s, _ := code.Arguments(t, function, 2)
 		a, _ := code.Arguments(t, function, 3)
@@ -67,22 +67,14 @@ func drift(t *testing.T) (states, actions []string) {
 	return states, actions
 }
 
-// notices returns the kinds of notices and what becomes of them.
-func notices(t *testing.T) (kinds, outcomes []string) {
-	t.Helper()
-	code := catalogtest.Load(t, enforcer+"fastloop")
-	kinds, computedKinds := code.Arguments(t, "Notice", 0)
-	outcomes, computedOutcomes := code.Arguments(t, "Notice", 1)
-	if !slices.Equal(computedKinds, []string{"m.Kind.String()"}) {
-		t.Errorf("kinds of notices are computed from %v", computedKinds)
-	}
-	for _, o := range computedOutcomes {
-		if !strings.HasPrefix(o, "refusal(") {
-			t.Errorf("outcomes of notices are computed from %s", o)
-		}
-	}
-	for k := range 256 { // a peer may say any
+// notices returns the kinds of notices, of which a peer may send any, and what becomes
+// of them, which is ours to say.
+func notices() (kinds, outcomes []string) {
+	for k := range 256 {
 		kinds = append(kinds, notice.Kind(k).String())
 	}
-	return kinds, append(outcomes, code.Strings(t, "refusal")...)
+	for o := notice.Outcome(1); o.String() != "unknown"; o++ {
+		outcomes = append(outcomes, o.String())
+	}
+	return kinds, outcomes
 }
