@@ -159,7 +159,7 @@ SELF = Dashboard(
                         ),
                     ),
                     "cps",
-                    quiet="the collector kfree_skb is off, or the kernel cannot give reasons",
+                    quiet="the collector kerneldrops is off, or the kernel cannot give reasons",
                 ),
                 Panel(
                     "timeseries",
