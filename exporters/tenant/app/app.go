@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"vigia/exporters/tenant/bpf"
 	"vigia/exporters/tenant/identity"
 	"vigia/exporters/tenant/podresources"
 	"vigia/exporters/tenant/scrape"
@@ -46,6 +47,7 @@ type service struct {
 	*node.Node
 	links    *rtnl.Conn
 	logger   *slog.Logger
+	readings *bpf.Readings
 	identity *identity.Source
 	kubelet  *podresources.Source // nil without its socket
 	engine   *scrape.Engine
@@ -79,6 +81,7 @@ func (f *flags) start(_ context.Context, env daemon.Env) (_ daemon.Service, err 
 	if err = s.Manager.SetSettings(c.Flood.settings()); err != nil {
 		return nil, err
 	}
+	s.readings = bpf.NewReadings(s.Manager)
 	s.identity = identity.New(env.Metrics, c.Tenants, c.TenantsFile)
 	collectors, err := s.collect(f, env.Metrics)
 	if err != nil {

@@ -53,13 +53,17 @@ func collectors() []collector {
 			make: func(s *service, _ source.Families) (source.Source, error) { return s.identity, nil },
 		},
 		{
-			name: "netdev", help: "Bytes, packets, errors and drops of ports' devices (rtnetlink).", tier: tierPorts, phase: source.Collect,
-			make: func(s *service, f source.Families) (source.Source, error) { return netdev.New(f, s.links), nil },
+			name: "netdev", help: "Bytes and packets of ports (pinned maps), errors and drops of their devices (rtnetlink).", tier: tierPorts, phase: source.Collect,
+			make: func(s *service, f source.Families) (source.Source, error) {
+				return netdev.New(f, s.links, s.readings), nil
+			},
 		},
 		{
 			name: "bpf", help: "Protocols by tenant, limits' drops and flood signals, from the programs at the ports.",
 			tier: tierDefault, phase: source.Collect,
-			make: func(s *service, f source.Families) (source.Source, error) { return bpf.New(f, s.Manager), nil },
+			make: func(s *service, f source.Families) (source.Source, error) {
+				return bpf.New(f, s.Manager, s.readings), nil
+			},
 		},
 		{
 			name: "kerneldrops", help: "Why the kernel drops ports' packets (raw tracepoint kfree_skb).", tier: tierDefault, phase: source.Collect,

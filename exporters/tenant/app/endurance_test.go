@@ -218,7 +218,7 @@ func TestPortsPluggedAThousandTimesLeakNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		owners, err := kernel.Ledger().Owners()
+		owners, err := kernel.TenantTotals().Owners()
 		if err != nil {
 			t.Fatal(err)
 		}

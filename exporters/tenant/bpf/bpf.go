@@ -15,7 +15,7 @@ import (
 // Source reads the pinned maps.
 type Source struct {
 	manager  *vport.Manager
-	snapshot vport.Snapshot
+	readings *Readings
 	totals   *totals
 	quiet    quiet
 	clock    wallClock
@@ -25,10 +25,10 @@ type Source struct {
 	newFlows, fragments, sizes                               *exposition.Family
 }
 
-// New returns the source that reads by m.
-func New(f source.Families, m *vport.Manager) *Source {
+// New returns the source of what r reads by m.
+func New(f source.Families, m *vport.Manager, r *Readings) *Source {
 	return &Source{
-		manager: m, totals: newTotals(m.Ledger()), clock: newWallClock(),
+		manager: m, readings: r, totals: newTotals(m.TenantTotals()), clock: newWallClock(),
 		created:         source.Family(f, "vigia_port_created_timestamp_seconds"),
 		protocolBytes:   source.Family(f, "vigia_tenant_protocol_bytes_total"),
 		protocolPackets: source.Family(f, "vigia_tenant_protocol_packets_total"),
@@ -49,28 +49,29 @@ func (s *Source) AttributesDrops() {}
 // Collect emits what the programs count. A port without a program has no such
 // series, and an error says how many there are.
 func (s *Source) Collect(v *source.View, out *exposition.Page) error {
-	if err := s.manager.Snapshot(&s.snapshot); err != nil {
+	snapshot, err := s.readings.Of(v)
+	if err != nil {
 		return err
 	}
-	places := s.snapshot.Places
+	places := snapshot.Places
 	s.totals.begin()
 	s.quiet.follow(places)
 	watched := 0
 	for i, place := range places {
-		counters := &s.snapshot.Counters[i]
-		p := v.ByIndex(int(place.Life.Index))
+		counters := &snapshot.Counters[i]
+		p := v.ByIndex(int(place.Incarnation.Index))
 		tenant := ""
 		if p != nil {
 			tenant = p.Tenant
 		}
-		if err := s.totals.add(place.Life, tenant, counters); err != nil {
+		if err := s.totals.add(place.Incarnation, tenant, counters); err != nil {
 			return err
 		}
 		if p == nil {
 			continue // its identity is not known now, or it is about to be let go
 		}
 		watched++
-		if err := s.port(v, p, i, counters, out); err != nil {
+		if err := s.port(v, p, i, place, counters, out); err != nil {
 			return err
 		}
 	}
@@ -84,8 +85,8 @@ func (s *Source) Collect(v *source.View, out *exposition.Page) error {
 	return nil
 }
 
-func (s *Source) port(v *source.View, p *ports.Port, position int, c *vport.Counters, out *exposition.Page) error {
-	signals, err := s.quiet.signals(position, v.Now, s.snapshot.Places[position], c, s.manager.SignalsPlace)
+func (s *Source) port(v *source.View, p *ports.Port, position int, place vport.Place, c *vport.Counters, out *exposition.Page) error {
+	signals, err := s.quiet.signals(position, v.Now, place, c, s.manager.SignalsPlace)
 	if err != nil {
 		return err
 	}
@@ -132,7 +133,7 @@ func (s *Source) emitTotals(v *source.View, out *exposition.Page) {
 }
 
 // distribution returns a direction's cumulative frame sizes and the sum of all.
-func distribution(c *vport.Amount, direction int) (cumulative []uint64, bytes float64) {
+func distribution(c *vport.Traffic, direction int) (cumulative []uint64, bytes float64) {
 	total := uint64(0)
 	for _, n := range c.Sizes[direction] {
 		total += n

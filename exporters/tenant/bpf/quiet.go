@@ -14,26 +14,26 @@ type quiet struct {
 }
 
 type silence struct {
-	life     vport.Life
-	known    bool
-	udp, tcp uint64 // packets from the tenant
-	since    time.Time
-	signals  vport.Signals // when they were last read
+	incarnation vport.Incarnation
+	known       bool
+	udp, tcp    uint64 // packets from the tenant
+	since       time.Time
+	signals     vport.Signals // when they were last read
 }
 
 // follow takes up what there is now, before signals.
 func (q *quiet) follow(places []vport.Place) {
-	if slices.EqualFunc(places, q.ports, func(p vport.Place, s silence) bool { return p.Life == s.life }) {
+	if slices.EqualFunc(places, q.ports, func(p vport.Place, s silence) bool { return p.Incarnation == s.incarnation }) {
 		return
 	}
-	before := make(map[vport.Life]silence, len(q.ports))
+	before := make(map[vport.Incarnation]silence, len(q.ports))
 	for _, s := range q.ports {
-		before[s.life] = s
+		before[s.incarnation] = s
 	}
 	q.ports = q.ports[:0]
 	for _, p := range places {
-		s := before[p.Life]
-		s.life = p.Life
+		s := before[p.Incarnation]
+		s.incarnation = p.Incarnation
 		q.ports = append(q.ports, s)
 	}
 }

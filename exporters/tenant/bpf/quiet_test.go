@@ -9,8 +9,8 @@ import (
 
 func TestOnlyPortsThatSendAreRead(t *testing.T) {
 	var q quiet
-	place := vport.Place{Life: vport.Life{Index: 5, SinceNs: 1}}
-	others := []vport.Place{{Life: vport.Life{Index: 3}}, {Life: vport.Life{Index: 4}}}
+	place := vport.Place{Incarnation: vport.Incarnation{Index: 5, SinceNs: 1}}
+	others := []vport.Place{{Incarnation: vport.Incarnation{Index: 3}}, {Incarnation: vport.Incarnation{Index: 4}}}
 	var c vport.Counters
 	now, reads := time.Unix(1000, 0), 0
 	see := func(after time.Duration, udp, tcp uint64) (vport.Signals, bool) {
@@ -52,7 +52,7 @@ func TestOnlyPortsThatSendAreRead(t *testing.T) {
 			t.Errorf("step %d: %+v", i, s)
 		}
 	}
-	q.follow([]vport.Place{{Life: vport.Life{Index: 5, SinceNs: 2}}})
+	q.follow([]vport.Place{{Incarnation: vport.Incarnation{Index: 5, SinceNs: 2}}})
 	if len(q.ports) != 1 || q.ports[0].known {
 		t.Error("a port that is gone is remembered")
 	}

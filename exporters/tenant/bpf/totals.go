@@ -5,14 +5,14 @@ import (
 	"vigia/internal/ports"
 )
 
-// ledger is what totals need to outlive the process. *vport.Ledger is one.
-type ledger interface {
-	Settled() (map[string]vport.Amount, error)
-	Settle(tenant string, a vport.Amount) error
-	Owners() (map[vport.Life]string, error)
-	Own(life vport.Life, tenant string) error
-	Final(life vport.Life) (vport.Amount, bool, error)
-	Forget(life vport.Life) error
+// persistent is what totals need to outlive the process. *vport.TenantTotals is one.
+type persistent interface {
+	Settled() (map[string]vport.Traffic, error)
+	Settle(tenant string, a vport.Traffic) error
+	Owners() (map[vport.Incarnation]string, error)
+	SetOwner(of vport.Incarnation, tenant string) error
+	Final(of vport.Incarnation) (vport.Traffic, bool, error)
+	Forget(of vport.Incarnation) error
 }
 
 // totals sum ports' counters by tenant so that the sums only grow: a port that goes
@@ -20,27 +20,27 @@ type ledger interface {
 // exporter runs at that moment or not. What a tenant has is what is settled for it
 // plus what its live ports count.
 type totals struct {
-	ledger  ledger
-	loaded  bool
-	settled map[string]vport.Amount
-	owners  map[vport.Life]string
-	live    []reading // at this scrape
-	last    []reading // and at the one before, in the same order but for what came and went
-	moved   bool      // something came or went since, or may have
-	ended   bool      // the scrape before was carried through
-	sums    map[string]*vport.Amount
+	persistent persistent
+	loaded     bool
+	settled    map[string]vport.Traffic
+	owners     map[vport.Incarnation]string
+	live       []reading // at this scrape
+	last       []reading // and at the one before, in the same order but for what came and went
+	moved      bool      // something came or went since, or may have
+	ended      bool      // the scrape before was carried through
+	sums       map[string]*vport.Traffic
 }
 
-// reading is what a life counts.
+// reading is what an incarnation counts.
 type reading struct {
-	life   vport.Life
-	owner  string // empty while nobody is known to be
-	amount vport.Amount
-	sum    *vport.Amount // the owner's, once it was asked for
+	incarnation vport.Incarnation
+	owner       string // empty while nobody is known to be
+	traffic     vport.Traffic
+	sum         *vport.Traffic // the owner's, once it was asked for
 }
 
-func newTotals(l ledger) *totals {
-	return &totals{ledger: l, sums: make(map[string]*vport.Amount)}
+func newTotals(p persistent) *totals {
+	return &totals{persistent: p, sums: make(map[string]*vport.Traffic)}
 }
 
 func (t *totals) begin() {
@@ -49,17 +49,17 @@ func (t *totals) begin() {
 }
 
 // put takes a reading and returns where it is kept.
-func (t *totals) put(life vport.Life, c *vport.Counters) *reading {
+func (t *totals) put(incarnation vport.Incarnation, c *vport.Counters) *reading {
 	i := len(t.live)
-	t.live = append(t.live, reading{life: life})
+	t.live = append(t.live, reading{incarnation: incarnation})
 	r := &t.live[i]
-	r.amount = c.Amount()
-	if i < len(t.last) && t.last[i].life == life {
+	r.traffic = c.Traffic()
+	if i < len(t.last) && t.last[i].incarnation == incarnation {
 		r.owner, r.sum = t.last[i].owner, t.last[i].sum
 		return r
 	}
 	t.moved = true
-	r.owner = t.owners[life]
+	r.owner = t.owners[incarnation]
 	return r
 }
 
@@ -68,10 +68,10 @@ func (t *totals) load() error {
 		return nil
 	}
 	var err error
-	if t.settled, err = t.ledger.Settled(); err != nil {
+	if t.settled, err = t.persistent.Settled(); err != nil {
 		return err
 	}
-	if t.owners, err = t.ledger.Owners(); err != nil {
+	if t.owners, err = t.persistent.Owners(); err != nil {
 		return err
 	}
 	t.loaded = true
@@ -80,28 +80,28 @@ func (t *totals) load() error {
 
 // add takes what a port counts. Without a tenant it stays whose it was: after a
 // start identities come one by one.
-func (t *totals) add(life vport.Life, tenant string, now *vport.Counters) error {
+func (t *totals) add(incarnation vport.Incarnation, tenant string, now *vport.Counters) error {
 	if err := t.load(); err != nil {
 		return err
 	}
-	r := t.put(life, now)
+	r := t.put(incarnation, now)
 	switch {
 	case tenant == "" || tenant == r.owner || r.owner != "" && tenant == ports.Unresolved:
 		return nil
 	case r.owner != "": // it changed hands: what it counted so far stays with its owner
-		if err := t.settle(r.owner, &r.amount, (*vport.Amount).Add); err != nil {
+		if err := t.settle(r.owner, &r.traffic, (*vport.Traffic).Add); err != nil {
 			return err
 		}
-		if err := t.settle(tenant, &r.amount, (*vport.Amount).Sub); err != nil {
+		if err := t.settle(tenant, &r.traffic, (*vport.Traffic).Sub); err != nil {
 			return err
 		}
 	}
 	r.owner, r.sum = tenant, nil
-	t.owners[life] = tenant
-	return t.ledger.Own(life, tenant)
+	t.owners[incarnation] = tenant
+	return t.persistent.SetOwner(incarnation, tenant)
 }
 
-// end settles the lives that are over.
+// end settles the incarnations that are over.
 func (t *totals) end() error {
 	if err := t.load(); err != nil {
 		return err
@@ -109,31 +109,31 @@ func (t *totals) end() error {
 	if t.ended = !t.moved && len(t.live) == len(t.last); t.ended {
 		return nil
 	}
-	alive, last := make(map[vport.Life]bool, len(t.live)), make(map[vport.Life]vport.Amount)
+	alive, last := make(map[vport.Incarnation]bool, len(t.live)), make(map[vport.Incarnation]vport.Traffic)
 	for i := range t.live {
-		alive[t.live[i].life] = true
+		alive[t.live[i].incarnation] = true
 	}
 	for i := range t.last {
-		if r := &t.last[i]; !alive[r.life] {
-			last[r.life] = r.amount
+		if r := &t.last[i]; !alive[r.incarnation] {
+			last[r.incarnation] = r.traffic
 		}
 	}
-	for life, owner := range t.owners {
-		if alive[life] {
+	for incarnation, owner := range t.owners {
+		if alive[incarnation] {
 			continue
 		}
-		final, ok, err := t.ledger.Final(life)
+		final, ok, err := t.persistent.Final(incarnation)
 		if err != nil {
 			return err
 		}
 		if !ok {
-			final = last[life] // evicted: nearly as good
+			final = last[incarnation] // evicted: nearly as good
 		}
-		if err := t.settle(owner, &final, (*vport.Amount).Add); err != nil {
+		if err := t.settle(owner, &final, (*vport.Traffic).Add); err != nil {
 			return err
 		}
-		delete(t.owners, life)
-		if err := t.ledger.Forget(life); err != nil {
+		delete(t.owners, incarnation)
+		if err := t.persistent.Forget(incarnation); err != nil {
 			return err
 		}
 	}
@@ -141,21 +141,21 @@ func (t *totals) end() error {
 	return nil
 }
 
-func (t *totals) settle(tenant string, a *vport.Amount, change func(sum, a *vport.Amount)) error {
+func (t *totals) settle(tenant string, a *vport.Traffic, change func(sum, a *vport.Traffic)) error {
 	sum := t.settled[tenant]
 	change(&sum, a)
 	t.settled[tenant] = sum
-	return t.ledger.Settle(tenant, sum)
+	return t.persistent.Settle(tenant, sum)
 }
 
 // byTenant returns what every tenant has had, valid until it is called again.
-func (t *totals) byTenant() map[string]*vport.Amount {
+func (t *totals) byTenant() map[string]*vport.Traffic {
 	for _, a := range t.sums {
-		*a = vport.Amount{}
+		*a = vport.Traffic{}
 	}
-	of := func(tenant string) *vport.Amount {
+	of := func(tenant string) *vport.Traffic {
 		if t.sums[tenant] == nil {
-			t.sums[tenant] = &vport.Amount{}
+			t.sums[tenant] = &vport.Traffic{}
 		}
 		return t.sums[tenant]
 	}
@@ -170,7 +170,7 @@ func (t *totals) byTenant() map[string]*vport.Amount {
 		if r.sum == nil {
 			r.sum = of(r.owner)
 		}
-		r.sum.Add(&r.amount)
+		r.sum.Add(&r.traffic)
 	}
 	return t.sums
 }

@@ -8,14 +8,14 @@ import (
 	"vigia/internal/testutil"
 )
 
-// book is a ledger in a private bpffs, and the sums of the exporters that use it
+// book is what is persistent in a private bpffs, and the sums of the exporters that use it
 // one after the other.
 type book struct {
-	t      *testing.T
-	pinDir string
-	node   string
-	ledger *vport.Ledger
-	totals *totals
+	t          *testing.T
+	pinDir     string
+	node       string
+	persistent *vport.TenantTotals
+	totals     *totals
 }
 
 func newBook(t *testing.T) *book {
@@ -33,7 +33,7 @@ func (b *book) restart() {
 		b.t.Fatal(err)
 	}
 	b.t.Cleanup(func() { m.Close() })
-	b.ledger, b.totals = m.Ledger(), newTotals(m.Ledger())
+	b.persistent, b.totals = m.TenantTotals(), newTotals(m.TenantTotals())
 }
 
 type port struct {
@@ -48,7 +48,7 @@ func (b *book) scrape(live ...port) map[string]uint64 {
 	b.t.Helper()
 	b.totals.begin()
 	for _, p := range live {
-		if err := b.totals.add(vport.Life{Index: p.index, SinceNs: p.since}, p.tenant, counters(p.count)); err != nil {
+		if err := b.totals.add(vport.Incarnation{Index: p.index, SinceNs: p.since}, p.tenant, counters(p.count)); err != nil {
 			b.t.Fatal(err)
 		}
 	}
@@ -65,13 +65,13 @@ func (b *book) scrape(live ...port) map[string]uint64 {
 	return out
 }
 
-func amount(n uint64) (a vport.Amount) {
+func traffic(n uint64) (a vport.Traffic) {
 	a.Packets[0][3], a.Bytes[1][2], a.Sizes[1][7] = n, 10*n, n
 	return a
 }
 
 func counters(n uint64) *vport.Counters {
-	a := amount(n)
+	a := traffic(n)
 	return &vport.Counters{Bytes: a.Bytes, Packets: a.Packets, Sizes: a.Sizes}
 }
 
@@ -91,7 +91,7 @@ func TestSumsSurviveAnything(t *testing.T) {
 	b.expect("after a restart", b.scrape(p1, p2), "red", 21)
 
 	// A port goes while nobody looks, after it counted on.
-	if err := b.ledger.Finish(vport.Life{Index: 5, SinceNs: 100}, amount(25)); err != nil {
+	if err := b.persistent.SetFinal(vport.Incarnation{Index: 5, SinceNs: 100}, traffic(25)); err != nil {
 		t.Fatal(err)
 	}
 	b.restart()
@@ -124,8 +124,8 @@ func TestSumsSurviveAnything(t *testing.T) {
 	got = b.scrape()
 	b.expect("what was seen last", got, "red", 31)
 	b.expect("is not lost", got, "blue", 5)
-	if owners, err := b.ledger.Owners(); err != nil || len(owners) != 0 {
-		t.Errorf("owners of lives that are over: %v, %v", owners, err)
+	if owners, err := b.persistent.Owners(); err != nil || len(owners) != 0 {
+		t.Errorf("owners of incarnations that are over: %v, %v", owners, err)
 	}
 }
 
@@ -146,15 +146,15 @@ func TestAScrapeThatBreaksOffHidesNoEnd(t *testing.T) {
 	p1, p2, p3 := port{5, 100, "red", 10}, port{6, 100, "red", 1}, port{7, 100, "blue", 4}
 	b.scrape(p1, p2, p3)
 	b.totals.begin()
-	if err := b.totals.add(vport.Life{Index: p1.index, SinceNs: p1.since}, p1.tenant, counters(p1.count)); err != nil {
+	if err := b.totals.add(vport.Incarnation{Index: p1.index, SinceNs: p1.since}, p1.tenant, counters(p1.count)); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.ledger.Finish(vport.Life{Index: p2.index, SinceNs: p2.since}, amount(3)); err != nil {
+	if err := b.persistent.SetFinal(vport.Incarnation{Index: p2.index, SinceNs: p2.since}, traffic(3)); err != nil {
 		t.Fatal(err)
 	}
 	b.expect("the last word of the one that went", b.scrape(p1), "red", 13)
-	if owners, err := b.ledger.Owners(); err != nil || len(owners) != 1 {
-		t.Errorf("owners are %v, %v; want that of one life", owners, err)
+	if owners, err := b.persistent.Owners(); err != nil || len(owners) != 1 {
+		t.Errorf("owners are %v, %v; want that of one incarnation", owners, err)
 	}
 	p4 := port{4, 300, "red", 2}
 	b.expect("in another order: numbers of interfaces are used again", b.scrape(p4, p1), "red", 15)

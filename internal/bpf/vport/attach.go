@@ -39,13 +39,13 @@ type Want struct {
 // by interface; err tells what went wrong beside.
 func (m *Manager) AttachAll(wanted []Want) (failed map[int]error, err error) {
 	failed = make(map[int]error)
-	done := m.Hurry(len(wanted))
+	end := m.ExpediteRCU(len(wanted))
 	for _, w := range wanted {
 		if err := m.Attach(w.Index, w.Hook); err != nil {
 			failed[w.Index] = err
 		}
 	}
-	return failed, done()
+	return failed, end()
 }
 
 func (m *Manager) attach(ifindex int, hook Hook) error {
@@ -154,6 +154,7 @@ const (
 	linkIngress       = "ingress"
 	linkEgress        = "egress"
 	linkXDP           = "xdp"
+	linkPassed        = "ingress-passed" // behind XDP
 	linkTenantIngress = "ingress-tenant"
 	linkTenantEgress  = "egress-tenant"
 )
@@ -161,7 +162,7 @@ const (
 func linkNames(hook Hook) []string {
 	switch hook {
 	case XDP:
-		return []string{linkXDP, linkEgress}
+		return []string{linkXDP, linkPassed, linkEgress}
 	case TCXTenant:
 		return []string{linkTenantIngress, linkTenantEgress}
 	}
@@ -271,7 +272,7 @@ func (m *Manager) Detach(ifindex int) error {
 
 func (m *Manager) detach(ifindex int) error {
 	var errs []error
-	for _, name := range []string{linkIngress, linkEgress, linkTenantIngress, linkTenantEgress, linkXDP, qdiscMark} {
+	for _, name := range []string{linkIngress, linkEgress, linkTenantIngress, linkTenantEgress, linkXDP, linkPassed, qdiscMark} {
 		errs = append(errs, m.unlink(m.linkPin(ifindex, name)))
 	}
 	slots := m.slotMap(ifindex)
@@ -353,6 +354,8 @@ func (m *Manager) program(name string) *ebpf.Program {
 	switch name {
 	case linkXDP:
 		return m.objects.VportXdpFrom
+	case linkPassed:
+		return m.objects.VportTcxPassed
 	case linkEgress, linkTenantIngress:
 		return m.objects.VportTcxTo
 	}

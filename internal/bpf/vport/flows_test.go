@@ -19,7 +19,7 @@ func TestSizesAreCountedByRange(t *testing.T) {
 		for _, p := range []struct {
 			program   *ebpf.Program
 			direction Direction
-		}{{b.objects.VportTcxFrom, FromTenant}, {b.objects.VportXdpFrom, FromTenant}, {b.objects.VportTcxTo, ToTenant}} {
+		}{{b.objects.VportTcxFrom, FromTenant}, {b.objects.VportTcxPassed, FromTenant}, {b.objects.VportTcxTo, ToTenant}} {
 			before := b.read()
 			b.run(p.program, frame)
 			after := b.read()

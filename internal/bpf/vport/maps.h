@@ -3,13 +3,15 @@
 #ifndef VIGIA_VPORT_MAPS_H
 #define VIGIA_VPORT_MAPS_H
 
+#include "../include/protocol.h"
+#include "bucket.h"
+
 #define WINDOW_NS 100000000ULL /* 100 ms */
 #define HISTORY 16             /* closed windows kept, a power of two */
 #define DESTINATIONS 8         /* destinations followed per vport, a power of two */
 #define PORT_WORDS 16          /* 1024 bits of port spread per destination */
 #define FLOW_WORDS 64          /* 4096 bits of flows per window */
 #define SIZES 8                /* frame sizes are counted in as many ranges */
-#define NS_PER_S 1000000000ULL
 #define LOW_IFINDEX 65536
 #define HTB_MAJOR 0x1150       /* of the enforcer's HTB qdiscs */
 #define SHAPES 0x4000          /* classes that shape limits, */
@@ -72,20 +74,21 @@ struct flows {
 	__u64 seen[2][FLOW_WORDS];
 };
 
+/* What is held to packets and to new flows per second at once. */
+struct pace {
+	struct bucket packets;
+	struct bucket flows;
+};
+
 /* State of one vport, shared by all CPUs under the lock. */
 struct state {
 	struct bpf_spin_lock lock;
 	__u32 reserved;
-	__u64 tokens; /* what the limit lets through now, in bytes * NS_PER_S */
-	__u64 refilled_ns;
-	__u64 limit_since_ns; /* which limit the tokens belong to */
-	__u64 limit_packet_tokens; /* packets * NS_PER_S */
-	__u64 limit_flow_tokens; /* flows * NS_PER_S */
-	__u64 contract_refilled_ns;
-	__u64 contract_packet_tokens; /* packets * NS_PER_S */
-	__u64 contract_flow_tokens; /* flows * NS_PER_S */
-	__u64 receive_refilled_ns;
-	__u64 receive_packet_tokens; /* packets * NS_PER_S */
+	__u64 limit_since_ns; /* which limit its buckets belong to */
+	struct bucket limit_bytes;
+	struct pace limit_pace;
+	struct pace contract_pace;
+	struct bucket received; /* packets */
 	__u64 flood_since_ns; /* first packet that met the condition, of the newest episode */
 	__u64 flood_last_ns;
 	struct window current;
@@ -134,9 +137,8 @@ struct pair {
 	__u64 packets; /* packets per second; 0 = any number */
 	__u64 expires_ns; /* CLOCK_MONOTONIC; past = no limit */
 	__u64 since_ns; /* CLOCK_MONOTONIC when it was first set; renewals keep it */
-	__u64 refilled_ns;
-	__u64 tokens; /* bytes * NS_PER_S */
-	__u64 packet_tokens; /* packets * NS_PER_S */
+	struct bucket bytes;
+	struct bucket packet_bucket;
 	__u64 offered_bytes;
 	__u64 dropped_bytes;
 	__u64 dropped_packets;
@@ -149,8 +151,7 @@ struct shape {
 	__u32 reserved;
 	__u64 rate; /* bytes per second; 0 = none */
 	__u64 burst; /* bytes */
-	__u64 refilled_ns;
-	__u64 tokens; /* bytes * NS_PER_S */
+	struct bucket bytes;
 };
 
 /* When a window counts as a flood; set by user space. */

@@ -3,9 +3,9 @@
 #ifndef VIGIA_VPORT_PACKET_H
 #define VIGIA_VPORT_PACKET_H
 
-#define MAX_IPV6_EXTENSIONS 6
-
-enum protocol { TCP, UDP, ICMP, ARP_ND, FRAGMENT, OTHER, PROTOCOLS };
+#include "../include/address.h"
+#include "../include/protocol.h"
+#include "wire.h"
 
 /* What the parser learned about a packet. */
 struct packet {
@@ -17,15 +17,15 @@ struct packet {
 	__u16 destination_port; /* host order */
 	__u16 source_port; /* host order */
 	__u32 is_start; /* TCP SYN without ACK */
-	__u32 headers; /* bytes before the transport's payload, 0 if unknown */
 };
 
-static __always_inline __u32 fold(const struct in6_addr *a)
+/* ethertype reads a MAC header's type in one go: the kernel's struct is packed. */
+static __always_inline __be16 ethertype(const void *eth)
 {
-	return a->s6_addr32[0] ^ a->s6_addr32[1] ^ a->s6_addr32[2] ^ a->s6_addr32[3];
+	return *(const __be16 *)(eth + 2 * ETH_ALEN);
 }
 
-static __always_inline void parse_transport(struct packet *p, __u8 next, void *start, void *at, void *end)
+static __always_inline void parse_transport(struct packet *p, __u8 next, void *at, void *end)
 {
 	switch (next) {
 	case IPPROTO_TCP: {
@@ -37,7 +37,6 @@ static __always_inline void parse_transport(struct packet *p, __u8 next, void *s
 		p->source_port = bpf_ntohs(tcp->source);
 		p->destination_port = bpf_ntohs(tcp->dest);
 		p->is_start = tcp->syn && !tcp->ack;
-		p->headers = (__u32)(at - start) + tcp->doff * 4;
 		return;
 	}
 	case IPPROTO_ICMP:
@@ -45,10 +44,8 @@ static __always_inline void parse_transport(struct packet *p, __u8 next, void *s
 		return;
 	case IPPROTO_ICMPV6: {
 		__u8 *type = at;
-		p->protocol = ICMP;
-		/* Neighbour discovery, RFC 4861: types 133 to 137. */
-		if (type + 1 <= (__u8 *)end && *type >= 133 && *type <= 137)
-			p->protocol = ARP_ND;
+
+		p->protocol = type + 1 <= (__u8 *)end ? icmpv6(*type) : ICMP;
 		return;
 	}
 	case IPPROTO_UDP: {
@@ -59,13 +56,12 @@ static __always_inline void parse_transport(struct packet *p, __u8 next, void *s
 			return;
 		p->source_port = bpf_ntohs(udp->source);
 		p->destination_port = bpf_ntohs(udp->dest);
-		p->headers = (__u32)(at - start) + sizeof(*udp);
 		return;
 	}
 	}
 }
 
-static __always_inline void parse_ipv4(struct packet *p, void *start, void *at, void *end)
+static __always_inline void parse_ipv4(struct packet *p, void *at, void *end)
 {
 	struct iphdr *ip = at;
 
@@ -79,10 +75,10 @@ static __always_inline void parse_ipv4(struct packet *p, void *start, void *at, 
 		p->is_udp = ip->protocol == IPPROTO_UDP;
 		return;
 	}
-	parse_transport(p, ip->protocol, start, at + ip->ihl * 4, end);
+	parse_transport(p, ip->protocol, at + ip->ihl * 4, end);
 }
 
-static __always_inline void parse_ipv6(struct packet *p, void *start, void *at, void *end)
+static __always_inline void parse_ipv6(struct packet *p, void *at, void *end)
 {
 	struct ipv6hdr *ip = at;
 	__u8 next;
@@ -114,7 +110,7 @@ static __always_inline void parse_ipv6(struct packet *p, void *start, void *at, 
 		next = h[0];
 		at += ((__u32)h[1] + 1) * 8;
 	}
-	parse_transport(p, next, start, at, end);
+	parse_transport(p, next, at, end);
 }
 
 static __always_inline void parse(struct packet *p, void *data, void *end)
@@ -126,19 +122,17 @@ static __always_inline void parse(struct packet *p, void *data, void *end)
 	p->protocol = OTHER;
 	if ((void *)(eth + 1) > end)
 		return;
-	type = eth->h_proto;
-	for (int i = 0; i < 2; i++) { /* 802.1Q, 802.1ad */
-		if (type != bpf_htons(ETH_P_8021Q) && type != bpf_htons(ETH_P_8021AD))
-			break;
-		if (at + 4 > end)
+	type = ethertype(eth);
+	for (int i = 0; i < MAX_TAGS && is_tag(type); i++) {
+		if (at + TAG_BYTES > end)
 			return;
 		type = *(__be16 *)(at + 2);
-		at += 4;
+		at += TAG_BYTES;
 	}
 	if (type == bpf_htons(ETH_P_IP))
-		parse_ipv4(p, data, at, end);
+		parse_ipv4(p, at, end);
 	else if (type == bpf_htons(ETH_P_IPV6))
-		parse_ipv6(p, data, at, end);
+		parse_ipv6(p, at, end);
 	else if (type == bpf_htons(ETH_P_ARP))
 		p->protocol = ARP_ND;
 }

@@ -63,13 +63,13 @@ func (m *Manager) SetPair(ifindex int, d Destination, p Pair) error {
 	}
 	key, now := pairKey(place.Slot, d), Monotonic()
 	v := vportPair{
-		Class: p.Class, Rate: p.Rate, Burst: p.Burst, Packets: p.Packets, ExpiresNs: now + uint64(p.TTL), SinceNs: now, RefilledNs: now,
-		Tokens: p.Start * uint64(time.Second), PacketTokens: max(64, p.Packets/20) * uint64(time.Second),
+		Class: p.Class, Rate: p.Rate, Burst: p.Burst, Packets: p.Packets, ExpiresNs: now + uint64(p.TTL), SinceNs: now,
+		Bytes: filled(p.Start, now), PacketBucket: filled(packetBurst(p.Packets), now),
 	}
 	var old vportPair
 	err = m.objects.VportPair.LookupWithFlags(key, &old, ebpf.LookupLock)
 	if err == nil && old.ExpiresNs > now { // what is in the buckets stays there
-		v.SinceNs, v.RefilledNs, v.Tokens, v.PacketTokens = old.SinceNs, old.RefilledNs, min(old.Tokens, p.Burst*uint64(time.Second)), min(old.PacketTokens, v.PacketTokens)
+		v.SinceNs, v.Bytes, v.PacketBucket = old.SinceNs, carriedOver(old.Bytes, p.Burst), carriedOver(old.PacketBucket, packetBurst(p.Packets))
 		v.OfferedBytes, v.DroppedBytes, v.DroppedPackets = old.OfferedBytes, old.DroppedBytes, old.DroppedPackets
 	}
 	if err == nil {
@@ -200,51 +200,4 @@ func (m *Manager) sweepPairs() (left bool, err error) {
 		return true, fmt.Errorf("list slots: %w", err)
 	}
 	return len(used) > 0, nil
-}
-
-// SetContract holds an interface to its bounds. They have no end: they are what the
-// tenant bought.
-func (m *Manager) SetContract(ifindex int, b Bounds) error {
-	place, err := m.place(ifindex)
-	if err != nil {
-		return err
-	}
-	return m.setContract(ifindex, place.Slot, b)
-}
-
-func (m *Manager) setContract(ifindex int, slot uint32, b Bounds) error {
-	if max(b.Packets, b.NewFlows, b.Receive) > MaxRate {
-		return fmt.Errorf("contract of interface %d: %+v per second is out of range", ifindex, b)
-	}
-	return m.editContract(slot, func(c *vportContract) { c.Packets, c.NewFlows, c.ReceivePackets = b.Packets, b.NewFlows, b.Receive })
-}
-
-// Contract returns what the interface is held to.
-func (m *Manager) Contract(ifindex int) (Bounds, error) {
-	place, err := m.place(ifindex)
-	if err != nil {
-		return Bounds{}, err
-	}
-	var c vportContract
-	if err := m.objects.VportContract.Lookup(place.Slot, &c); err != nil {
-		return Bounds{}, fmt.Errorf("read contract: %w", err)
-	}
-	return Bounds{c.Packets, c.NewFlows, c.ReceivePackets}, nil
-}
-
-func (m *Manager) editContract(slot uint32, edit func(*vportContract)) error {
-	m.contractMu.Lock()
-	defer m.contractMu.Unlock()
-	var c vportContract
-	if err := m.objects.VportContract.Lookup(slot, &c); err != nil {
-		return fmt.Errorf("read contract: %w", err)
-	}
-	before := c
-	if edit(&c); c == before {
-		return nil
-	}
-	if err := m.objects.VportContract.Put(slot, c); err != nil {
-		return fmt.Errorf("write contract: %w", err)
-	}
-	return nil
 }

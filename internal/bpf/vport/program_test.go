@@ -151,7 +151,7 @@ func TestClassification(t *testing.T) {
 			}{
 				{b.objects.VportTcxFrom, tcActUnspec, FromTenant},
 				{b.objects.VportTcxTo, tcActUnspec, ToTenant},
-				{b.objects.VportXdpFrom, xdpPass, FromTenant},
+				{b.objects.VportTcxPassed, tcActUnspec, FromTenant},
 			} {
 				before := b.read()
 				if got := b.run(p.program, tc.frame); got != p.pass {
@@ -183,7 +183,7 @@ func TestPortsWithOnePlaceAreCountedApart(t *testing.T) {
 	}
 	b.displace()
 	tcp, udp := tcpFrame("10.0.0.2"), udpFrame("10.0.0.2", 53, 20)
-	for _, p := range []*ebpf.Program{b.objects.VportTcxFrom, b.objects.VportTcxTo, b.objects.VportXdpFrom} {
+	for _, p := range []*ebpf.Program{b.objects.VportTcxFrom, b.objects.VportTcxTo, b.objects.VportTcxPassed} {
 		b.run(p, tcp)
 		b.run(p, udp)
 	}

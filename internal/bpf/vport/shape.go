@@ -29,14 +29,14 @@ func (m *Manager) setShape(class uint32, rate uint64) error {
 	if class>>16 != ClassMajor || key >= Shapes {
 		return nil
 	}
-	v := vportShape{Rate: rate, Burst: max(minShapeBurst, rate*uint64(shapeBurst)/uint64(time.Second)), RefilledNs: Monotonic()}
-	v.Tokens = v.Burst * uint64(time.Second)
+	v := vportShape{Rate: rate, Burst: max(minShapeBurst, rate*uint64(shapeBurst)/uint64(time.Second))}
+	v.Bytes = filled(v.Burst, Monotonic())
 	var old vportShape
 	if err := m.objects.VportShape.LookupWithFlags(key, &old, ebpf.LookupLock); err != nil {
 		return fmt.Errorf("read class %x: %w", class, err)
 	}
 	if old.Rate != 0 { // what is in the bucket stays there
-		v.RefilledNs, v.Tokens = old.RefilledNs, min(old.Tokens, v.Tokens)
+		v.Bytes = carriedOver(old.Bytes, v.Burst)
 	}
 	if err := m.objects.VportShape.Update(key, &v, ebpf.UpdateLock); err != nil {
 		return fmt.Errorf("write class %x: %w", class, err)

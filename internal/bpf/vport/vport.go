@@ -109,11 +109,11 @@ const (
 
 // Manager attaches programs to ports and reads and writes their maps.
 type Manager struct {
-	objects  vportObjects
-	netns    *netns.NS
-	pinDir   string
-	maxPorts int
-	ledger   *Ledger
+	objects      vportObjects
+	netns        *netns.NS
+	pinDir       string
+	maxPorts     int
+	tenantTotals *TenantTotals
 
 	swept      atomic.Bool // no limit to a single destination is left that this process knows of
 	contractMu sync.Mutex  // held across reading and writing an entry of vport_contract
@@ -121,7 +121,7 @@ type Manager struct {
 	attachment Attachment
 
 	scratch      Snapshot // of the one who holds the lock of the pin directory
-	rcuExpedited string   // the switch's file, see Hurry
+	rcuExpedited string   // the switch's file, see ExpediteRCU
 }
 
 // Open loads the programs, or takes over the maps that another process pinned.
@@ -149,7 +149,7 @@ func Open(o Options) (*Manager, error) {
 
 // Close lets go of the maps. What is attached stays attached.
 func (m *Manager) Close() error {
-	return errors.Join(m.objects.Close(), m.ledger.Close(), m.netns.Close())
+	return errors.Join(m.objects.Close(), m.tenantTotals.Close(), m.netns.Close())
 }
 
 // CheckBPFFS makes the pin directory if it lies on a bpffs, and nothing otherwise.
@@ -212,7 +212,7 @@ func (m *Manager) load() error {
 	if err != nil {
 		return explainLoad(err)
 	}
-	return errors.Join(m.recoverHurry(), m.updateLinks())
+	return errors.Join(m.endLeftExpedited(), m.updateLinks())
 }
 
 func (m *Manager) loadObjects() error {
@@ -235,12 +235,12 @@ func (m *Manager) loadObjects() error {
 		}
 		ms.Pinning = ebpf.PinByName
 	}
-	if m.ledger, err = openLedger(m.mapDir(), uint32(m.maxPorts)); err != nil {
+	if m.tenantTotals, err = openTenantTotals(m.mapDir(), uint32(m.maxPorts)); err != nil {
 		return err
 	}
 	err = spec.LoadAndAssign(&m.objects, &ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: m.mapDir()}})
 	if err != nil {
-		return errors.Join(err, m.ledger.Close())
+		return errors.Join(err, m.tenantTotals.Close())
 	}
 	return nil
 }
@@ -285,8 +285,8 @@ func (m *Manager) removePins() error {
 	if err != nil {
 		return fmt.Errorf("list pins: %w", err)
 	}
-	done := m.Hurry(len(links))
-	return errors.Join(m.removeAllPins(), done())
+	end := m.ExpediteRCU(len(links))
+	return errors.Join(m.removeAllPins(), end())
 }
 
 func (m *Manager) removeAllPins() error {

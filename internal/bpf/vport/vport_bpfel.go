@@ -13,6 +13,12 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type vportBucket struct {
+	_          structs.HostLayout
+	Tokens     uint64
+	RefilledNs uint64
+}
+
 type vportContract struct {
 	_              structs.HostLayout
 	Packets        uint64
@@ -55,6 +61,12 @@ type vportLimit struct {
 	PolicedPacketsBefore uint64
 }
 
+type vportPace struct {
+	_       structs.HostLayout
+	Packets vportBucket
+	Flows   vportBucket
+}
+
 type vportPair struct {
 	_    structs.HostLayout
 	Lock struct {
@@ -67,9 +79,8 @@ type vportPair struct {
 	Packets        uint64
 	ExpiresNs      uint64
 	SinceNs        uint64
-	RefilledNs     uint64
-	Tokens         uint64
-	PacketTokens   uint64
+	Bytes          vportBucket
+	PacketBucket   vportBucket
 	OfferedBytes   uint64
 	DroppedBytes   uint64
 	DroppedPackets uint64
@@ -103,11 +114,10 @@ type vportShape struct {
 		_   structs.HostLayout
 		Val uint32
 	}
-	Reserved   uint32
-	Rate       uint64
-	Burst      uint64
-	RefilledNs uint64
-	Tokens     uint64
+	Reserved uint32
+	Rate     uint64
+	Burst    uint64
+	Bytes    vportBucket
 }
 
 type vportState struct {
@@ -116,22 +126,17 @@ type vportState struct {
 		_   structs.HostLayout
 		Val uint32
 	}
-	Reserved             uint32
-	Tokens               uint64
-	RefilledNs           uint64
-	LimitSinceNs         uint64
-	LimitPacketTokens    uint64
-	LimitFlowTokens      uint64
-	ContractRefilledNs   uint64
-	ContractPacketTokens uint64
-	ContractFlowTokens   uint64
-	ReceiveRefilledNs    uint64
-	ReceivePacketTokens  uint64
-	FloodSinceNs         uint64
-	FloodLastNs          uint64
-	Current              vportWindow
-	Closed               [16]vportWindow
-	Destinations         [8]struct {
+	Reserved     uint32
+	LimitSinceNs uint64
+	LimitBytes   vportBucket
+	LimitPace    vportPace
+	ContractPace vportPace
+	Received     vportBucket
+	FloodSinceNs uint64
+	FloodLastNs  uint64
+	Current      vportWindow
+	Closed       [16]vportWindow
+	Destinations [8]struct {
 		_       structs.HostLayout
 		Window  uint32
 		Address uint32
@@ -168,20 +173,21 @@ type vportWindow struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	vportMapVportContract = "vport_contract"
-	vportMapVportCount    = "vport_count"
-	vportMapVportHigh     = "vport_high"
-	vportMapVportLimit    = "vport_limit"
-	vportMapVportPair     = "vport_pair"
-	vportMapVportPlace    = "vport_place"
-	vportMapVportSet      = "vport_set"
-	vportMapVportShape    = "vport_shape"
-	vportMapVportSlots    = "vport_slots"
-	vportMapVportState    = "vport_state"
-	vportProgVportTcxFrom = "vport_tcx_from"
-	vportProgVportTcxTo   = "vport_tcx_to"
-	vportProgVportXdpFrom = "vport_xdp_from"
-	vportVarPlaceMask     = "place_mask"
+	vportMapVportContract   = "vport_contract"
+	vportMapVportCount      = "vport_count"
+	vportMapVportHigh       = "vport_high"
+	vportMapVportLimit      = "vport_limit"
+	vportMapVportPair       = "vport_pair"
+	vportMapVportPlace      = "vport_place"
+	vportMapVportSet        = "vport_set"
+	vportMapVportShape      = "vport_shape"
+	vportMapVportSlots      = "vport_slots"
+	vportMapVportState      = "vport_state"
+	vportProgVportTcxFrom   = "vport_tcx_from"
+	vportProgVportTcxPassed = "vport_tcx_passed"
+	vportProgVportTcxTo     = "vport_tcx_to"
+	vportProgVportXdpFrom   = "vport_xdp_from"
+	vportVarPlaceMask       = "place_mask"
 )
 
 // loadVport returns the embedded CollectionSpec for vport.
@@ -226,9 +232,10 @@ type vportSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type vportProgramSpecs struct {
-	VportTcxFrom *ebpf.ProgramSpec `ebpf:"vport_tcx_from"`
-	VportTcxTo   *ebpf.ProgramSpec `ebpf:"vport_tcx_to"`
-	VportXdpFrom *ebpf.ProgramSpec `ebpf:"vport_xdp_from"`
+	VportTcxFrom   *ebpf.ProgramSpec `ebpf:"vport_tcx_from"`
+	VportTcxPassed *ebpf.ProgramSpec `ebpf:"vport_tcx_passed"`
+	VportTcxTo     *ebpf.ProgramSpec `ebpf:"vport_tcx_to"`
+	VportXdpFrom   *ebpf.ProgramSpec `ebpf:"vport_xdp_from"`
 }
 
 // vportMapSpecs contains maps before they are loaded into the kernel.
@@ -312,14 +319,16 @@ type vportVariables struct {
 //
 // It can be passed to loadVportObjects or ebpf.CollectionSpec.LoadAndAssign.
 type vportPrograms struct {
-	VportTcxFrom *ebpf.Program `ebpf:"vport_tcx_from"`
-	VportTcxTo   *ebpf.Program `ebpf:"vport_tcx_to"`
-	VportXdpFrom *ebpf.Program `ebpf:"vport_xdp_from"`
+	VportTcxFrom   *ebpf.Program `ebpf:"vport_tcx_from"`
+	VportTcxPassed *ebpf.Program `ebpf:"vport_tcx_passed"`
+	VportTcxTo     *ebpf.Program `ebpf:"vport_tcx_to"`
+	VportXdpFrom   *ebpf.Program `ebpf:"vport_xdp_from"`
 }
 
 func (p *vportPrograms) Close() error {
 	return _VportClose(
 		p.VportTcxFrom,
+		p.VportTcxPassed,
 		p.VportTcxTo,
 		p.VportXdpFrom,
 	)

@@ -14,18 +14,18 @@ type Bounds struct {
 	Receive  uint64 // packets that it may be sent
 }
 
-// Observe holds attached interfaces to their bounds and returns those that have a
+// SyncBounds holds attached interfaces to their bounds and tells which of them have a
 // limit in force. However many ports there are, it takes a few system calls, and
 // more for what has changed alone.
-func (m *Manager) Observe(want map[int]Bounds) (map[int]bool, error) {
+func (m *Manager) SyncBounds(want map[int]Bounds) (limited map[int]bool, err error) {
 	places := make(map[uint32]vportPlace, len(want))
 	if err := batch(m.objects.VportPlace, func(ifindex uint32, p *vportPlace) { places[ifindex] = *p }); err != nil {
 		return nil, fmt.Errorf("list slots: %w", err)
 	}
-	limited, now := make(map[uint32]bool), Monotonic()
+	inForce, now := make(map[uint32]bool), Monotonic()
 	if err := batch(m.objects.VportLimit, func(slot uint32, l *vportLimit) {
 		if l.ExpiresNs > now {
-			limited[slot] = true
+			inForce[slot] = true
 		}
 	}); err != nil {
 		return nil, fmt.Errorf("list limits: %w", err)
@@ -34,15 +34,15 @@ func (m *Manager) Observe(want map[int]Bounds) (map[int]bool, error) {
 	if err := batch(m.objects.VportContract, func(slot uint32, c *vportContract) { have[slot] = Bounds{c.Packets, c.NewFlows, c.ReceivePackets} }); err != nil {
 		return nil, fmt.Errorf("list contracts: %w", err)
 	}
-	out := make(map[int]bool, len(limited))
+	limited = make(map[int]bool, len(places))
 	var errs []error
 	for ifindex, p := range places {
-		out[int(ifindex)] = limited[p.Slot]
+		limited[int(ifindex)] = inForce[p.Slot]
 		if b, known := want[int(ifindex)]; known && b != have[p.Slot] {
 			errs = append(errs, m.setContract(int(ifindex), p.Slot, b))
 		}
 	}
-	return out, errors.Join(errs...)
+	return limited, errors.Join(errs...)
 }
 
 // batch calls fn with every entry of a map whose keys are numbers.
@@ -62,4 +62,41 @@ func batch[V any](m *ebpf.Map, fn func(uint32, *V)) error {
 			return err
 		}
 	}
+}
+
+func (m *Manager) setContract(ifindex int, slot uint32, b Bounds) error {
+	if max(b.Packets, b.NewFlows, b.Receive) > MaxRate {
+		return fmt.Errorf("contract of interface %d: %+v per second is out of range", ifindex, b)
+	}
+	return m.editContract(slot, func(c *vportContract) { c.Packets, c.NewFlows, c.ReceivePackets = b.Packets, b.NewFlows, b.Receive })
+}
+
+// Contract returns what the interface is held to.
+func (m *Manager) Contract(ifindex int) (Bounds, error) {
+	place, err := m.place(ifindex)
+	if err != nil {
+		return Bounds{}, err
+	}
+	var c vportContract
+	if err := m.objects.VportContract.Lookup(place.Slot, &c); err != nil {
+		return Bounds{}, fmt.Errorf("read contract: %w", err)
+	}
+	return Bounds{c.Packets, c.NewFlows, c.ReceivePackets}, nil
+}
+
+func (m *Manager) editContract(slot uint32, edit func(*vportContract)) error {
+	m.contractMu.Lock()
+	defer m.contractMu.Unlock()
+	var c vportContract
+	if err := m.objects.VportContract.Lookup(slot, &c); err != nil {
+		return fmt.Errorf("read contract: %w", err)
+	}
+	before := c
+	if edit(&c); c == before {
+		return nil
+	}
+	if err := m.objects.VportContract.Put(slot, c); err != nil {
+		return fmt.Errorf("write contract: %w", err)
+	}
+	return nil
 }

@@ -10,8 +10,8 @@ import (
 	"vigia/internal/testutil"
 )
 
-// hurrier returns a manager whose switch is a file.
-func hurrier(t *testing.T, value string) (m *Manager, knob func() string) {
+// expediter returns a manager whose switch is a file.
+func expediter(t *testing.T, value string) (m *Manager, knob func() string) {
 	t.Helper()
 	dir := t.TempDir()
 	m = &Manager{pinDir: dir, rcuExpedited: filepath.Join(dir, "rcu_expedited")}
@@ -27,58 +27,58 @@ func hurrier(t *testing.T, value string) (m *Manager, knob func() string) {
 	}
 }
 
-func TestHurryEnds(t *testing.T) {
+func TestExpeditedGracePeriodsEnd(t *testing.T) {
 	for _, tc := range []struct {
 		name, before, during string
 		interfaces           int
 	}{
-		{"many", "0", "1", hurryFrom},
-		{"few", "0", "0", hurryFrom - 1},
-		{"on already", "1", "1", hurryFrom},
+		{"many", "0", "1", expediteFrom},
+		{"few", "0", "0", expediteFrom - 1},
+		{"on already", "1", "1", expediteFrom},
 	} {
-		m, knob := hurrier(t, tc.before)
-		done := m.Hurry(tc.interfaces)
+		m, knob := expediter(t, tc.before)
+		done := m.ExpediteRCU(tc.interfaces)
 		if got := knob(); got != tc.during {
 			t.Errorf("%s: meanwhile %s, want %s", tc.name, got, tc.during)
 		}
-		second := m.Hurry(tc.interfaces) // of the other program that keeps ports
+		second := m.ExpediteRCU(tc.interfaces) // of the other program that keeps ports
 		if err := second(); err != nil || knob() != tc.during {
 			t.Errorf("%s: the second's end: %v, switch %s", tc.name, err, knob())
 		}
 		if err := done(); err != nil || knob() != tc.before {
 			t.Errorf("%s: after that %s, want %s; %v", tc.name, knob(), tc.before, err)
 		}
-		if _, err := os.Stat(m.hurryMark()); err == nil {
+		if _, err := os.Stat(m.expeditedMark()); err == nil {
 			t.Errorf("%s: the mark is left", tc.name)
 		}
 	}
 }
 
-func TestHurryOfTheDeadEnds(t *testing.T) {
-	m, knob := hurrier(t, "0")
-	m.Hurry(1000) // and never ends it
+func TestWhatADeadProcessLeftExpeditedEnds(t *testing.T) {
+	m, knob := expediter(t, "0")
+	m.ExpediteRCU(1000) // and never ends it
 	next := &Manager{pinDir: m.pinDir, rcuExpedited: m.rcuExpedited}
-	if err := next.recoverHurry(); err != nil || knob() != "0" {
+	if err := next.endLeftExpedited(); err != nil || knob() != "0" {
 		t.Errorf("switch %s, %v", knob(), err)
 	}
-	if err := next.recoverHurry(); err != nil {
+	if err := next.endLeftExpedited(); err != nil {
 		t.Errorf("with nothing to do: %v", err)
 	}
 }
 
-func TestWithoutTheRightNothingHurries(t *testing.T) {
+func TestWithoutTheRightNothingIsExpedited(t *testing.T) {
 	m := &Manager{pinDir: t.TempDir(), rcuExpedited: "/proc/version"} // exists and cannot be written
-	if err := m.Hurry(1000)(); err != nil {
+	if err := m.ExpediteRCU(1000)(); err != nil {
 		t.Error(err)
 	}
 	m.rcuExpedited = filepath.Join(m.pinDir, "absent")
-	if err := m.Hurry(1000)(); err != nil {
+	if err := m.ExpediteRCU(1000)(); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestManyPortsAreAttachedInAHurry makes the kernel itself hurry.
-func TestManyPortsAreAttachedInAHurry(t *testing.T) {
+// TestManyPortsAreAttachedExpedited switches the kernel itself.
+func TestManyPortsAreAttachedExpedited(t *testing.T) {
 	before, err := os.ReadFile(rcuExpedited)
 	if err != nil {
 		t.Skipf("the kernel has no %s: %v", rcuExpedited, err)
@@ -86,7 +86,7 @@ func TestManyPortsAreAttachedInAHurry(t *testing.T) {
 	r := newRig(t)
 	ns := r.node
 	var wanted []Want
-	for i := range hurryFrom {
+	for i := range expediteFrom {
 		name := fmt.Sprintf("tap%d", i)
 		testutil.IP(t, "-n", ns, "tuntap", "add", "dev", name, "mode", "tap")
 		wanted = append(wanted, Want{Index: r.ifindex(name), Hook: TCX})
@@ -100,11 +100,11 @@ func TestManyPortsAreAttachedInAHurry(t *testing.T) {
 		t.Errorf("failed: %v, %v; want the interface that does not exist", failed, err)
 	}
 	attached, err := m.Attached()
-	if err != nil || len(attached) != hurryFrom {
+	if err != nil || len(attached) != expediteFrom {
 		t.Errorf("%d interfaces are attached, %v", len(attached), err)
 	}
-	if _, err := os.Stat(m.hurryMark()); err == nil {
-		t.Error("the hurry goes on")
+	if _, err := os.Stat(m.expeditedMark()); err == nil {
+		t.Error("the switch is still marked as on")
 	}
 	if err := m.Uninstall(); err != nil {
 		t.Error(err)
