@@ -1,10 +1,9 @@
-package vport
+package vport_test
 
 import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,51 +12,49 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
+	"vigia/internal/bpf/vport"
+	"vigia/internal/bpf/vport/vporttest"
 	"vigia/internal/netns"
 	"vigia/internal/testutil"
 )
 
-// rig is a node and a tenant joined by a veth pair, as in the lab: the vport is
-// the node's end.
+// Indices into vport.Protocols.
+const (
+	udp   = 1
+	arpND = 3
+)
+
+const xdpPass = 2
+
+// rig is a port and how programs get onto it.
 type rig struct {
-	t            *testing.T
-	node, tenant string
-	vport        int // ifindex in the node
-	pinDir       string
-	nodeIP, vmIP string
-	attachment   Attachment
+	*vporttest.Port
+	t          *testing.T
+	attachment vport.Attachment
 }
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	r := &rig{t: t, node: testutil.NewNetNS(t), tenant: testutil.NewNetNS(t), pinDir: testutil.NewBPFFS(t), nodeIP: "10.7.0.1", vmIP: "10.7.0.2"}
-	testutil.DisableIPv6(t, r.node)
-	testutil.DisableIPv6(t, r.tenant)
-	testutil.NewVethPair(t, r.node, "vport0", r.tenant, "eth0")
-	testutil.IP(t, "-n", r.node, "addr", "add", r.nodeIP+"/24", "dev", "vport0")
-	testutil.IP(t, "-n", r.tenant, "addr", "add", r.vmIP+"/24", "dev", "eth0")
-	r.vport = r.ifindex("vport0")
-	// Resolve ARP before anything counts.
-	testutil.Run(t, "ip", "netns", "exec", r.tenant, "ping", "-c1", "-W5", r.nodeIP)
-	return r
+	return &rig{Port: vporttest.NewPort(t), t: t}
 }
 
 type where struct {
-	hook       Hook
-	attachment Attachment
+	hook       vport.Hook
+	attachment vport.Attachment
 }
 
 // everywhere lists the places where programs can be.
 func everywhere() []where {
-	return []where{{TCX, TCXLinks}, {TCX, ClsactFilters}, {XDP, TCXLinks}, {XDP, ClsactFilters}}
+	return []where{{vport.TCX, vport.TCXLinks}, {vport.TCX, vport.ClsactFilters}, {vport.XDP, vport.TCXLinks}, {vport.XDP, vport.ClsactFilters}}
 }
 
-// eachAttachment runs a test with TCX links and with clsact filters.
+// eachAttachment runs a test with vport.TCX links and with clsact filters.
 func eachAttachment(t *testing.T, test func(t *testing.T, r *rig)) {
-	for _, a := range []Attachment{TCXLinks, ClsactFilters} {
+	for _, a := range []vport.Attachment{vport.TCXLinks, vport.ClsactFilters} {
 		t.Run(string(a), func(t *testing.T) {
 			r := newRig(t)
 			r.attachment = a
@@ -66,64 +63,14 @@ func eachAttachment(t *testing.T, test func(t *testing.T, r *rig)) {
 	}
 }
 
-func (r *rig) ifindex(name string) int {
+func (r *rig) open() *vport.Manager {
 	r.t.Helper()
-	var index int
-	err := netns.Do(r.node, func() error {
-		ifi, err := net.InterfaceByName(name)
-		if err == nil {
-			index = ifi.Index
-		}
-		return err
-	})
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	return index
+	return vporttest.Open(r.t, vport.Options{PinDir: r.PinDir, NetNS: r.Node, Attachment: r.attachment})
 }
 
-func (r *rig) open() *Manager {
+func (r *rig) counters(m *vport.Manager) vport.Counters {
 	r.t.Helper()
-	return open(r.t, Options{PinDir: r.pinDir, NetNS: r.node, MaxPorts: 8, Attachment: r.attachment})
-}
-
-// udp sends n datagrams from one namespace to an address and returns how many
-// a socket there got.
-func (r *rig) udp(from, to, address string, n, size int) int {
-	r.t.Helper()
-	var server, client *net.UDPConn
-	addr := &net.UDPAddr{IP: net.ParseIP(address), Port: 5353}
-	must := func(err error) {
-		r.t.Helper()
-		if err != nil {
-			r.t.Fatal(err)
-		}
-	}
-	must(netns.Do(to, func() (err error) { server, err = net.ListenUDP("udp4", addr); return err }))
-	defer server.Close()
-	must(server.SetReadBuffer(4 << 20))
-	must(netns.Do(from, func() (err error) { client, err = net.DialUDP("udp4", nil, addr); return err }))
-	defer client.Close()
-	payload := make([]byte, size)
-	for range n {
-		_, err := client.Write(payload)
-		must(err)
-	}
-	got := 0
-	buf := make([]byte, 65536)
-	for got < n {
-		must(server.SetReadDeadline(time.Now().Add(500 * time.Millisecond)))
-		if _, err := server.Read(buf); err != nil {
-			break
-		}
-		got++
-	}
-	return got
-}
-
-func (r *rig) counters(m *Manager) Counters {
-	r.t.Helper()
-	c, err := m.Read(r.vport)
+	c, err := m.Read(r.Index)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -136,21 +83,21 @@ func TestTrafficIsCountedExactlyOnBothHooks(t *testing.T) {
 			r := newRig(t)
 			r.attachment = at.attachment
 			m := r.open()
-			if err := m.Attach(r.vport, at.hook); err != nil {
+			if err := m.Attach(r.Index, at.hook); err != nil {
 				t.Fatal(err)
 			}
-			if got := r.udp(r.tenant, r.node, r.nodeIP, 100, 200); got != 100 {
+			if got := r.Send(100, 200); got != 100 {
 				t.Fatalf("%d of 100 datagrams arrived", got)
 			}
-			if got := r.udp(r.node, r.tenant, r.vmIP, 70, 300); got != 70 {
+			if got := r.Receive(70, 300); got != 70 {
 				t.Fatalf("%d of 70 datagrams arrived", got)
 			}
 			c := r.counters(m)
 			const headers = 14 + 20 + 8
-			if p, b := c.Packets[FromTenant][protocolUDP], c.Bytes[FromTenant][protocolUDP]; p != 100 || b != 100*(200+headers) {
+			if p, b := c.Packets[vport.FromTenant][udp], c.Bytes[vport.FromTenant][udp]; p != 100 || b != 100*(200+headers) {
 				t.Errorf("from tenant: %d packets, %d bytes", p, b)
 			}
-			if p, b := c.Packets[ToTenant][protocolUDP], c.Bytes[ToTenant][protocolUDP]; p != 70 || b != 70*(300+headers) {
+			if p, b := c.Packets[vport.ToTenant][udp], c.Bytes[vport.ToTenant][udp]; p != 70 || b != 70*(300+headers) {
 				t.Errorf("to tenant: %d packets, %d bytes", p, b)
 			}
 		})
@@ -161,42 +108,42 @@ func TestTrafficIsCountedExactlyOnBothHooks(t *testing.T) {
 // pair, as to a macvlan or the device of an OVS internal port, and limits it there.
 func TestTenantsOwnDeviceIsCountedTheOtherWayRound(t *testing.T) {
 	eachAttachment(t, func(t *testing.T, r *rig) {
-		r.node, r.tenant = r.tenant, r.node // the programs sit where the tenant is
-		r.vport = r.ifindex("eth0")
-		m := r.open()
-		if err := m.Attach(r.vport, TCXTenant); err != nil {
+		// The programs sit where the tenant is.
+		m := vporttest.Open(t, vport.Options{PinDir: r.PinDir, NetNS: r.Tenant, Attachment: r.attachment})
+		r.Index = vporttest.Index(t, r.Tenant, "eth0")
+		if err := m.Attach(r.Index, vport.TCXTenant); err != nil {
 			t.Fatal(err)
 		}
-		if got := r.udp(r.node, r.tenant, r.nodeIP, 100, 200); got != 100 {
+		if got := r.Send(100, 200); got != 100 {
 			t.Fatalf("%d of 100 datagrams arrived", got)
 		}
-		if got := r.udp(r.tenant, r.node, r.vmIP, 70, 300); got != 70 {
+		if got := r.Receive(70, 300); got != 70 {
 			t.Fatalf("%d of 70 datagrams arrived", got)
 		}
 		c := r.counters(m)
-		if from, to := c.Packets[FromTenant][protocolUDP], c.Packets[ToTenant][protocolUDP]; from != 100 || to != 70 {
+		if from, to := c.Packets[vport.FromTenant][udp], c.Packets[vport.ToTenant][udp]; from != 100 || to != 70 {
 			t.Errorf("%d packets from the tenant and %d to it; want 100 and 70", from, to)
 		}
 		// A limit drops what the tenant sends, and nothing else.
-		if err := m.SetLimit(r.vport, LimitRequest{Rate: 1, Burst: 1, TTL: time.Minute}); err != nil {
+		if err := m.SetLimit(r.Index, vport.LimitRequest{Rate: 1, Burst: 1, TTL: time.Minute}); err != nil {
 			t.Fatal(err)
 		}
-		if got := r.udp(r.node, r.tenant, r.nodeIP, 20, 200); got != 0 {
+		if got := r.Send(20, 200); got != 0 {
 			t.Errorf("%d of 20 datagrams passed the limit", got)
 		}
-		if got := r.udp(r.tenant, r.node, r.vmIP, 20, 200); got != 20 {
+		if got := r.Receive(20, 200); got != 20 {
 			t.Errorf("%d of 20 datagrams to the tenant arrived", got)
 		}
 		if c = r.counters(m); c.PolicedPackets != 20 {
 			t.Errorf("%d packets were policed, want 20", c.PolicedPackets)
 		}
-		if err := m.Attach(r.vport, TCX); err != nil { // another hook takes the old one off
+		if err := m.Attach(r.Index, vport.TCX); err != nil { // another hook takes the old one off
 			t.Fatal(err)
 		}
-		if err := m.Detach(r.vport); err != nil {
+		if err := m.Detach(r.Index); err != nil {
 			t.Fatal(err)
 		}
-		if entries, err := os.ReadDir(filepath.Join(r.pinDir, "links")); err != nil || len(entries) != 0 {
+		if entries, err := os.ReadDir(filepath.Join(r.PinDir, "links")); err != nil || len(entries) != 0 {
 			t.Errorf("links left behind: %v, %v", entries, err)
 		}
 	})
@@ -208,19 +155,19 @@ func TestLimitBitesReadsBackExpiresAndComesOff(t *testing.T) {
 			r := newRig(t)
 			r.attachment = at.attachment
 			m := r.open()
-			if err := m.Attach(r.vport, at.hook); err != nil {
+			if err := m.Attach(r.Index, at.hook); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := m.Limit(r.vport); !errors.Is(err, ErrNoLimit) {
+			if _, err := m.Limit(r.Index); !errors.Is(err, vport.ErrNoLimit) {
 				t.Fatalf("before any limit: %v", err)
 			}
 			id := [16]byte{7}
 			// 1 byte a second lets nothing but the burst through: 5 frames of 1042 bytes.
-			if err := m.SetLimit(r.vport, LimitRequest{ID: id, Rate: 1, Burst: 5 * 1042, TTL: time.Hour}); err != nil {
+			if err := m.SetLimit(r.Index, vport.LimitRequest{ID: id, Rate: 1, Burst: 5 * 1042, TTL: time.Hour}); err != nil {
 				t.Fatal(err)
 			}
-			first := r.udp(r.tenant, r.node, r.nodeIP, 50, 1000)
-			l, err := m.Limit(r.vport)
+			first := r.Send(50, 1000)
+			l, err := m.Limit(r.Index)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -230,57 +177,57 @@ func TestLimitBitesReadsBackExpiresAndComesOff(t *testing.T) {
 			if l.ID != id || l.Rate != 1 || l.Burst != 5*1042 || l.Expires <= 0 || l.Expires > time.Hour {
 				t.Errorf("read back %+v", l)
 			}
-			testutil.Run(t, "ip", "netns", "exec", r.tenant, "ping", "-c3", "-i0.2", "-W5", r.nodeIP) // only UDP is limited
+			testutil.Run(t, "ip", "netns", "exec", r.Tenant, "ping", "-c3", "-i0.2", "-W5", vporttest.NodeIP) // only UDP is limited
 
 			// Renewing goes on counting, another id starts anew.
-			if err := m.SetLimit(r.vport, LimitRequest{ID: id, Rate: 1, Burst: 5 * 1042, TTL: time.Hour}); err != nil {
+			if err := m.SetLimit(r.Index, vport.LimitRequest{ID: id, Rate: 1, Burst: 5 * 1042, TTL: time.Hour}); err != nil {
 				t.Fatal(err)
 			}
-			if l, err = m.Limit(r.vport); err != nil || l.PolicedPackets != 45 {
+			if l, err = m.Limit(r.Index); err != nil || l.PolicedPackets != 45 {
 				t.Errorf("after renewal: %+v, %v", l, err)
 			}
-			if err := m.SetLimit(r.vport, LimitRequest{ID: [16]byte{8}, Rate: 1, Burst: 1, TTL: 1500 * time.Millisecond}); err != nil {
+			if err := m.SetLimit(r.Index, vport.LimitRequest{ID: [16]byte{8}, Rate: 1, Burst: 1, TTL: 1500 * time.Millisecond}); err != nil {
 				t.Fatal(err)
 			}
-			if l, err = m.Limit(r.vport); err != nil || l.PolicedPackets != 0 {
+			if l, err = m.Limit(r.Index); err != nil || l.PolicedPackets != 0 {
 				t.Errorf("after another id: %+v, %v", l, err)
 			}
-			testutil.WaitFor(t, "the limit to expire", func() bool { _, err := m.Limit(r.vport); return errors.Is(err, ErrNoLimit) })
-			if got := r.udp(r.tenant, r.node, r.nodeIP, 50, 1000); got != 50 {
+			testutil.WaitFor(t, "the limit to expire", func() bool { _, err := m.Limit(r.Index); return errors.Is(err, vport.ErrNoLimit) })
+			if got := r.Send(50, 1000); got != 50 {
 				t.Errorf("%d of 50 passed after expiry", got)
 			}
 
-			if err := m.SetLimit(r.vport, LimitRequest{ID: id, Rate: 1, Burst: 1, TTL: time.Hour}); err != nil {
+			if err := m.SetLimit(r.Index, vport.LimitRequest{ID: id, Rate: 1, Burst: 1, TTL: time.Hour}); err != nil {
 				t.Fatal(err)
 			}
-			if err := m.RemoveLimit(r.vport); err != nil {
+			if err := m.RemoveLimit(r.Index); err != nil {
 				t.Fatal(err)
 			}
-			if got := r.udp(r.tenant, r.node, r.nodeIP, 50, 1000); got != 50 {
+			if got := r.Send(50, 1000); got != 50 {
 				t.Errorf("%d of 50 passed after removal", got)
 			}
 		})
 	}
 }
 
-// A packet socket is what Open vSwitch's userspace datapath reads a port by.
+// A packet socket is what vport.Open vSwitch's userspace datapath reads a port by.
 func TestXDPHidesPolicedPacketsFromPacketSockets(t *testing.T) {
 	for _, tc := range []struct {
-		hook Hook
+		hook vport.Hook
 		want int
-	}{{XDP, 0}, {TCX, 20}} {
+	}{{vport.XDP, 0}, {vport.TCX, 20}} {
 		t.Run(tc.hook.String(), func(t *testing.T) {
 			r := newRig(t)
 			m := r.open()
-			if err := m.Attach(r.vport, tc.hook); err != nil {
+			if err := m.Attach(r.Index, tc.hook); err != nil {
 				t.Fatal(err)
 			}
-			if err := m.SetLimit(r.vport, LimitRequest{ID: [16]byte{1}, Rate: 1, Burst: 1, TTL: time.Hour}); err != nil {
+			if err := m.SetLimit(r.Index, vport.LimitRequest{ID: [16]byte{1}, Rate: 1, Burst: 1, TTL: time.Hour}); err != nil {
 				t.Fatal(err)
 			}
 			sock := r.packetSocket()
 			defer unix.Close(sock)
-			if got := r.udp(r.tenant, r.node, r.nodeIP, 20, 100); got != 0 {
+			if got := r.Send(20, 100); got != 0 {
 				t.Errorf("%d datagrams got through the limit", got)
 			}
 			seen := 0
@@ -304,12 +251,12 @@ func TestXDPHidesPolicedPacketsFromPacketSockets(t *testing.T) {
 func (r *rig) packetSocket() int {
 	r.t.Helper()
 	var fd int
-	err := netns.Do(r.node, func() (err error) {
+	err := netns.Do(r.Node, func() (err error) {
 		const proto = unix.ETH_P_ALL<<8&0xff00 | unix.ETH_P_ALL>>8 // network byte order
 		if fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW, proto); err != nil {
 			return err
 		}
-		return unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: proto, Ifindex: r.vport})
+		return unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: proto, Ifindex: r.Index})
 	})
 	if err != nil {
 		r.t.Fatal(err)
@@ -323,28 +270,28 @@ func TestCountersAndLimitsOutliveTheProcess(t *testing.T) {
 
 func countersAndLimitsOutliveTheProcess(t *testing.T, r *rig) {
 	m := r.open()
-	if err := m.Attach(r.vport, TCX); err != nil {
+	if err := m.Attach(r.Index, vport.TCX); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.SetLimit(r.vport, LimitRequest{ID: [16]byte{9}, Rate: 1, Burst: 3 * 142, TTL: time.Hour}); err != nil {
+	if err := m.SetLimit(r.Index, vport.LimitRequest{ID: [16]byte{9}, Rate: 1, Burst: 3 * 142, TTL: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
 	since := r.counters(m).SinceNs
 	if err := m.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if got := r.udp(r.tenant, r.node, r.nodeIP, 10, 100); got != 3 {
+	if got := r.Send(10, 100); got != 3 {
 		t.Errorf("with no process running %d of 10 passed, want 3", got)
 	}
 	m = r.open()
-	if err := m.Attach(r.vport, TCX); err != nil {
+	if err := m.Attach(r.Index, vport.TCX); err != nil {
 		t.Fatal(err)
 	}
 	c := r.counters(m)
-	if c.Packets[FromTenant][protocolUDP] != 10 || c.SinceNs != since {
-		t.Errorf("after the restart: %d packets since %d; want 10 since %d", c.Packets[FromTenant][protocolUDP], c.SinceNs, since)
+	if c.Packets[vport.FromTenant][udp] != 10 || c.SinceNs != since {
+		t.Errorf("after the restart: %d packets since %d; want 10 since %d", c.Packets[vport.FromTenant][udp], c.SinceNs, since)
 	}
-	if l, err := m.Limit(r.vport); err != nil || l.ID != [16]byte{9} || l.PolicedPackets != 7 {
+	if l, err := m.Limit(r.Index); err != nil || l.ID != [16]byte{9} || l.PolicedPackets != 7 {
 		t.Errorf("after the restart: limit %+v, %v", l, err)
 	}
 }
@@ -353,23 +300,23 @@ func TestTwoProcessesShareOnePort(t *testing.T) { eachAttachment(t, twoProcesses
 
 func twoProcessesShareOnePort(t *testing.T, r *rig) {
 	exporter, enforcer := r.open(), r.open()
-	for _, m := range []*Manager{exporter, enforcer, exporter} {
-		if err := m.Attach(r.vport, TCX); err != nil {
+	for _, m := range []*vport.Manager{exporter, enforcer, exporter} {
+		if err := m.Attach(r.Index, vport.TCX); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if got := r.udp(r.tenant, r.node, r.nodeIP, 10, 100); got != 10 {
+	if got := r.Send(10, 100); got != 10 {
 		t.Fatalf("%d of 10 arrived", got)
 	}
-	for _, m := range []*Manager{exporter, enforcer} {
-		if p := r.counters(m).Packets[FromTenant][protocolUDP]; p != 10 {
+	for _, m := range []*vport.Manager{exporter, enforcer} {
+		if p := r.counters(m).Packets[vport.FromTenant][udp]; p != 10 {
 			t.Errorf("%d packets counted, want 10: each is looked at once", p)
 		}
 	}
-	if err := enforcer.SetLimit(r.vport, LimitRequest{ID: [16]byte{1}, Rate: 1, Burst: 1, TTL: time.Hour}); err != nil {
+	if err := enforcer.SetLimit(r.Index, vport.LimitRequest{ID: [16]byte{1}, Rate: 1, Burst: 1, TTL: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := exporter.Limit(r.vport); err != nil {
+	if _, err := exporter.Limit(r.Index); err != nil {
 		t.Errorf("the exporter does not see the limit: %v", err)
 	}
 }
@@ -380,26 +327,26 @@ func TestDetachAndUninstallLeaveNothing(t *testing.T) {
 
 func detachAndUninstallLeaveNothing(t *testing.T, r *rig) {
 	m := r.open()
-	for _, hook := range []Hook{TCX, XDP, TCX} { // changing the hook detaches the old one
-		if err := m.Attach(r.vport, hook); err != nil {
+	for _, hook := range []vport.Hook{vport.TCX, vport.XDP, vport.TCX} { // changing the hook detaches the old one
+		if err := m.Attach(r.Index, hook); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if out := r.links(); strings.Contains(out, "xdp") {
-		t.Errorf("an XDP program stayed after the change to TCX: %s", out)
+		t.Errorf("an vport.XDP program stayed after the change to TCX: %s", out)
 	}
 	for range 2 {
-		if err := m.Detach(r.vport); err != nil {
+		if err := m.Detach(r.Index); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := m.Read(r.vport); !errors.Is(err, ErrNotAttached) {
+	if _, err := m.Read(r.Index); !errors.Is(err, vport.ErrNotAttached) {
 		t.Errorf("read after detach: %v", err)
 	}
 	if got := r.programs(); got != 0 {
 		t.Errorf("%d programs are still attached", got)
 	}
-	if err := m.Attach(r.vport, XDP); err != nil {
+	if err := m.Attach(r.Index, vport.XDP); err != nil {
 		t.Fatal(err)
 	}
 	if err := m.Uninstall(); err != nil {
@@ -409,7 +356,7 @@ func detachAndUninstallLeaveNothing(t *testing.T, r *rig) {
 		t.Errorf("%d programs are still attached after uninstalling", got)
 	}
 	for _, dir := range []string{"maps", "links"} {
-		entries, err := os.ReadDir(filepath.Join(r.pinDir, dir))
+		entries, err := os.ReadDir(filepath.Join(r.PinDir, dir))
 		if err != nil || len(entries) != 0 {
 			t.Errorf("%s still has %v, %v", dir, entries, err)
 		}
@@ -418,16 +365,16 @@ func detachAndUninstallLeaveNothing(t *testing.T, r *rig) {
 
 func (r *rig) links() string {
 	r.t.Helper()
-	return testutil.IP(r.t, "-n", r.node, "-d", "link", "show", "vport0")
+	return testutil.IP(r.t, "-n", r.Node, "-d", "link", "show", "tap0")
 }
 
 // programs counts the programs on the vport, at whatever hook.
 func (r *rig) programs() int {
 	r.t.Helper()
 	n := 0
-	err := netns.Do(r.node, func() error {
+	err := netns.Do(r.Node, func() error {
 		for _, at := range []ebpf.AttachType{ebpf.AttachTCXIngress, ebpf.AttachTCXEgress} {
-			res, err := link.QueryPrograms(link.QueryOptions{Target: r.vport, Attach: at})
+			res, err := link.QueryPrograms(link.QueryOptions{Target: r.Index, Attach: at})
 			if err != nil {
 				return fmt.Errorf("query %s: %w", at, err)
 			}
@@ -442,7 +389,7 @@ func (r *rig) programs() int {
 		n++
 	}
 	for _, side := range []string{"ingress", "egress"} {
-		n += strings.Count(testutil.Run(r.t, "tc", "-n", r.node, "filter", "show", "dev", "vport0", side), "id ")
+		n += strings.Count(testutil.Run(r.t, "tc", "-n", r.Node, "filter", "show", "dev", "tap0", side), "id ")
 	}
 	return n
 }
@@ -451,20 +398,20 @@ func TestRecreatedInterfaceStartsAnew(t *testing.T) { eachAttachment(t, recreate
 
 func recreatedInterfaceStartsAnew(t *testing.T, r *rig) {
 	m := r.open()
-	if err := m.Attach(r.vport, TCX); err != nil {
+	if err := m.Attach(r.Index, vport.TCX); err != nil {
 		t.Fatal(err)
 	}
-	if got := r.udp(r.tenant, r.node, r.nodeIP, 10, 100); got != 10 {
+	if got := r.Send(10, 100); got != 10 {
 		t.Fatalf("%d of 10 arrived", got)
 	}
-	old := r.vport
-	testutil.IP(t, "-n", r.node, "link", "del", "vport0")
+	old := r.Index
+	testutil.IP(t, "-n", r.Node, "link", "del", "tap0")
 	// The kernel may give the same number again; here it is asked to.
-	testutil.IP(t, "-n", r.node, "link", "add", "vport0", "index", fmt.Sprint(old), "type", "veth", "peer", "name", "eth0", "netns", r.tenant)
-	if err := m.Attach(old, TCX); err != nil {
+	testutil.IP(t, "-n", r.Node, "link", "add", "tap0", "index", fmt.Sprint(old), "type", "veth", "peer", "name", "eth0", "netns", r.Tenant)
+	if err := m.Attach(old, vport.TCX); err != nil {
 		t.Fatal(err)
 	}
-	if p := r.counters(m).Packets[FromTenant][protocolUDP]; p != 0 {
+	if p := r.counters(m).Packets[vport.FromTenant][udp]; p != 0 {
 		t.Errorf("the new interface inherited %d packets", p)
 	}
 	if got := r.programs(); got != 2 {
@@ -474,14 +421,14 @@ func recreatedInterfaceStartsAnew(t *testing.T, r *rig) {
 
 func TestForeignProgramsStay(t *testing.T) {
 	r := newRig(t)
-	foreign, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, License: "GPL", Instructions: passXDP()})
+	foreign, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, License: "GPL", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, xdpPass), asm.Return()}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer foreign.Close()
 	var theirs link.Link
-	err = netns.Do(r.node, func() (err error) {
-		theirs, err = link.AttachXDP(link.XDPOptions{Program: foreign, Interface: r.vport})
+	err = netns.Do(r.Node, func() (err error) {
+		theirs, err = link.AttachXDP(link.XDPOptions{Program: foreign, Interface: r.Index})
 		return err
 	})
 	if err != nil {
@@ -489,17 +436,17 @@ func TestForeignProgramsStay(t *testing.T) {
 	}
 	defer theirs.Close()
 	m := r.open()
-	err = m.Attach(r.vport, XDP)
+	err = m.Attach(r.Index, vport.XDP)
 	if err == nil || !strings.Contains(err.Error(), "another owner") {
 		t.Fatalf("got %v, want a refusal that names the other owner", err)
 	}
 	if attached, err := m.Attached(); err != nil || len(attached) != 0 {
 		t.Errorf("the refused interface kept a slot: %v, %v", attached, err)
 	}
-	if info, err := theirs.Info(); err != nil || info.XDP().Ifindex != uint32(r.vport) {
+	if info, err := theirs.Info(); err != nil || info.XDP().Ifindex != uint32(r.Index) {
 		t.Errorf("the foreign program was touched: %v", err)
 	}
-	if err := m.Attach(r.vport, TCX); err != nil { // beside it, there is room
+	if err := m.Attach(r.Index, vport.TCX); err != nil { // beside it, there is room
 		t.Error(err)
 	}
 }
@@ -507,7 +454,7 @@ func TestForeignProgramsStay(t *testing.T) {
 func TestAttachErrors(t *testing.T) {
 	r := newRig(t)
 	m := r.open()
-	if err := m.Attach(99999, TCX); err == nil || !errors.Is(err, unix.ENODEV) && !strings.Contains(err.Error(), "no such device") {
+	if err := m.Attach(99999, vport.TCX); err == nil || !errors.Is(err, unix.ENODEV) && !strings.Contains(err.Error(), "no such device") {
 		t.Errorf("absent interface: %v", err)
 	}
 	if attached, err := m.Attached(); err != nil || len(attached) != 0 {
@@ -515,18 +462,18 @@ func TestAttachErrors(t *testing.T) {
 	}
 	for i := range 9 {
 		name := fmt.Sprintf("d%d", i)
-		testutil.IP(t, "-n", r.node, "link", "add", name, "type", "veth", "peer", "name", name+"p")
-		err := m.Attach(r.ifindex(name), TCX)
-		if full := errors.Is(err, ErrFull); full != (i == 8) || !full && err != nil {
+		testutil.IP(t, "-n", r.Node, "link", "add", name, "type", "veth", "peer", "name", name+"p")
+		err := m.Attach(vporttest.Index(t, r.Node, name), vport.TCX)
+		if full := errors.Is(err, vport.ErrFull); full != (i == 8) || !full && err != nil {
 			t.Fatalf("port %d of 8: %v", i, err)
 		}
 	}
-	if err := m.SetLimit(r.vport, LimitRequest{ID: [16]byte{1}, Rate: 1, Burst: 1, TTL: time.Second}); !errors.Is(err, ErrNotAttached) {
+	if err := m.SetLimit(r.Index, vport.LimitRequest{ID: [16]byte{1}, Rate: 1, Burst: 1, TTL: time.Second}); !errors.Is(err, vport.ErrNotAttached) {
 		t.Errorf("limit without a program: %v", err)
 	}
-	first := r.ifindex("d0")
-	for _, l := range []Limit{{Rate: 0, Burst: 1, Expires: 1}, {Rate: 1, Burst: 0, Expires: 1}, {Rate: 1, Burst: 1}, {Rate: MaxRate + 1, Burst: 1, Expires: 1}} {
-		if err := m.SetLimit(first, LimitRequest{ID: l.ID, Rate: l.Rate, Burst: l.Burst, TTL: l.Expires}); err == nil {
+	first := vporttest.Index(t, r.Node, "d0")
+	for _, l := range []vport.Limit{{Rate: 0, Burst: 1, Expires: 1}, {Rate: 1, Burst: 0, Expires: 1}, {Rate: 1, Burst: 1}, {Rate: vport.MaxRate + 1, Burst: 1, Expires: 1}} {
+		if err := m.SetLimit(first, vport.LimitRequest{ID: l.ID, Rate: l.Rate, Burst: l.Burst, TTL: l.Expires}); err == nil {
 			t.Errorf("accepted %+v", l)
 		}
 	}
@@ -535,39 +482,37 @@ func TestAttachErrors(t *testing.T) {
 func TestHighInterfaceNumbers(t *testing.T) {
 	r := newRig(t)
 	m := r.open()
-	testutil.IP(t, "-n", r.node, "link", "add", "high", "index", "70000", "type", "veth", "peer", "name", "highp")
-	testutil.IP(t, "-n", r.node, "link", "set", "high", "up")
-	testutil.IP(t, "-n", r.node, "link", "set", "highp", "up")
-	if err := m.Attach(70000, TCX); err != nil {
+	testutil.IP(t, "-n", r.Node, "link", "add", "high", "index", "70000", "type", "veth", "peer", "name", "highp")
+	testutil.IP(t, "-n", r.Node, "link", "set", "high", "up")
+	testutil.IP(t, "-n", r.Node, "link", "set", "highp", "up")
+	if err := m.Attach(70000, vport.TCX); err != nil {
 		t.Fatal(err)
 	}
-	testutil.IP(t, "-n", r.node, "addr", "add", "10.9.0.1/24", "dev", "high")
-	const arpND = 3
+	testutil.IP(t, "-n", r.Node, "addr", "add", "10.9.0.1/24", "dev", "high")
 	testutil.WaitFor(t, "an ARP request to be counted", func() bool {
-		_ = exec.Command("ip", "netns", "exec", r.node, "ping", "-c1", "-W1", "10.9.0.2").Run() // nobody answers
+		_ = exec.Command("ip", "netns", "exec", r.Node, "ping", "-c1", "-W1", "10.9.0.2").Run() // nobody answers
 		c, err := m.Read(70000)
-		return err == nil && c.Packets[ToTenant][arpND] > 0
+		return err == nil && c.Packets[vport.ToTenant][arpND] > 0
 	})
 	if err := m.Detach(70000); err != nil {
 		t.Fatal(err)
 	}
-	var slot uint32
-	if err := m.objects.VportHigh.Lookup(uint32(70000), &slot); !errors.Is(err, ebpf.ErrKeyNotExist) {
-		t.Errorf("the slot of interface 70000 stayed: %v", err)
+	if stayed, err := m.HasHighSlot(70000); stayed || err != nil {
+		t.Errorf("the slot of interface 70000 stayed: %v, %v", stayed, err)
 	}
 }
 
 func TestPinsOfAnotherSizeAreReplaced(t *testing.T) {
 	r := newRig(t)
-	small := open(t, Options{PinDir: r.pinDir, NetNS: r.node, MaxPorts: 2})
-	if err := small.Attach(r.vport, TCX); err != nil {
+	small := vporttest.Open(t, vport.Options{PinDir: r.PinDir, NetNS: r.Node, MaxPorts: 2})
+	if err := small.Attach(r.Index, vport.TCX); err != nil {
 		t.Fatal(err)
 	}
 	m := r.open()
 	if attached, err := m.Attached(); err != nil || len(attached) != 0 {
 		t.Errorf("attached %v, %v; want a fresh start", attached, err)
 	}
-	if err := m.Attach(r.vport, TCX); err != nil {
+	if err := m.Attach(r.Index, vport.TCX); err != nil {
 		t.Fatal(err)
 	}
 	if got := r.programs(); got != 2 {
@@ -579,15 +524,15 @@ func TestOpenErrors(t *testing.T) {
 	plain := filepath.Join(t.TempDir(), "pins")
 	for _, tc := range []struct {
 		name string
-		o    Options
+		o    vport.Options
 		want string
 	}{
-		{"relative pin directory", Options{PinDir: "pins"}, "write an absolute path"},
-		{"not a bpffs", Options{PinDir: plain}, "is not on a bpffs; run: mount -t bpf bpf " + filepath.Dir(plain)},
-		{"absent namespace", Options{PinDir: testutil.NewBPFFS(t), NetNS: "vigia-test-absent"}, "vigia-test-absent"},
+		{"relative pin directory", vport.Options{PinDir: "pins"}, "write an absolute path"},
+		{"not a bpffs", vport.Options{PinDir: plain}, "is not on a bpffs; run: mount -t bpf bpf " + filepath.Dir(plain)},
+		{"absent namespace", vport.Options{PinDir: testutil.NewBPFFS(t), NetNS: "vigia-test-absent"}, "vigia-test-absent"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if _, err := Open(tc.o); err == nil || !strings.Contains(err.Error(), tc.want) {
+			if _, err := vport.Open(tc.o); err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("got %v, want %q", err, tc.want)
 			}
 		})

@@ -1,4 +1,4 @@
-package vport
+package vport_test
 
 import (
 	"os"
@@ -6,13 +6,14 @@ import (
 	"strings"
 	"testing"
 
+	"vigia/internal/bpf/vport"
 	"vigia/internal/tc"
 	"vigia/internal/testutil"
 )
 
 func (r *rig) tc(args ...string) string {
 	r.t.Helper()
-	return testutil.Run(r.t, "tc", append([]string{"-n", r.node}, args...)...)
+	return testutil.Run(r.t, "tc", append([]string{"-n", r.Node}, args...)...)
 }
 
 func dial(t *testing.T, ns string) *tc.Conn {
@@ -27,51 +28,51 @@ func dial(t *testing.T, ns string) *tc.Conn {
 
 func clsactRig(t *testing.T) *rig {
 	r := newRig(t)
-	r.attachment = ClsactFilters
+	r.attachment = vport.ClsactFilters
 	return r
 }
 
 func TestOurQdiscGoesWithOurFilters(t *testing.T) {
 	r := clsactRig(t)
-	before := r.tc("qdisc", "show", "dev", "vport0")
+	before := r.tc("qdisc", "show", "dev", "tap0")
 	m := r.open()
-	if err := m.Attach(r.vport, TCX); err != nil {
+	if err := m.Attach(r.Index, vport.TCX); err != nil {
 		t.Fatal(err)
 	}
-	if now := r.tc("qdisc", "show", "dev", "vport0"); !strings.Contains(now, "clsact") {
+	if now := r.tc("qdisc", "show", "dev", "tap0"); !strings.Contains(now, "clsact") {
 		t.Fatalf("no clsact qdisc: %s", now)
 	}
-	if err := m.Detach(r.vport); err != nil {
+	if err := m.Detach(r.Index); err != nil {
 		t.Fatal(err)
 	}
-	if now := r.tc("qdisc", "show", "dev", "vport0"); now != before {
+	if now := r.tc("qdisc", "show", "dev", "tap0"); now != before {
 		t.Errorf("qdiscs were %q and are %q", before, now)
 	}
 }
 
 func TestForeignFiltersAndQdiscsStay(t *testing.T) {
 	r := clsactRig(t)
-	r.tc("qdisc", "add", "dev", "vport0", "clsact")
+	r.tc("qdisc", "add", "dev", "tap0", "clsact")
 	// Of another kind at our usual priority.
-	r.tc("filter", "add", "dev", "vport0", "ingress", "prio", "1", "protocol", "all", "u32", "match", "u32", "0xffffffff", "0xffffffff", "flowid", "1:1")
-	before := r.tc("filter", "show", "dev", "vport0", "ingress")
+	r.tc("filter", "add", "dev", "tap0", "ingress", "prio", "1", "protocol", "all", "u32", "match", "u32", "0xffffffff", "0xffffffff", "flowid", "1:1")
+	before := r.tc("filter", "show", "dev", "tap0", "ingress")
 	m := r.open()
-	if err := m.Attach(r.vport, TCX); err != nil {
+	if err := m.Attach(r.Index, vport.TCX); err != nil {
 		t.Fatal(err)
 	}
-	if got := r.udp(r.tenant, r.node, r.nodeIP, 10, 100); got != 10 {
+	if got := r.Send(10, 100); got != 10 {
 		t.Fatalf("%d of 10 arrived", got)
 	}
-	if p := r.counters(m).Packets[FromTenant][protocolUDP]; p != 10 {
+	if p := r.counters(m).Packets[vport.FromTenant][udp]; p != 10 {
 		t.Errorf("%d packets counted behind the foreign filter, want 10", p)
 	}
 	if err := m.Uninstall(); err != nil {
 		t.Fatal(err)
 	}
-	if now := r.tc("filter", "show", "dev", "vport0", "ingress"); now != before {
+	if now := r.tc("filter", "show", "dev", "tap0", "ingress"); now != before {
 		t.Errorf("filters were %q and are %q", before, now)
 	}
-	if now := r.tc("qdisc", "show", "dev", "vport0"); !strings.Contains(now, "clsact") {
+	if now := r.tc("qdisc", "show", "dev", "tap0"); !strings.Contains(now, "clsact") {
 		t.Errorf("the qdisc of another owner is gone: %s", now)
 	}
 }
@@ -79,30 +80,30 @@ func TestForeignFiltersAndQdiscsStay(t *testing.T) {
 func TestOurQdiscStaysWhileAnotherUsesIt(t *testing.T) {
 	r := clsactRig(t)
 	m := r.open()
-	if err := m.Attach(r.vport, TCX); err != nil {
+	if err := m.Attach(r.Index, vport.TCX); err != nil {
 		t.Fatal(err)
 	}
-	r.tc("filter", "add", "dev", "vport0", "egress", "prio", "9", "protocol", "all", "u32", "match", "u32", "0xffffffff", "0xffffffff", "flowid", "1:1")
+	r.tc("filter", "add", "dev", "tap0", "egress", "prio", "9", "protocol", "all", "u32", "match", "u32", "0xffffffff", "0xffffffff", "flowid", "1:1")
 	if err := m.Uninstall(); err != nil {
 		t.Fatal(err)
 	}
-	if now := r.tc("filter", "show", "dev", "vport0", "egress"); !strings.Contains(now, "u32") {
+	if now := r.tc("filter", "show", "dev", "tap0", "egress"); !strings.Contains(now, "u32") {
 		t.Errorf("the filter of another owner is gone: %q", now)
 	}
 }
 
 func TestAnIngressQdiscIsNamedAndStays(t *testing.T) {
 	r := clsactRig(t)
-	r.tc("qdisc", "add", "dev", "vport0", "ingress")
+	r.tc("qdisc", "add", "dev", "tap0", "ingress")
 	m := r.open()
-	err := m.Attach(r.vport, TCX)
+	err := m.Attach(r.Index, vport.TCX)
 	if err == nil || !strings.Contains(err.Error(), "replace it by clsact") {
 		t.Fatalf("got %v, want a refusal with the fix", err)
 	}
-	if now := r.tc("qdisc", "show", "dev", "vport0"); !strings.Contains(now, "ingress") {
+	if now := r.tc("qdisc", "show", "dev", "tap0"); !strings.Contains(now, "ingress") {
 		t.Errorf("the qdisc of another owner is gone: %s", now)
 	}
-	entries, err := os.ReadDir(filepath.Join(r.pinDir, "links"))
+	entries, err := os.ReadDir(filepath.Join(r.PinDir, "links"))
 	if err != nil || len(entries) != 0 {
 		t.Errorf("pins stayed: %v, %v", entries, err)
 	}
@@ -111,11 +112,11 @@ func TestAnIngressQdiscIsNamedAndStays(t *testing.T) {
 func TestAFilterThatSomebodyRemovedIsPutBack(t *testing.T) {
 	r := clsactRig(t)
 	m := r.open()
-	if err := m.Attach(r.vport, TCX); err != nil {
+	if err := m.Attach(r.Index, vport.TCX); err != nil {
 		t.Fatal(err)
 	}
-	r.tc("filter", "del", "dev", "vport0", "ingress")
-	if err := m.Attach(r.vport, TCX); err != nil {
+	r.tc("filter", "del", "dev", "tap0", "ingress")
+	if err := m.Attach(r.Index, vport.TCX); err != nil {
 		t.Fatal(err)
 	}
 	if got := r.programs(); got != 2 {
@@ -127,41 +128,33 @@ func TestAFilterThatSomebodyRemovedIsPutBack(t *testing.T) {
 func TestFiltersOfAnotherBuildAreBroughtUpToDate(t *testing.T) {
 	r := clsactRig(t)
 	m := r.open()
-	if err := m.Attach(r.vport, TCX); err != nil {
+	if err := m.Attach(r.Index, vport.TCX); err != nil {
 		t.Fatal(err)
 	}
-	pin := m.linkPin(r.vport, linkIngress)
-	// Stand-in for the other build's program: one with other code, at the same place.
-	if err := pinCopy(m.objects.VportTcxTo, pin); err != nil {
-		t.Fatal(err)
-	}
-	other := m.filter(r.vport, linkIngress, 1)
-	other.FD = m.objects.VportTcxTo.FD()
-	conn := dial(t, r.node)
-	if err := conn.ReplaceFilter(other); err != nil {
+	if err := m.PretendOtherBuild(dial(t, r.Node), r.Index); err != nil {
 		t.Fatal(err)
 	}
 	m = r.open()
 	if got := r.programs(); got != 2 {
 		t.Fatalf("%d programs, want 2", got)
 	}
-	before := r.counters(m).Packets[FromTenant][protocolUDP]
-	if got := r.udp(r.tenant, r.node, r.nodeIP, 10, 100); got != 10 {
+	before := r.counters(m).Packets[vport.FromTenant][udp]
+	if got := r.Send(10, 100); got != 10 {
 		t.Fatalf("%d of 10 arrived", got)
 	}
-	if p := r.counters(m).Packets[FromTenant][protocolUDP] - before; p != 10 {
+	if p := r.counters(m).Packets[vport.FromTenant][udp] - before; p != 10 {
 		t.Errorf("%d packets counted from the tenant, want 10", p)
 	}
 }
 
 func TestAttachmentsAreChecked(t *testing.T) {
-	for _, ok := range []Attachment{"", Auto, TCXLinks, ClsactFilters} {
-		c := Config{PinDir: "/sys/fs/bpf/vigia", Attachment: ok}
+	for _, ok := range []vport.Attachment{"", vport.Auto, vport.TCXLinks, vport.ClsactFilters} {
+		c := vport.Config{PinDir: "/sys/fs/bpf/vigia", Attachment: ok}
 		if err := c.Validate(); err != nil {
 			t.Errorf("%q: %v", ok, err)
 		}
 	}
-	c := Config{PinDir: "/sys/fs/bpf/vigia", Attachment: "magic"}
+	c := vport.Config{PinDir: "/sys/fs/bpf/vigia", Attachment: "magic"}
 	if err := c.Validate(); err == nil || !strings.Contains(err.Error(), "bpf.attachment") {
 		t.Errorf("got %v", err)
 	}

@@ -27,8 +27,6 @@ func (b *bench) passes(frame []byte, n int) int {
 	return passed
 }
 
-func tcpFrame(to string) []byte { return ethernet(ethIPv4, ipv4("10.0.0.1", to, 6, 0, 0, tcp())) }
-
 func (b *bench) setPair(d Destination, p Pair) {
 	b.t.Helper()
 	if err := b.SetPair(loopback, d, p); err != nil {
@@ -122,6 +120,14 @@ func TestPacketsPerSecondAreLimited(t *testing.T) {
 	}
 }
 
+// bind gives the vport a contract.
+func (b *bench) bind(c Bounds) {
+	b.t.Helper()
+	if _, err := b.SyncBounds(map[int]Bounds{loopback: c}); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
 func (b *bench) setLimit(r LimitRequest) {
 	b.t.Helper()
 	r.ID, r.TTL = [16]byte{1}, time.Hour
@@ -195,9 +201,7 @@ func TestAShapedLimitStillBoundsPacketsAndFlows(t *testing.T) {
 
 func TestContractBoundsPacketsAndNewFlows(t *testing.T) {
 	b := newBench(t)
-	if err := b.SetContract(loopback, Bounds{NewFlows: 1}); err != nil {
-		t.Fatal(err)
-	}
+	b.bind(Bounds{NewFlows: 1})
 	begun := 0
 	for port := range uint16(300) {
 		begun += b.passes(udpFrame("10.0.0.2", 2000+port, 10), 1)
@@ -208,18 +212,14 @@ func TestContractBoundsPacketsAndNewFlows(t *testing.T) {
 	if got := b.passes(tcpFrame("10.0.0.2"), 50); got != 50 {
 		t.Errorf("%d of 50 packets of established connections passed", got)
 	}
-	if err := b.SetContract(loopback, Bounds{Packets: 10}); err != nil {
-		t.Fatal(err)
-	}
+	b.bind(Bounds{Packets: 10})
 	if got := b.passes(tcpFrame("10.0.0.2"), 500); got > 70 {
 		t.Errorf("%d of 500 packets passed at ten a second", got)
 	}
 	if got, err := b.Contract(loopback); err != nil || got != (Bounds{Packets: 10}) {
 		t.Errorf("contract %+v %v", got, err)
 	}
-	if err := b.SetContract(loopback, Bounds{}); err != nil {
-		t.Fatal(err)
-	}
+	b.bind(Bounds{})
 	if got := b.passes(tcpFrame("10.0.0.2"), 500); got != 500 {
 		t.Errorf("%d of 500 packets passed without a bound", got)
 	}
@@ -250,9 +250,7 @@ func TestContractBoundsWhatIsReceived(t *testing.T) {
 	if got := b.delivered(tcpFrame("10.0.0.1"), 0, 500); got != 500 {
 		t.Errorf("%d of 500 packets were delivered without a bound", got)
 	}
-	if err := b.SetContract(loopback, Bounds{Receive: 10}); err != nil {
-		t.Fatal(err)
-	}
+	b.bind(Bounds{Receive: 10})
 	before := b.read()
 	got := b.delivered(tcpFrame("10.0.0.1"), 0, 500)
 	if got < 10 || got > 75 { // a second of them, at most the least burst, and what trickles in
@@ -368,7 +366,7 @@ func BenchmarkVport(b *testing.B) {
 			return m.SetLimit(loopback, LimitRequest{ID: [16]byte{1}, Rate: MaxRate, Burst: MaxRate, TTL: time.Hour})
 		}, 150},
 		{"signals_and_destination", udp, func(m *bench) error { return m.SetPair(loopback, dest("10.0.0.2"), roomy) }, 150},
-		{"signals_and_contract", udp, func(m *bench) error { return m.SetContract(loopback, Bounds{MaxRate, MaxRate, MaxRate}) }, 150},
+		{"signals_and_contract", udp, func(m *bench) error { m.bind(Bounds{MaxRate, MaxRate, MaxRate}); return nil }, 150},
 	}
 	took := map[string]float64{}
 	for range 3 {
@@ -390,36 +388,5 @@ func BenchmarkVport(b *testing.B) {
 		if least := took[bc.name]; bc.most > 0 && !math.IsInf(least, 1) {
 			testutil.Budget(b, "a packet, "+bc.name, least, bc.most, "ns")
 		}
-	}
-}
-
-func TestObserveSeesLimitsAndPutsBoundsRight(t *testing.T) {
-	b := newBench(t)
-	want := map[int]Bounds{loopback: {Packets: 10, NewFlows: 20, Receive: 30}, 99: {Packets: 1}}
-	got, err := b.Observe(want)
-	if err != nil || got[loopback] || len(got) != 1 {
-		t.Fatalf("without a limit: %v %v", got, err)
-	}
-	if got, err := b.Contract(loopback); err != nil || got != want[loopback] {
-		t.Errorf("contract %+v %v", got, err)
-	}
-	b.setLimit(LimitRequest{Everything: true, Rate: 1, Burst: 1})
-	if got, err := b.Observe(want); err != nil || !got[loopback] {
-		t.Errorf("with a limit: %v %v", got, err)
-	}
-	if got := b.passes(tcpFrame("10.0.0.2"), 5); got != 0 {
-		t.Errorf("%d frames passed: bounds took the limit away", got)
-	}
-	if err := b.RemoveLimit(loopback); err != nil {
-		t.Fatal(err)
-	}
-	if got, err := b.Observe(map[int]Bounds{loopback: {}}); err != nil || got[loopback] {
-		t.Errorf("after its end: %v %v", got, err)
-	}
-	if got, err := b.Contract(loopback); err != nil || got != (Bounds{}) {
-		t.Errorf("contract %+v %v", got, err)
-	}
-	if _, err := b.Observe(map[int]Bounds{loopback: {Packets: MaxRate + 1}}); err == nil {
-		t.Error("absurd bounds were accepted")
 	}
 }

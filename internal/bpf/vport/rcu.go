@@ -16,7 +16,7 @@ const (
 	rcuExpedited = "/sys/kernel/rcu_expedited"
 	// expeditedMark lies in the pin directory while the switch is on, so that the
 	// next process turns it off if this one dies.
-	expeditedMark = "rcu_expedited"
+	expeditedMark = "expediting"
 	// expediteFrom is how many interfaces make it worth the interrupts that expedited
 	// grace periods send to every processor.
 	expediteFrom = 16

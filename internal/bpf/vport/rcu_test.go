@@ -2,11 +2,13 @@ package vport
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"vigia/internal/netns"
 	"vigia/internal/testutil"
 )
 
@@ -77,19 +79,33 @@ func TestWithoutTheRightNothingIsExpedited(t *testing.T) {
 	}
 }
 
+func ifindex(t *testing.T, ns, name string) (index int) {
+	t.Helper()
+	err := netns.Do(ns, func() error {
+		ifi, err := net.InterfaceByName(name)
+		if err == nil {
+			index = ifi.Index
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return index
+}
+
 // TestManyPortsAreAttachedExpedited switches the kernel itself.
 func TestManyPortsAreAttachedExpedited(t *testing.T) {
 	before, err := os.ReadFile(rcuExpedited)
 	if err != nil {
 		t.Skipf("the kernel has no %s: %v", rcuExpedited, err)
 	}
-	r := newRig(t)
-	ns := r.node
+	ns := testutil.NewNetNS(t)
 	var wanted []Want
 	for i := range expediteFrom {
 		name := fmt.Sprintf("tap%d", i)
 		testutil.IP(t, "-n", ns, "tuntap", "add", "dev", name, "mode", "tap")
-		wanted = append(wanted, Want{Index: r.ifindex(name), Hook: TCX})
+		wanted = append(wanted, Want{Index: ifindex(t, ns, name), Hook: TCX})
 	}
 	m, err := Open(Options{PinDir: testutil.NewBPFFS(t), NetNS: ns, MaxPorts: 32})
 	if err != nil {
