@@ -70,15 +70,15 @@ func TestOnlyTheStartOfAFlowIsNew(t *testing.T) {
 	}
 	// A flow that is still seen in every window stays one flow.
 	for range 5 {
-		atWindowStart()
+		atWindowStart(t)
 		b.run(b.objects.VportTcxFrom, flow(1, 17))
 	}
 	if got := b.newFlowsEver(); got < 1 || got > 3 { // a starved test may miss windows
 		t.Errorf("a steady flow began %v times", got)
 	}
 	// After two silent windows it is new again.
-	nextWindow()
-	nextWindow()
+	nextWindow(t)
+	nextWindow(t)
 	before := b.newFlowsEver()
 	b.run(b.objects.VportTcxFrom, flow(1, 17))
 	if got := b.newFlowsEver() - before; got < 0.9 || got > 1.1 {

@@ -113,6 +113,7 @@ func TestClassification(t *testing.T) {
 	const tcpNum, udpNum, icmpNum, icmp6, gre = 6, 17, 1, 58, 47
 	pad := make([]byte, 64)
 	big := udp(1, 2, 100)
+	b := newBench(t)
 	for _, tc := range []struct {
 		name, want string
 		frame      []byte
@@ -143,7 +144,6 @@ func TestClassification(t *testing.T) {
 		{"truncated ipv6 extension", "other", ethernet(ethIPv6, ipv6("fd00::1", "fd00::2", 0, []byte{17, 0}))},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			b := newBench(t)
 			for _, p := range []struct {
 				program   *ebpf.Program
 				pass      uint32
@@ -239,19 +239,26 @@ func (b *bench) send(n int, dst string, port func(i int) uint16) {
 }
 
 // atWindowStart waits until a window has just begun, so that what follows fits in it.
-func atWindowStart() {
-	time.Sleep(time.Duration(windowNs - Monotonic()%windowNs))
+func atWindowStart(t testing.TB) {
+	t.Helper()
+	now := Monotonic() / windowNs
+	testutil.WaitFor(t, "the next window", func() bool { return Monotonic()/windowNs > now })
 }
 
-func nextWindow() { time.Sleep(2 * windowNs) }
+// nextWindow waits until the window of now is complete, and one more.
+func nextWindow(t testing.TB) {
+	t.Helper()
+	now := Monotonic() / windowNs
+	testutil.WaitFor(t, "the window after the next", func() bool { return Monotonic()/windowNs > now+1 })
+}
 
 func TestFloodToRandomPortsIsDetected(t *testing.T) {
 	b := newBench(t)
 	before := Monotonic()
-	atWindowStart()
+	atWindowStart(t)
 	// Far more than the threshold, so that even a slow machine gets it into some window.
 	b.send(3000, "10.0.0.2", func(i int) uint16 { return uint16(1024 + i*7) })
-	nextWindow()
+	nextWindow(t)
 	s := b.signals()
 	if s.FloodSinceNs < before || s.FloodLastNs < s.FloodSinceNs || s.FloodLastNs > Monotonic() {
 		t.Errorf("flood from %d to %d, sent after %d", s.FloodSinceNs, s.FloodLastNs, before)
@@ -319,7 +326,7 @@ func TestQuietTrafficIsNotAFlood(t *testing.T) {
 			b := newBench(t)
 			b.run(b.objects.VportTcxFrom, udpFrame("10.0.0.2", 1, 20)) // opens a window, so that replies have one
 			tc.send(b)
-			nextWindow()
+			nextWindow(t)
 			if s := b.signals(); s.FloodSinceNs != 0 || s.FloodScore >= 70 {
 				t.Errorf("taken for a flood: %+v", s)
 			}
@@ -336,7 +343,7 @@ func TestBusyDestinationIsFollowedAmongMany(t *testing.T) {
 		}
 		b.run(b.objects.VportTcxFrom, udpFrame(dst, uint16(i*13), 20))
 	}
-	nextWindow()
+	nextWindow(t)
 	if s := b.signals(); s.FloodSinceNs == 0 {
 		t.Errorf("the flood among other traffic was missed: %+v", s)
 	}
@@ -345,13 +352,7 @@ func TestBusyDestinationIsFollowedAmongMany(t *testing.T) {
 func TestSignalsFade(t *testing.T) {
 	b := newBench(t)
 	b.send(500, "10.0.0.2", func(i int) uint16 { return uint16(i) })
-	deadline := time.Now().Add(20 * time.Second)
-	for b.signals().UDPPackets != 0 {
-		if time.Now().After(deadline) {
-			t.Fatalf("still %+v long after the last packet", b.signals())
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
+	testutil.WaitFor(t, "the last second to be silent", func() bool { return b.signals().UDPPackets == 0 })
 	if s := b.signals(); s.FloodScore != 0 || s.DestinationPorts != 0 {
 		t.Errorf("after silence: %+v", s)
 	}
@@ -367,7 +368,7 @@ func TestFragmentsCountAsUDP(t *testing.T) {
 	if bytes, packets := c.OfferedUDP(); packets != 50 || bytes != 50*uint64(len(fragment)) {
 		t.Errorf("offered %d packets, %d bytes", packets, bytes)
 	}
-	nextWindow()
+	nextWindow(t)
 	if s := b.signals(); s.Fragments == 0 || s.Fragments != s.UDPPackets {
 		t.Errorf("signals %+v, want only fragments", s)
 	}

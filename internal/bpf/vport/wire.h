@@ -38,7 +38,7 @@ static __always_inline int is_tag(__be16 type)
 }
 
 /* pass_ethernet reads a MAC header and the tags in the frame. */
-static __always_inline int pass_ethernet(const struct __sk_buff *skb, struct cursor *c)
+static __always_inline int pass_ethernet(struct __sk_buff *skb, struct cursor *c)
 {
 	if (bpf_skb_load_bytes(skb, c->at + 2 * ETH_ALEN, &c->type, sizeof(c->type)))
 		return -1;
@@ -53,7 +53,7 @@ static __always_inline int pass_ethernet(const struct __sk_buff *skb, struct cur
 
 /* pass_ipv6 reads an IPv6 header and its extensions. Beyond 64 kB the kernel puts a
  * jumbogram's hop-by-hop option into a super-frame (BIG TCP), and takes it away again. */
-static __always_inline int pass_ipv6(const struct __sk_buff *skb, struct cursor *c)
+static __always_inline int pass_ipv6(struct __sk_buff *skb, struct cursor *c)
 {
 	struct ipv6hdr ip;
 	__u8 h[2];
@@ -75,9 +75,12 @@ static __always_inline int pass_ipv6(const struct __sk_buff *skb, struct cursor 
 	return 0;
 }
 
-/* pass_network reads the network header. */
-static __always_inline int pass_network(const struct __sk_buff *skb, struct cursor *c)
+/* pass_network reads the network header. It and those below are global functions, which
+ * the verifier looks at once and by themselves, not along every path to them. */
+__noinline int pass_network(struct __sk_buff *skb, struct cursor *c)
 {
+	if (!c)
+		return -1;
 	if (c->type == bpf_htons(ETH_P_IP)) {
 		struct iphdr ip;
 
@@ -91,7 +94,7 @@ static __always_inline int pass_network(const struct __sk_buff *skb, struct curs
 }
 
 /* pass_gre leaves the cursor at what GRE carries (RFC 2784, RFC 2890). */
-static __always_inline int pass_gre(const struct __sk_buff *skb, struct cursor *c)
+static __always_inline int pass_gre(struct __sk_buff *skb, struct cursor *c)
 {
 	__be16 gre[2];
 
@@ -105,7 +108,7 @@ static __always_inline int pass_gre(const struct __sk_buff *skb, struct cursor *
 
 /* fills tells whether the IP packet at the cursor says that it reaches to the end of
  * the super-frame, or that it is too long to say so. */
-static __always_inline int fills(const struct __sk_buff *skb, const struct cursor *c)
+static __always_inline int fills(struct __sk_buff *skb, struct cursor *c)
 {
 	__u32 rest = skb->len - c->at;
 	__be16 length;
@@ -125,13 +128,15 @@ static __always_inline int fills(const struct __sk_buff *skb, const struct curso
 
 /* pass_udp_tunnel leaves the cursor at the packet inside VXLAN or Geneve, whatever
  * their port: a frame whose IP packet has just the length that is left is one. */
-static __always_inline int pass_udp_tunnel(const struct __sk_buff *skb, struct cursor *c)
+__noinline int pass_udp_tunnel(struct __sk_buff *skb, struct cursor *c)
 {
-	struct cursor inner = {.at = c->at + TUNNEL_HEADER, .surplus = c->surplus};
+	struct cursor inner = {};
 	__u8 h[4];
 
-	if (bpf_skb_load_bytes(skb, c->at, h, sizeof(h)))
+	if (!c || bpf_skb_load_bytes(skb, c->at, h, sizeof(h)))
 		return -1;
+	inner.at = c->at + TUNNEL_HEADER;
+	inner.surplus = c->surplus;
 	if (h[2] == ETHERTYPE_TEB >> 8 && h[3] == (ETHERTYPE_TEB & 0xff)) /* Geneve, RFC 8926 */
 		inner.at += (h[0] & 0x3f) * 4;
 	else if (!(h[0] & VXLAN_VNI))
@@ -144,7 +149,7 @@ static __always_inline int pass_udp_tunnel(const struct __sk_buff *skb, struct c
 
 /* repeated finds what each frame of a super-frame begins with: all headers down to
  * those of the transport. It leaves the cursor behind them. */
-static __noinline int repeated(const struct __sk_buff *skb, struct cursor *c)
+__noinline int repeated(struct __sk_buff *skb, struct cursor *c)
 {
 	__u8 offset;
 
@@ -226,7 +231,7 @@ static __always_inline void measure_stream(struct wire *w, const struct __sk_buf
 }
 
 /* measure_super enters a super-frame that is no plain stream. */
-static __always_inline void measure_super(struct wire *w, const struct __sk_buff *skb, __u32 tag)
+static __always_inline void measure_super(struct wire *w, struct __sk_buff *skb, __u32 tag)
 {
 	struct cursor c = {};
 
@@ -237,7 +242,7 @@ static __always_inline void measure_super(struct wire *w, const struct __sk_buff
 }
 
 /* measure enters whatever a socket buffer has. */
-static __always_inline void measure(struct wire *w, const struct __sk_buff *skb)
+static __always_inline void measure(struct wire *w, struct __sk_buff *skb)
 {
 	__u32 tag = tag_bytes(skb);
 
