@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"vigia/internal/bpf/vport"
+	"vigia/internal/bpf/vport/vporttest"
 	"vigia/internal/ports"
 	"vigia/internal/testutil"
 )
@@ -28,11 +29,7 @@ func newBook(t *testing.T) *book {
 // restart is what happens when the exporter is killed and starts again.
 func (b *book) restart() {
 	b.t.Helper()
-	m, err := vport.Open(vport.Options{PinDir: b.pinDir, NetNS: b.node, MaxPorts: 4})
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	b.t.Cleanup(func() { m.Close() })
+	m := vporttest.Open(b.t, vport.Options{PinDir: b.pinDir, NetNS: b.node, MaxPorts: 4})
 	b.persistent, b.totals = m.TenantTotals(), newTotals(m.TenantTotals())
 }
 

@@ -14,6 +14,8 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
+#include "../include/address.h"
+
 #define VXLAN_PORT 4789
 #define GENEVE_PORT 6081
 #define GRE_TEB 0x6558
@@ -118,11 +120,6 @@ static __always_inline int ethernet(struct frame *f, __u32 *vlan)
 		f->at += sizeof(tag);
 	}
 	return 0;
-}
-
-static __always_inline __u32 fold(const struct in6_addr *a)
-{
-	return a->s6_addr32[0] ^ a->s6_addr32[1] ^ a->s6_addr32[2] ^ a->s6_addr32[3];
 }
 
 /* addresses reads an IP header and returns its protocol, or -1 for none that tunnels. */

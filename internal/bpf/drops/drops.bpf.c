@@ -13,7 +13,7 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
-enum protocol { TCP, UDP, ICMP, ARP_ND, FRAGMENT, OTHER };
+#include "../include/protocol.h"
 
 /* Why and where packets were dropped. */
 struct event {
@@ -88,8 +88,7 @@ static __always_inline __u32 transport(__u8 next, const void *at)
 		return ICMP;
 	case IPPROTO_ICMPV6:
 		bpf_probe_read_kernel(&type, sizeof(type), at);
-		/* Neighbour discovery, RFC 4861: types 133 to 137. */
-		return type >= 133 && type <= 137 ? ARP_ND : ICMP;
+		return icmpv6(type);
 	}
 	return OTHER;
 }

@@ -43,15 +43,15 @@ type Counter struct {
 // piece is how many entries are read at a time.
 const piece = 2048
 
-// way is how the program gets onto the tracepoint.
-type way struct {
+// attachMethod is how the program gets onto the tracepoint.
+type attachMethod struct {
 	program string
 	attach  func(*ebpf.Program) (link.Link, error)
 }
 
-// ways lists them, the one to be preferred first. Both programs do the same.
-func ways() []way {
-	return []way{
+// attachMethods lists them, the one to be preferred first. Both programs do the same.
+func attachMethods() []attachMethod {
+	return []attachMethod{
 		{"drop_event_typed", func(p *ebpf.Program) (link.Link, error) {
 			return link.AttachTracing(link.TracingOptions{Program: p, AttachType: ebpf.AttachTraceRawTp})
 		}},
@@ -86,9 +86,9 @@ func Open(pinDir, nameOrPath string) (*Counter, error) {
 	if err := rlimit.RemoveMemlock(); err != nil {
 		return nil, fmt.Errorf("raise RLIMIT_MEMLOCK: %w", err)
 	}
-	for _, w := range ways() {
+	for _, m := range attachMethods() {
 		c := &Counter{reasons: reasons, pinDir: filepath.Join(pinDir, pinFolder)}
-		if err = c.start(w, inode); err == nil {
+		if err = c.start(m, inode); err == nil {
 			return c, nil
 		}
 		c.Close()
@@ -97,15 +97,15 @@ func Open(pinDir, nameOrPath string) (*Counter, error) {
 }
 
 // start loads one of the programs and attaches it.
-func (c *Counter) start(w way, inode uint32) error {
-	if err := c.load(w.program); err != nil {
+func (c *Counter) start(m attachMethod, inode uint32) error {
+	if err := c.load(m.program); err != nil {
 		return err
 	}
 	set := dropsSettings{Netns: inode, Ignored: c.reasons.Number(socketFilter)}
 	if err := c.maps.DropSet.Put(uint32(0), set); err != nil {
 		return fmt.Errorf("write drop settings: %w", err)
 	}
-	if err := c.attach(w); err != nil {
+	if err := c.attach(m); err != nil {
 		return fmt.Errorf("attach to kfree_skb: %w", err)
 	}
 	return nil
@@ -172,7 +172,7 @@ func (c *Counter) loadObjects(program string) error {
 // attach keeps a pinned link of the same program, and replaces one of another
 // build: such links cannot be updated in place, so that two count for an instant
 // rather than none.
-func (c *Counter) attach(w way) error {
+func (c *Counter) attach(m attachMethod) error {
 	pin := filepath.Join(c.pinDir, linkPin)
 	old, err := link.LoadPinnedLink(pin, nil)
 	if err == nil {
@@ -183,7 +183,7 @@ func (c *Counter) attach(w way) error {
 	} else if !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	l, err := w.attach(c.program)
+	l, err := m.attach(c.program)
 	if errors.Is(err, unix.EINVAL) {
 		return ErrUnsupported // the program reads an argument that is not there
 	}

@@ -13,48 +13,25 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/features"
 
+	"vigia/internal/bpf/vport/vporttest"
 	"vigia/internal/netns"
 	"vigia/internal/testutil"
 )
 
-// rig is a node and a tenant joined by a veth pair; tap0 is the node's end.
+// rig is a port whose drops are counted.
 type rig struct {
-	t            *testing.T
-	node, tenant string
-	tap          int // ifindex in the node
-	pinDir       string
+	*vporttest.Port
+	t *testing.T
 }
-
-const (
-	nodeIP = "10.7.0.1"
-	vmIP   = "10.7.0.2"
-)
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	r := &rig{t: t, node: testutil.NewNetNS(t), tenant: testutil.NewNetNS(t), pinDir: testutil.NewBPFFS(t)}
-	testutil.DisableIPv6(t, r.node)
-	testutil.DisableIPv6(t, r.tenant)
-	testutil.NewVethPair(t, r.node, "tap0", r.tenant, "eth0")
-	testutil.IP(t, "-n", r.node, "addr", "add", nodeIP+"/24", "dev", "tap0")
-	testutil.IP(t, "-n", r.tenant, "addr", "add", vmIP+"/24", "dev", "eth0")
-	testutil.Run(t, "ip", "netns", "exec", r.tenant, "ping", "-c1", "-W5", nodeIP)
-	err := netns.Do(r.node, func() error {
-		ifi, err := net.InterfaceByName("tap0")
-		if err == nil {
-			r.tap = ifi.Index
-		}
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
+	return &rig{vporttest.NewPort(t), t}
 }
 
 func (r *rig) open() *Counter {
 	r.t.Helper()
-	c, err := Open(r.pinDir, r.node)
+	c, err := Open(r.PinDir, r.Node)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -66,8 +43,8 @@ func (r *rig) open() *Counter {
 func (r *rig) udp(n, size, port int) {
 	r.t.Helper()
 	var conn net.PacketConn
-	err := netns.Do(r.tenant, func() (err error) {
-		conn, err = net.ListenPacket("udp4", vmIP+":0")
+	err := netns.Do(r.Tenant, func() (err error) {
+		conn, err = net.ListenPacket("udp4", vporttest.TenantIP+":0")
 		return err
 	})
 	if err != nil {
@@ -75,7 +52,7 @@ func (r *rig) udp(n, size, port int) {
 	}
 	defer conn.Close()
 	for range n {
-		if _, err := conn.WriteTo(make([]byte, size), &net.UDPAddr{IP: net.ParseIP(nodeIP), Port: port}); err != nil {
+		if _, err := conn.WriteTo(make([]byte, size), &net.UDPAddr{IP: net.ParseIP(vporttest.NodeIP), Port: port}); err != nil {
 			r.t.Fatal(err)
 		}
 	}
@@ -87,7 +64,7 @@ func (r *rig) nft(script string) {
 	if err := os.WriteFile(path, []byte(script), 0o600); err != nil {
 		r.t.Fatal(err)
 	}
-	testutil.Run(r.t, "ip", "netns", "exec", r.node, "nft", "-f", path)
+	testutil.Run(r.t, "ip", "netns", "exec", r.Node, "nft", "-f", path)
 }
 
 func read(t *testing.T, c *Counter) map[Event]uint64 {
@@ -105,24 +82,24 @@ func readOf(t *testing.T, c *Counter, keep func(int) bool) map[Event]uint64 {
 }
 
 func (r *rig) event(reason, protocol string) Event {
-	return Event{Device: r.tap, Arrival: r.tap, Reason: reason, Protocol: protocol}
+	return Event{Device: r.Index, Arrival: r.Index, Reason: reason, Protocol: protocol}
 }
 
-// openBy counts by one way onto the tracepoint, whichever Open would choose.
-func (r *rig) openBy(w way) *Counter {
+// openBy attaches to the tracepoint by one method, whichever Open would choose.
+func (r *rig) openBy(m attachMethod) *Counter {
 	r.t.Helper()
 	reasons, err := KernelReasons()
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	inode, err := namespace(r.node)
+	inode, err := namespace(r.Node)
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	c := &Counter{reasons: reasons, pinDir: filepath.Join(r.pinDir, pinFolder)}
+	c := &Counter{reasons: reasons, pinDir: filepath.Join(r.PinDir, pinFolder)}
 	r.t.Cleanup(func() { c.Close() })
-	if err := c.start(w, inode); err != nil {
-		if missing := features.HaveProgramType(ebpf.Tracing); w.program == "drop_event_typed" && missing != nil {
+	if err := c.start(m, inode); err != nil {
+		if missing := features.HaveProgramType(ebpf.Tracing); m.program == "drop_event_typed" && missing != nil {
 			r.t.Skipf("this kernel loads no programs of the type tracing (tp_btf): %v", missing)
 		}
 		r.t.Fatal(err)
@@ -131,14 +108,14 @@ func (r *rig) openBy(w way) *Counter {
 }
 
 func TestDropsAreCountedExactly(t *testing.T) {
-	for _, w := range ways() {
-		t.Run(w.program, func(t *testing.T) { countedExactly(t, w) })
+	for _, m := range attachMethods() {
+		t.Run(m.program, func(t *testing.T) { countedExactly(t, m) })
 	}
 }
 
-func countedExactly(t *testing.T, w way) {
+func countedExactly(t *testing.T, m attachMethod) {
 	r := newRig(t)
-	c := r.openBy(w)
+	c := r.openBy(m)
 	before := read(t, c)
 	grew := func(e Event) uint64 { return read(t, c)[e] - before[e] }
 
@@ -147,7 +124,7 @@ func countedExactly(t *testing.T, w way) {
 		t.Errorf("%d datagrams to a closed port, sent 500; all: %v", got, read(t, c))
 	}
 	// A foreign MAC address: the frame is for somebody else.
-	testutil.IP(t, "-n", r.tenant, "neigh", "replace", nodeIP, "lladdr", "02:00:00:00:00:99", "dev", "eth0")
+	testutil.IP(t, "-n", r.Tenant, "neigh", "replace", vporttest.NodeIP, "lladdr", "02:00:00:00:00:99", "dev", "eth0")
 	r.udp(70, 100, 9)
 	if got := grew(r.event("OTHERHOST", "udp")); got != 70 {
 		t.Errorf("%d frames for somebody else, sent 70", got)
@@ -174,10 +151,10 @@ func TestProtocolsAgreeWithNFT(t *testing.T) {
 	c := r.open()
 	r.udp(40, 4000, 9) // three fragments each: one with a header, two without
 	r.udp(25, 100, 9)
-	testutil.Run(t, "sh", "-c", "ip netns exec "+r.tenant+" ping -c3 -i0.2 -W1 "+nodeIP+" || true")
-	err := netns.Do(r.tenant, func() error {
+	testutil.Run(t, "sh", "-c", "ip netns exec "+r.Tenant+" ping -c3 -i0.2 -W1 "+vporttest.NodeIP+" || true")
+	err := netns.Do(r.Tenant, func() error {
 		// The connection fails, by a timeout: its SYNs are what is counted.
-		conn, err := net.DialTimeout("tcp4", nodeIP+":9", 100_000_000)
+		conn, err := net.DialTimeout("tcp4", vporttest.NodeIP+":9", 100_000_000)
 		if err == nil {
 			conn.Close()
 			return errors.New("a connection through a drop rule")
@@ -189,7 +166,7 @@ func TestProtocolsAgreeWithNFT(t *testing.T) {
 	}
 	var want [4]uint64 // as in the rules
 	i := 0
-	for line := range strings.SplitSeq(testutil.Run(t, "ip", "netns", "exec", r.node, "nft", "list", "ruleset"), "\n") {
+	for line := range strings.SplitSeq(testutil.Run(t, "ip", "netns", "exec", r.Node, "nft", "list", "ruleset"), "\n") {
 		if _, after, ok := strings.Cut(line, "counter packets "); ok {
 			want[i], err = strconv.ParseUint(strings.Fields(after)[0], 10, 64)
 			if err != nil {
@@ -203,7 +180,7 @@ func TestProtocolsAgreeWithNFT(t *testing.T) {
 	}
 	got := make(map[string]uint64)
 	for e, n := range read(t, c) {
-		if e.Device == r.tap && strings.HasPrefix(e.Reason, "NETFILTER_") {
+		if e.Device == r.Index && strings.HasPrefix(e.Reason, "NETFILTER_") {
 			got[e.Protocol] += n
 		}
 	}
@@ -217,9 +194,9 @@ func TestProtocolsAgreeWithNFT(t *testing.T) {
 func TestOtherNamespacesAndPacketFiltersAreNotCounted(t *testing.T) {
 	r := newRig(t)
 	c := r.open()
-	testutil.Run(t, "ip", "netns", "exec", r.tenant, "sh", "-c", "ping -c1 -W1 10.7.0.9 || true") // nobody there
-	err := netns.Do(r.tenant, func() error {                                                      // a closed port of the tenant's own
-		conn, err := net.Dial("udp4", vmIP+":9")
+	testutil.Run(t, "ip", "netns", "exec", r.Tenant, "sh", "-c", "ping -c1 -W1 10.7.0.9 || true") // nobody there
+	err := netns.Do(r.Tenant, func() error {                                                      // a closed port of the tenant's own
+		conn, err := net.Dial("udp4", vporttest.TenantIP+":9")
 		if err != nil {
 			return err
 		}
@@ -231,7 +208,7 @@ func TestOtherNamespacesAndPacketFiltersAreNotCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	for e, n := range read(t, c) {
-		if e.Device != r.tap || e.Reason == socketFilter || e.Reason == "NO_SOCKET" {
+		if e.Device != r.Index || e.Reason == socketFilter || e.Reason == "NO_SOCKET" {
 			t.Errorf("counted %d of %+v", n, e)
 		}
 	}
@@ -260,10 +237,10 @@ func TestUninstallLeavesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	id, _ := info.ID()
-	if err := errors.Join(c.Close(), Uninstall(r.pinDir)); err != nil {
+	if err := errors.Join(c.Close(), Uninstall(r.PinDir)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := os.Stat(filepath.Join(r.pinDir, pinFolder)); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(filepath.Join(r.PinDir, pinFolder)); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("pins are left: %v", err)
 	}
 	testutil.WaitFor(t, "the program to go", func() bool {
@@ -273,7 +250,7 @@ func TestUninstallLeavesNothing(t *testing.T) {
 		}
 		return errors.Is(err, os.ErrNotExist)
 	})
-	if err := Uninstall(r.pinDir); err != nil {
+	if err := Uninstall(r.PinDir); err != nil {
 		t.Errorf("uninstalling nothing: %v", err)
 	}
 }
@@ -289,7 +266,7 @@ func TestForeignEntriesMakeRoom(t *testing.T) {
 		}
 	}
 	r.udp(5, 100, 9)
-	isPort := func(index int) bool { return index == r.tap }
+	isPort := func(index int) bool { return index == r.Index }
 	for range 2 {
 		if got := readOf(t, c, isPort)[r.event("NO_SOCKET", "udp")]; got != 5 {
 			t.Fatalf("the port's drops are %d", got)
