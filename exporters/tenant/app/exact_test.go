@@ -2,7 +2,6 @@ package app
 
 import (
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -106,44 +105,59 @@ func exact(t *testing.T, p plane) {
 
 	before, tcpBefore := d.Metrics(), [2]uint64{outSegs(t, r.tenant), outSegs(t, peer)}
 	sent := r.traffic(peer, p.offload)
-	after, tcpAfter := d.Metrics(), [2]uint64{outSegs(t, r.tenant), outSegs(t, peer)}
-	nft := r.nftRead(r.tenant)
+	var wrong []string
+	for deadline := time.Now().Add(agreeWithin); ; time.Sleep(10 * time.Millisecond) { // the last ACK may be under way
+		after, tcpAfter := d.Metrics(), [2]uint64{outSegs(t, r.tenant), outSegs(t, peer)}
+		segments := [2]uint64{tcpAfter[0] - tcpBefore[0], tcpAfter[1] - tcpBefore[1]}
+		if wrong = disagreements(before, after, sent, segments, r.nftRead(r.tenant), p.offload); len(wrong) == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(strings.Join(wrong, "\n"))
+		}
+	}
+}
+
+// disagreements compares what the exporter counted between two scrapes with what was
+// sent, what TCP sent itself in each direction, and what nft counted.
+func disagreements(before, after map[string]float64, sent counts, segments [2]uint64, nft map[string]uint64, offload bool) (wrong []string) {
+	fault := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
 	grew := func(unit, direction, protocol string) uint64 {
-		t.Helper()
 		s := series("vigia_tenant_protocol_"+unit+"_total", fmt.Sprintf(`direction=%q,protocol=%q,tenant="red"`, direction, protocol))
 		if _, ok := after[s]; !ok {
-			t.Errorf("no series %s", s)
+			fault("no series %s", s)
 		}
 		return uint64(after[s] - before[s])
 	}
 	for i, direction := range []string{"from_tenant", "to_tenant"} {
 		want := sent
-		want.tcp = tcpAfter[i] - tcpBefore[i] // TCP counts the segments that it sends itself
-		if !p.offload && direction == "to_tenant" {
+		want.tcp = segments[i]
+		if !offload && direction == "to_tenant" {
 			// On its way the switch may lose some when it gets no processor:
 			// then what arrived counts, and nothing is merged.
 			want = counts{tcp: nft[direction+"_tcp"], udp: nft[direction+"_udp"], fragments: nft[direction+"_fragment"], udpBytes: grew("bytes", direction, "udp")}
 		}
 		if want.tcp < 100 || want.udp < 100 || want.fragments == 0 {
-			t.Errorf("%s: hardly anything was sent: %+v", direction, want)
+			fault("%s: hardly anything was sent: %+v", direction, want)
 		}
 		got := counts{
 			tcp: grew("packets", direction, "tcp"), udp: grew("packets", direction, "udp"), fragments: grew("packets", direction, "fragment"),
 			udpBytes: grew("bytes", direction, "udp"), merged: want.merged,
 		}
 		if got != want {
-			t.Errorf("%s: counted %+v, sent %+v", direction, got, want)
+			fault("%s: counted %+v, sent %+v", direction, got, want)
 		}
 		for _, protocol := range []string{"icmp", "fragment"} {
 			if got, want := grew("packets", direction, protocol), nft[direction+"_"+protocol]; got != want || want == 0 {
-				t.Errorf("%s: %d %s packets, nft counted %d", direction, got, protocol, want)
+				fault("%s: %d %s packets, nft counted %d", direction, got, protocol, want)
 			}
 		}
 		// nft counts a super-frame once: as many fewer as segments were sent in one.
 		if got, want := got.udp, nft[direction+"_udp"]+want.merged; got != want {
-			t.Errorf("%s: %d UDP packets, nft and those merged are %d", direction, got, want)
+			fault("%s: %d UDP packets, nft and those merged are %d", direction, got, want)
 		}
 	}
+	return wrong
 }
 
 // counts are packets, and bytes of UDP, in a direction; merged is how many packets
@@ -183,7 +197,7 @@ func (r *rig) traffic(peer string, offload bool) counts {
 		}
 		conn.Close()
 		sink.Close()
-		r.stream(e.from, e.to, e.toIP)
+		transfer(r.t, &end{ns: e.from}, &end{ns: e.to}, e.toIP, 400_000)
 		testutil.Run(r.t, "ip", "netns", "exec", e.from, "ping", "-c5", "-i0.2", "-W5", e.toIP)
 	}
 	const header = 14 + 20
@@ -191,7 +205,7 @@ func (r *rig) traffic(peer string, offload bool) counts {
 	if offload {
 		c.udp += bursts * segments
 		c.merged = bursts * (segments - 1)
-		c.udpBytes += bursts * (segments*segment + 8 + header)
+		c.udpBytes += bursts * segments * (segment + 8 + header)
 	}
 	return c
 }
@@ -210,49 +224,6 @@ func (r *rig) listenUDP(ns, address string) *net.UDPConn {
 		r.t.Fatal(err)
 	}
 	return conn
-}
-
-// stream sends bytes over TCP and waits until all have been read and both ends
-// have closed, so that no segment is under way afterwards.
-func (r *rig) stream(from, to, address string) {
-	r.t.Helper()
-	var l net.Listener
-	if err := netns.Do(to, func() (err error) { l, err = net.Listen("tcp4", address+":5201"); return err }); err != nil {
-		r.t.Fatal(err)
-	}
-	defer l.Close()
-	done := make(chan error, 1)
-	go func() {
-		c, err := l.Accept()
-		if err == nil {
-			_, err = io.Copy(io.Discard, c)
-			c.Close()
-		}
-		done <- err
-	}()
-	var c net.Conn
-	if err := netns.Do(from, func() (err error) { c, err = net.Dial("tcp4", address+":5201"); return err }); err != nil {
-		r.t.Fatal(err)
-	}
-	if _, err := c.Write(make([]byte, 400_000)); err != nil {
-		r.t.Fatal(err)
-	}
-	if err := c.(*net.TCPConn).CloseWrite(); err != nil {
-		r.t.Fatal(err)
-	}
-	if err := <-done; err != nil {
-		r.t.Fatal(err)
-	}
-	if _, err := io.Copy(io.Discard, c); err != nil { // until the other end has closed
-		r.t.Fatal(err)
-	}
-	c.Close()
-	for _, ns := range []string{from, to} { // until the last ACK has come
-		testutil.WaitFor(r.t, "the connection to be closed at both ends", func() bool {
-			left := testutil.Run(r.t, "ip", "netns", "exec", ns, "ss", "-Htan", "exclude", "time-wait", "exclude", "listening")
-			return strings.TrimSpace(left) == ""
-		})
-	}
 }
 
 // outSegs returns how many TCP segments the namespace has sent, each of a

@@ -161,11 +161,11 @@ func TestTapIsCountedAsTheMachineSends(t *testing.T) {
 		{"from_tenant", "udp", udp, udp * (34 + 108)},
 		{"from_tenant", "icmp", icmp, icmp * (34 + 64)},
 		{"from_tenant", "fragment", fragments, fragments * (34 + 200)},
-		{"from_tenant", "tcp", super * segments, super * (54 + (segments-1)*segment + 1)},
-		{"to_tenant", "udp", down + bigs + bursts*segments, down*(42+size) + bigs*(34+1480) + bursts*(42+segments*segment)},
+		{"from_tenant", "tcp", super * segments, super * (segments*54 + (segments-1)*segment + 1)},
+		{"to_tenant", "udp", down + bigs + bursts*segments, down*(42+size) + bigs*(34+1480) + bursts*segments*(42+segment)},
 		{"to_tenant", "fragment", bigs * 2, bigs * (2*34 + 8 + big - 1480)},
 		{"to_tenant", "icmp", pings, pings * 98},
-		{"to_tenant", "tcp", super * segments, super * (54 + (segments-1)*segment + 1)},
+		{"to_tenant", "tcp", super * segments, super * (segments*54 + (segments-1)*segment + 1)},
 	} {
 		labels := fmt.Sprintf(`direction=%q,protocol=%q,tenant="red"`, tc.direction, tc.protocol)
 		for unit, want := range map[string]float64{"packets": tc.packets, "bytes": tc.bytes} {

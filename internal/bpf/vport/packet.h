@@ -17,6 +17,7 @@ struct packet {
 	__u16 destination_port; /* host order */
 	__u16 source_port; /* host order */
 	__u32 is_start; /* TCP SYN without ACK */
+	__u32 is_cut; /* ends within its VLAN tag, or right behind it */
 };
 
 /* ethertype reads a MAC header's type in one go: the kernel's struct is packed. */
@@ -124,8 +125,10 @@ static __always_inline void parse(struct packet *p, void *data, void *end)
 		return;
 	type = ethertype(eth);
 	for (int i = 0; i < MAX_TAGS && is_tag(type); i++) {
-		if (at + TAG_BYTES > end)
+		if (at + TAG_BYTES + sizeof(type) > end) {
+			p->is_cut = !i;
 			return;
+		}
 		type = *(__be16 *)(at + 2);
 		at += TAG_BYTES;
 	}

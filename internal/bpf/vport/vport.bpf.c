@@ -256,10 +256,13 @@ int vport_xdp_from(struct xdp_md *ctx)
 		return XDP_PASS;
 	parse(&p, (void *)(long)ctx->data, (void *)(long)ctx->data_end);
 	single(&w, bpf_xdp_get_buff_len(ctx));
-	if (lets_send(c, slot, &p, &w, &class))
-		return XDP_PASS;
-	count(&c->carried[FROM_TENANT], p.protocol, &w);
-	return XDP_DROP;
+	if (!lets_send(c, slot, &p, &w, &class)) {
+		count(&c->carried[FROM_TENANT], p.protocol, &w);
+		return XDP_DROP;
+	}
+	if (p.is_cut) /* the kernel will drop it before the next hook */
+		count(&c->carried[FROM_TENANT], p.protocol, &w);
+	return XDP_PASS;
 }
 
 static __noinline int count_any(struct __sk_buff *skb, struct counters *c)
