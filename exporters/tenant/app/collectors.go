@@ -78,7 +78,7 @@ func collectors() []collector {
 			// Drops at clsact that are bpf's own are counted there already.
 			name: "qdisc", help: "What qdiscs and classes drop and hold back (rtnetlink).", tier: tierDefault, phase: source.Reconcile,
 			make: func(s *service, f source.Families) (source.Source, error) {
-				return qdisc.New(f, s.config.Node.Sources.NetNS, s.config.Node.BPF.Attachment != vport.TCXLinks)
+				return qdisc.New(f, s.config.Node.Sources.NetNS, s.config.Node.BPF.Attachment != vport.TCXLinks, qdisc.NewUplinks(s.Manager, s.config.Node.BPF.PinDir))
 			},
 		},
 		{

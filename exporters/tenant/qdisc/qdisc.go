@@ -19,6 +19,7 @@ type Source struct {
 	links *rtnl.Conn
 	// ours tells that Vigia's own limits drop inside clsact, which counts them.
 	ours    bool
+	uplinks *attribution
 	counted map[place]wide
 	round   uint64
 	qdiscs  []tc.Qdisc
@@ -48,7 +49,7 @@ type wide struct {
 
 // New returns the source for the namespace given by name or path. ours tells that
 // Vigia's programs are attached by clsact filters.
-func New(f source.Families, netns string, ours bool) (*Source, error) {
+func New(f source.Families, netns string, ours bool, u Uplinks) (*Source, error) {
 	conn, err := tc.Dial(netns)
 	if err != nil {
 		return nil, err
@@ -60,7 +61,7 @@ func New(f source.Families, netns string, ours bool) (*Source, error) {
 	}
 	get := func(name string) *exposition.Family { return source.Family(f, name) }
 	return &Source{
-		conn: conn, links: links, ours: ours, counted: make(map[place]wide), names: make(map[int]string),
+		conn: conn, links: links, ours: ours, uplinks: newAttribution(u), counted: make(map[place]wide), names: make(map[int]string),
 		backlog: get("vigia_port_queue_backlog_bytes"),
 		bytes:   get("vigia_qdisc_bytes_total"), packets: get("vigia_qdisc_packets_total"),
 		drops: get("vigia_qdisc_drops_total"), qdiscBacklog: get("vigia_qdisc_backlog_bytes"),
@@ -88,14 +89,19 @@ func (s *Source) Collect(v *source.View, out *exposition.Page) error {
 	}
 	s.qdiscs = qdiscs
 	s.round++
-	classful := make(map[int]bool)
+	if err := s.uplinks.begin(); err != nil {
+		return err
+	}
+	classful := make(map[int]*tc.Qdisc) // their roots
 	for i := range qdiscs {
 		q := &qdiscs[i]
 		if q.Kind == "noqueue" {
 			continue // it cannot drop
 		}
 		if q.Kind == "htb" || q.Kind == "hfsc" || q.Kind == "drr" || q.Kind == "ets" || q.Kind == "qfq" {
-			classful[q.Link] = true
+			if classful[q.Link] == nil || q.Parent == tc.Root {
+				classful[q.Link] = q
+			}
 		}
 		if p := v.ByIndex(q.Link); p != nil {
 			s.port(v, p, q, out)
@@ -108,12 +114,15 @@ func (s *Source) Collect(v *source.View, out *exposition.Page) error {
 			return err
 		}
 	}
-	for link := range classful {
-		if v.ByIndex(link) == nil || v.Detail {
-			if err := s.class(link, out); err != nil {
+	for _, root := range classful { // after the ports: what they drop themselves has been said
+		if v.ByIndex(root.Link) == nil || v.Detail {
+			if err := s.class(v, root, out); err != nil {
 				return err
 			}
 		}
+	}
+	if err := s.uplinks.end(v); err != nil {
+		return err
 	}
 	for key, w := range s.counted {
 		if w.round != s.round {
@@ -185,8 +194,9 @@ func (s *Source) device(v *source.View, q *tc.Qdisc, out *exposition.Page) error
 	return nil
 }
 
-// class emits the classes of a device.
-func (s *Source) class(link int, out *exposition.Page) error {
+// class emits the classes of a device, and has those of contracts and limits attributed.
+func (s *Source) class(v *source.View, root *tc.Qdisc, out *exposition.Page) error {
+	link := root.Link
 	name, err := s.name(link)
 	if err != nil || name == "" {
 		return err
@@ -208,7 +218,10 @@ func (s *Source) class(link int, out *exposition.Page) error {
 			out.Emit(s.classGuarantee, float64(k.Ceil), name, id, "ceiling")
 		}
 	}
-	return nil
+	if !isScheduler(root) {
+		return nil
+	}
+	return s.uplinks.device(v, name, root, s.classes)
 }
 
 // name returns a device's name; empty if it went meanwhile. The names are read

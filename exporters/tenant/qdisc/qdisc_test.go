@@ -15,15 +15,18 @@ import (
 	"vigia/internal/testutil"
 )
 
-func newSource(t *testing.T, ns string, ours bool) *Source {
+func newSource(t *testing.T, ns string, ours bool, u Uplinks) *Source {
 	t.Helper()
-	s, err := New(sourcetest.Families(t), ns, ours)
+	s, err := New(sourcetest.Families(t), ns, ours, u)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.Close() })
 	return s
 }
+
+// noUplinks are a node without an enforcer.
+func noUplinks() Uplinks { return Uplinks{Memory: newBook()} }
 
 func page(t *testing.T, s *Source, v *source.View) string {
 	t.Helper()
@@ -70,7 +73,7 @@ func TestQueuesOfARealNode(t *testing.T) {
 			list = append(list, ports.Port{ID: "p", Tenant: "red", Index: l.Index})
 		}
 	}
-	s := newSource(t, node, false)
+	s := newSource(t, node, false, noUplinks())
 	view := func(detail bool) *source.View {
 		v := sourcetest.View(list, nil, nil, time.Now())
 		v.Detail = detail
@@ -126,7 +129,7 @@ func TestOwnLimitsAreNotCountedTwice(t *testing.T) {
 		ours bool
 		want uint64
 	}{{true, 30}, {false, 100}} {
-		s := newSource(t, "", tc2.ours)
+		s := newSource(t, "", tc2.ours, noUplinks())
 		v := sourcetest.View([]ports.Port{p}, nil, nil, time.Now())
 		v.Drops.Add("p", "red", source.FromTenant, source.RateLimit, 70, source.Beside)
 		s.port(v, &p, &tc.Qdisc{Link: 3, Parent: tc.Clsact, Kind: "clsact", Stats: tc.Stats{Drops: 100}}, exposition.NewPage(nil))

@@ -80,6 +80,13 @@ type Arrival struct{ Bytes, Packets uint64 }
 // classBatch is how many classes are read by one system call.
 const classBatch = 512
 
+// IFBPrefix begins the name of a device behind an uplink's ingress, whose classes take
+// what tenants receive. The uplink's own take what they send.
+const IFBPrefix = "vigia-ifb"
+
+// Dir is where the maps are pinned, below the directory that exporter and enforcer share.
+func Dir(pinDir string) string { return filepath.Join(pinDir, "classify") }
+
 // Room for classes: at least so many, and so many times those that there are.
 const (
 	minClasses   = 256
@@ -89,6 +96,7 @@ const (
 // Programs are the loaded programs and their maps.
 type Programs struct {
 	objects  classifyObjects
+	owners   *ebpf.Map
 	keys     []classifySource
 	values   []classifyArrival
 	classes  []classifyClassKey
@@ -112,7 +120,7 @@ func Open(dir string, classes int) (*Programs, error) {
 	}
 	err := p.load(dir, size)
 	if errors.Is(err, ebpf.ErrMapIncompatible) { // of another version; filters are replaced by this one's
-		for _, name := range []string{"class_match", "class_source", "class_arrival"} {
+		for _, name := range []string{"class_match", "class_source", "class_arrival", ownersPin} {
 			if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
 				return nil, fmt.Errorf("remove pin: %w", err)
 			}
@@ -121,6 +129,9 @@ func Open(dir string, classes int) (*Programs, error) {
 	}
 	if err != nil {
 		return nil, fmt.Errorf("load classifiers (needs CAP_BPF and CAP_NET_ADMIN): %w", err)
+	}
+	if p.owners, err = openOwners(dir); err != nil {
+		return nil, errors.Join(err, p.objects.Close())
 	}
 	sources := int(p.objects.ClassSource.MaxEntries())
 	p.keys, p.values = make([]classifySource, sources), make([]classifyArrival, sources)
@@ -141,7 +152,7 @@ func (p *Programs) load(dir string, classes uint32) error {
 }
 
 // Close lets go of programs and maps. Filters keep those that they use.
-func (p *Programs) Close() error { return p.objects.Close() }
+func (p *Programs) Close() error { return errors.Join(p.objects.Close(), p.owners.Close()) }
 
 // Send is the classifier for the uplink's egress.
 func (p *Programs) Send() *ebpf.Program { return p.objects.ClassifySend }

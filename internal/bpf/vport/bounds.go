@@ -14,35 +14,25 @@ type Bounds struct {
 	Receive  uint64 // packets that it may be sent
 }
 
-// SyncBounds holds attached interfaces to their bounds and tells which of them have a
-// limit in force. However many ports there are, it takes a few system calls, and
-// more for what has changed alone.
-func (m *Manager) SyncBounds(want map[int]Bounds) (limited map[int]bool, err error) {
+// SyncBounds holds attached interfaces to their bounds; those that want does not name keep
+// theirs. However many ports there are, it takes a few system calls, and more for what has
+// changed alone.
+func (m *Manager) SyncBounds(want map[int]Bounds) error {
 	places := make(map[uint32]vportPlace, len(want))
 	if err := batch(m.objects.VportPlace, func(ifindex uint32, p *vportPlace) { places[ifindex] = *p }); err != nil {
-		return nil, fmt.Errorf("list slots: %w", err)
-	}
-	inForce, now := make(map[uint32]bool), Monotonic()
-	if err := batch(m.objects.VportLimit, func(slot uint32, l *vportLimit) {
-		if l.ExpiresNs > now {
-			inForce[slot] = true
-		}
-	}); err != nil {
-		return nil, fmt.Errorf("list limits: %w", err)
+		return fmt.Errorf("list slots: %w", err)
 	}
 	have := make(map[uint32]Bounds, len(places))
 	if err := batch(m.objects.VportContract, func(slot uint32, c *vportContract) { have[slot] = Bounds{c.Packets, c.NewFlows, c.ReceivePackets} }); err != nil {
-		return nil, fmt.Errorf("list contracts: %w", err)
+		return fmt.Errorf("list contracts: %w", err)
 	}
-	limited = make(map[int]bool, len(places))
 	var errs []error
 	for ifindex, p := range places {
-		limited[int(ifindex)] = inForce[p.Slot]
 		if b, known := want[int(ifindex)]; known && b != have[p.Slot] {
 			errs = append(errs, m.setContract(int(ifindex), p.Slot, b))
 		}
 	}
-	return limited, errors.Join(errs...)
+	return errors.Join(errs...)
 }
 
 // batch calls fn with every entry of a map whose keys are numbers.

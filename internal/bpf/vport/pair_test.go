@@ -123,7 +123,7 @@ func TestPacketsPerSecondAreLimited(t *testing.T) {
 // bind gives the vport a contract.
 func (b *bench) bind(c Bounds) {
 	b.t.Helper()
-	if _, err := b.SyncBounds(map[int]Bounds{loopback: c}); err != nil {
+	if err := b.SyncBounds(map[int]Bounds{loopback: c}); err != nil {
 		b.t.Fatal(err)
 	}
 }

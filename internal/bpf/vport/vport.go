@@ -114,6 +114,7 @@ type Manager struct {
 	pinDir       string
 	maxPorts     int
 	tenantTotals *TenantTotals
+	classDrops   *ClassDrops
 
 	swept      atomic.Bool // no limit to a single destination is left that this process knows of
 	contractMu sync.Mutex  // held across reading and writing an entry of vport_contract
@@ -149,7 +150,7 @@ func Open(o Options) (*Manager, error) {
 
 // Close lets go of the maps. What is attached stays attached.
 func (m *Manager) Close() error {
-	return errors.Join(m.objects.Close(), m.tenantTotals.Close(), m.netns.Close())
+	return errors.Join(m.objects.Close(), m.tenantTotals.Close(), m.classDrops.Close(), m.netns.Close())
 }
 
 // CheckBPFFS makes the pin directory if it lies on a bpffs, and nothing otherwise.
@@ -238,9 +239,12 @@ func (m *Manager) loadObjects() error {
 	if m.tenantTotals, err = openTenantTotals(m.mapDir(), uint32(m.maxPorts)); err != nil {
 		return err
 	}
+	if m.classDrops, err = openClassDrops(m.mapDir(), uint32(m.maxPorts)); err != nil {
+		return errors.Join(err, m.tenantTotals.Close())
+	}
 	err = spec.LoadAndAssign(&m.objects, &ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: m.mapDir()}})
 	if err != nil {
-		return errors.Join(err, m.tenantTotals.Close())
+		return errors.Join(err, m.tenantTotals.Close(), m.classDrops.Close())
 	}
 	return nil
 }

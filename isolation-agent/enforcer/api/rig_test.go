@@ -65,11 +65,11 @@ type node struct {
 	highest uint64
 }
 
-func (n *node) Observe(map[int]vport.Bounds) (map[int]bool, error) { return nil, n.err }
-func (n *node) Signals(int) (vport.Signals, error)                 { return n.signals, n.err }
-func (n *node) Read(int) (vport.Counters, error)                   { return vport.Counters{}, n.err }
-func (n *node) Pairs() ([]vport.PairState, error)                  { return n.pairs, n.err }
-func (n *node) Highest() uint64                                    { return n.highest }
+func (n *node) SyncBounds(map[int]vport.Bounds) error { return n.err }
+func (n *node) Signals(int) (vport.Signals, error)    { return n.signals, n.err }
+func (n *node) Read(int) (vport.Counters, error)      { return vport.Counters{}, n.err }
+func (n *node) Pairs() ([]vport.PairState, error)     { return n.pairs, n.err }
+func (n *node) Highest() uint64                       { return n.highest }
 
 func (n *node) Admit(term uint64) error {
 	if term < n.highest {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"path/filepath"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -124,6 +123,3 @@ func newFastLoop(c *Config, s *schedule, m *vport.Manager, inv *ports.Inventory,
 		},
 	})
 }
-
-// classifyDir is where the classifiers' maps are pinned.
-func classifyDir(pinDir string) string { return filepath.Join(pinDir, "classify") }

@@ -36,7 +36,7 @@ func newSchedule(c *Config, metrics *catalog.Factory, logger *slog.Logger) (*sch
 		s.rounds.WithLabelValues(outcome)
 	}
 	var err error
-	if s.programs, err = classify.Open(classifyDir(c.Node.BPF.PinDir), c.classes()); err != nil {
+	if s.programs, err = classify.Open(classify.Dir(c.Node.BPF.PinDir), c.classes()); err != nil {
 		return nil, err
 	}
 	if s.reconciler, err = scheduling.NewReconciler(c.Node.Sources.NetNS, s.programs, logger); err != nil {

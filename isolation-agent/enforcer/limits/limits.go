@@ -26,7 +26,7 @@ func Supports() []string { return []string{"all", "below_floor", "packets", "ter
 
 // Kernel is what Limits needs of a vport.Manager beside mechanisms.
 type Kernel interface {
-	Observe(map[int]vport.Bounds) (inForce map[int]bool, err error)
+	SyncBounds(map[int]vport.Bounds) error
 	Signals(ifindex int) (vport.Signals, error)
 	Read(ifindex int) (vport.Counters, error)
 }

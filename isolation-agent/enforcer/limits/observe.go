@@ -15,7 +15,7 @@ func (l *Limits) Observe() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	list, _ := l.config.Inventory.Ports()
-	if _, err := l.config.Kernel.Observe(l.bounds(list)); err != nil {
+	if err := l.config.Kernel.SyncBounds(l.bounds(list)); err != nil {
 		l.config.Logger.Warn("cannot hold ports to their contracts", "err", err)
 	}
 	l.removeLeft()

@@ -68,9 +68,9 @@ func (k *faulty) Limit(index int) (vport.Limit, error) {
 	return *k.limits[index], nil
 }
 
-func (k *faulty) Observe(want map[int]vport.Bounds) (map[int]bool, error) {
+func (k *faulty) SyncBounds(want map[int]vport.Bounds) error {
 	k.bounds = want
-	return nil, k.readErr
+	return k.readErr
 }
 
 func (k *faulty) Signals(int) (vport.Signals, error) { return vport.Signals{}, k.readErr }

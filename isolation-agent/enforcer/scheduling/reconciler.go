@@ -110,7 +110,7 @@ func (r *Reconciler) Reconcile() ([]Drift, error) {
 	var errs []error
 	if len(desired.Links) > 0 {
 		changed, err := r.programs.SetMatches(desired.matches())
-		errs = append(errs, err)
+		errs = append(errs, err, r.programs.SetOwners(desired.owners()))
 		if changed > 0 && len(r.settled) > 0 {
 			r.note("", "matches", "changed", "repaired", "")
 		}

@@ -74,7 +74,7 @@ func QueueLimit(bytesPerSecond uint64) uint32 {
 func QueueBytes(bytesPerSecond uint64) uint64 { return uint64(QueueLimit(bytesPerSecond)) * frame }
 
 // IFBName returns the name of the device behind an uplink's ingress.
-func IFBName(link int) string { return fmt.Sprintf("vigia-ifb%d", link) }
+func IFBName(link int) string { return fmt.Sprintf("%s%d", classify.IFBPrefix, link) }
 
 // Admit checks that a link has what the contracts guarantee. Directions are named as
 // the tenant sees them.
@@ -158,6 +158,16 @@ func (d *Desired) matches() map[classify.Match]uint32 {
 		for _, m := range list[i].Matches {
 			out[m] = leafClass(d.minors[list[i].Owner])
 		}
+	}
+	return out
+}
+
+// owners returns whose every class is, for those who read what classes drop.
+func (d *Desired) owners() map[uint32]classify.Owner {
+	list := d.Contracts.All()
+	out := make(map[uint32]classify.Owner, len(list))
+	for i := range list {
+		out[leafClass(d.minors[list[i].Owner])] = classify.Owner(list[i].Owner)
 	}
 	return out
 }
