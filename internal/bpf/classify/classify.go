@@ -130,9 +130,6 @@ func Open(dir string, classes int) (*Programs, error) {
 	if err != nil {
 		return nil, fmt.Errorf("load classifiers (needs CAP_BPF and CAP_NET_ADMIN): %w", err)
 	}
-	if p.owners, err = openOwners(dir); err != nil {
-		return nil, errors.Join(err, p.objects.Close())
-	}
 	sources := int(p.objects.ClassSource.MaxEntries())
 	p.keys, p.values = make([]classifySource, sources), make([]classifyArrival, sources)
 	p.classes, p.arrivals = make([]classifyClassKey, classBatch), make([]classifyArrival, classBatch*ebpf.MustPossibleCPU())
@@ -148,7 +145,13 @@ func (p *Programs) load(dir string, classes uint32) error {
 	for _, m := range spec.Maps {
 		m.Pinning = ebpf.PinByName
 	}
-	return spec.LoadAndAssign(&p.objects, &ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: dir}})
+	if p.owners, err = openOwners(dir); err != nil {
+		return err
+	}
+	if err = spec.LoadAndAssign(&p.objects, &ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: dir}}); err != nil {
+		return errors.Join(err, p.owners.Close())
+	}
+	return nil
 }
 
 // Close lets go of programs and maps. Filters keep those that they use.

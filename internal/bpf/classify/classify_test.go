@@ -2,13 +2,13 @@ package classify
 
 import (
 	"bytes"
-	"encoding/binary"
 	"net"
 	"testing"
 
 	"github.com/cilium/ebpf"
 
 	"vigia/internal/testutil"
+	"vigia/internal/testutil/frame"
 )
 
 const (
@@ -36,56 +36,41 @@ func open(t testing.TB, matches map[Match]uint32) *Programs {
 	return p
 }
 
-func join(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
+func mac(m MACAddress) frame.MAC { return frame.MAC(m) }
 
-func ethernet(to, from MACAddress, kind uint16) []byte {
-	return join(to[:], from[:], binary.BigEndian.AppendUint16(nil, kind))
+func ethernet(to, from MACAddress, kind uint16, payload []byte) []byte {
+	return frame.Ethernet(mac(to), mac(from), kind, payload)
 }
 
-func vlan(id, kind uint16) []byte {
-	return binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(nil, id), kind)
+// datagram is UDP between two addresses of IPv4 to a port.
+func datagram(from, to string, port uint16, payload []byte) []byte {
+	return frame.IPv4(frame.V4{From: from, To: to, Protocol: frame.UDP}, frame.UDPHeader(12345, port, payload))
 }
 
-func ipv4(protocol byte, from, to string) []byte {
-	return join([]byte{0x45, 0, 0, 0, 0, 0, 0, 0, 64, protocol, 0, 0}, net.ParseIP(from).To4(), net.ParseIP(to).To4())
-}
-
-func ipv6(next byte, from, to string) []byte {
-	return join([]byte{0x60, 0, 0, 0, 0, 0, next, 64}, net.ParseIP(from).To16(), net.ParseIP(to).To16())
-}
-
-func udp(port uint16) []byte {
-	return join([]byte{0x30, 0x39}, binary.BigEndian.AppendUint16(nil, port), make([]byte, 4))
-}
-
-func vni(id uint32) []byte {
-	return join([]byte{8, 0, 0, 0}, binary.BigEndian.AppendUint32(nil, id<<8))
-}
-
-func geneve(id uint32, options int) []byte {
-	return join([]byte{byte(options), 0, 0x65, 0x58}, binary.BigEndian.AppendUint32(nil, id<<8), make([]byte, options*4))
-}
-
-func gre(flags uint16, words ...uint32) []byte {
-	b := join(binary.BigEndian.AppendUint16(nil, flags), []byte{0x65, 0x58})
-	for _, w := range words {
-		b = binary.BigEndian.AppendUint32(b, w)
-	}
-	return b
-}
+// guests is what one of vmA's datagrams is behind its MAC header.
+func guests() []byte { return datagram("192.168.0.1", "192.168.0.2", 53, make([]byte, 200)) }
 
 // inner is what vmA sends to vmB.
-func inner() []byte {
-	return join(ethernet(vmB, vmA, 0x0800), ipv4(17, "192.168.0.1", "192.168.0.2"), udp(53), make([]byte, 200))
+func inner() []byte { return ethernet(vmB, vmA, frame.TypeIPv4, guests()) }
+
+// tagged is the same below a tag that vmA wrote.
+func tagged(id uint16) []byte {
+	return ethernet(vmB, vmA, frame.TypeVLAN, frame.Tag(id, frame.TypeIPv4, guests()))
 }
 
-func outer() []byte {
-	return join(ethernet(far, far, 0x0800), ipv4(17, "10.0.0.1", "10.0.0.2"), udp(4789))
+// outer is a packet between two nodes.
+func outer(port uint16, payload []byte) []byte {
+	return ethernet(far, far, frame.TypeIPv4, datagram("10.0.0.1", "10.0.0.2", port, payload))
 }
 
-func run(t testing.TB, p *ebpf.Program, frame []byte) uint32 {
+func overGRE(flags uint16, words []uint32) []byte {
+	return ethernet(far, far, frame.TypeIPv4, frame.IPv4(frame.V4{From: "10.0.0.1", To: "10.0.0.2", Protocol: frame.GRE},
+		frame.GREHeader(flags, frame.TypeTEB, words, inner())))
+}
+
+func run(t testing.TB, p *ebpf.Program, data []byte) uint32 {
 	t.Helper()
-	verdict, err := p.Run(&ebpf.RunOptions{Data: frame})
+	verdict, err := p.Run(&ebpf.RunOptions{Data: data})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,12 +78,10 @@ func run(t testing.TB, p *ebpf.Program, frame []byte) uint32 {
 }
 
 func TestFramesFindTheirClass(t *testing.T) {
-	overVXLAN := join(outer(), vni(110), inner())
-	taggedInner := join(ethernet(vmB, vmA, 0x8100), vlan(20, 0x0800), inner()[14:])
-	greHead := join(ethernet(far, far, 0x0800), ipv4(47, "10.0.0.1", "10.0.0.2"))
+	overVXLAN := outer(4789, frame.VXLAN(110, inner()))
 	for _, tc := range []struct {
 		name    string
-		frame   []byte
+		data    []byte
 		matches map[Match]uint32
 		send    uint32
 		receive uint32
@@ -106,54 +89,54 @@ func TestFramesFindTheirClass(t *testing.T) {
 		{"a VXLAN network", overVXLAN, map[Match]uint32{{VXLAN, 110, vmNone}: classA}, classA, classA},
 		{"another VXLAN network", overVXLAN, map[Match]uint32{{VXLAN, 111, vmNone}: classA}, 0, 0},
 		{
-			"VXLAN over IPv6", join(ethernet(far, far, 0x86dd), ipv6(17, "fd00::1", "fd00::2"), udp(4789), vni(110), inner()),
+			"VXLAN over IPv6", ethernet(far, far, frame.TypeIPv6, frame.IPv6(frame.UDP, "fd00::1", "fd00::2", frame.UDPHeader(1, 4789, frame.VXLAN(110, inner())))),
 			map[Match]uint32{{VXLAN, 110, vmNone}: classA},
 			classA, classA,
 		},
 		{
-			"VXLAN below a VLAN", join(ethernet(far, far, 0x8100), vlan(7, 0x0800), ipv4(17, "10.0.0.1", "10.0.0.2"), udp(4789), vni(110), inner()),
+			"VXLAN below a VLAN", ethernet(far, far, frame.TypeVLAN, frame.Tag(7, frame.TypeIPv4, overVXLAN[14:])),
 			map[Match]uint32{{VXLAN, 110, vmNone}: classA, {VLAN, 7, vmNone}: classB},
 			classA, classA,
 		},
 		{
-			"Geneve with options", join(ethernet(far, far, 0x0800), ipv4(17, "10.0.0.1", "10.0.0.2"), udp(6081), geneve(5, 3), inner()),
+			"Geneve with options", outer(6081, frame.Geneve(5, 3, inner())),
 			map[Match]uint32{{Geneve, 5, vmA}: classA, {Geneve, 5, vmB}: classB},
 			classA, classB,
 		},
-		{"a GRE key", join(greHead, gre(0x2000, 100), inner()), map[Match]uint32{{GRE, 100, vmNone}: classA}, classA, classA},
+		{"a GRE key", overGRE(0x2000, []uint32{100}), map[Match]uint32{{GRE, 100, vmNone}: classA}, classA, classA},
 		{
-			"a GRE key after a checksum, before a sequence number", join(greHead, gre(0xb000, 0xffff0000, 100, 1), inner()),
+			"a GRE key after a checksum, before a sequence number", overGRE(0xb000, []uint32{0xffff0000, 100, 1}),
 			map[Match]uint32{{GRE, 100, vmA}: classA, {GRE, 100, vmB}: classB},
 			classA, classB,
 		},
-		{"GRE without a key", join(greHead, gre(0), inner()), map[Match]uint32{{GRE, 0, vmNone}: classA}, classA, classA},
-		{"a VLAN", taggedInner, map[Match]uint32{{VLAN, 20, vmNone}: classA}, classA, classA},
+		{"GRE without a key", overGRE(0, nil), map[Match]uint32{{GRE, 0, vmNone}: classA}, classA, classA},
+		{"a VLAN", tagged(20), map[Match]uint32{{VLAN, 20, vmNone}: classA}, classA, classA},
 		{
-			"an interface of a VLAN before the VLAN", taggedInner,
+			"an interface of a VLAN before the VLAN", tagged(20),
 			map[Match]uint32{{VLAN, 20, vmNone}: classA, {VLAN, 20, vmB}: classB},
 			classA, classB,
 		},
-		{"a VLAN inside one shared tunnel", join(outer(), vni(1), taggedInner), map[Match]uint32{{VLAN, 20, vmNone}: classB}, classB, classB},
+		{"a VLAN inside one shared tunnel", outer(4789, frame.VXLAN(1, tagged(20))), map[Match]uint32{{VLAN, 20, vmNone}: classB}, classB, classB},
 		{"a MAC address", inner(), map[Match]uint32{{Plain, 0, vmA}: classA, {Plain, 0, vmB}: classB}, classA, classB},
 		{"the address of another network", overVXLAN, map[Match]uint32{{VXLAN, 111, vmA}: classA, {Plain, 0, vmB}: classB}, 0, 0},
 		{
-			"a tag that the tenant wrote into its own network", join(outer(), vni(110), taggedInner),
+			"a tag that the tenant wrote into its own network", outer(4789, frame.VXLAN(110, tagged(20))),
 			map[Match]uint32{{VXLAN, 110, vmNone}: classA, {VLAN, 20, vmNone}: classB},
 			classA, classA,
 		},
 		{"a later fragment of a tunnel's packet", fragment(overVXLAN), map[Match]uint32{{VXLAN, 110, vmNone}: classA}, 0, 0},
 		{"a cut VXLAN header", overVXLAN[:44], map[Match]uint32{{VXLAN, 110, vmNone}: classA}, 0, 0},
-		{"ARP", join(ethernet(vmB, vmA, 0x0806), make([]byte, 28)), map[Match]uint32{{Plain, 0, vmB}: classB}, 0, classB},
+		{"ARP", ethernet(vmB, vmA, frame.TypeARP, make([]byte, 28)), map[Match]uint32{{Plain, 0, vmB}: classB}, 0, classB},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			p := open(t, tc.matches)
-			if got := run(t, p.Send(), tc.frame); got != tc.send {
+			if got := run(t, p.Send(), tc.data); got != tc.send {
 				t.Errorf("sent: class %x, want %x", got, tc.send)
 			}
-			if got := run(t, p.Receive(), tc.frame); got != tc.receive {
+			if got := run(t, p.Receive(), tc.data); got != tc.receive {
 				t.Errorf("received: class %x, want %x", got, tc.receive)
 			}
-			if got := run(t, p.All(), tc.frame); got != 0xffffffff {
+			if got := run(t, p.All(), tc.data); got != 0xffffffff {
 				t.Errorf("not everything matches: %x", got)
 			}
 		})
@@ -163,22 +146,22 @@ func TestFramesFindTheirClass(t *testing.T) {
 var vmNone MACAddress
 
 // fragment turns the outer packet into a later fragment.
-func fragment(frame []byte) []byte {
-	out := bytes.Clone(frame)
+func fragment(data []byte) []byte {
+	out := bytes.Clone(data)
 	out[14+7] = 5
 	return out
 }
 
 func TestArrivalsAreCountedByClassAndSource(t *testing.T) {
 	p := open(t, map[Match]uint32{{VXLAN, 110, vmNone}: classA})
-	frame := join(outer(), vni(110), inner())
+	data := outer(4789, frame.VXLAN(110, inner()))
 	for range 5 {
-		run(t, p.Receive(), frame)
+		run(t, p.Receive(), data)
 	}
-	run(t, p.Send(), frame) // what is sent is not counted
-	plain := join(ethernet(vmB, vmA, 0x86dd), ipv6(6, "fd00::1", "fd00::2"), make([]byte, 20))
+	run(t, p.Send(), data) // what is sent is not counted
+	plain := ethernet(vmB, vmA, frame.TypeIPv6, frame.IPv6(frame.TCP, "fd00::1", "fd00::2", make([]byte, 20)))
 	run(t, p.Receive(), plain)
-	want := Arrival{Bytes: uint64(5 * len(frame)), Packets: 5}
+	want := Arrival{Bytes: uint64(5 * len(data)), Packets: 5}
 	if got, err := p.Arrived(loopback, classA); err != nil || got != want {
 		t.Errorf("arrived %+v %v, want %+v", got, err, want)
 	}
@@ -243,10 +226,10 @@ func TestMapsOutliveTheProcess(t *testing.T) {
 // is all of it. There are some rounds, as of BenchmarkVport.
 func BenchmarkClassify(b *testing.B) {
 	p := open(b, map[Match]uint32{{VXLAN, 110, vmNone}: classA})
-	frame := join(outer(), vni(110), inner())
+	data := outer(4789, frame.VXLAN(110, inner()))
 	for range 3 {
 		for name, program := range map[string]*ebpf.Program{"send": p.Send(), "receive": p.Receive()} {
-			b.Run(name, func(b *testing.B) { testutil.BenchmarkProgram(b, program, frame) })
+			b.Run(name, func(b *testing.B) { testutil.BenchmarkProgram(b, program, data) })
 		}
 	}
 }
