@@ -2,16 +2,8 @@ package app
 
 import (
 	"fmt"
-	"io"
-	"net"
-	"slices"
-	"testing"
 
-	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/asm"
-	"github.com/cilium/ebpf/link"
-
-	"vigia/internal/netns"
+	"vigia/internal/bpf/vport/vporttest"
 	"vigia/internal/testutil"
 	"vigia/internal/testutil/frame"
 )
@@ -320,55 +312,11 @@ func below(k wireKind, tags ...uint16) wireKind {
 	send := k.send
 	k.send = func(w *wire, from, to *end) {
 		for _, e := range []*end{from, to} {
-			remove := tagger(w.t, e.ns, tags)
-			defer remove()
+			defer vporttest.PushTags(w.t, e.ns, "eth0", tags...)()
 		}
 		send(w, from, to)
 	}
 	return k
-}
-
-// tagger has eth0 push tags on whatever goes out, and pop as many off what comes in.
-func tagger(t *testing.T, ns string, tags []uint16) (remove func()) {
-	t.Helper()
-	push := asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)}
-	pop := slices.Clone(push)
-	for i, kind := range tags {
-		push = append(push, asm.Mov.Reg(asm.R1, asm.R6), asm.Mov.Imm(asm.R2, int32(kind>>8|kind<<8)), asm.Mov.Imm(asm.R3, int32(100+i)), asm.FnSkbVlanPush.Call())
-		pop = append(pop, asm.Mov.Reg(asm.R1, asm.R6), asm.FnSkbVlanPop.Call())
-	}
-	var links []io.Closer
-	for _, at := range []struct {
-		code  asm.Instructions
-		where ebpf.AttachType
-	}{{push, ebpf.AttachTCXEgress}, {pop, ebpf.AttachTCXIngress}} {
-		p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
-			Name: "tagger", Type: ebpf.SchedCLS, License: "Dual BSD/GPL", Instructions: append(at.code, asm.Mov.Imm(asm.R0, -1), asm.Return()),
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		err = netns.Do(ns, func() error {
-			device, err := net.InterfaceByName("eth0")
-			if err != nil {
-				return err
-			}
-			l, err := link.AttachTCX(link.TCXOptions{Program: p, Interface: device.Index, Attach: at.where})
-			if err == nil {
-				links = append(links, l)
-			}
-			return err
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		links = append(links, p)
-	}
-	return func() {
-		for _, l := range links {
-			l.Close()
-		}
-	}
 }
 
 // vxlanDevice gives both ends a tunnel of their own, at a port of its own.
