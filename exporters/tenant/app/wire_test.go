@@ -292,10 +292,28 @@ func (w *wire) counted(k *wireKind) [2]flow {
 	return [2]flow{w.out.read(), w.in.read()}
 }
 
+// before returns what the exporter says and what others count, once neither changes any
+// more: late acknowledgements of what was sent before may still be under way, and captures
+// have to be read.
+func (w *wire) before(k *wireKind) (s seen, others [2]flow) {
+	w.t.Helper()
+	const still = 3 // times
+	same := 0
+	testutil.WaitFor(w.t, "a moment in which nothing is under way", func() bool {
+		counted, now := w.counted(k), w.seen()
+		if same++; counted != others || now != s || w.counted(k) != counted {
+			same = 0
+		}
+		s, others = now, counted
+		return same == still
+	})
+	return s, others
+}
+
 // check has a kind of traffic sent both ways and holds what the exporter says to what
 // others counted.
 func (w *wire) check(t *testing.T, k *wireKind) {
-	before, others := w.seen(), w.counted(k)
+	before, others := w.before(k)
 	arrive := k.least
 	switch {
 	case k.oneWay:
