@@ -185,13 +185,14 @@ static __always_inline int tunnel(struct frame *f, int protocol)
 		f->at += sizeof(head);
 		if (head[0] & bpf_htons(GRE_CSUM))
 			f->at += 4;
-		f->match.network = GRE;
+		word = 0; /* without a key */
 		if (head[0] & bpf_htons(GRE_KEY)) {
 			if (bpf_skb_load_bytes(f->skb, f->at, &word, sizeof(word)))
 				return -1;
-			f->match.id = bpf_ntohl(word);
 			f->at += 4;
 		}
+		f->match.network = GRE;
+		f->match.id = bpf_ntohl(word);
 		if (head[0] & bpf_htons(GRE_SEQ))
 			f->at += 4;
 		return 0;

@@ -1,0 +1,227 @@
+package drops
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
+
+	"vigia/internal/bpf/vport"
+	"vigia/internal/bpf/vport/vporttest"
+	"vigia/internal/testutil"
+)
+
+// grew returns by how much the count of a port's event grew while fn ran. When the map
+// fills up, what is no port's is forgotten.
+func grew(t *testing.T, c *Counter, e Event, fn func()) uint64 {
+	t.Helper()
+	isPort := func(index int) bool { return index == e.Device }
+	before := readOf(t, c, isPort)[e]
+	fn()
+	return readOf(t, c, isPort)[e] - before
+}
+
+// TestAnotherBuildsProgramIsReplaced leaves one behind that counts nothing.
+func TestAnotherBuildsProgramIsReplaced(t *testing.T) {
+	r := newRig(t)
+	c := r.open()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(c.Close())
+	pin := filepath.Join(r.PinDir, pinFolder, linkPin)
+	must(os.Remove(pin))
+	other, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Name: "other", Type: ebpf.RawTracepoint, License: "Dual BSD/GPL", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()},
+	})
+	must(err)
+	defer other.Close()
+	l, err := link.AttachRawTracepoint(link.RawTracepointOptions{Name: "kfree_skb", Program: other})
+	must(err)
+	must(l.Pin(pin))
+	must(l.Close())
+	for range 2 { // and then it is our own
+		c = r.open()
+		if got := grew(t, c, r.event("NO_SOCKET", "udp"), func() { r.udp(20, 100, 9) }); got != 20 {
+			t.Errorf("counted %d drops, sent 20", got)
+		}
+		pinned, err := link.LoadPinnedLink(pin, nil)
+		must(err)
+		if same, err := sameProgram(pinned, c.program); err != nil || !same {
+			t.Errorf("the pinned link has our program: %v, %v", same, err)
+		}
+		if same, err := sameProgram(pinned, other); err != nil || same {
+			t.Errorf("the pinned link has the other program: %v, %v", same, err)
+		}
+		must(errors.Join(pinned.Close(), c.Close()))
+	}
+}
+
+// TestPinsOfAnotherVersionAreReplaced finds a map of another size.
+func TestPinsOfAnotherVersionAreReplaced(t *testing.T) {
+	r := newRig(t)
+	dir := filepath.Join(r.PinDir, pinFolder)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	m, err := ebpf.NewMap(&ebpf.MapSpec{Name: "drop_set", Type: ebpf.Array, KeySize: 4, ValueSize: 64, MaxEntries: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	if err := m.Pin(filepath.Join(dir, "drop_set")); err != nil {
+		t.Fatal(err)
+	}
+	c := r.open()
+	if got := grew(t, c, r.event("NO_SOCKET", "udp"), func() { r.udp(10, 100, 9) }); got != 10 {
+		t.Errorf("counted %d drops, sent 10", got)
+	}
+}
+
+// TestDropsThatFindNoPlaceAreCounted fills the map.
+func TestDropsThatFindNoPlaceAreCounted(t *testing.T) {
+	r := newRig(t)
+	c := r.open()
+	value := make([]uint64, ebpf.MustPossibleCPU())
+	full := false // what the kernel dropped meanwhile may have taken some places
+	for i := range c.maps.DropCount.MaxEntries() {
+		if err := c.maps.DropCount.Put(dropsEvent{Device: 1_000_000 + i}, value); err != nil {
+			full = true
+			break
+		}
+	}
+	// Each processor has places of its own in reserve: not every drop is lost at once.
+	lostBefore, err := c.Lost()
+	if err != nil {
+		t.Fatal(err)
+	}
+	noSocket := r.event("NO_SOCKET", "udp")
+	r.udp(30, 100, 9)
+	lost, err := c.Lost()
+	if counted := read(t, c)[noSocket]; err != nil || lost-lostBefore+counted < 30 {
+		t.Errorf("%d counted and %d lost of 30 (full: %v), %v", counted, lost-lostBefore, full, err)
+	}
+	// A reading makes room: then nothing is lost any more.
+	readOf(t, c, func(index int) bool { return index == r.Index })
+	if lostBefore, err = c.Lost(); err != nil {
+		t.Fatal(err)
+	}
+	if got := grew(t, c, noSocket, func() { r.udp(30, 100, 9) }); got != 30 {
+		t.Errorf("counted %d drops after there is room, sent 30", got)
+	}
+	if lost, err = c.Lost(); err != nil || lost != lostBefore {
+		t.Errorf("%d more are lost, %v", lost-lostBefore, err)
+	}
+}
+
+// TestADropBehindABridgeIsItsSenders drops where a frame would leave: the interface that
+// it came in by stays known, but not through a tunnel.
+func TestADropBehindABridgeIsItsSenders(t *testing.T) {
+	for _, tunnelled := range []bool{false, true} {
+		r := newRig(t)
+		far := testutil.NewNetNS(t)
+		testutil.DisableIPv6(t, far)
+		testutil.NewVethPair(t, r.Node, "up0", far, "eth0")
+		testutil.IP(t, "-n", r.Node, "addr", "flush", "dev", "tap0")
+		testutil.IP(t, "-n", r.Node, "link", "add", "br0", "type", "bridge", "mcast_snooping", "0")
+		out := "up0"
+		if tunnelled {
+			testutil.IP(t, "-n", r.Node, "addr", "add", "10.99.0.1/24", "dev", "up0")
+			testutil.IP(t, "-n", r.Node, "neigh", "add", "10.99.0.2", "lladdr", "02:00:00:00:00:99", "dev", "up0", "nud", "permanent")
+			testutil.IP(t, "-n", r.Node, "link", "add", "vx0", "type", "vxlan", "id", "7", "local", "10.99.0.1", "remote", "10.99.0.2", "dstport", "4789", "dev", "up0")
+			out = "vx0"
+		}
+		for _, device := range []string{"tap0", out, "br0"} {
+			if device != "br0" {
+				testutil.IP(t, "-n", r.Node, "link", "set", device, "master", "br0")
+			}
+			testutil.IP(t, "-n", r.Node, "link", "set", device, "up")
+		}
+		testutil.IP(t, "-n", r.Tenant, "neigh", "replace", vporttest.NodeIP, "lladdr", "02:00:00:00:00:77", "dev", "eth0", "nud", "permanent")
+		r.nft("table netdev t {\n chain out { type filter hook egress device \"up0\" priority 0;\n  meta length > 0 counter drop\n }\n}\n")
+		c := r.open()
+		up := vporttest.Index(t, r.Node, "up0")
+		want := Event{Device: up, Arrival: r.Index, Reason: "NETFILTER_DROP", Protocol: "udp"}
+		if tunnelled {
+			want.Arrival = 0
+		}
+		if !hasReason(t, "NETFILTER_DROP") {
+			t.Skip("the kernel does not name what nft drops on egress")
+		}
+		found := uint64(0)
+		before := read(t, c)
+		r.udp(40, 100, 9)
+		for e, n := range read(t, c) {
+			if n -= before[e]; n > 0 && e.Device == up {
+				if e.Arrival != want.Arrival || e.Protocol != "udp" {
+					t.Errorf("tunnelled %v: %d drops as %+v, want %+v", tunnelled, n, e, want)
+				}
+				found += n
+			}
+		}
+		if found != 40 {
+			t.Errorf("tunnelled %v: %d drops at the uplink, sent 40", tunnelled, found)
+		}
+	}
+}
+
+func hasReason(t *testing.T, name string) bool {
+	t.Helper()
+	r, err := KernelReasons()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.Number(name) != 0
+}
+
+func TestUnknownProtocolsAndReasonsHaveNames(t *testing.T) {
+	names := vport.Protocols()
+	for i, name := range names {
+		if got := protocolName(uint32(i)); got != name {
+			t.Errorf("protocol %d is %s, want %s", i, got, name)
+		}
+	}
+	for _, n := range []uint32{uint32(len(names)), 1 << 31} {
+		if got := protocolName(n); got != "other" {
+			t.Errorf("protocol %d is %s", n, got)
+		}
+	}
+	r := newReasons()
+	r.add(5, "SOCKET_FILTER")
+	r.add(0x30002, "OVS_DROP_METER")
+	for n, want := range map[uint32]string{5: "SOCKET_FILTER", 0x30002: "OVS_DROP_METER", 6: "REASON_6", 0xffffffff: "REASON_4294967295"} {
+		if got := r.Name(n); got != want {
+			t.Errorf("reason %d is %s, want %s", n, got, want)
+		}
+	}
+	if got := sum([]uint64{1, 2, 1 << 60}); got != 1<<60+3 {
+		t.Errorf("sum %d", got)
+	}
+}
+
+func TestBothProgramsAreThere(t *testing.T) {
+	spec, err := loadDrops()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wanted []string
+	for _, m := range attachMethods() {
+		wanted = append(wanted, m.program)
+	}
+	for name := range spec.Programs {
+		if !slices.Contains(wanted, name) {
+			t.Errorf("program %s is never attached", name)
+		}
+	}
+	if len(spec.Programs) != len(wanted) {
+		t.Errorf("%d programs, want %v", len(spec.Programs), wanted)
+	}
+}
