@@ -16,7 +16,7 @@ import (
 	"vigia/internal/rtnl"
 )
 
-// Counted tells what the programs at the ports count. *programs.Readings is one.
+// Counted tells what the programs at the ports count. *bpf.Readings is one.
 type Counted interface {
 	Of(v *source.View) (*vport.Snapshot, error)
 	Final(of vport.Incarnation) (vport.Traffic, bool, error)
