@@ -62,6 +62,9 @@ func NewWindow[T any](counts *Counts, capacity int) *Window[T] {
 	return &Window[T]{counts: counts, slots: make([]Slot[T], size), mask: uint64(size - 1)}
 }
 
+// Capacity returns how many probes the window remembers, a power of two.
+func (w *Window[T]) Capacity() int { return len(w.slots) }
+
 // Adopt makes the window add to other counts. It must not have been used before.
 func (w *Window[T]) Adopt(counts *Counts) { w.counts = counts }
 

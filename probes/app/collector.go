@@ -13,7 +13,6 @@ import (
 	"vigia/probes/health"
 	"vigia/probes/sender"
 	"vigia/probes/settings"
-	"vigia/probes/timestamping"
 )
 
 // collector exports the counters of all targets as they were at one moment, so
@@ -181,7 +180,7 @@ func (c *collector) collectTarget(out chan<- prometheus.Metric, st *sender.Statu
 	for direction, v := range st.Rewritten {
 		out <- withLabels(c.families[rewritten], p.direction[direction], float64(v))
 	}
-	if st.Target.Channel.Protocol == timestamping.UDP && n.Received > 0 && st.ErrorBound >= 0 {
+	if st.Target.Protocol.Traits().TwoWay && n.Received > 0 && st.ErrorBound >= 0 {
 		for direction := range p.direction {
 			out <- withLabels(c.families[errorBound], p.direction[direction], float64(st.ErrorBound)/1e9)
 		}

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"vigia/probes/accounting"
-	"vigia/probes/flight"
+	"vigia/probes/records"
 	"vigia/probes/sender"
 )
 
@@ -93,7 +93,7 @@ func order(st *sender.Status) int {
 }
 
 // recent returns the last records of a target.
-func (r *recorders) recent(l sender.Labels, n int) []*flight.Line {
+func (r *recorders) recent(l sender.Labels, n int) []*records.Line {
 	r.mu.Lock()
 	rec := r.targets[l]
 	r.mu.Unlock()
@@ -102,10 +102,10 @@ func (r *recorders) recent(l sender.Labels, n int) []*flight.Line {
 	}
 	rec.dumping.Lock()
 	defer rec.dumping.Unlock()
-	return rec.flight.Recent(n, l)
+	return rec.records.Recent(n, l)
 }
 
-func row(st *sender.Status, recent []*flight.Line) landingRow {
+func row(st *sender.Status, recent []*records.Line) landingRow {
 	l := st.Target.Labels
 	r := landingRow{
 		Dst: l.Dst, Path: l.Path, Tenant: l.Tenant, Probe: l.Probe, State: state(st), RTT: "-",
@@ -129,7 +129,7 @@ func row(st *sender.Status, recent []*flight.Line) landingRow {
 }
 
 // why says in a sentence why a target fails; empty when it does not.
-func why(st *sender.Status, recent []*flight.Line) string {
+func why(st *sender.Status, recent []*records.Line) string {
 	trouble := ""
 	if st.Trouble != nil {
 		trouble = st.Trouble.Error()

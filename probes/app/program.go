@@ -9,9 +9,9 @@ import (
 	"github.com/alecthomas/kingpin/v2"
 
 	"vigia/internal/daemon"
-	"vigia/probes/flight"
 	"vigia/probes/once"
 	"vigia/probes/plan"
+	"vigia/probes/records"
 	"vigia/probes/settings"
 )
 
@@ -52,6 +52,6 @@ func Program() daemon.Program {
 		Start: func(_ context.Context, env daemon.Env) (daemon.Service, error) {
 			return newService(env)
 		},
-		Commands: []daemon.Command{once.Command(), flight.Command(address), plan.Command(seriesOfATarget), settingsCommand()},
+		Commands: []daemon.Command{once.Command(), records.Command(address), plan.Command(seriesOfATarget), settingsCommand()},
 	}
 }

@@ -11,12 +11,12 @@ import (
 	"vigia/internal/catalog"
 	"vigia/internal/realtime"
 	"vigia/probes/delay"
-	"vigia/probes/flight"
 	"vigia/probes/health"
 	"vigia/probes/histogram"
 	"vigia/probes/objective"
+	"vigia/probes/protocol"
+	"vigia/probes/records"
 	"vigia/probes/sender"
-	"vigia/probes/timestamping"
 	"vigia/probes/twin"
 )
 
@@ -125,7 +125,7 @@ type recorder struct {
 	spare    []observation // to be pending next
 
 	dumping sync.Mutex
-	flight  flight.Ring
+	records records.Ring
 }
 
 const (
@@ -156,7 +156,7 @@ func (r *recorders) recorder(t sender.Target) sender.Recorder {
 	l := t.Labels
 	values := labelValues(l)
 	rec := &recorder{
-		owner: r, labels: l, twoWay: t.Channel.Protocol == timestamping.UDP,
+		owner: r, labels: l, twoWay: t.Protocol.Traits().TwoWay,
 		pending: make([]observation, 0, maxPending), spare: make([]observation, 0, maxPending),
 	}
 	for i := range variationHistogram {
@@ -254,7 +254,7 @@ func (r *recorder) settle() {
 func (r *recorder) Launched(lag int64) { r.observe(lagHistogram, lag) }
 
 // Received observes what an application would have seen.
-func (r *recorder) Received(p *sender.Probe) {
+func (r *recorder) Received(p *protocol.Probe) {
 	reason, unfit := r.owner.health.Application(p.Lag())
 	if !unfit {
 		r.observe(applicationHistogram, p.Application)
@@ -268,12 +268,12 @@ func (r *recorder) Received(p *sender.Probe) {
 
 // Settled keeps the record of a probe and observes the delays of one with good
 // stamps.
-func (r *recorder) Settled(p *sender.Probe) {
+func (r *recorder) Settled(p *protocol.Probe) {
 	now := time.Now()
 	r.judge(p, now)
-	good := p.State == sender.Answered && p.Verdict == delay.Good
+	good := p.State == protocol.Answered && p.Verdict == delay.Good
 	r.dumping.Lock()
-	r.flight.Add(p, now.UnixNano())
+	r.records.Add(p, now.UnixNano())
 	r.dumping.Unlock()
 	if good {
 		r.mu.Lock()
@@ -292,7 +292,7 @@ func (r *recorder) Settled(p *sender.Probe) {
 }
 
 // delays observes the delays of a probe with good stamps.
-func (r *recorder) delays(p *sender.Probe) {
+func (r *recorder) delays(p *protocol.Probe) {
 	s := &p.Stamps
 	r.add(rttHistogram, s.RTT())
 	if s.OneClock {
@@ -321,12 +321,12 @@ func (r *recorders) unfitCounts(l sender.Labels) (counts [health.NumReasons]uint
 
 // judge counts the probe for the tenant's objective. Without good stamps, what the
 // application saw is the next best.
-func (r *recorder) judge(p *sender.Probe, now time.Time) {
+func (r *recorder) judge(p *protocol.Probe, now time.Time) {
 	rtt := p.Application
 	if p.Verdict == delay.Good {
 		rtt = p.Stamps.RTT()
 	}
-	r.owner.objectives.Probe(r.labels.Tenant, p.State == sender.Answered, time.Duration(rtt), now)
+	r.owner.objectives.Probe(r.labels.Tenant, p.State == protocol.Answered, time.Duration(rtt), now)
 }
 
 // Taxed observes how much longer a probe took than its twin.

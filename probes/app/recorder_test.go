@@ -11,6 +11,8 @@ import (
 	"vigia/internal/catalog"
 	"vigia/probes/delay"
 	"vigia/probes/health"
+	"vigia/probes/protocol"
+	stampprobe "vigia/probes/protocol/stamp"
 	"vigia/probes/sender"
 )
 
@@ -22,7 +24,7 @@ func newTestRecorder(t *testing.T) *recorder {
 	}
 	reg := prometheus.NewPedanticRegistry()
 	all := newRecorders(c.NewFactory("probe", reg), reg, health.New(os.DirFS(t.TempDir())))
-	return all.recorder(sender.Target{Labels: sender.Labels{Src: "a", Dst: "b"}}).(*recorder)
+	return all.recorder(sender.Target{Protocol: stampprobe.Protocol{}, Labels: sender.Labels{Src: "a", Dst: "b"}}).(*recorder)
 }
 
 // observed returns what a scrape reads of the recorder's i-th histogram.
@@ -61,7 +63,7 @@ func TestScrapeSeesEveryObservation(t *testing.T) {
 // The sender does not wait for a scrape, and nothing is lost by that.
 func TestScrapeDoesNotHoldUpTheSender(t *testing.T) {
 	r := newTestRecorder(t)
-	p := &sender.Probe{State: sender.Lost}
+	p := &protocol.Probe{State: protocol.Lost}
 	r.scraping.Lock()
 	for range maxBacklog / 2 { // would never return
 		r.Launched(1e9)

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"vigia/probes/flight"
+	"vigia/probes/records"
 )
 
 // handleRecords writes the records of the last minute, of the targets that have the
@@ -26,9 +26,9 @@ func (s *service) handleRecords(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/jsonl")
 	for _, t := range targets {
 		t.dumping.Lock()
-		records := t.flight.Clone()
+		copied := t.records.Clone()
 		t.dumping.Unlock()
-		if records.Write(w, t.labels) != nil {
+		if copied.Write(w, t.labels) != nil {
 			return // the client has gone
 		}
 	}
@@ -36,8 +36,8 @@ func (s *service) handleRecords(w http.ResponseWriter, r *http.Request) {
 
 func checkSelection(query url.Values) error {
 	for name, values := range query {
-		if !slices.Contains(flight.Selectors(), name) {
-			return fmt.Errorf("%q is not a label to select by; known here: %s", name, strings.Join(flight.Selectors(), ", "))
+		if !slices.Contains(records.Selectors(), name) {
+			return fmt.Errorf("%q is not a label to select by; known here: %s", name, strings.Join(records.Selectors(), ", "))
 		}
 		if len(values) != 1 {
 			return fmt.Errorf("label %s is given %d times; give it once", name, len(values))

@@ -14,8 +14,10 @@ import (
 
 	"vigia/internal/catalog"
 	"vigia/probes/delay"
-	"vigia/probes/flight"
 	"vigia/probes/health"
+	"vigia/probes/protocol"
+	stampprobe "vigia/probes/protocol/stamp"
+	"vigia/probes/records"
 	"vigia/probes/sender"
 )
 
@@ -39,7 +41,7 @@ func TestRecordsOfTheLastMinute(t *testing.T) {
 	}
 	received, last := 0.0, ""
 	for line := range strings.Lines(out.String()) {
-		var l flight.Line
+		var l records.Line
 		if err := json.Unmarshal([]byte(line), &l); err != nil {
 			t.Fatal(err)
 		}
@@ -118,10 +120,10 @@ func TestUnfitHostQuarantines(t *testing.T) {
 	all := newRecorders(c.NewFactory("probe", reg), reg, monitor)
 	all.maxError.Store(1000)
 	labels := sender.Labels{Src: "a", Dst: "b", Path: "p", Tenant: "t", Probe: "c"}
-	rec := all.recorder(sender.Target{Labels: labels})
+	rec := all.recorder(sender.Target{Protocol: stampprobe.Protocol{}, Labels: labels})
 	sample := func() {
-		rec.Received(&sender.Probe{Application: 5000})
-		rec.Settled(&sender.Probe{State: sender.Answered, ErrorBound: 1000, Stamps: delay.Stamps{T2: 1000, T3: 2000, T4: 5000}})
+		rec.Received(&protocol.Probe{Application: 5000})
+		rec.Settled(&protocol.Probe{State: protocol.Answered, ErrorBound: 1000, Stamps: delay.Stamps{T2: 1000, T3: 2000, T4: 5000}})
 	}
 	counts := func() map[string]uint64 {
 		families, err := reg.Gather()
@@ -141,7 +143,7 @@ func TestUnfitHostQuarantines(t *testing.T) {
 		got["vigia_probe_oneway_delay_seconds"] != 2 || got["vigia_probe_rtt_quarantined_seconds"] != 0 {
 		t.Errorf("fit: %v", got)
 	}
-	rec.Received(&sender.Probe{Application: 5000, Intended: -int64(time.Second)}) // sent at 0
+	rec.Received(&protocol.Probe{Application: 5000, Intended: -int64(time.Second)}) // sent at 0
 	if got := counts(); got["vigia_probe_rtt_application_seconds"] != 1 || got["vigia_probe_rtt_application_quarantined_seconds"] != 1 {
 		t.Errorf("late: %v", got)
 	}

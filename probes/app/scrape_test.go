@@ -18,6 +18,8 @@ import (
 	"vigia/internal/testutil"
 	"vigia/probes/delay"
 	"vigia/probes/health"
+	"vigia/probes/protocol"
+	stampprobe "vigia/probes/protocol/stamp"
 	"vigia/probes/reflector"
 	"vigia/probes/sender"
 	"vigia/probes/sockets"
@@ -111,7 +113,7 @@ func TestRecordersWhileScraped(t *testing.T) {
 	var wg sync.WaitGroup
 	stop := make(chan struct{})
 	for i := range 3 {
-		rec := all.recorder(sender.Target{Labels: sender.Labels{Src: "a", Dst: fmt.Sprint(i)}})
+		rec := all.recorder(sender.Target{Protocol: stampprobe.Protocol{}, Labels: sender.Labels{Src: "a", Dst: fmt.Sprint(i)}})
 		wg.Go(func() {
 			for ns := int64(1); ; ns += 997 {
 				select {
@@ -120,8 +122,8 @@ func TestRecordersWhileScraped(t *testing.T) {
 				default:
 				}
 				rec.Launched(ns)
-				rec.Received(&sender.Probe{Application: ns})
-				rec.Settled(&sender.Probe{State: sender.Answered, ErrorBound: -1, Stamps: delay.Stamps{T4: ns}})
+				rec.Received(&protocol.Probe{Application: ns})
+				rec.Settled(&protocol.Probe{State: protocol.Answered, ErrorBound: -1, Stamps: delay.Stamps{T4: ns}})
 				rec.Varied([delay.NumDirections]int64{ns, -ns, 0})
 			}
 		})
@@ -175,14 +177,14 @@ func TestRecorderTakesGoodSamplesOnly(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	all := newRecorders(c.NewFactory("probe", reg), reg, health.New(fstest.MapFS{}))
 	labels := sender.Labels{Src: "a", Dst: "b", Path: "p", Tenant: "t", Probe: "c"}
-	rec := all.recorder(sender.Target{Labels: labels})
+	rec := all.recorder(sender.Target{Protocol: stampprobe.Protocol{}, Labels: labels})
 	stamps := delay.Stamps{T1: 0, T2: 1000, T3: 51_000, T4: 53_000}
-	for _, p := range []sender.Probe{
-		{State: sender.Answered, Verdict: delay.Good, Stamps: stamps},
-		{State: sender.Answered, Verdict: delay.ClockStep, Stamps: stamps},
-		{State: sender.Answered, Verdict: delay.NoKernelStamp, Stamps: stamps},
-		{State: sender.Answered, Verdict: delay.Implausible, Stamps: stamps},
-		{State: sender.Lost, Stamps: stamps},
+	for _, p := range []protocol.Probe{
+		{State: protocol.Answered, Verdict: delay.Good, Stamps: stamps},
+		{State: protocol.Answered, Verdict: delay.ClockStep, Stamps: stamps},
+		{State: protocol.Answered, Verdict: delay.NoKernelStamp, Stamps: stamps},
+		{State: protocol.Answered, Verdict: delay.Implausible, Stamps: stamps},
+		{State: protocol.Lost, Stamps: stamps},
 	} {
 		p.ErrorBound = -1
 		rec.Settled(&p)

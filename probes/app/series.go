@@ -12,6 +12,7 @@ import (
 	"vigia/internal/catalog"
 	"vigia/probes/clockerror"
 	"vigia/probes/health"
+	stampprobe "vigia/probes/protocol/stamp"
 	"vigia/probes/sender"
 	"vigia/probes/settings"
 )
@@ -38,7 +39,7 @@ func seriesOfATarget() (count int, err error) {
 	loopback := netip.MustParseAddr("127.0.0.1")
 	target := sender.Target{
 		Labels: sender.Labels{Src: "a", Dst: "b", Path: "p", Tenant: "t", Probe: "c"},
-		Source: netip.AddrPortFrom(loopback, 0), Host: loopback.String(), Port: 862, Size: 64, Interval: time.Second, Deadline: time.Second,
+		Source: netip.AddrPortFrom(loopback, 0), Host: loopback.String(), Port: 862, Protocol: stampprobe.Protocol{}, Size: 64, Interval: time.Second, Deadline: time.Second,
 	}
 	if err := s.sender.Apply([]sender.Target{target}); err != nil {
 		return 0, err

@@ -16,10 +16,10 @@ import (
 	"vigia/probes/bulk"
 	"vigia/probes/clockerror"
 	"vigia/probes/discovery"
-	"vigia/probes/flight"
 	"vigia/probes/health"
 	"vigia/probes/objective"
 	"vigia/probes/pathmtu"
+	"vigia/probes/records"
 	"vigia/probes/reflector"
 	"vigia/probes/sender"
 	"vigia/probes/settings"
@@ -86,7 +86,7 @@ func newService(env daemon.Env) (*service, error) {
 	}
 	env.Registry.MustRegister(newCollector(env.Metrics, s))
 	env.Mux.HandleFunc("GET /debug/targets", s.handleTargets)
-	env.Mux.HandleFunc("GET "+flight.Path, s.handleRecords)
+	env.Mux.HandleFunc("GET "+records.Path, s.handleRecords)
 	return s, nil
 }
 

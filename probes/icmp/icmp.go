@@ -21,10 +21,6 @@ const (
 	// IPv4 packet has 65535 bytes, of which 28 are headers.
 	MinSize = 16
 	MaxSize = 65507
-
-	maxIPv4Header = 60
-	// Overhead is how many bytes a received probe can have beside its payload.
-	Overhead = maxIPv4Header + HeaderSize
 )
 
 const (
@@ -113,6 +109,14 @@ func ID(packet []byte) (id uint16, ok bool) {
 		return 0, false
 	}
 	return binary.BigEndian.Uint16(packet[4:]), true
+}
+
+// SSID returns the session identifier of a probe, of which a part is enough that has it.
+func SSID(packet []byte) (ssid uint16, ok bool) {
+	if len(packet) < HeaderSize+2 {
+		return 0, false
+	}
+	return binary.BigEndian.Uint16(packet[HeaderSize:]), true
 }
 
 // Intact reports whether a reply returns the request's padding.

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"vigia/probes/delay"
+	"vigia/probes/protocol"
 	"vigia/probes/resolver"
 	"vigia/probes/sender"
 	"vigia/probes/tsinfo"
@@ -21,7 +22,7 @@ import (
 // in and never waits.
 type collector struct {
 	mu       sync.Mutex
-	probes   []sender.Probe
+	probes   []protocol.Probe
 	more     chan struct{}
 	finished chan struct{}
 }
@@ -34,7 +35,7 @@ func newCollector() *collector {
 func (c *collector) Burst(uint64) {}
 
 // Settled keeps the record.
-func (c *collector) Settled(p *sender.Probe) {
+func (c *collector) Settled(p *protocol.Probe) {
 	c.mu.Lock()
 	c.probes = append(c.probes, *p)
 	c.mu.Unlock()
@@ -46,7 +47,7 @@ func (c *collector) Settled(p *sender.Probe) {
 
 // Launched, Received, Varied and Removed say nothing that Settled does not.
 func (c *collector) Launched(int64)                    {}
-func (c *collector) Received(*sender.Probe)            {}
+func (c *collector) Received(*protocol.Probe)          {}
 func (c *collector) Varied([delay.NumDirections]int64) {}
 func (c *collector) Removed()                          {}
 func (c *collector) SourceChanged()                    {}
@@ -55,7 +56,7 @@ func (c *collector) SourceChanged()                    {}
 func (c *collector) Finished() { close(c.finished) }
 
 // after returns the records from index on.
-func (c *collector) after(index int) []sender.Probe {
+func (c *collector) after(index int) []protocol.Probe {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.probes[index:len(c.probes):len(c.probes)]
@@ -65,7 +66,7 @@ func (c *collector) after(index int) []sender.Probe {
 // returns the result also when nothing was answered, together with an error that
 // says why; the result is nil when it could not even begin. When ctx ends early
 // the result covers what was settled by then.
-func measure(ctx context.Context, t sender.Target, lookup resolver.Lookup, stderr io.Writer, show func(p *sender.Probe, address string)) (*result, error) {
+func measure(ctx context.Context, t sender.Target, lookup resolver.Lookup, stderr io.Writer, show func(p *protocol.Probe, address string)) (*result, error) {
 	if err := resolve(ctx, &t, lookup); err != nil {
 		return nil, err
 	}
@@ -92,14 +93,14 @@ func measure(ctx context.Context, t sender.Target, lookup resolver.Lookup, stder
 	r := newResult(c.after(0), status, totals)
 	if status.Counts.Received == 0 {
 		r.Reason = reason(&status)
-		return r, fmt.Errorf("no answer from %s: %s", status.Address, r.Reason)
+		return r, fmt.Errorf("no answer from %s: %s", addressText(status.Address), r.Reason)
 	}
 	return r, nil
 }
 
 // run lets the sender work until the target is done or ctx ends, and returns its
 // last state.
-func (c *collector) run(ctx context.Context, s *sender.Sender, show func(p *sender.Probe, address string)) (sender.Status, sender.Totals, error) {
+func (c *collector) run(ctx context.Context, s *sender.Sender, show func(p *protocol.Probe, address string)) (sender.Status, sender.Totals, error) {
 	runCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	ended := make(chan error, 1)
@@ -121,7 +122,7 @@ func (c *collector) run(ctx context.Context, s *sender.Sender, show func(p *send
 			if err != nil || len(status) == 0 {
 				continue
 			}
-			address = status[0].Address.String()
+			address = addressText(status[0].Address)
 		}
 		records := c.after(shown)
 		for i := range records {
@@ -145,7 +146,7 @@ func reason(st *sender.Status) string {
 	}
 	switch errno {
 	case unix.ECONNREFUSED:
-		return "refused: no reflector listens on that port"
+		return "refused: nothing listens on that port"
 	case unix.EHOSTUNREACH, unix.ENETUNREACH, unix.EHOSTDOWN, unix.ENONET:
 		return "unreachable: " + errno.Error()
 	case unix.EPERM:

@@ -23,6 +23,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"vigia/internal/daemon"
+	"vigia/internal/netns"
 	"vigia/internal/testutil"
 	"vigia/probes/reflector"
 	"vigia/probes/sender"
@@ -179,7 +180,7 @@ func TestNoAnswer(t *testing.T) {
 		args []string
 		want string
 	}{
-		{"refused", []string{"--to", refusing}, "no answer from " + refusing + ": refused: no reflector listens on that port"},
+		{"refused", []string{"--to", refusing}, "no answer from " + refusing + ": refused: nothing listens on that port"},
 		{"timeout", []string{"--to", mute.LocalAddr().String()}, "no answer from " + mute.LocalAddr().String() + ": timeout"},
 		{"unreachable", []string{"--to", "10.8.0.1", "--netns", ns}, "no answer from 10.8.0.1:862: unreachable: no route to host"},
 		{"no route", []string{"--to", "10.7.0.1:99", "--netns", ns}, "no answer from 10.7.0.1:99: unreachable: network is unreachable"},
@@ -240,7 +241,7 @@ func TestUsageErrors(t *testing.T) {
 	}{
 		{[]string{"--to", ""}, "has no address"},
 		{[]string{"--to", "a:b:c"}, `--to "a:b:c" is not an address; write IP, name, IP:port, name:port or [IPv6]:port`},
-		{[]string{"--to", "10.0.0.1:0"}, "has no address, or a port that is not from 1 to 65535"},
+		{[]string{"--to", "10.0.0.1:0"}, "has no port from 1 to 65535"},
 		{[]string{"--to", "10.0.0.1:70000"}, "has no port from 1 to 65535"},
 		{[]string{"--to", "10.0.0.1:x"}, "has no port from 1 to 65535"},
 		{[]string{"--to", "224.0.0.1"}, "is a multicast or broadcast address"},
@@ -250,6 +251,13 @@ func TestUsageErrors(t *testing.T) {
 		{[]string{"--to", "10.0.0.1", "--deadline", "2m"}, "--deadline 2m0s is out of bounds"},
 		{[]string{"--to", "10.0.0.1", "--size", "43"}, "--size 43 is not a possible size of a STAMP packet; write 44 to 65507"},
 		{[]string{"--to", "10.0.0.1", "--size", "66"}, "--size 66 cannot be made up of whole TLVs (RFC 8972); write 68"},
+		{[]string{"--to", "10.0.0.1", "--protocol", "icmp", "--size", "15"}, "--size 15 is not a possible size of an ICMP probe; write 16 to 65507"},
+		{[]string{"--to", "10.0.0.1", "--protocol", "tcp-connect", "--size", "64"}, "--size 64 means nothing to a connection; leave it out"},
+		{[]string{"--to", "10.0.0.1", "--protocol", "tcp-connect", "--deadline", "1s"}, "--deadline 1s is longer than the interval, and there is one probe at a time; write at most 100ms"},
+		{[]string{"--to", "10.0.0.1", "--protocol", "tcp-connect", "--path-mtu"}, "--path-mtu means nothing to a connection; leave it out"},
+		{[]string{"--to", "10.0.0.1", "--protocol", "icmp", "--key-file", "/x"}, "--key-file has no meaning for probes of protocol icmp; leave it out"},
+		{[]string{"--to", "10.0.0.1:862", "--protocol", "icmp"}, "port 862: ICMP does not have ports; write the address alone"},
+		{[]string{"--to", "10.0.0.1", "--protocol", "icmp", "--source", "10.0.0.2:5"}, `--source "10.0.0.2:5" has a port, and probes of protocol icmp choose none or their own; write the address alone`},
 		{[]string{"--to", "10.0.0.1", "--dscp", "64"}, "--dscp 64 is out of bounds; write 0 to 63"},
 		{[]string{"--to", "10.0.0.1", "--netns", "../x"}, "--netns: network namespace"},
 		{[]string{"--to", "10.0.0.1", "--source", "eth0"}, `--source "eth0" is not an IP address`},
@@ -385,5 +393,50 @@ func TestDistribution(t *testing.T) {
 		if got := micros(ns); got != want {
 			t.Errorf("%d: %s, want %s", ns, got, want)
 		}
+	}
+}
+
+// TestOtherProtocols probes with ICMP and TCP, which leave no stamps at the other end.
+func TestOtherProtocols(t *testing.T) {
+	near, far := testutil.NewNetNS(t), testutil.NewNetNS(t)
+	testutil.NewVethPair(t, near, "v0", far, "v0")
+	testutil.IP(t, "-n", near, "addr", "add", "10.9.0.1/24", "dev", "v0")
+	testutil.IP(t, "-n", far, "addr", "add", "10.9.0.2/24", "dev", "v0")
+	var l net.Listener
+	if err := netns.Do(far, func() (err error) {
+		l, err = (&net.ListenConfig{}).Listen(context.Background(), "tcp4", "10.9.0.2:7777")
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	for _, tc := range []struct {
+		protocol, to string
+		want         []string
+	}{
+		{"icmp", "10.9.0.2", []string{"\n--- 10.9.0.2: ICMP, 56 bytes every 1s ---\n", "10.9.0.2: seq=0 size=56 rtt=", "tx kernel 2, rx kernel 2\n"}},
+		{"tcp-connect", "10.9.0.2:7777", []string{"\n--- 10.9.0.2:7777: TCP connect every 1s ---\n", "10.9.0.2:7777: seq=0 rtt="}},
+	} {
+		// A handshake has as long as the interval is.
+		out, _, err := call(t, t.Context(), "--protocol", tc.protocol, "--to", tc.to, "--netns", near, "--count", "2", "--interval", "1s")
+		if err != nil {
+			t.Errorf("%s: %v", tc.protocol, err)
+		}
+		for _, want := range append(tc.want, "2 sent, 2 received, 0 lost (0.00%)\n", "(2 samples)\nrtt, application:") {
+			if !strings.Contains(out, want) {
+				t.Errorf("%s: the output lacks %q:\n%s", tc.protocol, want, out)
+			}
+		}
+		if strings.Contains(out, "residence=") {
+			t.Errorf("%s: a residence in a reflector that there is not:\n%s", tc.protocol, out)
+		}
+	}
+	out, _, err := call(t, t.Context(), "--protocol", "icmp", "--to", "10.9.0.2", "--netns", near, "--count", "1", "--json")
+	var r result
+	if jsonErr := json.Unmarshal([]byte(out), &r); err != nil || jsonErr != nil || len(r.Probes) != 1 || r.Probes[0].RTT == nil || r.Probes[0].Residence != nil || r.Address != "10.9.0.2" {
+		t.Errorf("%v, %v\n%s", err, jsonErr, out)
+	}
+	if out, _, err = call(t, t.Context(), "--protocol", "icmp", "--to", "10.9.0.2", "--netns", near, "--path-mtu", "--path-mtu-max", "2000"); err != nil || !strings.Contains(out, "10.9.0.2: path MTU 1500 bytes") {
+		t.Errorf("%v\n%s", err, out)
 	}
 }

@@ -104,7 +104,7 @@ func (o *options) search(ctx context.Context, t sender.Target, stdout io.Writer)
 	}
 	address, headers := t.Host, 0
 	if to.IsValid() {
-		address, headers = to.String(), pathmtu.Headers(to.Addr())
+		address, headers = addressText(to), pathmtu.Headers(to.Addr())
 	}
 	document := newPathMTUResult(address, headers, limits, &r)
 	if o.json {

@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"net/netip"
 	"slices"
 	"strings"
 
 	"vigia/probes/accounting"
 	"vigia/probes/delay"
+	"vigia/probes/protocol"
 	"vigia/probes/sender"
 )
 
@@ -38,6 +40,8 @@ type result struct {
 	Jitter      float64                      `json:"jitter_seconds"`
 	Timestamps  map[string]map[string]uint64 `json:"timestamps"`
 	Probes      []record                     `json:"probes"`
+
+	title string // of the protocol
 }
 
 // distribution summarises samples in seconds; without samples all is null.
@@ -60,10 +64,10 @@ type record struct {
 	Quarantine  string   `json:"quarantine,omitempty"` // why there is no rtt_seconds
 }
 
-func newResult(probes []sender.Probe, st sender.Status, totals sender.Totals) *result {
+func newResult(probes []protocol.Probe, st sender.Status, totals sender.Totals) *result {
 	n := &st.Counts
 	r := &result{
-		Schema: schema, Address: st.Address.String(), Size: st.Target.Size,
+		Schema: schema, title: st.Target.Protocol.Traits().Title, Address: addressText(st.Address), Size: st.Target.Size,
 		Interval: st.Target.Interval.Seconds(), Deadline: st.Target.Deadline.Seconds(),
 		Sent: n.Sent, Received: n.Received, Lost: n.LostTotal(), LostByCause: make(map[string]uint64),
 		Late: n.Late, Duplicate: n.Duplicate, Reordered: n.Reordered, Corrupt: n.Corrupt, Skipped: n.Skipped,
@@ -83,7 +87,7 @@ func newResult(probes []sender.Probe, st sender.Status, totals sender.Totals) *r
 	for i := range probes {
 		p := &probes[i]
 		r.Probes = append(r.Probes, newRecord(p))
-		if p.State != sender.Answered {
+		if p.State != protocol.Answered {
 			continue
 		}
 		application = append(application, p.Application)
@@ -104,8 +108,8 @@ func failure(host string, reason error) *result {
 	}
 }
 
-func newRecord(p *sender.Probe) record {
-	if p.State == sender.Lost {
+func newRecord(p *protocol.Probe) record {
+	if p.State == protocol.Lost {
 		return record{Sequence: p.Sequence, Outcome: "lost", Cause: p.Cause.String()}
 	}
 	rec := record{Sequence: p.Sequence, Outcome: "received", Application: seconds(p.Application)}
@@ -113,7 +117,10 @@ func newRecord(p *sender.Probe) record {
 		rec.Quarantine = p.Verdict.String()
 		return rec
 	}
-	rec.RTT, rec.Residence = seconds(p.Stamps.RTT()), seconds(p.Stamps.Residence())
+	rec.RTT = seconds(p.Stamps.RTT())
+	if !p.Stamps.OneClock {
+		rec.Residence = seconds(p.Stamps.Residence())
+	}
 	return rec
 }
 
@@ -144,17 +151,32 @@ func (r *result) writeJSON(w io.Writer) error {
 }
 
 // printProbe prints a line about one probe.
-func printProbe(w io.Writer, p *sender.Probe, address string, size int) {
-	if p.State == sender.Lost {
+func printProbe(w io.Writer, p *protocol.Probe, address string, size int) {
+	if p.State == protocol.Lost {
 		fmt.Fprintf(w, "%s: seq=%d lost (%s)\n", address, p.Sequence, p.Cause)
 		return
 	}
-	if p.Verdict != delay.Good {
-		fmt.Fprintf(w, "%s: seq=%d size=%d application=%s rtt=- (%s)\n", address, p.Sequence, size, micros(p.Application), p.Verdict)
-		return
+	text := fmt.Sprintf("%s: seq=%d", address, p.Sequence)
+	if size > 0 {
+		text += fmt.Sprintf(" size=%d", size)
 	}
-	fmt.Fprintf(w, "%s: seq=%d size=%d rtt=%s application=%s residence=%s\n",
-		address, p.Sequence, size, micros(p.Stamps.RTT()), micros(p.Application), micros(p.Stamps.Residence()))
+	switch {
+	case p.Verdict != delay.Good:
+		text += fmt.Sprintf(" application=%s rtt=- (%s)", micros(p.Application), p.Verdict)
+	case p.Stamps.OneClock:
+		text += fmt.Sprintf(" rtt=%s application=%s", micros(p.Stamps.RTT()), micros(p.Application))
+	default:
+		text += fmt.Sprintf(" rtt=%s application=%s residence=%s", micros(p.Stamps.RTT()), micros(p.Application), micros(p.Stamps.Residence()))
+	}
+	fmt.Fprintln(w, text)
+}
+
+// addressText is an address as people write it: protocols without ports have port 0.
+func addressText(a netip.AddrPort) string {
+	if a.Port() == 0 {
+		return a.Addr().String()
+	}
+	return a.String()
 }
 
 // micros writes a time with a unit that suits it.
@@ -171,7 +193,11 @@ func micros(ns int64) string {
 
 // print prints the summary.
 func (r *result) print(w io.Writer) {
-	fmt.Fprintf(w, "\n--- %s: STAMP, %d bytes every %gs ---\n", r.Address, r.Size, r.Interval)
+	size := ""
+	if r.Size > 0 {
+		size = fmt.Sprintf(", %d bytes", r.Size)
+	}
+	fmt.Fprintf(w, "\n--- %s: %s%s every %gs ---\n", r.Address, r.title, size, r.Interval)
 	percent := 0.0
 	if r.Sent > 0 {
 		percent = 100 * float64(r.Lost) / float64(r.Sent)

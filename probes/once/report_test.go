@@ -14,6 +14,8 @@ import (
 
 	"vigia/probes/accounting"
 	"vigia/probes/delay"
+	"vigia/probes/protocol"
+	stampprobe "vigia/probes/protocol/stamp"
 	"vigia/probes/sender"
 )
 
@@ -21,7 +23,7 @@ func TestReasons(t *testing.T) {
 	for trouble, want := range map[error]string{
 		nil:                              "timeout",
 		errors.New("anything"):           "timeout",
-		syscall.Errno(unix.ECONNREFUSED): "refused: no reflector listens on that port",
+		syscall.Errno(unix.ECONNREFUSED): "refused: nothing listens on that port",
 		syscall.Errno(unix.EHOSTUNREACH): "unreachable: no route to host",
 		syscall.Errno(unix.ENETUNREACH):  "unreachable: network is unreachable",
 		syscall.Errno(unix.EPERM):        "unreachable: the local firewall refuses to send (operation not permitted)",
@@ -37,12 +39,13 @@ func TestReasons(t *testing.T) {
 func TestProbeLines(t *testing.T) {
 	good := delay.Stamps{T2: 1000, T3: 3000, T4: 5500}
 	for _, tc := range []struct {
-		probe sender.Probe
+		probe protocol.Probe
 		want  string
 	}{
-		{sender.Probe{Sequence: 1, State: sender.Answered, Application: 80_000, Stamps: good}, "b: seq=1 size=64 rtt=3.5us application=80.0us residence=2.0us\n"},
-		{sender.Probe{Sequence: 2, State: sender.Answered, Application: 80_000, Verdict: delay.NoKernelStamp}, "b: seq=2 size=64 application=80.0us rtt=- (no_kernel_stamp)\n"},
-		{sender.Probe{Sequence: 3, State: sender.Lost, Cause: accounting.SendError}, "b: seq=3 lost (send_error)\n"},
+		{protocol.Probe{Sequence: 1, State: protocol.Answered, Application: 80_000, Stamps: good}, "b: seq=1 size=64 rtt=3.5us application=80.0us residence=2.0us\n"},
+		{protocol.Probe{Sequence: 2, State: protocol.Answered, Application: 80_000, Verdict: delay.NoKernelStamp}, "b: seq=2 size=64 application=80.0us rtt=- (no_kernel_stamp)\n"},
+		{protocol.Probe{Sequence: 4, State: protocol.Answered, Application: 80_000, Stamps: delay.Stamps{T4: 5500, OneClock: true}}, "b: seq=4 size=64 rtt=5.5us application=80.0us\n"},
+		{protocol.Probe{Sequence: 3, State: protocol.Lost, Cause: accounting.SendError}, "b: seq=3 lost (send_error)\n"},
 	} {
 		var out bytes.Buffer
 		printProbe(&out, &tc.probe, "b", 64)
@@ -55,7 +58,7 @@ func TestProbeLines(t *testing.T) {
 // TestSummaryOfAMixedRun makes a result by hand and reads every line of it.
 func TestSummaryOfAMixedRun(t *testing.T) {
 	st := sender.Status{
-		Target:  sender.Target{Size: 64, Interval: 100 * time.Millisecond, Deadline: time.Second},
+		Target:  sender.Target{Protocol: stampprobe.Protocol{}, Size: 64, Interval: 100 * time.Millisecond, Deadline: time.Second},
 		Address: netip.MustParseAddrPort("10.0.0.1:862"),
 		Counts: accounting.Counts{
 			Sent: 8, Received: 5, Late: 1, Duplicate: 2, Reordered: 3, Corrupt: 4, Skipped: 5,
@@ -66,11 +69,11 @@ func TestSummaryOfAMixedRun(t *testing.T) {
 	var totals sender.Totals
 	totals.Stamps[sender.TX][sender.Kernel] = 5
 	totals.Stamps[sender.ReflectorTX][sender.User] = 3
-	probes := []sender.Probe{
-		{Sequence: 1, State: sender.Answered, Application: 90_000, Stamps: delay.Stamps{T4: 7_000}},
-		{Sequence: 0, State: sender.Answered, Application: 80_000, Stamps: delay.Stamps{T4: 5_000}},
-		{Sequence: 2, State: sender.Lost, Cause: accounting.Unknown},
-		{Sequence: 3, State: sender.Answered, Application: 70_000, Verdict: delay.ClockStep},
+	probes := []protocol.Probe{
+		{Sequence: 1, State: protocol.Answered, Application: 90_000, Stamps: delay.Stamps{T4: 7_000}},
+		{Sequence: 0, State: protocol.Answered, Application: 80_000, Stamps: delay.Stamps{T4: 5_000}},
+		{Sequence: 2, State: protocol.Lost, Cause: accounting.Unknown},
+		{Sequence: 3, State: protocol.Answered, Application: 70_000, Verdict: delay.ClockStep},
 	}
 	r := newResult(probes, st, totals)
 	var out bytes.Buffer
@@ -101,7 +104,7 @@ time stamps:            tx kernel 5, reflector_tx user 3
 }
 
 func TestSummaryOfNothing(t *testing.T) {
-	r := newResult(nil, sender.Status{}, sender.Totals{})
+	r := newResult(nil, sender.Status{Target: sender.Target{Protocol: stampprobe.Protocol{}}}, sender.Totals{})
 	var out bytes.Buffer
 	r.print(&out)
 	if !strings.Contains(out.String(), "0 sent, 0 received, 0 lost (0.00%)\n") || !strings.Contains(out.String(), "time stamps:            none") {

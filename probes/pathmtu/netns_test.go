@@ -8,11 +8,12 @@ import (
 	"time"
 
 	"vigia/internal/testutil"
+	"vigia/probes/protocol/echo"
+	stampprobe "vigia/probes/protocol/stamp"
 	"vigia/probes/reflector"
 	"vigia/probes/sender"
 	"vigia/probes/sockets"
 	"vigia/probes/stamp"
-	"vigia/probes/timestamping"
 )
 
 // routed is a sender's and a reflector's namespace with a router between them.
@@ -123,7 +124,7 @@ func find(t *testing.T, tg sender.Target, to netip.AddrPort, want int) Result {
 }
 
 func icmpTarget(ns string) sender.Target {
-	return sender.Target{Netns: ns, Channel: timestamping.Channel{Protocol: timestamping.ICMP}}
+	return sender.Target{Netns: ns, Protocol: echo.Protocol{}}
 }
 
 // TestRouterTells has a router that says what is too large: the search is short.
@@ -133,7 +134,7 @@ func TestRouterTells(t *testing.T) {
 	reflect(t, r.right, "", endpoint(rightIP), endpoint(rightIP6))
 	for name, to := range map[string]string{"IPv4": rightIP, "IPv6": rightIP6} {
 		t.Run(name, func(t *testing.T) {
-			got := find(t, sender.Target{Netns: r.left, DSCP: 46}, endpoint(to), 1400)
+			got := find(t, sender.Target{Netns: r.left, Protocol: stampprobe.Protocol{}, DSCP: 46}, endpoint(to), 1400)
 			if got.Reported != 1400 {
 				t.Errorf("reported %d bytes, want 1400", got.Reported)
 			}
@@ -154,7 +155,7 @@ func TestBlackHole(t *testing.T) {
 	for name, to := range map[string]string{"IPv4": rightIP, "IPv6": rightIP6} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got := find(t, sender.Target{Netns: r.left}, endpoint(to), 1437)
+			got := find(t, sender.Target{Netns: r.left, Protocol: stampprobe.Protocol{}}, endpoint(to), 1437)
 			if got.Reported != 9000 { // by our own device
 				t.Errorf("reported %d bytes, want 9000", got.Reported)
 			}
@@ -172,7 +173,7 @@ func TestLoss(t *testing.T) {
 	nft(t, r.router, "forward", "meta l4proto { udp, icmp } ip daddr "+rightIP+" numgen random mod 100 < 20 drop")
 	t.Run("STAMP", func(t *testing.T) {
 		t.Parallel()
-		find(t, sender.Target{Netns: r.left}, endpoint(rightIP), 1400)
+		find(t, sender.Target{Netns: r.left, Protocol: stampprobe.Protocol{}}, endpoint(rightIP), 1400)
 	})
 	t.Run("ICMP", func(t *testing.T) {
 		t.Parallel()
@@ -187,7 +188,7 @@ func TestWayBackIsSmaller(t *testing.T) {
 	r := newRouted(t, "1500")
 	reflect(t, r.right, "", endpoint(rightIP))
 	nft(t, r.router, "forward", "ip saddr "+rightIP+" meta length > 1000 drop")
-	find(t, sender.Target{Netns: r.left}, endpoint(rightIP), 1500)
+	find(t, sender.Target{Netns: r.left, Protocol: stampprobe.Protocol{}}, endpoint(rightIP), 1500)
 }
 
 // TestAuthenticated searches with a key.
@@ -200,7 +201,7 @@ func TestAuthenticated(t *testing.T) {
 	r := newRouted(t, "1500")
 	r.blackHole(t)
 	reflect(t, r.right, keys, endpoint(rightIP))
-	find(t, sender.Target{Netns: r.left, Keys: keys}, endpoint(rightIP), 1500)
+	find(t, sender.Target{Netns: r.left, Protocol: stampprobe.Protocol{Keys: keys}}, endpoint(rightIP), 1500)
 }
 
 // TestTunnel searches through VXLAN, whose outer packets may not be fragmented: an
@@ -221,18 +222,18 @@ func TestTunnel(t *testing.T) {
 		testutil.IP(t, "-n", ns, "link", "set", "vxlan0", "mtu", "1500")
 	}
 	reflect(t, right, "", endpoint("10.8.1.3"))
-	find(t, sender.Target{Netns: left}, endpoint("10.8.1.3"), 1350)
+	find(t, sender.Target{Netns: left, Protocol: stampprobe.Protocol{}}, endpoint("10.8.1.3"), 1350)
 }
 
 // TestNoReflector searches towards nothing.
 func TestNoReflector(t *testing.T) {
 	t.Parallel()
 	r := newRouted(t, "1500")
-	got := Search(t.Context(), sender.Target{Netns: r.left, Deadline: 50 * time.Millisecond}, endpoint(rightIP), Limits{Min: DefaultMin, Max: 1500})
+	got := Search(t.Context(), sender.Target{Netns: r.left, Protocol: stampprobe.Protocol{}, Deadline: 50 * time.Millisecond}, endpoint(rightIP), Limits{Min: DefaultMin, Max: 1500})
 	if got.Outcome != Unreachable || got.MTU != 0 || got.Err == nil {
 		t.Errorf("%+v", got)
 	}
-	got = Search(t.Context(), sender.Target{Netns: "vigia-test-none"}, endpoint(rightIP), Limits{Min: DefaultMin, Max: 1500})
+	got = Search(t.Context(), sender.Target{Netns: "vigia-test-none", Protocol: stampprobe.Protocol{}}, endpoint(rightIP), Limits{Min: DefaultMin, Max: 1500})
 	if got.Outcome != Failed || got.Err == nil {
 		t.Errorf("%+v", got)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/bits"
 	"net/netip"
 	"syscall"
 	"time"
@@ -11,9 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"vigia/internal/netns"
-	"vigia/probes/icmp"
+	"vigia/probes/protocol"
 	"vigia/probes/sender"
-	"vigia/probes/stamp"
 	"vigia/probes/timestamping"
 )
 
@@ -53,10 +53,10 @@ func Search(ctx context.Context, t sender.Target, to netip.AddrPort, limits Limi
 	return r
 }
 
-// prober is a link to a reflector, or to a host that answers echo requests.
+// prober is a link to the other end.
 type prober struct {
 	socket  *timestamping.Socket
-	wire    wire
+	search  protocol.Search
 	to      netip.AddrPort
 	peer    timestamping.Peer
 	tos     uint8
@@ -78,6 +78,10 @@ type prober struct {
 }
 
 func open(t sender.Target, to netip.AddrPort, limits Limits) (*prober, error) {
+	searcher, ok := t.Protocol.(protocol.Searcher)
+	if !ok {
+		return nil, fmt.Errorf("the path MTU cannot be searched with probes of protocol %s", t.Protocol.Traits().Name)
+	}
 	channel := t.Channel
 	channel.DontFragment = true
 	if channel.Priority != 0 {
@@ -92,7 +96,7 @@ func open(t sender.Target, to netip.AddrPort, limits Limits) (*prober, error) {
 	}
 	p := &prober{
 		to: to, peer: timestamping.NewPeer(to), headers: Headers(to.Addr()), small: limits.Min, wait: t.Deadline,
-		inbox:  timestamping.NewInbox(batch, limits.Max+icmp.Overhead),
+		inbox:  timestamping.NewInbox(batch, limits.Max+protocol.MaxOverhead),
 		outbox: timestamping.NewOutbox(1), errors: timestamping.NewErrorQueue(batch),
 	}
 	if channel.Priority == 0 {
@@ -100,7 +104,7 @@ func open(t sender.Target, to netip.AddrPort, limits Limits) (*prober, error) {
 	}
 	err := netns.Do(t.Netns, func() (err error) {
 		p.socket, err = timestamping.Open(timestamping.Options{
-			Channel: channel, Local: netip.AddrPortFrom(local, 0), ReportErrors: true,
+			Transport: t.Protocol.Traits().Transport, Channel: channel, Local: netip.AddrPortFrom(local, 0), ReportErrors: true,
 			ReceiveBuffer: sendSpace, SendBuffer: sendSpace,
 		})
 		return err
@@ -108,10 +112,7 @@ func open(t sender.Target, to netip.AddrPort, limits Limits) (*prober, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open a socket to search the path MTU: %w", err)
 	}
-	p.wire = newStampWire(t.Keys, t.DSCP)
-	if channel.Protocol == timestamping.ICMP {
-		p.wire = newEchoWire(p.socket)
-	}
+	p.search = searcher.NewSearch(p.socket, t.DSCP)
 	return p, nil
 }
 
@@ -157,7 +158,7 @@ func (p *prober) count(arrived bool) {
 func (p *prober) send(size int) (sequence int, err error) {
 	sequence = len(p.sent)
 	p.sent, p.arrived = append(p.sent, size), append(p.arrived, false)
-	packet := p.wire.request(uint32(sequence), size-p.headers)
+	packet := p.search.Request(uint32(sequence), size-p.headers)
 	for range 2 {
 		p.read(nil)
 		p.outbox.Reset()
@@ -219,14 +220,14 @@ func (p *prober) read(answered func(sequence int)) {
 		}
 		for i := range n {
 			p.inbox.Datagram(i, &d)
-			a, ok := answer{}, false
+			a, ok := protocol.Arrivals{}, false
 			if d.From == p.to && !d.Truncated {
-				a, ok = p.wire.parse(d.Payload)
+				a, ok = p.search.Parse(d.Payload)
 			}
 			if ok {
 				p.learn(&a)
 				if answered != nil {
-					answered(int(a.sequence))
+					answered(int(a.Sequence))
 				}
 			}
 		}
@@ -234,11 +235,11 @@ func (p *prober) read(answered func(sequence int)) {
 }
 
 // learn marks what arrived.
-func (p *prober) learn(a *answer) {
-	p.mark(int64(a.sequence))
-	for i := range int64(stamp.WindowBits) {
-		if a.told && a.window.Mask&(1<<i) != 0 {
-			p.mark(int64(a.window.Highest) - i)
+func (p *prober) learn(a *protocol.Arrivals) {
+	p.mark(int64(a.Sequence))
+	for i := range int64(bits.Len64(a.Mask)) {
+		if a.Mask&(1<<i) != 0 {
+			p.mark(int64(a.Highest) - i)
 		}
 	}
 }

@@ -9,9 +9,9 @@ import (
 
 	"vigia/probes/delay"
 	"vigia/probes/eventloop"
+	"vigia/probes/protocol"
 	"vigia/probes/resolver"
 	"vigia/probes/sockets"
-	"vigia/probes/stamp"
 	"vigia/probes/timestamping"
 )
 
@@ -23,8 +23,8 @@ const (
 	maxRounds = 16
 	// minDatagram is the least size of a receive buffer, in bytes.
 	minDatagram = 2048
-	// errorEstimateAge is how long our clock's error estimate is used.
-	errorEstimateAge = int64(10 * time.Second)
+	// clockErrorAge is how long our clock's error is used.
+	clockErrorAge = int64(10 * time.Second)
 )
 
 // Point is where a time stamp was taken, Source by what.
@@ -79,13 +79,15 @@ type engine struct {
 	reports  *timestamping.ErrorQueue
 	datagram timestamping.Datagram
 	report   timestamping.Report
-	told     told
+	header   protocol.Header // of the answer at hand
+	arrival  protocol.Arrival
+	reading  protocol.Answer
 	dirty    []*socket // with pending launches
 
-	estimate    stamp.ErrorEstimate
-	estimateDue int64
-	stamps      [NumPoints][NumSources]uint64
-	stray       uint64
+	env    protocol.Environment
+	envDue int64 // when our clock's error is asked for again
+	stamps [NumPoints][NumSources]uint64
+	stray  uint64
 }
 
 func newEngine(logger *slog.Logger, bound Bound) (*engine, error) {
@@ -116,8 +118,8 @@ func (e *engine) Ready(events []eventloop.Event) (wake int64) {
 		if k == nil {
 			continue
 		}
-		if k.key.Protocol == timestamping.TCP {
-			e.connected(k, e.clock.Update())
+		if k.handler == nil { // any change may be the end of an exchange
+			e.progressAll(k, e.clock.Update())
 			continue
 		}
 		if event.Errors {
@@ -143,15 +145,26 @@ func (e *engine) nextWake() int64 {
 // add starts a session; its socket and address may still be missing.
 func (e *engine) add(s *session) {
 	s.series.current = append(s.series.current, s)
-	if k := e.sockets[s.target.key()]; k != nil {
-		k.adopt(s)
+	if s.exchange != nil {
+		s.Wake = func() { e.wake(s) }
 	}
-	if size := s.datagram(); size > e.inbox.Size() {
-		e.inbox = timestamping.NewInbox(batch, size)
+	if k := e.socketFor(s); k != nil {
+		e.adopt(k, s)
 	}
-	if s.address.IsValid() || s.nameErr != nil {
+	if s.MaxAnswer > e.inbox.Size() {
+		e.inbox = timestamping.NewInbox(batch, s.MaxAnswer)
+	}
+	if s.Address.IsValid() || s.nameErr != nil {
 		e.begin(s)
 	}
+}
+
+// socketFor returns the session's socket, or nil while it is not open.
+func (e *engine) socketFor(s *session) *socket {
+	if s.target.Protocol.Traits().Socketless {
+		return newSocket(sockets.Key{}, nil, 0, 1)
+	}
+	return e.sockets[s.target.key()]
 }
 
 // begin puts the session on the schedule, once.
@@ -178,6 +191,7 @@ func (e *engine) drop(s *session) {
 	e.due.remove(s)
 	e.settle.remove(s)
 	if s.socket != nil {
+		e.endExchange(s)
 		s.socket.forget(s)
 	}
 }
@@ -201,25 +215,34 @@ func (e *engine) attach(key sockets.Key, s *timestamping.Socket) {
 	if int(token) == len(e.tokens) {
 		e.tokens = append(e.tokens, nil)
 	}
-	add := e.loop.Add
-	if key.Protocol == timestamping.TCP {
-		add = e.loop.AddChanges
-	}
-	if err := add(s.FD(), token); err != nil {
-		e.logger.Error("cannot watch a socket", "socket", key.String(), "err", err)
-		e.closed[key] = err
-		return
-	}
 	k := newSocket(key, s, token, uint16(rand.Uint32()))
 	e.tokens[token], e.sockets[key] = k, k
 	delete(e.closed, key)
 	for _, ser := range e.series {
 		for _, c := range ser.current {
 			if c.socket == nil && c.target.key() == key {
-				k.adopt(c)
+				e.adopt(k, c)
 			}
 		}
 	}
+}
+
+// adopt lets a session use a socket. The first says how the socket is watched: for
+// datagrams that wait, or for anything that happens to it.
+func (e *engine) adopt(k *socket, s *session) {
+	if k.Socket != nil && !k.watched {
+		add := e.loop.Add
+		if s.exchange != nil {
+			add = e.loop.AddChanges
+		}
+		if err := add(k.FD(), k.token); err != nil {
+			e.logger.Error("cannot watch a socket", "socket", k.key.String(), "err", err)
+			e.closed[k.key] = err
+			return
+		}
+		k.watched = true
+	}
+	k.adopt(&e.env, s)
 }
 
 // detach stops using a socket. What is in flight on it will be lost.
@@ -228,14 +251,17 @@ func (e *engine) detach(key sockets.Key, reason error) {
 	if k == nil {
 		return
 	}
-	if err := e.loop.Remove(k.FD()); err != nil {
-		e.logger.Error("cannot let go of a socket", "socket", key.String(), "err", err)
+	if k.watched {
+		if err := e.loop.Remove(k.FD()); err != nil {
+			e.logger.Error("cannot let go of a socket", "socket", key.String(), "err", err)
+		}
 	}
 	e.tokens[k.token] = nil
 	delete(e.sockets, key)
-	for _, s := range k.bySSID {
-		s.socket = nil
-	}
+	k.All(func(s *protocol.Session) bool {
+		sessionOf(s).socket, s.Socket = nil, nil
+		return true
+	})
 	e.closed[key] = reason
 }
 
@@ -244,16 +270,16 @@ func (e *engine) detach(key sockets.Key, reason error) {
 func (e *engine) setAddress(s *session, r resolver.Result) {
 	switch {
 	case r.Err != nil:
-		if s.address.IsValid() && s.socket != nil {
-			s.socket.unwatchPeer(s)
+		if s.Address.IsValid() && s.socket != nil {
+			s.socket.RemovePeer(&s.Session)
 		}
-		s.address, s.nameErr = netip.AddrPort{}, r.Err
-	case !s.address.IsValid():
+		s.Address, s.nameErr = netip.AddrPort{}, r.Err
+	case !s.Address.IsValid():
 		s.setAddress(r.Address)
 		if s.socket != nil {
-			s.socket.watchPeer(s)
+			s.socket.AddPeer(&s.Session)
 		}
-	case s.address.Addr() != r.Address:
+	case s.Address.Addr() != r.Address:
 		e.retire(s)
 		successor := newSession(s.target, s.series)
 		successor.launched, successor.turn = s.launched, s.turn
@@ -265,7 +291,7 @@ func (e *engine) setAddress(s *session, r resolver.Result) {
 }
 
 // countStamps adds the sources of an answered probe's stamps.
-func (e *engine) countStamps(p *Probe) {
+func (e *engine) countStamps(p *protocol.Probe) {
 	st := &p.Stamps
 	add := func(point Point, bit delay.Points, by delay.Source) {
 		source := User

@@ -1,6 +1,7 @@
 package sender
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -10,6 +11,7 @@ import (
 
 	"vigia/probes/accounting"
 	"vigia/probes/delay"
+	stampprobe "vigia/probes/protocol/stamp"
 	"vigia/probes/reflector"
 	"vigia/probes/stamp"
 )
@@ -48,7 +50,7 @@ func TestWaysOfLossAreToldApart(t *testing.T) {
 			_, at := newRelayOf(t, tc.keys.Mode(), upstream, forward, reverse)
 			f := newSender(t, Options{})
 			tg := target("b", at)
-			tg.Count, tg.Size, tg.Keys = n, tc.size, tc.keys
+			tg.Count, tg.Size, tg.Protocol = n, tc.size, stampprobe.Protocol{Keys: tc.keys}
 			f.apply(tg)
 			st, _ := f.finish(tg.Labels)
 			want := [accounting.NumCauses]uint64{accounting.Forward: 20, accounting.Reverse: 30}
@@ -128,6 +130,29 @@ func TestDuplicatesDoNotDisguiseLoss(t *testing.T) {
 	want := [accounting.NumCauses]uint64{accounting.Forward: 25, accounting.Reverse: 25}
 	if st.Counts.Lost != want || st.Counts.Duplicate != 25 {
 		t.Errorf("%+v", st.Counts)
+	}
+}
+
+// TestOvertakenAnswerAfterLossesForward loses four probes in a row on the way there and lets
+// the answers to the next three overtake the one that follows the losses: its number, which
+// is missing for a moment, must not pass for that of a lost probe's answer.
+func TestOvertakenAnswerAfterLossesForward(t *testing.T) {
+	const n, every = 120, 10 * time.Millisecond
+	forward := func(s uint32) fate { return fate{}.orPass(s, n, s%20 >= 6 && s%20 < 10) }
+	reverse := func(s uint32) fate { return fate{copies: 1, delay: 7 * every / 2}.orPass(s, n, s%20 == 10) }
+	for _, size := range []int{44, 64, 84, 128} {
+		t.Run(fmt.Sprint(size), func(t *testing.T) {
+			t.Parallel()
+			_, at := newRelay(t, reflectOnLoopback(t), forward, reverse)
+			f := newSender(t, Options{})
+			tg := target("b", at)
+			tg.Count, tg.Size, tg.Interval = n, size, every
+			f.apply(tg)
+			st, _ := f.finish(tg.Labels)
+			if st.Counts.LostTotal() != 24 || lostTo(st, accounting.Forward) != 24 {
+				t.Errorf("%+v", st.Counts)
+			}
+		})
 	}
 }
 
@@ -229,16 +254,21 @@ func TestSlowProbesWaitForEvidence(t *testing.T) {
 }
 
 func TestGrace(t *testing.T) {
-	for _, tc := range []struct{ interval, deadline, want time.Duration }{
-		{50 * time.Millisecond, time.Second, 0},
-		{time.Second, time.Second, 100 * time.Millisecond},
-		{2 * time.Second, time.Second, 1100 * time.Millisecond},
-		{time.Minute, time.Second, 0},
-		{100 * time.Millisecond, 10 * time.Millisecond, 100 * time.Millisecond},
+	for _, tc := range []struct {
+		interval, deadline time.Duration
+		answers            int
+		want               time.Duration
+	}{
+		{50 * time.Millisecond, time.Second, 3, 0},
+		{time.Second, time.Second, 1, 100 * time.Millisecond},
+		{2 * time.Second, time.Second, 1, 1100 * time.Millisecond},
+		{time.Minute, time.Second, 1, 0},
+		{100 * time.Millisecond, 10 * time.Millisecond, 1, 100 * time.Millisecond},
+		{50 * time.Millisecond, 10 * time.Millisecond, 3, 150 * time.Millisecond},
 	} {
 		tg := Target{Interval: tc.interval, Deadline: tc.deadline}
-		if got := time.Duration(tg.grace()); got != tc.want {
-			t.Errorf("%v, deadline %v: %v, want %v", tc.interval, tc.deadline, got, tc.want)
+		if got := time.Duration(tg.grace(tc.answers)); got != tc.want {
+			t.Errorf("%v, deadline %v, %d answers: %v, want %v", tc.interval, tc.deadline, tc.answers, got, tc.want)
 		}
 	}
 }
@@ -252,7 +282,8 @@ func TestWrongKeysNeverCount(t *testing.T) {
 			reflectWith(t, "", at, reflecting{counters: silent{}, keys: keys})
 			f := newSender(t, Options{})
 			tg := target("b", at)
-			tg.Count, tg.Size, tg.Keys, tg.Deadline = 20, 172, testKeys(t, "5"), 100*time.Millisecond
+			tg.Count, tg.Size, tg.Deadline = 20, 172, 100*time.Millisecond
+			tg.Protocol = stampprobe.Protocol{Keys: testKeys(t, "5")}
 			f.apply(tg)
 			st, _ := f.finish(tg.Labels)
 			if st.Counts.Received != 0 || st.Counts.LostTotal() != 20 {
@@ -283,7 +314,7 @@ func TestTamperedAnswers(t *testing.T) {
 			_, at := newRelayOf(t, stamp.Authenticated, upstream, always, every(5, n, fate{copies: 1, change: func(b []byte) []byte { b[tc.at] ^= 1; return b }}))
 			f := newSender(t, Options{})
 			tg := target("b", at)
-			tg.Count, tg.Size, tg.Keys = n, 172, keys
+			tg.Count, tg.Size, tg.Protocol = n, 172, stampprobe.Protocol{Keys: keys}
 			f.apply(tg)
 			st, _ := f.finish(tg.Labels)
 			if st.Counts.Corrupt != tc.corrupt || st.Counts.Received != n-tc.corrupt {

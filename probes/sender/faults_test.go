@@ -10,6 +10,7 @@ import (
 
 	"vigia/probes/accounting"
 	"vigia/probes/delay"
+	"vigia/probes/protocol"
 	"vigia/probes/stamp"
 )
 
@@ -121,11 +122,11 @@ func TestLossOfAnswersCostsTwoSamplesEach(t *testing.T) {
 	}
 	var good, without uint64
 	for _, p := range settled {
-		if (p.State == Lost) != (p.Sequence%10 == 5) {
+		if (p.State == protocol.Lost) != (p.Sequence%10 == 5) {
 			t.Errorf("probe %d: state %d", p.Sequence, p.State)
 		}
 		switch {
-		case p.State == Lost:
+		case p.State == protocol.Lost:
 		case p.Verdict == delay.Good:
 			good++
 		case p.Verdict == delay.NoKernelStamp:
@@ -146,7 +147,7 @@ func TestLossOfAnswersCostsTwoSamplesEach(t *testing.T) {
 func TestForgedFollowUps(t *testing.T) {
 	const n = 50
 	forge := func(b []byte) []byte {
-		tlvs := stamp.PacketTLVs(b)
+		tlvs := stamp.Unauthenticated.TLVs(b)
 		tlv, _ := tlvs.Next()
 		if f, ok := stamp.ParseFollowUp(tlv); ok && f.Timestamp != 0 {
 			f.Timestamp += 3600 << 32 // an hour later
@@ -207,7 +208,7 @@ func TestStallIsNotLoss(t *testing.T) {
 		var flying uint64
 		if err := f.engine.loop.Do(func() {
 			for _, ser := range f.engine.series {
-				flying += ser.current[0].window.InFlight()
+				flying += ser.current[0].Window.InFlight()
 			}
 			if flying > 0 {
 				time.Sleep(300 * time.Millisecond)

@@ -8,6 +8,8 @@ import (
 
 	"vigia/probes/accounting"
 	"vigia/probes/delay"
+	"vigia/probes/protocol"
+	stampprobe "vigia/probes/protocol/stamp"
 	"vigia/probes/sockets"
 	"vigia/probes/stamp"
 	"vigia/probes/timestamping"
@@ -29,7 +31,7 @@ func answerTo(sequence uint32, received int64) []byte {
 		Sequence: sequence, Timestamp: stamp.FromUnixNano(received + 5000), SSID: fuzzSSID,
 		ReceiveTimestamp: stamp.FromUnixNano(received), SenderSequence: sequence, SenderTimestamp: fuzzEcho,
 	}.Put(b)
-	tlvs := stamp.PacketTLVs(b)
+	tlvs := stamp.Unauthenticated.TLVs(b)
 	for tlv, whole := tlvs.Next(); tlv != nil && whole; tlv, whole = tlvs.Next() {
 		tlv.SetFlags(0)
 		if tlv.Type() == stamp.TypeFollowUp && sequence > 0 {
@@ -59,18 +61,18 @@ func FuzzArrived(f *testing.F) {
 	f.Fuzz(func(t *testing.T, first, second []byte, fromTarget bool) {
 		rec := &notes{}
 		ser := &series{recorder: rec}
-		s := newSession(Target{Size: fuzzSize, Port: stamp.Port, Interval: time.Second, Deadline: time.Second}, ser)
+		s := newSession(Target{Protocol: stampprobe.Protocol{}, Size: fuzzSize, Port: stamp.Port, Interval: time.Second, Deadline: time.Second}, ser)
 		s.setAddress(from.Addr())
 		k := newSocket(sockets.Key{}, nil, 0, fuzzSSID)
-		k.adopt(s)
+		k.adopt(&e.env, s)
 		now := e.clock.Now()
 		for range fuzzCount {
-			slot := s.window.Begin(now + int64(time.Second))
-			slot.Value = Probe{
-				Sequence: slot.Sequence, Intended: now, sentAt: now, echo: fuzzEcho,
+			slot := s.Window.Begin(now + int64(time.Second))
+			slot.Value = protocol.Probe{
+				Sequence: slot.Sequence, Intended: now, SentAt: now, Nonce: uint64(fuzzEcho),
 				Stamps: delay.Stamps{T1: sent, Kernel: delay.T1, SentSteps: e.clock.Steps()},
 			}
-			s.window.Handed(slot)
+			s.Window.Handed(slot)
 		}
 		for _, payload := range [][]byte{first, second, first, second} {
 			d := &timestamping.Datagram{Payload: payload, From: from, Stamp: sent + int64(20*time.Millisecond)}
@@ -78,13 +80,13 @@ func FuzzArrived(f *testing.F) {
 				d.From = netip.MustParseAddrPort("10.0.0.2:862")
 			}
 			e.arrived(k, d, e.clock.Update())
-			if m := ser.counts.Mismatch(s.window.InFlight()); m != 0 {
+			if m := ser.counts.Mismatch(s.Window.InFlight()); m != 0 {
 				t.Fatalf("mismatch %d: %+v", m, ser.counts)
 			}
 		}
 		for at, ok := s.nextSettle(0); ok && at < now+int64(10*time.Second); at, ok = s.nextSettle(0) {
-			for slot := s.window.Overdue(at + 1); slot != nil; slot = s.window.Overdue(at + 1) {
-				s.window.Lose(slot, accounting.Unknown)
+			for slot := s.Window.Overdue(at + 1); slot != nil; slot = s.Window.Overdue(at + 1) {
+				s.Window.Lose(slot, accounting.Unknown)
 				e.lost(s, slot, accounting.Unknown)
 			}
 			e.settleStamps(s, at+1)
@@ -105,7 +107,7 @@ func checkFuzzed(t *testing.T, ser *series, rec *notes, fromTarget bool) {
 	}
 	for _, p := range rec.settled {
 		s := p.Stamps
-		if p.State == Answered && p.Verdict == delay.Good && (s.RTT() < 0 || s.Residence() < 0 || s.T4 < s.T1) {
+		if p.State == protocol.Answered && p.Verdict == delay.Good && (s.RTT() < 0 || s.Residence() < 0 || s.T4 < s.T1) {
 			t.Fatalf("a sample that cannot be: %+v", s)
 		}
 	}

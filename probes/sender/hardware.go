@@ -1,9 +1,6 @@
 package sender
 
-import (
-	"vigia/probes/timestamping"
-	"vigia/probes/tsinfo"
-)
+import "vigia/probes/tsinfo"
 
 // Survey says of each flow out of a network namespace whether the device that it
 // leaves by stamps in hardware; tsinfo.Survey is the real one.
@@ -26,7 +23,7 @@ func (s *Sender) surveyOnce() {
 	s.engine.do(func() {
 		for _, ser := range s.engine.series {
 			for _, c := range ser.current {
-				if c.socket == nil || !c.address.IsValid() || c.target.Channel.Protocol == timestamping.TCP {
+				if c.socket == nil || !c.Address.IsValid() || c.exchange != nil {
 					continue
 				}
 				ns := byNetns[c.target.Netns]
@@ -36,7 +33,7 @@ func (s *Sender) surveyOnce() {
 				}
 				ns.sessions = append(ns.sessions, c)
 				ns.flows = append(ns.flows, tsinfo.Flow{
-					To: c.address.Addr(), From: c.socket.Local().Addr(), Mark: c.target.Channel.Mark, Device: c.target.Channel.Device,
+					To: c.Address.Addr(), From: c.socket.Local().Addr(), Mark: c.target.Channel.Mark, Device: c.target.Channel.Device,
 				})
 			}
 		}
@@ -61,8 +58,8 @@ func (e *engine) useHardware(sessions []*session, use []bool) {
 		if s.socket == nil || s.retired {
 			continue
 		}
-		s.setHardware(use[i] && s.target.Twin.Size == 0)
-		wanted[s.socket] = wanted[s.socket] || s.hardware
+		s.Hardware = use[i] && s.target.Twin.Size == 0
+		wanted[s.socket] = wanted[s.socket] || s.Hardware
 	}
 	for k, hardware := range wanted {
 		if k.Hardware() == hardware {
@@ -73,12 +70,5 @@ func (e *engine) useHardware(sessions []*session, use []bool) {
 			continue
 		}
 		e.logger.Info("hardware time stamps", "socket", k.key.String(), "used", hardware)
-	}
-}
-
-func (s *session) setHardware(use bool) {
-	s.hardware = use
-	if s.packet != nil {
-		s.layout.AskHardware(s.packet, use)
 	}
 }

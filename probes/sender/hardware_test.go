@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"vigia/probes/delay"
+	"vigia/probes/protocol"
+	stampprobe "vigia/probes/protocol/stamp"
 	"vigia/probes/sockets"
 	"vigia/probes/stamp"
 	"vigia/probes/timestamping"
@@ -37,7 +39,7 @@ func TestHardwareThatIsNone(t *testing.T) {
 	f.waitFor("hardware stamps to be asked for", func() (asked bool) {
 		f.engine.do(func() {
 			s := f.engine.series[tg.Labels].current[0]
-			asked = s.hardware && s.socket.Hardware()
+			asked = s.Hardware && s.socket.Hardware()
 		})
 		return asked
 	})
@@ -66,7 +68,7 @@ func TestRealSurveyFindsSoftware(t *testing.T) {
 	f.apply(tg)
 	f.surveyOnce()
 	f.engine.do(func() {
-		if s := f.engine.series[tg.Labels].current[0]; s.hardware || s.socket.Hardware() {
+		if s := f.engine.series[tg.Labels].current[0]; s.Hardware || s.socket.Hardware() {
 			t.Error("veth is taken to stamp in hardware")
 		}
 	})
@@ -92,11 +94,11 @@ func newHardwareBench(t *testing.T) *hardwareBench {
 	}
 	t.Cleanup(e.loop.Close)
 	rec := &notes{}
-	s := newSession(Target{Size: fuzzSize, Port: stamp.Port, Interval: time.Second, Deadline: time.Minute}, &series{recorder: rec})
+	s := newSession(Target{Protocol: stampprobe.Protocol{}, Size: fuzzSize, Port: stamp.Port, Interval: time.Second, Deadline: time.Minute}, &series{recorder: rec})
 	s.setAddress(netip.MustParseAddr("10.0.0.1"))
-	s.setHardware(true)
+	s.Hardware = true
 	k := newSocket(sockets.Key{}, nil, 0, fuzzSSID)
-	k.adopt(s)
+	k.adopt(&e.env, s)
 	return &hardwareBench{engine: e, t: t, k: k, s: s, rec: rec}
 }
 
@@ -112,13 +114,13 @@ func (b *hardwareBench) probe(method stamp.Method, sent, arrived bool) {
 	b.t.Helper()
 	e := b.engine
 	now := e.clock.Now()
-	slot := b.s.window.Begin(now + int64(time.Minute))
-	slot.Value = Probe{Sequence: slot.Sequence, Intended: now, sentAt: now, echo: fuzzEcho, Stamps: delay.Stamps{SentSteps: e.clock.Steps()}}
+	slot := b.s.Window.Begin(now + int64(time.Minute))
+	slot.Value = protocol.Probe{Sequence: slot.Sequence, Intended: now, SentAt: now, Nonce: uint64(fuzzEcho), Stamps: delay.Stamps{SentSteps: e.clock.Steps()}}
 	b.k.handed(b.s, slot.Sequence)
-	b.s.window.Handed(slot)
+	b.s.Window.Handed(slot)
 	system, card, far := e.clock.Realtime(now)+1000, cardTime+int64(slot.Sequence)*1e9, farTime+int64(slot.Sequence)*1e9
 	e.stamped(b.k, &timestamping.Report{Stamp: system, Count: uint32(slot.Sequence)})
-	d := timestamping.Datagram{From: b.s.address, Stamp: system + 55_000}
+	d := timestamping.Datagram{From: b.s.Address, Stamp: system + 55_000}
 	if arrived {
 		d.Hardware = card + 50_000
 	}
@@ -126,7 +128,7 @@ func (b *hardwareBench) probe(method stamp.Method, sent, arrived bool) {
 		far = system + 20_000
 	}
 	d.Payload = answerTo(uint32(slot.Sequence), far)
-	if tlvs := stamp.PacketTLVs(d.Payload); slot.Sequence > 0 {
+	if tlvs := stamp.Unauthenticated.TLVs(d.Payload); slot.Sequence > 0 {
 		tlv, _ := tlvs.Next()
 		stamp.FollowUp{Sequence: uint32(slot.Sequence - 1), Timestamp: stamp.FromUnixNano(b.received + 10_000), Method: method}.Put(tlv)
 	}

@@ -13,6 +13,8 @@ import (
 	"vigia/internal/testutil"
 	"vigia/probes/accounting"
 	"vigia/probes/delay"
+	"vigia/probes/protocol"
+	stampprobe "vigia/probes/protocol/stamp"
 	"vigia/probes/reflector"
 	"vigia/probes/sockets"
 	"vigia/probes/stamp"
@@ -28,8 +30,8 @@ const (
 type notes struct {
 	mu        sync.Mutex
 	lags      []int64
-	received  []Probe
-	settled   []Probe
+	received  []protocol.Probe
+	settled   []protocol.Probe
 	bursts    []uint64
 	varied    [][delay.NumDirections]int64
 	finished  bool
@@ -47,13 +49,13 @@ func (n *notes) do(fn func()) {
 	fn()
 }
 
-func (n *notes) Launched(lag int64)  { n.do(func() { n.lags = append(n.lags, lag) }) }
-func (n *notes) Received(p *Probe)   { n.do(func() { n.received = append(n.received, *p) }) }
-func (n *notes) Settled(p *Probe)    { n.do(func() { n.settled = append(n.settled, *p) }) }
-func (n *notes) Burst(probes uint64) { n.do(func() { n.bursts = append(n.bursts, probes) }) }
-func (n *notes) SourceChanged()      { n.do(func() { n.changed++ }) }
-func (n *notes) Finished()           { n.do(func() { n.finished = true }) }
-func (n *notes) Removed()            { n.do(func() { n.removed = true }) }
+func (n *notes) Launched(lag int64)         { n.do(func() { n.lags = append(n.lags, lag) }) }
+func (n *notes) Received(p *protocol.Probe) { n.do(func() { n.received = append(n.received, *p) }) }
+func (n *notes) Settled(p *protocol.Probe)  { n.do(func() { n.settled = append(n.settled, *p) }) }
+func (n *notes) Burst(probes uint64)        { n.do(func() { n.bursts = append(n.bursts, probes) }) }
+func (n *notes) SourceChanged()             { n.do(func() { n.changed++ }) }
+func (n *notes) Finished()                  { n.do(func() { n.finished = true }) }
+func (n *notes) Removed()                   { n.do(func() { n.removed = true }) }
 func (n *notes) Varied(v [delay.NumDirections]int64) {
 	n.do(func() { n.varied = append(n.varied, v) })
 }
@@ -161,7 +163,7 @@ func (f *fixture) waitFor(what string, cond func() bool) {
 
 // finish waits until a counted target is done and returns its state and records
 // in order of sequence.
-func (f *fixture) finish(l Labels) (Status, []Probe) {
+func (f *fixture) finish(l Labels) (Status, []protocol.Probe) {
 	f.t.Helper()
 	n := f.note(l)
 	f.waitFor("the target to be done", func() bool {
@@ -172,7 +174,7 @@ func (f *fixture) finish(l Labels) (Status, []Probe) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	settled := slices.Clone(n.settled)
-	slices.SortFunc(settled, func(a, b Probe) int { return int(a.Sequence) - int(b.Sequence) })
+	slices.SortFunc(settled, func(a, b protocol.Probe) int { return int(a.Sequence) - int(b.Sequence) })
 	return f.status(l), settled
 }
 
@@ -180,7 +182,7 @@ func (f *fixture) finish(l Labels) (Status, []Probe) {
 func target(name string, to netip.AddrPort) Target {
 	return Target{
 		Labels: Labels{Src: "a", Dst: name, Path: "direct", Tenant: "_infra", Probe: "c"},
-		Host:   to.Addr().String(), Port: to.Port(), Size: 64,
+		Host:   to.Addr().String(), Port: to.Port(), Size: 64, Protocol: stampprobe.Protocol{},
 		Interval: 5 * time.Millisecond, Deadline: deadline,
 	}
 }

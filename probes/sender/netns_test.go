@@ -17,6 +17,7 @@ import (
 	"vigia/internal/testutil"
 	"vigia/probes/accounting"
 	"vigia/probes/delay"
+	"vigia/probes/protocol"
 	"vigia/probes/timestamping"
 )
 
@@ -68,7 +69,7 @@ func TestKernelStampsOverVeth(t *testing.T) {
 
 // checkVariation recomputes the variation from the records: one value for each
 // pair of neighbours, in whatever order.
-func checkVariation(t *testing.T, n *notes, settled []Probe) {
+func checkVariation(t *testing.T, n *notes, settled []protocol.Probe) {
 	t.Helper()
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -166,10 +167,10 @@ func TestRefusedByOwnFirewall(t *testing.T) {
 		t.Errorf("last error %v, want EPERM", st.Trouble)
 	}
 	for _, p := range settled {
-		if p.State == Answered && p.Stamps.Kernel&delay.T1 != 0 && (p.Stamps.T1 > p.Stamps.T2 || p.Stamps.T1 < f.realtime(p.sentAt)) {
-			t.Errorf("probe %d was stamped at %d, but sent at %d and received at %d", p.Sequence, p.Stamps.T1, f.realtime(p.sentAt), p.Stamps.T2)
+		if p.State == protocol.Answered && p.Stamps.Kernel&delay.T1 != 0 && (p.Stamps.T1 > p.Stamps.T2 || p.Stamps.T1 < f.realtime(p.SentAt)) {
+			t.Errorf("probe %d was stamped at %d, but sent at %d and received at %d", p.Sequence, p.Stamps.T1, f.realtime(p.SentAt), p.Stamps.T2)
 		}
-		if p.State == Answered && p.Verdict != delay.Good {
+		if p.State == protocol.Answered && p.Verdict != delay.Good {
 			t.Errorf("probe %d: verdict %v", p.Sequence, p.Verdict)
 		}
 	}
@@ -229,7 +230,7 @@ func TestReflectorDiesAndReturns(t *testing.T) {
 	defer n.mu.Unlock()
 	good := 0
 	for _, p := range n.settled {
-		if p.State == Answered && p.Verdict == delay.Good {
+		if p.State == protocol.Answered && p.Verdict == delay.Good {
 			good++
 			if p.Stamps.T3 < p.Stamps.T2 || p.Stamps.T4 < p.Stamps.T3 {
 				t.Errorf("probe %d has stamps of another: %+v", p.Sequence, p.Stamps)
@@ -456,7 +457,7 @@ func TestClockStep(t *testing.T) {
 	steps := 0
 	for steps < 3 {
 		if err := f.engine.loop.Do(func() {
-			if s := f.engine.series[tg.Labels].current[0]; s.window.InFlight() > 0 || s.finished {
+			if s := f.engine.series[tg.Labels].current[0]; s.Window.InFlight() > 0 || s.finished {
 				steps++
 				shift -= int64(time.Second)
 			}

@@ -16,7 +16,8 @@ import (
 	"vigia/internal/testutil"
 	"vigia/probes/accounting"
 	"vigia/probes/delay"
-	"vigia/probes/timestamping"
+	"vigia/probes/protocol/connect"
+	"vigia/probes/protocol/echo"
 )
 
 // pair joins two namespaces over veth, 10.9.0.1 and 10.9.0.2, fd00:9::1 and ::2.
@@ -34,7 +35,7 @@ func pair(t *testing.T) (near, far string) {
 func echoTarget(name, ns, host string, size int) Target {
 	tg := target(name, netip.AddrPortFrom(netip.MustParseAddr(host), 0))
 	tg.Netns, tg.Size, tg.Count = ns, size, 8
-	tg.Channel.Protocol = timestamping.ICMP
+	tg.Protocol = echo.Protocol{}
 	return tg
 }
 
@@ -106,7 +107,7 @@ func TestEchoKeepsToItself(t *testing.T) {
 func connectTarget(name, ns string, to netip.AddrPort) Target {
 	tg := target(name, to)
 	tg.Netns, tg.Size, tg.Count, tg.Interval, tg.Deadline = ns, 0, 6, 50*time.Millisecond, 50*time.Millisecond
-	tg.Channel.Protocol = timestamping.TCP
+	tg.Protocol = connect.Protocol{}
 	return tg
 }
 
@@ -198,4 +199,21 @@ func TestConnectFails(t *testing.T) {
 	})
 	accept(t, far, "10.9.0.2:7779")
 	f.waitFor("connections", func() bool { return f.status(refused.Labels).Up && f.status(refused.Labels).Counts.Received > 2 })
+}
+
+// TestConnectWithoutAccept connects to a program that does not look: the kernel completes the
+// handshake, and nothing else ever happens to the connection.
+func TestConnectWithoutAccept(t *testing.T) {
+	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	f := newSender(t, Options{})
+	tg := connectTarget("mute", "", l.Addr().(*net.TCPAddr).AddrPort())
+	tg.Interval, tg.Deadline, tg.Count = 2*time.Second, 2*time.Second, 2
+	f.apply(tg)
+	if st, _ := f.finish(tg.Labels); st.Counts.Received != 2 {
+		t.Errorf("%+v, %v", st.Counts, st.Trouble)
+	}
 }

@@ -1,21 +1,19 @@
 package sender
 
 import (
-	"encoding/binary"
-	"net/netip"
 	"syscall"
 
 	"vigia/probes/accounting"
 	"vigia/probes/delay"
-	"vigia/probes/stamp"
+	"vigia/probes/protocol"
 	"vigia/probes/timestamping"
 )
 
 // receive reads what waits on a socket.
 func (e *engine) receive(k *socket) {
-	if k.key.Protocol == timestamping.TCP {
+	if k.handler == nil {
 		now := e.clock.Update()
-		e.connected(k, now)
+		e.progressAll(k, now)
 		k.drained = now
 		return
 	}
@@ -43,88 +41,61 @@ func (e *engine) arrived(k *socket, d *timestamping.Datagram, at int64) {
 	if d.HasDrops {
 		k.drops.note(d.Drops)
 	}
-	if k.key.Protocol == timestamping.ICMP {
-		e.echoed(k, d, at)
+	e.header = protocol.Header{}
+	reading := k.handler.Header(d, &e.header)
+	if reading == protocol.Foreign {
 		return
 	}
-	mode := k.mode(d.From)
-	reply, ok := mode.ParseReply(d.Payload)
-	s, ours := k.match(d.From, &reply)
+	s, ours := k.Match(d.From, &e.header)
 	switch {
 	case !ours:
 		e.stray++
-	case s == nil || !ok || d.Truncated || s.layout.Mode != mode:
-		e.corrupt(k, s, d.From)
+	case s == nil:
+		// When the session is damaged, too, the first target at that address has it.
+		sessionOf(k.Peers(d.From)[0]).series.counts.Corrupt++
+	case reading == protocol.Damaged || d.Truncated:
+		sessionOf(s).series.counts.Corrupt++
 	default:
-		e.reply(s, d, &reply, at)
+		e.reply(k, sessionOf(s), d, at)
 	}
 }
 
-// corrupt counts a datagram that comes from a target and answers none of its
-// probes. When its session is damaged, too, the first target at that address has
-// it.
-func (e *engine) corrupt(k *socket, s *session, from netip.AddrPort) {
-	if s == nil {
-		s = k.byPeer[from][0]
-	}
-	s.series.counts.Corrupt++
-}
-
-// reply handles a reply that belongs to the session.
-func (e *engine) reply(s *session, d *timestamping.Datagram, r *stamp.Reply, at int64) {
-	sequence, sent := s.window.Expand(r.SenderSequence)
-	slot := s.window.Lookup(sequence)
-	if !sent || slot != nil && (slot.Value.echo != r.SenderTimestamp || !s.intact(d.Payload)) {
+// reply handles an answer that belongs to the session.
+func (e *engine) reply(k *socket, s *session, d *timestamping.Datagram, at int64) {
+	sequence, sent := s.Window.Expand(e.header.Sequence)
+	slot := s.Window.Lookup(sequence)
+	e.arrival = protocol.Arrival{Datagram: d, At: at, Realtime: e.clock.Realtime(at)}
+	e.reading = protocol.Answer{}
+	if !sent || slot != nil && slot.Value.Nonce != e.header.Nonce || !k.handler.Read(&s.Session, &e.arrival, &e.reading) {
 		s.series.counts.Corrupt++
 		return
 	}
-	if s.keys != nil {
-		key, ok := s.keys.Verify(d.Payload)
-		if !ok {
-			s.series.counts.Corrupt++
-			return
-		}
-		e.told = told{}
-		if s.keys.VerifyTLVs(d.Payload, key) {
-			e.told.read(s, d.Payload)
-		}
-	} else {
-		e.told = told{}
-		e.told.read(s, d.Payload)
-	}
 	if e.answer(s, sequence, d.Stamp, at) {
-		e.received(s, slot, d, r, at, e.told.knowsFollowUp)
-		s.compareDSCP(d.TOS>>2, &e.told)
+		st := &slot.Value.Stamps
+		if d.Stamp != 0 {
+			st.T4 = d.Stamp
+			st.Kernel |= delay.T4
+		} else {
+			st.T4 = e.arrival.Realtime
+		}
+		st.Device4 = d.Hardware
+		e.received(s, slot, at, &e.reading)
 	}
-	s.learn(sequence, r, &e.told)
-	if e.told.followUp.Timestamp != 0 {
-		e.completed(s, &e.told.followUp, r.ErrorEstimate.Format())
-	}
-}
-
-// compareDSCP counts changes of the DSCP on either way. On the way back only a
-// reflector that knows the TLV can be trusted to have used the one asked for.
-func (s *session) compareDSCP(got uint8, t *told) {
-	if !t.hasService {
-		return
-	}
-	if t.service.Received != s.target.DSCP {
-		s.series.rewritten[delay.Forward]++
-	}
-	if !t.service.Refused && got != s.target.DSCP {
-		s.series.rewritten[delay.Reverse]++
+	s.Ending = s.done()
+	if earlier := k.handler.Learn(&s.Session, sequence); earlier != nil && earlier.Value.Complete(s.Hardware) {
+		e.finish(s, earlier)
 	}
 }
 
 // answer settles the probe with an answer that was read at the monotonic time at
 // and has the kernel's stamp, or 0; it reports whether the probe is received.
 func (e *engine) answer(s *session, sequence uint64, stamp, at int64) bool {
-	slot := s.window.Lookup(sequence)
+	slot := s.Window.Lookup(sequence)
 	arrival := at
 	if slot != nil && stamp != 0 && slot.Value.Stamps.SentSteps == e.clock.Steps() {
 		arrival = min(at, e.clock.Monotonic(stamp))
 	}
-	switch s.window.Answer(sequence, arrival) {
+	switch s.Window.Answer(sequence, arrival) {
 	case accounting.Received:
 		return true
 	case accounting.Overdue:
@@ -133,122 +104,47 @@ func (e *engine) answer(s *session, sequence uint64, stamp, at int64) bool {
 	return false
 }
 
-// received takes the measurements of an answered probe. Without a follow-up from
-// the reflector its stamps will not become better than they are.
-func (e *engine) received(s *session, slot *slot, d *timestamping.Datagram, r *stamp.Reply, at int64, followUp bool) {
+// received takes the measurements of an answered probe, whose stamp of arrival is there.
+func (e *engine) received(s *session, slot *protocol.Slot, at int64, a *protocol.Answer) {
 	p := &slot.Value
-	p.State, p.Application = Waiting, at-p.Intended
-	p.reflected = r.Sequence
-	p.ErrorBound = e.errorBound(r.ErrorEstimate)
-	s.series.errorBound = p.ErrorBound
-	format := r.ErrorEstimate.Format()
+	p.State, p.Application = protocol.Waiting, at-p.Intended
 	p.Stamps.ReceivedSteps = e.clock.Steps()
-	near := e.clock.Realtime(at)
-	p.Stamps.T2 = r.ReceiveTimestamp.UnixNano(format, near)
-	p.Stamps.T3 = r.Timestamp.UnixNano(format, near)
-	p.Stamps.T4 = near
-	if d.Stamp != 0 {
-		p.Stamps.T4 = d.Stamp
-		p.Stamps.Kernel |= delay.T4
+	if a.OneClock {
+		p.Stamps.OneClock = true
+		p.Stamps.Kernel |= delay.T2 | delay.T3
+		p.ErrorBound = -1
+	} else {
+		p.Stamps.T2, p.Stamps.T3 = a.T2, a.T3
+		p.ErrorBound = a.ErrorBound
 	}
-	p.Stamps.Device4 = d.Hardware
-	s.waiting++
+	for direction, rewritten := range a.Rewritten {
+		if rewritten {
+			s.series.rewritten[direction]++
+		}
+	}
+	s.series.errorBound = p.ErrorBound
 	s.series.answered = at
-	s.reflected[uint64(r.Sequence)%uint64(len(s.reflected))] = slot.Sequence + 1
+	s.waiting++
 	s.series.recorder.Received(p)
-	if !followUp || d.Stamp == 0 {
+	if !a.Incomplete || p.Stamps.Kernel&delay.T4 == 0 || p.Complete(s.Hardware) {
 		e.finish(s, slot)
 		return
 	}
-	e.settle.setEarlier(s, onGrid(p.settleBy(s)+1))
-}
-
-// errorBound returns how far our clock and the reflector's may be apart, or -1.
-func (e *engine) errorBound(theirs stamp.ErrorEstimate) int64 {
-	if !e.estimate.Synchronized() || !theirs.Synchronized() {
-		return -1
-	}
-	return int64((e.estimate.Seconds() + theirs.Seconds()) * 1e9)
+	e.settle.setEarlier(s, onGrid(settleBy(s, slot)+1))
 }
 
 // settleBy returns the time until which an answered probe waits for its stamps.
-func (p *Probe) settleBy(s *session) int64 { return p.sentAt + int64(s.target.patience()) }
-
-// told is what the TLVs of an answer say.
-type told struct {
-	followUp       stamp.FollowUp
-	window         stamp.ReceivedWindow
-	service        stamp.ClassOfService
-	measurement    stamp.DirectMeasurement
-	knowsFollowUp  bool // whether or not it had something to say
-	hasWindow      bool
-	hasService     bool
-	hasMeasurement bool
-}
-
-// read takes the TLVs that the reflector knew.
-func (t *told) read(s *session, payload []byte) {
-	if s.layout.FollowUp == 0 {
-		return // a request without TLVs
-	}
-	tlvs := s.layout.Mode.TLVs(payload)
-	for v, whole := tlvs.Next(); v != nil && whole; v, whole = tlvs.Next() {
-		if v.Flags() != 0 {
-			continue
-		}
-		switch v.Type() {
-		case stamp.TypeFollowUp:
-			t.followUp, t.knowsFollowUp = stamp.ParseFollowUp(v)
-		case stamp.TypeReceivedWindow:
-			t.window, t.hasWindow = stamp.ParseReceivedWindow(v)
-		case stamp.TypeClassOfService:
-			t.service, t.hasService = stamp.ParseClassOfService(v)
-		case stamp.TypeDirectMeasurement:
-			t.measurement, t.hasMeasurement = stamp.ParseDirectMeasurement(v)
-		}
-	}
-}
-
-// completed puts the reflector's send stamp of an earlier answer where it
-// belongs. A reflector that follows up stamps arrivals in the same way.
-func (e *engine) completed(s *session, f *stamp.FollowUp, format stamp.Format) {
-	slot := s.reflectedSlot(f.Sequence)
-	if slot == nil {
-		return
-	}
-	p := &slot.Value
-	p.Stamps.T3 = f.Timestamp.UnixNano(format, p.Stamps.T3)
-	switch f.Method {
-	case stamp.SoftwareLocal:
-		p.Stamps.Kernel |= delay.T2 | delay.T3
-	case stamp.HardwareAssist:
-		p.Stamps.Kernel |= delay.T2 | delay.T3
-		p.Stamps.Far = delay.Hardware
-	default:
-		return // no stamp that could be compared
-	}
-	if p.complete(s) {
-		e.finish(s, slot)
-	}
-}
-
-// complete reports whether all stamps of an answered probe are there that its delay is
-// taken from.
-func (p *Probe) complete(s *session) bool {
-	st := &p.Stamps
-	if st.Kernel&delay.T3 == 0 || st.Kernel&delay.T1 == 0 {
-		return false
-	}
-	return !s.hardware || st.Device4 == 0 || st.Device1 != 0 || st.Far != delay.Hardware && !st.OneClock
+func settleBy(s *session, slot *protocol.Slot) int64 {
+	return slot.Value.SentAt + int64(s.target.patience())
 }
 
 // finish closes the record of an answered probe and compares it with its
 // neighbours.
-func (e *engine) finish(s *session, slot *slot) {
+func (e *engine) finish(s *session, slot *protocol.Slot) {
 	p := &slot.Value
-	p.State = Answered
+	p.State = protocol.Answered
 	s.waiting--
-	p.Stamps.Choose(s.hardware)
+	p.Stamps.Choose(s.Hardware)
 	p.Verdict = p.Stamps.Verdict()
 	e.countStamps(p)
 	s.admit(p)
@@ -273,7 +169,7 @@ func (e *engine) finish(s *session, slot *slot) {
 
 // admit keeps a good sample out whose stamps are of another source than those of the
 // target's statistics, until there are only such.
-func (s *session) admit(p *Probe) {
+func (s *session) admit(p *protocol.Probe) {
 	if p.Verdict != delay.Good {
 		return
 	}
@@ -288,15 +184,15 @@ func (s *session) admit(p *Probe) {
 }
 
 // good returns the probe if its record is closed and its stamps are good.
-func (s *session) good(sequence uint64) *Probe {
-	slot := s.window.Lookup(sequence)
-	if slot == nil || slot.Value.State != Answered || slot.Value.Verdict != delay.Good {
+func (s *session) good(sequence uint64) *protocol.Probe {
+	slot := s.Window.Lookup(sequence)
+	if slot == nil || slot.Value.State != protocol.Answered || slot.Value.Verdict != delay.Good {
 		return nil
 	}
 	return &slot.Value
 }
 
-func vary(s *session, before, p *Probe) {
+func vary(s *session, before, p *protocol.Probe) {
 	if v, ok := delay.Variation(&before.Stamps, &p.Stamps); ok {
 		s.series.recorder.Varied(v)
 	}
@@ -340,7 +236,7 @@ func (e *engine) stamped(k *socket, r *timestamping.Report) {
 	switch {
 	case source == delay.Hardware:
 		p.Stamps.Device1 = r.Hardware
-	case p.Stamps.SentSteps == e.clock.Steps() && r.Stamp < e.clock.Realtime(p.sentAt):
+	case p.Stamps.SentSteps == e.clock.Steps() && r.Stamp < e.clock.Realtime(p.SentAt):
 		// A stamp from before the probe was made is of another packet, from
 		// before the counts were restarted.
 		return
@@ -348,7 +244,7 @@ func (e *engine) stamped(k *socket, r *timestamping.Report) {
 		p.Stamps.T1 = r.Stamp
 		p.Stamps.Kernel |= delay.T1
 	}
-	if p.State == Waiting && p.complete(s) {
+	if p.State == protocol.Waiting && p.Complete(s.Hardware) {
 		e.finish(s, slot)
 	}
 }
@@ -357,14 +253,13 @@ func (e *engine) stamped(k *socket, r *timestamping.Report) {
 // at the deadline like any other: the message does not prove that it was.
 func (e *engine) unreachable(k *socket, r *timestamping.Report) {
 	now := e.clock.Realtime(e.clock.Now())
-	if at := k.mode(r.To).SSIDOffset(); len(r.Payload) >= at+2 {
-		ssid := binary.BigEndian.Uint16(r.Payload[at:])
-		if s := k.bySSID[ssid]; s != nil && s.address == r.To {
-			s.series.failErrno(r.Errno, now)
+	if id, ok := k.handler.Quoted(r.To, r.Payload); ok {
+		if s := k.ByID(id); s != nil && s.Address == r.To {
+			sessionOf(s).series.failErrno(r.Errno, now)
 			return
 		}
 	}
-	for _, s := range k.byPeer[r.To] {
-		s.series.failErrno(syscall.Errno(r.Errno), now)
+	for _, s := range k.Peers(r.To) {
+		sessionOf(s).series.failErrno(syscall.Errno(r.Errno), now)
 	}
 }

@@ -57,8 +57,8 @@ func TestReloadUnderLoad(t *testing.T) {
 		for _, ser := range f.engine.series {
 			s := ser.current[0]
 			// One session from the beginning: every number it used was a probe.
-			if s.window.Next() != ser.counts.Handed+ser.counts.Refused || len(ser.retired) != 0 {
-				t.Errorf("%s: %d numbers used for %d probes, %d retired sessions", ser.labels.Dst, s.window.Next(), ser.counts.Handed, len(ser.retired))
+			if s.Window.Next() != ser.counts.Handed+ser.counts.Refused || len(ser.retired) != 0 {
+				t.Errorf("%s: %d numbers used for %d probes, %d retired sessions", ser.labels.Dst, s.Window.Next(), ser.counts.Handed, len(ser.retired))
 			}
 		}
 	}); err != nil {

@@ -16,9 +16,9 @@ import (
 
 	"vigia/probes/accounting"
 	"vigia/probes/delay"
+	"vigia/probes/protocol"
+	stampprobe "vigia/probes/protocol/stamp"
 	"vigia/probes/resolver"
-	"vigia/probes/sockets"
-	"vigia/probes/stamp"
 )
 
 func TestPhasesAreStableSpreadAndOnTheGrid(t *testing.T) {
@@ -62,7 +62,7 @@ func TestPhasesAreStableSpreadAndOnTheGrid(t *testing.T) {
 // would send.
 func TestScheduleIsOpenLoop(t *testing.T) {
 	ser := &series{}
-	s := newSession(Target{Size: 64, Interval: 10, Deadline: 100}, ser)
+	s := newSession(Target{Protocol: stampprobe.Protocol{}, Size: 64, Interval: 10, Deadline: 100}, ser)
 	s.next = 1000
 	for _, tc := range []struct{ now, intended, next, skipped int64 }{
 		{1000, 1000, 1010, 0},
@@ -110,7 +110,7 @@ func TestNoBurstAfterAStall(t *testing.T) {
 	if shortest := slices.Min(n.lags); shortest < 0 {
 		t.Errorf("a probe was sent %d ns early", -shortest)
 	}
-	slices.SortFunc(n.settled, func(a, b Probe) int { return int(a.Sequence) - int(b.Sequence) })
+	slices.SortFunc(n.settled, func(a, b protocol.Probe) int { return int(a.Sequence) - int(b.Sequence) })
 	for i := 1; i < len(n.settled); i++ {
 		if gap := n.settled[i].Intended - n.settled[i-1].Intended; gap <= 0 || gap%int64(tg.Interval) != 0 {
 			t.Fatalf("probes %d and %d are %d ns apart", i-1, i, gap)
@@ -170,71 +170,6 @@ func TestQueueOrder(t *testing.T) {
 	}
 }
 
-func TestIdentifiersOnASocket(t *testing.T) {
-	k := newSocket(sockets.Key{}, nil, 0, 0xffff)
-	from := netip.MustParseAddrPort("10.0.0.1:862")
-	seen := make(map[uint16]bool)
-	var first *session
-	for range 5 {
-		s := newSession(Target{Size: 64, Interval: 1e9, Deadline: 1e9, Port: 862}, &series{})
-		s.setAddress(from.Addr())
-		k.adopt(s)
-		if s.ssid == 0 || seen[s.ssid] {
-			t.Fatalf("identifier %d", s.ssid)
-		}
-		seen[s.ssid] = true
-		if first == nil {
-			first = s
-		}
-	}
-	if s, ours := k.match(from, &stamp.Reply{SSID: first.ssid}); s != first || !ours {
-		t.Error("a session is not found by its identifier")
-	}
-	if s, ours := k.match(netip.MustParseAddrPort("10.0.0.1:863"), &stamp.Reply{SSID: first.ssid}); s != nil || ours {
-		t.Error("a session is found from another port")
-	}
-	if s, ours := k.match(from, &stamp.Reply{SSID: 0x1234}); s != nil || !ours {
-		t.Error("an unknown identifier from a target is not its damage")
-	}
-	gone := first.ssid
-	k.forget(first)
-	if s, ours := k.match(from, &stamp.Reply{SSID: gone}); s != nil || ours {
-		t.Error("an answer to a session that is gone is somebody's damage")
-	}
-	if len(k.byPeer[from]) != 4 {
-		t.Errorf("%d sessions at the address, want 4", len(k.byPeer[from]))
-	}
-}
-
-// TestFollowUpFindsItsProbe answers probes under the reflector's numbers and looks
-// them up again, also after the reflector has begun to count anew.
-func TestFollowUpFindsItsProbe(t *testing.T) {
-	s := newSession(Target{Size: 64, Interval: 1e9, Deadline: 1e9}, &series{})
-	answer := func(reflected uint32) *slot {
-		slot := s.window.Begin(1)
-		slot.Value = Probe{Sequence: slot.Sequence, State: Waiting, reflected: reflected}
-		s.reflected[uint64(reflected)%uint64(len(s.reflected))] = slot.Sequence + 1
-		return slot
-	}
-	ring := uint32(len(s.reflected))
-	a, b := answer(7), answer(8)
-	if s.reflectedSlot(7) != a || s.reflectedSlot(8) != b {
-		t.Error("a probe is not found by the reflector's number")
-	}
-	for _, n := range []uint32{0, 9, 7 + ring, 8 + 5*ring} {
-		if got := s.reflectedSlot(n); got != nil {
-			t.Errorf("number %d finds probe %d, which was answered as %d", n, got.Sequence, got.Value.reflected)
-		}
-	}
-	if c := answer(7); s.reflectedSlot(7) != c {
-		t.Error("after a restart of the reflector the old probe is found")
-	}
-	b.Value.State = Answered
-	if s.reflectedSlot(8) != nil {
-		t.Error("a probe that has its stamps is found again")
-	}
-}
-
 func TestTargetKeysAndNames(t *testing.T) {
 	for _, tc := range []struct {
 		host, source string
@@ -247,7 +182,7 @@ func TestTargetKeysAndNames(t *testing.T) {
 		{"b.example", "", "0.0.0.0:0", resolver.Name{Host: "b.example"}},
 		{"b.example", "[fd00::2]:0", "[fd00::2]:0", resolver.Name{Host: "b.example", IPv6: true}},
 	} {
-		tg := Target{Host: tc.host}
+		tg := Target{Protocol: stampprobe.Protocol{}, Host: tc.host}
 		if tc.source != "" {
 			tg.Source = netip.MustParseAddrPort(tc.source)
 		}
@@ -282,8 +217,8 @@ func TestMemoryIsBounded(t *testing.T) {
 type idle struct{ received atomic.Int64 }
 
 func (*idle) Launched(int64)                    {}
-func (i *idle) Received(*Probe)                 { i.received.Add(1) }
-func (*idle) Settled(*Probe)                    {}
+func (i *idle) Received(*protocol.Probe)        { i.received.Add(1) }
+func (*idle) Settled(*protocol.Probe)           {}
 func (*idle) Varied([delay.NumDirections]int64) {}
 func (*idle) Burst(uint64)                      {}
 func (*idle) Finished()                         {}

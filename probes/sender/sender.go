@@ -196,6 +196,9 @@ func (s *Sender) plan(targets []Target) (*plan, error) {
 		if _, twice := p.wanted[t.Labels]; twice {
 			return nil, fmt.Errorf("target %+v is there twice", t.Labels)
 		}
+		if t.Protocol == nil {
+			return nil, fmt.Errorf("target %+v has no protocol", t.Labels)
+		}
 		p.wanted[t.Labels] = t
 		if name, ok := t.name(); ok {
 			p.names = append(p.names, name)
@@ -255,7 +258,7 @@ func (e *engine) change(c *change, p *plan) {
 	ser.target = c.target
 	for _, s := range c.sessions {
 		s.series = ser
-		s.window.Adopt(&ser.counts)
+		s.Window.Adopt(&ser.counts)
 		e.locate(s, p)
 		e.add(s)
 	}
@@ -389,14 +392,14 @@ func (ser *series) status(now int64) Status {
 		st.TroubleAt = time.Unix(0, ser.trouble.at)
 	}
 	for _, s := range ser.retired {
-		st.InFlight += s.window.InFlight()
+		st.InFlight += s.Window.InFlight()
 		st.Waiting += uint64(s.waiting)
 	}
 	st.Target, st.Open = ser.target, len(ser.current) > 0
 	for _, s := range ser.current {
-		st.Address = s.address
+		st.Address = s.Address
 		st.Open = st.Open && s.socket != nil
-		st.InFlight += s.window.InFlight()
+		st.InFlight += s.Window.InFlight()
 		st.Waiting += uint64(s.waiting)
 	}
 	recent := max(upIntervals*ser.target.Interval, upTime)

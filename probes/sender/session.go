@@ -1,18 +1,14 @@
 package sender
 
 import (
-	"bytes"
 	"net/netip"
 	"syscall"
 
 	"vigia/probes/accounting"
 	"vigia/probes/delay"
-	"vigia/probes/icmp"
-	"vigia/probes/stamp"
+	"vigia/probes/protocol"
 	"vigia/probes/timestamping"
 )
-
-type slot = accounting.Slot[Probe]
 
 // series is what a target keeps over a change of its address or parameters.
 type series struct {
@@ -38,40 +34,31 @@ type trouble struct {
 	at  int64 // CLOCK_REALTIME
 }
 
-// session is a STAMP session: probes of one target from one socket to one
-// address.
+// session is probes of one target from one socket to one address.
 type session struct {
-	target  Target
-	series  *series
-	window  *accounting.Window[Probe]
-	layout  stamp.Layout
-	keys    *stamp.Keyring // nil in unauthenticated mode
-	packet  []byte
-	padding []byte
-	// hardware tells that the device that the probes leave by stamps in hardware.
-	hardware bool
+	protocol.Session
+	target   Target
+	series   *series
+	locator  protocol.Locator  // nil when nobody knows where a probe was lost
+	exchange protocol.Exchange // nil when probes are sent in batches
 
 	socket  *socket // nil while it is not open
-	ssid    uint16
-	address netip.AddrPort // not valid while unresolved
 	peer    timestamping.Peer
-	nameErr error // why address is not valid; nil before the first look-up
+	nameErr error // why Address is not valid; nil before the first look-up
 
 	turn     int   // among the source ports of the target
 	next     int64 // when the next probe is due
 	launched uint64
-	closings int // probes sent after the last, to fetch its follow-up
+	closings int // probes sent after the last, for what their answers tell
 	finished bool
 	retired  bool
 
-	attempt   uint64 // sequence number of the connection under way
+	attempt   uint64 // sequence number of the exchange under way
 	attempted bool   // one is
 
-	settled   uint64   // no probe below it waits for stamps
-	waiting   int      // answered probes that do
-	reflected []uint64 // sequence number + 1 by the reflector's sequence number
+	settled uint64 // no probe below it waits for stamps
+	waiting int    // answered probes that do
 
-	ways  ways
 	grace int64  // after the deadline, for evidence of where a probe was lost
 	runs  uint64 // no probe below it can still change the run of losses
 	run   uint64 // length of the present run of losses
@@ -86,36 +73,42 @@ type timer struct {
 }
 
 func newSession(t Target, s *series) *session {
-	ses := &session{target: t, series: s, window: accounting.NewWindow[Probe](nil, t.capacity())}
+	ses := &session{target: t, series: s, Session: protocol.Session{
+		Host: t.Host, Netns: t.Netns, Source: t.Source, Port: t.Port, Size: t.Size, DSCP: t.DSCP,
+		Interval: t.Interval, Deadline: t.Deadline, Channel: t.Channel,
+		Window: accounting.NewWindow[protocol.Probe](nil, t.capacity()),
+	}}
 	if s != nil {
-		ses.window.Adopt(&s.counts)
+		ses.Window.Adopt(&s.counts)
 	}
-	if t.Channel.Protocol == timestamping.UDP {
-		ses.keys, ses.grace = t.Keys.Keyring(), t.grace()
-		ses.layout, _ = stamp.NewLayout(t.Keys.Mode(), t.Size)
-		ses.packet = ses.layout.New(uint64(t.Size)<<32 | uint64(t.Port))
-		ses.layout.PutService(ses.packet, stamp.ClassOfService{Wanted: t.DSCP})
-		ses.padding = bytes.Clone(ses.layout.PaddingOf(ses.packet))
+	ses.Owner = ses
+	ses.Own = t.Protocol.NewSession(&ses.Session)
+	ses.exchange, _ = ses.Own.(protocol.Exchange)
+	if ses.locator, _ = ses.Own.(protocol.Locator); ses.locator != nil {
+		ses.grace = t.grace(ses.locator.Patience())
 	}
-	ring := accounting.MinCapacity
-	for ring < t.capacity() {
-		ring *= 2
-	}
-	ses.reflected = make([]uint64, ring)
 	for i := range ses.timers {
 		ses.timers[i].index = -1
 	}
 	return ses
 }
 
+// sessionOf returns the sender's side of a session.
+func sessionOf(s *protocol.Session) *session { return s.Owner.(*session) }
+
 // setAddress sets where the probes go.
 func (s *session) setAddress(a netip.Addr) {
-	s.address = netip.AddrPortFrom(a, s.target.Port)
-	s.peer = timestamping.NewPeer(s.address)
+	s.Address = netip.AddrPortFrom(a, s.target.Port)
+	s.peer = timestamping.NewPeer(s.Address)
 	s.nameErr = nil
-	if s.target.Channel.Protocol == timestamping.ICMP {
-		s.packet = icmp.New(s.target.Size, a.Is6(), uint64(s.target.Size))
+}
+
+// locate says how far an unanswered probe came.
+func (s *session) locate(slot *protocol.Slot) protocol.Whereabouts {
+	if s.locator == nil {
+		return protocol.NotKnown
 	}
+	return s.locator.Locate(slot)
 }
 
 // advance returns when the probe that is due was meant to be sent, and moves on
@@ -146,49 +139,9 @@ func (s *session) interval() int64 {
 // done reports whether a counted target has sent all its probes.
 func (s *session) done() bool { return s.target.Count > 0 && s.launched >= s.target.Count }
 
-// echoes reports whether a reply returns the time stamp of a probe of this
-// session.
-func (s *session) echoes(r *stamp.Reply) bool {
-	sequence, ok := s.window.Expand(r.SenderSequence)
-	if !ok {
-		return false
-	}
-	slot := s.window.Lookup(sequence)
-	return slot != nil && slot.Value.echo == r.SenderTimestamp
-}
-
-// intact reports whether a reply brings the padding back unchanged. A reflector
-// that does not know the padding TLV may do with it what it likes; one that does
-// returns the TLV with its flags cleared.
-func (s *session) intact(reply []byte) bool {
-	if len(reply) > s.layout.Size {
-		return false
-	}
-	got := s.layout.PaddingOf(reply)
-	if len(got) == 0 {
-		return true
-	}
-	t := stamp.TLV(reply[s.layout.Size-len(got)-stamp.TLVHeaderSize:])
-	return t.Type() != stamp.TypeExtraPadding || t.Flags() != 0 || bytes.Equal(got, s.padding)
-}
-
-// reflectedSlot returns the probe that the reflector answered under its sequence
-// number, if it still waits for its stamps.
-func (s *session) reflectedSlot(sequence uint32) *slot {
-	entry := s.reflected[uint64(sequence)%uint64(len(s.reflected))]
-	if entry == 0 {
-		return nil
-	}
-	slot := s.window.Lookup(entry - 1)
-	if slot == nil || slot.Value.State != Waiting || slot.Value.reflected != sequence {
-		return nil
-	}
-	return slot
-}
-
 // quiet reports whether nothing is in flight and nothing waits for stamps.
 func (s *session) quiet() bool {
-	_, flying := s.window.Deadline()
+	_, flying := s.Window.Deadline()
 	return !flying && s.waiting == 0
 }
 

@@ -1,6 +1,6 @@
 package sender
 
-import "vigia/probes/timestamping"
+import "vigia/probes/protocol"
 
 // settleDue settles what has passed its deadline. now was taken before the
 // sockets were read.
@@ -23,12 +23,12 @@ func (e *engine) settleSession(s *session, now int64) {
 		}
 		e.updateDrops(s, until)
 	}
-	for slot := s.window.Overdue(until); slot != nil; slot = s.window.Overdue(until) {
-		if e.hopeful(s, slot, until) {
+	for slot := s.Window.Overdue(until); slot != nil; slot = s.Window.Overdue(until) {
+		if e.awaitsEvidence(s, slot, until) {
 			break
 		}
 		cause := e.cause(s, slot)
-		s.window.Lose(slot, cause)
+		s.Window.Lose(slot, cause)
 		e.lost(s, slot, cause)
 	}
 	e.settleStamps(s, now)
@@ -47,11 +47,11 @@ func (e *engine) settleSession(s *session, now int64) {
 // read since the socket was: the counter also comes with every datagram, but after the
 // drops there may be none.
 func (e *engine) updateDrops(s *session, until int64) {
-	if s.socket.counted >= s.socket.drained || s.window.Overdue(until) == nil {
+	if s.socket.counted >= s.socket.drained || s.Window.Overdue(until) == nil {
 		return
 	}
-	if s.socket.key.Protocol == timestamping.TCP {
-		return // they say nothing about the handshake
+	if s.exchange != nil {
+		return // what is dropped there is no answer to a probe
 	}
 	drops, err := s.socket.Drops()
 	if err != nil {
@@ -64,23 +64,23 @@ func (e *engine) updateDrops(s *session, until int64) {
 
 // settleStamps gives up waiting for stamps that are overdue.
 func (e *engine) settleStamps(s *session, now int64) {
-	for slot := s.oldestWaiting(); slot != nil && slot.Value.settleBy(s) < now; slot = s.oldestWaiting() {
+	for slot := s.oldestWaiting(); slot != nil && settleBy(s, slot) < now; slot = s.oldestWaiting() {
 		e.finish(s, slot)
 	}
 }
 
 // oldestWaiting returns the oldest probe that waits for stamps, unless an older
 // one is in flight.
-func (s *session) oldestWaiting() *slot {
-	for ; s.settled < s.window.Next(); s.settled++ {
-		slot := s.window.Lookup(s.settled)
+func (s *session) oldestWaiting() *protocol.Slot {
+	for ; s.settled < s.Window.Next(); s.settled++ {
+		slot := s.Window.Lookup(s.settled)
 		if slot == nil {
 			continue
 		}
 		switch slot.Value.State {
-		case Waiting:
+		case protocol.Waiting:
 			return slot
-		case InFlight:
+		case protocol.InFlight:
 			return nil
 		}
 	}
@@ -90,13 +90,13 @@ func (s *session) oldestWaiting() *slot {
 // nextSettle returns the earliest time at which something must be settled. What is
 // overdue by now waits for evidence.
 func (s *session) nextSettle(now int64) (at int64, ok bool) {
-	at, ok = s.window.Deadline()
+	at, ok = s.Window.Deadline()
 	if at < now {
 		at += s.grace
 	}
 	at++
 	if slot := s.oldestWaiting(); slot != nil {
-		if by := slot.Value.settleBy(s) + 1; !ok || by < at {
+		if by := settleBy(s, slot) + 1; !ok || by < at {
 			return by, true
 		}
 	}

@@ -1,12 +1,9 @@
 package sender
 
 import (
-	"net/netip"
-	"slices"
-
 	"vigia/probes/delay"
+	"vigia/probes/protocol"
 	"vigia/probes/sockets"
-	"vigia/probes/stamp"
 	"vigia/probes/timestamping"
 )
 
@@ -15,15 +12,13 @@ const countRing = 1024
 
 // socket is an open socket and the sessions that share it.
 type socket struct {
-	*timestamping.Socket
+	*timestamping.Socket // nil for a session that needs none
+	*protocol.Table
 	key     sockets.Key
 	token   int32
-	bySSID  map[uint16]*session
-	byPeer  map[netip.AddrPort][]*session
-	nextID  uint16
-	used    [1 << 16 / 64]uint64 // SSIDs ever given out
+	watched bool
+	handler protocol.Handler // nil for an exchange, and until the first session
 	pending []launch
-	secured int // sessions in authenticated mode
 
 	sent    [countRing]sentProbe // by the kernel's count
 	count   uint32
@@ -35,7 +30,7 @@ type socket struct {
 // launch is a probe about to be sent.
 type launch struct {
 	session  *session
-	slot     *slot
+	slot     *protocol.Slot
 	intended int64
 	closing  bool
 }
@@ -49,64 +44,30 @@ type sentProbe struct {
 }
 
 func newSocket(key sockets.Key, s *timestamping.Socket, token int32, firstID uint16) *socket {
-	return &socket{
-		Socket: s, key: key, token: token, nextID: firstID,
-		bySSID: make(map[uint16]*session), byPeer: make(map[netip.AddrPort][]*session),
-		pending: make([]launch, 0, batch),
-	}
+	return &socket{Socket: s, Table: protocol.NewTable(firstID), key: key, token: token, pending: make([]launch, 0, batch)}
 }
 
-// maxSessions is how many identifiers there are.
-const maxSessions = 1<<16 - 1
-
-// adopt gives the session an identifier of its own on this socket (RFC 8972
-// section 3: not zero). Beyond maxSessions, which only a reload of very many
-// targets can reach for a moment, the session stays without a socket.
-func (k *socket) adopt(s *session) {
-	if len(k.bySSID) == maxSessions {
+// adopt lets the session use this socket. Where there is no identifier left for it, it
+// stays without a socket.
+func (k *socket) adopt(env *protocol.Environment, s *session) {
+	if !k.Add(&s.Session) {
 		return
 	}
-	for k.nextID == 0 || k.bySSID[k.nextID] != nil {
-		k.nextID++
-	}
-	s.ssid, s.socket = k.nextID, k
-	k.bySSID[s.ssid] = s
-	if s.keys != nil {
-		k.secured++
-	}
-	k.used[s.ssid/64] |= 1 << (s.ssid % 64)
-	k.nextID++
-	k.watchPeer(s)
-}
-
-func (k *socket) watchPeer(s *session) {
-	if s.address.IsValid() {
-		k.byPeer[s.address] = append(k.byPeer[s.address], s)
+	s.socket, s.Socket = k, k.Socket
+	if p, ok := s.target.Protocol.(protocol.Packets); ok && k.handler == nil {
+		k.handler = p.NewHandler(env, k.Table, k.Socket)
 	}
 }
 
 // forget removes the session.
 func (k *socket) forget(s *session) {
-	delete(k.bySSID, s.ssid)
-	if s.keys != nil {
-		k.secured--
-	}
-	k.unwatchPeer(s)
+	k.Table.Remove(&s.Session)
 	for i := range k.sent {
 		if k.sent[i].session == s {
 			k.sent[i] = sentProbe{}
 		}
 	}
-	s.socket = nil
-}
-
-func (k *socket) unwatchPeer(s *session) {
-	peers := slices.DeleteFunc(k.byPeer[s.address], func(o *session) bool { return o == s })
-	if len(peers) == 0 {
-		delete(k.byPeer, s.address)
-		return
-	}
-	k.byPeer[s.address] = peers
+	s.socket, s.Socket = nil, nil
 }
 
 // handed notes which probe the kernel counts next.
@@ -117,13 +78,13 @@ func (k *socket) handed(s *session, sequence uint64) {
 
 // takeSent returns the probe that the kernel knows by count, once for each source of
 // stamps.
-func (k *socket) takeSent(count uint32, source delay.Source) (*session, *slot) {
+func (k *socket) takeSent(count uint32, source delay.Source) (*session, *protocol.Slot) {
 	e := &k.sent[count%countRing]
 	if e.session == nil || e.count != count || e.taken[source] {
 		return nil, nil
 	}
 	e.taken[source] = true
-	return e.session, e.session.window.Lookup(e.sequence)
+	return e.session, e.session.Window.Lookup(e.sequence)
 }
 
 // recount starts the kernel's count and ours from 0. Stamps that are under way
@@ -132,40 +93,4 @@ func (k *socket) recount() error {
 	clear(k.sent[:])
 	k.count = 0
 	return k.RestartCount()
-}
-
-// mode returns the mode of the sessions with a reflector, which has one for all.
-func (k *socket) mode(peer netip.AddrPort) stamp.Mode {
-	if k.secured == 0 {
-		return stamp.Unauthenticated
-	}
-	if peers := k.byPeer[peer]; len(peers) > 0 {
-		return peers[0].layout.Mode
-	}
-	return stamp.Unauthenticated
-}
-
-// match finds the session that a reply belongs to. ours is false when it comes
-// from no target of this socket.
-func (k *socket) match(from netip.AddrPort, r *stamp.Reply) (s *session, ours bool) {
-	if s = k.bySSID[r.SSID]; s != nil && s.address == from {
-		return s, true
-	}
-	peers := k.byPeer[from]
-	if len(peers) == 0 {
-		return nil, false
-	}
-	// A reflector that knows nothing of identifiers returns zeros there (RFC
-	// 8762); the echoed time stamp tells its sessions apart.
-	if r.SSID == 0 {
-		for _, s := range peers {
-			if s.echoes(r) {
-				return s, true
-			}
-		}
-	}
-	if k.used[r.SSID/64]&(1<<(r.SSID%64)) != 0 && k.bySSID[r.SSID] == nil {
-		return nil, false // an answer to a session that is gone
-	}
-	return nil, true
 }

@@ -11,11 +11,10 @@ import (
 	"strings"
 	"time"
 
-	"vigia/probes/accounting"
 	"vigia/probes/delay"
+	"vigia/probes/protocol"
 	"vigia/probes/resolver"
 	"vigia/probes/sockets"
-	"vigia/probes/stamp"
 	"vigia/probes/timestamping"
 )
 
@@ -37,14 +36,14 @@ type Target struct {
 	Source netip.AddrPort // to bind; the zero value leaves the choice to the kernel
 	Host   string         // IP address or name of the reflector
 	Port   uint16
-	Size   int // of the UDP payload in bytes
-	DSCP   uint8
-	Keys   stamp.Keys // of authenticated mode
+	// Protocol is what the probes are of.
+	Protocol protocol.Protocol
+	Size     int // of a probe in bytes; 0 where the protocol has no sizes
+	DSCP     uint8
 	// Interval is the time between two probes, Deadline the time after which
 	// an unanswered probe is lost.
 	Interval, Deadline time.Duration
-	// Channel says how the packets are sent. With TCP a probe is a connection
-	// that is reset once it stands, and Size means nothing.
+	// Channel says how the packets are sent.
 	Channel timestamping.Channel
 	// Flows is the number of source ports, used in turn; 0 is 1.
 	Flows int
@@ -100,11 +99,14 @@ func (t *Target) key() sockets.Key {
 		}
 		source = netip.AddrPortFrom(any, 0)
 	}
-	key := sockets.Key{Netns: t.Netns, Local: source, Channel: t.Channel}
-	if t.Channel.Protocol == timestamping.TCP {
-		// A connection has its socket to itself.
+	traits := t.Protocol.Traits()
+	key := sockets.Key{Netns: t.Netns, Local: source, Transport: traits.Transport, Channel: t.Channel}
+	// Protocols do not share sockets: each socket has one handler.
+	key.Instance = strings.Join([]string{traits.Name, t.Channel.Instance}, " ")
+	if !t.batched() {
+		// An exchange has its socket to itself.
 		key.TOS = t.DSCP << 2
-		key.Instance = strings.Join([]string{t.Labels.Dst, t.Labels.Path, t.Labels.Tenant, t.Labels.Probe, t.Channel.Instance}, " ")
+		key.Instance = strings.Join([]string{key.Instance, t.Labels.Dst, t.Labels.Path, t.Labels.Tenant, t.Labels.Probe}, " ")
 	}
 	if t.Channel.Priority != 0 {
 		key.TOS = t.DSCP << 2
@@ -112,8 +114,18 @@ func (t *Target) key() sockets.Key {
 	return key
 }
 
+// batched reports whether the probes are single packets, which leave and arrive in
+// batches.
+func (t *Target) batched() bool {
+	_, ok := t.Protocol.(protocol.Packets)
+	return ok
+}
+
 // keys returns the sockets of all flows.
 func (t *Target) keys() (keys []sockets.Key) {
+	if t.Protocol.Traits().Socketless {
+		return nil
+	}
 	for i := 0; i < t.flows() && !t.Paused; i++ {
 		one := t.flow(i)
 		keys = append(keys, one.key())
@@ -191,54 +203,6 @@ func (t *Target) capacity() int {
 	return int((t.patience()+t.Deadline)/t.Interval) + 16
 }
 
-// Probe is the record of one probe.
-type Probe struct {
-	Sequence    uint64
-	Intended    int64 // when it was due, CLOCK_MONOTONIC in nanoseconds
-	Application int64 // from Intended to the read of its answer, in nanoseconds
-	State       State
-	Cause       accounting.Cause // of a loss
-	Verdict     delay.Verdict    // on an answered probe's stamps
-	Stamps      delay.Stamps
-	// ErrorBound is how far our clock and the reflector's may be apart, in
-	// nanoseconds; negative while either does not know.
-	ErrorBound int64
-
-	echo      stamp.Timestamp // must come back
-	sentAt    int64           // CLOCK_MONOTONIC
-	reflected uint32          // the reflector's sequence number of the answer
-	drops     uint32          // of the socket when it was sent
-	evidence  evidence        // of how far it came
-	judged    bool            // by the received window, which is better than counting
-}
-
-// Sent returns when the probe was sent, in nanoseconds of CLOCK_REALTIME; now when it
-// never was.
-func (p *Probe) Sent(now int64) int64 {
-	switch {
-	case p.echo != 0:
-		return p.echo.UnixNano(stamp.NTP, now)
-	case p.Stamps.T1 != 0:
-		return p.Stamps.T1
-	}
-	return now
-}
-
-// Lag returns how much later than it was due the probe was sent, in nanoseconds.
-func (p *Probe) Lag() int64 { return p.sentAt - p.Intended }
-
-// State is how far a probe has come.
-type State uint8
-
-// The states.
-const (
-	InFlight State = iota
-	Waiting        // answered; not all stamps are there
-	Answered
-	Lost
-	beside // sent for its follow-up alone
-)
-
 // Recorder takes the measurements of one target. Its methods are called on the
 // sender's thread and must not keep the Probe.
 type Recorder interface {
@@ -246,10 +210,10 @@ type Recorder interface {
 	// send time in nanoseconds.
 	Launched(lag int64)
 	// Received is called when a probe is answered in time.
-	Received(p *Probe)
+	Received(p *protocol.Probe)
 	// Settled is called when nothing more can become known of a probe: Lost,
 	// or Answered with a verdict on its stamps.
-	Settled(p *Probe)
+	Settled(p *protocol.Probe)
 	// Varied is called for consecutive probes whose stamps are good, with the
 	// difference of their delays in nanoseconds.
 	Varied(v [delay.NumDirections]int64)

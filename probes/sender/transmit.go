@@ -9,9 +9,7 @@ import (
 
 	"vigia/probes/accounting"
 	"vigia/probes/delay"
-	"vigia/probes/icmp"
-	"vigia/probes/stamp"
-	"vigia/probes/timestamping"
+	"vigia/probes/protocol"
 )
 
 // maxClosings bounds the probes that fetch the follow-up of the last.
@@ -42,12 +40,12 @@ func (e *engine) launch(s *session, intended int64) {
 		s.launched++
 	}
 	k := s.socket
-	if k == nil || !s.address.IsValid() {
+	if k == nil || !s.Address.IsValid() {
 		e.refuse(s, intended)
 		return
 	}
-	if k.key.Protocol == timestamping.TCP {
-		e.connect(s, intended)
+	if s.exchange != nil {
+		e.exchange(s, intended)
 		return
 	}
 	if len(k.pending) == 0 {
@@ -68,29 +66,29 @@ func (e *engine) closing(s *session) bool {
 		s.series.recorder.Finished()
 		return false
 	}
-	if s.waiting == 0 && !s.wondering() || s.closings == maxClosings || s.socket == nil || !s.address.IsValid() {
+	if s.waiting == 0 && !s.missing() || s.closings == maxClosings || s.socket == nil || !s.Address.IsValid() {
 		return false
 	}
 	s.closings++
 	return true
 }
 
-// maxWondering bounds the closing probes that only find out what became of the
+// maxSearchClosings bounds the closing probes that only find out what became of the
 // last ones.
-const maxWondering = 2
+const maxSearchClosings = 4
 
-// wondering reports whether the last probes of a counted target are in flight and
+// missing reports whether the last probes of a counted target are in flight and
 // another probe may tell what became of them.
-func (s *session) wondering() bool {
-	oldest := s.window.Oldest()
-	return s.layout.Size > 0 && oldest != nil && oldest.Value.evidence == nothing && s.closings < maxWondering
+func (s *session) missing() bool {
+	oldest := s.Window.Oldest()
+	return s.locator != nil && oldest != nil && s.closings < maxSearchClosings && s.locate(oldest) == protocol.NotKnown
 }
 
 // refuse accounts for a probe that cannot even be handed to the kernel.
 func (e *engine) refuse(s *session, intended int64) {
 	now := e.clock.Now()
-	slot := s.window.Begin(now + int64(s.target.Deadline))
-	slot.Value = Probe{Sequence: slot.Sequence, Intended: intended, sentAt: now}
+	slot := s.Window.Begin(now + int64(s.target.Deadline))
+	slot.Value = protocol.Probe{Sequence: slot.Sequence, Intended: intended, SentAt: now, Sent: e.clock.Realtime(now)}
 	s.series.launched = true
 	s.series.recorder.Launched(now - intended)
 	reason := s.nameErr
@@ -101,8 +99,8 @@ func (e *engine) refuse(s *session, intended int64) {
 	e.refused(s, slot)
 }
 
-func (e *engine) refused(s *session, slot *slot) {
-	s.window.Refused(slot)
+func (e *engine) refused(s *session, slot *protocol.Slot) {
+	s.Window.Refused(slot)
 	e.lost(s, slot, accounting.SendError)
 }
 
@@ -147,63 +145,45 @@ func (e *engine) flush(k *socket) {
 // they can be.
 func (e *engine) prepare(k *socket) {
 	now := e.clock.Update()
-	if now >= e.estimateDue {
-		bound, synchronized := e.bound()
-		e.estimate, e.estimateDue = stamp.NewErrorEstimate(synchronized, bound), now+errorEstimateAge
+	if now >= e.envDue {
+		e.env.ClockError, e.env.Synchronized = e.bound()
+		e.envDue = now + clockErrorAge
 	}
 	e.outbox.Reset()
 	for i := range k.pending {
 		p := &k.pending[i]
 		s := p.session
 		state := e.beginProbe(p, now)
+		s.Ending = s.done()
 		sentAt := e.clock.Now()
-		echo := stamp.FromUnixNano(e.clock.Realtime(sentAt))
-		p.slot.Value = Probe{
-			Sequence: p.slot.Sequence, Intended: p.intended, State: state, echo: echo, sentAt: sentAt, drops: k.drops.seen,
+		p.slot.Value = protocol.Probe{
+			Sequence: p.slot.Sequence, Intended: p.intended, SentAt: sentAt, Sent: e.clock.Realtime(sentAt), State: state, Drops: k.drops.seen,
 			Stamps: delay.Stamps{SentSteps: e.clock.Steps()},
 		}
-		if k.key.Protocol == timestamping.ICMP {
-			icmp.Probe{
-				ID: k.Local().Port(), SSID: s.ssid, Sequence: uint32(p.slot.Sequence), Nonce: uint64(echo),
-			}.Put(s.packet)
-		} else {
-			e.writeRequest(s, &p.slot.Value)
-		}
-		e.outbox.Add(&s.peer, s.packet, s.target.tos(), netip.Addr{})
-	}
-}
-
-// writeRequest writes a STAMP probe into the session's packet.
-func (e *engine) writeRequest(s *session, p *Probe) {
-	s.ask(p)
-	s.layout.PutMeasurement(s.packet, uint32(p.Sequence)+1)
-	s.layout.Mode.PutRequest(s.packet, stamp.Request{
-		Sequence: uint32(p.Sequence), Timestamp: p.echo, ErrorEstimate: e.estimate, SSID: s.ssid,
-	})
-	if s.keys != nil {
-		s.keys.Sign(s.packet, 0)
+		packet := k.handler.Write(&s.Session, &p.slot.Value)
+		e.outbox.Add(&s.peer, packet, s.target.tos(), netip.Addr{})
 	}
 }
 
 // beginProbe takes the next slot of the session's window. The window is large
 // enough for the probe that was in it to be settled long ago; after a stall it may
 // not be.
-func (e *engine) beginProbe(p *launch, now int64) State {
+func (e *engine) beginProbe(p *launch, now int64) protocol.State {
 	s := p.session
-	if old := s.window.Recycled(); old != nil {
-		if s.window.Lose(old, accounting.Unknown) {
+	if old := s.Window.Recycled(); old != nil {
+		if s.Window.Lose(old, accounting.Unknown) {
 			e.lost(s, old, accounting.Unknown)
 		}
-		if old.Value.State == Waiting {
+		if old.Value.State == protocol.Waiting {
 			e.finish(s, old)
 		}
 	}
 	if p.closing {
-		p.slot = s.window.BeginUncounted()
-		return beside
+		p.slot = s.Window.BeginUncounted()
+		return protocol.Closing
 	}
-	p.slot = s.window.Begin(now + int64(s.target.Deadline))
-	return InFlight
+	p.slot = s.Window.Begin(now + int64(s.target.Deadline))
+	return protocol.InFlight
 }
 
 // handed accounts for a packet that the kernel took.
@@ -213,9 +193,9 @@ func (e *engine) handed(k *socket, p *launch) {
 		return
 	}
 	s := p.session
-	s.window.Handed(p.slot)
+	s.Window.Handed(p.slot)
 	s.series.launched = true
-	s.series.recorder.Launched(p.slot.Value.sentAt - p.intended)
+	s.series.recorder.Launched(p.slot.Value.SentAt - p.intended)
 	e.settle.setEarlier(s, onGrid(p.slot.Deadline+1))
 }
 
@@ -233,7 +213,7 @@ func (e *engine) failed(p *launch, err error) {
 		return
 	}
 	s.series.launched = true
-	s.series.recorder.Launched(p.slot.Value.sentAt - p.intended)
+	s.series.recorder.Launched(p.slot.Value.SentAt - p.intended)
 	e.refused(s, p.slot)
 }
 
@@ -260,8 +240,8 @@ func isPending(err error) bool {
 }
 
 // lost records a probe that was settled as lost.
-func (e *engine) lost(s *session, slot *slot, cause accounting.Cause) {
+func (e *engine) lost(s *session, slot *protocol.Slot, cause accounting.Cause) {
 	p := &slot.Value
-	p.State, p.Cause = Lost, cause
+	p.State, p.Cause = protocol.Lost, cause
 	s.series.recorder.Settled(p)
 }

@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"testing"
 	"time"
+
+	"vigia/probes/protocol"
 )
 
 // Twins leave at the same moment, and the order of the group rotates with every
@@ -33,7 +35,7 @@ func TestTwinsAlternate(t *testing.T) {
 	for i, tg := range targets {
 		n := f.note(tg.Labels)
 		for _, p := range n.settled {
-			if p.State == Answered && p.Stamps.T1 != 0 {
+			if p.State == protocol.Answered && p.Stamps.T1 != 0 {
 				r := sent[p.Intended]
 				r[i] = p.Stamps.T1
 				sent[p.Intended] = r

@@ -4,8 +4,6 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
-
-	"vigia/probes/stamp"
 )
 
 func TestParseSource(t *testing.T) {
@@ -44,19 +42,6 @@ func TestParseTarget(t *testing.T) {
 	} {
 		if host, port, problem := parseTarget(in); problem == "" {
 			t.Errorf("%q was read as %q port %d", in, host, port)
-		}
-	}
-}
-
-func TestCheckSizeOffersTheNextOne(t *testing.T) {
-	for size := 0; size < 200; size++ {
-		problem, fix := CheckSize(stamp.Unauthenticated, size)
-		bad := size < 44 || size > 44 && size < 48 || size > 64 && size < 68
-		if bad == (problem == "") {
-			t.Errorf("%d: %q", size, problem)
-		}
-		if size > 44 && bad && fix != map[bool]string{true: "write 48", false: "write 68"}[size < 48] {
-			t.Errorf("%d: %q", size, fix)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"net/netip"
@@ -10,20 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"vigia/probes/coverage"
-	"vigia/probes/icmp"
+	"vigia/probes/protocol"
 	"vigia/probes/sender"
 	"vigia/probes/stamp"
 	"vigia/probes/timestamping"
 )
-
-// The protocols of a class.
-const (
-	protocolSTAMP   = "stamp"
-	protocolICMP    = "icmp"
-	protocolConnect = "tcp-connect"
-)
-
-const protocols = protocolSTAMP + ", " + protocolICMP + " or " + protocolConnect
 
 // The ages of a class's flows.
 const (
@@ -43,29 +35,19 @@ const (
 
 // validateProtocol checks what depends on the protocol.
 func (c *Class) validateProtocol(e *faults, field string) {
-	size := func(problem, fix string) { e.add(field+".size", c.Size, problem, fix) }
-	switch c.Protocol {
-	case protocolSTAMP:
-		if problem, fix := CheckSize(stamp.Unauthenticated, c.Size); problem != "" {
-			size(problem, fix)
-		}
-	case protocolICMP:
-		if c.Size < icmp.MinSize || c.Size > icmp.MaxSize {
-			size("is not a possible size of an ICMP probe", fmt.Sprintf("write %d to %d bytes of payload", icmp.MinSize, icmp.MaxSize))
-		}
-	case protocolConnect:
-		if c.Size != 0 {
-			size("means nothing to a connection", "remove it")
-		}
-	case "":
-		e.add(field+".protocol", nil, "is missing", "add protocol: "+protocolSTAMP)
-	default:
-		e.add(field+".protocol", c.Protocol, "is not a protocol of probes", "write "+protocols)
-	}
-	if c.DontFragment && c.Protocol == protocolConnect {
-		e.add(field+".dont_fragment", c.DontFragment, "means nothing to a connection", "remove it")
-	}
 	e.channel(field, c.DSCP, c.Priority, c.Mark)
+	if c.protocol == nil {
+		return
+	}
+	switch problem, fix := c.protocol.CheckSize(c.Size); {
+	case c.Size != 0 && !c.traits.HasSizes():
+		e.add(field+".size", c.Size, "means nothing to "+c.traits.Noun, "remove it")
+	case problem != "":
+		e.add(field+".size", c.Size, problem, fix)
+	}
+	if c.DontFragment && !batched(c.protocol) {
+		e.add(field+".dont_fragment", c.DontFragment, "means nothing to "+c.traits.Noun, "remove it")
+	}
 }
 
 // channel checks how packets of a class are sent.
@@ -98,15 +80,16 @@ func (c *Class) validateFlows(e *faults, field string) {
 	switch {
 	case c.SourcePorts < 0 || c.SourcePorts > maxSourcePorts:
 		e.add(field+".source_ports", c.SourcePorts, "is out of bounds", fmt.Sprintf("write 1 to %d", maxSourcePorts))
-	case c.SourcePorts > 0 && c.Protocol != protocolSTAMP:
-		e.add(field+".source_ports", c.SourcePorts, "needs protocol: "+protocolSTAMP, "remove it")
+	case c.protocol == nil:
+	case c.SourcePorts > 0 && c.traits.Flows != protocol.PortFlows:
+		e.add(field+".source_ports", c.SourcePorts, "needs protocol: "+c.protocols.names(hasPortFlows), "remove it")
 	case c.SourcePorts > 0 && cold:
 		e.add(field+".source_ports", c.SourcePorts, "is beside flow: cold, which chooses the number itself", "remove one of the two")
-	case cold && c.Protocol == protocolICMP:
-		e.add(field+".flow", c.Flow, "needs ports, which ICMP does not have", "write protocol: "+protocolSTAMP+" or "+protocolConnect)
-	case c.Flow == flowWarm && c.Protocol == protocolConnect:
-		e.add(field+".flow", c.Flow, "cannot be: each connection is a new flow", "remove it")
-	case cold && c.Protocol == protocolSTAMP && c.Interval > 0 && c.sourcePorts() > maxSourcePorts:
+	case cold && c.traits.Flows == protocol.OneFlow:
+		e.add(field+".flow", c.Flow, "needs ports, which "+c.traits.Title+" does not have", "write protocol: "+c.protocols.names(hasOtherFlows))
+	case c.Flow == flowWarm && c.traits.Flows == protocol.NewFlows:
+		e.add(field+".flow", c.Flow, "cannot be: "+c.traits.Noun+" is a new flow each time", "remove it")
+	case cold && c.traits.Flows == protocol.PortFlows && c.Interval > 0 && c.sourcePorts() > maxSourcePorts:
 		e.add(field+".interval", c.Interval, "is too short for cold flows, which rest for "+coldAge.String(),
 			fmt.Sprintf("write %v or more", (coldAge/(maxSourcePorts-1)).Round(time.Millisecond)+time.Millisecond))
 	}
@@ -117,20 +100,23 @@ func (c *Class) validateFlows(e *faults, field string) {
 
 // sourcePorts returns how many source ports the class uses in turn.
 func (c *Class) sourcePorts() int {
-	if c.Flow == flowCold && c.Protocol == protocolSTAMP {
+	if c.Flow == flowCold && c.traits.Flows == protocol.PortFlows {
 		interval := max(time.Duration(c.Interval), minInterval)
 		return int((coldAge+interval-1)/interval) + 1
 	}
 	return max(c.SourcePorts, 1)
 }
 
-// defaultDeadline of a connection is at most the interval: a socket has one
-// connection at a time.
+// oneAtATime reports whether a target has one probe under way at most.
+func (c *Class) oneAtATime() bool { return c.protocol != nil && !batched(c.protocol) }
+
+// deadline returns the deadline; by default it is at most the interval where there is one
+// probe at a time.
 func (c *Class) deadline() time.Duration {
-	if c.Deadline != 0 {
+	switch {
+	case c.Deadline != 0:
 		return time.Duration(c.Deadline)
-	}
-	if c.Protocol == protocolConnect {
+	case c.oneAtATime():
 		return min(defaultDeadline, time.Duration(c.Interval))
 	}
 	return defaultDeadline
@@ -138,17 +124,12 @@ func (c *Class) deadline() time.Duration {
 
 // channel says how the class's packets are sent.
 func (c *Class) channel() timestamping.Channel {
-	protocol := map[string]timestamping.Protocol{
-		protocolSTAMP: timestamping.UDP, protocolICMP: timestamping.ICMP, protocolConnect: timestamping.TCP,
-	}[c.Protocol]
-	return timestamping.Channel{
-		Protocol: protocol, Mark: uint32(c.Mark), Priority: uint8(c.Priority), DontFragment: c.DontFragment,
-	}
+	return timestamping.Channel{Mark: uint32(c.Mark), Priority: uint8(c.Priority), DontFragment: c.DontFragment}
 }
 
 // apply makes the target one of this class.
 func (c *Class) apply(t *sender.Target) {
-	t.Size, t.DSCP, t.Interval, t.Deadline = c.Size, uint8(c.DSCP), time.Duration(c.Interval), c.deadline()
+	t.Protocol, t.Size, t.DSCP, t.Interval, t.Deadline = c.protocol, c.Size, uint8(c.DSCP), time.Duration(c.Interval), c.deadline()
 	device := t.Channel.Device
 	t.Channel = c.channel()
 	t.Channel.Device = device
@@ -169,21 +150,19 @@ func Coverage(t *sender.Target) (ratio float64, ok bool) {
 
 // parseAddress reads a target's address: with a port where the protocol has them.
 func (c *Class) parseAddress(s string) (host string, port uint16, problem string) {
-	if c.Protocol != protocolICMP {
+	if c.protocol == nil || c.traits.Port != 0 {
 		return parseTarget(s)
 	}
 	if _, err := netip.ParseAddrPort(s); err == nil {
-		return "", 0, "has a port, which ICMP does not have"
+		return "", 0, "has a port, which " + c.traits.Title + " does not have"
 	}
 	return parseHost(s)
 }
 
 func (c *Class) addressFix() string {
-	switch c.Protocol {
-	case protocolICMP:
+	if c.protocol != nil && c.traits.Port == 0 {
 		return "write IP or name, for example 10.0.0.2 or fd00::2"
-	case protocolConnect:
-		return "write IP:port or name:port, for example 10.0.0.2:443 or [fd00::2]:443"
 	}
-	return fmt.Sprintf("write IP:port or name:port, for example 10.0.0.2:%d or [fd00::2]:%d", stamp.Port, stamp.Port)
+	port := cmp.Or(c.traits.Port, stamp.Port)
+	return fmt.Sprintf("write IP:port or name:port, for example 10.0.0.2:%d or [fd00::2]:%d", port, port)
 }

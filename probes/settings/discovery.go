@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"net/url"
@@ -62,7 +63,7 @@ func (f *File) validateDiscovery(e *faults, paths map[string]bool, classes map[s
 		targets := d.targets(classes)
 		for j := range targets {
 			targets[j].validate(e, fmt.Sprintf("%s.targets[%d]", field, j), paths, classes)
-			f.loadKeys(e, fmt.Sprintf("%s.targets[%d].key_file", field, j), targets[j].KeyFile)
+			f.validateKeys(e, fmt.Sprintf("%s.targets[%d].key_file", field, j), classes[targets[j].Probe], targets[j].KeyFile)
 			same := func(t Target) bool {
 				return t.Path == targets[j].Path && t.Tenant == targets[j].Tenant && t.Probe == targets[j].Probe
 			}
@@ -117,13 +118,13 @@ func (d *Discovery) source() discovery.Source {
 func (d *Discovery) targets(classes map[string]*Class) []Target {
 	out := make([]Target, 0, len(d.Targets))
 	for _, t := range d.Targets {
-		port := t.Port
-		if port == 0 {
-			port = stamp.Port
+		usual := uint16(stamp.Port)
+		if c := classes[t.Probe]; c != nil && c.protocol != nil {
+			usual = c.traits.Port
 		}
-		address := net.JoinHostPort(anyNode, strconv.Itoa(port))
-		if c := classes[t.Probe]; c != nil && c.Protocol == protocolICMP {
-			address = anyNode
+		address := anyNode
+		if usual != 0 {
+			address = net.JoinHostPort(anyNode, strconv.Itoa(cmp.Or(t.Port, int(usual))))
 		}
 		out = append(out, Target{
 			Dst: anyNode, Path: t.Path, Tenant: t.Tenant, Probe: t.Probe, Netns: t.Netns, Source: t.Source,

@@ -2,7 +2,10 @@
 package settings
 
 import (
+	"go.yaml.in/yaml/v3"
+
 	"vigia/internal/config"
+	"vigia/probes/protocol"
 	"vigia/probes/stamp"
 )
 
@@ -22,7 +25,10 @@ type File struct {
 	Bulk       *Bulk       `yaml:"bulk" help:"throughput tests"`
 	Objectives []Objective `yaml:"objectives" help:"what tenants were promised; one that burns stops bulk tests"`
 
-	keys map[string]stamp.Keys // by path, read by Validate
+	protocols table
+	// By path, read by Validate: what listeners and what targets need.
+	keys  map[string]stamp.Keys
+	keyed map[keyedClass]protocol.Protocol
 }
 
 // Clock says what is known of this node's clock, for one-way delays.
@@ -74,8 +80,8 @@ type Path struct {
 // Class is a kind of probe.
 type Class struct {
 	Name     string          `yaml:"name" help:"label 'probe'; required"`
-	Protocol string          `yaml:"protocol" help:"'stamp', 'icmp' or 'tcp-connect'; required"`
-	Size     int             `yaml:"size" help:"payload in bytes; 'stamp': 44, 48 to 64, or 68 to 65507; 'icmp': 16 to 65507"`
+	Protocol string          `yaml:"protocol" help:"{protocols}; required"`
+	Size     int             `yaml:"size" help:"payload in bytes; {sizes}"`
 	Interval config.Duration `yaml:"interval" help:"between two probes of a target, 100us to 1h; required"`
 	Deadline config.Duration `yaml:"deadline" help:"after which an unanswered probe is lost, 1ms to 1m, default 1s"`
 	DSCP     int             `yaml:"dscp" help:"0 to 63, default 0"`
@@ -87,7 +93,13 @@ type Class struct {
 	Flow         string `yaml:"flow" help:"'warm' (default): the same ports all the time; 'cold': a port rests for 60 s"`
 	ECMPPaths    int    `yaml:"ecmp_paths" help:"equal-cost paths that the network is taken to have, for the coverage"`
 
-	PathMTU *PathMTU `yaml:"path_mtu" help:"search the path MTU of the targets"`
+	PathMTU *PathMTU  `yaml:"path_mtu" help:"search the path MTU of the targets"`
+	Options yaml.Node `yaml:"options" help:"keys that the protocol has of its own"`
+
+	// Set by Validate.
+	protocols table
+	protocol  protocol.Protocol // nil when there is no such protocol
+	traits    protocol.Traits
 }
 
 // Target is what is probed.
@@ -100,6 +112,6 @@ type Target struct {
 	Source  string `yaml:"source" help:"IP, or IP:port, to send from"`
 	Device  string `yaml:"device" help:"device to bind to"`
 	Twin    string `yaml:"twin" help:"path of the target with the same dst and class to be probed at the same moment"`
-	Address string `yaml:"address" help:"IP:port or name:port, without port for ICMP; required"`
+	Address string `yaml:"address" help:"IP:port or name:port, without port for {portless}; required"`
 	KeyFile string `yaml:"key_file" help:"absolute path of HMAC keys; makes the probes authenticated"`
 }

@@ -26,8 +26,8 @@ func (c *Class) validatePathMTU(e *faults, field string) {
 	if c.PathMTU == nil {
 		return
 	}
-	if c.Protocol == protocolConnect {
-		e.add(field, nil, "means nothing to a connection", "remove it, or write protocol: "+protocolSTAMP+" or "+protocolICMP)
+	if c.protocol != nil && !searches(c.protocol) {
+		e.add(field, nil, "means nothing to "+c.traits.Noun, "remove it, or write protocol: "+c.protocols.names(searches))
 		return
 	}
 	s := c.PathMTU.search()

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"vigia/internal/config"
+	"vigia/probes/protocol"
+	"vigia/probes/protocol/registry"
 )
 
 // Key is a key of the configuration file.
@@ -17,7 +19,56 @@ type Key struct {
 }
 
 // Keys returns every key of the configuration file, in its order.
-func Keys() []Key { return keysOf(reflect.TypeFor[File](), "") }
+func Keys() []Key { return keysWith(registry.All()) }
+
+// keysWith does so where there are these protocols.
+func keysWith(protocols table) (keys []Key) {
+	explain := explanations(protocols)
+	for _, k := range keysOf(reflect.TypeFor[File](), "") {
+		k.Help = explain.Replace(k.Help)
+		keys = append(keys, k)
+		if k.Path == optionsPath {
+			keys = append(keys, protocols.options()...)
+		}
+	}
+	return keys
+}
+
+// optionsPath is where a class has keys of its protocol's own.
+const optionsPath = "classes[].options"
+
+// options returns the keys that protocols have of their own.
+func (t table) options() (keys []Key) {
+	for _, p := range t {
+		configurable, ok := p.(protocol.Configurable)
+		if !ok {
+			continue
+		}
+		for _, k := range keysOf(reflect.TypeOf(configurable.Options()).Elem(), optionsPath+".") {
+			k.Help = "`" + p.Traits().Name + "`: " + k.Help
+			keys = append(keys, k)
+		}
+	}
+	return keys
+}
+
+// explanations fill in what help texts leave to the protocols.
+func explanations(t table) *strings.Replacer {
+	var names, sizes, portless []string
+	for _, p := range t {
+		traits := p.Traits()
+		names = append(names, "`"+traits.Name+"`")
+		if traits.HasSizes() {
+			sizes = append(sizes, "`"+traits.Name+"`: "+traits.Sizes)
+		}
+		if traits.Port == 0 {
+			portless = append(portless, traits.Title)
+		}
+	}
+	return strings.NewReplacer(
+		"{protocols}", enumerate(names), "{sizes}", strings.Join(sizes, "; "), "{portless}", enumerate(portless),
+	)
+}
 
 func keysOf(t reflect.Type, prefix string) (keys []Key) {
 	for i := range t.NumField() {

@@ -11,6 +11,7 @@ import (
 	"vigia/probes/health"
 	"vigia/probes/objective"
 	"vigia/probes/pathmtu"
+	"vigia/probes/protocol/registry"
 	"vigia/probes/reflector"
 	"vigia/probes/sender"
 	"vigia/probes/sockets"
@@ -45,7 +46,7 @@ const defaultMaxRate = 10000
 
 // Load reads and checks the file at path.
 func Load(path string) (*Settings, error) {
-	var f File
+	f := File{protocols: registry.All()}
 	if err := config.Load(path, &f); err != nil {
 		return nil, err
 	}
@@ -54,7 +55,7 @@ func Load(path string) (*Settings, error) {
 
 // Parse does what Load does with the content of a file called name.
 func Parse(name string, raw []byte) (*Settings, error) {
-	var f File
+	f := File{protocols: registry.All()}
 	if err := config.Parse(name, raw, &f); err != nil {
 		return nil, err
 	}
@@ -98,9 +99,12 @@ func (f *File) convert(written []Target, classes map[string]*Class) (targets []s
 		target := sender.Target{
 			Labels: sender.Labels{Src: f.Node, Dst: t.Dst, Path: t.Path, Tenant: t.Tenant, Probe: t.Probe},
 			Netns:  t.Netns, Source: source, Host: host, Port: port,
-			Keys: f.keys[t.KeyFile], Channel: timestamping.Channel{Device: t.Device},
+			Channel: timestamping.Channel{Device: t.Device},
 		}
 		c.apply(&target)
+		if keyed := f.keyed[keyedClass{c.Name, t.KeyFile}]; keyed != nil {
+			target.Protocol = keyed
+		}
 		targets = append(targets, target)
 	}
 	joinTwins(written, targets)

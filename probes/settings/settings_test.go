@@ -15,6 +15,7 @@ import (
 
 	"vigia/probes/health"
 	"vigia/probes/pathmtu"
+	stampprobe "vigia/probes/protocol/stamp"
 	"vigia/probes/reflector"
 	"vigia/probes/sender"
 	"vigia/probes/sockets"
@@ -60,16 +61,16 @@ func TestGoodFile(t *testing.T) {
 			{
 				Labels: sender.Labels{Src: "lb1", Dst: "lb2", Path: "direct", Tenant: "_infra", Probe: "stamp-64"},
 				Netns:  "vigia-demo-lb1", Source: netip.MustParseAddrPort("10.99.1.1:0"), Host: "10.99.1.2", Port: 862,
-				Size: 64, Interval: 50 * time.Millisecond, Deadline: time.Second,
+				Protocol: stampprobe.Protocol{}, Size: 64, Interval: 50 * time.Millisecond, Deadline: time.Second,
 			},
 			{
 				Labels: sender.Labels{Src: "lb1", Dst: "lb2", Path: "ovs-vxlan", Tenant: "red", Probe: "big"},
 				Netns:  "/run/netns/x", Source: netip.MustParseAddrPort("[fd00::1]:40000"), Host: "fd00::2", Port: 862,
-				Size: 1400, DSCP: 46, Interval: time.Second, Deadline: time.Second,
+				Protocol: stampprobe.Protocol{}, Size: 1400, DSCP: 46, Interval: time.Second, Deadline: time.Second,
 			},
 			{
 				Labels: sender.Labels{Src: "lb1", Dst: "lb3", Path: "direct", Tenant: "_infra", Probe: "stamp-64"},
-				Host:   "lb3.example.net", Port: 8620, Size: 64, Interval: 50 * time.Millisecond, Deadline: time.Second,
+				Host:   "lb3.example.net", Port: 8620, Protocol: stampprobe.Protocol{}, Size: 64, Interval: 50 * time.Millisecond, Deadline: time.Second,
 			},
 		},
 	}
@@ -122,8 +123,8 @@ func TestEveryMistakeIsNamed(t *testing.T) {
 		{"echo from a port", "protocol: stamp, size: 1400", "protocol: icmp, size: 1400", `targets[1].source: "[fd00::1]:40000": has a port, and the class chooses ports itself`},
 		{"cold echo", "protocol: stamp, size: 1400", "protocol: icmp, flow: cold, size: 1400", `classes[1].flow: "cold": needs ports, which ICMP does not have`},
 		{"connection with size", "protocol: stamp, size: 1400", "protocol: tcp-connect, size: 1400", `classes[1].size: "1400": means nothing to a connection; remove it`},
-		{"connections overlap", "protocol: stamp, size: 1400, interval: 1s", "protocol: tcp-connect, interval: 1s, deadline: 2s", `classes[1].deadline: "2s": is longer than the interval, and there is one connection at a time; at most 1s`},
-		{"warm connection", "protocol: stamp, size: 1400", "protocol: tcp-connect, flow: warm", `classes[1].flow: "warm": cannot be: each connection is a new flow`},
+		{"connections overlap", "protocol: stamp, size: 1400, interval: 1s", "protocol: tcp-connect, interval: 1s, deadline: 2s", `classes[1].deadline: "2s": is longer than the interval, and there is one probe at a time; at most 1s`},
+		{"warm connection", "protocol: stamp, size: 1400", "protocol: tcp-connect, flow: warm", `classes[1].flow: "warm": cannot be: a connection is a new flow each time`},
 		{"connection in fragments", "protocol: stamp, size: 1400", "protocol: tcp-connect, dont_fragment: true", `classes[1].dont_fragment: "true": means nothing`},
 		{"age of a flow", "dscp: 46", "flow: lukewarm", `f.yaml:13: classes[1].flow: "lukewarm": is not an age of a flow; write warm or cold`},
 		{"cold too fast", "interval: 50ms, deadline: 1s", "interval: 50ms, flow: cold", `classes[0].interval: "50ms": is too short for cold flows, which rest for 1m0s; write 60ms or more`},
@@ -280,11 +281,12 @@ targets:
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got.Targets[0].Keys.Mode() != stamp.Authenticated || got.Targets[1].Keys.Mode() != stamp.Unauthenticated {
-		t.Errorf("%v, %v", got.Targets[0].Keys, got.Targets[1].Keys)
+	secured, plain := got.Targets[0].Protocol.(stampprobe.Protocol), got.Targets[1].Protocol.(stampprobe.Protocol)
+	if secured.Keys.Mode() != stamp.Authenticated || plain.Keys.Mode() != stamp.Unauthenticated {
+		t.Errorf("%v, %v", secured, plain)
 	}
 	open, secure := got.Reflector.Listeners[0], got.Reflector.Listeners[1]
-	if got.Reflector.Keys[open] != "" || got.Reflector.Keys[secure] != got.Targets[0].Keys {
+	if got.Reflector.Keys[open] != "" || got.Reflector.Keys[secure] != secured.Keys {
 		t.Errorf("%v", got.Reflector.Keys)
 	}
 	loose := filepath.Join(t.TempDir(), "loose.key")

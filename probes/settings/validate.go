@@ -10,6 +10,7 @@ import (
 	"vigia/internal/config"
 	"vigia/internal/netns"
 	"vigia/probes/clockerror"
+	"vigia/probes/protocol"
 	"vigia/probes/stamp"
 )
 
@@ -70,7 +71,7 @@ func (f *File) Validate() error {
 	if len(f.Targets) == 0 && len(f.Discovery) == 0 && f.Bulk == nil && (f.Reflector == nil || len(f.Reflector.Listeners) == 0) {
 		e.add("targets", nil, "are missing, and so are reflector.listeners: there is nothing to do", "add one of them")
 	}
-	f.keys = make(map[string]stamp.Keys)
+	f.keys, f.keyed = make(map[string]stamp.Keys), make(map[keyedClass]protocol.Protocol)
 	f.Reflector.validate(&e)
 	if f.Reflector != nil {
 		for i, l := range f.Reflector.Listeners {
@@ -89,7 +90,7 @@ func (f *File) Validate() error {
 	for i := range f.Targets {
 		t, field := &f.Targets[i], fmt.Sprintf("targets[%d]", i)
 		t.validate(&e, field, paths, classes)
-		f.loadKeys(&e, field+".key_file", t.KeyFile)
+		f.validateKeys(&e, field+".key_file", classes[t.Probe], t.KeyFile)
 		id := [4]string{t.Dst, t.Path, t.Tenant, t.Probe}
 		if first, twice := seen[id]; twice {
 			e.add(field, nil, fmt.Sprintf("has the same dst, path, tenant and probe as targets[%d]", first), "remove one, or make one of the four differ")
@@ -151,16 +152,27 @@ func (f *File) loadKeys(e *faults, field, path string) {
 	if _, known := f.keys[path]; known || path == "" {
 		return
 	}
-	if !filepath.IsAbs(path) {
-		e.add(field, path, "is not an absolute path", "write for example /etc/vigia/stamp.key")
+	if !checkKeyPath(e, field, path) {
 		return
 	}
 	keys, err := stamp.LoadKeys(path)
 	if err != nil {
-		e.add(field, path, "cannot be used: "+err.Error(), "one hexadecimal key per line, for example from: openssl rand -hex 32")
+		e.unusableKeys(field, path, err)
 		return
 	}
 	f.keys[path] = keys
+}
+
+func checkKeyPath(e *faults, field, path string) bool {
+	if !filepath.IsAbs(path) {
+		e.add(field, path, "is not an absolute path", "write for example /etc/vigia/stamp.key")
+		return false
+	}
+	return true
+}
+
+func (f *faults) unusableKeys(field, path string, err error) {
+	f.add(field, path, "cannot be used: "+err.Error(), "one hexadecimal key per line, for example from: openssl rand -hex 32")
 }
 
 func (r *Reflector) validate(e *faults) {
@@ -214,7 +226,7 @@ func (f *File) validateClasses(e *faults) map[string]*Class {
 	names := make(map[string]*Class)
 	for i := range f.Classes {
 		c, field := &f.Classes[i], fmt.Sprintf("classes[%d]", i)
-		c.validate(e, field)
+		c.validate(e, field, f.protocols)
 		if names[c.Name] != nil {
 			e.add(field+".name", c.Name, "is the name of another class", "choose another")
 		}
@@ -223,8 +235,9 @@ func (f *File) validateClasses(e *faults) map[string]*Class {
 	return names
 }
 
-func (c *Class) validate(e *faults, field string) {
+func (c *Class) validate(e *faults, field string, protocols table) {
 	e.label(field+".name", c.Name, "name: stamp-64")
+	c.resolveProtocol(e, field, protocols)
 	c.validateProtocol(e, field)
 	c.validateFlows(e, field)
 	c.validatePathMTU(e, field+".path_mtu")
@@ -242,26 +255,9 @@ func (c *Class) validate(e *faults, field string) {
 	case interval >= minInterval && deadline/interval > maxInFlight:
 		e.add(field+".deadline", deadline, "leaves too many probes in flight at this interval",
 			fmt.Sprintf("at most %v, or a longer interval", interval*maxInFlight))
-	case c.Protocol == protocolConnect && deadline > interval:
-		e.add(field+".deadline", deadline, "is longer than the interval, and there is one connection at a time", fmt.Sprintf("at most %v", interval))
+	case c.oneAtATime() && deadline > interval:
+		e.add(field+".deadline", deadline, "is longer than the interval, and there is one probe at a time", fmt.Sprintf("at most %v", interval))
 	}
-}
-
-// CheckSize says what is wrong with the size of a probe in a mode, and what to write
-// instead.
-func CheckSize(mode stamp.Mode, size int) (problem, fix string) {
-	if least := mode.BaseSize(); size < least || size > stamp.MaxSize {
-		return "is not a possible size of a STAMP packet", fmt.Sprintf("write %d to %d bytes of UDP payload", least, stamp.MaxSize)
-	}
-	if _, ok := stamp.NewLayout(mode, size); !ok {
-		next := size
-		for ok = false; !ok; {
-			next++
-			_, ok = stamp.NewLayout(mode, next)
-		}
-		return "cannot be made up of whole TLVs (RFC 8972)", fmt.Sprintf("write %d", next)
-	}
-	return "", ""
 }
 
 func (t *Target) validate(e *faults, field string, paths map[string]bool, classes map[string]*Class) {
@@ -276,13 +272,6 @@ func (t *Target) validate(e *faults, field string, paths map[string]bool, classe
 	if t.Probe != "" && class == nil {
 		e.add(field+".probe", t.Probe, "is not declared under classes", "declare it there or correct it")
 	}
-	if class != nil && t.KeyFile != "" {
-		if class.Protocol != protocolSTAMP {
-			e.add(field+".key_file", t.KeyFile, "has no meaning for probes of protocol "+class.Protocol, "remove it")
-		} else if problem, fix := CheckSize(stamp.Authenticated, class.Size); problem != "" {
-			e.add(field+".key_file", t.KeyFile, fmt.Sprintf("needs larger packets than class %s has: size %d %s", t.Probe, class.Size, problem), fix)
-		}
-	}
 	e.netns(field+".netns", t.Netns)
 	source, sourceProblem := ParseSource(t.Source)
 	if sourceProblem != "" {
@@ -292,7 +281,7 @@ func (t *Target) validate(e *faults, field string, paths map[string]bool, classe
 	if c == nil {
 		c = &Class{}
 	}
-	if source.Port() != 0 && (c.sourcePorts() > 1 || c.Protocol == protocolICMP || c.Protocol == protocolConnect) {
+	if source.Port() != 0 && c.protocol != nil && (c.sourcePorts() > 1 || c.traits.Flows != protocol.PortFlows) {
 		e.add(field+".source", t.Source, "has a port, and the class chooses ports itself", "write the address alone")
 	}
 	e.device(field+".device", t.Device)

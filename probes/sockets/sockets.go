@@ -26,14 +26,16 @@ const RetryInterval = 2 * time.Second
 type Key struct {
 	Netns string // name, absolute path, or empty for our own
 	Local netip.AddrPort
+
+	Transport timestamping.Transport
 	timestamping.Channel
 }
 
 // String names the socket for people.
 func (k Key) String() string {
 	name := k.Local.String()
-	if k.Protocol != timestamping.UDP {
-		name = k.Protocol.String() + " " + name
+	if k.Transport != timestamping.UDP {
+		name = k.Transport.String() + " " + name
 	}
 	if k.Device != "" {
 		name += " on device " + k.Device
@@ -157,7 +159,7 @@ func (e *entry) close() {
 
 func (k *Keeper) open(key Key) *entry {
 	options := k.options
-	options.Local, options.Channel = key.Local, key.Channel
+	options.Local, options.Transport, options.Channel = key.Local, key.Transport, key.Channel
 	if key.Netns == "" {
 		s, err := timestamping.Open(options)
 		return &entry{socket: s, err: err}

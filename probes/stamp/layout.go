@@ -84,9 +84,9 @@ func (l Layout) New(seed uint64) []byte {
 // follow-up, which has the same size, because there is no room for both.
 func (l Layout) CanAsk() bool { return l.Window == 0 && l.FollowUp > 0 }
 
-// Ask makes a request ask for the received window in place of the follow-up, or
+// AskForWindow makes a request ask for the received window in place of the follow-up, or
 // for the follow-up again.
-func (l Layout) Ask(b []byte, window bool) {
+func (l Layout) AskForWindow(b []byte, window bool) {
 	if window {
 		putHeader(b[l.FollowUp:], TypeReceivedWindow, windowValueSize)
 		return

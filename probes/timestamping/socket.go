@@ -25,27 +25,26 @@ const (
 		unix.SOF_TIMESTAMPING_RAW_HARDWARE | unix.SOF_TIMESTAMPING_OPT_TX_SWHW
 )
 
-// Protocol is what a socket carries.
-type Protocol uint8
+// Transport is what a socket carries.
+type Transport uint8
 
-// The protocols. ICMP sockets are unprivileged ones (net.ipv4.ping_group_range)
+// The transports. ICMP sockets are unprivileged ones (net.ipv4.ping_group_range)
 // where the system allows it, and raw otherwise, which needs CAP_NET_RAW. TCP
 // sockets connect and are reset; the kernel does not stamp their packets.
 const (
-	UDP Protocol = iota
+	UDP Transport = iota
 	ICMP
 	TCP
-	numProtocols = iota
+	numTransports = iota
 )
 
-// String returns the name of the protocol.
-func (p Protocol) String() string { return [numProtocols]string{"UDP", "ICMP", "TCP"}[p] }
+// String returns the name of the transport.
+func (t Transport) String() string { return [numTransports]string{"UDP", "ICMP", "TCP"}[t] }
 
 // Channel says how the packets of a socket are sent.
 type Channel struct {
-	Protocol Protocol
-	Device   string // to bind to; empty for any
-	Mark     uint32 // SO_MARK; needs CAP_NET_ADMIN or, since Linux 5.17, CAP_NET_RAW
+	Device string // to bind to; empty for any
+	Mark   uint32 // SO_MARK; needs CAP_NET_ADMIN or, since Linux 5.17, CAP_NET_RAW
 	// Priority is SO_PRIORITY, which a VLAN device maps to the priority code
 	// point (egress-qos-map).
 	Priority uint8
@@ -60,6 +59,7 @@ type Channel struct {
 
 // Options say how a socket is opened.
 type Options struct {
+	Transport Transport
 	Channel
 	// Local is the address to bind; port 0 lets the kernel choose one.
 	Local netip.AddrPort
@@ -78,11 +78,11 @@ type Options struct {
 
 // Socket is an open socket. It is used from one goroutine at a time.
 type Socket struct {
-	fd       int
-	protocol Protocol
-	raw      bool
-	hardware bool
-	local    netip.AddrPort
+	fd        int
+	transport Transport
+	raw       bool
+	hardware  bool
+	local     netip.AddrPort
 }
 
 // Open opens a socket in the network namespace of the calling thread.
@@ -91,9 +91,9 @@ func Open(o Options) (*Socket, error) {
 	if o.Local.Addr().Is6() {
 		family = unix.AF_INET6
 	}
-	s, err := create(family, o.Protocol)
+	s, err := create(family, o.Transport)
 	if err != nil {
-		return nil, fmt.Errorf("open %s socket for %s: %w", o.Protocol, o.Local, err)
+		return nil, fmt.Errorf("open %s socket for %s: %w", o.Transport, o.Local, err)
 	}
 	if err := s.configure(o); err != nil {
 		unix.Close(s.fd)
@@ -103,26 +103,26 @@ func Open(o Options) (*Socket, error) {
 }
 
 // create makes the socket.
-func create(family int, p Protocol) (*Socket, error) {
+func create(family int, t Transport) (*Socket, error) {
 	const flags = unix.SOCK_NONBLOCK | unix.SOCK_CLOEXEC
 	kind, protocol := unix.SOCK_DGRAM, 0
 	switch {
-	case p == TCP:
+	case t == TCP:
 		kind = unix.SOCK_STREAM
-	case p == ICMP && family == unix.AF_INET6:
+	case t == ICMP && family == unix.AF_INET6:
 		protocol = unix.IPPROTO_ICMPV6
-	case p == ICMP:
+	case t == ICMP:
 		protocol = unix.IPPROTO_ICMP
 	}
 	fd, err := unix.Socket(family, kind|flags, protocol)
-	if err == nil || p != ICMP {
-		return &Socket{fd: fd, protocol: p}, err
+	if err == nil || t != ICMP {
+		return &Socket{fd: fd, transport: t}, err
 	}
 	fd, rawErr := unix.Socket(family, unix.SOCK_RAW|flags, protocol)
 	if rawErr != nil {
 		return nil, fmt.Errorf("%w; give it CAP_NET_RAW, or put its group into net.ipv4.ping_group_range", rawErr)
 	}
-	return &Socket{fd: fd, protocol: p, raw: true}, nil
+	return &Socket{fd: fd, transport: t, raw: true}, nil
 }
 
 func (s *Socket) configure(o Options) error {
@@ -134,17 +134,17 @@ func (s *Socket) configure(o Options) error {
 	}
 	// Stamps are asked for before the address is taken, so that the very
 	// first packet has one.
-	if s.protocol != TCP {
+	if s.transport != TCP {
 		if err := s.setStamps(stampFlagsCounted); err != nil {
 			return err
 		}
 	}
 	if err := unix.Bind(s.fd, sockaddr(o.Local)); err != nil {
-		return fmt.Errorf("bind %s socket to %s: %w%s", o.Protocol, o.Local, err, bindFix(err))
+		return fmt.Errorf("bind %s socket to %s: %w%s", o.Transport, o.Local, err, bindFix(err))
 	}
 	name, err := unix.Getsockname(s.fd)
 	if err != nil {
-		return fmt.Errorf("read the address of the %s socket on %s: %w", o.Protocol, o.Local, err)
+		return fmt.Errorf("read the address of the %s socket on %s: %w", o.Transport, o.Local, err)
 	}
 	s.local = addrPort(name)
 	if s.raw {
@@ -173,7 +173,7 @@ type socketOption struct {
 
 func (s *Socket) setOptions(o Options) error {
 	options := []socketOption{{unix.SOL_SOCKET, unix.SO_RXQ_OVFL, "SO_RXQ_OVFL"}}
-	if s.protocol == TCP {
+	if s.transport == TCP {
 		// A port is chosen with each connection, for the whole address pair.
 		options = []socketOption{{unix.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT, "IP_BIND_ADDRESS_NO_PORT"}}
 	}
@@ -204,7 +204,7 @@ func (s *Socket) setOptions(o Options) error {
 	}
 	for _, opt := range options {
 		if err := unix.SetsockoptInt(s.fd, opt.level, opt.name, 1); err != nil {
-			return fmt.Errorf("set %s on the %s socket for %s: %w", opt.what, s.protocol, o.Local, err)
+			return fmt.Errorf("set %s on the %s socket for %s: %w", opt.what, s.transport, o.Local, err)
 		}
 	}
 	if err := s.setBuffer(unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, o.ReceiveBuffer); err != nil {
@@ -217,7 +217,7 @@ func (s *Socket) setOptions(o Options) error {
 func (s *Socket) setChannel(o Options) error {
 	v6 := o.Local.Addr().Is6()
 	if err := o.Set(s.fd, v6); err != nil {
-		return fmt.Errorf("on the %s socket for %s: %w", s.protocol, o.Local, err)
+		return fmt.Errorf("on the %s socket for %s: %w", s.transport, o.Local, err)
 	}
 	if s.raw {
 		return s.filterEchoReplies(v6)
@@ -291,7 +291,7 @@ func (s *Socket) setBuffer(force, plain, size int) error {
 		return nil
 	}
 	if err := unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, plain, size); err != nil {
-		return fmt.Errorf("set the buffer of a %s socket to %d bytes: %w", s.protocol, size, err)
+		return fmt.Errorf("set the buffer of a %s socket to %d bytes: %w", s.transport, size, err)
 	}
 	return nil
 }
@@ -299,7 +299,7 @@ func (s *Socket) setBuffer(force, plain, size int) error {
 // SetHardware asks for hardware stamps beside those of the kernel, or for these alone.
 // It is for sockets whose packets go through a device that has its stamps switched on.
 func (s *Socket) SetHardware(on bool) error {
-	if s.hardware == on || s.protocol == TCP {
+	if s.hardware == on || s.transport == TCP {
 		return nil
 	}
 	s.hardware = on

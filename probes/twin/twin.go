@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"vigia/probes/delay"
+	"vigia/probes/protocol"
 	"vigia/probes/sender"
 )
 
@@ -108,8 +109,8 @@ func (p *Pairs) Compared(l sender.Labels) bool {
 
 // Settled takes a probe of which everything is known. Only delays between kernel
 // stamps are compared.
-func (p *Pairs) Settled(l sender.Labels, probe *sender.Probe, o Observer) {
-	if probe.State != sender.Answered || probe.Verdict != delay.Good {
+func (p *Pairs) Settled(l sender.Labels, probe *protocol.Probe, o Observer) {
+	if probe.State != protocol.Answered || probe.Verdict != delay.Good {
 		return
 	}
 	p.mu.Lock()

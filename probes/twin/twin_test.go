@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"vigia/probes/delay"
+	"vigia/probes/protocol"
 	"vigia/probes/sender"
 )
 
@@ -27,8 +28,8 @@ func members(paths ...string) (targets []sender.Target) {
 	return targets
 }
 
-func answered(at, rtt int64) *sender.Probe {
-	return &sender.Probe{Intended: at, State: sender.Answered, Verdict: delay.Good, Stamps: delay.Stamps{T1: 1000, T4: 1000 + rtt}}
+func answered(at, rtt int64) *protocol.Probe {
+	return &protocol.Probe{Intended: at, State: protocol.Answered, Verdict: delay.Good, Stamps: delay.Stamps{T1: 1000, T4: 1000 + rtt}}
 }
 
 // Differences are taken within a moment, whatever settles first, and each once.
@@ -54,7 +55,7 @@ func TestOnlyGoodSamples(t *testing.T) {
 	p.Set(members("direct", "vxlan"))
 	var got taxes
 	lost, bad := answered(0, 10), answered(0, 10)
-	lost.State, bad.Verdict = sender.Lost, delay.ClockStep
+	lost.State, bad.Verdict = protocol.Lost, delay.ClockStep
 	p.Settled(labels("direct"), lost, &got)
 	p.Settled(labels("direct"), bad, &got)
 	p.Settled(labels("vxlan"), answered(0, 30), &got)

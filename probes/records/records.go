@@ -1,6 +1,6 @@
-// Package flight keeps the raw records of the last minute of each target, so that
+// Package records keeps the raw records of the last minute of each target, so that
 // every figure can be computed again after something happened.
-package flight
+package records
 
 import (
 	"encoding/json"
@@ -10,6 +10,7 @@ import (
 
 	"vigia/probes/accounting"
 	"vigia/probes/delay"
+	"vigia/probes/protocol"
 	"vigia/probes/sender"
 )
 
@@ -31,7 +32,7 @@ type record struct {
 	tx          int32  // T1-sent
 	residence   uint32 // T3-T2
 	application uint32
-	state       sender.State
+	state       protocol.State
 	cause       accounting.Cause
 	verdict     delay.Verdict
 	kernel      delay.Points
@@ -50,7 +51,7 @@ type Ring struct {
 
 // Add keeps what became of a probe, and lets go of what is too old. now is in
 // nanoseconds of CLOCK_REALTIME.
-func (r *Ring) Add(p *sender.Probe, now int64) {
+func (r *Ring) Add(p *protocol.Probe, now int64) {
 	for r.used > 0 && (r.used == MaxRecords || now-r.at(0).sent > Horizon) {
 		r.drop()
 	}
@@ -64,7 +65,7 @@ func (r *Ring) Add(p *sender.Probe, now int64) {
 		r.chunks = append(r.chunks, chunk)
 	}
 	r.used++
-	*r.at(r.used - 1) = newRecord(p, now)
+	*r.at(r.used - 1) = newRecord(p)
 }
 
 func (r *Ring) at(i int) *record {
@@ -87,13 +88,13 @@ func (r *Ring) drop() {
 // Len returns how many records there are.
 func (r *Ring) Len() int { return r.used }
 
-func newRecord(p *sender.Probe, now int64) record {
+func newRecord(p *protocol.Probe) record {
 	s := &p.Stamps
 	rec := record{
-		sent: p.Sent(now), sequence: uint32(p.Sequence), state: p.State, cause: p.Cause, verdict: p.Verdict,
+		sent: p.Sent, sequence: uint32(p.Sequence), state: p.State, cause: p.Cause, verdict: p.Verdict,
 		kernel: s.Kernel, oneClock: s.OneClock, source: s.Source,
 	}
-	if p.State == sender.Answered {
+	if p.State == protocol.Answered {
 		rec.application = uint32(min(max(p.Application, 0), math.MaxUint32))
 		// A device's clock has its own idea of the time: there T1 is when the probe
 		// was sent, and only the differences are the device's.
@@ -155,7 +156,7 @@ func (rec *record) line(l sender.Labels) *Line {
 		Src: l.Src, Dst: l.Dst, Path: l.Path, Tenant: l.Tenant, Probe: l.Probe,
 		Time: time.Unix(0, rec.sent).UTC().Format(time.RFC3339Nano), Sequence: rec.sequence,
 	}
-	if rec.state == sender.Lost {
+	if rec.state == protocol.Lost {
 		line.Outcome, line.Cause = "lost", rec.cause.String()
 		return line
 	}

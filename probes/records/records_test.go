@@ -1,4 +1,4 @@
-package flight
+package records
 
 import (
 	"bytes"
@@ -17,6 +17,7 @@ import (
 	"vigia/internal/daemon"
 	"vigia/probes/accounting"
 	"vigia/probes/delay"
+	"vigia/probes/protocol"
 	"vigia/probes/sender"
 )
 
@@ -24,9 +25,9 @@ const start = int64(1_700_000_000_000_000_000)
 
 var labels = sender.Labels{Src: "a", Dst: "b", Path: "p", Tenant: "t", Probe: "c"}
 
-// lost is a probe without stamps: it takes the time at which it is added.
-func lost(sequence uint64) *sender.Probe {
-	return &sender.Probe{Sequence: sequence, State: sender.Lost, Cause: accounting.Forward}
+// lost is a probe that was sent at a time and has no stamps.
+func lost(sequence uint64, sent int64) *protocol.Probe {
+	return &protocol.Probe{Sequence: sequence, Sent: sent, State: protocol.Lost, Cause: accounting.Forward}
 }
 
 func lines(t *testing.T, r *Ring) (all []Line) {
@@ -51,12 +52,12 @@ func lines(t *testing.T, r *Ring) (all []Line) {
 func TestRecordsComeBackExactly(t *testing.T) {
 	var r Ring
 	t1 := start + 500
-	p := sender.Probe{
-		Sequence: 7, State: sender.Answered, Application: 120_000, Verdict: delay.Good,
+	p := protocol.Probe{
+		Sequence: 7, Sent: t1, State: protocol.Answered, Application: 120_000, Verdict: delay.Good,
 		Stamps: delay.Stamps{T1: t1, T2: t1 - 3_600_000_000_000, T3: t1 - 3_600_000_000_000 + 40_000, T4: t1 + 90_000, Kernel: 15},
 	}
 	r.Add(&p, start+1e9)
-	r.Add(lost(8), start+2e9)
+	r.Add(lost(8, start+2e9), start+2e9)
 	rtt := int64(50_000)
 	want := []Line{
 		{
@@ -74,8 +75,8 @@ func TestRecordsComeBackExactly(t *testing.T) {
 // Of a device's stamps, whose clock may be anywhere, the differences come back.
 func TestRecordsOfHardwareStamps(t *testing.T) {
 	var r Ring
-	p := sender.Probe{
-		Sequence: 7, State: sender.Answered, Verdict: delay.Good,
+	p := protocol.Probe{
+		Sequence: 7, Sent: start, State: protocol.Answered, Verdict: delay.Good,
 		Stamps: delay.Stamps{T1: 5000, T2: 77_000, T3: 78_000, T4: 9000, Kernel: 15, Source: delay.Hardware, Far: delay.Hardware},
 	}
 	r.Add(&p, start)
@@ -89,7 +90,7 @@ func TestOldRecordsGo(t *testing.T) {
 	var r Ring
 	const every = int64(1e8)
 	for i := range int64(5000) {
-		r.Add(lost(uint64(i)), start+i*every)
+		r.Add(lost(uint64(i), start+i*every), start+i*every)
 		if want := int(min(i, Horizon/every)) + 1; r.Len() != want {
 			t.Fatalf("%d records after %d, want %d", r.Len(), i+1, want)
 		}
@@ -104,7 +105,7 @@ func TestOldRecordsGo(t *testing.T) {
 		t.Errorf("memory for %d records, %d are kept", kept, r.Len())
 	}
 	copied := r.Clone()
-	r.Add(lost(9999), start+5000*every+Horizon)
+	r.Add(lost(9999, start+5000*every+Horizon), start+5000*every+Horizon)
 	if r.Len() != 1 || copied.Len() != len(all) || len(lines(t, copied)) != len(all) {
 		t.Errorf("%d left, the copy has %d", r.Len(), copied.Len())
 	}
@@ -113,7 +114,7 @@ func TestOldRecordsGo(t *testing.T) {
 func TestMemoryIsBounded(t *testing.T) {
 	var r Ring
 	for i := range 2 * MaxRecords {
-		r.Add(lost(uint64(i)), start)
+		r.Add(lost(uint64(i), start), start)
 	}
 	if r.Len() != MaxRecords || len(r.chunks) > MaxRecords/chunkSize+1 {
 		t.Errorf("%d records in %d chunks", r.Len(), len(r.chunks))
@@ -123,8 +124,8 @@ func TestMemoryIsBounded(t *testing.T) {
 func TestSteadyStateAllocatesNothing(t *testing.T) {
 	var r Ring
 	now := start
-	p := lost(1)
-	add := func() { now += 1e8; r.Add(p, now) }
+	p := lost(1, start)
+	add := func() { now += 1e8; p.Sent = now; r.Add(p, now) }
 	for range 3000 {
 		add()
 	}

@@ -1,0 +1,148 @@
+package stamp
+
+import (
+	"vigia/probes/accounting"
+	"vigia/probes/protocol"
+	wire "vigia/probes/stamp"
+)
+
+// verdict is what the numbers said of all probes between two answers, while no further
+// answer has come.
+type verdict struct {
+	first, last uint64 // of the probes that it holds for
+	count       uint64 // run.count
+	where       protocol.Whereabouts
+}
+
+// span is what lies between two answered probes, of which one was sent before and one
+// after the probe in question.
+type span struct {
+	before, after uint64 // sequence numbers; before is meaningless when fromStart
+	low, high     uint32 // the reflector's numbers of their answers
+	fromStart     bool   // before is the beginning of the session, low one less than 0
+}
+
+// compareNumbers says how far an unanswered probe came, by the numbers of the answers
+// around it.
+func (e *evidence) compareNumbers(sequence uint64) protocol.Whereabouts {
+	if v := &e.verdict; v.count == e.run.count && sequence >= v.first && sequence <= v.last && v.count > 0 {
+		return v.where
+	}
+	reach := uint64(1)
+	if e.windows.any || e.disordered || e.duplicated {
+		reach = e.patience
+	}
+	s, ok := e.around(sequence, reach)
+	if !ok {
+		return protocol.NotKnown
+	}
+	where := protocol.NotKnown
+	if reach > 1 || e.inOrder(&s) {
+		where = e.compare(&s, reach)
+	}
+	first := s.before + reach
+	if s.fromStart {
+		first = 0
+	}
+	e.verdict = verdict{first: first, last: s.after - reach, count: e.run.count, where: where}
+	return where
+}
+
+// around finds the nearest answered probes of this run that are at least reach away.
+func (e *evidence) around(sequence, reach uint64) (s span, ok bool) {
+	w := e.session.Window
+	for s.after = sequence + reach; ; s.after++ {
+		if s.after > e.run.latest {
+			return s, false
+		}
+		if number, answered := e.numberOf(s.after); answered {
+			s.high = number
+			break
+		}
+	}
+	oldest := max(w.Remembered(), e.run.since)
+	for before := sequence - min(sequence, reach) + 1; before > oldest; before-- {
+		if number, answered := e.numberOf(before - 1); answered && sequence >= reach {
+			s.before, s.low = before-1, number
+			return s, s.whole(e)
+		}
+	}
+	s.fromStart, s.low = true, ^uint32(0)
+	return s, oldest == 0 && s.whole(e)
+}
+
+// numberOf returns the reflector's number of the answer to a probe, if there was one.
+func (e *evidence) numberOf(sequence uint64) (number uint32, answered bool) {
+	slot := e.session.Window.Lookup(sequence)
+	if slot == nil || !slot.Value.Numbered {
+		return 0, false
+	}
+	return slot.Value.Number, true
+}
+
+// whole reports whether the numbers in between can be counted: they rise, and all that
+// have come are remembered.
+func (s *span) whole(e *evidence) bool {
+	return int32(s.high-s.low) > 0 && int64(e.run.top-s.low) <= int64(len(e.numbers))
+}
+
+// inOrder reports whether the numbers around show nothing against the probes having
+// arrived in order and once: nowhere more numbers than probes.
+func (e *evidence) inOrder(s *span) bool {
+	first := s.before - min(s.before, e.patience)
+	last, number, any := uint64(0), uint32(0), false
+	for sequence := max(first, e.run.since); sequence <= min(s.after+e.patience, e.run.latest); sequence++ {
+		if !s.fromStart && sequence == s.before+1 {
+			sequence = s.after // nothing in between was answered
+		}
+		n, answered := e.numberOf(sequence)
+		if !answered {
+			continue
+		}
+		if any && int64(int32(n-number)) > int64(sequence-last) {
+			e.disordered = true
+			return false
+		}
+		last, number, any = sequence, n, true
+	}
+	return true
+}
+
+// compare compares the numbers that are missing with the probes that nobody answered.
+func (e *evidence) compare(s *span, reach uint64) protocol.Whereabouts {
+	missing := uint64(0)
+	for number := s.low + 1; number != s.high; number++ {
+		if !e.seen(number) {
+			missing++
+		}
+	}
+	if missing == 0 {
+		return protocol.NotArrived
+	}
+	// Who is to be found among the missing: the probes in between, and those nearby
+	// that may have come before or after.
+	unanswered := uint64(0)
+	first := s.before - min(s.before, reach-1)
+	for sequence := first; sequence < min(s.after+reach, e.session.Window.Next()); sequence++ {
+		slot := e.session.Window.Lookup(sequence)
+		if slot == nil || !slot.Value.Numbered && !refusedHere(slot) {
+			unanswered++
+		}
+	}
+	switch {
+	case missing > unanswered:
+		e.disordered = true // a number that no probe explains
+	case missing < unanswered || s.fromStart || e.refused || e.overflow.credit > 0:
+	case e.duplicated, e.windows.any && !e.canAsk && missing <= wire.WindowBits:
+		// A second answer to another probe may be among them; where every answer has
+		// a window, these would have told.
+	default:
+		return protocol.Arrived
+	}
+	return protocol.NotKnown
+}
+
+// refusedHere reports whether a probe has never left our host.
+func refusedHere(slot *protocol.Slot) bool {
+	return slot.Value.State == protocol.Lost && slot.Value.Cause == accounting.SendError
+}

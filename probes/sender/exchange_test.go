@@ -1,0 +1,215 @@
+package sender
+
+import (
+	"errors"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"vigia/probes/accounting"
+	"vigia/probes/delay"
+	"vigia/probes/protocol"
+)
+
+// errand is a protocol that is carried out elsewhere: goroutines of its own do the work, and
+// the sender has no socket for it.
+type errand struct{ office *office }
+
+// office is where errands are run, as a test wants them to be.
+type office struct {
+	mu       sync.Mutex
+	begun    []uint64 // sequence numbers
+	ended    int      // calls of End with something under way
+	work     func(sequence uint64) (protocol.Result, bool)
+	refusals error
+}
+
+func (errand) Traits() protocol.Traits {
+	return protocol.Traits{Name: "errand", Title: "errand", Noun: "an errand", Socketless: true, Port: 7, Flows: protocol.NewFlows}
+}
+func (errand) CheckSize(int) (problem, fix string) { return "", "" }
+func (p errand) NewSession(s *protocol.Session) any {
+	return &errandSession{office: p.office, session: s}
+}
+
+// errandSession runs one errand at a time.
+type errandSession struct {
+	office  *office
+	session *protocol.Session
+
+	mu       sync.Mutex
+	sequence uint64
+	busy     bool
+	result   *protocol.Result
+}
+
+func (x *errandSession) Begin(p *protocol.Probe) error {
+	o := x.office
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.begun = append(o.begun, p.Sequence)
+	if o.refusals != nil {
+		return o.refusals
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.sequence, x.busy, x.result = p.Sequence, true, nil
+	work, sequence := o.work, p.Sequence
+	go func() {
+		r, done := work(sequence)
+		x.mu.Lock()
+		if done && x.busy && x.sequence == sequence {
+			x.result = &r
+		}
+		x.mu.Unlock()
+		x.session.Wake()
+	}()
+	return nil
+}
+
+func (x *errandSession) Ready() (protocol.Result, bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.result == nil {
+		return protocol.Result{}, false
+	}
+	return *x.result, true
+}
+
+func (x *errandSession) End() error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.busy {
+		x.busy, x.result = false, nil
+		x.office.mu.Lock()
+		x.office.ended++
+		x.office.mu.Unlock()
+	}
+	return nil
+}
+
+func errandTarget(o *office, count uint64) Target {
+	tg := target("b", netip.MustParseAddrPort("127.0.0.1:7"))
+	tg.Protocol, tg.Size, tg.Count = errand{o}, 0, count
+	tg.Interval, tg.Deadline = 20*time.Millisecond, 20*time.Millisecond
+	return tg
+}
+
+// TestProbesOutsideTheLoop carries probes out in goroutines: those that succeed count with
+// the times that were measured there, those that fail or take too long are lost, and why is
+// told.
+func TestProbesOutsideTheLoop(t *testing.T) {
+	const rtt = 3 * time.Millisecond
+	failure := errors.New("the office is closed")
+	// Deadlines are a matter of the machine, too: what fails never answers, and the rest
+	// says that it was done long before.
+	o := &office{work: func(sequence uint64) (protocol.Result, bool) {
+		switch sequence % 3 {
+		case 1:
+			return protocol.Result{Err: failure}, true
+		case 2:
+			return protocol.Result{}, false
+		}
+		return protocol.Result{RTT: rtt, At: 1, Detail: sequence}, true
+	}}
+	f := newSender(t, Options{})
+	tg := errandTarget(o, 30)
+	f.apply(tg)
+	st, probes := f.finish(tg.Labels)
+	if !st.Open || len(f.engine.sockets) != 0 {
+		t.Errorf("open %v, %d sockets", st.Open, len(f.engine.sockets))
+	}
+	if c := st.Counts; c.Received != 10 || c.Lost[accounting.Unknown] != 20 || c.Handed != 30 || c.Late+c.Duplicate+c.Corrupt != 0 {
+		t.Errorf("%+v", c)
+	}
+	for i := range probes {
+		p := &probes[i]
+		answered := p.Sequence%3 == 0
+		if (p.State == protocol.Answered) != answered {
+			t.Errorf("probe %d: state %d", p.Sequence, p.State)
+		}
+		if answered && (p.Verdict != delay.Good || p.Stamps.RTT() != int64(rtt) || p.Detail != p.Sequence || !p.Stamps.OneClock) {
+			t.Errorf("probe %d: %+v", p.Sequence, p)
+		}
+		if answered && p.Application != 1-p.Intended {
+			t.Errorf("probe %d: it ended %d ns after it was due, not at the time that was told", p.Sequence, p.Application)
+		}
+	}
+	if !errors.Is(st.Trouble, failure) {
+		t.Errorf("last error %v", st.Trouble)
+	}
+	f.apply() // the last, which is late for ever, ends with the target
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.begun) != 30 || o.ended != 30 {
+		t.Errorf("%d begun, %d ended", len(o.begun), o.ended)
+	}
+}
+
+// TestExchangeWithoutRTT has no delay but that of the application.
+func TestExchangeWithoutRTT(t *testing.T) {
+	o := &office{work: func(uint64) (protocol.Result, bool) { return protocol.Result{At: 1}, true }}
+	f := newSender(t, Options{})
+	tg := errandTarget(o, 5)
+	f.apply(tg)
+	st, _ := f.finish(tg.Labels)
+	if st.Counts.Received != 5 || st.Quarantined[delay.NoKernelStamp] != 5 {
+		t.Errorf("%+v, quarantined %v", st.Counts, st.Quarantined)
+	}
+}
+
+// TestRefusedErrands cannot even begin.
+func TestRefusedErrands(t *testing.T) {
+	o := &office{refusals: unix.EPERM}
+	f := newSender(t, Options{})
+	tg := errandTarget(o, 5)
+	f.apply(tg)
+	st, _ := f.finish(tg.Labels)
+	if st.Counts.Lost[accounting.SendError] != 5 || st.Counts.Refused != 5 || !errors.Is(st.Trouble, unix.EPERM) {
+		t.Errorf("%+v, %v", st.Counts, st.Trouble)
+	}
+}
+
+// TestErrandsEndWithTheirTarget: what is under way is given up when the target goes, and
+// news that come later disturb nobody.
+func TestErrandsEndWithTheirTarget(t *testing.T) {
+	release := make(chan struct{})
+	o := &office{work: func(uint64) (protocol.Result, bool) { <-release; return protocol.Result{At: 1}, true }}
+	f := newSender(t, Options{})
+	tg := errandTarget(o, 0)
+	tg.Interval, tg.Deadline = time.Hour, time.Minute
+	other := errandTarget(&office{work: func(uint64) (protocol.Result, bool) { return protocol.Result{At: 1}, true }}, 0)
+	other.Labels.Dst = "other"
+	f.apply(tg, other)
+	f.engine.do(func() {
+		s := f.engine.series[tg.Labels].current[0]
+		f.engine.exchange(s, f.engine.clock.Now())
+	})
+	f.apply(other)
+	o.mu.Lock()
+	ended := o.ended
+	o.mu.Unlock()
+	if ended != 1 {
+		t.Errorf("%d errands ended with their target", ended)
+	}
+	close(release)
+	before := f.status(other.Labels).Counts.Received
+	f.waitFor("the other to go on", func() bool { return f.status(other.Labels).Counts.Received > before+5 })
+	if n := f.note(tg.Labels); n.afterward != 0 {
+		t.Errorf("%d measurements after the target was removed", n.afterward)
+	}
+}
+
+// TestTargetWithoutProtocol is refused as a whole.
+func TestTargetWithoutProtocol(t *testing.T) {
+	f := newSender(t, Options{})
+	tg := target("b", netip.MustParseAddrPort("127.0.0.1:7"))
+	tg.Protocol = nil
+	if err := f.Apply([]Target{tg}); err == nil {
+		t.Error("a target without a protocol was taken")
+	}
+	f.apply() // and nothing is blocked
+}
