@@ -22,6 +22,7 @@ import (
 	"vigia/internal/catalog"
 	"vigia/internal/daemon"
 	"vigia/internal/testutil"
+	"vigia/probes/pages"
 )
 
 const patience = 60 * time.Second
@@ -485,9 +486,9 @@ func TestTroubleIsTold(t *testing.T) {
   - {dst: absent, path: direct, tenant: _infra, probe: stamp-64, netns: vigia-test-absent, address: "127.0.0.1:862"}
 `)
 	var views struct {
-		Targets []targetView `json:"targets"`
+		Targets []pages.TargetView `json:"targets"`
 	}
-	states := func() map[string]targetView {
+	states := func() map[string]pages.TargetView {
 		code, body := d.get("/debug/targets")
 		if code != http.StatusOK {
 			t.Fatalf("%d %s", code, body)
@@ -495,7 +496,7 @@ func TestTroubleIsTold(t *testing.T) {
 		if err := json.Unmarshal([]byte(body), &views); err != nil {
 			t.Fatal(err)
 		}
-		out := make(map[string]targetView)
+		out := make(map[string]pages.TargetView)
 		for _, v := range views.Targets {
 			out[v.Dst] = v
 		}
@@ -549,7 +550,7 @@ func TestListenersOfOneNamespaceShareTheirSeries(t *testing.T) {
 	ask(28621)
 	ask(28622)
 	reflected := func() (float64, bool) {
-		return d.scrape().value("vigia_reflector_reflected_total", "listener", ownNamespace)
+		return d.scrape().value("vigia_reflector_reflected_total", "listener", "_host")
 	}
 	d.waitFor("two answers to be counted", func() bool { v, _ := reflected(); return v == 2 })
 	if code, body := d.reload(one); code != http.StatusOK {

@@ -9,6 +9,7 @@ import (
 	"github.com/alecthomas/kingpin/v2"
 
 	"vigia/internal/daemon"
+	"vigia/probes/export"
 	"vigia/probes/once"
 	"vigia/probes/plan"
 	"vigia/probes/records"
@@ -52,6 +53,6 @@ func Program() daemon.Program {
 		Start: func(_ context.Context, env daemon.Env) (daemon.Service, error) {
 			return newService(env)
 		},
-		Commands: []daemon.Command{once.Command(), records.Command(address), plan.Command(seriesOfATarget), settingsCommand()},
+		Commands: []daemon.Command{once.Command(), records.Command(address), plan.Command(export.SeriesPerTarget), settingsCommand()},
 	}
 }

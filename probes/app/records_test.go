@@ -7,18 +7,9 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"testing/fstest"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
-	"vigia/internal/catalog"
-	"vigia/probes/delay"
-	"vigia/probes/health"
-	"vigia/probes/protocol"
-	stampprobe "vigia/probes/protocol/stamp"
 	"vigia/probes/records"
-	"vigia/probes/sender"
 )
 
 // TestRecordsOfTheLastMinute dumps what a daemon remembers and computes its counters
@@ -105,57 +96,5 @@ func TestOneWayDelaysNeedABound(t *testing.T) {
 	a.waitFor("further samples", func() bool { return count() > from+50 })
 	if got := oneway(); got > seen+5 {
 		t.Errorf("%v one-way delays after the limit was lowered, %v before", got, seen)
-	}
-}
-
-// TestUnfitHostQuarantines steals time and lags, and looks where the samples go.
-func TestUnfitHostQuarantines(t *testing.T) {
-	c, err := catalog.Load()
-	if err != nil {
-		t.Fatal(err)
-	}
-	host := fstest.MapFS{"proc/stat": {Data: []byte("cpu  100 0 0 0 0 0 0 0\n")}}
-	monitor := health.New(host)
-	reg := prometheus.NewRegistry()
-	all := newRecorders(c.NewFactory("probe", reg), reg, monitor)
-	all.maxError.Store(1000)
-	labels := sender.Labels{Src: "a", Dst: "b", Path: "p", Tenant: "t", Probe: "c"}
-	rec := all.recorder(sender.Target{Protocol: stampprobe.Protocol{}, Labels: labels})
-	sample := func() {
-		rec.Received(&protocol.Probe{Application: 5000})
-		rec.Settled(&protocol.Probe{State: protocol.Answered, ErrorBound: 1000, Stamps: delay.Stamps{T2: 1000, T3: 2000, T4: 5000}})
-	}
-	counts := func() map[string]uint64 {
-		families, err := reg.Gather()
-		if err != nil {
-			t.Fatal(err)
-		}
-		out := make(map[string]uint64)
-		for _, f := range families {
-			for _, m := range f.Metric {
-				out[f.GetName()] += m.Histogram.GetSampleCount()
-			}
-		}
-		return out
-	}
-	sample()
-	if got := counts(); got["vigia_probe_rtt_seconds"] != 1 || got["vigia_probe_rtt_application_seconds"] != 1 ||
-		got["vigia_probe_oneway_delay_seconds"] != 2 || got["vigia_probe_rtt_quarantined_seconds"] != 0 {
-		t.Errorf("fit: %v", got)
-	}
-	rec.Received(&protocol.Probe{Application: 5000, Intended: -int64(time.Second)}) // sent at 0
-	if got := counts(); got["vigia_probe_rtt_application_seconds"] != 1 || got["vigia_probe_rtt_application_quarantined_seconds"] != 1 {
-		t.Errorf("late: %v", got)
-	}
-	host["proc/stat"] = &fstest.MapFile{Data: []byte("cpu  150 0 0 0 0 0 0 50\n")}
-	monitor.Update()
-	sample()
-	if got := counts(); got["vigia_probe_rtt_seconds"] != 1 || got["vigia_probe_rtt_application_seconds"] != 1 ||
-		got["vigia_probe_oneway_delay_seconds"] != 2 || got["vigia_probe_rtt_quarantined_seconds"] != 1 ||
-		got["vigia_probe_rtt_application_quarantined_seconds"] != 2 {
-		t.Errorf("stolen: %v", got)
-	}
-	if got := all.unfitCounts(labels); got != [health.NumReasons]uint64{health.Steal: 1, health.ScheduleLag: 1} {
-		t.Errorf("reasons %v", got)
 	}
 }

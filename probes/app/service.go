@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"os"
 	"runtime"
 	"slices"
@@ -16,21 +17,26 @@ import (
 	"vigia/probes/bulk"
 	"vigia/probes/clockerror"
 	"vigia/probes/discovery"
+	"vigia/probes/export"
 	"vigia/probes/health"
 	"vigia/probes/objective"
+	"vigia/probes/pages"
 	"vigia/probes/pathmtu"
-	"vigia/probes/records"
+	"vigia/probes/protocol/registry"
 	"vigia/probes/reflector"
 	"vigia/probes/sender"
 	"vigia/probes/settings"
+	"vigia/probes/twin"
 )
 
 // service is the daemon.
 type service struct {
 	sender    *sender.Sender
-	recorders *recorders
-	clock     *clockerror.Watch
 	reflector *reflector.Reflector
+	recorders *export.Recorders
+	twins     *twin.Pairs
+	health    *health.Monitor
+	clock     *clockerror.Watch
 	paths     atomic.Pointer[[]settings.Path]
 
 	// mu is held while a configuration, or what was discovered, is put into
@@ -42,9 +48,10 @@ type service struct {
 	objectives *objective.Watch
 	bulk       *bulk.Runner
 	bulkServer *bulk.Server
-	bulkTests  *bulkMetrics
+	bulkTests  *export.Bulk
 	searches   *pathmtu.Runner
-	pathMTUs   *pathMTUMetrics
+	pathMTUs   *export.PathMTUs
+	pages      pages.Pages
 	logger     *slog.Logger
 }
 
@@ -57,36 +64,40 @@ func newService(env daemon.Env) (*service, error) {
 	if os.Getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(runtime.NumCPU() + spareProcs)
 	}
-	s := &service{objectives: objective.New(), clock: clockerror.New()}
-	s.recorders = newRecorders(env.Metrics, env.Registry, health.New(os.DirFS("/")))
-	s.recorders.objectives = s.objectives
-	listeners := newListeners(env.Metrics)
+	s := &service{
+		objectives: objective.New(), clock: clockerror.New(), twins: twin.New(), health: health.New(os.DirFS("/")), logger: env.Logger,
+	}
+	judges := export.Judges{Host: s.health, Objectives: s.objectives, Twins: s.twins}
+	s.recorders = export.NewRecorders(env.Metrics, env.Registry, judges, registry.All())
+	listeners := export.NewReflector(env.Metrics)
 	var err error
 	s.sender, err = sender.New(sender.Options{
-		Logger: env.Logger, NewRecorder: s.recorders.recorder, Bound: s.clock.Bound, RealTime: true,
+		Logger: env.Logger, NewRecorder: s.recorders.New, Bound: s.clock.Bound, RealTime: true,
 	})
 	if err != nil {
 		return nil, err
 	}
 	s.reflector, err = reflector.New(reflector.Options{
-		Logger: env.Logger, NewCounters: listeners.counters, RemoveCounters: listeners.remove, Bound: s.clock.Bound,
+		Logger: env.Logger, NewCounters: listeners.Counters, RemoveCounters: listeners.Remove, Bound: s.clock.Bound,
 	})
 	if err != nil {
 		s.sender.Close()
 		return nil, err
 	}
 	s.newBulk(env)
-	s.pathMTUs = newPathMTUMetrics(env.Metrics, env.Logger)
-	s.searches = pathmtu.NewRunner(pathmtu.Options{Address: s.address, Done: s.pathMTUs.done})
-	s.logger = env.Logger
+	s.pathMTUs = export.NewPathMTUs(env.Metrics, env.Logger)
+	s.searches = pathmtu.NewRunner(pathmtu.Options{Address: s.sender.Address, Done: s.pathMTUs.Done})
 	s.discovered = discovery.New(env.Logger, s.rediscover)
 	if err := s.load(env.ConfigPath); err != nil {
 		s.close()
 		return nil, err
 	}
-	env.Registry.MustRegister(newCollector(env.Metrics, s))
-	env.Mux.HandleFunc("GET /debug/targets", s.handleTargets)
-	env.Mux.HandleFunc("GET "+records.Path, s.handleRecords)
+	env.Registry.MustRegister(export.NewCollector(env.Metrics, export.Sources{
+		Targets: s.sender, Recorders: s.recorders, Host: s.health, Clock: s.clock, Objectives: s.objectives,
+		Paths: func() []settings.Path { return *s.paths.Load() },
+	}))
+	s.pages = pages.Pages{Targets: s.sender, Records: s.recorders, PathMTUs: s.pathMTUs, Node: s.node, Ready: s.Ready}
+	s.pages.Register(env.Mux)
 	return s, nil
 }
 
@@ -98,9 +109,9 @@ func (s *service) newBulk(env daemon.Env) {
 		Leases:  leases,
 		Logger:  env.Logger,
 		Burning: func() string { return s.objectives.Burning(time.Now()) },
-		Done:    func(t *bulk.Target, o *bulk.Outcome) { s.bulkTests.done(t, o) },
+		Done:    func(t *bulk.Target, o *bulk.Outcome) { s.bulkTests.Done(t, o) },
 	})
-	s.bulkTests = newBulkMetrics(env.Metrics, env.Registry, env.Logger, s.bulk.Left)
+	s.bulkTests = export.NewBulk(env.Metrics, env.Registry, env.Logger, s.bulk.Left)
 }
 
 func (s *service) close() {
@@ -129,15 +140,15 @@ func (s *service) load(path string) error {
 	}
 	s.paths.Store(&cfg.Paths)
 	s.settings = cfg
-	s.recorders.twins.Set(targets)
+	s.twins.Set(targets)
 	s.discovered.Set(cfg.Sources())
-	s.recorders.health.SetLimits(cfg.Health)
-	s.recorders.maxError.Store(int64(cfg.MaxOnewayError))
+	s.health.SetLimits(cfg.Health)
+	s.recorders.SetMaxOnewayError(cfg.MaxOnewayError)
 	s.clock.Set(cfg.Clock)
 	s.sender.SetHardware(cfg.Hardware)
 	s.reflector.SetHardware(cfg.Hardware)
 	s.objectives.Set(cfg.Objectives)
-	s.bulkTests.set(cfg.Bulk.Groups)
+	s.bulkTests.Set(cfg.Bulk.Groups)
 	s.bulkServer.Set(cfg.BulkServer)
 	s.bulk.Set(cfg.Bulk)
 	s.setPathMTU(targets)
@@ -178,12 +189,41 @@ func (s *service) rediscover() {
 		s.logger.Error("what was discovered cannot be probed", "err", err)
 		return
 	}
-	s.recorders.twins.Set(targets)
+	s.twins.Set(targets)
 	s.setPathMTU(targets)
 	if err := sending.Commit(); err != nil {
 		s.logger.Debug("the sender has stopped", "err", err)
 	}
 }
+
+// setPathMTU puts the searches among the targets into force. Paused targets keep
+// their series and are not searched.
+func (s *service) setPathMTU(targets []sender.Target) {
+	wanted := make(map[sender.Labels]bool)
+	var tasks []pathmtu.Task
+	for i := range targets {
+		plan, ok := s.settings.PathMTU[targets[i].Labels.Probe]
+		if !ok {
+			continue
+		}
+		wanted[targets[i].Labels] = true
+		if !targets[i].Paused {
+			tasks = append(tasks, pathmtu.Task{Target: targets[i], Plan: plan})
+		}
+	}
+	s.pathMTUs.Set(wanted)
+	s.searches.Set(tasks)
+}
+
+// node returns the node's name and what it does.
+func (s *service) node() (name, summary string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.settings.Node, s.settings.Summary()
+}
+
+// ServeLanding shows every target, its last rounds, and why it fails.
+func (s *service) ServeLanding(w http.ResponseWriter, r *http.Request) { s.pages.ServeLanding(w, r) }
 
 // undiscovered returns why nodes are not known, or nil.
 func (s *service) undiscovered() error {
@@ -209,7 +249,7 @@ func (s *service) Run(ctx context.Context) error {
 	defer cancel()
 	var wg sync.WaitGroup
 	var sendErr, reflectErr error
-	wg.Go(func() { s.recorders.health.Run(ctx) })
+	wg.Go(func() { s.health.Run(ctx) })
 	wg.Go(func() {
 		defer cancel()
 		sendErr = s.sender.Run(ctx)

@@ -3,11 +3,14 @@
 package plan
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"os"
+	"slices"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -18,6 +21,8 @@ import (
 	"vigia/probes/discovery"
 	"vigia/probes/mesh"
 	"vigia/probes/pathmtu"
+	"vigia/probes/protocol"
+	"vigia/probes/protocol/registry"
 )
 
 // Bounds of the flags.
@@ -36,8 +41,12 @@ type options struct {
 	size, sourcePorts, ecmpPaths            int
 	file, show                              string
 	json                                    bool
-	series                                  func() (int, error)
+	series                                  SeriesPerTarget
+	protocol                                string
 }
+
+// SeriesPerTarget counts the series of a target with probes of a protocol.
+type SeriesPerTarget func(protocol.Protocol) (int, error)
 
 // Report is what the command prints.
 type Report struct {
@@ -68,8 +77,8 @@ type Range struct {
 	Max  int     `json:"max"`
 }
 
-// Command returns the command. series counts the series of one target.
-func Command(series func() (int, error)) daemon.Command {
+// Command returns the command.
+func Command(series SeriesPerTarget) daemon.Command {
 	return daemon.Command{
 		Name: "plan",
 		Help: "Print who probes whom, and how many series and packets that makes, for a number of nodes.",
@@ -82,7 +91,8 @@ func Command(series func() (int, error)) daemon.Command {
 			cmd.Flag("paths", "Paths measured between two nodes.").Default("1").IntVar(&o.paths)
 			cmd.Flag("classes", "Classes of probes on each path.").Default("1").IntVar(&o.classes)
 			cmd.Flag("interval", "Time between two probes of a target.").Default("1s").DurationVar(&o.interval)
-			cmd.Flag("size", "UDP payload of a probe in bytes.").Default("64").IntVar(&o.size)
+			cmd.Flag("protocol", "Protocol of the probes: "+strings.Join(names(), ", ")+".").Default(names()[0]).EnumVar(&o.protocol, names()...)
+			cmd.Flag("size", "Payload of a probe in bytes; by default what is usual with the protocol.").PlaceHolder("BYTES").IntVar(&o.size)
 			cmd.Flag("source-ports", "Source ports that a target uses in turn.").Default("1").IntVar(&o.sourcePorts)
 			cmd.Flag("ecmp-paths", "Equal-cost paths of the network; 0: not known.").Default("0").IntVar(&o.ecmpPaths)
 			cmd.Flag("path-mtu", "Time between two searches of a target's path MTU; 0: none.").Default("0s").DurationVar(&o.pathMTU)
@@ -97,6 +107,28 @@ func usage(format string, args ...any) error {
 	return &daemon.UsageError{Err: fmt.Errorf(format, args...)}
 }
 
+// packets are the protocols whose probes are single packets, which can be counted in advance.
+func packets() (found []protocol.Protocol) {
+	for _, p := range registry.All() {
+		if _, ok := p.(protocol.Packets); ok {
+			found = append(found, p)
+		}
+	}
+	return found
+}
+
+func names() (names []string) {
+	for _, p := range packets() {
+		names = append(names, p.Traits().Name)
+	}
+	return names
+}
+
+// probes returns the protocol.
+func (o *options) probes() protocol.Protocol {
+	return packets()[max(slices.Index(names(), o.protocol), 0)]
+}
+
 func (o *options) check() error {
 	for _, f := range []struct {
 		name            string
@@ -107,13 +139,17 @@ func (o *options) check() error {
 		{"per-node", o.perNode, 0, maxPerNode},
 		{"paths", o.paths, 1, maxPaths},
 		{"classes", o.classes, 1, maxPaths},
-		{"size", o.size, 44, 65507},
 		{"source-ports", o.sourcePorts, 1, 1024},
 		{"ecmp-paths", o.ecmpPaths, 0, 1024},
 	} {
 		if f.value < f.min || f.value > f.max {
 			return usage("--%s %d is out of bounds; write %d to %d", f.name, f.value, f.min, f.max)
 		}
+	}
+	p := o.probes()
+	o.size = cmp.Or(o.size, p.Traits().Size)
+	if problem, fix := p.CheckSize(o.size); problem != "" {
+		return usage("--size %d %s; %s", o.size, problem, fix)
 	}
 	if o.interval < 100*time.Microsecond || o.interval > time.Hour {
 		return usage("--interval %v is out of bounds; write 100us to 1h", o.interval)
@@ -172,7 +208,7 @@ func (o *options) site() (nodes []mesh.Node, err error) {
 }
 
 func (o *options) report(nodes []mesh.Node) (*Report, error) {
-	series, err := o.series()
+	series, err := o.series(o.probes())
 	if err != nil {
 		return nil, err
 	}

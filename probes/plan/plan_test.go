@@ -12,12 +12,13 @@ import (
 	"time"
 
 	"vigia/internal/daemon"
+	"vigia/probes/protocol"
 )
 
 func command() *options {
 	return &options{
 		nodes: 100, perRack: 20, perNode: 8, paths: 1, classes: 1, interval: time.Second, size: 64, sourcePorts: 1,
-		json: true, series: func() (int, error) { return 30, nil },
+		json: true, series: func(protocol.Protocol) (int, error) { return 30, nil },
 	}
 }
 
@@ -99,12 +100,12 @@ func TestNodesOfAFile(t *testing.T) {
 
 func TestMistakes(t *testing.T) {
 	for want, change := range map[string]func(*options){
-		"--nodes 50001 is out of bounds; write 1 to 50000": func(o *options) { o.nodes = 50_001 },
-		"--interval 0s is out of bounds":                   func(o *options) { o.interval = 0 },
-		"--path-mtu 1s is out of bounds":                   func(o *options) { o.pathMTU = time.Second },
-		"--size 43 is out of bounds; write 44 to 65507":    func(o *options) { o.size = 43 },
-		`--show "x" is none of the nodes`:                  func(o *options) { o.show = "x" },
-		"--file: open /does/not/exist":                     func(o *options) { o.file = "/does/not/exist" },
+		"--nodes 50001 is out of bounds; write 1 to 50000":                      func(o *options) { o.nodes = 50_001 },
+		"--interval 0s is out of bounds":                                        func(o *options) { o.interval = 0 },
+		"--path-mtu 1s is out of bounds":                                        func(o *options) { o.pathMTU = time.Second },
+		"--size 43 is not a possible size of a STAMP packet; write 44 to 65507": func(o *options) { o.size = 43 },
+		`--show "x" is none of the nodes`:                                       func(o *options) { o.show = "x" },
+		"--file: open /does/not/exist":                                          func(o *options) { o.file = "/does/not/exist" },
 	} {
 		_, err := plan(t, change)
 		var mistake *daemon.UsageError

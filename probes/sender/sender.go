@@ -376,6 +376,22 @@ func (s *Sender) Snapshot(to []Status) ([]Status, Totals, error) {
 	return to, totals, err
 }
 
+// Address returns where a target's probes go.
+func (s *Sender) Address(t *Target) (a netip.AddrPort, err error) {
+	if ip, err := netip.ParseAddr(t.Host); err == nil {
+		return netip.AddrPortFrom(ip, t.Port), nil
+	}
+	err = s.engine.loop.Do(func() {
+		if ser := s.engine.series[t.Labels]; ser != nil && len(ser.current) > 0 {
+			a = ser.current[0].Address
+		}
+	})
+	if err == nil && !a.IsValid() {
+		err = fmt.Errorf("%s has no address yet", t.Host)
+	}
+	return a, err
+}
+
 // upIntervals is how many intervals without an answer make a target be down; at
 // least upTime.
 const (

@@ -10,7 +10,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"vigia/probes/coverage"
 	"vigia/probes/protocol"
 	"vigia/probes/sender"
 	"vigia/probes/stamp"
@@ -137,15 +136,6 @@ func (c *Class) apply(t *sender.Target) {
 		t.Flows = n
 	}
 	t.ECMPPaths = c.ECMPPaths
-}
-
-// Coverage returns the share of equal-cost paths that a target's flows are
-// expected to take; ok is false when the number of paths is not configured.
-func Coverage(t *sender.Target) (ratio float64, ok bool) {
-	if t.ECMPPaths == 0 {
-		return 0, false
-	}
-	return coverage.Ratio(max(t.Flows, 1), t.ECMPPaths), true
 }
 
 // parseAddress reads a target's address: with a port where the protocol has them.

@@ -179,7 +179,7 @@ def test_pages_and_calls_exist(page: str, request_: str) -> None:
         assert path.removeprefix("/d/") in {p.uid for p in PAGES}
         return
     sources = [*(ROOT / "isolation-agent").rglob("*.py"), *(ROOT / "isolation-agent/enforcer").rglob("*.go")]
-    sources += (ROOT / "probes/app").rglob("*.go")
+    sources += (ROOT / "probes").rglob("*.go")
     texts = [f.read_text() for f in sources if "test" not in f.name and "/tests/" not in str(f)]
     pattern = re.escape(path).replace("ID", r"<[^<>]+>")
     called = (

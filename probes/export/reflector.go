@@ -1,4 +1,4 @@
-package app
+package export
 
 import (
 	"sync"
@@ -14,16 +14,17 @@ import (
 // Addresses never become labels, so listeners of one namespace share their series.
 const ownNamespace = "_host"
 
-// listeners makes the counters of reflector listeners.
-type listeners struct {
+// Reflector makes the counters of reflector listeners.
+type Reflector struct {
 	received, reflected, rejected, overflow *prometheus.CounterVec
 
 	mu    sync.Mutex
 	users map[string]map[sockets.Key]bool
 }
 
-func newListeners(f *catalog.Factory) *listeners {
-	return &listeners{
+// NewReflector registers the counters.
+func NewReflector(f *catalog.Factory) *Reflector {
+	return &Reflector{
 		received:  f.Counter("vigia_reflector_received_total"),
 		reflected: f.Counter("vigia_reflector_reflected_total"),
 		rejected:  f.Counter("vigia_reflector_rejected_total"),
@@ -44,8 +45,8 @@ func listenerLabel(key sockets.Key) string {
 	return key.Netns
 }
 
-// counters returns the listener's counters.
-func (l *listeners) counters(key sockets.Key) reflector.Counters {
+// Counters returns the counters of a listener.
+func (l *Reflector) Counters(key sockets.Key) reflector.Counters {
 	label := listenerLabel(key)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -65,8 +66,8 @@ func (l *listeners) counters(key sockets.Key) reflector.Counters {
 	return c
 }
 
-// remove takes the series of the listener away, unless another uses them, too.
-func (l *listeners) remove(key sockets.Key) {
+// Remove takes the series of a listener away, unless another uses them, too.
+func (l *Reflector) Remove(key sockets.Key) {
 	label := listenerLabel(key)
 	l.mu.Lock()
 	defer l.mu.Unlock()

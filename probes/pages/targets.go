@@ -1,4 +1,4 @@
-package app
+package pages
 
 import (
 	"cmp"
@@ -11,8 +11,8 @@ import (
 	"vigia/probes/sender"
 )
 
-// targetView is a target as /debug/targets shows it.
-type targetView struct {
+// TargetView is a target as /debug/targets shows it.
+type TargetView struct {
 	Src         string            `json:"src"`
 	Dst         string            `json:"dst"`
 	Path        string            `json:"path"`
@@ -41,21 +41,21 @@ type targetView struct {
 	StampedBy   string            `json:"stamped_by"` // kernel or hardware: the source of the delays
 }
 
-func (s *service) handleTargets(w http.ResponseWriter, _ *http.Request) {
-	status, _, err := s.sender.Snapshot(nil)
+func (s *Pages) handleTargets(w http.ResponseWriter, _ *http.Request) {
+	status, _, err := s.Targets.Snapshot(nil)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
 	}
-	views := make([]targetView, 0, len(status))
+	views := make([]TargetView, 0, len(status))
 	for i := range status {
 		v := view(&status[i])
-		if mtu, ok := s.pathMTUs.known(status[i].Target.Labels); ok {
-			v.PathMTU = mtu.bytes
+		if mtu, ok := s.PathMTUs.Known(status[i].Target.Labels); ok {
+			v.PathMTU = mtu.Bytes
 		}
 		views = append(views, v)
 	}
-	slices.SortFunc(views, func(a, b targetView) int {
+	slices.SortFunc(views, func(a, b TargetView) int {
 		return cmp.Or(cmp.Compare(a.Dst, b.Dst), cmp.Compare(a.Path, b.Path), cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.Probe, b.Probe))
 	})
 	w.Header().Set("Content-Type", "application/json")
@@ -65,9 +65,9 @@ func (s *service) handleTargets(w http.ResponseWriter, _ *http.Request) {
 	_ = enc.Encode(map[string]any{"targets": views})
 }
 
-func view(st *sender.Status) targetView {
+func view(st *sender.Status) TargetView {
 	t, n := st.Target, st.Counts
-	v := targetView{
+	v := TargetView{
 		Src: t.Labels.Src, Dst: t.Labels.Dst, Path: t.Labels.Path, Tenant: t.Labels.Tenant, Probe: t.Labels.Probe,
 		State: state(st), Netns: t.Netns, Host: t.Host,
 		Sent: n.Sent, Received: n.Received, Lost: make(map[string]uint64), Late: n.Late, Duplicate: n.Duplicate,

@@ -1,4 +1,4 @@
-package app
+package export
 
 import (
 	"sync"
@@ -9,16 +9,26 @@ import (
 
 	"vigia/internal/catalog"
 	"vigia/probes/accounting"
+	"vigia/probes/coverage"
 	"vigia/probes/delay"
 	"vigia/probes/health"
 	"vigia/probes/sender"
-	"vigia/probes/settings"
 )
 
-// collector exports the counters of all targets as they were at one moment, so
+// Sources are what a Collector reads.
+type Sources struct {
+	Targets    Targets
+	Recorders  *Recorders
+	Host       Host
+	Clock      Clock
+	Objectives Objectives
+	Paths      Paths
+}
+
+// Collector exports the counters of all targets as they were at one moment, so
 // that what adds up inside adds up in every scrape.
-type collector struct {
-	service  *service
+type Collector struct {
+	from     Sources
 	families [numFamilies]*catalog.Series
 
 	mu     sync.Mutex
@@ -45,7 +55,7 @@ const (
 	interval
 	deadline
 	up
-	coverage
+	ecmpCoverage
 	stray
 	timestamps
 	pathInfo
@@ -67,8 +77,9 @@ type pairs struct {
 	unfit      [health.NumReasons][]*dto.LabelPair
 }
 
-func newCollector(f *catalog.Factory, s *service) *collector {
-	c := &collector{service: s, labels: make(map[sender.Labels]*pairs)}
+// NewCollector returns a collector that is not registered yet.
+func NewCollector(f *catalog.Factory, from Sources) *Collector {
+	c := &Collector{from: from, labels: make(map[sender.Labels]*pairs)}
 	for i, name := range [numFamilies]string{
 		sent: "vigia_probe_sent_total", received: "vigia_probe_received_total", lost: "vigia_probe_lost_total",
 		late: "vigia_probe_late_total", duplicate: "vigia_probe_duplicate_total",
@@ -79,7 +90,7 @@ func newCollector(f *catalog.Factory, s *service) *collector {
 		throttled: "vigia_probe_host_throttled_seconds_total", unfit: "vigia_probe_host_unfit",
 		inFlight: "vigia_probe_in_flight", mismatch: "vigia_probe_accounting_mismatch",
 		jitter: "vigia_probe_jitter_seconds", interval: "vigia_probe_interval_seconds",
-		deadline: "vigia_probe_deadline_seconds", up: "vigia_probe_target_up", coverage: "vigia_probe_ecmp_coverage_ratio",
+		deadline: "vigia_probe_deadline_seconds", up: "vigia_probe_target_up", ecmpCoverage: "vigia_probe_ecmp_coverage_ratio",
 		stray: "vigia_probe_stray_total", timestamps: "vigia_probe_timestamps_total", pathInfo: "vigia_path_info", burning: "vigia_probe_objective_burning",
 		clockBound: "vigia_probe_host_clock_error_bound_seconds",
 	} {
@@ -89,17 +100,17 @@ func newCollector(f *catalog.Factory, s *service) *collector {
 }
 
 // Describe lists the families.
-func (c *collector) Describe(out chan<- *prometheus.Desc) {
+func (c *Collector) Describe(out chan<- *prometheus.Desc) {
 	for _, f := range c.families {
 		out <- f.Desc()
 	}
 }
 
 // Collect takes a snapshot and exports it.
-func (c *collector) Collect(out chan<- prometheus.Metric) {
+func (c *Collector) Collect(out chan<- prometheus.Metric) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	status, totals, err := c.service.sender.Snapshot(c.status[:0])
+	status, totals, err := c.from.Targets.Snapshot(c.status[:0])
 	c.status = status
 	if err != nil {
 		return // stopping; missing series are honest, zeros would not be
@@ -117,22 +128,21 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 		}
 	}
 	c.collectHealth(out)
-	for tenant, burns := range c.service.objectives.State(time.Now()) {
+	for tenant, burns := range c.from.Objectives.State(time.Now()) {
 		v := 0.0
 		if burns {
 			v = 1
 		}
 		out <- c.constant(burning, v, tenant)
 	}
-	for _, p := range *c.service.paths.Load() {
+	for _, p := range c.from.Paths() {
 		out <- c.constant(pathInfo, 1, p.Name, p.Dataplane, p.Encap, p.Mode, p.Security, p.Layer, p.Placement)
 	}
 }
 
 // collectHealth exports what is known of this host.
-func (c *collector) collectHealth(out chan<- prometheus.Metric) {
-	monitor := c.service.recorders.health
-	reading := monitor.Reading()
+func (c *Collector) collectHealth(out chan<- prometheus.Metric) {
+	reading := c.from.Host.Reading()
 	for family, v := range map[int]float64{
 		pressure: reading.CPUPressure, steal: reading.Steal, throttled: reading.ThrottledSeconds,
 	} {
@@ -140,19 +150,19 @@ func (c *collector) collectHealth(out chan<- prometheus.Metric) {
 			out <- withLabels(c.families[family], nil, v)
 		}
 	}
-	if r := c.service.clock.Read(); r.Synchronized {
+	if r := c.from.Clock.Read(); r.Synchronized {
 		out <- c.constant(clockBound, r.Bound.Seconds(), string(r.Source))
 	}
 	for reason := range health.Reason(health.ScheduleLag) {
 		v := 0.0
-		if monitor.Unfit(reason) {
+		if c.from.Host.Unfit(reason) {
 			v = 1
 		}
 		out <- c.constant(unfit, v, reason.String())
 	}
 }
 
-func (c *collector) collectTarget(out chan<- prometheus.Metric, st *sender.Status) {
+func (c *Collector) collectTarget(out chan<- prometheus.Metric, st *sender.Status) {
 	p := c.pairs(st.Target.Labels)
 	n := &st.Counts
 	isUp := 0.0
@@ -171,8 +181,8 @@ func (c *collector) collectTarget(out chan<- prometheus.Metric, st *sender.Statu
 	if !st.Target.Paused {
 		out <- withLabels(c.families[up], p.base, isUp)
 	}
-	if ratio, ok := settings.Coverage(&st.Target); ok {
-		out <- withLabels(c.families[coverage], p.base, ratio)
+	if n := st.Target.ECMPPaths; n > 0 {
+		out <- withLabels(c.families[ecmpCoverage], p.base, coverage.Ratio(max(st.Target.Flows, 1), n))
 	}
 	for cause, v := range n.Lost {
 		out <- withLabels(c.families[lost], p.cause[cause], float64(v))
@@ -185,7 +195,7 @@ func (c *collector) collectTarget(out chan<- prometheus.Metric, st *sender.Statu
 			out <- withLabels(c.families[errorBound], p.direction[direction], float64(st.ErrorBound)/1e9)
 		}
 	}
-	for reason, v := range c.service.recorders.unfitCounts(st.Target.Labels) {
+	for reason, v := range c.from.Recorders.unfitCounts(st.Target.Labels) {
 		out <- withLabels(c.families[quarantined], p.unfit[reason], float64(v))
 	}
 	for verdict, v := range st.Quarantined {
@@ -195,7 +205,7 @@ func (c *collector) collectTarget(out chan<- prometheus.Metric, st *sender.Statu
 	}
 }
 
-func (c *collector) pairs(l sender.Labels) *pairs {
+func (c *Collector) pairs(l sender.Labels) *pairs {
 	if p := c.labels[l]; p != nil {
 		return p
 	}
@@ -220,7 +230,7 @@ func (c *collector) pairs(l sender.Labels) *pairs {
 	return p
 }
 
-func (c *collector) constant(family int, v float64, labels ...string) prometheus.Metric {
+func (c *Collector) constant(family int, v float64, labels ...string) prometheus.Metric {
 	return c.families[family].Sample(v, labels...)
 }
 

@@ -1,9 +1,8 @@
-package app
+package export
 
 import (
 	"log/slog"
 	"sync"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -12,8 +11,8 @@ import (
 	"vigia/probes/sender"
 )
 
-// bulkMetrics exports what bulk tests measure.
-type bulkMetrics struct {
+// Bulk exports what bulk tests measure.
+type Bulk struct {
 	logger *slog.Logger
 
 	transferred, retransmits, lost, sent, received, refused, duplicate, reordered, seconds, runs *prometheus.CounterVec
@@ -22,7 +21,6 @@ type bulkMetrics struct {
 
 	mu    sync.Mutex
 	tests map[bulkKey]bulkTest
-	last  map[bulkKey]bulkRun
 }
 
 // bulkKey identifies a test; bulkTest is one with its labels.
@@ -36,14 +34,9 @@ type bulkTest struct {
 	values   []string
 }
 
-// bulkRun is the last run of a test.
-type bulkRun struct {
-	at      time.Time
-	outcome bulk.Outcome
-}
-
-func newBulkMetrics(f *catalog.Factory, reg prometheus.Registerer, logger *slog.Logger, runner func() uint64) *bulkMetrics {
-	m := &bulkMetrics{
+// NewBulk registers the metrics; left tells what is left of the hourly budget.
+func NewBulk(f *catalog.Factory, reg prometheus.Registerer, logger *slog.Logger, left func() uint64) *Bulk {
+	m := &Bulk{
 		logger:       logger,
 		transferred:  f.Counter("vigia_bulk_transferred_bytes_total"),
 		retransmits:  f.Counter("vigia_bulk_retransmits_total"),
@@ -61,9 +54,8 @@ func newBulkMetrics(f *catalog.Factory, reg prometheus.Registerer, logger *slog.
 		minRTT:       f.Gauge("vigia_bulk_rtt_min_seconds"),
 		deliveryRate: f.Gauge("vigia_bulk_delivery_rate_bytes_per_second"),
 		tests:        make(map[bulkKey]bulkTest),
-		last:         make(map[bulkKey]bulkRun),
 	}
-	reg.MustRegister(&budgetGauge{series: f.Series("vigia_bulk_budget_remaining_bytes"), left: runner})
+	reg.MustRegister(&budgetGauge{series: f.Series("vigia_bulk_budget_remaining_bytes"), left: left})
 	return m
 }
 
@@ -85,7 +77,7 @@ const (
 	lostByReceiver = "receiver_overflow"
 )
 
-func (m *bulkMetrics) common(p bulk.Protocol) []*prometheus.CounterVec {
+func (m *Bulk) common(p bulk.Protocol) []*prometheus.CounterVec {
 	out := []*prometheus.CounterVec{m.transferred, m.seconds}
 	if p == bulk.TCP {
 		return append(out, m.retransmits)
@@ -93,9 +85,9 @@ func (m *bulkMetrics) common(p bulk.Protocol) []*prometheus.CounterVec {
 	return append(out, m.sent, m.received, m.refused, m.duplicate, m.reordered)
 }
 
-// set makes the series of new tests, at zero, and takes those of removed ones
+// Set makes the series of new tests, at zero, and takes those of removed ones
 // away.
-func (m *bulkMetrics) set(groups [][]bulk.Target) {
+func (m *Bulk) Set(groups [][]bulk.Target) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	wanted := make(map[bulkKey]bulkTest)
@@ -109,7 +101,6 @@ func (m *bulkMetrics) set(groups [][]bulk.Target) {
 	for key, test := range m.tests {
 		if w, ok := wanted[key]; !ok || w.protocol != test.protocol {
 			m.remove(test)
-			delete(m.last, key)
 		}
 	}
 	m.tests = wanted
@@ -132,7 +123,7 @@ func (t *bulkTest) with(value string) []string {
 	return append(t.values[:len(t.values):len(t.values)], value)
 }
 
-func (m *bulkMetrics) remove(t bulkTest) {
+func (m *Bulk) remove(t bulkTest) {
 	for _, c := range m.common(t.protocol) {
 		c.DeleteLabelValues(t.values...)
 	}
@@ -146,8 +137,8 @@ func (m *bulkMetrics) remove(t bulkTest) {
 	m.lost.DeleteLabelValues(t.with(lostByReceiver)...)
 }
 
-// done takes the outcome of a test.
-func (m *bulkMetrics) done(t *bulk.Target, o *bulk.Outcome) {
+// Done takes the outcome of a test.
+func (m *Bulk) Done(t *bulk.Target, o *bulk.Outcome) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	key := bulkKey{t.Labels, t.RateName}
@@ -155,7 +146,6 @@ func (m *bulkMetrics) done(t *bulk.Target, o *bulk.Outcome) {
 	if !ok || test.protocol != t.Protocol {
 		return // removed while it ran
 	}
-	m.last[key] = bulkRun{at: time.Now(), outcome: *o}
 	m.runs.WithLabelValues(test.with(string(o.Result))...).Inc()
 	if o.Err != nil {
 		m.logger.Info("bulk test did not complete", "dst", t.Labels.Dst, "path", t.Labels.Path, "tenant", t.Labels.Tenant,

@@ -1,4 +1,4 @@
-package app
+package pages
 
 import (
 	"bytes"
@@ -43,8 +43,8 @@ type landingRow struct {
 type landingRound struct{ Outcome, Mark, Title string }
 
 // ServeLanding shows every target, its last rounds, and why it fails.
-func (s *service) ServeLanding(w http.ResponseWriter, _ *http.Request) {
-	status, _, err := s.sender.Snapshot(nil)
+func (s *Pages) ServeLanding(w http.ResponseWriter, _ *http.Request) {
+	status, _, err := s.Targets.Snapshot(nil)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
@@ -54,15 +54,14 @@ func (s *service) ServeLanding(w http.ResponseWriter, _ *http.Request) {
 			strings.Compare(a.Target.Labels.Path, b.Target.Labels.Path), strings.Compare(a.Target.Labels.Tenant, b.Target.Labels.Tenant),
 			strings.Compare(a.Target.Labels.Probe, b.Target.Labels.Probe))
 	})
-	s.mu.Lock()
-	page := landing{Node: s.settings.Node, Summary: s.settings.Summary(), More: max(len(status)-maxRows, 0)}
-	s.mu.Unlock()
+	page := landing{More: max(len(status)-maxRows, 0)}
+	page.Node, page.Summary = s.Node()
 	if err := s.Ready(); err != nil {
 		page.NotReady = err.Error()
 	}
 	for i := range status[:min(len(status), maxRows)] {
-		r := row(&status[i], s.recorders.recent(status[i].Target.Labels, maxRounds))
-		if mtu, searched := s.pathMTUs.known(status[i].Target.Labels); searched {
+		r := row(&status[i], s.Records.Recent(status[i].Target.Labels, maxRounds))
+		if mtu, searched := s.PathMTUs.Known(status[i].Target.Labels); searched {
 			r.PathMTU, page.PathMTU = mtu.String(), true
 		}
 		page.Rows = append(page.Rows, r)
@@ -90,19 +89,6 @@ func order(st *sender.Status) int {
 		return 1
 	}
 	return 0
-}
-
-// recent returns the last records of a target.
-func (r *recorders) recent(l sender.Labels, n int) []*records.Line {
-	r.mu.Lock()
-	rec := r.targets[l]
-	r.mu.Unlock()
-	if rec == nil {
-		return nil
-	}
-	rec.dumping.Lock()
-	defer rec.dumping.Unlock()
-	return rec.records.Recent(n, l)
 }
 
 func row(st *sender.Status, recent []*records.Line) landingRow {

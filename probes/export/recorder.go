@@ -1,6 +1,9 @@
-package app
+package export
 
 import (
+	"fmt"
+	"io"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,11 +16,9 @@ import (
 	"vigia/probes/delay"
 	"vigia/probes/health"
 	"vigia/probes/histogram"
-	"vigia/probes/objective"
 	"vigia/probes/protocol"
 	"vigia/probes/records"
 	"vigia/probes/sender"
-	"vigia/probes/twin"
 )
 
 // The histogram families of a target.
@@ -27,7 +28,7 @@ const (
 	residenceHistogram
 	lagHistogram
 	burstHistogram
-	quarantineHistogram            // kernel to kernel, while the host was not fit
+	quarantineHistogram            // of kernel timestamps, while the host was not fit
 	applicationQuarantineHistogram // of user space, the same
 	variationHistogram
 	taxHistogram
@@ -39,33 +40,44 @@ const (
 	numSeries    = onewaySeries + delay.RoundTrip
 )
 
-// recorders keeps the histograms of all targets and exports them.
-type recorders struct {
+// Judges are who has a say in what becomes of a measurement.
+type Judges struct {
+	Host       Host
+	Objectives Objectives
+	Twins      Twins
+}
+
+// Recorders keep the histograms and the last records of all targets, and export the
+// histograms.
+type Recorders struct {
+	judges Judges
 	kinds  [numHistograms]*catalog.Series
 	delays *histogram.Layout
 	signed *histogram.Layout
-	twins  *twin.Pairs
-	health *health.Monitor
+	counts *histogram.Layout
 	// maxError is how far clocks may be apart for one-way delays, in nanoseconds.
-	maxError   atomic.Int64
-	counts     *histogram.Layout
-	objectives *objective.Watch
+	maxError atomic.Int64
+	metered  map[string]protocol.Metrics // by the name of the protocol
 
 	mu      sync.Mutex
 	targets map[sender.Labels]*recorder
 }
 
-// newRecorders registers the families.
-func newRecorders(f *catalog.Factory, reg prometheus.Registerer, monitor *health.Monitor) *recorders {
+// NewRecorders registers the families, and those that protocols have of their own.
+func NewRecorders(f *catalog.Factory, reg prometheus.Registerer, judges Judges, protocols []protocol.Protocol) *Recorders {
 	decades := []float64{-0.1, -0.01, -1e-3, -100e-6, -10e-6, 0, 10e-6, 100e-6, 1e-3, 0.01, 0.1}
-	r := &recorders{
-		delays:     histogram.NewLayout(catalog.ClassicDelayBuckets()),
-		signed:     histogram.NewLayout(decades),
-		twins:      twin.New(),
-		health:     monitor,
-		objectives: objective.New(),
-		counts:     histogram.NewCountLayout([]float64{1, 2, 3, 5, 10, 20, 50, 100, 1000}),
-		targets:    make(map[sender.Labels]*recorder),
+	r := &Recorders{
+		judges:  judges,
+		delays:  histogram.NewLayout(catalog.ClassicDelayBuckets()),
+		signed:  histogram.NewLayout(decades),
+		counts:  histogram.NewCountLayout([]float64{1, 2, 3, 5, 10, 20, 50, 100, 1000}),
+		metered: make(map[string]protocol.Metrics),
+		targets: make(map[sender.Labels]*recorder),
+	}
+	for _, p := range protocols {
+		if m, ok := p.(protocol.Metered); ok {
+			r.metered[p.Traits().Name] = m.Metrics(f)
+		}
 	}
 	for i, name := range [numHistograms]string{
 		rttHistogram:         "vigia_probe_rtt_seconds",
@@ -87,14 +99,14 @@ func newRecorders(f *catalog.Factory, reg prometheus.Registerer, monitor *health
 }
 
 // Describe lists the families.
-func (r *recorders) Describe(out chan<- *prometheus.Desc) {
+func (r *Recorders) Describe(out chan<- *prometheus.Desc) {
 	for _, k := range r.kinds {
 		out <- k.Desc()
 	}
 }
 
 // Collect exports the histograms of every target.
-func (r *recorders) Collect(out chan<- prometheus.Metric) {
+func (r *Recorders) Collect(out chan<- prometheus.Metric) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, t := range r.targets {
@@ -108,10 +120,11 @@ func (r *recorders) Collect(out chan<- prometheus.Metric) {
 
 // recorder observes the measurements of one target.
 type recorder struct {
-	owner  *recorders
+	owner  *Recorders
 	labels sender.Labels
 
-	twoWay bool // the other end leaves stamps, and so each way has its delays
+	twoWay bool             // the other end leaves stamps, and so each way has its delays
+	own    protocol.Metrics // of the protocol; nil for most
 
 	// The sender must never wait for a scrape, which the kernel may have stopped in
 	// favour of the sender itself: of the locks it waits for mu alone, which is held
@@ -151,12 +164,16 @@ type series struct {
 	values   *histogram.Histogram
 }
 
-// recorder returns the recorder of a new target; its series exist from then on.
-func (r *recorders) recorder(t sender.Target) sender.Recorder {
+// SetMaxOnewayError says how far clocks may be apart for one-way delays.
+func (r *Recorders) SetMaxOnewayError(d time.Duration) { r.maxError.Store(int64(d)) }
+
+// New returns the recorder of a new target; its series exist from then on.
+func (r *Recorders) New(t sender.Target) sender.Recorder {
 	l := t.Labels
 	values := labelValues(l)
+	traits := t.Protocol.Traits()
 	rec := &recorder{
-		owner: r, labels: l, twoWay: t.Protocol.Traits().TwoWay,
+		owner: r, labels: l, twoWay: traits.TwoWay, own: r.metered[traits.Name],
 		pending: make([]observation, 0, maxPending), spare: make([]observation, 0, maxPending),
 	}
 	for i := range variationHistogram {
@@ -180,6 +197,9 @@ func (r *recorders) recorder(t sender.Target) sender.Recorder {
 	}
 	kind = r.kinds[taxHistogram]
 	rec.series[taxSeries] = series{recorder: rec, desc: kind.Desc(), labels: kind.Labels(values...), values: r.signed.New()}
+	if rec.own != nil {
+		rec.own.Added(values)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.targets[l] = rec
@@ -196,7 +216,7 @@ func (r *recorder) has(i int) bool {
 	case quarantineHistogram, applicationQuarantineHistogram, onewaySeries, onewaySeries + 1:
 		expected = false
 	case taxSeries:
-		expected = r.owner.twins.Compared(r.labels)
+		expected = r.owner.judges.Twins.Compared(r.labels)
 	}
 	if expected {
 		return true
@@ -205,10 +225,6 @@ func (r *recorder) has(i int) bool {
 	defer r.scraping.Unlock()
 	r.settle()
 	return r.series[i].values.Count() > 0
-}
-
-func labelValues(l sender.Labels) []string {
-	return []string{l.Src, l.Dst, l.Path, l.Tenant, l.Probe}
 }
 
 func (r *recorder) observe(family int, ns int64) {
@@ -255,7 +271,7 @@ func (r *recorder) Launched(lag int64) { r.observe(lagHistogram, lag) }
 
 // Received observes what an application would have seen.
 func (r *recorder) Received(p *protocol.Probe) {
-	reason, unfit := r.owner.health.Application(p.Lag())
+	reason, unfit := r.owner.judges.Host.Application(p.Lag())
 	if !unfit {
 		r.observe(applicationHistogram, p.Application)
 		return
@@ -277,7 +293,7 @@ func (r *recorder) Settled(p *protocol.Probe) {
 	r.dumping.Unlock()
 	if good {
 		r.mu.Lock()
-		if _, unfit := r.owner.health.Kernel(); unfit {
+		if _, unfit := r.owner.judges.Host.Kernel(); unfit {
 			r.add(quarantineHistogram, p.Stamps.RTT())
 			good = false
 		} else {
@@ -287,7 +303,10 @@ func (r *recorder) Settled(p *protocol.Probe) {
 	}
 	r.tidy()
 	if good {
-		r.owner.twins.Settled(r.labels, p, r)
+		r.owner.judges.Twins.Settled(r.labels, p, r)
+	}
+	if r.own != nil {
+		r.own.Settled(labelValues(r.labels), p)
 	}
 }
 
@@ -307,7 +326,7 @@ func (r *recorder) delays(p *protocol.Probe) {
 }
 
 // unfitCounts returns how many samples of a target the host spoilt, by reason.
-func (r *recorders) unfitCounts(l sender.Labels) (counts [health.NumReasons]uint64) {
+func (r *Recorders) unfitCounts(l sender.Labels) (counts [health.NumReasons]uint64) {
 	r.mu.Lock()
 	rec := r.targets[l]
 	r.mu.Unlock()
@@ -326,7 +345,7 @@ func (r *recorder) judge(p *protocol.Probe, now time.Time) {
 	if p.Verdict == delay.Good {
 		rtt = p.Stamps.RTT()
 	}
-	r.owner.objectives.Probe(r.labels.Tenant, p.State == protocol.Answered, time.Duration(rtt), now)
+	r.owner.judges.Objectives.Probe(r.labels.Tenant, p.State == protocol.Answered, time.Duration(rtt), now)
 }
 
 // Taxed observes how much longer a probe took than its twin.
@@ -371,6 +390,9 @@ func (r *recorder) Removed() {
 	r.owner.mu.Lock()
 	defer r.owner.mu.Unlock()
 	delete(r.owner.targets, r.labels)
+	if r.own != nil {
+		r.own.Removed(labelValues(r.labels))
+	}
 }
 
 // Desc returns the family's descriptor.
@@ -384,5 +406,45 @@ func (s *series) Write(out *dto.Metric) error {
 	defer s.recorder.scraping.Unlock()
 	s.recorder.settle()
 	s.values.Write(out.Histogram)
+	return nil
+}
+
+// Recent returns the last n records of a target, the oldest first.
+func (r *Recorders) Recent(l sender.Labels, n int) []*records.Line {
+	r.mu.Lock()
+	rec := r.targets[l]
+	r.mu.Unlock()
+	if rec == nil {
+		return nil
+	}
+	rec.dumping.Lock()
+	defer rec.dumping.Unlock()
+	return rec.records.Recent(n, l)
+}
+
+// Write writes the records of the targets that are wanted as JSON Lines, in the order of
+// their labels. none is called in place of it when there is no such target.
+func (r *Recorders) Write(w io.Writer, wanted func(sender.Labels) bool, none func()) error {
+	r.mu.Lock()
+	var found []*recorder
+	for l, rec := range r.targets {
+		if wanted(l) {
+			found = append(found, rec)
+		}
+	}
+	r.mu.Unlock()
+	if len(found) == 0 {
+		none()
+		return nil
+	}
+	slices.SortFunc(found, func(a, b *recorder) int { return a.labels.Compare(&b.labels) })
+	for _, rec := range found {
+		rec.dumping.Lock()
+		copied := rec.records.Clone()
+		rec.dumping.Unlock()
+		if err := copied.Write(w, rec.labels); err != nil {
+			return fmt.Errorf("write records: %w", err)
+		}
+	}
 	return nil
 }

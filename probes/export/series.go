@@ -1,0 +1,80 @@
+package export
+
+import (
+	"errors"
+	"net/netip"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"vigia/internal/catalog"
+	"vigia/probes/clockerror"
+	"vigia/probes/health"
+	"vigia/probes/objective"
+	"vigia/probes/protocol"
+	"vigia/probes/sender"
+	"vigia/probes/settings"
+	"vigia/probes/twin"
+)
+
+// quiet is a target that was never probed, on a host of which nothing is known.
+type quiet struct{ target sender.Target }
+
+// Snapshot returns the target.
+func (q quiet) Snapshot(to []sender.Status) ([]sender.Status, sender.Totals, error) {
+	return append(to, sender.Status{Target: q.target}), sender.Totals{}, nil
+}
+
+// Read knows nothing.
+func (quiet) Read() clockerror.Reading { return clockerror.Reading{} }
+
+// Reading knows nothing.
+func (quiet) Reading() health.Reading {
+	return health.Reading{CPUPressure: -1, Steal: -1, ThrottledSeconds: -1}
+}
+
+// Unfit, Kernel and Application find nothing wrong.
+func (quiet) Unfit(health.Reason) bool                { return false }
+func (quiet) Kernel() (health.Reason, bool)           { return 0, false }
+func (quiet) Application(int64) (health.Reason, bool) { return 0, false }
+
+// SeriesPerTarget counts the series, native histograms being one each, that a target of a
+// protocol has.
+func SeriesPerTarget(p protocol.Protocol) (count int, err error) {
+	c, err := catalog.Load()
+	if err != nil {
+		return 0, err
+	}
+	traits := p.Traits()
+	target := sender.Target{
+		Labels:   sender.Labels{Src: "a", Dst: "b", Path: "p", Tenant: "t", Probe: "c"},
+		Protocol: p, Host: netip.IPv4Unspecified().String(), Port: traits.Port, Size: traits.Size,
+		Interval: time.Second, Deadline: time.Second,
+	}
+	reg := prometheus.NewRegistry()
+	factory := c.NewFactory("probe", reg)
+	host, objectives := quiet{target}, objective.New()
+	recorders := NewRecorders(factory, reg, Judges{Host: host, Objectives: objectives, Twins: twin.New()}, []protocol.Protocol{p})
+	recorders.New(target)
+	reg.MustRegister(NewCollector(factory, Sources{
+		Targets: host, Recorders: recorders, Host: host, Clock: host, Objectives: objectives,
+		Paths: func() []settings.Path { return nil },
+	}))
+	families, err := reg.Gather()
+	if err != nil {
+		return 0, err
+	}
+	for _, f := range families {
+		for _, m := range f.Metric {
+			for _, l := range m.Label {
+				if l.GetName() == "dst" {
+					count++
+				}
+			}
+		}
+	}
+	if count == 0 {
+		return 0, errors.New("a target has no series")
+	}
+	return count, nil
+}
