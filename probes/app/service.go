@@ -61,6 +61,10 @@ type service struct {
 const spareProcs = 2
 
 func newService(env daemon.Env) (*service, error) {
+	cfg, err := settings.Load(env.ConfigPath)
+	if err != nil {
+		return nil, err
+	}
 	if os.Getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(runtime.NumCPU() + spareProcs)
 	}
@@ -70,7 +74,6 @@ func newService(env daemon.Env) (*service, error) {
 	judges := export.Judges{Host: s.health, Objectives: s.objectives, Twins: s.twins}
 	s.recorders = export.NewRecorders(env.Metrics, env.Registry, judges, registry.All())
 	listeners := export.NewReflector(env.Metrics)
-	var err error
 	s.sender, err = sender.New(sender.Options{
 		Logger: env.Logger, NewRecorder: s.recorders.New, Bound: s.clock.Bound, RealTime: true,
 	})
@@ -84,11 +87,11 @@ func newService(env daemon.Env) (*service, error) {
 		s.sender.Close()
 		return nil, err
 	}
-	s.newBulk(env)
+	s.newBulk(env, cfg.BulkState)
 	s.pathMTUs = export.NewPathMTUs(env.Metrics, env.Logger)
 	s.searches = pathmtu.NewRunner(pathmtu.Options{Address: s.sender.Address, Done: s.pathMTUs.Done})
 	s.discovered = discovery.New(env.Logger, s.rediscover)
-	if err := s.load(env.ConfigPath); err != nil {
+	if err := s.apply(cfg); err != nil {
 		s.close()
 		return nil, err
 	}
@@ -101,13 +104,15 @@ func newService(env daemon.Env) (*service, error) {
 	return s, nil
 }
 
-// newBulk makes both ends of bulk tests, which share the links.
-func (s *service) newBulk(env daemon.Env) {
+// newBulk makes both ends of bulk tests, which share the links. The file state remembers
+// what was sent.
+func (s *service) newBulk(env daemon.Env, state string) {
 	leases := &bulk.Leases{}
 	s.bulkServer = bulk.NewServer(env.Logger, leases)
 	s.bulk = bulk.NewRunner(bulk.Options{
 		Leases:  leases,
 		Logger:  env.Logger,
+		State:   state,
 		Burning: func() string { return s.objectives.Burning(time.Now()) },
 		Done:    func(t *bulk.Target, o *bulk.Outcome) { s.bulkTests.Done(t, o) },
 	})
@@ -120,14 +125,47 @@ func (s *service) close() {
 	s.reflector.Close()
 }
 
-// load reads the configuration and puts it into force, all of it or nothing.
-func (s *service) load(path string) error {
-	cfg, err := settings.Load(path)
-	if err != nil {
-		return err
+// part puts a field of settings.Live into force; it cannot fail.
+type part struct {
+	field string
+	put   func(*settings.Live)
+}
+
+// parts are what takes the live configuration, in this order. Fields that have none are
+// taken in apply, which prepares what may fail.
+func (s *service) parts() []part {
+	return []part{
+		{"Paths", func(l *settings.Live) { s.paths.Store(&l.Paths) }},
+		{"Sites", func(l *settings.Live) { s.discovered.Set(l.Sources()) }},
+		{"Health", func(l *settings.Live) { s.health.SetLimits(l.Health) }},
+		{"MaxOnewayError", func(l *settings.Live) { s.recorders.SetMaxOnewayError(l.MaxOnewayError) }},
+		{"Clock", func(l *settings.Live) { s.clock.Set(l.Clock) }},
+		{"Hardware", func(l *settings.Live) {
+			s.sender.SetHardware(l.Hardware)
+			s.reflector.SetHardware(l.Hardware)
+		}},
+		{"Objectives", func(l *settings.Live) { s.objectives.Set(l.Objectives) }}, // they stop bulk tests
+		{"BulkServer", func(l *settings.Live) { s.bulkServer.Set(l.BulkServer) }},
+		{"Bulk", func(l *settings.Live) {
+			s.bulkTests.Set(l.Bulk.Groups)
+			s.bulk.Set(l.Bulk)
+		}},
 	}
+}
+
+// prepared are the fields of settings.Live that apply takes itself: the node's name is in
+// the labels of the targets, and searches of path MTUs belong to targets.
+func prepared() []string { return []string{"Node", "Reflector", "Targets", "PathMTU"} }
+
+// apply puts a configuration into force, all of it or nothing.
+func (s *service) apply(cfg *settings.Settings) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.settings != nil {
+		if err := s.settings.Refuse(cfg.Fixed); err != nil {
+			return err
+		}
+	}
 	answering, err := s.reflector.Prepare(cfg.Reflector)
 	if err != nil {
 		return err
@@ -138,19 +176,11 @@ func (s *service) load(path string) error {
 		answering.Discard()
 		return fmt.Errorf("targets: %w", err)
 	}
-	s.paths.Store(&cfg.Paths)
 	s.settings = cfg
+	for _, p := range s.parts() {
+		p.put(&cfg.Live)
+	}
 	s.twins.Set(targets)
-	s.discovered.Set(cfg.Sources())
-	s.health.SetLimits(cfg.Health)
-	s.recorders.SetMaxOnewayError(cfg.MaxOnewayError)
-	s.clock.Set(cfg.Clock)
-	s.sender.SetHardware(cfg.Hardware)
-	s.reflector.SetHardware(cfg.Hardware)
-	s.objectives.Set(cfg.Objectives)
-	s.bulkTests.Set(cfg.Bulk.Groups)
-	s.bulkServer.Set(cfg.BulkServer)
-	s.bulk.Set(cfg.Bulk)
 	s.setPathMTU(targets)
 	return errors.Join(answering.Commit(), sending.Commit())
 }
@@ -267,7 +297,13 @@ func (s *service) Run(ctx context.Context) error {
 }
 
 // Reload replaces the configuration.
-func (s *service) Reload(_ context.Context, path string) error { return s.load(path) }
+func (s *service) Reload(_ context.Context, path string) error {
+	cfg, err := settings.Load(path)
+	if err != nil {
+		return err
+	}
+	return s.apply(cfg)
+}
 
 // Ready returns nil once every socket is open and every target was probed.
 func (s *service) Ready() error {

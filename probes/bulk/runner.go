@@ -15,7 +15,6 @@ type Plan struct {
 	// rates of a class.
 	Groups [][]Target
 	Budget uint64 // bytes sent in any hour
-	State  string // file that remembers them over a restart; empty for none
 	Slots  Slots
 }
 
@@ -58,6 +57,8 @@ func (p *Plan) turn(slot int64) []Target {
 type Options struct {
 	Leases *Leases
 	Logger *slog.Logger
+	// State is the file that remembers over a restart what was sent; empty for none.
+	State string
 	// Burning returns a tenant whose objective burns, or nothing.
 	Burning func() (tenant string)
 	// Done is called after each test, one at a time.
@@ -70,17 +71,26 @@ type Runner struct {
 	budget  budget
 	changed chan struct{}
 
-	mu     sync.Mutex
-	plan   Plan
-	loaded string // the file that was read
+	mu   sync.Mutex
+	plan Plan
 }
 
 // guardInterval is how often the objectives are looked at during a test.
 const guardInterval = 200 * time.Millisecond
 
-// NewRunner returns a runner without a plan.
+// NewRunner returns a runner without a plan, which remembers what was sent before.
 func NewRunner(o Options) *Runner {
-	return &Runner{options: o, changed: make(chan struct{}, 1)}
+	r := &Runner{options: o, changed: make(chan struct{}, 1)}
+	if o.State == "" {
+		return r
+	}
+	s, err := loadState(o.State)
+	if err != nil {
+		o.Logger.Error("cannot tell what was sent before; the budget begins anew", "err", err)
+		return r
+	}
+	r.budget.restore(s, time.Now())
+	return r
 }
 
 // Set replaces the plan. What the hour has spent stays spent, and a test under
@@ -89,14 +99,6 @@ func (r *Runner) Set(p Plan) {
 	r.budget.setLimit(p.Budget)
 	r.mu.Lock()
 	r.plan = p
-	if p.State != "" && p.State != r.loaded {
-		r.loaded = p.State
-		if s, err := loadState(p.State); err != nil {
-			r.options.Logger.Error("the budget begins anew", "err", err)
-		} else {
-			r.budget.restore(s, time.Now())
-		}
-	}
 	r.mu.Unlock()
 	select {
 	case r.changed <- struct{}{}:
@@ -106,13 +108,11 @@ func (r *Runner) Set(p Plan) {
 
 // remember writes down what was spent.
 func (r *Runner) remember() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.loaded == "" {
+	if r.options.State == "" {
 		return
 	}
-	if err := r.budget.state(time.Now()).save(r.loaded); err != nil {
-		r.options.Logger.Error("the budget will not survive a restart", "err", err)
+	if err := r.budget.state(time.Now()).save(r.options.State); err != nil {
+		r.options.Logger.Error("cannot remember what was sent over a restart", "err", err)
 	}
 }
 

@@ -85,11 +85,11 @@ func TestRunnerRemembers(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "bulk.json")
 	tg := test(near, TCP)
 	tg.MaxBytes, tg.Duration = 400_000, 100*time.Millisecond
-	plan := Plan{Node: "a", Groups: [][]Target{{tg}}, Budget: 500_000, State: path, Slots: Slots{Length: 3 * time.Second}}
+	plan := Plan{Node: "a", Groups: [][]Target{{tg}}, Budget: 500_000, Slots: Slots{Length: 3 * time.Second}}
 	run := func() (results []Result, left uint64) {
 		var mu sync.Mutex
 		r := NewRunner(Options{
-			Leases: &Leases{}, Logger: slog.New(slog.DiscardHandler), Burning: func() string { return "" },
+			Leases: &Leases{}, State: path, Logger: slog.New(slog.DiscardHandler), Burning: func() string { return "" },
 			Done: func(_ *Target, o *Outcome) { mu.Lock(); defer mu.Unlock(); results = append(results, o.Result) },
 		})
 		ctx, cancel := context.WithCancel(t.Context())

@@ -3,7 +3,6 @@ package settings
 import (
 	"fmt"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -232,10 +231,13 @@ const bulkState = "bulk.json"
 // state returns the file that remembers what was sent: as configured, or in the
 // directory that systemd gives the service (systemd.exec(5), StateDirectory).
 func (b *Bulk) state(directory string) string {
-	if b.State == "" && filepath.IsAbs(directory) && !strings.Contains(directory, ":") {
+	switch {
+	case b != nil && b.State != "":
+		return b.State
+	case filepath.IsAbs(directory) && !strings.Contains(directory, ":"):
 		return filepath.Join(directory, bulkState)
 	}
-	return b.State
+	return ""
 }
 
 func (b *Bulk) slot() time.Duration {
@@ -286,7 +288,6 @@ func (f *File) bulk() (server bulk.Config, plan bulk.Plan) {
 	if b.HourlyBytes == 0 {
 		plan.Budget = defaultHourlyBytes
 	}
-	plan.State = b.state(os.Getenv("STATE_DIRECTORY"))
 	classes := make(map[string]*BulkClass)
 	for i := range b.Classes {
 		classes[b.Classes[i].Name] = &b.Classes[i]

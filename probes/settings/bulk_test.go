@@ -66,6 +66,10 @@ func TestBulkState(t *testing.T) {
 			t.Errorf("%+v: %q", tc, got)
 		}
 	}
+	// Also where there are no bulk tests yet: a reload may bring them.
+	if got := (*Bulk)(nil).state("/var/lib/vigia-probe"); got != "/var/lib/vigia-probe/bulk.json" {
+		t.Errorf("%q", got)
+	}
 }
 
 func TestBulkMistakes(t *testing.T) {

@@ -206,9 +206,9 @@ func checkPeer(p *discovery.Peer) error {
 }
 
 // Sources returns where nodes are looked for.
-func (s *Settings) Sources() (out []discovery.Source) {
-	for i := range s.Sites {
-		out = append(out, s.Sites[i].Source)
+func (l *Live) Sources() (out []discovery.Source) {
+	for i := range l.Sites {
+		out = append(out, l.Sites[i].Source)
 	}
 	return out
 }

@@ -3,6 +3,7 @@ package settings
 import (
 	"fmt"
 	"net/netip"
+	"os"
 	"time"
 
 	"vigia/internal/config"
@@ -22,6 +23,12 @@ import (
 
 // Settings is a checked configuration.
 type Settings struct {
+	Fixed
+	Live
+}
+
+// Live is what a reload puts into force.
+type Live struct {
 	Node      string
 	Reflector reflector.Config
 	Paths     []Path
@@ -74,7 +81,10 @@ func (s *Settings) Summary() string {
 
 // settings converts a file that Validate has found right.
 func (f *File) settings() *Settings {
-	s := &Settings{Node: f.Node, Paths: f.Paths, Reflector: f.Reflector.config(f.keys)}
+	s := &Settings{
+		Fixed: Fixed{BulkState: f.Bulk.state(os.Getenv("STATE_DIRECTORY"))},
+		Live:  Live{Node: f.Node, Paths: f.Paths, Reflector: f.Reflector.config(f.keys)},
+	}
 	classes := make(map[string]*Class, len(f.Classes))
 	for i := range f.Classes {
 		classes[f.Classes[i].Name] = &f.Classes[i]

@@ -46,7 +46,7 @@ func TestGoodFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := &Settings{
+	want := &Settings{Live: Live{
 		Node: "lb1", MaxOnewayError: time.Millisecond,
 		Health: health.Limits{CPUPressure: 1, Steal: 0.1, ScheduleLag: 100 * time.Millisecond},
 		Reflector: reflector.Config{
@@ -73,8 +73,8 @@ func TestGoodFile(t *testing.T) {
 				Host:   "lb3.example.net", Port: 8620, Protocol: stampprobe.Protocol{}, Size: 64, Interval: 50 * time.Millisecond, Deadline: time.Second,
 			},
 		},
-	}
-	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.AddrPort{}, netip.Prefix{}), cmpopts.IgnoreFields(Settings{}, "Paths")); diff != "" {
+	}}
+	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.AddrPort{}, netip.Prefix{}), cmpopts.IgnoreFields(Live{}, "Paths")); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if len(got.Paths) != 2 || got.Paths[1].Encap != "vxlan" {
