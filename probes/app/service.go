@@ -71,7 +71,7 @@ func newService(env daemon.Env) (*service, error) {
 	s := &service{
 		objectives: objective.New(), clock: clockerror.New(), twins: twin.New(), health: health.New(os.DirFS("/")), logger: env.Logger,
 	}
-	judges := export.Judges{Host: s.health, Objectives: s.objectives, Twins: s.twins}
+	judges := export.Context{Host: s.health, Objectives: s.objectives, Twins: s.twins}
 	s.recorders = export.NewRecorders(env.Metrics, env.Registry, judges, registry.All())
 	listeners := export.NewReflector(env.Metrics)
 	s.sender, err = sender.New(sender.Options{
@@ -107,10 +107,10 @@ func newService(env daemon.Env) (*service, error) {
 // newBulk makes both ends of bulk tests, which share the links. The file state remembers
 // what was sent.
 func (s *service) newBulk(env daemon.Env, state string) {
-	leases := &bulk.Leases{}
-	s.bulkServer = bulk.NewServer(env.Logger, leases)
+	links := &bulk.LinkLocks{}
+	s.bulkServer = bulk.NewServer(env.Logger, links)
 	s.bulk = bulk.NewRunner(bulk.Options{
-		Leases:  leases,
+		Links:   links,
 		Logger:  env.Logger,
 		State:   state,
 		Burning: func() string { return s.objectives.Burning(time.Now()) },
@@ -197,7 +197,7 @@ func (s *service) targets(cfg *settings.Settings) []sender.Target {
 		site := &cfg.Sites[i]
 		found, refused := site.Targets(cfg.Node, s.discovered.State(&site.Source))
 		if refused != nil {
-			s.logger.Warn("discovered nodes are not probed", "err", refused)
+			s.logger.Warn("cannot probe every discovered node", "err", refused)
 		}
 		for j := range found {
 			if !known[found[j].Labels] {
@@ -216,7 +216,7 @@ func (s *service) rediscover() {
 	targets := s.targets(s.settings)
 	sending, err := s.sender.Prepare(targets)
 	if err != nil {
-		s.logger.Error("what was discovered cannot be probed", "err", err)
+		s.logger.Error("cannot probe what was discovered", "err", err)
 		return
 	}
 	s.twins.Set(targets)

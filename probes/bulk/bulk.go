@@ -1,4 +1,4 @@
-// Package bulk measures throughput by short transfers with manners: they have a
+// Package bulk measures throughput by short transfers within limits: they have a
 // byte budget, two never share a link, and they stop when a tenant's objective
 // burns. TCP transfers as fast as it can; UDP at set rates.
 //
@@ -80,16 +80,16 @@ type Result string
 
 // The results.
 const (
-	Completed Result = "completed"
-	Stopped   Result = "stopped"  // a tenant's objective burns
-	Busy      Result = "busy"     // a link is in use by another test
-	OverSpent Result = "budget"   // the byte budget of the hour is spent
-	Failed    Result = "failed"   // no connection, or it broke
-	Rejected  Result = "rejected" // the other end does not allow us
+	Completed  Result = "completed"
+	Stopped    Result = "stopped"  // a tenant's objective burns
+	Busy       Result = "busy"     // a link is in use by another test
+	OverBudget Result = "budget"   // the byte budget of the hour is spent
+	Failed     Result = "failed"   // no connection, or it broke
+	Rejected   Result = "rejected" // the other end does not allow us
 )
 
 // Results lists them.
-func Results() []Result { return []Result{Completed, Stopped, Busy, OverSpent, Failed, Rejected} }
+func Results() []Result { return []Result{Completed, Stopped, Busy, OverBudget, Failed, Rejected} }
 
 // Outcome is what a test measured.
 type Outcome struct {
@@ -125,8 +125,8 @@ func (o *Outcome) Lost() uint64 {
 	return gone
 }
 
-// hello begins a test.
-type hello struct {
+// testRequest begins a test.
+type testRequest struct {
 	Version  int      `json:"version"`
 	Protocol Protocol `json:"protocol"`
 	Bytes    uint64   `json:"bytes"`    // at most
@@ -138,7 +138,7 @@ type hello struct {
 
 const version = 1
 
-func (h *hello) check() error {
+func (h *testRequest) check() error {
 	switch {
 	case h.Version != version:
 		return fmt.Errorf("version %d is not known; run the same vigia-probe at both ends", h.Version)
@@ -152,15 +152,15 @@ func (h *hello) check() error {
 	return nil
 }
 
-// answer accepts a test or does not.
-type answer struct {
+// testResponse accepts a test or does not.
+type testResponse struct {
 	Busy  bool   `json:"busy,omitempty"`
 	Error string `json:"error,omitempty"`
 	Port  uint16 `json:"port,omitempty"` // of UDP
 }
 
-// farewell says that all is sent.
-type farewell struct {
+// endOfTest says that all is sent.
+type endOfTest struct {
 	Packets uint64 `json:"packets"`
 }
 

@@ -35,7 +35,7 @@ func site(t *testing.T) (near, far string, s *Server) {
 
 func serve(t *testing.T, ns string) *Server {
 	t.Helper()
-	s := NewServer(slog.New(slog.DiscardHandler), &Leases{})
+	s := NewServer(slog.New(slog.DiscardHandler), &LinkLocks{})
 	s.Set(Config{
 		Listeners: []Listener{{Netns: ns, Address: netip.MustParseAddrPort(farAddress), Link: "l"}},
 		Allow:     []netip.Prefix{netip.MustParsePrefix("10.9.0.0/24")},
@@ -118,7 +118,7 @@ func TestUDPLoss(t *testing.T) {
 // What the counter sees is known to the packet: duplicates never make up for a
 // loss, strangers' packets count for nothing.
 func TestCounter(t *testing.T) {
-	c := newCounter(&hello{Packets: 100, Size: 100, Token: 7}, netip.MustParseAddr("10.0.0.1"))
+	c := newCounter(&testRequest{Packets: 100, Size: 100, Token: 7}, netip.MustParseAddr("10.0.0.1"))
 	at := int64(1e18)
 	packet := func(token, sequence uint64, sent int64) []byte {
 		p := make([]byte, 100)
@@ -154,10 +154,10 @@ func TestBusy(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	if err := writeLine(conn, hello{Version: version, Protocol: TCP, Bytes: 1, Duration: int64(MaxDuration)}); err != nil {
+	if err := writeLine(conn, testRequest{Version: version, Protocol: TCP, Bytes: 1, Duration: int64(MaxDuration)}); err != nil {
 		t.Fatal(err)
 	}
-	var a answer
+	var a testResponse
 	if err := readLine(bufio.NewReader(conn), &a); err != nil || a.Busy {
 		t.Fatalf("%+v, %v", a, err)
 	}
@@ -185,7 +185,7 @@ func TestRefused(t *testing.T) {
 	_ = far
 }
 
-// A stopped test ends at once, its lease is free again.
+// A stopped test ends at once, its link is free again.
 func TestStopped(t *testing.T) {
 	near, _, _ := site(t)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -256,7 +256,7 @@ func TestRunner(t *testing.T) {
 	var got []Outcome
 	burning := ""
 	r := NewRunner(Options{
-		Leases:  &Leases{},
+		Links:   &LinkLocks{},
 		Logger:  slog.New(slog.DiscardHandler),
 		Burning: func() string { mu.Lock(); defer mu.Unlock(); return burning },
 		Done:    func(_ *Target, o *Outcome) { mu.Lock(); defer mu.Unlock(); got = append(got, *o) },
@@ -293,9 +293,9 @@ func TestRunner(t *testing.T) {
 	mu.Unlock()
 	r.Set(Plan{Node: "a", Groups: [][]Target{{long}}, Budget: 1 << 40, Slots: Slots{Length: 7 * time.Second}})
 	testutil.WaitFor(t, "the long test to begin", func() bool {
-		r.options.Leases.mu.Lock()
-		defer r.options.Leases.mu.Unlock()
-		return r.options.Leases.taken["l"]
+		r.options.Links.mu.Lock()
+		defer r.options.Links.mu.Unlock()
+		return r.options.Links.taken["l"]
 	})
 	mu.Lock()
 	burning = "blue"

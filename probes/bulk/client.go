@@ -54,7 +54,7 @@ func (t *Target) run(ctx context.Context, o *Outcome) error {
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetLinger(0); conn.Close() })
 	defer stop()
 	_ = conn.SetDeadline(time.Now().Add(t.Duration + 2*controlTimeout + lateness))
-	h := hello{
+	h := testRequest{
 		Version: version, Protocol: t.Protocol, Bytes: t.cost(), Size: t.Size,
 		Duration: int64(t.Duration), Token: rand.Uint64(),
 	}
@@ -65,7 +65,7 @@ func (t *Target) run(ctx context.Context, o *Outcome) error {
 		return fmt.Errorf("begin the test: %w", err)
 	}
 	reader := bufio.NewReaderSize(conn, maxLine)
-	var a answer
+	var a testResponse
 	if err := readLine(reader, &a); err != nil {
 		if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) {
 			return fmt.Errorf("%w: it closed the connection; is our address in its bulk.allow?", errRejected)
@@ -81,7 +81,7 @@ func (t *Target) run(ctx context.Context, o *Outcome) error {
 	if t.Protocol == TCP {
 		err = t.stream(ctx, conn, o)
 	} else {
-		err = t.flood(ctx, conn, a.Port, h.Token, o)
+		err = t.sendUDP(ctx, conn, a.Port, h.Token, o)
 	}
 	if err != nil {
 		return err
@@ -163,8 +163,8 @@ func (o *Outcome) readInfo(conn *net.TCPConn) error {
 	return nil
 }
 
-// flood sends the UDP packets and says when all are sent.
-func (t *Target) flood(ctx context.Context, conn *net.TCPConn, port uint16, token uint64, o *Outcome) error {
+// sendUDP sends the UDP packets and says when all are sent.
+func (t *Target) sendUDP(ctx context.Context, conn *net.TCPConn, port uint16, token uint64, o *Outcome) error {
 	local := conn.LocalAddr().(*net.TCPAddr).AddrPort()
 	var socket *timestamping.Socket
 	err := netns.Do(t.Netns, func() (err error) {
@@ -177,10 +177,10 @@ func (t *Target) flood(ctx context.Context, conn *net.TCPConn, port uint16, toke
 		return err
 	}
 	defer socket.Close()
-	if err := t.pour(ctx, socket, netip.AddrPortFrom(t.Address.Addr(), port), token, o); err != nil {
+	if err := t.sendPackets(ctx, socket, netip.AddrPortFrom(t.Address.Addr(), port), token, o); err != nil {
 		return err
 	}
-	return writeLine(conn, farewell{Packets: o.Packets})
+	return writeLine(conn, endOfTest{Packets: o.Packets})
 }
 
 // udpSendBuffer holds little, so that a full device shows as refused packets and

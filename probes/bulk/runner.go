@@ -21,8 +21,8 @@ type Plan struct {
 // Overhead is what a test takes beside its duration at most.
 const Overhead = 2 * time.Second
 
-// Need returns how long a group takes at most.
-func Need(group []Target) (sum time.Duration) {
+// TimeNeeded returns how long a group takes at most.
+func TimeNeeded(group []Target) (sum time.Duration) {
 	for i := range group {
 		sum += group[i].Duration + Overhead
 	}
@@ -55,7 +55,7 @@ func (p *Plan) turn(slot int64) []Target {
 
 // Options configure a Runner.
 type Options struct {
-	Leases *Leases
+	Links  *LinkLocks
 	Logger *slog.Logger
 	// State is the file that remembers over a restart what was sent; empty for none.
 	State string
@@ -135,7 +135,7 @@ func (r *Runner) Run(ctx context.Context) {
 		}
 		slot, end := p.Slots.index(time.Now())
 		group := p.turn(slot)
-		if slot != done && group != nil && time.Until(end) >= Need(group) {
+		if slot != done && group != nil && time.Until(end) >= TimeNeeded(group) {
 			done = slot
 			r.group(ctx, group)
 		}
@@ -149,7 +149,7 @@ func (r *Runner) Run(ctx context.Context) {
 
 // group runs tests one after the other while our end of their link is theirs.
 func (r *Runner) group(ctx context.Context, group []Target) {
-	release, ok := r.options.Leases.take(group[0].Link)
+	release, ok := r.options.Links.acquire(group[0].Link)
 	if !ok {
 		for i := range group {
 			r.options.Done(&group[i], &Outcome{Result: Busy, Err: fmt.Errorf("link %s is in use by a test that arrives", group[i].Link)})
@@ -172,15 +172,15 @@ func (r *Runner) test(ctx context.Context, t *Target) Outcome {
 		return Outcome{Result: Stopped, Err: fmt.Errorf("the objective of tenant %s burns", tenant)}
 	}
 	cost := t.cost()
-	giveBack, ok := r.budget.take(time.Now(), cost)
+	refund, ok := r.budget.take(time.Now(), cost)
 	if !ok {
-		return Outcome{Result: OverSpent, Err: fmt.Errorf("the test needs %d bytes, and %d are left of this hour", cost, r.Left())}
+		return Outcome{Result: OverBudget, Err: fmt.Errorf("the test needs %d bytes, and %d are left of this hour", cost, r.Left())}
 	}
 	r.remember() // before anything is sent: a crash must not make it free
 	defer r.remember()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	burnt := make(chan string, 1)
+	burning := make(chan string, 1)
 	go func() {
 		ticker := time.NewTicker(guardInterval)
 		defer ticker.Stop()
@@ -191,16 +191,16 @@ func (r *Runner) test(ctx context.Context, t *Target) Outcome {
 			case <-ticker.C:
 			}
 			if tenant := r.options.Burning(); tenant != "" {
-				burnt <- tenant
+				burning <- tenant
 				cancel()
 				return
 			}
 		}
 	}()
 	o := t.Run(ctx)
-	giveBack(cost - min(o.Sent, cost))
+	refund(cost - min(o.Sent, cost))
 	select {
-	case tenant := <-burnt:
+	case tenant := <-burning:
 		o.Err = fmt.Errorf("the objective of tenant %s burns", tenant)
 	default:
 	}

@@ -42,7 +42,7 @@ const retryInterval = 2 * time.Second
 // Server accepts tests.
 type Server struct {
 	logger *slog.Logger
-	leases *Leases
+	links  *LinkLocks
 
 	mu      sync.Mutex
 	config  Config
@@ -57,9 +57,9 @@ type running struct {
 	err  error // why it is not open
 }
 
-// NewServer returns a server that shares the leases with the tests from here.
-func NewServer(logger *slog.Logger, leases *Leases) *Server {
-	s := &Server{logger: logger, leases: leases, running: make(map[Listener]*running)}
+// NewServer returns a server that shares the links with the tests from here.
+func NewServer(logger *slog.Logger, links *LinkLocks) *Server {
+	s := &Server{logger: logger, links: links, running: make(map[Listener]*running)}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	return s
 }
@@ -109,7 +109,7 @@ func (s *Server) note(l Listener, err error) {
 	defer s.mu.Unlock()
 	if r := s.running[l]; r != nil {
 		if err != nil && (r.err == nil || r.err.Error() != err.Error()) {
-			s.logger.Warn("bulk listener is not open", "address", l.Address, "netns", l.Netns, "err", err)
+			s.logger.Warn("cannot open a bulk listener", "address", l.Address, "netns", l.Netns, "err", err)
 		}
 		r.err = err
 	}
@@ -219,17 +219,17 @@ func (s *Server) serve(ctx context.Context, conn *net.TCPConn, l Listener, ns *n
 	}
 	_ = conn.SetDeadline(time.Now().Add(controlTimeout))
 	reader := bufio.NewReaderSize(conn, maxLine)
-	var h hello
+	var h testRequest
 	if err := readLine(reader, &h); err != nil {
 		return
 	}
 	if err := h.check(); err != nil {
-		_ = writeLine(conn, answer{Error: err.Error()})
+		_ = writeLine(conn, testResponse{Error: err.Error()})
 		return
 	}
-	release, ok := s.leases.take(l.Link)
+	release, ok := s.links.acquire(l.Link)
 	if !ok {
-		_ = writeLine(conn, answer{Busy: true})
+		_ = writeLine(conn, testResponse{Busy: true})
 		return
 	}
 	defer release()
@@ -241,13 +241,13 @@ func (s *Server) serve(ctx context.Context, conn *net.TCPConn, l Listener, ns *n
 		err = s.receiveUDP(ctx, conn, reader, &h, from.Addr(), l, ns)
 	}
 	if err != nil && ctx.Err() == nil {
-		s.logger.Info("a bulk test broke off", "from", from, "err", err)
+		s.logger.Info("cannot complete a bulk test that arrived", "from", from, "err", err)
 	}
 }
 
 // receiveTCP reads the data until its end.
-func receiveTCP(conn *net.TCPConn, reader *bufio.Reader, h *hello) error {
-	if err := writeLine(conn, answer{}); err != nil {
+func receiveTCP(conn *net.TCPConn, reader *bufio.Reader, h *testRequest) error {
+	if err := writeLine(conn, testResponse{}); err != nil {
 		return err
 	}
 	buffer := make([]byte, 256<<10)
@@ -277,7 +277,7 @@ func receiveTCP(conn *net.TCPConn, reader *bufio.Reader, h *hello) error {
 }
 
 // receiveUDP counts packets until the sender says that it is done.
-func (s *Server) receiveUDP(ctx context.Context, conn *net.TCPConn, reader *bufio.Reader, h *hello, from netip.Addr, l Listener, ns *netns.NS) error {
+func (s *Server) receiveUDP(ctx context.Context, conn *net.TCPConn, reader *bufio.Reader, h *testRequest, from netip.Addr, l Listener, ns *netns.NS) error {
 	var socket *timestamping.Socket
 	open := func() (err error) {
 		socket, err = timestamping.Open(timestamping.Options{Local: netip.AddrPortFrom(l.Address.Addr(), 0), ReceiveBuffer: udpBuffer})
@@ -290,14 +290,14 @@ func (s *Server) receiveUDP(ctx context.Context, conn *net.TCPConn, reader *bufi
 		err = ns.Do(open)
 	}
 	if err != nil {
-		return errors.Join(err, writeLine(conn, answer{Error: "the receiver cannot open a socket"}))
+		return errors.Join(err, writeLine(conn, testResponse{Error: "the receiver cannot open a socket"}))
 	}
 	defer socket.Close()
-	if err := writeLine(conn, answer{Port: socket.Local().Port()}); err != nil {
+	if err := writeLine(conn, testResponse{Port: socket.Local().Port()}); err != nil {
 		return err
 	}
 	done := make(chan error, 1)
-	go func() { done <- readLine(reader, &farewell{}) }()
+	go func() { done <- readLine(reader, &endOfTest{}) }()
 	c := newCounter(h, from)
 	if err := c.run(ctx, socket, done); err != nil {
 		return err

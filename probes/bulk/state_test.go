@@ -20,8 +20,8 @@ func TestBudgetSurvives(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	before := budget{}
 	before.setLimit(1000)
-	giveBack, _ := before.take(now, 700)
-	giveBack(100)
+	refund, _ := before.take(now, 700)
+	refund(100)
 	before.take(now.Add(10*time.Minute), 50)
 	if err := before.state(now.Add(10 * time.Minute)).save(path); err != nil {
 		t.Fatal(err)
@@ -89,7 +89,7 @@ func TestRunnerRemembers(t *testing.T) {
 	run := func() (results []Result, left uint64) {
 		var mu sync.Mutex
 		r := NewRunner(Options{
-			Leases: &Leases{}, State: path, Logger: slog.New(slog.DiscardHandler), Burning: func() string { return "" },
+			Links: &LinkLocks{}, State: path, Logger: slog.New(slog.DiscardHandler), Burning: func() string { return "" },
 			Done: func(_ *Target, o *Outcome) { mu.Lock(); defer mu.Unlock(); results = append(results, o.Result) },
 		})
 		ctx, cancel := context.WithCancel(t.Context())
@@ -106,7 +106,7 @@ func TestRunnerRemembers(t *testing.T) {
 	if first[0] != Completed || left != 100_000 {
 		t.Fatalf("%v, %d left", first, left)
 	}
-	if second, left := run(); second[0] != OverSpent || left != 100_000 {
+	if second, left := run(); second[0] != OverBudget || left != 100_000 {
 		t.Errorf("after a restart: %v, %d left", second, left)
 	}
 }
@@ -117,7 +117,7 @@ func TestIPv6(t *testing.T) {
 	testutil.NewVethPair(t, near, "v0", far, "v0")
 	testutil.IP(t, "-n", near, "-6", "addr", "add", "fd00:9::1/64", "dev", "v0", "nodad")
 	testutil.IP(t, "-n", far, "-6", "addr", "add", "fd00:9::2/64", "dev", "v0", "nodad")
-	s := NewServer(slog.New(slog.DiscardHandler), &Leases{})
+	s := NewServer(slog.New(slog.DiscardHandler), &LinkLocks{})
 	to, allow := netip.MustParseAddrPort("[fd00:9::2]:9876"), []netip.Prefix{netip.MustParsePrefix("fd00:9::/64")}
 	s.Set(Config{Listeners: []Listener{{Netns: far, Address: to, Link: "l"}}, Allow: allow})
 	t.Cleanup(s.Close)

@@ -30,7 +30,7 @@ const headerSize = 24
 
 // counter counts what arrives of a UDP test.
 type counter struct {
-	h    *hello
+	h    *testRequest
 	from netip.Addr
 	seen []uint64 // a bit for each packet
 	r    report
@@ -42,7 +42,7 @@ type counter struct {
 	jitter      float64 // RFC 3550 section 6.4.1
 }
 
-func newCounter(h *hello, from netip.Addr) *counter {
+func newCounter(h *testRequest, from netip.Addr) *counter {
 	return &counter{h: h, from: from.Unmap(), seen: make([]uint64, (h.Packets+63)/64)}
 }
 
@@ -133,9 +133,9 @@ func (c *counter) report(s *timestamping.Socket) report {
 	return r
 }
 
-// pour sends the packets of a test at its rate until all are sent, ctx ends or the
+// sendPackets sends the packets of a test at its rate until all are sent, ctx ends or the
 // time is over. What the device does not take in time is refused, not sent later.
-func (t *Target) pour(ctx context.Context, s *timestamping.Socket, to netip.AddrPort, token uint64, o *Outcome) error {
+func (t *Target) sendPackets(ctx context.Context, s *timestamping.Socket, to netip.AddrPort, token uint64, o *Outcome) error {
 	outbox := timestamping.NewOutbox(udpBatch)
 	peer := timestamping.NewPeer(to)
 	buffers := make([][]byte, udpBatch)

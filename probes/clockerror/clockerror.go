@@ -54,7 +54,7 @@ const (
 	// take, and keep how long a reading is good for.
 	interval = 10 * time.Second
 	patience = time.Second
-	keep     = 3 * interval
+	maxAge   = 3 * interval
 	// drift is how fast a clock may run away from a reading, in parts per million:
 	// what the kernel assumes (MAXFREQ).
 	drift = 500
@@ -178,7 +178,7 @@ func (w *Watch) Read() Reading {
 		return Reading{Bound: c.Stated, Synchronized: true, Source: SourceConfigured}
 	}
 	if s := w.last.Load(); s != nil && s.Source != "" {
-		if age := w.now().Sub(s.at); age >= 0 && age <= keep && (s.Synchronized || c.Source != "") {
+		if age := w.now().Sub(s.at); age >= 0 && age <= maxAge && (s.Synchronized || c.Source != "") {
 			r := s.Reading
 			r.Bound += age * drift / 1_000_000
 			return r

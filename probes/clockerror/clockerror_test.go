@@ -276,7 +276,7 @@ func TestWatch(t *testing.T) {
 			t.Errorf("ten seconds old: %+v", r)
 		}
 	}
-	now = now.Add(keep)
+	now = now.Add(maxAge)
 	if r := w.Read(); r.Source != SourceKernel {
 		t.Errorf("too old: %+v", r)
 	}

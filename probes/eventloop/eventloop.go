@@ -43,9 +43,9 @@ const (
 	maxHold = 10 * time.Millisecond
 	// busyAfter is how many wake-ups less than maxHold apart make a loop busy.
 	busyAfter = 8
-	// holders is how many loops may hold a processor of the runtime at once; one
+	// maxHolding is how many loops may hold a processor of the runtime at once; one
 	// more is left to everybody else.
-	holders = 2
+	maxHolding = 2
 )
 
 // ErrStopped says that the loop has ended and does no more work.
@@ -70,11 +70,11 @@ type Handler interface {
 // runs; Do from anywhere else.
 type Loop struct {
 	epoll, timer, wake int
-	gate               int      // the epoll instance in between; empty while the loop holds
+	outer              int      // the epoll instance in between; empty while the loop holds
 	file               *os.File // of gate, for Go's poller
 	conn               syscall.RawConn
 	holding            bool
-	streak             int       // wake-ups in quick succession
+	quickWakes         int       // wake-ups in quick succession
 	woken              time.Time // the last of them
 	raw                [maxEvents]unix.EpollEvent
 	events             [maxEvents]Event
@@ -98,7 +98,7 @@ type task struct {
 
 // New returns a loop that does not run yet.
 func New() (*Loop, error) {
-	l := &Loop{epoll: -1, gate: -1, timer: -1, wake: -1}
+	l := &Loop{epoll: -1, outer: -1, timer: -1, wake: -1}
 	l.tick = func(uintptr) bool { return l.step(0) }
 	if err := l.open(); err != nil {
 		l.Close()
@@ -111,7 +111,7 @@ func (l *Loop) open() (err error) {
 	if l.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return fmt.Errorf("create epoll instance: %w", err)
 	}
-	if l.gate, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+	if l.outer, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return fmt.Errorf("create epoll instance: %w", err)
 	}
 	if l.timer, err = unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_CLOEXEC|unix.TFD_NONBLOCK); err != nil {
@@ -120,13 +120,13 @@ func (l *Loop) open() (err error) {
 	if l.wake, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
 		return fmt.Errorf("create eventfd: %w", err)
 	}
-	if err := unix.SetNonblock(l.gate, true); err != nil {
+	if err := unix.SetNonblock(l.outer, true); err != nil {
 		return fmt.Errorf("make epoll instance non-blocking: %w", err)
 	}
 	if err := l.park(); err != nil {
 		return err
 	}
-	l.file = os.NewFile(uintptr(l.gate), "epoll")
+	l.file = os.NewFile(uintptr(l.outer), "epoll")
 	if l.conn, err = l.file.SyscallConn(); err != nil {
 		return fmt.Errorf("hand epoll instance to the poller: %w", err)
 	}
@@ -147,8 +147,8 @@ func (l *Loop) Close() {
 	l.finish()
 	if l.file != nil {
 		l.file.Close()
-	} else if l.gate >= 0 {
-		unix.Close(l.gate)
+	} else if l.outer >= 0 {
+		unix.Close(l.outer)
 	}
 	for _, fd := range []int{l.epoll, l.timer, l.wake} {
 		if fd >= 0 {
@@ -275,12 +275,12 @@ func (l *Loop) wait() error {
 		return fmt.Errorf("wait for events: %w", err)
 	}
 	now := time.Now()
-	l.streak++
+	l.quickWakes++
 	if now.Sub(l.woken) > maxHold {
-		l.streak = 0
+		l.quickWakes = 0
 	}
 	l.woken = now
-	if l.streak >= busyAfter {
+	if l.quickWakes >= busyAfter {
 		return l.hold()
 	}
 	return nil
@@ -289,7 +289,7 @@ func (l *Loop) wait() error {
 // park lets Go's poller watch the sockets.
 func (l *Loop) park() error {
 	event := unix.EpollEvent{Events: unix.EPOLLIN}
-	if err := unix.EpollCtl(l.gate, unix.EPOLL_CTL_ADD, l.epoll, &event); err != nil {
+	if err := unix.EpollCtl(l.outer, unix.EPOLL_CTL_ADD, l.epoll, &event); err != nil {
 		return fmt.Errorf("hand the sockets to the poller: %w", err)
 	}
 	l.holding = false
@@ -298,11 +298,11 @@ func (l *Loop) park() error {
 
 // hold takes the sockets from Go's poller, unless the runtime has too few processors.
 func (l *Loop) hold() error {
-	l.streak = 0
-	if runtime.GOMAXPROCS(0) <= holders {
+	l.quickWakes = 0
+	if runtime.GOMAXPROCS(0) <= maxHolding {
 		return nil
 	}
-	if err := unix.EpollCtl(l.gate, unix.EPOLL_CTL_DEL, l.epoll, nil); err != nil {
+	if err := unix.EpollCtl(l.outer, unix.EPOLL_CTL_DEL, l.epoll, nil); err != nil {
 		return fmt.Errorf("take the sockets from the poller: %w", err)
 	}
 	l.holding = true

@@ -321,7 +321,7 @@ func processors(t *testing.T, n int) {
 }
 
 func TestBusyLoopHoldsAndQuietOneParks(t *testing.T) {
-	processors(t, holders+2)
+	processors(t, maxHolding+2)
 	k := &ticker{t: t}
 	l := run(t, k)
 	waitFor(t, "the loop to hold", func() bool { return holds(t, l) })
@@ -366,17 +366,17 @@ func TestBusyLoopHoldsAndQuietOneParks(t *testing.T) {
 }
 
 func TestLoopLeavesTheLastProcessorsToOthers(t *testing.T) {
-	processors(t, holders)
+	processors(t, maxHolding)
 	k := &ticker{t: t}
 	l := run(t, k)
 	waitFor(t, "many wake-ups", func() bool { return k.calls.Load() > 10*busyAfter })
 	if holds(t, l) {
-		t.Errorf("the loop holds one of %d processors", holders)
+		t.Errorf("the loop holds one of %d processors", maxHolding)
 	}
 }
 
 func TestStopWhileHolding(t *testing.T) {
-	processors(t, holders+1)
+	processors(t, maxHolding+1)
 	k := &ticker{t: t}
 	l := run(t, k)
 	waitFor(t, "the loop to hold", func() bool { return holds(t, l) })

@@ -148,7 +148,7 @@ func (m *Bulk) Done(t *bulk.Target, o *bulk.Outcome) {
 	}
 	m.runs.WithLabelValues(test.with(string(o.Result))...).Inc()
 	if o.Err != nil {
-		m.logger.Info("bulk test did not complete", "dst", t.Labels.Dst, "path", t.Labels.Path, "tenant", t.Labels.Tenant,
+		m.logger.Info("cannot complete a bulk test", "dst", t.Labels.Dst, "path", t.Labels.Path, "tenant", t.Labels.Tenant,
 			"probe", t.Labels.Probe, "rate", t.RateName, "result", o.Result, "err", o.Err)
 	}
 	if o.Result != bulk.Completed {

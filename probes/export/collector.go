@@ -33,7 +33,7 @@ type Collector struct {
 
 	mu     sync.Mutex
 	status []sender.Status
-	labels map[sender.Labels]*pairs
+	labels map[sender.Labels]*labelPairs
 }
 
 // The families that the collector exports.
@@ -68,8 +68,8 @@ const (
 	numFamilies
 )
 
-// pairs are a target's labels as they are exported.
-type pairs struct {
+// labelPairs are a target's labels as they are exported.
+type labelPairs struct {
 	base       []*dto.LabelPair
 	cause      [accounting.NumCauses][]*dto.LabelPair
 	quarantine [delay.NumVerdicts][]*dto.LabelPair
@@ -79,7 +79,7 @@ type pairs struct {
 
 // NewCollector returns a collector that is not registered yet.
 func NewCollector(f *catalog.Factory, from Sources) *Collector {
-	c := &Collector{from: from, labels: make(map[sender.Labels]*pairs)}
+	c := &Collector{from: from, labels: make(map[sender.Labels]*labelPairs)}
 	for i, name := range [numFamilies]string{
 		sent: "vigia_probe_sent_total", received: "vigia_probe_received_total", lost: "vigia_probe_lost_total",
 		late: "vigia_probe_late_total", duplicate: "vigia_probe_duplicate_total",
@@ -205,12 +205,12 @@ func (c *Collector) collectTarget(out chan<- prometheus.Metric, st *sender.Statu
 	}
 }
 
-func (c *Collector) pairs(l sender.Labels) *pairs {
+func (c *Collector) pairs(l sender.Labels) *labelPairs {
 	if p := c.labels[l]; p != nil {
 		return p
 	}
 	values := labelValues(l)
-	p := &pairs{base: c.families[sent].Labels(values...)}
+	p := &labelPairs{base: c.families[sent].Labels(values...)}
 	for cause := range p.cause {
 		p.cause[cause] = c.families[lost].Labels(append(values[:len(values):len(values)], accounting.Cause(cause).String())...)
 	}

@@ -109,6 +109,6 @@ func (m *PathMTUs) Done(t *sender.Target, r *pathmtu.Result) {
 		m.mtu.WithLabelValues(values...).Set(float64(r.MTU))
 		return
 	}
-	m.logger.Info("path MTU was not found", "dst", t.Labels.Dst, "path", t.Labels.Path, "tenant", t.Labels.Tenant,
+	m.logger.Info("cannot find a path MTU", "dst", t.Labels.Dst, "path", t.Labels.Path, "tenant", t.Labels.Tenant,
 		"probe", t.Labels.Probe, "outcome", r.Outcome, "packets", r.Probes, "err", r.Err)
 }

@@ -40,8 +40,8 @@ const (
 	numSeries    = onewaySeries + delay.RoundTrip
 )
 
-// Judges are who has a say in what becomes of a measurement.
-type Judges struct {
+// Context are who has a say in what becomes of a measurement.
+type Context struct {
 	Host       Host
 	Objectives Objectives
 	Twins      Twins
@@ -50,11 +50,11 @@ type Judges struct {
 // Recorders keep the histograms and the last records of all targets, and export the
 // histograms.
 type Recorders struct {
-	judges Judges
-	kinds  [numHistograms]*catalog.Series
-	delays *histogram.Layout
-	signed *histogram.Layout
-	counts *histogram.Layout
+	context Context
+	kinds   [numHistograms]*catalog.Series
+	delays  *histogram.Layout
+	signed  *histogram.Layout
+	counts  *histogram.Layout
 	// maxError is how far clocks may be apart for one-way delays, in nanoseconds.
 	maxError atomic.Int64
 	metered  map[string]protocol.Metrics // by the name of the protocol
@@ -64,10 +64,10 @@ type Recorders struct {
 }
 
 // NewRecorders registers the families, and those that protocols have of their own.
-func NewRecorders(f *catalog.Factory, reg prometheus.Registerer, judges Judges, protocols []protocol.Protocol) *Recorders {
+func NewRecorders(f *catalog.Factory, reg prometheus.Registerer, context Context, protocols []protocol.Protocol) *Recorders {
 	decades := []float64{-0.1, -0.01, -1e-3, -100e-6, -10e-6, 0, 10e-6, 100e-6, 1e-3, 0.01, 0.1}
 	r := &Recorders{
-		judges:  judges,
+		context: context,
 		delays:  histogram.NewLayout(catalog.ClassicDelayBuckets()),
 		signed:  histogram.NewLayout(decades),
 		counts:  histogram.NewCountLayout([]float64{1, 2, 3, 5, 10, 20, 50, 100, 1000}),
@@ -123,8 +123,8 @@ type recorder struct {
 	owner  *Recorders
 	labels sender.Labels
 
-	twoWay bool             // the other end leaves stamps, and so each way has its delays
-	own    protocol.Metrics // of the protocol; nil for most
+	twoWay          bool             // the other end leaves stamps, and so each way has its delays
+	protocolMetrics protocol.Metrics // of the protocol; nil for most
 
 	// The sender must never wait for a scrape, which the kernel may have stopped in
 	// favour of the sender itself: of the locks it waits for mu alone, which is held
@@ -173,7 +173,7 @@ func (r *Recorders) New(t sender.Target) sender.Recorder {
 	values := labelValues(l)
 	traits := t.Protocol.Traits()
 	rec := &recorder{
-		owner: r, labels: l, twoWay: traits.TwoWay, own: r.metered[traits.Name],
+		owner: r, labels: l, twoWay: traits.TwoWay, protocolMetrics: r.metered[traits.Name],
 		pending: make([]observation, 0, maxPending), spare: make([]observation, 0, maxPending),
 	}
 	for i := range variationHistogram {
@@ -197,8 +197,8 @@ func (r *Recorders) New(t sender.Target) sender.Recorder {
 	}
 	kind = r.kinds[taxHistogram]
 	rec.series[taxSeries] = series{recorder: rec, desc: kind.Desc(), labels: kind.Labels(values...), values: r.signed.New()}
-	if rec.own != nil {
-		rec.own.Added(values)
+	if rec.protocolMetrics != nil {
+		rec.protocolMetrics.Added(values)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -216,14 +216,14 @@ func (r *recorder) has(i int) bool {
 	case quarantineHistogram, applicationQuarantineHistogram, onewaySeries, onewaySeries + 1:
 		expected = false
 	case taxSeries:
-		expected = r.owner.judges.Twins.Compared(r.labels)
+		expected = r.owner.context.Twins.Compared(r.labels)
 	}
 	if expected {
 		return true
 	}
 	r.scraping.Lock()
 	defer r.scraping.Unlock()
-	r.settle()
+	r.flush()
 	return r.series[i].values.Count() > 0
 }
 
@@ -238,9 +238,9 @@ func (r *recorder) add(family int, ns int64) {
 	r.pending = append(r.pending, observation{ns: ns, series: int32(family)})
 }
 
-// tidy puts what is pending into the histograms when it is worth it and nobody reads
+// flushWhenFull puts what is pending into the histograms when it is worth it and nobody reads
 // them.
-func (r *recorder) tidy() {
+func (r *recorder) flushWhenFull() {
 	r.mu.Lock()
 	waiting := len(r.pending)
 	r.mu.Unlock()
@@ -250,12 +250,12 @@ func (r *recorder) tidy() {
 	if waiting >= maxBacklog {
 		r.scraping.Lock()
 	}
-	r.settle()
+	r.flush()
 	r.scraping.Unlock()
 }
 
-// settle puts what is pending into the histograms; scraping is held.
-func (r *recorder) settle() {
+// flush puts what is pending into the histograms; scraping is held.
+func (r *recorder) flush() {
 	r.mu.Lock()
 	batch := r.pending
 	r.pending = r.spare
@@ -271,7 +271,7 @@ func (r *recorder) Launched(lag int64) { r.observe(lagHistogram, lag) }
 
 // Received observes what an application would have seen.
 func (r *recorder) Received(p *protocol.Probe) {
-	reason, unfit := r.owner.judges.Host.Application(p.Lag())
+	reason, unfit := r.owner.context.Host.Application(p.Lag())
 	if !unfit {
 		r.observe(applicationHistogram, p.Application)
 		return
@@ -293,7 +293,7 @@ func (r *recorder) Settled(p *protocol.Probe) {
 	r.dumping.Unlock()
 	if good {
 		r.mu.Lock()
-		if _, unfit := r.owner.judges.Host.Kernel(); unfit {
+		if _, unfit := r.owner.context.Host.Kernel(); unfit {
 			r.add(quarantineHistogram, p.Stamps.RTT())
 			good = false
 		} else {
@@ -301,12 +301,12 @@ func (r *recorder) Settled(p *protocol.Probe) {
 		}
 		r.mu.Unlock()
 	}
-	r.tidy()
+	r.flushWhenFull()
 	if good {
-		r.owner.judges.Twins.Settled(r.labels, p, r)
+		r.owner.context.Twins.Settled(r.labels, p, r)
 	}
-	if r.own != nil {
-		r.own.Settled(labelValues(r.labels), p)
+	if r.protocolMetrics != nil {
+		r.protocolMetrics.Settled(labelValues(r.labels), p)
 	}
 }
 
@@ -345,7 +345,7 @@ func (r *recorder) judge(p *protocol.Probe, now time.Time) {
 	if p.Verdict == delay.Good {
 		rtt = p.Stamps.RTT()
 	}
-	r.owner.judges.Objectives.Probe(r.labels.Tenant, p.State == protocol.Answered, time.Duration(rtt), now)
+	r.owner.context.Objectives.Probe(r.labels.Tenant, p.State == protocol.Answered, time.Duration(rtt), now)
 }
 
 // Taxed observes how much longer a probe took than its twin.
@@ -372,7 +372,7 @@ func (r *recorder) Burst(probes uint64) {
 func (r *recorder) SourceChanged() {
 	r.scraping.Lock()
 	defer r.scraping.Unlock()
-	r.settle()
+	r.flush()
 	for i := range r.series {
 		switch i {
 		case applicationHistogram, applicationQuarantineHistogram, lagHistogram, burstHistogram:
@@ -390,8 +390,8 @@ func (r *recorder) Removed() {
 	r.owner.mu.Lock()
 	defer r.owner.mu.Unlock()
 	delete(r.owner.targets, r.labels)
-	if r.own != nil {
-		r.own.Removed(labelValues(r.labels))
+	if r.protocolMetrics != nil {
+		r.protocolMetrics.Removed(labelValues(r.labels))
 	}
 }
 
@@ -404,7 +404,7 @@ func (s *series) Write(out *dto.Metric) error {
 	out.Label, out.Histogram = s.labels, new(dto.Histogram)
 	s.recorder.scraping.Lock()
 	defer s.recorder.scraping.Unlock()
-	s.recorder.settle()
+	s.recorder.flush()
 	s.values.Write(out.Histogram)
 	return nil
 }

@@ -35,7 +35,7 @@ func newTestRecorder(t *testing.T) *recorder {
 
 // newRecorders returns recorders whose host is judged by a monitor.
 func newRecorders(f *catalog.Factory, reg prometheus.Registerer, monitor *health.Monitor, protocols ...protocol.Protocol) *Recorders {
-	return NewRecorders(f, reg, Judges{Host: monitor, Objectives: objective.New(), Twins: twin.New()}, protocols)
+	return NewRecorders(f, reg, Context{Host: monitor, Objectives: objective.New(), Twins: twin.New()}, protocols)
 }
 
 // observed returns what a scrape reads of the recorder's i-th histogram.
@@ -54,7 +54,7 @@ func TestScrapeSeesEveryObservation(t *testing.T) {
 	r := newTestRecorder(t)
 	for n := 1; n <= 3*maxPending; n++ {
 		r.Launched(1e9)
-		r.tidy()
+		r.flushWhenFull()
 		if count, sum := observed(t, r, lagHistogram); count != uint64(n) || sum != float64(n) {
 			t.Fatalf("%d observations of %g s, want %d of %d s", count, sum, n, n)
 		}
@@ -94,7 +94,7 @@ func TestScrapeDoesNotHoldUpTheSender(t *testing.T) {
 	wg.Go(func() {
 		for range 2 * maxBacklog {
 			r.Launched(1e9)
-			r.tidy()
+			r.flushWhenFull()
 		}
 	})
 	for {

@@ -17,26 +17,26 @@ import (
 	"vigia/probes/twin"
 )
 
-// quiet is a target that was never probed, on a host of which nothing is known.
-type quiet struct{ target sender.Target }
+// unprobed is a target that was never probed, on a host of which nothing is known.
+type unprobed struct{ target sender.Target }
 
 // Snapshot returns the target.
-func (q quiet) Snapshot(to []sender.Status) ([]sender.Status, sender.Totals, error) {
+func (q unprobed) Snapshot(to []sender.Status) ([]sender.Status, sender.Totals, error) {
 	return append(to, sender.Status{Target: q.target}), sender.Totals{}, nil
 }
 
 // Read knows nothing.
-func (quiet) Read() clockerror.Reading { return clockerror.Reading{} }
+func (unprobed) Read() clockerror.Reading { return clockerror.Reading{} }
 
 // Reading knows nothing.
-func (quiet) Reading() health.Reading {
+func (unprobed) Reading() health.Reading {
 	return health.Reading{CPUPressure: -1, Steal: -1, ThrottledSeconds: -1}
 }
 
 // Unfit, Kernel and Application find nothing wrong.
-func (quiet) Unfit(health.Reason) bool                { return false }
-func (quiet) Kernel() (health.Reason, bool)           { return 0, false }
-func (quiet) Application(int64) (health.Reason, bool) { return 0, false }
+func (unprobed) Unfit(health.Reason) bool                { return false }
+func (unprobed) Kernel() (health.Reason, bool)           { return 0, false }
+func (unprobed) Application(int64) (health.Reason, bool) { return 0, false }
 
 // SeriesPerTarget counts the series, native histograms being one each, that a target of a
 // protocol has.
@@ -53,8 +53,8 @@ func SeriesPerTarget(p protocol.Protocol) (count int, err error) {
 	}
 	reg := prometheus.NewRegistry()
 	factory := c.NewFactory("probe", reg)
-	host, objectives := quiet{target}, objective.New()
-	recorders := NewRecorders(factory, reg, Judges{Host: host, Objectives: objectives, Twins: twin.New()}, []protocol.Protocol{p})
+	host, objectives := unprobed{target}, objective.New()
+	recorders := NewRecorders(factory, reg, Context{Host: host, Objectives: objectives, Twins: twin.New()}, []protocol.Protocol{p})
 	recorders.New(target)
 	reg.MustRegister(NewCollector(factory, Sources{
 		Targets: host, Recorders: recorders, Host: host, Clock: host, Objectives: objectives,

@@ -141,7 +141,7 @@ func (c *collector) run(ctx context.Context, s *sender.Sender, show func(p *prot
 // reason says in a word, and the kernel's words, why nothing was answered.
 func reason(st *sender.Status) string {
 	var errno syscall.Errno
-	if !errors.As(st.Trouble, &errno) {
+	if !errors.As(st.LastError, &errno) {
 		return "timeout"
 	}
 	switch errno {

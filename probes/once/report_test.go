@@ -20,7 +20,7 @@ import (
 )
 
 func TestReasons(t *testing.T) {
-	for trouble, want := range map[error]string{
+	for lastError, want := range map[error]string{
 		nil:                              "timeout",
 		errors.New("anything"):           "timeout",
 		syscall.Errno(unix.ECONNREFUSED): "refused: nothing listens on that port",
@@ -30,8 +30,8 @@ func TestReasons(t *testing.T) {
 		syscall.Errno(unix.EMSGSIZE):     "unreachable: the probes are larger than the path allows (message too long)",
 		fmt.Errorf("send: %w", unix.EIO): "timeout, after the error: input/output error",
 	} {
-		if got := reason(&sender.Status{Trouble: trouble}); got != want {
-			t.Errorf("%v: %q, want %q", trouble, got, want)
+		if got := reason(&sender.Status{LastError: lastError}); got != want {
+			t.Errorf("%v: %q, want %q", lastError, got, want)
 		}
 	}
 }

@@ -116,17 +116,17 @@ func row(st *sender.Status, recent []*records.Line) landingRow {
 
 // why says in a sentence why a target fails; empty when it does not.
 func why(st *sender.Status, recent []*records.Line) string {
-	trouble := ""
-	if st.Trouble != nil {
-		trouble = st.Trouble.Error()
+	lastError := ""
+	if st.LastError != nil {
+		lastError = st.LastError.Error()
 	}
 	switch state(st) {
 	case "paused":
 		return "it has vanished from its discovery source"
 	case "closed":
-		return "its socket is not open: " + cmp.Or(trouble, "it is about to be opened")
+		return "its socket is not open: " + cmp.Or(lastError, "it is about to be opened")
 	case "unresolved":
-		return "its name has no address: " + cmp.Or(trouble, "it is being looked up")
+		return "its name has no address: " + cmp.Or(lastError, "it is being looked up")
 	case "up":
 		return ""
 	}
@@ -145,8 +145,8 @@ func why(st *sender.Status, recent []*records.Line) string {
 			text += fmt.Sprintf("; %d of the last %d lost by %s", n, len(recent), c)
 		}
 	}
-	if trouble != "" {
-		text += fmt.Sprintf("; last error, %s ago: %s", time.Since(st.TroubleAt).Round(time.Second), trouble)
+	if lastError != "" {
+		text += fmt.Sprintf("; last error, %s ago: %s", time.Since(st.LastErrorAt).Round(time.Second), lastError)
 	}
 	return text
 }

@@ -81,8 +81,8 @@ func view(st *sender.Status) TargetView {
 	if st.Address.IsValid() {
 		v.Address = st.Address.String()
 	}
-	if st.Trouble != nil {
-		v.LastError, v.LastErrorAt = st.Trouble.Error(), &st.TroubleAt
+	if st.LastError != nil {
+		v.LastError, v.LastErrorAt = st.LastError.Error(), &st.LastErrorAt
 	}
 	for cause, lost := range n.Lost {
 		v.Lost[accounting.Cause(cause).String()] = lost

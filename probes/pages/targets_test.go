@@ -18,7 +18,7 @@ func TestStates(t *testing.T) {
 			t.Errorf("got %s, want %s", got, want)
 		}
 	}
-	v := view(&sender.Status{Trouble: fmt.Errorf("x"), TroubleAt: at})
+	v := view(&sender.Status{LastError: fmt.Errorf("x"), LastErrorAt: at})
 	if v.LastError != "x" || !v.LastErrorAt.Equal(at) || len(v.Lost) != 6 {
 		t.Errorf("%+v", v)
 	}

@@ -24,13 +24,13 @@ const (
 	// round-trip time is known for a multiple of that.
 	leastWait  = 100 * time.Millisecond
 	waitFactor = 4
-	// witnesses is how many small probes are sent after one that is missing, at
+	// controlProbes is how many small probes are sent after one that is missing, at
 	// most.
-	witnesses = 3
-	// glance is how often a wait looks whether the search shall end.
-	glance    = 100 * time.Millisecond
-	batch     = 4
-	sendSpace = 1 << 20
+	controlProbes = 3
+	// pollInterval is how often a wait looks whether the search shall end.
+	pollInterval = 100 * time.Millisecond
+	batch        = 4
+	sendSpace    = 1 << 20
 )
 
 // Search finds the path MTU from a target's socket address to the address that its
@@ -61,20 +61,20 @@ type prober struct {
 	peer    timestamping.Peer
 	tos     uint8
 	headers int
-	small   int           // size of the witnesses
+	small   int           // size of the control probes
 	wait    time.Duration // for an answer
 	inbox   *timestamping.Inbox
 	outbox  *timestamping.Outbox
 	errors  *timestamping.ErrorQueue
 
-	sent     []int // sizes by sequence number
-	arrived  []bool
-	rtt      time.Duration // the longest
-	largest  int           // size that arrived
-	reported int           // since it was last asked for
-	fitting  int           // probes that fit
-	lost     int           // of these
-	trouble  error         // what was last said of a packet, other than its size
+	sent      []int // sizes by sequence number
+	arrived   []bool
+	rtt       time.Duration // the longest
+	largest   int           // size that arrived
+	reported  int           // since it was last asked for
+	fitting   int           // probes that fit
+	lost      int           // of these
+	lastError error         // what was last said of a packet, other than its size
 }
 
 func open(t sender.Target, to netip.AddrPort, limits Limits) (*prober, error) {
@@ -129,17 +129,17 @@ func (p *prober) try(ctx context.Context, size int) attempt {
 		p.count(arrived)
 	}
 	var a attempt
-	for i := 0; i < witnesses && !p.arrived[sequence] && !a.witness && size > p.small && ctx.Err() == nil; i++ {
-		var witness int
-		if witness, err = p.send(p.small); err == nil {
-			p.await(ctx, witness)
+	for i := 0; i < controlProbes && !p.arrived[sequence] && !a.controlArrived && size > p.small && ctx.Err() == nil; i++ {
+		var control int
+		if control, err = p.send(p.small); err == nil {
+			p.await(ctx, control)
 		}
-		a.witness = p.arrived[witness]
-		p.count(a.witness)
+		a.controlArrived = p.arrived[control]
+		p.count(a.controlArrived)
 	}
 	a.largest, a.err = p.largest, err
 	if err == nil {
-		a.err = p.trouble
+		a.err = p.lastError
 	}
 	a.reported, p.reported = p.reported, 0
 	return a
@@ -189,7 +189,7 @@ func (p *prober) await(ctx context.Context, sequence int) {
 			return
 		}
 		fds := []unix.PollFd{{Fd: int32(p.socket.FD()), Events: unix.POLLIN}}
-		_, _ = unix.Poll(fds, int(min(left, glance)/time.Millisecond)+1)
+		_, _ = unix.Poll(fds, int(min(left, pollInterval)/time.Millisecond)+1)
 	}
 }
 
@@ -202,7 +202,7 @@ func (p *prober) read(answered func(sequence int)) {
 			switch ok := p.errors.Report(i, &report); {
 			case !ok || report.Errno == 0:
 			case report.Errno != syscall.EMSGSIZE:
-				p.trouble = report.Errno
+				p.lastError = report.Errno
 			case report.MTU > 0:
 				p.reported = int(min(report.MTU, GreatestSize))
 			}

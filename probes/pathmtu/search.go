@@ -3,7 +3,7 @@
 // different sizes that nothing may fragment.
 //
 // A size counts as too large only when several of its probes are missing and
-// each of these failures is witnessed by a small probe that came through. What
+// a small control probe came through after each of them. What
 // the kernel and ICMP messages say chooses the next size to try and decides
 // nothing, so neither a black hole nor a forged message misleads the search.
 package pathmtu
@@ -52,7 +52,7 @@ type Result struct {
 	Outcome Outcome
 	MTU     int  // in bytes with the IP header; 0 unless found
 	AtMax   bool // MTU is the largest size that was to be tried, so the path may carry more
-	// Reported is the smallest MTU that the kernel or an ICMP message told of;
+	// Reported is the smallest MTU that the kernel or an ICMP message reported;
 	// 0 when none did.
 	Reported int
 	Probes   int // packets sent
@@ -62,10 +62,10 @@ type Result struct {
 
 // attempt is what became of one probe of a size.
 type attempt struct {
-	witness  bool  // a small probe came through after it
-	reported int   // MTU that the kernel or an ICMP message told of meanwhile; 0 for none
-	largest  int   // size of the largest probe known to have arrived, ever
-	err      error // what was said of it, other than its size
+	controlArrived bool  // a small probe came through after it
+	reported       int   // MTU that the kernel or an ICMP message reported meanwhile; 0 for none
+	largest        int   // size of the largest probe known to have arrived, ever
+	err            error // what was said of it, other than its size
 }
 
 // link carries probes.
@@ -87,10 +87,10 @@ const (
 	minTries = 3
 	maxTries = 12
 	misjudge = 1e-5
-	// greetings is how many probes of the smallest size come first, to learn the
+	// firstProbes is how many probes of the smallest size come first, to learn the
 	// round-trip time and the loss.
-	greetings = 10
-	// maxSilence is how many tries without a witness end the search.
+	firstProbes = 10
+	// maxSilence is how many tries without a control probe that arrives end the search.
 	maxSilence = 8
 	// maxLoss is the share of small probes whose loss makes sizes impossible to
 	// judge, once enoughProbes were sent.
@@ -128,7 +128,7 @@ type search struct {
 // run searches until the sizes that fit and those that do not meet.
 func run(ctx context.Context, l link, limits Limits) Result {
 	s := &search{link: l, limits: limits, excess: limits.Max + 1, reports: make(map[int]bool)}
-	err := s.greet(ctx)
+	err := s.checkReachable(ctx)
 	for err == nil && s.fits+1 < s.excess {
 		err = s.judge(ctx, s.next())
 	}
@@ -142,17 +142,17 @@ func run(ctx context.Context, l link, limits Limits) Result {
 	return r
 }
 
-// greet learns whether the smallest size arrives.
-func (s *search) greet(ctx context.Context) error {
+// checkReachable learns whether the smallest size arrives.
+func (s *search) checkReachable(ctx context.Context) error {
 	var last error
-	for i := 0; i < 2*greetings && (s.fits > 0 || i < maxSilence); i++ {
+	for i := 0; i < 2*firstProbes && (s.fits > 0 || i < maxSilence); i++ {
 		a := s.link.try(ctx, s.limits.Min)
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		s.learn(&a)
 		last = a.err
-		if sent, lost := s.link.loss(); sent-lost >= greetings && s.fits > 0 {
+		if sent, lost := s.link.loss(); sent-lost >= firstProbes && s.fits > 0 {
 			return nil
 		}
 		pause(ctx)
@@ -201,7 +201,7 @@ func (s *search) judge(ctx context.Context, size int) error {
 			return errBudget
 		case sent >= enoughProbes && float64(lost) > maxLoss*float64(sent):
 			return errLossy
-		case a.witness:
+		case a.controlArrived:
 			failures, silence = failures+1, 0
 		default:
 			if silence++; silence == maxSilence {

@@ -45,8 +45,8 @@ func (l *fakeLink) try(_ context.Context, size int) (a attempt) {
 	} else {
 		l.sent++
 		l.small++
-		a.witness = !l.dead() && (l.brings == 0 || l.small%l.brings == 0)
-		if !a.witness {
+		a.controlArrived = !l.dead() && (l.brings == 0 || l.small%l.brings == 0)
+		if !a.controlArrived {
 			l.lost++
 		}
 	}

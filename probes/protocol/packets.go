@@ -22,9 +22,9 @@ type Handler interface {
 	// other probes, after the sender has settled the one that it answers. It returns an
 	// earlier probe that has got stamps by it, or nil.
 	Learn(s *Session, sequence uint64) *Slot
-	// Quoted reads the session's identifier from the packet of ours, sent to the
+	// QuotedID reads the session's identifier from the packet of ours, sent to the
 	// address, with which an ICMP message begins.
-	Quoted(to netip.AddrPort, packet []byte) (id uint16, ok bool)
+	QuotedID(to netip.AddrPort, packet []byte) (id uint16, ok bool)
 }
 
 // Reading is what a Handler makes of a datagram at first sight.

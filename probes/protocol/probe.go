@@ -25,8 +25,8 @@ type Probe struct {
 	// Numbered says that an answer came, under the Number that the other end gave it.
 	Number   uint32
 	Numbered bool
-	// Whereabouts is what is known so far of how far an unanswered probe came.
-	Whereabouts Whereabouts
+	// Delivery is what is known so far of how far an unanswered probe came.
+	Delivery Delivery
 	// Drops is the socket's drop counter when the probe was sent.
 	Drops uint32
 	// Detail is what an Exchange found out beside the delay, for the protocol's own
@@ -59,14 +59,14 @@ const (
 	Closing // sent after the last of a counted target, for what its answer tells
 )
 
-// Whereabouts is how far an unanswered probe came.
-type Whereabouts uint8
+// Delivery is how far an unanswered probe came.
+type Delivery uint8
 
 // How far it came.
 const (
-	NotKnown   Whereabouts = iota
-	Arrived                // at the other end, which has answered it
-	NotArrived             // at the other end
+	DeliveryUnknown Delivery = iota
+	Delivered                // at the other end, which has answered it
+	NotDelivered             // at the other end
 )
 
 // Slot is a probe in the window of its session.

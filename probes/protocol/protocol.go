@@ -75,14 +75,14 @@ func (t *Traits) HasSizes() bool { return t.Sizes != "" }
 type Packets interface {
 	Protocol
 	// NewHandler returns the handler of a socket and its sessions.
-	NewHandler(*Environment, *Table, *timestamping.Socket) Handler
+	NewHandler(*LocalClock, *Table, *timestamping.Socket) Handler
 }
 
-// Environment is what the sender knows of this host; it changes now and then.
-type Environment struct {
-	// ClockError is how far our clock may be from true time, and Synchronized whether it
+// LocalClock is what the sender knows of this host; it changes now and then.
+type LocalClock struct {
+	// Error is how far our clock may be from true time, and Synchronized whether it
 	// follows an external source.
-	ClockError   time.Duration
+	Error        time.Duration
 	Synchronized bool
 }
 

@@ -38,8 +38,8 @@ type Session struct {
 
 	// MaxAnswer is the size of the largest answer in bytes. NewSession of Packets sets it.
 	MaxAnswer int
-	// Own is what NewSession returned.
-	Own any
+	// State is what NewSession returned.
+	State any
 
 	// Wake has the session's Exchange asked again. Any goroutine may call it, but the
 	// sender's; it waits until that has been done.
@@ -48,17 +48,17 @@ type Session struct {
 	Owner any
 }
 
-// Locator is what a protocol keeps of a session when it can find out where a probe was
+// LossLocator is what a protocol keeps of a session when it can find out where a probe was
 // lost.
-type Locator interface {
-	// Locate says how far an unanswered probe came.
-	Locate(slot *Slot) Whereabouts
+type LossLocator interface {
+	// Delivery says how far an unanswered probe came.
+	Delivery(slot *Slot) Delivery
 	// Overflowed attributes a probe that did not arrive to the other host, which has
 	// owned up to such losses; false when it has not, or they are attributed already.
 	Overflowed(sequence uint64) bool
-	// Patience is how many answers to later probes show for certain that a probe has
+	// AnswersNeeded is how many answers to later probes show for certain that a probe has
 	// not arrived.
-	Patience() int
+	AnswersNeeded() int
 }
 
 // Exchange carries out the probes of a session, one after the other. Its methods are

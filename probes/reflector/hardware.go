@@ -30,7 +30,7 @@ func (r *Reflector) surveyOnce() {
 	for ns, of := range listeners {
 		use, err := r.options.Survey(ns, r.surveyor.Mode(), locals[ns])
 		if err != nil {
-			r.options.Logger.Warn("not every device told whether it stamps in hardware", "netns", ns, "err", err)
+			r.options.Logger.Warn("cannot tell of every device whether it stamps in hardware", "netns", ns, "err", err)
 		}
 		if len(use) == len(of) {
 			r.do(func() { r.useHardware(of, use) })

@@ -71,11 +71,11 @@ type Bound func() (bound time.Duration, synchronized bool)
 
 // Reflector answers test packets on its listeners.
 type Reflector struct {
-	options Options
-	loop    *eventloop.Loop
-	keeper  *sockets.Keeper
-	warmth  *timestamping.Socket
-	clock   *timestamping.Clock
+	options      Options
+	loop         *eventloop.Loop
+	keeper       *sockets.Keeper
+	warmUpSocket *timestamping.Socket
+	clock        *timestamping.Clock
 
 	mu sync.Mutex // held from Prepare to Commit
 
@@ -94,7 +94,7 @@ type Reflector struct {
 	replies     [batch]reply
 	steps       uint32 // of the clock before what is handled now arrived
 	estimateDue int64
-	houseDue    int64
+	dropsDue    int64
 }
 
 // New returns a reflector without listeners. Close frees it.
@@ -125,8 +125,8 @@ func New(o Options) (*Reflector, error) {
 	r.keeper = sockets.NewKeeper(timestamping.Options{
 		ReceiveBuffer: o.ReceiveBuffer, SendBuffer: DefaultBuffer, ReportHeader: true,
 	}, r, o.Logger)
-	if r.warmth, err = timestamping.WarmUp(); err != nil {
-		o.Logger.Warn("the first time stamps may be late", "err", err)
+	if r.warmUpSocket, err = timestamping.WarmUp(); err != nil {
+		o.Logger.Warn("cannot warm up time stamps; the first may be late", "err", err)
 	}
 	return r, nil
 }
@@ -242,8 +242,8 @@ func (r *Reflector) Run(ctx context.Context) error {
 func (r *Reflector) Close() {
 	r.loop.Close()
 	r.keeper.Close()
-	if r.warmth != nil {
-		r.warmth.Close()
+	if r.warmUpSocket != nil {
+		r.warmUpSocket.Close()
 	}
 }
 

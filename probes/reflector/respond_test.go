@@ -257,11 +257,11 @@ func TestTablesAreBounded(t *testing.T) {
 		}
 		regular = s
 	}
-	if n := len(table.sets) * ways; n != 256 {
+	if n := len(table.sets) * associativity; n != 256 {
 		t.Errorf("the table has %d entries", n)
 	}
-	if l := newLimiter(sourceSets); len(l.sets)*ways != 4096 {
-		t.Errorf("the limiter has %d entries", len(l.sets)*ways)
+	if l := newLimiter(sourceSets); len(l.sets)*associativity != 4096 {
+		t.Errorf("the limiter has %d entries", len(l.sets)*associativity)
 	}
 }
 
@@ -269,7 +269,7 @@ func TestDisplacedSessionGetsNoForeignStamp(t *testing.T) {
 	table := newSessionTable(1)
 	first := table.get(newSessionKey(alice, 1, 1), 1)
 	generation := first.generation
-	for i := range uint16(ways) {
+	for i := range uint16(associativity) {
 		table.get(newSessionKey(alice, 10+i, 1), int64(10+i))
 	}
 	if first.generation == generation {

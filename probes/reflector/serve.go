@@ -66,7 +66,7 @@ func (r *Reflector) detach(key sockets.Key) {
 			continue
 		}
 		if err := r.loop.Remove(l.FD()); err != nil {
-			r.options.Logger.Error("cannot let go of a socket", "socket", key.String(), "err", err)
+			r.options.Logger.Error("cannot stop watching a socket", "socket", key.String(), "err", err)
 		}
 		r.listeners[i] = nil
 	}
@@ -93,11 +93,11 @@ func (r *Reflector) Ready(events []eventloop.Event) (wake int64) {
 			r.answer(l)
 		}
 	}
-	if now >= r.houseDue {
+	if now >= r.dropsDue {
 		r.readDrops()
-		r.houseDue = now + housekeeping
+		r.dropsDue = now + housekeeping
 	}
-	return r.houseDue
+	return r.dropsDue
 }
 
 // answer reads one batch and answers it. More that waits wakes the loop again.
@@ -203,7 +203,7 @@ func (r *Reflector) recount(l *listener) {
 	clear(l.sent[:])
 	l.count = 0
 	if err := l.RestartCount(); err != nil {
-		r.options.Logger.Error("send stamps are lost", "socket", l.key.String(), "err", err)
+		r.options.Logger.Error("cannot restart the count of send stamps; some are lost", "socket", l.key.String(), "err", err)
 	}
 }
 

@@ -9,9 +9,9 @@ import (
 )
 
 const (
-	// ways is how many entries share a hash. When all are taken the one used
+	// associativity is how many entries share a hash. When all are taken the one used
 	// least recently makes room.
-	ways = 4
+	associativity = 4
 	// sessionSets and sourceSets bound the tables: 16384 sessions, 4096 sources.
 	sessionSets = 4096
 	sourceSets  = 1024
@@ -132,11 +132,11 @@ func (a *arrivals) fail(sequence uint32) {
 // sessionTable holds a bounded number of sessions.
 type sessionTable struct {
 	seed maphash.Seed
-	sets [][ways]session
+	sets [][associativity]session
 }
 
 func newSessionTable(sets int) *sessionTable {
-	return &sessionTable{seed: maphash.MakeSeed(), sets: make([][ways]session, sets)}
+	return &sessionTable{seed: maphash.MakeSeed(), sets: make([][associativity]session, sets)}
 }
 
 // get returns the session, a new one if it is not known or was silent for long.
@@ -173,7 +173,7 @@ type limiter struct {
 	seed  maphash.Seed
 	rate  float64 // tokens per nanosecond
 	burst float64
-	sets  [][ways]bucket
+	sets  [][associativity]bucket
 }
 
 type bucket struct {
@@ -189,7 +189,7 @@ const minBurst = 16
 const burstFraction = 10
 
 func newLimiter(sets int) *limiter {
-	return &limiter{seed: maphash.MakeSeed(), sets: make([][ways]bucket, sets)}
+	return &limiter{seed: maphash.MakeSeed(), sets: make([][associativity]bucket, sets)}
 }
 
 // setRate sets the packets per second and source.

@@ -95,9 +95,9 @@ func newVirtual(t *testing.T, reflector *net.UDPConn, n network, size int, state
 	v.session = newSession(tg, &series{recorder: v.rec})
 	v.session.setAddress(netip.MustParseAddr("10.0.0.1"))
 	v.socket = newSocket(sockets.Key{}, nil, 0, uint16(seed%60000)+1)
-	v.socket.adopt(&e.env, v.session)
-	v.socket.drained = 1 << 62 // nothing waits in a buffer, and nothing is dropped there
-	v.socket.counted = v.socket.drained
+	v.socket.adopt(&e.localClock, v.session)
+	v.socket.readUntil = 1 << 62 // nothing waits in a buffer, and nothing is dropped there
+	v.socket.dropsReadAt = v.socket.readUntil
 	return v
 }
 
@@ -263,7 +263,7 @@ type tally struct{ right, unknown, wrong, silent int }
 // came to one that was sent well after it.
 func (v *virtual) silent(probe int) bool {
 	end := int64(probe)*int64(v.net.interval) + int64(v.net.deadline) + v.session.grace
-	later := probe + v.session.locator.Patience() + 1
+	later := probe + v.session.locator.AnswersNeeded() + 1
 	for _, j := range v.journeys[min(later, len(v.journeys)):] {
 		if j.answered > 0 && j.answered < end {
 			return false

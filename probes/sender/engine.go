@@ -82,12 +82,12 @@ type engine struct {
 	header   protocol.Header // of the answer at hand
 	arrival  protocol.Arrival
 	reading  protocol.Answer
-	dirty    []*socket // with pending launches
+	unsent   []*socket // with pending launches
 
-	env    protocol.Environment
-	envDue int64 // when our clock's error is asked for again
-	stamps [NumPoints][NumSources]uint64
-	stray  uint64
+	localClock    protocol.LocalClock
+	clockErrorDue int64 // when our clock's error is asked for again
+	stamps        [NumPoints][NumSources]uint64
+	stray         uint64
 }
 
 func newEngine(logger *slog.Logger, bound Bound) (*engine, error) {
@@ -103,7 +103,7 @@ func newEngine(logger *slog.Logger, bound Bound) (*engine, error) {
 		loop: loop, clock: clock, logger: logger, bound: bound,
 		series: make(map[Labels]*series), sockets: make(map[sockets.Key]*socket),
 		closed: make(map[sockets.Key]error),
-		due:    queue{which: dueQueue}, settle: queue{which: settleQueue},
+		due:    queue{kind: dueQueue}, settle: queue{kind: settleQueue},
 		outbox: timestamping.NewOutbox(batch), inbox: timestamping.NewInbox(batch, minDatagram),
 		reports: timestamping.NewErrorQueue(batch),
 	}, nil
@@ -172,7 +172,7 @@ func (e *engine) begin(s *session) {
 	if s.timers[dueQueue].index >= 0 || s.finished || s.retired {
 		return
 	}
-	s.next = s.target.start(e.clock.Now(), s.turn)
+	s.next = s.target.start(e.clock.Now(), s.flowIndex)
 	e.due.set(s, s.next)
 }
 
@@ -242,7 +242,7 @@ func (e *engine) adopt(k *socket, s *session) {
 		}
 		k.watched = true
 	}
-	k.adopt(&e.env, s)
+	k.adopt(&e.localClock, s)
 }
 
 // detach stops using a socket. What is in flight on it will be lost.
@@ -253,7 +253,7 @@ func (e *engine) detach(key sockets.Key, reason error) {
 	}
 	if k.watched {
 		if err := e.loop.Remove(k.FD()); err != nil {
-			e.logger.Error("cannot let go of a socket", "socket", key.String(), "err", err)
+			e.logger.Error("cannot stop watching a socket", "socket", key.String(), "err", err)
 		}
 	}
 	e.tokens[k.token] = nil
@@ -282,7 +282,7 @@ func (e *engine) setAddress(s *session, r resolver.Result) {
 	case s.Address.Addr() != r.Address:
 		e.retire(s)
 		successor := newSession(s.target, s.series)
-		successor.launched, successor.turn = s.launched, s.turn
+		successor.launched, successor.flowIndex = s.launched, s.flowIndex
 		successor.setAddress(r.Address)
 		e.add(successor)
 		return

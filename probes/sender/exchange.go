@@ -26,7 +26,7 @@ func (e *engine) exchange(s *session, intended int64) {
 		e.failed(&p, err)
 		return
 	}
-	s.attempt, s.attempted = p.slot.Sequence, true
+	s.exchangeSequence, s.exchanging = p.slot.Sequence, true
 	s.Window.Handed(p.slot)
 	s.series.launched = true
 	s.series.recorder.Launched(now - intended)
@@ -35,7 +35,7 @@ func (e *engine) exchange(s *session, intended int64) {
 
 // progress looks what became of the exchange under way.
 func (e *engine) progress(s *session, at int64) {
-	if !s.attempted {
+	if !s.exchanging {
 		return
 	}
 	r, ended := s.exchange.Ready()
@@ -43,7 +43,7 @@ func (e *engine) progress(s *session, at int64) {
 		return
 	}
 	defer e.endExchange(s)
-	slot := s.Window.Lookup(s.attempt)
+	slot := s.Window.Lookup(s.exchangeSequence)
 	if slot == nil {
 		return
 	}
@@ -81,17 +81,17 @@ func (e *engine) exchanged(s *session, slot *protocol.Slot, rtt time.Duration, a
 		st.Kernel |= delay.T1 | delay.T4
 		stamp = st.T4
 	}
-	if e.answer(s, s.attempt, stamp, at) {
+	if e.answer(s, s.exchangeSequence, stamp, at) {
 		e.received(s, slot, at, &protocol.Answer{OneClock: true, Incomplete: true})
 	}
 }
 
 // endExchange gives up what is under way.
 func (e *engine) endExchange(s *session) {
-	if !s.attempted || s.socket == nil {
+	if !s.exchanging || s.socket == nil {
 		return
 	}
-	s.attempted = false
+	s.exchanging = false
 	if err := s.exchange.End(); err != nil {
 		e.logger.Error("cannot end a probe", "socket", s.socket.key.String(), "err", err)
 	}

@@ -14,12 +14,12 @@ import (
 	"vigia/probes/protocol"
 )
 
-// errand is a protocol that is carried out elsewhere: goroutines of its own do the work, and
-// the sender has no socket for it.
-type errand struct{ office *office }
+// background is a protocol whose probes goroutines of its own carry out; the sender has no
+// socket for it.
+type background struct{ worker *worker }
 
-// office is where errands are run, as a test wants them to be.
-type office struct {
+// worker carries out background probes as a test wants it to.
+type worker struct {
 	mu       sync.Mutex
 	begun    []uint64 // sequence numbers
 	ended    int      // calls of End with something under way
@@ -27,17 +27,17 @@ type office struct {
 	refusals error
 }
 
-func (errand) Traits() protocol.Traits {
-	return protocol.Traits{Name: "errand", Title: "errand", Noun: "an errand", Socketless: true, Port: 7, Flows: protocol.NewFlows}
+func (background) Traits() protocol.Traits {
+	return protocol.Traits{Name: "background", Title: "background", Noun: "a background task", Socketless: true, Port: 7, Flows: protocol.NewFlows}
 }
-func (errand) CheckSize(int) (problem, fix string) { return "", "" }
-func (p errand) NewSession(s *protocol.Session) any {
-	return &errandSession{office: p.office, session: s}
+func (background) CheckSize(int) (problem, fix string) { return "", "" }
+func (p background) NewSession(s *protocol.Session) any {
+	return &backgroundSession{worker: p.worker, session: s}
 }
 
-// errandSession runs one errand at a time.
-type errandSession struct {
-	office  *office
+// backgroundSession carries out one probe at a time.
+type backgroundSession struct {
+	worker  *worker
 	session *protocol.Session
 
 	mu       sync.Mutex
@@ -46,8 +46,8 @@ type errandSession struct {
 	result   *protocol.Result
 }
 
-func (x *errandSession) Begin(p *protocol.Probe) error {
-	o := x.office
+func (x *backgroundSession) Begin(p *protocol.Probe) error {
+	o := x.worker
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.begun = append(o.begun, p.Sequence)
@@ -70,7 +70,7 @@ func (x *errandSession) Begin(p *protocol.Probe) error {
 	return nil
 }
 
-func (x *errandSession) Ready() (protocol.Result, bool) {
+func (x *backgroundSession) Ready() (protocol.Result, bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.result == nil {
@@ -79,21 +79,21 @@ func (x *errandSession) Ready() (protocol.Result, bool) {
 	return *x.result, true
 }
 
-func (x *errandSession) End() error {
+func (x *backgroundSession) End() error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.busy {
 		x.busy, x.result = false, nil
-		x.office.mu.Lock()
-		x.office.ended++
-		x.office.mu.Unlock()
+		x.worker.mu.Lock()
+		x.worker.ended++
+		x.worker.mu.Unlock()
 	}
 	return nil
 }
 
-func errandTarget(o *office, count uint64) Target {
+func backgroundTarget(o *worker, count uint64) Target {
 	tg := target("b", netip.MustParseAddrPort("127.0.0.1:7"))
-	tg.Protocol, tg.Size, tg.Count = errand{o}, 0, count
+	tg.Protocol, tg.Size, tg.Count = background{o}, 0, count
 	tg.Interval, tg.Deadline = 20*time.Millisecond, 20*time.Millisecond
 	return tg
 }
@@ -103,10 +103,10 @@ func errandTarget(o *office, count uint64) Target {
 // told.
 func TestProbesOutsideTheLoop(t *testing.T) {
 	const rtt = 3 * time.Millisecond
-	failure := errors.New("the office is closed")
+	failure := errors.New("the worker is not there")
 	// Deadlines are a matter of the machine, too: what fails never answers, and the rest
 	// says that it was done long before.
-	o := &office{work: func(sequence uint64) (protocol.Result, bool) {
+	o := &worker{work: func(sequence uint64) (protocol.Result, bool) {
 		switch sequence % 3 {
 		case 1:
 			return protocol.Result{Err: failure}, true
@@ -116,7 +116,7 @@ func TestProbesOutsideTheLoop(t *testing.T) {
 		return protocol.Result{RTT: rtt, At: 1, Detail: sequence}, true
 	}}
 	f := newSender(t, Options{})
-	tg := errandTarget(o, 30)
+	tg := backgroundTarget(o, 30)
 	f.apply(tg)
 	st, probes := f.finish(tg.Labels)
 	if !st.Open || len(f.engine.sockets) != 0 {
@@ -138,8 +138,8 @@ func TestProbesOutsideTheLoop(t *testing.T) {
 			t.Errorf("probe %d: it ended %d ns after it was due, not at the time that was told", p.Sequence, p.Application)
 		}
 	}
-	if !errors.Is(st.Trouble, failure) {
-		t.Errorf("last error %v", st.Trouble)
+	if !errors.Is(st.LastError, failure) {
+		t.Errorf("last error %v", st.LastError)
 	}
 	f.apply() // the last, which is late for ever, ends with the target
 	o.mu.Lock()
@@ -151,9 +151,9 @@ func TestProbesOutsideTheLoop(t *testing.T) {
 
 // TestExchangeWithoutRTT has no delay but that of the application.
 func TestExchangeWithoutRTT(t *testing.T) {
-	o := &office{work: func(uint64) (protocol.Result, bool) { return protocol.Result{At: 1}, true }}
+	o := &worker{work: func(uint64) (protocol.Result, bool) { return protocol.Result{At: 1}, true }}
 	f := newSender(t, Options{})
-	tg := errandTarget(o, 5)
+	tg := backgroundTarget(o, 5)
 	f.apply(tg)
 	st, _ := f.finish(tg.Labels)
 	if st.Counts.Received != 5 || st.Quarantined[delay.NoKernelStamp] != 5 {
@@ -161,27 +161,27 @@ func TestExchangeWithoutRTT(t *testing.T) {
 	}
 }
 
-// TestRefusedErrands cannot even begin.
-func TestRefusedErrands(t *testing.T) {
-	o := &office{refusals: unix.EPERM}
+// TestRefusedBackgroundProbes cannot even begin.
+func TestRefusedBackgroundProbes(t *testing.T) {
+	o := &worker{refusals: unix.EPERM}
 	f := newSender(t, Options{})
-	tg := errandTarget(o, 5)
+	tg := backgroundTarget(o, 5)
 	f.apply(tg)
 	st, _ := f.finish(tg.Labels)
-	if st.Counts.Lost[accounting.SendError] != 5 || st.Counts.Refused != 5 || !errors.Is(st.Trouble, unix.EPERM) {
-		t.Errorf("%+v, %v", st.Counts, st.Trouble)
+	if st.Counts.Lost[accounting.SendError] != 5 || st.Counts.Refused != 5 || !errors.Is(st.LastError, unix.EPERM) {
+		t.Errorf("%+v, %v", st.Counts, st.LastError)
 	}
 }
 
-// TestErrandsEndWithTheirTarget: what is under way is given up when the target goes, and
+// TestBackgroundProbesEndWithTheirTarget: what is under way is given up when the target goes, and
 // news that come later disturb nobody.
-func TestErrandsEndWithTheirTarget(t *testing.T) {
+func TestBackgroundProbesEndWithTheirTarget(t *testing.T) {
 	release := make(chan struct{})
-	o := &office{work: func(uint64) (protocol.Result, bool) { <-release; return protocol.Result{At: 1}, true }}
+	o := &worker{work: func(uint64) (protocol.Result, bool) { <-release; return protocol.Result{At: 1}, true }}
 	f := newSender(t, Options{})
-	tg := errandTarget(o, 0)
+	tg := backgroundTarget(o, 0)
 	tg.Interval, tg.Deadline = time.Hour, time.Minute
-	other := errandTarget(&office{work: func(uint64) (protocol.Result, bool) { return protocol.Result{At: 1}, true }}, 0)
+	other := backgroundTarget(&worker{work: func(uint64) (protocol.Result, bool) { return protocol.Result{At: 1}, true }}, 0)
 	other.Labels.Dst = "other"
 	f.apply(tg, other)
 	f.engine.do(func() {
@@ -193,7 +193,7 @@ func TestErrandsEndWithTheirTarget(t *testing.T) {
 	ended := o.ended
 	o.mu.Unlock()
 	if ended != 1 {
-		t.Errorf("%d errands ended with their target", ended)
+		t.Errorf("%d background probes ended with their target", ended)
 	}
 	close(release)
 	before := f.status(other.Labels).Counts.Received

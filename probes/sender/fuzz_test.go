@@ -64,7 +64,7 @@ func FuzzArrived(f *testing.F) {
 		s := newSession(Target{Protocol: stampprobe.Protocol{}, Size: fuzzSize, Port: stamp.Port, Interval: time.Second, Deadline: time.Second}, ser)
 		s.setAddress(from.Addr())
 		k := newSocket(sockets.Key{}, nil, 0, fuzzSSID)
-		k.adopt(&e.env, s)
+		k.adopt(&e.localClock, s)
 		now := e.clock.Now()
 		for range fuzzCount {
 			slot := s.Window.Begin(now + int64(time.Second))

@@ -41,7 +41,7 @@ func (s *Sender) surveyOnce() {
 	for name, ns := range byNetns {
 		use, err := s.options.Survey(name, s.surveyor.Mode(), ns.flows)
 		if err != nil {
-			s.options.Logger.Warn("not every device told whether it stamps in hardware", "netns", name, "err", err)
+			s.options.Logger.Warn("cannot tell of every device whether it stamps in hardware", "netns", name, "err", err)
 		}
 		if len(use) != len(ns.flows) {
 			continue // the namespace is gone

@@ -98,7 +98,7 @@ func newHardwareBench(t *testing.T) *hardwareBench {
 	s.setAddress(netip.MustParseAddr("10.0.0.1"))
 	s.Hardware = true
 	k := newSocket(sockets.Key{}, nil, 0, fuzzSSID)
-	k.adopt(&e.env, s)
+	k.adopt(&e.localClock, s)
 	return &hardwareBench{engine: e, t: t, k: k, s: s, rec: rec}
 }
 

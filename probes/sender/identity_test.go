@@ -55,7 +55,7 @@ func TestAccountsCloseWhateverHappens(t *testing.T) {
 				overflown = err == nil && n >= 20
 			}
 		}
-		e.dirty = e.dirty[:0]
+		e.unsent = e.unsent[:0]
 		overflown = overflown || becomes(func() bool { n, err := k.Drops(); return err == nil && n > 0 })
 	}); err != nil || !overflown {
 		t.Fatalf("our own buffer does not overflow: %v", err)

@@ -28,13 +28,13 @@ func (t *Target) grace(answers int) int64 {
 // awaitsEvidence reports whether an overdue probe should wait for evidence.
 func (e *engine) awaitsEvidence(s *session, slot *protocol.Slot, now int64) bool {
 	return s.grace > 0 && now <= slot.Deadline+s.grace && s.socket != nil && !s.retired && !s.done() &&
-		s.locate(slot) == protocol.NotKnown
+		s.delivery(slot) == protocol.DeliveryUnknown
 }
 
 // cause says why a probe was lost.
 func (e *engine) cause(s *session, slot *protocol.Slot) accounting.Cause {
-	where := s.locate(slot)
-	if where == protocol.NotArrived {
+	where := s.delivery(slot)
+	if where == protocol.NotDelivered {
 		if s.locator.Overflowed(slot.Sequence) {
 			return accounting.ReflectorOverflow
 		}
@@ -43,7 +43,7 @@ func (e *engine) cause(s *session, slot *protocol.Slot) accounting.Cause {
 	if s.socket != nil && s.socket.drops.take(slot.Value.Drops) {
 		return accounting.LocalOverflow
 	}
-	if where == protocol.Arrived {
+	if where == protocol.Delivered {
 		return accounting.Reverse
 	}
 	return accounting.Unknown

@@ -163,8 +163,8 @@ func TestRefusedByOwnFirewall(t *testing.T) {
 	if refused != st.Counts.Refused || refused != n/3 || dropped < refused || st.Counts.Received != n-refused {
 		t.Errorf("%d dropped, %+v", dropped, st.Counts)
 	}
-	if !errors.Is(st.Trouble, unix.EPERM) {
-		t.Errorf("last error %v, want EPERM", st.Trouble)
+	if !errors.Is(st.LastError, unix.EPERM) {
+		t.Errorf("last error %v, want EPERM", st.LastError)
 	}
 	for _, p := range settled {
 		if p.State == protocol.Answered && p.Stamps.Kernel&delay.T1 != 0 && (p.Stamps.T1 > p.Stamps.T2 || p.Stamps.T1 < f.realtime(p.SentAt)) {
@@ -196,8 +196,8 @@ func TestUnreachable(t *testing.T) {
 	f.apply(noRoute, rejected)
 	for l, want := range map[Labels]syscall.Errno{noRoute.Labels: unix.ENETUNREACH, rejected.Labels: unix.EHOSTUNREACH} {
 		st, _ := f.finish(l)
-		if lostTo(st, accounting.SendError) != 20 || !errors.Is(st.Trouble, want) || st.Up {
-			t.Errorf("%s: %v, %+v", l.Dst, st.Trouble, st.Counts)
+		if lostTo(st, accounting.SendError) != 20 || !errors.Is(st.LastError, want) || st.Up {
+			t.Errorf("%s: %v, %+v", l.Dst, st.LastError, st.Counts)
 		}
 	}
 }
@@ -211,8 +211,8 @@ func TestReflectorDiesAndReturns(t *testing.T) {
 	tg.Deadline = 500 * time.Millisecond
 	f.apply(tg)
 	f.waitFor("losses while nobody listens", func() bool { return lostTo(f.status(tg.Labels), accounting.Unknown) > 5 })
-	if st := f.status(tg.Labels); !errors.Is(st.Trouble, unix.ECONNREFUSED) || st.Counts.Received != 0 || st.Up {
-		t.Errorf("%v, up %v, %+v", st.Trouble, st.Up, st.Counts)
+	if st := f.status(tg.Labels); !errors.Is(st.LastError, unix.ECONNREFUSED) || st.Counts.Received != 0 || st.Up {
+		t.Errorf("%v, up %v, %+v", st.LastError, st.Up, st.Counts)
 	}
 	if n := f.status(tg.Labels).Counts.Refused; n != 0 {
 		t.Errorf("%d probes failed to be sent because of ICMP messages about others", n)
@@ -260,8 +260,8 @@ func TestOneDeadTargetDoesNotDisturbOthers(t *testing.T) {
 	}
 	f.apply(targets...)
 	st, settled := f.finish(alive.Labels)
-	if st.Counts.Received != n || st.Counts.Refused != 0 || st.Trouble != nil {
-		t.Errorf("%v, %+v", st.Trouble, st.Counts)
+	if st.Counts.Received != n || st.Counts.Refused != 0 || st.LastError != nil {
+		t.Errorf("%v, %+v", st.LastError, st.Counts)
 	}
 	for _, p := range settled {
 		if p.Verdict != delay.Good || p.Stamps.T1 > p.Stamps.T2 {
@@ -271,11 +271,11 @@ func TestOneDeadTargetDoesNotDisturbOthers(t *testing.T) {
 	refusals := 0 // the kernel limits how many it sends
 	for _, dead := range targets[1:] {
 		st, _ := f.finish(dead.Labels)
-		if errors.Is(st.Trouble, unix.ECONNREFUSED) {
+		if errors.Is(st.LastError, unix.ECONNREFUSED) {
 			refusals++
 		}
 		if lostTo(st, accounting.Unknown) != n {
-			t.Errorf("%s: %v, %+v", dead.Labels.Dst, st.Trouble, st.Counts)
+			t.Errorf("%s: %v, %+v", dead.Labels.Dst, st.LastError, st.Counts)
 		}
 	}
 	if refusals == 0 {
@@ -334,8 +334,8 @@ func TestNamespaceThatComesLater(t *testing.T) {
 	tg.Netns, tg.Interval = name, 20*time.Millisecond
 	f.apply(tg)
 	f.waitFor("failed probes", func() bool { return lostTo(f.status(tg.Labels), accounting.SendError) > 5 })
-	if st := f.status(tg.Labels); st.Open || st.Trouble == nil || !strings.Contains(st.Trouble.Error(), name) {
-		t.Errorf("open %v, %v", st.Open, st.Trouble)
+	if st := f.status(tg.Labels); st.Open || st.LastError == nil || !strings.Contains(st.LastError.Error(), name) {
+		t.Errorf("open %v, %v", st.Open, st.LastError)
 	}
 	if err := f.Ready(); err == nil || !strings.Contains(err.Error(), name) {
 		t.Errorf("Ready: %v", err)

@@ -57,7 +57,7 @@ func TestEcho(t *testing.T) {
 		for _, tg := range targets {
 			st, probes := f.finish(tg.Labels)
 			if st.Counts.Received != 8 || st.Counts.Corrupt != 0 || st.Quarantined != [delay.NumVerdicts]uint64{} {
-				t.Errorf("unprivileged=%v %s: %+v, quarantined %v, %v", unprivileged, tg.Labels.Dst, st.Counts, st.Quarantined, st.Trouble)
+				t.Errorf("unprivileged=%v %s: %+v, quarantined %v, %v", unprivileged, tg.Labels.Dst, st.Counts, st.Quarantined, st.LastError)
 			}
 			for i := range probes {
 				p := &probes[i]
@@ -101,7 +101,7 @@ func TestEchoKeepsToItself(t *testing.T) {
 	if st.Counts.LostTotal() != 2 || st.Counts.Received != 0 {
 		t.Errorf("absent: %+v", st.Counts)
 	}
-	f.waitFor("the reason", func() bool { return errors.Is(f.status(absent.Labels).Trouble, unix.EHOSTUNREACH) })
+	f.waitFor("the reason", func() bool { return errors.Is(f.status(absent.Labels).LastError, unix.EHOSTUNREACH) })
 }
 
 func connectTarget(name, ns string, to netip.AddrPort) Target {
@@ -152,7 +152,7 @@ func TestConnect(t *testing.T) {
 	for _, tg := range []Target{v4, v6} {
 		st, probes := f.finish(tg.Labels)
 		if st.Counts.Received != 3 || st.Counts.Corrupt+st.Counts.Late+st.Counts.Duplicate != 0 {
-			t.Errorf("%s: %+v, %v", tg.Labels.Dst, st.Counts, st.Trouble)
+			t.Errorf("%s: %+v, %v", tg.Labels.Dst, st.Counts, st.LastError)
 		}
 		for i := range probes {
 			p := &probes[i]
@@ -195,7 +195,7 @@ func TestConnectFails(t *testing.T) {
 	}
 	f.waitFor("the refusal", func() bool {
 		st := f.status(refused.Labels)
-		return errors.Is(st.Trouble, syscall.ECONNREFUSED) && st.Counts.Lost[accounting.Unknown] > 2 && st.Counts.Received == 0
+		return errors.Is(st.LastError, syscall.ECONNREFUSED) && st.Counts.Lost[accounting.Unknown] > 2 && st.Counts.Received == 0
 	})
 	accept(t, far, "10.9.0.2:7779")
 	f.waitFor("connections", func() bool { return f.status(refused.Labels).Up && f.status(refused.Labels).Counts.Received > 2 })
@@ -214,6 +214,6 @@ func TestConnectWithoutAccept(t *testing.T) {
 	tg.Interval, tg.Deadline, tg.Count = 2*time.Second, 2*time.Second, 2
 	f.apply(tg)
 	if st, _ := f.finish(tg.Labels); st.Counts.Received != 2 {
-		t.Errorf("%+v, %v", st.Counts, st.Trouble)
+		t.Errorf("%+v, %v", st.Counts, st.LastError)
 	}
 }

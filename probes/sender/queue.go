@@ -15,7 +15,7 @@ const (
 // few levels, since each that an entry passes is a session that must be told its index.
 type queue struct {
 	entries []entry
-	which   int
+	kind    int
 }
 
 // fanout is how many children an entry has: as many as share a line of the cache.
@@ -28,7 +28,7 @@ type entry struct {
 
 // before reports whether a comes before b.
 func (q *queue) before(a, b *entry) bool {
-	if a.at != b.at || q.which != dueQueue {
+	if a.at != b.at || q.kind != dueQueue {
 		return a.at < b.at
 	}
 	s, t := a.session.target, b.session.target
@@ -42,7 +42,7 @@ func (q *queue) before(a, b *entry) bool {
 // put writes an entry to its place.
 func (q *queue) put(i int, e entry) {
 	q.entries[i] = e
-	e.session.timers[q.which].index = i
+	e.session.timers[q.kind].index = i
 }
 
 // up moves an entry, which belongs at i or above, to its place, and reports whether
@@ -84,7 +84,7 @@ func (q *queue) down(i int, e entry) {
 
 // set puts the session into the queue, or moves it.
 func (q *queue) set(s *session, at int64) {
-	t := &s.timers[q.which]
+	t := &s.timers[q.kind]
 	t.at = at
 	e := entry{at: at, session: s}
 	if t.index < 0 {
@@ -112,13 +112,13 @@ func onGrid(at int64) int64 { return (at + settleGrid - 1) / settleGrid * settle
 
 // setEarlier is set, unless the session is queued for an earlier time already.
 func (q *queue) setEarlier(s *session, at int64) {
-	if t := &s.timers[q.which]; t.index < 0 || at < t.at {
+	if t := &s.timers[q.kind]; t.index < 0 || at < t.at {
 		q.set(s, at)
 	}
 }
 
 func (q *queue) remove(s *session) {
-	t := &s.timers[q.which]
+	t := &s.timers[q.kind]
 	i, last := t.index, len(q.entries)-1
 	if i < 0 {
 		return

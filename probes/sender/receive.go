@@ -14,7 +14,7 @@ func (e *engine) receive(k *socket) {
 	if k.handler == nil {
 		now := e.clock.Update()
 		e.progressAll(k, now)
-		k.drained = now
+		k.readUntil = now
 		return
 	}
 	for range maxRounds {
@@ -30,7 +30,7 @@ func (e *engine) receive(k *socket) {
 			e.arrived(k, &e.datagram, at)
 		}
 		if n < e.inbox.Len() {
-			k.drained = before
+			k.readUntil = before
 			return
 		}
 	}
@@ -135,7 +135,7 @@ func (e *engine) received(s *session, slot *protocol.Slot, at int64, a *protocol
 
 // settleBy returns the time until which an answered probe waits for its stamps.
 func settleBy(s *session, slot *protocol.Slot) int64 {
-	return slot.Value.SentAt + int64(s.target.patience())
+	return slot.Value.SentAt + int64(s.target.stampWait())
 }
 
 // finish closes the record of an answered probe and compares it with its
@@ -159,11 +159,11 @@ func (e *engine) finish(s *session, slot *protocol.Slot) {
 	}
 	if slot.Sequence > 0 {
 		if before := s.good(slot.Sequence - 1); before != nil {
-			vary(s, before, p)
+			reportVariation(s, before, p)
 		}
 	}
 	if after := s.good(slot.Sequence + 1); after != nil {
-		vary(s, p, after)
+		reportVariation(s, p, after)
 	}
 }
 
@@ -192,7 +192,7 @@ func (s *session) good(sequence uint64) *protocol.Probe {
 	return &slot.Value
 }
 
-func vary(s *session, before, p *protocol.Probe) {
+func reportVariation(s *session, before, p *protocol.Probe) {
 	if v, ok := delay.Variation(&before.Stamps, &p.Stamps); ok {
 		s.series.recorder.Varied(v)
 	}
@@ -253,7 +253,7 @@ func (e *engine) stamped(k *socket, r *timestamping.Report) {
 // at the deadline like any other: the message does not prove that it was.
 func (e *engine) unreachable(k *socket, r *timestamping.Report) {
 	now := e.clock.Realtime(e.clock.Now())
-	if id, ok := k.handler.Quoted(r.To, r.Payload); ok {
+	if id, ok := k.handler.QuotedID(r.To, r.Payload); ok {
 		if s := k.ByID(id); s != nil && s.Address == r.To {
 			sessionOf(s).series.failErrno(r.Errno, now)
 			return

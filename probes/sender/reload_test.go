@@ -187,8 +187,8 @@ func TestNameThatResolvesLater(t *testing.T) {
 	f.waitFor("failed probes", func() bool { return lostTo(f.status(tg.Labels), accounting.SendError) > 5 })
 	st := f.status(tg.Labels)
 	var dns *net.DNSError
-	if !errors.As(st.Trouble, &dns) || st.Address.IsValid() || st.Counts.LostTotal() != lostTo(st, accounting.SendError) {
-		t.Errorf("%v, address %v, %+v", st.Trouble, st.Address, st.Counts)
+	if !errors.As(st.LastError, &dns) || st.Address.IsValid() || st.Counts.LostTotal() != lostTo(st, accounting.SendError) {
+		t.Errorf("%v, address %v, %+v", st.LastError, st.Address, st.Counts)
 	}
 	for _, address := range []string{"127.0.0.1", "127.0.0.77"} {
 		n.set(address)

@@ -119,7 +119,7 @@ func TestNoBurstAfterAStall(t *testing.T) {
 }
 
 func TestQueueOrder(t *testing.T) {
-	q := &queue{which: settleQueue}
+	q := &queue{kind: settleQueue}
 	rng := rand.New(rand.NewPCG(1, 1))
 	var all []*session
 	for range 200 {
@@ -207,7 +207,7 @@ func TestMemoryIsBounded(t *testing.T) {
 		{time.Millisecond, time.Minute, 1 << 17},
 	} {
 		tg := Target{Interval: tc.interval, Deadline: tc.deadline}
-		if c := tg.capacity(); c > tc.most || time.Duration(c)*tc.interval < tg.patience()+tc.deadline {
+		if c := tg.capacity(); c > tc.most || time.Duration(c)*tc.interval < tg.stampWait()+tc.deadline {
 			t.Errorf("%v every %v: capacity %d", tc.deadline, tc.interval, c)
 		}
 	}

@@ -48,19 +48,19 @@ type Bound func() (bound time.Duration, synchronized bool)
 
 // Sender probes targets.
 type Sender struct {
-	options  Options
-	engine   *engine
-	keeper   *sockets.Keeper
-	resolver *resolver.Resolver
-	warmth   *timestamping.Socket
+	options      Options
+	engine       *engine
+	keeper       *sockets.Keeper
+	resolver     *resolver.Resolver
+	warmUpSocket *timestamping.Socket
 
 	surveyor *tsinfo.Surveyor
 
 	mu      sync.Mutex // held from Prepare to Commit
 	targets map[Labels]Target
 
-	roundMu sync.Mutex
-	round   bool // every target was probed once
+	firstRoundMu   sync.Mutex
+	firstRoundDone bool // every target was probed once
 }
 
 // New returns a sender without targets. Close frees it.
@@ -86,8 +86,8 @@ func New(o Options) (*Sender, error) {
 		ReceiveBuffer: o.ReceiveBuffer, SendBuffer: DefaultBuffer, ReportErrors: true, ReportTOS: true,
 	}, owner{e}, o.Logger)
 	s.resolver = resolver.New(o.Lookup, o.LookupInterval, s.resolved)
-	if s.warmth, err = timestamping.WarmUp(); err != nil {
-		o.Logger.Warn("the first time stamps may be late", "err", err)
+	if s.warmUpSocket, err = timestamping.WarmUp(); err != nil {
+		o.Logger.Warn("cannot warm up time stamps; the first may be late", "err", err)
 	}
 	return s, nil
 }
@@ -213,7 +213,7 @@ func (s *Sender) plan(targets []Target) (*plan, error) {
 		}
 		for i := 0; i < t.flows() && !t.Paused; i++ {
 			s := newSession(t.flow(i), nil)
-			s.turn = i
+			s.flowIndex = i
 			c.sessions = append(c.sessions, s)
 		}
 		p.changes = append(p.changes, c)
@@ -281,7 +281,7 @@ func (e *engine) locate(s *session, p *plan) {
 // resolved takes the result of a look-up.
 func (s *Sender) resolved(name resolver.Name, r resolver.Result) {
 	if r.Err != nil {
-		s.options.Logger.Warn("name is not resolved", "name", name.Host, "err", r.Err)
+		s.options.Logger.Warn("cannot resolve a name", "name", name.Host, "err", r.Err)
 	}
 	s.engine.do(func() {
 		for _, ser := range s.engine.series {
@@ -320,7 +320,7 @@ func (s *Sender) Run(ctx context.Context) error {
 func (s *Sender) loop() error {
 	if s.options.RealTime {
 		if err := realtime.Lock(); err != nil {
-			s.options.Logger.Info("probes may leave late on a busy machine", "err", err)
+			s.options.Logger.Info("cannot run before ordinary threads; probes may leave late on a busy machine", "err", err)
 		}
 	}
 	return s.engine.loop.Run(s.engine)
@@ -330,8 +330,8 @@ func (s *Sender) loop() error {
 func (s *Sender) Close() {
 	s.engine.loop.Close()
 	s.keeper.Close()
-	if s.warmth != nil {
-		s.warmth.Close()
+	if s.warmUpSocket != nil {
+		s.warmUpSocket.Close()
 	}
 }
 
@@ -349,12 +349,12 @@ type Status struct {
 	// on the way back.
 	Rewritten [2]uint64
 	// ErrorBound is Probe.ErrorBound of the last answered probe.
-	ErrorBound int64
-	Up         bool
-	Address    netip.AddrPort // not valid while unresolved
-	Open       bool           // the socket is
-	Trouble    error
-	TroubleAt  time.Time
+	ErrorBound  int64
+	Up          bool
+	Address     netip.AddrPort // not valid while unresolved
+	Open        bool           // the socket is
+	LastError   error
+	LastErrorAt time.Time
 }
 
 // Totals are what is counted for all targets together.
@@ -402,10 +402,10 @@ const (
 func (ser *series) status(now int64) Status {
 	st := Status{
 		Counts: ser.counts, Jitter: ser.jitter.Seconds(), Quarantined: ser.quarantined,
-		Rewritten: ser.rewritten, ErrorBound: ser.errorBound, Source: ser.admission.Source(), Trouble: ser.trouble.err,
+		Rewritten: ser.rewritten, ErrorBound: ser.errorBound, Source: ser.admission.Source(), LastError: ser.lastError.err,
 	}
-	if ser.trouble.err != nil {
-		st.TroubleAt = time.Unix(0, ser.trouble.at)
+	if ser.lastError.err != nil {
+		st.LastErrorAt = time.Unix(0, ser.lastError.at)
 	}
 	for _, s := range ser.retired {
 		st.InFlight += s.Window.InFlight()
@@ -431,9 +431,9 @@ func (s *Sender) Ready() error {
 	if err := s.keeper.Err(); err != nil {
 		return err
 	}
-	s.roundMu.Lock()
-	defer s.roundMu.Unlock()
-	if s.round {
+	s.firstRoundMu.Lock()
+	defer s.firstRoundMu.Unlock()
+	if s.firstRoundDone {
 		return nil
 	}
 	missing, total := 0, 0
@@ -451,6 +451,6 @@ func (s *Sender) Ready() error {
 	if missing > 0 {
 		return fmt.Errorf("the first round is not finished: %d of %d targets have no result yet", missing, total)
 	}
-	s.round = true
+	s.firstRoundDone = true
 	return nil
 }

@@ -22,14 +22,14 @@ type series struct {
 	errorBound  int64     // of the last answered probe
 	answered    int64     // when the last answer was read, CLOCK_MONOTONIC
 	launched    bool
-	trouble     trouble
+	lastError   lastError
 	target      Target
 	current     []*session // one per source port; none while paused
 	retired     []*session // only wait for what is in flight
 }
 
-// trouble is the last thing that went wrong with a target.
-type trouble struct {
+// lastError is the last thing that went wrong with a target.
+type lastError struct {
 	err error
 	at  int64 // CLOCK_REALTIME
 }
@@ -39,22 +39,22 @@ type session struct {
 	protocol.Session
 	target   Target
 	series   *series
-	locator  protocol.Locator  // nil when nobody knows where a probe was lost
-	exchange protocol.Exchange // nil when probes are sent in batches
+	locator  protocol.LossLocator // nil when nobody knows where a probe was lost
+	exchange protocol.Exchange    // nil when probes are sent in batches
 
 	socket  *socket // nil while it is not open
 	peer    timestamping.Peer
 	nameErr error // why Address is not valid; nil before the first look-up
 
-	turn     int   // among the source ports of the target
-	next     int64 // when the next probe is due
-	launched uint64
-	closings int // probes sent after the last, for what their answers tell
-	finished bool
-	retired  bool
+	flowIndex int   // among the source ports of the target
+	next      int64 // when the next probe is due
+	launched  uint64
+	closings  int // probes sent after the last, for what their answers tell
+	finished  bool
+	retired   bool
 
-	attempt   uint64 // sequence number of the exchange under way
-	attempted bool   // one is
+	exchangeSequence uint64 // sequence number of the exchange under way
+	exchanging       bool   // one is
 
 	settled uint64 // no probe below it waits for stamps
 	waiting int    // answered probes that do
@@ -82,10 +82,10 @@ func newSession(t Target, s *series) *session {
 		ses.Window.Adopt(&s.counts)
 	}
 	ses.Owner = ses
-	ses.Own = t.Protocol.NewSession(&ses.Session)
-	ses.exchange, _ = ses.Own.(protocol.Exchange)
-	if ses.locator, _ = ses.Own.(protocol.Locator); ses.locator != nil {
-		ses.grace = t.grace(ses.locator.Patience())
+	ses.State = t.Protocol.NewSession(&ses.Session)
+	ses.exchange, _ = ses.State.(protocol.Exchange)
+	if ses.locator, _ = ses.State.(protocol.LossLocator); ses.locator != nil {
+		ses.grace = t.grace(ses.locator.AnswersNeeded())
 	}
 	for i := range ses.timers {
 		ses.timers[i].index = -1
@@ -103,12 +103,12 @@ func (s *session) setAddress(a netip.Addr) {
 	s.nameErr = nil
 }
 
-// locate says how far an unanswered probe came.
-func (s *session) locate(slot *protocol.Slot) protocol.Whereabouts {
+// delivery says how far an unanswered probe came.
+func (s *session) delivery(slot *protocol.Slot) protocol.Delivery {
 	if s.locator == nil {
-		return protocol.NotKnown
+		return protocol.DeliveryUnknown
 	}
-	return s.locator.Locate(slot)
+	return s.locator.Delivery(slot)
 }
 
 // advance returns when the probe that is due was meant to be sent, and moves on
@@ -139,19 +139,19 @@ func (s *session) interval() int64 {
 // done reports whether a counted target has sent all its probes.
 func (s *session) done() bool { return s.target.Count > 0 && s.launched >= s.target.Count }
 
-// quiet reports whether nothing is in flight and nothing waits for stamps.
-func (s *session) quiet() bool {
+// idle reports whether nothing is in flight and nothing waits for stamps.
+func (s *session) idle() bool {
 	_, flying := s.Window.Deadline()
 	return !flying && s.waiting == 0
 }
 
 // fail remembers what went wrong.
-func (s *series) fail(err error, realtime int64) { s.trouble = trouble{err: err, at: realtime} }
+func (s *series) fail(err error, realtime int64) { s.lastError = lastError{err: err, at: realtime} }
 
 // failErrno does the same without allocating for an error that repeats.
 func (s *series) failErrno(errno syscall.Errno, realtime int64) {
-	if s.trouble.err != error(errno) {
-		s.trouble.err = errno
+	if s.lastError.err != error(errno) {
+		s.lastError.err = errno
 	}
-	s.trouble.at = realtime
+	s.lastError.at = realtime
 }

@@ -17,9 +17,9 @@ func (e *engine) settleSession(s *session, now int64) {
 	// not by then is lost.
 	until := now
 	if k := s.socket; k != nil {
-		if k.drained < now {
+		if k.readUntil < now {
 			e.receive(k)
-			until = min(now, k.drained)
+			until = min(now, k.readUntil)
 		}
 		e.updateDrops(s, until)
 	}
@@ -39,7 +39,7 @@ func (e *engine) settleSession(s *session, now int64) {
 	}
 	e.settle.remove(s)
 	if s.retired {
-		e.bury(s)
+		e.discard(s)
 	}
 }
 
@@ -47,7 +47,7 @@ func (e *engine) settleSession(s *session, now int64) {
 // read since the socket was: the counter also comes with every datagram, but after the
 // drops there may be none.
 func (e *engine) updateDrops(s *session, until int64) {
-	if s.socket.counted >= s.socket.drained || s.Window.Overdue(until) == nil {
+	if s.socket.dropsReadAt >= s.socket.readUntil || s.Window.Overdue(until) == nil {
 		return
 	}
 	if s.exchange != nil {
@@ -59,7 +59,7 @@ func (e *engine) updateDrops(s *session, until int64) {
 		return
 	}
 	s.socket.drops.note(drops)
-	s.socket.counted = s.socket.drained
+	s.socket.dropsReadAt = s.socket.readUntil
 }
 
 // settleStamps gives up waiting for stamps that are overdue.
@@ -103,8 +103,8 @@ func (s *session) nextSettle(now int64) (at int64, ok bool) {
 	return at, ok
 }
 
-// bury forgets a retired session of which nothing is left.
-func (e *engine) bury(s *session) {
+// discard forgets a retired session of which nothing is left.
+func (e *engine) discard(s *session) {
 	s.endRun()
 	e.drop(s)
 	ser := s.series

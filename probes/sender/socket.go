@@ -20,11 +20,11 @@ type socket struct {
 	handler protocol.Handler // nil for an exchange, and until the first session
 	pending []launch
 
-	sent    [countRing]sentProbe // by the kernel's count
-	count   uint32
-	drained int64 // all that arrived before this time has been read
-	counted int64 // the drop counter was read when drained was this
-	drops   drops
+	sent        [countRing]sentProbe // by the kernel's count
+	count       uint32
+	readUntil   int64 // all that arrived before this time has been read
+	dropsReadAt int64 // the drop counter was read when drained was this
+	drops       drops
 }
 
 // launch is a probe about to be sent.
@@ -49,7 +49,7 @@ func newSocket(key sockets.Key, s *timestamping.Socket, token int32, firstID uin
 
 // adopt lets the session use this socket. Where there is no identifier left for it, it
 // stays without a socket.
-func (k *socket) adopt(env *protocol.Environment, s *session) {
+func (k *socket) adopt(env *protocol.LocalClock, s *session) {
 	if !k.Add(&s.Session) {
 		return
 	}

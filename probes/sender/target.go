@@ -191,16 +191,16 @@ func mix(h uint64) uint64 {
 	return h ^ h>>33
 }
 
-// patience is how long the stamps of an answered probe are waited for. The
+// stampWait is how long the stamps of an answered probe are waited for. The
 // reflector returns its send stamp with the next answer, so until the probe after
 // it has met its deadline; one interval more for stamps that queue.
-func (t *Target) patience() time.Duration { return 2*t.Interval + t.Deadline }
+func (t *Target) stampWait() time.Duration { return 2*t.Interval + t.Deadline }
 
 // capacity is how many probes must be remembered: all that may be in flight or
 // wait for stamps, and as long again after the deadline to tell late answers
 // from duplicates.
 func (t *Target) capacity() int {
-	return int((t.patience()+t.Deadline)/t.Interval) + 16
+	return int((t.stampWait()+t.Deadline)/t.Interval) + 16
 }
 
 // Recorder takes the measurements of one target. Its methods are called on the

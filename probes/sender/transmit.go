@@ -23,11 +23,11 @@ func (e *engine) transmitDue() {
 		e.due.set(s, s.next)
 		e.launch(s, intended)
 	}
-	for i, k := range e.dirty {
+	for i, k := range e.unsent {
 		e.flush(k)
-		e.dirty[i] = nil
+		e.unsent[i] = nil
 	}
-	e.dirty = e.dirty[:0]
+	e.unsent = e.unsent[:0]
 }
 
 // launch queues a probe for sending, or refuses it where that is impossible.
@@ -49,7 +49,7 @@ func (e *engine) launch(s *session, intended int64) {
 		return
 	}
 	if len(k.pending) == 0 {
-		e.dirty = append(e.dirty, k)
+		e.unsent = append(e.unsent, k)
 	}
 	k.pending = append(k.pending, launch{session: s, intended: intended, closing: closing})
 	if len(k.pending) == batch || s.target.Twin.Size > 0 {
@@ -60,28 +60,28 @@ func (e *engine) launch(s *session, intended int64) {
 // closing reports whether a counted target that has sent all its probes needs one
 // more packet to fetch a follow-up, and ends it when all is settled.
 func (e *engine) closing(s *session) bool {
-	if s.quiet() {
+	if s.idle() {
 		s.finished = true
 		e.due.remove(s)
 		s.series.recorder.Finished()
 		return false
 	}
-	if s.waiting == 0 && !s.missing() || s.closings == maxClosings || s.socket == nil || !s.Address.IsValid() {
+	if s.waiting == 0 && !s.lastProbesMissing() || s.closings == maxClosings || s.socket == nil || !s.Address.IsValid() {
 		return false
 	}
 	s.closings++
 	return true
 }
 
-// maxSearchClosings bounds the closing probes that only find out what became of the
+// maxEvidenceClosings bounds the closing probes that only find out what became of the
 // last ones.
-const maxSearchClosings = 4
+const maxEvidenceClosings = 4
 
-// missing reports whether the last probes of a counted target are in flight and
+// lastProbesMissing reports whether the last probes of a counted target are in flight and
 // another probe may tell what became of them.
-func (s *session) missing() bool {
+func (s *session) lastProbesMissing() bool {
 	oldest := s.Window.Oldest()
-	return s.locator != nil && oldest != nil && s.closings < maxSearchClosings && s.locate(oldest) == protocol.NotKnown
+	return s.locator != nil && oldest != nil && s.closings < maxEvidenceClosings && s.delivery(oldest) == protocol.DeliveryUnknown
 }
 
 // refuse accounts for a probe that cannot even be handed to the kernel.
@@ -145,9 +145,9 @@ func (e *engine) flush(k *socket) {
 // they can be.
 func (e *engine) prepare(k *socket) {
 	now := e.clock.Update()
-	if now >= e.envDue {
-		e.env.ClockError, e.env.Synchronized = e.bound()
-		e.envDue = now + clockErrorAge
+	if now >= e.clockErrorDue {
+		e.localClock.Error, e.localClock.Synchronized = e.bound()
+		e.clockErrorDue = now + clockErrorAge
 	}
 	e.outbox.Reset()
 	for i := range k.pending {
@@ -221,7 +221,7 @@ func (e *engine) failed(p *launch, err error) {
 func (e *engine) recount(k *socket) {
 	e.readReports(k)
 	if err := k.recount(); err != nil {
-		e.logger.Error("send stamps are lost", "socket", k.key.String(), "err", err)
+		e.logger.Error("cannot restart the count of send stamps; some are lost", "socket", k.key.String(), "err", err)
 	}
 }
 

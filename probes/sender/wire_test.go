@@ -143,7 +143,7 @@ func TestIPv6OverVeth(t *testing.T) {
 	f.apply(tg)
 	st, settled := f.finish(tg.Labels)
 	if st.Counts.Received != 50 {
-		t.Errorf("%v, %+v", st.Trouble, st.Counts)
+		t.Errorf("%v, %+v", st.LastError, st.Counts)
 	}
 	for _, p := range settled {
 		if p.Verdict != delay.Good || p.Stamps.RTT() <= 0 {

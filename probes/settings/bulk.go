@@ -143,7 +143,7 @@ func (b *Bulk) validateClasses(e *faults) map[string]*BulkClass {
 			e.add(field+".name", c.Name, "is the name of another class", "choose another")
 		}
 		classes[c.Name] = c
-		if need := bulk.Need(c.tests(bulk.Target{})); need > b.slot() {
+		if need := bulk.TimeNeeded(c.tests(bulk.Target{})); need > b.slot() {
 			e.add("bulk.slot", b.slot(), fmt.Sprintf("is too short for class %s", c.Name), fmt.Sprintf("write %v or more", need))
 		}
 	}

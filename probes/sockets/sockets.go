@@ -137,7 +137,7 @@ func (c *Change) Commit() {
 	for key, e := range c.opened {
 		k.entries[key] = e
 		if e.err != nil {
-			k.logger.Warn("socket is not open yet", "socket", key.String(), "err", e.err)
+			k.logger.Warn("cannot open a socket yet", "socket", key.String(), "err", e.err)
 		}
 	}
 }
@@ -218,7 +218,7 @@ func (k *Keeper) Check() {
 	for key, e := range k.entries {
 		if e.socket != nil {
 			if err := e.verify(key); err != nil {
-				k.logger.Warn("socket is closed", "socket", key.String(), "err", err)
+				k.logger.Warn("cannot keep a socket; it is closed", "socket", key.String(), "err", err)
 				k.owner.Detach(key, err)
 				e.close()
 				e.err = err

@@ -61,19 +61,19 @@ type handler struct {
 }
 
 // NewHandler returns the handler of a socket.
-func (Protocol) NewHandler(_ *protocol.Environment, table *protocol.Table, socket *timestamping.Socket) protocol.Handler {
+func (Protocol) NewHandler(_ *protocol.LocalClock, table *protocol.Table, socket *timestamping.Socket) protocol.Handler {
 	return &handler{table: table, socket: socket, v6: socket.Local().Addr().Is6()}
 }
 
 // Write writes a probe into the session's packet.
 func (h *handler) Write(s *protocol.Session, p *protocol.Probe) []byte {
-	own := s.Own.(*session)
-	if own.packet == nil {
-		own.packet = icmp.New(s.Size, h.v6, uint64(s.Size))
+	ses := s.State.(*session)
+	if ses.packet == nil {
+		ses.packet = icmp.New(s.Size, h.v6, uint64(s.Size))
 	}
 	p.Nonce = uint64(p.Sent)
-	icmp.Probe{ID: h.socket.Local().Port(), SSID: s.ID, Sequence: uint32(p.Sequence), Nonce: p.Nonce}.Put(own.packet)
-	return own.packet
+	icmp.Probe{ID: h.socket.Local().Port(), SSID: s.ID, Sequence: uint32(p.Sequence), Nonce: p.Nonce}.Put(ses.packet)
+	return ses.packet
 }
 
 // Header reads which probe a datagram answers.
@@ -97,13 +97,13 @@ func (h *handler) Header(d *timestamping.Datagram, header *protocol.Header) prot
 // Read checks an answer. The other kernel leaves no stamps in it.
 func (h *handler) Read(s *protocol.Session, _ *protocol.Arrival, answer *protocol.Answer) bool {
 	answer.OneClock, answer.Incomplete = true, true
-	return icmp.Intact(s.Own.(*session).packet, h.packet)
+	return icmp.Intact(s.State.(*session).packet, h.packet)
 }
 
 // Learn learns nothing: an answer says nothing of other probes.
 func (*handler) Learn(*protocol.Session, uint64) *protocol.Slot { return nil }
 
-// Quoted reads the session's identifier from a probe.
-func (*handler) Quoted(_ netip.AddrPort, packet []byte) (id uint16, ok bool) {
+// QuotedID reads the session's identifier from a probe.
+func (*handler) QuotedID(_ netip.AddrPort, packet []byte) (id uint16, ok bool) {
 	return icmp.SSID(packet)
 }

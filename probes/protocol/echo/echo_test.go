@@ -35,9 +35,9 @@ func newBench(t *testing.T, address string, size int) *bench {
 	b := &bench{socket: open(t, address), session: &protocol.Session{Size: size, Address: netip.AddrPortFrom(netip.MustParseAddr(address), 0)}}
 	b.session.Window = accounting.NewWindow[protocol.Probe](new(accounting.Counts), 1)
 	table := protocol.NewTable(7)
-	b.session.Own = Protocol{}.NewSession(b.session)
+	b.session.State = Protocol{}.NewSession(b.session)
 	table.Add(b.session)
-	b.handler = Protocol{}.NewHandler(&protocol.Environment{}, table, b.socket)
+	b.handler = Protocol{}.NewHandler(&protocol.LocalClock{}, table, b.socket)
 	return b
 }
 
@@ -110,10 +110,10 @@ func TestQuotedProbes(t *testing.T) {
 	b := newBench(t, "127.0.0.1", 64)
 	p := protocol.Probe{}
 	packet := b.handler.Write(b.session, &p)
-	if id, ok := b.handler.Quoted(b.session.Address, packet[:icmp.HeaderSize+2]); !ok || id != b.session.ID {
+	if id, ok := b.handler.QuotedID(b.session.Address, packet[:icmp.HeaderSize+2]); !ok || id != b.session.ID {
 		t.Errorf("%d, %v", id, ok)
 	}
-	if _, ok := b.handler.Quoted(b.session.Address, packet[:icmp.HeaderSize+1]); ok {
+	if _, ok := b.handler.QuotedID(b.session.Address, packet[:icmp.HeaderSize+1]); ok {
 		t.Error("half an identifier was read")
 	}
 }

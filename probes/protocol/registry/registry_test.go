@@ -58,8 +58,8 @@ func TestSessions(t *testing.T) {
 		if packets && s.MaxAnswer < traits.Size {
 			t.Errorf("%s: answers of at most %d bytes to probes of %d", traits.Name, s.MaxAnswer, traits.Size)
 		}
-		if l, ok := own.(protocol.Locator); ok && l.Patience() < 1 {
-			t.Errorf("%s: an evidence of %d answers", traits.Name, l.Patience())
+		if l, ok := own.(protocol.LossLocator); ok && l.AnswersNeeded() < 1 {
+			t.Errorf("%s: an evidence of %d answers", traits.Name, l.AnswersNeeded())
 		}
 		if own == p.NewSession(s) {
 			t.Errorf("%s: two sessions share their state", traits.Name)

@@ -7,7 +7,7 @@ import (
 	wire "vigia/probes/stamp"
 )
 
-// evidence is what a session knows of where its probes are lost. It says so only when the
+// lossEvidence is what a session knows of where its probes are lost. It says so only when the
 // answers leave no doubt:
 //
 // The Received Window TLV, which is ours, names which of the last 64 probes had arrived
@@ -23,18 +23,18 @@ import (
 // numbers tell which probe was duplicated or overtaken on the way there; reflectors
 // without the TLV are taken to get each probe once and in order, until an answer shows
 // that they do not.
-type evidence struct {
-	session  *protocol.Session
-	canAsk   bool // for the window in place of the follow-up
-	patience uint64
+type lossEvidence struct {
+	session      *protocol.Session
+	canAsk       bool // for the window in place of the follow-up
+	reorderLimit uint64
 
 	// numbers are the answers by the reflector's number, a ring.
-	numbers []numbered
-	run     run
-	windows windows
+	numbers []numberedAnswer
+	epoch   epoch
+	windows windowState
 
 	stateful   bool // the numbers are the reflector's own, not copies of ours
-	differing  int  // answers whose number is not ours
+	ownNumbers int  // answers whose number is not ours
 	disordered bool // probes were overtaken on the way there
 	duplicated bool // probes arrived more than once
 	refused    bool // answers were refused by the reflector's kernel
@@ -46,11 +46,11 @@ type evidence struct {
 	verdict verdict
 }
 
-// numbered is an answer under the reflector's number.
-type numbered struct{ number, sequence uint32 }
+// numberedAnswer is an answer under the reflector's number.
+type numberedAnswer struct{ number, sequence uint32 }
 
-// run is what was answered since the reflector began to count.
-type run struct {
+// epoch is what was answered since the reflector began to count.
+type epoch struct {
 	any   bool
 	since uint64 // its first answered probe; 0 for the first run of the session
 	// latest is the highest sequence number answered, and number the answer's.
@@ -60,8 +60,8 @@ type run struct {
 	count  uint64 // of answers, to notice new ones
 }
 
-// windows is what was read of received windows.
-type windows struct {
+// windowState is what was read of received windowState.
+type windowState struct {
 	any    bool
 	number uint32 // of the answer with the newest
 }
@@ -77,10 +77,10 @@ const (
 	stateChecks = 2
 )
 
-func newEvidence(s *protocol.Session, canAsk bool) evidence {
-	e := evidence{session: s, canAsk: canAsk, patience: reorderExtent, numbers: make([]numbered, s.Window.Capacity())}
+func newLossEvidence(s *protocol.Session, canAsk bool) lossEvidence {
+	e := lossEvidence{session: s, canAsk: canAsk, reorderLimit: reorderExtent, numbers: make([]numberedAnswer, s.Window.Capacity())}
 	if s.Interval >= slow {
-		e.patience = 1
+		e.reorderLimit = 1
 	}
 	for i := range e.numbers {
 		e.numbers[i].number = uint32(i) + 1 // no number that belongs here
@@ -89,7 +89,7 @@ func newEvidence(s *protocol.Session, canAsk bool) evidence {
 }
 
 // answeredAs returns the probe whose first answer has the reflector's number, or nil.
-func (e *evidence) answeredAs(number uint32) *protocol.Slot {
+func (e *lossEvidence) answeredAs(number uint32) *protocol.Slot {
 	if !e.seen(number) {
 		return nil
 	}
@@ -101,26 +101,26 @@ func (e *evidence) answeredAs(number uint32) *protocol.Slot {
 	return slot
 }
 
-func (e *evidence) at(number uint32) uint64 { return uint64(number) & uint64(len(e.numbers)-1) }
+func (e *lossEvidence) at(number uint32) uint64 { return uint64(number) & uint64(len(e.numbers)-1) }
 
 // seen reports whether an answer with the number has come, as far as is remembered.
-func (e *evidence) seen(number uint32) bool { return e.numbers[e.at(number)].number == number }
+func (e *lossEvidence) seen(number uint32) bool { return e.numbers[e.at(number)].number == number }
 
 // learn takes an answer to the probe with the sequence number.
-func (e *evidence) learn(sequence uint64, number uint32, t *tlvAnswers, ending bool) {
+func (e *lossEvidence) learn(sequence uint64, number uint32, t *tlvAnswers, ending bool) {
 	e.note(sequence, number)
 	e.learnState(sequence, number, t)
 	if t.hasWindow {
 		e.learnWindow(number, &t.window)
 	}
-	e.wantWindow(sequence, ending)
+	e.askForWindow(sequence, ending)
 }
 
 // note takes the number of an answer.
-func (e *evidence) note(sequence uint64, number uint32) {
-	r := &e.run
+func (e *lossEvidence) note(sequence uint64, number uint32) {
+	r := &e.epoch
 	if r.any && e.restarted(sequence, number) {
-		*r, e.windows, e.overflow.credit = run{since: sequence, count: r.count}, windows{}, 0
+		*r, e.windows, e.overflow.credit = epoch{since: sequence, count: r.count}, windowState{}, 0
 	}
 	switch {
 	case !r.any:
@@ -136,7 +136,7 @@ func (e *evidence) note(sequence uint64, number uint32) {
 	if int32(number-r.top) > 0 {
 		r.top = number
 	}
-	e.numbers[e.at(number)] = numbered{number: number, sequence: uint32(sequence)}
+	e.numbers[e.at(number)] = numberedAnswer{number: number, sequence: uint32(sequence)}
 	slot := e.session.Window.Lookup(sequence)
 	switch {
 	case slot == nil:
@@ -149,18 +149,18 @@ func (e *evidence) note(sequence uint64, number uint32) {
 
 // restarted reports whether the reflector has begun to count anew: an answer to a probe
 // that nothing else can have overtaken has a number that was there before.
-func (e *evidence) restarted(sequence uint64, number uint32) bool {
-	behind := int32(e.run.number - number)
-	return sequence >= e.run.latest+e.patience && behind >= 0 || sequence > e.run.latest && behind > wire.WindowBits
+func (e *lossEvidence) restarted(sequence uint64, number uint32) bool {
+	behind := int32(e.epoch.number - number)
+	return sequence >= e.epoch.latest+e.reorderLimit && behind >= 0 || sequence > e.epoch.latest && behind > wire.WindowBits
 }
 
 // learnState finds out whether the reflector counts its answers, and how it fares.
-func (e *evidence) learnState(sequence uint64, number uint32, t *tlvAnswers) {
-	if number != uint32(sequence) && e.differing < stateChecks {
-		e.differing++
+func (e *lossEvidence) learnState(sequence uint64, number uint32, t *tlvAnswers) {
+	if number != uint32(sequence) && e.ownNumbers < stateChecks {
+		e.ownNumbers++
 	}
 	// A stateless reflector has nothing to follow up (RFC 8972 section 4.7).
-	e.stateful = e.stateful || e.differing == stateChecks || t.hasWindow || t.followUp.Timestamp != 0
+	e.stateful = e.stateful || e.ownNumbers == stateChecks || t.hasWindow || t.followUp.Timestamp != 0
 	// A reflector's counters may be of anything. They are of this session when it
 	// has received as many packets as it has numbered.
 	if m := &t.measurement; t.hasMeasurement && m.ReflectorRX == number+1 && m.ReflectorTX != m.ReflectorRX {
@@ -170,7 +170,7 @@ func (e *evidence) learnState(sequence uint64, number uint32, t *tlvAnswers) {
 
 // learnWindow takes a received window from the answer with a number. Answers overtake each
 // other: what is known from a later one stays.
-func (e *evidence) learnWindow(number uint32, w *wire.ReceivedWindow) {
+func (e *lossEvidence) learnWindow(number uint32, w *wire.ReceivedWindow) {
 	highest, ok := e.session.Window.Expand(w.Highest)
 	if !ok {
 		return
@@ -191,19 +191,19 @@ func (e *evidence) learnWindow(number uint32, w *wire.ReceivedWindow) {
 		}
 		p := &slot.Value
 		switch {
-		case !newest && p.Whereabouts != protocol.NotKnown:
+		case !newest && p.Delivery != protocol.DeliveryUnknown:
 		case w.Mask>>(highest-sequence)&1 != 0:
-			p.Whereabouts = protocol.Arrived
-		case sequence < e.run.since:
-		case p.Whereabouts == protocol.Arrived, sequence+e.patience <= highest:
-			p.Whereabouts = protocol.NotArrived // a mark that is gone: the answer was refused
+			p.Delivery = protocol.Delivered
+		case sequence < e.epoch.since:
+		case p.Delivery == protocol.Delivered, sequence+e.reorderLimit <= highest:
+			p.Delivery = protocol.NotDelivered // a mark that is gone: the answer was refused
 		}
 	}
 }
 
-// wantWindow lets the next probe ask for the received window when probes are missing
+// askForWindow lets the next probe ask for the received window when probes are missing
 // before the one that was answered, and there is no room to ask with every one.
-func (e *evidence) wantWindow(sequence uint64, ending bool) {
+func (e *lossEvidence) askForWindow(sequence uint64, ending bool) {
 	if !e.canAsk || sequence < e.asked {
 		return
 	}
@@ -211,20 +211,20 @@ func (e *evidence) wantWindow(sequence uint64, ending bool) {
 	if oldest == nil {
 		return
 	}
-	overtaken := e.patience
+	overtaken := e.reorderLimit
 	if ending {
 		overtaken = max(overtaken, 2) - 1 // the probe that asks is one more
 	}
 	for at := max(oldest.Sequence, sequence-min(sequence, wire.WindowBits-1)); at+overtaken <= sequence; at++ {
-		if slot := e.session.Window.Lookup(at); slot != nil && slot.Value.State == protocol.InFlight && slot.Value.Whereabouts == protocol.NotKnown {
+		if slot := e.session.Window.Lookup(at); slot != nil && slot.Value.State == protocol.InFlight && slot.Value.Delivery == protocol.DeliveryUnknown {
 			e.asking = true
 			return
 		}
 	}
 }
 
-// ask reports whether the next probe shall ask for the received window.
-func (e *evidence) ask(sequence uint64) bool {
+// takeAsk reports whether the next probe shall takeAsk for the received window.
+func (e *lossEvidence) takeAsk(sequence uint64) bool {
 	if !e.asking {
 		return false
 	}
@@ -249,9 +249,9 @@ func (o *overflow) update(reported uint32, highest uint64) {
 	o.reported = reported
 }
 
-// spend attributes a probe that did not arrive to the reflector's host, if it owned up to
+// takeCredit attributes a probe that did not arrive to the reflector's host, if it owned up to
 // one by then.
-func (o *overflow) spend(sequence uint64) bool {
+func (o *overflow) takeCredit(sequence uint64) bool {
 	if sequence > o.upTo {
 		o.credit = 0
 	}
@@ -262,9 +262,9 @@ func (o *overflow) spend(sequence uint64) bool {
 	return true
 }
 
-// locate says how far an unanswered probe came.
-func (e *evidence) locate(slot *protocol.Slot) protocol.Whereabouts {
-	if w := slot.Value.Whereabouts; w != protocol.NotKnown || !e.stateful {
+// delivery says how far an unanswered probe came.
+func (e *lossEvidence) delivery(slot *protocol.Slot) protocol.Delivery {
+	if w := slot.Value.Delivery; w != protocol.DeliveryUnknown || !e.stateful {
 		return w
 	}
 	return e.compareNumbers(slot.Sequence)

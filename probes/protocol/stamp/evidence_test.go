@@ -11,7 +11,7 @@ import (
 
 // story is a session whose answers a test makes up.
 type story struct {
-	*evidence
+	*lossEvidence
 	t *testing.T
 	w *protocol.Window
 }
@@ -20,7 +20,7 @@ type story struct {
 func newStory(t *testing.T, size, probes int, interval time.Duration) *story {
 	t.Helper()
 	s := newBench(t).session(reflectorAt, size, interval, "")
-	st := &story{evidence: &s.Own.(*session).losses, t: t, w: s.Window}
+	st := &story{lossEvidence: &s.State.(*session).evidence, t: t, w: s.Window}
 	for range probes {
 		slot := s.Window.Begin(int64(time.Second))
 		slot.Value.Sequence = slot.Sequence
@@ -48,19 +48,19 @@ func (s *story) take(sequence, number int, window *wire.ReceivedWindow) {
 }
 
 // expect demands where probes are.
-func (s *story) expect(want map[int]protocol.Whereabouts) {
+func (s *story) expect(want map[int]protocol.Delivery) {
 	s.t.Helper()
 	for sequence, where := range want {
-		if got := s.locate(s.w.Lookup(uint64(sequence))); got != where {
+		if got := s.delivery(s.w.Lookup(uint64(sequence))); got != where {
 			s.t.Errorf("probe %d: %d, want %d", sequence, got, where)
 		}
 	}
 }
 
 const (
-	notKnown   = protocol.NotKnown
-	arrived    = protocol.Arrived
-	notArrived = protocol.NotArrived
+	notKnown   = protocol.DeliveryUnknown
+	arrived    = protocol.Delivered
+	notArrived = protocol.NotDelivered
 )
 
 // TestNumbers tells stories of a reflector that has numbers alone. Two losses on the way
@@ -70,32 +70,32 @@ func TestNumbers(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
 		answers pairs
-		want    map[int]protocol.Whereabouts
+		want    map[int]protocol.Delivery
 	}{
-		{"lost there", pairs{{0, 0}, {3, 1}, {4, 2}}, map[int]protocol.Whereabouts{1: notArrived, 2: notArrived}},
-		{"lost on the way back", pairs{{0, 0}, {3, 1}, {4, 2}, {6, 4}}, map[int]protocol.Whereabouts{5: arrived, 1: notArrived}},
-		{"some of both", pairs{{0, 0}, {3, 1}, {4, 2}, {7, 4}}, map[int]protocol.Whereabouts{5: notKnown, 6: notKnown}},
-		{"nothing came after", pairs{{0, 0}, {3, 1}, {4, 2}}, map[int]protocol.Whereabouts{5: notKnown}},
+		{"lost there", pairs{{0, 0}, {3, 1}, {4, 2}}, map[int]protocol.Delivery{1: notArrived, 2: notArrived}},
+		{"lost on the way back", pairs{{0, 0}, {3, 1}, {4, 2}, {6, 4}}, map[int]protocol.Delivery{5: arrived, 1: notArrived}},
+		{"some of both", pairs{{0, 0}, {3, 1}, {4, 2}, {7, 4}}, map[int]protocol.Delivery{5: notKnown, 6: notKnown}},
+		{"nothing came after", pairs{{0, 0}, {3, 1}, {4, 2}}, map[int]protocol.Delivery{5: notKnown}},
 		// 5 to 8 are lost there and the answer to 9 is overtaken by three others.
 		{
 			"an answer is overtaken",
 			pairs{{0, 0}, {3, 1}, {4, 2}, {10, 4}, {11, 5}, {12, 6}},
-			map[int]protocol.Whereabouts{5: notKnown, 6: notKnown, 7: notKnown, 8: notKnown, 9: notKnown},
+			map[int]protocol.Delivery{5: notKnown, 6: notKnown, 7: notKnown, 8: notKnown, 9: notKnown},
 		},
 		{
 			"and comes",
 			pairs{{0, 0}, {3, 1}, {4, 2}, {10, 4}, {11, 5}, {12, 6}, {9, 3}},
-			map[int]protocol.Whereabouts{5: notArrived, 6: notArrived, 7: notArrived, 8: notArrived},
+			map[int]protocol.Delivery{5: notArrived, 6: notArrived, 7: notArrived, 8: notArrived},
 		},
 		// 6 overtakes 5 on the way there and the answer to 5 is lost: between 6 and 7
 		// there is a number that no probe explains.
-		{"a probe is overtaken", pairs{{0, 0}, {3, 1}, {4, 2}, {6, 3}, {7, 5}}, map[int]protocol.Whereabouts{5: notKnown}},
+		{"a probe is overtaken", pairs{{0, 0}, {3, 1}, {4, 2}, {6, 3}, {7, 5}}, map[int]protocol.Delivery{5: notKnown}},
 		// 4 arrives twice, and one of the two answers is lost, like 6.
-		{"a second answer", pairs{{0, 0}, {3, 1}, {3, 2}, {4, 3}, {5, 4}, {7, 6}, {8, 7}}, map[int]protocol.Whereabouts{6: notKnown}},
-		{"the first are lost there", pairs{{2, 0}, {3, 1}}, map[int]protocol.Whereabouts{0: notArrived, 1: notArrived}},
-		{"the first are lost on the way back", pairs{{2, 2}, {3, 3}, {5, 4}, {6, 5}}, map[int]protocol.Whereabouts{0: notKnown, 1: notKnown}},
+		{"a second answer", pairs{{0, 0}, {3, 1}, {3, 2}, {4, 3}, {5, 4}, {7, 6}, {8, 7}}, map[int]protocol.Delivery{6: notKnown}},
+		{"the first are lost there", pairs{{2, 0}, {3, 1}}, map[int]protocol.Delivery{0: notArrived, 1: notArrived}},
+		{"the first are lost on the way back", pairs{{2, 2}, {3, 3}, {5, 4}, {6, 5}}, map[int]protocol.Delivery{0: notKnown, 1: notKnown}},
 		// After 4 the reflector begins anew: what it answered in between is not known.
-		{"a restart", pairs{{0, 0}, {3, 1}, {4, 2}, {9, 0}, {10, 1}, {12, 2}, {13, 3}}, map[int]protocol.Whereabouts{5: notKnown, 8: notKnown, 11: notArrived}},
+		{"a restart", pairs{{0, 0}, {3, 1}, {4, 2}, {9, 0}, {10, 1}, {12, 2}, {13, 3}}, map[int]protocol.Delivery{5: notKnown, 8: notKnown, 11: notArrived}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := newStory(t, 44, 14, 10*time.Millisecond)
@@ -110,7 +110,7 @@ func TestNumbers(t *testing.T) {
 func TestCopiesOfOurNumbers(t *testing.T) {
 	s := newStory(t, 44, 10, 10*time.Millisecond)
 	s.answers([2]int{0, 0}, [2]int{1, 1}, [2]int{3, 3}, [2]int{4, 77}, [2]int{5, 5})
-	s.expect(map[int]protocol.Whereabouts{2: notKnown})
+	s.expect(map[int]protocol.Delivery{2: notKnown})
 }
 
 // TestDisorderedPathsNeedMoreEvidence: once probes were seen to be overtaken, the numbers
@@ -118,13 +118,13 @@ func TestCopiesOfOurNumbers(t *testing.T) {
 func TestDisorderedPathsNeedMoreEvidence(t *testing.T) {
 	s := newStory(t, 44, 20, 10*time.Millisecond)
 	s.answers([2]int{0, 0}, [2]int{2, 1}, [2]int{1, 2}, [2]int{3, 3}, [2]int{4, 4}, [2]int{6, 5}, [2]int{7, 6})
-	s.expect(map[int]protocol.Whereabouts{5: notKnown}) // 8 may still show that it was overtaken
+	s.expect(map[int]protocol.Delivery{5: notKnown}) // 8 may still show that it was overtaken
 	s.answers([2]int{8, 7})
-	s.expect(map[int]protocol.Whereabouts{5: notArrived})
+	s.expect(map[int]protocol.Delivery{5: notArrived})
 	s.answers([2]int{9, 8}, [2]int{10, 9}, [2]int{11, 10}, [2]int{13, 12}, [2]int{14, 13}, [2]int{15, 14})
-	s.expect(map[int]protocol.Whereabouts{12: notKnown}) // its number may be that of 16 or 17
+	s.expect(map[int]protocol.Delivery{12: notKnown}) // its number may be that of 16 or 17
 	s.answers([2]int{16, 15}, [2]int{17, 16})
-	s.expect(map[int]protocol.Whereabouts{12: arrived})
+	s.expect(map[int]protocol.Delivery{12: arrived})
 }
 
 // TestLongOutages are longer than a received window: the numbers tell of what is too old
@@ -136,12 +136,12 @@ func TestLongOutages(t *testing.T) {
 		number  int // of the first answer after the outage
 		refused bool
 		mask    uint64
-		want    map[int]protocol.Whereabouts
+		want    map[int]protocol.Delivery
 	}{
-		{"forward", from, false, 0b1111, map[int]protocol.Whereabouts{from: notArrived, to - 30: notArrived, to - 1: notArrived}},
-		{"reverse", to, false, ^uint64(0), map[int]protocol.Whereabouts{from: arrived, to - 30: arrived, to - 1: arrived}},
-		{"refused", to, true, ^uint64(0), map[int]protocol.Whereabouts{from: notKnown, to - 1: arrived}},
-		{"some of each", to - 40, false, ^uint64(0), map[int]protocol.Whereabouts{from: notKnown, to - 1: arrived}},
+		{"forward", from, false, 0b1111, map[int]protocol.Delivery{from: notArrived, to - 30: notArrived, to - 1: notArrived}},
+		{"reverse", to, false, ^uint64(0), map[int]protocol.Delivery{from: arrived, to - 30: arrived, to - 1: arrived}},
+		{"refused", to, true, ^uint64(0), map[int]protocol.Delivery{from: notKnown, to - 1: arrived}},
+		{"some of each", to - 40, false, ^uint64(0), map[int]protocol.Delivery{from: notKnown, to - 1: arrived}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := newStory(t, 84, 140, 10*time.Millisecond)
@@ -162,11 +162,11 @@ func TestWindowsNewestWins(t *testing.T) {
 	s := newStory(t, 84, 20, 10*time.Millisecond)
 	s.take(0, 0, &wire.ReceivedWindow{Highest: 0, Mask: 1})
 	s.take(6, 3, &wire.ReceivedWindow{Highest: 6, Mask: 0b1110101}) // 3 and 5 have not arrived yet
-	s.expect(map[int]protocol.Whereabouts{1: arrived, 2: arrived, 3: notArrived, 4: arrived, 5: notKnown})
+	s.expect(map[int]protocol.Delivery{1: arrived, 2: arrived, 3: notArrived, 4: arrived, 5: notKnown})
 	s.take(4, 2, &wire.ReceivedWindow{Highest: 4, Mask: 0b10001}) // and of before: 1 and 2 were not there
-	s.expect(map[int]protocol.Whereabouts{1: arrived, 2: arrived, 3: notArrived})
+	s.expect(map[int]protocol.Delivery{1: arrived, 2: arrived, 3: notArrived})
 	s.take(8, 5, &wire.ReceivedWindow{Highest: 8, Mask: 0b111011101})
-	s.expect(map[int]protocol.Whereabouts{3: notArrived, 5: arrived})
+	s.expect(map[int]protocol.Delivery{3: notArrived, 5: arrived})
 }
 
 // TestRefusedAnswers: a mark that is gone again is an answer that the reflector's kernel
@@ -175,10 +175,10 @@ func TestRefusedAnswers(t *testing.T) {
 	s := newStory(t, 84, 20, 10*time.Millisecond)
 	s.take(0, 0, &wire.ReceivedWindow{Highest: 0, Mask: 1})
 	s.take(2, 2, &wire.ReceivedWindow{Highest: 2, Mask: 0b111})
-	s.expect(map[int]protocol.Whereabouts{1: arrived})
+	s.expect(map[int]protocol.Delivery{1: arrived})
 	s.take(3, 3, &wire.ReceivedWindow{Highest: 3, Mask: 0b1011, Overflowed: 1})
-	s.expect(map[int]protocol.Whereabouts{1: notArrived})
-	if !s.overflow.spend(1) || s.overflow.spend(1) {
+	s.expect(map[int]protocol.Delivery{1: notArrived})
+	if !s.overflow.takeCredit(1) || s.overflow.takeCredit(1) {
 		t.Error("one refused answer explains one loss")
 	}
 }
@@ -194,7 +194,7 @@ func TestCountersOfOthers(t *testing.T) {
 		{wire.DirectMeasurement{ReflectorRX: 8, ReflectorTX: 7}, true},
 		{wire.DirectMeasurement{ReflectorRX: 80_000, ReflectorTX: 50_000}, false},
 	} {
-		var e evidence
+		var e lossEvidence
 		e.learnState(7, 7, &tlvAnswers{measurement: tc.m, hasMeasurement: true})
 		if e.refused != tc.want {
 			t.Errorf("%+v: %v", tc.m, e.refused)
@@ -217,21 +217,21 @@ func TestAskingForTheWindow(t *testing.T) {
 	} {
 		s := newStory(t, 64, 20, tc.interval)
 		for i := range tc.after {
-			if s.ask(99) {
+			if s.takeAsk(99) {
 				t.Errorf("%s: asks after %d answers", tc.name, i)
 			}
 			s.w.Answer(uint64(i+1), 0)
 			s.learn(uint64(i+1), uint32(i), &tlvAnswers{}, tc.ending)
 		}
-		if !s.ask(10) || s.ask(11) {
+		if !s.takeAsk(10) || s.takeAsk(11) {
 			t.Errorf("%s: does not ask once after %d answers", tc.name, tc.after)
 		}
 		s.learn(9, 9, &tlvAnswers{}, tc.ending)
-		if s.ask(12) {
+		if s.takeAsk(12) {
 			t.Errorf("%s: asks before the answer to the question can have come", tc.name)
 		}
 		s.learn(11, 10, &tlvAnswers{}, tc.ending)
-		if !s.ask(13) {
+		if !s.takeAsk(13) {
 			t.Errorf("%s: does not ask again after the question was lost", tc.name)
 		}
 	}
@@ -241,19 +241,19 @@ func TestAskingForTheWindow(t *testing.T) {
 func TestOverflowCredit(t *testing.T) {
 	var o overflow
 	o.update(2, 10)
-	if !o.spend(5) || !o.spend(9) || o.spend(10) {
+	if !o.takeCredit(5) || !o.takeCredit(9) || o.takeCredit(10) {
 		t.Error("two overflows explain two losses")
 	}
 	o.update(5, 20)
-	if o.spend(21) || o.spend(15) {
+	if o.takeCredit(21) || o.takeCredit(15) {
 		t.Error("a loss after the report used up what was reported before")
 	}
 	o.update(1, 30) // it has begun anew
-	if o.spend(25) {
+	if o.takeCredit(25) {
 		t.Error("a counter that fell explains a loss")
 	}
 	o.update(2, 40)
-	if !o.spend(35) {
+	if !o.takeCredit(35) {
 		t.Error("an overflow after the restart explains nothing")
 	}
 }
@@ -264,7 +264,7 @@ func TestLocatingIsCheap(t *testing.T) {
 	const run = 30_000
 	s := &protocol.Session{Size: 44, Interval: time.Millisecond, Deadline: time.Second}
 	s.Window = accounting.NewWindow[protocol.Probe](new(accounting.Counts), run+100)
-	e := newEvidence(s, false)
+	e := newLossEvidence(s, false)
 	for range run + 20 {
 		s.Window.Begin(1)
 	}
@@ -278,7 +278,7 @@ func TestLocatingIsCheap(t *testing.T) {
 	looked := 0
 	for sequence := uint64(10); sequence < run+10; sequence++ {
 		before := e.verdict
-		if e.locate(s.Window.Lookup(sequence)) != protocol.NotArrived {
+		if e.delivery(s.Window.Lookup(sequence)) != protocol.NotDelivered {
 			t.Fatalf("probe %d", sequence)
 		}
 		if e.verdict != before {

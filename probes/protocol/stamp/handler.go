@@ -13,7 +13,7 @@ import (
 
 // handler makes the packets of a socket's sessions and reads their answers.
 type handler struct {
-	env   *protocol.Environment
+	env   *protocol.LocalClock
 	table *protocol.Table
 
 	// Of our clock, made of env when that has changed.
@@ -28,40 +28,40 @@ type handler struct {
 }
 
 // NewHandler returns the handler of a socket.
-func (Protocol) NewHandler(env *protocol.Environment, table *protocol.Table, _ *timestamping.Socket) protocol.Handler {
+func (Protocol) NewHandler(env *protocol.LocalClock, table *protocol.Table, _ *timestamping.Socket) protocol.Handler {
 	h := &handler{env: env, table: table, clockError: -1}
 	h.updateEstimate()
 	return h
 }
 
 func (h *handler) updateEstimate() {
-	if h.clockError != h.env.ClockError || h.synchronized != h.env.Synchronized {
-		h.clockError, h.synchronized = h.env.ClockError, h.env.Synchronized
+	if h.clockError != h.env.Error || h.synchronized != h.env.Synchronized {
+		h.clockError, h.synchronized = h.env.Error, h.env.Synchronized
 		h.estimate = wire.NewErrorEstimate(h.synchronized, h.clockError)
 	}
 }
 
 // Write writes a probe into the session's packet.
 func (h *handler) Write(s *protocol.Session, p *protocol.Probe) []byte {
-	own := s.Own.(*session)
+	ses := s.State.(*session)
 	h.updateEstimate()
-	if own.hardware != s.Hardware {
-		own.hardware = s.Hardware
-		own.layout.AskHardware(own.packet, s.Hardware)
+	if ses.hardware != s.Hardware {
+		ses.hardware = s.Hardware
+		ses.layout.AskHardware(ses.packet, s.Hardware)
 	}
-	if own.losses.canAsk {
-		own.layout.AskForWindow(own.packet, own.losses.ask(p.Sequence))
+	if ses.evidence.canAsk {
+		ses.layout.AskForWindow(ses.packet, ses.evidence.takeAsk(p.Sequence))
 	}
 	sent := wire.FromUnixNano(p.Sent)
 	p.Nonce = uint64(sent)
-	own.layout.PutMeasurement(own.packet, uint32(p.Sequence)+1)
-	own.layout.Mode.PutRequest(own.packet, wire.Request{
+	ses.layout.PutMeasurement(ses.packet, uint32(p.Sequence)+1)
+	ses.layout.Mode.PutRequest(ses.packet, wire.Request{
 		Sequence: uint32(p.Sequence), Timestamp: sent, ErrorEstimate: h.estimate, SSID: s.ID,
 	})
-	if own.keys != nil {
-		own.keys.Sign(own.packet, 0)
+	if ses.keys != nil {
+		ses.keys.Sign(ses.packet, 0)
 	}
-	return own.packet
+	return ses.packet
 }
 
 // Header reads which probe a datagram answers.
@@ -86,25 +86,25 @@ func (h *handler) Header(d *timestamping.Datagram, header *protocol.Header) prot
 	return protocol.Readable
 }
 
-func modeOf(s *protocol.Session) wire.Mode { return s.Own.(*session).layout.Mode }
+func modeOf(s *protocol.Session) wire.Mode { return s.State.(*session).layout.Mode }
 
 // Read checks an answer and takes its stamps. What no key vouches for is not read.
 func (h *handler) Read(s *protocol.Session, a *protocol.Arrival, answer *protocol.Answer) bool {
-	own := s.Own.(*session)
-	if own.layout.Mode != h.mode || !own.intact(a.Payload) {
+	ses := s.State.(*session)
+	if ses.layout.Mode != h.mode || !ses.intact(a.Payload) {
 		return false
 	}
 	h.tlvs = tlvAnswers{}
-	if own.keys != nil {
-		key, ok := own.keys.Verify(a.Payload)
+	if ses.keys != nil {
+		key, ok := ses.keys.Verify(a.Payload)
 		if !ok {
 			return false
 		}
-		if own.keys.VerifyTLVs(a.Payload, key) {
-			h.tlvs.read(own, a.Payload)
+		if ses.keys.VerifyTLVs(a.Payload, key) {
+			h.tlvs.read(ses, a.Payload)
 		}
 	} else {
-		h.tlvs.read(own, a.Payload)
+		h.tlvs.read(ses, a.Payload)
 	}
 	r := &h.reply
 	format := r.ErrorEstimate.Format()
@@ -128,18 +128,18 @@ func (h *handler) errorBound(theirs wire.ErrorEstimate) int64 {
 // Learn takes what the answer tells of the way that other probes went, and the
 // reflector's send stamp of an earlier answer.
 func (h *handler) Learn(s *protocol.Session, sequence uint64) *protocol.Slot {
-	own := s.Own.(*session)
-	own.losses.learn(sequence, h.reply.Sequence, &h.tlvs, s.Ending)
+	ses := s.State.(*session)
+	ses.evidence.learn(sequence, h.reply.Sequence, &h.tlvs, s.Ending)
 	if h.tlvs.followUp.Timestamp == 0 {
 		return nil
 	}
-	return own.complete(&h.tlvs.followUp, h.reply.ErrorEstimate.Format())
+	return ses.complete(&h.tlvs.followUp, h.reply.ErrorEstimate.Format())
 }
 
 // complete puts the reflector's send stamp of an earlier answer where it belongs, and
 // returns its probe. A reflector that follows up stamps arrivals in the same way.
-func (own *session) complete(f *wire.FollowUp, format wire.Format) *protocol.Slot {
-	slot := own.losses.answeredAs(f.Sequence)
+func (ses *session) complete(f *wire.FollowUp, format wire.Format) *protocol.Slot {
+	slot := ses.evidence.answeredAs(f.Sequence)
 	if slot == nil || slot.Value.State != protocol.Waiting {
 		return nil
 	}
@@ -157,8 +157,8 @@ func (own *session) complete(f *wire.FollowUp, format wire.Format) *protocol.Slo
 	return slot
 }
 
-// Quoted reads the session's identifier from a probe.
-func (h *handler) Quoted(to netip.AddrPort, packet []byte) (id uint16, ok bool) {
+// QuotedID reads the session's identifier from a probe.
+func (h *handler) QuotedID(to netip.AddrPort, packet []byte) (id uint16, ok bool) {
 	mode := wire.Unauthenticated
 	if peers := h.table.Peers(to); len(peers) > 0 {
 		mode = modeOf(peers[0])
@@ -183,11 +183,11 @@ type tlvAnswers struct {
 }
 
 // read takes the TLVs that the reflector knew.
-func (t *tlvAnswers) read(own *session, payload []byte) {
-	if own.layout.FollowUp == 0 {
+func (t *tlvAnswers) read(ses *session, payload []byte) {
+	if ses.layout.FollowUp == 0 {
 		return // a request without TLVs
 	}
-	tlvs := own.layout.Mode.TLVs(payload)
+	tlvs := ses.layout.Mode.TLVs(payload)
 	for v, whole := tlvs.Next(); v != nil && whole; v, whole = tlvs.Next() {
 		if v.Flags() != 0 {
 			continue

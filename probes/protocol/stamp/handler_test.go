@@ -17,7 +17,7 @@ var reflectorAt = netip.MustParseAddrPort("10.0.0.1:862")
 // bench is sessions on a socket, without a network.
 type bench struct {
 	t       *testing.T
-	env     protocol.Environment
+	env     protocol.LocalClock
 	table   *protocol.Table
 	handler protocol.Handler
 }
@@ -33,7 +33,7 @@ func (b *bench) session(at netip.AddrPort, size int, interval time.Duration, key
 	b.t.Helper()
 	s := &protocol.Session{Size: size, Port: at.Port(), Interval: interval, Deadline: time.Second, DSCP: 46, Address: at}
 	s.Window = accounting.NewWindow[protocol.Probe](new(accounting.Counts), 256)
-	s.Own = Protocol{Keys: keys}.NewSession(s)
+	s.State = Protocol{Keys: keys}.NewSession(s)
 	b.table.Add(s)
 	return s
 }
@@ -97,7 +97,7 @@ func TestModesShareASocket(t *testing.T) {
 func TestStamps(t *testing.T) {
 	b := newBench(t)
 	s := b.session(reflectorAt, 64, time.Second, "")
-	b.env.ClockError, b.env.Synchronized = time.Microsecond, true
+	b.env.Error, b.env.Synchronized = time.Microsecond, true
 	packet, slot := b.probe(s)
 	_, a, ok := b.take(reflected(t, "", packet, 0, nil), reflectorAt, 0)
 	sent := slot.Value.Sent
@@ -143,11 +143,11 @@ func TestHardwareIsAskedFor(t *testing.T) {
 func TestFollowUps(t *testing.T) {
 	b := newBench(t)
 	s := b.session(reflectorAt, 64, time.Second, "")
-	own := s.Own.(*session)
+	ses := s.State.(*session)
 	answer := func(number uint32) *protocol.Slot {
 		_, slot := b.probe(s)
 		slot.Value.State = protocol.Waiting
-		own.losses.learn(slot.Sequence, number, &tlvAnswers{}, false)
+		ses.evidence.learn(slot.Sequence, number, &tlvAnswers{}, false)
 		return slot
 	}
 	first, second, third := answer(5), answer(6), answer(7)
@@ -163,7 +163,7 @@ func TestFollowUps(t *testing.T) {
 		{wire.FollowUp{Sequence: 6, Timestamp: at, Method: wire.HardwareAssist}, second, delay.Hardware, delay.T2 | delay.T3},
 		{wire.FollowUp{Sequence: 7, Timestamp: at, Method: wire.ControlPlane}, nil, 0, 0},
 	} {
-		got := own.complete(&tc.f, wire.NTP)
+		got := ses.complete(&tc.f, wire.NTP)
 		if got != tc.want {
 			t.Errorf("%+v: %p, want %p", tc.f, got, tc.want)
 		}
@@ -172,7 +172,7 @@ func TestFollowUps(t *testing.T) {
 		}
 	}
 	third.Value.State = protocol.Answered
-	if own.complete(&wire.FollowUp{Sequence: 7, Timestamp: at, Method: wire.SoftwareLocal}, wire.NTP) != nil {
+	if ses.complete(&wire.FollowUp{Sequence: 7, Timestamp: at, Method: wire.SoftwareLocal}, wire.NTP) != nil {
 		t.Error("a probe that has its stamps gets others")
 	}
 }
@@ -182,7 +182,7 @@ func TestFollowUps(t *testing.T) {
 func TestAnswersFindTheirProbe(t *testing.T) {
 	b := newBench(t)
 	s := b.session(reflectorAt, 64, time.Second, "")
-	e := &s.Own.(*session).losses
+	e := &s.State.(*session).evidence
 	answer := func(number uint32) *protocol.Slot {
 		_, slot := b.probe(s)
 		e.note(slot.Sequence, number)
@@ -259,10 +259,10 @@ func TestQuotedProbes(t *testing.T) {
 	secured := netip.MustParseAddrPort("10.0.0.2:862")
 	for _, s := range []*protocol.Session{b.session(reflectorAt, 64, time.Second, ""), b.session(secured, 152, time.Second, testKeys(t, "5"))} {
 		packet, _ := b.probe(s)
-		if id, ok := b.handler.Quoted(s.Address, packet); !ok || id != s.ID {
+		if id, ok := b.handler.QuotedID(s.Address, packet); !ok || id != s.ID {
 			t.Errorf("%s: %d, %v; want %d", s.Address, id, ok, s.ID)
 		}
-		if _, ok := b.handler.Quoted(s.Address, packet[:8]); ok {
+		if _, ok := b.handler.QuotedID(s.Address, packet[:8]); ok {
 			t.Errorf("%s: an identifier was read from 8 bytes", s.Address)
 		}
 	}

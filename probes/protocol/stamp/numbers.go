@@ -11,12 +11,12 @@ import (
 type verdict struct {
 	first, last uint64 // of the probes that it holds for
 	count       uint64 // run.count
-	where       protocol.Whereabouts
+	where       protocol.Delivery
 }
 
-// span is what lies between two answered probes, of which one was sent before and one
+// bracket is what lies between two answered probes, of which one was sent before and one
 // after the probe in question.
-type span struct {
+type bracket struct {
 	before, after uint64 // sequence numbers; before is meaningless when fromStart
 	low, high     uint32 // the reflector's numbers of their answers
 	fromStart     bool   // before is the beginning of the session, low one less than 0
@@ -24,19 +24,19 @@ type span struct {
 
 // compareNumbers says how far an unanswered probe came, by the numbers of the answers
 // around it.
-func (e *evidence) compareNumbers(sequence uint64) protocol.Whereabouts {
-	if v := &e.verdict; v.count == e.run.count && sequence >= v.first && sequence <= v.last && v.count > 0 {
+func (e *lossEvidence) compareNumbers(sequence uint64) protocol.Delivery {
+	if v := &e.verdict; v.count == e.epoch.count && sequence >= v.first && sequence <= v.last && v.count > 0 {
 		return v.where
 	}
 	reach := uint64(1)
 	if e.windows.any || e.disordered || e.duplicated {
-		reach = e.patience
+		reach = e.reorderLimit
 	}
-	s, ok := e.around(sequence, reach)
+	s, ok := e.bracketOf(sequence, reach)
 	if !ok {
-		return protocol.NotKnown
+		return protocol.DeliveryUnknown
 	}
-	where := protocol.NotKnown
+	where := protocol.DeliveryUnknown
 	if reach > 1 || e.inOrder(&s) {
 		where = e.compare(&s, reach)
 	}
@@ -44,15 +44,15 @@ func (e *evidence) compareNumbers(sequence uint64) protocol.Whereabouts {
 	if s.fromStart {
 		first = 0
 	}
-	e.verdict = verdict{first: first, last: s.after - reach, count: e.run.count, where: where}
+	e.verdict = verdict{first: first, last: s.after - reach, count: e.epoch.count, where: where}
 	return where
 }
 
-// around finds the nearest answered probes of this run that are at least reach away.
-func (e *evidence) around(sequence, reach uint64) (s span, ok bool) {
+// bracketOf finds the nearest answered probes of this run that are at least reach away.
+func (e *lossEvidence) bracketOf(sequence, reach uint64) (s bracket, ok bool) {
 	w := e.session.Window
 	for s.after = sequence + reach; ; s.after++ {
-		if s.after > e.run.latest {
+		if s.after > e.epoch.latest {
 			return s, false
 		}
 		if number, answered := e.numberOf(s.after); answered {
@@ -60,19 +60,19 @@ func (e *evidence) around(sequence, reach uint64) (s span, ok bool) {
 			break
 		}
 	}
-	oldest := max(w.Remembered(), e.run.since)
+	oldest := max(w.Remembered(), e.epoch.since)
 	for before := sequence - min(sequence, reach) + 1; before > oldest; before-- {
 		if number, answered := e.numberOf(before - 1); answered && sequence >= reach {
 			s.before, s.low = before-1, number
-			return s, s.whole(e)
+			return s, s.countable(e)
 		}
 	}
 	s.fromStart, s.low = true, ^uint32(0)
-	return s, oldest == 0 && s.whole(e)
+	return s, oldest == 0 && s.countable(e)
 }
 
 // numberOf returns the reflector's number of the answer to a probe, if there was one.
-func (e *evidence) numberOf(sequence uint64) (number uint32, answered bool) {
+func (e *lossEvidence) numberOf(sequence uint64) (number uint32, answered bool) {
 	slot := e.session.Window.Lookup(sequence)
 	if slot == nil || !slot.Value.Numbered {
 		return 0, false
@@ -80,18 +80,18 @@ func (e *evidence) numberOf(sequence uint64) (number uint32, answered bool) {
 	return slot.Value.Number, true
 }
 
-// whole reports whether the numbers in between can be counted: they rise, and all that
+// countable reports whether the numbers in between can be counted: they rise, and all that
 // have come are remembered.
-func (s *span) whole(e *evidence) bool {
-	return int32(s.high-s.low) > 0 && int64(e.run.top-s.low) <= int64(len(e.numbers))
+func (s *bracket) countable(e *lossEvidence) bool {
+	return int32(s.high-s.low) > 0 && int64(e.epoch.top-s.low) <= int64(len(e.numbers))
 }
 
 // inOrder reports whether the numbers around show nothing against the probes having
 // arrived in order and once: nowhere more numbers than probes.
-func (e *evidence) inOrder(s *span) bool {
-	first := s.before - min(s.before, e.patience)
+func (e *lossEvidence) inOrder(s *bracket) bool {
+	first := s.before - min(s.before, e.reorderLimit)
 	last, number, any := uint64(0), uint32(0), false
-	for sequence := max(first, e.run.since); sequence <= min(s.after+e.patience, e.run.latest); sequence++ {
+	for sequence := max(first, e.epoch.since); sequence <= min(s.after+e.reorderLimit, e.epoch.latest); sequence++ {
 		if !s.fromStart && sequence == s.before+1 {
 			sequence = s.after // nothing in between was answered
 		}
@@ -109,7 +109,7 @@ func (e *evidence) inOrder(s *span) bool {
 }
 
 // compare compares the numbers that are missing with the probes that nobody answered.
-func (e *evidence) compare(s *span, reach uint64) protocol.Whereabouts {
+func (e *lossEvidence) compare(s *bracket, reach uint64) protocol.Delivery {
 	missing := uint64(0)
 	for number := s.low + 1; number != s.high; number++ {
 		if !e.seen(number) {
@@ -117,7 +117,7 @@ func (e *evidence) compare(s *span, reach uint64) protocol.Whereabouts {
 		}
 	}
 	if missing == 0 {
-		return protocol.NotArrived
+		return protocol.NotDelivered
 	}
 	// Who is to be found among the missing: the probes in between, and those nearby
 	// that may have come before or after.
@@ -125,7 +125,7 @@ func (e *evidence) compare(s *span, reach uint64) protocol.Whereabouts {
 	first := s.before - min(s.before, reach-1)
 	for sequence := first; sequence < min(s.after+reach, e.session.Window.Next()); sequence++ {
 		slot := e.session.Window.Lookup(sequence)
-		if slot == nil || !slot.Value.Numbered && !refusedHere(slot) {
+		if slot == nil || !slot.Value.Numbered && !neverSent(slot) {
 			unanswered++
 		}
 	}
@@ -137,12 +137,12 @@ func (e *evidence) compare(s *span, reach uint64) protocol.Whereabouts {
 		// A second answer to another probe may be among them; where every answer has
 		// a window, these would have told.
 	default:
-		return protocol.Arrived
+		return protocol.Delivered
 	}
-	return protocol.NotKnown
+	return protocol.DeliveryUnknown
 }
 
-// refusedHere reports whether a probe has never left our host.
-func refusedHere(slot *protocol.Slot) bool {
+// neverSent reports whether a probe has never left our host.
+func neverSent(slot *protocol.Slot) bool {
 	return slot.Value.State == protocol.Lost && slot.Value.Cause == accounting.SendError
 }

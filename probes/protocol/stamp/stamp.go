@@ -24,6 +24,8 @@ var (
 	_ protocol.Packets  = Protocol{}
 	_ protocol.Keyed    = Protocol{}
 	_ protocol.Searcher = Protocol{}
+
+	_ protocol.LossLocator = (*session)(nil)
 )
 
 // Traits say what the protocol is like.
@@ -65,41 +67,45 @@ type session struct {
 	packet   []byte
 	padding  []byte
 	hardware bool // the packet asks for hardware stamps
-	losses   evidence
+	evidence lossEvidence
 }
 
 // NewSession returns what is kept of a session.
 func (p Protocol) NewSession(s *protocol.Session) any {
-	own := &session{keys: p.Keys.Keyring()}
-	own.layout, _ = wire.NewLayout(p.Keys.Mode(), s.Size)
-	own.packet = own.layout.New(uint64(s.Size)<<32 | uint64(s.Port))
-	own.layout.PutService(own.packet, wire.ClassOfService{Wanted: s.DSCP})
-	own.padding = bytes.Clone(own.layout.PaddingOf(own.packet))
-	own.losses = newEvidence(s, own.layout.CanAsk())
+	ses := &session{keys: p.Keys.Keyring()}
+	ses.layout, _ = wire.NewLayout(p.Keys.Mode(), s.Size)
+	ses.packet = ses.layout.New(uint64(s.Size)<<32 | uint64(s.Port))
+	ses.layout.PutService(ses.packet, wire.ClassOfService{Wanted: s.DSCP})
+	ses.padding = bytes.Clone(ses.layout.PaddingOf(ses.packet))
+	ses.evidence = newLossEvidence(s, ses.layout.CanAsk())
 	s.MaxAnswer = s.Size
-	return own
+	return ses
 }
 
-// Locate says how far an unanswered probe came.
-func (own *session) Locate(slot *protocol.Slot) protocol.Whereabouts { return own.losses.locate(slot) }
+// Delivery says how far an unanswered probe came.
+func (ses *session) Delivery(slot *protocol.Slot) protocol.Delivery {
+	return ses.evidence.delivery(slot)
+}
 
 // Overflowed attributes a probe that did not arrive to the reflector's host.
-func (own *session) Overflowed(sequence uint64) bool { return own.losses.overflow.spend(sequence) }
+func (ses *session) Overflowed(sequence uint64) bool {
+	return ses.evidence.overflow.takeCredit(sequence)
+}
 
-// Patience is how many answers to later probes show that a probe has not arrived.
-func (own *session) Patience() int { return int(own.losses.patience) }
+// AnswersNeeded is how many answers to later probes show that a probe has not arrived.
+func (ses *session) AnswersNeeded() int { return int(ses.evidence.reorderLimit) }
 
 // intact reports whether a reply brings the padding back unchanged. A reflector
 // that does not know the padding TLV may do with it what it likes; one that does
 // returns the TLV with its flags cleared.
-func (own *session) intact(reply []byte) bool {
-	if len(reply) > own.layout.Size {
+func (ses *session) intact(reply []byte) bool {
+	if len(reply) > ses.layout.Size {
 		return false
 	}
-	got := own.layout.PaddingOf(reply)
+	got := ses.layout.PaddingOf(reply)
 	if len(got) == 0 {
 		return true
 	}
-	t := wire.TLV(reply[own.layout.Size-len(got)-wire.TLVHeaderSize:])
-	return t.Type() != wire.TypeExtraPadding || t.Flags() != 0 || bytes.Equal(got, own.padding)
+	t := wire.TLV(reply[ses.layout.Size-len(got)-wire.TLVHeaderSize:])
+	return t.Type() != wire.TypeExtraPadding || t.Flags() != 0 || bytes.Equal(got, ses.padding)
 }

@@ -9,25 +9,25 @@ import (
 )
 
 func TestLease(t *testing.T) {
-	var l Leases
-	release, ok := l.take("uplink")
+	var l LinkLocks
+	release, ok := l.acquire("uplink")
 	if !ok {
 		t.Fatal("a free link is refused")
 	}
-	if _, ok := l.take("uplink"); ok {
+	if _, ok := l.acquire("uplink"); ok {
 		t.Error("two tests share a link")
 	}
-	other, ok := l.take("storage")
+	other, ok := l.acquire("storage")
 	if !ok {
 		t.Error("another link is refused")
 	}
 	release()
-	if _, ok := l.take("uplink"); !ok {
+	if _, ok := l.acquire("uplink"); !ok {
 		t.Error("the link is not free again")
 	}
-	release() // again: it must not free the lease of the next
-	if _, ok := l.take("uplink"); ok {
-		t.Error("a lease was given back twice")
+	release() // again: it must not free the lock of the next
+	if _, ok := l.acquire("uplink"); ok {
+		t.Error("a link was released twice")
 	}
 	other()
 }
@@ -38,14 +38,14 @@ func TestBudget(t *testing.T) {
 	b := budget{}
 	b.setLimit(1000)
 	now := time.Unix(1_800_000_000, 0)
-	giveBack, ok := b.take(now, 700)
+	refund, ok := b.take(now, 700)
 	if !ok || b.left(now) != 300 {
 		t.Fatalf("ok %v, %d left", ok, b.left(now))
 	}
 	if _, ok := b.take(now, 301); ok {
 		t.Error("more than is left was given")
 	}
-	giveBack(200)
+	refund(200)
 	if b.left(now) != 500 {
 		t.Errorf("%d left", b.left(now))
 	}
@@ -55,7 +55,7 @@ func TestBudget(t *testing.T) {
 	if got := b.left(now.Add(62 * time.Minute)); got != 500 {
 		t.Errorf("%d left when the first is over an hour ago", got)
 	}
-	giveBack(500) // too late to matter
+	refund(500) // too late to matter
 	if got := b.left(now.Add(62 * time.Minute)); got != 500 {
 		t.Errorf("%d left", got)
 	}

@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// Leases lend out links, each to one test at a time, whether it comes from here or
+// LinkLocks let each link be used by one test at a time, whether it comes from here or
 // arrives. Nobody waits for a link, so two nodes cannot wait for each other.
-type Leases struct {
+type LinkLocks struct {
 	mu    sync.Mutex
 	taken map[string]bool
 }
 
-// take lends the link; ok is false while another test has it.
-func (l *Leases) take(link string) (release func(), ok bool) {
+// acquire locks the link; ok is false while another test has it.
+func (l *LinkLocks) acquire(link string) (release func(), ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.taken[link] {
@@ -71,8 +71,8 @@ func (b *budget) leftLocked(now time.Time) uint64 {
 	return b.limit - min(sum, b.limit)
 }
 
-// take reserves bytes; giveBack returns what was not sent.
-func (b *budget) take(now time.Time, n uint64) (giveBack func(unused uint64), ok bool) {
+// take reserves bytes; refund returns what was not sent.
+func (b *budget) take(now time.Time, n uint64) (refund func(unused uint64), ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if n > b.leftLocked(now) {
