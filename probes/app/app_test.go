@@ -133,13 +133,15 @@ func (d *running) reload(config string) (int, string) {
 
 func (d *running) waitFor(what string, cond func() bool) {
 	d.t.Helper()
-	for deadline := time.Now().Add(patience); !cond(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
+	met := false
+	defer func() {
+		if !met {
 			_, ready := d.get("/-/ready")
 			_, targets := d.get("/debug/targets")
-			d.t.Fatalf("waited in vain for %s\n%s%s\n%s", what, ready, targets, d.stderr)
+			d.t.Logf("%s%s\n%s", ready, targets, d.stderr)
 		}
-	}
+	}()
+	testutil.WaitFor(d.t, what, func() bool { met = cond(); return met })
 }
 
 // scrape is what /metrics says, by family and labels.

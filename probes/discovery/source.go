@@ -1,6 +1,3 @@
-// Package discovery learns of nodes to probe from files and HTTP endpoints in the
-// format that Prometheus defines for file_sd and http_sd: a list of groups, each of
-// targets and labels.
 package discovery
 
 import (

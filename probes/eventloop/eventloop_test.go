@@ -4,10 +4,13 @@ import (
 	"errors"
 	"os"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"vigia/internal/testutil"
 
 	"golang.org/x/sys/unix"
 )
@@ -69,16 +72,6 @@ func run(t *testing.T, h Handler) *Loop {
 	return l
 }
 
-func waitFor(t *testing.T, what string, cond func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		if cond() {
-			return
-		}
-	}
-	t.Fatalf("waited in vain for %s", what)
-}
-
 func monotonic(t *testing.T) int64 {
 	t.Helper()
 	var ts unix.Timespec
@@ -89,29 +82,32 @@ func monotonic(t *testing.T) int64 {
 }
 
 func TestTimerFiresOnceAndNotEarly(t *testing.T) {
-	due := monotonic(t) + int64(30*time.Millisecond)
-	var at atomic.Int64
-	h := &recorder{wakes: []int64{due}}
+	first := monotonic(t) + int64(30*time.Millisecond)
+	due := []int64{first, first + int64(50*time.Millisecond)}
+	var at [3]atomic.Int64
+	h := &recorder{wakes: slices.Clone(due)}
 	h.onCall = func() {
-		if h.calls == 2 {
-			at.Store(monotonic(t))
+		if h.calls <= len(at) {
+			at[h.calls-1].Store(monotonic(t))
 		}
 	}
 	run(t, h)
-	waitFor(t, "the timer", func() bool { return at.Load() != 0 })
-	if at.Load() < due {
-		t.Errorf("woken %d ns early", due-at.Load())
+	// A timer that fired twice would take the place of the next.
+	testutil.WaitFor(t, "both times", func() bool { return at[2].Load() != 0 })
+	for i, want := range due {
+		if got := at[i+1].Load(); got < want {
+			t.Errorf("wake-up %d was %d ns early", i, want-got)
+		}
 	}
-	time.Sleep(50 * time.Millisecond)
-	if calls, _ := h.snapshot(); calls != 2 {
-		t.Errorf("%d calls, want the first and one for the timer", calls)
+	if calls, _ := h.snapshot(); calls != 3 {
+		t.Errorf("%d calls, want the first and one for each time", calls)
 	}
 }
 
 func TestTimerInThePastFiresAtOnceAndCanBeArmedAgain(t *testing.T) {
 	h := &recorder{wakes: []int64{1, 1, 1}}
 	run(t, h)
-	waitFor(t, "three wake-ups", func() bool { calls, _ := h.snapshot(); return calls == 4 })
+	testutil.WaitFor(t, "three wake-ups", func() bool { calls, _ := h.snapshot(); return calls == 4 })
 }
 
 func TestSocketEvents(t *testing.T) {
@@ -138,7 +134,7 @@ func TestSocketEvents(t *testing.T) {
 	if _, err := unix.Write(fds[0], []byte("x")); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, "the event", func() bool { _, events := h.snapshot(); return len(events) > 0 })
+	testutil.WaitFor(t, "the event", func() bool { _, events := h.snapshot(); return len(events) > 0 })
 	if _, events := h.snapshot(); events[0] != (Event{Token: 7, Readable: true}) {
 		t.Errorf("got %+v", events[0])
 	}
@@ -193,7 +189,7 @@ func TestDoBeforeAndAfter(t *testing.T) {
 	done := make(chan error, 1)
 	h := &recorder{}
 	go func() { done <- l.Run(h) }()
-	waitFor(t, "the first call", func() bool { calls, _ := h.snapshot(); return calls > 0 })
+	testutil.WaitFor(t, "the first call", func() bool { calls, _ := h.snapshot(); return calls > 0 })
 	l.Stop()
 	if err := <-done; err != nil {
 		t.Fatal(err)
@@ -324,10 +320,10 @@ func TestBusyLoopHoldsAndQuietOneParks(t *testing.T) {
 	processors(t, maxHolding+2)
 	k := &ticker{t: t}
 	l := run(t, k)
-	waitFor(t, "the loop to hold", func() bool { return holds(t, l) })
+	testutil.WaitFor(t, "the loop to hold", func() bool { return holds(t, l) })
 
 	calls := k.calls.Load()
-	waitFor(t, "the timer while it holds", func() bool { return k.calls.Load() > calls+100 })
+	testutil.WaitFor(t, "the timer while it holds", func() bool { return k.calls.Load() > calls+100 })
 	for range 20 { // needs every processor, also the loop's
 		runtime.GC()
 	}
@@ -351,25 +347,25 @@ func TestBusyLoopHoldsAndQuietOneParks(t *testing.T) {
 		}
 	}
 	send()
-	waitFor(t, "a socket's event while it holds", func() bool { return k.seen.Load() > seen })
+	testutil.WaitFor(t, "a socket's event while it holds", func() bool { return k.seen.Load() > seen })
 
 	// Asking wakes the loop, so it is left alone for longer than it holds.
 	k.quiet.Store(true)
-	waitFor(t, "the loop to park", func() bool { time.Sleep(5 * maxHold); return !holds(t, l) })
+	testutil.WaitFor(t, "the loop to park", func() bool { time.Sleep(5 * maxHold); return !holds(t, l) })
 	seen = k.seen.Load()
 	send()
-	waitFor(t, "a socket's event while it is parked", func() bool { return k.seen.Load() > seen })
+	testutil.WaitFor(t, "a socket's event while it is parked", func() bool { return k.seen.Load() > seen })
 
 	k.quiet.Store(false)
 	send() // so that it asks for the timer again
-	waitFor(t, "the loop to hold again", func() bool { return holds(t, l) })
+	testutil.WaitFor(t, "the loop to hold again", func() bool { return holds(t, l) })
 }
 
 func TestLoopLeavesTheLastProcessorsToOthers(t *testing.T) {
 	processors(t, maxHolding)
 	k := &ticker{t: t}
 	l := run(t, k)
-	waitFor(t, "many wake-ups", func() bool { return k.calls.Load() > 10*busyAfter })
+	testutil.WaitFor(t, "many wake-ups", func() bool { return k.calls.Load() > 10*busyAfter })
 	if holds(t, l) {
 		t.Errorf("the loop holds one of %d processors", maxHolding)
 	}
@@ -379,6 +375,6 @@ func TestStopWhileHolding(t *testing.T) {
 	processors(t, maxHolding+1)
 	k := &ticker{t: t}
 	l := run(t, k)
-	waitFor(t, "the loop to hold", func() bool { return holds(t, l) })
+	testutil.WaitFor(t, "the loop to hold", func() bool { return holds(t, l) })
 	l.Stop() // run's clean-up waits for it
 }

@@ -41,7 +41,7 @@ func TestHardwareStampsOfAnswers(t *testing.T) {
 				r.respond(l, 0, &timestamping.Datagram{Payload: b, From: alice, Stamp: kernel, Hardware: tc.arrival}, r.clock.Now())
 				r.handed(l, &r.replies[0])
 				reply, _ := stamp.ParseReply(b)
-				tlvs := stamp.PacketTLVs(b)
+				tlvs := stamp.Unauthenticated.TLVs(b)
 				tlv, _ := tlvs.Next()
 				f, _ := stamp.ParseFollowUp(tlv)
 				return reply, f

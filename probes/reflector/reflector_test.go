@@ -137,15 +137,6 @@ func ask(t testing.TB, c *net.UDPConn, packet []byte, wait time.Duration) []byte
 	return b[:n]
 }
 
-func waitFor(t *testing.T, what string, cond func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !cond(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain for %s", what)
-		}
-	}
-}
-
 func TestAnswersWithTheSameSizeAndTimes(t *testing.T) {
 	for _, address := range []string{"127.0.0.1:0", "[::1]:0"} {
 		t.Run(address, func(t *testing.T) {
@@ -171,7 +162,7 @@ func TestAnswersWithTheSameSizeAndTimes(t *testing.T) {
 				}
 			}
 			n := len(sizes) // an answer is counted after it was sent
-			waitFor(t, "the counters", func() bool { return counts.counts(Malformed) == [4]int{n, n, 0, 0} })
+			testutil.WaitFor(t, "the counters", func() bool { return counts.counts(Malformed) == [4]int{n, n, 0, 0} })
 		})
 	}
 }
@@ -185,7 +176,7 @@ func TestFollowUpIsTheKernelsSendStamp(t *testing.T) {
 	var sent, arrived int64
 	for i := range uint32(50) {
 		b := ask(t, conn, request(64, i, 3), patience)
-		tlvs := stamp.PacketTLVs(b)
+		tlvs := stamp.Unauthenticated.TLVs(b)
 		tlv, _ := tlvs.Next()
 		f, ok := stamp.ParseFollowUp(tlv)
 		if !ok {
@@ -213,7 +204,7 @@ func TestSilentTowardsStrangers(t *testing.T) {
 	if b := ask(t, conn, []byte("hello"), 100*time.Millisecond); b != nil {
 		t.Errorf("nonsense was answered: %x", b)
 	}
-	waitFor(t, "the counters", func() bool {
+	testutil.WaitFor(t, "the counters", func() bool {
 		return counts.counts(NotAllowed) == [4]int{1, 0, 1, 0} && counts.counts(Malformed) == [4]int{1, 0, 1, 0}
 	})
 }
@@ -252,7 +243,7 @@ func TestBroadcastIsNotAnswered(t *testing.T) {
 	if n, err := out.Send(s, 0); n != 1 {
 		t.Fatal(err)
 	}
-	waitFor(t, "the datagram", func() bool { return counts.counts(Malformed)[2] == 1 })
+	testutil.WaitFor(t, "the datagram", func() bool { return counts.counts(Malformed)[2] == 1 })
 	if got := counts.counts(Malformed); got[1] != 0 {
 		t.Error("a broadcast was answered")
 	}
@@ -327,7 +318,7 @@ func TestNamespaceThatComesLater(t *testing.T) {
 	testutil.IP(t, "netns", "add", name)
 	t.Cleanup(func() { testutil.IP(t, "netns", "del", name) })
 	testutil.IP(t, "-n", name, "link", "set", "lo", "up")
-	waitFor(t, "the listener", func() bool { return r.Err() == nil })
+	testutil.WaitFor(t, "the listener", func() bool { return r.Err() == nil })
 	if b := ask(t, dial(t, name, to), request(44, 0, 0), patience); len(b) != 44 {
 		t.Error("no answer")
 	}
@@ -349,7 +340,7 @@ func TestOverflowIsCounted(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, "every datagram to be accounted for", func() bool {
+	testutil.WaitFor(t, "every datagram to be accounted for", func() bool {
 		n := counts.counts(Malformed)
 		return n[0]+n[3] == sent && n[0] == n[1]
 	})

@@ -159,7 +159,7 @@ func TestFollowUpsComeInOrder(t *testing.T) {
 			t.Fatal("the request for a follow-up was overlooked")
 		}
 		reply, _ := stamp.ParseReply(b)
-		tlvs := stamp.PacketTLVs(b)
+		tlvs := stamp.Unauthenticated.TLVs(b)
 		tlv, _ := tlvs.Next()
 		f, ok := stamp.ParseFollowUp(tlv)
 		if !ok || tlv.Flags() != 0 {
@@ -200,7 +200,7 @@ func TestTwoFollowUpsInOnePacket(t *testing.T) {
 	again := request(64, 1, 1)
 	again = append(again, again[44:]...)
 	r.respond(again, at(1))
-	tlvs := stamp.PacketTLVs(again)
+	tlvs := stamp.Unauthenticated.TLVs(again)
 	var got []uint32
 	for tlv, _ := tlvs.Next(); tlv != nil; tlv, _ = tlvs.Next() {
 		f, _ := stamp.ParseFollowUp(tlv)
@@ -348,7 +348,7 @@ func checkEcho(t *testing.T, question, answer []byte) {
 		t.Fatalf("question %+v, answer %+v", req, reply)
 	}
 	// Beyond the base packet only flags and what is filled in may differ.
-	tlvs := stamp.PacketTLVs(question)
+	tlvs := stamp.Unauthenticated.TLVs(question)
 	mask := make([]bool, len(question))
 	at := stamp.BaseSize
 	for tlv, _ := tlvs.Next(); tlv != nil; tlv, _ = tlvs.Next() {

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"vigia/internal/testutil"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
@@ -85,11 +87,7 @@ func expect(t *testing.T, updates chan string, want string) {
 func (z *zone) wait(t *testing.T, question string, more int) {
 	t.Helper()
 	target := z.count(question) + more
-	for deadline := time.Now().Add(patience); z.count(question) < target; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%q was not asked %d more times", question, more)
-		}
-	}
+	testutil.WaitFor(t, fmt.Sprintf("%d more questions for %q", more, question), func() bool { return z.count(question) >= target })
 }
 
 func TestChangesAreReportedOnce(t *testing.T) {
@@ -189,11 +187,7 @@ func TestLookupsAreBounded(t *testing.T) {
 		names = append(names, Name{Host: fmt.Sprint("host", i)})
 	}
 	r.Set(names)
-	for deadline := time.Now().Add(patience); running.Load() < maxLookups; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%d look-ups at a time, want %d", running.Load(), maxLookups)
-		}
-	}
+	testutil.WaitFor(t, "as many look-ups at a time as there may be", func() bool { return running.Load() >= maxLookups })
 	close(block)
 	for range names {
 		select {

@@ -162,9 +162,11 @@ type gate struct {
 	shut             atomic.Bool
 	open             chan struct{}
 	overflows, limit atomic.Uint64
+	received         atomic.Uint64
 }
 
 func (g *gate) Received() {
+	g.received.Add(1)
 	if g.shut.Load() {
 		<-g.open
 	}

@@ -152,13 +152,18 @@ func (f *fixture) checkAccounts() {
 
 func (f *fixture) waitFor(what string, cond func() bool) {
 	f.t.Helper()
-	for deadline := time.Now().Add(patience); !cond(); time.Sleep(2 * time.Millisecond) {
-		f.checkAccounts()
-		if time.Now().After(deadline) {
+	met := false
+	defer func() {
+		if !met {
 			all, totals, _ := f.Snapshot(nil)
-			f.t.Fatalf("waited in vain for %s\n%+v\n%+v", what, all, totals)
+			f.t.Logf("%+v\n%+v", all, totals)
 		}
-	}
+	}()
+	testutil.WaitFor(f.t, what, func() bool {
+		f.checkAccounts()
+		met = cond()
+		return met
+	})
 }
 
 // finish waits until a counted target is done and returns its state and records

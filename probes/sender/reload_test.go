@@ -43,8 +43,7 @@ func TestReloadUnderLoad(t *testing.T) {
 			}
 			last[tg.Labels] = st.Counts
 		}
-		f.checkAccounts()
-		time.Sleep(5 * time.Millisecond)
+		f.waitFor("probes of the guest", func() bool { return f.status(guest.Labels).Counts.Handed > 0 })
 	}
 	f.apply(stay...)
 	for _, tg := range stay {
@@ -219,10 +218,10 @@ func TestNoProbeFailsBeforeTheFirstLookup(t *testing.T) {
 			return nil, ctx.Err()
 		}
 	}})
-	tg := target("b", at)
+	tg, other := target("b", at), target("c", at)
 	tg.Host = "b.example"
-	f.apply(tg)
-	time.Sleep(100 * time.Millisecond)
+	f.apply(tg, other)
+	f.waitFor("twenty rounds", func() bool { return f.status(other.Labels).Counts.Received > 20 })
 	if st := f.status(tg.Labels); st.Counts != (accounting.Counts{}) {
 		t.Errorf("%+v", st.Counts)
 	}

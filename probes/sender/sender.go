@@ -1,3 +1,6 @@
+// Package sender sends probes on an open-loop schedule and measures what comes
+// back. One thread does all of it, with few sockets, batched system calls and
+// nothing allocated per probe.
 package sender
 
 import (

@@ -1,4 +1,3 @@
-// Package settings reads and checks the configuration of vigia-probe.
 package settings
 
 import (

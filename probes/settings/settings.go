@@ -1,3 +1,4 @@
+// Package settings reads and checks the configuration of vigia-probe.
 package settings
 
 import (

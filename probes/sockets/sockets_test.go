@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -206,11 +205,7 @@ func TestRunLooksAfterTheSockets(t *testing.T) {
 	done := make(chan struct{})
 	go func() { k.Run(ctx); close(done) }()
 	testutil.IP(t, "-n", ns, "addr", "add", "10.1.2.3/24", "dev", "lo")
-	for deadline := time.Now().Add(20 * time.Second); k.Err() != nil; time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("still not open: %v", k.Err())
-		}
-	}
+	testutil.WaitFor(t, "the socket to be open", func() bool { return k.Err() == nil })
 	cancel()
 	<-done
 }

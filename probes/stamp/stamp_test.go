@@ -100,7 +100,7 @@ func TestShortPackets(t *testing.T) {
 		if _, ok := ParseReply(b); ok {
 			t.Errorf("a reply of %d bytes was accepted", n)
 		}
-		w := PacketTLVs(b)
+		w := Unauthenticated.TLVs(b)
 		if tlv, _ := w.Next(); tlv != nil {
 			t.Errorf("%d bytes have a TLV", n)
 		}
@@ -251,7 +251,7 @@ func TestTLVWalk(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var got []seen
-			w := PacketTLVs(unhex(t, base+tc.tlvs))
+			w := Unauthenticated.TLVs(unhex(t, base+tc.tlvs))
 			for tlv, whole := w.Next(); tlv != nil; tlv, whole = w.Next() {
 				got = append(got, seen{tlv.Flags(), tlv.Type(), hex.EncodeToString(tlv.Value()), whole})
 			}
@@ -263,7 +263,7 @@ func TestTLVWalk(t *testing.T) {
 }
 
 func TestTLVWalkIsBounded(t *testing.T) {
-	w := PacketTLVs(make([]byte, MaxSize)) // 16 365 empty TLVs of type 0
+	w := Unauthenticated.TLVs(make([]byte, MaxSize)) // 16 365 empty TLVs of type 0
 	n := 0
 	for tlv, _ := w.Next(); tlv != nil; tlv, _ = w.Next() {
 		n++
@@ -379,7 +379,7 @@ func exercise(b []byte) (sum uint64) {
 	Request{Sequence: 1, Timestamp: FromUnixNano(1_700_000_000_123_456_789), SSID: 7}.Put(b)
 	req, _ := ParseRequest(b)
 	Reply{Sequence: 2, SenderSequence: req.Sequence, SenderTimestamp: req.Timestamp}.Put(b)
-	w := PacketTLVs(b)
+	w := Unauthenticated.TLVs(b)
 	for tlv, _ := w.Next(); tlv != nil; tlv, _ = w.Next() {
 		if f, ok := ParseFollowUp(tlv); ok {
 			f.Sequence++
@@ -437,7 +437,7 @@ func FuzzPacket(f *testing.F) {
 			}
 		}
 		used, n := BaseSize, 0
-		w := PacketTLVs(b)
+		w := Unauthenticated.TLVs(b)
 		for tlv, _ := w.Next(); tlv != nil; tlv, _ = w.Next() {
 			used, n = used+len(tlv), n+1
 			ParseFollowUp(tlv)

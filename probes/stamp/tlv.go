@@ -70,9 +70,6 @@ type TLVs struct {
 	left int
 }
 
-// PacketTLVs returns the TLVs of an unauthenticated packet.
-func PacketTLVs(b []byte) TLVs { return Unauthenticated.TLVs(b) }
-
 // TLVs returns the TLVs of the packet b, request or reply.
 func (m Mode) TLVs(b []byte) TLVs {
 	if len(b) < m.BaseSize() {

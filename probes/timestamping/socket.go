@@ -1,6 +1,3 @@
-// Package timestamping has UDP sockets whose packets the kernel stamps on both
-// ways (SO_TIMESTAMPING), with batched system calls and nothing allocated per
-// packet.
 package timestamping
 
 import (

@@ -59,17 +59,15 @@ type reader interface {
 // await receives until something is there.
 func await(t testing.TB, r reader, s *Socket) int {
 	t.Helper()
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		n, err := r.Receive(s)
-		if err != nil {
+	var n int
+	testutil.WaitFor(t, "something to arrive", func() bool {
+		var err error
+		if n, err = r.Receive(s); err != nil {
 			t.Fatal(err)
 		}
-		if n > 0 {
-			return n
-		}
-	}
-	t.Fatal("nothing arrived")
-	return 0
+		return n > 0
+	})
+	return n
 }
 
 func TestStampsBothWays(t *testing.T) {
