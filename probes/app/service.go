@@ -69,7 +69,7 @@ func newService(env daemon.Env) (*service, error) {
 		runtime.GOMAXPROCS(runtime.NumCPU() + spareProcs)
 	}
 	s := &service{
-		objectives: objective.New(), clock: clockerror.New(), twins: twin.New(), health: health.New(os.DirFS("/")), logger: env.Logger,
+		objectives: objective.New(), clock: clockerror.New(), twins: twin.New(), health: health.New("/"), logger: env.Logger,
 	}
 	judges := export.Context{Host: s.health, Objectives: s.objectives, Twins: s.twins}
 	s.recorders = export.NewRecorders(env.Metrics, env.Registry, judges, registry.All())

@@ -1,9 +1,10 @@
 // Package eventloop waits for sockets, a timer and other goroutines at once, in
 // one goroutine, without allocating.
 //
-// Go's own poller does not report a socket's error queue, where send time stamps
-// arrive, so the sockets are in an epoll instance of the loop. There are two ways to
-// wait for it:
+// Go's timers are late by half a millisecond, and its poller wakes a goroutine for each
+// socket without saying whether datagrams wait or send time stamps in the error queue (ADR
+// 23 has figures). So timer and sockets are in an epoll instance of the loop. There are two
+// ways to wait for it:
 //
 // A quiet loop parks: Go's poller watches the instance, through another between the
 // two, and a goroutine that waits there costs the runtime nothing.

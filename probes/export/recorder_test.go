@@ -3,9 +3,9 @@ package export
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"sync"
 	"testing"
-	"testing/fstest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -29,7 +29,7 @@ func newTestRecorder(t *testing.T) *recorder {
 		t.Fatal(err)
 	}
 	reg := prometheus.NewPedanticRegistry()
-	all := newRecorders(c.NewFactory("probe", reg), reg, health.New(os.DirFS(t.TempDir())))
+	all := newRecorders(c.NewFactory("probe", reg), reg, health.New(t.TempDir()))
 	return all.New(sender.Target{Protocol: stampprobe.Protocol{}, Labels: sender.Labels{Src: "a", Dst: "b"}}).(*recorder)
 }
 
@@ -120,7 +120,7 @@ func TestRecordersWhileScraped(t *testing.T) {
 		t.Fatal(err)
 	}
 	reg := prometheus.NewPedanticRegistry()
-	all := newRecorders(c.NewFactory("probe", reg), reg, health.New(fstest.MapFS{}))
+	all := newRecorders(c.NewFactory("probe", reg), reg, health.New(t.TempDir()))
 	var wg sync.WaitGroup
 	stop := make(chan struct{})
 	for i := range 3 {
@@ -186,7 +186,7 @@ func TestRecorderTakesGoodSamplesOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	reg := prometheus.NewRegistry()
-	all := newRecorders(c.NewFactory("probe", reg), reg, health.New(fstest.MapFS{}))
+	all := newRecorders(c.NewFactory("probe", reg), reg, health.New(t.TempDir()))
 	labels := sender.Labels{Src: "a", Dst: "b", Path: "p", Tenant: "t", Probe: "c"}
 	rec := all.New(sender.Target{Protocol: stampprobe.Protocol{}, Labels: labels})
 	stamps := delay.Stamps{T1: 0, T2: 1000, T3: 51_000, T4: 53_000}
@@ -233,7 +233,16 @@ func TestUnfitHostQuarantines(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	host := fstest.MapFS{"proc/stat": {Data: []byte("cpu  100 0 0 0 0 0 0 0\n")}}
+	host := t.TempDir()
+	stat := func(line string) {
+		if err := os.MkdirAll(filepath.Join(host, "proc"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(host, "proc/stat"), []byte(line), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stat("cpu  100 0 0 0 0 0 0 0\n")
 	monitor := health.New(host)
 	reg := prometheus.NewRegistry()
 	all := newRecorders(c.NewFactory("probe", reg), reg, monitor)
@@ -266,7 +275,7 @@ func TestUnfitHostQuarantines(t *testing.T) {
 	if got := counts(); got["vigia_probe_rtt_application_seconds"] != 1 || got["vigia_probe_rtt_application_quarantined_seconds"] != 1 {
 		t.Errorf("late: %v", got)
 	}
-	host["proc/stat"] = &fstest.MapFile{Data: []byte("cpu  150 0 0 0 0 0 0 50\n")}
+	stat("cpu  150 0 0 0 0 0 0 50\n")
 	monitor.Update()
 	sample()
 	if got := counts(); got["vigia_probe_rtt_seconds"] != 1 || got["vigia_probe_rtt_application_seconds"] != 1 ||

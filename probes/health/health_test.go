@@ -3,20 +3,42 @@ package health
 import (
 	"fmt"
 	"os"
+	"path/filepath"
+	"strings"
 	"testing"
-	"testing/fstest"
 	"time"
 )
 
 // host is a file system whose state a test changes.
 type host struct {
-	fstest.MapFS
+	t            *testing.T
+	root         string
 	user, stolen int
 }
 
-func newHost() *host { return &host{MapFS: fstest.MapFS{}} }
+// newHost returns one with an empty proc, in which we are process 42.
+func newHost(t *testing.T) *host {
+	t.Helper()
+	h := &host{t: t, root: t.TempDir()}
+	if err := os.MkdirAll(filepath.Join(h.root, "proc/42"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("42", filepath.Join(h.root, "proc/self")); err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
 
-func (h *host) write(name, content string) { h.MapFS[name] = &fstest.MapFile{Data: []byte(content)} }
+func (h *host) write(name, content string) {
+	h.t.Helper()
+	path := filepath.Join(h.root, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		h.t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		h.t.Fatal(err)
+	}
+}
 
 func (h *host) pressure(percent float64) {
 	h.write("proc/pressure/cpu", fmt.Sprintf("some avg10=%.2f avg60=1.00 avg300=1.00 total=1\nfull avg10=99.00 avg60=0.00 avg300=0.00 total=0\n", percent))
@@ -29,7 +51,7 @@ func (h *host) ran(ticks, stolen int) {
 }
 
 func TestNothingIsKnown(t *testing.T) {
-	m := New(newHost())
+	m := New(newHost(t).root)
 	if r := m.Reading(); r != (Reading{-1, -1, -1}) {
 		t.Errorf("%+v", r)
 	}
@@ -39,9 +61,9 @@ func TestNothingIsKnown(t *testing.T) {
 }
 
 func TestSteal(t *testing.T) {
-	h := newHost()
+	h := newHost(t)
 	h.ran(1000, 500) // since boot; says nothing about now
-	m := New(h)
+	m := New(h.root)
 	if _, bad := m.Kernel(); bad {
 		t.Error("unfit by what was stolen before")
 	}
@@ -66,9 +88,9 @@ func TestSteal(t *testing.T) {
 }
 
 func TestPressure(t *testing.T) {
-	h := newHost()
+	h := newHost(t)
 	h.pressure(99.5)
-	m := New(h)
+	m := New(h.root)
 	if _, bad := m.Application(0); bad || m.Reading().CPUPressure != 0.995 {
 		t.Errorf("unfit by default at %v", m.Reading())
 	}
@@ -88,7 +110,7 @@ func TestPressure(t *testing.T) {
 }
 
 func TestScheduleLag(t *testing.T) {
-	m := New(newHost())
+	m := New(newHost(t).root)
 	if _, bad := m.Application(int64(DefaultScheduleLag)); bad {
 		t.Error("unfit at the limit")
 	}
@@ -106,10 +128,10 @@ func TestThrottling(t *testing.T) {
 		"mixed":               {"1:cpu:/\n0::/\n", "sys/fs/cgroup/cpu/cpu.stat", "throttled_time %d000000000\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := newHost()
+			h := newHost(t)
 			h.write("proc/self/cgroup", tc.cgroup)
 			h.write(tc.file, fmt.Sprintf(tc.format, 7))
-			m := New(h)
+			m := New(h.root)
 			if m.Reading().ThrottledSeconds != 7 || m.Unfit(Throttled) {
 				t.Errorf("%+v", m.Reading())
 			}
@@ -127,23 +149,75 @@ func TestThrottling(t *testing.T) {
 }
 
 func TestNonsense(t *testing.T) {
-	h := newHost()
+	h := newHost(t)
 	h.write("proc/pressure/cpu", "some avg10=x")
 	h.write("proc/stat", "cpu a b c d e f g h\n")
-	h.write("proc/self/cgroup", "x\n0\n0::/a\n")
+	h.write("proc/self/cgroup", "0::/a\n")
 	h.write("sys/fs/cgroup/a/cpu.stat", "throttled_usec\n")
-	if r := New(h).Reading(); r != (Reading{-1, -1, -1}) {
+	if r := New(h.root).Reading(); r != (Reading{-1, -1, -1}) {
 		t.Errorf("%+v", r)
+	}
+	h.write("proc/self/cgroup", "x\n0\n")
+	h.write("proc/stat", "")
+	h.write("proc/pressure/cpu", "full avg10=1.00 avg60=1.00 avg300=1.00 total=1\n")
+	if r := New(h.root).Reading(); r != (Reading{-1, -1, -1}) {
+		t.Errorf("%+v", r)
+	}
+	if r := New(t.TempDir()).Reading(); r != (Reading{-1, -1, -1}) {
+		t.Errorf("without proc: %+v", r)
 	}
 }
 
 // TestThisHost reads the real thing.
 func TestThisHost(t *testing.T) {
-	r := New(os.DirFS("/")).Reading()
+	r := New("/").Reading()
 	if r.Steal != 0 {
 		t.Errorf("/proc/stat: %v", r.Steal)
 	}
 	if _, err := os.Stat("/proc/pressure/cpu"); err == nil && (r.CPUPressure < 0 || r.CPUPressure > 1) {
 		t.Errorf("/proc/pressure/cpu: %v", r.CPUPressure)
+	}
+}
+
+// statOf is a /proc/stat of so many processors.
+func statOf(processors int) string {
+	var s strings.Builder
+	s.WriteString("cpu  12345678 0 1234567 99999999 12 0 12 50 0 0\n")
+	for i := range processors {
+		fmt.Fprintf(&s, "cpu%d 123456 0 12345 999999 12 0 12 50 0 0\n", i)
+	}
+	s.WriteString("intr 123456" + strings.Repeat(" 0", 20*processors) + "\nctxt 1\nbtime 1\nprocesses 1\nprocs_running 1\nprocs_blocked 0\nsoftirq 1 2 3 4 5 6 7 8 9 10 11\n")
+	return s.String()
+}
+
+// BenchmarkStealBesideProcfs reads the stolen time of hosts of several sizes as we do and by
+// procfs, in turns, and prints the ratio.
+func BenchmarkStealBesideProcfs(b *testing.B) {
+	for _, processors := range []int{2, 64, 256} {
+		b.Run(fmt.Sprintf("processors=%d", processors), func(b *testing.B) {
+			root := b.TempDir()
+			if err := os.Mkdir(filepath.Join(root, "proc"), 0o755); err != nil {
+				b.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(root, "proc/stat"), []byte(statOf(processors)), 0o600); err != nil {
+				b.Fatal(err)
+			}
+			m := New(root)
+			var own, other time.Duration
+			for range b.N {
+				start := time.Now()
+				m.steal()
+				between := time.Now()
+				if _, err := m.proc.Stat(); err != nil {
+					b.Fatal(err)
+				}
+				own, other = own+between.Sub(start), other+time.Since(between)
+			}
+			b.ReportMetric(float64(own)/float64(b.N), "ours-ns")
+			b.ReportMetric(float64(other)/float64(b.N), "procfs-ns")
+			b.ReportMetric(testing.AllocsPerRun(10, func() { m.steal() }), "ours-allocs")
+			b.ReportMetric(testing.AllocsPerRun(10, func() { _, _ = m.proc.Stat() }), "procfs-allocs")
+			b.ReportMetric(float64(own)/float64(other), "ratio")
+		})
 	}
 }
