@@ -215,7 +215,7 @@ func (s *Server) serve(ctx context.Context, conn *net.TCPConn, l Listener, ns *n
 	defer stop()
 	from := conn.RemoteAddr().(*net.TCPAddr).AddrPort()
 	if !s.allowed(from.Addr()) {
-		return // nothing is said to strangers
+		return // no answer to sources that are not allowed
 	}
 	_ = conn.SetDeadline(time.Now().Add(controlTimeout))
 	reader := bufio.NewReaderSize(conn, maxLine)

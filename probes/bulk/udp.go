@@ -69,7 +69,7 @@ func (c *counter) run(ctx context.Context, s *timestamping.Socket, done <-chan e
 		select {
 		case err := <-done:
 			if err != nil {
-				return fmt.Errorf("the sender broke off: %w", err)
+				return fmt.Errorf("the sender ended the test early: %w", err)
 			}
 			finished, done = now, nil
 		default:

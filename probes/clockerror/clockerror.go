@@ -112,7 +112,7 @@ func (w *Watch) Run(ctx context.Context) {
 	}
 }
 
-// Ask asks the daemons now, and returns why none of those configured told anything.
+// Ask asks the daemons now, and returns why none of those configured answered.
 func (w *Watch) Ask(ctx context.Context) error {
 	c := w.config.Load()
 	s := w.ask(ctx, c)

@@ -40,7 +40,8 @@ const (
 	numSeries    = onewaySeries + delay.RoundTrip
 )
 
-// Context are who has a say in what becomes of a measurement.
+// Context is what decides where a measurement goes: whether the host is fit, what the tenant
+// was promised, and which target it is compared with.
 type Context struct {
 	Host       Host
 	Objectives Objectives
@@ -131,7 +132,7 @@ type recorder struct {
 	// for moments.
 	mu      sync.Mutex
 	pending []observation             // not in the histograms yet
-	unfit   [health.NumReasons]uint64 // samples that the host spoilt
+	unfit   [health.NumReasons]uint64 // samples taken while the host was not fit
 
 	scraping sync.Mutex // guards the histograms; taken before mu
 	series   [numSeries]series
@@ -325,7 +326,7 @@ func (r *recorder) delays(p *protocol.Probe) {
 	}
 }
 
-// unfitCounts returns how many samples of a target the host spoilt, by reason.
+// unfitCounts returns how many samples of a target were taken while the host was not fit, by reason.
 func (r *Recorders) unfitCounts(l sender.Labels) (counts [health.NumReasons]uint64) {
 	r.mu.Lock()
 	rec := r.targets[l]

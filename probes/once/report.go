@@ -204,7 +204,7 @@ func (r *result) print(w io.Writer) {
 	}
 	fmt.Fprintf(w, "%d sent, %d received, %d lost (%.2f%%)%s\n", r.Sent, r.Received, r.Lost, percent, r.causes())
 	fmt.Fprintf(w, "%d late, %d duplicate, %d reordered, %d corrupt, %d skipped\n", r.Late, r.Duplicate, r.Reordered, r.Corrupt, r.Skipped)
-	fmt.Fprintf(w, "rtt, kernel to kernel:  %s\n", r.RTT)
+	fmt.Fprintf(w, "rtt, kernel timestamps: %s\n", r.RTT)
 	fmt.Fprintf(w, "rtt, application:       %s\n", r.Application)
 	if r.RTT.Samples > 1 {
 		fmt.Fprintf(w, "jitter (RFC 3550):      %s\n", micros(int64(r.Jitter*1e9)))

@@ -82,7 +82,7 @@ func TestSummaryOfAMixedRun(t *testing.T) {
 --- 10.0.0.1:862: STAMP, 64 bytes every 0.1s ---
 8 sent, 5 received, 3 lost (37.50%): 1 send_error, 2 unknown
 1 late, 2 duplicate, 3 reordered, 4 corrupt, 5 skipped
-rtt, kernel to kernel:  min 5.0us  p50 5.0us  p99 7.0us  max 7.0us  (2 samples)
+rtt, kernel timestamps: min 5.0us  p50 5.0us  p99 7.0us  max 7.0us  (2 samples)
 rtt, application:       min 70.0us  p50 80.0us  p99 90.0us  max 90.0us  (3 samples)
 jitter (RFC 3550):      1.5us
 time stamps:            tx kernel 5, reflector_tx user 3

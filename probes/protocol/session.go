@@ -54,7 +54,7 @@ type LossLocator interface {
 	// Delivery says how far an unanswered probe came.
 	Delivery(slot *Slot) Delivery
 	// Overflowed attributes a probe that did not arrive to the other host, which has
-	// owned up to such losses; false when it has not, or they are attributed already.
+	// reported such losses; false when it has not, or they are attributed already.
 	Overflowed(sequence uint64) bool
 	// AnswersNeeded is how many answers to later probes show for certain that a probe has
 	// not arrived.

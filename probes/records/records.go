@@ -49,7 +49,7 @@ type Ring struct {
 	spare  *[chunkSize]record
 }
 
-// Add keeps what became of a probe, and lets go of what is too old. now is in
+// Add keeps what became of a probe, and drops what is too old. now is in
 // nanoseconds of CLOCK_REALTIME.
 func (r *Ring) Add(p *protocol.Probe, now int64) {
 	for r.used > 0 && (r.used == MaxRecords || now-r.at(0).sent > Horizon) {

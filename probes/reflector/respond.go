@@ -64,7 +64,7 @@ type response struct {
 	key      int    // that signs the answer
 	tos      uint8  // of the answer
 	followUp bool   // the sender asked for the send stamp
-	hardware bool   // the arrival was told by the device's stamp, and so must be the departure
+	hardware bool   // the arrival time is the device's stamp, and so must be the departure
 }
 
 // dscpMask leaves the ECN bits out: they belong to the path, not to the sender.

@@ -32,7 +32,7 @@ type sentReply struct {
 	count      uint32
 	sequence   uint32
 	steps      uint32 // of the clock before the request arrived
-	hardware   bool   // the arrival was told by the device's stamp
+	hardware   bool   // the arrival time is the device's stamp
 }
 
 // reply is an answer that is about to be sent.

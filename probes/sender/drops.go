@@ -15,7 +15,7 @@ type drops struct {
 type span struct{ begin, end uint32 }
 
 // maxSpans bounds what is remembered of drops that no loss has asked for, because they
-// befell duplicates and strangers.
+// hit duplicates and datagrams of others.
 const maxSpans = 64
 
 // note takes a reading of the counter; readings may come late.

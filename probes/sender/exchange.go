@@ -63,7 +63,7 @@ func (e *engine) progress(s *session, at int64) {
 	e.exchanged(s, slot, r.RTT, at)
 }
 
-// progressAll looks after the sessions of a socket.
+// progressAll looks what became of the exchanges of a socket's sessions.
 func (e *engine) progressAll(k *socket, at int64) {
 	k.All(func(s *protocol.Session) bool {
 		e.progress(sessionOf(s), at)
@@ -97,7 +97,7 @@ func (e *engine) endExchange(s *session) {
 	}
 }
 
-// wake looks after a session whose protocol has news. Any goroutine but the sender's may
+// wake looks what became of the exchange of a session whose protocol asks for it. Any goroutine but the sender's may
 // call it.
 func (e *engine) wake(s *session) {
 	e.do(func() {

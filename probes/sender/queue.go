@@ -12,7 +12,7 @@ const (
 
 // queue is a heap of sessions by the time in one of their timers. With many sessions
 // each look at one misses the cache: so the times stand in the heap itself, and it has
-// few levels, since each that an entry passes is a session that must be told its index.
+// few levels, since each that an entry passes is a session whose index must be written.
 type queue struct {
 	entries []entry
 	kind    int

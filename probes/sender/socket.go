@@ -23,7 +23,7 @@ type socket struct {
 	sent        [countRing]sentProbe // by the kernel's count
 	count       uint32
 	readUntil   int64 // all that arrived before this time has been read
-	dropsReadAt int64 // the drop counter was read when drained was this
+	dropsReadAt int64 // the drop counter was read when readUntil was this
 	drops       drops
 }
 

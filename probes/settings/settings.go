@@ -35,7 +35,7 @@ type Live struct {
 	Paths     []Path
 	Targets   []sender.Target
 	// Clock says who knows our clock's error; MaxOnewayError is how much of both
-	// clocks one-way delays put up with.
+	// clocks one-way delays accept.
 	Clock          clockerror.Config
 	MaxOnewayError time.Duration
 	Health         health.Limits

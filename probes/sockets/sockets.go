@@ -19,7 +19,7 @@ import (
 	"vigia/probes/timestamping"
 )
 
-// RetryInterval is how often the background looks after the sockets.
+// RetryInterval is how often the sockets are checked in the background.
 const RetryInterval = 2 * time.Second
 
 // Key says where a socket is and how it sends.
@@ -196,7 +196,7 @@ func Transient(err error) bool {
 	return errors.As(err, &errno) && errno == unix.EINVAL
 }
 
-// Run looks after the sockets until ctx ends.
+// Run checks the sockets until ctx ends.
 func (k *Keeper) Run(ctx context.Context) {
 	ticker := time.NewTicker(RetryInterval)
 	defer ticker.Stop()
@@ -210,7 +210,7 @@ func (k *Keeper) Run(ctx context.Context) {
 	}
 }
 
-// Check tries to open what is not open, and lets go of sockets whose namespace
+// Check tries to open what is not open, and closes sockets whose namespace
 // is gone, so that they do not keep it alive.
 func (k *Keeper) Check() {
 	k.mu.Lock()

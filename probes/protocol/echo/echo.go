@@ -82,7 +82,7 @@ func (h *handler) Header(d *timestamping.Datagram, header *protocol.Header) prot
 	if h.socket.Raw() && !h.v6 {
 		h.packet = icmp.StripIPv4(h.packet)
 	}
-	// A raw socket hears the answers to others, too.
+	// A raw socket receives the answers to others, too.
 	if id, ok := icmp.ID(h.packet); ok && id != h.socket.Local().Port() {
 		return protocol.Foreign
 	}

@@ -12,7 +12,7 @@ import (
 //
 // The Received Window TLV, which is ours, names which of the last 64 probes had arrived
 // when the answer that carries it was made. What is missing there has not arrived, unless
-// it may still be under way: a packet is taken to be overtaken by fewer than patience
+// it may still be under way: a packet is taken to be overtaken by fewer than reorderLimit
 // others.
 //
 // A stateful reflector numbers its answers (RFC 8762 section 4.3). Once the deadline of a
@@ -34,7 +34,7 @@ type lossEvidence struct {
 	windows windowState
 
 	stateful   bool // the numbers are the reflector's own, not copies of ours
-	ownNumbers int  // answers whose number is not ours
+	ownNumbers int  // answers that have another number than their probe, up to stateChecks
 	disordered bool // probes were overtaken on the way there
 	duplicated bool // probes arrived more than once
 	refused    bool // answers were refused by the reflector's kernel
@@ -60,7 +60,7 @@ type epoch struct {
 	count  uint64 // of answers, to notice new ones
 }
 
-// windowState is what was read of received windowState.
+// windowState is what was read of received windows.
 type windowState struct {
 	any    bool
 	number uint32 // of the answer with the newest
@@ -223,7 +223,7 @@ func (e *lossEvidence) askForWindow(sequence uint64, ending bool) {
 	}
 }
 
-// takeAsk reports whether the next probe shall takeAsk for the received window.
+// takeAsk reports whether the next probe shall ask for the received window, once.
 func (e *lossEvidence) takeAsk(sequence uint64) bool {
 	if !e.asking {
 		return false
@@ -232,7 +232,7 @@ func (e *lossEvidence) takeAsk(sequence uint64) bool {
 	return true
 }
 
-// overflow is what the reflector has owned up to: probes that its host lost.
+// overflow is what the reflector has reported: probes that its own host lost.
 type overflow struct {
 	reported uint32 // as last read
 	credit   uint32 // of that, not attributed to a loss yet
@@ -249,7 +249,7 @@ func (o *overflow) update(reported uint32, highest uint64) {
 	o.reported = reported
 }
 
-// takeCredit attributes a probe that did not arrive to the reflector's host, if it owned up to
+// takeCredit attributes a probe that did not arrive to the reflector's host, if it had reported
 // one by then.
 func (o *overflow) takeCredit(sequence uint64) bool {
 	if sequence > o.upTo {

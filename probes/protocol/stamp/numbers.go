@@ -135,7 +135,7 @@ func (e *lossEvidence) compare(s *bracket, reach uint64) protocol.Delivery {
 	case missing < unanswered || s.fromStart || e.refused || e.overflow.credit > 0:
 	case e.duplicated, e.windows.any && !e.canAsk && missing <= wire.WindowBits:
 		// A second answer to another probe may be among them; where every answer has
-		// a window, these would have told.
+		// a window, that would have shown it.
 	default:
 		return protocol.Delivered
 	}
