@@ -1,0 +1,263 @@
+package pages
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"vigia/probes/accounting"
+	"vigia/probes/delay"
+	"vigia/probes/export"
+	stampprobe "vigia/probes/protocol/stamp"
+	"vigia/probes/records"
+	"vigia/probes/sender"
+)
+
+// site is what the pages show: a test sets it.
+type site struct {
+	status  []sender.Status
+	err     error
+	recent  map[sender.Labels][]*records.Line
+	mtu     map[sender.Labels]export.PathMTU
+	written []sender.Labels
+	ready   error
+}
+
+func (s *site) Snapshot(to []sender.Status) ([]sender.Status, sender.Totals, error) {
+	return append(to, s.status...), sender.Totals{}, s.err
+}
+
+func (s *site) Recent(l sender.Labels, n int) []*records.Line {
+	all := s.recent[l]
+	return all[max(len(all)-n, 0):]
+}
+
+func (s *site) Write(w io.Writer, wanted func(sender.Labels) bool, none func()) error {
+	s.written = nil
+	for i := range s.status {
+		if l := s.status[i].Target.Labels; wanted(l) {
+			s.written = append(s.written, l)
+			fmt.Fprintf(w, "{\"dst\":%q}\n", l.Dst)
+		}
+	}
+	if len(s.written) == 0 {
+		none()
+	}
+	return nil
+}
+
+func (s *site) Known(l sender.Labels) (export.PathMTU, bool) {
+	p, ok := s.mtu[l]
+	return p, ok
+}
+
+func (s *site) serve(t *testing.T, path string) *httptest.ResponseRecorder {
+	t.Helper()
+	p := &Pages{
+		Targets: s, Records: s, PathMTUs: s, Ready: func() error { return s.ready },
+		Node: func() (string, string) { return "lb1", "node lb1: 3 targets" },
+	}
+	mux := http.NewServeMux()
+	p.Register(mux)
+	mux.HandleFunc("GET /{$}", p.ServeLanding)
+	w := httptest.NewRecorder()
+	mux.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+	return w
+}
+
+func labels(dst string) sender.Labels {
+	return sender.Labels{Src: "lb1", Dst: dst, Path: "direct", Tenant: "blue", Probe: "stamp-64"}
+}
+
+func status(dst string, change func(*sender.Status)) sender.Status {
+	st := sender.Status{
+		Target: sender.Target{Labels: labels(dst), Protocol: stampprobe.Protocol{}, Host: dst + ".example", Netns: "red", Source: netip.MustParseAddrPort("10.0.0.1:0")},
+		Open:   true, Up: true, Address: netip.MustParseAddrPort("10.0.0.2:862"),
+		Counts: accounting.Counts{Sent: 10, Received: 9, Handed: 10, Lost: [accounting.NumCauses]uint64{accounting.Forward: 1}},
+	}
+	change(&st)
+	return st
+}
+
+func unchanged(*sender.Status) {}
+
+// rows returns the first cells of the table's rows.
+func rows(page string) (dsts []string) {
+	for _, m := range regexp.MustCompile(`(?s)<tr>\s*<td>([^<]*)</td>`).FindAllStringSubmatch(page, -1) {
+		dsts = append(dsts, m[1])
+	}
+	return dsts
+}
+
+// TestFailuresComeFirst and paused targets last; each row says why.
+func TestFailuresComeFirst(t *testing.T) {
+	s := &site{
+		status: []sender.Status{
+			status("fine", unchanged),
+			status("paused", func(st *sender.Status) { st.Target.Paused = true }),
+			status("down", func(st *sender.Status) { st.Up, st.LastError, st.LastErrorAt = false, syscall.ECONNREFUSED, time.Now() }),
+			status("closed", func(st *sender.Status) { st.Up, st.Open = false, false }),
+			status("nameless", func(st *sender.Status) { st.Up, st.Address = false, netip.AddrPort{} }),
+			status("new", func(st *sender.Status) { st.Up, st.Counts = false, accounting.Counts{} }),
+		},
+		recent: map[sender.Labels][]*records.Line{
+			labels("down"): {{Outcome: "lost", Cause: "forward"}, {Outcome: "lost", Cause: "unknown"}, {Outcome: "lost", Cause: "forward"}},
+		},
+		ready: errors.New("socket 10.0.0.1:0 is not open"),
+	}
+	w := s.serve(t, "/")
+	page := w.Body.String()
+	if w.Code != http.StatusOK || w.Header().Get("Content-Type") != "text/html; charset=utf-8" {
+		t.Fatalf("%d %v", w.Code, w.Header())
+	}
+	if got := strings.Join(rows(page), " "); got != "closed down nameless new fine paused" {
+		t.Errorf("rows %s", got)
+	}
+	for _, want := range []string{
+		"vigia-probe on lb1", "node lb1: 3 targets", "socket 10.0.0.1:0 is not open",
+		"its socket is not open: it is about to be opened", "its name has no address: it is being looked up", "not probed yet",
+		"it has vanished from its discovery source",
+		"no answer from 10.0.0.2; 2 of the last 3 lost by forward; 1 of the last 3 lost by unknown; last error, 0s ago: connection refused",
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("no %q in\n%s", want, page)
+		}
+	}
+}
+
+// TestLabelsAreNoMarkup: names come from discovery, and so from outside.
+func TestLabelsAreNoMarkup(t *testing.T) {
+	const evil = `<script>alert(1)</script>`
+	s := &site{status: []sender.Status{status(evil, func(st *sender.Status) { st.Up, st.LastError = false, errors.New(evil) })}, ready: errors.New(evil)}
+	if page := s.serve(t, "/").Body.String(); strings.Contains(page, evil) || !strings.Contains(page, "&lt;script&gt;") {
+		t.Errorf("markup of a label is in the page:\n%s", page)
+	}
+}
+
+// TestRoundsOfATarget are shown with their outcome, the last round-trip time beside them.
+func TestRoundsOfATarget(t *testing.T) {
+	rtt := int64(1500)
+	s := &site{
+		status: []sender.Status{status("b", unchanged)},
+		recent: map[sender.Labels][]*records.Line{labels("b"): {
+			{Outcome: "lost", Cause: "reverse", Time: "10:00"}, {Outcome: "received", Time: "10:01", Application: 7000}, {Outcome: "received", Time: "10:02", RTT: &rtt},
+		}},
+	}
+	page := s.serve(t, "/").Body.String()
+	for _, want := range []string{"10:00: lost, cause reverse", "10:01: 7µs in the application", "10:02: 1.5µs", `class="lost"`, `class="received"`} {
+		if !strings.Contains(page, want) {
+			t.Errorf("no %q in\n%s", want, page)
+		}
+	}
+	if strings.Contains(page, "path MTU") {
+		t.Error("a column for what nobody searches")
+	}
+	s.mtu = map[sender.Labels]export.PathMTU{labels("b"): {Bytes: 1400}}
+	if page := s.serve(t, "/").Body.String(); !strings.Contains(page, "path MTU") || !strings.Contains(page, "1400") {
+		t.Errorf("no path MTU in\n%s", page)
+	}
+}
+
+// TestPageIsBounded, however many targets there are, and says how many it leaves out.
+func TestPageIsBounded(t *testing.T) {
+	s := &site{}
+	for i := range maxRows + 7 {
+		s.status = append(s.status, status(fmt.Sprintf("n%04d", i), unchanged))
+	}
+	page := s.serve(t, "/").Body.String()
+	if got := len(rows(page)); got != maxRows || !strings.Contains(page, "7 ") {
+		t.Errorf("%d rows", got)
+	}
+}
+
+// TestStoppingDaemon has no state to show.
+func TestStoppingDaemon(t *testing.T) {
+	s := &site{err: errors.New("the event loop has stopped")}
+	for _, path := range []string{"/", "/debug/targets"} {
+		if w := s.serve(t, path); w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "has stopped") {
+			t.Errorf("%s: %d %s", path, w.Code, w.Body)
+		}
+	}
+}
+
+// TestTargetsAsJSON has everything of a target, in order.
+func TestTargetsAsJSON(t *testing.T) {
+	at := time.Unix(1_700_000_000, 0).UTC()
+	full := status("b", func(st *sender.Status) {
+		st.Counts = accounting.Counts{
+			Sent: 10, Received: 4, Lost: [accounting.NumCauses]uint64{1, 1, 1, 1, 1, 1}, Late: 2, Duplicate: 3, Reordered: 4, Corrupt: 5, Skipped: 6, Handed: 11, Refused: 1,
+		}
+		st.InFlight, st.Waiting, st.Jitter, st.LastError, st.LastErrorAt = 2, 1, 0.5, errors.New("no route"), at
+		st.Source = delay.Hardware
+	})
+	s := &site{status: []sender.Status{full, status("a", unchanged)}, mtu: map[sender.Labels]export.PathMTU{labels("b"): {Bytes: 1400}}}
+	w := s.serve(t, "/debug/targets")
+	var views struct {
+		Targets []TargetView `json:"targets"`
+	}
+	dec := json.NewDecoder(w.Body)
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&views); err != nil || w.Header().Get("Content-Type") != "application/json" {
+		t.Fatal(err, w.Header())
+	}
+	if len(views.Targets) != 2 || views.Targets[0].Dst != "a" {
+		t.Fatalf("%+v", views)
+	}
+	v := views.Targets[1]
+	if v.State != "up" || v.Netns != "red" || v.Source != "10.0.0.1:0" || v.Host != "b.example" || v.Address != "10.0.0.2:862" || v.LastError != "no route" || !v.LastErrorAt.Equal(at) ||
+		v.Sent != 10 || v.Received != 4 || v.Late != 2 || v.Duplicate != 3 || v.Reordered != 4 || v.Corrupt != 5 || v.Skipped != 6 || v.InFlight != 2 || v.Waiting != 1 ||
+		v.Jitter != 0.5 || v.PathMTU != 1400 || v.StampedBy != "hardware" || v.Mismatch != full.Counts.Mismatch(2) {
+		t.Errorf("%+v", v)
+	}
+	for c := range accounting.Cause(accounting.NumCauses) {
+		if v.Lost[c.String()] != 1 {
+			t.Errorf("lost by %s: %v", c, v.Lost)
+		}
+	}
+	if a := views.Targets[0]; a.LastErrorAt != nil || a.PathMTU != 0 || a.StampedBy != "kernel" {
+		t.Errorf("%+v", a)
+	}
+}
+
+// TestRecordsAreSelected by labels, each given once; what cannot be is a 4xx.
+func TestRecordsAreSelected(t *testing.T) {
+	s := &site{status: []sender.Status{status("a", unchanged), status("b", unchanged)}}
+	for _, tc := range []struct {
+		query string
+		code  int
+		want  []string
+	}{
+		{"", 200, []string{"a", "b"}},
+		{"?dst=b", 200, []string{"b"}},
+		{"?tenant=blue&path=direct&probe=stamp-64", 200, []string{"a", "b"}},
+		{"?dst=b&tenant=red", 404, nil},
+		{"?dst=", 404, nil},
+		{"?src=lb1", 400, nil},
+		{"?dst=a&dst=b", 400, nil},
+	} {
+		w := s.serve(t, records.Path+tc.query)
+		var got []string
+		for _, l := range s.written {
+			got = append(got, l.Dst)
+		}
+		if w.Code != tc.code || tc.code == 200 && strings.Join(got, " ") != strings.Join(tc.want, " ") {
+			t.Errorf("%q: %d %v %s", tc.query, w.Code, got, w.Body)
+		}
+		if tc.code == 200 && w.Header().Get("Content-Type") != "application/jsonl" {
+			t.Errorf("%q: %v", tc.query, w.Header())
+		}
+	}
+	s.status = nil
+	if w := s.serve(t, records.Path); w.Code != http.StatusOK || w.Body.Len() != 0 {
+		t.Errorf("without targets: %d %s", w.Code, w.Body)
+	}
+}
