@@ -1,4 +1,4 @@
-package app
+package export
 
 import (
 	"fmt"
@@ -69,14 +69,14 @@ func bulkProtocols(t *testing.T) catalogtest.Values {
 		t.Fatal(err)
 	}
 	reg := prometheus.NewRegistry()
-	m := newBulkMetrics(c.NewFactory("probe", reg), reg, slog.New(slog.DiscardHandler), func() uint64 { return 0 })
+	m := NewBulk(c.NewFactory("probe", reg), reg, slog.New(slog.DiscardHandler), func() uint64 { return 0 })
 	var tests []bulk.Target
 	for _, protocol := range []bulk.Protocol{bulk.TCP, bulk.UDP} {
 		tests = append(tests, bulk.Target{Labels: sender.Labels{Probe: string(protocol)}, Protocol: protocol})
 	}
-	m.set([][]bulk.Target{tests})
+	m.Set([][]bulk.Target{tests})
 	for i := range tests {
-		m.done(&tests[i], &bulk.Outcome{Result: bulk.Completed})
+		m.Done(&tests[i], &bulk.Outcome{Result: bulk.Completed})
 	}
 	families, err := reg.Gather()
 	if err != nil {
