@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 import debiankit
 import httpx
 
-from vigia import processes, syscalls
+from vigia.host import processes, syscalls
 from vigia_testing import eventually
 
 ROOT = Path(__file__).resolve().parent.parent

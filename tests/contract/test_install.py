@@ -15,7 +15,7 @@ import debiankit
 import pytest
 from labkit import VIGIA, need_root
 
-from vigia import processes
+from vigia.host import processes
 from vigia_testing import eventually
 
 ROOT = Path(__file__).resolve().parents[2]

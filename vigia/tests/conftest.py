@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from labkit import Machine, Ran, eventually, need_root, own_topology, run_vigia
 
-from vigia import commands
+from vigia.host import commands
 from vigia.lab import model, topology
 from vigia.lab.model import Lab
 from vigia.lab.naming import Layout

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from vigia import associations, commands
+from vigia.host import associations, commands
 
 
 def test_kernel_associations_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

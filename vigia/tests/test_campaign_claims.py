@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from vigia import commands, netns, processes
 from vigia.campaign import claims
+from vigia.host import commands, netns, processes
 
 _OWNER = """
 import signal, sys
 from pathlib import Path
-from vigia import commands
+from vigia.host import commands
 from vigia.campaign import claims
 with claims.claim("test-claim", Path(sys.argv[1])) as mine:
     mine.mount_bpffs()

@@ -22,7 +22,7 @@ from vigia.campaign.folder import Folder, Record, Series
 from vigia.campaign.measurements import Estimate
 from vigia.campaign.model import Campaign, Stop
 from vigia.errors import Interrupted, VigiaError
-from vigia.signals import Deferred
+from vigia.host.signals import Deferred
 
 
 class Study:

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from labkit import Ran, eventually, run_vigia
 
-from vigia import netns
 from vigia.campaign import bed, folder, model
 from vigia.campaign.folder import Folder
+from vigia.host import netns
 
 pytestmark = pytest.mark.netns
 

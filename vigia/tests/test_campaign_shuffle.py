@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from labkit import run_vigia
 
-from vigia import netns
 from vigia.campaign import catalogue, folder, isolation_shuffle
 from vigia.campaign.isolation_bed import Bed, Flow, Job, Mode, Plan
 from vigia.campaign.isolation_shuffle import Order
 from vigia.campaign.measurements.shuffle import Shuffle
 from vigia.campaign.model import Campaign, Settings, shipped
+from vigia.host import netns
 from vigia.report.data import Data, Repetition
 from vigia.report.studies import shuffle
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from vigia import commands, netns
 from vigia.errors import VigiaError
+from vigia.host import commands, netns
 from vigia.lab import bypass, down, ipsec, model, naming, sriov, topology, underlay
 
 

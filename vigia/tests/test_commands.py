@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from vigia import commands, netns
-from vigia.commands import CommandError
+import vigia
 from vigia.errors import VigiaError
+from vigia.host import commands, netns
+from vigia.host.commands import CommandError
 
 
 @pytest.fixture
@@ -166,7 +167,7 @@ def test_ctrl_c_reaches_this_program_and_not_its_commands() -> None:
 @pytest.mark.netns
 def test_becoming_another_program(namespace: str) -> None:
     code = (
-        "from vigia import commands; "
+        "from vigia.host import commands; "
         f"commands.replace_process(['sh', '-c', 'readlink /proc/$$/ns/net; exit 7'], netns={namespace!r})"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -176,7 +177,7 @@ def test_becoming_another_program(namespace: str) -> None:
 @pytest.mark.netns
 def test_becoming_a_program_that_is_not_there(namespace: str) -> None:
     code = (
-        "from vigia import commands, errors\n"
+        "from vigia import errors\nfrom vigia.host import commands\n"
         f"try: commands.replace_process(['vigia-no-such-program'], netns={namespace!r})\n"
         "except errors.VigiaError as e: print(e)"
     )
@@ -186,7 +187,7 @@ def test_becoming_a_program_that_is_not_there(namespace: str) -> None:
 
 def test_one_module_runs_programs() -> None:
     """Everything else goes through it: no other module starts a process or a shell."""
-    source = Path(commands.__file__).parent
+    source = Path(vigia.__file__).parent
     starting = (
         "subprocess.run(",
         "subprocess.Popen(",
@@ -197,5 +198,7 @@ def test_one_module_runs_programs() -> None:
         "pty.",
     )
     found: Callable[[Path], bool] = lambda p: any(word in p.read_text() for word in starting)  # noqa: E731
-    assert [str(p.relative_to(source)) for p in sorted(source.rglob("*.py")) if found(p)] == ["commands.py"]
+    assert [str(p.relative_to(source)) for p in sorted(source.rglob("*.py")) if found(p)] == [
+        "host/commands.py"
+    ]
     assert "shell=True" not in Path(commands.__file__).read_text()

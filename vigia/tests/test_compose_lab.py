@@ -9,8 +9,8 @@ import pytest
 from vigia.compose import lab as container
 from vigia.console import Steps
 from vigia.errors import Interrupted, VigiaError
+from vigia.host.signals import deferred
 from vigia.lab import model, topology, up
-from vigia.signals import deferred
 
 
 def attempts(monkeypatch: pytest.MonkeyPatch, outcomes: list[Exception | None]) -> tuple[int, str]:

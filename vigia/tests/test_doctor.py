@@ -16,10 +16,10 @@ import pytest
 from click.testing import CliRunner
 from labkit import VIGIA, Ran, need_root, own_topology, run_vigia
 
-from vigia import commands, syscalls
 from vigia.cli import main
 from vigia.doctor import host, kernel, openvswitch
 from vigia.doctor.finding import Finding
+from vigia.host import commands, syscalls
 from vigia.lab import buffers, model, topology
 from vigia.lab.model import Lab
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from vigia.campaign import environment
+from vigia.host import environment
 
 NAMES = {
     "iperf3": r"iperf \d",

@@ -16,12 +16,12 @@ from typing import Any
 
 import pytest
 
-from vigia import processes
 from vigia.errors import VigiaError
 from vigia.flood import order, run
 from vigia.flood.order import Order
 from vigia.flood.packets import PORTS, PacketTrain
 from vigia.flood.sender import Outcome
+from vigia.host import processes
 from vigia.lab.model import Lab
 
 Children = list[subprocess.Popen[str]]
@@ -150,7 +150,7 @@ def small(namespace: str) -> Order:
 @pytest.fixture
 def sniffer(namespace: str) -> Iterator[socket.socket]:
     """Sees every packet on the loopback of the namespace."""
-    from vigia import netns  # noqa: PLC0415 - beside its one use
+    from vigia.host import netns  # noqa: PLC0415 - beside its one use
 
     def listen() -> socket.socket:
         s = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(0x0800))
@@ -232,7 +232,7 @@ def test_a_refused_packet_is_skipped(small: Order, sniffer: socket.socket) -> No
 
 
 def test_a_train_wraps_around(root: None, namespace: str) -> None:
-    from vigia import netns  # noqa: PLC0415 - beside its one use
+    from vigia.host import netns  # noqa: PLC0415 - beside its one use
 
     def travel() -> tuple[int, int]:
         train = PacketTrain("127.0.0.1", "127.0.0.2", 18)

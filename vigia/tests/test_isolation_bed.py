@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from vigia import netns
 from vigia.campaign.isolation_bed import BIN, Bed, Flow, Mode, Outcome, Plan
 from vigia.errors import VigiaError
+from vigia.host import netns
 
 ENFORCER = Path(__file__).resolve().parents[2] / "bin/vigia-enforcer"
 SHARES = {"a": 0.75, "b": 0.25}

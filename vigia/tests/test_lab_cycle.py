@@ -20,9 +20,9 @@ from typing import Any
 
 import pytest
 
-from vigia import commands, netns, processes
 from vigia.console import Steps
 from vigia.errors import VigiaError
+from vigia.host import commands, netns, processes
 from vigia.lab import buffers, down, openvswitch, state, status, up
 
 pytestmark = pytest.mark.netns

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from vigia import netns
+from vigia.host import netns
 from vigia.lab import naming, state, status
 
 pytestmark = pytest.mark.netns

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from vigia import netns
 from vigia.errors import VigiaError
+from vigia.host import netns
 
 pytestmark = pytest.mark.netns
 
@@ -64,7 +64,7 @@ def test_interrupted_inside_leaves_nothing_running(namespaces: list[str]) -> Non
     """A signal that raises while a namespace is entered waits for the work to end."""
     code = f"""
 import signal, threading, time
-from vigia import netns
+from vigia.host import netns
 def stop(number, frame): raise InterruptedError
 signal.signal(signal.SIGALRM, stop)
 done = []
@@ -123,7 +123,7 @@ def test_held_namespaces_keep_their_numbers(namespaces: list[str]) -> None:
 def test_entering_needs_root(namespaces: list[str]) -> None:
     """Without rights there is a line that says so, no traceback."""
     code = (
-        "import os; from vigia import netns, errors\n"
+        "import os; from vigia import errors; from vigia.host import netns\n"
         "os.setuid(65534)\n"
         f"try: netns.inside({namespaces[0]!r}, lambda: None)\n"
         "except errors.VigiaError as e: print(e)"

@@ -21,11 +21,11 @@ from flask.testing import FlaskClient
 from labkit import eventually, run_vigia
 
 import vigia_config
-from vigia import commands
 from vigia.campaign import bed as beds
 from vigia.campaign import catalogue, folder, jobs, model
 from vigia.campaign.hosts import LocalHost
 from vigia.errors import VigiaError
+from vigia.host import commands
 from vigia.lab.naming import Layout
 from vigia.nodes import agent, settings, topology
 from vigia.nodes.bed import NodesBed, connect

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from labkit import run_vigia
 
-from vigia import commands
 from vigia.campaign import bed
 from vigia.campaign.measurements.openflow import fitting
 from vigia.errors import VigiaError
+from vigia.host import commands
 from vigia.lab import model, openflow, rulesets, topology
 from vigia.lab.model import Lab
 from vigia.lab.ofrules import Action, Rule, translate

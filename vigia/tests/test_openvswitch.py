@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from vigia import commands, netns
 from vigia.errors import VigiaError
+from vigia.host import commands, netns
 from vigia.lab import naming, openvswitch
 from vigia.lab.model import Datapath, Lab
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from vigia import commands, netns
 from vigia.errors import VigiaError
+from vigia.host import commands, netns
 from vigia.lab import model, preflight, state, topology
 from vigia.lab.model import Lab
 from vigia.lab.naming import Layout

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from vigia import processes
+from vigia.host import processes
 
 Children = list[subprocess.Popen[bytes]]
 

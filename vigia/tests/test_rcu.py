@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from vigia import rcu
+from vigia.host import rcu
 
 
 def switch(path: Path, value: str) -> Path:
@@ -51,7 +51,7 @@ def test_where_there_is_none_nothing_happens(tmp_path: Path) -> None:
 def test_it_is_off_after_the_caller_was_killed(tmp_path: Path, wait_until: Callable[..., None]) -> None:
     file = switch(tmp_path, "0\n")
     code = (
-        "import sys, time, pathlib; from vigia import rcu\n"
+        "import sys, time, pathlib; from vigia.host import rcu\n"
         "with rcu.expedited(pathlib.Path(sys.argv[1])): print('on', flush=True); time.sleep(600)"
     )
     child = subprocess.Popen([sys.executable, "-c", code, str(file)], stdout=subprocess.PIPE)

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from vigia.errors import Interrupted
-from vigia.signals import deferred
+from vigia.host.signals import deferred
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 

@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from vigia import processes
 from vigia.errors import VigiaError
+from vigia.host import processes
 from vigia.lab.model import Lab
 from vigia.lab.naming import Layout
 from vigia.stack import control, files, places, plan, supervisor

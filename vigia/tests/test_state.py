@@ -89,7 +89,7 @@ with state.locked(Layout("demo", Path(sys.argv[1]))):
 HOLD_IN_A_COMMAND = """
 import sys
 from pathlib import Path
-from vigia import commands
+from vigia.host import commands
 from vigia.lab import state
 from vigia.lab.naming import Layout
 with state.locked(Layout("demo", Path(sys.argv[1]))):

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from vigia import commands
 from vigia.errors import VigiaError
+from vigia.host import commands
 from vigia.lab import state
 from vigia.lab.cli import lab_option
 from vigia.stack import places

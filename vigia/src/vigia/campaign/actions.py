@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from vigia import console
-from vigia.campaign import bed, catalogue, engine, environment, folder, influx, model
+from vigia.campaign import bed, catalogue, engine, folder, influx, model
 from vigia.campaign.bed import Bed
 from vigia.campaign.folder import Folder
 from vigia.campaign.influx import Store
@@ -19,11 +19,12 @@ from vigia.campaign.textfile import Textfile
 from vigia.campaign.watch import Watcher
 from vigia.console import Steps
 from vigia.errors import Interrupted, VigiaError
+from vigia.host import environment
+from vigia.host.signals import deferred
 from vigia.lab import preflight
 from vigia.nodes.bed import nodes_bed
 from vigia.nodes.topology import describes_nodes
 from vigia.report import build, pairing
-from vigia.signals import deferred
 from vigia.stack.places import source_root
 
 __all__ = ["compare", "listing", "report", "resume", "run", "show", "store"]

@@ -14,10 +14,10 @@ from typing import Any, Protocol
 import yaml
 
 import vigia_config
-from vigia import commands, netns
 from vigia.campaign.hosts import LocalHost, Place
 from vigia.console import Steps
 from vigia.errors import VigiaError
+from vigia.host import commands, netns
 from vigia.lab import down, ipsec, model, state, topology, up
 from vigia.lab.model import Datapath, Endpoint, Lab, Node
 from vigia.lab.topology import Topology

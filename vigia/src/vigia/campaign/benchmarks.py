@@ -16,8 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
-from vigia import commands
 from vigia.errors import VigiaError
+from vigia.host import commands
 
 __all__ = ["disk", "linpack", "main", "stream"]
 

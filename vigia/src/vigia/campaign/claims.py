@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from vigia import commands
+from vigia.host import commands
 from vigia.lab import down
 
 __all__ = ["ROOT", "Claim", "claim", "sweep"]

@@ -12,14 +12,15 @@ from typing import Any, Protocol
 
 import pyarrow.compute as pc
 
-from vigia.campaign import catalogue, environment, schedule
+from vigia.campaign import catalogue, schedule
 from vigia.campaign.bed import Bed
 from vigia.campaign.folder import Folder, Record, Series
 from vigia.campaign.measurements import Measurement
 from vigia.campaign.model import Stop
 from vigia.campaign.schedule import Run
 from vigia.errors import VigiaError
-from vigia.signals import Deferred
+from vigia.host import environment
+from vigia.host.signals import Deferred
 from vigia_statistics import mean_interval
 
 __all__ = ["Listener", "Progress", "execute", "finished", "narrow_enough"]

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from vigia import commands
 from vigia.campaign import jobs
 from vigia.campaign.jobs import IperfServer, Job
 from vigia.errors import VigiaError
+from vigia.host import commands
 
 __all__ = ["Host", "LocalHost", "Place"]
 

@@ -24,12 +24,12 @@ from typing import Any, Self
 import httpx
 import yaml
 
-from vigia import commands, netns
 from vigia.campaign import claims
 from vigia.demo.agent import IsolationAgent
 from vigia.errors import VigiaError
 from vigia.flood import run as floods
 from vigia.flood.order import Order
+from vigia.host import commands, netns
 from vigia.stack import files, places
 from vigia.stack import site as sites
 

@@ -24,10 +24,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from vigia import commands, netns, rcu
 from vigia.campaign import claims, isolation_shuffle, isolation_traffic
 from vigia.campaign.isolation_traffic import BIN, Order
 from vigia.errors import VigiaError
+from vigia.host import commands, netns, rcu
 
 __all__ = ["BIN", "Bed", "Flow", "Job", "JobOutcome", "Mode", "Outcome", "Plan"]
 

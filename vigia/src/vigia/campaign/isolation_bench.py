@@ -24,10 +24,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
 
-from vigia import commands
 from vigia.campaign.isolation_alerts import Alarms, alarms
 from vigia.campaign.isolation_bed import Bed, Flow, Mode, Plan
 from vigia.errors import VigiaError
+from vigia.host import commands
 from vigia.stack import places
 from vigia_statistics import mean_interval
 

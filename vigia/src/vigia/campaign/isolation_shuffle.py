@@ -20,7 +20,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from vigia import netns
+from vigia.host import netns
 
 __all__ = ["Order", "Result", "command", "encode", "main", "shuffle"]
 

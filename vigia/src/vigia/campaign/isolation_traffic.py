@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 
-from vigia import netns
+from vigia.host import netns
 
 __all__ = ["BIN", "Order", "main", "receive", "send"]
 

@@ -12,8 +12,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints, TypeAdapter
 
-from vigia import commands
 from vigia.errors import VigiaError
+from vigia.host import commands
 from vigia_config import Strict
 
 __all__ = ["Benchmark", "IperfClient", "IperfServer", "Job", "Ping", "Probe", "adapter", "argv"]

@@ -7,8 +7,8 @@ import struct
 import time
 from dataclasses import dataclass
 
-from vigia import netns
 from vigia.errors import VigiaError
+from vigia.host import netns
 from vigia.lab.rulesets import Flow, Rewrite
 
 __all__ = ["Seen", "cross"]

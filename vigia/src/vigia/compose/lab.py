@@ -9,14 +9,14 @@ from pathlib import Path
 
 import httpx
 
-from vigia import commands
 from vigia.compose.files import Volume
 from vigia.console import Steps
 from vigia.errors import Interrupted, VigiaError
+from vigia.host import commands
+from vigia.host.signals import Deferred, deferred
 from vigia.lab import down as lab_down
 from vigia.lab import model, state, topology, up
 from vigia.lab.model import Lab
-from vigia.signals import Deferred, deferred
 from vigia.stack.files import SHORT
 from vigia.stack.site import PORTS, Site
 

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from vigia import commands
 from vigia.errors import VigiaError
+from vigia.host import commands
 from vigia.lab.model import Endpoint
 
 __all__ = ["Interval", "Transfer", "running"]

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from vigia import commands
 from vigia.doctor.finding import Finding, absent, fault, fine, warning
+from vigia.host import commands
 
 __all__ = [
     "FEATURES",

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vigia import commands
 from vigia.doctor.finding import Finding, absent, fault, fine, warning
 from vigia.errors import VigiaError
+from vigia.host import commands
 from vigia.lab import buffers
 
 __all__ = ["Bridge", "check"]

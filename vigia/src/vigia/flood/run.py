@@ -9,10 +9,10 @@ import sys
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
-from vigia import commands
 from vigia.errors import VigiaError
 from vigia.flood.order import Order
 from vigia.flood.sender import Outcome
+from vigia.host import commands
 
 __all__ = ["Report", "run"]
 

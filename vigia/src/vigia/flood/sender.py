@@ -14,10 +14,10 @@ from dataclasses import asdict, dataclass
 from types import FrameType
 from typing import Any
 
-from vigia import netns, syscalls
 from vigia.errors import VigiaError
 from vigia.flood.order import Order
 from vigia.flood.packets import PacketTrain
+from vigia.host import netns, syscalls
 
 __all__ = ["Outcome", "main", "send"]
 

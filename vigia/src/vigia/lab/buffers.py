@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from vigia import syscalls
 from vigia.errors import VigiaError
+from vigia.host import syscalls
 
 __all__ = ["RECEIVE", "SEND", "Buffer", "raise_all", "read_all"]
 

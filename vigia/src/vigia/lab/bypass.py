@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from vigia import commands
+from vigia.host import commands
 from vigia.lab import naming, sriov
 from vigia.lab.model import Lab, Node, Station
 

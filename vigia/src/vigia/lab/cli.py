@@ -8,13 +8,14 @@ from pathlib import Path
 
 import click
 
-from vigia import commands, console
+from vigia import console
 from vigia.console import Steps
 from vigia.errors import VigiaError
+from vigia.host import commands
+from vigia.host.signals import deferred
 from vigia.lab import capabilities, down, model, naming, preflight, state, status, topology, up
 from vigia.lab.naming import INFRA
 from vigia.lab.preflight import Wish
-from vigia.signals import deferred
 
 __all__ = ["lab", "lab_option", "topology_option"]
 

@@ -15,8 +15,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from vigia import commands, netns, processes
 from vigia.errors import VigiaError
+from vigia.host import commands, netns, processes
 from vigia.lab import openvswitch
 from vigia.lab.naming import Layout
 

@@ -14,9 +14,9 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
-from vigia import associations as sas
-from vigia import commands, netns
 from vigia.errors import VigiaError
+from vigia.host import associations as sas
+from vigia.host import commands, netns
 from vigia.lab import preflight
 from vigia.lab.model import Lab, Node, Station
 from vigia.lab.naming import Layout

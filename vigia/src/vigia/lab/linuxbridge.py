@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vigia import commands
+from vigia.host import commands
 from vigia.lab import naming
 from vigia.lab.model import Node
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from vigia import commands
 from vigia.errors import VigiaError
+from vigia.host import commands
 from vigia.lab.model import Endpoint, Installer, Node
 from vigia.lab.naming import Layout
 

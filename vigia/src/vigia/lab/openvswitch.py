@@ -12,8 +12,8 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from vigia import commands, netns, processes
 from vigia.errors import VigiaError
+from vigia.host import commands, netns, processes
 from vigia.lab import naming, openflow
 from vigia.lab.model import Datapath, Endpoint, Node
 from vigia.lab.naming import Layout

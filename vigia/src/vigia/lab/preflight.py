@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from vigia import commands
 from vigia.errors import VigiaError
+from vigia.host import commands
 from vigia.lab import openflow, sriov, state
 from vigia.lab.model import Datapath, Lab
 from vigia.lab.naming import Layout

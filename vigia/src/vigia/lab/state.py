@@ -14,8 +14,8 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from vigia import processes
 from vigia.errors import VigiaError
+from vigia.host import processes
 from vigia.lab import model, naming
 from vigia.lab.model import Datapath, Lab
 from vigia.lab.naming import Layout

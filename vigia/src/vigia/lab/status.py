@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from vigia import commands, netns
 from vigia.console import table
 from vigia.errors import VigiaError
+from vigia.host import commands, netns
 from vigia.lab import buffers, openvswitch, paths
 from vigia.lab.model import Datapath, Lab, Link, Node
 from vigia.lab.state import State

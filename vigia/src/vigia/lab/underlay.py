@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from vigia import commands, netns
+from vigia.host import commands, netns
 from vigia.lab import naming
 from vigia.lab.model import Endpoint, Lab, Link, Node
 

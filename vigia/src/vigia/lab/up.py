@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 
-from vigia import commands, netns
 from vigia.console import Steps
 from vigia.errors import VigiaError
+from vigia.host import commands, netns
+from vigia.host.signals import Deferred, deferred
 from vigia.lab import (
     buffers,
     bypass,
@@ -25,7 +26,6 @@ from vigia.lab import (
 from vigia.lab.model import Datapath, Lab
 from vigia.lab.preflight import Wish
 from vigia.lab.state import Phase, State
-from vigia.signals import Deferred, deferred
 
 __all__ = ["BUILD", "bring_up"]
 

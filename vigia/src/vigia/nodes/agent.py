@@ -18,11 +18,11 @@ from flask import Flask, Response, jsonify, request
 from pydantic import ValidationError
 from werkzeug.exceptions import HTTPException
 
-from vigia import associations
-from vigia.campaign import environment, jobs
+from vigia.campaign import jobs
 from vigia.campaign.hosts import Host
 from vigia.campaign.jobs import Benchmark, IperfServer, Job
 from vigia.errors import VigiaError
+from vigia.host import associations, environment
 from vigia.nodes.settings import Agent
 
 __all__ = ["MAX_BODY", "Servers", "create_app"]

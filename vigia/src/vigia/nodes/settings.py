@@ -10,8 +10,8 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 
 import vigia_config
-from vigia import associations
 from vigia.campaign.jobs import Netns
+from vigia.host import associations
 from vigia_config import Strict, fault
 from vigia_config.tls import Tls
 

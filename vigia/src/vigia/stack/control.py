@@ -17,8 +17,8 @@ from typing import Any
 
 import httpx
 
-from vigia import commands, processes
 from vigia.errors import VigiaError
+from vigia.host import commands, processes
 from vigia.lab.model import Lab
 from vigia.stack import files, places, plan
 from vigia.stack.places import MARKER, Places

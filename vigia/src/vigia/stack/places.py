@@ -6,8 +6,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from vigia import commands
 from vigia.errors import VigiaError
+from vigia.host import commands
 from vigia.lab.model import Lab
 from vigia.lab.naming import Layout
 from vigia.stack.site import AGENT_PORTS

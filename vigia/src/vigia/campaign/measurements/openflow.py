@@ -5,7 +5,6 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Mapping, Sequence
 
-from vigia import commands
 from vigia.campaign import jobs, packets, results
 from vigia.campaign.bed import Bed, LabBed
 from vigia.campaign.folder import Series
@@ -13,6 +12,7 @@ from vigia.campaign.hosts import Place
 from vigia.campaign.measurements import Estimate, Factors, level, whole
 from vigia.campaign.model import Settings
 from vigia.errors import VigiaError
+from vigia.host import commands
 from vigia.lab import openflow, openvswitch, rulesets
 from vigia.lab.openflow import Switch
 from vigia.lab.rulesets import Flow, Rewrite

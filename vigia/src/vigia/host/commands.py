@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from vigia import netns as namespaces
 from vigia.errors import VigiaError
+from vigia.host import netns as namespaces
 
 __all__ = [
     "CommandError",

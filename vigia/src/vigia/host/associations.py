@@ -9,8 +9,8 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from vigia import commands
 from vigia.errors import VigiaError
+from vigia.host import commands
 
 __all__ = ["VICI", "all_of", "in_kernel", "of_strongswan"]
 

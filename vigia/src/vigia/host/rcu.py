@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from vigia import commands
+from vigia.host import commands
 
 SWITCH = Path("/sys/kernel/rcu_expedited")
 

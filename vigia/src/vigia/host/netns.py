@@ -14,8 +14,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
-from vigia import syscalls
 from vigia.errors import VigiaError
+from vigia.host import syscalls
 
 __all__ = ["DIRECTORY", "enter", "held", "inode", "inside", "is_inside", "names", "path"]
 

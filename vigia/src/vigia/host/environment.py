@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from vigia import commands
 from vigia.errors import VigiaError
+from vigia.host import commands
 
 __all__ = ["describe", "load"]
 

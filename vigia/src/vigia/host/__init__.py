@@ -1,0 +1,1 @@
+"""The machine that commands run on: programs, processes, namespaces, signals, system calls."""
