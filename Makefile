@@ -87,7 +87,7 @@ bench-probe: tools build ## Compare vigia-probe with fping: CPU, noise, rate, ph
 
 .PHONY: bench-isolation
 bench-isolation: tools build ## Benchmark isolation: victim and offender by mode, reaction times, cost per packet, CPU and memory, kills
-	@$(VENV)/python -m vigia.campaign.isolation_bench
+	@$(VENV)/python -m vigia.isolation.bench
 
 .PHONY: bench-agent
 bench-agent: tools ## Storm the isolation agent with 10 000 alerts: in one message, and in as many messages

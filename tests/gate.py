@@ -343,7 +343,7 @@ def clean_up() -> None:
     names = [p.name for p in folder.iterdir()] if folder.exists() else []
     for name in abandoned(names, lambda pid: Path(f"/proc/{pid}").exists()):
         _run("ip", "netns", "del", name)
-    _run(VENV / "python", "-c", "from vigia.campaign import claims; claims.sweep()")
+    _run(VENV / "python", "-c", "from vigia.isolation import claims; claims.sweep()")
 
 
 def report(results: dict[str, tuple[Count, float]], begin: float) -> int:

@@ -87,7 +87,7 @@ class TestLab:
         node, *machine = place.split("/")
         return self.lab.endpoint(node, *machine).netns if machine else self.lab.node(node).netns
 
-    def inside(self, place: str, *command: str) -> commands.Result:
+    def inside(self, place: str, *command: str) -> commands.CommandResult:
         """Run a command there; what the vigia command itself does is tested with lab exec."""
         return commands.run(command, netns=self.netns(place), check=False)
 

@@ -19,7 +19,7 @@ src 192.0.2.2 dst 192.0.2.1
 src 192.0.2.2 dst 192.0.2.1
 \tproto comp spi 0x00001234 reqid 1 mode tunnel
 """
-    monkeypatch.setattr(commands, "run", lambda *a, **k: commands.Result(0, printed, ""))
+    monkeypatch.setattr(commands, "run", lambda *a, **k: commands.CommandResult(0, printed, ""))
     assert associations.in_kernel(None) == {"c1a2b3c4", "0000beef"}
     monkeypatch.undo()
     assert associations.all_of(["vigia-no-such-namespace"], [tmp_path / "none"]).keys() <= {""}

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from vigia.campaign import claims
 from vigia.host import commands, netns, processes
+from vigia.isolation import claims
 
 _OWNER = """
 import signal, sys
 from pathlib import Path
 from vigia.host import commands
-from vigia.campaign import claims
+from vigia.isolation import claims
 with claims.claim("test-claim", Path(sys.argv[1])) as mine:
     mine.mount_bpffs()
     commands.ip_batch([f"netns add {mine.name}-a", f"netns add {mine.name}-b"])

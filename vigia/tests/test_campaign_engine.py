@@ -261,7 +261,7 @@ from pathlib import Path
 sys.path.insert(0, {tests!r})
 from test_campaign_engine import Quiet, Study
 from vigia.campaign import catalogue, engine, folder
-from vigia.signals import Deferred
+from vigia.host.signals import Deferred
 catalogue._MEASUREMENTS["overlays"] = Study()
 print("ready", flush=True)
 f = folder.open_folder(Path({path!r}))

@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 from labkit import run_vigia
 
-from vigia.campaign import catalogue, folder, isolation_shuffle
-from vigia.campaign.isolation_bed import Bed, Flow, Job, Mode, Plan
-from vigia.campaign.isolation_shuffle import Order
+from vigia.campaign import catalogue, folder
 from vigia.campaign.measurements.shuffle import Shuffle
 from vigia.campaign.model import Campaign, Settings, shipped
 from vigia.host import netns
+from vigia.isolation import shuffle as jobs
+from vigia.isolation.model import IsolationPlan, Mode, ShuffleJob, TrafficFlow
+from vigia.isolation.shuffle import ShuffleOrder
+from vigia.isolation.testbed import IsolationTestbed
 from vigia.report.data import Data, Repetition
 from vigia.report.studies import shuffle
 
@@ -57,8 +59,10 @@ def test_a_study_says_to_what_it_is_scaled() -> None:
 
 def test_every_machine_fetches_from_every_other(root: None) -> None:
     before = set(netns.names("vigia-i"))
-    with Bed(Plan(Mode.NONE, SHARES, hosts=4), ENFORCER) as bed:
-        outcome = bed.run_job(Job("job", 30_000, 60.0), [Flow("other", 1, 2), Flow("other", 3, 4, "udp")])
+    with IsolationTestbed(IsolationPlan(Mode.NONE, SHARES, hosts=4), ENFORCER) as bed:
+        outcome = bed.run_job(
+            ShuffleJob("job", 30_000, 60.0), [TrafficFlow("other", 1, 2), TrafficFlow("other", 3, 4, "udp")]
+        )
         assert outcome.seconds is not None
         assert outcome.seconds > 0
         assert outcome.fetched == 1.0
@@ -69,15 +73,15 @@ def test_every_machine_fetches_from_every_other(root: None) -> None:
 
 
 def test_a_job_that_takes_too_long_is_given_up(root: None) -> None:
-    with Bed(Plan(Mode.NONE, SHARES, hosts=2, link=5_000_000), ENFORCER) as bed:
-        outcome = bed.run_job(Job("job", 50_000_000, 1.0), [])
+    with IsolationTestbed(IsolationPlan(Mode.NONE, SHARES, hosts=2, link=5_000_000), ENFORCER) as bed:
+        outcome = bed.run_job(ShuffleJob("job", 50_000_000, 1.0), [])
         assert outcome.seconds is None
         assert 0 < outcome.fetched < 1
 
 
 def test_an_order_survives_its_way_to_the_job() -> None:
-    order = Order([("a", "10.0.0.1")], 5, 1, 6900, 1.0, 2.0)
-    assert Order(**json.loads(isolation_shuffle.encode(order))) == Order(
+    order = ShuffleOrder([("a", "10.0.0.1")], 5, 1, 6900, 1.0, 2.0)
+    assert ShuffleOrder(**json.loads(jobs.encode(order))) == ShuffleOrder(
         [["a", "10.0.0.1"]], 5, 1, 6900, 1.0, 2.0
     )  # type: ignore[list-item]
 

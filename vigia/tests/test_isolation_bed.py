@@ -7,35 +7,40 @@ from pathlib import Path
 
 import pytest
 
-from vigia.campaign.isolation_bed import BIN, Bed, Flow, Mode, Outcome, Plan
 from vigia.errors import VigiaError
 from vigia.host import netns
+from vigia.isolation.model import FlowOutcome, IsolationPlan, Mode, TrafficFlow
+from vigia.isolation.testbed import IsolationTestbed
+from vigia.isolation.traffic import BIN
 
 ENFORCER = Path(__file__).resolve().parents[2] / "bin/vigia-enforcer"
 SHARES = {"a": 0.75, "b": 0.25}
 
 
 def test_an_outcome_is_averaged_between_two_moments() -> None:
-    outcome = Outcome(Flow("a", 1, 2), [10.0, 20.0, 30.0, 40.0], 0.0)
+    outcome = FlowOutcome(TrafficFlow("a", 1, 2), [10.0, 20.0, 30.0, 40.0], 0.0)
     assert outcome.mean() == 25.0
     assert outcome.mean(2 * BIN) == 35.0
     assert outcome.mean(BIN, 3 * BIN) == 25.0
 
 
 def test_a_missing_enforcer_is_named(tmp_path: Path) -> None:
-    with pytest.raises(VigiaError, match="make build"), Bed(Plan(Mode.RIGID, SHARES), tmp_path / "none"):
+    with (
+        pytest.raises(VigiaError, match="make build"),
+        IsolationTestbed(IsolationPlan(Mode.RIGID, SHARES), tmp_path / "none"),
+    ):
         pass
 
 
 def test_guarantees_fit_the_link() -> None:
-    bed = Bed(Plan(Mode.VIGIA, SHARES, link=100_000_000), ENFORCER)
+    bed = IsolationTestbed(IsolationPlan(Mode.VIGIA, SHARES, link=100_000_000), ENFORCER)
     assert sum(bed.guarantee(t) for t in SHARES) <= 0.95 * 0.99 * 100e6 + 1
 
 
 def test_a_flood_is_held_back_at_its_source(root: None) -> None:
     before = set(netns.names("vigia-i"))
-    flows = [Flow("a", 2, 1), Flow("b", 3, 1, "udp")]
-    with Bed(Plan(Mode.VIGIA, SHARES), ENFORCER) as bed:
+    flows = [TrafficFlow("a", 2, 1), TrafficFlow("b", 3, 1, "udp")]
+    with IsolationTestbed(IsolationPlan(Mode.VIGIA, SHARES), ENFORCER) as bed:
         deadline = time.monotonic() + 60
         while True:
             outcomes = bed.run(flows, 3)
@@ -53,8 +58,8 @@ def test_a_flood_is_held_back_at_its_source(root: None) -> None:
 
 
 def test_without_control_nothing_is_held_back(root: None) -> None:
-    with Bed(Plan(Mode.NONE, SHARES, hosts=2), ENFORCER) as bed:
-        (outcome,) = bed.run([Flow("a", 1, 2, connections=3)], 2)
+    with IsolationTestbed(IsolationPlan(Mode.NONE, SHARES, hosts=2), ENFORCER) as bed:
+        (outcome,) = bed.run([TrafficFlow("a", 1, 2, connections=3)], 2)
         assert sum(outcome.goodput) > 0
         assert outcome.offered >= sum(outcome.goodput) * BIN
         with pytest.raises(VigiaError, match="enforcer of host 1"):

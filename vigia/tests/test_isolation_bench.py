@@ -9,39 +9,39 @@ import time
 
 import pytest
 
-from vigia.campaign import isolation_bench
-from vigia.campaign.isolation_alerts import Alarm, Alarms
+from vigia.isolation import bench
+from vigia.isolation.alerts import Alarm, Alarms
 
 
 def test_quantiles_are_values_that_were_measured() -> None:
     values = [0.3, 0.1, 0.2, 0.4]
-    assert isolation_bench.quantile(values, 0.5) == 0.2
-    assert isolation_bench.quantile(values, 0.99) == 0.4
-    assert math.isnan(isolation_bench.quantile([], 0.5))
+    assert bench.quantile(values, 0.5) == 0.2
+    assert bench.quantile(values, 0.99) == 0.4
+    assert math.isnan(bench.quantile([], 0.5))
 
 
 def test_the_interval_of_one_run_is_unknown() -> None:
-    mean, half = isolation_bench.interval([2.0])
+    mean, half = bench.interval([2.0])
     assert mean == 2.0
     assert math.isnan(half)
-    mean, half = isolation_bench.interval([1.0, 2.0, 3.0])
+    mean, half = bench.interval([1.0, 2.0, 3.0])
     assert mean == 2.0
     assert half == pytest.approx(2.484, abs=0.001)
 
 
 def test_guarantees_are_compared_as_payload() -> None:
-    assert isolation_bench.payload(1514.0) == 1448.0
+    assert bench.payload(1514.0) == 1448.0
 
 
 def test_reaction_times_are_read_from_the_logs_of_both_enforcers() -> None:
-    line = isolation_bench._Line
+    line = bench._Line
     told = [
         line(100.10, " first_drop_seconds=0.04"),
         line(101.35, " first_drop_seconds=0.05"),
         line(101.40, " x=1"),
     ]
     held = [line(100.11, ""), line(101.45, "")]
-    found = isolation_bench.reaction([100.0, 101.2, 102.4], told, held)
+    found = bench.reaction([100.0, 101.2, 102.4], told, held)
     assert (found.n, found.missed) == (3, 1)
     assert found.told_p50 == pytest.approx(0.10)
     assert found.held_p99 == pytest.approx(0.25)
@@ -53,7 +53,7 @@ def test_reaction_times_are_read_from_the_logs_of_both_enforcers() -> None:
 def test_the_cost_of_packets_is_read_from_gos_output() -> None:
     out = "BenchmarkVport/count-2  \t 100\t 12 ns/op\t  9.0 ns/packet\nBenchmarkClassify/send \t1\t85 ns/packet\nok\n"
     out += "BenchmarkVport/count#01-2\t 100\t 12 ns/op\t 10.0 ns/packet\nBenchmarkClassify/send#01-2\t1\t86 ns/packet\n"
-    assert isolation_bench.packets(out) == [("Vport/count", 9.0), ("Classify/send", 85.0)]
+    assert bench.packets(out) == [("Vport/count", 9.0), ("Classify/send", 85.0)]
 
 
 def test_a_share_of_a_core_is_that_of_the_quietest_turn() -> None:
@@ -66,7 +66,7 @@ def test_a_share_of_a_core_is_that_of_the_quietest_turn() -> None:
             pass
         time.sleep(max(0.0, end - time.monotonic()))
 
-    assert isolation_bench._share(os.getpid(), work) < 0.2
+    assert bench._share(os.getpid(), work) < 0.2
     assert next(turns, None) is None, "it measured fewer turns"
 
 
@@ -74,13 +74,12 @@ def test_lateness_is_the_bound_of_a_range() -> None:
     name = "vigia_enforcer_tick_lateness_seconds_bucket"
     before = {f'{name}{{le="{le}"}}': 10.0 for le in ("0.0001", "0.02", "+Inf")}
     after = {f'{name}{{le="{le}"}}': n for le, n in (("0.0001", 20.0), ("0.02", 109.0), ("+Inf", 110.0))}
-    assert isolation_bench._lateness(before, after, 0.99) == 0.02
-    assert isolation_bench._lateness(before, after, 1.0) == math.inf
-    assert math.isnan(isolation_bench._lateness(after, after, 0.99))
+    assert bench._lateness(before, after, 0.99) == 0.02
+    assert bench._lateness(before, after, 1.0) == math.inf
+    assert math.isnan(bench._lateness(after, after, 0.99))
 
 
 def test_every_budget_is_named_and_judged() -> None:
-    bench = isolation_bench
     none = bench.Figures("none", 5, 0.1, 0.01, 0.1, 3.0, 1.0, 1.0)
     good = bench.Measured(
         [none, bench.Figures("vigia", 5, 0.99, 0.01, 0.9, 0.95, 0.97, 1.0)],
@@ -117,7 +116,7 @@ def test_every_budget_is_named_and_judged() -> None:
 def test_it_measures_every_mode_that_is_asked_for(root: None, capsys: pytest.CaptureFixture[str]) -> None:
     argv = ["--runs", "1", "--seconds", "1", "--pulses", "2", "--vports", "2", "--modes", "none,vigia"]
     argv += ["--innocent", "0", "--programs", "0", "--kills", "0", "--alerts", "2", "--json"]
-    assert isolation_bench.main(argv) in (0, 1), "a busy machine may miss a budget"
+    assert bench.main(argv) in (0, 1), "a busy machine may miss a budget"
     document = json.loads(capsys.readouterr().out)
     assert [row["mode"] for row in document["rows"]] == ["none", "vigia"]
     assert all(row["used"] > 0 for row in document["rows"])

@@ -6,19 +6,19 @@ import socket
 import threading
 import time
 
-from vigia.campaign.isolation_traffic import Order, receive, send
+from vigia.isolation.traffic import TrafficOrder, receive, send
 
 LATE = 0.5
 
 
-def order(role: str, protocol: str = "tcp", **more: float) -> Order:
+def order(role: str, protocol: str = "tcp", **more: float) -> TrafficOrder:
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    return Order(role, "", protocol, "127.0.0.1", port, time.monotonic() + 0.1, 2.0, **more)  # type: ignore[arg-type]
+    return TrafficOrder(role, "", protocol, "127.0.0.1", port, time.monotonic() + 0.1, 2.0, **more)  # type: ignore[arg-type]
 
 
-def both(one: Order, late: float) -> tuple[int, int]:
+def both(one: TrafficOrder, late: float) -> tuple[int, int]:
     """Let the receiver begin so much later; returns what was offered and what arrived."""
     offered: list[int] = []
     sender = threading.Thread(target=lambda: offered.append(send(one)))

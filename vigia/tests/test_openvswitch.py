@@ -27,9 +27,9 @@ class Recorder:
         monkeypatch.setattr(commands, "ip_batch", self._batch)
         monkeypatch.setattr(netns, "inside", lambda name, call: self.settings.append(name))
 
-    def _run(self, argv: Sequence[str], **options: Any) -> commands.Result:
+    def _run(self, argv: Sequence[str], **options: Any) -> commands.CommandResult:
         self.lines.append(" ".join(argv))
-        return commands.Result(0, '{"data": []}', "")
+        return commands.CommandResult(0, '{"data": []}', "")
 
     def _batch(self, lines: Sequence[str], netns: str = "", force: bool = False) -> None:
         self.lines += [f"ip -n {netns} {line}" for line in lines]
@@ -130,7 +130,7 @@ def test_a_port_that_cannot_be_used(demo: Lab, tmp_path: Path, monkeypatch: pyte
         "data": [["eth1", ["set", []]], ["red-210", "could not open network device red-210 (No such device)"]]
     }
     monkeypatch.setattr(openvswitch, "vsctl", lambda *arguments: json.dumps(answer))
-    monkeypatch.setattr(commands, "run", lambda argv, **options: commands.Result(0, "", ""))
+    monkeypatch.setattr(commands, "run", lambda argv, **options: commands.CommandResult(0, "", ""))
     monkeypatch.setattr(commands, "start_daemon", lambda argv, **options: None)
     monkeypatch.setattr(commands, "ip_batch", lambda lines, **options: None)
     with pytest.raises(VigiaError) as e:

@@ -21,7 +21,7 @@ from vigia.host import commands, netns
 from vigia.lab import down, ipsec, model, state, topology, up
 from vigia.lab.model import Datapath, Endpoint, Lab, Node
 from vigia.lab.topology import Topology
-from vigia.stack.places import source_root
+from vigia.stack.places import built
 
 __all__ = ["Bed", "LabBed", "Pair", "lab_bed", "packaged", "topology_text"]
 
@@ -162,7 +162,7 @@ def lab_bed(text: str, steps: Steps) -> Iterator[LabBed]:
     lab = model.resolve(vigia_config.parse("topology", text, Topology))
     if lab.topology == topology.default() or lab.name == "demo":
         raise VigiaError("a campaign's lab must not be the demo; give its topology another name")
-    host = LocalHost(_probe())
+    host = LocalHost(built("vigia-probe"))
     if down.leftovers(lab.layout):
         _remove(lab, steps)
     present = up.bring_up(lab, "auto", Steps(io.StringIO()))
@@ -180,13 +180,6 @@ def _remove(lab: Lab, steps: Steps) -> None:
     steps.line(f"removed lab {lab.name}: {removed}")
 
 
-def _probe() -> Path:
-    path = source_root() / "bin" / "vigia-probe"
-    if not path.is_file():
-        raise VigiaError(f"{path} is missing; build it: make build")
-    return path
-
-
 @contextmanager
 def _reflectors(lab: Lab, host: LocalHost) -> Iterator[None]:
     """Run a reflector at every endpoint and node while the body runs, by one vigia-probe."""
@@ -199,7 +192,9 @@ def _reflectors(lab: Lab, host: LocalHost) -> Iterator[None]:
     config.write_text(yaml.safe_dump({"node": "campaign", "reflector": reflector}))
     address = f"{lab.topology.agents.network_address + lab.topology.agents.num_addresses - 2}:9871"
     log = lab.layout.directory / "reflectors.log"
-    child = commands.start([str(_probe()), "--config", str(config), "--web.listen-address", address], log=log)
+    child = commands.start(
+        [str(built("vigia-probe")), "--config", str(config), "--web.listen-address", address], log=log
+    )
     try:
         _await_reflectors([place for place, _ in ends], child, log)
         yield

@@ -8,19 +8,19 @@ from typing import Any
 import click
 
 from vigia import console
-from vigia.campaign import claims
 from vigia.console import Steps
 from vigia.demo import measured, outcome, scenario
-from vigia.demo.agent import IsolationAgent
-from vigia.demo.prometheus import Prometheus
 from vigia.demo.scenario import Cast
+from vigia.isolation import claims
 from vigia.lab import down as lab_down
 from vigia.lab import model, naming, preflight, state, topology, up
 from vigia.lab.cli import lab_option, topology_option
 from vigia.lab.model import Lab
 from vigia.stack import cli as stack_cli
 from vigia.stack import control, places
+from vigia.stack.agent import IsolationAgent
 from vigia.stack.places import Places
+from vigia.stack.prometheus import Prometheus
 
 __all__ = ["demo", "down"]
 

@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from vigia import console
-from vigia.demo.prometheus import Prometheus
 from vigia.errors import VigiaError
 from vigia.lab.model import Lab
 from vigia.lab.naming import INFRA
+from vigia.stack.prometheus import Prometheus
 
 __all__ = ["PathFigures", "as_table", "read", "wait_for_samples"]
 

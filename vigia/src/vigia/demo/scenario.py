@@ -8,13 +8,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from vigia.demo import transfer
-from vigia.demo.agent import Action, IsolationAgent
-from vigia.demo.prometheus import Prometheus
 from vigia.demo.transfer import Interval, Transfer
 from vigia.errors import VigiaError
 from vigia.flood import order
 from vigia.flood import run as floods
 from vigia.lab.model import Endpoint, Lab
+from vigia.stack.agent import Action, IsolationAgent
+from vigia.stack.prometheus import Prometheus
 
 __all__ = ["Cast", "Play", "cast", "play"]
 

@@ -21,7 +21,7 @@ from vigia.host import netns as namespaces
 
 __all__ = [
     "CommandError",
-    "Result",
+    "CommandResult",
     "bridge_batch",
     "detach",
     "find",
@@ -41,7 +41,7 @@ _SBIN = ("/usr/local/sbin", "/usr/sbin", "/sbin")  # not on every user's PATH
 
 
 @dataclass(frozen=True)
-class Result:
+class CommandResult:
     """What a command left behind."""
 
     status: int
@@ -71,7 +71,7 @@ def run(  # noqa: PLR0913 - as subprocess.run
     env: Mapping[str, str] | None = None,
     timeout: float = TIMEOUT,
     check: bool = True,
-) -> Result:
+) -> CommandResult:
     """Run a command to its end, inside a network namespace if one is named.
 
     Inheritable descriptors are passed on: a lock that is held stays held until
@@ -94,7 +94,7 @@ def _run(  # noqa: PLR0913 - what both of its callers say
     timeout: float,
     check: bool,
     keep_descriptors: bool,
-) -> Result:
+) -> CommandResult:
     def call() -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             argv,
@@ -119,7 +119,7 @@ def _run(  # noqa: PLR0913 - what both of its callers say
         raise CommandError(argv, f"cannot be run: {e}") from e
     if check and done.returncode != 0:
         raise CommandError(argv, f"exit status {done.returncode}", done.stderr)
-    return Result(done.returncode, done.stdout, done.stderr)
+    return CommandResult(done.returncode, done.stdout, done.stderr)
 
 
 _BATCH_LINE = re.compile(r"Command failed -:(\d+)")

@@ -12,7 +12,7 @@ from vigia.lab.model import Lab
 from vigia.lab.naming import Layout
 from vigia.stack.site import AGENT_PORTS
 
-__all__ = ["MARKER", "Places", "Programs", "find_programs", "source_root"]
+__all__ = ["MARKER", "Places", "Programs", "built", "find_programs", "source_root"]
 
 MARKER = "VIGIA_STACK"
 """Environment variable that every process of a stack carries; its value is the stack's folder."""
@@ -102,15 +102,17 @@ def source_root() -> Path:
     )
 
 
+def built(program: str) -> Path:
+    """Return a program that make build builds. Raises VigiaError if it was not built."""
+    path = source_root() / "bin" / program
+    if not path.is_file():
+        raise VigiaError(f"{path} is missing; build it: make build")
+    return path
+
+
 def find_programs() -> Programs:
     """Find every executable. Raises VigiaError that says what to install or build."""
-    built = source_root() / "bin"
-    found: dict[str, str] = {}
-    for part in ("probe", "exporter", "enforcer"):
-        path = built / f"vigia-{part}"
-        if not path.is_file():
-            raise VigiaError(f"{path} is missing; build it: make build")
-        found[part] = str(path)
+    found = {part: str(built(f"vigia-{part}")) for part in ("probe", "exporter", "enforcer")}
     for name, (program, package) in _DEBIAN.items():
         where = commands.find(program)
         if where is None:

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 
 from vigia.campaign.bed import Bed
 from vigia.campaign.folder import Series
-from vigia.campaign.isolation_bed import Bed as IsolationBed
-from vigia.campaign.isolation_bed import Flow, Mode, Plan
 from vigia.campaign.measurements import Estimate, Factors, level
 from vigia.campaign.model import Settings
-from vigia.stack.places import source_root
+from vigia.isolation.model import IsolationPlan, Mode, TrafficFlow
+from vigia.isolation.testbed import IsolationTestbed
+from vigia.stack.places import built
 
 __all__ = ["SHARES", "TRAFFIC", "Guarantees"]
 
@@ -48,11 +48,11 @@ class Guarantees:
 
     def measure(self, factors: Factors, settings: Settings, bed: Bed) -> list[Series]:
         """Make one repetition. Raises VigiaError."""
-        plan = Plan(Mode(level(factors, "control")), SHARES, link=8 * settings.limit)
+        plan = IsolationPlan(Mode(level(factors, "control")), SHARES, link=8 * settings.limit)
         flows = [f for t, peer in (("a", 2), ("b", 3)) if (f := _flow(t, peer, factors)) is not None]
         if not flows:
             return []
-        with IsolationBed(plan, source_root() / "bin" / "vigia-enforcer") as made:
+        with IsolationTestbed(plan, built("vigia-enforcer")) as made:
             outcomes = made.run(flows, settings.warm_up + settings.duration)
             found = {o.flow.tenant: o.mean(settings.warm_up) for o in outcomes}
             bought = {t: made.guarantee(t) for t in SHARES}
@@ -62,10 +62,10 @@ class Guarantees:
         return [*series, Series("used", "ratio", [sum(found.values()) / limit])]
 
 
-def _flow(tenant: str, peer: int, factors: Factors) -> Flow | None:
+def _flow(tenant: str, peer: int, factors: Factors) -> TrafficFlow | None:
     what = TRAFFIC[level(factors, tenant)]
     if what is None:
         return None
     source, sink = (peer, 1) if level(factors, "direction") == "receive" else (1, peer)
     protocol, connections = what
-    return Flow(tenant, source, sink, protocol, connections)
+    return TrafficFlow(tenant, source, sink, protocol, connections)

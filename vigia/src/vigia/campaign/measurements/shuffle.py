@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 
 from vigia.campaign.bed import Bed
 from vigia.campaign.folder import Series
-from vigia.campaign.isolation_bed import Bed as IsolationBed
-from vigia.campaign.isolation_bed import Flow, Job, JobOutcome, Mode, Plan
 from vigia.campaign.measurements import Estimate, Factors, level
 from vigia.campaign.model import Settings
-from vigia.stack.places import source_root
+from vigia.isolation.model import IsolationPlan, Mode, ShuffleJob, ShuffleOutcome, TrafficFlow
+from vigia.isolation.testbed import IsolationTestbed
+from vigia.stack.places import built
 
 __all__ = ["AGAINST", "Shuffle"]
 
@@ -47,22 +47,24 @@ class Shuffle:
         """Make one repetition. Raises VigiaError."""
         share = int(level(factors, "guarantee")) / 100
         shares = {"job": share, "other": 1 - share}
-        plan = Plan(Mode(level(factors, "control")), shares, settings.hosts, 8 * settings.limit, queue=_QUEUE)
-        job = Job("job", settings.partition, settings.duration)
-        with IsolationBed(plan, source_root() / "bin" / "vigia-enforcer") as made:
+        plan = IsolationPlan(
+            Mode(level(factors, "control")), shares, settings.hosts, 8 * settings.limit, queue=_QUEUE
+        )
+        job = ShuffleJob("job", settings.partition, settings.duration)
+        with IsolationTestbed(plan, built("vigia-enforcer")) as made:
             outcome = made.run_job(job, _pairs(settings.hosts, level(factors, "against")))
             return _series(outcome, made.guarantee("job"), made.guarantee("other"))
 
 
-def _pairs(hosts: int, against: str) -> list[Flow]:
+def _pairs(hosts: int, against: str) -> list[TrafficFlow]:
     what = AGAINST[against]
     if what is None:
         return []
     protocol, connections = what
-    return [Flow("other", h, h + 1, protocol, connections) for h in range(1, hosts, 2)]
+    return [TrafficFlow("other", h, h + 1, protocol, connections) for h in range(1, hosts, 2)]
 
 
-def _series(outcome: JobOutcome, job: float, other: float) -> list[Series]:
+def _series(outcome: ShuffleOutcome, job: float, other: float) -> list[Series]:
     took = math.nan if outcome.seconds is None else outcome.seconds
     series = [
         Series("job", "s", [took]),

@@ -1,4 +1,4 @@
-"""Benchmark of isolation: python -m vigia.campaign.isolation_bench, run by make bench-isolation.
+"""Benchmark of isolation: python -m vigia.isolation.bench, run by make bench-isolation.
 
 A victim's TCP and an offender's UDP flood meet at one receiver, without control,
 with schedulers that lend, with the plain scheme and with Vigia's, in turn. Figures
@@ -24,10 +24,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
 
-from vigia.campaign.isolation_alerts import Alarms, alarms
-from vigia.campaign.isolation_bed import Bed, Flow, Mode, Plan
 from vigia.errors import VigiaError
 from vigia.host import commands
+from vigia.isolation.alerts import Alarms, alarms
+from vigia.isolation.model import IsolationPlan, Mode, TrafficFlow
+from vigia.isolation.testbed import IsolationTestbed
 from vigia.stack import places
 from vigia_statistics import mean_interval
 
@@ -50,7 +51,6 @@ __all__ = [
 
 T = TypeVar("T")
 
-ENFORCER = Path(__file__).resolve().parents[4] / "bin/vigia-enforcer"
 _SHARES = {"a": 0.75, "b": 0.25}
 _ONSET = 2.0  # seconds of the victim alone
 _FRAME, _SEGMENT = 1514, 1448  # bytes of a full frame, and the TCP payload in it
@@ -93,8 +93,8 @@ class Figures:
 def measure(mode: Mode, runs: int, seconds: float) -> Figures:
     """Let the flood meet the victim some times in one bed. Raises VigiaError."""
     victim, first, offender, used = [], [], [], []
-    with Bed(Plan(mode, _SHARES), ENFORCER) as bed:
-        flows = [Flow("a", 2, 1), Flow("b", 3, 1, "udp", delay=_ONSET)]
+    with IsolationTestbed(IsolationPlan(mode, _SHARES), places.built("vigia-enforcer")) as bed:
+        flows = [TrafficFlow("a", 2, 1), TrafficFlow("b", 3, 1, "udp", delay=_ONSET)]
         bought = {t: payload(bed.guarantee(t)) for t in _SHARES}
         limit = payload(bed.plan.link * (1 - bed.plan.headroom))
         for _ in range(runs):
@@ -193,8 +193,10 @@ def reaction(begun: Sequence[float], told: Sequence[_Line], held: Sequence[_Line
 def react(pulses: int) -> Reaction:
     """Send pulses of a flood, each met by a node without limits. Raises VigiaError."""
     seconds = pulses * _PERIOD
-    with Bed(Plan(Mode.VIGIA, _SHARES), ENFORCER, log_level="debug") as bed:
-        flows = [Flow("a", 2, 1), Flow("b", 3, 1, "udp", on=_ON, period=_PERIOD)]
+    with IsolationTestbed(
+        IsolationPlan(Mode.VIGIA, _SHARES), places.built("vigia-enforcer"), log_level="debug"
+    ) as bed:
+        flows = [TrafficFlow("a", 2, 1), TrafficFlow("b", 3, 1, "udp", on=_ON, period=_PERIOD)]
         failures: list[BaseException] = []
 
         def reset() -> None:
@@ -322,21 +324,21 @@ def _share(pid: int, during: Callable[[], object]) -> float:
 def cost(vports: int, seconds: float) -> Cost:
     """Measure an enforcer with so many vports. Raises VigiaError."""
     shares = {f"t{i}": 1 / vports for i in range(vports)}
-    with Bed(Plan(Mode.VIGIA, shares, hosts=2), ENFORCER) as bed:
+    with IsolationTestbed(IsolationPlan(Mode.VIGIA, shares, hosts=2), places.built("vigia-enforcer")) as bed:
         pid = bed.enforcer_pid(1)
         time.sleep(2)
         idle = _share(pid, lambda: time.sleep(seconds))
-        busy = _share(pid, lambda: bed.run([Flow("t0", 2, 1, connections=4)], seconds))
+        busy = _share(pid, lambda: bed.run([TrafficFlow("t0", 2, 1, connections=4)], seconds))
         both = [bed.enforcer_pid(host) for host in (1, 2)]
         with _run_statistics():
             old = _programs(both)
-            bed.run([Flow("t0", 2, 1, connections=4)], 2)
+            bed.run([TrafficFlow("t0", 2, 1, connections=4)], 2)
             new = _programs(both)
         took = [(new[i][0] - old[i][0], new[i][1] - old[i][1]) for i in new.keys() & old.keys()]
         runs = sum(count for _, count in took)
         before = bed.metrics(1)
         with _starved():
-            bed.run([Flow("t0", 2, 1, connections=4)], 4)
+            bed.run([TrafficFlow("t0", 2, 1, connections=4)], 4)
             late = _lateness(before, bed.metrics(1), 0.99)
         return Cost(vports, idle, busy, _rss(pid), sum(ns for ns, _ in took) / max(runs, 1), runs, late)
 
@@ -356,13 +358,13 @@ def innocent(runs: int, seconds: float) -> Innocent:
     """Let a third tenant send a little UDP while the flood meets the victim. Raises VigiaError."""
     shares = {"a": 0.70, "b": 0.25, "c": 0.05}
     beside, beneath = [], []
-    with Bed(Plan(Mode.VIGIA, shares), ENFORCER) as bed:
+    with IsolationTestbed(IsolationPlan(Mode.VIGIA, shares), places.built("vigia-enforcer")) as bed:
         rate = bed.guarantee("c") / 4
         flows = [
-            Flow("a", 2, 1),
-            Flow("b", 3, 1, "udp", delay=_ONSET),
-            Flow("c", 3, 2, "udp", rate=rate, size=500, early=0.5),
-            Flow("c", 2, 1, "udp", rate=rate, size=500, delay=_ONSET + 1, early=0.5),
+            TrafficFlow("a", 2, 1),
+            TrafficFlow("b", 3, 1, "udp", delay=_ONSET),
+            TrafficFlow("c", 3, 2, "udp", rate=rate, size=500, early=0.5),
+            TrafficFlow("c", 2, 1, "udp", rate=rate, size=500, delay=_ONSET + 1, early=0.5),
         ]
         for _ in range(runs):
             *_, aside, under = bed.run(flows, _ONSET + seconds)
@@ -382,7 +384,7 @@ def packets(output: str) -> list[tuple[str, float]]:
     return list(took.items())
 
 
-def _go_test(*arguments: str, **environment: str) -> commands.Result:
+def _go_test(*arguments: str, **environment: str) -> commands.CommandResult:
     argv = ["go", "-C", str(places.source_root()), "test", *arguments]
     return commands.run(argv, env=environment, timeout=600, check=False)
 

@@ -18,121 +18,17 @@ import urllib.request
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from vigia.campaign import claims, isolation_shuffle, isolation_traffic
-from vigia.campaign.isolation_traffic import BIN, Order
 from vigia.errors import VigiaError
 from vigia.host import commands, netns, rcu
+from vigia.isolation import claims, shuffle, traffic
+from vigia.isolation.model import FlowOutcome, IsolationPlan, Mode, ShuffleJob, ShuffleOutcome, TrafficFlow
+from vigia.isolation.traffic import BIN, TrafficOrder
 
-__all__ = ["BIN", "Bed", "Flow", "Job", "JobOutcome", "Mode", "Outcome", "Plan"]
-
-
-class Mode(Enum):
-    """How tenants are kept apart."""
-
-    NONE = "none"
-    """nothing: best effort"""
-    RIGID = "rigid"
-    """schedulers at both ends; nobody gets more than its guarantee"""
-    BORROWING = "borrowing"
-    """schedulers at both ends; what is idle is lent"""
-    PAPER = "paper"
-    """borrowing, and senders are told by the plain scheme: halve, grow linearly"""
-    VIGIA = "vigia"
-    """borrowing, and senders are told an explicit rate for one destination"""
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What a bed shall be."""
-
-    mode: Mode
-    guarantees: Mapping[str, float]
-    """tenant -> share of what the link gives out"""
-    hosts: int = 3
-    link: int = 50_000_000
-    """rate of an access link, bits per second"""
-    headroom: float = 0.05
-    queue: int = 160
-    """frames that an access link holds"""
-
-
-@dataclass(frozen=True)
-class Flow:
-    """Traffic of a tenant from its guest on one host to that on another."""
-
-    tenant: str
-    source: int
-    sink: int
-    protocol: str = "tcp"
-    connections: int = 1
-    rate: float = 0.0
-    """udp: bits per second of payload; 0 = twice the link"""
-    size: int = 1400
-    """udp: payload of a datagram, bytes"""
-    delay: float = 0.0
-    """seconds after the others"""
-    on: float = 0.0
-    """udp: seconds of every period in which it sends; 0 = all the time"""
-    period: float = 0.0
-    """udp: seconds from the beginning of one pulse to that of the next"""
-    early: float = 0.0
-    """seconds by which it ends before the others, so that nothing is on its way when counting ends"""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What a flow brought."""
-
-    flow: Flow
-    goodput: Sequence[float]
-    """bits per second of payload, for every BIN seconds since the first flow began"""
-    offered: float
-    """bits of payload that the sender had accepted"""
-
-    @property
-    def lost(self) -> float:
-        """The share of what was offered that did not arrive."""
-        return 1 - sum(self.goodput) * BIN / self.offered if self.offered else 0.0
-
-    def mean(self, begin: float = 0.0, end: float | None = None) -> float:
-        """Return the mean goodput between two moments, bits per second."""
-        part = self.goodput[round(begin / BIN) : None if end is None else round(end / BIN)]
-        return sum(part) / max(1, len(part))
-
-
-@dataclass(frozen=True)
-class Job:
-    """An all-to-all job of a tenant, with a machine on every host."""
-
-    tenant: str
-    partition: int
-    """bytes that each machine fetches from each other one"""
-    longest: float
-    """seconds after which it is given up"""
-    parallel: int = 5
-    """fetches of one machine at a time: what MapReduce's reducers do by default"""
-    seed: int = 0
-    """of the order in which machines fetch"""
-
-
-@dataclass(frozen=True)
-class JobOutcome:
-    """What became of a job, and what its competitors brought meanwhile."""
-
-    seconds: float | None
-    """until the last machine had everything; None if the job was given up"""
-    goodput: float
-    """bits per second of payload that one machine received on average, until the job was over"""
-    fetched: float
-    """ratio of the job's data that arrived"""
-    competitors: Sequence[float]
-    """bits per second of payload of each flow while the job ran"""
+__all__ = ["IsolationTestbed"]
 
 
 _READY = 60.0
@@ -146,10 +42,10 @@ def _without_ipv6() -> None:
         Path(f"/proc/sys/net/ipv6/conf/{which}/disable_ipv6").write_text("1")
 
 
-class Bed:
+class IsolationTestbed:
     """A bed that is there while it is entered."""
 
-    def __init__(self, plan: Plan, enforcer: Path, log_level: str = "warn") -> None:
+    def __init__(self, plan: IsolationPlan, enforcer: Path, log_level: str = "warn") -> None:
         """enforcer is the program bin/vigia-enforcer."""
         self.plan = plan
         self.started = 0.0
@@ -442,7 +338,7 @@ class Bed:
         self._children[host - 1].kill()
         self._children[host - 1].wait()
 
-    def run(self, flows: Sequence[Flow], seconds: float) -> list[Outcome]:
+    def run(self, flows: Sequence[TrafficFlow], seconds: float) -> list[FlowOutcome]:
         """Let flows run together, and return what each brought. Raises VigiaError."""
         start = time.monotonic() + _LEAD + 0.05 * len(flows)
         self.started = start
@@ -463,11 +359,11 @@ class Bed:
                     child.kill()
                 child.communicate()
 
-    def run_job(self, job: Job, flows: Sequence[Flow]) -> JobOutcome:
+    def run_job(self, job: ShuffleJob, flows: Sequence[TrafficFlow]) -> ShuffleOutcome:
         """Run a job among flows that last as long as it does. Raises VigiaError."""
         start = time.monotonic() + _LEAD + 0.05 * len(flows)
         self.started = start
-        order = isolation_shuffle.Order(
+        order = shuffle.ShuffleOrder(
             machines=[(self.guest(h, job.tenant), self.address(h, job.tenant)) for h in self._hosts()],
             partition=job.partition,
             parallel=job.parallel,
@@ -482,12 +378,12 @@ class Bed:
             for i, flow in enumerate(flows):
                 receivers.append(self._spawn("receive", i, flow, start, job.longest + _LEAD))
                 others.append(self._spawn("send", i, flow, start, job.longest + _LEAD))
-            worker = commands.spawn(isolation_shuffle.command(), isolation_shuffle.encode(order))
+            worker = commands.spawn(shuffle.command(), shuffle.encode(order))
             others.append(worker)
             out, err = worker.communicate()
             if worker.returncode != 0:
                 raise VigiaError(f"the job of {job.tenant} failed: {err.strip()[-500:]}")
-            result = isolation_shuffle.Result(**json.loads(out))
+            result = shuffle.ShuffleResult(**json.loads(out))
             took = result.seconds or job.longest
             counted = [self._interrupted(f, r, took) for f, r in zip(flows, receivers, strict=True)]
         finally:
@@ -497,9 +393,9 @@ class Bed:
                 child.communicate()
         whole = job.partition * self.plan.hosts * (self.plan.hosts - 1)
         rate = 8 * result.fetched / took / self.plan.hosts
-        return JobOutcome(result.seconds, rate, result.fetched / whole, counted)
+        return ShuffleOutcome(result.seconds, rate, result.fetched / whole, counted)
 
-    def _interrupted(self, flow: Flow, receiver: subprocess.Popen[str], seconds: float) -> float:
+    def _interrupted(self, flow: TrafficFlow, receiver: subprocess.Popen[str], seconds: float) -> float:
         """End a receiver, and return the mean goodput in the seconds since its start."""
         receiver.send_signal(signal.SIGTERM)
         out, err = receiver.communicate()
@@ -513,11 +409,11 @@ class Bed:
         return float(8 * sum(bins) / (BIN * len(bins)))
 
     def _spawn(
-        self, role: str, index: int, flow: Flow, start: float, seconds: float
+        self, role: str, index: int, flow: TrafficFlow, start: float, seconds: float
     ) -> subprocess.Popen[str]:
         host = flow.source if role == "send" else flow.sink
         later, early = (flow.delay, flow.early) if role == "send" else (0.0, 0.0)
-        order = Order(
+        order = TrafficOrder(
             role=role,
             namespace=self.guest(host, flow.tenant),
             protocol=flow.protocol,
@@ -531,9 +427,11 @@ class Bed:
             on=flow.on,
             period=flow.period,
         )
-        return commands.spawn(isolation_traffic.command(), isolation_traffic.encode(order))
+        return commands.spawn(traffic.command(), traffic.encode(order))
 
-    def _outcome(self, flow: Flow, receiver: subprocess.Popen[str], sender: subprocess.Popen[str]) -> Outcome:
+    def _outcome(
+        self, flow: TrafficFlow, receiver: subprocess.Popen[str], sender: subprocess.Popen[str]
+    ) -> FlowOutcome:
         counted = []
         for child, what in ((receiver, "receiver"), (sender, "sender")):
             out, err = child.communicate()
@@ -543,4 +441,4 @@ class Bed:
                 )
             counted.append(json.loads(out))
         bins = [8 * n / BIN for n in counted[0]["bins"]]
-        return Outcome(flow, bins, 8.0 * counted[1]["offered"])
+        return FlowOutcome(flow, bins, 8.0 * counted[1]["offered"])

@@ -1,4 +1,4 @@
-"""A job that shuffles: python -m vigia.campaign.isolation_shuffle, as the shuffle of a MapReduce job.
+"""A job that shuffles: python -m vigia.isolation.shuffle, as the shuffle of a MapReduce job.
 
 Every machine fetches a partition from every other one, a few at a time, and the job
 is over when the last machine has its last one. Its order is JSON on standard input.
@@ -22,14 +22,14 @@ from typing import Any
 
 from vigia.host import netns
 
-__all__ = ["Order", "Result", "command", "encode", "main", "shuffle"]
+__all__ = ["ShuffleOrder", "ShuffleResult", "command", "encode", "main", "shuffle"]
 
 _CHUNK = 64 << 10
 _GRACE = 10  # seconds
 
 
 @dataclass(frozen=True)
-class Order:
+class ShuffleOrder:
     """What the job is."""
 
     machines: Sequence[tuple[str, str]]
@@ -48,7 +48,7 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Result:
+class ShuffleResult:
     """What became of the job."""
 
     seconds: float | None
@@ -70,7 +70,7 @@ class _Fetching:
 
 @dataclass
 class _Job:
-    order: Order
+    order: ShuffleOrder
     selector: selectors.BaseSelector
     stack: ExitStack
     fetching: list[_Fetching] = field(default_factory=list)
@@ -152,7 +152,7 @@ class _Job:
         sock.close()
 
 
-def shuffle(order: Order) -> Result:
+def shuffle(order: ShuffleOrder) -> ShuffleResult:
     """Run the job to its end, or for the longest time it may take."""
     end = order.start + order.longest
     data = memoryview(bytes(_CHUNK))
@@ -176,13 +176,13 @@ def shuffle(order: Order) -> Result:
                     job.fetch(sock, place)
         times = [m.done for m in job.fetching]
         known = [t for t in times if t is not None]
-        return Result(max(known) if len(known) == len(times) else None, job.fetched, times)
+        return ShuffleResult(max(known) if len(known) == len(times) else None, job.fetched, times)
 
 
 def main() -> int:
     """Carry out the order on standard input."""
     given: Mapping[str, Any] = json.load(sys.stdin)
-    order = Order(**given)
+    order = ShuffleOrder(**given)
     signal.alarm(round(order.start - time.monotonic() + order.longest) + _GRACE)
     sys.stdout.write(json.dumps(asdict(shuffle(order))))
     return 0
@@ -190,10 +190,10 @@ def main() -> int:
 
 def command() -> list[str]:
     """Return the command line of a job."""
-    return [sys.executable, "-m", "vigia.campaign.isolation_shuffle"]
+    return [sys.executable, "-m", "vigia.isolation.shuffle"]
 
 
-def encode(order: Order) -> str:
+def encode(order: ShuffleOrder) -> str:
     """Return an order as the job reads it."""
     return json.dumps(asdict(order))
 

@@ -24,16 +24,16 @@ from typing import Any, Self
 import httpx
 import yaml
 
-from vigia.campaign import claims
-from vigia.demo.agent import IsolationAgent
 from vigia.errors import VigiaError
 from vigia.flood import run as floods
 from vigia.flood.order import Order
 from vigia.host import commands, netns
+from vigia.isolation import claims
 from vigia.stack import files, places
 from vigia.stack import site as sites
+from vigia.stack.agent import IsolationAgent
 
-__all__ = ["Alarm", "Alarms", "AlertBed", "alarms"]
+__all__ = ["Alarm", "Alarms", "AlertTestbed", "alarms"]
 
 _NODE = "n1"
 _READY = 60.0
@@ -76,7 +76,7 @@ class Alarms:
         return [a.verified for a in self.found if a.verified is not None]
 
 
-class AlertBed:
+class AlertTestbed:
     """A site of one node with so many ports; it is there while it is entered."""
 
     def __init__(self, ports: int) -> None:
@@ -297,7 +297,7 @@ def _policies(root: Path, ports: int) -> Mapping[str, Any]:
 def alarms(runs: int, seed: int = 1) -> Alarms:
     """Let so many floods come one after the other, each from a port of its own. Raises VigiaError."""
     order = random.Random(seed)  # noqa: S311 - moments, not secrets
-    with AlertBed(runs) as bed, ThreadPoolExecutor(max_workers=32) as pool:
+    with AlertTestbed(runs) as bed, ThreadPoolExecutor(max_workers=32) as pool:
         waiting = []
         for port in range(runs):
             waiting.append(pool.submit(bed.flood, port))

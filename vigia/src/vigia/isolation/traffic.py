@@ -1,4 +1,4 @@
-"""One end of a transfer of the isolation experiments: python -m vigia.campaign.isolation_traffic.
+"""One end of a transfer of the isolation experiments: python -m vigia.isolation.traffic.
 
 Its order is JSON on standard input. It enters the guest's namespace for good,
 begins at a moment of CLOCK_MONOTONIC, ends by itself, a receiver also on SIGTERM,
@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 
 from vigia.host import netns
 
-__all__ = ["BIN", "Order", "main", "receive", "send"]
+__all__ = ["BIN", "TrafficOrder", "main", "receive", "send"]
 
 BIN = 0.1
 """Seconds of goodput that one number stands for."""
@@ -35,7 +35,7 @@ _BURST = 0.02  # seconds; after a delay, no more than this is caught up with
 
 
 @dataclass(frozen=True)
-class Order:
+class TrafficOrder:
     """What one end does."""
 
     role: str
@@ -68,7 +68,7 @@ def _end(_number: int, _frame: object) -> None:
     raise _Ended
 
 
-def receive(order: Order) -> list[int]:
+def receive(order: TrafficOrder) -> list[int]:
     """Count the payload that arrives, by BIN seconds since the start."""
     bins = [0] * round(order.seconds / BIN)
     with suppress(_Ended):
@@ -76,7 +76,7 @@ def receive(order: Order) -> list[int]:
     return bins
 
 
-def _receive(order: Order, bins: list[int]) -> None:
+def _receive(order: TrafficOrder, bins: list[int]) -> None:
     end = order.start + order.seconds
     kind = socket.SOCK_STREAM if order.protocol == "tcp" else socket.SOCK_DGRAM
     buffer = bytearray(256 << 10)
@@ -114,13 +114,13 @@ def _take(sock: socket.socket, buffer: bytearray) -> int:
         return 0
 
 
-def send(order: Order) -> int:
+def send(order: TrafficOrder) -> int:
     """Send from the start for the ordered time, and return the payload that was offered."""
     time.sleep(max(0.0, order.start - time.monotonic()))
     return _send_tcp(order) if order.protocol == "tcp" else _send_udp(order)
 
 
-def _send_tcp(order: Order) -> int:
+def _send_tcp(order: TrafficOrder) -> int:
     end = order.start + order.seconds
     data = bytes(_CHUNK)
     offered = 0
@@ -147,7 +147,7 @@ def _send_tcp(order: Order) -> int:
     return offered
 
 
-def _connecting(order: Order, stack: ExitStack) -> socket.socket:
+def _connecting(order: TrafficOrder, stack: ExitStack) -> socket.socket:
     sock = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
     sock.setblocking(False)
     with suppress(BlockingIOError):
@@ -155,7 +155,7 @@ def _connecting(order: Order, stack: ExitStack) -> socket.socket:
     return sock
 
 
-def _send_udp(order: Order) -> int:
+def _send_udp(order: TrafficOrder) -> int:
     end = order.start + order.seconds
     whole = order.size > 1472
     data = bytes(order.size * (1 if whole else _SEGMENTS))
@@ -185,7 +185,7 @@ def _clock(end: float) -> Iterator[float]:
 
 def main() -> int:
     """Carry out the order on standard input."""
-    order = Order(**json.load(sys.stdin))
+    order = TrafficOrder(**json.load(sys.stdin))
     signal.alarm(round(order.start - time.monotonic() + order.seconds) + _GRACE)
     netns.enter(order.namespace)
     if order.role == "receive":
@@ -198,10 +198,10 @@ def main() -> int:
 
 def command() -> list[str]:
     """Return the command line of an end."""
-    return [sys.executable, "-m", "vigia.campaign.isolation_traffic"]
+    return [sys.executable, "-m", "vigia.isolation.traffic"]
 
 
-def encode(order: Order) -> str:
+def encode(order: TrafficOrder) -> str:
     """Return an order as an end reads it."""
     return json.dumps(asdict(order))
 
