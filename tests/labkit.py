@@ -12,12 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from vigia.cli.main import main
 from vigia.lab import topology
 from vigia_testing import eventually
 
 __all__ = ["VIGIA", "Machine", "Ran", "eventually", "need_root", "output", "own_topology", "run_vigia"]
 
+ROOT = Path(__file__).resolve().parent.parent
 VIGIA = Path(sys.executable).with_name("vigia")
 
 
@@ -45,6 +48,14 @@ def run_vigia(*arguments: str, env: dict[str, str] | None = None, timeout: float
     )
     assert "Traceback" not in done.stderr, done.stderr
     return Ran(done.returncode, done.stdout, done.stderr)
+
+
+def invoke_vigia(*arguments: str, env: dict[str, str] | None = None) -> Ran:
+    """Run the vigia command in this process: starting Python takes longer than most of what it does."""
+    result = CliRunner().invoke(main, arguments, env=env, prog_name="vigia")
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return Ran(result.exit_code, result.stdout, result.stderr)
 
 
 def need_root() -> None:

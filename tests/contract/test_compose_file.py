@@ -14,7 +14,7 @@ import pytest
 import yaml
 from labkit import run_vigia
 
-from vigia.compose.files import USERS, Volume, Wish
+from vigia.compose.files import USERS, ComposeWish, Volume
 from vigia.errors import VigiaError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -153,7 +153,7 @@ def test_data_is_in_named_volumes_of_one_owner() -> None:
 
 def written(folder: Path, **wish: Any) -> Path:
     Volume(folder).write(
-        Wish(**{"tls": False, "grafana_address": "127.0.0.1", "grafana_password": "", **wish})
+        ComposeWish(**{"tls": False, "grafana_address": "127.0.0.1", "grafana_password": "", **wish})
     )
     return folder / "grafana"
 

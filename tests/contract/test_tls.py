@@ -17,7 +17,7 @@ import yaml
 from labkit import need_root, run_vigia
 
 from vigia.certs.authority import Authority
-from vigia.certs.cli import PARTS
+from vigia.certs.parts import PARTS
 from vigia.stack import site as sites
 from vigia.stack.site import Site
 from vigia_testing import eventually

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from labkit import Machine, Ran, eventually, need_root, own_topology, run_vigia
+from labkit import Machine, Ran, eventually, invoke_vigia, need_root, own_topology, run_vigia
 
 from vigia.host import commands
 from vigia.lab import model, topology
@@ -50,7 +50,13 @@ def edited(tmp_path: Path) -> Callable[..., Path]:
 
 @pytest.fixture
 def vigia() -> Callable[..., Ran]:
-    """Run the vigia command to its end, as a process."""
+    """Run the vigia command to its end, in this process."""
+    return invoke_vigia
+
+
+@pytest.fixture
+def vigia_process() -> Callable[..., Ran]:
+    """Run the vigia command to its end, as a process: where it becomes another program, or is killed."""
     return run_vigia
 
 
@@ -73,11 +79,17 @@ class TestLab:
     def layout(self) -> Layout:
         return self.lab.layout
 
-    def vigia(self, *arguments: str, **options: Any) -> Ran:
+    def vigia(self, *arguments: str) -> Ran:
+        if arguments[:2] == ("lab", "exec"):  # becomes another program
+            return self.process(*arguments)
+        return invoke_vigia(*arguments, env={"VIGIA_LAB": self.lab.name})
+
+    def process(self, *arguments: str, **options: Any) -> Ran:
+        """Run the command as a process of its own."""
         return run_vigia(*arguments, **{"env": {"VIGIA_LAB": self.lab.name}, **options})
 
-    def up(self, **options: Any) -> Ran:
-        return self.vigia("lab", "up", "--topology", str(self.file), **options)
+    def up(self) -> Ran:
+        return self.vigia("lab", "up", "--topology", str(self.file))
 
     def down(self) -> Ran:
         return self.vigia("lab", "down")

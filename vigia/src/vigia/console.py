@@ -15,7 +15,7 @@ from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
-__all__ = ["Steps", "print_json", "table"]
+__all__ = ["Step", "Steps", "print_json", "table"]
 
 
 class Steps:
@@ -45,46 +45,70 @@ class Steps:
         return Live(what, console=self._console, refresh_per_second=4, transient=True)
 
     @contextmanager
-    def step(self, doing: str, expected: float = 0.0) -> Iterator[list[str]]:
-        """Show that something is being done; then print it, or what the body put into the list.
+    def step(self, doing: str, *, expected: float = 0.0, total: int = 0) -> Iterator[Step]:
+        """Show that something is being done; then print it, or what the body said that was done.
 
-        On a terminal a step that is expected to take some seconds shows how far
-        it is and how much is left. Nothing is printed of a step that says "" of itself.
+        On a terminal a step that is expected to take some seconds, or that has so
+        many parts in total, shows how far it is and how much is left. Nothing is
+        printed of a step that says "" of itself.
         """
-        done: list[str] = []
+        done = Step(total)
         if not self._console.is_terminal:
             yield done
-        elif expected > 0:
-            bar = _Bar(doing, expected)
+        elif expected > 0 or total > 0:
+            bar = _Bar(doing, done, expected)
             with Live(get_renderable=bar.render, console=self._console, refresh_per_second=4, transient=True):
                 yield done
         else:
             with self._console.status(doing):
                 yield done
-        if done != [""]:
-            self.line(" ".join(done) or doing)
+        if done.said != [""]:
+            self.line(" ".join(done.said) or doing)
 
     def line(self, text: str) -> None:
         """Print a line with the time."""
         self._console.print(f"{self.elapsed:7.2f} s  {text}", markup=False, soft_wrap=True)
 
 
-class _Bar:
-    """Progress by time, with what is left of it."""
+class Step:
+    """A step at work."""
 
-    def __init__(self, doing: str, expected: float) -> None:
+    def __init__(self, total: int = 0) -> None:
+        self.total = total
+        self.parts = 0
+        """Parts of the total that are done."""
+        self.said: list[str] = []
+
+    def append(self, what: str) -> None:
+        """Say what was done."""
+        self.said.append(what)
+
+    def advance(self) -> None:
+        """Count one more part as done."""
+        self.parts += 1
+
+
+class _Bar:
+    """Progress by parts or by time, with what is left."""
+
+    def __init__(self, doing: str, step: Step, expected: float) -> None:
         self._doing = doing
+        self._step = step
         self._expected = expected
         self._begin = time.monotonic()
 
     def render(self) -> Table:
         gone = time.monotonic() - self._begin
-        left = self._expected - gone
+        if self._step.total:
+            share = self._step.parts / self._step.total
+            left = gone / share - gone if share else 0.0
+        else:
+            share = min(1.0, gone / self._expected)
+            left = self._expected - gone
         eta = f"about {left:.0f} s left" if left > 0.5 else "a moment longer"
+        count = f"{self._step.parts}/{self._step.total}, " if self._step.total else ""
         line = Table.grid(padding=(0, 1))
-        line.add_row(
-            self._doing, ProgressBar(total=self._expected, completed=min(gone, self._expected), width=30), eta
-        )
+        line.add_row(self._doing, ProgressBar(total=1.0, completed=share, width=30), count + eta)
         return line
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-__all__ = ["Interrupted", "VigiaError"]
+__all__ = ["Interrupted", "OptionError", "VigiaError"]
 
 
 class VigiaError(Exception):
     """A failure with a message for people: what is wrong, its value, and the fix."""
+
+
+class OptionError(VigiaError):
+    """A command line that asks for what cannot be."""
 
 
 class Interrupted(VigiaError):

@@ -5,25 +5,26 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import pyarrow.compute as pc
-
-from vigia.campaign import catalogue, schedule
-from vigia.campaign.bed import Bed
-from vigia.campaign.folder import Folder, Record, Series
-from vigia.campaign.measurements import Measurement
-from vigia.campaign.model import Stop
+from vigia.campaign import schedule
+from vigia.campaign.folder import Folder
+from vigia.campaign.model import Factor, Settings, StopRule
+from vigia.campaign.samples import Record, Series
 from vigia.campaign.schedule import Run
+from vigia.campaign.testbed import Testbed
 from vigia.errors import VigiaError
 from vigia.host import environment
 from vigia.host.signals import Deferred
-from vigia_statistics import mean_interval
 
-__all__ = ["Listener", "Progress", "execute", "finished", "narrow_enough"]
+__all__ = ["Listener", "Measure", "Progress", "execute", "finished", "narrow_enough"]
+
+
+Measure = Callable[[Mapping[str, Factor], Settings, Testbed], list[Series]]
+"""Makes one repetition of a combination. Raises VigiaError."""
 
 
 @dataclass(frozen=True)
@@ -45,13 +46,14 @@ class Listener(Protocol):
         """A repetition was recorded."""
 
 
-def execute(folder: Folder, bed: Bed, stop: Deferred, listeners: list[Listener]) -> None:
+def execute(
+    folder: Folder, measure: Measure, testbed: Testbed, stop: Deferred, listeners: list[Listener]
+) -> None:
     """Make every repetition that is not recorded yet. Raises Interrupted between two of them.
 
     A repetition that fails is recorded with its reason, and the campaign goes on.
     """
     plan, campaign = folder.plan, folder.campaign
-    study = catalogue.measurement(campaign.study)
     cells = plan.cells()
     seed = campaign.seed if campaign.order == "randomised" else None
     clock = _Clock(len(cells) * plan.stop.repetitions, len(folder.records))
@@ -66,7 +68,7 @@ def execute(folder: Folder, bed: Bed, stop: Deferred, listeners: list[Listener])
                 clock.spare()
                 continue
             stop.check()
-            record, series = _repetition(run, folder, study, bed)
+            record, series = _repetition(run, folder, measure, testbed)
             folder.add(record, series)
             values.add(run.cell, series)
             progress = clock.after(record, sum(r.status == "failed" for r in folder.records))
@@ -74,18 +76,18 @@ def execute(folder: Folder, bed: Bed, stop: Deferred, listeners: list[Listener])
                 listener.recorded(progress, series)
 
 
-def _repetition(run: Run, folder: Folder, study: Measurement, bed: Bed) -> tuple[Record, list[Series]]:
+def _repetition(run: Run, folder: Folder, measure: Measure, testbed: Testbed) -> tuple[Record, list[Series]]:
     before = environment.load()[0]
     began, begin = time.time(), time.monotonic()
     series: list[Series] = []
     status, reason = "done", ""
     try:
-        series = study.measure(run.factors, folder.plan.settings, bed)
+        series = measure(run.factors, folder.plan.settings, testbed)
     except VigiaError as e:
         status, reason = "failed", str(e)
     events: list[dict[str, Any]] = []
     try:
-        events = bed.marks()
+        events = testbed.marks()
     except VigiaError as e:
         status, reason = "failed", reason or str(e)
     record = Record(
@@ -127,7 +129,7 @@ class _Clock:
 class _Values:
     """Means of repetitions, for a stop rule that looks at them."""
 
-    def __init__(self, stop: Stop, confidence: float) -> None:
+    def __init__(self, stop: StopRule, confidence: float) -> None:
         self._stop = stop
         self._confidence = confidence
         self._means: dict[int, list[float]] = {}
@@ -140,8 +142,10 @@ class _Values:
     def recall(self, record: Record, folder: Folder) -> None:
         if self._stop.until is None or record.status != "done":
             return
-        here = folder.samples_of(record.run).filter(pc.field("metric") == self._stop.metric)
-        values = [v for v in here["value"].to_pylist() if v is not None]
+        here = folder.samples_of(record.run)
+        metrics, values = here["metric"].to_pylist(), here["value"].to_pylist()
+        pairs = zip(metrics, values, strict=True)
+        values = [v for metric, v in pairs if metric == self._stop.metric and v is not None]
         if values:
             self._means.setdefault(record.cell, []).append(statistics.fmean(values))
 
@@ -157,6 +161,8 @@ def narrow_enough(means: list[float], part: float, confidence: float) -> bool:
 
     means are one value per repetition, the experimental unit.
     """
+    from vigia_statistics import mean_interval  # noqa: PLC0415 - loads scipy, for this rule alone
+
     interval = mean_interval(means, confidence)
     return interval.upper - interval.estimate <= part * abs(interval.estimate)
 

@@ -9,59 +9,27 @@ from __future__ import annotations
 
 import fcntl
 import json
-import math
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from vigia.campaign.model import Campaign, Factor, Plan
+from vigia.campaign.model import Campaign, Plan
+from vigia.campaign.samples import Record, Series
 from vigia.errors import VigiaError
 
-__all__ = ["Folder", "Record", "Series", "create", "latest", "list_folders", "open_folder"]
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Folder", "create", "latest", "list_folders", "open_folder"]
 
 _VERSION = 1
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,31}-\d{8}T\d{6}Z(-\d+)?")
-
-
-@dataclass(frozen=True)
-class Series:
-    """Samples of one metric in one repetition."""
-
-    metric: str
-    unit: str
-    """s, bit/s, ratio, packets/s, or what a benchmark counts."""
-    values: Sequence[float]
-    """In the order of measurement; NaN is a packet that was lost."""
-    connection: int = 0
-
-
-@dataclass(frozen=True)
-class Record:
-    """A repetition that was made, or that failed."""
-
-    run: int
-    block: int
-    cell: int
-    factors: Mapping[str, Factor]
-    began: float
-    """Unix time."""
-    seconds: float
-    samples: int
-    status: str = "done"
-    """done or failed."""
-    reason: str = ""
-    load: tuple[float, float] = (0.0, 0.0)
-    """Load average over one minute before and after."""
-    events: Sequence[Mapping[str, Any]] = field(default_factory=tuple)
-    """What happened meanwhile: at (Unix time), what."""
 
 
 class Folder:
@@ -106,42 +74,41 @@ class Folder:
     def add(self, record: Record, series: Sequence[Series]) -> None:
         """Keep a repetition, durably: afterwards it counts."""
         if series:
-            table = _table(record, series)
+            parquet = _parquet()
             target = self.path / "samples" / f"{record.run:06d}.parquet"
             new = target.with_suffix(".new")
-            pq.write_table(table, new, compression="zstd")
+            parquet.write(parquet.table(record, series), new)
             _durable(new, target)
         self._write_json(self.path / "runs" / f"{record.run:06d}.json", asdict(record))
         self._records[record.run] = record
 
     def samples(self) -> pa.Table:
         """Return all samples, a row each: run, block, cell, metric, unit, connection, every factor."""
+        parquet = _parquet()
         merged = self.path / "samples.parquet"
-        tables = [pq.read_table(merged)] if merged.exists() else []
+        tables = [parquet.read(merged)] if merged.exists() else []
         covered = set(tables[0]["run"].unique().to_pylist()) if tables else set()
         for record in self.records:
             part = self.path / "samples" / f"{record.run:06d}.parquet"
             if record.status == "done" and record.run not in covered and part.exists():
-                tables.append(pq.read_table(part))
-        if not tables:
-            return _table(Record(0, 0, 0, {}, 0, 0, 0), [])
-        return pa.concat_tables(tables, promote_options="default")
+                tables.append(parquet.read(part))
+        return parquet.joined(tables)
 
     def samples_of(self, run: int) -> pa.Table:
         """Return the samples of one repetition."""
         part = self.path / "samples" / f"{run:06d}.parquet"
         if part.exists():
-            return pq.read_table(part)
-        return pq.read_table(self.path / "samples.parquet", filters=[("run", "=", run)])
+            return _parquet().read(part)
+        return _parquet().read(self.path / "samples.parquet", run)
 
     def merge(self) -> None:
         """Put all samples into one file, and remove the parts."""
         if not self.records:
             return
-        table = self.samples()
+        samples = self.samples()
         target = self.path / "samples.parquet"
         new = target.with_suffix(".new")
-        pq.write_table(table, new, compression="zstd")
+        _parquet().write(samples, new)
         _durable(new, target)
         for part in (self.path / "samples").glob("*.parquet"):
             part.unlink()
@@ -167,6 +134,13 @@ class Folder:
         new = path.with_name(path.name + ".new")
         new.write_text(json.dumps(value, indent=1) + "\n")
         _durable(new, path)
+
+
+def _parquet() -> ModuleType:
+    """Return what reads and writes samples; loading it takes a moment that a list of campaigns need not."""
+    from vigia.campaign import parquet  # noqa: PLC0415
+
+    return parquet
 
 
 def create(root: Path, campaign: Campaign, full: bool, manifest: Mapping[str, Any]) -> Folder:
@@ -257,28 +231,3 @@ def _durable(new: Path, target: Path) -> None:
         os.fsync(directory)
     finally:
         os.close(directory)
-
-
-def _table(record: Record, series: Sequence[Series]) -> pa.Table:
-    columns: dict[str, list[Any]] = {n: [] for n in ("metric", "unit", "connection", "sequence", "value")}
-    for s in series:
-        count = len(s.values)
-        columns["metric"] += [s.metric] * count
-        columns["unit"] += [s.unit] * count
-        columns["connection"] += [s.connection] * count
-        columns["sequence"] += range(count)
-        columns["value"] += [None if math.isnan(v) else float(v) for v in s.values]
-    rows = len(columns["value"])
-    arrays: dict[str, pa.Array] = {
-        "run": pa.array([record.run] * rows, pa.int32()),
-        "block": pa.array([record.block] * rows, pa.int32()),
-        "cell": pa.array([record.cell] * rows, pa.int32()),
-        "metric": pa.array(columns["metric"], pa.string()),
-        "unit": pa.array(columns["unit"], pa.string()),
-        "connection": pa.array(columns["connection"], pa.int32()),
-        "sequence": pa.array(columns["sequence"], pa.int32()),
-        "value": pa.array(columns["value"], pa.float64()),
-    }
-    for name, level in record.factors.items():
-        arrays[f"factor_{name}"] = pa.array([str(level)] * rows, pa.string())
-    return pa.table(arrays)

@@ -13,13 +13,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any
 
 from vigia.campaign.engine import Progress
-from vigia.campaign.folder import Folder, Record, Series
-from vigia.errors import VigiaError
+from vigia.campaign.folder import Folder
+from vigia.campaign.samples import Record, Series
+from vigia.errors import OptionError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = ["Spool", "Store", "lines", "store_from"]
 
@@ -52,15 +54,15 @@ def store_from(
 ) -> Store:
     """Return a store; the token comes from a file or from VIGIA_INFLUX_TOKEN. Raises VigiaError."""
     if not url.startswith(("http://", "https://")):
-        raise VigiaError(f'--influx-url "{url}" is no URL; write for example http://127.0.0.1:8086')
+        raise OptionError(f'--influx-url "{url}" is no URL; write for example http://127.0.0.1:8086')
     token = os.environ.get("VIGIA_INFLUX_TOKEN", "")
     if token_file:
         try:
             token = token_file.read_text().strip()
         except OSError as e:
-            raise VigiaError(f"--influx-token-file {token_file} cannot be read: {e.strerror}") from e
+            raise OptionError(f"--influx-token-file {token_file} cannot be read: {e.strerror}") from e
     if ca_file is not None and not ca_file.is_file():
-        raise VigiaError(f"--influx-ca-file {ca_file} is not there; name the authority's certificate in PEM")
+        raise OptionError(f"--influx-ca-file {ca_file} is not there; name the authority's certificate in PEM")
     return Store(url, org, bucket, token, ca_file)
 
 

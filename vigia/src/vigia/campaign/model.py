@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
-from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import BeforeValidator, Field, StringConstraints, model_validator
+from pydantic_core import PydanticCustomError
 
 import vigia_config
+from vigia.campaign.catalogue import STUDIES
 from vigia.errors import VigiaError
 from vigia_config import Rate, Seconds, Strict, fault
 
@@ -20,14 +21,20 @@ __all__ = [
     "Factor",
     "Plan",
     "Settings",
-    "Stop",
-    "Study",
-    "find",
+    "StopRule",
+    "StudyName",
     "load",
-    "shipped",
+    "shown",
 ]
 
-Study = Literal["overlays", "openflow", "isolation", "managers", "guarantees", "shuffle"]
+
+def _known(name: object) -> str:
+    if isinstance(name, str) and name in STUDIES:
+        return name
+    raise PydanticCustomError("vigia", "is no study; write one of {known}", {"known": ", ".join(STUDIES)})
+
+
+StudyName = Annotated[str, BeforeValidator(_known)]
 """Which measurement is made, and how it is reported."""
 
 Word = Annotated[str, StringConstraints(pattern="^[a-z][a-z0-9_]{0,31}$")]
@@ -55,7 +62,7 @@ class Design(Strict):
             yield dict(zip(self.factors, levels, strict=True))
 
 
-class Stop(Strict):
+class StopRule(Strict):
     """When a combination has been measured often enough."""
 
     repetitions: int = Field(description="Repetitions of every combination; with `until`, the most.", ge=1)
@@ -70,7 +77,7 @@ class Stop(Strict):
     metric: str | None = Field(default=None, description="With `until`: the metric that is looked at.")
 
     @model_validator(mode="after")
-    def _together(self) -> Stop:
+    def _together(self) -> StopRule:
         if (self.until is None) != (self.metric is None):
             raise fault((), "until and metric belong together", "write both, or none")
         if self.until is not None and self.minimum > self.repetitions:
@@ -112,7 +119,7 @@ class Plan(Strict):
     """One size of a campaign."""
 
     designs: list[Design] = Field(description="What is varied.", min_length=1)
-    stop: Stop = Field(description="How often each combination is measured.")
+    stop: StopRule = Field(description="How often each combination is measured.")
     settings: Settings = Field(default=Settings(), description="How one repetition is made.")
 
     def cells(self) -> list[dict[str, Factor]]:
@@ -132,10 +139,10 @@ class Campaign(Strict):
     )
     title: str = Field(description="Title of the report.", max_length=120)
     question: str = Field(description="What the campaign answers.", max_length=500)
-    study: Study = Field(
-        description="Measurement and report: `overlays` (throughput beside delay), `openflow` (delay under "
-        "rules), `isolation` (ICMP and bandwidth), `managers` (host benchmarks), `guarantees` (link shares), "
-        "`shuffle` (a job among competitors)."
+    study: StudyName = Field(
+        description="Measurement and report: "
+        + ", ".join(f"`{name}` ({what})" for name, what in STUDIES.items())
+        + "."
     )
     topology: str = Field(
         description="A topology file beside this one, of the lab or of real nodes; or the name of one that "
@@ -161,29 +168,9 @@ class Campaign(Strict):
         return self.full
 
 
-def shipped() -> list[Campaign]:
-    """Return the campaigns that come with the program, by name."""
-    folder = resources.files("vigia.campaign").joinpath("studies")
-    files = sorted((f for f in folder.iterdir() if f.name.endswith(".yaml")), key=lambda f: f.name)
-    return [vigia_config.parse(f.name, f.read_bytes(), Campaign) for f in files]
-
-
 def load(path: Path) -> Campaign:
     """Read a campaign file. Raises vigia_config.ConfigError."""
     return vigia_config.load(path, Campaign)
-
-
-def find(wanted: str) -> tuple[Campaign, Path | None]:
-    """Return a shipped campaign by name, or the one in a file, and the file. Raises VigiaError."""
-    known = {c.name: c for c in shipped()}
-    if wanted in known:
-        return known[wanted], None
-    path = Path(wanted)
-    if path.suffix in (".yaml", ".yml"):
-        return load(path), path
-    raise VigiaError(
-        f'there is no campaign "{wanted}"; write one of {", ".join(known)}, or a file that ends in .yaml'
-    )
 
 
 def shown(factors: Mapping[str, Any]) -> str:

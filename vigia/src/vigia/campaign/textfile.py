@@ -8,8 +8,9 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry, write_to_textfile
 
 from vigia.campaign.engine import Progress
-from vigia.campaign.folder import Folder, Series
-from vigia.errors import VigiaError
+from vigia.campaign.folder import Folder
+from vigia.campaign.samples import Series
+from vigia.errors import OptionError, VigiaError
 from vigia_catalog import Factory
 
 __all__ = ["Textfile"]
@@ -21,9 +22,9 @@ class Textfile:
     def __init__(self, file: Path, folder: Folder) -> None:
         """Raises VigiaError if the file cannot be written there."""
         if file.suffix != ".prom":
-            raise VigiaError(f"--textfile {file}: the collector reads files that end in .prom; rename it")
+            raise OptionError(f"--textfile {file}: the collector reads files that end in .prom; rename it")
         if not file.parent.is_dir():
-            raise VigiaError(f"--textfile {file}: {file.parent} is no folder; make it, or choose another")
+            raise OptionError(f"--textfile {file}: {file.parent} is no folder; make it, or choose another")
         self._file = file
         self._labels = (folder.campaign.name, folder.campaign.study)
         self._registry = CollectorRegistry()

@@ -9,8 +9,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from vigia.campaign.engine import Progress
-from vigia.campaign.folder import Folder, Series
+from vigia.campaign.folder import Folder
 from vigia.campaign.model import shown
+from vigia.campaign.samples import Series
 from vigia.console import Steps
 
 __all__ = ["Watcher"]

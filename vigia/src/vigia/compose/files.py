@@ -16,8 +16,9 @@ from pathlib import Path
 
 import yaml
 
-from vigia.certs import cli as certs
+from vigia.certs import issuing
 from vigia.certs.authority import Authority
+from vigia.certs.parts import PARTS
 from vigia.errors import VigiaError
 from vigia.lab import model, naming, state, topology
 from vigia.stack import files as stack_files
@@ -26,7 +27,7 @@ from vigia.stack import site as sites
 from vigia.stack.files import SHORT
 from vigia.stack.site import AGENT_PORTS, Site
 
-__all__ = ["DATA", "NODE", "USERS", "Volume", "Wish"]
+__all__ = ["DATA", "NODE", "USERS", "ComposeWish", "Volume"]
 
 NODE = "this-machine"
 """The machine that runs the containers, as its agents' configuration calls it."""
@@ -52,11 +53,11 @@ USERS = {
 DATA = ("prometheus", "alertmanager", "isolation-agent", "grafana", "victoria-metrics", "influxdb")
 """Parts with a volume of their own."""
 
-_CERTIFIED = tuple(part for part in USERS if part in certs.PARTS)
+_CERTIFIED = tuple(part for part in USERS if part in PARTS)
 
 
 @dataclass(frozen=True)
-class Wish:
+class ComposeWish:
     """What the operator asked for, in the environment."""
 
     tls: bool
@@ -92,12 +93,12 @@ class Volume:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
-    def write(self, wish: Wish) -> None:
+    def write(self, wish: ComposeWish) -> None:
         """Write every file; secrets that are there are kept. Raises VigiaError."""
         with self._alone():
             self._write(wish)
 
-    def _write(self, wish: Wish) -> None:
+    def _write(self, wish: ComposeWish) -> None:
         _loopback(wish)
         root = places.source_root()
         for part, user in USERS.items():
@@ -151,7 +152,7 @@ class Volume:
         new.replace(path)
         return path
 
-    def _secrets(self, wish: Wish) -> None:
+    def _secrets(self, wish: ComposeWish) -> None:
         """Make what is missing: a token has the part that asks for it and the one that shows it."""
         shared = (
             ("webhook.token", "isolation-agent", "alertmanager"),
@@ -169,7 +170,7 @@ class Volume:
             for part in parts:
                 self.put(part, name, value)
 
-    def _certificates(self, wish: Wish) -> None:
+    def _certificates(self, wish: ComposeWish) -> None:
         """Issue what is missing; every part has a key of its own, and none has the authority's."""
         authority = self._root / "ca"
         lab = [str(node.agent) for node in model.resolve(topology.default()).nodes]
@@ -184,7 +185,7 @@ class Volume:
                 issued = Authority.open(authority).issue(part, hosts.get(part, ()))
                 for file in (authority / "ca.crt", issued.certificate, issued.key):
                     self.put(part, f"tls/{file.name}", file.read_text())
-                config = certs.web_config(issued)
+                config = issuing.web_config(issued)
             self.put(part, f"tls/{part}.web.yml", config)
         if wish.tls:
             authority.chmod(0o700)
@@ -213,7 +214,7 @@ class Volume:
         self.put("influxdb", "config.yml", yaml.safe_dump(config))
         self.put("influxdb", "url", f"{here.scheme}://127.0.0.1:8086\n")
 
-    def _grafana(self, here: Site, root: Path, wish: Wish) -> None:
+    def _grafana(self, here: Site, root: Path, wish: ComposeWish) -> None:
         shipped = root / "deploy/grafana"
         self.put("grafana", "grafana.ini", _ini((shipped / "grafana.ini").read_text(), here, wish))
         provider = (shipped / "provisioning/dashboards/vigia.yaml").read_text()
@@ -238,7 +239,7 @@ class Volume:
                     path.chmod(0o500 if path.is_dir() else 0o400)
 
 
-def _loopback(wish: Wish) -> bool:
+def _loopback(wish: ComposeWish) -> bool:
     """Whether Grafana is for this machine alone. Raises VigiaError for what cannot be."""
     try:
         loopback = ipaddress.ip_address(wish.grafana_address).is_loopback
@@ -254,7 +255,7 @@ def _loopback(wish: Wish) -> bool:
     return loopback
 
 
-def _ini(shipped: str, here: Site, wish: Wish) -> str:
+def _ini(shipped: str, here: Site, wish: ComposeWish) -> str:
     """Return grafana.ini: everybody may look on loopback; elsewhere one has to sign in."""
     config = configparser.ConfigParser(interpolation=None)
     config.read_string(shipped)

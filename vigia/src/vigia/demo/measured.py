@@ -15,6 +15,12 @@ from vigia.stack.prometheus import Prometheus
 
 __all__ = ["PathFigures", "as_table", "read", "wait_for_samples"]
 
+SAMPLES = 100
+"""Answered probes that every path has before its figures are shown: five seconds of them."""
+
+WINDOW = 30
+"""Seconds that the figures look back."""
+
 _BY = "by (src, dst, path)"
 _DEADLINE = 120.0
 
@@ -48,7 +54,9 @@ def _samples(seconds: int) -> str:
     return f"sum {_BY} (histogram_count(increase(vigia_probe_rtt_seconds{only})))"
 
 
-def wait_for_samples(lab: Lab, prometheus: Prometheus, count: int, window: int) -> Iterator[int]:
+def wait_for_samples(
+    lab: Lab, prometheus: Prometheus, count: int = SAMPLES, window: int = WINDOW
+) -> Iterator[int]:
     """Wait until every direction of every path has so many stamped answers in a window of seconds.
 
     Yields how many directions have. Raises VigiaError that names one that never does.
@@ -74,7 +82,7 @@ def _key(labels: Any) -> tuple[str, str, str]:
     return labels["path"], labels["src"], labels["dst"]
 
 
-def read(lab: Lab, prometheus: Prometheus, seconds: int) -> list[PathFigures]:
+def read(lab: Lab, prometheus: Prometheus, seconds: int = WINDOW) -> list[PathFigures]:
     """Return the figures of the last seconds. Raises VigiaError if a direction has none."""
     only = f'{{tenant="{INFRA}"}}[{seconds}s]'
 

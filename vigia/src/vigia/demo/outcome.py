@@ -13,7 +13,7 @@ from vigia.demo.scenario import Play
 from vigia.demo.transfer import Interval
 from vigia.errors import VigiaError
 
-__all__ = ["Instant", "Outcome", "Phase", "assess"]
+__all__ = ["DemoOutcome", "Instant", "Phase", "assess"]
 
 RECOVERY_SECONDS = 1.0
 """The victim has its guarantee when it gets it on average over this time."""
@@ -50,7 +50,7 @@ class Phase:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class DemoOutcome:
     """The play, assessed."""
 
     instants: list[Instant]
@@ -121,14 +121,14 @@ def _utc(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-def assess(play: Play) -> Outcome:
+def assess(play: Play) -> DemoOutcome:
     """Put what was observed in order. Raises VigiaError if a step was not seen or makes no sense."""
     instants = list(_instants(play))
     for earlier, later in pairwise(instants):
         if later.at < earlier.at - 0.2:  # clocks of iperf3 and of the kernel stamps differ by less
             raise VigiaError(f'"{later.text}" was measured before "{earlier.text}": the order makes no sense')
     phases = list(_phases(play))
-    outcome = Outcome(instants, phases, play.cast.guarantee * 8)
+    outcome = DemoOutcome(instants, phases, play.cast.guarantee * 8)
     for name, share in outcome.kept.items():
         if share < KEPT:
             raise VigiaError(

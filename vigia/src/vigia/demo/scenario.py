@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 from vigia.demo import transfer
 from vigia.demo.transfer import Interval, Transfer
-from vigia.errors import VigiaError
+from vigia.errors import OptionError, VigiaError
 from vigia.flood import order
 from vigia.flood import run as floods
 from vigia.lab.model import Endpoint, Lab
-from vigia.stack.agent import Action, IsolationAgent
+from vigia.stack.agent import IsolationAction, IsolationAgent
 from vigia.stack.prometheus import Prometheus
 
 __all__ = ["Cast", "Play", "cast", "play"]
@@ -24,6 +24,9 @@ BEFORE = 8.0
 FLOOD = 15.0
 AFTER = 4.0
 """Seconds of transfer after the release."""
+
+EXPECTED = BEFORE + FLOOD + 12 + AFTER
+"""Seconds that a play takes, with those until the release."""
 
 RATE = "400Mbit"
 LIMIT_DEADLINE = 30.0
@@ -57,8 +60,8 @@ class Play:
     """What was observed."""
 
     cast: Cast
-    flood: floods.Report
-    action: Action
+    flood: floods.FloodReport
+    action: IsolationAction
     limit: float
     """Bytes per second, as first read back from the kernel."""
     intervals: list[Interval]
@@ -72,7 +75,7 @@ def cast(lab: Lab, path: str, offender: str = "red", victim: str = "blue") -> Ca
     floods_from = next((e for e in lab.endpoints if (e.tenant, e.path) == (offender, path)), None)
     if floods_from is None:
         paths = ", ".join(sorted({e.path for e in lab.endpoints if e.tenant == offender}))
-        raise VigiaError(f'--path "{path}" has no endpoint of tenant {offender}; it has them on {paths}')
+        raise OptionError(f'--path "{path}" has no endpoint of tenant {offender}; it has them on {paths}')
     node = lab.node(floods_from.node)
     bought = next(t for t in lab.tenants() if t.name == victim)
     return Cast(
@@ -134,18 +137,18 @@ class _Flooding:
         wanted = order.make(
             lab, tenant=o.tenant, path=o.path, node=o.node, to=None, rate=RATE, seconds=FLOOD, size=1400
         )
-        self._reports: list[floods.Report] = []
+        self._reports: list[floods.FloodReport] = []
         self._errors: list[BaseException] = []
         self._thread = threading.Thread(target=self._run, args=(wanted,), name="flood", daemon=True)
         self._thread.start()
 
-    def _run(self, wanted: order.Order) -> None:
+    def _run(self, wanted: order.FloodOrder) -> None:
         try:
             self._reports.append(floods.run(wanted))
         except BaseException as e:  # handed to result()
             self._errors.append(e)
 
-    def result(self) -> floods.Report:
+    def result(self) -> floods.FloodReport:
         """Wait for the end of the flood and return what was sent."""
         self._thread.join()
         if self._errors:
@@ -161,7 +164,9 @@ def _why(carried: Transfer) -> str:
     return "iperf3 stopped"
 
 
-def _await(look: Callable[[], Action | None], seconds: float, problem: Callable[[], str]) -> Action:
+def _await(
+    look: Callable[[], IsolationAction | None], seconds: float, problem: Callable[[], str]
+) -> IsolationAction:
     deadline = time.monotonic() + seconds
     while True:
         found = look()
@@ -172,7 +177,7 @@ def _await(look: Callable[[], Action | None], seconds: float, problem: Callable[
         time.sleep(0.2)
 
 
-def _verified(agent: IsolationAgent, who: Cast, known: Action | None) -> Action | None:
+def _verified(agent: IsolationAgent, who: Cast, known: IsolationAction | None) -> IsolationAction | None:
     """The new action, once its limit was read back from the kernel."""
     action = agent.newest(who.offender.node, who.offender.port)
     if action is None or (known is not None and action.number <= known.number):
@@ -180,7 +185,7 @@ def _verified(agent: IsolationAgent, who: Cast, known: Action | None) -> Action 
     return action if "limit_verified" in action.instants else None
 
 
-def _released(agent: IsolationAgent, who: Cast, before: Action) -> Action | None:
+def _released(agent: IsolationAgent, who: Cast, before: IsolationAction) -> IsolationAction | None:
     """The action, once its limit is gone from the kernel on evidence."""
     action = agent.newest(who.offender.node, who.offender.port)
     if action is None or action.number < before.number or "released" not in action.instants:

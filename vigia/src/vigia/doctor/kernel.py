@@ -13,7 +13,7 @@ from vigia.host import commands
 
 __all__ = [
     "FEATURES",
-    "Feature",
+    "NodeFeature",
     "bpf_file_system",
     "capabilities",
     "check",
@@ -45,7 +45,7 @@ _BPF_AGENTS = ("vigia-exporter", "vigia-enforcer")
 
 
 @dataclass(frozen=True)
-class Feature:
+class NodeFeature:
     """Something that the kernel must be able to make, tried in a network namespace of its own."""
 
     module: str
@@ -56,11 +56,15 @@ class Feature:
 
 
 FEATURES = (
-    Feature("sch_ingress", "CONFIG_NET_SCH_INGRESS", "tc qdisc add dev lo clsact", "counting", _BPF_AGENTS),
-    Feature(
+    NodeFeature(
+        "sch_ingress", "CONFIG_NET_SCH_INGRESS", "tc qdisc add dev lo clsact", "counting", _BPF_AGENTS
+    ),
+    NodeFeature(
         "sch_htb", "CONFIG_NET_SCH_HTB", "tc qdisc add dev lo root htb", "guarantees", ("vigia-enforcer",)
     ),
-    Feature("ifb", "CONFIG_IFB", "ip link add name t0 type ifb", "guarantees inbound", ("vigia-enforcer",)),
+    NodeFeature(
+        "ifb", "CONFIG_IFB", "ip link add name t0 type ifb", "guarantees inbound", ("vigia-enforcer",)
+    ),
 )
 """What the agents make beside BPF programs."""
 
@@ -108,7 +112,7 @@ def version(release: str) -> Finding:
     )
 
 
-def features(wanted: Iterable[Feature]) -> Iterator[Finding]:
+def features(wanted: Iterable[NodeFeature]) -> Iterator[Finding]:
     """Try what the kernel must be able to make; nothing of it stays."""
     for feature in wanted:
         argv = ["unshare", "--net", *feature.command.split()]

@@ -5,22 +5,16 @@ from __future__ import annotations
 import ipaddress
 from dataclasses import dataclass
 
-from vigia.errors import VigiaError
+from vigia.errors import OptionError
+from vigia.flood.bounds import MAX_RATE, MAX_SECONDS, MAX_SIZE, MIN_SIZE
 from vigia.lab.model import Lab
 from vigia_config import parse_rate
 
-__all__ = ["MAX_RATE", "MAX_SECONDS", "MAX_SIZE", "MIN_SIZE", "Order", "make"]
-
-MAX_RATE = 125_000_000
-"""Highest rate in bytes of UDP payload per second: 1 Gbit/s."""
-
-MAX_SECONDS = 120.0
-MIN_SIZE, MAX_SIZE = 18, 1472
-"""Bytes of UDP payload: a frame of at least 60 bytes, and a packet that needs no fragments."""
+__all__ = ["FloodOrder", "make"]
 
 
 @dataclass(frozen=True)
-class Order:
+class FloodOrder:
     """A flood inside its bounds."""
 
     netns: str
@@ -40,7 +34,7 @@ def _rate(text: str) -> int:
     try:
         return parse_rate(text)
     except ValueError as e:
-        raise VigiaError(f'--rate "{text}" {e}') from e
+        raise OptionError(f'--rate "{text}" {e}') from e
 
 
 def make(  # noqa: PLR0913 - one argument per option
@@ -53,23 +47,23 @@ def make(  # noqa: PLR0913 - one argument per option
     rate: str,
     seconds: float,
     size: int,
-) -> Order:
-    """Return a flood from a tenant's endpoint to the same tenant's endpoint. Raises VigiaError."""
+) -> FloodOrder:
+    """Return a flood from a tenant's endpoint to the same tenant's endpoint. Raises OptionError."""
     source = lab.endpoint(node or _first_node(lab, tenant, path), tenant, path)
     own, peer = source.address.ip, source.peer
     if to is not None and _address(to) != peer:
         reason = (
             "the flood's own address" if _address(to) == own else f"not an endpoint of {tenant} on {path}"
         )
-        raise VigiaError(f'--to "{to}" is {reason}; a flood from {source.node} may go to {peer} only')
+        raise OptionError(f'--to "{to}" is {reason}; a flood from {source.node} may go to {peer} only')
     wanted = _rate(rate)
     if not size <= wanted <= MAX_RATE:
-        raise VigiaError(f'--rate "{rate}" is out of range; write one packet per second to 1Gbit')
+        raise OptionError(f'--rate "{rate}" is out of range; write one packet per second to 1Gbit')
     if not 0 < seconds <= MAX_SECONDS:
-        raise VigiaError(f"--seconds {seconds:g} is out of range; write above 0, at most {MAX_SECONDS:g}")
+        raise OptionError(f"--seconds {seconds:g} is out of range; write above 0, at most {MAX_SECONDS:g}")
     if not MIN_SIZE <= size <= MAX_SIZE:
-        raise VigiaError(f"--size {size} is out of range; write {MIN_SIZE} to {MAX_SIZE} bytes")
-    return Order(source.netns, source.node, tenant, path, str(own), str(peer), wanted, seconds, size)
+        raise OptionError(f"--size {size} is out of range; write {MIN_SIZE} to {MAX_SIZE} bytes")
+    return FloodOrder(source.netns, source.node, tenant, path, str(own), str(peer), wanted, seconds, size)
 
 
 def _first_node(lab: Lab, tenant: str, path: str) -> str:
@@ -83,11 +77,11 @@ def _first_node(lab: Lab, tenant: str, path: str) -> str:
         if paths
         else f"has none in this lab; its tenants are {', '.join(tenants)}"
     )
-    raise VigiaError(f'tenant "{tenant}" has no endpoint on path "{path}"; it {there}')
+    raise OptionError(f'tenant "{tenant}" has no endpoint on path "{path}"; it {there}')
 
 
 def _address(text: str) -> ipaddress.IPv4Address:
     try:
         return ipaddress.IPv4Address(text)
     except ValueError as e:
-        raise VigiaError(f'--to "{text}" is not an IPv4 address; leave it out for the tenant\'s peer') from e
+        raise OptionError(f'--to "{text}" is not an IPv4 address; leave it out for the tenant\'s peer') from e

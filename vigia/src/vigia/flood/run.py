@@ -10,22 +10,22 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
 from vigia.errors import VigiaError
-from vigia.flood.order import Order
-from vigia.flood.sender import Outcome
+from vigia.flood.order import FloodOrder
+from vigia.flood.sender import FloodOutcome
 from vigia.host import commands
 
-__all__ = ["Report", "run"]
+__all__ = ["FloodReport", "run"]
 
 _GRACE = 30.0
 """Seconds beyond its time that a flood may take to start and end on a busy machine."""
 
 
 @dataclass(frozen=True)
-class Report:
+class FloodReport:
     """A flood that has been sent."""
 
-    order: Order
-    outcome: Outcome
+    order: FloodOrder
+    outcome: FloodOutcome
 
     @property
     def seconds(self) -> float:
@@ -82,7 +82,7 @@ def instant(nanoseconds: int) -> str | None:
     return stamp.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-def run(order: Order) -> Report:
+def run(order: FloodOrder) -> FloodReport:
     """Send a flood and wait for its end. Raises VigiaError.
 
     If this process is interrupted the flood stops and what was sent is still
@@ -98,10 +98,10 @@ def run(order: Order) -> Report:
             child.kill()
     if child.returncode != 0:
         raise VigiaError(f"the flood was not sent: {err.strip() or f'exit status {child.returncode}'}")
-    return Report(order, Outcome(**json.loads(out)))
+    return FloodReport(order, FloodOutcome(**json.loads(out)))
 
 
-def _wait(child: subprocess.Popen[str], order: Order) -> tuple[str, str]:
+def _wait(child: subprocess.Popen[str], order: FloodOrder) -> tuple[str, str]:
     try:
         return child.communicate(timeout=order.seconds + _GRACE)
     except KeyboardInterrupt:

@@ -15,11 +15,11 @@ from types import FrameType
 from typing import Any
 
 from vigia.errors import VigiaError
-from vigia.flood.order import Order
+from vigia.flood.order import FloodOrder
 from vigia.flood.packets import PacketTrain
 from vigia.host import netns, syscalls
 
-__all__ = ["Outcome", "main", "send"]
+__all__ = ["FloodOutcome", "main", "send"]
 
 _BATCH = 64  # packets to a system call
 _PAUSE = 0.0005  # seconds; the longest burst after a pause is the rate times this
@@ -27,7 +27,7 @@ _GRACE = 10  # seconds
 
 
 @dataclass
-class Outcome:
+class FloodOutcome:
     """What was sent, and when."""
 
     packets: int = 0
@@ -38,7 +38,7 @@ class Outcome:
     """Unix time just after the last packet, in nanoseconds."""
 
 
-class Stop:
+class StopSignal:
     """Set by SIGTERM and SIGINT: the flood ends early and still reports."""
 
     def __init__(self) -> None:
@@ -50,13 +50,13 @@ class Stop:
         self.wanted = True
 
 
-def send(order: Order, train: PacketTrain, stop: Stop) -> Outcome:
+def send(order: FloodOrder, train: PacketTrain, stop: StopSignal) -> FloodOutcome:
     """Send at the ordered rate for the ordered time.
 
     The schedule is fixed beforehand: after a delay, what is due is sent at
     once, but never more than a tenth of a second of it.
     """
-    outcome = Outcome()
+    outcome = FloodOutcome()
     per_second = order.rate / order.size
     begin = time.monotonic()
     end = begin + order.seconds
@@ -86,10 +86,10 @@ def send(order: Order, train: PacketTrain, stop: Stop) -> Outcome:
 def main() -> None:
     """Read the order, send, write the outcome as JSON to standard output."""
     given: dict[str, Any] = json.load(sys.stdin)
-    order = Order(**given["order"])
+    order = FloodOrder(**given["order"])
     syscalls.die_with_parent(given["parent"])
     signal.setitimer(signal.ITIMER_REAL, order.seconds + _GRACE)  # SIGALRM ends the process
-    stop = Stop()
+    stop = StopSignal()
     try:
         netns.enter(order.netns)
         train = PacketTrain(order.source, order.destination, order.size)

@@ -26,7 +26,7 @@ import yaml
 
 from vigia.errors import VigiaError
 from vigia.flood import run as floods
-from vigia.flood.order import Order
+from vigia.flood.order import FloodOrder
 from vigia.host import commands, netns
 from vigia.isolation import claims
 from vigia.stack import files, places
@@ -262,7 +262,7 @@ class AlertTestbed:
         """Flood from a port and wait for its limit. Raises VigiaError."""
         source, destination = self._address(port, 2), self._address(port, 9)
         report = floods.run(
-            Order(self._guests, _NODE, f"tenant-{port}", "", source, destination, _RATE, _FLOOD, _SIZE)
+            FloodOrder(self._guests, _NODE, f"tenant-{port}", "", source, destination, _RATE, _FLOOD, _SIZE)
         )
         begun = report.outcome.first_ns / 1e9
         deadline = time.monotonic() + _PATIENCE

@@ -23,7 +23,7 @@ from os_ken.controller.handler import CONFIG_DISPATCHER, HANDSHAKE_DISPATCHER, M
 from os_ken.ofproto import ofproto_v1_4
 
 from vigia.errors import VigiaError
-from vigia.lab.ofrules import Action, Rule, translate
+from vigia.lab.ofrules import FlowAction, FlowRule, translate
 
 __all__ = ["Beforehand", "main", "run"]
 
@@ -36,7 +36,7 @@ class Beforehand(app_manager.OSKenApp):  # type: ignore[misc] # os-ken has no ty
     """Fills the table of the first switch."""
 
     OFP_VERSIONS = [ofproto_v1_4.OFP_VERSION]
-    rules: Sequence[Rule] = ()
+    rules: Sequence[FlowRule] = ()
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -76,7 +76,7 @@ def _control(datapath: Any, kind: int) -> None:
     datapath.send_msg(parser.OFPBundleCtrlMsg(datapath, _BUNDLE, kind, flags, []))
 
 
-def _send(datapath: Any, rules: Sequence[Rule]) -> None:
+def _send(datapath: Any, rules: Sequence[FlowRule]) -> None:
     ofproto, parser = datapath.ofproto, datapath.ofproto_parser
 
     def add(message: Any) -> None:
@@ -101,7 +101,7 @@ def _send(datapath: Any, rules: Sequence[Rule]) -> None:
     datapath.send_msg(parser.OFPBarrierRequest(datapath))
 
 
-def _action(action: Action, ofproto: Any, parser: Any) -> Any:
+def _action(action: FlowAction, ofproto: Any, parser: Any) -> Any:
     match action.kind:
         case "normal":
             return parser.OFPActionOutput(ofproto.OFPP_NORMAL)

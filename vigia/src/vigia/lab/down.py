@@ -17,7 +17,7 @@ from pathlib import Path
 
 from vigia.errors import VigiaError
 from vigia.host import commands, netns, processes
-from vigia.lab import openvswitch
+from vigia.lab import clouds
 from vigia.lab.naming import Layout
 
 __all__ = ["Removed", "leftovers", "remove", "remove_namespaces"]
@@ -59,7 +59,7 @@ def remove(layout: Layout) -> Removed:
     with ExitStack() as stack:
         inodes: set[int] = set()
         for _ in range(5):  # a daemon that was starting may have started another process
-            for daemon in openvswitch.DAEMONS:
+            for daemon in clouds.daemons():
                 removed.processes += _stop_programs(layout, [daemon])
             present = netns.names(layout.prefix)
             inodes |= stack.enter_context(netns.held(present))

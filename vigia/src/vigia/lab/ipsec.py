@@ -20,7 +20,7 @@ from vigia.host import commands, netns
 from vigia.lab import preflight
 from vigia.lab.model import Lab, Node, Station
 from vigia.lab.naming import Layout
-from vigia.lab.preflight import Feature
+from vigia.lab.preflight import KernelFeature
 
 __all__ = ["associations", "implementation", "start", "stations"]
 
@@ -31,7 +31,7 @@ _PLUGINS = (
 )
 _KEY = "0x" + "11" * 32
 
-ESP = Feature(
+ESP = KernelFeature(
     "esp4",
     "CONFIG_XFRM_USER, CONFIG_INET_ESP, CONFIG_CRYPTO_CBC, CONFIG_CRYPTO_AES and CONFIG_CRYPTO_HMAC",
     "ip xfrm state add src 192.0.2.1 dst 192.0.2.2 proto esp spi 0x1000 mode tunnel "

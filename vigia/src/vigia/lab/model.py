@@ -10,8 +10,8 @@ from typing import Literal
 from vigia.errors import VigiaError
 from vigia.lab import naming, rules
 from vigia.lab.naming import Layout
-from vigia.lab.topology import Node as Given
-from vigia.lab.topology import Path, Tenant, Topology
+from vigia.lab.schema import NodeSpec, PathSpec, TenantSpec
+from vigia.lab.topology import Topology
 
 __all__ = ["Datapath", "Endpoint", "Installer", "Lab", "Link", "Node", "Target", "resolve"]
 
@@ -157,7 +157,7 @@ class Lab:
         known = ", ".join(f"{e.tenant}/{e.path}" for e in here if e.machine == machine) or "none"
         raise VigiaError(f'node {node} has no endpoint "{tenant}/{path}"; its endpoints are {known}')
 
-    def paths_of(self, node: Node) -> list[Path]:
+    def paths_of(self, node: Node) -> list[PathSpec]:
         """Return the paths that a node is on."""
         stations = {s.path for s in node.stations}
         return [
@@ -166,7 +166,7 @@ class Lab:
             if p.kind == "direct" or p.name in stations or (p.kind == "overlay" and p.switch == node.switch)
         ]
 
-    def tenants(self) -> list[Tenant]:
+    def tenants(self) -> list[TenantSpec]:
         """Return the tenants that bought something."""
         return self.topology.tenants
 
@@ -255,7 +255,7 @@ def resolve(topology: Topology) -> Lab:
 def _stations(
     topology: Topology,
     layout: Layout,
-    pair: tuple[Given, Given],
+    pair: tuple[NodeSpec, NodeSpec],
     endpoints: Sequence[Endpoint],
     side: int,
 ) -> Iterator[Station]:

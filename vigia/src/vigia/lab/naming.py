@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from vigia.errors import VigiaError
+from vigia.errors import OptionError
 
 __all__ = [
     "INFRA",
@@ -132,7 +132,7 @@ class Layout:
 
 
 def layout_of(lab: str) -> Layout:
-    """Return the layout of a lab whose name a person gave. Raises VigiaError."""
+    """Return the layout of a lab whose name a person gave. Raises OptionError."""
     if re.fullmatch(LAB_NAME, lab) is None or lab == RESERVED_LAB:
-        raise VigiaError(f'--lab "{lab}" is not the name of a lab; write for example demo')
+        raise OptionError(f'--lab "{lab}" is not the name of a lab; write for example demo')
     return Layout(lab)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from vigia.errors import VigiaError
 
-__all__ = ["Action", "Rule", "translate"]
+__all__ = ["FlowAction", "FlowRule", "translate"]
 
 IPV4, ARP, UDP, VLAN = 0x0800, 0x0806, 17, 0x8100
 UNTAGGED = 0
@@ -21,7 +21,7 @@ Value = int | str
 
 
 @dataclass(frozen=True)
-class Action:
+class FlowAction:
     """output (to a port), normal, set (a field) or push_vlan."""
 
     kind: str
@@ -30,13 +30,13 @@ class Action:
 
 
 @dataclass(frozen=True)
-class Rule:
+class FlowRule:
     """One permanent flow entry of table 0."""
 
     priority: int
     cookie: int
     match: Mapping[str, Value]
-    actions: tuple[Action, ...]
+    actions: tuple[FlowAction, ...]
     """None of them drops."""
 
 
@@ -94,7 +94,7 @@ _SETS: Mapping[str, tuple[str, _Reader]] = {
 }
 
 
-def translate(text: str) -> Rule:
+def translate(text: str) -> FlowRule:
     """Read a rule. Raises VigiaError naming what is not understood."""
     head, _, actions = text.partition("actions=")
     numbers = {"priority": 32768, "cookie": 0}
@@ -112,21 +112,21 @@ def translate(text: str) -> Rule:
         except (KeyError, ValueError) as e:
             raise VigiaError(f'the rule "{text}" has "{word}", which is not known here') from e
     found = tuple(a for word in actions.split(",") for a in _actions(word, text))
-    return Rule(numbers["priority"], numbers["cookie"], match, found)
+    return FlowRule(numbers["priority"], numbers["cookie"], match, found)
 
 
-def _actions(word: str, rule: str) -> tuple[Action, ...]:
+def _actions(word: str, rule: str) -> tuple[FlowAction, ...]:
     name, _, value = word.partition(":")
     try:
         if word == "drop":
             return ()
         if word == "NORMAL":
-            return (Action("normal"),)
+            return (FlowAction("normal"),)
         if name == "output":
-            return (Action("output", value=_number(value)),)
+            return (FlowAction("output", value=_number(value)),)
         if name == "mod_vlan_pcp":  # OpenFlow 1.0 gives an untagged packet its tag with the priority
-            return (Action("push_vlan", value=VLAN), Action("set", "vlan_pcp", _number(value)))
+            return (FlowAction("push_vlan", value=VLAN), FlowAction("set", "vlan_pcp", _number(value)))
         field, read = _SETS[name]
-        return (Action("set", field, read(value)),)
+        return (FlowAction("set", field, read(value)),)
     except (KeyError, ValueError) as e:
         raise VigiaError(f'the rule "{rule}" has the action "{word}", which is not known here') from e

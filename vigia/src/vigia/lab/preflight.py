@@ -19,7 +19,7 @@ __all__ = [
     "FEATURES",
     "IPSEC_PACKAGES",
     "OVS_PACKAGES",
-    "Feature",
+    "KernelFeature",
     "Wish",
     "check",
     "check_addresses",
@@ -61,7 +61,7 @@ IPSEC_PACKAGES = {
 
 
 @dataclass(frozen=True)
-class Feature:
+class KernelFeature:
     """Something that the kernel must be able to make, tried in a namespace of its own."""
 
     name: str
@@ -69,18 +69,20 @@ class Feature:
     command: str
 
 
-FEATURES: tuple[Feature, ...] = (
-    Feature("veth", "CONFIG_VETH", "ip link add name t0 type veth peer name t1"),
-    Feature("sch_tbf", "CONFIG_NET_SCH_TBF", "tc qdisc add dev t0 root tbf rate 1mbit burst 3kb limit 9kb"),
-    Feature("sch_ingress", "CONFIG_NET_SCH_INGRESS", "tc qdisc add dev t0 clsact"),
-    Feature(
+FEATURES: tuple[KernelFeature, ...] = (
+    KernelFeature("veth", "CONFIG_VETH", "ip link add name t0 type veth peer name t1"),
+    KernelFeature(
+        "sch_tbf", "CONFIG_NET_SCH_TBF", "tc qdisc add dev t0 root tbf rate 1mbit burst 3kb limit 9kb"
+    ),
+    KernelFeature("sch_ingress", "CONFIG_NET_SCH_INGRESS", "tc qdisc add dev t0 clsact"),
+    KernelFeature(
         "act_mirred",
         "CONFIG_NET_CLS_U32 and CONFIG_NET_ACT_MIRRED",
         "tc filter add dev t0 ingress protocol all u32 match u32 0 0 action mirred egress mirror dev t1",
     ),
-    Feature("bridge", "CONFIG_BRIDGE", "ip link add name t2 type bridge"),
-    Feature("vxlan", "CONFIG_VXLAN", "ip link add name t3 type vxlan id 1 dev t0 dstport 4789"),
-    Feature("macvlan", "CONFIG_MACVLAN", "ip link add link t0 name t4 type macvlan"),
+    KernelFeature("bridge", "CONFIG_BRIDGE", "ip link add name t2 type bridge"),
+    KernelFeature("vxlan", "CONFIG_VXLAN", "ip link add name t3 type vxlan id 1 dev t0 dstport 4789"),
+    KernelFeature("macvlan", "CONFIG_MACVLAN", "ip link add link t0 name t4 type macvlan"),
 )
 """In this order: a trial may use the devices of those before it."""
 
@@ -122,7 +124,7 @@ def check_programs(packages: Mapping[str, str]) -> None:
             raise VigiaError(f"{program} is not installed; run: apt-get install {package}")
 
 
-def check_features(layout: Layout, features: tuple[Feature, ...]) -> None:
+def check_features(layout: Layout, features: tuple[KernelFeature, ...]) -> None:
     """Raise VigiaError if the kernel cannot make something."""
     scratch = f"{layout.prefix}check"
     commands.run(["ip", "netns", "add", scratch])

@@ -1,28 +1,25 @@
-"""The page docs/reference/topology.md, made from the model.
-
-It is written anew by: python -m vigia.lab.reference > docs/reference/topology.md
-"""
+"""The page docs/reference/topology.md, made from the model."""
 
 from __future__ import annotations
 
-import sys
 from importlib import resources
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from vigia.lab.topology import Link, Network, Node, Path, Tenant, Topology
+from vigia.lab.schema import LinkSpec, NetworkSpec, NodeSpec, PathSpec, TenantSpec
+from vigia.lab.topology import Topology
 
 __all__ = ["markdown", "table"]
 
 _SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("Top level", Topology),
-    ("`tenants`", Tenant),
-    ("`links`", Link),
-    ("`nodes`", Node),
-    ("`paths`", Path),
-    ("`networks`", Network),
+    ("`tenants`", TenantSpec),
+    ("`links`", LinkSpec),
+    ("`nodes`", NodeSpec),
+    ("`paths`", PathSpec),
+    ("`networks`", NetworkSpec),
 )
 
 _INTRODUCTION = """\
@@ -35,8 +32,8 @@ which is shown at the end. `vigia lab check --topology FILE` reads a file, says 
 Rates are bits per second with a unit (`64kbit`, `200Mbit`, `1Gbit`), times have a unit too (`0.5ms`,
 `10ms`, `1s`). Addresses are IPv4.
 
-This page is made from the program's model; to change it, change `vigia/src/vigia/lab/topology.py` and run
-`python -m vigia.lab.reference > docs/reference/topology.md`.
+This page is made from the program's model; to change it, change `vigia/src/vigia/lab/schema.py` and run
+`make generate`.
 """
 
 _RULES = """\
@@ -91,9 +88,5 @@ def _default(model: type[BaseModel], name: str, field: FieldInfo) -> str:
         return "required"
     if field.default is None or field.default == []:
         return "none"
-    shown = {"rate": "200Mbit", "queue": "10ms"} if model is Link else {}
+    shown = {"rate": "200Mbit", "queue": "10ms"} if model is LinkSpec else {}
     return f"`{shown.get(name, field.default)}`"
-
-
-if __name__ == "__main__":
-    sys.stdout.write(markdown())

@@ -5,13 +5,10 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Callable, Collection, Iterable
 from itertools import combinations
-from typing import TYPE_CHECKING
 
 from vigia.lab import naming
+from vigia.lab.schema import NodeSpec, PathSpec, TopologySpec
 from vigia_config import fault
-
-if TYPE_CHECKING:
-    from vigia.lab.topology import Node, Path, Topology
 
 __all__ = ["FRAME", "MAX_PORTS", "RULES", "agent_addresses", "check"]
 
@@ -31,13 +28,13 @@ _ENCAPS = {"linuxbridge": ("vxlan",), "openvswitch": ("vxlan", "gre")}
 Where = tuple[str | int, ...]
 
 
-def check(t: Topology) -> None:
+def check(t: TopologySpec) -> None:
     """Raise the error of the first rule that the topology breaks."""
     for rule in RULES:
         rule(t)
 
 
-def agent_addresses(t: Topology) -> dict[str, ipaddress.IPv4Address]:
+def agent_addresses(t: TopologySpec) -> dict[str, ipaddress.IPv4Address]:
     """Return the address of each node's agents."""
     first = t.agents.network_address
     return {n.name: n.agent_address or first + i for i, n in enumerate(t.nodes, start=1)}
@@ -51,7 +48,7 @@ def _unique(values: Iterable[tuple[object, Where]], what: str, fix: str) -> None
         seen.add(value)
 
 
-def _unique_names(t: Topology) -> None:
+def _unique_names(t: TopologySpec) -> None:
     for section in ("tenants", "links", "nodes", "paths"):
         items = getattr(t, section)
         _unique(
@@ -61,7 +58,7 @@ def _unique_names(t: Topology) -> None:
         )
 
 
-def _reserved_names(t: Topology) -> None:
+def _reserved_names(t: TopologySpec) -> None:
     reserved: list[tuple[str, Where, str, str]] = [
         (t.name, ("name",), naming.RESERVED_LAB, "the project's own tests"),
     ]
@@ -75,7 +72,7 @@ def _reserved_names(t: Topology) -> None:
             raise fault(where, f'the name "{name}" is kept for {by}', "choose another name")
 
 
-def _agents(t: Topology) -> None:
+def _agents(t: TopologySpec) -> None:
     if not t.agents.subnet_of(_LOOPBACK):
         raise fault(("agents",), f'"{t.agents}" is not in {_LOOPBACK}', "write for example 127.77.0.0/24")
     if t.agents.num_addresses < len(t.nodes) + 2:
@@ -97,11 +94,11 @@ def _agents(t: Topology) -> None:
     )
 
 
-def _agent_field(index: int, node: Node) -> Where:
+def _agent_field(index: int, node: NodeSpec) -> Where:
     return ("nodes", index, "agent_address") if node.agent_address else ("nodes", index)
 
 
-def _tenants(t: Topology) -> None:
+def _tenants(t: TopologySpec) -> None:
     for i, tenant in enumerate(t.tenants):
         if tenant.guarantee <= 0:
             raise fault(("tenants", i, "guarantee"), "is zero", "write for example 40Mbit")
@@ -109,7 +106,7 @@ def _tenants(t: Topology) -> None:
             raise fault(("tenants", i, "ceiling"), "is below the guarantee", "write at least the guarantee")
 
 
-def _links(t: Topology) -> None:
+def _links(t: TopologySpec) -> None:
     nodes = {n.name: n for n in t.nodes}
     _unique(
         (
@@ -142,7 +139,7 @@ def _links(t: Topology) -> None:
             )
 
 
-def _link_rate(t: Topology, index: int) -> None:
+def _link_rate(t: TopologySpec, index: int) -> None:
     link = t.links[index]
     if not 125_000 <= link.rate <= 1_250_000_000:
         raise fault(
@@ -165,7 +162,7 @@ def _link_rate(t: Topology, index: int) -> None:
         )
 
 
-def _tunnels(t: Topology) -> None:
+def _tunnels(t: TopologySpec) -> None:
     for i, node in enumerate(t.nodes):
         if node.switch == "openvswitch" and node.tunnel is None:
             raise fault(("nodes", i), f"tunnel of {node.name} is missing", "add it, for example 10.99.3.1/24")
@@ -175,7 +172,7 @@ def _tunnels(t: Topology) -> None:
             )
 
 
-def _underlay(t: Topology) -> None:
+def _underlay(t: TopologySpec) -> None:
     """Both ends of a link are in one subnet, and no two subnets of the underlay overlap."""
     index = {n.name: i for i, n in enumerate(t.nodes)}
     subnets: list[tuple[ipaddress.IPv4Network, Where]] = []
@@ -200,7 +197,7 @@ def _underlay(t: Topology) -> None:
             raise fault(where, f'"{other}" overlaps with {one}', "give each link, and each tunnel, a subnet")
 
 
-def _paths(t: Topology) -> None:
+def _paths(t: TopologySpec) -> None:
     switches = {n.switch for n in t.nodes}
     direct = [i for i, p in enumerate(t.paths) if p.kind == "direct"]
     if len(direct) > 1:
@@ -220,7 +217,7 @@ def _paths(t: Topology) -> None:
             _overlay(i, path, switches)
 
 
-def _station(t: Topology, index: int, path: Path) -> None:
+def _station(t: TopologySpec, index: int, path: PathSpec) -> None:
     """A path whose ends are machines of the operator's own."""
     where: Where = ("paths", index)
     for field in ("switch", "encap", *_foreign(path)):
@@ -239,7 +236,7 @@ def _station(t: Topology, index: int, path: Path) -> None:
         raise fault((*where, "over"), f"{naming.INFRA} has no machine there", fix)
 
 
-def _installers(t: Topology) -> None:
+def _installers(t: TopologySpec) -> None:
     """A node has one bridge that forwards by rules, which has one that installs them."""
     first = next((p.rules for p in t.paths if p.mode == "openflow"), "")
     for i, path in enumerate(t.paths):
@@ -250,12 +247,12 @@ def _installers(t: Topology) -> None:
             raise fault(where, f'"{path.rules}" differs from that of another path', f"write {first}")
 
 
-def _foreign(path: Path) -> list[str]:
+def _foreign(path: PathSpec) -> list[str]:
     """Return the keys of other kinds of stations."""
     return {"macvlan": ["over", "device"], "sriov": ["over"]}.get(path.kind, ["device"])
 
 
-def _overlay(index: int, path: Path, switches: Collection[str]) -> None:
+def _overlay(index: int, path: PathSpec, switches: Collection[str]) -> None:
     where: Where = ("paths", index)
     if path.switch is None or path.encap is None:
         field = "switch" if path.switch is None else "encap"
@@ -272,7 +269,7 @@ def _overlay(index: int, path: Path, switches: Collection[str]) -> None:
         )
 
 
-def _networks(t: Topology) -> None:
+def _networks(t: TopologySpec) -> None:
     tenants = {tenant.name for tenant in t.tenants} | {naming.INFRA}
     overlays = {p.name for p in t.paths if p.kind == "overlay"}
     for i, network in enumerate(t.networks):
@@ -301,7 +298,7 @@ def _list(names: Iterable[str]) -> str:
     return ", ".join(sorted(names))
 
 
-def _keys(t: Topology) -> None:
+def _keys(t: TopologySpec) -> None:
     encaps = {p.name: p.encap for p in t.paths}
     for i, network in enumerate(t.networks):
         largest = _LARGEST_KEY[encaps[network.path] or ""]
@@ -316,7 +313,7 @@ def _keys(t: Topology) -> None:
     )
 
 
-def _ports(t: Topology) -> None:
+def _ports(t: TopologySpec) -> None:
     switches = {p.name: p.switch for p in t.paths}
     for switch in set(switches.values()):
         count = sum(n.machines for n in t.networks if switches[n.path] == switch)
@@ -328,7 +325,7 @@ def _ports(t: Topology) -> None:
             )
 
 
-RULES: tuple[Callable[[Topology], None], ...] = (
+RULES: tuple[Callable[[TopologySpec], None], ...] = (
     _unique_names,
     _reserved_names,
     _agents,

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from vigia.errors import VigiaError
 from vigia.host import processes
-from vigia.lab import model, naming
+from vigia.lab import clouds, model, naming
 from vigia.lab.model import Datapath, Lab
 from vigia.lab.naming import Layout
 from vigia.lab.topology import Topology
@@ -37,6 +37,7 @@ class State:
     datapath: Datapath
     since: float
     """Unix time at which the phase began."""
+    cloud: str = clouds.PLAIN
 
 
 def write(state: State) -> None:
@@ -45,6 +46,7 @@ def write(state: State) -> None:
     record = {
         "version": _VERSION,
         "phase": state.phase,
+        "cloud": state.cloud,
         "datapath": state.datapath,
         "since": state.since,
         "topology": state.lab.topology.model_dump(mode="json"),
@@ -61,8 +63,9 @@ def read(layout: Layout) -> State | None:
         if record["version"] != _VERSION:
             return None
         topology = Topology.model_validate(record["topology"])
-        return State(record["phase"], model.resolve(topology), record["datapath"], record["since"])
-    except (OSError, ValueError, KeyError, TypeError, ValidationError):
+        cloud = record.get("cloud", clouds.PLAIN)
+        return State(record["phase"], model.resolve(topology), record["datapath"], record["since"], cloud)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, ValidationError):
         return None
 
 

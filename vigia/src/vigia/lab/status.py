@@ -14,7 +14,7 @@ from vigia.lab import buffers, openvswitch, paths
 from vigia.lab.model import Datapath, Lab, Link, Node
 from vigia.lab.state import State
 
-__all__ = ["Report", "examine"]
+__all__ = ["LabReport", "examine"]
 
 Devices = dict[str, dict[str, Any]]
 
@@ -80,7 +80,7 @@ class WireReport:
 
 
 @dataclass
-class Report:
+class LabReport:
     """All of it, and in a line each what is wrong."""
 
     lab: str
@@ -159,10 +159,10 @@ def _ms(seconds: float | None) -> str:
     return "-" if seconds is None else f"{seconds * 1000:.3f}"
 
 
-def examine(state: State) -> Report:
+def examine(state: State) -> LabReport:
     """Look at every part of a lab that is up."""
     lab = state.lab
-    report = Report(lab.name, state.datapath)
+    report = LabReport(lab.name, state.datapath)
     for link in lab.links:
         _wire(link, report)
     for node in lab.nodes:
@@ -191,7 +191,7 @@ def _up(device: dict[str, Any] | None) -> bool:
     return device is not None and {"UP", "LOWER_UP"} <= set(device["flags"])
 
 
-def _wire(link: Link, report: Report) -> None:
+def _wire(link: Link, report: LabReport) -> None:
     try:
         devices = _devices(link.netns)
         shown = commands.run(["tc", "-json", "-statistics", "qdisc", "show"], netns=link.netns).stdout
@@ -210,7 +210,7 @@ def _wire(link: Link, report: Report) -> None:
         report.wires.append(WireReport(link.name, node, link.rate * 8, link.queue, *counted))
 
 
-def _node(lab: Lab, node: Node, datapath: Datapath, report: Report) -> None:
+def _node(lab: Lab, node: Node, datapath: Datapath, report: LabReport) -> None:
     problems: list[str] = []
     daemons: dict[str, int] = {}
     try:
@@ -269,7 +269,7 @@ def _ovs_problems(lab: Lab, node: Node, datapath: Datapath, daemons: dict[str, i
             yield f"{len(small)} packet sockets of ovs-vswitchd have small buffers ({small[0].receive} bytes)"
 
 
-def _ports(node: Node, devices: Devices, report: Report) -> None:
+def _ports(node: Node, devices: Devices, report: LabReport) -> None:
     for e in node.endpoints:
         up = _up(devices.get(e.device)) and netns.inode(e.netns) is not None
         if not up:

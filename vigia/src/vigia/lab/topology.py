@@ -1,230 +1,21 @@
-"""The lab's topology file: its keys and where it is read.
-
-What one value may be is said here; what values must be together is in rules.py.
-"""
+"""The lab's topology file: the whole of it, and where it is read."""
 
 from __future__ import annotations
 
-import ipaddress
-import re
-from collections.abc import Callable
 from importlib import resources
-from pathlib import Path as FilePath
-from typing import Annotated, Literal, TypeVar
+from pathlib import Path
 
-from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import model_validator
 
 import vigia_config
-from vigia.lab import naming, rules
-from vigia_config import Rate, Seconds, Strict
+from vigia.lab import rules
+from vigia.lab.schema import TopologySpec
 
-__all__ = ["Link", "Network", "Node", "Path", "Tenant", "Topology", "default", "load"]
-
-T = TypeVar("T")
+__all__ = ["Topology", "default", "load"]
 
 
-def _matching(pattern: str, what: str) -> BeforeValidator:
-    compiled = re.compile(pattern)
-
-    def validate(value: object) -> str:
-        if isinstance(value, str) and compiled.fullmatch(value):
-            return value
-        raise PydanticCustomError("vigia", f"is not a name; write {what}")
-
-    return BeforeValidator(validate)
-
-
-def _parsed(parse: Callable[[str], T], what: str, example: str) -> BeforeValidator:
-    def validate(value: object) -> T:
-        if isinstance(value, str):
-            try:
-                return parse(value)
-            except ValueError:
-                pass
-        raise PydanticCustomError("vigia", f"is not {what}; write for example {example}")
-
-    return BeforeValidator(validate)
-
-
-def _interface(text: str) -> ipaddress.IPv4Interface:
-    address = ipaddress.IPv4Interface(text)
-    if "/" not in text or (address.network.num_addresses > 2 and address.ip in _ends(address.network)):
-        raise ValueError(text)
-    return address
-
-
-def _ends(network: ipaddress.IPv4Network) -> tuple[ipaddress.IPv4Address, ipaddress.IPv4Address]:
-    return network.network_address, network.broadcast_address
-
-
-_text = PlainSerializer(str)
-_SHORT = "1 to 12 lower-case letters and digits, a letter first"
-
-LabName = Annotated[str, _matching(naming.LAB_NAME, "1 to 10 lower-case letters and digits, a letter first")]
-Name = Annotated[str, _matching("[a-z][a-z0-9]{0,11}", _SHORT)]
-TenantOrInfra = Annotated[str, _matching("_infra|[a-z][a-z0-9]{0,11}", f"{_SHORT}; or _infra")]
-PathName = Annotated[
-    str,
-    _matching(
-        "(?=.{1,32}$)[a-z][a-z0-9]*(-[a-z0-9]+)*",
-        "1 to 32 lower-case letters, digits and single dashes, a letter first",
-    ),
-]
-Device = Annotated[str, _matching("[A-Za-z0-9][A-Za-z0-9._-]{0,14}", "the name of a network device")]
-Address = Annotated[
-    ipaddress.IPv4Address, _parsed(ipaddress.IPv4Address, "an IPv4 address", "127.0.0.1"), _text
-]
-Interface = Annotated[
-    ipaddress.IPv4Interface,
-    _parsed(_interface, "an IPv4 host address with its prefix length", "10.99.1.1/24"),
-    _text,
-]
-Subnet = Annotated[
-    ipaddress.IPv4Network, _parsed(ipaddress.IPv4Network, "an IPv4 network", "192.168.1.0/24"), _text
-]
-
-
-class Tenant(Strict):
-    """A customer: what it bought."""
-
-    name: Name = Field(
-        description="Name of the tenant, 1 to 12 lower-case letters and digits; the label `tenant`."
-    )
-    guarantee: Rate = Field(
-        description="Rate that is always the tenant's at each of its ports, for example `40Mbit`."
-    )
-    ceiling: Rate = Field(
-        description="Highest rate that the tenant may reach while bandwidth is idle; at least the guarantee."
-    )
-
-
-class Link(Strict):
-    """The underlay between two nodes: a switch whose ports are shared by all tenants."""
-
-    name: Name = Field(description="Name of the link, 1 to 12 lower-case letters and digits.")
-    nodes: tuple[Name, Name] = Field(
-        description="The two nodes that it joins; a node is on exactly one link."
-    )
-    rate: Rate = Field(default=25_000_000, description="Rate of the link in each direction, 1Mbit to 10Gbit.")
-    queue: Seconds = Field(
-        default=0.01,
-        description="Queue towards each node, as the time to empty it of full frames, 0.1ms to 1s.",
-    )
-
-
-class Node(Strict):
-    """A compute node."""
-
-    name: Name = Field(description="Name of the node, 1 to 12 lower-case letters and digits.")
-    switch: Literal["linuxbridge", "openvswitch"] = Field(
-        description="Virtual switch: `linuxbridge` or `openvswitch`; both ends of a link have the same."
-    )
-    underlay: Interface = Field(
-        description="Address on the link: the `direct` path, and the tunnel endpoint of a Linux bridge."
-    )
-    tunnel: Interface | None = Field(
-        default=None,
-        description="Tunnel endpoint of an `openvswitch` node, in another subnet; not for `linuxbridge`.",
-    )
-    agent_address: Address | None = Field(
-        default=None,
-        description="Loopback address of the node's agents; without it host i of `agents` for the i-th node.",
-    )
-
-
-class Path(Strict):
-    """A configuration under comparison."""
-
-    name: PathName = Field(description="Name of the path; the label `path`.")
-    kind: Literal["direct", "overlay", "macvlan", "sriov", "ipsec"] = Field(
-        description="`direct`: the underlay between the nodes of every link. "
-        "`overlay`: the networks of tenants on the links of one switch. "
-        "`macvlan`: machines whose device bypasses the switch, on every link. "
-        "`sriov`: machines whose device is a virtual function of a network card, on every link; "
-        "the card joins them. "
-        "`ipsec`: ESP, AES-256 with HMAC-SHA2, over another path."
-    )
-    over: PathName | None = Field(default=None, description="The path that an `ipsec` path goes over.")
-    subnet: Subnet | None = Field(
-        default=None,
-        description="Addresses of a `macvlan`, `sriov` or `ipsec` path: the first host on the link's first "
-        "node, the second on its second.",
-    )
-    device: Device | None = Field(
-        default=None,
-        description="Network card (physical function) of an `sriov` path; without it the first with enough "
-        "virtual functions that are down.",
-    )
-    switch: Literal["linuxbridge", "openvswitch"] | None = Field(
-        default=None, description="Virtual switch of an overlay."
-    )
-    encap: Literal["vxlan", "gre"] | None = Field(
-        default=None,
-        description="Encapsulation of an overlay; a Linux bridge has `vxlan` only.",
-    )
-    mode: Literal["normal", "openflow"] = Field(
-        default="normal",
-        description="How an overlay's switch decides: `normal` learns addresses; `openflow` forwards by "
-        "rules alone, which are installed beforehand (`openvswitch` only).",
-    )
-    rules: Literal["ovs-ofctl", "os-ken"] = Field(
-        default="ovs-ofctl",
-        description="Who installs the rules of an `openflow` path beforehand: `ovs-ofctl`, or an `os-ken` "
-        "controller that ends once they are there. The same for all paths.",
-    )
-
-
-class Network(Strict):
-    """A tenant's network on an overlay path: an endpoint (a VM) on every node that the path joins."""
-
-    tenant: TenantOrInfra = Field(
-        description="A tenant's name, or `_infra` for the operator's own endpoints, which measure."
-    )
-    path: PathName = Field(description="An overlay path.")
-    key: int = Field(
-        description="Key of the network on the wire: a VNI (1 to 16777215) or a GRE key (1 to 4294967295); "
-        "unique in the lab."
-    )
-    subnet: Subnet = Field(
-        description="Addresses of the endpoints: the first host on the link's first node, the second on its "
-        "second. "
-        "Networks may have the same subnet."
-    )
-    machines: int = Field(
-        default=1,
-        ge=1,
-        le=16,
-        description="Endpoints (VMs) of the tenant on each of the two nodes, 1 to 16; the n-th ones have the "
-        "subnet's hosts 2n-1 and 2n.",
-    )
-
-
-class Topology(Strict):
+class Topology(TopologySpec):
     """The whole lab."""
-
-    version: Literal[1] = Field(description="Version of this format: 1.")
-    name: LabName = Field(
-        default="demo",
-        description="Name of the lab, 1 to 10 lower-case letters and digits; "
-        "everything that the lab makes is called `vigia-<name>-...`.",
-    )
-    agents: Subnet = Field(
-        default=ipaddress.IPv4Network("127.77.0.0/24"),
-        description="Loopback addresses of the nodes' agents, inside 127.0.0.0/8; labs that run at once need "
-        "different ones.",
-    )
-    stack_address: Address = Field(
-        default=ipaddress.IPv4Address("127.0.0.1"),
-        description="Loopback address of the site's services (Prometheus, Alertmanager, isolation agent).",
-    )
-    tenants: list[Tenant] = Field(description="The tenants.", max_length=64)
-    links: list[Link] = Field(description="The links.", min_length=1, max_length=16)
-    nodes: list[Node] = Field(description="The compute nodes.", min_length=2, max_length=32)
-    paths: list[Path] = Field(description="The paths.", min_length=1, max_length=64)
-    networks: list[Network] = Field(
-        default=[], description="The tenants' networks; at most 64 on one node.", max_length=1024
-    )
 
     @model_validator(mode="after")
     def _together(self) -> Topology:
@@ -232,7 +23,7 @@ class Topology(Strict):
         return self
 
 
-def load(path: FilePath) -> Topology:
+def load(path: Path) -> Topology:
     """Read a topology file. Raises vigia_config.ConfigError."""
     return vigia_config.load(path, Topology)
 

@@ -6,7 +6,7 @@ from pydantic import BaseModel
 
 from vigia.lab.reference import table
 from vigia.nodes.settings import Agent
-from vigia.nodes.topology import End, Node, Path, Topology
+from vigia.nodes.topology import NodesTopology, PathEnd, RealNode, RealPath
 from vigia_config.tls import Tls
 
 __all__ = ["markdown"]
@@ -14,10 +14,10 @@ __all__ = ["markdown"]
 _SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("The agent: `/etc/vigia/node.yaml`", Agent),
     ("`tls`", Tls),
-    ("The topology", Topology),
-    ("`nodes`", Node),
-    ("`paths`", Path),
-    ("`ends`", End),
+    ("The topology", NodesTopology),
+    ("`nodes`", RealNode),
+    ("`paths`", RealPath),
+    ("`ends`", PathEnd),
 )
 
 _INTRODUCTION = """\

@@ -12,7 +12,7 @@ from vigia.campaign.jobs import Netns
 from vigia_config import Strict, fault
 from vigia_config.tls import Tls
 
-__all__ = ["End", "Node", "Path", "Topology", "describes_nodes"]
+__all__ = ["NodesTopology", "PathEnd", "RealNode", "RealPath", "describes_nodes"]
 
 Name = Annotated[str, StringConstraints(pattern="^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
 
@@ -24,7 +24,7 @@ def describes_nodes(text: str) -> bool:
     return _KIND.search(text) is not None
 
 
-class Node(Strict):
+class RealNode(Strict):
     """A machine with an agent."""
 
     name: Name = Field(description="Name of the node, as in the metrics' label `src`.")
@@ -35,7 +35,7 @@ class Node(Strict):
     ]
 
 
-class End(Strict):
+class PathEnd(Strict):
     """One end of a path."""
 
     node: Name = Field(description="Node that it is on.")
@@ -46,11 +46,11 @@ class End(Strict):
     )
 
 
-class Path(Strict):
+class RealPath(Strict):
     """A way between nodes: underlay, overlay, SR-IOV function, IPsec."""
 
     name: Name = Field(description="Name of the path, as in the campaign's factor `path` or `site`.")
-    ends: list[End] = Field(
+    ends: list[PathEnd] = Field(
         description="Where it ends. The first node's ends send; the n-th of them to the n-th of the other "
         "node (cross-node), or the first to the second and the third to the fourth (same-node).",
         min_length=2,
@@ -58,7 +58,7 @@ class Path(Strict):
     )
 
 
-class Topology(Strict):
+class NodesTopology(Strict):
     """A topology of real nodes."""
 
     version: Literal[1] = Field(description="Version of this format: 1.")
@@ -67,8 +67,8 @@ class Topology(Strict):
     tls: Tls | None = Field(
         default=None, description="Certificates of the machine that runs campaigns; needed for https agents."
     )
-    nodes: list[Node] = Field(description="Machines with an agent.", min_length=1, max_length=256)
-    paths: list[Path] = Field(description="Ways between them.", min_length=1, max_length=256)
+    nodes: list[RealNode] = Field(description="Machines with an agent.", min_length=1, max_length=256)
+    paths: list[RealPath] = Field(description="Ways between them.", min_length=1, max_length=256)
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

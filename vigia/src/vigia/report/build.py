@@ -10,39 +10,35 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from vigia.campaign import catalogue
-from vigia.campaign.folder import Folder, Record
-from vigia.campaign.model import Campaign, Settings, Study
+from vigia.campaign.folder import Folder
+from vigia.campaign.model import Campaign, Settings
+from vigia.campaign.samples import Record
 from vigia.errors import VigiaError
 from vigia.report import figures, page
 from vigia.report.data import Data, load
 from vigia.report.document import Document, Figure, Section, Table
-from vigia.report.studies import guarantees, isolation, managers, openflow, overlays, shuffle
 
-__all__ = ["document", "write"]
+__all__ = ["Build", "assemble", "write"]
 
-_STUDIES: Mapping[Study, Callable[[Campaign, Data], Document]] = {
-    "overlays": overlays.build,
-    "openflow": openflow.build,
-    "isolation": isolation.build,
-    "managers": managers.build,
-    "guarantees": guarantees.build,
-    "shuffle": shuffle.build,
-}
+Build = Callable[[Campaign, Data], Document]
+"""Makes a study's own part of a report."""
 
 
-def document(folder: Folder) -> Document:
-    """Return the report of what was measured so far. Raises VigiaError if nothing was."""
+def assemble(folder: Folder, build: Build, scale: str) -> Document:
+    """Return the report of what was measured so far. Raises VigiaError if nothing was.
+
+    scale says to what rates are scaled; it is empty where they are not.
+    """
     data = load(folder)
     if not data.repetitions:
         raise VigiaError(f"{folder.name} has no repetition that succeeded; see {folder.path}/runs")
-    own = _STUDIES[folder.campaign.study](folder.campaign, data)
-    return replace(own, sections=[*own.sections, _method(folder)], facts=_facts(folder))
+    own = build(folder.campaign, data)
+    return replace(own, sections=[*own.sections, _method(folder, scale)], facts=_facts(folder))
 
 
-def write(folder: Folder, *, pdf: bool) -> list[Path]:
+def write(folder: Folder, document: Document, *, pdf: bool) -> list[Path]:
     """Write report.html, report.pdf and runs.json into the campaign's folder; return the reports."""
-    text = page.html(document(folder))
+    text = page.html(document)
     records = folder.path / "runs.json"
     records.write_text(json.dumps([asdict(r) for r in folder.records], indent=1) + "\n")
     files = [folder.path / "report.html"]
@@ -53,7 +49,7 @@ def write(folder: Folder, *, pdf: bool) -> list[Path]:
     return files
 
 
-def _method(folder: Folder) -> Section:
+def _method(folder: Folder, scale: str) -> Section:
     campaign, plan = folder.campaign, folder.plan
     failed = [r for r in folder.records if r.status == "failed"]
     done = len(folder.records) - len(failed)
@@ -62,7 +58,6 @@ def _method(folder: Folder) -> Section:
     s = plan.settings
     events = [e for r in folder.records for e in r.events]
     loads = [x for r in folder.records for x in r.load]
-    scale = catalogue.scale(campaign.study, s)
     paragraphs = [
         f"{len(plan.cells())} combinations, {stop.repetitions} repetitions of each{until}, in blocks that hold every "
         f"combination once, order {campaign.order} (seed {campaign.seed}). {done} repetitions were done, "

@@ -114,8 +114,8 @@ def missing(values: Floats) -> float:
     return float(np.isnan(values).mean()) if values.size else float("nan")
 
 
-def published(name: str) -> list[dict[str, str]]:
-    """Return the rows of a published table by its file's name without .csv."""
-    text = resources.files("vigia.report").joinpath("published", f"{name}.csv").read_text()
+def published(study: str, name: str) -> list[dict[str, str]]:
+    """Return the rows of a table that a study's folder has in published/, by its name without .csv."""
+    text = resources.files("vigia.studies").joinpath(study, "published", f"{name}.csv").read_text()
     lines = [line for line in text.splitlines() if not line.startswith("#")]
     return list(csv.DictReader(lines))

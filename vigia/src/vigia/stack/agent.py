@@ -12,11 +12,11 @@ import httpx
 
 from vigia.errors import VigiaError
 
-__all__ = ["Action", "IsolationAgent"]
+__all__ = ["IsolationAction", "IsolationAgent"]
 
 
 @dataclass(frozen=True)
-class Action:
+class IsolationAction:
     """An isolation action with the instants of its life, as Unix times."""
 
     id: str
@@ -41,7 +41,7 @@ class IsolationAgent:
             base_url=f"http://{address}", headers=headers, timeout=10.0, trust_env=False
         )
 
-    def newest(self, node: str, port: str) -> Action | None:
+    def newest(self, node: str, port: str) -> IsolationAction | None:
         """Return the newest action on a port, None without any. Raises VigiaError."""
         found = self._get("/v1/actions", {"node": node, "limit": "100"})["actions"]
         for summary in found:
@@ -59,12 +59,12 @@ class IsolationAgent:
         return body
 
 
-def _action(detail: dict[str, Any]) -> Action:
+def _action(detail: dict[str, Any]) -> IsolationAction:
     instants: dict[str, float] = {}
     for entry in detail["timeline"]:
         instants.setdefault(entry["event"], _unix(entry["at"]))
     limit = detail["limit"]
-    return Action(
+    return IsolationAction(
         id=detail["id"],
         number=detail["number"],
         policy=detail["policy"],

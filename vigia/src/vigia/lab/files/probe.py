@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from vigia.lab import naming
 from vigia.lab.model import Datapath, Lab, Node, Target
-from vigia.lab.topology import Path
+from vigia.lab.schema import PathSpec
 
 __all__ = ["content"]
 
@@ -73,7 +73,7 @@ def _merged(networks: set[ipaddress.IPv4Network]) -> list[ipaddress.IPv4Network]
     return list(ipaddress.collapse_addresses(networks))
 
 
-def _path(path: Path, datapath: Datapath) -> Mapping[str, object]:
+def _path(path: PathSpec, datapath: Datapath) -> Mapping[str, object]:
     if path.kind in ("macvlan", "sriov", "ipsec"):
         return {
             "name": path.name,

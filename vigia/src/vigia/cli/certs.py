@@ -1,0 +1,101 @@
+"""vigia certs: init and status."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from vigia.certs.parts import PARTS, SOON
+from vigia.cli.exits import Exit
+from vigia.cli.options import json_option
+from vigia.cli.tree import Group
+
+if TYPE_CHECKING:
+    from vigia.certs.authority import Issued
+
+__all__ = ["certs", "show_status"]
+
+_folder = click.option(
+    "--dir",
+    "folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("/etc/vigia/tls"),
+    show_default=True,
+    help="Folder with the authority and what it issued.",
+)
+
+
+@click.group(cls=Group)
+def certs() -> None:
+    """Certificates for TLS between the parts."""
+
+
+@certs.command()
+@_folder
+@click.option(
+    "--host", "hosts", multiple=True, help="Name or address that the parts are reached at; repeatable."
+)
+@click.option("--part", "names", multiple=True, type=click.Choice(PARTS), help="Only this part; repeatable.")
+@click.option("--renew", is_flag=True, help="Issue again what is still valid.")
+@json_option
+def init(folder: Path, hosts: tuple[str, ...], names: tuple[str, ...], renew: bool, as_json: bool) -> None:
+    """Create the site's authority and issue missing certificates.
+
+    What ends within 30 days is issued again, too.
+
+    Each part gets PART.crt and PART.key for both ends of TLS, and PART.web.yml, which the Go programs
+    take by --web.config.file: only clients with a certificate of the same authority are served. An
+    authority that is there is kept.
+    """
+    from vigia.certs import issuing
+
+    _show(issuing.issue(folder, hosts, names or PARTS, renew), as_json)
+
+
+@certs.command()
+@_folder
+@json_option
+@click.pass_context
+def status(context: click.Context, folder: Path, as_json: bool) -> None:
+    """Show when each certificate expires; exit 1 if one does soon.
+
+    Soon is within 14 days.
+    """
+    if not show_status(folder, as_json):
+        context.exit(Exit.FAILED)
+
+
+def show_status(folder: Path, as_json: bool) -> bool:
+    """Show what a folder has, and return whether nothing ends soon. Raises VigiaError."""
+    from vigia.certs import issuing
+
+    found = issuing.issued(folder)
+    _show(found, as_json)
+    return all(each.days >= SOON for each in found)
+
+
+def _show(issued: list[Issued], as_json: bool) -> None:
+    from vigia import console
+
+    if as_json:
+        console.print_json(
+            [
+                {
+                    "part": i.part,
+                    "certificate": str(i.certificate),
+                    "names": i.names,
+                    "expires": i.expires.isoformat(),
+                    "days": i.days,
+                    "fresh": i.fresh,
+                }
+                for i in issued
+            ]
+        )
+        return
+    rows = [
+        (i.part, f"{i.expires:%Y-%m-%d}", i.days, "issued now" if i.fresh else "kept", ", ".join(i.names))
+        for i in issued
+    ]
+    click.echo(console.table(("part", "expires", "days", "state", "names"), rows))

@@ -1,0 +1,72 @@
+"""vigia demo."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from vigia.cli.options import json_option, lab_of, steps_of, topology_option
+
+__all__ = ["demo"]
+
+
+@click.command()
+@topology_option
+@click.option(
+    "--path",
+    default="linuxbridge-vxlan",
+    show_default=True,
+    help="Overlay path on which the flood is played.",
+)
+@json_option
+def demo(file: Path | None, path: str, as_json: bool) -> None:
+    """Bring up lab and stack, play a flood, show how it is stopped.
+
+    Shows what the paths give, the timeline of the flood and what its victim got, and leaves everything
+    running. Exit code 0 means that every step was observed.
+    """
+    from vigia import console
+    from vigia.demo import measured, outcome, scenario
+    from vigia.lab import up as lab_up
+    from vigia.stack import addresses, places
+    from vigia.stack import up as stack_up
+    from vigia.stack.agent import IsolationAgent
+    from vigia.stack.prometheus import Prometheus
+
+    wanted = lab_of(file)
+    who = scenario.cast(wanted, path)
+    steps = steps_of(as_json)
+    places.find_programs()
+    present = lab_up.bring_up(wanted, "auto", steps)
+    where = stack_up.bring_up(present, steps)
+    prometheus = Prometheus(places.stack_address(wanted, 9090))
+    with steps.step("measuring every path", expected=10) as done:
+        for ready in measured.wait_for_samples(wanted, prometheus):
+            paths = ready
+        done.append(f"measured {paths} directions of paths, {measured.SAMPLES} probes or more on each")
+    figures = measured.read(wanted, prometheus)
+    if not as_json:
+        _show("What the paths give (kernel timestamps, reflector time excluded)", measured.as_table(figures))
+    agent = IsolationAgent(places.stack_address(wanted, 9874), where.api_token)
+    with steps.step("playing the flood", expected=scenario.EXPECTED) as done:
+        played = scenario.play(who, prometheus, agent, steps.line, wanted)
+        done.append("played the flood to its end")
+    result = outcome.assess(played)
+    if as_json:
+        console.print_json(
+            {
+                "paths": [f.as_json() for f in figures],
+                **result.as_json(),
+                "addresses": addresses.of(wanted, where),
+            }
+        )
+        return
+    _show("What happened", result.timeline())
+    _show(f"What {who.victim.tenant} got", result.victim())
+    _show("Everything is left running; open", addresses.as_table(wanted, where))
+
+
+def _show(title: str, text: str) -> None:
+    indented = "\n".join(f"  {line}" for line in text.splitlines())
+    click.echo(f"\n{title}:\n\n{indented}\n")

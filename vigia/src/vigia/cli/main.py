@@ -1,0 +1,33 @@
+"""The vigia command: a table of its groups and commands, each defined in a module of its own."""
+
+from __future__ import annotations
+
+import click
+
+from vigia.cli.tree import CONTEXT, Tree
+
+__all__ = ["COMMANDS", "main"]
+
+COMMANDS = {
+    "up": "vigia.cli.site",
+    "status": "vigia.cli.site",
+    "down": "vigia.cli.site",
+    "demo": "vigia.cli.demo",
+    "flood": "vigia.cli.flood",
+    "compare": "vigia.cli.compare",
+    "lab": "vigia.cli.lab",
+    "stack": "vigia.cli.stack",
+    "campaign": "vigia.cli.campaign",
+    "node": "vigia.cli.node",
+    "doctor": "vigia.cli.doctor",
+    "certs": "vigia.cli.certs",
+    "compose": "vigia.cli.compose",
+    "completion": "vigia.cli.completion",
+}
+"""Every command, and the module that has it under its name."""
+
+
+@click.group(cls=Tree, table=COMMANDS, context_settings=dict(CONTEXT))
+@click.version_option(package_name="vigia", prog_name="vigia")
+def main() -> None:
+    """Network observability for multi-tenant clouds."""

@@ -1,0 +1,47 @@
+"""The clouds that a lab can be: a row here and a module of that name beside this one make one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from vigia.lab.model import Datapath, Lab
+
+__all__ = ["CLOUDS", "PLAIN", "BuildStep", "Cloud", "daemons", "load"]
+
+PLAIN = "plain"
+
+CLOUDS: Mapping[str, str] = {
+    PLAIN: "virtual switches that the lab sets up by itself",
+}
+"""Name of each cloud, as --cloud has it, and what controls its network. A module has _ for the name's -."""
+
+BuildStep = tuple[str, "Callable[[Lab, Datapath], str]"]
+"""What is being done, and the function that does it and returns what was done; "" is not shown."""
+
+
+@dataclass(frozen=True)
+class Cloud:
+    """How a lab comes into being: its module's CLOUD."""
+
+    check: Callable[[Lab, Datapath], None]
+    """Raises VigiaError for the first thing that the machine lacks; makes nothing."""
+    build: Sequence[BuildStep]
+    """In this order. A step that fails makes everything go, so each leaves only what lab.down finds."""
+    daemons: Sequence[str]
+    """Programs that it starts with files of the lab on their command lines, in the order in which they are
+    stopped; what runs in the lab's namespaces is found by those."""
+
+
+def load(name: str) -> Cloud:
+    """Return a cloud of the table."""
+    found: Cloud = import_module(f"vigia.lab.clouds.{name.replace('-', '_')}").CLOUD
+    return found
+
+
+def daemons() -> list[str]:
+    """Return the daemons of all clouds: a lab is removed without knowing which one it was."""
+    return list(dict.fromkeys(program for name in CLOUDS for program in load(name).daemons))

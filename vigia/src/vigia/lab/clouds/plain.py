@@ -1,0 +1,118 @@
+"""The plain lab: its namespaces, its wires and its virtual switches, set up by the lab itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vigia.host import commands
+from vigia.lab import (
+    buffers,
+    bypass,
+    files,
+    ipsec,
+    linuxbridge,
+    openvswitch,
+    paths,
+    preflight,
+    underlay,
+)
+from vigia.lab.clouds import Cloud
+from vigia.lab.model import Datapath, Lab
+
+__all__ = ["CLOUD"]
+
+
+def _mount(lab: Lab, datapath: Datapath) -> str:
+    lab.layout.bpffs.mkdir(mode=0o700)
+    commands.run(["mount", "-t", "bpf", "-o", "mode=0700", "bpf", str(lab.layout.bpffs)])
+    return f"mounted {lab.layout.bpffs}"
+
+
+def _namespaces(lab: Lab, datapath: Datapath) -> str:
+    underlay.make_namespaces(lab)
+    underlay.make_links(lab)
+    endpoints = sum(1 for _ in lab.endpoints)
+    return f"made {len(lab.nodes)} nodes, {endpoints} virtual machines, {len(lab.links)} wires"
+
+
+def _wires(lab: Lab, datapath: Datapath) -> str:
+    for link in lab.links:
+        underlay.make_wire(link)
+    for node in lab.nodes:
+        underlay.make_node(node)
+    rates = ", ".join(f"{link.name} {link.rate * 8 / 1e6:g} Mbit/s" for link in lab.links)
+    return f"joined the nodes: {rates}"
+
+
+def _machines(lab: Lab, datapath: Datapath) -> str:
+    by_ovs = {n.name for n in lab.nodes if n.switch == "openvswitch"}
+    for endpoint in lab.endpoints:
+        userspace = endpoint.node in by_ovs and datapath == "userspace"
+        underlay.make_endpoint(endpoint, checksum_offload=not userspace)
+    return "brought up the virtual machines"
+
+
+def _bridges(lab: Lab, datapath: Datapath) -> str:
+    nodes = [n for n in lab.nodes if n.switch == "linuxbridge"]
+    for node in nodes:
+        linuxbridge.make_switch(node)
+    return f"Linux bridge on {_names(n.name for n in nodes)}"
+
+
+def _ovs(lab: Lab, datapath: Datapath) -> str:
+    nodes = [n for n in lab.nodes if n.switch == "openvswitch"]
+    for node in nodes:
+        openvswitch.make_switch(node, lab.layout, datapath)
+    return f"Open vSwitch ({datapath} datapath) on {_names(n.name for n in nodes)}"
+
+
+def _names(names: Iterator[str]) -> str:
+    return ", ".join(names) or "no node"
+
+
+def _stations(lab: Lab, datapath: Datapath) -> str:
+    made = bypass.make(lab)
+    ipsec.start(lab)
+    protected = sum(s.kind == "ipsec" for node in lab.nodes for s in node.stations) // 2
+    if not made and not protected:
+        return ""
+    return f"{made} machines beside the switches, {protected} paths under IPsec" + (
+        f" ({ipsec.implementation()})" if protected else ""
+    )
+
+
+def _files(lab: Lab, datapath: Datapath) -> str:
+    return f"wrote {files.write(lab, datapath)} files below {lab.layout.directory}"
+
+
+def _try(lab: Lab, datapath: Datapath) -> str:
+    paths.first_packets(paths.tunnels(lab))  # ovs-vswitchd drops what it knows no neighbour for
+    wanted = paths.targets(lab)
+    paths.first_packets(wanted)
+    return f"packets pass on all paths ({len(wanted)} pairs)"
+
+
+def _buffers(lab: Lab, datapath: Datapath) -> str:
+    """Comes after the first packets: only then ovs-vswitchd has the socket that it sends through."""
+    nodes = [n for n in lab.nodes if n.switch == "openvswitch"]
+    if datapath == "kernel" or not nodes:
+        return "no buffers to raise: the kernel forwards"
+    pids = [openvswitch.vswitchd(lab.layout, node.name) for node in nodes]
+    sockets = sum(buffers.raise_all(pid) for pid in pids)
+    return f"buffers of {sockets} packet sockets of ovs-vswitchd are large enough"
+
+
+_BUILD = (
+    ("mounting the BPF file system", _mount),
+    ("making namespaces", _namespaces),
+    ("joining the nodes", _wires),
+    ("bringing up the virtual machines", _machines),
+    ("setting up the Linux bridges", _bridges),
+    ("starting Open vSwitch", _ovs),
+    ("writing the agents' files", _files),
+    ("setting up what bypasses the switches, and IPsec", _stations),
+    ("trying all paths", _try),
+    ("raising the buffers of Open vSwitch", _buffers),
+)
+
+CLOUD = Cloud(check=preflight.check, build=_BUILD, daemons=openvswitch.DAEMONS)

@@ -1,1 +1,0 @@
-"""One module per study: its answer in a sentence, its tables, its plots."""

@@ -1,0 +1,40 @@
+"""Bringing the stack of a lab up, and waiting until all of it works."""
+
+from __future__ import annotations
+
+from vigia.console import Steps
+from vigia.lab import state
+from vigia.stack import control
+from vigia.stack.places import Places
+
+__all__ = ["bring_up"]
+
+READY_SECONDS = 120.0
+"""How long a service may take to work; generous, for slow machines."""
+
+
+def bring_up(present: state.State, steps: Steps) -> Places:
+    """Start the stack of a lab unless it runs, and wait until all of it works. Raises VigiaError."""
+    with state.locked(present.lab.layout):
+        return _bring_up(present, steps)
+
+
+def _bring_up(present: state.State, steps: Steps) -> Places:
+    where = Places(present.lab.layout)
+    if control.is_up(where):
+        bad = [c for c in control.conditions(where) if c.problem]
+        if not bad:
+            steps.line("the stack is already up")
+            return where
+        with steps.step("removing an unhealthy stack") as done:
+            control.down(where)
+            done.append(f"removed an unhealthy stack ({bad[0].name}: {bad[0].problem})")
+    services = control.prepare(present.lab)
+    with steps.step(f"starting {len(services)} services", total=len(services)) as done:
+        control.start(where)
+        ready = 0
+        for _ in control.wait_ready(where, services, READY_SECONDS):
+            ready += 1
+            done.advance()
+        done.append(f"started {ready} services; all of them are ready")
+    return where

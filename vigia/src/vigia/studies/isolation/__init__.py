@@ -1,0 +1,1 @@
+"""E3: what the virtual switch, bypassing it, and IPsec cost."""

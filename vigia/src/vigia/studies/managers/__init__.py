@@ -1,0 +1,1 @@
+"""E4: what hosts give: network, memory, processor, disk, natively and inside a tenant."""

@@ -1,0 +1,1 @@
+"""E1: which overlay gives the best throughput, latency, jitter and loss."""

@@ -1,0 +1,67 @@
+"""The bed of the isolation experiments, with real enforcers and real traffic."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from labkit import ROOT
+
+from vigia.errors import VigiaError
+from vigia.host import netns
+from vigia.isolation.model import FlowOutcome, IsolationPlan, Mode, TrafficFlow
+from vigia.isolation.testbed import IsolationTestbed
+from vigia.isolation.traffic import BIN
+
+ENFORCER = ROOT / "bin" / "vigia-enforcer"
+SHARES = {"a": 0.75, "b": 0.25}
+
+
+def test_an_outcome_is_averaged_between_two_moments() -> None:
+    outcome = FlowOutcome(TrafficFlow("a", 1, 2), [10.0, 20.0, 30.0, 40.0], 0.0)
+    assert outcome.mean() == 25.0
+    assert outcome.mean(2 * BIN) == 35.0
+    assert outcome.mean(BIN, 3 * BIN) == 25.0
+
+
+def test_a_missing_enforcer_is_named(tmp_path: Path) -> None:
+    with (
+        pytest.raises(VigiaError, match="make build"),
+        IsolationTestbed(IsolationPlan(Mode.RIGID, SHARES), tmp_path / "none"),
+    ):
+        pass
+
+
+def test_guarantees_fit_the_link() -> None:
+    bed = IsolationTestbed(IsolationPlan(Mode.VIGIA, SHARES, link=100_000_000), ENFORCER)
+    assert sum(bed.guarantee(t) for t in SHARES) <= 0.95 * 0.99 * 100e6 + 1
+
+
+def test_a_flood_is_held_back_at_its_source(root: None) -> None:
+    before = set(netns.names("vigia-i"))
+    flows = [TrafficFlow("a", 2, 1), TrafficFlow("b", 3, 1, "udp")]
+    with IsolationTestbed(IsolationPlan(Mode.VIGIA, SHARES), ENFORCER) as bed:
+        deadline = time.monotonic() + 60
+        while True:
+            outcomes = bed.run(flows, 3)
+            receiver, sender = bed.metrics(1), bed.metrics(3)
+            told = receiver.get('vigia_enforcer_notices_total{kind="ack",outcome="received"}', 0)
+            held = sender.get('vigia_enforcer_reaction_seconds_count{stage="apply"}', 0)
+            if (told and held) or time.monotonic() > deadline:
+                break
+        assert told > 0
+        assert held > 0
+        policed = 'vigia_isolation_policed_packets_total{port="b-3",tenant="b"}'
+        assert sender[policed] > 0
+        assert all(sum(o.goodput) > 0 for o in outcomes)
+    assert set(netns.names("vigia-i")) <= before
+
+
+def test_without_control_nothing_is_held_back(root: None) -> None:
+    with IsolationTestbed(IsolationPlan(Mode.NONE, SHARES, hosts=2), ENFORCER) as bed:
+        (outcome,) = bed.run([TrafficFlow("a", 1, 2, connections=3)], 2)
+        assert sum(outcome.goodput) > 0
+        assert outcome.offered >= sum(outcome.goodput) * BIN
+        with pytest.raises(VigiaError, match="enforcer of host 1"):
+            bed.metrics(1)
