@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
-from click.testing import CliRunner
 
 from vigia.cli.main import main
 from vigia.lab import topology
@@ -52,10 +54,10 @@ def run_vigia(*arguments: str, env: dict[str, str] | None = None, timeout: float
 
 def invoke_vigia(*arguments: str, env: dict[str, str] | None = None) -> Ran:
     """Run the vigia command in this process: starting Python takes longer than most of what it does."""
-    result = CliRunner().invoke(main, arguments, env=env, prog_name="vigia")
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return Ran(result.exit_code, result.stdout, result.stderr)
+    out, err = io.StringIO(), io.StringIO()
+    with patch.dict(os.environ, env or {}), redirect_stdout(out), redirect_stderr(err):
+        status = main(arguments)
+    return Ran(status, out.getvalue(), err.getvalue())
 
 
 def need_root() -> None:

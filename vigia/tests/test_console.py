@@ -9,12 +9,11 @@ import pty
 import re
 import subprocess
 import sys
-from typing import Any
 
 import pytest
 
 from vigia import console
-from vigia.console import Steps, table
+from vigia.console import Steps
 
 
 def test_a_step_is_a_line_with_its_time() -> None:
@@ -89,17 +88,9 @@ def test_no_progress_elsewhere() -> None:
     assert re.fullmatch(r" +\d+\.\d\d s  building\n", done.stdout)
 
 
-@pytest.mark.parametrize(
-    ("header", "rows", "expected"),
-    [
-        (["NAME", "COUNT"], [("red", 7), ("bluish", 1234)], "NAME    COUNT\nred         7\nbluish   1234"),
-        (["A", "B"], [("x", "-"), ("y", 2)], "A  B\nx  -\ny  2"),
-        (["A", "LONG"], [("x", "y")], "A  LONG\nx  y"),
-        (["A", "B"], [], "A  B"),
-    ],
-)
-def test_tables(header: list[str], rows: list[Any], expected: str) -> None:
-    assert table(header, rows) == expected
+def test_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    console.print_table(["NAME", "COUNT"], [("red", 7), ("bluish", 1234)])
+    assert capsys.readouterr().out == "NAME    COUNT\nred         7\nbluish   1234\n"
 
 
 def test_json(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -15,7 +14,9 @@ from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
-__all__ = ["Step", "Steps", "print_json", "table"]
+from vigia_text import tables, terminal
+
+__all__ = ["Step", "Steps", "print_json", "print_table"]
 
 
 class Steps:
@@ -112,22 +113,11 @@ class _Bar:
         return line
 
 
+def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Print aligned columns on standard output, cut to what a terminal has."""
+    sys.stdout.write(tables.table(header, rows, width=terminal.width(sys.stdout)) + "\n")
+
+
 def print_json(value: Any) -> None:
     """Print a value as JSON on standard output."""
     sys.stdout.write(json.dumps(value, indent=2) + "\n")
-
-
-_QUANTITY = re.compile(r"[+-]?[\d,.]+( \S+|%)?|-")
-
-
-def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Return aligned columns: numbers, with their units, to the right, text to the left."""
-    cells = [[str(c) for c in row] for row in rows]
-    columns = list(zip(*cells, strict=True)) or [() for _ in header]
-    widths = [max(map(len, (title, *column))) for title, column in zip(header, columns, strict=True)]
-    right = [bool(column) and all(_QUANTITY.fullmatch(c) for c in column) for column in columns]
-    lines = []
-    for row in [list(header), *cells]:
-        parts = [c.rjust(w) if r else c.ljust(w) for c, w, r in zip(row, widths, right, strict=True)]
-        lines.append("  ".join(parts).rstrip())
-    return "\n".join(lines)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from vigia_service.errors import ServiceError
+
 __all__ = ["Interrupted", "OptionError", "VigiaError"]
 
 
-class VigiaError(Exception):
+class VigiaError(ServiceError):
     """A failure with a message for people: what is wrong, its value, and the fix."""
 
 

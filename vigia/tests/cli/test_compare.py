@@ -57,7 +57,7 @@ def test_what_is_asked_for_is_passed_on(
 
 def test_without_a_lab_it_says_which_is_missing(vigia: Callable[..., Any]) -> None:
     done = vigia("compare", "--lab", "never")
-    assert (done.status, done.stderr) == (1, "Error: lab never is not up; bring it up: vigia lab up\n")
+    assert (done.status, done.stderr) == (1, "vigia: lab never is not up; bring it up: vigia lab up\n")
 
 
 def test_it_becomes_vigia_compare(vigia_process: Callable[..., Any]) -> None:

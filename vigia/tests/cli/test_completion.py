@@ -24,7 +24,7 @@ def test_a_script_for_each_shell(vigia: Callable[..., Any], shell: str) -> None:
 def test_another_shell_is_refused(vigia: Callable[..., Any]) -> None:
     done = vigia("completion", "csh")
     assert (done.status, done.stdout) == (2, "")
-    assert "'csh' is not one of 'bash', 'zsh', 'fish'." in done.stderr
+    assert "'csh' is not one of 'bash', 'zsh', 'fish';" in done.stderr
 
 
 def completed(*words: str) -> list[str]:

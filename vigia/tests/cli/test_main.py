@@ -13,9 +13,9 @@ from typing import Any
 import click
 import pytest
 
-from vigia.cli.exits import Exit
-from vigia.cli.main import COMMANDS, main
-from vigia.cli.tree import CONTEXT
+from vigia.cli.main import COMMANDS, command
+from vigia_service.cli import CONTEXT
+from vigia_service.exits import Exit
 
 Vigia = Callable[..., Any]
 VIGIA = str(Path(sys.executable).with_name("vigia"))
@@ -30,7 +30,7 @@ SUMMARY = 62
 """Characters of a summary that fit beside the longest name in 80 columns."""
 
 
-def tree(command: click.Command = main, *path: str) -> Iterator[tuple[str, click.Command]]:
+def tree(command: click.Command = command, *path: str) -> Iterator[tuple[str, click.Command]]:
     """Yield every group and command with the words that it is typed as."""
     yield " ".join(path), command
     if isinstance(command, click.Group):
@@ -108,38 +108,38 @@ def test_every_command_can_print_json(words: str) -> None:
 @pytest.mark.parametrize(
     ("words", "status", "stderr"),
     [
-        (("lab", "fly"), 2, "Error: No such command 'fly'"),
+        (("lab", "fly"), 2, "vigia: No such command 'fly'; see vigia --help\n"),
         (("lab", "up", "--fast"), 2, "No such option"),
         (
             ("lab", "down", "--lab", "test"),
             2,
-            'Error: --lab "test" is not the name of a lab; write for example demo\n',
+            'vigia: --lab "test" is not the name of a lab; write for example demo; see vigia --help\n',
         ),
         (
             ("lab", "down", "--lab", "../etc"),
             2,
-            'Error: --lab "../etc" is not the name of a lab; write for example demo\n',
+            'vigia: --lab "../etc" is not the name of a lab; write for example demo; see vigia --help\n',
         ),
-        (("lab", "status", "--lab", "never"), 1, "Error: lab never is not up; bring it up: vigia lab up\n"),
+        (("lab", "status", "--lab", "never"), 1, "vigia: lab never is not up; bring it up: vigia lab up\n"),
         (
             ("lab", "exec", "--lab", "never", "lb1", "true"),
             1,
-            "Error: lab never is not up; bring it up: vigia lab up\n",
+            "vigia: lab never is not up; bring it up: vigia lab up\n",
         ),
         (("lab", "exec", "lb1"), 2, "Missing argument 'COMMAND...'"),
         (
             ("lab", "up", "--topology", "/nonexistent/lab.yaml"),
             1,
-            "Error: /nonexistent/lab.yaml: cannot be read: No such file or directory\n",
+            "vigia: /nonexistent/lab.yaml: cannot be read: No such file or directory\n",
         ),
-        (("lab", "check", "--topology", "/etc"), 1, "Error: /etc: cannot be read: Is a directory\n"),
+        (("lab", "check", "--topology", "/etc"), 1, "vigia: /etc: cannot be read: Is a directory\n"),
         (
             ("lab", "up", "--ovs-datapath", "hardware"),
             2,
-            "'hardware' is not one of 'auto', 'kernel', 'userspace'.",
+            "'hardware' is not one of 'auto', 'kernel', 'userspace';",
         ),
-        (("lab", "up", "--cloud", "cumulus"), 2, "'cumulus' is not 'plain'."),
-        (("flood", "--tenant", "red"), 2, "Missing option '--path'."),
+        (("lab", "up", "--cloud", "cumulus"), 2, "'cumulus' is not 'plain';"),
+        (("flood", "--tenant", "red"), 2, "Missing option '--path';"),
         (("campaign", "show", "e99"), 2, 'there is no campaign "e99"; write one of e1, '),
     ],
 )
@@ -153,10 +153,10 @@ def test_mistakes(vigia: Vigia, words: tuple[str, ...], status: int, stderr: str
 @pytest.mark.parametrize(
     ("words", "hint"),
     [
-        (("stauts",), "did you mean vigia status?"),
-        (("campaing", "run", "e1"), "did you mean vigia campaign?"),
-        (("lab", "stat"), "did you mean vigia lab status?"),
-        (("campaign", "reprot"), "did you mean vigia campaign report?"),
+        (("stauts",), "did you mean status?"),
+        (("campaing", "run", "e1"), "did you mean campaign?"),
+        (("lab", "stat"), "did you mean status?"),
+        (("campaign", "reprot"), "did you mean report?"),
         (("resume",), "vigia campaign resume?"),
         (("exec", "lb1", "true"), "vigia lab exec?"),
     ],
@@ -175,7 +175,7 @@ def test_an_error_of_the_system_is_a_line(vigia: Vigia, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     done = vigia("certs", "init", "--dir", str(tmp_path / "file" / "tls"))
     assert done.status == Exit.FAILED
-    assert re.fullmatch(r"Error: .*/file/tls.*: Not a directory.*\n", done.stderr)
+    assert re.fullmatch(r"vigia: .*/file/tls.*: Not a directory.*\n", done.stderr)
 
 
 # --- what is loaded ---
@@ -184,9 +184,10 @@ LOADED = """
 import sys
 from vigia.cli.main import main
 try:
-    main(sys.argv[1:], prog_name="vigia")
+    code = main(sys.argv[1:])
 except SystemExit as e:
-    assert e.code == 0, e.code
+    code = e.code
+assert code == 0, code
 print("\\n" + " ".join(sorted({n.partition(".")[0] for n in sys.modules})))
 """
 OURS = re.compile(r"_*vigia.*|_editable_impl_.*|__editable.*")
@@ -226,7 +227,7 @@ def test_light_commands_load_no_numbers_and_no_figures(words: tuple[str, ...]) -
 
 
 def test_a_wrong_option_is_refused_before_anything_is_loaded() -> None:
-    script = LOADED.replace("e.code == 0", "e.code == 2")
+    script = LOADED.replace("code == 0", "code == 2")
     argv = [sys.executable, "-c", script, "compare", "--since", "-5m"]
     done = subprocess.run(argv, capture_output=True, text=True, check=True)
     assert '"-5m" is not a duration; write for example 30s, 15m, 1h or 1d' in done.stderr
@@ -235,10 +236,10 @@ def test_a_wrong_option_is_refused_before_anything_is_loaded() -> None:
 
 def test_every_row_of_the_table_is_a_module_that_has_it() -> None:
     for name in COMMANDS:
-        command = main.get_command(click.Context(main), name)
-        assert command is not None
-        assert command.name == name
-    assert main.context_settings == dict(CONTEXT)
+        found = command.get_command(click.Context(command), name)
+        assert found is not None
+        assert found.name == name
+    assert command.context_settings == dict(CONTEXT)
 
 
 # --- in detail ---
@@ -264,8 +265,8 @@ def test_a_bad_topology_is_a_line_for_each_mistake(vigia: Vigia, edited: Callabl
         done = vigia(*words, "--topology", str(bad))
         assert done.status == 1
         assert done.stderr == (
-            f'Error: {bad}:9: tenants[0].guarantee: "fast": is not a rate; write for example 200Mbit, 1Gbit or 64kbit\n'
-            f'{bad}:30: unknown key "vlan"; known here: key, machines, path, subnet, tenant\n'
+            f'vigia: {bad}:9: tenants[0].guarantee: "fast": is not a rate; write for example 200Mbit, 1Gbit or 64kbit\n'
+            f'vigia: {bad}:30: unknown key "vlan"; known here: key, machines, path, subnet, tenant\n'
         )
 
 
@@ -276,7 +277,7 @@ def test_without_rights_it_says_so_and_makes_nothing(root: None, words: list[str
     assert done.returncode == 1
     assert done.stdout == ""
     assert re.fullmatch(
-        r"Error: the lab needs root \(CAP_NET_ADMIN, .* missing\); run it as root\n", done.stderr
+        r"vigia: the lab needs root \(CAP_NET_ADMIN, .* missing\); run it as root\n", done.stderr
     )
 
 

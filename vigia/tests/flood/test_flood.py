@@ -397,4 +397,4 @@ def test_the_command_needs_a_lab_that_is_up(vigia: Callable[..., Any]) -> None:
         "flood", "--lab", "never", "--tenant", "red", "--path", "ovs-gre", "--rate", "1Mbit", "--seconds", "1"
     )
     assert (done.status, done.stdout) == (1, "")
-    assert re.fullmatch(r"Error: lab never is not up; bring it up: vigia lab up\n", done.stderr)
+    assert re.fullmatch(r"vigia: lab never is not up; bring it up: vigia lab up\n", done.stderr)

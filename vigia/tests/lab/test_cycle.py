@@ -177,7 +177,7 @@ def test_stopped_it_removes_what_it_made(
     out, err = child.communicate(timeout=60)
     assert child.returncode == 1
     assert "removed what was made: " in out
-    assert err == f"Error: stopped by {number.name}\n"
+    assert err == f"vigia: stopped by {number.name}\n"
     assert machine("t1") == before
 
 
@@ -298,7 +298,7 @@ def test_down_with_a_foreign_mount_inside(lab_t1: Any) -> None:
         done = lab_t1.down()
         assert (done.status, done.stderr) == (
             1,
-            f"Error: {place} is still mounted; unmount it: umount {place}\n",
+            f"vigia: {place} is still mounted; unmount it: umount {place}\n",
         )
         assert (place / "precious").exists()
         assert "lab t1 is not up" in lab_t1.vigia("lab", "status").stderr, "half a lab is none"
@@ -421,7 +421,7 @@ def test_two_at_once(lab_t1: Any, children: Children) -> None:
             done = lab_t1.vigia(*words)
             assert (done.status, done.stderr) == (
                 1,
-                f"Error: another command (process {os.getpid()}) is working on lab t1; wait for its end\n",
+                f"vigia: another command (process {os.getpid()}) is working on lab t1; wait for its end\n",
             )
     lab_t1.layout.lock_file.unlink()
     assert netns.names(lab_t1.layout.prefix) == []
@@ -465,7 +465,7 @@ def test_what_status_sees(lab_t1: Any) -> None:
     again = lab_t1.up()
     assert again.status == 1
     assert re.fullmatch(
-        r"Error: lab t1 is unhealthy: .+; to replace it, run: vigia lab down --lab t1\n", again.stderr
+        r"vigia: lab t1 is unhealthy: .+; to replace it, run: vigia lab down --lab t1\n", again.stderr
     )
 
 
@@ -515,7 +515,7 @@ def test_status_of_a_lab_that_is_being_made(lab_t1: Any) -> None:
     lab_t1.layout.directory.mkdir(parents=True)
     state.write(state.State("starting", lab_t1.lab, "userspace", 0.0))
     done = lab_t1.vigia("lab", "status")
-    assert (done.status, done.stderr) == (1, "Error: lab t1 is not up; bring it up: vigia lab up\n")
+    assert (done.status, done.stderr) == (1, "vigia: lab t1 is not up; bring it up: vigia lab up\n")
 
 
 def test_a_record_without_a_lab_is_no_lab(lab_t1: Any) -> None:
@@ -533,7 +533,7 @@ def test_a_taken_address(lab_t1: Any, machine: Look) -> None:
         done = lab_t1.up()
     assert (done.status, done.stderr) == (
         1,
-        "Error: 127.78.0.4:9873 (vigia-enforcer of node ovs2) cannot be used: Address already in use; "
+        "vigia: 127.78.0.4:9873 (vigia-enforcer of node ovs2) cannot be used: Address already in use; "
         "stop what listens there (ss -ltnp), or give the lab other agents\n",
     )
     assert machine("t1") == before
@@ -547,7 +547,7 @@ def test_a_run_directory_that_is_a_file(lab_t1: Any, machine: Look) -> None:
     for words in (("lab", "up", "--topology", str(lab_t1.file)), ("lab", "down")):
         done = lab_t1.vigia(*words)
         assert done.status == 1
-        assert re.fullmatch(r"Error: /run/vigia/t1.*: Not a directory.*\n", done.stderr)
+        assert re.fullmatch(r"vigia: /run/vigia/t1.*: Not a directory.*\n", done.stderr)
     lab_t1.layout.directory.unlink()
     assert lab_t1.down().status == 0
     assert machine("t1") == before
@@ -560,7 +560,7 @@ def test_the_kernels_datapath_where_there_is_none(lab_t1: Any, machine: Look) ->
     done = lab_t1.vigia("lab", "up", "--topology", str(lab_t1.file), "--ovs-datapath", "kernel")
     assert (done.status, done.stderr) == (
         1,
-        "Error: the kernel has no openvswitch module; use --ovs-datapath userspace, "
+        "vigia: the kernel has no openvswitch module; use --ovs-datapath userspace, "
         "or a kernel with CONFIG_OPENVSWITCH\n",
     )
     assert machine("t1") == before

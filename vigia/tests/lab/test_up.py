@@ -232,10 +232,10 @@ def test_a_flood_to_another_address_is_refused(lab_up: Any) -> None:
     base = ("flood", "--tenant", "red", "--path", "linuxbridge-vxlan", "--rate", "1Mbit", "--seconds", "1")
     for address in ("8.8.8.8", "10.99.1.2", "127.0.0.1", "192.168.1.255"):
         done = lab_up.vigia(*base, "--to", address)
-        assert done.status == 1
+        assert done.status == 2
         assert done.stderr == (
-            f'Error: --to "{address}" is not an endpoint of red on linuxbridge-vxlan; '
-            "a flood from lb1 may go to 192.168.1.2 only\n"
+            f'vigia: --to "{address}" is not an endpoint of red on linuxbridge-vxlan; '
+            "a flood from lb1 may go to 192.168.1.2 only; see vigia --help\n"
         )
     after = wire(lab_up.vigia("lab", "status", "--json").json, "lb2")
     assert after["sent_packets"] - before["sent_packets"] < 100
@@ -439,25 +439,36 @@ def test_exec_passes_on_the_status_and_every_word(lab_up: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("words", "message", "status"),
     [
-        (["lb7", "true"], 'lab t1 has no node "lb7"; its nodes are lb1, lb2, ovs1, ovs2'),
+        (["lb7", "true"], 'lab t1 has no node "lb7"; its nodes are lb1, lb2, ovs1, ovs2', 1),
         (
             ["lb1/red", "true"],
-            '"lb1/red" is no place; write NODE or NODE/TENANT/PATH, for example lb1/red/linuxbridge-vxlan',
+            '"lb1/red" is no place; write NODE or NODE/TENANT/PATH, for example lb1/red/linuxbridge-vxlan; '
+            "see vigia --help",
+            2,
         ),
         (
             ["lb1/red/ovs-gre", "true"],
             'node lb1 has no endpoint "red/ovs-gre"; its endpoints are '
             "_infra/linuxbridge-vxlan, red/linuxbridge-vxlan, blue/linuxbridge-vxlan",
+            1,
         ),
-        (["lb1", "vigia-no-such-program"], "vigia-no-such-program: cannot be run: No such file or directory"),
-        (["lb1", "--"], "there is no command; write for example: vigia lab exec lb1 -- ip address"),
+        (
+            ["lb1", "vigia-no-such-program"],
+            "vigia-no-such-program: cannot be run: No such file or directory",
+            1,
+        ),
+        (
+            ["lb1", "--"],
+            "there is no command; write for example: vigia lab exec lb1 -- ip address; see vigia --help",
+            2,
+        ),
     ],
 )
-def test_exec_of_nothing(lab_up: Any, words: list[str], message: str) -> None:
+def test_exec_of_nothing(lab_up: Any, words: list[str], message: str, status: int) -> None:
     done = lab_up.vigia("lab", "exec", *words)
-    assert (done.status, done.stderr) == (1, f"Error: {message}\n")
+    assert (done.status, done.stderr) == (status, f"vigia: {message}\n")
 
 
 def test_up_again_says_so(lab_up: Any) -> None:
@@ -474,7 +485,7 @@ def test_up_with_another_topology_is_refused(lab_up: Any) -> None:
     done = lab_up.vigia("lab", "up", "--topology", str(other))
     assert (done.status, done.stderr) == (
         1,
-        "Error: lab t1 is up with another topology; to replace it, run: vigia lab down --lab t1\n",
+        "vigia: lab t1 is up with another topology; to replace it, run: vigia lab down --lab t1\n",
     )
     assert lab_up.vigia("lab", "status").status == 0, "and nothing has happened to it"
 
@@ -486,7 +497,7 @@ def test_another_lab_on_the_same_addresses_is_refused(lab_up: Any, machine: Call
     done = lab_up.vigia("lab", "up", "--topology", str(other))
     assert (done.status, done.stderr) == (
         1,
-        "Error: 127.78.0.1 of node lb1 belongs to lb1 of lab t1; "
+        "vigia: 127.78.0.1 of node lb1 belongs to lb1 of lab t1; "
         "give this lab other agents, or run: vigia lab down --lab t1\n",
     )
     assert machine("t2") == before

@@ -16,7 +16,7 @@ from labkit import ROOT
 
 from vigia.campaign import folder
 from vigia.errors import VigiaError
-from vigia.report import build, compare, numbers, page, pairing
+from vigia.report import build, compare, page, pairing
 from vigia.report.data import jitter, load, missing
 from vigia.report.document import Document
 from vigia.studies import catalogue, running
@@ -81,23 +81,6 @@ def test_the_command_line(vigia: Callable[..., Any], tmp_path: Path) -> None:
     shown = vigia("campaign", "run", "e1", "--dry-run")
     assert "runs, order randomised, about" in shown.stdout
     assert vigia("campaign", "report", "e1", "--directory", str(tmp_path)).status == 1
-
-
-@pytest.mark.parametrize(
-    ("shown", "expected"),
-    [
-        (numbers.seconds(69e-6), "69.0 µs"),
-        (numbers.seconds(0.00219), "2.19 ms"),
-        (numbers.rate(1.32e9), "1.32 Gbit/s"),
-        (numbers.quantity(float("nan"), "s"), "–"),
-        (numbers.interval(1e-3, 5e-4, 2e-3, "s"), "1.00 [0.500, 2.00] ms"),
-        (numbers.interval(0.01, 0, 0.02, "ratio"), "1.00 [0, 2.00] %"),
-        (numbers.probability(0.0004), "<0.001"),
-        (numbers.quantity(36711, "packets/s"), "36 711 packets/s"),
-    ],
-)
-def test_numbers(shown: str, expected: str) -> None:
-    assert shown == expected
 
 
 def test_what_a_repetition_becomes() -> None:

@@ -15,11 +15,10 @@ from typing import Protocol
 from vigia.campaign import jobs
 from vigia.campaign.jobs import IperfServer, Job
 from vigia.errors import VigiaError
-from vigia.host import commands
+from vigia.host import commands, processes
 
 __all__ = ["Host", "LocalHost", "Place"]
 
-_LISTEN = "0A"  # tcp_states.h
 _READY_SECONDS = 30.0
 
 
@@ -80,24 +79,13 @@ class LocalHost:
 
 def _await_listening(server: subprocess.Popen[str], job: IperfServer) -> None:
     deadline = time.monotonic() + _READY_SECONDS
-    wanted = f":{job.port:04X}"
     while time.monotonic() < deadline:
         if server.poll() is not None:
             out, err = server.communicate()
             raise VigiaError(f"the iperf3 server on {job.address} ended: {(err or out).strip()[-200:]}")
-        if _listens(server.pid, wanted):
+        if processes.listens(server.pid, job.port):
             return
         time.sleep(0.005)
     raise VigiaError(
         f"the iperf3 server on {job.address}:{job.port} does not listen after {_READY_SECONDS} s"
     )
-
-
-def _listens(pid: int, port: str) -> bool:
-    try:
-        lines = [*Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]]
-        lines += Path(f"/proc/{pid}/net/tcp6").read_text().splitlines()[1:]
-    except OSError:
-        return False
-    cells = (line.split() for line in lines)
-    return any(c[1].endswith(port) and c[3] == _LISTEN for c in cells)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from vigia.cli.options import json_option, steps_of
-from vigia.cli.tree import Group
+from vigia_service.cli import Group
 
 if TYPE_CHECKING:
     from vigia.campaign.influx import Store
@@ -91,11 +91,12 @@ def campaign_list(directory: Path, as_json: bool) -> None:
         campaigns = [{"name": c.name, "title": c.title, "question": c.question} for c in known]
         console.print_json({"campaigns": campaigns, "measured": measured})
         return
-    click.echo(console.table(["campaign", "question"], [[c.name, c.question] for c in known]))
+    console.print_table(["campaign", "question"], [[c.name, c.question] for c in known])
     if measured:
         rows = [[s["name"], s["state"], f"{s['done']} of {s['total']}", s["failed"]] for s in measured]
         header = [f"measured, in {directory}", "state", "repetitions", "failed"]
-        click.echo("\n" + console.table(header, rows))
+        click.echo()
+        console.print_table(header, rows)
 
 
 @campaign.command("show")
@@ -116,7 +117,7 @@ def campaign_show(name: str, full: bool, as_json: bool) -> None:
     click.echo(f"{wanted.title}: {wanted.question}")
     click.echo(outlines.preview(wanted, plan))
     names = list(dict.fromkeys(name for cell in plan.cells() for name in cell))
-    click.echo(console.table(names, [[cell.get(n, "") for n in names] for cell in plan.cells()]))
+    console.print_table(names, [[cell.get(n, "") for n in names] for cell in plan.cells()])
 
 
 @campaign.command("run")
@@ -234,4 +235,4 @@ def campaign_compare(one: str, other: str, metric: str | None, directory: Path, 
     if as_json:
         console.print_json([row.as_json() for row in rows])
         return
-    click.echo(console.table(pairing.HEADER, [row.as_text() for row in rows]))
+    console.print_table(pairing.HEADER, [row.as_text() for row in rows])

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from vigia.certs.parts import PARTS, SOON
-from vigia.cli.exits import Exit
 from vigia.cli.options import json_option
-from vigia.cli.tree import Group
+from vigia_service.cli import Group
+from vigia_service.exits import Exit
 
 if TYPE_CHECKING:
     from vigia.certs.authority import Issued
@@ -98,4 +98,4 @@ def _show(issued: list[Issued], as_json: bool) -> None:
         (i.part, f"{i.expires:%Y-%m-%d}", i.days, "issued now" if i.fresh else "kept", ", ".join(i.names))
         for i in issued
     ]
-    click.echo(console.table(("part", "expires", "days", "state", "names"), rows))
+    console.print_table(("part", "expires", "days", "state", "names"), rows)

@@ -7,10 +7,10 @@ from pathlib import Path
 import click
 
 from vigia.cli.certs import show_status
-from vigia.cli.exits import Exit
 from vigia.cli.options import json_option
-from vigia.cli.tree import Group
 from vigia.errors import VigiaError
+from vigia_service.cli import Group
+from vigia_service.exits import Exit
 
 __all__ = ["compose"]
 

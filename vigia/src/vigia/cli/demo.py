@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from vigia.cli.options import json_option, lab_of, steps_of, topology_option
+
+if TYPE_CHECKING:
+    from vigia.lab.model import Lab
 
 __all__ = ["demo"]
 
@@ -26,21 +30,30 @@ def demo(file: Path | None, path: str, as_json: bool) -> None:
     Shows what the paths give, the timeline of the flood and what its victim got, and leaves everything
     running. Exit code 0 means that every step was observed.
     """
+    from vigia.errors import VigiaError
+    from vigia_prometheus import PrometheusError
+
+    try:
+        _demo(lab_of(file), path, as_json)
+    except PrometheusError as e:
+        raise VigiaError(str(e)) from e
+
+
+def _demo(wanted: Lab, path: str, as_json: bool) -> None:
     from vigia import console
     from vigia.demo import measured, outcome, scenario
     from vigia.lab import up as lab_up
     from vigia.stack import addresses, places
     from vigia.stack import up as stack_up
     from vigia.stack.agent import IsolationAgent
-    from vigia.stack.prometheus import Prometheus
+    from vigia_prometheus import Prometheus
 
-    wanted = lab_of(file)
     who = scenario.cast(wanted, path)
     steps = steps_of(as_json)
     places.find_programs()
     present = lab_up.bring_up(wanted, "auto", steps)
     where = stack_up.bring_up(present, steps)
-    prometheus = Prometheus(places.stack_address(wanted, 9090))
+    prometheus = Prometheus(f"http://{places.stack_address(wanted, 9090)}")
     with steps.step("measuring every path", expected=10) as done:
         for ready in measured.wait_for_samples(wanted, prometheus):
             paths = ready

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from vigia.cli.exits import Exit
 from vigia.cli.options import json_option
+from vigia_service.exits import Exit
 
 if TYPE_CHECKING:
     from vigia.doctor.finding import Finding

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from vigia.cli.exits import Exit
 from vigia.cli.options import (
     cloud_option,
     datapath_option,
@@ -18,8 +17,9 @@ from vigia.cli.options import (
     steps_of,
     topology_option,
 )
-from vigia.cli.tree import Group
 from vigia.errors import OptionError, VigiaError
+from vigia_service.cli import Group
+from vigia_service.exits import Exit
 
 if TYPE_CHECKING:
     from vigia.lab.model import Lab
@@ -163,7 +163,7 @@ def lab_paths(as_json: bool) -> None:
         console.print_json([asdict(c) for c in found])
         return
     rows = [[c.path, "yes" if c.possible else "no", c.explanation] for c in found]
-    click.echo(console.table(["path", "possible", "how, or why not"], rows))
+    console.print_table(["path", "possible", "how, or why not"], rows)
 
 
 @lab.command("check")

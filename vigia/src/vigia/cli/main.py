@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import click
 
-from vigia.cli.tree import CONTEXT, Tree
+from vigia.cli.tree import Tree
+from vigia_service import cli
 
-__all__ = ["COMMANDS", "main"]
+__all__ = ["COMMANDS", "command", "main"]
 
 COMMANDS = {
     "up": "vigia.cli.site",
@@ -27,7 +30,12 @@ COMMANDS = {
 """Every command, and the module that has it under its name."""
 
 
-@click.group(cls=Tree, table=COMMANDS, context_settings=dict(CONTEXT))
+@click.group("vigia", cls=Tree, table=COMMANDS, context_settings=dict(cli.CONTEXT))
 @click.version_option(package_name="vigia", prog_name="vigia")
-def main() -> None:
+def command() -> None:
     """Network observability for multi-tenant clouds."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    return cli.main(command, "vigia", arguments)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import click
 
-from vigia.cli.exits import Exit
 from vigia.cli.options import json_option
-from vigia.cli.tree import Group
 from vigia.errors import VigiaError
+from vigia_service.cli import Group
+from vigia_service.exits import Exit
 
 __all__ = ["node"]
 
@@ -32,11 +32,10 @@ def node() -> None:
 @_config
 def serve(file: Path) -> None:
     """Run the agent of this node until it is told to stop."""
-    import logging
-
     from vigia.nodes import server, settings
+    from vigia_service import logs
 
-    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+    logs.setup("logfmt", "info")
     server.serve(settings.load(file))
 
 
@@ -83,7 +82,7 @@ def status(context: click.Context, file: Path, as_json: bool) -> None:
     if as_json:
         console.print_json(found)
     else:
-        click.echo(console.table(("node", "state", "kernel", "load"), [_row(f) for f in found]))
+        console.print_table(("node", "state", "kernel", "load"), [_row(f) for f in found])
     if any("error" in f for f in found):
         context.exit(Exit.FAILED)
 

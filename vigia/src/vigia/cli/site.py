@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from vigia.cli.exits import Exit
 from vigia.cli.options import (
     cloud_option,
     datapath_option,
@@ -19,6 +18,7 @@ from vigia.cli.options import (
     topology_option,
 )
 from vigia.errors import VigiaError
+from vigia_service.exits import Exit
 
 if TYPE_CHECKING:
     from vigia.lab.preflight import Wish

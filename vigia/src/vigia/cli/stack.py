@@ -6,9 +6,9 @@ from dataclasses import asdict
 
 import click
 
-from vigia.cli.exits import Exit
 from vigia.cli.options import json_option, lab_option, steps_of
-from vigia.cli.tree import Group
+from vigia_service.cli import Group
+from vigia_service.exits import Exit
 
 __all__ = ["stack"]
 
@@ -76,6 +76,6 @@ def stack_status(context: click.Context, name: str, as_json: bool) -> None:
             (c.name, c.address, c.pid or "-", round(c.seconds), c.restarts, c.problem or "ready")
             for c in found
         ]
-        click.echo(console.table(("service", "address", "pid", "up s", "restarts", "state"), rows))
+        console.print_table(("service", "address", "pid", "up s", "restarts", "state"), rows)
     if any(c.problem for c in found):
         context.exit(Exit.FAILED)

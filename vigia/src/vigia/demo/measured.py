@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from vigia import console
 from vigia.errors import VigiaError
 from vigia.lab.model import Lab
 from vigia.lab.naming import INFRA
-from vigia.stack.prometheus import Prometheus
+from vigia_prometheus import Prometheus
+from vigia_text import numbers, tables
 
 __all__ = ["PathFigures", "as_table", "read", "wait_for_samples"]
 
@@ -64,7 +65,7 @@ def wait_for_samples(
     wanted = _wanted(lab)
     deadline = time.monotonic() + _DEADLINE
     while True:
-        have = {_key(s.labels) for s in prometheus.query(_samples(window)) if s.value >= count}
+        have = {_key(s.labels) for s in prometheus.instant(_samples(window)) if s.value >= count}
         yield len(have & wanted)
         missing = sorted(wanted - have)
         if not missing:
@@ -87,7 +88,8 @@ def read(lab: Lab, prometheus: Prometheus, seconds: int = WINDOW) -> list[PathFi
     only = f'{{tenant="{INFRA}"}}[{seconds}s]'
 
     def by_path(expression: str) -> dict[tuple[str, str, str], float]:
-        return {_key(s.labels): s.value for s in prometheus.query(expression)}
+        found = prometheus.instant(expression)
+        return {_key(s.labels): s.value for s in found if not math.isnan(s.value)}
 
     quantile = f"histogram_quantile(%s, sum {_BY} (rate(vigia_probe_rtt_seconds{only})))"
     p50, p99 = by_path(quantile % "0.5"), by_path(quantile % "0.99")
@@ -116,17 +118,13 @@ def as_table(figures: list[PathFigures]) -> str:
             f.path,
             f.source,
             f.destination,
-            _microseconds(f.p50),
-            _microseconds(f.p99),
-            _microseconds(f.jitter),
-            f"{f.loss:.2%}",
+            numbers.seconds(f.p50),
+            numbers.seconds(f.p99),
+            numbers.seconds(f.jitter),
+            numbers.percent(f.loss),
             f.samples,
         )
         for f in figures
     ]
     header = ("path", "from", "to", "RTT p50", "RTT p99", "jitter", "loss", "samples")
-    return console.table(header, rows)
-
-
-def _microseconds(seconds: float) -> str:
-    return f"{seconds * 1e6:,.0f} us"
+    return tables.table(header, rows)

@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
 
-from vigia import console
 from vigia.demo.scenario import Play
 from vigia.demo.transfer import Interval
 from vigia.errors import VigiaError
+from vigia_text import numbers, tables
 
 __all__ = ["DemoOutcome", "Instant", "Phase", "assess"]
 
@@ -97,7 +97,7 @@ class DemoOutcome:
         """Return the timeline for people."""
         start = self.instants[0].at
         rows = [(_utc(i.at)[11:], f"{i.at - start:+.3f} s", i.text) for i in self.instants]
-        return console.table(("time (UTC)", "since flood", "what"), rows)
+        return tables.table(("time (UTC)", "since flood", "what"), rows)
 
     def victim(self) -> str:
         """Return the phases for people."""
@@ -105,14 +105,14 @@ class DemoOutcome:
             (
                 p.name,
                 f"{p.seconds:.1f} s",
-                f"{p.bits_per_second / 1e6:.0f} Mbit/s",
+                numbers.bits_per_second(p.bits_per_second),
                 p.retransmits,
                 p.probes,
-                "-" if p.loss is None else f"{p.loss:.1%}",
+                "-" if p.loss is None else numbers.percent(p.loss),
             )
             for p in self.phases
         ]
-        table = console.table(("phase", "time", "TCP", "retransmits", "probes", "probes lost"), rows)
+        table = tables.table(("phase", "time", "TCP", "retransmits", "probes", "probes lost"), rows)
         kept = ", ".join(f"{share:.0%} ({name})" for name, share in self.kept.items())
         return f"{table}\n\nof its guarantee of {self.guarantee / 1e6:g} Mbit/s it had {kept}"
 

@@ -14,7 +14,7 @@ from vigia.flood import order
 from vigia.flood import run as floods
 from vigia.lab.model import Endpoint, Lab
 from vigia.stack.agent import IsolationAction, IsolationAgent
-from vigia.stack.prometheus import Prometheus
+from vigia_prometheus import Prometheus
 
 __all__ = ["Cast", "Play", "cast", "play"]
 

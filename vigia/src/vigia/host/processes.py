@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-__all__ = ["alive", "all_pids", "arguments", "parent", "same_files", "stop"]
+__all__ = ["alive", "all_pids", "arguments", "listens", "parent", "same_files", "stop"]
+
+_LISTEN = "0A"  # tcp_states.h
 
 
 def _stat(pid: int) -> list[str]:
@@ -55,6 +57,17 @@ def same_files(pid: int) -> bool:
         return Path(f"/proc/{pid}/ns/mnt").readlink() == Path("/proc/self/ns/mnt").readlink()
     except OSError:
         return False  # it has ended
+
+
+def listens(pid: int, port: int) -> bool:
+    """Whether anything listens on a TCP port in a process's network namespace."""
+    try:
+        lines = Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]
+        lines += Path(f"/proc/{pid}/net/tcp6").read_text().splitlines()[1:]
+    except OSError:
+        return False  # it has ended
+    cells = (line.split() for line in lines)
+    return any(c[1].endswith(f":{port:04X}") and c[3] == _LISTEN for c in cells)
 
 
 def stop(pids: Iterable[int], ours: Callable[[int], bool], grace: float = 3.0) -> list[int]:

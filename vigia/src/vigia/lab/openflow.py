@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
 from vigia.errors import VigiaError
-from vigia.host import commands
+from vigia.host import commands, processes
 from vigia.lab.model import Endpoint, Installer, Node
 from vigia.lab.naming import Layout
 
@@ -40,8 +42,11 @@ BRIDGE = "br-of"
 OFCTL_TIMEOUT = 120.0
 """Seconds for one ovs-ofctl; a hundred thousand rules take 5 on an idle core."""
 
-_CONTROLLER = ("127.0.0.1", "6653")
-"""Where the controller listens, in the node's namespace: OpenFlow's port at IANA."""
+_ADDRESS, _PORTS = "127.0.0.1", (6653, 6654)
+"""Where the controller listens, in the node's namespace: on OpenFlow's port at IANA and on the next, in turn.
+A switch connects to a new address at once, and to one that did not answer after up to eight seconds."""
+
+_READY_SECONDS = 60.0
 
 _RUN = (
     "from vigia.lab import controller; controller.run()"  # os-ken finds applications by their module's name
@@ -131,15 +136,36 @@ def _by_controller(to: Switch, rules: Sequence[str]) -> None:
     first controller or loses its last one (ovs-vswitchd, connmgr). Without an
     answer there it forwards by what it has (fail_mode=secure).
     """
-    address, port = _CONTROLLER
-    _vsctl(
-        to,
-        *("set-controller", to.bridge, f"tcp:{address}:{port}"),
-        *("--", "set", "Controller", to.bridge, "connection_mode=out-of-band", "max_backoff=1000"),
-        *("--", "set", "Bridge", to.bridge, "other_config:disable-in-band=true"),
-    )
-    argv = [sys.executable, "-c", _RUN, address, port]
-    commands.run(argv, netns=to.netns, stdin=json.dumps(list(rules)), timeout=OFCTL_TIMEOUT)
+    taken = _vsctl(to, "get-controller", to.bridge)
+    port = next(p for p in _PORTS if not taken.strip().endswith(f":{p}"))
+    argv = [sys.executable, "-c", _RUN, _ADDRESS, str(port)]
+    with commands.spawn(argv, json.dumps(list(rules)), netns=to.netns) as controller:
+        try:
+            _await_listening(controller, port, argv)
+            _vsctl(
+                to,
+                *("set-controller", to.bridge, f"tcp:{_ADDRESS}:{port}"),
+                *("--", "set", "Controller", to.bridge, "connection_mode=out-of-band", "max_backoff=1000"),
+                *("--", "set", "Bridge", to.bridge, "other_config:disable-in-band=true"),
+            )
+            _, said = controller.communicate(timeout=OFCTL_TIMEOUT)
+        except subprocess.TimeoutExpired as e:
+            raise commands.CommandError(argv, f"still running after {OFCTL_TIMEOUT:g} s, killed") from e
+        finally:
+            controller.kill()
+    if controller.returncode != 0:
+        raise commands.CommandError(argv, f"exit status {controller.returncode}", said)
+
+
+def _await_listening(controller: subprocess.Popen[str], port: int, argv: Sequence[str]) -> None:
+    deadline = time.monotonic() + _READY_SECONDS
+    while not processes.listens(controller.pid, port):
+        if controller.poll() is not None:
+            _, said = controller.communicate()
+            raise commands.CommandError(argv, f"exit status {controller.returncode}", said)
+        if time.monotonic() > deadline:
+            raise commands.CommandError(argv, f"does not listen after {_READY_SECONDS:g} s, killed")
+        time.sleep(0.02)
 
 
 def count(of: Switch) -> int:
@@ -154,5 +180,6 @@ def _ofctl(of: Switch, *arguments: str, stdin: str = "") -> str:
     return commands.run(argv, stdin=stdin, env=env, timeout=OFCTL_TIMEOUT).stdout
 
 
-def _vsctl(of: Switch, *arguments: str) -> None:
-    commands.run(["ovs-vsctl", f"--db=unix:{of.directory}/db.sock", "--timeout=20", *arguments])
+def _vsctl(of: Switch, *arguments: str) -> str:
+    argv = ["ovs-vsctl", f"--db=unix:{of.directory}/db.sock", "--timeout=20", *arguments]
+    return commands.run(argv).stdout

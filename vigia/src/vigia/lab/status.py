@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from vigia.console import table
 from vigia.errors import VigiaError
 from vigia.host import commands, netns
 from vigia.lab import buffers, openvswitch, paths
 from vigia.lab.model import Datapath, Lab, Link, Node
 from vigia.lab.state import State
+from vigia_text.tables import table
 
 __all__ = ["LabReport", "examine"]
 

@@ -12,18 +12,21 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, cast
+from typing import Any
 
 from flask import Flask, Response, jsonify, request
 from pydantic import ValidationError
 from werkzeug.exceptions import HTTPException
 
+import vigia_json
 from vigia.campaign import jobs
 from vigia.campaign.hosts import Host
 from vigia.campaign.jobs import Benchmark, IperfServer, Job
 from vigia.errors import VigiaError
 from vigia.host import associations, environment
 from vigia.nodes.settings import Agent
+from vigia_json import JsonError
+from vigia_service.server import client_names
 
 __all__ = ["MAX_BODY", "Servers", "create_app"]
 
@@ -158,16 +161,19 @@ def _authorise(settings: Agent, environ: Mapping[str, Any]) -> None:
     """Raise Refused unless the client's certificate has one of the names that may send jobs."""
     if settings.tls is None:
         return
-    certificate = cast("Mapping[str, Any]", environ["gunicorn.socket"].getpeercert() or {})
-    names = {value for rdn in certificate.get("subject", ()) for key, value in rdn if key == "commonName"}
+    names = client_names(environ)
     if not names & set(settings.clients):
         known = ", ".join(settings.clients)
         raise Refused(403, f"certificates of {', '.join(names) or 'nobody'} send no jobs here; {known} may")
 
 
 def _job(settings: Agent) -> Job:
+    raw = request.get_data()
     try:
-        job = jobs.adapter.validate_json(request.get_data())
+        vigia_json.loads(raw, max_size=MAX_BODY)  # refuses what pydantic lets pass, as repeated keys
+        job = jobs.adapter.validate_json(raw)
+    except JsonError as e:
+        raise Refused(400, str(e)) from e
     except ValidationError as e:
         first = e.errors()[0]
         where = ".".join(map(str, first["loc"])) or "the job"

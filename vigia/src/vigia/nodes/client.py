@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -10,6 +9,7 @@ from typing import Any
 
 import httpx
 
+import vigia_json
 from vigia.campaign import jobs
 from vigia.campaign.jobs import IperfServer, Job
 from vigia.errors import VigiaError
@@ -65,7 +65,7 @@ class RemoteHost:
         except httpx.HTTPError as e:
             raise VigiaError(f"node {self.name}: its agent at {self._url} does not answer: {e}") from e
         try:
-            found = json.loads(text) if text else {}
+            found = vigia_json.loads(text, max_size=_LONGEST) if text else {}
         except ValueError as e:
             raise VigiaError(
                 f"node {self.name}: {self._url} is no agent of vigia (HTTP status {status})"

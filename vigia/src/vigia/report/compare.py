@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from vigia.report.data import Floats
-from vigia.report.numbers import interval, probability
 from vigia_statistics import (
     Comparison,
     Direction,
@@ -18,6 +17,7 @@ from vigia_statistics import (
     median_interval,
     winner,
 )
+from vigia_text.numbers import interval, probability
 
 __all__ = ["Judged", "bar", "judged", "mean_text", "median_text", "pair_row"]
 

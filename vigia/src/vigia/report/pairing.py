@@ -10,9 +10,9 @@ import numpy as np
 from vigia.campaign.folder import Folder
 from vigia.errors import VigiaError
 from vigia.report.data import Data, load, mean
-from vigia.report.numbers import interval, probability
 from vigia_statistics import Comparison, Verdict, holm
 from vigia_statistics import compare as compare_samples
+from vigia_text.numbers import interval, probability
 
 __all__ = ["HEADER", "Pair", "pairs"]
 

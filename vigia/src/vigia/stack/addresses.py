@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from vigia import console
 from vigia.lab.model import Lab
 from vigia.stack import places
 from vigia.stack.places import Places
+from vigia_text import tables
 
 __all__ = ["as_table", "of"]
 
@@ -40,4 +40,4 @@ def as_table(lab: Lab, where: Places) -> str:
         ("play a flood", ".venv/bin/vigia demo --path ovs-vxlan"),
         ("remove everything", "make down"),
     ]
-    return console.table(("what", "where"), rows)
+    return tables.table(("what", "where"), rows)

@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 
+import vigia_json
 from vigia.errors import VigiaError
 
 __all__ = ["IsolationAction", "IsolationAgent"]
@@ -53,7 +54,7 @@ class IsolationAgent:
         try:
             answer = self._client.get(path, params=parameters)
             answer.raise_for_status()
-            body: dict[str, Any] = answer.json()
+            body: dict[str, Any] = vigia_json.loads(answer.content)
         except (httpx.HTTPError, ValueError) as e:
             raise VigiaError(f"the isolation agent does not answer {path}: {e}") from e
         return body

@@ -9,8 +9,8 @@ from vigia.report import figures
 from vigia.report.data import Data, Floats, mean
 from vigia.report.document import Document, Figure, Section, Table
 from vigia.report.figures import Bar
-from vigia.report.numbers import interval, percent
 from vigia_statistics import mean_interval
+from vigia_text.numbers import interval, percent
 
 __all__ = ["build"]
 

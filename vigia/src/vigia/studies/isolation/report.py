@@ -8,8 +8,8 @@ from vigia.campaign.model import Campaign
 from vigia.report import compare, figures
 from vigia.report.data import Data, Floats, mean, median, published
 from vigia.report.document import Document, Section, Table
-from vigia.report.numbers import interval, rate, seconds
 from vigia_statistics import Direction, rank_sum
+from vigia_text.numbers import bits_per_second, interval, seconds
 
 __all__ = ["build"]
 
@@ -139,7 +139,7 @@ def _reference() -> Table:
             r["iqr_small_ms"] or "–",
             r["rtt_saturated_ms"],
             r["iqr_saturated_ms"] or "–",
-            rate(float(r["bandwidth_mbit_s"]) * 1e6) if r["bandwidth_mbit_s"] else "–",
+            bits_per_second(float(r["bandwidth_mbit_s"]) * 1e6) if r["bandwidth_mbit_s"] else "–",
             r["small_packets_s"] or "–",
             r["saturated_packets_s"] or "–",
         ]

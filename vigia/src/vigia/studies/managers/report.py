@@ -8,9 +8,9 @@ from vigia.campaign.model import Campaign
 from vigia.report import compare, figures
 from vigia.report.data import Data, Floats, mean, published
 from vigia.report.document import Document, Figure, Section, Table
-from vigia.report.numbers import interval, percent, probability, quantity
 from vigia_statistics import Comparison, Direction, Verdict, judge, welch
 from vigia_statistics import compare as compare_samples
+from vigia_text.numbers import interval, percent, probability, quantity
 
 __all__ = ["build"]
 

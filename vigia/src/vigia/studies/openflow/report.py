@@ -10,9 +10,9 @@ from vigia.campaign.model import Campaign, Factor
 from vigia.report import compare, figures
 from vigia.report.data import Data, Floats, jitter, mean, median, published
 from vigia.report.document import Document, Figure, Section, Table
-from vigia.report.numbers import interval, percent, seconds
 from vigia.studies.openflow import verdict
 from vigia_statistics import Direction, rank_sum
+from vigia_text.numbers import interval, percent, seconds
 
 __all__ = ["build"]
 

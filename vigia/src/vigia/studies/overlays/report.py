@@ -10,8 +10,8 @@ from vigia.campaign.model import Campaign, Factor
 from vigia.report import compare, figures
 from vigia.report.data import Data, Floats, Reduce, jitter, mean, median, missing, published
 from vigia.report.document import Document, Figure, Section, Table
-from vigia.report.numbers import percent
 from vigia_statistics import Direction, minimum_detectable_loss
+from vigia_text.numbers import percent
 
 __all__ = ["build"]
 

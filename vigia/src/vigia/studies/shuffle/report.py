@@ -7,8 +7,8 @@ import numpy as np
 from vigia.campaign.model import Campaign, Factor
 from vigia.report.data import Data, Floats, mean, published
 from vigia.report.document import Document, Section, Table
-from vigia.report.numbers import interval, percent, seconds
 from vigia_statistics import mean_interval
+from vigia_text.numbers import interval, percent, seconds
 
 __all__ = ["build"]
 
