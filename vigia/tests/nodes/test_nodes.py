@@ -456,7 +456,7 @@ def test_campaign_across_nodes(rack: Rack) -> None:
     assert len(samples(f, "throughput")) == 2
     assert all(1e6 < v < 6e6 for v in samples(f, "throughput")), "what was sent arrived"
     assert len(samples(f, "rtt")) == 2 * 50
-    described = json.loads((f.path / "manifest.json").read_text())["testbed"]
+    described = json.loads((f.path / "manifest.json").read_text())["bed"]
     assert described["kind"] == "nodes"
     assert set(described["environments"]) == {"near", "far"}
     assert "key_file" not in json.dumps(described)

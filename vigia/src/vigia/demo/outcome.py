@@ -13,13 +13,14 @@ from vigia.demo.transfer import Interval
 from vigia.errors import VigiaError
 from vigia_text import numbers, tables
 
-__all__ = ["DemoOutcome", "Instant", "Phase", "assess"]
+__all__ = ["KEPT", "DemoOutcome", "Instant", "Phase", "assess"]
 
 RECOVERY_SECONDS = 1.0
 """The victim has its guarantee when it gets it on average over this time."""
 
-KEPT = 0.5
-"""Share of its guarantee that the victim has at least; without control it has 0.1 to 0.2 of it."""
+KEPT = {"flood, no limit": 0.9, "flood, limited": 0.95}
+"""Share of its guarantee that the victim has at least in each phase of the flood; without control it has
+0.1 to 0.2 of it."""
 
 
 @dataclass(frozen=True)
@@ -130,9 +131,10 @@ def assess(play: Play) -> DemoOutcome:
     phases = list(_phases(play))
     outcome = DemoOutcome(instants, phases, play.cast.guarantee * 8)
     for name, share in outcome.kept.items():
-        if share < KEPT:
+        if share < KEPT[name]:
             raise VigiaError(
-                f"{play.cast.victim.tenant} had only {share:.0%} of its guarantee ({name}); "
+                f"{play.cast.victim.tenant} had only {share:.0%} of its guarantee, "
+                f"{KEPT[name]:.0%} was promised ({name}); "
                 "see GET /v1/actual of the enforcers of both nodes for what is scheduled"
             )
     return outcome

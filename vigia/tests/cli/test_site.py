@@ -1,0 +1,117 @@
+"""vigia up, status and down, on a lab of the tests' own with a stack of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from labkit import need_root, own_topology
+
+from vigia.cli import site
+from vigia.lab import model, topology
+from vigia.lab.status import LabReport
+from vigia.stack.control import Condition
+from vigia.stack.places import Places
+
+NAME = "tsite"
+Vigia = Callable[..., Any]
+
+
+def test_status_of_nothing(vigia: Vigia) -> None:
+    done = vigia("status", "--lab", "never")
+    assert (done.status, done.stderr) == (1, "vigia: lab never is not up; bring it up: vigia up\n")
+    assert vigia("status", "--lab", "never", "--json").stdout == ""
+
+
+def condition(name: str, problem: str = "") -> Condition:
+    return Condition(name, "127.0.0.1:1", 1, 1.0, 0, problem)
+
+
+def test_the_summary_is_a_line_for_each_and_one_for_each_problem() -> None:
+    report = LabReport("demo", "kernel")
+    assert site._summary(report, [condition("a"), condition("b")], []).splitlines() == [
+        "lab demo: 0 of 0 nodes healthy, 0 of 0 ports up, 0 of 0 paths answer",
+        "stack: 2 of 2 services ready",
+        "all is well",
+    ]
+    problems = ["node lb1: eth0 is down", "service b: no answer"]
+    assert site._summary(report, [condition("a"), condition("b", "no answer")], problems).splitlines()[
+        1:
+    ] == [
+        "stack: 1 of 2 services ready",
+        "problem: node lb1: eth0 is down",
+        "problem: service b: no answer",
+    ]
+    assert "stack: not up" in site._summary(report, [], ["x"])
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A topology whose addresses nobody else has; whatever is made of it is removed."""
+    need_root()
+    file = own_topology(tmp_path_factory.mktemp("site"), NAME, "127.97.0.0/24")
+    text = file.read_text().replace("stack_address: 127.0.0.1 ", "stack_address: 127.97.0.250 ")
+    assert "127.97.0.250" in text
+    file.write_text(text)
+    yield file
+
+
+@pytest.mark.netns
+def test_a_lab_without_its_stack_then_with_it_then_gone(
+    vigia: Vigia, place: Any, wait_until: Callable[..., None]
+) -> None:
+    vigia("down", "--lab", NAME)
+    try:
+        assert vigia("lab", "up", "--topology", str(place)).status == 0
+        half = vigia("status", "--lab", NAME)
+        assert half.status == 1
+        assert half.stdout.splitlines() == [
+            f"lab {NAME}: 4 of 4 nodes healthy, 18 of 18 ports up, 11 of 11 paths answer",
+            "stack: not up",
+            f"problem: the stack of lab {NAME} is not up; start it: vigia stack up",
+        ]
+
+        up = vigia("up", "--topology", str(place), "--json")
+        assert up.status == 0, up.stderr
+        assert (up.json["lab"], up.json["cloud"]) == (NAME, "plain")
+        assert up.json["addresses"]["console"] == "http://127.97.0.250:9874/"
+        assert "all of them are ready" in up.stderr
+
+        whole = vigia("status", "--lab", NAME)
+        assert (whole.status, whole.stdout.splitlines()[1:]) == (
+            0,
+            ["stack: 17 of 17 services ready", "all is well"],
+        )
+
+        again = vigia("up", "--topology", str(place))
+        assert again.status == 0
+        assert "the stack is already up" in again.stdout
+        assert "http://127.97.0.250:9090/graph" in again.stdout
+
+        lab = model.resolve(topology.load(place))
+        status = json.loads(Places(lab.layout).status.read_text())["services"]
+        os.kill(status["vigia-compare"]["pid"], signal.SIGSTOP)  # there, and yet no answer
+        hung = vigia("status", "--lab", NAME, "--json")
+        os.kill(status["vigia-compare"]["pid"], signal.SIGCONT)
+        assert (hung.status, hung.json["ok"]) == (1, False)
+        (problem,) = hung.json["problems"]
+        assert problem.startswith("service vigia-compare: no answer")
+        assert len(hung.json["services"]) == 17
+        wait_until(lambda: vigia("status", "--lab", NAME).status == 0, "it answers again")
+
+        refused = vigia("lab", "down", "--lab", NAME)
+        assert (refused.status, refused.stderr) == (
+            1,
+            f"vigia: the stack of lab {NAME} is beside it; remove both: vigia down --lab {NAME}\n",
+        )
+    finally:
+        gone = vigia("down", "--lab", NAME, "--json")
+    assert gone.status == 0, gone.stderr
+    assert gone.json["processes"] > 0
+    assert len(gone.json["namespaces"]) == 24
+    assert not Places(model.resolve(topology.load(place)).layout).directory.exists()
+    assert vigia("down", "--lab", NAME).stdout.count("no ") == 2, "again there is nothing"

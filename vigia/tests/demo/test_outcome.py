@@ -1,0 +1,173 @@
+"""What a play showed: each step is seen, the order makes sense, and the victim had what it was promised."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from vigia.demo import outcome, scenario
+from vigia.demo.scenario import Play, Probes
+from vigia.demo.transfer import Interval
+from vigia.errors import OptionError, VigiaError
+from vigia.flood import order
+from vigia.flood.run import FloodReport
+from vigia.flood.sender import FloodOutcome
+from vigia.lab.model import Lab
+from vigia.stack.agent import IsolationAction
+
+START = 1_700_000_000.0
+"""Unix time of the flood's first packet."""
+
+INSTANTS = {
+    "kernel_detected": START + 0.006,
+    "alert_started": START + 0.229,
+    "webhook_received": START + 0.235,
+    "limit_verified": START + 0.302,
+    "released": START + 31.7,
+}
+
+
+def action(**changes: float | None) -> IsolationAction:
+    instants = {k: v for k, v in {**INSTANTS, **changes}.items() if v is not None}
+    return IsolationAction("a1", 1, "udp-flood", "L1", "RELEASED", "evidence", 5_000_000, 1, instants)
+
+
+def carried(rates: dict[float, float]) -> list[Interval]:
+    """Readings of 0.2 s from 8 s before the flood to 36 s after it; rates hold from their moment on, Mbit/s."""
+    found = []
+    for n in range(-40, 180):
+        begin = n * 0.2
+        rate = [mbit for since, mbit in sorted(rates.items()) if since <= begin + 0.1][-1]
+        found.append(Interval(START + begin, START + begin + 0.2, rate * 1e6, 0))
+    return found
+
+
+@pytest.fixture
+def play(demo: Lab) -> Play:
+    """A play as it should be: the victim never falls below the 100 Mbit/s that it bought."""
+    who = scenario.cast(demo, "linuxbridge-vxlan")
+    wanted = order.make(
+        demo,
+        tenant="red",
+        path="linuxbridge-vxlan",
+        node="lb1",
+        to=None,
+        rate=scenario.RATE,
+        seconds=15.0,
+        size=1400,
+    )
+    nanoseconds = round(START * 1e9)
+    flood = FloodReport(wanted, FloodOutcome(100_000, 0, nanoseconds, nanoseconds + 15_000_000_000))
+    moments = {"begin": -7.0, "flood": 0.0, "limit": 0.302, "flood_end": 15.0, "release": 31.7, "end": 34.0}
+    probes = {name: Probes(START + at, 20 * (at + 7), 0) for name, at in moments.items()}
+    rates = {-8.0: 176.0, 0.0: 146.0, 0.2: 138.0, 15.0: 176.0}
+    return Play(who, flood, action(), 5_000_000, carried(rates), probes, START - 8)
+
+
+def test_a_play_as_it_should_be(play: Play) -> None:
+    found = outcome.assess(play)
+    assert [i.name for i in found.instants] == [
+        *("flood_start", "kernel_detected", "alert_started", "webhook_received", "limit_verified"),
+        *("victim_recovered", "flood_end", "released"),
+    ]
+    assert found.kept == {"flood, no limit": 1.0, "flood, limited": 1.0}
+    assert [p.name for p in found.phases] == ["before", "flood, no limit", "flood, limited", "after"]
+    assert [p.lost for p in found.phases] == [0, 0, 0, 0]
+    before, _, limited, _ = found.phases
+    assert before.bits_per_second == pytest.approx(176e6)
+    assert limited.bits_per_second == pytest.approx(138e6, rel=0.02)
+
+
+@pytest.mark.parametrize("event", ["kernel_detected", "alert_started", "webhook_received", "released"])
+def test_a_step_that_was_not_seen_is_named(play: Play, event: str) -> None:
+    with pytest.raises(VigiaError, match=rf"not observed: .* \(the action has no event {event}\)"):
+        outcome.assess(replace(play, action=action(**{event: None})))
+
+
+@pytest.mark.parametrize(
+    ("event", "at"),
+    [("kernel_detected", START - 5), ("webhook_received", START + 0.01), ("released", START + 3)],
+)
+def test_an_order_that_makes_no_sense_is_refused(play: Play, event: str, at: float) -> None:
+    with pytest.raises(VigiaError, match=r"was measured before .*: the order makes no sense"):
+        outcome.assess(replace(play, action=action(**{event: at})))
+
+
+def test_clocks_may_differ_a_little(play: Play) -> None:
+    assert outcome.assess(replace(play, action=action(kernel_detected=START - 0.1)))
+
+
+@pytest.mark.parametrize(
+    ("rates", "message"),
+    [
+        ({-8.0: 176.0, 0.0: 20.0, 0.6: 138.0, 15.0: 176.0}, r"had only \d\d% .*90% was promised .*no limit"),
+        ({-8.0: 176.0, 0.0: 146.0, 0.4: 20.0, 2.4: 101.0, 15.0: 176.0}, r"95% was promised \(flood, limited"),
+        ({-8.0: 176.0, 0.0: 94.0, 15.0: 176.0}, r"95% was promised|did not get its guarantee of 100 Mbit/s"),
+    ],
+)
+def test_a_victim_without_its_guarantee_is_a_failure(
+    play: Play, rates: dict[float, float], message: str
+) -> None:
+    with pytest.raises(VigiaError, match=message):
+        outcome.assess(replace(play, intervals=carried(rates)))
+
+
+def test_a_victim_that_never_recovers_is_a_failure(play: Play) -> None:
+    with pytest.raises(
+        VigiaError, match=r"did not get its guarantee of 100 Mbit/s under the limit: 30 Mbit/s"
+    ):
+        outcome.assess(replace(play, intervals=carried({-8.0: 176.0, 0.0: 30.0})))
+
+
+def test_the_promise_is_close_to_all_of_it() -> None:
+    """A system that gives half of what was bought is broken."""
+    assert outcome.KEPT == {"flood, no limit": 0.9, "flood, limited": 0.95}
+
+
+def test_it_is_shown_to_people(play: Play) -> None:
+    found = outcome.assess(play)
+    lines = found.timeline().splitlines()
+    assert lines[0].split() == ["time", "(UTC)", "since", "flood", "what"]
+    assert re.fullmatch(r"22:13:20\.\d{6}Z +\+0\.000 s  red sends the first packet of the flood .*", lines[1])
+    assert lines[-1].endswith("the limit is lifted on evidence, read back from the kernel")
+    victim = found.victim()
+    assert "of its guarantee of 100 Mbit/s it had 100% (flood, no limit), 100% (flood, limited)" in victim
+    assert re.search(r"^before +7\.0 s +176 Mbit/s +0 +140 +0 %$", victim, re.MULTILINE)
+
+
+def test_a_phase_without_probes_has_no_loss(play: Play) -> None:
+    probes = {**play.probes, "limit": replace(play.probes["limit"], sent=play.probes["flood"].sent)}
+    found = outcome.assess(replace(play, probes=probes))
+    assert found.phases[1].loss is None
+    assert re.search(r"^flood, no limit .* 0 +-$", found.victim(), re.MULTILINE)
+
+
+def test_it_is_data(play: Play) -> None:
+    found: dict[str, Any] = outcome.assess(play).as_json()
+    assert found["timeline"][0]["seconds_after_flood"] == 0
+    assert found["timeline"][0]["at"] == "2023-11-14T22:13:20.000000Z"
+    assert [p["probes_lost"] for p in found["victim"]] == [0, 0, 0, 0]
+    assert found["guarantee"] == {
+        "bits_per_second": 100_000_000,
+        "kept": {"flood, no limit": 1.0, "flood, limited": 1.0},
+    }
+
+
+# --- the cast ---
+
+
+def test_the_cast_shares_a_link(demo: Lab) -> None:
+    who = scenario.cast(demo, "ovs-gre")
+    assert (who.offender.node, who.victim.node, who.victim_sink.node) == ("ovs1", "ovs1", "ovs2")
+    assert (who.offender.tenant, who.victim.tenant) == ("red", "blue")
+    assert who.guarantee * 8 == 100_000_000
+
+
+def test_a_path_without_the_offender_is_refused(demo: Lab) -> None:
+    with pytest.raises(
+        OptionError, match=r'--path "direct" has no endpoint of tenant red; it has them on linux'
+    ):
+        scenario.cast(demo, "direct")
