@@ -10,6 +10,7 @@ from labkit import ROOT
 
 from vigia.errors import VigiaError
 from vigia.host import netns
+from vigia.isolation.bench import payload
 from vigia.isolation.model import FlowOutcome, IsolationPlan, Mode, TrafficFlow
 from vigia.isolation.testbed import IsolationTestbed
 from vigia.isolation.traffic import BIN
@@ -48,10 +49,12 @@ def test_a_flood_is_held_back_at_its_source(root: None) -> None:
             receiver, sender = bed.metrics(1), bed.metrics(3)
             told = receiver.get('vigia_enforcer_notices_total{kind="ack",outcome="received"}', 0)
             held = sender.get('vigia_enforcer_reaction_seconds_count{stage="apply"}', 0)
-            if (told and held) or time.monotonic() > deadline:
+            kept = outcomes[0].mean(begin=1.0) / payload(bed.guarantee("a"))
+            if (told and held and kept >= 0.9) or time.monotonic() > deadline:
                 break
         assert told > 0
         assert held > 0
+        assert kept >= 0.9, "the victim has what it bought; without control it has a fifth of it"
         policed = 'vigia_isolation_policed_packets_total{port="b-3",tenant="b"}'
         assert sender[policed] > 0
         assert all(sum(o.goodput) > 0 for o in outcomes)

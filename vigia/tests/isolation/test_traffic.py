@@ -29,20 +29,25 @@ def both(one: TrafficOrder, late: float) -> tuple[int, int]:
     return offered[0], arrived
 
 
+ON_THE_WAY = 16 << 20
+"""Bytes that the buffers of a connection may hold when counting ends."""
+
+
 def test_a_receiver_may_begin_later_than_its_sender() -> None:
     offered, arrived = both(order("send"), LATE)
-    assert 0 < arrived <= offered
+    assert offered > ON_THE_WAY
+    assert offered - ON_THE_WAY <= arrived <= offered
 
 
 def test_every_connection_is_tried_again() -> None:
     offered, arrived = both(order("send", connections=3), LATE)
-    assert 0 < arrived <= offered
+    assert offered - 3 * ON_THE_WAY <= arrived <= offered
 
 
 def test_datagrams_to_a_receiver_that_is_late_are_offered_all_the_same() -> None:
     one = order("send", "udp", rate=1e6, size=1000)
     offered, arrived = both(one, LATE)
-    assert 0 < arrived < offered
+    assert offered / 4 < arrived < offered, "what was sent before the receiver began is lost, and no more"
 
 
 def test_without_a_receiver_nothing_is_offered() -> None:

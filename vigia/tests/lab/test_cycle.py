@@ -28,6 +28,7 @@ from vigia.lab import buffers, down, openvswitch, state, status, up
 from vigia.lab.clouds import plain
 
 pytestmark = pytest.mark.netns
+LONG = pytest.mark.long
 
 Children = list[subprocess.Popen[Any]]
 Look = Callable[[str], Any]
@@ -129,7 +130,7 @@ def wait_for_line(child: subprocess.Popen[str], text: str) -> None:
         assert line, child.stderr.read()
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("step", [s if s in STEPS[1::3] else pytest.param(s, marks=LONG) for s in STEPS])
 def test_killed_after_a_step(lab_t1: Any, machine: Look, children: Children, step: str) -> None:
     before = machine("t1")
     child = start_up(lab_t1, children)
@@ -141,7 +142,9 @@ def test_killed_after_a_step(lab_t1: Any, machine: Look, children: Children, ste
     assert machine("t1") == before
 
 
-@pytest.mark.parametrize("tenths", range(3, 23, 2))
+@pytest.mark.parametrize(
+    "tenths", [pytest.param(n, marks=LONG) if n not in (5, 9) else n for n in range(3, 23, 2)]
+)
 def test_killed_at_any_moment(lab_t1: Any, machine: Look, children: Children, tenths: int) -> None:
     before = machine("t1")
     child = start_up(lab_t1, children)
@@ -165,8 +168,18 @@ def test_up_after_a_crash_begins_anew(lab_t1: Any, children: Children, step: str
     assert lab_t1.vigia("lab", "status").status == 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda n: n.name)
-@pytest.mark.parametrize("step", ["mounted", "joined", "Linux bridge on", "wrote"])
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+USUAL = (("mounted", signal.SIGHUP), ("joined", signal.SIGTERM), ("wrote", signal.SIGINT))
+
+
+@pytest.mark.parametrize(
+    ("step", "number"),
+    [
+        pytest.param(step, number, id=f"{step}-{number.name}", marks=() if (step, number) in USUAL else LONG)
+        for step in ("mounted", "joined", "Linux bridge on", "wrote")
+        for number in SIGNALS
+    ],
+)
 def test_stopped_it_removes_what_it_made(
     lab_t1: Any, machine: Look, children: Children, step: str, number: signal.Signals
 ) -> None:
@@ -193,7 +206,13 @@ def test_stopped_twice_it_still_removes_what_it_made(lab_t1: Any, machine: Look,
     assert machine("t1") == before
 
 
-@pytest.mark.parametrize("which", range(len(plain.CLOUD.build)))
+BUILD = [doing for doing, _ in plain.CLOUD.build]
+
+
+@pytest.mark.parametrize(
+    "which",
+    [pytest.param(n, id=doing, marks=() if n % 3 == 2 else LONG) for n, doing in enumerate(BUILD)],
+)
 def test_a_step_that_fails_leaves_nothing(
     lab_t1: Any, machine: Look, monkeypatch: pytest.MonkeyPatch, which: int
 ) -> None:

@@ -86,22 +86,29 @@ def test_bursts_that_the_queue_holds_pass_whole(lab_up: Any, path: str) -> None:
                 receiver.recv(2048)  # the next burst begins when this one is through
 
 
+def echoes(lab: Any, place: str, address: str, *options: str) -> tuple[int, int]:
+    """Send ten echoes; how many were sent, and how many were answered, however late."""
+    done = lab.inside(place, "ping", "-c", "10", "-i", "0.01", "-W", "20", *options, address)
+    counted = re.search(r"(\d+) packets transmitted, (\d+) received", done.stdout)
+    assert counted, done.stdout + done.stderr
+    return int(counted[1]), int(counted[2])
+
+
 @pytest.mark.parametrize("path", OVERLAYS)
 @pytest.mark.parametrize("tenant", TENANTS)
-def test_ping_both_ways(lab_up: Any, path: str, tenant: str) -> None:
+def test_every_echo_is_answered_both_ways(lab_up: Any, path: str, tenant: str) -> None:
+    """Nothing on these paths loses a packet while nobody floods."""
     here, there = places(path, tenant)
     for place, address in ((here, "192.168.1.2"), (there, "192.168.1.1")):
-        done = lab_up.inside(place, "ping", "-c", "3", "-i", "0.2", "-w", "20", address)
-        assert done.status == 0, done.stdout
+        assert echoes(lab_up, place, address) == (10, 10)
 
 
 @pytest.mark.parametrize("path", OVERLAYS)
 def test_large_packets_pass_whole(lab_up: Any, path: str) -> None:
     """1500 bytes of a tenant fit into the underlay's frames: nothing is fragmented."""
     here, _ = places(path, "red")
-    ping = ["ping", "-c", "2", "-i", "0.2", "-w", "20", "-M", "do", "192.168.1.2"]
-    assert lab_up.inside(here, *ping, "-s", "1472").status == 0
-    too_large = lab_up.inside(here, *ping, "-s", "1473")
+    assert echoes(lab_up, here, "192.168.1.2", "-M", "do", "-s", "1472") == (10, 10)
+    too_large = lab_up.inside(here, "ping", "-c", "1", "-W", "1", "-M", "do", "-s", "1473", "192.168.1.2")
     assert too_large.status != 0
     assert "message too long" in too_large.stderr
 
@@ -219,9 +226,12 @@ def test_a_flood_fills_the_wire_and_no_more(lab_up: Any, path: str, source: str,
     assert passed <= 25_000_000 * (time.monotonic() - begin) + 50_000
     assert flood["send_errors"] == 0
     assert flood["packets"] > 1000
-    if flood["achieved_bits_per_second"] > 300e6:
-        assert dropped > 0
+    # What is sent beyond the link's rate is lost there; half of it may still wait somewhere, or be lost earlier.
+    excess = 1 - 200e6 / flood["achieved_bits_per_second"]
+    assert dropped >= flood["packets"] * excess / 2
     arrived = after["sent_packets"] - before["sent_packets"] + dropped
+    if path == "linuxbridge-vxlan":
+        assert arrived >= flood["packets"], "on a kernel path nothing is lost on the way to the wire"
     assert arrived <= flood["packets"] + 2000, "nothing is multiplied"
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", flood["first_packet"])
     assert flood["first_packet"] < flood["last_packet"]

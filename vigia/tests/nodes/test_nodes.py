@@ -454,7 +454,7 @@ def test_campaign_across_nodes(rack: Rack) -> None:
     f = folder.latest(out, "rack-overlays")
     assert [(r.status, r.reason) for r in f.records] == [("done", "")] * 2
     assert len(samples(f, "throughput")) == 2
-    assert all(1e6 < v < 6e6 for v in samples(f, "throughput")), "what was sent arrived"
+    assert all(4e6 < v < 5.5e6 for v in samples(f, "throughput")), "what was sent, 5 Mbit/s, arrived"
     assert len(samples(f, "rtt")) == 2 * 50
     described = json.loads((f.path / "manifest.json").read_text())["bed"]
     assert described["kind"] == "nodes"

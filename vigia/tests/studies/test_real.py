@@ -54,9 +54,23 @@ FACTORS: dict[str, list[dict[str, list[Any]]]] = {
     "e4": [{"site": ["direct", "linuxbridge-vxlan"], "benchmark": ["network", "stream", "linpack", "disk"]}],
 }
 SETTINGS = {
-    "duration": "1s", "warm_up": "100ms", "threads": 2, "message": 1000, "probes": 10, "interval": "20ms",
+    "duration": "1s", "warm_up": "0s", "threads": 2, "message": 1000, "probes": 10, "interval": "20ms",
     "benchmark": 200, "file": 2, "table": 4000,
 }  # fmt: skip
+MOST = 9
+"""Of ten packets: on a busy machine one may come after its deadline."""
+
+KERNEL = ("direct", "macvlan")
+LEAST = {
+    "network": 1e7,
+    "linpack": 10,
+    "stream_copy": 100,
+    "stream_triad": 100,
+    "disk_write": 1,
+    "disk_reread": 10,
+}
+"""What any machine has: bit/s, MFLOPS, MB/s."""
+
 STUDIES = {c.name: c for c in catalogue.shipped()}
 
 
@@ -130,10 +144,10 @@ def test_openflow(measured: Callable[[str], tuple[Folder, Ran]]) -> None:
     for match in ("in_port", "mac", "ip", "udp_port", "exact", "normal"):
         found = values(f, "rtt_application", match=match, rules="one", rewrite="none")
         assert len(found) == 10, match
-        assert answered(found) >= 5, f"packets pass under {match}"
+        assert answered(found) >= MOST, f"packets pass under {match}"
     for rewrite in ("mac", "ip", "vlan_priority", "ip_tos", "udp_port"):
         assert values(f, "supported", rewrite=rewrite) == [1.0], rewrite
-        assert answered(values(f, "rtt_application", rewrite=rewrite)) >= 5, (
+        assert answered(values(f, "rtt_application", rewrite=rewrite)) >= MOST, (
             f"answers come back under {rewrite}"
         )
     assert values(f, "rules") == [4000.0]
@@ -146,11 +160,11 @@ def test_openflow(measured: Callable[[str], tuple[Folder, Ran]]) -> None:
 def test_ipsec_and_macvlan(measured: Callable[[str], tuple[Folder, Ran]]) -> None:
     f, _ = measured("e3")
     for path in FACTORS["e3"][0]["path"]:
-        assert answered(values(f, "rtt_small", path=path)) >= 8, path
-        # The largest echoes are fragments of which none may be lost in a busy userspace switch.
-        assert answered(values(f, "rtt_saturated", path=path)) >= 1, path
-        assert values(f, "bandwidth", path=path)[0] > 1e5, path
-        assert values(f, "small_packets", path=path)[0] > 10, path
+        assert answered(values(f, "rtt_small", path=path)) >= MOST, path
+        # The largest echoes are 45 fragments each, of which a busy userspace switch may lose one.
+        assert answered(values(f, "rtt_saturated", path=path)) >= (MOST if path in KERNEL else 6), path
+        assert values(f, "bandwidth", path=path)[0] > 1e7, path
+        assert values(f, "small_packets", path=path)[0] > 1000, path
     page = report(f)
     assert "Cost of one element" in page
     assert "macvlan" in page
@@ -160,8 +174,8 @@ def test_ipsec_and_macvlan(measured: Callable[[str], tuple[Folder, Ran]]) -> Non
 def test_host_benchmarks(measured: Callable[[str], tuple[Folder, Ran]]) -> None:
     f, _ = measured("e4")
     for site in ("direct", "linuxbridge-vxlan"):
-        for metric in ("network", "linpack", "stream_copy", "stream_triad", "disk_write", "disk_reread"):
-            assert values(f, metric, site=site)[0] > 0, (site, metric)
+        for metric, least in LEAST.items():
+            assert values(f, metric, site=site)[0] > least, (site, metric)
     manifest = json.loads((f.path / "manifest.json").read_text())
     assert manifest["state"] == "done"
     assert manifest["environment"]["kernel"]
@@ -170,7 +184,7 @@ def test_host_benchmarks(measured: Callable[[str], tuple[Folder, Ran]]) -> None:
 
 
 def test_interrupted_and_killed_it_goes_on(root: None, tmp_path: Path) -> None:
-    file, out = tiny(tmp_path, "e1", repetitions=3), tmp_path / "c"
+    file, out = tiny(tmp_path, "e1", repetitions=2), tmp_path / "c"
     argv = [
         str(Path(sys.executable).with_name("vigia")),
         "campaign",
@@ -193,9 +207,9 @@ def test_interrupted_and_killed_it_goes_on(root: None, tmp_path: Path) -> None:
     done = run_vigia("campaign", "resume", "tiny-e1", "--directory", str(out), timeout=300)
     assert done.status == 0, done.stderr
     f = folder.latest(out, "tiny-e1")
-    assert [r.status for r in f.records] == ["done"] * 6
+    assert [r.status for r in f.records] == ["done"] * 4
     # 2 connections, each with 50 probes measured twice, throughput both ways, and the loss.
-    assert f.samples().num_rows == 6 * 2 * (2 * 50 + 3)
+    assert f.samples().num_rows == 4 * 2 * (2 * 50 + 3)
     assert netns.names("vigia-te1-") == []
     again = run_vigia("campaign", "resume", "tiny-e1", "--directory", str(out))
-    assert "is complete: 6 repetitions" in again.stdout
+    assert "is complete: 4 repetitions" in again.stdout
