@@ -6,6 +6,7 @@ import json
 import math
 import os
 import time
+from typing import Any
 
 import pytest
 
@@ -113,20 +114,49 @@ def test_every_budget_is_named_and_judged() -> None:
     assert bench.budgets(bench.Measured()) == []
 
 
-def test_it_measures_every_mode_that_is_asked_for(
+def run(capsys: pytest.CaptureFixture[str], *argv: str) -> dict[str, Any]:
+    """Run the benchmark with nothing but what is asked for, and return its document."""
+    nothing = ["--runs", "1", "--seconds", "1", "--modes", "", *LEFT_OUT, "--json", *argv]
+    assert bench.main(nothing) in (0, 1), "a busy machine may miss a budget"
+    document: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return document
+
+
+LEFT_OUT = [
+    w for o in ("pulses", "alerts", "innocent", "vports", "programs", "kills") for w in (f"--{o}", "0")
+]
+
+
+def test_modes_and_the_fast_loop_are_measured(root: None, capsys: pytest.CaptureFixture[str]) -> None:
+    document = run(capsys, "--modes", "none,vigia", "--pulses", "2")
+    assert [row["mode"] for row in document["rows"]] == ["none", "vigia"]
+    assert all(row["used"] > 0.3 for row in document["rows"]), "the link is worked"
+    assert document["reaction"]["n"] == 2
+    assert document["price"] is None and document["alarms"] is None
+
+
+def test_the_alert_path_is_measured(root: None, capsys: pytest.CaptureFixture[str]) -> None:
+    document = run(capsys, "--alerts", "1")
+    (alarm,) = document["alarms"]["found"]
+    assert 0 < alarm["detected"] < alarm["verified"], "the flood was met by a limit"
+    assert document["rows"] == []
+
+
+@pytest.mark.long
+def test_the_enforcers_cost_is_measured(
     root: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bench, "_TURNS", 1)
-    argv = ["--runs", "1", "--seconds", "1", "--pulses", "2", "--vports", "2", "--modes", "none,vigia"]
-    argv += ["--innocent", "0", "--programs", "0", "--kills", "0", "--alerts", "2", "--json"]
-    assert bench.main(argv) in (0, 1), "a busy machine may miss a budget"
-    document = json.loads(capsys.readouterr().out)
-    assert [row["mode"] for row in document["rows"]] == ["none", "vigia"]
-    assert all(row["used"] > 0 for row in document["rows"])
-    assert document["reaction"]["n"] == 2
-    assert len(document["alarms"]["found"]) == 2
-    assert all(a["verified"] > 0 for a in document["alarms"]["found"]), "each flood was met by a limit"
-    assert document["price"]["vports"] == 2
-    assert document["price"]["rss"] > 1 << 20
-    assert document["price"]["runs"] > 0
-    assert document["price"]["run_ns"] > 0
+    price = run(capsys, "--vports", "2")["price"]
+    assert price["vports"] == 2
+    assert price["rss"] > 1 << 20
+    assert price["runs"] > 0
+    assert price["run_ns"] > 0
+
+
+@pytest.mark.long
+def test_an_innocent_tenants_loss_is_measured(root: None, capsys: pytest.CaptureFixture[str]) -> None:
+    found = run(capsys, "--innocent", "1", "--seconds", "4")["innocent"]
+    assert found["n"] == 1
+    assert 0 <= found["beside"] < 0.05, "it shares the flood's node and not its path"
+    assert 0 <= found["beneath"] < 0.5

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from labkit import Ran, eventually, run_vigia
+from labkit import Ran, eventually, invoke_vigia, run_vigia
 
 from vigia.campaign import folder
 from vigia.campaign.folder import Folder
@@ -107,9 +107,7 @@ def measured(root: None, tmp_path: Path) -> Callable[[str], tuple[Folder, Ran]]:
     """Run a tiny campaign to its end."""
 
     def run(name: str) -> tuple[Folder, Ran]:
-        done = run_vigia(
-            "campaign", "run", str(tiny(tmp_path, name)), "--directory", str(tmp_path / "c"), timeout=300
-        )
+        done = invoke_vigia("campaign", "run", str(tiny(tmp_path, name)), "--directory", str(tmp_path / "c"))
         assert done.status == 0, done.stderr
         f = folder.latest(tmp_path / "c", f"tiny-{name}")
         failed = [(dict(r.factors), r.reason) for r in f.records if r.status == "failed"]
@@ -134,7 +132,7 @@ def answered(values: list[float | None]) -> int:
 
 
 def report(f: Folder) -> str:
-    done = run_vigia("campaign", "report", str(f.path), "--no-pdf", timeout=300)
+    done = invoke_vigia("campaign", "report", str(f.path), "--no-pdf")
     assert done.status == 0, done.stderr
     return (f.path / "report.html").read_text()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from labkit import ROOT, run_vigia
+from labkit import ROOT, invoke_vigia
 
 from vigia.campaign import folder
 from vigia.campaign.model import Campaign, Settings
@@ -53,7 +53,7 @@ def test_the_small_size_fits_a_quarter_of_an_hour_with_something_to_spare() -> N
 def test_a_study_says_to_what_it_is_scaled() -> None:
     text = MEASUREMENT.scale(campaign().plan(False).settings)
     assert "26 hosts, links of 5 Mbit/s (1 Gbit/s in the study)" in text
-    shown = run_vigia("campaign", "show", "e5-b")
+    shown = invoke_vigia("campaign", "show", "e5-b")
     assert "links of 5 Mbit/s (1 Gbit/s in the study)" in shown.stdout
 
 
@@ -119,7 +119,7 @@ def test_one_repetition_in_a_real_campaign(root: None, tmp_path: Path) -> None:
         )
     )  # fmt: skip
     out = tmp_path / "c"
-    done = run_vigia("campaign", "run", str(tmp_path / "tiny.yaml"), "--directory", str(out), timeout=300)
+    done = invoke_vigia("campaign", "run", str(tmp_path / "tiny.yaml"), "--directory", str(out))
     assert done.status == 0, done.stderr
     f = folder.latest(out, "tiny-e5-b")
     assert [(r.status, r.reason) for r in f.records] == [("done", "")] * 3
@@ -127,7 +127,7 @@ def test_one_repetition_in_a_real_campaign(root: None, tmp_path: Path) -> None:
     assert ("job", "vigia", "udp-1") in metrics
     assert ("share_other", "none", "udp-1") in metrics
     assert ("share_other", "none", "none") not in metrics
-    said = run_vigia("campaign", "report", str(f.path), "--no-pdf", timeout=300)
+    said = invoke_vigia("campaign", "report", str(f.path), "--no-pdf")
     assert said.status == 0, said.stderr
     assert said.stdout.startswith("Alone the job takes ")
     page = (f.path / "report.html").read_text()
