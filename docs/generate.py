@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import os
+import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from vigia.lab import reference
 from vigia.nodes import reference as nodes
 from vigia_catalog import open_labels, part_metrics
 from vigia_catalog.listing import listing
+from vigia_service.exits import Exit
 
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = ROOT / "docs" / "reference"
@@ -45,28 +49,47 @@ def metrics() -> str:
     return "\n".join(lines) + "\n"
 
 
+GO_PROGRAMS = ("vigia-probe", "vigia-exporter", "vigia-enforcer")
+PYTHON_PROGRAMS = ("vigia", "vigia-compare", "vigia-identity", "isolation-agent")
+
+
 def options() -> str:
-    """Every program's command line."""
+    """Every program's command line, with all of its commands."""
     lines = ["# Command lines", "", "Made by `make generate` from the programs themselves.", ""]
-    commands = [
-        [str(ROOT / "bin" / p), "--help-long"] for p in ("vigia-probe", "vigia-exporter", "vigia-enforcer")
-    ]
-    tools = Path(sys.executable).parent
-    commands += [
-        [str(tools / "isolation-agent"), "--help"],
-        [str(tools / "vigia-compare"), "--help"],
-        [str(tools / "vigia-compare"), "report", "--help"],
-        [str(tools / "vigia-identity"), "--help"],
-        [str(tools / "vigia"), "--help"],
-    ]
-    for group in ("demo", "down", "lab", "stack", "flood", "campaign", "compare"):
-        commands.append([str(tools / "vigia"), group, "--help"])
-    for command in commands:
-        name = " ".join([Path(command[0]).name, *command[1:-1]])
-        done = subprocess.run(command, capture_output=True, text=True, check=True, env={"COLUMNS": "100"})
-        text = "\n".join(line.rstrip() for line in (done.stdout + done.stderr).strip().splitlines())
+    lines += ["## Exit codes", "", "The Python programs end with:", "", "| code | meaning |", "| --- | --- |"]
+    lines += [f"| {code.value} | {code.meaning} |" for code in Exit]
+    lines += ["", "The Go programs end with 0 or 1.", ""]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        pages = [pool.submit(_help, ROOT / "bin" / p, (), "--help-long") for p in GO_PROGRAMS]
+        shown = {p: pages[i].result() for i, p in enumerate(GO_PROGRAMS)}
+        for program in PYTHON_PROGRAMS:
+            shown |= _tree(pool, Path(sys.executable).parent / program)
+    for name, text in shown.items():
         lines += [f"## {name}", "", "```", text, "```", ""]
     return "\n".join(lines)
+
+
+def _tree(pool: ThreadPoolExecutor, program: Path) -> dict[str, str]:
+    """Return what a program says of itself and of every command, by the words that are typed."""
+    found: dict[str, str] = {}
+    level: list[tuple[str, ...]] = [()]
+    while level:
+        texts = list(pool.map(lambda words: _help(program, words, "--help"), level))
+        found |= {" ".join([program.name, *words]): text for words, text in zip(level, texts, strict=True)}
+        level = [(*words, c) for words, text in zip(level, texts, strict=True) for c in _commands(text)]
+    return dict(sorted(found.items()))
+
+
+def _commands(text: str) -> list[str]:
+    """Return the commands that click lists: two spaces, the name, and further lines further in."""
+    _, _, listed = text.partition("\nCommands:\n")
+    return re.findall(r"^  ([a-z][\w-]*)(?:  |$)", listed.partition("\n\n")[0], re.MULTILINE)
+
+
+def _help(program: Path, words: Sequence[str], option: str) -> str:
+    argv = [str(program), *words, option]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True, env={"COLUMNS": "100"})
+    return "\n".join(line.rstrip() for line in (done.stdout + done.stderr).strip().splitlines())
 
 
 def probe_configuration() -> str:

@@ -142,5 +142,5 @@ def test_where_points_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert influx.store_from("http://x", "o", "b", file).token == "from-file"
     with pytest.raises(VigiaError, match=r"cannot be read: No such file"):
         influx.store_from("http://x", "o", "b", tmp_path / "none")
-    with pytest.raises(VigiaError, match=r'--influx-url "ftp://x" is no URL; write for example'):
+    with pytest.raises(VigiaError, match=r'--influx-url "ftp://x" is not a URL; write for example'):
         influx.store_from("ftp://x", "o", "b", None)

@@ -43,7 +43,7 @@ def written(tmp_path: Path) -> Callable[[str], Path]:
         (
             "study: overlays",
             "study: magic",
-            'mine.yaml:5: study: "magic": is no study; write one of overlays, openflow,',
+            'mine.yaml:5: study: "magic": is not a study; write one of overlays, openflow,',
         ),
         ("stop: {repetitions: 5}", "stop: {repetitions: 0}", "mine.yaml:10: small.stop.repetitions"),
         (

@@ -106,7 +106,7 @@ def test_the_file_follows_the_campaign(tmp_path: Path, present: Folder) -> None:
 
 @pytest.mark.parametrize(
     ("name", "problem"),
-    [("campaign.txt", "end in .prom; rename it"), ("nowhere/campaign.prom", "is no folder; make it")],
+    [("campaign.txt", "end in .prom; rename it"), ("nowhere/campaign.prom", "is not a folder; make it")],
 )
 def test_a_file_that_nobody_would_read_is_refused(
     tmp_path: Path, present: Folder, name: str, problem: str

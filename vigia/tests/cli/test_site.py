@@ -36,7 +36,7 @@ def test_the_summary_is_a_line_for_each_and_one_for_each_problem() -> None:
     assert site._summary(report, [condition("a"), condition("b")], []).splitlines() == [
         "lab demo: 0 of 0 nodes healthy, 0 of 0 ports up, 0 of 0 paths answer",
         "stack: 2 of 2 services ready",
-        "all is well",
+        "everything is healthy",
     ]
     problems = ["node lb1: eth0 is down", "service b: no answer"]
     assert site._summary(report, [condition("a"), condition("b", "no answer")], problems).splitlines()[
@@ -84,7 +84,7 @@ def test_a_lab_without_its_stack_then_with_it_then_gone(
         whole = vigia("status", "--lab", NAME)
         assert (whole.status, whole.stdout.splitlines()[1:]) == (
             0,
-            ["stack: 17 of 17 services ready", "all is well"],
+            ["stack: 17 of 17 services ready", "everything is healthy"],
         )
 
         again = vigia("up", "--topology", str(place))

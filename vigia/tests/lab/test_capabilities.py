@@ -108,7 +108,7 @@ def test_functions_are_found_in_their_order_and_used_ones_left_out(tmp_path: Pat
         ),
         ([("eth1", 8, [])], None, "eth1 has 0 of 8 virtual functions and a path needs two; run: echo 2 > "),
         ([("eth1", 8, ["gone0", "gone1"])], None, "virtual functions of eth1 are up or elsewhere"),
-        ([("eth1", 8, [])], "eth7", "eth7 is no device with virtual functions; there are: eth1"),
+        ([("eth1", 8, [])], "eth7", "eth7 has no virtual functions; devices that have: eth1"),
     ],
 )
 def test_why_not(tmp_path: Path, cards: list[Any], device: str | None, message: str) -> None:

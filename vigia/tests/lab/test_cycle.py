@@ -59,18 +59,18 @@ def test_every_step_is_a_line_with_its_time(lab_t1: Any) -> None:
     done = lab_t1.up()
     lines = done.stdout.splitlines()
     datapath = state.running("t1").datapath
-    sockets = "buffers of 16 packet sockets of ovs-vswitchd are large enough"
+    sockets = "raised the buffers of 16 packet sockets of ovs-vswitchd"
     assert all(re.fullmatch(r" *\d+\.\d\d s  .+", line) for line in lines)
     assert [re.sub(r"^ *\S+ s  ", "", line) for line in lines] == [
         "checked rights, programs, kernel and addresses",
         "mounted /run/vigia/t1/bpffs",
-        "made 4 nodes, 18 virtual machines, 2 wires",
-        "joined the nodes: lb 200 Mbit/s, ovs 200 Mbit/s",
+        "created 4 nodes, 18 virtual machines, 2 links",
+        "connected the nodes: lb 200 Mbit/s, ovs 200 Mbit/s",
         "brought up the virtual machines",
         "Linux bridge on lb1, lb2",
         f"Open vSwitch ({datapath} datapath) on ovs1, ovs2",
         "wrote 20 files below /run/vigia/t1",
-        "packets pass on all paths (11 pairs)",
+        "all paths carry packets (11 pairs)",
         sockets if datapath == "userspace" else "no buffers to raise: the kernel forwards",
         "lab t1 is up",
     ]
@@ -114,13 +114,13 @@ def start_up(lab: Any, children: Children) -> subprocess.Popen[str]:
 STEPS = [
     "checked rights",
     "mounted",
-    "made 4 nodes",
-    "joined the nodes",
+    "created 4 nodes",
+    "connected the nodes",
     "brought up",
     "Linux bridge on",
     "Open vSwitch",
     "wrote 20 files",
-    "packets pass",
+    "all paths carry",
 ]
 
 
@@ -156,7 +156,7 @@ def test_killed_at_any_moment(lab_t1: Any, machine: Look, children: Children, te
     assert machine("t1") == before
 
 
-@pytest.mark.parametrize("step", ["made 4 nodes", "Open vSwitch"])
+@pytest.mark.parametrize("step", ["created 4 nodes", "Open vSwitch"])
 def test_up_after_a_crash_begins_anew(lab_t1: Any, children: Children, step: str) -> None:
     child = start_up(lab_t1, children)
     wait_for_line(child, step)
@@ -164,19 +164,19 @@ def test_up_after_a_crash_begins_anew(lab_t1: Any, children: Children, step: str
     child.wait()
     done = lab_t1.up()
     assert done.status == 0, done.stderr
-    assert "removed what an interrupted run left: " in done.stdout
+    assert "removed leftovers of an interrupted run: " in done.stdout
     assert lab_t1.vigia("lab", "status").status == 0
 
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-USUAL = (("mounted", signal.SIGHUP), ("joined", signal.SIGTERM), ("wrote", signal.SIGINT))
+USUAL = (("mounted", signal.SIGHUP), ("connected", signal.SIGTERM), ("wrote", signal.SIGINT))
 
 
 @pytest.mark.parametrize(
     ("step", "number"),
     [
         pytest.param(step, number, id=f"{step}-{number.name}", marks=() if (step, number) in USUAL else LONG)
-        for step in ("mounted", "joined", "Linux bridge on", "wrote")
+        for step in ("mounted", "connected", "Linux bridge on", "wrote")
         for number in SIGNALS
     ],
 )
@@ -189,7 +189,7 @@ def test_stopped_it_removes_what_it_made(
     child.send_signal(number)
     out, err = child.communicate(timeout=60)
     assert child.returncode == 1
-    assert "removed what was made: " in out
+    assert "rolled back: " in out
     assert err == f"vigia: stopped by {number.name}\n"
     assert machine("t1") == before
 
@@ -543,7 +543,9 @@ def test_a_record_without_a_lab_is_no_lab(lab_t1: Any) -> None:
     state.write(state.State("up", lab_t1.lab, "userspace", 0.0))
     done = lab_t1.up()
     assert done.status == 0, done.stderr
-    assert "removed what an interrupted run left: 0 namespaces, 0 processes, the run directory" in done.stdout
+    assert (
+        "removed leftovers of an interrupted run: 0 namespaces, 0 processes, the run directory" in done.stdout
+    )
 
 
 def test_a_taken_address(lab_t1: Any, machine: Look) -> None:

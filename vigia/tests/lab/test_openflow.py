@@ -61,12 +61,12 @@ def test_a_rule_is_read(text: str, rule: FlowRule) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("priority=1,metadata=5,actions=drop", 'has "metadata=5", which is not known here'),
+        ("priority=1,metadata=5,actions=drop", 'has "metadata=5", which is not supported'),
         ("priority=x,actions=drop", 'has "priority=x"'),
         ("dl_vlan=7,actions=drop", 'has "dl_vlan=7"'),
         ("dl_src=06:00,actions=drop", 'has "dl_src=06:00"'),
         ("nw_src=::1,actions=drop", 'has "nw_src=::1"'),
-        ("actions=group:1", 'has the action "group:1", which is not known here'),
+        ("actions=group:1", 'has the action "group:1", which is not supported'),
         ("actions=output:all", 'has the action "output:all"'),
         ("in_port=1", 'has the action ""'),
     ],
@@ -190,7 +190,7 @@ def test_a_controller_that_is_refused_leaves_what_was_there(lab: Lab, switch: Sw
         openflow.install(
             switch, ["priority=1,in_port=1,actions=output:2", "priority=2,in_port=2,actions=output:65300"]
         )
-    with pytest.raises(VigiaError, match='"metadata=1", which is not known here'):
+    with pytest.raises(VigiaError, match='"metadata=1", which is not supported'):
         openflow.install(switch, ["metadata=1,actions=drop"])
     assert dumped(switch) == before
 

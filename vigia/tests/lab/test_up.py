@@ -299,7 +299,7 @@ def test_status_as_tables(lab_up: Any) -> None:
     tables = done.stdout.split("\n\n")
     assert [t.split()[0] for t in tables[:4]] == ["NODE", "PORT", "PATH", "LINK"]
     assert [len(t.splitlines()) - 1 for t in tables[:4]] == [4, 18, 11, 4]
-    assert tables[4] == "lab t1 is well\n"
+    assert tables[4] == "lab t1 is healthy\n"
     assert "FAULTY" not in done.stdout
     assert re.search(
         r"^lb1-red-110 +red-110 +red +linuxbridge-vxlan +192\.168\.1\.1/24 .* up$", tables[1], re.M
@@ -454,7 +454,7 @@ def test_exec_passes_on_the_status_and_every_word(lab_up: Any) -> None:
         (["lb7", "true"], 'lab t1 has no node "lb7"; its nodes are lb1, lb2, ovs1, ovs2', 1),
         (
             ["lb1/red", "true"],
-            '"lb1/red" is no place; write NODE or NODE/TENANT/PATH, for example lb1/red/linuxbridge-vxlan; '
+            '"lb1/red" is not a place; write NODE or NODE/TENANT/PATH, for example lb1/red/linuxbridge-vxlan; '
             "see vigia --help",
             2,
         ),

@@ -119,7 +119,7 @@ def place(**changes: Any) -> dict[str, Any]:
         ),
         (
             {"paths": [{"name": "p", "ends": ends("a/10.0.0.1", "z/10.0.0.2")}]},
-            '"z" is no node; write one of a, b',
+            '"z" is not a node; write one of a, b',
         ),
         ({"paths": [{"name": "p", "ends": ends("a/10.0.0.1")}]}, "ends"),
         (
@@ -559,7 +559,7 @@ def test_an_agent_that_is_away() -> None:
 
 
 def test_something_else_at_the_address(httpserver_port: Callable[[bytes], int]) -> None:
-    for body, message in ((b"<html>", "is no agent of vigia"), (b"[1]", "HTTP status 200")):
+    for body, message in ((b"<html>", "is not a Vigia agent"), (b"[1]", "HTTP status 200")):
         port = httpserver_port(body)
         there = place(nodes=[{"name": n, "agent": f"http://127.0.0.1:{port}"} for n in "abc"])
         found = vigia_config.parse("rack.yaml", json.dumps(there), NodesTopology)
@@ -678,7 +678,7 @@ def test_ipsec_that_is_keyed_again_is_marked(tmp_path: Path) -> None:
             commands.run(["swanctl", "--rekey", "--child", "net", "--uri", uri], env=env)
             found: list[dict[str, Any]] = []
             eventually(lambda: found.extend(testbed.marks()) or found, "the new keys are seen", 60)
-            assert {m["what"] for m in found} == {"IPsec of keyed was keyed again"}
+            assert {m["what"] for m in found} == {"IPsec of keyed was rekeyed"}
             assert all(abs(m["at"] - time.time()) < 120 for m in found)
     finally:
         for child in children:

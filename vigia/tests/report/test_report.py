@@ -122,14 +122,12 @@ def test_what_happened_meanwhile_is_marked_on_a_timeline(tmp_path: Path) -> None
     runs = json.loads((tmp_path / "e3" / "runs.json").read_text())
     for number, run in ((3, runs[3]), (7, runs[7])):
         at = run["began"] + 0.5 * run["seconds"]
-        run["events"] = [{"at": at, "what": f"IPsec of path {number} was keyed again"}]
+        run["events"] = [{"at": at, "what": f"IPsec of path {number} was rekeyed"}]
     (tmp_path / "e3" / "runs.json").write_text(json.dumps(runs))
     text = page.html(documented(folder.open_folder(tmp_path / "e3")))
     for number, path in ((1, 3), (2, 7)):
-        assert f"IPsec of path {path} was keyed again" in text
-        assert f"mark {number}: IPsec of path {path} was keyed again" in text, (
-            "the line is in the figure, too"
-        )
+        assert f"IPsec of path {path} was rekeyed" in text
+        assert f"mark {number}: IPsec of path {path} was rekeyed" in text, "the line is in the figure, too"
     assert "What happened meanwhile" in text and "When what was measured" in text
     unmarked = page.html(documented(folder.open_folder(EXAMPLES / "e3")))
     assert "When what was measured" not in unmarked

@@ -129,7 +129,7 @@ def test_topologies_of_campaigns_do_not_collide() -> None:
             "the factor rate is missing; overlays has path, placement",
         ),
         ("rate: [unlimited]", "rate: [unlimited], colour: [red]", "the factor colour is unknown"),
-        ("protocol: [tcp]", "protocol: [sctp]", '"sctp" is no level of protocol; write one of tcp, udp'),
+        ("protocol: [tcp]", "protocol: [sctp]", '"sctp" is not a level of protocol; write one of tcp, udp'),
     ],
 )
 def test_a_campaign_that_does_not_fit_its_study(

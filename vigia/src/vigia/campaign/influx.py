@@ -54,7 +54,7 @@ def store_from(
 ) -> Store:
     """Return a store; the token comes from a file or from VIGIA_INFLUX_TOKEN. Raises VigiaError."""
     if not url.startswith(("http://", "https://")):
-        raise OptionError(f'--influx-url "{url}" is no URL; write for example http://127.0.0.1:8086')
+        raise OptionError(f'--influx-url "{url}" is not a URL; write for example http://127.0.0.1:8086')
     token = os.environ.get("VIGIA_INFLUX_TOKEN", "")
     if token_file:
         try:

@@ -31,7 +31,7 @@ __all__ = [
 def _known(name: object) -> str:
     if isinstance(name, str) and name in STUDIES:
         return name
-    raise PydanticCustomError("vigia", "is no study; write one of {known}", {"known": ", ".join(STUDIES)})
+    raise PydanticCustomError("vigia", "is not a study; write one of {known}", {"known": ", ".join(STUDIES)})
 
 
 StudyName = Annotated[str, BeforeValidator(_known)]

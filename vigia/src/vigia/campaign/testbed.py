@@ -99,7 +99,7 @@ class LabTestbed:
                 (self._place(node.name, path, n), self._place(node.name, path, n + 1))
                 for n in range(1, machines + 1, 2)
             ]
-        raise VigiaError(f'"{placement}" is no placement; write same-node or cross-node')
+        raise VigiaError(f'"{placement}" is not a placement; write same-node or cross-node')
 
     def _direct(self, node: Node, path: str) -> Pair:
         peer = self.lab.node(node.peer)
@@ -113,11 +113,11 @@ class LabTestbed:
         return Place(node.name, path, 1, s.address.ip, s.netns, self.host)
 
     def marks(self) -> list[dict[str, Any]]:
-        """Return what happened since the last time: IPsec associations that were keyed again."""
+        """Return what happened since the last time: IPsec associations that were rekeyed."""
         present = ipsec.association_sets(self.lab)
         before, self._associations = self._associations, present
         return [
-            {"at": time.time(), "what": f"IPsec of {path} was keyed again"}
+            {"at": time.time(), "what": f"IPsec of {path} was rekeyed"}
             for path, spis in present.items()
             if path in before and spis != before[path]
         ]

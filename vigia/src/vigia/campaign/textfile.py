@@ -24,7 +24,7 @@ class Textfile:
         if file.suffix != ".prom":
             raise OptionError(f"--textfile {file}: the collector reads files that end in .prom; rename it")
         if not file.parent.is_dir():
-            raise OptionError(f"--textfile {file}: {file.parent} is no folder; make it, or choose another")
+            raise OptionError(f"--textfile {file}: {file.parent} is not a folder; make it, or choose another")
         self._file = file
         self._labels = (folder.campaign.name, folder.campaign.study)
         self._registry = CollectorRegistry()

@@ -175,14 +175,14 @@ def read(file: Path) -> x509.Certificate:
     try:
         return x509.load_pem_x509_certificate(file.read_bytes())
     except (OSError, ValueError) as e:
-        raise VigiaError(f"{file} is no certificate in PEM: {e}") from e
+        raise VigiaError(f"{file} is not a PEM certificate: {e}") from e
 
 
 def _load_key(file: Path) -> ec.EllipticCurvePrivateKey:
     try:
         key = serialization.load_pem_private_key(file.read_bytes(), None)
     except (OSError, ValueError, TypeError) as e:
-        raise VigiaError(f"{file} is no private key in PEM without a password") from e
+        raise VigiaError(f"{file} is not a PEM private key without a password") from e
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise VigiaError(f"{file} is not an elliptic-curve key; remove it and run vigia certs init again")
     return key

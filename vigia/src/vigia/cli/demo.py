@@ -64,7 +64,7 @@ def _demo(wanted: Lab, path: str, as_json: bool) -> None:
     agent = IsolationAgent(places.stack_address(wanted, 9874), where.api_token)
     with steps.step("playing the flood", expected=scenario.EXPECTED) as done:
         played = scenario.play(who, prometheus, agent, steps.line, wanted)
-        done.append("played the flood to its end")
+        done.append("the flood scenario is complete")
     result = outcome.assess(played)
     if as_json:
         console.print_json(
@@ -77,7 +77,7 @@ def _demo(wanted: Lab, path: str, as_json: bool) -> None:
         return
     _show("What happened", result.timeline())
     _show(f"What {who.victim.tenant} got", result.victim())
-    _show("Everything is left running; open", addresses.as_table(wanted, where))
+    _show("Everything is still running; open", addresses.as_table(wanted, where))
 
 
 def _show(title: str, text: str) -> None:

@@ -141,7 +141,7 @@ def _namespace(wanted: Lab, place: str) -> str:
         return wanted.node(parts[0]).netns
     if len(parts) != 3:
         raise OptionError(
-            f'"{place}" is no place; write NODE or NODE/TENANT/PATH, for example lb1/red/linuxbridge-vxlan'
+            f'"{place}" is not a place; write NODE or NODE/TENANT/PATH, for example lb1/red/linuxbridge-vxlan'
         )
     node, tenant, path = parts
     direct = {p.name for p in wanted.topology.paths if p.kind == "direct"}
@@ -163,7 +163,7 @@ def lab_paths(as_json: bool) -> None:
         console.print_json([asdict(c) for c in found])
         return
     rows = [[c.path, "yes" if c.possible else "no", c.explanation] for c in found]
-    console.print_table(["path", "possible", "how, or why not"], rows)
+    console.print_table(["path", "possible", "how, or what is missing"], rows)
 
 
 @lab.command("check")

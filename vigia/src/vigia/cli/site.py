@@ -109,7 +109,7 @@ def _summary(report: LabReport, services: list[Condition], problems: list[str]) 
         f"{ports} of {len(report.ports)} ports up, {paths} of {len(report.paths)} paths answer",
         f"stack: {ready} of {len(services)} services ready" if services else "stack: not up",
     ]
-    return "\n".join([*lines, *([f"problem: {p}" for p in problems] or ["all is well"])])
+    return "\n".join([*lines, *([f"problem: {p}" for p in problems] or ["everything is healthy"])])
 
 
 @click.command()
@@ -139,7 +139,7 @@ def down(name: str, as_json: bool) -> None:
             done.append(f"removed lab {name}: {removed}" if removed.anything else f"no lab {name} is up")
     beds = claims.sweep()
     if beds:
-        steps.line(f"removed what killed campaigns left: {', '.join(beds)}")
+        steps.line(f"removed leftovers of killed campaigns: {', '.join(beds)}")
     if as_json:
         console.print_json(
             {"lab": name, "processes": stopped, "namespaces": removed.namespaces, "beds": beds}

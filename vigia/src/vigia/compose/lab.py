@@ -39,7 +39,7 @@ def run(volume: Volume) -> None:
         try:
             _bring_up(wanted, steps, stop)
             join(volume, wanted, stop)
-            steps.line(f"the site knows the nodes {', '.join(n.name for n in wanted.nodes)}")
+            steps.line(f"the site scrapes the nodes {', '.join(n.name for n in wanted.nodes)}")
             while True:
                 stop.check()
                 time.sleep(0.2)
@@ -99,7 +99,7 @@ def _reload(site: Site, job: str, token: Path | None, stop: Deferred) -> None:
             if not problem:
                 return
             if time.monotonic() > deadline:
-                raise VigiaError(f"{job} on port {PORTS[job]} does not take its new configuration: {problem}")
+                raise VigiaError(f"{job} on port {PORTS[job]} rejects its new configuration: {problem}")
             time.sleep(1.0)
 
 

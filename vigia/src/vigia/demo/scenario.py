@@ -104,7 +104,7 @@ def play(
             lambda: _explain_no_limit(prometheus, who),
         )
         limit = action.limit or 0  # before it is relaxed on the way to release
-        tell(f"limited at its source: {who.offender.port}, {limit * 8 / 1e6:g} Mbit/s of UDP")
+        tell(f"rate-limited at its own port: {who.offender.port}, {limit * 8 / 1e6:g} Mbit/s of UDP")
         report = flooding.result()
         tell(f"the flood has ended: {report.rate / 1e6:.0f} Mbit/s for {report.seconds:.1f} s")
         action = _await(

@@ -1,1 +1,1 @@
-"""vigia doctor: what a node lacks, and the command that mends it."""
+"""vigia doctor: prerequisites of the agents on a node, and fixes."""

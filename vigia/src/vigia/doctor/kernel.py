@@ -120,12 +120,12 @@ def features(wanted: Iterable[NodeFeature]) -> Iterator[Finding]:
             done = commands.run(argv, check=False)
         except commands.CommandError as e:
             fix = "apt-get install iproute2 util-linux"
-            yield warning("features", f"{feature.module} cannot be tried: {e}", fix, *feature.concerns)
+            yield warning("features", f"{feature.module} cannot be tested: {e}", fix, *feature.concerns)
             continue
         if done.status == 0:
             yield fine("features", f"{feature.module} works, for {feature.use}", *feature.concerns)
         elif os.geteuid() != 0:
-            found = f"{feature.module}, for {feature.use}, can be tried by root alone"
+            found = f"{feature.module}, for {feature.use}, can only be tested by root"
             yield warning("features", found, "run vigia doctor as root", *feature.concerns)
         else:
             yield warning(

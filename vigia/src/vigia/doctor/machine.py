@@ -128,4 +128,4 @@ def clock(read: tuple[int, Timex]) -> Finding:
             "apt-get install chrony",
             "vigia-probe",
         )
-    return fine("clock", f"synchronised, at most {timex.maxerror} us off", "vigia-probe")
+    return fine("clock", f"synchronised, at most {timex.maxerror} µs off", "vigia-probe")

@@ -91,7 +91,7 @@ def _set(value: object) -> list[object]:
 
 def _openflow(bridge: Bridge) -> Finding:
     if not bridge.protocols or "OpenFlow14" in bridge.protocols:
-        return fine("openflow", f"bridge {bridge.name} speaks OpenFlow 1.4", "vigia-exporter")
+        return fine("openflow", f"bridge {bridge.name} supports OpenFlow 1.4", "vigia-exporter")
     wanted = ",".join((*bridge.protocols, "OpenFlow14"))
     return warning(
         "openflow",
@@ -132,13 +132,13 @@ def _offloads(bridge: Bridge, namespace: str | None) -> Iterator[Finding]:
                 bad += 1
                 yield fault(
                     "ovs-offloads",
-                    f"{device} in namespace {where}, at port {port} of {bridge.name}, leaves checksums to a "
-                    "device that is not there: TCP through Open vSwitch's userspace datapath fails",
+                    f"{device} in namespace {where}, at port {port} of {bridge.name}, has TX checksum "
+                    "offload on: TCP through Open vSwitch's userspace datapath fails",
                     f"ip netns exec {where} ethtool -K {device} tx off",
                     *_AGENTS,
                 )
     if not bad:
-        yield fine("ovs-offloads", f"no port of {bridge.name} is seen to leave checksums undone", *_AGENTS)
+        yield fine("ovs-offloads", f"no port of {bridge.name} has TX checksum offload on", *_AGENTS)
 
 
 def _ends(port: str, namespace: str | None) -> Iterator[tuple[str, str]]:

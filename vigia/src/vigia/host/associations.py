@@ -1,6 +1,6 @@
 """IPsec associations of this machine: the kernel's and strongSwan's, by their SPIs (RFC 4301).
 
-Others than a moment ago mean that a path was keyed again.
+Others than a moment ago mean that a path was rekeyed.
 """
 
 from __future__ import annotations

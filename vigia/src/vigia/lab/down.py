@@ -72,7 +72,7 @@ def remove(layout: Layout) -> Removed:
     removed.directory = _remove_directory(layout.directory)
     left = netns.names(layout.prefix)
     if left:
-        raise VigiaError(f"network namespaces stay: {', '.join(left)}; remove them: ip netns del NAME")
+        raise VigiaError(f"network namespaces remain: {', '.join(left)}; remove them: ip netns del NAME")
     return removed
 
 

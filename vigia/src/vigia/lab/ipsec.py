@@ -179,7 +179,7 @@ def _await(directory: Path, s: Station) -> None:
 
 
 def associations(directory: Path) -> frozenset[str]:
-    """Return the SPIs of the ESP associations of one end; others mean that it was keyed again."""
+    """Return the SPIs of the ESP associations of one end; others mean that it was rekeyed."""
     env = {"STRONGSWAN_CONF": str(directory / "strongswan.conf")}
     return sas.of_strongswan(directory / "vici", env)
 

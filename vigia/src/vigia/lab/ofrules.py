@@ -110,7 +110,7 @@ def translate(text: str) -> FlowRule:
                 field, read = _FIELDS[name]
                 match[field] = read(value)
         except (KeyError, ValueError) as e:
-            raise VigiaError(f'the rule "{text}" has "{word}", which is not known here') from e
+            raise VigiaError(f'the rule "{text}" has "{word}", which is not supported') from e
     found = tuple(a for word in actions.split(",") for a in _actions(word, text))
     return FlowRule(numbers["priority"], numbers["cookie"], match, found)
 
@@ -129,4 +129,4 @@ def _actions(word: str, rule: str) -> tuple[FlowAction, ...]:
         field, read = _SETS[name]
         return (FlowAction("set", field, read(value)),)
     except (KeyError, ValueError) as e:
-        raise VigiaError(f'the rule "{rule}" has the action "{word}", which is not known here') from e
+        raise VigiaError(f'the rule "{rule}" has the action "{word}", which is not supported') from e

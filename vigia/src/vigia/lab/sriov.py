@@ -94,12 +94,12 @@ def take(count: int, device: str | None, sysfs: Path = SYSFS) -> list[str]:
         cards = [p for p in cards if p.device == device]
         if not cards:
             known = ", ".join(p.device for p in find(sysfs)) or "none"
-            raise VigiaError(f"{device} is no device with virtual functions; there are: {known}")
+            raise VigiaError(f"{device} has no virtual functions; devices that have: {known}")
     for card in cards:
         if len(card.free) >= count:
             return list(card.free[:count])
     describe(cards)
     raise VigiaError(
-        f"{count} virtual functions of one card are wanted, and there are "
+        f"{count} virtual functions of one card are needed; there are "
         + ", ".join(f"{len(p.free)} free ones of {p.device}" for p in cards)
     )

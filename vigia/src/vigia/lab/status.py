@@ -143,7 +143,7 @@ class LabReport:
                 ],
             ),
         ]
-        parts.append("\n".join([f"problem: {p}" for p in self.problems]) or f"lab {self.lab} is well")
+        parts.append("\n".join([f"problem: {p}" for p in self.problems]) or f"lab {self.lab} is healthy")
         return "\n\n".join(parts)
 
 

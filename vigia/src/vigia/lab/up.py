@@ -30,8 +30,8 @@ def bring_up(lab: Lab, wish: Wish, steps: Steps, cloud: str = clouds.PLAIN) -> S
         if present and present.phase == "up" and netns.names(lab.layout.prefix):
             return _already_up(lab, present, wish, steps, cloud)
         if down.leftovers(lab.layout):
-            with steps.step("removing what an interrupted run left") as done:
-                done.append(f"removed what an interrupted run left: {down.remove(lab.layout)}")
+            with steps.step("removing leftovers of an interrupted run") as done:
+                done.append(f"removed leftovers of an interrupted run: {down.remove(lab.layout)}")
         return _make(lab, wish, steps, stop, cloud)
 
 
@@ -66,8 +66,8 @@ def _make(lab: Lab, wish: Wish, steps: Steps, stop: Deferred, cloud: str) -> Sta
             stop.check()
         present = _record("up", lab, datapath, cloud)
     except BaseException:
-        with steps.step("removing what was made") as done:
-            done.append(f"removed what was made: {down.remove(lab.layout)}")
+        with steps.step("rolling back") as done:
+            done.append(f"rolled back: {down.remove(lab.layout)}")
         raise
     steps.line(f"lab {lab.name} is up")
     return present

@@ -123,7 +123,7 @@ class _Routes:
     def serve(self) -> tuple[Response, int]:
         job = _job(self._settings)
         if not isinstance(job, IperfServer):
-            raise Refused(400, f"{job.kind} is no server; send it to /v1/jobs")
+            raise Refused(400, f"{job.kind} is not a server; send it to /v1/jobs")
         return jsonify(number=self._servers.start(job)), 201
 
     def end(self, number: int) -> tuple[str, int]:

@@ -68,7 +68,7 @@ class RemoteHost:
             found = vigia_json.loads(text, max_size=_LONGEST) if text else {}
         except ValueError as e:
             raise VigiaError(
-                f"node {self.name}: {self._url} is no agent of vigia (HTTP status {status})"
+                f"node {self.name}: {self._url} is not a Vigia agent (HTTP status {status})"
             ) from e
         if not isinstance(found, dict) or status >= httpx.codes.BAD_REQUEST:
             problem = found.get("error", "") if isinstance(found, dict) else ""

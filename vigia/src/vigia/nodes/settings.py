@@ -23,7 +23,7 @@ PORT = 9877
 class Agent(Strict):
     """What the agent of a node may do, and for whom."""
 
-    listen: ipaddress.IPv4Address = Field(description="Address that campaigns reach the agent at.")
+    listen: ipaddress.IPv4Address = Field(description="Address that the agent listens on.")
     port: Annotated[int, Field(ge=1, le=65535, description="TCP port.")] = PORT
     tls: Tls | None = Field(
         default=None,
@@ -43,7 +43,7 @@ class Agent(Strict):
     )
     vici: list[Path] = Field(
         default=[associations.VICI],
-        description="Sockets of strongSwan, whose re-keying is marked in campaigns; the kernel's is found "
+        description="Sockets of strongSwan, whose rekeying is marked in campaigns; the kernel's is found "
         "where the agent has CAP_NET_ADMIN.",
         max_length=16,
     )

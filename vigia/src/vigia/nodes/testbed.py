@@ -54,7 +54,7 @@ class NodesTestbed:
             case "same-node":
                 there = list(zip(first[::2], first[1::2], strict=False))
             case _:
-                raise VigiaError(f'"{placement}" is no placement; write same-node or cross-node')
+                raise VigiaError(f'"{placement}" is not a placement; write same-node or cross-node')
         if len(there) < wanted:
             raise VigiaError(
                 f"path {path} has {len(there)} {placement} connections and {wanted} are wanted; "
@@ -78,7 +78,7 @@ class NodesTestbed:
                 self._associations[(name, place)] = spis
                 if before and spis and spis - before:
                     where = f"{name}, namespace {place}" if place else name
-                    found.append({"at": time.time(), "what": f"IPsec of {where} was keyed again"})
+                    found.append({"at": time.time(), "what": f"IPsec of {where} was rekeyed"})
         return found
 
     def _path(self, name: str) -> RealPath:

@@ -84,7 +84,9 @@ class NodesTopology(Strict):
             for j, end in enumerate(path.ends):
                 if end.node not in known:
                     where: list[str | int] = ["paths", i, "ends", j, "node"]
-                    raise fault(where, f'"{end.node}" is no node', f"write one of {', '.join(sorted(known))}")
+                    raise fault(
+                        where, f'"{end.node}" is not a node', f"write one of {', '.join(sorted(known))}"
+                    )
             if len({e.node for e in path.ends}) > 2:
                 raise fault(
                     ["paths", i, "ends"], "are on more than two nodes", "make a path for each pair of nodes"

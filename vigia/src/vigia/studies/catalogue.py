@@ -70,7 +70,7 @@ def check(campaign: Campaign, plan: Plan, measurement: Measurement) -> None:
             if levels is not None and str(cell[name]) not in levels:
                 known = ", ".join(levels)
                 raise VigiaError(
-                    f'campaign {campaign.name}: "{cell[name]}" is no level of {name}; write one of {known}'
+                    f'campaign {campaign.name}: "{cell[name]}" is not a level of {name}; write one of {known}'
                 )
 
 

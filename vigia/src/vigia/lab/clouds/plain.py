@@ -32,7 +32,7 @@ def _namespaces(lab: Lab, datapath: Datapath) -> str:
     underlay.make_namespaces(lab)
     underlay.make_links(lab)
     endpoints = sum(1 for _ in lab.endpoints)
-    return f"made {len(lab.nodes)} nodes, {endpoints} virtual machines, {len(lab.links)} wires"
+    return f"created {len(lab.nodes)} nodes, {endpoints} virtual machines, {len(lab.links)} links"
 
 
 def _wires(lab: Lab, datapath: Datapath) -> str:
@@ -41,7 +41,7 @@ def _wires(lab: Lab, datapath: Datapath) -> str:
     for node in lab.nodes:
         underlay.make_node(node)
     rates = ", ".join(f"{link.name} {link.rate * 8 / 1e6:g} Mbit/s" for link in lab.links)
-    return f"joined the nodes: {rates}"
+    return f"connected the nodes: {rates}"
 
 
 def _machines(lab: Lab, datapath: Datapath) -> str:
@@ -76,7 +76,7 @@ def _stations(lab: Lab, datapath: Datapath) -> str:
     protected = sum(s.kind == "ipsec" for node in lab.nodes for s in node.stations) // 2
     if not made and not protected:
         return ""
-    return f"{made} machines beside the switches, {protected} paths under IPsec" + (
+    return f"{made} machines that bypass the switches, {protected} paths under IPsec" + (
         f" ({ipsec.implementation()})" if protected else ""
     )
 
@@ -89,7 +89,7 @@ def _try(lab: Lab, datapath: Datapath) -> str:
     paths.first_packets(paths.tunnels(lab))  # ovs-vswitchd drops what it knows no neighbour for
     wanted = paths.targets(lab)
     paths.first_packets(wanted)
-    return f"packets pass on all paths ({len(wanted)} pairs)"
+    return f"all paths carry packets ({len(wanted)} pairs)"
 
 
 def _buffers(lab: Lab, datapath: Datapath) -> str:
@@ -99,19 +99,19 @@ def _buffers(lab: Lab, datapath: Datapath) -> str:
         return "no buffers to raise: the kernel forwards"
     pids = [openvswitch.vswitchd(lab.layout, node.name) for node in nodes]
     sockets = sum(buffers.raise_all(pid) for pid in pids)
-    return f"buffers of {sockets} packet sockets of ovs-vswitchd are large enough"
+    return f"raised the buffers of {sockets} packet sockets of ovs-vswitchd"
 
 
 _BUILD = (
     ("mounting the BPF file system", _mount),
-    ("making namespaces", _namespaces),
-    ("joining the nodes", _wires),
+    ("creating namespaces", _namespaces),
+    ("connecting the nodes", _wires),
     ("bringing up the virtual machines", _machines),
     ("setting up the Linux bridges", _bridges),
     ("starting Open vSwitch", _ovs),
     ("writing the agents' files", _files),
-    ("setting up what bypasses the switches, and IPsec", _stations),
-    ("trying all paths", _try),
+    ("setting up macvlan, SR-IOV and IPsec paths", _stations),
+    ("testing all paths", _try),
     ("raising the buffers of Open vSwitch", _buffers),
 )
 

@@ -192,7 +192,7 @@ def _delay(campaign: Campaign, data: Data) -> Section:
         "Round trips of timed packets during the traffic",
         ["traffic", "path", "median RTT", "jitter", "lost"],
         rows,
-        "RTT from kernel to kernel, without the time in the reflector. Medians over repetitions with exact "
+        "RTT by kernel timestamps, reflector time excluded. Medians over repetitions with exact "
         "order-statistic intervals. Jitter: mean difference of neighbouring delays. Where nothing was lost, "
         "the smallest loss that so many packets would have shown.",
     )
