@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from vigia.lab.clouds import CLOUDS
+
 VIGIA = str(Path(sys.executable).with_name("vigia"))
 
 
@@ -46,7 +48,7 @@ def completed(*words: str) -> list[str]:
         (("lab", "s"), ["status"]),
         (("campaign", "re"), ["resume", "report"]),
         (("lab", "up", "--cl"), ["--cloud"]),
-        (("lab", "up", "--cloud", ""), ["plain"]),
+        (("lab", "up", "--cloud", ""), list(CLOUDS)),
         (("completion", "z"), ["zsh"]),
     ],
 )

@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 import pytest
+from labkit import ROOT
 
 from vigia.cli.main import COMMANDS, command
 from vigia_service.cli import CONTEXT
@@ -138,7 +139,7 @@ def test_every_command_can_print_json(words: str) -> None:
             2,
             "'hardware' is not one of 'auto', 'kernel', 'userspace';",
         ),
-        (("lab", "up", "--cloud", "cumulus"), 2, "'cumulus' is not 'plain';"),
+        (("lab", "up", "--cloud", "cumulus"), 2, "Invalid value for '--cloud': 'cumulus' is not "),
         (("flood", "--tenant", "red"), 2, "Missing option '--path';"),
         (("campaign", "show", "e99"), 2, 'there is no campaign "e99"; write one of e1, '),
     ],
@@ -176,6 +177,16 @@ def test_an_error_of_the_system_is_a_line(vigia: Vigia, tmp_path: Path) -> None:
     done = vigia("certs", "init", "--dir", str(tmp_path / "file" / "tls"))
     assert done.status == Exit.FAILED
     assert re.fullmatch(r"vigia: .*/file/tls.*: Not a directory.*\n", done.stderr)
+
+
+def test_the_reference_has_every_command_and_its_options() -> None:
+    page = (ROOT / "docs/reference/command-lines.md").read_text()
+    parts = dict(re.findall(r"^## (vigia\b.*?)\n+```\n(.*?)^```$", page, re.MULTILINE | re.DOTALL))
+    commands = {" ".join(("vigia", path)).strip(): c for path, c in tree()}
+    assert {name for name in parts if name.split()[0] == "vigia"} == set(commands)
+    for name, found in commands.items():
+        for option in (o for p in found.params for o in p.opts if o.startswith("--")):
+            assert re.search(rf"{re.escape(option)}\b", parts[name]), (name, option)
 
 
 # --- what is loaded ---
