@@ -79,8 +79,13 @@ def test_a_study_says_to_what_it_is_scaled() -> None:
         assert bool(scale) == (campaign.study in ("guarantees", "shuffle")), campaign.name
 
 
-@pytest.mark.parametrize("campaign", catalogue.shipped(), ids=lambda c: c.name)
-@pytest.mark.parametrize("full", [False, True])
+SIZES = [(c, full) for c in catalogue.shipped() for full in (False, True) if c.full or not full]
+"""Every campaign that comes with the program, in the sizes that it has."""
+
+
+@pytest.mark.parametrize(
+    ("campaign", "full"), SIZES, ids=lambda x: getattr(x, "name", (x and "full") or "small")
+)
 def test_every_shipped_campaign_fits_its_study_and_its_topology(campaign: Campaign, full: bool) -> None:
     plan = campaign.plan(full)
     catalogue.check(campaign, plan, catalogue.study(campaign.study).measurement)
