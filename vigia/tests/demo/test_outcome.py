@@ -103,7 +103,7 @@ def test_clocks_may_differ_a_little(play: Play) -> None:
 @pytest.mark.parametrize(
     ("rates", "message"),
     [
-        ({-8.0: 176.0, 0.0: 20.0, 0.6: 138.0, 15.0: 176.0}, r"had only \d\d% .*90% was promised .*no limit"),
+        ({-8.0: 176.0, 0.0: 20.0, 0.6: 138.0, 15.0: 176.0}, r"had only \d\d% .*80% was promised .*no limit"),
         ({-8.0: 176.0, 0.0: 146.0, 0.4: 20.0, 2.4: 101.0, 15.0: 176.0}, r"95% was promised \(flood, limited"),
         ({-8.0: 176.0, 0.0: 94.0, 15.0: 176.0}, r"95% was promised|did not get its guarantee of 100 Mbit/s"),
     ],
@@ -122,9 +122,12 @@ def test_a_victim_that_never_recovers_is_a_failure(play: Play) -> None:
         outcome.assess(replace(play, intervals=carried({-8.0: 176.0, 0.0: 30.0})))
 
 
-def test_the_promise_is_close_to_all_of_it() -> None:
-    """A system that gives half of what was bought is broken."""
-    assert outcome.KEPT == {"flood, no limit": 0.9, "flood, limited": 0.95}
+def test_a_victim_may_dip_for_as_long_as_the_flood_is_not_noticed(play: Play) -> None:
+    """Within a second it has 80% of its guarantee, by the contract."""
+    dip = {-8.0: 176.0, 0.0: 85.0, 0.4: 138.0, 15.0: 176.0}
+    found = outcome.assess(replace(play, intervals=carried(dip)))
+    assert 0.85 <= found.kept["flood, no limit"] < 1
+    assert found.kept["flood, limited"] == 1
 
 
 def test_it_is_shown_to_people(play: Play) -> None:

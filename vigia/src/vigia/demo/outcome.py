@@ -18,8 +18,8 @@ __all__ = ["KEPT", "DemoOutcome", "Instant", "Phase", "assess"]
 RECOVERY_SECONDS = 1.0
 """The victim has its guarantee when it gets it on average over this time."""
 
-KEPT = {"flood, no limit": 0.9, "flood, limited": 0.95}
-"""Share of its guarantee that the victim has at least in each phase of the flood; without control it has
+KEPT = {"flood, no limit": 0.8, "flood, limited": 0.95}
+"""Share of its guarantee that the victim has at least: within a second, and on average. Without control it has
 0.1 to 0.2 of it."""
 
 
