@@ -91,9 +91,12 @@ def cdf(caption: str, series: Mapping[str, Floats], unit: str, *, band: float | 
                 axes.fill_between(x, lower, upper, step="post", color=colour, alpha=0.18, linewidth=0)
         everything = [v for v in series.values() if v.size]
         if everything:
-            axes.set_xlim(min(v.min() for v in everything) * 0.95, max(_high(v) for v in everything))
-            if max(_high(v) for v in everything) > 30 * min(float(np.median(v)) for v in everything):
-                axes.set_xscale("symlog", linthresh=min(float(np.median(v)) for v in everything))
+            least, most = min(v.min() for v in everything), max(_high(v) for v in everything)
+            if most > least:  # else the axis would be a point
+                axes.set_xlim(least * 0.95, most)
+            middles = [middle for v in everything if (middle := float(np.median(v))) > 0]
+            if middles and most > 30 * min(middles):
+                axes.set_xscale("symlog", linthresh=min(middles))
         axes.set_ylim(0, 1)
         axes.set_xlabel(unit)
         axes.set_ylabel("part of packets")
