@@ -98,12 +98,13 @@ def main() -> None:
     """Run the benchmark that the command line names."""
     known = {"stream": stream, "linpack": linpack, "disk": disk}
     try:
-        what, size = sys.argv[1], int(sys.argv[2])
-        json.dump(known[what](size), sys.stdout)
+        benchmark, size = known[sys.argv[1]], int(sys.argv[2])
     except (IndexError, KeyError, ValueError):
         sys.exit(f"usage: python -m vigia.campaign.benchmarks {'|'.join(known)} SIZE")
-    except (VigiaError, OSError) as e:
-        sys.exit(str(e))
+    try:
+        json.dump(benchmark(size), sys.stdout)
+    except (VigiaError, OSError, ValueError, KeyError) as e:
+        sys.exit(f"cannot measure {sys.argv[1]} of {size}: {e}")
 
 
 if __name__ == "__main__":

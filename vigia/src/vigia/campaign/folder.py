@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["Folder", "create", "latest", "list_folders", "open_folder"]
 
 _VERSION = 1
-_NAME = re.compile(r"[a-z][a-z0-9-]{0,31}-\d{8}T\d{6}Z(-\d+)?")
+_NAME = re.compile(r"[a-z][a-z0-9-]{0,31}-(\d{8}T\d{6}Z)(?:-(\d+))?")
 
 
 class Folder:
@@ -187,8 +187,9 @@ def open_folder(path: Path) -> Folder:
 
 def list_folders(root: Path) -> list[Folder]:
     """Return the campaigns below root, oldest first."""
-    found = [p for p in root.glob("*") if _NAME.fullmatch(p.name) and (p / "manifest.json").exists()]
-    return [open_folder(p) for p in sorted(found, key=lambda p: p.name.split("-2", 1)[-1])]
+    named = [(m, p) for p in root.glob("*") if (m := _NAME.fullmatch(p.name))]
+    found = sorted((m[1], int(m[2] or 0), p.name, p) for m, p in named if (p / "manifest.json").exists())
+    return [open_folder(path) for *_, path in found]
 
 
 def latest(root: Path, wanted: str) -> Folder:
@@ -205,21 +206,22 @@ def latest(root: Path, wanted: str) -> Folder:
 
 
 def _read_records(path: Path) -> dict[int, Record]:
-    """Read the records: one file each, or all in one where a campaign was published."""
+    """Read the records: one file each, or all in one where a campaign was published. Raises VigiaError."""
     if not (path / "runs").is_dir() and (path / "runs.json").exists():
-        listed = json.loads((path / "runs.json").read_text())
-        return {given["run"]: _record(given) for given in listed}
-    found = {}
-    for file in (path / "runs").glob("[0-9]*.json"):
-        if not file.stem.isdigit():
-            continue  # a failed attempt that was made again
+        return {r.run: r for r in _records_of(path / "runs.json")}
+    # A name with more than a number is a failed attempt that was made again.
+    files = [f for f in (path / "runs").glob("[0-9]*.json") if f.stem.isdigit()]
+    return {r.run: r for file in files for r in _records_of(file)}
+
+
+def _records_of(file: Path) -> list[Record]:
+    """Read a file of one record, or of a list of them. Raises VigiaError."""
+    try:
         given = json.loads(file.read_text())
-        found[given["run"]] = _record(given)
-    return found
-
-
-def _record(given: Mapping[str, Any]) -> Record:
-    return Record(**{**given, "load": tuple(given["load"])})
+        listed = given if isinstance(given, list) else [given]
+        return [Record(**{**one, "load": tuple(one["load"])}) for one in listed]
+    except (OSError, ValueError, KeyError, TypeError) as e:
+        raise VigiaError(f"{file} is not a record of a repetition: {e}") from e
 
 
 def _durable(new: Path, target: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import json
 import subprocess
 import sys
 import time
@@ -82,10 +83,18 @@ def _await_listening(server: subprocess.Popen[str], job: IperfServer) -> None:
     while time.monotonic() < deadline:
         if server.poll() is not None:
             out, err = server.communicate()
-            raise VigiaError(f"the iperf3 server on {job.address} ended: {(err or out).strip()[-200:]}")
+            raise VigiaError(f"the iperf3 server on {job.address}:{job.port} ended: {_reason(out, err)}")
         if processes.listens(server.pid, job.port):
             return
         time.sleep(0.005)
     raise VigiaError(
         f"the iperf3 server on {job.address}:{job.port} does not listen after {_READY_SECONDS} s"
     )
+
+
+def _reason(out: str, err: str) -> str:
+    """Return why iperf3 ended: it says so in its JSON, and only that it does on standard error."""
+    try:
+        return str(json.loads(out)["error"])
+    except (ValueError, KeyError, TypeError):
+        return (err or out).strip()[-200:]

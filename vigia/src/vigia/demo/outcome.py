@@ -19,8 +19,10 @@ RECOVERY_SECONDS = 1.0
 """The victim has its guarantee when it gets it on average over this time."""
 
 KEPT = {"flood, no limit": 0.8, "flood, limited": 0.95}
-"""Share of its guarantee that the victim has at least: within a second, and on average. Without control it has
-0.1 to 0.2 of it."""
+"""Share of its guarantee that the victim has at least: within a second, and on average.
+
+Without control it has 0.1 to 0.2 of it.
+"""
 
 
 @dataclass(frozen=True)
