@@ -18,9 +18,18 @@ import pytest
 
 from vigia.cli.main import main
 from vigia.lab import topology
-from vigia_testing import eventually
 
-__all__ = ["VIGIA", "Machine", "Ran", "eventually", "need_root", "output", "own_topology", "run_vigia"]
+__all__ = [
+    "ROOT",
+    "VIGIA",
+    "Machine",
+    "Ran",
+    "invoke_vigia",
+    "need_root",
+    "output",
+    "own_topology",
+    "run_vigia",
+]
 
 ROOT = Path(__file__).resolve().parent.parent
 VIGIA = Path(sys.executable).with_name("vigia")

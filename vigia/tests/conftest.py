@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from labkit import Machine, Ran, eventually, invoke_vigia, need_root, own_topology, run_vigia
+from labkit import Machine, Ran, invoke_vigia, need_root, own_topology, run_vigia
 
 from vigia.host import commands
 from vigia.lab import model, topology
 from vigia.lab.model import Lab
 from vigia.lab.naming import Layout
+from vigia_testing import eventually
 
 TESTDATA = Path(__file__).parent / "testdata"
 

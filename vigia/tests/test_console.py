@@ -45,11 +45,12 @@ def test_times_grow() -> None:
     assert 0 <= first <= steps.elapsed
 
 
-def on_a_terminal(env: dict[str, str]) -> str:
+BUILDING = "with s.step('building'): time.sleep(0.3)"
+
+
+def on_a_terminal(env: dict[str, str], body: str = BUILDING) -> str:
     """Output of a step on a pseudo terminal."""
-    code = (
-        "import time; from vigia.console import Steps; s = Steps()\nwith s.step('building'): time.sleep(0.3)"
-    )
+    code = f"import time; from vigia.console import Steps; s = Steps()\n{body}"
     leader, follower = pty.openpty()
     environment = {**os.environ, "TERM": "xterm", **env}
     environment.pop("NO_COLOR", None) if "NO_COLOR" not in env else None
@@ -80,6 +81,44 @@ def test_no_color_on_a_terminal() -> None:
     seen = on_a_terminal({"NO_COLOR": "1"})
     assert not re.search(r"\x1b\[[0-9;]*3\dm", seen)
     assert re.search(r"\d\.\d\d s  building", seen)
+
+
+def plain(seen: str) -> str:
+    """What is seen without colours and movements of the cursor."""
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen)
+
+
+def test_a_step_of_known_length_shows_what_is_left() -> None:
+    seen = plain(on_a_terminal({}, "with s.step('measuring', expected=9): time.sleep(0.6)"))
+    assert re.search(r"measuring .*about [89] s left", seen)
+    assert re.search(r"\d\.\d\d s  measuring", seen)
+
+
+def test_a_step_that_takes_longer_than_expected_does_not_count_backwards() -> None:
+    seen = plain(on_a_terminal({}, "with s.step('measuring', expected=0.1): time.sleep(0.6)"))
+    assert "a moment longer" in seen
+    assert "-" not in seen.partition("measuring")[2].partition("\n")[0]
+
+
+def test_a_step_of_several_parts_counts_them() -> None:
+    body = """with s.step('starting', total=4) as done:
+    for _ in range(2):
+        time.sleep(0.3)
+        done.advance()
+    time.sleep(0.6)
+    done.append('started 2 of 4')"""
+    seen = plain(on_a_terminal({}, body))
+    assert "0/4, " in seen
+    assert re.search(r"2/4, (about \d s left|a moment longer)", seen)
+    assert re.search(r"\d\.\d\d s  started 2 of 4", seen)
+
+
+def test_progress_is_for_terminals_alone() -> None:
+    out = io.StringIO()
+    with Steps(out).step("starting", total=4) as done:
+        done.advance()
+    assert re.fullmatch(r" +\d+\.\d\d s  starting\n", out.getvalue())
+    assert done.parts == 1
 
 
 def test_no_progress_elsewhere() -> None:

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import httpx
 import pytest
-from labkit import eventually
 
 from vigia.campaign import folder, influx
 from vigia.campaign.folder import Folder
 from vigia.campaign.model import Campaign
 from vigia.campaign.samples import Record, Series
 from vigia.errors import VigiaError
+from vigia_testing import eventually
 
 CAMPAIGN = {
     "version": 1,

@@ -14,12 +14,13 @@ import httpx
 import pytest
 import yaml
 from cryptography import x509
-from labkit import ROOT, eventually, invoke_vigia
+from labkit import ROOT, invoke_vigia
 
 from vigia.certs import authority
 from vigia.certs.authority import Authority
 from vigia.certs.parts import PARTS
 from vigia.errors import VigiaError
+from vigia_testing import eventually
 
 
 def init(folder: Path, *arguments: str) -> list[dict[str, object]]:

@@ -17,6 +17,7 @@ from labkit import ROOT
 from vigia.cli.main import COMMANDS, command
 from vigia_service.cli import CONTEXT
 from vigia_service.exits import Exit
+from vigia_testing import modules_after
 
 Vigia = Callable[..., Any]
 VIGIA = str(Path(sys.executable).with_name("vigia"))
@@ -191,26 +192,13 @@ def test_the_reference_has_every_command_and_its_options() -> None:
 
 # --- what is loaded ---
 
-LOADED = """
-import sys
-from vigia.cli.main import main
-try:
-    code = main(sys.argv[1:])
-except SystemExit as e:
-    code = e.code
-assert code == 0, code
-print("\\n" + " ".join(sorted({n.partition(".")[0] for n in sys.modules})))
-"""
 OURS = re.compile(r"_*vigia.*|_editable_impl_.*|__editable.*")
 
 
 def loaded(*words: str) -> set[str]:
-    """Names of the packages that are not Python's own in a process that ran a command."""
-    argv = [sys.executable, "-c", LOADED, *words]
-    done = subprocess.run(argv, capture_output=True, text=True, check=True)
-    found = set(done.stdout.splitlines()[-1].split())
-    known = sys.stdlib_module_names | {"__main__", "_virtualenv", "_distutils_hack", "sitecustomize"}
-    return {name for name in found - known if not OURS.fullmatch(name)}
+    """Names of the packages that are not Python's own that a command has loaded when it ends."""
+    found = modules_after("vigia", *words) - sys.stdlib_module_names
+    return {name for name in found if not OURS.fullmatch(name)}
 
 
 @pytest.mark.parametrize(
@@ -238,11 +226,15 @@ def test_light_commands_load_no_numbers_and_no_figures(words: tuple[str, ...]) -
 
 
 def test_a_wrong_option_is_refused_before_anything_is_loaded() -> None:
-    script = LOADED.replace("code == 0", "code == 2")
+    script = (
+        "import sys; from vigia.cli.main import main; code = main(sys.argv[1:]); print(code, *sys.modules)"
+    )
     argv = [sys.executable, "-c", script, "compare", "--since", "-5m"]
     done = subprocess.run(argv, capture_output=True, text=True, check=True)
     assert '"-5m" is not a duration; write for example 30s, 15m, 1h or 1d' in done.stderr
-    assert not {"pydantic", "yaml", "numpy", "httpx"} & set(done.stdout.splitlines()[-1].split())
+    code, *modules = done.stdout.split()
+    assert code == "2"
+    assert not {"pydantic", "yaml", "numpy", "httpx"} & set(modules)
 
 
 def test_every_row_of_the_table_is_a_module_that_has_it() -> None:

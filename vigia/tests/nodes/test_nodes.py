@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from flask.testing import FlaskClient
-from labkit import ROOT, eventually, run_vigia
+from labkit import ROOT, run_vigia
 
 import vigia_config
 from vigia.campaign import folder, jobs
@@ -32,6 +32,7 @@ from vigia.nodes.testbed import NodesTestbed, connect
 from vigia.nodes.topology import NodesTopology
 from vigia.studies import catalogue
 from vigia_config.tls import Tls
+from vigia_testing import eventually
 
 VIGIA = Path(sys.executable).with_name("vigia")
 PROBE = ROOT / "bin" / "vigia-probe"

@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from labkit import Ran, eventually, invoke_vigia, run_vigia
+from labkit import Ran, invoke_vigia, run_vigia
 
 from vigia.campaign import folder
 from vigia.campaign.folder import Folder
 from vigia.host import netns
 from vigia.studies import catalogue
+from vigia_testing import eventually
 
 pytestmark = pytest.mark.netns
 

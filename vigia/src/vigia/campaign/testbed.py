@@ -128,6 +128,12 @@ class LabTestbed:
 
     def endpoint(self, node: str, path: str, machine: int) -> Endpoint:
         """Return an endpoint of the operator's own. Raises VigiaError."""
+        there = sum((e.tenant, e.path) == (INFRA, path) for e in self.lab.node(node).endpoints)
+        if machine > there:
+            raise VigiaError(
+                f"{there} machines are on {path} at node {node} of lab {self.lab.name}, and {machine} are "
+                f"wanted; write machines: {machine} for the network of {INFRA} on {path} in the topology"
+            )
         return self.lab.endpoint(node, INFRA, path, machine)
 
 
