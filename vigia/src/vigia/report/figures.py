@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -133,6 +132,7 @@ def timeline(
             bars = [(begin, max(end - begin, 0.01)) for begin, end in spans]
             axes.broken_barh(bars, (row - 0.3, 0.6), color=COLOURS[row % len(COLOURS)], label=name)
         axes.set_yticks(range(len(runs)), list(runs))
+        axes.set_ylim(-0.5, len(runs) - 0.3)  # with room for the numbers: what is outside is not drawn
         for number, (at, what) in enumerate(marks, start=1):
             axes.axvline(at, color="black", linewidth=0.8, linestyle="--")
             axes.annotate(
@@ -163,9 +163,8 @@ def _legend(canvas: Canvas, axes: Axes, count: int) -> None:
 
 
 def _svg(canvas: Canvas) -> str:
-    """Return the SVG element alone, without size: the page decides."""
+    """Return the SVG element alone; the page bounds its width."""
     out = io.StringIO()
     canvas.savefig(out, format="svg", metadata={"Date": None})
     text = out.getvalue()
-    text = text[text.index("<svg") :]
-    return re.sub(r'<svg ([^>]*?)height="[^"]*"([^>]*?) width="[^"]*"', r"<svg \1\2", text, count=1)
+    return text[text.index("<svg") :]

@@ -1,0 +1,111 @@
+"""Plots: one SVG element without scripts or anything to load, whatever the data are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from vigia.report import figures
+from vigia.report.document import Figure
+
+SVG = "{http://www.w3.org/2000/svg}"
+RNG = np.random.default_rng(1)
+
+
+def parsed(svg: str) -> ElementTree.Element:
+    """The element; ParseError if it is not well-formed."""
+    return ElementTree.fromstring(svg)  # noqa: S314 - our own
+
+
+def bars(**given: object) -> Figure:
+    series = {"a": [(1.0, 0.8, 1.2), None], "b": [(2.0, 1.9, 2.1), (3.0, 2.0, 4.0)]}
+    return figures.bars("Bars", ["one", "two"], series, "Mbit/s", **given)  # type: ignore[arg-type]
+
+
+def cdf() -> Figure:
+    return figures.cdf("CDF", {"a": RNG.normal(5, 1, 500), "b": RNG.normal(9, 1, 5)}, "ms", band=0.95)
+
+
+def spread() -> Figure:
+    return figures.spread("Spread", {"a": RNG.normal(5, 1, 50), "b": np.array([])}, "ms", log=True)
+
+
+def timeline() -> Figure:
+    runs = {"a": [(0.0, 1.0), (2.0, 3.0)], "b": [(1.0, 2.0)]}
+    return figures.timeline("Time", runs, [(1.5, "rekeyed"), (2.5, "moved")])
+
+
+@pytest.mark.parametrize("draw", [bars, cdf, spread, timeline])
+def test_a_figure_is_one_element_that_stands_alone(draw: Callable[[], Figure]) -> None:
+    text = draw().svg
+    root = parsed(text)
+    assert root.tag == f"{SVG}svg"
+    assert "viewBox" in root.attrib
+    tags = {e.tag.removeprefix(SVG) for e in root.iter()}
+    assert not tags & {"script", "image", "foreignObject"}
+    links = [v for e in root.iter() for k, v in e.attrib.items() if k.endswith("href")]
+    assert all(link.startswith("#") for link in links)
+    assert not re.search(r"url\((?!#)", text)
+
+
+def test_the_same_data_give_the_same_bytes() -> None:
+    """A report that is written again does not differ."""
+    assert bars().svg == bars().svg
+    assert timeline().svg == timeline().svg
+
+
+def test_a_gap_has_no_bar() -> None:
+    def patches(figure: Figure) -> int:
+        root = parsed(figure.svg)
+        return len([e for e in root.iter(f"{SVG}g") if e.get("id", "").startswith("patch_")])
+
+    with_gap = figures.bars("x", ["one", "two"], {"a": [(1.0, 0.8, 1.2), None]}, "s")
+    without = figures.bars("x", ["one", "two"], {"a": [(1.0, 0.8, 1.2), (1.0, 0.8, 1.2)]}, "s")
+    assert patches(without) == patches(with_gap) + 1
+
+
+def test_a_line_across() -> None:
+    assert bars(line=2.5).svg.count("stroke-dasharray") > bars().svg.count("stroke-dasharray")
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [],
+        [3.0],
+        [0.0, 0.0, 0.0],
+        [5.0, 5.0, 5.0],
+        [0.0, 0.0, 0.0, 1000.0],
+        list(range(5000)),
+        [1e-9, 1.0, 1e9],
+    ],
+    ids=lambda v: f"{len(v)} values" if len(v) != 3 else str(v),
+)
+def test_a_distribution_of_anything_can_be_drawn(values: list[float]) -> None:
+    array = np.array(values, dtype=float)
+    for band in (None, 0.99):
+        parsed(figures.cdf("x", {"a": array, "b": np.array([1.0, 2.0])}, "ms", band=band).svg)
+        parsed(figures.cdf("x", {"a": array}, "ms", band=band).svg)
+
+
+def test_long_distributions_are_thinned() -> None:
+    few, many = (figures.cdf("x", {"a": np.sort(RNG.normal(0, 1, n)) + 10}, "ms").svg for n in (600, 60_000))
+    assert len(many) < 2 * len(few)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 12])
+def test_marks_are_numbered_and_say_what_happened(rows: int) -> None:
+    runs = {str(n): [(0.0, 3.0)] for n in range(rows)}
+    text = figures.timeline("Time", runs, [(1.5, "rekeyed"), (2.5, "moved")]).svg
+    assert text.index("mark 1: rekeyed") < text.index("mark 2: moved")
+
+
+def test_what_marks_say_is_text_and_not_markup() -> None:
+    text = figures.timeline("x", {"a": [(0.0, 1.0)]}, [(0.5, '<script>"&')]).svg
+    assert "<script" not in text
+    assert "&lt;script&gt;" in text
+    parsed(text)
