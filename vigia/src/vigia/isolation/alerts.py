@@ -174,27 +174,27 @@ class AlertTestbed:
         self._text(name, yaml.safe_dump(content, sort_keys=False))
 
     def _start(self, programs: places.Programs) -> None:
-        at = self._folder
+        """Start all at once, then wait for each: they find each other when they are there."""
         self._stack.callback(self._stop)
+        services = self._services(programs)
+        for name, (argv, _) in services.items():
+            self._children[name] = commands.start(argv, log=self._folder / f"{name}.log", netns=self._node)
+        for name, (_, port) in services.items():
+            self._await(name, f"{port}/-/ready")
+        self._await_targets()
+
+    def _services(self, programs: places.Programs) -> Mapping[str, tuple[list[str], int]]:
+        """Return the command line and the port of each."""
+        at = self._folder
         listen = "--web.listen-address=127.0.0.1:"
-        for name, argv, url in (
-            (
-                "exporter",
-                [programs.exporter, f"--config={at / 'exporter.yaml'}", f"{listen}9872"],
-                "9872/-/ready",
-            ),
-            (
-                "enforcer",
-                [programs.enforcer, f"--config={at / 'enforcer.yaml'}", f"{listen}9873"],
-                "9873/-/ready",
-            ),
-            (
-                "agent",
+        return {
+            "exporter": ([programs.exporter, f"--config={at / 'exporter.yaml'}", f"{listen}9872"], 9872),
+            "enforcer": ([programs.enforcer, f"--config={at / 'enforcer.yaml'}", f"{listen}9873"], 9873),
+            "agent": (
                 [programs.isolation_agent, "--config", str(at / "isolation-agent.yaml"), "run"],
-                "9874/-/ready",
+                9874,
             ),
-            (
-                "alertmanager",
+            "alertmanager": (
                 [
                     programs.alertmanager,
                     f"--config.file={at / 'alertmanager.yml'}",
@@ -202,10 +202,9 @@ class AlertTestbed:
                     f"{listen}9093",
                     "--cluster.listen-address=",
                 ],
-                "9093/-/ready",
+                9093,
             ),
-            (
-                "prometheus",
+            "prometheus": (
                 [
                     programs.prometheus,
                     f"--config.file={at / 'prometheus.yml'}",
@@ -213,12 +212,9 @@ class AlertTestbed:
                     f"{listen}9090",
                     "--enable-feature=native-histograms",
                 ],
-                "9090/-/ready",
+                9090,
             ),
-        ):
-            self._children[name] = commands.start(argv, log=at / f"{name}.log", netns=self._node)
-            self._await(name, url)
-        self._await_targets()
+        }
 
     def _inside(self, url: str) -> httpx.Response:
         return netns.inside(
