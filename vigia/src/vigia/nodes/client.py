@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 
+import vigia_http
 import vigia_json
 from vigia.campaign import jobs
 from vigia.campaign.jobs import IperfServer, Job
@@ -59,9 +60,13 @@ class RemoteHost:
     def _ask(self, method: str, path: str, job: Job | None, timeout: float) -> dict[str, Any]:
         body = None if job is None else job.model_dump_json()
         try:
-            with self._client.stream(method, path, content=body, timeout=timeout) as answer:
-                text = self._read(answer)
+            with self._client.stream(
+                method, path, content=body, timeout=timeout, headers=vigia_http.IDENTITY
+            ) as answer:
+                text = vigia_http.read(answer, _LONGEST, timeout)
                 status = answer.status_code
+        except vigia_http.AnswerError as e:
+            raise VigiaError(f"node {self.name}: cannot read the answer of {self._url}: {e}") from e
         except httpx.HTTPError as e:
             raise VigiaError(f"node {self.name}: its agent at {self._url} does not answer: {e}") from e
         try:
@@ -74,11 +79,3 @@ class RemoteHost:
             problem = found.get("error", "") if isinstance(found, dict) else ""
             raise VigiaError(f"node {self.name}: {problem or f'HTTP status {status}'}")
         return found
-
-    def _read(self, answer: httpx.Response) -> bytes:
-        text = bytearray()
-        for chunk in answer.iter_bytes():
-            text += chunk
-            if len(text) > _LONGEST:
-                raise VigiaError(f"node {self.name}: its agent's answer is longer than {_LONGEST >> 20} MiB")
-        return bytes(text)

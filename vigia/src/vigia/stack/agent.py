@@ -10,10 +10,14 @@ from typing import Any
 
 import httpx
 
+import vigia_http
 import vigia_json
 from vigia.errors import VigiaError
 
 __all__ = ["IsolationAction", "IsolationAgent"]
+
+_TIMEOUT = 10.0
+_LONGEST = 1 << 20  # bytes of an answer, as vigia_json reads at most
 
 
 @dataclass(frozen=True)
@@ -37,9 +41,9 @@ class IsolationAgent:
     """The isolation agent's API."""
 
     def __init__(self, address: str, token_file: Path) -> None:
-        headers = {"Authorization": f"Bearer {token_file.read_text().strip()}"}
+        headers = {"Authorization": f"Bearer {token_file.read_text().strip()}", **vigia_http.IDENTITY}
         self._client = httpx.Client(
-            base_url=f"http://{address}", headers=headers, timeout=10.0, trust_env=False
+            base_url=f"http://{address}", headers=headers, timeout=_TIMEOUT, trust_env=False
         )
 
     def newest(self, node: str, port: str) -> IsolationAction | None:
@@ -52,10 +56,10 @@ class IsolationAgent:
 
     def _get(self, path: str, parameters: Mapping[str, str] | None = None) -> dict[str, Any]:
         try:
-            answer = self._client.get(path, params=parameters)
-            answer.raise_for_status()
-            body: dict[str, Any] = vigia_json.loads(answer.content)
-        except (httpx.HTTPError, ValueError) as e:
+            with self._client.stream("GET", path, params=parameters) as answer:
+                answer.raise_for_status()
+                body: dict[str, Any] = vigia_json.loads(vigia_http.read(answer, _LONGEST, _TIMEOUT))
+        except (httpx.HTTPError, vigia_http.AnswerError, ValueError) as e:
             raise VigiaError(f"the isolation agent does not answer {path}: {e}") from e
         return body
 
