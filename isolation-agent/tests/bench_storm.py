@@ -28,8 +28,8 @@ import httpx
 
 from isolation_agent.clock import SystemClock
 
-from .process import AgentProcess
-from .world import WEBHOOK_TOKEN, World, alert, payload
+from .support.process import AgentProcess
+from .support.world import WEBHOOK_TOKEN, World, alert, payload
 
 _PATIENCE = 300.0  # seconds
 _RETRY = 0.05  # seconds; Alertmanager waits longer

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from .world import FakeClock, World
+from .support.world import FakeClock, World
 
 
 @pytest.fixture(autouse=True)

@@ -16,8 +16,8 @@ from isolation_agent.cli import main
 from isolation_agent.clock import SystemClock
 from vigia_catalog import part_metrics
 
-from .fake_enforcer import KernelLimit
-from .world import GUARANTEE, PORT, World, alert, payload, policy
+from .support.fake_enforcer import KernelLimit
+from .support.world import GUARANTEE, PORT, World, alert, payload, policy
 
 Out = pytest.CaptureFixture[str]
 

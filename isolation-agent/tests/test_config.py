@@ -13,7 +13,7 @@ from isolation_agent.errors import AgentError
 from isolation_agent.policy import INFRASTRUCTURE, AllowEntry, PolicyFile, load_policies
 from vigia_config import ConfigError, parse
 
-from .world import World, policy
+from .support.world import World, policy
 
 MINIMAL = """\
 auth: {webhook_token_file: w, api_token_file: a}

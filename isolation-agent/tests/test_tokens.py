@@ -11,7 +11,7 @@ import pytest
 from isolation_agent.errors import AgentError
 from isolation_agent.tokens import Token, read_token
 
-from .world import secret
+from .support.world import secret
 
 VALUE = "0123456789abcdef-._~+/="
 

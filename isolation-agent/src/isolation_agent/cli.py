@@ -22,9 +22,10 @@ from urllib.parse import urlsplit
 
 import click
 
-from isolation_agent import __version__, logs
-from isolation_agent.audit import verification_shape, verify
+from isolation_agent import __version__
 from isolation_agent.errors import AgentError
+from isolation_agent.service import logs
+from isolation_agent.storage.audit import verify
 from vigia_catalog import part_metrics
 from vigia_catalog.listing import listing
 from vigia_config import ConfigError, load
@@ -121,7 +122,7 @@ def cli(context: click.Context) -> None:
 @click.pass_obj
 def run(options: _Options) -> int:
     """Run the service."""
-    from isolation_agent.server import serve
+    from isolation_agent.serve import serve
 
     logs.setup(options.log_format, options.log_level)
     return serve(options.path())
@@ -157,10 +158,10 @@ def check_config(options: _Options, as_json: bool) -> None:
 @click.pass_obj
 def simulate_command(options: _Options, source: Any, as_json: bool) -> None:
     """Print what would be decided about an alert. Nothing is changed."""
-    from isolation_agent.alerts import BadPayload, parse_alert
+    from isolation_agent.actions.simulate import simulate
+    from isolation_agent.alerts.payload import BadPayload, parse_alert
     from isolation_agent.clock import SystemClock
-    from isolation_agent.policybook import on_record
-    from isolation_agent.simulate import simulate
+    from isolation_agent.storage.policies import on_record
 
     logs.setup(options.log_format, "error")
     settings = on_record(options.settings())
@@ -194,9 +195,11 @@ def audit() -> None:
 def audit_verify(options: _Options, path: Path | None, as_json: bool) -> int:
     """Check the hash chain; name the first broken record."""
     path = path or options.settings().audit_path
+    from isolation_agent.web.answers.audit import AuditVerification
+
     result = verify(path)
     if as_json:
-        click.echo(json.dumps({"file": str(path), **verification_shape(result)}))
+        click.echo(json.dumps({"file": str(path), **AuditVerification.of(result).model_dump()}))
     elif result.ok:
         click.echo(f"{path}: OK, {result.records} records, the last is {result.head.seq} {result.head.hash}")
     if result.ok:

@@ -9,12 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, Self
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
-from sqlalchemy import make_url
-from sqlalchemy.exc import ArgumentError
 
 from isolation_agent.errors import AgentError
 from isolation_agent.policy import Name, PolicySet, load_policies
@@ -63,6 +61,18 @@ def _positive(value: float) -> float:
     if value <= 0:
         raise PydanticCustomError("vigia", "must be more than zero; write for example 1s")
     return value
+
+
+def _database_url(value: str) -> SplitResult:
+    """Return the parts of a database's URL; its scheme is SQLite's or PostgreSQL's. Raises ValueError."""
+    url = urlsplit(value, allow_fragments=False)
+    url = url._replace(scheme=url.scheme.partition("+")[0])
+    _ = url.port
+    if url.scheme not in ("sqlite", "postgresql") or "://" not in value:
+        raise ValueError("is of another kind")
+    if url.path in ("", "/", "/:memory:") or (url.scheme == "sqlite" and url.netloc):
+        raise ValueError("names no database")
+    return url
 
 
 Address = Annotated[str, BeforeValidator(_address)]
@@ -158,16 +168,13 @@ class Config(Strict):
     def _usable_database(self) -> Self:
         # The value is not shown: it may hold a password.
         try:
-            url = make_url(self.database)
-        except ArgumentError:
-            url = None
-        backend = url.get_backend_name() if url is not None else ""
-        if url is None or backend not in ("sqlite", "postgresql") or url.database in (None, "", ":memory:"):
+            url = _database_url(self.database)
+        except ValueError as e:
             raise fault(
                 ("database",),
                 "is not a database that can be used",
                 "write sqlite:////absolute/path.db, sqlite:///relative.db or postgresql://user@host/name",
-            )
+            ) from e
         if url.password is not None:
             raise fault(
                 ("database",),
@@ -234,15 +241,17 @@ class Settings:
     @property
     def database_path(self) -> Path | None:
         """Absolute path of the SQLite database; None if the database is a server."""
-        url = make_url(self.config.database)
-        return self.resolve(Path(url.database or "")) if url.get_backend_name() == "sqlite" else None
+        url = _database_url(self.config.database)
+        return self.resolve(Path(url.path[1:])) if url.scheme == "sqlite" else None
 
     @property
     def database_url(self) -> str:
         """SQLAlchemy URL with an absolute path, or with the driver that is installed."""
-        url, path = make_url(self.config.database), self.database_path
-        url = url.set(drivername="postgresql+psycopg") if path is None else url.set(database=str(path))
-        return url.render_as_string(hide_password=False)
+        path = self.database_path
+        if path is None:
+            return "postgresql+psycopg:" + self.config.database.partition(":")[2]
+        query = _database_url(self.config.database).query
+        return f"sqlite:///{path}" + (f"?{query}" if query else "")
 
 
 def load_settings(path: Path) -> Settings:

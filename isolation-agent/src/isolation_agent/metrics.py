@@ -13,8 +13,8 @@ from prometheus_client import (
 )
 
 from isolation_agent import __version__
+from isolation_agent.model.states import Cause
 from isolation_agent.revision import revision
-from isolation_agent.states import Cause
 from vigia_catalog import Factory
 
 __all__ = ["Metrics"]

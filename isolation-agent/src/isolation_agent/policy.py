@@ -17,7 +17,9 @@ from vigia_config import Seconds, Strict, fault, load
 __all__ = [
     "INFRASTRUCTURE",
     "LEVELS",
+    "MANUAL_POLICY",
     "NAME_PATTERN",
+    "UNKNOWN_POLICY",
     "AllowEntry",
     "Breaker",
     "Guards",
@@ -37,6 +39,12 @@ NAME_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.:@/-]{0,252}$"
 
 INFRASTRUCTURE = ("_infra", "_unresolved")
 """Tenants that are never acted upon: the operator's own, and those not known yet."""
+
+MANUAL_POLICY = "_manual"
+"""Policy of actions that a person began."""
+
+UNKNOWN_POLICY = "_unknown"
+"""Policy of the records of limits of unknown origin."""
 
 Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
 Level = Literal["L0", "L1", "L2", "L3", "L4"]

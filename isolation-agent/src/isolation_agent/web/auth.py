@@ -11,12 +11,12 @@ from typing import Any, TypeVar
 
 from flask import Flask, current_app, g, request
 
-from isolation_agent.agent import Agent
 from isolation_agent.clock import Clock
 from isolation_agent.config import Account
 from isolation_agent.errors import AuditError
-from isolation_agent.journal import Journal
-from isolation_agent.sessions import OpenSession, Sessions
+from isolation_agent.service.agent import Agent
+from isolation_agent.storage.journal import Journal
+from isolation_agent.storage.sessions import OpenSession, Sessions
 from isolation_agent.web.errors import ApiError
 
 __all__ = [

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 
-from flask import Flask, Response, jsonify
+from flask import Flask, Response
 from werkzeug.exceptions import HTTPException
 
 from isolation_agent.errors import AuditError, StorageError
+from isolation_agent.web.answers.errors import ErrorAnswer, ErrorDetail
+from isolation_agent.web.reply import reply
 
 __all__ = ["ApiError", "register"]
 
@@ -58,9 +60,7 @@ def register(app: Flask) -> None:
 
 
 def _answer(status: int, code: str, message: str, field: str | None = None) -> Response:
-    error = {"code": code, "message": message} | ({"field": field} if field else {})
-    response = jsonify({"error": error})
-    response.status_code = status
+    response = reply(ErrorAnswer(error=ErrorDetail(code=code, message=message, field=field)), status)
     if status == 401:
         response.headers["WWW-Authenticate"] = 'Bearer realm="isolation-agent"'
     if status == 503:

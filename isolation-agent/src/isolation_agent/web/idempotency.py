@@ -9,9 +9,9 @@ from datetime import timedelta
 
 from flask import Flask, Response, g, request
 
-from isolation_agent.agent import Agent
 from isolation_agent.errors import StorageError
-from isolation_agent.model import StoredAnswer
+from isolation_agent.service.agent import Agent
+from isolation_agent.storage.tables import StoredAnswer
 from isolation_agent.web.auth import ADMIN, OPERATOR, scope_of
 from isolation_agent.web.bodies import read_small
 from isolation_agent.web.errors import ApiError

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from flask import Flask
-from pydantic import BaseModel, TypeAdapter
-from typing_extensions import TypedDict
+from pydantic import TypeAdapter
+from pydantic.json_schema import JsonSchemaMode
 from werkzeug.routing import Rule
 
 from isolation_agent import __version__
+from isolation_agent.web.answers.errors import ErrorAnswer
 from isolation_agent.web.auth import ADMIN, OPEN, OPERATOR, WEBHOOK, scope_of
 
 __all__ = ["Param", "documented", "openapi"]
@@ -24,20 +25,6 @@ _WRITES = frozenset({"post", "put", "delete"})
 _TEXT = {"text/plain": {"schema": {"type": "string"}}}
 
 View = TypeVar("View", bound=Callable[..., Any])
-
-
-class ErrorDetail(TypedDict, total=False):
-    """What went wrong, where, and how to mend it."""
-
-    code: str
-    message: str
-    field: str
-
-
-class Error(TypedDict):
-    """The shape of every error."""
-
-    error: ErrorDetail
 
 
 @dataclass(frozen=True)
@@ -79,7 +66,7 @@ def documented(
 def openapi(app: Flask) -> dict[str, Any]:
     """Return the document (OpenAPI 3.1) of every route of the API."""
     schemas: dict[str, Any] = {}
-    _schema(Error, schemas)
+    _schema(ErrorAnswer, schemas)
     paths: dict[str, dict[str, Any]] = {}
     for rule in app.url_map.iter_rules():
         spec = getattr(app.view_functions[rule.endpoint], "spec", None)
@@ -117,7 +104,7 @@ def _operation(app: Flask, rule: Rule, method: str, spec: _Spec, schemas: dict[s
         "responses": _responses(spec, scope, schemas, method),
     }
     if spec.body is not None:
-        content = {"application/json": {"schema": _schema(spec.body, schemas)}}
+        content = {"application/json": {"schema": _schema(spec.body, schemas, "validation")}}
         operation["requestBody"] = {"required": True, "content": content}
     if scope != OPEN:
         operation["security"] = [{"token": []}] if scope == WEBHOOK else [{"token": []}, {"session": []}]
@@ -167,7 +154,7 @@ def _responses(spec: _Spec, scope: str | None, schemas: dict[str, Any], method: 
     responses: dict[str, Any] = {
         str(status): {"description": "done", "content": good} for status in (spec.status, *spec.also)
     }
-    error = {"application/json": {"schema": {"$ref": _REF.format(model="Error")}}}
+    error = {"application/json": {"schema": {"$ref": _REF.format(model="ErrorAnswer")}}}
     known = {
         400: "the request is malformed",
         401: "no valid token or session",
@@ -192,13 +179,9 @@ def _responses(spec: _Spec, scope: str | None, schemas: dict[str, Any], method: 
     return responses
 
 
-def _schema(model: Any, schemas: dict[str, Any]) -> dict[str, Any]:
+def _schema(model: Any, schemas: dict[str, Any], mode: JsonSchemaMode = "serialization") -> dict[str, Any]:
     """Put a model's schema and those that it needs among the components; return the reference to it."""
-    made = (
-        model.model_json_schema(ref_template=_REF)
-        if inspect.isclass(model) and issubclass(model, BaseModel)
-        else TypeAdapter(model).json_schema(ref_template=_REF)
-    )
+    made = TypeAdapter(model).json_schema(ref_template=_REF, mode=mode)
     schemas.update(made.pop("$defs", {}))
     if "title" not in made or "$ref" in made:
         return dict(made)

@@ -1,0 +1,101 @@
+"""Limits found on enforcers, compared with what is on record."""
+
+from __future__ import annotations
+
+from isolation_agent.actions.tick import Tick
+from isolation_agent.enforcers.client import EnforcerError
+from isolation_agent.metrics import Metrics
+from isolation_agent.model.node import Limit, PortState
+from isolation_agent.model.states import Cause, State
+from isolation_agent.policy import UNKNOWN_POLICY
+from isolation_agent.storage import actions
+from isolation_agent.storage.journal import Entry, Journal
+from isolation_agent.storage.tables import Action
+
+__all__ = ["Reconciler"]
+
+
+class Reconciler:
+    """Removes limits of actions that are over, and notes those of nobody."""
+
+    def __init__(self, journal: Journal, metrics: Metrics) -> None:
+        self._journal = journal
+        self._metrics = metrics
+
+    def reconcile(self, tick: Tick) -> None:
+        """Compare every node that answers. Limits of open actions are the business of their steps."""
+        seen: set[tuple[str, str, str]] = set()
+        for node, view in tick.views.items():
+            for port in view.state.ports if view.state else ():
+                if port.limit is not None:
+                    seen.add((node, port.port, port.limit.id))
+                    self._found(node, port, port.limit, tick)
+        self._settle_orphans(seen, tick)
+
+    def _found(self, node: str, port: PortState, limit: Limit, tick: Tick) -> None:
+        with self._journal.store.read() as session:
+            action = actions.find(session, limit.id[:64])
+        if action is None:
+            self._note_orphan(node, port, limit)
+        elif action.ended_at is not None and (action.node, action.port) == (node, port.port):
+            if action.state is State.ORPHANED:
+                self._reopen(action)
+            else:
+                self._remove_late(action, tick)
+
+    def _remove_late(self, action: Action, tick: Tick) -> None:
+        """Remove a limit of ours whose action is over: its request took effect after all."""
+        try:
+            removed = tick.fleet.remove(action.node, action.port, action.id)
+        except EnforcerError:
+            return  # found again in the next round, unless its time ends first
+        entry = Entry("removed_late", self._journal.clock.now(), {"removed": removed.removed})
+        with self._journal.change(action, "action.removed_late", entry, detail=entry.detail):
+            pass
+
+    def _note_orphan(self, node: str, port: PortState, limit: Limit) -> None:
+        """Put a limit of unknown origin on record. It is not ours to remove, and ends by its TTL."""
+        now = self._journal.clock.now()
+        reason = "found on the enforcer, not on record here; left to its TTL"
+        with self._journal.writer.write() as session:
+            row = Action(
+                id=limit.id[:64],
+                policy=UNKNOWN_POLICY,
+                policy_version="",
+                node=node,
+                port=port.port[:256],
+                tenant=port.tenant[:256],
+                level="L2",
+                state=State.ORPHANED,
+                reason=reason,
+                params={},
+                rate=limit.rate_bytes_per_second,
+                limit_after=limit.model_dump(),
+                created_at=now,
+                updated_at=now,
+            )
+            session.add(row)
+        with self._journal.change(
+            row, "limit.orphaned", Entry("orphan_found", now, {"limit": limit.model_dump()})
+        ):
+            pass
+
+    def _reopen(self, action: Action) -> None:
+        now = self._journal.clock.now()
+        with self._journal.change(action, "limit.orphaned", Entry("orphan_found", now)) as row:
+            row.ended_at = row.cause = None
+
+    def _settle_orphans(self, seen: set[tuple[str, str, str]], tick: Tick) -> None:
+        """Close the records of orphans that are gone from nodes that answered."""
+        with self._journal.store.read() as session:
+            orphans = actions.orphans(session)
+        left = len(orphans)
+        for orphan in orphans:
+            view = tick.views.get(orphan.node)
+            if view is None or view.state is None or (orphan.node, orphan.port, orphan.id) in seen:
+                continue
+            entry = Entry("orphan_gone", self._journal.clock.now())
+            with self._journal.change(orphan, "limit.orphan_gone", entry) as row:
+                row.ended_at, row.cause = entry.at, Cause.TTL.value
+            left -= 1
+        self._metrics.orphans.set(left)

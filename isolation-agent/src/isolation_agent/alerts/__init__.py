@@ -1,0 +1,1 @@
+"""Alertmanager's messages: read, kept as episodes, and turned into claims for actions."""

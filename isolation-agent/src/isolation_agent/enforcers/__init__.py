@@ -1,0 +1,1 @@
+"""The enforcers of all nodes: their client, the fleet of them, and what they said last."""

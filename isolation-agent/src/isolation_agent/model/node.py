@@ -1,0 +1,97 @@
+"""What an enforcer reports of its node: ports, what tenants offer, what the kernel sees, limits in force."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+
+__all__ = ["Amount", "Count", "Limit", "NodeState", "Offered", "PortState", "Reported", "Signals", "View"]
+
+Count = Annotated[int, Field(ge=0)]
+Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class Reported(BaseModel):
+    """Base of what an enforcer says; fields that the agent does not know are ignored."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class Limit(Reported):
+    """A limit as read back from the kernel."""
+
+    id: str
+    protocol: str
+    rate_bytes_per_second: Count
+    packets_per_second: Count | None = None
+    new_flows_per_second: Count | None = None
+    burst_bytes: Count = 0
+    expires_in_seconds: float = Field(allow_inf_nan=False)
+    policed_bytes: Count = 0
+    policed_packets: Count = 0
+
+
+class Offered(Reported):
+    """UDP that the tenant sent in the last second or so, passed and policed together."""
+
+    udp_bytes_per_second: Amount
+    udp_packets_per_second: Amount = 0.0
+    window_seconds: Amount = 0.0
+
+
+class Signals(Reported):
+    """What the kernel's flood detector sees."""
+
+    flood_score: Amount = 0.0
+    udp_packets: Amount = 0.0
+    udp_destination_ports: Amount = 0.0
+    udp_reply_ratio: Amount = 0.0
+    flood_detected_at: AwareDatetime | None = None  # start of the newest flood, over or not
+    flood_last_seen_at: AwareDatetime | None = None  # and its last sign; not every enforcer tells
+
+
+class PortState(Reported):
+    """One vport."""
+
+    port: str
+    tenant: str
+    device: str = ""
+    attached: bool = True
+    hook: str = ""
+    guarantee_bytes_per_second: Count | None = None  # None without a contract
+    ceiling_bytes_per_second: Count | None = None
+    pps_guarantee: Count | None = None  # packets per second; None without such a contract
+    new_flows_guarantee: Count | None = None
+    offered: Offered | None = None
+    signals: Signals | None = None
+    limit: Limit | None = None
+
+    @property
+    def guarantee(self) -> int:
+        """The guarantee in bytes per second; 0 without a contract."""
+        return self.guarantee_bytes_per_second or 0
+
+
+class NodeState(Reported):
+    """Answer of GET /v1/state."""
+
+    node: str
+    time: AwareDatetime
+    ports: list[PortState]
+    supports: frozenset[str] = frozenset()  # what this enforcer does beyond capping UDP
+    term: Count = 0  # highest fencing term that it has seen
+
+    def find(self, port: str) -> PortState | None:
+        """Return the port of that id."""
+        return next((p for p in self.ports if p.port == port), None)
+
+
+@dataclass(frozen=True)
+class View:
+    """What is known of a node in this tick: a fresh state, or why there is none."""
+
+    state: NodeState | None
+    error: str = ""
+    asked: bool = True  # False while the back-off holds: this tick says nothing new

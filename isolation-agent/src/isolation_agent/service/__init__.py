@@ -1,0 +1,1 @@
+"""The running agent and what it needs of the process."""

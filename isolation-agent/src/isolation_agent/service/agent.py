@@ -1,0 +1,206 @@
+"""The running agent: one object that owns the database, the audit log and the controller's thread."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from contextlib import ExitStack
+from queue import SimpleQueue
+
+from isolation_agent import __version__
+from isolation_agent.actions.controller import Controller
+from isolation_agent.clock import Clock, SystemClock
+from isolation_agent.config import Settings, load_settings
+from isolation_agent.enforcers.fleet import open_fleet
+from isolation_agent.enforcers.snapshot import Snapshot
+from isolation_agent.errors import AgentError
+from isolation_agent.metrics import Metrics
+from isolation_agent.policy import PolicySet
+from isolation_agent.storage.audit import AuditLog
+from isolation_agent.storage.inbox import Inbox
+from isolation_agent.storage.journal import Journal
+from isolation_agent.storage.lease import LeaderLease, LedStore
+from isolation_agent.storage.policies import Draft, in_force, newest_id, put_policies
+from isolation_agent.storage.store import Store
+from vigia_config import ConfigError
+
+__all__ = ["Agent"]
+
+_log = logging.getLogger(__name__)
+
+_BREATH = 0.02
+"""Shortest time between two turns, in seconds, however many messages arrive."""
+
+_STUCK = 30.0
+"""Seconds without a turn after which the controller counts as stuck."""
+
+_FIXED = ("listen", "database", "audit_log", "replica")
+"""Fields that a reload cannot change."""
+
+
+class Agent:
+    """Everything but the web server."""
+
+    def __init__(self, settings: Settings, clock: Clock | None = None) -> None:
+        """Open the database and the audit log. Raises AgentError."""
+        self.clock = clock or SystemClock()
+        self.metrics = Metrics()
+        with ExitStack() as undo:
+            self.store = Store(settings.database_url, replica=settings.replica)
+            undo.callback(self.store.close)
+            self.inbox = Inbox(self.store)
+            self._policies = newest_id(self.store)
+            self.settings = settings = in_force(self.store, settings)
+            self.audit = AuditLog(settings.audit_path, self.clock, self.store.audit_anchor())
+            undo.callback(self.audit.close)
+            self.journal = Journal(self.store, self.audit, self.clock)
+            seconds = settings.config.controller.lease
+            self.lease = LeaderLease(self.store, self.clock, settings.replica, seconds)
+            undo.callback(self.lease.give_up)
+            led = Journal(self.store, self.audit, self.clock, LedStore(self.store, self.lease))
+            fleet = open_fleet(settings, self.clock, self.metrics)
+            self.snapshot = Snapshot(self.clock)
+            self.controller = Controller(led, self.metrics, settings, fleet, self.lease, self.snapshot)
+            self._undo = undo.pop_all()
+        self.metrics.reloaded(True)
+        self._wake = threading.Event()
+        self._stop = threading.Event()
+        self._reload_lock = threading.Lock()
+        self._reloads: SimpleQueue[bool] = SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._problem = "the controller has not taken its first turn yet"
+        self._last_turn = self.clock.monotonic()
+
+    def start(self) -> None:
+        """Start the controller's thread and the one that waits for reload requests."""
+        self.journal.note(
+            "agent.started", "agent", version=__version__, policy_version=self.settings.policies.version
+        )
+        for target in (self._control, self._serve_reloads):
+            thread = threading.Thread(target=target, name=target.__name__.strip("_"), daemon=True)
+            thread.start()
+            self._threads.append(thread)
+
+    def stop(self) -> None:
+        """Stop after the current turn. Limits in force end by their TTL unless the agent comes back."""
+        self._stop.set()
+        self._wake.set()
+        self._reloads.put(False)
+        for thread in self._threads:
+            thread.join(timeout=3.0)
+        if not any(thread.is_alive() for thread in self._threads):
+            self.controller.close()
+            self._undo.close()
+        _log.info("stopped")
+
+    def notify(self) -> None:
+        """Take the next turn now."""
+        self._wake.set()
+
+    def request_reload(self) -> None:
+        """Reload soon; safe to call from a signal handler."""
+        self._reloads.put(True)
+
+    def reload(self, actor: str) -> None:
+        """Read configuration, policies and tokens again.
+
+        On error everything stays as it is and AgentError is raised.
+        """
+        with self._reload_lock:
+            try:
+                settings = load_settings(self.settings.path)
+                self._refuse_fixed(settings)
+                self._policies = newest_id(self.store)
+                settings = in_force(self.store, settings)
+                self.journal.note("config.reloaded", actor, policy_version=settings.policies.version)
+            except (ConfigError, AgentError) as e:
+                self.metrics.reloaded(False)
+                _log.error("reload failed, still running on the old configuration", extra={"err": str(e)})
+                raise AgentError(str(e)) from e
+            self._use(settings)
+            self.metrics.reloaded(True)
+        _log.info("reloaded", extra={"config": str(settings.path)})
+        self.notify()
+
+    def _use(self, settings: Settings) -> None:
+        self.settings = settings
+        self.controller.swap(settings, open_fleet(settings, self.clock, self.metrics))
+
+    def put_policies(self, draft: Draft, actor: str) -> PolicySet:
+        """Put other policies in force. Raises ConfigError or policybook.Conflict."""
+        with self._reload_lock:
+            new = put_policies(self.journal, self.settings, draft, actor)
+            self._policies = newest_id(self.store)
+            self._use(in_force(self.store, self.settings))
+        self.notify()
+        return new
+
+    def follow_policies(self) -> None:
+        """Take over policies that were put at another replica."""
+        if self.settings.config.policies_by == "file" or newest_id(self.store) == self._policies:
+            return
+        with self._reload_lock:
+            self._policies = newest_id(self.store)
+            self._use(in_force(self.store, self.settings))
+        _log.info("policies changed", extra={"version": self.settings.policies.version})
+
+    def _refuse_fixed(self, settings: Settings) -> None:
+        if (settings.tls_server is None) != (self.settings.tls_server is None):
+            raise AgentError(
+                f"{settings.path}: tls cannot be switched on or off while the agent runs; restart it"
+            )
+        for field in _FIXED:
+            old, new = getattr(self.settings.config, field), getattr(settings.config, field)
+            if old != new:
+                raise AgentError(
+                    f"{settings.path}: {field} cannot change from {old} to {new} while the agent runs; "
+                    "restart it"
+                )
+
+    def problem(self) -> str:
+        """Return why the agent is not ready, or nothing."""
+        return self.stuck() or self._problem
+
+    def stuck(self) -> str:
+        """Return why the agent should be restarted, or nothing."""
+        if self._threads and not self._threads[0].is_alive():
+            return "the controller's thread has ended"
+        quiet = self.clock.monotonic() - self._last_turn
+        if quiet > _STUCK + self.settings.config.controller.tick:
+            return f"the controller has not taken a turn for {quiet:.0f}s"
+        return ""
+
+    def _control(self) -> None:
+        while not self._stop.is_set():
+            more = self._turn()
+            self._last_turn = self.clock.monotonic()
+            if not more:
+                self._wake.wait(self.settings.config.controller.tick)
+            self._wake.clear()
+            self._stop.wait(_BREATH)
+
+    def _turn(self) -> bool:
+        """Take one turn; a turn that fails is logged once and tried again."""
+        problem, more = "", False
+        try:
+            self.follow_policies()
+            more = self.controller.step()
+        except AgentError as e:
+            problem = str(e)
+        except Exception as e:
+            problem = f"unexpected {type(e).__name__} in the controller; see the log"
+            _log.exception("turn failed")
+        if problem and problem != self._problem:
+            _log.error("nothing can be decided", extra={"err": problem})
+        self._problem = problem
+        self.metrics.ticks.labels("error" if problem else "ok").inc()
+        return more
+
+    def _serve_reloads(self) -> None:
+        while self._reloads.get():
+            try:
+                self.reload("signal")
+            except AgentError:
+                continue  # logged and counted already
+            except Exception:
+                _log.exception("reload failed")

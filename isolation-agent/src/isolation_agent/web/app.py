@@ -1,0 +1,35 @@
+"""The WSGI application."""
+
+from __future__ import annotations
+
+from flask import Flask, Response
+
+from isolation_agent.service.agent import Agent
+from isolation_agent.web import auth, errors, idempotency
+from isolation_agent.web.context import AGENT
+from isolation_agent.web.routes import actions, admin, console, ops, overview, session, webhook
+
+__all__ = ["create_app"]
+
+
+def create_app(agent: Agent) -> Flask:
+    """Make the WSGI application for an agent."""
+    app = Flask("isolation_agent", static_folder=None)
+    app.extensions[AGENT] = agent
+    errors.register(app)
+    auth.install(app, agent)
+    idempotency.install(app, agent)
+    for part in (webhook, actions, admin, overview, session, console, ops):
+        app.register_blueprint(part.blueprint)
+
+    @app.after_request
+    def harden(response: Response) -> Response:
+        response.headers["X-Content-Type-Options"] = "nosniff"
+        response.headers["Referrer-Policy"] = "no-referrer"
+        response.headers["X-Frame-Options"] = "DENY"
+        response.headers["Cross-Origin-Resource-Policy"] = "same-origin"
+        response.headers.setdefault("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
+        response.headers["Cache-Control"] = "no-store"
+        return response
+
+    return app

@@ -1,0 +1,1 @@
+"""The routes, by subject; each says who may call it and what it answers."""

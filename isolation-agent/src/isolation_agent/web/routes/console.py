@@ -1,0 +1,50 @@
+"""The console: three files that hold nothing but the page itself; all data comes from the API."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from flask import Blueprint, Response
+
+from isolation_agent.web.auth import OPEN, needs
+from isolation_agent.web.errors import ApiError
+
+__all__ = ["CSP", "blueprint"]
+
+blueprint = Blueprint("console", __name__)
+
+CSP = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
+)
+"""Nothing from elsewhere, nothing inline, no markup made of strings."""
+
+_FOLDER = Path(__file__).parent.parent / "static"
+_TYPES = {
+    "console.css": "text/css; charset=utf-8",
+    "console.js": "text/javascript; charset=utf-8",
+    "model.js": "text/javascript; charset=utf-8",
+    "icon.svg": "image/svg+xml",
+}
+
+
+@blueprint.get("/")
+@needs(OPEN)
+def page() -> Response:
+    """Return the page."""
+    return _file("console.html", "text/html; charset=utf-8")
+
+
+@blueprint.get("/console/<name>")
+@needs(OPEN)
+def asset(name: str) -> Response:
+    """Return one of the page's files."""
+    if name not in _TYPES:
+        raise ApiError(404, "not_found", "there is no such file")
+    return _file(name, _TYPES[name])
+
+
+def _file(name: str, content_type: str) -> Response:
+    response = Response((_FOLDER / name).read_bytes(), content_type=content_type)
+    response.headers["Content-Security-Policy"] = CSP
+    return response

@@ -1,0 +1,343 @@
+"""The client of the enforcers: contract, time limits, bounds, back-off."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from isolation_agent.config import Loop
+from isolation_agent.enforcers.client import (
+    EnforcerClient,
+    EnforcerError,
+    LimitRequest,
+    Refused,
+    Removed,
+    Unreachable,
+)
+from isolation_agent.enforcers.fleet import Fleet
+from isolation_agent.metrics import Metrics
+from isolation_agent.model.node import NodeState
+from isolation_agent.tokens import Token
+
+from ..support.fake_enforcer import TOKEN, FakeEnforcer
+from ..support.world import GUARANTEE, PORT, FakeClock
+
+ID = "7d444840-9dc0-11d1-b245-5ffdce74fad2"
+
+
+@pytest.fixture
+def enforcer(clock: FakeClock) -> Iterator[FakeEnforcer]:
+    made = FakeEnforcer(clock)
+    made.add(PORT, "red", guarantee=GUARANTEE)
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def client(enforcer: FakeEnforcer) -> Iterator[EnforcerClient]:
+    with EnforcerClient("lb1", enforcer.url, Token(TOKEN), 5.0) as made:
+        yield made
+
+
+def request(**extra: Any) -> LimitRequest:
+    return LimitRequest(
+        **{"id": ID, "tenant": "red", "rate_bytes_per_second": GUARANTEE, "ttl_seconds": 30} | extra
+    )
+
+
+def test_state(client: EnforcerClient, enforcer: FakeEnforcer, clock: FakeClock) -> None:
+    enforcer.flood(PORT, 1234.5)
+    port = client.state().find(PORT)
+    assert port is not None
+    assert (port.tenant, port.guarantee, port.hook, port.attached) == ("red", GUARANTEE, "tcx", True)
+    assert port.offered is not None
+    assert port.offered.udp_bytes_per_second == 1234.5
+    assert port.signals is not None
+    assert port.signals.flood_detected_at == clock.now(), "nanoseconds are cut to microseconds"
+    assert port.limit is None
+    assert client.state().find("another") is None
+
+
+def test_port_without_contract_and_attachment(client: EnforcerClient, enforcer: FakeEnforcer) -> None:
+    enforcer.add("bare", "red", guarantee=None, ceiling=None, attached=False, offered=None)
+    port = client.state().find("bare")
+    assert port is not None
+    assert (port.guarantee, port.guarantee_bytes_per_second, port.offered) == (0, None, None)
+
+
+def test_set_extend_remove(client: EnforcerClient, clock: FakeClock) -> None:
+    first = client.apply(PORT, request())
+    assert (first.verified, first.limit.id, first.limit.expires_in_seconds) == (True, ID, 30.0)
+    clock.advance(10)
+    port = client.state().find(PORT)
+    assert port is not None
+    assert port.limit is not None
+    assert port.limit.expires_in_seconds == pytest.approx(20)
+    assert client.apply(PORT, request()).limit.expires_in_seconds == pytest.approx(30)
+    assert client.remove(PORT, ID) == Removed(port=PORT, removed=True, verified=True)
+    assert client.remove(PORT, ID).removed is False
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"tenant": "blue"}, "tenant_mismatch"),
+        ({"rate_bytes_per_second": GUARANTEE - 1}, "below_floor"),
+    ],
+)
+def test_refusals_carry_code_and_status(client: EnforcerClient, change: dict[str, Any], code: str) -> None:
+    with pytest.raises(Refused) as e:
+        client.apply(PORT, request(**change))
+    assert (e.value.code, e.value.status) == (code, 409)
+
+
+def test_names_cannot_leave_their_place_in_the_path(client: EnforcerClient, enforcer: FakeEnforcer) -> None:
+    for name in ("../limits", "a/b", "a?id=x", "a#b", "ä", "a%2Fb"):
+        with pytest.raises(Refused) as e:
+            client.apply(name, request())
+        assert e.value.code == "unknown_port"
+        assert enforcer.calls[-1].port == name
+        assert enforcer.calls[-1].operation == "apply"
+    with pytest.raises(Refused):
+        client.remove("a/b", "x&y")
+
+
+def test_wrong_token(enforcer: FakeEnforcer) -> None:
+    with EnforcerClient("lb1", enforcer.url, Token("x" * 20), 5.0) as client, pytest.raises(Refused) as e:
+        client.state()
+    assert e.value.status == 401
+
+
+def test_wrong_node_is_not_believed(enforcer: FakeEnforcer) -> None:
+    with (
+        EnforcerClient("lb2", enforcer.url, Token(TOKEN), 5.0) as client,
+        pytest.raises(Unreachable, match="answers as node 'lb1' instead of 'lb2'; correct hosts"),
+    ):
+        client.state()
+
+
+@pytest.mark.parametrize("fault", ["drop", "garbage", "huge"])
+def test_useless_answers(client: EnforcerClient, enforcer: FakeEnforcer, fault: str) -> None:
+    enforcer.break_next("state", fault)
+    with pytest.raises(Unreachable):
+        client.state()
+    assert client.state().node == "lb1", "the next one is fine"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"node": 5},
+        {"time": "now"},
+        {"ports": {}},
+        {"ports": [{"port": "p"}]},
+        {"ports": [{"port": "p", "tenant": "t", "guarantee_bytes_per_second": -1}]},
+        {"ports": [{"port": "p", "tenant": "t", "offered": {"udp_bytes_per_second": -5}}]},
+        {"ports": [{"port": "p", "tenant": "t", "offered": {}}]},
+        {"ports": [{"port": "p", "tenant": "t", "signals": {"flood_detected_at": "soon"}}]},
+        {"ports": [{"port": "p", "tenant": "t", "limit": {"id": "x"}}]},
+    ],
+)
+def test_answers_against_the_contract(
+    client: EnforcerClient, enforcer: FakeEnforcer, change: dict[str, Any]
+) -> None:
+    answer = {"node": "lb1", "time": "2026-01-02T03:04:05Z", "ports": []} | change
+    enforcer.break_next("state", lambda _port: (200, answer))
+    with pytest.raises(Unreachable, match="the answer is not the contract's"):
+        client.state()
+
+
+def test_numbers_that_are_none_are_refused(client: EnforcerClient, enforcer: FakeEnforcer) -> None:
+    port = {"port": "p", "tenant": "t", "offered": {"udp_bytes_per_second": float("nan")}}
+    answer = {"node": "lb1", "time": "2026-01-02T03:04:05Z", "ports": [port]}
+    enforcer.break_next("state", lambda _port: (200, answer))
+    with pytest.raises(Unreachable):
+        client.state()
+
+
+def test_unknown_fields_are_ignored(client: EnforcerClient, enforcer: FakeEnforcer) -> None:
+    port = {"port": "p", "tenant": "t", "colour": "blue"}
+    answer = {"node": "lb1", "time": "2026-01-02T03:04:05Z", "ports": [port], "more": [1]}
+    enforcer.break_next("state", lambda _port: (200, answer))
+    assert client.state().find("p") is not None
+
+
+@pytest.mark.parametrize(
+    "answer", [(500, "x"), (500, {"error": "x"}), (404, {}), (302, {"error": {}}), (204, None), (200, None)]
+)
+def test_errors_without_the_contracts_shape_are_no_refusals(
+    client: EnforcerClient, enforcer: FakeEnforcer, answer: tuple[int, Any]
+) -> None:
+    enforcer.break_next("apply", lambda _port: answer)
+    with pytest.raises(Unreachable):
+        client.apply(PORT, request())
+
+
+def test_message_of_a_refusal_is_bounded(client: EnforcerClient, enforcer: FakeEnforcer) -> None:
+    error = {"error": {"code": "c" * 9999, "message": "m" * 9999}}
+    enforcer.break_next("apply", lambda _port: (409, error))
+    with pytest.raises(Refused) as e:
+        client.apply(PORT, request())
+    assert len(str(e.value)) < 400
+
+
+def test_nobody_listens(enforcer: FakeEnforcer, client: EnforcerClient) -> None:
+    enforcer.stop()
+    with pytest.raises(Unreachable, match="refused"):
+        client.state()
+
+
+def test_proxies_of_the_environment_are_not_used(
+    enforcer: FakeEnforcer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    with EnforcerClient("lb1", enforcer.url, Token(TOKEN), 5.0) as client:
+        assert client.state().node == "lb1"
+
+
+class Drip:
+    """A server that sends one byte of its answer now and then, or nothing at all."""
+
+    def __init__(self, head: bytes) -> None:
+        self._head = head
+        self._stop = threading.Event()
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        connection, _ = self._socket.accept()
+        with connection:
+            connection.recv(65_536)
+            connection.sendall(self._head)
+            while self._head and not self._stop.wait(0.05):
+                try:
+                    connection.sendall(b" ")
+                except OSError:
+                    return
+            self._stop.wait()
+
+    def close(self) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._socket.close()
+
+
+@pytest.mark.parametrize("head", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 9000\r\n\r\n"])
+def test_slow_answers_end(head: bytes) -> None:
+    drip = Drip(head)
+    try:
+        with EnforcerClient("lb1", drip.url, Token(TOKEN), 0.3) as client, pytest.raises(Unreachable):
+            client.state()
+    finally:
+        drip.close()
+
+
+# All of them together
+
+
+def fleet(clock: FakeClock, *enforcers: FakeEnforcer, metrics: Metrics | None = None) -> Fleet:
+    clients = {e.node: EnforcerClient(e.node, e.url, Token(TOKEN), 5.0) for e in enforcers}
+    return Fleet(clients, Loop(), clock, metrics or Metrics())
+
+
+def test_nodes_are_read_at_the_same_time(clock: FakeClock) -> None:
+    barrier = threading.Barrier(3, timeout=30)
+    made = [FakeEnforcer(clock, f"n{i}") for i in range(3)]
+
+    def meet(_port: str) -> None:
+        barrier.wait()
+
+    all_of_them = fleet(clock, *made)
+    try:
+        for e in made:
+            e.break_next("state", meet)
+        views = all_of_them.look(["n0", "n1", "n2"])
+        assert all(v.state is not None for v in views.values()), "one after the other they would never meet"
+    finally:
+        all_of_them.close()
+        for e in made:
+            e.stop()
+
+
+def test_back_off_grows_and_is_bounded(enforcer: FakeEnforcer, clock: FakeClock) -> None:
+    nodes = fleet(clock, enforcer)
+    enforcer.break_next("state", "drop", left=None)
+    waits: list[float] = []
+    last = clock.monotonic()
+    for _ in range(2000):
+        before = enforcer.count("state")
+        view = nodes.look_at("lb1")
+        assert view.state is None
+        assert view.error
+        assert view.asked is (enforcer.count("state") > before)
+        if view.asked:
+            waits.append(round(clock.monotonic() - last, 2))
+            last = clock.monotonic()
+        clock.advance(0.05)
+    nodes.close()
+    assert waits[1:7] == pytest.approx([0.5, 1.0, 2.0, 4.0, 8.0, 15.0], abs=0.1)
+    assert max(waits) <= 15.1
+
+
+def test_success_ends_the_back_off(enforcer: FakeEnforcer, clock: FakeClock) -> None:
+    metrics = Metrics()
+    nodes = fleet(clock, enforcer, metrics=metrics)
+    enforcer.break_next("state", "drop", left=3)
+    for _ in range(40):
+        nodes.look_at("lb1")
+        clock.advance(0.5)
+    assert isinstance(nodes.look_at("lb1").state, NodeState)
+    assert metrics.registry.get_sample_value("vigia_agent_enforcer_up", {"node": "lb1"}) == 1
+    labels = {"operation": "state", "outcome": "unreachable"}
+    assert metrics.registry.get_sample_value("vigia_agent_enforcer_requests_total", labels) == 3
+    nodes.close()
+
+
+def test_refusal_is_an_answer(enforcer: FakeEnforcer, clock: FakeClock) -> None:
+    metrics = Metrics()
+    nodes = fleet(clock, enforcer, metrics=metrics)
+    enforcer.refuse("apply", 409, "not_attached")
+    with pytest.raises(Refused):
+        nodes.apply("lb1", PORT, request())
+    assert nodes.look_at("lb1").asked, "no back-off"
+    labels = {"operation": "apply", "outcome": "refused"}
+    assert metrics.registry.get_sample_value("vigia_agent_enforcer_requests_total", labels) == 1
+    nodes.close()
+
+
+def test_unknown_node(enforcer: FakeEnforcer, clock: FakeClock) -> None:
+    nodes = fleet(clock, enforcer)
+    assert "lb1" in nodes
+    assert "lb9" not in nodes
+    assert "add it to hosts" in nodes.look(["lb9"])["lb9"].error
+    for ask in (lambda: nodes.apply("lb9", PORT, request()), lambda: nodes.remove("lb9", PORT, ID)):
+        with pytest.raises(EnforcerError, match="no enforcer is configured for node lb9"):
+            ask()
+    nodes.close()
+
+
+def test_dead_node_does_not_hold_up_the_others(clock: FakeClock, enforcer: FakeEnforcer) -> None:
+    silent = Drip(b"")
+    clients = {
+        "lb1": EnforcerClient("lb1", enforcer.url, Token(TOKEN), 5.0),
+        "lb2": EnforcerClient("lb2", silent.url, Token(TOKEN), 0.3),
+    }
+    nodes = Fleet(clients, Loop(), clock, Metrics())
+    try:
+        views = nodes.look(["lb1", "lb2"])
+        assert views["lb1"].state is not None
+        assert views["lb2"].state is None
+        start = time.monotonic()
+        assert nodes.look_at("lb2").asked is False, "not asked again until its back-off is over"
+        assert time.monotonic() - start < 0.3
+    finally:
+        nodes.close()
+        silent.close()

@@ -1,0 +1,181 @@
+"""A node with a tenant's port and the real vigia-enforcer on it, and traffic from the tenant."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import httpx
+import yaml
+
+from .fake_enforcer import TOKEN
+from .process import DEADLINE, eventually
+from .world import GUARANTEE, PORT, secret
+
+BINARY = Path(__file__).resolve().parents[3] / "bin/vigia-enforcer"
+ADDRESS = "10.77.0.1"
+PACKETS = 5000
+NEW_FLOWS = 4000
+CEILING = 12_500_000
+
+# 2 000 datagrams a second of 1 000 bytes to ever other ports: twice the guarantee.
+_SENDER = f"""
+import socket, time
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+end, port, payload = time.monotonic() + 240, 0, bytes(1000)
+while time.monotonic() < end:
+    for _ in range(40):
+        port = (port + 7919) % 60000
+        try:
+            s.sendto(payload, ("{ADDRESS}", 1024 + port))
+        except ConnectionRefusedError:
+            pass  # the port of a datagram before is closed
+    time.sleep(0.02)
+"""
+
+
+def _run(*argv: str) -> str:
+    return subprocess.run(argv, check=True, capture_output=True, text=True, timeout=DEADLINE).stdout
+
+
+class RealEnforcer:
+    """``bin/vigia-enforcer`` for one port of tenant red, and the namespaces that it works on."""
+
+    node = "lb1"
+
+    def __init__(self) -> None:
+        assert BINARY.exists(), f"{BINARY} is missing; run make build"
+        self._stack = contextlib.ExitStack()
+        self._process: subprocess.Popen[bytes] | None = None
+        self.folder = Path(tempfile.mkdtemp(prefix="vigia-real-"))
+        self._stack.callback(shutil.rmtree, self.folder, ignore_errors=True)
+        self._host, self._guest = (f"vigia-real-{side}-{os.getpid()}" for side in ("n", "g"))
+        try:
+            self._make()
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+
+    def _make(self) -> None:
+        for name in (self._host, self._guest):
+            _run("ip", "netns", "add", name)
+            self._stack.callback(_run, "ip", "netns", "del", name)
+            _run("ip", "netns", "exec", name, "sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=1")
+            _run("ip", "-n", name, "link", "set", "lo", "up")
+        _run(
+            "ip", "-n", self._host, "link", "add", "tap-red", "type", "veth",
+            "peer", "name", "eth0", "netns", self._guest,
+        )  # fmt: skip
+        _run("ip", "-n", self._host, "addr", "add", f"{ADDRESS}/24", "dev", "tap-red")
+        _run("ip", "-n", self._guest, "addr", "add", "10.77.0.2/24", "dev", "eth0")
+        _run("ip", "-n", self._host, "link", "set", "tap-red", "up")
+        _run("ip", "-n", self._guest, "link", "set", "eth0", "up")
+        pins = self.folder / "bpf"
+        pins.mkdir()
+        _run("mount", "-t", "bpf", "bpf", str(pins))
+        self._stack.callback(_run, "umount", str(pins))
+        port = {"device": "tap-red", "port": PORT, "tenant": "red"}
+        (self.folder / "ports.yaml").write_text(yaml.safe_dump({"version": 1, "ports": [port]}))
+        config = {
+            "node": self.node,
+            "netns": self._host,
+            "ports_file": str(self.folder / "ports.yaml"),
+            "token_file": str(secret(self.folder / "token", TOKEN)),
+            "bpf": {"pin_dir": str(pins / "node"), "max_ports": 8},
+            "contracts": [
+                {
+                    "tenant": "red",
+                    "guarantee": f"{GUARANTEE * 8}bit",
+                    "ceiling": f"{CEILING * 8}bit",
+                    "packets_per_second": PACKETS,
+                    "new_flows_per_second": NEW_FLOWS,
+                }
+            ],
+        }
+        (self.folder / "enforcer.yaml").write_text(yaml.safe_dump(config))
+
+    def start(self) -> None:
+        """Start the process, on the address of the last time if there was one."""
+        address = getattr(self, "_address", "127.0.0.1:0")
+        log_path = self.folder / "log"
+        with log_path.open("ab") as log:
+            skip = log.tell()
+            self._process = subprocess.Popen(
+                [str(BINARY), "--config", str(self.folder / "enforcer.yaml"), "--web.listen-address", address],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            )  # fmt: skip
+
+        def listening() -> re.Match[str] | None:
+            text = log_path.read_text()[skip:]
+            assert self._process is not None
+            assert self._process.poll() is None, text
+            return re.search(r"address=(127\.0\.0\.1:\d+)", text)
+
+        self._address = eventually(listening, "listening")[1]
+        self.http = httpx.Client(
+            base_url=self.url, headers={"Authorization": f"Bearer {TOKEN}"}, timeout=30.0, trust_env=False
+        )
+        eventually(self.attached, "the port to be attached")
+
+    def kill(self) -> None:
+        """End the process at once; what is in the kernel stays."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(DEADLINE)
+            self.http.close()
+            self._process = None
+
+    def stop(self) -> None:
+        """End the process and take away everything that was made."""
+        self.kill()
+        self._stack.close()
+
+    @property
+    def url(self) -> str:
+        return f"http://{self._address}"
+
+    def state(self) -> dict[str, Any]:
+        answer = self.http.get("/v1/state")
+        assert answer.status_code == 200, answer.text
+        found: dict[str, Any] = answer.json()
+        return found
+
+    def port(self) -> dict[str, Any]:
+        """Return the port as the kernel has it, or nothing while it is not known."""
+        return next((p for p in self.state()["ports"] if p["port"] == PORT), {})
+
+    def attached(self) -> bool:
+        with contextlib.suppress(httpx.TransportError):
+            return bool(self.port().get("attached"))
+        return False
+
+    def limit(self) -> dict[str, Any] | None:
+        """Return the limit in force, if there is one."""
+        found: dict[str, Any] | None = self.port()["limit"]
+        return found
+
+    # Traffic
+
+    def flood(self) -> None:
+        """Let the tenant flood until the end."""
+        sender = subprocess.Popen(["ip", "netns", "exec", self._guest, sys.executable, "-c", _SENDER])
+        self._stack.callback(sender.wait, DEADLINE)
+        self._stack.callback(sender.kill)
+
+    def arrived(self) -> int:
+        """Return how many datagrams have come through to the node."""
+        out = _run("ip", "netns", "exec", self._host, "nstat", "-asz", "UdpNoPorts", "UdpInDatagrams")
+        return sum(int(line.split()[1]) for line in out.splitlines() if line.startswith("Udp"))
+
+    def pings(self) -> bool:
+        """Tell whether the tenant reaches the node with something other than UDP."""
+        argv = ["ip", "netns", "exec", self._guest, "ping", "-c1", "-W2", ADDRESS]
+        return subprocess.run(argv, stdout=subprocess.DEVNULL, check=False).returncode == 0

@@ -1,0 +1,363 @@
+"""The console in a real browser: what a person on call sees and does, and what nobody can do to them."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Dialog, Page, Request, expect, sync_playwright
+
+from isolation_agent.clock import SystemClock
+from isolation_agent.web.routes.console import CSP
+
+from ..support.process import DEADLINE, AgentProcess, eventually
+from ..support.world import API_TOKEN, World, alert, policy
+
+CHROMIUM = shutil.which("chromium")
+ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+HOSTILE = (
+    "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>\u202e&lt;b&gt;"
+)
+PORTS = {
+    "approve": "red",
+    "reject": "blue",
+    "revert": "green",
+    "stop": "mauve",
+    "keys": "amber",
+    "live": "teal",
+}
+
+expect.set_options(timeout=DEADLINE * 1000)
+
+
+class Console:
+    """An agent with its enforcer, and a browser."""
+
+    def __init__(self, world: World, agent: AgentProcess, browser: Browser) -> None:
+        self.world = world
+        self.agent = agent
+        self.browser = browser
+        self.viewer = ""
+
+    def open(self, **options: Any) -> tuple[BrowserContext, Page, list[str]]:
+        """A fresh browser profile on the console; returns what goes wrong on the page, too."""
+        context = self.browser.new_context(**options)
+        context.set_default_timeout(DEADLINE * 1000)
+        page = context.new_page()
+        wrong: list[str] = []
+        page.on("pageerror", lambda e: wrong.append(str(e)))
+        page.on("dialog", lambda d: _unwanted(d, wrong))
+        page.on("request", lambda r: _only_ours(r, self.agent, wrong))
+        page.goto(str(self.agent.http.base_url))
+        return context, page, wrong
+
+    def sign_in(self, token: str = API_TOKEN, **options: Any) -> tuple[BrowserContext, Page, list[str]]:
+        context, page, wrong = self.open(**options)
+        page.get_by_label("Your token").fill(token)
+        page.get_by_role("button", name="Sign in").click()
+        expect(page.get_by_role("heading", name="Limited now")).to_be_visible()
+        return context, page, wrong
+
+    def flood(self, port: str, **extra: Any) -> None:
+        """A flood and its alert."""
+        tenant = PORTS[port]
+        self.world.enforcer.flood(port)
+        labels = {"policy": None, **extra.pop("labels", {})}
+        got = self.agent.post(alert(SystemClock().now(), port, tenant, labels=labels, **extra))
+        assert got.status_code == 200, got.text
+
+
+def _unwanted(dialog: Dialog, wrong: list[str]) -> None:
+    wrong.append(f"dialog: {dialog.message}")
+    dialog.dismiss()
+
+
+def _only_ours(request: Request, agent: AgentProcess, wrong: list[str]) -> None:
+    if not request.url.startswith(str(agent.http.base_url)):
+        wrong.append(f"request to {request.url}")
+
+
+@pytest.fixture(scope="module")
+def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
+    assert CHROMIUM, "chromium is missing; run tools/bootstrap.sh test"
+    world = World(tmp_path_factory.mktemp("console"), SystemClock())
+    for port, tenant in PORTS.items():
+        world.enforcer.add(port, tenant)
+    world.policies = [
+        policy("by-hand", match={"alertname": "VigiaUdpFlood", "isolate": "approve"}, ttl="60s"),
+        policy(ttl="60s"),
+    ]
+    world.guards = {"max_per_tenant": 50}
+    viewer = world.add_user("viewer", "vera")
+    agent = AgentProcess(world.write_files()).wait_until_ready()
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        made = Console(world, agent, browser)
+        made.viewer = viewer
+        yield made
+        browser.close()
+    agent.stop()
+    world.close()
+
+
+def shot(page: Page, name: str) -> None:
+    """Keep a picture for people to look at, if they ask for pictures."""
+    folder = os.environ.get("VIGIA_SCREENSHOTS")
+    if folder:
+        page.screenshot(path=Path(folder, f"{name}.png"), full_page=True)
+
+
+def card(page: Page, port: str) -> Any:
+    return page.get_by_role("listitem").filter(has_text=f"port {port} on")
+
+
+def button(inside: Any, verb: str) -> Any:
+    """A card's button; its name says what it is about, too."""
+    return inside.get_by_role("button", name=re.compile(f"^{verb} "))
+
+
+def test_approve(console: Console) -> None:
+    context, page, wrong = console.sign_in()
+    console.flood("approve", labels={"isolate": "approve"})
+    waiting = card(page, "approve")
+    expect(waiting).to_contain_text("waits for approval")
+    expect(waiting).to_contain_text("400 Mbit/s")
+    expect(waiting).to_contain_text("flood score 85 of 100")
+    shot(page, "waiting")
+    button(waiting, "Approve").click()
+    asked = page.get_by_role("dialog")
+    expect(asked).to_contain_text("Approve this limit?")
+    shot(page, "approve-dialog")
+    asked.get_by_label("Reason").fill("seen on the wire")
+    asked.get_by_role("button", name="Approve").click()
+    expect(asked).to_be_hidden()
+    expect(card(page, "approve")).to_contain_text("in force")
+    assert console.world.enforcer.limit_of("approve") is not None
+    shot(page, "limited")
+    button(card(page, "approve"), "Details").click()
+    detail = page.get_by_role("dialog")
+    for text in (
+        "by api@127.0.0.1",
+        "seen on the wire",
+        "approval requested",
+        "limit verified",
+        "A tenant floods",
+    ):
+        expect(detail).to_contain_text(text)
+    shot(page, "detail")
+    page.keyboard.press("Escape")
+    expect(detail).to_be_hidden()
+    assert wrong == []
+    context.close()
+
+
+def test_reject(console: Console) -> None:
+    context, page, wrong = console.sign_in()
+    console.flood("reject", labels={"isolate": "approve"})
+    button(card(page, "reject"), "Reject").click()
+    page.get_by_role("dialog").get_by_role("button", name="Reject").click()
+    expect(button(card(page, "reject"), "Approve")).to_have_count(0)
+    eventually(
+        lambda: [a for a in console.agent.actions() if a["port"] == "reject" and a["cause"] == "rejected"],
+        "the action is over",
+    )
+    assert console.world.enforcer.limit_of("reject") is None
+    assert wrong == []
+    context.close()
+
+
+def test_revert(console: Console) -> None:
+    context, page, wrong = console.sign_in()
+    console.flood("revert")
+    expect(card(page, "revert")).to_contain_text("in force")
+    button(card(page, "revert"), "Revert").click()
+    asked = page.get_by_role("dialog")
+    asked.get_by_role("button", name="Cancel").click()
+    expect(asked).to_be_hidden()
+    assert console.world.enforcer.limit_of("revert") is not None, "cancelled means cancelled"
+    button(card(page, "revert"), "Revert").click()
+    page.get_by_role("dialog").get_by_role("button", name="Revert").click()
+    expect(button(card(page, "revert"), "Revert")).to_have_count(0)
+    eventually(lambda: console.world.enforcer.limit_of("revert") is None, "the limit is gone")
+    assert wrong == []
+    context.close()
+
+
+def test_keyboard_alone_is_enough(console: Console) -> None:
+    context, page, wrong = console.open()
+    expect(page.get_by_label("Your token")).to_be_focused()
+    page.keyboard.type(API_TOKEN)
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="Limited now")).to_be_visible()
+    console.flood("keys", labels={"isolate": "approve"})
+    wanted = button(card(page, "keys"), "Approve")
+    expect(wanted).to_be_visible()
+    for _ in range(60):
+        if wanted.evaluate("node => node === document.activeElement"):
+            break
+        page.keyboard.press("Tab")
+    expect(wanted).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.get_by_label("Reason")).to_be_focused()
+    page.keyboard.type("by keyboard")
+    page.keyboard.press("Enter")
+    expect(card(page, "keys")).to_contain_text("in force")
+    assert wrong == []
+    context.close()
+
+
+def test_live_without_reloading_and_said_to_screen_readers(console: Console) -> None:
+    context, page, wrong = console.sign_in()
+    expect(page.get_by_text("live", exact=True)).to_be_visible()
+    console.flood("live")
+    expect(card(page, "live")).to_contain_text("in force")
+    expect(page.locator("#said")).to_have_text(re.compile("is limited"))
+    row = page.get_by_role("row").filter(has_text="teal")
+    expect(row).to_contain_text("limited")
+    expect(row.get_by_role("progressbar", name=re.compile("teal sends"))).to_have_count(1)
+    for name in ("Waiting for you", "Limited now", "Tenants", "Latest actions"):
+        expect(page.get_by_role("region", name=re.compile(name))).to_have_count(1)
+    unnamed = page.get_by_role("button").evaluate_all(
+        "nodes => nodes.filter(n => !(n.ariaLabel || n.textContent.trim())).length"
+    )
+    assert unnamed == 0
+    assert wrong == []
+    context.close()
+
+
+def test_hostile_alert_text_is_inert(console: Console) -> None:
+    context, page, wrong = console.sign_in()
+    console.flood(
+        "live",
+        labels={"isolate": "approve", "severity": HOSTILE},
+        annotations={"summary": HOSTILE, "description": "javascript:document.title='owned'"},
+    )
+    button(card(page, "live").first, "Details").click()
+    expect(page.get_by_role("dialog")).to_contain_text("<img src=x onerror=")
+    shot(page, "hostile")
+    assert page.title().endswith("Vigia isolation")
+    assert page.locator("img, main script, dialog script").count() == 0
+    assert wrong == []
+    context.close()
+
+
+def test_expired_session_asks_to_sign_in_again_and_changes_nothing(console: Console) -> None:
+    context, page, wrong = console.sign_in()
+    page.get_by_role("button", name="Kill switch").click()
+    with sqlite3.connect(console.world.dir / "agent.db", timeout=DEADLINE) as database:
+        database.execute("UPDATE login_session SET expires_at = '2020-01-01 00:00:00.000000'")
+    database.close()
+    expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+    expect(page.get_by_text("Your session has ended")).to_be_visible()
+    expect(page.locator("main")).to_be_hidden()
+    shot(page, "expired")
+    assert console.agent.get("/v1/killswitch").json()["on"] is False
+    page.get_by_label("Your token").fill("no such token, but long enough")
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.get_by_role("alert").filter(has_text="not the token of any account")).to_be_visible()
+    page.get_by_label("Your token").fill(API_TOKEN)
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.get_by_role("heading", name="Limited now")).to_be_visible()
+    assert wrong == []
+    context.close()
+
+
+def test_a_viewer_sees_and_cannot_act(console: Console) -> None:
+    context, page, wrong = console.sign_in(console.viewer)
+    expect(page.get_by_text("vera (viewer)")).to_be_visible()
+    for name in ("^Kill switch", "^Approve ", "^Reject ", "^Revert "):
+        expect(page.get_by_role("button", name=re.compile(name))).to_have_count(0)
+    refused = page.evaluate(
+        """async () => {
+            const me = await (await fetch("/v1/session")).json();
+            const answer = await fetch("/v1/killswitch", {method: "PUT", body: '{"on": true}',
+                headers: {"X-CSRF-Token": me.csrf, "Content-Type": "application/json"}});
+            return answer.status;
+        }"""
+    )
+    assert refused == 403
+    assert wrong == []
+    context.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_fits_a_phone(console: Console, scheme: Any) -> None:
+    size = {"width": 360, "height": 740}
+    context, page, wrong = console.sign_in(viewport=size, color_scheme=scheme, has_touch=True, is_mobile=True)
+    expect(page.get_by_role("row").filter(has_text="teal")).to_be_visible()
+    shot(page, f"phone-{scheme}")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360, "nothing sticks out"
+    small = page.get_by_role("button").evaluate_all(
+        "nodes => nodes.filter(n => n.checkVisibility() && n.getBoundingClientRect().height < 44).length"
+    )
+    assert small == 0, "every button is large enough for a thumb"
+    assert wrong == []
+    context.close()
+
+
+def test_a_foreign_page_cannot_use_the_session(console: Console) -> None:
+    context, page, wrong = console.sign_in()
+    forged = page.evaluate(
+        """async () => (await fetch("/v1/killswitch", {method: "PUT", body: '{"on": true}',
+            headers: {"Content-Type": "application/json"}})).status"""
+    )
+    assert forged == 403, "the cookie alone is not enough"
+    (cookie,) = context.cookies()
+    assert (cookie["httpOnly"], cookie["sameSite"]) == (True, "Strict")
+    assert console.agent.get("/v1/killswitch").json()["on"] is False
+    assert wrong == []
+    context.close()
+
+
+def test_nothing_inline_and_nothing_from_outside(console: Console) -> None:
+    for path in (
+        "/",
+        "/console/console.js",
+        "/console/console.css",
+        "/console/model.js",
+        "/console/icon.svg",
+    ):
+        answer = console.agent.http.get(path)
+        assert answer.status_code == 200
+        assert answer.headers["Content-Security-Policy"] == CSP
+        assert "unsafe" not in CSP
+        text = answer.text.replace("http://www.w3.org/2000/svg", "")
+        assert not re.search(r"https?://|//[a-z]+\.", text), path
+        assert not re.search(r"innerHTML|outerHTML|insertAdjacent|document\.write|eval\(", text), path
+        assert not re.search(r"<style|style=|\son\w+=|<script(?! type=\"module\" src=)", text), path
+
+
+def test_kill_switch(console: Console) -> None:
+    """Last, because it stops everything."""
+    context, page, wrong = console.sign_in()
+    console.flood("stop")
+    expect(card(page, "stop")).to_contain_text("in force")
+    page.get_by_role("button", name="Kill switch").click()
+    asked = page.get_by_role("dialog")
+    expect(asked).to_contain_text("Turn the kill switch on?")
+    expect(asked).to_contain_text("removed from all nodes")
+    asked.get_by_label("Reason").fill("maintenance")
+    shot(page, "kill-dialog")
+    asked.get_by_role("button", name="Turn it on").click()
+    expect(page.get_by_text("The kill switch is on: nothing is limited")).to_be_visible()
+    expect(page.get_by_text("Nobody is limited.")).to_be_visible()
+    eventually(lambda: all(console.world.enforcer.limit_of(p) is None for p in PORTS), "every limit is gone")
+    shot(page, "killed")
+    page.get_by_role("button", name="Turn kill switch off").click()
+    page.get_by_role("dialog").get_by_role("button", name="Turn it off").click()
+    expect(page.get_by_role("button", name="Kill switch", exact=True)).to_be_visible()
+    assert console.agent.get("/v1/killswitch").json()["on"] is False
+    assert wrong == []
+    context.close()
