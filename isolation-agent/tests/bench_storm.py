@@ -53,7 +53,7 @@ class Storm:
     """seconds until a message was answered"""
     p99: float
     rss: int
-    """the most that the worker ever had in memory, bytes"""
+    """the most that the agent ever had in memory, bytes"""
 
 
 def storm(agent: AgentProcess, database: Path, bodies: Sequence[bytes], alerts: int, clients: int) -> Storm:
@@ -114,11 +114,9 @@ def _count(database: Path, table: str) -> int:
 
 
 def _peak(agent: AgentProcess) -> int:
-    most = 0
-    for pid in agent.children():
-        found = re.search(r"^VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
-        most = max(most, int(found[1]) * 1024 if found else 0)
-    return most
+    status = Path(f"/proc/{agent.process.pid}/status").read_text()
+    found = re.search(r"^VmHWM:\s+(\d+) kB", status, re.MULTILINE)
+    return int(found[1]) * 1024 if found else 0
 
 
 def floods(world: World, count: int, mark: str) -> list[dict[str, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -17,7 +18,7 @@ from isolation_agent.clock import SystemClock
 from vigia_catalog import part_metrics
 
 from .support.fake_enforcer import KernelLimit
-from .support.world import GUARANTEE, PORT, World, alert, payload, policy
+from .support.world import GUARANTEE, PORT, World, alert, instant, payload, policy
 
 Out = pytest.CaptureFixture[str]
 
@@ -183,7 +184,7 @@ def test_simulate_says_what_would_be_done_and_does_nothing(world: World, capsys:
         ({"labels": {"alertname": "Another"}}, "ignore", "no policy"),
         ({"labels": {"port": None}}, "reject", "label port"),
         ({"labels": {"isolate": "manual"}}, "ignore", "no policy"),
-        ({"startsAt": "2020-01-01T00:00:00Z"}, "ignore", "shows no flood"),
+        ({"startsAt": instant(SystemClock().now() - timedelta(hours=1))}, "ignore", "shows no flood"),
     ],
 )
 def test_simulate_other_outcomes(
@@ -192,6 +193,13 @@ def test_simulate_other_outcomes(
     (got,) = decide(world, capsys, fresh(**message))
     assert got["decision"] == decision
     assert says in got["reason"]
+
+
+def test_simulate_refuses_an_alert_that_cannot_be_right(world: World, capsys: Out) -> None:
+    path = world.dir / "alert.json"
+    path.write_text(json.dumps(payload(fresh(), fresh(startsAt="9999-01-01T00:00:00Z"))))
+    assert run("simulate", "--alert", str(path), "--config", str(world.write_files())) == 1
+    assert "alerts[1].startsAt: is not within 366 days" in one_line(capsys)
 
 
 def test_simulate_guards(world: World, capsys: Out) -> None:
@@ -359,4 +367,4 @@ def test_healthcheck_of_the_configured_address(answering: dict[str, Any], world:
 
 def test_healthcheck_when_nobody_listens(capsys: Out) -> None:
     assert run("healthcheck", "--url", "http://127.0.0.1:1/-/ready") == 1
-    assert "is the agent running?" in one_line(capsys)
+    assert "is the program running?" in one_line(capsys)

@@ -15,8 +15,9 @@ from isolation_agent.config import Auth, Config, Limits, Loop, load_settings
 from isolation_agent.decision.guards import GUARDS
 from isolation_agent.model.states import Cause, State
 from isolation_agent.policy import Policy, Release, Step
+from vigia_testing import DEADLINE, eventually
 
-from .support.process import DEADLINE, AgentProcess, eventually
+from .support.process import AgentProcess
 from .support.world import World
 
 README = Path(__file__).parent.parent / "README.md"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from vigia_service.errors import ServiceError
+
 __all__ = ["AgentError", "AuditError", "NotLeader", "StorageError"]
 
 
-class AgentError(Exception):
+class AgentError(ServiceError):
     """Something the operator has to mend before the agent can go on."""
 
 

@@ -2,40 +2,25 @@
 
 from __future__ import annotations
 
-import platform
-
-from prometheus_client import (
-    CollectorRegistry,
-    GCCollector,
-    PlatformCollector,
-    ProcessCollector,
-    disable_created_metrics,
-)
-
-from isolation_agent import __version__
 from isolation_agent.model.states import Cause
-from isolation_agent.revision import revision
-from vigia_catalog import Factory
+from vigia_service.metrics import SelfMetrics
 
 __all__ = ["Metrics"]
 
 _REACTION_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
-class Metrics:
+class Metrics(SelfMetrics):
     """Every metric of the agent, in its own registry."""
 
     def __init__(self) -> None:
-        disable_created_metrics()  # type: ignore[no-untyped-call]  # they are no metrics of the catalogue
-        self.registry = CollectorRegistry()
-        ProcessCollector(registry=self.registry)
-        PlatformCollector(registry=self.registry)
-        GCCollector(registry=self.registry)
-        make = Factory("agent", self.registry)
+        super().__init__("agent", "isolation-agent", "isolation_agent")
+        make = self.make
         self.actions = make.gauge("vigia_isolation_actions")
         self.reaction = make.histogram("vigia_isolation_reaction_seconds", _REACTION_BUCKETS)
         self.webhook_requests = make.counter("vigia_agent_webhook_requests_total")
         self.alerts = make.counter("vigia_agent_alerts_total")
+        self.quarantined = make.counter("vigia_agent_alerts_quarantined_total")
         self.suppressed = make.counter("vigia_agent_actions_suppressed_total")
         self.reverts = make.counter("vigia_agent_reverts_total")
         self.extensions = make.counter("vigia_agent_extensions_total")
@@ -52,10 +37,6 @@ class Metrics:
         self.term = make.gauge("vigia_agent_term")
         self.approvals = make.counter("vigia_agent_approvals_total")
         self.relapses = make.counter("vigia_agent_relapses_total")
-        self.reload_ok = make.gauge("vigia_agent_config_last_reload_successful")
-        self.reload_time = make.gauge("vigia_agent_config_last_reload_success_timestamp_seconds")
-        build = make.gauge("vigia_agent_build_info")
-        build.labels(__version__, revision(), f"python{platform.python_version()}").set(1)
         self._start_at_zero()
 
     def _start_at_zero(self) -> None:
@@ -72,9 +53,3 @@ class Metrics:
             self.approvals.labels(verdict)
         for cause in (Cause.EVIDENCE, Cause.TTL, Cause.OPERATOR, Cause.FAILURE, Cause.GONE):
             self.reverts.labels(cause.value)
-
-    def reloaded(self, ok: bool) -> None:
-        """Record the outcome of loading the configuration."""
-        self.reload_ok.set(ok)
-        if ok:
-            self.reload_time.set_to_current_time()

@@ -47,7 +47,7 @@ def test_flood_is_limited_at_the_guarantee_verified_extended_and_released(world:
 
     world.run(25)  # the flood goes on
     action = world.only_action()
-    assert action["extensions"] >= 2
+    assert action["extensions"] == 2, "each time a third of the TTL has passed"
     assert events(action).count("extended") == action["extensions"]
     assert world.metric("vigia_agent_extensions_total") == action["extensions"]
     assert world.enforcer.ids == [action["id"]], "one limit all the time"
@@ -184,7 +184,7 @@ def test_enforcer_gone_limit_is_kept_on_record_until_its_ttl(world: World) -> No
     world.run(5)
     action = world.action(action["id"])
     assert (action["state"], action["cause"]) == ("expired", "ttl")
-    assert "did not answer" in action["reason"] or "no usable answer" in action["reason"]
+    assert "its time ended while the enforcer gave no usable answer" in action["reason"]
     assert world.metric("vigia_agent_enforcer_up", node="lb1") == 0
 
 
@@ -277,7 +277,7 @@ def test_apply_is_tried_again_with_back_off_and_then_fails(world: World) -> None
     assert "gave up after 4 attempts" in action["reason"]
     times = [c.at for c in world.enforcer.calls if c.operation == "apply"]
     gaps = [round(b - a, 3) for a, b in pairwise(times)]
-    assert len(times) <= 4
+    assert len(times) == 4
     assert gaps == sorted(gaps), "each wait is at least as long as the one before"
     assert events(action).count("attempt_failed") == 3
     assert world.metric("vigia_agent_reverts_total", cause="failure") == 1

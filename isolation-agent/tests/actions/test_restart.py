@@ -98,27 +98,40 @@ def count_crossings(directory: Path) -> list[str]:
         world.close()
 
 
-def test_death_at_every_boundary_leaves_one_limit_and_a_whole_chain(tmp_path: Path) -> None:
+def die_at(directory: Path, at: int, where: str) -> str:
+    """Play with death at a crossing, look at what is left, and return the action's last state."""
+    directory.mkdir()
+    world = World(directory)
+    try:
+        play(world, Killer(at))
+        actions = world.actions()
+        assert len(actions) == 1, where
+        assert world.enforcer.ids == [actions[0]["id"]], f"{where}: one limit, one id"
+        assert world.enforcer.limit_of(PORT) is None, where
+        assert world.verify_audit().ok, where
+        assert world.inbox_depth() == 0, where
+        return str(actions[0]["state"])
+    finally:
+        world.close()
+
+
+def first_of_each(crossings: list[str]) -> list[int]:
+    """The numbers of the first two and the last crossing of every kind."""
+    kinds: dict[str, list[int]] = {}
+    for at, name in enumerate(crossings, start=1):
+        kinds.setdefault(name, []).append(at)
+    return sorted({at for numbers in kinds.values() for at in (*numbers[:2], numbers[-1])})
+
+
+@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_death_at_every_boundary_leaves_one_limit_and_a_whole_chain(tmp_path: Path, every: bool) -> None:
     crossings = count_crossings(tmp_path / "undisturbed")
     assert {"before apply", "after apply", "before remove", "after remove", "before commit"} <= set(crossings)
     assert len(crossings) > 40
     ends: Counter[str] = Counter()
-    for at, name in enumerate(crossings, start=1):
-        directory = tmp_path / str(at)
-        directory.mkdir()
-        world = World(directory)
-        where = f"killed at crossing {at}, {name}"
-        try:
-            play(world, Killer(at))
-            actions = world.actions()
-            assert len(actions) == 1, where
-            ends[actions[0]["state"]] += 1
-            assert world.enforcer.ids == [actions[0]["id"]], f"{where}: one limit, one id"
-            assert world.enforcer.limit_of(PORT) is None, where
-            assert world.verify_audit().ok, where
-            assert world.inbox_depth() == 0, where
-        finally:
-            world.close()
+    for at in range(1, len(crossings) + 1) if every else first_of_each(crossings):
+        name = crossings[at - 1]
+        ends[die_at(tmp_path / str(at), at, f"killed at crossing {at}, {name}")] += 1
     # Death during the hold starts it anew, and then the limit's own time may end first.
     assert set(ends) <= {"reverted", "expired"}
     assert ends["reverted"] > 4 * ends["expired"]
@@ -333,13 +346,12 @@ def test_audit_chain_goes_on(world: World) -> None:
     assert record["prev"] == before.hash
 
 
-def test_dead_agent_lets_the_limit_end_by_itself(world: World) -> None:
+def test_every_limit_is_asked_for_with_an_end_so_that_a_dead_agent_leaves_none(world: World) -> None:
     world.flood()
-    world.crash()
-    world.clock.advance(29)
-    assert world.enforcer.limit_of(PORT) is not None
-    world.clock.advance(2)
-    assert world.enforcer.limit_of(PORT) is None
+    world.run(25)
+    bodies = [c.body for c in world.enforcer.calls if c.operation == "apply"]
+    assert len(bodies) == 3, "set once, extended twice"
+    assert [body and body["ttl_seconds"] for body in bodies] == [30, 30, 30]
 
 
 # Limits that nobody here knows

@@ -16,8 +16,9 @@ from isolation_agent.enforcers.client import LimitRequest
 from isolation_agent.enforcers.fleet import Fleet, open_fleet
 from isolation_agent.errors import NotLeader
 from isolation_agent.metrics import Metrics
+from vigia_testing import eventually
 
-from ..support.process import AgentProcess, eventually
+from ..support.process import AgentProcess
 from ..support.real_enforcer import NEW_FLOWS, PACKETS, RealEnforcer
 from ..support.world import GUARANTEE, PORT, World, alert, policy
 

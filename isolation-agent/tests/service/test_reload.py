@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from isolation_agent.errors import AgentError
+from vigia_service.errors import ServiceError
 
 from ..support.fake_enforcer import FakeEnforcer
 from ..support.world import API_TOKEN, GUARANTEE, PORT, World, policy, secret
@@ -91,7 +91,7 @@ def test_what_is_fixed_while_it_runs(world: World, change: dict[str, Any]) -> No
     world.extra = change
     world.write_files()
     with pytest.raises(
-        AgentError, match=f"{next(iter(change))} cannot change from .* while the agent runs; restart it"
+        ServiceError, match=f"{next(iter(change))} cannot change from .* while the program runs; restart it"
     ):
         world.agent.reload("test")
     assert not (world.dir / "other.db").exists()

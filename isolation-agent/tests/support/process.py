@@ -6,28 +6,14 @@ import re
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import httpx
 
+from vigia_testing import DEADLINE, eventually
+
 from .world import API_TOKEN, WEBHOOK_TOKEN, payload
-
-DEADLINE = 60.0
-"""Seconds that a test waits for something that takes a moment on an idle machine."""
-
-
-def eventually(check: Callable[[], Any], what: str) -> Any:
-    """Poll until check returns something true, and return it."""
-    end = time.monotonic() + DEADLINE
-    while True:
-        result = check()
-        if result:
-            return result
-        assert time.monotonic() < end, f"still not: {what}"
-        time.sleep(0.05)
 
 
 class AgentProcess:
@@ -101,11 +87,6 @@ class AgentProcess:
         found: dict[str, Any] = self.get(f"/v1/actions/{action_id}").json()
         return found
 
-    def children(self) -> list[int]:
-        """Process ids of the workers."""
-        path = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
-        return [int(pid) for pid in path.read_text().split()]
-
     def stop(self, number: int = signal.SIGTERM) -> int:
         """Send a signal and wait for the end; returns the exit code."""
         if self.process.poll() is None:
@@ -116,17 +97,5 @@ class AgentProcess:
         return code
 
     def kill(self) -> None:
-        """Let it die at once, workers and all."""
-        workers = self.children()
+        """Let it die at once."""
         self.stop(signal.SIGKILL)
-        for pid in workers:
-            eventually(lambda pid=pid: not alive(pid), f"worker {pid} ends with its master")
-
-
-def alive(pid: int) -> bool:
-    """Tell whether a process runs; one that only waits to be reaped does not."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
-    return state != "Z"

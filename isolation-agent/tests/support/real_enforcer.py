@@ -15,8 +15,9 @@ from typing import Any
 import httpx
 import yaml
 
+from vigia_testing import DEADLINE, eventually
+
 from .fake_enforcer import TOKEN
-from .process import DEADLINE, eventually
 from .world import GUARANTEE, PORT, secret
 
 BINARY = Path(__file__).resolve().parents[3] / "bin/vigia-enforcer"

@@ -36,6 +36,7 @@ ROUTES = {
     "GET /v1/tenants": "viewer",
     "GET /v1/contracts": "viewer",
     "GET /v1/pairs": "viewer",
+    "GET /v1/quarantine": "viewer",
     "GET /v1/policies": "viewer",
     "PUT /v1/policies": "admin",
     "GET /v1/hosts/<node>/state": "viewer",

@@ -15,8 +15,9 @@ from playwright.sync_api import Browser, BrowserContext, Dialog, Page, Request, 
 
 from isolation_agent.clock import SystemClock
 from isolation_agent.web.routes.console import CSP
+from vigia_testing import DEADLINE, eventually
 
-from ..support.process import DEADLINE, AgentProcess, eventually
+from ..support.process import AgentProcess
 from ..support.world import API_TOKEN, World, alert, policy
 
 CHROMIUM = shutil.which("chromium")
@@ -67,7 +68,7 @@ class Console:
         context, page, wrong = self.open(**options)
         page.get_by_label("Your token").fill(token)
         page.get_by_role("button", name="Sign in").click()
-        expect(page.get_by_role("heading", name="Limited now")).to_be_visible()
+        expect(page.get_by_role("heading", name="Limits in force")).to_be_visible()
         return context, page, wrong
 
     def flood(self, port: str, **extra: Any) -> None:
@@ -200,7 +201,7 @@ def test_keyboard_alone_is_enough(console: Console) -> None:
     expect(page.get_by_label("Your token")).to_be_focused()
     page.keyboard.type(API_TOKEN)
     page.keyboard.press("Enter")
-    expect(page.get_by_role("heading", name="Limited now")).to_be_visible()
+    expect(page.get_by_role("heading", name="Limits in force")).to_be_visible()
     console.flood("keys", labels={"isolate": "approve"})
     wanted = button(card(page, "keys"), "Approve")
     expect(wanted).to_be_visible()
@@ -227,7 +228,7 @@ def test_live_without_reloading_and_said_to_screen_readers(console: Console) -> 
     row = page.get_by_role("row").filter(has_text="teal")
     expect(row).to_contain_text("limited")
     expect(row.get_by_role("progressbar", name=re.compile("teal sends"))).to_have_count(1)
-    for name in ("Waiting for you", "Limited now", "Tenants", "Latest actions"):
+    for name in ("Waiting for approval", "Limits in force", "Tenants", "Latest actions"):
         expect(page.get_by_role("region", name=re.compile(name))).to_have_count(1)
     unnamed = page.get_by_role("button").evaluate_all(
         "nodes => nodes.filter(n => !(n.ariaLabel || n.textContent.trim())).length"
@@ -253,6 +254,21 @@ def test_hostile_alert_text_is_inert(console: Console) -> None:
     context.close()
 
 
+def test_refused_alerts_are_shown_as_text(console: Console) -> None:
+    context, page, wrong = console.sign_in()
+    expect(page.get_by_role("region", name=re.compile("Refused alerts"))).to_be_hidden()
+    bad = alert(SystemClock().now(), "live", "teal", annotations={"summary": HOSTILE})
+    got = console.agent.post(bad | {"startsAt": "9999-01-01T00:00:00Z"})
+    assert got.status_code == 202
+    refused = page.get_by_role("region", name=re.compile("Refused alerts"))
+    expect(refused).to_contain_text("alerts[0].startsAt: is not within 366 days before")
+    expect(refused).to_contain_text("<img src=x onerror=")
+    shot(page, "refused")
+    assert page.locator("img, main script").count() == 0
+    assert wrong == []
+    context.close()
+
+
 def test_expired_session_asks_to_sign_in_again_and_changes_nothing(console: Console) -> None:
     context, page, wrong = console.sign_in()
     page.get_by_role("button", name="Kill switch").click()
@@ -269,7 +285,7 @@ def test_expired_session_asks_to_sign_in_again_and_changes_nothing(console: Cons
     expect(page.get_by_role("alert").filter(has_text="not the token of any account")).to_be_visible()
     page.get_by_label("Your token").fill(API_TOKEN)
     page.get_by_role("button", name="Sign in").click()
-    expect(page.get_by_role("heading", name="Limited now")).to_be_visible()
+    expect(page.get_by_role("heading", name="Limits in force")).to_be_visible()
     assert wrong == []
     context.close()
 
@@ -351,8 +367,8 @@ def test_kill_switch(console: Console) -> None:
     asked.get_by_label("Reason").fill("maintenance")
     shot(page, "kill-dialog")
     asked.get_by_role("button", name="Turn it on").click()
-    expect(page.get_by_text("The kill switch is on: nothing is limited")).to_be_visible()
-    expect(page.get_by_text("Nobody is limited.")).to_be_visible()
+    expect(page.get_by_text("The kill switch is on: all limits are removed")).to_be_visible()
+    expect(page.get_by_text("No tenant is limited.")).to_be_visible()
     eventually(lambda: all(console.world.enforcer.limit_of(p) is None for p in PORTS), "every limit is gone")
     shot(page, "killed")
     page.get_by_role("button", name="Turn kill switch off").click()

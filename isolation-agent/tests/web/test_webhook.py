@@ -27,7 +27,10 @@ def untouched(world: World) -> bool:
 
 def test_stored_before_it_is_acknowledged(world: World) -> None:
     response = world.post(world.alert(), world.alert("lb1-blue-120", "blue"))
-    assert (response.status_code, response.get_json()) == (200, {"stored": 2})
+    assert (response.status_code, response.get_json()) == (
+        200,
+        {"stored": 2, "refused": [], "refused_total": 0},
+    )
     with sqlite3.connect(world.dir / "agent.db") as db:  # another connection, as after a crash
         ((body, size),) = db.execute("SELECT body, size FROM inbox").fetchall()
     db.close()
@@ -118,8 +121,8 @@ def test_scheme_is_case_insensitive(world: World) -> None:
         b'{"version": "3", "alerts": []}',
         b'{"version": 4, "alerts": []}',
         b'{"version": "4", "alerts": {}}',
-        b'{"version": "4", "alerts": [1]}',
-        b'{"version": "4", "alerts": [null]}',
+        b'{"version": "4", "version": "4", "alerts": []}',
+        b'{"version": "4", "alerts": [{"labels": {"port": "a", "port": "b"}}]}',
         b'{"version": "4", "alerts": [], "truncatedAlerts": "many"}',
         b'{"version": "4", "alerts": [], "truncatedAlerts": -1}',
         b'{"version": "4", "alerts": [], "x": NaN}',
@@ -146,50 +149,115 @@ def test_what_is_no_payload_is_refused_whole(world: World, body: bytes) -> None:
 @pytest.mark.parametrize(
     ("change", "field"),
     [
-        ({"status": "pending"}, "alerts[0].status"),
-        ({"status": 1}, "alerts[0].status"),
-        ({"labels": []}, "alerts[0].labels"),
-        ({"labels": {"a": 1}}, "alerts[0].labels.a"),
-        ({"labels": {"a": None}}, "alerts[0].labels.a"),
-        ({"labels": {"": "x"}}, "alerts[0].labels"),
-        ({"labels": {"a": "x" * 5000}}, "alerts[0].labels.a"),
-        ({"labels": {f"l{i}": "x" for i in range(65)}}, "alerts[0].labels"),
-        ({"annotations": {"a": {"b": 1}}}, "alerts[0].annotations.a"),
-        ({"startsAt": 1767323045}, "alerts[0].startsAt"),
-        ({"startsAt": "1767323045"}, "alerts[0].startsAt"),
-        ({"startsAt": "yesterday"}, "alerts[0].startsAt"),
-        ({"startsAt": "2026-01-02T03:04:05"}, "alerts[0].startsAt"),
-        ({"startsAt": "2026-13-02T03:04:05Z"}, "alerts[0].startsAt"),
-        ({"startsAt": None}, "alerts[0].startsAt"),
-        ({"endsAt": 5}, "alerts[0].endsAt"),
-        ({"fingerprint": ""}, "alerts[0].fingerprint"),
-        ({"fingerprint": "../etc"}, "alerts[0].fingerprint"),
-        ({"fingerprint": 12}, "alerts[0].fingerprint"),
-        ({"fingerprint": "f" * 65}, "alerts[0].fingerprint"),
+        ({"status": "pending"}, "alerts[1].status"),
+        ({"status": 1}, "alerts[1].status"),
+        ({"labels": []}, "alerts[1].labels"),
+        ({"labels": {"a": 1}}, "alerts[1].labels.a"),
+        ({"labels": {"a": None}}, "alerts[1].labels.a"),
+        ({"labels": {"": "x"}}, "alerts[1].labels"),
+        ({"labels": {"a": "x" * 5000}}, "alerts[1].labels.a"),
+        ({"labels": {f"l{i}": "x" for i in range(65)}}, "alerts[1].labels"),
+        ({"annotations": {"a": {"b": 1}}}, "alerts[1].annotations.a"),
+        ({"startsAt": 1767323045}, "alerts[1].startsAt"),
+        ({"startsAt": "1767323045"}, "alerts[1].startsAt"),
+        ({"startsAt": "yesterday"}, "alerts[1].startsAt"),
+        ({"startsAt": "2026-01-02T03:04:05"}, "alerts[1].startsAt"),
+        ({"startsAt": "2026-13-02T03:04:05Z"}, "alerts[1].startsAt"),
+        ({"startsAt": None}, "alerts[1].startsAt"),
+        ({"startsAt": "9999-12-31T23:59:59Z"}, "alerts[1].startsAt"),
+        ({"startsAt": "9999-12-31T23:59:59-23:59"}, "alerts[1].startsAt"),
+        ({"startsAt": "0001-01-01T00:00:00Z"}, "alerts[1].startsAt"),
+        ({"startsAt": "0001-01-01T00:00:00+23:59"}, "alerts[1].startsAt"),
+        ({"endsAt": "0001-01-01T00:00:00+23:59"}, "alerts[1].endsAt"),
+        ({"endsAt": "9999-12-31T23:59:59Z"}, "alerts[1].endsAt"),
+        ({"endsAt": 5}, "alerts[1].endsAt"),
+        ({"fingerprint": ""}, "alerts[1].fingerprint"),
+        ({"fingerprint": "../etc"}, "alerts[1].fingerprint"),
+        ({"fingerprint": 12}, "alerts[1].fingerprint"),
+        ({"fingerprint": "f" * 65}, "alerts[1].fingerprint"),
     ],
 )
-def test_wrong_types_are_refused_and_named(world: World, change: dict[str, Any], field: str) -> None:
-    response = world.post(world.alert(**change) if "labels" not in change else world.alert() | change)
-    assert response.status_code == 400
-    error = response.get_json()["error"]
-    assert error["field"].startswith(field)
-    assert untouched(world)
+def test_an_alert_that_cannot_be_right_is_refused_alone_and_named(
+    world: World, change: dict[str, Any], field: str
+) -> None:
+    bad = world.alert(**change) if "labels" not in change else world.alert() | change
+    world.enforcer.flood(PORT)
+    response = world.post(world.alert("lb1-blue-120", "blue"), bad, world.alert())
+    assert response.status_code == 202
+    answer = response.get_json()
+    assert (answer["stored"], answer["refused_total"]) == (2, 1)
+    (refused,) = answer["refused"]
+    assert refused["position"] == 1
+    assert refused["field"].startswith(field)
+    assert refused["problem"].startswith(field)
+    world.step()
+    assert {a["port"] for a in world.actions()} == {PORT, "lb1-blue-120"}, "its neighbours are kept"
+    assert world.metric("vigia_agent_alerts_quarantined_total") == 1
+    (shown,) = world.api("GET", "/v1/quarantine").get_json()["alerts"]
+    assert (shown["field"], shown["problem"], shown["position"]) == (
+        refused["field"],
+        refused["problem"],
+        1,
+    )
+    assert world.api("GET", "/v1/overview").get_json()["quarantined"] == [shown]
+    (record,) = [r for r in world.audit_records() if r["event"] == "alert.quarantined"]
+    assert (record["count"], record["problems"]) == (1, [refused["problem"]])
+    assert record["message"] == shown["message"]
 
 
 @pytest.mark.parametrize("field", ["status", "labels", "startsAt", "fingerprint"])
-def test_missing_fields_are_refused_and_named(world: World, field: str) -> None:
+def test_an_alert_without_a_field_is_refused_alone_and_named(world: World, field: str) -> None:
     message = world.alert()
     del message[field]
     response = world.post(message)
-    assert response.status_code == 400
-    assert response.get_json()["error"]["field"] == f"alerts[0].{field}"
+    assert response.status_code == 202
+    assert response.get_json()["refused"][0]["field"] == f"alerts[0].{field}"
+    world.step()
+    assert world.rows() == []
+    assert code(world, 202) == 1
+
+
+@pytest.mark.parametrize("alert", [1, None, [], "alert"])
+def test_what_is_no_alert_is_refused_alone(world: World, alert: Any) -> None:
+    response = world.post(alert, world.alert())
+    assert response.status_code == 202
+    assert response.get_json()["refused"][0]["field"] == "alerts[0]"
+    world.step()
+    assert world.only_action()["state"] == "active"
+
+
+def test_refused_alerts_are_kept_within_bounds(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("isolation_agent.storage.quarantine.KEPT", 150)
+    for _ in range(2):
+        bad = [world.alert(startsAt="9999-01-01T00:00:00Z", generatorURL="x" * 5000)] * 300
+        answer = world.post(*bad).get_json()
+        assert (answer["stored"], answer["refused_total"], len(answer["refused"])) == (0, 300, 100)
+        world.step(61)
+    assert world.metric("vigia_agent_alerts_quarantined_total") == 600
+    shown = world.api("GET", "/v1/quarantine?limit=1000").get_json()["alerts"]
+    assert len(shown) == 150, "the newest"
+    assert [a["position"] for a in shown[:2]] == [99, 98]
+    assert {len(a["content"]) for a in shown} == {2000}
+    assert world.inbox_depth() == 0
+
+
+def test_hostile_names_in_a_refused_alert_stay_on_one_line(world: World) -> None:
+    nasty = "a\x00\n\x1b[2J\u202e" + "x" * 200
+    response = world.post(world.alert() | {"labels": {nasty: 1}})
+    problem = response.get_json()["refused"][0]["problem"]
+    assert problem.isascii()
+    assert problem.isprintable()
+    assert len(problem) < 300
+    world.step()
+    assert world.api("GET", "/v1/quarantine").get_json()["alerts"][0]["problem"] == problem
 
 
 def test_million_labels(world: World) -> None:
     labels = {f"l{i}": "x" for i in range(1_000_000)}
     response = world.post_raw(json.dumps(payload(world.alert() | {"labels": labels})).encode())
-    assert response.status_code in (400, 413)
-    assert untouched(world)
+    assert response.status_code in (202, 413)
+    world.step()
+    assert world.rows() == []
 
 
 def test_million_alerts_are_refused_before_each_is_looked_at(world: World) -> None:

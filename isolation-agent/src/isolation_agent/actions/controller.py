@@ -302,7 +302,7 @@ class Controller:
             except AgentError:
                 raise
             except Exception:
-                _log.exception("action cannot be handled in this turn", extra={"action": action.id})
+                _log.exception("cannot handle an action in this turn", extra={"action": action.id})
             if self._clock.monotonic() >= look:
                 if self._switch_turned(tick):
                     return True

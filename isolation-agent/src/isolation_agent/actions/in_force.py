@@ -228,7 +228,7 @@ class InForce:
         applied = self._applying.put(action, wanted, change.ttl, tick)
         if not isinstance(applied, Applied):
             self._runtime.failed(action, tick)
-            _log.warning("limit not renewed", extra={"action": action.id, "err": str(applied)})
+            _log.warning("cannot renew a limit", extra={"action": action.id, "err": str(applied)})
             return False
         at, limit = self._runtime.clock.now(), applied.limit.model_dump(exclude_none=True)
         entry = Entry(change.event, at, {"offered_bytes_per_second": offered_load(port), "limit": limit})

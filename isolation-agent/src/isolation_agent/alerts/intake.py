@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from itertools import islice
 from typing import Any
 
 from isolation_agent.alerts.claims import Claim, Claims
-from isolation_agent.alerts.payload import Alert, BadPayload, parse_payload, target_of
+from isolation_agent.alerts.payload import Alert, BadPayload, Payload, parse_payload, target_of
 from isolation_agent.clock import rfc3339
 from isolation_agent.config import Settings
 from isolation_agent.errors import AgentError
@@ -21,7 +22,7 @@ from isolation_agent.storage.actions import of_episodes
 from isolation_agent.storage.episodes import with_fingerprints
 from isolation_agent.storage.journal import Entry, Journal, about, add_entries
 from isolation_agent.storage.store import Transaction
-from isolation_agent.storage.tables import Episode, InboxMessage
+from isolation_agent.storage.tables import Episode, InboxMessage, QuarantinedAlert
 
 __all__ = ["Intake"]
 
@@ -35,6 +36,9 @@ _TOGETHER = 1 << 20
 
 _MAX_ATTEMPTS = 3
 _ANY_NUMBER = 1 << 30
+
+_PROBLEMS = 10
+"""Refused alerts of a message that its audit record names."""
 
 Records = list[dict[str, Any]]
 Arrival = tuple[Alert, InboxMessage]
@@ -69,10 +73,12 @@ class Intake:
     def _together(self, messages: Sequence[InboxMessage], settings: Settings) -> bool:
         """Handle messages in one transaction; False, and nothing is done, if that cannot be."""
         try:
-            arrivals = [(a, m) for m in messages for a in parse_payload(m.body, _ANY_NUMBER).alerts]
+            parsed = [(m, parse_payload(m.body, _ANY_NUMBER, m.received_at)) for m in messages]
+            arrivals = [(alert, m) for m, payload in parsed for alert in payload.alerts]
             if len(arrivals) > _BATCH:
                 return False
-            self._store(arrivals, messages, settings)
+            refused = [(m, payload) for m, payload in parsed if payload.refused]
+            self._store(arrivals, _Done(messages, refused), settings)
         except AgentError:
             raise
         except Exception:  # whichever it was: one by one it will show
@@ -83,15 +89,15 @@ class Intake:
     def _handle(self, message: InboxMessage, settings: Settings) -> None:
         """Handle one message; one that cannot be handled is put aside, so that it blocks nothing."""
         try:
-            payload = parse_payload(message.body, _ANY_NUMBER)
+            payload = parse_payload(message.body, _ANY_NUMBER, message.received_at)
             if payload.truncated:
                 _log.warning("Alertmanager truncated a message", extra={"alerts": payload.truncated})
-            self._take(payload.alerts, message, settings)
+            self._take(payload, message, settings)
             return
         except AgentError:
             raise
         except Exception:
-            _log.exception("message cannot be handled", extra={"sha256": message.sha256})
+            _log.exception("cannot handle a message", extra={"sha256": message.sha256})
         with self._journal.writer.write() as session:
             row = session.get_one(InboxMessage, message.id)
             row.attempts += 1
@@ -100,23 +106,36 @@ class Intake:
             self._journal.note("inbox.dropped", "agent", sha256=row.sha256, bytes=row.size)
             session.delete(row)
 
-    def _take(self, alerts: Sequence[Alert], message: InboxMessage, settings: Settings) -> None:
+    def _take(self, payload: Payload, message: InboxMessage, settings: Settings) -> None:
         """Store the alerts in batches; the message leaves the inbox with the last one."""
-        batches: list[Sequence[Alert]] = list(_batches(alerts)) or [()]
-        for number, batch in enumerate(batches, start=1):
-            done = [message] if number == len(batches) else []
-            self._store([(alert, message) for alert in batch], done, settings)
+        batches: list[Sequence[Alert]] = list(_batches(payload.alerts)) or [()]
+        for batch in batches[:-1]:
+            self._store([(alert, message) for alert in batch], _Done([], []), settings)
+        refused = [(message, payload)] if payload.refused else []
+        self._store([(alert, message) for alert in batches[-1]], _Done([message], refused), settings)
 
-    def _store(self, arrivals: Sequence[Arrival], done: Sequence[InboxMessage], settings: Settings) -> None:
+    def _store(self, arrivals: Sequence[Arrival], done: _Done, settings: Settings) -> None:
         """Store alerts, and take the messages that are done from the inbox, in one transaction."""
         with self._journal.writer.write() as session:
             work = _Batch(session, settings, self._journal)
             outcomes = work.take(arrivals)
+            for message, payload in done.refused:
+                work.quarantine(message, payload)
             if work.records:
                 self._journal.audit.append(*work.records)
-            inbox.remove(session, done)
+            inbox.remove(session, done.messages)
         for (alert, _), outcome in zip(arrivals, outcomes, strict=True):
             self._metrics.alerts.labels(alert.status, outcome).inc()
+        self._metrics.quarantined.inc(sum(payload.refused_total for _, payload in done.refused))
+
+
+@dataclass(frozen=True)
+class _Done:
+    """What leaves the inbox with a transaction."""
+
+    messages: Sequence[InboxMessage]
+    refused: Sequence[tuple[InboxMessage, Payload]]
+    """messages that have alerts which were refused"""
 
 
 class _Batch:
@@ -148,6 +167,30 @@ class _Batch:
         self._session.flush()
         self._note_resolved()
         return outcomes
+
+    def quarantine(self, message: InboxMessage, payload: Payload) -> None:
+        """Keep what was refused of a message, for people to look at."""
+        self._session.add_all(
+            QuarantinedAlert(
+                received_at=message.received_at,
+                peer=message.peer,
+                message=message.sha256,
+                position=alert.position,
+                field=alert.field,
+                problem=alert.problem,
+                content=alert.content,
+            )
+            for alert in payload.refused
+        )
+        self.records.append(
+            {
+                "event": "alert.quarantined",
+                "actor": f"alertmanager@{message.peer}",
+                "message": message.sha256,
+                "count": payload.refused_total,
+                "problems": [alert.problem for alert in payload.refused[:_PROBLEMS]],
+            }
+        )
 
     def _one(self, arrival: Arrival) -> str:
         alert = arrival[0]

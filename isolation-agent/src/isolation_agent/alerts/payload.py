@@ -1,35 +1,63 @@
 """Alertmanager's webhook payload, version 4.
 
 New fields are ignored, since Alertmanager may add some; the types of the
-fields that the agent reads are strict, and sizes are bounded.
+fields that the agent reads are strict, sizes are bounded, and times have to
+lie in a window around now. An alert that is refused is refused alone.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationInfo,
+)
 from pydantic import ValidationError as PydanticError
-from pydantic_core import PydanticCustomError, from_json
+from pydantic_core import PydanticCustomError
 
+import vigia_json
 from isolation_agent.model.target import Target
 from isolation_agent.policy import NAME_PATTERN
 
 __all__ = [
+    "FUTURE",
+    "PAST",
     "Alert",
     "BadPayload",
     "Payload",
+    "RefusedAlert",
     "TooManyAlerts",
     "parse_alert",
     "parse_payload",
     "target_of",
 ]
 
-_INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)")
+PAST = timedelta(days=366)
+"""How long an alert may have been firing."""
+
+FUTURE = timedelta(days=1)
+"""How far the sender's clock may be ahead, an error of time zones included."""
+
+_SHOWN = 2000
+"""Characters of a refused alert that are kept."""
+
+_KEPT = 100
+"""Refused alerts of one message that are kept; the others are counted."""
+
+_INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)", re.ASCII)
+_NEVER = datetime(1, 1, 1, tzinfo=UTC)
 _NAME = re.compile(NAME_PATTERN)
 
 M = TypeVar("M", bound=BaseModel)
@@ -53,7 +81,34 @@ def _instant(value: object) -> object:
     return value
 
 
-Instant = Annotated[AwareDatetime, BeforeValidator(_instant), Field(strict=False)]
+def _utc(value: datetime) -> datetime:
+    try:
+        return value.astimezone(UTC)
+    except OverflowError as e:
+        raise PydanticCustomError("vigia", "is before the year 1 in UTC") from e
+
+
+def _near(value: datetime, info: ValidationInfo) -> datetime:
+    """Refuse what no alert can mean, as of the instant in the validation's context."""
+    now = info.context
+    if not isinstance(now, datetime):
+        raise TypeError("an alert is validated with the instant of its arrival as context")
+    if not -PAST <= value - now <= FUTURE:
+        raise PydanticCustomError(
+            "vigia",
+            "is not within {past} days before and {future} day after {now}, which is now here; "
+            "correct the clock that is wrong",
+            {"past": PAST.days, "future": FUTURE.days, "now": now.isoformat(timespec="seconds")},
+        )
+    return value
+
+
+def _near_or_never(value: datetime, info: ValidationInfo) -> datetime | None:
+    """Alertmanager writes the first instant of the year 1 for an alert that has not ended."""
+    return None if value == _NEVER else _near(value, info)
+
+
+Instant = Annotated[AwareDatetime, BeforeValidator(_instant), AfterValidator(_utc), Field(strict=False)]
 LabelName = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 LabelValue = Annotated[str, StringConstraints(max_length=4096)]
 Labels = Annotated[dict[LabelName, LabelValue], Field(max_length=64)]
@@ -64,24 +119,14 @@ class _Lenient(BaseModel):
 
 
 class Alert(_Lenient):
-    """One alert. (fingerprint, startsAt) is its episode."""
+    """One alert. (fingerprint, start) is its episode. Times are in UTC, in microseconds."""
 
     status: Literal["firing", "resolved"]
     labels: Labels
     annotations: Labels = {}
-    starts_at: Instant = Field(alias="startsAt")
-    ends_at: Instant | None = Field(None, alias="endsAt")
+    started: Annotated[Instant, AfterValidator(_near)] = Field(alias="startsAt")
+    ended: Annotated[Instant, AfterValidator(_near_or_never)] | None = Field(None, alias="endsAt")
     fingerprint: Annotated[str, StringConstraints(pattern=r"^[0-9A-Za-z]{1,64}$")]
-
-    @property
-    def started(self) -> datetime:
-        """Start in UTC, in microseconds: half of the episode's key."""
-        return self.starts_at.astimezone(UTC)
-
-    @property
-    def ended(self) -> datetime | None:
-        """End in UTC; None while firing, for which Alertmanager writes the year 1."""
-        return None if self.ends_at is None or self.ends_at.year == 1 else self.ends_at.astimezone(UTC)
 
 
 class _Envelope(_Lenient):
@@ -91,16 +136,34 @@ class _Envelope(_Lenient):
 
 
 @dataclass(frozen=True)
+class RefusedAlert:
+    """An alert of a message that cannot be right."""
+
+    position: int
+    """in the message, from 0"""
+    field: str
+    problem: str
+    content: str
+    """the beginning of the alert, as JSON"""
+
+
+@dataclass(frozen=True)
 class Payload:
     """One POST of Alertmanager."""
 
     alerts: list[Alert]
+    refused: list[RefusedAlert]
+    """the first of those that were refused"""
+    refused_total: int
     truncated: int
 
 
-def parse_payload(raw: bytes, max_alerts: int) -> Payload:
-    """Parse a webhook body. Raises BadPayload."""
-    document = _document(raw)
+def parse_payload(raw: bytes, max_alerts: int, at: datetime) -> Payload:
+    """Parse a webhook body that arrived at an instant. Raises BadPayload if nothing can be made of it."""
+    return _payload(_document(raw), max_alerts, at)
+
+
+def _payload(document: dict[str, Any], max_alerts: int, at: datetime) -> Payload:
     alerts = document.get("alerts")
     if isinstance(alerts, list) and len(alerts) > max_alerts:
         raise TooManyAlerts(
@@ -108,19 +171,29 @@ def parse_payload(raw: bytes, max_alerts: int) -> Payload:
             "group alerts more finely in Alertmanager",
             "alerts",
         )
-    envelope = _validated(_Envelope, document)
-    return Payload(
-        [_validated(Alert, raw, f"alerts[{i}]") for i, raw in enumerate(envelope.alerts)],
-        envelope.truncated_alerts,
-    )
+    envelope = _validated(_Envelope, document, at)
+    taken: list[Alert] = []
+    refused: list[RefusedAlert] = []
+    for position, content in enumerate(envelope.alerts):
+        try:
+            taken.append(Alert.model_validate(content, context=at))
+        except PydanticError as e:
+            if len(refused) < _KEPT:
+                bad = _bad(e, f"alerts[{position}]")
+                refused.append(RefusedAlert(position, bad.field or "", str(bad), _beginning(content)))
+    total = len(envelope.alerts) - len(taken)
+    return Payload(taken, refused, total, envelope.truncated_alerts)
 
 
-def parse_alert(raw: bytes, max_alerts: int) -> list[Alert]:
-    """Parse a file that holds one alert or a whole payload. Raises BadPayload."""
+def parse_alert(raw: bytes, max_alerts: int, at: datetime) -> list[Alert]:
+    """Parse a text that holds one alert or a whole payload. Raises BadPayload, also for one bad alert."""
     document = _document(raw)
-    if "alerts" in document:
-        return parse_payload(raw, max_alerts).alerts
-    return [_validated(Alert, document)]
+    if "alerts" not in document:
+        return [_validated(Alert, document, at)]
+    payload = _payload(document, max_alerts, at)
+    if payload.refused:
+        raise BadPayload(payload.refused[0].problem, payload.refused[0].field)
+    return payload.alerts
 
 
 def target_of(labels: Mapping[str, str]) -> Target:
@@ -133,23 +206,39 @@ def target_of(labels: Mapping[str, str]) -> Target:
 
 def _document(raw: bytes) -> dict[str, Any]:
     try:
-        document = from_json(raw, allow_inf_nan=False)
-    except ValueError as e:
-        raise BadPayload(f"the body is not JSON: {e}") from e
+        document = vigia_json.loads(raw, max_size=len(raw))
+    except vigia_json.JsonError as e:
+        raise BadPayload(str(e), e.field) from e
     if not isinstance(document, dict):
         raise BadPayload("the body is not a JSON object")
     return document
 
 
-def _validated(model: type[M], document: object, where: str = "") -> M:
+def _validated(model: type[M], document: object, at: datetime) -> M:
     try:
-        return model.model_validate(document)
+        return model.model_validate(document, context=at)
     except PydanticError as e:
-        first = e.errors(include_url=False, include_context=False, include_input=False)[0]
-        field = (where + _path(first["loc"])).lstrip(".")
-        raise BadPayload(f"{field}: {first['msg'][0].lower()}{first['msg'][1:]}", field) from e
+        raise _bad(e) from e
+
+
+def _bad(e: PydanticError, where: str = "") -> BadPayload:
+    """Return the first of what is wrong, in one line."""
+    first = e.errors(include_url=False, include_context=False, include_input=False)[0]
+    field = (where + _path(first["loc"])).lstrip(".")
+    return BadPayload(f"{field}: {first['msg'][0].lower()}{first['msg'][1:]}", field)
 
 
 def _path(location: Sequence[str | int]) -> str:
-    """Write a location as .labels.name, with the sender's own key names bounded."""
-    return "".join(f"[{step}]" if isinstance(step, int) else f".{step[:64]}" for step in location)
+    """Write a location as .labels.name, with the sender's own key names bounded and escaped."""
+    return "".join(
+        f"[{step}]" if isinstance(step, int) else f".{json.dumps(step[:64])[1:-1]}" for step in location
+    )
+
+
+def _beginning(content: object) -> str:
+    text = ""
+    for part in json.JSONEncoder().iterencode(content):  # no further than is shown, however large it is
+        text += part
+        if len(text) >= _SHOWN:
+            break
+    return text[:_SHOWN]

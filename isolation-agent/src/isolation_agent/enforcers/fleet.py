@@ -191,7 +191,7 @@ class Fleet:
         standing.retry_at = self._clock.monotonic() + wait
         standing.error = error
         if standing.failures == 1:
-            _log.warning("enforcer does not answer", extra={"node": node, "err": error})
+            _log.warning("cannot reach an enforcer", extra={"node": node, "err": error})
 
 
 def open_fleet(settings: Settings, clock: Clock, metrics: Metrics) -> Fleet:

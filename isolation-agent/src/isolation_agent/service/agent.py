@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from queue import SimpleQueue
+from contextvars import ContextVar
 
 from isolation_agent import __version__
 from isolation_agent.actions.controller import Controller
@@ -22,7 +23,7 @@ from isolation_agent.storage.journal import Journal
 from isolation_agent.storage.lease import LeaderLease, LedStore
 from isolation_agent.storage.policies import Draft, in_force, newest_id, put_policies
 from isolation_agent.storage.store import Store
-from vigia_config import ConfigError
+from vigia_service.reload import Reloader
 
 __all__ = ["Agent"]
 
@@ -36,6 +37,8 @@ _STUCK = 30.0
 
 _FIXED = ("listen", "database", "audit_log", "replica")
 """Fields that a reload cannot change."""
+
+_reloaded_by: ContextVar[str] = ContextVar("reloaded_by", default="signal")
 
 
 class Agent:
@@ -65,9 +68,16 @@ class Agent:
         self.metrics.reloaded(True)
         self._wake = threading.Event()
         self._stop = threading.Event()
-        self._reload_lock = threading.Lock()
-        self._reloads: SimpleQueue[bool] = SimpleQueue()
-        self._threads: list[threading.Thread] = []
+        self._settings_lock = threading.Lock()
+        self._reloader = Reloader(
+            settings.path,
+            load_settings,
+            current=lambda: self.settings,
+            fixed=_fixed,
+            prepare=self._prepare,
+            reloaded=self.metrics.reloaded,
+        )
+        self._thread = threading.Thread(target=self._control, name="controller", daemon=True)
         self._problem = "the controller has not taken its first turn yet"
         self._last_turn = self.clock.monotonic()
 
@@ -76,19 +86,17 @@ class Agent:
         self.journal.note(
             "agent.started", "agent", version=__version__, policy_version=self.settings.policies.version
         )
-        for target in (self._control, self._serve_reloads):
-            thread = threading.Thread(target=target, name=target.__name__.strip("_"), daemon=True)
-            thread.start()
-            self._threads.append(thread)
+        self._thread.start()
+        self._reloader.start()
 
     def stop(self) -> None:
         """Stop after the current turn. Limits in force end by their TTL unless the agent comes back."""
         self._stop.set()
         self._wake.set()
-        self._reloads.put(False)
-        for thread in self._threads:
-            thread.join(timeout=3.0)
-        if not any(thread.is_alive() for thread in self._threads):
+        self._reloader.stop()
+        if self._thread.ident is not None:
+            self._thread.join(timeout=3.0)
+        if not self._thread.is_alive():
             self.controller.close()
             self._undo.close()
         _log.info("stopped")
@@ -99,63 +107,56 @@ class Agent:
 
     def request_reload(self) -> None:
         """Reload soon; safe to call from a signal handler."""
-        self._reloads.put(True)
+        self._reloader.request()
 
     def reload(self, actor: str) -> None:
         """Read configuration, policies and tokens again.
 
-        On error everything stays as it is and AgentError is raised.
+        On error everything stays as it is and ServiceError is raised.
         """
-        with self._reload_lock:
-            try:
-                settings = load_settings(self.settings.path)
-                self._refuse_fixed(settings)
-                self._policies = newest_id(self.store)
-                settings = in_force(self.store, settings)
-                self.journal.note("config.reloaded", actor, policy_version=settings.policies.version)
-            except (ConfigError, AgentError) as e:
-                self.metrics.reloaded(False)
-                _log.error("reload failed, still running on the old configuration", extra={"err": str(e)})
-                raise AgentError(str(e)) from e
-            self._use(settings)
-            self.metrics.reloaded(True)
-        _log.info("reloaded", extra={"config": str(settings.path)})
-        self.notify()
+        token = _reloaded_by.set(actor)
+        try:
+            self._reloader.reload()
+        finally:
+            _reloaded_by.reset(token)
 
-    def _use(self, settings: Settings) -> None:
-        self.settings = settings
+    def _prepare(self, settings: Settings) -> Callable[[], None]:
+        """Do what can fail of a reload; returns what puts the settings in force."""
+        number = newest_id(self.store)
+        settings = in_force(self.store, settings)
+        self.journal.note("config.reloaded", _reloaded_by.get(), policy_version=settings.policies.version)
+
+        def commit() -> None:
+            with self._settings_lock:
+                self._use(settings, number)
+            self.notify()
+
+        return commit
+
+    def _use(self, settings: Settings, policies: int) -> None:
+        """Put settings in force, made with the policies of that number."""
+        self.settings, self._policies = settings, policies
         self.controller.swap(settings, open_fleet(settings, self.clock, self.metrics))
 
     def put_policies(self, draft: Draft, actor: str) -> PolicySet:
-        """Put other policies in force. Raises ConfigError or policybook.Conflict."""
-        with self._reload_lock:
+        """Put other policies in force. Raises ConfigError or storage.policies.Conflict."""
+        with self._settings_lock:
             new = put_policies(self.journal, self.settings, draft, actor)
-            self._policies = newest_id(self.store)
-            self._use(in_force(self.store, self.settings))
+            self._take_policies()
         self.notify()
         return new
 
     def follow_policies(self) -> None:
-        """Take over policies that were put at another replica."""
+        """Take over policies that were put at another replica, or while a reload was under way."""
         if self.settings.config.policies_by == "file" or newest_id(self.store) == self._policies:
             return
-        with self._reload_lock:
-            self._policies = newest_id(self.store)
-            self._use(in_force(self.store, self.settings))
+        with self._settings_lock:
+            self._take_policies()
         _log.info("policies changed", extra={"version": self.settings.policies.version})
 
-    def _refuse_fixed(self, settings: Settings) -> None:
-        if (settings.tls_server is None) != (self.settings.tls_server is None):
-            raise AgentError(
-                f"{settings.path}: tls cannot be switched on or off while the agent runs; restart it"
-            )
-        for field in _FIXED:
-            old, new = getattr(self.settings.config, field), getattr(settings.config, field)
-            if old != new:
-                raise AgentError(
-                    f"{settings.path}: {field} cannot change from {old} to {new} while the agent runs; "
-                    "restart it"
-                )
+    def _take_policies(self) -> None:
+        number = newest_id(self.store)
+        self._use(in_force(self.store, self.settings), number)
 
     def problem(self) -> str:
         """Return why the agent is not ready, or nothing."""
@@ -163,7 +164,7 @@ class Agent:
 
     def stuck(self) -> str:
         """Return why the agent should be restarted, or nothing."""
-        if self._threads and not self._threads[0].is_alive():
+        if self._thread.ident is not None and not self._thread.is_alive():
             return "the controller's thread has ended"
         quiet = self.clock.monotonic() - self._last_turn
         if quiet > _STUCK + self.settings.config.controller.tick:
@@ -189,18 +190,15 @@ class Agent:
             problem = str(e)
         except Exception as e:
             problem = f"unexpected {type(e).__name__} in the controller; see the log"
-            _log.exception("turn failed")
+            _log.exception("cannot take a turn")
         if problem and problem != self._problem:
-            _log.error("nothing can be decided", extra={"err": problem})
+            _log.error("cannot decide anything", extra={"err": problem})
         self._problem = problem
         self.metrics.ticks.labels("error" if problem else "ok").inc()
         return more
 
-    def _serve_reloads(self) -> None:
-        while self._reloads.get():
-            try:
-                self.reload("signal")
-            except AgentError:
-                continue  # logged and counted already
-            except Exception:
-                _log.exception("reload failed")
+
+def _fixed(settings: Settings) -> Mapping[str, object]:
+    """Return the fields that only a restart changes."""
+    tls = "on" if settings.tls_server else "off"
+    return {"tls": tls} | {field: getattr(settings.config, field) for field in _FIXED}

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import delete, select
 
+from isolation_agent.storage import quarantine
 from isolation_agent.storage.store import Transaction
 from isolation_agent.storage.tables import Action, AllowRow, Episode, LoginSession, Reason, StoredAnswer
 
@@ -38,6 +39,7 @@ def prune(session: Transaction, keep: Retention, now: datetime) -> None:
         session.execute(delete(Action).where(Action.ended_at.is_not(None), Action.seq <= last))
     referred_to = select(Reason).where(Reason.episode_id == Episode.id).exists()
     session.execute(delete(Episode).where(Episode.last_seen < now - keep.episodes, ~referred_to))
+    quarantine.forget(session)
     session.execute(delete(LoginSession).where(LoginSession.expires_at < now))
     session.execute(delete(AllowRow).where(AllowRow.expires_at < now))
     session.execute(delete(StoredAnswer).where(StoredAnswer.created_at < now - _ANSWERS_KEPT))

@@ -36,6 +36,7 @@ __all__ = [
     "LoginSession",
     "Meta",
     "PolicyVersion",
+    "QuarantinedAlert",
     "Reason",
     "StoredAnswer",
     "TimelineEntry",
@@ -152,6 +153,20 @@ class InboxMessage(Base):
     size: Mapped[int]
     attempts: Mapped[int] = mapped_column(default=0)
     body: Mapped[bytes] = mapped_column(LargeBinary)
+
+
+class QuarantinedAlert(Base):
+    """An alert that cannot be right, kept for people to look at."""
+
+    __tablename__ = "quarantine"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    received_at: Mapped[datetime]
+    peer: Mapped[str] = mapped_column(String(64))
+    message: Mapped[str] = mapped_column(String(64))  # sha256 of the message's body
+    position: Mapped[int]  # in the message, from 0
+    field: Mapped[str] = mapped_column(Text)
+    problem: Mapped[str] = mapped_column(Text)
+    content: Mapped[str] = mapped_column(Text)  # the beginning of the alert
 
 
 class Episode(Base):

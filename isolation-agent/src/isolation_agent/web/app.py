@@ -7,7 +7,8 @@ from flask import Flask, Response
 from isolation_agent.service.agent import Agent
 from isolation_agent.web import auth, errors, idempotency
 from isolation_agent.web.context import AGENT
-from isolation_agent.web.routes import actions, admin, console, ops, overview, session, webhook
+from isolation_agent.web.routes import actions, admin, console, overview, session, webhook
+from vigia_service import ops
 
 __all__ = ["create_app"]
 
@@ -19,8 +20,11 @@ def create_app(agent: Agent) -> Flask:
     errors.register(app)
     auth.install(app, agent)
     idempotency.install(app, agent)
-    for part in (webhook, actions, admin, overview, session, console, ops):
+    for part in (webhook, actions, admin, overview, session, console):
         app.register_blueprint(part.blueprint)
+    app.register_blueprint(ops.blueprint(ops.Ops(agent.metrics.registry, agent.stuck, agent.problem)))
+    for page in ("ops.healthy", "ops.ready", "ops.metrics"):  # for supervisors and Prometheus
+        auth.needs(auth.OPEN)(app.view_functions[page])
 
     @app.after_request
     def harden(response: Response) -> Response:

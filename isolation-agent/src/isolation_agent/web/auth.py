@@ -185,4 +185,4 @@ class _Refusals:
                 "request.refused", f"unknown@{address}", endpoint=endpoint, reason=reason, count=count
             )
         except AuditError as e:
-            _log.error("refusal not recorded", extra={"err": str(e)})
+            _log.error("cannot record a refused request", extra={"err": str(e)})

@@ -19,6 +19,7 @@ _CODES = {
     400: "bad_request",
     404: "not_found",
     405: "method_not_allowed",
+    408: "timeout",
     413: "too_large",
     415: "unsupported_media_type",
 }
@@ -45,7 +46,7 @@ def register(app: Flask) -> None:
     @app.errorhandler(StorageError)
     @app.errorhandler(AuditError)
     def storage_error(e: StorageError | AuditError) -> Response:
-        _log.error("request refused, nothing can be stored", extra={"err": str(e)})
+        _log.error("cannot store anything, request refused", extra={"err": str(e)})
         return _answer(503, "storage", "nothing can be stored at the moment; try again")
 
     @app.errorhandler(HTTPException)
@@ -55,8 +56,8 @@ def register(app: Flask) -> None:
 
     @app.errorhandler(Exception)
     def unexpected(e: Exception) -> Response:
-        _log.exception("request failed")
-        return _answer(500, "internal", "the agent has made a mistake; its log says which")
+        _log.exception("cannot answer a request")
+        return _answer(500, "internal", "internal error; see the agent's log")
 
 
 def _answer(status: int, code: str, message: str, field: str | None = None) -> Response:

@@ -90,4 +90,4 @@ def _finish(agent: Agent, key: str, response: Response) -> None:
             else:
                 row.status, row.body = response.status_code, response.get_data()
     except StorageError as e:
-        _log.error("answer not stored under its idempotency key", extra={"err": str(e)})
+        _log.error("cannot store an answer under its idempotency key", extra={"err": str(e)})

@@ -164,7 +164,7 @@ def _responses(spec: _Spec, scope: str | None, schemas: dict[str, Any], method: 
         413: "the body is too large",
         415: "the body is not JSON",
         422: "the idempotency key was used for another request",
-        500: "the agent has made a mistake",
+        500: "internal error",
         503: "nothing can be stored; try again",
     }
     if scope == OPEN and spec.body is None:

@@ -8,6 +8,7 @@ from typing import Self
 from isolation_agent.storage.tables import AllowRow
 from isolation_agent.web.answers import Answer, Instant
 from isolation_agent.web.answers.actions import ActionSummary
+from isolation_agent.web.answers.alerts import QuarantinedAnswer
 
 __all__ = ["AllowList", "BreakerState", "KillSwitch", "Overview", "Reloaded"]
 
@@ -73,4 +74,5 @@ class Overview(Answer):
     limited: list[ActionSummary]
     waiting: list[ActionSummary]
     recent: list[ActionSummary]
+    quarantined: list[QuarantinedAnswer]
     more_limited: int

@@ -9,7 +9,7 @@ from flask import Blueprint, Response, request
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from isolation_agent.actions.orders import reset_breaker, set_kill_switch
-from isolation_agent.errors import AgentError, AuditError
+from isolation_agent.errors import AuditError
 from isolation_agent.policy import AllowEntry, Name
 from isolation_agent.service.agent import Agent
 from isolation_agent.storage.allowlist import list_allowed, replace_allowed
@@ -23,6 +23,7 @@ from isolation_agent.web.errors import ApiError
 from isolation_agent.web.openapi import Param, documented
 from isolation_agent.web.parameters import number, only
 from isolation_agent.web.reply import reply
+from vigia_service.errors import ServiceError
 
 __all__ = ["blueprint", "kill_switch_now"]
 
@@ -197,6 +198,6 @@ def reload() -> Response:
     agent = the_agent()
     try:
         agent.reload(actor())
-    except AgentError as e:
+    except ServiceError as e:
         raise ApiError(500, "reload_failed", f"still running on the old configuration: {e}") from e
     return reply(Reloaded(reloaded=True, policy_version=agent.settings.policies.version))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from datetime import timedelta
 from typing import Any
 
 from flask import Blueprint, Response, current_app, jsonify, request
@@ -20,7 +21,9 @@ from isolation_agent.service.agent import Agent
 from isolation_agent.storage import actions as stored
 from isolation_agent.storage.actions import ActionQuery
 from isolation_agent.storage.policies import Conflict, Draft, changes, content_of
+from isolation_agent.storage.quarantine import KEPT, newest
 from isolation_agent.web.answers.actions import ActionSummary
+from isolation_agent.web.answers.alerts import Quarantine, QuarantinedAnswer
 from isolation_agent.web.answers.nodes import HostState, PairAnswer, Pairs, PortUse, Tenants
 from isolation_agent.web.answers.policies import Decisions, Policies
 from isolation_agent.web.answers.switches import BreakerState, Overview
@@ -29,7 +32,7 @@ from isolation_agent.web.bodies import Text, read_model, read_small, refuse_body
 from isolation_agent.web.context import the_agent
 from isolation_agent.web.errors import ApiError
 from isolation_agent.web.openapi import Param, documented, openapi
-from isolation_agent.web.parameters import only
+from isolation_agent.web.parameters import number, only
 from isolation_agent.web.reply import reply
 from isolation_agent.web.routes.admin import kill_switch_now
 from vigia_config import ConfigError
@@ -52,6 +55,7 @@ class PolicyOrder(BaseModel):
 
 _LIMITED_SHOWN = 200
 _RECENT_SHOWN = 20
+_REFUSED_SHOWN = timedelta(days=1)
 _WAITING = (State.PENDING_APPROVAL, State.APPROVED)
 
 
@@ -68,6 +72,7 @@ def overview() -> Response:
         limited, count = stored.list_open(session, ENFORCING, _LIMITED_SHOWN)
         waiting, _ = stored.list_open(session, _WAITING, _LIMITED_SHOWN)
         recent, _ = stored.page(session, ActionQuery(limit=_RECENT_SHOWN))
+        refused = newest(session, _RECENT_SHOWN, agent.clock.now() - _REFUSED_SHOWN)
     problem = agent.problem()
     return reply(
         Overview(
@@ -82,9 +87,24 @@ def overview() -> Response:
             limited=[ActionSummary.of(a, snapshot) for a in limited],
             waiting=[ActionSummary.of(a, snapshot) for a in waiting],
             recent=[ActionSummary.of(a, snapshot) for a in recent],
+            quarantined=[QuarantinedAnswer.model_validate(row) for row in refused],
             more_limited=count - len(limited),
         )
     )
+
+
+@blueprint.get("/v1/quarantine")
+@needs(VIEWER)
+@documented(
+    answer=Quarantine,
+    query=(Param("limit", {"type": "integer", "minimum": 1, "maximum": KEPT}, "at most so many; 100"),),
+)
+def quarantine() -> Response:
+    """List the alerts that were refused last, because a field of theirs cannot be right."""
+    agent = the_agent()
+    limit = number(only(request.args, "limit"), "limit", 100, least=1, most=KEPT)
+    with agent.store.read() as session:
+        return reply(Quarantine.of(newest(session, limit)))
 
 
 @blueprint.get("/v1/tenants")
@@ -204,7 +224,7 @@ def simulate_alerts() -> Response:
     """Tell what would be decided about an alert or a whole webhook message; nothing is changed."""
     agent = the_agent()
     try:
-        alerts = parse_alert(read_small(request), 100)
+        alerts = parse_alert(read_small(request), 100, agent.clock.now())
     except BadPayload as e:
         raise ApiError(400, "bad_payload", str(e), e.field) from e
     decisions = [simulate(alert, agent.settings, agent.clock) for alert in alerts]

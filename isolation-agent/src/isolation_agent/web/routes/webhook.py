@@ -18,27 +18,33 @@ from isolation_agent.web.errors import ApiError
 from isolation_agent.web.openapi import documented
 from isolation_agent.web.reply import reply
 
-__all__ = ["blueprint"]
+__all__ = ["PATH", "blueprint"]
 
 blueprint = Blueprint("webhook", __name__)
 
+PATH = "/v1/webhook/alertmanager"
 
-@blueprint.post("/v1/webhook/alertmanager")
+
+@blueprint.post(PATH)
 @needs(WEBHOOK)
-@documented(body=dict[str, Any], answer=Stored)
+@documented(body=dict[str, Any], answer=Stored, also=(202,))
 def alertmanager() -> Response:
-    """Store a message durably, then answer 200. Only 5xx makes Alertmanager try again."""
+    """Store a message durably, then answer 200, or 202 if some of its alerts are refused.
+
+    Only 5xx makes Alertmanager try again.
+    """
     agent = the_agent()
     limits = agent.settings.config.limits
     body = read_body(request, limits.body_bytes)
+    now = agent.clock.now()
     try:
-        payload = parse_payload(body, limits.alerts)
+        payload = parse_payload(body, limits.alerts, now)
     except TooManyAlerts as e:
         raise ApiError(413, "too_large", str(e), e.field) from e
     except BadPayload as e:
         raise ApiError(400, "bad_payload", str(e), e.field) from e
     message = InboxMessage(
-        received_at=agent.clock.now(),
+        received_at=now,
         peer=peer()[:64],
         sha256=hashlib.sha256(body).hexdigest(),
         size=len(body),
@@ -49,7 +55,7 @@ def alertmanager() -> Response:
     except InboxFull as e:
         raise ApiError(503, "inbox_full", f"{e}; try again") from e
     agent.notify()
-    return reply(Stored(stored=len(payload.alerts)))
+    return reply(Stored.of(payload), 202 if payload.refused else 200)
 
 
 @blueprint.after_request

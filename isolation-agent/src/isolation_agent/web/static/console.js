@@ -1,5 +1,5 @@
 // The console. Everything that comes from the API is put on the page as text, never as markup.
-import {LEVELS, STATES, clock, rate, span, told} from "./model.js";
+import {LEVELS, STATES, clock, describe, rate, span} from "./model.js";
 
 const EVERY = 2000;
 const byId = (id) => document.getElementById(id);
@@ -83,11 +83,11 @@ async function begin() {
   try {
     state.self = await call("GET", "/v1/session");
   } catch (error) {
-    if (error instanceof Expired) showLogin("Sign in with the token that the agent's configuration gives you.");
+    if (error instanceof Expired) showLogin("Sign in with your API token.");
     else { trouble(error.message); state.timer = setTimeout(begin, EVERY); }
     return;
   }
-  if (state.self.role === "tenant") { showLogin("This token is of a tenant; the console is for operators."); return; }
+  if (state.self.role === "tenant") { showLogin("This token belongs to a tenant; the console is for operators."); return; }
   byId("login").hidden = true;
   byId("main").hidden = byId("who").hidden = false;
   setText(byId("name"), `${state.self.name} (${state.self.role})`);
@@ -128,7 +128,7 @@ function pulse() {
   const age = (Date.now() - state.seenAt) / 1000;
   const live = state.failures === 0;
   byId("pulse").className = live ? "pulse live" : "pulse stale";
-  setText(byId("pulse"), live ? "live" : `no news for ${span(age)}`);
+  setText(byId("pulse"), live ? "live" : `no update for ${span(age)}`);
 }
 
 // The page
@@ -154,6 +154,7 @@ function show(overview) {
   section("limited", overview.limited, "is limited");
   byId("limited-more").hidden = overview.more_limited <= 0;
   setText(byId("limited-more"), `and ${overview.more_limited} more`);
+  showRefused(overview.quarantined);
   byId("recent-empty").hidden = overview.recent.length > 0;
   keyed(byId("recent"), overview.recent, recentRow, updateRecent);
   const on = overview.kill_switch.on;
@@ -178,12 +179,12 @@ function banners(overview) {
   const wanted = [];
   if (overview.kill_switch.on) {
     const held = overview.kill_switch.held_on_by_policy_file ? " The policy file holds it on." : "";
-    wanted.push(["bad", `The kill switch is on: nothing is limited, and no new limit is set.${held}`, null]);
+    wanted.push(["bad", `The kill switch is on: all limits are removed and no new one is set.${held}`, null]);
   }
   if (overview.breaker.tripped) {
-    wanted.push(["bad", `The blast-radius breaker has tripped: every new action waits for you. ${overview.breaker.reason}`, "Reset breaker"]);
+    wanted.push(["bad", `The blast-radius breaker has tripped: every new action waits for approval. ${overview.breaker.reason}`, "Reset breaker"]);
   }
-  if (overview.dry_run) wanted.push(["warn", "Dry run: the agent decides and records, and limits nothing.", null]);
+  if (overview.dry_run) wanted.push(["warn", "Dry run: the agent decides and records, but sets no limit.", null]);
   if (!overview.ready) wanted.push(["bad", `The agent is not ready: ${overview.problem}`, null]);
   if (overview.leader && overview.leader !== overview.replica) {
     wanted.push(["warn", `Replica ${overview.leader} leads; this is ${overview.replica}.`, null]);
@@ -218,7 +219,7 @@ function card(item) {
 
 function updateCard(node, item) {
   const [word, kind] = STATES[item.state] ?? [item.state, "calm"];
-  const asked = item.revert_requested_by ? `, to be lifted for ${item.revert_requested_by}` : "";
+  const asked = item.revert_requested_by ? `, removal requested by ${item.revert_requested_by}` : "";
   setText(node.querySelector(".state"), word + asked);
   node.querySelector(".state").className = `state ${kind}`;
   node.classList.toggle("easing", kind === "good");
@@ -241,7 +242,7 @@ function cardFacts(item) {
     found.push(["Evidence", `flood score ${Math.round(seen.flood_score)} of 100, ${Math.round(seen.destination_ports ?? 0)} ports, ${Math.round((seen.reply_ratio ?? 0) * 100)} % answered`]);
   }
   found.push(item.applied_at ? ["Since", since(item.applied_at)] : ["Asked", `${since(item.created_at)} ago`]);
-  if (item.expires_at) found.push(["Ends by itself in", left(item.expires_at)]);
+  if (item.expires_at) found.push(["Expires in", left(item.expires_at)]);
   if (item.approved_by) found.push(["Approved by", item.approved_by]);
   return found;
 }
@@ -261,7 +262,7 @@ function meter(box, item) {
   const cap = item.limit?.rate_bytes_per_second ?? null;
   const pending = item.state === "pending_approval";
   const passes = now === null || cap === null ? null : Math.min(now, cap);
-  const rows = [["Sent before", before], ["Sends now", now], [pending ? "Would pass" : "Gets through", passes]];
+  const rows = [["Load at decision", before], ["Load now", now], [pending ? "Would pass" : "Passes", passes]];
   const most = Math.max(1, ...rows.map(([, v]) => v ?? 0));
   if (!box.children.length) for (const [name] of rows) box.append(make("span", {}, name), make("progress", {"aria-label": name}), make("span", {class: "num"}));
   rows.forEach(([name, value], i) => {
@@ -281,7 +282,7 @@ function showTenants(answer) {
   keyed(byId("tenants"), items, () => make("tr", {},
     make("th", {scope: "row"}), make("td", {"data-label": "sends", class: "num"}), make("td", {"data-label": "guarantee", class: "num"}),
     make("td", {"data-label": "Use"}, make("progress")), make("td")), updateTenant);
-  const silent = Object.entries(answer.silent).map(([node, why]) => `${node} is silent: ${why}`).join(" · ");
+  const silent = Object.entries(answer.silent).map(([node, why]) => `no answer from ${node}: ${why}`).join(" · ");
   setText(byId("silent"), silent);
 }
 
@@ -306,10 +307,22 @@ function recentRow(item) {
 
 function updateRecent(node, item) {
   const [standing] = STATES[item.state] ?? [item.state];
-  const word = item.ended_at && !item.applied_at ? "nothing limited" : standing;
+  const word = item.ended_at && !item.applied_at ? "no limit set" : standing;
   setText(node.querySelector(".when"), `${clock(item.updated_at)} ${item.tenant}`);
   setText(node.querySelector(".what"), item.ended_at && item.cause ? `${word} (${item.cause})` : word);
   setText(node.querySelector(".why"), `${item.port} on ${item.node}: ${item.reason}`);
+}
+
+function showRefused(alerts) {
+  byId("refused-section").hidden = alerts.length === 0;
+  setText(byId("refused-count"), String(alerts.length));
+  const items = alerts.map((a) => ({...a, id: `${a.received_at} ${a.message} ${a.position}`}));
+  keyed(byId("refused"), items, () => make("li", {},
+    make("span", {class: "when"}), make("span", {class: "what"}), make("span", {class: "why"})), (node, a) => {
+    setText(node.querySelector(".when"), `${clock(a.received_at)} ${a.peer}`);
+    setText(node.querySelector(".what"), a.problem);
+    setText(node.querySelector(".why"), a.content);
+  });
 }
 
 // One action: why, before and after, timeline
@@ -337,11 +350,11 @@ async function refreshDetail() {
     ["State", (STATES[a.state] ?? [a.state])[0]], ["Why", a.reason], ["Level", `${a.level}, ${LEVELS[a.level] ?? ""}`],
     ["Limit before", limit(a.limit_before)], ["Limit after", limit(a.limit_after)], ["Policy", `${a.policy} (version ${a.policy_version || "none"})`],
     ["Released when", `UDP stays below ${Math.round((a.release.offered_below ?? 0) * 100)} % of the guarantee for ${span(a.release.hold_seconds ?? 0)}`],
-    ["Came back", a.relapses ? `${a.relapses} times` : "never"],
+    ["Flood returned", a.relapses ? `${a.relapses} times` : "never"],
     ...a.approvals.map((v) => [v.verdict, `by ${v.who} at ${clock(v.at)}${v.comment ? `: ${v.comment}` : ""}`]),
   ]);
   const timeline = make("ol", {class: "timeline"}, ...a.timeline.map((t) => make("li", {},
-    make("time", {datetime: t.at}, clock(t.at)), make("strong", {}, t.event.replaceAll("_", " ")), ` ${told(t.detail)}`)));
+    make("time", {datetime: t.at}, clock(t.at)), make("strong", {}, t.event.replaceAll("_", " ")), ` ${describe(t.detail)}`)));
   const alerts = make("ul", {}, ...a.reasons.map((r) => make("li", {},
     make("strong", {}, r.labels.alertname ?? "alert"), ` ${r.status} since ${clock(r.starts_at)}. ${r.annotations.summary ?? ""} ${r.annotations.description ?? ""}`)));
   byId("detail-body").replaceChildren(list, make("h3", {}, "Timeline"), timeline, make("h3", {}, `Alerts (${a.reasons_total})`), alerts);
@@ -384,9 +397,9 @@ function decide(id, verb) {
   const where = `${item.tenant}, port ${item.port} on ${item.node}`;
   const limit = rate(item.limit?.rate_bytes_per_second);
   const words = {
-    approve: {title: "Approve this limit?", text: `${where}: ${item.level}, ${LEVELS[item.level] ?? ""} (${limit}). The guards are asked once more.`, go: "Approve", kind: "primary", done: "Approved"},
-    reject: {title: "Reject this limit?", text: `${where}: nothing will be limited for this alert.`, go: "Reject", kind: "danger", done: "Rejected"},
-    revert: {title: "Lift this limit?", text: `${where}: the limit of ${limit} is removed, and its alerts do not set it again.`, go: "Revert", kind: "danger", done: "Revert requested"},
+    approve: {title: "Approve this limit?", text: `${where}: ${item.level}, ${LEVELS[item.level] ?? ""} (${limit}). The guards are checked again.`, go: "Approve", kind: "primary", done: "Approved"},
+    reject: {title: "Reject this limit?", text: `${where}: no limit will be set for this alert.`, go: "Reject", kind: "danger", done: "Rejected"},
+    revert: {title: "Remove this limit?", text: `${where}: the limit of ${limit} is removed and the same alerts do not set it again.`, go: "Revert", kind: "danger", done: "Revert requested"},
   }[verb];
   ask({...words, run: async (comment) => {
     await call("POST", `/v1/actions/${encodeURIComponent(id)}:${verb}`, verb === "revert" ? undefined : {comment});
@@ -399,7 +412,7 @@ function killSwitch() {
   const n = (state.overview?.limited.length ?? 0) + Math.max(0, state.overview?.more_limited ?? 0);
   ask({
     title: on ? "Turn the kill switch off?" : "Turn the kill switch on?",
-    text: on ? "The agent may set limits again." : `${n} limits are removed from all nodes at once, and no new one is set until you turn it off.`,
+    text: on ? "The agent may set limits again." : `${n} limits are removed from all nodes at once, and no new one is set until the switch is off again.`,
     go: on ? "Turn it off" : "Turn it on",
     kind: on ? "primary" : "danger",
     run: async (reason) => {
@@ -410,7 +423,7 @@ function killSwitch() {
 }
 
 function resetBreaker() {
-  ask({title: "Reset the breaker?", text: "New actions begin by themselves again. What waits for you goes on waiting.", go: "Reset", kind: "danger",
+  ask({title: "Reset the breaker?", text: "New actions start automatically again. Actions that wait for approval keep waiting.", go: "Reset", kind: "danger",
     run: async (reason) => { await call("PUT", "/v1/breaker", {tripped: false, reason}); return "The breaker is reset"; }});
 }
 

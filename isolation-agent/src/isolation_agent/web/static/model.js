@@ -17,11 +17,11 @@ export function span(seconds) {
 }
 
 export const STATES = {
-  received: ["not decided yet", "calm"], suppressed: ["held back", "calm"], observing: ["observed only", "calm"],
+  received: ["not decided yet", "calm"], suppressed: ["suppressed", "calm"], observing: ["observed only", "calm"],
   pending_approval: ["waits for approval", "warn"], approved: ["approved", "warn"], applying: ["being set", "warn"],
-  active: ["in force", ""], stepped_up: ["in force, stepped up", ""], stepped_down: ["relaxed, watched", "good"],
-  releasing: ["being lifted", "good"], reverted: ["lifted", "good"], expired: ["ended by itself", "good"],
-  failed: ["failed", ""], orphaned: ["of unknown origin", "warn"],
+  active: ["in force", ""], stepped_up: ["in force, stepped up", ""], stepped_down: ["relaxed, on trial", "good"],
+  releasing: ["being removed", "good"], reverted: ["removed", "good"], expired: ["expired", "good"],
+  failed: ["failed", ""], orphaned: ["unknown origin", "warn"],
 };
 
 export const LEVELS = {
@@ -35,7 +35,7 @@ export function clock(text) {
 }
 
 // One line of a timeline's detail, without what is of no use to a person on call.
-export function told(detail) {
+export function describe(detail) {
   const parts = [];
   for (const [key, value] of Object.entries(detail ?? {})) {
     if (value === null || value === "" || key === "limit" || key === "fingerprint") continue;

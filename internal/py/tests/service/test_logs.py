@@ -8,7 +8,7 @@ import logging
 
 import pytest
 
-from isolation_agent.service import logs
+from vigia_service import logs
 
 
 def lines(form: str, level: str = "info") -> tuple[io.StringIO, logging.Logger]:
