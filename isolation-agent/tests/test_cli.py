@@ -16,6 +16,7 @@ from isolation_agent import __version__
 from isolation_agent.cli import main
 from isolation_agent.clock import SystemClock
 from vigia_catalog import part_metrics
+from vigia_testing import modules_after
 
 from .support.fake_enforcer import KernelLimit
 from .support.world import GUARANTEE, PORT, World, alert, instant, payload, policy
@@ -368,3 +369,49 @@ def test_healthcheck_of_the_configured_address(answering: dict[str, Any], world:
 def test_healthcheck_when_nobody_listens(capsys: Out) -> None:
     assert run("healthcheck", "--url", "http://127.0.0.1:1/-/ready") == 1
     assert "is the program running?" in one_line(capsys)
+
+
+# Start
+
+
+HEAVY = {
+    "flask",
+    "werkzeug",
+    "sqlalchemy",
+    "psycopg",
+    "httpx",
+    "pydantic",
+    "yaml",
+    "prometheus_client",
+    "h11",
+    "asyncio",
+}
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--help",), ("--version",), ("simulate", "--help"), ("audit", "verify", "-h")]
+)
+def test_the_command_line_starts_light(arguments: tuple[str, ...]) -> None:
+    loaded = modules_after("isolation-agent", *arguments)
+    assert "isolation_agent" in loaded
+    assert not loaded & HEAVY
+
+
+def test_a_health_check_loads_neither_web_server_nor_database(
+    answering: dict[str, Any], world: World
+) -> None:
+    world.extra = {"listen": answering["url"].removeprefix("http://").partition("/")[0]}
+    loaded = modules_after("isolation-agent", "healthcheck", "--config", str(world.write_files()))
+    assert not loaded & (HEAVY - {"pydantic", "yaml"}), "the configuration is all that it reads"
+
+
+def test_help_is_not_cut(capsys: Out) -> None:
+    for arguments in (["--help"], ["audit", "--help"]):
+        assert run(*arguments) == 0
+        text = capsys.readouterr().out
+        assert "..." not in text.replace("[ARGS]...", "")
+        for line in (
+            "Print what would be decided about an alert; change nothing.",
+            "Check the hash chain of the audit log; name the first broken record.",
+        ):
+            assert (line in " ".join(text.split())) is (line.startswith("Check") == ("audit" in arguments))

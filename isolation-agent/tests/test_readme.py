@@ -91,7 +91,7 @@ def test_tour_of_the_api(example: World) -> None:
             listed = json.loads(tour("list"))["actions"]
             return str(listed[0]["state"]) if listed else ""
 
-        assert json.loads(tour("send")) == {"stored": 1}
+        assert json.loads(tour("send")) == {"stored": 1, "refused": [], "refused_total": 0}
         eventually(lambda: state() == "active", "the action is active")
         shown = json.loads(tour("show"))
         assert [t["event"] for t in shown["timeline"]][-1] == "limit_verified"

@@ -58,7 +58,7 @@ def _listener(path: Path) -> tuple[str, Tls | None]:
 PROGRAM = Program(
     "isolation-agent",
     __version__,
-    "Turn alerts into isolation actions.",
+    "Rate-limit a flooding tenant at its own port until the flood ends.",
     _run,
     _check,
     part="agent",

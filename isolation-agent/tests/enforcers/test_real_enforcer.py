@@ -64,6 +64,15 @@ def world(tmp_path: Path, real: RealEnforcer) -> Iterator[World]:
         )
         for level in LEVELS
     ]
+    made.policies.append(
+        policy(
+            "short",
+            match={"alertname": "LadderShort", "isolate": "auto"},
+            cooldown="0s",
+            ttl="4s",
+            release={"hold": "2s", "probe": "0s", "offered_below": 0.1},
+        )
+    )
     yield made
     made.crash()
 
@@ -104,6 +113,19 @@ def test_every_step_of_the_ladder_is_taken_in_the_kernel(world: World, real: Rea
         assert real.state()["term"] >= 1, "commands carried the leader's term"
     finally:
         agent.stop(signal.SIGKILL)
+
+
+def test_killed_and_not_restarted_the_limit_ends_in_the_kernel(world: World, real: RealEnforcer) -> None:
+    real.flood()
+    eventually(lambda: real.port()["signals"]["flood_score"] > 0, "the flood to be seen at its source")
+    agent = AgentProcess(world.write_files()).wait_until_ready()
+    action = climb(agent, "Short")
+    limit = real.limit()
+    assert limit is not None
+    assert limit["id"] == action["id"]
+    agent.stop(signal.SIGKILL)
+    eventually(lambda: real.limit() is None, "the end of the limit, with nobody left to remove it")
+    assert real.port()["signals"]["flood_score"] > 0, "the flood goes on"
 
 
 def test_a_leader_of_the_past_is_refused_by_the_real_enforcer(world: World, real: RealEnforcer) -> None:

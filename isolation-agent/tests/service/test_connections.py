@@ -24,8 +24,10 @@ CLOSE = "Connection: close"
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    made = in_real_time(tmp_path_factory.mktemp("connections"))
+def place(quick_folder: Path) -> Iterator[World]:
+    folder = quick_folder / "connections"
+    folder.mkdir()
+    made = in_real_time(folder)
     made.extra["limits"] = {"threads": THREADS, "request_time": "3s", "body_bytes": 2 << 20}
     yield made
     made.close()

@@ -9,6 +9,8 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,33 +19,76 @@ from isolation_agent.cli import main
 from isolation_agent.clock import SystemClock
 from vigia_testing import DEADLINE, eventually
 
+from ..support.process import AgentProcess
 from ..support.sockets import head_of, read_all, status_of
 from ..support.world import API_TOKEN, GUARANTEE, PORT, WEBHOOK_TOKEN, World, alert, payload
-from .conftest import Start
+from .conftest import Start, in_real_time
 
 
 def now_alert() -> dict[str, Any]:
     return alert(SystemClock().now())
 
 
-def test_flood_from_alert_to_release(live: World, start: Start) -> None:
-    agent = start()
-    live.enforcer.flood(PORT)
+@pytest.fixture(scope="module")
+def shared(quick_folder: Path) -> Iterator[World]:
+    folder = quick_folder / "process"
+    folder.mkdir()
+    made = in_real_time(folder)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def agent(shared: World) -> Iterator[AgentProcess]:
+    """An agent for the tests that do it no harm. SIGINT ends it as cleanly as SIGTERM does."""
+    made = AgentProcess(shared.write_files()).wait_until_ready()
+    yield made
+    assert made.stop(signal.SIGINT) == 0
+    assert "Traceback" not in made.log
+
+
+def test_flood_from_alert_to_release(shared: World, agent: AgentProcess) -> None:
+    shared.enforcer.flood(PORT)
     assert agent.post(now_alert()).json() == {"stored": 1, "refused": [], "refused_total": 0}
     action = agent.wait_for_state("active")
-    limit = live.enforcer.limit_of(PORT)
+    limit = shared.enforcer.limit_of(PORT)
     assert limit is not None
     assert (limit.id, limit.rate) == (action["id"], GUARANTEE)
     eventually(lambda: agent.actions()[0]["extensions"] >= 2, "extended twice")
-    assert set(live.enforcer.ids) == {action["id"]}
-    live.enforcer.calm(PORT)
+    assert set(shared.enforcer.ids) == {action["id"]}
+    shared.enforcer.calm(PORT)
     action = agent.wait_for_state("reverted")
     assert action["cause"] == "evidence"
-    assert live.enforcer.limit_of(PORT) is None
+    assert shared.enforcer.limit_of(PORT) is None
     instants = [t["at"] for t in action["timeline"]]
     assert instants == sorted(instants)
-    assert agent.stop() == 0
-    assert live.verify_audit().ok
+    assert shared.verify_audit().ok
+
+
+def test_sighup_reloads_and_a_broken_file_changes_nothing(shared: World, agent: AgentProcess) -> None:
+    def metric(name: str) -> str:
+        found = re.search(rf"^{name} (\S+)$", agent.get("/metrics").text, re.MULTILINE)
+        return found[1] if found else ""
+
+    ok = "vigia_agent_config_last_reload_successful"
+    (shared.dir / "policies.yaml").write_text("version: 1\npolices: []\n")
+    agent.process.send_signal(signal.SIGHUP)
+    eventually(lambda: metric(ok) == "0.0", "the failure shows")
+    assert 'unknown key \\"polices\\"' in agent.log
+    shared.extra["dry_run"] = True
+    shared.write_files()
+    agent.process.send_signal(signal.SIGHUP)
+    eventually(lambda: metric(ok) == "1.0" and metric("vigia_agent_dry_run") == "1.0", "reloaded")
+    actors = [r["actor"] for r in shared.audit_records() if r["event"] == "config.reloaded"]
+    assert actors == ["signal"]
+
+
+def test_second_agent_on_the_same_files(
+    shared: World, agent: AgentProcess, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", "--config", str(shared.config_path)]) == 1
+    assert "another isolation-agent writes it" in capsys.readouterr().err
+    assert agent.get("/-/ready").status_code == 200
 
 
 def test_sigterm_ends_cleanly_and_leaves_nothing_behind(live: World, start: Start) -> None:
@@ -64,66 +109,29 @@ def test_sigterm_ends_cleanly_and_leaves_nothing_behind(live: World, start: Star
         assert token not in agent.log
 
 
-def test_interrupt_ends_cleanly(start: Start) -> None:
-    assert start().stop(signal.SIGINT) == 0
-
-
-def test_sigkill_and_restart_go_on_with_the_same_limit(live: World, start: Start) -> None:
-    agent = start()
+def test_death_and_restart_lose_neither_messages_nor_limits(live: World, start: Start) -> None:
+    live.enforcer.break_next("state", "drop", left=None)  # nothing can be decided for now
+    first = start()
     live.enforcer.flood(PORT)
-    agent.post(now_alert())
-    action = agent.wait_for_state("active")
-    agent.kill()
+    assert first.post(now_alert()).status_code == 200
+    first.kill()
+    assert live.enforcer.count("apply") == 0
+    live.enforcer.faults.clear()
+    second = start()
+    action = second.wait_for_state("active")
+    assert action["policy"] == "udp-flood", "the acknowledged message was on disk"
+    second.kill()
     asked = [c.body for c in live.enforcer.calls if c.operation == "apply"]
     assert {body["ttl_seconds"] for body in asked if body} == {4}, "without the agent, each ends by itself"
-    again = start()
-    found = again.wait_for_state("active")
+    third = start()
+    found = third.wait_for_state("active")
     assert found["id"] == action["id"]
     assert "resumed" in [t["event"] for t in found["timeline"]]
     assert set(live.enforcer.ids) == {action["id"]}
     live.enforcer.calm(PORT)
-    again.wait_for_state("reverted")
-    again.stop()
+    third.wait_for_state("reverted")
+    third.stop()
     assert live.verify_audit().ok
-
-
-def test_acknowledged_message_survives_sigkill(live: World, start: Start) -> None:
-    live.enforcer.break_next("state", "drop", left=None)  # nothing can be decided for now
-    agent = start()
-    live.enforcer.flood(PORT)
-    assert agent.post(now_alert()).status_code == 200
-    agent.kill()
-    live.enforcer.faults.clear()
-    again = start()
-    assert again.wait_for_state("active")["policy"] == "udp-flood"
-
-
-def test_sighup_reloads_and_a_broken_file_changes_nothing(live: World, start: Start) -> None:
-    agent = start()
-
-    def metric(name: str) -> str:
-        found = re.search(rf"^{name} (\S+)$", agent.get("/metrics").text, re.MULTILINE)
-        return found[1] if found else ""
-
-    ok = "vigia_agent_config_last_reload_successful"
-    (live.dir / "policies.yaml").write_text("version: 1\npolices: []\n")
-    agent.process.send_signal(signal.SIGHUP)
-    eventually(lambda: metric(ok) == "0.0", "the failure shows")
-    assert 'unknown key \\"polices\\"' in agent.log
-    live.extra["dry_run"] = True
-    live.write_files()
-    agent.process.send_signal(signal.SIGHUP)
-    eventually(lambda: metric(ok) == "1.0" and metric("vigia_agent_dry_run") == "1.0", "reloaded")
-    actors = [r["actor"] for r in live.audit_records() if r["event"] == "config.reloaded"]
-    assert actors == ["signal"]
-
-
-def test_second_agent_on_the_same_files(
-    live: World, start: Start, capsys: pytest.CaptureFixture[str]
-) -> None:
-    start()
-    assert main(["run", "--config", str(live.config_path)]) == 1
-    assert "another isolation-agent writes it" in capsys.readouterr().err
 
 
 def test_full_disk_is_503_and_the_agent_says_so(live: World) -> None:

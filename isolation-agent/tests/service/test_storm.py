@@ -14,16 +14,16 @@ from ..support.world import World, payload
 
 def test_nothing_is_lost_when_the_inbox_is_full_again_and_again(tmp_path: Path) -> None:
     world = World(tmp_path, SystemClock())
-    world.extra["limits"] = {"inbox_messages": 5}
+    world.extra["limits"] = {"inbox_messages": 3}
     try:
-        alerts = bench_storm.floods(world, 300, "many")
+        alerts = bench_storm.floods(world, 120, "many")
         bodies = [json.dumps(payload(a)).encode() for a in alerts]
         agent = AgentProcess(world.write_files()).wait_until_ready()
         try:
             found = bench_storm.storm(agent, tmp_path / "agent.db", bodies, len(alerts), clients=8)
             assert found.lost == 0
             assert found.busy > 0, "the inbox was full at times, and Alertmanager would have sent it again"
-            assert found.messages == 300
+            assert found.messages == 120
             again = bench_storm.storm(agent, tmp_path / "agent.db", bodies, 0, clients=8)
             assert again.lost == 0, "the same alerts are the same episodes"
             assert found.rss > 1 << 20
@@ -37,10 +37,10 @@ def test_nothing_is_lost_when_the_inbox_is_full_again_and_again(tmp_path: Path) 
 
 
 def test_the_benchmark_makes_both_storms_and_turns_the_switch(tmp_path: Path) -> None:
-    figures = bench_storm.run(tmp_path, 100, 4, 10)
+    figures = bench_storm.run(tmp_path, 40, 4, 10)
     assert figures["one message"]["lost"] == figures["many messages"]["lost"] == 0
     assert figures["one message"]["messages"] == 1
-    assert figures["many messages"]["messages"] == 100
+    assert figures["many messages"]["messages"] == 40
     assert figures["bare"] > 0
     assert figures["kill switch"]["limits"] == 10
     assert figures["kill switch"]["gone"] >= figures["kill switch"]["on"] > 0

@@ -19,6 +19,7 @@ from isolation_agent.model.states import (
     State,
     check_transition,
 )
+from isolation_agent.storage import quarantine
 from isolation_agent.storage.audit import GENESIS, Head
 from isolation_agent.storage.store import Store, get_meta, set_meta
 from isolation_agent.storage.tables import Action, Base, Episode, InboxMessage, Reason, TimelineEntry
@@ -123,6 +124,17 @@ def test_other_schema_is_refused(url: str, tmp_path: Path) -> None:
     db.close()
     with pytest.raises(StorageError, match="has schema 99, this version of the agent needs 2"):
         Store(url)
+
+
+def test_a_database_without_the_newest_table_gets_it(url: str, tmp_path: Path) -> None:
+    Store(url).close()
+    with sqlite3.connect(tmp_path / "agent.db") as db:
+        db.execute("DROP TABLE quarantine")
+    db.close()
+    store = Store(url)
+    with store.read() as session:
+        assert quarantine.newest(session, 1) == []
+    store.close()
 
 
 def test_read_only_changes_nothing(url: str, store: Store) -> None:
@@ -238,7 +250,7 @@ def test_hostile_text_is_stored_as_it_is(store: Store) -> None:
 def test_numbers_of_actions_are_never_used_again(store: Store) -> None:
     assert {t.name for t in Base.metadata.sorted_tables} == {
         "meta", "inbox", "episode", "action", "reason", "timeline", "approval", "lease", "login_session",
-        "stored_answer", "allow", "policy_version",
+        "stored_answer", "allow", "policy_version", "quarantine",
     }  # fmt: skip
     with store.write() as session:
         session.add(row := action())

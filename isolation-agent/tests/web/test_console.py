@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Dialog, Page, Request, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Dialog, Page, Request, Route, expect, sync_playwright
 
 from isolation_agent.clock import SystemClock
 from isolation_agent.web.routes.console import CSP
@@ -56,6 +56,7 @@ class Console:
         """A fresh browser profile on the console; returns what goes wrong on the page, too."""
         context = self.browser.new_context(**options)
         context.set_default_timeout(DEADLINE * 1000)
+        context.route("**/console/console.js", _more_often)
         page = context.new_page()
         wrong: list[str] = []
         page.on("pageerror", lambda e: wrong.append(str(e)))
@@ -80,6 +81,14 @@ class Console:
         assert got.status_code == 200, got.text
 
 
+def _more_often(route: Route) -> None:
+    """Let the page ask the agent more often, so that nobody waits for it."""
+    script = route.fetch()
+    text = script.text()
+    assert "const EVERY = 2000;" in text
+    route.fulfill(response=script, body=text.replace("const EVERY = 2000;", "const EVERY = 250;"))
+
+
 def _unwanted(dialog: Dialog, wrong: list[str]) -> None:
     wrong.append(f"dialog: {dialog.message}")
     dialog.dismiss()
@@ -91,9 +100,11 @@ def _only_ours(request: Request, agent: AgentProcess, wrong: list[str]) -> None:
 
 
 @pytest.fixture(scope="module")
-def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
+def console(quick_folder: Path) -> Iterator[Console]:
     assert CHROMIUM, "chromium is missing; run tools/bootstrap.sh test"
-    world = World(tmp_path_factory.mktemp("console"), SystemClock())
+    folder = quick_folder / "console"
+    folder.mkdir()
+    world = World(folder, SystemClock())
     for port, tenant in PORTS.items():
         world.enforcer.add(port, tenant)
     world.policies = [

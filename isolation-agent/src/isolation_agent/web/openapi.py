@@ -80,7 +80,7 @@ def openapi(app: Flask) -> dict[str, Any]:
         "info": {
             "title": "Vigia isolation agent",
             "version": __version__,
-            "description": "Turns alerts into isolation actions. Errors have one shape; times are RFC 3339.",
+            "description": "Rate-limits flooding tenants. Errors have one shape; times are RFC 3339.",
         },
         "paths": dict(sorted(paths.items())),
         "components": {
