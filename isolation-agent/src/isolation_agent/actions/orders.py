@@ -56,7 +56,7 @@ def _open(journal: Journal, action_id: str) -> Iterator[tuple[Transaction, Actio
 
 def _record(journal: Journal, session: Transaction, row: Action, entry: Entry, actor: str) -> None:
     row.updated_at = entry.at
-    add_entries(session, row, [entry])
+    add_entries(session, (row, [entry]))
     session.flush()
     journal.audit.append(about(row, f"action.{entry.event}", actor, entry.detail))
 
@@ -118,8 +118,9 @@ def revert_all(journal: Journal, tenant: str | None, actor: str) -> int:
         rows = actions.revertible(session, tenant)
         for row in rows:
             row.revert_by, row.updated_at = actor, now
-            add_entries(session, row, [Entry("revert_requested", now, {"by": actor})])
             records.append(about(row, "action.revert_requested", actor))
+        requested = [Entry("revert_requested", now, {"by": actor})]
+        add_entries(session, *((row, requested) for row in rows))
         dismiss(session, [row.seq for row in rows])
         session.flush()
         journal.note("actions.revert_all", actor, tenant=tenant, count=len(rows))

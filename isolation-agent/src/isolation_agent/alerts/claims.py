@@ -12,10 +12,10 @@ from isolation_agent.decision.levels import effective_level
 from isolation_agent.model.states import ENFORCING, State
 from isolation_agent.model.target import Target
 from isolation_agent.policy import Policy
-from isolation_agent.storage.actions import open_on
+from isolation_agent.storage.actions import add_reasons, open_on
 from isolation_agent.storage.journal import Entry, add_entries
 from isolation_agent.storage.store import Transaction
-from isolation_agent.storage.tables import Action, Episode, Reason
+from isolation_agent.storage.tables import Action, Episode
 
 __all__ = ["Claim", "Claims"]
 
@@ -51,12 +51,9 @@ class Claims:
         self._find({claim.target for claim, _ in claims})
         taken = [self._action(claim) for claim, _ in claims]
         self._session.flush()  # numbers the new actions
-        for (claim, entries), (action, made) in zip(claims, taken, strict=True):
-            if made:
-                add_entries(self._session, action, entries)
-            self._session.add(
-                Reason(action_seq=action.seq, episode_id=claim.episode.id, policy=claim.policy.name)
-            )
+        both = list(zip(claims, taken, strict=True))
+        add_entries(self._session, *((action, entries) for (_, entries), (action, made) in both if made))
+        add_reasons(self._session, *((action, c.episode, c.policy.name) for (c, _), (action, _) in both))
         return taken
 
     def _action(self, claim: Claim) -> tuple[Action, bool]:

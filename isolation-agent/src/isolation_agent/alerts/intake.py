@@ -269,12 +269,11 @@ class _Batch:
         if not self._resolved:
             return
         at = max(message.received_at for _, message in self._resolved)
-        for action, alerts in of_episodes(self._session, [e.id for e, _ in self._resolved]):
-            add_entries(
-                self._session,
-                action,
-                [Entry("alert_resolved", at, {"alerts": alerts})],
-            )
+        found = of_episodes(self._session, [e.id for e, _ in self._resolved])
+        add_entries(
+            self._session,
+            *((action, [Entry("alert_resolved", at, {"alerts": alerts})]) for action, alerts in found),
+        )
 
     def _record(self, event: str, arrival: Arrival, reason: str, **extra: str) -> None:
         alert, message = arrival

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, Select, func, select
+from sqlalchemy import ColumnElement, Select, func, insert, select
 from sqlalchemy.orm import joinedload, object_session, selectinload
 
 from isolation_agent.model.states import BY_THEMSELVES, ENFORCING, IN_FORCE, OVER, State
@@ -19,6 +19,7 @@ from isolation_agent.storage.tables import Action, Episode, Reason
 __all__ = [
     "ActionQuery",
     "FoundAction",
+    "add_reasons",
     "begun_since",
     "count_open",
     "enforcing",
@@ -246,6 +247,16 @@ def of_episodes(session: Transaction, episodes: Iterable[int]) -> list[tuple[Act
         .group_by(Action.seq)
     )
     return [(action, count) for action, count in found]
+
+
+def add_reasons(session: Transaction, *reasons: tuple[Action, Episode, str]) -> None:
+    """Note for which episodes and policies actions exist; all have their numbers."""
+    rows = [
+        {"action_seq": action.seq, "episode_id": episode.id, "policy": policy}
+        for action, episode, policy in reasons
+    ]
+    if rows:
+        session.execute(insert(Reason), rows)
 
 
 def hand_over_reasons(action: Action, holder: Action) -> None:

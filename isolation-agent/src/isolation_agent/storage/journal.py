@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
-from sqlalchemy.orm import Session
+from sqlalchemy import insert
 
 from isolation_agent.clock import Clock
 from isolation_agent.model.states import State, check_transition
 from isolation_agent.storage.audit import AuditLog
-from isolation_agent.storage.store import Store
+from isolation_agent.storage.store import Store, Transaction
 from isolation_agent.storage.tables import Action, TimelineEntry
 
 __all__ = ["Entry", "Journal", "Writer", "about", "add_entries", "move"]
@@ -31,7 +31,7 @@ class Entry:
 class Writer(Protocol):
     """Something that runs transactions."""
 
-    def write(self) -> AbstractContextManager[Session]: ...
+    def write(self) -> AbstractContextManager[Transaction]: ...
 
 
 class Journal:
@@ -62,7 +62,7 @@ class Journal:
             row = session.get_one(Action, action.seq)
             yield row
             row.updated_at = self.clock.now()
-            add_entries(session, row, entries)
+            add_entries(session, (row, entries))
             session.flush()
             self.audit.append(about(row, event, actor, detail))
 
@@ -71,11 +71,15 @@ class Journal:
         self.audit.append({"event": event, "actor": actor, **fields})
 
 
-def add_entries(session: Session, action: Action, entries: Iterable[Entry]) -> None:
-    """Add lines to an action's timeline."""
-    session.add_all(
-        TimelineEntry(action_seq=action.seq, at=e.at, event=e.event, detail=e.detail) for e in entries
-    )
+def add_entries(session: Transaction, *timelines: tuple[Action, Iterable[Entry]]) -> None:
+    """Add lines to the timelines of actions that have their numbers."""
+    lines = [
+        {"action_seq": action.seq, "at": e.at, "event": e.event, "detail": e.detail}
+        for action, entries in timelines
+        for e in entries
+    ]
+    if lines:
+        session.execute(insert(TimelineEntry), lines)
 
 
 def about(action: Action, event: str, actor: str, detail: dict[str, Any] | None = None) -> dict[str, Any]:
