@@ -44,23 +44,36 @@ install: build ## Install a node's programs and units below DESTDIR
 	@install -D -m 644 README.md '$(DESTDIR)$(PREFIX)/share/doc/vigia/README.md'
 	@install -d -m 750 '$(DESTDIR)/etc/vigia'
 
+GATE := PYTHONPATH=tests $(VENV)/python -m gate
+
 .PHONY: test
-test: ## Install what tests need, run all of them, end with a count
+test: ## Install what tests need and run them all but the long matrices; what has not changed since it passed is not run again
 	@$(MAKE) --no-print-directory tools build
-	@$(VENV)/python tests/gate.py
+	@$(GATE)
+
+.PHONY: test-long
+test-long: ## Run the long matrices: race detector, simulations at full size, docker-compose.yml
+	@$(MAKE) --no-print-directory tools build
+	@$(GATE) --long
+
+.PHONY: test-all
+test-all: ## Run all tests, the long matrices included
+	@$(MAKE) --no-print-directory tools build
+	@$(GATE) --all
 
 .PHONY: test-quick
-test-quick: tools ## Run the tests but the end-to-end ones
-	@$(VENV)/python tests/gate.py --without end-to-end --without compose-images --without compose
+test-quick: ## Run the tests but the end-to-end ones
+	@$(MAKE) --no-print-directory tools build
+	@$(GATE) --without end-to-end
 
 .PHONY: test-compose
 test-compose: ## Run docker-compose.yml on an engine of its own, with images from Debian packages (root)
 	@$(MAKE) --no-print-directory tools build
-	@$(VENV)/python tests/gate.py --only compose
+	@$(GATE) --only compose-images --only compose
 
 .PHONY: lint
 lint: tools ## Run the linters and format checks
-	@$(VENV)/python tests/gate.py --only lint-go --only lint-python
+	@$(GATE) --only lint-go --only lint-python
 
 .PHONY: bench-exporter
 bench-exporter: tools build ## Measure the exporter beside node_exporter on 1 000 and 5 000 ports, its programs per packet, its recovery (root)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from gate import abandoned
+from gate.leftovers import abandoned
 
 ALIVE = {11, 12345}
 

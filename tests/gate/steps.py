@@ -1,0 +1,167 @@
+"""The steps: what each runs, from which files its verdict follows, and what it may run beside."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from gate.commands import GO_TOOL, ROOT, VENV, each, execute, go_test, pytest, run
+from gate.results import Count, Failure
+
+GO = ("go.mod", "go.sum", "probes/", "exporters/tenant/", "isolation-agent/enforcer/", "internal/")
+SHARED_PYTHON = ("internal/py/", "internal/catalog/", "tests/")
+EVERYTHING = ("",)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One part of the gate."""
+
+    name: str
+    what: str
+    body: Callable[[], Count]
+    inputs: tuple[str, ...]
+    """Files and folders (with a slash at their end) that the verdict follows from."""
+    alone: bool = False
+    """It measures what tenants get, so that nothing else may take the processors meanwhile."""
+    weight: int = 1
+    """Roughly its minutes of processor time: the heaviest begin first."""
+
+
+def lint_go() -> Count:
+    """Run go vet, staticcheck and gofumpt."""
+    count = each(["go", "vet", "./..."], [*GO_TOOL, "staticcheck", "./..."])
+    sources = [f for f in run("git", "ls-files", "*.go").splitlines() if not f.endswith("_bpfel.go")]
+    # What go itself says (a download, on a fresh machine) goes to standard error and is no finding.
+    listed = execute([*GO_TOOL, "gofumpt", "-l", *sources])
+    if listed.status != 0 or listed.stdout.strip():
+        raise Failure(f"gofumpt would change, run make fmt:\n{listed.stdout}{listed.stderr}")
+    count.passed += 1
+    return count
+
+
+def lint_python() -> Count:
+    """Run Ruff and mypy --strict."""
+    kit = sorted(str(p.relative_to(ROOT)) for p in Path(ROOT, "internal/py").glob("vigia_*"))
+    sources = [
+        *kit,
+        "exporters/compare/src",
+        "exporters/identity/src",
+        "dashboards/vigia_dashboards",
+        "vigia/src",
+        "isolation-agent/src",
+    ]
+    return each(
+        [VENV / "ruff", "check", "."],
+        [VENV / "ruff", "format", "--check", "."],
+        [VENV / "mypy", *sources, "docs/generate.py", "tests/gate"],
+    )
+
+
+def generated() -> Count:
+    """Compare generated files with what their sources say."""
+    before = {f: Path(ROOT, f).read_bytes() for f in run("git", "ls-files", "*_bpfel.*").splitlines()}
+    try:
+        run("go", "generate", "./...")
+        changed = [f for f, content in before.items() if Path(ROOT, f).read_bytes() != content]
+    finally:
+        for f, content in before.items():
+            Path(ROOT, f).write_bytes(content)
+    if changed:
+        raise Failure(f"these do not stem from their sources, run make generate: {', '.join(changed)}")
+    run(sys.executable, "docs/generate.py", "--check")
+    run(sys.executable, "-m", "vigia_dashboards", "--check")
+    return Count(passed=len(before) + 2)
+
+
+def rules() -> Count:
+    """Let promtool and amtool check rules and configuration, and run every rule test."""
+    files = sorted(str(p) for p in Path(ROOT, "alert-rules").glob("*.rules.yml"))
+    tests = sorted(str(p) for p in Path(ROOT, "alert-rules/tests").glob("*.test.yml"))
+    run("promtool", "check", "rules", *files)
+    run("promtool", "check", "config", "--syntax-only", "deploy/prometheus/prometheus.yml")
+    run("amtool", "check-config", "deploy/alertmanager/alertmanager.yml")
+    run("promtool", "test", "rules", *tests)
+    cases = sum(len(re.findall(r"^  - name:", Path(t).read_text(), re.MULTILINE)) for t in tests)
+    return Count(passed=len(files) + 2 + cases)
+
+
+def compose_images() -> Count:
+    """Build the images of docker-compose.yml from Debian packages."""
+    run("nice", "-n", "19", sys.executable, "tests/composekit.py")
+    return Count(passed=1)
+
+
+SHORT = (
+    Step("generated", "generated files", generated, EVERYTHING),
+    Step("rules", "rules and their tests", rules, ("alert-rules/", "deploy/")),
+    Step(
+        "end-to-end",
+        "the whole demo, with its own lab beside any that is up",
+        lambda: pytest("-m", "e2e and not long", "tests/e2e"),
+        EVERYTHING,
+        alone=True,
+    ),
+    Step(
+        "go-tests",
+        "Go tests, in the kernel",
+        lambda: go_test("-short", "-timeout", "15m", "./..."),
+        GO,
+        weight=5,
+    ),
+    Step(
+        "lab-tests",
+        "tests of the vigia command, in network namespaces",
+        lambda: pytest("-m", "not e2e and not long", "vigia/tests"),
+        (*GO, *SHARED_PYTHON, "vigia/", "alert-rules/", "deploy/"),
+        weight=4,
+    ),
+    Step(
+        "agent-tests",
+        "tests of the isolation agent, its console in a browser included",
+        lambda: pytest("-m", "not long", "isolation-agent/tests"),
+        (*GO, *SHARED_PYTHON, "isolation-agent/"),
+        weight=4,
+    ),
+    Step(
+        "python-tests",
+        "the other Python tests",
+        lambda: pytest(
+            "-m", "not e2e and not compose and not long", "internal", "exporters", "dashboards", "tests"
+        ),
+        EVERYTHING,
+        weight=3,
+    ),
+    Step("lint-go", "Go linters", lint_go, GO),
+    Step("lint-python", "Python linters", lint_python, EVERYTHING),
+)
+"""What `make test` runs."""
+
+LONG = (
+    Step("compose-images", "images of docker-compose.yml", compose_images, EVERYTHING, weight=4),
+    Step(
+        "go-race",
+        "Go tests with the race detector",
+        lambda: go_test("-race", "-timeout", "30m", "./..."),
+        GO,
+        weight=6,
+    ),
+    Step(
+        "long-tests",
+        "long matrices of the Python tests",
+        lambda: pytest("-m", "long and not e2e and not compose"),
+        EVERYTHING,
+        weight=5,
+    ),
+    Step(
+        "compose",
+        "docker-compose.yml, on an engine of its own",
+        lambda: pytest("-m", "compose", "tests/compose"),
+        EVERYTHING,
+        alone=True,
+    ),
+)
+"""What `make test-long` runs besides."""
