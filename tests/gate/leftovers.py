@@ -26,4 +26,4 @@ def clean_up() -> None:
     names = [p.name for p in folder.iterdir()] if folder.exists() else []
     for name in abandoned(names, lambda pid: Path(f"/proc/{pid}").exists()):
         run("ip", "netns", "del", name)
-    run(VENV / "python", "-c", "from vigia.campaign import claims; claims.sweep()")
+    run(VENV / "python", "-c", "from vigia.isolation import claims; claims.sweep()")
