@@ -151,7 +151,10 @@ def revert(directory: Path, limits: int, clients: int) -> dict[str, float]:
             world.enforcer.flood(port)
         now = world.peers_clock.now()
         first = json.dumps(payload(*[alert(now, port) for port in ports])).encode()
-        more = [json.dumps(payload(a)).encode() for a in floods(world, min(100 * clients, 10 * limits), "meanwhile")]
+        more = [
+            json.dumps(payload(a)).encode()
+            for a in floods(world, min(100 * clients, 10 * limits), "meanwhile")
+        ]
         agent = AgentProcess(world.write_files()).wait_until_ready()
         url = str(agent.http.base_url.join("/v1/webhook/alertmanager"))
         try:

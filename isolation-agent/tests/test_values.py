@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import get_args, get_type_hints
 
+from isolation_agent.states import OVER, Cause, State
 from valueskit import Code, differences
 
 import isolation_agent
 from isolation_agent.alerts import Alert
 from isolation_agent.decision import GUARDS
 from isolation_agent.policy import LEVELS
-from isolation_agent.states import OVER, Cause, State
 
 CODE = Code(isolation_agent)
 

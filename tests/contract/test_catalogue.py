@@ -10,7 +10,7 @@ import pytest
 from valueskit import Code, differences
 
 import vigia
-from isolation_agent import states
+from isolation_agent.model import states
 from vigia_catalog import part_metrics
 from vigia_catalog.listing import listing
 from vigia_dashboards.expressions import IN_FORCE, selectors

@@ -50,7 +50,7 @@ ASKED = sorted(
     {
         (name, tuple(matchers), file)
         for file in tracked()
-        for name, matchers in queries((ROOT / file).read_text())
+        for name, matchers in queries((ROOT / file).read_text(errors="replace"))
         if labels_of(name) is not None
     }
 )

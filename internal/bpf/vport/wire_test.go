@@ -143,9 +143,10 @@ func (b *bench) offloaded(p *ebpf.Program, data []byte, gsoSegs, gsoSize uint32)
 
 // sizes puts frames where SizeBounds says.
 func sizes(frames ...int) (out [8]uint64) {
+	bounds := SizeBounds()
 	for _, f := range frames {
 		at := 0
-		for at < len(SizeBounds()) && float64(f) > SizeBounds()[at] {
+		for at < len(bounds) && float64(f) > bounds[at] {
 			at++
 		}
 		out[at]++

@@ -102,7 +102,7 @@ def test_an_answer_has_a_bound(host: Callable[..., RemoteHost], monkeypatch: pyt
         while True:
             yield b" " * 64
 
-    with pytest.raises(VigiaError, match="rack1: cannot read the answer of .*: it is larger than 100 bytes"):
+    with pytest.raises(VigiaError, match=r"rack1: cannot read the answer of .*: it is larger than 100 bytes"):
         host(lambda _: httpx.Response(200, content=endless())).environment()
 
 
