@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from layout import with_rooms
+
 from vigia.lab import reference
 from vigia.nodes import reference as nodes
 from vigia_catalog import open_labels, part_metrics
@@ -19,6 +21,7 @@ from vigia_service.exits import Exit
 
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = ROOT / "docs" / "reference"
+CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 
 PARTS = {
     "probe": "vigia-probe",
@@ -117,14 +120,22 @@ PAGES: dict[str, Callable[[], str]] = {
 }
 
 
+def rooms() -> str:
+    """CONTRIBUTING.md with a line for every room of the tree."""
+    return with_rooms(CONTRIBUTING.read_text(), ROOT)
+
+
 def main() -> int:
     """Write or check every page."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a page is out of date")
     check: bool = parser.parse_args().check
     stale = []
-    for name, make in PAGES.items():
-        path, text = REFERENCE / name, make()
+    for path, make in {
+        **{REFERENCE / name: make for name, make in PAGES.items()},
+        CONTRIBUTING: rooms,
+    }.items():
+        name, text = path.relative_to(ROOT), make()
         if path.exists() and path.read_text() == text:
             continue
         stale.append(name)
@@ -132,7 +143,7 @@ def main() -> int:
             path.write_text(text)
     for name in stale:
         verdict = "out of date; run make generate" if check else "written"
-        sys.stdout.write(f"docs/reference/{name}: {verdict}\n")
+        sys.stdout.write(f"{name}: {verdict}\n")
     return 1 if check and stale else 0
 
 
