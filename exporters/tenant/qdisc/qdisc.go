@@ -1,5 +1,5 @@
 // Package qdisc is the source of what qdiscs and classes drop and hold back: at
-// ports, where it is laid at the tenant's door, and at devices that tenants share.
+// ports, where it is attributed to the tenant, and at devices that tenants share.
 package qdisc
 
 import (
