@@ -81,7 +81,17 @@ const maxEvidenceClosings = 4
 // another probe may tell what became of them.
 func (s *session) lastProbesMissing() bool {
 	oldest := s.Window.Oldest()
-	return s.locator != nil && oldest != nil && s.closings < maxEvidenceClosings && s.delivery(oldest) == protocol.DeliveryUnknown
+	if s.locator == nil || oldest == nil || s.closings >= maxEvidenceClosings {
+		return false
+	}
+	// The last is known the latest: what is known of the oldest says nothing of it.
+	for sequence := oldest.Sequence; sequence < s.Window.Next(); sequence++ {
+		slot := s.Window.Lookup(sequence)
+		if slot != nil && slot.Value.State == protocol.InFlight && s.delivery(slot) == protocol.DeliveryUnknown {
+			return true
+		}
+	}
+	return false
 }
 
 // refuse accounts for a probe that cannot even be handed to the kernel.
