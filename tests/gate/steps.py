@@ -108,7 +108,7 @@ SHORT = (
     Step(
         "go-tests",
         "Go tests, in the kernel",
-        lambda: go_test("-short", "-timeout", "15m", "./..."),
+        lambda: go_test("-short", "-p", "4", "-parallel", "4", "-timeout", "15m", "./..."),
         GO,
         weight=5,
     ),
@@ -145,7 +145,7 @@ LONG = (
     Step(
         "go-race",
         "Go tests with the race detector",
-        lambda: go_test("-race", "-timeout", "30m", "./..."),
+        lambda: go_test("-race", "-p", "3", "-timeout", "30m", "./..."),
         GO,
         weight=6,
     ),

@@ -355,6 +355,7 @@ func TestPortsCountWhatIsOnTheWire(t *testing.T) {
 	}
 	for _, p := range wirePlanes() {
 		t.Run(p.name, func(t *testing.T) {
+			t.Parallel()
 			w := newWire(t, &p)
 			for _, k := range wireKinds() {
 				if k.fits(w) {
