@@ -68,7 +68,7 @@ class NodesTopology(Strict):
         default=None, description="Certificates of the machine that runs campaigns; needed for https agents."
     )
     nodes: list[RealNode] = Field(description="Machines with an agent.", min_length=1, max_length=256)
-    paths: list[RealPath] = Field(description="Ways between them.", min_length=1, max_length=256)
+    paths: list[RealPath] = Field(description="Paths between the nodes.", min_length=1, max_length=256)
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
