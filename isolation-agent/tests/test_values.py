@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import get_args, get_type_hints
 
-from isolation_agent.states import OVER, Cause, State
 from valueskit import Code, differences
 
 import isolation_agent
-from isolation_agent.alerts import Alert
-from isolation_agent.decision import GUARDS
+from isolation_agent.alerts.payload import Alert
+from isolation_agent.decision.guards import GUARDS
+from isolation_agent.model.states import OVER, Cause, State
 from isolation_agent.policy import LEVELS
 
 CODE = Code(isolation_agent)
@@ -23,7 +23,7 @@ def test_closed_labels() -> None:
         "vigia_isolation_reaction_seconds.stage": CODE.arguments("_stage", 0),
         "vigia_agent_alerts_total.status": get_args(get_type_hints(Alert)["status"]),
         "vigia_agent_alerts_total.outcome": CODE.returned("_one", "_note_harm", "_first", "_again"),
-        "vigia_agent_actions_suppressed_total.guard": [name for name, _ in GUARDS],
+        "vigia_agent_actions_suppressed_total.guard": [guard.name for guard in GUARDS],
         "vigia_agent_reverts_total.cause": set().union(*ends),
         "vigia_agent_enforcer_requests_total.operation": CODE.arguments("_call", 1),
         "vigia_agent_enforcer_requests_total.outcome": CODE.arguments("_record", 2, count=4)
