@@ -20,8 +20,6 @@ from vigia_catalog.listing import listing
 from vigia_service.exits import Exit
 
 ROOT = Path(__file__).resolve().parent.parent
-REFERENCE = ROOT / "docs" / "reference"
-CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 
 PARTS = {
     "probe": "vigia-probe",
@@ -91,7 +89,8 @@ def _commands(text: str) -> list[str]:
 
 def _help(program: Path, words: Sequence[str], option: str) -> str:
     argv = [str(program), *words, option]
-    done = subprocess.run(argv, capture_output=True, text=True, check=True, env={"COLUMNS": "100"})
+    environment = {"COLUMNS": "100"} | {k: v for k, v in os.environ.items() if k == "PYTHONPATH"}
+    done = subprocess.run(argv, capture_output=True, text=True, check=True, env=environment)
     return "\n".join(line.rstrip() for line in (done.stdout + done.stderr).strip().splitlines())
 
 
@@ -111,31 +110,33 @@ def probe_configuration() -> str:
     return "\n".join(lines)
 
 
+def rooms() -> str:
+    """CONTRIBUTING.md with a line for every room of the tree."""
+    return with_rooms((ROOT / "CONTRIBUTING.md").read_text(), ROOT)
+
+
 PAGES: dict[str, Callable[[], str]] = {
-    "metrics.md": metrics,
-    "command-lines.md": options,
-    "probe-configuration.md": probe_configuration,
-    "topology.md": reference.markdown,
-    "nodes.md": nodes.markdown,
+    "docs/reference/metrics.md": metrics,
+    "docs/reference/command-lines.md": options,
+    "docs/reference/probe-configuration.md": probe_configuration,
+    "docs/reference/topology.md": reference.markdown,
+    "docs/reference/nodes.md": nodes.markdown,
+    "CONTRIBUTING.md": rooms,
 }
 
 
-def rooms() -> str:
-    """CONTRIBUTING.md with a line for every room of the tree."""
-    return with_rooms(CONTRIBUTING.read_text(), ROOT)
-
-
 def main() -> int:
-    """Write or check every page."""
+    """Write or check every page, or those that are named."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a page is out of date")
-    check: bool = parser.parse_args().check
+    parser.add_argument("pages", metavar="PAGE", nargs="*", help=f"all, or some of {', '.join(PAGES)}")
+    asked = parser.parse_args()
+    if unknown := [p for p in asked.pages if p not in PAGES]:
+        parser.error(f"there is no page {', '.join(unknown)}; write some of {', '.join(PAGES)}")
+    check: bool = asked.check
     stale = []
-    for path, make in {
-        **{REFERENCE / name: make for name, make in PAGES.items()},
-        CONTRIBUTING: rooms,
-    }.items():
-        name, text = path.relative_to(ROOT), make()
+    for name in asked.pages or PAGES:
+        path, text = ROOT / name, PAGES[name]()
         if path.exists() and path.read_text() == text:
             continue
         stale.append(name)

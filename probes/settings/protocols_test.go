@@ -8,7 +8,10 @@ import (
 
 	"vigia/internal/config"
 	"vigia/probes/protocol"
+	"vigia/probes/protocol/connect"
+	"vigia/probes/protocol/echo"
 	"vigia/probes/protocol/registry"
+	"vigia/probes/protocol/stamp"
 )
 
 // question is a protocol with options of its own.
@@ -38,6 +41,11 @@ func (q question) Configure(options any, report protocol.Report) protocol.Protoc
 	return question{Name: o.Name, Tries: o.Tries, Wait: time.Duration(o.Wait)}
 }
 
+// protocols are of every kind, whatever others there are.
+func protocols() []protocol.Protocol {
+	return []protocol.Protocol{stamp.Protocol{}, echo.Protocol{}, connect.Protocol{}, question{}}
+}
+
 const questionFile = `node: a
 paths: [{name: p, dataplane: d, encap: none, mode: m, security: none, layer: underlay, placement: local}]
 classes: [{name: c, protocol: question, interval: 1s, CLASS}]
@@ -47,7 +55,7 @@ discovery: [{files: [/nodes.json], targets: [{path: p, tenant: t, probe: c}]}]
 
 // parse reads a file where there is one protocol more.
 func parse(class string) (*Settings, error) {
-	f := File{protocols: append(registry.All(), question{})}
+	f := File{protocols: protocols()}
 	if err := config.Parse("f.yaml", []byte(strings.Replace(questionFile, "CLASS", class, 1)), &f); err != nil {
 		return nil, err
 	}
@@ -105,10 +113,10 @@ func TestMistakesInOptions(t *testing.T) {
 // TestProtocolsAreListed where the configuration and its reference name them.
 func TestProtocolsAreListed(t *testing.T) {
 	if _, err := Parse("f.yaml", []byte(strings.Replace(questionFile, "CLASS", "size: 0", 1))); err == nil ||
-		!strings.Contains(err.Error(), `classes[0].protocol: "question": is not a protocol of probes; write stamp, icmp or tcp-connect`) {
+		!strings.Contains(err.Error(), `classes[0].protocol: "question": is not a protocol of probes; write `+table(registry.All()).names(anyProtocol)) {
 		t.Errorf("got %v", err)
 	}
-	keys := keysWith(append(registry.All(), question{}))
+	keys := keysWith(protocols())
 	for _, want := range []Key{
 		{"classes[].protocol", "text", "`stamp`, `icmp`, `tcp-connect` or `question`; required"},
 		{"classes[].size", "integer", "payload in bytes; `stamp`: 44, 48 to 64, or 68 to 65507; `icmp`: 16 to 65507"},

@@ -19,6 +19,14 @@ type Subject struct {
 	Target    limits.Target // a port, without limits, that the mechanism suits
 	Other     limits.Target // another such port
 	Gone      limits.Target // a port whose interface is gone
+	// Unsuited tells which limits the mechanism leaves to others on all ports; nil for
+	// none. It may not tell so of limits of bytes alone.
+	Unsuited func(limits.Limit) bool
+}
+
+// suits reports whether the mechanism has to take a limit.
+func (s *Subject) suits(l limits.Limit) bool {
+	return s.Unsuited == nil || l.PacketsPerSecond == 0 && l.NewFlowsPerSecond == 0 || !s.Unsuited(l)
 }
 
 // Run tests a mechanism; setup makes a fresh one with fresh ports.
@@ -58,7 +66,14 @@ func readsBack(t *testing.T, s Subject) {
 		{ID: uuid.New(), Protocol: limits.UDP, BytesPerSecond: 3_000_000, BurstBytes: 1 << 20, PacketsPerSecond: 700},
 		{ID: uuid.New(), Protocol: limits.Everything, BytesPerSecond: 4_000_000, BurstBytes: 1 << 20, PacketsPerSecond: 800, NewFlowsPerSecond: 90},
 	} {
-		if err := s.Mechanism.Apply(s.Target, l, time.Minute); err != nil {
+		err := s.Mechanism.Apply(s.Target, l, time.Minute)
+		if !s.suits(l) {
+			if state, none := s.Mechanism.Read(&s.Target.Port); !errors.Is(err, limits.ErrUnsuited) || !errors.Is(none, limits.ErrNone) {
+				t.Errorf("%+v is for others: %v; in force is %+v, %v", l, err, state, none)
+			}
+			continue
+		}
+		if err != nil {
 			t.Fatalf("%+v: %v", l, err)
 		}
 		got, err := s.Mechanism.Read(&s.Target.Port)

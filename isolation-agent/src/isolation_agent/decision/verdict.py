@@ -37,9 +37,7 @@ class Verdict:
 def judge(s: Situation) -> Verdict:
     """Decide. The first objection in order is the reason, later ones are named too."""
     level = s.at_level
-    asked = [
-        g for g in GUARDS if (g.for_observing or level != "L0") and not (g.for_automation and s.approved_by)
-    ]
+    asked = [g for g in GUARDS if _concerns(g, s)]
     objections = {g.name: text for g in asked if (text := g.objection(s))}
     by_hand = [objections.pop(g.name) for g in asked if g.asks_a_person and g.name in objections]
     spec = None if level == "L0" else s.spec
