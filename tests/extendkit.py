@@ -28,18 +28,21 @@ class Recipe:
     commands: tuple[str, ...]
     named: frozenset[str]
     """Files that the recipe's table says it touches."""
+    generated: frozenset[str]
+    """Those of them that its commands make, as `make generate` does."""
 
 
 def recipes(text: str) -> list[Recipe]:
     """Read the page: every section of the second level with a table of files is a recipe.
 
     A block below a line with a file's name alone is that file; a block of diff changes files; a block
-    of sh is run.
+    of sh is run. A file that the table says is made by something is made by the block of sh.
     """
     found = []
     for section in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
         title, _, body = section.partition("\n")
-        named = frozenset(re.findall(r"^\| `([^`]+)` \|", body, re.MULTILINE))
+        rows = re.findall(r"^\| `([^`]+)` \| (.*) \|$", body, re.MULTILINE)
+        named = frozenset(name for name, _ in rows)
         if not named:
             continue
         blocks = [(m[1], m[2], m[3]) for m in _BLOCK.finditer(body)]
@@ -56,6 +59,7 @@ def recipes(text: str) -> list[Recipe]:
                     if line.strip()
                 ),
                 named,
+                frozenset(name for name, what in rows if what.startswith("made by ")),
             )
         )
     return found
@@ -91,13 +95,22 @@ def carry_out(recipe: Recipe, tree: Path) -> set[str]:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content)
     for patch in recipe.patches:
-        git(tree, "apply", "--unidiff-zero", "-", text=patch)
+        git(tree, "apply", "-", text=patch)
+    return changed(tree)
+
+
+def changed(tree: Path) -> set[str]:
+    """Return the files of a tree that are not as they were when it was copied."""
     status = git(tree, "status", "--porcelain=v1", "--untracked-files=all")
     return {line[3:] for line in status.splitlines() if line[:2] != "A "}
 
 
 def run(command: str, tree: Path) -> str:
-    """Run a command of a recipe in the copy, with the project's interpreter on the copy's packages."""
+    """Run a command of a recipe in the copy, with the project's interpreter on the copy's packages.
+
+    Go compiles as `make build` does, without the paths of files, so that what is the same in every copy is
+    compiled once.
+    """
     sources = ["vigia/src", "isolation-agent/src", "exporters/compare/src", "exporters/identity/src"]
     sources += ["dashboards", "internal/py", "tests"]
     environment = {
@@ -105,6 +118,8 @@ def run(command: str, tree: Path) -> str:
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "PYTHONPATH": ":".join(str(tree / s) for s in sources),
         "PYTHONDONTWRITEBYTECODE": "1",
+        "GOFLAGS": "-trimpath -buildvcs=false",
+        "CGO_ENABLED": "0",
     }
     done = subprocess.run(
         ["sh", "-c", command], cwd=tree, env=environment, capture_output=True, text=True, check=False
