@@ -117,7 +117,6 @@ def run(command: str, tree: Path) -> str:
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "PYTHONPATH": ":".join(str(tree / s) for s in sources),
-        "PYTHONDONTWRITEBYTECODE": "1",
         "GOFLAGS": "-trimpath -buildvcs=false",
         "CGO_ENABLED": "0",
     }
