@@ -8,23 +8,15 @@ from typing import Any
 
 import pytest
 import yaml
+from alertkit import jobs_of, rules
 
 import vigia_catalog
-from vigia_dashboards.expressions import check, check_matchers, labels_of, recorded, selectors
+from vigia_dashboards.expressions import check, check_matchers, labels_of, selectors
 from vigia_dashboards.pages import PAGES
 
 ROOT = Path(__file__).resolve().parents[2]
-RULES = sorted((ROOT / "alert-rules").glob("*.rules.yml"))
 TESTS = sorted((ROOT / "alert-rules/tests").glob("*.test.yml"))
 SECTIONS = ("Meaning", "Impact", "Diagnosis", "Mitigation")
-
-
-def rules(kind: str) -> list[dict[str, Any]]:
-    found = []
-    for file in RULES:
-        for group in yaml.safe_load(file.read_text())["groups"]:
-            found += [r for r in group["rules"] if kind in r]
-    return found
 
 
 DECLARED = {
@@ -163,34 +155,6 @@ def test_every_scrape_job_of_a_rule_exists() -> None:
             for matcher in selector.matchers.matchers:
                 if matcher.name == "job":
                     assert matcher.value in jobs
-
-
-JOBS = {
-    "probe": "vigia-probe",
-    "exporter": "vigia-exporter",
-    "enforcer": "vigia-enforcer",
-    "agent": "isolation-agent",
-    "compare": "vigia-compare",
-}
-"""Scrape job of each part of the catalogue."""
-
-
-def jobs_of(expression: str) -> set[str]:
-    """The jobs whose series an expression needs, through recorded series."""
-    declared = {m.name: m.part for part in JOBS for m in vigia_catalog.part_metrics(part)}
-    found: set[str] = set()
-    for selector in selectors(expression):
-        name = str(selector.name)
-        if name in recorded():
-            found |= jobs_of(recorded()[name])
-        elif name.startswith("node_"):
-            found.add("node")
-        elif name in declared:
-            found.add(JOBS[declared[name]])
-        else:
-            assert name == "up", name
-            found |= {m.value for m in selector.matchers.matchers if m.name == "job"}
-    return found
 
 
 @pytest.mark.parametrize("name", ALERTS)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import promql_parser
 import pytest
+from alertkit import programs_of, rules, serves
 from labkit import VIGIA
 
 import vigia_catalog
@@ -21,6 +22,7 @@ from vigia_dashboards.pages import PAGES
 
 ROOT = Path(__file__).resolve().parents[2]
 RUNBOOKS = sorted((ROOT / "docs/runbooks").glob("*.md"))
+ALERTS = {rule["alert"]: rule for rule in rules("alert")}
 
 BINARIES = {f"vigia-{part}": ROOT / "bin" / f"vigia-{part}" for part in ("probe", "exporter", "enforcer")}
 SCRIPTS = {name: VIGIA.with_name(name) for name in ("vigia", "vigia-compare", "isolation-agent")}
@@ -178,14 +180,25 @@ def test_pages_and_calls_exist(page: str, request_: str) -> None:
     if path.startswith("/d/"):
         assert path.removeprefix("/d/") in {p.uid for p in PAGES}
         return
-    sources = [*(ROOT / "isolation-agent").rglob("*.py"), *(ROOT / "isolation-agent/enforcer").rglob("*.go")]
-    sources += (ROOT / "probes").rglob("*.go")
-    texts = [f.read_text() for f in sources if "test" not in f.name and "/tests/" not in str(f)]
-    pattern = re.escape(path).replace("ID", r"<[^<>]+>")
-    called = (
-        rf'"{method} {pattern}"|\.{method.lower()}\("{pattern}"' if method else rf'"(?:[A-Z]+ )?{pattern}"'
-    )
-    assert any(re.search(called, text) for text in texts), f"nothing serves {request_}"
+    programs = programs_of(ALERTS[page])
+    served = {program for program in programs if serves(program, method or "GET", path)}
+    assert served, f"{request_} is served by none of {sorted(programs)}, which the alert is about"
+
+
+@pytest.mark.parametrize(
+    ("program", "served", "not_served"),
+    [
+        ("vigia-probe", "GET /-/ready", "GET /v1/actual"),
+        ("vigia-probe", "GET /debug/targets", "POST /debug/targets"),
+        ("vigia-exporter", "GET /debug/ports", "GET /debug/targets"),
+        ("vigia-enforcer", "POST /v1/reconcile", "POST /v1/hosts/NODE:reconcile"),
+        ("vigia-compare", "GET /v1/comparisons", "GET /v1/actions"),
+        ("isolation-agent", "POST /v1/actions/ID:revert", "POST /v1/actions/ID:undo"),
+    ],
+)
+def test_requests_are_looked_for_at_one_program(program: str, served: str, not_served: str) -> None:
+    assert serves(program, *served.split())
+    assert not serves(program, *not_served.split())
 
 
 @pytest.mark.parametrize("page", RUNBOOKS, ids=lambda p: p.stem)
