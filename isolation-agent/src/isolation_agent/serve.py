@@ -12,6 +12,7 @@ from pathlib import Path
 from isolation_agent.config import Settings, load_settings
 from isolation_agent.errors import AgentError
 from isolation_agent.service.agent import Agent
+from isolation_agent.service.watchdog import Watchdog
 from isolation_agent.web.app import create_app
 from isolation_agent.web.routes import webhook
 from vigia_service.ops import HEALTH
@@ -20,6 +21,9 @@ from vigia_service.server import Limits, Reserved, Server, listen
 __all__ = ["serve"]
 
 _log = logging.getLogger(__name__)
+
+_ANSWER_WITHIN = 10.0
+"""Seconds within which the server's loop has to take its turn."""
 
 
 def serve(config_path: Path) -> int:
@@ -53,10 +57,18 @@ def serve(config_path: Path) -> int:
             )
         agent.start()
         try:
-            server.run()
+            with Watchdog(lambda: _hung(server, agent)):
+                server.run()
         finally:
             agent.stop()
     return 0
+
+
+def _hung(server: Server, agent: Agent) -> str:
+    """Return why the process should be started again, or nothing."""
+    if not server.answers(_ANSWER_WITHIN):
+        return f"the web server has not taken its turn for {_ANSWER_WITHIN:g}s"
+    return agent.stuck()
 
 
 @contextlib.contextmanager

@@ -52,6 +52,21 @@ def test_stopping_twice_does_no_harm() -> None:
         running.server.stop()
 
 
+def test_a_loop_that_is_held_up_does_not_answer() -> None:
+    held = threading.Event()
+    with serving() as running:
+        assert status_of(running.get()) == 200, "it runs"
+        running.server.loop.call_soon_threadsafe(held.wait)
+        try:
+            assert not running.server.answers(0.05)
+        finally:
+            held.set()
+        assert running.server.answers(PATIENCE)
+        running.server.stop()
+        running.thread.join(PATIENCE)
+        assert running.server.answers(0.0), "it need not: it has ended"
+
+
 PROGRAM = """
 import signal, sys
 from vigia_service.server import Server, listen

@@ -82,6 +82,17 @@ class Server:
         with contextlib.suppress(RuntimeError):  # it has ended by itself
             self.loop.call_soon_threadsafe(self._stop.set)
 
+    def answers(self, seconds: float) -> bool:
+        """Say whether the loop takes a turn within so many seconds, or does not run. From any thread."""
+        turn = threading.Event()
+        if not self._ready.is_set():
+            return True
+        try:
+            self.loop.call_soon_threadsafe(turn.set)
+        except RuntimeError:  # it has ended
+            return True
+        return turn.wait(seconds)
+
     # The life of the loop
 
     async def _run(self) -> None:
