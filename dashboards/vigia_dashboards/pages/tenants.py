@@ -398,12 +398,14 @@ ISOLATION = Dashboard(
                 Panel(
                     "timeseries",
                     "Alerts received",
-                    "By status and outcome; duplicates are normal, as Alertmanager repeats alerts.",
+                    "By status and outcome; duplicates are normal, as Alertmanager repeats alerts. "
+                    "Quarantined ones have a field that cannot be right; the agent's console shows them.",
                     (
                         Query(
                             f"sum by (status, outcome) (rate(vigia_agent_alerts_total{_R}))",
                             "{{status}} {{outcome}}",
                         ),
+                        Query(f"sum(rate(vigia_agent_alerts_quarantined_total{_R}))", "quarantined"),
                     ),
                     "cps",
                 ),

@@ -45,7 +45,7 @@ class Metrics(SelfMetrics):
             self.ticks.labels(result)
         for stage in ("detect", "notify", "apply", "verify"):
             self.reaction.labels(stage)
-        for code in ("200", "400", "401", "403", "413", "503"):
+        for code in ("200", "202", "400", "401", "403", "408", "413", "415", "503"):
             self.webhook_requests.labels(code)
         for outcome in ("accepted", "duplicate", "ignored", "rejected"):
             self.alerts.labels("firing", outcome)
