@@ -131,7 +131,7 @@ class Lifecycle:
 
     @staticmethod
     def _must_show(action: Action, tick: Tick) -> bool:
-        """Tell whether the source has to show the flood, since the alert alone is no longer news."""
+        """Tell whether the source has to show the flood, since the alert alone is too old."""
         return action.needs_evidence or action.state is State.SUPPRESSED or tick.is_old(action.created_at)
 
     def _merge(self, action: Action, holder: Action) -> None:

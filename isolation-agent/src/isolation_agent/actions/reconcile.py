@@ -16,7 +16,7 @@ __all__ = ["Reconciler"]
 
 
 class Reconciler:
-    """Removes limits of actions that are over, and notes those of nobody."""
+    """Removes limits of actions that are over, and records limits of unknown origin."""
 
     def __init__(self, journal: Journal, metrics: Metrics) -> None:
         self._journal = journal

@@ -62,5 +62,5 @@ class Tick:
         return episode.status == "firing" and self.now - episode.last_seen < timeout
 
     def is_old(self, instant: datetime) -> bool:
-        """Tell whether something that was news then is no longer news, whichever way the clock was set."""
+        """Tell whether an instant is further from now than max_alert_age, before or after: clocks differ."""
         return abs(self.now - instant) > timedelta(seconds=self.loop.max_alert_age)

@@ -97,7 +97,7 @@ def index() -> Response:
 @needs(OPERATOR)
 @documented(body=Order, answer=ActionDetail, status=202)
 def begin() -> Response:
-    """Begin an action by hand; the guards are asked as ever, but for those that hold back automation."""
+    """Begin an action without an alert; all guards apply except those that limit automation only."""
     agent = the_agent()
     order = read_model(request, Order)
     if order.node not in agent.settings.host_tokens:
@@ -126,7 +126,7 @@ def show(action_id: UUID) -> Response:
 @needs(OPERATOR)
 @documented(body=Comment, answer=ActionDetail, status=202)
 def approve(action_id: UUID) -> Response:
-    """Let an action go on that waits for a person; the guards are asked once more."""
+    """Approve an action that waits for approval; the guards are checked again."""
     comment = read_model(request, Comment).comment
     agent = the_agent()
     answer = _order(action_id, lambda: orders.approve(agent.journal, str(action_id), comment, actor()))
@@ -138,7 +138,7 @@ def approve(action_id: UUID) -> Response:
 @needs(OPERATOR)
 @documented(body=Comment, answer=ActionDetail, status=202)
 def reject(action_id: UUID) -> Response:
-    """End an action that waits for a person; its alerts do not start it again."""
+    """Reject an action that waits for approval; its alerts do not start it again."""
     comment = read_model(request, Comment).comment
     agent = the_agent()
     answer = _order(action_id, lambda: orders.reject(agent.journal, str(action_id), comment, actor()))
@@ -183,7 +183,7 @@ def step(action_id: UUID) -> Response:
 @needs(OPERATOR)
 @documented(answer=Reverted, status=202, query=(Param("tenant", _STRING, "only of this tenant"),))
 def revert_all() -> Response:
-    """Ask for the end of every open action, or of those of one tenant."""
+    """End all open actions, or those of one tenant."""
     agent = the_agent()
     given = only(request.args, "tenant")
     refuse_body(request)

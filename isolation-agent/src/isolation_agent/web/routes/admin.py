@@ -99,7 +99,7 @@ def turn_kill_switch() -> Response:
 @needs(VIEWER)
 @documented(answer=BreakerState)
 def show_breaker() -> Response:
-    """Tell whether the blast-radius breaker hands every new action to a person."""
+    """Tell whether the blast-radius breaker makes every new action wait for approval."""
     agent = the_agent()
     return reply(BreakerState.of(agent.store.breaker()))
 
@@ -108,7 +108,7 @@ def show_breaker() -> Response:
 @needs(ADMIN)
 @documented(body=Reset, answer=BreakerState)
 def turn_breaker() -> Response:
-    """Reset the breaker; what waits for a person goes on waiting."""
+    """Reset the breaker; actions that wait for approval keep waiting."""
     agent = the_agent()
     wanted = read_model(request, Reset)
     reset_breaker(agent.journal, wanted.reason, actor())
@@ -129,7 +129,7 @@ def show_allowlist() -> Response:
 @needs(ADMIN)
 @documented(body=AllowEntries, answer=AllowList)
 def put_allowlist() -> Response:
-    """Replace the entries that were added at run time. Limits that they shield from are released."""
+    """Replace the entries that were added at run time. Limits on ports that they exempt are released."""
     agent = the_agent()
     wanted, now, entries = read_model(request, AllowEntries), agent.clock.now(), []
     for i, entry in enumerate(wanted.entries):

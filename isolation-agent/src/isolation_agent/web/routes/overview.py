@@ -1,4 +1,4 @@
-"""What there is to see: overview, tenants, nodes, policies, and what would be decided."""
+"""Read-only views: overview, tenants, nodes, policies, simulation; and putting policies."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def host_state(node: str) -> Response:
 @needs(OPERATOR)
 @documented(answer=HostState, status=202)
 def reconcile(node: str) -> Response:
-    """Compare all nodes with the record in the next turn, instead of waiting for the next round."""
+    """Compare all nodes with the record in the next turn, before controller.reconcile has passed."""
     agent = the_agent()
     refuse_body(request)
     answer = _host_state(node)

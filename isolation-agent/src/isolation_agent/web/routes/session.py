@@ -1,4 +1,4 @@
-"""The console's way in and out."""
+"""Signing in to the console, and signing out."""
 
 from __future__ import annotations
 
