@@ -136,6 +136,13 @@ def test_tables_name_every_guard_state_and_cause_in_order() -> None:
     assert {c.value for c in Cause} <= set(re.findall(r"`(\w+)`", causes))
 
 
+def test_the_rooms_of_the_source_are_named() -> None:
+    source = README.parent / "src/isolation_agent"
+    table = README.read_text().split("## Source")[1].split("\n## ")[0]
+    rooms = re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)
+    assert sorted(rooms) == sorted(p.parent.name for p in source.glob("*/__init__.py"))
+
+
 def test_timeline_events_in_the_source_are_documented() -> None:
     text = README.read_text()
     source = "".join(p.read_text() for p in (README.parent / "src").rglob("*.py"))
