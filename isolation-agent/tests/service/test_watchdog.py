@@ -133,7 +133,7 @@ def hung():
 
 
 def test_an_agent_that_hangs_ends_and_says_why(tmp_path: Path) -> None:
-    codes = [AGENT.format(change=QUICK + hang, looks=40, patience=4) for hang in HANGS.values()]
+    codes = [AGENT.format(change=QUICK + hang, looks=80, patience=8) for hang in HANGS.values()]
     with agents(tmp_path, *codes) as started:
         for said, process in zip(HANGS, started, strict=True):
             _, err = process.communicate(timeout=DEADLINE)
