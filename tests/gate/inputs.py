@@ -53,12 +53,16 @@ class Memory:
         wanted = (*EVERYWHERE, *inputs)
         total = hashlib.sha256(f"{platform.release()} {sys.version} {_go_version()}".encode())
         for name in self._files:
-            if not any(name == w or (w.endswith("/") and name.startswith(w)) for w in wanted):
+            if not any(_within(name, w) for w in wanted):
                 continue
             path = self._root / name
             content = str(path.readlink()).encode() if path.is_symlink() else _content(path)
             total.update(f"{name}\0{len(content)}\0".encode() + content)
         return total.hexdigest()
+
+
+def _within(name: str, wanted: str) -> bool:
+    return wanted in ("/", name) or (wanted.endswith("/") and name.startswith(wanted))
 
 
 def _content(path: Path) -> bytes:

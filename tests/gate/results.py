@@ -90,27 +90,28 @@ def from_go(lines: Iterable[str]) -> tuple[Count, str]:
     """Read what `go test -json` prints; returns the count and the output of what failed."""
     count = Count()
     outputs: dict[str, list[str]] = {}
+    failed: list[str] = []
     for line in lines:
         try:
             event = json.loads(line)
         except ValueError:
             continue
-        test = event.get("Test", "")
-        name = f"{event.get('Package', '')} {test}".strip()
-        if event["Action"] == "output":
+        action, test = event["Action"], event.get("Test", "")
+        name = f"{event.get('Package') or event.get('ImportPath', '')} {test}".strip()
+        if action in ("output", "build-output"):
             outputs.setdefault(name, []).append(event["Output"])
-        elif test and event["Action"] == "pass":
+        elif action in ("fail", "build-fail"):
+            failed.append(name)
+            count.failed += bool(test)
+        elif test and action == "pass":
             count.passed += 1
-        elif test and event["Action"] == "fail":
-            count.failed += 1
-        elif test and event["Action"] == "skip":
-            said = " ".join(o.strip() for o in outputs[name] if not o.startswith(("=== ", "--- ")))
+        elif test and action == "skip":
+            said = " ".join(o.strip() for o in outputs.get(name, ()) if not o.startswith(("=== ", "--- ")))
             count.skipped.append(f"{name}: {said}")
         # A test's time has its subtests' in it.
         if test and "/" not in test and event.get("Elapsed", 0) >= 1:
             count.seconds[name] = event["Elapsed"]
-    failed = [o for o in outputs.values() if any("FAIL" in x or "panic" in x for x in o)]
-    return count, "".join("".join(o) for o in failed)
+    return count, "".join("".join(outputs.get(name, ())) for name in failed)
 
 
 def unearned(count: Count) -> list[str]:

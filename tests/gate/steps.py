@@ -13,7 +13,7 @@ from gate.results import Count, Failure
 
 GO = ("go.mod", "go.sum", "probes/", "exporters/tenant/", "isolation-agent/enforcer/", "internal/")
 SHARED_PYTHON = ("internal/py/", "internal/catalog/", "tests/")
-EVERYTHING = ("",)
+EVERYTHING = ("/",)
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Step:
     what: str
     body: Callable[[], Count]
     inputs: tuple[str, ...]
-    """Files and folders (with a slash at their end) that the verdict follows from."""
+    """Files and folders (with a slash at their end, / for all) that the verdict follows from."""
     alone: bool = False
     """It measures what tenants get, so that nothing else may take the processors meanwhile."""
     weight: int = 1
