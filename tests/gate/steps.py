@@ -14,6 +14,7 @@ from gate.results import Count, Failure
 GO = ("go.mod", "go.sum", "probes/", "exporters/tenant/", "isolation-agent/enforcer/", "internal/")
 SHARED_PYTHON = ("internal/py/", "internal/catalog/", "tests/")
 EVERYTHING = ("/",)
+RECIPES = "tests/house/test_extend.py"
 
 
 @dataclass(frozen=True)
@@ -130,11 +131,15 @@ SHORT = (
         "python-tests",
         "the other Python tests",
         lambda: pytest(
-            "-m", "not e2e and not compose and not long", "internal", "exporters", "dashboards", "tests"
+            "-m",
+            "not e2e and not compose and not long",
+            *("internal", "exporters", "dashboards", "tests"),
+            f"--ignore={RECIPES}",
         ),
         EVERYTHING,
         weight=3,
     ),
+    Step("recipes", "the recipes of docs/how-to/extend.md", lambda: pytest(RECIPES), EVERYTHING, weight=3),
     Step("lint-go", "Go linters", lint_go, GO),
     Step("lint-python", "Python linters", lint_python, EVERYTHING),
 )
