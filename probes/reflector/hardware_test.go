@@ -1,7 +1,9 @@
 package reflector
 
 import (
+	"fmt"
 	"net/netip"
+	"sync/atomic"
 	"testing"
 
 	"vigia/internal/testutil"
@@ -61,11 +63,22 @@ func TestHardwareStampsOfAnswers(t *testing.T) {
 }
 
 // TestSurveyOfListeners looks at real devices, which stamp in software, and at a
-// survey that says otherwise.
+// survey that says otherwise. Run looks by itself at any moment, so what the survey
+// finds is changed, and never what was found.
 func TestSurveyOfListeners(t *testing.T) {
 	ns := testutil.NewNetNS(t)
 	at := netip.MustParseAddrPort("127.0.0.1:862")
-	r, _ := run(t, Config{Listeners: []sockets.Key{{Netns: ns, Local: at}}, MaxRate: 1000}, 0)
+	var stampsInHardware atomic.Bool
+	r, _ := newReflector(t, 0)
+	r.options.Survey = func(ns string, mode tsinfo.Mode, locals []netip.Addr) ([]bool, error) {
+		pretended := stampsInHardware.Load()
+		use, err := tsinfo.SurveyLocal(ns, mode, locals)
+		for i := range use {
+			use[i] = use[i] || pretended
+		}
+		return use, err
+	}
+	start(t, r, Config{Listeners: []sockets.Key{{Netns: ns, Local: at}}, MaxRate: 1000})
 	asked := func() (yes bool) {
 		r.do(func() { yes = r.listeners[0].Hardware() })
 		return yes
@@ -75,8 +88,9 @@ func TestSurveyOfListeners(t *testing.T) {
 	if asked() {
 		t.Error("lo is taken to stamp in hardware")
 	}
-	r.useHardware(r.listeners, []bool{true})
-	if !asked() {
-		t.Error("the socket does not ask for hardware stamps")
+	for _, want := range []bool{true, false} {
+		stampsInHardware.Store(want)
+		r.surveyor.Soon()
+		testutil.WaitFor(t, fmt.Sprintf("the socket's use of hardware stamps to be %t", want), func() bool { return asked() == want })
 	}
 }

@@ -63,6 +63,13 @@ func newReflector(t testing.TB, buffer int) (*Reflector, *tally) {
 func run(t *testing.T, c Config, buffer int) (*Reflector, *tally) {
 	t.Helper()
 	r, counts := newReflector(t, buffer)
+	start(t, r, c)
+	return r, counts
+}
+
+// start runs a reflector until the test ends, and frees it.
+func start(t *testing.T, r *Reflector, c Config) {
+	t.Helper()
 	if err := r.Apply(c); err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +88,6 @@ func run(t *testing.T, c Config, buffer int) (*Reflector, *tally) {
 		}
 		r.Close()
 	})
-	return r, counts
 }
 
 func loopbackConfig(t testing.TB, address string) (Config, netip.AddrPort) {

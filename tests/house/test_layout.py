@@ -92,6 +92,11 @@ def test_no_modules_import_each_other(package: str) -> None:
     assert circle(graph) == []
 
 
+def head(file: Path) -> str:
+    """Return what is above the package clause of a Go file."""
+    return f"\n{file.read_text()}".partition("\npackage ")[0]
+
+
 def test_go_packages_say_what_they_are_where_one_looks() -> None:
     """The package comment is in the file of the package's name, or in doc.go, and in no other."""
     wrong = []
@@ -105,11 +110,7 @@ def test_go_packages_say_what_they_are_where_one_looks() -> None:
             f"{package['Name']}.go",
         }
         comment = re.compile(r"^// (Package|Command) \w+", re.MULTILINE)
-        holders = {
-            f
-            for f in package["GoFiles"]
-            if comment.search((Path(package["Dir"]) / f).read_text().split("\npackage ")[0] + "\n")
-        }
+        holders = {f for f in package["GoFiles"] if comment.search(head(Path(package["Dir"]) / f))}
         if not holders or not holders <= wanted or len(holders) > 1:
             wrong.append(f"{path}: {sorted(holders)}")
     assert wrong == []
