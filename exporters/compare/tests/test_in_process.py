@@ -16,7 +16,6 @@ from vigia_compare.config import Config
 from vigia_compare.engine import compare_groups
 from vigia_compare.evaluation import Evaluation
 from vigia_compare.measures import MEASURES
-from vigia_compare.pages import create_app
 from vigia_compare.service import Service
 from vigia_config import ConfigError, load
 from vigia_prometheus import Unavailable
@@ -35,7 +34,7 @@ class World:
         self.asked: list[Config] = []
         self.failure: Exception | None = None
         self.service = Service(self.file, load(self.file, Config), clock=lambda: self.now)
-        self.client: FlaskClient = create_app(self.service).test_client()
+        self.client: FlaskClient = self.service.app().test_client()
         monkeypatch.setattr(services, "evaluate", self.evaluate)
 
     def write(self, **fields: Any) -> None:

@@ -4,38 +4,35 @@ from __future__ import annotations
 
 import html
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from flask import Flask, Response
 from werkzeug.exceptions import HTTPException
 
 from vigia_compare import report
+from vigia_compare.evaluation import Evaluation
 from vigia_service.ops import Ops, blueprint, text
-
-if TYPE_CHECKING:
-    from vigia_compare.service import Service
 
 __all__ = ["create_app"]
 
 
-def create_app(service: Service) -> Flask:
-    """Return the service as a WSGI application."""
+def create_app(ops: Ops, newest: Callable[[], tuple[Evaluation | None, str]]) -> Flask:
+    """Return a WSGI application that shows the newest evaluation, or why there is none."""
     app = Flask("vigia_compare", static_folder=None)
-    ops = Ops(service.metrics.registry, service.stuck, service.unready, service.reloader.reload)
     app.register_blueprint(blueprint(ops))
 
     @app.get("/")
     def landing() -> Response:
-        newest = service.newest
-        shown = report.as_text(newest) if newest else f"not yet: {service.problem}"
+        found, problem = newest()
+        shown = report.as_text(found) if found else f"not yet: {problem}"
         return Response(_PAGE.format(text=html.escape(shown)), content_type="text/html; charset=utf-8")
 
     @app.get("/v1/comparisons")
     def comparisons() -> Response:
-        newest = service.newest
-        if newest is None:
-            return text(f"{service.problem}\n", 503)
-        return Response(json.dumps(report.as_json(newest)), content_type="application/json")
+        found, problem = newest()
+        if found is None:
+            return text(f"{problem}\n", 503)
+        return Response(json.dumps(report.as_json(found)), content_type="application/json")
 
     @app.errorhandler(HTTPException)
     def refused(e: HTTPException) -> Response:

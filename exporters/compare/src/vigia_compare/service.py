@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from flask import Flask
+
 from vigia_compare.config import Config
 from vigia_compare.evaluation import Evaluation, evaluate
 from vigia_compare.exposition import Metrics
@@ -18,7 +20,7 @@ from vigia_compare.pages import create_app
 from vigia_compare.windows import Source
 from vigia_config import load
 from vigia_prometheus import Prometheus, PrometheusError
-from vigia_service.ops import HEALTH
+from vigia_service.ops import HEALTH, Ops
 from vigia_service.reload import Reloader
 from vigia_service.server import Limits, Reserved, Server, listen
 
@@ -90,6 +92,11 @@ class Service:
     def server_tls(self) -> ssl.SSLContext | None:
         """TLS of the listener."""
         return self._live.server
+
+    def app(self) -> Flask:
+        """Return what the service shows on the web."""
+        ops = Ops(self.metrics.registry, self.stuck, self.unready, self.reloader.reload)
+        return create_app(ops, lambda: (self.newest, self.problem))
 
     def stuck(self) -> str:
         """Return why the program should be restarted, or nothing: an evaluation asks some 20 times."""
@@ -168,7 +175,7 @@ def run(path: Path) -> int:
     config = load(path, Config)
     service = Service(path, config)
     server = Server(
-        create_app(service),
+        service.app(),
         [listen(config.listen)],
         Limits(threads=4, body_bytes=1 << 10),
         tls=lambda: service.server_tls,
