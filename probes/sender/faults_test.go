@@ -62,11 +62,6 @@ func TestFaultsAreCountedExactly(t *testing.T) {
 			f := newSender(t, Options{})
 			target := target("b", at)
 			target.Count, target.Size = n, tc.size
-			if tc.want.Lost[accounting.Forward] == n {
-				// What tells comes after the last of them; a slow machine takes its
-				// time until then, and a probe whose deadline passes is of no known cause.
-				target.Deadline = 4 * deadline
-			}
 			f.apply(target)
 			f.finish(target.Labels)
 			want := tc.want
