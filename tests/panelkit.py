@@ -4,29 +4,30 @@ from __future__ import annotations
 
 import time
 
-from vigia_dashboards.live import Server, every_panel
+from vigia_dashboards.live import TIMEOUT, ask, every_panel, offered
 from vigia_dashboards.pages import PAGES
+from vigia_prometheus import Prometheus
 
 
 class Panels:
     """Asks one Prometheus."""
 
     def __init__(self, url: str) -> None:
-        self._server = Server(url)
+        self._server = Prometheus(url, TIMEOUT)
 
     def empty(self) -> dict[str, list[str]]:
         """Titles of the panels without data, by uid of their page; an error of any query is a failure."""
         now = time.time()
         found: dict[str, list[str]] = {page.uid: [] for page in PAGES}
         for page, panel in every_panel():
-            answers = [self._server.found(q, now).series for q in panel.queries]
+            answers = [ask(self._server, q, now).series for q in panel.queries]
             if not any(answers):
                 found[page.uid].append(panel.title)
         return found
 
     def variables_without_values(self) -> list[str]:
         """Variables whose query finds nothing, as page.variable."""
-        return [f"{p.uid}.{v.name}" for p in PAGES for v in p.variables if not self._server.values(v)]
+        return [f"{p.uid}.{v.name}" for p in PAGES for v in p.variables if not offered(self._server, v)]
 
 
 def quiet() -> set[tuple[str, str]]:

@@ -17,14 +17,17 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import httpx
 import yaml
 
-from vigia_dashboards.live import Server, Unreachable
+from vigia_prometheus import Prometheus, PrometheusError
+from vigia_testing import eventually
 
 __all__ = ["Classic", "Family", "Native", "rates_known", "running"]
 
 ROOT = Path(__file__).resolve().parents[1]
 CONTENT = "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited"
+PATIENCE = 120.0
 SCHEMA = 3
 """Of native histograms: eight buckets for each doubling, as internal/catalog makes them."""
 
@@ -176,7 +179,7 @@ def _configuration(folder: Path, address: str, jobs: Iterable[str], labels: Mapp
 
 
 @contextlib.contextmanager
-def running(folder: Path, pages: Mapping[str, Page], labels: Mapping[str, str]) -> Iterator[Server]:
+def running(folder: Path, pages: Mapping[str, Page], labels: Mapping[str, str]) -> Iterator[Prometheus]:
     """A Prometheus that scrapes every second; each page is a job, and all targets have the labels."""
     program = shutil.which("prometheus")
     assert program, "prometheus is missing; run tools/bootstrap.sh test"
@@ -191,38 +194,40 @@ def running(folder: Path, pages: Mapping[str, Page], labels: Mapping[str, str]) 
         with (folder / "log").open("wb") as log:
             process = subprocess.Popen([program, *words], stdout=log, stderr=subprocess.STDOUT)
         try:
-            server = Server(f"http://{address}")
-            _await_up(server, process, folder / "log", len(pages))
-            yield server
+            with Prometheus(f"http://{address}", 60.0) as server:
+                _await_up(server, process, folder / "log", len(pages))
+                yield server
         finally:
             process.terminate()
             process.wait(timeout=60)
             target.shutdown()
 
 
-def _await_up(server: Server, process: subprocess.Popen[bytes], log: Path, jobs: int) -> None:
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline:
-        assert process.poll() is None, log.read_text(errors="replace")[-2000:]
-        with contextlib.suppress(Unreachable):
-            if len(server.ask("query", {"query": "up == 1"})["result"]) == jobs:
-                return
-        time.sleep(0.1)
-    raise AssertionError(log.read_text(errors="replace")[-2000:])
+def _await_up(server: Prometheus, process: subprocess.Popen[bytes], log: Path, jobs: int) -> None:
+    def said() -> str:
+        return log.read_text(errors="replace")[-2000:]
+
+    def up() -> bool:
+        assert process.poll() is None, said()
+        with contextlib.suppress(PrometheusError):
+            return len(server.instant("up == 1")) == jobs
+        return False
+
+    eventually(up, lambda: f"all targets to be up: {said()}", PATIENCE)
 
 
-def rates_known(server: Server, since: float) -> None:
+def rates_known(server: Prometheus, since: float) -> None:
     """Wait until everything was scraped, and every rule evaluated, several times since an instant."""
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline:
-        groups = server.ask("rules")["groups"]
+
+    def known() -> bool:
+        groups = httpx.get(f"{server.url}/api/v1/rules", timeout=60.0, trust_env=False).json()["data"][
+            "groups"
+        ]
         at = time.time()
         evaluated = min((datetime.fromisoformat(g["lastEvaluation"]).timestamp() for g in groups), default=at)
         window = max(int(at - since), 1)
-        scraped = server.ask("query", {"query": f"min(count_over_time(up[{window}s])) >= 5"})["result"]
         broken = [r["name"] + ": " + r["lastError"] for g in groups for r in g["rules"] if r.get("lastError")]
         assert not broken, broken
-        if scraped and evaluated > since + 4:
-            return
-        time.sleep(0.2)
-    raise AssertionError("Prometheus does not get on")
+        return evaluated > since + 4 and bool(server.instant(f"min(count_over_time(up[{window}s])) >= 5"))
+
+    eventually(known, "every target to be scraped and every rule to be evaluated", PATIENCE)

@@ -19,9 +19,10 @@ from prometheuskit import Classic, Family, Native, rates_known, running
 import vigia_catalog
 from vigia_dashboards.expressions import ACTIONS, FOREIGN, FOREIGN_VALUES, IN_FORCE, UnknownName, check
 from vigia_dashboards.grafana import ANNOTATIONS, LOSS_CLASSES
-from vigia_dashboards.live import Found, Server, every_panel
+from vigia_dashboards.live import Found, ask, every_panel, offered
 from vigia_dashboards.model import Dashboard, Panel, Query
 from vigia_dashboards.pages import PAGES
+from vigia_prometheus import Prometheus
 
 JOBS = {
     "probe": "vigia-probe",
@@ -125,7 +126,7 @@ QUERIES = [
 class Answers:
     """What every query found while nothing happened, and while everything did."""
 
-    server: Server
+    server: Prometheus
     calm: Mapping[str, Found]
     busy: Mapping[str, Found]
 
@@ -141,18 +142,18 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Answers]:
     pages = {job: (lambda job=job: reloads(world, world.page(job))) for job in sorted(set(JOBS.values()))}
     with running(tmp_path_factory.mktemp("prometheus"), pages, {"node": "lb1"}) as server:
 
-        def ask() -> dict[str, Found]:
+        def answered() -> dict[str, Found]:
             rates_known(server, time.time())
             now = time.time()
             # Yesterday was two seconds ago.
             recent = {
                 q.expression: replace(q, expression=q.expression.replace("1d", "2s")) for _, q in QUERIES
             }
-            return {expression: server.found(query, now) for expression, query in recent.items()}
+            return {expression: ask(server, query, now) for expression, query in recent.items()}
 
-        calm = ask()
+        calm = answered()
         world.busy = True
-        yield Answers(server, calm, ask())
+        yield Answers(server, calm, answered())
 
 
 def finite(found: Found) -> bool:
@@ -208,14 +209,14 @@ def test_legends_and_columns_are_labels_of_the_answer(
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.uid)
 def test_every_variable_offers_values(answers: Answers, page: Dashboard) -> None:
     for variable in page.variables:
-        assert answers.server.values(variable), variable.query
+        assert offered(answers.server, variable), variable.query
 
 
 def test_a_value_that_no_program_exports_is_found_out(answers: Answers) -> None:
     """The agent says active. A panel asked for ACTIVE once, and its test made the series up from the query."""
     before = 'sum by (policy, level) (vigia_isolation_actions{state="ACTIVE"})'
-    assert not answers.server.found(Query(before), time.time()).series
-    assert answers.server.found(Query(before.lower()), time.time()).series
+    assert not ask(answers.server, Query(before), time.time()).series
+    assert ask(answers.server, Query(before.lower()), time.time()).series
     with pytest.raises(
         UnknownName, match=r"vigia_isolation_actions\{state\} is never 'ACTIVE', but received, "
     ):
@@ -231,14 +232,14 @@ def test_annotations_mark_what_happens_alone(answers: Answers) -> None:
 
 def test_actions_of_a_replica_that_led_before_do_not_count(answers: Answers) -> None:
     """Nobody leads for a moment: what the replica counted last stays, and does not count."""
-    ask, now = answers.server.found, time.time()
-    every, led = ask(Query("vigia_isolation_actions"), now), ask(Query(ACTIONS), now)
+    server, now = answers.server, time.time()
+    every, led = ask(server, Query("vigia_isolation_actions"), now), ask(server, Query(ACTIONS), now)
     assert len(every.series) == len(led.series) > 50
-    in_force = {labels["state"] for labels, _ in ask(Query(IN_FORCE), now).series}
+    in_force = {labels["state"] for labels, _ in ask(server, Query(IN_FORCE), now).series}
     assert in_force == {"active", "stepped_up", "stepped_down"}
     for expression in (ACTIONS, IN_FORCE):
         deposed = expression.replace("== 1", "== 0")
-        assert deposed != expression and not ask(Query(deposed), now).series
+        assert deposed != expression and not ask(server, Query(deposed), now).series
 
 
 def test_the_world_has_every_value_of_every_closed_label() -> None:

@@ -6,74 +6,29 @@ python -m vigia_dashboards.live --prometheus http://127.0.0.1:9090 --write docs/
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
 import platform
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from http.client import HTTPConnection, HTTPException
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlencode, urlsplit
 
 from vigia_dashboards.expressions import substituted
-from vigia_dashboards.model import Dashboard, Panel, Query, Variable
+from vigia_dashboards.model import Dashboard, Panel, Query, Unit, Variable
 from vigia_dashboards.pages import PAGES
+from vigia_prometheus import Prometheus, PrometheusError
+from vigia_text import numbers
 
-__all__ = ["Found", "Server", "every_panel", "main", "page", "quantity"]
+__all__ = ["Found", "ask", "every_panel", "main", "offered", "page", "shown"]
 
 STEP = 15
 LOOK_BACK = 900
 BLOCKS = "▁▂▃▄▅▆▇█"
 MAX_SPARKS = 30
-NOTHING = "–"
-
-
-class Unreachable(Exception):
-    """Prometheus is away or refuses a query."""
-
-
-class Server:
-    """One Prometheus."""
-
-    def __init__(self, url: str, timeout: float = 60.0) -> None:
-        parts = urlsplit(url)
-        if parts.scheme != "http" or not parts.hostname:
-            raise Unreachable(f"--prometheus {url}: is not a URL; write for example http://127.0.0.1:9090")
-        self.url = url
-        self._where = (parts.hostname, parts.port or 80, timeout)
-
-    def ask(self, what: str, parameters: Mapping[str, str] | Sequence[tuple[str, str]] = ()) -> Any:
-        """Return the data of an API call. Raises Unreachable."""
-        host, port, timeout = self._where
-        connection = HTTPConnection(host, port, timeout=timeout)
-        try:
-            connection.request("GET", f"/api/v1/{what}?{urlencode(parameters)}")
-            body = json.loads(connection.getresponse().read())
-        except (OSError, HTTPException, ValueError) as e:
-            raise Unreachable(f"ask {self.url}: {e or type(e).__name__}; is Prometheus running?") from e
-        finally:
-            connection.close()
-        if body["status"] != "success":
-            raise Unreachable(f"{self.url} refuses {dict(parameters)}: {body.get('error')}")
-        return body["data"]
-
-    def found(self, query: Query, now: float) -> Found:
-        """Evaluate a query over the last quarter of an hour. Raises Unreachable."""
-        expression = substituted(query.expression)
-        asked = {"start": f"{now - LOOK_BACK:.0f}", "end": f"{now:.0f}", "step": str(STEP)}
-        series = self.ask("query_range", {"query": expression, **asked})["result"]
-        return Found(query, [(s["metric"], [float(v) for _, v in s["values"]]) for s in series])
-
-    def values(self, variable: Variable) -> list[str]:
-        """Return what a variable offers. Raises Unreachable."""
-        metric, label = variable.query.removeprefix("label_values(").removesuffix(")").split(", ")
-        found: list[str] = self.ask(f"label/{label}/values", {"match[]": metric})
-        return found
+TIMEOUT = 60.0
 
 
 @dataclass(frozen=True)
@@ -97,36 +52,46 @@ def every_panel() -> Iterator[tuple[Dashboard, Panel]]:
                 yield dashboard, panel
 
 
-_BIG = ((1e9, "G"), (1e6, "M"), (1e3, "k"), (0.0, ""))
-_SCALES: Mapping[str, tuple[Sequence[tuple[float, str]], str]] = {
-    "s": (((1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n")), "s"),
-    "percentunit": (((0.01, ""),), "%"),
-    "bps": (_BIG, "bit/s"),
-    "Bps": (_BIG, "B/s"),
-    "pps": (_BIG, "packets/s"),
-    "bytes": (_BIG, "B"),
-    "ops": (_BIG, "/s"),
-    "cps": (_BIG, "/s"),
+def ask(server: Prometheus, query: Query, now: float) -> Found:
+    """Evaluate a query over the last quarter of an hour. Raises PrometheusError."""
+    series = server.range(substituted(query.expression), now - LOOK_BACK, now, STEP)
+    return Found(query, [(s.labels, [value for _, value in s.points]) for s in series])
+
+
+def offered(server: Prometheus, variable: Variable) -> list[str]:
+    """Return what a variable offers. Raises PrometheusError."""
+    metric, label = variable.query.removeprefix("label_values(").removesuffix(")").split(", ")
+    return server.label_values(label, [metric])
+
+
+_UNITS: Mapping[Unit, Callable[[float], str]] = {
+    "s": numbers.seconds,
+    "percentunit": numbers.percent,
+    "bps": numbers.bits_per_second,
+    "Bps": lambda v: f"{numbers.size(v)}/s",
+    "bytes": numbers.size,
+    "pps": lambda v: numbers.quantity(v, "packets/s"),
+    "ops": lambda v: numbers.quantity(v, "operations/s"),
+    "cps": lambda v: numbers.quantity(v, "events/s"),
+    "dateTimeFromNow": lambda v: datetime.fromtimestamp(v / 1000.0, UTC).isoformat(timespec="seconds"),
 }
-"""Prefixes of a unit, largest first, and its symbol."""
+"""How values of Grafana's units are written; others have none."""
 
 
-def quantity(value: float, unit: str) -> str:
-    """Return a value with its unit as Grafana shows it, to four digits."""
-    if not math.isfinite(value):
-        return "no number"
-    if unit == "dateTimeFromNow":
-        return datetime.fromtimestamp(value / 1000.0, UTC).isoformat(timespec="seconds")
-    scales, symbol = _SCALES.get(unit, (((0.0, ""),), ""))
-    scale, prefix = next((s for s in scales if abs(value) >= s[0]), scales[-1])
-    return f"{value / (scale or 1.0):.4g} {prefix}{symbol}".strip()
+def shown(value: float, unit: Unit) -> str:
+    """Return a value with its unit."""
+    return _UNITS.get(unit, _plain)(value) if math.isfinite(value) else "no number"
+
+
+def _plain(value: float) -> str:
+    return numbers.count(value) if value.is_integer() else numbers.quantity(value, "").strip()
 
 
 def spark(values: Sequence[float]) -> str:
     """Return values as a row of blocks, from the least of them to the most."""
     finite = [v for v in values if math.isfinite(v)]
     if not finite:
-        return NOTHING
+        return numbers.MISSING
     low, high = min(finite), max(finite)
     width = math.ceil(len(finite) / MAX_SPARKS)
     means = [sum(finite[i : i + width]) / len(finite[i : i + width]) for i in range(0, len(finite), width)]
@@ -134,8 +99,8 @@ def spark(values: Sequence[float]) -> str:
     return "".join(BLOCKS[round((v - low) / span * (len(BLOCKS) - 1))] for v in means)
 
 
-def page(server: Server, conditions: str, now: float) -> str:
-    """Return the page. Raises Unreachable."""
+def page(server: Prometheus, conditions: str, now: float) -> str:
+    """Return the page. Raises PrometheusError."""
     lines = [
         "# What every panel finds",
         "",
@@ -150,13 +115,13 @@ def page(server: Server, conditions: str, now: float) -> str:
     for dashboard in PAGES:
         lines += ["", f"## {dashboard.title}", ""]
         for v in dashboard.variables:
-            offered = server.values(v)
-            shown = ", ".join(f"`{o}`" for o in offered[:6]) + (", ..." if len(offered) > 6 else "")
-            lines.append(f"- variable `{v.name}`: {len(offered)} values ({shown or 'none'})")
+            values = offered(server, v)
+            some = ", ".join(f"`{o}`" for o in values[:6]) + (", ..." if len(values) > 6 else "")
+            lines.append(f"- variable `{v.name}`: {len(values)} values ({some or 'none'})")
         lines += ["", "| panel | query | series | latest | of | shape |", "|---|---|--:|--:|---|---|"]
         for row in dashboard.rows:
             for panel in row.panels:
-                lines += [_row(panel, server.found(q, now), i == 0) for i, q in enumerate(panel.queries)]
+                lines += [_row(panel, ask(server, q, now), i == 0) for i, q in enumerate(panel.queries)]
     return "\n".join(lines) + "\n"
 
 
@@ -166,27 +131,26 @@ def _row(panel: Panel, found: Found, first: bool) -> str:
     sample = found.sample
     if sample is None:
         why = f"no data; normal if {panel.quiet}" if panel.quiet else "no data"
-        return f"| {title} | `{query}` | 0 | {why} | {NOTHING} | {NOTHING} |"
+        return f"| {title} | `{query}` | 0 | {why} | {numbers.MISSING} | {numbers.MISSING} |"
     labels, values = sample
     known = [v for v in values if math.isfinite(v)]
-    latest = quantity(known[-1] if known else math.nan, panel.unit)
+    latest = shown(known[-1] if known else math.nan, panel.unit)
     return f"| {title} | `{query}` | {len(found.series)} | {latest} | {_name(labels)} | {spark(values)} |"
 
 
 def _name(labels: Mapping[str, str]) -> str:
     left_out = ("__name__", "job", "instance")
     kept = [f"{k}={v}" for k, v in sorted(labels.items()) if k not in left_out and v]
-    return f"`{' '.join(kept)}`".replace("|", "\\|") if kept else NOTHING
+    return f"`{' '.join(kept)}`".replace("|", "\\|") if kept else numbers.MISSING
 
 
-def _conditions(server: Server, now: float) -> str:
-    build = server.ask("status/buildinfo")["version"]
-    up = server.ask("query", {"query": "count(up == 1)", "time": f"{now:.0f}"})["result"]
-    targets = up[0]["value"][1] if up else "0"
+def _conditions(server: Prometheus, now: float) -> str:
+    targets = server.total("count(up == 1)", now)
     load = ", ".join(f"{x:.1f}" for x in os.getloadavg())
     return (
-        f"{datetime.fromtimestamp(now, UTC):%Y-%m-%d %H:%M} UTC; Prometheus {build}, {targets} targets up; "
-        f"Linux {platform.release().split('-')[0]}, {os.cpu_count()} processors, load {load}."
+        f"{datetime.fromtimestamp(now, UTC):%Y-%m-%d %H:%M} UTC; Prometheus {server.version()}, "
+        f"{targets:.0f} targets up; Linux {platform.release().split('-')[0]}, "
+        f"{os.cpu_count()} processors, load {load}."
     )
 
 
@@ -197,15 +161,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--write", type=Path, help="file to write; standard output if left out")
     options = parser.parse_args(arguments)
     try:
-        server, now = Server(options.prometheus), time.time()
-        text = page(server, _conditions(server, now), now)
-        empty = [
-            f"{d.uid}: {p.title}"
-            for d, p in every_panel()
-            if not p.quiet and not any(server.found(q, now).series for q in p.queries)
-        ]
-    except Unreachable as e:
-        sys.stderr.write(f"vigia_dashboards.live: {e}\n")
+        prometheus = Prometheus(options.prometheus, TIMEOUT)
+    except ValueError as e:
+        parser.error(f"--prometheus {options.prometheus}: {e}")
+    try:
+        with prometheus as server:
+            now = time.time()
+            text = page(server, _conditions(server, now), now)
+            empty = [
+                f"{d.uid}: {p.title}"
+                for d, p in every_panel()
+                if not p.quiet and not any(ask(server, q, now).series for q in p.queries)
+            ]
+    except PrometheusError as e:
+        sys.stderr.write(f"vigia_dashboards.live: cannot write the page: {e}\n")
         return 1
     if options.write:
         options.write.write_text(text)

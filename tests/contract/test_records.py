@@ -13,7 +13,7 @@ import pytest
 from prometheuskit import Family, Native, rates_known, running
 
 from vigia_dashboards.expressions import recorded
-from vigia_dashboards.live import Server
+from vigia_prometheus import Prometheus
 from vigia_testing import eventually
 
 PATH = {"src": "c1", "dst": "c2", "path": "ovs-gre", "tenant": "red", "probe": "stamp-64"}
@@ -90,7 +90,7 @@ class World:
 
 
 @pytest.fixture(scope="module")
-def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
     world = World()
     pages = {"vigia-probe": world.probe, "vigia-exporter": world.exporter}
     with running(tmp_path_factory.mktemp("prometheus"), pages, {"node": "c1"}) as server:
@@ -98,15 +98,15 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield server
 
 
-def values(prometheus: Server, name: str, per: str = "") -> list[tuple[Mapping[str, str], float]]:
+def values(prometheus: Prometheus, name: str, per: str = "") -> list[tuple[Mapping[str, str], float]]:
     """Return a record's series; divided by another expression, if one is given, of the instant of the record."""
-    at = prometheus.ask("query", {"query": f"max(timestamp({name}))"})["result"][0]["value"][1]
+    (at,) = prometheus.instant(f"max(timestamp({name}))")
     expression = f"{name} / scalar({per})" if per else name
-    found = prometheus.ask("query", {"query": expression, "time": at})["result"]
-    return [({k: v for k, v in r["metric"].items() if k != "__name__"}, float(r["value"][1])) for r in found]
+    found = prometheus.instant(expression, at.value)
+    return [({k: v for k, v in s.labels.items() if k != "__name__"}, s.value) for s in found]
 
 
-def agree(prometheus: Server, name: str, per: str, want: Mapping[tuple[str, ...], float]) -> None:
+def agree(prometheus: Prometheus, name: str, per: str, want: Mapping[tuple[str, ...], float]) -> None:
     """Compare a record, by its labels' values, in units of another rate.
 
     A scrape that was stored just after the rule was evaluated is in one of the two
@@ -141,7 +141,7 @@ SENT_OVER = {f"path:vigia_probe_sent:rate{window}": window for window in ("10s",
 
 
 @pytest.mark.parametrize("name", PATHS)
-def test_records_of_paths(prometheus: Server, name: str) -> None:
+def test_records_of_paths(prometheus: Prometheus, name: str) -> None:
     """A bucket of a native histogram is nine percent wide; shares at a bound between two values are exact."""
     ((labels, value),) = values(prometheus, name)
     assert labels == PATH
@@ -149,13 +149,13 @@ def test_records_of_paths(prometheus: Server, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SENT_OVER)
-def test_records_of_samples(prometheus: Server, name: str) -> None:
+def test_records_of_samples(prometheus: Prometheus, name: str) -> None:
     """Windows are longer than the test has run, and rates in them too low: one is measured by another."""
     lost = f'rate(vigia_probe_lost_total{{cause="forward"}}[{SENT_OVER[name]}])'
     agree(prometheus, name, lost, {tuple(PATH.values()): 100.0})
 
 
-def test_records_of_tenants(prometheus: Server) -> None:
+def test_records_of_tenants(prometheus: Prometheus) -> None:
     alone = 'rate(vigia_port_bytes_total{port="p2",direction="from_tenant"}[5s])'
     name = "node_tenant:vigia_port_bytes:rate5s"
     ways = {"from_tenant": 1.0, "to_tenant": 10.0}
@@ -174,7 +174,7 @@ def test_records_of_tenants(prometheus: Server) -> None:
         assert others["blue"] / others["red"] == pytest.approx(1500 / 4000, rel=0.05)
 
 
-def test_records_of_drops(prometheus: Server) -> None:
+def test_records_of_drops(prometheus: Prometheus) -> None:
     """What limits and meters drop is meant."""
     mtu = 'rate(vigia_port_drops_total{reason="mtu"}[30s])'
     at_p1 = ("c1", "p1", "red", "from_tenant")
