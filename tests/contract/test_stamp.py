@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from ipaddress import IPv4Address
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,11 @@ PROBE = ROOT / "bin" / "vigia-probe"
 KEY = bytes(range(32))
 STRANGER = bytes(32)
 SECONDS = 30
+
+HOST = str(IPv4Address("127.1.0.0") + os.getpid())
+"""Loopback of this run alone. A port that is found free on 127.0.0.1 may be another's a moment later."""
+OPEN, AUTHENTICATED = 20862, 20863
+"""Ports of our reflector, below those that the kernel gives to sockets which ask for none."""
 
 
 @pytest.fixture
@@ -127,43 +134,38 @@ def test_our_sender_and_their_reflector(key_file: Path, secure: bool) -> None:
 @pytest.fixture
 def ours(tmp_path: Path, key_file: Path) -> Iterator[tuple[int, int]]:
     """A running reflector of ours: an open port and an authenticated one."""
-    ports = []
-    for _ in range(3):
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
-            s.bind(("127.0.0.1", 0))
-            ports.append(s.getsockname()[1])
-    config = tmp_path / "probe.yaml"
+    config, log = tmp_path / "probe.yaml", tmp_path / "log"
     config.write_text(
         "node: a\nreflector:\n  listeners:\n"
-        f'    - {{address: "127.0.0.1:{ports[0]}"}}\n'
-        f'    - {{address: "127.0.0.1:{ports[1]}", key_file: {key_file}}}\n'
+        f'    - {{address: "{HOST}:{OPEN}"}}\n'
+        f'    - {{address: "{HOST}:{AUTHENTICATED}", key_file: {key_file}}}\n'
     )
-    log = (tmp_path / "log").open("w")
-    process = subprocess.Popen(
-        [PROBE, "--config", config, "--web.listen-address", f"127.0.0.1:{ports[2]}"], stderr=log
-    )
+    with log.open("wb") as to:
+        process = subprocess.Popen(
+            [PROBE, "--config", config, "--web.listen-address", f"{HOST}:0"], stderr=to
+        )
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
             s.settimeout(0.2)
 
             def answers() -> bool:
+                assert process.poll() is None, log.read_text()
                 try:
-                    s.sendto(bytes(stamp.Sender(error=1)), ("127.0.0.1", ports[0]))
+                    s.sendto(bytes(stamp.Sender(error=1)), (HOST, OPEN))
                     return bool(s.recv(100))
                 except OSError:
                     return False
 
-            eventually(answers, "the reflector to answer", SECONDS)
-        yield ports[0], ports[1]
+            eventually(answers, lambda: f"the reflector to answer; its log: {log.read_text()}")
+        yield OPEN, AUTHENTICATED
     finally:
         process.terminate()
         process.wait(SECONDS)
-        log.close()
 
 
 def ask(s: socket.socket, packet: bytes, port: int, patience: float = SECONDS) -> bytes:
     s.settimeout(patience)
-    s.sendto(packet, ("127.0.0.1", port))
+    s.sendto(packet, (HOST, port))
     return s.recv(65535)
 
 
@@ -186,7 +188,7 @@ def test_their_sender_and_our_reflector(ours: tuple[int, int], secure: bool) -> 
             )  # fmt: skip
             sent = stamp.sign(question, KEY) if secure else bytes(question)
             s.settimeout(SECONDS)
-            s.sendto(sent, ("127.0.0.1", port))
+            s.sendto(sent, (HOST, port))
             data, control, _, _ = s.recvmsg(65535, 256)
             assert len(data) == len(sent)
             assert control[0][2][0] >> 2 == 10  # what DSCP1 asked for
@@ -217,7 +219,7 @@ def test_what_is_not_signed_by_a_key_is_not_answered(ours: tuple[int, int]) -> N
             good[:-1],
             bytes(stamp.Sender()),
         ):
-            s.sendto(bad, ("127.0.0.1", ours[1]))
+            s.sendto(bad, (HOST, ours[1]))
         assert stamp.SecureReflector(ask(s, good, ours[1])).sender_seq == 7  # the first that is answered
         answer = stamp.SecureReflector(ask(s, second, ours[1]))
         assert answer.sender_seq == 9
@@ -244,7 +246,7 @@ def test_a_twamp_light_sender(ours: tuple[int, int]) -> None:
             0x0101,
         )
         assert (answer.ttl, answer.mbz1, answer.ssid) == (64, 0, 0)
-        s.sendto(question[:40], ("127.0.0.1", ours[0]))  # an answer would be larger
+        s.sendto(question[:40], (HOST, ours[0]))  # an answer would be larger
         s.settimeout(0.5)
         started = time.monotonic()
         with pytest.raises(TimeoutError):

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -25,6 +25,7 @@ from vigia.lab.naming import Layout
 from vigia.stack import control, files, places, plan, supervisor
 from vigia.stack.places import MARKER, Places, Programs
 from vigia.stack.plan import Service
+from vigia_testing import eventually
 
 PROGRAMS = Programs(
     "probe", "exporter", "enforcer", "agent", "compare", "prometheus", "alertmanager", "node_exporter"
@@ -79,13 +80,6 @@ def pids(where: Places) -> dict[str, int | None]:
         return {n: s["pid"] for n, s in json.loads(where.status.read_text())["services"].items()}
     except (OSError, ValueError):
         return {}
-
-
-def eventually(condition: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
-        time.sleep(0.05)
 
 
 def test_a_service_that_ends_is_started_again(where: Places, stopped: None) -> None:
