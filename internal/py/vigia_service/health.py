@@ -52,8 +52,9 @@ def ask(url: str, context: ssl.SSLContext | None = None) -> Answer:
             path = "/-/ready" if url.startswith("unix:") else urlsplit(url).path or "/"
             connection.request("GET", path)
             answer = connection.getresponse()
-            shown = answer.read(_MOST).decode("utf-8", "replace").strip()
-            return Answer(url, answer.status, shown)
+            text = answer.read(_MOST).decode("utf-8", "replace")
+            shown = "".join(c if c.isprintable() else " " for c in text)  # it goes to a terminal
+            return Answer(url, answer.status, shown.strip())
     except (OSError, HTTPException, ValueError) as e:
         raise ServiceError(f"cannot ask {url}: {str(e) or type(e).__name__}; is the program running?") from e
 
