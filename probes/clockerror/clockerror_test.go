@@ -313,6 +313,31 @@ func TestWatchAsks(t *testing.T) {
 	}
 }
 
+// TestWatchRunsUntilToldToEnd, and asks whenever it is told of another source.
+func TestWatchRunsUntilToldToEnd(t *testing.T) {
+	w := New()
+	if r := w.Read(); r.Source != SourceKernel {
+		t.Errorf("before it runs: %+v", r)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		w.Run(ctx)
+	}()
+	for _, path := range []string{"/nonexistent/first", "/nonexistent/second", "/nonexistent/first"} {
+		w.Set(Config{Source: SourcePTP, PTPPath: path})
+		testutil.WaitFor(t, "the answer about "+path, func() bool {
+			err := w.Err()
+			return err != nil && strings.Contains(err.Error(), path)
+		})
+	}
+	w.Set(Config{Source: SourceKernel})
+	testutil.WaitFor(t, "the kernel alone", func() bool { return w.Read().Source == SourceKernel && w.Err() == nil })
+	cancel()
+	<-ended
+}
+
 func TestAddresses(t *testing.T) {
 	for s, ok := range map[string]bool{
 		"": true, "127.0.0.1:323": true, "[::1]:323": true, "/run/chrony/chronyd.sock": true,

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/alecthomas/kingpin/v2"
+
 	"vigia/internal/daemon"
 	"vigia/probes/protocol"
 )
@@ -125,6 +127,46 @@ func TestTable(t *testing.T) {
 	for _, want := range []string{"3 directed pairs", "30 per target; 180 in a full mesh", "node0 probes node", "100.00 %"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, out.String())
+		}
+	}
+}
+
+// carryOut runs the command with a command line, as the program does.
+func carryOut(t *testing.T, arguments ...string) (string, error) {
+	t.Helper()
+	c := Command(func(protocol.Protocol) (int, error) { return 10, nil })
+	app := kingpin.New("test", "").Terminate(nil)
+	do := c.Register(app.Command(c.Name, c.Help))
+	if _, err := app.Parse(append([]string{c.Name}, arguments...)); err != nil {
+		return "", err
+	}
+	var out bytes.Buffer
+	err := do(t.Context(), &out, &out)
+	return out.String(), err
+}
+
+// TestCommandLine: every option reaches the plan.
+func TestCommandLine(t *testing.T) {
+	plain, err := carryOut(t, "--json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]string{plain: "no option"}
+	for _, option := range []string{
+		"--nodes=50", "--per-rack=10", "--per-node=4", "--paths=2", "--classes=3", "--interval=2s", "--protocol=icmp",
+		"--size=200", "--ecmp-paths=4", "--path-mtu=1h", "--show=node7",
+	} {
+		text, err := carryOut(t, "--json", option)
+		if err != nil {
+			t.Errorf("%s: %v", option, err)
+		} else if same, twice := seen[text]; twice {
+			t.Errorf("%s changes nothing beside %s", option, same)
+		}
+		seen[text] = option
+	}
+	for _, bad := range [][]string{{"--protocol=tcp-connect"}, {"--nodes=many"}, {"--interval=5"}, {"--nodes=0"}, {"extra"}} {
+		if text, err := carryOut(t, bad...); err == nil {
+			t.Errorf("%v: %s", bad, text)
 		}
 	}
 }
