@@ -117,7 +117,7 @@ var mistakes = []struct{ name, old, new, want string }{
 	{"path twice", "name: ovs-vxlan", "name: direct", `f.yaml:10: paths[1].name: "direct": is the name of another path; choose another`},
 	{"class twice", "name: big", "name: stamp-64", `f.yaml:13: classes[1].name: "stamp-64": is the name of another class`},
 	{"no protocol", "name: big, protocol: stamp", "name: big", "f.yaml:13: classes[1].protocol: is missing; add protocol: stamp"},
-	{"other protocol", "name: big, protocol: stamp", "name: big, protocol: sctp", `classes[1].protocol: "sctp": is not a protocol of probes; write stamp, icmp or tcp-connect`},
+	{"other protocol", "name: big, protocol: stamp", "name: big, protocol: sctp", `classes[1].protocol: "sctp": is not a protocol of probes; write stamp, icmp`},
 	{"echo too small", "protocol: stamp, size: 1400", "protocol: icmp, size: 15", `classes[1].size: "15": is not a possible size of an ICMP probe; write 16 to 65507 bytes of payload`},
 	{"echo with port", "protocol: stamp, size: 1400", "protocol: icmp, size: 1400", `targets[1].address: "[fd00::2]:862": has a port, which ICMP does not have; write IP or name, for example 10.0.0.2`},
 	{"echo from a port", "protocol: stamp, size: 1400", "protocol: icmp, size: 1400", `targets[1].source: "[fd00::1]:40000": has a port, and the class chooses ports itself`},
