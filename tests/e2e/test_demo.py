@@ -36,6 +36,9 @@ README = (Path(__file__).resolve().parents[2] / "README.md").read_text()
 LAB = "e2e"
 WINDOW, WINDOWS = 5.0, 180
 """Windows of the demo's comparison, in seconds, and how many of them."""
+LOST = 0.01
+"""Share of its probes that a path may lose while nobody floods it, and a flooded neighbour under a limit: one of
+a hundred, for a machine that was away for longer than a probe waits."""
 AGENTS = "127.79.0.0/24"
 STACK = "127.79.0.250"
 PATHS = {
@@ -99,6 +102,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
     try:
         done = run_vigia("demo", "--topology", str(file), "--json", timeout=600)
         assert done.status == 0, done.stderr
+        print(json.dumps({k: done.json[k] for k in ("victim", "guarantee", "paths")}))
         yield Demo(file, lab, done)
         kill_everything(Places(lab.layout))
     finally:
@@ -134,8 +138,8 @@ def test_every_path_is_measured_both_ways(demo: Demo) -> None:
     for figure in figures.values():
         assert 0 < figure["p50"] <= figure["p99"] < 1
         assert figure["jitter"] > 0
-        assert 0 <= figure["loss"] < 0.5
         assert figure["samples"] >= 100
+        assert 0 <= figure["loss"] <= LOST, figure
 
 
 def test_prometheus_has_every_path_both_ways(demo: Demo) -> None:
@@ -181,13 +185,54 @@ def test_the_victim_keeps_its_guarantee(demo: Demo) -> None:
     phases = {p["phase"]: p for p in demo.report["victim"]}
     assert list(phases) == ["before", "flood, no limit", "flood, limited", "after"]
     guarantee = next(t.guarantee for t in demo.lab.tenants() if t.name == "blue") * 8
-    assert phases["before"]["bits_per_second"] > guarantee
-    assert phases["flood, limited"]["bits_per_second"] > guarantee
     assert demo.report["guarantee"]["bits_per_second"] == guarantee
-    assert all(share >= 0.5 for share in demo.report["guarantee"]["kept"].values()), "also before any limit"
-    # The flood may be limited between two scrapes: then no probe is known to be of that phase.
-    assert all(p["probes"] > 0 for name, p in phases.items() if name != "flood, no limit")
-    assert all(p["probes_lost"] <= p["probes"] for p in phases.values())
+    for quiet in ("before", "after"):
+        assert phases[quiet]["bits_per_second"] > guarantee, "it borrows what nobody else uses"
+    assert phases["flood, limited"]["bits_per_second"] >= 0.95 * guarantee
+    kept = demo.report["guarantee"]["kept"]
+    assert set(kept) == {"worst second of the flood", "flood, limited"}
+    assert kept["flood, limited"] >= 0.95
+    assert kept["worst second of the flood"] >= 0.9, "also before any limit"
+
+
+def test_the_victim_loses_no_probes(demo: Demo) -> None:
+    """A probe waits in the victim's own class behind its own transfer, and the flood is not in that class."""
+    phases = {p["phase"]: p for p in demo.report["victim"]}
+    for name, phase in phases.items():
+        # The flood may be limited between two scrapes: then no probe is known to be of that phase.
+        if name != "flood, no limit":
+            assert phase["probes"] >= 10 * phase["seconds"] > 0, "20 a second, but for what is not settled yet"
+        assert phase["probes_lost"] <= max(1, LOST * phase["probes"]), name
+
+
+def test_the_flood_was_limited_at_its_port_alone_and_to_what_its_tenant_bought(demo: Demo) -> None:
+    red = next(t.guarantee for t in demo.lab.tenants() if t.name == "red")
+    limits = demo.query("max_over_time(vigia_isolation_limit_bytes_per_second[10m])")
+    assert {r["metric"]["port"] for r in limits} == {"lb1-red-110"}
+    assert {r["metric"]["protocol"] for r in limits} == {"udp"}
+    assert all(float(r["value"][1]) >= red for r in limits), "relaxed before it was lifted, and never below"
+    policed = demo.query("vigia_isolation_policed_packets_total > 0")
+    assert {r["metric"]["port"] for r in policed} == {"lb1-red-110"}
+    refused = demo.query("vigia_isolation_refused_packets_total > 0")
+    assert refused == [], "nobody sent beyond the contract of a receiver"
+    guarantees = demo.query("vigia_isolation_guarantee_bytes_per_second{tenant='red',direction='from_tenant'}")
+    assert len(guarantees) == 6 and {float(r["value"][1]) for r in guarantees} == {red}
+
+
+def test_afterwards_everything_is_healthy_and_nobody_is_limited(demo: Demo) -> None:
+    found = run_vigia("status", "--lab", LAB, "--json")
+    assert (found.status, found.json["ok"], found.json["problems"]) == (0, True, [])
+    assert len(found.json["services"]) == 3 * len(demo.lab.nodes) + 5
+    assert {s["restarts"] for s in found.json["services"]} == {0}, "nothing ended meanwhile"
+    eventually(lambda: not demo.query("vigia_isolation_limit_bytes_per_second"), "no limit to be in force")
+    eventually(lambda: not demo.query("vigia_isolation_actions > 0"), "no action to be open")
+
+    def firing() -> set[str]:
+        """Alerts, but those of objectives, which look back over minutes in which there was a flood."""
+        alerts = demo.query('ALERTS{alertstate="firing",alertname!~".*BudgetBurn"}')
+        return {f"{r['metric']['alertname']} of {r['metric'].get('port')}" for r in alerts}
+
+    eventually(lambda: not firing(), lambda: f"no alert to fire; {firing()} do")
 
 
 def test_steps_go_to_stderr_with_their_times(demo: Demo) -> None:
@@ -371,6 +416,13 @@ def test_again_on_another_path_and_already_up(demo: Demo) -> None:
         "released on evidence",
     ):
         assert text in again.stdout
+    phases = re.findall(r"^  (before|flood.*?|after)  .* (\S+) %$", again.stdout, re.MULTILINE)
+    assert {"before", "flood, limited", "after"} <= {name for name, _ in phases}
+    assert all(float(lost) <= 100 * LOST for _, lost in phases), again.stdout
+    kept = re.search(r"it had (\d+)% \(worst second of the flood\), (\d+)% \(flood, limited\)", again.stdout)
+    assert kept, again.stdout
+    assert int(kept[1]) >= 90
+    assert int(kept[2]) >= 95
     assert run_vigia("lab", "status", "--lab", LAB).status == 0
 
 
@@ -382,9 +434,11 @@ def test_a_lab_below_a_running_stack_is_not_pulled_away(demo: Demo) -> None:
 
 
 def test_a_path_without_the_offender_is_refused_before_anything_is_made() -> None:
+    before = Machine.now("demo")
     refused = run_vigia("demo", "--path", "direct")
-    assert refused.status == 1
+    assert (refused.status, refused.stdout) == (2, "")
     assert "has no endpoint of tenant red; it has them on" in refused.stderr
+    assert Machine.now("demo") == before
 
 
 def test_a_busy_port_is_named_and_nothing_is_left(tmp_path: Path) -> None:

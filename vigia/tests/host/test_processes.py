@@ -101,3 +101,20 @@ def test_a_process_in_a_container_sees_other_files(
     assert not processes.same_files(child.pid)
     assert processes.same_files(os.getppid())
     assert not processes.same_files(1 << 22)
+
+
+LISTENER = "import socket; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True); input()"
+
+
+def test_who_listens_is_the_process_that_has_the_socket(children: Children) -> None:
+    """Another one that holds the port in the same namespace does not count: a server may yet fail to get it."""
+    child = subprocess.Popen([sys.executable, "-c", LISTENER], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    children.append(child)
+    assert child.stdout
+    port = int(child.stdout.readline())
+    assert processes.listens(child.pid, port)
+    assert not processes.listens(os.getpid(), port)
+    assert not processes.listens(child.pid, port + 1 if port < 65535 else port - 1)
+    child.kill()
+    child.wait()
+    assert not processes.listens(child.pid, port)

@@ -23,20 +23,20 @@ _directory_option = click.option(
     default=Path("campaigns"),
     envvar="VIGIA_CAMPAIGNS",
     show_default=True,
-    help="Folder with what was measured: one folder for each run of a campaign.",
+    help="Results; each run of a campaign has a folder in it.",
 )
 _textfile_option = click.option(
     "--textfile",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE.prom",
-    help="Keep the progress in this file, for node_exporter's textfile collector.",
+    help="Write the progress to this file, for node_exporter's textfile collector.",
 )
 _full_option = click.option("--full", is_flag=True, help="Run the full published size (hours).")
 
 
 _influx_options = (
-    click.option("--influx-url", help="Send every sample to this store as well (InfluxDB 2's write API)."),
-    click.option("--influx-org", default="vigia", show_default=True, help="Organisation in the store."),
+    click.option("--influx-url", help="Also send every sample to this store (InfluxDB 2 write API)."),
+    click.option("--influx-org", default="vigia", show_default=True, help="Organisation of the bucket."),
     click.option("--influx-bucket", default="vigia", show_default=True, help="Bucket in the store."),
     click.option(
         "--influx-token-file",
@@ -46,7 +46,7 @@ _influx_options = (
     click.option(
         "--influx-ca-file",
         type=click.Path(path_type=Path),
-        help="Certificate of the authority that the store's certificate is of, in PEM.",
+        help="CA certificate of the store, in PEM.",
     ),
 )
 
@@ -74,14 +74,14 @@ def _store(
 
 @click.group(cls=Group)
 def campaign() -> None:
-    """Planned measurements that answer a question, with reports."""
+    """Run planned measurements and report them."""
 
 
 @campaign.command("list")
 @_directory_option
 @json_option
 def campaign_list(directory: Path, as_json: bool) -> None:
-    """List the campaigns that there are, and what was measured."""
+    """List the campaigns and their results."""
     from vigia import console
     from vigia.campaign import folder
     from vigia.studies import catalogue, outlines
@@ -123,11 +123,11 @@ def campaign_show(name: str, full: bool, as_json: bool) -> None:
 @campaign.command("run")
 @click.argument("name", metavar="CAMPAIGN|FILE")
 @_full_option
-@click.option("--dry-run", is_flag=True, help="Show what would be run, and stop.")
+@click.option("--dry-run", is_flag=True, help="Show what would run, and exit.")
 @click.option(
     "--topology",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="Measure on this lab, or on these real nodes, instead of the campaign's.",
+    help="Measure on this lab, or on these real nodes, instead of the campaign's own.",
 )
 @_with_influx
 @_textfile_option
@@ -145,7 +145,7 @@ def campaign_run(  # noqa: PLR0913 - one argument per option
 ) -> None:
     """Run a campaign.
 
-    Ctrl-C stops it after the repetition at work; vigia campaign resume goes on.
+    Ctrl-C stops it after the current repetition; vigia campaign resume continues it.
     """
     from vigia import console
     from vigia.studies import catalogue, outlines, running
@@ -168,7 +168,7 @@ def campaign_run(  # noqa: PLR0913 - one argument per option
 
 @campaign.command("resume")
 @click.argument("name", metavar="CAMPAIGN|FOLDER")
-@click.option("--retry-failed", is_flag=True, help="Make failed repetitions again; their records are kept.")
+@click.option("--retry-failed", is_flag=True, help="Repeat the failed repetitions; their records are kept.")
 @_with_influx
 @_textfile_option
 @_directory_option
@@ -183,7 +183,7 @@ def campaign_resume(
 ) -> None:
     """Resume a campaign that was interrupted.
 
-    With a store, what waits for it is sent, too.
+    With --influx-url, samples that the store does not have yet are sent, too.
     """
     from vigia import console
     from vigia.campaign import folder

@@ -23,13 +23,13 @@ _folder = click.option(
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("/etc/vigia/tls"),
     show_default=True,
-    help="Folder with the authority and what it issued.",
+    help="Folder of the authority and its certificates.",
 )
 
 
 @click.group(cls=Group)
 def certs() -> None:
-    """Certificates for TLS between the parts."""
+    """Issue and check the certificates for TLS between the parts."""
 
 
 @certs.command()
@@ -38,16 +38,16 @@ def certs() -> None:
     "--host", "hosts", multiple=True, help="Name or address that the parts are reached at; repeatable."
 )
 @click.option("--part", "names", multiple=True, type=click.Choice(PARTS), help="Only this part; repeatable.")
-@click.option("--renew", is_flag=True, help="Issue again what is still valid.")
+@click.option("--renew", is_flag=True, help="Also renew certificates that are still valid.")
 @json_option
 def init(folder: Path, hosts: tuple[str, ...], names: tuple[str, ...], renew: bool, as_json: bool) -> None:
     """Create the site's authority and issue missing certificates.
 
-    What ends within 30 days is issued again, too.
+    Certificates that expire within 30 days are renewed.
 
     Each part gets PART.crt and PART.key for both ends of TLS, and PART.web.yml, which the Go programs
     take by --web.config.file: only clients with a certificate of the same authority are served. An
-    authority that is there is kept.
+    existing authority is kept.
     """
     from vigia.certs import issuing
 
@@ -61,7 +61,7 @@ def init(folder: Path, hosts: tuple[str, ...], names: tuple[str, ...], renew: bo
 def status(context: click.Context, folder: Path, as_json: bool) -> None:
     """Show when each certificate expires; exit 1 if one does soon.
 
-    Soon is within 14 days.
+    Soon means within 14 days.
     """
     if not show_status(folder, as_json):
         context.exit(Exit.FAILED)

@@ -20,7 +20,7 @@ _volume = click.option(
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("/etc/vigia"),
     show_default=True,
-    help="Volume with the configuration of all containers.",
+    help="Volume of the configuration of all containers.",
 )
 
 
@@ -36,22 +36,22 @@ def compose() -> None:
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("/data"),
     show_default=True,
-    help="Folder in which the volumes with data are mounted.",
+    help="Folder in which the data volumes are mounted.",
 )
-@click.option("--profiles", envvar="COMPOSE_PROFILES", default="", help="Profiles that are on; tls counts.")
+@click.option("--profiles", envvar="COMPOSE_PROFILES", default="", help="Profiles that are enabled; only tls makes a difference.")
 @click.option(
     "--grafana-address",
     envvar="VIGIA_GRAFANA_ADDRESS",
     default="127.0.0.1",
     show_default=True,
-    help="Where Grafana listens; people have to sign in unless it is loopback.",
+    help="Where Grafana listens; people must sign in unless it is a loopback address.",
 )
 @json_option
 def init(folder: Path, data: Path, profiles: str, grafana_address: str, as_json: bool) -> None:
     """Write configuration, secrets and certificates.
 
-    Certificates are for the profile tls. Secrets and the authority are kept if they are there. The
-    password of Grafana's admin is taken from the environment variable VIGIA_GRAFANA_PASSWORD, or made.
+    Certificates are for the profile tls. Existing secrets and an existing authority are kept. The password
+    of Grafana's admin is taken from the environment variable VIGIA_GRAFANA_PASSWORD, or generated.
     """
     import os
 
@@ -91,9 +91,9 @@ def certificates(context: click.Context, folder: Path, as_json: bool) -> None:
 @compose.command("lab")
 @_volume
 def lab(folder: Path) -> None:
-    """Bring the lab up beside the other containers.
+    """Run the lab beside the other containers.
 
-    Tells them of its nodes, and removes it on SIGTERM.
+    Registers its nodes with them, and removes it on SIGTERM.
     """
     from vigia.compose import lab as containers_lab
     from vigia.compose.files import Volume

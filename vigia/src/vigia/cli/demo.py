@@ -27,8 +27,9 @@ __all__ = ["demo"]
 def demo(file: Path | None, path: str, as_json: bool) -> None:
     """Bring up lab and stack, play a flood, show how it is stopped.
 
-    Shows what the paths give, the timeline of the flood and what its victim got, and leaves everything
-    running. Exit code 0 means that every step was observed.
+    Shows the delay and loss of every path, the timeline of the flood, and the throughput of its victim, and
+    leaves everything running. Exit code 0 means that every step was observed and that the victim kept its
+    guarantee.
     """
     from vigia.errors import VigiaError
     from vigia_prometheus import PrometheusError
@@ -61,8 +62,10 @@ def _demo(wanted: Lab, path: str, as_json: bool) -> None:
     figures = measured.read(wanted, prometheus)
     if not as_json:
         _show("What the paths give (kernel timestamps, reflector time excluded)", measured.as_table(figures))
-    agent = IsolationAgent(places.stack_address(wanted, 9874), where.api_token)
-    with steps.step("playing the flood", expected=scenario.EXPECTED) as done:
+    with (
+        IsolationAgent(places.stack_address(wanted, 9874), where.api_token) as agent,
+        steps.step("playing the flood", expected=scenario.EXPECTED) as done,
+    ):
         played = scenario.play(who, prometheus, agent, steps.line, wanted)
         done.append("the flood scenario is complete")
     result = outcome.assess(played)

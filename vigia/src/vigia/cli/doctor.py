@@ -26,7 +26,7 @@ __all__ = ["doctor"]
     type=click.Path(path_type=Path),
     default=Path("/run/openvswitch"),
     show_default=True,
-    help="Folder with the sockets of Open vSwitch.",
+    help="Folder of Open vSwitch's sockets.",
 )
 @click.option(
     "--pin-dir",
@@ -36,7 +36,7 @@ __all__ = ["doctor"]
     show_default=True,
     help="Folder of the agents' BPF objects: their bpf.pin_dir.",
 )
-@click.option("--netns", "namespace", help="Network namespace with the ports of Open vSwitch.")
+@click.option("--netns", "namespace", help="Network namespace of Open vSwitch's ports.")
 @click.option("--all", "everything", is_flag=True, help="Also print the checks that passed.")
 @json_option
 @click.pass_context
@@ -51,8 +51,8 @@ def doctor(  # noqa: PLR0913 - one per option
 ) -> None:
     """Check prerequisites and print fixes.
 
-    Looks at what the agents need of this node, and changes nothing. Exit code 1 means that something keeps a
-    program from working.
+    Checks what the agents need on this node, and changes nothing. Exit code 1 means that a program cannot
+    work here.
     """
     from vigia import console
     from vigia.doctor import examination

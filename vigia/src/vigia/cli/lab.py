@@ -30,7 +30,7 @@ __all__ = ["lab"]
 
 @click.group(cls=Group)
 def lab() -> None:
-    """The lab: a cloud in network namespaces."""
+    """Manage the lab: a cloud in network namespaces."""
 
 
 @lab.command("up")

@@ -19,19 +19,19 @@ _config = click.option(
     type=click.Path(path_type=Path),
     default=Path("/etc/vigia/node.yaml"),
     show_default=True,
-    help="Configuration of the agent.",
+    help="Configuration file of the agent.",
 )
 
 
 @click.group(cls=Group)
 def node() -> None:
-    """The agent of a node, for campaigns across real nodes."""
+    """Run and check the agents of campaigns across real nodes."""
 
 
 @node.command()
 @_config
 def serve(file: Path) -> None:
-    """Run the agent of this node until it is told to stop."""
+    """Run the agent of this node until it is stopped."""
     from vigia.nodes import server, settings
     from vigia_service import logs
 
@@ -60,7 +60,7 @@ def check_config(file: Path, as_json: bool) -> None:
     "file",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     required=True,
-    help="Topology of real nodes.",
+    help="Topology file of the nodes.",
 )
 @json_option
 @click.pass_context

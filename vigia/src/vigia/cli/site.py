@@ -36,8 +36,8 @@ __all__ = ["down", "status", "up"]
 def up(file: Path | None, cloud: str, wish: Wish, as_json: bool) -> None:
     """Bring up the lab and the monitoring stack, without a flood.
 
-    Does nothing to what is up already. vigia status shows how it is, vigia demo plays a flood on it, vigia
-    down removes it.
+    Leaves alone what is up already. vigia status checks both, vigia demo plays a flood on them, vigia down
+    removes them.
     """
     from vigia import console
     from vigia.lab import up as lab_up
@@ -118,7 +118,7 @@ def _summary(report: LabReport, services: list[Condition], problems: list[str]) 
 def down(name: str, as_json: bool) -> None:
     """Stop the stack and remove the lab, also after a crash.
 
-    No trace of either is left; what a campaign that was killed left behind goes, too.
+    Nothing of either is left. Leftovers of killed campaigns are removed, too.
     """
     from vigia import console
     from vigia.isolation import claims

@@ -15,7 +15,7 @@ __all__ = ["stack"]
 
 @click.group(cls=Group)
 def stack() -> None:
-    """The monitoring stack of a lab.
+    """Manage the monitoring stack of a lab.
 
     Agents on every node, Prometheus, Alertmanager, isolation agent, comparison.
     """

@@ -18,14 +18,14 @@ from vigia_prometheus import Prometheus
 
 __all__ = ["Cast", "Play", "cast", "play"]
 
-BEFORE = 8.0
+BEFORE = 5.0
 """Seconds of undisturbed transfer."""
 
-FLOOD = 15.0
-AFTER = 4.0
+FLOOD = 12.0
+AFTER = 3.0
 """Seconds of transfer after the release."""
 
-EXPECTED = BEFORE + FLOOD + 12 + AFTER
+EXPECTED = BEFORE + FLOOD + 17 + AFTER
 """Seconds that a play takes, with those until the release."""
 
 RATE = "400Mbit"

@@ -60,14 +60,22 @@ def same_files(pid: int) -> bool:
 
 
 def listens(pid: int, port: int) -> bool:
-    """Whether anything listens on a TCP port in a process's network namespace."""
+    """Whether a process itself listens on a TCP port; another one that holds the port does not count."""
     try:
         lines = Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]
         lines += Path(f"/proc/{pid}/net/tcp6").read_text().splitlines()[1:]
+        cells = (line.split() for line in lines)
+        there = {f"socket:[{c[9]}]" for c in cells if c[1].endswith(f":{port:04X}") and c[3] == _LISTEN}
+        return bool(there) and any(_target(fd) in there for fd in Path(f"/proc/{pid}/fd").iterdir())
     except OSError:
         return False  # it has ended
-    cells = (line.split() for line in lines)
-    return any(c[1].endswith(f":{port:04X}") and c[3] == _LISTEN for c in cells)
+
+
+def _target(descriptor: Path) -> str:
+    try:
+        return str(descriptor.readlink())
+    except OSError:
+        return ""  # closed meanwhile
 
 
 def stop(pids: Iterable[int], ours: Callable[[int], bool], grace: float = 3.0) -> list[int]:

@@ -275,7 +275,8 @@ class AlertTestbed:
         return Alarm(since("kernel_detected"), since("limit_verified"))
 
     def _instants(self, port: int) -> Mapping[str, float]:
-        action = IsolationAgent("127.0.0.1:9874", self._folder / "api.token").newest(_NODE, f"p{port}")
+        with IsolationAgent("127.0.0.1:9874", self._folder / "api.token") as agent:
+            action = agent.newest(_NODE, f"p{port}")
         return action.instants if action else {}
 
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import httpx
 
@@ -38,13 +39,21 @@ class IsolationAction:
 
 
 class IsolationAgent:
-    """The isolation agent's API."""
+    """The isolation agent's API; leaving its context closes the connections."""
 
     def __init__(self, address: str, token_file: Path) -> None:
         headers = {"Authorization": f"Bearer {token_file.read_text().strip()}", **vigia_http.IDENTITY}
         self._client = httpx.Client(
             base_url=f"http://{address}", headers=headers, timeout=_TIMEOUT, trust_env=False
         )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._client.close()
 
     def newest(self, node: str, port: str) -> IsolationAction | None:
         """Return the newest action on a port, None without any. Raises VigiaError."""
