@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import io
-import json
 import os
 import re
 import shutil
@@ -390,34 +389,28 @@ def test_a_daemon_of_another_lab_is_a_stranger(
     assert not openvswitch.is_daemon(other.pid, "ovs-vswitchd", lab_t1.layout.ovs("ovs1"))
 
 
-def test_processes_in_the_labs_namespaces_are_stopped(lab_t1: Any, children: Children) -> None:
-    """They would keep the namespaces in being, without a name."""
+def test_what_uses_the_lab_is_stopped_with_it(
+    lab_t1: Any, tmp_path: Path, children: Children, wait_until: Callable[..., None]
+) -> None:
     assert lab_t1.up().status == 0
+    # Processes in the lab's namespaces would keep them in being, without a name.
     inside = [
         subprocess.Popen(["ip", "netns", "exec", lab_t1.netns(place), "sleep", "600"])
         for place in ("lb1", "ovs2/red/ovs-gre")
     ]
-    children += inside
-    done = lab_t1.down()
-    assert done.status == 0
-    assert [child.wait(timeout=10) for child in inside] == [-15, -15]
-
-
-def test_agents_that_use_the_labs_files_are_stopped(
-    lab_t1: Any, tmp_path: Path, children: Children, wait_until: Callable[..., None]
-) -> None:
-    """They are in the root namespace, but their sockets are in the lab's."""
-    assert lab_t1.up().status == 0
+    # Agents are in the root namespace, but their sockets are in the lab's.
     program = tmp_path / "vigia-probe"
     program.symlink_to(shutil.which("tail") or "")
     config = lab_t1.layout.node("lb1") / "probe.yaml"
     agent = subprocess.Popen([str(program), "-f", str(config)], stdout=subprocess.DEVNULL)
     reader = subprocess.Popen(["tail", "-f", str(config)], stdout=subprocess.DEVNULL)
-    children += [agent, reader]
+    children += [*inside, agent, reader]
     for child in (agent, reader):
         wait_until(lambda pid=child.pid: str(config) in processes.arguments(pid), "it runs")
+    for child in inside:
+        wait_until(lambda pid=child.pid: processes.arguments(pid) == ["sleep", "600"], "it runs")
     assert lab_t1.down().status == 0
-    assert agent.wait(timeout=10) == -15
+    assert [child.wait(timeout=10) for child in (*inside, agent)] == [-15, -15, -15]
     assert reader.poll() is None, "reading a file of the lab is not being an agent"
 
 
@@ -600,14 +593,6 @@ def test_a_namespace_name_without_a_namespace(lab_t1: Any) -> None:
     (netns.DIRECTORY / "vigia-t1-half").touch()
     assert lab_t1.down().status == 0
     assert netns.names("vigia-t1-") == []
-
-
-def test_the_record_says_what_is_up(lab_t1: Any) -> None:
-    assert lab_t1.up().status == 0
-    record = json.loads(lab_t1.layout.state_file.read_text())
-    assert record["phase"] == "up"
-    assert record["topology"]["agents"] == "127.78.0.0/24"
-    assert state.running("t1").lab == lab_t1.lab
 
 
 def test_a_mount_hidden_below_another(root: None) -> None:

@@ -481,6 +481,13 @@ def test_exec_of_nothing(lab_up: Any, words: list[str], message: str, status: in
     assert (done.status, done.stderr) == (status, f"vigia: {message}\n")
 
 
+def test_the_record_says_what_is_up(lab_up: Any) -> None:
+    record = json.loads(lab_up.layout.state_file.read_text())
+    assert record["phase"] == "up"
+    assert record["topology"]["agents"] == "127.78.0.0/24"
+    assert state.running("t1").lab == lab_up.lab
+
+
 def test_up_again_says_so(lab_up: Any) -> None:
     before = lab_up.layout.state_file.read_text()
     done = lab_up.up()

@@ -23,8 +23,12 @@ WORST = "worst second of the flood"
 
 LIMITED = "flood, limited"
 
-KEPT = {WORST: 0.9, LIMITED: 0.95}
-"""Share of its guarantee that the victim has at least; without control it has 0.1 to 0.2 of it."""
+KEPT = {WORST: 0.8, LIMITED: 0.95}
+"""Share of its guarantee that the victim has at least; without control it has 0.1 to 0.2 of it.
+
+On a kernel's path it has all of it. A switch in user space has not enough of a core for both until the flood
+is limited at its port.
+"""
 
 
 @dataclass(frozen=True)
