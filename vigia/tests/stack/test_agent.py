@@ -116,7 +116,9 @@ def test_an_action_without_a_limit(answers: Answers, address: str, token: Path) 
 
 
 @pytest.mark.parametrize(("status", "body"), [(401, b"{}"), (200, b"<html>"), (200, b"x" * (2 << 20))])
-def test_an_answer_that_is_none(answers: Answers, address: str, token: Path, status: int, body: bytes) -> None:
+def test_an_answer_that_is_none(
+    answers: Answers, address: str, token: Path, status: int, body: bytes
+) -> None:
     answers.status = status
     answers.by_path["/v1/actions"] = body
     with (

@@ -22,7 +22,13 @@ _LONG = Duration("1s", "366d", "30s, 15m, 1h or 1d")
 )
 @click.option("--since", type=_LONG, default="1h", show_default=True, help="How far back to look.")
 @click.option("--window", type=_LONG, help="Length of a window; default: a 60th of --since, at least 5s.")
-@click.option("--metric", "metrics", multiple=True, metavar="METRIC", help="Metric to compare; repeatable. Default: all.")
+@click.option(
+    "--metric",
+    "metrics",
+    multiple=True,
+    metavar="METRIC",
+    help="Metric to compare; repeatable. Default: all.",
+)
 @click.option("--tenant", help="Whose probes to compare; default: the operator's own.")
 @click.option(
     "--minimum-windows",

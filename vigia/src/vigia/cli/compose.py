@@ -38,7 +38,12 @@ def compose() -> None:
     show_default=True,
     help="Folder in which the data volumes are mounted.",
 )
-@click.option("--profiles", envvar="COMPOSE_PROFILES", default="", help="Profiles that are enabled; only tls makes a difference.")
+@click.option(
+    "--profiles",
+    envvar="COMPOSE_PROFILES",
+    default="",
+    help="Profiles that are enabled; only tls makes a difference.",
+)
 @click.option(
     "--grafana-address",
     envvar="VIGIA_GRAFANA_ADDRESS",

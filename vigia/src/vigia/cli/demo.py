@@ -68,7 +68,7 @@ def _demo(wanted: Lab, path: str, as_json: bool) -> None:
     ):
         played = scenario.play(who, prometheus, agent, steps.line, wanted)
         done.append("the flood scenario is complete")
-    result = outcome.assess(played)
+    result = outcome.assess(played, outcome.promised(wanted, who, present.datapath))
     if as_json:
         console.print_json(
             {
