@@ -83,7 +83,8 @@ def test_a_direction_without_figures_is_named(demo: Lab, missing: float | None) 
         measured.read(demo, answering(demo, value))
 
 
-def test_waiting_counts_the_directions_that_have_enough(demo: Lab) -> None:
+def test_waiting_counts_the_directions_that_have_enough(demo: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measured, "_PAUSE", 0.0)
     asked: list[str] = []
 
     def value(query: str, key: tuple[str, str, str]) -> Any:

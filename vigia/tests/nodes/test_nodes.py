@@ -491,6 +491,7 @@ def test_other_studies_across_nodes(rack: Rack) -> None:
             assert samples(f, metric), metric
 
 
+@pytest.mark.long  # in the lab it is in the short set
 def test_killed_it_goes_on(rack: Rack) -> None:
     out = rack.directory / "killed"
     file = campaign(rack, "overlays", OVERLAYS, repetitions=2)

@@ -24,6 +24,7 @@ WINDOW = 30
 
 _BY = "by (src, dst, path)"
 _DEADLINE = 120.0
+_PAUSE = 0.5  # seconds between two questions
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ def wait_for_samples(
                 f"path {path} from {source} to {destination} still has fewer than {count} answered probes in "
                 f"{window} s; see http://{lab.node(source).agent}:9871/debug/targets"
             )
-        time.sleep(0.5)
+        time.sleep(_PAUSE)
 
 
 def _key(labels: Any) -> tuple[str, str, str]:
