@@ -193,9 +193,9 @@ def test_the_victim_keeps_its_guarantee(demo: Demo) -> None:
         assert phases[name]["bits_per_second"] > guarantee, "it borrows what nobody else uses"
     assert phases["flood, limited"]["bits_per_second"] >= 0.95 * guarantee
     kept = demo.report["guarantee"]["kept"]
-    assert set(kept) == {"worst second of the flood", "flood, limited"}
+    assert set(kept) == {"first second of the flood", "flood, limited"}
     assert kept["flood, limited"] >= 0.95
-    assert kept["worst second of the flood"] >= 0.9, "in the first one, without a limit, too"
+    assert kept["first second of the flood"] >= 0.9, "it begins without a limit"
 
 
 def test_the_victim_loses_probes_to_its_own_transfer_at_most(demo: Demo) -> None:
@@ -427,9 +427,10 @@ def test_again_on_another_path_and_already_up(demo: Demo) -> None:
     ):
         assert text in again.stdout
     phases = re.findall(r"^  (before|flood.*?|after)  .* (\S+) %$", again.stdout, re.MULTILINE)
-    assert {"before", "flood, limited", "after"} <= {name for name, _ in phases}
-    assert all(float(lost) <= 100 * LOST_BESIDE_TCP for _, lost in phases), again.stdout
-    kept = re.search(r"it had (\d+)% \(worst second of the flood\), (\d+)% \(flood, limited\)", again.stdout)
+    lost = {name: float(percent) / 100 for name, percent in phases}
+    quiet_lost = max(lost["before"], lost["after"])  # in user space a transfer costs its tenant more
+    assert lost["flood, limited"] <= quiet_lost + LOST_BESIDE_TCP, again.stdout
+    kept = re.search(r"it had (\d+)% \(first second of the flood\), (\d+)% \(flood, limited\)", again.stdout)
     assert kept, again.stdout
     in_user_space = state.running(LAB).datapath == "userspace"
     assert in_user_space or int(kept[1]) >= 90, (
