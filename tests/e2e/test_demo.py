@@ -220,7 +220,7 @@ def test_the_flood_was_limited_at_its_port_alone_and_to_what_its_tenant_bought(d
     policed = {r["metric"]["port"]: float(r["value"][1]) for r in counted}
     # The fast loop takes from the victim, too, what it borrowed, until its transfer has slowed down.
     assert set(policed) <= {"lb1-red-110", "lb1-blue-120"}
-    assert policed["lb1-red-110"] > 10 * policed.get("lb1-blue-120", 0)
+    assert max(policed, key=policed.__getitem__) == "lb1-red-110"
     refused = demo.query("vigia_isolation_refused_packets_total > 0")
     assert refused == [], "nobody sent beyond the contract of a receiver"
     guarantees = demo.query(
