@@ -148,13 +148,12 @@ def _agent(folder: Path) -> Iterator[Flask]:
 @contextmanager
 def _compare(folder: Path) -> Iterator[Flask]:
     from vigia_compare.config import Config  # noqa: PLC0415
-    from vigia_compare.pages import create_app  # noqa: PLC0415
     from vigia_compare.service import Service  # noqa: PLC0415
     from vigia_config import load  # noqa: PLC0415
 
     file = folder / "compare.yaml"
     file.write_text("every: 10s\n")
-    yield create_app(Service(file, load(file, Config)))
+    yield Service(file, load(file, Config)).app()
 
 
 _APPLICATIONS = {"isolation-agent": _agent, "vigia-compare": _compare}
