@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from vigia_dashboards.live import TIMEOUT, ask, every_panel, offered
 from vigia_dashboards.pages import PAGES
 from vigia_prometheus import Prometheus
 
 
+@contextmanager
+def panels_at(url: str) -> Iterator[Panels]:
+    """Ask the Prometheus at an address until the end of the block."""
+    with Prometheus(url, TIMEOUT) as server:
+        yield Panels(server)
+
+
 class Panels:
     """Asks one Prometheus."""
 
-    def __init__(self, url: str) -> None:
-        self._server = Prometheus(url, TIMEOUT)
+    def __init__(self, server: Prometheus) -> None:
+        self._server = server
 
     def empty(self) -> dict[str, list[str]]:
         """Titles of the panels without data, by uid of their page; an error of any query is a failure."""

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 import rawkit
 from labkit import Machine, Ran, need_root, own_topology, run_vigia
-from panelkit import Panels, quiet
+from panelkit import panels_at, quiet
 
 import vigia_catalog
 from vigia.lab import model, state, topology
@@ -292,16 +292,22 @@ def test_promtool_finds_nothing_in_the_metrics(demo: Demo) -> None:
 
 
 def test_every_panel_has_data(demo: Demo) -> None:
-    panels = Panels(f"http://{stack_address(demo.lab, 9090)}")
-    eventually(
-        lambda: not {(uid, t) for uid, titles in panels.empty().items() for t in titles} - quiet(),
-        "every panel that is not quiet while all is well to have data",
-        120,
-    )
-    assert panels.variables_without_values() == []
-    empty = panels.empty()
-    loud = {"Limits in force", "Drops by reason", "Policed by limits", "Actions by state", "Alerts received"}
-    assert not loud & {t for titles in empty.values() for t in titles}, "the flood makes these loud"
+    with panels_at(f"http://{stack_address(demo.lab, 9090)}") as panels:
+        eventually(
+            lambda: not {(uid, t) for uid, titles in panels.empty().items() for t in titles} - quiet(),
+            "every panel that is not quiet while all is well to have data",
+            120,
+        )
+        assert panels.variables_without_values() == []
+        empty = panels.empty()
+        loud = {
+            "Limits in force",
+            "Drops by reason",
+            "Policed by limits",
+            "Actions by state",
+            "Alerts received",
+        }
+        assert not loud & {t for titles in empty.values() for t in titles}, "the flood makes these loud"
 
 
 def test_every_dashboard_is_rendered_by_grafana(demo: Demo, tmp_path: Path) -> None:

@@ -54,20 +54,22 @@ def _demo(wanted: Lab, path: str, as_json: bool) -> None:
     places.find_programs()
     present = lab_up.bring_up(wanted, "auto", steps)
     where = stack_up.bring_up(present, steps)
-    prometheus = Prometheus(f"http://{places.stack_address(wanted, 9090)}")
-    with steps.step("measuring every path", expected=10) as done:
-        for ready in measured.wait_for_samples(wanted, prometheus):
-            paths = ready
-        done.append(f"measured {paths} directions of paths, {measured.SAMPLES} probes or more on each")
-    figures = measured.read(wanted, prometheus)
-    if not as_json:
-        _show("What the paths give (kernel timestamps, reflector time excluded)", measured.as_table(figures))
-    with (
-        IsolationAgent(places.stack_address(wanted, 9874), where.api_token) as agent,
-        steps.step("playing the flood", expected=scenario.EXPECTED) as done,
-    ):
-        played = scenario.play(who, prometheus, agent, steps.line, wanted)
-        done.append("the flood scenario is complete")
+    with Prometheus(f"http://{places.stack_address(wanted, 9090)}") as prometheus:
+        with steps.step("measuring every path", expected=10) as done:
+            for ready in measured.wait_for_samples(wanted, prometheus):
+                paths = ready
+            done.append(f"measured {paths} directions of paths, {measured.SAMPLES} probes or more on each")
+        figures = measured.read(wanted, prometheus)
+        if not as_json:
+            _show(
+                "What the paths give (kernel timestamps, reflector time excluded)", measured.as_table(figures)
+            )
+        with (
+            IsolationAgent(places.stack_address(wanted, 9874), where.api_token) as agent,
+            steps.step("playing the flood", expected=scenario.EXPECTED) as done,
+        ):
+            played = scenario.play(who, prometheus, agent, steps.line, wanted)
+            done.append("the flood scenario is complete")
     result = outcome.assess(played, outcome.promised(wanted, who, present.datapath))
     if as_json:
         console.print_json(
