@@ -237,21 +237,29 @@ func TestStatelessReflector(t *testing.T) {
 	}
 }
 
-// TestSlowProbesWaitForEvidence has the deadline pass before the next probe is sent.
+// TestSlowProbesWaitForEvidence has the deadline pass before the next probe is sent. Where
+// the machine keeps the sender waiting for longer than that, nothing tells where probes
+// were lost; it may not be said wrongly, though.
 func TestSlowProbesWaitForEvidence(t *testing.T) {
 	t.Parallel()
-	const n = 20
-	_, at := newRelay(t, reflectOnLoopback(t), func(s uint32) fate { return fate{}.orPass(s, n, s == 5) },
-		func(s uint32) fate { return fate{}.orPass(s, n, s == 11) })
-	f := newSender(t, Options{})
-	tg := target("b", at)
-	tg.Interval, tg.Deadline, tg.Count = 200*time.Millisecond, 100*time.Millisecond, n
-	f.apply(tg)
-	f.waitFor("the losses", func() bool { return f.status(tg.Labels).Counts.Sent > 14 })
-	st := f.status(tg.Labels)
-	// On a starved machine more may miss so short a deadline.
-	if lostTo(st, accounting.Forward) != 1 || lostTo(st, accounting.Reverse) == 0 {
-		t.Errorf("%+v", st.Counts)
+	const n, attempts = 20, 8
+	for attempt := 1; ; attempt++ {
+		_, at := newRelay(t, reflectOnLoopback(t), func(s uint32) fate { return fate{}.orPass(s, n, s == 5) },
+			func(s uint32) fate { return fate{}.orPass(s, n, s == 11) })
+		f := newSender(t, Options{})
+		tg := target("b", at)
+		tg.Interval, tg.Deadline, tg.Count = 200*time.Millisecond, 100*time.Millisecond, n
+		f.apply(tg)
+		f.waitFor("the losses", func() bool { return f.status(tg.Labels).Counts.Sent > 14 })
+		st := f.status(tg.Labels)
+		forward, reverse := lostTo(st, accounting.Forward), lostTo(st, accounting.Reverse)
+		// More than the one may miss so short a deadline on their way back.
+		if forward == 1 && reverse > 0 {
+			return
+		}
+		if forward > 1 || lostTo(st, accounting.Unknown) == 0 || attempt == attempts {
+			t.Fatalf("attempt %d: %+v", attempt, st.Counts)
+		}
 	}
 }
 

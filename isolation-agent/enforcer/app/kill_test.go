@@ -2,8 +2,8 @@ package app
 
 import (
 	"errors"
-	"fmt"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -15,6 +15,7 @@ import (
 
 	"vigia/internal/bpf/vport"
 	"vigia/internal/daemon"
+	"vigia/internal/netns"
 	"vigia/internal/testutil"
 )
 
@@ -155,9 +156,10 @@ func TestKillingAtAnyPointLeavesNothingAfterItsTime(t *testing.T) {
 // index returns the interface index of a device of the node.
 func (r *rig) index(device string) int {
 	r.t.Helper()
-	var index int
-	if _, err := fmt.Sscanf(testutil.IP(r.t, "-n", r.node, "-o", "link", "show", "dev", device), "%d:", &index); err != nil {
+	var found *net.Interface
+	err := netns.Do(r.node, func() (err error) { found, err = net.InterfaceByName(device); return err })
+	if err != nil {
 		r.t.Fatal(err)
 	}
-	return index
+	return found.Index
 }
