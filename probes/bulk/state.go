@@ -1,14 +1,12 @@
 package bulk
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"os"
-	"path/filepath"
 	"time"
+
+	"vigia/internal/statefile"
 )
 
 // stateVersion is that of the file, maxState its size in bytes at most.
@@ -32,21 +30,13 @@ type spent struct {
 
 // loadState reads the file; one that is not there remembers nothing.
 func loadState(path string) (*state, error) {
-	f, err := os.Open(path)
+	var s state
+	err := statefile.Read(path, maxState, &s)
 	if errors.Is(err, fs.ErrNotExist) {
 		return &state{}, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read what bulk tests have spent: %w", err)
-	}
-	defer f.Close()
-	raw, err := io.ReadAll(io.LimitReader(f, maxState))
-	if err != nil {
-		return nil, fmt.Errorf("read what bulk tests have spent: %w", err)
-	}
-	var s state
-	if err := json.Unmarshal(raw, &s); err != nil {
-		return nil, fmt.Errorf("read what bulk tests have spent: %s: %w", path, err)
 	}
 	if s.Version != stateVersion {
 		return nil, fmt.Errorf("read what bulk tests have spent: %s has version %d, and %d is known here", path, s.Version, stateVersion)
@@ -56,21 +46,7 @@ func loadState(path string) (*state, error) {
 
 // save replaces the file; a crash leaves the old one or the new one.
 func (s *state) save(path string) error {
-	raw, err := json.Marshal(s)
-	if err != nil {
-		return err
-	}
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
-	if err != nil {
-		return fmt.Errorf("write what bulk tests have spent: %w", err)
-	}
-	_, err = f.Write(append(raw, '\n'))
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		_ = os.Remove(f.Name())
+	if err := statefile.Write(path, s); err != nil {
 		return fmt.Errorf("write what bulk tests have spent: %w", err)
 	}
 	return nil
