@@ -259,7 +259,7 @@ func aim(dst, probe, ns, source, address string) string {
 // they export.
 func TestTwoNodesProbeEachOther(t *testing.T) {
 	left, right := network(t)
-	searching := strings.NewReplacer("size: 64,", "size: 64, path_mtu: {interval: 10s, max: 3000},")
+	searching := strings.NewReplacer("size: 64,", "size: 64, path_mtu: {interval: 10s, max: 3000}, objectives: [{delay: 900ms, jitter: 900ms}],")
 	a := start(t, searching.Replace(node("a", left, "10.9.0.1",
 		aim("b", "stamp-64", left, "10.9.0.1", "10.9.0.2:862"), aim("b", "stamp-1000", left, "10.9.0.1", "10.9.0.2:862"),
 		fmt.Sprintf("  - {dst: b, path: again, tenant: _infra, probe: stamp-64, netns: %s, twin: direct, address: \"10.9.0.2:862\"}\n", left)))+

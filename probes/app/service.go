@@ -46,6 +46,7 @@ type service struct {
 	discovered *discovery.Manager
 
 	objectives *objective.Watch
+	judges     *objective.Book
 	bulk       *bulk.Runner
 	bulkServer *bulk.Server
 	bulkTests  *export.Bulk
@@ -69,10 +70,10 @@ func newService(env daemon.Env) (*service, error) {
 		runtime.GOMAXPROCS(runtime.NumCPU() + spareProcs)
 	}
 	s := &service{
-		objectives: objective.New(), clock: clockerror.New(), twins: twin.New(), health: health.New("/"), logger: env.Logger,
+		objectives: objective.New(), judges: objective.NewBook(cfg.ObjectivesState, env.Logger), clock: clockerror.New(), twins: twin.New(), health: health.New("/"), logger: env.Logger,
 	}
-	judges := export.Context{Host: s.health, Objectives: s.objectives, Twins: s.twins}
-	s.recorders = export.NewRecorders(env.Metrics, env.Registry, judges, registry.All())
+	measuring := export.Context{Host: s.health, Objectives: s.objectives, Judges: s.judges, Twins: s.twins}
+	s.recorders = export.NewRecorders(env.Metrics, env.Registry, measuring, registry.All())
 	listeners := export.NewReflector(env.Metrics)
 	s.sender, err = sender.New(sender.Options{
 		Logger: env.Logger, NewRecorder: s.recorders.New, Bound: s.clock.Bound, RealTime: true,
@@ -154,8 +155,8 @@ func (s *service) parts() []part {
 }
 
 // prepared are the fields of settings.Live that apply takes itself: the node's name is in
-// the labels of the targets, and searches of path MTUs belong to targets.
-func prepared() []string { return []string{"Node", "Reflector", "Targets", "PathMTU"} }
+// the labels of the targets, and searches of path MTUs and objectives belong to targets.
+func prepared() []string { return []string{"Node", "Reflector", "Targets", "PathMTU", "Bounds"} }
 
 // apply puts a configuration into force, all of it or nothing.
 func (s *service) apply(cfg *settings.Settings) error {
@@ -180,8 +181,7 @@ func (s *service) apply(cfg *settings.Settings) error {
 	for _, p := range s.parts() {
 		p.put(&cfg.Live)
 	}
-	s.twins.Set(targets)
-	s.setPathMTU(targets)
+	s.setTargets(targets)
 	return errors.Join(answering.Commit(), sending.Commit())
 }
 
@@ -219,11 +219,17 @@ func (s *service) rediscover() {
 		s.logger.Error("cannot probe what was discovered", "err", err)
 		return
 	}
-	s.twins.Set(targets)
-	s.setPathMTU(targets)
+	s.setTargets(targets)
 	if err := sending.Commit(); err != nil {
 		s.logger.Debug("the sender has stopped", "err", err)
 	}
+}
+
+// setTargets tells of the targets all who keep something of each.
+func (s *service) setTargets(targets []sender.Target) {
+	s.twins.Set(targets)
+	s.judges.Set(s.settings.Judged(targets))
+	s.setPathMTU(targets)
 }
 
 // setPathMTU puts the searches among the targets into force. Paused targets keep
@@ -289,6 +295,7 @@ func (s *service) Run(ctx context.Context) error {
 		reflectErr = s.reflector.Run(ctx)
 	})
 	wg.Go(func() { s.bulk.Run(ctx) })
+	wg.Go(func() { s.judges.Run(ctx) })
 	wg.Go(func() { s.searches.Run(ctx) })
 	wg.Go(func() { s.discovered.Run(ctx) })
 	wg.Go(func() { s.clock.Run(ctx) })

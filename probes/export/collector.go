@@ -12,6 +12,7 @@ import (
 	"vigia/probes/coverage"
 	"vigia/probes/delay"
 	"vigia/probes/health"
+	"vigia/probes/objective"
 	"vigia/probes/sender"
 )
 
@@ -47,6 +48,10 @@ const (
 	corrupt
 	skipped
 	quarantined
+	judged
+	slow
+	unsteady
+	objectiveInForce
 	rewritten
 	errorBound
 	inFlight
@@ -75,6 +80,7 @@ type labelPairs struct {
 	quarantine [delay.NumVerdicts][]*dto.LabelPair
 	direction  [delay.RoundTrip][]*dto.LabelPair
 	unfit      [health.NumReasons][]*dto.LabelPair
+	objective  [objective.NumKinds][]*dto.LabelPair
 }
 
 // NewCollector returns a collector that is not registered yet.
@@ -85,7 +91,9 @@ func NewCollector(f *catalog.Factory, from Sources) *Collector {
 		late: "vigia_probe_late_total", duplicate: "vigia_probe_duplicate_total",
 		reordered: "vigia_probe_reordered_total", corrupt: "vigia_probe_corrupt_total",
 		skipped: "vigia_probe_skipped_total", quarantined: "vigia_probe_quarantined_total",
-		rewritten: "vigia_probe_dscp_rewritten_total", errorBound: "vigia_probe_clock_error_bound_seconds",
+		judged: "vigia_probe_judged_total", slow: "vigia_probe_slow_total", unsteady: "vigia_probe_unsteady_total",
+		objectiveInForce: "vigia_probe_objective_seconds",
+		rewritten:        "vigia_probe_dscp_rewritten_total", errorBound: "vigia_probe_clock_error_bound_seconds",
 		pressure: "vigia_probe_host_cpu_pressure_ratio", steal: "vigia_probe_host_steal_ratio",
 		throttled: "vigia_probe_host_throttled_seconds_total", unfit: "vigia_probe_host_unfit",
 		inFlight: "vigia_probe_in_flight", mismatch: "vigia_probe_accounting_mismatch",
@@ -195,12 +203,29 @@ func (c *Collector) collectTarget(out chan<- prometheus.Metric, st *sender.Statu
 			out <- withLabels(c.families[errorBound], p.direction[direction], float64(st.ErrorBound)/1e9)
 		}
 	}
-	for reason, v := range c.from.Recorders.unfitCounts(st.Target.Labels) {
+	unfitCounts, judge := c.from.Recorders.judged(st.Target.Labels)
+	c.collectObjectives(out, p, judge)
+	for reason, v := range unfitCounts {
 		out <- withLabels(c.families[quarantined], p.unfit[reason], float64(v))
 	}
 	for verdict, v := range st.Quarantined {
 		if delay.Verdict(verdict) != delay.Good {
 			out <- withLabels(c.families[quarantined], p.quarantine[verdict], float64(v))
+		}
+	}
+}
+
+// collectObjectives exports what a target's samples are judged by, and how they were.
+func (c *Collector) collectObjectives(out chan<- prometheus.Metric, p *labelPairs, judge *objective.Judge) {
+	if judge == nil {
+		return
+	}
+	for kind, family := range [objective.NumKinds]int{objective.Delay: slow, objective.Jitter: unsteady} {
+		total, bad := judge.Counts(objective.Kind(kind))
+		out <- withLabels(c.families[judged], p.objective[kind], float64(total))
+		out <- withLabels(c.families[family], p.base, float64(bad))
+		if bound := judge.Objective(objective.Kind(kind)); bound > 0 {
+			out <- withLabels(c.families[objectiveInForce], p.objective[kind], bound.Seconds())
 		}
 	}
 }
@@ -225,6 +250,9 @@ func (c *Collector) pairs(l sender.Labels) *labelPairs {
 			continue // no reason to keep a sample out
 		}
 		p.quarantine[verdict] = c.families[quarantined].Labels(append(values[:len(values):len(values)], delay.Verdict(verdict).String())...)
+	}
+	for kind := range p.objective {
+		p.objective[kind] = c.families[judged].Labels(append(values[:len(values):len(values)], objective.Kind(kind).String())...)
 	}
 	c.labels[l] = p
 	return p

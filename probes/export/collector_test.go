@@ -66,7 +66,8 @@ func collected(t *testing.T, m *measured, burning *objective.Watch) (*prometheus
 	t.Helper()
 	reg := prometheus.NewPedanticRegistry()
 	f := factory(t, reg)
-	recorders := NewRecorders(f, reg, Context{Host: m, Objectives: burning, Twins: twin.New()}, registry.All())
+	judges := newBook(objective.Target{Labels: labels, Bounds: objective.Bounds{3 * time.Millisecond, 2 * time.Millisecond}})
+	recorders := NewRecorders(f, reg, Context{Host: m, Objectives: burning, Judges: judges, Twins: twin.New()}, registry.All())
 	reg.MustRegister(NewCollector(f, Sources{
 		Targets: m, Recorders: recorders, Host: m, Clock: m, Objectives: burning,
 		Paths: func() []settings.Path {
@@ -186,7 +187,7 @@ func TestLabelsOfGoneTargetsAreForgotten(t *testing.T) {
 	m := &measured{}
 	reg := prometheus.NewPedanticRegistry()
 	f := factory(t, reg)
-	recorders := NewRecorders(f, reg, Context{Host: m, Objectives: objective.New(), Twins: twin.New()}, nil)
+	recorders := NewRecorders(f, reg, Context{Host: m, Objectives: objective.New(), Judges: newBook(), Twins: twin.New()}, nil)
 	c := NewCollector(f, Sources{Targets: m, Recorders: recorders, Host: m, Clock: m, Objectives: objective.New(), Paths: func() []settings.Path { return nil }})
 	reg.MustRegister(c)
 	for round := range 20 {
@@ -263,7 +264,7 @@ func (m *ownMetrics) Removed(labels []string) { m.gauge.DeleteLabelValues(labels
 func TestMetricsOfAProtocol(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
 	m := &measured{}
-	recorders := NewRecorders(factory(t, reg), reg, Context{Host: m, Objectives: objective.New(), Twins: twin.New()}, append(registry.All(), metered{}))
+	recorders := NewRecorders(factory(t, reg), reg, Context{Host: m, Objectives: objective.New(), Judges: newBook(), Twins: twin.New()}, append(registry.All(), metered{}))
 	tg := stampTarget()
 	tg.Protocol = metered{}
 	own, other := recorders.New(tg), recorders.New(sender.Target{Protocol: stampprobe.Protocol{}, Labels: sender.Labels{Dst: "other"}})
@@ -294,7 +295,7 @@ func TestMetricsOfAProtocol(t *testing.T) {
 func TestRecordsAreSelectedAndOrdered(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
 	m := &measured{}
-	recorders := NewRecorders(factory(t, reg), reg, Context{Host: m, Objectives: objective.New(), Twins: twin.New()}, nil)
+	recorders := NewRecorders(factory(t, reg), reg, Context{Host: m, Objectives: objective.New(), Judges: newBook(), Twins: twin.New()}, nil)
 	now := time.Now().UnixNano()
 	for _, dst := range []string{"z", "m", "a"} {
 		l := labels
@@ -340,7 +341,7 @@ func (broken) Write([]byte) (int, error) { return 0, errBroken }
 func TestSourceChangedBeginsDelaysAnew(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
 	m := &measured{}
-	recorders := NewRecorders(factory(t, reg), reg, Context{Host: m, Objectives: objective.New(), Twins: twin.New()}, nil)
+	recorders := NewRecorders(factory(t, reg), reg, Context{Host: m, Objectives: objective.New(), Judges: newBook(), Twins: twin.New()}, nil)
 	rec := recorders.New(stampTarget()).(*recorder)
 	rec.Launched(1000)
 	rec.Received(&protocol.Probe{Application: 5000})

@@ -8,6 +8,7 @@ import (
 
 	"vigia/probes/clockerror"
 	"vigia/probes/health"
+	"vigia/probes/objective"
 	"vigia/probes/protocol"
 	"vigia/probes/sender"
 	"vigia/probes/settings"
@@ -36,6 +37,11 @@ type Clock interface {
 type Objectives interface {
 	Probe(tenant string, answered bool, rtt time.Duration, now time.Time)
 	State(now time.Time) (burning map[string]bool)
+}
+
+// Judges keep the objectives of targets: objective.Book.
+type Judges interface {
+	Of(sender.Labels) *objective.Judge
 }
 
 // Twins compare probes of the same moment: twin.Pairs.

@@ -16,6 +16,7 @@ import (
 	"vigia/probes/delay"
 	"vigia/probes/health"
 	"vigia/probes/histogram"
+	"vigia/probes/objective"
 	"vigia/probes/protocol"
 	"vigia/probes/records"
 	"vigia/probes/sender"
@@ -41,10 +42,11 @@ const (
 )
 
 // Context is what decides where a measurement goes: whether the host is fit, what the tenant
-// was promised, and which target it is compared with.
+// was promised, what the target's objectives are, and which target it is compared with.
 type Context struct {
 	Host       Host
 	Objectives Objectives
+	Judges     Judges
 	Twins      Twins
 }
 
@@ -124,6 +126,7 @@ type recorder struct {
 	owner  *Recorders
 	labels sender.Labels
 
+	judge           *objective.Judge
 	twoWay          bool             // the other end leaves stamps, and so each way has its delays
 	protocolMetrics protocol.Metrics // of the protocol; nil for most
 
@@ -133,6 +136,8 @@ type recorder struct {
 	mu      sync.Mutex
 	pending []observation             // not in the histograms yet
 	unfit   [health.NumReasons]uint64 // samples taken while the host was not fit
+	// fit tells whether the host was at the last good sample, wasFit at that before.
+	fit, wasFit bool
 
 	scraping sync.Mutex // guards the histograms; taken before mu
 	series   [numSeries]series
@@ -174,7 +179,7 @@ func (r *Recorders) New(t sender.Target) sender.Recorder {
 	values := labelValues(l)
 	traits := t.Protocol.Traits()
 	rec := &recorder{
-		owner: r, labels: l, twoWay: traits.TwoWay, protocolMetrics: r.metered[traits.Name],
+		owner: r, labels: l, judge: r.context.Judges.Of(l), twoWay: traits.TwoWay, protocolMetrics: r.metered[traits.Name],
 		pending: make([]observation, 0, maxPending), spare: make([]observation, 0, maxPending),
 	}
 	for i := range variationHistogram {
@@ -287,20 +292,25 @@ func (r *recorder) Received(p *protocol.Probe) {
 // stamps.
 func (r *recorder) Settled(p *protocol.Probe) {
 	now := time.Now()
-	r.judge(p, now)
+	r.watch(p, now)
 	good := p.State == protocol.Answered && p.Verdict == delay.Good
 	r.dumping.Lock()
 	r.records.Add(p, now.UnixNano())
 	r.dumping.Unlock()
 	if good {
+		_, unfit := r.owner.context.Host.Kernel()
 		r.mu.Lock()
-		if _, unfit := r.owner.context.Host.Kernel(); unfit {
+		r.fit, r.wasFit = !unfit, r.fit
+		if unfit {
 			r.add(quarantineHistogram, p.Stamps.RTT())
 			good = false
 		} else {
 			r.delays(p)
 		}
 		r.mu.Unlock()
+	}
+	if good {
+		r.judge.Sample(objective.Delay, p.Stamps.RTT())
 	}
 	r.flushWhenFull()
 	if good {
@@ -326,22 +336,23 @@ func (r *recorder) delays(p *protocol.Probe) {
 	}
 }
 
-// unfitCounts returns how many samples of a target were taken while the host was not fit, by reason.
-func (r *Recorders) unfitCounts(l sender.Labels) (counts [health.NumReasons]uint64) {
+// judged returns how many samples of a target were taken while the host was not fit, by
+// reason, and the judge of the others; nil for a target that is gone.
+func (r *Recorders) judged(l sender.Labels) (unfit [health.NumReasons]uint64, judge *objective.Judge) {
 	r.mu.Lock()
 	rec := r.targets[l]
 	r.mu.Unlock()
-	if rec != nil {
-		rec.mu.Lock()
-		counts = rec.unfit
-		rec.mu.Unlock()
+	if rec == nil {
+		return unfit, nil
 	}
-	return counts
+	rec.mu.Lock()
+	defer rec.mu.Unlock()
+	return rec.unfit, rec.judge
 }
 
-// judge counts the probe for the tenant's objective. Without good stamps, what the
+// watch counts the probe for the tenant's objective. Without good stamps, what the
 // application saw is the next best.
-func (r *recorder) judge(p *protocol.Probe, now time.Time) {
+func (r *recorder) watch(p *protocol.Probe, now time.Time) {
 	rtt := p.Application
 	if p.Verdict == delay.Good {
 		rtt = p.Stamps.RTT()
@@ -352,15 +363,20 @@ func (r *recorder) judge(p *protocol.Probe, now time.Time) {
 // Taxed observes how much longer a probe took than its twin.
 func (r *recorder) Taxed(ns int64) { r.observe(taxSeries, ns) }
 
-// Varied observes the variation of the delay.
+// Varied observes the variation of the delay, and judges it when the host was fit at both
+// ends of it.
 func (r *recorder) Varied(v [delay.NumDirections]int64) {
 	r.mu.Lock()
+	fit := r.fit && r.wasFit
 	for d := range v {
 		if r.twoWay || delay.Direction(d) == delay.RoundTrip {
 			r.add(variationHistogram+d, v[d])
 		}
 	}
 	r.mu.Unlock()
+	if fit {
+		r.judge.Sample(objective.Jitter, max(v[delay.RoundTrip], -v[delay.RoundTrip]))
+	}
 }
 
 // Burst observes the length of a run of losses.

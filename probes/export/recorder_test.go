@@ -2,6 +2,7 @@ package export
 
 import (
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"sync"
@@ -35,7 +36,20 @@ func newTestRecorder(t *testing.T) *recorder {
 
 // newRecorders returns recorders whose host is judged by a monitor.
 func newRecorders(f *catalog.Factory, reg prometheus.Registerer, monitor *health.Monitor, protocols ...protocol.Protocol) *Recorders {
-	return NewRecorders(f, reg, Context{Host: monitor, Objectives: objective.New(), Twins: twin.New()}, protocols)
+	return NewRecorders(f, reg, Context{Host: monitor, Objectives: objective.New(), Judges: newBook(), Twins: twin.New()}, protocols)
+}
+
+// newBook returns the objectives of these targets; others learn them.
+func newBook(targets ...objective.Target) *objective.Book {
+	book := objective.NewBook("", slog.New(slog.DiscardHandler))
+	book.Set(targets)
+	return book
+}
+
+// unfitCounts returns how many samples of a target were taken while the host was not fit.
+func unfitCounts(r *Recorders, l sender.Labels) [health.NumReasons]uint64 {
+	counts, _ := r.judged(l)
+	return counts
 }
 
 // observed returns what a scrape reads of the recorder's i-th histogram.
@@ -283,7 +297,7 @@ func TestUnfitHostQuarantines(t *testing.T) {
 		got["vigia_probe_rtt_application_quarantined_seconds"] != 2 {
 		t.Errorf("stolen: %v", got)
 	}
-	if got := all.unfitCounts(labels); got != [health.NumReasons]uint64{health.Steal: 1, health.ScheduleLag: 1} {
+	if got := unfitCounts(all, labels); got != [health.NumReasons]uint64{health.Steal: 1, health.ScheduleLag: 1} {
 		t.Errorf("reasons %v", got)
 	}
 }

@@ -2,6 +2,7 @@ package export
 
 import (
 	"errors"
+	"log/slog"
 	"net/netip"
 	"time"
 
@@ -54,7 +55,9 @@ func SeriesPerTarget(p protocol.Protocol) (count int, err error) {
 	reg := prometheus.NewRegistry()
 	factory := c.NewFactory("probe", reg)
 	host, objectives := unprobed{target}, objective.New()
-	recorders := NewRecorders(factory, reg, Context{Host: host, Objectives: objectives, Twins: twin.New()}, []protocol.Protocol{p})
+	book := objective.NewBook("", slog.New(slog.DiscardHandler))
+	book.Set([]objective.Target{{Labels: target.Labels, Bounds: objective.Bounds{time.Second, time.Second}}})
+	recorders := NewRecorders(factory, reg, Context{Host: host, Objectives: objectives, Judges: book, Twins: twin.New()}, []protocol.Protocol{p})
 	recorders.New(target)
 	reg.MustRegister(NewCollector(factory, Sources{
 		Targets: host, Recorders: recorders, Host: host, Clock: host, Objectives: objectives,

@@ -13,6 +13,7 @@ import (
 	"vigia/probes/bulk"
 	"vigia/probes/delay"
 	"vigia/probes/health"
+	"vigia/probes/objective"
 	"vigia/probes/pathmtu"
 	"vigia/probes/sender"
 )
@@ -35,6 +36,8 @@ func TestClosedLabels(t *testing.T) {
 	values := catalogtest.Values{
 		"vigia_probe_lost_total.cause":                      named[accounting.Cause](accounting.NumCauses),
 		"vigia_probe_quarantined_total.reason":              append(named[delay.Verdict](delay.NumVerdicts)[delay.Good+1:], named[health.Reason](health.NumReasons)...),
+		"vigia_probe_judged_total.objective":                named[objective.Kind](objective.NumKinds),
+		"vigia_probe_objective_seconds.objective":           named[objective.Kind](objective.NumKinds),
 		"vigia_probe_host_unfit.reason":                     unfit,
 		"vigia_probe_dscp_rewritten_total.direction":        ways,
 		"vigia_probe_oneway_delay_seconds.direction":        ways,

@@ -148,6 +148,35 @@ func (h *Histogram) limitBuckets(ns int64) {
 // Count returns how many delays were observed.
 func (h *Histogram) Count() uint64 { return h.count }
 
+// Quantile returns the upper bound, in nanoseconds, of the bucket that holds the delay
+// which at least the share q of all do not exceed; 0 of an empty histogram.
+func (h *Histogram) Quantile(q float64) int64 {
+	left := int64(math.Ceil(q * float64(h.count)))
+	bound := 0.0
+	for i := len(h.below.counts) - 1; i >= 0 && left > 0; i-- {
+		if n := h.below.counts[i]; n > 0 {
+			left -= int64(n)
+			bound = -h.upper(h.below.first + i - 1)
+		}
+	}
+	if left > 0 && h.zero > 0 {
+		left -= int64(h.zero)
+		bound = zeroThreshold
+	}
+	for i := 0; i < len(h.above.counts) && left > 0; i++ {
+		if n := h.above.counts[i]; n > 0 {
+			left -= int64(n)
+			bound = h.upper(h.above.first + i)
+		}
+	}
+	return int64(math.Round(bound * 1e9))
+}
+
+// upper returns the upper bound of a native bucket in seconds.
+func (h *Histogram) upper(key int) float64 {
+	return math.Exp2(float64(key) / float64(int(1)<<h.schema))
+}
+
 // key returns the index of the native bucket at schema 3: key k holds the values
 // in (2^((k-1)/8), 2^(k/8)].
 func (l *Layout) key(v float64) int {

@@ -5,12 +5,10 @@ import (
 	"net/netip"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"vigia/internal/config"
 	"vigia/probes/bulk"
-	"vigia/probes/objective"
 	"vigia/probes/sender"
 	"vigia/probes/timestamping"
 )
@@ -58,13 +56,6 @@ type BulkTarget struct {
 	Device  string `yaml:"device" help:"device to bind to"`
 	Address string `yaml:"address" help:"IP:port of the listener; required"`
 	Link    string `yaml:"link" help:"name of our link, default uplink"`
-}
-
-// Objective is what a tenant was promised.
-type Objective struct {
-	Tenant string          `yaml:"tenant" help:"whose; required"`
-	Ratio  float64         `yaml:"ratio" help:"of good probes, between 0 and 1; required"`
-	RTT    config.Duration `yaml:"rtt" help:"of a good probe at most; absent: any"`
 }
 
 // Defaults and bounds of bulk tests.
@@ -228,16 +219,12 @@ func (t *BulkTarget) validate(e *faults, field string, paths map[string]bool, cl
 // bulkState is the name of the file that remembers what was sent.
 const bulkState = "bulk.json"
 
-// state returns the file that remembers what was sent: as configured, or in the
-// directory that systemd gives the service (systemd.exec(5), StateDirectory).
-func (b *Bulk) state(directory string) string {
-	switch {
-	case b != nil && b.State != "":
-		return b.State
-	case filepath.IsAbs(directory) && !strings.Contains(directory, ":"):
-		return filepath.Join(directory, bulkState)
+// state returns the file that is configured to remember what was sent.
+func (b *Bulk) state() string {
+	if b == nil {
+		return ""
 	}
-	return ""
+	return b.State
 }
 
 func (b *Bulk) slot() time.Duration {
@@ -320,31 +307,6 @@ func prefixes(texts []string) (out []netip.Prefix) {
 	}
 	if len(out) == 0 {
 		out = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
-	}
-	return out
-}
-
-func (f *File) validateObjectives(e *faults) {
-	seen := make(map[string]bool)
-	for i, o := range f.Objectives {
-		field := fmt.Sprintf("objectives[%d]", i)
-		e.label(field+".tenant", o.Tenant, "tenant: blue")
-		if seen[o.Tenant] {
-			e.add(field+".tenant", o.Tenant, "has an objective already", "keep one")
-		}
-		seen[o.Tenant] = true
-		if o.Ratio <= 0 || o.Ratio >= 1 {
-			e.add(field+".ratio", o.Ratio, "is not a share between 0 and 1", "write for example ratio: 0.999")
-		}
-		if o.RTT < 0 || time.Duration(o.RTT) > maxDeadline {
-			e.add(field+".rtt", o.RTT, "is out of bounds", fmt.Sprintf("write a round-trip time of at most %v", maxDeadline))
-		}
-	}
-}
-
-func (f *File) objectives() (out []objective.Objective) {
-	for _, o := range f.Objectives {
-		out = append(out, objective.Objective{Tenant: o.Tenant, Ratio: o.Ratio, RTT: time.Duration(o.RTT)})
 	}
 	return out
 }

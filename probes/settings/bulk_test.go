@@ -62,12 +62,12 @@ func TestBulkState(t *testing.T) {
 		{"", "/var/lib/a:/var/lib/b", ""},
 		{"/srv/spent.json", "/var/lib/vigia-probe", "/srv/spent.json"},
 	} {
-		if got := (&Bulk{State: tc.configured}).state(tc.directory); got != tc.want {
+		if got := stateFile((&Bulk{State: tc.configured}).state(), tc.directory, bulkState); got != tc.want {
 			t.Errorf("%+v: %q", tc, got)
 		}
 	}
 	// Also where there are no bulk tests yet: a reload may bring them.
-	if got := (*Bulk)(nil).state("/var/lib/vigia-probe"); got != "/var/lib/vigia-probe/bulk.json" {
+	if got := stateFile((*Bulk)(nil).state(), "/var/lib/vigia-probe", bulkState); got != "/var/lib/vigia-probe/bulk.json" {
 		t.Errorf("%q", got)
 	}
 }

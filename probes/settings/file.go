@@ -24,6 +24,8 @@ type File struct {
 	Bulk       *Bulk       `yaml:"bulk" help:"throughput tests"`
 	Objectives []Objective `yaml:"objectives" help:"what tenants were promised; one that burns stops bulk tests"`
 
+	ObjectivesState string `yaml:"objectives_state" help:"file that remembers learned objectives of targets over a restart, default objectives.json in the state directory of systemd"`
+
 	protocols table
 	// By path, read by Validate: what listeners and what targets need.
 	keys  map[string]stamp.Keys
@@ -91,6 +93,8 @@ type Class struct {
 	SourcePorts  int    `yaml:"source_ports" help:"so many source ports in turn, 1 to 1024, default 1"`
 	Flow         string `yaml:"flow" help:"'warm' (default): the same ports all the time; 'cold': a port rests for 60 s"`
 	ECMPPaths    int    `yaml:"ecmp_paths" help:"equal-cost paths that the network is taken to have, for the coverage"`
+
+	Objectives []ClassObjective `yaml:"objectives" help:"what delay and jitter the targets must keep to"`
 
 	PathMTU *PathMTU  `yaml:"path_mtu" help:"search the path MTU of the targets"`
 	Options yaml.Node `yaml:"options" help:"keys that the protocol has of its own"`

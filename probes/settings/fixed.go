@@ -13,6 +13,8 @@ type Fixed struct {
 	// BulkState is the file that remembers what bulk tests have sent over a restart;
 	// empty for none.
 	BulkState string `key:"bulk.state"`
+	// ObjectivesState does so for the objectives that were learned.
+	ObjectivesState string `key:"objectives_state"`
 }
 
 // Refuse returns an error that names what next would change, or nil when it changes

@@ -23,7 +23,8 @@ paths:
 classes:
   - {name: big, protocol: stamp, size: 1400, interval: 50ms, deadline: 900ms, dscp: 46, priority: 3, mark: 7, dont_fragment: true,
      source_ports: 4, ecmp_paths: 8, path_mtu: {interval: 20m, min: 600, max: 9000}}
-  - {name: spare, protocol: stamp, size: 1400, interval: 50ms, flow: warm}
+  - {name: spare, protocol: stamp, size: 1400, interval: 50ms, flow: warm,
+     objectives: [{delay: 20ms, jitter: 10ms}, {path: direct, delay: 30ms}]}
   - {name: twins, protocol: stamp, size: 64, interval: 1s}
 targets:
   - {dst: lb2, path: direct, tenant: blue, probe: big, netns: red, source: 10.99.1.1, device: eth0, address: "10.99.1.2:862", key_file: FIRST}
@@ -60,6 +61,7 @@ bulk:
     - {dst: lb2, path: direct, tenant: blue, probe: udp, address: "10.99.1.2:9876"}
     - {dst: lb2, path: direct, tenant: blue, probe: lone, address: "10.99.1.2:9876"}
 objectives: [{tenant: blue, ratio: 0.99, rtt: 5ms}]
+objectives_state: /srv/learned.json
 `
 
 // changes are how keys change: what is replaced by what, pair by pair.
@@ -89,6 +91,9 @@ var changes = map[string][]string{
 	"classes[].source_ports":         {"source_ports: 4", "source_ports: 5"},
 	"classes[].flow":                 {"interval: 50ms, flow: warm", "interval: 100ms, flow: cold"},
 	"classes[].ecmp_paths":           {"ecmp_paths: 8", "ecmp_paths: 9"},
+	"classes[].objectives[].path":    {"{path: direct, delay: 30ms}", "{path: vxlan, delay: 30ms}"},
+	"classes[].objectives[].delay":   {"delay: 20ms", "delay: 21ms"},
+	"classes[].objectives[].jitter":  {"jitter: 10ms", "jitter: 11ms"},
 	"classes[].path_mtu.interval":    {"interval: 20m", "interval: 30m"},
 	"classes[].path_mtu.min":         {"min: 600", "min: 700"},
 	"classes[].path_mtu.max":         {"max: 9000", "max: 8000"},
@@ -151,13 +156,14 @@ var changes = map[string][]string{
 	"bulk.targets[].device":          {`device: eth0, address: "10.99.1.2:9876"`, `device: eth1, address: "10.99.1.2:9876"`},
 	"bulk.targets[].address":         {`"10.99.1.2:9876", link`, `"10.99.1.2:9877", link`},
 	"bulk.targets[].link":            {`"10.99.1.2:9876", link: uplink`, `"10.99.1.2:9876", link: other`},
+	"objectives_state":               {"/srv/learned.json", "/srv/other.json"},
 	"objectives[].tenant":            {"[{tenant: blue", "[{tenant: grey"},
 	"objectives[].ratio":             {"ratio: 0.99", "ratio: 0.9"},
 	"objectives[].rtt":               {"rtt: 5ms", "rtt: 6ms"},
 }
 
 // fixed are the keys that need a restart.
-var fixed = []string{"bulk.state"}
+var fixed = []string{"bulk.state", "objectives_state"}
 
 // TestEveryKeyIsLiveOrRefused changes one key after the other, of all that the reference
 // has: a change is put into force by a reload, or refused with the key's name. One that is

@@ -48,6 +48,9 @@ type Live struct {
 	BulkServer bulk.Config
 	Bulk       bulk.Plan
 	Objectives []objective.Objective
+	// Bounds are the objectives that operators set; a path that is empty stands for
+	// all that have none of their own.
+	Bounds map[ClassPath]objective.Bounds
 }
 
 const defaultMaxRate = 10000
@@ -82,9 +85,13 @@ func (s *Settings) Summary() string {
 
 // settings converts a file that Validate has found right.
 func (f *File) settings() *Settings {
+	directory := os.Getenv("STATE_DIRECTORY")
 	s := &Settings{
-		Fixed: Fixed{BulkState: f.Bulk.state(os.Getenv("STATE_DIRECTORY"))},
-		Live:  Live{Node: f.Node, Paths: f.Paths, Reflector: f.Reflector.config(f.keys)},
+		Fixed: Fixed{
+			BulkState:       stateFile(f.Bulk.state(), directory, bulkState),
+			ObjectivesState: stateFile(f.ObjectivesState, directory, objectivesState),
+		},
+		Live: Live{Node: f.Node, Paths: f.Paths, Reflector: f.Reflector.config(f.keys)},
 	}
 	classes := make(map[string]*Class, len(f.Classes))
 	for i := range f.Classes {
@@ -96,7 +103,7 @@ func (f *File) settings() *Settings {
 	s.Targets = f.convert(f.Targets, classes)
 	s.Sites = f.sites(classes)
 	s.BulkServer, s.Bulk = f.bulk()
-	s.Objectives = f.objectives()
+	s.Objectives, s.Bounds = f.objectives(), f.bounds()
 	s.PathMTU = f.searches()
 	return s
 }

@@ -81,7 +81,7 @@ func (f *File) Validate() error {
 	f.Clock.validate(&e)
 	f.Health.validate(&e)
 	paths := f.validatePaths(&e)
-	classes := f.validateClasses(&e)
+	classes := f.validateClasses(&e, paths)
 	if len(f.Targets) > maxTargets {
 		e.add("targets", len(f.Targets), "are too many", fmt.Sprintf("at most %d for one process", maxTargets))
 		return e.join()
@@ -222,11 +222,12 @@ func (f *File) validatePaths(e *faults) map[string]bool {
 	return names
 }
 
-func (f *File) validateClasses(e *faults) map[string]*Class {
+func (f *File) validateClasses(e *faults, paths map[string]bool) map[string]*Class {
 	names := make(map[string]*Class)
 	for i := range f.Classes {
 		c, field := &f.Classes[i], fmt.Sprintf("classes[%d]", i)
 		c.validate(e, field, f.protocols)
+		c.validateClassObjectives(e, field, paths)
 		if names[c.Name] != nil {
 			e.add(field+".name", c.Name, "is the name of another class", "choose another")
 		}

@@ -1,7 +1,10 @@
-// Package objective watches what the probes say of tenants' objectives, as a share
-// of good probes: those answered, and within the round-trip time agreed. An
-// objective burns when its error budget is being spent many times faster than it
-// lasts (multi-window burn rates, Google SRE workbook chapter 5).
+// Package objective judges probes by objectives: of targets, set or learned, and of tenants.
+//
+// A Judge counts the samples of a target that are beyond its objectives of delay and
+// jitter; rules make burn rates of these counts. A Watch follows tenants' objectives, as a
+// share of good probes: those answered, and within the round-trip time agreed. One burns
+// when its error budget is being spent many times faster than it lasts (multi-window burn
+// rates, Google SRE workbook chapter 5); that stops bulk tests.
 package objective
 
 import (
