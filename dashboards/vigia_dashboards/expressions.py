@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from datetime import timedelta
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ __all__ = [
     "UnknownName",
     "check",
     "check_matchers",
+    "histogram_ranges",
     "labels_of",
     "parse",
     "recorded",
@@ -135,11 +137,13 @@ def _nodes(expression: str) -> Iterator[Any]:
         yield node
         if isinstance(node, promql_parser.VectorSelector):
             continue
-        for name in ("expr", "lhs", "rhs", "vector_selector", "param"):
-            child = getattr(node, name, None)
-            if child is not None and not isinstance(child, str | float):
-                waiting.append(child)
-        waiting += getattr(node, "args", None) or []
+        waiting += _children(node)
+
+
+def _children(node: Any) -> list[Any]:
+    children = (getattr(node, name, None) for name in ("expr", "lhs", "rhs", "vector_selector", "param"))
+    found = [child for child in children if child is not None and not isinstance(child, str | float)]
+    return found + list(getattr(node, "args", None) or [])
 
 
 @cache
@@ -246,6 +250,21 @@ def check_matchers(expression: str) -> None:
                 raise UnknownName(f"{about} has no value that {matcher.value!r} lets pass: {expression}")
 
 
+def histogram_ranges(expression: str) -> Iterator[tuple[str, timedelta]]:
+    """Yield every histogram that is read over a range, with the range; subqueries count as a whole."""
+    waiting: list[tuple[Any, timedelta]] = [(parse(expression), timedelta(0))]
+    while waiting:
+        node, outside = waiting.pop()
+        if isinstance(node, promql_parser.VectorSelector):
+            name = str(node.name)
+            metric = _declared().get(name) or _declared().get(re.sub(r"_(bucket|sum|count)$", "", name))
+            if metric and metric.type == "histogram" and outside:
+                yield name, outside
+            continue
+        outside += getattr(node, "range", None) or timedelta(0)
+        waiting += [(child, outside) for child in _children(node)]
+
+
 _OF_COUNTERS = {"rate", "increase", "irate"}
 _OF_ANY = {"absent", "absent_over_time", "count", "count_over_time", "changes", "resets", "timestamp"}
 
@@ -268,11 +287,7 @@ def _counters_have_rates(expression: str) -> None:
             here = str(node.func.name)
         elif isinstance(node, promql_parser.AggregateExpr) and str(node.op) == "count":
             here = "count"
-        for attribute in ("expr", "lhs", "rhs", "vector_selector", "param"):
-            child = getattr(node, attribute, None)
-            if child is not None and not isinstance(child, str | float):
-                waiting.append((child, here))
-        waiting += [(child, here) for child in getattr(node, "args", None) or []]
+        waiting += [(child, here) for child in _children(node)]
 
 
 def _counts(name: str) -> bool | None:

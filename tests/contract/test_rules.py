@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ import yaml
 from alertkit import jobs_of, rules
 
 import vigia_catalog
-from vigia_dashboards.expressions import check, check_matchers, labels_of, selectors
+from vigia_dashboards.expressions import check, check_matchers, histogram_ranges, labels_of, selectors
+from vigia_dashboards.model import Dashboard
 from vigia_dashboards.pages import PAGES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,6 +41,33 @@ def test_the_parser_finds_every_selector() -> None:
 def test_rules_use_only_declared_metrics_and_labels(rule: dict[str, Any]) -> None:
     assert list(selectors(rule["expr"]))
     check(rule["expr"])
+
+
+LONGEST = timedelta(minutes=5)
+"""Over which a histogram may be read: longer windows are made of records, whose cost does not grow with the buckets."""
+
+
+def test_ranges_of_histograms_are_found() -> None:
+    quantile = "histogram_quantile(0.9, sum by (dst) (rate(vigia_probe_rtt_seconds[1h])))"
+    assert list(histogram_ranges(quantile)) == [("vigia_probe_rtt_seconds", timedelta(hours=1))]
+    within = "max_over_time(sum(rate(vigia_probe_rtt_seconds_count[5m]))[1h:1m]) / rate(vigia_probe_sent_total[6h])"
+    assert list(histogram_ranges(within)) == [("vigia_probe_rtt_seconds_count", timedelta(minutes=65))]
+    assert not list(histogram_ranges("avg_over_time(path:vigia_probe_rtt_seconds:p99_rate10s[1d])"))
+
+
+@pytest.mark.parametrize(
+    "rule", [*ALERTS.values(), *RECORDS.values()], ids=lambda r: r.get("alert", r.get("record"))
+)
+def test_rules_read_no_histogram_over_more_than_five_minutes(rule: dict[str, Any]) -> None:
+    assert not [found for found in histogram_ranges(rule["expr"]) if found[1] > LONGEST]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.uid)
+def test_panels_read_no_histogram_over_more_than_five_minutes(page: Dashboard) -> None:
+    for panel in (panel for row in page.rows for panel in row.panels):
+        for query in panel.queries:
+            long = [found for found in histogram_ranges(query.expression) if found[1] > LONGEST]
+            assert not long, f"{panel.title}: {long}"
 
 
 @pytest.mark.parametrize("name", RECORDS)
@@ -217,7 +246,7 @@ def test_burn_rates_have_two_windows_and_a_minimum_of_samples(name: str) -> None
     for branch in re.split(r"\bor\b", ALERTS[name]["expr"]):
         windows = set(re.findall(r"ratio_rate(\d+[mh])", branch))
         assert len(windows) == 2, f"a long and a short window: {windows}"
-        assert re.search(r"path:vigia_probe_sent:rate\d+m >= ", branch), (
+        assert re.search(r"path:vigia_probe_(sent|delay_judged|jitter_judged):rate\d+m >= ", branch), (
             "a ratio of few samples means nothing"
         )
     assert used <= set(RECORDS)

@@ -87,8 +87,8 @@ FLEET = Dashboard(
                 Panel(
                     "stat",
                     "Paths within objectives",
-                    "Share of directions of paths with at most 0.1 % lost and at most 1 % of round trips over 10 ms, "
-                    "over 5 minutes.",
+                    "Share of directions of paths with at most 0.1 % lost and at most 1 % of round trips over their "
+                    "delay objective, over 5 minutes; of those that were judged.",
                     (
                         Query(
                             f"avg((path:vigia_probe_loss:ratio_rate5m{{{_RECORDED}}} <= bool 0.001)"
@@ -103,8 +103,8 @@ FLEET = Dashboard(
                 Panel(
                     "stat",
                     "Worst share over the objective",
-                    "Of any path: round trips over the 10 ms that the objective allows 1 % of, over 5 minutes.",
-                    (Query(f"max(path:vigia_probe_slow:ratio_rate5m{{{_RECORDED}}})", "over 10 ms"),),
+                    "Of any path: round trips over its delay objective, which allows 1 % of them, over 5 minutes.",
+                    (Query(f"max(path:vigia_probe_slow:ratio_rate5m{{{_RECORDED}}})", "over the objective"),),
                     "percentunit",
                     width=6,
                     height=5,
@@ -388,9 +388,9 @@ _SLO = 'src=~"$src",dst=~"$dst",path=~"$path",tenant=~"$tenant"'
 OBJECTIVES = Dashboard(
     uid="vigia-slo",
     title="Objectives",
-    description="Objectives of paths: 99.9 % of probes delivered, 99 % of round trips within 10 ms, 99 % of delay "
-    "variations within 5 ms. A burn rate of 1 spends exactly the budget; 14.4 spends a month's in two days. The bounds "
-    "are in alert-rules/objectives.rules.yml.",
+    description="Objectives of paths: 99.9 % of probes delivered, 99 % of round trips and 99 % of delay variations "
+    "within the objective of the target: set in the configuration of vigia-probe, or learned from its first hour. A burn "
+    "rate of 1 spends exactly the budget; 14.4 spends a month's in two days.",
     variables=VARIABLES[:4],
     links=(("vigia-path", "Path detail"), ("vigia-fleet", "Fleet matrix")),
     rows=(
@@ -418,7 +418,7 @@ OBJECTIVES = Dashboard(
                 ),
                 Panel(
                     "stat",
-                    "Round trips within 10 ms, worst path",
+                    "Round trips within the objective, worst path",
                     "Over the last hour; the objective is 99 %.",
                     (Query(f"1 - max(path:vigia_probe_slow:ratio_rate1h{{{_SLO}}})", "within"),),
                     "percentunit",
@@ -451,17 +451,36 @@ OBJECTIVES = Dashboard(
                         ("Loss budget burn", "Loss", "path:vigia_probe_loss:ratio_rate", 0.001),
                         (
                             "Delay budget burn",
-                            "Round trips over 10 ms",
+                            "Round trips over the delay objective",
                             "path:vigia_probe_slow:ratio_rate",
                             0.01,
                         ),
                         (
                             "Jitter budget burn",
-                            "Delay variations over 5 ms",
+                            "Delay variations over the jitter objective",
                             "path:vigia_probe_unsteady:ratio_rate",
                             0.01,
                         ),
                     )
+                ),
+            ),
+        ),
+        Row(
+            "Objectives in force",
+            (
+                Panel(
+                    "table",
+                    "Objectives of targets",
+                    "What 99 % of round trips and of delay variations must stay within; empty while it is being learned.",
+                    (
+                        Query(
+                            f'sort_desc(vigia_probe_objective_seconds{{{_SLO},objective="delay"}})', "delay"
+                        ),
+                        Query(f'vigia_probe_objective_seconds{{{_SLO},objective="jitter"}}', "jitter"),
+                    ),
+                    "s",
+                    width=24,
+                    columns=("path", "src", "dst", "tenant", "probe"),
                 ),
             ),
         ),
