@@ -203,10 +203,12 @@ func (c *Collector) collectTarget(out chan<- prometheus.Metric, st *sender.Statu
 			out <- withLabels(c.families[errorBound], p.direction[direction], float64(st.ErrorBound)/1e9)
 		}
 	}
-	unfitCounts, judge := c.from.Recorders.judged(st.Target.Labels)
-	c.collectObjectives(out, p, judge)
-	for reason, v := range unfitCounts {
+	judgement, recorded := c.from.Recorders.judgement(st.Target.Labels)
+	for reason, v := range judgement.unfit {
 		out <- withLabels(c.families[quarantined], p.unfit[reason], float64(v))
+	}
+	if recorded {
+		c.collectObjectives(out, p, &judgement)
 	}
 	for verdict, v := range st.Quarantined {
 		if delay.Verdict(verdict) != delay.Good {
@@ -216,15 +218,11 @@ func (c *Collector) collectTarget(out chan<- prometheus.Metric, st *sender.Statu
 }
 
 // collectObjectives exports what a target's samples are judged by, and how they were.
-func (c *Collector) collectObjectives(out chan<- prometheus.Metric, p *labelPairs, judge *objective.Judge) {
-	if judge == nil {
-		return
-	}
+func (c *Collector) collectObjectives(out chan<- prometheus.Metric, p *labelPairs, j *judgement) {
 	for kind, family := range [objective.NumKinds]int{objective.Delay: slow, objective.Jitter: unsteady} {
-		total, bad := judge.Counts(objective.Kind(kind))
-		out <- withLabels(c.families[judged], p.objective[kind], float64(total))
-		out <- withLabels(c.families[family], p.base, float64(bad))
-		if bound := judge.Objective(objective.Kind(kind)); bound > 0 {
+		out <- withLabels(c.families[judged], p.objective[kind], float64(j.judged[kind]))
+		out <- withLabels(c.families[family], p.base, float64(j.bad[kind]))
+		if bound := j.objectives[kind]; bound > 0 {
 			out <- withLabels(c.families[objectiveInForce], p.objective[kind], bound.Seconds())
 		}
 	}

@@ -126,7 +126,6 @@ type recorder struct {
 	owner  *Recorders
 	labels sender.Labels
 
-	judge           *objective.Judge
 	twoWay          bool             // the other end leaves stamps, and so each way has its delays
 	protocolMetrics protocol.Metrics // of the protocol; nil for most
 
@@ -136,6 +135,7 @@ type recorder struct {
 	mu      sync.Mutex
 	pending []observation             // not in the histograms yet
 	unfit   [health.NumReasons]uint64 // samples taken while the host was not fit
+	judge   *objective.Judge
 	// fit tells whether the host was at the last good sample, wasFit at that before.
 	fit, wasFit bool
 
@@ -306,11 +306,9 @@ func (r *recorder) Settled(p *protocol.Probe) {
 			good = false
 		} else {
 			r.delays(p)
+			r.judge.Sample(objective.Delay, p.Stamps.RTT())
 		}
 		r.mu.Unlock()
-	}
-	if good {
-		r.judge.Sample(objective.Delay, p.Stamps.RTT())
 	}
 	r.flushWhenFull()
 	if good {
@@ -336,18 +334,29 @@ func (r *recorder) delays(p *protocol.Probe) {
 	}
 }
 
-// judged returns how many samples of a target were taken while the host was not fit, by
-// reason, and the judge of the others; nil for a target that is gone.
-func (r *Recorders) judged(l sender.Labels) (unfit [health.NumReasons]uint64, judge *objective.Judge) {
+// judgement is what became of the samples of a target.
+type judgement struct {
+	unfit       [health.NumReasons]uint64 // taken while the host was not fit
+	judged, bad [objective.NumKinds]uint64
+	objectives  objective.Bounds // in force
+}
+
+// judgement returns that of a target; ok is false for one that is gone.
+func (r *Recorders) judgement(l sender.Labels) (j judgement, ok bool) {
 	r.mu.Lock()
 	rec := r.targets[l]
 	r.mu.Unlock()
 	if rec == nil {
-		return unfit, nil
+		return j, false
 	}
 	rec.mu.Lock()
 	defer rec.mu.Unlock()
-	return rec.unfit, rec.judge
+	j.unfit = rec.unfit
+	for k := range objective.Kind(objective.NumKinds) {
+		j.judged[k], j.bad[k] = rec.judge.Counts(k)
+		j.objectives[k] = rec.judge.Objective(k)
+	}
+	return j, true
 }
 
 // watch counts the probe for the tenant's objective. Without good stamps, what the
@@ -367,16 +376,15 @@ func (r *recorder) Taxed(ns int64) { r.observe(taxSeries, ns) }
 // ends of it.
 func (r *recorder) Varied(v [delay.NumDirections]int64) {
 	r.mu.Lock()
-	fit := r.fit && r.wasFit
 	for d := range v {
 		if r.twoWay || delay.Direction(d) == delay.RoundTrip {
 			r.add(variationHistogram+d, v[d])
 		}
 	}
-	r.mu.Unlock()
-	if fit {
+	if r.fit && r.wasFit {
 		r.judge.Sample(objective.Jitter, max(v[delay.RoundTrip], -v[delay.RoundTrip]))
 	}
+	r.mu.Unlock()
 }
 
 // Burst observes the length of a run of losses.

@@ -48,8 +48,8 @@ func newBook(targets ...objective.Target) *objective.Book {
 
 // unfitCounts returns how many samples of a target were taken while the host was not fit.
 func unfitCounts(r *Recorders, l sender.Labels) [health.NumReasons]uint64 {
-	counts, _ := r.judged(l)
-	return counts
+	j, _ := r.judgement(l)
+	return j.unfit
 }
 
 // observed returns what a scrape reads of the recorder's i-th histogram.

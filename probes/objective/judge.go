@@ -53,7 +53,8 @@ func roundUp(ns int64) int64 {
 type Bounds [NumKinds]time.Duration
 
 // Judge compares the samples of one target with its objectives. While an objective is
-// not known it learns it, and judges nothing.
+// not known it learns it, and judges nothing. Its counts are guarded by its owner, who calls
+// Sample and Counts; all else may happen at the same time.
 type Judge struct {
 	book  *Book
 	kinds [NumKinds]bound
@@ -62,7 +63,7 @@ type Judge struct {
 // bound is one of the two objectives.
 type bound struct {
 	inForce     atomic.Int64 // nanoseconds; 0 while it is not known
-	judged, bad atomic.Uint64
+	judged, bad uint64
 
 	mu      sync.Mutex // guards what follows; samples take it only while there is something to learn
 	set     int64      // by the operator; 0 when nobody did
@@ -80,17 +81,16 @@ func (j *Judge) Sample(k Kind, ns int64) {
 		j.learn(b, ns)
 		return
 	}
-	b.judged.Add(1)
+	b.judged++
 	if ns > limit {
-		b.bad.Add(1)
+		b.bad++
 	}
 }
 
 // Counts returns how many samples were judged, and how many of them were beyond the
 // objective.
 func (j *Judge) Counts(k Kind) (judged, bad uint64) {
-	bad = j.kinds[k].bad.Load() // first, so that it is never more than were judged
-	return j.kinds[k].judged.Load(), bad
+	return j.kinds[k].judged, j.kinds[k].bad
 }
 
 // Objective returns the objective in force; 0 while it is not known.

@@ -207,9 +207,12 @@ func TestJudgesWhileRead(t *testing.T) {
 	book.Set([]Target{{Labels: first}})
 	j := book.Of(first)
 	var wg sync.WaitGroup
+	var owner sync.Mutex
 	wg.Go(func() {
 		for range 20_000 {
+			owner.Lock()
 			j.Sample(Delay, int64(time.Second))
+			owner.Unlock()
 			c.pass(time.Second)
 		}
 	})
@@ -219,9 +222,13 @@ func TestJudgesWhileRead(t *testing.T) {
 		}
 	})
 	for range 200 {
-		if judged, bad := j.Counts(Delay); bad > judged {
+		owner.Lock()
+		judged, bad := j.Counts(Delay)
+		owner.Unlock()
+		if bad > judged {
 			t.Fatalf("%d bad of %d", bad, judged)
 		}
+		j.Objective(Delay)
 		book.contents()
 	}
 	wg.Wait()
