@@ -39,6 +39,8 @@ def _median_at(condition: str) -> str:
 
 _RECORDED = 'src=~"$src",dst=~"$dst",path=~"$path",tenant=~"$tenant",probe=~"$probe"'
 
+UNJUDGED = "no path has an objective yet: none is set, and its first hour is not over"
+
 FLEET = Dashboard(
     uid="vigia-fleet",
     title="Fleet matrix",
@@ -88,11 +90,12 @@ FLEET = Dashboard(
                     "stat",
                     "Paths within objectives",
                     "Share of directions of paths with at most 0.1 % lost and at most 1 % of round trips over their "
-                    "delay objective, over 5 minutes; of those that were judged.",
+                    "delay objective, over 5 minutes; by loss alone where there is no delay objective yet.",
                     (
                         Query(
                             f"avg((path:vigia_probe_loss:ratio_rate5m{{{_RECORDED}}} <= bool 0.001)"
-                            f" * (path:vigia_probe_slow:ratio_rate5m{{{_RECORDED}}} <= bool 0.01))",
+                            f" * (path:vigia_probe_slow:ratio_rate5m{{{_RECORDED}}} <= bool 0.01)"
+                            f" or (path:vigia_probe_loss:ratio_rate5m{{{_RECORDED}}} <= bool 0.001))",
                             "within",
                         ),
                     ),
@@ -106,6 +109,7 @@ FLEET = Dashboard(
                     "Of any path: round trips over its delay objective, which allows 1 % of them, over 5 minutes.",
                     (Query(f"max(path:vigia_probe_slow:ratio_rate5m{{{_RECORDED}}})", "over the objective"),),
                     "percentunit",
+                    quiet=UNJUDGED,
                     width=6,
                     height=5,
                 ),
@@ -422,6 +426,7 @@ OBJECTIVES = Dashboard(
                     "Over the last hour; the objective is 99 %.",
                     (Query(f"1 - max(path:vigia_probe_slow:ratio_rate1h{{{_SLO}}})", "within"),),
                     "percentunit",
+                    quiet=UNJUDGED,
                     width=8,
                     height=5,
                     decimals=3,
@@ -446,20 +451,23 @@ OBJECTIVES = Dashboard(
                         columns=("path", "src", "dst", "tenant", "probe"),
                         decimals=2,
                         bounds=((1.0, "orange"), (14.4, "purple")),
+                        quiet=quiet,
                     )
-                    for title, what, record, budget in (
-                        ("Loss budget burn", "Loss", "path:vigia_probe_loss:ratio_rate", 0.001),
+                    for title, what, record, budget, quiet in (
+                        ("Loss budget burn", "Loss", "path:vigia_probe_loss:ratio_rate", 0.001, ""),
                         (
                             "Delay budget burn",
                             "Round trips over the delay objective",
                             "path:vigia_probe_slow:ratio_rate",
                             0.01,
+                            UNJUDGED,
                         ),
                         (
                             "Jitter budget burn",
                             "Delay variations over the jitter objective",
                             "path:vigia_probe_unsteady:ratio_rate",
                             0.01,
+                            UNJUDGED,
                         ),
                     )
                 ),
@@ -479,6 +487,7 @@ OBJECTIVES = Dashboard(
                         Query(f'vigia_probe_objective_seconds{{{_SLO},objective="jitter"}}', "jitter"),
                     ),
                     "s",
+                    quiet=UNJUDGED,
                     width=24,
                     columns=("path", "src", "dst", "tenant", "probe"),
                 ),
