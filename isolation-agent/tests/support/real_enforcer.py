@@ -57,7 +57,7 @@ class RealEnforcer:
         self._process: subprocess.Popen[bytes] | None = None
         self.folder = Path(tempfile.mkdtemp(prefix="vigia-real-"))
         self._stack.callback(shutil.rmtree, self.folder, ignore_errors=True)
-        self._host, self._guest = (f"vigia-real-{side}-{os.getpid()}" for side in ("n", "g"))
+        self._host, self._guest = (f"vigia-test-real-{side}-{os.getpid()}" for side in ("n", "g"))
         try:
             self._make()
             self.start()

@@ -328,7 +328,7 @@ def rack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rack]:
     if os.geteuid() != 0:
         pytest.skip("needs root")
     directory = tmp_path_factory.mktemp("rack")
-    near, far, guest = names = [f"vigia-rack-{os.getpid()}-{n}" for n in ("near", "far", "guest")]
+    near, far, guest = names = [f"vigia-test-rack-{n}-{os.getpid()}" for n in ("near", "far", "guest")]
     children: list[subprocess.Popen[bytes]] = []
     try:
         for name in names:
