@@ -14,6 +14,7 @@ import pytest
 from vigia_service.errors import ServiceError
 from vigia_service.server import listen
 from vigia_service.server.listener import address_of
+from vigia_testing import eventually
 
 from .serving import PATIENCE, Running, head, read_all, read_answer, serving, status_of
 
@@ -221,7 +222,7 @@ def test_what_an_application_opens_is_closed() -> None:
     with serving(app=answering("200 OK", [("Content-Type", "text/plain")], Body())) as running:
         raw = running.get()
         assert raw.endswith(b"\r\n\r\nabc") and b"Content-Length: 3" in raw
-        assert Body.closed
+        eventually(lambda: Body.closed, "the body to be closed")
 
 
 # Listening
