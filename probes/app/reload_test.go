@@ -44,7 +44,7 @@ func TestFixedKeysAreRefused(t *testing.T) {
 	a.waitFor("answers", func() bool { v, _ := a.scrape().value("vigia_probe_received_total", "dst", "b"); return v > 5 })
 	changed := strings.NewReplacer(state, state+".new", "dst: b, path: direct, tenant: _infra, probe: stamp-64", "dst: c, path: direct, tenant: _infra, probe: stamp-64").Replace(config)
 	code, body := a.reload(changed)
-	for _, want := range []string{`bulk.state: "` + state + `.new"`, "cannot change while vigia-probe runs", "restart it"} {
+	for _, want := range []string{`bulk.state: "` + state + `.new"`, "cannot change while vigia-probe runs", "restart vigia-probe"} {
 		if code < 400 || !strings.Contains(body, want) {
 			t.Errorf("%d %s, want %q", code, body, want)
 		}

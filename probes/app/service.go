@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"vigia/internal/config"
 	"vigia/internal/daemon"
 	"vigia/probes/bulk"
 	"vigia/probes/clockerror"
@@ -163,7 +164,7 @@ func (s *service) apply(cfg *settings.Settings) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.settings != nil {
-		if err := s.settings.Refuse(cfg.Fixed); err != nil {
+		if err := config.Unchanged("vigia-probe", s.settings.Fixed, cfg.Fixed); err != nil {
 			return err
 		}
 	}

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"vigia/internal/config"
 )
 
 // everything has every key, each with a value of its own: changes says by which other one
@@ -207,7 +209,7 @@ func TestEveryKeyIsLiveOrRefused(t *testing.T) {
 				t.Fatal("the change changes nothing in the file")
 			}
 			after := parse(t, text)
-			err := before.Refuse(after.Fixed)
+			err := config.Unchanged("vigia-probe", before.Fixed, after.Fixed)
 			live := !reflect.DeepEqual(before.Live, after.Live)
 			switch {
 			case slices.Contains(fixed, k.Path):
@@ -228,21 +230,12 @@ func TestEveryKeyIsLiveOrRefused(t *testing.T) {
 	}
 }
 
-// TestRefusalNamesEverything: the error has the key, both values and what to do.
-func TestRefusalNamesEverything(t *testing.T) {
-	was := Fixed{BulkState: "/srv/spent.json"}
-	if err := was.Refuse(was); err != nil {
-		t.Errorf("no change is refused: %v", err)
-	}
-	err := was.Refuse(Fixed{BulkState: "/srv/other.json"})
-	const want = `bulk.state: "/srv/other.json": cannot change while vigia-probe runs; restart it, or keep "/srv/spent.json"`
-	if err == nil || err.Error() != want {
-		t.Errorf("got %v\nwant %s", err, want)
-	}
+// TestFixedNamesKeys: what is refused is named as in the file.
+func TestFixedNamesKeys(t *testing.T) {
 	for i := range reflect.TypeFor[Fixed]().NumField() {
 		f := reflect.TypeFor[Fixed]().Field(i)
-		if !slices.ContainsFunc(Keys(), func(k Key) bool { return k.Path == f.Tag.Get("key") }) {
-			t.Errorf("%s does not name a key: %q", f.Name, f.Tag.Get("key"))
+		if !slices.ContainsFunc(Keys(), func(k Key) bool { return k.Path == f.Tag.Get("yaml") }) {
+			t.Errorf("%s does not name a key: %q", f.Name, f.Tag.Get("yaml"))
 		}
 	}
 }
