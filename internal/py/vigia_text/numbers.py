@@ -131,6 +131,6 @@ def _digits(value: float) -> str:
         return MISSING
     if value == 0:
         return "0"
-    places = max(0, 2 - math.floor(math.log10(abs(value) / 0.9995)))
+    places = max(0, 2 - math.floor(math.log10(abs(value)) - math.log10(0.9995)))
     text = f"{value:,.{min(places, _MOST_DECIMALS)}f}".replace(",", " ")
     return "0" if not text.strip("-0.") else text
