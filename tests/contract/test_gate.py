@@ -11,7 +11,7 @@ import pytest
 from gate import steps
 from gate.commands import ROOT
 from gate.inputs import EVERYWHERE, Memory, allowed
-from gate.leftovers import abandoned
+from gate.leftovers import abandoned, abandoned_mounts
 from gate.results import Count, Failure, Outcome, from_go, from_junit, table
 from gate.schedule import run_steps
 from gate.steps import EVERYTHING, LONG, SHORT, Step
@@ -35,6 +35,15 @@ ALIVE = {11, 12345}
 )
 def test_only_namespaces_of_dead_tests_go(name: str, goes: bool) -> None:
     assert abandoned([name], ALIVE.__contains__) == ([name] if goes else [])
+
+
+def test_mounts_of_processes_that_are_gone() -> None:
+    mounts = """proc /proc proc rw 0 0
+bpf /sys/fs/bpf bpf rw 0 0
+vigia-test-11040 /srv/a\\040b/001 bpf rw,relatime 0 0
+vigia-test-12345 /srv/c bpf rw,relatime 0 0
+"""
+    assert abandoned_mounts(mounts, ALIVE.__contains__) == ["/srv/a b/001"]
 
 
 @pytest.fixture

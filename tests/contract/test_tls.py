@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import socket
@@ -95,7 +96,7 @@ def words(program: str, folder: Path, tls: Path, port: int) -> tuple[list[str], 
     if program != "vigia-probe":
         need_root()
         (folder / "bpf").mkdir()
-        subprocess.run(["mount", "-t", "bpf", "bpf", folder / "bpf"], check=True)
+        subprocess.run(["mount", "-t", "bpf", f"vigia-test-{os.getpid()}", folder / "bpf"], check=True)
     (folder / "probe.yaml").write_text(
         f"node: lb1\nreflector:\n  listeners: [{{address: '{HOST}:{free_port()}'}}]\n"
     )

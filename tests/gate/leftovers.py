@@ -9,21 +9,39 @@ from pathlib import Path
 
 from gate.commands import VENV, run
 
-_NAMESPACE = re.compile(r"vigia-test-(?:[a-z]+-)*(\d+)(?:-\d+)?")
+_OWNED = re.compile(r"vigia-test-(?:[a-z]+-)*(\d+)(?:-\d+)?")
+
+Alive = Callable[[int], bool]
 
 
-def abandoned(names: Iterable[str], alive: Callable[[int], bool]) -> list[str]:
-    """Return the tests' network namespaces whose process, which they are named after, is gone."""
-    found = ((name, _NAMESPACE.fullmatch(name)) for name in names)
+def abandoned(names: Iterable[str], alive: Alive) -> list[str]:
+    """Return the names of tests' things whose process, which they are named after, is gone."""
+    found = ((name, _OWNED.fullmatch(name)) for name in names)
     return sorted(name for name, match in found if match and not alive(int(match[1])))
 
 
+def abandoned_mounts(mounts: str, alive: Alive) -> list[str]:
+    """Return where tests' file systems are still mounted, by /proc/self/mounts."""
+    entries = [line.split() for line in mounts.splitlines()]
+    gone = set(abandoned((source for source, *_ in entries), alive))
+    # Blanks of a path are in octal there: proc(5).
+    return [
+        re.sub(r"\\(\d{3})", lambda m: chr(int(m[1], 8)), at) for source, at, *_ in entries if source in gone
+    ]
+
+
 def clean_up() -> None:
-    """Remove namespaces of tests and beds of campaigns whose processes are gone."""
+    """Remove namespaces, mounts and beds of campaigns of tests whose processes are gone."""
     if os.geteuid() != 0:
         return  # it could not make anything either
     folder = Path("/run/netns")
     names = [p.name for p in folder.iterdir()] if folder.exists() else []
-    for name in abandoned(names, lambda pid: Path(f"/proc/{pid}").exists()):
+    for name in abandoned(names, _runs):
         run("ip", "netns", "del", name)
+    for place in abandoned_mounts(Path("/proc/self/mounts").read_text(), _runs):
+        run("umount", place)
     run(VENV / "python", "-c", "from vigia.isolation import claims; claims.sweep()")
+
+
+def _runs(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()

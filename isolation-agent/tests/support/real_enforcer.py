@@ -81,7 +81,7 @@ class RealEnforcer:
         _run("ip", "-n", self._guest, "link", "set", "eth0", "up")
         pins = self.folder / "bpf"
         pins.mkdir()
-        _run("mount", "-t", "bpf", "bpf", str(pins))
+        _run("mount", "-t", "bpf", f"vigia-test-{os.getpid()}", str(pins))
         self._stack.callback(_run, "umount", str(pins))
         port = {"device": "tap-red", "port": PORT, "tenant": "red"}
         (self.folder / "ports.yaml").write_text(yaml.safe_dump({"version": 1, "ports": [port]}))
