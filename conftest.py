@@ -5,8 +5,9 @@ tests draw the same examples in each run, so that the gate judges the change alo
 `--hypothesis-profile=search` draws new ones.
 """
 
-import vigia  # noqa: F401
 from hypothesis import settings
+
+import vigia  # noqa: F401
 
 settings.register_profile("gate", derandomize=True, deadline=None)
 settings.register_profile("search", max_examples=1000, deadline=None)

@@ -123,15 +123,15 @@ def agree(prometheus: Prometheus, name: str, per: str, want: Mapping[tuple[str, 
 
 
 PATHS = {
-    "path:vigia_probe_loss:ratio_rate10s": pytest.approx(0.04, rel=1e-6),
-    "path:vigia_probe_loss:ratio_rate5m": pytest.approx(0.04, rel=1e-6),
-    "path:vigia_probe_loss:ratio_rate30m": pytest.approx(0.04, rel=1e-6),
-    "path:vigia_probe_loss:ratio_rate1h": pytest.approx(0.04, rel=1e-6),
-    "path:vigia_probe_loss:ratio_rate6h": pytest.approx(0.04, rel=1e-6),
-    "path:vigia_probe_slow:ratio_rate5m": pytest.approx(0.1, rel=1e-6),
-    "path:vigia_probe_slow:ratio_rate1h": pytest.approx(0.1, rel=1e-6),
-    "path:vigia_probe_unsteady:ratio_rate5m": pytest.approx(0.4, rel=1e-6),
-    "path:vigia_probe_unsteady:ratio_rate1h": pytest.approx(0.4, rel=1e-6),
+    "path:vigia_probe_loss:ratio_rate10s": pytest.approx(0.04, rel=0.01),
+    "path:vigia_probe_loss:ratio_rate5m": pytest.approx(0.04, rel=0.01),
+    "path:vigia_probe_loss:ratio_rate30m": pytest.approx(0.04, rel=0.01),
+    "path:vigia_probe_loss:ratio_rate1h": pytest.approx(0.04, rel=0.01),
+    "path:vigia_probe_loss:ratio_rate6h": pytest.approx(0.04, rel=0.01),
+    "path:vigia_probe_slow:ratio_rate5m": pytest.approx(0.1, rel=0.01),
+    "path:vigia_probe_slow:ratio_rate1h": pytest.approx(0.1, rel=0.01),
+    "path:vigia_probe_unsteady:ratio_rate5m": pytest.approx(0.4, rel=0.01),
+    "path:vigia_probe_unsteady:ratio_rate1h": pytest.approx(0.4, rel=0.01),
     "path:vigia_probe_rtt_seconds:p50_rate10s": pytest.approx(0.001, rel=0.1),
     "path:vigia_probe_rtt_seconds:p99_rate10s": pytest.approx(0.011, rel=0.1),
     "path:vigia_probe_rtt_seconds:p99_median10m": pytest.approx(0.011, rel=0.1),
@@ -155,7 +155,11 @@ AVERAGED = {"path:vigia_probe_sent:rate30m": "avg_over_time(path:vigia_probe_sen
 
 @pytest.mark.parametrize("name", PATHS)
 def test_records_of_paths(prometheus: Prometheus, name: str) -> None:
-    """A bucket of a native histogram is nine percent wide; shares at a bound between two values are exact."""
+    """A bucket of a native histogram is nine percent wide.
+
+    The two rates that a share is made of are recorded one after the other: a scrape
+    that is stored in between is in one of them alone.
+    """
     ((labels, value),) = values(prometheus, name)
     assert labels == PATH
     assert value == PATHS[name]
