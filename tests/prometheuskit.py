@@ -216,10 +216,13 @@ def _await_up(server: Prometheus, process: subprocess.Popen[bytes], log: Path, j
     eventually(up, lambda: f"all targets to be up: {said()}", PATIENCE)
 
 
-def rates_known(server: Prometheus, since: float) -> None:
-    """Wait until everything was scraped, and every rule evaluated, several times since an instant."""
+def rates_known(server: Prometheus, since: float) -> float:
+    """Wait until everything was scraped, and every rule evaluated, several times since an instant.
 
-    def known() -> bool:
+    Returns an instant at which no series is stale: before it every scrape of five seconds was answered in time.
+    """
+
+    def known() -> float | None:
         groups = httpx.get(f"{server.url}/api/v1/rules", timeout=60.0, trust_env=False).json()["data"][
             "groups"
         ]
@@ -228,6 +231,9 @@ def rates_known(server: Prometheus, since: float) -> None:
         window = max(int(at - since), 1)
         broken = [r["name"] + ": " + r["lastError"] for g in groups for r in g["rules"] if r.get("lastError")]
         assert not broken, broken
-        return evaluated > since + 4 and bool(server.instant(f"min(count_over_time(up[{window}s])) >= 5"))
+        answered = f"min(sum_over_time(up[{window}s])) >= 5 and min(min_over_time(up[5s])) == 1"
+        return at if evaluated > since + 4 and server.instant(answered, at) else None
 
-    eventually(known, "every target to be scraped and every rule to be evaluated", PATIENCE)
+    at = eventually(known, "every target to be scraped and every rule to be evaluated", PATIENCE)
+    assert at
+    return at

@@ -143,8 +143,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Answers]:
     with running(tmp_path_factory.mktemp("prometheus"), pages, {"node": "lb1"}) as server:
 
         def answered() -> dict[str, Found]:
-            rates_known(server, time.time())
-            now = time.time()
+            now = rates_known(server, time.time())
             # Yesterday was two seconds ago.
             recent = {
                 q.expression: replace(q, expression=q.expression.replace("1d", "2s")) for _, q in QUERIES
