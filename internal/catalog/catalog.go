@@ -47,9 +47,20 @@ type Metric struct {
 	Labels []string `yaml:"labels" json:"labels"`
 	Help   string   `yaml:"help" json:"help"`
 	Part   string   `yaml:"-" json:"part"`
+	// Pages are where the program exports it: MainPage unless the catalogue says more.
+	Pages []string `yaml:"pages" json:"pages,omitempty"`
 	// Values are all that each closed label can have, by label; the others are open.
 	Values map[string][]string `yaml:"-" json:"values,omitempty"`
 }
+
+// The pages of a program.
+const (
+	MainPage = "/metrics"      // scraped every 15 s
+	FastPage = "/metrics/fast" // scraped every second: what isolation needs as soon as that
+)
+
+// OnFastPage reports whether the metric is on the page that is scraped every second.
+func (m *Metric) OnFastPage() bool { return slices.Contains(m.Pages, FastPage) }
 
 // Catalog is a set of metrics by name.
 type Catalog struct {
@@ -112,6 +123,9 @@ func (c *Catalog) addFile(fsys fs.FS, name string, labels *labels) error {
 	for _, e := range f.Metrics {
 		m := e.Metric
 		m.Part = f.Part
+		if m.Pages == nil {
+			m.Pages = []string{MainPage}
+		}
 		if err := m.validate(); err != nil {
 			return err
 		}
@@ -150,7 +164,10 @@ var (
 	labelRE = regexp.MustCompile(`^[a-z][a-z0-9_]*$`)
 )
 
-func (m Metric) validate() error {
+// pageLists are the lists of pages that a metric can have.
+func pageLists() [][]string { return [][]string{{MainPage}, {MainPage, FastPage}, {FastPage}} }
+
+func (m *Metric) validate() error {
 	switch {
 	case !nameRE.MatchString(m.Name):
 		return fmt.Errorf("metric %q: the name must match %s", m.Name, nameRE)
@@ -162,6 +179,10 @@ func (m Metric) validate() error {
 		return fmt.Errorf("metric %s: unit is missing", m.Name)
 	case !strings.HasSuffix(m.Help, "."):
 		return fmt.Errorf("metric %s: help must be sentences", m.Name)
+	case !slices.ContainsFunc(pageLists(), func(l []string) bool { return slices.Equal(l, m.Pages) }):
+		return fmt.Errorf("metric %s: bad pages %q; write one of %q", m.Name, m.Pages, pageLists())
+	case m.OnFastPage() && m.Type != Gauge:
+		return fmt.Errorf("metric %s: a %s cannot be on %s: only gauges say within a second what is now", m.Name, m.Type, FastPage)
 	}
 	for i, l := range m.Labels {
 		if !labelRE.MatchString(l) || l == "le" || slices.Contains(m.Labels[:i], l) {

@@ -32,6 +32,13 @@ func TestLoadEmbedded(t *testing.T) {
 	if m.Part != "probe" || m.Type != Counter {
 		t.Errorf("got part %q, type %q", m.Part, m.Type)
 	}
+	if !slices.Equal(m.Pages, []string{MainPage}) || m.OnFastPage() {
+		t.Errorf("it is on %q", m.Pages)
+	}
+	flood := c.NewFactory("exporter", prometheus.NewRegistry()).OnFastPage("vigia_port_flood_score")
+	if !slices.Equal(flood.Pages, []string{MainPage, FastPage}) {
+		t.Errorf("the flood score is on %q", flood.Pages)
+	}
 }
 
 // toy is a catalogue of one file beside labels.yaml.
@@ -77,6 +84,12 @@ func TestLoadRejects(t *testing.T) {
 		{"open label without a meaning", "open: {a: ''}", metric(good), "label a has no values"},
 		{"set of that name", "sets: {open: [x]}", metric(good), "choose another"},
 		{"empty set", "sets: {ways: []}", metric(good), "set ways: the list of values is empty"},
+		{"unknown page", a, gauge("labels: [a], pages: [/fast]"), "bad pages"},
+		{"no page", a, gauge("labels: [a], pages: []"), "bad pages"},
+		{"page twice", a, gauge("labels: [a], pages: [/metrics, /metrics]"), "bad pages"},
+		{"pages in another order", a, gauge("labels: [a], pages: [/metrics/fast, /metrics]"), "bad pages"},
+		{"counter on the fast page", a, metric("{name: vigia_a_total, type: counter, unit: u, labels: [a], help: H., pages: [/metrics/fast]}"), "a counter cannot be on /metrics/fast"},
+
 		{"unknown key of labels", "close: {}", metric(good), "close"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -191,10 +204,11 @@ func TestFactoryRefusesUndeclared(t *testing.T) {
 		fn   func()
 		want string
 	}{
-		"unknown":        {func() { f.Counter("vigia_nothing_total") }, "vigia_nothing_total is not in the catalogue"},
-		"other part":     {func() { f.Counter("vigia_port_bytes_total") }, "vigia_port_bytes_total is not in the catalogue"},
-		"wrong type":     {func() { f.Gauge("vigia_probe_sent_total") }, "is a counter in the catalogue, not a gauge"},
-		"unknown series": {func() { f.Series("vigia_nothing") }, "vigia_nothing is not in the catalogue"},
+		"unknown":         {func() { f.Counter("vigia_nothing_total") }, "vigia_nothing_total is not in the catalogue"},
+		"other part":      {func() { f.Counter("vigia_port_bytes_total") }, "vigia_port_bytes_total is not in the catalogue"},
+		"wrong type":      {func() { f.Gauge("vigia_probe_sent_total") }, "is a counter in the catalogue, not a gauge"},
+		"not on the page": {func() { f.OnFastPage("vigia_probe_jitter_seconds") }, "vigia_probe_jitter_seconds is not on /metrics/fast"},
+		"unknown series":  {func() { f.Series("vigia_nothing") }, "vigia_nothing is not in the catalogue"},
 		"counter's value": {
 			func() { lost.WithLabelValues("a", "b", "p", "t", "c", "Forward") },
 			`vigia_probe_lost_total: label cause cannot be "Forward": the catalogue lists send_error, local_overflow,`,
@@ -324,6 +338,8 @@ func TestPrint(t *testing.T) {
 	metrics := []Metric{{
 		Name: "vigia_a_total", Type: Counter, Unit: "packets", Labels: []string{"x", "y"}, Help: "Help.", Part: "p",
 		Values: map[string][]string{"y": {"one", "own traffic", ""}},
+	}, {
+		Name: "vigia_c", Type: Gauge, Unit: "ratio", Labels: []string{}, Help: "Now.", Part: "p", Pages: []string{MainPage, FastPage},
 	}}
 	var text, md, js bytes.Buffer
 	for format, w := range map[string]*bytes.Buffer{"text": &text, "markdown": &md, "json": &js} {
@@ -331,10 +347,13 @@ func TestPrint(t *testing.T) {
 			t.Fatalf("%s: %v", format, err)
 		}
 	}
-	if want := "vigia_a_total{x,y} counter, packets\n    Help.\n    y: one, \"own traffic\", \"\"\n"; text.String() != want {
+	if want := "vigia_a_total{x,y} counter, packets\n    Help.\n    y: one, \"own traffic\", \"\"\nvigia_c{} gauge, ratio\n    Now.\n    pages: /metrics, /metrics/fast\n"; text.String() != want {
 		t.Errorf("text: got %q, want %q", text.String(), want)
 	}
 	if !strings.Contains(md.String(), "| `vigia_a_total` | counter | packets | `x` `y` (`one`, `own traffic`, `\"\"`) | Help. |\n") {
+		t.Errorf("markdown: got %q", md.String())
+	}
+	if !strings.HasSuffix(md.String(), "| `vigia_c` | gauge | ratio |  | Now. On `/metrics`, `/metrics/fast`. |\n") {
 		t.Errorf("markdown: got %q", md.String())
 	}
 	var back []Metric

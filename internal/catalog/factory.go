@@ -156,6 +156,16 @@ func (s *Series) Sample(v float64, values ...string) prometheus.Metric {
 	return prometheus.MustNewConstMetric(s.desc, s.value, v, values...)
 }
 
+// OnFastPage returns the metric of that name, for the page that is scraped every second. One
+// that the catalogue does not have there is a mistake in the program and panics.
+func (f *Factory) OnFastPage(name string) Metric {
+	m := f.Declared(name)
+	if !m.OnFastPage() {
+		panic(fmt.Sprintf("metric %s is not on %s in the catalogue", name, FastPage))
+	}
+	return m
+}
+
 // Declared returns the metric of that name, for programs that write it themselves.
 func (f *Factory) Declared(name string) Metric {
 	m, ok := f.metrics[name]

@@ -40,6 +40,11 @@ func printText(w io.Writer, metrics []Metric) error {
 				}
 			}
 		}
+		if m.OnFastPage() {
+			if _, err := fmt.Fprintf(w, "    pages: %s\n", plain(m.Pages)); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }
@@ -56,7 +61,11 @@ func printMarkdown(w io.Writer, metrics []Metric) error {
 				labels[i] += " (" + code(values) + ")"
 			}
 		}
-		_, err := fmt.Fprintf(w, "| `%s` | %s | %s | %s | %s |\n", m.Name, m.Type, m.Unit, strings.Join(labels, " "), m.Help)
+		help := m.Help
+		if m.OnFastPage() {
+			help += " On " + code(m.Pages) + "."
+		}
+		_, err := fmt.Fprintf(w, "| `%s` | %s | %s | %s | %s |\n", m.Name, m.Type, m.Unit, strings.Join(labels, " "), help)
 		if err != nil {
 			return err
 		}

@@ -6,7 +6,16 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from vigia_catalog import CatalogueError, Factory, Metric, load, open_labels, part_metrics
+from vigia_catalog import (
+    FAST_PAGE,
+    MAIN_PAGE,
+    CatalogueError,
+    Factory,
+    Metric,
+    load,
+    open_labels,
+    part_metrics,
+)
 from vigia_catalog.listing import listing
 
 
@@ -120,25 +129,40 @@ def test_factory_refuses_values_that_are_not_listed() -> None:
     assert samples == {("active", "L2", "any policy at all"): 1.0, ("active", "L2", "x"): 1.0}
 
 
+def test_a_metric_is_on_the_main_page_unless_the_catalogue_says_more() -> None:
+    fast = {m.name: m.pages for m in load().values() if m.on_fast_page}
+    assert fast["vigia_port_flood_score"] == (MAIN_PAGE, FAST_PAGE)
+    assert fast["vigia_probe_recent_bad_targets"] == (FAST_PAGE,)
+    assert load()["vigia_probe_sent_total"].pages == (MAIN_PAGE,) and len(fast) < 10
+    documents = toy({"pages": [FAST_PAGE]}, values={"direction": "way"})
+    assert load(documents)["vigia_a"].pages == (FAST_PAGE,)
+
+
 METRIC = Metric(
     "vigia_a_total", "counter", "packets", ("x", "y"), "Help.", "p", {"y": ("one", "own traffic", "")}
 )
 PLAIN = Metric("vigia_b", "gauge", "ratio", (), "More.", "p")
+FAST = Metric("vigia_c", "gauge", "ratio", (), "Now.", "p", pages=(MAIN_PAGE, FAST_PAGE))
 
 
 def test_listings() -> None:
     """What print.go prints of the same metrics; a contract test compares both for the whole catalogue."""
-    assert listing([METRIC, PLAIN], "text").splitlines() == [
+    assert listing([METRIC, PLAIN, FAST], "text").splitlines() == [
         "vigia_a_total{x,y} counter, packets",
         "    Help.",
         '    y: one, "own traffic", ""',
         "vigia_b{} gauge, ratio",
         "    More.",
+        "vigia_c{} gauge, ratio",
+        "    Now.",
+        "    pages: /metrics, /metrics/fast",
     ]
-    rows = listing([METRIC, PLAIN], "markdown").splitlines()
+    rows = listing([METRIC, PLAIN, FAST], "markdown").splitlines()
     assert rows[2] == '| `vigia_a_total` | counter | packets | `x` `y` (`one`, `own traffic`, `""`) | Help. |'
     assert rows[3] == "| `vigia_b` | gauge | ratio |  | More. |"
-    first, second = json.loads(listing([METRIC, PLAIN], "json"))
+    assert rows[4] == "| `vigia_c` | gauge | ratio |  | Now. On `/metrics`, `/metrics/fast`. |"
+    first, second, third = json.loads(listing([METRIC, PLAIN, FAST], "json"))
+    assert second["pages"] == ["/metrics"] and third["pages"] == ["/metrics", "/metrics/fast"]
     assert first["values"] == {"y": ["one", "own traffic", ""]} and "values" not in second
     with pytest.raises(ValueError, match="unknown format xml: use text, json or markdown"):
         listing([METRIC], "xml")

@@ -16,13 +16,28 @@ from typing import Any, Literal, Self, cast
 import yaml
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-__all__ = ["CatalogueError", "Factory", "Metric", "load", "open_labels", "part_metrics"]
+__all__ = [
+    "FAST_PAGE",
+    "MAIN_PAGE",
+    "CatalogueError",
+    "Factory",
+    "Metric",
+    "load",
+    "open_labels",
+    "part_metrics",
+]
 
 MetricType = Literal["counter", "gauge", "histogram"]
 
 LABELS_FILE = "labels.yaml"
 OPEN = "open"
 """In place of a list: the label is open for this metric alone."""
+
+
+MAIN_PAGE = "/metrics"
+"""Scraped every 15 s."""
+FAST_PAGE = "/metrics/fast"
+"""Scraped every second: what isolation needs as soon as that."""
 
 
 class CatalogueError(ValueError):
@@ -41,6 +56,13 @@ class Metric:
     part: str
     values: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
     """All values that each closed label can have; the other labels are open."""
+    pages: tuple[str, ...] = (MAIN_PAGE,)
+    """Where the program exports it."""
+
+    @property
+    def on_fast_page(self) -> bool:
+        """Whether it is on the page that is scraped every second."""
+        return FAST_PAGE in self.pages
 
     def check(self, values: Sequence[str]) -> None:
         """Raise CatalogueError for label values, in the order of the labels, that are not listed."""
@@ -74,6 +96,8 @@ def load(documents: Mapping[str, Mapping[str, Any]] | None = None) -> dict[str, 
         for raw in document["metrics"]:
             fields = {**raw, "labels": tuple(raw["labels"]), "part": document["part"]}
             own = fields.pop("values", {})
+            if "pages" in fields:
+                fields["pages"] = tuple(fields["pages"])
             metric = Metric(**fields)
             given = {**document.get("values", {}), **own}
             out[metric.name] = replace(metric, values=_values(metric, own, given, shared))

@@ -26,11 +26,13 @@ def _text(m: Metric) -> str:
     lines = [f"{m.name}{{{','.join(m.labels)}}} {m.type}, {m.unit}", f"    {m.help}"]
     for label, values in m.values.items():
         lines.append(f"    {label}: {', '.join(json.dumps(v) if v == '' or ' ' in v else v for v in values)}")
+    if m.on_fast_page:
+        lines.append(f"    pages: {', '.join(m.pages)}")
     return "\n".join(lines)
 
 
 def _object(m: Metric) -> dict[str, object]:
-    fields = ("name", "type", "unit", "labels", "help", "part")
+    fields = ("name", "type", "unit", "labels", "help", "part", "pages")
     return {f: getattr(m, f) for f in fields} | ({"values": m.values} if m.values else {})
 
 
@@ -39,4 +41,5 @@ def _row(m: Metric) -> str:
     for label in m.labels:
         values = ", ".join(f"`{v or chr(34) * 2}`" for v in m.values.get(label, ()))
         labels.append(f"`{label}` ({values})" if values else f"`{label}`")
-    return f"| `{m.name}` | {m.type} | {m.unit} | {' '.join(labels)} | {m.help} |"
+    shown = f" On {', '.join(f'`{p}`' for p in m.pages)}." if m.on_fast_page else ""
+    return f"| `{m.name}` | {m.type} | {m.unit} | {' '.join(labels)} | {m.help}{shown} |"
