@@ -42,6 +42,7 @@ type instance struct {
 	env     Env
 	service Service
 	metrics http.Handler // the service's own, or nil
+	fast    *fastPage    // nil for a service without
 
 	reloadOK   prometheus.Gauge
 	reloadTime prometheus.Gauge
@@ -75,6 +76,9 @@ func (p Program) serve(ctx context.Context, opts *options, stderr io.Writer) err
 	}
 	if m, ok := d.service.(MetricsHandler); ok {
 		d.metrics = m.Metrics()
+	}
+	if f, ok := d.service.(FastPager); ok {
+		d.fast = newFastPage(f, d.env.Logger, time.Now)
 	}
 	d.reloaded(nil)
 	d.env.Logger.Info("started", "version", version.Version, "config", opts.configPath)
@@ -140,12 +144,19 @@ func (d *instance) routes() error {
 		MaxRequestsInFlight: maxMetricsRequests,
 		EnableOpenMetrics:   true,
 	})))
-	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
+	mux.HandleFunc("GET "+catalog.MainPage, func(w http.ResponseWriter, r *http.Request) {
 		if d.metrics != nil {
 			d.metrics.ServeHTTP(w, r)
 			return
 		}
 		registry.ServeHTTP(w, r)
+	})
+	mux.HandleFunc("GET "+catalog.FastPage, func(w http.ResponseWriter, r *http.Request) {
+		if d.fast == nil {
+			http.NotFound(w, r)
+			return
+		}
+		d.fast.ServeHTTP(w, r)
 	})
 	mux.HandleFunc("GET /-/healthy", func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintln(w, "healthy")
@@ -163,7 +174,8 @@ func (d *instance) routes() error {
 		Description: d.program.Description,
 		Version:     version.Version,
 		Links: []web.LandingLinks{
-			{Address: "/metrics", Text: "Metrics"},
+			{Address: catalog.MainPage, Text: "Metrics"},
+			{Address: catalog.FastPage, Text: "Metrics of every second"},
 			{Address: "/-/ready", Text: "Ready"},
 		},
 	})
