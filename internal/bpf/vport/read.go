@@ -112,15 +112,27 @@ func (m *Manager) Signals(ifindex int) (Signals, error) {
 }
 
 func (m *Manager) signalsSlot(slot uint32) (Signals, error) {
+	set, err := m.floodSettings()
+	if err != nil {
+		return Signals{}, err
+	}
 	var s vportState
-	if err := m.objects.VportState.LookupWithFlags(slot, &s, ebpf.LookupLock); err != nil {
+	return m.readSignals(slot, &set, &s)
+}
+
+func (m *Manager) floodSettings() (set vportSettings, err error) {
+	if err := m.objects.VportSet.Lookup(uint32(0), &set); err != nil {
+		return set, fmt.Errorf("read flood settings: %w", err)
+	}
+	return set, nil
+}
+
+// readSignals reads a state into s and summarises it.
+func (m *Manager) readSignals(slot uint32, set *vportSettings, s *vportState) (Signals, error) {
+	if err := m.objects.VportState.LookupWithFlags(slot, s, ebpf.LookupLock); err != nil {
 		return Signals{}, fmt.Errorf("read state: %w", err)
 	}
-	var set vportSettings
-	if err := m.objects.VportSet.Lookup(uint32(0), &set); err != nil {
-		return Signals{}, fmt.Errorf("read flood settings: %w", err)
-	}
-	return summarise(&s, &set, Monotonic()/windowNs), nil
+	return summarise(s, set, Monotonic()/windowNs), nil
 }
 
 // summarise looks at the complete windows of the last second before window now.

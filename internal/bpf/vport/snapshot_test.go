@@ -1,7 +1,11 @@
 package vport
 
 import (
+	"slices"
 	"testing"
+	"time"
+
+	"vigia/internal/testutil"
 )
 
 func TestASnapshotHasEveryInterfaceOnce(t *testing.T) {
@@ -27,6 +31,10 @@ func TestASnapshotHasEveryInterfaceOnce(t *testing.T) {
 			if signals, err := b.SignalsPlace(s.Places[i]); err != nil || signals.FloodSinceNs != 0 {
 				t.Errorf("signals %+v, %v", signals, err)
 			}
+		}
+		var signals SignalSnapshot
+		if err := b.SnapshotSignals(&signals); err != nil || !slices.Equal(signals.Places, s.Places) || len(signals.Signals) != len(want) {
+			t.Errorf("signals %+v of %+v, %v", signals.Signals, signals.Places, err)
 		}
 		if _, ok := s.Find(4711); ok {
 			t.Error("found an interface that is not attached")
@@ -68,5 +76,46 @@ func TestAFullHouseIsReadInOneGo(t *testing.T) {
 	}
 	if allocations := testing.AllocsPerRun(20, func() { _ = b.Snapshot(&s) }); allocations > 10 {
 		t.Errorf("%v allocations", allocations)
+	}
+	var signals SignalSnapshot
+	for range 3 {
+		if err := b.SnapshotSignals(&signals); err != nil || len(signals.Signals) != b.maxPorts {
+			t.Errorf("signals of %d of %d places, %v", len(signals.Signals), b.maxPorts, err)
+		}
+	}
+	perPort := testing.AllocsPerRun(20, func() { _ = b.SnapshotSignals(&signals) }) / float64(b.maxPorts)
+	if perPort > 3 { // of a few bytes each, for the call; none of a state's size
+		t.Errorf("%v allocations a port", perPort)
+	}
+}
+
+// TestASnapshotOfSignalsIsWhatEachInterfaceSays has one of two interfaces flood.
+func TestASnapshotOfSignalsIsWhatEachInterfaceSays(t *testing.T) {
+	b := newBench(t)
+	b.put(rival)
+	if err := b.SetSettings(Settings{MinPackets: 1, MinPorts: 1, MaxReplyPercent: 5, Quiet: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	b.run(b.objects.VportTcxFrom, udpFrame("10.0.0.2", 1000, 100))
+	var s SignalSnapshot
+	testutil.WaitFor(t, "a complete window", func() bool {
+		if err := b.SnapshotSignals(&s); err != nil {
+			t.Fatal(err)
+		}
+		for i, p := range s.Places {
+			if p.Incarnation.Index != loopback && s.Signals[i] != (Signals{}) {
+				t.Errorf("interface %d sent nothing and has %+v", p.Incarnation.Index, s.Signals[i])
+			}
+			if p.Incarnation.Index == loopback && s.Signals[i].UDPPackets > 0 {
+				return true
+			}
+		}
+		b.run(b.objects.VportTcxFrom, udpFrame("10.0.0.2", 999, 100)) // the second may be over by now
+		return false
+	})
+	i := slices.IndexFunc(s.Places, func(p Place) bool { return p.Incarnation.Index == loopback })
+	alone, err := b.Signals(loopback)
+	if err != nil || s.Signals[i].FloodSinceNs != alone.FloodSinceNs || alone.FloodSinceNs == 0 {
+		t.Errorf("the snapshot says %+v, the interface alone %+v, %v", s.Signals[i], alone, err)
 	}
 }
