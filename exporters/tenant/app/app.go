@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -17,6 +18,7 @@ import (
 	"vigia/exporters/tenant/scrape"
 	"vigia/internal/config"
 	"vigia/internal/daemon"
+	"vigia/internal/exposition"
 	"vigia/internal/node"
 	"vigia/internal/ports"
 	"vigia/internal/rtnl"
@@ -51,6 +53,7 @@ type service struct {
 	identity *identity.Source
 	kubelet  *podresources.Source // nil without its socket
 	engine   *scrape.Engine
+	fast     *bpf.Fast // nil without the collector bpf
 	opened   daemon.Closers
 	base     prometheus.Gatherer
 	config   Config
@@ -58,6 +61,17 @@ type service struct {
 
 // Metrics answers GET /metrics.
 func (s *service) Metrics() http.Handler { return s.engine.Handler(s.base) }
+
+// WriteFast emits GET /metrics/fast. Nothing is on it where the collector bpf is off.
+func (s *service) WriteFast(out *exposition.Page) error {
+	if s.fast == nil {
+		return nil
+	}
+	if err := s.Keeper.Ready(); err != nil {
+		return err
+	}
+	return s.fast.Write(out)
+}
 
 func (f *flags) start(_ context.Context, env daemon.Env) (_ daemon.Service, err error) {
 	c, err := load(env.ConfigPath)
@@ -86,6 +100,9 @@ func (f *flags) start(_ context.Context, env daemon.Env) (_ daemon.Service, err 
 	collectors, err := s.collect(f, env.Metrics)
 	if err != nil {
 		return nil, err
+	}
+	if slices.ContainsFunc(collectors, func(c scrape.Collector) bool { return c.Name == "bpf" }) {
+		s.fast = bpf.NewFast(env.Metrics, s.Manager, s.Inventory)
 	}
 	s.engine = scrape.New(scrape.Options{
 		Collectors: collectors, Inventory: s.Inventory, Families: env.Metrics, Logger: env.Logger, Now: time.Now,

@@ -97,7 +97,7 @@ func (s *Source) port(v *source.View, p *ports.Port, position int, place vport.P
 }
 
 // suspicious is the flood score from which on a port's signals are exported one
-// by one: less than half of what VigiaUdpFlood asks for.
+// by one, and on the fast page at all: less than half of what VigiaUdpFlood asks for.
 const suspicious = 30
 
 func (s *Source) signals(v *source.View, p *ports.Port, sig *vport.Signals, out *exposition.Page) {
