@@ -45,6 +45,7 @@ type service struct {
 	*node.Node
 	terms    *leaderterm.Store
 	limits   *limits.Limits
+	fast     *fast
 	api      *api.Server
 	schedule *schedule      // nil without links
 	loop     *fastloop.Loop // nil without fast_loop
@@ -89,6 +90,7 @@ func start(_ context.Context, env daemon.Env) (_ daemon.Service, err error) {
 		return nil, err
 	}
 	env.Registry.MustRegister(newCollector(env.Metrics, s.limits))
+	s.fast = newFast(env.Metrics, s.limits)
 	return s, nil
 }
 

@@ -25,7 +25,7 @@ func (l *Limits) Observe() {
 	for i := range list {
 		port := &list[i]
 		there[port.ID] = true
-		if _, known := l.active[port.ID]; known || l.looked[port.ID] != port.Index {
+		if l.mayHave(port) {
 			l.observe(port, anew)
 		}
 	}
