@@ -26,6 +26,10 @@ func (c Cause) String() string {
 	return [NumCauses]string{"send_error", "local_overflow", "reflector_overflow", "forward", "reverse", "unknown"}[c]
 }
 
+// InNetwork reports whether the probe was lost on its way, as far as is known, and not at a
+// socket of either end.
+func (c Cause) InNetwork() bool { return c >= Forward }
+
 // Counts are the counters of one target.
 type Counts struct {
 	Sent     uint64 // received or lost

@@ -15,6 +15,7 @@ import (
 
 	"vigia/internal/config"
 	"vigia/internal/daemon"
+	"vigia/internal/exposition"
 	"vigia/probes/bulk"
 	"vigia/probes/clockerror"
 	"vigia/probes/discovery"
@@ -54,6 +55,7 @@ type service struct {
 	searches   *pathmtu.Runner
 	pathMTUs   *export.PathMTUs
 	pages      pages.Pages
+	fast       *export.Fast
 	logger     *slog.Logger
 }
 
@@ -103,6 +105,7 @@ func newService(env daemon.Env) (*service, error) {
 	}))
 	s.pages = pages.Pages{Targets: s.sender, Records: s.recorders, PathMTUs: s.pathMTUs, Node: s.node, Ready: s.Ready}
 	s.pages.Register(env.Mux)
+	s.fast = export.NewFast(env.Metrics, s.recorders)
 	return s, nil
 }
 
@@ -257,6 +260,12 @@ func (s *service) node() (name, summary string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.settings.Node, s.settings.Summary()
+}
+
+// WriteFast emits GET /metrics/fast.
+func (s *service) WriteFast(out *exposition.Page) error {
+	s.fast.Write(out, time.Now())
+	return nil
 }
 
 // ServeLanding shows every target, its last rounds, and why it fails.

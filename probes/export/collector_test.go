@@ -33,7 +33,7 @@ var labels = sender.Labels{Src: "a", Dst: "b", Path: "p", Tenant: "t", Probe: "c
 // suffix is how values end the names of the series of labels.
 const suffix = " b p c a t"
 
-func factory(t *testing.T, reg prometheus.Registerer) *catalog.Factory {
+func factory(t testing.TB, reg prometheus.Registerer) *catalog.Factory {
 	t.Helper()
 	c, err := catalog.Load()
 	if err != nil {

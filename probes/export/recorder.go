@@ -61,6 +61,7 @@ type Recorders struct {
 	// maxError is how far clocks may be apart for one-way delays, in nanoseconds.
 	maxError atomic.Int64
 	metered  map[string]protocol.Metrics // by the name of the protocol
+	began    time.Time                   // seconds are numbered from here
 
 	mu      sync.Mutex
 	targets map[sender.Labels]*recorder
@@ -75,6 +76,7 @@ func NewRecorders(f *catalog.Factory, reg prometheus.Registerer, context Context
 		signed:  histogram.NewLayout(decades),
 		counts:  histogram.NewCountLayout([]float64{1, 2, 3, 5, 10, 20, 50, 100, 1000}),
 		metered: make(map[string]protocol.Metrics),
+		began:   time.Now(),
 		targets: make(map[sender.Labels]*recorder),
 	}
 	for _, p := range protocols {
@@ -136,6 +138,7 @@ type recorder struct {
 	pending []observation             // not in the histograms yet
 	unfit   [health.NumReasons]uint64 // samples taken while the host was not fit
 	judge   *objective.Judge
+	recent  *recent // nil where nobody asks
 	// fit tells whether the host was at the last good sample, wasFit at that before.
 	fit, wasFit bool
 
@@ -180,6 +183,7 @@ func (r *Recorders) New(t sender.Target) sender.Recorder {
 	traits := t.Protocol.Traits()
 	rec := &recorder{
 		owner: r, labels: l, judge: r.context.Judges.Of(l), twoWay: traits.TwoWay, protocolMetrics: r.metered[traits.Name],
+		recent:  newRecent(l),
 		pending: make([]observation, 0, maxPending), spare: make([]observation, 0, maxPending),
 	}
 	for i := range variationHistogram {
@@ -297,9 +301,13 @@ func (r *recorder) Settled(p *protocol.Probe) {
 	r.dumping.Lock()
 	r.records.Add(p, now.UnixNano())
 	r.dumping.Unlock()
+	unfit := false
 	if good {
-		_, unfit := r.owner.context.Host.Kernel()
-		r.mu.Lock()
+		_, unfit = r.owner.context.Host.Kernel()
+	}
+	limit := int64(0)
+	r.mu.Lock()
+	if good {
 		r.fit, r.wasFit = !unfit, r.fit
 		if unfit {
 			r.add(quarantineHistogram, p.Stamps.RTT())
@@ -307,9 +315,11 @@ func (r *recorder) Settled(p *protocol.Probe) {
 		} else {
 			r.delays(p)
 			r.judge.Sample(objective.Delay, p.Stamps.RTT())
+			limit = int64(r.judge.Objective(objective.Delay))
 		}
-		r.mu.Unlock()
 	}
+	r.countRecent(p, now, limit)
+	r.mu.Unlock()
 	r.flushWhenFull()
 	if good {
 		r.owner.context.Twins.Settled(r.labels, p, r)
