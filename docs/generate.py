@@ -41,7 +41,7 @@ def metrics() -> str:
         "(factor 1.1) with a small classic set beside them for text scrapers. After a label stand all values",
         "that it can have: a program refuses to export another, and `make test` refuses a rule, a panel or a",
         "document that asks for another. Labels without a list are explained at the end. A metric",
-        "whose help ends with pages is on those; every other one is on `/metrics` alone, which is scraped every 15 s.",
+        "whose help ends with pages is on those; every other one is on `/metrics` alone, scraped every 15 s.",
         "What isolation needs within a second is on `/metrics/fast`, which is scraped as often.",
     ]
     for part, program in PARTS.items():
