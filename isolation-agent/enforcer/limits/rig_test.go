@@ -27,7 +27,7 @@ type faulty struct {
 	lie                       bool // reads back another rate than was set
 	stuck                     bool // removal has no effect
 	detached                  bool
-	sets                      int
+	sets, reads               int
 	bounds                    map[int]vport.Bounds
 }
 
@@ -57,6 +57,7 @@ func (k *faulty) RemoveLimit(index int) error {
 }
 
 func (k *faulty) Limit(index int) (vport.Limit, error) {
+	k.reads++
 	switch {
 	case k.readErr != nil:
 		return vport.Limit{}, k.readErr
