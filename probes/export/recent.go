@@ -1,7 +1,6 @@
 package export
 
 import (
-	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -128,6 +127,7 @@ func (r *recorder) countRecent(p *protocol.Probe, now time.Time, limit int64) {
 type Fast struct {
 	recorders *Recorders
 	shown     map[sender.Labels]bool // on the page that was made last
+	suffering []sufferer             // memory for the next page
 
 	loss, slow, bad *exposition.Family
 }
@@ -136,6 +136,7 @@ type Fast struct {
 func NewFast(f *catalog.Factory, r *Recorders) *Fast {
 	return &Fast{
 		recorders: r,
+		shown:     make(map[sender.Labels]bool, maxRecentTargets),
 		loss:      exposition.NewFamily(f.OnFastPage("vigia_probe_recent_loss_ratio")),
 		slow:      exposition.NewFamily(f.OnFastPage("vigia_probe_recent_slow_ratio")),
 		bad:       exposition.NewFamily(f.OnFastPage("vigia_probe_recent_bad_targets")),
@@ -145,12 +146,11 @@ func NewFast(f *catalog.Factory, r *Recorders) *Fast {
 // Write emits how many targets suffer, and of the worst of them two series each: nine series
 // at most.
 func (f *Fast) Write(out *exposition.Page, now time.Time) {
-	all := f.recorders.suffering(now, f.shown)
-	out.Emit(f.bad, float64(len(all)))
-	worst := worstOf(all)
-	f.shown = make(map[sender.Labels]bool, len(worst))
-	for i := range worst {
-		t := &worst[i]
+	f.suffering = f.recorders.suffering(f.suffering[:0], now, f.shown)
+	out.Emit(f.bad, float64(len(f.suffering)))
+	worst := worstOf(f.suffering)
+	clear(f.shown)
+	for _, t := range worst {
 		f.shown[t.labels] = true
 		values := labelValues(t.labels)
 		out.Emit(f.loss, t.loss(), values...)
@@ -165,12 +165,10 @@ type sufferer struct {
 	labels sender.Labels
 	outcomes
 	weight float64
-	rank   int // among its tenant's
 }
 
-// suffering returns the targets that are bad now, the worst first. Those that were shown
-// weigh more.
-func (r *Recorders) suffering(now time.Time, shown map[sender.Labels]bool) (out []sufferer) {
+// suffering appends the targets that are bad now. Those that were shown weigh more.
+func (r *Recorders) suffering(to []sufferer, now time.Time, shown map[sender.Labels]bool) []sufferer {
 	second := r.second(now)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -189,23 +187,37 @@ func (r *Recorders) suffering(now time.Time, shown map[sender.Labels]bool) (out 
 		if shown[l] {
 			s.weight *= staysBy
 		}
-		out = append(out, s)
+		to = append(to, s)
 	}
-	slices.SortFunc(out, func(a, b sufferer) int {
-		return cmp.Or(cmp.Compare(b.weight, a.weight), a.labels.Compare(&b.labels))
-	})
-	return out
+	return to
 }
 
 // worstOf returns those that have series: of each tenant the worst one before any second
 // one, so that nobody hides another's by harming many of their own.
-func worstOf(sorted []sufferer) []sufferer {
-	out, seen := slices.Clone(sorted), make(map[string]int)
-	for i := range out {
-		tenant := out[i].labels.Tenant
-		out[i].rank = seen[tenant]
-		seen[tenant]++
+func worstOf(all []sufferer) (worst []*sufferer) {
+	for len(worst) < min(len(all), maxRecentTargets) {
+		var next *sufferer
+		fewest := 0
+		for i := range all {
+			s := &all[i]
+			if slices.Contains(worst, s) {
+				continue
+			}
+			theirs := 0
+			for _, w := range worst {
+				if w.labels.Tenant == s.labels.Tenant {
+					theirs++
+				}
+			}
+			if next == nil || theirs < fewest || theirs == fewest && s.worse(next) {
+				next, fewest = s, theirs
+			}
+		}
+		worst = append(worst, next)
 	}
-	slices.SortStableFunc(out, func(a, b sufferer) int { return cmp.Compare(a.rank, b.rank) })
-	return out[:min(len(out), maxRecentTargets)]
+	return worst
+}
+
+func (s *sufferer) worse(than *sufferer) bool {
+	return s.weight > than.weight || s.weight == than.weight && s.labels.Compare(&than.labels) < 0
 }
