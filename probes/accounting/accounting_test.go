@@ -356,3 +356,16 @@ func TestWindowDoesNotAllocate(t *testing.T) {
 		t.Errorf("%v allocations per step, want 0", allocs)
 	}
 }
+
+// TestWhatIsLostInTheNetwork: neither at our own socket nor at the reflector's.
+func TestWhatIsLostInTheNetwork(t *testing.T) {
+	var network []Cause
+	for c := range Cause(NumCauses) {
+		if c.InNetwork() {
+			network = append(network, c)
+		}
+	}
+	if diff := cmp.Diff([]Cause{Forward, Reverse, Unknown}, network); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
