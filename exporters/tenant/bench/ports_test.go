@@ -31,6 +31,9 @@ import (
 // virtual one, only ever adds, and comes and goes within seconds.
 const rounds, scrapes = 5, 20
 
+// In each round so many scrapes of the fast page, so far apart that each is made anew.
+const fastScrapes, fastPause = 4, 600 * time.Millisecond
+
 // The numbers of ports of a node: fewer show whether all works, budgets are for 1 000.
 var (
 	fewPorts  = flag.Int("few-ports", budgetPorts, "ports of the smaller nodes, a multiple of four")
@@ -204,6 +207,7 @@ func compare(b *testing.B, n *node, devices []string, sources string, daemons ma
 		time.Sleep(5 * time.Second)
 		idle = minus(daemonCPU(b, daemons), idle)
 		yardstick := &exporter{name: "netdev alone", address: theirs.address, node: n, inside: true, cmd: theirs.cmd, query: "?collect[]=netdev"}
+		fast := &exporter{name: "fast page", address: ours.address, node: n, cmd: ours.cmd, query: "/fast"}
 		var busy map[string]time.Duration
 		var elapsed time.Duration
 		for range rounds {
@@ -214,8 +218,13 @@ func compare(b *testing.B, n *node, devices []string, sources string, daemons ma
 			elapsed, busy = time.Since(start), minus(daemonCPU(b, daemons), before)
 			theirs.scrape(b)
 			yardstick.scrape(b)
+			for range fastScrapes {
+				time.Sleep(fastPause)
+				fast.scrape(b)
+			}
 		}
 		report(b, ours, theirs, yardstick, len(devices), attach)
+		reportFast(b, ours, fast)
 		n.say("plugging one more port")
 		testutil.Budget(b, "one more port, from plugging to programs", ours.plug(b).Seconds(), 2, "s")
 		for name := range daemons {
@@ -258,6 +267,18 @@ func report(b *testing.B, ours, theirs, yardstick *exporter, ports int, attach t
 	b.ReportMetric(attach.Seconds(), "attach-s")
 }
 
+// reportFast says what the page of every second costs beside the other one, while no port
+// tells anything.
+func reportFast(b *testing.B, ours, fast *exporter) {
+	slices.Sort(fast.cpu)
+	slices.Sort(fast.wall)
+	part := ms(quantile(fast.cpu, 0.5)) / ms(quantile(ours.cpu, 0.5))
+	b.Logf("%-14s wall p50 %7.1f p90 %7.1f ms | CPU p50 %7.1f p90 %7.1f ms (%.2f of a scrape's) | %d series, n = %d",
+		fast.name, ms(quantile(fast.wall, 0.5)), ms(quantile(fast.wall, 0.9)), ms(quantile(fast.cpu, 0.5)), ms(quantile(fast.cpu, 0.9)), part, fast.series, len(fast.cpu))
+	testutil.Budget(b, "series of the fast page of quiet ports", float64(fast.series), 1, "")
+	b.ReportMetric(ms(quantile(fast.cpu, 0.5)), "fast-cpu-p50-ms")
+}
+
 // quickestRound returns the least of the rounds' medians.
 func quickestRound(took []time.Duration) time.Duration {
 	least := time.Duration(math.MaxInt64)
@@ -277,7 +298,7 @@ type exporter struct {
 	name, address string
 	node          *node
 	inside        bool   // it listens in the node's namespace
-	query         string // of its page
+	query         string // of its page: what follows /metrics
 	cmd           *exec.Cmd
 	wall, cpu     []time.Duration
 	series, bytes int
