@@ -180,7 +180,9 @@ def test_metrics_in_three_formats(program: Calls, capsys: Out) -> None:
     assert program("--list-metrics", "json") == 0
     found = json.loads(capsys.readouterr().out)
     assert [m["name"] for m in found] == declared
-    assert all(set(m) - {"values"} == {"name", "type", "unit", "labels", "help", "part"} for m in found)
+    assert all(
+        set(m) - {"values"} == {"name", "type", "unit", "labels", "help", "part", "pages"} for m in found
+    )
     assert program("--list-metrics", "markdown") == 0
     table = capsys.readouterr().out.splitlines()
     assert table[0] == "| metric | type | unit | labels | help |"
