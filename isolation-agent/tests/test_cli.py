@@ -85,7 +85,9 @@ def test_list_metrics(capsys: Out) -> None:
     assert run("--list-metrics", "json") == 0
     found = json.loads(capsys.readouterr().out)
     assert [m["name"] for m in found] == declared
-    assert all(set(m) - {"values"} == {"name", "type", "unit", "labels", "help", "part"} for m in found)
+    assert all(
+        set(m) - {"values"} == {"name", "type", "unit", "labels", "help", "part", "pages"} for m in found
+    )
     assert run("--list-metrics", "markdown") == 0
     table = capsys.readouterr().out.splitlines()
     assert table[0] == "| metric | type | unit | labels | help |"
