@@ -81,7 +81,8 @@ def stack(before: Machine) -> Iterator[Stack]:
 
 def test_every_target_is_up(stack: Stack) -> None:
     wanted = {(job, None) for job in SITE}
-    wanted |= {(agent, node) for agent in AGENTS for node in (*NODES, "this-machine")}
+    pages = [f"{agent}{page}" for agent in AGENTS for page in ("", "-fast")]
+    wanted |= {(job, node) for job in pages for node in (*NODES, "this-machine")}
 
     def up() -> bool:
         found = {(s["metric"]["job"], s["metric"].get("node"), s["value"][1]) for s in stack.query("up")}
@@ -192,7 +193,7 @@ def test_all_containers_can_be_restarted(stack: Stack) -> None:
     assert {a["id"] for a in stack.actions()} == actions
     assert stack.query("count(vigia_probe_sent_total)", moment) == before
     test_every_target_is_up(stack)
-    answered = "rate(vigia_probe_received_total[10s]) > 0"
+    answered = "rate(vigia_probe_received_total[1m]) > 0"
 
     def measured() -> bool:
         labels = [s["metric"] for s in stack.query(answered)]

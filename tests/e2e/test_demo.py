@@ -147,9 +147,9 @@ def test_every_path_is_measured_both_ways(demo: Demo) -> None:
 
 def test_prometheus_has_every_path_both_ways(demo: Demo) -> None:
     for expression in (
-        "histogram_quantile(0.5, rate(vigia_probe_rtt_seconds[30s]))",
+        "histogram_quantile(0.5, rate(vigia_probe_rtt_seconds[1m]))",
         "vigia_probe_received_total",
-        "histogram_quantile(0.5, rate(vigia_probe_delay_variation_seconds{direction='forward'}[30s]))",
+        "histogram_quantile(0.5, rate(vigia_probe_delay_variation_seconds{direction='forward'}[1m]))",
     ):
         assert {key(r["metric"]) for r in demo.query(expression)} == PATHS, expression
 
@@ -179,7 +179,7 @@ def test_the_queries_of_the_readme_have_answers(demo: Demo) -> None:
     for query in queries:
         # A limit is there only while it lasts.
         eventually(
-            lambda q=query: demo.query(re.sub(r"^(vigia_isolation_limit\w+)", r"max_over_time(\1[10m])", q)),
+            lambda q=query: demo.query(re.sub(r"(vigia_isolation_limit\w+)", r"max_over_time(\1[10m])", q)),
             query,
         )
 
@@ -202,7 +202,7 @@ def test_the_victim_loses_probes_to_its_own_transfer_at_most(demo: Demo) -> None
     """A probe waits in the victim's own class behind its own transfer, and the flood is not in that class."""
     phases = {p["phase"]: p for p in demo.report["victim"]}
     for name, phase in phases.items():
-        # The flood may be limited between two scrapes: then no probe is known to be of that phase.
+        # The flood may be limited between two probes, or nearly so.
         if name != "flood, no limit":
             assert phase["probes"] >= 10 * phase["seconds"] > 0, (
                 "20 a second, but for what is not settled yet"
@@ -254,7 +254,7 @@ def test_steps_go_to_stderr_with_their_times(demo: Demo) -> None:
 
 def test_all_targets_are_up_and_nothing_is_unaccounted_for(demo: Demo) -> None:
     up = demo.query("up")
-    assert len(up) == 3 * len(demo.lab.nodes) + 5
+    assert len(up) == 2 * 3 * len(demo.lab.nodes) + 5, "an agent has two pages"
     assert all(r["value"][1] == "1" for r in up)
     mismatch = demo.query("vigia_probe_accounting_mismatch")
     assert len(mismatch) >= 20

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from vigia.demo import outcome, scenario
-from vigia.demo.scenario import Play, Probes
+from vigia.demo.records import Probes
+from vigia.demo.scenario import Play
 from vigia.demo.transfer import Interval
 from vigia.errors import OptionError, VigiaError
 from vigia.flood import order

@@ -55,7 +55,7 @@ def _demo(wanted: Lab, path: str, as_json: bool) -> None:
     present = lab_up.bring_up(wanted, "auto", steps)
     where = stack_up.bring_up(present, steps)
     with Prometheus(f"http://{places.stack_address(wanted, 9090)}") as prometheus:
-        with steps.step("measuring every path", expected=10) as done:
+        with steps.step("measuring every path", expected=30) as done:
             for ready in measured.wait_for_samples(wanted, prometheus):
                 paths = ready
             done.append(f"measured {paths} directions of paths, {measured.SAMPLES} probes or more on each")

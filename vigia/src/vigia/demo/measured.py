@@ -17,10 +17,10 @@ from vigia_text import numbers, tables
 __all__ = ["PathFigures", "as_table", "read", "wait_for_samples"]
 
 SAMPLES = 100
-"""Answered probes that every path has before its figures are shown: five seconds of them."""
+"""Answered probes that every path has before its figures are shown: five seconds of them, in two scrapes."""
 
-WINDOW = 30
-"""Seconds that the figures look back."""
+WINDOW = 60
+"""Seconds that the figures look back: four scrapes."""
 
 _BY = "by (src, dst, path)"
 _DEADLINE = 120.0

@@ -51,7 +51,7 @@ class Phase:
 
     @property
     def loss(self) -> float | None:
-        """Share of the victim's probes that were lost; None without any, in a phase between two scrapes."""
+        """Share of the victim's probes that were lost; None without any, in a phase between two probes."""
         return self.lost / self.probes if self.probes else None
 
 

@@ -8,11 +8,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from vigia.demo import transfer
+from vigia.demo.records import Probes, Records
 from vigia.demo.transfer import Interval, Transfer
 from vigia.errors import OptionError, VigiaError
 from vigia.flood import order
 from vigia.flood import run as floods
 from vigia.lab.model import Endpoint, Lab
+from vigia.stack import places
 from vigia.stack.agent import IsolationAction, IsolationAgent
 from vigia_prometheus import Prometheus
 
@@ -32,7 +34,7 @@ RATE = "400Mbit"
 LIMIT_DEADLINE = 30.0
 RELEASE_DEADLINE = 60.0
 _TRANSFER = BEFORE + FLOOD + RELEASE_DEADLINE + AFTER
-_SETTLE = 1.5  # seconds until a probe's outcome is counted and scraped
+_SETTLE = 1.5  # seconds until a probe's outcome is known
 
 
 @dataclass(frozen=True)
@@ -47,15 +49,6 @@ class Cast:
 
 
 @dataclass(frozen=True)
-class Probes:
-    """What the victim's probes met, as counters at one moment."""
-
-    at: float
-    sent: float
-    lost: float
-
-
-@dataclass(frozen=True)
 class Play:
     """What was observed."""
 
@@ -66,7 +59,7 @@ class Play:
     """Bytes per second, as first read back from the kernel."""
     intervals: list[Interval]
     probes: dict[str, Probes]
-    """Counters at the boundaries: begin, flood, limit, flood_end, end."""
+    """The victim's, until each boundary: begin, flood, limit, flood_end, end."""
     transfer_begin: float
 
 
@@ -91,7 +84,10 @@ def play(
 ) -> Play:
     """Play the flood and observe it to its end. Raises VigiaError naming the step that did not happen."""
     known = agent.newest(who.offender.node, who.offender.port)
-    with transfer.running(who.victim, who.victim_sink, _TRANSFER) as carried:
+    with (
+        transfer.running(who.victim, who.victim_sink, _TRANSFER) as carried,
+        Records(places.agent_address(lab, who.victim.node, "vigia-probe"), _labels(who)) as records,
+    ):
         tell(f"{who.victim.tenant} transfers by TCP from {who.victim.node} to {who.victim_sink.node}")
         time.sleep(BEFORE)
         if carried.over:
@@ -102,6 +98,7 @@ def play(
             lambda: _verified(agent, who, known),
             LIMIT_DEADLINE,
             lambda: _explain_no_limit(prometheus, who),
+            records,
         )
         limit = action.limit or 0  # before it is relaxed on the way to release
         tell(f"rate-limited at its own port: {who.offender.port}, {limit * 8 / 1e6:g} Mbit/s of UDP")
@@ -111,10 +108,13 @@ def play(
             lambda: _released(agent, who, action),
             RELEASE_DEADLINE,
             lambda: f"action {action.id} is not released after the flood; see GET /v1/actions/{action.id}",
+            records,
         )
         times = "once" if action.extensions == 1 else f"{action.extensions} times"
         tell(f"released on evidence; the limit was extended {times}")
         time.sleep(AFTER)
+        end = time.time() - _SETTLE
+        records.read()
         carried.stop()
         intervals = carried.intervals()
     moments = {
@@ -123,10 +123,14 @@ def play(
         "limit": action.instants["limit_verified"],
         "flood_end": report.outcome.last_ns / 1e9,
         "release": action.instants["released"],
-        "end": time.time() - _SETTLE,
+        "end": end,
     }
-    probes = {name: _probes(prometheus, who, at) for name, at in moments.items()}
+    probes = {name: records.until(at) for name, at in moments.items()}
     return Play(who, report, action, limit, intervals, probes, carried.begin)
+
+
+def _labels(who: Cast) -> dict[str, str]:
+    return {"tenant": who.victim.tenant, "path": who.victim.path}
 
 
 class _Flooding:
@@ -165,11 +169,12 @@ def _why(carried: Transfer) -> str:
 
 
 def _await(
-    look: Callable[[], IsolationAction | None], seconds: float, problem: Callable[[], str]
+    look: Callable[[], IsolationAction | None], seconds: float, problem: Callable[[], str], records: Records
 ) -> IsolationAction:
     deadline = time.monotonic() + seconds
     while True:
         found = look()
+        records.keep()
         if found is not None:
             return found
         if time.monotonic() > deadline:
@@ -197,7 +202,7 @@ def _released(agent: IsolationAgent, who: Cast, before: IsolationAction) -> Isol
 
 def _explain_no_limit(prometheus: Prometheus, who: Cast) -> str:
     port = f'port="{who.offender.port}"'
-    score = prometheus.total(f"vigia_port_flood_score{{{port}}}")
+    score = prometheus.total(f"max(vigia_port_flood_score{{{port}}})")
     firing = prometheus.total(f'count(ALERTS{{alertname="VigiaUdpFlood",alertstate="firing",{port}}})')
     where = (
         "the alert fires, but no limit was set: see GET /v1/actions of the isolation agent"
@@ -205,12 +210,3 @@ def _explain_no_limit(prometheus: Prometheus, who: Cast) -> str:
         else f"the alert VigiaUdpFlood does not fire: the flood score of {who.offender.port} is {score:.0f}"
     )
     return f"no limit within {LIMIT_DEADLINE:g} s of the flood: {where}"
-
-
-def _probes(prometheus: Prometheus, who: Cast, at: float) -> Probes:
-    """Counters of the victim's probes at a moment, once the probes sent until then have settled."""
-    only = f'{{tenant="{who.victim.tenant}",path="{who.victim.path}",src="{who.victim.node}"}}'
-    settled = at + _SETTLE
-    sent = prometheus.total(f"vigia_probe_sent_total{only}", settled)
-    lost = prometheus.total(f"vigia_probe_lost_total{only}", settled)
-    return Probes(at, sent, lost)

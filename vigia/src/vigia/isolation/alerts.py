@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+from urllib.parse import quote
 
 import httpx
 import yaml
@@ -234,9 +235,10 @@ class AlertTestbed:
         raise VigiaError(f"{name} did not become ready: {said}")
 
     def _await_targets(self) -> None:
-        """Wait until Prometheus has every port's score."""
+        """Wait until Prometheus has every port's score, and reads the page that shows those of floods."""
         deadline = time.monotonic() + _READY
-        query = "9090/api/v1/query?query=count(vigia_port_flood_score)"
+        scores = 'count(vigia_port_flood_score{job="vigia-exporter"}) and on () up{job="vigia-exporter-fast"} == 1'
+        query = f"9090/api/v1/query?query={quote(scores)}"
         while time.monotonic() < deadline:
             found = self._inside(query).json()["data"]["result"]
             if found and int(found[0]["value"][1]) >= self.ports:
