@@ -225,11 +225,11 @@ def test_the_generator_refuses_broken_promql_and_dead_links() -> None:
         ('vigia_isolation_actions{level!~".+"}', "level} has no value that '.+' lets pass"),
         ('rate(vigia_isolation_reaction_seconds_bucket{stage="think"}[5m])', "stage} is never 'think'"),
         (
-            'node_tenant:vigia_port_bytes:rate5s{direction="both"}',
+            'node_tenant:vigia_port_bytes:rate1m{direction="both"}',
             "is never 'both', but from_tenant, to_tenant",
         ),
         (
-            'node_tenant:vigia_others_sent_bytes:rate5s{direction="to_tenant"}',
+            'node_tenant:vigia_others_sent_bytes:rate1m{direction="to_tenant"}',
             "is never 'to_tenant', but from_tenant:",
         ),
         ('up{job="vigia"}', "job} is never 'vigia', but vigia-probe, "),

@@ -23,8 +23,10 @@ __all__ = [
     "check",
     "check_matchers",
     "histogram_ranges",
+    "is_histogram",
     "labels_of",
     "parse",
+    "ranges",
     "recorded",
     "selectors",
     "substituted",
@@ -250,19 +252,31 @@ def check_matchers(expression: str) -> None:
                 raise UnknownName(f"{about} has no value that {matcher.value!r} lets pass: {expression}")
 
 
-def histogram_ranges(expression: str) -> Iterator[tuple[str, timedelta]]:
-    """Yield every histogram that is read over a range, with the range; subqueries count as a whole."""
+def ranges(expression: str) -> Iterator[tuple[promql_parser.VectorSelector, timedelta]]:
+    """Yield every selector that is read over a range, with the range; subqueries count as a whole."""
     waiting: list[tuple[Any, timedelta]] = [(parse(expression), timedelta(0))]
     while waiting:
         node, outside = waiting.pop()
         if isinstance(node, promql_parser.VectorSelector):
-            name = str(node.name)
-            metric = _declared().get(name) or _declared().get(re.sub(r"_(bucket|sum|count)$", "", name))
-            if metric and metric.type == "histogram" and outside:
-                yield name, outside
+            if outside:
+                yield node, outside
             continue
         outside += getattr(node, "range", None) or timedelta(0)
         waiting += [(child, outside) for child in _children(node)]
+
+
+def histogram_ranges(expression: str) -> Iterator[tuple[str, timedelta]]:
+    """Yield every histogram that is read over a range, with the range."""
+    for selector, over in ranges(expression):
+        name = str(selector.name)
+        if is_histogram(name):
+            yield name, over
+
+
+def is_histogram(name: str) -> bool:
+    """Whether a series is a histogram's, by the catalogue."""
+    metric = _declared().get(name) or _declared().get(re.sub(r"_(bucket|sum|count)$", "", name))
+    return metric is not None and metric.type == "histogram"
 
 
 _OF_COUNTERS = {"rate", "increase", "irate"}

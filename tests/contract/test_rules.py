@@ -7,12 +7,22 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import promql_parser
 import pytest
 import yaml
-from alertkit import jobs_of, rules
+from alertkit import FAST, groups, jobs_of, passes, rules, too_short
 
 import vigia_catalog
-from vigia_dashboards.expressions import check, check_matchers, histogram_ranges, labels_of, selectors
+from vigia_dashboards.expressions import (
+    check,
+    check_matchers,
+    histogram_ranges,
+    is_histogram,
+    labels_of,
+    ranges,
+    selectors,
+)
+from vigia_dashboards.grafana import ANNOTATIONS
 from vigia_dashboards.model import Dashboard
 from vigia_dashboards.pages import PAGES
 
@@ -52,7 +62,7 @@ def test_ranges_of_histograms_are_found() -> None:
     assert list(histogram_ranges(quantile)) == [("vigia_probe_rtt_seconds", timedelta(hours=1))]
     within = "max_over_time(sum(rate(vigia_probe_rtt_seconds_count[5m]))[1h:1m]) / rate(vigia_probe_sent_total[6h])"
     assert list(histogram_ranges(within)) == [("vigia_probe_rtt_seconds_count", timedelta(minutes=65))]
-    assert not list(histogram_ranges("avg_over_time(path:vigia_probe_rtt_seconds:p99_rate10s[1d])"))
+    assert not list(histogram_ranges("avg_over_time(path:vigia_probe_rtt_seconds:p99_rate1m[1d])"))
 
 
 @pytest.mark.parametrize(
@@ -68,6 +78,106 @@ def test_panels_read_no_histogram_over_more_than_five_minutes(page: Dashboard) -
         for query in panel.queries:
             long = [found for found in histogram_ranges(query.expression) if found[1] > LONGEST]
             assert not long, f"{panel.title}: {long}"
+
+
+def test_ranges_that_hold_too_few_samples_are_found() -> None:
+    """As shipped: the agents are scraped every 15 s, and windows recorded every minute."""
+    assert not too_short("rate(vigia_probe_sent_total[1m])")
+    assert too_short("rate(vigia_probe_sent_total[59s])") and too_short("rate(node_cpu_seconds_total[30s])")
+    assert too_short("max_over_time(rate(vigia_probe_rtt_seconds_count[30s])[10s:1s])")
+    assert not too_short('max_over_time(vigia_port_flood_score{job="vigia-exporter-fast"}[5s])')
+    assert too_short("max_over_time(vigia_port_flood_score[5s])"), "the other page has it every 15 s"
+    assert too_short("avg_over_time(path:vigia_probe_rtt_seconds:p99_rate1m[3m])")
+    assert not too_short("avg_over_time(path:vigia_probe_rtt_seconds:p99_rate1m[4m])")
+
+
+@pytest.mark.parametrize(
+    "rule", [*ALERTS.values(), *RECORDS.values()], ids=lambda r: r.get("alert", r.get("record"))
+)
+def test_rules_look_at_four_scrapes_at_least(rule: dict[str, Any]) -> None:
+    assert not too_short(rule["expr"])
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.uid)
+def test_panels_look_at_four_scrapes_at_least(page: Dashboard) -> None:
+    """Grafana's rate interval is a minute at least, by the scrape interval that the data source says."""
+    for panel in (panel for row in page.rows for panel in row.panels):
+        for query in panel.queries:
+            assert not too_short(query.expression), panel.title
+
+
+def test_annotations_look_at_four_scrapes_at_least() -> None:
+    assert not [too_short(a[1]) for a in ANNOTATIONS if too_short(a[1])]
+
+
+SECOND = timedelta(seconds=1)
+GROUPS = {group["name"]: group for group in groups()}
+INTERVALS = {"1s", "15s", "1m", "15m"}
+
+
+def test_groups_are_evaluated_as_their_series_are_scraped() -> None:
+    assert {g["interval"] for g in GROUPS.values()} <= INTERVALS
+    assert [name for name, g in GROUPS.items() if g["interval"] == "1s"] == ["vigia-isolation"]
+
+
+def test_what_is_evaluated_every_second_reads_the_fast_pages_alone() -> None:
+    """Or records, which are few; no rate, and no histogram."""
+    for rule in GROUPS["vigia-isolation"]["rules"]:
+        assert not list(ranges(rule["expr"])), rule
+        for selector in selectors(rule["expr"]):
+            name = str(selector.name)
+            assert not is_histogram(name)
+            if name in DECLARED:
+                (job,) = [m.value for m in selector.matchers.matchers if m.name == "job"]
+                assert job.endswith(FAST) and DECLARED[name].on_fast_page, rule
+            else:
+                assert name == "up" or name in RECORDS
+
+
+def test_what_both_pages_show_is_counted_once() -> None:
+    """A flood's score is on both pages of an exporter: a rule chooses one of them."""
+    both = {m.name for m in DECLARED.values() if len(m.pages) > 1}
+    assert "vigia_port_flood_score" in both
+    for rule in (*ALERTS.values(), *RECORDS.values()):
+        for selector in selectors(rule["expr"]):
+            if selector.name in both:
+                assert [m.name for m in selector.matchers.matchers if m.name == "job"], rule
+
+
+def test_both_pages_of_an_agent_are_one_list_of_targets() -> None:
+    """So that one of them has no targets when the other has none."""
+    content = yaml.safe_load((ROOT / "deploy/prometheus/prometheus.yml").read_text())
+    jobs = {j["job_name"]: j for j in content["scrape_configs"]}
+    fast = [name for name in jobs if name.endswith(FAST)]
+    assert fast == [f"vigia-{part}{FAST}" for part in ("probe", "exporter", "enforcer")]
+    for name in fast:
+        main = jobs[name.removesuffix(FAST)]
+        assert jobs[name]["file_sd_configs"] == main["file_sd_configs"]
+        assert (jobs[name]["metrics_path"], main.get("metrics_path", "/metrics")) == (
+            vigia_catalog.FAST_PAGE,
+            vigia_catalog.MAIN_PAGE,
+        )
+
+
+def test_the_long_term_store_takes_every_record_and_no_series_twice() -> None:
+    content = yaml.safe_load((ROOT / "deploy/victoria-metrics/scrape.yml").read_text())
+    (job,) = content["scrape_configs"]
+    wanted = [promql_parser.parse(text) for text in job["params"]["match[]"]]
+
+    def takes(name: str, job: str) -> bool:
+        labels = {"__name__": name, "job": job}
+        return any(
+            selector.name in (None, name)
+            and all(passes(m, labels[m.name]) for m in selector.matchers.matchers)
+            for selector in wanted
+        )
+
+    assert all(takes(name, "") for name in RECORDS)
+    both = [m for m in DECLARED.values() if len(m.pages) > 1]
+    for m in both:
+        assert not takes(m.name, f"vigia-{m.part}{FAST}")
+    assert takes("vigia_isolation_limit_bytes_per_second", "vigia-enforcer")
+    assert takes("vigia_probe_sent_total", "vigia-probe") and not takes("vigia_probe_rtt_seconds", "vigia-probe")
 
 
 @pytest.mark.parametrize("name", RECORDS)
@@ -192,8 +302,15 @@ def test_an_alert_whose_series_vanish_is_not_the_end_of_it(name: str) -> None:
     jobs = jobs_of(ALERTS[name]["expr"])
     assert jobs
     for job in jobs:
-        watched = [f'up{{job="{job}"}} == 0', f'absent(up{{job="{job}"}})']
-        assert any(all(w in a["expr"] for w in watched) for a in ALERTS.values()), job
+        # Both pages of an agent have one list of targets.
+        absent = {f'absent(up{{job="{job.removesuffix(FAST)}{page}"}})' for page in ("", FAST)}
+        assert any(_watches(a["expr"], job) and any(w in a["expr"] for w in absent) for a in ALERTS.values())
+
+
+def _watches(expression: str, job: str) -> bool:
+    """Whether an alert fires when a target of a job is down."""
+    matchers = re.findall(r'\bup\{job=(~?)"([^"]*)"\}\)? == 0', expression)
+    return any(re.fullmatch(value if by else re.escape(value), job) for by, value in matchers)
 
 
 REQUIRED = {

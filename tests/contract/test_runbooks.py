@@ -13,7 +13,7 @@ from pathlib import Path
 
 import promql_parser
 import pytest
-from alertkit import programs_of, rules, serves
+from alertkit import programs_of, rules, serves, too_short
 from labkit import VIGIA
 
 import vigia_catalog
@@ -170,6 +170,7 @@ def test_queries_parse_and_use_what_the_catalogue_declares(page: str, query: str
     if "__name__" in query:
         return  # counts series of every name
     check(query)
+    assert not too_short(query)
 
 
 @pytest.mark.parametrize(("page", "request_"), REQUESTS, ids=lambda x: x.replace("/", "-")[:60])

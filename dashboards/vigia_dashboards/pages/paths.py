@@ -514,7 +514,7 @@ OBJECTIVES = Dashboard(
                     "p99 round trip over 10 s divided by its median over 10 minutes; 1 is normal.",
                     (
                         Query(
-                            'path:vigia_probe_rtt_seconds:p99_rate10s{path=~"$path",tenant=~"$tenant"}'
+                            'path:vigia_probe_rtt_seconds:p99_rate1m{path=~"$path",tenant=~"$tenant"}'
                             ' / path:vigia_probe_rtt_seconds:p99_median10m{path=~"$path",tenant=~"$tenant"}',
                             "{{path}} {{tenant}} {{src}} to {{dst}}",
                         ),

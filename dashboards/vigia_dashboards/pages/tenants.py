@@ -205,7 +205,10 @@ INTERFERENCE = Dashboard(
                     "Limits that the isolation agent has set at the senders' ports.",
                     (
                         Query(
-                            bits(f"vigia_isolation_limit_bytes_per_second{{{_ON}}}"),
+                            bits(
+                                "max by (node, port, tenant, direction, protocol) "
+                                f"(vigia_isolation_limit_bytes_per_second{{{_ON}}})"
+                            ),
                             "{{tenant}} {{port}} {{protocol}}",
                         ),
                     ),
@@ -223,11 +226,11 @@ INTERFERENCE = Dashboard(
                     "Jain's index over the tenants of a node: 1 is equal shares, 1/n is one tenant alone.",
                     (
                         Query(
-                            "sum by (node) (node_tenant:vigia_port_bytes:rate5s"
+                            "sum by (node) (node_tenant:vigia_port_bytes:rate1m"
                             '{node=~"$node",direction="from_tenant"}) ^ 2 / '
-                            "(count by (node) (node_tenant:vigia_port_bytes:rate5s"
+                            "(count by (node) (node_tenant:vigia_port_bytes:rate1m"
                             '{node=~"$node",direction="from_tenant"}) * '
-                            "sum by (node) (node_tenant:vigia_port_bytes:rate5s"
+                            "sum by (node) (node_tenant:vigia_port_bytes:rate1m"
                             '{node=~"$node",direction="from_tenant"} ^ 2))',
                             "{{node}}",
                         ),
@@ -238,7 +241,12 @@ INTERFERENCE = Dashboard(
                     "timeseries",
                     "Flood score",
                     "0 to 100 from volume, port spread and lack of replies, in the kernel, every 100 ms.",
-                    (Query(f"vigia_port_flood_score{{{_ON}}}", "{{tenant}} {{port}}"),),
+                    (
+                        Query(
+                            f"max by (node, port, tenant) (vigia_port_flood_score{{{_ON}}})",
+                            "{{tenant}} {{port}}",
+                        ),
+                    ),
                     "short",
                 ),
                 Panel(
