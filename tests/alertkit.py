@@ -60,6 +60,10 @@ _GO = {
 _GO_PATTERN = re.compile(r'"((?:GET|POST|PUT|DELETE) /[^"\s]*)"')
 """A pattern of net/http's ServeMux, as it is written in the code."""
 
+_GO_PAGE = re.compile(r'"GET "\+catalog\.(MainPage|FastPage)\b')
+_PAGES = {"MainPage": vigia_catalog.MAIN_PAGE, "FastPage": vigia_catalog.FAST_PAGE}
+"""The pages of metrics have names in the code."""
+
 _PLACEHOLDER = re.compile(r"<[^<>]+>|\{[^{}$]+\}")
 """A part of a path that is filled in, as Flask and ServeMux write it."""
 
@@ -181,9 +185,11 @@ def _go_routes(folder: str) -> Iterator[tuple[str, str]]:
         timeout=300,
     )
     for file in listed.stdout.split():
-        for pattern in _GO_PATTERN.findall(Path(file).read_text()):
+        code = Path(file).read_text()
+        for pattern in _GO_PATTERN.findall(code):
             method, _, path = pattern.partition(" ")
             yield method, path
+        yield from (("GET", _PAGES[name]) for name in _GO_PAGE.findall(code))
 
 
 def _flask_routes(program: str) -> Iterable[tuple[str, str]]:
