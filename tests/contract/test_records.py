@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Mapping
 
 import pytest
-from prometheuskit import Family, Native, rates_known, running
+from prometheuskit import ROOT, Family, Native, rates_known, running
 
 from vigia_dashboards.expressions import recorded
 from vigia_prometheus import Prometheus
@@ -30,7 +30,7 @@ LOST = {
 SENT = {("p1", "red"): 1000, ("p2", "red"): 500, ("p3", "blue"): 4000}
 """Bytes per second from the tenant, by port and tenant; to the tenant it is ten times as much."""
 
-DROPS = {"queue_full": 20, "mtu": 5, "rate_limit": 1000, "meter": 500}
+DROPS = {"queue_full": 20, "mtu": 5, "no_memory": 0, "rate_limit": 1000, "meter": 500}
 """Per second at p1; the last two are meant."""
 
 ROUND_TRIPS = {0.001: 80, 0.009: 10, 0.011: 10}
@@ -38,6 +38,11 @@ JUDGED = {"delay": 90, "jitter": 80}
 SLOW, UNSTEADY = 9, 32
 """Per second, of those that were judged."""
 TAXES = {-0.00001: 10, 0.0002: 90}
+VARIATIONS = {-0.002: 30, 0.0001: 40, 0.002: 30}
+"""Of round trips; those of each way alone are ten times as much."""
+
+BY_PROMTOOL = {"node_tenant:vigia_others_sent_bytes:surge_rate1m"}
+"""Records of what happens for a while: alert-rules/tests/tenants.test.yml has them."""
 
 
 class World:
@@ -65,6 +70,17 @@ class World:
             Family("vigia_probe_slow_total", "counter", [(PATH, SLOW * passed)]),
             Family("vigia_probe_unsteady_total", "counter", [(PATH, UNSTEADY * passed)]),
             Family("vigia_probe_overlay_tax_seconds", "histogram", [(PATH, grown(TAXES))]),
+            Family(
+                "vigia_probe_delay_variation_seconds",
+                "histogram",
+                [
+                    (
+                        {**PATH, "direction": way},
+                        grown({v * (1 if way == "roundtrip" else 10): n for v, n in VARIATIONS.items()}),
+                    )
+                    for way in ("roundtrip", "forward", "reverse")
+                ],
+            ),
         ]
 
     def exporter(self) -> list[Family]:
@@ -95,7 +111,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]
     pages = {"vigia-probe": world.probe, "vigia-exporter": world.exporter}
     with running(tmp_path_factory.mktemp("prometheus"), pages, {"node": "c1"}) as server:
         rates_known(server, time.time())
-        for name in recorded():
+        for name in set(recorded()) - BY_PROMTOOL:
             eventually(lambda name=name: server.instant(name), f"{name} to be recorded")
         yield server
 
@@ -114,7 +130,7 @@ def agree(prometheus: Prometheus, name: str, per: str, want: Mapping[tuple[str, 
     A scrape that was stored just after the rule was evaluated is in one of the two
     alone: then they agree at the next evaluation.
     """
-    order = ("node", "port", "src", "dst", "path", "tenant", "probe", "direction")
+    order = ("node", "port", "src", "dst", "path", "tenant", "probe", "direction", "reason")
 
     def found() -> dict[tuple[str, ...], float]:
         return {tuple(m[k] for k in order if k in m): v for m, v in values(prometheus, name, per)}
@@ -123,7 +139,7 @@ def agree(prometheus: Prometheus, name: str, per: str, want: Mapping[tuple[str, 
 
 
 PATHS = {
-    "path:vigia_probe_loss:ratio_rate10s": pytest.approx(0.04, rel=0.01),
+    "path:vigia_probe_loss:ratio_rate1m": pytest.approx(0.04, rel=0.01),
     "path:vigia_probe_loss:ratio_rate5m": pytest.approx(0.04, rel=0.01),
     "path:vigia_probe_loss:ratio_rate30m": pytest.approx(0.04, rel=0.01),
     "path:vigia_probe_loss:ratio_rate1h": pytest.approx(0.04, rel=0.01),
@@ -132,15 +148,17 @@ PATHS = {
     "path:vigia_probe_slow:ratio_rate1h": pytest.approx(0.1, rel=0.01),
     "path:vigia_probe_unsteady:ratio_rate5m": pytest.approx(0.4, rel=0.01),
     "path:vigia_probe_unsteady:ratio_rate1h": pytest.approx(0.4, rel=0.01),
-    "path:vigia_probe_rtt_seconds:p50_rate10s": pytest.approx(0.001, rel=0.1),
-    "path:vigia_probe_rtt_seconds:p99_rate10s": pytest.approx(0.011, rel=0.1),
+    "path:vigia_probe_rtt_seconds:p50_rate1m": pytest.approx(0.001, rel=0.1),
+    "path:vigia_probe_rtt_seconds:p99_rate1m": pytest.approx(0.011, rel=0.1),
     "path:vigia_probe_rtt_seconds:p99_median10m": pytest.approx(0.011, rel=0.1),
-    "path:vigia_probe_overlay_tax_seconds:p50_rate5m": pytest.approx(0.0002, rel=0.1),
+    "path:vigia_probe_overlay_tax_seconds:p50_rate1m": pytest.approx(0.0002, rel=0.1),
+    "path:vigia_probe_delay_variation_seconds:iqr_rate1m": pytest.approx(0.004, rel=0.1),
     "path:vigia_probe_overlay_tax_seconds:p50_median1d": pytest.approx(0.0002, rel=0.1),
 }
 
 COUNTED = {
-    "path:vigia_probe_sent:rate10s": ("10s", 100.0),
+    "path:vigia_probe_sent:rate1m": ("1m", 100.0),
+    "path:vigia_probe_lost:rate1m": ("1m", 4.0),
     "path:vigia_probe_sent:rate5m": ("5m", 100.0),
     "path:vigia_probe_lost:rate5m": ("5m", 4.0),
     "path:vigia_probe_delay_judged:rate5m": ("5m", 90.0),
@@ -180,8 +198,8 @@ def test_records_of_long_windows(prometheus: Prometheus, name: str) -> None:
 
 
 def test_records_of_tenants(prometheus: Prometheus) -> None:
-    alone = 'rate(vigia_port_bytes_total{port="p2",direction="from_tenant"}[5s])'
-    name = "node_tenant:vigia_port_bytes:rate5s"
+    alone = 'rate(vigia_port_bytes_total{port="p2",direction="from_tenant"}[1m])'
+    name = "node_tenant:vigia_port_bytes:rate1m"
     ways = {"from_tenant": 1.0, "to_tenant": 10.0}
     agree(
         prometheus,
@@ -190,7 +208,7 @@ def test_records_of_tenants(prometheus: Prometheus) -> None:
         {("c1", tenant, way): n * k for tenant, n in (("red", 3), ("blue", 8)) for way, k in ways.items()},
     )
     for name in (
-        "node_tenant:vigia_others_sent_bytes:rate5s",
+        "node_tenant:vigia_others_sent_bytes:rate1m",
         "node_tenant:vigia_others_sent_bytes:median10m",
     ):
         others = {m["tenant"]: v for m, v in values(prometheus, name)}
@@ -199,13 +217,16 @@ def test_records_of_tenants(prometheus: Prometheus) -> None:
 
 
 def test_records_of_drops(prometheus: Prometheus) -> None:
-    """What limits and meters drop is meant."""
-    mtu = 'rate(vigia_port_drops_total{reason="mtu"}[30s])'
+    """What limits and meters drop is meant; where nothing is dropped there is no series."""
+    mtu = 'rate(vigia_port_drops_total{reason="mtu"}[1m])'
     at_p1 = ("c1", "p1", "red", "from_tenant")
-    agree(prometheus, "node_port:vigia_port_drops:rate30s", mtu, {at_p1: 5.0})
+    name = "node_port:vigia_port_drops:rate1m"
+    agree(prometheus, name, mtu, {(*at_p1, "queue_full"): 4.0, (*at_p1, "mtu"): 1.0})
 
 
 def test_every_record_is_looked_at() -> None:
-    tenants = {"node_tenant:vigia_port_bytes:rate5s", "node_port:vigia_port_drops:rate30s"}
-    tenants |= {f"node_tenant:vigia_others_sent_bytes:{of}" for of in ("rate5s", "median10m")}
-    assert set(recorded()) == tenants | set(PATHS) | set(COUNTED) | set(AVERAGED)
+    tenants = {"node_tenant:vigia_port_bytes:rate1m", "node_port:vigia_port_drops:rate1m"}
+    tenants |= {f"node_tenant:vigia_others_sent_bytes:{of}" for of in ("rate1m", "median10m")}
+    assert set(recorded()) == tenants | BY_PROMTOOL | set(PATHS) | set(COUNTED) | set(AVERAGED)
+    tested = (ROOT / "alert-rules/tests/tenants.test.yml").read_text()
+    assert all(f"expr: {name}" in tested for name in BY_PROMTOOL)
