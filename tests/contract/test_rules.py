@@ -177,7 +177,9 @@ def test_the_long_term_store_takes_every_record_and_no_series_twice() -> None:
     for m in both:
         assert not takes(m.name, f"vigia-{m.part}{FAST}")
     assert takes("vigia_isolation_limit_bytes_per_second", "vigia-enforcer")
-    assert takes("vigia_probe_sent_total", "vigia-probe") and not takes("vigia_probe_rtt_seconds", "vigia-probe")
+    assert takes("vigia_probe_sent_total", "vigia-probe") and not takes(
+        "vigia_probe_rtt_seconds", "vigia-probe"
+    )
 
 
 @pytest.mark.parametrize("name", RECORDS)

@@ -237,7 +237,9 @@ class AlertTestbed:
     def _await_targets(self) -> None:
         """Wait until Prometheus has every port's score, and reads the page that shows those of floods."""
         deadline = time.monotonic() + _READY
-        scores = 'count(vigia_port_flood_score{job="vigia-exporter"}) and on () up{job="vigia-exporter-fast"} == 1'
+        scores = (
+            'count(vigia_port_flood_score{job="vigia-exporter"}) and on () up{job="vigia-exporter-fast"} == 1'
+        )
         query = f"9090/api/v1/query?query={quote(scores)}"
         while time.monotonic() < deadline:
             found = self._inside(query).json()["data"]["result"]
