@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 
 import httpx
 import pytest
@@ -75,9 +76,7 @@ def test_it_is_read_often_enough_and_not_more_often(monkeypatch: pytest.MonkeyPa
         for _ in range(600):
             found.keep()
             now[0] += 0.2
-    assert [b - a for a, b in zip(asked, asked[1:], strict=False)] == pytest.approx(
-        [records.EVERY] * 7, abs=0.3
-    )
+    assert [b - a for a, b in pairwise(asked)] == pytest.approx([records.EVERY] * 7, abs=0.3)
     assert records.EVERY < 60, "as long as the probe remembers"
 
 
@@ -106,5 +105,5 @@ def test_an_agent_that_is_away_is_named() -> None:
     def away(request: httpx.Request) -> httpx.Response:
         raise httpx.ConnectError("refused", request=request)
 
-    with agent(away) as found, pytest.raises(VigiaError, match="cannot read the records .* refused"):
+    with agent(away) as found, pytest.raises(VigiaError, match=r"cannot read the records .* refused"):
         found.keep()

@@ -1,4 +1,4 @@
-"""What a tenant's probes met, probe by probe: from the memory of the node's vigia-probe, which reaches back a minute.
+"""What a tenant's probes met, probe by probe: from the memory of the node's vigia-probe, a minute long.
 
 Prometheus scrapes the probe's counters every 15 seconds, and a play has parts of a second.
 """
@@ -38,7 +38,7 @@ class Probes:
 
 
 class Records:
-    """Records of the targets with some labels, kept for longer than the probe does; its context has a connection."""
+    """Records of the targets with some labels, kept for longer than the probe does."""
 
     def __init__(
         self, address: str, labels: Mapping[str, str], transport: httpx.BaseTransport | None = None
@@ -86,6 +86,6 @@ class Records:
             raise VigiaError(f"cannot read the records of vigia-probe at {self._address}: {e}") from e
 
     def until(self, at: float) -> Probes:
-        """Return how many of the probes that are known were sent before a moment, and how many of them were lost."""
+        """Return how many of the known probes were sent before a moment, and how many of these were lost."""
         before = [key for key, sent in self._sent.items() if sent < at]
         return Probes(at, len(before), sum(self._lost[key] for key in before))
