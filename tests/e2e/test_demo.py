@@ -293,10 +293,15 @@ def test_promtool_finds_nothing_in_the_metrics(demo: Demo) -> None:
 
 def test_every_panel_has_data(demo: Demo) -> None:
     with panels_at(f"http://{stack_address(demo.lab, 9090)}") as panels:
+
+        def missing() -> set[tuple[str, str]]:
+            return {(uid, t) for uid, titles in panels.empty().items() for t in titles} - quiet()
+
+        # Windows are recorded once a minute, and longer ones are made of those.
         eventually(
-            lambda: not {(uid, t) for uid, titles in panels.empty().items() for t in titles} - quiet(),
-            "every panel that is not quiet while all is well to have data",
-            120,
+            lambda: not missing(),
+            lambda: f"every panel that is not quiet while all is well to have data; {missing()} have none",
+            240,
         )
         assert panels.variables_without_values() == []
         empty = panels.empty()
