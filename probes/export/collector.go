@@ -68,6 +68,7 @@ const (
 	steal
 	throttled
 	unfit
+	busy
 	burning
 	clockBound
 	numFamilies
@@ -96,6 +97,7 @@ func NewCollector(f *catalog.Factory, from Sources) *Collector {
 		rewritten:        "vigia_probe_dscp_rewritten_total", errorBound: "vigia_probe_clock_error_bound_seconds",
 		pressure: "vigia_probe_host_cpu_pressure_ratio", steal: "vigia_probe_host_steal_ratio",
 		throttled: "vigia_probe_host_throttled_seconds_total", unfit: "vigia_probe_host_unfit",
+		busy:     "vigia_probe_host_busy_seconds_total",
 		inFlight: "vigia_probe_in_flight", mismatch: "vigia_probe_accounting_mismatch",
 		jitter: "vigia_probe_jitter_seconds", interval: "vigia_probe_interval_seconds",
 		deadline: "vigia_probe_deadline_seconds", up: "vigia_probe_target_up", ecmpCoverage: "vigia_probe_ecmp_coverage_ratio",
@@ -158,6 +160,7 @@ func (c *Collector) collectHealth(out chan<- prometheus.Metric) {
 			out <- withLabels(c.families[family], nil, v)
 		}
 	}
+	out <- withLabels(c.families[busy], nil, c.from.Host.Busy().Seconds())
 	if r := c.from.Clock.Read(); r.Synchronized {
 		out <- c.constant(clockBound, r.Bound.Seconds(), string(r.Source))
 	}

@@ -50,6 +50,7 @@ type measured struct {
 	clock   clockerror.Reading
 	reading health.Reading
 	unfit   map[health.Reason]bool
+	busy    time.Duration
 }
 
 func (m *measured) Snapshot(to []sender.Status) ([]sender.Status, sender.Totals, error) {
@@ -58,6 +59,7 @@ func (m *measured) Snapshot(to []sender.Status) ([]sender.Status, sender.Totals,
 func (m *measured) Read() clockerror.Reading              { return m.clock }
 func (m *measured) Reading() health.Reading               { return m.reading }
 func (m *measured) Unfit(r health.Reason) bool            { return m.unfit[r] }
+func (m *measured) Busy() time.Duration                   { return m.busy }
 func (m *measured) Kernel() (health.Reason, bool)         { return health.Steal, m.unfit[health.Steal] }
 func (*measured) Application(int64) (health.Reason, bool) { return 0, false }
 
@@ -86,7 +88,7 @@ func stampTarget() sender.Target {
 
 // TestEveryCounterIsExported sets every number to another value and looks for it.
 func TestEveryCounterIsExported(t *testing.T) {
-	m := &measured{reading: health.Reading{CPUPressure: 0.25, Steal: 0.5, ThrottledSeconds: 7}, unfit: map[health.Reason]bool{health.Steal: true}}
+	m := &measured{reading: health.Reading{CPUPressure: 0.25, Steal: 0.5, ThrottledSeconds: 7}, unfit: map[health.Reason]bool{health.Steal: true}, busy: 1500 * time.Millisecond}
 	m.clock = clockerror.Reading{Bound: 3 * time.Microsecond, Synchronized: true, Source: clockerror.SourceChrony}
 	st := sender.Status{
 		Target: stampTarget(), Up: true, InFlight: 3, Jitter: 0.125, ErrorBound: 4000, Rewritten: [2]uint64{21, 22},
@@ -116,6 +118,7 @@ func TestEveryCounterIsExported(t *testing.T) {
 		"vigia_probe_host_throttled_seconds_total":             7,
 		"vigia_probe_host_unfit steal":                         1,
 		"vigia_probe_host_unfit throttled":                     0,
+		"vigia_probe_host_busy_seconds_total":                  1.5,
 		"vigia_probe_host_clock_error_bound_seconds chrony":    3e-6,
 		"vigia_probe_objective_burning blue":                   0,
 		"vigia_path_info ovs gre overlay normal p remote none": 1,

@@ -26,6 +26,7 @@ type Host interface {
 	Application(lag int64) (r health.Reason, unfit bool)
 	Unfit(health.Reason) bool
 	Reading() health.Reading
+	Busy() time.Duration
 }
 
 // Clock tells the error of this host's clock: clockerror.Watch.

@@ -34,8 +34,9 @@ func (unprobed) Reading() health.Reading {
 	return health.Reading{CPUPressure: -1, Steal: -1, ThrottledSeconds: -1}
 }
 
-// Unfit, Kernel and Application find nothing wrong.
+// Unfit, Busy, Kernel and Application find nothing wrong.
 func (unprobed) Unfit(health.Reason) bool                { return false }
+func (unprobed) Busy() time.Duration                     { return 0 }
 func (unprobed) Kernel() (health.Reason, bool)           { return 0, false }
 func (unprobed) Application(int64) (health.Reason, bool) { return 0, false }
 

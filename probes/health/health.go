@@ -51,6 +51,10 @@ const (
 	DefaultScheduleLag = 100 * time.Millisecond
 )
 
+// BusyPressure is the share of time that some task waits for a processor from which on a
+// host is busy: it delays packets itself, for its softirqs wait among the others.
+const BusyPressure = 0.5
+
 // Reading is what the kernel says; a value that it does not tell is negative.
 type Reading struct {
 	CPUPressure      float64 // share of the last 10 s
@@ -68,16 +72,20 @@ type Monitor struct {
 	proc   *procfs.FS // nil without one: then nothing is known
 	limits atomic.Pointer[Limits]
 	state  atomic.Uint32 // bit per reason
+	late   atomic.Bool   // whether a probe has left too late since the last reading
+	now    func() time.Time
 
 	mu              sync.Mutex
 	reading         Reading
 	stolen, ticks   uint64
 	throttledBefore float64
+	updated         time.Time
+	busy            time.Duration
 }
 
 // New returns a monitor that reads proc and sys below a folder, / for those of this host.
 func New(root string) *Monitor {
-	m := &Monitor{root: root, throttledBefore: -1}
+	m := &Monitor{root: root, throttledBefore: -1, now: time.Now}
 	if proc, err := procfs.NewFS(filepath.Join(root, "proc")); err == nil {
 		m.proc = &proc
 	}
@@ -121,6 +129,13 @@ func (m *Monitor) Update() {
 	}
 	m.throttledBefore = r.ThrottledSeconds
 	m.reading = r
+	now := m.now()
+	if late := m.late.Swap(false); late || state != 0 || r.CPUPressure >= BusyPressure {
+		if !m.updated.IsZero() {
+			m.busy += now.Sub(m.updated)
+		}
+	}
+	m.updated = now
 	m.state.Store(state)
 }
 
@@ -129,6 +144,15 @@ func (m *Monitor) Reading() Reading {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.reading
+}
+
+// Busy returns for how long the host may have delayed probes itself: it was not fit for any
+// reason, or tasks waited for a processor for BusyPressure of the time. It counts the time
+// between two readings as the second says.
+func (m *Monitor) Busy() time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.busy
 }
 
 // Unfit reports whether the host is not fit for the reason, as of the last reading.
@@ -148,7 +172,11 @@ func (m *Monitor) Application(lag int64) (r Reason, ok bool) {
 			}
 		}
 	}
-	return ScheduleLag, lag > int64(m.limits.Load().ScheduleLag)
+	if lag <= int64(m.limits.Load().ScheduleLag) {
+		return ScheduleLag, false
+	}
+	m.late.Store(true)
+	return ScheduleLag, true
 }
 
 // pressure reads the share of the last ten seconds in which some task waited for a

@@ -119,6 +119,81 @@ func TestScheduleLag(t *testing.T) {
 	}
 }
 
+// clock is a time that a test sets.
+type clock struct{ at time.Time }
+
+func (c *clock) now() time.Time { return c.at }
+
+// pass lets a time pass and reads the host's state.
+func (c *clock) pass(m *Monitor, d time.Duration) {
+	c.at = c.at.Add(d)
+	m.Update()
+}
+
+func TestBusy(t *testing.T) {
+	h := newHost(t)
+	h.pressure(49.9)
+	h.ran(100, 0)
+	m, c := New(h.root), &clock{at: time.Unix(1000, 0)}
+	m.now, m.updated = c.now, c.at
+	step := func(what string, want time.Duration) {
+		t.Helper()
+		c.pass(m, 2*time.Second)
+		if m.Busy() != want {
+			t.Errorf("%s: busy for %v, not %v", what, m.Busy(), want)
+		}
+	}
+	h.ran(100, 0)
+	step("at rest", 0)
+	m.Application(int64(DefaultScheduleLag))
+	h.ran(100, 0)
+	step("a probe just in time", 0)
+	m.Application(int64(DefaultScheduleLag) + 1)
+	h.ran(100, 0)
+	step("a probe too late", 2*time.Second)
+	h.ran(100, 0)
+	step("no probe since", 2*time.Second)
+	h.pressure(50)
+	h.ran(100, 0)
+	step("tasks wait, by default no reason to be unfit", 4*time.Second)
+	m.Application(int64(DefaultScheduleLag) + 1)
+	h.ran(100, 50)
+	step("three reasons at once", 6*time.Second)
+	h.pressure(0)
+	h.ran(100, 0)
+	step("at rest again", 6*time.Second)
+}
+
+// TestBusyFromTheFirstReading: of the time before it nothing is known.
+func TestBusyFromTheFirstReading(t *testing.T) {
+	h := newHost(t)
+	h.pressure(99)
+	if m := New(h.root); m.Busy() != 0 {
+		t.Errorf("busy for %v before there was time", m.Busy())
+	}
+}
+
+// TestALateProbeCountsOnce, when it leaves while the state is read, too.
+func TestALateProbeCountsOnce(t *testing.T) {
+	m, c := New(newHost(t).root), &clock{at: time.Unix(1000, 0)}
+	m.now, m.updated = c.now, c.at
+	for range 100 {
+		done := make(chan struct{})
+		go func() {
+			m.Application(int64(time.Second))
+			close(done)
+		}()
+		m.Update()
+		<-done
+		before := m.Busy()
+		c.pass(m, time.Second)
+		c.pass(m, time.Second)
+		if after := m.Busy(); after-before > time.Second {
+			t.Fatalf("one late probe counts %v", after-before)
+		}
+	}
+}
+
 func TestThrottling(t *testing.T) {
 	for name, tc := range map[string]struct{ cgroup, file, format string }{
 		"version 2":           {"0::/system.slice/vigia.service\n", "sys/fs/cgroup/system.slice/vigia.service/cpu.stat", "usage_usec 1\nnr_throttled 4\nthrottled_usec %d000000\n"},
