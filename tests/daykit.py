@@ -119,7 +119,7 @@ class Day:
         draw, count = self._random, self._count(period)
         failed = {k for k in range(count) if draw.random() < period / (3 * HOUR)}
         restarted = {draw.randrange(count)} if self.hours >= 1 and node else set()
-        failed |= restarted  # it does not answer while it starts
+        failed |= {k + i for k in restarted for i in range(1 + 2 // period)}  # it does not answer while it starts
         for t in self._of("down", node):
             gone = {k for k in range(count) if t.at(k * period)}
             failed |= gone
