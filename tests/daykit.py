@@ -46,7 +46,13 @@ AGENTS = ("vigia-probe", "vigia-exporter", "vigia-enforcer")
 PORTS = {"p1": "red", "p2": "blue", "p3": "green", "p4": "green"}
 CAUSES = ("unknown", "forward", "local_overflow")
 
+SENT = RATE * SCRAPE
+"""Probes between two scrapes."""
+
 Labels = Mapping[str, str]
+Growth = Callable[[float], float | None]
+"""By how much a counter grows up to a second; None where there is no counter."""
+
 Value = float | None
 """None where nothing is scraped."""
 
@@ -100,7 +106,7 @@ class Day:
     """Values in promtool's notation by series."""
 
     def __post_init__(self) -> None:
-        self._random = random.Random(self.seed)  # noqa: S311 - traffic, not secrets
+        self.random = random.Random(self.seed)  # noqa: S311 - traffic, not secrets
         self._seconds = int(self.hours * HOUR)
         self._make_site()
         for node in NODES:
@@ -116,11 +122,13 @@ class Day:
 
     def _target(self, job: str, node: str, period: int = SCRAPE) -> Target:
         """A target of which a scrape fails every few hours, and whose program is restarted once a day."""
-        draw, count = self._random, self._count(period)
+        draw, count = self.random, self._count(period)
         failed = {k for k in range(count) if draw.random() < period / (3 * HOUR)}
         restarted = {draw.randrange(count)} if self.hours >= 1 and node else set()
-        failed |= {k + i for k in restarted for i in range(1 + 2 // period)}  # it does not answer while it starts
-        for t in self._of("down", node):
+        failed |= {
+            k + i for k in restarted for i in range(1 + 2 // period)
+        }  # it does not answer while it starts
+        for t in self.of("down", node):
             gone = {k for k in range(count) if t.at(k * period)}
             failed |= gone
             restarted |= {max(gone) + 1} if gone else set()
@@ -128,7 +136,7 @@ class Day:
         self._put("up", target, {}, [0.0 if k in failed else 1.0 for k in range(count)], always=True)
         return target
 
-    def _of(self, kind: str, node: str, where: str | None = None) -> list[Trouble]:
+    def of(self, kind: str, node: str, where: str | None = None) -> list[Trouble]:
         return [
             t for t in self.troubles if (t.kind, t.node) == (kind, node) and where in (None, t.where or where)
         ]
@@ -149,9 +157,7 @@ class Day:
         assert series not in self.series, series
         self.series[series] = " ".join(notation(values, period // self.step or 1))
 
-    def _rising(
-        self, name: str, target: Target, labels: Labels, growth: Callable[[float], float | None]
-    ) -> None:
+    def _rising(self, name: str, target: Target, labels: Labels, growth: Growth) -> None:
         """Put a counter that grows so much between two scrapes; there is none where the growth is not known."""
         values: list[Value] = []
         total: float | None = None
@@ -171,7 +177,7 @@ class Day:
     def _flat(self, name: str, target: Target, value: float, **labels: str) -> None:
         self._put(name, target, labels, [value] * self._count(target.period))
 
-    def _by_chunk(self, draw: Callable[[float], float]) -> Callable[[float], float]:
+    def by_chunk(self, draw: Callable[[float], float]) -> Callable[[float], float]:
         """A value that is drawn anew every few minutes."""
         drawn = [draw(c * CHUNK) for c in range(self._seconds // CHUNK + 1)]
         return lambda second: drawn[int(second) // CHUNK]
@@ -190,8 +196,8 @@ class Day:
         page = self._target("vigia-probe", node)
         fast = self._target("vigia-probe-fast", node, min(self.step, SCRAPE))
         self._flat("vigia_probe_config_last_reload_successful", page, 1)
-        busy = self._of("busy", node)
-        backup = self._random.randrange(HOUR // 2, max(self._seconds, HOUR))  # takes a node's processors
+        busy = self.of("busy", node)
+        backup = self.random.randrange(HOUR // 2, max(self._seconds, HOUR))  # takes a node's processors
 
         def starved(second: float) -> float:
             shares = [t.share for t in busy if t.at(second)]
@@ -205,88 +211,28 @@ class Day:
 
     def _make_path(self, page: Target, fast: Target, path: dict[str, str]) -> None:
         labels = {**path, "probe": "stamp-64"}
-        draw = self._random
-        # One target is new in the morning, and learns for an hour; another is given up in the evening.
-        begin = 6 * HOUR if (path["dst"], path["tenant"]) == ("n2", "blue") else 0
-        end = 18 * HOUR if (path["dst"], path["tenant"]) == ("n1", "red") else math.inf
-        learned = begin + HOUR if begin else 0
-        lossy = self._of("loss", path["src"], path["dst"])
-        slow = self._of("slow", path["src"], path["dst"])
-        busy = [t for n in (path["src"], path["dst"]) for t in self._of("busy", n)]
-        away = self._of("down", path["dst"])
-        sent = RATE * SCRAPE
-
-        def exists(second: float) -> bool:
-            return begin <= second < end
-
-        def lost(cause: str) -> Callable[[float], float | None]:
-            def growth(second: float) -> float | None:
-                if not exists(second):
-                    return None
-                if cause == "local_overflow":  # our own socket: not the network's
-                    return 40.0 if draw.random() < SCRAPE / (6 * HOUR) else 0.0
-                if cause == "unknown" and any(t.at(second - SCRAPE) for t in away):
-                    return float(sent)
-                trouble = sum(t.share for t in lossy if t.at(second)) * sent if cause == "forward" else 0.0
-                return trouble + float(draw.random() < sent * 1e-5 / 2)
-
-            return growth
-
-        def judged(second: float) -> float | None:
-            if not exists(second):
-                return None
-            gone = any(t.at(second - SCRAPE) for t in away)
-            return 0.0 if gone or second < learned else float(sent)
-
-        def beyond(calm: float) -> Callable[[float], float | None]:
-            """Those beyond an objective: more by day, and bursts of a few minutes."""
-
-            def share(second: float) -> float:
-                burst = 0.05 if draw.random() < CHUNK / (8 * HOUR) else 0.0
-                return draw.uniform(0, calm) * _load(second) + burst
-
-            usual = self._by_chunk(share)
-
-            def growth(second: float) -> float | None:
-                of = judged(second)
-                troubles = [t.share for t in (*slow, *busy) if t.at(second)]
-                return of and min(of, round(of * (usual(second) + sum(troubles))))
-
-            return growth
-
-        self._rising(
-            "vigia_probe_sent_total", page, labels, lambda second: float(sent) if exists(second) else None
-        )
-        for cause in CAUSES:
-            self._rising("vigia_probe_lost_total", page, {**labels, "cause": cause}, lost(cause))
-        for kind in ("delay", "jitter"):
-            self._rising("vigia_probe_judged_total", page, {**labels, "objective": kind}, judged)
-        self._rising("vigia_probe_slow_total", page, labels, beyond(0.01))
-        self._rising("vigia_probe_unsteady_total", page, labels, beyond(0.015))
-        self._put(
-            "vigia_probe_accounting_mismatch",
-            page,
-            labels,
-            [0.0 if exists(k * SCRAPE) else None for k in range(self._count(SCRAPE))],
-        )
-        for reason in ("clock_step", "implausible"):
-            stepped = self._of("clock", path["src"])
-
-            def kept(second: float, reason: str = reason) -> float | None:
-                rare = float(reason == "implausible" and draw.random() < SCRAPE / HOUR)
-                step = 1.0 if reason == "clock_step" and any(t.at(second) for t in stepped) else 0.0
-                return rare + step if exists(second) else None
-
-            self._rising("vigia_probe_quarantined_total", page, {**labels, "reason": reason}, kept)
-        self._make_recent(fast, labels, (*lossy, *slow))
+        there = _Path(self, path)
+        rising: list[tuple[str, Labels, Growth]] = [("vigia_probe_sent_total", {}, there.sent)]
+        rising += [("vigia_probe_lost_total", {"cause": c}, there.lost(c)) for c in CAUSES]
+        rising += [("vigia_probe_judged_total", {"objective": o}, there.judged) for o in ("delay", "jitter")]
+        rising += [("vigia_probe_slow_total", {}, there.beyond(0.01))]
+        rising += [("vigia_probe_unsteady_total", {}, there.beyond(0.015))]
+        reasons = ("clock_step", "implausible")
+        rising += [("vigia_probe_quarantined_total", {"reason": r}, there.quarantined(r)) for r in reasons]
+        for name, more, growth in rising:
+            self._rising(name, page, {**labels, **more}, growth)
+        exists = [there.exists(k * SCRAPE) for k in range(self._count(SCRAPE))]
+        self._put("vigia_probe_accounting_mismatch", page, labels, [0.0 if e else None for e in exists])
+        self._make_recent(fast, labels, (*there.lossy, *there.slow))
         if path["tenant"] != "_infra":
-            tax = self._by_chunk(lambda second: 30e-6 * draw.uniform(0.9, 1.1) * (1 + _load(second) / 4))
-            values = [tax(k * SCRAPE) if exists(k * SCRAPE) else None for k in range(self._count(SCRAPE))]
+            draw = self.random
+            tax = self.by_chunk(lambda second: 30e-6 * draw.uniform(0.9, 1.1) * (1 + load(second) / 4))
+            values = [tax(k * SCRAPE) if e else None for k, e in enumerate(exists)]
             self._add("path:vigia_probe_overlay_tax_seconds:p50_rate1m", labels, values, SCRAPE)
 
     def _make_recent(self, fast: Target, labels: Labels, troubles: Sequence[Trouble]) -> None:
         """The fast page: the node's worst targets alone, for as long as there is something to tell of them."""
-        draw, count = self._random, self._count(fast.period)
+        draw, count = self.random, self._count(fast.period)
         if labels["tenant"] == "_infra":
             return
         for name, kind, usual in (
@@ -314,8 +260,8 @@ class Day:
             self._flat("vigia_exporter_series_limited_total", page, 0, collector=collector)
         for port, tenant in PORTS.items():
             self._make_port(page, fast, {"port": port, "tenant": tenant})
-        draw = self._random
-        flows = self._by_chunk(lambda second: 20000 * _load(second) * draw.uniform(0.8, 1.2))
+        draw = self.random
+        flows = self.by_chunk(lambda second: 20000 * load(second) * draw.uniform(0.8, 1.2))
         samples = [k * SCRAPE for k in range(self._count(SCRAPE))]
         table, datapath = {"bridge": "br-int", "table": "0"}, {"datapath": "netdev@ovs-netdev"}
         self._put("vigia_openflow_table_flows", page, table, [flows(s) // 10 for s in samples])
@@ -339,8 +285,8 @@ class Day:
 
     def _make_port(self, page: Target, fast: Target, port: dict[str, str]) -> None:
         """A port's traffic by the hour, with bursts of a few minutes; one is there by day alone."""
-        draw = self._random
-        floods = self._of("flood", page.node, port["port"])
+        draw = self.random
+        floods = self.of("flood", page.node, port["port"])
 
         def exists(second: float) -> bool:
             return port["port"] != "p4" or 8 * HOUR <= second < 20 * HOUR
@@ -349,9 +295,9 @@ class Day:
 
             def amount(second: float, usual: int = usual) -> float:
                 burst = 8 if draw.random() < CHUNK / (2 * HOUR) else 1
-                return round(usual * _load(second) * draw.uniform(0.7, 1.3) * burst)
+                return round(usual * load(second) * draw.uniform(0.7, 1.3) * burst)
 
-            rate = self._by_chunk(amount)
+            rate = self.by_chunk(amount)
             way = {**port, "direction": direction}
 
             def size(second: float, rate: Callable[[float], float] = rate) -> float | None:
@@ -364,7 +310,7 @@ class Day:
 
             self._rising("vigia_port_bytes_total", page, way, size)
             self._rising("vigia_port_packets_total", page, way, packets)
-            full = self._by_chunk(lambda _: draw.choice((0.0, 0.0, 0.0, 5e-4)))
+            full = self.by_chunk(lambda _: draw.choice((0.0, 0.0, 0.0, 5e-4)))
 
             def dropped(
                 second: float,
@@ -385,7 +331,7 @@ class Day:
             )
         # A name server speaks to many ports, which answer: just below a flood. It is on both pages while it has something to tell.
         server = port["port"] == "p2"
-        score = self._by_chunk(lambda second: (65.0 if server and _load(second) > 0.9 else draw.randrange(20)))
+        score = self.by_chunk(lambda second: (65.0 if server and load(second) > 0.9 else draw.randrange(20)))
         for target in (page, fast):
             seconds = [k * target.period for k in range(self._count(target.period))]
             scores = [100.0 if any(t.at(s) for t in floods) else score(s) for s in seconds]
@@ -418,32 +364,101 @@ class Day:
             "vigia_enforcer_drift_total",
             page,
             {"state": "changed", "action": "repaired"},
-            lambda _: float(self._random.random() < SCRAPE / (6 * HOUR)),
+            lambda _: float(self.random.random() < SCRAPE / (6 * HOUR)),
         )
         self._flat("vigia_enforcer_drift_total", page, 0, state="failed", action="given_up")
         for peer in NODES:
             if peer != node:
-                away = self._of("down", peer)
+                away = self.of("down", peer)
                 seconds = [k * SCRAPE for k in range(self._count(SCRAPE))]
                 asked = [float(any(t.at(s - SCRAPE) for t in away)) for s in seconds]
                 self._put("vigia_enforcer_peer_unresponsive", page, {"peer": peer}, asked)
 
     def _make_host(self, node: str) -> None:
-        draw = self._random
+        draw = self.random
         page = self._target("node", node)
-        entries = self._by_chunk(lambda second: round(100_000 * _load(second) * draw.uniform(0.6, 1.4)))
+        entries = self.by_chunk(lambda second: round(100_000 * load(second) * draw.uniform(0.6, 1.4)))
         seconds = [k * SCRAPE for k in range(self._count(SCRAPE))]
         self._put("node_nf_conntrack_entries", page, {}, [entries(s) for s in seconds])
         self._flat("node_nf_conntrack_entries_limit", page, 262144)
         restart = draw.randrange(max(self._seconds, 1))  # of the time service
-        lost = self._of("clock", node)
+        lost = self.of("clock", node)
         synchronised = [
             float(not (restart <= s < restart + 180 or any(t.at(s) for t in lost))) for s in seconds
         ]
         self._put("node_timex_sync_status", page, {}, synchronised)
 
 
-def _load(second: float) -> float:
+class _Path:
+    """What becomes of the probes of a target between two scrapes."""
+
+    def __init__(self, day: Day, path: Labels) -> None:
+        src, dst = path["src"], path["dst"]
+        self._day, self._draw = day, day.random
+        # One target is new in the morning, and learns for an hour; another is given up in the evening.
+        self._begin = 6 * HOUR if (dst, path["tenant"]) == ("n2", "blue") else 0
+        self._end = 18 * HOUR if (dst, path["tenant"]) == ("n1", "red") else math.inf
+        self._learned = self._begin + HOUR if self._begin else 0
+        self.lossy, self.slow = day.of("loss", src, dst), day.of("slow", src, dst)
+        self._busy = [t for n in (src, dst) for t in day.of("busy", n)]
+        self._away, self._stepped = day.of("down", dst), day.of("clock", src)
+
+    def exists(self, second: float) -> bool:
+        return self._begin <= second < self._end
+
+    def _gone(self, second: float) -> bool:
+        return any(t.at(second - SCRAPE) for t in self._away)
+
+    def sent(self, second: float) -> float | None:
+        return float(SENT) if self.exists(second) else None
+
+    def judged(self, second: float) -> float | None:
+        """None while the objective is learned, and of probes that are lost."""
+        if not self.exists(second):
+            return None
+        return 0.0 if self._gone(second) or second < self._learned else float(SENT)
+
+    def lost(self, cause: str) -> Growth:
+        def growth(second: float) -> float | None:
+            if not self.exists(second):
+                return None
+            if cause == "local_overflow":  # our own socket: not the network's
+                return 40.0 if self._draw.random() < SCRAPE / (6 * HOUR) else 0.0
+            if cause == "unknown" and self._gone(second):
+                return float(SENT)
+            share = sum(t.share for t in self.lossy if t.at(second)) if cause == "forward" else 0.0
+            return share * SENT + float(self._draw.random() < SENT * 1e-5 / 2)
+
+        return growth
+
+    def beyond(self, calm: float) -> Growth:
+        """Those beyond an objective: more by day, and bursts of a few minutes."""
+
+        def share(second: float) -> float:
+            burst = 0.05 if self._draw.random() < CHUNK / (8 * HOUR) else 0.0
+            return self._draw.uniform(0, calm) * load(second) + burst
+
+        usual = self._day.by_chunk(share)
+
+        def growth(second: float) -> float | None:
+            of = self.judged(second)
+            troubles = sum(t.share for t in (*self.slow, *self._busy) if t.at(second))
+            return of and min(of, round(of * (usual(second) + troubles)))
+
+        return growth
+
+    def quarantined(self, reason: str) -> Growth:
+        def growth(second: float) -> float | None:
+            if not self.exists(second):
+                return None
+            if reason == "clock_step":
+                return float(any(t.at(second) for t in self._stepped))
+            return float(self._draw.random() < SCRAPE / HOUR)
+
+        return growth
+
+
+def load(second: float) -> float:
     """Share of the day's peak, which is at three in the afternoon."""
     return 0.6 + 0.4 * math.sin(2 * math.pi * (second / HOUR - 9) / 24)
 
@@ -474,7 +489,9 @@ def notation(values: Sequence[Value], every: int) -> Iterator[str]:
         run = i + 1
         if every == 1 and run < len(values):
             step = _difference(first, values[run])
-            while step is not None and run < len(values) and _difference(values[run - 1], values[run]) == step:
+            while (
+                step is not None and run < len(values) and _difference(values[run - 1], values[run]) == step
+            ):
                 run += 1
             if run - i > 1 and step is not None:
                 sign = "-" if step < 0 else "+"
@@ -504,14 +521,18 @@ _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 
 def played(
-    day: Day, folder: Path, spans: Sequence[tuple[float, float]], every: int = 60
+    day: Day,
+    folder: Path,
+    spans: Sequence[tuple[float, float]],
+    every: int = 60,
+    files: Sequence[str] = ("*",),
 ) -> list[set[Alert]]:
-    """Play a day to the shipped rules, evaluated every so many seconds.
+    """Play a day to the shipped rules, or some files of them, evaluated every so many seconds.
 
     Returns the alerts that fired in each span of seconds, the last of which is not in it.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    rules = sorted(str(p) for p in (ROOT / "alert-rules").glob("*.rules.yml"))
+    rules = sorted(str(p) for name in files for p in (ROOT / "alert-rules").glob(f"{name}.rules.yml"))
     asked = [
         {
             "expr": f'count_over_time(ALERTS{{alertstate="firing"}}[{int(end - begin) - 1}s])',
