@@ -193,7 +193,13 @@ def test_alerts_say_what_people_and_the_isolation_agent_need(name: str) -> None:
     assert re.fullmatch(r"Vigia[A-Z][A-Za-z]+", name)
     assert alert["labels"]["severity"] in ("critical", "warning", "info")
     assert alert["labels"]["isolate"] in ("auto", "manual", "never")
-    assert set(alert["annotations"]) == {"summary", "description", "runbook_url", "dashboard_url"}
+    assert set(alert["annotations"]) == {
+        "summary",
+        "description",
+        "action",
+        "runbook_url",
+        "dashboard_url",
+    }
     assert not re.search(r"\d", alert["annotations"]["summary"]), (
         "a summary groups alerts: numbers belong in the description"
     )
@@ -217,6 +223,15 @@ def test_every_alert_has_a_runbook(name: str) -> None:
     assert text.startswith(f"# {name}\n")
     for section in SECTIONS:
         assert f"**{section}.**" in text
+
+
+@pytest.mark.parametrize("name", ALERTS)
+def test_every_alert_says_in_a_sentence_what_to_do_first_and_its_runbook_begins_with_it(name: str) -> None:
+    action = ALERTS[name]["annotations"]["action"]
+    assert re.fullmatch(r"[A-Z][^{}]{20,140}[^.]\.", action)
+    assert "{{" not in action, "the runbook has the same words"
+    text = " ".join((ROOT / ALERTS[name]["annotations"]["runbook_url"]).read_text().split())
+    assert text.startswith(f"# {name} **First.** {action} **Meaning.**")
 
 
 def test_every_runbook_has_an_alert() -> None:
@@ -311,8 +326,8 @@ def test_an_alert_whose_series_vanish_is_not_the_end_of_it(name: str) -> None:
 
 def _watches(expression: str, job: str) -> bool:
     """Whether an alert fires when a target of a job is down."""
-    matchers = re.findall(r'\bup\{job=(~?)"([^"]*)"\}\)? == 0', expression)
-    return any(re.fullmatch(value if by else re.escape(value), job) for by, value in matchers)
+    ups = [s.matchers.matchers for s in selectors(expression) if s.name == "up"]
+    return "== 0" in expression and any(all(passes(m, job) for m in ms if m.name == "job") for ms in ups)
 
 
 REQUIRED = {
@@ -328,6 +343,7 @@ REQUIRED = {
     "OVS upcall loss": {"VigiaOvsUpcallLoss"},
     "connection table full": {"VigiaConntrackFull"},
     "VF spoof": {"VigiaVfSpoof"},
+    "nodes": {"VigiaNodeDown", "VigiaNodeReturned", "VigiaHostBusy"},
     "parts down": {
         "VigiaProbeDown",
         "VigiaExporterDown",
