@@ -58,8 +58,8 @@ def test_a_day_of_ordinary_operation_raises_no_alert(tmp_path: Path) -> None:
 
 def test_ordinary_minutes_raise_no_alert_at_the_pace_of_isolation(tmp_path: Path) -> None:
     """With scrapes and evaluations every second: a scrape that fails, or a burst of seconds, is no alert."""
-    day = Day(hours=0.5, step=1, seed=2)
-    (fired,) = played(day, tmp_path, [(0, HOUR // 2)], every=1, files=("isolation", "tenants"))
+    day = Day(hours=0.25, step=1, seed=2)
+    (fired,) = played(day, tmp_path, [(0, HOUR // 4)], every=1, files=("isolation", "tenants"))
     assert names(fired) == set()
 
 
