@@ -143,13 +143,13 @@ def test_a_loop_that_takes_no_turns_is_not_healthy(world: World) -> None:
 
 def test_a_reload_is_in_force_at_the_next_turn(world: World) -> None:
     world.service.turn()
-    world.write(window="30s", period="1h", tenant="red", prometheus="http://127.0.0.1:9091")
+    world.write(window="2m", period="1h", tenant="red", prometheus="http://127.0.0.1:9091")
     assert world.client.post("/-/reload").text == "reloaded\n"
     world.service.turn()
     before, after = world.asked
     assert (before.window, before.tenant) == (60.0, "_infra")
-    assert (after.window, after.tenant, after.prometheus) == (30.0, "red", "http://127.0.0.1:9091")
-    assert world.metric("window_seconds") == 30.0
+    assert (after.window, after.tenant, after.prometheus) == (120.0, "red", "http://127.0.0.1:9091")
+    assert world.metric("window_seconds") == 120.0
     assert world.metric("config_last_reload_successful") == 1.0
 
 
@@ -163,7 +163,7 @@ def test_a_reload_is_in_force_at_the_next_turn(world: World) -> None:
 )  # fmt: skip
 def test_a_reload_that_fails_changes_nothing(world: World, fields: dict[str, Any], problem: str) -> None:
     before = world.service.config
-    world.write(window="30s", period="1h", **fields)
+    world.write(window="2m", period="1h", **fields)
     answer = world.client.post("/-/reload")
     assert answer.status_code == 500 and problem in answer.text
     assert world.service.config is before
