@@ -91,7 +91,7 @@ def test_values_stand_in_their_windows() -> None:
     points = [(grid.start, "1"), (grid.start + 60.2, "2"), (grid.start + 120.0, "NaN"), (grid.end - 60.0, "+Inf"),
               (grid.end, "5"), (grid.end + 60.0, "6"), (grid.start - 60.0, "7")]  # fmt: skip
     answers = Answers([({"path": "a"}, points)])
-    (series,) = answers.source().windows("f(x[WITHIN]) - f(x[HALF] offset WINDOW)", grid)
+    (series,) = answers.source().windows("f(x[$within]) - f(x[$half] offset $window)", grid)
     assert series.labels == {"path": "a"}
     np.testing.assert_array_equal(series.values, [1.0, 2.0, np.nan, np.nan, 5.0])
     assert answers.asked == [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
@@ -11,14 +12,16 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from vigia_compare import cli, engine
+from vigia_compare import cli, engine, report
 from vigia_compare.config import Config
 from vigia_compare.evaluation import Evaluation, evaluate
 from vigia_compare.measures import MEASURES
-from vigia_compare.source import Source
+from vigia_compare.source import Memory, Source
 from vigia_compare.windows import Grid
 from vigia_prometheus import BadAnswer, Prometheus, Refused
 from vigia_statistics import Verdict
+
+from .costs import Cost, counting
 
 
 @pytest.fixture(scope="module")
@@ -133,6 +136,38 @@ def test_few_windows_are_not_enough(world: Any) -> None:
     assert not few.enough_data
     assert few.winner is None
     assert {c.verdict for c in few.pairs} == {Verdict.NOT_ENOUGH_DATA}
+
+
+def cost_of(source: Source, config: Config, at: float, cost: Cost) -> tuple[Cost, Evaluation]:
+    """Evaluate, and return what that alone cost."""
+    before = replace(cost)
+    evaluated = evaluate(source, config, at)
+    done = Cost(
+        cost.questions - before.questions,
+        cost.samples - before.samples,
+        cost.seconds - before.seconds,
+        cost.texts[before.questions :],
+    )
+    return done, evaluated
+
+
+def test_a_window_is_read_once_and_not_at_each_evaluation(world: Any) -> None:
+    """Of 120 windows, and of the 60 of attribution, each further evaluation asks for the newest three."""
+    config = Config(prometheus=world.url)
+    with counting(world.url) as (prometheus, cost):
+        source = Source(prometheus, Memory())
+        first, _ = cost_of(source, config, world.end - 300.0 + 20.0, cost)
+        for minute in (4, 3, 2, 1):
+            at = world.end - 60.0 * minute + 20.0
+            later, incremental = cost_of(source, config, at, cost)
+            assert later.texts == first.texts, "the same questions about fewer windows"
+            assert later.samples <= first.samples / 15.0, (later.samples, first.samples)
+        again, _ = cost_of(source, config, at + 10.0, cost)
+        assert again.questions == 1, "of the clock: no window has ended since"
+        whole, direct = cost_of(Source(prometheus), config, at, cost)
+    assert whole.samples == pytest.approx(first.samples, rel=0.1)
+    assert report.as_json(incremental) == report.as_json(direct)
+    assert first.questions <= 30
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:

@@ -33,7 +33,9 @@ _LOST = grown(f'vigia_probe_lost_total{{{_TENANTS},cause!~"send_error|local_over
 _PROBES = grown(f"vigia_probe_sent_total{{{_TENANTS}}}")
 
 LOSS = f"sum by (src, tenant) ({_LOST}) / (sum by (src, tenant) ({_PROBES}) > 0)"
-DELAY = f"max by (src, tenant) (avg_over_time(path:vigia_probe_rtt_seconds:p99_rate1m{{{_TENANTS}}}[WITHIN]))"
+DELAY = (
+    f"max by (src, tenant) (avg_over_time(path:vigia_probe_rtt_seconds:p99_rate1m{{{_TENANTS}}}[$within]))"
+)
 """Of a tenant's worst path. The grid is the rule's: a window is what the record was made of."""
 
 

@@ -31,11 +31,11 @@ class Measure:
 
 def _recorded(record: str) -> str:
     """The mean over all pairs of nodes: each counts alike, so that one bad pair shows."""
-    return f'avg {_BY} (avg_over_time({record}{{tenant="TENANT"}}[WITHIN]))'
+    return f'avg {_BY} (avg_over_time({record}{{tenant="TENANT"}}[$within]))'
 
 
 def _rate(record: str) -> str:
-    return f'sum {_BY} (avg_over_time({record}{{tenant="TENANT"}}[WITHIN]))'
+    return f'sum {_BY} (avg_over_time({record}{{tenant="TENANT"}}[$within]))'
 
 
 LOST = _rate("path:vigia_probe_lost:rate1m")
@@ -46,7 +46,7 @@ SENT = _rate("path:vigia_probe_sent:rate1m")
 
 
 def _goodput(protocol: str) -> str:
-    selector = f'{{tenant="TENANT",protocol="{protocol}"}}[WITHIN]'
+    selector = f'{{tenant="TENANT",protocol="{protocol}"}}[$within]'
     return f"avg {_BY} (last_over_time(vigia_bulk_goodput_bytes_per_second{selector}))"
 
 

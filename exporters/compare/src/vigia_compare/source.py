@@ -17,8 +17,8 @@ AGAIN = 2
 """Newest known windows that are asked for again with the next one: samples may come late."""
 
 WHOLE = 3600.0
-"""Seconds after which all windows of a question are asked for again: what came later still, when a store had been
-away for long, and what was deleted, shows up then."""
+"""Seconds after which all windows of a question are asked for again: what came later still, when a store had
+been away for long, and what was deleted, shows up then."""
 
 MOST_VALUES = 4_000_000
 """Values that are kept, 32 MB; questions beyond it are asked as a whole each time."""
@@ -109,7 +109,7 @@ class Source:
         return windows.last_recorded(self._prometheus, now)
 
     def windows(self, expression: str, grid: Grid) -> list[Windowed]:
-        """Evaluate an expression at the end of every window; see Grid.question. Values are not to be changed."""
+        """Evaluate an expression, see Grid.question, at the end of every window. Values are shared."""
         if self._memory is None:
             return windows.read(self._prometheus, expression, grid)
         return self._memory.windows(self._prometheus, expression, grid)

@@ -16,6 +16,9 @@ __all__ = ["CLOCK", "LATE", "Grid", "Windowed", "grown", "last_recorded", "read"
 LATE = 15.0
 """Seconds after which everything is stored that was scraped, or evaluated by a rule, at an instant."""
 
+_RECENT = 600.0
+"""Seconds for which the rules may record nothing; Prometheus looks back half of that."""
+
 CLOCK = "max(timestamp(path:vigia_probe_rtt_seconds:p99_rate1m))"
 """When the rules of the windows were evaluated."""
 
@@ -31,10 +34,10 @@ class Grid:
 
     @classmethod
     def before(cls, at: float, window: float, period: float) -> Grid:
-        """Return the complete windows of a period that ends at ``at``, to which they are aligned by the minute.
+        """Return the complete windows of a period; all end at the part of a minute that ``at`` is at.
 
-        Each evaluation of a rule stays in a window of its own, whenever in a minute the rule is evaluated; and
-        windows of several minutes end at the same instants for an hour as for a day.
+        So each evaluation of a rule is in one window, whenever in a minute the rule is evaluated; and windows
+        of several minutes stay where they are while time goes by.
         """
         # In milliseconds, as Prometheus counts: seconds as floats would lose windows to rounding.
         now, length, minute = round(at * 1000), round(window * 1000), round(MINUTE * 1000)
@@ -56,19 +59,19 @@ class Grid:
         return Grid(self.end, self.window, count)
 
     def steps_after(self, other: Grid) -> int | None:
-        """Return how many windows later than another this grid ends; None if they do not lie on one another."""
+        """Return how many windows later than another this grid ends; None if their windows differ."""
         moved, length = round((self.end - other.end) * 1000), round(self.window * 1000)
         alike = (self.window, self.count) == (other.window, other.count) and moved % length == 0
         return moved // length if alike else None
 
     def question(self, expression: str) -> str:
-        """Return an expression with WINDOW, WITHIN and HALF replaced.
+        """Return an expression with $window, $within and $half replaced by lengths.
 
-        WITHIN is a millisecond short of the window: ranges of Prometheus 2 hold both their ends, and what is
+        $within is a millisecond short of the window: ranges of Prometheus 2 hold both their ends, and what is
         recorded just when a window begins is the one's before.
         """
         length = round(self.window * 1000)
-        for word, value in (("WINDOW", length), ("WITHIN", length - 1), ("HALF", length // 2)):
+        for word, value in (("$window", length), ("$within", length - 1), ("$half", length // 2)):
             expression = expression.replace(word, f"{value}ms")
         return expression
 
@@ -86,10 +89,10 @@ def grown(selector: str) -> str:
     """Return an expression: what a counter grew by in a window, the difference between its two ends.
 
     Neighbouring windows share an end, so that each count is in one of them. With ``increase`` it is not: what
-    falls between the last scrape of a window and the first of the next is in neither. An end is the newest sample
-    of half a window; where it is missing, or the program was started in between, there is no value.
+    falls between the last scrape of a window and the first of the next is in neither. An end is the newest
+    sample of half a window; where it is missing, or the program was started in between, there is no value.
     """
-    return f"(last_over_time({selector}[HALF]) - last_over_time({selector}[HALF] offset WINDOW) >= 0)"
+    return f"(last_over_time({selector}[$half]) - last_over_time({selector}[$half] offset $window) >= 0)"
 
 
 def read(prometheus: Prometheus, expression: str, grid: Grid) -> list[Windowed]:
@@ -101,11 +104,11 @@ def read(prometheus: Prometheus, expression: str, grid: Grid) -> list[Windowed]:
 def last_recorded(prometheus: Prometheus, now: float) -> float:
     """Return when the rules of the windows were evaluated last, Unix time. Raises PrometheusError.
 
-    While they record nothing: the last whole minute by the clock.
+    Where they have recorded nothing for minutes: the last whole one by the clock.
     """
     settled = now - LATE
-    found = prometheus.instant(CLOCK, settled)
-    return found[0].value if found else settled // MINUTE * MINUTE
+    at = [s.value for s in prometheus.instant(CLOCK, settled) if 0.0 <= settled - s.value < _RECENT]
+    return at[0] if at else settled // MINUTE * MINUTE
 
 
 def _on(grid: Grid, series: Series) -> Windowed:
