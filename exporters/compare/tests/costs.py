@@ -32,6 +32,11 @@ class Cost:
         self.seconds += stats["timings"]["execTotalTime"]
         self.texts.append(text)
 
+    def clear(self) -> None:
+        """Begin anew."""
+        self.questions, self.samples, self.seconds = 0, 0, 0.0
+        self.texts.clear()
+
 
 class _Counting(httpx.BaseTransport):
     """Asks for statistics with every question."""

@@ -140,15 +140,9 @@ def test_few_windows_are_not_enough(world: Any) -> None:
 
 def cost_of(source: Source, config: Config, at: float, cost: Cost) -> tuple[Cost, Evaluation]:
     """Evaluate, and return what that alone cost."""
-    before = replace(cost)
+    cost.clear()
     evaluated = evaluate(source, config, at)
-    done = Cost(
-        cost.questions - before.questions,
-        cost.samples - before.samples,
-        cost.seconds - before.seconds,
-        cost.texts[before.questions :],
-    )
-    return done, evaluated
+    return replace(cost, texts=list(cost.texts)), evaluated
 
 
 def test_a_window_is_read_once_and_not_at_each_evaluation(world: Any) -> None:
