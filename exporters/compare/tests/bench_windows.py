@@ -125,11 +125,11 @@ def rates() -> Iterator[Family]:
 
 
 def pages(end: float, every: int, records: bool) -> Iterator[bytes]:
-    """Two hours and a bit until ``end``, as pages of some minutes."""
-    span = int(PERIOD) + 900
-    for first in range(0, span, 600):
+    """Two hours and a bit until ``end``, as pages of at most 600 instants."""
+    span, length = int(PERIOD) + 900, 600 * every
+    for first in range(0, span, length):
         page = []
-        for passed in range(first + every, min(first + 600, span) + 1, every):
+        for passed in range(first + every, min(first + length, span) + 1, every):
             at = end - span + passed
             page += [encode(f, at) for f in measured(passed)]
             if records:

@@ -34,6 +34,8 @@ class World:
     url: str
     end: float
     """When the newest window was recorded."""
+    page: str = ""
+    """All samples as OpenMetrics."""
     medians: dict[str, np.ndarray] = field(default_factory=dict)
     """Median round trip per window by path, from the raw samples, seconds."""
     lost: float = 0.0
@@ -190,7 +192,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     page, rng = Page(), np.random.default_rng(7)
     _paths(page, world, rng)
     _tenants(page, world, rng)
-    (folder / "page.txt").write_text(page.text())
+    world.page = page.text()
+    (folder / "page.txt").write_text(world.page)
     subprocess.run(
         ["promtool", "tsdb", "create-blocks-from", "openmetrics", folder / "page.txt", folder / "data"],
         check=True,

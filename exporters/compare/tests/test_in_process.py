@@ -17,6 +17,7 @@ from vigia_compare.engine import compare_groups
 from vigia_compare.evaluation import Evaluation
 from vigia_compare.measures import MEASURES
 from vigia_compare.service import Service
+from vigia_compare.source import Memory, Source
 from vigia_config import ConfigError, load
 from vigia_prometheus import Unavailable
 from vigia_service.errors import ServiceError
@@ -32,6 +33,7 @@ class World:
         self.write()
         self.now = 1_800_000_000.0
         self.asked: list[Config] = []
+        self.memories: list[Memory | None] = []
         self.failure: Exception | None = None
         self.service = Service(self.file, load(self.file, Config), clock=lambda: self.now)
         self.client: FlaskClient = self.service.app().test_client()
@@ -40,8 +42,9 @@ class World:
     def write(self, **fields: Any) -> None:
         self.file.write_text(yaml.safe_dump({"every": "10s", **fields}))
 
-    def evaluate(self, _source: object, config: Config, now: float) -> Evaluation:
+    def evaluate(self, source: Source, config: Config, now: float) -> Evaluation:
         self.asked.append(config)
+        self.memories.append(source._memory)
         if self.failure is not None:
             raise self.failure
         paths = {"gre": BASE, "vxlan": 2.0 * BASE, "<b>": 3.0 * BASE}
@@ -193,3 +196,19 @@ def test_a_busy_address_leaves_nothing_running(world: World) -> None:
         with pytest.raises(ServiceError, match="is in use"):
             services.run(world.file)
     assert world.asked == []
+
+
+def test_what_is_known_is_kept_from_turn_to_turn_and_forgotten_at_a_reload(world: World) -> None:
+    """Another server, or another tenant, says something else; a reload that fails changes nothing."""
+    world.service.turn()
+    world.service.turn()
+    first, second = world.memories
+    assert first is second
+    world.write(windw="5s")
+    assert world.client.post("/-/reload").status_code == 500
+    world.service.turn()
+    assert world.memories[-1] is first
+    world.write(tenant="red")
+    assert world.client.post("/-/reload").status_code == 200
+    world.service.turn()
+    assert world.memories[-1] is not first

@@ -100,6 +100,7 @@ def test_values_stand_in_their_windows() -> None:
             "start": "994.000",
             "end": "1234.000",
             "step": "60.000",
+            "nocache": "1",
         }
     ]
 
