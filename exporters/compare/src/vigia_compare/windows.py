@@ -116,5 +116,5 @@ def _on(grid: Grid, series: Series) -> Windowed:
     for at, value in series.points:
         index = round((at - grid.start) / grid.window)
         if 0 <= index < grid.count and np.isfinite(value):
-            values[index] = value
+            values[index] = float(f"{value:.12g}")  # equal sums, added up in another order, are to tie
     return Windowed(series.labels, values)
