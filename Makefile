@@ -106,6 +106,10 @@ bench-isolation: tools build ## Benchmark isolation: victim and offender by mode
 bench-agent: tools ## Storm the isolation agent with 10 000 alerts: in one message, and in as many messages
 	@cd isolation-agent && ../$(VENV)/python -m tests.bench_storm
 
+.PHONY: bench-compare
+bench-compare: tools ## Count what the comparison costs Prometheus: recorded windows, and raw series beside them
+	@cd exporters/compare && PYTHONPATH=../../tests ../../$(VENV)/python -m tests.bench_windows
+
 .PHONY: dashboards
 dashboards: tools ## Regenerate dashboards/json from their definitions
 	@$(VENV)/python -m vigia_dashboards

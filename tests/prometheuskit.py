@@ -23,7 +23,7 @@ import yaml
 from vigia_prometheus import Prometheus, PrometheusError
 from vigia_testing import eventually
 
-__all__ = ["Classic", "Family", "Native", "rates_known", "running"]
+__all__ = ["CONTENT", "Classic", "Family", "Native", "encode", "rates_known", "running"]
 
 ROOT = Path(__file__).resolve().parents[1]
 CONTENT = "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited"
@@ -120,20 +120,24 @@ def _classic(h: Classic) -> bytes:
     return _integer(1, h.total) + _double(2, float(h.total)) + buckets
 
 
-def encode(family: Family) -> bytes:
-    """Return a family as a scrape has it, its length before it."""
+def encode(family: Family, at: float | None = None) -> bytes:
+    """Return a family as a scrape has it, its length before it; its samples of a Unix time, if one is given."""
+    stamp = b"" if at is None else _integer(6, round(at * 1000))
+    histograms: dict[int, bytes] = {}  # samples may share one
     body = _bytes(1, family.name.encode()) + _integer(3, _TYPES[family.type])
     for labels, value in family.samples:
         metric = b"".join(
             _bytes(1, _bytes(1, k.encode()) + _bytes(2, v.encode())) for k, v in sorted(labels.items())
         )
         if isinstance(value, Native):
-            metric += _bytes(7, _native(value))
+            if id(value) not in histograms:
+                histograms[id(value)] = _bytes(7, _native(value))
+            metric += histograms[id(value)]
         elif isinstance(value, Classic):
             metric += _bytes(7, _classic(value))
         else:
             metric += _bytes(3 if family.type == "counter" else 2, _double(1, value))
-        body += _bytes(4, metric)
+        body += _bytes(4, metric + stamp)
     return _varint(len(body)) + body
 
 

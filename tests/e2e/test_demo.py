@@ -25,6 +25,7 @@ from panelkit import panels_at, quiet
 import vigia_catalog
 from vigia.lab import model, state, topology
 from vigia.lab.model import Lab
+from vigia.stack.files import SHORT
 from vigia.stack.places import Places, agent_address, stack_address
 from vigia.stack.site import AGENT_PORTS as PORTS
 from vigia_dashboards.pages import PAGES
@@ -34,7 +35,7 @@ pytestmark = pytest.mark.e2e
 
 README = (Path(__file__).resolve().parents[2] / "README.md").read_text()
 LAB = "e2e"
-WINDOW, WINDOWS = 5.0, 180
+WINDOW, WINDOWS = 60.0, 30
 """Windows of the demo's comparison, in seconds, and how many of them."""
 LOST = 0.01
 """Share of its probes that a path may lose while nobody uses it: one of a hundred, for a machine that was away for
@@ -346,7 +347,7 @@ def test_the_comparison_says_what_the_raw_data_of_the_period_say(demo: Demo) -> 
     found = comparisons(demo)
     groups = {g["probe"]: g for g in found["comparisons"] if g["metric"] == "rtt"}
     said = {(probe, p["a"], p["b"]): p for probe, g in groups.items() for p in g["pairs"]}
-    end = found["at"] // WINDOW * WINDOW
+    end = found["end"]
     paths = rawkit.medians(url, "vigia_probe_rtt_seconds", end, WINDOW, WINDOWS)
     twins = rawkit.medians(url, "vigia_probe_overlay_tax_seconds", end, WINDOW, WINDOWS)
     raw = rawkit.verdicts(paths, twins, said)
@@ -357,7 +358,7 @@ def test_the_comparison_says_what_the_raw_data_of_the_period_say(demo: Demo) -> 
     for key, (p, faster) in raw.items():
         verdict = said[key]["verdict"]
         if verdict == "not enough data":
-            assert min(said[key]["samples"]) < 12, key
+            assert min(said[key]["samples"]) < SHORT["minimum_windows"], key
         elif p <= 0.005:
             assert verdict == faster, (key, p, said[key])
         elif p >= 0.2:

@@ -18,9 +18,13 @@ from vigia_testing import eventually
 SCRAPE = 15.0
 WINDOW = 60.0
 PERIOD = 7200.0
+ATTRIBUTION = 3600.0
+PHASE = 17.25
+"""When in a minute Prometheus evaluates the rules, seconds: by a hash of the group's name."""
 AHEAD = 2400.0
 """The data go on into the future, since the programs under test go by the clock and may be slow."""
-BOUNDS = np.concatenate([np.arange(1e-6, 1e-4, 1e-6), [1e-3]])
+FLOODS = (300.0, 1010.0, 1900.0, 2430.0, 3120.0)
+"""When red floods for 90 s, seconds since the period of attribution began."""
 
 
 @dataclass
@@ -29,10 +33,13 @@ class World:
 
     url: str
     end: float
+    """When the newest window was recorded."""
+    page: str = ""
+    """All samples as OpenMetrics."""
     medians: dict[str, np.ndarray] = field(default_factory=dict)
     """Median round trip per window by path, from the raw samples, seconds."""
     lost: float = 0.0
-    """Probes of blue that were lost in the last ten minutes."""
+    """Probes of blue that were lost in the period of attribution."""
     dropped: float = 0.0
     """Packets that its queue dropped while they were."""
 
@@ -70,36 +77,40 @@ PATHS = {  # centre of the round trip in us, how often probes are lost, attribut
 }
 
 
+def _ends(world: World, period: float) -> np.ndarray:
+    """Ends of the windows of a period, and the instant at which the first begins."""
+    return world.end - period + WINDOW * np.arange(int(period / WINDOW) + 1)
+
+
+def _at(instants: np.ndarray, at: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """The newest samples at instants."""
+    return np.asarray(values[np.searchsorted(at, instants, side="right") - 1])
+
+
+def _recorded(page: Page, what: str, labels: str, at: np.ndarray, values: np.ndarray) -> None:
+    page.add(f"path:{what}", "gauge", f"path:{what}", labels, at, values)
+
+
 def _paths(page: Page, world: World, rng: np.random.Generator) -> None:
-    at = world.end - PERIOD - SCRAPE + SCRAPE * np.arange(int((PERIOD + AHEAD) / SCRAPE) + 2)
+    """What the rules record of each path by the minute, from 400 samples in each, and its counters by scrape."""
+    minutes = world.end - PERIOD + WINDOW * np.arange(1, int((PERIOD + AHEAD) / WINDOW) + 1)
+    at = world.end - PERIOD - WINDOW + SCRAPE * np.arange(1, int((PERIOD + AHEAD + WINDOW) / SCRAPE) + 1)
+    total = 100.0 * np.arange(1, at.size + 1)
     for path, (centre, loss, attributes) in PATHS.items():
         labels = f'src="a",dst="b",path="{path}",tenant="_infra",probe="stamp-64"'
-        drift = np.repeat(rng.lognormal(0.0, 0.02, at.size // 4 + 2), 4)[2 : at.size + 2, None]
-        samples = centre * 1e-6 * drift * rng.lognormal(0.0, 0.1, (at.size, 100))
-        measured = 2 + int(PERIOD / SCRAPE)
-        per_window = samples[2:measured].reshape(-1, 4 * 100)
-        world.medians[path] = np.median(per_window, axis=1)
-        counts = np.cumsum((samples[:, :, None] <= BOUNDS).sum(axis=1), axis=0)
-        for i, bound in enumerate(BOUNDS):
-            page.add(
-                "vigia_probe_rtt_seconds",
-                "histogram",
-                "vigia_probe_rtt_seconds_bucket",
-                f'{labels},le="{bound:.6g}"',
-                at,
-                counts[:, i],
-            )
-        total = 100.0 * np.arange(1, at.size + 1)
-        page.add(
-            "vigia_probe_rtt_seconds",
-            "histogram",
-            "vigia_probe_rtt_seconds_bucket",
-            f'{labels},le="+Inf"',
-            at,
-            total,
-        )
+        drift = rng.lognormal(0.0, 0.02, minutes.size)[:, None]
+        samples = centre * 1e-6 * drift * rng.lognormal(0.0, 0.1, (minutes.size, 400))
+        world.medians[path] = np.median(samples, axis=1)[: int(PERIOD / WINDOW)]
+        for name, quantile in (("p50", 0.5), ("p99", 0.99)):
+            values = np.quantile(samples, quantile, axis=1)
+            _recorded(page, f"vigia_probe_rtt_seconds:{name}_rate1m", labels, minutes, values)
+        spread = np.subtract(*np.quantile(np.diff(samples, axis=1), (0.75, 0.25), axis=1))
+        _recorded(page, "vigia_probe_delay_variation_seconds:iqr_rate1m", labels, minutes, spread)
+        lost = np.cumsum(rng.binomial(100, loss, at.size)).astype(float)
+        for name, counter in (("sent", total), ("lost", lost)):
+            rate = (counter[3:] - counter[:-3]) / (3 * SCRAPE)
+            _recorded(page, f"vigia_probe_{name}:rate1m", labels, at[3:], rate)
         page.add("vigia_probe_sent", "counter", "vigia_probe_sent_total", labels, at, total)
-        lost = np.cumsum(rng.binomial(100, loss, at.size)) if loss else np.zeros(at.size)
         page.add(
             "vigia_probe_lost", "counter", "vigia_probe_lost_total", f'{labels},cause="unknown"', at, lost
         )
@@ -107,11 +118,10 @@ def _paths(page: Page, world: World, rng: np.random.Generator) -> None:
             "vigia_path_info",
             "gauge",
             "vigia_path_info",
-            f'path="{path}",placement="remote",{attributes}',
+            f'path="{path}",placement="remote",{attributes},node="a"',
             at,
             np.ones(at.size),
         )
-    runs = np.repeat(rng.normal(1.0, 0.02, at.size // 40 + 1), 40)[: at.size]
     for path, factor in (("ovs-gre", 1.1e7), ("ovs-vxlan", 1.0e7)):
         labels = f'src="a",dst="b",path="{path}",tenant="_infra",probe="bulk-tcp",protocol="tcp"'
         own = np.repeat(rng.normal(1.0, 0.02, at.size // 40 + 1), 40)[: at.size]
@@ -121,36 +131,42 @@ def _paths(page: Page, world: World, rng: np.random.Generator) -> None:
             "vigia_bulk_goodput_bytes_per_second",
             labels,
             at,
-            factor * own * runs**0,
+            factor * own,
         )
 
 
 def _tenants(page: Page, world: World, rng: np.random.Generator) -> None:
-    """Ten minutes by the second: red floods now and then, blue suffers, green does its own thing."""
-    at = world.end - 601 + np.arange(602.0 + AHEAD)
-    flood = (at - at[0]) % 250 >= 220
-    traffic = {"red": 1e5 + 5e7 * flood, "blue": np.full(at.size, 1e6), "green": 1e6 * rng.random(at.size)}
+    """Counters by the second, scraped every 15 s: red floods now and then, blue suffers, green does its own thing."""
+    begun = world.end - ATTRIBUTION
+    seconds = begun - 2 * WINDOW + np.arange(ATTRIBUTION + 2 * WINDOW + AHEAD)
+    flood = np.logical_or.reduce([(seconds >= begun + f) & (seconds < begun + f + 90.0) for f in FLOODS])
+    scraped = {job: slice(first, None, int(SCRAPE)) for job, first in (("exporter", 3), ("probe", 11))}
+
+    def add(job: str, family: str, labels: str, growth: np.ndarray) -> np.ndarray:
+        counter, where = np.cumsum(growth.astype(float)), scraped[job]
+        page.add(family, "counter", f"{family}_total", labels, seconds[where], counter[where])
+        ends = _at(_ends(world, ATTRIBUTION), seconds[where], counter[where])
+        return np.diff(ends)
+
+    traffic = {
+        "red": 1e5 + 5e7 * flood,
+        "blue": np.full(seconds.size, 1e6),
+        "green": 1e6 * rng.random(seconds.size),
+    }
     for tenant, rate in traffic.items():
         labels = f'node="n1",port="{tenant}-1",tenant="{tenant}",direction="from_tenant"'
-        page.add("vigia_port_bytes", "counter", "vigia_port_bytes_total", labels, at, np.cumsum(rate))
+        add("exporter", "vigia_port_bytes", labels, rate)
     labels = 'src="n1",dst="n2",path="ovs-gre",tenant="blue",probe="stamp-64",node="n1"'
-    lost = rng.binomial(20, np.where(flood, 0.3, 0.0))
-    page.add("vigia_probe_sent", "counter", "vigia_probe_sent_total", labels, at, 20.0 * np.arange(at.size))
-    page.add(
-        "vigia_probe_lost",
-        "counter",
-        "vigia_probe_lost_total",
-        f'{labels},cause="unknown"',
-        at,
-        np.cumsum(lost),
-    )
-    past = slice(2, 602)
-    world.lost = float(lost[past].sum())
-    drops = {"queue_full": 50 * flood + rng.poisson(1, at.size), "policed": rng.poisson(3, at.size)}
-    world.dropped = float(drops["queue_full"][past][flood[past]].sum())
+    add("probe", "vigia_probe_sent", labels, np.full(seconds.size, 20.0))
+    chance = np.where(flood, 0.3, 0.0)
+    lost = add("probe", "vigia_probe_lost", f'{labels},cause="unknown"', rng.binomial(20, chance))
+    world.lost = float(lost.sum())
+    drops = {"queue_full": 50 * flood + rng.poisson(1, seconds.size), "policed": rng.poisson(3, seconds.size)}
     for reason, counts in drops.items():
         more = f'node="n1",port="blue-1",tenant="blue",direction="from_tenant",reason="{reason}"'
-        page.add("vigia_port_drops", "counter", "vigia_port_drops_total", more, at, np.cumsum(counts))
+        grew = add("exporter", "vigia_port_drops", more, counts)
+        if reason == "queue_full":
+            world.dropped = float(grew[lost > 0].sum())
 
 
 def _free_port() -> int:
@@ -172,11 +188,12 @@ def _ready(url: str, process: subprocess.Popen[bytes]) -> bool:
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     folder = tmp_path_factory.mktemp("prometheus")
     url = f"http://127.0.0.1:{_free_port()}"
-    world = World(url, time.time() // WINDOW * WINDOW)
+    world = World(url, (time.time() - PHASE) // WINDOW * WINDOW + PHASE)
     page, rng = Page(), np.random.default_rng(7)
     _paths(page, world, rng)
     _tenants(page, world, rng)
-    (folder / "page.txt").write_text(page.text())
+    world.page = page.text()
+    (folder / "page.txt").write_text(world.page)
     subprocess.run(
         ["promtool", "tsdb", "create-blocks-from", "openmetrics", folder / "page.txt", folder / "data"],
         check=True,

@@ -121,8 +121,11 @@ def test_durations(text: str, seconds: float) -> None:
         (("--metric", "ping"), "'ping' is not one of 'rtt', 'rtt_p99', 'jitter', 'loss'"),
         (("--prometheus", "http://user:secret@host"), "--prometheus: is not the URL of a Prometheus server"),
         (("--prometheus", "http://host\x00"), "--prometheus: is not the URL of a Prometheus server"),
-        (("--since", "366d", "--window", "1s"), "--window: 1s cuts period 31622400s into more than 2000 windows"),
-        (("--since", "30s"), "--window: 5s does not fit period 30s"),
+        (("--since", "366d", "--window", "1m"), "--window: 60s cuts period 31622400s into more than 2000 windows"),
+        (("--window", "30s"), "--window: 30s is not a whole number of minutes, which Prometheus records windows of; "),
+        (("--window", "90s"), "--window: 90s is not a whole number of minutes"),
+        (("--since", "30s"), "--since: 30s is shorter than 12 windows of 60s; write at least 12m"),
+        (("--since", "5m", "--window", "2m"), "--since: 300s is shorter than 12 windows of 120s; write at least 24m, or a shorter window"),
         (("--tenant", ""), "--tenant: is not a tenant"),
         (("--tenant", "a" * 101), "--tenant: is not a tenant"),
     ],
@@ -189,8 +192,8 @@ def test_exit_codes_and_output(capsys: Out, monkeypatch: pytest.MonkeyPatch) -> 
     captured = capsys.readouterr()
     assert json.loads(captured.out) == {"version": 1}
     assert captured.err == "vigia-compare: --fail-if a:b: it is\n"
-    assert run("report", "--since", "2m", "--window", "6s", "--against", "1h") == Exit.OK
-    assert asked[-1][1] == 3600.0 and asked[-1][0].window == 6.0
+    assert run("report", "--since", "30m", "--window", "2m", "--against", "1h") == Exit.OK
+    assert asked[-1][1] == 3600.0 and asked[-1][0].window == 120.0
 
     def away(*_: object) -> None:
         raise Unavailable("Prometheus at http://x does not answer: refused; is it running?")

@@ -17,6 +17,7 @@ from vigia_compare.engine import compare_groups
 from vigia_compare.evaluation import Evaluation
 from vigia_compare.measures import MEASURES
 from vigia_compare.service import Service
+from vigia_compare.source import Memory, Source
 from vigia_config import ConfigError, load
 from vigia_prometheus import Unavailable
 from vigia_service.errors import ServiceError
@@ -32,6 +33,7 @@ class World:
         self.write()
         self.now = 1_800_000_000.0
         self.asked: list[Config] = []
+        self.memories: list[Memory | None] = []
         self.failure: Exception | None = None
         self.service = Service(self.file, load(self.file, Config), clock=lambda: self.now)
         self.client: FlaskClient = self.service.app().test_client()
@@ -40,8 +42,9 @@ class World:
     def write(self, **fields: Any) -> None:
         self.file.write_text(yaml.safe_dump({"every": "10s", **fields}))
 
-    def evaluate(self, _source: object, config: Config, now: float) -> Evaluation:
+    def evaluate(self, source: Source, config: Config, now: float) -> Evaluation:
         self.asked.append(config)
+        self.memories.append(source._memory)
         if self.failure is not None:
             raise self.failure
         paths = {"gre": BASE, "vxlan": 2.0 * BASE, "<b>": 3.0 * BASE}
@@ -143,13 +146,13 @@ def test_a_loop_that_takes_no_turns_is_not_healthy(world: World) -> None:
 
 def test_a_reload_is_in_force_at_the_next_turn(world: World) -> None:
     world.service.turn()
-    world.write(window="30s", period="1h", tenant="red", prometheus="http://127.0.0.1:9091")
+    world.write(window="2m", period="1h", tenant="red", prometheus="http://127.0.0.1:9091")
     assert world.client.post("/-/reload").text == "reloaded\n"
     world.service.turn()
     before, after = world.asked
     assert (before.window, before.tenant) == (60.0, "_infra")
-    assert (after.window, after.tenant, after.prometheus) == (30.0, "red", "http://127.0.0.1:9091")
-    assert world.metric("window_seconds") == 30.0
+    assert (after.window, after.tenant, after.prometheus) == (120.0, "red", "http://127.0.0.1:9091")
+    assert world.metric("window_seconds") == 120.0
     assert world.metric("config_last_reload_successful") == 1.0
 
 
@@ -163,7 +166,7 @@ def test_a_reload_is_in_force_at_the_next_turn(world: World) -> None:
 )  # fmt: skip
 def test_a_reload_that_fails_changes_nothing(world: World, fields: dict[str, Any], problem: str) -> None:
     before = world.service.config
-    world.write(window="30s", period="1h", **fields)
+    world.write(window="2m", period="1h", **fields)
     answer = world.client.post("/-/reload")
     assert answer.status_code == 500 and problem in answer.text
     assert world.service.config is before
@@ -193,3 +196,19 @@ def test_a_busy_address_leaves_nothing_running(world: World) -> None:
         with pytest.raises(ServiceError, match="is in use"):
             services.run(world.file)
     assert world.asked == []
+
+
+def test_what_is_known_is_kept_from_turn_to_turn_and_forgotten_at_a_reload(world: World) -> None:
+    """Another server, or another tenant, says something else; a reload that fails changes nothing."""
+    world.service.turn()
+    world.service.turn()
+    first, second = world.memories
+    assert first is second
+    world.write(windw="5s")
+    assert world.client.post("/-/reload").status_code == 500
+    world.service.turn()
+    assert world.memories[-1] is first
+    world.write(tenant="red")
+    assert world.client.post("/-/reload").status_code == 200
+    world.service.turn()
+    assert world.memories[-1] is not first

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vigia_compare import interference
+from vigia_compare import interference, losses
 from vigia_compare.coincidence import left_by
 from vigia_compare.interference import ATTRIBUTED, INSUFFICIENT, OWN
 from vigia_statistics.samples import Floats
@@ -220,6 +220,20 @@ def test_two_bad_windows_are_too_few_to_name_anyone() -> None:
         bad = (np.arange(WINDOWS) >= 50) & (np.arange(WINDOWS) < 50 + length)
         found = interference.attribute("node", "victim", 0.2 * bad, None, {"red": 1e7 * bad + 1e3})
         assert found is not None and found.verdict() == verdict
+
+
+def test_what_a_flood_of_twenty_seconds_shows_in_windows_of_a_minute() -> None:
+    """It is in one window, or in two: too few to blame anybody; the counter that dropped is named all the same."""
+    for lost in ((12.0,), (4.0, 8.0)):
+        bad = np.zeros(60)
+        bad[20 : 20 + len(lost)] = lost
+        found = interference.attribute("node", "victim", bad / 60.0, None, {"red": 1e6 + 1e6 * bad})
+        assert found is not None and found.bad_windows == len(lost)
+        assert found.offenders[0].name == "red" and found.offenders[0].p_value <= 0.05
+        assert found.verdict() == UNSAID
+        drops = {("node", "vigia_port_drops_total", "queue_full"): 100.0 * bad + 1.0}
+        pinned = losses.pin("node", "other", "gre", "victim", bad, drops)
+        assert (pinned.verdict, pinned.lossy_windows) == ("pinned", len(lost))
 
 
 def test_what_covariates_leave() -> None:

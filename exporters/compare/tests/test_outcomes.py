@@ -14,7 +14,7 @@ import pytest
 
 import vigia_json
 from vigia_catalog import part_metrics
-from vigia_compare import derived, engine, losses, regression, report
+from vigia_compare import derived, losses, regression, report
 from vigia_compare.coincidence import Candidate
 from vigia_compare.config import Config
 from vigia_compare.engine import Group, PathAttributes, compare_groups
@@ -22,7 +22,8 @@ from vigia_compare.evaluation import Evaluation
 from vigia_compare.exposition import Findings, Metrics
 from vigia_compare.interference import Interference
 from vigia_compare.measures import MEASURES
-from vigia_compare.windows import Grid, Source
+from vigia_compare.source import Source
+from vigia_compare.windows import Grid
 from vigia_prometheus import Prometheus
 from vigia_statistics.samples import Floats
 from vigia_text.terminal import width_of
@@ -34,14 +35,39 @@ BASE = 20e-6 * RNG.lognormal(0.0, 0.05, 60)
 # The grid
 
 
-def test_a_grid_is_complete_windows_aligned_to_their_length() -> None:
-    grid = Grid.before(1234.0, 60.0, 600.0)
-    assert (grid.end, grid.start, grid.count) == (1200.0, 660.0, 10)
+def test_a_grid_ends_where_the_rules_were_evaluated() -> None:
+    grid = Grid.before(1234.567, 60.0, 600.0)
+    assert (grid.end, grid.start, grid.count) == (1234.567, pytest.approx(694.567), 10)
     before = grid.earlier(86_400.0)
-    assert (before.end, before.start, before.count) == (1200.0 - 86_400.0, 660.0 - 86_400.0, 10)
-    assert grid.earlier(90.0).end in (1200.0 - 60.0, 1200.0 - 120.0), (
+    assert (before.end, before.count) == (pytest.approx(1234.567 - 86_400.0), 10)
+    assert grid.earlier(90.0).end in (1234.567 - 60.0, 1234.567 - 120.0), (
         "whole windows, so that they stay aligned"
     )
+
+
+def test_windows_of_minutes_stay_where_they_are_while_time_goes_by() -> None:
+    begun = 1_763_853_617.123
+    ends = [Grid.before(begun + 60.0 * i, 180.0, 3600.0).end for i in range(9)]
+    assert {round((end - begun) % 60.0, 3) for end in ends} <= {0.0, 60.0}
+    assert len({round(end, 3) for end in ends}) == 4, "three evaluations, or a part of them, in each"
+    assert all(0.0 <= begun + 60.0 * i - end < 179.9 for i, end in enumerate(ends))
+
+
+def test_how_far_grids_lie_apart() -> None:
+    grid = Grid.before(1234.567, 60.0, 600.0)
+    later = Grid.before(1234.567 + 3 * 60.0, 60.0, 600.0)
+    assert (later.steps_after(grid), grid.steps_after(grid), grid.steps_after(later)) == (3, 0, -3)
+    for other in (
+        Grid.before(1240.0, 60.0, 600.0),
+        Grid.before(1234.567, 120.0, 1200.0),
+        Grid.before(1234.567, 60.0, 660.0),
+    ):
+        assert other.steps_after(grid) is None
+
+
+def _answer(kind: str, result: list[Any]) -> httpx.Response:
+    body = {"status": "success", "data": {"resultType": kind, "result": result}}
+    return httpx.Response(200, stream=httpx.ByteStream(json.dumps(body).encode()))
 
 
 class Answers:
@@ -54,8 +80,7 @@ class Answers:
     def __call__(self, request: httpx.Request) -> httpx.Response:
         self.asked.append({k: v[0] for k, v in parse_qs(request.content.decode()).items()})
         result = [{"metric": dict(m), "values": [list(p) for p in points]} for m, points in self.series]
-        body = {"status": "success", "data": {"resultType": "matrix", "result": result}}
-        return httpx.Response(200, stream=httpx.ByteStream(json.dumps(body).encode()))
+        return _answer("matrix", result)
 
     def source(self) -> Source:
         return Source(Prometheus("http://made.test", transport=httpx.MockTransport(self)))
@@ -66,23 +91,18 @@ def test_values_stand_in_their_windows() -> None:
     points = [(grid.start, "1"), (grid.start + 60.2, "2"), (grid.start + 120.0, "NaN"), (grid.end - 60.0, "+Inf"),
               (grid.end, "5"), (grid.end + 60.0, "6"), (grid.start - 60.0, "7")]  # fmt: skip
     answers = Answers([({"path": "a"}, points)])
-    (series,) = answers.source().windows("rate(x[WINDOW])", grid)
+    (series,) = answers.source().windows("f(x[$within]) - f(x[$half] offset $window)", grid)
     assert series.labels == {"path": "a"}
     np.testing.assert_array_equal(series.values, [1.0, 2.0, np.nan, np.nan, 5.0])
     assert answers.asked == [
-        {"query": "rate(x[60000ms])", "start": "960.000", "end": "1200.000", "step": "60.000"}
+        {
+            "query": "f(x[59999ms]) - f(x[30000ms] offset 60000ms)",
+            "start": "994.000",
+            "end": "1234.000",
+            "step": "60.000",
+            "nocache": "1",
+        }
     ]
-
-
-def test_classic_histograms_are_asked_where_there_are_no_native_ones() -> None:
-    grid = Grid.before(1234.0, 60.0, 300.0)
-    measure = MEASURES["rtt"]
-    for value, count in (("NaN", 2), ("1", 1)):
-        answers = Answers([({"path": "a"}, [(grid.end, value)])])
-        engine.read(answers.source(), measure.expression, measure.classic, "_infra", grid)
-        assert len(answers.asked) == count
-        assert ("_bucket" in answers.asked[-1]["query"]) == (count == 2)
-        assert 'tenant="_infra"' in answers.asked[-1]["query"]
 
 
 # Groups and what is derived from them
@@ -163,7 +183,7 @@ def test_the_counter_that_counted_with_the_losses_goes_first() -> None:
 
 
 def test_nothing_is_asked_of_counters_while_nothing_is_lost() -> None:
-    grid = Grid.before(1234.0, 5.0, 600.0)
+    grid = Grid.before(1234.0, 60.0, 3600.0)
     answers = Answers([({"src": "a", "dst": "b", "path": "p", "tenant": "t"}, [(grid.end, "0.4")])])
     assert losses.find(answers.source(), grid) == []
     assert len(answers.asked) == 1
@@ -180,14 +200,15 @@ class Past:
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
         asked = {k: v[0] for k, v in parse_qs(request.content.decode()).items()}
+        if request.url.path.endswith("/query"):
+            return _answer("vector", [])
         at = np.arange(float(asked["start"]), float(asked["end"]) + 1.0, float(asked["step"]))
         result = []
         for path, factor in self.factors.items():
             values = BASE[: at.size] * np.where(at >= self.since, factor, 1.0)
             points = [[float(t), repr(float(v))] for t, v in zip(at, values, strict=True)]
             result.append({"metric": {"path": path, "probe": "p"}, "values": points})
-        body = {"status": "success", "data": {"resultType": "matrix", "result": result}}
-        return httpx.Response(200, stream=httpx.ByteStream(json.dumps(body).encode()))
+        return _answer("matrix", result)
 
 
 CONFIG = Config(metrics=["rtt"], window="60s", period="1h", prometheus="http://made.test")  # type: ignore[arg-type]
@@ -226,6 +247,7 @@ def evaluation() -> Evaluation:
         speedups=[derived.Speedup("openflow", "gre", "remote", "stamp-64", 0.667, 0.65, 0.69)],
         interference=[blue, own, unclear],
         losses=[losses.Pinned("n1", "n2", "gre", "blue", 1234.0, 7, [counter])],
+        end=1_799_999_957.0,
     )
 
 
@@ -261,7 +283,7 @@ def test_tables_fit_the_terminal() -> None:
 
 def test_an_evaluation_as_data() -> None:
     data = vigia_json.loads(json.dumps(report.as_json(evaluation())))
-    assert (data["version"], data["at"]) == (1, 1_800_000_000.0)
+    assert (data["version"], data["at"], data["end"]) == (1, 1_800_000_000.0, 1_799_999_957.0)
     rtt, loss = data["comparisons"]
     assert (rtt["winner"], rtt["tie"], rtt["enough_data"]) == ("gre", False, True)
     assert (loss["winner"], loss["tie"], loss["enough_data"]) == (None, False, False)

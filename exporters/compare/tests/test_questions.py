@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -12,13 +13,15 @@ import httpx
 import numpy as np
 import promql_parser
 import pytest
+import yaml
 
 import vigia_catalog
 from vigia_compare import coincidence, engine, interference, losses
 from vigia_compare.engine import MAX_PATHS, PathAttributes
 from vigia_compare.evaluation import evaluate
 from vigia_compare.measures import LOST, MEASURES, SENT
-from vigia_compare.windows import Grid, Source
+from vigia_compare.source import Source
+from vigia_compare.windows import CLOCK, Grid
 from vigia_prometheus import Prometheus, PrometheusError
 
 from .test_outcomes import BASE, CONFIG
@@ -26,16 +29,16 @@ from .test_outcomes import BASE, CONFIG
 NOW = 1_800_000_000.0
 GRID = Grid.before(NOW, 60.0, 3600.0)
 CATALOGUE = vigia_catalog.load()
+ROOT = Path(__file__).parents[3]
+RTT = "path:vigia_probe_rtt_seconds:p50_rate1m"
 
 
 def expressions() -> Iterator[tuple[str, str]]:
     for m in MEASURES.values():
         yield f"{m.name}", m.expression
-        if m.classic:
-            yield f"{m.name} classic", m.classic
-        for i, twin in enumerate(m.twins or ()):
-            yield f"{m.name} twins {i}", twin
-    yield from (("lost", LOST), ("sent", SENT), ("path losses", losses.LOST))
+        if m.twins:
+            yield f"{m.name} twins", m.twins
+    yield from (("lost", LOST), ("sent", SENT), ("path losses", losses.LOST), ("info", engine.INFO))
     for name in ("LOSS", "DELAY", "SENT", "RECEIVED", "POLICED"):
         yield f"interference {name}", getattr(interference, name)
     for i, common in enumerate(interference.COMMON):
@@ -47,24 +50,33 @@ EXPRESSIONS = dict(expressions())
 
 
 @pytest.mark.parametrize("name", EXPRESSIONS)
-def test_every_question_is_promql_about_metrics_that_exist(name: str) -> None:
-    text = EXPRESSIONS[name].replace("TENANT", "_infra").replace("WINDOW", "60000ms")
+def test_every_question_is_promql_about_what_exists(name: str) -> None:
+    text = GRID.question(EXPRESSIONS[name].replace("TENANT", "_infra"))
     promql_parser.parse(text)
-    assert "TENANT" not in text and "WINDOW" not in text
-    for metric, selector in re.findall(r"\b(vigia_\w+)(?:\{([^}]*)\})?\[", text):
-        declared = CATALOGUE.get(metric) or CATALOGUE[metric.removesuffix("_bucket")]
+    assert not re.search(r"TENANT|\$", text)
+    for function, metric, selector in re.findall(r"(\w+)\((vigia_\w+)(?:\{([^}]*)\})?\[", text):
+        declared = CATALOGUE[metric]
         used = set(re.findall(r"(\w+)(?:=~|!~|!=|=)", selector))
         assert used <= {*declared.labels, "node"}, f"{metric}: {used - set(declared.labels)}"
-        expected = {"increase": "counter", "rate": "counter", "last_over_time": "gauge"}
-        function = re.findall(rf"(\w+)\({metric}\b", text)[0]
-        assert declared.type in (expected[function], "histogram"), f"{function} of a {declared.type}"
+        assert function == "last_over_time" and declared.type in ("counter", "gauge")
+    assert "histogram_quantile" not in text and "_bucket" not in text, "distributions are read as recorded"
 
 
-def test_native_and_classic_ask_for_the_same() -> None:
-    for m in MEASURES.values():
-        if m.classic:
-            plain = m.classic.replace("_bucket", "").replace("by (le, path, probe)", "by (path, probe)")
-            assert plain == m.expression, m.name
+def test_every_record_that_is_read_is_made() -> None:
+    """By the pair of nodes, path, tenant and class; distributions once a minute, by the group that sets the clock."""
+    groups = [
+        g for f in (ROOT / "alert-rules").glob("*.rules.yml") for g in yaml.safe_load(f.read_text())["groups"]
+    ]
+    made = {r["record"]: (g["name"], r["expr"]) for g in groups for r in g["rules"] if "record" in r}
+    asked = {r for text in EXPRESSIONS.values() for r in re.findall(r"path:\w+:\w+", text)}
+    assert len(asked) == 6
+    for record in asked:
+        group, expression = made[record]
+        assert "sum by (src, dst, path, tenant, probe)" in expression
+        assert group == ("vigia-paths" if re.search("sent|lost", record) else "vigia-windows"), record
+    intervals = {g["name"]: g["interval"] for g in groups}
+    assert (intervals["vigia-windows"], intervals["vigia-paths"]) == ("1m", "15s")
+    assert re.findall(r"path:\w+:\w+", CLOCK)[0] in made
 
 
 class Store:
@@ -80,11 +92,10 @@ class Store:
         metric = next((m for m in self.answers if re.search(rf"\b{m}\b", asked["query"])), "")
         found = self.answers.get(metric, [])
         if request.url.path.endswith("/query"):
-            result = [{"metric": dict(labels), "value": [NOW, "1"]} for labels, _ in found]
-            return self._answer("vector", result)
+            return self._answer("vector", [])
         at = np.arange(float(asked["start"]), float(asked["end"]) + 0.5, float(asked["step"]))
         result = [
-            {"metric": dict(labels), "values": [[float(t), repr(float(v))] for t, v in zip(at, values[-at.size :], strict=False)]}
+            {"metric": dict(labels), "values": [[float(t), "NaN" if np.isnan(v) else repr(float(v))] for t, v in zip(at, values[-at.size :], strict=False)]}
             for labels, values in found
         ]  # fmt: skip
         return self._answer("matrix", result)
@@ -98,13 +109,21 @@ class Store:
         return Source(Prometheus("http://made.test", transport=httpx.MockTransport(self)))
 
 
-def test_attributes_are_those_of_path_info() -> None:
+def test_attributes_are_those_that_a_path_had_last() -> None:
+    had = np.arange(60) < 30
     info = {"path": "gre", "placement": "remote", "encap": "gre", "mode": ""}
-    store = Store(vigia_path_info=[(info, None), ({"placement": "local"}, None)])
-    assert engine.attributes(store.source(), NOW, 7200.0) == {
+    series = [
+        (info, np.where(had, np.nan, 1.0)),
+        ({**info, "placement": "local"}, np.where(had, 1.0, np.nan)),
+        ({"placement": "local"}, np.ones(60)),
+        ({"path": "never"}, np.full(60, np.nan)),
+    ]
+    store = Store(vigia_path_info=series)
+    assert engine.attributes(store.source(), GRID) == {
         "gre": PathAttributes("remote", "unknown", "gre", "unknown", "unknown", "unknown")
     }
-    assert store.asked == ["last_over_time(vigia_path_info[7200s])"]
+    store = Store(vigia_path_info=series[::-1])
+    assert engine.attributes(store.source(), GRID)["gre"].placement == "remote", "in whatever order"
 
 
 def test_paths_are_compared_within_their_placement_and_probe_class_alone() -> None:
@@ -114,7 +133,7 @@ def test_paths_are_compared_within_their_placement_and_probe_class_alone() -> No
         for probe in ("stamp-64", "stamp-1400")
     ]
     known = {p: PathAttributes(placement=where) for p, where in (("near-a", "local"), ("near-b", "local"), ("far", "remote"))}  # fmt: skip
-    store = Store(vigia_probe_rtt_seconds=[*rtt, ({"probe": "stamp-64"}, BASE)])
+    store = Store(**{RTT: [*rtt, ({"probe": "stamp-64"}, BASE)]})
     groups = engine.compare_measure(store.source(), MEASURES["rtt"], "_infra", GRID, known, 12, 0.95)
     assert [(g.placement, g.probe, [p.path for p in g.paths]) for g in groups] == [
         ("local", "stamp-1400", ["near-a", "near-b"]),
@@ -153,10 +172,10 @@ def test_pairs_of_a_group_are_bounded() -> None:
 
 def test_the_floor_of_loss_comes_from_what_was_sent() -> None:
     sent = [
-        ({"path": "gre", "probe": "p"}, np.full(60, 100.0)),
+        ({"path": "gre", "probe": "p"}, np.full(60, 100.0 / 60.0)),
         ({"path": "idle", "probe": "p"}, np.zeros(60)),
     ]
-    floors = engine.loss_floors(Store(vigia_probe_sent_total=sent).source(), "_infra", GRID, {})
+    floors = engine.loss_floors(Store(**{"path:vigia_probe_sent:rate1m": sent}).source(), "_infra", GRID, {})
     assert list(floors) == [("unknown", "p", "gre")]
     assert floors[("unknown", "p", "gre")] == pytest.approx(3.0 / 6000, rel=0.02), "the rule of three"
 
@@ -206,7 +225,7 @@ def test_an_evaluation_without_any_data_says_nothing() -> None:
 
 
 def test_an_evaluation_that_fails_in_the_middle_is_none() -> None:
-    answers = Store(vigia_probe_rtt_seconds=[({"path": "a", "probe": "p"}, BASE)])
+    answers = Store(**{RTT: [({"path": "a", "probe": "p"}, BASE)]})
     failing = iter([False] * 3 + [True] * 100)
 
     def sometimes(request: httpx.Request) -> httpx.Response:

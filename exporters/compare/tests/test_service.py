@@ -119,14 +119,14 @@ def test_reload_swaps_only_what_is_whole(running: Running) -> None:
     def reload() -> httpx.Response:
         return running.post("/-/reload")
 
-    running.write(window="30s")
+    running.write(window="2m")
     assert reload().status_code == 200
-    assert running.metric("vigia_compare_window_seconds") == "30.0"
+    assert running.metric("vigia_compare_window_seconds") == "120.0"
     running.write(window="3h")
     refused = reload()
     assert refused.status_code == 500
-    assert "window: 10800s does not fit period 7200s" in refused.text
-    assert running.metric("vigia_compare_window_seconds") == "30.0"
+    assert "period: 7200s is shorter than 12 windows of 10800s" in refused.text
+    assert running.metric("vigia_compare_window_seconds") == "120.0"
     assert running.metric("vigia_compare_config_last_reload_successful") == "0.0"
     running.write(listen="127.0.0.1:1")
     assert (
@@ -180,8 +180,13 @@ def test_old_news_is_withdrawn(world: Any, tmp_path: Path) -> None:
         ("listen: nowhere", 'listen: "nowhere": is not an address; write HOST:PORT'),
         ("metrics: [ping]", "is not a metric; known: rtt, rtt_p99, jitter, loss"),
         ("prometheus: http://user:pw@host", "is not the URL of a Prometheus server"),
-        ("window: 10ms\nperiod: 1h", "window: 0.01s does not fit period 3600s"),
-        ("window: 1s\nperiod: 10h", "cuts period 36000s into more than 2000 windows"),
+        ("window: 10ms\nperiod: 1h", "window: 0.01s is not a whole number of minutes"),
+        ("period: 40h", "cuts period 144000s into more than 2000 windows"),
+        ("attribution_window: 15s", "attribution_window: 15s is not a whole number of minutes"),
+        (
+            "attribution_period: 39m",
+            "attribution_period: 2340s is shorter than 40 windows of 60s; write at least 40m",
+        ),
         ("every: 10ms", "every: is shorter than 500ms; write for example 10s"),
         ("minimum_windows: 2", "minimum_windows"),
     ],

@@ -19,7 +19,7 @@ from prometheus_client import generate_latest
 from vigia_compare.config import Config
 from vigia_compare.evaluation import Evaluation, evaluate
 from vigia_compare.exposition import Metrics
-from vigia_compare.windows import Source
+from vigia_compare.source import Source
 from vigia_prometheus import Prometheus
 from vigia_statistics import Verdict
 from vigia_statistics.samples import Floats
@@ -27,6 +27,8 @@ from vigia_statistics.samples import Floats
 NOW = 1_800_000_000.0
 CONFIG = Config(metrics=["rtt"], window="60s", period="2h", minimum_windows=5)  # type: ignore[arg-type]
 WINDOWS = 120
+RTT = "path:vigia_probe_rtt_seconds:p50_rate1m"
+TAX = "path:vigia_probe_overlay_tax_seconds:p50_rate1m"
 
 Paths = Mapping[str, Floats]
 
@@ -35,20 +37,22 @@ class Made:
     """A server that answers round trips, and differences of twins, of its choice."""
 
     def __init__(self, paths: Paths, twins: Paths | None = None) -> None:
-        self.values = {"vigia_probe_rtt_seconds": paths, "vigia_probe_overlay_tax_seconds": twins or {}}
+        self.values = {RTT: paths, TAX: twins or {}}
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
         asked = {k: v[0] for k, v in parse_qs(request.content.decode()).items()}
+        if request.url.path.endswith("/query"):
+            return self._answer("vector", [{"metric": {}, "value": [NOW, repr(NOW - 21.5)]}])
         if "vigia_path_info" in asked["query"]:
-            found = [self._info(p) for p in self.values["vigia_probe_rtt_seconds"]]
-            return self._answer("vector", [{"metric": i, "value": [NOW, "1"]} for i in found])
-        wanted = [
-            m for m in self.values if f"{m}{{" in asked["query"] and 'tenant="_infra"' in asked["query"]
-        ]
-        if len(wanted) != 1 or "histogram_quantile(0.5" not in asked["query"]:
+            found = [self._info(p) for p in self.values[RTT]]
+            return self._answer(
+                "matrix", [{"metric": i, "values": [[float(asked["end"]), "1"]]} for i in found]
+            )
+        wanted = [m for m in self.values if f'{m}{{tenant="_infra"}}' in asked["query"]]
+        if len(wanted) != 1:
             return self._answer("matrix", [])
         at = float(asked["start"]) + float(asked["step"]) * np.arange(WINDOWS)
-        assert at[-1] == float(asked["end"])
+        assert at[-1] == float(asked["end"]) == NOW - 21.5, "windows end where the rules were evaluated"
         return self._answer(
             "matrix",
             [

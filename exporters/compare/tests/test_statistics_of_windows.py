@@ -124,7 +124,7 @@ def test_every_kind_of_counter_on_a_path_is_tried() -> None:
     } <= set(losses.COUNTERS)
     declared = {m.name: {*m.labels, "node"} for m in vigia_catalog.load().values()}
     for name, query in losses.COUNTERS.items():
-        assert re.findall(r"increase\((\w+)", query) == [name]
+        assert re.findall(r"last_over_time\((\w+)", query) == [name, name]
         (grouped,) = re.findall(r"by \(([^)]*)\)", query)
         used = {*grouped.split(", "), *re.findall(r"(\w+)=", query)}
         assert name.startswith("node_") or used <= declared[name], query

@@ -30,8 +30,8 @@ def test_it_has_the_options_of_vigia_compare(vigia: Callable[..., Any]) -> None:
     [
         ((), ["--prometheus", "URL", "--since", "3600.0s"]),
         (
-            ("--since", "15m", "--window", "10s", "--json"),
-            ["--prometheus", "URL", "--since", "900.0s", "--window", "10.0s", "--json"],
+            ("--since", "15m", "--window", "1m", "--json"),
+            ["--prometheus", "URL", "--since", "900.0s", "--window", "60.0s", "--json"],
         ),
         (
             ("--metric", "rtt", "--metric", "loss", "--fail-if", "a:b", "--tenant", "red", "--against", "1d"),
@@ -62,7 +62,7 @@ def test_without_a_lab_it_says_which_is_missing(vigia: Callable[..., Any]) -> No
 
 def test_it_becomes_vigia_compare(vigia_process: Callable[..., Any]) -> None:
     """Nobody answers there, which is what vigia-compare itself says."""
-    done = vigia_process("compare", "--prometheus", "http://127.0.0.1:1", "--since", "5m")
+    done = vigia_process("compare", "--prometheus", "http://127.0.0.1:1", "--since", "15m")
     assert done.status == 1
     assert done.stderr.startswith("vigia-compare: ")
 

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import sys
 import time
@@ -16,6 +17,7 @@ import click
 
 from vigia_compare import __version__
 from vigia_compare.conditions import condition
+from vigia_compare.limits import MINUTE
 from vigia_compare.measures import MEASURES
 from vigia_service import cli as frame
 from vigia_service.cli import Checked, Program
@@ -75,7 +77,7 @@ cli = frame.command_line(PROGRAM)
     "--prometheus", "url", default="http://127.0.0.1:9090", show_default=True, help="Server to ask."
 )
 @click.option("--since", default="1h", show_default=True, help="How far back to look.")
-@click.option("--window", help="Length of a window [default: period / 60, at least 5s].")
+@click.option("--window", help="Length of a window, whole minutes [default: period / 60, rounded up].")
 @click.option(
     "--metric", "metrics", multiple=True, type=click.Choice(tuple(MEASURES)), help="Repeatable; default: all."
 )
@@ -111,7 +113,9 @@ def report(  # noqa: PLR0913
     # What is wrong is refused before anything heavy is loaded.
     conditions = [condition(text, against is not None) for text in fail_if]
     period = _seconds("--since", since)
-    length = _seconds("--window", window) if window is not None else max(5.0, period / 60.0)
+    length = (
+        _seconds("--window", window) if window is not None else MINUTE * math.ceil(period / 60.0 / MINUTE)
+    )
     earlier = _seconds("--against", against) if against is not None else None
     config = _config(
         prometheus=url,

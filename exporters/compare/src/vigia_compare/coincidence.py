@@ -14,20 +14,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from vigia_compare.limits import LEAST_WINDOWS
 from vigia_compare.units import midranks
 from vigia_statistics.samples import Floats
 
 __all__ = [
-    "LEAST_WINDOWS",
     "Candidate",
     "explained_shares",
     "left_by",
     "rank",
     "rank_correlation",
 ]
-
-LEAST_WINDOWS = 40
-"""Windows below which no answer is given: 39 rotations reach p = 0.025."""
 
 _MOST_ROTATIONS = 499
 _SWEEPS = 100

@@ -8,15 +8,13 @@ from typing import Annotated, Self
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from vigia_compare.limits import LEAST_WINDOWS, MAX_WINDOWS, MINUTE
 from vigia_compare.measures import MEASURES
 from vigia_config import Seconds, Strict, fault
 from vigia_config.tls import Tls
 from vigia_config.urls import base_url
 
 __all__ = ["Config"]
-
-MAX_WINDOWS = 2000
-"""Windows of one period: a bound on what is asked of Prometheus and on the pairs to compare."""
 
 
 def _address(value: object) -> str:
@@ -45,6 +43,29 @@ def _measure(value: str) -> str:
     return value
 
 
+def _check(window: str, length: float, period: str, span: float, least: int) -> None:
+    """Refuse windows that Prometheus does not record, and periods of too few of them or too many."""
+    if length < MINUTE or length % MINUTE:
+        raise fault(
+            [window],
+            f"{length:.10g}s is not a whole number of minutes, which Prometheus records windows of",
+            "write for example 1m or 5m",
+        )
+    if span < least * length:
+        raise fault(
+            [period],
+            f"{span:.10g}s is shorter than {least} windows of {length:.10g}s",
+            f"write at least {least * length / MINUTE:.10g}m"
+            + (f", or a shorter {window}" if length > MINUTE else ""),
+        )
+    if span / length > MAX_WINDOWS:
+        raise fault(
+            [window],
+            f"{length:.10g}s cuts {period} {span:.10g}s into more than {MAX_WINDOWS} windows",
+            f"write a longer {window}",
+        )
+
+
 class Config(Strict):
     """The whole file."""
 
@@ -58,11 +79,12 @@ class Config(Strict):
         default_factory=lambda: list(MEASURES), min_length=1
     )
     window: Seconds = 60.0
-    """Length of a window, the unit of the statistics; at least four scrapes."""
+    """Length of a window, the unit of the statistics: whole minutes, which is what Prometheus records."""
     period: Seconds = 7200.0
     """How far back a comparison looks."""
-    attribution_window: Seconds = 5.0
-    attribution_period: Seconds = 600.0
+    attribution_window: Seconds = 60.0
+    """Whole minutes as well: at least four scrapes of what the nodes count."""
+    attribution_period: Seconds = 3600.0
     every: Seconds = 60.0
     """Time between two evaluations."""
     timeout: Seconds = 10.0
@@ -72,21 +94,11 @@ class Config(Strict):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        for window, period in (("window", "period"), ("attribution_window", "attribution_period")):
-            length, span = getattr(self, window), getattr(self, period)
-            if not 1.0 <= length <= span / self.minimum_windows:
-                raise fault(
-                    [window],
-                    f"{length:.10g}s does not fit {period} {span:.10g}s: at least {self.minimum_windows} "
-                    "windows of at least 1s are needed",
-                    f"write a longer {period} or a shorter {window}",
-                )
-            if span / length > MAX_WINDOWS:
-                raise fault(
-                    [window],
-                    f"{length:.10g}s cuts {period} {span:.10g}s into more than {MAX_WINDOWS} windows",
-                    f"write a longer {window}",
-                )
+        for window, period, least in (
+            ("window", "period", self.minimum_windows),
+            ("attribution_window", "attribution_period", LEAST_WINDOWS),
+        ):
+            _check(window, getattr(self, window), period, getattr(self, period), least)
         for name in ("every", "timeout"):
             if getattr(self, name) < 0.5:
                 raise fault([name], "is shorter than 500ms", "write for example 10s")

@@ -9,8 +9,9 @@ from itertools import combinations
 import numpy as np
 
 from vigia_compare.measures import SENT, Measure
+from vigia_compare.source import Source
 from vigia_compare.units import block_size, independent, merged, runs
-from vigia_compare.windows import Grid, Source, Windowed
+from vigia_compare.windows import Grid, Windowed
 from vigia_statistics import (
     Comparison,
     Direction,
@@ -39,6 +40,8 @@ Twin = tuple[str, str, str]
 """Probe class, path, and the underlay that its twin probes take."""
 
 _NO_TWINS: Mapping[Twin, Floats] = {}
+
+INFO = "group by (path, placement, dataplane, encap, mode, security, layer) (vigia_path_info)"
 
 MAX_PATHS = 32
 """Paths of one group: 496 pairs."""
@@ -90,13 +93,16 @@ class Group:
         return winner([p.path for p in self.paths], self.pairs)
 
 
-def attributes(source: Source, at: float, period: float) -> dict[str, PathAttributes]:
-    """Return the attributes of every path of the period that ends at ``at``. Raises PrometheusError."""
+def attributes(source: Source, grid: Grid) -> dict[str, PathAttributes]:
+    """Return the attributes of every path, those that it had last. Raises PrometheusError."""
     names = PathAttributes.__dataclass_fields__
+    newest: dict[str, int] = {}
     found = {}
-    for labels in source.labels(f"last_over_time(vigia_path_info[{period:.0f}s])", at):
-        if "path" in labels:
-            found[labels["path"]] = PathAttributes(**{n: labels.get(n) or "unknown" for n in names})
+    for s in source.windows(INFO, grid):
+        path, known = s.labels.get("path", ""), np.flatnonzero(np.isfinite(s.values))
+        if path and known.size and known[-1] >= newest.get(path, 0):
+            newest[path] = int(known[-1])
+            found[path] = PathAttributes(**{n: s.labels.get(n) or "unknown" for n in names})
     return found
 
 
@@ -113,7 +119,7 @@ def compare_measure(  # noqa: PLR0913
 
     Holm's family are all pairs of the metric.
     """
-    series = read(source, measure.expression, measure.classic, tenant, grid)
+    series = read(source, measure.expression, tenant, grid)
     groups: dict[tuple[str, str], dict[str, Floats]] = {}
     for s in series:
         path, probe = s.labels.get("path", ""), s.labels.get("probe", "")
@@ -162,7 +168,7 @@ def compare_group(measure: Measure, samples: Mapping[str, Floats], confidence: f
 
 def _twins(
     source: Source,
-    expressions: tuple[str, str],
+    expression: str,
     tenant: str,
     grid: Grid,
     known: Mapping[str, PathAttributes],
@@ -176,7 +182,7 @@ def _twins(
         if a.layer == "underlay":
             underlays.setdefault(a.placement, []).append(path)
     found = {}
-    for s in read(source, *expressions, tenant, grid):
+    for s in read(source, expression, tenant, grid):
         path, probe = s.labels.get("path", ""), s.labels.get("probe", "")
         under = underlays.get(known.get(path, PathAttributes()).placement, [])
         values = s.values[np.isfinite(s.values)]
@@ -195,12 +201,9 @@ def _paired(c: Comparison, probe: str, twins: Mapping[Twin, Floats], confidence:
     return c
 
 
-def read(source: Source, expression: str, classic: str, tenant: str, grid: Grid) -> list[Windowed]:
-    """Return a metric's series, classic histograms where there are no native ones. Raises PrometheusError."""
-    series = source.windows(expression.replace("TENANT", tenant), grid)
-    if classic and not any(np.isfinite(s.values).any() for s in series):
-        series = source.windows(classic.replace("TENANT", tenant), grid)
-    return series
+def read(source: Source, expression: str, tenant: str, grid: Grid) -> list[Windowed]:
+    """Return a metric's series of a tenant. Raises PrometheusError."""
+    return source.windows(expression.replace("TENANT", tenant), grid)
 
 
 def loss_floors(
@@ -208,9 +211,9 @@ def loss_floors(
 ) -> dict[tuple[str, str, str], float]:
     """Return the minimum detectable loss by (placement, probe, path). Raises PrometheusError."""
     out = {}
-    for s in source.windows(SENT.replace("TENANT", tenant), grid):
+    for s in read(source, SENT, tenant, grid):
         path, probe = s.labels.get("path", ""), s.labels.get("probe", "")
-        sent = float(np.nansum(s.values))
+        sent = float(np.nansum(s.values)) * grid.window
         if path and sent > 0:
             placement = known.get(path, PathAttributes()).placement
             out[(placement, probe, path)] = minimum_detectable_loss(sent)

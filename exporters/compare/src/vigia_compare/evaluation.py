@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from vigia_compare import derived, engine, interference, losses
 from vigia_compare.config import Config
 from vigia_compare.measures import MEASURES
-from vigia_compare.windows import Grid, Source
+from vigia_compare.source import Source
+from vigia_compare.windows import Grid
 
 __all__ = ["Evaluation", "evaluate"]
 
@@ -24,13 +25,16 @@ class Evaluation:
     speedups: Sequence[derived.Speedup] = ()
     interference: Sequence[interference.Interference] = ()
     losses: Sequence[losses.Pinned] = ()
+    end: float = 0.0
+    """Unix time at which the newest window of the comparisons ends."""
 
 
 def evaluate(source: Source, config: Config, now: float) -> Evaluation:
     """Ask Prometheus and compute. Raises PrometheusError; then nothing is known."""
-    grid = Grid.before(now, config.window, config.period)
-    short = Grid.before(now, config.attribution_window, config.attribution_period)
-    known = engine.attributes(source, now, config.period)
+    end = source.last_recorded(now)
+    grid = Grid.before(end, config.window, config.period)
+    short = Grid.before(end, config.attribution_window, config.attribution_period)
+    known = engine.attributes(source, grid)
     groups: list[engine.Group] = []
     for name in config.metrics:
         groups += engine.compare_measure(
@@ -51,4 +55,5 @@ def evaluate(source: Source, config: Config, now: float) -> Evaluation:
         speedups=[s for g in delays for s in derived.speedups(g, known, config.confidence)],
         interference=interference.find(source, short),
         losses=losses.find(source, short),
+        end=grid.end,
     )

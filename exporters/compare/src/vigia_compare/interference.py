@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from vigia_compare.coincidence import Candidate, explained_shares, left_by, rank
-from vigia_compare.windows import Grid, Source, Windowed
+from vigia_compare.source import Source
+from vigia_compare.windows import Grid, Windowed, grown
 from vigia_statistics.samples import Floats
 from vigia_statistics.selection import Indices
 
@@ -27,20 +28,28 @@ LEAST_BAD = 3
 SURGE = 2.0
 """An offender's load in the bad windows is at least this many times its usual."""
 
-LOSS = (
-    "sum by (src, tenant) (increase(vigia_probe_lost_total"
-    '{tenant!~"_.*",cause!~"send_error|local_overflow|reflector_overflow"}[WINDOW]))'
-    ' / (sum by (src, tenant) (increase(vigia_probe_sent_total{tenant!~"_.*"}[WINDOW])) > 0)'
-)
+_TENANTS = 'tenant!~"_.*"'
+_LOST = grown(f'vigia_probe_lost_total{{{_TENANTS},cause!~"send_error|local_overflow|reflector_overflow"}}')
+_PROBES = grown(f"vigia_probe_sent_total{{{_TENANTS}}}")
+
+LOSS = f"sum by (src, tenant) ({_LOST}) / (sum by (src, tenant) ({_PROBES}) > 0)"
 DELAY = (
-    'histogram_quantile(0.99, sum by (src, tenant) (rate(vigia_probe_rtt_seconds{tenant!~"_.*"}[WINDOW])))'
+    f"max by (src, tenant) (avg_over_time(path:vigia_probe_rtt_seconds:p99_rate1m{{{_TENANTS}}}[$within]))"
 )
-SENT = 'sum by (node, tenant) (rate(vigia_port_bytes_total{direction="from_tenant",tenant!~"_.*"}[WINDOW]))'
-RECEIVED = 'sum by (node, tenant) (rate(vigia_port_bytes_total{direction="to_tenant",tenant!~"_.*"}[WINDOW]))'
-POLICED = "sum by (node, tenant) (rate(vigia_isolation_policed_bytes_total[WINDOW]))"
-COMMON = (
-    'sum by (node) (rate(vigia_port_bytes_total{tenant=~"_.*"}[WINDOW]))',
-    "sum by (node) (rate(vigia_bulk_transferred_bytes_total[WINDOW]))",
+"""Of a tenant's worst path. The grid is the rule's: a window is what the record was made of."""
+
+
+def _bytes(direction: str) -> str:
+    ports = grown(f'vigia_port_bytes_total{{direction="{direction}",{_TENANTS}}}')
+    return f"sum by (node, tenant) ({ports})"
+
+
+SENT, RECEIVED = _bytes("from_tenant"), _bytes("to_tenant")
+POLICED = f"sum by (node, tenant) ({grown('vigia_isolation_policed_bytes_total')})"
+"""Bytes in a window."""
+COMMON = tuple(
+    f"sum by (node) ({grown(counter)})"
+    for counter in ('vigia_port_bytes_total{tenant=~"_.*"}', "vigia_bulk_transferred_bytes_total")
 )
 """Load that is no tenant's: the operator's own ports, and the probe's bulk tests."""
 
@@ -90,9 +99,9 @@ def _convincing(candidate: Candidate, alpha: float) -> bool:
 def find(source: Source, grid: Grid) -> list[Interference]:
     """Look at every tenant on every node. Raises PrometheusError."""
     loss, delay = (_by(source.windows(e, grid), "src") for e in (LOSS, DELAY))
-    sent, received, policed = (_by(source.windows(e, grid), "node") for e in (SENT, RECEIVED, POLICED))
+    sent, received, policed = (_rates(source, e, grid) for e in (SENT, RECEIVED, POLICED))
     load = loads(sent, received, policed)
-    common = [_by(source.windows(e, grid), "node") for e in COMMON]
+    common = [_rates(source, e, grid) for e in COMMON]
     out = []
     for node, tenant in sorted(set(loss) | set(delay)):
         here = {t: v for (n, t), v in load.items() if n == node}
@@ -218,6 +227,11 @@ def excess(values: Floats, least: float) -> Floats:
     usual = float(np.median(known))
     filled = np.where(np.isfinite(values), values, usual)
     return np.where(filled > max(least, 5.0 * usual), filled - usual, 0.0)
+
+
+def _rates(source: Source, expression: str, grid: Grid) -> dict[Key, Floats]:
+    """Return what counters of nodes grew by, per second."""
+    return {key: grew / grid.window for key, grew in _by(source.windows(expression, grid), "node").items()}
 
 
 def _by(series: Sequence[Windowed], node: str) -> dict[Key, Floats]:

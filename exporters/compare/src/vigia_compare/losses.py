@@ -7,38 +7,35 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vigia_compare.coincidence import LEAST_WINDOWS, Candidate, rank, rank_correlation
-from vigia_compare.windows import Grid, Source
+from vigia_compare.coincidence import Candidate, rank, rank_correlation
+from vigia_compare.limits import LEAST_WINDOWS
+from vigia_compare.source import Source
+from vigia_compare.windows import Grid, grown
 from vigia_statistics.samples import Floats
 
 __all__ = ["COUNTERS", "Counter", "Pinned", "find", "pin"]
 
 _KEY = ("src", "dst", "path", "tenant")
 
-LOST = (
-    "sum by (src, dst, path, tenant) (increase(vigia_probe_lost_total"
-    '{cause!~"send_error|local_overflow|reflector_overflow"}[WINDOW]))'
-)
+_PROBES = grown('vigia_probe_lost_total{cause!~"send_error|local_overflow|reflector_overflow"}')
+
+LOST = f"sum by (src, dst, path, tenant) ({_PROBES})"
+
+_PLACES: Mapping[str, str] = {
+    "vigia_port_drops_total": "node, reason",
+    "vigia_isolation_policed_packets_total": "node",
+    "vigia_qdisc_drops_total": "node, device",
+    "vigia_ovs_port_drops_total": "node, device",
+    'vigia_ovs_datapath_lookups_total{result="lost"}': "node, result",
+    "vigia_reflector_overflow_total": "node",
+    "node_softnet_dropped_total": "node",
+    "node_qdisc_drops_total": "node, device",
+    "node_network_receive_drop_total": "node, device",
+    "node_network_transmit_drop_total": "node, device",
+}
 
 COUNTERS: Mapping[str, str] = {
-    "vigia_port_drops_total": "sum by (node, reason) (increase(vigia_port_drops_total[WINDOW]))",
-    "vigia_isolation_policed_packets_total": (
-        "sum by (node) (increase(vigia_isolation_policed_packets_total[WINDOW]))"
-    ),
-    "vigia_qdisc_drops_total": "sum by (node, device) (increase(vigia_qdisc_drops_total[WINDOW]))",
-    "vigia_ovs_port_drops_total": "sum by (node, device) (increase(vigia_ovs_port_drops_total[WINDOW]))",
-    "vigia_ovs_datapath_lookups_total": (
-        'sum by (node, result) (increase(vigia_ovs_datapath_lookups_total{result="lost"}[WINDOW]))'
-    ),
-    "vigia_reflector_overflow_total": "sum by (node) (increase(vigia_reflector_overflow_total[WINDOW]))",
-    "node_softnet_dropped_total": "sum by (node) (increase(node_softnet_dropped_total[WINDOW]))",
-    "node_qdisc_drops_total": "sum by (node, device) (increase(node_qdisc_drops_total[WINDOW]))",
-    "node_network_receive_drop_total": (
-        "sum by (node, device) (increase(node_network_receive_drop_total[WINDOW]))"
-    ),
-    "node_network_transmit_drop_total": (
-        "sum by (node, device) (increase(node_network_transmit_drop_total[WINDOW]))"
-    ),
+    counter.partition("{")[0]: f"sum by ({place}) ({grown(counter)})" for counter, place in _PLACES.items()
 }
 """Drop counters, with the labels that tell where: at most one beside the node."""
 

@@ -11,7 +11,7 @@ from vigia_compare.conditions import WORSE, Condition
 from vigia_compare.config import Config
 from vigia_compare.engine import Group
 from vigia_compare.evaluation import evaluate
-from vigia_compare.windows import Source
+from vigia_compare.source import Source
 from vigia_prometheus import Prometheus
 from vigia_statistics import Verdict
 from vigia_text import terminal

@@ -12,8 +12,9 @@ from vigia_compare import engine
 from vigia_compare.conditions import WORSE
 from vigia_compare.config import Config
 from vigia_compare.measures import MEASURES, Measure
+from vigia_compare.source import Source
 from vigia_compare.units import independent, runs
-from vigia_compare.windows import Grid, Source
+from vigia_compare.windows import Grid
 from vigia_statistics import Comparison, Direction, Verdict, compare, judge
 from vigia_text import numbers
 
@@ -42,7 +43,7 @@ def changes(source: Source, config: Config, now: float, ago: float) -> list[Chan
 
     Holm's family are all paths of a metric.
     """
-    grid = Grid.before(now, config.window, config.period)
+    grid = Grid.before(source.last_recorded(now), config.window, config.period)
     out: list[Change] = []
     for name in config.metrics:
         measure = MEASURES[name]
@@ -67,7 +68,7 @@ def changes(source: Source, config: Config, now: float, ago: float) -> list[Chan
 
 def _samples(source: Source, measure: Measure, tenant: str, grid: Grid) -> dict[tuple[str, str], Any]:
     out = {}
-    for s in engine.read(source, measure.expression, measure.classic, tenant, grid):
+    for s in engine.read(source, measure.expression, tenant, grid):
         values = s.values[np.isfinite(s.values)]
         if values.size:
             key = (s.labels.get("probe", ""), s.labels.get("path", ""))

@@ -22,6 +22,7 @@ def as_json(evaluation: Evaluation) -> dict[str, Any]:
     return {
         "version": 1,
         "at": evaluation.at,
+        "end": evaluation.end,
         "comparisons": [_group_json(g) for g in evaluation.groups],
         "minimum_detectable_loss": [
             {"placement": placement, "probe": probe, "path": path, "ratio": ratio}

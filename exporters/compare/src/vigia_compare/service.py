@@ -17,7 +17,7 @@ from vigia_compare.config import Config
 from vigia_compare.evaluation import Evaluation, evaluate
 from vigia_compare.exposition import Metrics
 from vigia_compare.pages import create_app
-from vigia_compare.windows import Source
+from vigia_compare.source import Memory, Source
 from vigia_config import load
 from vigia_prometheus import Prometheus, PrometheusError
 from vigia_service.ops import HEALTH, Ops
@@ -41,12 +41,15 @@ class _Live:
     config: Config
     client: ssl.SSLContext | None
     server: ssl.SSLContext | None
+    memory: Memory
+    """Of this server and configuration; begins anew with another."""
 
     @classmethod
     def of(cls, config: Config) -> _Live:
         """Read the certificates. Raises ConfigError."""
         tls = config.tls
-        return cls(config, tls.client(), tls.server()) if tls else cls(config, None, None)
+        client, server = (tls.client(), tls.server()) if tls else (None, None)
+        return cls(config, client, server, Memory())
 
 
 class Service:
@@ -123,7 +126,7 @@ class Service:
         begin, live = time.monotonic(), self._live
         try:
             with Prometheus(live.config.prometheus, live.config.timeout, tls=live.client) as prometheus:
-                found = evaluate(Source(prometheus), live.config, self._clock())
+                found = evaluate(Source(prometheus, live.memory), live.config, self._clock())
             self.metrics.findings.show(found)
         except PrometheusError as e:
             self._failed(str(e))

@@ -151,7 +151,13 @@ def test_range(server: Server, client: Prometheus) -> None:
     assert client.range("x", 1, 2.5, 0.75) == [Series({"a": "b"}, [(1.0, 1.0), (2.5, -math.inf)])]
     (asked,) = server.asked
     assert asked[:2] == ("POST", "/api/v1/query_range")
-    assert asked[2] == {"query": ["x"], "start": ["1.000"], "end": ["2.500"], "step": ["0.750"]}
+    assert asked[2] == {
+        "query": ["x"],
+        "start": ["1.000"],
+        "end": ["2.500"],
+        "step": ["0.750"],
+        "nocache": ["1"],
+    }
 
 
 NATIVE = {

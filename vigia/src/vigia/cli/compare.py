@@ -21,7 +21,9 @@ _LONG = Duration("1s", "366d", "30s, 15m, 1h or 1d")
     "--prometheus", metavar="URL", help="Server to ask; default: the Prometheus of the lab's stack."
 )
 @click.option("--since", type=_LONG, default="1h", show_default=True, help="How far back to look.")
-@click.option("--window", type=_LONG, help="Length of a window; default: a 60th of --since, at least 5s.")
+@click.option(
+    "--window", type=_LONG, help="Length of a window, whole minutes; default: a 60th of --since, rounded up."
+)
 @click.option(
     "--metric",
     "metrics",

@@ -125,12 +125,12 @@ class Volume:
             found |= {node.name: str(node.agent) for node in present.lab.nodes}
         return found
 
-    def join(self, site: Site, timing: Mapping[str, str]) -> None:
+    def join(self, site: Site, timing: Mapping[str, object]) -> None:
         """Write what depends on the nodes that there are."""
         with self._alone():
             self._join(site, timing)
 
-    def _join(self, site: Site, timing: Mapping[str, str]) -> None:
+    def _join(self, site: Site, timing: Mapping[str, object]) -> None:
         folder = self.folder("isolation-agent")
         tokens = {n: folder / ("enforcer.token" if n == NODE else "lab.token") for n in site.nodes}
         agent = sites.isolation_agent(site, Path("/var/lib/isolation-agent"), tokens)

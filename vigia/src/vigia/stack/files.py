@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 from vigia.lab.model import Lab
@@ -16,14 +17,12 @@ from vigia.stack.site import Site
 __all__ = ["SHORT", "write", "write_secret", "write_targets"]
 
 
-SHORT = {
-    "window": "5s",
-    "period": "15m",
-    "attribution_window": "2s",
-    "attribution_period": "5m",
-    "every": "10s",
+SHORT: Mapping[str, object] = {
+    "period": "30m",
+    "minimum_windows": 5,
+    "every": "15s",
 }
-"""Short windows for the comparison: a demo lasts minutes, and Prometheus scrapes it every second."""
+"""The comparison of a demo, which lasts minutes: verdicts after five windows, of a minute each."""
 
 
 def write(lab: Lab, where: Places) -> None:

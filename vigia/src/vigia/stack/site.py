@@ -126,7 +126,7 @@ def isolation_agent(site: Site, data: Path, token_files: Mapping[str, Path]) -> 
     return yaml.safe_dump(content, sort_keys=False)
 
 
-def compare(site: Site, timing: Mapping[str, str]) -> str:
+def compare(site: Site, timing: Mapping[str, object]) -> str:
     """Return compare.yaml; timing has the keys that differ from the defaults."""
     content: dict[str, Any] = {
         "listen": f"{site.address}:{PORTS['vigia-compare']}",
