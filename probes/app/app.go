@@ -53,6 +53,6 @@ func Program() daemon.Program {
 		Start: func(_ context.Context, env daemon.Env) (daemon.Service, error) {
 			return newService(env)
 		},
-		Commands: []daemon.Command{once.Command(), records.Command(address), plan.Command(export.SeriesPerTarget), settingsCommand()},
+		Commands: []daemon.Command{once.Command(), records.Command(address), plan.Command(plan.Series{Target: export.SeriesPerTarget, AtMost: export.SeriesPerTargetAtMost, Node: export.SeriesPerNode}), settingsCommand()},
 	}
 }
