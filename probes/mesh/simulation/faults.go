@@ -103,15 +103,15 @@ func windows(random *rand.Rand, from, shortest, longest int64) (out []span) {
 	return out
 }
 
-// plan draws the faults of a run: up to three that must be named, each in a rack of its own,
-// and up to four that must not, anywhere.
+// plan draws the faults of a run: up to three that must be named, each in a rack of its own and
+// in fewer than half of the racks, since the others must have a majority; and up to four that must not, anywhere.
 func (r *run) plan() {
 	w, random := r.network, r.random
 	start := func() int64 { return firstFault + random.Int64N(lastFault-firstFault) }
-	if w.zones > 2 && random.IntN(10) == 0 {
+	if w.zones > 2 && random.IntN(40) == 0 {
 		r.faults = append(r.faults, fault{kind: zoneUplink, node: random.Int32N(int32(w.zones)), from: start()})
 	} else {
-		racks := random.Perm(len(w.racks))[:random.IntN(4)]
+		racks := random.Perm(len(w.racks))[:random.IntN(1+min(3, (len(w.racks)-1)/2))]
 		for _, rack := range racks {
 			nodes := w.racks[rack]
 			switch k := kind(random.IntN(int(zoneUplink))); k {

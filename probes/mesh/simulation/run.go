@@ -1,9 +1,9 @@
 package simulation
 
 import (
-	"container/heap"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"vigia/probes/mesh"
@@ -34,10 +34,12 @@ type run struct {
 
 	number  []int32 // by pair, its number among those that are played, from 1
 	active  []played
-	playing []bool // by node, whether any of its pairs is played
+	nodes   []int32   // those that have such a pair
+	pairs   [][]int32 // of each, by node
+	scrapes []int64   // when each is scraped next, by node
 	votes   map[int32][]mesh.Vote
 	since   map[mesh.Accused]int64
-	events  queue
+	sights  []mesh.Sight
 	outcome Outcome
 }
 
@@ -68,17 +70,19 @@ type Named struct {
 }
 
 func newRun(w *network) *run {
-	return &run{network: w, number: make([]int32, len(w.peer)), playing: make([]bool, len(w.nodes))}
+	return &run{network: w, number: make([]int32, len(w.peer)), pairs: make([][]int32, len(w.nodes)), scrapes: make([]int64, len(w.nodes))}
 }
 
 // play plays one run; the same seed and number give the same.
 func (r *run) play(seed, number uint64) Outcome {
 	r.random = rand.New(rand.NewPCG(seed, number))
-	clear(r.playing)
+	for _, n := range r.nodes {
+		r.pairs[n] = nil
+	}
 	for i := range r.active {
 		r.number[r.active[i].pair] = 0
 	}
-	r.faults, r.active, r.events, r.outcome = r.faults[:0], r.active[:0], r.events[:0], Outcome{}
+	r.faults, r.active, r.nodes, r.outcome = r.faults[:0], r.active[:0], r.nodes[:0], Outcome{}
 	r.votes, r.since = make(map[int32][]mesh.Vote), make(map[mesh.Accused]int64)
 	r.inBand = r.random.IntN(2) == 0
 	r.plan()
@@ -96,13 +100,10 @@ func (r *run) play(seed, number uint64) Outcome {
 			r.outcome.Named = append(r.outcome.Named, Named{f.kind, -1})
 		}
 	}
-	r.schedule()
-	for len(r.events) > 0 {
-		e := heap.Pop(&r.events).(event)
-		if e.at >= duration {
-			break
-		}
-		r.happen(e)
+	r.begin()
+	for at := r.random.Int64N(evaluation); at < duration; at += evaluation {
+		r.proceed(at)
+		r.evaluate(at)
 	}
 	r.count()
 	return r.outcome
@@ -113,7 +114,6 @@ func (r *run) pair(pair int32) *played {
 	if r.number[pair] == 0 {
 		r.active = append(r.active, played{pair: pair, phase: r.random.Int64N(interval)})
 		r.number[pair] = int32(len(r.active))
-		r.playing[r.network.prober[pair]] = true
 	}
 	return &r.active[r.number[pair]-1]
 }
@@ -135,66 +135,46 @@ func (r *run) strays(loss float64) {
 	}
 }
 
-// event is what happens next to a pair, a node or the rules.
-type event struct {
-	at    int64
-	what  what
-	index int32
-}
-
-type what uint8
-
-const (
-	settle what = iota
-	scrape
-	evaluate
-)
-
-type queue []event
-
-func (q queue) Len() int           { return len(q) }
-func (q queue) Less(i, j int) bool { return q[i].at < q[j].at }
-func (q queue) Swap(i, j int)      { q[i], q[j] = q[j], q[i] }
-func (q *queue) Push(x any)        { *q = append(*q, x.(event)) }
-func (q *queue) Pop() any {
-	last := (*q)[len(*q)-1]
-	*q = (*q)[:len(*q)-1]
-	return last
-}
-
-func (r *run) schedule() {
+// begin sends the first probe of every pair.
+func (r *run) begin() {
 	for i := range r.active {
-		r.send(int32(i))
-		r.events = append(r.events, event{r.active[i].settles, settle, int32(i)})
-	}
-	for n, playing := range r.playing {
-		if playing {
-			r.events = append(r.events, event{r.random.Int64N(scrapeInterval), scrape, int32(n)})
+		p := &r.active[i]
+		r.send(p)
+		n := r.network.prober[p.pair]
+		if r.pairs[n] == nil {
+			r.nodes = append(r.nodes, n)
 		}
+		r.pairs[n] = append(r.pairs[n], int32(i))
 	}
-	r.events = append(r.events, event{r.random.Int64N(evaluation), evaluate, 0})
-	heap.Init(&r.events)
+	slices.Sort(r.nodes)
+	for _, n := range r.nodes {
+		r.scrapes[n] = r.random.Int64N(scrapeInterval)
+	}
 }
 
-func (r *run) happen(e event) {
-	switch e.what {
-	case settle:
-		p := &r.active[e.index]
-		p.state.Settled(p.result, e.at)
-		r.send(e.index)
-		heap.Push(&r.events, event{p.settles, settle, e.index})
-	case scrape:
-		r.scrape(e.index, e.at)
-		heap.Push(&r.events, event{e.at + scrapeInterval, scrape, e.index})
-	case evaluate:
-		r.evaluate(e.at)
-		heap.Push(&r.events, event{e.at + evaluation, evaluate, 0})
+// proceed lets happen all that does until the rules are evaluated: probes are settled and sent,
+// and nodes are scraped, each at its time. What happens to a node's pairs concerns nobody
+// else before the next scrape of the node, and so nodes take their turns.
+func (r *run) proceed(until int64) {
+	for _, n := range r.nodes {
+		for ; r.scrapes[n] <= until; r.scrapes[n] += scrapeInterval {
+			at := r.scrapes[n]
+			doubts := false
+			for _, i := range r.pairs[n] {
+				p := &r.active[i]
+				for p.settles <= at {
+					p.state.Settled(p.result, p.settles)
+					r.send(p)
+				}
+				doubts = doubts || p.state.Unreachable(at, time.Duration(interval))
+			}
+			r.scrape(n, at, doubts)
+		}
 	}
 }
 
 // send sends the next probe of a pair, and decides what becomes of it and when.
-func (r *run) send(index int32) {
-	p := &r.active[index]
+func (r *run) send(p *played) {
 	at := p.phase + int64(p.next)*interval
 	lost, took := false, latency
 	if len(p.strays) > 0 && p.strays[0] == p.next {
@@ -229,32 +209,31 @@ func (r *run) send(index int32) {
 	p.settles = max(settles, p.settles)
 }
 
-// scrape asks a node for its votes.
-func (r *run) scrape(node int32, at int64) {
+// scrape asks a node for its votes; it has none unless a peer is out of reach.
+func (r *run) scrape(node int32, at int64, doubts bool) {
 	delete(r.votes, node)
+	if !doubts {
+		return
+	}
+	w := r.network
 	for i := range r.faults {
-		if r.network.silences(&r.faults[i], node, at, r.inBand) {
+		if w.silences(&r.faults[i], node, at, r.inBand) {
 			return
 		}
 	}
 	if r.random.Float64() < scrapeFailure {
 		return
 	}
-	w := r.network
-	var sights []mesh.Sight
-	any := false
+	sights := r.sights[:0]
 	for p := w.offset[node]; p < w.offset[node+1]; p++ {
 		s := mesh.Sight{Peer: w.nodes[w.peer[p]]}
 		if n := r.number[p]; n != 0 {
 			state := &r.active[n-1].state
 			s.Doubtful, s.Unreachable = state.Doubtful(at, time.Duration(interval)), state.Unreachable(at, time.Duration(interval))
-			any = any || s.Unreachable
 		}
 		sights = append(sights, s)
 	}
-	if !any {
-		return
-	}
+	r.sights = sights
 	if votes := w.mesh.Votes(w.nodes[node], sights, votesPerNode); len(votes) > 0 {
 		r.votes[node] = votes
 	}
@@ -263,8 +242,8 @@ func (r *run) scrape(node int32, at int64) {
 // evaluate does what the rules do.
 func (r *run) evaluate(at int64) {
 	var votes []mesh.Vote
-	for n := range r.playing {
-		votes = append(votes, r.votes[int32(n)]...)
+	for _, n := range r.nodes {
+		votes = append(votes, r.votes[n]...)
 	}
 	now := make(map[mesh.Accused]int64)
 	for _, a := range mesh.Accuse(votes) {
