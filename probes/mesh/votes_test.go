@@ -2,6 +2,7 @@ package mesh
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"testing"
 )
@@ -69,18 +70,21 @@ func oneOf(names ...string) func(Node) bool {
 	}
 }
 
-func TestWhoIsToBlame(t *testing.T) {
+// example is a fault of a site, and who is to be blamed.
+type example struct {
+	name  string
+	nodes []Node
+	rule  Rule
+	fault func(*world)
+	want  string
+}
+
+func examples() []example {
 	flat, racks, zones := make([]Node, 0, 40), site(200, 20), zoned(400, 10)
 	for i := range 40 {
 		flat = append(flat, Node{Name: fmt.Sprintf("compute%d", i)})
 	}
-	for _, c := range []struct {
-		name  string
-		nodes []Node
-		rule  Rule
-		fault func(*world)
-		want  string
-	}{
+	return []example{
 		{"nothing", racks, Rule{PerNode: 8}, func(w *world) { w.dead(oneOf()) }, ""},
 		{"a node", racks, Rule{PerNode: 8}, func(w *world) { w.dead(oneOf("compute7")) }, "node compute7"},
 		{"a node without racks", flat, Rule{PerNode: 8}, func(w *world) { w.dead(oneOf("compute7")) }, "node compute7"},
@@ -118,13 +122,39 @@ func TestWhoIsToBlame(t *testing.T) {
 			w.cut = func(a, b Node) bool { return pair(a) && pair(b) }
 		}, ""},
 		{"both of two nodes", racks[:2], Rule{}, func(w *world) { w.dead(oneOf("compute1")) }, ""}, // it may be the other
-	} {
+	}
+}
+
+func TestWhoIsToBlame(t *testing.T) {
+	for _, c := range examples() {
 		w := &world{mesh: New(c.nodes, c.rule), nodes: c.nodes}
 		c.fault(w)
 		if got := accused(w.votes(4)); got != c.want {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}
 	}
+}
+
+// manyVotes are the votes of all examples, all of them and some of them left out at random.
+func manyVotes() map[string][]Vote {
+	random := rand.New(rand.NewPCG(9, 9))
+	all := make(map[string][]Vote)
+	for _, c := range examples() {
+		w := &world{mesh: New(c.nodes, c.rule), nodes: c.nodes}
+		c.fault(w)
+		votes := w.votes(4)
+		all[c.name] = votes
+		for _, heard := range []float64{0.2, 0.4, 0.6} {
+			var some []Vote
+			for _, v := range votes {
+				if random.Float64() < heard {
+					some = append(some, v)
+				}
+			}
+			all[fmt.Sprintf("%s, %v of the votes", c.name, heard)] = some
+		}
+	}
+	return all
 }
 
 // The votes that all nodes cast on a dead one add up to the whole of each scope.
