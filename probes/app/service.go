@@ -107,7 +107,7 @@ func newService(env daemon.Env) (*service, error) {
 		Targets: s.sender, Recorders: s.recorders, Host: s.health, Clock: s.clock, Objectives: s.objectives,
 		Paths: func() []settings.Path { return *s.paths.Load() },
 	}))
-	s.pages = pages.Pages{Targets: s.sender, Records: s.recorders, PathMTUs: s.pathMTUs, Node: s.node, Ready: s.Ready}
+	s.pages = pages.Pages{Targets: s.sender, Records: s.recorders, PathMTUs: s.pathMTUs, Pairs: s.recorders, Node: s.node, Ready: s.Ready}
 	s.pages.Register(env.Mux)
 	s.fast = export.NewFast(env.Metrics, s.recorders)
 	return s, nil

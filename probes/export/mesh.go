@@ -3,6 +3,7 @@ package export
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -174,13 +175,13 @@ type pairs struct {
 	mu         sync.Mutex // taken before that of the owner
 	membership Membership
 	groups     map[zonePair]*group
-	asked      map[string]time.Time // by node, until when
-	chosen     int64                // when, as of now; 0: never
+	asked      map[string]int64 // by node, until when, as of now
+	chosen     int64            // when, as of now; 0: never
 	states     map[string]int
 }
 
 func newPairs(owner *Recorders, f *catalog.Factory) *pairs {
-	p := &pairs{owner: owner, groups: make(map[zonePair]*group), asked: make(map[string]time.Time)}
+	p := &pairs{owner: owner, groups: make(map[zonePair]*group), asked: make(map[string]int64)}
 	for i, name := range [numMeshFamilies]string{
 		meshSent: "vigia_probe_mesh_sent_total", meshLost: "vigia_probe_mesh_lost_total",
 		meshJudged: "vigia_probe_mesh_judged_total", meshSlow: "vigia_probe_mesh_slow_total",
@@ -203,13 +204,8 @@ func (r *Recorders) SetMesh(m Membership) {
 	p.membership, p.chosen = m, 0
 	before := p.groups
 	p.groups = make(map[zonePair]*group)
-	keys := make([]sender.Labels, 0, len(m.Members))
-	for l := range m.Members {
-		keys = append(keys, l)
-	}
-	slices.SortFunc(keys, func(a, b sender.Labels) int { return a.Compare(&b) })
-	for i := range keys {
-		z := p.zonePair(keys[i])
+	for _, l := range slices.SortedFunc(maps.Keys(m.Members), func(a, b sender.Labels) int { return a.Compare(&b) }) {
+		z := p.zonePair(l)
 		if g := before[z]; g != nil {
 			p.groups[z] = g
 		}
@@ -285,17 +281,59 @@ func (r *Recorders) Ask(dst string, ttl time.Duration) error {
 	if !known {
 		return fmt.Errorf("dst %q is no node that is probed as part of a mesh; /debug/targets lists those that are probed", dst)
 	}
-	now := time.Now()
+	now := p.now()
 	for name, until := range p.asked {
-		if now.After(until) {
+		if now >= until {
 			delete(p.asked, name)
 		}
 	}
 	if _, again := p.asked[dst]; !again && len(p.asked) >= maxAsked {
 		return errors.New("too many nodes are asked for; wait until their time is over")
 	}
-	p.asked[dst], p.chosen = now.Add(ttl), 0
+	p.asked[dst], p.chosen = now+int64(ttl), 0
 	return nil
+}
+
+// PairState is what is known of a pair.
+type PairState struct {
+	Dst         string `json:"dst"`
+	Path        string `json:"path"`
+	Tenant      string `json:"tenant"`
+	Probe       string `json:"probe"`
+	Rack        string `json:"rack"`
+	Zone        string `json:"zone"`
+	Bad         bool   `json:"bad"`
+	Unreachable bool   `json:"unreachable"`
+	Asked       bool   `json:"asked"`
+	Exported    bool   `json:"exported"` // the pair has series of its own
+}
+
+// Pairs returns the state of every pair, in the order of their labels.
+func (r *Recorders) Pairs() (states []PairState) {
+	p := r.pairs
+	p.choose()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.now()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	states = []PairState{}
+	keys := slices.SortedFunc(maps.Keys(p.membership.Members), func(a, b sender.Labels) int { return a.Compare(&b) })
+	for _, l := range keys {
+		rec := r.targets[l]
+		if rec == nil {
+			continue
+		}
+		rec.mu.Lock()
+		m := rec.member
+		states = append(states, PairState{
+			Dst: l.Dst, Path: l.Path, Tenant: l.Tenant, Probe: l.Probe, Rack: m.Peer.Rack, Zone: m.Peer.Zone,
+			Bad: rec.pair.Bad(now), Unreachable: rec.pair.Unreachable(now, m.Interval),
+			Asked: m.Asked || now < p.asked[l.Dst], Exported: !rec.hidden.Load(),
+		})
+		rec.mu.Unlock()
+	}
+	return states
 }
 
 // choose decides which pairs have series, unless it has done so a moment ago.
@@ -322,7 +360,6 @@ func (p *pairs) choose() {
 // the states anew.
 func (p *pairs) claims(now int64) (found []*recorder, claims []mesh.Claim) {
 	p.states = make(map[string]int)
-	at := time.Now()
 	p.owner.mu.Lock()
 	defer p.owner.mu.Unlock()
 	for l := range p.membership.Members {
@@ -334,7 +371,7 @@ func (p *pairs) claims(now int64) (found []*recorder, claims []mesh.Claim) {
 		rec.mu.Lock()
 		m, bad, severity := &rec.member, rec.pair.Bad(now), rec.pair.Severity()
 		rec.mu.Unlock()
-		asked := m.Asked || at.Before(p.asked[l.Dst])
+		asked := m.Asked || now < p.asked[l.Dst]
 		for state, is := range map[string]bool{"probed": !m.Paused, "bad": bad, "asked": asked} {
 			if is {
 				p.states[state]++
@@ -530,14 +567,12 @@ func newVotes(f *catalog.Factory) votes {
 
 // emit writes votes on a page.
 func (v *votes) emit(out *exposition.Page, all []mesh.Vote) {
-	for _, vote := range all {
-		if s := &vote.Subject; vote.Outside {
+	for i := range all {
+		vote, s := &all[i], &all[i].Subject
+		if vote.Outside {
 			out.Emit(v.outside, vote.Share, s.Name, s.Rack, s.Zone, vote.Scope.String())
+			continue
 		}
-	}
-	for _, vote := range all {
-		if s := &vote.Subject; !vote.Outside {
-			out.Emit(v.peer, vote.Share, vote.Voter.Name, s.Name, s.Rack, s.Zone, vote.Scope.String())
-		}
+		out.Emit(v.peer, vote.Share, vote.Voter.Name, s.Name, s.Rack, s.Zone, vote.Scope.String())
 	}
 }

@@ -22,10 +22,10 @@ const (
 	// that is down: some see worse than others, and a few of them must not turn a dead
 	// rack into dead nodes.
 	nearby = 0.25
-	// fewVoters is how many must agree at least, and fewNodes how many nodes of a rack or
-	// zone must be out of reach for it to be accused in their place.
-	fewVoters = 2
-	fewNodes  = 2
+	// fewVoters is how many must agree at least, and fewMembers how many nodes of a rack,
+	// or racks of a zone, must be out of reach for it to be accused in their place.
+	fewVoters  = 2
+	fewMembers = 2
 	// rounding is what sums of shares may be off.
 	rounding = 1e-9
 )
@@ -36,7 +36,8 @@ const (
 //     cannot and a quarter of its rack agrees;
 //   - a rack is when two of its nodes cannot be reached from elsewhere and nobody in the
 //     rack agrees;
-//   - likewise a zone;
+//   - a zone is when two of its racks have nodes that cannot be reached from other zones, and
+//     nobody in the zone agrees;
 //   - where half of a rack's or zone's own nodes say that they reach each other and nothing
 //     else, it is the uplink.
 //
@@ -47,7 +48,7 @@ func Accuse(votes []Vote) []Accused {
 	for group := range uplinks(votes) {
 		found[group] = true
 	}
-	down := make(map[Accused]int) // racks and zones, and how many of their nodes
+	down := make(map[Accused]map[string]bool) // nodes of racks, racks of zones
 	for subject, t := range tallies(votes) {
 		scope, is := t.verdict()
 		switch {
@@ -55,21 +56,30 @@ func Accuse(votes []Vote) []Accused {
 		case scope == ScopeNode:
 			found[Accused{Name: subject.Name}] = true
 		case scope == ScopeRack:
-			down[Accused{Scope: scope, Name: subject.Rack}]++
+			put(down, Accused{Scope: scope, Name: subject.Rack}, subject.Name)
+		case subject.Rack != "":
+			put(down, Accused{Scope: scope, Name: subject.Zone}, "rack "+subject.Rack)
 		default:
-			down[Accused{Scope: scope, Name: subject.Zone}]++
+			put(down, Accused{Scope: scope, Name: subject.Zone}, "node "+subject.Name)
 		}
 	}
-	for group, nodes := range down {
+	for group, members := range down {
 		uplink := group
 		uplink.Uplink = true
-		if nodes >= fewNodes && !found[uplink] {
+		if len(members) >= fewMembers && !found[uplink] {
 			found[group] = true
 		}
 	}
 	return slices.SortedFunc(maps.Keys(found), func(a, b Accused) int {
 		return cmp.Or(cmp.Compare(a.Scope, b.Scope), cmp.Compare(a.Name, b.Name))
 	})
+}
+
+func put(down map[Accused]map[string]bool, group Accused, member string) {
+	if down[group] == nil {
+		down[group] = make(map[string]bool)
+	}
+	down[group][member] = true
 }
 
 // tally is what was said of one node.

@@ -154,7 +154,7 @@ func TestZones(t *testing.T) {
 
 // Who probes a node is the inverse of whom nodes probe.
 func TestProbers(t *testing.T) {
-	nodes := zoned(600, 15)
+	nodes := zoned(240, 6)
 	for _, rule := range []Rule{
 		{},
 		{PerNode: 1},
