@@ -351,7 +351,9 @@ func (r *recorder) Settled(p *protocol.Probe) {
 		}
 	}
 	r.countRecent(p, now, limit)
-	r.count(p, limit, now)
+	if r.group != nil {
+		r.count(p, limit, now)
+	}
 	r.mu.Unlock()
 	r.flushWhenFull()
 	if good {

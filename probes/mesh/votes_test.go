@@ -157,6 +157,36 @@ func manyVotes() map[string][]Vote {
 	return all
 }
 
+// Who reaches hardly anybody says nothing, and who reaches its rack alone says that.
+func TestAbstaining(t *testing.T) {
+	nodes := zoned(400, 10)
+	m := New(nodes, Rule{PerNode: 8, PerZone: 2})
+	votes := func(out func(i int, p Node) bool) []Vote {
+		var sights []Sight
+		for i, p := range m.Peers(nodes[0]) {
+			sights = append(sights, Sight{Peer: p, Doubtful: out(i, p), Unreachable: out(i, p)})
+		}
+		return m.Votes(nodes[0], sights, 100)
+	}
+	if got := votes(func(int, Node) bool { return true }); got != nil {
+		t.Errorf("reaches nobody: %+v", got)
+	}
+	if got := votes(func(i int, _ Node) bool { return i%4 != 0 }); got != nil {
+		t.Errorf("reaches one in four: %+v", got)
+	}
+	if got := votes(func(i int, _ Node) bool { return i%4 == 0 }); len(got) != 6 { // of 23
+		t.Errorf("reaches three in four: %+v", got)
+	}
+	got := votes(func(_ int, p Node) bool { return p.Rack != nodes[0].Rack })
+	if len(got) != 1 || !got[0].Outside || got[0].Scope != ScopeRack || got[0].Share != 0.1 {
+		t.Errorf("reaches its rack alone: %+v", got)
+	}
+	got = votes(func(_ int, p Node) bool { return p.Zone != nodes[0].Zone })
+	if len(got) != 1 || !got[0].Outside || got[0].Scope != ScopeZone || got[0].Share != 0.01 {
+		t.Errorf("reaches its zone alone: %+v", got)
+	}
+}
+
 // The votes that all nodes cast on a dead one add up to the whole of each scope.
 func TestSharesAddUp(t *testing.T) {
 	nodes := zoned(400, 10)

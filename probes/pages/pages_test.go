@@ -292,17 +292,18 @@ func TestPairs(t *testing.T) {
 	(&Pages{Pairs: m}).Register(mux)
 	server := httptest.NewServer(mux)
 	defer server.Close()
-	command := func(arguments ...string) (string, error) {
+	commandTo := func(url string, arguments ...string) (string, error) {
 		c := pairs.Command("127.0.0.1:1")
 		app := kingpin.New("test", "").Terminate(nil)
 		do := c.Register(app.Command(c.Name, c.Help))
-		if _, err := app.Parse(append([]string{c.Name, "--url", server.URL}, arguments...)); err != nil {
+		if _, err := app.Parse(append([]string{c.Name, "--url", url}, arguments...)); err != nil {
 			return "", err
 		}
 		var out strings.Builder
 		err := do(t.Context(), &out, io.Discard)
 		return out.String(), err
 	}
+	command := func(arguments ...string) (string, error) { return commandTo(server.URL, arguments...) }
 	text, err := command()
 	if err != nil || strings.Contains(text, "n1") || !strings.Contains(text, "unreachable, bad, with series\n") || !strings.Contains(text, "asked for, left out\n") {
 		t.Errorf("%v\n%s", err, text)
@@ -316,7 +317,7 @@ func TestPairs(t *testing.T) {
 	if _, err = command("--dst", "n9"); err == nil || !strings.Contains(err.Error(), `400 Bad Request: dst "n9" is no node`) {
 		t.Errorf("%v", err)
 	}
-	if _, err = command("--url", "ftp://x"); err == nil || !strings.Contains(err.Error(), "is not the address of an instance") {
+	if _, err = commandTo("ftp://x"); err == nil || !strings.Contains(err.Error(), "is not the address of an instance") {
 		t.Errorf("%v", err)
 	}
 	response, err := http.Post(server.URL+pairs.Path+"?dst=n1&ttl=long", "", nil)

@@ -29,6 +29,7 @@ type kind uint8
 // make unreachable.
 const (
 	deadNode     kind = iota // the host
+	deadLink                 // its way to the others alone: it runs, and may be heard of
 	deadProcess              // vigia-probe alone
 	deadRack                 // all nodes of a rack at once
 	rackUplink               // all is well inside a rack
@@ -47,7 +48,7 @@ const (
 // String returns the kind as the report names it.
 func (k kind) String() string {
 	return [numKinds]string{
-		"dead node", "dead vigia-probe", "dead rack", "dead uplink of a rack", "dead uplink of a zone", "node that loses 5 to 30 %",
+		"dead node", "dead link of a node", "dead vigia-probe", "dead rack", "dead uplink of a rack", "dead uplink of a zone", "node that loses 5 to 30 %",
 		"uplink that loses 2 to 10 %", "one direction of a pair cut", "flapping node", "flapping pair", "node that stops for 0.5 to 5 s",
 		"prober that loses 1 in 3", "node with 20 ms to 1.5 s more delay",
 	}[k]
@@ -201,7 +202,7 @@ func (w *network) trip(f *fault, pair int32, at int64) (lost bool, probability f
 	a, b := w.prober[pair], w.peer[pair]
 	end := a == f.node || b == f.node
 	switch f.kind {
-	case deadNode, deadProcess, flappingNode, slowNode:
+	case deadNode, deadLink, deadProcess, flappingNode, slowNode:
 		return end, 0, 0
 	case deadRack:
 		return w.rackOf[a] == f.node || w.rackOf[b] == f.node, 0, 0
@@ -242,7 +243,7 @@ func (w *network) silences(f *fault, node int32, at int64, inBand bool) bool {
 		return f.node == node
 	case deadRack:
 		return f.node == w.rackOf[node]
-	case flappingNode:
+	case deadLink, flappingNode:
 		return inBand && f.node == node
 	case rackUplink:
 		return inBand && f.node == w.rackOf[node]
@@ -280,7 +281,7 @@ func (w *network) explains(f *fault, a mesh.Accused, at int64) bool {
 		return false
 	}
 	switch f.kind {
-	case deadNode, deadProcess, deadRack:
+	case deadNode, deadLink, deadProcess, deadRack:
 		return a == w.wanted(f, false)
 	case rackUplink, zoneUplink: // out of reach from outside is true, too
 		a.Uplink = true
