@@ -9,12 +9,15 @@ import (
 	"testing"
 )
 
-// partOf is the label part of the rules for what is accused.
-func partOf(a Accused) string {
-	if a.Uplink {
-		return "uplink of " + a.Scope.String()
+// labelOf is the label by which the alert names what is accused.
+func labelOf(a Accused) string {
+	switch {
+	case a.Uplink:
+		return "src_" + a.Scope.String()
+	case a.Scope == ScopeNode:
+		return "dst"
 	}
-	return a.Scope.String()
+	return "dst_" + a.Scope.String()
 }
 
 // seriesOf returns the votes as nodes export them.
@@ -44,13 +47,13 @@ func TestRules(t *testing.T) {
 	for name, votes := range manyVotes() {
 		expected := []object{}
 		for _, a := range Accuse(votes) {
-			labels := fmt.Sprintf(`{part=%q, name=%q}`, partOf(a), a.Name)
+			labels := fmt.Sprintf(`{%s=%q}`, labelOf(a), a.Name)
 			expected = append(expected, object{"labels": labels, "value": 1})
 		}
 		tests = append(tests, object{
 			"name": name, "interval": "1s", "input_series": seriesOf(votes),
 			"promql_expr_test": []object{{
-				"expr": `count by (part, name) (ALERTS{alertname="VigiaUnreachable", alertstate="firing"})`, "eval_time": "8s",
+				"expr": `count by (dst, dst_rack, dst_zone, src_rack, src_zone) (ALERTS{alertname="VigiaUnreachable", alertstate="firing"})`, "eval_time": "8s",
 				"exp_samples": expected,
 			}},
 		})

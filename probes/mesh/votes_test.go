@@ -144,7 +144,7 @@ func manyVotes() map[string][]Vote {
 		c.fault(w)
 		votes := w.votes(4)
 		all[c.name] = votes
-		for _, heard := range []float64{0.2, 0.4, 0.6} {
+		for _, heard := range []float64{0.3, 0.6} {
 			var some []Vote
 			for _, v := range votes {
 				if random.Float64() < heard {
