@@ -100,7 +100,7 @@ bench-probe: tools build ## Compare vigia-probe with fping: CPU, noise, rate, ph
 
 .PHONY: bench-mesh
 bench-mesh: ## Simulate faults of 100, 1 000 and 10 000 nodes, 1 000 runs each: is what dies named in time, and nobody else (ten minutes)
-	@go test ./probes/mesh/simulation -run '^$$' -bench BenchmarkMesh -benchtime 1x -timeout 60m -v
+	@go test ./probes/mesh -run '^$$' -bench BenchmarkMesh -benchtime 1x -timeout 60m -v
 
 .PHONY: bench-isolation
 bench-isolation: tools build ## Benchmark isolation: victim and offender by mode, reaction times, cost per packet, CPU and memory, kills

@@ -1,4 +1,4 @@
-package simulation
+package mesh_test
 
 import (
 	"bytes"

@@ -1,8 +1,9 @@
-// Package simulation plays faults of large sites under a virtual clock: every probe of every
-// pair that a fault or a stray loss touches, every scrape and every evaluation of the rules is
-// an event. Who probes whom, what a pair is taken for, what a node says of others, who is
+package mesh_test
+
+// The simulation plays faults of large sites under a virtual clock: every probe of every pair that
+// a fault or a stray loss touches, every scrape and every evaluation of the rules happens at its
+// time. Who probes whom, what a pair is taken for, what a node says of others, who is
 // accused and which pairs have series is decided by package mesh itself.
-package simulation
 
 import (
 	"fmt"
