@@ -98,6 +98,10 @@ generate: tools ## Regenerate BPF objects and reference documentation
 bench-probe: tools build ## Compare vigia-probe with fping: CPU, noise, rate, phantom loss, memory (root, needs fping)
 	@$(VENV)/python probes/bench/bench.py
 
+.PHONY: bench-mesh
+bench-mesh: ## Simulate faults of 100, 1 000 and 10 000 nodes, 1 000 runs each: is what dies named in time, and nobody else (ten minutes)
+	@go test ./probes/mesh -run '^$$' -bench BenchmarkMesh -benchtime 1x -timeout 60m -v
+
 .PHONY: bench-isolation
 bench-isolation: tools build ## Benchmark isolation: victim and offender by mode, reaction times, cost per packet, CPU and memory, kills
 	@$(VENV)/python -m vigia.isolation.bench

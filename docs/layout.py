@@ -22,6 +22,7 @@ PLAIN = {
     "deploy/victoria-metrics": "configuration of VictoriaMetrics, for long retention",
     "docs": "`generate.py` makes the reference pages and this table",
     "docs/adr": "decisions, and why",
+    "docs/concepts": "how parts work, with figures and the commands that print them",
     "docs/how-to": "guides, each run by a test",
     "docs/runbooks": "what to do about each alert",
     "exporters": "what exports metrics but no probe is",

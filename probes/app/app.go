@@ -11,6 +11,7 @@ import (
 	"vigia/internal/daemon"
 	"vigia/probes/export"
 	"vigia/probes/once"
+	"vigia/probes/pairs"
 	"vigia/probes/plan"
 	"vigia/probes/records"
 	"vigia/probes/settings"
@@ -53,6 +54,6 @@ func Program() daemon.Program {
 		Start: func(_ context.Context, env daemon.Env) (daemon.Service, error) {
 			return newService(env)
 		},
-		Commands: []daemon.Command{once.Command(), records.Command(address), plan.Command(export.SeriesPerTarget), settingsCommand()},
+		Commands: []daemon.Command{once.Command(), records.Command(address), pairs.Command(address), plan.Command(plan.Series{Target: export.SeriesPerTarget, AtMost: export.SeriesPerTargetAtMost, Node: export.SeriesPerNode}), settingsCommand()},
 	}
 }

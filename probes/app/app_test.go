@@ -336,7 +336,18 @@ func TestTwoNodesProbeEachOther(t *testing.T) {
 
 // conditional are metrics that a fit host, or a kernel that does not tell, has not.
 var conditional = map[string]bool{
-	"vigia_probe_rtt_quarantined_seconds": true, "vigia_probe_rtt_application_quarantined_seconds": true,
+	// Where nodes are discovered: TestMeshOfDiscoveredNodes.
+	"vigia_probe_mesh_sent_total":              true,
+	"vigia_probe_mesh_lost_total":              true,
+	"vigia_probe_mesh_judged_total":            true,
+	"vigia_probe_mesh_slow_total":              true,
+	"vigia_probe_mesh_unsteady_total":          true,
+	"vigia_probe_mesh_rtt_seconds":             true,
+	"vigia_probe_mesh_delay_variation_seconds": true,
+	"vigia_probe_mesh_pairs":                   true,
+	"vigia_probe_unreachable_ratio":            true,
+	"vigia_probe_outside_unreachable_ratio":    true,
+	"vigia_probe_rtt_quarantined_seconds":      true, "vigia_probe_rtt_application_quarantined_seconds": true,
 	"vigia_probe_host_cpu_pressure_ratio": true, "vigia_probe_host_throttled_seconds_total": true,
 }
 

@@ -36,6 +36,7 @@ type service struct {
 	sender    *sender.Sender
 	reflector *reflector.Reflector
 	recorders *export.Recorders
+	costs     *export.Costs
 	twins     *twin.Pairs
 	health    *health.Monitor
 	clock     *clockerror.Watch
@@ -75,6 +76,9 @@ func newService(env daemon.Env) (*service, error) {
 	s := &service{
 		objectives: objective.New(), judges: objective.NewBook(cfg.ObjectivesState, env.Logger), clock: clockerror.New(), twins: twin.New(), health: health.New("/"), logger: env.Logger,
 	}
+	if s.costs, err = export.NewCosts(registry.All()); err != nil {
+		return nil, err
+	}
 	measuring := export.Context{Host: s.health, Objectives: s.objectives, Judges: s.judges, Twins: s.twins}
 	s.recorders = export.NewRecorders(env.Metrics, env.Registry, measuring, registry.All())
 	listeners := export.NewReflector(env.Metrics)
@@ -92,7 +96,7 @@ func newService(env daemon.Env) (*service, error) {
 		return nil, err
 	}
 	s.newBulk(env, cfg.BulkState)
-	s.pathMTUs = export.NewPathMTUs(env.Metrics, env.Logger)
+	s.pathMTUs = export.NewPathMTUs(env.Metrics, env.Registry, env.Logger, s.recorders.Hidden)
 	s.searches = pathmtu.NewRunner(pathmtu.Options{Address: s.sender.Address, Done: s.pathMTUs.Done})
 	s.discovered = discovery.New(env.Logger, s.rediscover)
 	if err := s.apply(cfg); err != nil {
@@ -103,7 +107,7 @@ func newService(env daemon.Env) (*service, error) {
 		Targets: s.sender, Recorders: s.recorders, Host: s.health, Clock: s.clock, Objectives: s.objectives,
 		Paths: func() []settings.Path { return *s.paths.Load() },
 	}))
-	s.pages = pages.Pages{Targets: s.sender, Records: s.recorders, PathMTUs: s.pathMTUs, Node: s.node, Ready: s.Ready}
+	s.pages = pages.Pages{Targets: s.sender, Records: s.recorders, PathMTUs: s.pathMTUs, Pairs: s.recorders, Node: s.node, Ready: s.Ready}
 	s.pages.Register(env.Mux)
 	s.fast = export.NewFast(env.Metrics, s.recorders)
 	return s, nil
@@ -159,8 +163,10 @@ func (s *service) parts() []part {
 }
 
 // prepared are the fields of settings.Live that apply takes itself: the node's name is in
-// the labels of the targets, and searches of path MTUs and objectives belong to targets.
-func prepared() []string { return []string{"Node", "Reflector", "Targets", "PathMTU", "Bounds"} }
+// the labels of the targets, and searches of path MTUs, objectives and series belong to targets.
+func prepared() []string {
+	return []string{"Node", "Reflector", "Targets", "PathMTU", "Bounds", "PairSeries"}
+}
 
 // apply puts a configuration into force, all of it or nothing.
 func (s *service) apply(cfg *settings.Settings) error {
@@ -175,7 +181,7 @@ func (s *service) apply(cfg *settings.Settings) error {
 	if err != nil {
 		return err
 	}
-	targets := s.targets(cfg)
+	targets, members := s.targets(cfg)
 	sending, err := s.sender.Prepare(targets)
 	if err != nil {
 		answering.Discard()
@@ -185,52 +191,62 @@ func (s *service) apply(cfg *settings.Settings) error {
 	for _, p := range s.parts() {
 		p.put(&cfg.Live)
 	}
-	s.setTargets(targets)
+	s.setTargets(targets, members)
 	return errors.Join(answering.Commit(), sending.Commit())
 }
 
-// targets returns what is configured and what was discovered. A configured target
-// goes before a discovered one with the same labels.
-func (s *service) targets(cfg *settings.Settings) []sender.Target {
+// targets returns what is configured and what was discovered, and which of them are pairs of
+// a mesh. A configured target goes before a discovered one with the same labels.
+func (s *service) targets(cfg *settings.Settings) ([]sender.Target, map[sender.Labels]export.Member) {
 	targets := slices.Clone(cfg.Targets)
 	known := make(map[sender.Labels]bool, len(targets))
 	for i := range targets {
 		known[targets[i].Labels] = true
 	}
+	members := make(map[sender.Labels]export.Member)
 	for i := range cfg.Sites {
 		site := &cfg.Sites[i]
-		found, refused := site.Targets(cfg.Node, s.discovered.State(&site.Source))
-		if refused != nil {
-			s.logger.Warn("cannot probe every discovered node", "err", refused)
+		share := site.Share(cfg.Node, s.discovered.State(&site.Source))
+		if share.Refused != nil {
+			s.logger.Warn("cannot probe every discovered node", "err", share.Refused)
 		}
-		for j := range found {
-			if !known[found[j].Labels] {
-				known[found[j].Labels] = true
-				targets = append(targets, found[j])
+		nodes := &export.Site{Mesh: share.Mesh, Self: share.Self}
+		for j := range share.Targets {
+			t := &share.Targets[j]
+			if known[t.Labels] {
+				continue
+			}
+			known[t.Labels] = true
+			targets = append(targets, *t)
+			_, searched := cfg.PathMTU[t.Labels.Probe]
+			members[t.Labels] = export.Member{
+				Site: nodes, Peer: share.Peers[t.Labels.Dst], Interval: t.Interval, Paused: t.Paused,
+				Cost: s.costs.Of(t.Protocol, searched), Asked: site.Shows(t.Labels.Dst),
 			}
 		}
 	}
-	return targets
+	return targets, members
 }
 
 // rediscover puts into force what was discovered.
 func (s *service) rediscover() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	targets := s.targets(s.settings)
+	targets, members := s.targets(s.settings)
 	sending, err := s.sender.Prepare(targets)
 	if err != nil {
 		s.logger.Error("cannot probe what was discovered", "err", err)
 		return
 	}
-	s.setTargets(targets)
+	s.setTargets(targets, members)
 	if err := sending.Commit(); err != nil {
 		s.logger.Debug("the sender has stopped", "err", err)
 	}
 }
 
 // setTargets tells of the targets all who keep something of each.
-func (s *service) setTargets(targets []sender.Target) {
+func (s *service) setTargets(targets []sender.Target, members map[sender.Labels]export.Member) {
+	s.recorders.SetMesh(export.Membership{Members: members, Budget: s.settings.PairSeries})
 	s.twins.Set(targets)
 	s.judges.Set(s.settings.Judged(targets))
 	s.setPathMTU(targets)

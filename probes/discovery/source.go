@@ -28,6 +28,7 @@ const (
 type Peer struct {
 	Name string // label node, else the host of the target
 	Rack string // label rack
+	Zone string // label zone
 	Host string // of the target
 }
 
@@ -147,7 +148,7 @@ func peers(groups []group) ([]Peer, error) {
 			if host == "" {
 				return nil, fmt.Errorf("target %q has no host", target)
 			}
-			p := Peer{Name: g.Labels["node"], Rack: g.Labels["rack"], Host: strings.Trim(host, "[]")}
+			p := Peer{Name: g.Labels["node"], Rack: g.Labels["rack"], Zone: g.Labels["zone"], Host: strings.Trim(host, "[]")}
 			if p.Name == "" {
 				p.Name = p.Host
 			}

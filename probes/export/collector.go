@@ -125,8 +125,11 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 	if err != nil {
 		return // stopping; missing series are honest, zeros would not be
 	}
+	c.from.Recorders.pairs.choose()
 	for i := range status {
-		c.collectTarget(out, &status[i])
+		if !c.from.Recorders.Hidden(status[i].Target.Labels) {
+			c.collectTarget(out, &status[i])
+		}
 	}
 	if len(c.labels) > 2*len(status) {
 		clear(c.labels) // of targets that are gone

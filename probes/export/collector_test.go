@@ -233,7 +233,7 @@ func TestPathMTUInWords(t *testing.T) {
 		}
 	}
 	reg := prometheus.NewPedanticRegistry()
-	m := NewPathMTUs(factory(t, reg), slog.New(slog.DiscardHandler))
+	m := NewPathMTUs(factory(t, reg), reg, slog.New(slog.DiscardHandler), func(sender.Labels) bool { return false })
 	m.Set(map[sender.Labels]bool{labels: true})
 	if known, ok := m.Known(labels); !ok || known.String() != "searching" {
 		t.Errorf("%v, %q", ok, known)

@@ -14,13 +14,14 @@ import (
 
 // PathMTUs export what searches of path MTUs find.
 type PathMTUs struct {
-	logger   *slog.Logger
-	mtu      *prometheus.GaugeVec
-	searches *prometheus.CounterVec
+	logger        *slog.Logger
+	mtu, searches *catalog.Series
+	hidden        func(sender.Labels) bool
 
 	mu      sync.Mutex
 	targets map[sender.Labels]bool
 	last    map[sender.Labels]PathMTU
+	counts  map[sender.Labels]map[pathmtu.Outcome]float64
 }
 
 // PathMTU is what is known of a target's path.
@@ -56,37 +57,58 @@ func (m *PathMTUs) Known(l sender.Labels) (p PathMTU, ok bool) {
 	return p, true
 }
 
-// NewPathMTUs registers the metrics.
-func NewPathMTUs(f *catalog.Factory, logger *slog.Logger) *PathMTUs {
-	return &PathMTUs{
-		logger: logger, mtu: f.Gauge("vigia_probe_path_mtu_bytes"),
-		searches: f.Counter("vigia_probe_path_mtu_searches_total"),
-		targets:  make(map[sender.Labels]bool), last: make(map[sender.Labels]PathMTU),
+// NewPathMTUs registers the metrics. Targets that are hidden have no series at the moment.
+func NewPathMTUs(f *catalog.Factory, reg prometheus.Registerer, logger *slog.Logger, hidden func(sender.Labels) bool) *PathMTUs {
+	m := &PathMTUs{
+		logger: logger, hidden: hidden,
+		mtu: f.Series("vigia_probe_path_mtu_bytes"), searches: f.Series("vigia_probe_path_mtu_searches_total"),
+		targets: make(map[sender.Labels]bool), last: make(map[sender.Labels]PathMTU),
+		counts: make(map[sender.Labels]map[pathmtu.Outcome]float64),
 	}
+	reg.MustRegister(m)
+	return m
 }
 
-// Set makes the counters of new targets, at zero, and takes the series of removed
-// ones away.
+// Set says which targets are searched. What is known of others is forgotten.
 func (m *PathMTUs) Set(wanted map[sender.Labels]bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for l := range m.targets {
-		if wanted[l] {
-			continue
-		}
-		delete(m.last, l)
-		values := labelValues(l)
-		m.mtu.DeleteLabelValues(values...)
-		for _, o := range pathmtu.Outcomes() {
-			m.searches.DeleteLabelValues(append(values, string(o))...)
+		if !wanted[l] {
+			delete(m.last, l)
+			delete(m.counts, l)
 		}
 	}
 	for l := range wanted {
-		for _, o := range pathmtu.Outcomes() {
-			m.searches.WithLabelValues(append(labelValues(l), string(o))...)
+		if m.counts[l] == nil {
+			m.counts[l] = make(map[pathmtu.Outcome]float64)
 		}
 	}
 	m.targets = wanted
+}
+
+// Describe lists the families.
+func (m *PathMTUs) Describe(out chan<- *prometheus.Desc) {
+	out <- m.mtu.Desc()
+	out <- m.searches.Desc()
+}
+
+// Collect exports what is known of every target; counters begin at zero.
+func (m *PathMTUs) Collect(out chan<- prometheus.Metric) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for l := range m.targets {
+		if m.hidden(l) {
+			continue
+		}
+		values := labelValues(l)
+		if known := m.last[l]; known.Bytes > 0 {
+			out <- m.mtu.Sample(float64(known.Bytes), values...)
+		}
+		for _, o := range pathmtu.Outcomes() {
+			out <- m.searches.Sample(m.counts[l][o], append(values[:len(values):len(values)], string(o))...)
+		}
+	}
 }
 
 // Done takes the result of a search. One that did not find anything leaves what is
@@ -97,8 +119,7 @@ func (m *PathMTUs) Done(t *sender.Target, r *pathmtu.Result) {
 	if !m.targets[t.Labels] {
 		return
 	}
-	values := labelValues(t.Labels)
-	m.searches.WithLabelValues(append(values, string(r.Outcome))...).Inc()
+	m.counts[t.Labels][r.Outcome]++
 	known := m.last[t.Labels]
 	known.outcome = r.Outcome
 	if r.Outcome == pathmtu.Found {
@@ -106,7 +127,6 @@ func (m *PathMTUs) Done(t *sender.Target, r *pathmtu.Result) {
 	}
 	m.last[t.Labels] = known
 	if r.Outcome == pathmtu.Found {
-		m.mtu.WithLabelValues(values...).Set(float64(r.MTU))
 		return
 	}
 	m.logger.Info("cannot find a path MTU", "dst", t.Labels.Dst, "path", t.Labels.Path, "tenant", t.Labels.Tenant,

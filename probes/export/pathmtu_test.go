@@ -20,7 +20,8 @@ func TestPathMTUSeries(t *testing.T) {
 		t.Fatal(err)
 	}
 	reg := prometheus.NewPedanticRegistry()
-	m := NewPathMTUs(c.NewFactory("probe", reg), slog.New(slog.DiscardHandler))
+	hidden := false
+	m := NewPathMTUs(c.NewFactory("probe", reg), reg, slog.New(slog.DiscardHandler), func(sender.Labels) bool { return hidden })
 	gather := func() map[string]float64 { return values(t, reg) }
 	const mtu = "vigia_probe_path_mtu_bytes b p c a t"
 	searches := func(o pathmtu.Outcome) string {
@@ -58,6 +59,14 @@ func TestPathMTUSeries(t *testing.T) {
 	}
 	if _, ok := m.Known(sender.Labels{}); ok {
 		t.Error("the path of a target that is not searched is known")
+	}
+	hidden = true
+	if s := gather(); len(s) != 0 {
+		t.Errorf("series of a hidden target: %v", s)
+	}
+	hidden = false
+	if s := gather(); s[mtu] != 1400 {
+		t.Errorf("series after it was hidden: %v", s)
 	}
 	m.Set(nil)
 	if s := gather(); len(s) != 0 {

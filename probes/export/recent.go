@@ -18,8 +18,12 @@ const (
 	minRecent = 10
 	// allowedSlow is the share of round trips that an objective allows beyond it.
 	allowedSlow = 0.01
-	// maxRecentTargets have series on the fast page.
+	// maxRecentTargets have series on the fast page, two each, fewer while the node votes:
+	// maxFast is how many series there are at most.
 	maxRecentTargets = 4
+	maxFast          = 1 + 2*maxRecentTargets
+	// maxVotes are for nodes that cannot be reached.
+	maxVotes = 4
 	// staysBy is how much worse a target must be to take the place of one that is on the page:
 	// alerts wait for a series to stay for some seconds.
 	staysBy = 1.25
@@ -130,6 +134,7 @@ type Fast struct {
 	suffering []sufferer             // memory for the next page
 
 	loss, slow, bad *exposition.Family
+	votes           votes
 }
 
 // NewFast returns the page of what the recorders saw.
@@ -140,15 +145,18 @@ func NewFast(f *catalog.Factory, r *Recorders) *Fast {
 		loss:      exposition.NewFamily(f.OnFastPage("vigia_probe_recent_loss_ratio")),
 		slow:      exposition.NewFamily(f.OnFastPage("vigia_probe_recent_slow_ratio")),
 		bad:       exposition.NewFamily(f.OnFastPage("vigia_probe_recent_bad_targets")),
+		votes:     newVotes(f),
 	}
 }
 
-// Write emits how many targets suffer, and of the worst of them two series each: nine series
-// at most.
+// Write emits how many targets suffer, what the node says of nodes that it cannot reach, and of
+// the worst targets two series each: nine series at most.
 func (f *Fast) Write(out *exposition.Page, now time.Time) {
 	f.suffering = f.recorders.suffering(f.suffering[:0], now, f.shown)
 	out.Emit(f.bad, float64(len(f.suffering)))
-	worst := worstOf(f.suffering)
+	said := f.recorders.Votes(maxVotes)
+	f.votes.emit(out, said)
+	worst := worstOf(f.suffering, (maxFast-1-len(said))/2)
 	clear(f.shown)
 	for _, t := range worst {
 		f.shown[t.labels] = true
@@ -194,8 +202,8 @@ func (r *Recorders) suffering(to []sufferer, now time.Time, shown map[sender.Lab
 
 // worstOf returns those that have series: of each tenant the worst one before any second
 // one, so that nobody hides another's by harming many of their own.
-func worstOf(all []sufferer) (worst []*sufferer) {
-	for len(worst) < min(len(all), maxRecentTargets) {
+func worstOf(all []sufferer, most int) (worst []*sufferer) {
+	for len(worst) < min(len(all), most) {
 		var next *sufferer
 		fewest := 0
 		for i := range all {

@@ -16,6 +16,7 @@ import (
 	"vigia/probes/delay"
 	"vigia/probes/health"
 	"vigia/probes/histogram"
+	"vigia/probes/mesh"
 	"vigia/probes/objective"
 	"vigia/probes/protocol"
 	"vigia/probes/records"
@@ -63,6 +64,8 @@ type Recorders struct {
 	metered  map[string]protocol.Metrics // by the name of the protocol
 	began    time.Time                   // seconds are numbered from here
 
+	pairs *pairs
+
 	mu      sync.Mutex
 	targets map[sender.Labels]*recorder
 }
@@ -99,6 +102,7 @@ func NewRecorders(f *catalog.Factory, reg prometheus.Registerer, context Context
 	} {
 		r.kinds[i] = f.Series(name)
 	}
+	r.pairs = newPairs(r, f)
 	reg.MustRegister(r)
 	return r
 }
@@ -108,13 +112,22 @@ func (r *Recorders) Describe(out chan<- *prometheus.Desc) {
 	for _, k := range r.kinds {
 		out <- k.Desc()
 	}
+	for _, f := range r.pairs.families {
+		out <- f.Desc()
+	}
 }
 
-// Collect exports the histograms of every target.
+// Collect exports the histograms of every target, pairs of meshes only while they have series
+// of their own, and what is added up of these.
 func (r *Recorders) Collect(out chan<- prometheus.Metric) {
+	r.pairs.choose()
+	r.pairs.collect(out)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, t := range r.targets {
+		if t.hidden.Load() {
+			continue
+		}
 		for i := range t.series {
 			if t.has(i) {
 				out <- &t.series[i]
@@ -141,6 +154,14 @@ type recorder struct {
 	recent  *recent // nil where nobody asks
 	// fit tells whether the host was at the last good sample, wasFit at that before.
 	fit, wasFit bool
+	// Of a pair of a mesh: what it counts for the node, what of its judge is counted
+	// already, and where.
+	pair          mesh.Pair
+	counts, taken tally
+	group         *group
+	member        Member
+
+	hidden atomic.Bool // the target has no series of its own
 
 	scraping sync.Mutex // guards the histograms; taken before mu
 	series   [numSeries]series
@@ -207,7 +228,10 @@ func (r *Recorders) New(t sender.Target) sender.Recorder {
 	}
 	kind = r.kinds[taxHistogram]
 	rec.series[taxSeries] = series{recorder: rec, desc: kind.Desc(), labels: kind.Labels(values...), values: r.signed.New()}
-	if rec.protocolMetrics != nil {
+	r.pairs.mu.Lock()
+	defer r.pairs.mu.Unlock()
+	r.pairs.join(rec)
+	if rec.protocolMetrics != nil && !rec.hidden.Load() {
 		rec.protocolMetrics.Added(values)
 	}
 	r.mu.Lock()
@@ -269,9 +293,17 @@ func (r *recorder) flush() {
 	r.mu.Lock()
 	batch := r.pending
 	r.pending = r.spare
+	mine := r.group
+	var counts tally
+	if mine != nil {
+		counts = r.take()
+	}
 	r.mu.Unlock()
 	for _, o := range batch {
 		r.series[o.series].values.Observe(o.ns)
+	}
+	if mine != nil {
+		mine.add(batch, &counts)
 	}
 	r.spare = batch[:0]
 }
@@ -319,12 +351,15 @@ func (r *recorder) Settled(p *protocol.Probe) {
 		}
 	}
 	r.countRecent(p, now, limit)
+	if r.group != nil {
+		r.count(p, limit, now)
+	}
 	r.mu.Unlock()
 	r.flushWhenFull()
 	if good {
 		r.owner.context.Twins.Settled(r.labels, p, r)
 	}
-	if r.protocolMetrics != nil {
+	if r.protocolMetrics != nil && !r.hidden.Load() {
 		r.protocolMetrics.Settled(labelValues(r.labels), p)
 	}
 }
@@ -422,6 +457,9 @@ func (r *recorder) Finished() {}
 
 // Removed takes the series away.
 func (r *recorder) Removed() {
+	r.scraping.Lock()
+	r.flush() // the pair's counts stay in what the node exports
+	r.scraping.Unlock()
 	r.owner.mu.Lock()
 	defer r.owner.mu.Unlock()
 	delete(r.owner.targets, r.labels)

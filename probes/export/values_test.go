@@ -13,6 +13,7 @@ import (
 	"vigia/probes/bulk"
 	"vigia/probes/delay"
 	"vigia/probes/health"
+	"vigia/probes/mesh"
 	"vigia/probes/objective"
 	"vigia/probes/pathmtu"
 	"vigia/probes/sender"
@@ -47,6 +48,11 @@ func TestClosedLabels(t *testing.T) {
 		"vigia_probe_timestamps_total.source":               named[sender.Source](sender.NumSources),
 		"vigia_probe_host_clock_error_bound_seconds.source": catalogtest.Load(t, "vigia/probes/clockerror").Constants(t, "Source"),
 		"vigia_bulk_lost_packets_total.cause":               {lostByNetwork, lostByReceiver},
+		"vigia_probe_mesh_lost_total.cause":                 named[fault](int(numFaults)),
+		"vigia_probe_mesh_judged_total.objective":           named[objective.Kind](objective.NumKinds),
+		"vigia_probe_mesh_pairs.state":                      pairStates,
+		"vigia_probe_unreachable_ratio.scope":               named[mesh.Scope](len(mesh.Scopes())),
+		"vigia_probe_outside_unreachable_ratio.scope":       named[mesh.Scope](len(mesh.Scopes()))[mesh.ScopeRack:],
 	}
 	for _, o := range pathmtu.Outcomes() {
 		values.Add("vigia_probe_path_mtu_searches_total.outcome", string(o))

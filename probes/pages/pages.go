@@ -5,8 +5,10 @@ package pages
 import (
 	"io"
 	"net/http"
+	"time"
 
 	"vigia/probes/export"
+	"vigia/probes/pairs"
 	"vigia/probes/records"
 	"vigia/probes/sender"
 )
@@ -27,11 +29,18 @@ type PathMTUs interface {
 	Known(l sender.Labels) (p export.PathMTU, ok bool)
 }
 
+// Pairs are the pairs of meshes: export.Recorders.
+type Pairs interface {
+	Pairs() []export.PairState
+	Ask(dst string, ttl time.Duration) error
+}
+
 // Pages are the daemon's.
 type Pages struct {
 	Targets  Targets
 	Records  Records
 	PathMTUs PathMTUs
+	Pairs    Pairs
 	// Node returns the node's name and what it does, in a line.
 	Node func() (name, summary string)
 	// Ready returns why the daemon is not ready, or nil.
@@ -42,4 +51,6 @@ type Pages struct {
 func (s *Pages) Register(mux *http.ServeMux) {
 	mux.HandleFunc("GET /debug/targets", s.handleTargets)
 	mux.HandleFunc("GET "+records.Path, s.handleRecords)
+	mux.HandleFunc("GET "+pairs.Path, s.handlePairs)
+	mux.HandleFunc("POST "+pairs.Path, s.handleAsk)
 }

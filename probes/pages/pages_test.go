@@ -14,9 +14,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/alecthomas/kingpin/v2"
+
 	"vigia/probes/accounting"
 	"vigia/probes/delay"
 	"vigia/probes/export"
+	"vigia/probes/pairs"
 	stampprobe "vigia/probes/protocol/stamp"
 	"vigia/probes/records"
 	"vigia/probes/sender"
@@ -259,5 +262,71 @@ func TestRecordsAreSelected(t *testing.T) {
 	s.status = nil
 	if w := s.serve(t, records.Path); w.Code != http.StatusOK || w.Body.Len() != 0 {
 		t.Errorf("without targets: %d %s", w.Code, w.Body)
+	}
+}
+
+// meshed is a site with pairs.
+type meshed struct {
+	states []export.PairState
+	asked  string
+}
+
+func (m *meshed) Pairs() []export.PairState { return m.states }
+
+func (m *meshed) Ask(dst string, ttl time.Duration) error {
+	if dst != "n1" {
+		return fmt.Errorf("dst %q is no node", dst)
+	}
+	m.asked = fmt.Sprint(dst, " ", ttl)
+	return nil
+}
+
+// Pairs are told, and asked for, by the command as over HTTP.
+func TestPairs(t *testing.T) {
+	m := &meshed{states: []export.PairState{
+		{Dst: "n1", Path: "p", Tenant: "_infra", Probe: "c", Rack: "r1", Zone: "z1"},
+		{Dst: "n2", Path: "p", Tenant: "_infra", Probe: "c", Bad: true, Unreachable: true, Exported: true},
+		{Dst: "n3", Path: "p", Tenant: "_infra", Probe: "c", Asked: true},
+	}}
+	mux := http.NewServeMux()
+	(&Pages{Pairs: m}).Register(mux)
+	server := httptest.NewServer(mux)
+	defer server.Close()
+	commandTo := func(url string, arguments ...string) (string, error) {
+		c := pairs.Command("127.0.0.1:1")
+		app := kingpin.New("test", "").Terminate(nil)
+		do := c.Register(app.Command(c.Name, c.Help))
+		if _, err := app.Parse(append([]string{c.Name, "--url", url}, arguments...)); err != nil {
+			return "", err
+		}
+		var out strings.Builder
+		err := do(t.Context(), &out, io.Discard)
+		return out.String(), err
+	}
+	command := func(arguments ...string) (string, error) { return commandTo(server.URL, arguments...) }
+	text, err := command()
+	if err != nil || strings.Contains(text, "n1") || !strings.Contains(text, "unreachable, bad, with series\n") || !strings.Contains(text, "asked for, left out\n") {
+		t.Errorf("%v\n%s", err, text)
+	}
+	if text, err = command("--all"); err != nil || !strings.Contains(text, "r1    z1    fine\n") {
+		t.Errorf("%v\n%s", err, text)
+	}
+	if text, err = command("--dst", "n1", "--ttl", "5m"); err != nil || m.asked != "n1 5m0s" || !strings.Contains(text, "n1 have series of their own for 5m0s") {
+		t.Errorf("%v, asked for %q\n%s", err, m.asked, text)
+	}
+	if _, err = command("--dst", "n9"); err == nil || !strings.Contains(err.Error(), `400 Bad Request: dst "n9" is no node`) {
+		t.Errorf("%v", err)
+	}
+	if _, err = commandTo("ftp://x"); err == nil || !strings.Contains(err.Error(), "is not the address of an instance") {
+		t.Errorf("%v", err)
+	}
+	response, err := http.Post(server.URL+pairs.Path+"?dst=n1&ttl=long", "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil || response.StatusCode != http.StatusBadRequest || !strings.Contains(string(body), `ttl "long" is no duration; write for example 10m`) {
+		t.Errorf("%v, %s: %s", err, response.Status, body)
 	}
 }

@@ -27,26 +27,34 @@ import (
 
 // Bounds of the flags.
 const (
-	maxNodes   = 50_000
-	maxPerNode = 10_000
-	maxPaths   = 64
+	maxNodes      = 50_000
+	maxPerNode    = 10_000
+	maxPairSeries = 1_000_000
+	maxPaths      = 64
 	// headers are what a probe has beside its payload on the wire: Ethernet with
 	// frame check sequence, preamble and gap, IPv4, UDP.
 	headers = 38 + 20 + 8
 )
 
 type options struct {
-	nodes, perRack, perNode, paths, classes int
+	nodes, perRack, zones, perNode, perZone int
+	paths, classes, pairSeries              int
 	interval, pathMTU                       time.Duration
 	size, sourcePorts, ecmpPaths            int
-	file, show                              string
+	file, show, within                      string
 	json                                    bool
-	series                                  SeriesPerTarget
+	series                                  Series
 	protocol                                string
 }
 
-// SeriesPerTarget counts the series of a target with probes of a protocol.
-type SeriesPerTarget func(protocol.Protocol) (int, error)
+// Series counts the series that probes of a protocol make.
+type Series struct {
+	// Target counts those of a target, AtMost those that it can have.
+	Target, AtMost func(protocol.Protocol) (int, error)
+	// Node counts those that are exported for all pairs of a node together, which are of
+	// so many zones, paths and classes.
+	Node func(p protocol.Protocol, groups int) (int, error)
+}
 
 // Report is what the command prints.
 type Report struct {
@@ -55,10 +63,13 @@ type Report struct {
 	PeersPerNode    Range    `json:"peers_per_node"`
 	ProbedBy        Range    `json:"probed_by"` // how many nodes probe a node
 	TargetsPerNode  Range    `json:"targets_per_node"`
-	SeriesPerTarget int      `json:"series_per_target"`
-	SeriesPerNode   Range    `json:"series_per_node"`
-	Series          int      `json:"series"`
-	FullMeshSeries  int      `json:"full_mesh_series"`                                       // for comparison
+	SeriesPerTarget int      `json:"series_per_target"`       // of a pair that is bad or asked for
+	SeriesAtRest    Range    `json:"series_per_node_at_rest"` // while no pair is
+	SeriesAtWorst   Range    `json:"series_per_node_at_most"` // the budget, or all that the pairs can have
+	PairsInBudget   int      `json:"pairs_in_budget"`         // that have series of their own at once
+	Series          int      `json:"series_at_rest"`
+	WorstSeries     int      `json:"series_at_most"`
+	FullMeshSeries  int      `json:"full_mesh_series"`                                       // of all pairs, for comparison
 	ProbesPerNode   float64  `json:"probes_per_second_per_node"`                             // of the busiest
 	PacketsPerNode  float64  `json:"packets_per_second_per_node"`                            // sent and answered, both roles
 	BitsPerNode     float64  `json:"bits_per_second_per_node"`                               // on the wire, each way
@@ -78,7 +89,7 @@ type Range struct {
 }
 
 // Command returns the command.
-func Command(series SeriesPerTarget) daemon.Command {
+func Command(series Series) daemon.Command {
 	return daemon.Command{
 		Name: "plan",
 		Help: "Print who probes whom, and how many series and packets that makes, for a number of nodes.",
@@ -86,8 +97,12 @@ func Command(series SeriesPerTarget) daemon.Command {
 			o := &options{series: series}
 			cmd.Flag("nodes", "Number of nodes, called node0, node1 and so on.").Default("100").IntVar(&o.nodes)
 			cmd.Flag("per-rack", "Nodes of a rack, all of which probe each other; 0: no racks.").Default("20").IntVar(&o.perRack)
-			cmd.Flag("file", "Take the nodes from a file in the format of file_sd instead, with labels node and rack.").PlaceHolder("FILE").StringVar(&o.file)
-			cmd.Flag("per-node", "Nodes of other racks that each node probes; 0: all.").Default("8").IntVar(&o.perNode)
+			cmd.Flag("file", "Take the nodes from a file in the format of file_sd instead, with labels node, rack and zone.").PlaceHolder("FILE").StringVar(&o.file)
+			cmd.Flag("zones", "Zones of the site, with as many racks each.").Default("1").IntVar(&o.zones)
+			cmd.Flag("within", "The part of the site of which every node is probed: rack or zone.").Default("rack").EnumVar(&o.within, "rack", "zone")
+			cmd.Flag("per-node", "Of the other nodes, so many are probed by each; 0: all.").Default("8").IntVar(&o.perNode)
+			cmd.Flag("per-zone", "Nodes of each other zone that each node probes, beside --per-node of its own; 0: --per-node counts those of all zones.").Default("0").IntVar(&o.perZone)
+			cmd.Flag("pair-series", "Series, at most, of a node's pairs that are bad or asked for, as mesh.pair_series.").Default("1000").IntVar(&o.pairSeries)
 			cmd.Flag("paths", "Paths measured between two nodes.").Default("1").IntVar(&o.paths)
 			cmd.Flag("classes", "Classes of probes on each path.").Default("1").IntVar(&o.classes)
 			cmd.Flag("interval", "Time between two probes of a target.").Default("1s").DurationVar(&o.interval)
@@ -136,7 +151,10 @@ func (o *options) check() error {
 	}{
 		{"nodes", o.nodes, 1, maxNodes},
 		{"per-rack", o.perRack, 0, maxNodes},
+		{"zones", o.zones, 1, maxNodes},
 		{"per-node", o.perNode, 0, maxPerNode},
+		{"per-zone", o.perZone, 0, maxPerNode},
+		{"pair-series", o.pairSeries, 0, maxPairSeries},
 		{"paths", o.paths, 1, maxPaths},
 		{"classes", o.classes, 1, maxPaths},
 		{"source-ports", o.sourcePorts, 1, 1024},
@@ -183,10 +201,15 @@ func (o *options) run(stdout io.Writer) error {
 // site returns the nodes.
 func (o *options) site() (nodes []mesh.Node, err error) {
 	if o.file == "" {
+		perRack := max(o.perRack, 1)
+		racks := (o.nodes + perRack - 1) / perRack
 		for i := range o.nodes {
-			n := mesh.Node{Name: fmt.Sprintf("node%d", i)}
+			n, rack := mesh.Node{Name: fmt.Sprintf("node%d", i)}, i/perRack
 			if o.perRack > 0 {
-				n.Rack = fmt.Sprintf("rack%d", i/o.perRack)
+				n.Rack = fmt.Sprintf("rack%d", rack)
+			}
+			if o.zones > 1 {
+				n.Zone = fmt.Sprintf("zone%d", rack*o.zones/racks)
 			}
 			nodes = append(nodes, n)
 		}
@@ -202,34 +225,30 @@ func (o *options) site() (nodes []mesh.Node, err error) {
 		return nil, fmt.Errorf("%s: %w", o.file, err)
 	}
 	for _, p := range peers {
-		nodes = append(nodes, mesh.Node{Name: p.Name, Rack: p.Rack})
+		nodes = append(nodes, mesh.Node{Name: p.Name, Rack: p.Rack, Zone: p.Zone})
 	}
 	return nodes, nil
 }
 
 func (o *options) report(nodes []mesh.Node) (*Report, error) {
-	series, err := o.series(o.probes())
-	if err != nil {
-		return nil, err
-	}
-	if o.pathMTU > 0 {
-		series += 1 + len(pathmtu.Outcomes()) // the value, and the searches by outcome
-	}
-	r := &Report{Nodes: len(nodes), SeriesPerTarget: series, Shown: o.show}
+	r := &Report{Nodes: len(nodes), Shown: o.show}
 	targets := o.paths * o.classes
-	site := mesh.New(nodes)
-	probes, probed := make([]int, len(nodes)), make(map[string]int, len(nodes))
+	site := mesh.New(nodes, mesh.Rule{Within: mesh.Area(o.within), PerNode: o.perNode, PerZone: o.perZone})
+	probes, probed, groups := make([]int, len(nodes)), make(map[string]int, len(nodes)), make([]int, len(nodes))
 	shown := o.show == ""
 	for i, n := range nodes {
-		peers := site.Peers(n, o.perNode)
+		peers := site.Peers(n)
 		probes[i] = len(peers)
 		r.Pairs += len(peers)
+		zones := make(map[string]bool)
 		for _, p := range peers {
 			probed[p.Name]++
+			zones[p.Zone] = true
 			if n.Name == o.show {
 				r.Peers = append(r.Peers, p.Name)
 			}
 		}
+		groups[i] = len(zones) * targets
 		shown = shown || n.Name == o.show
 	}
 	if !shown {
@@ -241,9 +260,10 @@ func (o *options) report(nodes []mesh.Node) (*Report, error) {
 		busiest = max(busiest, probes[i]+answered[i])
 	}
 	r.PeersPerNode, r.ProbedBy = span(probes, 1), span(answered, 1)
-	r.TargetsPerNode, r.SeriesPerNode = span(probes, targets), span(probes, targets*series)
-	r.Series = r.Pairs * targets * series
-	r.FullMeshSeries = len(nodes) * (len(nodes) - 1) * targets * series
+	r.TargetsPerNode = span(probes, targets)
+	if err := o.count(r, probes, groups); err != nil {
+		return nil, err
+	}
 	perSecond := float64(targets) / o.interval.Seconds()
 	r.ProbesPerNode = float64(r.PeersPerNode.Max) * perSecond
 	r.PacketsPerNode = 2 * float64(busiest) * perSecond
@@ -258,6 +278,40 @@ func (o *options) report(nodes []mesh.Node) (*Report, error) {
 		r.CoverageRatio = &ratio
 	}
 	return r, nil
+}
+
+// count counts the series, given how many nodes each node probes and into how many groups
+// these are added up.
+func (o *options) count(r *Report, probes, groups []int) (err error) {
+	p, targets := o.probes(), o.paths*o.classes
+	if r.SeriesPerTarget, err = o.series.Target(p); err != nil {
+		return err
+	}
+	most, err := o.series.AtMost(p)
+	if err != nil {
+		return err
+	}
+	if o.pathMTU > 0 {
+		searches := 1 + len(pathmtu.Outcomes()) // the value, and the searches by outcome
+		r.SeriesPerTarget, most = r.SeriesPerTarget+searches, most+searches
+	}
+	known := make(map[int]int)
+	rest, worst := make([]int, len(probes)), make([]int, len(probes))
+	for i := range probes {
+		n, ok := known[groups[i]]
+		if !ok {
+			if n, err = o.series.Node(p, groups[i]); err != nil {
+				return err
+			}
+			known[groups[i]] = n
+		}
+		rest[i], worst[i] = n, n+min(o.pairSeries/most, probes[i]*targets)*most
+		r.Series += rest[i]
+		r.WorstSeries += worst[i]
+	}
+	r.SeriesAtRest, r.SeriesAtWorst, r.PairsInBudget = span(rest, 1), span(worst, 1), o.pairSeries/most
+	r.FullMeshSeries = len(probes) * (len(probes) - 1) * targets * r.SeriesPerTarget
+	return nil
 }
 
 func span(values []int, factor int) (r Range) {
@@ -280,8 +334,10 @@ func (r *Report) print(w io.Writer) error {
 	row("nodes that a node probes", r.PeersPerNode)
 	row("nodes that probe a node", r.ProbedBy)
 	row("targets per node", r.TargetsPerNode)
-	row("series per node", r.SeriesPerNode)
-	fmt.Fprintf(t, "series of all nodes\t%d\t%d per target; %d in a full mesh\n", r.Series, r.SeriesPerTarget, r.FullMeshSeries)
+	row("series per node at rest", r.SeriesAtRest)
+	row("series per node at most", r.SeriesAtWorst)
+	fmt.Fprintf(t, "pairs with series of their own\tup to %d\t%d series each; those that are bad or asked for\n", r.PairsInBudget, r.SeriesPerTarget)
+	fmt.Fprintf(t, "series of all nodes\t%d\tat most %d; with series for every pair of a full mesh %d\n", r.Series, r.WorstSeries, r.FullMeshSeries)
 	fmt.Fprintf(t, "probes per second, busiest node\t%.6g\t\n", r.ProbesPerNode)
 	fmt.Fprintf(t, "packets per second, busiest node\t%.6g\tprobes and answers of both roles\n", r.PacketsPerNode)
 	fmt.Fprintf(t, "load each way, busiest node\t%.4g Mbit/s\ton the wire, without tunnels\n", r.BitsPerNode/1e6)

@@ -17,10 +17,15 @@ import (
 	"vigia/probes/protocol"
 )
 
+func always(n int) func(protocol.Protocol) (int, error) {
+	return func(protocol.Protocol) (int, error) { return n, nil }
+}
+
 func command() *options {
 	return &options{
 		nodes: 100, perRack: 20, perNode: 8, paths: 1, classes: 1, interval: time.Second, size: 64, sourcePorts: 1,
-		json: true, series: func(protocol.Protocol) (int, error) { return 30, nil },
+		json: true, pairSeries: 1000, zones: 1, within: "rack",
+		series: Series{Target: always(30), AtMost: always(40), Node: func(_ protocol.Protocol, groups int) (int, error) { return 5 + 9*groups, nil }},
 	}
 }
 
@@ -54,7 +59,12 @@ func TestTenThousandNodes(t *testing.T) {
 	if r.Pairs != 10_000*peers || r.PeersPerNode != (Range{peers, peers, peers}) {
 		t.Errorf("%+v", r)
 	}
-	if r.Series != 10_000*peers*6*30 || r.SeriesPerNode.Max != peers*6*30 || r.FullMeshSeries != 10_000*9999*6*30 {
+	// Nine series for each path and class, and five for the node; twenty-five pairs of forty.
+	const rest = 5 + 6*9
+	if r.Series != 10_000*rest || r.SeriesAtRest != (Range{rest, rest, rest}) || r.FullMeshSeries != 10_000*9999*6*30 {
+		t.Errorf("%+v", r)
+	}
+	if r.PairsInBudget != 25 || r.SeriesAtWorst.Max != rest+1000 || r.WorstSeries != 10_000*(rest+1000) {
 		t.Errorf("%+v", r)
 	}
 	if r.ProbesPerNode != peers*6 || r.Packets != 2*10_000*peers*6 {
@@ -63,6 +73,21 @@ func TestTenThousandNodes(t *testing.T) {
 	// Everybody is probed by its rack at least, and nobody by very many.
 	if r.ProbedBy.Min < 39 || r.ProbedBy.Max > 39+32 || r.ProbedBy.Mean != peers {
 		t.Errorf("%+v", r.ProbedBy)
+	}
+}
+
+// Each zone that a node probes is a group of series, and few pairs have fewer series than the
+// budget allows.
+func TestZones(t *testing.T) {
+	r := must(t, func(o *options) {
+		o.nodes, o.perRack, o.zones, o.perNode, o.perZone, o.pairSeries = 400, 10, 4, 3, 2, 10_000
+	})
+	const peers, rest = 9 + 3 + 3*2, 5 + 4*9
+	if r.PeersPerNode != (Range{peers, peers, peers}) || r.SeriesAtRest.Max != rest || r.SeriesAtWorst.Max != rest+peers*40 {
+		t.Errorf("%+v", r)
+	}
+	if r = must(t, func(o *options) { o.nodes, o.zones, o.within, o.perNode = 400, 4, "zone", 3 }); r.PeersPerNode.Max != 99+3 {
+		t.Errorf("within zones: %+v", r.PeersPerNode)
 	}
 }
 
@@ -124,7 +149,7 @@ func TestTable(t *testing.T) {
 	if err := o.run(&out); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"3 directed pairs", "30 per target; 180 in a full mesh", "node0 probes node", "100.00 %"} {
+	for _, want := range []string{"3 directed pairs", "30 series each", "series for every pair of a full mesh 180", "node0 probes node", "100.00 %"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, out.String())
 		}
@@ -134,7 +159,7 @@ func TestTable(t *testing.T) {
 // carryOut runs the command with a command line, as the program does.
 func carryOut(t *testing.T, arguments ...string) (string, error) {
 	t.Helper()
-	c := Command(func(protocol.Protocol) (int, error) { return 10, nil })
+	c := Command(command().series)
 	app := kingpin.New("test", "").Terminate(nil)
 	do := c.Register(app.Command(c.Name, c.Help))
 	if _, err := app.Parse(append([]string{c.Name}, arguments...)); err != nil {
@@ -153,10 +178,10 @@ func TestCommandLine(t *testing.T) {
 	}
 	seen := map[string]string{plain: "no option"}
 	for _, option := range []string{
-		"--nodes=50", "--per-rack=10", "--per-node=4", "--paths=2", "--classes=3", "--interval=2s", "--protocol=icmp",
+		"--nodes=50", "--per-rack=10", "--per-node=4", "--zones=2", "--zones=2 --per-zone=3", "--within=zone", "--pair-series=80", "--paths=2", "--classes=3", "--interval=2s", "--protocol=icmp",
 		"--size=200", "--ecmp-paths=4", "--path-mtu=1h", "--show=node7",
 	} {
-		text, err := carryOut(t, "--json", option)
+		text, err := carryOut(t, append([]string{"--json"}, strings.Fields(option)...)...)
 		if err != nil {
 			t.Errorf("%s: %v", option, err)
 		} else if same, twice := seen[text]; twice {

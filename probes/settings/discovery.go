@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"vigia/internal/config"
@@ -22,8 +23,16 @@ type Discovery struct {
 	URL     string          `yaml:"url" help:"endpoint in the format of http_sd"`
 	Refresh config.Duration `yaml:"refresh" help:"how often they are read, default 30s"`
 	Grace   config.Duration `yaml:"grace" help:"how long the series of a vanished node stay, default 5m"`
-	PerNode int             `yaml:"per_node" help:"nodes of other racks to probe; 0 or absent: all"`
+	Within  string          `yaml:"within" help:"'rack' (default) or 'zone': the part of the site of which every node is probed"`
+	PerNode int             `yaml:"per_node" help:"of the other nodes, so many are probed; 0 or absent: all"`
+	PerZone int             `yaml:"per_zone" help:"nodes of each other zone to probe, beside the per_node of the own zone; 0 or absent: per_node counts those of all zones"`
+	Show    []string        `yaml:"show" help:"nodes whose pairs always have series of their own, as far as mesh.pair_series goes; '*': all"`
 	Targets []Template      `yaml:"targets" help:"what is probed on each node"`
+}
+
+// Mesh bounds what is exported of discovered nodes.
+type Mesh struct {
+	PairSeries *int `yaml:"pair_series" help:"series, at most, of pairs that are bad or asked for, 0 to 1000000, default 1000"`
 }
 
 // Template is a target without its node.
@@ -45,15 +54,39 @@ const (
 	minRefresh     = time.Second
 	maxGrace       = 24 * time.Hour
 	maxPerNode     = 10_000
+	maxPairSeries  = 1_000_000
+	// defaultPairSeries has room for about 16 pairs.
+	defaultPairSeries = 1000
+	maxShow           = 1000
+	showAll           = "*"
 	// anyNode stands for the node in templates.
 	anyNode = "node"
 )
 
+func (m *Mesh) validate(e *faults) {
+	if n := m.PairSeries; n != nil && (*n < 0 || *n > maxPairSeries) {
+		e.add("mesh.pair_series", *n, "is out of bounds", fmt.Sprintf("write 0 to %d", maxPairSeries))
+	}
+}
+
+func (m *Mesh) pairSeries() int {
+	if m.PairSeries == nil {
+		return defaultPairSeries
+	}
+	return *m.PairSeries
+}
+
 // Site is a source of nodes and what is probed on each.
 type Site struct {
 	Source    discovery.Source
-	PerNode   int
+	Rule      mesh.Rule
+	Show      []string // nodes, or showAll
 	templates []sender.Target
+}
+
+// Shows reports whether the pairs with a node always have series of their own.
+func (s *Site) Shows(node string) bool {
+	return slices.Contains(s.Show, showAll) || slices.Contains(s.Show, node)
 }
 
 func (f *File) validateDiscovery(e *faults, paths map[string]bool, classes map[string]*Class) {
@@ -92,6 +125,20 @@ func (d *Discovery) validate(e *faults, field string) {
 	}
 	if d.PerNode < 0 || d.PerNode > maxPerNode {
 		e.add(field+".per_node", d.PerNode, "is out of bounds", fmt.Sprintf("write 0, for all, to %d", maxPerNode))
+	}
+	if d.PerZone < 0 || d.PerZone > maxPerNode {
+		e.add(field+".per_zone", d.PerZone, "is out of bounds", fmt.Sprintf("write 0 to %d", maxPerNode))
+	}
+	if a := mesh.Area(d.Within); a != "" && a != mesh.WithinRack && a != mesh.WithinZone {
+		e.add(field+".within", d.Within, "is no part of a site", fmt.Sprintf("write %s or %s", mesh.WithinRack, mesh.WithinZone))
+	}
+	if len(d.Show) > maxShow {
+		e.add(field+".show", len(d.Show), "are too many", fmt.Sprintf("write at most %d, or %q for all", maxShow, showAll))
+	}
+	for j, name := range d.Show {
+		if name != showAll && !labelRE.MatchString(name) {
+			e.add(fmt.Sprintf("%s.show[%d]", field, j), name, "cannot be a node", labelFix+", or "+showAll+" for all")
+		}
 	}
 	if len(d.Targets) == 0 {
 		e.add(field+".targets", nil, "are missing", "say what is probed on each node")
@@ -138,15 +185,27 @@ func (d *Discovery) targets(classes map[string]*Class) []Target {
 func (f *File) sites(classes map[string]*Class) (out []Site) {
 	for i := range f.Discovery {
 		d := &f.Discovery[i]
-		out = append(out, Site{Source: d.source(), PerNode: d.PerNode, templates: f.convert(d.targets(classes), classes)})
+		out = append(out, Site{
+			Source: d.source(), Show: d.Show, templates: f.convert(d.targets(classes), classes),
+			Rule: mesh.Rule{Within: mesh.Area(d.Within), PerNode: d.PerNode, PerZone: d.PerZone},
+		})
 	}
 	return out
 }
 
-// Targets returns what self probes of the nodes in a state: those of its share of
-// the mesh. Nodes that have vanished keep their series and are not probed. Nodes
-// that cannot be probed are refused, with the reason of the first.
-func (s *Site) Targets(self string, st discovery.State) (targets []sender.Target, refused error) {
+// Share is this node's share of a mesh.
+type Share struct {
+	Mesh    *mesh.Mesh // of the nodes that are there
+	Self    mesh.Node
+	Peers   map[string]mesh.Node // those of Targets, by name
+	Targets []sender.Target
+	// Refused says why a node cannot be probed, if there is one.
+	Refused error
+}
+
+// Share returns what self probes of the nodes in a state. Nodes that have vanished keep
+// their series and are not probed, and nodes that cannot be probed are refused.
+func (s *Site) Share(self string, st discovery.State) (share Share) {
 	all := make(map[string]discovery.Peer)
 	gone := make(map[string]bool)
 	for _, p := range st.Vanished {
@@ -156,30 +215,35 @@ func (s *Site) Targets(self string, st discovery.State) (targets []sender.Target
 		all[p.Name], gone[p.Name] = p, false
 	}
 	nodes := make([]mesh.Node, 0, len(all))
-	me := mesh.Node{Name: self}
+	share = Share{Self: mesh.Node{Name: self}, Peers: make(map[string]mesh.Node)}
 	for _, p := range all {
 		if err := checkPeer(&p); err != nil {
-			refused = err
+			share.Refused = err
 			continue
 		}
+		n := mesh.Node{Name: p.Name, Rack: p.Rack, Zone: p.Zone}
 		if p.Name == self {
-			me.Rack = p.Rack
+			share.Self = n
 		}
-		nodes = append(nodes, mesh.Node{Name: p.Name, Rack: p.Rack})
+		nodes = append(nodes, n)
 	}
+	slices.SortFunc(nodes, func(a, b mesh.Node) int { return strings.Compare(a.Name, b.Name) })
 	present := slices.DeleteFunc(slices.Clone(nodes), func(n mesh.Node) bool { return gone[n.Name] })
-	for _, n := range mesh.Peers(me, present, s.PerNode) {
-		targets = append(targets, s.of(all[n.Name], false)...)
+	share.Mesh = mesh.New(present, s.Rule)
+	for _, n := range share.Mesh.Peers(share.Self) {
+		share.Peers[n.Name] = n
+		share.Targets = append(share.Targets, s.of(all[n.Name], false)...)
 	}
 	if len(present) == len(nodes) {
-		return targets, refused
+		return share
 	}
-	for _, n := range mesh.Peers(me, nodes, s.PerNode) {
+	for _, n := range mesh.New(nodes, s.Rule).Peers(share.Self) {
 		if gone[n.Name] {
-			targets = append(targets, s.of(all[n.Name], true)...)
+			share.Peers[n.Name] = n
+			share.Targets = append(share.Targets, s.of(all[n.Name], true)...)
 		}
 	}
-	return targets, refused
+	return share
 }
 
 // of returns the targets of one node.
@@ -198,6 +262,11 @@ func (s *Site) of(p discovery.Peer, paused bool) []sender.Target {
 func checkPeer(p *discovery.Peer) error {
 	if !labelRE.MatchString(p.Name) {
 		return fmt.Errorf("node %q cannot be a label; %s", p.Name, labelFix)
+	}
+	for key, value := range map[string]string{"rack": p.Rack, "zone": p.Zone} {
+		if value != "" && !labelRE.MatchString(value) {
+			return fmt.Errorf("node %q: the %s %q cannot be a label; %s", p.Name, key, value, labelFix)
+		}
 	}
 	if _, _, problem := parseHost(p.Host); problem != "" {
 		return fmt.Errorf("node %q: the host %q %s", p.Name, p.Host, problem)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"vigia/probes/discovery"
+	"vigia/probes/mesh"
 	"vigia/probes/sender"
 )
 
@@ -50,7 +51,8 @@ func TestSite(t *testing.T) {
 	}
 	site := &s.Sites[0]
 	st := discovery.State{Peers: []discovery.Peer{peer("lb1", "r1", "10.0.0.1"), peer("lb2", "r1", "10.0.0.2"), peer("far", "r2", "far.example.net")}}
-	got, refused := site.Targets("lb1", st)
+	share := site.Share("lb1", st)
+	got, refused := share.Targets, share.Refused
 	const both = "far/direct@far.example.net:862, far/ovs-vxlan@far.example.net:8620, lb2/direct@10.0.0.2:862, lb2/ovs-vxlan@10.0.0.2:8620"
 	if refused != nil || summary(got) != both {
 		t.Errorf("%s, %v", summary(got), refused)
@@ -61,17 +63,51 @@ func TestSite(t *testing.T) {
 		}
 	}
 	st = discovery.State{Peers: st.Peers[:2], Vanished: st.Peers[2:]}
-	got, _ = site.Targets("lb1", st)
+	got = site.Share("lb1", st).Targets
 	if want := strings.ReplaceAll(both, "far.example.net:862,", "far.example.net:862 paused,"); summary(got) != strings.Replace(want, "8620,", "8620 paused,", 1) {
 		t.Errorf("after it vanished: %s", summary(got))
 	}
 	st.Peers = append(slices.Clone(st.Peers), peer("a b", "r1", "10.0.0.9"))
-	if got, refused = site.Targets("lb1", st); refused == nil || len(got) != 4 {
-		t.Errorf("a node whose name is no label: %s, %v", summary(got), refused)
+	if share = site.Share("lb1", st); share.Refused == nil || len(share.Targets) != 4 {
+		t.Errorf("a node whose name is no label: %s, %v", summary(share.Targets), share.Refused)
 	}
 	st.Peers[2] = peer("c", "r1", "224.0.0.1")
-	if _, refused = site.Targets("lb1", st); refused == nil || !strings.Contains(refused.Error(), "multicast") {
-		t.Errorf("a node at a multicast address: %v", refused)
+	if share = site.Share("lb1", st); share.Refused == nil || !strings.Contains(share.Refused.Error(), "multicast") {
+		t.Errorf("a node at a multicast address: %v", share.Refused)
+	}
+	st.Peers[2] = discovery.Peer{Name: "c", Zone: "a zone", Host: "10.0.0.9"}
+	if share = site.Share("lb1", st); share.Refused == nil || !strings.Contains(share.Refused.Error(), `the zone "a zone" cannot be a label`) {
+		t.Errorf("a node in a zone that is no label: %v", share.Refused)
+	}
+}
+
+// The labels rack and zone say who is probed, and the settings how many.
+func TestSiteOfZones(t *testing.T) {
+	text := strings.Replace(goodDiscovery, "per_node: 1\n", "per_node: 1\n    per_zone: 2\n    within: zone\n    show: [n1]\n", 1)
+	s, err := Parse("f.yaml", []byte(text+"mesh: {pair_series: 0}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.PairSeries != 0 || !s.Sites[0].Shows("n1") || s.Sites[0].Shows("n2") {
+		t.Errorf("%+v", s.Sites)
+	}
+	if s.Sites[0].Show = []string{"*"}; !s.Sites[0].Shows("n2") {
+		t.Error("* is not all")
+	}
+	var st discovery.State
+	for i := range 30 {
+		st.Peers = append(st.Peers, discovery.Peer{Name: fmt.Sprintf("n%d", i), Rack: fmt.Sprintf("r%d", i/5), Zone: fmt.Sprintf("z%d", i/10), Host: "10.0.0.1"})
+	}
+	share := s.Sites[0].Share("n0", st)
+	zones := make(map[string]int)
+	for _, p := range share.Peers {
+		zones[p.Zone]++
+	}
+	if share.Self != (mesh.Node{Name: "n0", Rack: "r0", Zone: "z0"}) || zones["z0"] != 9 || zones["z1"] != 2 || zones["z2"] != 2 || len(share.Targets) != 2*13 {
+		t.Errorf("%+v, %v, %d targets", share.Self, zones, len(share.Targets))
+	}
+	if s, err = Parse("f.yaml", []byte(goodDiscovery)); err != nil || s.PairSeries != defaultPairSeries {
+		t.Errorf("%d series by default, %v", s.PairSeries, err)
 	}
 }
 
@@ -81,6 +117,10 @@ func TestDiscoveryMistakes(t *testing.T) {
 		{"files: [/etc/vigia/nodes/*.json]", "url: ftp://x/y", `discovery[0].url: "(not shown)": is not an HTTP address; write for example http://`},
 		{"per_node: 1", "per_node: -1", `discovery[0].per_node: "-1": is out of bounds; write 0, for all, to 10000`},
 		{"per_node: 1", "refresh: 1ms", `discovery[0].refresh: "1ms": is out of bounds`},
+		{"per_node: 1", "per_zone: 10001", `discovery[0].per_zone: "10001": is out of bounds; write 0 to 10000`},
+		{"per_node: 1", "within: row", `discovery[0].within: "row": is no part of a site; write rack or zone`},
+		{"per_node: 1", "show: [a b]", `discovery[0].show[0]: "a b": cannot be a node; write letters`},
+		{"discovery:", "mesh: {pair_series: -1}\ndiscovery:", `mesh.pair_series: "-1": is out of bounds; write 0 to 1000000`},
 		{"grace: 1m", "grace: -1m", `discovery[0].grace: "-1m0s": is out of bounds`},
 		{"port: 8620", "port: 70000", `discovery[0].targets[1].port: "70000": is out of bounds; write 1 to 65535`},
 		{"twin: direct}\n", "twin: bare}\n", `f.yaml:24: discovery[0].targets[1].twin: "bare": is not the path of a target`},

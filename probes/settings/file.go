@@ -21,6 +21,7 @@ type File struct {
 	Timestamps Timestamps `yaml:"timestamps" help:"who stamps packets"`
 
 	Discovery  []Discovery `yaml:"discovery" help:"nodes from files or an HTTP endpoint"`
+	Mesh       Mesh        `yaml:"mesh" help:"what is exported of discovered nodes"`
 	Bulk       *Bulk       `yaml:"bulk" help:"throughput tests"`
 	Objectives []Objective `yaml:"objectives" help:"what tenants were promised; one that burns stops bulk tests"`
 

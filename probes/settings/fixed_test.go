@@ -40,12 +40,16 @@ discovery:
   - files: [/nodes.json]
     refresh: 20s
     grace: 10m
+    within: rack
     per_node: 8
+    per_zone: 2
+    show: [lb2]
     targets:
       - {path: direct, tenant: green, probe: big, netns: red, source: 10.99.1.1, port: 8620, device: eth0, key_file: FIRST}
       - {path: direct, tenant: green, probe: twins}
       - {path: vxlan, tenant: green, probe: twins, twin: direct}
   - {url: "http://inventory.example.net/nodes", targets: [{path: direct, tenant: pink, probe: big}]}
+mesh: {pair_series: 500}
 bulk:
   listeners: [{netns: red, address: "10.99.1.1:9876", link: uplink}]
   allow: [10.99.1.0/24]
@@ -122,7 +126,11 @@ var changes = map[string][]string{
 	"discovery[].url":                {"http://inventory", "https://inventory"},
 	"discovery[].refresh":            {"refresh: 20s", "refresh: 30s"},
 	"discovery[].grace":              {"grace: 10m", "grace: 20m"},
+	"discovery[].within":             {"within: rack", "within: zone"},
 	"discovery[].per_node":           {"per_node: 8", "per_node: 9"},
+	"discovery[].per_zone":           {"per_zone: 2", "per_zone: 3"},
+	"discovery[].show[]":             {"show: [lb2]", "show: [lb3]"},
+	"mesh.pair_series":               {"pair_series: 500", "pair_series: 501"},
 	"discovery[].targets[].path":     {"{path: direct, tenant: pink", "{path: vxlan, tenant: pink"},
 	"discovery[].targets[].tenant":   {"tenant: pink", "tenant: teal"},
 	"discovery[].targets[].probe":    {"tenant: pink, probe: big", "tenant: pink, probe: spare"},

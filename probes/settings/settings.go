@@ -44,7 +44,9 @@ type Live struct {
 	// PathMTU says of which classes' targets the path MTU is searched.
 	PathMTU map[string]pathmtu.Plan
 
-	Sites      []Site
+	Sites []Site
+	// PairSeries is how many series pairs of meshes may have of their own.
+	PairSeries int
 	BulkServer bulk.Config
 	Bulk       bulk.Plan
 	Objectives []objective.Objective
@@ -101,7 +103,7 @@ func (f *File) settings() *Settings {
 	s.Health = f.Health.limits()
 	s.Hardware = hardwareModes[f.Timestamps.Hardware]
 	s.Targets = f.convert(f.Targets, classes)
-	s.Sites = f.sites(classes)
+	s.Sites, s.PairSeries = f.sites(classes), f.Mesh.pairSeries()
 	s.BulkServer, s.Bulk = f.bulk()
 	s.Objectives, s.Bounds = f.objectives(), f.bounds()
 	s.PathMTU = f.searches()

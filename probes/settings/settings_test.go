@@ -47,7 +47,7 @@ func TestGoodFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := &Settings{Live: Live{
-		Node: "lb1", MaxOnewayError: time.Millisecond,
+		Node: "lb1", MaxOnewayError: time.Millisecond, PairSeries: defaultPairSeries,
 		Health: health.Limits{CPUPressure: 1, Steal: 0.1, ScheduleLag: 100 * time.Millisecond},
 		Reflector: reflector.Config{
 			Listeners: []sockets.Key{
@@ -99,7 +99,7 @@ const class0 = `  - {name: stamp-64, protocol: stamp, size: 64, interval: 50ms, 
 
 // mistakes are changes to the good file, and what the error says of each.
 var mistakes = []struct{ name, old, new, want string }{
-	{"unknown key", "node: lb1", "node: lb1\nnodes: x", `f.yaml:2: unknown key "nodes"; known here: bulk, classes, clock, discovery, health, node, objectives, objectives_state, paths, reflector, targets`},
+	{"unknown key", "node: lb1", "node: lb1\nnodes: x", `f.yaml:2: unknown key "nodes"; known here: bulk, classes, clock, discovery, health, mesh, node, objectives, objectives_state, paths, reflector, targets`},
 	{"unknown key of a target", "tenant: red, ", "tenant: red, dest: x, ", `unknown key "dest"; known here: address, device, dst, key_file, netns, path, probe, source, tenant, twin`},
 	{"no node", "node: lb1", "node: ''", "f.yaml:1: node: is missing; add it, for example node: compute1"},
 	{"node is free text", "node: lb1", "node: the first", `f.yaml:1: node: "the first": cannot be a label; write letters`},

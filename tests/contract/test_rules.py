@@ -363,6 +363,7 @@ REQUIRED = {
     },
     "series limit": {"VigiaSeriesLimited"},
     "clock": {"VigiaClock"},
+    "parts of the site down": {"VigiaUnreachable"},
 }
 
 

@@ -1,0 +1,29 @@
+package pages
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"time"
+)
+
+// handlePairs tells the state of every pair of a mesh.
+func (s *Pages) handlePairs(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(s.Pairs.Pairs()) // the client may have gone
+}
+
+// handleAsk gives the pairs with a node series of their own for a while.
+func (s *Pages) handleAsk(w http.ResponseWriter, r *http.Request) {
+	query := r.URL.Query()
+	ttl, err := time.ParseDuration(query.Get("ttl"))
+	if err != nil {
+		http.Error(w, fmt.Sprintf("ttl %q is no duration; write for example 10m", query.Get("ttl")), http.StatusBadRequest)
+		return
+	}
+	if err := s.Pairs.Ask(query.Get("dst"), ttl); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	w.WriteHeader(http.StatusOK)
+}
