@@ -13,7 +13,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -21,10 +21,11 @@ from typing import Any
 
 import httpx
 import yaml
+from prometheuskit import CONTENT, Family, Native, encode
 
 from vigia_testing import eventually
 
-__all__ = ["ROOT", "Counter", "Host", "Program", "block", "blocks", "free_ports", "samples", "vm_samples"]
+__all__ = ["ROOT", "Counter", "Host", "Machines", "Program", "Replica", "block", "blocks", "free_ports", "instant", "samples", "vm_samples"]
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs/how-to/scale.md"
@@ -129,9 +130,9 @@ class Host:
 
     def here(self, text: str) -> str:
         """Return a text of the page or of a shipped file as this machine has it."""
-        text = text.replace("/etc/vigia", f"{self.folder}/etc").replace("/var/lib/vigia", f"{self.folder}/lib")
-        known = "|".join(map(re.escape, sorted(self.texts, key=len, reverse=True)))
-        return re.sub(rf"({known})\b", lambda m: self.texts[m[1]], text) if known else text
+        texts = {"/etc/vigia": f"{self.folder}/etc", "/var/lib/vigia": f"{self.folder}/lib", **self.texts}
+        known = "|".join(map(re.escape, sorted(texts, key=len, reverse=True)))
+        return re.sub(rf"({known})\b", lambda m: texts[m[1]], text)
 
     def put(self, shipped: str, changes: Mapping[str, str]) -> Path:
         """Copy a file of deploy/ below /etc/vigia with this machine's addresses; changes are texts to replace."""
@@ -177,7 +178,10 @@ class Host:
 
 
 class Counter:
-    """A page that counts its scrapes, so that a sample that is missing, or there twice, is seen."""
+    """A page that counts its scrapes, so that a sample that is missing, or there twice, is seen.
+
+    Beside the count it has a native histogram.
+    """
 
     series = 50
 
@@ -190,10 +194,9 @@ class Counter:
             def do_GET(self) -> None:
                 with counter._lock:
                     counter.served += 1
-                    lines = [f'vigia_test_scrape{{series="{i}"}} {counter.served}' for i in range(counter.series)]
-                body = ("# TYPE vigia_test_scrape gauge\n" + "\n".join(lines) + "\n").encode()
+                    body = counter._page()
                 self.send_response(200)
-                self.send_header("Content-Type", "text/plain; version=0.0.4")
+                self.send_header("Content-Type", CONTENT)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
                 self.wfile.write(body)
@@ -204,6 +207,15 @@ class Counter:
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Target)
         self.address = f"127.0.0.1:{self._server.server_port}"
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+
+    def _page(self) -> bytes:
+        values: list[tuple[Mapping[str, str], float]] = [
+            ({"series": str(i)}, float(self.served)) for i in range(self.series)
+        ]
+        delays = Native({1e-3: self.served, 2e-3: self.served})
+        return encode(Family("vigia_test_scrape", "gauge", [*values])) + encode(
+            Family("vigia_test_delay_seconds", "histogram", [({}, delays)])
+        )
 
     def more(self, count: int) -> int:
         """Wait for so many further scrapes; returns how many there have been."""
@@ -245,8 +257,53 @@ def vm_samples(url: str, selector: str, *labels: str) -> Samples:
     return found
 
 
-def host_of(folder: Path) -> Iterator[Host]:
-    """Make a machine and take it away afterwards: the body of a fixture."""
-    made = Host(folder)
-    yield made
-    made.close()
+def instant(url: str, expression: str, **more: str | float) -> list[dict[str, Any]]:
+    """Return what an instant query finds."""
+    answer = HTTP.get(f"{url}/api/v1/query", params={"query": expression, **more})
+    assert answer.status_code == 200, answer.text
+    found: list[dict[str, Any]] = answer.json()["data"]["result"]
+    return found
+
+
+class Machines:
+    """The machines of a test, and the pages that it serves, all of which end with it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._made: list[Host | Counter] = []
+
+    def host(self, name: str, texts: Mapping[str, str]) -> Host:
+        """Make a machine; texts are what differs on it from the page."""
+        made = Host(self.folder / name, dict(texts))
+        self._made.append(made)
+        return made
+
+    def counter(self) -> Counter:
+        """Serve a page that counts."""
+        made = Counter()
+        self._made.append(made)
+        return made
+
+    def close(self) -> None:
+        """End everything."""
+        for made in reversed(self._made):
+            made.close()
+
+
+class Replica:
+    """One of the two Prometheus servers of a site, on a machine of its own."""
+
+    def __init__(self, machines: Machines, name: str, page: str, texts: Mapping[str, str], *more: str) -> None:
+        """page is what it scrapes every second, HOST:PORT; texts are what differs from the page, for example the store."""
+        self.name = name
+        (port,) = free_ports(1)
+        self.url = f"http://127.0.0.1:{port}"
+        self.host = machines.host(name, {"127.0.0.1:9090": f"127.0.0.1:{port}", **texts})
+        changes = {"scrape_interval: 15s": "scrape_interval: 1s", "evaluation_interval: 15s": "evaluation_interval: 1s"}
+        self.host.put("deploy/prometheus/replica.yml", changes)
+        self.host.targets(vigia_exporter=[{"targets": [page], "labels": {"node": "n1"}}])
+        self._more = more
+
+    def start(self) -> Program:
+        """Start the program."""
+        return self.host.start("replica", f"{self.url}/-/ready", *self._more, VIGIA_REPLICA=self.name)

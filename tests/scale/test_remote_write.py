@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
-from scalekit import HTTP, Counter, Host, Samples, free_ports, samples, vm_samples
+from scalekit import HTTP, Counter, Machines, Samples, free_ports, samples, vm_samples
 
 from vigia_testing import eventually
 
@@ -23,10 +20,10 @@ QUEUE = "max_shards: 1\n      capacity: 100\n      max_samples_per_send: 50"
 class Stores:
     """A Prometheus and a VictoriaMetrics that receive, and an agent that sends to both what a page counts."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, machines: Machines) -> None:
         agent, receiver, victoria = free_ports(3)
-        self.counter = Counter()
-        self.remote = Host(folder / "remote", {"127.0.0.1:9090": f"127.0.0.1:{receiver}"})
+        self.counter = machines.counter()
+        self.remote = machines.host("remote", {"127.0.0.1:9090": f"127.0.0.1:{receiver}"})
         self.remote.texts["127.0.0.1:8428"] = f"127.0.0.1:{victoria}"
         self.prometheus_url = f"http://127.0.0.1:{receiver}"
         self.victoria_url = f"http://127.0.0.1:{victoria}"
@@ -36,18 +33,13 @@ class Stores:
         self.remote.texts["=15s"] = "=1ms"  # every sample is looked at
         self.victoria = self.remote.start("victoria-metrics", f"{self.victoria_url}/health")
         # In its file the agent has the stores' addresses, on its command line its own.
-        self.branch = Host(folder / "branch", dict(self.remote.texts))
+        self.branch = machines.host("branch", self.remote.texts)
         changes = {"scrape_interval: 15s": "scrape_interval: 1s", "max_shards: 10": QUEUE}
         self.branch.put("deploy/prometheus/agent.yml", changes)
         self.branch.targets(vigia_exporter=[{"targets": [self.counter.address], "labels": {"node": "n1"}}])
         self.branch.texts = {"127.0.0.1:9090": f"127.0.0.1:{agent}"} | CUT
         self.agent_url = f"http://127.0.0.1:{agent}"
         self.agent = self.branch.start("agent", f"{self.agent_url}/-/ready")
-
-    def close(self) -> None:
-        self.branch.close()
-        self.remote.close()
-        self.counter.close()
 
     def metric(self, name: str) -> float:
         """Return the sum of a metric of the agent's own over its queues."""
@@ -89,10 +81,8 @@ class Stores:
 
 
 @pytest.fixture
-def stores(tmp_path: Path) -> Iterator[Stores]:
-    made = Stores(tmp_path)
-    yield made
-    made.close()
+def stores(machines: Machines) -> Stores:
+    return Stores(machines)
 
 
 def test_stores_that_were_away_for_an_hour_have_every_sample_once(stores: Stores) -> None:
@@ -114,7 +104,7 @@ def test_a_sender_that_is_restarted_meanwhile_loses_what_waited(stores: Stores) 
     stores.receiver.kill()
     stores.victoria.stop()
     stores.counter.more(HOUR)
-    stores.agent.stop()
+    stores.agent.kill()
     stores.agent.start()
     stores.receiver.start()
     stores.victoria.start()
