@@ -25,7 +25,20 @@ from prometheuskit import CONTENT, Family, Native, encode
 
 from vigia_testing import eventually
 
-__all__ = ["ROOT", "Counter", "Host", "Machines", "Program", "Replica", "block", "blocks", "free_ports", "instant", "samples", "vm_samples"]
+__all__ = [
+    "ROOT",
+    "Counter",
+    "Host",
+    "Machines",
+    "Program",
+    "Replica",
+    "block",
+    "blocks",
+    "free_ports",
+    "instant",
+    "samples",
+    "vm_samples",
+]
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs/how-to/scale.md"
@@ -293,15 +306,20 @@ class Machines:
 class Replica:
     """One of the two Prometheus servers of a site, on a machine of its own."""
 
-    def __init__(self, machines: Machines, name: str, page: str, texts: Mapping[str, str], *more: str) -> None:
+    def __init__(
+        self, machines: Machines, name: str, page: str, texts: Mapping[str, str], *more: str
+    ) -> None:
         """page is what it scrapes every second, HOST:PORT; texts are what differs from the page, for example the store."""
         self.name = name
         (port,) = free_ports(1)
         self.url = f"http://127.0.0.1:{port}"
         self.host = machines.host(name, {"127.0.0.1:9090": f"127.0.0.1:{port}", **texts})
-        changes = {"scrape_interval: 15s": "scrape_interval: 1s", "evaluation_interval: 15s": "evaluation_interval: 1s"}
+        changes = {
+            "scrape_interval: 15s": "scrape_interval: 1s",
+            "evaluation_interval: 15s": "evaluation_interval: 1s",
+        }
         self.host.put("deploy/prometheus/replica.yml", changes)
-        self.host.targets(vigia_exporter=[{"targets": [page], "labels": {"node": "n1"}}])
+        self.host.targets(vigia_exporter=[{"targets": [page], "labels": {"node": "lb1"}}])
         self._more = more
 
     def start(self) -> Program:

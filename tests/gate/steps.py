@@ -171,7 +171,7 @@ LONG = (
     Step(
         "scale",
         "past one machine: replicas, clusters and stores of docs/how-to/scale.md",
-        lambda: pytest("-m", "scale and not thanos"),
+        lambda: pytest("-m", "scale and not thanos", "tests/scale", "isolation-agent/tests/scale"),
         EVERYTHING,
         weight=3,
     ),

@@ -51,7 +51,12 @@ def compare(machines: Machines, name: str, prometheus: str, listen: str) -> Prog
     file.write_text(yaml.safe_dump(config | {"metrics": ["tcp_throughput"], "minimum_windows": 5}))
     program = Path(sys.executable).with_name("vigia-compare")
     made = Program(
-        name, [str(program), "--config", str(file), "run"], {}, host.folder / "log", f"http://{listen}/-/ready", host.folder
+        name,
+        [str(program), "--config", str(file), "run"],
+        {},
+        host.folder / "log",
+        f"http://{listen}/-/ready",
+        host.folder,
     )
     host.programs.append(made)
     return made.start()
@@ -87,11 +92,16 @@ def test_one_verdict_for_each_pair_over_a_takeover(machines: Machines) -> None:
     programs[first].kill()
     other = "b" if first == "a" else "a"
     eventually(
-        lambda: [f["metric"]["instance"] for f in instant(url, verdict)] == [listeners[other]], "the other one's verdict"
+        lambda: [f["metric"]["instance"] for f in instant(url, verdict)] == [listeners[other]],
+        "the other one's verdict",
     )
     programs[first].start()
-    eventually(lambda: instant(url, f'vigia_compare_leader{{replica="{first}"}} == 0'), "the first one to stand by")
-    eventually(lambda: "stands by" in HTTP.get(f"http://{listeners[first]}/v1/comparisons").text, "it to say so")
+    eventually(
+        lambda: instant(url, f'vigia_compare_leader{{replica="{first}"}} == 0'), "the first one to stand by"
+    )
+    eventually(
+        lambda: "stands by" in HTTP.get(f"http://{listeners[first]}/v1/comparisons").text, "it to say so"
+    )
     assert leaders(listeners) == [other]
     (most,) = instant(url, f"max(max_over_time(({PAIRS})[10m:1s]))")
     assert most["value"][1] == "1", "never two verdicts of one pair"

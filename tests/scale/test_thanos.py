@@ -81,15 +81,23 @@ def sites(machines: Machines) -> Sites:
 
 def test_one_series_of_two_replicas_and_old_blocks_from_the_bucket(sites: Sites) -> None:
     sites.counter.more(5)
-    eventually(lambda: len(instant(sites.url, 'vigia_test_scrape{series="0"}', dedup="false")) == 2, "both replicas")
+    eventually(
+        lambda: len(instant(sites.url, 'vigia_test_scrape{series="0"}', dedup="false")) == 2, "both replicas"
+    )
     eventually(lambda: sites.newest() > 5, "a series")
     histogram = "histogram_count(vigia_test_delay_seconds)"
-    eventually(lambda: [float(f["value"][1]) > 10 for f in instant(sites.url, histogram)] == [True], "a native histogram")
+    eventually(
+        lambda: [float(f["value"][1]) > 10 for f in instant(sites.url, histogram)] == [True],
+        "a native histogram",
+    )
     sites.replicas["a"].host.close()
     seen = sites.counter.more(5)
     eventually(lambda: sites.newest() >= seen, "what replica b has scraped since")
     # Only the bucket has this now.
     eventually(
-        lambda: [f["value"][1] for f in instant(sites.url, "count_over_time(vigia_test_old[2h])", time=sites.old)] == ["60"],
+        lambda: [
+            f["value"][1] for f in instant(sites.url, "count_over_time(vigia_test_old[2h])", time=sites.old)
+        ]
+        == ["60"],
         "the old block",
     )

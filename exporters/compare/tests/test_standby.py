@@ -161,7 +161,7 @@ def test_a_leader_without_prometheus_withdraws_its_verdicts_and_its_claim(progra
 def test_a_name_that_cannot_be_asked_for_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "compare.yaml"
     for text, problem in (
-        ('replica: \'a"} or vector(1) #\'', "replica"),
+        ("replica: 'a\"} or vector(1) #'", "replica"),
         ("takeover: 100ms", "takeover"),
     ):
         file.write_text(text + "\n")

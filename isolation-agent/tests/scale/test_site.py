@@ -105,6 +105,21 @@ def status(address: str) -> dict[str, Any]:
     return found
 
 
+def told(cluster: list[tuple[Host, Program, str]], agents: Agents) -> str:
+    """Return what became of alerts on their way, for a failure."""
+    words = [
+        line
+        for _, _, address in cluster
+        for line in HTTP.get(f"http://{address}/metrics").text.splitlines()
+        if line.startswith(("alertmanager_alerts{", 'alertmanager_notifications_total{integration="webhook'))
+    ]
+    for agent in agents.running.values():
+        words += [
+            x for x in agent.get("/metrics").text.splitlines() if x.startswith("vigia_agent_alerts_total")
+        ]
+    return "\n".join([*words, cluster[0][1].said(), next(iter(agents.running.values())).log[-2000:]])
+
+
 @pytest.fixture
 def real() -> Iterator[RealEnforcer]:
     if os.geteuid() != 0:
@@ -152,7 +167,9 @@ def test_one_flood_is_one_limit_whoever_dies(machines: Machines, real: RealEnfor
     eventually(lambda: all(len(status(a).get("peers", [])) == 3 for a in addresses), "a cluster of three")
     eventually(lambda: all(status(a)["status"] == "ready" for a in addresses), "the cluster to have settled")
     both = replicas(machines, real.export(), addresses)
-    eventually(lambda: all(instant(r.url, "vigia_port_flood_score") for r in both), "flood scores in both replicas")
+    eventually(
+        lambda: all(instant(r.url, "vigia_port_flood_score") for r in both), "flood scores in both replicas"
+    )
     eventually(lambda: len(agents.leaders()) == 1, "one agent to lead")
 
     # The Alertmanager that would notify dies as the flood begins.
@@ -161,18 +178,23 @@ def test_one_flood_is_one_limit_whoever_dies(machines: Machines, real: RealEnfor
     cluster.pop(first)[1].kill()
     addresses.pop(first)
     eventually(lambda: all(instant(r.url, ALERT) for r in both), "the alert in both replicas")
-    limit = eventually(real.limit, lambda: f"a limit in the kernel: {cluster[0][1].said()}")
+    limit = eventually(real.limit, lambda: f"a limit in the kernel: {told(cluster, agents)}")
     assert limit["rate_bytes_per_second"] == GUARANTEE
     eventually(lambda: [a["state"] for a in agents.actions()] == ["active"], "one action that is active")
     (action,) = agents.actions()
-    eventually(lambda: all(HTTP.get(f"http://{a}/api/v2/alerts").json() for a in addresses), "the alert in both Alertmanagers")
+    eventually(
+        lambda: all(HTTP.get(f"http://{a}/api/v2/alerts").json() for a in addresses),
+        "the alert in both Alertmanagers",
+    )
 
     # The agent that leads dies as well: the next one keeps the limit up.
     (leader,) = agents.leaders()
     agents.kill(leader)
     (successor,) = eventually(agents.leaders, "another agent to lead")
     assert agents.metric(successor, "vigia_agent_term") == 2
-    eventually(lambda: agents.metric(successor, "vigia_agent_extensions_total") > 0, "the limit to be extended")
+    eventually(
+        lambda: agents.metric(successor, "vigia_agent_extensions_total") > 0, "the limit to be extended"
+    )
     limit_now = real.limit()
     assert limit_now is not None and limit_now["id"] == limit["id"] == action["id"]
     assert [a["id"] for a in agents.actions()] == [action["id"]]

@@ -19,7 +19,6 @@ from isolation_agent.storage.tables import InboxMessage
 from ..support.postgres import Cluster, running
 from ..support.world import GUARANTEE, PORT, FakeClock, World
 
-
 # The lease, on SQLite with two stores
 
 

@@ -167,7 +167,9 @@ class RealEnforcer:
 
     def flood(self, burst: int = 40) -> subprocess.Popen[bytes]:
         """Let the tenant flood until the end, or until what is returned is killed; burst datagrams in 20 ms."""
-        sender = subprocess.Popen(["ip", "netns", "exec", self._guest, sys.executable, "-c", _SENDER, str(burst)])
+        sender = subprocess.Popen(
+            ["ip", "netns", "exec", self._guest, sys.executable, "-c", _SENDER, str(burst)]
+        )
         self._stack.callback(sender.wait, DEADLINE)
         self._stack.callback(sender.kill)
         return sender

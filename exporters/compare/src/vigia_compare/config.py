@@ -39,7 +39,9 @@ def _tenant(value: str) -> str:
 
 def _replica(value: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9_.-]{1,63}", value):
-        raise PydanticCustomError("vigia", "is not a name; write letters, digits, dots and dashes, for example a")
+        raise PydanticCustomError(
+            "vigia", "is not a name; write letters, digits, dots and dashes, for example a"
+        )
     return value
 
 
