@@ -1,8 +1,8 @@
 """Which of several replicas evaluates: one leads, the others stand by and show no verdict.
 
 Replicas share nothing but Prometheus, which scrapes them all. Each exports whether it leads, and reads there
-whether another one does. A replica that sees no leader for a whole ``takeover`` on its own monotonic clock leads;
-replicas of smaller names go first. A leader goes on leading until it stops, fails, or sees that another one of a
+whether another one does. A replica that sees no leader for a whole ``takeover`` on its own monotonic clock
+leads; replicas of smaller names go first. A leader goes on leading until it stops, fails, or sees that one of a
 smaller name leads as well.
 """
 

@@ -355,7 +355,7 @@ class Controller:
         self._metrics.kill_switch.set(tick.kill_switch or tick.settings.policies.guards.kill_switch)
 
     def _clear_metrics(self) -> None:
-        """Show nothing of the shared record: it is the leader's, so that a sum over replicas counts it once."""
+        """Show nothing of the shared record, which the leader shows: sums over replicas count it once."""
         for key in self._shown:
             self._metrics.actions.labels(*key).set(0)
         for gauge in (self._metrics.inbox_depth, self._metrics.orphans, self._metrics.breaker):
