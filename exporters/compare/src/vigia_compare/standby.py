@@ -2,8 +2,8 @@
 
 Replicas share nothing but Prometheus, which scrapes them all. Each exports whether it leads, and reads there
 whether another one does. A replica that sees no leader for a whole ``takeover`` on its own monotonic clock
-leads; replicas of smaller names go first. A leader goes on leading until it stops, fails, or sees that one of a
-smaller name leads as well.
+leads; replicas of smaller names go first. A leader goes on leading until it stops or fails, or sees another
+leader of a smaller name.
 """
 
 from __future__ import annotations
