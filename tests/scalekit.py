@@ -205,9 +205,11 @@ class Counter:
 
         class Target(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                with counter._lock:
-                    counter.served += 1
-                    body = counter._page()
+                body = b""  # of a page beside it
+                if self.path == "/metrics":
+                    with counter._lock:
+                        counter.served += 1
+                        body = counter._page()
                 self.send_response(200)
                 self.send_header("Content-Type", CONTENT)
                 self.send_header("Content-Length", str(len(body)))

@@ -28,7 +28,7 @@ def jobs(name: str) -> Any:
 
 @pytest.mark.parametrize("name", ["agent", "replica"])
 def test_every_prometheus_scrapes_the_same(name: str) -> None:
-    assert jobs(name) == jobs("prometheus"), f"copy scrape_configs of prometheus.yml into {name}.yml"
+    assert jobs(name) == jobs("prometheus"), "run make generate"
 
 
 def test_replicas_differ_in_nothing_that_others_see() -> None:
