@@ -37,6 +37,15 @@ class Site:
         local = [samples(replica.url, SELECTOR, "series") for replica in (self.a, self.b)]
         return {math.ceil(t) for found in local for t, _ in found[("0",)]}
 
+    def complete(self) -> set[int]:
+        """Wait until the store has a sample for each interval in which one has scraped; returns them."""
+        wanted = self.scraped()
+        eventually(
+            lambda: wanted <= set(self.intervals()),
+            lambda: f"intervals {sorted(wanted - set(self.intervals()))}",
+        )
+        return wanted
+
 
 @pytest.fixture
 def site(machines: Machines) -> Site:
@@ -46,19 +55,16 @@ def site(machines: Machines) -> Site:
 def test_the_store_has_one_sample_for_each_interval_and_none_is_missing(site: Site) -> None:
     a, b = site.a.start(), site.b.start()
     site.counter.more(8)
+    # What one of them scraped just before it died may not have been sent; then the other one's is there.
     a.kill()
     site.counter.more(5)
     a.start()
     site.counter.more(8)
+    site.complete()
     b.kill()
     site.counter.more(5)
     b.start()
     site.counter.more(5)
-    # What one of them scraped just before it died may not have been sent; then the other one's is there.
-    wanted = site.scraped()
-    eventually(
-        lambda: wanted <= set(site.intervals()), lambda: f"intervals {sorted(wanted - set(site.intervals()))}"
-    )
-    assert len(wanted) > 12
+    assert len(site.complete()) > 12
     kept = site.intervals()
     assert len(kept) == len(set(kept)), "two samples in one interval"
