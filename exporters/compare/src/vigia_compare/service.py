@@ -130,7 +130,9 @@ class Service:
         try:
             with Prometheus(live.config.prometheus, live.config.timeout, tls=live.client) as prometheus:
                 leads = self._looked(prometheus)
-                found = evaluate(Source(prometheus, live.memory), live.config, self._clock()) if leads else None
+                found = (
+                    evaluate(Source(prometheus, live.memory), live.config, self._clock()) if leads else None
+                )
             self.metrics.findings.show(found)
         except PrometheusError as e:
             self._failed(str(e))
