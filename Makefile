@@ -71,6 +71,15 @@ test-compose: ## Run docker-compose.yml on an engine of its own, with images fro
 	@$(MAKE) --no-print-directory tools build
 	@$(GATE) --only compose-images --only compose
 
+.PHONY: thanos
+thanos: ## Build Thanos, at the version that tools/thanos.mod pins, into bin/
+	@CGO_ENABLED=0 go build -modfile=tools/thanos.mod -tags slicelabels -trimpath -ldflags '-s -w' -o bin/thanos github.com/thanos-io/thanos/cmd/thanos
+
+.PHONY: test-scale
+test-scale: thanos ## Run docs/how-to/scale.md on real engines: replicas, clusters, remote stores, Thanos (root)
+	@$(MAKE) --no-print-directory tools build
+	@$(GATE) --only scale --only thanos
+
 .PHONY: lint
 lint: tools ## Run the linters and format checks
 	@$(GATE) --only lint-go --only lint-python

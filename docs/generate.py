@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from layout import with_rooms
@@ -117,6 +118,15 @@ def rooms() -> str:
     return with_rooms((ROOT / "CONTRIBUTING.md").read_text(), ROOT)
 
 
+def scraping(name: str) -> str:
+    """A Prometheus configuration of deploy/ that scrapes what prometheus.yml does."""
+    mark = "\nscrape_configs:"
+    folder = ROOT / "deploy/prometheus"
+    _, _, jobs = (folder / "prometheus.yml").read_text().partition(mark)
+    head, _, _ = (folder / name).read_text().partition(mark)
+    return head + mark + jobs
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "docs/reference/metrics.md": metrics,
     "docs/reference/command-lines.md": options,
@@ -124,6 +134,8 @@ PAGES: dict[str, Callable[[], str]] = {
     "docs/reference/topology.md": reference.markdown,
     "docs/reference/nodes.md": nodes.markdown,
     "CONTRIBUTING.md": rooms,
+    "deploy/prometheus/agent.yml": partial(scraping, "agent.yml"),
+    "deploy/prometheus/replica.yml": partial(scraping, "replica.yml"),
 }
 
 

@@ -19,6 +19,7 @@ PLAIN = {
     "deploy": "what is shipped to run Vigia: units, images, configuration",
     "deploy/alertmanager": "configuration of Alertmanager",
     "deploy/prometheus": "configuration of Prometheus",
+    "deploy/thanos": "configuration of Thanos, for many sites",
     "deploy/victoria-metrics": "configuration of VictoriaMetrics, for long retention",
     "docs": "`generate.py` makes the reference pages and this table",
     "docs/adr": "decisions, and why",
@@ -36,6 +37,7 @@ PLAIN = {
     "tests/contract": "what parts promise each other: metrics, files, units, documents",
     "tests/e2e": "the demo, end to end",
     "tests/house": "the rules of this page, as tests",
+    "tests/scale": "docs/how-to/scale.md on real engines: replicas, stores, Thanos",
     "tools": "what installs the prerequisites, and the tools of the build",
     "vigia": "the command `vigia`",
 }

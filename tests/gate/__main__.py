@@ -12,12 +12,12 @@ from gate.inputs import Memory, allowed
 from gate.leftovers import clean_up
 from gate.results import table
 from gate.schedule import run_steps
-from gate.steps import LONG, SHORT
+from gate.steps import APART, LONG, SHORT
 
 
 def main() -> int:
     """Run the steps that were asked for and return the exit status."""
-    steps = {s.name: s for s in (*SHORT, *LONG)}
+    steps = {s.name: s for s in (*SHORT, *LONG, *APART)}
     parser = argparse.ArgumentParser(prog="gate", description=gate.__doc__)
     sets = parser.add_mutually_exclusive_group()
     sets.add_argument("--long", action="store_true", help="the long matrices instead of the short steps")

@@ -86,12 +86,14 @@ def rules() -> Count:
     files = sorted(str(p) for p in Path(ROOT, "alert-rules").glob("*.rules.yml"))
     tests = sorted(str(p) for p in Path(ROOT, "alert-rules/tests").glob("*.test.yml"))
     run("promtool", "check", "rules", *files)
-    run("promtool", "check", "config", "--syntax-only", "deploy/prometheus/prometheus.yml")
+    for name in ("prometheus", "replica"):
+        run("promtool", "check", "config", "--syntax-only", f"deploy/prometheus/{name}.yml")
+    run("promtool", "check", "config", "--agent", "--syntax-only", "deploy/prometheus/agent.yml")
     run("amtool", "check-config", "deploy/alertmanager/alertmanager.yml")
     run("promtool", "test", "rules", *tests)
     cases = sum(len(re.findall(r"^  - name:", Path(t).read_text(), re.MULTILINE)) for t in tests)
     count = pytest("alert-rules/tests")
-    count.passed += len(files) + 2 + cases
+    count.passed += len(files) + 4 + cases
     return count
 
 
@@ -162,9 +164,16 @@ LONG = (
     Step(
         "long-tests",
         "long matrices of the Python tests",
-        lambda: pytest("-m", "long and not e2e and not compose"),
+        lambda: pytest("-m", "long and not e2e and not compose and not scale"),
         EVERYTHING,
         weight=5,
+    ),
+    Step(
+        "scale",
+        "past one machine: replicas, clusters and stores of docs/how-to/scale.md",
+        lambda: pytest("-m", "scale and not thanos", "tests/scale", "isolation-agent/tests/scale"),
+        EVERYTHING,
+        weight=3,
     ),
     Step(
         "compose",
@@ -175,3 +184,8 @@ LONG = (
     ),
 )
 """What `make test-long` runs besides."""
+
+APART = (
+    Step("thanos", "Thanos above two replicas", lambda: pytest("-m", "thanos", "tests/scale"), EVERYTHING),
+)
+"""What only `--only` runs: its program takes long to build."""

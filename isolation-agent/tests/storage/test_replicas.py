@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import pwd
-import shutil
-import subprocess
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,10 +16,8 @@ from isolation_agent.storage.lease import LeaderLease, LedStore
 from isolation_agent.storage.store import Store
 from isolation_agent.storage.tables import InboxMessage
 
+from ..support.postgres import Cluster, running
 from ..support.world import GUARANTEE, PORT, FakeClock, World
-
-BINARIES = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
-
 
 # The lease, on SQLite with two stores
 
@@ -97,50 +91,17 @@ def test_a_step_of_the_wall_clock_changes_nothing(
 # Agents on PostgreSQL
 
 
-class Cluster:
-    """A PostgreSQL server of our own, in a folder, on a socket."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        folder.mkdir()
-        shutil.chown(folder, "postgres")
-        self._run("initdb", "-D", "data", "-A", "trust", "-U", "vigia", "--no-sync")
-        options = f"-k {folder} -c listen_addresses='' -c shared_buffers=16MB"
-        self._run("pg_ctl", "-D", "data", "-w", "-t", "120", "-o", options, "-l", "log", "start")
-        self.url = f"postgresql://vigia@/postgres?host={folder}"
-
-    def _run(self, name: str, *arguments: str) -> None:
-        user = pwd.getpwnam("postgres")
-        subprocess.run(
-            [str(BINARIES[-1] / name), *arguments],
-            cwd=self.folder,
-            user=user.pw_uid,
-            group=user.pw_gid,
-            check=True,
-            stdout=subprocess.DEVNULL,
-        )
-
-    def stop(self) -> None:
-        self._run("pg_ctl", "-D", "data", "-m", "immediate", "stop")
-
-
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    assert BINARIES, "postgresql is missing; run tools/bootstrap.sh test"
-    # Not below pytest's folder, which is closed to the server's user; and short, for the socket's name.
-    with tempfile.TemporaryDirectory(prefix="vigia-pg-") as folder:
-        Path(folder).chmod(0o755)
-        made = Cluster(Path(folder, "server"))
+    with running() as made:
         yield made
-        made.stop()
 
 
 @pytest.fixture
 def pair(world: World, cluster: Cluster) -> Iterator[tuple[World, Agent]]:
     """Two replicas that share a database; the world's own agent is the first."""
     database = f"v{abs(hash(str(world.dir))):x}"
-    cluster._run("createdb", "-h", str(cluster.folder), "-U", "vigia", database)
-    url = cluster.url.replace("/postgres?", f"/{database}?")
+    url = cluster.create(database)
     world.enforcer.supports = frozenset({"term"})
     world.extra = {"database": url, "replica": "one"}
     _ = world.agent
@@ -178,8 +139,11 @@ def test_another_replica_takes_over_and_the_deposed_one_can_do_nothing(pair: tup
     for _ in range(14):
         world.clock.advance(1)
         second.controller.step()
+    assert world.metric("vigia_isolation_actions", state="active") == 1
     world.agent.controller.step()
     assert world.agent.lease.term == 0
+    assert world.metric("vigia_isolation_actions", state="active") == 0, "the leader's to show"
+    assert world.metric("vigia_agent_enforcer_up", node="lb1") == 0
     assert world.only_action()["state"] == "reverted", "seen by both"
     assert world.enforcer.limit_of(PORT) is None
     assert world.enforcer.term == 2

@@ -37,6 +37,14 @@ def _tenant(value: str) -> str:
     return value
 
 
+def _replica(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9_.-]{1,63}", value):
+        raise PydanticCustomError(
+            "vigia", "is not a name; write letters, digits, dots and dashes, for example a"
+        )
+    return value
+
+
 def _measure(value: str) -> str:
     if value not in MEASURES:
         raise PydanticCustomError("vigia", "is not a metric; known: {known}", {"known": ", ".join(MEASURES)})
@@ -87,6 +95,10 @@ class Config(Strict):
     attribution_period: Seconds = 3600.0
     every: Seconds = 60.0
     """Time between two evaluations."""
+    replica: Annotated[str, AfterValidator(_replica)] | None = None
+    """Name of this process among several of which one evaluates; none: there is no other."""
+    takeover: Seconds = 60.0
+    """Time without a leader in Prometheus after which this replica leads; at least three scrapes."""
     timeout: Seconds = 10.0
     """How long Prometheus may take for one answer."""
     minimum_windows: int = Field(default=12, ge=5, le=1000)
@@ -99,7 +111,7 @@ class Config(Strict):
             ("attribution_window", "attribution_period", LEAST_WINDOWS),
         ):
             _check(window, getattr(self, window), period, getattr(self, period), least)
-        for name in ("every", "timeout"):
+        for name in ("every", "timeout", "takeover"):
             if getattr(self, name) < 0.5:
                 raise fault([name], "is shorter than 500ms", "write for example 10s")
         return self

@@ -160,6 +160,7 @@ class Metrics:
         self.duration = make.gauge("vigia_compare_evaluation_duration_seconds")
         self.last = make.gauge("vigia_compare_last_evaluation_timestamp_seconds")
         self.window = make.gauge("vigia_compare_window_seconds")
+        self.leader = make.gauge("vigia_compare_leader")
         for result in ("ok", "error"):
             self.evaluations.labels(result)
         self.findings = Findings()

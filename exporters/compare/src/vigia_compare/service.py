@@ -18,6 +18,7 @@ from vigia_compare.evaluation import Evaluation, evaluate
 from vigia_compare.exposition import Metrics
 from vigia_compare.pages import create_app
 from vigia_compare.source import Memory, Source
+from vigia_compare.standby import Standby, others
 from vigia_config import load
 from vigia_prometheus import Prometheus, PrometheusError
 from vigia_service.ops import HEALTH, Ops
@@ -65,6 +66,8 @@ class Service:
         self._beat = time.monotonic()
         self._newest: Evaluation | None = None
         self._problem = _NOTHING_YET
+        self._standby = Standby(config.replica)
+        self._show_leader()
         self.reloader = Reloader(
             path,
             lambda path: load(path, Config),
@@ -118,15 +121,18 @@ class Service:
         while not self._stop.is_set():
             self._beat = time.monotonic()
             self.turn()
-            self._wake.wait(self.config.every)
+            self._wake.wait(self._pause())
             self._wake.clear()
 
     def turn(self) -> None:
-        """Evaluate once; a failure is recorded and leaves the last evaluation until it is stale."""
+        """Evaluate once, if this replica leads; a failure leaves the last evaluation until it is stale."""
         begin, live = time.monotonic(), self._live
         try:
             with Prometheus(live.config.prometheus, live.config.timeout, tls=live.client) as prometheus:
-                found = evaluate(Source(prometheus, live.memory), live.config, self._clock())
+                leads = self._looked(prometheus)
+                found = (
+                    evaluate(Source(prometheus, live.memory), live.config, self._clock()) if leads else None
+                )
             self.metrics.findings.show(found)
         except PrometheusError as e:
             self._failed(str(e))
@@ -137,10 +143,27 @@ class Service:
         else:
             self._newest, self._problem = found, ""
             self.metrics.prometheus_up.set(1)
+            if found is None:
+                self._problem = f"stands by: replica {self._standby.leader or 'none'} leads"
+                return
             self.metrics.evaluations.labels("ok").inc()
             self.metrics.last.set(found.at)
-        finally:
             self.metrics.duration.set(time.monotonic() - begin)
+        finally:
+            self._show_leader()
+
+    def _looked(self, prometheus: Prometheus) -> bool:
+        """Return whether this replica leads. Raises PrometheusError."""
+        name = self._standby.name
+        return name is None or self._standby.look(others(prometheus, name), self.config.takeover)
+
+    def _show_leader(self) -> None:
+        self.metrics.leader.labels(self._standby.name or "").set(self._standby.leads)
+
+    def _pause(self) -> float:
+        """Return the time until the next turn; a replica that stands by asks often enough to see a scrape."""
+        config = self.config
+        return config.every if self._standby.leads else min(config.every, config.takeover / 3)
 
     def _failed(self, problem: str) -> None:
         if problem != self._problem:
@@ -151,6 +174,7 @@ class Service:
         if newest is not None and self._clock() - newest.at > STALE * self.config.every:
             self._newest = None
             self.metrics.findings.show(None)
+            self._standby.resign("Prometheus does not answer this one")
 
     def prepare(self, config: Config) -> Callable[[], None]:
         """Read a new configuration's certificates; return what puts it in force. Raises ConfigError."""
@@ -170,7 +194,11 @@ class Service:
 
 
 def _fixed(config: Config) -> Mapping[str, object]:
-    return {"listen": config.listen, "tls": "on" if config.tls else "off"}
+    return {
+        "listen": config.listen,
+        "tls": "on" if config.tls else "off",
+        "replica": config.replica or "none",
+    }
 
 
 def run(path: Path) -> int:

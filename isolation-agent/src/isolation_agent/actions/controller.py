@@ -102,6 +102,7 @@ class Controller:
         """
         self._take_next()
         if not self._lead():
+            self._clear_metrics()
             if self._snapshot.watched:
                 self._snapshot.take(self._fleet.look(self._fleet.nodes))
             return False
@@ -352,3 +353,12 @@ class Controller:
         self._metrics.dry_run.set(tick.settings.config.dry_run)
         self._metrics.breaker.set(bool(tick.breaker))
         self._metrics.kill_switch.set(tick.kill_switch or tick.settings.policies.guards.kill_switch)
+
+    def _clear_metrics(self) -> None:
+        """Show nothing of the shared record, which the leader shows: sums over replicas count it once."""
+        for key in self._shown:
+            self._metrics.actions.labels(*key).set(0)
+        for gauge in (self._metrics.inbox_depth, self._metrics.orphans, self._metrics.breaker):
+            gauge.set(0)
+        self._metrics.kill_switch.set(0)
+        self._metrics.enforcer_up.clear()
