@@ -32,6 +32,10 @@ TIMER = Path(__file__).with_name("timer.py")
 RATES = (10000, 20000, 40000)
 SCRAPED_EVERY = 15  # seconds, as Prometheus does unless told otherwise
 BUDGET_RATE, LATE_BUDGET = 10000, 0.1
+# Probes a second, as targets and the interval of each in milliseconds.
+PRICED = {10: (10, 1000), 60: (60, 1000), 100: (100, 1000), 1000: (100, 100), 10000: (100, 10)}
+PRICE_BUDGET = {60: 100.0}  # us
+FPING_MOST = 6000  # probes a second: it has 65 535 numbers and keeps each for 10 s
 LEFT, RIGHT = f"vigia-bench-{os.getpid()}-l", f"vigia-bench-{os.getpid()}-r"
 
 
@@ -270,6 +274,58 @@ def bench_cpu(folder: Path, n: int) -> list[Row]:
     return [ours, halting, far_row, loss, mismatch]
 
 
+def bench_price(folder: Path, n: int) -> list[Row]:
+    """The processor time of a probe by how many there are a second: a daemon's own time is shared by them."""
+    rows = []
+    idle = Row("CPU without probes", [], [], "us/s")
+    for _ in range(n):
+        far = Daemon(RIGHT, config_reflector(), folder, None)
+        try:
+            far.ready()
+            time.sleep(WARM_UP)
+            idle.ours.append(spent(far.process.pid, 2 * SECONDS)[0] * 1e6)
+        finally:
+            far.stop()
+    for rate, (targets, interval) in PRICED.items():
+        near_row = Row(f"CPU per probe at {rate}/s", [], [], "us", PRICE_BUDGET.get(rate))
+        far_row = Row(f"CPU per probe at {rate}/s, our reflector", [], [], "us")
+        for _ in range(n):
+            one_price(folder, rate, targets, interval, near_row, far_row)
+        rows += [near_row, far_row]
+    return [idle, *rows]
+
+
+def one_price(folder: Path, rate: int, targets: int, interval: int, near_row: Row, far_row: Row) -> None:
+    """Take each once, ours and fping's, of the same time."""
+    seconds = 3 * SECONDS if rate <= 100 else SECONDS
+    with probing(folder, targets, interval) as (near, far):
+        sent = near.total("vigia_probe_sent_total")
+        since = time.monotonic()
+        used = spent_together([near.process.pid, far.process.pid], seconds)
+        sent = (near.total("vigia_probe_sent_total") - sent) / (time.monotonic() - since)
+    near_row.ours.append(used[0] / sent * 1e6)
+    far_row.ours.append(used[1] / sent * 1e6)
+    if rate > FPING_MOST:
+        return
+    peer = fping(targets, interval, seconds + 2 * WARM_UP)
+    time.sleep(WARM_UP)
+    near_row.peer.append(spent(peer.pid, seconds)[0] / rate * 1e6)
+    fping_result(peer)
+
+
+def spent(pid: int, seconds: float) -> list[float]:
+    """Return the processor seconds that a process takes a second, for a while."""
+    return spent_together([pid], seconds)
+
+
+def spent_together(pids: list[int], seconds: float) -> list[float]:
+    """Return the processor seconds that processes take a second, for the same while."""
+    start, since = [cpu_seconds(p) for p in pids], time.monotonic()
+    time.sleep(seconds)
+    passed = time.monotonic() - since
+    return [(cpu_seconds(p) - s) / passed for p, s in zip(pids, start, strict=True)]
+
+
 def one_cpu(folder: Path, ours: Row, far_row: Row, loss: Row, mismatch: Row) -> None:
     """Take each once, ours and fping's."""
     before = drops()
@@ -349,19 +405,32 @@ def bench_noise(folder: Path, n: int) -> list[Row]:
     rows = []
     for name, busy in (("idle", False), ("CPU saturated", True)):
         kernel = Row(f"RTT p99, {name}, kernel stamps", [], [], "us", 50 if busy else None)
-        user = Row(f"RTT p99, {name}, user-space stamps", [], [], "us")
+        application = Row(f"RTT p99, {name}, application (reflector included)", [], [], "us")
+        own = {stage: Row(f"own delay, mean, {name}, {stage}", [], [], "us") for stage in ("send", "read")}
         for _ in range(n):
             with pressure(busy):
                 with probing(folder, 10, 10) as (near, _):
                     time.sleep(SECONDS / 2)
-                    k, u = rtts(near)
+                    k, a = rtts(near)
+                    for stage, row in own.items():
+                        row.ours.append(own_delay(near, stage))
                 values, _, _ = fping_result(fping(10, 10, SECONDS / 2))
             kernel.ours.append(quantile(k, 0.99))
-            user.ours.append(quantile(u, 0.99))
+            application.ours.append(quantile(a, 0.99))
             kernel.peer.append(quantile(values, 0.99))
-            user.peer.append(quantile(values, 0.99))
-        rows += [kernel, user]
+            application.peer.append(quantile(values, 0.99))
+        rows += [kernel, application, *own.values()]
     return rows
+
+
+def own_delay(near: Daemon, stage: str) -> float:
+    """Return the mean of what vigia-probe itself adds, in microseconds."""
+    found = [
+        float(re.findall(rf'^vigia_probe_own_delay_seconds_{part}{{stage="{stage}"}} (\S+)$', text, re.M)[0])
+        for text in [near.get("/metrics")]
+        for part in ("sum", "count")
+    ]
+    return found[0] / max(found[1], 1) * 1e6
 
 
 def bench_rate(folder: Path, n: int) -> list[Row]:
@@ -478,7 +547,7 @@ def main() -> int:
     parser.add_argument(
         "--nice", type=int, default=-15, help="priority of everything, against other work here"
     )
-    parser.add_argument("--only", choices=["cpu", "noise", "rate", "memory"], action="append")
+    parser.add_argument("--only", choices=["cpu", "price", "noise", "rate", "memory"], action="append")
     args = parser.parse_args()
     missing = [tool for tool in ("fping", "ip", "nstat", "taskset") if shutil.which(tool) is None]
     if os.geteuid() != 0 or missing or not PROBE.exists():
@@ -488,6 +557,7 @@ def main() -> int:
         return 2
     benches = {
         "cpu": lambda f: bench_cpu(f, args.repetitions),
+        "price": lambda f: bench_price(f, args.repetitions),
         "noise": lambda f: bench_noise(f, args.repetitions),
         "rate": lambda f: bench_rate(f, args.repetitions),
         "memory": bench_memory,

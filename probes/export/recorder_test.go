@@ -147,8 +147,7 @@ func TestRecordersWhileScraped(t *testing.T) {
 				default:
 				}
 				rec.Launched(ns)
-				rec.Received(&protocol.Probe{Application: ns})
-				rec.Settled(&protocol.Probe{State: protocol.Answered, ErrorBound: -1, Stamps: delay.Stamps{T4: ns}})
+				rec.Settled(&protocol.Probe{State: protocol.Answered, Application: ns, Own: protocol.Own{Known: true, Send: 1, Read: 2}, ErrorBound: -1, Stamps: delay.Stamps{T4: ns}})
 				rec.Varied([delay.NumDirections]int64{ns, -ns, 0})
 			}
 		})
@@ -264,8 +263,7 @@ func TestUnfitHostQuarantines(t *testing.T) {
 	labels := sender.Labels{Src: "a", Dst: "b", Path: "p", Tenant: "t", Probe: "c"}
 	rec := all.New(sender.Target{Protocol: stampprobe.Protocol{}, Labels: labels})
 	sample := func() {
-		rec.Received(&protocol.Probe{Application: 5000})
-		rec.Settled(&protocol.Probe{State: protocol.Answered, ErrorBound: 1000, Stamps: delay.Stamps{T2: 1000, T3: 2000, T4: 5000}})
+		rec.Settled(&protocol.Probe{State: protocol.Answered, Application: 5000, Own: protocol.Own{Known: true}, ErrorBound: 1000, Stamps: delay.Stamps{T2: 1000, T3: 2000, T4: 5000}})
 	}
 	counts := func() map[string]uint64 {
 		families, err := reg.Gather()
@@ -285,7 +283,11 @@ func TestUnfitHostQuarantines(t *testing.T) {
 		got["vigia_probe_oneway_delay_seconds"] != 2 || got["vigia_probe_rtt_quarantined_seconds"] != 0 {
 		t.Errorf("fit: %v", got)
 	}
-	rec.Received(&protocol.Probe{Application: 5000, Intended: -int64(time.Second)}) // sent at 0
+	late := protocol.Probe{
+		State: protocol.Answered, Application: 5000, Own: protocol.Own{Known: true}, Intended: -int64(time.Second), // sent at 0
+		Verdict: delay.NoKernelStamp, // at the other end
+	}
+	rec.Settled(&late)
 	if got := counts(); got["vigia_probe_rtt_application_seconds"] != 1 || got["vigia_probe_rtt_application_quarantined_seconds"] != 1 {
 		t.Errorf("late: %v", got)
 	}

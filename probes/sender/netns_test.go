@@ -51,7 +51,7 @@ func TestKernelStampsOverVeth(t *testing.T) {
 		if s.T2 < s.T1 || s.T3 < s.T2 || s.T4 < s.T3 {
 			t.Errorf("record %d: stamps out of order: %+v", i, s)
 		}
-		if s.RTT() <= 0 || p.Application < s.RTT()+s.Residence() {
+		if s.RTT() <= 0 || p.Application != s.RTT()+s.Residence() {
 			t.Errorf("record %d: RTT %d + residence %d, application %d", i, s.RTT(), s.Residence(), p.Application)
 		}
 	}
@@ -317,7 +317,7 @@ func TestPendingErrorOfAnotherPacket(t *testing.T) {
 	notes := f.note(tg.Labels)
 	notes.mu.Lock()
 	defer notes.mu.Unlock()
-	for _, p := range notes.received {
+	for _, p := range notes.settled {
 		if p.Stamps.Kernel&delay.T1 != 0 && p.Stamps.T1 > p.Stamps.T2 {
 			t.Errorf("probe %d has the send stamp of another packet: %+v", p.Sequence, p.Stamps)
 		}

@@ -22,8 +22,9 @@ type socket struct {
 
 	sent        [countRing]sentProbe // by the kernel's count
 	count       uint32
-	readUntil   int64 // all that arrived before this time has been read
-	dropsReadAt int64 // the drop counter was read when readUntil was this
+	stampsRead  uint32 // count when the send stamps were read last
+	readUntil   int64  // all that arrived before this time has been read
+	dropsReadAt int64  // the drop counter was read when readUntil was this
 	drops       drops
 }
 
@@ -76,6 +77,10 @@ func (k *socket) handed(s *session, sequence uint64) {
 	k.count++
 }
 
+// stampsDue reports whether send stamps must be read before there are too many to know
+// their probes.
+func (k *socket) stampsDue() bool { return k.count-k.stampsRead >= countRing/2 }
+
 // takeSent returns the probe that the kernel knows by count, once for each source of
 // stamps.
 func (k *socket) takeSent(count uint32, source delay.Source) (*session, *protocol.Slot) {
@@ -91,6 +96,6 @@ func (k *socket) takeSent(count uint32, source delay.Source) (*session, *protoco
 // are lost with it.
 func (k *socket) recount() error {
 	clear(k.sent[:])
-	k.count = 0
+	k.count, k.stampsRead = 0, 0
 	return k.RestartCount()
 }

@@ -115,7 +115,7 @@ func (e *engine) refused(s *session, slot *protocol.Slot) {
 }
 
 // flush sends what is pending on a socket in one system call, or a few when the
-// kernel refuses something, and then reads the send stamps that are there.
+// kernel refuses something.
 func (e *engine) flush(k *socket) {
 	if len(k.pending) == 0 {
 		return
@@ -148,7 +148,9 @@ func (e *engine) flush(k *socket) {
 	}
 	clear(k.pending)
 	k.pending = k.pending[:0]
-	e.readReports(k)
+	if e.readDue = e.clock.Now() + readDelay; k.stampsDue() {
+		e.readReports(k)
+	}
 }
 
 // prepare writes the pending packets. Their user-space send stamps are as late as
