@@ -126,9 +126,11 @@ func (r *Recorders) Describe(out chan<- *prometheus.Desc) {
 func (r *Recorders) Collect(out chan<- prometheus.Metric) {
 	r.pairs.choose()
 	r.pairs.collect(out)
-	r.own.collect(out)
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if len(r.targets) > 0 {
+		r.own.collect(out)
+	}
 	for _, t := range r.targets {
 		if t.hidden.Load() {
 			continue

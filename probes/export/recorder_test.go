@@ -203,8 +203,11 @@ func TestRecorderTakesGoodSamplesOnly(t *testing.T) {
 	labels := sender.Labels{Src: "a", Dst: "b", Path: "p", Tenant: "t", Probe: "c"}
 	rec := all.New(sender.Target{Protocol: stampprobe.Protocol{}, Labels: labels})
 	stamps := delay.Stamps{T1: 0, T2: 1000, T3: 51_000, T4: 53_000}
+	own := protocol.Own{Known: true, Send: 5_000, Read: 40_000_000}
 	for _, p := range []protocol.Probe{
-		{State: protocol.Answered, Verdict: delay.Good, Stamps: stamps},
+		{State: protocol.Answered, Verdict: delay.Good, Stamps: stamps, Application: 53_000, Own: own},
+		{State: protocol.Answered, Verdict: delay.NoKernelStamp, Stamps: stamps, Application: 7_000, ByExchange: true},
+		{State: protocol.Answered, Verdict: delay.NoKernelStamp, Stamps: stamps, Application: 40_100_000}, // with our waking
 		{State: protocol.Answered, Verdict: delay.ClockStep, Stamps: stamps},
 		{State: protocol.Answered, Verdict: delay.NoKernelStamp, Stamps: stamps},
 		{State: protocol.Answered, Verdict: delay.Implausible, Stamps: stamps},
@@ -228,7 +231,7 @@ func TestRecorderTakesGoodSamplesOnly(t *testing.T) {
 	}
 	want := map[string]float64{
 		"vigia_probe_rtt_seconds": 3e-6, "vigia_probe_reflector_residence_seconds": 50e-6,
-		"vigia_probe_rtt_application_seconds": 0, "vigia_probe_schedule_lag_seconds": 0, "vigia_probe_delay_variation_seconds": 0,
+		"vigia_probe_rtt_application_seconds": 60e-6, "vigia_probe_own_delay_seconds": 40.005e-3, "vigia_probe_schedule_lag_seconds": 0, "vigia_probe_delay_variation_seconds": 0,
 		"vigia_probe_loss_burst_packets": 0,
 	}
 	if diff := cmp.Diff(want, sums()); diff != "" {

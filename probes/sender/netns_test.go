@@ -56,6 +56,7 @@ func TestKernelStampsOverVeth(t *testing.T) {
 		}
 	}
 	checkVariation(t, f.note(tg.Labels), settled)
+	checkOwn(t, settled)
 	_, totals, err := f.Snapshot(nil)
 	if err != nil {
 		t.Fatal(err)
@@ -63,6 +64,23 @@ func TestKernelStampsOverVeth(t *testing.T) {
 	for p := range Point(NumPoints) {
 		if totals.Stamps[p] != [NumSources]uint64{Kernel: n} {
 			t.Errorf("%s: sources %v, want %d kernel stamps", p, totals.Stamps[p], n)
+		}
+	}
+}
+
+// checkOwn adds up where each probe was from the time it was due to the read of its
+// answer: nothing is counted twice and nothing is left out.
+func checkOwn(t *testing.T, settled []protocol.Probe) {
+	t.Helper()
+	const clocks = 2000 // ns; the offset between the two clocks is known to about as much
+	for i := range settled {
+		p := &settled[i]
+		if !p.Own.Known || p.Own.Send < 0 || p.Own.Read < -clocks || p.Application <= 0 {
+			t.Errorf("probe %d: own %+v, application %d", p.Sequence, p.Own, p.Application)
+		}
+		sum := p.Lag() + p.Own.Send + p.Application + p.Own.Read
+		if off := sum - (p.ReadAt - p.Intended); off < -clocks || off > clocks {
+			t.Errorf("probe %d: the parts add up to %d ns more than it took", p.Sequence, off)
 		}
 	}
 }

@@ -152,7 +152,7 @@ func (t *Target) name() (name resolver.Name, ok bool) {
 // different targets that are due almost together leave together.
 const (
 	gridSteps = 25
-	maxGrid   = int64(10 * time.Millisecond)
+	maxGrid   = int64(20 * time.Millisecond)
 )
 
 // start returns when the first probe is due: at once for a counted target, and
