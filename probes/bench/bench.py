@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 import urllib.request
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -247,16 +248,33 @@ def quantile(values: list[float], q: float) -> float:
     return sorted(values)[min(len(values) - 1, int(q * len(values)))] if values else float("nan")
 
 
-def rtts(near: Daemon) -> tuple[list[float], list[float]]:
-    """Return kernel and user-space RTTs in microseconds from the raw records."""
-    kernel, user = [], []
-    for line in near.get("/debug/records").splitlines():
-        record = json.loads(line)
-        if record["outcome"] == "received":
-            user.append(record["application_ns"] / 1000)
-            if "rtt_ns" in record:
-                kernel.append(record["rtt_ns"] / 1000)
-    return kernel, user
+SLOWEST = 3
+
+
+def rtts(near: Daemon, since_ns: int) -> tuple[list[float], list[float]]:
+    """Return RTTs by kernel stamps and those of an application in microseconds, of what was sent since.
+
+    Says which probes were the slowest and on which leg; without any that has all
+    stamps there is no figure, and the verdicts tell why.
+    """
+    records = [json.loads(line) for line in near.get("/debug/records").splitlines()]
+    answered = [r for r in records if r["outcome"] == "received" and r["t1"] >= since_ns]
+    good = sorted((r for r in answered if "rtt_ns" in r), key=lambda r: float(r["rtt_ns"]))
+    verdicts = dict(Counter(r["verdict"] for r in answered))
+    if not good:
+        raise SystemExit(
+            f"bench: no probe has all stamps of the kernel: {len(records)} records, verdicts {verdicts}"
+        )
+    unfit = near.total('vigia_probe_quarantined_total{[^}]*reason="steal"[^}]*}')
+    sys.stderr.write(
+        f"  verdicts {verdicts}, while the hypervisor took the processors {unfit:g}; the slowest:\n"
+    )
+    for r in good[-SLOWEST:]:
+        legs = [r["t2"] - r["t1"], r["t3"] - r["t2"], r["t4"] - r["t3"]]
+        there, residence, back = (leg / 1000 for leg in legs)
+        where = f"there {there:.1f}, reflector {residence:.1f}, back {back:.1f} us"
+        sys.stderr.write(f"    {r['dst']} #{r['sequence']}: {where}\n")
+    return [r["rtt_ns"] / 1000 for r in good], [r["application_ns"] / 1000 for r in answered]
 
 
 def bench_cpu(folder: Path, n: int) -> list[Row]:
@@ -286,17 +304,18 @@ def bench_price(folder: Path, n: int) -> list[Row]:
             idle.ours.append(spent(far.process.pid, 2 * SECONDS)[0] * 1e6)
         finally:
             far.stop()
-    for rate, (targets, interval) in PRICED.items():
+    for rate in PRICED:
         near_row = Row(f"CPU per probe at {rate}/s", [], [], "us", PRICE_BUDGET.get(rate))
         far_row = Row(f"CPU per probe at {rate}/s, our reflector", [], [], "us")
         for _ in range(n):
-            one_price(folder, rate, targets, interval, near_row, far_row)
+            one_price(folder, rate, near_row, far_row)
         rows += [near_row, far_row]
     return [idle, *rows]
 
 
-def one_price(folder: Path, rate: int, targets: int, interval: int, near_row: Row, far_row: Row) -> None:
+def one_price(folder: Path, rate: int, near_row: Row, far_row: Row) -> None:
     """Take each once, ours and fping's, of the same time."""
+    targets, interval = PRICED[rate]
     seconds = 3 * SECONDS if rate <= 100 else SECONDS
     with probing(folder, targets, interval) as (near, far):
         sent = near.total("vigia_probe_sent_total")
@@ -410,8 +429,9 @@ def bench_noise(folder: Path, n: int) -> list[Row]:
         for _ in range(n):
             with pressure(busy):
                 with probing(folder, 10, 10) as (near, _):
+                    since = time.time_ns()  # not what the start was like
                     time.sleep(SECONDS / 2)
-                    k, a = rtts(near)
+                    k, a = rtts(near, since)
                     for stage, row in own.items():
                         row.ours.append(own_delay(near, stage))
                 values, _, _ = fping_result(fping(10, 10, SECONDS / 2))
@@ -566,6 +586,7 @@ def main() -> int:
     raise_priority(args.nice)
     load = [os.getloadavg()[0]]
     rows: list[Row] = []
+    prices: list[Row] = []
     with link(1000), tempfile.TemporaryDirectory() as folder:
         for name, bench in benches.items():
             if args.only and name not in args.only:
@@ -574,9 +595,13 @@ def main() -> int:
             found = bench(Path(folder))
             for row in found:
                 sys.stderr.write(f"  {row.what}: {cell(row.ours)} {row.unit}, peer {cell(row.peer)}\n")
-            rows += found
+            (prices if name == "price" else rows).extend(found)
     load.append(os.getloadavg()[0])
-    show(rows, load)
+    for title, table in (("price per probe", prices), ("", rows)):
+        if table:
+            say(title)
+            show(table, load)
+    rows += prices
     if args.json:
         args.json.write_text(json.dumps({"rows": [asdict(r) for r in rows], "load": load}, indent=2))
     return int(any(r.met() is False for r in rows))
