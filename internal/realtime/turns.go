@@ -25,7 +25,7 @@ func NewTurns() (*Turns, error) {
 	t := &Turns{
 		// Threads are not started from one that a goroutine has locked, so none inherits it.
 		urgent:   unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: priority},
-		ordinary: unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: ordinary.Policy, Nice: ordinary.Nice},
+		ordinary: unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: ordinary.Policy, Nice: ordinary.Nice, Runtime: ordinary.Runtime},
 	}
 	if err := t.set(&t.urgent); err != nil {
 		return nil, fmt.Errorf("ask for real-time scheduling (needs CAP_SYS_NICE or RLIMIT_RTPRIO): %w", err)

@@ -324,6 +324,10 @@ func (s *Sender) takeTurns() {
 	if !s.options.RealTime {
 		return
 	}
+	// While it is quiet it is an ordinary thread among others.
+	if err := realtime.ShortenSlices(); err != nil {
+		s.options.Logger.Info("cannot ask for short slices; probes may leave late on a busy machine", "err", err)
+	}
 	turns, err := realtime.NewTurns()
 	if err != nil {
 		s.options.Logger.Info("cannot run before ordinary threads; probes may leave late on a busy machine", "err", err)
