@@ -29,6 +29,8 @@ const (
 	// latest, in nanoseconds. The kernel has stamped them, so it is no part of any delay;
 	// they are read with the next probe that is due before.
 	readDelay = int64(50 * time.Millisecond)
+	// burstReadDelay is the same after a whole batch, whose answers fill small buffers.
+	burstReadDelay = int64(2 * time.Millisecond)
 )
 
 // Point is where a time stamp was taken, Source by what.
@@ -88,6 +90,7 @@ type engine struct {
 	reading  protocol.Answer
 	unsent   []*socket // with pending launches
 	readDue  int64     // when sockets are read at the latest; 0 when nothing was sent since
+	flushed  int       // packets of this wake-up
 
 	localClock    protocol.LocalClock
 	clockErrorDue int64 // when our clock's error is asked for again

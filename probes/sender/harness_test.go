@@ -58,6 +58,18 @@ func (n *notes) Varied(v [delay.NumDirections]int64) {
 	n.do(func() { n.varied = append(n.varied, v) })
 }
 
+// good counts the answers with good stamps.
+func (n *notes) good() (count int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for i := range n.settled {
+		if n.settled[i].State == protocol.Answered && n.settled[i].Verdict == delay.Good {
+			count++
+		}
+	}
+	return count
+}
+
 // fixture is a running sender.
 type fixture struct {
 	*Sender

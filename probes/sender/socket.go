@@ -7,8 +7,13 @@ import (
 	"vigia/probes/timestamping"
 )
 
-// countRing is how many send stamps may be outstanding on a socket.
-const countRing = 1024
+const (
+	// countRing is how many send stamps may be outstanding on a socket.
+	countRing = 1024
+	// maxUnread is how many of them may wait to be read: they take room in the receive
+	// buffer, from answers.
+	maxUnread = 8
+)
 
 // socket is an open socket and the sessions that share it.
 type socket struct {
@@ -77,9 +82,8 @@ func (k *socket) handed(s *session, sequence uint64) {
 	k.count++
 }
 
-// stampsDue reports whether send stamps must be read before there are too many to know
-// their probes.
-func (k *socket) stampsDue() bool { return k.count-k.stampsRead >= countRing/2 }
+// stampsDue reports whether send stamps must be read before there are too many.
+func (k *socket) stampsDue() bool { return k.count-k.stampsRead >= maxUnread }
 
 // takeSent returns the probe that the kernel knows by count, once for each source of
 // stamps.

@@ -18,6 +18,7 @@ const maxClosings = 8
 // transmitDue sends every probe that is due.
 func (e *engine) transmitDue() {
 	now := e.clock.Now()
+	e.flushed = 0
 	for s := e.due.first(); s != nil && s.next <= now; s = e.due.first() {
 		intended := s.advance(now)
 		e.due.set(s, s.next)
@@ -28,6 +29,12 @@ func (e *engine) transmitDue() {
 		e.unsent[i] = nil
 	}
 	e.unsent = e.unsent[:0]
+	switch {
+	case e.flushed >= batch:
+		e.readDue = e.clock.Now() + burstReadDelay
+	case e.flushed > 0:
+		e.readDue = e.clock.Now() + readDelay
+	}
 }
 
 // launch queues a probe for sending, or refuses it where that is impossible.
@@ -146,9 +153,10 @@ func (e *engine) flush(k *socket) {
 			retried = false
 		}
 	}
+	e.flushed += len(k.pending)
 	clear(k.pending)
 	k.pending = k.pending[:0]
-	if e.readDue = e.clock.Now() + readDelay; k.stampsDue() {
+	if k.stampsDue() {
 		e.readReports(k)
 	}
 }
