@@ -66,7 +66,7 @@ type Recorders struct {
 	began    time.Time                   // seconds are numbered from here
 
 	pairs *pairs
-	own *own
+	own   *own
 
 	mu      sync.Mutex
 	targets map[sender.Labels]*recorder
