@@ -34,11 +34,10 @@ func TestTurnsAreUrgentAndEnd(t *testing.T) {
 		if unix.Gettid() != thread {
 			t.Error("the goroutine moved to another thread")
 		}
-		after := attributes(t)
 		if err := turns.Give(); err != nil {
 			t.Fatal(err)
 		}
-		if after, err = unix.SchedGetAttr(thread, 0); err != nil || after.Policy != before.Policy || after.Nice != before.Nice {
+		if after, err := unix.SchedGetAttr(thread, 0); err != nil || after.Policy != before.Policy || after.Nice != before.Nice {
 			t.Errorf("%v, policy %d, nice %d, want %d and %d", err, after.Policy, after.Nice, before.Policy, before.Nice)
 		}
 	}
