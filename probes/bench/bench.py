@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 import urllib.request
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -32,6 +33,10 @@ TIMER = Path(__file__).with_name("timer.py")
 RATES = (10000, 20000, 40000)
 SCRAPED_EVERY = 15  # seconds, as Prometheus does unless told otherwise
 BUDGET_RATE, LATE_BUDGET = 10000, 0.1
+# Probes a second, as targets and the interval of each in milliseconds.
+PRICED = {10: (10, 1000), 60: (60, 1000), 100: (100, 1000), 1000: (100, 100), 10000: (100, 10)}
+PRICE_BUDGET = {60: 100.0}  # us
+FPING_MOST = 6000  # probes a second: it has 65 535 numbers and keeps each for 10 s
 LEFT, RIGHT = f"vigia-bench-{os.getpid()}-l", f"vigia-bench-{os.getpid()}-r"
 
 
@@ -243,16 +248,33 @@ def quantile(values: list[float], q: float) -> float:
     return sorted(values)[min(len(values) - 1, int(q * len(values)))] if values else float("nan")
 
 
-def rtts(near: Daemon) -> tuple[list[float], list[float]]:
-    """Return kernel and user-space RTTs in microseconds from the raw records."""
-    kernel, user = [], []
-    for line in near.get("/debug/records").splitlines():
-        record = json.loads(line)
-        if record["outcome"] == "received":
-            user.append(record["application_ns"] / 1000)
-            if "rtt_ns" in record:
-                kernel.append(record["rtt_ns"] / 1000)
-    return kernel, user
+SLOWEST = 3
+
+
+def rtts(near: Daemon, since_ns: int) -> tuple[list[float], list[float]]:
+    """Return RTTs by kernel stamps and those of an application in microseconds, of what was sent since.
+
+    Says which probes were the slowest and on which leg; without any that has all
+    stamps there is no figure, and the verdicts tell why.
+    """
+    records = [json.loads(line) for line in near.get("/debug/records").splitlines()]
+    answered = [r for r in records if r["outcome"] == "received" and r["t1"] >= since_ns]
+    good = sorted((r for r in answered if "rtt_ns" in r), key=lambda r: float(r["rtt_ns"]))
+    verdicts = dict(Counter(r["verdict"] for r in answered))
+    if not good:
+        raise SystemExit(
+            f"bench: no probe has all stamps of the kernel: {len(records)} records, verdicts {verdicts}"
+        )
+    unfit = near.total('vigia_probe_quarantined_total{[^}]*reason="steal"[^}]*}')
+    sys.stderr.write(
+        f"  verdicts {verdicts}, while the hypervisor took the processors {unfit:g}; the slowest:\n"
+    )
+    for r in good[-SLOWEST:]:
+        legs = [r["t2"] - r["t1"], r["t3"] - r["t2"], r["t4"] - r["t3"]]
+        there, residence, back = (leg / 1000 for leg in legs)
+        where = f"there {there:.1f}, reflector {residence:.1f}, back {back:.1f} us"
+        sys.stderr.write(f"    {r['dst']} #{r['sequence']}: {where}\n")
+    return [r["rtt_ns"] / 1000 for r in good], [r["application_ns"] / 1000 for r in answered]
 
 
 def bench_cpu(folder: Path, n: int) -> list[Row]:
@@ -268,6 +290,59 @@ def bench_cpu(folder: Path, n: int) -> list[Row]:
             one_cpu(folder, ours, far_row, loss, mismatch)
     one_cpu(folder, halting, Row("", [], [], ""), loss, mismatch)
     return [ours, halting, far_row, loss, mismatch]
+
+
+def bench_price(folder: Path, n: int) -> list[Row]:
+    """The processor time of a probe by how many there are a second: a daemon's own time is shared by them."""
+    rows = []
+    idle = Row("CPU without probes", [], [], "us/s")
+    for _ in range(n):
+        far = Daemon(RIGHT, config_reflector(), folder, None)
+        try:
+            far.ready()
+            time.sleep(WARM_UP)
+            idle.ours.append(spent(far.process.pid, 2 * SECONDS)[0] * 1e6)
+        finally:
+            far.stop()
+    for rate in PRICED:
+        near_row = Row(f"CPU per probe at {rate}/s", [], [], "us", PRICE_BUDGET.get(rate))
+        far_row = Row(f"CPU per probe at {rate}/s, our reflector", [], [], "us")
+        for _ in range(n):
+            one_price(folder, rate, near_row, far_row)
+        rows += [near_row, far_row]
+    return [idle, *rows]
+
+
+def one_price(folder: Path, rate: int, near_row: Row, far_row: Row) -> None:
+    """Take each once, ours and fping's, of the same time."""
+    targets, interval = PRICED[rate]
+    seconds = 3 * SECONDS if rate <= 100 else SECONDS
+    with probing(folder, targets, interval) as (near, far):
+        sent = near.total("vigia_probe_sent_total")
+        since = time.monotonic()
+        used = spent_together([near.process.pid, far.process.pid], seconds)
+        sent = (near.total("vigia_probe_sent_total") - sent) / (time.monotonic() - since)
+    near_row.ours.append(used[0] / sent * 1e6)
+    far_row.ours.append(used[1] / sent * 1e6)
+    if rate > FPING_MOST:
+        return
+    peer = fping(targets, interval, seconds + 2 * WARM_UP)
+    time.sleep(WARM_UP)
+    near_row.peer.append(spent(peer.pid, seconds)[0] / rate * 1e6)
+    fping_result(peer)
+
+
+def spent(pid: int, seconds: float) -> list[float]:
+    """Return the processor seconds that a process takes a second, for a while."""
+    return spent_together([pid], seconds)
+
+
+def spent_together(pids: list[int], seconds: float) -> list[float]:
+    """Return the processor seconds that processes take a second, for the same while."""
+    start, since = [cpu_seconds(p) for p in pids], time.monotonic()
+    time.sleep(seconds)
+    passed = time.monotonic() - since
+    return [(cpu_seconds(p) - s) / passed for p, s in zip(pids, start, strict=True)]
 
 
 def one_cpu(folder: Path, ours: Row, far_row: Row, loss: Row, mismatch: Row) -> None:
@@ -349,19 +424,33 @@ def bench_noise(folder: Path, n: int) -> list[Row]:
     rows = []
     for name, busy in (("idle", False), ("CPU saturated", True)):
         kernel = Row(f"RTT p99, {name}, kernel stamps", [], [], "us", 50 if busy else None)
-        user = Row(f"RTT p99, {name}, user-space stamps", [], [], "us")
+        application = Row(f"RTT p99, {name}, application (reflector included)", [], [], "us")
+        own = {stage: Row(f"own delay, mean, {name}, {stage}", [], [], "us") for stage in ("send", "read")}
         for _ in range(n):
             with pressure(busy):
                 with probing(folder, 10, 10) as (near, _):
+                    since = time.time_ns()  # not what the start was like
                     time.sleep(SECONDS / 2)
-                    k, u = rtts(near)
+                    k, a = rtts(near, since)
+                    for stage, row in own.items():
+                        row.ours.append(own_delay(near, stage))
                 values, _, _ = fping_result(fping(10, 10, SECONDS / 2))
             kernel.ours.append(quantile(k, 0.99))
-            user.ours.append(quantile(u, 0.99))
+            application.ours.append(quantile(a, 0.99))
             kernel.peer.append(quantile(values, 0.99))
-            user.peer.append(quantile(values, 0.99))
-        rows += [kernel, user]
+            application.peer.append(quantile(values, 0.99))
+        rows += [kernel, application, *own.values()]
     return rows
+
+
+def own_delay(near: Daemon, stage: str) -> float:
+    """Return the mean of what vigia-probe itself adds, in microseconds."""
+    found = [
+        float(re.findall(rf'^vigia_probe_own_delay_seconds_{part}{{stage="{stage}"}} (\S+)$', text, re.M)[0])
+        for text in [near.get("/metrics")]
+        for part in ("sum", "count")
+    ]
+    return found[0] / max(found[1], 1) * 1e6
 
 
 def bench_rate(folder: Path, n: int) -> list[Row]:
@@ -478,7 +567,7 @@ def main() -> int:
     parser.add_argument(
         "--nice", type=int, default=-15, help="priority of everything, against other work here"
     )
-    parser.add_argument("--only", choices=["cpu", "noise", "rate", "memory"], action="append")
+    parser.add_argument("--only", choices=["cpu", "price", "noise", "rate", "memory"], action="append")
     args = parser.parse_args()
     missing = [tool for tool in ("fping", "ip", "nstat", "taskset") if shutil.which(tool) is None]
     if os.geteuid() != 0 or missing or not PROBE.exists():
@@ -488,6 +577,7 @@ def main() -> int:
         return 2
     benches = {
         "cpu": lambda f: bench_cpu(f, args.repetitions),
+        "price": lambda f: bench_price(f, args.repetitions),
         "noise": lambda f: bench_noise(f, args.repetitions),
         "rate": lambda f: bench_rate(f, args.repetitions),
         "memory": bench_memory,
@@ -496,6 +586,7 @@ def main() -> int:
     raise_priority(args.nice)
     load = [os.getloadavg()[0]]
     rows: list[Row] = []
+    prices: list[Row] = []
     with link(1000), tempfile.TemporaryDirectory() as folder:
         for name, bench in benches.items():
             if args.only and name not in args.only:
@@ -504,9 +595,13 @@ def main() -> int:
             found = bench(Path(folder))
             for row in found:
                 sys.stderr.write(f"  {row.what}: {cell(row.ours)} {row.unit}, peer {cell(row.peer)}\n")
-            rows += found
+            (prices if name == "price" else rows).extend(found)
     load.append(os.getloadavg()[0])
-    show(rows, load)
+    for title, table in (("price per probe", prices), ("", rows)):
+        if table:
+            say(title)
+            show(table, load)
+    rows += prices
     if args.json:
         args.json.write_text(json.dumps({"rows": [asdict(r) for r in rows], "load": load}, indent=2))
     return int(any(r.met() is False for r in rows))

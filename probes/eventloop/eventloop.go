@@ -17,6 +17,11 @@
 //
 // System calls that cannot block are made raw as well: around others the runtime's
 // monitor thread stays awake.
+//
+// Quiet sockets wake nobody: the handler looks at them when it is awake anyway. The kernel
+// wakes who waits for a send stamp from within the driver, between that stamp and the
+// packet's way on, so a loop that waits for stamps delays the packets that it measures.
+// For the same reason nobody waits for the loop's sockets while its handler runs.
 package eventloop
 
 import (
@@ -71,14 +76,19 @@ type Handler interface {
 // runs; Do from anywhere else.
 type Loop struct {
 	epoll, timer, wake int
+	quiet              int      // the epoll instance of sockets that wake nobody
 	outer              int      // the epoll instance in between; empty while the loop holds
 	file               *os.File // of gate, for Go's poller
 	conn               syscall.RawConn
 	holding            bool
+	turns              Turns     // nil for a loop that is as urgent as any goroutine
+	urgent             bool      // it has its turn
 	quickWakes         int       // wake-ups in quick succession
 	woken              time.Time // the last of them
 	raw                [maxEvents]unix.EpollEvent
 	events             [maxEvents]Event
+	quietRaw           [maxEvents]unix.EpollEvent
+	quietEvents        [maxEvents]Event
 	armed              int64
 
 	handler Handler
@@ -92,6 +102,13 @@ type Loop struct {
 	closed  bool
 }
 
+// Turns make the loop's goroutine urgent while it is busy, and an ordinary one while it is
+// quiet, when it waits in Go's scheduler.
+type Turns interface {
+	Take() error // begins a turn
+	Give() error // ends it
+}
+
 type task struct {
 	fn   func()
 	done chan struct{}
@@ -99,7 +116,7 @@ type task struct {
 
 // New returns a loop that does not run yet.
 func New() (*Loop, error) {
-	l := &Loop{epoll: -1, outer: -1, timer: -1, wake: -1}
+	l := &Loop{epoll: -1, quiet: -1, outer: -1, timer: -1, wake: -1}
 	l.tick = func(uintptr) bool { return l.step(0) }
 	if err := l.open(); err != nil {
 		l.Close()
@@ -110,6 +127,9 @@ func New() (*Loop, error) {
 
 func (l *Loop) open() (err error) {
 	if l.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+		return fmt.Errorf("create epoll instance: %w", err)
+	}
+	if l.quiet, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return fmt.Errorf("create epoll instance: %w", err)
 	}
 	if l.outer, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
@@ -137,6 +157,9 @@ func (l *Loop) open() (err error) {
 	return l.Add(l.wake, wakeToken)
 }
 
+// SetTurns makes the loop urgent while it is busy. It is called before Run.
+func (l *Loop) SetTurns(t Turns) { l.turns = t }
+
 // Close frees the loop, after Run has returned or when it never ran.
 func (l *Loop) Close() {
 	l.mu.Lock()
@@ -151,7 +174,7 @@ func (l *Loop) Close() {
 	} else if l.outer >= 0 {
 		unix.Close(l.outer)
 	}
-	for _, fd := range []int{l.epoll, l.timer, l.wake} {
+	for _, fd := range []int{l.epoll, l.quiet, l.timer, l.wake} {
 		if fd >= 0 {
 			unix.Close(fd)
 		}
@@ -160,9 +183,14 @@ func (l *Loop) Close() {
 
 // Add watches a file descriptor; its events carry the token, which must not be
 // negative.
-func (l *Loop) Add(fd int, token int32) error {
+func (l *Loop) Add(fd int, token int32) error { return add(l.epoll, fd, token) }
+
+// AddQuiet is Add for a socket whose events wake nobody: Look has them.
+func (l *Loop) AddQuiet(fd int, token int32) error { return add(l.quiet, fd, token) }
+
+func add(epoll, fd int, token int32) error {
 	event := unix.EpollEvent{Events: unix.EPOLLIN, Fd: token}
-	if err := unix.EpollCtl(l.epoll, unix.EPOLL_CTL_ADD, fd, &event); err != nil {
+	if err := unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, fd, &event); err != nil {
 		return fmt.Errorf("watch a file descriptor: %w", err)
 	}
 	return nil
@@ -181,10 +209,46 @@ func (l *Loop) AddChanges(fd int, token int32) error {
 
 // Remove stops watching. It is called before the file descriptor is closed.
 func (l *Loop) Remove(fd int) error {
-	if err := unix.EpollCtl(l.epoll, unix.EPOLL_CTL_DEL, fd, nil); err != nil {
+	err := unix.EpollCtl(l.epoll, unix.EPOLL_CTL_DEL, fd, nil)
+	if errors.Is(err, unix.ENOENT) {
+		err = unix.EpollCtl(l.quiet, unix.EPOLL_CTL_DEL, fd, nil)
+	}
+	if err != nil {
 		return fmt.Errorf("stop watching a file descriptor: %w", err)
 	}
 	return nil
+}
+
+// Look returns what can be done with quiet sockets now, without waiting. more says that
+// others may have something, too, which the next Look tells of. Handlers call it; the
+// events are valid until it is called again.
+func (l *Loop) Look() (events []Event, more bool, err error) {
+	n, errno := poll(l.quiet, &l.quietRaw, 0)
+	if errno != 0 && errno != unix.EINTR {
+		return nil, false, fmt.Errorf("look at quiet sockets: %w", errno)
+	}
+	for i := range l.quietRaw[:n] {
+		l.quietEvents[i] = eventOf(&l.quietRaw[i])
+	}
+	return l.quietEvents[:n], n == maxEvents, nil
+}
+
+// poll is epoll_pwait(2); it returns no events with an error.
+func poll(epoll int, raw *[maxEvents]unix.EpollEvent, within time.Duration) (n int, errno syscall.Errno) {
+	count, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(epoll), uintptr(unsafe.Pointer(raw)), maxEvents,
+		uintptr(within/time.Millisecond), 0, 0)
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(count), 0
+}
+
+func eventOf(e *unix.EpollEvent) Event {
+	return Event{
+		Token:    e.Fd,
+		Readable: e.Events&unix.EPOLLIN != 0,
+		Errors:   e.Events&(unix.EPOLLERR|unix.EPOLLHUP) != 0,
+	}
 }
 
 // Do runs fn in the loop's goroutine, between two wake-ups, and waits for it.
@@ -229,11 +293,12 @@ func (l *Loop) signal() {
 }
 
 // Run waits and calls the handler until Stop.
-func (l *Loop) Run(h Handler) error {
+func (l *Loop) Run(h Handler) (err error) {
 	l.mu.Lock()
 	l.running = true
 	l.mu.Unlock()
 	defer func() {
+		err = errors.Join(err, l.give())
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.running = false
@@ -294,7 +359,16 @@ func (l *Loop) park() error {
 		return fmt.Errorf("hand the sockets to the poller: %w", err)
 	}
 	l.holding = false
-	return nil
+	return l.give()
+}
+
+// give ends the loop's turn, if it has one.
+func (l *Loop) give() error {
+	if !l.urgent {
+		return nil
+	}
+	l.urgent = false
+	return l.turns.Give()
 }
 
 // hold takes the sockets from Go's poller, unless the runtime has too few processors.
@@ -307,6 +381,10 @@ func (l *Loop) hold() error {
 		return fmt.Errorf("take the sockets from the poller: %w", err)
 	}
 	l.holding = true
+	if l.turns != nil {
+		// A loop that may not be urgent any more is late at worst.
+		l.urgent = l.turns.Take() == nil
+	}
 	return nil
 }
 
@@ -322,15 +400,39 @@ func (l *Loop) step(within time.Duration) bool {
 		l.err = ErrStopped
 		return true
 	}
-	l.err = l.arm(l.handler.Ready(events))
+	l.err = l.handle(events)
 	return true
+}
+
+// handle lets the handler work. Go's poller does not watch meanwhile: what the work itself
+// causes, as send stamps, would wake a thread for nothing.
+func (l *Loop) handle(events []Event) error {
+	if l.holding {
+		return l.arm(l.handler.Ready(events))
+	}
+	if err := l.watch(0); err != nil {
+		return err
+	}
+	if err := l.arm(l.handler.Ready(events)); err != nil {
+		return err
+	}
+	return l.watch(unix.EPOLLIN)
+}
+
+// watch says which events of the sockets Go's poller sees.
+func (l *Loop) watch(events uint32) error {
+	event := unix.EpollEvent{Events: events}
+	_, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_CTL, uintptr(l.outer), unix.EPOLL_CTL_MOD, uintptr(l.epoll), uintptr(unsafe.Pointer(&event)), 0, 0)
+	if errno != 0 {
+		return fmt.Errorf("tell the poller what to watch: %w", errno)
+	}
+	return nil
 }
 
 // poll looks for events and waits for them within a time. any is true for the timer
 // and wake-ups from elsewhere, too; woken for the latter.
 func (l *Loop) poll(within time.Duration) (events []Event, any, woken bool) {
-	n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(l.epoll), uintptr(unsafe.Pointer(&l.raw)), maxEvents,
-		uintptr(within/time.Millisecond), 0, 0)
+	n, errno := poll(l.epoll, &l.raw, within)
 	if errno != 0 {
 		if errno != unix.EINTR {
 			l.err = fmt.Errorf("look for events: %w", errno)
@@ -346,11 +448,7 @@ func (l *Loop) poll(within time.Duration) (events []Event, any, woken bool) {
 		case wakeToken:
 			woken = true
 		default:
-			l.events[used] = Event{
-				Token:    e.Fd,
-				Readable: e.Events&unix.EPOLLIN != 0,
-				Errors:   e.Events&(unix.EPOLLERR|unix.EPOLLHUP) != 0,
-			}
+			l.events[used] = eventOf(e)
 			used++
 		}
 	}

@@ -378,3 +378,210 @@ func TestStopWhileHolding(t *testing.T) {
 	testutil.WaitFor(t, "the loop to hold", func() bool { return holds(t, l) })
 	l.Stop() // run's clean-up waits for it
 }
+
+// pair returns two connected sockets.
+func pair(t *testing.T) (fds [2]int) {
+	t.Helper()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		unix.Close(fds[0])
+		unix.Close(fds[1])
+	})
+	return fds
+}
+
+// looker looks at the quiet sockets at each wake-up.
+type looker struct {
+	t    *testing.T
+	loop *Loop
+	seen []Event
+	more bool
+}
+
+func (k *looker) Ready(events []Event) int64 {
+	if len(events) != 0 {
+		k.t.Errorf("a quiet socket is told of: %+v", events)
+	}
+	var found []Event
+	var err error
+	if found, k.more, err = k.loop.Look(); err != nil {
+		k.t.Error(err)
+	}
+	k.seen = append(k.seen[:0], found...)
+	return 0
+}
+
+// TestQuietSocketsWakeNobody, and are seen with the next wake-up, all of them.
+func TestQuietSocketsWakeNobody(t *testing.T) {
+	l, err := New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	const sockets = maxEvents + 1
+	k := &looker{t: t, loop: l}
+	var all [sockets][2]int
+	for i := range all {
+		all[i] = pair(t)
+		if err := l.AddQuiet(all[i][0], int32(i)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := unix.Write(all[i][1], []byte{1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if l.handler = k; l.step(0) {
+		t.Error("a quiet socket wakes the loop")
+	}
+	if err := l.arm(1); err != nil {
+		t.Fatal(err)
+	}
+	testutil.WaitFor(t, "the timer", func() bool { return l.step(0) })
+	if l.err != nil || len(k.seen) != maxEvents || !k.more {
+		t.Fatalf("%v, %d events, more %v", l.err, len(k.seen), k.more)
+	}
+	tokens := make(map[int32]bool)
+	for range 2 {
+		for _, event := range k.seen {
+			var b [8]byte
+			if n, err := unix.Read(all[event.Token][0], b[:]); n != 1 || !event.Readable || event.Errors {
+				t.Errorf("%+v: %d bytes, %v", event, n, err)
+			}
+			tokens[event.Token] = true
+		}
+		k.Ready(nil)
+	}
+	if len(tokens) != sockets || len(k.seen) != 0 || k.more {
+		t.Errorf("%d sockets were told of, %d again, more %v", len(tokens), len(k.seen), k.more)
+	}
+	if err := l.Remove(all[0][0]); err != nil {
+		t.Error(err)
+	}
+	if err := l.Remove(all[0][0]); !errors.Is(err, unix.ENOENT) {
+		t.Errorf("a socket that is not watched: %v", err)
+	}
+}
+
+// TestNobodyIsWokenByTheHandlersOwnWork makes a socket readable in the handler and takes
+// the datagram again: nobody who watches a parked loop may have seen it.
+func TestNobodyIsWokenByTheHandlersOwnWork(t *testing.T) {
+	l, err := New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	fds := pair(t)
+	if err := l.Add(fds[0], 1); err != nil {
+		t.Fatal(err)
+	}
+	watcher, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(watcher)
+	edge := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLET&0xffffffff} // as Go's poller
+	if err := unix.EpollCtl(watcher, unix.EPOLL_CTL_ADD, l.outer, &edge); err != nil {
+		t.Fatal(err)
+	}
+	noticed := func() bool {
+		var events [1]unix.EpollEvent
+		n, err := unix.EpollWait(watcher, events[:], 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n > 0
+	}
+	write := func() {
+		if _, err := unix.Write(fds[1], []byte{1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	read := func() {
+		var b [8]byte
+		if n, _ := unix.Read(fds[0], b[:]); n != 1 {
+			t.Errorf("%d bytes", n)
+		}
+	}
+	write()
+	if !noticed() {
+		t.Fatal("the watcher sees nothing, so the test cannot fail")
+	}
+	h := &recorder{onCall: func() {
+		read()
+		write()
+		if noticed() {
+			t.Error("the handler's work wakes the poller")
+		}
+		read()
+	}}
+	if l.handler = h; !l.step(0) || l.err != nil || h.calls != 1 {
+		t.Fatalf("%v, %d calls", l.err, h.calls)
+	}
+	if noticed() {
+		t.Error("what is done already wakes the poller")
+	}
+	write()
+	if !noticed() {
+		t.Error("what comes afterwards does not wake the poller")
+	}
+	h.onCall = write // and stays
+	if !l.step(0) || l.err != nil {
+		t.Fatal(l.err)
+	}
+	h.onCall = read
+	if !l.step(0) || l.err != nil { // Go's poller looks once more before it waits
+		t.Errorf("what came meanwhile and is left is not seen: %v", l.err)
+	}
+}
+
+// turns counts.
+type turns struct{ taken, given atomic.Int64 }
+
+func (c *turns) Take() error { c.taken.Add(1); return nil }
+func (c *turns) Give() error { c.given.Add(1); return nil }
+
+// TestTurns: a loop is urgent exactly while it holds.
+func TestTurns(t *testing.T) {
+	processors(t, maxHolding+2)
+	k := &ticker{t: t}
+	l, err := New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	c := &turns{}
+	l.SetTurns(c)
+	done := make(chan error, 1)
+	go func() { done <- l.Run(k) }()
+	testutil.WaitFor(t, "the loop to hold", func() bool { return holds(t, l) })
+	check := func() {
+		t.Helper()
+		if err := l.Do(func() {
+			if open := c.taken.Load() - c.given.Load(); l.holding && open != 1 || !l.holding && open != 0 {
+				t.Errorf("holding %v, %d taken, %d given", l.holding, c.taken.Load(), c.given.Load())
+			}
+		}); err != nil {
+			t.Error(err)
+		}
+	}
+	check()
+	k.quiet.Store(true)
+	testutil.WaitFor(t, "the loop to park", func() bool { time.Sleep(5 * maxHold); return !holds(t, l) })
+	check()
+	k.quiet.Store(false)
+	if err := l.Do(func() {}); err != nil { // so that it asks for the timer again
+		t.Fatal(err)
+	}
+	testutil.WaitFor(t, "the loop to hold again", func() bool { return holds(t, l) })
+	check()
+	l.Stop()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if c.taken.Load() != c.given.Load() || c.taken.Load() < 2 {
+		t.Errorf("%d taken, %d given", c.taken.Load(), c.given.Load())
+	}
+}

@@ -35,6 +35,7 @@ const (
 	variationHistogram
 	taxHistogram
 	onewayHistogram
+	ownHistogram // of all targets together
 	numHistograms
 
 	taxSeries    = variationHistogram + delay.NumDirections
@@ -65,6 +66,7 @@ type Recorders struct {
 	began    time.Time                   // seconds are numbered from here
 
 	pairs *pairs
+	own   *own
 
 	mu      sync.Mutex
 	targets map[sender.Labels]*recorder
@@ -96,6 +98,7 @@ func NewRecorders(f *catalog.Factory, reg prometheus.Registerer, context Context
 		variationHistogram:   "vigia_probe_delay_variation_seconds",
 		taxHistogram:         "vigia_probe_overlay_tax_seconds",
 		onewayHistogram:      "vigia_probe_oneway_delay_seconds",
+		ownHistogram:         "vigia_probe_own_delay_seconds",
 		quarantineHistogram:  "vigia_probe_rtt_quarantined_seconds",
 
 		applicationQuarantineHistogram: "vigia_probe_rtt_application_quarantined_seconds",
@@ -103,6 +106,7 @@ func NewRecorders(f *catalog.Factory, reg prometheus.Registerer, context Context
 		r.kinds[i] = f.Series(name)
 	}
 	r.pairs = newPairs(r, f)
+	r.own = newOwn(r)
 	reg.MustRegister(r)
 	return r
 }
@@ -124,6 +128,9 @@ func (r *Recorders) Collect(out chan<- prometheus.Metric) {
 	r.pairs.collect(out)
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if len(r.targets) > 0 {
+		r.own.collect(out)
+	}
 	for _, t := range r.targets {
 		if t.hidden.Load() {
 			continue
@@ -311,8 +318,14 @@ func (r *recorder) flush() {
 // Launched observes the schedule's lag.
 func (r *recorder) Launched(lag int64) { r.observe(lagHistogram, lag) }
 
-// Received observes what an application would have seen.
-func (r *recorder) Received(p *protocol.Probe) {
+// application observes what an application's request would have taken.
+func (r *recorder) application(p *protocol.Probe) {
+	if p.Own.Known {
+		r.owner.own.observe(&p.Own)
+	}
+	if !p.ApplicationKnown() {
+		return
+	}
 	reason, unfit := r.owner.context.Host.Application(p.Lag())
 	if !unfit {
 		r.observe(applicationHistogram, p.Application)
@@ -329,6 +342,9 @@ func (r *recorder) Received(p *protocol.Probe) {
 func (r *recorder) Settled(p *protocol.Probe) {
 	now := time.Now()
 	r.watch(p, now)
+	if p.State == protocol.Answered {
+		r.application(p)
+	}
 	good := p.State == protocol.Answered && p.Verdict == delay.Good
 	r.dumping.Lock()
 	r.records.Add(p, now.UnixNano())
@@ -404,12 +420,16 @@ func (r *Recorders) judgement(l sender.Labels) (j judgement, ok bool) {
 	return j, true
 }
 
-// watch counts the probe for the tenant's objective. Without good stamps, what the
-// application saw is the next best.
+// watch counts the probe for the tenant's objective. Without good stamps, what an
+// application's request would have taken is the next best; where that is not known, the
+// probe is answered and not slow.
 func (r *recorder) watch(p *protocol.Probe, now time.Time) {
-	rtt := p.Application
-	if p.Verdict == delay.Good {
+	var rtt int64
+	switch {
+	case p.Verdict == delay.Good:
 		rtt = p.Stamps.RTT()
+	case p.ApplicationKnown():
+		rtt = p.Application
 	}
 	r.owner.context.Objectives.Probe(r.labels.Tenant, p.State == protocol.Answered, time.Duration(rtt), now)
 }

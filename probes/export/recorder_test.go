@@ -147,8 +147,7 @@ func TestRecordersWhileScraped(t *testing.T) {
 				default:
 				}
 				rec.Launched(ns)
-				rec.Received(&protocol.Probe{Application: ns})
-				rec.Settled(&protocol.Probe{State: protocol.Answered, ErrorBound: -1, Stamps: delay.Stamps{T4: ns}})
+				rec.Settled(&protocol.Probe{State: protocol.Answered, Application: ns, Own: protocol.Own{Known: true, Send: 1, Read: 2}, ErrorBound: -1, Stamps: delay.Stamps{T4: ns}})
 				rec.Varied([delay.NumDirections]int64{ns, -ns, 0})
 			}
 		})
@@ -204,8 +203,11 @@ func TestRecorderTakesGoodSamplesOnly(t *testing.T) {
 	labels := sender.Labels{Src: "a", Dst: "b", Path: "p", Tenant: "t", Probe: "c"}
 	rec := all.New(sender.Target{Protocol: stampprobe.Protocol{}, Labels: labels})
 	stamps := delay.Stamps{T1: 0, T2: 1000, T3: 51_000, T4: 53_000}
+	own := protocol.Own{Known: true, Send: 5_000, Read: 40_000_000}
 	for _, p := range []protocol.Probe{
-		{State: protocol.Answered, Verdict: delay.Good, Stamps: stamps},
+		{State: protocol.Answered, Verdict: delay.Good, Stamps: stamps, Application: 53_000, Own: own},
+		{State: protocol.Answered, Verdict: delay.NoKernelStamp, Stamps: stamps, Application: 7_000, ByExchange: true},
+		{State: protocol.Answered, Verdict: delay.NoKernelStamp, Stamps: stamps, Application: 40_100_000}, // with our waking
 		{State: protocol.Answered, Verdict: delay.ClockStep, Stamps: stamps},
 		{State: protocol.Answered, Verdict: delay.NoKernelStamp, Stamps: stamps},
 		{State: protocol.Answered, Verdict: delay.Implausible, Stamps: stamps},
@@ -229,7 +231,7 @@ func TestRecorderTakesGoodSamplesOnly(t *testing.T) {
 	}
 	want := map[string]float64{
 		"vigia_probe_rtt_seconds": 3e-6, "vigia_probe_reflector_residence_seconds": 50e-6,
-		"vigia_probe_rtt_application_seconds": 0, "vigia_probe_schedule_lag_seconds": 0, "vigia_probe_delay_variation_seconds": 0,
+		"vigia_probe_rtt_application_seconds": 60e-6, "vigia_probe_own_delay_seconds": 40.005e-3, "vigia_probe_schedule_lag_seconds": 0, "vigia_probe_delay_variation_seconds": 0,
 		"vigia_probe_loss_burst_packets": 0,
 	}
 	if diff := cmp.Diff(want, sums()); diff != "" {
@@ -264,8 +266,7 @@ func TestUnfitHostQuarantines(t *testing.T) {
 	labels := sender.Labels{Src: "a", Dst: "b", Path: "p", Tenant: "t", Probe: "c"}
 	rec := all.New(sender.Target{Protocol: stampprobe.Protocol{}, Labels: labels})
 	sample := func() {
-		rec.Received(&protocol.Probe{Application: 5000})
-		rec.Settled(&protocol.Probe{State: protocol.Answered, ErrorBound: 1000, Stamps: delay.Stamps{T2: 1000, T3: 2000, T4: 5000}})
+		rec.Settled(&protocol.Probe{State: protocol.Answered, Application: 5000, Own: protocol.Own{Known: true}, ErrorBound: 1000, Stamps: delay.Stamps{T2: 1000, T3: 2000, T4: 5000}})
 	}
 	counts := func() map[string]uint64 {
 		families, err := reg.Gather()
@@ -285,7 +286,11 @@ func TestUnfitHostQuarantines(t *testing.T) {
 		got["vigia_probe_oneway_delay_seconds"] != 2 || got["vigia_probe_rtt_quarantined_seconds"] != 0 {
 		t.Errorf("fit: %v", got)
 	}
-	rec.Received(&protocol.Probe{Application: 5000, Intended: -int64(time.Second)}) // sent at 0
+	late := protocol.Probe{
+		State: protocol.Answered, Application: 5000, Own: protocol.Own{Known: true}, Intended: -int64(time.Second), // sent at 0
+		Verdict: delay.NoKernelStamp, // at the other end
+	}
+	rec.Settled(&late)
 	if got := counts(); got["vigia_probe_rtt_application_seconds"] != 1 || got["vigia_probe_rtt_application_quarantined_seconds"] != 1 {
 		t.Errorf("late: %v", got)
 	}

@@ -47,6 +47,7 @@ func TestClosedLabels(t *testing.T) {
 		"vigia_probe_timestamps_total.point":                named[sender.Point](sender.NumPoints),
 		"vigia_probe_timestamps_total.source":               named[sender.Source](sender.NumSources),
 		"vigia_probe_host_clock_error_bound_seconds.source": catalogtest.Load(t, "vigia/probes/clockerror").Constants(t, "Source"),
+		"vigia_probe_own_delay_seconds.stage":               named[ownStage](numStages),
 		"vigia_bulk_lost_packets_total.cause":               {lostByNetwork, lostByReceiver},
 		"vigia_probe_mesh_lost_total.cause":                 named[fault](int(numFaults)),
 		"vigia_probe_mesh_judged_total.objective":           named[objective.Kind](objective.NumKinds),

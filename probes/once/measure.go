@@ -45,9 +45,8 @@ func (c *collector) Settled(p *protocol.Probe) {
 	}
 }
 
-// Launched, Received, Varied and Removed say nothing that Settled does not.
+// Launched, Varied and Removed say nothing that Settled does not.
 func (c *collector) Launched(int64)                    {}
-func (c *collector) Received(*protocol.Probe)          {}
 func (c *collector) Varied([delay.NumDirections]int64) {}
 func (c *collector) Removed()                          {}
 func (c *collector) SourceChanged()                    {}

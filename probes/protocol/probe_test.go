@@ -38,3 +38,40 @@ func TestLag(t *testing.T) {
 		t.Errorf("lag %d", p.Lag())
 	}
 }
+
+// TestSplit tells the application's part from our own.
+func TestSplit(t *testing.T) {
+	const wall = 1_000_000 // CLOCK_REALTIME less CLOCK_MONOTONIC
+	probe := func(change func(p *Probe)) Probe {
+		p := Probe{
+			Intended: 100, SentAt: 110, Sent: wall + 110, ReadAt: 500,
+			Stamps: delay.Stamps{T1: wall + 115, T4: wall + 215, Kernel: delay.T1 | delay.T4},
+		}
+		change(&p)
+		p.Split(wall + p.ReadAt)
+		return p
+	}
+	for _, tc := range []struct {
+		name        string
+		change      func(p *Probe)
+		application int64
+		own         Own
+		known       bool
+	}{
+		{"stamped", func(*Probe) {}, 100, Own{Known: true, Send: 5, Read: 285}, true},
+		{"no send stamp", func(p *Probe) { p.Stamps.Kernel = delay.T4 }, 390, Own{}, false},
+		{"no receive stamp", func(p *Probe) { p.Stamps.Kernel = delay.T1 }, 390, Own{}, false},
+		{"the clock was stepped", func(p *Probe) { p.Stamps.ReceivedSteps = 1 }, 390, Own{}, false},
+		{"implausible", func(p *Probe) { p.Stamps.T4 = wall }, 390, Own{}, false},
+		{"an exchange that the kernel timed", func(p *Probe) { p.ByExchange = true }, 100, Own{}, true},
+		{"an exchange of user space", func(p *Probe) { p.ByExchange, p.Stamps.Kernel = true, 0 }, 390, Own{}, true},
+	} {
+		p := probe(tc.change)
+		if p.Application != tc.application || p.Own != tc.own || p.ApplicationKnown() != tc.known {
+			t.Errorf("%s: %d, %+v, known %v", tc.name, p.Application, p.Own, p.ApplicationKnown())
+		}
+		if whole := p.Lag() + p.Own.Send + p.Application + p.Own.Read; p.Own.Known && whole != p.ReadAt-p.Intended {
+			t.Errorf("%s: the parts are %d of %d", tc.name, whole, p.ReadAt-p.Intended)
+		}
+	}
+}

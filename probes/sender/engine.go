@@ -25,6 +25,12 @@ const (
 	minDatagram = 2048
 	// clockErrorAge is how long our clock's error is used.
 	clockErrorAge = int64(10 * time.Second)
+	// readDelay is how long after the last probe its answer and send stamp are read at the
+	// latest, in nanoseconds. The kernel has stamped them, so it is no part of any delay;
+	// they are read with the next probe that is due before.
+	readDelay = int64(50 * time.Millisecond)
+	// burstReadDelay is the same after a whole batch, whose answers fill small buffers.
+	burstReadDelay = int64(2 * time.Millisecond)
 )
 
 // Point is where a time stamp was taken, Source by what.
@@ -83,6 +89,8 @@ type engine struct {
 	arrival  protocol.Arrival
 	reading  protocol.Answer
 	unsent   []*socket // with pending launches
+	readDue  int64     // when sockets are read at the latest; 0 when nothing was sent since
+	flushed  int       // packets of this wake-up
 
 	localClock    protocol.LocalClock
 	clockErrorDue int64 // when our clock's error is asked for again
@@ -109,37 +117,78 @@ func newEngine(logger *slog.Logger, bound Bound) (*engine, error) {
 	}, nil
 }
 
-// Ready handles one wake-up: what arrived first, so that no answer that is there
-// counts as missing; then deadlines; then sending.
+// Ready handles one wake-up. What is due is sent first, since the rest can wait; then all
+// that arrived is read, so that no answer that is there counts as missing; then deadlines.
 func (e *engine) Ready(events []eventloop.Event) (wake int64) {
 	now := e.clock.Update()
 	for _, event := range events {
-		k := e.tokens[event.Token]
-		if k == nil {
-			continue
-		}
-		if k.handler == nil { // any change may be the end of an exchange
+		if k := e.tokens[event.Token]; k != nil { // any change may be the end of an exchange
 			e.progressAll(k, e.clock.Update())
-			continue
-		}
-		if event.Errors {
-			e.readReports(k)
-		}
-		if event.Readable {
-			e.receive(k)
 		}
 	}
-	e.settleDue(now)
+	if e.readDue <= now {
+		e.readDue = 0
+	}
 	e.transmitDue()
-	return e.nextWake()
+	e.read()
+	e.settleDue(now)
+	return e.nextWake(now)
 }
 
-func (e *engine) nextWake() int64 {
-	due, settle := e.due.at(), e.settle.at()
-	if due == 0 || settle != 0 && settle < due {
-		return settle
+// read reads what waits on the sockets of packets.
+func (e *engine) read() {
+	for range maxRounds {
+		events, more, err := e.loop.Look()
+		if err != nil {
+			e.logger.Error("cannot read answers", "err", err)
+			return
+		}
+		for _, event := range events {
+			k := e.tokens[event.Token]
+			if k == nil {
+				continue
+			}
+			if event.Errors {
+				e.readReports(k)
+			}
+			if event.Readable {
+				e.receive(k)
+			}
+		}
+		if !more {
+			return
+		}
 	}
-	return due
+}
+
+// nextWake returns when there is something to do next.
+func (e *engine) nextWake(now int64) int64 {
+	wake := e.due.at()
+	if wake == 0 || e.readDue != 0 && e.readDue < wake {
+		wake = e.readDue
+	}
+	e.postpone(wake, now)
+	if settle := e.settle.at(); wake == 0 || settle != 0 && settle < wake {
+		wake = settle
+	}
+	return wake
+}
+
+// postpone moves the deadlines that have been met by now out of the way: a wake-up before
+// the next probe is worth its price only where something may be lost. until is 0 where
+// there is no next probe.
+func (e *engine) postpone(until, now int64) {
+	for s := e.settle.first(); s != nil && (until == 0 || e.settle.at() < until) && !s.retired; s = e.settle.first() {
+		at, ok := s.nextSettle(now)
+		if !ok {
+			e.settle.remove(s)
+			continue
+		}
+		if at = onGrid(max(at, now+1)); at <= e.settle.at() {
+			return
+		}
+		e.settle.set(s, at)
+	}
 }
 
 // add starts a session; its socket and address may still be missing.
@@ -231,7 +280,7 @@ func (e *engine) attach(key sockets.Key, s *timestamping.Socket) {
 // datagrams that wait, or for anything that happens to it.
 func (e *engine) adopt(k *socket, s *session) {
 	if k.Socket != nil && !k.watched {
-		add := e.loop.Add
+		add := e.loop.AddQuiet
 		if s.exchange != nil {
 			add = e.loop.AddChanges
 		}

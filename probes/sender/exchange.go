@@ -19,7 +19,7 @@ func (e *engine) exchange(s *session, intended int64) {
 	p := launch{session: s, intended: intended}
 	e.beginProbe(&p, now)
 	p.slot.Value = protocol.Probe{
-		Sequence: p.slot.Sequence, Intended: intended, SentAt: now, Sent: e.clock.Realtime(now),
+		Sequence: p.slot.Sequence, Intended: intended, SentAt: now, Sent: e.clock.Realtime(now), ByExchange: true,
 		Stamps: delay.Stamps{SentSteps: e.clock.Steps()},
 	}
 	if err := s.exchange.Begin(&p.slot.Value); err != nil {

@@ -134,8 +134,8 @@ func TestProbesOutsideTheLoop(t *testing.T) {
 		if answered && (p.Verdict != delay.Good || p.Stamps.RTT() != int64(rtt) || p.Detail != p.Sequence || !p.Stamps.OneClock) {
 			t.Errorf("probe %d: %+v", p.Sequence, p)
 		}
-		if answered && p.Application != 1-p.Intended {
-			t.Errorf("probe %d: it ended %d ns after it was due, not at the time that was told", p.Sequence, p.Application)
+		if answered && (p.Application != int64(rtt) || p.ReadAt != 1 || p.Own.Known || !p.ApplicationKnown()) {
+			t.Errorf("probe %d: it took %d ns and ended at %d, not as was told: %+v", p.Sequence, p.Application, p.ReadAt, p.Own)
 		}
 	}
 	if !errors.Is(st.LastError, failure) {

@@ -198,7 +198,7 @@ func TestStallIsNotLoss(t *testing.T) {
 	var targets []Target
 	for i := range 20 {
 		tg := target(netip.AddrFrom4([4]byte{1, 2, 3, byte(i)}).String(), at)
-		tg.Interval, tg.Deadline = 20*time.Millisecond, 100*time.Millisecond
+		tg.Interval, tg.Deadline = 20*time.Millisecond, 500*time.Millisecond
 		targets = append(targets, tg)
 	}
 	f.apply(targets...)
@@ -211,7 +211,7 @@ func TestStallIsNotLoss(t *testing.T) {
 				flying += ser.current[0].Window.InFlight()
 			}
 			if flying > 0 {
-				time.Sleep(300 * time.Millisecond)
+				time.Sleep(800 * time.Millisecond)
 			}
 		}); err != nil {
 			t.Fatal(err)

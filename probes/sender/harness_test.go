@@ -30,7 +30,6 @@ const (
 type notes struct {
 	mu        sync.Mutex
 	lags      []int64
-	received  []protocol.Probe
 	settled   []protocol.Probe
 	bursts    []uint64
 	varied    [][delay.NumDirections]int64
@@ -49,15 +48,26 @@ func (n *notes) do(fn func()) {
 	fn()
 }
 
-func (n *notes) Launched(lag int64)         { n.do(func() { n.lags = append(n.lags, lag) }) }
-func (n *notes) Received(p *protocol.Probe) { n.do(func() { n.received = append(n.received, *p) }) }
-func (n *notes) Settled(p *protocol.Probe)  { n.do(func() { n.settled = append(n.settled, *p) }) }
-func (n *notes) Burst(probes uint64)        { n.do(func() { n.bursts = append(n.bursts, probes) }) }
-func (n *notes) SourceChanged()             { n.do(func() { n.changed++ }) }
-func (n *notes) Finished()                  { n.do(func() { n.finished = true }) }
-func (n *notes) Removed()                   { n.do(func() { n.removed = true }) }
+func (n *notes) Launched(lag int64)        { n.do(func() { n.lags = append(n.lags, lag) }) }
+func (n *notes) Settled(p *protocol.Probe) { n.do(func() { n.settled = append(n.settled, *p) }) }
+func (n *notes) Burst(probes uint64)       { n.do(func() { n.bursts = append(n.bursts, probes) }) }
+func (n *notes) SourceChanged()            { n.do(func() { n.changed++ }) }
+func (n *notes) Finished()                 { n.do(func() { n.finished = true }) }
+func (n *notes) Removed()                  { n.do(func() { n.removed = true }) }
 func (n *notes) Varied(v [delay.NumDirections]int64) {
 	n.do(func() { n.varied = append(n.varied, v) })
+}
+
+// good counts the answers with good stamps.
+func (n *notes) good() (count int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for i := range n.settled {
+		if n.settled[i].State == protocol.Answered && n.settled[i].Verdict == delay.Good {
+			count++
+		}
+	}
+	return count
 }
 
 // fixture is a running sender.

@@ -107,7 +107,7 @@ func (e *engine) answer(s *session, sequence uint64, stamp, at int64) bool {
 // received takes the measurements of an answered probe, whose stamp of arrival is there.
 func (e *engine) received(s *session, slot *protocol.Slot, at int64, a *protocol.Answer) {
 	p := &slot.Value
-	p.State, p.Application = protocol.Waiting, at-p.Intended
+	p.State, p.ReadAt = protocol.Waiting, at
 	p.Stamps.ReceivedSteps = e.clock.Steps()
 	if a.OneClock {
 		p.Stamps.OneClock = true
@@ -125,7 +125,6 @@ func (e *engine) received(s *session, slot *protocol.Slot, at int64, a *protocol
 	s.series.errorBound = p.ErrorBound
 	s.series.answered = at
 	s.waiting++
-	s.series.recorder.Received(p)
 	if !a.Incomplete || p.Stamps.Kernel&delay.T4 == 0 || p.Complete(s.Hardware) {
 		e.finish(s, slot)
 		return
@@ -144,6 +143,7 @@ func (e *engine) finish(s *session, slot *protocol.Slot) {
 	p := &slot.Value
 	p.State = protocol.Answered
 	s.waiting--
+	p.Split(e.clock.Realtime(p.ReadAt))
 	p.Stamps.Choose(s.Hardware)
 	p.Verdict = p.Stamps.Verdict()
 	e.countStamps(p)
@@ -200,6 +200,7 @@ func reportVariation(s *session, before, p *protocol.Probe) {
 
 // readReports reads a socket's error queue: send stamps and ICMP errors.
 func (e *engine) readReports(k *socket) {
+	k.stampsRead = k.count
 	for range maxRounds {
 		n, err := e.reports.Receive(k.Socket)
 		if err != nil {

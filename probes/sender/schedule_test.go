@@ -217,13 +217,18 @@ func TestMemoryIsBounded(t *testing.T) {
 type idle struct{ received atomic.Int64 }
 
 func (*idle) Launched(int64)                    {}
-func (i *idle) Received(*protocol.Probe)        { i.received.Add(1) }
-func (*idle) Settled(*protocol.Probe)           {}
 func (*idle) Varied([delay.NumDirections]int64) {}
 func (*idle) Burst(uint64)                      {}
 func (*idle) Finished()                         {}
 func (*idle) Removed()                          {}
 func (*idle) SourceChanged()                    {}
+
+// Settled counts the answers.
+func (i *idle) Settled(p *protocol.Probe) {
+	if p.State == protocol.Answered {
+		i.received.Add(1)
+	}
+}
 
 // wait waits for so many more answers.
 func (i *idle) wait(more int64) {

@@ -311,22 +311,29 @@ func (s *Sender) Run(ctx context.Context) error {
 		s.engine.loop.Stop()
 	})
 	err := make(chan error)
-	go func() { err <- s.loop() }()
+	s.takeTurns()
+	go func() { err <- s.engine.loop.Run(s.engine) }()
 	failure := <-err
 	cancel()
 	wg.Wait()
 	return failure
 }
 
-// loop sends and receives; its goroutine has a thread of its own if that is more urgent
-// than others.
-func (s *Sender) loop() error {
-	if s.options.RealTime {
-		if err := realtime.Lock(); err != nil {
-			s.options.Logger.Info("cannot run before ordinary threads; probes may leave late on a busy machine", "err", err)
-		}
+// takeTurns makes sending urgent while there is much to send, where the system allows it.
+func (s *Sender) takeTurns() {
+	if !s.options.RealTime {
+		return
 	}
-	return s.engine.loop.Run(s.engine)
+	// While it is quiet it is an ordinary thread among others.
+	if err := realtime.ShortenSlices(); err != nil {
+		s.options.Logger.Info("cannot ask for short slices; probes may leave late on a busy machine", "err", err)
+	}
+	turns, err := realtime.NewTurns()
+	if err != nil {
+		s.options.Logger.Info("cannot run before ordinary threads; probes may leave late on a busy machine", "err", err)
+		return
+	}
+	s.engine.loop.SetTurns(turns)
 }
 
 // Close frees the sender after Run has returned, or when it never ran.

@@ -7,8 +7,13 @@ import (
 	"vigia/probes/timestamping"
 )
 
-// countRing is how many send stamps may be outstanding on a socket.
-const countRing = 1024
+const (
+	// countRing is how many send stamps may be outstanding on a socket.
+	countRing = 1024
+	// maxUnread is how many of them may wait to be read: they take room in the receive
+	// buffer, from answers.
+	maxUnread = 8
+)
 
 // socket is an open socket and the sessions that share it.
 type socket struct {
@@ -22,8 +27,9 @@ type socket struct {
 
 	sent        [countRing]sentProbe // by the kernel's count
 	count       uint32
-	readUntil   int64 // all that arrived before this time has been read
-	dropsReadAt int64 // the drop counter was read when readUntil was this
+	stampsRead  uint32 // count when the send stamps were read last
+	readUntil   int64  // all that arrived before this time has been read
+	dropsReadAt int64  // the drop counter was read when readUntil was this
 	drops       drops
 }
 
@@ -76,6 +82,9 @@ func (k *socket) handed(s *session, sequence uint64) {
 	k.count++
 }
 
+// stampsDue reports whether send stamps must be read before there are too many.
+func (k *socket) stampsDue() bool { return k.count-k.stampsRead >= maxUnread }
+
 // takeSent returns the probe that the kernel knows by count, once for each source of
 // stamps.
 func (k *socket) takeSent(count uint32, source delay.Source) (*session, *protocol.Slot) {
@@ -91,6 +100,6 @@ func (k *socket) takeSent(count uint32, source delay.Source) (*session, *protoco
 // are lost with it.
 func (k *socket) recount() error {
 	clear(k.sent[:])
-	k.count = 0
+	k.count, k.stampsRead = 0, 0
 	return k.RestartCount()
 }

@@ -152,7 +152,7 @@ func (t *Target) name() (name resolver.Name, ok bool) {
 // different targets that are due almost together leave together.
 const (
 	gridSteps = 25
-	maxGrid   = int64(4 * time.Millisecond)
+	maxGrid   = int64(20 * time.Millisecond)
 )
 
 // start returns when the first probe is due: at once for a counted target, and
@@ -206,8 +206,6 @@ type Recorder interface {
 	// Launched is called for each probe, with the actual minus the intended
 	// send time in nanoseconds.
 	Launched(lag int64)
-	// Received is called when a probe is answered in time.
-	Received(p *protocol.Probe)
 	// Settled is called when nothing more can become known of a probe: Lost,
 	// or Answered with a verdict on its stamps.
 	Settled(p *protocol.Probe)

@@ -18,6 +18,7 @@ const maxClosings = 8
 // transmitDue sends every probe that is due.
 func (e *engine) transmitDue() {
 	now := e.clock.Now()
+	e.flushed = 0
 	for s := e.due.first(); s != nil && s.next <= now; s = e.due.first() {
 		intended := s.advance(now)
 		e.due.set(s, s.next)
@@ -28,6 +29,12 @@ func (e *engine) transmitDue() {
 		e.unsent[i] = nil
 	}
 	e.unsent = e.unsent[:0]
+	switch {
+	case e.flushed >= batch:
+		e.readDue = e.clock.Now() + burstReadDelay
+	case e.flushed > 0:
+		e.readDue = e.clock.Now() + readDelay
+	}
 }
 
 // launch queues a probe for sending, or refuses it where that is impossible.
@@ -115,7 +122,7 @@ func (e *engine) refused(s *session, slot *protocol.Slot) {
 }
 
 // flush sends what is pending on a socket in one system call, or a few when the
-// kernel refuses something, and then reads the send stamps that are there.
+// kernel refuses something.
 func (e *engine) flush(k *socket) {
 	if len(k.pending) == 0 {
 		return
@@ -146,9 +153,12 @@ func (e *engine) flush(k *socket) {
 			retried = false
 		}
 	}
+	e.flushed += len(k.pending)
 	clear(k.pending)
 	k.pending = k.pending[:0]
-	e.readReports(k)
+	if k.stampsDue() {
+		e.readReports(k)
+	}
 }
 
 // prepare writes the pending packets. Their user-space send stamps are as late as

@@ -363,13 +363,13 @@ DETAIL = Dashboard(
             (
                 Panel(
                     "timeseries",
-                    "p99 by kernel and by user-space timestamps",
-                    "The same probes, measured twice: the difference is scheduling delay on the hosts, not the network.",
+                    "p99 of the network and of an application",
+                    "The same probes by the same kernel stamps, without and with the time in the reflector: the difference is scheduling delay on the other host, not the network.",
                     (
-                        Query(_quantile(0.99, "path"), "{{path}} kernel"),
+                        Query(_quantile(0.99, "path"), "{{path}} network"),
                         Query(
                             _quantile(0.99, "path", f"vigia_probe_rtt_application_seconds{{{_ON}}}"),
-                            "{{path}} user space",
+                            "{{path}} application",
                         ),
                     ),
                     "s",
