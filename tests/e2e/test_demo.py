@@ -366,7 +366,8 @@ def test_the_comparison_says_what_the_raw_data_of_the_period_say(demo: Demo) -> 
     for probe, group in groups.items():
         for path in group["paths"]:
             known = paths[(probe, path["path"])]
-            low, high = (f * limit for f, limit in zip((0.8, 1.25), path["interval"], strict=True))
+            # Buckets of all pairs of nodes together here, the mean of the pairs' medians there.
+            low, high = (f * limit for f, limit in zip((0.67, 1.5), path["interval"], strict=True))
             assert low <= np.nanmedian(known) <= high, (probe, path)
         if group["winner"]:
             beaten = [
