@@ -20,6 +20,7 @@ COMMANDS = {
     "compare": "vigia.cli.compare",
     "lab": "vigia.cli.lab",
     "stack": "vigia.cli.stack",
+    "soak": "vigia.cli.soak",
     "campaign": "vigia.cli.campaign",
     "node": "vigia.cli.node",
     "doctor": "vigia.cli.doctor",

@@ -15,7 +15,7 @@ from vigia.report.data import Floats
 from vigia.report.document import Figure
 from vigia_statistics import ecdf_band
 
-__all__ = ["Bar", "bars", "cdf", "spread", "timeline"]
+__all__ = ["Bar", "bars", "cdf", "courses", "spread", "timeline"]
 
 COLOURS = ("#0b6e99", "#d9730d", "#5b8c3a", "#8a4f9e", "#b3423a", "#6b6b6b", "#00897b", "#c0a000")
 _HATCHES = ("", "//", "..", "xx", "\\\\", "++", "oo", "--")
@@ -139,6 +139,25 @@ def timeline(
                 str(number), (at, len(runs) - 0.6), fontsize=7, ha="center", gid=f"mark {number}: {what}"
             )
         axes.set_xlabel("minutes since the campaign began")
+        return Figure(caption, _svg(canvas))
+
+
+def courses(
+    caption: str, series: Mapping[str, tuple[Floats, Floats]], unit: str, *, marks: Sequence[float] = ()
+) -> Figure:
+    """Draw values over hours, a line for each name, and dotted lines across at some hours."""
+    with mpl.rc_context({**_STYLE, "svg.fonttype": "none"}):
+        canvas, axes = _canvas(8.0)
+        for n, (name, (hours, values)) in enumerate(series.items()):
+            x, y = _thinned(hours, values)
+            style = ("-", "--", ":")[n // len(COLOURS) % 3]
+            axes.plot(x, y, style, label=name, color=COLOURS[n % len(COLOURS)], linewidth=1.2)
+        for at in marks:
+            axes.axvline(at, color="black", linewidth=0.6, linestyle=":")
+        axes.set_ylim(bottom=0)
+        axes.set_xlabel("hours")
+        axes.set_ylabel(unit)
+        _legend(canvas, axes, len(series))
         return Figure(caption, _svg(canvas))
 
 
