@@ -66,6 +66,12 @@ test-quick: ## Run the tests but the end-to-end ones
 	@$(MAKE) --no-print-directory tools build
 	@$(GATE) --without end-to-end
 
+HOURS ?= 3
+
+.PHONY: soak
+soak: deps build ## Run the stack for HOURS=n under churn, fail if anything in it grows; writes soaks/ (root)
+	@$(VENV)/vigia soak --hours '$(HOURS)'
+
 .PHONY: test-compose
 test-compose: ## Run docker-compose.yml on an engine of its own, with images from Debian packages (root)
 	@$(MAKE) --no-print-directory tools build

@@ -39,7 +39,14 @@ def timeline() -> Figure:
     return figures.timeline("Time", runs, [(1.5, "rekeyed"), (2.5, "moved")])
 
 
-@pytest.mark.parametrize("draw", [bars, cdf, spread, timeline])
+def courses() -> Figure:
+    hours = np.linspace(0, 3, 1000)
+    return figures.courses(
+        "Course", {"a": (hours, hours * 5), "b": (hours, hours**2)}, "MiB", marks=[0.5, 1.5]
+    )
+
+
+@pytest.mark.parametrize("draw", [bars, cdf, courses, spread, timeline])
 def test_a_figure_is_one_element_that_stands_alone(draw: Callable[[], Figure]) -> None:
     text = draw().svg
     root = parsed(text)
@@ -90,6 +97,16 @@ def test_a_distribution_of_anything_can_be_drawn(values: list[float]) -> None:
     for band in (None, 0.99):
         parsed(figures.cdf("x", {"a": array, "b": np.array([1.0, 2.0])}, "ms", band=band).svg)
         parsed(figures.cdf("x", {"a": array}, "ms", band=band).svg)
+
+
+def test_courses_have_a_line_each_and_are_thinned() -> None:
+    hours = np.linspace(0, 3, 100_000)
+    few, many = (figures.courses("x", {"a": (h, h)}, "MiB").svg for h in (hours[::400], hours))
+    assert len(many) < 2 * len(few)
+    marked = figures.courses("x", {"a": (hours, hours)}, "MiB", marks=[1.0, 2.0]).svg
+    assert marked.count("stroke-dasharray") == few.count("stroke-dasharray") + 2
+    many_names = figures.courses("x", {f"p{n}": (hours[:9], hours[:9] + n) for n in range(20)}, "MiB").svg
+    assert all(f">p{n}<" in many_names for n in range(20))
 
 
 def test_long_distributions_are_thinned() -> None:

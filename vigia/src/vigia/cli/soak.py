@@ -54,7 +54,7 @@ __all__ = ["soak"]
 )
 @json_option
 @click.pass_context
-def soak(
+def soak(  # noqa: PLR0913 - one argument per option
     context: click.Context,
     *,
     hours: float,

@@ -1,6 +1,6 @@
-"""What a cloud does all day, done to the lab: ports and targets come and go, configuration is reloaded, tenants flood.
+"""What a cloud does all day, done to the lab: ports and targets come and go, programs reload, tenants flood.
 
-Everything is bounded: one extra port on each node and one extra target at a time, floods of fixed rate and time.
+Everything is bounded: one further port and one further target at a time, floods of fixed rate and time.
 """
 
 from __future__ import annotations
@@ -270,9 +270,8 @@ class Churn:
                     return f"{sender.port} sent {rate}, was limited and released"
                 if time.monotonic() > deadline:
                     state = action.state if action and _is_new(action, known) else "no action"
-                    raise VigiaError(
-                        f"{sender.port} was not limited and released within {_RELEASED:g} s of its flood: {state}"
-                    )
+                    within = f"within {_RELEASED:g} s of its flood"
+                    raise VigiaError(f"{sender.port} was not limited and released {within}: {state}")
                 if stop.wait(1.0):
                     return f"{sender.port} flooded; the soak ended before it was released"
 

@@ -22,7 +22,7 @@ Verdict = Literal["within", "grows", "too short"]
 
 
 def warm_up(hours: float) -> float:
-    """Return the hours that are left out at the start of a run: the first 20 minutes, a quarter of a short one."""
+    """Return the hours that are left out at the start: 20 minutes, or a quarter of a short run."""
     return min(_WARM_UP, hours * _WARM_UP_SHARE)
 
 
@@ -105,8 +105,8 @@ def judge(record: Record) -> Judgement:
     """Judge what was sampled so far."""
     block = record.plan.flood_seconds / 3600
     slopes = [
-        _judged(subject, limit, hours, values, record.hours, block)
-        for (quantity, subject), (hours, values) in record.series().items()
+        _judged(subject, limit, series, record.hours, block)
+        for (quantity, subject), series in record.series().items()
         if (limit := limits.of(quantity, subject)) is not None
     ]
     return Judgement(
@@ -119,7 +119,9 @@ def judge(record: Record) -> Judgement:
     )
 
 
-def _judged(subject: str, limit: Limit, hours: Floats, values: Floats, length: float, block: float) -> Slope:
+def _judged(subject: str, limit: Limit, series: tuple[Floats, Floats], length: float, block: float) -> Slope:
+    """Judge one series of a run of so many hours, by blocks of so many."""
+    hours, values = series
     kept = hours >= warm_up(length)
     last = float(values[-1])
     try:

@@ -147,14 +147,14 @@ def _rows(found: Judgement) -> list[tuple[str, ...]]:
     by_limit: dict[int, list[Slope]] = defaultdict(list)
     for s in found.slopes:
         by_limit[id(s.limit)].append(s)
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for slopes in by_limit.values():
         worst = max(slopes, key=lambda s: (s.nearness, s.trend.slope if s.trend else -math.inf))
-        several = f" (of {len(slopes)})" if len(slopes) > 1 else ""
+        others = f" (of {len(slopes)})" if len(slopes) > 1 else ""
         grown = sum(s.verdict == "grows" for s in slopes)
         verdict = f"{grown} grow" if grown > 1 else worst.reason or worst.verdict
         limit = numbers.quantity(worst.limit.per_hour, worst.limit.unit)
-        rows.append((worst.limit.quantity, worst.subject + several, _numbers(worst), limit, verdict))
+        rows.append((worst.limit.quantity, worst.subject + others, _numbers(worst), limit, verdict))
     return rows
 
 

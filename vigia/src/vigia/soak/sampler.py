@@ -51,10 +51,10 @@ def process(pid: int) -> dict[str, float]:
         "threads": float(status["Threads"]),
         "descriptors": 0.0,
     }
-    for name in os.listdir(root / "fd"):
+    for descriptor in (root / "fd").iterdir():
         found["descriptors"] += 1
         try:
-            kind = _ANON.get(str((root / "fd" / name).readlink()))
+            kind = _ANON.get(str(descriptor.readlink()))
         except OSError:
             continue  # closed meanwhile
         if kind:
@@ -70,12 +70,12 @@ def size_below(*paths: Path) -> float:
     """Return the bytes of files and of all files in folders; what goes meanwhile is left out."""
     total = 0
     for path in paths:
-        for folder, _, files in os.walk(path) if path.is_dir() else [(path.parent, [], [path.name])]:
-            for name in files:
-                try:
-                    total += (Path(folder) / name).lstat().st_size
-                except OSError:
-                    continue
+        below = [Path(folder, name) for folder, _, files in os.walk(path) for name in files]
+        for file in [path] if path.is_file() else below:
+            try:
+                total += file.lstat().st_size
+            except OSError:
+                continue
     return float(total)
 
 

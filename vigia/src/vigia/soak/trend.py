@@ -47,7 +47,7 @@ class Trend:
 
 
 def blocks_of(hours: Floats, values: Floats, block: float) -> tuple[Floats, Floats]:
-    """Return the times and the medians of blocks of so many hours; blocks with next to no samples are left out."""
+    """Return times and medians of blocks of so many hours; blocks with next to no samples are left out."""
     if not block > 0:
         raise ValueError(f"block is {block:g}; it is a length in hours above 0")
     if hours.size == 0:
