@@ -139,6 +139,8 @@ def _numbers(s: Slope) -> str:
     """Return the slope with its interval, in one unit."""
     if s.trend is None:
         return numbers.MISSING
+    if s.trend.slope == s.trend.lower == s.trend.upper == 0:
+        return "0"  # of whatever unit
     return numbers.interval(s.trend.slope, s.trend.lower, s.trend.upper, s.limit.unit)
 
 
@@ -189,7 +191,7 @@ def _method(record: Record) -> list[str]:
         "",
         f"The first {left_out:.0f} minutes are left out. The rest is cut into blocks as long as from flood to flood, or into",
         f"{FEWEST_BLOCKS} in a shorter run, and each block stands for its median. The slope is the median of the slopes between",
-        f"all pairs of blocks (Theil and Sen), its interval of {CONFIDENCE:.0%} allows for the dependence of neighbouring",
+        f"all pairs of blocks (Theil and Sen), its interval of {CONFIDENCE * 100:g} % allows for the dependence of neighbouring",
         "blocks. A soak fails where the lower end of an interval is above the limit: where it is nearly certain",
         "that the quantity grows too fast. Limits are a table in `vigia/src/vigia/soak/limits.py`, with the reason for each",
         "and the length of run that judges it: memory settles within an hour, Prometheus's head and log within four.",
