@@ -57,6 +57,7 @@ def test_the_tree_of_commands() -> None:
         *(f"lab {w}" for w in ("up", "down", "status", "exec", "paths", "check")),
         *(f"stack {w}" for w in ("up", "down", "status")),
         *(f"campaign {w}" for w in ("list", "show", "run", "resume", "report", "compare")),
+        "soak report",
         *(f"node {w}" for w in ("serve", "check-config", "status")),
         *(f"certs {w}" for w in ("init", "status")),
         *(f"compose {w}" for w in ("init", "certificates", "lab")),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from vigia.soak import record
-from vigia.soak.record import ChurnEvent, Plan, Record, Sampled
+from vigia.soak.record import ChurnEvent, Sampled, SoakPlan, SoakRecord
 
 BEGUN = 1_700_000_000.0
 MIB = float(1 << 20)
@@ -30,7 +30,7 @@ QUIET: Mapping[str, Mapping[str, Course]] = {
     "lab": {"namespaces": lambda h: 24.0 + (int(h * 60) % 2)},
 }
 
-Write = Callable[..., Record]
+Write = Callable[..., SoakRecord]
 
 
 @pytest.fixture
@@ -44,9 +44,9 @@ def soaked(tmp_path: Path) -> Write:
         events: tuple[ChurnEvent, ...] = (),
         restarts: int = 0,
         problems: tuple[str, ...] = (),
-    ) -> Record:
+    ) -> SoakRecord:
         every = 10.0
-        plan = Plan("soak", hours, every, 600.0, BEGUN, "1.2.3", 2)
+        plan = SoakPlan("soak", hours, every, 600.0, BEGUN, "1.2.3", 2)
         kept = record.create(tmp_path / "soak", plan)
         subjects = {s: dict(c) for s, c in QUIET.items()}
         for subject, further in (courses or {}).items():

@@ -10,9 +10,9 @@ import pytest
 
 from vigia.soak import judgement
 from vigia.soak.judgement import Judgement, Slope, judge
-from vigia.soak.record import ChurnEvent, Record
+from vigia.soak.record import ChurnEvent, SoakRecord
 
-Write = Callable[..., Record]
+Write = Callable[..., SoakRecord]
 BEGUN = 1_700_000_000.0
 MIB = float(1 << 20)
 

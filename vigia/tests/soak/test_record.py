@@ -8,12 +8,12 @@ import pytest
 
 from vigia.errors import VigiaError
 from vigia.soak import record
-from vigia.soak.record import ChurnEvent, Plan, Record, Sampled
+from vigia.soak.record import ChurnEvent, Sampled, SoakPlan, SoakRecord
 
-PLAN = Plan("soak", 1.0, 10.0, 600.0, 1000.0, "1", 2)
+PLAN = SoakPlan("soak", 1.0, 10.0, 600.0, 1000.0, "1", 2)
 
 
-def begun(folder: Path) -> Record:
+def begun(folder: Path) -> SoakRecord:
     kept = record.create(folder, PLAN)
     for i in range(3):
         kept.sampled(

@@ -11,16 +11,16 @@ import pytest
 
 from vigia.soak import report
 from vigia.soak.judgement import judge
-from vigia.soak.record import ChurnEvent, Record
+from vigia.soak.record import ChurnEvent, SoakRecord
 
-Write = Callable[..., Record]
+Write = Callable[..., SoakRecord]
 GOLDEN = Path(__file__).parent.parent / "testdata/golden/soak.md"
 ROOT = Path(__file__).resolve().parents[3]
 LEAK = {"vigia-enforcer@lb1": {"bpf_maps": lambda h: 20.0 + 6 * h, "descriptors": lambda h: 50.0 + 6 * h}}
 FAILED = ChurnEvent(1_700_003_600.0, "port", False, "the exporter of lb1 does not show churn-3", 60.0)
 
 
-def page(kept: Record, shown: list[tuple[str, str]] | None = None) -> str:
+def page(kept: SoakRecord, shown: list[tuple[str, str]] | None = None) -> str:
     return report.as_page(kept, judge(kept), shown or [])
 
 
@@ -46,7 +46,7 @@ def test_a_short_run_says_so(soaked: Write) -> None:
 
 def test_a_run_without_samples_has_a_page(soaked: Write) -> None:
     kept = soaked(0.25)
-    empty = Record(kept.folder, kept.plan)
+    empty = SoakRecord(kept.folder, kept.plan)
     assert "Failed: the run is too short to judge anything" in page(empty)
     assert report.pictures(empty) == []
 

@@ -64,12 +64,13 @@ def soak(  # noqa: PLR0913 - one argument per option
     folder: Path | None,
     as_json: bool,
 ) -> None:
-    """Run the stack for hours under churn, and fail if anything in it grows faster than it may.
+    """Run the stack for hours under churn; fail if anything grows.
 
     Brings up a lab and a stack of its own, plugs and unplugs ports, adds and removes targets, reloads every
-    program, floods, and samples what processes, kernel and disk hold. Everything is removed at the end; what
-    a killed soak left, the next one of that name removes, or vigia down --lab NAME. Ctrl-C ends it early;
-    vigia soak report then shows what was sampled.
+    program, floods, and samples what processes, kernel and disk hold. Exit code 1: a slope is above its limit,
+    a service ended, or some of the churn failed. Everything is removed at the end; what a killed soak left,
+    the next one of that name removes, or vigia down --lab NAME. Ctrl-C ends it early; vigia soak report then
+    shows what was sampled.
     """
     if context.invoked_subcommand is not None:
         return
@@ -98,7 +99,10 @@ def soak(  # noqa: PLR0913 - one argument per option
 @json_option
 @click.pass_context
 def soak_report(context: click.Context, folder: Path, page: Path | None, as_json: bool) -> None:
-    """Judge a soak by its samples, also one that was interrupted or still runs; exit 1 if it failed."""
+    """Judge what a soak sampled, also of one that still runs.
+
+    Exit code 1 means that it failed, or was too short to judge anything.
+    """
     _show(context, folder, page, as_json)
 
 

@@ -9,7 +9,7 @@ from typing import Literal
 
 from vigia.soak import limits
 from vigia.soak.limits import Limit
-from vigia.soak.record import ChurnEvent, Floats, Record
+from vigia.soak.record import ChurnEvent, Floats, SoakRecord
 from vigia.soak.trend import TooFewError, Trend, trend
 
 __all__ = ["Judgement", "Slope", "judge", "warm_up"]
@@ -101,7 +101,7 @@ def _slope_json(s: Slope) -> dict[str, object]:
     return found
 
 
-def judge(record: Record) -> Judgement:
+def judge(record: SoakRecord) -> Judgement:
     """Judge what was sampled so far."""
     block = record.plan.flood_seconds / 3600
     slopes = [

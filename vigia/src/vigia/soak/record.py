@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from vigia.errors import VigiaError
 
-__all__ = ["ChurnEvent", "Plan", "Record", "Sampled", "create", "read"]
+__all__ = ["ChurnEvent", "Sampled", "SoakPlan", "SoakRecord", "create", "read"]
 
 Floats = NDArray[np.float64]
 
@@ -21,7 +21,7 @@ _PLAN, _SAMPLES, _EVENTS = "plan.json", "samples.jsonl", "events.jsonl"
 
 
 @dataclass(frozen=True)
-class Plan:
+class SoakPlan:
     """What a soak was asked to do."""
 
     lab: str
@@ -65,11 +65,11 @@ class ChurnEvent:
 
 
 @dataclass(frozen=True)
-class Record:
+class SoakRecord:
     """A soak as it is on disk."""
 
     folder: Path
-    plan: Plan
+    plan: SoakPlan
     samples: tuple[Sampled, ...] = ()
     events: tuple[ChurnEvent, ...] = ()
 
@@ -104,26 +104,26 @@ def _append(file: Path, line: Mapping[str, Any]) -> None:
         f.write(json.dumps(line, separators=(",", ":")) + "\n")
 
 
-def create(folder: Path, plan: Plan) -> Record:
+def create(folder: Path, plan: SoakPlan) -> SoakRecord:
     """Begin a record. Raises VigiaError if the folder has one."""
     if (folder / _PLAN).exists():
         raise VigiaError(f"--output {folder} has a soak already; choose another folder")
     folder.mkdir(parents=True, exist_ok=True)
     (folder / _PLAN).write_text(json.dumps(asdict(plan), indent=1) + "\n")
-    return Record(folder, plan)
+    return SoakRecord(folder, plan)
 
 
-def read(folder: Path) -> Record:
+def read(folder: Path) -> SoakRecord:
     """Read a record, also of a soak that was killed. Raises VigiaError if it is none."""
     try:
-        plan = Plan(**json.loads((folder / _PLAN).read_text()))
+        plan = SoakPlan(**json.loads((folder / _PLAN).read_text()))
         samples = tuple(
             Sampled(**{**line, "problems": tuple(line["problems"])}) for line in _lines(folder / _SAMPLES)
         )
         events = tuple(ChurnEvent(**line) for line in _lines(folder / _EVENTS))
     except (OSError, ValueError, TypeError, KeyError) as e:
         raise VigiaError(f"{folder} cannot be read as a soak's folder: {e}; name the --output of one") from e
-    return Record(folder, plan, samples, events)
+    return SoakRecord(folder, plan, samples, events)
 
 
 def _lines(file: Path) -> Iterator[dict[str, Any]]:

@@ -12,7 +12,7 @@ from vigia.report import figures
 from vigia.report.document import Figure
 from vigia.soak import churn
 from vigia.soak.judgement import Judgement, Slope, warm_up
-from vigia.soak.record import Record
+from vigia.soak.record import SoakRecord
 from vigia.soak.trend import CONFIDENCE, FEWEST_BLOCKS
 from vigia_text import numbers, tables
 
@@ -39,7 +39,7 @@ def as_text(found: Judgement) -> str:
     return "\n".join([*lines, "", tables.table(header, _rows(found))])
 
 
-def write(record: Record, found: Judgement, file: Path) -> Path:
+def write(record: SoakRecord, found: Judgement, file: Path) -> Path:
     """Write the page, and its pictures beside it into a folder of the page's name; return the page."""
     folder = file.with_suffix("")
     folder.mkdir(parents=True, exist_ok=True)
@@ -51,7 +51,7 @@ def write(record: Record, found: Judgement, file: Path) -> Path:
     return file
 
 
-def pictures(record: Record) -> list[tuple[str, Figure]]:
+def pictures(record: SoakRecord) -> list[tuple[str, Figure]]:
     """Return the pictures and their names; what was not sampled has none. Floods are dotted lines."""
     series = record.series()
     floods = [(e.at - record.plan.begun) / 3600 for e in record.events if e.what == "flood"]
@@ -74,7 +74,7 @@ def _stands_for_its_kind(subject: str) -> bool:
     return node in ("", "lb1", "ovs1") and (node != "ovs1" or subject.startswith("ovs"))
 
 
-def as_page(record: Record, found: Judgement, shown: Iterable[tuple[str, str]]) -> str:
+def as_page(record: SoakRecord, found: Judgement, shown: Iterable[tuple[str, str]]) -> str:
     """Return the page; shown are the files of the pictures and their captions."""
     plan = record.plan
     judged = sum(s.verdict != "too short" for s in found.slopes)
@@ -96,12 +96,11 @@ def as_page(record: Record, found: Judgement, shown: Iterable[tuple[str, str]]) 
         "",
         f"**{_verdict(found)}**",
         "",
-        *(f"- `{s.limit.quantity}` of {s.subject} grows: {_numbers(s)}" for s in found.growing),
-        *(f"- {e.what}, {_instant(e.at)}: {e.detail}" for e in found.failures),
-        "",
+        *_faults(found),
         "## Slopes",
         "",
-        f"{judged} of {len(found.slopes)} slopes are judged; of each quantity the one that is nearest to its limit:",
+        f"{judged} of {len(found.slopes)} slopes are judged; of each quantity the one that is nearest to its limit "
+        f"is here, with its interval ({numbers.MISSING}: no end is known, for there are too few blocks):",
         "",
         *_markdown(("quantity", "nearest to its limit", "per hour", "limit", "verdict"), _rows(found)),
         "",
@@ -112,7 +111,7 @@ def as_page(record: Record, found: Judgement, shown: Iterable[tuple[str, str]]) 
     return "\n".join(parts).rstrip() + "\n"
 
 
-def _caution(record: Record) -> list[str]:
+def _caution(record: SoakRecord) -> list[str]:
     if record.hours >= _LONG_ENOUGH:
         return []
     return [
@@ -120,6 +119,12 @@ def _caution(record: Record) -> list[str]:
         f"slowly takes {_LONG_ENOUGH:g} hours or more.**",
         "",
     ]
+
+
+def _faults(found: Judgement) -> list[str]:
+    grown = [f"- `{s.limit.quantity}` of {s.subject} grows: {_numbers(s)}" for s in found.growing]
+    failed = [f"- {e.what}, {_instant(e.at)}: {e.detail}" for e in found.failures]
+    return [*grown, *failed, ""] if grown or failed else []
 
 
 def _verdict(found: Judgement) -> str:
@@ -179,7 +184,7 @@ def _images(shown: Iterable[tuple[str, str]]) -> list[str]:
     return ["## Pictures", "", "Of the agents those of one node are drawn.", "", *lines] if lines else []
 
 
-def _method(record: Record) -> list[str]:
+def _method(record: SoakRecord) -> list[str]:
     left_out = warm_up(record.hours) * 60
     return [
         "## How it is done",

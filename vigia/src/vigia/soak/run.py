@@ -19,7 +19,7 @@ from vigia.lab.model import Lab
 from vigia.lab.naming import Layout
 from vigia.soak import record
 from vigia.soak.churn import Churn
-from vigia.soak.record import ChurnEvent, Plan, Record
+from vigia.soak.record import ChurnEvent, SoakPlan, SoakRecord
 from vigia.soak.sampler import Sampler
 from vigia.stack import control, places
 from vigia.stack import up as stack_up
@@ -52,9 +52,9 @@ class Wanted:
         self.flood_seconds = flood_seconds
         self.folder = folder
 
-    def plan(self, version: str) -> Plan:
+    def plan(self, version: str) -> SoakPlan:
         """Return the plan of a run that begins now."""
-        return Plan(
+        return SoakPlan(
             self.lab.name,
             self.hours,
             self.sample_seconds,
@@ -65,7 +65,7 @@ class Wanted:
         )
 
 
-def soak(wanted: Wanted, version: str, steps: Steps) -> Record:
+def soak(wanted: Wanted, version: str, steps: Steps) -> SoakRecord:
     """Bring the stack up, sample it under churn, remove it, and return what was recorded. Raises VigiaError.
 
     A soak of the same lab that was killed is removed first. SIGINT, SIGTERM and SIGHUP end it
@@ -115,7 +115,7 @@ def _remove(lab: Lab, steps: Steps) -> None:
         steps.line(f"removed lab {lab.name}: {stopped} processes of the stack, {removed}")
 
 
-def _run(kept: Record, present: state.State, where: Places, steps: Steps, stop: Deferred) -> None:
+def _run(kept: SoakRecord, present: state.State, where: Places, steps: Steps, stop: Deferred) -> None:
     plan = kept.plan
     seconds = plan.hours * 3600
     ended = threading.Event()
