@@ -67,10 +67,10 @@ def soak(  # noqa: PLR0913 - one argument per option
     """Run the stack for hours under churn; fail if anything grows.
 
     Brings up a lab and a stack of its own, plugs and unplugs ports, adds and removes targets, reloads every
-    program, floods, and samples what processes, kernel and disk hold. Exit code 1: a slope is above its limit,
-    a service ended, or some of the churn failed. Everything is removed at the end; what a killed soak left,
-    the next one of that name removes, or vigia down --lab NAME. Ctrl-C ends it early; vigia soak report then
-    shows what was sampled.
+    program, floods, and samples what processes, kernel and disk hold. Exit code 1: a slope is above its
+    limit, a service ended, or some of the churn failed. Everything is removed at the
+    end; what a killed soak left, the next one of that name removes, or vigia down --lab NAME. Ctrl-C ends it
+    early; vigia soak report then shows what was sampled.
     """
     if context.invoked_subcommand is not None:
         return
