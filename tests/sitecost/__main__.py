@@ -14,7 +14,6 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 from sitecost import measure, node, report, site
@@ -32,9 +31,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if os.environ.get(INSIDE) != "1":
         os.environ[INSIDE] = "1"
         words = ["unshare", "--net", "--mount", sys.executable, "-m", "sitecost"]
-        os.execvp("unshare", [*words, *(arguments if arguments is not None else sys.argv[1:])])
+        # The process becomes that one: what stops it stops everything.
+        os.execvp("unshare", [*words, *(arguments if arguments is not None else sys.argv[1:])])  # noqa: S606
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
-    size = node.Size(ports=options.ports, paths=options.paths, node_exporter=options.node_exporter)
+    size = node.Size(
+        ports=options.ports, paths=options.paths, seconds=options.capture, node_exporter=options.node_exporter
+    )
     with _folder(options.keep) as folder:
         programs = build(folder / "bin")
         _say("capturing the pages of one node")
@@ -106,7 +108,7 @@ def build(folder: Path) -> Path:
     return folder
 
 
-def cell(  # noqa: PLR0913
+def cell(
     folder: Path, programs: Path, size: node.Size, nodes: int, age: str, options: argparse.Namespace
 ) -> measure.Cell:
     """Measure one site."""
@@ -115,9 +117,9 @@ def cell(  # noqa: PLR0913
     pages = {"nodes": str(nodes), "port-life": options.port_life}
     data = where / "learned"
     if age != "live":
-        _say(f"{nodes} nodes: learning {LEARN:.0f} s")
+        _say(f"{nodes} nodes: learning {options.learn:.0f} s")
         with site.running(where, data, programs, folder / "captures", pages):
-            time.sleep(LEARN)
+            time.sleep(options.learn)
         _say(f"{nodes} nodes: writing {age}")
         begin = time.monotonic()
         argv = [
@@ -141,7 +143,7 @@ def cell(  # noqa: PLR0913
         found.panels = measure.panels(min(AGES[age] or options.seconds, 3600.0))
         if options.compare:
             found.comparison = measure.comparison(running, where, options.compare)
-    return replace(found)
+    return found
 
 
 if __name__ == "__main__":

@@ -12,12 +12,11 @@ import struct
 import subprocess
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import httpx
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -241,27 +240,27 @@ def _await_pages(agents: dict[str, list[str]], work: Path) -> None:
         ready = "/" if agent == "node" else "/-/ready"
         while True:
             try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{PORTS[agent]}{ready}", timeout=5):
+                if httpx.get(
+                    f"http://127.0.0.1:{PORTS[agent]}{ready}", timeout=5, trust_env=False
+                ).is_success:
                     break
-            except (urllib.error.URLError, OSError) as e:
-                if time.monotonic() > deadline:
-                    said = (work / f"{agent}.log").read_text(errors="replace")[-2000:]
-                    raise RuntimeError(f"{agent} is not ready: {e}\n{said}") from e
-                time.sleep(0.2)
+            except httpx.TransportError:
+                pass
+            if time.monotonic() > deadline:
+                said = (work / f"{agent}.log").read_text(errors="replace")[-2000:]
+                raise RuntimeError(f"{agent} is not ready:\n{said}")
+            time.sleep(0.2)
 
 
 def _save(folder: Path, agent: str, name: str, which: str) -> bool:
     """Save a page; return whether the agent has it."""
     url = f"http://127.0.0.1:{PORTS[agent]}{PAGES[name]}"
-    request = urllib.request.Request(url, headers={"Accept": ACCEPT})
-    try:
-        with urllib.request.urlopen(request, timeout=10) as answer:
-            head = answer.headers["Content-Type"].encode()
-            (folder / f"{agent}-{name}.{which}").write_bytes(head + b"\n\n" + answer.read())
-    except urllib.error.HTTPError as e:
-        if e.code == 404:
-            return False
-        raise
+    answer = httpx.get(url, headers={"Accept": ACCEPT}, timeout=10, trust_env=False)
+    if answer.status_code == 404:
+        return False
+    answer.raise_for_status()
+    head = answer.headers["Content-Type"].encode()
+    (folder / f"{agent}-{name}.{which}").write_bytes(head + b"\n\n" + answer.content)
     return True
 
 
