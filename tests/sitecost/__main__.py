@@ -63,6 +63,8 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--compare", type=float, default=130.0, help="how long vigia-compare runs; 0: not at all"
     )
+    parser.add_argument("--learn", type=float, default=LEARN, help="how long is scraped to make a past of")
+    parser.add_argument("--capture", type=float, default=20.0, help="time between the captures of a page")
     parser.add_argument("--ports", type=int, default=50, help="tenants' ports of a node")
     parser.add_argument("--paths", type=int, default=40, help="targets of a node's probe")
     parser.add_argument("--port-life", default="24h", help="how long a tenant's port stays")

@@ -92,15 +92,16 @@ func headStart(now, age int64) int64 {
 
 // writeBlocks writes what lies before the head.
 func writeBlocks(ctx context.Context, o options, learned []*series, begin, end, now int64) (blocks int, err error) {
-	dense := now - o.dense.Milliseconds()
+	// Whole blocks are dense, and at least as many as asked for.
+	dense := (now - o.dense.Milliseconds()) / blockRange * blockRange
 	for start := begin; start < end; {
-		size, step := int64(longRange), o.thin.Milliseconds()
-		if start >= dense {
-			size, step = blockRange, 0
+		size, step := int64(blockRange), int64(0)
+		if start < dense {
+			size, step = longRange, o.thin.Milliseconds()
 		}
 		stop := min((start/size+1)*size, end)
 		if start < dense {
-			stop = min(stop, max(dense/blockRange*blockRange+blockRange, start+1))
+			stop = min(stop, dense)
 		}
 		if err := writeBlock(ctx, o, learned, start, stop, size, step); err != nil {
 			return blocks, err

@@ -80,7 +80,10 @@ type seen struct {
 	was, is     *histogram.Histogram
 }
 
-// watch returns what a series is like, or nil for one with fewer than two samples.
+// alone is the interval of a series with one sample: it was sampled more rarely than what was learned lasted.
+const alone = 15 * 60 * 1000
+
+// watch returns what a series is like, or nil for one without samples.
 func watch(in storage.Series) *series {
 	w := seen{whole: true}
 	it := in.Iterator(nil)
@@ -110,7 +113,7 @@ func watch(in storage.Series) *series {
 		}
 		w.n++
 	}
-	if it.Err() != nil || w.n < 2 || w.last <= w.first {
+	if it.Err() != nil || w.n == 0 {
 		return nil
 	}
 	return w.series(in.Labels())
@@ -118,8 +121,12 @@ func watch(in storage.Series) *series {
 
 func (w *seen) series(l labels.Labels) *series {
 	name := l.Get(labels.MetricName)
-	seconds := float64(w.last-w.first) / 1000
-	s := &series{labels: l, interval: snap((w.last - w.first) / int64(w.n-1)), seed: l.Hash(), whole: w.whole, node: -1}
+	seconds := max(float64(w.last-w.first)/1000, 1)
+	interval := int64(alone)
+	if w.n > 1 {
+		interval = snap((w.last - w.first) / int64(w.n-1))
+	}
+	s := &series{labels: l, interval: interval, seed: l.Hash(), whole: w.whole, node: -1}
 	s.phase = w.last % s.interval
 	s.counter = !strings.Contains(name, ":") && slices.ContainsFunc([]string{"_total", "_count", "_sum", "_bucket"}, func(end string) bool { return strings.HasSuffix(name, end) })
 	s.about = w.to
@@ -209,13 +216,19 @@ func filled(rates, counts []float64, seconds float64) (deltas []int64, total uin
 func (s *series) write(app storage.Appender, start, stop, step int64, life time.Duration) (samples int, err error) {
 	step = max(step, s.interval)
 	first := (start-s.phase+step-1)/step*step + s.phase
+	// What the head gave for the labels before: it need not be looked up again.
+	var ref storage.SeriesRef
+	generation := 0
 	for t := first; t < stop; t += step {
 		seconds := float64(t-epoch) / 1000
-		l := s.labelsAt(t, life)
+		l, g := s.labelsAt(t, life)
+		if g != generation {
+			ref, generation = 0, g
+		}
 		if s.native != nil {
-			_, err = app.AppendHistogram(0, l, t, s.native.at(seconds), nil)
+			ref, err = app.AppendHistogram(ref, l, t, s.native.at(seconds), nil)
 		} else {
-			_, err = app.Append(0, l, t, s.value(seconds))
+			ref, err = app.Append(ref, l, t, s.value(seconds))
 		}
 		if err != nil {
 			return samples, fmt.Errorf("append to %s: %w", l, err)
@@ -250,16 +263,16 @@ func noise(seed uint64) float64 {
 	return float64(seed>>11)/(1<<52) - 1
 }
 
-// labelsAt returns the labels, with the port that was at the place at the time.
-func (s *series) labelsAt(t int64, life time.Duration) labels.Labels {
+// labelsAt returns the labels, with the port that was at the place at the time, and that port's generation.
+func (s *series) labelsAt(t int64, life time.Duration) (l labels.Labels, generation int) {
 	if s.node < 0 {
-		return s.labels
+		return s.labels, 0
 	}
-	generation := names.Generation(s.node, s.place, time.UnixMilli(t), life)
+	generation = names.Generation(s.node, s.place, time.UnixMilli(t), life)
 	if l, ok := s.generations[generation]; ok {
-		return l
+		return l, generation
 	}
-	l := labels.NewBuilder(s.labels).Set("port", names.Port(s.node, s.place, generation)).Labels(nil)
+	l = labels.NewBuilder(s.labels).Set("port", names.Port(s.node, s.place, generation)).Labels(nil)
 	s.generations[generation] = l
-	return l
+	return l, generation
 }
