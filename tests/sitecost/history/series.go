@@ -39,11 +39,11 @@ type series struct {
 
 // native is a native histogram: its layout, and how its buckets fill.
 type native struct {
-	last                               *histogram.Histogram
-	positive, negative                 []float64 // per second
-	zero, perSecond, sum               float64
-	positiveCounts, negativeCounts     []float64
-	zeroCount, sampleCount, sampledSum float64
+	last                           *histogram.Histogram
+	positive, negative             []float64 // a second, by bucket
+	positiveCounts, negativeCounts []float64
+	zero, sum                      float64 // a second
+	zeroCount, sampledSum          float64
 }
 
 // learn reads every series of a data directory.

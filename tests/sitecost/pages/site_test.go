@@ -174,7 +174,9 @@ func TestCountersGoOn(t *testing.T) {
 	s.pages[pageKey{"probe", "/metrics"}][0].at = time.Unix(1, 0) // what was rendered is old
 	s.pages[pageKey{"probe", "/metrics"}][0].every = 0
 	_, after := get(t, s, "probe", "/metrics", 2)
-	counted := func(f map[string]*dto.MetricFamily, name string) float64 { return f[name].Metric[0].GetCounter().GetValue() }
+	counted := func(f map[string]*dto.MetricFamily, name string) float64 {
+		return f[name].Metric[0].GetCounter().GetValue()
+	}
 	if grown := counted(after, "sent_total") - counted(before, "sent_total"); grown < 800 {
 		t.Errorf("a counter of 10 a second grew by %g in 100 s", grown)
 	}
