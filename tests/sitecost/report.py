@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sitecost.measure import Cell
+from sitecost.measure import Cell, PanelTime
 
 CORES_PER_NODE = 0.002
 BYTES_PER_NODE = 2 << 20
@@ -91,12 +91,15 @@ def cell(c: Cell) -> str:
         + " a node"
     ]
     slow = sorted(c.panels, key=lambda p: -p.one)[:5]
-    out += [
-        f"  panel {p.dashboard}: {p.title}: {p.one:.3f} s, at All {p.every:.3f} s{' FAILED ' + p.failed if p.failed else ''}"
-        for p in slow
-    ]
+    out += [f"  panel {_panel(p)}" for p in slow]
     out += [f"  comparison: {k} {v:.4g}" for k, v in c.comparison.items()]
     return "\n".join(out)
+
+
+def _panel(p: PanelTime) -> str:
+    at_all = "" if p.every is None else f", at All {p.every:.3f} s"
+    failed = f" FAILED {p.failed}" if p.failed else ""
+    return f"{p.dashboard}: {p.title}: {p.one:.3f} s{at_all}{failed}"
 
 
 def _sizes(cells: Sequence[Cell]) -> list[Cell]:
