@@ -118,25 +118,14 @@ def cell(
     where = folder / f"{nodes}-{age}"
     site.configure(where, nodes, size)
     pages = {"nodes": str(nodes), "port-life": options.port_life}
-    data = where / "learned"
+    data = where / "data"
     if age != "live":
-        _say(f"{nodes} nodes: learning {options.learn:.0f} s")
-        with site.running(where, data, programs, folder / "captures", pages):
-            time.sleep(options.learn)
+        learned = _learned(folder, programs, size, nodes, options)
         _say(f"{nodes} nodes: writing {age}")
         begin = time.monotonic()
-        argv = [
-            str(programs / "history"),
-            "--from",
-            str(data),
-            "--to",
-            str(where / "data"),
-            "--age",
-            f"{AGES[age]:.0f}s",
-        ]
-        subprocess.run([*argv, "--port-life", options.port_life], check=True, stdout=sys.stderr)
+        argv = [str(programs / "history"), f"--from={learned}", f"--to={data}", f"--age={AGES[age]:.0f}s"]
+        subprocess.run([*argv, f"--port-life={options.port_life}"], check=True, stdout=sys.stderr)
         _say(f"{nodes} nodes: wrote {age} in {time.monotonic() - begin:.0f} s")
-        data = where / "data"
     with site.running(where, data, programs, folder / "captures", pages) as running:
         _say(f"{nodes} nodes, {age}: settling {options.settle:.0f} s")
         time.sleep(options.settle)
@@ -147,6 +136,18 @@ def cell(
         if options.compare:
             found.comparison = measure.comparison(running, where, options.compare)
     return found
+
+
+def _learned(folder: Path, programs: Path, size: node.Size, nodes: int, options: argparse.Namespace) -> Path:
+    """Return a data directory with a few minutes of the site, of which pasts are made."""
+    where = folder / f"{nodes}-learned"
+    if not where.exists():
+        site.configure(where, nodes, size)
+        _say(f"{nodes} nodes: learning {options.learn:.0f} s")
+        pages = {"nodes": str(nodes), "port-life": options.port_life}
+        with site.running(where, where / "data", programs, folder / "captures", pages):
+            time.sleep(options.learn)
+    return where / "data"
 
 
 if __name__ == "__main__":

@@ -37,12 +37,16 @@ class Size:
     """Of one node."""
 
     ports: int = 50
-    tenants: int = 25
     paths: int = 40
     """Targets of its probe: of each peer the underlay, the operator's overlay, and those of two tenants."""
     seconds: float = 20.0
     """Between the two captures."""
     node_exporter: bool = False
+
+    @property
+    def tenants(self) -> int:
+        """Each has two ports."""
+        return max(2, self.ports // 2)
 
 
 # The names of names/names.go, of node 0: the server of pages exchanges them.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"path/filepath"
+	"strconv"
 	"testing"
 	"time"
 
@@ -49,6 +50,10 @@ func stored(t *testing.T) string {
 		if _, err := app.AppendHistogram(0, labels.FromStrings("__name__", "rtt_seconds"), at, h, nil); err != nil {
 			t.Fatal(err)
 		}
+	}
+	for i := range 2 * batch { // more than one appender takes
+		add(start, 1, "__name__", "many", "number", strconv.Itoa(i))
+		add(start+15_000, 1, "__name__", "many", "number", strconv.Itoa(i))
 	}
 	add(start+60_000, 1, "__name__", "ALERTS", "alertname", "Once")
 	if err := app.Commit(); err != nil {
@@ -188,6 +193,9 @@ func TestThePastOfDaysIsInBlocks(t *testing.T) {
 		if recent < 12*240-10 {
 			t.Errorf("%s has %d samples in the last 12 hours, want one every 15 s", metric, recent)
 		}
+	}
+	if many := query(t, to, "many"); len(many) != 2*batch {
+		t.Errorf("of %d series %d have a past", 2*batch, len(many))
 	}
 	if ports := query(t, to, "port_up"); len(ports) < 7 || len(ports) > 9 {
 		t.Errorf("in a week there were %d ports at a place where each stays a day", len(ports))

@@ -116,7 +116,8 @@ func writeBlocks(ctx context.Context, o options, learned []*series, begin, end, 
 const batch = 500
 
 func writeBlock(ctx context.Context, o options, learned []*series, start, stop, size, step int64) (err error) {
-	w, err := tsdb.NewBlockWriter(kitlog.NewNopLogger(), o.to, size)
+	// A writer takes no sample older than half its size before the newest: so it is told twice the size.
+	w, err := tsdb.NewBlockWriter(kitlog.NewNopLogger(), o.to, 2*size)
 	if err != nil {
 		return err
 	}
