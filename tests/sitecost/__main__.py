@@ -48,6 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stdout.flush()
     if options.json:
         options.json.write_text(json.dumps([c.data() for c in cells], indent=1) + "\n")
+    if options.markdown:
+        options.markdown.write_text(report.markdown(cells))
     lines = report.budgets(cells)
     sys.stdout.write(report.summary(cells) + "\n" + "\n".join(line.text() for line in lines) + "\n")
     return 1 if any(not line.met for line in lines) else 0
@@ -73,6 +75,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--node-exporter", action="store_true", help="with node_exporter's page of this machine"
     )
     parser.add_argument("--json", type=Path, help="file for all that was measured")
+    parser.add_argument("--markdown", type=Path, help="file for the table, as docs/concepts/cost.md has it")
     parser.add_argument("--keep", type=Path, help="folder for all files, which stays")
     return parser.parse_args(arguments)
 

@@ -75,7 +75,7 @@ class Cell:
     file_backed: int
     heap: int
     families: Mapping[str, int] = field(default_factory=dict)
-    """Of the metrics with the most series, how many."""
+    """Of each metric how many series, those with the most first."""
     jobs: Mapping[str, float] = field(default_factory=dict)
     """Samples of one scrape of one target."""
     groups: Mapping[str, Group] = field(default_factory=dict)
@@ -118,16 +118,16 @@ def steady(site: Running, nodes: int, age: str, seconds: float) -> Cell:
             anonymous,
             file_backed,
             int(after["go_memstats_heap_inuse_bytes"]),
-            families=_families(site),
+            families=_families(server),
             jobs=_jobs(server),
             groups=groups.found(),
             load=os.getloadavg()[0],
         )
 
 
-def _families(site: Running) -> dict[str, int]:
-    status = site.client.get("/api/v1/status/tsdb", params={"limit": 200}).json()["data"]
-    return {f["name"]: f["value"] for f in status["seriesCountByMetricName"]}
+def _families(server: Prometheus) -> dict[str, int]:
+    found = server.instant('sort_desc(count by (__name__) ({__name__!=""}))')
+    return {s.labels["__name__"]: int(s.value) for s in found}
 
 
 def _jobs(server: Prometheus) -> dict[str, float]:

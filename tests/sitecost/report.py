@@ -137,6 +137,24 @@ def summary(cells: Sequence[Cell]) -> str:
     )
 
 
+def markdown(cells: Sequence[Cell]) -> str:
+    """Return the table of docs/concepts/cost.md."""
+    out = [
+        "| nodes | data of | samples/s a node | series a node | of a core a node | MiB a node | of files | slowest group | of its interval | slowest panel, s | comparison, query-s/s |",
+        "|--:|---|--:|--:|--:|--:|--:|---|--:|--:|--:|",
+    ]
+    for c in cells:
+        name, group = max(c.groups.items(), key=lambda item: item[1].share)
+        panel = max((p.one for p in c.panels), default=0.0)
+        asked = f"{c.comparison['query_seconds']:.3f}" if "query_seconds" in c.comparison else ""
+        out.append(
+            f"| {c.nodes} | {c.age} | {c.samples / c.nodes:.0f} | {c.series / c.nodes:.0f} | {c.cores / c.nodes:.2%} "
+            f"| {c.anonymous / MIB / c.nodes:.1f} | {c.file_backed / MIB / c.nodes:.1f} | `{name}` | {group.share:.2%} "
+            f"| {panel:.2f} | {asked} |"
+        )
+    return "\n".join(out) + "\n"
+
+
 def budgets(cells: Sequence[Cell]) -> list[Budget]:
     """Return what must be so, and whether it is."""
     cores, memory, _ = lines(cells)
