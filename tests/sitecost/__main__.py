@@ -134,7 +134,7 @@ def cell(
         time.sleep(options.settle)
         _say(f"{nodes} nodes, {age}: measuring {options.seconds:.0f} s")
         found = measure.steady(running, nodes, age, options.seconds)
-        _say(f"{nodes} nodes, {age}: asking for panels")
+        _say(f"{nodes} nodes, {age}: {found.cores:.3f} cores, {found.anonymous >> 20} MiB; asking for panels")
         found.panels = measure.panels(min(AGES[age] or options.seconds, 3600.0), options.at_all)
         if options.compare:
             found.comparison = measure.comparison(running, where, options.compare)
