@@ -67,6 +67,9 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--learn", type=float, default=LEARN, help="how long is scraped to make a past of")
     parser.add_argument("--capture", type=float, default=20.0, help="time between the captures of a page")
+    parser.add_argument(
+        "--panels", action=argparse.BooleanOptionalAction, default=True, help="ask for every panel"
+    )
     parser.add_argument("--at-all", action="store_true", help="ask for panels with all variables at All, too")
     parser.add_argument("--ports", type=int, default=50, help="tenants' ports of a node")
     parser.add_argument("--paths", type=int, default=40, help="targets of a node's probe")
@@ -135,7 +138,8 @@ def cell(
         _say(f"{nodes} nodes, {age}: measuring {options.seconds:.0f} s")
         found = measure.steady(running, nodes, age, options.seconds)
         _say(f"{nodes} nodes, {age}: {found.cores:.3f} cores, {found.anonymous >> 20} MiB; asking for panels")
-        found.panels = measure.panels(min(AGES[age] or options.seconds, 3600.0), options.at_all)
+        if options.panels:
+            found.panels = measure.panels(min(AGES[age] or options.seconds, 3600.0), options.at_all)
         if options.compare:
             found.comparison = measure.comparison(running, where, options.compare)
     return found
