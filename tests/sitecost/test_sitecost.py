@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from sitecost import report
 from sitecost.measure import Cell, Group, PanelTime
@@ -24,7 +26,7 @@ def short(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
     folder = tmp_path_factory.mktemp("site")
     out = folder / "site.json"
     words = [f"--plan={NODES}:1h", f"--ports={PORTS}", f"--paths={PATHS}", "--capture=5", "--learn=70"]
-    words += ["--settle=20", "--seconds=35", "--compare=0", f"--json={out}", f"--keep={folder / 'kept'}"]
+    words += ["--settle=30", "--seconds=45", "--compare=0", f"--json={out}", f"--keep={folder / 'kept'}"]
     done = subprocess.run(
         [sys.executable, "-m", "sitecost", *words],
         env={**os.environ, "PYTHONPATH": str(ROOT / "tests")},
@@ -45,9 +47,14 @@ def test_every_page_of_every_node_is_scraped(short: dict[str, object]) -> None:
     jobs = short["jobs"]
     assert isinstance(jobs, dict)
     assert short["up"] == 1.0
-    for agent in ("probe", "exporter", "enforcer"):
-        assert jobs[f"vigia-{agent}"] > 20, jobs
-        assert jobs[f"vigia-{agent}-fast"] <= 3 * PORTS + 10, jobs
+    shipped = yaml.safe_load((ROOT / "deploy/prometheus/prometheus.yml").read_text())["scrape_configs"]
+    agents = [job for job in shipped if re.match("vigia-(probe|exporter|enforcer)", job["job_name"])]
+    assert len(agents) >= 3
+    for job in agents:
+        if job.get("metrics_path") == "/metrics/fast":
+            assert jobs[job["job_name"]] <= 3 * PORTS + 10, jobs
+        else:
+            assert jobs[job["job_name"]] > 20, jobs
     families = short["families"]
     assert isinstance(families, dict)
     assert families["vigia_port_bytes_total"] >= NODES * PORTS * 2
@@ -78,9 +85,15 @@ def test_every_group_is_evaluated_and_every_panel_answered(short: dict[str, obje
 def test_the_rules_of_an_hour_have_records(short: dict[str, object]) -> None:
     families = short["families"]
     assert isinstance(families, dict)
-    records = {name: n for name, n in families.items() if name.startswith("path:")}
-    assert records["path:vigia_probe_sent:rate5m"] == NODES * PATHS
-    assert records["path:vigia_probe_rtt_seconds:p99_rate1m"] == NODES * PATHS
+    rules = [
+        rule
+        for file in (ROOT / "alert-rules").glob("*.rules.yml")
+        for group in yaml.safe_load(file.read_text())["groups"]
+        for rule in group["rules"]
+    ]
+    sent = {r["record"] for r in rules if r.get("record", "").startswith("path:vigia_probe_sent:rate")}
+    assert sent
+    assert {name: families.get(name) for name in sent} == dict.fromkeys(sent, NODES * PATHS)
 
 
 @pytest.mark.long
