@@ -74,9 +74,12 @@ func run(args []string) error {
 }
 
 const (
-	blockRange = 2 * 60 * 60 * 1000  // milliseconds, as Prometheus cuts them from its head
-	longRange  = 54 * 60 * 60 * 1000 // what they grow to, for a month of retention
+	hour       = 60 * 60 * 1000 // milliseconds
+	blockRange = 2 * hour       // as Prometheus cuts them from its head
 )
+
+// compacted are the sizes to which blocks grow, for a month of retention, the largest first.
+var compacted = []int64{54 * hour, 18 * hour, 6 * hour, blockRange}
 
 // headStart returns from when on samples are in the head: between one and three hours, as in a Prometheus that runs.
 func headStart(now, age int64) int64 {
@@ -92,18 +95,18 @@ func headStart(now, age int64) int64 {
 
 // writeBlocks writes what lies before the head.
 func writeBlocks(ctx context.Context, o options, learned []*series, begin, end, now int64) (blocks int, err error) {
-	// Whole blocks are dense, and at least as many as asked for.
-	dense := (now - o.dense.Milliseconds()) / blockRange * blockRange
+	dense := now - o.dense.Milliseconds()
 	for start := begin; start < end; {
-		size, step := int64(blockRange), int64(0)
-		if start < dense {
-			size, step = longRange, o.thin.Milliseconds()
+		// As compaction leaves them, so that the Prometheus has none to do: the largest that is over.
+		size := int64(blockRange)
+		for _, s := range compacted {
+			if (start/s+1)*s <= end {
+				size = s
+				break
+			}
 		}
 		stop := min((start/size+1)*size, end)
-		if start < dense {
-			stop = min(stop, dense)
-		}
-		if err := writeBlock(ctx, o, learned, start, stop, size, step); err != nil {
+		if err := writeBlock(ctx, o, learned, start, stop, size, dense); err != nil {
 			return blocks, err
 		}
 		blocks++
@@ -115,7 +118,7 @@ func writeBlocks(ctx context.Context, o options, learned []*series, begin, end, 
 // batch is how many series share an appender.
 const batch = 500
 
-func writeBlock(ctx context.Context, o options, learned []*series, start, stop, size, step int64) (err error) {
+func writeBlock(ctx context.Context, o options, learned []*series, start, stop, size, dense int64) (err error) {
 	// A writer takes no sample older than half its size before the newest: so it is told twice the size.
 	w, err := tsdb.NewBlockWriter(kitlog.NewNopLogger(), o.to, 2*size)
 	if err != nil {
@@ -125,7 +128,7 @@ func writeBlock(ctx context.Context, o options, learned []*series, start, stop, 
 	for len(learned) > 0 {
 		app := w.Appender(ctx)
 		for _, s := range learned[:min(batch, len(learned))] {
-			if _, err := s.write(app, start, stop, step, o.life); err != nil {
+			if _, err := s.write(app, span{start, stop, dense, o.thin.Milliseconds()}, o.life); err != nil {
 				return errors.Join(err, app.Rollback())
 			}
 		}
@@ -162,7 +165,7 @@ func writeHead(o options, learned []*series, start int64) (samples int, err erro
 		for rest := learned; len(rest) > 0; rest = rest[min(batch, len(rest)):] {
 			app := db.Appender(context.Background())
 			for _, s := range rest[:min(batch, len(rest))] {
-				n, err := s.write(app, start, stop, 0, o.life)
+				n, err := s.write(app, span{start, stop, start, 0}, o.life)
 				if err != nil {
 					return samples, errors.Join(err, app.Rollback())
 				}

@@ -212,14 +212,23 @@ func filled(rates, counts []float64, seconds float64) (deltas []int64, total uin
 	return deltas, total
 }
 
-// write appends the samples from start to before stop, one in step milliseconds if that is more than the series' own.
-func (s *series) write(app storage.Appender, start, stop, step int64, life time.Duration) (samples int, err error) {
-	step = max(step, s.interval)
-	first := (start-s.phase+step-1)/step*step + s.phase
+// span is a time from start to before stop, in milliseconds; before dense there is one sample in thin.
+type span struct{ start, stop, dense, thin int64 }
+
+// write appends the samples of a span.
+func (s *series) write(app storage.Appender, in span, life time.Duration) (samples int, err error) {
+	step := func(t int64) int64 {
+		if t < in.dense {
+			return max(in.thin/s.interval, 1) * s.interval
+		}
+		return s.interval
+	}
+	each := step(in.start)
+	first := (in.start-s.phase+each-1)/each*each + s.phase
 	// What the head gave for the labels before: it need not be looked up again.
 	var ref storage.SeriesRef
 	generation := 0
-	for t := first; t < stop; t += step {
+	for t := first; t < in.stop; t += step(t) {
 		seconds := float64(t-epoch) / 1000
 		l, g := s.labelsAt(t, life)
 		if g != generation {
