@@ -22,6 +22,8 @@ from vigia_dashboards.live import every_panel
 from vigia_prometheus import Prometheus, PrometheusError
 
 TIMEOUT = 20.0
+PATIENT = 300.0
+"""For questions that no panel asks."""
 SLOW = 2.0
 """Seconds; what took longer is not asked again."""
 
@@ -106,7 +108,7 @@ def steady(site: Running, nodes: int, age: str, seconds: float) -> Cell:
     def grown(*names: str) -> float:
         return sum(v - before.get(k, 0.0) for k, v in after.items() if k.split("{")[0] in names)
 
-    with Prometheus(URL, TIMEOUT) as server:
+    with Prometheus(URL, PATIENT) as server:
         return Cell(
             nodes,
             age,
