@@ -129,6 +129,12 @@ bench-agent: tools ## Storm the isolation agent with 10 000 alerts: in one messa
 bench-compare: tools ## Count what the comparison costs Prometheus: recorded windows, and raw series beside them
 	@cd exporters/compare && PYTHONPATH=../../tests ../../$(VENV)/python -m tests.bench_windows
 
+SITE ?=
+
+.PHONY: bench-site
+bench-site: tools build ## Measure what a site costs its Prometheus, by its nodes and the age of its data (root, hours; SITE='--plan 4:1h,40:1h' for less)
+	@PYTHONPATH=tests $(VENV)/python -m sitecost $(SITE)
+
 .PHONY: dashboards
 dashboards: tools ## Regenerate dashboards/json from their definitions
 	@$(VENV)/python -m vigia_dashboards

@@ -38,6 +38,7 @@ PLAIN = {
     "tests/e2e": "the demo, end to end",
     "tests/house": "the rules of this page, as tests",
     "tests/scale": "docs/how-to/scale.md on real engines: replicas, stores, Thanos",
+    "tests/sitecost": "`make bench-site`: what a site costs its Prometheus; a Go module of its own",
     "tools": "what installs the prerequisites, and the tools of the build",
     "vigia": "the command `vigia`",
 }

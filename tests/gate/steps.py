@@ -37,7 +37,12 @@ class Step:
 
 def lint_go() -> Count:
     """Run go vet, staticcheck and gofumpt."""
-    count = each(["go", "vet", "./..."], [*GO_TOOL, "staticcheck", "./..."])
+    count = each(
+        ["go", "vet", "./..."],
+        ["go", "vet", "-C", "tests/sitecost", "./..."],
+        [*GO_TOOL, "staticcheck", "./..."],
+        ["go", "tool", "-C", "tests/sitecost", "-modfile=../../tools/go.mod", "staticcheck", "./..."],
+    )
     sources = [f for f in run("git", "ls-files", "*.go").splitlines() if not f.endswith("_bpfel.go")]
     # What go itself says (a download, on a fresh machine) goes to standard error and is no finding.
     listed = execute([*GO_TOOL, "gofumpt", "-l", *sources])
@@ -147,7 +152,7 @@ SHORT = (
         weight=3,
     ),
     Step("recipes", "the recipes of docs/how-to/extend.md", lambda: pytest(RECIPES), EVERYTHING, weight=3),
-    Step("lint-go", "Go linters", lint_go, GO),
+    Step("lint-go", "Go linters", lint_go, (*GO, "tests/sitecost/")),
     Step("lint-python", "Python linters", lint_python, EVERYTHING),
 )
 """What `make test` runs."""
