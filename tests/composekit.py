@@ -73,6 +73,7 @@ class Engine:
         ]
         kinds = ["--mount", "--propagation", "private", *(["--net"] if apart else [])]
         argv = [
+            *("setpriv", "--pdeathsig", "TERM"),
             "unshare",
             *kinds,
             "sh",

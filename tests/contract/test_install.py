@@ -99,7 +99,8 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     (root / "etc/machine-id").write_text("")
     cgroup = Path(unified(), f"vigia-test-node-{os.getpid()}")
     cgroup.mkdir()
-    program = subprocess.Popen(["sh", "-c", BOOT, "sh", cgroup, root])
+    # Nothing of it outlives the test, however that ends.
+    program = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", "sh", "-c", BOOT, "sh", cgroup, root])
     try:
         eventually(lambda: children(program.pid), "systemd is started", 60)
         found = Node(children(program.pid)[0])

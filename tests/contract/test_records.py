@@ -46,6 +46,9 @@ BY_PROMTOOL = {
     "node_tenant:vigia_others_sent_bytes:surge_rate1m",
     "node:vigia_probe_host_busy:ratio_rate5m",
     "site:node_timex_sync_status:max",
+    "dst_scope:vigia_probe_unreachable:ratio",
+    *(f"dst:vigia_probe_unreachable:{of}" for of in ("ratio", "node", "rack", "zone")),
+    *(f"{of}:vigia_probe_outside_unreachable:ratio" for of in ("rack", "zone")),
 }
 """Records of what happens for a while, or of other programs: promtool has them in alert-rules/tests."""
 

@@ -93,7 +93,7 @@ PAGE = """# HELP go_goroutines Number of goroutines that currently exist.
 # TYPE go_goroutines gauge
 go_goroutines 32
 go_goroutines_created 7
-vigia_port_bytes_total{port="a b}",direction="tx"} 9
+vigia_port_bytes_total{port="a b}",direction="from_tenant"} 9
 
 prometheus_rule_group_last_duration_seconds{rule_group="/a b/r.yml;vigia-paths"} 1.5e-2
 prometheus_rule_group_last_duration_seconds{rule_group="/a b/r.yml;vigia-\\"x\\""} NaN
