@@ -66,6 +66,11 @@ func (p Program) serve(ctx context.Context, opts *options, stderr io.Writer) err
 	}
 	defer closeAll(listeners)
 
+	// Before anybody can see that the program is up: until then SIGHUP would end it.
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP)
+	defer signal.Stop(hangup)
+
 	d, err := p.newInstance(opts)
 	if err != nil {
 		return err
@@ -82,7 +87,7 @@ func (p Program) serve(ctx context.Context, opts *options, stderr io.Writer) err
 	}
 	d.reloaded(nil)
 	d.env.Logger.Info("started", "version", version.Version, "config", opts.configPath)
-	return d.run(ctx, listeners)
+	return d.run(ctx, listeners, hangup)
 }
 
 func listen(addresses []string) ([]net.Listener, error) {
@@ -209,12 +214,8 @@ func (d *instance) handleReload(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintln(w, "reloaded")
 }
 
-// run serves until ctx ends, the service ends or a listener breaks.
-func (d *instance) run(ctx context.Context, listeners []net.Listener) error {
-	// Before anybody can see that the program is up: until then SIGHUP would end it.
-	hangup := make(chan os.Signal, 1)
-	signal.Notify(hangup, syscall.SIGHUP)
-	defer signal.Stop(hangup)
+// run serves until ctx ends, the service ends or a listener breaks. A hangup is a reload.
+func (d *instance) run(ctx context.Context, listeners []net.Listener, hangup <-chan os.Signal) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	server := &http.Server{
