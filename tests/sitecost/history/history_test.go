@@ -190,7 +190,8 @@ func TestThePastOfDaysIsInBlocks(t *testing.T) {
 				recent++
 			}
 		}
-		if recent < 12*240-10 {
+		// The first of them may be a thin step of 5 minutes late.
+		if recent < 12*240-20-10 {
 			t.Errorf("%s has %d samples in the last 12 hours, want one every 15 s", metric, recent)
 		}
 	}
