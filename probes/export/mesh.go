@@ -259,7 +259,10 @@ func (p *pairs) join(rec *recorder) {
 	rec.flush()
 	rec.mu.Lock()
 	defer rec.mu.Unlock()
-	rec.take() // what a target counted that was none of a mesh
+	counts := rec.take() // since the flush; or of a target that was none of a mesh, which nobody counts
+	if rec.group != nil {
+		rec.group.add(nil, &counts)
+	}
 	if member != (rec.member.Site != nil) {
 		rec.hidden.Store(member) // until it is chosen
 	}
