@@ -16,6 +16,9 @@ const (
 	recentSeconds = 11
 	// minRecent is of how many probes a ratio is made at least.
 	minRecent = 10
+	// minLost is how many a target must lose to be bad: where few are sent, one alone is a
+	// large share, and happens on a healthy path.
+	minLost = 2
 	// allowedSlow is the share of round trips that an objective allows beyond it.
 	allowedSlow = 0.01
 	// maxRecentTargets have series on the fast page, two each, fewer while the node votes:
@@ -56,10 +59,10 @@ func (o *outcomes) slowness() (ratio float64, ok bool) {
 	return float64(o.slow) / float64(o.judged), true
 }
 
-// bad reports whether the target lost any, or was slower than its objective allows.
+// bad reports whether the target lost more than one, or was slower than its objective allows.
 func (o *outcomes) bad() bool {
 	slow, _ := o.slowness()
-	return o.settled >= minRecent && (o.lost > 0 || slow > allowedSlow)
+	return o.settled >= minRecent && (o.lost >= minLost || slow > allowedSlow)
 }
 
 // recent counts the outcomes of a target's last seconds.

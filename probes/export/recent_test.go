@@ -145,8 +145,11 @@ func TestWhatMakesATargetSuffer(t *testing.T) {
 				s.settle(l, 50, &protocol.Probe{State: protocol.Answered, Verdict: delay.ClockStep, Stamps: delay.Stamps{T4: 1e9}})
 			}, map[string]float64{"bad_targets": 0},
 		},
-		"one of twenty is lost": {
-			aimedAt("b", "red"), func(s *sufferers, l sender.Labels) { s.settle(l, 19, ok); s.settle(l, 1, lostBy(accounting.Unknown)) },
+		"one alone is lost": {
+			aimedAt("b", "red"), func(s *sufferers, l sender.Labels) { s.settle(l, 9, ok); s.settle(l, 1, lostBy(accounting.Unknown)) }, map[string]float64{"bad_targets": 0},
+		},
+		"two of forty are lost": {
+			aimedAt("b", "red"), func(s *sufferers, l sender.Labels) { s.settle(l, 38, ok); s.settle(l, 2, lostBy(accounting.Unknown)) },
 			map[string]float64{"bad_targets": 1, "loss_ratio b red": 0.05, "slow_ratio b red": 0},
 		},
 		"lost while nobody knows what slow is": {
@@ -225,14 +228,14 @@ func TestOfFortyThatSufferTheWorstFourAreShown(t *testing.T) {
 	s := newSufferers(t, targets...)
 	for i, l := range targets {
 		s.settle(l, 60-i, answered(time.Millisecond))
-		s.settle(l, 1+i, lostBy(accounting.Forward))
+		s.settle(l, 2+i, lostBy(accounting.Forward))
 	}
 	got := s.page()
 	if len(got) != 9 || got["bad_targets"] != 40 {
 		t.Errorf("%v", got)
 	}
 	for i := 36; i < 40; i++ {
-		if v := got[fmt.Sprintf("loss_ratio b%02d red", i)]; v != float64(1+i)/61 {
+		if v := got[fmt.Sprintf("loss_ratio b%02d red", i)]; v != float64(2+i)/62 {
 			t.Errorf("target %d: %v", i, v)
 		}
 	}
