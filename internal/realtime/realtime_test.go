@@ -2,6 +2,7 @@ package realtime
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"strings"
@@ -74,13 +75,7 @@ func TestRefusedLock(t *testing.T) {
 		})
 		return
 	}
-	testutil.RequireRoot(t)
-	cmd := exec.Command("prlimit", "--rtprio=0", "--", "setpriv", "--inh-caps=-sys_nice", "--bounding-set=-sys_nice",
-		os.Args[0], "-test.run", "^TestRefusedLock$")
-	cmd.Env = append(os.Environ(), key+"=1")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, out)
-	}
+	againUnprivileged(t, key, 0)
 }
 
 // The limit that a unit sets (LimitRTPRIO=1) is enough without a capability.
@@ -97,12 +92,20 @@ func TestLimitInPlaceOfCapability(t *testing.T) {
 		})
 		return
 	}
+	againUnprivileged(t, key, 1)
+}
+
+// againUnprivileged runs the test in a process that has key in its environment, may use
+// priorities up to limit and has no capability for more.
+func againUnprivileged(t *testing.T, key string, limit int) {
+	t.Helper()
 	testutil.RequireRoot(t)
-	if out, err := exec.Command("prlimit", "--rtprio=1", "true").CombinedOutput(); err != nil {
+	rtprio := fmt.Sprintf("--rtprio=%d", limit)
+	if out, err := exec.Command("prlimit", rtprio, "true").CombinedOutput(); err != nil {
 		t.Skipf("CAP_SYS_RESOURCE, which raises RLIMIT_RTPRIO, is missing here: %s", out)
 	}
-	cmd := exec.Command("prlimit", "--rtprio=1", "--", "setpriv", "--inh-caps=-sys_nice", "--bounding-set=-sys_nice",
-		os.Args[0], "-test.run", "^TestLimitInPlaceOfCapability$")
+	cmd := exec.Command("prlimit", rtprio, "--", "setpriv", "--inh-caps=-sys_nice", "--bounding-set=-sys_nice",
+		os.Args[0], "-test.run", "^"+t.Name()+"$")
 	cmd.Env = append(os.Environ(), key+"=1")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)

@@ -3,7 +3,6 @@ package realtime
 import (
 	"errors"
 	"os"
-	"os/exec"
 	"strings"
 	"testing"
 
@@ -59,13 +58,7 @@ func TestRefusedTurns(t *testing.T) {
 		}
 		return
 	}
-	testutil.RequireRoot(t)
-	cmd := exec.Command("prlimit", "--rtprio=0", "--", "setpriv", "--inh-caps=-sys_nice", "--bounding-set=-sys_nice",
-		os.Args[0], "-test.run", "^TestRefusedTurns$")
-	cmd.Env = append(os.Environ(), key+"=1")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, out)
-	}
+	againUnprivileged(t, key, 0)
 }
 
 // The limit that a unit sets (LimitRTPRIO=1) is enough for turns, also to end them.
@@ -83,14 +76,5 @@ func TestTurnsByLimit(t *testing.T) {
 		}
 		return
 	}
-	testutil.RequireRoot(t)
-	if out, err := exec.Command("prlimit", "--rtprio=1", "true").CombinedOutput(); err != nil {
-		t.Skipf("CAP_SYS_RESOURCE, which raises RLIMIT_RTPRIO, is missing here: %s", out)
-	}
-	cmd := exec.Command("prlimit", "--rtprio=1", "--", "setpriv", "--inh-caps=-sys_nice", "--bounding-set=-sys_nice",
-		os.Args[0], "-test.run", "^TestTurnsByLimit$")
-	cmd.Env = append(os.Environ(), key+"=1")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, out)
-	}
+	againUnprivileged(t, key, 1)
 }
