@@ -23,7 +23,7 @@ import yaml
 from vigia_prometheus import Prometheus, PrometheusError
 from vigia_testing import eventually
 
-__all__ = ["CONTENT", "Classic", "Family", "Native", "encode", "rates_known", "running"]
+__all__ = ["Classic", "Family", "Native", "answering", "encode", "rates_known", "running"]
 
 ROOT = Path(__file__).resolve().parents[1]
 CONTENT = "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited"
@@ -144,10 +144,12 @@ def encode(family: Family, at: float | None = None) -> bytes:
 Page = Callable[[], Iterable[Family]]
 
 
-def _handler(pages: Mapping[str, Page]) -> type[BaseHTTPRequestHandler]:
+def answering(page: Callable[[str], bytes]) -> type[BaseHTTPRequestHandler]:
+    """Return the handler of a target whose pages, by their path, are encoded families."""
+
     class Target(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            body = b"".join(map(encode, pages[self.path.removeprefix("/")]()))
+            body = page(self.path)
             self.send_response(200)
             self.send_header("Content-Type", CONTENT)
             self.send_header("Content-Length", str(len(body)))
@@ -187,7 +189,11 @@ def running(folder: Path, pages: Mapping[str, Page], labels: Mapping[str, str]) 
     """A Prometheus that scrapes every second; each page is a job, and all targets have the labels."""
     program = shutil.which("prometheus")
     assert program, "prometheus is missing; run tools/bootstrap.sh test"
-    with ThreadingHTTPServer(("127.0.0.1", 0), _handler(pages)) as target, socket.socket() as s:
+
+    def encoded(path: str) -> bytes:
+        return b"".join(map(encode, pages[path.removeprefix("/")]()))
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), answering(encoded)) as target, socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{s.getsockname()[1]}"
         s.close()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from sqlalchemy.util import LRUCache
 
 from isolation_agent.storage import store
 
+from .support.real_enforcer import RealEnforcer
 from .support.world import FakeClock, World
 
 MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of our own is made in it
@@ -85,3 +87,13 @@ def world(tmp_path: Path) -> Iterator[World]:
     made = World(tmp_path)
     yield made
     made.close()
+
+
+@pytest.fixture
+def real() -> Iterator[RealEnforcer]:
+    """Yield an enforcer that limits in the kernel, on a node of one port."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root: CAP_NET_ADMIN, CAP_BPF and CAP_PERFMON")
+    made = RealEnforcer()
+    yield made
+    made.stop()

@@ -21,11 +21,11 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 
 import yaml
-from prometheuskit import CONTENT, Family, Native, encode
+from prometheuskit import Family, Native, answering, encode
 
 from vigia_compare.config import Config
 from vigia_compare.evaluation import evaluate
@@ -138,29 +138,15 @@ def pages(end: float, every: int, records: bool) -> Iterator[bytes]:
         yield b"".join(page)
 
 
-def _handler(waiting: list[bytes]) -> type[BaseHTTPRequestHandler]:
-    class Target(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            body = waiting.pop(0) if waiting else b""
-            self.send_response(200)
-            self.send_header("Content-Type", CONTENT)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: object) -> None:
-            """Quiet."""
-
-    return Target
-
-
 @contextmanager
 def server(end: float, every: int, records: bool) -> Iterator[str]:
     """A Prometheus that has scraped all the pages."""
     waiting = list(pages(end, every, records))
     with (
         tempfile.TemporaryDirectory() as name,
-        ThreadingHTTPServer(("127.0.0.1", 0), _handler(waiting)) as target,
+        ThreadingHTTPServer(
+            ("127.0.0.1", 0), answering(lambda _: waiting.pop(0) if waiting else b"")
+        ) as target,
     ):
         folder = Path(name)
         threading.Thread(target=target.serve_forever, args=(0.05,), daemon=True).start()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,15 +33,6 @@ WANTED: dict[str, dict[str, Any]] = {
     },
     "L4": {"protocol": "udp", "rate_bytes_per_second": 0},
 }
-
-
-@pytest.fixture
-def real() -> Iterator[RealEnforcer]:
-    if os.geteuid() != 0:
-        pytest.skip("needs root: CAP_NET_ADMIN, CAP_BPF and CAP_PERFMON")
-    made = RealEnforcer()
-    yield made
-    made.stop()
 
 
 @pytest.fixture

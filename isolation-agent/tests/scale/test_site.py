@@ -6,7 +6,6 @@ enforcer on a port that floods.
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -118,15 +117,6 @@ def told(cluster: list[tuple[Host, Program, str]], agents: Agents) -> str:
             x for x in agent.get("/metrics").text.splitlines() if x.startswith("vigia_agent_alerts_total")
         ]
     return "\n".join([*words, cluster[0][1].said(), next(iter(agents.running.values())).log[-2000:]])
-
-
-@pytest.fixture
-def real() -> Iterator[RealEnforcer]:
-    if os.geteuid() != 0:
-        pytest.skip("needs root: CAP_NET_ADMIN, CAP_BPF and CAP_PERFMON")
-    made = RealEnforcer()
-    yield made
-    made.stop()
 
 
 @pytest.fixture
