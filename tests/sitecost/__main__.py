@@ -134,7 +134,7 @@ def cell(
         _say(f"{nodes} nodes: wrote {age} in {time.monotonic() - begin:.0f} s")
     with site.running(where, data, programs, folder / "captures", pages) as running:
         _say(f"{nodes} nodes, {age}: settling {options.settle:.0f} s")
-        time.sleep(options.settle)
+        measure.settle(running, options.settle)
         _say(f"{nodes} nodes, {age}: measuring {options.seconds:.0f} s")
         found = measure.steady(running, nodes, age, options.seconds)
         _say(f"{nodes} nodes, {age}: {found.cores:.3f} cores, {found.anonymous >> 20} MiB; asking for panels")

@@ -93,6 +93,17 @@ class Cell:
         return asdict(self)
 
 
+def settle(site: Running, seconds: float) -> None:
+    """Wait so long, and until every group has been evaluated twice: rules read what other groups record."""
+    groups = _Groups(site)
+    begin = time.monotonic()
+    while time.monotonic() - begin < seconds or not groups.evaluated(2):
+        if time.monotonic() - begin > seconds + PATIENT:
+            raise RuntimeError(f"not every group of rules was evaluated twice in {seconds + PATIENT:.0f} s")
+        time.sleep(1.0)
+        groups.look()
+
+
 def steady(site: Running, nodes: int, age: str, seconds: float) -> Cell:
     """Measure while nobody asks but the rules."""
     groups = _Groups(site)
@@ -154,8 +165,14 @@ class _Groups:
 
     def look(self) -> None:
         for g in self._site.client.get("/api/v1/rules").json()["data"]["groups"]:
-            self._took.setdefault(g["name"], {})[g["lastEvaluation"]] = g["evaluationTime"]
             self._last[g["name"]] = g
+            took = self._took.setdefault(g["name"], {})
+            if not g["lastEvaluation"].startswith("0001-"):  # Go's zero time: never
+                took[g["lastEvaluation"]] = g["evaluationTime"]
+
+    def evaluated(self, times: int) -> bool:
+        """Whether every group has been seen to be evaluated so often."""
+        return bool(self._took) and all(len(took) >= times for took in self._took.values())
 
     def found(self) -> dict[str, Group]:
         missed = self._misses()
@@ -167,9 +184,8 @@ class _Groups:
             for rule in g["rules"]:
                 rules[rule["name"]] = rules.get(rule["name"], 0.0) + rule["evaluationTime"]
             known = list(took.values())
-            out[name] = Group(
-                g["interval"], statistics.median(known), max(known), len(known), int(more), rules
-            )
+            middle, worst = (statistics.median(known), max(known)) if known else (0.0, 0.0)
+            out[name] = Group(g["interval"], middle, worst, len(known), int(more), rules)
         return out
 
 

@@ -25,8 +25,15 @@ def short(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
     """What four small nodes with an hour of data gave; budgets may be missed, the measurement not."""
     folder = tmp_path_factory.mktemp("site")
     out = folder / "site.json"
-    words = [f"--plan={NODES}:1h", f"--ports={PORTS}", f"--paths={PATHS}", "--capture=5", "--learn=70"]
-    words += ["--settle=30", "--seconds=45", "--compare=0", f"--json={out}", f"--keep={folder / 'kept'}"]
+    words = [
+        f"--plan={NODES}:1h",
+        f"--ports={PORTS}",
+        f"--paths={PATHS}",
+        "--capture=5",
+        "--learn=70",
+        "--settle=10",
+    ]
+    words += ["--seconds=65", "--compare=0", f"--json={out}", f"--keep={folder / 'kept'}"]
     done = subprocess.run(
         [sys.executable, "-m", "sitecost", *words],
         env={**os.environ, "PYTHONPATH": str(ROOT / "tests")},
