@@ -12,7 +12,8 @@ import (
 )
 
 const (
-	// maxTraces is how many traces a socket has at a time.
+	// maxTraces is how many traces a socket knows at a time, those among them that have ended
+	// as long as there is room: what comes back to them late is no stray datagram.
 	maxTraces = 16
 	// maxTracePackets bounds the packets of a trace, maxTraceReplies what is kept of what
 	// comes back until it is read.
@@ -39,6 +40,7 @@ type Trace struct {
 	peer    timestamping.Peer
 	sent    []int64 // when each packet left, CLOCK_REALTIME
 	replies []TraceReply
+	ended   bool
 }
 
 // TraceReply is what came back to a packet of a trace.
@@ -94,7 +96,7 @@ func (e *engine) beginTrace(l Labels) (*Trace, error) {
 		return nil, errors.New("its socket is not open")
 	case !worst.Address.IsValid():
 		return nil, errors.New("its name has no address")
-	case len(worst.socket.traces) >= maxTraces:
+	case !worst.socket.roomForTrace():
 		return nil, fmt.Errorf("its socket has %d traces already", maxTraces)
 	}
 	id, ok := worst.socket.Reserve()
@@ -168,15 +170,27 @@ func (t *Trace) Read(to []TraceReply) ([]TraceReply, error) {
 	return to, errors.Join(doErr, err)
 }
 
-// End ends the trace; what comes back later is a stray datagram.
+// End ends the trace. It must not be used any more.
 func (t *Trace) End() {
-	t.engine.do(func() {
-		t.socket.traces = slices.DeleteFunc(t.socket.traces, func(o *Trace) bool { return o == t })
-	})
+	t.engine.do(func() { t.ended, t.replies = true, nil })
+}
+
+// roomForTrace reports whether there can be another trace, for which the oldest that has ended
+// may have to go.
+func (k *socket) roomForTrace() bool {
+	if len(k.traces) < maxTraces {
+		return true
+	}
+	oldest := slices.IndexFunc(k.traces, func(t *Trace) bool { return t.ended })
+	if oldest < 0 {
+		return false
+	}
+	k.traces = slices.Delete(k.traces, oldest, oldest+1)
+	return true
 }
 
 func (t *Trace) add(r TraceReply, arrived int64) {
-	if len(t.replies) == maxTraceReplies {
+	if t.ended || len(t.replies) == maxTraceReplies {
 		return
 	}
 	if arrived == 0 {
@@ -207,7 +221,7 @@ func (k *socket) tracedReport(r *timestamping.Report) bool {
 			continue
 		}
 		sequence, quote := t.maker.Quoted(r.Payload)
-		if quote == protocol.QuotesAnother || quote == protocol.QuotesLittle && !r.HopsExceeded() {
+		if quote == protocol.QuotesAnother || quote == protocol.QuotesLittle && (t.ended || !r.HopsExceeded()) {
 			continue
 		}
 		if quote == protocol.QuotesLittle {

@@ -213,10 +213,11 @@ func TestTracesThatCannotBe(t *testing.T) {
 	if _, err := tr.Send(0); err == nil || !strings.Contains(err.Error(), "at most 256 packets") {
 		t.Errorf("%v", err)
 	}
+	traces[5].End()
+	tr = f.trace(good.Labels) // in the place of that
 	for _, tr := range traces {
 		tr.End()
 	}
-	tr = f.trace(good.Labels)
 	f.apply()
 	if _, err := tr.Send(1); err == nil || !strings.Contains(err.Error(), "its socket was closed") {
 		t.Errorf("%v", err)

@@ -24,7 +24,7 @@ type trace struct {
 // NewTrace returns what makes the packets of a trace.
 func (Protocol) NewTrace(s *protocol.Session, id uint16) protocol.Trace {
 	v6 := s.Address.Addr().Is6()
-	return &trace{socket: s.Socket, id: id, v6: v6, packet: icmp.New(max(s.Size, icmp.MinSize), v6, uint64(s.Size))}
+	return &trace{socket: s.Socket, id: id, v6: v6, packet: icmp.New(defaultSize, v6, uint64(id))}
 }
 
 // Request returns the next packet.
