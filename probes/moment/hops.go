@@ -54,7 +54,7 @@ func traceHops(ctx context.Context, f flow) *Hops {
 	t := &trace{flow: f, open: make(map[int]bool), heard: make(map[uint32]bool)}
 	err := t.run(ctx)
 	from, to := f.Flow()
-	h := &Hops{From: from.String(), To: to.String(), DSCP: f.DSCP(), Hops: t.known(), Reached: t.reached, Far: &t.far, Packets: len(t.limits)}
+	h := &Hops{From: from.String(), To: to.String(), DSCP: f.DSCP(), Hops: append([]Hop{}, t.known()...), Reached: t.reached, Far: &t.far, Packets: len(t.limits)}
 	if err != nil {
 		h.Error = err.Error()
 	}
