@@ -14,7 +14,8 @@ import (
 func (d *running) moments(query string) (page struct {
 	Node    string
 	Moments []moment.Moment
-}) {
+},
+) {
 	d.t.Helper()
 	code, body := d.get("/v1/moments" + query)
 	if err := json.Unmarshal([]byte(body), &page); code != http.StatusOK || err != nil {
