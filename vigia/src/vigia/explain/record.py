@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from vigia_json import JsonError, loads
 
-__all__ = ["FarEnd", "Hop", "Hops", "Host", "Moment", "Page", "PathMTU", "Queue", "page"]
+__all__ = ["FarEnd", "Hop", "Hops", "HostState", "Moment", "Page", "PathMTU", "Queue", "page"]
 
 MAX_ANSWER = 8 << 20
 _MAX_TEXT = 512
@@ -93,7 +93,7 @@ class Queue(_Part):
         return self.netns, self.device, self.kind, self.handle
 
 
-class Host(_Part):
+class HostState(_Part):
     """The state of the probing host; counters are since its start."""
 
     load1: float
@@ -133,8 +133,8 @@ class Moment(_Part):
     beneath: Hops | None = None
     beneath_path: str = ""
     path_mtu: PathMTU
-    host: Host
-    host_after: Host
+    host: HostState
+    host_after: HostState
     last_good: Moment | None = None
 
     @property

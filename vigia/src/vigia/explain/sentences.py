@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vigia.explain.record import Hop, Hops, Host, Moment
+from vigia.explain.record import Hop, Hops, HostState, Moment
 from vigia_text import numbers, terminal
 
 __all__ = ["explain", "headline"]
@@ -159,7 +159,7 @@ def _host(moment: Moment, good: Moment | None) -> Iterator[str]:
         yield f"Not all of this host's state could be read: {_word(now.error)}."
 
 
-def _growth(before: Host, after: Host) -> Iterator[str]:
+def _growth(before: HostState, after: HostState) -> Iterator[str]:
     """Say which counters of drops have risen."""
     for what, old, new in (
         ("by processors' backlogs", before.softnet_dropped, after.softnet_dropped),
