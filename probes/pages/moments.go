@@ -16,9 +16,6 @@ type Moments interface {
 	Records(wanted func(sender.Labels) bool, limit int) (bad, good []*moment.Moment)
 }
 
-// momentsPath is where they are shown.
-const momentsPath = "/v1/moments"
-
 // Bounds of the parameter limit.
 const (
 	defaultMoments = 20

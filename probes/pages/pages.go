@@ -53,7 +53,7 @@ type Pages struct {
 func (s *Pages) Register(mux *http.ServeMux) {
 	mux.HandleFunc("GET /debug/targets", s.handleTargets)
 	mux.HandleFunc("GET "+records.Path, s.handleRecords)
-	mux.HandleFunc("GET "+momentsPath, s.handleMoments)
+	mux.HandleFunc("GET /v1/moments", s.handleMoments)
 	mux.HandleFunc("GET "+pairs.Path, s.handlePairs)
 	mux.HandleFunc("POST "+pairs.Path, s.handleAsk)
 }

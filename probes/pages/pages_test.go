@@ -305,7 +305,7 @@ func TestMoments(t *testing.T) {
 		{"?limit=1&limit=2", 400, 0, "write one number"},
 		{"?port=1", 400, 0, `"port" is not a label to select by; known here: dst, path, tenant, probe`},
 	} {
-		w := s.serveWith(t, &Pages{Moments: h, Node: func() (string, string) { return "lb1", "" }}, momentsPath+tc.query)
+		w := s.serveWith(t, &Pages{Moments: h, Node: func() (string, string) { return "lb1", "" }}, "/v1/moments"+tc.query)
 		if w.Code != tc.code {
 			t.Errorf("%q: %d %s", tc.query, w.Code, w.Body)
 			continue
