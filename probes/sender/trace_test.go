@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/netip"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"vigia/probes/protocol"
 	"vigia/probes/protocol/connect"
 	"vigia/probes/routed"
+	"vigia/probes/timestamping"
 )
 
 // through returns a target that probes through a router.
@@ -230,6 +232,50 @@ func TestTracesThatCannotBe(t *testing.T) {
 	if _, err := f.Trace(good.Labels); err == nil || errors.Is(err, ErrNoTrace) {
 		t.Errorf("%v", err)
 	}
+}
+
+// TestShortQuotes are of routers that quote no more than the UDP header: they count for the last
+// packet, in doubt, and only where they say that its hop limit was used up.
+func TestShortQuotes(t *testing.T) {
+	t.Parallel()
+	left, right := link(t)
+	reflect(t, right, right862)
+	f := newSender(t, Options{})
+	tg := overVeth(left, 0)
+	f.apply(tg)
+	tr := f.trace(tg.Labels)
+	for range 3 {
+		if _, err := tr.Send(64); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.replies(tr, 3)
+	somebody := netip.MustParseAddr("10.9.9.9")
+	f.engine.do(func() {
+		for _, tc := range []struct {
+			report timestamping.Report
+			taken  bool
+		}{
+			{timestamping.Report{To: right862, From: somebody, Type: 11, Errno: syscall.EHOSTUNREACH}, true},
+			{timestamping.Report{To: right862, From: somebody, Type: 3, Code: 1, Errno: syscall.EHOSTUNREACH}, false},
+			{timestamping.Report{To: right862, Type: 11, Errno: syscall.EHOSTUNREACH}, false},
+			{timestamping.Report{To: netip.MustParseAddrPort("10.9.0.9:862"), From: somebody, Type: 11}, false},
+			{timestamping.Report{To: right862, From: somebody, Type: 11, Payload: make([]byte, 64)}, false},
+		} {
+			if taken := tr.socket.tracedReport(&tc.report); taken != tc.taken {
+				t.Errorf("%+v: taken %v", tc.report, taken)
+			}
+		}
+	})
+	if got := f.replies(tr, 1); len(got) != 1 || got[0].Verified || got[0].Sequence != 2 || got[0].From != somebody {
+		t.Errorf("%+v", got)
+	}
+	tr.End()
+	f.engine.do(func() {
+		if tr.socket.tracedReport(&timestamping.Report{To: right862, From: somebody, Type: 11}) {
+			t.Error("a trace that has ended took a message")
+		}
+	})
 }
 
 // TestForgedReplies are no replies: what they return was not sent.

@@ -8,12 +8,15 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from labkit import ROOT
 
 from vigia.explain import record, sentences
+from vigia.lab.model import Lab
 
 GOOD: dict[str, Any] = {
     "src": "lb1",
@@ -212,6 +215,39 @@ def test_without_a_good_record_it_says_so() -> None:
     assert "There is no good record of this target to compare with." in text
 
 
+def test_the_page_shows_what_the_command_prints() -> None:
+    """docs/concepts/moments.md has the words of this record: a tunnel whose router beneath stopped forwarding."""
+    tunnel = {"hop": 1, "outcome": "answered", "address": "192.168.1.2"}
+    beneath = {"beneath": deepcopy(GOOD["hops"]), "beneath_path": "direct"}
+    good = changed(
+        {**GOOD, **beneath},
+        path="linuxbridge-vxlan",
+        hops__hops=[tunnel],
+        path_mtu__bytes=1450,
+        host_after__queues=[],
+    )
+    silent = {"reached": False, "far_end": {"asked": 5, "answered": 0}}
+    broken = {**GOOD["hops"], **silent, "hops": [GOOD["hops"]["hops"][0], SILENT]}
+    queue = {"netns": "lb1", "device": "eth0", "kind": "htb", "handle": "1:10", "dropped": 7}
+    moment = changed(
+        good,
+        why="loss",
+        time="2026-03-01T10:05:00Z",
+        seconds=3.94,
+        last_good=good,
+        outcomes__lost={"forward": 30, "unknown": 1},
+        hops={**GOOD["hops"], **silent, "hops": [{"hop": 1, "outcome": "silent"}]},
+        beneath=broken,
+        path_mtu={"outcome": "unreachable", "error": "no probe of the smallest size was answered"},
+        host__queues=[queue],
+        host_after__queues=[queue],
+    )
+    lines = sentences.explain(record.Moment.model_validate(moment))
+    page = (ROOT / "docs/concepts/moments.md").read_text()
+    shown = page.split("```console\n$ vigia explain linuxbridge-vxlan\n")[1].split("```")[0]
+    assert shown == "\n  ".join(lines) + "\n"
+
+
 def test_what_a_node_sends_cannot_move_the_cursor() -> None:
     text = said(bad(hops__error="\x1b[2Jgone", hops__hops=[]))
     assert "\x1b" not in text
@@ -377,6 +413,16 @@ def test_what_is_no_url_is_refused(vigia: Callable[..., Any], option: str) -> No
     done = vigia("explain", "vxlan", option, "file:///etc/passwd")
     assert done.status == 2
     assert f'{option} "file:///etc/passwd" is not the URL of' in done.stderr
+
+
+def test_the_probes_of_the_lab_are_asked(
+    vigia: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, demo: Lab
+) -> None:
+    monkeypatch.setattr("vigia.lab.state.running", lambda _: SimpleNamespace(lab=demo))
+    asked: list[str] = []
+    monkeypatch.setattr("vigia.explain.nodes._get", lambda _, url, __: asked.append(url) or b"{}")
+    assert vigia("explain", "direct").status == 1
+    assert asked == [f"http://{n.agent}:9871" for n in demo.nodes]
 
 
 def test_without_a_lab_it_says_which_is_missing(vigia: Callable[..., Any]) -> None:

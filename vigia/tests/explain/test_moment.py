@@ -35,7 +35,21 @@ def network(root: None) -> Iterator[None]:
             stack.callback(run, "ip", "netns", "del", ns)
             run("ip", "-n", ns, "link", "set", "lo", "up")
         for ns, far, net in ((LEFT, "left0", "10.8.1"), (RIGHT, "right0", "10.8.2")):
-            run("ip", "link", "add", "veth0", "netns", ns, "type", "veth", "peer", "name", far, "netns", ROUTER)
+            run(
+                "ip",
+                "link",
+                "add",
+                "veth0",
+                "netns",
+                ns,
+                "type",
+                "veth",
+                "peer",
+                "name",
+                far,
+                "netns",
+                ROUTER,
+            )
             run("ip", "-n", ns, "link", "set", "veth0", "up")
             run("ip", "-n", ROUTER, "link", "set", far, "up")
             run("ip", "-n", ns, "addr", "add", f"{net}.2/24", "dev", "veth0")
@@ -96,7 +110,9 @@ def test_a_router_that_stops_forwarding_is_named(
         assert before.status == 0
         assert "The path reaches the far end through 10.8.1.1: 2 hops." in before.stdout
         assert "The path MTU is 1500 bytes." in before.stdout
-        rules = "add table ip t; add chain ip t c { type filter hook forward priority 0; }; add rule ip t c drop"
+        rules = (
+            "add table ip t; add chain ip t c { type filter hook forward priority 0; }; add rule ip t c drop"
+        )
         run("ip", "netns", "exec", ROUTER, "nft", rules)
         eventually(lambda: [m for m in records("moments") if "last_good" in m], "a bad record", PATIENCE)
         after = vigia("explain", "direct", "--url", url, "--src", "left")
