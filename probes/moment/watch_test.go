@@ -163,7 +163,7 @@ func TestGoodOnesTakeTurns(t *testing.T) {
 	var c counted
 	w := watching(&c, "a", "b", "x")
 	now := time.Now().Add(settled)
-	w.targets[named("x")].calm = now
+	w.targets[named("x")].calm = now.Add(8 * goodEvery) // it has not been good for long
 	var got []string
 	for i := range 8 {
 		at := now.Add(time.Duration(i+1) * goodEvery)
