@@ -135,6 +135,7 @@ func TestFailuresComeFirst(t *testing.T) {
 		"its socket is not open: it is about to be opened", "its name has no address: it is being looked up", "not probed yet",
 		"it has vanished from its discovery source",
 		"no answer from 10.0.0.2; 2 of the last 3 lost by forward; 1 of the last 3 lost by unknown; last error, 0s ago: connection refused",
+		`<a href="/v1/moments?dst=down&amp;path=direct&amp;tenant=blue&amp;probe=stamp-64">when it turned bad</a>`,
 	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("no %q in\n%s", want, page)
