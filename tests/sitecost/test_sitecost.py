@@ -33,7 +33,7 @@ def short(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
         "--learn=70",
         "--settle=10",
     ]
-    words += ["--seconds=65", "--compare=0", f"--json={out}", f"--keep={folder / 'kept'}"]
+    words += ["--shown", "--seconds=65", "--compare=0", f"--json={out}", f"--keep={folder / 'kept'}"]
     done = subprocess.run(
         [sys.executable, "-m", "sitecost", *words],
         env={**os.environ, "PYTHONPATH": str(ROOT / "tests")},
