@@ -193,10 +193,17 @@ func TestWhatHasNotOccurredHasNoSeries(t *testing.T) {
 	rec := recorders.New(stampTarget()).(*recorder)
 	st := &m.status[0]
 	rare := [][]string{
-		{"vigia_probe_late_total"}, {"vigia_probe_duplicate_total"}, {"vigia_probe_reordered_total"}, {"vigia_probe_corrupt_total"},
-		{"vigia_probe_skipped_total"}, {"vigia_probe_lost_total", "local_overflow"}, {"vigia_probe_dscp_rewritten_total", "forward"},
-		{"vigia_probe_quarantined_total", "clock_step"}, {"vigia_probe_quarantined_total", "steal"},
-		{"vigia_probe_judged_total", "delay"}, {"vigia_probe_timestamps_total"},
+		{"vigia_probe_late_total"},
+		{"vigia_probe_duplicate_total"},
+		{"vigia_probe_reordered_total"},
+		{"vigia_probe_corrupt_total"},
+		{"vigia_probe_skipped_total"},
+		{"vigia_probe_lost_total", "local_overflow"},
+		{"vigia_probe_dscp_rewritten_total", "forward"},
+		{"vigia_probe_quarantined_total", "clock_step"},
+		{"vigia_probe_quarantined_total", "steal"},
+		{"vigia_probe_judged_total", "delay"},
+		{"vigia_probe_timestamps_total"},
 	}
 	before := values(t, reg)
 	for _, words := range rare {

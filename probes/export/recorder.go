@@ -61,7 +61,7 @@ type Recorders struct {
 	delays  *histogram.Layout
 	signed  *histogram.Layout
 	counts  *histogram.Layout
-	all      atomic.Bool // targets have all series, also of what has not occurred
+	all     atomic.Bool // targets have all series, also of what has not occurred
 	// maxError is how far clocks may be apart for one-way delays, in nanoseconds.
 	maxError atomic.Int64
 	metered  map[string]protocol.Metrics // by the name of the protocol
