@@ -45,8 +45,13 @@ func newOwn(r *Recorders) *own {
 
 // launched takes how late a probe left.
 func (o *own) launched(lag int64) {
-	o.recorder.observe(lagSeries, lag)
-	o.recorder.flushWhenFull()
+	o.recorder.mu.Lock()
+	o.recorder.add(lagSeries, lag)
+	full := len(o.recorder.pending) >= maxPending
+	o.recorder.mu.Unlock()
+	if full {
+		o.recorder.flushWhenFull()
+	}
 }
 
 // observe takes those of a probe.

@@ -308,3 +308,23 @@ func TestUnfitHostQuarantines(t *testing.T) {
 		t.Errorf("reasons %v", got)
 	}
 }
+
+// What vigia-probe adds itself is bounded in memory also while no probe is answered and nobody
+// scrapes.
+func TestLagsDoNotPileUp(t *testing.T) {
+	r := newTestRecorder(t)
+	for range 10 * maxPending {
+		r.Launched(1e6)
+	}
+	o := r.owner.own
+	if waiting := len(o.recorder.pending); waiting >= maxPending {
+		t.Errorf("%d lags wait", waiting)
+	}
+	var m dto.Metric
+	if err := o.recorder.series[lagSeries].Write(&m); err != nil {
+		t.Fatal(err)
+	}
+	if n := m.Histogram.GetSampleCount(); n != 10*maxPending || len(m.Label) != 0 {
+		t.Errorf("%d lags are counted with labels %v, want %d without", n, m.Label, 10*maxPending)
+	}
+}
