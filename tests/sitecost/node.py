@@ -74,8 +74,12 @@ def capture(folder: Path, size: Size) -> None:
     work = folder / "node"
     work.mkdir(parents=True)
     _network(size)
-    agents = _configure(work, size)
+    pins = work / "bpf"
+    pins.mkdir()
     with contextlib.ExitStack() as stack:
+        subprocess.run(["mount", "-t", "bpf", "bpf", str(pins)], check=True)
+        stack.callback(subprocess.run, ["umount", "--lazy", str(pins)], check=True)
+        agents = _configure(work, pins, size)
         for agent, argv in agents.items():
             log = stack.enter_context((work / f"{agent}.log").open("wb"))
             process = subprocess.Popen(argv, stdout=log, stderr=subprocess.STDOUT)
@@ -105,11 +109,8 @@ def _network(size: Size) -> None:
         _ip("link", "set", f"guest{i}", "up")
 
 
-def _configure(work: Path, size: Size) -> dict[str, list[str]]:
+def _configure(work: Path, pins: Path, size: Size) -> dict[str, list[str]]:
     """Write the agents' configurations and return their commands."""
-    pins = work / "bpf"
-    pins.mkdir()
-    subprocess.run(["mount", "-t", "bpf", "bpf", str(pins)], check=True)
     ports = [
         {"device": f"tap{i}", "port": port_name(i), "tenant": tenant_name(i % size.tenants)}
         for i in range(size.ports)

@@ -104,6 +104,28 @@ def test_the_rules_of_an_hour_have_records(short: dict[str, object]) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.netns
+def test_pairs_of_a_mesh_have_no_series_of_their_own(tmp_path: Path) -> None:
+    """As on a large site, which is what is measured by default; no folder is kept, and none is left."""
+    out = tmp_path / "site.json"
+    words = ["--plan=2:live", "--ports=4", f"--paths={PATHS}", "--capture=3", "--settle=1", "--seconds=20"]
+    done = subprocess.run(
+        [sys.executable, "-m", "sitecost", *words, "--no-panels", "--compare=0", f"--json={out}"],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "tests"), "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=1200,
+    )
+    assert done.returncode in (0, 1) and out.exists(), done.stderr[-3000:]
+    families = json.loads(out.read_text())[0]["families"]
+    kinds = 4
+    assert families["vigia_probe_mesh_sent_total"] == families["vigia_probe_mesh_rtt_seconds"] == 2 * kinds
+    assert {"vigia_probe_sent_total", "vigia_probe_rtt_seconds"}.isdisjoint(families)
+    assert [p.name for p in tmp_path.iterdir()] == ["site.json"]
+
+
+@pytest.mark.long
 def test_the_go_programs() -> None:
     for words in (["vet"], ["test", "-count=1"]):
         done = subprocess.run(
