@@ -204,7 +204,14 @@ class Day:
             return SCRAPE * max([*shares, 1.0 if backup <= second < backup + 45 else 0.0])
 
         self._rising("vigia_probe_host_busy_seconds_total", page, {}, starved)
-        mesh = {"src": node, "src_zone": "z", "dst_zone": "z", "path": "direct", "tenant": "_infra", "probe": "c"}
+        mesh = {
+            "src": node,
+            "src_zone": "z",
+            "dst_zone": "z",
+            "path": "direct",
+            "tenant": "_infra",
+            "probe": "c",
+        }
         self._rising("vigia_probe_mesh_sent_total", page, mesh, lambda _: SENT)
         self._rising("vigia_probe_mesh_lost_total", page, {**mesh, "cause": "network"}, lambda _: 0.0)
         for dst, tenants in _PROBED[node].items():
