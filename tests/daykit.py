@@ -204,6 +204,16 @@ class Day:
             return SCRAPE * max([*shares, 1.0 if backup <= second < backup + 45 else 0.0])
 
         self._rising("vigia_probe_host_busy_seconds_total", page, {}, starved)
+        mesh = {
+            "src": node,
+            "src_zone": "z",
+            "dst_zone": "z",
+            "path": "direct",
+            "tenant": "_infra",
+            "probe": "c",
+        }
+        self._rising("vigia_probe_mesh_sent_total", page, mesh, lambda _: SENT)
+        self._rising("vigia_probe_mesh_lost_total", page, {**mesh, "cause": "network"}, lambda _: 0.0)
         for dst, tenants in _PROBED[node].items():
             for tenant in ("_infra", *tenants):
                 path = "direct" if tenant == "_infra" else "ovs-vxlan"
@@ -254,6 +264,7 @@ class Day:
         fast = self._target("vigia-exporter-fast", node, min(self.step, SCRAPE))
         self._flat("vigia_exporter_config_last_reload_successful", page, 1)
         self._flat("vigia_exporter_ports", page, 4, state="resolved")
+        self._flat("vigia_exporter_flood_watched_ports", fast, 4)
         self._flat("vigia_exporter_ports", page, 0, state="unresolved")
         for collector in ("netdev", "bpf", "openflow"):
             self._flat("vigia_exporter_collector_success", page, 1, collector=collector)
@@ -335,7 +346,7 @@ class Day:
         for target in (page, fast):
             seconds = [k * target.period for k in range(self._count(target.period))]
             scores = [100.0 if any(t.at(s) for t in floods) else score(s) for s in seconds]
-            told = [exists(s) and (target is page or v >= 40) for s, v in zip(seconds, scores, strict=True)]
+            told = [exists(s) and v >= 40 for s, v in zip(seconds, scores, strict=True)]
             spread = [v * 40 for v in scores]
             for name, values in (
                 ("vigia_port_flood_score", scores),

@@ -204,11 +204,9 @@ def _panel(panel: Panel) -> Any:
 
 def _target(panel: Panel, query: Query, ref: str) -> prometheus.Dataquery:
     target = prometheus.Dataquery().expr(query.expression).legend_format(query.legend or "__auto").ref_id(ref)
-    if panel.kind in ("table", "matrix"):
-        return target.instant().format(PromQueryFormat.TABLE)
-    if panel.kind == "stat":
-        return target.instant()
-    return target.range()
+    if not panel.instant:
+        return target.range()
+    return target.instant() if panel.kind == "stat" else target.instant().format(PromQueryFormat.TABLE)
 
 
 def _mapping(panel: Panel) -> models.ValueMap:

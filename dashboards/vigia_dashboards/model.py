@@ -46,6 +46,11 @@ class Panel:
     drill: str = ""
     """Address that a click on a cell opens, one page down."""
 
+    @property
+    def instant(self) -> bool:
+        """Whether it shows the latest values alone, so that Grafana asks for one instant."""
+        return self.kind in ("stat", "table", "matrix")
+
 
 @dataclass(frozen=True)
 class Row:

@@ -100,6 +100,8 @@ type options struct {
 	healthURL   string
 	web         *web.FlagConfig
 	log         *promslog.Config
+
+	runtimeMetrics bool
 }
 
 // exitRequest ends parsing when kingpin has printed help or the version.
@@ -167,6 +169,8 @@ func (p Program) application(stdout, stderr io.Writer) (*kingpin.Application, *o
 		PlaceHolder("FORMAT").EnumVar(&opts.listMetrics, catalog.Formats()...)
 	opts.web = kingpinflag.AddFlags(app, p.DefaultAddress)
 	promslogflag.AddFlags(app, opts.log)
+	app.Flag("runtime-metrics", "Export all metrics of the Go runtime, the process and the metrics page (go_*, process_*, promhttp_*), not only the usual six.").
+		BoolVar(&opts.runtimeMetrics)
 
 	if p.Flags != nil {
 		p.Flags(app)

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/prometheus/common/promslog"
 	"github.com/prometheus/exporter-toolkit/web"
@@ -118,7 +117,7 @@ func (p Program) newInstance(opts *options) (*instance, error) {
 		return nil, err
 	}
 	reg := prometheus.NewRegistry()
-	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	reg.MustRegister(runtimeCollectors(opts.runtimeMetrics)...)
 	metrics := c.NewFactory(p.Part, reg)
 	self := "vigia_" + p.Part + "_"
 	metrics.Gauge(self+"build_info").WithLabelValues(version.Version, version.Revision, runtime.Version()).Set(1)
@@ -142,13 +141,20 @@ func (p Program) newInstance(opts *options) (*instance, error) {
 
 func (d *instance) routes() error {
 	mux := d.env.Mux
-	registry := realtime.Yielding(promhttp.InstrumentMetricHandler(d.env.Registry, promhttp.HandlerFor(d.env.Registry, promhttp.HandlerOpts{
-		Registry:            d.env.Registry,
+	handling := promhttp.HandlerOpts{
 		ErrorLog:            slog.NewLogLogger(d.env.Logger.Handler(), slog.LevelWarn),
 		ErrorHandling:       promhttp.ContinueOnError,
 		MaxRequestsInFlight: maxMetricsRequests,
 		EnableOpenMetrics:   true,
-	})))
+	}
+	if d.opts.runtimeMetrics {
+		handling.Registry = d.env.Registry
+	}
+	handler := promhttp.HandlerFor(d.env.Registry, handling)
+	if d.opts.runtimeMetrics {
+		handler = promhttp.InstrumentMetricHandler(d.env.Registry, handler)
+	}
+	registry := realtime.Yielding(handler)
 	mux.HandleFunc("GET "+catalog.MainPage, func(w http.ResponseWriter, r *http.Request) {
 		if d.metrics != nil {
 			d.metrics.ServeHTTP(w, r)

@@ -155,6 +155,7 @@ func (s *service) parts() []part {
 		{"Health", func(l *settings.Live) { s.health.SetLimits(l.Health) }},
 		{"MaxOnewayError", func(l *settings.Live) { s.recorders.SetMaxOnewayError(l.MaxOnewayError) }},
 		{"Moments", func(l *settings.Live) { s.moments.Configure(l.Moments) }},
+		{"AllSeries", func(l *settings.Live) { s.recorders.ShowAll(l.AllSeries) }},
 		{"Clock", func(l *settings.Live) { s.clock.Set(l.Clock) }},
 		{"Hardware", func(l *settings.Live) {
 			s.sender.SetHardware(l.Hardware)

@@ -170,6 +170,7 @@ def config_sender(targets: int, interval_ms: float, size: int = 64) -> str:
     """Return the configuration of the near end."""
     lines = [
         "node: a",
+        "series: all",
         "paths: [{name: p, dataplane: veth, encap: none, mode: none, security: none, layer: underlay,"
         " placement: local}]",
         f"classes: [{{name: c, protocol: stamp, size: {size}, interval: {interval_ms:g}ms, deadline: 1s}}]",
@@ -491,7 +492,7 @@ def lags(near: Daemon) -> tuple[float, float]:
     """Return how many probes left more than 1 ms late, and how many left."""
     text = near.get("/metrics")
     name = "vigia_probe_schedule_lag_seconds"
-    total = sum(float(v) for v in re.findall(rf"^{name}_count{{[^}}]*}} (\S+)$", text, re.M))
+    total = sum(float(v) for v in re.findall(rf"^{name}_count(?:{{[^}}]*}})? (\S+)$", text, re.M))
     early = sum(float(v) for v in re.findall(rf'^{name}_bucket{{[^}}]*le="0.001"}} (\S+)$', text, re.M))
     return total - early, total
 

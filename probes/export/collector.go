@@ -1,6 +1,7 @@
 package export
 
 import (
+	"maps"
 	"sync"
 	"time"
 
@@ -8,6 +9,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"vigia/internal/catalog"
+	"vigia/internal/zerofirst"
 	"vigia/probes/accounting"
 	"vigia/probes/coverage"
 	"vigia/probes/delay"
@@ -35,6 +37,8 @@ type Collector struct {
 	mu     sync.Mutex
 	status []sender.Status
 	labels map[sender.Labels]*labelPairs
+	stamps map[[2]int]*zerofirst.Counter
+	round  uint64 // scrapes so far
 }
 
 // The families that the collector exports.
@@ -82,11 +86,35 @@ type labelPairs struct {
 	direction  [delay.RoundTrip][]*dto.LabelPair
 	unfit      [health.NumReasons][]*dto.LabelPair
 	objective  [objective.NumKinds][]*dto.LabelPair
+
+	round uint64 // the last scrape at which there was such a target
+	shown bool   // it had series then
+	rare  rare
 }
+
+// rare are the counters of a target that have series once they have counted something.
+type rare struct {
+	base       [numRare]zerofirst.Counter
+	lost       [accounting.NumCauses]zerofirst.Counter
+	rewritten  [delay.RoundTrip]zerofirst.Counter
+	unfit      [health.NumReasons]zerofirst.Counter
+	quarantine [delay.NumVerdicts]zerofirst.Counter
+	judged     [objective.NumKinds]zerofirst.Counter
+}
+
+// Places in rare.base.
+const (
+	rareLate = iota
+	rareDuplicate
+	rareReordered
+	rareCorrupt
+	rareSkipped
+	numRare
+)
 
 // NewCollector returns a collector that is not registered yet.
 func NewCollector(f *catalog.Factory, from Sources) *Collector {
-	c := &Collector{from: from, labels: make(map[sender.Labels]*labelPairs)}
+	c := &Collector{from: from, labels: make(map[sender.Labels]*labelPairs), stamps: make(map[[2]int]*zerofirst.Counter)}
 	for i, name := range [numFamilies]string{
 		sent: "vigia_probe_sent_total", received: "vigia_probe_received_total", lost: "vigia_probe_lost_total",
 		late: "vigia_probe_late_total", duplicate: "vigia_probe_duplicate_total",
@@ -125,21 +153,16 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 	if err != nil {
 		return // stopping; missing series are honest, zeros would not be
 	}
+	c.round++
 	c.from.Recorders.pairs.choose()
 	for i := range status {
-		if !c.from.Recorders.Hidden(status[i].Target.Labels) {
-			c.collectTarget(out, &status[i])
-		}
+		c.collectTarget(out, &status[i])
 	}
 	if len(c.labels) > 2*len(status) {
-		clear(c.labels) // of targets that are gone
+		maps.DeleteFunc(c.labels, func(_ sender.Labels, p *labelPairs) bool { return p.round != c.round })
 	}
 	out <- withLabels(c.families[stray], nil, float64(totals.Stray))
-	for p := range totals.Stamps {
-		for s, n := range totals.Stamps[p] {
-			out <- c.constant(timestamps, float64(n), sender.Point(p).String(), sender.Source(s).String())
-		}
-	}
+	c.collectStamps(out, &totals)
 	c.collectHealth(out)
 	for tenant, burns := range c.from.Objectives.State(time.Now()) {
 		v := 0.0
@@ -176,60 +199,145 @@ func (c *Collector) collectHealth(out chan<- prometheus.Metric) {
 	}
 }
 
-func (c *Collector) collectTarget(out chan<- prometheus.Metric, st *sender.Status) {
-	p := c.pairs(st.Target.Labels)
-	n := &st.Counts
-	isUp := 0.0
-	if st.Up {
-		isUp = 1
-	}
-	for family, v := range map[int]float64{
-		sent: float64(n.Sent), received: float64(n.Received), late: float64(n.Late),
-		duplicate: float64(n.Duplicate), reordered: float64(n.Reordered), corrupt: float64(n.Corrupt),
-		skipped: float64(n.Skipped), inFlight: float64(st.InFlight),
-		mismatch: float64(n.Mismatch(st.InFlight)), jitter: st.Jitter,
-		interval: st.Target.Interval.Seconds(), deadline: st.Target.Deadline.Seconds(),
-	} {
-		out <- withLabels(c.families[family], p.base, v)
-	}
-	if !st.Target.Paused {
-		out <- withLabels(c.families[up], p.base, isUp)
-	}
-	if n := st.Target.ECMPPaths; n > 0 {
-		out <- withLabels(c.families[ecmpCoverage], p.base, coverage.Ratio(max(st.Target.Flows, 1), n))
-	}
-	for cause, v := range n.Lost {
-		out <- withLabels(c.families[lost], p.cause[cause], float64(v))
-	}
-	for direction, v := range st.Rewritten {
-		out <- withLabels(c.families[rewritten], p.direction[direction], float64(v))
-	}
-	if st.Target.Protocol.Traits().TwoWay && n.Received > 0 && st.ErrorBound >= 0 {
-		for direction := range p.direction {
-			out <- withLabels(c.families[errorBound], p.direction[direction], float64(st.ErrorBound)/1e9)
-		}
-	}
-	judgement, recorded := c.from.Recorders.judgement(st.Target.Labels)
-	for reason, v := range judgement.unfit {
-		out <- withLabels(c.families[quarantined], p.unfit[reason], float64(v))
-	}
-	if recorded {
-		c.collectObjectives(out, p, &judgement)
-	}
-	for verdict, v := range st.Quarantined {
-		if delay.Verdict(verdict) != delay.Good {
-			out <- withLabels(c.families[quarantined], p.quarantine[verdict], float64(v))
+// collectStamps exports who stamped probes; most points have one source.
+func (c *Collector) collectStamps(out chan<- prometheus.Metric, totals *sender.Totals) {
+	for p := range totals.Stamps {
+		for s, n := range totals.Stamps[p] {
+			state := c.stamps[[2]int{p, s}]
+			if state == nil {
+				state = new(zerofirst.Counter)
+				c.stamps[[2]int{p, s}] = state
+			}
+			v, ok := state.Show(n, c.round == 1)
+			if c.from.Recorders.all.Load() {
+				v, ok = n, true
+			}
+			if ok {
+				out <- c.constant(timestamps, float64(v), sender.Point(p).String(), sender.Source(s).String())
+			}
 		}
 	}
 }
 
-// collectObjectives exports what a target's samples are judged by, and how they were.
-func (c *Collector) collectObjectives(out chan<- prometheus.Metric, p *labelPairs, j *judgement) {
+// target is what a scrape exports of one target.
+type target struct {
+	*Collector
+	out     chan<- prometheus.Metric
+	labels  *labelPairs
+	all     bool // also what has not occurred
+	history bool // what it has counted so far was before anybody looked
+}
+
+func (c *Collector) collectTarget(out chan<- prometheus.Metric, st *sender.Status) {
+	l := st.Target.Labels
+	if c.from.Recorders.Hidden(l) {
+		if p := c.labels[l]; p != nil {
+			p.round, p.shown = c.round, false
+		}
+		return
+	}
+	p := c.pairs(l)
+	t := target{Collector: c, out: out, labels: p, all: c.from.Recorders.all.Load(), history: !p.shown}
+	p.round, p.shown = c.round, true
+	t.collectCounts(st)
+	t.collectState(st)
+	judgement, recorded := c.from.Recorders.judgement(l)
+	for reason, v := range judgement.unfit {
+		t.rare(quarantined, &p.rare.unfit[reason], p.unfit[reason], v)
+	}
+	for verdict, v := range st.Quarantined {
+		if delay.Verdict(verdict) != delay.Good {
+			t.rare(quarantined, &p.rare.quarantine[verdict], p.quarantine[verdict], v)
+		}
+	}
+	if recorded {
+		t.collectObjectives(&judgement)
+	}
+}
+
+func (t *target) emit(family int, labels []*dto.LabelPair, v float64) {
+	t.out <- withLabels(t.families[family], labels, v)
+}
+
+// rare exports a counter that has a series once it has counted something.
+func (t *target) rare(family int, state *zerofirst.Counter, labels []*dto.LabelPair, count uint64) {
+	if v, ok := state.Show(count, t.history); t.all {
+		t.emit(family, labels, float64(count))
+	} else if ok {
+		t.emit(family, labels, float64(v))
+	}
+}
+
+// collectCounts exports what became of probes.
+func (t *target) collectCounts(st *sender.Status) {
+	p, n := t.labels, &st.Counts
+	t.emit(sent, p.base, float64(n.Sent))
+	t.emit(received, p.base, float64(n.Received))
+	t.emit(mismatch, p.base, float64(n.Mismatch(st.InFlight)))
+	for place, one := range [numRare]struct {
+		family int
+		count  uint64
+	}{
+		rareLate: {late, n.Late}, rareDuplicate: {duplicate, n.Duplicate}, rareReordered: {reordered, n.Reordered},
+		rareCorrupt: {corrupt, n.Corrupt}, rareSkipped: {skipped, n.Skipped},
+	} {
+		t.rare(one.family, &p.rare.base[place], p.base, one.count)
+	}
+	twoWay := st.Target.Protocol.Traits().TwoWay
+	for cause, v := range n.Lost {
+		// Loss in the network is always there, so that none of it is 0 and not unknown.
+		if c := accounting.Cause(cause); c == accounting.Unknown || twoWay && c.InNetwork() {
+			t.emit(lost, p.cause[cause], float64(v))
+			continue
+		}
+		t.rare(lost, &p.rare.lost[cause], p.cause[cause], v)
+	}
+	for direction, v := range st.Rewritten {
+		t.rare(rewritten, &p.rare.rewritten[direction], p.direction[direction], v)
+	}
+}
+
+// collectState exports how the target is.
+func (t *target) collectState(st *sender.Status) {
+	p := t.labels
+	t.emit(jitter, p.base, st.Jitter)
+	if t.all {
+		t.emit(inFlight, p.base, float64(st.InFlight))
+		t.emit(interval, p.base, st.Target.Interval.Seconds())
+		t.emit(deadline, p.base, st.Target.Deadline.Seconds())
+	}
+	if !st.Target.Paused {
+		isUp := 0.0
+		if st.Up {
+			isUp = 1
+		}
+		t.emit(up, p.base, isUp)
+	}
+	if n := st.Target.ECMPPaths; n > 0 {
+		t.emit(ecmpCoverage, p.base, coverage.Ratio(max(st.Target.Flows, 1), n))
+	}
+	if st.Target.Protocol.Traits().TwoWay && st.Counts.Received > 0 && st.ErrorBound >= 0 {
+		for direction := range p.direction {
+			t.emit(errorBound, p.direction[direction], float64(st.ErrorBound)/1e9)
+		}
+	}
+}
+
+// collectObjectives exports what a target's samples are judged by, and how they were, from the
+// first that was judged: while the objective is being learned there is nothing to tell.
+func (t *target) collectObjectives(j *judgement) {
+	p := t.labels
 	for kind, family := range [objective.NumKinds]int{objective.Delay: slow, objective.Jitter: unsteady} {
-		out <- withLabels(c.families[judged], p.objective[kind], float64(j.judged[kind]))
-		out <- withLabels(c.families[family], p.base, float64(j.bad[kind]))
+		n, bad := j.judged[kind], j.bad[kind]
+		if v, ok := p.rare.judged[kind].Show(n, t.history); t.all || ok {
+			if !t.all && v == 0 {
+				n, bad = 0, 0
+			}
+			t.emit(judged, p.objective[kind], float64(n))
+			t.emit(family, p.base, float64(bad))
+		}
 		if bound := j.objectives[kind]; bound > 0 {
-			out <- withLabels(c.families[objectiveInForce], p.objective[kind], bound.Seconds())
+			t.emit(objectiveInForce, p.objective[kind], bound.Seconds())
 		}
 	}
 }

@@ -102,7 +102,8 @@ func TestEveryCounterIsExported(t *testing.T) {
 	m.totals.Stamps[sender.RX][sender.Kernel] = 18
 	watch := objective.New()
 	watch.Set([]objective.Objective{{Tenant: "blue", Ratio: 0.99}})
-	reg, _ := collected(t, m, watch)
+	reg, recorders := collected(t, m, watch)
+	recorders.ShowAll(true)
 	got := values(t, reg)
 	want := map[string]float64{
 		"vigia_probe_sent_total" + suffix: 100, "vigia_probe_received_total" + suffix: 79, "vigia_probe_late_total" + suffix: 7,
@@ -185,6 +186,100 @@ func TestWhatIsNotKnownHasNoSeries(t *testing.T) {
 	}
 }
 
+// TestWhatHasNotOccurredHasNoSeries until it does; then it begins with zeros.
+func TestWhatHasNotOccurredHasNoSeries(t *testing.T) {
+	m := &measured{status: []sender.Status{{Target: stampTarget(), ErrorBound: -1, Up: true}}}
+	reg, recorders := collected(t, m, objective.New())
+	rec := recorders.New(stampTarget()).(*recorder)
+	st := &m.status[0]
+	rare := [][]string{
+		{"vigia_probe_late_total"},
+		{"vigia_probe_duplicate_total"},
+		{"vigia_probe_reordered_total"},
+		{"vigia_probe_corrupt_total"},
+		{"vigia_probe_skipped_total"},
+		{"vigia_probe_lost_total", "local_overflow"},
+		{"vigia_probe_dscp_rewritten_total", "forward"},
+		{"vigia_probe_quarantined_total", "clock_step"},
+		{"vigia_probe_quarantined_total", "steal"},
+		{"vigia_probe_judged_total", "delay"},
+		{"vigia_probe_timestamps_total"},
+	}
+	before := values(t, reg)
+	for _, words := range rare {
+		if v := findIn(before, words); v != -1 {
+			t.Errorf("%v is %v before there was one", words, v)
+		}
+	}
+	for _, absent := range []string{"vigia_probe_in_flight", "vigia_probe_interval_seconds", "vigia_probe_loss_burst_packets", "vigia_probe_reflector_residence_seconds"} {
+		if v := findIn(before, []string{absent}); v != -1 {
+			t.Errorf("%s is %v, and nothing reads it", absent, v)
+		}
+	}
+	for _, cause := range []string{"forward", "reverse", "unknown"} {
+		if v := findIn(before, []string{"vigia_probe_lost_total", cause}); v != 0 {
+			t.Errorf("lost by %s is %v, want 0: no loss is known, and not unknown", cause, v)
+		}
+	}
+	st.Counts = accounting.Counts{Late: 3, Duplicate: 3, Reordered: 3, Corrupt: 3, Skipped: 3, Lost: [accounting.NumCauses]uint64{accounting.LocalOverflow: 3}}
+	st.Rewritten[delay.Forward], st.Quarantined[delay.ClockStep] = 3, 3
+	m.totals.Stamps[sender.RX][sender.Kernel] = 3
+	for range 3 {
+		rec.Settled(answered(time.Second))
+	}
+	rec.mu.Lock()
+	rec.unfit[health.Steal] = 3
+	rec.mu.Unlock()
+	rec.Burst(2)
+	for scrape, want := range []float64{0, 0, 3} {
+		got := values(t, reg)
+		for _, words := range rare {
+			if v := findIn(got, words); v != want {
+				t.Errorf("scrape %d: %v is %v, want %v", scrape, words, v, want)
+			}
+		}
+		if slow := findIn(got, []string{"vigia_probe_slow_total"}); slow != want {
+			t.Errorf("scrape %d: %v were slow, want %v", scrape, slow, want)
+		}
+	}
+}
+
+// findIn returns the value of the series with those words, -1 without one.
+func findIn(got map[string]float64, words []string) float64 {
+	for key, v := range got {
+		have := strings.Fields(key)
+		if have[0] == words[0] && !slices.ContainsFunc(words, func(w string) bool { return !slices.Contains(have, w) }) {
+			return v
+		}
+	}
+	return -1
+}
+
+// TestWhatWasCountedBeforeAnybodyLookedIsHistory, as after a pair was hidden, and is shown as it is.
+func TestWhatWasCountedBeforeAnybodyLookedIsHistory(t *testing.T) {
+	m := &measured{status: []sender.Status{{Target: stampTarget(), ErrorBound: -1, Counts: accounting.Counts{Late: 7}}}}
+	reg, recorders := collected(t, m, objective.New())
+	if v := findIn(values(t, reg), []string{"vigia_probe_late_total"}); v != 7 {
+		t.Errorf("7 late answers of before the first scrape are shown as %v", v)
+	}
+	rec := recorders.New(stampTarget()).(*recorder)
+	rec.hidden.Store(true)
+	m.status[0].Counts.Duplicate = 5
+	if v := findIn(values(t, reg), []string{"vigia_probe_late_total"}); v != -1 {
+		t.Errorf("a hidden target has %v late answers", v)
+	}
+	rec.hidden.Store(false)
+	m.status[0].Counts.Late = 9
+	got := values(t, reg)
+	if late, twice := findIn(got, []string{"vigia_probe_late_total"}), findIn(got, []string{"vigia_probe_duplicate_total"}); late != 9 || twice != 5 {
+		t.Errorf("shown again: %v late, %v twice; want 9 and 5", late, twice)
+	}
+	m.status[0].Counts.Corrupt = 1
+	if v := findIn(values(t, reg), []string{"vigia_probe_corrupt_total"}); v != 0 {
+		t.Errorf("what came while it was looked at begins with %v, want 0", v)
+	}
+}
+
 // TestLabelsOfGoneTargetsAreForgotten, so that memory is bounded by the targets there are.
 func TestLabelsOfGoneTargetsAreForgotten(t *testing.T) {
 	m := &measured{}
@@ -217,8 +312,8 @@ func TestSeriesPerTarget(t *testing.T) {
 		}
 		counts[p.Traits().Name] = n
 	}
-	if counts[stampprobe.Name] != counts[echo.Name]+3 || counts[echo.Name] != counts[connect.Name] {
-		t.Errorf("%v: STAMP has residence and two variations more", counts)
+	if counts[stampprobe.Name] != counts[echo.Name]+4 || counts[echo.Name] != counts[connect.Name] {
+		t.Errorf("%v: STAMP has two variations and two causes of loss more", counts)
 	}
 }
 
@@ -351,7 +446,7 @@ func TestSourceChangedBeginsDelaysAnew(t *testing.T) {
 	rec.Varied([delay.NumDirections]int64{1, 2, 3})
 	rec.Taxed(77)
 	rec.SourceChanged()
-	for i, want := range map[int]uint64{lagHistogram: 1, applicationHistogram: 1, rttHistogram: 0, residenceHistogram: 0, variationHistogram: 0, taxSeries: 0} {
+	for i, want := range map[int]uint64{applicationHistogram: 1, rttHistogram: 0, residenceHistogram: 0, variationHistogram: 0, taxSeries: 0} {
 		if count, _ := observed(t, rec, i); count != want {
 			t.Errorf("histogram %d has %d observations, want %d", i, count, want)
 		}

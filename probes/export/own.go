@@ -18,8 +18,12 @@ const (
 // String returns the stage as the label value stage.
 func (s ownStage) String() string { return [numStages]string{"send", "read"}[s] }
 
-// own has the histograms of what vigia-probe itself adds to the time that probes take. No
-// delay contains it; it is one for all targets, since it says nothing of any path.
+// lagSeries is the schedule's lag, behind the stages.
+const lagSeries = numStages
+
+// own has the histograms of what vigia-probe itself adds to the time that probes take, and of
+// the lag with which it sends them. No delay contains it; it is one for all targets, since it
+// says nothing of any path.
 type own struct {
 	recorder recorder
 }
@@ -34,7 +38,20 @@ func newOwn(r *Recorders) *own {
 			recorder: &o.recorder, desc: kind.Desc(), labels: kind.Labels(i.String()), values: r.delays.New(),
 		}
 	}
+	kind = r.kinds[lagHistogram]
+	o.recorder.series[lagSeries] = series{recorder: &o.recorder, desc: kind.Desc(), labels: kind.Labels(), values: r.delays.New()}
 	return o
+}
+
+// launched takes how late a probe left.
+func (o *own) launched(lag int64) {
+	o.recorder.mu.Lock()
+	o.recorder.add(lagSeries, lag)
+	full := len(o.recorder.pending) >= maxPending
+	o.recorder.mu.Unlock()
+	if full {
+		o.recorder.flushWhenFull()
+	}
 }
 
 // observe takes those of a probe.
@@ -48,7 +65,7 @@ func (o *own) observe(v *protocol.Own) {
 
 // collect exports them.
 func (o *own) collect(out chan<- prometheus.Metric) {
-	for i := range numStages {
+	for i := range numStages + 1 {
 		out <- &o.recorder.series[i]
 	}
 }

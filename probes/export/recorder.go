@@ -13,6 +13,7 @@ import (
 
 	"vigia/internal/catalog"
 	"vigia/internal/realtime"
+	"vigia/internal/zerofirst"
 	"vigia/probes/delay"
 	"vigia/probes/health"
 	"vigia/probes/histogram"
@@ -28,7 +29,6 @@ const (
 	rttHistogram = iota
 	applicationHistogram
 	residenceHistogram
-	lagHistogram
 	burstHistogram
 	quarantineHistogram            // of kernel timestamps, while the host was not fit
 	applicationQuarantineHistogram // of user space, the same
@@ -36,6 +36,7 @@ const (
 	taxHistogram
 	onewayHistogram
 	ownHistogram // of all targets together
+	lagHistogram // likewise
 	numHistograms
 
 	taxSeries    = variationHistogram + delay.NumDirections
@@ -60,6 +61,7 @@ type Recorders struct {
 	delays  *histogram.Layout
 	signed  *histogram.Layout
 	counts  *histogram.Layout
+	all     atomic.Bool // targets have all series, also of what has not occurred
 	// maxError is how far clocks may be apart for one-way delays, in nanoseconds.
 	maxError atomic.Int64
 	metered  map[string]protocol.Metrics // by the name of the protocol
@@ -133,14 +135,31 @@ func (r *Recorders) Collect(out chan<- prometheus.Metric) {
 	}
 	for _, t := range r.targets {
 		if t.hidden.Load() {
+			t.shown = false
 			continue
 		}
 		for i := range t.series {
 			if t.has(i) {
-				out <- &t.series[i]
+				out <- t.export(i)
 			}
 		}
+		t.shown = true
 	}
+}
+
+// export returns what is exported of the i-th histogram.
+func (r *recorder) export(i int) prometheus.Metric {
+	s := &r.series[i]
+	if i != burstHistogram || r.owner.all.Load() {
+		return s
+	}
+	r.scraping.Lock()
+	count := s.values.Count()
+	r.scraping.Unlock()
+	if shown, ok := r.bursts.Show(count, !r.shown); ok && shown == 0 {
+		return &series{recorder: r, desc: s.desc, labels: s.labels, values: r.owner.counts.New()}
+	}
+	return s
 }
 
 // recorder observes the measurements of one target.
@@ -176,11 +195,16 @@ type recorder struct {
 
 	dumping sync.Mutex
 	records records.Ring
+
+	// Of scrapes, of which there is one at a time: whether the target had series at the one
+	// before, and how that of runs of losses begins.
+	shown  bool
+	bursts zerofirst.Counter
 }
 
 const (
 	// maxPending is how many observations of a target are put into its histograms
-	// at once. Each probe touches seven histograms; by the target's next probe the
+	// at once. Each probe touches six histograms; by the target's next probe the
 	// processor's cache has forgotten them, so that one at a time took twice as long.
 	maxPending = 32
 	// maxBacklog is how many the sender may collect while a scrape has the histograms.
@@ -200,6 +224,10 @@ type series struct {
 	labels   []*dto.LabelPair
 	values   *histogram.Histogram
 }
+
+// ShowAll says whether targets have all series that they can have, or those of what has occurred
+// and of what rules and panels read.
+func (r *Recorders) ShowAll(all bool) { r.all.Store(all) }
 
 // SetMaxOnewayError says how far clocks may be apart for one-way delays.
 func (r *Recorders) SetMaxOnewayError(d time.Duration) { r.maxError.Store(int64(d)) }
@@ -252,8 +280,12 @@ func (r *Recorders) New(t sender.Target) sender.Recorder {
 func (r *recorder) has(i int) bool {
 	expected := true
 	switch i {
-	case residenceHistogram, variationHistogram + int(delay.Forward), variationHistogram + int(delay.Reverse):
+	case residenceHistogram: // the application's round trip without the network's
+		return r.twoWay && r.owner.all.Load()
+	case variationHistogram + int(delay.Forward), variationHistogram + int(delay.Reverse):
 		expected = r.twoWay
+	case burstHistogram:
+		expected = r.owner.all.Load()
 	case quarantineHistogram, applicationQuarantineHistogram, onewaySeries, onewaySeries + 1:
 		expected = false
 	case taxSeries:
@@ -315,8 +347,8 @@ func (r *recorder) flush() {
 	r.spare = batch[:0]
 }
 
-// Launched observes the schedule's lag.
-func (r *recorder) Launched(lag int64) { r.observe(lagHistogram, lag) }
+// Launched observes the schedule's lag. It is one for all targets, which share the sender.
+func (r *recorder) Launched(lag int64) { r.owner.own.launched(lag) }
 
 // application observes what an application's request would have taken.
 func (r *recorder) application(p *protocol.Probe) {
@@ -465,7 +497,7 @@ func (r *recorder) SourceChanged() {
 	r.flush()
 	for i := range r.series {
 		switch i {
-		case applicationHistogram, applicationQuarantineHistogram, lagHistogram, burstHistogram:
+		case applicationHistogram, applicationQuarantineHistogram, burstHistogram:
 		default:
 			r.series[i].values.Reset()
 		}

@@ -67,9 +67,9 @@ func observed(t *testing.T, r *recorder, i int) (count uint64, sum float64) {
 func TestScrapeSeesEveryObservation(t *testing.T) {
 	r := newTestRecorder(t)
 	for n := 1; n <= 3*maxPending; n++ {
-		r.Launched(1e9)
+		r.observe(rttHistogram, 1e9)
 		r.flushWhenFull()
-		if count, sum := observed(t, r, lagHistogram); count != uint64(n) || sum != float64(n) {
+		if count, sum := observed(t, r, rttHistogram); count != uint64(n) || sum != float64(n) {
 			t.Fatalf("%d observations of %g s, want %d of %d s", count, sum, n, n)
 		}
 	}
@@ -91,11 +91,11 @@ func TestScrapeDoesNotHoldUpTheSender(t *testing.T) {
 	p := &protocol.Probe{State: protocol.Lost}
 	r.scraping.Lock()
 	for range maxBacklog / 2 { // would never return
-		r.Launched(1e9)
+		r.observe(rttHistogram, 1e9)
 		r.Settled(p)
 	}
 	r.scraping.Unlock()
-	if count, _ := observed(t, r, lagHistogram); count != maxBacklog/2 {
+	if count, _ := observed(t, r, rttHistogram); count != maxBacklog/2 {
 		t.Errorf("%d observations, want %d", count, maxBacklog/2)
 	}
 	if n := cap(r.pending) + cap(r.spare); n < maxBacklog/2 {
@@ -107,7 +107,7 @@ func TestScrapeDoesNotHoldUpTheSender(t *testing.T) {
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for range 2 * maxBacklog {
-			r.Launched(1e9)
+			r.observe(rttHistogram, 1e9)
 			r.flushWhenFull()
 		}
 	})
@@ -121,7 +121,7 @@ func TestScrapeDoesNotHoldUpTheSender(t *testing.T) {
 	}
 	r.scraping.Unlock()
 	wg.Wait()
-	if count, _ := observed(t, r, lagHistogram); count != maxBacklog/2+2*maxBacklog {
+	if count, _ := observed(t, r, rttHistogram); count != maxBacklog/2+2*maxBacklog {
 		t.Errorf("%d observations, want %d", count, maxBacklog/2+2*maxBacklog)
 	}
 }
@@ -135,6 +135,7 @@ func TestRecordersWhileScraped(t *testing.T) {
 	}
 	reg := prometheus.NewPedanticRegistry()
 	all := newRecorders(c.NewFactory("probe", reg), reg, health.New(t.TempDir()))
+	all.ShowAll(true)
 	var wg sync.WaitGroup
 	stop := make(chan struct{})
 	for i := range 3 {
@@ -202,6 +203,7 @@ func TestRecorderTakesGoodSamplesOnly(t *testing.T) {
 	all := newRecorders(c.NewFactory("probe", reg), reg, health.New(t.TempDir()))
 	labels := sender.Labels{Src: "a", Dst: "b", Path: "p", Tenant: "t", Probe: "c"}
 	rec := all.New(sender.Target{Protocol: stampprobe.Protocol{}, Labels: labels})
+	all.ShowAll(true)
 	stamps := delay.Stamps{T1: 0, T2: 1000, T3: 51_000, T4: 53_000}
 	own := protocol.Own{Known: true, Send: 5_000, Read: 40_000_000}
 	for _, p := range []protocol.Probe{
@@ -304,5 +306,25 @@ func TestUnfitHostQuarantines(t *testing.T) {
 	}
 	if got := unfitCounts(all, labels); got != [health.NumReasons]uint64{health.Steal: 1, health.ScheduleLag: 1} {
 		t.Errorf("reasons %v", got)
+	}
+}
+
+// What vigia-probe adds itself is bounded in memory also while no probe is answered and nobody
+// scrapes.
+func TestLagsDoNotPileUp(t *testing.T) {
+	r := newTestRecorder(t)
+	for range 10 * maxPending {
+		r.Launched(1e6)
+	}
+	o := r.owner.own
+	if waiting := len(o.recorder.pending); waiting >= maxPending {
+		t.Errorf("%d lags wait", waiting)
+	}
+	var m dto.Metric
+	if err := o.recorder.series[lagSeries].Write(&m); err != nil {
+		t.Fatal(err)
+	}
+	if n := m.Histogram.GetSampleCount(); n != 10*maxPending || len(m.Label) != 0 {
+		t.Errorf("%d lags are counted with labels %v, want %d without", n, m.Label, 10*maxPending)
 	}
 }

@@ -154,6 +154,7 @@ func seriesOf(p protocol.Protocol, of extent) (count int, err error) {
 		return 0, err
 	}
 	if of == everything {
+		s.recorders.ShowAll(true)
 		for i := range s.recorder.series {
 			s.recorder.observe(i, 0)
 		}

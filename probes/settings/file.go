@@ -20,6 +20,8 @@ type File struct {
 
 	Timestamps Timestamps `yaml:"timestamps" help:"who stamps packets"`
 
+	Series string `yaml:"series" help:"what targets have series of: 'usual' (default), what rules and panels read and what has occurred; or 'all'"`
+
 	Discovery  []Discovery `yaml:"discovery" help:"nodes from files or an HTTP endpoint"`
 	Mesh       Mesh        `yaml:"mesh" help:"what is exported of discovered nodes"`
 	Bulk       *Bulk       `yaml:"bulk" help:"throughput tests"`

@@ -36,6 +36,7 @@ targets:
 clock: {error_bound: 10us, chrony: "127.0.0.1:323", ptp4l: /run/ptp4l, max_oneway_error: 2ms}
 health: {cpu_pressure: 0.5, steal: 0.2, schedule_lag: 200ms}
 timestamps: {hardware: auto}
+series: usual
 discovery:
   - files: [/nodes.json]
     refresh: 20s
@@ -123,6 +124,7 @@ var changes = map[string][]string{
 	"health.steal":                   {"steal: 0.2", "steal: 0.3"},
 	"health.schedule_lag":            {"schedule_lag: 200ms", "schedule_lag: 300ms"},
 	"timestamps.hardware":            {"hardware: auto", "hardware: off"},
+	"series":                         {"series: usual", "series: all"},
 	"discovery[].files[]":            {"/nodes.json", "/others.json"},
 	"discovery[].url":                {"http://inventory", "https://inventory"},
 	"discovery[].refresh":            {"refresh: 20s", "refresh: 30s"},

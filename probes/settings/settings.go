@@ -47,6 +47,9 @@ type Live struct {
 	PathMTU map[string]pathmtu.Plan
 
 	Sites []Site
+	// AllSeries says that targets have all series that they can have, also of what has not
+	// occurred.
+	AllSeries bool
 	// PairSeries is how many series pairs of meshes may have of their own.
 	PairSeries int
 	BulkServer bulk.Config
@@ -107,6 +110,7 @@ func (f *File) settings() *Settings {
 	s.Hardware = hardwareModes[f.Timestamps.Hardware]
 	s.Targets = f.convert(f.Targets, classes)
 	s.Sites, s.PairSeries = f.sites(classes), f.Mesh.pairSeries()
+	s.AllSeries = f.Series == allSeries
 	s.BulkServer, s.Bulk = f.bulk()
 	s.Objectives, s.Bounds = f.objectives(), f.bounds()
 	s.PathMTU = f.searches()
@@ -136,6 +140,12 @@ func (f *File) convert(written []Target, classes map[string]*Class) (targets []s
 
 // hardwareModes are what timestamps.hardware can be.
 var hardwareModes = map[string]tsinfo.Mode{"": tsinfo.Auto, "auto": tsinfo.Auto, "off": tsinfo.Off, "enable": tsinfo.Enable}
+
+// What series can be.
+const (
+	usualSeries = "usual"
+	allSeries   = "all"
+)
 
 const defaultMaxOnewayError = time.Millisecond
 

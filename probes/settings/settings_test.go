@@ -101,7 +101,7 @@ const class0 = `  - {name: stamp-64, protocol: stamp, size: 64, interval: 50ms, 
 
 // mistakes are changes to the good file, and what the error says of each.
 var mistakes = []struct{ name, old, new, want string }{
-	{"unknown key", "node: lb1", "node: lb1\nnodes: x", `f.yaml:2: unknown key "nodes"; known here: bulk, classes, clock, discovery, health, mesh, moments, node, objectives, objectives_state, paths, reflector, targets`},
+	{"unknown key", "node: lb1", "node: lb1\nnodes: x", `f.yaml:2: unknown key "nodes"; known here: bulk, classes, clock, discovery, health, mesh, moments, node, objectives, objectives_state, paths, reflector, series, targets`},
 	{"unknown key of a target", "tenant: red, ", "tenant: red, dest: x, ", `unknown key "dest"; known here: address, device, dst, key_file, netns, path, probe, source, tenant, twin`},
 	{"no node", "node: lb1", "node: ''", "f.yaml:1: node: is missing; add it, for example node: compute1"},
 	{"node is free text", "node: lb1", "node: the first", `f.yaml:1: node: "the first": cannot be a label; write letters`},
@@ -187,6 +187,7 @@ var mistakes = []struct{ name, old, new, want string }{
 	{"clock", "node: lb1", "node: lb1\nclock: {error_bound: 2s}", `f.yaml:2: clock.error_bound: "2s": is out of bounds; write 1ns to 1s`},
 	{"pressure", "node: lb1", "node: lb1\nhealth: {cpu_pressure: 50}", `f.yaml:2: health.cpu_pressure: "50": is no share of time; write a number above 0 and up to 1`},
 	{"steal", "node: lb1", "node: lb1\nhealth: {steal: 0}", `health.steal: "0": is no share of time`},
+	{"series", "node: lb1", "node: lb1\nseries: few", `series: "few": is no choice of series; write usual or all`},
 	{"lag", "node: lb1", "node: lb1\nhealth: {schedule_lag: -1s}", `health.schedule_lag: "-1s": is out of bounds`},
 	{"path MTU of connections", "protocol: stamp, size: 1400", "protocol: tcp-connect, path_mtu: {}", `f.yaml:13: classes[1].path_mtu: means nothing to a connection; remove it, or write protocol: stamp or icmp`},
 	{"path MTU too often", "dscp: 46", "path_mtu: {interval: 1s}", `f.yaml:13: classes[1].path_mtu.interval: "1s": is out of bounds; write 10s to 24h0m0s`},

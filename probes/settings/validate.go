@@ -103,6 +103,9 @@ func (f *File) Validate() error {
 	if _, ok := hardwareModes[f.Timestamps.Hardware]; !ok {
 		e.add("timestamps.hardware", f.Timestamps.Hardware, "is no way to use hardware stamps", "write auto, off or enable")
 	}
+	if f.Series != "" && f.Series != usualSeries && f.Series != allSeries {
+		e.add("series", f.Series, "is no choice of series", "write "+usualSeries+" or "+allSeries)
+	}
 	validateTwins(&e, "targets", f.Targets, classes)
 	f.validateDiscovery(&e, paths, classes)
 	f.Bulk.validate(&e, f.Node, paths)

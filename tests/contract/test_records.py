@@ -38,6 +38,15 @@ ROUND_TRIPS = {0.001: 80, 0.009: 10, 0.011: 10}
 JUDGED = {"delay": 90, "jitter": 80}
 SLOW, UNSTEADY = 9, 32
 """Per second, of those that were judged."""
+MESH = {
+    "src": "c1",
+    "src_zone": "z1",
+    "dst_zone": "z2",
+    "path": "ovs-gre",
+    "tenant": "_infra",
+    "probe": "stamp-64",
+}
+LAGS = {0.0001: 90, 0.02: 10}
 TAXES = {-0.00001: 10, 0.0002: 90}
 VARIATIONS = {-0.002: 30, 0.0001: 40, 0.002: 30}
 """Of round trips; those of each way alone are ten times as much."""
@@ -77,6 +86,14 @@ class World:
             Family("vigia_probe_judged_total", "counter", list(judged)),
             Family("vigia_probe_slow_total", "counter", [(PATH, SLOW * passed)]),
             Family("vigia_probe_unsteady_total", "counter", [(PATH, UNSTEADY * passed)]),
+            Family("vigia_probe_schedule_lag_seconds", "histogram", [({}, grown(LAGS))]),
+            Family("vigia_probe_mesh_rtt_seconds", "histogram", [(MESH, grown(ROUND_TRIPS))]),
+            Family("vigia_probe_mesh_sent_total", "counter", [(MESH, 100 * passed)]),
+            Family(
+                "vigia_probe_mesh_lost_total",
+                "counter",
+                [({**MESH, "cause": cause}, n * passed) for cause, n in (("network", 4), ("host", 50))],
+            ),
             Family("vigia_probe_overlay_tax_seconds", "histogram", [(PATH, grown(TAXES))]),
             Family(
                 "vigia_probe_delay_variation_seconds",
@@ -208,12 +225,11 @@ def test_records_of_long_windows(prometheus: Prometheus, name: str) -> None:
 def test_records_of_tenants(prometheus: Prometheus) -> None:
     alone = 'rate(vigia_port_bytes_total{port="p2",direction="from_tenant"}[1m])'
     name = "node_tenant:vigia_port_bytes:rate1m"
-    ways = {"from_tenant": 1.0, "to_tenant": 10.0}
     agree(
         prometheus,
         name,
         alone,
-        {("c1", tenant, way): n * k for tenant, n in (("red", 3), ("blue", 8)) for way, k in ways.items()},
+        {("c1", tenant, "from_tenant"): n for tenant, n in (("red", 3.0), ("blue", 8.0))},
     )
     for name in (
         "node_tenant:vigia_others_sent_bytes:rate1m",
@@ -222,6 +238,20 @@ def test_records_of_tenants(prometheus: Prometheus) -> None:
         others = {m["tenant"]: v for m, v in values(prometheus, name)}
         assert set(others) == {"red", "blue"}
         assert others["blue"] / others["red"] == pytest.approx(1500 / 4000, rel=0.05)
+
+
+def test_records_of_meshes(prometheus: Prometheus) -> None:
+    between = {k: v for k, v in MESH.items() if k != "src"}
+    for name, want in (
+        ("zone:vigia_probe_mesh_rtt_seconds:p99_rate1m", pytest.approx(0.011, rel=0.1)),
+        ("zone:vigia_probe_mesh_loss:ratio_rate1m", pytest.approx(0.04, rel=0.01)),
+    ):
+        assert values(prometheus, name) == [(between, want)]
+
+
+def test_records_of_senders(prometheus: Prometheus) -> None:
+    name = "node:vigia_probe_schedule_lag_seconds:p99_rate1m"
+    assert values(prometheus, name) == [({"node": "c1"}, pytest.approx(0.02, rel=0.1))]
 
 
 def test_records_of_drops(prometheus: Prometheus) -> None:
@@ -235,6 +265,8 @@ def test_records_of_drops(prometheus: Prometheus) -> None:
 def test_every_record_is_looked_at() -> None:
     tenants = {"node_tenant:vigia_port_bytes:rate1m", "node_port:vigia_port_drops:rate1m"}
     tenants |= {f"node_tenant:vigia_others_sent_bytes:{of}" for of in ("rate1m", "median10m")}
-    assert set(recorded()) == tenants | BY_PROMTOOL | set(PATHS) | set(COUNTED) | set(AVERAGED)
+    others = {f"zone:vigia_probe_mesh_{of}" for of in ("rtt_seconds:p99_rate1m", "loss:ratio_rate1m")}
+    others |= {"node:vigia_probe_schedule_lag_seconds:p99_rate1m"}
+    assert set(recorded()) == tenants | others | BY_PROMTOOL | set(PATHS) | set(COUNTED) | set(AVERAGED)
     tested = "".join(f.read_text() for f in (ROOT / "alert-rules/tests").glob("*.test.yml"))
     assert all(re.search(f"expr: '?{name}\\b", tested) for name in BY_PROMTOOL)

@@ -35,7 +35,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.execvp("unshare", [*words, *(arguments if arguments is not None else sys.argv[1:])])  # noqa: S606
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
     size = node.Size(
-        ports=options.ports, paths=options.paths, seconds=options.capture, node_exporter=options.node_exporter
+        ports=options.ports,
+        paths=options.paths,
+        seconds=options.capture,
+        shown=options.shown,
+        node_exporter=options.node_exporter,
     )
     with _folder(options.keep) as folder:
         programs = build(folder / "bin")
@@ -73,6 +77,11 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--at-all", action="store_true", help="ask for panels with all variables at All, too")
     parser.add_argument("--ports", type=int, default=50, help="tenants' ports of a node")
     parser.add_argument("--paths", type=int, default=40, help="targets of a node's probe")
+    parser.add_argument(
+        "--shown",
+        action="store_true",
+        help="give every target series of its own; else they are pairs of a mesh, which have them while they are bad",
+    )
     parser.add_argument("--port-life", default="24h", help="how long a tenant's port stays")
     parser.add_argument(
         "--node-exporter", action="store_true", help="with node_exporter's page of this machine"

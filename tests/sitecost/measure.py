@@ -203,7 +203,8 @@ ONE = {
 
 
 def panels(look_back: float, every: bool) -> list[PanelTime]:
-    """Ask what every panel asks, over so many seconds, in as many steps as Grafana takes for a wide panel.
+    """Ask what every panel asks, as Grafana does: what has a time axis over so many seconds, in as many steps as a wide
+    panel has; what shows the latest values for one instant.
 
     Each is asked twice if it is quick, and the quicker counts: what else runs on the machine only ever adds.
     """
@@ -213,25 +214,30 @@ def panels(look_back: float, every: bool) -> list[PanelTime]:
             labels = {v.name: v.query.rstrip(")").split(", ")[-1] for v in dashboard.variables}
             one = {f"${name}": ONE.get(label, ".+") for name, label in labels.items()}
             expressions = [q.expression for q in panel.queries]
-            took, failed = _ask(server, expressions, one, look_back)
+            over = None if panel.instant else look_back
+            took, failed = _ask(server, expressions, one, over)
             if took < SLOW:
-                took, failed = min((took, failed), _ask(server, expressions, one, look_back))
+                took, failed = min((took, failed), _ask(server, expressions, one, over))
             at_all = None
             if every:
-                at_all, failed_at_all = _ask(server, expressions, {}, look_back)
+                at_all, failed_at_all = _ask(server, expressions, {}, over)
                 failed = failed or failed_at_all
             out.append(PanelTime(dashboard.uid, panel.title, took, at_all, failed))
     return out
 
 
 def _ask(
-    server: Prometheus, expressions: Iterable[str], variables: Mapping[str, str], look_back: float
+    server: Prometheus, expressions: Iterable[str], variables: Mapping[str, str], over: float | None
 ) -> tuple[float, str]:
-    """Return how long the answers took together, and what the last that failed said."""
+    """Return how long the answers took together, and what the last that failed said; over None is one instant."""
     begin, now, failed = time.monotonic(), time.time(), ""
     for expression in expressions:
         try:
-            server.range(substituted(expression, variables), now - look_back, now, max(15.0, look_back / 720))
+            asked = substituted(expression, variables)
+            if over is None:
+                server.instant(asked, now)
+            else:
+                server.range(asked, now - over, now, max(15.0, over / 720))
         except PrometheusError as e:
             failed = str(e)[:200]
     return time.monotonic() - begin, failed

@@ -41,6 +41,8 @@ class Size:
     """Targets of its probe: of each peer the underlay, the operator's overlay, and those of two tenants."""
     seconds: float = 20.0
     """Between the two captures."""
+    shown: bool = False
+    """Whether targets are written one by one and have series of their own, or are pairs of a mesh, as on a large site."""
     node_exporter: bool = False
 
     @property
@@ -72,8 +74,12 @@ def capture(folder: Path, size: Size) -> None:
     work = folder / "node"
     work.mkdir(parents=True)
     _network(size)
-    agents = _configure(work, size)
+    pins = work / "bpf"
+    pins.mkdir()
     with contextlib.ExitStack() as stack:
+        subprocess.run(["mount", "-t", "bpf", "bpf", str(pins)], check=True)
+        stack.callback(subprocess.run, ["umount", "--lazy", str(pins)], check=True)
+        agents = _configure(work, pins, size)
         for agent, argv in agents.items():
             log = stack.enter_context((work / f"{agent}.log").open("wb"))
             process = subprocess.Popen(argv, stdout=log, stderr=subprocess.STDOUT)
@@ -103,11 +109,8 @@ def _network(size: Size) -> None:
         _ip("link", "set", f"guest{i}", "up")
 
 
-def _configure(work: Path, size: Size) -> dict[str, list[str]]:
+def _configure(work: Path, pins: Path, size: Size) -> dict[str, list[str]]:
     """Write the agents' configurations and return their commands."""
-    pins = work / "bpf"
-    pins.mkdir()
-    subprocess.run(["mount", "-t", "bpf", "bpf", str(pins)], check=True)
     ports = [
         {"device": f"tap{i}", "port": port_name(i), "tenant": tenant_name(i % size.tenants)}
         for i in range(size.ports)
@@ -129,7 +132,7 @@ def _configure(work: Path, size: Size) -> dict[str, list[str]]:
     configurations = {
         "exporter": {**shared, "tenants": tenants},
         "enforcer": {**shared, "token_file": str(token), "contracts": contracts, "links": links},
-        "probe": _probe(size),
+        "probe": _probe(work, size),
     }
     commands = {
         agent: [
@@ -150,7 +153,7 @@ def _write(work: Path, name: str, content: object) -> str:
     return str(path)
 
 
-def _probe(size: Size) -> dict[str, object]:
+def _probe(work: Path, size: Size) -> dict[str, object]:
     overlay = {"path": "ovs-vxlan", "twin": "direct"}
     kinds = [
         {"path": "direct", "tenant": "_infra"},
@@ -158,16 +161,19 @@ def _probe(size: Size) -> dict[str, object]:
         {**overlay, "tenant": tenant_name(0)},
         {**overlay, "tenant": tenant_name(1)},
     ]
-    targets = [
-        {
-            "dst": node_name(1 + i // len(kinds)),
-            "probe": "stamp-64",
-            "source": "127.0.0.1",
-            "address": f"127.0.0.{2 + i}:862",
-            **kinds[i % len(kinds)],
+    each = {"probe": "stamp-64", "source": "127.0.0.1"}
+    probed: dict[str, object]
+    if size.shown:
+        addresses = [f"127.0.0.{2 + i}:862" for i in range(size.paths)]
+        targets = [
+            {"dst": node_name(1 + i // len(kinds)), "address": address, **each, **kinds[i % len(kinds)]}
+            for i, address in enumerate(addresses)
+        ]
+        probed = {"targets": targets}
+    else:
+        probed = {
+            "discovery": [{"files": [_peers(work, size)], "targets": [{**each, **kind} for kind in kinds]}]
         }
-        for i in range(size.paths)
-    ]
     attributes = {"mode": "normal", "security": "none", "placement": "remote"}
     return {
         "node": node_name(0),
@@ -190,8 +196,17 @@ def _probe(size: Size) -> dict[str, object]:
                 "objectives": [{"delay": "5ms", "jitter": "2ms"}],
             }
         ],
-        "targets": targets,
+        **probed,
     }
+
+
+def _peers(work: Path, size: Size) -> str:
+    """Write the nodes of a rack, this one among them, as file_sd has them; return the file's name."""
+    nodes = {node_name(i): f"127.0.0.{1 + i}:862" for i in range(1 + max(1, size.paths // 4))}
+    rack = {"rack": "r1", "zone": "z1"}
+    listed = [{"targets": [address], "labels": {"node": name, **rack}} for name, address in nodes.items()]
+    (work / "nodes.json").write_text(json.dumps(listed))
+    return str(work / "nodes.json")
 
 
 @contextlib.contextmanager

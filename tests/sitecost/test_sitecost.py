@@ -33,7 +33,7 @@ def short(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
         "--learn=70",
         "--settle=10",
     ]
-    words += ["--seconds=65", "--compare=0", f"--json={out}", f"--keep={folder / 'kept'}"]
+    words += ["--shown", "--seconds=65", "--compare=0", f"--json={out}", f"--keep={folder / 'kept'}"]
     done = subprocess.run(
         [sys.executable, "-m", "sitecost", *words],
         env={**os.environ, "PYTHONPATH": str(ROOT / "tests")},
@@ -101,6 +101,28 @@ def test_the_rules_of_an_hour_have_records(short: dict[str, object]) -> None:
     sent = {r["record"] for r in rules if r.get("record", "").startswith("path:vigia_probe_sent:rate")}
     assert sent
     assert {name: families.get(name) for name in sent} == dict.fromkeys(sent, NODES * PATHS)
+
+
+@pytest.mark.long
+@pytest.mark.netns
+def test_pairs_of_a_mesh_have_no_series_of_their_own(tmp_path: Path) -> None:
+    """As on a large site, which is what is measured by default; no folder is kept, and none is left."""
+    out = tmp_path / "site.json"
+    words = ["--plan=2:live", "--ports=4", f"--paths={PATHS}", "--capture=3", "--settle=1", "--seconds=20"]
+    done = subprocess.run(
+        [sys.executable, "-m", "sitecost", *words, "--no-panels", "--compare=0", f"--json={out}"],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "tests"), "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=1200,
+    )
+    assert done.returncode in (0, 1) and out.exists(), done.stderr[-3000:]
+    families = json.loads(out.read_text())[0]["families"]
+    kinds = 4
+    assert families["vigia_probe_mesh_sent_total"] == families["vigia_probe_mesh_rtt_seconds"] == 2 * kinds
+    assert {"vigia_probe_sent_total", "vigia_probe_rtt_seconds"}.isdisjoint(families)
+    assert [p.name for p in tmp_path.iterdir()] == ["site.json"]
 
 
 @pytest.mark.long

@@ -63,10 +63,10 @@ SELF = Dashboard(
                 Panel(
                     "timeseries",
                     "Probe schedule lag, p99",
-                    "Actual minus intended send time; a large lag means that the probe does not get processor time.",
+                    "Actual minus intended send time, over a minute; a large lag means that the probe does not get processor time.",
                     (
                         Query(
-                            f"histogram_quantile(0.99, sum by (node) (rate(vigia_probe_schedule_lag_seconds{{{_ON}}}{_R})))",
+                            "node:vigia_probe_schedule_lag_seconds:p99_rate1m",
                             "{{node}}",
                         ),
                     ),
@@ -78,6 +78,7 @@ SELF = Dashboard(
                     "Probes not sent because the sender was late by a whole interval.",
                     (Query(f"sum by (node) (rate(vigia_probe_skipped_total{{{_ON}}}{_R}))", "{{node}}"),),
                     "pps",
+                    quiet="no probe was late by a whole interval",
                 ),
                 Panel(
                     "timeseries",
@@ -164,8 +165,14 @@ SELF = Dashboard(
                 Panel(
                     "timeseries",
                     "Probe traffic",
-                    "Probes per second from each node.",
-                    (Query(f"sum by (node) (rate(vigia_probe_sent_total{{{_ON}}}{_R}))", "{{node}}"),),
+                    "Probes per second from each node, to targets with series of their own and to all pairs of a mesh.",
+                    (
+                        Query(f"sum by (node) (rate(vigia_probe_sent_total{{{_ON}}}{_R}))", "{{node}}"),
+                        Query(
+                            f"sum by (node) (rate(vigia_probe_mesh_sent_total{{{_ON}}}{_R}))",
+                            "{{node}}, pairs of a mesh",
+                        ),
+                    ),
                     "pps",
                 ),
             ),

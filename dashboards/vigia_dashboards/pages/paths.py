@@ -39,6 +39,9 @@ def _median_at(condition: str) -> str:
 
 _RECORDED = 'src=~"$src",dst=~"$dst",path=~"$path",tenant=~"$tenant",probe=~"$probe"'
 
+_BETWEEN = 'path=~"$path",tenant=~"$tenant",probe=~"$probe"'
+_NO_MESH = "no nodes are discovered: all targets are configured one by one"
+
 UNJUDGED = "no path has an objective yet: none is set, and its first hour is not over"
 
 FLEET = Dashboard(
@@ -71,8 +74,8 @@ FLEET = Dashboard(
                 Panel(
                     "stat",
                     "Worst p99",
-                    "The largest p99 round trip of any path; kernel timestamps, reflector time excluded.",
-                    (Query(f"max({_quantile(0.99)})", "p99"),),
+                    "The largest p99 round trip of any path, over a minute; kernel timestamps, reflector time excluded.",
+                    (Query(f"max(path:vigia_probe_rtt_seconds:p99_rate1m{{{_ON}}})", "p99"),),
                     "s",
                     width=6,
                     height=5,
@@ -182,10 +185,49 @@ FLEET = Dashboard(
                     "table",
                     "Ten worst paths by p99",
                     "Each direction has a row: compare a row with its reverse to see an asymmetry.",
-                    (Query(f"topk(10, {_quantile(0.99)})", "p99"),),
+                    (Query(f"topk(10, path:vigia_probe_rtt_seconds:p99_rate1m{{{_ON}}})", "p99"),),
                     "s",
                     width=24,
                     columns=("path", "src", "dst", "tenant", "probe"),
+                ),
+            ),
+        ),
+        Row(
+            "Mesh",
+            (
+                Panel(
+                    "timeseries",
+                    "p99 round trip between zones",
+                    "Of all pairs of discovered nodes together, those without series of their own among them.",
+                    (
+                        Query(
+                            f"zone:vigia_probe_mesh_rtt_seconds:p99_rate1m{{{_BETWEEN}}}",
+                            "{{path}} {{tenant}} {{src_zone}} to {{dst_zone}} {{probe}}",
+                        ),
+                    ),
+                    "s",
+                    quiet=_NO_MESH,
+                ),
+                Panel(
+                    "timeseries",
+                    "Loss between zones",
+                    "Share of the probes of all pairs of discovered nodes that the network lost.",
+                    (
+                        Query(
+                            f"zone:vigia_probe_mesh_loss:ratio_rate1m{{{_BETWEEN}}}",
+                            "{{path}} {{tenant}} {{src_zone}} to {{dst_zone}} {{probe}}",
+                        ),
+                    ),
+                    "percentunit",
+                    quiet=_NO_MESH,
+                ),
+                Panel(
+                    "timeseries",
+                    "Pairs of discovered nodes",
+                    "Bad and asked-for pairs have series of their own, as far as they fit; left_out did not.",
+                    (Query("sum by (state) (vigia_probe_mesh_pairs)", "{{state}}"),),
+                    "short",
+                    quiet=_NO_MESH,
                 ),
             ),
         ),
@@ -332,6 +374,7 @@ DETAIL = Dashboard(
                         for kind in ("late", "duplicate", "reordered", "corrupt")
                     ),
                     "pps",
+                    quiet="no answer was late, repeated, out of order or invalid",
                 ),
                 Panel(
                     "table",

@@ -15,10 +15,7 @@ VARIABLES = (
     Variable("tenant", "Tenant", "label_values(vigia_port_bytes_total, tenant)"),
 )
 
-_P99 = (
-    "histogram_quantile(0.99, sum by (src, tenant) (rate("
-    f'vigia_probe_rtt_seconds{{src=~"$node",tenant=~"$tenant"}}{_R})))'
-)
+_P99 = 'max by (src, tenant) (path:vigia_probe_rtt_seconds:p99_rate1m{src=~"$node",tenant=~"$tenant"})'
 
 INTERFERENCE = Dashboard(
     uid="vigia-tenants",
@@ -138,7 +135,7 @@ INTERFERENCE = Dashboard(
                 Panel(
                     "timeseries",
                     "p99 round trip of tenants' probes",
-                    "Of the probes sent within each tenant's network.",
+                    "On the worst path of each tenant, over a minute, of the probes sent within its network.",
                     (Query(_P99, "{{tenant}} from {{src}}"),),
                     "s",
                 ),
@@ -248,11 +245,12 @@ INTERFERENCE = Dashboard(
                         ),
                     ),
                     "short",
+                    quiet="no port looks like a flood: scores from 30 on are shown",
                 ),
                 Panel(
                     "timeseries",
                     "Traffic by protocol",
-                    "As counted in the kernel at every port of the tenant.",
+                    "As counted in the kernel at every port of the tenant; a protocol is there once it has occurred.",
                     (
                         Query(
                             bits(

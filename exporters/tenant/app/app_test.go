@@ -65,9 +65,10 @@ func (r *rig) write(name, content string) string {
 	return path
 }
 
+// start runs the exporter with all that it can show.
 func (r *rig) start() *testutil.Daemon {
 	r.t.Helper()
-	r.daemon = testutil.StartDaemon(r.t, run, "--config", r.config)
+	r.daemon = testutil.StartDaemon(r.t, run, "--config", r.config, "--tier=detail")
 	testutil.WaitFor(r.t, "the program to be attached", func() bool {
 		_, ok := r.daemon.Metrics()[`vigia_port_created_timestamp_seconds{port="p1",tenant="red"}`]
 		return ok
@@ -395,18 +396,38 @@ func TestTiersAndFlagsSwitchCollectors(t *testing.T) {
 	}
 }
 
-// TestQuietPortHasFewSeries holds the budget of ten series a port.
+// TestQuietPortHasFewSeries: bytes and packets each way, and who it is; of its tenant the
+// protocols that occurred, which begin with zeros.
 func TestQuietPortHasFewSeries(t *testing.T) {
 	r := newRig(t, "")
-	d := r.start()
-	n := 0
-	for series := range d.Metrics() {
-		if strings.Contains(series, `port="p1"`) {
-			n++
+	d := testutil.StartDaemon(t, run, "--config", r.config)
+	programmed := func() bool { return d.Metrics()[`vigia_exporter_collector_success{collector="bpf"}`] == 1 }
+	testutil.WaitFor(t, "the program to be attached", programmed)
+	count := func(label string) (n int, families map[string]bool) {
+		families = make(map[string]bool)
+		for series := range d.Metrics() {
+			if strings.Contains(series, label) {
+				n++
+				families[series[:strings.IndexByte(series, '{')]] = true
+			}
+		}
+		return n, families
+	}
+	if n, families := count(`port="p1"`); n != 5 || !families["vigia_port_info"] || !families["vigia_port_bytes_total"] || !families["vigia_port_packets_total"] {
+		t.Errorf("a quiet port has %d series of %v, want 5", n, families)
+	}
+	udp := series("vigia_tenant_protocol_bytes_total", `direction="from_tenant",protocol="udp",tenant="red"`)
+	if v, ok := d.Metrics()[udp]; ok {
+		t.Fatalf("a tenant that sent no UDP has %v bytes of it", v)
+	}
+	r.udp(10, 200, func(int) int { return 9 })
+	for scrape, want := range []float64{0, 0, 10 * (200 + 42)} {
+		if v, ok := d.Metrics()[udp]; !ok || v != want {
+			t.Errorf("scrape %d shows %v bytes of UDP, %v; want %v", scrape, v, ok, want)
 		}
 	}
-	if n == 0 || n > 10 {
-		t.Errorf("a quiet port has %d series, want 1 to 10", n)
+	if _, families := count(`tenant="red"`); families["vigia_tenant_protocol_packets_total"] || families["vigia_port_flood_score"] || families["vigia_port_up"] {
+		t.Errorf("of a tenant at rest there are %v", families)
 	}
 }
 

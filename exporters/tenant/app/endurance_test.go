@@ -99,7 +99,7 @@ func TestAKilledExporterLosesNothing(t *testing.T) {
 	send := func() { r.udp(50, 100, func(int) int { return 9 }); sent += 50 }
 	for round := range 3 {
 		address, start := testutil.FreeAddress(t), time.Now()
-		p := startProcess(t, os.Args[0], "--config", r.config, "--web.listen-address", address)
+		p := startProcess(t, os.Args[0], "--config", r.config, "--tier=detail", "--web.listen-address", address)
 		complete := func() bool {
 			page := read("http://" + address + "/metrics")
 			n, counted := sample(page, udpTotal)

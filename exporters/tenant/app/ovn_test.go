@@ -44,7 +44,7 @@ func TestProjectsComeFromOVN(t *testing.T) {
 	plug("tap90a91b8c-5a", acmePort)
 	r.config = r.write("exporter.yaml", fmt.Sprintf("node: n1\nnetns: %s\novsdb: unix:%s\novn_southbound: unix:%s\nbpf: {pin_dir: %s, max_ports: 8}\n",
 		r.node, server.Socket, central.Southbound, testutil.NewBPFFS(t)))
-	d := testutil.StartDaemon(t, run, "--config", r.config)
+	d := testutil.StartDaemon(t, run, "--config", r.config, "--tier=detail")
 
 	up := func(port, tenant string) string {
 		return series("vigia_port_up", fmt.Sprintf("port=%q,tenant=%q", port, tenant))

@@ -419,7 +419,7 @@ func (e *exporter) waitForPorts(b testing.TB, ports int) time.Duration {
 	for {
 		e.node.goOn()
 		got, err := e.get("/metrics")
-		if err == nil && bytes.Count(got.body, []byte("\nvigia_port_created_timestamp_seconds{")) == ports {
+		if err == nil && programmed(got.body) && bytes.Count(got.body, []byte("\nvigia_port_info{")) == ports {
 			return time.Since(start)
 		}
 		if time.Since(start) > 2*time.Minute {
@@ -429,16 +429,21 @@ func (e *exporter) waitForPorts(b testing.TB, ports int) time.Duration {
 	}
 }
 
+// programmed reports whether every port on a page has its programs.
+func programmed(page []byte) bool {
+	return bytes.Contains(page, []byte("\nvigia_exporter_collector_success{collector=\"bpf\"} 1\n"))
+}
+
 // plug plugs one more port in, whose identity is known already, and returns how long
 // it takes until it has its programs.
 func (e *exporter) plug(b *testing.B) time.Duration {
 	b.Helper()
 	start := time.Now()
 	testutil.IP(b, "-n", e.node.ns, "link", "add", lateDevice, "up", "type", "veth", "peer", "name", "vb99999")
-	series := []byte(`vigia_port_created_timestamp_seconds{port="` + portID(lateDevice) + `"`)
+	series := []byte(`vigia_port_info{port="` + portID(lateDevice) + `"`)
 	for time.Since(start) < time.Minute {
 		e.node.goOn()
-		if got, err := e.get("/metrics?collect[]=bpf"); err == nil && bytes.Contains(got.body, series) {
+		if got, err := e.get("/metrics?collect[]=bpf&collect[]=identity"); err == nil && programmed(got.body) && bytes.Contains(got.body, series) {
 			return time.Since(start)
 		}
 		time.Sleep(20 * time.Millisecond)

@@ -10,6 +10,7 @@ import (
 	"vigia/internal/bpf/vport"
 	"vigia/internal/exposition"
 	"vigia/internal/ports"
+	"vigia/internal/zerofirst"
 )
 
 // Source reads the pinned maps.
@@ -19,6 +20,7 @@ type Source struct {
 	totals   *totals
 	quiet    quiet
 	clock    wallClock
+	seen     map[string]*protocolsSeen // by tenant
 
 	created, protocolBytes, protocolPackets                  *exposition.Family
 	udpPackets, udpPorts, udpReplies, floodScore, floodBegan *exposition.Family
@@ -29,6 +31,7 @@ type Source struct {
 func New(f source.Families, m *vport.Manager, r *Readings) *Source {
 	return &Source{
 		manager: m, readings: r, totals: newTotals(m.TenantTotals()), clock: newWallClock(),
+		seen:            make(map[string]*protocolsSeen),
 		created:         source.Family(f, "vigia_port_created_timestamp_seconds"),
 		protocolBytes:   source.Family(f, "vigia_tenant_protocol_bytes_total"),
 		protocolPackets: source.Family(f, "vigia_tenant_protocol_packets_total"),
@@ -90,7 +93,9 @@ func (s *Source) port(v *source.View, p *ports.Port, position int, place vport.P
 	if err != nil {
 		return err
 	}
-	out.Emit(s.created, s.clock.at(c.SinceNs), p.ID, p.Tenant)
+	if v.Detail {
+		out.Emit(s.created, s.clock.at(c.SinceNs), p.ID, p.Tenant)
+	}
 	v.Drops.Add(p.ID, p.Tenant, source.FromTenant, source.RateLimit, c.PolicedPackets, source.Beside)
 	s.signals(v, p, &signals, out)
 	return nil
@@ -101,13 +106,13 @@ func (s *Source) port(v *source.View, p *ports.Port, position int, place vport.P
 const suspicious = 30
 
 func (s *Source) signals(v *source.View, p *ports.Port, sig *vport.Signals, out *exposition.Page) {
-	out.Emit(s.floodScore, sig.FloodScore, p.ID, p.Tenant)
 	if sig.FloodSinceNs != 0 {
 		out.Emit(s.floodBegan, s.clock.at(sig.FloodSinceNs), p.ID, p.Tenant)
 	}
 	if sig.FloodScore < suspicious && !v.Detail {
 		return
 	}
+	out.Emit(s.floodScore, sig.FloodScore, p.ID, p.Tenant)
 	out.Emit(s.udpPackets, float64(sig.UDPPackets), p.ID, p.Tenant)
 	out.Emit(s.udpPorts, sig.DestinationPorts, p.ID, p.Tenant)
 	out.Emit(s.udpReplies, sig.ReplyRatio, p.ID, p.Tenant)
@@ -115,20 +120,42 @@ func (s *Source) signals(v *source.View, p *ports.Port, sig *vport.Signals, out 
 	out.Emit(s.fragments, float64(sig.Fragments), p.ID, p.Tenant)
 }
 
+// protocolsSeen are the protocols of a tenant that have series, by direction.
+type protocolsSeen [2][6]zerofirst.Counter
+
+// emitTotals emits what tenants had: each protocol once it has occurred, and in the tier "detail"
+// all of them, their packets and the sizes of frames.
 func (s *Source) emitTotals(v *source.View, out *exposition.Page) {
-	directions, protocols := vport.Directions(), vport.Protocols()
-	bounds := vport.SizeBounds()
 	for tenant, t := range s.totals.byTenant() {
-		for d, direction := range directions {
-			for i, protocol := range protocols {
-				out.Emit(s.protocolBytes, float64(t.Bytes[d][i]), tenant, direction, protocol)
-				out.Emit(s.protocolPackets, float64(t.Packets[d][i]), tenant, direction, protocol)
-			}
-			if v.Detail {
-				cumulative, bytes := distribution(t, d)
-				out.Histogram(s.sizes, bounds[:], cumulative, bytes, tenant, direction)
+		if v.Detail {
+			s.emitDetail(tenant, t, out)
+			continue
+		}
+		seen := s.seen[tenant]
+		history := seen == nil // of before the exporter started, or from before it knew the tenant
+		if history {
+			seen = new(protocolsSeen)
+			s.seen[tenant] = seen
+		}
+		for d, direction := range vport.Directions() {
+			for i, protocol := range vport.Protocols() {
+				if bytes, ok := seen[d][i].Show(t.Bytes[d][i], history); ok {
+					out.Emit(s.protocolBytes, float64(bytes), tenant, direction, protocol)
+				}
 			}
 		}
+	}
+}
+
+func (s *Source) emitDetail(tenant string, t *vport.Traffic, out *exposition.Page) {
+	bounds := vport.SizeBounds()
+	for d, direction := range vport.Directions() {
+		for i, protocol := range vport.Protocols() {
+			out.Emit(s.protocolBytes, float64(t.Bytes[d][i]), tenant, direction, protocol)
+			out.Emit(s.protocolPackets, float64(t.Packets[d][i]), tenant, direction, protocol)
+		}
+		cumulative, bytes := distribution(t, d)
+		out.Histogram(s.sizes, bounds[:], cumulative, bytes, tenant, direction)
 	}
 }
 

@@ -91,10 +91,10 @@ func (s *Source) list(v *source.View, out *exposition.Page) {
 	}
 	block := out.Record(func() {
 		for i := range v.Ports {
-			s.port(&v.Ports[i], v.Ports[i].Up, out)
+			s.port(v, &v.Ports[i], v.Ports[i].Up, out)
 		}
 		for i := range v.Gone {
-			s.port(&v.Gone[i], false, out)
+			s.port(v, &v.Gone[i], false, out)
 		}
 	})
 	if s.ports, s.block = v.Ports, block; len(v.Gone) > 0 {
@@ -102,8 +102,11 @@ func (s *Source) list(v *source.View, out *exposition.Page) {
 	}
 }
 
-func (s *Source) port(p *ports.Port, up bool, out *exposition.Page) {
-	out.Emit(s.up, source.Truth(up), p.ID, p.Tenant)
+// port emits one port. Most are up, which need not be said of each.
+func (s *Source) port(v *source.View, p *ports.Port, up bool, out *exposition.Page) {
+	if !up || v.Detail {
+		out.Emit(s.up, source.Truth(up), p.ID, p.Tenant)
+	}
 	hook := "none"
 	if p.Index != 0 {
 		hook = node.Hook(p).String()

@@ -91,11 +91,13 @@ func TestNamesOfTheFileAreThoseOfTenantsThatAreHere(t *testing.T) {
 func TestPortsAreWrittenAsTheyAreNow(t *testing.T) {
 	r := newRig(t)
 	r.write("version: 1\ntenants: []\n")
-	page := exposition.NewPage(nil)
+	page, detail := exposition.NewPage(nil), false
 	scrape := func(list, gone []ports.Port) string {
 		t.Helper()
 		page.Reset(nil)
-		if err := r.s.Collect(sourcetest.View(list, gone, nil, time.Now()), page); err != nil {
+		v := sourcetest.View(list, gone, nil, time.Now())
+		v.Detail = detail
+		if err := r.s.Collect(v, page); err != nil {
 			t.Fatal(err)
 		}
 		var out strings.Builder
@@ -109,18 +111,22 @@ func TestPortsAreWrittenAsTheyAreNow(t *testing.T) {
 	}
 	first := []ports.Port{{ID: "a", Tenant: "red", Index: 1, Up: true, DataPlane: ports.NoSwitch}, {ID: "b", Tenant: "red", Index: 2, DataPlane: ports.NoSwitch}}
 	once := scrape(first, nil)
-	if again := scrape(first, nil); again != once || !strings.Contains(once, up("a", 1)) || !strings.Contains(once, up("b", 0)) {
+	if again := scrape(first, nil); again != once || strings.Contains(once, up("a", 1)) || !strings.Contains(once, up("b", 0)) {
 		t.Errorf("the same ports, written twice:\n%s\n%s", once, again)
 	}
 	gone := []ports.Port{{ID: "z", Tenant: "red", DataPlane: ports.NoSwitch}}
-	if got := scrape(first, gone); !strings.Contains(got, up("z", 0)) || !strings.Contains(got, up("a", 1)) {
+	if got := scrape(first, gone); !strings.Contains(got, up("z", 0)) || strings.Contains(got, up("a", 1)) {
 		t.Errorf("a port that is gone is missing:\n%s", got)
 	}
 	if got := scrape(first, nil); got != once {
 		t.Errorf("a port that is gone for good is there:\n%s", got)
 	}
 	second := []ports.Port{{ID: "a", Tenant: "red", Index: 1, DataPlane: ports.NoSwitch}, {ID: "b", Tenant: "red", Index: 2, Up: true, DataPlane: ports.NoSwitch}}
-	if got := scrape(second, nil); !strings.Contains(got, up("a", 0)) || !strings.Contains(got, up("b", 1)) {
+	if got := scrape(second, nil); !strings.Contains(got, up("a", 0)) || strings.Contains(got, `vigia_port_up{port="b"`) {
 		t.Errorf("ports as they were, not as they are:\n%s", got)
+	}
+	detail = true
+	if got := scrape(first, gone); !strings.Contains(got, up("a", 1)) || !strings.Contains(got, up("b", 0)) || !strings.Contains(got, up("z", 0)) {
+		t.Errorf("the tier detail says of each port whether it is up:\n%s", got)
 	}
 }

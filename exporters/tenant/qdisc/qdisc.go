@@ -194,7 +194,8 @@ func (s *Source) device(v *source.View, q *tc.Qdisc, out *exposition.Page) error
 	return nil
 }
 
-// class emits the classes of a device, and has those of contracts and limits attributed.
+// class has the classes of contracts and limits attributed, and emits the classes of a device
+// in the tier "detail": an uplink has two a tenant, with six series each.
 func (s *Source) class(v *source.View, root *tc.Qdisc, out *exposition.Page) error {
 	link := root.Link
 	name, err := s.name(link)
@@ -205,6 +206,16 @@ func (s *Source) class(v *source.View, root *tc.Qdisc, out *exposition.Page) err
 	if err != nil {
 		return err
 	}
+	if v.Detail {
+		s.emitClasses(link, name, out)
+	}
+	if !isScheduler(root) {
+		return nil
+	}
+	return s.uplinks.device(v, name, root, s.classes)
+}
+
+func (s *Source) emitClasses(link int, name string, out *exposition.Page) {
 	for i := range s.classes {
 		k := &s.classes[i]
 		id := k.Handle.String()
@@ -218,10 +229,6 @@ func (s *Source) class(v *source.View, root *tc.Qdisc, out *exposition.Page) err
 			out.Emit(s.classGuarantee, float64(k.Ceil), name, id, "ceiling")
 		}
 	}
-	if !isScheduler(root) {
-		return nil
-	}
-	return s.uplinks.device(v, name, root, s.classes)
 }
 
 // name returns a device's name; empty if it went meanwhile. The names are read

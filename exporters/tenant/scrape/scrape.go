@@ -14,6 +14,7 @@ import (
 	"vigia/exporters/tenant/source"
 	"vigia/internal/exposition"
 	"vigia/internal/ports"
+	"vigia/internal/zerofirst"
 )
 
 // drops is the name of the engine's own collector: the drops by reason, from all
@@ -65,6 +66,7 @@ type Engine struct {
 	succeeded  map[string]time.Time // when a source last worked
 	failing    map[string]string    // what was last logged
 	cut        map[string]uint64    // samples kept out, by collector
+	limited    map[string]*zerofirst.Counter
 }
 
 // New returns an engine. Two collectors with one name are a mistake in the program.
@@ -72,7 +74,7 @@ func New(o Options) *Engine {
 	e := &Engine{
 		opts: o, page: exposition.NewPage(nil), limiter: exposition.NewLimiter(o.Series / seriesPerPort),
 		remainders: source.NewRemainders(), zeroFirst: newZeroFirst(), gone: newGoneList(o.Gone),
-		succeeded: make(map[string]time.Time), failing: make(map[string]string), cut: make(map[string]uint64),
+		succeeded: make(map[string]time.Time), failing: make(map[string]string), cut: make(map[string]uint64), limited: make(map[string]*zerofirst.Counter),
 	}
 	// Those of one phase go in the order of their names, so that pages look alike.
 	e.opts.Collectors = slices.SortedFunc(slices.Values(o.Collectors), func(a, b Collector) int {
@@ -232,7 +234,13 @@ func (e *Engine) self(page *exposition.Page, states []ports.SourceState, overflo
 		}
 	}
 	for _, name := range e.Names() {
-		page.Emit(f.limited, float64(e.cut[name]), name)
+		if e.limited[name] == nil {
+			e.limited[name] = new(zerofirst.Counter)
+		}
+		cut, ok := e.limited[name].Show(e.cut[name], false)
+		if ok || e.opts.Detail {
+			page.Emit(f.limited, float64(cut), name)
+		}
 	}
 	page.Emit(f.overflow, float64(overflow))
 	page.Emit(f.series, float64(page.Series()+1))

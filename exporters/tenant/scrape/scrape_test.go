@@ -234,9 +234,15 @@ func TestSeriesAreBounded(t *testing.T) {
 		t.Errorf("the sum is %v, want 5 x 2", got)
 	}
 	c.series = 1000
-	m = scrapeAll(t, e)
-	if got := m[`vigia_exporter_series_limited_total{collector="netdev"}`]; got != 1000-90 {
-		t.Errorf("%v samples were kept out, want 910", got)
+	limited := `vigia_exporter_series_limited_total{collector="netdev"}`
+	if got, ok := m[limited]; ok {
+		t.Errorf("%v samples were kept out before any was", got)
+	}
+	for scrape, want := range []float64{0, 0, 3 * (1000 - 90)} {
+		m = scrapeAll(t, e)
+		if got, ok := m[limited]; !ok || got != want {
+			t.Errorf("scrape %d: %v samples were kept out, %v, want %v", scrape, got, ok, want)
+		}
 	}
 	if got := len(m); m["vigia_exporter_series"] != float64(got) {
 		t.Errorf("vigia_exporter_series is %v, the page has %d", m["vigia_exporter_series"], got)

@@ -5,25 +5,22 @@ import (
 
 	"vigia/exporters/tenant/source"
 	"vigia/internal/ports"
+	"vigia/internal/zerofirst"
 )
-
-// zeroScrapes is how often a new series is shown as zero before its value, so
-// that rate() and increase() do not lose the first increments.
-const zeroScrapes = 2
 
 // zeroFirst decides how sparse counters appear. A drop reason has no series
 // until it has occurred at its port.
 type zeroFirst struct {
-	watched map[string]bool        // ports that were there at the scrape before; of the view, as the next
-	present map[string]bool        // and those that are now
-	shown   map[source.DropKey]int // how often zero has yet to be shown
-	marked  map[string]bool        // ports that have a series in shown
-	list    []ports.Port           // as of the last time
-	same    bool                   // all ports are those of the last time
+	watched map[string]bool // ports that were there at the scrape before; of the view, as the next
+	present map[string]bool // and those that are now
+	shown   map[source.DropKey]*zerofirst.Counter
+	marked  map[string]bool // ports that have a series in shown
+	list    []ports.Port    // as of the last time
+	same    bool            // all ports are those of the last time
 }
 
 func newZeroFirst() *zeroFirst {
-	return &zeroFirst{shown: make(map[source.DropKey]int), marked: make(map[string]bool)}
+	return &zeroFirst{shown: make(map[source.DropKey]*zerofirst.Counter), marked: make(map[string]bool)}
 }
 
 func (z *zeroFirst) begin(v *source.View) {
@@ -35,21 +32,16 @@ func (z *zeroFirst) begin(v *source.View) {
 // show returns what to export, if anything. What a port had counted before it
 // was watched is shown as it is: after a restart it is history, not growth.
 func (z *zeroFirst) show(key source.DropKey, count uint64) (float64, bool) {
-	zeros, known := z.shown[key]
-	if !known {
+	c := z.shown[key]
+	if c == nil {
 		if count == 0 {
 			return 0, false
 		}
-		if z.watched[key.Port] {
-			zeros = zeroScrapes
-		}
-		z.shown[key], z.marked[key.Port] = zeros, true
+		c = new(zerofirst.Counter)
+		z.shown[key], z.marked[key.Port] = c, true
 	}
-	if zeros > 0 {
-		z.shown[key] = zeros - 1
-		return 0, true
-	}
-	return float64(count), true
+	shown, ok := c.Show(count, !z.watched[key.Port])
+	return float64(shown), ok
 }
 
 // end forgets the series of ports that are gone. A series that is missing while

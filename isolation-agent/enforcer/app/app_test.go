@@ -214,8 +214,18 @@ func TestLimitIsSetVerifiedExtendedAndRemoved(t *testing.T) {
 	if m[`vigia_isolation_limit_bytes_per_second{direction="from_tenant",port="p-red",protocol="udp",tenant="red"}`] != guarantee {
 		t.Error("the limit is not exported")
 	}
-	if m[`vigia_isolation_policed_packets_total{port="p-red",tenant="red"}`] < float64(policed) {
-		t.Error("the policed packets are not exported")
+	testutil.WaitFor(t, "the policed packets to be exported, after zeros", func() bool {
+		v, ok := r.d.Metrics()[`vigia_isolation_policed_packets_total{port="p-red",tenant="red"}`]
+		if ok && v != 0 && v < float64(policed) {
+			t.Fatalf("%v policed packets are exported, %d were policed", v, policed)
+		}
+		return v >= float64(policed)
+	})
+	if v, ok := m[`vigia_isolation_refused_packets_total{port="p-red",tenant="red"}`]; ok {
+		t.Errorf("%v refused packets are exported where none was", v)
+	}
+	if _, ok := m[`vigia_isolation_offered_bytes_total{port="p-red",protocol="udp",tenant="red"}`]; !ok {
+		t.Error("what a limited port offers is not exported")
 	}
 	if code, got = r.call("DELETE", path+"?id="+actionA, ""); code != 200 || got.Removed != true || !got.Verified {
 		t.Errorf("remove: %d %+v", code, got)

@@ -1,9 +1,13 @@
 package app
 
 import (
+	"maps"
+	"sync"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"vigia/internal/catalog"
+	"vigia/internal/zerofirst"
 	"vigia/isolation-agent/enforcer/limits"
 )
 
@@ -13,18 +17,30 @@ const (
 	udp        = "udp"
 )
 
-// collector exports what is in the kernel at scrape time.
+// collector exports what is in the kernel at scrape time. Most ports are never limited: what
+// limits and contracts drop has series once it has occurred at a port.
 type collector struct {
 	limits *limits.Limits
+
+	mu    sync.Mutex
+	ports map[string]*portSeries // by their id, those of the scrape before
+	round uint64
 
 	descs                                                                        []*prometheus.Desc
 	limit, guarantee, expires, offered, policedBytes, policedPackets, refused, n emitter
 }
 
+// portSeries says which series of a port there are.
+type portSeries struct {
+	policedBytes, policedPackets, refused zerofirst.Counter
+	limited                               bool // now or before
+	round                                 uint64
+}
+
 type emitter func(ch chan<- prometheus.Metric, value float64, labels ...string)
 
 func newCollector(f *catalog.Factory, l *limits.Limits) *collector {
-	c := &collector{limits: l}
+	c := &collector{limits: l, ports: make(map[string]*portSeries)}
 	get := func(name string) emitter {
 		series := f.Series(name)
 		c.descs = append(c.descs, series.Desc())
@@ -57,6 +73,9 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.NewInvalidMetric(c.descs[0], err)
 		return
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.round++
 	attached := 0
 	for i := range list {
 		p := &list[i]
@@ -69,17 +88,44 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 			continue
 		}
 		attached++
-		bytes, _ := p.Counters.OfferedUDP()
-		c.offered(ch, float64(bytes), id, tenant, udp)
-		c.policedBytes(ch, float64(p.Counters.PolicedBytes), id, tenant)
-		c.policedPackets(ch, float64(p.Counters.PolicedPackets), id, tenant)
-		c.refused(ch, float64(p.Counters.RefusedPackets), id, tenant)
+		c.exportCounters(ch, p)
 		if p.Limit != nil {
 			c.exportLimit(ch, p.Limit, id, tenant)
 		}
 	}
+	maps.DeleteFunc(c.ports, func(_ string, s *portSeries) bool { return s.round != c.round })
 	c.n(ch, float64(attached), "attached")
 	c.n(ch, float64(len(list)-attached), "failed")
+}
+
+// exportCounters exports what limits did at a port, once one did something. What a port had
+// counted before it was looked at is shown as it is: after a restart it is history, not growth.
+func (c *collector) exportCounters(ch chan<- prometheus.Metric, p *limits.PortState) {
+	id, tenant, n := p.Port.ID, p.Port.Tenant, &p.Counters
+	s := c.ports[id]
+	history := s == nil
+	if history {
+		s = new(portSeries)
+		c.ports[id] = s
+	}
+	s.round = c.round
+	for _, one := range []struct {
+		emit  emitter
+		state *zerofirst.Counter
+		count uint64
+	}{
+		{c.policedBytes, &s.policedBytes, n.PolicedBytes},
+		{c.policedPackets, &s.policedPackets, n.PolicedPackets},
+		{c.refused, &s.refused, n.RefusedPackets},
+	} {
+		if v, ok := one.state.Show(one.count, history); ok {
+			one.emit(ch, float64(v), id, tenant)
+		}
+	}
+	if s.limited = s.limited || p.Limit != nil || n.PolicedPackets > 0; s.limited {
+		bytes, _ := n.OfferedUDP()
+		c.offered(ch, float64(bytes), id, tenant, udp)
+	}
 }
 
 func (c *collector) exportLimit(ch chan<- prometheus.Metric, l *limits.State, port, tenant string) {

@@ -158,7 +158,8 @@ def test_one_flood_is_one_limit_whoever_dies(machines: Machines, real: RealEnfor
     eventually(lambda: all(status(a)["status"] == "ready" for a in addresses), "the cluster to have settled")
     both = replicas(machines, real.export(), addresses)
     eventually(
-        lambda: all(instant(r.url, "vigia_port_flood_score") for r in both), "flood scores in both replicas"
+        lambda: all(instant(r.url, "vigia_exporter_flood_watched_ports > 0") for r in both),
+        "ports watched for floods in both replicas",
     )
     eventually(lambda: len(agents.leaders()) == 1, "one agent to lead")
 

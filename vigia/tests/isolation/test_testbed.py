@@ -14,6 +14,7 @@ from vigia.isolation.bench import payload
 from vigia.isolation.model import FlowOutcome, IsolationPlan, Mode, TrafficFlow
 from vigia.isolation.testbed import IsolationTestbed
 from vigia.isolation.traffic import BIN
+from vigia_testing import eventually
 
 ENFORCER = ROOT / "bin" / "vigia-enforcer"
 SHARES = {"a": 0.75, "b": 0.25}
@@ -56,7 +57,7 @@ def test_a_flood_is_held_back_at_its_source(root: None) -> None:
         assert held > 0
         assert kept >= 0.9, "the victim has what it bought; without control it has a fifth of it"
         policed = 'vigia_isolation_policed_packets_total{port="b-3",tenant="b"}'
-        assert sender[policed] > 0
+        eventually(lambda: bed.metrics(3).get(policed, 0) > 0, "what was policed to be shown, after zeros")
         assert all(sum(o.goodput) > 0 for o in outcomes)
     assert set(netns.names("vigia-i")) <= before
 

@@ -235,18 +235,15 @@ class AlertTestbed:
         raise VigiaError(f"{name} did not become ready: {said}")
 
     def _await_targets(self) -> None:
-        """Wait until Prometheus has every port's score, and reads the page that shows those of floods."""
+        """Wait until Prometheus reads the page that shows floods, and every port is watched for them."""
         deadline = time.monotonic() + _READY
-        scores = (
-            'count(vigia_port_flood_score{job="vigia-exporter"}) and on () up{job="vigia-exporter-fast"} == 1'
-        )
-        query = f"9090/api/v1/query?query={quote(scores)}"
+        query = f"9090/api/v1/query?query={quote('sum(vigia_exporter_flood_watched_ports)')}"
         while time.monotonic() < deadline:
             found = self._inside(query).json()["data"]["result"]
             if found and int(found[0]["value"][1]) >= self.ports:
                 return
             time.sleep(0.3)
-        raise VigiaError(f"Prometheus does not have the flood scores of {self.ports} ports")
+        raise VigiaError(f"Prometheus does not see that {self.ports} ports are watched for floods")
 
     def _stop(self) -> None:
         for child in self._children.values():
