@@ -22,7 +22,7 @@ def create_app(agent: Agent) -> Flask:
     idempotency.install(app, agent)
     for part in (webhook, actions, admin, overview, session, console):
         app.register_blueprint(part.blueprint)
-    app.register_blueprint(ops.blueprint(ops.Ops(agent.metrics.registry, agent.stuck, agent.problem)))
+    app.register_blueprint(ops.blueprint(ops.Ops(agent.metrics.registry, agent.unhealthy, agent.problem)))
     for page in ("ops.healthy", "ops.ready", "ops.metrics"):  # for supervisors and Prometheus
         auth.needs(auth.OPEN)(app.view_functions[page])
 
