@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
 from isolation_agent.model.node import Amount, Count, Left, Limit, NodeState, Reported
-from isolation_agent.tokens import Token
+from vigia_service.tokens import Token
 
 __all__ = [
     "Applied",
