@@ -22,7 +22,7 @@ from vigia.certs.parts import PARTS
 from vigia.errors import VigiaError
 from vigia.lab import model, naming, state, topology
 from vigia.stack import files as stack_files
-from vigia.stack import places
+from vigia.stack import passwords, places
 from vigia.stack import site as sites
 from vigia.stack.files import SHORT
 from vigia.stack.site import AGENT_PORTS, Site
@@ -55,6 +55,8 @@ Two need root, for the sockets of Open vSwitch and the pins of BPF. What they re
 
 DATA = ("prometheus", "alertmanager", "isolation-agent", "grafana", "victoria-metrics", "influxdb")
 """Parts with a volume of their own."""
+
+_ALERTMANAGER = "alertmanager.password"
 
 _CERTIFIED = tuple(part for part in USERS if part in PARTS)
 
@@ -90,7 +92,7 @@ class Volume:
     def site(self, nodes: Mapping[str, str]) -> Site:
         """Return the site with these nodes."""
         tls = {part: self.folder(part) / "tls" for part in _CERTIFIED} if self.encrypted else None
-        return Site(ADDRESS, nodes, tls)
+        return Site(ADDRESS, nodes, tls, self.folder("prometheus") / _ALERTMANAGER)
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -120,6 +122,7 @@ class Volume:
         self._stores(here, root)
         text = (root / "deploy/alertmanager/alertmanager.yml").read_text()
         self.put("alertmanager", "alertmanager.yml", sites.alertmanager(text, here))
+        self._alertmanager_asks_for_a_password()
         policies = (root / "deploy/isolation-agent/policies.yaml").read_text()
         self.put("isolation-agent", "policies.yaml", policies)
         self._join(self.site(self.nodes()), SHORT if len(self.nodes()) > 1 else {})
@@ -172,6 +175,7 @@ class Volume:
             ("api.token", "isolation-agent"),
             ("enforcer.token", "vigia-enforcer", "isolation-agent"),
             ("reload.token", "vigia-compare"),
+            (_ALERTMANAGER, "prometheus", "alertmanager"),
             ("admin.password", "grafana"),
             ("admin.password", "influxdb"),
             ("admin.token", "influxdb"),
@@ -204,13 +208,20 @@ class Volume:
         if wish.tls:
             authority.chmod(0o700)
 
+    def _alertmanager_asks_for_a_password(self) -> None:
+        folder, name = self.folder("alertmanager"), "tls/alertmanager.web.yml"
+        config = passwords.web_config(folder / _ALERTMANAGER, (folder / name).read_text())
+        self.put("alertmanager", name, config)
+
     def _prometheus(self, here: Site, root: Path) -> None:
         text = (root / "deploy/prometheus/prometheus.yml").read_text()
         self.put("prometheus", "prometheus.yml", sites.prometheus(text, here))
         (self.folder("prometheus") / "rules").mkdir(exist_ok=True)  # alert-rules/ is mounted there
         for part in ("prometheus", "alertmanager"):  # for the health checks in docker-compose.yml
-            tls = {"tls_config": here.credentials(part)} if here.tls else {}
-            self.put(part, "client.yml", yaml.safe_dump(tls))
+            client = {"tls_config": here.credentials(part)} if here.tls else {}
+            if part == "alertmanager":
+                client |= passwords.basic_auth(self.folder(part) / _ALERTMANAGER)
+            self.put(part, "client.yml", yaml.safe_dump(client))
             self.put(part, "url", f"{here.url(part)}\n")
 
     def _stores(self, here: Site, root: Path) -> None:
