@@ -11,7 +11,7 @@ from sqlalchemy import Engine, func, select
 
 from isolation_agent.actions.controller import Controller
 from isolation_agent.alerts import intake
-from isolation_agent.alerts.payload import BadPayload
+from isolation_agent.alerts.payload import BadPayload, parse_payload
 from isolation_agent.storage.tables import Episode, InboxMessage
 
 from ..support.world import PORT, World, alert, policy
@@ -452,7 +452,7 @@ def test_a_stored_message_that_cannot_be_read_any_more_is_kept_for_people(
 ) -> None:
     """As after a change of what is accepted, while messages wait in the inbox."""
     world.post(world.alert())
-    parse = intake.parse_payload
+    parse = parse_payload
 
     def refuse(raw: bytes, *rest: Any) -> Any:
         if b"poison" in raw:
