@@ -98,6 +98,7 @@ type options struct {
 	configPath  string
 	listMetrics string
 	healthURL   string
+	reloadToken string
 	web         *web.FlagConfig
 	log         *promslog.Config
 
@@ -168,6 +169,8 @@ func (p Program) application(stdout, stderr io.Writer) (*kingpin.Application, *o
 	app.Flag("list-metrics", "Print every metric of this program as text, json or markdown and exit.").
 		PlaceHolder("FORMAT").EnumVar(&opts.listMetrics, catalog.Formats()...)
 	opts.web = kingpinflag.AddFlags(app, p.DefaultAddress)
+	app.Flag("web.reload-token-file", "File with the bearer token that POST /-/reload needs, mode 0600. Without it only SIGHUP reloads, and who authenticates as --web.config.file demands.").
+		PlaceHolder("FILE").StringVar(&opts.reloadToken)
 	promslogflag.AddFlags(app, opts.log)
 	app.Flag("runtime-metrics", "Export all metrics of the Go runtime, the process and the metrics page (go_*, process_*, promhttp_*), not only the usual six.").
 		BoolVar(&opts.runtimeMetrics)

@@ -38,6 +38,7 @@ const (
 type instance struct {
 	program Program
 	opts    *options
+	gate    reloadGate
 	env     Env
 	service Service
 	metrics http.Handler // the service's own, or nil
@@ -59,6 +60,10 @@ func (p Program) serve(ctx context.Context, opts *options, stderr io.Writer) err
 	if err := web.Validate(*opts.web.WebConfigFile); err != nil {
 		return fmt.Errorf("--web.config.file %s: %w", *opts.web.WebConfigFile, err)
 	}
+	gate := reloadGate{tokenFile: opts.reloadToken, webConfig: *opts.web.WebConfigFile}
+	if err := gate.check(); err != nil {
+		return err
+	}
 	listeners, err := listen(*opts.web.WebListenAddresses)
 	if err != nil {
 		return err
@@ -70,7 +75,7 @@ func (p Program) serve(ctx context.Context, opts *options, stderr io.Writer) err
 	signal.Notify(hangup, syscall.SIGHUP)
 	defer signal.Stop(hangup)
 
-	d, err := p.newInstance(opts)
+	d, err := p.newInstance(opts, gate)
 	if err != nil {
 		return err
 	}
@@ -111,7 +116,7 @@ func closeAll(listeners []net.Listener) {
 	}
 }
 
-func (p Program) newInstance(opts *options) (*instance, error) {
+func (p Program) newInstance(opts *options, gate reloadGate) (*instance, error) {
 	c, err := catalog.Load()
 	if err != nil {
 		return nil, err
@@ -124,6 +129,7 @@ func (p Program) newInstance(opts *options) (*instance, error) {
 	d := &instance{
 		program:    p,
 		opts:       opts,
+		gate:       gate,
 		reloadOK:   metrics.Gauge(self + "config_last_reload_successful").WithLabelValues(),
 		reloadTime: metrics.Gauge(self + "config_last_reload_success_timestamp_seconds").WithLabelValues(),
 		reloads:    make(chan chan error),
@@ -204,6 +210,14 @@ func (d *instance) routes() error {
 }
 
 func (d *instance) handleReload(w http.ResponseWriter, r *http.Request) {
+	if code, why := d.gate.refuse(r); code != 0 {
+		if code == http.StatusUnauthorized {
+			w.Header().Set("WWW-Authenticate", fmt.Sprintf("Bearer realm=%q", d.program.Name))
+		}
+		d.env.Logger.Debug("cannot reload for a client", "peer", r.RemoteAddr, "reason", why)
+		http.Error(w, why, code)
+		return
+	}
 	answer := make(chan error, 1)
 	select {
 	case d.reloads <- answer:

@@ -28,6 +28,8 @@ type running struct {
 	stderr *testutil.Output
 }
 
+const reloadToken = "reload-token-of-the-tests"
+
 // start starts a program and waits until it answers, ready or not.
 func start(t *testing.T, f *fake, args ...string) *running {
 	t.Helper()
@@ -43,7 +45,7 @@ func startProgram(t *testing.T, f *fake, p Program, args ...string) *running {
 	ctx, cancel := context.WithCancel(context.Background())
 	in.stop = cancel
 	go func() {
-		in.exited <- p.Run(ctx, append([]string{"--config", in.config, "--web.listen-address", address}, args...), io.Discard, in.stderr)
+		in.exited <- p.Run(ctx, append([]string{"--config", in.config, "--web.listen-address", address, "--web.reload-token-file", file(t, "reload.token", reloadToken)}, args...), io.Discard, in.stderr)
 	}()
 	t.Cleanup(func() { in.wait() })
 	testutil.WaitFor(t, "the server to listen", func() bool {
@@ -74,6 +76,9 @@ func (in *running) do(method, path string) (int, string) {
 	req, err := http.NewRequest(method, in.URL+path, nil)
 	if err != nil {
 		in.t.Fatal(err)
+	}
+	if path == "/-/reload" {
+		req.Header.Set("Authorization", "Bearer "+reloadToken)
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {

@@ -6,6 +6,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -45,6 +47,8 @@ type Daemon struct {
 // RunFunc runs a program until ctx ends and returns its exit code.
 type RunFunc func(ctx context.Context, args []string, stdout, stderr io.Writer) int
 
+const reloadToken = "reload-token-of-the-tests"
+
 // FreeAddress returns a loopback address that was free a moment ago.
 func FreeAddress(t testing.TB) string {
 	t.Helper()
@@ -61,10 +65,14 @@ func FreeAddress(t testing.TB) string {
 func StartDaemon(t testing.TB, run RunFunc, args ...string) *Daemon {
 	t.Helper()
 	address := FreeAddress(t)
+	token := filepath.Join(t.TempDir(), "reload.token")
+	if err := os.WriteFile(token, []byte(reloadToken), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	d := &Daemon{t: t, URL: "http://" + address, Stderr: &Output{}, stop: cancel, exited: make(chan int, 1)}
 	go func() {
-		d.exited <- run(ctx, append(args, "--web.listen-address", address), io.Discard, d.Stderr)
+		d.exited <- run(ctx, append(args, "--web.listen-address", address, "--web.reload-token-file", token), io.Discard, d.Stderr)
 	}()
 	t.Cleanup(func() { d.Stop() })
 	state := ""
@@ -101,9 +109,12 @@ func (d *Daemon) Get(path string) (int, string) {
 	return d.Do(http.MethodGet, path, "", "")
 }
 
-// Do sends a request with an optional bearer token and body.
+// Do sends a request with an optional bearer token and body; a reload has its token.
 func (d *Daemon) Do(method, path, token, body string) (int, string) {
 	d.t.Helper()
+	if path == "/-/reload" && token == "" {
+		token = reloadToken
+	}
 	req, err := http.NewRequest(method, d.URL+path, strings.NewReader(body))
 	if err != nil {
 		d.t.Fatal(err)

@@ -175,7 +175,7 @@ def test_simulate_says_what_would_be_done_and_does_nothing(world: World, capsys:
     assert decision["target"] == {"node": "lb1", "port": PORT, "tenant": "red"}
     assert decision["limit"] == {"protocol": "udp", "rate_bytes_per_second": GUARANTEE, "ttl_seconds": 30.0}
     assert decision["evidence"]["offered"]["udp_bytes_per_second"] == 50_000_000
-    assert {c.operation for c in world.enforcer.calls} == {"state"}, "it only looks"
+    assert {c.operation for c in world.enforcer.calls} <= {"state", "pairs"}, "it only looks"
     assert everything(world) == before, "not even a database is made"
 
 
@@ -228,6 +228,7 @@ def test_simulate_with_an_unreachable_enforcer(world: World, capsys: Out) -> Non
 
 def test_simulate_a_whole_message_in_text(world: World, capsys: Out) -> None:
     path = world.dir / "alert.json"
+    world.enforcer.flood(PORT)
     path.write_text(json.dumps(payload(fresh(), fresh(labels={"alertname": "X", "policy": None}))))
     assert run("simulate", "--alert", str(path), "--config", str(world.write_files())) == 0
     first, second = capsys.readouterr().out.splitlines()

@@ -26,7 +26,10 @@ import (
 	"vigia/probes/pages"
 )
 
-const patience = 60 * time.Second
+const (
+	patience    = 60 * time.Second
+	reloadToken = "reload-token-of-the-tests"
+)
 
 // syncBuffer is written by the program and read by the test.
 type syncBuffer struct {
@@ -71,10 +74,14 @@ func start(t *testing.T, config string) *running {
 	d.write(config)
 	address := freeTCP(t)
 	d.url = "http://" + address
+	token := filepath.Join(t.TempDir(), "reload.token")
+	if err := os.WriteFile(token, []byte(reloadToken), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	exited := make(chan int, 1)
 	go func() {
-		exited <- Program().Run(ctx, []string{"--config", d.config, "--web.listen-address", address}, io.Discard, d.stderr)
+		exited <- Program().Run(ctx, []string{"--config", d.config, "--web.listen-address", address, "--web.reload-token-file", token}, io.Discard, d.stderr)
 	}()
 	d.stop = sync.OnceValue(func() int {
 		cancel()
@@ -120,7 +127,12 @@ func (d *running) get(path string) (int, string) {
 func (d *running) reload(config string) (int, string) {
 	d.t.Helper()
 	d.write(config)
-	resp, err := client().Post(d.url+"/-/reload", "", nil)
+	req, err := http.NewRequest(http.MethodPost, d.url+"/-/reload", nil)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+reloadToken)
+	resp, err := client().Do(req)
 	if err != nil {
 		d.t.Fatal(err)
 	}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import ssl
 import tempfile
@@ -135,7 +136,9 @@ def test_images_are_small(stack: Stack) -> None:
 
 def test_secrets_are_in_files_alone(stack: Stack) -> None:
     files = "cat /etc/vigia/*/*.token /etc/vigia/*/*.password"
-    secrets = set(stack.compose("exec", "-T", "lab", "sh", "-c", files).split())
+    secrets = set(
+        stack.compose("run", "--rm", "-T", "--no-deps", "--entrypoint", "sh", "init", "-c", files).split()
+    )
     assert len(secrets) >= 6
     for service in stack.services():
         found = stack.container(service)
@@ -143,6 +146,20 @@ def test_secrets_are_in_files_alone(stack: Stack) -> None:
         assert not [s for s in secrets if s in said], service
         layers = stack.engine.docker("history", "--no-trunc", found["Image"])
         assert not [s for s in secrets if s in layers], service
+
+
+def test_no_part_reads_the_secrets_of_another(stack: Stack) -> None:
+    for service in sorted(set(stack.services()) - {"init", "lab"}):
+        part = re.sub(r"^(lb|ovs)\d-", "vigia-", service)
+        mounts = stack.container(service)["Mounts"]
+        volumes = {m["Destination"] for m in mounts if "_config" in m.get("Name", "")}
+        assert volumes == {f"/etc/vigia/{part}"}, service
+    for service in ("prometheus", "alertmanager", "isolation-agent", "vigia-compare"):  # these have a shell
+        tried = "for f in /etc/vigia/*/*.token /etc/vigia/*/*.password /etc/vigia/*/*/*.key /etc/vigia/ca/*"
+        seen = stack.compose(
+            "exec", "-T", service, "sh", "-c", tried + '; do cat "$f" >/dev/null && echo "$f"; done; true'
+        )
+        assert all(file.startswith(f"/etc/vigia/{service}/") for file in seen.split()), (service, seen)
 
 
 def test_a_flood_is_limited_and_released(stack: Stack) -> None:

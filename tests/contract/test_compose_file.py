@@ -7,6 +7,8 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -82,8 +84,12 @@ def test_images_have_a_program_and_nothing_that_made_it() -> None:
         copied = re.findall(r"^COPY (.+)$", stages[part], re.MULTILINE)
         assert copied == [f"--from={part}-environment /opt/vigia /opt/vigia"]
         assert "RUN" not in stages[part]
-    for part in ("probe", "isolation-agent", "compare"):
-        assert re.search(r"^USER 65532:65532$", stages[part], re.MULTILINE)
+    for part, name in (
+        ("probe", "vigia-probe"),
+        ("isolation-agent", "isolation-agent"),
+        ("compare", "vigia-compare"),
+    ):
+        assert f"USER {USERS[name]}:{USERS[name]}\n" in stages[part]
 
 
 @pytest.mark.parametrize("name", SERVICES)
@@ -143,12 +149,59 @@ def test_data_is_in_named_volumes_of_one_owner() -> None:
             if not source.startswith((".", "/", "$")):
                 users.setdefault(source, set()).add(name)
     assert set(users) == volumes
-    assert {v: names for v, names in users.items() if v != "config"} == {
-        v: {v, "init"} for v in volumes - {"config"}
-    }
+    data = {v: names for v, names in users.items() if not v.startswith("config")}
+    assert data == {v: {v, "init"} for v in data}
+
+
+@pytest.fixture
+def reachable() -> Iterator[Path]:
+    """A folder that any user may enter; pytest's own are for one."""
+    with tempfile.TemporaryDirectory(prefix="vigia-compose-") as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+def test_every_part_mounts_its_own_configuration_and_no_other() -> None:
+    told = {"prometheus", "isolation-agent", "vigia-compare"}
     for name, service in SERVICES.items():
-        written = [v for v in service.get("volumes", ()) if str(v) == "config:/etc/vigia"]
-        assert bool(written) == (name in ("init", "lab")), name
+        part = re.sub(r"^(lb|ovs)\d-", "vigia-", name)
+        found = {str(v) for v in service.get("volumes", ()) if str(v).startswith("config")}
+        if name == "init":
+            wanted = {"config:/etc/vigia", *(f"config-{p}:/etc/vigia/{p}" for p in USERS)}
+        elif name == "lab":
+            wanted = {f"config-{p}:/etc/vigia/{p}" for p in told}
+        elif name == "certificates":
+            wanted = {"config:/etc/vigia:ro"}
+        else:
+            wanted = {f"config-{part}:/etc/vigia/{part}:ro"}
+        assert found == wanted, name
+
+
+def test_every_part_is_a_user_of_its_own_unless_it_has_to_be_root() -> None:
+    root = {part for part, user in USERS.items() if user == 0}
+    assert root == {"vigia-exporter", "vigia-enforcer"}
+    users = [user for part, user in USERS.items() if part not in root]
+    assert len(set(users)) == len(users)
+    for name, service in SERVICES.items():
+        part = re.sub(r"^(lb|ovs)\d-", "vigia-", name)
+        assert service["user"].split(":")[0] == str(USERS.get(part, 0)), name
+
+
+@pytest.mark.usefixtures("rootly")
+@pytest.mark.parametrize("part", USERS)
+def test_a_part_reads_no_secret_of_another(part: str, reachable: Path) -> None:
+    """Whoever it is, with its volume as docker mounts it: only that one is below /etc/vigia."""
+    written(reachable, tls=True)
+    secrets = [p for p in reachable.rglob("*") if p.suffix in (".token", ".key", ".password")]
+    mounted = {part} if USERS[part] == 0 else set(USERS) | {"ca"}  # root would read all that it sees
+    shown = [str(p) for p in secrets if p.relative_to(reachable).parts[0] in mounted]
+    done = subprocess.run(
+        ["setpriv", f"--reuid={USERS[part]}", f"--regid={USERS[part]}", "--clear-groups", "--bounding-set=-all",
+         "--inh-caps=-all", "--", "sh", "-c", 'for f; do cat "$f" >/dev/null 2>&1 && echo "$f"; done; true', "-", *shown],
+        capture_output=True, text=True, check=True, cwd="/",
+    )  # fmt: skip
+    own = {str(p) for p in secrets if p.relative_to(reachable).parts[0] == part}
+    assert set(done.stdout.split()) == own
 
 
 def written(folder: Path, **wish: Any) -> Path:

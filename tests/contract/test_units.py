@@ -90,7 +90,17 @@ def test_the_tree_has_what_the_guide_says(tree: Path) -> None:
     argv = ["systemd-sysusers", "--dry-run", f"--root={tree}"]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert re.search(r"user 'vigia'", done.stdout + done.stderr), "no user is made for the probe"
+    made = set(re.findall(r"[Cc]reat\w* user '([a-z-]+)'", done.stdout + done.stderr))
+    assert {"vigia", "vigia-probe", "isolation-agent"} <= made, done.stdout + done.stderr
+
+
+def test_no_two_parts_share_a_user_but_those_that_have_to_be_root() -> None:
+    users = {unit.stem: settings(unit).get("User", "root") for unit in UNITS}
+    assert {part for part, user in users.items() if user == "root"} == {"vigia-exporter", "vigia-enforcer"}
+    others = [user for user in users.values() if user != "root"]
+    assert len(set(others)) == len(others), users
+    entries = (ROOT / "deploy/systemd/vigia.sysusers").read_text()
+    assert set(others) == set(re.findall(r"^u +(\S+)", entries, re.MULTILINE))
 
 
 def test_the_binaries_need_nothing_of_the_node(tree: Path) -> None:

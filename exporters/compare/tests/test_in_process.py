@@ -24,12 +24,17 @@ from vigia_service.errors import ServiceError
 
 from .test_outcomes import BASE
 
+TOKEN = "reload-token-of-the-tests"
+
 
 class World:
     """A service whose evaluations are made up, on a clock that stands still."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.file = folder / "compare.yaml"
+        token = folder / "reload.token"
+        token.touch(mode=0o600)
+        token.write_text(TOKEN)
         self.write()
         self.now = 1_800_000_000.0
         self.asked: list[Config] = []
@@ -37,10 +42,11 @@ class World:
         self.failure: Exception | None = None
         self.service = Service(self.file, load(self.file, Config), clock=lambda: self.now)
         self.client: FlaskClient = self.service.app().test_client()
+        self.client.environ_base["HTTP_AUTHORIZATION"] = f"Bearer {TOKEN}"
         monkeypatch.setattr(services, "evaluate", self.evaluate)
 
     def write(self, **fields: Any) -> None:
-        self.file.write_text(yaml.safe_dump({"every": "10s", **fields}))
+        self.file.write_text(yaml.safe_dump({"every": "10s", "reload_token_file": "reload.token", **fields}))
 
     def evaluate(self, source: Source, config: Config, now: float) -> Evaluation:
         self.asked.append(config)
@@ -212,3 +218,26 @@ def test_what_is_known_is_kept_from_turn_to_turn_and_forgotten_at_a_reload(world
     assert world.client.post("/-/reload").status_code == 200
     world.service.turn()
     assert world.memories[-1] is not first
+
+
+def test_who_is_not_known_does_not_reload(world: World) -> None:
+    successful = world.metric("config_last_reload_success_timestamp_seconds")
+    known = world.client.environ_base.pop("HTTP_AUTHORIZATION")
+    assert world.client.post("/-/reload").status_code == 401
+    assert world.client.post("/-/reload", headers={"Authorization": "Bearer wrong"}).status_code == 401
+    world.client.environ_base["HTTP_AUTHORIZATION"] = known
+    assert world.client.post("/-/reload", headers={"Origin": "http://evil.example"}).status_code == 403
+    assert world.metric("config_last_reload_success_timestamp_seconds") == successful
+    assert world.client.post("/-/reload", headers={"Origin": "http://localhost"}).status_code == 200
+
+
+def test_pages_may_do_nothing_but_be_read(world: World) -> None:
+    world.service.turn()
+    for path in ("/", "/v1/comparisons", "/metrics", "/-/ready", "/nowhere"):
+        headers = world.client.get(path).headers
+        policy = headers["Content-Security-Policy"]
+        assert "default-src 'none'" in policy and "frame-ancestors 'none'" in policy, path
+        assert "script-src" not in policy, path
+        assert headers["X-Content-Type-Options"] == "nosniff"
+        assert headers["X-Frame-Options"] == "DENY"
+        assert headers["Referrer-Policy"] == "no-referrer"

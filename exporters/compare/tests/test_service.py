@@ -38,7 +38,17 @@ class Running:
     def __init__(self, folder: Path, **config: Any) -> None:
         self.file = folder / "compare.yaml"
         self.listen = _free()
-        self.config = {"listen": self.listen, "every": "1s", "window": "60s", "period": "2h", **config}
+        token = folder / "reload.token"
+        token.touch(mode=0o600)
+        token.write_text("reload-token-of-the-tests")
+        self.config = {
+            "listen": self.listen,
+            "every": "1s",
+            "reload_token_file": str(token),
+            "window": "60s",
+            "period": "2h",
+            **config,
+        }
         self.write()
         self.log = folder / "log"
         with self.log.open("wb") as log:
@@ -52,7 +62,8 @@ class Running:
         return CLIENT.get(f"http://{self.listen}{path}")
 
     def post(self, path: str) -> httpx.Response:
-        return CLIENT.post(f"http://{self.listen}{path}")
+        known = {"Authorization": "Bearer reload-token-of-the-tests"}
+        return CLIENT.post(f"http://{self.listen}{path}", headers=known)
 
     def ready(self) -> bool:
         assert self.process.poll() is None, self.log.read_text()

@@ -15,6 +15,7 @@ from vigia_compare.standby import Standby, others
 from vigia_config import ConfigError, load
 from vigia_prometheus import Unavailable
 from vigia_prometheus.answers import Sample
+from vigia_service.server.wsgi import CERTIFICATE
 
 TAKEOVER = 60.0
 
@@ -172,4 +173,5 @@ def test_a_name_that_cannot_be_asked_for_is_refused(tmp_path: Path) -> None:
 def test_a_reload_does_not_change_the_name(program: Program) -> None:
     file = program.service.reloader._path
     file.write_text(yaml.safe_dump({"replica": "c"}))
+    program.client.environ_base[CERTIFICATE] = {"subject": ()}
     assert "replica cannot change from b to c" in program.client.post("/-/reload").text

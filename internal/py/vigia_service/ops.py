@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
 
-from flask import Blueprint, Response, request
+from flask import Blueprint, Flask, Response, request
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
 from vigia_service.errors import ServiceError
+from vigia_service.server.wsgi import CERTIFICATE
+from vigia_service.tokens import read_token
 
-__all__ = ["HEALTH", "Ops", "blueprint", "text"]
+__all__ = ["HEALTH", "PAGE_POLICY", "Ops", "blueprint", "from_foreign_page", "harden", "text"]
+
+_log = logging.getLogger(__name__)
 
 HEALTH = ("/-/healthy", "/-/ready")
 """Paths that supervisors ask: reserve threads for them."""
@@ -28,6 +35,8 @@ class Ops:
     """Why the program cannot do its work at the moment, or nothing."""
     reload: Callable[[], None] | None = None
     """Reloads the configuration; raises ServiceError. None: there is no such page."""
+    reload_token_file: Callable[[], Path | None] = lambda: None
+    """The file with the token that whoever reloads has to show; None: only who has a certificate may."""
 
 
 def text(body: str, status: int = 200) -> Response:
@@ -55,12 +64,81 @@ def blueprint(ops: Ops) -> Blueprint:
         return Response(encode(ops.registry), content_type=content_type)
 
     if ops.reload is not None:
-        pages.add_url_rule("/-/reload", "reload", _reload_page(ops.reload), methods=["POST"])
+        page = _reload_page(ops.reload, ops.reload_token_file)
+        pages.add_url_rule("/-/reload", "reload", page, methods=["POST"])
     return pages
 
 
-def _reload_page(reload: Callable[[], None]) -> Callable[[], Response]:
+PAGE_POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "style-src 'unsafe-inline'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+    )
+)
+"""What a page of text may do: look as it says. It loads and runs nothing, and no other page frames it."""
+
+
+def harden(app: Flask, page_policy: str = PAGE_POLICY) -> None:
+    """Add to every answer what keeps browsers from reading more into it than it says."""
+
+    @app.after_request
+    def harden(response: Response) -> Response:
+        headers = response.headers
+        headers["X-Content-Type-Options"] = "nosniff"
+        headers["Referrer-Policy"] = "no-referrer"
+        headers["X-Frame-Options"] = "DENY"
+        headers["Cross-Origin-Resource-Policy"] = "same-origin"
+        headers["Cache-Control"] = "no-store"
+        headers.setdefault("Content-Security-Policy", page_policy)
+        return response
+
+
+def from_foreign_page() -> bool:
+    """Tell whether a browser sends the request for a page that is not ours; tools say nothing."""
+    if request.headers.get("Sec-Fetch-Site", "same-origin") not in ("same-origin", "none"):
+        return True
+    origin = request.headers.get("Origin")
+    if origin is None:
+        return False
+    try:
+        return urlsplit(origin).netloc.lower() != request.host.lower()
+    except ValueError:
+        return True
+
+
+def _refusal(token_file: Path | None) -> tuple[str, int] | None:
+    """Return why who asks may not reload, and the status; None for who may."""
+    if from_foreign_page():
+        return "another site's page may not reload this program", 403
+    if request.environ.get(CERTIFICATE):
+        return None
+    if token_file is None:
+        return (
+            "who reloads has to be known: set reload_token_file, or require certificates, or send SIGHUP",
+            403,
+        )
+    try:
+        token = read_token(token_file, "reload_token_file")
+    except ServiceError as e:
+        _log.error("cannot let anybody reload", extra={"err": str(e)})
+        return "cannot read reload_token_file", 500
+    scheme, _, shown = request.headers.get("Authorization", "").partition(" ")
+    if scheme != "Bearer" or not token.matches(shown):
+        return "send Authorization: Bearer with the token of reload_token_file", 401
+    return None
+
+
+def _reload_page(reload: Callable[[], None], token_file: Callable[[], Path | None]) -> Callable[[], Response]:
     def page() -> Response:
+        refused = _refusal(token_file())
+        if refused is not None:
+            answer = text(f"{refused[0]}\n", refused[1])
+            if refused[1] == 401:
+                answer.headers["WWW-Authenticate"] = "Bearer"
+            return answer
         try:
             reload()
         except ServiceError as e:

@@ -14,6 +14,7 @@ import (
 	"vigia/internal/bpf/vport"
 	"vigia/internal/daemon"
 	"vigia/internal/node"
+	"vigia/internal/secret"
 	"vigia/isolation-agent/enforcer/api"
 	"vigia/isolation-agent/enforcer/fastloop"
 	"vigia/isolation-agent/enforcer/leaderterm"
@@ -106,7 +107,7 @@ func (s *service) newLimits(env *daemon.Env) {
 }
 
 func (s *service) newAPI(env *daemon.Env) error {
-	token, err := readToken(s.config.TokenFile)
+	token, err := secret.ReadToken(s.config.TokenFile)
 	if err != nil {
 		return fmt.Errorf("token_file %s %w", s.config.TokenFile, err)
 	}

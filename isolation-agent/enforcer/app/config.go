@@ -3,12 +3,11 @@ package app
 import (
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
-	"strings"
 
 	"vigia/internal/config"
 	"vigia/internal/node"
+	"vigia/internal/secret"
 	"vigia/isolation-agent/enforcer/api"
 	"vigia/isolation-agent/enforcer/contract"
 	"vigia/isolation-agent/enforcer/fastloop/control"
@@ -60,11 +59,6 @@ func (c *Config) fixed() fixed {
 	return out
 }
 
-const (
-	minToken = 16
-	maxToken = 4096
-)
-
 func load(path string) (*Config, error) {
 	c := &Config{}
 	if err := config.Load(path, c); err != nil {
@@ -76,8 +70,8 @@ func load(path string) (*Config, error) {
 // Validate checks the configuration and converts it to what it means.
 func (c *Config) Validate() error {
 	var f faults
-	if _, err := readToken(c.TokenFile); err != nil {
-		f.add("token_file", c.TokenFile, err.Error(), fmt.Sprintf("write a file of mode 0600 with %d to %d characters", minToken, maxToken))
+	if _, err := secret.ReadToken(c.TokenFile); err != nil {
+		f.add("token_file", c.TokenFile, err.Error(), fmt.Sprintf("write a file of mode 0600 with %d to %d characters", secret.MinToken, secret.MaxToken))
 	}
 	if c.APISocket != nil && !filepath.IsAbs(c.APISocket.Path) {
 		f.add("api_socket.path", c.APISocket.Path, "is not an absolute path", "write for example /run/vigia/enforcer.sock")
@@ -87,36 +81,4 @@ func (c *Config) Validate() error {
 		errs = append(errs, c.admit())
 	}
 	return errors.Join(append(errs, c.validateFastLoop())...)
-}
-
-// readToken reads the bearer token. Errors never contain it.
-func readToken(path string) (string, error) {
-	if path == "" {
-		return "", errors.New("is missing")
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return "", err
-	}
-	if !info.Mode().IsRegular() {
-		return "", errors.New("is not a file")
-	}
-	if info.Mode().Perm()&0o077 != 0 {
-		return "", fmt.Errorf("has mode %04o, so that others may read or change it", info.Mode().Perm())
-	}
-	buf := make([]byte, maxToken+1)
-	n, err := f.Read(buf)
-	if err != nil {
-		return "", fmt.Errorf("cannot be read: %w", err)
-	}
-	token := strings.TrimSpace(string(buf[:n]))
-	if len(token) < minToken || n > maxToken {
-		return "", fmt.Errorf("holds %d characters", len(token))
-	}
-	return token, nil
 }

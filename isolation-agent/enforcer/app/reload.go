@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"vigia/internal/config"
+	"vigia/internal/secret"
 )
 
 // Reload takes up what is live of the configuration: token, contracts, links, site and
@@ -20,7 +21,7 @@ func (s *service) Reload(_ context.Context, path string) error {
 	if s.schedule != nil && c.classes() > s.schedule.programs.Capacity() {
 		return fmt.Errorf("%s: contracts: %d contracts on %d links are more than a running enforcer has room for; restart it", path, len(c.Contracts), len(c.Links))
 	}
-	token, err := readToken(c.TokenFile)
+	token, err := secret.ReadToken(c.TokenFile)
 	if err != nil {
 		return fmt.Errorf("token_file %s %w", c.TokenFile, err)
 	}

@@ -97,14 +97,53 @@ func TestOfManyCommandsTheHighestTermWins(t *testing.T) {
 func TestTwoProcessesShareTheTermByItsPin(t *testing.T) {
 	dir := testutil.NewBPFFS(t)
 	first := open(t, dir)
-	if err := first.Admit(math.MaxUint64); err != nil {
+	if err := first.Admit(MaxStep); err != nil {
 		t.Fatal(err)
 	}
-	if got := open(t, dir).Highest(); got != math.MaxUint64 {
+	if got := open(t, dir).Highest(); got != MaxStep {
 		t.Errorf("another process reads %d", got)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "enforcer", mapName)); err != nil {
 		t.Errorf("the pin: %v", err)
+	}
+}
+
+// TestOneWildTermLocksNobodyOut sends the highest number there is, and numbers around it: the leaders that
+// follow each other by one are heard as before.
+func TestOneWildTermLocksNobodyOut(t *testing.T) {
+	s := open(t, testutil.NewBPFFS(t))
+	if err := s.Admit(7); err != nil {
+		t.Fatal(err)
+	}
+	for _, wild := range []uint64{7 + MaxStep + 1, last - 1, last, math.MaxInt64, math.MaxUint64 - 1, math.MaxUint64} {
+		if err := s.Admit(wild); !errors.Is(err, ErrTooFar) {
+			t.Errorf("term %d: %v", wild, err)
+		}
+		if got := s.Highest(); got != 7 {
+			t.Fatalf("after term %d the highest is %d", wild, got)
+		}
+	}
+	for _, next := range []uint64{7, 8, 8 + MaxStep} {
+		if err := s.Admit(next); err != nil {
+			t.Errorf("term %d of a later leader: %v", next, err)
+		}
+	}
+}
+
+// TestATermThatNobodyFollowsIsForgotten finds a term that an earlier version took, which took any.
+func TestATermThatNobodyFollowsIsForgotten(t *testing.T) {
+	for _, kept := range []struct{ term, want uint64 }{{last - 1, last - 1}, {last, 0}, {math.MaxUint64, 0}} {
+		dir := testutil.NewBPFFS(t)
+		s := open(t, dir)
+		if err := s.term.Put(uint32(0), kept.term); err != nil {
+			t.Fatal(err)
+		}
+		if again := open(t, dir); again.Highest() != kept.want {
+			t.Errorf("term %d is %d after a restart, want %d", kept.term, again.Highest(), kept.want)
+		}
+		if third := open(t, dir); third.Highest() != kept.want {
+			t.Errorf("term %d is %d after a second restart, want %d", kept.term, third.Highest(), kept.want)
+		}
 	}
 }
 

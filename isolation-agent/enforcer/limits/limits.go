@@ -120,8 +120,12 @@ func (l *Limits) admit(term *uint64) error {
 		return nil
 	}
 	err := l.config.Terms.Admit(*term)
-	if errors.Is(err, leaderterm.ErrStale) {
+	switch {
+	case errors.Is(err, leaderterm.ErrStale):
 		return refusal.New(refusal.StaleTerm, "term", "term %d is older than %d, that of a later leader", *term, l.config.Terms.Highest())
+	case errors.Is(err, leaderterm.ErrTooFar):
+		return refusal.New(refusal.BadField, "term", "term %d is more than %d above %d, the highest so far; learn that from GET /v1/state",
+			*term, leaderterm.MaxStep, l.config.Terms.Highest())
 	}
 	return err
 }

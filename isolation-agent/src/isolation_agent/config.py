@@ -16,9 +16,9 @@ from pydantic_core import PydanticCustomError
 
 from isolation_agent.errors import AgentError
 from isolation_agent.policy import Name, PolicySet, load_policies
-from isolation_agent.tokens import Token, read_token
 from vigia_config import Seconds, Strict, fault, load
 from vigia_config.tls import Tls
+from vigia_service.tokens import Token, read_token
 
 __all__ = [
     "Account",

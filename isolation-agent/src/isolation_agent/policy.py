@@ -18,6 +18,7 @@ __all__ = [
     "INFRASTRUCTURE",
     "LEVELS",
     "MANUAL_POLICY",
+    "MAX_TTL",
     "NAME_PATTERN",
     "UNKNOWN_POLICY",
     "AllowEntry",
@@ -49,6 +50,9 @@ UNKNOWN_POLICY = "_unknown"
 Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
 Level = Literal["L0", "L1", "L2", "L3", "L4"]
 
+MAX_TTL = 60.0
+"""Seconds after which any limit has ended in the kernel unless the agent has renewed it."""
+
 LEVELS: tuple[Level, ...] = ("L0", "L1", "L2", "L3", "L4")
 """The ladder: observe, shape the port, cap UDP, cap packets and new flows too, drop UDP."""
 
@@ -63,8 +67,13 @@ def _level(value: object) -> object:
 
 
 def _ttl(value: float) -> float:
-    if value != int(value) or not 2 <= value <= 3600:
-        raise PydanticCustomError("vigia", "must be whole seconds from 2s to 1h; write for example 30s")
+    if value != int(value) or not 2 <= value <= MAX_TTL:
+        raise PydanticCustomError(
+            "vigia",
+            "must be whole seconds from 2s to {most}s, so that no limit outlives the agent by more; "
+            "write for example 30s",
+            {"most": int(MAX_TTL)},
+        )
     return value
 
 
@@ -101,7 +110,7 @@ class Policy(Strict):
     match: dict[str, str]
     level: Annotated[Level, BeforeValidator(_level)]
     ttl: Annotated[Seconds, AfterValidator(_ttl)] = 30.0
-    ttl_max: Annotated[Seconds, AfterValidator(_ttl)] = 3600.0
+    ttl_max: Annotated[Seconds, AfterValidator(_ttl)] = MAX_TTL
     repeat_within: Seconds = 3600.0
     release: Release = Release()
     step: Step | None = None

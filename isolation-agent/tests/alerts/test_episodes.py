@@ -9,7 +9,9 @@ import pytest
 import sqlalchemy.event
 from sqlalchemy import Engine, func, select
 
+from isolation_agent.actions.controller import Controller
 from isolation_agent.alerts import intake
+from isolation_agent.alerts.payload import BadPayload, parse_payload
 from isolation_agent.storage.tables import Episode, InboxMessage
 
 from ..support.world import PORT, World, alert, policy
@@ -179,12 +181,15 @@ def test_alert_from_the_future_needs_evidence_too(world: World) -> None:
     assert world.actions() == []
 
 
-def test_fresh_alert_is_acted_upon_without_waiting_for_more_evidence(world: World) -> None:
-    world.post(world.alert())
+def test_alert_that_nothing_bears_out_ends_with_nothing_done(world: World) -> None:
+    message = world.alert()
+    world.post(message)
     world.step()
-    assert world.only_action()["state"] == "active"
-    world.run(13)
-    assert world.only_action()["state"] == "reverted", "nothing was offered, so it is lifted after the hold"
+    assert world.only_action()["state"] == "pending_approval"
+    world.post(message | {"status": "resolved"})
+    world.run(3)
+    assert world.only_action()["cause"] == "resolved"
+    assert world.enforcer.count("apply") == 0
 
 
 def test_flood_that_starts_again_under_the_same_alert(world: World) -> None:
@@ -239,6 +244,7 @@ def test_alerts_that_are_not_for_us_or_make_no_sense(
 
 
 def test_bad_alert_does_not_take_the_good_one_with_it(world: World) -> None:
+    world.enforcer.flood(PORT)
     world.post(world.alert(port="; rm"), world.alert())
     world.step()
     assert world.only_action()["state"] == "active"
@@ -246,6 +252,7 @@ def test_bad_alert_does_not_take_the_good_one_with_it(world: World) -> None:
 
 def test_hostile_text_stays_text(world: World) -> None:
     nasty = "<script>alert(1)</script>\n\x1b[2J'; DROP TABLE action; -- ${jndi} \u202e"
+    world.enforcer.flood(PORT)
     world.post(world.alert(labels={"severity": nasty}, annotations={"summary": nasty}))
     world.step()
     action = world.only_action()
@@ -377,6 +384,7 @@ def test_many_targets_are_decided_in_portions_and_limits_come_first(
     world.guards = {"max_active": 1, "max_per_tenant": 1}
     for i in range(10):
         world.enforcer.add(f"p{i}", "red")
+        world.enforcer.flood(f"p{i}")
     world.post(*[world.alert(f"p{i}") for i in range(10)])
     assert world.agent.controller.step() is True
     states = [a["state"] for a in world.actions()]
@@ -395,13 +403,90 @@ def test_message_that_cannot_be_handled_blocks_nothing(world: World, monkeypatch
         return take(self, item)
 
     monkeypatch.setattr(intake._Batch, "_one", stumble)
+    world.enforcer.flood(PORT)
     world.post(world.alert(labels={"severity": "poison"}))
     world.post(world.alert())
     world.step()
     assert world.only_action()["state"] == "active"
-    assert "inbox.dropped" in world.audit_events()
+    assert "inbox.dropped" not in world.audit_events(), "nothing that was acknowledged is dropped"
+    assert world.audit_events().count("alert.quarantined") == 1
+    (kept,) = world.api("GET", "/v1/quarantine").get_json()["alerts"]
+    assert "RuntimeError" in kept["problem"]
+    assert "poison" in kept["content"]
     with world.agent.store.read() as session:
         assert session.scalar(select(func.count()).select_from(InboxMessage)) == 0
+
+
+@pytest.mark.parametrize("where", [0, 1, 7, 499, 500, 733])
+def test_alerts_that_cannot_be_handled_cost_their_neighbours_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch, where: int
+) -> None:
+    """Whatever field it is: two alerts of one large message break the agent, in any place."""
+    take = intake._Batch._one
+    poison = {where, 600}
+
+    def stumble(self: Any, item: Any) -> str:
+        if item[0].labels["severity"] in {str(i) for i in poison}:
+            raise OverflowError("date value out of range")
+        return take(self, item)
+
+    monkeypatch.setattr(intake._Batch, "_one", stumble)
+    world.guards = {"breaker": {"actions": 10_000}}
+    for i in range(734):
+        world.enforcer.add(f"p{i}", "red")
+    message = [world.alert(f"p{i}", labels={"severity": str(i)}) for i in range(734)]
+    bad = world.alert(startsAt="0001-01-01T00:00:00+23:59")
+    assert world.post(bad, *message).status_code == 202
+    world.agent.controller.step()
+    assert len(episodes(world)) == 734 - len(poison)
+    assert world.inbox_depth() == 0
+    kept = world.api("GET", "/v1/quarantine?limit=100").get_json()["alerts"]
+    assert {a["position"] for a in kept} == {0, *(i + 1 for i in poison)}
+    assert sum("OverflowError: date value out of range" in a["problem"] for a in kept) == len(poison)
+    assert world.metric("vigia_agent_alerts_quarantined_total") == 1 + len(poison)
+    assert world.audit_events().count("alert.quarantined") == 1
+
+
+def test_a_stored_message_that_cannot_be_read_any_more_is_kept_for_people(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a change of what is accepted, while messages wait in the inbox."""
+    world.post(world.alert())
+    parse = parse_payload
+
+    def refuse(raw: bytes, *rest: Any) -> Any:
+        if b"poison" in raw:
+            raise BadPayload("version: is not known any more", "version")
+        return parse(raw, *rest)
+
+    world.post(world.alert("lb1-blue-120", "blue", labels={"severity": "poison"}))
+    monkeypatch.setattr(intake, "parse_payload", refuse)
+    world.enforcer.flood(PORT)
+    world.step()
+    assert world.only_action()["state"] == "active"
+    (kept,) = world.api("GET", "/v1/quarantine").get_json()["alerts"]
+    assert "version: is not known any more" in kept["problem"]
+    assert '"version":"4"' in kept["content"].replace(" ", "")
+    assert world.inbox_depth() == 0
+
+
+def test_an_alert_that_breaks_the_agent_later_does_not_end_the_turn(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.enforcer.add("p1", "red")
+    for port in ("p1", PORT):
+        world.enforcer.flood(port)
+        world.post(world.alert(port, startsAt=(world.clock.now() - timedelta(hours=1)).isoformat()))
+    look = Controller._claim
+
+    def stumble(self: Any, episode: Any, tick: Any) -> Any:
+        if episode.labels["port"] == "p1":
+            raise OverflowError("date value out of range")
+        return look(self, episode, tick)
+
+    monkeypatch.setattr(Controller, "_claim", stumble)
+    world.run(3)
+    assert [a["port"] for a in world.actions(state="active")] == [PORT]
 
 
 def test_old_actions_and_episodes_are_forgotten(world: World) -> None:

@@ -21,7 +21,7 @@ from isolation_agent.enforcers.client import (
 from isolation_agent.enforcers.fleet import Fleet
 from isolation_agent.metrics import Metrics
 from isolation_agent.model.node import NodeState
-from isolation_agent.tokens import Token
+from vigia_service.tokens import Token
 
 from ..support.fake_enforcer import TOKEN, FakeEnforcer
 from ..support.world import GUARANTEE, PORT, FakeClock

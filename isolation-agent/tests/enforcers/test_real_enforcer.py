@@ -11,9 +11,8 @@ import pytest
 
 from isolation_agent.clock import SystemClock
 from isolation_agent.config import load_settings
-from isolation_agent.enforcers.client import LimitRequest
+from isolation_agent.enforcers.client import LimitRequest, StaleTerm
 from isolation_agent.enforcers.fleet import Fleet, open_fleet
-from isolation_agent.errors import NotLeader
 from isolation_agent.metrics import Metrics
 from vigia_testing import eventually
 
@@ -49,8 +48,8 @@ def world(tmp_path: Path, real: RealEnforcer) -> Iterator[World]:
             match={"alertname": f"Ladder{level}", "isolate": "auto"},
             level=level,
             cooldown="0s",
-            ttl="120s",
-            release={"hold": "60s", "probe": "0s", "offered_below": 0.1},
+            ttl="60s",
+            release={"hold": "30s", "probe": "0s", "offered_below": 0.1},
         )
         for level in LEVELS
     ]
@@ -123,7 +122,7 @@ def test_a_leader_of_the_past_is_refused_by_the_real_enforcer(world: World, real
 
     def leader(term: int) -> Fleet:
         fleet = open_fleet(settings, SystemClock(), Metrics())
-        fleet.lead(term, lambda: True)  # paused: it does not know that its time is over
+        fleet.lead(lambda _node: term, lambda: True)  # paused: it does not know that its time is over
         assert fleet.read("lb1").state is not None
         return fleet
 
@@ -137,12 +136,11 @@ def test_a_leader_of_the_past_is_refused_by_the_real_enforcer(world: World, real
     old.apply("lb1", PORT, request)
     new.apply("lb1", PORT, request.model_copy(update={"rate_bytes_per_second": GUARANTEE + 1}))
     for kept in ("by the process", "over its death"):
-        with pytest.raises(NotLeader):
+        with pytest.raises(StaleTerm):
             old.apply("lb1", PORT, request)
-        with pytest.raises(NotLeader):
+        with pytest.raises(StaleTerm):
             old.remove("lb1", PORT, request.id)
-        with pytest.raises(NotLeader):
-            old.remove_all(["lb1"])
+        assert isinstance(old.remove_all(["lb1"])["lb1"], StaleTerm)
         limit = real.limit()
         assert limit is not None, kept
         assert (limit["rate_bytes_per_second"], real.state()["term"]) == (GUARANTEE + 1, 2), kept

@@ -188,7 +188,7 @@ def test_what_an_operator_switches_on_lifts_limits_in_force(world: World, change
 
 def test_action_keeps_the_times_that_it_was_decided_with(world: World) -> None:
     world.flood()
-    world.policies = [policy(ttl="600s", release={"hold": "300s", "offered_below": 0.1, "probe": "0s"})]
+    world.policies = [policy(ttl="60s", release={"hold": "30s", "offered_below": 0.1, "probe": "0s"})]
     world.reload()
     world.enforcer.calm(PORT)
     world.run(12)

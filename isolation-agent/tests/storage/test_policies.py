@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import select
 
 from isolation_agent.cli import main
 from isolation_agent.storage.policies import Draft, changes, put_policies
+from isolation_agent.storage.tables import PolicyVersion
 
 from ..support.world import PORT, World, policy
 
@@ -74,6 +76,24 @@ def test_they_outlive_a_crash_and_a_reload_and_what_was_can_be_put_again(changed
     assert again.get_json()["version"] == first, "what is shown can be put"
     assert len(again.get_json()["changes"]) == 3
     assert world.api("GET", "/v1/policies", query_string={"version": "no"}).status_code == 404
+
+
+def test_limits_that_an_earlier_agent_let_last_longer_last_as_long_as_they_may(changed_here: World) -> None:
+    world = changed_here
+    version = put(world, policy(ttl="60s"), policy("other")).get_json()["version"]
+    with world.agent.store.write() as session:
+        row = session.scalar(select(PolicyVersion))
+        assert row is not None
+        content = json.loads(row.content)
+        content["policies"][0] |= {"ttl": "600.0s", "ttl_max": "3600.0s"}
+        content["policies"][0]["release"]["hold"] = "300.0s"
+        content["policies"][1]["ttl_max"] = "3600.0s"
+        row.content = json.dumps(content)
+    world.crash()
+    assert in_force(world)["version"] == version
+    first, second = world.agent.settings.policies.policies
+    assert (first.ttl, first.ttl_max, first.release.hold) == (60.0, 60.0, 30.0)
+    assert (second.ttl, second.ttl_max) == (30.0, 60.0)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 
 from isolation_agent.actions.orders import revert
 from isolation_agent.config import load_settings
+from isolation_agent.enforcers.client import StaleTerm
 from isolation_agent.errors import NotLeader
 from isolation_agent.service.agent import Agent
 from isolation_agent.storage.inbox import depth
@@ -153,11 +154,27 @@ def test_a_command_of_the_old_term_is_refused_by_the_enforcer(pair: tuple[World,
     world, _ = pair
     action = world.flood()
     world.enforcer.term = 9
-    with pytest.raises(NotLeader):
+    with pytest.raises(StaleTerm):
         world.agent.controller._fleet.remove("lb1", PORT, action["id"])
     limit = world.enforcer.limit_of(PORT)
     assert limit is not None
     assert limit.rate == GUARANTEE
+
+
+def test_who_leads_no_more_learns_no_terms(pair: tuple[World, Agent]) -> None:
+    """A leader that was paused sees a higher term; the database names another one."""
+    world, second = pair
+    world.flood()
+    second.controller.step()
+    world.clock.advance(6)
+    second.controller.step()
+    assert second.lease.term == 2
+    world.enforcer.term = 9
+    world.agent.lease._held_until = world.clock.monotonic() + 100
+    assert world.agent.lease.held, "as far as it knows"
+    with pytest.raises(NotLeader):
+        world.agent.controller.step()
+    assert "term.followed" not in world.audit_events()
 
 
 def test_orders_reach_the_leader_through_any_replica(pair: tuple[World, Agent]) -> None:

@@ -251,6 +251,7 @@ def test_numbers_of_actions_are_never_used_again(store: Store) -> None:
     assert {t.name for t in Base.metadata.sorted_tables} == {
         "meta", "inbox", "episode", "action", "reason", "timeline", "approval", "lease", "login_session",
         "stored_answer", "allow", "policy_version", "quarantine",
+        "node_term",
     }  # fmt: skip
     with store.write() as session:
         session.add(row := action())

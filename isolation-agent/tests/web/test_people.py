@@ -8,8 +8,9 @@ import pytest
 from flask.testing import FlaskClient
 
 from isolation_agent.web.app import create_app
+from isolation_agent.web.backoff import Backoff
 
-from ..support.world import API_TOKEN, GUARANTEE, PORT, World, events, policy, secret
+from ..support.world import API_TOKEN, GUARANTEE, PORT, FakeClock, World, events, policy, secret
 
 COOKIE = "vigia_session"
 
@@ -263,6 +264,39 @@ def test_a_session_opens_only_from_our_page(world: World) -> None:
     form = client.post("/v1/session", data={"token": API_TOKEN})
     assert (cross.status_code, form.status_code) == (403, 403)
     assert client.post("/v1/session", json={"token": "x" * 40}).status_code == 401
+
+
+def test_wrong_tokens_have_to_wait_longer_each_time(world: World) -> None:
+    client = browser(world)
+    answers = [client.post("/v1/session", json={"token": f"{i:040}"}) for i in range(60)]
+    assert [a.status_code for a in answers] == [401] * 5 + [429] * 55
+    waits = [int(a.headers["Retry-After"]) for a in answers[5:]]
+    assert waits[:5] == [1, 2, 4, 8, 16]
+    assert waits == sorted(waits)
+    assert waits[-1] == 300
+    assert world.audit_events().count("request.refused") == 1, "which fills no disk"
+    world.clock.advance(700)
+    assert client.post("/v1/session", json={"token": "x" * 40}).status_code == 401, "forgotten in time"
+
+
+def test_whoever_guesses_locks_no_operator_out(world: World) -> None:
+    client = browser(world)
+    for i in range(60):
+        client.post("/v1/session", json={"token": f"{i:040}"})
+    assert client.post("/v1/session", json={"token": API_TOKEN}).status_code == 201, "from the same address"
+    assert world.api("GET", "/v1/actions").status_code == 200
+    assert world.post(world.alert()).status_code == 200
+    elsewhere = {"REMOTE_ADDR": "192.0.2.7"}
+    other = client.post("/v1/session", json={"token": "x" * 40}, environ_base=elsewhere)
+    assert other.status_code == 401, "each address by itself"
+
+
+def test_guessers_of_many_addresses_take_bounded_memory(clock: FakeClock) -> None:
+    backoff = Backoff(clock)
+    for i in range(5000):
+        assert backoff.wrong(f"address-{i}") == 0.0
+    assert len(backoff._guessers) == 1024
+    assert [backoff.wrong("one") for _ in range(8)] == [0, 0, 0, 0, 0, 1, 2, 4]
 
 
 def test_sessions_end(world: World) -> None:

@@ -219,6 +219,7 @@ def test_an_alert_without_a_field_is_refused_alone_and_named(world: World, field
 
 @pytest.mark.parametrize("alert", [1, None, [], "alert"])
 def test_what_is_no_alert_is_refused_alone(world: World, alert: Any) -> None:
+    world.enforcer.flood(PORT)
     response = world.post(alert, world.alert())
     assert response.status_code == 202
     assert response.get_json()["refused"][0]["field"] == "alerts[0]"
@@ -428,6 +429,7 @@ def test_messages_at_once_are_all_stored(world: World) -> None:
 
 
 def test_truncated_messages_are_taken_and_noted(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    world.enforcer.flood(PORT)
     world.post(world.alert(), truncatedAlerts=7)
     world.step()
     assert any("truncated" in r.message for r in caplog.records)

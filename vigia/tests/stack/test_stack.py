@@ -228,6 +228,7 @@ def test_the_plan_has_every_service_once(demo: Lab, where: Places) -> None:
         "probe",
         f"--config={demo.layout.node('lb1') / 'probe.yaml'}",
         "--web.listen-address=127.77.0.1:9871",
+        f"--web.reload-token-file={where.api_token}",
     )
     assert probe.ready_url == "http://127.77.0.1:9871/-/ready"
     plan.write(where.plan, services)

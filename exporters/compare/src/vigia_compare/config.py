@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Annotated, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
@@ -81,6 +82,8 @@ class Config(Strict):
     prometheus: Annotated[str, AfterValidator(_url)] = "http://127.0.0.1:9090"
     tls: Tls | None = None
     """Of the listener, and towards Prometheus; plain HTTP without."""
+    reload_token_file: Path | None = None
+    """Whose token POST /-/reload needs; without, only SIGHUP and clients with a certificate reload."""
     tenant: Annotated[str, AfterValidator(_tenant)] = "_infra"
     """Whose probes are compared: the operator's own see every path alike."""
     metrics: list[Annotated[str, AfterValidator(_measure)]] = Field(

@@ -11,7 +11,7 @@ from werkzeug.exceptions import HTTPException
 
 from vigia_compare import report
 from vigia_compare.evaluation import Evaluation
-from vigia_service.ops import Ops, blueprint, text
+from vigia_service.ops import Ops, blueprint, harden, text
 
 __all__ = ["create_app"]
 
@@ -20,6 +20,7 @@ def create_app(ops: Ops, newest: Callable[[], tuple[Evaluation | None, str]]) ->
     """Return a WSGI application that shows the newest evaluation, or why there is none."""
     app = Flask("vigia_compare", static_folder=None)
     app.register_blueprint(blueprint(ops))
+    harden(app)
 
     @app.get("/")
     def landing() -> Response:

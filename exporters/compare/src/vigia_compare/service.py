@@ -60,6 +60,7 @@ class Service:
         """Read the certificates. Raises ConfigError."""
         self.metrics = Metrics()
         self._live = _Live.of(config)
+        self._folder = path.absolute().parent
         self._clock = clock
         self._wake = threading.Event()
         self._stop = threading.Event()
@@ -101,8 +102,14 @@ class Service:
 
     def app(self) -> Flask:
         """Return what the service shows on the web."""
-        ops = Ops(self.metrics.registry, self.stuck, self.unready, self.reloader.reload)
+        ops = Ops(
+            self.metrics.registry, self.stuck, self.unready, self.reloader.reload, self._reload_token_file
+        )
         return create_app(ops, lambda: (self.newest, self.problem))
+
+    def _reload_token_file(self) -> Path | None:
+        file = self.config.reload_token_file
+        return file and self._folder / file
 
     def stuck(self) -> str:
         """Return why the program should be restarted, or nothing: an evaluation asks some 20 times."""

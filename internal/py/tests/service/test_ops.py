@@ -22,7 +22,10 @@ from vigia_service.errors import ServiceError
 from vigia_service.metrics import SelfMetrics, revision
 from vigia_service.ops import HEALTH, Ops, blueprint
 from vigia_service.reload import Reloader
+from vigia_service.server.wsgi import CERTIFICATE
 from vigia_testing import eventually
+
+TOKEN = "reload-token-of-the-tests"
 
 
 def service() -> SelfMetrics:
@@ -50,11 +53,16 @@ def state() -> State:
 
 
 @pytest.fixture
-def client(state: State) -> FlaskClient:
+def client(state: State, tmp_path: Path) -> FlaskClient:
+    file = tmp_path / "reload.token"
+    file.touch(mode=0o600)
+    file.write_text(TOKEN)
     app = Flask("vigia_service", static_folder=None)
-    ops = Ops(state.metrics.registry, lambda: state.dead, lambda: state.unready, state.reload)
+    ops = Ops(state.metrics.registry, lambda: state.dead, lambda: state.unready, state.reload, lambda: file)
     app.register_blueprint(blueprint(ops))
-    return app.test_client()
+    made = app.test_client()
+    made.environ_base["HTTP_AUTHORIZATION"] = f"Bearer {TOKEN}"
+    return made
 
 
 def test_health_pages(client: FlaskClient, state: State) -> None:
@@ -73,6 +81,48 @@ def test_reload_page(client: FlaskClient, state: State) -> None:
     state.refusal = ServiceError("c.yaml:1: listen: is missing; add it")
     answer = client.post("/-/reload")
     assert (answer.status_code, answer.text) == (500, "c.yaml:1: listen: is missing; add it\n")
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 200),
+        ({"Origin": "http://localhost", "Sec-Fetch-Site": "same-origin"}, 200),
+        ({"Authorization": ""}, 401),
+        ({"Authorization": f"Bearer {TOKEN}x"}, 401),
+        ({"Authorization": f"Basic {TOKEN}"}, 401),
+        ({"Authorization": TOKEN}, 401),
+        ({"Origin": "http://evil.example"}, 403),
+        ({"Origin": "http://localhost:81"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Origin": "http://[::1"}, 403),
+        ({"Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Sec-Fetch-Site": "same-site"}, 403),
+    ],
+)
+def test_who_may_reload(client: FlaskClient, state: State, headers: dict[str, str], status: int) -> None:
+    answer = client.post("/-/reload", headers=headers)
+    assert answer.status_code == status
+    assert state.reloads == (status == 200)
+    assert TOKEN not in answer.text
+
+
+def test_a_token_that_is_gone_lets_nobody_in(client: FlaskClient, state: State, tmp_path: Path) -> None:
+    (tmp_path / "reload.token").unlink()
+    answer = client.post("/-/reload")
+    assert (answer.status_code, answer.text) == (500, "cannot read reload_token_file\n")
+    assert state.reloads == 0
+
+
+def test_without_a_token_only_a_certificate_will_do(state: State) -> None:
+    app = Flask("vigia_service", static_folder=None)
+    app.register_blueprint(blueprint(Ops(state.metrics.registry, lambda: "", lambda: "", state.reload)))
+    client = app.test_client()
+    assert client.post("/-/reload").status_code == 403
+    assert "send SIGHUP" in client.post("/-/reload").text
+    client.environ_base[CERTIFICATE] = {"subject": ((("commonName", "isolation-agent"),),)}
+    assert client.post("/-/reload").status_code == 200
+    assert client.post("/-/reload", headers={"Origin": "http://evil.example"}).status_code == 403
 
 
 def test_a_service_may_have_its_own_reload_page(state: State) -> None:

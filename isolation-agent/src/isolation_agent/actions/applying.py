@@ -10,13 +10,14 @@ from typing import Any
 from isolation_agent.actions.ending import Ending
 from isolation_agent.actions.runtime import Runtime
 from isolation_agent.actions.tick import Tick
-from isolation_agent.decision.evidence import evidence_of, flooding
+from isolation_agent.decision.evidence import evidence_of, verified
 from isolation_agent.decision.levels import LimitSpec
 from isolation_agent.decision.situation import Situation
 from isolation_agent.decision.verdict import Verdict, judge
 from isolation_agent.enforcers.client import Applied, EnforcerError, LimitRequest, Refused
 from isolation_agent.model.node import PortState
 from isolation_agent.model.states import Cause, State
+from isolation_agent.policy import MAX_TTL
 from isolation_agent.storage.journal import Entry, move
 from isolation_agent.storage.tables import Action
 
@@ -57,7 +58,7 @@ class Applying:
                 self._runtime.term,
             )
             row.evidence, row.decided_at = evidence, decided.at
-            row.params = situation.policy.params(repeats)
+            row.params = situation.policy.params(repeats) | {"verified": situation.verified}
             _want(row, verdict.spec)
             row.policy_version = tick.settings.policies.version
             row.limit_before = port.limit.model_dump() if port and port.limit else None
@@ -84,7 +85,7 @@ class Applying:
         verdict = judge(situation)
         if not verdict.allowed:
             self._ending.begin_release(action, Cause.FAILURE, verdict.reason, tick)
-        elif tick.is_old(action.decided_at or action.created_at) and not flooding(
+        elif tick.is_old(action.decided_at or action.created_at) and not verified(
             view, action.port, action.params["offered_below"]
         ):
             self._ending.fail(action, "the intent is old and the source shows no flood", tick)
@@ -102,7 +103,7 @@ class Applying:
         request = LimitRequest(
             id=action.id,
             tenant=action.tenant,
-            ttl_seconds=int(ttl),
+            ttl_seconds=int(min(ttl, MAX_TTL)),
             approved_by=action.approved_by if below_floor else None,
             **wanted,
         )

@@ -6,25 +6,28 @@ import contextlib
 import logging
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from isolation_agent.actions.lifecycle import Lifecycle
 from isolation_agent.actions.memory import Cooldowns
 from isolation_agent.actions.reconcile import Reconciler
 from isolation_agent.actions.runtime import Runtime
+from isolation_agent.actions.terms import Terms
 from isolation_agent.actions.tick import Tick
 from isolation_agent.alerts.claims import Claim, Claims
 from isolation_agent.alerts.intake import Intake
 from isolation_agent.alerts.payload import BadPayload, target_of
 from isolation_agent.config import Settings
-from isolation_agent.decision.evidence import flooding
+from isolation_agent.decision.evidence import verified
 from isolation_agent.decision.guards import GUARDS
 from isolation_agent.decision.levels import effective_level
 from isolation_agent.enforcers.fleet import Fleet
 from isolation_agent.enforcers.snapshot import Snapshot
 from isolation_agent.errors import AgentError
 from isolation_agent.metrics import Metrics
+from isolation_agent.model.node import View
 from isolation_agent.model.states import ENFORCING, State
 from isolation_agent.storage import actions, episodes, inbox
 from isolation_agent.storage.allowlist import allowed_now
@@ -42,6 +45,7 @@ _log = logging.getLogger(__name__)
 _UNDECIDED_PER_TURN = 200
 _SWITCH_LOOKED_AT_EVERY = 0.2
 _PRUNE_EVERY = 60.0
+_DOUBTFUL = (State.RECEIVED, State.SUPPRESSED, State.PENDING_APPROVAL)
 _UNDECIDED = (State.RECEIVED, State.SUPPRESSED, State.APPROVED, *ENFORCING)
 
 
@@ -67,6 +71,7 @@ class Controller:
         self._runtime = Runtime(journal, metrics, Cooldowns(self._clock))
         self._lifecycle = Lifecycle(self._runtime)
         self._reconciler = Reconciler(journal, metrics)
+        self._terms = Terms(journal)
         self._settings, self._fleet = settings, fleet
         self._swap_lock = threading.Lock()
         self._next: tuple[Settings, Fleet] | None = None
@@ -130,7 +135,8 @@ class Controller:
         led = self._lease.keep()
         self._metrics.leader.set(led)
         self._metrics.term.set(self._lease.term)
-        self._fleet.lead(self._lease.term, lambda: self._lease.held)
+        self._terms.begin(self._lease.term)
+        self._fleet.lead(self._terms.of, lambda: self._lease.held)
         if not led:
             self._term = 0
         elif self._term != self._lease.term:
@@ -197,17 +203,21 @@ class Controller:
     def _look(self, rows: Sequence[Action], idle: Sequence[Episode], *, everywhere: bool) -> Tick:
         """Read the enforcers that matter in this turn."""
         nodes = {a.node for a in rows} | {e.labels.get("node", "") for e in idle}
+        nodes |= self._fleet.stale
         everywhere = everywhere or self._snapshot.watched
         views = self._fleet.look(nodes | set(self._fleet.nodes) if everywhere else nodes)
         self._snapshot.take({n: v for n, v in views.items() if n in self._fleet})
+        views |= self._complaints(rows, idle, views)
+        self._terms.follow(self._fleet)
         # Who is not deciding about anything needs no counts of what was decided before.
         deciding = bool(idle) or any(a.state in _UNDECIDED for a in rows)
+        new = [a for a in rows if a.state is State.RECEIVED and a.level != "L0" and _borne_out(a, views)]
         now = self._clock.now()
         with self._journal.store.read() as session:
             kill_switch, tripped = self._journal.store.switches(session)
             reasons = actions.reasons_of_open(session) if rows else defaultdict(list)
             recent = self._ended_lately(session) if deciding else Counter()
-            begun = self._begun(session) if deciding and not tripped else 0
+            begun = self._begun(session) + len(new) if deciding and not tripped else 0
             harm = self._harm(session) if rows else []
         return Tick(
             settings=self._settings,
@@ -223,6 +233,15 @@ class Controller:
             allowed=allowed_now(self._journal.store, now) if rows else (),
             harm=harm,
         )
+
+    def _complaints(
+        self, rows: Iterable[Action], idle: Iterable[Episode], views: Mapping[str, View]
+    ) -> dict[str, View]:
+        """Ask the nodes of alerts that their own kernels do not bear out whether victims complain."""
+        doubtful = {a.node for a in rows if a.state in _DOUBTFUL and not _borne_out(a, views)}
+        doubtful |= {e.labels.get("node", "") for e in idle}
+        asked = [n for n in doubtful if n in views and views[n].state is not None]
+        return {n: replace(views[n], accused=ports) for n, ports in self._fleet.accused(asked).items()}
 
     def _ended_lately(self, session: Transaction) -> Counter[str]:
         """Return how many limits of each tenant ended within per_tenant_within."""
@@ -256,19 +275,30 @@ class Controller:
         """Make actions for alerts that still fire without one, where the source shows the flood."""
         made: dict[int, Action] = {}
         for episode in idle:
-            claim = self._claim(episode, tick)
-            if claim is None:
+            try:
+                action = self._revived(episode, tick)
+            except AgentError:
+                raise
+            except Exception:
+                _log.exception("cannot handle an alert in this turn", extra={"episode": episode.id})
                 continue
-            entry = Entry("alert_still_firing", tick.now, {"fingerprint": episode.fingerprint})
-            with self._journal.writer.write() as session:
-                ((action, made_for_it),) = Claims(session, tick.settings).take([(claim, [entry])])
-                event = "action.received" if made_for_it else "action.reason_added"
-                detail = {"fingerprint": episode.fingerprint, "policy": claim.policy.name}
-                self._journal.audit.append(about(action, event, "controller", detail))
-            tick.reasons[action.seq].append((claim.policy.name, episode))
-            if action.state is State.RECEIVED:
+            if action is not None and action.state is State.RECEIVED:
                 made[action.seq] = action
         return list(made.values())
+
+    def _revived(self, episode: Episode, tick: Tick) -> Action | None:
+        """Return the action that an episode has from now on, if the source bears it out."""
+        claim = self._claim(episode, tick)
+        if claim is None:
+            return None
+        entry = Entry("alert_still_firing", tick.now, {"fingerprint": episode.fingerprint})
+        with self._journal.writer.write() as session:
+            ((action, made_for_it),) = Claims(session, tick.settings).take([(claim, [entry])])
+            event = "action.received" if made_for_it else "action.reason_added"
+            detail = {"fingerprint": episode.fingerprint, "policy": claim.policy.name}
+            self._journal.audit.append(about(action, event, "controller", detail))
+        tick.reasons[action.seq].append((claim.policy.name, episode))
+        return action
 
     def _claim(self, episode: Episode, tick: Tick) -> Claim | None:
         """Return what an episode without an action asks for now, if the source bears it out."""
@@ -283,17 +313,18 @@ class Controller:
         key = (policy.name, target.node, target.port, target.tenant)
         if self._runtime.cooldowns.left(key, policy.cooldown) > 0:
             return None
-        if not flooding(view, target.port, policy.release.offered_below):
+        if not verified(view, target.port, policy.release.offered_below):
             return None
         return Claim(policy, target, episode, tick.now, needs_evidence=True)
 
     def _advance(self, rows: Iterable[Action], tick: Tick) -> bool:
         """Let every action take its step; one that breaks does not stop the others.
 
-        A turn with many actions ends early when somebody turns the kill switch meanwhile.
+        New ones that nothing bears out come last: however many alerts somebody sends, they keep no flood
+        waiting. A turn with many actions ends early when somebody turns the kill switch meanwhile.
         """
         undecided, look = 0, self._clock.monotonic() + _SWITCH_LOOKED_AT_EVERY
-        for action in rows:
+        for action in sorted(rows, key=lambda a: a.state is State.RECEIVED and not _borne_out(a, tick.views)):
             if action.state is State.RECEIVED:
                 undecided += 1
                 if undecided > _UNDECIDED_PER_TURN:
@@ -362,3 +393,8 @@ class Controller:
             gauge.set(0)
         self._metrics.kill_switch.set(0)
         self._metrics.enforcer_up.clear()
+
+
+def _borne_out(action: Action, views: Mapping[str, View]) -> bool:
+    """Tell whether an enforcer bears out an action's alert now."""
+    return verified(views.get(action.node), action.port, action.params["offered_below"])

@@ -9,7 +9,7 @@ from isolation_agent.actions.ending import Ending
 from isolation_agent.actions.in_force import InForce
 from isolation_agent.actions.runtime import Runtime
 from isolation_agent.actions.tick import Tick
-from isolation_agent.decision.evidence import evidence_of, flooding
+from isolation_agent.decision.evidence import evidence_of, verified
 from isolation_agent.decision.situation import Situation
 from isolation_agent.decision.verdict import Verdict, judge
 from isolation_agent.model.states import Cause, State
@@ -68,9 +68,7 @@ class Lifecycle:
             self._suppress(action, verdict, situation)
         elif verdict.level == "L0":
             self._observe(action, verdict, situation)
-        elif self._must_show(action, tick) and not flooding(
-            view, action.port, action.params["offered_below"]
-        ):
+        elif self._must_show(action, tick) and not situation.verified:
             return
         elif verdict.approval:
             self._ask(action, verdict, situation)
@@ -86,11 +84,12 @@ class Lifecycle:
             action, "action.pending_approval", entry, detail=detail | {"evidence": evidence}
         ) as row:
             move(row, State.PENDING_APPROVAL)
-            row.guard, row.reason, row.level = None, f"{verdict.reason}; {verdict.approval}", verdict.level
+            row.guard, row.level = verdict.asked_by or None, verdict.level
+            row.reason = f"{verdict.reason}; {verdict.approval}"
             row.rate, row.evidence, row.decided_at = verdict.rate, evidence, entry.at
         self._runtime.metrics.approvals.labels("requested").inc()
-        if situation.breaker:
-            self._runtime.metrics.suppressed.labels("breaker").inc()
+        if verdict.asked_by:
+            self._runtime.metrics.suppressed.labels(verdict.asked_by).inc()
 
     def _pending(self, action: Action, tick: Tick) -> None:
         watch, now = self._runtime.watch(action), self._runtime.clock.monotonic()
@@ -109,6 +108,28 @@ class Lifecycle:
             reason = f"nobody approved it within {policy.approval_timeout:g}s"
             self._runtime.metrics.approvals.labels("unanswered").inc()
             self._ending.close(action, Cause.UNANSWERED, reason)
+        elif action.guard == "evidence":
+            self._look_again(action, tick)
+
+    def _look_again(self, action: Action, tick: Tick) -> None:
+        """Go on with an alert that waits for a person because nothing bore it out, once something does."""
+        view = tick.views[action.node]
+        if not verified(view, action.port, action.params["offered_below"]):
+            return
+        situation = self._runtime.situation(action, tick)
+        verdict = judge(situation)
+        if verdict.guard == "other_limit" and not verdict.also and situation.held:
+            self._merge(action, tick.held[action.node, action.port])
+        elif not verdict.allowed:
+            self._suppress(action, verdict, situation)
+        elif not verdict.approval:
+            self._applying.intend(action, verdict, situation, tick)
+        else:
+            entry = Entry("approval_requested", self._runtime.clock.now(), {"why": verdict.approval})
+            with self._runtime.journal.change(
+                action, "action.pending_approval", entry, detail=entry.detail
+            ) as row:
+                row.guard, row.reason = verdict.asked_by or None, f"{verdict.reason}; {verdict.approval}"
 
     def _approved(self, action: Action, tick: Tick) -> None:
         """Ask the guards once more: what a person approved may have changed since."""

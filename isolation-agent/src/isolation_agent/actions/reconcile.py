@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
+
 from isolation_agent.actions.tick import Tick
 from isolation_agent.enforcers.client import EnforcerError
+from isolation_agent.errors import AgentError
 from isolation_agent.metrics import Metrics
 from isolation_agent.model.node import Limit, PortState
 from isolation_agent.model.states import Cause, State
@@ -13,6 +16,8 @@ from isolation_agent.storage.journal import Entry, Journal
 from isolation_agent.storage.tables import Action
 
 __all__ = ["Reconciler"]
+
+_log = logging.getLogger(__name__)
 
 
 class Reconciler:
@@ -29,8 +34,17 @@ class Reconciler:
             for port in view.state.ports if view.state else ():
                 if port.limit is not None:
                     seen.add((node, port.port, port.limit.id))
-                    self._found(node, port, port.limit, tick)
+                    self._find(node, port, port.limit, tick)
         self._settle_orphans(seen, tick)
+
+    def _find(self, node: str, port: PortState, limit: Limit, tick: Tick) -> None:
+        """Handle one limit; what cannot be handled, whatever its node says of it, stops no other one."""
+        try:
+            self._found(node, port, limit, tick)
+        except AgentError:
+            raise
+        except Exception:
+            _log.exception("cannot compare a limit with the record", extra={"node": node})
 
     def _found(self, node: str, port: PortState, limit: Limit, tick: Tick) -> None:
         with self._journal.store.read() as session:

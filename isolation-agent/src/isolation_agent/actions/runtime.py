@@ -77,8 +77,8 @@ class Runtime:
         """Put together what a decision about the action depends on."""
         policy = self.policy_of(action, tick)
         held = tick.held.get((action.node, action.port))
-        own = int(held is not None and held.seq == action.seq)
-        active = tick.active
+        own = held is not None and held.seq == action.seq
+        counted = [a for a in tick.held.values() if a.seq != action.seq and a.params.get("verified", True)]
         reasons = tick.firing(action) or tick.reasons[action.seq]
         return Situation(
             policy=policy or Policy.model_construct(name=action.policy, match={}, level=action.level),
@@ -95,9 +95,9 @@ class Runtime:
             approved_by=action.approved_by,
             allowed_since=tick.allowed,
             cooldown_left=self.cooldowns.left(action.key, action.params["cooldown"]),
-            active=active.total() - own,
-            active_on_node=tick.active_on(action.node) - own,
-            active_of_tenant=active[action.tenant] + tick.recent[action.tenant] - own,
+            active=len(counted),
+            active_on_node=sum(a.node == action.node for a in counted),
+            active_of_tenant=sum(a.tenant == action.tenant for a in counted) + tick.recent[action.tenant],
             tenants=tick.tenants,
             breaker=tick.breaker,
         )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 from isolation_agent.alerts.payload import Alert, BadPayload, target_of
 from isolation_agent.clock import Clock, rfc3339
 from isolation_agent.config import Settings
-from isolation_agent.decision.evidence import evidence_of, flooding
+from isolation_agent.decision.evidence import evidence_of
 from isolation_agent.decision.situation import Situation
 from isolation_agent.decision.verdict import judge
 from isolation_agent.enforcers.fleet import open_fleet
@@ -52,6 +53,8 @@ def simulate(alert: Alert, settings: Settings, clock: Clock) -> dict[str, Any]:
 def _decide(alert: Alert, policy: Policy, target: Target, settings: Settings, clock: Clock) -> dict[str, Any]:
     with closing(open_fleet(settings, clock, Metrics())) as fleet:
         view = fleet.look_at(target.node)
+        if view.state is not None:
+            view = replace(view, accused=fleet.accused([target.node])[target.node])
     situation = Situation(
         policy=policy,
         guards=settings.policies.guards,
@@ -76,12 +79,10 @@ def _decide(alert: Alert, policy: Policy, target: Target, settings: Settings, cl
         return shown | _outcome("suppress", verdict.reason) | stopped
     if verdict.level == "L0":
         return shown | _outcome("observe", verdict.reason)
+    if age > settings.config.controller.max_alert_age and not situation.verified:
+        return shown | _outcome("ignore", f"the alert is {age:.0f}s old and the source shows no flood")
     if verdict.approval:
         return shown | _outcome("ask", f"{verdict.reason}; {verdict.approval}")
-    if age > settings.config.controller.max_alert_age and not flooding(
-        view, target.port, policy.release.offered_below
-    ):
-        return shown | _outcome("ignore", f"the alert is {age:.0f}s old and the source shows no flood")
     return shown | _outcome("apply", verdict.reason)
 
 
@@ -100,14 +101,15 @@ def _on_record(settings: Settings, policy: Policy, target: Target, clock: Clock)
         lately = actions.tenants_ended_since(session, since)[target.tenant]
         kill_switch, breaker = store.kill_switch(), store.breaker()
         allowed = allowed_now(store, clock.now())
+    counted = [a for a in held if a.params.get("verified", True)]
     passed = (clock.now() - ended).total_seconds() if ended else policy.cooldown
     return {
         "kill_switch": kill_switch,
         "held": any((a.node, a.port) == (target.node, target.port) for a in held),
         "cooldown_left": max(0.0, policy.cooldown - max(0.0, passed)),
-        "active": len(held),
-        "active_on_node": sum(a.node == target.node for a in held),
-        "active_of_tenant": sum(a.tenant == target.tenant for a in held) + lately,
+        "active": len(counted),
+        "active_on_node": sum(a.node == target.node for a in counted),
+        "active_of_tenant": sum(a.tenant == target.tenant for a in counted) + lately,
         "breaker": breaker,
         "allowed_since": allowed,
     }

@@ -35,15 +35,6 @@ class Tick:
     harm: Sequence[Episode] = ()  # firing alerts that show harm to others
 
     @property
-    def active(self) -> Counter[str]:
-        """Limits in force or under way, by tenant."""
-        return Counter(action.tenant for action in self.held.values())
-
-    def active_on(self, node: str) -> int:
-        """Limits in force or under way on a node."""
-        return sum(held_on == node for held_on, _ in self.held)
-
-    @property
     def loop(self) -> Loop:
         """Timing of the controller."""
         return self.settings.config.controller

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from itertools import islice
 from typing import Any
 
 from isolation_agent.alerts.claims import Claim, Claims
-from isolation_agent.alerts.payload import Alert, BadPayload, Payload, parse_payload, target_of
+from isolation_agent.alerts.payload import (
+    Alert,
+    BadPayload,
+    Payload,
+    parse_payload,
+    target_of,
+)
 from isolation_agent.clock import rfc3339
 from isolation_agent.config import Settings
 from isolation_agent.errors import AgentError
@@ -72,24 +77,17 @@ class Intake:
 
     def _together(self, messages: Sequence[InboxMessage], settings: Settings) -> bool:
         """Handle messages in one transaction; False, and nothing is done, if that cannot be."""
-        try:
-            parsed = [(m, parse_payload(m.body, _ANY_NUMBER, m.received_at)) for m in messages]
-            arrivals = [(alert, m) for m, payload in parsed for alert in payload.alerts]
-            if len(arrivals) > _BATCH:
-                return False
-            refused = [(m, payload) for m, payload in parsed if payload.refused]
-            self._store(arrivals, _Done(messages, refused), settings)
-        except AgentError:
-            raise
-        except Exception:  # whichever it was: one by one it will show
-            _log.debug("messages cannot be handled together", exc_info=True)
+        parsed = [(m, self._parse(m)) for m in messages]
+        arrivals = [(alert, m) for m, payload in parsed for alert in payload.alerts]
+        if len(arrivals) > _BATCH:
             return False
-        return True
+        refused = [(m, payload) for m, payload in parsed if payload.refused]
+        return self._stored(arrivals, _Done(messages, refused), settings)
 
     def _handle(self, message: InboxMessage, settings: Settings) -> None:
         """Handle one message; one that cannot be handled is put aside, so that it blocks nothing."""
         try:
-            payload = parse_payload(message.body, _ANY_NUMBER, message.received_at)
+            payload = self._parse(message)
             if payload.truncated:
                 _log.warning("Alertmanager truncated a message", extra={"alerts": payload.truncated})
             self._take(payload, message, settings)
@@ -97,7 +95,7 @@ class Intake:
         except AgentError:
             raise
         except Exception:
-            _log.exception("cannot handle a message", extra={"sha256": message.sha256})
+            _log.exception("cannot put a message aside", extra={"sha256": message.sha256})
         with self._journal.writer.write() as session:
             row = session.get_one(InboxMessage, message.id)
             row.attempts += 1
@@ -106,13 +104,54 @@ class Intake:
             self._journal.note("inbox.dropped", "agent", sha256=row.sha256, bytes=row.size)
             session.delete(row)
 
+    @staticmethod
+    def _parse(message: InboxMessage) -> Payload:
+        """Read a message. One that cannot be read any more is refused as a whole, for people to look at."""
+        try:
+            return parse_payload(message.body, _ANY_NUMBER, message.received_at)
+        except Exception as e:
+            _log.exception("cannot read a message", extra={"sha256": message.sha256})
+            return Payload.unreadable(message.body, f"the message cannot be read: {_why(e)}")
+
     def _take(self, payload: Payload, message: InboxMessage, settings: Settings) -> None:
-        """Store the alerts in batches; the message leaves the inbox with the last one."""
-        batches: list[Sequence[Alert]] = list(_batches(payload.alerts)) or [()]
-        for batch in batches[:-1]:
-            self._store([(alert, message) for alert in batch], _Done([], []), settings)
+        """Store the alerts in batches; the message leaves the inbox with what was refused of it."""
+        arrivals = [(alert, message) for alert in payload.alerts]
         refused = [(message, payload)] if payload.refused else []
-        self._store([(alert, message) for alert in batches[-1]], _Done([message], refused), settings)
+        if len(arrivals) <= _BATCH and self._stored(arrivals, _Done([message], refused), settings):
+            return
+        unusable: dict[int, str] = {}
+        for start in range(0, len(arrivals), _BATCH):
+            self._salvage(arrivals, range(start, min(start + _BATCH, len(arrivals))), unusable, settings)
+        whole = payload.refusing(unusable)
+        self._store([], _Done([message], [(message, whole)] if whole.refused else []), settings)
+
+    def _salvage(
+        self, arrivals: Sequence[Arrival], part: range, unusable: dict[int, str], settings: Settings
+    ) -> None:
+        """Store what can be stored of a part, and note what cannot be, which costs the others nothing."""
+        try:
+            self._store(arrivals[part.start : part.stop], _Done([], []), settings)
+            return
+        except AgentError:
+            raise
+        except Exception as e:
+            if len(part) == 1:
+                _log.exception("cannot handle an alert", extra={"sha256": arrivals[part.start][1].sha256})
+                unusable[part.start] = f"the alert cannot be handled: {_why(e)}"
+                return
+        for half in (part[: len(part) // 2], part[len(part) // 2 :]):
+            self._salvage(arrivals, half, unusable, settings)
+
+    def _stored(self, arrivals: Sequence[Arrival], done: _Done, settings: Settings) -> bool:
+        """Store alerts; False, and nothing is done, if that cannot be."""
+        try:
+            self._store(arrivals, done, settings)
+        except AgentError:
+            raise
+        except Exception:  # whichever it was: one by one it will show
+            _log.debug("alerts cannot be handled together", exc_info=True)
+            return False
+        return True
 
     def _store(self, arrivals: Sequence[Arrival], done: _Done, settings: Settings) -> None:
         """Store alerts, and take the messages that are done from the inbox, in one transaction."""
@@ -299,7 +338,8 @@ def _entries(episode: Episode, message: InboxMessage) -> list[Entry]:
     ]
 
 
-def _batches(alerts: Sequence[Alert]) -> Iterator[Sequence[Alert]]:
-    rest = iter(alerts)
-    while batch := list(islice(rest, _BATCH)):
-        yield batch
+def _why(e: Exception) -> str:
+    """Say what went wrong, in a line that any database can store."""
+    return (
+        f"{type(e).__name__}: {e}".encode("ascii", "backslashreplace").decode("ascii").replace("\0", "")[:200]
+    )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -152,10 +152,29 @@ class Payload:
     """One POST of Alertmanager."""
 
     alerts: list[Alert]
+    positions: list[int]
+    """where in the message each of them was, from 0"""
     refused: list[RefusedAlert]
     """the first of those that were refused"""
     refused_total: int
     truncated: int
+
+    def refusing(self, unusable: Mapping[int, str]) -> Payload:
+        """Return the payload with some of its alerts refused after all, and why: by their index."""
+        more = [
+            RefusedAlert(
+                self.positions[i], "", why, _beginning(self.alerts[i].model_dump(mode="json", by_alias=True))
+            )
+            for i, why in unusable.items()
+        ]
+        refused = [*self.refused, *more][:_KEPT]
+        return replace(self, refused=refused, refused_total=self.refused_total + len(more))
+
+    @classmethod
+    def unreadable(cls, raw: bytes, why: str) -> Payload:
+        """Return what stands for a message that cannot be read any more."""
+        beginning = raw[:_SHOWN].decode("ascii", "backslashreplace")[:_SHOWN]
+        return cls([], [], [RefusedAlert(0, "", why, beginning)], 1, 0)
 
 
 def parse_payload(raw: bytes, max_alerts: int, at: datetime) -> Payload:
@@ -173,16 +192,18 @@ def _payload(document: dict[str, Any], max_alerts: int, at: datetime) -> Payload
         )
     envelope = _validated(_Envelope, document, at)
     taken: list[Alert] = []
+    positions: list[int] = []
     refused: list[RefusedAlert] = []
     for position, content in enumerate(envelope.alerts):
         try:
             taken.append(Alert.model_validate(content, context=at))
+            positions.append(position)
         except PydanticError as e:
             if len(refused) < _KEPT:
                 bad = _bad(e, f"alerts[{position}]")
                 refused.append(RefusedAlert(position, bad.field or "", str(bad), _beginning(content)))
     total = len(envelope.alerts) - len(taken)
-    return Payload(taken, refused, total, envelope.truncated_alerts)
+    return Payload(taken, positions, refused, total, envelope.truncated_alerts)
 
 
 def parse_alert(raw: bytes, max_alerts: int, at: datetime) -> list[Alert]:

@@ -8,7 +8,7 @@ from typing import Any
 from isolation_agent.clock import rfc3339
 from isolation_agent.model.node import PortState, View
 
-__all__ = ["evidence_of", "flooding", "offered_load"]
+__all__ = ["evidence_of", "flooding", "missing", "offered_load", "verified"]
 
 _FRESH = timedelta(seconds=5)
 """Age up to which the last sign of a flood in the kernel is evidence that it goes on."""
@@ -30,6 +30,32 @@ def flooding(view: View | None, port_id: str, offered_below: float) -> bool:
     if since is None or (last is not None and state.time - last > _FRESH):  # one clock, the node's
         return False
     return offered >= offered_below * port.guarantee
+
+
+def verified(view: View | None, port_id: str, offered_below: float) -> bool:
+    """Tell whether an enforcer bears an alert out, the source's or the victim's.
+
+    The source's does if its kernel sees a flood now. The victim's has complained of the port if the fast
+    loop holds it back, which counts while the port sends beyond what its tenant bought.
+    """
+    if flooding(view, port_id, offered_below):
+        return True
+    if view is None or view.state is None or port_id not in view.accused:
+        return False
+    port = view.state.find(port_id)
+    offered = offered_load(port)
+    return port is not None and offered is not None and offered > port.guarantee > 0
+
+
+def missing(port: PortState | None) -> str:
+    """Say what an alert that is not borne out lacks."""
+    offered, guarantee = offered_load(port), port.guarantee if port else 0
+    load = (
+        "an unknown load" if offered is None else f"{offered:.0f} of the {guarantee} bytes/s that it bought"
+    )
+    return (
+        f"the alert alone asks for it: the port sends {load}, its enforcer sees no flood, no victim complains"
+    )
 
 
 def evidence_of(view: View, port: PortState | None) -> dict[str, Any]:

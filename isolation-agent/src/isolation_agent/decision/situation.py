@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from isolation_agent.decision.evidence import verified
 from isolation_agent.decision.levels import LimitSpec, effective_level, spec_of
 from isolation_agent.model.node import PortState, View
 from isolation_agent.model.target import Target
@@ -41,6 +42,11 @@ class Situation:
     def port(self) -> PortState | None:
         """The target's port as the enforcer reports it."""
         return self.view.state.find(self.target.port) if self.view.state else None
+
+    @property
+    def verified(self) -> bool:
+        """True if an enforcer bears the alert out."""
+        return verified(self.view, self.target.port, self.policy.release.offered_below)
 
     @property
     def rate(self) -> int:

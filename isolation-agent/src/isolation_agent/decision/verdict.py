@@ -22,6 +22,7 @@ class Verdict:
     reason: str
     also: Mapping[str, str] = field(default_factory=dict)  # further guards that would stop it
     approval: str = ""  # why a person has to decide, if nothing stops it
+    asked_by: str = ""  # the guard that says so; none if the policy, the level or the alert does
 
     @property
     def allowed(self) -> bool:
@@ -39,7 +40,7 @@ def judge(s: Situation) -> Verdict:
     level = s.at_level
     asked = [g for g in GUARDS if _concerns(g, s)]
     objections = {g.name: text for g in asked if (text := g.objection(s))}
-    by_hand = [objections.pop(g.name) for g in asked if g.asks_a_person and g.name in objections]
+    by_hand = {g.name: objections.pop(g.name) for g in asked if g.asks_a_person and g.name in objections}
     spec = None if level == "L0" else s.spec
     if objections:
         first = next(iter(objections))
@@ -47,8 +48,9 @@ def judge(s: Situation) -> Verdict:
         return Verdict(level, spec, first, objections[first], also)
     if spec is None:
         return Verdict(level, None, None, "level L0: recorded, nothing is limited")
-    approval = next(iter(by_hand), "") or _approval(s, level)
-    return Verdict(level, spec, None, spec.describe(s.target.port), approval=approval)
+    asked_by = next(iter(by_hand), "")
+    approval = by_hand.get(asked_by) or _approval(s, level)
+    return Verdict(level, spec, None, spec.describe(s.target.port), approval=approval, asked_by=asked_by)
 
 
 def _concerns(guard: Guard, s: Situation) -> bool:

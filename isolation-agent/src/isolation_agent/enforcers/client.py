@@ -9,11 +9,11 @@ from typing import Any, Self, TypeVar
 from urllib.parse import quote
 
 import httpx
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
-from isolation_agent.model.node import Amount, Count, Limit, NodeState, Reported
-from isolation_agent.tokens import Token
+from isolation_agent.model.node import Amount, Count, Left, Limit, NodeState, Reported
+from vigia_service.tokens import Token
 
 __all__ = [
     "Applied",
@@ -23,6 +23,7 @@ __all__ = [
     "Refused",
     "Removed",
     "RemovedAll",
+    "StaleTerm",
     "Unreachable",
 ]
 
@@ -59,7 +60,7 @@ class Pair(Reported):
     rate_bytes_per_second: Count
     floor_bytes_per_second: Amount = 0.0
     severity: Count = 0
-    expires_in_seconds: float = Field(allow_inf_nan=False)
+    expires_in_seconds: Left
     policed_bytes: Count = 0
 
 
@@ -106,6 +107,10 @@ class Refused(EnforcerError):
         super().__init__(f"{code}: {message}")
         self.status = status
         self.code = code
+
+
+class StaleTerm(Refused):
+    """This node has taken a command of a later leader. It says nothing about the other nodes."""
 
 
 class EnforcerClient:
@@ -208,4 +213,4 @@ def _refusal(status: int, raw: bytes) -> EnforcerError:
         code, message = str(error["code"])[:64], str(error["message"])[:300]
     except (ValueError, KeyError, TypeError, IndexError):
         return Unreachable(f"HTTP {status} without the contract's error body")
-    return Refused(status, code, message)
+    return (StaleTerm if code == "stale_term" else Refused)(status, code, message)

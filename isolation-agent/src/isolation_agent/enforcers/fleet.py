@@ -20,6 +20,7 @@ from isolation_agent.enforcers.client import (
     Refused,
     Removed,
     RemovedAll,
+    StaleTerm,
     Unreachable,
 )
 from isolation_agent.errors import NotLeader
@@ -55,6 +56,8 @@ class _Standing:
     error: str = ""
     last_time: datetime | None = None
     supports: frozenset[str] = frozenset()
+    term: int = 0  # highest that it has seen
+    stale: bool = False  # it has refused ours since
 
 
 class Fleet:
@@ -68,7 +71,7 @@ class Fleet:
         self._standing = {node: _Standing() for node in enforcers}
         self._pool: ThreadPoolExecutor | None = None
         self._held: Callable[[], bool] = lambda: True
-        self._term = 0
+        self._term_for: Callable[[str], int] = lambda _node: 0
 
     def __contains__(self, node: object) -> bool:
         return node in self._enforcers
@@ -110,6 +113,7 @@ class Fleet:
         if state.time == standing.last_time:
             return View(None, f"node {node} repeats its state of {rfc3339(state.time)}")
         standing.last_time, standing.supports = state.time, state.supports
+        standing.term, standing.stale = state.term, False
         return View(state)
 
     def pairs(self) -> dict[str, PairList | EnforcerError]:
@@ -124,16 +128,40 @@ class Fleet:
         wanted = self.nodes
         return dict(zip(wanted, self._together(one, wanted), strict=True))
 
-    def lead(self, term: int, held: Callable[[], bool]) -> None:
-        """Carry this term in every command, and send none while held says no."""
-        self._term, self._held = term, held
+    def accused(self, nodes: Iterable[str]) -> dict[str, frozenset[str]]:
+        """Return the ports that the fast loops of these nodes hold back, each for the node of a victim.
+
+        It says nothing of a node's health: an enforcer that cannot tell shows no complaints.
+        """
+
+        def one(node: str) -> frozenset[str]:
+            try:
+                return frozenset(p.port for p in self._enforcers[node].pairs().pairs)
+            except EnforcerError:
+                return frozenset()
+
+        wanted = sorted(set(nodes) & set(self._enforcers))
+        return dict(zip(wanted, self._together(one, wanted), strict=True))
+
+    def lead(self, term_for: Callable[[str], int], held: Callable[[], bool]) -> None:
+        """Carry the node's term in every command, and send none while held says no."""
+        self._term_for, self._held = term_for, held
+
+    def terms(self) -> dict[str, int]:
+        """Return the highest term that each node has seen, of those that know what that is."""
+        return {n: s.term for n, s in self._standing.items() if "term" in s.supports}
+
+    @property
+    def stale(self) -> set[str]:
+        """Nodes that have refused a command since they were read: a later leader had commanded them."""
+        return {n for n, s in self._standing.items() if s.stale}
 
     def _fence(self, node: str) -> int | None:
         """Return the term to send, if the enforcer knows what that is. Raises NotLeader."""
         if not self._held():
             raise NotLeader("the lease has run out; no command is sent")
         standing = self._standing.get(node)
-        return self._term if standing is not None and "term" in standing.supports else None
+        return self._term_for(node) if standing is not None and "term" in standing.supports else None
 
     def apply(self, node: str, port: str, request: LimitRequest) -> Applied:
         """Set or extend a limit on a node. Raises EnforcerError or NotLeader."""
@@ -173,9 +201,15 @@ class Fleet:
         except EnforcerError as e:
             outcome = "refused" if isinstance(e, Refused) else "unreachable"
             self._record(node, operation, outcome, str(e))
-            if isinstance(e, Refused) and e.code == "stale_term":
-                raise NotLeader(f"node {node} has seen a later leader: {e}") from e
+            self._standing[node].stale |= isinstance(e, StaleTerm)
             raise
+        except NotLeader:
+            raise  # about this replica, not about the node
+        except Exception as e:  # whatever one node makes of us, the others must not suffer from it
+            _log.exception("cannot use the answer of an enforcer", extra={"node": node})
+            unusable = f"{operation}: the answer cannot be used: {type(e).__name__}"
+            self._record(node, operation, "unreachable", unusable)
+            raise Unreachable(unusable) from e
         self._record(node, operation, "ok", "")
         return answer
 

@@ -3,13 +3,37 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Annotated
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic_core import PydanticCustomError
 
-__all__ = ["Amount", "Count", "Limit", "NodeState", "Offered", "PortState", "Reported", "Signals", "View"]
+__all__ = [
+    "Amount",
+    "Count",
+    "Left",
+    "Limit",
+    "NodeState",
+    "Offered",
+    "PortState",
+    "Reported",
+    "Signals",
+    "View",
+]
 
-Count = Annotated[int, Field(ge=0)]
+
+def _utc(value: datetime) -> datetime:
+    try:
+        return value.astimezone(UTC)
+    except OverflowError as e:
+        raise PydanticCustomError("vigia", "is no instant in UTC") from e
+
+
+Instant = Annotated[AwareDatetime, AfterValidator(_utc)]
+Count = Annotated[int, Field(ge=0, lt=2**64)]
+Left = Annotated[float, Field(ge=-1e6, le=1e6, allow_inf_nan=False)]
+"""Seconds until something ends: of bounded size, so that it can be added to any instant."""
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
@@ -28,7 +52,7 @@ class Limit(Reported):
     packets_per_second: Count | None = None
     new_flows_per_second: Count | None = None
     burst_bytes: Count = 0
-    expires_in_seconds: float = Field(allow_inf_nan=False)
+    expires_in_seconds: Left
     policed_bytes: Count = 0
     policed_packets: Count = 0
 
@@ -48,8 +72,8 @@ class Signals(Reported):
     udp_packets: Amount = 0.0
     udp_destination_ports: Amount = 0.0
     udp_reply_ratio: Amount = 0.0
-    flood_detected_at: AwareDatetime | None = None  # start of the newest flood, over or not
-    flood_last_seen_at: AwareDatetime | None = None  # and its last sign; not every enforcer tells
+    flood_detected_at: Instant | None = None  # start of the newest flood, over or not
+    flood_last_seen_at: Instant | None = None  # and its last sign; not every enforcer tells
 
 
 class PortState(Reported):
@@ -78,7 +102,7 @@ class NodeState(Reported):
     """Answer of GET /v1/state."""
 
     node: str
-    time: AwareDatetime
+    time: Instant
     ports: list[PortState]
     supports: frozenset[str] = frozenset()  # what this enforcer does beyond capping UDP
     term: Count = 0  # highest fencing term that it has seen
@@ -95,3 +119,4 @@ class View:
     state: NodeState | None
     error: str = ""
     asked: bool = True  # False while the back-off holds: this tick says nothing new
+    accused: frozenset[str] = frozenset()  # ports that the fast loop holds back for a victim; if it was asked

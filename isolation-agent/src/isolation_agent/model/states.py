@@ -70,7 +70,7 @@ TRANSITIONS: Mapping[State, frozenset[State]] = {
     State.RECEIVED: _DECIDED | {State.FAILED},
     State.SUPPRESSED: _DECIDED,
     State.OBSERVING: frozenset(),
-    State.PENDING_APPROVAL: frozenset({State.APPROVED}),
+    State.PENDING_APPROVAL: frozenset({State.APPROVED, State.SUPPRESSED, State.APPLYING}),
     State.APPROVED: frozenset({State.SUPPRESSED, State.APPLYING, State.FAILED}),
     State.APPLYING: frozenset({*IN_FORCE, State.RELEASING, State.FAILED}),
     State.ACTIVE: _WATCHED,

@@ -80,6 +80,7 @@ class Agent:
         self._thread = threading.Thread(target=self._control, name="controller", daemon=True)
         self._problem = "the controller has not taken its first turn yet"
         self._last_turn = self.clock.monotonic()
+        self._failing_since: float | None = None
 
     def start(self) -> None:
         """Start the controller's thread and the one that waits for reload requests."""
@@ -171,6 +172,14 @@ class Agent:
             return f"the controller has not taken a turn for {quiet:.0f}s"
         return ""
 
+    def unhealthy(self) -> str:
+        """Return why the agent does not do its work, or nothing: it is stuck, or no turn succeeds."""
+        stuck, since = self.stuck(), self._failing_since
+        if stuck or since is None:
+            return stuck
+        failing = self.clock.monotonic() - since
+        return f"no turn has succeeded for {failing:.0f}s: {self._problem}" if failing > _STUCK else ""
+
     def _control(self) -> None:
         while not self._stop.is_set():
             more = self._turn()
@@ -194,6 +203,10 @@ class Agent:
         if problem and problem != self._problem:
             _log.error("cannot decide anything", extra={"err": problem})
         self._problem = problem
+        if not problem:
+            self._failing_since = None
+        elif self._failing_since is None:
+            self._failing_since = self.clock.monotonic()
         self.metrics.ticks.labels("error" if problem else "ok").inc()
         return more
 

@@ -197,21 +197,22 @@ def repeats(session: Transaction, policy: str, target: Target, since: datetime) 
 
 
 def begun_since(session: Transaction, since: datetime) -> int:
-    """Return how many automatic actions began since then."""
+    """Return how many limits were decided since then without a person."""
     return _count(
         session,
-        Action.created_at > since,
-        Action.level != "L0",
-        Action.state != State.ORPHANED,
+        Action.decided_at > since,
+        Action.limit_wanted.is_not(None),
+        Action.approved_by.is_(None),
         Action.policy != MANUAL_POLICY,
     )
 
 
 def tenants_ended_since(session: Transaction, since: datetime) -> Counter[str]:
-    """Return how many limits that were set since then have ended, by tenant."""
+    """Return how many limits that were set since then, on evidence, have ended, by tenant."""
     rows = session.execute(
         select(Action.tenant, func.count())
         .where(Action.applied_at > since, Action.ended_at.is_not(None))
+        .where(Action.params["verified"].as_boolean().is_not(False))
         .group_by(Action.tenant)
     ).all()
     return Counter({tenant: count for tenant, count in rows})

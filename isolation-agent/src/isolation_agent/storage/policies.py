@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session
 import vigia_config
 from isolation_agent.config import Settings, check_ttl
 from isolation_agent.errors import AgentError
-from isolation_agent.policy import PolicyFile, PolicySet, policy_set
+from isolation_agent.policy import MAX_TTL, PolicyFile, PolicySet, policy_set
 from isolation_agent.storage.journal import Journal
 from isolation_agent.storage.store import Store
 from isolation_agent.storage.tables import PolicyVersion
@@ -127,7 +127,23 @@ def _newest(session: Session) -> PolicyVersion | None:
 
 
 def _read(row: PolicyVersion) -> PolicySet:
+    """Read a version; limits that an earlier agent let last longer last as long as they may."""
+    content = json.loads(row.content)
+    for policy in content["policies"]:
+        if _at_most(policy, "ttl", MAX_TTL):
+            _at_most(policy["release"], "hold", MAX_TTL / 2)
+        _at_most(policy, "ttl_max", MAX_TTL)
     try:
-        return policy_set(vigia_config.parse(f"policies of version {row.version}", row.content, PolicyFile))
+        source = f"policies of version {row.version}"
+        found = policy_set(vigia_config.parse(source, json.dumps(content), PolicyFile))
+        return replace(found, version=row.version)
     except ConfigError as e:
         raise AgentError(f"database: {e}; put policies that this version of the agent knows") from e
+
+
+def _at_most(values: dict[str, Any], name: str, most: float) -> bool:
+    """Bound a duration, as a version that was put has it: in seconds. Tell whether it was longer."""
+    longer = float(values[name].removesuffix("s")) > most
+    if longer:
+        values[name] = f"{most}s"
+    return longer

@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import (
     JSON,
+    BigInteger,
     DateTime,
     Enum,
     ForeignKey,
@@ -35,6 +36,7 @@ __all__ = [
     "Lease",
     "LoginSession",
     "Meta",
+    "NodeTerm",
     "PolicyVersion",
     "QuarantinedAlert",
     "Reason",
@@ -93,6 +95,14 @@ class Lease(Base):
     holder: Mapped[str] = mapped_column(String(256))  # empty: given up
     term: Mapped[int]  # fencing: grows with every change of leader
     beat: Mapped[int]
+
+
+class NodeTerm(Base):
+    """How far a node's fencing term is ahead of the leader's; see actions.terms."""
+
+    __tablename__ = "node_term"
+    node: Mapped[str] = mapped_column(String(256), primary_key=True)
+    ahead: Mapped[int] = mapped_column(BigInteger)
 
 
 class LoginSession(Base):

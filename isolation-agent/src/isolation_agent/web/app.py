@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flask import Flask, Response
+from flask import Flask
 
 from isolation_agent.service.agent import Agent
 from isolation_agent.web import auth, errors, idempotency
@@ -22,18 +22,9 @@ def create_app(agent: Agent) -> Flask:
     idempotency.install(app, agent)
     for part in (webhook, actions, admin, overview, session, console):
         app.register_blueprint(part.blueprint)
-    app.register_blueprint(ops.blueprint(ops.Ops(agent.metrics.registry, agent.stuck, agent.problem)))
+    app.register_blueprint(ops.blueprint(ops.Ops(agent.metrics.registry, agent.unhealthy, agent.problem)))
     for page in ("ops.healthy", "ops.ready", "ops.metrics"):  # for supervisors and Prometheus
         auth.needs(auth.OPEN)(app.view_functions[page])
 
-    @app.after_request
-    def harden(response: Response) -> Response:
-        response.headers["X-Content-Type-Options"] = "nosniff"
-        response.headers["Referrer-Policy"] = "no-referrer"
-        response.headers["X-Frame-Options"] = "DENY"
-        response.headers["Cross-Origin-Resource-Policy"] = "same-origin"
-        response.headers.setdefault("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
-        response.headers["Cache-Control"] = "no-store"
-        return response
-
+    ops.harden(app, "default-src 'none'; frame-ancestors 'none'")
     return app

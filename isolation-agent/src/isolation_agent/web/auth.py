@@ -17,6 +17,7 @@ from isolation_agent.errors import AuditError
 from isolation_agent.service.agent import Agent
 from isolation_agent.storage.journal import Journal
 from isolation_agent.storage.sessions import OpenSession, Sessions
+from isolation_agent.web.backoff import Backoff
 from isolation_agent.web.errors import ApiError
 
 __all__ = [
@@ -113,6 +114,7 @@ def install(app: Flask, agent: Agent) -> None:
     refusals = _Refusals(agent.journal, agent.clock)
     sessions = Sessions(agent.store, agent.clock)
     app.extensions["sessions"], app.extensions["refusals"] = sessions, refusals
+    app.extensions["backoff"] = Backoff(agent.clock)
 
     @app.before_request
     def authenticate() -> None:

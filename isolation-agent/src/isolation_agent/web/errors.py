@@ -28,12 +28,16 @@ _CODES = {
 class ApiError(Exception):
     """An error that the client is told about."""
 
-    def __init__(self, status: int, code: str, message: str, field: str | None = None) -> None:
+    def __init__(
+        self, status: int, code: str, message: str, field: str | None = None, *, retry_after: float = 5.0
+    ) -> None:
+        """retry_after is in seconds, for an error that goes away."""
         super().__init__(message)
         self.status = status
         self.code = code
         self.message = message
         self.field = field
+        self.retry_after = retry_after
 
 
 def register(app: Flask) -> None:
@@ -41,7 +45,10 @@ def register(app: Flask) -> None:
 
     @app.errorhandler(ApiError)
     def api_error(e: ApiError) -> Response:
-        return _answer(e.status, e.code, e.message, e.field)
+        answer = _answer(e.status, e.code, e.message, e.field)
+        if e.status in (429, 503):
+            answer.headers["Retry-After"] = f"{e.retry_after:.0f}"
+        return answer
 
     @app.errorhandler(StorageError)
     @app.errorhandler(AuditError)

@@ -1,4 +1,4 @@
-"""The volume that every container reads: configuration, secrets and certificates, each for one user."""
+"""What the containers read: configuration, secrets and certificates, a volume and a user for each part."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from vigia.certs.parts import PARTS
 from vigia.errors import VigiaError
 from vigia.lab import model, naming, state, topology
 from vigia.stack import files as stack_files
-from vigia.stack import places
+from vigia.stack import passwords, places
 from vigia.stack import site as sites
 from vigia.stack.files import SHORT
 from vigia.stack.site import AGENT_PORTS, Site
@@ -44,14 +44,19 @@ USERS = {
     "victoria-metrics": 65529,
     "grafana": 472,
     "influxdb": 1000,
-    "vigia-probe": 65532,
+    "vigia-probe": 65528,
     "vigia-exporter": 0,
     "vigia-enforcer": 0,
 }
-"""Who the parts are in their containers; docker-compose.yml says the same."""
+"""Who the parts are in their containers; docker-compose.yml says the same.
+
+Two need root, for the sockets of Open vSwitch and the pins of BPF. What they read is in volumes of their own.
+"""
 
 DATA = ("prometheus", "alertmanager", "isolation-agent", "grafana", "victoria-metrics", "influxdb")
 """Parts with a volume of their own."""
+
+_ALERTMANAGER = "alertmanager.password"
 
 _CERTIFIED = tuple(part for part in USERS if part in PARTS)
 
@@ -66,7 +71,10 @@ class ComposeWish:
 
 
 class Volume:
-    """The volume, and who owns what in it."""
+    """The folder below which the parts' volumes are mounted, and who owns what in them.
+
+    init sees all of them, the lab those of the parts that it tells of its nodes, and every part its own.
+    """
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -78,18 +86,20 @@ class Volume:
     @property
     def encrypted(self) -> bool:
         """Whether the parts speak TLS."""
-        return (self._root / "ca" / "ca.crt").exists()
+        authority = self._root / "ca", self.folder("isolation-agent") / "tls"  # the lab has no authority's
+        return any((folder / "ca.crt").exists() for folder in authority)
 
     def site(self, nodes: Mapping[str, str]) -> Site:
         """Return the site with these nodes."""
         tls = {part: self.folder(part) / "tls" for part in _CERTIFIED} if self.encrypted else None
-        return Site(ADDRESS, nodes, tls)
+        return Site(ADDRESS, nodes, tls, self.folder("prometheus") / _ALERTMANAGER)
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """Let one container write at a time: init and the lab may be started at once."""
-        self._root.mkdir(parents=True, exist_ok=True)
-        with (self._root / ".lock").open("w") as lock:
+        shared = self.folder("isolation-agent")  # which both have
+        shared.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with (shared / ".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
@@ -104,6 +114,7 @@ class Volume:
         for part, user in USERS.items():
             self.folder(part).mkdir(mode=0o700, parents=True, exist_ok=True)
             os.chown(self.folder(part), user, user)
+            self.folder(part).chmod(0o700)  # a volume is there before
         self._certificates(wish)
         self._secrets(wish)
         here = self.site({NODE: ADDRESS})
@@ -111,6 +122,7 @@ class Volume:
         self._stores(here, root)
         text = (root / "deploy/alertmanager/alertmanager.yml").read_text()
         self.put("alertmanager", "alertmanager.yml", sites.alertmanager(text, here))
+        self._alertmanager_asks_for_a_password()
         policies = (root / "deploy/isolation-agent/policies.yaml").read_text()
         self.put("isolation-agent", "policies.yaml", policies)
         self._join(self.site(self.nodes()), SHORT if len(self.nodes()) > 1 else {})
@@ -135,7 +147,11 @@ class Volume:
         tokens = {n: folder / ("enforcer.token" if n == NODE else "lab.token") for n in site.nodes}
         agent = sites.isolation_agent(site, Path("/var/lib/isolation-agent"), tokens)
         self.put("isolation-agent", "isolation-agent.yaml", agent)
-        self.put("vigia-compare", "compare.yaml", sites.compare(site, timing))
+        self.put(
+            "vigia-compare",
+            "compare.yaml",
+            sites.compare(site, {**timing, "reload_token_file": "reload.token"}),
+        )
         stack_files.write_targets(site, self.folder("prometheus") / "targets")
         self._own()
 
@@ -158,6 +174,8 @@ class Volume:
             ("webhook.token", "isolation-agent", "alertmanager"),
             ("api.token", "isolation-agent"),
             ("enforcer.token", "vigia-enforcer", "isolation-agent"),
+            ("reload.token", "vigia-compare"),
+            (_ALERTMANAGER, "prometheus", "alertmanager"),
             ("admin.password", "grafana"),
             ("admin.password", "influxdb"),
             ("admin.token", "influxdb"),
@@ -190,13 +208,20 @@ class Volume:
         if wish.tls:
             authority.chmod(0o700)
 
+    def _alertmanager_asks_for_a_password(self) -> None:
+        folder, name = self.folder("alertmanager"), "tls/alertmanager.web.yml"
+        config = passwords.web_config(folder / _ALERTMANAGER, (folder / name).read_text())
+        self.put("alertmanager", name, config)
+
     def _prometheus(self, here: Site, root: Path) -> None:
         text = (root / "deploy/prometheus/prometheus.yml").read_text()
         self.put("prometheus", "prometheus.yml", sites.prometheus(text, here))
         (self.folder("prometheus") / "rules").mkdir(exist_ok=True)  # alert-rules/ is mounted there
         for part in ("prometheus", "alertmanager"):  # for the health checks in docker-compose.yml
-            tls = {"tls_config": here.credentials(part)} if here.tls else {}
-            self.put(part, "client.yml", yaml.safe_dump(tls))
+            client = {"tls_config": here.credentials(part)} if here.tls else {}
+            if part == "alertmanager":
+                client |= passwords.basic_auth(self.folder(part) / _ALERTMANAGER)
+            self.put(part, "client.yml", yaml.safe_dump(client))
             self.put(part, "url", f"{here.url(part)}\n")
 
     def _stores(self, here: Site, root: Path) -> None:

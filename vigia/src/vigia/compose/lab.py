@@ -80,12 +80,12 @@ def join(volume: Volume, lab: Lab, stop: Deferred) -> None:
     site = volume.site(volume.nodes())
     volume.join(site, SHORT)
     _reload(site, "isolation-agent", volume.folder("isolation-agent") / "api.token", stop)
-    _reload(site, "vigia-compare", None, stop)
+    _reload(site, "vigia-compare", volume.folder("vigia-compare") / "reload.token", stop)
 
 
-def _reload(site: Site, job: str, token: Path | None, stop: Deferred) -> None:
+def _reload(site: Site, job: str, token: Path, stop: Deferred) -> None:
     """Have a part read its configuration again, waiting until it is there. Raises VigiaError."""
-    headers = {"Authorization": f"Bearer {token.read_text().strip()}"} if token else {}
+    headers = {"Authorization": f"Bearer {token.read_text().strip()}"}
     url = f"{site.url(job)}/-/reload"
     deadline = time.monotonic() + _RELOAD_SECONDS
     with httpx.Client(timeout=60.0, trust_env=False, verify=_trust(site)) as client:

@@ -233,14 +233,16 @@ class Churn:
             if (pid := status[name]["pid"]) in ours:
                 os.kill(pid, signal.SIGHUP)
         for service in plan.read(self._where.plan):
-            answer = self._client.get(service.ready_url)
+            answer = self._client.get(service.ready_url, auth=service.auth)
             if answer.status_code != httpx.codes.OK:
                 raise VigiaError(f"{service.name} answers {answer.status_code} after a reload")
         return f"reloaded {len(self._lab.nodes) * len(AGENT_PORTS) + len(_HUNG_UP)} programs"
 
     def _reload(self, node: Node, part: str) -> None:
         address = places.agent_address(self._lab, node.name, part)
-        answer = self._client.post(f"http://{address}/-/reload")
+        token = self._where.api_token.read_text().strip()
+        known = {"Authorization": f"Bearer {token}"}
+        answer = self._client.post(f"http://{address}/-/reload", headers=known)
         if answer.status_code != httpx.codes.OK:
             raise VigiaError(f"{part} of {node.name} does not reload: {answer.text.strip()[:300]}")
 

@@ -31,7 +31,7 @@ def as_table(lab: Lab, where: Places) -> str:
     first = lab.nodes[0].name
     rows = [
         ("Prometheus", a["prometheus"]),
-        ("alerts", a["alertmanager"]),
+        ("alerts", f"{a['alertmanager']}   as vigia, with the content of {where.alertmanager_password}"),
         ("console", f"{a['console']}   sign in with the content of {a['api_token']}"),
         ("comparison", a["comparison"]),
         ("isolation actions", f'curl -sH "Authorization: Bearer $(cat {a["api_token"]})" {a["actions"]}'),

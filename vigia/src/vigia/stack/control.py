@@ -154,7 +154,7 @@ def _condition(client: httpx.Client, service: Service, status: dict[str, Any]) -
 def _ask(client: httpx.Client, service: Service) -> str:
     """Return why a service does not work, or nothing."""
     try:
-        answer = client.get(service.ready_url)
+        answer = client.get(service.ready_url, auth=service.auth)
     except httpx.HTTPError as e:
         return f"no answer: {e}"
     if answer.status_code == httpx.codes.OK:

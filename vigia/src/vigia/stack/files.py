@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from vigia.lab.model import Lab
-from vigia.stack import places
+from vigia.stack import passwords, places
 from vigia.stack import site as sites
 from vigia.stack.places import Places
 from vigia.stack.site import Site
@@ -32,12 +32,15 @@ def write(lab: Lab, where: Places) -> None:
     for part in ("prometheus", "alertmanager", "isolation-agent"):
         folder = where.data / part
         folder.mkdir(mode=0o750, parents=True, exist_ok=True)
-    for token in (where.webhook_token, where.api_token):
-        write_secret(token)
-    site = Site(str(lab.topology.stack_address), {n.name: str(n.agent) for n in lab.nodes})
+    for secret in (where.webhook_token, where.api_token, where.alertmanager_password):
+        write_secret(secret)
+    password = where.alertmanager_password
+    nodes = {n.name: str(n.agent) for n in lab.nodes}
+    site = Site(str(lab.topology.stack_address), nodes, alertmanager_password=password)
     _prometheus(site, where, root)
     shipped = (root / "deploy/alertmanager/alertmanager.yml").read_text()
     (where.directory / "alertmanager.yml").write_text(sites.alertmanager(shipped, site))
+    (where.directory / "alertmanager.web.yml").write_text(passwords.web_config(password))
     shutil.copy(root / "deploy/isolation-agent/policies.yaml", where.directory / "policies.yaml")
     tokens = dict.fromkeys(site.nodes, lab.layout.token_file)
     agent = sites.isolation_agent(site, where.data / "isolation-agent", tokens)

@@ -56,6 +56,11 @@ class Places:
         return self.directory / "webhook.token"
 
     @property
+    def alertmanager_password(self) -> Path:
+        """What Prometheus shows Alertmanager."""
+        return self.directory / "alertmanager.password"
+
+    @property
     def api_token(self) -> Path:
         """What a person shows the isolation agent."""
         return self.directory / "api.token"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from vigia.lab.model import Lab
-from vigia.stack import places
+from vigia.stack import passwords, places
 from vigia.stack.places import Places, Programs
 from vigia.stack.site import AGENT_PORTS
 
@@ -26,19 +26,26 @@ class Service:
     """host:port that it listens on."""
     ready: str
     """Path that answers 200 once it works."""
+    password_file: str = ""
+    """The file with the password that it asks everybody for; none if it does not."""
 
     @property
     def ready_url(self) -> str:
         """Where to ask whether it works."""
         return f"http://{self.address}{self.ready}"
 
+    @property
+    def auth(self) -> tuple[str, str] | None:
+        """User and password to ask with."""
+        return passwords.credentials(Path(self.password_file)) if self.password_file else None
+
 
 def make(lab: Lab, where: Places, programs: Programs) -> list[Service]:
     """Return the services of a lab's stack, in the order in which they are started."""
-    return [*_site(lab, where, programs), *_agents(lab, programs)]
+    return [*_site(lab, where, programs), *_agents(lab, where, programs)]
 
 
-def _agents(lab: Lab, programs: Programs) -> Iterator[Service]:
+def _agents(lab: Lab, where: Places, programs: Programs) -> Iterator[Service]:
     executables = {
         "vigia-probe": (programs.probe, "probe.yaml"),
         "vigia-exporter": (programs.exporter, "exporter.yaml"),
@@ -54,6 +61,7 @@ def _agents(lab: Lab, programs: Programs) -> Iterator[Service]:
                     program,
                     f"--config={lab.layout.node(node.name) / config}",
                     f"--web.listen-address={address}",
+                    f"--web.reload-token-file={where.api_token}",
                 ),
                 address=address,
                 ready="/-/ready",
@@ -61,8 +69,8 @@ def _agents(lab: Lab, programs: Programs) -> Iterator[Service]:
 
 
 def _site(lab: Lab, where: Places, programs: Programs) -> Iterator[Service]:
-    def site(name: str, port: int, ready: str, *argv: str) -> Service:
-        return Service(name, argv, places.stack_address(lab, port), ready)
+    def site(name: str, port: int, ready: str, *argv: str, password: str = "") -> Service:
+        return Service(name, argv, places.stack_address(lab, port), ready, password)
 
     yield site(
         "node_exporter",
@@ -90,8 +98,10 @@ def _site(lab: Lab, where: Places, programs: Programs) -> Iterator[Service]:
         programs.alertmanager,
         f"--config.file={where.directory / 'alertmanager.yml'}",
         f"--storage.path={where.data / 'alertmanager'}",
+        f"--web.config.file={where.directory / 'alertmanager.web.yml'}",
         f"--web.listen-address={places.stack_address(lab, 9093)}",
         "--cluster.listen-address=",
+        password=str(where.alertmanager_password),
     )
     yield site(
         "isolation-agent",

@@ -13,6 +13,8 @@ from typing import Any
 
 import yaml
 
+from vigia.stack.passwords import basic_auth
+
 __all__ = [
     "AGENT_PORTS",
     "PORTS",
@@ -46,6 +48,8 @@ class Site:
     """Address of each node's agents."""
     tls: Mapping[str, Path] | None = None
     """Each part's folder with ca.crt, PART.crt and PART.key; None: plain HTTP."""
+    alertmanager_password: Path | None = None
+    """What Prometheus shows Alertmanager, which lets nobody else post alerts; None: anybody may."""
 
     @property
     def scheme(self) -> str:
@@ -82,13 +86,17 @@ def targets(site: Site) -> dict[str, list[dict[str, Any]]]:
 
 
 def prometheus(shipped: str, site: Site) -> str:
-    """Return prometheus.yml: the shipped one, with TLS towards every target where the site has it."""
-    if site.tls is None:
+    """Return prometheus.yml: the shipped one, with TLS and a password where the site has them."""
+    if site.tls is None and site.alertmanager_password is None:
         return shipped
     content = yaml.safe_load(shipped)
-    tls = {"scheme": "https", "tls_config": site.credentials("prometheus")}
-    for client in (*content["scrape_configs"], *content["alerting"]["alertmanagers"]):
-        client.update(tls)
+    posts, scrapes = content["alerting"]["alertmanagers"], content["scrape_configs"]
+    if site.tls is not None:
+        for client in (*scrapes, *posts):
+            client.update({"scheme": "https", "tls_config": site.credentials("prometheus")})
+    if site.alertmanager_password is not None:
+        for client in (*posts, *(job for job in scrapes if job["job_name"] == "alertmanager")):
+            client.update(basic_auth(site.alertmanager_password))
     return yaml.safe_dump(content, sort_keys=False)
 
 

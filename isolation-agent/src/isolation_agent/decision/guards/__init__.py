@@ -14,6 +14,7 @@ from isolation_agent.decision.guards import (
     breaker,
     cooldown,
     dry_run,
+    evidence,
     floor,
     infrastructure,
     inventory,
@@ -62,6 +63,7 @@ GUARDS: tuple[Guard, ...] = (
     Guard("max_per_tenant", max_per_tenant.objection, for_automation=True),
     Guard("max_per_node", max_per_node.objection, for_automation=True),
     Guard("max_active", max_active.objection, for_automation=True),
+    Guard("evidence", evidence.objection, for_automation=True, asks_a_person=True),
     Guard("breaker", breaker.objection, for_automation=True, asks_a_person=True),
 )
 """The chain, in order."""

@@ -51,6 +51,10 @@ def login() -> Response:
     fits = [a for a in agent.settings.accounts if a.token.matches(token)]
     if not fits:
         current_app.extensions["refusals"].record("session.login", peer(), known=False)
+        wait = current_app.extensions["backoff"].wrong(peer())
+        if wait > 0:
+            many = f"too many wrong tokens from {peer()}; wait {wait:.0f}s"
+            raise ApiError(429, "too_many", many, retry_after=wait)
         raise ApiError(401, "unauthorized", "this is not the token of any account")
     opened = sessions.open(fits[0], agent.settings.config.auth.session)
     agent.journal.note("session.opened", f"{fits[0].name}@{peer()}")

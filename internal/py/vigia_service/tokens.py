@@ -8,7 +8,7 @@ import re
 import stat
 from pathlib import Path
 
-from isolation_agent.errors import AgentError
+from vigia_service.errors import ServiceError
 
 __all__ = ["Token", "read_token"]
 
@@ -52,26 +52,26 @@ def _digest(value: str) -> bytes:
 
 
 def read_token(path: Path, field: str) -> Token:
-    """Read the token in the file at path. Raises AgentError that names field and path, never the content."""
+    """Read the token of a file. Raises ServiceError that names field and path, never the content."""
     where = f"{field}: {path}"
     try:
         mode = path.stat().st_mode
         raw = _read(path) if stat.S_ISREG(mode) else b""
     except FileNotFoundError as e:
-        raise AgentError(
+        raise ServiceError(
             f"{where}: no such file; create one, for example: (umask 077; openssl rand -hex 32 > {path})"
         ) from e
     except OSError as e:
-        raise AgentError(
-            f"{where}: cannot be read: {e.strerror}; make it readable to the agent's user"
+        raise ServiceError(
+            f"{where}: cannot be read: {e.strerror}; make it readable to the program's user"
         ) from e
     if not stat.S_ISREG(mode):
-        raise AgentError(f"{where}: is not a regular file; write the token into a file")
+        raise ServiceError(f"{where}: is not a regular file; write the token into a file")
     if mode & 0o007:
-        raise AgentError(f"{where}: everybody on this machine has access to it; run: chmod o= {path}")
+        raise ServiceError(f"{where}: everybody on this machine has access to it; run: chmod o= {path}")
     text = raw.decode("ascii", "replace").strip()
     if len(raw) > _MAX_FILE or not _TOKEN.fullmatch(text):
-        raise AgentError(
+        raise ServiceError(
             f"{where}: does not hold a token; write one line of 16 to 512 letters, digits or . _ ~ + / = -"
         )
     return Token(text)

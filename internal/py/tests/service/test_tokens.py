@@ -8,10 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from isolation_agent.errors import AgentError
-from isolation_agent.tokens import Token, read_token
+from vigia_service.errors import ServiceError
+from vigia_service.tokens import Token, read_token
 
-from .support.world import secret
+
+def secret(path: Path, value: str) -> Path:
+    """Write a token file as it should be."""
+    path.write_text(value + "\n")
+    path.chmod(0o600)
+    return path
+
 
 VALUE = "0123456789abcdef-._~+/="
 
@@ -50,7 +56,7 @@ def test_never_shown(tmp_path: Path) -> None:
     assert VALUE not in repr(token) + str(token) + f"{token}" + repr({"t": token})
     bad = tmp_path / "t"
     secret(bad, "short-secret")
-    with pytest.raises(AgentError) as e:
+    with pytest.raises(ServiceError) as e:
         read_token(bad, "auth.x")
     assert "short-secret" not in str(e.value)
 
@@ -71,7 +77,7 @@ def test_content_that_is_no_token(tmp_path: Path, content: bytes, says: str) -> 
     path = tmp_path / "t"
     path.write_bytes(content)
     path.chmod(0o600)
-    with pytest.raises(AgentError, match=says) as e:
+    with pytest.raises(ServiceError, match=says) as e:
         read_token(path, "auth.api_token_file")
     assert str(e.value).startswith(f"auth.api_token_file: {path}: ")
     assert "\n" not in str(e.value)
@@ -81,7 +87,7 @@ def test_content_that_is_no_token(tmp_path: Path, content: bytes, says: str) -> 
 def test_for_everybody_is_refused_with_the_fix(tmp_path: Path, mode: int) -> None:
     path = secret(tmp_path / "t", VALUE)
     path.chmod(mode)
-    with pytest.raises(AgentError, match=f"run: chmod o= {path}"):
+    with pytest.raises(ServiceError, match=f"run: chmod o= {path}"):
         read_token(path, "auth.x")
 
 
@@ -93,17 +99,17 @@ def test_owner_and_group_may_read(tmp_path: Path, mode: int) -> None:
 
 
 def test_missing(tmp_path: Path) -> None:
-    with pytest.raises(AgentError, match="no such file; create one"):
+    with pytest.raises(ServiceError, match="no such file; create one"):
         read_token(tmp_path / "absent", "auth.x")
 
 
 def test_directory_and_fifo(tmp_path: Path) -> None:
-    with pytest.raises(AgentError, match="is not a regular file"):
+    with pytest.raises(ServiceError, match="is not a regular file"):
         read_token(tmp_path, "auth.x")
-    with pytest.raises(AgentError, match="is not a regular file"):
+    with pytest.raises(ServiceError, match="is not a regular file"):
         read_token(Path("/dev/null"), "auth.x")
     os.mkfifo(tmp_path / "fifo", 0o600)
-    with pytest.raises(AgentError, match="is not a regular file"):
+    with pytest.raises(ServiceError, match="is not a regular file"):
         read_token(tmp_path / "fifo", "auth.x")  # nobody writes: reading would take forever
 
 
