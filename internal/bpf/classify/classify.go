@@ -282,15 +282,17 @@ func (p *Programs) Arrived(link int, class uint32) (Arrival, error) {
 // for sources, however many there are: those beyond come as one for each host, without
 // addresses. It must not be called by two goroutines at once.
 func (p *Programs) TakeSources(fn func(*Source, Arrival)) error {
-	for _, m := range []*ebpf.Map{p.objects.ClassSource, p.objects.ClassRest} {
-		if err := p.take(m, fn); err != nil {
-			return fmt.Errorf("take sources: %w", err)
-		}
+	taken, err := p.take(p.objects.ClassSource, fn)
+	if err == nil && taken >= int(p.objects.ClassSource.MaxEntries())/2 { // else there was room for all
+		_, err = p.take(p.objects.ClassRest, fn)
+	}
+	if err != nil {
+		return fmt.Errorf("take sources: %w", err)
 	}
 	return nil
 }
 
-func (p *Programs) take(m *ebpf.Map, fn func(*Source, Arrival)) error {
+func (p *Programs) take(m *ebpf.Map, fn func(*Source, Arrival)) (taken int, err error) {
 	var cursor ebpf.MapBatchCursor
 	var s Source
 	for {
@@ -302,18 +304,14 @@ func (p *Programs) take(m *ebpf.Map, fn func(*Source, Arrival)) error {
 			putNative((*[4]byte)(&s.Destination), k.Destination)
 			fn(&s, Arrival{v.Bytes, v.Packets})
 		}
+		taken += n
 		if errors.Is(err, ebpf.ErrKeyNotExist) {
-			return nil
+			return taken, nil
 		}
 		if err != nil {
-			return err
+			return taken, err
 		}
 	}
-}
-
-// MostSources returns how many sources TakeSources tells at most.
-func (p *Programs) MostSources() int {
-	return int(p.objects.ClassSource.MaxEntries() + p.objects.ClassRest.MaxEntries())
 }
 
 func putNative(to *[4]byte, v uint32) {

@@ -271,11 +271,11 @@ func TestManySendersOfManyTenantsAreNotifiedWithinBounds(t *testing.T) {
 	if most := tenants * seconds * int(time.Second/noticeInterval); notices > most {
 		t.Errorf("%d decisions, at most %d are due", notices, most)
 	}
-	s, bytes := NewSources(), map[Source]uint64{}
+	s := NewSources(roomForSources)
 	for round := range 2 {
+		bytes := map[Source]uint64{}
 		for i := range senders { // a few send most
-			key := Source{Link: 7, Class: classB, From: MAC{2, 0, 0, 0, byte(i >> 8), byte(i)}}
-			bytes[key] += uint64(100_000_000 / (1 + i*i))
+			bytes[Source{Link: 7, Class: classB, From: MAC{2, 0, 0, 0, byte(i >> 8), byte(i)}}] = uint64(100_000_000 / (1 + i*i))
 		}
 		count(s, now.Add(time.Duration(round)*sourceWindow), bytes)
 	}
