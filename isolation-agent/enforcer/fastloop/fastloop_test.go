@@ -223,7 +223,7 @@ func TestANoticeOfALivePeerIsObeyedAndAnswered(t *testing.T) {
 		t.Errorf("answered %+v", answer)
 	}
 	pair, held := m.kernel.pairs[vport.Destination{192, 168, 0, 2}]
-	if !held || pair.Rate != uint64(30*mbit) || pair.TTL != outlives || pair.Class != 0 {
+	if !held || pair.Rate != uint64(30*mbit) || pair.TTL != outlives {
 		t.Errorf("in the kernel: %+v", m.kernel.pairs)
 	}
 	m.received(time.Now(), raw(t, congest(4, 1), master(masterA)))

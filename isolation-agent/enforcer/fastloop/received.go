@@ -117,7 +117,7 @@ func (l *Loop) limit(now time.Time, a *authorised) *control.Limit {
 	if limit.Clamped {
 		l.events.Notice(notice.Congest, notice.Clamped)
 	}
-	if err := l.enforce(now, limit, a.index); err != nil {
+	if err := l.enforce(limit, a.index); err != nil {
 		l.logger.Error("cannot limit a source", "port", limit.Port, "destination", limit.Destination, "err", err)
 		l.release(limit.LimitKey)
 		return nil

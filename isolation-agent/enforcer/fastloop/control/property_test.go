@@ -266,23 +266,21 @@ func TestAMoreSevereLimitNeverGrowsFaster(t *testing.T) {
 	}
 }
 
-func TestALimitMayBeShapedAfterTwoSecondsOfItsOwn(t *testing.T) {
+func TestALimitEndsOnceAndBeginsAnew(t *testing.T) {
 	s, start := NewSender(), time.Now()
 	o := order(24, 100)
-	l := s.Obey(start, o)
-	if l.MayShape(start.Add(shapeAfter - 1)) {
-		t.Error("too early")
-	}
+	var l *Limit
 	for i := range 20 {
 		l = s.Obey(start.Add(time.Duration(i)*100*time.Millisecond), o)
 	}
-	if !l.MayShape(start.Add(shapeAfter)) || !l.AtFloor() {
+	if l.Since != start || !l.AtFloor() {
 		t.Errorf("orders begin it anew: %+v", l)
 	}
 	if !s.End(o.LimitKey) || s.End(o.LimitKey) || s.Len() != 0 {
 		t.Error("it does not end, or twice")
 	}
-	if l = s.Obey(start.Add(shapeAfter), order(40, 100)); l.MayShape(start.Add(shapeAfter)) || l.AtFloor() {
+	later := start.Add(3 * time.Second)
+	if l = s.Obey(later, order(40, 100)); l.Since != later || l.AtFloor() {
 		t.Errorf("a new limit is as old as the last: %+v", l)
 	}
 }
