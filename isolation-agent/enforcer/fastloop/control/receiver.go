@@ -27,7 +27,7 @@ const (
 	harmed = 0.93
 	// growth is what others are left of what they take, to grow, and ramp how many times
 	// more they are left of what they have grown by within a window.
-	growth = 1.1
+	growth = 1.05
 	ramp   = 4
 	// demandKnown is how long the wire must have had room before what classes take
 	// counts as what they want, and demandOf how long that holds.

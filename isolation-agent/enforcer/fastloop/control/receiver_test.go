@@ -120,7 +120,7 @@ func TestWhatANeighbourTakesWhenItCouldGrowIsWhatItWants(t *testing.T) {
 	p.run(30, 30, 70, 5)
 	p.run(150, 30, 24, 0) // held at the guarantee: the neighbour could grow and did not
 	got, _ := p.run(20, 30, 70, 5)
-	if len(got) == 0 || !near(got[0].Rate, (95-1.1*30)*mbit) {
+	if len(got) == 0 || !near(got[0].Rate, (95-growth*30)*mbit) {
 		t.Errorf("decisions %+v", got)
 	}
 }
