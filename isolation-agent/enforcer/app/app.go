@@ -34,7 +34,8 @@ func Program() daemon.Program {
 			}
 			return fmt.Sprintf("node %s, %d contracts", c.Node.Name, len(c.Contracts)), nil
 		},
-		Start: start,
+		Start:    start,
+		Commands: []daemon.Command{issueKeys()},
 	}
 }
 

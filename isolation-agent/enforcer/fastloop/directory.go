@@ -56,9 +56,9 @@ type directory struct {
 	others  []netip.Addr       // and of the others
 }
 
-func newDirectory(self string, site *Site, keys []MasterKey) (*directory, error) {
+func newDirectory(self string, site *Site, keys *Keys) (*directory, error) {
 	d := &directory{
-		self: self, selfID: notice.ID(self), sendKey: keys[0].ID, nodes: map[string]*node{}, byID: map[uint64]*node{},
+		self: self, selfID: notice.ID(self), sendKey: keys.sends(), nodes: map[string]*node{}, byID: map[uint64]*node{},
 		tunnels: map[control.Address]*node{}, tenants: map[string]*tenant{}, named: map[uint64]*tenant{},
 	}
 	for _, n := range site.Nodes {
@@ -81,17 +81,12 @@ func newDirectory(self string, site *Site, keys []MasterKey) (*directory, error)
 	return d, nil
 }
 
-func (d *directory) addNode(n *SiteNode, keys []MasterKey) error {
+func (d *directory) addNode(n *SiteNode, keys *Keys) error {
 	address, err := netip.ParseAddrPort(n.Address)
 	if err != nil {
 		return err
 	}
-	entry := &node{name: n.Node, id: notice.ID(n.Node), address: address, keys: map[uint16][]byte{}}
-	for _, k := range keys {
-		if entry.keys[k.ID], err = notice.PairKey(k.Secret, d.self, n.Node, k.ID); err != nil {
-			return err
-		}
-	}
+	entry := &node{name: n.Node, id: notice.ID(n.Node), address: address, keys: keys.of(n.Node)}
 	d.nodes[n.Node], d.byID[entry.id] = entry, entry
 	if n.Tunnel == "" {
 		return nil

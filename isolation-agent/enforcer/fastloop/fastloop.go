@@ -45,7 +45,7 @@ type Config struct {
 	Listen  netip.AddrPort
 	Variant control.Variant
 	Site    *Site
-	Keys    []MasterKey
+	Keys    *Keys
 }
 
 // Events are called when something happens, for metrics. Every function must be quick.
@@ -145,7 +145,7 @@ func newLoop(c Config, s Scheduler, p *classify.Programs, kernel Kernel, inv Inv
 func (l *Loop) Close() error { return errors.Join(l.socket.Close(), l.conn.Close()) }
 
 // SetSite swaps inventory and keys.
-func (l *Loop) SetSite(site *Site, keys []MasterKey) error {
+func (l *Loop) SetSite(site *Site, keys *Keys) error {
 	d, err := newDirectory(l.config.Node, site, keys)
 	if err != nil {
 		return err

@@ -96,6 +96,21 @@ func master(hex string) MasterKey {
 	return MasterKey{ID: uint16(hex[0]), Secret: []byte(strings.Repeat(hex, 16))}
 }
 
+// issued is what n1 has of a site's keys.
+func issued(t *testing.T, s *Site, masters ...MasterKey) *Keys {
+	t.Helper()
+	return issuedTo(t, "n1", s, masters...)
+}
+
+func issuedTo(t *testing.T, node string, s *Site, masters ...MasterKey) *Keys {
+	t.Helper()
+	k, err := Issue(s, node, masters)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
 func listen(t *testing.T) *net.UDPConn {
 	t.Helper()
 	c, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
@@ -121,7 +136,7 @@ func newMember(t *testing.T, keys ...MasterKey) *member {
 	if keys == nil {
 		keys = []MasterKey{master(masterA)}
 	}
-	d, err := newDirectory("n1", s, keys)
+	d, err := newDirectory("n1", s, issued(t, s, keys...))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,16 +1,22 @@
 package fastloop
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
+	"fmt"
+	"io"
 	"math/rand/v2"
-	"runtime/debug"
+	"os"
+	"os/exec"
 	"slices"
-	"sync"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 
 	"vigia/internal/bpf/classify"
 	"vigia/internal/testutil/frame"
@@ -75,7 +81,7 @@ func TestAMillionHostilePairsCostWhatAFewDo(t *testing.T) {
 }
 
 // BenchmarkLateness prints how late ticks are that read the sources of a link, at the 99.9th
-// percentile of 2 000, alone and while another thread sends random pairs of addresses as
+// percentile of 2 000, alone and while another process sends random pairs of addresses as
 // fast as it can, and the ratio of both.
 func BenchmarkLateness(b *testing.B) {
 	alone := 0.0
@@ -100,41 +106,82 @@ func BenchmarkLateness(b *testing.B) {
 func lateness(b *testing.B, attacks bool) (late time.Duration, sent int) {
 	b.Helper()
 	const ticks = 2000
-	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // the other thread would be this process's garbage
 	l := newKernelLoop(b)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	all := make([]time.Duration, 0, ticks)
 	l.events.Lateness = func(d time.Duration) {
+		l.links[0].receiver.Wake(time.Now()) // the link is never idle
 		if all = append(all, d); len(all) == ticks {
 			cancel()
 		}
 	}
-	var wg sync.WaitGroup
-	wg.Go(func() { // the link is never idle
-		for ctx.Err() == nil {
-			l.mu.Lock()
-			l.links[0].receiver.Wake(time.Now())
-			l.mu.Unlock()
-			time.Sleep(50 * time.Millisecond)
-		}
-	})
+	end := func() int { return 0 }
 	if attacks {
-		wg.Go(func() {
-			h, program := newHostile(), l.programs.Receive()
-			options := &ebpf.RunOptions{Data: h.frame}
-			for ctx.Err() == nil {
-				h.next()
-				if _, err := program.Run(options); err != nil {
-					b.Error(err)
-					return
-				}
-				sent++
-			}
-		})
+		end = attack(b, l.programs.Receive())
 	}
 	_ = l.tick(ctx)
-	wg.Wait()
 	slices.Sort(all)
-	return all[len(all)*999/1000], sent
+	return all[len(all)*999/1000], end()
+}
+
+// attack has another process send random pairs of addresses to a program until it is ended,
+// which returns how many there were. In this process they would share the threads of the loop.
+func attack(b *testing.B, program *ebpf.Program) (end func() int) {
+	b.Helper()
+	c := exec.Command(os.Args[0], "-test.run", "^TestHostileSender$", "-test.v")
+	c.Env = append(os.Environ(), hostileSender+"=1")
+	own, err := unix.FcntlInt(uintptr(program.FD()), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		b.Fatal(err)
+	}
+	file := os.NewFile(uintptr(own), "program")
+	defer file.Close()
+	c.ExtraFiles = []*os.File{file}
+	var said bytes.Buffer
+	c.Stdout, c.Stderr = &said, &said
+	in, err := c.StdinPipe()
+	if err == nil {
+		err = c.Start()
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+	return func() (sent int) {
+		in.Close()
+		err := c.Wait()
+		if _, after, ok := strings.Cut(said.String(), "sent "); err != nil || !ok {
+			b.Fatalf("the sender: %v, %s", err, said.String())
+		} else if _, err = fmt.Sscan(after, &sent); err != nil {
+			b.Fatal(err)
+		}
+		return sent
+	}
+}
+
+const hostileSender = "VIGIA_HOSTILE_SENDER"
+
+// TestHostileSender is the other process of attack.
+func TestHostileSender(t *testing.T) {
+	if os.Getenv(hostileSender) == "" {
+		return // an ordinary run has nothing to send to
+	}
+	program, err := ebpf.NewProgramFromFD(3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ended atomic.Bool
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		ended.Store(true)
+	}()
+	h, sent := newHostile(), 0
+	options := &ebpf.RunOptions{Data: h.frame}
+	for ; !ended.Load(); sent++ {
+		h.next()
+		if _, err := program.Run(options); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("sent %d", sent)
 }

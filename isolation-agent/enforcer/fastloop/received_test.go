@@ -78,7 +78,7 @@ func TestTheFloorIsNotDividedByWhatTheAskerSays(t *testing.T) {
 			Node: node, Port: port, Tenant: "red", MAC: control.MAC{2, 0, 0, 0, 1, byte(i)}.String(), IP: control.Address{192, 168, 0, byte(10 + i)}.String(),
 		})
 	}
-	if err := m.SetSite(s, []MasterKey{master(masterA)}); err != nil {
+	if err := m.SetSite(s, issued(t, s, master(masterA))); err != nil {
 		t.Fatal(err)
 	}
 	m.meet(t, 5)
@@ -129,7 +129,7 @@ func TestWithoutASourceEveryPortOfTheTenantIsHeld(t *testing.T) {
 	m.inventory = inventory{
 		"p1": {ID: "p1", Tenant: "red", Index: 1}, "p5": {ID: "p5", Tenant: "red", Index: 5}, "b5": {ID: "b5", Tenant: "blue", Index: 6},
 	}
-	if err := m.SetSite(s, []MasterKey{master(masterA)}); err != nil {
+	if err := m.SetSite(s, issued(t, s, master(masterA))); err != nil {
 		t.Fatal(err)
 	}
 	m.meet(t, 5)
@@ -194,7 +194,7 @@ func TestTheWholePortIsLimitedForANodeThatHostsItsTenant(t *testing.T) {
 	s := wideSite()
 	s.Nodes[1].Address = m.mailbox.LocalAddr().String()
 	s.Ports = append(s.Ports[:1:1], s.Ports[2:]...)
-	if err := m.SetSite(s, []MasterKey{master(masterA)}); err != nil {
+	if err := m.SetSite(s, issued(t, s, master(masterA))); err != nil {
 		t.Fatal(err)
 	}
 	m.ReleaseAll()

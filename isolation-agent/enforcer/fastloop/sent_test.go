@@ -96,7 +96,7 @@ func TestASourceThatHidesIsAskedForWhereverItsTenantIs(t *testing.T) {
 		s.Nodes = append(s.Nodes, SiteNode{Node: name, Address: "127.0.0.1:9"})
 		s.Ports = append(s.Ports, SitePort{Node: name, Port: name, Tenant: "red", MAC: control.MAC{4, 0, 0, 0, 0, byte(i)}.String(), IP: control.Address{192, 168, 1, byte(i)}.String()})
 	}
-	if err := m.SetSite(s, []MasterKey{master(masterA)}); err != nil {
+	if err := m.SetSite(s, issued(t, s, master(masterA))); err != nil {
 		t.Fatal(err)
 	}
 	clear(m.notices)
@@ -219,7 +219,7 @@ func TestANewKeyIsHeardBeforeItIsUsed(t *testing.T) {
 		{[]MasterKey{master(masterB), master(masterA)}, true, true, master(masterB).ID},
 		{[]MasterKey{master(masterB)}, false, true, master(masterB).ID},
 	} {
-		if err := m.SetSite(site, tc.keys); err != nil {
+		if err := m.SetSite(site, issued(t, site, tc.keys...)); err != nil {
 			t.Fatal(err)
 		}
 		for i, want := range []bool{tc.oldIsHeard, tc.newIsHeard} {
@@ -234,7 +234,7 @@ func TestANewKeyIsHeardBeforeItIsUsed(t *testing.T) {
 			t.Errorf("step %d: sends by key %d", step, m.directory.sendKey)
 		}
 	}
-	if err := m.SetSite(&Site{Nodes: []SiteNode{{Node: "n1", Address: "x"}}}, []MasterKey{master(masterB)}); err == nil || m.directory.nodes["n2"] == nil {
+	if err := m.SetSite(&Site{Nodes: []SiteNode{{Node: "n1", Address: "x"}}}, issued(t, site, master(masterB))); err == nil || m.directory.nodes["n2"] == nil {
 		t.Errorf("a bad site was taken, %v", err)
 	}
 }
@@ -243,7 +243,7 @@ func TestPeersAreAllOtherNodes(t *testing.T) {
 	m := newMember(t)
 	s := wideSite()
 	s.Nodes[1].Address = m.mailbox.LocalAddr().String()
-	if err := m.SetSite(s, []MasterKey{master(masterA)}); err != nil {
+	if err := m.SetSite(s, issued(t, s, master(masterA))); err != nil {
 		t.Fatal(err)
 	}
 	names := map[string]bool{}

@@ -63,7 +63,7 @@ func newCrowd(t *testing.T, seed uint64) *crowd {
 	}
 	c.ports, c.inventory = s.Ports, inv
 	c.buy(t, bought...)
-	if err := c.SetSite(s, []MasterKey{master(masterA)}); err != nil {
+	if err := c.SetSite(s, issued(t, s, master(masterA))); err != nil {
 		t.Fatal(err)
 	}
 	for _, n := range c.nodes { // every process has proven to be live

@@ -36,14 +36,14 @@ class Borrowed:
 
 def neighbours() -> Sequence[tuple[str, TrafficFlow]]:
     """Return the neighbours that the benchmark lets send, each within its contract of 38 Mbit/s."""
-    b = {"tenant": "b", "sink": 1, "delay": _ALONE}
+
+    def beside(source: int, rate: float, on: float = 0.0, period: float = 0.0) -> TrafficFlow:
+        return TrafficFlow("b", source, 1, "udp", rate=rate * 1e6, delay=_ALONE, on=on, period=period)
+
     return [
-        *(
-            (f"{rate} Mbit/s of UDP", TrafficFlow(source=3, protocol="udp", rate=rate * 1e6, **b))
-            for rate in (1, 5, 20, 35)
-        ),
-        ("5 Mbit/s of UDP from its own node", TrafficFlow(source=2, protocol="udp", rate=5e6, **b)),
-        ("bursts of 35 Mbit/s", TrafficFlow(source=3, protocol="udp", rate=35e6, on=0.1, period=0.5, **b)),
+        *((f"{rate} Mbit/s of UDP", beside(3, rate)) for rate in (1, 5, 20, 35)),
+        ("5 Mbit/s of UDP from its own node", beside(2, 5)),
+        ("bursts of 35 Mbit/s", beside(3, 35, on=0.1, period=0.5)),
     ]
 
 
