@@ -77,13 +77,13 @@ def test_a_borrower_is_judged_by_its_worst_second_and_its_worst_tenth() -> None:
     a, b = TrafficFlow("a", 2, 1), TrafficFlow("b", 3, 1, "udp")
     goodput = [100.0] * 30 + [0.0] + [90.0] * 9 + [90.0] * 5 + [40.0] + [90.0] * 4 + [95.0] * 10
     beside = [0.0] * 30 + [10.0] * 30
-    found = borrow.judge("b", FlowOutcome(a, goodput, 0), FlowOutcome(b, beside, 0), 50.0, (1000, 5))
+    found = borrow.judge("b", FlowOutcome(a, goodput, 0), FlowOutcome(b, beside, 0), 50.0, 1.1)
     assert found.second == pytest.approx((9 * 90 + 40) / 10 / 90), (
         "the second of the neighbour's beginning is left out"
     )
     assert found.window == 40 / 50, "and the window of it"
     assert found.mean == pytest.approx((85 / 90 + 95 / 90) / 2)
-    assert found.retransmits == 0.005
+    assert found.retransmits == 1.1
 
 
 def test_neighbours_keep_to_their_contract() -> None:
@@ -116,7 +116,7 @@ def test_every_budget_is_named_and_judged() -> None:
             ("Classify/send", 185.0),
         ],
         bench.Kills(100, True, "73 of 100 kills left a limit in force, none for more than its time"),
-        [Borrowed("5 Mbit/s", 0.99, 0.96, 1.7, 0.002)],
+        [Borrowed("5 Mbit/s", 0.99, 0.96, 1.7, 1.1)],
         {"alone": 0.0004, "hostile": 0.0009},
     )
     judged = bench.budgets(good)
@@ -130,7 +130,7 @@ def test_every_budget_is_named_and_judged() -> None:
         bench.Cost(64, 0.03, 0.07, 65 * 2**20, 151.0, 1000, 0.1),
         [("Vport/count", 11.0), ("Vport/signals", 151.0)],
         bench.Kills(100, False, "a limit outlives its time"),
-        [Borrowed("5 Mbit/s", 0.7, 0.4, 0.5, 0.2)],
+        [Borrowed("5 Mbit/s", 0.7, 0.4, 0.5, 2.0)],
         {"alone": 0.0004, "hostile": 0.0011},
     )
     missed = bench.budgets(bad)

@@ -502,7 +502,12 @@ def _judge_shares(m: Measured) -> Iterator[Budget]:
     for b in m.borrowed:
         yield _least(f"borrower beside {b.neighbour}, worst second, of what that leaves", 0.95, b.second)
         yield _least(f"borrower beside {b.neighbour}, worst 100 ms, of its guarantee", 0.98, b.window)
-        yield _most(f"borrower beside {b.neighbour}, segments sent again", 0.01, b.retransmits, "{:.2%}")
+        yield _most(
+            f"borrower beside {b.neighbour}, segments sent again, to those alone",
+            1.2,
+            b.retransmits,
+            "{:.2f}",
+        )
     if m.innocent:
         yield _most("innocent tenant beside the flood's source, loss", 0.001, m.innocent.beside, "{:.2%}")
         name = "innocent tenant on the flooded link from its second second, loss"
@@ -578,7 +583,7 @@ def _figures(m: Measured) -> Iterator[str]:
         yield (
             f"borrower beside {b.neighbour}: {b.mean:.2f} of what that leaves,"
             f" {b.second:.2f} in the worst second; {b.window:.2f} of its guarantee in the worst 100 ms;"
-            f" {b.retransmits:.2%} sent again ({load})"
+            f" {b.retransmits:.2f} times as much sent again as alone ({load})"
         )
     if "hostile" in m.late:
         alone, hostile = m.late["alone"], m.late["hostile"]
