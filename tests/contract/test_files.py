@@ -74,7 +74,7 @@ def test_the_example_configurations_of_the_readmes_are_accepted(tmp_path: Path) 
     token.write_text("a-token-of-the-tests-0123456789\n")
     keys = tmp_path / "notice.keys"
     keys.touch(mode=0o600)
-    keys.write_text(f"1 {'ab' * 32}\n")
+    keys.write_text(f"1 compute2 {'ab' * 32}\n")
     blocks = (ROOT / "isolation-agent/enforcer/README.md").read_text().split("```yaml\n")[1:]
     (site,) = [b.split("```")[0] for b in blocks if b.startswith("version:")]
     (tmp_path / "site.yaml").write_text(site)

@@ -61,12 +61,23 @@ struct {
 	__type(value, __u32); /* major:minor */
 } class_match SEC(".maps");
 
+/* What came from each source since it was last read, which empties the table: so it has
+ * room for whoever sends now, whatever was sent before. */
 struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 4096);
 	__type(key, struct source);
 	__type(value, struct arrival);
 } class_source SEC(".maps");
+
+/* The same of all sources together for which there was no room, by host: their
+ * destination and addresses are 0. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 256);
+	__type(key, struct source);
+	__type(value, struct arrival);
+} class_rest SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);
@@ -75,6 +86,31 @@ struct {
 	__type(key, struct class_key);
 	__type(value, struct arrival);
 } class_arrival SEC(".maps");
+
+/* Between whom a packet is the operator's tunnel and not one that a tenant wrote. */
+struct endpoint {
+	__u32 address[4]; /* an IPv4 address mapped (RFC 4291) */
+};
+
+struct tunnels {
+	__u32 listed; /* 0 = whoever sends it */
+	struct endpoint own; /* of this node; 0 = none */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct tunnels);
+} class_tunnels SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 65536);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct endpoint); /* of another node */
+	__type(value, __u8);
+} class_endpoint SEC(".maps");
 
 /* A frame and where in it the reader is. */
 struct frame {
@@ -148,6 +184,44 @@ static __always_inline int addresses(struct frame *f, __u32 *source, __u32 *dest
 	return -1;
 }
 
+/* ends reads the addresses of an IP header, IPv4 mapped. */
+static __always_inline int ends(struct __sk_buff *skb, __u32 at, __be16 type, struct endpoint *from, struct endpoint *to)
+{
+	if (type == bpf_htons(ETH_P_IP)) {
+		__be32 pair[2];
+
+		if (bpf_skb_load_bytes(skb, at + __builtin_offsetof(struct iphdr, saddr), pair, sizeof(pair)))
+			return -1;
+		from->address[2] = to->address[2] = bpf_htonl(0xffff);
+		from->address[3] = pair[0];
+		to->address[3] = pair[1];
+		return 0;
+	}
+	at += __builtin_offsetof(struct ipv6hdr, saddr);
+	return bpf_skb_load_bytes(skb, at, from, sizeof(*from)) || bpf_skb_load_bytes(skb, at + sizeof(*from), to, sizeof(*to));
+}
+
+static __always_inline int same(const struct endpoint *a, const struct endpoint *b)
+{
+	return a->address[0] == b->address[0] && a->address[1] == b->address[1] && a->address[2] == b->address[2] && a->address[3] == b->address[3];
+}
+
+/* is_operators tells whether what looks like a tunnel is one between this node and
+ * another: a tenant may write any port and any VNI into its own packets. */
+static __always_inline int is_operators(struct __sk_buff *skb, __u32 at, __be16 type, int receives)
+{
+	struct endpoint from = {}, to = {};
+	struct tunnels *t;
+	__u32 zero = 0;
+
+	t = bpf_map_lookup_elem(&class_tunnels, &zero);
+	if (!t || !t->listed)
+		return 1;
+	if (ends(skb, at, type, &from, &to) || !same(receives ? &to : &from, &t->own))
+		return 0;
+	return bpf_map_lookup_elem(&class_endpoint, receives ? &from : &to) != 0;
+}
+
 /* tunnel reads a tunnel header; it returns 0 and leaves the reader at the inner frame. */
 static __always_inline int tunnel(struct frame *f, int protocol)
 {
@@ -201,9 +275,11 @@ static __always_inline int tunnel(struct frame *f, int protocol)
 }
 
 /* read_frame finds the tenant's network and addresses. */
-static __always_inline void read_frame(struct frame *f)
+static __always_inline void read_frame(struct frame *f, int receives)
 {
-	__u32 vlan, source = 0, destination = 0;
+	__u32 vlan, at, source = 0, destination = 0;
+	struct match plain;
+	__be16 type;
 	int protocol;
 
 	if (ethernet(f, &vlan))
@@ -214,10 +290,17 @@ static __always_inline void read_frame(struct frame *f)
 		f->match.network = VLAN;
 		f->match.id = vlan;
 	}
+	plain = f->match;
+	at = f->at;
+	type = f->type;
 	protocol = addresses(f, &source, &destination);
 	f->destination = destination;
 	if (protocol < 0 || tunnel(f, protocol))
 		return;
+	if (!is_operators(f->skb, at, type, receives)) {
+		f->match = plain;
+		return;
+	}
 	f->host = source;
 	f->destination = 0;
 	if (ethernet(f, &vlan))
@@ -272,11 +355,17 @@ static __always_inline void count_arrival(struct __sk_buff *skb, const struct fr
 	__builtin_memcpy(source.from, f->from, ETH_ALEN);
 	__builtin_memcpy(source.to, f->to, ETH_ALEN);
 	a = bpf_map_lookup_elem(&class_source, &source);
+	if (!a && bpf_map_update_elem(&class_source, &source, &one, BPF_NOEXIST)) { /* full, or another CPU was first */
+		source.destination = 0;
+		__builtin_memset(source.from, 0, sizeof(source.from));
+		__builtin_memset(source.to, 0, sizeof(source.to));
+		a = bpf_map_lookup_elem(&class_rest, &source);
+		if (!a)
+			bpf_map_update_elem(&class_rest, &source, &one, BPF_NOEXIST);
+	}
 	if (a) {
 		__sync_fetch_and_add(&a->bytes, one.bytes);
 		__sync_fetch_and_add(&a->packets, one.packets);
-	} else {
-		bpf_map_update_elem(&class_source, &source, &one, BPF_ANY);
 	}
 }
 
@@ -286,7 +375,7 @@ int classify_send(struct __sk_buff *skb)
 {
 	struct frame f = {.skb = skb};
 
-	read_frame(&f);
+	read_frame(&f, 0);
 	return class_of(&f, mac_value(f.from));
 }
 
@@ -297,7 +386,7 @@ int classify_receive(struct __sk_buff *skb)
 	struct frame f = {.skb = skb};
 	__u32 class;
 
-	read_frame(&f);
+	read_frame(&f, 1);
 	class = class_of(&f, mac_value(f.to));
 	count_arrival(skb, &f, class);
 	return class;

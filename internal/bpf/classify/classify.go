@@ -74,7 +74,8 @@ type MACAddress [6]byte
 
 func (m MACAddress) String() string { return net.HardwareAddr(m[:]).String() }
 
-// Arrival is what came since the programs were loaded.
+// Arrival is what came: for a class since the programs were loaded, from a source since it
+// was last taken.
 type Arrival struct{ Bytes, Packets uint64 }
 
 // classBatch is how many classes are read by one system call.
@@ -120,7 +121,7 @@ func Open(dir string, classes int) (*Programs, error) {
 	}
 	err := p.load(dir, size)
 	if errors.Is(err, ebpf.ErrMapIncompatible) { // of another version; filters are replaced by this one's
-		for _, name := range []string{"class_match", "class_source", "class_arrival", ownersPin} {
+		for _, name := range []string{"class_match", "class_source", "class_rest", "class_arrival", "class_tunnels", "class_endpoint", ownersPin} {
 			if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
 				return nil, fmt.Errorf("remove pin: %w", err)
 			}
@@ -276,24 +277,39 @@ func (p *Programs) Arrived(link int, class uint32) (Arrival, error) {
 	return sum, nil
 }
 
-// Sources calls fn with every source and what came from it. It must not be
-// called by two goroutines at once.
-func (p *Programs) Sources(fn func(Source, Arrival)) error {
+// TakeSources calls fn with every source and what came from it since the last call, and
+// forgets them. It takes a few system calls and at most as many turns as there is room
+// for sources, however many there are: those beyond come as one for each host, without
+// addresses. It must not be called by two goroutines at once.
+func (p *Programs) TakeSources(fn func(*Source, Arrival)) error {
+	taken, err := p.take(p.objects.ClassSource, fn)
+	if err == nil && taken >= int(p.objects.ClassSource.MaxEntries())/2 { // else there was room for all
+		_, err = p.take(p.objects.ClassRest, fn)
+	}
+	if err != nil {
+		return fmt.Errorf("take sources: %w", err)
+	}
+	return nil
+}
+
+func (p *Programs) take(m *ebpf.Map, fn func(*Source, Arrival)) (taken int, err error) {
 	var cursor ebpf.MapBatchCursor
+	var s Source
 	for {
-		n, err := p.objects.ClassSource.BatchLookup(&cursor, p.keys, p.values, nil)
+		n, err := m.BatchLookupAndDelete(&cursor, p.keys, p.values, nil)
 		for i := range n {
 			k, v := &p.keys[i], &p.values[i]
-			s := Source{Link: int(k.Ifindex), Class: k.Class, From: k.From, To: k.To}
+			s = Source{Link: int(k.Ifindex), Class: k.Class, From: k.From, To: k.To}
 			putNative(&s.Host, k.Host)
 			putNative((*[4]byte)(&s.Destination), k.Destination)
-			fn(s, Arrival{v.Bytes, v.Packets})
+			fn(&s, Arrival{v.Bytes, v.Packets})
 		}
+		taken += n
 		if errors.Is(err, ebpf.ErrKeyNotExist) {
-			return nil
+			return taken, nil
 		}
 		if err != nil {
-			return fmt.Errorf("list sources: %w", err)
+			return taken, err
 		}
 	}
 }

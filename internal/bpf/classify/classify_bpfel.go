@@ -25,6 +25,11 @@ type classifyClassKey struct {
 	Class   uint32
 }
 
+type classifyEndpoint struct {
+	_       structs.HostLayout
+	Address [4]uint32
+}
+
 type classifyMatch struct {
 	_       structs.HostLayout
 	Network uint32
@@ -42,13 +47,22 @@ type classifySource struct {
 	To          [6]uint8
 }
 
+type classifyTunnels struct {
+	_      structs.HostLayout
+	Listed uint32
+	Own    classifyEndpoint
+}
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	classifyMapClassArrival     = "class_arrival"
+	classifyMapClassEndpoint    = "class_endpoint"
 	classifyMapClassMatch       = "class_match"
+	classifyMapClassRest        = "class_rest"
 	classifyMapClassSource      = "class_source"
+	classifyMapClassTunnels     = "class_tunnels"
 	classifyProgClassifyAll     = "classify_all"
 	classifyProgClassifyReceive = "classify_receive"
 	classifyProgClassifySend    = "classify_send"
@@ -105,9 +119,12 @@ type classifyProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type classifyMapSpecs struct {
-	ClassArrival *ebpf.MapSpec `ebpf:"class_arrival"`
-	ClassMatch   *ebpf.MapSpec `ebpf:"class_match"`
-	ClassSource  *ebpf.MapSpec `ebpf:"class_source"`
+	ClassArrival  *ebpf.MapSpec `ebpf:"class_arrival"`
+	ClassEndpoint *ebpf.MapSpec `ebpf:"class_endpoint"`
+	ClassMatch    *ebpf.MapSpec `ebpf:"class_match"`
+	ClassRest     *ebpf.MapSpec `ebpf:"class_rest"`
+	ClassSource   *ebpf.MapSpec `ebpf:"class_source"`
+	ClassTunnels  *ebpf.MapSpec `ebpf:"class_tunnels"`
 }
 
 // classifyVariableSpecs contains global variables before they are loaded into the kernel.
@@ -136,16 +153,22 @@ func (o *classifyObjects) Close() error {
 //
 // It can be passed to loadClassifyObjects or ebpf.CollectionSpec.LoadAndAssign.
 type classifyMaps struct {
-	ClassArrival *ebpf.Map `ebpf:"class_arrival"`
-	ClassMatch   *ebpf.Map `ebpf:"class_match"`
-	ClassSource  *ebpf.Map `ebpf:"class_source"`
+	ClassArrival  *ebpf.Map `ebpf:"class_arrival"`
+	ClassEndpoint *ebpf.Map `ebpf:"class_endpoint"`
+	ClassMatch    *ebpf.Map `ebpf:"class_match"`
+	ClassRest     *ebpf.Map `ebpf:"class_rest"`
+	ClassSource   *ebpf.Map `ebpf:"class_source"`
+	ClassTunnels  *ebpf.Map `ebpf:"class_tunnels"`
 }
 
 func (m *classifyMaps) Close() error {
 	return _ClassifyClose(
 		m.ClassArrival,
+		m.ClassEndpoint,
 		m.ClassMatch,
+		m.ClassRest,
 		m.ClassSource,
+		m.ClassTunnels,
 	)
 }
 

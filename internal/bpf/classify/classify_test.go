@@ -173,7 +173,7 @@ func TestArrivalsAreCountedByClassAndSource(t *testing.T) {
 		t.Errorf("arrived %+v %v for a class without traffic", got, err)
 	}
 	got := map[Source]Arrival{}
-	if err := p.Sources(func(s Source, a Arrival) { got[s] = a }); err != nil {
+	if err := p.TakeSources(func(s *Source, a Arrival) { got[*s] = a }); err != nil {
 		t.Fatal(err)
 	}
 	tunnelled := Source{

@@ -12,6 +12,9 @@ type Bounds struct {
 	Packets  uint64 // that it may send
 	NewFlows uint64 // that it may begin
 	Receive  uint64 // packets that it may be sent
+	// Guarantee is what it may send in any case, in bytes: UDP beyond it is a sign of a
+	// flood, and holds nothing back. 0 for unknown.
+	Guarantee uint64
 }
 
 // SyncBounds holds attached interfaces to their bounds; those that want does not name keep
@@ -23,7 +26,7 @@ func (m *Manager) SyncBounds(want map[int]Bounds) error {
 		return fmt.Errorf("list slots: %w", err)
 	}
 	have := make(map[uint32]Bounds, len(places))
-	if err := batch(m.objects.VportContract, func(slot uint32, c *vportContract) { have[slot] = Bounds{c.Packets, c.NewFlows, c.ReceivePackets} }); err != nil {
+	if err := batch(m.objects.VportContract, func(slot uint32, c *vportContract) { have[slot] = boundsOf(c) }); err != nil {
 		return fmt.Errorf("list contracts: %w", err)
 	}
 	var errs []error
@@ -55,10 +58,12 @@ func batch[V any](m *ebpf.Map, fn func(uint32, *V)) error {
 }
 
 func (m *Manager) setContract(ifindex int, slot uint32, b Bounds) error {
-	if max(b.Packets, b.NewFlows, b.Receive) > MaxRate {
+	if max(b.Packets, b.NewFlows, b.Receive, b.Guarantee) > MaxRate {
 		return fmt.Errorf("contract of interface %d: %+v per second is out of range", ifindex, b)
 	}
-	return m.editContract(slot, func(c *vportContract) { c.Packets, c.NewFlows, c.ReceivePackets = b.Packets, b.NewFlows, b.Receive })
+	return m.editContract(slot, func(c *vportContract) {
+		c.Packets, c.NewFlows, c.ReceivePackets, c.Guarantee = b.Packets, b.NewFlows, b.Receive, b.Guarantee
+	})
 }
 
 // Contract returns what the interface is held to.
@@ -71,7 +76,11 @@ func (m *Manager) Contract(ifindex int) (Bounds, error) {
 	if err := m.objects.VportContract.Lookup(place.Slot, &c); err != nil {
 		return Bounds{}, fmt.Errorf("read contract: %w", err)
 	}
-	return Bounds{c.Packets, c.NewFlows, c.ReceivePackets}, nil
+	return boundsOf(&c), nil
+}
+
+func boundsOf(c *vportContract) Bounds {
+	return Bounds{Packets: c.Packets, NewFlows: c.NewFlows, Receive: c.ReceivePackets, Guarantee: c.Guarantee}
 }
 
 func (m *Manager) editContract(slot uint32, edit func(*vportContract)) error {

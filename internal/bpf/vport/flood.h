@@ -47,13 +47,20 @@ static __always_inline void close_window(struct state *s, __u64 id)
 	w->id = id;
 }
 
+/* flow_hash returns 12 bits. */
 static __always_inline __u32 flow_hash(const struct packet *p)
 {
-	__u32 h = hash32(p->source);
+	__u64 h = (p->from_host + p->seed.add) * p->seed.times;
 
-	h = hash32((h ^ h >> 15) + p->destination);
-	h = hash32((h ^ h >> 15) + ((__u32)p->source_port << 16 | p->destination_port));
-	return hash32((h ^ h >> 15) + p->protocol);
+	h = ((h ^ h >> 32) + p->to_host) * p->seed.times;
+	h = ((h ^ h >> 32) + ((__u64)p->protocol << 32 | (__u32)p->source_port << 16 | p->destination_port)) * p->seed.times;
+	return h >> 52;
+}
+
+/* place_of returns where a host is followed. */
+static __always_inline __u32 place_of(__u64 host, const struct seed *seed)
+{
+	return (host + seed->add) * seed->times >> 61 & (DESTINATIONS - 1);
 }
 
 /* begin_flow tells whether the packet's flow is in neither bitmap, and enters it.
@@ -62,7 +69,7 @@ static __always_inline __u32 flow_hash(const struct packet *p)
 static __always_inline int begin_flow(struct state *s, const struct packet *p)
 {
 	struct flows *f = &s->flows;
-	__u32 bit = flow_hash(p) >> 20; /* 12 bits */
+	__u32 bit = flow_hash(p);
 	__u32 at = bit >> 6 & (FLOW_WORDS - 1);
 	__u32 now = s->current.id & 1;
 	__u64 mask = 1ULL << (bit & 63);
@@ -80,12 +87,12 @@ static __always_inline int begin_flow(struct state *s, const struct packet *p)
 	return 1;
 }
 
-/* destination_of finds or claims the place that follows an address. */
-static __always_inline struct destination *destination_of(struct state *s, __u32 address, __u32 window)
+/* destination_of finds or claims the place that follows a packet's destination. */
+static __always_inline struct destination *destination_of(struct state *s, const struct packet *p, __u32 window)
 {
-	struct destination *d = &s->destinations[hash32(address) >> 29 & (DESTINATIONS - 1)];
+	struct destination *d = &s->destinations[place_of(p->to_host, &p->seed)];
 
-	if (d->window == window && d->address == address) {
+	if (d->window == window && d->host == p->to_host) {
 		d->hold++;
 		return d;
 	}
@@ -94,7 +101,7 @@ static __always_inline struct destination *destination_of(struct state *s, __u32
 		return 0;
 	}
 	d->window = window;
-	d->address = address;
+	d->host = p->to_host;
 	d->hold = 1;
 	d->packets = 0;
 	d->replies = 0;
@@ -104,21 +111,52 @@ static __always_inline struct destination *destination_of(struct state *s, __u32
 	return d;
 }
 
+/* lasts tells whether the windows before this one were beyond the contract, too: a burst is
+ * no flood. */
+static __always_inline int lasts(const struct state *s)
+{
+	for (int i = 1; i <= BEYOND_BEFORE; i++) {
+		const struct window *w = &s->closed[(s->current.id - i) & (HISTORY - 1)];
+
+		if (w->id + i != s->current.id || !w->beyond)
+			return 0;
+	}
+	return 1;
+}
+
+/* is_flood judges what a destination got in this window. Many ports without answers are one
+ * by their shape. Beyond the contract one of both is enough, while half of the packets are not
+ * answered: a single port, and answers that an accomplice writes. */
+static __always_inline int is_flood(const struct state *s, const struct destination *d, const struct settings *set)
+{
+	int silent = (__u64)d->replies * 100 <= (__u64)d->packets * set->max_reply_percent;
+	int spread = d->ports >= set->min_ports;
+
+	if (d->packets < set->min_packets)
+		return 0;
+	if (silent && spread)
+		return 1;
+	return s->current.beyond && (silent || (spread && d->replies * 2 <= d->packets)) && lasts(s);
+}
+
 /* enter_udp enters UDP that the tenant sends into the window. */
-static __always_inline void enter_udp(struct state *s, const struct packet *p, const struct settings *set, __u64 now, const struct wire *w)
+static __always_inline void enter_udp(struct state *s, const struct packet *p, const struct settings *set, __u64 guarantee, __u64 now,
+				      const struct wire *w)
 {
 	struct destination *d;
 
 	s->current.udp_bytes += w->bytes;
 	s->current.udp_packets += w->packets;
+	if (guarantee && s->current.udp_bytes * (NS_PER_S / WINDOW_NS) > guarantee)
+		s->current.beyond = 1;
 	if (p->is_fragment)
 		s->current.fragments += w->packets;
-	d = destination_of(s, p->destination, (__u32)s->current.id);
+	d = destination_of(s, p, (__u32)s->current.id);
 	if (!d)
 		return;
 	d->packets += w->packets;
 	if (!p->is_fragment) {
-		__u32 bit = hash32(p->destination_port) >> 22; /* 10 bits */
+		__u32 bit = hash32(p->destination_port ^ (__u32)p->seed.add) >> 22; /* 10 bits */
 		__u64 mask = 1ULL << (bit & 63);
 		__u64 *word = &d->spread[bit >> 6 & (PORT_WORDS - 1)];
 
@@ -127,8 +165,7 @@ static __always_inline void enter_udp(struct state *s, const struct packet *p, c
 			d->ports++;
 		}
 	}
-	if (d->packets >= set->min_packets && d->ports >= set->min_ports &&
-	    (__u64)d->replies * 100 <= (__u64)d->packets * set->max_reply_percent) {
+	if (is_flood(s, d, set)) {
 		s->current.flood = 1;
 		if (!s->flood_last_ns || now - s->flood_last_ns > set->quiet_ns)
 			s->flood_since_ns = now;
@@ -139,9 +176,9 @@ static __always_inline void enter_udp(struct state *s, const struct packet *p, c
 /* enter_reply enters UDP that a destination sends back. */
 static __always_inline void enter_reply(struct state *s, const struct packet *p, const struct wire *w)
 {
-	struct destination *d = &s->destinations[hash32(p->source) >> 29 & (DESTINATIONS - 1)];
+	struct destination *d = &s->destinations[place_of(p->from_host, &p->seed)];
 
-	if (d->address == p->source && d->window == (__u32)s->current.id)
+	if (d->host == p->from_host && d->window == (__u32)s->current.id)
 		d->replies += w->packets;
 }
 

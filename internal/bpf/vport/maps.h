@@ -10,6 +10,7 @@
 #define HISTORY 16             /* closed windows kept, a power of two */
 #define DESTINATIONS 8         /* destinations followed per vport, a power of two */
 #define PORT_WORDS 16          /* 1024 bits of port spread per destination */
+#define BEYOND_BEFORE 2        /* windows in a row before the one that makes a flood of one port */
 #define FLOW_WORDS 64          /* 4096 bits of flows per window */
 #define SIZES 8                /* frame sizes are counted in as many ranges */
 #define LOW_IFINDEX 65536
@@ -42,12 +43,13 @@ struct counters {
 
 /* What one destination got from the vport in the current window. */
 struct destination {
+	__u64 host; /* see struct packet */
 	__u32 window; /* low bits of the window that the numbers belong to */
-	__u32 address;
 	__u32 hold; /* majority vote for this place (Boyer-Moore) */
 	__u32 packets;
 	__u32 replies;
 	__u32 ports; /* bits set in spread */
+	__u32 reserved;
 	__u64 spread[PORT_WORDS];
 };
 
@@ -63,7 +65,7 @@ struct window {
 	__u32 replies;
 	__u32 flood; /* 1 if the window met the flood condition */
 	__u32 new_flows; /* TCP and UDP flows that began, in 1/256 (estimate) */
-	__u32 reserved;
+	__u32 beyond; /* 1 if its bytes are more than the contract guarantees */
 };
 
 /* The flows of this window and the last, as two bitmaps: a flow in neither is new. */
@@ -97,7 +99,8 @@ struct state {
 	struct flows flows;
 };
 
-/* A limit on the tenant's UDP, or on everything. Without renewal it ends by itself. */
+/* A limit on what the tenant sends beside TCP and address resolution, or on everything.
+ * Without renewal it ends by itself. */
 struct limit {
 	__u64 rate; /* bytes per second, at most 1.8e10; 0 with burst 0 = drop */
 	__u64 burst; /* bytes, at most 1.8e10 */
@@ -106,7 +109,7 @@ struct limit {
 	__u64 packets; /* packets per second; 0 = any number */
 	__u64 new_flows; /* flows begun per second; 0 = any number */
 	__u32 class; /* HTB class that shapes the bytes in place of the policer; 0 = police */
-	__u32 everything; /* not 0 = on all that the vport sends, not on UDP alone */
+	__u32 everything; /* not 0 = on all that the vport sends, TCP and address resolution too */
 	__u8 id[16]; /* UUID of the action */
 	/* policed counters of the vport when the limit was first set */
 	__u64 policed_bytes_before;
@@ -118,6 +121,7 @@ struct contract {
 	__u64 packets; /* packets per second; 0 = any number */
 	__u64 new_flows; /* TCP and UDP flows begun per second; 0 = any number */
 	__u64 receive_packets; /* packets per second to it; 0 = any number */
+	__u64 guarantee; /* bytes per second that it may send in any case; 0 = unknown */
 	__u32 pairs; /* not 0 while vport_pair may hold limits of this vport */
 	__u32 everything; /* not 0 while vport_limit may hold a limit on all it sends */
 };
@@ -205,6 +209,20 @@ struct {
 	__type(key, __u32);
 	__type(value, struct settings);
 } vport_set SEC(".maps");
+
+/* What no tenant knows: hashes that begin with it cannot be aimed at. It is drawn once, when
+ * the map is made, since programs of two loads must agree on a state that they share. */
+struct seed {
+	__u64 add;
+	__u64 times; /* odd */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct seed);
+} vport_seed SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

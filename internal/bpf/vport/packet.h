@@ -5,15 +5,19 @@
 
 #include "../include/address.h"
 #include "../include/protocol.h"
+#include "maps.h"
 #include "wire.h"
 
-/* What the parser learned about a packet. */
+/* What the parser learned about a packet. A host is an IPv4 address, or 64 bits of hash of
+ * an IPv6 one, by the seed. */
 struct packet {
+	struct seed seed; /* set before; 0 = hosts are of no use */
+	__u64 from_host;
+	__u64 to_host;
 	__u32 protocol; /* enum protocol */
 	__u32 is_udp; /* UDP, non-first fragments included */
 	__u32 is_fragment; /* not the first fragment: no ports */
-	__u32 source; /* IPv4 address, or the IPv6 address folded to 32 bits */
-	__u32 destination;
+	__u32 destination; /* IPv4 address, or the IPv6 address folded to 32 bits */
 	__u16 destination_port; /* host order */
 	__u16 source_port; /* host order */
 	__u32 is_start; /* TCP SYN without ACK */
@@ -24,6 +28,15 @@ struct packet {
 static __always_inline __be16 ethertype(const void *eth)
 {
 	return *(const __be16 *)(eth + 2 * ETH_ALEN);
+}
+
+/* host makes 64 bits of an IPv6 address. What differs in its second half alone never meets. */
+static __always_inline __u64 host(const struct in6_addr *a, const struct seed *seed)
+{
+	__u64 network = (__u64)a->s6_addr32[0] << 32 | a->s6_addr32[1];
+	__u64 interface = (__u64)a->s6_addr32[2] << 32 | a->s6_addr32[3];
+
+	return ((network * seed->times + seed->add) | 1) * interface + network;
 }
 
 static __always_inline void parse_transport(struct packet *p, __u8 next, void *at, void *end)
@@ -68,8 +81,8 @@ static __always_inline void parse_ipv4(struct packet *p, void *at, void *end)
 
 	if ((void *)(ip + 1) > end)
 		return;
-	p->source = ip->saddr;
-	p->destination = ip->daddr;
+	p->from_host = ip->saddr;
+	p->to_host = p->destination = ip->daddr;
 	if (ip->frag_off & bpf_htons(0x1fff)) {
 		p->protocol = FRAGMENT;
 		p->is_fragment = 1;
@@ -86,7 +99,8 @@ static __always_inline void parse_ipv6(struct packet *p, void *at, void *end)
 
 	if ((void *)(ip + 1) > end)
 		return;
-	p->source = fold(&ip->saddr);
+	p->from_host = host(&ip->saddr, &p->seed);
+	p->to_host = host(&ip->daddr, &p->seed);
 	p->destination = fold(&ip->daddr);
 	next = ip->nexthdr;
 	at = ip + 1;

@@ -366,7 +366,10 @@ func BenchmarkVport(b *testing.B) {
 			return m.SetLimit(loopback, LimitRequest{ID: [16]byte{1}, Rate: MaxRate, Burst: MaxRate, TTL: time.Hour})
 		}, 150},
 		{"signals_and_destination", udp, func(m *bench) error { return m.SetPair(loopback, dest("10.0.0.2"), roomy) }, 150},
-		{"signals_and_contract", udp, func(m *bench) error { m.bind(Bounds{MaxRate, MaxRate, MaxRate}); return nil }, 150},
+		{"signals_and_contract", udp, func(m *bench) error {
+			m.bind(Bounds{Packets: MaxRate, NewFlows: MaxRate, Receive: MaxRate})
+			return nil
+		}, 150},
 	}
 	took := map[string]float64{}
 	for range 3 {

@@ -90,6 +90,7 @@ type Signals struct {
 	NewFlows         float64 // TCP and UDP flows that began: in neither the window nor the one before (estimate)
 	DestinationPorts float64 // distinct ports of the busiest destination, largest window (estimate)
 	ReplyRatio       float64 // UDP packets back from the busiest destination per packet sent to it
+	Beyond           int     // of the ten windows, those with more UDP bytes than the contract guarantees
 	FloodScore       float64 // 0 to 100, see score
 	FloodSinceNs     uint64  // CLOCK_MONOTONIC of the newest flood's first sign; 0 = none so far
 	FloodLastNs      uint64  // and of its last sign
@@ -147,6 +148,7 @@ func summarise(s *vportState, set *vportSettings, now uint64) Signals {
 		out.UDPPackets += uint64(w.UdpPackets)
 		out.UDPBytes += w.UdpBytes
 		out.Fragments += uint64(w.Fragments)
+		out.Beyond += int(w.Beyond)
 		out.NewFlows += float64(w.NewFlows) / newFlowUnit
 		ports = max(ports, w.Ports)
 		sent += uint64(w.Packets)
@@ -194,11 +196,17 @@ const (
 	asymmetryPoints = 33
 )
 
-// score weighs volume, port spread and lack of replies. Volume and spread count
-// in full from their thresholds in the settings; asymmetry falls to nothing at a
-// reply for every other packet, and scales with the volume, so that a quiet
-// one-way sender such as syslog scores low. Any two of the three stay below 70:
-// one busy port (QUIC, a tunnel) or many ports that answer (media relays) are no flood.
+// beyondLasts is from how many windows beyond the contract on it is no burst, as the
+// programs' BEYOND_BEFORE.
+const beyondLasts = 3
+
+// score weighs volume, port spread and lack of replies. Volume and spread count in full
+// from their thresholds in the settings; asymmetry falls to nothing at the share of replies
+// that the settings allow a flood, and scales with the volume, so that a quiet one-way sender
+// such as syslog scores low. Any two of the three stay below 70: one busy port (QUIC, a
+// tunnel) or many ports that answer (a name server, media relays) are no flood. Beyond its
+// contract for three windows a sender needs only volume and one of the others: a flood of a
+// single port, or one whose replies (to every other packet at most) an accomplice writes.
 func score(s *Signals, set *vportSettings) float64 {
 	if set.MinPackets == 0 || set.MinPorts == 0 {
 		return 0
@@ -206,7 +214,14 @@ func score(s *Signals, set *vportSettings) float64 {
 	perSecond := float64(set.MinPackets) * windowsBehind
 	volume := min(1, float64(s.UDPPackets)/perSecond)
 	spread := min(1, s.DestinationPorts/linearCount(set.MinPorts))
-	asymmetry := (1 - min(1, 2*s.ReplyRatio)) * volume
+	silence := 0.0
+	if most := float64(set.MaxReplyPercent) / 100; s.ReplyRatio < most {
+		silence = 1 - s.ReplyRatio/most
+	}
+	if s.Beyond >= beyondLasts && s.ReplyRatio <= 0.5 {
+		silence, spread = max(silence, math.Floor(spread)), max(spread, math.Ceil(silence))
+	}
+	asymmetry := silence * volume
 	return volumePoints*volume + spreadPoints*spread + asymmetryPoints*asymmetry
 }
 

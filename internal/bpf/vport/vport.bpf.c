@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 //
 // One program per hook of a tenant's vport: counts bytes and packets by protocol,
-// keeps flood signals in 100 ms windows, and polices the tenant's UDP, or all it
-// sends, while a limit that has not expired is set. Exporter and enforcer share the pinned maps.
+// keeps flood signals in 100 ms windows, and polices what the tenant sends beside TCP, or
+// all of it, while a limit that has not expired is set. Exporter and enforcer share the pinned maps.
 //
 // "from_tenant" is what the tenant sends, whatever the hook calls it.
 
@@ -36,6 +36,7 @@ static __always_inline int lets_send(struct counters *c, __u32 slot, const struc
 	struct limit *limit;
 	struct state *s;
 	int watched = p->is_udp || p->is_start;
+	int capped = p->protocol != TCP && p->protocol != ARP_ND; /* whatever it is: a limit must not be escaped by a header */
 	int pass = 1, begins = 0, bound;
 	__u32 zero = 0;
 	__u64 now;
@@ -44,10 +45,10 @@ static __always_inline int lets_send(struct counters *c, __u32 slot, const struc
 	if (!contract)
 		return 1;
 	bound = contract->packets || contract->new_flows || contract->everything;
-	if (!watched && !bound && !contract->pairs)
+	if (!watched && !capped && !bound && !contract->pairs)
 		return 1;
 	now = bpf_ktime_get_ns();
-	if (watched || bound) {
+	if (watched || capped || bound) {
 		s = bpf_map_lookup_elem(&vport_state, &slot);
 		set = bpf_map_lookup_elem(&vport_set, &zero);
 		limit = bpf_map_lookup_elem(&vport_limit, &slot);
@@ -59,10 +60,10 @@ static __always_inline int lets_send(struct counters *c, __u32 slot, const struc
 		if (watched && !p->is_fragment)
 			begins = begin_flow(s, p);
 		if (p->is_udp)
-			enter_udp(s, p, set, now, w);
+			enter_udp(s, p, set, contract->guarantee, now, w);
 		if (bound)
 			pass = keeps_pace(&s->contract_pace, contract->packets, contract->new_flows, w, begins, now);
-		if (pass && limit->expires_ns > now && (p->is_udp || limit->everything)) {
+		if (pass && limit->expires_ns > now && (capped || limit->everything)) {
 			*class = limit->class;
 			pass = conforms(s, limit, now, w, begins);
 		}
@@ -100,6 +101,16 @@ static __always_inline int lets_receive(__u32 slot, const struct packet *p, cons
 		enter_reply(s, p, w);
 	bpf_spin_unlock(&s->lock);
 	return pass;
+}
+
+/* take_seed gives the parser what hosts are hashed by. */
+static __always_inline void take_seed(struct packet *p)
+{
+	__u32 zero = 0;
+	struct seed *seed = bpf_map_lookup_elem(&vport_seed, &zero);
+
+	if (seed)
+		p->seed = *seed;
 }
 
 /* headers parses a socket buffer, pulling the headers into the linear part if they are not there. */
@@ -166,6 +177,7 @@ static __noinline int from_any(struct __sk_buff *skb, struct counters *c, __u32 
 	struct wire w;
 	__u32 class = 0;
 
+	take_seed(&p);
 	headers(skb, &p);
 	measure(&w, skb);
 	count(&c->carried[FROM_TENANT], p.protocol, &w);
@@ -201,6 +213,7 @@ static __noinline int to_any(struct __sk_buff *skb, struct counters *c, __u32 sl
 	struct packet p = {};
 	struct wire w;
 
+	take_seed(&p);
 	headers(skb, &p);
 	measure(&w, skb);
 	if (skb->priority >> 16 == HTB_MAJOR && !within_shape(skb->priority, &w)) {
@@ -254,6 +267,7 @@ int vport_xdp_from(struct xdp_md *ctx)
 
 	if (!c)
 		return XDP_PASS;
+	take_seed(&p);
 	parse(&p, (void *)(long)ctx->data, (void *)(long)ctx->data_end);
 	single(&w, bpf_xdp_get_buff_len(ctx));
 	if (!lets_send(c, slot, &p, &w, &class)) {

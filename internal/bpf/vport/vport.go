@@ -8,6 +8,8 @@
 package vport
 
 import (
+	"crypto/rand"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -213,7 +215,7 @@ func (m *Manager) load() error {
 	if err != nil {
 		return explainLoad(err)
 	}
-	return errors.Join(m.endLeftExpedited(), m.updateLinks())
+	return errors.Join(m.drawSeed(), m.endLeftExpedited(), m.updateLinks())
 }
 
 func (m *Manager) loadObjects() error {
@@ -228,7 +230,7 @@ func (m *Manager) loadObjects() error {
 		if strings.HasPrefix(name, ".") { // constants are the program's own, and a pin has no dot
 			continue
 		}
-		if name != vportMapVportSlots && name != vportMapVportSet && name != vportMapVportShape {
+		if name != vportMapVportSlots && name != vportMapVportSet && name != vportMapVportSeed && name != vportMapVportShape {
 			ms.MaxEntries = uint32(m.maxPorts)
 		}
 		if name == vportMapVportPair {
@@ -245,6 +247,26 @@ func (m *Manager) loadObjects() error {
 	err = spec.LoadAndAssign(&m.objects, &ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: m.mapDir()}})
 	if err != nil {
 		return errors.Join(err, m.tenantTotals.Close(), m.classDrops.Close())
+	}
+	return nil
+}
+
+// drawSeed draws what hashes begin with, unless another process has.
+func (m *Manager) drawSeed() error {
+	var seed vportSeed
+	if err := m.objects.VportSeed.Lookup(uint32(0), &seed); err != nil {
+		return fmt.Errorf("read seed of hashes: %w", err)
+	}
+	if seed.Times != 0 {
+		return nil
+	}
+	var random [16]byte
+	if _, err := rand.Read(random[:]); err != nil {
+		return fmt.Errorf("draw seed of hashes: %w", err)
+	}
+	seed.Add, seed.Times = binary.NativeEndian.Uint64(random[:]), binary.NativeEndian.Uint64(random[8:])|1
+	if err := m.objects.VportSeed.Put(uint32(0), seed); err != nil {
+		return fmt.Errorf("write seed of hashes: %w", err)
 	}
 	return nil
 }

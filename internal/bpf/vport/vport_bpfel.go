@@ -24,6 +24,7 @@ type vportContract struct {
 	Packets        uint64
 	NewFlows       uint64
 	ReceivePackets uint64
+	Guarantee      uint64
 	Pairs          uint32
 	Everything     uint32
 }
@@ -99,6 +100,12 @@ type vportPlace struct {
 	SinceNs uint64
 }
 
+type vportSeed struct {
+	_     structs.HostLayout
+	Add   uint64
+	Times uint64
+}
+
 type vportSettings struct {
 	_               structs.HostLayout
 	MinPackets      uint32
@@ -137,14 +144,15 @@ type vportState struct {
 	Current      vportWindow
 	Closed       [16]vportWindow
 	Destinations [8]struct {
-		_       structs.HostLayout
-		Window  uint32
-		Address uint32
-		Hold    uint32
-		Packets uint32
-		Replies uint32
-		Ports   uint32
-		Spread  [16]uint64
+		_        structs.HostLayout
+		Host     uint64
+		Window   uint32
+		Hold     uint32
+		Packets  uint32
+		Replies  uint32
+		Ports    uint32
+		Reserved uint32
+		Spread   [16]uint64
 	}
 	Flows struct {
 		_        structs.HostLayout
@@ -166,7 +174,7 @@ type vportWindow struct {
 	Replies    uint32
 	Flood      uint32
 	NewFlows   uint32
-	Reserved   uint32
+	Beyond     uint32
 }
 
 // Names of all BPF objects in the ELF.
@@ -179,6 +187,7 @@ const (
 	vportMapVportLimit      = "vport_limit"
 	vportMapVportPair       = "vport_pair"
 	vportMapVportPlace      = "vport_place"
+	vportMapVportSeed       = "vport_seed"
 	vportMapVportSet        = "vport_set"
 	vportMapVportShape      = "vport_shape"
 	vportMapVportSlots      = "vport_slots"
@@ -248,6 +257,7 @@ type vportMapSpecs struct {
 	VportLimit    *ebpf.MapSpec `ebpf:"vport_limit"`
 	VportPair     *ebpf.MapSpec `ebpf:"vport_pair"`
 	VportPlace    *ebpf.MapSpec `ebpf:"vport_place"`
+	VportSeed     *ebpf.MapSpec `ebpf:"vport_seed"`
 	VportSet      *ebpf.MapSpec `ebpf:"vport_set"`
 	VportShape    *ebpf.MapSpec `ebpf:"vport_shape"`
 	VportSlots    *ebpf.MapSpec `ebpf:"vport_slots"`
@@ -287,6 +297,7 @@ type vportMaps struct {
 	VportLimit    *ebpf.Map `ebpf:"vport_limit"`
 	VportPair     *ebpf.Map `ebpf:"vport_pair"`
 	VportPlace    *ebpf.Map `ebpf:"vport_place"`
+	VportSeed     *ebpf.Map `ebpf:"vport_seed"`
 	VportSet      *ebpf.Map `ebpf:"vport_set"`
 	VportShape    *ebpf.Map `ebpf:"vport_shape"`
 	VportSlots    *ebpf.Map `ebpf:"vport_slots"`
@@ -301,6 +312,7 @@ func (m *vportMaps) Close() error {
 		m.VportLimit,
 		m.VportPair,
 		m.VportPlace,
+		m.VportSeed,
 		m.VportSet,
 		m.VportShape,
 		m.VportSlots,

@@ -35,7 +35,8 @@ func Program() daemon.Program {
 			}
 			return fmt.Sprintf("node %s, %d contracts", c.Node.Name, len(c.Contracts)), nil
 		},
-		Start: start,
+		Start:    start,
+		Commands: []daemon.Command{issueKeys()},
 	}
 }
 

@@ -30,7 +30,7 @@ func newScheduledRig(t *testing.T) *rig {
 nodes: [{node: n1, address: "127.0.0.1:19876"}, {node: n2, address: "127.0.0.1:19877"}]
 ports: [{node: n1, port: p-red, tenant: red, mac: "02:00:00:00:00:01", ip: 10.7.0.2}]
 `)
-	keys := r.write("keys", "1 "+strings.Repeat("ab", 32)+"\n")
+	keys := r.write("keys", "1 n2 "+strings.Repeat("ab", 32)+"\n1 n1 "+strings.Repeat("ab", 32)+"\n")
 	content, err := os.ReadFile(r.config)
 	if err != nil {
 		t.Fatal(err)

@@ -1,17 +1,21 @@
 package app
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/netip"
 	"time"
 
+	"github.com/alecthomas/kingpin/v2"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"vigia/internal/bpf/vport"
 	"vigia/internal/catalog"
 	"vigia/internal/config"
+	"vigia/internal/daemon"
 	"vigia/internal/ports"
 	"vigia/isolation-agent/enforcer/fastloop"
 	"vigia/isolation-agent/enforcer/fastloop/control"
@@ -22,7 +26,7 @@ import (
 type fastLoopKeys struct {
 	Listen   string          `yaml:"listen"`    // address:port for notices
 	SiteFile string          `yaml:"site_file"` // inventory of all nodes and ports
-	KeysFile string          `yaml:"keys_file"` // one or two master keys
+	KeysFile string          `yaml:"keys_file"` // of the pairs of this node and each other one
 	Variant  control.Variant `yaml:"variant"`   // vigia, or paper to compare
 }
 
@@ -34,7 +38,7 @@ func (f *fastLoopKeys) variant() control.Variant {
 }
 
 // load reads the files of the section.
-func (f *fastLoopKeys) load() (*fastloop.Site, []fastloop.MasterKey, error) {
+func (f *fastLoopKeys) load() (*fastloop.Site, *fastloop.Keys, error) {
 	site, err := fastloop.LoadSite(f.SiteFile)
 	if err != nil {
 		return nil, nil, err
@@ -64,15 +68,48 @@ func (c *Config) validateFastLoop() error {
 	if v := f.variant(); v != control.Vigia && v != control.Paper {
 		fault("variant", f.Variant, "is not known", "write vigia or paper")
 	}
-	if site, err := fastloop.LoadSite(f.SiteFile); err != nil {
+	site, err := fastloop.LoadSite(f.SiteFile)
+	if err != nil {
 		fault("site_file", f.SiteFile, err.Error(), "correct the file")
 	} else if !hasNode(site, c.Node.Name) {
 		fault("site_file", f.SiteFile, fmt.Sprintf("does not list node %s", c.Node.Name), "list every node, this one too")
 	}
-	if _, err := fastloop.LoadKeys(f.KeysFile); err != nil {
-		fault("keys_file", f.KeysFile, err.Error(), "write a file of mode 0600 with one or two lines: a number and a key")
+	keys, err := fastloop.LoadKeys(f.KeysFile)
+	if err != nil {
+		fault("keys_file", f.KeysFile, err.Error(), "write a file of mode 0600 by vigia-enforcer issue-keys")
+	} else if site != nil && hasNode(site, c.Node.Name) {
+		if peer, missing := keys.Missing(site, c.Node.Name); missing {
+			fault("keys_file", f.KeysFile, fmt.Sprintf("has no key for node %s of the site file", peer), "write it anew by vigia-enforcer issue-keys")
+		}
 	}
 	return errors.Join(errs...)
+}
+
+// issueKeys prints what a node gets of the site's keys.
+func issueKeys() daemon.Command {
+	return daemon.Command{
+		Name: "issue-keys", Help: "Derive the keys of a node's fast loop from the site's master key, which stays where it is, and print its keys_file.",
+		Register: func(cmd *kingpin.CmdClause) func(context.Context, io.Writer, io.Writer) error {
+			site := cmd.Flag("site", "Site file: every node and port.").Required().String()
+			master := cmd.Flag("master", "File of mode 0600 with one or two lines, a number and a key of 32 bytes in hexadecimal; the first is used to send.").Required().String()
+			node := cmd.Flag("node", "Node of the site file that the keys are for.").Required().String()
+			return func(_ context.Context, stdout, _ io.Writer) error {
+				s, err := fastloop.LoadSite(*site)
+				if err != nil {
+					return fmt.Errorf("--site %s: %w", *site, err)
+				}
+				masters, err := fastloop.LoadMaster(*master)
+				if err != nil {
+					return fmt.Errorf("--master %s %w", *master, err)
+				}
+				keys, err := fastloop.Issue(s, *node, masters)
+				if err != nil {
+					return fmt.Errorf("--node: %w", err)
+				}
+				return keys.Write(stdout)
+			}
+		},
+	}
 }
 
 func hasNode(site *fastloop.Site, name string) bool {

@@ -24,7 +24,8 @@ func TestEveryMistakeHasItsMessage(t *testing.T) {
 	}
 	file("ports.yaml", "version: 1\nports: []\n", 0o600)
 	file("site.yaml", "version: 1\nnodes: [{node: n1, address: \"127.0.0.1:9876\"}]\nports: []\n", 0o600)
-	file("keys", "1 "+strings.Repeat("ab", 32)+"\n", 0o600)
+	file("site3.yaml", "version: 1\nnodes: [{node: n1, address: \"127.0.0.1:9876\"}, {node: n3, address: \"127.0.0.1:9878\"}]\nports: []\n", 0o600)
+	file("keys", "1 n2 "+strings.Repeat("ab", 32)+"\n", 0o600)
 	secrets := map[string]string{
 		"token": token, "open": token + "-open", "short": "hunter2", "long": strings.Repeat("0123456789abcdef", 257),
 	}

@@ -306,13 +306,14 @@ func (r *reloaded) others(user *socketUser) map[string]live {
 		"links.headroom": links(func(d document) { d["headroom"] = 0.2 }, `"limit_bytes_per_second":10000000`),
 		"fast_loop.site_file": {
 			func(d document) {
+				d.section("fast_loop")["keys_file"] = r.write("keys3", "1 n3 "+strings.Repeat("ab", 32)+"\n")
 				d.section("fast_loop")["site_file"] = r.write("site2.yaml", "version: 1\nnodes: [{node: n1, address: \"127.0.0.1:19876\"}, {node: n3, address: \"127.0.0.1:19879\"}]\nports: []\n")
 			},
 			func() bool { return strings.Contains(r.answer("/v1/pairs"), `"node":"n3"`) },
 		},
 		"fast_loop.keys_file": {
 			func(d document) {
-				d.section("fast_loop")["keys_file"] = r.write("keys2", "2 "+strings.Repeat("cd", 32)+"\n")
+				d.section("fast_loop")["keys_file"] = r.write("keys2", "2 n2 "+strings.Repeat("cd", 32)+"\n")
 			},
 			func() bool {
 				before := r.d.Metrics()[`vigia_enforcer_notices_total{kind="hello",outcome="received"}`]
@@ -328,19 +329,15 @@ func (r *reloaded) others(user *socketUser) map[string]live {
 }
 
 // hello greets the enforcer as node n2's would.
-func (r *reloaded) hello(id uint16, master string) {
+func (r *reloaded) hello(id uint16, key string) {
 	r.t.Helper()
-	key, err := notice.PairKey([]byte(master), "n1", "n2", id)
-	if err != nil {
-		r.t.Fatal(err)
-	}
 	n := notice.Notice{Kind: notice.Hello, KeyID: id, From: notice.ID("n2"), To: notice.ID("n1"), Boot: 1, Seq: 1, Nonce: 1}
 	var conn net.Conn
 	if err := netns.Do(r.node, func() (err error) { conn, err = net.Dial("udp4", "127.0.0.1:19876"); return err }); err != nil {
 		r.t.Fatal(err)
 	}
 	defer conn.Close()
-	if _, err := conn.Write(n.Append(nil, key)); err != nil {
+	if _, err := conn.Write(n.Append(nil, []byte(key))); err != nil {
 		r.t.Fatal(err)
 	}
 }

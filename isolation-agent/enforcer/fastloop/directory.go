@@ -24,7 +24,25 @@ type guest struct {
 	addr control.Address
 }
 
-// directory answers who is who on the site, without allocation.
+// place is an address on a node.
+type place struct {
+	node string
+	addr control.Address
+}
+
+// tenant is whose ports are where.
+type tenant struct {
+	name   string
+	guests map[control.MAC]*guest // a MAC address is one port's within a tenant
+	places map[place]bool
+	nodes  map[string][]*guest // by node
+	order  []*node             // that host it, as the site lists them
+}
+
+// nobody is a tenant without ports.
+var nobody = &tenant{}
+
+// directory answers who is who on the site, without allocation and whatever its size.
 type directory struct {
 	self    string
 	selfID  uint64
@@ -32,43 +50,75 @@ type directory struct {
 	nodes   map[string]*node
 	byID    map[uint64]*node
 	tunnels map[control.Address]*node
-	guests  map[control.MAC][]*guest // MAC addresses repeat among tenants
-	tenants map[uint64]string
-	ports   map[string]int // of a tenant
+	tenants map[string]*tenant
+	named   map[uint64]*tenant // by notice.ID
+	own     netip.Addr         // tunnel end point of this node
+	others  []netip.Addr       // and of the others
 }
 
-func newDirectory(self string, site *Site, keys []MasterKey) (*directory, error) {
+func newDirectory(self string, site *Site, keys *Keys) (*directory, error) {
 	d := &directory{
-		self: self, selfID: notice.ID(self), sendKey: keys[0].ID, nodes: map[string]*node{}, byID: map[uint64]*node{},
-		tunnels: map[control.Address]*node{}, guests: map[control.MAC][]*guest{}, tenants: map[uint64]string{}, ports: map[string]int{},
+		self: self, selfID: notice.ID(self), sendKey: keys.sends(), nodes: map[string]*node{}, byID: map[uint64]*node{},
+		tunnels: map[control.Address]*node{}, tenants: map[string]*tenant{}, named: map[uint64]*tenant{},
 	}
 	for _, n := range site.Nodes {
-		address, err := netip.ParseAddrPort(n.Address)
-		if err != nil {
+		if err := d.addNode(&n, keys); err != nil {
 			return nil, err
-		}
-		entry := &node{name: n.Node, id: notice.ID(n.Node), address: address, keys: map[uint16][]byte{}}
-		for _, k := range keys {
-			if entry.keys[k.ID], err = notice.PairKey(k.Secret, self, n.Node, k.ID); err != nil {
-				return nil, err
-			}
-		}
-		d.nodes[n.Node], d.byID[entry.id] = entry, entry
-		if n.Tunnel != "" {
-			d.tunnels[addressOf(n.Tunnel)] = entry
 		}
 	}
 	for _, p := range site.Ports {
-		mac, err := net.ParseMAC(p.MAC)
-		if err != nil {
+		if err := d.addPort(p); err != nil {
 			return nil, err
 		}
-		g := &guest{SitePort: p, mac: control.MAC(mac), addr: addressOf(p.IP)}
-		d.guests[g.mac] = append(d.guests[g.mac], g)
-		d.tenants[notice.ID(p.Tenant)] = p.Tenant
-		d.ports[p.Tenant]++
+	}
+	for _, n := range site.Nodes {
+		for _, t := range d.tenants {
+			if len(t.nodes[n.Node]) > 0 {
+				t.order = append(t.order, d.nodes[n.Node])
+			}
+		}
 	}
 	return d, nil
+}
+
+func (d *directory) addNode(n *SiteNode, keys *Keys) error {
+	address, err := netip.ParseAddrPort(n.Address)
+	if err != nil {
+		return err
+	}
+	entry := &node{name: n.Node, id: notice.ID(n.Node), address: address, keys: keys.of(n.Node)}
+	d.nodes[n.Node], d.byID[entry.id] = entry, entry
+	if n.Tunnel == "" {
+		return nil
+	}
+	tunnel, err := netip.ParseAddr(n.Tunnel)
+	if err != nil {
+		return err
+	}
+	d.tunnels[addressOf(n.Tunnel)] = entry
+	if n.Node == d.self {
+		d.own = tunnel
+	} else {
+		d.others = append(d.others, tunnel)
+	}
+	return nil
+}
+
+func (d *directory) addPort(p SitePort) error {
+	mac, err := net.ParseMAC(p.MAC)
+	if err != nil {
+		return err
+	}
+	t := d.tenants[p.Tenant]
+	if t == nil {
+		t = &tenant{name: p.Tenant, guests: map[control.MAC]*guest{}, places: map[place]bool{}, nodes: map[string][]*guest{}}
+		d.tenants[p.Tenant], d.named[notice.ID(p.Tenant)] = t, t
+	}
+	g := &guest{SitePort: p, mac: control.MAC(mac), addr: addressOf(p.IP)}
+	t.guests[g.mac] = g
+	t.places[place{p.Node, g.addr}] = true
+	t.nodes[p.Node] = append(t.nodes[p.Node], g)
+	return nil
 }
 
 // addressOf folds an address of a validated site as the BPF programs do.
@@ -84,48 +134,69 @@ func (d *directory) key(from uint64, id uint16) []byte {
 	return nil
 }
 
-// guest finds a tenant's guest by MAC address.
-func (d *directory) guest(tenant string, mac control.MAC) *guest {
-	for _, g := range d.guests[mac] {
-		if g.Tenant == tenant {
-			return g
-		}
+// of returns a tenant; nobody if the site does not list it.
+func (d *directory) of(name string) *tenant {
+	if t := d.tenants[name]; t != nil {
+		return t
 	}
-	return nil
+	return nobody
 }
 
-// at finds a tenant's guest on a node by its address.
-func (d *directory) at(node, tenant string, addr control.Address) bool {
-	for _, list := range d.guests {
-		for _, g := range list {
-			if g.Node == node && g.Tenant == tenant && g.addr == addr {
-				return true
-			}
-		}
+// ofID is of by what notices call the tenant.
+func (d *directory) ofID(id uint64) *tenant {
+	if t := d.named[id]; t != nil {
+		return t
 	}
-	return false
+	return nobody
 }
 
-// hosts reports whether a node has a port of the tenant.
-func (d *directory) hosts(node, tenant string) bool {
-	for _, list := range d.guests {
-		for _, g := range list {
-			if g.Node == node && g.Tenant == tenant {
-				return true
-			}
+// at tells whether a guest of the tenant on a node has that address.
+func (t *tenant) at(node string, addr control.Address) bool { return t.places[place{node, addr}] }
+
+// hosts tells whether a node has a port of the tenant.
+func (t *tenant) hosts(node string) bool { return len(t.nodes[node]) > 0 }
+
+// attribute returns who sends, by what the sender cannot choose: the tunnel's end point says
+// which node, and the class which tenant. Of the rest only what the site lists remains: the
+// port of that node by its MAC address, and a destination on this node.
+func (d *directory) attribute(t *tenant, s *classify.Source) control.Source {
+	out := control.Source{Link: s.Link, Class: s.Class, Host: control.Address(s.Host)}
+	g := t.guests[control.MAC(s.From)]
+	if g == nil {
+		return out
+	}
+	if out.Host != (control.Address{}) {
+		if n := d.tunnels[out.Host]; n == nil || n.name != g.Node {
+			return out
 		}
 	}
-	return false
+	out.From = g.mac
+	if to := control.Address(s.Destination); t.at(d.self, to) {
+		out.Destination = to
+	}
+	return out
 }
 
-// origin finds the node that a frame came from: by its tunnel, or else by the
-// guest's MAC address.
-func (d *directory) origin(tenant string, s *control.Source) *node {
+// origins returns the nodes that a source may be on: that of its tunnel, or else of its
+// port, or else all others that host the tenant.
+func (d *directory) origins(t *tenant, s *control.Source) []*node {
 	if s.Host != (control.Address{}) {
-		return d.tunnels[s.Host]
+		if n := d.tunnels[s.Host]; n != nil && n.name != d.self {
+			return []*node{n}
+		}
+		return nil
 	}
-	if g := d.guest(tenant, s.From); g != nil {
-		return d.nodes[g.Node]
+	if g := t.guests[s.From]; g != nil {
+		if g.Node == d.self {
+			return nil
+		}
+		return []*node{d.nodes[g.Node]}
 	}
-	return nil
+	var out []*node
+	for _, n := range t.order {
+		if n.name != d.self {
+			out = append(out, n)
+		}
+	}
+	return out
 }

@@ -1,8 +1,12 @@
 package fastloop
 
 import (
+	"math/rand/v2"
+	"net"
+	"slices"
 	"testing"
 
+	"vigia/internal/bpf/classify"
 	"vigia/isolation-agent/enforcer/fastloop/control"
 	"vigia/isolation-agent/enforcer/notice"
 )
@@ -16,7 +20,7 @@ func newDirectoryOf(t *testing.T, s *Site, keys ...MasterKey) *directory {
 	if keys == nil {
 		keys = []MasterKey{master(masterA)}
 	}
-	d, err := newDirectory("n1", s, keys)
+	d, err := newDirectory("n1", s, issued(t, s, keys...))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,19 +48,19 @@ func wideSite() *Site {
 func TestGuestsAreTheirTenantsAlthoughAddressesRepeat(t *testing.T) {
 	d := newDirectoryOf(t, wideSite())
 	mac := control.MAC{2, 0, 0, 0, 0, 1}
-	if g := d.guest("red", mac); g == nil || g.Port != "p1" || g.Node != "n1" {
+	if g := d.of("red").guests[mac]; g == nil || g.Port != "p1" || g.Node != "n1" {
 		t.Errorf("red's: %+v", g)
 	}
-	if g := d.guest("blue", mac); g == nil || g.Port != "q1" || g.Node != "n2" {
+	if g := d.of("blue").guests[mac]; g == nil || g.Port != "q1" || g.Node != "n2" {
 		t.Errorf("blue's: %+v", g)
 	}
 	for tenant, mac := range map[string]control.MAC{"green": mac, "red": {9}, "": mac} {
-		if g := d.guest(tenant, mac); g != nil {
+		if g := d.of(tenant).guests[mac]; g != nil {
 			t.Errorf("%s at %s: %+v", tenant, mac, g)
 		}
 	}
-	if d.ports["red"] != 3 || d.ports["blue"] != 1 || d.tenants[notice.ID("red")] != "red" || d.tenants[notice.ID("green")] != "" {
-		t.Errorf("tenants %v with %v ports", d.tenants, d.ports)
+	if len(d.of("red").guests) != 3 || len(d.of("blue").guests) != 1 || d.ofID(notice.ID("red")) != d.of("red") || d.ofID(notice.ID("green")) != nobody {
+		t.Errorf("tenants %v", d.tenants)
 	}
 }
 
@@ -78,35 +82,89 @@ func TestWhereATenantsGuestsAre(t *testing.T) {
 		{"n2", "green", control.Address{192, 168, 0, 2}, false, false},
 		{"n2", "red", control.AllDestinations, false, true},
 	} {
-		if got := d.at(tc.node, tc.tenant, tc.addr); got != tc.at {
+		if got := d.of(tc.tenant).at(tc.node, tc.addr); got != tc.at {
 			t.Errorf("%s of %s on %s: %v", tc.addr, tc.tenant, tc.node, got)
 		}
-		if got := d.hosts(tc.node, tc.tenant); got != tc.hosts {
+		if got := d.of(tc.tenant).hosts(tc.node); got != tc.hosts {
 			t.Errorf("%s hosts %s: %v", tc.node, tc.tenant, got)
 		}
 	}
 }
 
-func TestTheOriginIsTheTunnelsNodeOrTheGuests(t *testing.T) {
+// TestASourceIsWhatItCannotChoose: whatever a tenant writes into its frames, they are its own
+// node's, and its tenant's.
+func TestASourceIsWhatItCannotChoose(t *testing.T) {
 	d := newDirectoryOf(t, wideSite())
+	p1, p2, p4 := classify.MACAddress{2, 0, 0, 0, 0, 1}, classify.MACAddress{2, 0, 0, 0, 0, 2}, classify.MACAddress{2, 0, 0, 0, 0, 4}
+	here := classify.Address{192, 168, 0, 1}
+	n2 := [4]byte{10, 0, 0, 2}
 	for name, tc := range map[string]struct {
-		source control.Source
-		want   string
+		source  classify.Source
+		want    control.Source
+		origins []string
 	}{
-		"by its tunnel":               {control.Source{Host: control.Address{10, 0, 0, 2}, From: control.MAC{2, 0, 0, 0, 0, 1}}, "n2"},
-		"by an IPv6 tunnel":           {control.Source{Host: addressOf("2001:db8::3")}, "n3"},
-		"an unknown tunnel":           {control.Source{Host: control.Address{10, 0, 0, 9}, From: control.MAC{2, 0, 0, 0, 0, 1}}, ""},
-		"by its guest":                {control.Source{From: control.MAC{2, 0, 0, 0, 0, 4}}, "n4"},
-		"a guest that nobody knows":   {control.Source{From: control.MAC{9}}, ""},
-		"the guest of another tenant": {control.Source{From: control.MAC{2, 0, 0, 0, 0, 1}}, "n1"},
+		"a port and its destination": {
+			classify.Source{Host: n2, From: p2, Destination: here},
+			control.Source{Host: n2, From: control.MAC(p2), Destination: control.Address(here)},
+			[]string{"n2"},
+		},
+		"a destination that is not listed here": {
+			classify.Source{Host: n2, From: p2, Destination: classify.Address{192, 168, 0, 2}},
+			control.Source{Host: n2, From: control.MAC(p2)},
+			[]string{"n2"},
+		},
+		"a link-local destination": {
+			classify.Source{Host: n2, From: p2, Destination: classify.AddressOf(net.ParseIP("fe80::1234"))},
+			control.Source{Host: n2, From: control.MAC(p2)},
+			[]string{"n2"},
+		},
+		"a made-up MAC address":             {classify.Source{Host: n2, From: classify.MACAddress{6, 6, 6}, Destination: here}, control.Source{Host: n2}, []string{"n2"}},
+		"the MAC address of another node's": {classify.Source{Host: n2, From: p4, Destination: here}, control.Source{Host: n2}, []string{"n2"}},
+		"the MAC address of a port here":    {classify.Source{Host: n2, From: p1, Destination: here}, control.Source{Host: n2}, []string{"n2"}},
+		"without a tunnel": {
+			classify.Source{From: p4, Destination: here}, control.Source{From: control.MAC(p4), Destination: control.Address(here)}, []string{"n4"},
+		},
+		"without a tunnel, made up":        {classify.Source{From: classify.MACAddress{6, 6, 6}, Destination: here}, control.Source{}, []string{"n2", "n4"}},
+		"without a tunnel, of a port here": {classify.Source{From: p1, Destination: here}, control.Source{From: control.MAC(p1), Destination: control.Address(here)}, nil},
+		"an unknown tunnel":                {classify.Source{Host: [4]byte{10, 0, 0, 9}, From: p2, Destination: here}, control.Source{Host: control.Address{10, 0, 0, 9}}, nil},
+		"by an IPv6 tunnel, which hosts none": {
+			classify.Source{Host: [4]byte(addressOf("2001:db8::3")), From: p2, Destination: here}, control.Source{Host: addressOf("2001:db8::3")}, []string{"n3"},
+		},
 	} {
-		got := ""
-		if n := d.origin("red", &tc.source); n != nil {
-			got = n.name
-		}
+		red := d.of("red")
+		tc.source.Link, tc.source.Class, tc.want.Link, tc.want.Class = 7, 1, 7, 1
+		got := d.attribute(red, &tc.source)
 		if got != tc.want {
-			t.Errorf("%s: %q, want %q", name, got, tc.want)
+			t.Errorf("%s: %+v, want %+v", name, got, tc.want)
 		}
+		var origins []string
+		for _, n := range d.origins(red, &got) {
+			origins = append(origins, n.name)
+		}
+		if !slices.Equal(origins, tc.origins) {
+			t.Errorf("%s: on %v, want %v", name, origins, tc.origins)
+		}
+	}
+}
+
+// TestAMillionMadeUpSourcesAreOne counts what is told apart of a million random pairs of MAC
+// address and destination.
+func TestAMillionMadeUpSourcesAreOne(t *testing.T) {
+	d := newDirectoryOf(t, wideSite())
+	red, random := d.of("red"), rand.New(rand.NewPCG(5, 6))
+	told := map[control.Source]int{}
+	source := classify.Source{Link: 7, Class: 1, Host: [4]byte{10, 0, 0, 2}}
+	for range 1_000_000 {
+		a, b := random.Uint64(), random.Uint32()
+		source.From = classify.MACAddress{byte(a), byte(a >> 8), byte(a >> 16), byte(a >> 24), byte(a >> 32), byte(a >> 40)}
+		source.Destination = classify.Address{byte(b), byte(b >> 8), byte(b >> 16), byte(b >> 24)}
+		told[d.attribute(red, &source)]++
+	}
+	if len(told) != 1 || told[control.Source{Link: 7, Class: 1, Host: control.Address{10, 0, 0, 2}}] != 1_000_000 {
+		t.Errorf("%d are told apart", len(told))
+	}
+	if got := testing.AllocsPerRun(100, func() { d.attribute(red, &source) }); got > 0 {
+		t.Errorf("%v allocations for each", got)
 	}
 }
 
@@ -116,7 +174,7 @@ func TestEveryPairOfNodesHasItsKeys(t *testing.T) {
 		t.Errorf("sends by key %d", d.sendKey)
 	}
 	seen := map[string]bool{}
-	for _, name := range []string{"n1", "n2", "n3", "n4"} {
+	for _, name := range []string{"n2", "n3", "n4"} {
 		for _, k := range []MasterKey{master(masterA), master(masterB)} {
 			key := string(d.key(notice.ID(name), k.ID))
 			if len(key) != notice.MinKey || seen[key] {
@@ -125,8 +183,8 @@ func TestEveryPairOfNodesHasItsKeys(t *testing.T) {
 			seen[key] = true
 		}
 	}
-	if d.key(notice.ID("n9"), master(masterA).ID) != nil || d.key(notice.ID("n2"), 1) != nil {
-		t.Error("an unknown node, or an unknown number, has a key")
+	if d.key(notice.ID("n9"), master(masterA).ID) != nil || d.key(notice.ID("n2"), 1) != nil || d.key(notice.ID("n1"), master(masterA).ID) != nil {
+		t.Error("an unknown node, an unknown number, or the node itself has a key")
 	}
 }
 
@@ -137,7 +195,7 @@ func TestWhatIsNotValidMakesNoDirectory(t *testing.T) {
 	} {
 		s := wideSite()
 		change(s)
-		if _, err := newDirectory("n1", s, []MasterKey{master(masterA)}); err == nil {
+		if _, err := newDirectory("n1", s, issued(t, s, master(masterA))); err == nil {
 			t.Errorf("%s was taken", name)
 		}
 	}

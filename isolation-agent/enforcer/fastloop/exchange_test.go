@@ -92,7 +92,7 @@ func run(t *testing.T, node string, listen netip.AddrPort, site *Site, inv inven
 		t.Fatal(err)
 	}
 	reconciler.Set([]scheduling.Link{{Device: "none", RateBytesPerSecond: 100 * mbit, Headroom: 0.05}}, bought)
-	r.Loop, err = New(Config{Node: node, Listen: listen, Variant: control.Vigia, Site: site, Keys: []MasterKey{master(masterA)}}, reconciler, nil, r.kernel, inv, promslog.NewNopLogger(), Events{
+	r.Loop, err = New(Config{Node: node, Listen: listen, Variant: control.Vigia, Site: site, Keys: issuedTo(t, node, site, master(masterA))}, reconciler, nil, r.kernel, inv, promslog.NewNopLogger(), Events{
 		Notice:   func(kind notice.Kind, outcome notice.Outcome) { r.counts.add(kind.String() + " " + outcome.String()) },
 		Lateness: func(time.Duration) { r.counts.add("tick") },
 		Detected: func(time.Duration) { r.counts.add("detected") },
@@ -193,7 +193,7 @@ func TestAnAddressThatIsTakenIsAnError(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer reconciler.Close()
-	_, err = New(Config{Node: "n1", Listen: at, Variant: control.Vigia, Site: wideSite(), Keys: []MasterKey{master(masterA)}}, reconciler, nil, nil, inventory{}, promslog.NewNopLogger(), Events{})
+	_, err = New(Config{Node: "n1", Listen: at, Variant: control.Vigia, Site: wideSite(), Keys: issued(t, wideSite(), master(masterA))}, reconciler, nil, nil, inventory{}, promslog.NewNopLogger(), Events{})
 	if err == nil || !strings.Contains(err.Error(), "listen for notices on "+at.String()) {
 		t.Errorf("error %v", err)
 	}

@@ -34,6 +34,10 @@ import (
 	"vigia/isolation-agent/enforcer/scheduling"
 )
 
+// mostSources is how many sources are told apart: as many as the programs have room for,
+// which cannot be more by attribution.
+const mostSources = 4096 + 256
+
 // Config says how the loop works.
 type Config struct {
 	Node    string
@@ -41,7 +45,7 @@ type Config struct {
 	Listen  netip.AddrPort
 	Variant control.Variant
 	Site    *Site
-	Keys    []MasterKey
+	Keys    *Keys
 }
 
 // Events are called when something happens, for metrics. Every function must be quick.
@@ -92,6 +96,7 @@ type Loop struct {
 	peers     map[string]*peer // by node
 	links     []*linkState
 	arrivals  map[classify.Class]classify.Arrival
+	owners    map[uint32]*tenant // of the ingress classes
 	sources   *control.Sources
 	advices   *control.Advices
 	sender    *control.Sender
@@ -121,6 +126,9 @@ func New(c Config, s Scheduler, p *classify.Programs, kernel Kernel, inv Invento
 		return nil, fmt.Errorf("listen for notices on %s: %w", c.Listen, err)
 	}
 	l.refresh()
+	if err := l.listTunnels(); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
 	return l, nil
 }
 
@@ -128,7 +136,7 @@ func New(c Config, s Scheduler, p *classify.Programs, kernel Kernel, inv Invento
 func newLoop(c Config, s Scheduler, p *classify.Programs, kernel Kernel, inv Inventory, logger *slog.Logger, events Events, d *directory) *Loop {
 	return &Loop{
 		config: c, logger: logger, events: events, scheduler: s, programs: p, kernel: kernel, inventory: inv, directory: d,
-		peers: map[string]*peer{}, arrivals: map[classify.Class]classify.Arrival{}, sources: control.NewSources(),
+		peers: map[string]*peer{}, arrivals: map[classify.Class]classify.Arrival{}, owners: map[uint32]*tenant{}, sources: control.NewSources(mostSources),
 		advices: control.NewAdvices(), sender: control.NewSender(), classes: map[control.LimitKey]uint32{},
 	}
 }
@@ -137,7 +145,7 @@ func newLoop(c Config, s Scheduler, p *classify.Programs, kernel Kernel, inv Inv
 func (l *Loop) Close() error { return errors.Join(l.socket.Close(), l.conn.Close()) }
 
 // SetSite swaps inventory and keys.
-func (l *Loop) SetSite(site *Site, keys []MasterKey) error {
+func (l *Loop) SetSite(site *Site, keys *Keys) error {
 	d, err := newDirectory(l.config.Node, site, keys)
 	if err != nil {
 		return err
@@ -146,7 +154,16 @@ func (l *Loop) SetSite(site *Site, keys []MasterKey) error {
 	defer l.mu.Unlock()
 	l.directory = d
 	l.refresh()
-	return nil
+	return l.listTunnels()
+}
+
+// listTunnels has the classifiers decode only what travels between the site's tunnel end
+// points. A site that lists none says nothing of tunnels.
+func (l *Loop) listTunnels() error {
+	if l.programs == nil || len(l.directory.tunnels) == 0 {
+		return nil
+	}
+	return l.programs.SetTunnels(l.directory.own, l.directory.others)
 }
 
 // Refresh takes up links and contracts as the scheduler has them now.

@@ -53,7 +53,7 @@ func newUplink(t *testing.T, tenants int) *uplink {
 	}
 	t.Cleanup(func() { u.reconciler.Close() })
 	site := &Site{
-		Version: 1, Nodes: []SiteNode{{Node: "n1", Address: "127.0.0.1:1"}, {Node: "n2", Address: u.mailbox.LocalAddr().String(), Tunnel: "10.8.0.2"}},
+		Version: 1, Nodes: []SiteNode{{Node: "n1", Address: "127.0.0.1:1", Tunnel: "10.8.0.1"}, {Node: "n2", Address: u.mailbox.LocalAddr().String(), Tunnel: "10.8.0.2"}},
 	}
 	var list []contract.Contract
 	for i := range tenants {
@@ -61,7 +61,8 @@ func newUplink(t *testing.T, tenants int) *uplink {
 		list = append(list, contract.Contract{
 			Owner: contract.Owner{Tenant: tenant}, Send: b, Receive: b, Matches: []classify.Match{{Network: classify.VXLAN, ID: uint32(i + 1)}},
 		})
-		site.Ports = append(site.Ports, SitePort{Node: "n2", Port: "far-" + tenant, Tenant: tenant, MAC: "02:00:00:00:00:02", IP: "192.168.0.2"})
+		site.Ports = append(site.Ports, SitePort{Node: "n2", Port: "far-" + tenant, Tenant: tenant, MAC: "02:00:00:00:00:02", IP: "192.168.0.2"},
+			SitePort{Node: "n1", Port: "near-" + tenant, Tenant: tenant, MAC: "02:00:00:00:00:01", IP: "192.168.0.1"})
 	}
 	contracts, err := contract.NewSet(list)
 	if err != nil {
@@ -80,6 +81,9 @@ func newUplink(t *testing.T, tenants int) *uplink {
 	}
 	t.Cleanup(func() { u.Loop.conn.Close() })
 	u.refresh()
+	if err := u.listTunnels(); err != nil {
+		t.Fatal(err)
+	}
 	if err := netns.Do(u.far, func() (err error) { u.conn, err = net.Dial("udp4", "10.8.0.1:4789"); return err }); err != nil {
 		t.Fatal(err)
 	}

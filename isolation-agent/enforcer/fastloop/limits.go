@@ -18,23 +18,21 @@ const (
 	outlives = 2 * time.Second
 )
 
-// enforce brings the kernel to a limit: at once by policing, and from two seconds
-// on by shaping, where an uplink's scheduler can.
-func (l *Loop) enforce(now time.Time, limit *control.Limit, index int) error {
+// enforce brings the kernel to a limit: by shaping, which delays what adapts and drops what
+// does not, where an uplink's scheduler can, and by policing elsewhere.
+func (l *Loop) enforce(limit *control.Limit, index int) error {
 	rate := uint64(limit.Rate)
 	burst := rate * uint64(policerBurst) / uint64(time.Second)
 	// Who gets a notice has just sent too much: a bucket that begins full would add to it.
 	pair := vport.Pair{Rate: max(rate, 1), Burst: max(minPolicerBurst, burst), Start: max(minStart, burst), TTL: outlives}
 	before := l.classes[limit.LimitKey]
-	if limit.MayShape(now) {
-		class, err := l.shape(limit, rate)
-		if err != nil && !errors.Is(err, scheduling.ErrNoClass) {
-			return err
-		}
-		pair.Class = class
+	class, err := l.shape(limit, rate)
+	if err != nil && !errors.Is(err, scheduling.ErrNoClass) { // held all the same
+		l.logger.Debug("cannot shape a limit, it is policed", "port", limit.Port, "destination", limit.Destination, "err", err)
 	}
+	pair.Class = class
 	unused := before // a class that nothing is sent to any more
-	err := l.kernel.SetPair(index, vport.Destination(limit.Destination), pair)
+	err = l.kernel.SetPair(index, vport.Destination(limit.Destination), pair)
 	switch {
 	case err != nil:
 		unused = pair.Class
@@ -97,7 +95,7 @@ func (l *Loop) grow(now time.Time) {
 			l.release(limit.LimitKey)
 			continue
 		}
-		if err := l.enforce(now, limit, port.Index); err != nil && !errors.Is(err, vport.ErrNotAttached) {
+		if err := l.enforce(limit, port.Index); err != nil && !errors.Is(err, vport.ErrNotAttached) {
 			l.logger.Warn("cannot raise a limit", "port", limit.Port, "destination", limit.Destination, "err", err)
 		}
 	}

@@ -25,18 +25,16 @@ func (m *member) hold(t *testing.T, start time.Time, seconds int, first uint64) 
 	return now
 }
 
-func TestALimitIsShapedAfterTwoSeconds(t *testing.T) {
+func TestALimitIsShapedAtOnce(t *testing.T) {
 	m := newMember(t)
 	m.meet(t, 5)
-	start := time.Now()
-	m.hold(t, start, 1, 3)
-	if got := m.kernel.pairs[toP2]; got.Class != 0 || len(m.scheduler.classes) != 0 {
-		t.Errorf("after a second: %+v, classes %v", got, m.scheduler.classes)
-	}
-	now := m.hold(t, start.Add(2*time.Second), 0, 10)
+	now := m.hold(t, time.Now(), 0, 3)
 	class := m.kernel.pairs[toP2].Class
 	if class == 0 || m.scheduler.classes[class] != uint64(30*mbit) || len(m.scheduler.classes) != 1 {
-		t.Fatalf("after two: %+v, classes %v", m.kernel.pairs[toP2], m.scheduler.classes)
+		t.Fatalf("at first: %+v, classes %v", m.kernel.pairs[toP2], m.scheduler.classes)
+	}
+	if now = m.hold(t, now, 2, 10); m.kernel.pairs[toP2].Class != class || m.scheduler.next != 1 {
+		t.Errorf("notices make it anew: %+v, %d classes were made", m.kernel.pairs[toP2], m.scheduler.next)
 	}
 	m.grow(now.Add(800 * time.Millisecond))
 	if got := m.kernel.pairs[toP2]; got.Class != class || m.scheduler.classes[class] != got.Rate || got.Rate <= uint64(30*mbit) {
@@ -84,25 +82,23 @@ func TestWithoutAClassALimitIsPoliced(t *testing.T) {
 	}
 }
 
-func TestASchedulerThatFailsIsARefusal(t *testing.T) {
+func TestWhileASchedulerFailsALimitIsPoliced(t *testing.T) {
 	m := newMember(t)
 	m.meet(t, 5)
 	start := time.Now()
 	m.hold(t, start, 1, 3)
 	m.scheduler.err = errors.New("no buffer space available")
 	m.hold(t, start.Add(3*time.Second), 0, 10)
-	if len(m.Limits()) != 0 || !strings.Contains(m.log.String(), "cannot limit a source") {
-		t.Errorf("limits %+v, log\n%s", m.Limits(), m.log)
+	if got := m.kernel.pairs[toP2]; len(m.Limits()) != 1 || got.Class != 0 || got.Rate != uint64(30*mbit) || !strings.Contains(m.log.String(), "cannot shape a limit") {
+		t.Errorf("limits %+v, in the kernel %+v, log\n%s", m.Limits(), got, m.log)
 	}
 }
 
 func TestAClassThatTheKernelDoesNotTakeIsGivenBack(t *testing.T) {
 	m := newMember(t)
 	m.meet(t, 5)
-	start := time.Now()
-	m.hold(t, start, 1, 3)
 	m.kernel.err = errors.New("no room")
-	m.hold(t, start.Add(2*time.Second), 0, 10) // the class is new, and the limit that leads to it is refused
+	m.hold(t, time.Now(), 0, 3) // the class is new, and the limit that leads to it is refused
 	if m.scheduler.next != 1 || len(m.scheduler.classes) != 0 || len(m.classes) != 0 {
 		t.Errorf("%d classes were made, %v are left, known are %v", m.scheduler.next, m.scheduler.classes, m.classes)
 	}
@@ -130,8 +126,9 @@ func TestWhatIsPolicedMayPassInBurstsOfADatagram(t *testing.T) {
 		0:    {Rate: 1, Burst: 64 << 10, Start: minStart, TTL: outlives},
 	} {
 		m := newMember(t)
+		m.scheduler.err = scheduling.ErrNoClass
 		limit := &control.Limit{LimitKey: control.LimitKey{Port: "p1", Destination: control.Address(toP2)}, Rate: rate * mbit, Since: time.Now()}
-		if err := m.enforce(time.Now(), limit, 1); err != nil {
+		if err := m.enforce(limit, 1); err != nil {
 			t.Fatal(err)
 		}
 		if got := m.kernel.pairs[toP2]; got != want {

@@ -29,12 +29,14 @@ func (l *Loop) refresh() {
 	list := desired.Contracts.All()
 	classes := make(map[uint32]control.ClassConfig, len(list)+1)
 	classes[scheduling.DefaultClass] = control.ClassConfig{}
+	clear(l.owners)
 	for i := range list {
 		c := &list[i]
 		classes[desired.ReceiveClass(c.Owner)] = control.ClassConfig{
 			Tenant: c.Tenant, GuaranteeBytesPerSecond: c.Receive.GuaranteeBytesPerSecond,
 			QueueBytes: scheduling.QueueBytes(c.Receive.CeilingBytesPerSecond),
 		}
+		l.owners[desired.ReceiveClass(c.Owner)] = l.directory.of(c.Tenant)
 	}
 	old := map[string]*linkState{}
 	for _, s := range l.links {

@@ -69,83 +69,127 @@ func (l *Loop) received(now time.Time, raw []byte) {
 	}
 }
 
-// obey puts a limit on a source of this node, if the asking node may have it so.
+// authorised is a limit that the asking node may have on a port of this one.
+type authorised struct {
+	control.Order
+	index int // of the port's interface
+}
+
+// obey puts limits on the sources of this node that a notice is about, if the asking node
+// may have it so. The answer says what is in force for all of them together.
 func (l *Loop) obey(now time.Time, from *node, m *notice.Notice) {
 	answer := notice.Notice{Kind: notice.Nack, Nonce: m.Seq, Source: m.Source, Destination: m.Destination, Tenant: m.Tenant}
-	order, index, reason := l.authorise(from, m)
+	list, reason := l.authorise(from, m)
 	if reason != notice.NoReason {
 		answer.Reason = reason
 		l.events.Notice(m.Kind, notice.Unauthorised)
 		l.send(from, &answer)
 		return
 	}
+	answer.Flags = notice.AtFloor
+	for i := range list {
+		if m.Kind == notice.Release {
+			l.release(list[i].LimitKey)
+			continue
+		}
+		limit := l.limit(now, &list[i])
+		if limit == nil {
+			answer.Reason, answer.Flags = notice.Failed, 0
+			l.send(from, &answer)
+			return
+		}
+		answer.Rate += uint64(limit.Rate)
+		if !limit.AtFloor() {
+			answer.Flags = 0
+		}
+	}
 	if m.Kind == notice.Release {
-		l.release(order.LimitKey)
-		return
-	}
-	limit := l.sender.Obey(now, order)
-	if limit.Clamped {
-		l.events.Notice(m.Kind, notice.Clamped)
-	}
-	if err := l.enforce(now, limit, index); err != nil {
-		l.logger.Error("cannot limit a source", "port", limit.Port, "destination", limit.Destination, "err", err)
-		l.release(limit.LimitKey)
-		answer.Reason = notice.Failed
-		l.send(from, &answer)
 		return
 	}
 	l.events.Applied(time.Since(now))
-	l.logger.Debug("source limited", "port", limit.Port, "destination", limit.Destination, "bytes_per_second", uint64(limit.Rate), "floor", uint64(limit.Floor))
-	answer.Kind, answer.Rate = notice.Ack, uint64(limit.Rate)
-	if limit.AtFloor() {
-		answer.Flags = notice.AtFloor
-	}
+	answer.Kind = notice.Ack
 	l.send(from, &answer)
 }
 
-// authorise checks a notice against the inventory: the source must be a port of
-// this node, and the destination a port of the asking node of the same tenant.
-func (l *Loop) authorise(from *node, m *notice.Notice) (control.Order, int, notice.Reason) {
-	tenant := l.directory.tenants[m.Tenant]
-	g := l.directory.guest(tenant, m.Source)
-	if g == nil || g.Node != l.directory.self {
-		return control.Order{}, 0, notice.NotHere
+// limit obeys an order; it returns nil if the kernel does not take the limit.
+func (l *Loop) limit(now time.Time, a *authorised) *control.Limit {
+	limit := l.sender.Obey(now, a.Order)
+	if limit.Clamped {
+		l.events.Notice(notice.Congest, notice.Clamped)
 	}
+	if err := l.enforce(limit, a.index); err != nil {
+		l.logger.Error("cannot limit a source", "port", limit.Port, "destination", limit.Destination, "err", err)
+		l.release(limit.LimitKey)
+		return nil
+	}
+	l.logger.Debug("source limited", "port", limit.Port, "destination", limit.Destination, "bytes_per_second", uint64(limit.Rate), "floor", uint64(limit.Floor))
+	return limit
+}
+
+// authorise checks a notice against the inventory: the asking node must have a port of
+// the source's tenant, and the source must be on this node: a port, or all of the tenant's
+// when the asking node cannot tell them apart.
+func (l *Loop) authorise(from *node, m *notice.Notice) ([]authorised, notice.Reason) {
+	t := l.directory.ofID(m.Tenant)
+	if !t.hosts(from.name) {
+		return nil, notice.NotYours
+	}
+	guests := t.nodes[l.directory.self]
+	if m.Source != ([6]byte{}) {
+		g := t.guests[m.Source]
+		if g == nil || g.Node != l.directory.self {
+			return nil, notice.NotHere
+		}
+		guests = []*guest{g}
+	}
+	var list []authorised
+	for _, g := range guests {
+		if a, ok := l.order(from, m, t, g); ok {
+			list = append(list, a)
+		}
+	}
+	if len(list) == 0 {
+		return nil, notice.NotHere
+	}
+	return list, notice.NoReason
+}
+
+// order returns what a notice means for a port. A destination that the inventory does not
+// have on the asking node is a second address, or one that a tenant made up: the whole port
+// is held, and never below what it bought.
+func (l *Loop) order(from *node, m *notice.Notice, t *tenant, g *guest) (authorised, bool) {
 	port, ok := l.inventory.Lookup(g.Port)
-	if !ok || port.Tenant != tenant {
-		return control.Order{}, 0, notice.NotHere
+	if !ok || port.Tenant != t.name {
+		return authorised{}, false
 	}
-	bought := l.contract(tenant, port.ID)
-	if bought == nil {
-		return control.Order{}, 0, notice.NotHere // its floor is unknown
+	bought := l.contract(t.name, port.ID)
+	if bought == nil { // its floor is unknown
+		return authorised{}, false
 	}
-	destination := control.Address(m.Destination)
-	everything := destination == control.AllDestinations
-	if (everything && !l.directory.hosts(from.name, tenant)) || (!everything && !l.directory.at(from.name, tenant, m.Destination)) {
-		return control.Order{}, 0, notice.NotYours
-	}
-	// The guarantee of the pair: the smaller of both ends' guarantees, divided
-	// among as many senders as the receiver counts, but no more than there are.
-	senders := min(max(1, int(m.Sources)), max(1, l.directory.ports[tenant]-1))
+	// The guarantee of a pair is the smaller of both ends' guarantees. It is not divided by
+	// the senders that the asking node says there are: nobody here could check that.
 	guarantee := float64(bought.Send.GuaranteeBytesPerSecond)
-	floor := math.Min(guarantee, float64(bought.Receive.GuaranteeBytesPerSecond)/float64(senders))
-	if everything {
-		floor = guarantee
+	destination, floor := control.Address(m.Destination), guarantee
+	if m.Source != ([6]byte{}) && t.at(from.name, destination) {
+		floor = math.Min(guarantee, float64(bought.Receive.GuaranteeBytesPerSecond))
+	} else {
+		destination = control.AllDestinations
 	}
 	rate := l.linkRate()
 	order := control.Order{
 		LimitKey: control.LimitKey{Port: port.ID, Destination: destination}, Advised: float64(m.Rate), Measured: float64(m.Measured),
 		Floor: floor, Ceiling: math.Min(float64(bought.Send.CeilingBytesPerSecond), rate), Link: rate, Severity: m.Severity,
 	}
-	if everything && m.Flags&notice.Plain != 0 {
+	if destination == control.AllDestinations && m.Flags&notice.Plain != 0 {
 		order.Advised, order.Measured = 0, 0 // half of what it has, whatever arrives
 	}
-	return order, port.Index, notice.NoReason
+	return authorised{order, port.Index}, true
 }
 
 // answered takes an Ack or Nack in.
 func (l *Loop) answered(now time.Time, n *node, m *notice.Notice) {
-	advice := l.advices.Get(control.AdviceKey{Node: n.name, From: m.Source, To: m.Destination})
+	key := control.AdviceKey{Node: n.name, Tenant: l.directory.ofID(m.Tenant).name, From: m.Source, To: m.Destination}
+	advice := l.advices.Get(key)
 	if advice == nil {
 		return
 	}
@@ -153,7 +197,9 @@ func (l *Loop) answered(now time.Time, n *node, m *notice.Notice) {
 		l.events.Round(took)
 	}
 	if m.Kind == notice.Nack {
-		advice.Refused()
+		l.events.Notice(notice.Congest, notice.Refused)
+		l.logger.Debug("notice refused", "node", n.name, "tenant", key.Tenant, "source", key.From, "destination", key.To, "reason", m.Reason)
+		advice.Refused(now)
 		return
 	}
 	advice.Acknowledged(now, float64(m.Rate), m.Flags&notice.AtFloor != 0)

@@ -1,6 +1,7 @@
 package fastloop
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -32,8 +33,7 @@ func bandwidth(guarantee, ceiling float64) contract.Bandwidth {
 	return contract.Bandwidth{GuaranteeBytesPerSecond: uint64(guarantee * mbit), CeilingBytesPerSecond: uint64(ceiling * mbit)}
 }
 
-// TestTheFloorOfAPair: the smaller of both guarantees, the receiver's divided among as
-// many senders as it counts, but no more than there are.
+// TestTheFloorOfAPair: the smaller of both guarantees.
 func TestTheFloorOfAPair(t *testing.T) {
 	for _, tc := range []struct {
 		name          string
@@ -64,28 +64,87 @@ func TestTheFloorOfAPair(t *testing.T) {
 	}
 }
 
-func TestTheFloorIsDividedAmongTheSendersOfTheInventory(t *testing.T) {
+// TestTheFloorIsNotDividedByWhatTheAskerSays: with 51 ports of a tenant, and whatever number
+// of senders a notice claims, the pair keeps what it bought.
+func TestTheFloorIsNotDividedByWhatTheAskerSays(t *testing.T) {
 	m := newMember(t)
 	s := &Site{Version: 1, Nodes: []SiteNode{{Node: "n1", Address: "127.0.0.1:1"}, {Node: "n2", Address: m.mailbox.LocalAddr().String()}}}
-	for i := range 9 { // eight of which send to p2
+	for i := range 51 {
+		node, port := "n2", fmt.Sprint("q", i)
+		if i == 0 {
+			node, port = "n1", "p1"
+		}
 		s.Ports = append(s.Ports, SitePort{
-			Node: []string{"n1", "n2"}[i/8], Port: []string{"p1", "p2"}[i/8], Tenant: "red", MAC: control.MAC{2, 0, 0, 0, 1, byte(i)}.String(), IP: control.Address{192, 168, 0, byte(10 + i)}.String(),
+			Node: node, Port: port, Tenant: "red", MAC: control.MAC{2, 0, 0, 0, 1, byte(i)}.String(), IP: control.Address{192, 168, 0, byte(10 + i)}.String(),
 		})
 	}
-	if err := m.SetSite(s, []MasterKey{master(masterA)}); err != nil {
+	if err := m.SetSite(s, issued(t, s, master(masterA))); err != nil {
 		t.Fatal(err)
 	}
 	m.meet(t, 5)
-	seq := uint64(2)
-	for sources, want := range map[uint16]float64{1: 24, 2: 12, 8: 3, 9: 3, 1000: 3} {
-		seq++
-		n := congest(seq, 1)
+	for i, sources := range []uint16{0, 1, 2, 50, 60000} {
+		n := congest(uint64(3+i), 1)
 		n.Source, n.Destination, n.Sources = control.MAC{2, 0, 0, 0, 1, 0}, control.Address{192, 168, 0, 18}, sources
 		m.take(t, n)
-		if got := m.kernel.pairs[n.Destination]; got.Rate != uint64(want*mbit) {
-			t.Errorf("%d sources: limited to %.2f Mbit/s, want %.2f", sources, float64(got.Rate)/mbit, want)
+		if got := m.kernel.pairs[n.Destination]; got.Rate != uint64(24*mbit) {
+			t.Errorf("%d sources: limited to %.2f Mbit/s, want 24", sources, float64(got.Rate)/mbit)
 		}
 		m.ReleaseAll()
+	}
+}
+
+// TestWhatIsNotListedHoldsTheWholePort: a second address, one of IPv6, one that nobody has.
+func TestWhatIsNotListedHoldsTheWholePort(t *testing.T) {
+	for name, to := range map[string]control.Address{
+		"a second address": {192, 168, 0, 77}, "a link-local address of IPv6": addressOf("fe80::1"), "an address elsewhere": {192, 168, 0, 1}, "nobody's": {8, 8, 8, 8},
+	} {
+		m := newMember(t)
+		m.meet(t, 5)
+		n := congest(3, 1)
+		n.Destination = to
+		m.take(t, n)
+		answer := m.sent(t)
+		if answer.Kind != notice.Ack || answer.Destination != to || answer.Rate != uint64(24*mbit) || answer.Flags&notice.AtFloor == 0 {
+			t.Errorf("%s: answered %+v", name, answer)
+		}
+		if len(m.kernel.pairs) != 1 || m.kernel.pairs[vport.Everything].Rate != uint64(24*mbit) {
+			t.Errorf("%s: in the kernel %+v", name, m.kernel.pairs)
+		}
+		n.Kind, n.Seq = notice.Release, 4
+		m.take(t, n)
+		if len(m.kernel.pairs) != 0 {
+			t.Errorf("%s: after the release %+v", name, m.kernel.pairs)
+		}
+	}
+}
+
+// TestWithoutASourceEveryPortOfTheTenantIsHeld, and nobody else's.
+func TestWithoutASourceEveryPortOfTheTenantIsHeld(t *testing.T) {
+	m := newMember(t)
+	s := wideSite()
+	s.Nodes[1].Address = m.mailbox.LocalAddr().String()
+	s.Ports = append(s.Ports,
+		SitePort{Node: "n1", Port: "p5", Tenant: "red", MAC: "02:00:00:00:00:05", IP: "192.168.0.5"},
+		SitePort{Node: "n1", Port: "b5", Tenant: "blue", MAC: "02:00:00:00:00:05", IP: "192.168.0.5"})
+	m.inventory = inventory{
+		"p1": {ID: "p1", Tenant: "red", Index: 1}, "p5": {ID: "p5", Tenant: "red", Index: 5}, "b5": {ID: "b5", Tenant: "blue", Index: 6},
+	}
+	if err := m.SetSite(s, issued(t, s, master(masterA))); err != nil {
+		t.Fatal(err)
+	}
+	m.meet(t, 5)
+	n := congest(3, 1)
+	n.Source = [6]byte{}
+	m.take(t, n)
+	if answer := m.sent(t); answer.Kind != notice.Ack || answer.Rate != 2*uint64(24*mbit) || answer.Flags&notice.AtFloor == 0 {
+		t.Errorf("answered %+v", answer)
+	}
+	held := map[string]bool{}
+	for _, l := range m.Limits() {
+		held[l.Port] = l.Destination == control.AllDestinations && l.Rate == 24*mbit
+	}
+	if len(held) != 2 || !held["p1"] || !held["p5"] {
+		t.Errorf("limits %+v", m.Limits())
 	}
 }
 
@@ -135,7 +194,7 @@ func TestTheWholePortIsLimitedForANodeThatHostsItsTenant(t *testing.T) {
 	s := wideSite()
 	s.Nodes[1].Address = m.mailbox.LocalAddr().String()
 	s.Ports = append(s.Ports[:1:1], s.Ports[2:]...)
-	if err := m.SetSite(s, []MasterKey{master(masterA)}); err != nil {
+	if err := m.SetSite(s, issued(t, s, master(masterA))); err != nil {
 		t.Fatal(err)
 	}
 	m.ReleaseAll()
@@ -156,7 +215,8 @@ func TestAPortThatIsNotHereIsRefusedWithTheReason(t *testing.T) {
 		"another tenant has it now":  {inventory{"p1": ports.Port{ID: "p1", Tenant: "blue", Index: 1}}, func(*notice.Notice) {}, notice.NotHere},
 		"the source is elsewhere":    {nil, func(n *notice.Notice) { n.Source[5] = 2 }, notice.NotHere},
 		"a port of its name is here": {inventory{"p2": ports.Port{ID: "p2", Tenant: "red", Index: 1}}, func(n *notice.Notice) { n.Source[5] = 2 }, notice.NotHere},
-		"the victim is elsewhere":    {nil, func(n *notice.Notice) { n.Destination = [4]byte{192, 168, 0, 1} }, notice.NotYours},
+		"no port of the tenant":      {inventory{}, func(n *notice.Notice) { n.Source = [6]byte{} }, notice.NotHere},
+		"nobody's":                   {nil, func(n *notice.Notice) { n.Tenant = 1 }, notice.NotYours},
 	} {
 		m := newMember(t)
 		m.meet(t, 5)

@@ -3,6 +3,7 @@ package fastloop
 import (
 	"crypto/rand"
 	"encoding/binary"
+	"slices"
 	"time"
 
 	"vigia/isolation-agent/enforcer/fastloop/control"
@@ -14,6 +15,8 @@ const (
 	lease = 2 * time.Second
 	// challengeInterval is the least time between challenges to one peer.
 	challengeInterval = 100 * time.Millisecond
+	// mostOrigins is how many nodes get a notice of a source that may be on any of them.
+	mostOrigins = 16
 )
 
 // notify sends notices to the enforcers of a congested class's sources.
@@ -27,17 +30,44 @@ func (l *Loop) notify(now time.Time, s *linkState, c *control.Congestion) {
 	}
 }
 
+// notifySource sends a notice to the node that a source is on, or to those that it may be on.
 func (l *Loop) notifySource(now time.Time, c *control.Congestion, share *control.Share, sources int) {
-	origin := l.directory.origin(c.Config.Tenant, &share.Source)
-	if origin == nil || origin.name == l.directory.self {
+	origins := l.directory.origins(l.directory.of(c.Config.Tenant), &share.Source)
+	if len(origins) == 0 {
 		l.events.Notice(notice.Congest, notice.UnknownSource)
 		return
 	}
-	destination := share.Source.Destination
-	if l.config.Variant == control.Paper {
-		destination = control.AllDestinations
+	if len(origins) > mostOrigins { // others have their turn with the next notices
+		turn := int(l.seq % uint64(len(origins)))
+		origins = slices.Concat(origins[turn:], origins[:turn])[:mostOrigins]
 	}
-	advice := l.advices.Begin(now, control.AdviceKey{Node: origin.name, From: share.Source.From, To: destination}, c.Renewal)
+	for _, n := range origins {
+		l.notifyOrigin(now, n, c, share, sources)
+	}
+}
+
+// widest returns the narrowest key of a source on a node whose advice may still have effect,
+// and that advice; nil if it is not limited any more.
+func (l *Loop) widest(now time.Time, n *node, c *control.Congestion, share *control.Share) (control.AdviceKey, *control.Advice) {
+	key := control.AdviceKey{Node: n.name, Tenant: c.Config.Tenant, From: share.Source.From, To: share.Source.Destination}
+	if l.config.Variant == control.Paper {
+		key.To = control.AllDestinations
+	}
+	for {
+		advice := l.advices.Begin(now, key, c.Renewal)
+		if advice == nil {
+			return key, nil
+		}
+		wider, ok := key.Wider()
+		if !ok || !advice.Widened(now, share.Rate) {
+			return key, advice
+		}
+		key = wider
+	}
+}
+
+func (l *Loop) notifyOrigin(now time.Time, n *node, c *control.Congestion, share *control.Share, sources int) {
+	key, advice := l.widest(now, n, c, share)
 	if advice == nil {
 		return // it is not limited any more
 	}
@@ -46,25 +76,30 @@ func (l *Loop) notifySource(now time.Time, c *control.Congestion, share *control
 		return
 	}
 	if !c.Renewal {
-		p := l.peer(origin.name)
-		l.setUnresponsive(origin.name, p, advice.Unresponsive(now, p.heardAt, share.Rate))
+		_, narrow := key.Wider()
+		p := l.peer(n.name)
+		l.setUnresponsive(n.name, p, advice.Silent(now, p.heardAt) || (!narrow && l.knows(share) && advice.Idle(now, share.Rate)))
 		advice.Congested(now)
 	}
 	advice.Sent(now, rate, l.seq+1)
 	m := notice.Notice{
-		Kind: notice.Congest, Source: share.Source.From, Destination: destination, Tenant: notice.ID(c.Config.Tenant),
+		Kind: notice.Congest, Source: key.From, Destination: key.To, Tenant: notice.ID(c.Config.Tenant),
 		Measured: uint64(share.Rate), Dropped: uint64(c.Dropped * share.Share), Rate: uint64(rate), Lease: lease,
 		Severity: advice.Severity(), Sources: uint16(min(sources, 1<<16-1)),
 	}
 	if l.config.Variant == control.Paper {
 		m.Flags = notice.Plain
 	}
-	l.send(origin, &m)
-	l.logger.Debug("notice sent", "node", origin.name, "tenant", c.Config.Tenant, "source", share.Source.From, "measured", m.Measured, "dropped", m.Dropped, "advised", m.Rate, "severity", m.Severity, "renewal", c.Renewal, "first_drop_seconds", now.Sub(c.Since).Seconds())
+	l.send(n, &m)
+	l.logger.Debug("notice sent", "node", n.name, "tenant", c.Config.Tenant, "source", key.From, "destination", key.To, "measured", m.Measured, "dropped", m.Dropped, "advised", m.Rate, "severity", m.Severity, "renewal", c.Renewal, "first_drop_seconds", now.Sub(c.Since).Seconds())
 	if c.First && !c.Renewal {
 		l.events.Detected(now.Sub(c.Since))
 	}
 }
+
+// knows tells whether it is certain which node a source is on: outside of tunnels whoever
+// sends may have written its address.
+func (l *Loop) knows(share *control.Share) bool { return share.Source.Host != (control.Address{}) }
 
 // challenge greets a process that is not known, with a nonce that it must answer.
 func (l *Loop) challenge(now time.Time, n *node, p *peer) {

@@ -1,6 +1,7 @@
 package fastloop
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -8,6 +9,9 @@ import (
 	"vigia/isolation-agent/enforcer/fastloop/control"
 	"vigia/isolation-agent/enforcer/notice"
 )
+
+// noticeEvery is how often a source that goes on gets notices.
+const noticeEvery = 50 * time.Millisecond
 
 // congestion is red's class on n1, which p2 on n2 sends to.
 func congestion(rate float64) *control.Congestion {
@@ -58,11 +62,11 @@ func TestThePlainVariantAsksForHalfOfTheWholePort(t *testing.T) {
 	}
 }
 
-func TestNobodyIsNotifiedOfASourceThatIsNotKnown(t *testing.T) {
+func TestNobodyIsNotifiedOfASourceThatIsNowhereElse(t *testing.T) {
 	m := newMember(t)
-	unknown, own, tunnelled := shareOf(9, 80, 1), shareOf(1, 80, 1), shareOf(2, 80, 1)
+	own, tunnelled := shareOf(1, 80, 1), shareOf(2, 80, 1)
 	tunnelled.Source.Host = control.Address{10, 9, 9, 9}
-	for name, share := range map[string]*control.Share{"an unknown MAC address": unknown, "a guest of this node": own, "an unknown tunnel": tunnelled} {
+	for name, share := range map[string]*control.Share{"a guest of this node": own, "an unknown tunnel": tunnelled} {
 		clear(m.notices)
 		m.notifySource(time.Now(), congestion(40), share, 1)
 		if m.notices["congest unknown_source"] != 1 || m.notices["congest sent"] != 0 {
@@ -72,6 +76,96 @@ func TestNobodyIsNotifiedOfASourceThatIsNotKnown(t *testing.T) {
 	if m.advices.Len() != 0 {
 		t.Errorf("%d sources are remembered", m.advices.Len())
 	}
+}
+
+// TestASourceThatHidesIsAskedForWhereverItsTenantIs: without a tunnel its MAC address is all
+// that is known, and it made that up.
+func TestASourceThatHidesIsAskedForWhereverItsTenantIs(t *testing.T) {
+	m := newMember(t)
+	hidden := shareOf(0, 80, 1)
+	hidden.Source.From, hidden.Source.Destination = control.MAC{}, control.AllDestinations
+	m.notifySource(time.Now(), congestion(40), hidden, 1)
+	if got := m.sent(t); got.Source != ([6]byte{}) || got.Destination != control.AllDestinations || got.Tenant != notice.ID("red") {
+		t.Errorf("sent %+v", got)
+	}
+	s := wideSite()
+	s.Nodes = s.Nodes[:1]
+	s.Ports = s.Ports[:1]
+	for i := range 40 {
+		name := fmt.Sprintf("m%d", i)
+		s.Nodes = append(s.Nodes, SiteNode{Node: name, Address: "127.0.0.1:9"})
+		s.Ports = append(s.Ports, SitePort{Node: name, Port: name, Tenant: "red", MAC: control.MAC{4, 0, 0, 0, 0, byte(i)}.String(), IP: control.Address{192, 168, 1, byte(i)}.String()})
+	}
+	if err := m.SetSite(s, issued(t, s, master(masterA))); err != nil {
+		t.Fatal(err)
+	}
+	clear(m.notices)
+	m.notifySource(time.Now(), congestion(40), hidden, 1)
+	if n := m.notices["congest sent"] + m.notices["congest send_error"]; n != mostOrigins {
+		t.Errorf("%d nodes are asked at once, %d are due", n, mostOrigins)
+	}
+	for range 20 { // in the end all of them
+		m.notifySource(time.Now(), congestion(40), hidden, 1)
+	}
+	if m.advices.Len() < 40 {
+		t.Errorf("only %d nodes were asked", m.advices.Len())
+	}
+}
+
+// TestARefusalAsksForMoreAndBlamesNobody: the site file of the other node is another, or the
+// sender is not who it says.
+func TestARefusalAsksForMoreAndBlamesNobody(t *testing.T) {
+	m := newMember(t)
+	m.meet(t, 5)
+	m.events.Peer = func(node string, unresponsive bool) { t.Errorf("%s is called unresponsive: %v", node, unresponsive) }
+	now, seq := time.Now(), uint64(2)
+	red2 := [6]byte{2, 0, 0, 0, 0, 2}
+	asked := map[[6]byte][][4]byte{}
+	for i := range 30 {
+		now = now.Add(noticeEvery)
+		m.notifySource(now, congestion(24), shareOf(2, 80, 1), 1)
+		got := m.sent(t)
+		asked[got.Source] = append(asked[got.Source], got.Destination)
+		seq++
+		m.received(now, raw(t, notice.Notice{
+			Kind: notice.Nack, Boot: 5, Seq: seq, Nonce: got.Seq, Source: got.Source, Destination: got.Destination, Tenant: got.Tenant, Reason: notice.NotHere,
+		}, master(masterA)))
+		if want := [][4]byte{{192, 168, 0, 1}, {}}[min(i, 1)]; i < 2 && (got.Source != red2 || got.Destination != want) {
+			t.Errorf("notice %d: %+v, want to %v", i, got, want)
+		}
+	}
+	if len(asked[red2]) != 2 || len(asked[[6]byte{}]) != 28 || m.notices["congest refused"] != 30 {
+		t.Errorf("asked %v, counted %v", asked, m.notices)
+	}
+	if p := m.Peers(); p[0].Unresponsive {
+		t.Errorf("peers %+v", p)
+	}
+}
+
+// TestWhoForgesItsNeighboursAddressIsHeldWithIt: the port that is named does nothing, so that
+// holding it has no effect.
+func TestWhoForgesItsNeighboursAddressIsHeldWithIt(t *testing.T) {
+	m := newMember(t)
+	m.meet(t, 5)
+	m.events.Peer = func(node string, unresponsive bool) { t.Errorf("%s is called unresponsive: %v", node, unresponsive) }
+	now, seq := time.Now(), uint64(2)
+	share := shareOf(2, 80, 1)
+	for range 100 {
+		now = now.Add(noticeEvery)
+		before := m.notices["congest sent"]
+		if m.notifySource(now, congestion(24), share, 1); m.notices["congest sent"] == before {
+			continue // it is at its floor
+		}
+		got := m.sent(t)
+		if got.Source == ([6]byte{}) {
+			return
+		}
+		seq++
+		m.received(now, raw(t, notice.Notice{
+			Kind: notice.Ack, Boot: 5, Seq: seq, Nonce: got.Seq, Source: got.Source, Destination: got.Destination, Tenant: got.Tenant, Rate: uint64(24 * mbit),
+		}, master(masterA)))
+	}
+	t.Error("the tenant's other ports are never asked for")
 }
 
 func TestARenewalGoesToWhoWasAdvisedAlone(t *testing.T) {
@@ -125,7 +219,7 @@ func TestANewKeyIsHeardBeforeItIsUsed(t *testing.T) {
 		{[]MasterKey{master(masterB), master(masterA)}, true, true, master(masterB).ID},
 		{[]MasterKey{master(masterB)}, false, true, master(masterB).ID},
 	} {
-		if err := m.SetSite(site, tc.keys); err != nil {
+		if err := m.SetSite(site, issued(t, site, tc.keys...)); err != nil {
 			t.Fatal(err)
 		}
 		for i, want := range []bool{tc.oldIsHeard, tc.newIsHeard} {
@@ -140,7 +234,7 @@ func TestANewKeyIsHeardBeforeItIsUsed(t *testing.T) {
 			t.Errorf("step %d: sends by key %d", step, m.directory.sendKey)
 		}
 	}
-	if err := m.SetSite(&Site{Nodes: []SiteNode{{Node: "n1", Address: "x"}}}, []MasterKey{master(masterB)}); err == nil || m.directory.nodes["n2"] == nil {
+	if err := m.SetSite(&Site{Nodes: []SiteNode{{Node: "n1", Address: "x"}}}, issued(t, site, master(masterB))); err == nil || m.directory.nodes["n2"] == nil {
 		t.Errorf("a bad site was taken, %v", err)
 	}
 }
@@ -149,7 +243,7 @@ func TestPeersAreAllOtherNodes(t *testing.T) {
 	m := newMember(t)
 	s := wideSite()
 	s.Nodes[1].Address = m.mailbox.LocalAddr().String()
-	if err := m.SetSite(s, []MasterKey{master(masterA)}); err != nil {
+	if err := m.SetSite(s, issued(t, s, master(masterA))); err != nil {
 		t.Fatal(err)
 	}
 	names := map[string]bool{}

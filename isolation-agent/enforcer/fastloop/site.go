@@ -1,18 +1,12 @@
 package fastloop
 
 import (
-	"bufio"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
-	"strconv"
-	"strings"
 
 	"vigia/internal/config"
-	"vigia/isolation-agent/enforcer/notice"
 )
 
 // Site is the inventory of all nodes: which enforcers may ask which others to limit which vports.
@@ -90,52 +84,4 @@ func LoadSite(path string) (*Site, error) {
 		return nil, err
 	}
 	return &s, nil
-}
-
-// MasterKey is a key of the site that is live.
-type MasterKey struct {
-	ID     uint16
-	Secret []byte
-}
-
-// maxKeys live at once: the one in use, and the one before or after it.
-const maxKeys = 2
-
-// LoadKeys reads one or two live keys, a line each: a number and at least 32 bytes
-// in hexadecimal. The first is used to send; the second is still, or already, heard.
-// Errors never contain a key.
-func LoadKeys(path string) ([]MasterKey, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if info.Mode().Perm()&0o077 != 0 {
-		return nil, fmt.Errorf("has mode %04o, so that others may read or change it", info.Mode().Perm())
-	}
-	var keys []MasterKey
-	lines := bufio.NewScanner(f)
-	for line := 1; lines.Scan(); line++ {
-		number, secret, ok := strings.Cut(strings.TrimSpace(lines.Text()), " ")
-		if number == "" || strings.HasPrefix(number, "#") {
-			continue
-		}
-		id, err := strconv.ParseUint(number, 10, 16)
-		raw, hexErr := hex.DecodeString(strings.TrimSpace(secret))
-		if !ok || err != nil || hexErr != nil || len(raw) < notice.MinKey {
-			return nil, fmt.Errorf("has a line %d that is not a number and at least %d bytes in hexadecimal", line, notice.MinKey)
-		}
-		keys = append(keys, MasterKey{uint16(id), raw})
-	}
-	if err := lines.Err(); err != nil {
-		return nil, fmt.Errorf("cannot be read: %w", err)
-	}
-	if len(keys) == 0 || len(keys) > maxKeys || (len(keys) == maxKeys && keys[0].ID == keys[1].ID) {
-		return nil, fmt.Errorf("holds %d keys; one or two with different numbers are wanted", len(keys))
-	}
-	return keys, nil
 }

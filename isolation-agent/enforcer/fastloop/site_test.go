@@ -47,34 +47,3 @@ func TestSiteFilesAreHeldToTheirRules(t *testing.T) {
 		}
 	}
 }
-
-func TestKeyFilesAreHeldToTheirRules(t *testing.T) {
-	secret := strings.Repeat("ab", 32)
-	keys, err := LoadKeys(write(t, "# in use, and the next\n7 "+secret+"\n\n8 "+strings.Repeat("cd", 40)+"\n", 0o600))
-	if err != nil || len(keys) != 2 || keys[0].ID != 7 || len(keys[1].Secret) != 40 {
-		t.Fatalf("%+v %v", keys, err)
-	}
-	for name, tc := range map[string]struct {
-		content string
-		mode    os.FileMode
-		want    string
-	}{
-		"readable":     {"7 " + secret, 0o644, "mode 0644"},
-		"empty":        {"", 0o600, "holds 0 keys"},
-		"three":        {"1 " + secret + "\n2 " + secret + "\n3 " + secret, 0o600, "holds 3 keys"},
-		"same numbers": {"1 " + secret + "\n1 " + secret, 0o600, "different numbers"},
-		"short":        {"1 abcd", 0o600, "at least 32 bytes"},
-		"no number":    {"x " + secret, 0o600, "at least 32 bytes"},
-		"no hex":       {"1 " + strings.Repeat("zz", 32), 0o600, "at least 32 bytes"},
-	} {
-		_, err := LoadKeys(write(t, tc.content, tc.mode))
-		if err == nil || !strings.Contains(err.Error(), tc.want) {
-			t.Errorf("%s: %v", name, err)
-		} else if strings.Contains(err.Error(), secret) {
-			t.Errorf("%s: the error shows the key", name)
-		}
-	}
-	if _, err := LoadKeys("/nonexistent"); err == nil {
-		t.Error("a missing file was read")
-	}
-}

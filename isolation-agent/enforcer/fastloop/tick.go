@@ -108,11 +108,12 @@ func (l *Loop) round(now time.Time) (quiet bool) {
 // readSources takes the readings of who sends into the classes.
 func (l *Loop) readSources(now time.Time) error {
 	l.sources.Begin(now)
-	defer l.sources.End()
-	return l.programs.Sources(func(s classify.Source, a classify.Arrival) {
-		l.sources.Count(control.Source{
-			Link: s.Link, Class: s.Class, Host: s.Host, Destination: control.Address(s.Destination), From: control.MAC(s.From), To: control.MAC(s.To),
-		}, a.Bytes)
+	return l.programs.TakeSources(func(s *classify.Source, a classify.Arrival) {
+		t := l.owners[s.Class]
+		if t == nil {
+			t = nobody
+		}
+		l.sources.Count(l.directory.attribute(t, s), a.Bytes)
 	})
 }
 

@@ -375,7 +375,7 @@ func TestPortsAreHeldToTheirContract(t *testing.T) {
 	both := contract.Contract{Owner: owner, Send: guarantee(1000), SendPacketsPerSecond: 500, NewFlowsPerSecond: 20, ReceivePacketsPerSecond: 90}
 	r.SetContracts(bought(t, both))
 	r.Observe()
-	if got, want := r.kernel.bounds[1], (vport.Bounds{Packets: 500, NewFlows: 20, Receive: 90}); got != want {
+	if got, want := r.kernel.bounds[1], (vport.Bounds{Packets: 500, NewFlows: 20, Receive: 90, Guarantee: 1000}); got != want {
 		t.Errorf("p is held to %+v, want %+v", got, want)
 	}
 	if got := r.kernel.bounds[2]; got != (vport.Bounds{}) {
@@ -407,7 +407,7 @@ func TestAPortsOwnContractGoesBeforeItsTenants(t *testing.T) {
 	foreign := contract.Contract{Owner: contract.Owner{Tenant: "blue", Port: "p"}, Send: guarantee(1)} // says nothing of a port of red's
 	r.SetContracts(bought(t, contract.Contract{Owner: owner, Send: guarantee(1000), SendPacketsPerSecond: 500}, own, foreign))
 	r.Observe()
-	if got, want := r.kernel.bounds[1], (vport.Bounds{Packets: 700, NewFlows: 30, Receive: 90}); got != want {
+	if got, want := r.kernel.bounds[1], (vport.Bounds{Packets: 700, NewFlows: 30, Receive: 90, Guarantee: 3000}); got != want {
 		t.Errorf("p is held to %+v, want %+v", got, want)
 	}
 	if _, err := r.Apply("p", ask(2999)); refusal.CodeOf(err) != refusal.BelowFloor {

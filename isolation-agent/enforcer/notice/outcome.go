@@ -19,12 +19,14 @@ const (
 	Unproven              // refused: its process has not proven to be live
 	Misdirected           // refused: it is for another node
 	Unauthorised          // refused: the inventory does not allow it
+	Refused               // sent, and refused by the peer: more of the source is asked for next
 	outcomes
 )
 
 var outcomeNames = [outcomes]string{
 	Sent: "sent", SendError: "send_error", UnknownSource: "unknown_source", Received: "received", Clamped: "floor",
 	Malformed: "malformed", Forged: "hmac", Replayed: "replay", Unproven: "stale", Misdirected: "misdirected", Unauthorised: "authz",
+	Refused: "refused",
 }
 
 func (o Outcome) String() string {

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,25 @@ while time.monotonic() < end:
 
 def _run(*argv: str) -> str:
     return subprocess.run(argv, check=True, capture_output=True, text=True, timeout=DEADLINE).stdout
+
+
+_ECHO = """
+import socket, sys
+server = socket.create_server((sys.argv[1], 7))
+print("ready", flush=True)
+peer, _ = server.accept()
+while data := peer.recv(64):
+    peer.sendall(data)
+"""
+
+_TALK = """
+import socket, sys
+peer = socket.create_connection((sys.argv[1], 7), timeout=20)
+print("ready", flush=True)
+for _ in sys.stdin:
+    peer.sendall(b"x")
+    print("ok" if peer.recv(1) else "gone", flush=True)
+"""
 
 
 class RealEnforcer:
@@ -208,7 +228,27 @@ class RealEnforcer:
         out = _run("ip", "netns", "exec", self._host, "nstat", "-asz", "UdpNoPorts", "UdpInDatagrams")
         return sum(int(line.split()[1]) for line in out.splitlines() if line.startswith("Udp"))
 
-    def pings(self) -> bool:
-        """Tell whether the tenant reaches the node with something other than UDP."""
-        argv = ["ip", "netns", "exec", self._guest, "ping", "-c1", "-W2", ADDRESS]
-        return subprocess.run(argv, stdout=subprocess.DEVNULL, check=False).returncode == 0
+    def connect(self) -> Callable[[], bool]:
+        """Open a TCP connection from the tenant to the node; what is returned tells whether it still carries."""
+
+        def start(namespace: str, program: str) -> subprocess.Popen[str]:
+            argv = ["ip", "netns", "exec", namespace, sys.executable, "-c", program, ADDRESS]
+            process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            self._stack.enter_context(process)
+            self._stack.callback(process.kill)
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            return process
+
+        start(self._host, _ECHO)
+        talker = start(self._guest, _TALK)
+        assert talker.stdin is not None
+        assert talker.stdout is not None
+        said, heard = talker.stdin, talker.stdout
+
+        def carries() -> bool:
+            said.write("\n")
+            said.flush()
+            return heard.readline() == "ok\n"
+
+        return carries

@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
-from vigia.isolation import bench
+from vigia.isolation import bench, borrow
 from vigia.isolation.alerts import Alarm, Alarms
+from vigia.isolation.borrow import Borrowed
+from vigia.isolation.model import FlowOutcome, TrafficFlow
 
 
 def test_quantiles_are_values_that_were_measured() -> None:
@@ -71,6 +73,25 @@ def test_a_share_of_a_core_is_that_of_the_quietest_turn() -> None:
     assert next(turns, None) is None, "it measured fewer turns"
 
 
+def test_a_borrower_is_judged_by_its_worst_second_and_its_worst_tenth() -> None:
+    a, b = TrafficFlow("a", 2, 1), TrafficFlow("b", 3, 1, "udp")
+    goodput = [100.0] * 30 + [0.0] + [90.0] * 9 + [90.0] * 5 + [40.0] + [90.0] * 4 + [95.0] * 10
+    beside = [0.0] * 30 + [10.0] * 30
+    found = borrow.judge("b", FlowOutcome(a, goodput, 0), FlowOutcome(b, beside, 0), 50.0, 1.1)
+    assert found.second == pytest.approx((9 * 90 + 40) / 10 / 90), (
+        "the second of the neighbour's beginning is left out"
+    )
+    assert found.window == 40 / 50, "and the window of it"
+    assert found.mean == pytest.approx((85 / 90 + 95 / 90) / 2)
+    assert found.retransmits == 1.1
+
+
+def test_neighbours_keep_to_their_contract() -> None:
+    for _, flow in borrow.neighbours():
+        assert flow.protocol == "udp"
+        assert flow.rate <= 0.2 * 0.95 * 200e6
+
+
 def test_lateness_is_the_bound_of_a_range() -> None:
     name = "vigia_enforcer_tick_lateness_seconds_bucket"
     before = {f'{name}{{le="{le}"}}': 10.0 for le in ("0.0001", "0.02", "+Inf")}
@@ -95,9 +116,11 @@ def test_every_budget_is_named_and_judged() -> None:
             ("Classify/send", 185.0),
         ],
         bench.Kills(100, True, "73 of 100 kills left a limit in force, none for more than its time"),
+        [Borrowed("5 Mbit/s", 0.99, 0.96, 1.7, 1.1)],
+        {"alone": 0.0004, "hostile": 0.0009},
     )
     judged = bench.budgets(good)
-    assert len(judged) == 19
+    assert len(judged) == 23
     assert all(b.met for b in judged), "without control nothing is promised"
     bad = bench.Measured(
         [bench.Figures("vigia", 5, 0.94, 0.01, 0.7, 0.8, 0.9, 1.0)],
@@ -107,6 +130,8 @@ def test_every_budget_is_named_and_judged() -> None:
         bench.Cost(64, 0.03, 0.07, 65 * 2**20, 151.0, 1000, 0.1),
         [("Vport/count", 11.0), ("Vport/signals", 151.0)],
         bench.Kills(100, False, "a limit outlives its time"),
+        [Borrowed("5 Mbit/s", 0.7, 0.4, 0.5, 2.0)],
+        {"alone": 0.0004, "hostile": 0.0011},
     )
     missed = bench.budgets(bad)
     assert not any(b.met for b in missed), [str(b) for b in missed if b.met]
@@ -123,7 +148,9 @@ def run(capsys: pytest.CaptureFixture[str], *argv: str) -> dict[str, Any]:
 
 
 LEFT_OUT = [
-    w for o in ("pulses", "alerts", "innocent", "vports", "programs", "kills") for w in (f"--{o}", "0")
+    w
+    for o in ("pulses", "alerts", "innocent", "vports", "programs", "kills", "borrower", "hostile")
+    for w in (f"--{o}", "0")
 ]
 
 

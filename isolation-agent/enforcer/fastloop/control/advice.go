@@ -17,14 +17,32 @@ const (
 	repeatInterval = 250 * time.Millisecond
 	// forgetAdvice is when a source that got no more notices is forgotten.
 	forgetAdvice = 30 * time.Second
+	// widened is how long more than one source is asked for in its place, because what
+	// was asked for it had no effect.
+	widened = 10 * time.Second
 )
 
-// AdviceKey names a source as notices do: by the node that it is on, its MAC address
-// and where it sends to.
+// AdviceKey names a source as notices do: by the node that it is on, its tenant, its MAC
+// address and where it sends to.
 type AdviceKey struct {
-	Node string
-	From MAC
-	To   Address
+	Node   string
+	Tenant string
+	From   MAC     // zero = all ports of the tenant on the node
+	To     Address // AllDestinations = whatever it sends
+}
+
+// Wider returns what is asked for when the key has no effect: the whole port, then all ports
+// of the tenant on that node; false if it is that already.
+func (k AdviceKey) Wider() (AdviceKey, bool) {
+	switch {
+	case k.To != AllDestinations:
+		k.To = AllDestinations
+	case k.From != (MAC{}):
+		k.From = MAC{}
+	default:
+		return k, false
+	}
+	return k, true
 }
 
 // Advice is what the enforcer of a source was last advised, and what it answered.
@@ -41,6 +59,8 @@ type Advice struct {
 	ackRate float64
 	ackAt   time.Time
 	atFloor bool
+	// widenedAt is since when a wider key is asked for.
+	widenedAt time.Time
 }
 
 // Severity is the severity of the next notice: it goes up with every third notice of a
@@ -64,14 +84,26 @@ func (a *Advice) Next(now time.Time, v Variant, c *Congestion, s *Share, sources
 	return rate, true
 }
 
-// Unresponsive reports whether the source's enforcer does not answer, or answers
-// without effect. heard is when it last said anything; measured is the rate that
-// arrives from the source.
-func (a *Advice) Unresponsive(now, heard time.Time, measured float64) bool {
-	lasts := now.Sub(a.episodeAt) > answerTimeout
-	silent := a.unanswered >= roundsAllowed && lasts && now.Sub(heard) > answerTimeout
-	idle := a.rounds >= 2*roundsAllowed && a.rate > 0 && measured > 2*a.rate && lasts
-	return silent || idle
+// Silent reports whether the source's enforcer does not answer. heard is when it last said
+// anything.
+func (a *Advice) Silent(now, heard time.Time) bool {
+	return a.unanswered >= roundsAllowed && now.Sub(a.episodeAt) > answerTimeout && now.Sub(heard) > answerTimeout
+}
+
+// Idle reports whether the source's enforcer answers without effect: measured is the rate
+// that arrives from the source.
+func (a *Advice) Idle(now time.Time, measured float64) bool {
+	return a.rounds >= 2*roundsAllowed && a.rate > 0 && measured > 2*max(a.rate, a.ackRate) && now.Sub(a.episodeAt) > answerTimeout
+}
+
+// Widened reports whether a wider key is asked for in place of the source, and does so from
+// now on if its enforcer refuses, or answers without effect. Who does not answer at all would
+// not answer that either.
+func (a *Advice) Widened(now time.Time, measured float64) bool {
+	if a.unanswered < roundsAllowed && a.Idle(now, measured) {
+		a.widenedAt = now
+	}
+	return !a.widenedAt.IsZero() && now.Sub(a.widenedAt) < widened
 }
 
 // Congested counts a notice that is sent because of drops.
@@ -100,8 +132,9 @@ func (a *Advice) Acknowledged(now time.Time, rate float64, atFloor bool) {
 	a.unanswered, a.ackRate, a.ackAt, a.atFloor = 0, rate, now, atFloor
 }
 
-// Refused takes in that the source's enforcer will not do it.
-func (a *Advice) Refused() { a.rounds += roundsAllowed }
+// Refused takes in that the source's enforcer does not do it: it does not know the source, or
+// the destination, as this node does. It has answered; more than the source is asked for next.
+func (a *Advice) Refused(now time.Time) { a.unanswered, a.widenedAt = 0, now }
 
 // RoundTrip returns how long ago the notice was sent that an answer is to; false if
 // another one was sent since.

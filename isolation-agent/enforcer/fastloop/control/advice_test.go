@@ -16,7 +16,7 @@ func renewed(rate float64) *Congestion {
 	return c
 }
 
-var key = AdviceKey{Node: "n2", From: MAC{2, 0, 0, 0, 0, 1}, To: Address{10, 0, 0, 1}}
+var key = AdviceKey{Node: "n2", Tenant: "b", From: MAC{2, 0, 0, 0, 0, 1}, To: Address{10, 0, 0, 1}}
 
 func TestASourceIsAdvisedItsShareAndNeverLessThanItsPartOfTheGuarantee(t *testing.T) {
 	for _, tc := range []struct {
@@ -155,29 +155,72 @@ func TestWhoDoesNotAnswerIsUnresponsive(t *testing.T) {
 				a.Acknowledged(now, 24*mbit, false)
 			}
 		}
-		if got := a.Unresponsive(now, start.Add(tc.heard), tc.measured*mbit); got != tc.want {
+		if got := a.Silent(now, start.Add(tc.heard)) || a.Idle(now, tc.measured*mbit); got != tc.want {
 			t.Errorf("%s: %v", tc.name, got)
 		}
 	}
 }
 
-func TestARefusalCountsAsRoundsWithoutEffect(t *testing.T) {
+// TestARefusalIsAnAnswerAndAsksForMore: the peer is not to blame, and the source not let go.
+func TestARefusalIsAnAnswerAndAsksForMore(t *testing.T) {
 	start := time.Now()
 	a := NewAdvices().Begin(start, key, false)
-	a.Congested(start)
-	a.Sent(start, 24*mbit, 1)
-	now := start.Add(answerTimeout + 1)
-	if a.Unresponsive(now, now, 80*mbit) {
-		t.Error("unresponsive after one notice")
+	now := start
+	for i := range 10 {
+		now = start.Add(time.Duration(i) * noticeInterval)
+		a.Congested(now)
+		a.Sent(now, 24*mbit, uint64(i))
+		a.Refused(now)
 	}
-	a.Refused()
-	a.Refused()
-	if !a.Unresponsive(now, now, 80*mbit) {
-		t.Error("who refuses does not limit its source either")
+	if a.Silent(now, start.Add(-time.Hour)) {
+		t.Error("who refuses does not answer")
 	}
-	a.Congested(start.Add(time.Hour)) // another congestion, another chance
-	if a.Unresponsive(start.Add(time.Hour+answerTimeout+1), start.Add(time.Hour+answerTimeout), 80*mbit) {
-		t.Error("unresponsive because of a congestion that is over")
+	if !a.Widened(now, 1*mbit) || !a.Widened(now.Add(widened-1), 1*mbit) || a.Widened(now.Add(widened), 1*mbit) {
+		t.Error("more is not asked for, or for ever")
+	}
+}
+
+func TestWhatHasNoEffectAsksForMore(t *testing.T) {
+	start := time.Now()
+	for _, tc := range []struct {
+		name     string
+		measured float64
+		answers  bool
+		rate     float64 // that is in force
+		want     bool
+	}{
+		{"it sends as before", 80, true, 24, true},
+		{"it sends what it may", 24, true, 24, false},
+		{"it may send more by its floor", 80, true, 60, false},
+		{"it does not answer at all", 80, false, 0, false},
+	} {
+		a := NewAdvices().Begin(start, key, false)
+		now := start
+		for i := range 10 {
+			now = start.Add(time.Duration(i) * noticeInterval)
+			a.Congested(now)
+			a.Sent(now, 24*mbit, uint64(i))
+			if tc.answers {
+				a.Acknowledged(now, tc.rate*mbit, true)
+			}
+		}
+		if got := a.Widened(now, tc.measured*mbit); got != tc.want {
+			t.Errorf("%s: %v", tc.name, got)
+		}
+	}
+}
+
+func TestAKeyIsWidenedToThePortAndThenToTheTenant(t *testing.T) {
+	port, ok := key.Wider()
+	if want := (AdviceKey{Node: "n2", Tenant: "b", From: key.From}); !ok || port != want {
+		t.Errorf("then %+v, %v", port, ok)
+	}
+	all, ok := port.Wider()
+	if want := (AdviceKey{Node: "n2", Tenant: "b"}); !ok || all != want {
+		t.Errorf("then %+v, %v", all, ok)
+	}
+	if more, ok := all.Wider(); ok || more != all {
+		t.Errorf("then %+v, %v", more, ok)
 	}
 }
 

@@ -15,7 +15,7 @@ type guest struct {
 	adapts  bool                         // it is a TCP sender: it halves what it sends when it loses
 	rate    float64                      // of a TCP sender, Mbit/s
 	sender  *Sender
-	sent    uint64  // bytes, as the receiver's classifier counts them
+	sent    uint64  // bytes since the receiver last read its classifier's counts
 	got     float64 // Mbit that arrived behind the receiver's scheduler
 	arrives float64 // in this tick, Mbit/s
 }
@@ -50,7 +50,7 @@ type message struct {
 func newNetwork(t *testing.T, guarantees ...float64) *network {
 	n := &network{
 		t: t, random: rand.New(rand.NewPCG(1, uint64(len(guarantees)))), guarantees: guarantees, receiver: NewReceiver(Vigia, 95*mbit, 2.5*mbit),
-		sources: NewSources(), advices: NewAdvices(), readings: map[uint32]Reading{}, now: time.Now(), delay: 200 * time.Microsecond, lowest: 1,
+		sources: NewSources(roomForSources), advices: NewAdvices(), readings: map[uint32]Reading{}, now: time.Now(), delay: 200 * time.Microsecond, lowest: 1,
 	}
 	n.start = n.now
 	classes := map[uint32]ClassConfig{}
@@ -140,8 +140,8 @@ func (n *network) decide() {
 		n.sources.Begin(n.now)
 		for i, g := range n.guests {
 			n.sources.Count(Source{Link: 1, Class: uint32(g.tenant), From: MAC{byte(i)}, Destination: Address{1}}, g.sent)
+			g.sent = 0
 		}
-		n.sources.End()
 	}
 	for i := range congested {
 		c := &congested[i]

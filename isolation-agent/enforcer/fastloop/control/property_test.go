@@ -266,23 +266,21 @@ func TestAMoreSevereLimitNeverGrowsFaster(t *testing.T) {
 	}
 }
 
-func TestALimitMayBeShapedAfterTwoSecondsOfItsOwn(t *testing.T) {
+func TestALimitEndsOnceAndBeginsAnew(t *testing.T) {
 	s, start := NewSender(), time.Now()
 	o := order(24, 100)
-	l := s.Obey(start, o)
-	if l.MayShape(start.Add(shapeAfter - 1)) {
-		t.Error("too early")
-	}
+	var l *Limit
 	for i := range 20 {
 		l = s.Obey(start.Add(time.Duration(i)*100*time.Millisecond), o)
 	}
-	if !l.MayShape(start.Add(shapeAfter)) || !l.AtFloor() {
+	if l.Since != start || !l.AtFloor() {
 		t.Errorf("orders begin it anew: %+v", l)
 	}
 	if !s.End(o.LimitKey) || s.End(o.LimitKey) || s.Len() != 0 {
 		t.Error("it does not end, or twice")
 	}
-	if l = s.Obey(start.Add(shapeAfter), order(40, 100)); l.MayShape(start.Add(shapeAfter)) || l.AtFloor() {
+	later := start.Add(3 * time.Second)
+	if l = s.Obey(later, order(40, 100)); l.Since != later || l.AtFloor() {
 		t.Errorf("a new limit is as old as the last: %+v", l)
 	}
 }
@@ -290,33 +288,30 @@ func TestALimitMayBeShapedAfterTwoSecondsOfItsOwn(t *testing.T) {
 // TestSharesAreThoseOfWhatWasCounted compares sources with a plain reckoning.
 func TestSharesAreThoseOfWhatWasCounted(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 8))
-	s, now := NewSources(), time.Now()
-	before, bytes := map[Source]uint64{}, map[Source]uint64{}
+	s, now := NewSources(roomForSources), time.Now()
 	for round := range 300 {
 		dt := sourceWindow + time.Duration(random.IntN(50))*time.Millisecond
 		now = now.Add(dt)
+		bytes := map[Source]uint64{}
 		for range random.IntN(40) {
 			source := Source{Link: 1 + random.IntN(2), Class: uint32(random.IntN(3)), From: MAC{byte(random.IntN(30))}}
 			bytes[source] += uint64(random.IntN(1 << 16))
 		}
 		count(s, now, bytes)
 		if round > 0 {
-			compareTop(t, round, s, dt, before, bytes)
-		}
-		for source, n := range bytes {
-			before[source] = n
+			compareTop(t, round, s, dt, bytes)
 		}
 	}
 }
 
-func compareTop(t *testing.T, round int, s *Sources, dt time.Duration, before, bytes map[Source]uint64) {
+func compareTop(t *testing.T, round int, s *Sources, dt time.Duration, bytes map[Source]uint64) {
 	t.Helper()
 	for link := 1; link <= 2; link++ {
 		for class := range uint32(3) {
 			rates, sum := map[Source]float64{}, 0.0
 			for source, n := range bytes {
-				if source.Link == link && source.Class == class && n > before[source] {
-					rates[source] = float64(n-before[source]) / dt.Seconds()
+				if source.Link == link && source.Class == class && n > 0 {
+					rates[source] = float64(n) / dt.Seconds()
 					sum += rates[source]
 				}
 			}
@@ -338,45 +333,20 @@ func compareTop(t *testing.T, round int, s *Sources, dt time.Duration, before, b
 	}
 }
 
-func TestSourcesThatFallSilentAreForgotten(t *testing.T) {
-	s, now := NewSources(), time.Now()
-	bytes := map[Source]uint64{}
-	for i := range 100 {
-		bytes[Source{Link: 1, Class: classA, From: MAC{byte(i)}}] = uint64(1000 * i)
-	}
-	count(s, now, bytes)
-	now = now.Add(sourceWindow)
-	count(s, now, nil) // the program's table has forgotten them
-	if top, n := s.Top(1, classA); n != 0 {
-		t.Errorf("silent sources send: %+v", top)
-	}
-	if len(s.counts) != 100 {
-		t.Errorf("%d are known", len(s.counts))
-	}
-	for elapsed := time.Duration(0); elapsed <= forgetSource; elapsed += time.Second {
-		now = now.Add(time.Second)
-		count(s, now, nil)
-	}
-	if len(s.counts) != 0 {
-		t.Errorf("%d are still known", len(s.counts))
-	}
-}
-
-func TestCountersThatBeginAgainAreNoRates(t *testing.T) {
-	s, now := NewSources(), time.Now()
+func TestAReadingAfterAPauseIsNoRate(t *testing.T) {
+	s, now := NewSources(roomForSources), time.Now()
 	source := Source{Link: 1, Class: classA}
 	for _, step := range []struct {
 		after time.Duration
 		bytes uint64
 		want  float64
 	}{
-		{0, 1 << 40, 0},            // from before
-		{sourceWindow, 1 << 40, 0}, // nothing since
-		{sourceWindow, 1<<40 + 5000, 100_000},
-		{sourceWindow, 3000, 0}, // the table was emptied
-		{sourceWindow, 8000, 100_000},
-		{2 * time.Second, 1 << 30, 0}, // too long ago to say anything of now
-		{sourceWindow, 1<<30 + 50, 1000},
+		{0, 1 << 40, 0}, // from before
+		{sourceWindow, 0, 0},
+		{sourceWindow, 5000, 100_000},
+		{sourceWindow, 0, 0},
+		{2 * time.Second, 1 << 30, 0}, // of so long that it says nothing of now
+		{sourceWindow, 50, 1000},
 	} {
 		now = now.Add(step.after)
 		count(s, now, map[Source]uint64{source: step.bytes})

@@ -2,23 +2,63 @@ package control
 
 import "time"
 
-// rate returns what the senders of a congested class may have together. While
-// another class that is in use gets less than its guarantee, that is the guarantee:
-// a TCP sender must be given the room that it would grow into. Otherwise, and once
-// the other is known to want no more, it is what the others leave, with a tenth of
-// theirs for growth.
+// rate returns what the senders of a congested class may have together: what the others
+// leave, each with room to grow, and never less than the guarantee. What the others lost to
+// a flood cannot be seen in what they still carry: beside one they are left what they wanted
+// before, as far as they bought it, and all of that while nobody knows what they want.
 func (r *Receiver) rate(now time.Time, id uint32, w *window) float64 {
-	guarantee := float64(w.config.GuaranteeBytesPerSecond)
 	var others float64
 	for other, o := range r.classes {
-		if other == id {
+		if other != id {
+			others += o.keeps(now, w)
+		}
+	}
+	return max(float64(w.config.GuaranteeBytesPerSecond), r.limit-others)
+}
+
+// keeps returns what is left to a class beside another one that is congested.
+func (w *window) keeps(now time.Time, congested *window) float64 {
+	_, left, _ := w.mean(samples)
+	guarantee := float64(w.config.GuaranteeBytesPerSecond)
+	own := growth * left
+	if now.Sub(w.usedAt) >= pause || left >= 0.98*guarantee {
+		return own
+	}
+	_, latest, _ := w.mean(samplesCongested)
+	own += ramp * max(0, latest-left)
+	if congested.floods(now) && !w.knows(now) {
+		own = guarantee
+	} else if congested.floods(now) || congested.crowds(now) {
+		own = max(own, growth*w.demand)
+	}
+	return min(own, max(guarantee, growth*left))
+}
+
+// harms tells whether, while a class loses something, another gets less than it is known to
+// want of what it bought.
+func (r *Receiver) harms(now time.Time, id uint32) bool {
+	for other, o := range r.classes {
+		if other == id || now.Sub(o.usedAt) >= pause || !o.knows(now) {
 			continue
 		}
-		_, left, _ := o.mean(samples)
-		if now.Sub(o.usedAt) < pause && left < 0.98*float64(o.config.GuaranteeBytesPerSecond) && !o.content(now, left) {
-			return guarantee
+		if _, left, _ := o.mean(samples); left < harmed*min(o.demand, float64(o.config.GuaranteeBytesPerSecond)) {
+			return true
 		}
-		others += left
 	}
-	return max(guarantee, r.limit-1.1*others)
+	return false
+}
+
+// knows tells whether it is known what the class wants.
+func (w *window) knows(now time.Time) bool {
+	return !w.demandAt.IsZero() && now.Sub(w.demandAt) < demandOf
+}
+
+// floods tells whether so much of the class is lost that its senders do not adapt.
+func (w *window) floods(now time.Time) bool {
+	return !w.floodAt.IsZero() && now.Sub(w.floodAt) < floodFor
+}
+
+// crowds tells whether what the class borrows still fills the wire now and then.
+func (w *window) crowds(now time.Time) bool {
+	return !w.crowdsAt.IsZero() && now.Sub(w.crowdsAt) < floodFor
 }

@@ -16,22 +16,35 @@ const (
 	saturated = 0.97
 	// congestedFor is how long a class counts as congested after its drops ended.
 	congestedFor = 500 * time.Millisecond
-	// demandKnown is how long the link must have had room before what classes take
+	// short is the share of the wire from which it has no room: what is lost there, is lost
+	// whoever sent it. Below it the queues lose only what is beyond the share of its own class.
+	short = 0.985
+	// floodShare is the share of a class that is lost when its senders do not adapt, and
+	// floodFor how long they count as such.
+	floodShare = 0.1
+	floodFor   = 3 * time.Second
+	// harmed is the share of what another class wants, and bought, below which it is harmed.
+	harmed = 0.93
+	// growth is what others are left of what they take, to grow, and ramp how many times
+	// more they are left of what they have grown by within a window.
+	growth = 1.05
+	ramp   = 4
+	// demandKnown is how long the wire must have had room before what classes take
 	// counts as what they want, and demandOf how long that holds.
-	demandKnown = time.Second
-	demandOf    = 10 * demandKnown
+	demandKnown = 300 * time.Millisecond
+	demandOf    = 10 * time.Second
 	// demandFades is what is left of a peak after a tick, half of it after 0.7 s: who
 	// comes in bursts wants its bursts.
 	demandFades = 0.99
 	// roomy is the share of LIM_IN below which the link has room.
 	roomy = 0.95
 	// While others use the link, advice is renewed again and again, so that senders need
-	// not find out by flooding; what they may have comes back by renewStep of LIM_IN for
-	// each renewInterval.
-	renewInterval = 100 * time.Millisecond
-	renewStep     = 0.15
+	// not find out by flooding; what those that do not adapt may have comes back by
+	// renewStep of LIM_IN for each renewInterval, and the others have it at once.
+	renewInterval = 50 * time.Millisecond
+	renewStep     = 0.075
 	// pause is how long a class that takes nothing still counts as one that uses the link:
-	// between two transfers of a job its room is not given away.
+	// between two transfers of a job its room is not given to a flood.
 	pause = 300 * time.Millisecond
 	// A class that takes less than this share of what it was advised is not limited by it.
 	renewFrom = 0.7
@@ -67,7 +80,8 @@ type Receiver struct {
 	lastTick  time.Time
 	// awakeUntil: the link had room and is busy now, as far as is known without a window.
 	awakeUntil time.Time
-	roomSince  time.Time // zero while it has none
+	roomSince  time.Time // of the wire; zero while it has none
+	shortAt    time.Time // when it last had none
 }
 
 // NewReceiver returns a receiver for a link with that LIM_IN and D.
@@ -117,12 +131,14 @@ func (r *Receiver) Sample(now time.Time, readings map[uint32]Reading) []Congesti
 			w.usedAt = now
 		}
 	}
-	var total float64
+	var total, arriving float64
 	for _, w := range r.classes {
 		_, left, _ := w.mean(samples)
+		arrives, _, _ := w.mean(samplesCongested)
 		total += left
+		arriving += arrives
 	}
-	r.learn(now, total)
+	r.learn(now, arriving)
 	var out []Congestion
 	for id, w := range r.classes {
 		if c, congested := r.judge(now, id, w, total); congested {
@@ -132,11 +148,19 @@ func (r *Receiver) Sample(now time.Time, readings map[uint32]Reading) []Congesti
 	return out
 }
 
-// learn takes what classes take for what they want once the link has had room for a while.
-func (r *Receiver) learn(now time.Time, total float64) {
+// wire returns the rate of the link itself.
+func (r *Receiver) wire() float64 { return r.limit + 2*r.threshold }
+
+// learn takes what classes take for what they want once the wire has had room for a while.
+func (r *Receiver) learn(now time.Time, arriving float64) {
 	switch {
-	case total >= roomy*r.limit:
-		r.roomSince = time.Time{}
+	case arriving >= short*r.wire():
+		r.roomSince, r.shortAt = time.Time{}, now
+		for _, w := range r.classes { // whoever borrows still has too much
+			if arrived, _, _ := w.mean(samplesCongested); w.advised > 0 && arrived > float64(w.config.GuaranteeBytesPerSecond) {
+				w.crowdsAt = now
+			}
+		}
 	case r.roomSince.IsZero():
 		r.roomSince = now
 	case now.Sub(r.roomSince) >= demandKnown:
@@ -179,6 +203,11 @@ func (r *Receiver) judge(now time.Time, id uint32, w *window, total float64) (Co
 	if !ready || lost <= r.threshold || (r.variant == Vigia && total < saturated*r.limit) {
 		return r.renew(now, id, w)
 	}
+	if lost >= floodShare*arrived || r.harms(now, id) {
+		w.floodAt = now
+	} else if r.variant == Vigia && now.Sub(r.shortAt) > noticeInterval {
+		return r.renew(now, id, w) // it adapts, and its queue is enough
+	}
 	if now.After(w.congestedUntil) {
 		w.since, w.notified = now.Add(-w.dropping(n)), false
 	}
@@ -195,21 +224,26 @@ func (r *Receiver) judge(now time.Time, id uint32, w *window, total float64) (Co
 	return c, true
 }
 
-// renew renews the advice to a class that is limited by it and loses nothing. Once it
-// may have almost all, or takes less, it gets no more notices.
+// renew renews the advice to a class that is limited by it and loses nothing of what others
+// could have. Once it may have almost all, or takes less, it gets no more notices; one that
+// adapts gets a last one that ends its limit.
 func (r *Receiver) renew(now time.Time, id uint32, w *window) (Congestion, bool) {
 	since := now.Sub(w.advisedAt)
 	if w.advised == 0 || since < renewInterval {
 		return Congestion{}, false
 	}
 	arrived, _, _ := w.mean(samples)
-	if since > adviceEnds || arrived < renewFrom*w.advised {
+	less := arrived < renewFrom*w.advised
+	if since > adviceEnds || (less && w.floods(now)) {
 		w.advised = 0
 		return Congestion{}, false
 	}
-	steps := since.Seconds() / renewInterval.Seconds()
-	rate := min(r.rate(now, id, w), w.advised+renewStep*steps*r.limit)
-	if w.advisedAt = now; rate >= roomy*r.limit {
+	rate := r.rate(now, id, w)
+	if w.floods(now) {
+		steps := since.Seconds() / renewInterval.Seconds()
+		rate = min(rate, w.advised+renewStep*steps*r.limit)
+	}
+	if w.advisedAt = now; rate >= roomy*r.limit || less {
 		rate = 2 * r.limit // whatever it wants: at the sender no limit is left
 	}
 	r.remember(w, rate)

@@ -93,9 +93,25 @@ func TestAnIdleNeighboursGuaranteeIsLent(t *testing.T) {
 func TestANeighbourBelowItsGuaranteeGetsTheRoomToGrow(t *testing.T) {
 	p := newPlant(t, Vigia)
 	p.run(30, 0, 100, 5)
-	got, _ := p.run(30, 5, 95, 5) // a TCP sender begins
+	got, _ := p.run(30, 5, 120, 20) // a TCP sender begins beside a flood
 	if len(got) == 0 || got[len(got)-1].Rate != 24*mbit {
 		t.Errorf("decisions %+v", got)
+	}
+	// Beside a sender that adapts it has what it has grown by, several times.
+	p = newPlant(t, Vigia)
+	p.run(30, 0, 100, 5)
+	var last Congestion
+	for red := 5.0; red < 20; red *= 1.05 {
+		got, _ := p.run(1, red, 100-red, 5)
+		for _, c := range got {
+			last = c
+			if most := 95 - 1.3*red; c.Rate > most*mbit {
+				t.Errorf("at %.1f Mbit/s of the neighbour's it is advised %.1f, want at most %.1f", red, c.Rate/mbit, most)
+			}
+		}
+	}
+	if last.Rate == 0 {
+		t.Error("nobody was notified")
 	}
 }
 
@@ -104,7 +120,7 @@ func TestWhatANeighbourTakesWhenItCouldGrowIsWhatItWants(t *testing.T) {
 	p.run(30, 30, 70, 5)
 	p.run(150, 30, 24, 0) // held at the guarantee: the neighbour could grow and did not
 	got, _ := p.run(20, 30, 70, 5)
-	if len(got) == 0 || !near(got[0].Rate, (95-1.1*30)*mbit) {
+	if len(got) == 0 || !near(got[0].Rate, (95-growth*30)*mbit) {
 		t.Errorf("decisions %+v", got)
 	}
 }

@@ -13,8 +13,6 @@ const (
 	// steady is how much longer an explicit rate stays: receivers repeat it sooner for
 	// as long as it holds.
 	steady = 500 * time.Millisecond
-	// shapeAfter is when shaping takes over from policing.
-	shapeAfter = 2 * time.Second
 	// released is the share of the ceiling from which a limit is of no use.
 	released    = 0.95
 	maxSeverity = 16
@@ -50,10 +48,6 @@ type Limit struct {
 
 // AtFloor reports whether the limit is as low as it may be.
 func (l *Limit) AtFloor() bool { return l.Rate <= l.Floor*1.01 }
-
-// MayShape reports whether the limit has been in force for so long that shaping shall
-// take over from policing.
-func (l *Limit) MayShape(now time.Time) bool { return now.Sub(l.Since) >= shapeAfter }
 
 // Sender keeps the limits that receivers asked for.
 type Sender struct {

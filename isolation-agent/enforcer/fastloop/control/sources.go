@@ -11,16 +11,16 @@ const (
 	enough     = 0.8
 	// sourceWindow is the time over which shares are taken.
 	sourceWindow = 50 * time.Millisecond
-	forgetSource = 30 * time.Second
 )
 
-// Source is who sends into a class, as the receiver sees it.
+// Source is who sends into a class, as far as it can be told: what a sender may have made
+// up, and what nobody has listed, is left zero, so that it cannot become many sources.
 type Source struct {
 	Link        int
 	Class       uint32
 	Host        Address // outer source address; zero outside a tunnel
-	Destination Address // inner destination address; zero if no IP
-	From, To    MAC     // inner
+	Destination Address // inner destination address; zero for any
+	From        MAC     // inner; zero for any
 }
 
 // Share is one source of a class and what comes from it.
@@ -30,25 +30,44 @@ type Share struct {
 	Share  float64 // of the class
 }
 
+// classKey names a class behind a link.
+type classKey struct {
+	link  int
+	class uint32
+}
+
 type sourceCount struct {
-	bytes uint64
-	rate  float64
-	seen  time.Time
+	source Source
+	bytes  uint64
+	next   int // of the same class in Sources.counts; -1 = none
 }
 
-// Sources turns counters of what came from each source into rates. Every source of a
-// class shares its queue, so that what it loses is in proportion to what it sends.
+// Sources turns what came from each source into rates. Every source of a class shares its
+// queue, so that what it loses is in proportion to what it sends.
 //
-// A reading of all counters is Begin, Count for each source, End.
+// A reading is Begin, Count for each source with what came since the last reading, End.
+// Nothing is kept from one reading to the next, and one has room for so many sources: what
+// is sent makes nothing grow.
 type Sources struct {
-	counts map[Source]*sourceCount
-	last   time.Time
-	dt     float64 // seconds between the last two readings
-	fresh  bool    // older counts say nothing of now
+	most    int
+	counts  []sourceCount // never more than most
+	at      map[Source]int
+	first   map[classKey]int // in counts
+	last    time.Time
+	dt      float64 // seconds between the last two readings
+	fresh   bool    // what came since the reading before says nothing of now
+	scratch []Share
 }
 
-// NewSources returns sources without history.
-func NewSources() *Sources { return &Sources{counts: map[Source]*sourceCount{}} }
+// NewSources returns sources of which nothing has been read, with room for so many.
+func NewSources(most int) *Sources {
+	return &Sources{
+		most: most, counts: make([]sourceCount, 0, most), at: make(map[Source]int, most), first: map[classKey]int{}, scratch: make([]Share, 0, most),
+	}
+}
+
+// Len returns how many sources the last reading had.
+func (s *Sources) Len() int { return len(s.counts) }
 
 // Due reports whether counters should be read again.
 func (s *Sources) Due(now time.Time) bool { return now.Sub(s.last) >= sourceWindow }
@@ -58,45 +77,46 @@ func (s *Sources) Begin(now time.Time) {
 	s.dt = now.Sub(s.last).Seconds()
 	s.fresh = s.last.IsZero() || s.dt > 1
 	s.last = now
+	s.counts = s.counts[:0]
+	clear(s.at)
+	clear(s.first)
 }
 
-// Count takes in how many bytes came from a source so far.
+// Count takes in how many bytes came from a source since the last reading; of one that is
+// counted more than once, the sum. A source for which there is no room is left out.
 func (s *Sources) Count(source Source, bytes uint64) {
-	c := s.counts[source]
-	if c == nil {
-		c = &sourceCount{}
-		s.counts[source] = c
-		if !s.fresh {
-			c.rate = float64(bytes) / s.dt
-		}
-	} else if c.rate = 0; !s.fresh && bytes >= c.bytes {
-		c.rate = float64(bytes-c.bytes) / s.dt
+	if s.fresh {
+		return
 	}
-	c.bytes, c.seen = bytes, s.last
+	if i, known := s.at[source]; known {
+		s.counts[i].bytes += bytes
+		return
+	}
+	if len(s.counts) == s.most {
+		return
+	}
+	key, i := classKey{source.Link, source.Class}, len(s.counts)
+	next, known := s.first[key]
+	if !known {
+		next = -1
+	}
+	s.counts = append(s.counts, sourceCount{source, bytes, next})
+	s.at[source], s.first[key] = i, i
 }
 
-// End finishes a reading: what was not counted sends nothing.
-func (s *Sources) End() {
-	for source, c := range s.counts {
-		if c.seen != s.last {
-			c.rate = 0
-			if s.last.Sub(c.seen) > forgetSource {
-				delete(s.counts, source)
-			}
-		}
-	}
-}
-
-// Top returns the largest sources of a class that together make at least 80% of
-// it, the largest first, and how many sources the class has.
+// Top returns the largest sources of a class that together make at least 80% of it, the
+// largest first, and how many sources the class has. They are valid until the next call.
 func (s *Sources) Top(link int, class uint32) ([]Share, int) {
-	var all []Share
-	var sum float64
-	for source, c := range s.counts {
-		if source.Link == link && source.Class == class && c.rate > 0 {
-			all = append(all, Share{Source: source, Rate: c.rate})
-			sum += c.rate
+	all, sum := s.scratch[:0], 0.0
+	i, known := s.first[classKey{link, class}]
+	for known && i >= 0 {
+		c := &s.counts[i]
+		if c.bytes > 0 {
+			rate := float64(c.bytes) / s.dt
+			all = append(all, Share{Source: c.source, Rate: rate})
+			sum += rate
 		}
+		i = c.next
 	}
 	slices.SortFunc(all, func(a, b Share) int { return cmp.Compare(b.Rate, a.Rate) })
 	var covered float64

@@ -44,11 +44,8 @@ type window struct {
 	demand         float64   // the most that it took of late while the link had room
 	demandAt       time.Time // when that was last seen; zero = never
 	usedAt         time.Time // when it last took more than next to nothing
-}
-
-// content reports whether a class takes what it is known to want.
-func (w *window) content(now time.Time, takes float64) bool {
-	return !w.demandAt.IsZero() && now.Sub(w.demandAt) < demandOf && takes >= 0.9*w.demand && takes <= 1.1*w.demand
+	floodAt        time.Time // when it last lost as much as one who adapts never loses
+	crowdsAt       time.Time // when the wire was last short though its senders were advised
 }
 
 // dropping returns for how long, at most n samples, something has been lost.

@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
@@ -27,6 +27,7 @@ from typing import TypeVar
 from vigia.errors import VigiaError
 from vigia.host import commands
 from vigia.isolation.alerts import Alarms, alarms
+from vigia.isolation.borrow import Borrowed, borrow
 from vigia.isolation.model import IsolationPlan, Mode, TrafficFlow
 from vigia.isolation.testbed import IsolationTestbed
 from vigia.stack import places
@@ -42,6 +43,7 @@ __all__ = [
     "Reaction",
     "budgets",
     "interval",
+    "lateness",
     "main",
     "packets",
     "payload",
@@ -384,6 +386,18 @@ def packets(output: str) -> list[tuple[str, float]]:
     return list(took.items())
 
 
+_LATE = re.compile(r"^BenchmarkLateness/(\w+)-.*?([\d.e+]+) p99\.9-us")
+
+
+def lateness() -> dict[str, float]:
+    """Return how late ticks are (p99.9, seconds), alone and under a hostile sender. Raises VigiaError."""
+    done = _go_test("-run", "^$", "-bench", "BenchmarkLateness", "./isolation-agent/enforcer/fastloop/")
+    found = {m[1]: float(m[2]) / 1e6 for m in map(_LATE.match, done.stdout.splitlines()) if m}
+    if done.status != 0 or not {"alone", "hostile"} <= found.keys():
+        raise VigiaError(f"the loop was not measured: {(done.stderr or done.stdout).strip()[-500:]}")
+    return found
+
+
 def _go_test(*arguments: str, **environment: str) -> commands.CommandResult:
     argv = ["go", "-C", str(places.source_root()), "test", *arguments]
     return commands.run(argv, env=environment, timeout=600, check=False)
@@ -460,6 +474,9 @@ class Measured:
     price: Cost | None = None
     packets: Sequence[tuple[str, float]] = ()
     kills: Kills | None = None
+    borrowed: Sequence[Borrowed] = ()
+    late: Mapping[str, float] = field(default_factory=dict)
+    """ticks' lateness, p99.9 in seconds: alone, and under hostile traffic"""
 
 
 def _least(name: str, wanted: float, measured: float) -> Budget:
@@ -482,6 +499,15 @@ def _judge_shares(m: Measured) -> Iterator[Budget]:
             yield _least("victim's share of its guarantee, first second", 0.80, row.first_second)
             yield _least("offender's share of its guarantee, goodput", 0.90, row.offender)
             yield _least("work conservation: share of what the link gives out", 0.93, row.used)
+    for b in m.borrowed:
+        yield _least(f"borrower beside {b.neighbour}, worst second, of what that leaves", 0.95, b.second)
+        yield _least(f"borrower beside {b.neighbour}, worst 100 ms, of its guarantee", 0.98, b.window)
+        yield _most(
+            f"borrower beside {b.neighbour}, segments sent again, to those alone",
+            1.2,
+            b.retransmits,
+            "{:.2f}",
+        )
     if m.innocent:
         yield _most("innocent tenant beside the flood's source, loss", 0.001, m.innocent.beside, "{:.2%}")
         name = "innocent tenant on the flooded link from its second second, loss"
@@ -513,6 +539,9 @@ def _judge_cost(m: Measured) -> Iterator[Budget]:
         yield _most(f"enforcer with {p.vports} vports, full link, of a core", 0.02, p.busy_share, "{:.1%}")
         yield _most("enforcer's resident memory", 64, p.rss / 2**20, "{:.0f} MiB")
         yield _most("fast loop's lateness with every core taken, p99", 0.02, p.late_p99, "{:.4f} s")
+    if "hostile" in m.late:
+        name = "fast loop's lateness under random addresses of a hostile sender, p99.9"
+        yield _most(name, 0.001, m.late["hostile"], "{:.4f} s")
     if m.kills:
         name = f"SIGKILL at {m.kills.count} random points of apply, left after TTL + 1 s"
         yield Budget(name, "nothing", "nothing" if m.kills.clean else "something", m.kills.clean)
@@ -549,6 +578,18 @@ def _figures(m: Measured) -> Iterator[str]:
         yield (
             f"innocent tenant: {i.beside:.2%} lost beside the flood's source,"
             f" {i.beneath:.2%} on the flooded link from its second second (n = {i.n}, {load})"
+        )
+    for b in m.borrowed:
+        yield (
+            f"borrower beside {b.neighbour}: {b.mean:.2f} of what that leaves,"
+            f" {b.second:.2f} in the worst second; {b.window:.2f} of its guarantee in the worst 100 ms;"
+            f" {b.retransmits:.2f} times as much sent again as alone ({load})"
+        )
+    if "hostile" in m.late:
+        alone, hostile = m.late["alone"], m.late["hostile"]
+        yield (
+            f"ticks' lateness p99.9: {hostile * 1e3:.2f} ms under random addresses of a hostile sender,"
+            f" {hostile / alone:.1f} times that without ({load})"
         )
     if m.price:
         p = m.price
@@ -587,6 +628,9 @@ def _measure(options: argparse.Namespace, say: Callable[[str], None]) -> Measure
         step("the enforcer's cost", options.vports, lambda: cost(options.vports, options.seconds + 2)),
         step("the programs", options.programs, programs) or (),
         step("kills", options.kills, lambda: kill(options.kills)),
+        step("a borrower", options.borrower, lambda: borrow(places.built("vigia-enforcer"), options.seconds))
+        or (),
+        step("a hostile sender", options.hostile, lateness) or {},
     )
 
 
@@ -598,6 +642,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--pulses", type=int, default=100, help="short floods for the fast loop's times")
     parser.add_argument("--alerts", type=int, default=100, help="floods for the alert path's times")
     parser.add_argument("--innocent", type=int, default=3, help="floods beside a third tenant")
+    parser.add_argument(
+        "--borrower", type=int, default=1, help="0: leave a borrower beside its neighbours out"
+    )
+    parser.add_argument("--hostile", type=int, default=1, help="0: leave the loop under a hostile sender out")
     parser.add_argument("--vports", type=int, default=64, help="vports for the enforcer's cost")
     parser.add_argument("--programs", type=int, default=1, help="0: leave the cost per packet out")
     parser.add_argument("--kills", type=int, default=100, help="SIGKILLs at random points of apply")

@@ -27,13 +27,13 @@ from vigia.host import commands, netns, rcu
 from vigia.isolation import claims, shuffle, traffic
 from vigia.isolation.model import FlowOutcome, IsolationPlan, Mode, ShuffleJob, ShuffleOutcome, TrafficFlow
 from vigia.isolation.traffic import BIN, TrafficOrder
+from vigia.lab.files import enforcer
 
 __all__ = ["IsolationTestbed"]
 
 
 _READY = 60.0
 _LEAD = 1.5  # seconds for traffic processes to start
-_KEY = 32
 _JOB_PORT = 6900
 
 
@@ -200,7 +200,10 @@ class IsolationTestbed:
     def _start_enforcers(self, claimed: claims.Claim) -> None:
         claimed.mount_bpffs()
         self._write("token", self._token)
-        self._write("keys", f"1 {secrets.token_hex(_KEY)}\n")
+        for host, keys in zip(
+            self._hosts(), enforcer.keys([f"h{h}" for h in self._hosts()]).values(), strict=True
+        ):
+            self._write(f"keys{host}", keys)
         self._write("site.yaml", json.dumps(self._site()))
         self._stack.callback(self._stop_enforcers)
         for host in self._hosts():
@@ -279,7 +282,7 @@ class IsolationTestbed:
             config["fast_loop"] = {
                 "listen": f"10.59.0.{host}:9876",
                 "site_file": str(self._folder / "site.yaml"),
-                "keys_file": str(self._folder / "keys"),
+                "keys_file": str(self._folder / f"keys{host}"),
                 "variant": mode.value,
             }
         return config

@@ -101,10 +101,9 @@ class Layout:
         """Secret that the enforcers ask of the isolation agent."""
         return self.directory / "enforcer.token"
 
-    @property
-    def notice_keys(self) -> Path:
-        """Secret with which the enforcers know each other's notices."""
-        return self.directory / "notice.keys"
+    def notice_keys(self, node: str) -> Path:
+        """Secrets by which a node's enforcer and each other one know each other's notices."""
+        return self.node(node) / "notice.keys"
 
     def node(self, node: str) -> Path:
         """Files of a node: configuration of its agents."""

@@ -32,11 +32,13 @@ def contents(lab: Lab, node: Node, datapath: Datapath) -> dict[str, Mapping[str,
 
 def write(lab: Lab, datapath: Datapath) -> int:
     """Write the files of all nodes and the enforcers' secrets; return how many there are."""
-    count = 2
+    count = 1
     _write_secret(lab.layout.token_file, secrets.token_urlsafe(32))
-    _write_secret(lab.layout.notice_keys, f"1 {secrets.token_hex(32)}")
+    keys = enforcer.keys([n.name for n in lab.nodes])
     for node in lab.nodes:
         lab.layout.node(node.name).mkdir(mode=0o755, parents=True, exist_ok=True)
+        _write_secret(lab.layout.notice_keys(node.name), keys[node.name])
+        count += 1
         lab.layout.pins(node.name).mkdir(mode=0o700)
         for name, value in contents(lab, node, datapath).items():
             (lab.layout.node(node.name) / name).write_text(dump(value))

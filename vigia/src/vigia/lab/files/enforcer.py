@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import secrets
+from collections.abc import Mapping, Sequence
+from itertools import combinations
 
 from vigia.lab.files import ports
 from vigia.lab.model import Lab, Node
 
-__all__ = ["NOTICES", "SITE", "content", "site"]
+__all__ = ["NOTICES", "SITE", "content", "keys", "site"]
 
 SITE = "site.yaml"
 NOTICES = 9876
@@ -23,7 +25,7 @@ def content(lab: Lab, node: Node) -> Mapping[str, object]:
         "fast_loop": {
             "listen": f"{node.underlay.ip}:{NOTICES}",
             "site_file": str(lab.layout.node(node.name) / SITE),
-            "keys_file": str(lab.layout.notice_keys),
+            "keys_file": str(lab.layout.notice_keys(node.name)),
         },
         "contracts": [
             {
@@ -53,6 +55,16 @@ def site(lab: Lab, node: Node) -> Mapping[str, object]:
             for e in n.endpoints
         ],
     }
+
+
+def keys(nodes: Sequence[str]) -> Mapping[str, str]:
+    """Draw a key for each pair of nodes, and return the file of each node: nobody has another pair's."""
+    files = {name: "" for name in nodes}
+    for a, b in combinations(nodes, 2):
+        key = secrets.token_hex(32)
+        files[a] += f"1 {b} {key}\n"
+        files[b] += f"1 {a} {key}\n"
+    return files
 
 
 def _link_rate(lab: Lab, node: Node) -> int:

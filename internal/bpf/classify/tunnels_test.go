@@ -1,0 +1,111 @@
+package classify
+
+import (
+	"net/netip"
+	"testing"
+
+	"vigia/internal/testutil/frame"
+)
+
+func addresses(list ...string) (out []netip.Addr) {
+	for _, a := range list {
+		out = append(out, netip.MustParseAddr(a))
+	}
+	return out
+}
+
+// between is a VXLAN frame of a network between two addresses.
+func between(from, to string, vni uint32) []byte {
+	packet := frame.UDPHeader(12345, 4789, frame.VXLAN(vni, inner()))
+	if netip.MustParseAddr(from).Is6() {
+		return ethernet(far, far, frame.TypeIPv6, frame.IPv6(frame.UDP, from, to, packet))
+	}
+	return ethernet(far, far, frame.TypeIPv4, frame.IPv4(frame.V4{From: from, To: to, Protocol: frame.UDP}, packet))
+}
+
+// TestOnlyListedEndpointsHaveTunnels: what a tenant writes into its own packets finds no
+// class of another tenant, and no way out of its own.
+func TestOnlyListedEndpointsHaveTunnels(t *testing.T) {
+	const classVLAN = 0x11500303
+	matches := map[Match]uint32{{VXLAN, 110, vmNone}: classA, {GRE, 100, vmNone}: classA, {Geneve, 5, vmNone}: classA, {VLAN, 20, vmNone}: classVLAN}
+	tagged := func(data []byte) []byte {
+		return ethernet(far, far, frame.TypeVLAN, frame.Tag(20, uint16(data[12])<<8|uint16(data[13]), data[14:]))
+	}
+	for _, tc := range []struct {
+		name          string
+		data          []byte
+		own           string
+		others        []netip.Addr
+		send, receive uint32
+	}{
+		{"from this node to a listed one", between("10.0.0.1", "10.0.0.2", 110), "10.0.0.1", addresses("10.0.0.2", "10.0.0.3"), classA, 0},
+		{"from a listed node to this one", between("10.0.0.2", "10.0.0.1", 110), "10.0.0.1", addresses("10.0.0.2"), 0, classA},
+		{"over IPv6", between("fd00::1", "fd00::2", 110), "fd00::1", addresses("fd00::2"), classA, 0},
+		{"to an address that folds to the same", between("fd00::1", "fd00:0:0:1::3", 110), "fd00::1", addresses("fd00::2"), 0, 0},
+		{"to nobody that is listed", between("10.0.0.1", "10.0.0.9", 110), "10.0.0.1", addresses("10.0.0.2"), 0, 0},
+		{"between two others that are listed", between("10.0.0.2", "10.0.0.3", 110), "10.0.0.1", addresses("10.0.0.2", "10.0.0.3"), 0, 0},
+		{"to itself", between("10.0.0.1", "10.0.0.1", 110), "10.0.0.1", addresses("10.0.0.2"), 0, 0},
+		{"on a node without an end point", between("10.0.0.1", "10.0.0.2", 110), "", addresses("10.0.0.2", "10.0.0.1"), 0, 0},
+		{"from nowhere, there", between("::", "fd00::2", 110), "", addresses("fd00::2"), 0, 0},
+		{"a tenant's VXLAN in its VLAN", tagged(between("192.168.0.1", "192.168.0.2", 110)), "10.0.0.1", addresses("10.0.0.2"), classVLAN, classVLAN},
+		{"with a network that nobody has", tagged(between("192.168.0.1", "192.168.0.2", 999)), "10.0.0.1", addresses("10.0.0.2"), classVLAN, classVLAN},
+		{"a tenant's GRE in its VLAN", tagged(overGRE(0x2000, []uint32{100})), "10.0.0.7", addresses("10.0.0.2"), classVLAN, classVLAN},
+		{"a tenant's Geneve in its VLAN", tagged(outer(6081, frame.Geneve(5, 3, inner()))), "10.0.0.7", addresses("10.0.0.2"), classVLAN, classVLAN},
+		{"the operator's VXLAN in a VLAN of the underlay", tagged(between("10.0.0.1", "10.0.0.2", 110)), "10.0.0.1", addresses("10.0.0.2"), classA, classVLAN},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			p := open(t, matches)
+			var own netip.Addr
+			if tc.own != "" {
+				own = netip.MustParseAddr(tc.own)
+			}
+			if err := p.SetTunnels(own, tc.others); err != nil {
+				t.Fatal(err)
+			}
+			if got := run(t, p.Send(), tc.data); got != tc.send {
+				t.Errorf("sent: class %x, want %x", got, tc.send)
+			}
+			if got := run(t, p.Receive(), tc.data); got != tc.receive {
+				t.Errorf("received: class %x, want %x", got, tc.receive)
+			}
+		})
+	}
+}
+
+// TestWhatIsNoTunnelHasNoHost: a source is told apart by its own addresses then.
+func TestWhatIsNoTunnelHasNoHost(t *testing.T) {
+	p := open(t, nil)
+	if err := p.SetTunnels(netip.MustParseAddr("10.0.0.1"), addresses("10.0.0.2")); err != nil {
+		t.Fatal(err)
+	}
+	run(t, p.Receive(), between("192.168.0.1", "192.168.0.2", 110))
+	want := Source{Link: loopback, Destination: Address{192, 168, 0, 2}, From: far, To: far}
+	if err := p.TakeSources(func(s *Source, _ Arrival) {
+		if *s != want {
+			t.Errorf("source %+v, want %+v", s, want)
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestEndpointsBecomeExactlyThoseListed(t *testing.T) {
+	p := open(t, map[Match]uint32{{VXLAN, 110, vmNone}: classA})
+	own := netip.MustParseAddr("10.0.0.1")
+	for _, listed := range [][]string{{"10.0.0.2", "10.0.0.3"}, {"10.0.0.3", "10.0.0.4"}, {}, {"10.0.0.2"}} {
+		if err := p.SetTunnels(own, addresses(listed...)); err != nil {
+			t.Fatal(err)
+		}
+		for _, far := range []string{"10.0.0.2", "10.0.0.3", "10.0.0.4"} {
+			want := uint32(0)
+			for _, l := range listed {
+				if l == far {
+					want = classA
+				}
+			}
+			if got := run(t, p.Send(), between("10.0.0.1", far, 110)); got != want {
+				t.Errorf("%v are listed, to %s: class %x, want %x", listed, far, got, want)
+			}
+		}
+	}
+}
