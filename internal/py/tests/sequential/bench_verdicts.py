@@ -339,7 +339,7 @@ def _beside(n: int) -> list[Case]:
                 None,
                 n // 5,
             )
-            for r in (0.0, 0.8)
+            for r in (0.0,)
         ),
     ]
 

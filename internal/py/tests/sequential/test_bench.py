@@ -18,7 +18,7 @@ def test_everything_required_is_met(capsys: pytest.CaptureFixture[str]) -> None:
     said = capsys.readouterr()
     rows = json.loads(said.out)
     assert len(rows) >= 15 and all(r["met"] for r in rows)
-    assert "MISSED" not in said.err and said.err.count(" met") == len(rows)
+    assert "MISSED" not in said.err and said.err.count(" met\n") == len(rows)
 
 
 def test_a_miss_is_told_and_ends_with_1(
