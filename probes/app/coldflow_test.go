@@ -48,6 +48,7 @@ func TestFlowsOnTheWire(t *testing.T) {
 			defer far.Close()
 			start(t, fmt.Sprintf(`
 node: a
+moments: {disabled: true} # nobody answers: its search of the path MTU would come from a port of its own
 paths: [{name: lo, dataplane: veth, encap: none, mode: none, security: none, layer: underlay, placement: local}]
 classes: [{name: c, protocol: stamp, size: 64, interval: 100ms, deadline: 1s, flow: %s}]
 targets: [{dst: b, path: lo, tenant: _infra, probe: c, address: %q}]

@@ -21,6 +21,7 @@ import (
 	"vigia/probes/discovery"
 	"vigia/probes/export"
 	"vigia/probes/health"
+	"vigia/probes/moment"
 	"vigia/probes/objective"
 	"vigia/probes/pages"
 	"vigia/probes/pathmtu"
@@ -55,6 +56,7 @@ type service struct {
 	bulkTests  *export.Bulk
 	searches   *pathmtu.Runner
 	pathMTUs   *export.PathMTUs
+	moments    *moment.Watch
 	pages      pages.Pages
 	fast       *export.Fast
 	logger     *slog.Logger
@@ -98,6 +100,10 @@ func newService(env daemon.Env) (*service, error) {
 	s.newBulk(env, cfg.BulkState)
 	s.pathMTUs = export.NewPathMTUs(env.Metrics, env.Registry, env.Logger, s.recorders.Hidden)
 	s.searches = pathmtu.NewRunner(pathmtu.Options{Address: s.sender.Address, Done: s.pathMTUs.Done})
+	s.moments = moment.New(moment.Options{
+		Sources: moment.Sources{Trace: s.sender.Trace, Address: s.sender.Address, Recent: s.recorders.Recent, Health: s.health.Reading},
+		Bad:     s.recorders.Bad, Count: export.NewMoments(env.Metrics).Count,
+	})
 	s.discovered = discovery.New(env.Logger, s.rediscover)
 	if err := s.apply(cfg); err != nil {
 		s.close()
@@ -107,7 +113,7 @@ func newService(env daemon.Env) (*service, error) {
 		Targets: s.sender, Recorders: s.recorders, Host: s.health, Clock: s.clock, Objectives: s.objectives,
 		Paths: func() []settings.Path { return *s.paths.Load() },
 	}))
-	s.pages = pages.Pages{Targets: s.sender, Records: s.recorders, PathMTUs: s.pathMTUs, Pairs: s.recorders, Node: s.node, Ready: s.Ready}
+	s.pages = pages.Pages{Targets: s.sender, Records: s.recorders, PathMTUs: s.pathMTUs, Pairs: s.recorders, Moments: s.moments, Node: s.node, Ready: s.Ready}
 	s.pages.Register(env.Mux)
 	s.fast = export.NewFast(env.Metrics, s.recorders)
 	return s, nil
@@ -148,6 +154,7 @@ func (s *service) parts() []part {
 		{"Sites", func(l *settings.Live) { s.discovered.Set(l.Sources()) }},
 		{"Health", func(l *settings.Live) { s.health.SetLimits(l.Health) }},
 		{"MaxOnewayError", func(l *settings.Live) { s.recorders.SetMaxOnewayError(l.MaxOnewayError) }},
+		{"Moments", func(l *settings.Live) { s.moments.Configure(l.Moments) }},
 		{"Clock", func(l *settings.Live) { s.clock.Set(l.Clock) }},
 		{"Hardware", func(l *settings.Live) {
 			s.sender.SetHardware(l.Hardware)
@@ -249,6 +256,7 @@ func (s *service) setTargets(targets []sender.Target, members map[sender.Labels]
 	s.recorders.SetMesh(export.Membership{Members: members, Budget: s.settings.PairSeries})
 	s.twins.Set(targets)
 	s.judges.Set(s.settings.Judged(targets))
+	s.moments.Set(targets)
 	s.setPathMTU(targets)
 }
 
@@ -323,6 +331,7 @@ func (s *service) Run(ctx context.Context) error {
 	wg.Go(func() { s.bulk.Run(ctx) })
 	wg.Go(func() { s.judges.Run(ctx) })
 	wg.Go(func() { s.searches.Run(ctx) })
+	wg.Go(func() { s.moments.Run(ctx) })
 	wg.Go(func() { s.discovered.Run(ctx) })
 	wg.Go(func() { s.clock.Run(ctx) })
 	wg.Wait()

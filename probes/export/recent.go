@@ -72,15 +72,14 @@ type recent struct {
 		outcomes
 	}
 	harm int64 // the last second with a probe that was lost or slow
+	// unpaged keeps a target of the operator's own off the fast page: nobody isolates a tenant
+	// for that.
+	unpaged bool
 }
 
-// newRecent returns the counts of a new target, nil for one of the operator's own: nobody
-// isolates a tenant for that.
+// newRecent returns the counts of a new target.
 func newRecent(l sender.Labels) *recent {
-	if strings.HasPrefix(l.Tenant, "_") {
-		return nil
-	}
-	return &recent{harm: -recentSeconds}
+	return &recent{harm: -recentSeconds, unpaged: strings.HasPrefix(l.Tenant, "_")}
 }
 
 // count takes outcomes of a second. Seconds are numbered from 1.
@@ -114,9 +113,6 @@ func (r *Recorders) second(now time.Time) int64 { return 1 + int64(now.Sub(r.beg
 // countRecent counts a settled probe; mu is held. limit is the target's objective of delay
 // in nanoseconds if the probe's round trip is good enough to be judged, else 0.
 func (r *recorder) countRecent(p *protocol.Probe, now time.Time, limit int64) {
-	if r.recent == nil {
-		return
-	}
 	o := outcomes{settled: 1}
 	switch {
 	case p.State == protocol.Lost && p.Cause.InNetwork():
@@ -184,7 +180,7 @@ func (r *Recorders) suffering(to []sufferer, now time.Time, shown map[sender.Lab
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for l, rec := range r.targets {
-		if rec.recent == nil {
+		if rec.recent.unpaged {
 			continue
 		}
 		rec.mu.Lock()

@@ -158,7 +158,7 @@ type recorder struct {
 	pending []observation             // not in the histograms yet
 	unfit   [health.NumReasons]uint64 // samples taken while the host was not fit
 	judge   *objective.Judge
-	recent  *recent // nil where nobody asks
+	recent  *recent
 	// fit tells whether the host was at the last good sample, wasFit at that before.
 	fit, wasFit bool
 	// Of a pair of a mesh: what it counts for the node, what of its judge is counted

@@ -14,6 +14,7 @@ import (
 	"vigia/probes/delay"
 	"vigia/probes/health"
 	"vigia/probes/mesh"
+	"vigia/probes/moment"
 	"vigia/probes/objective"
 	"vigia/probes/pathmtu"
 	"vigia/probes/sender"
@@ -57,6 +58,9 @@ func TestClosedLabels(t *testing.T) {
 	}
 	for _, o := range pathmtu.Outcomes() {
 		values.Add("vigia_probe_path_mtu_searches_total.outcome", string(o))
+	}
+	for _, r := range moment.Results() {
+		values.Add("vigia_probe_moments_total.result", string(r))
 	}
 	for _, r := range rejections() {
 		values.Add("vigia_reflector_rejected_total.reason", r.String())
@@ -112,6 +116,7 @@ func TestListsAreWhole(t *testing.T) {
 		listed int
 	}{
 		"vigia/probes/bulk":    {"Result", len(bulk.Results())},
+		"vigia/probes/moment":  {"Result", len(moment.Results())},
 		"vigia/probes/pathmtu": {"Outcome", len(pathmtu.Outcomes())},
 	} {
 		if constants := catalogtest.Load(t, path).Constants(t, tc.kind); len(constants) != tc.listed {

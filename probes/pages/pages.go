@@ -1,5 +1,6 @@
 // Package pages shows the daemon's targets to people and programs over HTTP: the first page,
-// the state of every target and the records of the last minute.
+// the state of every target, the records of the last minute, and what happened when paths
+// turned bad.
 package pages
 
 import (
@@ -41,6 +42,7 @@ type Pages struct {
 	Records  Records
 	PathMTUs PathMTUs
 	Pairs    Pairs
+	Moments  Moments
 	// Node returns the node's name and what it does, in a line.
 	Node func() (name, summary string)
 	// Ready returns why the daemon is not ready, or nil.
@@ -51,6 +53,7 @@ type Pages struct {
 func (s *Pages) Register(mux *http.ServeMux) {
 	mux.HandleFunc("GET /debug/targets", s.handleTargets)
 	mux.HandleFunc("GET "+records.Path, s.handleRecords)
+	mux.HandleFunc("GET /v1/moments", s.handleMoments)
 	mux.HandleFunc("GET "+pairs.Path, s.handlePairs)
 	mux.HandleFunc("POST "+pairs.Path, s.handleAsk)
 }

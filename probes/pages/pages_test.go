@@ -19,6 +19,7 @@ import (
 	"vigia/probes/accounting"
 	"vigia/probes/delay"
 	"vigia/probes/export"
+	"vigia/probes/moment"
 	"vigia/probes/pairs"
 	stampprobe "vigia/probes/protocol/stamp"
 	"vigia/probes/records"
@@ -65,10 +66,14 @@ func (s *site) Known(l sender.Labels) (export.PathMTU, bool) {
 
 func (s *site) serve(t *testing.T, path string) *httptest.ResponseRecorder {
 	t.Helper()
-	p := &Pages{
+	return s.serveWith(t, &Pages{
 		Targets: s, Records: s, PathMTUs: s, Ready: func() error { return s.ready },
 		Node: func() (string, string) { return "lb1", "node lb1: 3 targets" },
-	}
+	}, path)
+}
+
+func (s *site) serveWith(t *testing.T, p *Pages, path string) *httptest.ResponseRecorder {
+	t.Helper()
 	mux := http.NewServeMux()
 	p.Register(mux)
 	mux.HandleFunc("GET /{$}", p.ServeLanding)
@@ -130,6 +135,7 @@ func TestFailuresComeFirst(t *testing.T) {
 		"its socket is not open: it is about to be opened", "its name has no address: it is being looked up", "not probed yet",
 		"it has vanished from its discovery source",
 		"no answer from 10.0.0.2; 2 of the last 3 lost by forward; 1 of the last 3 lost by unknown; last error, 0s ago: connection refused",
+		`<a href="/v1/moments?dst=down&amp;path=direct&amp;tenant=blue&amp;probe=stamp-64">when it turned bad</a>`,
 	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("no %q in\n%s", want, page)
@@ -262,6 +268,71 @@ func TestRecordsAreSelected(t *testing.T) {
 	s.status = nil
 	if w := s.serve(t, records.Path); w.Code != http.StatusOK || w.Body.Len() != 0 {
 		t.Errorf("without targets: %d %s", w.Code, w.Body)
+	}
+}
+
+// happened has a bad and a good record for each target that is wanted.
+type happened struct{ limit int }
+
+func (h *happened) Records(wanted func(sender.Labels) bool, limit int) (bad, good []*moment.Moment) {
+	h.limit = limit
+	bad, good = []*moment.Moment{}, []*moment.Moment{}
+	for _, dst := range []string{"a", "b"} {
+		if wanted(labels(dst)) {
+			bad = append(bad, &moment.Moment{Dst: dst, Why: moment.Loss, Hops: &moment.Hops{Hops: []moment.Hop{}}})
+			good = append(good, &moment.Moment{Dst: dst, Why: moment.Good})
+		}
+	}
+	return bad, good
+}
+
+// TestMoments are shown as JSON, by label and number; what cannot be is a 4xx.
+func TestMoments(t *testing.T) {
+	s, h := &site{}, &happened{}
+	for _, tc := range []struct {
+		query string
+		code  int
+		limit int
+		want  string
+	}{
+		{"", 200, 20, "a b"},
+		{"?dst=b", 200, 20, "b"},
+		{"?dst=b&limit=3", 200, 3, "b"},
+		{"?dst=never", 200, 20, ""},
+		{"?limit=100", 200, 100, "a b"},
+		{"?limit=101", 400, 0, `limit ["101"] is none; write one number from 1 to 100`},
+		{"?limit=0", 400, 0, "is none"},
+		{"?limit=x", 400, 0, "is none"},
+		{"?limit=1&limit=2", 400, 0, "write one number"},
+		{"?port=1", 400, 0, `"port" is not a label to select by; known here: dst, path, tenant, probe`},
+	} {
+		w := s.serveWith(t, &Pages{Moments: h, Node: func() (string, string) { return "lb1", "" }}, "/v1/moments"+tc.query)
+		if w.Code != tc.code {
+			t.Errorf("%q: %d %s", tc.query, w.Code, w.Body)
+			continue
+		}
+		if tc.code != http.StatusOK {
+			if !strings.Contains(w.Body.String(), tc.want) {
+				t.Errorf("%q: %s", tc.query, w.Body)
+			}
+			continue
+		}
+		var page struct {
+			Node          string
+			Moments, Good []moment.Moment
+		}
+		dec := json.NewDecoder(w.Body)
+		dec.DisallowUnknownFields()
+		if err := dec.Decode(&page); err != nil || page.Node != "lb1" || page.Moments == nil || w.Header().Get("Content-Type") != "application/json" || h.limit != tc.limit {
+			t.Fatalf("%q: %v %+v, limit %d", tc.query, err, page, h.limit)
+		}
+		var got []string
+		for i := range page.Moments {
+			got = append(got, page.Moments[i].Dst)
+		}
+		if strings.Join(got, " ") != tc.want || len(page.Good) != len(got) {
+			t.Errorf("%q: %+v", tc.query, page)
+		}
 	}
 }
 

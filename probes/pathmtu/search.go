@@ -1,6 +1,7 @@
 package pathmtu
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,9 +22,9 @@ const (
 	DefaultMax = 9216
 )
 
-// Limits are the smallest and the largest packet to try, in bytes with the IP
-// header.
-type Limits struct{ Min, Max int }
+// Limits are the smallest and the largest packet to try, in bytes with the IP header, and how
+// many packets a search has at most: MaxPackets where that is 0.
+type Limits struct{ Min, Max, Packets int }
 
 // Outcome is how a search ended.
 type Outcome string
@@ -100,7 +101,7 @@ var (
 	errSilent = errors.New("no probe of the smallest size was answered")
 	errBroken = errors.New("the path broke during the search: small probes were not answered any more")
 	errLossy  = errors.New("too many small probes were lost to judge the others")
-	errBudget = fmt.Errorf("not settled after %d packets", MaxPackets)
+	errBudget = errors.New("not settled after")
 )
 
 // search is one search.
@@ -189,8 +190,8 @@ func (s *search) judge(ctx context.Context, size int) error {
 		switch {
 		case s.fits >= size:
 			return nil
-		case s.link.packets() >= MaxPackets:
-			return errBudget
+		case s.link.packets() >= cmp.Or(s.limits.Packets, MaxPackets):
+			return fmt.Errorf("%w %d packets", errBudget, s.link.packets())
 		case sent >= enoughProbes && float64(lost) > maxLoss*float64(sent):
 			return errLossy
 		case a.controlArrived:

@@ -28,18 +28,29 @@ func (t *Table) Len() int { return len(t.byID) }
 // returns false when there is none left, which only a reload of very many targets can
 // reach for a moment.
 func (t *Table) Add(s *Session) bool {
-	if len(t.byID) == maxSessions {
+	id, ok := t.Reserve()
+	if !ok {
 		return false
+	}
+	s.ID = id
+	t.byID[id] = s
+	t.AddPeer(s)
+	return true
+}
+
+// Reserve takes an identifier that no session of the table has: what returns it answers none
+// of them. It returns false when there is none left.
+func (t *Table) Reserve() (id uint16, ok bool) {
+	if len(t.byID) == maxSessions {
+		return 0, false
 	}
 	for t.nextID == 0 || t.byID[t.nextID] != nil {
 		t.nextID++
 	}
-	s.ID = t.nextID
-	t.byID[s.ID] = s
-	t.used[s.ID/64] |= 1 << (s.ID % 64)
+	id = t.nextID
+	t.used[id/64] |= 1 << (id % 64)
 	t.nextID++
-	t.AddPeer(s)
-	return true
+	return id, true
 }
 
 // Remove forgets the session.

@@ -46,6 +46,13 @@ func TestIdentifiersOnASocket(t *testing.T) {
 	if s, ours := table.Match(from, &Header{ID: 0x1234}); s != nil || !ours {
 		t.Error("an unknown identifier from a target is not its damage")
 	}
+	reserved, ok := table.Reserve()
+	if !ok || reserved == 0 || seen[reserved] || table.Len() != 5 {
+		t.Errorf("%d is reserved, %v", reserved, ok)
+	}
+	if s, ours := table.Match(from, &Header{ID: reserved}); s != nil || ours {
+		t.Error("an answer to a trace is somebody's damage")
+	}
 	gone := first.ID
 	table.Remove(first)
 	if s, ours := table.Match(from, &Header{ID: gone}); s != nil || ours {

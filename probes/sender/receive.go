@@ -48,6 +48,7 @@ func (e *engine) arrived(k *socket, d *timestamping.Datagram, at int64) {
 	}
 	s, ours := k.Match(d.From, &e.header)
 	switch {
+	case s == nil && k.traced(d):
 	case !ours:
 		e.stray++
 	case s == nil:
@@ -253,6 +254,9 @@ func (e *engine) stamped(k *socket, r *timestamping.Report) {
 // unreachable notes what an ICMP message says about a target. Its probe is lost
 // at the deadline like any other: the message does not prove that it was.
 func (e *engine) unreachable(k *socket, r *timestamping.Report) {
+	if k.tracedReport(r) {
+		return
+	}
 	now := e.clock.Realtime(e.clock.Now())
 	if id, ok := k.handler.QuotedID(r.To, r.Payload); ok {
 		if s := k.ByID(id); s != nil && s.Address == r.To {

@@ -31,6 +31,7 @@ type socket struct {
 	readUntil   int64  // all that arrived before this time has been read
 	dropsReadAt int64  // the drop counter was read when readUntil was this
 	drops       drops
+	traces      []*Trace // few, and mostly none
 }
 
 // launch is a probe about to be sent.

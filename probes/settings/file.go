@@ -25,6 +25,8 @@ type File struct {
 	Bulk       *Bulk       `yaml:"bulk" help:"throughput tests"`
 	Objectives []Objective `yaml:"objectives" help:"what tenants were promised; one that burns stops bulk tests"`
 
+	Moments Moments `yaml:"moments" help:"records of what happened when a path turned bad, on '/v1/moments'"`
+
 	ObjectivesState string `yaml:"objectives_state" help:"file that remembers learned objectives of targets over a restart, default objectives.json in the state directory of systemd"`
 
 	protocols table

@@ -50,6 +50,7 @@ discovery:
       - {path: vxlan, tenant: green, probe: twins, twin: direct}
   - {url: "http://inventory.example.net/nodes", targets: [{path: direct, tenant: pink, probe: big}]}
 mesh: {pair_series: 500}
+moments: {disabled: false, interval: 6m, good_interval: 20m, keep: 50}
 bulk:
   listeners: [{netns: red, address: "10.99.1.1:9876", link: uplink}]
   allow: [10.99.1.0/24]
@@ -131,6 +132,10 @@ var changes = map[string][]string{
 	"discovery[].per_zone":           {"per_zone: 2", "per_zone: 3"},
 	"discovery[].show[]":             {"show: [lb2]", "show: [lb3]"},
 	"mesh.pair_series":               {"pair_series: 500", "pair_series: 501"},
+	"moments.disabled":               {"disabled: false", "disabled: true"},
+	"moments.interval":               {"interval: 6m, good", "interval: 7m, good"},
+	"moments.good_interval":          {"good_interval: 20m", "good_interval: 30m"},
+	"moments.keep":                   {"keep: 50", "keep: 51"},
 	"discovery[].targets[].path":     {"{path: direct, tenant: pink", "{path: vxlan, tenant: pink"},
 	"discovery[].targets[].tenant":   {"tenant: pink", "tenant: teal"},
 	"discovery[].targets[].probe":    {"tenant: pink, probe: big", "tenant: pink, probe: spare"},

@@ -11,6 +11,7 @@ import (
 	"vigia/probes/bulk"
 	"vigia/probes/clockerror"
 	"vigia/probes/health"
+	"vigia/probes/moment"
 	"vigia/probes/objective"
 	"vigia/probes/pathmtu"
 	"vigia/probes/protocol/registry"
@@ -40,6 +41,7 @@ type Live struct {
 	MaxOnewayError time.Duration
 	Health         health.Limits
 	Hardware       tsinfo.Mode
+	Moments        moment.Config
 
 	// PathMTU says of which classes' targets the path MTU is searched.
 	PathMTU map[string]pathmtu.Plan
@@ -101,6 +103,7 @@ func (f *File) settings() *Settings {
 	}
 	s.Clock, s.MaxOnewayError = f.Clock.config(), f.Clock.maxOnewayError()
 	s.Health = f.Health.limits()
+	s.Moments = f.Moments.config()
 	s.Hardware = hardwareModes[f.Timestamps.Hardware]
 	s.Targets = f.convert(f.Targets, classes)
 	s.Sites, s.PairSeries = f.sites(classes), f.Mesh.pairSeries()

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"vigia/probes/health"
+	"vigia/probes/moment"
 	"vigia/probes/pathmtu"
 	stampprobe "vigia/probes/protocol/stamp"
 	"vigia/probes/reflector"
@@ -48,7 +49,8 @@ func TestGoodFile(t *testing.T) {
 	}
 	want := &Settings{Live: Live{
 		Node: "lb1", MaxOnewayError: time.Millisecond, PairSeries: defaultPairSeries,
-		Health: health.Limits{CPUPressure: 1, Steal: 0.1, ScheduleLag: 100 * time.Millisecond},
+		Moments: moment.Config{Interval: 5 * time.Minute, GoodInterval: 15 * time.Minute, Keep: 100},
+		Health:  health.Limits{CPUPressure: 1, Steal: 0.1, ScheduleLag: 100 * time.Millisecond},
 		Reflector: reflector.Config{
 			Listeners: []sockets.Key{
 				{Netns: "vigia-demo-lb1", Local: netip.MustParseAddrPort("10.99.1.1:862")},
@@ -99,7 +101,7 @@ const class0 = `  - {name: stamp-64, protocol: stamp, size: 64, interval: 50ms, 
 
 // mistakes are changes to the good file, and what the error says of each.
 var mistakes = []struct{ name, old, new, want string }{
-	{"unknown key", "node: lb1", "node: lb1\nnodes: x", `f.yaml:2: unknown key "nodes"; known here: bulk, classes, clock, discovery, health, mesh, node, objectives, objectives_state, paths, reflector, targets`},
+	{"unknown key", "node: lb1", "node: lb1\nnodes: x", `f.yaml:2: unknown key "nodes"; known here: bulk, classes, clock, discovery, health, mesh, moments, node, objectives, objectives_state, paths, reflector, targets`},
 	{"unknown key of a target", "tenant: red, ", "tenant: red, dest: x, ", `unknown key "dest"; known here: address, device, dst, key_file, netns, path, probe, source, tenant, twin`},
 	{"no node", "node: lb1", "node: ''", "f.yaml:1: node: is missing; add it, for example node: compute1"},
 	{"node is free text", "node: lb1", "node: the first", `f.yaml:1: node: "the first": cannot be a label; write letters`},
@@ -173,6 +175,11 @@ var mistakes = []struct{ name, old, new, want string }{
 	{"broadcast", `"10.99.1.2:862"`, `"255.255.255.255:862"`, "is a multicast or broadcast address"},
 	{"any address", `"10.99.1.2:862"`, `"0.0.0.0:862"`, "is not the address of a host"},
 	{"mapped address", `"[fd00::2]:862"`, `"[::ffff:10.0.0.1]:862"`, "is an IPv4 address written as IPv6"},
+	{"moments too often", "node: lb1", "node: lb1\nmoments: {interval: 9s}", `f.yaml:2: moments.interval: "9s": is out of bounds; write 10s to 24h0m0s`},
+	{"good moments too often", "node: lb1", "node: lb1\nmoments: {good_interval: 59s}", `f.yaml:2: moments.good_interval: "59s": is out of bounds; write 1m0s to 24h0m0s`},
+	{"moments too rare", "node: lb1", "node: lb1\nmoments: {interval: 25h}", `moments.interval: "25h0m0s": is out of bounds`},
+	{"too many moments", "node: lb1", "node: lb1\nmoments: {keep: 1001}", `f.yaml:2: moments.keep: "1001": is out of bounds; write 1 to 1000`},
+	{"negative moments", "node: lb1", "node: lb1\nmoments: {keep: -1}", `moments.keep: "-1": is out of bounds`},
 	{"clock source", "node: lb1", "node: lb1\nclock: {source: ntpd}", `f.yaml:2: clock.source: "ntpd": does not know the error of a clock; write auto, chrony, ptp4l or kernel`},
 	{"clock source beside error", "node: lb1", "node: lb1\nclock: {source: chrony, error_bound: 1ms}", `f.yaml:2: clock.source: "chrony": is not asked where clock.error_bound states the error`},
 	{"clock socket", "node: lb1", "node: lb1\nclock: {chrony: localhost}", `f.yaml:2: clock.chrony: "localhost": is neither IP:port nor the absolute path of a unix socket`},

@@ -81,6 +81,7 @@ func (f *File) Validate() error {
 	f.Clock.validate(&e)
 	f.Health.validate(&e)
 	f.Mesh.validate(&e)
+	f.Moments.validate(&e)
 	paths := f.validatePaths(&e)
 	classes := f.validateClasses(&e, paths)
 	if len(f.Targets) > maxTargets {

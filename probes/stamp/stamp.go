@@ -170,5 +170,11 @@ func (m Mode) PutTimestamp(b []byte, t Timestamp) {
 	binary.BigEndian.PutUint64(b[layouts[m].timestamp:], uint64(t))
 }
 
+// Timestamp reads the Timestamp field alone, of either kind of packet or the start of one
+// that reaches as far.
+func (m Mode) Timestamp(b []byte) Timestamp {
+	return Timestamp(binary.BigEndian.Uint64(b[layouts[m].timestamp:]))
+}
+
 // SSIDOffset is where the session identifier is in a packet of the mode.
 func (m Mode) SSIDOffset() int { return layouts[m].ssid }

@@ -32,9 +32,28 @@ type Report struct {
 	Errno   syscall.Errno
 	To      netip.AddrPort
 	Payload []byte
+	// From says whose ICMP message it is, and Type and Code what it says (RFC 792, RFC
+	// 4443); not valid when the error is of this host. ICMPv6 tells which of the two.
+	From       netip.Addr
+	ICMPv6     bool
+	Type, Code uint8
+	// Arrived is the kernel's stamp of the message in nanoseconds of CLOCK_REALTIME; 0
+	// when there is none.
+	Arrived int64
 	// MTU is what a packet may have at most, in bytes with the IP header, when
 	// Errno is EMSGSIZE: of the device here, or as an ICMP message claims.
 	MTU uint32
+}
+
+// The messages that a packet's hop limit was used up (RFC 792, RFC 4443), code 0 each.
+const (
+	timeExceeded   = 11
+	timeExceededV6 = 3
+)
+
+// HopsExceeded reports whether an ICMP message says that the packet's hop limit was used up.
+func (r *Report) HopsExceeded() bool {
+	return r.From.IsValid() && r.Code == 0 && (r.Type == timeExceeded && !r.ICMPv6 || r.Type == timeExceededV6 && r.ICMPv6)
 }
 
 // NewErrorQueue returns a reader of n entries a batch.
@@ -67,13 +86,27 @@ func (q *ErrorQueue) Report(i int, r *Report) (ok bool) {
 			level == unix.IPPROTO_IPV6 && kind == unix.IPV6_RECVERR) && len(data) >= int(unsafe.Sizeof(unix.SockExtendedErr{})):
 			extended := (*unix.SockExtendedErr)(unsafe.Pointer(&data[0]))
 			ok = q.readExtended(i, extended, r) || ok
+			r.From = offender(extended, data[unsafe.Sizeof(*extended):])
 		}
 	}
 	if r.Errno == 0 {
 		r.Stamp, r.Hardware = stamp, hardware
-		ok = ok && (stamp != 0 || hardware != 0)
+		return ok && (stamp != 0 || hardware != 0)
 	}
+	r.Arrived = stamp
 	return ok
+}
+
+// offender reads who sent an ICMP message: the address that follows what it says
+// (SO_EE_OFFENDER of ip(7)).
+func offender(e *unix.SockExtendedErr, rest []byte) netip.Addr {
+	switch {
+	case e.Origin == unix.SO_EE_ORIGIN_ICMP && len(rest) >= unix.SizeofSockaddrInet4:
+		return netip.AddrFrom4((*unix.RawSockaddrInet4)(unsafe.Pointer(&rest[0])).Addr)
+	case e.Origin == unix.SO_EE_ORIGIN_ICMP6 && len(rest) >= unix.SizeofSockaddrInet6:
+		return netip.AddrFrom16((*unix.RawSockaddrInet6)(unsafe.Pointer(&rest[0])).Addr)
+	}
+	return netip.Addr{}
 }
 
 func (q *ErrorQueue) readExtended(i int, e *unix.SockExtendedErr, r *Report) bool {
@@ -84,6 +117,7 @@ func (q *ErrorQueue) readExtended(i int, e *unix.SockExtendedErr, r *Report) boo
 	case unix.SO_EE_ORIGIN_ICMP, unix.SO_EE_ORIGIN_ICMP6, unix.SO_EE_ORIGIN_LOCAL:
 		r.Errno = syscall.Errno(e.Errno)
 		r.To = q.names[i].AddrPort()
+		r.ICMPv6, r.Type, r.Code = e.Origin == unix.SO_EE_ORIGIN_ICMP6, e.Type, e.Code
 		if r.Errno == syscall.EMSGSIZE {
 			r.MTU = e.Info
 		}

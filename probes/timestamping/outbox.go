@@ -55,6 +55,21 @@ func (o *Outbox) Add(to *Peer, payload []byte, tos uint8, local netip.Addr) int 
 	return i
 }
 
+// Trace makes datagram i one that traces hops: it has this hop limit, the socket's if that is
+// 0, and gets no send stamp, which keeps it out of the count of those (RestartCount).
+func (o *Outbox) Trace(i int, hopLimit uint8) {
+	h := &o.messages.messages[i].header
+	c := appender{buffer: o.controls[i][:], used: int(h.Controllen)}
+	*(*uint32)(c.add(unix.SOL_SOCKET, unix.SO_TIMESTAMPING, 4)) = 0
+	if hopLimit != 0 && o.names[i].raw.Family == unix.AF_INET6 {
+		*(*int32)(c.add(unix.IPPROTO_IPV6, unix.IPV6_HOPLIMIT, 4)) = int32(hopLimit)
+	} else if hopLimit != 0 {
+		*(*int32)(c.add(unix.IPPROTO_IP, unix.IP_TTL, 4)) = int32(hopLimit)
+	}
+	h.Control = &o.controls[i][0]
+	h.SetControllen(c.used)
+}
+
 // Payload returns the payload of datagram i.
 func (o *Outbox) Payload(i int) []byte {
 	return unsafe.Slice(o.vectors[i].Base, int(o.vectors[i].Len))

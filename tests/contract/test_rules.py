@@ -13,6 +13,7 @@ import yaml
 from alertkit import FAST, groups, jobs_of, passes, rules, too_short
 
 import vigia_catalog
+from vigia.cli.explain import explain
 from vigia_dashboards.expressions import (
     check,
     check_matchers,
@@ -193,7 +194,7 @@ def test_alerts_say_what_people_and_the_isolation_agent_need(name: str) -> None:
     assert re.fullmatch(r"Vigia[A-Z][A-Za-z]+", name)
     assert alert["labels"]["severity"] in ("critical", "warning", "info")
     assert alert["labels"]["isolate"] in ("auto", "manual", "never")
-    assert set(alert["annotations"]) == {
+    assert set(alert["annotations"]) - {"explain"} == {
         "summary",
         "description",
         "action",
@@ -203,6 +204,23 @@ def test_alerts_say_what_people_and_the_isolation_agent_need(name: str) -> None:
     assert not re.search(r"\d", alert["annotations"]["summary"]), (
         "a summary groups alerts: numbers belong in the description"
     )
+
+
+EXPLAINED = {name for name, alert in ALERTS.items() if "explain" in alert["annotations"]}
+
+
+def test_alerts_about_what_probes_judge_say_how_to_see_that_moment() -> None:
+    """vigia-probe records when probes are lost or slow: the command for each is in its alert and its runbook."""
+    assert {"VigiaPathLoss", "VigiaLossBudgetBurn", "VigiaDelayBudgetBurn"} <= EXPLAINED
+
+
+@pytest.mark.parametrize("name", sorted(EXPLAINED))
+def test_the_command_that_explains_an_alert_is_one(name: str) -> None:
+    words = re.sub(r"{{ \$labels\.(\w+) }}", r"\1", ALERTS[name]["annotations"]["explain"])
+    assert words == "vigia explain path --src src --dst dst --tenant tenant --probe probe"
+    assert "`vigia explain PATH`" in (ROOT / ALERTS[name]["annotations"]["runbook_url"]).read_text()
+    options = {o for p in explain.params for o in p.opts}
+    assert set(re.findall(r"--\w+", words)) <= options
 
 
 @pytest.mark.parametrize("name", ALERTS)

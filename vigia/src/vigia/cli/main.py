@@ -18,6 +18,7 @@ COMMANDS = {
     "demo": "vigia.cli.demo",
     "flood": "vigia.cli.flood",
     "compare": "vigia.cli.compare",
+    "explain": "vigia.cli.explain",
     "lab": "vigia.cli.lab",
     "stack": "vigia.cli.stack",
     "soak": "vigia.cli.soak",

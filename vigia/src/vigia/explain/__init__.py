@@ -1,0 +1,1 @@
+"""What happened when a path turned bad: what the probes of the nodes recorded, in sentences."""
