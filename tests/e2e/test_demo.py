@@ -46,17 +46,11 @@ of a flood half of them are lost."""
 AGENTS = "127.79.0.0/24"
 STACK = "127.79.0.250"
 PATHS = {
-    ("direct", "lb1", "lb2"),
-    ("direct", "lb2", "lb1"),
-    ("direct", "ovs1", "ovs2"),
-    ("direct", "ovs2", "ovs1"),
-    ("linuxbridge-vxlan", "lb1", "lb2"),
-    ("linuxbridge-vxlan", "lb2", "lb1"),
-    ("ovs-vxlan", "ovs1", "ovs2"),
-    ("ovs-vxlan", "ovs2", "ovs1"),
-    ("ovs-gre", "ovs1", "ovs2"),
-    ("ovs-gre", "ovs2", "ovs1"),
+    (path, *ends)
+    for path in ("direct", "linuxbridge-vxlan", "ovs-vxlan", "ovs-gre")
+    for ends in (("node1", "node2"), ("node2", "node1"))
 }
+"""Every technology on the same two nodes."""
 EVENTS = [
     "flood_start",
     "kernel_detected",
@@ -214,14 +208,14 @@ def test_the_victim_loses_probes_to_its_own_transfer_at_most(demo: Demo) -> None
 def test_the_flood_was_limited_at_its_port_alone_and_to_what_its_tenant_bought(demo: Demo) -> None:
     red = next(t.guarantee for t in demo.lab.tenants() if t.name == "red")
     limits = demo.query("max_over_time(vigia_isolation_limit_bytes_per_second[10m])")
-    assert {r["metric"]["port"] for r in limits} == {"lb1-red-110"}
+    assert {r["metric"]["port"] for r in limits} == {"node1-red-110"}
     assert {r["metric"]["protocol"] for r in limits} == {"udp"}
     assert all(float(r["value"][1]) >= red for r in limits), "relaxed before it was lifted, and never below"
     counted = demo.query("vigia_isolation_policed_packets_total > 0")
     policed = {r["metric"]["port"]: float(r["value"][1]) for r in counted}
     # The fast loop takes from the victim, too, what it borrowed, until its transfer has slowed down.
-    assert set(policed) <= {"lb1-red-110", "lb1-blue-120"}
-    assert max(policed, key=policed.__getitem__) == "lb1-red-110"
+    assert set(policed) <= {"node1-red-110", "node1-blue-120"}
+    assert max(policed, key=policed.__getitem__) == "node1-red-110"
     refused = demo.query("vigia_isolation_refused_packets_total > 0")
     assert refused == [], "nobody sent beyond the contract of a receiver"
     guarantees = demo.query(
@@ -285,7 +279,9 @@ def test_agents_export_what_the_catalogue_declares(demo: Demo) -> None:
 
 def test_promtool_finds_nothing_in_the_metrics(demo: Demo) -> None:
     for part in PORTS:
-        exposition = httpx.get(f"http://{agent_address(demo.lab, 'lb1', part)}/metrics", trust_env=False).text
+        exposition = httpx.get(
+            f"http://{agent_address(demo.lab, 'node1', part)}/metrics", trust_env=False
+        ).text
         done = subprocess.run(
             ["promtool", "check", "metrics"], input=exposition, capture_output=True, text=True, check=False
         )
@@ -417,7 +413,7 @@ def test_no_secret_is_in_a_log_or_readable_by_others(demo: Demo) -> None:
 def test_the_stack_is_supervised(demo: Demo) -> None:
     def pid() -> int | None:
         services = json.loads(demo.where.status.read_text())["services"]
-        found: int | None = services["vigia-probe@lb1"]["pid"]
+        found: int | None = services["vigia-probe@node1"]["pid"]
         return found
 
     first = pid()
@@ -435,7 +431,7 @@ def test_again_on_another_path_and_already_up(demo: Demo) -> None:
         "What the paths give",
         "What happened",
         "What blue got",
-        "ovs1-red-210",
+        "node1-red-210",
         "released on evidence",
     ):
         assert text in again.stdout

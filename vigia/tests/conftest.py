@@ -19,6 +19,7 @@ from vigia.lab.naming import Layout
 from vigia_testing import eventually
 
 TESTDATA = Path(__file__).parent / "testdata"
+PAIRS = TESTDATA / "topologies/pairs.yaml"
 
 
 @pytest.fixture
@@ -33,14 +34,19 @@ def demo() -> Lab:
 
 
 @pytest.fixture
+def pairs() -> Lab:
+    """A lab with a pair of nodes for each virtual switch, resolved; nothing of it is made."""
+    return model.resolve(topology.load(PAIRS))
+
+
+@pytest.fixture
 def edited(tmp_path: Path) -> Callable[..., Path]:
-    """Write the demo's topology with pieces of text replaced; each piece must be there once."""
-    original = Path(topology.__file__).with_name("topologies") / "demo.yaml"
+    """Write the topology of pairs with pieces of text replaced; each piece must be there once."""
 
     def write(*pieces: tuple[str, str], name: str = "bad.yaml") -> Path:
-        text = original.read_text()
+        text = PAIRS.read_text()
         for old, new in pieces:
-            assert text.count(old) == 1, f"{old!r} is {text.count(old)} times in demo.yaml"
+            assert text.count(old) == 1, f"{old!r} is {text.count(old)} times in {PAIRS}"
             text = text.replace(old, new)
         path = tmp_path / name
         path.write_text(text)
@@ -69,7 +75,7 @@ def root() -> None:
 
 @dataclass(frozen=True)
 class TestLab:
-    """A lab that belongs to the tests: t1, with everything that the demo has."""
+    """A lab that belongs to the tests: t1, with a pair of nodes for each virtual switch."""
 
     __test__ = False
 
@@ -106,7 +112,7 @@ class TestLab:
 
 
 def make_test_lab(directory: Path, name: str = "t1", agents: str = "127.78.0.0/24") -> TestLab:
-    file = own_topology(directory, name, agents)
+    file = own_topology(directory, name, agents, PAIRS)
     return TestLab(file, model.resolve(topology.load(file)))
 
 

@@ -54,6 +54,10 @@ func newDirectory(self string, site *Site, keys []MasterKey) (*directory, error)
 			}
 		}
 		d.nodes[n.Node], d.byID[entry.id] = entry, entry
+		// Tunnels of a second switch may end at the node's own address.
+		if own := addressOf(address.Addr().String()); d.tunnels[own] == nil {
+			d.tunnels[own] = entry
+		}
 		if n.Tunnel != "" {
 			d.tunnels[addressOf(n.Tunnel)] = entry
 		}

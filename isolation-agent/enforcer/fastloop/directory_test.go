@@ -30,7 +30,7 @@ func wideSite() *Site {
 			{Node: "n1", Address: "127.0.0.1:1", Tunnel: "10.0.0.1"},
 			{Node: "n2", Address: "127.0.0.1:2", Tunnel: "10.0.0.2"},
 			{Node: "n3", Address: "[::1]:3", Tunnel: "2001:db8::3"},
-			{Node: "n4", Address: "127.0.0.1:4"},
+			{Node: "n4", Address: "192.0.2.4:4"},
 		},
 		Ports: []SitePort{
 			{Node: "n1", Port: "p1", Tenant: "red", MAC: "02:00:00:00:00:01", IP: "192.168.0.1"},
@@ -95,6 +95,7 @@ func TestTheOriginIsTheTunnelsNodeOrTheGuests(t *testing.T) {
 	}{
 		"by its tunnel":               {control.Source{Host: control.Address{10, 0, 0, 2}, From: control.MAC{2, 0, 0, 0, 0, 1}}, "n2"},
 		"by an IPv6 tunnel":           {control.Source{Host: addressOf("2001:db8::3")}, "n3"},
+		"by its own address":          {control.Source{Host: addressOf("192.0.2.4")}, "n4"},
 		"an unknown tunnel":           {control.Source{Host: control.Address{10, 0, 0, 9}, From: control.MAC{2, 0, 0, 0, 0, 1}}, ""},
 		"by its guest":                {control.Source{From: control.MAC{2, 0, 0, 0, 0, 4}}, "n4"},
 		"a guest that nobody knows":   {control.Source{From: control.MAC{9}}, ""},

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from labkit import DEMO
 
-from vigia.lab import rules, topology
+from vigia.lab import matching, rules, topology
 from vigia_config import ConfigError
 
 Edited = Callable[..., Path]
@@ -281,7 +282,7 @@ BAD = [
         "unknown switch",
         "{name: lb1, switch: linuxbridge",
         "{name: lb1, switch: vpp",
-        "17: nodes[0].switch: \"vpp\": input should be 'linuxbridge' or 'openvswitch'",
+        "17: nodes[0].switch: \"vpp\": input should be 'linuxbridge', 'openvswitch' or 'both'",
     ),
     (
         "address without prefix",
@@ -365,7 +366,8 @@ BAD = [
         "unknown kind",
         "kind: direct}",
         "kind: underlay}",
-        "23: paths[0].kind: \"underlay\": input should be 'direct', 'overlay', 'macvlan', 'sriov' or 'ipsec'",
+        '23: paths[0].kind: "underlay": '
+        "input should be 'direct', 'overlay', 'local', 'macvlan', 'sriov' or 'ipsec'",
     ),
     (
         "overlay without a switch",
@@ -396,6 +398,51 @@ BAD = [
         "switch: openvswitch, encap: gre",
         "switch: openvswitch, encap: gre, rules: os-ken",
         "26: paths[3].rules: is for a path of mode openflow; remove it, or write mode: openflow",
+    ),
+    (
+        "match of a path that learns addresses",
+        "switch: openvswitch, encap: gre",
+        "switch: openvswitch, encap: gre, match: mac",
+        "26: paths[3].match: is for a path of mode openflow; remove it, or write mode: openflow",
+    ),
+    (
+        "rewriting without a match",
+        "switch: openvswitch, encap: gre",
+        "switch: openvswitch, encap: gre, mode: openflow, rewrite: mac",
+        "26: paths[3].rewrite: is for a path with match: udp_port; add it, or remove rewrite",
+    ),
+    (
+        "rewriting beside another match",
+        "switch: openvswitch, encap: gre",
+        "switch: openvswitch, encap: gre, mode: openflow, match: mac, rewrite: mac",
+        "26: paths[3].rewrite: is for a path with match: udp_port; add it, or remove rewrite",
+    ),
+    (
+        "match of a path that tenants are on",
+        "switch: openvswitch, encap: gre",
+        "switch: openvswitch, encap: gre, mode: openflow, match: mac",
+        "36: networks[7].path: the rules of ovs-gre know one machine of _infra; "
+        "give _infra one machine there and nobody else any, or remove match",
+    ),
+    (
+        "local path without a second machine",
+        DIRECT,
+        DIRECT + "  - {name: beside, kind: local, over: ovs-gre}\n",
+        "24: paths[1].over: _infra has 1 machines on a node there; "
+        "write machines: 2 for the network of _infra on ovs-gre",
+    ),
+    (
+        "local path over nothing",
+        DIRECT,
+        DIRECT + "  - {name: beside, kind: local}\n",
+        '24: paths[1].over: there is no overlay path "None"; '
+        "write one of linuxbridge-vxlan, ovs-gre, ovs-vxlan",
+    ),
+    (
+        "local path with a switch",
+        DIRECT,
+        DIRECT + "  - {name: beside, kind: local, over: ovs-gre, switch: openvswitch}\n",
+        "24: paths[1].switch: a path of kind local has none; remove it",
     ),
     (
         "network of an unknown tenant",
@@ -549,6 +596,7 @@ def test_every_rule_has_a_bad_file() -> None:
         "_underlay": "the underlay address",
         "_paths": "a direct path has none",
         "_installers": "is for a path of mode openflow",
+        "_matches": "is for a path with match: udp_port",
         "_networks": "there is no tenant",
         "_keys": "is out of range; write 1 to",
         "_ports": "",  # test_more_ports_than_a_node_may_have
@@ -560,22 +608,68 @@ def test_every_rule_has_a_bad_file() -> None:
 def test_the_demo() -> None:
     t = topology.default()
     assert t.name == "demo"
-    assert [(n.name, n.switch) for n in t.nodes] == [
-        ("lb1", "linuxbridge"),
-        ("lb2", "linuxbridge"),
-        ("ovs1", "openvswitch"),
-        ("ovs2", "openvswitch"),
-    ]
+    assert [(n.name, n.switch) for n in t.nodes] == [("node1", "both"), ("node2", "both")]
     assert [(x.name, x.guarantee * 8, x.ceiling * 8) for x in t.tenants] == [
         ("red", 40_000_000, 200_000_000),
         ("blue", 100_000_000, 200_000_000),
     ]
-    assert [(x.name, x.rate * 8, x.queue) for x in t.links] == [
-        ("lb", 200_000_000, 0.01),
-        ("ovs", 200_000_000, 0.01),
+    assert [(x.name, x.rate * 8, x.queue) for x in t.links] == [("lan", 200_000_000, 0.01)]
+    assert [p.name for p in t.paths if p.kind in ("direct", "overlay") and p.match is None] == [
+        "direct",
+        "linuxbridge-vxlan",
+        "ovs-vxlan",
+        "ovs-gre",
     ]
-    assert [p.name for p in t.paths] == ["direct", "linuxbridge-vxlan", "ovs-vxlan", "ovs-gre"]
-    assert {n.subnet for n in t.networks} == {ipaddress.IPv4Network("192.168.1.0/24")}, "tenants overlap"
+    assert [p.match for p in t.paths if p.match and p.rewrite == "none"] == list(matching.MATCHES)
+    assert {p.rewrite for p in t.paths if p.match == "udp_port"} == set(matching.REWRITES)
+    assert {p.over for p in t.paths if p.kind == "local"} == {"linuxbridge-vxlan", "ovs-vxlan", "ovs-gre"}
+    assert {p.kind for p in t.paths} == {"direct", "overlay", "local", "macvlan", "ipsec"}
+    tenants = [n for n in t.networks if n.tenant != "_infra"]
+    assert {n.subnet for n in tenants} == {ipaddress.IPv4Network("192.168.1.0/24")}, "tenants overlap"
+
+
+def test_a_node_with_both_switches_needs_a_tunnel(edited: Edited) -> None:
+    path = edited(
+        (LB1, LB1.replace("linuxbridge", "both")),
+        (LB2, LB2.replace("linuxbridge", "both").replace("}", ", tunnel: 10.99.4.2/24}")),
+    )
+    with pytest.raises(ConfigError, match="tunnel of lb1 is missing"):
+        topology.load(path)
+
+
+def test_both_switches_share_the_ports_of_a_node(edited: Edited) -> None:
+    tenants = "".join(f"  - {{name: t{i}, guarantee: 1Mbit, ceiling: 2Mbit}}\n" for i in range(30))
+    networks = "".join(
+        f"  - {{tenant: t{i}, path: {path}, key: {1000 * n + i}, subnet: 10.0.0.0/24}}\n"
+        for n, path in enumerate(["linuxbridge-vxlan", "ovs-gre"], start=1)
+        for i in range(30)
+    )
+    last = "  - {tenant: blue, path: ovs-gre, key: 320, subnet: 192.168.1.0/24}\n"
+    ovs2 = OVS1.replace("ovs1", "ovs2").replace(".1/", ".2/")
+    path = edited(
+        ("tenants:\n", f"tenants:\n{tenants}"),
+        (last, last + networks),
+        (OVS1, OVS1.replace("openvswitch", "both")),
+        (ovs2, ovs2.replace("openvswitch", "both")),
+    )
+    with pytest.raises(ConfigError, match="69 endpoints on both switches are too many for a node"):
+        topology.load(path)
+
+
+def test_rules_that_look_at_addresses_have_subnets_of_their_own(tmp_path: Path) -> None:
+    text = DEMO.read_text()
+    other = text.replace("key: 402, subnet: 192.168.42.0/24", "key: 402, subnet: 192.168.40.0/23")
+    path = tmp_path / "overlapping.yaml"
+    path.write_text(other)
+    with pytest.raises(ConfigError) as e:
+        topology.load(path)
+    assert str(e.value).endswith(
+        '"192.168.40.0/23" overlaps with that of ovs-openflow-in-port; '
+        "give each path with match a subnet of its own"
+    )
+    path.write_text(text.replace("key: 402, subnet: 192.168.42.0/24", "key: 402, subnet: 192.168.42.0/30"))
+    with pytest.raises(ConfigError, match="has no address to spare; write a /29 or larger"):
+        topology.load(path)
 
 
 def test_defaults(tmp_path: Path) -> None:

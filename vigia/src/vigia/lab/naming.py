@@ -45,7 +45,7 @@ def device(tenant: str, key: int, machine: int = 1) -> str:
 
 
 def port(node: str, tenant: str, key: int, machine: int = 1) -> str:
-    """Return the stable identity of a tenant's port, for example lb1-red-110."""
+    """Return the stable identity of a tenant's port, for example node1-red-110."""
     return f"{node}-{tenant_in_names(tenant)}-{key}{_further(machine)}"
 
 

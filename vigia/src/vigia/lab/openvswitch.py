@@ -62,6 +62,7 @@ def make_switch(node: Node, layout: Layout, datapath: Datapath) -> None:
     _check_interfaces(node, layout)
     if openflow.ports(node):
         openflow.install(openflow.switch(layout, node), openflow.forwarding(node))
+        openflow.tell_neighbours(node)
     if datapath == "userspace":
         commands.ip_batch(
             [f"addr add {node.tunnel} dev br-phy", f"link set br-phy mtu {UNDERLAY_MTU} up"], netns=node.netns
@@ -134,7 +135,7 @@ def _transaction(node: Node, datapath: Datapath) -> list[str]:
         # Tunnel packets are addressed to br-phy, and arrive only with the macvlan device's address.
         words += _bridge(node, "br-phy", kind, naming.mac(node.netns, PHYSICAL))
         words += ["--", "add-port", "br-phy", PHYSICAL]
-    for e in node.endpoints:
+    for e in node.endpoints_on("openvswitch"):
         identity = {
             "iface-id": e.port,
             "attached-mac": e.mac,

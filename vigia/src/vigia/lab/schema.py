@@ -14,6 +14,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer
 from pydantic_core import PydanticCustomError
 
 from vigia.lab import naming
+from vigia.lab.matching import Match, Rewrite
 from vigia_config import Rate, Seconds, Strict
 
 __all__ = ["LinkSpec", "NetworkSpec", "NodeSpec", "PathSpec", "TenantSpec", "TopologySpec"]
@@ -114,15 +115,16 @@ class NodeSpec(Strict):
     """A compute node."""
 
     name: Name = Field(description="Name of the node, 1 to 12 lower-case letters and digits.")
-    switch: Literal["linuxbridge", "openvswitch"] = Field(
-        description="Virtual switch: `linuxbridge` or `openvswitch`; both ends of a link have the same."
+    switch: Literal["linuxbridge", "openvswitch", "both"] = Field(
+        description="Virtual switch: `linuxbridge`, `openvswitch`, or `both` side by side, so that what they "
+        "carry is compared on the same hosts; both ends of a link have the same."
     )
     underlay: Interface = Field(
         description="Address on the link: the `direct` path, and the tunnel endpoint of a Linux bridge."
     )
     tunnel: Interface | None = Field(
         default=None,
-        description="Tunnel endpoint of an `openvswitch` node, in another subnet; not for `linuxbridge`.",
+        description="Tunnel endpoint of Open vSwitch, in another subnet; not for `linuxbridge`.",
     )
     agent_address: Address | None = Field(
         default=None,
@@ -134,15 +136,18 @@ class PathSpec(Strict):
     """A configuration under comparison."""
 
     name: PathName = Field(description="Name of the path; the label `path`.")
-    kind: Literal["direct", "overlay", "macvlan", "sriov", "ipsec"] = Field(
+    kind: Literal["direct", "overlay", "local", "macvlan", "sriov", "ipsec"] = Field(
         description="`direct`: the underlay between the nodes of every link. "
         "`overlay`: the networks of tenants on the links of one switch. "
+        "`local`: between two of the operator's machines on one node, on the network of an overlay. "
         "`macvlan`: machines whose device bypasses the switch, on every link. "
         "`sriov`: machines whose device is a virtual function of a network card, on every link; "
         "the card joins them. "
         "`ipsec`: ESP, AES-256 with HMAC-SHA2, over another path."
     )
-    over: PathName | None = Field(default=None, description="The path that an `ipsec` path goes over.")
+    over: PathName | None = Field(
+        default=None, description="The path that an `ipsec` path goes over, or the overlay of a `local` path."
+    )
     subnet: Subnet | None = Field(
         default=None,
         description="Addresses of a `macvlan`, `sriov` or `ipsec` path: the first host on the link's first "
@@ -169,6 +174,21 @@ class PathSpec(Strict):
         default="ovs-ofctl",
         description="Who installs the rules of an `openflow` path beforehand: `ovs-ofctl`, or an `os-ken` "
         "controller that ends once they are there. The same for all paths.",
+    )
+    match: Match | None = Field(
+        default=None,
+        description="What the rules of an `openflow` path look at, which has one machine of the operator's "
+        "on each node: `in_port`; `mac` and `ip`, both addresses; `udp_port`, addresses and UDP ports; "
+        "`exact`, all twelve fields of OpenFlow 1.0. Without it the port and the destination's MAC address.",
+    )
+    rewrite: Rewrite = Field(
+        default="none",
+        description="What the rules write into probes beside `match: udp_port`: `mac` and `ip`, the peer's "
+        "address in place of an alias; `vlan_priority`; `ip_tos`; `udp_port`.",
+    )
+    optional: bool = Field(
+        default=False,
+        description="Leave the path out, and say so, where the machine lacks what it needs.",
     )
 
 
