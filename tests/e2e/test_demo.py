@@ -23,7 +23,7 @@ from labkit import Machine, Ran, need_root, own_topology, run_vigia
 from panelkit import panels_at, quiet
 
 import vigia_catalog
-from vigia.lab import model, state, topology
+from vigia.lab import ipsec, model, state, topology
 from vigia.lab.model import Lab
 from vigia.stack.files import SHORT
 from vigia.stack.places import Places, agent_address, stack_address
@@ -45,12 +45,16 @@ LOST_BESIDE_TCP = 0.03
 of a flood half of them are lost."""
 AGENTS = "127.79.0.0/24"
 STACK = "127.79.0.250"
+NODES = ("node1", "node2")
+OVERLAYS = ("linuxbridge-vxlan", "ovs-vxlan", "ovs-gre")
+MATCHES = ("in-port", "mac", "ip", "udp-port", "exact")
+REWRITES = ("set-mac", "set-ip", "set-priority", "set-tos", "set-udp-port")
+OPENFLOW = tuple(f"ovs-openflow-{x}" for x in (*MATCHES, *REWRITES))
+STATIONS = ("macvlan", "ipsec-macvlan", "ipsec-ovs-vxlan")
 PATHS = {
-    (path, *ends)
-    for path in ("direct", "linuxbridge-vxlan", "ovs-vxlan", "ovs-gre")
-    for ends in (("node1", "node2"), ("node2", "node1"))
-}
-"""Every technology on the same two nodes."""
+    (path, *ends) for path in ("direct", *OVERLAYS, *OPENFLOW, *STATIONS) for ends in (NODES, NODES[::-1])
+} | {(f"{path}-local", node, node) for path in OVERLAYS for node in NODES}
+"""Every technology between the same two nodes, and on each of them."""
 EVENTS = [
     "flood_start",
     "kernel_detected",
@@ -337,12 +341,58 @@ def test_the_comparison_covers_every_path(demo: Demo) -> None:
     eventually(lambda: rtt() == {key[0] for key in PATHS}, "every path to be compared", 120)
 
 
+def test_bulk_tests_of_every_path_are_run_at_every_rate(demo: Demo) -> None:
+    def measured(protocol: str) -> set[tuple[str, str, str]]:
+        found = demo.query(f'vigia_bulk_goodput_bytes_per_second{{protocol="{protocol}"}} > 0')
+        return {(r["metric"]["path"], r["metric"]["src"], r["metric"]["rate"]) for r in found}
+
+    tcp = {(p, n, "unlimited") for p in ("direct", *OVERLAYS, *STATIONS) for n in NODES}
+    rates = ("100Mbit", "150Mbit", "200Mbit")
+    udp = {(p, n, r) for p in ("direct", *OVERLAYS) for n in NODES for r in rates}
+    eventually(lambda: measured("tcp") == tcp, lambda: f"TCP on {tcp - measured('tcp')}", 600)
+    eventually(lambda: measured("udp") == udp, lambda: f"UDP on {udp - measured('udp')}", 600)
+    assert all(float(r["value"][1]) >= 0 for r in demo.query("vigia_bulk_budget_remaining_bytes"))
+
+
+def test_openflow_rules_do_what_the_names_of_their_paths_say(demo: Demo) -> None:
+    """Every rule for probes has forwarded some, on both nodes: none went another way."""
+    for node in NODES:
+        directory = demo.lab.layout.ovs(node)
+        done = subprocess.run(
+            ["ovs-ofctl", "--protocols=OpenFlow14", "dump-flows", "br-of"],
+            env={**os.environ, "OVS_RUNDIR": str(directory)},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        rules = [line for line in done.stdout.splitlines() if "priority=1000" in line]
+        assert len(rules) == 3 * 2 + 7 * 4, "probes and answers look alike without UDP ports"
+        assert not [line for line in rules if " n_packets=0," in line]
+    tos = demo.query('vigia_probe_dscp_rewritten_total{direction="forward"} > 0')
+    assert {r["metric"]["path"] for r in tos} == {"ovs-openflow-set-tos"}
+
+
+def test_the_speed_up_of_openflow_and_the_cost_of_elements_have_values(demo: Demo) -> None:
+    def speedups() -> set[str]:
+        return {r["metric"]["path"] for r in demo.query("vigia_compare_speedup_ratio")}
+
+    def elements() -> set[tuple[str, str]]:
+        found = demo.query('vigia_compare_element_cost_seconds{probe="stamp-128"}')
+        return {(r["metric"]["element"], r["metric"]["path"]) for r in found}
+
+    esp = "kernel" if ipsec.in_kernel() else "userspace"
+    wanted = {(f"security ipsec-{esp}", f"ipsec-{p}") for p in ("macvlan", "ovs-vxlan")}
+    wanted |= {("dataplane macvlan", "macvlan"), ("overlay ovs-vxlan", "ovs-vxlan")}
+    eventually(lambda: speedups() == set(OPENFLOW), lambda: f"speed-ups, of {speedups()}", 240)
+    eventually(lambda: wanted <= elements(), lambda: f"costs, of {wanted - elements()}", 240)
+
+
 def test_the_comparison_says_what_the_raw_data_of_the_period_say(demo: Demo) -> None:
     """Bucket counts of the same windows and scipy give the same answer wherever it is not a close call."""
     url = f"http://{stack_address(demo.lab, 9090)}"
     found = comparisons(demo)
-    groups = {g["probe"]: g for g in found["comparisons"] if g["metric"] == "rtt"}
-    said = {(probe, p["a"], p["b"]): p for probe, g in groups.items() for p in g["pairs"]}
+    groups = [g for g in found["comparisons"] if g["metric"] == "rtt"]  # by placement and class
+    said = {(g["probe"], p["a"], p["b"]): p for g in groups for p in g["pairs"]}
     end = found["end"]
     paths = rawkit.medians(url, "vigia_probe_rtt_seconds", end, WINDOW, WINDOWS)
     twins = rawkit.medians(url, "vigia_probe_overlay_tax_seconds", end, WINDOW, WINDOWS)
@@ -359,7 +409,8 @@ def test_the_comparison_says_what_the_raw_data_of_the_period_say(demo: Demo) -> 
             assert verdict == faster, (key, p, said[key])
         elif p >= 0.2:
             assert verdict == "tie", (key, p, said[key])
-    for probe, group in groups.items():
+    for group in groups:
+        probe = group["probe"]
         for path in group["paths"]:
             known = paths[(probe, path["path"])]
             # Buckets of all pairs of nodes together here, the mean of the pairs' medians there.

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from labkit import Machine, Ran, invoke_vigia, need_root, own_topology, run_vigia
+from labkit import DEMO, Machine, Ran, invoke_vigia, need_root, own_topology, run_vigia
 
 from vigia.host import commands
 from vigia.lab import model, topology
@@ -111,8 +111,10 @@ class TestLab:
         return commands.run(command, netns=self.netns(place), check=False)
 
 
-def make_test_lab(directory: Path, name: str = "t1", agents: str = "127.78.0.0/24") -> TestLab:
-    file = own_topology(directory, name, agents, PAIRS)
+def make_test_lab(
+    directory: Path, name: str = "t1", agents: str = "127.78.0.0/24", given: Path = PAIRS
+) -> TestLab:
+    file = own_topology(directory, name, agents, given)
     return TestLab(file, model.resolve(topology.load(file)))
 
 
@@ -135,6 +137,20 @@ def lab_up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestLab]:
     assert done.status == 0, done.stderr
     yield lab
     assert lab.down().status == 0
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestLab]:
+    """The demo's own lab as t9, up for all tests of a module: both switches on the same two nodes."""
+    need_root()
+    lab = make_test_lab(tmp_path_factory.mktemp("shared"), "t9", "127.98.0.0/24", DEMO)
+    lab.down()
+    before = Machine.now("t9")
+    done = lab.up()
+    assert done.status == 0, done.stderr
+    yield lab
+    assert lab.down().status == 0
+    assert Machine.now("t9") == before, "strongSwan and Open vSwitch are gone, and all that they made"
 
 
 @pytest.fixture

@@ -32,7 +32,8 @@ def _namespaces(lab: Lab, datapath: Datapath) -> str:
     underlay.make_namespaces(lab)
     underlay.make_links(lab)
     endpoints = sum(1 for _ in lab.endpoints)
-    return f"created {len(lab.nodes)} nodes, {endpoints} virtual machines, {len(lab.links)} links"
+    links = f"{len(lab.links)} link{'s' if len(lab.links) > 1 else ''}"
+    return f"created {len(lab.nodes)} nodes, {endpoints} virtual machines, {links}"
 
 
 def _wires(lab: Lab, datapath: Datapath) -> str:
