@@ -61,6 +61,8 @@ class Endpoint:
     rules_by: Installer = "ovs-ofctl"
     match: Match | None = None
     rewrite: Rewrite = "none"
+    address6: ipaddress.IPv6Interface | None = None
+    peer6: ipaddress.IPv6Address | None = None
 
     @property
     def mac(self) -> str:
@@ -138,8 +140,8 @@ class Target:
     path: str
     tenant: str
     netns: str
-    address: ipaddress.IPv4Address
-    peer: ipaddress.IPv4Address
+    address: ipaddress.IPv4Address | ipaddress.IPv6Address
+    peer: ipaddress.IPv4Address | ipaddress.IPv6Address
     asked_at: tuple[str, int] | None = None
     """Address and UDP port that probes are sent to, where OpenFlow rules rewrite either."""
     asks_from: int = 0
@@ -223,7 +225,9 @@ class Lab:
                         node.underlay_peer,
                     )
                 )
-            found += [_across(node, e) for e in node.endpoints if e.path == path.name and e.machine == 1]
+            for e in node.endpoints:
+                if e.path == path.name and e.machine == 1:
+                    found += _across(node, e)
             if path.kind == "local":
                 first, second = (
                     self.endpoint(node.name, naming.INFRA, path.over or "", machine) for machine in (1, 2)
@@ -257,15 +261,17 @@ class Lab:
         ]
 
 
-def _across(node: Node, e: Endpoint) -> Target:
-    """Return the target from a machine to the same tenant's on the other node."""
+def _across(node: Node, e: Endpoint) -> Iterator[Target]:
+    """Yield the targets from a machine to the same tenant's on the other node, by IPv4 and by IPv6."""
     asked_at = None
     if e.rewrite == "ip":
         asked_at = (matching.alias(e.address.network), STAMP_PORT)
     elif e.rewrite == "udp_port":
         asked_at = (str(e.peer), matching.ALIAS_PORT)
     asks_from = ASKS if e.match in ("udp_port", "exact") else 0
-    return Target(node.name, node.peer, e.path, e.tenant, e.netns, e.address.ip, e.peer, asked_at, asks_from)
+    yield Target(node.name, node.peer, e.path, e.tenant, e.netns, e.address.ip, e.peer, asked_at, asks_from)
+    if e.address6 is not None and e.peer6 is not None:
+        yield Target(node.name, node.peer, e.path, e.tenant, e.netns, e.address6.ip, e.peer6)
 
 
 def resolve(topology: Topology) -> Lab:
@@ -374,4 +380,13 @@ def _endpoints(
                 rules_by=paths[path].rules,
                 match=paths[path].match,
                 rewrite=paths[path].rewrite,
+                address6=_sixth(network.subnet6, machine, side),
+                peer6=ends.ip if (ends := _sixth(network.subnet6, machine, 1 - side)) else None,
             )
+
+
+def _sixth(subnet: ipaddress.IPv6Network | None, machine: int, side: int) -> ipaddress.IPv6Interface | None:
+    """Return the IPv6 address of the n-th machine on a side of its link."""
+    if subnet is None:
+        return None
+    return ipaddress.IPv6Interface(f"{subnet.network_address + 2 * machine - 1 + side}/{subnet.prefixlen}")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable
 from itertools import combinations
 
 from vigia.lab import naming
-from vigia.lab.schema import NodeSpec, PathSpec, TopologySpec
+from vigia.lab.schema import NetworkSpec, NodeSpec, PathSpec, TopologySpec
 from vigia_config import fault
 
 __all__ = ["FRAME", "MAX_PORTS", "RULES", "agent_addresses", "check"]
@@ -343,11 +343,25 @@ def _networks(t: TopologySpec) -> None:
         if network.subnet.num_addresses < 2 * network.machines + 2:
             fix = "write a /30 or larger" if network.machines == 1 else "write a shorter prefix"
             raise fault((*where, "subnet"), f'"{network.subnet}" is too small', fix)
+        if network.subnet6 is not None:
+            _subnet6(t, (*where, "subnet6"), network)
     _unique(
         ((f"{n.tenant} on {n.path}", ("networks", i)) for i, n in enumerate(t.networks)),
         "the network of",
         "a tenant has one network on a path",
     )
+
+
+def _subnet6(t: TopologySpec, where: Where, network: NetworkSpec) -> None:
+    subnet = network.subnet6
+    if subnet is None:
+        return
+    if subnet.is_multicast or subnet.is_link_local:
+        raise fault(where, f'"{subnet}" has no addresses of hosts', "write for example fd00:1::/64")
+    if subnet.num_addresses < 2 * network.machines + 2:
+        raise fault(where, f'"{subnet}" is too small', "write a shorter prefix")
+    if any(p.name == network.path and p.match is not None for p in t.paths):
+        raise fault(where, f"the rules of {network.path} know IPv4 alone", "remove it")
 
 
 def _shown(switch: str) -> str:

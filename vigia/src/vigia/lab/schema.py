@@ -82,6 +82,10 @@ Subnet = Annotated[
     ipaddress.IPv4Network, _parsed(ipaddress.IPv4Network, "an IPv4 network", "192.168.1.0/24"), _text
 ]
 
+Subnet6 = Annotated[
+    ipaddress.IPv6Network, _parsed(ipaddress.IPv6Network, "an IPv6 network", "fd00:1::/64"), _text
+]
+
 
 class TenantSpec(Strict):
     """A customer: what it bought."""
@@ -207,6 +211,11 @@ class NetworkSpec(Strict):
         description="Addresses of the endpoints: the first host on the link's first node, the second on its "
         "second. "
         "Networks may have the same subnet."
+    )
+    subnet6: Subnet6 | None = Field(
+        default=None,
+        description="IPv6 addresses beside these, numbered alike; networks may have the same. Not on a path "
+        "with `match`.",
     )
     machines: int = Field(
         default=1,

@@ -59,6 +59,8 @@ class PathReport:
     tenant: str
     source: str
     destination: str
+    ip: int
+    """Version of IP: 4 or 6."""
     sent: int
     received: int
     rtt_seconds: float | None
@@ -113,13 +115,14 @@ class LabReport:
                 ],
             ),
             table(
-                ["PATH", "TENANT", "FROM", "TO", "ANSWERED", "RTT ms", "STATE"],
+                ["PATH", "TENANT", "FROM", "TO", "IP", "ANSWERED", "RTT ms", "STATE"],
                 [
                     (
                         p.path,
                         p.tenant,
                         p.source,
                         p.destination,
+                        p.ip,
                         f"{p.received}/{p.sent}",
                         _ms(p.rtt_seconds),
                         _word(p.ok),
@@ -171,7 +174,15 @@ def examine(state: State) -> LabReport:
         t = trial.target
         report.paths.append(
             PathReport(
-                t.path, t.tenant, t.source, t.destination, trial.sent, trial.received, trial.rtt, trial.ok
+                t.path,
+                t.tenant,
+                t.source,
+                t.destination,
+                t.address.version,
+                trial.sent,
+                trial.received,
+                trial.rtt,
+                trial.ok,
             )
         )
         if not trial.ok:

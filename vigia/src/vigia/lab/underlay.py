@@ -43,6 +43,15 @@ _SETTINGS = {
 }
 
 
+# In this order: a device takes no address of its own when it gets IPv6.
+_IPV6 = {
+    "addr_gen_mode": "1",
+    "accept_ra": "0",
+    "router_solicitations": "0",
+    "disable_ipv6": "0",
+}
+
+
 def make_namespaces(lab: Lab) -> None:
     """Make all namespaces, with the settings that they share."""
     names = lab.namespaces()
@@ -122,6 +131,15 @@ def make_endpoint(endpoint: Endpoint, *, checksum_offload: bool) -> None:
     if not checksum_offload:
         # ovs-vswitchd passes on half-made checksums as they are: TCP would be dead.
         commands.run(["ethtool", "-K", "eth0", "tx", "off", "tso", "off"], netns=endpoint.netns)
-    commands.ip_batch(
-        ["link set lo up", f"addr add {endpoint.address} dev eth0", "link set eth0 up"], netns=endpoint.netns
-    )
+    lines = ["link set lo up", f"addr add {endpoint.address} dev eth0", "link set eth0 up"]
+    if endpoint.address6 is not None:
+        netns.inside(endpoint.netns, lambda: _enable_ipv6("eth0"))
+        lines.append(f"addr add {endpoint.address6} dev eth0 nodad")
+    commands.ip_batch(lines, netns=endpoint.netns)
+
+
+def _enable_ipv6(device: str) -> None:
+    """Let a device of this namespace have IPv6: the addresses that it is given, none of its own accord."""
+    settings = Path("/proc/sys/net/ipv6/conf", device)
+    for key, value in _IPV6.items():
+        (settings / key).write_text(value)

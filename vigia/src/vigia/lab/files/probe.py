@@ -28,6 +28,9 @@ _TECHNOLOGY = {"name": "stamp-128", "protocol": "stamp", "size": 128, "interval"
 """What compares OpenFlow rules, stations and IPsec, among themselves and with what is beneath them: there
 are many of them, so each is asked less often than what tenants use."""
 
+_IPV6 = {**_TECHNOLOGY, "name": "stamp-64-ipv6", "size": 64}
+"""What tenants have beside IPv4."""
+
 _BULK_TCP = {"name": "bulk-tcp", "protocol": "tcp", "duration": "500ms", "max_bytes": 4_000_000}
 _BULK_UDP = {
     "name": "bulk-udp",
@@ -53,7 +56,9 @@ def content(lab: Lab, node: Node, datapath: Datapath, esp: Datapath = "userspace
 
     esp says where IPsec is done.
     """
-    targets = lab.targets(node)
+    everything = lab.targets(node)
+    targets = [t for t in everything if t.address.version == 4]
+    sixth = [t for t in everything if t.address.version == 6]
     paths = {p.name: p for p in lab.paths_of(node)}
     operators = [t for t in targets if t.tenant == naming.INFRA]
     usual = [t for t in targets if not _is_technology(paths[t.path])]
@@ -63,14 +68,24 @@ def content(lab: Lab, node: Node, datapath: Datapath, esp: Datapath = "userspace
     direct = next((p.name for p in paths.values() if p.kind == "direct"), None)
     sources = {node.underlay.network} | {e.address.network for e in node.endpoints}
     sources |= {s.address.network for s in node.stations}
-    allowed = [str(n) for n in sorted(_merged(sources))]
-    ends = [(t.netns, t.address) for t in targets] + [(t.beside, t.peer) for t in targets if t.beside]
-    classes: list[Mapping[str, object]] = [_STAMP, *([_TECHNOLOGY] if compared else []), _ECHO, _CONNECT]
+    sources6 = {e.address6.network for e in node.endpoints if e.address6 is not None}
+    allowed = [
+        *(str(n) for n in ipaddress.collapse_addresses(sources)),
+        *(str(n) for n in ipaddress.collapse_addresses(sources6)),
+    ]
+    ends = [(t.netns, t.address) for t in everything] + [(t.beside, t.peer) for t in targets if t.beside]
+    classes: list[Mapping[str, object]] = [
+        _STAMP,
+        *([_TECHNOLOGY] if compared else []),
+        *([_IPV6] if sixth else []),
+        _ECHO,
+        _CONNECT,
+    ]
     return {
         "node": node.name,
         "reflector": {
             "listeners": [
-                {"netns": netns, "address": f"{address}:{STAMP_PORT}"}
+                {"netns": netns, "address": _joined(address, STAMP_PORT)}
                 for netns, address in dict.fromkeys(ends)
             ],
             "allow": allowed,
@@ -81,6 +96,7 @@ def content(lab: Lab, node: Node, datapath: Datapath, esp: Datapath = "userspace
         "targets": [
             *(_stamp(t, _STAMP, direct) for t in usual),
             *(_stamp(t, _TECHNOLOGY, direct) for t in compared),
+            *(_stamp(t, _IPV6, None) for t in sixth),
             *(_target(t, "icmp-56", str(t.peer)) for t in plain),
             *(_target(t, "tcp-connect", f"{t.peer}:{_BULK_PORT}") for t in plain),
         ],
@@ -135,10 +151,16 @@ def _bulk(
     }
 
 
+def _joined(address: object, port: int) -> str:
+    """Return an address with a port."""
+    text = str(address)
+    return f"[{text}]:{port}" if ":" in text else f"{text}:{port}"
+
+
 def _stamp(target: Target, of: Mapping[str, object], direct: str | None) -> Mapping[str, object]:
     """Return a STAMP target, probed at the same moment as the direct path beneath it."""
     address, port = target.asked_at or (str(target.peer), STAMP_PORT)
-    content = _target(target, str(of["name"]), f"{address}:{port}")
+    content = _target(target, str(of["name"]), _joined(address, port))
     if target.asks_from:
         content = {**content, "source": f"{target.address}:{target.asks_from}"}
     if direct is None or target.path == direct or target.beside:
@@ -156,10 +178,6 @@ def _target(target: Target, probe: str, address: str) -> Mapping[str, object]:
         "source": str(target.address),
         "address": address,
     }
-
-
-def _merged(networks: set[ipaddress.IPv4Network]) -> list[ipaddress.IPv4Network]:
-    return list(ipaddress.collapse_addresses(networks))
 
 
 def _path(
