@@ -154,6 +154,21 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestLab]:
 
 
 @pytest.fixture
+def sixth(root: None, tmp_path: Path) -> Iterator[TestLab]:
+    """A lab like the demo's with an underlay of IPv6, not up; whatever the test makes of it is removed."""
+    text = DEMO.read_text()
+    for old, new in (("10.99.1.", "fd00:99:1::"), ("10.99.3.", "fd00:99:3::")):
+        for side in "12":
+            text = text.replace(f"{old}{side}/24", f'"{new}{side}/64"')
+    given = tmp_path / "sixth-demo.yaml"
+    given.write_text(text)
+    lab = make_test_lab(tmp_path, "t6", "127.98.6.0/24", given)
+    lab.down()
+    yield lab
+    assert lab.down().status == 0
+
+
+@pytest.fixture
 def wait_until() -> Callable[..., None]:
     return eventually
 

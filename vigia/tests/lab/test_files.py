@@ -241,3 +241,19 @@ def test_subnets_that_contain_each_other_are_allowed_once(edited: Callable[..., 
     lab = model.resolve(topology.load(path))
     reflector = files.probe.content(lab, lab.node("lb1"), "userspace")["reflector"]
     assert reflector["allow"] == ["10.99.1.0/24", "172.16.5.0/30", "192.168.0.0/16"]  # type: ignore[index]
+
+
+def test_tenants_are_probed_by_ipv6_as_well(demo: Lab) -> None:
+    for node in demo.nodes:
+        content: Any = files.probe.content(demo, node, "userspace")
+        found = [t for t in content["targets"] if t["probe"] == "stamp-64-ipv6"]
+        overlays = ("linuxbridge-vxlan", "ovs-vxlan", "ovs-gre")
+        tenants = ("_infra", "red", "blue")
+        assert {(t["path"], t["tenant"]) for t in found} == {(p, n) for p in overlays for n in tenants}
+        side = 1 if node.name == "node1" else 2
+        assert {(t["source"], t["address"]) for t in found} == {
+            (f"fd00:1::{side}", f"[fd00:1::{3 - side}]:862")
+        }
+        listeners = {(x["netns"], x["address"]) for x in content["reflector"]["listeners"]}
+        assert {(t["netns"], f"[fd00:1::{side}]:862") for t in found} <= listeners
+        assert "fd00:1::/64" in content["reflector"]["allow"]

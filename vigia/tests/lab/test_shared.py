@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+from labkit import ROOT
 
 from vigia.errors import VigiaError
 from vigia.host import commands
@@ -106,3 +108,35 @@ def test_a_kernel_has_one_vxlan_port(demo: Lab, pairs: Lab) -> None:
         "kernel; use --ovs-datapath userspace, or a node for each switch"
     )
     assert preflight.choose_datapath("auto", pairs) == preflight.choose_datapath("auto")
+
+
+def test_a_lab_may_have_an_underlay_of_ipv6(tmp_path: Path, sixth: Any) -> None:
+    """Tunnels of both switches, the direct path and the enforcers' notices, all between IPv6 addresses."""
+    assert sixth.up().status == 0
+    done = sixth.vigia("lab", "status", "--json")
+    assert done.status == 0, done.stdout
+    assert {(p["path"], p["ip"]) for p in done.json["paths"]} >= {
+        ("direct", 6),
+        ("linuxbridge-vxlan", 4),
+        ("ovs-vxlan", 4),
+        ("ovs-gre", 4),
+    }
+    node = sixth.lab.node("node1")
+    wire = sixth.lab.links[0].netns
+    for path, outer, what in (
+        ("linuxbridge-vxlan", node.underlay, "ip6 and udp port 4789"),
+        ("ovs-vxlan", node.tunnel, "ip6 and udp port 4789"),
+        ("ovs-gre", node.tunnel, "ip6 proto 47"),
+    ):
+        with _listening(wire, "node1", what) as said:
+            e = sixth.lab.endpoint("node1", "blue", path)
+            # As large as a frame may be: the longer header has room in the underlay's.
+            ping = ("ping", "-c", "3", "-i", "0.2", "-W", "2", "-M", "do", "-s", "1472", str(e.peer))
+            assert sixth.inside(f"node1/blue/{path}", *ping).status == 0, path
+            assert f" {outer.ip}" in said()
+    for program in ("probe", "enforcer"):
+        file = sixth.layout.node("node1") / f"{program}.yaml"
+        checked = commands.run([str(ROOT / f"bin/vigia-{program}"), "check-config", "--config", str(file)])
+        assert "OK" in checked.stdout
+    notices = (sixth.layout.node("node1") / "site.yaml").read_text()
+    assert "[fd00:99:1::2]:9876" in notices

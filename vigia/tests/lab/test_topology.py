@@ -288,29 +288,29 @@ BAD = [
         "address without prefix",
         "underlay: 10.99.1.1/24",
         "underlay: 10.99.1.1",
-        '17: nodes[0].underlay: "10.99.1.1": is not an IPv4 host address with its prefix length; '
+        '17: nodes[0].underlay: "10.99.1.1": is not a host address with its prefix length; '
         "write for example 10.99.1.1/24",
     ),
     (
         "address of a network",
         "underlay: 10.99.1.1/24",
         "underlay: 10.99.1.0/24",
-        '17: nodes[0].underlay: "10.99.1.0/24": is not an IPv4 host address with its prefix length; '
+        '17: nodes[0].underlay: "10.99.1.0/24": is not a host address with its prefix length; '
         "write for example 10.99.1.1/24",
     ),
     (
         "broadcast address",
         "underlay: 10.99.1.1/24",
         "underlay: 10.99.1.255/24",
-        '17: nodes[0].underlay: "10.99.1.255/24": is not an IPv4 host address with its prefix length; '
+        '17: nodes[0].underlay: "10.99.1.255/24": is not a host address with its prefix length; '
         "write for example 10.99.1.1/24",
     ),
     (
-        "address of IPv6",
+        "one end of IPv6",
         "underlay: 10.99.1.1/24",
         "underlay: fd00::1/64",
-        '17: nodes[0].underlay: "fd00::1/64": is not an IPv4 host address with its prefix length; '
-        "write for example 10.99.1.1/24",
+        '18: nodes[1].underlay: "10.99.1.2/24" is not in the subnet of lb1, fd00::/64; '
+        "put both ends of the link into one subnet",
     ),
     (
         "duplicate underlay address",
@@ -443,6 +443,18 @@ BAD = [
         DIRECT,
         DIRECT + "  - {name: beside, kind: local, over: ovs-gre, switch: openvswitch}\n",
         "24: paths[1].switch: a path of kind local has none; remove it",
+    ),
+    (
+        "IPv6 addresses that no host has",
+        RED,
+        RED.replace("}", ', subnet6: "ff02::/64"}'),
+        '30: networks[1].subnet6: "ff02::/64" has no addresses of hosts; write for example fd00:1::/64',
+    ),
+    (
+        "too few IPv6 addresses",
+        RED,
+        RED.replace("}", ', subnet6: "fd00::/127"}'),
+        '30: networks[1].subnet6: "fd00::/127" is too small; write a shorter prefix',
     ),
     (
         "network of an unknown tenant",

@@ -11,7 +11,7 @@ from vigia.errors import VigiaError
 from vigia.lab import matching, naming, rules
 from vigia.lab.matching import Match, Rewrite
 from vigia.lab.naming import Layout
-from vigia.lab.schema import NodeSpec, PathSpec, TenantSpec
+from vigia.lab.schema import Host, NodeSpec, PathSpec, TenantSpec
 from vigia.lab.topology import Topology
 
 __all__ = ["Datapath", "Endpoint", "Installer", "Lab", "Link", "Node", "Switch", "Target", "resolve"]
@@ -21,6 +21,8 @@ Installer = Literal["ovs-ofctl", "os-ken"]
 
 Datapath = Literal["kernel", "userspace"]
 """Where Open vSwitch forwards: in its kernel module, or in ovs-vswitchd itself."""
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 Switch = Literal["linuxbridge", "openvswitch"]
 """A virtual switch."""
@@ -79,9 +81,9 @@ class Station:
     netns: str
     address: ipaddress.IPv4Interface
     peer: ipaddress.IPv4Address
-    outer: ipaddress.IPv4Address | None
+    outer: Address | None
     """Address that an ipsec path goes out from."""
-    outer_peer: ipaddress.IPv4Address | None
+    outer_peer: Address | None
 
 
 @dataclass(frozen=True)
@@ -94,11 +96,11 @@ class Node:
     switch: Literal["linuxbridge", "openvswitch", "both"]
     netns: str
     agent: ipaddress.IPv4Address
-    underlay: ipaddress.IPv4Interface
-    underlay_peer: ipaddress.IPv4Address
-    tunnel: ipaddress.IPv4Interface
+    underlay: Host
+    underlay_peer: Address
+    tunnel: Host
     """Tunnel endpoint of Open vSwitch; without it the underlay address, which is that of a Linux bridge."""
-    tunnel_peer: ipaddress.IPv4Address
+    tunnel_peer: Address
     endpoints: tuple[Endpoint, ...]
     stations: tuple[Station, ...] = ()
 
@@ -140,14 +142,16 @@ class Target:
     path: str
     tenant: str
     netns: str
-    address: ipaddress.IPv4Address | ipaddress.IPv6Address
-    peer: ipaddress.IPv4Address | ipaddress.IPv6Address
+    address: Address
+    peer: Address
     asked_at: tuple[str, int] | None = None
     """Address and UDP port that probes are sent to, where OpenFlow rules rewrite either."""
     asks_from: int = 0
     """UDP port that probes come from, where OpenFlow rules look at it."""
     beside: str | None = None
     """Namespace of the other machine, where both are on one node."""
+    again: bool = False
+    """By IPv6, what another target is by IPv4."""
 
 
 @dataclass(frozen=True)
@@ -271,7 +275,7 @@ def _across(node: Node, e: Endpoint) -> Iterator[Target]:
     asks_from = ASKS if e.match in ("udp_port", "exact") else 0
     yield Target(node.name, node.peer, e.path, e.tenant, e.netns, e.address.ip, e.peer, asked_at, asks_from)
     if e.address6 is not None and e.peer6 is not None:
-        yield Target(node.name, node.peer, e.path, e.tenant, e.netns, e.address6.ip, e.peer6)
+        yield Target(node.name, node.peer, e.path, e.tenant, e.netns, e.address6.ip, e.peer6, again=True)
 
 
 def resolve(topology: Topology) -> Lab:
@@ -324,7 +328,7 @@ def _stations(
 ) -> Iterator[Station]:
     """Yield the stations of the first node of pair; those below others come first."""
     node, peer = pair
-    below = {
+    below: dict[str, tuple[str, Address, Address]] = {
         e.path: (e.netns, e.address.ip, e.peer)
         for e in endpoints
         if e.tenant == naming.INFRA and e.machine == 1

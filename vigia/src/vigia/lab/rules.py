@@ -175,7 +175,7 @@ def _tunnels(t: TopologySpec) -> None:
 def _underlay(t: TopologySpec) -> None:
     """Both ends of a link are in one subnet, and no two subnets of the underlay overlap."""
     index = {n.name: i for i, n in enumerate(t.nodes)}
-    subnets: list[tuple[ipaddress.IPv4Network, Where]] = []
+    subnets: list[tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, Where]] = []
     addresses: list[tuple[object, Where]] = []
     for link in t.links:
         first, second = (index[name] for name in link.nodes)

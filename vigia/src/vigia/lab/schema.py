@@ -21,6 +21,9 @@ __all__ = ["LinkSpec", "NetworkSpec", "NodeSpec", "PathSpec", "TenantSpec", "Top
 
 T = TypeVar("T")
 
+Host = ipaddress.IPv4Interface | ipaddress.IPv6Interface
+"""An address of the underlay and its network."""
+
 
 def _matching(pattern: str, what: str) -> BeforeValidator:
     compiled = re.compile(pattern)
@@ -45,14 +48,14 @@ def _parsed(parse: Callable[[str], T], what: str, example: str) -> BeforeValidat
     return BeforeValidator(validate)
 
 
-def _interface(text: str) -> ipaddress.IPv4Interface:
-    address = ipaddress.IPv4Interface(text)
+def _interface(text: str) -> Host:
+    address = ipaddress.ip_interface(text)
     if "/" not in text or (address.network.num_addresses > 2 and address.ip in _ends(address.network)):
         raise ValueError(text)
     return address
 
 
-def _ends(network: ipaddress.IPv4Network) -> tuple[ipaddress.IPv4Address, ipaddress.IPv4Address]:
+def _ends(network: ipaddress.IPv4Network | ipaddress.IPv6Network) -> tuple[object, object]:
     return network.network_address, network.broadcast_address
 
 
@@ -74,8 +77,8 @@ Address = Annotated[
     ipaddress.IPv4Address, _parsed(ipaddress.IPv4Address, "an IPv4 address", "127.0.0.1"), _text
 ]
 Interface = Annotated[
-    ipaddress.IPv4Interface,
-    _parsed(_interface, "an IPv4 host address with its prefix length", "10.99.1.1/24"),
+    Host,
+    _parsed(_interface, "a host address with its prefix length", "10.99.1.1/24"),
     _text,
 ]
 Subnet = Annotated[
@@ -124,7 +127,8 @@ class NodeSpec(Strict):
         "carry is compared on the same hosts; both ends of a link have the same."
     )
     underlay: Interface = Field(
-        description="Address on the link: the `direct` path, and the tunnel endpoint of a Linux bridge."
+        description="Address on the link, IPv4 or IPv6: the `direct` path, and the tunnel endpoint of a "
+        "Linux bridge."
     )
     tunnel: Interface | None = Field(
         default=None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from vigia.lab import naming
 from vigia.lab.files import ports
 from vigia.lab.model import Lab, Node
 
@@ -21,7 +22,7 @@ def content(lab: Lab, node: Node) -> Mapping[str, object]:
         "token_file": str(lab.layout.token_file),
         "links": [{"device": "eth0", "rate": _rate(_link_rate(lab, node))}],
         "fast_loop": {
-            "listen": f"{node.underlay.ip}:{NOTICES}",
+            "listen": naming.joined(node.underlay.ip, NOTICES),
             "site_file": str(lab.layout.node(node.name) / SITE),
             "keys_file": str(lab.layout.notice_keys),
         },
@@ -44,7 +45,7 @@ def site(lab: Lab, node: Node) -> Mapping[str, object]:
     return {
         "version": 1,
         "nodes": [
-            {"node": n.name, "address": f"{n.underlay.ip}:{NOTICES}", "tunnel": str(n.tunnel.ip)}
+            {"node": n.name, "address": naming.joined(n.underlay.ip, NOTICES), "tunnel": str(n.tunnel.ip)}
             for n in nodes
         ],
         "ports": [

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from vigia.lab import naming
 from vigia.lab.model import STAMP_PORT, Datapath, Lab, Node, Target
+from vigia.lab.naming import joined
 from vigia.lab.schema import PathSpec
 
 __all__ = ["content"]
@@ -57,8 +58,8 @@ def content(lab: Lab, node: Node, datapath: Datapath, esp: Datapath = "userspace
     esp says where IPsec is done.
     """
     everything = lab.targets(node)
-    targets = [t for t in everything if t.address.version == 4]
-    sixth = [t for t in everything if t.address.version == 6]
+    targets = [t for t in everything if not t.again]
+    sixth = [t for t in everything if t.again]
     paths = {p.name: p for p in lab.paths_of(node)}
     operators = [t for t in targets if t.tenant == naming.INFRA]
     usual = [t for t in targets if not _is_technology(paths[t.path])]
@@ -66,13 +67,7 @@ def content(lab: Lab, node: Node, datapath: Datapath, esp: Datapath = "userspace
     # Rules that look at UDP ports let pass what they know alone.
     plain = [t for t in operators if paths[t.path].match is None and not t.beside]
     direct = next((p.name for p in paths.values() if p.kind == "direct"), None)
-    sources = {node.underlay.network} | {e.address.network for e in node.endpoints}
-    sources |= {s.address.network for s in node.stations}
-    sources6 = {e.address6.network for e in node.endpoints if e.address6 is not None}
-    allowed = [
-        *(str(n) for n in ipaddress.collapse_addresses(sources)),
-        *(str(n) for n in ipaddress.collapse_addresses(sources6)),
-    ]
+    allowed = [str(n) for n in _sources(node)]
     ends = [(t.netns, t.address) for t in everything] + [(t.beside, t.peer) for t in targets if t.beside]
     classes: list[Mapping[str, object]] = [
         _STAMP,
@@ -85,7 +80,7 @@ def content(lab: Lab, node: Node, datapath: Datapath, esp: Datapath = "userspace
         "node": node.name,
         "reflector": {
             "listeners": [
-                {"netns": netns, "address": _joined(address, STAMP_PORT)}
+                {"netns": netns, "address": joined(address, STAMP_PORT)}
                 for netns, address in dict.fromkeys(ends)
             ],
             "allow": allowed,
@@ -98,11 +93,23 @@ def content(lab: Lab, node: Node, datapath: Datapath, esp: Datapath = "userspace
             *(_stamp(t, _TECHNOLOGY, direct) for t in compared),
             *(_stamp(t, _IPV6, None) for t in sixth),
             *(_target(t, "icmp-56", str(t.peer)) for t in plain),
-            *(_target(t, "tcp-connect", f"{t.peer}:{_BULK_PORT}") for t in plain),
+            *(_target(t, "tcp-connect", joined(t.peer, _BULK_PORT)) for t in plain),
         ],
         "bulk": _bulk(node, plain, paths, allowed),
         "objectives": [{"tenant": t, "ratio": _BURNING} for t in dict.fromkeys(_customers(targets))],
     }
+
+
+def _sources(node: Node) -> Iterator[ipaddress.IPv4Network | ipaddress.IPv6Network]:
+    """Yield the networks that probes come from."""
+    networks: list[ipaddress.IPv4Network | ipaddress.IPv6Network] = [
+        node.underlay.network,
+        *(e.address.network for e in node.endpoints),
+        *(e.address6.network for e in node.endpoints if e.address6 is not None),
+        *(s.address.network for s in node.stations),
+    ]
+    yield from ipaddress.collapse_addresses(n for n in networks if isinstance(n, ipaddress.IPv4Network))
+    yield from ipaddress.collapse_addresses(n for n in networks if isinstance(n, ipaddress.IPv6Network))
 
 
 def _customers(targets: Iterable[Target]) -> Iterator[str]:
@@ -138,29 +145,23 @@ def _bulk(
     ends = list(operators)
     overlays = [t for t in ends if not _is_technology(paths[t.path])]
     return {
-        "listeners": [{"netns": t.netns, "address": f"{t.address}:{_BULK_PORT}"} for t in ends],
+        "listeners": [{"netns": t.netns, "address": joined(t.address, _BULK_PORT)} for t in ends],
         "allow": list(allowed),
         "hourly_bytes": _BULK_HOURLY,
         "slot": f"{_BULK_SLOT}s",
         "nodes": sorted((node.name, node.peer)),
         "classes": [dict(_BULK_TCP), dict(_BULK_UDP)],
         "targets": [
-            *(_target(t, "bulk-tcp", f"{t.peer}:{_BULK_PORT}") for t in ends),
-            *(_target(t, "bulk-udp", f"{t.peer}:{_BULK_PORT}") for t in overlays),
+            *(_target(t, "bulk-tcp", joined(t.peer, _BULK_PORT)) for t in ends),
+            *(_target(t, "bulk-udp", joined(t.peer, _BULK_PORT)) for t in overlays),
         ],
     }
-
-
-def _joined(address: object, port: int) -> str:
-    """Return an address with a port."""
-    text = str(address)
-    return f"[{text}]:{port}" if ":" in text else f"{text}:{port}"
 
 
 def _stamp(target: Target, of: Mapping[str, object], direct: str | None) -> Mapping[str, object]:
     """Return a STAMP target, probed at the same moment as the direct path beneath it."""
     address, port = target.asked_at or (str(target.peer), STAMP_PORT)
-    content = _target(target, str(of["name"]), _joined(address, port))
+    content = _target(target, str(of["name"]), joined(address, port))
     if target.asks_from:
         content = {**content, "source": f"{target.address}:{target.asks_from}"}
     if direct is None or target.path == direct or target.beside:
