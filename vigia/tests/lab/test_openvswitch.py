@@ -94,8 +94,8 @@ def test_each_network_has_a_vlan_and_a_tunnel_of_its_own(
         assert f"add-port br-int {device} tag={vlan}" in parts
         assert f"add-port br-int tun-{key} tag={vlan}" in parts
         assert (
-            f"set Interface tun-{key} type={encap} options:remote_ip=10.99.3.2 "
-            f"options:local_ip=10.99.3.1 options:key={key}" in parts
+            f'set Interface tun-{key} type={encap} options:remote_ip="10.99.3.2" '
+            f'options:local_ip="10.99.3.1" options:key={key}' in parts
         )
 
 
