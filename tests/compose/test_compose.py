@@ -17,6 +17,7 @@ from composekit import SLOW, Engine, Stack, remove
 from labkit import Machine, need_root
 
 from vigia.certs.authority import Authority
+from vigia.lab import model, topology
 from vigia_testing import eventually
 
 pytestmark = pytest.mark.compose
@@ -33,9 +34,10 @@ LISTENERS |= {
 STORE = ("127.0.0.1", 8428)
 TLS = "/etc/vigia/prometheus/tls"
 PAIRS = {
-    (path, *ends)
-    for path in ("direct", "linuxbridge-vxlan", "ovs-vxlan", "ovs-gre")
-    for ends in (NODES, NODES[::-1])
+    (target.path, target.source, target.destination)
+    for lab in (model.resolve(topology.default()),)
+    for node in lab.nodes
+    for target in lab.targets(node)
 }
 RIGHTS = {
     "init": {"CHOWN", "DAC_OVERRIDE", "FOWNER"},
@@ -91,7 +93,7 @@ def test_every_path_and_tenant_has_series(stack: Stack) -> None:
         labels = [s["metric"] for s in counts]
         pairs = {(m["path"], m["src"], m["dst"]) for m in labels}
         tenants = {(m["path"], m["tenant"]) for m in labels}
-        overlays = {path for path, _, _ in PAIRS} - {"direct"}
+        overlays = {n.path for n in topology.default().networks if n.tenant == "red"}
         return pairs == PAIRS and tenants >= {(p, t) for p in overlays for t in ("red", "blue", "_infra")}
 
     eventually(measured, "every path and tenant has round trips", SLOW)
