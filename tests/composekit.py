@@ -33,7 +33,8 @@ IMAGES = ("init", "vigia-probe", "vigia-exporter", "vigia-enforcer", "vigia-comp
 PACKAGES = (
     "ca-certificates curl python3 python3-venv libcap2-bin tini prometheus prometheus-alertmanager "
     "prometheus-node-exporter victoria-metrics openvswitch-switch iproute2 iputils-ping ethtool iperf3 "
-    "util-linux procps kmod"
+    "util-linux procps kmod charon-systemd strongswan-swanctl libcharon-extra-plugins "
+    "libstrongswan-standard-plugins"
 )
 """What the pulled images are replaced by."""
 

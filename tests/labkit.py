@@ -20,6 +20,7 @@ from vigia.cli.main import main
 from vigia.lab import topology
 
 __all__ = [
+    "DEMO",
     "ROOT",
     "VIGIA",
     "Machine",
@@ -74,9 +75,12 @@ def need_root() -> None:
         pytest.skip("needs root")
 
 
-def own_topology(directory: Path, name: str, agents: str) -> Path:
-    """The demo's topology as another lab, which can be up beside the demo."""
-    text = (Path(topology.__file__).with_name("topologies") / "demo.yaml").read_text()
+DEMO = Path(topology.__file__).with_name("topologies") / "demo.yaml"
+
+
+def own_topology(directory: Path, name: str, agents: str, given: Path = DEMO) -> Path:
+    """The demo's topology, or a given one, as another lab, which can be up beside the demo."""
+    text = given.read_text()
     text = text.replace("name: demo\n", f"name: {name}\n").replace("127.77.0.0/24", agents)
     path = directory / f"{name}.yaml"
     path.write_text(text)

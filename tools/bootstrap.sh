@@ -7,9 +7,10 @@ cd "$(dirname "$0")/.."
 
 UV_VERSION=0.13.8
 RUN_PACKAGES="openvswitch-switch iproute2 iputils-ping ethtool nftables iperf3 util-linux procps kmod
+  charon-systemd strongswan-swanctl libcharon-extra-plugins libstrongswan-standard-plugins
   libpango-1.0-0 libpangoft2-1.0-0 fonts-dejavu-core
   prometheus prometheus-alertmanager prometheus-node-exporter"
-TEST_PACKAGES="tcpdump fping chrony linuxptp charon-systemd strongswan-swanctl libcharon-extra-plugins libstrongswan-standard-plugins fio victoria-metrics systemd clang llvm libbpf-dev linux-libc-dev gcc libc6-dev ovn-central chromium postgresql mmdebstrap conntrack curl"
+TEST_PACKAGES="tcpdump fping chrony linuxptp fio victoria-metrics systemd clang llvm libbpf-dev linux-libc-dev gcc libc6-dev ovn-central chromium postgresql mmdebstrap conntrack curl"
 
 fail() { echo "bootstrap: $*" >&2; exit 1; }
 now() { date +%s.%N; }
@@ -58,6 +59,7 @@ apt_install() {
         case $p in
           prometheus | prometheus-*) systemctl disable --quiet "$p" || true ;;
           openvswitch-switch | ovn-central) systemctl disable --quiet "$p" || true ;;
+          charon-systemd) systemctl disable --quiet strongswan || true ;;
           docker.io) systemctl disable --quiet docker.service docker.socket containerd.service || true ;;
         esac
       done

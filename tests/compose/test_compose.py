@@ -18,31 +18,27 @@ from composekit import SLOW, Engine, Stack, remove
 from labkit import Machine, need_root
 
 from vigia.certs.authority import Authority
+from vigia.lab import model, topology
 from vigia_testing import eventually
 
 pytestmark = pytest.mark.compose
 
-NODES = ("lb1", "lb2", "ovs1", "ovs2")
+NODES = ("node1", "node2")
 AGENTS = ("vigia-probe", "vigia-exporter", "vigia-enforcer")
 SITE = ("prometheus", "alertmanager", "node", "isolation-agent", "vigia-compare")
 LISTENERS = {("127.0.0.1", port) for port in (9090, 9093, 9100, 9874, 9875)}
 LISTENERS |= {
-    (f"127.{a}", port) for a in ("0.0.1", *(f"77.0.{i}" for i in range(1, 5))) for port in (9871, 9872, 9873)
+    (f"127.{a}", port) for a in ("0.0.1", *(f"77.0.{i}" for i in range(1, 3))) for port in (9871, 9872, 9873)
 }
 """Everything that has to show a certificate, and asks for one, with the profile tls."""
 
 STORE = ("127.0.0.1", 8428)
 TLS = "/etc/vigia/prometheus/tls"
 PAIRS = {
-    (path, src, dst)
-    for path, ends in {
-        "direct": ("lb1 lb2", "ovs1 ovs2"),
-        "linuxbridge-vxlan": ("lb1 lb2",),
-        "ovs-vxlan": ("ovs1 ovs2",),
-        "ovs-gre": ("ovs1 ovs2",),
-    }.items()
-    for pair in ends
-    for src, dst in (pair.split(), pair.split()[::-1])
+    (target.path, target.source, target.destination)
+    for lab in (model.resolve(topology.default()),)
+    for node in lab.nodes
+    for target in lab.targets(node)
 }
 RIGHTS = {
     "init": {"CHOWN", "DAC_OVERRIDE", "FOWNER"},
@@ -98,7 +94,7 @@ def test_every_path_and_tenant_has_series(stack: Stack) -> None:
         labels = [s["metric"] for s in counts]
         pairs = {(m["path"], m["src"], m["dst"]) for m in labels}
         tenants = {(m["path"], m["tenant"]) for m in labels}
-        overlays = {path for path, _, _ in PAIRS} - {"direct"}
+        overlays = {n.path for n in topology.default().networks if n.tenant == "red"}
         return pairs == PAIRS and tenants >= {(p, t) for p in overlays for t in ("red", "blue", "_infra")}
 
     eventually(measured, "every path and tenant has round trips", SLOW)
@@ -184,7 +180,7 @@ def flood_once(stack: Stack) -> str:
     """Flood, see the limit, and return why it ended."""
     known = {a["id"] for a in stack.actions()}
     began = time.time()
-    words = "vigia flood --tenant red --path linuxbridge-vxlan --from lb1 --rate 400Mbit --seconds 12"
+    words = "vigia flood --tenant red --path linuxbridge-vxlan --from node1 --rate 400Mbit --seconds 12"
     stack.compose("exec", "-T", "lab", *words.split())
 
     def ended() -> list[dict[str, Any]]:
@@ -193,8 +189,8 @@ def flood_once(stack: Stack) -> str:
 
     eventually(ended, "the flood is limited, and released", SLOW)
     (action,) = ended()
-    assert action["port"] == "lb1-red-110"
-    limit = 'vigia_isolation_limit_bytes_per_second{port="lb1-red-110"}'
+    assert action["port"] == "node1-red-110"
+    limit = 'vigia_isolation_limit_bytes_per_second{port="node1-red-110"}'
     limited = stack.query(f"min_over_time({limit}[{time.time() - began:.0f}s])")
     assert {float(s["value"][1]) for s in limited} == {5e6}  # the 40 Mbit/s that red bought
     return str(action["cause"])

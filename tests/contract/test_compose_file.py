@@ -56,7 +56,7 @@ def test_profiles_add_services_and_the_others_are_always_there() -> None:
     }
     assert {name for name, s in SERVICES.items() if s.get("profiles") == ["tls"]} == {"certificates"}
     lab = {name for name, s in SERVICES.items() if s.get("profiles") == ["lab"]}
-    nodes = ("lb1", "lb2", "ovs1", "ovs2")
+    nodes = ("node1", "node2")
     assert lab == {"lab"} | {f"{n}-{part}" for n in nodes for part in ("probe", "exporter", "enforcer")}
 
 

@@ -23,7 +23,7 @@ from labkit import Machine, Ran, need_root, own_topology, run_vigia
 from panelkit import panels_at, quiet
 
 import vigia_catalog
-from vigia.lab import model, state, topology
+from vigia.lab import ipsec, model, state, topology
 from vigia.lab.model import Lab
 from vigia.stack.files import SHORT
 from vigia.stack.places import Places, agent_address, stack_address
@@ -45,18 +45,16 @@ LOST_BESIDE_TCP = 0.03
 of a flood half of them are lost."""
 AGENTS = "127.79.0.0/24"
 STACK = "127.79.0.250"
+NODES = ("node1", "node2")
+OVERLAYS = ("linuxbridge-vxlan", "ovs-vxlan", "ovs-gre")
+MATCHES = ("in-port", "mac", "ip", "udp-port", "exact")
+REWRITES = ("set-mac", "set-ip", "set-priority", "set-tos", "set-udp-port")
+OPENFLOW = tuple(f"ovs-openflow-{x}" for x in (*MATCHES, *REWRITES))
+STATIONS = ("macvlan", "ipsec-macvlan", "ipsec-ovs-vxlan")
 PATHS = {
-    ("direct", "lb1", "lb2"),
-    ("direct", "lb2", "lb1"),
-    ("direct", "ovs1", "ovs2"),
-    ("direct", "ovs2", "ovs1"),
-    ("linuxbridge-vxlan", "lb1", "lb2"),
-    ("linuxbridge-vxlan", "lb2", "lb1"),
-    ("ovs-vxlan", "ovs1", "ovs2"),
-    ("ovs-vxlan", "ovs2", "ovs1"),
-    ("ovs-gre", "ovs1", "ovs2"),
-    ("ovs-gre", "ovs2", "ovs1"),
-}
+    (path, *ends) for path in ("direct", *OVERLAYS, *OPENFLOW, *STATIONS) for ends in (NODES, NODES[::-1])
+} | {(f"{path}-local", node, node) for path in OVERLAYS for node in NODES}
+"""Every technology between the same two nodes, and on each of them."""
 EVENTS = [
     "flood_start",
     "kernel_detected",
@@ -214,14 +212,14 @@ def test_the_victim_loses_probes_to_its_own_transfer_at_most(demo: Demo) -> None
 def test_the_flood_was_limited_at_its_port_alone_and_to_what_its_tenant_bought(demo: Demo) -> None:
     red = next(t.guarantee for t in demo.lab.tenants() if t.name == "red")
     limits = demo.query("max_over_time(vigia_isolation_limit_bytes_per_second[10m])")
-    assert {r["metric"]["port"] for r in limits} == {"lb1-red-110"}
+    assert {r["metric"]["port"] for r in limits} == {"node1-red-110"}
     assert {r["metric"]["protocol"] for r in limits} == {"udp"}
     assert all(float(r["value"][1]) >= red for r in limits), "relaxed before it was lifted, and never below"
     counted = demo.query("vigia_isolation_policed_packets_total > 0")
     policed = {r["metric"]["port"]: float(r["value"][1]) for r in counted}
     # The fast loop takes from the victim, too, what it borrowed, until its transfer has slowed down.
-    assert set(policed) <= {"lb1-red-110", "lb1-blue-120"}
-    assert max(policed, key=policed.__getitem__) == "lb1-red-110"
+    assert set(policed) <= {"node1-red-110", "node1-blue-120"}
+    assert max(policed, key=policed.__getitem__) == "node1-red-110"
     refused = demo.query("vigia_isolation_refused_packets_total > 0")
     assert refused == [], "nobody sent beyond the contract of a receiver"
     guarantees = demo.query(
@@ -285,7 +283,9 @@ def test_agents_export_what_the_catalogue_declares(demo: Demo) -> None:
 
 def test_promtool_finds_nothing_in_the_metrics(demo: Demo) -> None:
     for part in PORTS:
-        exposition = httpx.get(f"http://{agent_address(demo.lab, 'lb1', part)}/metrics", trust_env=False).text
+        exposition = httpx.get(
+            f"http://{agent_address(demo.lab, 'node1', part)}/metrics", trust_env=False
+        ).text
         done = subprocess.run(
             ["promtool", "check", "metrics"], input=exposition, capture_output=True, text=True, check=False
         )
@@ -341,12 +341,58 @@ def test_the_comparison_covers_every_path(demo: Demo) -> None:
     eventually(lambda: rtt() == {key[0] for key in PATHS}, "every path to be compared", 120)
 
 
+def test_bulk_tests_of_every_path_are_run_at_every_rate(demo: Demo) -> None:
+    def measured(protocol: str) -> set[tuple[str, str, str]]:
+        found = demo.query(f'vigia_bulk_goodput_bytes_per_second{{protocol="{protocol}"}} > 0')
+        return {(r["metric"]["path"], r["metric"]["src"], r["metric"]["rate"]) for r in found}
+
+    tcp = {(p, n, "unlimited") for p in ("direct", *OVERLAYS, *STATIONS) for n in NODES}
+    rates = ("100Mbit", "150Mbit", "200Mbit")
+    udp = {(p, n, r) for p in ("direct", *OVERLAYS) for n in NODES for r in rates}
+    eventually(lambda: measured("tcp") == tcp, lambda: f"TCP on {tcp - measured('tcp')}", 600)
+    eventually(lambda: measured("udp") == udp, lambda: f"UDP on {udp - measured('udp')}", 600)
+    assert all(float(r["value"][1]) >= 0 for r in demo.query("vigia_bulk_budget_remaining_bytes"))
+
+
+def test_openflow_rules_do_what_the_names_of_their_paths_say(demo: Demo) -> None:
+    """Every rule for probes has forwarded some, on both nodes: none went another way."""
+    for node in NODES:
+        directory = demo.lab.layout.ovs(node)
+        done = subprocess.run(
+            ["ovs-ofctl", "--protocols=OpenFlow14", "dump-flows", "br-of"],
+            env={**os.environ, "OVS_RUNDIR": str(directory)},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        rules = [line for line in done.stdout.splitlines() if "priority=1000" in line]
+        assert len(rules) == 3 * 2 + 7 * 4, "probes and answers look alike without UDP ports"
+        assert not [line for line in rules if " n_packets=0," in line]
+    tos = demo.query('vigia_probe_dscp_rewritten_total{direction="forward"} > 0')
+    assert {r["metric"]["path"] for r in tos} == {"ovs-openflow-set-tos"}
+
+
+def test_the_speed_up_of_openflow_and_the_cost_of_elements_have_values(demo: Demo) -> None:
+    def speedups() -> set[str]:
+        return {r["metric"]["path"] for r in demo.query("vigia_compare_speedup_ratio")}
+
+    def elements() -> set[tuple[str, str]]:
+        found = demo.query('vigia_compare_element_cost_seconds{probe="stamp-128"}')
+        return {(r["metric"]["element"], r["metric"]["path"]) for r in found}
+
+    esp = "kernel" if ipsec.in_kernel() else "userspace"
+    wanted = {(f"security ipsec-{esp}", f"ipsec-{p}") for p in ("macvlan", "ovs-vxlan")}
+    wanted |= {("dataplane macvlan", "macvlan"), ("overlay ovs-vxlan", "ovs-vxlan")}
+    eventually(lambda: speedups() == set(OPENFLOW), lambda: f"speed-ups, of {speedups()}", 240)
+    eventually(lambda: wanted <= elements(), lambda: f"costs, of {wanted - elements()}", 240)
+
+
 def test_the_comparison_says_what_the_raw_data_of_the_period_say(demo: Demo) -> None:
     """Bucket counts of the same windows and scipy give the same answer wherever it is not a close call."""
     url = f"http://{stack_address(demo.lab, 9090)}"
     found = comparisons(demo)
-    groups = {g["probe"]: g for g in found["comparisons"] if g["metric"] == "rtt"}
-    said = {(probe, p["a"], p["b"]): p for probe, g in groups.items() for p in g["pairs"]}
+    groups = [g for g in found["comparisons"] if g["metric"] == "rtt"]  # by placement and class
+    said = {(g["probe"], p["a"], p["b"]): p for g in groups for p in g["pairs"]}
     end = found["end"]
     paths = rawkit.medians(url, "vigia_probe_rtt_seconds", end, WINDOW, WINDOWS)
     twins = rawkit.medians(url, "vigia_probe_overlay_tax_seconds", end, WINDOW, WINDOWS)
@@ -363,7 +409,8 @@ def test_the_comparison_says_what_the_raw_data_of_the_period_say(demo: Demo) -> 
             assert verdict == faster, (key, p, said[key])
         elif p >= 0.2:
             assert verdict == "tie", (key, p, said[key])
-    for probe, group in groups.items():
+    for group in groups:
+        probe = group["probe"]
         for path in group["paths"]:
             known = paths[(probe, path["path"])]
             # Buckets of all pairs of nodes together here, the mean of the pairs' medians there.
@@ -417,7 +464,7 @@ def test_no_secret_is_in_a_log_or_readable_by_others(demo: Demo) -> None:
 def test_the_stack_is_supervised(demo: Demo) -> None:
     def pid() -> int | None:
         services = json.loads(demo.where.status.read_text())["services"]
-        found: int | None = services["vigia-probe@lb1"]["pid"]
+        found: int | None = services["vigia-probe@node1"]["pid"]
         return found
 
     first = pid()
@@ -435,7 +482,7 @@ def test_again_on_another_path_and_already_up(demo: Demo) -> None:
         "What the paths give",
         "What happened",
         "What blue got",
-        "ovs1-red-210",
+        "node1-red-210",
         "released on evidence",
     ):
         assert text in again.stdout

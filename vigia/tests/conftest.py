@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from labkit import Machine, Ran, invoke_vigia, need_root, own_topology, run_vigia
+from labkit import DEMO, Machine, Ran, invoke_vigia, need_root, own_topology, run_vigia
 
 from vigia.host import commands
 from vigia.lab import model, topology
@@ -19,6 +19,7 @@ from vigia.lab.naming import Layout
 from vigia_testing import eventually
 
 TESTDATA = Path(__file__).parent / "testdata"
+PAIRS = TESTDATA / "topologies/pairs.yaml"
 
 
 @pytest.fixture
@@ -33,14 +34,19 @@ def demo() -> Lab:
 
 
 @pytest.fixture
+def pairs() -> Lab:
+    """A lab with a pair of nodes for each virtual switch, resolved; nothing of it is made."""
+    return model.resolve(topology.load(PAIRS))
+
+
+@pytest.fixture
 def edited(tmp_path: Path) -> Callable[..., Path]:
-    """Write the demo's topology with pieces of text replaced; each piece must be there once."""
-    original = Path(topology.__file__).with_name("topologies") / "demo.yaml"
+    """Write the topology of pairs with pieces of text replaced; each piece must be there once."""
 
     def write(*pieces: tuple[str, str], name: str = "bad.yaml") -> Path:
-        text = original.read_text()
+        text = PAIRS.read_text()
         for old, new in pieces:
-            assert text.count(old) == 1, f"{old!r} is {text.count(old)} times in demo.yaml"
+            assert text.count(old) == 1, f"{old!r} is {text.count(old)} times in {PAIRS}"
             text = text.replace(old, new)
         path = tmp_path / name
         path.write_text(text)
@@ -69,7 +75,7 @@ def root() -> None:
 
 @dataclass(frozen=True)
 class TestLab:
-    """A lab that belongs to the tests: t1, with everything that the demo has."""
+    """A lab that belongs to the tests: t1, with a pair of nodes for each virtual switch."""
 
     __test__ = False
 
@@ -105,8 +111,10 @@ class TestLab:
         return commands.run(command, netns=self.netns(place), check=False)
 
 
-def make_test_lab(directory: Path, name: str = "t1", agents: str = "127.78.0.0/24") -> TestLab:
-    file = own_topology(directory, name, agents)
+def make_test_lab(
+    directory: Path, name: str = "t1", agents: str = "127.78.0.0/24", given: Path = PAIRS
+) -> TestLab:
+    file = own_topology(directory, name, agents, given)
     return TestLab(file, model.resolve(topology.load(file)))
 
 
@@ -127,6 +135,35 @@ def lab_up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestLab]:
     lab.down()
     done = lab.up()
     assert done.status == 0, done.stderr
+    yield lab
+    assert lab.down().status == 0
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestLab]:
+    """The demo's own lab as t9, up for all tests of a module: both switches on the same two nodes."""
+    need_root()
+    lab = make_test_lab(tmp_path_factory.mktemp("shared"), "t9", "127.98.0.0/24", DEMO)
+    lab.down()
+    before = Machine.now("t9")
+    done = lab.up()
+    assert done.status == 0, done.stderr
+    yield lab
+    assert lab.down().status == 0
+    assert Machine.now("t9") == before, "strongSwan and Open vSwitch are gone, and all that they made"
+
+
+@pytest.fixture
+def sixth(root: None, tmp_path: Path) -> Iterator[TestLab]:
+    """A lab like the demo's with an underlay of IPv6, not up; whatever the test makes of it is removed."""
+    text = DEMO.read_text()
+    for old, new in (("10.99.1.", "fd00:99:1::"), ("10.99.3.", "fd00:99:3::")):
+        for side in "12":
+            text = text.replace(f"{old}{side}/24", f'"{new}{side}/64"')
+    given = tmp_path / "sixth-demo.yaml"
+    given.write_text(text)
+    lab = make_test_lab(tmp_path, "t6", "127.98.6.0/24", given)
+    lab.down()
     yield lab
     assert lab.down().status == 0
 

@@ -92,24 +92,21 @@ struct endpoint {
 	__u32 address[4]; /* an IPv4 address mapped (RFC 4291) */
 };
 
-struct tunnels {
-	__u32 listed; /* 0 = whoever sends it */
-	struct endpoint own; /* of this node; 0 = none */
-};
+enum { HERE = 1, ELSEWHERE }; /* of this node, of another */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct tunnels);
+	__type(value, __u32); /* 0 = whoever sends it */
 } class_tunnels SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 65536);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, struct endpoint); /* of another node */
-	__type(value, __u8);
+	__type(key, struct endpoint);
+	__type(value, __u8); /* HERE or ELSEWHERE */
 } class_endpoint SEC(".maps");
 
 /* A frame and where in it the reader is. */
@@ -201,25 +198,24 @@ static __always_inline int ends(struct __sk_buff *skb, __u32 at, __be16 type, st
 	return bpf_skb_load_bytes(skb, at, from, sizeof(*from)) || bpf_skb_load_bytes(skb, at + sizeof(*from), to, sizeof(*to));
 }
 
-static __always_inline int same(const struct endpoint *a, const struct endpoint *b)
-{
-	return a->address[0] == b->address[0] && a->address[1] == b->address[1] && a->address[2] == b->address[2] && a->address[3] == b->address[3];
-}
-
 /* is_operators tells whether what looks like a tunnel is one between this node and
  * another: a tenant may write any port and any VNI into its own packets. */
 static __always_inline int is_operators(struct __sk_buff *skb, __u32 at, __be16 type, int receives)
 {
 	struct endpoint from = {}, to = {};
-	struct tunnels *t;
-	__u32 zero = 0;
+	__u32 *listed, zero = 0;
+	__u8 *where;
 
-	t = bpf_map_lookup_elem(&class_tunnels, &zero);
-	if (!t || !t->listed)
+	listed = bpf_map_lookup_elem(&class_tunnels, &zero);
+	if (!listed || !*listed)
 		return 1;
-	if (ends(skb, at, type, &from, &to) || !same(receives ? &to : &from, &t->own))
+	if (ends(skb, at, type, &from, &to))
 		return 0;
-	return bpf_map_lookup_elem(&class_endpoint, receives ? &from : &to) != 0;
+	where = bpf_map_lookup_elem(&class_endpoint, receives ? &to : &from);
+	if (!where || *where != HERE)
+		return 0;
+	where = bpf_map_lookup_elem(&class_endpoint, receives ? &from : &to);
+	return where && *where == ELSEWHERE;
 }
 
 /* tunnel reads a tunnel header; it returns 0 and leaves the reader at the inner frame. */

@@ -47,12 +47,6 @@ type classifySource struct {
 	To          [6]uint8
 }
 
-type classifyTunnels struct {
-	_      structs.HostLayout
-	Listed uint32
-	Own    classifyEndpoint
-}
-
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.

@@ -8,41 +8,48 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// SetTunnels says between whom tunnels are the operator's: this node's end point and those
+// Of which node a tunnel end point is.
+const (
+	here uint8 = 1 + iota
+	elsewhere
+)
+
+// SetTunnels says between whom tunnels are the operator's: this node's end points and those
 // of the other nodes. What looks like a tunnel between others, a tenant wrote: it is of the
 // network that it came in, whatever VNI or key it names. Without an end point of its own a
 // node has no tunnels. Until it is called, all tunnels are the operator's.
-func (p *Programs) SetTunnels(own netip.Addr, others []netip.Addr) error {
-	t := classifyTunnels{Listed: 1}
-	if own.IsValid() {
-		t.Own = endpoint(own)
-	} else {
-		others = nil
+func (p *Programs) SetTunnels(own, others []netip.Addr) error {
+	want := make(map[classifyEndpoint]uint8, len(own)+len(others))
+	if len(own) > 0 {
+		for _, a := range others {
+			want[endpoint(a)] = elsewhere
+		}
 	}
-	want := make(map[classifyEndpoint]bool, len(others))
-	for _, a := range others {
-		want[endpoint(a)] = true
+	for _, a := range own {
+		want[endpoint(a)] = here
 	}
 	var stale []classifyEndpoint
 	var key classifyEndpoint
 	var value uint8
 	it := p.objects.ClassEndpoint.Iterate()
 	for it.Next(&key, &value) {
-		if !want[key] {
+		switch want[key] {
+		case 0:
 			stale = append(stale, key)
+		case value:
+			delete(want, key)
 		}
-		delete(want, key)
 	}
 	if err := it.Err(); err != nil {
 		return fmt.Errorf("list tunnel end points: %w", err)
 	}
-	for key := range want { // new ones first: a node that changes its address is never without
-		if err := p.objects.ClassEndpoint.Put(key, uint8(1)); err != nil {
+	for key, where := range want { // new ones first: a node that changes its address is never without
+		if err := p.objects.ClassEndpoint.Put(key, where); err != nil {
 			return fmt.Errorf("write tunnel end point: %w", err)
 		}
 	}
-	if err := p.objects.ClassTunnels.Put(uint32(0), t); err != nil {
-		return fmt.Errorf("write own tunnel end point: %w", err)
+	if err := p.objects.ClassTunnels.Put(uint32(0), uint32(1)); err != nil {
+		return fmt.Errorf("have tunnels between listed end points only: %w", err)
 	}
 	for _, key := range stale {
 		if err := p.objects.ClassEndpoint.Delete(key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {

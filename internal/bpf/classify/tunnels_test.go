@@ -34,32 +34,31 @@ func TestOnlyListedEndpointsHaveTunnels(t *testing.T) {
 	for _, tc := range []struct {
 		name          string
 		data          []byte
-		own           string
+		own           []netip.Addr
 		others        []netip.Addr
 		send, receive uint32
 	}{
-		{"from this node to a listed one", between("10.0.0.1", "10.0.0.2", 110), "10.0.0.1", addresses("10.0.0.2", "10.0.0.3"), classA, 0},
-		{"from a listed node to this one", between("10.0.0.2", "10.0.0.1", 110), "10.0.0.1", addresses("10.0.0.2"), 0, classA},
-		{"over IPv6", between("fd00::1", "fd00::2", 110), "fd00::1", addresses("fd00::2"), classA, 0},
-		{"to an address that folds to the same", between("fd00::1", "fd00:0:0:1::3", 110), "fd00::1", addresses("fd00::2"), 0, 0},
-		{"to nobody that is listed", between("10.0.0.1", "10.0.0.9", 110), "10.0.0.1", addresses("10.0.0.2"), 0, 0},
-		{"between two others that are listed", between("10.0.0.2", "10.0.0.3", 110), "10.0.0.1", addresses("10.0.0.2", "10.0.0.3"), 0, 0},
-		{"to itself", between("10.0.0.1", "10.0.0.1", 110), "10.0.0.1", addresses("10.0.0.2"), 0, 0},
-		{"on a node without an end point", between("10.0.0.1", "10.0.0.2", 110), "", addresses("10.0.0.2", "10.0.0.1"), 0, 0},
-		{"from nowhere, there", between("::", "fd00::2", 110), "", addresses("fd00::2"), 0, 0},
-		{"a tenant's VXLAN in its VLAN", tagged(between("192.168.0.1", "192.168.0.2", 110)), "10.0.0.1", addresses("10.0.0.2"), classVLAN, classVLAN},
-		{"with a network that nobody has", tagged(between("192.168.0.1", "192.168.0.2", 999)), "10.0.0.1", addresses("10.0.0.2"), classVLAN, classVLAN},
-		{"a tenant's GRE in its VLAN", tagged(overGRE(0x2000, []uint32{100})), "10.0.0.7", addresses("10.0.0.2"), classVLAN, classVLAN},
-		{"a tenant's Geneve in its VLAN", tagged(outer(6081, frame.Geneve(5, 3, inner()))), "10.0.0.7", addresses("10.0.0.2"), classVLAN, classVLAN},
-		{"the operator's VXLAN in a VLAN of the underlay", tagged(between("10.0.0.1", "10.0.0.2", 110)), "10.0.0.1", addresses("10.0.0.2"), classA, classVLAN},
+		{"from this node to a listed one", between("10.0.0.1", "10.0.0.2", 110), addresses("10.0.0.1"), addresses("10.0.0.2", "10.0.0.3"), classA, 0},
+		{"from a listed node to this one", between("10.0.0.2", "10.0.0.1", 110), addresses("10.0.0.1"), addresses("10.0.0.2"), 0, classA},
+		{"over IPv6", between("fd00::1", "fd00::2", 110), addresses("fd00::1"), addresses("fd00::2"), classA, 0},
+		{"to an address that folds to the same", between("fd00::1", "fd00:0:0:1::3", 110), addresses("fd00::1"), addresses("fd00::2"), 0, 0},
+		{"from the end point of a second switch", between("10.1.0.1", "10.0.0.2", 110), addresses("10.0.0.1", "10.1.0.1"), addresses("10.0.0.2"), classA, 0},
+		{"to the end point of a second switch", between("10.1.0.2", "10.1.0.1", 110), addresses("10.0.0.1", "10.1.0.1"), addresses("10.0.0.2", "10.1.0.2"), 0, classA},
+		{"between two of this node", between("10.0.0.1", "10.1.0.1", 110), addresses("10.0.0.1", "10.1.0.1"), addresses("10.0.0.2"), 0, 0},
+		{"to nobody that is listed", between("10.0.0.1", "10.0.0.9", 110), addresses("10.0.0.1"), addresses("10.0.0.2"), 0, 0},
+		{"between two others that are listed", between("10.0.0.2", "10.0.0.3", 110), addresses("10.0.0.1"), addresses("10.0.0.2", "10.0.0.3"), 0, 0},
+		{"to itself", between("10.0.0.1", "10.0.0.1", 110), addresses("10.0.0.1"), addresses("10.0.0.2"), 0, 0},
+		{"on a node without an end point", between("10.0.0.1", "10.0.0.2", 110), nil, addresses("10.0.0.2", "10.0.0.1"), 0, 0},
+		{"from nowhere, there", between("::", "fd00::2", 110), nil, addresses("fd00::2"), 0, 0},
+		{"a tenant's VXLAN in its VLAN", tagged(between("192.168.0.1", "192.168.0.2", 110)), addresses("10.0.0.1"), addresses("10.0.0.2"), classVLAN, classVLAN},
+		{"with a network that nobody has", tagged(between("192.168.0.1", "192.168.0.2", 999)), addresses("10.0.0.1"), addresses("10.0.0.2"), classVLAN, classVLAN},
+		{"a tenant's GRE in its VLAN", tagged(overGRE(0x2000, []uint32{100})), addresses("10.0.0.7"), addresses("10.0.0.2"), classVLAN, classVLAN},
+		{"a tenant's Geneve in its VLAN", tagged(outer(6081, frame.Geneve(5, 3, inner()))), addresses("10.0.0.7"), addresses("10.0.0.2"), classVLAN, classVLAN},
+		{"the operator's VXLAN in a VLAN of the underlay", tagged(between("10.0.0.1", "10.0.0.2", 110)), addresses("10.0.0.1"), addresses("10.0.0.2"), classA, classVLAN},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			p := open(t, matches)
-			var own netip.Addr
-			if tc.own != "" {
-				own = netip.MustParseAddr(tc.own)
-			}
-			if err := p.SetTunnels(own, tc.others); err != nil {
+			if err := p.SetTunnels(tc.own, tc.others); err != nil {
 				t.Fatal(err)
 			}
 			if got := run(t, p.Send(), tc.data); got != tc.send {
@@ -75,7 +74,7 @@ func TestOnlyListedEndpointsHaveTunnels(t *testing.T) {
 // TestWhatIsNoTunnelHasNoHost: a source is told apart by its own addresses then.
 func TestWhatIsNoTunnelHasNoHost(t *testing.T) {
 	p := open(t, nil)
-	if err := p.SetTunnels(netip.MustParseAddr("10.0.0.1"), addresses("10.0.0.2")); err != nil {
+	if err := p.SetTunnels(addresses("10.0.0.1"), addresses("10.0.0.2")); err != nil {
 		t.Fatal(err)
 	}
 	run(t, p.Receive(), between("192.168.0.1", "192.168.0.2", 110))
@@ -89,9 +88,27 @@ func TestWhatIsNoTunnelHasNoHost(t *testing.T) {
 	}
 }
 
+// TestAnEndpointMoves: what was another node's becomes this node's, and the other way round.
+func TestAnEndpointMoves(t *testing.T) {
+	p := open(t, map[Match]uint32{{VXLAN, 110, vmNone}: classA})
+	ends := [2]string{"10.0.0.1", "10.0.0.2"}
+	for range 3 {
+		if err := p.SetTunnels(addresses(ends[0]), addresses(ends[1])); err != nil {
+			t.Fatal(err)
+		}
+		if got := run(t, p.Send(), between(ends[0], ends[1], 110)); got != classA {
+			t.Errorf("from %s: class %x", ends[0], got)
+		}
+		if got := run(t, p.Send(), between(ends[1], ends[0], 110)); got != 0 {
+			t.Errorf("from %s, which is elsewhere: class %x", ends[1], got)
+		}
+		ends[0], ends[1] = ends[1], ends[0]
+	}
+}
+
 func TestEndpointsBecomeExactlyThoseListed(t *testing.T) {
 	p := open(t, map[Match]uint32{{VXLAN, 110, vmNone}: classA})
-	own := netip.MustParseAddr("10.0.0.1")
+	own := addresses("10.0.0.1")
 	for _, listed := range [][]string{{"10.0.0.2", "10.0.0.3"}, {"10.0.0.3", "10.0.0.4"}, {}, {"10.0.0.2"}} {
 		if err := p.SetTunnels(own, addresses(listed...)); err != nil {
 			t.Fatal(err)

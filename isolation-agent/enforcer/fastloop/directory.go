@@ -52,7 +52,7 @@ type directory struct {
 	tunnels map[control.Address]*node
 	tenants map[string]*tenant
 	named   map[uint64]*tenant // by notice.ID
-	own     netip.Addr         // tunnel end point of this node
+	own     []netip.Addr       // tunnel end points of this node
 	others  []netip.Addr       // and of the others
 }
 
@@ -95,11 +95,14 @@ func (d *directory) addNode(n *SiteNode, keys *Keys) error {
 	if err != nil {
 		return err
 	}
-	d.tunnels[addressOf(n.Tunnel)] = entry
-	if n.Node == d.self {
-		d.own = tunnel
-	} else {
-		d.others = append(d.others, tunnel)
+	// Tunnels of a second switch may end at the node's own address.
+	for _, end := range []netip.Addr{tunnel, address.Addr()} {
+		d.tunnels[addressOf(end.String())] = entry
+		if n.Node == d.self {
+			d.own = append(d.own, end)
+		} else {
+			d.others = append(d.others, end)
+		}
 	}
 	return nil
 }

@@ -33,8 +33,8 @@ func wideSite() *Site {
 		Nodes: []SiteNode{
 			{Node: "n1", Address: "127.0.0.1:1", Tunnel: "10.0.0.1"},
 			{Node: "n2", Address: "127.0.0.1:2", Tunnel: "10.0.0.2"},
-			{Node: "n3", Address: "[::1]:3", Tunnel: "2001:db8::3"},
-			{Node: "n4", Address: "127.0.0.1:4"},
+			{Node: "n3", Address: "192.0.2.3:3", Tunnel: "2001:db8::3"},
+			{Node: "n4", Address: "192.0.2.4:4"},
 		},
 		Ports: []SitePort{
 			{Node: "n1", Port: "p1", Tenant: "red", MAC: "02:00:00:00:00:01", IP: "192.168.0.1"},
@@ -127,6 +127,9 @@ func TestASourceIsWhatItCannotChoose(t *testing.T) {
 		"without a tunnel, made up":        {classify.Source{From: classify.MACAddress{6, 6, 6}, Destination: here}, control.Source{}, []string{"n2", "n4"}},
 		"without a tunnel, of a port here": {classify.Source{From: p1, Destination: here}, control.Source{From: control.MAC(p1), Destination: control.Address(here)}, nil},
 		"an unknown tunnel":                {classify.Source{Host: [4]byte{10, 0, 0, 9}, From: p2, Destination: here}, control.Source{Host: control.Address{10, 0, 0, 9}}, nil},
+		"by the tunnel of a second switch": {
+			classify.Source{Host: [4]byte{192, 0, 2, 3}, From: p2, Destination: here}, control.Source{Host: control.Address{192, 0, 2, 3}}, []string{"n3"},
+		},
 		"by an IPv6 tunnel, which hosts none": {
 			classify.Source{Host: [4]byte(addressOf("2001:db8::3")), From: p2, Destination: here}, control.Source{Host: addressOf("2001:db8::3")}, []string{"n3"},
 		},

@@ -250,7 +250,7 @@ def test_every_row_of_the_table_is_a_module_that_has_it() -> None:
 
 
 def test_check(vigia: Vigia, edited: Callable[..., Path]) -> None:
-    assert vigia("lab", "check").stdout == "demo.yaml: lab demo: 4 nodes, 2 links, 4 paths, 18 endpoints\n"
+    assert vigia("lab", "check").stdout == "demo.yaml: lab demo: 2 nodes, 1 links, 20 paths, 44 endpoints\n"
     good = edited(("name: demo\n", "name: mine\n"))
     done = vigia("lab", "check", "--topology", str(good))
     assert (done.status, done.stdout) == (0, f"{good}: lab mine: 4 nodes, 2 links, 4 paths, 18 endpoints\n")
@@ -270,7 +270,7 @@ def test_a_bad_topology_is_a_line_for_each_mistake(vigia: Vigia, edited: Callabl
         assert done.status == 1
         assert done.stderr == (
             f'vigia: {bad}:9: tenants[0].guarantee: "fast": is not a rate; write for example 200Mbit, 1Gbit or 64kbit\n'
-            f'vigia: {bad}:30: unknown key "vlan"; known here: key, machines, path, subnet, tenant\n'
+            f'vigia: {bad}:30: unknown key "vlan"; known here: key, machines, path, subnet, subnet6, tenant\n'
         )
 
 

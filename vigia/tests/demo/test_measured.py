@@ -56,14 +56,14 @@ def usual(query: str, key: tuple[str, str, str]) -> float:
     return 0.0
 
 
-def test_the_demo_has_ten_directions(demo: Lab) -> None:
+def test_the_demo_has_ten_directions(pairs: Lab) -> None:
     """Four paths: the direct one on both wires."""
-    assert len(directions(demo)) == 10
+    assert len(directions(pairs)) == 10
 
 
-def test_figures_of_every_direction(demo: Lab) -> None:
-    found = measured.read(demo, answering(demo, usual))
-    assert [(f.path, f.source, f.destination) for f in found] == directions(demo)
+def test_figures_of_every_direction(pairs: Lab) -> None:
+    found = measured.read(pairs, answering(pairs, usual))
+    assert [(f.path, f.source, f.destination) for f in found] == directions(pairs)
     assert {(f.p50, f.p99, f.jitter, f.loss, f.samples) for f in found} == {
         (73e-6, 1.037e-3, 30e-6, 0.0, 119)
     }
@@ -74,31 +74,31 @@ def test_figures_of_every_direction(demo: Lab) -> None:
 
 
 @pytest.mark.parametrize("missing", [None, float("nan")])
-def test_a_direction_without_figures_is_named(demo: Lab, missing: float | None) -> None:
+def test_a_direction_without_figures_is_named(pairs: Lab, missing: float | None) -> None:
     def value(query: str, key: tuple[str, str, str]) -> float | None:
         lost = key == ("ovs-gre", "ovs2", "ovs1") and "0.99" in query
         return missing if lost else usual(query, key)
 
     with pytest.raises(VigiaError, match="Prometheus has no figures of path ovs-gre from ovs2 to ovs1"):
-        measured.read(demo, answering(demo, value))
+        measured.read(pairs, answering(pairs, value))
 
 
-def test_waiting_counts_the_directions_that_have_enough(demo: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_counts_the_directions_that_have_enough(pairs: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measured, "_PAUSE", 0.0)
     asked: list[str] = []
 
     def value(query: str, key: tuple[str, str, str]) -> Any:
-        if not asked or asked[-1] != key[0] or key not in directions(demo)[1:]:
+        if not asked or asked[-1] != key[0] or key not in directions(pairs)[1:]:
             asked.append(key[0])
-        slow = key == directions(demo)[-1] and len(asked) < 2 * len(directions(demo))
+        slow = key == directions(pairs)[-1] and len(asked) < 2 * len(directions(pairs))
         return 99.0 if slow else 100.0
 
-    counts = list(measured.wait_for_samples(demo, answering(demo, value), 100, 30))
+    counts = list(measured.wait_for_samples(pairs, answering(pairs, value), 100, 30))
     assert counts[-1] == 10
     assert counts == sorted(counts)
 
 
-def test_waiting_gives_up_and_names_the_path(demo: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_gives_up_and_names_the_path(pairs: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measured, "_DEADLINE", -1.0)
 
     def value(query: str, key: tuple[str, str, str]) -> float:
@@ -107,5 +107,5 @@ def test_waiting_gives_up_and_names_the_path(demo: Lab, monkeypatch: pytest.Monk
     with pytest.raises(
         VigiaError, match=r"path direct from lb2 to lb1 still has fewer than 100 answered probes"
     ) as e:
-        list(measured.wait_for_samples(demo, answering(demo, value), 100, 30))
+        list(measured.wait_for_samples(pairs, answering(pairs, value), 100, 30))
     assert "http://127.77.0.2:9871/debug/targets" in str(e.value)

@@ -47,11 +47,11 @@ def carried(rates: dict[float, float]) -> list[Interval]:
 
 
 @pytest.fixture
-def play(demo: Lab) -> Play:
+def play(pairs: Lab) -> Play:
     """A play as it should be: the victim never falls below the 100 Mbit/s that it bought."""
-    who = scenario.cast(demo, "linuxbridge-vxlan")
+    who = scenario.cast(pairs, "linuxbridge-vxlan")
     wanted = order.make(
-        demo,
+        pairs,
         tenant="red",
         path="linuxbridge-vxlan",
         node="lb1",
@@ -146,11 +146,11 @@ def test_the_worst_second_is_told_wherever_it_was(play: Play) -> None:
     assert found.as_json()["guarantee"]["worst_second_bits_per_second"] == 40_000_000
 
 
-def test_in_user_space_nothing_is_promised_until_the_limit(demo: Lab, play: Play) -> None:
-    kernel, ovs = (scenario.cast(demo, path) for path in ("linuxbridge-vxlan", "ovs-vxlan"))
-    assert outcome.promised(demo, kernel, "userspace") == outcome.KEPT
-    assert outcome.promised(demo, ovs, "kernel") == outcome.KEPT
-    promises = outcome.promised(demo, ovs, "userspace")
+def test_in_user_space_nothing_is_promised_until_the_limit(pairs: Lab, play: Play) -> None:
+    kernel, ovs = (scenario.cast(pairs, path) for path in ("linuxbridge-vxlan", "ovs-vxlan"))
+    assert outcome.promised(kernel, "userspace") == outcome.KEPT
+    assert outcome.promised(ovs, "kernel") == outcome.KEPT
+    promises = outcome.promised(ovs, "userspace")
     assert promises == {"flood, limited": 0.95}
     starved = replace(play, intervals=carried({-8.0: 176.0, 0.0: 50.0, 0.6: 120.0, 15.0: 176.0}))
     assert outcome.assess(starved, promises).kept["first second of the flood"] == pytest.approx(0.78)
@@ -208,15 +208,15 @@ def test_it_is_data(play: Play) -> None:
 # --- the cast ---
 
 
-def test_the_cast_shares_a_link(demo: Lab) -> None:
-    who = scenario.cast(demo, "ovs-gre")
+def test_the_cast_shares_a_link(pairs: Lab) -> None:
+    who = scenario.cast(pairs, "ovs-gre")
     assert (who.offender.node, who.victim.node, who.victim_sink.node) == ("ovs1", "ovs1", "ovs2")
     assert (who.offender.tenant, who.victim.tenant) == ("red", "blue")
     assert who.guarantee * 8 == 100_000_000
 
 
-def test_a_path_without_the_offender_is_refused(demo: Lab) -> None:
+def test_a_path_without_the_offender_is_refused(pairs: Lab) -> None:
     with pytest.raises(
         OptionError, match=r'--path "direct" has no endpoint of tenant red; it has them on linux'
     ):
-        scenario.cast(demo, "direct")
+        scenario.cast(pairs, "direct")

@@ -210,9 +210,9 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 
 def of(lab: Lab, check: str) -> list[Finding]:
-    node = lab.layout.node("ovs1")
+    node = lab.layout.node("node1")
     (rundir,) = {p.parent for p in node.glob("**/db.sock")}
-    return [f for f in openvswitch.check(rundir, f"{lab.layout.prefix}ovs1") if f.check == check]
+    return [f for f in openvswitch.check(rundir, f"{lab.layout.prefix}node1") if f.check == check]
 
 
 def mend(fix: str) -> None:
@@ -230,7 +230,7 @@ def test_a_healthy_open_vswitch(lab: Lab) -> None:
 def test_checksum_offload_in_a_tenant_is_found_and_mended_by_the_fix(lab: Lab) -> None:
     if not of(lab, "ovs-offloads"):
         pytest.skip("the kernel has the openvswitch module: its datapath fills in checksums")
-    tenant = f"{lab.layout.prefix}ovs1-red-ovs-vxlan"
+    tenant = f"{lab.layout.prefix}node1-red-ovs-vxlan"
     (device,) = [
         link["ifname"]
         for link in json.loads(commands.run(["ip", "-json", "link"], netns=tenant).stdout)
@@ -244,7 +244,7 @@ def test_checksum_offload_in_a_tenant_is_found_and_mended_by_the_fix(lab: Lab) -
 
 
 def test_a_bridge_that_speaks_an_old_openflow_only(lab: Lab) -> None:
-    (database,) = lab.layout.node("ovs1").glob("**/db.sock")
+    (database,) = lab.layout.node("node1").glob("**/db.sock")
     vsctl = ["ovs-vsctl", f"--db=unix:{database}"]
     bridge = commands.run([*vsctl, "list-br"]).stdout.split()[0]
     commands.run([*vsctl, "set", "bridge", bridge, "protocols=OpenFlow10"])
@@ -256,7 +256,7 @@ def test_a_bridge_that_speaks_an_old_openflow_only(lab: Lab) -> None:
 def test_a_small_buffer_of_a_packet_socket_is_found(lab: Lab) -> None:
     if not of(lab, "ovs-buffers"):
         pytest.skip("the kernel has the openvswitch module: no packet sockets are read")
-    (pidfile,) = lab.layout.node("ovs1").glob("**/ovs-vswitchd.pid")
+    (pidfile,) = lab.layout.node("node1").glob("**/ovs-vswitchd.pid")
     pid = int(pidfile.read_text())
     table = {line.split()[8] for line in Path(f"/proc/{pid}/net/packet").read_text().splitlines()[1:]}
     number = next(

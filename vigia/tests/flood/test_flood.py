@@ -36,8 +36,8 @@ GOOD: dict[str, Any] = {
 }
 
 
-def test_an_order(demo: Lab) -> None:
-    assert order.make(demo, **GOOD) == FloodOrder(
+def test_an_order(pairs: Lab) -> None:
+    assert order.make(pairs, **GOOD) == FloodOrder(
         netns="vigia-demo-lb1-red-linuxbridge-vxlan",
         node="lb1",
         tenant="red",
@@ -50,14 +50,14 @@ def test_an_order(demo: Lab) -> None:
     )
 
 
-def test_the_other_way_round(demo: Lab) -> None:
-    got = order.make(demo, **{**GOOD, "node": "lb2", "to": "192.168.1.1"})
+def test_the_other_way_round(pairs: Lab) -> None:
+    got = order.make(pairs, **{**GOOD, "node": "lb2", "to": "192.168.1.1"})
     assert (got.source, got.destination) == ("192.168.1.2", "192.168.1.1")
 
 
-def test_without_a_node_the_first_on_the_path(demo: Lab) -> None:
-    assert order.make(demo, **{**GOOD, "node": None}).node == "lb1"
-    assert order.make(demo, **{**GOOD, "node": None, "path": "ovs-gre"}).node == "ovs1"
+def test_without_a_node_the_first_on_the_path(pairs: Lab) -> None:
+    assert order.make(pairs, **{**GOOD, "node": None}).node == "lb1"
+    assert order.make(pairs, **{**GOOD, "node": None, "path": "ovs-gre"}).node == "ovs1"
 
 
 @pytest.mark.parametrize(
@@ -108,9 +108,9 @@ def test_without_a_node_the_first_on_the_path(demo: Lab) -> None:
         ),
     ],
 )
-def test_bounds(demo: Lab, change: dict[str, Any], message: str) -> None:
+def test_bounds(pairs: Lab, change: dict[str, Any], message: str) -> None:
     with pytest.raises(VigiaError) as e:
-        order.make(demo, **{**GOOD, **change})
+        order.make(pairs, **{**GOOD, **change})
     assert str(e.value) == message
 
 
@@ -126,8 +126,8 @@ def test_bounds(demo: Lab, change: dict[str, Any], message: str) -> None:
         ({"size": 18}, "size", 18),
     ],
 )
-def test_just_inside_the_bounds(demo: Lab, change: dict[str, Any], field: str, value: float) -> None:
-    assert getattr(order.make(demo, **{**GOOD, **change}), field) == value
+def test_just_inside_the_bounds(pairs: Lab, change: dict[str, Any], field: str, value: float) -> None:
+    assert getattr(order.make(pairs, **{**GOOD, **change}), field) == value
 
 
 @pytest.fixture
@@ -359,8 +359,8 @@ def test_instants_are_utc_with_microseconds() -> None:
     assert run.instant(0) is None
 
 
-def test_a_report(demo: Lab) -> None:
-    wanted = order.make(demo, **GOOD)
+def test_a_report(pairs: Lab) -> None:
+    wanted = order.make(pairs, **GOOD)
     report = run.FloodReport(
         wanted, FloodOutcome(1000, 2, 1_700_000_000_000_000_000, 1_700_000_000_500_000_000)
     )

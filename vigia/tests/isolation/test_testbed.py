@@ -14,7 +14,6 @@ from vigia.isolation.bench import payload
 from vigia.isolation.model import FlowOutcome, IsolationPlan, Mode, TrafficFlow
 from vigia.isolation.testbed import IsolationTestbed
 from vigia.isolation.traffic import BIN
-from vigia_testing import eventually
 
 ENFORCER = ROOT / "bin" / "vigia-enforcer"
 SHARES = {"a": 0.75, "b": 0.25}

@@ -14,43 +14,43 @@ from vigia.lab.model import Lab
 from vigia.lab.naming import Layout
 
 
-def test_namespaces(demo: Lab) -> None:
-    names = demo.namespaces()
+def test_namespaces(pairs: Lab) -> None:
+    names = pairs.namespaces()
     assert len(names) == len(set(names)) == 2 + 4 + 18
     assert {"vigia-demo-wire-lb", "vigia-demo-lb1", "vigia-demo-lb1-red-linuxbridge-vxlan"} <= set(names)
     assert "vigia-demo-ovs2-infra-ovs-gre" in names
-    assert all(name.startswith(demo.layout.prefix) for name in names)
+    assert all(name.startswith(pairs.layout.prefix) for name in names)
 
 
-def test_an_endpoint(demo: Lab) -> None:
-    red = demo.endpoint("lb1", "red", "linuxbridge-vxlan")
+def test_an_endpoint(pairs: Lab) -> None:
+    red = pairs.endpoint("lb1", "red", "linuxbridge-vxlan")
     assert (red.device, red.port, red.key) == ("red-110", "lb1-red-110", 110)
     assert (str(red.address), str(red.peer)) == ("192.168.1.1/24", "192.168.1.2")
-    other = demo.endpoint("lb2", "red", "linuxbridge-vxlan")
+    other = pairs.endpoint("lb2", "red", "linuxbridge-vxlan")
     assert (str(other.address), str(other.peer)) == ("192.168.1.2/24", "192.168.1.1")
 
 
-def test_tenants_have_the_same_addresses_and_different_hardware_addresses(demo: Lab) -> None:
-    endpoints = list(demo.endpoints)
+def test_tenants_have_the_same_addresses_and_different_hardware_addresses(pairs: Lab) -> None:
+    endpoints = list(pairs.endpoints)
     assert len({e.address for e in endpoints}) == 2
     assert len({e.mac for e in endpoints}) == len(endpoints) == 18
 
 
-def test_ports_and_devices_are_unique(demo: Lab) -> None:
-    assert len({e.port for e in demo.endpoints}) == 18
-    for node in demo.nodes:
+def test_ports_and_devices_are_unique(pairs: Lab) -> None:
+    assert len({e.port for e in pairs.endpoints}) == 18
+    for node in pairs.nodes:
         assert len({e.device for e in node.endpoints}) == len(node.endpoints)
 
 
-def test_every_network_of_an_ovs_node_has_its_own_vlan(demo: Lab) -> None:
+def test_every_network_of_an_ovs_node_has_its_own_vlan(pairs: Lab) -> None:
     for name in ("ovs1", "ovs2"):
-        assert sorted(e.vlan for e in demo.node(name).endpoints) == [1, 2, 3, 4, 5, 6]
-    by_key = {e.key: e.vlan for e in demo.node("ovs1").endpoints}
-    assert by_key == {e.key: e.vlan for e in demo.node("ovs2").endpoints}
+        assert sorted(e.vlan for e in pairs.node(name).endpoints) == [1, 2, 3, 4, 5, 6]
+    by_key = {e.key: e.vlan for e in pairs.node("ovs1").endpoints}
+    assert by_key == {e.key: e.vlan for e in pairs.node("ovs2").endpoints}
 
 
-def test_nodes(demo: Lab) -> None:
-    lb1, ovs2 = demo.node("lb1"), demo.node("ovs2")
+def test_nodes(pairs: Lab) -> None:
+    lb1, ovs2 = pairs.node("lb1"), pairs.node("ovs2")
     assert (lb1.peer, str(lb1.agent), str(lb1.tunnel), str(lb1.tunnel_peer)) == (
         "lb2",
         "127.77.0.1",
@@ -66,8 +66,8 @@ def test_nodes(demo: Lab) -> None:
     assert (str(ovs2.underlay_peer), str(ovs2.tunnel_peer)) == ("10.99.2.1", "10.99.3.1")
 
 
-def test_links(demo: Lab) -> None:
-    lb = demo.links[0]
+def test_links(pairs: Lab) -> None:
+    lb = pairs.links[0]
     assert (lb.name, lb.netns, lb.nodes) == ("lb", "vigia-demo-wire-lb", ("lb1", "lb2"))
     assert (lb.rate, lb.queue, lb.burst) == (25_000_000, 250_000, 50_000)
 
@@ -126,18 +126,18 @@ def test_a_slow_link_still_passes_whole_frames(edited: Callable[..., Path]) -> N
         ),
     ],
 )
-def test_targets(demo: Lab, node: str, expected: list[tuple[str, ...]]) -> None:
-    targets = demo.targets(demo.node(node))
+def test_targets(pairs: Lab, node: str, expected: list[tuple[str, ...]]) -> None:
+    targets = pairs.targets(pairs.node(node))
     assert [(t.path, t.tenant, t.netns, str(t.address), str(t.peer)) for t in targets] == expected
     assert {t.source for t in targets} == {node}
 
 
-def test_unknown_places_name_the_known_ones(demo: Lab) -> None:
+def test_unknown_places_name_the_known_ones(pairs: Lab) -> None:
     with pytest.raises(VigiaError) as e:
-        demo.node("lb9")
+        pairs.node("lb9")
     assert str(e.value) == 'lab demo has no node "lb9"; its nodes are lb1, lb2, ovs1, ovs2'
     with pytest.raises(VigiaError) as e:
-        demo.endpoint("lb1", "red", "ovs-gre")
+        pairs.endpoint("lb1", "red", "ovs-gre")
     assert str(e.value) == (
         'node lb1 has no endpoint "red/ovs-gre"; its endpoints are '
         "_infra/linuxbridge-vxlan, red/linuxbridge-vxlan, blue/linuxbridge-vxlan"

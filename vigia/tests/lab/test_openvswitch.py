@@ -41,15 +41,15 @@ class Recorder:
         return whole.split(" -- ")
 
 
-def make(demo: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, datapath: Datapath) -> Recorder:
+def make(pairs: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, datapath: Datapath) -> Recorder:
     layout = naming.Layout("demo", tmp_path)
     recorder = Recorder(monkeypatch)
-    openvswitch.make_switch(demo.node("ovs1"), layout, datapath)
+    openvswitch.make_switch(pairs.node("ovs1"), layout, datapath)
     return recorder
 
 
-def test_in_the_kernel(demo: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = make(demo, tmp_path, monkeypatch, "kernel")
+def test_in_the_kernel(pairs: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = make(pairs, tmp_path, monkeypatch, "kernel")
     parts = made.transaction
     assert "ip -n vigia-demo-ovs1 addr add 10.99.3.1/24 dev eth0" in made.lines
     assert any(part.startswith("set Bridge br-int datapath_type=system ") for part in parts)
@@ -57,8 +57,8 @@ def test_in_the_kernel(demo: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert made.settings == []
 
 
-def test_in_userspace(demo: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = make(demo, tmp_path, monkeypatch, "userspace")
+def test_in_userspace(pairs: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = make(pairs, tmp_path, monkeypatch, "userspace")
     parts = made.transaction
     mac = naming.mac("vigia-demo-ovs1", "phy0")
     assert any(part.startswith("set Bridge br-int datapath_type=netdev ") for part in parts)
@@ -77,9 +77,9 @@ def test_in_userspace(demo: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("datapath", ["kernel", "userspace"])
 def test_each_network_has_a_vlan_and_a_tunnel_of_its_own(
-    demo: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, datapath: Datapath
+    pairs: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, datapath: Datapath
 ) -> None:
-    parts = make(demo, tmp_path, monkeypatch, datapath).transaction
+    parts = make(pairs, tmp_path, monkeypatch, datapath).transaction
     for vlan, (device, key, encap) in enumerate(
         [
             ("infra-200", 200, "vxlan"),
@@ -94,13 +94,13 @@ def test_each_network_has_a_vlan_and_a_tunnel_of_its_own(
         assert f"add-port br-int {device} tag={vlan}" in parts
         assert f"add-port br-int tun-{key} tag={vlan}" in parts
         assert (
-            f"set Interface tun-{key} type={encap} options:remote_ip=10.99.3.2 "
-            f"options:local_ip=10.99.3.1 options:key={key}" in parts
+            f'set Interface tun-{key} type={encap} options:remote_ip="10.99.3.2" '
+            f'options:local_ip="10.99.3.1" options:key={key}' in parts
         )
 
 
-def test_identities(demo: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    parts = make(demo, tmp_path, monkeypatch, "userspace").transaction
+def test_identities(pairs: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = make(pairs, tmp_path, monkeypatch, "userspace").transaction
     red = next(part for part in parts if part.startswith("set Interface red-310 "))
     identity = {k: json.loads(v) for k, v in re.findall(r'external_ids:(\S+?)=("[^"]*")', red)}
     assert identity == {
@@ -113,9 +113,9 @@ def test_identities(demo: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_the_daemons_know_only_their_own_folder(
-    demo: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    pairs: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = make(demo, tmp_path, monkeypatch, "userspace")
+    made = make(pairs, tmp_path, monkeypatch, "userspace")
     folder = f"{tmp_path}/demo/nodes/ovs1/ovs"
     started = [line for line in made.lines if line.startswith(("ovsdb-server ", "ovs-vswitchd "))]
     assert [line.split()[0] for line in started] == ["ovsdb-server", "ovs-vswitchd"]
@@ -125,7 +125,7 @@ def test_the_daemons_know_only_their_own_folder(
         assert "/var/" not in line and "/etc/" not in line
 
 
-def test_a_port_that_cannot_be_used(demo: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_port_that_cannot_be_used(pairs: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     answer = {
         "data": [["eth1", ["set", []]], ["red-210", "could not open network device red-210 (No such device)"]]
     }
@@ -134,14 +134,14 @@ def test_a_port_that_cannot_be_used(demo: Lab, tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(commands, "start_daemon", lambda argv, **options: None)
     monkeypatch.setattr(commands, "ip_batch", lambda lines, **options: None)
     with pytest.raises(VigiaError) as e:
-        openvswitch.make_switch(demo.node("ovs1"), naming.Layout("demo", tmp_path), "kernel")
+        openvswitch.make_switch(pairs.node("ovs1"), naming.Layout("demo", tmp_path), "kernel")
     assert str(e.value) == (
         "Open vSwitch of node ovs1 cannot use red-210: could not open network device red-210 (No such device)"
     )
 
 
 @pytest.mark.parametrize("content", ["", "nonsense\n", "-1\n"])
-def test_a_pid_file_that_makes_no_sense(demo: Lab, tmp_path: Path, content: str) -> None:
+def test_a_pid_file_that_makes_no_sense(pairs: Lab, tmp_path: Path, content: str) -> None:
     layout = naming.Layout("demo", tmp_path)
     layout.ovs("ovs1").mkdir(parents=True)
     for name in openvswitch.DAEMONS:

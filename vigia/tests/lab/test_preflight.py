@@ -62,24 +62,24 @@ def test_with_rights(root: None) -> None:
     ],
 )
 def test_a_missing_program_names_its_package(
-    program: str, package: str, demo: Lab, monkeypatch: pytest.MonkeyPatch, root: None
+    program: str, package: str, pairs: Lab, monkeypatch: pytest.MonkeyPatch, root: None
 ) -> None:
     """The first program that is not found is reported, before anything is made."""
     real = commands.find
     monkeypatch.setattr(commands, "find", lambda name: None if name == program else real(name))
     with pytest.raises(VigiaError) as e:
-        preflight.check(demo, "userspace")
+        preflight.check(pairs, "userspace")
     assert str(e.value) == f"{program} is not installed; run: apt-get install {package}"
 
 
 def test_a_lab_without_open_vswitch_does_not_need_it(
-    demo: Lab, monkeypatch: pytest.MonkeyPatch, root: None, tmp_path: Path
+    pairs: Lab, monkeypatch: pytest.MonkeyPatch, root: None, tmp_path: Path
 ) -> None:
     real = commands.find
     monkeypatch.setattr(commands, "find", lambda name: None if name.startswith("ovs") else real(name))
     monkeypatch.setattr(preflight, "AGENT_PORTS", {})
-    nodes = tuple(n for n in demo.nodes if n.switch == "linuxbridge")
-    preflight.check(Lab(demo.topology, Layout("t3", tmp_path), nodes, demo.links[:1]), "userspace")
+    nodes = tuple(n for n in pairs.nodes if n.switch == "linuxbridge")
+    preflight.check(Lab(pairs.topology, Layout("t3", tmp_path), nodes, pairs.links[:1]), "userspace")
     assert netns.names("vigia-t3-") == []
 
 

@@ -24,11 +24,11 @@ Children = list[subprocess.Popen[str]]
 
 
 @pytest.fixture
-def lab(demo: Lab, tmp_path: Path) -> Lab:
+def lab(pairs: Lab, tmp_path: Path) -> Lab:
     """The demo with its files elsewhere."""
     layout = Layout("demo", tmp_path / "run")
     layout.directory.mkdir(parents=True)
-    return Lab(demo.topology, layout, demo.nodes, demo.links)
+    return Lab(pairs.topology, layout, pairs.nodes, pairs.links)
 
 
 def test_what_is_written_is_read(lab: Lab) -> None:

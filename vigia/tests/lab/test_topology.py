@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Callable
 from pathlib import Path
 
@@ -281,35 +280,35 @@ BAD = [
         "unknown switch",
         "{name: lb1, switch: linuxbridge",
         "{name: lb1, switch: vpp",
-        "17: nodes[0].switch: \"vpp\": input should be 'linuxbridge' or 'openvswitch'",
+        "17: nodes[0].switch: \"vpp\": input should be 'linuxbridge', 'openvswitch' or 'both'",
     ),
     (
         "address without prefix",
         "underlay: 10.99.1.1/24",
         "underlay: 10.99.1.1",
-        '17: nodes[0].underlay: "10.99.1.1": is not an IPv4 host address with its prefix length; '
+        '17: nodes[0].underlay: "10.99.1.1": is not a host address with its prefix length; '
         "write for example 10.99.1.1/24",
     ),
     (
         "address of a network",
         "underlay: 10.99.1.1/24",
         "underlay: 10.99.1.0/24",
-        '17: nodes[0].underlay: "10.99.1.0/24": is not an IPv4 host address with its prefix length; '
+        '17: nodes[0].underlay: "10.99.1.0/24": is not a host address with its prefix length; '
         "write for example 10.99.1.1/24",
     ),
     (
         "broadcast address",
         "underlay: 10.99.1.1/24",
         "underlay: 10.99.1.255/24",
-        '17: nodes[0].underlay: "10.99.1.255/24": is not an IPv4 host address with its prefix length; '
+        '17: nodes[0].underlay: "10.99.1.255/24": is not a host address with its prefix length; '
         "write for example 10.99.1.1/24",
     ),
     (
-        "address of IPv6",
+        "one end of IPv6",
         "underlay: 10.99.1.1/24",
         "underlay: fd00::1/64",
-        '17: nodes[0].underlay: "fd00::1/64": is not an IPv4 host address with its prefix length; '
-        "write for example 10.99.1.1/24",
+        '18: nodes[1].underlay: "10.99.1.2/24" is not in the subnet of lb1, fd00::/64; '
+        "put both ends of the link into one subnet",
     ),
     (
         "duplicate underlay address",
@@ -365,7 +364,8 @@ BAD = [
         "unknown kind",
         "kind: direct}",
         "kind: underlay}",
-        "23: paths[0].kind: \"underlay\": input should be 'direct', 'overlay', 'macvlan', 'sriov' or 'ipsec'",
+        '23: paths[0].kind: "underlay": '
+        "input should be 'direct', 'overlay', 'local', 'macvlan', 'sriov' or 'ipsec'",
     ),
     (
         "overlay without a switch",
@@ -396,6 +396,63 @@ BAD = [
         "switch: openvswitch, encap: gre",
         "switch: openvswitch, encap: gre, rules: os-ken",
         "26: paths[3].rules: is for a path of mode openflow; remove it, or write mode: openflow",
+    ),
+    (
+        "match of a path that learns addresses",
+        "switch: openvswitch, encap: gre",
+        "switch: openvswitch, encap: gre, match: mac",
+        "26: paths[3].match: is for a path of mode openflow; remove it, or write mode: openflow",
+    ),
+    (
+        "rewriting without a match",
+        "switch: openvswitch, encap: gre",
+        "switch: openvswitch, encap: gre, mode: openflow, rewrite: mac",
+        "26: paths[3].rewrite: is for a path with match: udp_port; add it, or remove rewrite",
+    ),
+    (
+        "rewriting beside another match",
+        "switch: openvswitch, encap: gre",
+        "switch: openvswitch, encap: gre, mode: openflow, match: mac, rewrite: mac",
+        "26: paths[3].rewrite: is for a path with match: udp_port; add it, or remove rewrite",
+    ),
+    (
+        "match of a path that tenants are on",
+        "switch: openvswitch, encap: gre",
+        "switch: openvswitch, encap: gre, mode: openflow, match: mac",
+        "36: networks[7].path: the rules of ovs-gre know one machine of _infra; "
+        "give _infra one machine there and nobody else any, or remove match",
+    ),
+    (
+        "local path without a second machine",
+        DIRECT,
+        DIRECT + "  - {name: beside, kind: local, over: ovs-gre}\n",
+        "24: paths[1].over: _infra has 1 machines on a node there; "
+        "write machines: 2 for the network of _infra on ovs-gre",
+    ),
+    (
+        "local path over nothing",
+        DIRECT,
+        DIRECT + "  - {name: beside, kind: local}\n",
+        '24: paths[1].over: there is no overlay path "None"; '
+        "write one of linuxbridge-vxlan, ovs-gre, ovs-vxlan",
+    ),
+    (
+        "local path with a switch",
+        DIRECT,
+        DIRECT + "  - {name: beside, kind: local, over: ovs-gre, switch: openvswitch}\n",
+        "24: paths[1].switch: a path of kind local has none; remove it",
+    ),
+    (
+        "IPv6 addresses that no host has",
+        RED,
+        RED.replace("}", ', subnet6: "ff02::/64"}'),
+        '30: networks[1].subnet6: "ff02::/64" has no addresses of hosts; write for example fd00:1::/64',
+    ),
+    (
+        "too few IPv6 addresses",
+        RED,
+        RED.replace("}", ', subnet6: "fd00::/127"}'),
+        '30: networks[1].subnet6: "fd00::/127" is too small; write a shorter prefix',
     ),
     (
         "network of an unknown tenant",
@@ -549,6 +606,7 @@ def test_every_rule_has_a_bad_file() -> None:
         "_underlay": "the underlay address",
         "_paths": "a direct path has none",
         "_installers": "is for a path of mode openflow",
+        "_matches": "is for a path with match: udp_port",
         "_networks": "there is no tenant",
         "_keys": "is out of range; write 1 to",
         "_ports": "",  # test_more_ports_than_a_node_may_have
@@ -557,25 +615,32 @@ def test_every_rule_has_a_bad_file() -> None:
     assert all(sample in messages for sample in samples.values())
 
 
-def test_the_demo() -> None:
-    t = topology.default()
-    assert t.name == "demo"
-    assert [(n.name, n.switch) for n in t.nodes] == [
-        ("lb1", "linuxbridge"),
-        ("lb2", "linuxbridge"),
-        ("ovs1", "openvswitch"),
-        ("ovs2", "openvswitch"),
-    ]
-    assert [(x.name, x.guarantee * 8, x.ceiling * 8) for x in t.tenants] == [
-        ("red", 40_000_000, 200_000_000),
-        ("blue", 100_000_000, 200_000_000),
-    ]
-    assert [(x.name, x.rate * 8, x.queue) for x in t.links] == [
-        ("lb", 200_000_000, 0.01),
-        ("ovs", 200_000_000, 0.01),
-    ]
-    assert [p.name for p in t.paths] == ["direct", "linuxbridge-vxlan", "ovs-vxlan", "ovs-gre"]
-    assert {n.subnet for n in t.networks} == {ipaddress.IPv4Network("192.168.1.0/24")}, "tenants overlap"
+def test_a_node_with_both_switches_needs_a_tunnel(edited: Edited) -> None:
+    path = edited(
+        (LB1, LB1.replace("linuxbridge", "both")),
+        (LB2, LB2.replace("linuxbridge", "both").replace("}", ", tunnel: 10.99.4.2/24}")),
+    )
+    with pytest.raises(ConfigError, match="tunnel of lb1 is missing"):
+        topology.load(path)
+
+
+def test_both_switches_share_the_ports_of_a_node(edited: Edited) -> None:
+    tenants = "".join(f"  - {{name: t{i}, guarantee: 1Mbit, ceiling: 2Mbit}}\n" for i in range(30))
+    networks = "".join(
+        f"  - {{tenant: t{i}, path: {path}, key: {1000 * n + i}, subnet: 10.0.0.0/24}}\n"
+        for n, path in enumerate(["linuxbridge-vxlan", "ovs-gre"], start=1)
+        for i in range(30)
+    )
+    last = "  - {tenant: blue, path: ovs-gre, key: 320, subnet: 192.168.1.0/24}\n"
+    ovs2 = OVS1.replace("ovs1", "ovs2").replace(".1/", ".2/")
+    path = edited(
+        ("tenants:\n", f"tenants:\n{tenants}"),
+        (last, last + networks),
+        (OVS1, OVS1.replace("openvswitch", "both")),
+        (ovs2, ovs2.replace("openvswitch", "both")),
+    )
+    with pytest.raises(ConfigError, match="69 endpoints on both switches are too many for a node"):
+        topology.load(path)
 
 
 def test_defaults(tmp_path: Path) -> None:

@@ -460,7 +460,7 @@ def test_exec_passes_on_the_status_and_every_word(lab_up: Any) -> None:
         (["lb7", "true"], 'lab t1 has no node "lb7"; its nodes are lb1, lb2, ovs1, ovs2', 1),
         (
             ["lb1/red", "true"],
-            '"lb1/red" is not a place; write NODE or NODE/TENANT/PATH, for example lb1/red/linuxbridge-vxlan; '
+            '"lb1/red" is not a place; write NODE or NODE/TENANT/PATH, for example node1/red/linuxbridge-vxlan; '
             "see vigia --help",
             2,
         ),
@@ -477,7 +477,7 @@ def test_exec_passes_on_the_status_and_every_word(lab_up: Any) -> None:
         ),
         (
             ["lb1", "--"],
-            "there is no command; write for example: vigia lab exec lb1 -- ip address; see vigia --help",
+            "there is no command; write for example: vigia lab exec node1 -- ip address; see vigia --help",
             2,
         ),
     ],

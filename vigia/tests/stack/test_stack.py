@@ -200,7 +200,7 @@ def test_a_large_log_is_emptied_while_it_is_written(where: Places, monkeypatch: 
     assert max(sizes) > 1000
 
 
-def test_a_busy_address_is_named_with_the_cure(demo: Lab) -> None:
+def test_a_busy_address_is_named_with_the_cure(pairs: Lab) -> None:
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
         holder.listen()
@@ -217,16 +217,16 @@ def test_without_a_stack_status_says_how_to_start_it(where: Places) -> None:
         control.conditions(where)
 
 
-def test_the_plan_has_every_service_once(demo: Lab, where: Places) -> None:
-    services = plan.make(demo, where, PROGRAMS)
+def test_the_plan_has_every_service_once(pairs: Lab, where: Places) -> None:
+    services = plan.make(pairs, where, PROGRAMS)
     names = [s.name for s in services]
-    assert len(set(names)) == len(names) == 5 + 3 * len(demo.nodes)
+    assert len(set(names)) == len(names) == 5 + 3 * len(pairs.nodes)
     addresses = [s.address for s in services]
     assert len(set(addresses)) == len(addresses)
     probe = next(s for s in services if s.name == "vigia-probe@lb1")
     assert probe.argv == (
         "probe",
-        f"--config={demo.layout.node('lb1') / 'probe.yaml'}",
+        f"--config={pairs.layout.node('lb1') / 'probe.yaml'}",
         "--web.listen-address=127.77.0.1:9871",
         f"--web.reload-token-file={where.api_token}",
     )
@@ -236,8 +236,8 @@ def test_the_plan_has_every_service_once(demo: Lab, where: Places) -> None:
 
 
 @pytest.fixture
-def written(demo: Lab, where: Places) -> Places:
-    ours = replace(demo, layout=where.layout)
+def written(pairs: Lab, where: Places) -> Places:
+    ours = replace(pairs, layout=where.layout)
     where.layout.token_file.parent.mkdir(parents=True, exist_ok=True)
     where.layout.token_file.touch(mode=0o600)
     where.layout.token_file.write_text("a-token-of-the-lab-0123456789\n")
@@ -245,20 +245,20 @@ def written(demo: Lab, where: Places) -> Places:
     return where
 
 
-def test_prometheus_finds_every_agent(demo: Lab, written: Places) -> None:
+def test_prometheus_finds_every_agent(pairs: Lab, written: Places) -> None:
     config = yaml.safe_load((written.directory / "prometheus.yml").read_text())
     for job in config["scrape_configs"]:
         (target_file,) = job["file_sd_configs"][0]["files"]
         groups = json.loads((written.directory / target_file).read_text())
         assert groups and all(g["targets"] for g in groups)
         if job["job_name"].removesuffix("-fast") in ("vigia-probe", "vigia-exporter", "vigia-enforcer"):
-            assert [g["labels"]["node"] for g in groups] == [n.name for n in demo.nodes]
+            assert [g["labels"]["node"] for g in groups] == [n.name for n in pairs.nodes]
     shipped = {p.name for p in (places.source_root() / "alert-rules").glob("*.rules.yml")}
     assert {p.name for p in (written.directory / "rules").iterdir()} == shipped
 
 
-def test_alertmanager_posts_to_this_stack(demo: Lab, written: Places) -> None:
-    other = replace(demo, layout=written.layout)
+def test_alertmanager_posts_to_this_stack(pairs: Lab, written: Places) -> None:
+    other = replace(pairs, layout=written.layout)
     text = (written.directory / "alertmanager.yml").read_text()
     (webhook,) = [r for r in yaml.safe_load(text)["receivers"] if "webhook_configs" in r]
     (config,) = webhook["webhook_configs"]
@@ -267,10 +267,10 @@ def test_alertmanager_posts_to_this_stack(demo: Lab, written: Places) -> None:
     assert (written.directory / token).read_text().strip()
 
 
-def test_secrets_are_fresh_and_private(demo: Lab, written: Places) -> None:
+def test_secrets_are_fresh_and_private(pairs: Lab, written: Places) -> None:
     before = written.api_token.read_text()
     assert before != written.webhook_token.read_text()
-    files.write(replace(demo, layout=written.layout), written)
+    files.write(replace(pairs, layout=written.layout), written)
     assert written.api_token.read_text() != before
     for token in (written.api_token, written.webhook_token):
         assert token.stat().st_mode & 0o077 == 0 and len(token.read_text().strip()) >= 32

@@ -25,8 +25,8 @@ from vigia.studies.openflow.rulesets import MATCHES, REWRITES, SwitchedFlow
 
 
 @pytest.fixture
-def flow(demo: Lab) -> SwitchedFlow:
-    client, server = demo.endpoint("ovs1", "red", "ovs-vxlan"), demo.endpoint("ovs2", "red", "ovs-vxlan")
+def flow(pairs: Lab) -> SwitchedFlow:
+    client, server = pairs.endpoint("ovs1", "red", "ovs-vxlan"), pairs.endpoint("ovs2", "red", "ovs-vxlan")
     return SwitchedFlow(client, server, 5, 6, 20862, 862)
 
 

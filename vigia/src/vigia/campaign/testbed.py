@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import ipaddress
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
@@ -19,6 +20,7 @@ from vigia.errors import VigiaError
 from vigia.host import commands, netns
 from vigia.lab import down, ipsec, model, state, topology, up
 from vigia.lab.model import Datapath, Endpoint, Lab, Node
+from vigia.lab.naming import joined
 from vigia.lab.topology import Topology
 from vigia.stack.places import built
 
@@ -104,8 +106,8 @@ class LabTestbed:
     def _direct(self, node: Node, path: str) -> Pair:
         peer = self.lab.node(node.peer)
         return (
-            Place(node.name, path, 1, node.underlay.ip, node.netns, self.host),
-            Place(peer.name, path, 1, peer.underlay.ip, peer.netns, self.host),
+            Place(node.name, path, 1, _ipv4(node), node.netns, self.host),
+            Place(peer.name, path, 1, _ipv4(peer), peer.netns, self.host),
         )
 
     def _station(self, node: Node, path: str) -> Place:
@@ -135,6 +137,16 @@ class LabTestbed:
                 f"wanted; write machines: {machine} for the network of {INFRA} on {path} in the topology"
             )
         return self.lab.endpoint(node, INFRA, path, machine)
+
+
+def _ipv4(node: Node) -> ipaddress.IPv4Address:
+    address = node.underlay.ip
+    if isinstance(address, ipaddress.IPv4Address):
+        return address
+    raise VigiaError(
+        f"the underlay address of {node.name} is {address}, and campaigns measure the direct path by IPv4; "
+        "write an IPv4 underlay in the topology"
+    )
 
 
 @contextmanager
@@ -168,10 +180,10 @@ def _remove(lab: Lab, steps: Steps) -> None:
 @contextmanager
 def _reflectors(lab: Lab, host: LocalHost) -> Iterator[None]:
     """Run a reflector at every endpoint and node while the body runs, by one vigia-probe."""
-    ends = [(n.netns, n.underlay.ip) for n in lab.nodes]
+    ends: list[tuple[str, object]] = [(n.netns, n.underlay.ip) for n in lab.nodes]
     ends += [(e.netns, e.address.ip) for e in lab.endpoints if e.tenant == INFRA]
     ends += [(s.netns, s.address.ip) for n in lab.nodes for s in n.stations]
-    listeners = [{"netns": place, "address": f"{address}:{_REFLECTOR_PORT}"} for place, address in ends]
+    listeners = [{"netns": place, "address": joined(address, _REFLECTOR_PORT)} for place, address in ends]
     config = lab.layout.directory / "reflectors.yaml"
     reflector = {"listeners": listeners, "allow": ["0.0.0.0/0"], "max_rate": 1_000_000}
     config.write_text(yaml.safe_dump({"node": "campaign", "reflector": reflector}))

@@ -129,7 +129,7 @@ def lab_exec(name: str, place: str, command: tuple[str, ...]) -> None:
     preflight.check_rights()
     words = list(command[1:] if command[0] == "--" else command)
     if not words:
-        raise OptionError("there is no command; write for example: vigia lab exec lb1 -- ip address")
+        raise OptionError("there is no command; write for example: vigia lab exec node1 -- ip address")
     commands.replace_process(words, netns=_namespace(present.lab, place))
 
 
@@ -141,7 +141,8 @@ def _namespace(wanted: Lab, place: str) -> str:
         return wanted.node(parts[0]).netns
     if len(parts) != 3:
         raise OptionError(
-            f'"{place}" is not a place; write NODE or NODE/TENANT/PATH, for example lb1/red/linuxbridge-vxlan'
+            f'"{place}" is not a place; write NODE or NODE/TENANT/PATH, '
+            "for example node1/red/linuxbridge-vxlan"
         )
     node, tenant, path = parts
     direct = {p.name for p in wanted.topology.paths if p.kind == "direct"}

@@ -11,7 +11,7 @@ from typing import Any
 from vigia.demo.scenario import Cast, Play
 from vigia.demo.transfer import Interval
 from vigia.errors import VigiaError
-from vigia.lab.model import Datapath, Lab
+from vigia.lab.model import Datapath
 from vigia_text import numbers, tables
 
 __all__ = ["KEPT", "DemoOutcome", "Instant", "Phase", "assess", "promised"]
@@ -141,13 +141,13 @@ def _utc(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-def promised(lab: Lab, who: Cast, datapath: Datapath) -> Mapping[str, float]:
+def promised(who: Cast, datapath: Datapath) -> Mapping[str, float]:
     """Return the shares of KEPT that hold on the cast's path.
 
     A switch in user space forwards on one core. Until the flood is limited at its port, before the switch,
     it takes that core from the victim, whatever is scheduled on the link: nothing is promised until then.
     """
-    in_user_space = datapath == "userspace" and lab.node(who.victim.node).switch == "openvswitch"
+    in_user_space = datapath == "userspace" and who.victim.switch == "openvswitch"
     return {name: share for name, share in KEPT.items() if not (in_user_space and name == FIRST)}
 
 

@@ -18,13 +18,14 @@ from vigia.errors import VigiaError
 from vigia.host import associations as sas
 from vigia.host import commands, netns
 from vigia.lab import preflight
-from vigia.lab.model import Lab, Node, Station
+from vigia.lab.model import Datapath, Lab, Node, Station
 from vigia.lab.naming import Layout
 from vigia.lab.preflight import KernelFeature
 
-__all__ = ["associations", "implementation", "start", "stations"]
+__all__ = ["associations", "check", "datapath", "implementation", "start", "stations"]
 
 _PATIENCE = 30.0
+_PROFILES = Path("/sys/kernel/security/apparmor/profiles")
 _PLUGINS = (
     "random nonce aesni aes openssl gcm sha1 sha2 hmac kdf gmp curve25519 pem pkcs1 pubkey x509 "
     "{esp}kernel-netlink socket-default vici"
@@ -104,6 +105,20 @@ def stations(lab: Lab) -> Iterator[tuple[Node, Station]]:
                 yield node, s
 
 
+def check(profiles: Path = _PROFILES) -> None:
+    """Raise VigiaError if strongSwan is missing, or is kept by AppArmor from reading files of the lab."""
+    preflight.check_programs(preflight.IPSEC_PACKAGES)
+    try:
+        confined = [line for line in profiles.read_text().splitlines() if line.endswith("(enforce)")]
+    except OSError:
+        return  # no AppArmor
+    if any("charon-systemd" in line for line in confined):
+        raise VigiaError(
+            "AppArmor keeps charon-systemd from reading the files of the lab; "
+            "run: aa-complain /usr/sbin/charon-systemd, or leave IPsec out"
+        )
+
+
 @cache
 def in_kernel() -> bool:
     """Whether the kernel has ESP with these algorithms: tried, in a namespace of its own.
@@ -116,6 +131,11 @@ def in_kernel() -> bool:
     except VigiaError:
         return False
     return True
+
+
+def datapath(lab: Lab) -> Datapath:
+    """Return where ESP of a lab is done; nothing is tried for a lab without."""
+    return "kernel" if any(stations(lab)) and in_kernel() else "userspace"
 
 
 def implementation() -> str:

@@ -12,15 +12,16 @@ __all__ = ["make_switch"]
 def make_switch(node: Node) -> None:
     """Join a node's tenant ports to their networks."""
     lines = []
-    for e in (e for e in node.endpoints if e.machine == 1):
+    here = node.endpoints_on("linuxbridge")
+    for e in (e for e in here if e.machine == 1):
         bridge, tunnel = f"br{e.key}", f"vx{e.key}"
         lines += [
             f"link add name {bridge} mtu 1500 address {naming.mac(node.netns, bridge)} "
             "type bridge mcast_snooping 0",
             f"link add name {tunnel} mtu 1500 address {naming.mac(node.netns, tunnel)} type vxlan id {e.key} "
-            f"local {node.tunnel.ip} remote {node.tunnel_peer} dstport 4789 dev eth0",
+            f"local {node.underlay.ip} remote {node.underlay_peer} dstport 4789 dev eth0",
             f"link set {tunnel} master {bridge} up",
             f"link set {bridge} up",
         ]
-    lines += [f"link set {e.device} master br{e.key}" for e in node.endpoints]
+    lines += [f"link set {e.device} master br{e.key}" for e in here]
     commands.ip_batch(lines, netns=node.netns)

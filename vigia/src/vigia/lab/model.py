@@ -8,18 +8,30 @@ from dataclasses import dataclass
 from typing import Literal
 
 from vigia.errors import VigiaError
-from vigia.lab import naming, rules
+from vigia.lab import matching, naming, rules
+from vigia.lab.matching import Match, Rewrite
 from vigia.lab.naming import Layout
-from vigia.lab.schema import NodeSpec, PathSpec, TenantSpec
+from vigia.lab.schema import Host, NodeSpec, PathSpec, TenantSpec
 from vigia.lab.topology import Topology
 
-__all__ = ["Datapath", "Endpoint", "Installer", "Lab", "Link", "Node", "Target", "resolve"]
+__all__ = ["Datapath", "Endpoint", "Installer", "Lab", "Link", "Node", "Switch", "Target", "resolve"]
 
 Installer = Literal["ovs-ofctl", "os-ken"]
 """Who installs the rules of bridges that forward by OpenFlow alone."""
 
 Datapath = Literal["kernel", "userspace"]
 """Where Open vSwitch forwards: in its kernel module, or in ovs-vswitchd itself."""
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+Switch = Literal["linuxbridge", "openvswitch"]
+"""A virtual switch."""
+
+STAMP_PORT = 862
+"""Where probes are answered (RFC 8762 section 4.1)."""
+
+ASKS = 20862
+"""Where probes come from that OpenFlow rules know by their ports."""
 
 _BURST_SECONDS = 0.002  # a timer that is late by this much costs no throughput
 
@@ -31,6 +43,8 @@ class Endpoint:
     node: str
     tenant: str
     path: str
+    switch: Switch
+    """Which of the node's virtual switches it is on."""
     encap: str
     key: int
     vlan: int
@@ -47,6 +61,10 @@ class Endpoint:
     """Address of the same tenant's endpoint of the same number on the other node."""
     peer_mac: str
     rules_by: Installer = "ovs-ofctl"
+    match: Match | None = None
+    rewrite: Rewrite = "none"
+    address6: ipaddress.IPv6Interface | None = None
+    peer6: ipaddress.IPv6Address | None = None
 
     @property
     def mac(self) -> str:
@@ -63,9 +81,9 @@ class Station:
     netns: str
     address: ipaddress.IPv4Interface
     peer: ipaddress.IPv4Address
-    outer: ipaddress.IPv4Address | None
+    outer: Address | None
     """Address that an ipsec path goes out from."""
-    outer_peer: ipaddress.IPv4Address | None
+    outer_peer: Address | None
 
 
 @dataclass(frozen=True)
@@ -75,16 +93,24 @@ class Node:
     name: str
     peer: str
     link: str
-    switch: Literal["linuxbridge", "openvswitch"]
+    switch: Literal["linuxbridge", "openvswitch", "both"]
     netns: str
     agent: ipaddress.IPv4Address
-    underlay: ipaddress.IPv4Interface
-    underlay_peer: ipaddress.IPv4Address
-    tunnel: ipaddress.IPv4Interface
-    """Tunnel endpoint: the underlay address on a Linux bridge."""
-    tunnel_peer: ipaddress.IPv4Address
+    underlay: Host
+    underlay_peer: Address
+    tunnel: Host
+    """Tunnel endpoint of Open vSwitch; without it the underlay address, which is that of a Linux bridge."""
+    tunnel_peer: Address
     endpoints: tuple[Endpoint, ...]
     stations: tuple[Station, ...] = ()
+
+    def has(self, switch: Switch) -> bool:
+        """Whether the node has a virtual switch of that kind."""
+        return self.switch in (switch, "both")
+
+    def endpoints_on(self, switch: Switch) -> list[Endpoint]:
+        """Return the endpoints on one of the node's virtual switches."""
+        return [e for e in self.endpoints if e.switch == switch]
 
 
 @dataclass(frozen=True)
@@ -116,8 +142,16 @@ class Target:
     path: str
     tenant: str
     netns: str
-    address: ipaddress.IPv4Address
-    peer: ipaddress.IPv4Address
+    address: Address
+    peer: Address
+    asked_at: tuple[str, int] | None = None
+    """Address and UDP port that probes are sent to, where OpenFlow rules rewrite either."""
+    asks_from: int = 0
+    """UDP port that probes come from, where OpenFlow rules look at it."""
+    beside: str | None = None
+    """Namespace of the other machine, where both are on one node."""
+    again: bool = False
+    """By IPv6, what another target is by IPv4."""
 
 
 @dataclass(frozen=True)
@@ -160,10 +194,16 @@ class Lab:
     def paths_of(self, node: Node) -> list[PathSpec]:
         """Return the paths that a node is on."""
         stations = {s.path for s in node.stations}
+        overlays = {
+            p.name for p in self.topology.paths if p.kind == "overlay" and p.switch and node.has(p.switch)
+        }
         return [
             p
             for p in self.topology.paths
-            if p.kind == "direct" or p.name in stations or (p.kind == "overlay" and p.switch == node.switch)
+            if p.kind == "direct"
+            or p.name in stations
+            or p.name in overlays
+            or (p.kind == "local" and p.over in overlays)
         ]
 
     def tenants(self) -> list[TenantSpec]:
@@ -189,11 +229,25 @@ class Lab:
                         node.underlay_peer,
                     )
                 )
-            found += [
-                Target(node.name, node.peer, e.path, e.tenant, e.netns, e.address.ip, e.peer)
-                for e in node.endpoints
-                if e.path == path.name and e.machine == 1
-            ]
+            for e in node.endpoints:
+                if e.path == path.name and e.machine == 1:
+                    found += _across(node, e)
+            if path.kind == "local":
+                first, second = (
+                    self.endpoint(node.name, naming.INFRA, path.over or "", machine) for machine in (1, 2)
+                )
+                found.append(
+                    Target(
+                        node.name,
+                        node.name,
+                        path.name,
+                        naming.INFRA,
+                        first.netns,
+                        first.address.ip,
+                        second.address.ip,
+                        beside=second.netns,
+                    )
+                )
             found += [
                 Target(node.name, node.peer, s.path, naming.INFRA, s.netns, s.address.ip, s.peer)
                 for s in node.stations
@@ -209,6 +263,19 @@ class Lab:
             *(endpoint.netns for endpoint in self.endpoints),
             *(s.netns for node in self.nodes for s in node.stations if s.kind != "ipsec"),
         ]
+
+
+def _across(node: Node, e: Endpoint) -> Iterator[Target]:
+    """Yield the targets from a machine to the same tenant's on the other node, by IPv4 and by IPv6."""
+    asked_at = None
+    if e.rewrite == "ip":
+        asked_at = (matching.alias(e.address.network), STAMP_PORT)
+    elif e.rewrite == "udp_port":
+        asked_at = (str(e.peer), matching.ALIAS_PORT)
+    asks_from = ASKS if e.match in ("udp_port", "exact") else 0
+    yield Target(node.name, node.peer, e.path, e.tenant, e.netns, e.address.ip, e.peer, asked_at, asks_from)
+    if e.address6 is not None and e.peer6 is not None:
+        yield Target(node.name, node.peer, e.path, e.tenant, e.netns, e.address6.ip, e.peer6, again=True)
 
 
 def resolve(topology: Topology) -> Lab:
@@ -261,7 +328,7 @@ def _stations(
 ) -> Iterator[Station]:
     """Yield the stations of the first node of pair; those below others come first."""
     node, peer = pair
-    below = {
+    below: dict[str, tuple[str, Address, Address]] = {
         e.path: (e.netns, e.address.ip, e.peer)
         for e in endpoints
         if e.tenant == naming.INFRA and e.machine == 1
@@ -291,7 +358,7 @@ def _endpoints(
 ) -> Iterator[Endpoint]:
     """Yield the endpoints of the first node of pair, which is on that side of its link (0 or 1)."""
     node, peer = pair
-    paths = {p.name: p for p in topology.paths if p.switch == switch}
+    paths = {p.name: p for p in topology.paths if p.switch and switch in (p.switch, "both")}
     here = [n for n in topology.networks if n.path in paths]
     for vlan, network in enumerate(here, start=1):
         tenant, path, key = network.tenant, network.path, network.key
@@ -302,6 +369,7 @@ def _endpoints(
                 node=node,
                 tenant=tenant,
                 path=path,
+                switch=paths[path].switch or "linuxbridge",
                 encap=paths[path].encap or "",
                 key=key,
                 vlan=vlan,
@@ -314,4 +382,15 @@ def _endpoints(
                 peer=hosts[1 - side],
                 peer_mac=naming.mac(layout.endpoint_netns(peer, tenant, path, machine), "eth0"),
                 rules_by=paths[path].rules,
+                match=paths[path].match,
+                rewrite=paths[path].rewrite,
+                address6=_sixth(network.subnet6, machine, side),
+                peer6=ends.ip if (ends := _sixth(network.subnet6, machine, 1 - side)) else None,
             )
+
+
+def _sixth(subnet: ipaddress.IPv6Network | None, machine: int, side: int) -> ipaddress.IPv6Interface | None:
+    """Return the IPv6 address of the n-th machine on a side of its link."""
+    if subnet is None:
+        return None
+    return ipaddress.IPv6Interface(f"{subnet.network_address + 2 * machine - 1 + side}/{subnet.prefixlen}")

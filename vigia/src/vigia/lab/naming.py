@@ -15,6 +15,7 @@ __all__ = [
     "RESERVED_LAB",
     "Layout",
     "device",
+    "joined",
     "layout_of",
     "mac",
     "port",
@@ -45,8 +46,14 @@ def device(tenant: str, key: int, machine: int = 1) -> str:
 
 
 def port(node: str, tenant: str, key: int, machine: int = 1) -> str:
-    """Return the stable identity of a tenant's port, for example lb1-red-110."""
+    """Return the stable identity of a tenant's port, for example node1-red-110."""
     return f"{node}-{tenant_in_names(tenant)}-{key}{_further(machine)}"
+
+
+def joined(address: object, port: int) -> str:
+    """Return an IP address with a port."""
+    text = str(address)
+    return f"[{text}]:{port}" if ":" in text else f"{text}:{port}"
 
 
 def _further(machine: int) -> str:

@@ -13,7 +13,7 @@ from vigia.errors import VigiaError
 
 __all__ = ["FlowAction", "FlowRule", "translate"]
 
-IPV4, ARP, UDP, VLAN = 0x0800, 0x0806, 17, 0x8100
+IPV4, ARP, ICMP, UDP, VLAN = 0x0800, 0x0806, 1, 17, 0x8100
 UNTAGGED = 0
 """OFPVID_NONE."""
 
@@ -82,6 +82,7 @@ _FIELDS: Mapping[str, tuple[str, _Reader]] = {
 }
 _SHORT: Mapping[str, Mapping[str, Value]] = {
     "arp": {"eth_type": ARP},
+    "icmp": {"eth_type": IPV4, "ip_proto": ICMP},
     "udp": {"eth_type": IPV4, "ip_proto": UDP},
 }
 _SETS: Mapping[str, tuple[str, _Reader]] = {

@@ -20,7 +20,9 @@ from pathlib import Path
 
 from vigia.errors import VigiaError
 from vigia.host import commands, processes
-from vigia.lab.model import Endpoint, Installer, Node
+from vigia.lab import matching
+from vigia.lab.matching import Ends, Match
+from vigia.lab.model import ASKS, STAMP_PORT, Endpoint, Installer, Node
 from vigia.lab.naming import Layout
 
 __all__ = [
@@ -33,6 +35,7 @@ __all__ = [
     "install",
     "ports",
     "switch",
+    "tell_neighbours",
     "tunnel_ports",
 ]
 
@@ -100,8 +103,38 @@ def forwarding(node: Node) -> list[str]:
     rules: list[str] = []
     for key, tunnel in tunnels.items():
         members = [e for e in node.endpoints if e.mode == "openflow" and e.key == key]
-        rules += _network(members, numbers, tunnel)
+        if members[0].match is None:
+            rules += _network(members, numbers, tunnel)
+        else:
+            rules += _pair(members[0], members[0].match, numbers, tunnel)
     return rules
+
+
+def _pair(e: Endpoint, match: Match, numbers: dict[str, int], tunnel: int) -> Iterator[str]:
+    ends = Ends(
+        here=numbers[e.device],
+        tunnel=tunnel,
+        mac=e.mac,
+        peer_mac=e.peer_mac,
+        address=str(e.address.ip),
+        peer=str(e.peer),
+        alias=matching.alias(e.address.network),
+        asks=ASKS,
+        answers=STAMP_PORT,
+    )
+    return (f"cookie={e.key},{rule}" for rule in matching.pair(match, e.rewrite, ends))
+
+
+def tell_neighbours(node: Node) -> None:
+    """Have the machines know the hardware address of an alias, which nobody answers for."""
+    for e in node.endpoints:
+        known = {
+            "mac": (str(e.peer), matching.ALIAS_MAC),
+            "ip": (matching.alias(e.address.network), e.peer_mac),
+        }.get(e.rewrite)
+        if known:
+            address, mac = known
+            commands.ip_batch([f"neigh replace {address} lladdr {mac} dev eth0 nud permanent"], netns=e.netns)
 
 
 def _network(members: Sequence[Endpoint], numbers: dict[str, int], tunnel: int) -> Iterator[str]:

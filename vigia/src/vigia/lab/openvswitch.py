@@ -17,7 +17,7 @@ from vigia.host import commands, netns, processes
 from vigia.lab import naming, openflow
 from vigia.lab.model import Datapath, Endpoint, Node
 from vigia.lab.naming import Layout
-from vigia.lab.underlay import UNDERLAY_MTU
+from vigia.lab.underlay import UNDERLAY_MTU, add_address
 
 __all__ = [
     "DAEMONS",
@@ -56,15 +56,17 @@ def make_switch(node: Node, layout: Layout, datapath: Datapath) -> None:
     if datapath == "userspace":
         _make_physical(node)
     else:
-        commands.ip_batch([f"addr add {node.tunnel} dev eth0"], netns=node.netns)
+        commands.ip_batch([add_address(node.netns, "eth0", node.tunnel)], netns=node.netns)
     _start(node, layout)
     vsctl(layout, node.name, *_transaction(node, datapath))
     _check_interfaces(node, layout)
     if openflow.ports(node):
         openflow.install(openflow.switch(layout, node), openflow.forwarding(node))
+        openflow.tell_neighbours(node)
     if datapath == "userspace":
         commands.ip_batch(
-            [f"addr add {node.tunnel} dev br-phy", f"link set br-phy mtu {UNDERLAY_MTU} up"], netns=node.netns
+            [add_address(node.netns, "br-phy", node.tunnel), f"link set br-phy mtu {UNDERLAY_MTU} up"],
+            netns=node.netns,
         )
 
 
@@ -134,7 +136,7 @@ def _transaction(node: Node, datapath: Datapath) -> list[str]:
         # Tunnel packets are addressed to br-phy, and arrive only with the macvlan device's address.
         words += _bridge(node, "br-phy", kind, naming.mac(node.netns, PHYSICAL))
         words += ["--", "add-port", "br-phy", PHYSICAL]
-    for e in node.endpoints:
+    for e in node.endpoints_on("openvswitch"):
         identity = {
             "iface-id": e.port,
             "attached-mac": e.mac,
@@ -158,8 +160,8 @@ def _tunnel(node: Node, first: Endpoint, bridge: str, number: int | None) -> lis
     return [
         *("--", "add-port", bridge, name, f"tag={first.vlan}"),
         *("--", "set", "Interface", name, f"type={first.encap}"),
-        f"options:remote_ip={node.tunnel_peer}",
-        f"options:local_ip={node.tunnel.ip}",
+        f"options:remote_ip={json.dumps(str(node.tunnel_peer))}",
+        f"options:local_ip={json.dumps(str(node.tunnel.ip))}",
         f"options:key={first.key}",
         *_port_number(number),
     ]

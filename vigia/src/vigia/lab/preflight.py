@@ -11,7 +11,7 @@ from typing import Literal
 from vigia.errors import VigiaError
 from vigia.host import commands
 from vigia.lab import openflow, sriov, state
-from vigia.lab.model import Datapath, Lab
+from vigia.lab.model import Datapath, Lab, Node
 from vigia.lab.naming import Layout
 
 __all__ = [
@@ -89,7 +89,7 @@ FEATURES: tuple[KernelFeature, ...] = (
 
 def check(lab: Lab, datapath: Datapath) -> None:
     """Raise VigiaError for the first thing that is missing or taken. Leaves nothing behind."""
-    uses_ovs = any(n.switch == "openvswitch" for n in lab.nodes)
+    uses_ovs = any(n.has("openvswitch") for n in lab.nodes)
     check_rights()
     check_programs({**_PACKAGES, **(OVS_PACKAGES if uses_ovs else {})})
     if any(s.kind == "ipsec" for n in lab.nodes for s in n.stations):
@@ -147,9 +147,20 @@ def check_filesystem(known: str) -> None:
         raise VigiaError("the kernel has no BPF file system; use a kernel with CONFIG_BPF_SYSCALL")
 
 
-def choose_datapath(wish: Wish) -> Datapath:
-    """Return where Open vSwitch will forward. Raises VigiaError if the kernel is asked for and cannot."""
+def choose_datapath(wish: Wish, lab: Lab | None = None) -> Datapath:
+    """Return where Open vSwitch will forward. Raises VigiaError if the kernel is asked for and cannot.
+
+    A kernel gives the UDP port of VXLAN in a namespace either to Open vSwitch or to the devices of bridges.
+    """
     if wish == "userspace":
+        return "userspace"
+    shared = next((n.name for n in lab.nodes if _vxlan_twice(n)), None) if lab else None
+    if shared is not None:
+        if wish == "kernel":
+            raise VigiaError(
+                f"node {shared} has VXLAN on a Linux bridge and on Open vSwitch, and both cannot have UDP "
+                "port 4789 of one kernel; use --ovs-datapath userspace, or a node for each switch"
+            )
         return "userspace"
     loaded = Path("/sys/module/openvswitch").exists()
     if not loaded and commands.find("modprobe"):
@@ -160,6 +171,10 @@ def choose_datapath(wish: Wish) -> Datapath:
             "or a kernel with CONFIG_OPENVSWITCH"
         )
     return "kernel" if loaded else "userspace"
+
+
+def _vxlan_twice(node: Node) -> bool:
+    return len({e.switch for e in node.endpoints if e.encap == "vxlan"}) > 1
 
 
 def check_addresses(lab: Lab) -> None:

@@ -41,12 +41,16 @@ _RULES = """\
 
 - Names are unique among tenants, links, nodes and paths; `infra` (tenant), `wire` and `check` (nodes) and
   `test` (lab) are taken.
-- A link joins two nodes with the same switch; every node is on exactly one link.
+- A link joins two nodes with the same switch or switches; every node is on exactly one link.
 - Both ends of a link have their underlay addresses in one subnet, and their tunnel addresses in another;
   no two such subnets overlap, no address is used twice.
 - The tenants' guarantees together fit into 94% of every link. The queue holds at least two frames.
 - An overlay path has a switch that some link has, and an encapsulation that the switch has; there is at
   most one direct path.
+- A `local` path is over an overlay that learns addresses, where `_infra` has two machines or more on each
+  node.
+- A path with `match` has the mode `openflow`, and one network: of `_infra`, with one machine on each node and
+  a subnet of its own, a /29 or larger; `rewrite` comes with `match: udp_port`.
 - A tenant has at most one network on a path; keys are unique; subnets are /30 or larger and may overlap.
 - Addresses of agents are inside 127.0.0.0/8, each node's its own, none the stack's.
 
@@ -54,12 +58,12 @@ _RULES = """\
 
 | what | name | example |
 |---|---|---|
-| namespace of a node | `vigia-<lab>-<node>` | `vigia-demo-lb1` |
-| namespace of a machine | `vigia-<lab>-<node>-<tenant>-<path>` | `vigia-demo-lb1-red-linuxbridge-vxlan` |
-| namespace of a link's switch | `vigia-<lab>-wire-<link>` | `vigia-demo-wire-lb` |
+| namespace of a node | `vigia-<lab>-<node>` | `vigia-demo-node1` |
+| namespace of a machine | `vigia-<lab>-<node>-<tenant>-<path>` | `vigia-demo-node1-red-linuxbridge-vxlan` |
+| namespace of a link's switch | `vigia-<lab>-wire-<link>` | `vigia-demo-wire-lan` |
 | device of a port on its node | `<tenant>-<key>`, the tenant cut to 8 characters or fewer | `red-110` |
-| port, the label `port` | `<node>-<tenant>-<key>` | `lb1-red-110` |
-| files | `/run/vigia/<lab>/nodes/<node>/` | `/run/vigia/demo/nodes/lb1/probe.yaml` |
+| port, the label `port` | `<node>-<tenant>-<key>` | `node1-red-110` |
+| files | `/run/vigia/<lab>/nodes/<node>/` | `/run/vigia/demo/nodes/node1/probe.yaml` |
 
 In names, the tenant `_infra` is written `infra`; in labels it stays `_infra`.
 """

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable
 from itertools import combinations
 
 from vigia.lab import naming
-from vigia.lab.schema import NodeSpec, PathSpec, TopologySpec
+from vigia.lab.schema import NetworkSpec, NodeSpec, PathSpec, TopologySpec
 from vigia_config import fault
 
 __all__ = ["FRAME", "MAX_PORTS", "RULES", "agent_addresses", "check"]
@@ -164,7 +164,7 @@ def _link_rate(t: TopologySpec, index: int) -> None:
 
 def _tunnels(t: TopologySpec) -> None:
     for i, node in enumerate(t.nodes):
-        if node.switch == "openvswitch" and node.tunnel is None:
+        if node.switch != "linuxbridge" and node.tunnel is None:
             raise fault(("nodes", i), f"tunnel of {node.name} is missing", "add it, for example 10.99.3.1/24")
         if node.switch == "linuxbridge" and node.tunnel is not None:
             raise fault(
@@ -175,7 +175,7 @@ def _tunnels(t: TopologySpec) -> None:
 def _underlay(t: TopologySpec) -> None:
     """Both ends of a link are in one subnet, and no two subnets of the underlay overlap."""
     index = {n.name: i for i, n in enumerate(t.nodes)}
-    subnets: list[tuple[ipaddress.IPv4Network, Where]] = []
+    subnets: list[tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, Where]] = []
     addresses: list[tuple[object, Where]] = []
     for link in t.links:
         first, second = (index[name] for name in link.nodes)
@@ -198,13 +198,16 @@ def _underlay(t: TopologySpec) -> None:
 
 
 def _paths(t: TopologySpec) -> None:
-    switches = {n.switch for n in t.nodes}
+    switches = {s for n in t.nodes for s in (_ENCAPS if n.switch == "both" else (n.switch,))}
     direct = [i for i, p in enumerate(t.paths) if p.kind == "direct"]
     if len(direct) > 1:
         raise fault(("paths", direct[1], "kind"), "there is a direct path already", "keep one")
     for i, path in enumerate(t.paths):
         if path.kind in ("macvlan", "sriov", "ipsec"):
             _station(t, i, path)
+            continue
+        if path.kind == "local":
+            _local(t, i, path)
             continue
         for field in ("over", "subnet", "device"):
             if getattr(path, field):
@@ -234,6 +237,59 @@ def _station(t: TopologySpec, index: int, path: PathSpec) -> None:
     if below[path.over].kind == "overlay" and path.over not in measured:
         fix = f"give {naming.INFRA} a network on {path.over}"
         raise fault((*where, "over"), f"{naming.INFRA} has no machine there", fix)
+
+
+def _local(t: TopologySpec, index: int, path: PathSpec) -> None:
+    """A path between two machines of the operator's on one node."""
+    where: Where = ("paths", index)
+    for field in ("switch", "encap", "subnet", "device", *(["mode"] if path.mode != "normal" else [])):
+        if getattr(path, field):
+            raise fault((*where, field), "a path of kind local has none", "remove it")
+    overlays = [p.name for p in t.paths if p.kind == "overlay" and p.mode == "normal"]
+    if path.over not in overlays:
+        raise fault(
+            (*where, "over"), f'there is no overlay path "{path.over}"', f"write one of {_list(overlays)}"
+        )
+    there = sum(n.machines for n in t.networks if (n.tenant, n.path) == (naming.INFRA, path.over))
+    if there < 2:
+        raise fault(
+            (*where, "over"),
+            f"{naming.INFRA} has {there} machines on a node there",
+            f"write machines: 2 for the network of {naming.INFRA} on {path.over}",
+        )
+
+
+def _matches(t: TopologySpec) -> None:
+    """Rules that look at addresses alone tell networks apart by them, and know one machine on each node."""
+    paths = {p.name: p for p in t.paths}
+    for i, path in enumerate(t.paths):
+        if path.match is not None and path.mode != "openflow":
+            raise fault(
+                ("paths", i, "match"), "is for a path of mode openflow", "remove it, or write mode: openflow"
+            )
+        if path.rewrite != "none" and path.match != "udp_port":
+            raise fault(
+                ("paths", i, "rewrite"), "is for a path with match: udp_port", "add it, or remove rewrite"
+            )
+    taken: dict[ipaddress.IPv4Network, str] = {}
+    for i, network in enumerate(t.networks):
+        if network.path not in paths or paths[network.path].match is None:
+            continue
+        where: Where = ("networks", i)
+        if network.tenant != naming.INFRA or network.machines != 1:
+            fix = f"give {naming.INFRA} one machine there and nobody else any, or remove match"
+            raise fault(
+                (*where, "path"), f"the rules of {network.path} know one machine of {naming.INFRA}", fix
+            )
+        for subnet, path_name in taken.items():
+            if subnet.overlaps(network.subnet):
+                fix = "give each path with match a subnet of its own"
+                raise fault((*where, "subnet"), f'"{network.subnet}" overlaps with that of {path_name}', fix)
+        if network.subnet.num_addresses < 8:
+            raise fault(
+                (*where, "subnet"), f'"{network.subnet}" has no address to spare', "write a /29 or larger"
+            )
+        taken[network.subnet] = network.path
 
 
 def _installers(t: TopologySpec) -> None:
@@ -287,11 +343,29 @@ def _networks(t: TopologySpec) -> None:
         if network.subnet.num_addresses < 2 * network.machines + 2:
             fix = "write a /30 or larger" if network.machines == 1 else "write a shorter prefix"
             raise fault((*where, "subnet"), f'"{network.subnet}" is too small', fix)
+        if network.subnet6 is not None:
+            _subnet6(t, (*where, "subnet6"), network)
     _unique(
         ((f"{n.tenant} on {n.path}", ("networks", i)) for i, n in enumerate(t.networks)),
         "the network of",
         "a tenant has one network on a path",
     )
+
+
+def _subnet6(t: TopologySpec, where: Where, network: NetworkSpec) -> None:
+    subnet = network.subnet6
+    if subnet is None:
+        return
+    if subnet.is_multicast or subnet.is_link_local:
+        raise fault(where, f'"{subnet}" has no addresses of hosts', "write for example fd00:1::/64")
+    if subnet.num_addresses < 2 * network.machines + 2:
+        raise fault(where, f'"{subnet}" is too small', "write a shorter prefix")
+    if any(p.name == network.path and p.match is not None for p in t.paths):
+        raise fault(where, f"the rules of {network.path} know IPv4 alone", "remove it")
+
+
+def _shown(switch: str) -> str:
+    return "both switches" if switch == "both" else switch
 
 
 def _list(names: Iterable[str]) -> str:
@@ -315,12 +389,12 @@ def _keys(t: TopologySpec) -> None:
 
 def _ports(t: TopologySpec) -> None:
     switches = {p.name: p.switch for p in t.paths}
-    for switch in set(switches.values()):
-        count = sum(n.machines for n in t.networks if switches[n.path] == switch)
+    for switch in dict.fromkeys(n.switch for n in t.nodes):
+        count = sum(n.machines for n in t.networks if switch in (switches[n.path], "both"))
         if count > MAX_PORTS:
             raise fault(
                 ("networks",),
-                f"{count} endpoints on {switch} are too many for a node",
+                f"{count} endpoints on {_shown(switch)} are too many for a node",
                 f"keep at most {MAX_PORTS}",
             )
 
@@ -335,6 +409,7 @@ RULES: tuple[Callable[[TopologySpec], None], ...] = (
     _underlay,
     _paths,
     _installers,
+    _matches,
     _networks,
     _keys,
     _ports,

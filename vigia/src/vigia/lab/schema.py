@@ -14,11 +14,15 @@ from pydantic import BeforeValidator, Field, PlainSerializer
 from pydantic_core import PydanticCustomError
 
 from vigia.lab import naming
+from vigia.lab.matching import Match, Rewrite
 from vigia_config import Rate, Seconds, Strict
 
 __all__ = ["LinkSpec", "NetworkSpec", "NodeSpec", "PathSpec", "TenantSpec", "TopologySpec"]
 
 T = TypeVar("T")
+
+Host = ipaddress.IPv4Interface | ipaddress.IPv6Interface
+"""An address of the underlay and its network."""
 
 
 def _matching(pattern: str, what: str) -> BeforeValidator:
@@ -44,14 +48,14 @@ def _parsed(parse: Callable[[str], T], what: str, example: str) -> BeforeValidat
     return BeforeValidator(validate)
 
 
-def _interface(text: str) -> ipaddress.IPv4Interface:
-    address = ipaddress.IPv4Interface(text)
+def _interface(text: str) -> Host:
+    address = ipaddress.ip_interface(text)
     if "/" not in text or (address.network.num_addresses > 2 and address.ip in _ends(address.network)):
         raise ValueError(text)
     return address
 
 
-def _ends(network: ipaddress.IPv4Network) -> tuple[ipaddress.IPv4Address, ipaddress.IPv4Address]:
+def _ends(network: ipaddress.IPv4Network | ipaddress.IPv6Network) -> tuple[object, object]:
     return network.network_address, network.broadcast_address
 
 
@@ -73,12 +77,16 @@ Address = Annotated[
     ipaddress.IPv4Address, _parsed(ipaddress.IPv4Address, "an IPv4 address", "127.0.0.1"), _text
 ]
 Interface = Annotated[
-    ipaddress.IPv4Interface,
-    _parsed(_interface, "an IPv4 host address with its prefix length", "10.99.1.1/24"),
+    Host,
+    _parsed(_interface, "a host address with its prefix length", "10.99.1.1/24"),
     _text,
 ]
 Subnet = Annotated[
     ipaddress.IPv4Network, _parsed(ipaddress.IPv4Network, "an IPv4 network", "192.168.1.0/24"), _text
+]
+
+Subnet6 = Annotated[
+    ipaddress.IPv6Network, _parsed(ipaddress.IPv6Network, "an IPv6 network", "fd00:1::/64"), _text
 ]
 
 
@@ -114,15 +122,17 @@ class NodeSpec(Strict):
     """A compute node."""
 
     name: Name = Field(description="Name of the node, 1 to 12 lower-case letters and digits.")
-    switch: Literal["linuxbridge", "openvswitch"] = Field(
-        description="Virtual switch: `linuxbridge` or `openvswitch`; both ends of a link have the same."
+    switch: Literal["linuxbridge", "openvswitch", "both"] = Field(
+        description="Virtual switch: `linuxbridge`, `openvswitch`, or `both` side by side, so that what they "
+        "carry is compared on the same hosts; both ends of a link have the same."
     )
     underlay: Interface = Field(
-        description="Address on the link: the `direct` path, and the tunnel endpoint of a Linux bridge."
+        description="Address on the link, IPv4 or IPv6: the `direct` path, and the tunnel endpoint of a "
+        "Linux bridge."
     )
     tunnel: Interface | None = Field(
         default=None,
-        description="Tunnel endpoint of an `openvswitch` node, in another subnet; not for `linuxbridge`.",
+        description="Tunnel endpoint of Open vSwitch, in another subnet; not for `linuxbridge`.",
     )
     agent_address: Address | None = Field(
         default=None,
@@ -134,15 +144,18 @@ class PathSpec(Strict):
     """A configuration under comparison."""
 
     name: PathName = Field(description="Name of the path; the label `path`.")
-    kind: Literal["direct", "overlay", "macvlan", "sriov", "ipsec"] = Field(
+    kind: Literal["direct", "overlay", "local", "macvlan", "sriov", "ipsec"] = Field(
         description="`direct`: the underlay between the nodes of every link. "
         "`overlay`: the networks of tenants on the links of one switch. "
+        "`local`: between two of the operator's machines on one node, on the network of an overlay. "
         "`macvlan`: machines whose device bypasses the switch, on every link. "
         "`sriov`: machines whose device is a virtual function of a network card, on every link; "
         "the card joins them. "
         "`ipsec`: ESP, AES-256 with HMAC-SHA2, over another path."
     )
-    over: PathName | None = Field(default=None, description="The path that an `ipsec` path goes over.")
+    over: PathName | None = Field(
+        default=None, description="The path that an `ipsec` path goes over, or the overlay of a `local` path."
+    )
     subnet: Subnet | None = Field(
         default=None,
         description="Addresses of a `macvlan`, `sriov` or `ipsec` path: the first host on the link's first "
@@ -170,6 +183,21 @@ class PathSpec(Strict):
         description="Who installs the rules of an `openflow` path beforehand: `ovs-ofctl`, or an `os-ken` "
         "controller that ends once they are there. The same for all paths.",
     )
+    match: Match | None = Field(
+        default=None,
+        description="What the rules of an `openflow` path look at, which has one machine of the operator's "
+        "on each node: `in_port`; `mac` and `ip`, both addresses; `udp_port`, addresses and UDP ports; "
+        "`exact`, all twelve fields of OpenFlow 1.0. Without it the port and the destination's MAC address.",
+    )
+    rewrite: Rewrite = Field(
+        default="none",
+        description="What the rules write into probes beside `match: udp_port`: `mac` and `ip`, the peer's "
+        "address in place of an alias; `vlan_priority`; `ip_tos`; `udp_port`.",
+    )
+    optional: bool = Field(
+        default=False,
+        description="Leave the path out, and say so, where the machine lacks what it needs.",
+    )
 
 
 class NetworkSpec(Strict):
@@ -187,6 +215,11 @@ class NetworkSpec(Strict):
         description="Addresses of the endpoints: the first host on the link's first node, the second on its "
         "second. "
         "Networks may have the same subnet."
+    )
+    subnet6: Subnet6 | None = Field(
+        default=None,
+        description="IPv6 addresses beside these, numbered alike; networks may have the same. Not on a path "
+        "with `match`.",
     )
     machines: int = Field(
         default=1,

@@ -59,6 +59,8 @@ class PathReport:
     tenant: str
     source: str
     destination: str
+    ip: int
+    """Version of IP: 4 or 6."""
     sent: int
     received: int
     rtt_seconds: float | None
@@ -113,13 +115,14 @@ class LabReport:
                 ],
             ),
             table(
-                ["PATH", "TENANT", "FROM", "TO", "ANSWERED", "RTT ms", "STATE"],
+                ["PATH", "TENANT", "FROM", "TO", "IP", "ANSWERED", "RTT ms", "STATE"],
                 [
                     (
                         p.path,
                         p.tenant,
                         p.source,
                         p.destination,
+                        p.ip,
                         f"{p.received}/{p.sent}",
                         _ms(p.rtt_seconds),
                         _word(p.ok),
@@ -171,7 +174,15 @@ def examine(state: State) -> LabReport:
         t = trial.target
         report.paths.append(
             PathReport(
-                t.path, t.tenant, t.source, t.destination, trial.sent, trial.received, trial.rtt, trial.ok
+                t.path,
+                t.tenant,
+                t.source,
+                t.destination,
+                t.address.version,
+                trial.sent,
+                trial.received,
+                trial.rtt,
+                trial.ok,
             )
         )
         if not trial.ok:
@@ -216,7 +227,7 @@ def _node(lab: Lab, node: Node, datapath: Datapath, report: LabReport) -> None:
     try:
         devices = _devices(node.netns)
         problems += [f"{d} is down" for d in _switch_devices(node, datapath) if not _up(devices.get(d))]
-        if node.switch == "openvswitch":
+        if node.has("openvswitch"):
             daemons = {d.name: d.pid for d in openvswitch.daemons(lab.layout, node.name) if d.alive}
             problems += _ovs_problems(lab, node, datapath, daemons)
     except VigiaError as e:
@@ -228,7 +239,7 @@ def _node(lab: Lab, node: Node, datapath: Datapath, report: LabReport) -> None:
             node=node.name,
             namespace=node.netns,
             switch=node.switch,
-            datapath=datapath if node.switch == "openvswitch" else None,
+            datapath=datapath if node.has("openvswitch") else None,
             agent_address=str(node.agent),
             underlay=str(node.underlay),
             tunnel=str(node.tunnel),
@@ -242,11 +253,10 @@ def _node(lab: Lab, node: Node, datapath: Datapath, report: LabReport) -> None:
 def _switch_devices(node: Node, datapath: Datapath) -> Iterator[str]:
     """The devices that a node needs, beside its tenants' ports."""
     yield "eth0"
-    if node.switch == "linuxbridge":
-        for endpoint in node.endpoints:
-            yield f"br{endpoint.key}"
-            yield f"vx{endpoint.key}"
-    elif datapath == "userspace":
+    for endpoint in node.endpoints_on("linuxbridge"):
+        yield f"br{endpoint.key}"
+        yield f"vx{endpoint.key}"
+    if node.has("openvswitch") and datapath == "userspace":
         yield openvswitch.PHYSICAL
         yield "br-phy"
 

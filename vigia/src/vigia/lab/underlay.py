@@ -7,11 +7,20 @@ from pathlib import Path
 from vigia.host import commands, netns
 from vigia.lab import naming
 from vigia.lab.model import Endpoint, Lab, Link, Node
+from vigia.lab.schema import Host
 
-__all__ = ["UNDERLAY_MTU", "make_endpoint", "make_links", "make_namespaces", "make_node", "make_wire"]
+__all__ = [
+    "UNDERLAY_MTU",
+    "add_address",
+    "make_endpoint",
+    "make_links",
+    "make_namespaces",
+    "make_node",
+    "make_wire",
+]
 
 UNDERLAY_MTU = 1600
-"""Leaves room for a tenant's 1500 bytes in VXLAN (50) or GRE (42)."""
+"""Leaves room for a tenant's 1500 bytes in VXLAN (50, and 20 more over IPv6) or GRE."""
 
 # Off on underlay devices, so that the wire queues frames of MTU size, one by one.
 _SEGMENTATION = (
@@ -40,6 +49,15 @@ _SETTINGS = {
     "net/bridge/bridge-nf-call-iptables": "0",
     "net/bridge/bridge-nf-call-ip6tables": "0",
     "net/bridge/bridge-nf-call-arptables": "0",
+}
+
+
+# In this order: a device takes no address of its own when it gets IPv6.
+_IPV6 = {
+    "addr_gen_mode": "1",
+    "accept_ra": "0",
+    "router_solicitations": "0",
+    "disable_ipv6": "0",
 }
 
 
@@ -109,7 +127,7 @@ def make_node(node: Node) -> None:
     commands.ip_batch(
         [
             "link set lo up",
-            f"addr add {node.underlay} dev eth0",
+            add_address(node.netns, "eth0", node.underlay),
             "link set eth0 up",
             *(f"link set {e.device} up" for e in node.endpoints),
         ],
@@ -122,6 +140,22 @@ def make_endpoint(endpoint: Endpoint, *, checksum_offload: bool) -> None:
     if not checksum_offload:
         # ovs-vswitchd passes on half-made checksums as they are: TCP would be dead.
         commands.run(["ethtool", "-K", "eth0", "tx", "off", "tso", "off"], netns=endpoint.netns)
-    commands.ip_batch(
-        ["link set lo up", f"addr add {endpoint.address} dev eth0", "link set eth0 up"], netns=endpoint.netns
-    )
+    lines = ["link set lo up", f"addr add {endpoint.address} dev eth0", "link set eth0 up"]
+    if endpoint.address6 is not None:
+        lines.append(add_address(endpoint.netns, "eth0", endpoint.address6))
+    commands.ip_batch(lines, netns=endpoint.netns)
+
+
+def add_address(namespace: str, device: str, address: Host) -> str:
+    """Return the line for ip that gives a device an address; it has IPv6 then, if that is one."""
+    if address.version == 4:
+        return f"addr add {address} dev {device}"
+    netns.inside(namespace, lambda: _enable_ipv6(device))
+    return f"addr add {address} dev {device} nodad"
+
+
+def _enable_ipv6(device: str) -> None:
+    """Let a device of this namespace have IPv6: the addresses that it is given, none of its own accord."""
+    settings = Path("/proc/sys/net/ipv6/conf", device)
+    for key, value in _IPV6.items():
+        (settings / key).write_text(value)

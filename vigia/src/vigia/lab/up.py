@@ -8,7 +8,7 @@ from vigia.console import Steps
 from vigia.errors import VigiaError
 from vigia.host import netns
 from vigia.host.signals import Deferred, deferred
-from vigia.lab import clouds, down, preflight, state, status
+from vigia.lab import clouds, down, optional, preflight, state, status
 from vigia.lab.model import Datapath, Lab
 from vigia.lab.preflight import Wish
 from vigia.lab.state import Phase, State
@@ -25,6 +25,9 @@ def bring_up(lab: Lab, wish: Wish, steps: Steps, cloud: str = clouds.PLAIN) -> S
     SIGTERM or SIGHUP, what was made is removed. Raises VigiaError.
     """
     preflight.check_rights()
+    lab, left_out = optional.without_impossible(lab)
+    for path, reason in left_out.items():
+        steps.line(f"left out the path {path}: {reason}")
     with state.locked(lab.layout), deferred() as stop:
         present = state.read(lab.layout)
         if present and present.phase == "up" and netns.names(lab.layout.prefix):
@@ -54,7 +57,7 @@ def _already_up(lab: Lab, present: State, wish: Wish, steps: Steps, cloud: str) 
 def _make(lab: Lab, wish: Wish, steps: Steps, stop: Deferred, cloud: str) -> State:
     wanted = clouds.load(cloud)
     with steps.step("checking rights, programs, kernel and addresses") as done:
-        datapath = preflight.choose_datapath(wish)
+        datapath = preflight.choose_datapath(wish, lab)
         wanted.check(lab, datapath)
         done.append("checked rights, programs, kernel and addresses")
     stop.check()

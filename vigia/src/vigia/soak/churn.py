@@ -21,7 +21,7 @@ from vigia.errors import VigiaError
 from vigia.flood import order
 from vigia.flood import run as floods
 from vigia.host import commands, netns
-from vigia.lab import files, openvswitch
+from vigia.lab import files, ipsec, openvswitch
 from vigia.lab.files import ports
 from vigia.lab.model import Datapath, Endpoint, Lab, Node
 from vigia.soak.record import ChurnEvent
@@ -130,7 +130,7 @@ class Churn:
         )
         commands.ip_batch(["link set eth0 up"], netns=machine)
         commands.ip_batch([f"link set {device} up"], netns=node.netns)
-        if node.switch == "openvswitch":
+        if like.switch == "openvswitch":
             identity = {
                 "iface-id": f"{node.name}-{device}",
                 "vigia-tenant": like.tenant,
@@ -149,7 +149,7 @@ class Churn:
         self._await_port(node, device)
 
     def _unplug(self, node: Node, device: str) -> None:
-        if node.switch == "openvswitch":
+        if self._like(node).switch == "openvswitch":
             openvswitch.vsctl(self._lab.layout, node.name, "--if-exists", "del-port", "br-int", device)
         else:
             self._tell_ports(node, None)
@@ -200,7 +200,9 @@ class Churn:
         return f"{node.name} pings {like.tenant} on {like.path} as well"
 
     def _tell_targets(self, node: Node, like: Endpoint | None) -> None:
-        content: dict[str, Any] = {**files.contents(self._lab, node, self._datapath)["probe.yaml"]}
+        content: dict[str, Any] = {
+            **files.contents(self._lab, node, self._datapath, ipsec.datapath(self._lab))["probe.yaml"]
+        }
         if like is not None:
             further = {
                 "dst": node.peer,

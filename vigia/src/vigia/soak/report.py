@@ -54,6 +54,7 @@ def write(record: SoakRecord, found: Judgement, file: Path) -> Path:
 def pictures(record: SoakRecord) -> list[tuple[str, Figure]]:
     """Return the pictures and their names; what was not sampled has none. Floods are dotted lines."""
     series = record.series()
+    shown = _drawn(subject for _, subject in series)
     floods = [(e.at - record.plan.begun) / 3600 for e in record.events if e.what == "flood"]
     made = []
     for name, caption, quantities, unit, word in _PICTURES:
@@ -61,17 +62,20 @@ def pictures(record: SoakRecord) -> list[tuple[str, Figure]]:
         drawn = {
             (subject if len(wanted) == 1 else quantity): (hours, values / unit)
             for (quantity, subject), (hours, values) in series.items()
-            if quantity in wanted and _stands_for_its_kind(subject)
+            if quantity in wanted and subject in shown
         }
         if drawn:
             made.append((name, figures.courses(caption, drawn, word, marks=floods)))
     return made
 
 
-def _stands_for_its_kind(subject: str) -> bool:
-    """Whether a process is drawn: those of one node of each switch, and those of the site."""
-    node = subject.partition("@")[2]
-    return node in ("", "lb1", "ovs1") and (node != "ovs1" or subject.startswith("ovs"))
+def _drawn(subjects: Iterable[str]) -> set[str]:
+    """Return who is drawn: the processes of the site, and of each program of nodes the one of the first node."""
+    first: dict[tuple[str, bool], str] = {}
+    for subject in sorted(subjects):
+        program, at, _ = subject.partition("@")
+        first.setdefault((program, bool(at)), subject)
+    return set(first.values())
 
 
 def as_page(record: SoakRecord, found: Judgement, shown: Iterable[tuple[str, str]]) -> str:

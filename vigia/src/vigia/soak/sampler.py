@@ -157,7 +157,7 @@ class Sampler:
                     problems.append(f"{name}: does not run")
         except (OSError, ValueError, KeyError) as e:
             problems.append(f"supervisor: {e}")
-        for node in (n for n in self._lab.nodes if n.switch == "openvswitch"):
+        for node in (n for n in self._lab.nodes if n.has("openvswitch")):
             for daemon in openvswitch.daemons(self._lab.layout, node.name):
                 if daemon.alive:
                     found[f"{daemon.name}@{node.name}"] = daemon.pid

@@ -32,7 +32,8 @@ def _namespaces(lab: Lab, datapath: Datapath) -> str:
     underlay.make_namespaces(lab)
     underlay.make_links(lab)
     endpoints = sum(1 for _ in lab.endpoints)
-    return f"created {len(lab.nodes)} nodes, {endpoints} virtual machines, {len(lab.links)} links"
+    links = f"{len(lab.links)} link{'s' if len(lab.links) > 1 else ''}"
+    return f"created {len(lab.nodes)} nodes, {endpoints} virtual machines, {links}"
 
 
 def _wires(lab: Lab, datapath: Datapath) -> str:
@@ -45,22 +46,21 @@ def _wires(lab: Lab, datapath: Datapath) -> str:
 
 
 def _machines(lab: Lab, datapath: Datapath) -> str:
-    by_ovs = {n.name for n in lab.nodes if n.switch == "openvswitch"}
     for endpoint in lab.endpoints:
-        userspace = endpoint.node in by_ovs and datapath == "userspace"
+        userspace = endpoint.switch == "openvswitch" and datapath == "userspace"
         underlay.make_endpoint(endpoint, checksum_offload=not userspace)
     return "brought up the virtual machines"
 
 
 def _bridges(lab: Lab, datapath: Datapath) -> str:
-    nodes = [n for n in lab.nodes if n.switch == "linuxbridge"]
+    nodes = [n for n in lab.nodes if n.has("linuxbridge")]
     for node in nodes:
         linuxbridge.make_switch(node)
     return f"Linux bridge on {_names(n.name for n in nodes)}"
 
 
 def _ovs(lab: Lab, datapath: Datapath) -> str:
-    nodes = [n for n in lab.nodes if n.switch == "openvswitch"]
+    nodes = [n for n in lab.nodes if n.has("openvswitch")]
     for node in nodes:
         openvswitch.make_switch(node, lab.layout, datapath)
     return f"Open vSwitch ({datapath} datapath) on {_names(n.name for n in nodes)}"
@@ -82,7 +82,7 @@ def _stations(lab: Lab, datapath: Datapath) -> str:
 
 
 def _files(lab: Lab, datapath: Datapath) -> str:
-    return f"wrote {files.write(lab, datapath)} files below {lab.layout.directory}"
+    return f"wrote {files.write(lab, datapath, ipsec.datapath(lab))} files below {lab.layout.directory}"
 
 
 def _try(lab: Lab, datapath: Datapath) -> str:
@@ -94,7 +94,7 @@ def _try(lab: Lab, datapath: Datapath) -> str:
 
 def _buffers(lab: Lab, datapath: Datapath) -> str:
     """Comes after the first packets: only then ovs-vswitchd has the socket that it sends through."""
-    nodes = [n for n in lab.nodes if n.switch == "openvswitch"]
+    nodes = [n for n in lab.nodes if n.has("openvswitch")]
     if datapath == "kernel" or not nodes:
         return "no buffers to raise: the kernel forwards"
     pids = [openvswitch.vswitchd(lab.layout, node.name) for node in nodes]

@@ -17,20 +17,22 @@ __all__ = ["contents", "write"]
 _HEAD = "# Written by vigia lab up; changes are lost.\n"
 
 
-def contents(lab: Lab, node: Node, datapath: Datapath) -> dict[str, Mapping[str, object]]:
-    """Return the content of each of a node's files by file name."""
+def contents(
+    lab: Lab, node: Node, datapath: Datapath, esp: Datapath = "userspace"
+) -> dict[str, Mapping[str, object]]:
+    """Return the content of each of a node's files by file name; esp says where IPsec is done."""
     files: dict[str, Mapping[str, object]] = {
-        "probe.yaml": probe.content(lab, node, datapath),
+        "probe.yaml": probe.content(lab, node, datapath, esp),
         "exporter.yaml": exporter.content(lab, node),
         "enforcer.yaml": enforcer.content(lab, node),
         enforcer.SITE: enforcer.site(lab, node),
     }
-    if node.switch != "openvswitch":  # there the database has the identities
+    if node.has("linuxbridge"):  # the database of Open vSwitch has the identities of its own
         files[ports.FILE] = ports.content(node)
     return files
 
 
-def write(lab: Lab, datapath: Datapath) -> int:
+def write(lab: Lab, datapath: Datapath, esp: Datapath = "userspace") -> int:
     """Write the files of all nodes and the enforcers' secrets; return how many there are."""
     count = 1
     _write_secret(lab.layout.token_file, secrets.token_urlsafe(32))
@@ -40,7 +42,7 @@ def write(lab: Lab, datapath: Datapath) -> int:
         _write_secret(lab.layout.notice_keys(node.name), keys[node.name])
         count += 1
         lab.layout.pins(node.name).mkdir(mode=0o700)
-        for name, value in contents(lab, node, datapath).items():
+        for name, value in contents(lab, node, datapath, esp).items():
             (lab.layout.node(node.name) / name).write_text(dump(value))
             count += 1
     return count

@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 
+from vigia.lab import naming
 from vigia.lab.files import ports
 from vigia.lab.model import Lab, Node
 
@@ -23,7 +24,7 @@ def content(lab: Lab, node: Node) -> Mapping[str, object]:
         "token_file": str(lab.layout.token_file),
         "links": [{"device": "eth0", "rate": _rate(_link_rate(lab, node))}],
         "fast_loop": {
-            "listen": f"{node.underlay.ip}:{NOTICES}",
+            "listen": naming.joined(node.underlay.ip, NOTICES),
             "site_file": str(lab.layout.node(node.name) / SITE),
             "keys_file": str(lab.layout.notice_keys(node.name)),
         },
@@ -46,7 +47,7 @@ def site(lab: Lab, node: Node) -> Mapping[str, object]:
     return {
         "version": 1,
         "nodes": [
-            {"node": n.name, "address": f"{n.underlay.ip}:{NOTICES}", "tunnel": str(n.tunnel.ip)}
+            {"node": n.name, "address": naming.joined(n.underlay.ip, NOTICES), "tunnel": str(n.tunnel.ip)}
             for n in nodes
         ],
         "ports": [

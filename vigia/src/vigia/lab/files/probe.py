@@ -3,56 +3,168 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from vigia.lab import naming
-from vigia.lab.model import Datapath, Lab, Node, Target
+from vigia.lab.model import STAMP_PORT, Datapath, Lab, Node, Target
+from vigia.lab.naming import joined
 from vigia.lab.schema import PathSpec
 
 __all__ = ["content"]
 
-_STAMP_PORT = 862  # RFC 8762 section 4.1
 _BULK_PORT = 9876  # of vigia-probe; here it also answers the connections of tcp-connect probes
 _STAMP = {"name": "stamp-64", "protocol": "stamp", "size": 64, "interval": "50ms", "deadline": "1s"}
-_ECHO = {"name": "icmp-56", "protocol": "icmp", "size": 56, "interval": "1s", "deadline": "1s"}
+_ECHO = {
+    "name": "icmp-56",
+    "protocol": "icmp",
+    "size": 56,
+    "interval": "1s",
+    "deadline": "1s",
+    "path_mtu": {"interval": "10m"},
+}
+"""Searches the path MTU as well: tunnels and IPsec make it smaller."""
 _CONNECT = {"name": "tcp-connect", "protocol": "tcp-connect", "interval": "1s", "deadline": "1s"}
 
+_TECHNOLOGY = {"name": "stamp-128", "protocol": "stamp", "size": 128, "interval": "200ms", "deadline": "1s"}
+"""What compares OpenFlow rules, stations and IPsec, among themselves and with what is beneath them: there
+are many of them, so each is asked less often than what tenants use."""
 
-def content(lab: Lab, node: Node, datapath: Datapath) -> Mapping[str, object]:
-    """Return what the node reflects, and what it measures to its peer node.
+_IPV6 = {**_TECHNOLOGY, "name": "stamp-64-ipv6", "size": 64}
+"""What tenants have beside IPv4."""
 
-    Bulk tests of others are accepted; none are run, for they would load the links.
+_BULK_TCP = {"name": "bulk-tcp", "protocol": "tcp", "duration": "500ms", "max_bytes": 4_000_000}
+_BULK_UDP = {
+    "name": "bulk-udp",
+    "protocol": "udp",
+    "duration": "100ms",
+    "rates": ["100Mbit", "150Mbit", "200Mbit"],
+    "size": 1400,
+}
+"""Bursts that are short beside the windows of the comparison: 4 and 5.6 MB."""
+
+_BULK_SLOT = 10
+"""Seconds from one bulk test of a link to the next; each direction has every second slot."""
+
+_BULK_HOURLY = 1_000_000_000
+"""Bytes that a node sends in any hour at most: its 180 slots take 0.9 GB."""
+
+_BURNING = 0.99
+"""Share of a tenant's probes that have to be answered for bulk tests to be run."""
+
+
+def content(lab: Lab, node: Node, datapath: Datapath, esp: Datapath = "userspace") -> Mapping[str, object]:
+    """Return what the node reflects, and what it measures to its peer node and within itself.
+
+    esp says where IPsec is done.
     """
-    targets = lab.targets(node)
+    everything = lab.targets(node)
+    targets = [t for t in everything if not t.again]
+    sixth = [t for t in everything if t.again]
+    paths = {p.name: p for p in lab.paths_of(node)}
     operators = [t for t in targets if t.tenant == naming.INFRA]
-    direct = next((p.name for p in lab.paths_of(node) if p.kind == "direct"), None)
-    sources = {node.underlay.network} | {e.address.network for e in node.endpoints}
-    allowed = [str(n) for n in sorted(_merged(sources))]
+    usual = [t for t in targets if not _is_technology(paths[t.path])]
+    compared = _compared(operators, paths)
+    # Rules that look at UDP ports let pass what they know alone.
+    plain = [t for t in operators if paths[t.path].match is None and not t.beside]
+    direct = next((p.name for p in paths.values() if p.kind == "direct"), None)
+    allowed = [str(n) for n in _sources(node)]
+    ends = [(t.netns, t.address) for t in everything] + [(t.beside, t.peer) for t in targets if t.beside]
+    classes: list[Mapping[str, object]] = [
+        _STAMP,
+        *([_TECHNOLOGY] if compared else []),
+        *([_IPV6] if sixth else []),
+        _ECHO,
+        _CONNECT,
+    ]
     return {
         "node": node.name,
         "reflector": {
-            "listeners": [{"netns": t.netns, "address": f"{t.address}:{_STAMP_PORT}"} for t in targets],
+            "listeners": [
+                {"netns": netns, "address": joined(address, STAMP_PORT)}
+                for netns, address in dict.fromkeys(ends)
+            ],
             "allow": allowed,
             "max_rate": 10000,
         },
-        "paths": [_path(p, datapath) for p in lab.paths_of(node)],
-        "classes": [dict(_STAMP), dict(_ECHO), dict(_CONNECT)],
+        "paths": [_path(p, paths, datapath, esp) for p in paths.values()],
+        "classes": [dict(c) for c in classes],
         "targets": [
-            *(_stamp(t, direct) for t in targets),
-            *(_target(t, "icmp-56", str(t.peer)) for t in operators),
-            *(_target(t, "tcp-connect", f"{t.peer}:{_BULK_PORT}") for t in operators),
+            *(_stamp(t, _STAMP, direct) for t in usual),
+            *(_stamp(t, _TECHNOLOGY, direct) for t in compared),
+            *(_stamp(t, _IPV6, None) for t in sixth),
+            *(_target(t, "icmp-56", str(t.peer)) for t in plain),
+            *(_target(t, "tcp-connect", joined(t.peer, _BULK_PORT)) for t in plain),
         ],
-        "bulk": {
-            "listeners": [{"netns": t.netns, "address": f"{t.address}:{_BULK_PORT}"} for t in operators],
-            "allow": list(allowed),
-        },
+        "bulk": _bulk(node, plain, paths, allowed),
+        "objectives": [{"tenant": t, "ratio": _BURNING} for t in dict.fromkeys(_customers(targets))],
     }
 
 
-def _stamp(target: Target, direct: str | None) -> Mapping[str, object]:
+def _sources(node: Node) -> Iterator[ipaddress.IPv4Network | ipaddress.IPv6Network]:
+    """Yield the networks that probes come from."""
+    networks: list[ipaddress.IPv4Network | ipaddress.IPv6Network] = [
+        node.underlay.network,
+        *(e.address.network for e in node.endpoints),
+        *(e.address6.network for e in node.endpoints if e.address6 is not None),
+        *(s.address.network for s in node.stations),
+    ]
+    yield from ipaddress.collapse_addresses(n for n in networks if isinstance(n, ipaddress.IPv4Network))
+    yield from ipaddress.collapse_addresses(n for n in networks if isinstance(n, ipaddress.IPv6Network))
+
+
+def _customers(targets: Iterable[Target]) -> Iterator[str]:
+    return (t.tenant for t in targets if t.tenant != naming.INFRA)
+
+
+def _is_technology(path: PathSpec) -> bool:
+    """Whether a path is there for what it is made of: no tenant has it."""
+    return path.kind in ("macvlan", "sriov", "ipsec") or path.match is not None
+
+
+def _compared(operators: Sequence[Target], paths: Mapping[str, PathSpec]) -> list[Target]:
+    """Return the targets on technologies, and those on what they are compared with."""
+    found = [paths[t.path] for t in operators if _is_technology(paths[t.path])]
+    if not found:
+        return []
+    beneath = {p.over for p in found}
+    encaps = {p.encap for p in found if p.match is not None}
+    return [
+        t
+        for t in operators
+        if (path := paths[t.path]) in found
+        or path.kind == "direct"
+        or path.name in beneath
+        or (path.kind == "overlay" and path.switch == "openvswitch" and path.encap in encaps)
+    ]
+
+
+def _bulk(
+    node: Node, operators: Iterable[Target], paths: Mapping[str, PathSpec], allowed: Iterable[str]
+) -> Mapping[str, object]:
+    """Return the throughput tests: one at a time, every path in turn, none while a tenant suffers."""
+    ends = list(operators)
+    overlays = [t for t in ends if not _is_technology(paths[t.path])]
+    return {
+        "listeners": [{"netns": t.netns, "address": joined(t.address, _BULK_PORT)} for t in ends],
+        "allow": list(allowed),
+        "hourly_bytes": _BULK_HOURLY,
+        "slot": f"{_BULK_SLOT}s",
+        "nodes": sorted((node.name, node.peer)),
+        "classes": [dict(_BULK_TCP), dict(_BULK_UDP)],
+        "targets": [
+            *(_target(t, "bulk-tcp", joined(t.peer, _BULK_PORT)) for t in ends),
+            *(_target(t, "bulk-udp", joined(t.peer, _BULK_PORT)) for t in overlays),
+        ],
+    }
+
+
+def _stamp(target: Target, of: Mapping[str, object], direct: str | None) -> Mapping[str, object]:
     """Return a STAMP target, probed at the same moment as the direct path beneath it."""
-    content = _target(target, "stamp-64", f"{target.peer}:{_STAMP_PORT}")
-    if direct is None or target.path == direct:
+    address, port = target.asked_at or (str(target.peer), STAMP_PORT)
+    content = _target(target, str(of["name"]), joined(address, port))
+    if target.asks_from:
+        content = {**content, "source": f"{target.address}:{target.asks_from}"}
+    if direct is None or target.path == direct or target.beside:
         return content
     return {**content, "twin": direct}
 
@@ -69,25 +181,19 @@ def _target(target: Target, probe: str, address: str) -> Mapping[str, object]:
     }
 
 
-def _merged(networks: set[ipaddress.IPv4Network]) -> list[ipaddress.IPv4Network]:
-    return list(ipaddress.collapse_addresses(networks))
-
-
-def _path(path: PathSpec, datapath: Datapath) -> Mapping[str, object]:
-    if path.kind in ("macvlan", "sriov", "ipsec"):
-        return {
-            "name": path.name,
-            "dataplane": path.over or "none" if path.kind == "ipsec" else path.kind,
-            "encap": "esp" if path.kind == "ipsec" else "none",
-            "mode": "normal",
-            "security": "ipsec" if path.kind == "ipsec" else "none",
-            "layer": "overlay",
-            "placement": "remote",
-        }
+def _path(
+    path: PathSpec, paths: Mapping[str, PathSpec], datapath: Datapath, esp: Datapath
+) -> Mapping[str, object]:
+    """Return what a path is made of; one over another is that with IPsec, or without its tunnel."""
+    if path.over is not None:
+        below = _path(paths[path.over], paths, datapath, esp)
+        if path.kind == "local":
+            return {**below, "name": path.name, "encap": "none", "placement": "local"}
+        return {**below, "name": path.name, "security": f"ipsec-{esp}", "layer": "overlay"}
     dataplane = {None: "none", "linuxbridge": "linuxbridge", "openvswitch": f"ovs-{datapath}"}[path.switch]
     return {
         "name": path.name,
-        "dataplane": dataplane,
+        "dataplane": path.kind if path.kind in ("macvlan", "sriov") else dataplane,
         "encap": path.encap or "none",
         "mode": path.mode,
         "security": "none",

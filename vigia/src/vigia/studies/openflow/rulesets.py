@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from vigia.lab import matching
+from vigia.lab.matching import ALIAS_MAC, ALIAS_PORT, PRIORITY, REWRITES, TOS, Headers
 from vigia.lab.model import Endpoint
 
 __all__ = [
@@ -23,15 +25,8 @@ __all__ = [
     "rules",
 ]
 
-MATCHES = ("in_port", "mac", "ip", "udp_port", "exact", "normal")
+MATCHES = (*matching.MATCHES, "normal")
 """What a rule looks at; normal is no match but the switch's own learning."""
-
-ALIAS_MAC = "06:00:00:00:00:01"
-ALIAS_PORT = 9862
-TOS = 0xB8
-"""Expedited forwarding (RFC 3246), as the six upper bits of the field."""
-PRIORITY = 5
-"""IEEE 802.1Q priority that is set."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +45,7 @@ class SwitchedFlow:
     @property
     def alias(self) -> str:
         """Address in the server's network that nobody has."""
-        return str(self.server.address.network.broadcast_address - 1)
+        return matching.alias(self.server.address.network)
 
 
 @dataclass(frozen=True)
@@ -65,9 +60,6 @@ class Rewrite:
     """IP address that the client sends to, if not the server's."""
     port: int = 0
     mac: str = ""
-
-
-REWRITES = ("none", "mac", "ip", "vlan_priority", "ip_tos", "udp_port")
 
 
 def rewrite(name: str, flow: SwitchedFlow) -> Rewrite:
@@ -107,31 +99,25 @@ def rules(match: str, how: Rewrite, flow: SwitchedFlow) -> list[str]:
 def _match(match: str, flow: SwitchedFlow, how: Rewrite) -> tuple[str, str]:
     """Return the match there, before rewriting, and the match back."""
     client, server = flow.client, flow.server
-    sent_to = how.address or str(server.address.ip)
-    port = how.port or flow.server_port
-    mac = how.mac or server.mac
-    ends = f"nw_src={client.address.ip},nw_dst={sent_to}"
-    there = {
-        "in_port": f"in_port={flow.client_number}",
-        "mac": f"dl_src={client.mac},dl_dst={mac}",
-        "ip": f"dl_type=0x0800,{ends}",
-        "udp_port": f"udp,{ends},tp_src={flow.client_port},tp_dst={port}",
-    }
-    back = {
-        "in_port": f"in_port={flow.server_number}",
-        "mac": f"dl_src={server.mac},dl_dst={client.mac}",
-        "ip": f"dl_type=0x0800,nw_src={server.address.ip},nw_dst={client.address.ip}",
-        "udp_port": f"udp,nw_src={server.address.ip},nw_dst={client.address.ip},"
-        f"tp_src={flow.server_port},tp_dst={flow.client_port}",
-    }
-    if match == "exact":
-        return _exact(there), _exact(back)
-    return there[match], back[match]
-
-
-def _exact(parts: Mapping[str, str]) -> str:
-    """All twelve fields of OpenFlow 1.0; an untagged frame (dl_vlan=0xffff) has no priority to match."""
-    return f"{parts['in_port']},{parts['mac']},dl_vlan=0xffff,{parts['udp_port']},nw_tos=0"
+    there = Headers(
+        in_port=flow.client_number,
+        eth_src=client.mac,
+        eth_dst=how.mac or server.mac,
+        ip_src=str(client.address.ip),
+        ip_dst=how.address or str(server.address.ip),
+        udp_src=flow.client_port,
+        udp_dst=how.port or flow.server_port,
+    )
+    back = Headers(
+        in_port=flow.server_number,
+        eth_src=server.mac,
+        eth_dst=client.mac,
+        ip_src=str(server.address.ip),
+        ip_dst=str(client.address.ip),
+        udp_src=flow.server_port,
+        udp_dst=flow.client_port,
+    )
+    return matching.words(match, there), matching.words(match, back)
 
 
 def filler(count: int) -> Iterator[str]:
