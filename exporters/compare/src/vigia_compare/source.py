@@ -8,7 +8,7 @@ import numpy as np
 
 from vigia_compare import windows
 from vigia_compare.windows import Grid, Windowed
-from vigia_prometheus import Prometheus
+from vigia_prometheus import Prometheus, Sample
 from vigia_statistics.samples import Floats
 
 __all__ = ["AGAIN", "MOST_VALUES", "WHOLE", "Memory", "Source"]
@@ -113,3 +113,11 @@ class Source:
         if self._memory is None:
             return windows.read(self._prometheus, expression, grid)
         return self._memory.windows(self._prometheus, expression, grid)
+
+    def fresh(self, expression: str, grid: Grid) -> list[Windowed]:
+        """Evaluate an expression at the end of every window, and remember nothing."""
+        return windows.read(self._prometheus, expression, grid)
+
+    def instant(self, expression: str, at: float) -> list[Sample]:
+        """Evaluate an expression at one moment, Unix time."""
+        return self._prometheus.instant(expression, at)

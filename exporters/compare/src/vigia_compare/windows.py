@@ -65,13 +65,19 @@ class Grid:
         return moved // length if alike else None
 
     def question(self, expression: str) -> str:
-        """Return an expression with $window, $within and $half replaced by lengths.
+        """Return an expression with $window, $within, $half and $twice replaced by lengths.
 
         $within is a millisecond short of the window: ranges of Prometheus 2 hold both their ends, and what is
-        recorded just when a window begins is the one's before.
+        recorded just when a window begins is the one's before. $twice holds just two scrapes where one is made in
+        each window, so that a rate is of what the window counted.
         """
         length = round(self.window * 1000)
-        for word, value in (("$window", length), ("$within", length - 1), ("$half", length // 2)):
+        for word, value in (
+            ("$window", length),
+            ("$within", length - 1),
+            ("$half", length // 2),
+            ("$twice", 2 * length - 1),
+        ):
             expression = expression.replace(word, f"{value}ms")
         return expression
 

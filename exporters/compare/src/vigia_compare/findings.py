@@ -1,0 +1,124 @@
+"""What is said of two paths: the same words on the page, in JSON, in series and on the command line."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from vigia_compare.measures import MEASURES, Measure
+from vigia_compare.paths import Kind
+from vigia_compare.readings import Cell, Hosts
+from vigia_statistics.sequential import Scale
+from vigia_text import numbers
+
+__all__ = ["EQUIVALENT", "NO_COMMON_HOSTS", "OPEN", "Finding", "apart", "spelled"]
+
+EQUIVALENT = "equivalent"
+OPEN = "not known yet"
+NO_COMMON_HOSTS = "no common hosts"
+
+_SHOWN = 3
+"""Pairs of hosts that are spelled out."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Two paths of a cell."""
+
+    cell: Cell
+    a: str
+    b: str
+    kind: Kind
+    verdict: str
+    """The better path's name, EQUIVALENT, OPEN or NO_COMMON_HOSTS."""
+    scale: Scale = Scale.RATIO
+    """How the effect was computed: as a over b, or as a minus b."""
+    since: float = 0.0
+    """Unix time since which the verdict holds; 0 where there is none."""
+    began: float = 0.0
+    """Unix time since which evidence is counted; 0 where there is none."""
+    e_value: float = 0.0
+    """Evidence for a difference, after the correction for all that is judged together."""
+    e_equivalent: float = 0.0
+    """Evidence for a difference below the margin, corrected likewise."""
+    needed: float = 20.0
+    """The e-value that makes a verdict."""
+    ratio: tuple[float, float, float] | None = None
+    """Lower bound, estimate, upper bound of a over b; None where the difference was computed."""
+    shift: tuple[float, float, float] = (-math.inf, math.nan, math.inf)
+    """The same of a minus b, in the metric's unit; by the usual value of b where the ratio was computed."""
+    windows: int = 0
+    """Minutes in which both were measured, or pairs of runs."""
+    hosts: int = 0
+    """Pairs of hosts that both paths share."""
+    ahead: str = ""
+    """The path that is better by the estimate, sure or not; empty if neither is."""
+    words: str = ""
+    """What else decides the outcome, such as a data plane in user space."""
+
+    @property
+    def measure(self) -> Measure:
+        """The metric."""
+        return MEASURES[self.cell.metric]
+
+    @property
+    def progress(self) -> float:
+        """Share of the evidence that is there, on a logarithmic scale, 0 to 1; of what is further, if either is."""
+        if self.verdict not in (OPEN, NO_COMMON_HOSTS):
+            return 1.0
+        most = max(self.e_value, self.e_equivalent)
+        return min(1.0, math.log(most) / math.log(self.needed)) if most > 1.0 else 0.0
+
+    @property
+    def _cost(self) -> str:
+        """What the path with the greater value has above the other, with its interval; the underlay is no choice."""
+        lower, shift, upper = self.shift
+        if math.isnan(shift):
+            return f"nothing is known yet of {self.a} and {self.b}"
+        path, other = (self.a, self.b) if shift >= 0.0 else (self.b, self.a)
+        bounds = (lower, upper) if shift >= 0.0 else (-upper, -lower)
+        by = numbers.interval(abs(shift), *bounds, self.measure.unit)
+        return f"{path} has {by} above {other}"
+
+    @property
+    def said(self) -> str:
+        """The answer in words."""
+        if self.verdict == NO_COMMON_HOSTS:
+            return self.words
+        if self.verdict == EQUIVALENT:
+            return f"{self.a} and {self.b} are equivalent"
+        if self.kind is not Kind.CONTEST and self.scale is Scale.DIFFERENCE:
+            return self._cost
+        if self.verdict != OPEN:
+            return f"{self.verdict} is better than {self.b if self.verdict == self.a else self.a}"
+        if self.e_equivalent > max(self.e_value, 1.0):
+            return f"{self.a} and {self.b} look alike, e = {spelled(self.e_equivalent)} of {self.needed:g} needed"
+        so_far = f"e = {spelled(self.e_value)} of {self.needed:g} needed"
+        if not self.ahead:
+            return f"{self.a} and {self.b} do not differ so far, {so_far}"
+        return f"{self.ahead} is ahead of {self.b if self.ahead == self.a else self.a}, {so_far}"
+
+
+def spelled(e_value: float) -> str:
+    """Return an e-value in two digits or whole, never rounded up: 19.9 of 20 is not enough."""
+    if e_value >= 1e4:
+        return f"1e{math.floor(math.log10(e_value))}"
+    scale = 1.0 if e_value >= 10.0 else 10.0
+    return f"{math.floor(e_value * scale) / scale:g}"
+
+
+def apart(a: str, hosts_a: list[Hosts], b: str, hosts_b: list[Hosts]) -> str:
+    """Return why two paths that share no hosts cannot be compared, and what would tell."""
+    return (
+        f"{a} ({_hosts(hosts_a)}) and {b} ({_hosts(hosts_b)}) share no pair of hosts: hosts and technology cannot be "
+        f"told apart; {b} between {_host(hosts_a[0])} as well, or twins of both on the underlay, would tell"
+    )
+
+
+def _hosts(hosts: list[Hosts]) -> str:
+    more = f" and {len(hosts) - _SHOWN} more" if len(hosts) > _SHOWN else ""
+    return ", ".join(_host(h) for h in hosts[:_SHOWN]) + more
+
+
+def _host(hosts: Hosts) -> str:
+    return f"{hosts[0]}-{hosts[1]}"
