@@ -80,7 +80,9 @@ cli = frame.command_line(PROGRAM)
 @click.option(
     "--since", help="Count what was recorded this far back, and no more; default: say what the service says."
 )
-@click.option("--at", "moment", help="Of the past: 2026-01-31T12:00:00Z, Unix seconds, or how long ago, as 2h.")
+@click.option(
+    "--at", "moment", help="Of the past: 2026-01-31T12:00:00Z, Unix seconds, or how long ago, as 2h."
+)
 @click.option("--window", help="With --since, the length of a window, whole minutes.")
 @click.option(
     "--metric", "metrics", multiple=True, type=click.Choice(tuple(MEASURES)), help="Repeatable; default: all."
@@ -123,7 +125,9 @@ def report(  # noqa: PLR0913
         raise click.UsageError("--window: goes with --since or --against; the service's windows are its own")
     earlier = _seconds("--against", against) if against is not None else None
     most = 60.0 if earlier is not None else MAX_WINDOWS
-    length = _seconds("--window", window) if window is not None else MINUTE * math.ceil(period / most / MINUTE)
+    length = (
+        _seconds("--window", window) if window is not None else MINUTE * math.ceil(period / most / MINUTE)
+    )
     if earlier is not None and period < minimum_windows * length:
         raise click.UsageError(
             f"--since: {period:g}s is shorter than {minimum_windows} windows of {length:g}s; write at least "

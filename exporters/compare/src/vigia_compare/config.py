@@ -92,7 +92,7 @@ class Config(Strict):
     period: Seconds = 7200.0
     """What is shown of each path, and how far back evidence begins where none was kept."""
     state: Annotated[Path, absolute("/var/lib/vigia-compare/state.json")] | None = None
-    """File in which evidence outlives the program; none: it begins anew with the recorded windows of a period."""
+    """File in which evidence outlives the program; none: it begins anew with the windows of a period."""
     attribution_window: Seconds = 60.0
     """Whole minutes as well: at least four scrapes of what the nodes count."""
     attribution_period: Seconds = 3600.0

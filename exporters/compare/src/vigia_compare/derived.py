@@ -69,7 +69,9 @@ def _element(f: Finding, path: PathAttributes | None, without: PathAttributes | 
     if path is None or without is None:
         return ""
     if f.kind is Kind.REFERENCE:
-        overlay = path.layer == "overlay" and without.layer == "underlay" and path.security == without.security
+        overlay = (
+            path.layer == "overlay" and without.layer == "underlay" and path.security == without.security
+        )
         return elements(path, without) or (f"overlay {name}" if overlay else "")
     return elements(path, without)
 
@@ -87,5 +89,9 @@ def speedups(findings: Sequence[Finding], known: Known) -> list[Speedup]:
         if elements(b, a) == "mode openflow":
             out.append(Speedup(f.b, f.a, f.cell, ratio, lower, upper))
         elif elements(a, b) == "mode openflow":
-            out.append(Speedup(f.a, f.b, f.cell, 1.0 / ratio, 1.0 / upper, 1.0 / lower if lower > 0.0 else float("inf")))
+            out.append(
+                Speedup(
+                    f.a, f.b, f.cell, 1.0 / ratio, 1.0 / upper, 1.0 / lower if lower > 0.0 else float("inf")
+                )
+            )
     return out

@@ -79,7 +79,8 @@ class Ledger:
         """Go on where ``as_data`` stopped. Raises ValueError where data are not such, or of other terms."""
         if not isinstance(data, dict) or set(data) != {"evidence", "levels"}:
             raise ValueError("it is damaged: evidence or levels are missing")
-        return cls(agreed, Book.from_data(data["evidence"], agreed), Levels.from_data(data["levels"], agreed.margins))
+        book = Book.from_data(data["evidence"], agreed)
+        return cls(agreed, book, Levels.from_data(data["levels"], agreed.margins))
 
     def reset(self, path: str = "") -> int:
         """Begin anew with a path, or with all; return with how many pairs."""
@@ -88,7 +89,7 @@ class Ledger:
 
 
 def evaluate(source: Source, config: Config, now: float, ledger: Ledger) -> Evaluation:
-    """Ask Prometheus and compute. Raises PrometheusError; then nothing is known, and the ledger is as before."""
+    """Ask Prometheus and compute. Raises PrometheusError; then the ledger is as before."""
     end = source.last_recorded(now)
     grid = Grid.before(end, config.window, config.period)
     short = Grid.before(end, config.attribution_window, config.attribution_period)

@@ -13,7 +13,7 @@ import numpy as np
 from vigia_compare.findings import EQUIVALENT, NO_COMMON_HOSTS, OPEN, Finding
 from vigia_compare.pairing import Apart, Side, Sides, question, sides
 from vigia_compare.paths import Kind, Known
-from vigia_compare.readings import Hosts, Readings
+from vigia_compare.readings import Readings
 from vigia_statistics.sequential import Family, LossPair, Pair, Said, Scale, Verdict
 
 __all__ = ["FINE", "FINE_WINDOW", "Book", "Terms"]
@@ -53,7 +53,12 @@ class Terms:
 
     def as_data(self) -> dict[str, Any]:
         """Return them as JSON holds them."""
-        return {"alpha": self.alpha, "window": self.window, "tenant": self.tenant, "margins": dict(self.margins)}
+        return {
+            "alpha": self.alpha,
+            "window": self.window,
+            "tenant": self.tenant,
+            "margins": dict(self.margins),
+        }
 
 
 @dataclass
@@ -85,7 +90,7 @@ class Book:
     def __init__(self, terms: Terms) -> None:
         self.terms = terms
         self._families = {kind: Family(terms.alpha) for kind in ("contest", "cost")}
-        """The underlay and elements are no contestants: what they say does not take from what may be said of those."""
+        """Costs are no contest: judging them does not take from what may be said of those."""
         self._watched: dict[str, _Watched] = {}
         self._apart: dict[tuple[Any, ...], Apart] = {}
         self._verdicts: dict[str, Verdict] = {}
@@ -97,7 +102,7 @@ class Book:
     # What is taken in
 
     def news(self, known: Known, now: float) -> bool:
-        """Note which paths there are; return whether one of them is so new that windows of seconds are needed."""
+        """Note which paths there are; return whether one is so new that windows of seconds are needed."""
         there = {f"{n}\n{p}\n{known.of(n, p).fingerprint}" for n, p in known.by_node}
         self._paths = {p: self._paths.get(p, now) for p in there}
         return any(now - first < FINE for first in self._paths.values())
@@ -112,7 +117,9 @@ class Book:
             found += compared
             if not fine:
                 cells = {cell for cell in r.cells}
-                self._apart = {k: v for k, v in self._apart.items() if v.cell.metric not in {c.metric for c in cells}}
+                self._apart = {
+                    k: v for k, v in self._apart.items() if v.cell.metric not in {c.metric for c in cells}
+                }
                 self._apart |= {(u.cell, u.a, u.b): u for u in unlike}
         grid = readings[0].grid
         followed = [s for s in found if self._follow(s, grid.start, grid.window, grid.end, fine)]
@@ -129,7 +136,10 @@ class Book:
         watched = self._watched.get(key)
         if watched is not None and watched.fingerprint != s.fingerprint:
             self._forget(key)
-            _log.info("starts anew: a path was configured anew", extra={"a": s.side.a, "b": s.side.b, "metric": measure})
+            _log.info(
+                "starts anew: a path was configured anew",
+                extra={"a": s.side.a, "b": s.side.b, "metric": measure},
+            )
             watched = None
         if watched is None:
             watched = self._begin(s, start, window, fine, "a path was configured anew" if s.since else "")
@@ -147,7 +157,7 @@ class Book:
         return watched.seen if s.runs else self._families[_family(s.side)].pairs[s.side.key].last
 
     def _begin(self, s: Sides, start: float, window: float, fine: bool, why: str) -> _Watched | None:
-        """Begin evidence with the first window of both paths as they are now; None to wait for finer windows."""
+        """Begin with the first window of both paths as they are now; None to wait for finer windows."""
         times = start + window * np.arange(s.a.size)
         both = np.isfinite(s.a) & np.isfinite(s.b) & (times - window >= s.since - _TOUCHING)
         usable = np.flatnonzero(both)
@@ -176,19 +186,21 @@ class Book:
         pair = self._families[_family(s.side)].pairs[s.side.key]
         if s.runs:
             return at > watched.seen and self._run(watched, pair, s, i, at)
-        if at - window < pair.last - _TOUCHING or (watched.fine_until and at > watched.fine_until and window < 60.0):
+        if at - window < pair.last - _TOUCHING or (
+            watched.fine_until and at > watched.fine_until and window < 60.0
+        ):
             return False
         a, b = float(s.a[i]), float(s.b[i])
         if not (math.isfinite(a) and math.isfinite(b)):
             return False
         if isinstance(pair, LossPair):
-            assert s.sent_a is not None and s.sent_b is not None  # noqa: S101 - for the type checker: it is loss
+            assert s.sent_a is not None and s.sent_b is not None  # noqa: S101 - for the type checker
             return pair.update_counts(at, a, float(s.sent_a[i]), b, float(s.sent_b[i]))
         return pair.update(at, a, b)
 
     @staticmethod
     def _run(watched: _Watched, pair: Pair, s: Sides, i: int, at: float) -> bool:
-        """Pair each path's next run with the other's next: they never run at one time, so as to share no link."""
+        """Pair each path's next run with the other's next: they never run at one time."""
         watched.seen = at
         for hosts, values in s.runs.items():
             kept = watched.runs.setdefault("\n".join(hosts), [None, None, None, None])
@@ -212,7 +224,9 @@ class Book:
 
     # What is said
 
-    def findings(self, at: float, levels: Mapping[tuple[Any, str], float], shown_after: float) -> list[Finding]:
+    def findings(
+        self, at: float, levels: Mapping[tuple[Any, str], float], shown_after: float
+    ) -> list[Finding]:
         """Return what is known of every pair that was measured after a moment.
 
         ``levels`` are the usual values by cell and path: ratios are told in the metric's unit by them.
@@ -225,7 +239,10 @@ class Book:
             for key, w in self._watched.items()
             if key in self._verdicts and w.shown >= shown_after
         ]
-        found += [Finding(u.cell, u.a, u.b, Kind.CONTEST, NO_COMMON_HOSTS, words=u.words) for u in self._apart.values()]
+        found += [
+            Finding(u.cell, u.a, u.b, Kind.CONTEST, NO_COMMON_HOSTS, words=u.words)
+            for u in self._apart.values()
+        ]
         return sorted(found, key=lambda f: (f.cell, f.kind, f.a, f.b, f.scale))
 
     def _prune(self, at: float) -> None:
@@ -321,7 +338,9 @@ def _finding(w: _Watched, v: Verdict, levels: Mapping[tuple[Any, str], float]) -
         e_equivalent=v.e_equivalent,
         needed=v.needed,
         ratio=ratio,
-        shift=effect if ratio is None else (usual * (v.lower - 1.0), usual * (v.estimate - 1.0), usual * (v.upper - 1.0)),
+        shift=effect
+        if ratio is None
+        else (usual * (v.lower - 1.0), usual * (v.estimate - 1.0), usual * (v.upper - 1.0)),
         windows=v.windows,
         hosts=w.hosts,
         ahead={Said.A: side.a, Said.B: side.b}.get(v.ahead, "") if v.ahead else "",

@@ -77,14 +77,18 @@ def _samples(evaluation: Evaluation | None) -> Iterator[Sample]:
         yield "vigia_compare_minimum_detectable_loss_ratio", labels, floor
     for level in evaluation.levels:
         yield from _level(level)
-    for cost in evaluation.costs:
-        yield from _cost(cost)
-    for speedup in evaluation.speedups:
-        yield from _speedup(speedup)
+    yield from _figures(evaluation)
     for found in evaluation.interference:
         yield from _interference(found)
     for lossy in evaluation.losses:
         yield from _losses(lossy)
+
+
+def _figures(evaluation: Evaluation) -> Iterator[Sample]:
+    for cost in evaluation.costs:
+        yield from _cost(cost)
+    for speedup in evaluation.speedups:
+        yield from _speedup(speedup)
 
 
 def _key(cell: Cell) -> tuple[str, ...]:

@@ -63,7 +63,7 @@ class Finding:
 
     @property
     def progress(self) -> float:
-        """Share of the evidence that is there, on a logarithmic scale, 0 to 1; of what is further, if either is."""
+        """Share of the evidence that is there, of logarithms, 0 to 1; of what is further, if either is."""
         if self.verdict not in (OPEN, NO_COMMON_HOSTS):
             return 1.0
         most = max(self.e_value, self.e_equivalent)
@@ -71,7 +71,7 @@ class Finding:
 
     @property
     def _cost(self) -> str:
-        """What the path with the greater value has above the other, with its interval; the underlay is no choice."""
+        """What the path with the greater value has above the other, with its interval."""
         lower, shift, upper = self.shift
         if math.isnan(shift):
             return f"nothing is known yet of {self.a} and {self.b}"
@@ -91,9 +91,14 @@ class Finding:
             return self._cost
         if self.verdict != OPEN:
             return f"{self.verdict} is better than {self.b if self.verdict == self.a else self.a}"
-        if self.e_equivalent > max(self.e_value, 1.0):
-            return f"{self.a} and {self.b} look alike, e = {spelled(self.e_equivalent)} of {self.needed:g} needed"
-        so_far = f"e = {spelled(self.e_value)} of {self.needed:g} needed"
+        return self._so_far
+
+    @property
+    def _so_far(self) -> str:
+        alike = self.e_equivalent > max(self.e_value, 1.0)
+        so_far = f"e = {spelled(self.e_equivalent if alike else self.e_value)} of {self.needed:g} needed"
+        if alike:
+            return f"{self.a} and {self.b} look alike, {so_far}"
         if not self.ahead:
             return f"{self.a} and {self.b} do not differ so far, {so_far}"
         return f"{self.ahead} is ahead of {self.b if self.ahead == self.a else self.a}, {so_far}"
@@ -110,8 +115,8 @@ def spelled(e_value: float) -> str:
 def apart(a: str, hosts_a: list[Hosts], b: str, hosts_b: list[Hosts]) -> str:
     """Return why two paths that share no hosts cannot be compared, and what would tell."""
     return (
-        f"{a} ({_hosts(hosts_a)}) and {b} ({_hosts(hosts_b)}) share no pair of hosts: hosts and technology cannot be "
-        f"told apart; {b} between {_host(hosts_a[0])} as well, or twins of both on the underlay, would tell"
+        f"{a} ({_hosts(hosts_a)}) and {b} ({_hosts(hosts_b)}) share no pair of hosts: hosts and technology "
+        f"cannot be told apart; {b} between {_host(hosts_a[0])} as well, or twins of both on the underlay, would tell"
     )
 
 

@@ -1,4 +1,4 @@
-"""Each path by itself: did its own level change for good? Watched all the time, with few false alarms a month."""
+"""Each path by itself: did its own level change for good? With few false alarms a month."""
 
 from __future__ import annotations
 
@@ -100,7 +100,11 @@ class Levels:
     def changed(self, at: float) -> list[Level]:
         """Return the paths whose level changed; the series that nobody measures any more are forgotten."""
         self._series = {k: s for k, s in self._series.items() if at - s.seen <= _KEPT}
-        found = [Level(s.cell, s.path, s.hosts, s.detector.change) for s in self._series.values() if s.detector.change]
+        found = [
+            Level(s.cell, s.path, s.hosts, s.detector.change)
+            for s in self._series.values()
+            if s.detector.change
+        ]
         return sorted(found, key=lambda f: (f.cell, f.path, f.hosts))
 
     def reset(self, path: str = "") -> None:

@@ -24,8 +24,7 @@ class Measure:
     """Which way is better."""
     expression: str
     margin: float
-    """Differences below this share of the worse path's value do not matter to anybody: "equivalent". For loss the
-    difference of the two ratios itself."""
+    """Differences below it matter to nobody: "equivalent". A share; of loss a difference of ratios."""
     runs: bool = False
     """The value is that of the last run and stays until the next: equal neighbours are one run."""
     twins: str = ""
@@ -46,7 +45,7 @@ def _counted(counter: str, more: str = "") -> str:
 
 
 LOST = _counted("vigia_probe_lost_total", ',cause!~"send_error|local_overflow|reflector_overflow"')
-"""Probes of a window that the network lost, by path, class and hosts; what sockets dropped is not the network's."""
+"""Probes of a window that the network lost; what sockets dropped is not the network's."""
 
 SENT = _counted("vigia_probe_sent_total")
 """Probes of a window."""
@@ -55,7 +54,8 @@ SENT = _counted("vigia_probe_sent_total")
 def _goodput(protocol: str) -> str:
     """The last run; rates of UDP apart, since another rate is another question."""
     selector = f'{{tenant="TENANT",protocol="{protocol}"}}[$within]'
-    return f"avg by (src, dst, path, probe, rate) (last_over_time(vigia_bulk_goodput_bytes_per_second{selector}))"
+    last = f"last_over_time(vigia_bulk_goodput_bytes_per_second{selector})"
+    return f"avg by (src, dst, path, probe, rate) ({last})"
 
 
 def _raw(quantile: str, metric: str, more: str = "") -> str:

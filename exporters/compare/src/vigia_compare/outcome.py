@@ -57,8 +57,8 @@ def compared(config: Config, asked: Asked) -> tuple[str, dict[str, Any], list[Co
             if said is None:
                 when = datetime.fromtimestamp(asked.at, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
                 raise ServiceError(
-                    f"vigia-compare said nothing at {when} that {config.prometheus} has; write --since 1h to compare "
-                    "what is recorded"
+                    f"vigia-compare said nothing at {when} that {config.prometheus} has; write "
+                    "--since 1h to compare what is recorded"
                 )
             found = said
     held = held_by_findings(asked.conditions, found.findings)
@@ -74,8 +74,8 @@ def held_by_findings(conditions: Sequence[Condition], findings: Sequence[Finding
     for c in conditions:
         if frozenset((c.path, c.other)) not in pairs:
             raise ServiceError(
-                f"--fail-if {c.text}: these two are not compared: they share no pair of hosts, are unlike, or are not "
-                "measured; see the pairs without --fail-if"
+                f"--fail-if {c.text}: these two are not compared: they share no pair of hosts, are unlike, "
+                "or are not measured; see the pairs without --fail-if"
             )
     decided = [f for f in findings if f.verdict not in (EQUIVALENT, OPEN, NO_COMMON_HOSTS)]
     worse = {(f.b if f.verdict == f.a else f.a, f.verdict) for f in decided}

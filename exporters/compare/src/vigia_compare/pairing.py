@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from vigia_compare.findings import apart
 from vigia_compare.measures import MEASURES
@@ -111,7 +112,7 @@ def _kind(known: Known, src_a: str, a: str, src_b: str, b: str) -> Kind | None:
     return kind(known.of(src_a, a), known.of(src_b, b))
 
 
-def _compared(
+def _compared(  # noqa: PLR0913
     readings: Readings, cell: Cell, a: str, b: str, shared: Sequence[Hosts], known: Known
 ) -> Iterator[Sides]:
     """Yield what is compared of two paths on the hosts that they share, once for each scale."""
@@ -124,7 +125,14 @@ def _compared(
     since = max(known.since(s, p) for p in (a, b) for s, _ in shared)
     for scale in _scales(cell, why, of_a, of_b):
         side = Side(cell, a, b, why, scale)
-        made = Sides(side, shared, " ".join(parts), since, data_planes(a, of_a, b, of_b), *_values(readings, side, shared))
+        made = Sides(
+            side,
+            shared,
+            " ".join(parts),
+            since,
+            data_planes(a, of_a, b, of_b),
+            *_values(readings, side, shared),
+        )
         if MEASURES[cell.metric].rare:
             made = _counted(made, readings)
         elif MEASURES[cell.metric].runs:
@@ -134,7 +142,7 @@ def _compared(
 
 
 def _scales(cell: Cell, why: Kind, a: PathAttributes, b: PathAttributes) -> list[Scale]:
-    """Contests are told by ratio. Costs add up, so that they are differences; OpenFlow's is told as a ratio too."""
+    """Contests are told by ratio. Costs add up: they are differences; OpenFlow's is told as a ratio too."""
     usual = QUESTIONS[cell.metric].scale
     if why is Kind.CONTEST or MEASURES[cell.metric].unit != "seconds":
         return [usual]
@@ -149,17 +157,18 @@ def _values(readings: Readings, side: Side, shared: Sequence[Hosts]) -> tuple[Fl
     b = np.array([paths[side.b][h] for h in shared])
     if side.kind is Kind.REFERENCE and side.scale is Scale.DIFFERENCE:
         a, b = _with_twins(readings, side, shared, a, b)
-    missing = ~(np.isfinite(a) & np.isfinite(b))
+    missing = np.logical_not(np.isfinite(a) & np.isfinite(b))
     if side.scale is Scale.RATIO:
         floor = QUESTIONS[side.cell.metric].floor
-        return tuple(np.exp(_mean(np.log(np.maximum(v, floor)), missing)) for v in (a, b))  # type: ignore[return-value]
+        a, b = (np.log(np.maximum(v, floor)) for v in (a, b))
+        return np.exp(_mean(a, missing)), np.exp(_mean(b, missing))
     return _mean(a, missing), _mean(b, missing)
 
 
 def _with_twins(
     readings: Readings, side: Side, shared: Sequence[Hosts], a: Floats, b: Floats
 ) -> tuple[Floats, Floats]:
-    """Put differences of twins, sent at the same moment, in place of two values of one window where there are any."""
+    """Put differences of twins, sent at the same moment, in place of two values where there are any."""
     twins = readings.twins.get(side.cell, {})
     for path, sign in ((side.a, 1.0), (side.b, -1.0)):
         of_path = twins.get(path, {})
@@ -169,8 +178,8 @@ def _with_twins(
     return a, b
 
 
-def _mean(values: Floats, missing: Floats) -> Floats:
-    count = (~missing).sum(axis=0)
+def _mean(values: Floats, missing: NDArray[np.bool_]) -> Floats:
+    count = np.logical_not(missing).sum(axis=0)
     total = np.where(missing, 0.0, np.nan_to_num(values)).sum(axis=0)
     return np.where(count > 0, total / np.maximum(count, 1), np.nan)
 

@@ -77,7 +77,9 @@ def attributes(source: Source, grid: Grid) -> Known:
     for s in sorted(source.windows(INFO, grid), key=lambda s: sorted(s.labels.items())):
         path, at = s.labels.get("path", ""), np.flatnonzero(np.isfinite(s.values))
         if path and at.size:
-            said = PathAttributes(**{f.name: s.labels.get(f.name) or str(f.default) for f in fields(PathAttributes)})
+            said = PathAttributes(
+                **{f.name: s.labels.get(f.name) or str(f.default) for f in fields(PathAttributes)}
+            )
             seen.setdefault((s.labels.get("node", ""), path), []).append((int(at[-1]), int(at[0]), said))
     by_node, by_path, changed = {}, {}, {}
     for (node, path), versions in sorted(seen.items(), key=lambda kv: max(v[:2] for v in kv[1])):
@@ -93,8 +95,8 @@ def attributes(source: Source, grid: Grid) -> Known:
 def kind(a: PathAttributes, b: PathAttributes) -> Kind | None:
     """Return why two paths of one placement are compared; None if that would tell nothing.
 
-    Overlays compete with overlays of the same mode and security. A path without an encapsulation, such as a virtual
-    function, does less than an overlay and competes with its like alone.
+    Overlays compete with overlays of the same mode and security. A path without an encapsulation, such as a
+    virtual function, does less than an overlay and competes with its like alone.
     """
     underlays = (a.layer == "underlay") + (b.layer == "underlay")
     if underlays == 2:

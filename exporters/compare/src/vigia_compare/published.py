@@ -1,4 +1,4 @@
-"""What the service said at a moment, from its own series: the command line says the same, now and about the past."""
+"""What the service said at a moment, from its own series: the command line says the same."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Values = Mapping[tuple[str, ...], float]
 
 
 def published(source: Source, config: Config, at: float) -> Evaluation | None:
-    """Return what was said at a moment, Unix time; None where the service said nothing. Raises PrometheusError.
+    """Return what was said at a moment, Unix time; None if nothing was. Raises PrometheusError.
 
     Who hurt whom, and where losses went, keeps nothing over time: that is computed again.
     """
@@ -53,7 +53,9 @@ def published(source: Source, config: Config, at: float) -> Evaluation | None:
         one = Finding(cell, a, b, kind, verdict, words=_words(known, a, b, verdict, hosts))
         if verdict != NO_COMMON_HOSTS:
             shifts = by_unit[MEASURES[cell.metric].unit]
-            one = _filled(replace(one, needed=needed), key, series, {p: v.get(key) for p, v in shifts.items()})
+            one = _filled(
+                replace(one, needed=needed), key, series, {p: v[key] for p, v in shifts.items() if key in v}
+            )
         found.append(one)
     found.sort(key=lambda f: (f.cell, f.kind, f.a, f.b))
     short = Grid.before(source.last_recorded(at), config.attribution_window, config.attribution_period)
@@ -91,17 +93,16 @@ def _by(source: Source, name: str, at: float, labels: tuple[str, ...]) -> Values
 
 
 def _filled(
-    one: Finding, key: tuple[str, ...], series: Mapping[str, Values], shift: Mapping[str, float | None]
+    one: Finding, key: tuple[str, ...], series: Mapping[str, Values], shift: Mapping[str, float]
 ) -> Finding:
     def of(name: str, missing: float = 0.0) -> float:
         return series[f"vigia_compare_{name}"].get(key, missing)
 
     ratio = (of("effect_ci_lower_ratio"), of("effect_ratio", math.nan), of("effect_ci_upper_ratio", math.inf))
     scale = QUESTIONS[one.cell.metric].scale if math.isfinite(ratio[1]) else Scale.DIFFERENCE
-    low, middle, high = (shift[p] for p in _SHIFTS)
-    effect = (
-        -math.inf if low is None else low, math.nan if middle is None else middle, math.inf if high is None else high
-    )  # fmt: skip
+    beyond = {"ci_lower": -math.inf, "shift": math.nan, "ci_upper": math.inf}
+    low, middle, high = (shift.get(p, beyond[p]) for p in _SHIFTS)
+    effect = (low, middle, high)
     lower_is_b = effect[1] > 0.0
     better = one.b if lower_is_b == (one.measure.better == "lower") else one.a
     return replace(
@@ -129,14 +130,17 @@ def _words(known: Known, a: str, b: str, verdict: str, hosts: Mapping[str, list[
 def _hosts(source: Source, tenant: str, at: float) -> dict[str, list[Hosts]]:
     found: dict[str, list[Hosts]] = {}
     for s in source.instant(_HOSTS.replace("TENANT", tenant), at):
-        found.setdefault(s.labels.get("path", ""), []).append((s.labels.get("src", ""), s.labels.get("dst", "")))
+        found.setdefault(s.labels.get("path", ""), []).append(
+            (s.labels.get("src", ""), s.labels.get("dst", ""))
+        )
     return {path: sorted(pairs) for path, pairs in found.items()}
 
 
 def _paths(source: Source, unit: str, at: float, confidence: float) -> list[PathSummary]:
     labels = (*_CELL, "path")
     median, lower, upper = (
-        _by(source, f"vigia_compare_median_{part}{unit}", at, labels) for part in ("", "ci_lower_", "ci_upper_")
+        _by(source, f"vigia_compare_median_{part}{unit}", at, labels)
+        for part in ("", "ci_lower_", "ci_upper_")
     )
     windows = _by(source, "vigia_compare_windows", at, labels)
     return [
@@ -165,7 +169,8 @@ def _levels(source: Source, at: float) -> list[Level]:
 def _speedups(source: Source, at: float) -> list[derived.Speedup]:
     labels = ("path", "baseline", "placement", "probe")
     ratio, lower, upper = (
-        _by(source, f"vigia_compare_speedup_{part}ratio", at, labels) for part in ("", "ci_lower_", "ci_upper_")
+        _by(source, f"vigia_compare_speedup_{part}ratio", at, labels)
+        for part in ("", "ci_lower_", "ci_upper_")
     )
     return [
         derived.Speedup(k[0], k[1], Cell("rtt", k[2], "", k[3]), v, lower.get(k, 0.0), upper.get(k, math.inf))

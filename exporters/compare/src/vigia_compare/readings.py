@@ -70,7 +70,7 @@ def read(ask: Ask, measure: Measure, tenant: str, grid: Grid, known: Known) -> R
                 for pair, sent in hosts.items():
                     gone = lost.get(cell, {}).get(path, {}).get(pair, np.zeros(sent.size))
                     with np.errstate(invalid="ignore", divide="ignore"):
-                        # Several causes are counted apart; more lost than sent is of probes from the window before.
+                        # More lost than sent is of probes from the window before.
                         ratio = np.where(sent > 0.0, np.minimum(np.nan_to_num(gone), sent) / sent, np.nan)
                     out.cells.setdefault(cell, {}).setdefault(path, {})[pair] = ratio
         return out

@@ -41,7 +41,7 @@ class Change:
 
 
 def changes(source: Source, config: Config, now: float, ago: float, least: int) -> list[Change]:
-    """Compare every path with itself ``ago`` seconds earlier, between the hosts of both times. Raises PrometheusError.
+    """Compare every path with itself ``ago`` seconds earlier, between the same hosts. Raises PrometheusError.
 
     ``least`` windows make a verdict. Holm's family are all paths of a metric.
     """
@@ -50,12 +50,16 @@ def changes(source: Source, config: Config, now: float, ago: float, least: int) 
     out: list[Change] = []
     for name in config.metrics:
         measure = MEASURES[name]
-        present, past = (_by_hosts(source, measure, config.tenant, g, known) for g in (grid, grid.earlier(ago)))
+        present, past = (
+            _by_hosts(source, measure, config.tenant, g, known) for g in (grid, grid.earlier(ago))
+        )
         found = []
         for cell, path in sorted(set(present) & set(past)):
             shared = sorted(set(present[(cell, path)]) & set(past[(cell, path)]))
-            samples = [_sample(measure, [of[(cell, path)][h] for h in shared]) for of in (present, past)]
-            x, y = independent(*samples, measure.rare) if shared else (np.empty(0), np.empty(0))
+            if not shared:
+                continue
+            now_, before = (_sample(measure, [of[(cell, path)][h] for h in shared]) for of in (present, past))
+            x, y = independent(now_, before, measure.rare)
             if min(x.size, y.size) >= 2:
                 said = compare("now", "before", x, y, confidence=config.confidence)
                 found.append(Change(measure, cell, path, said))

@@ -42,7 +42,13 @@ def as_json(evaluation: Evaluation) -> dict[str, Any]:
             for c in evaluation.levels
         ],
         "minimum_detectable_loss": [
-            {"placement": cell.placement, "machines": cell.machines or None, "probe": cell.probe, "path": path, "ratio": ratio}
+            {
+                "placement": cell.placement,
+                "machines": cell.machines or None,
+                "probe": cell.probe,
+                "path": path,
+                "ratio": ratio,
+            }
             for (cell, path), ratio in evaluation.loss_floors.items()
         ],
         "elements": [
@@ -182,22 +188,32 @@ def _winners(standings: Sequence[Standing], width: int | None) -> str:
         (s.cell.metric, s.cell.placement, s.cell.machines or numbers.MISSING, s.cell.probe, s.said)
         for s in sorted(standings, key=lambda s: (order.index(s.cell.metric), s.cell))
     ]
-    return f"winners\n{table(('metric', 'placement', 'machines', 'probe', 'best'), rows, indent=2, width=width)}"
+    return (
+        f"winners\n{table(('metric', 'placement', 'machines', 'probe', 'best'), rows, indent=2, width=width)}"
+    )
 
 
 def _cell_text(cell: Cell, evaluation: Evaluation, width: int | None) -> str:
     measure = MEASURES[cell.metric]
     machines = f", {cell.machines} machines" if cell.machines else ""
     standing = next((s.said for s in evaluation.standings if s.cell == cell), "nothing competes")
-    parts = [f"{measure.name} ({measure.better} is better), {cell.placement}{machines}, {cell.probe}: {standing}"]
+    parts = [
+        f"{measure.name} ({measure.better} is better), {cell.placement}{machines}, {cell.probe}: {standing}"
+    ]
     paths = [_path_row(p, measure.unit) for p in evaluation.paths if p.cell == cell]
     if paths:
         parts.append(table(("path", "median", "interval", "windows"), paths, indent=2, width=width))
     for kind, header in _HEADERS.items():
-        found = [f for f in evaluation.findings if f.cell == cell and f.kind is kind and f.verdict != NO_COMMON_HOSTS]
+        found = [
+            f
+            for f in evaluation.findings
+            if f.cell == cell and f.kind is kind and f.verdict != NO_COMMON_HOSTS
+        ]
         if found:
             rows = [_pair_row(f, measure.unit) for f in found]
-            parts.append(table((header, "by", "interval", "e", "n", "verdict", "since"), rows, indent=2, width=width))
+            parts.append(
+                table((header, "by", "interval", "e", "n", "verdict", "since"), rows, indent=2, width=width)
+            )
     mine = [f for f in evaluation.findings if f.cell == cell]
     parts += [f"  {clean(words)}" for words in dict.fromkeys(f.words for f in mine if f.words)]
     return "\n".join(parts)
@@ -225,7 +241,15 @@ def _pair_row(f: Finding, unit: str) -> tuple[object, ...]:
         by = numbers.difference(estimate, unit)
         span = numbers.span(lower, upper, unit)
     e_value = max(f.e_value, f.e_equivalent) if f.verdict == EQUIVALENT else f.e_value
-    return f"{f.a} - {f.b}", by, span, f"{spelled(e_value)} of {f.needed:g}", f.windows, _verdict(f), _time(f.since)
+    return (
+        f"{f.a} - {f.b}",
+        by,
+        span,
+        f"{spelled(e_value)} of {f.needed:g}",
+        f.windows,
+        _verdict(f),
+        _time(f.since),
+    )
 
 
 def _verdict(f: Finding) -> str:
@@ -274,7 +298,14 @@ def _derived_text(evaluation: Evaluation, width: int | None) -> Iterator[str]:
         yield f"elements\n{table(header, rows, indent=2, width=width)}"
     if evaluation.speedups:
         ratios = [
-            (s.path, s.baseline, s.cell.placement, s.cell.probe, f"{s.ratio:.3f}", f"{s.lower:.3f} to {s.upper:.3f}")
+            (
+                s.path,
+                s.baseline,
+                s.cell.placement,
+                s.cell.probe,
+                f"{s.ratio:.3f}",
+                f"{s.lower:.3f} to {s.upper:.3f}",
+            )
             for s in evaluation.speedups
         ]
         names = ("path", "against", "placement", "probe", "ratio", "interval")

@@ -111,7 +111,7 @@ class Service:
         return create_app(ops, lambda: (self.newest, self.problem), self.reset, lambda: self._state.problem)
 
     def reset(self, path: str) -> int:
-        """Forget the evidence on a path, or on all if it is empty; return of how many pairs. Waits for a turn to end."""
+        """Forget the evidence on a path, or on all if it is empty; return of how many pairs."""
         with self._turn:
             forgotten = self._live.ledger.reset(path)
             self._save()

@@ -1,4 +1,4 @@
-"""The winners table: what the pairs of a cell say together. Ordering follows verdicts, never bare differences."""
+"""The winners table: what the pairs of a cell say together. Ranks follow verdicts, never differences."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Standing:
     level: Sequence[str]
     """The paths that are equivalent to each other and better than all others, where no single one wins."""
     progress: float
-    """Share of the evidence that the pair with the least of it has, on a logarithmic scale; 1 once decided."""
+    """Share of the evidence that the pair with the least of it has, of logarithms; 1 once decided."""
     said: str
     """The answer in words: who wins, or how far the evidence is."""
 
@@ -65,9 +65,12 @@ def _standing(cell: Cell, pairs: Sequence[Finding]) -> Standing:
 
 
 def _level(
-    names: Sequence[str], worse_than: dict[str, set[str]], same_as: dict[str, set[str]], beaten: dict[str, set[str]]
+    names: Sequence[str],
+    worse_than: dict[str, set[str]],
+    same_as: dict[str, set[str]],
+    beaten: dict[str, set[str]],
 ) -> list[str]:
-    """Return the best paths where each is equivalent to all of them and better than, or equivalent to, the rest."""
+    """Return the best paths where each is equivalent to the others and better than the rest, or equivalent."""
     best = [n for n in names if not worse_than[n] and len(same_as[n] | beaten[n]) == len(names) - 1]
     return best if len(best) > 1 else []
 

@@ -48,7 +48,9 @@ class StateFile:
     def lost(self, why: str) -> None:
         """Say that what the file holds is of no use."""
         self.problem = f"the state file was of no use: {why}"
-        _log.warning("cannot use the state file: evidence begins anew", extra={"path": str(self._path), "err": why})
+        _log.warning(
+            "cannot use the state file: evidence begins anew", extra={"path": str(self._path), "err": why}
+        )
 
     def save(self, data: Any) -> None:
         """Replace the file. A failure is logged once until one succeeds: evidence goes on without."""
@@ -64,7 +66,9 @@ class StateFile:
             _sync_folder(self._path.parent)
         except OSError as e:
             if e.strerror != self._failed:
-                _log.warning("cannot write the state file", extra={"path": str(self._path), "err": e.strerror})
+                _log.warning(
+                    "cannot write the state file", extra={"path": str(self._path), "err": e.strerror}
+                )
             self._failed = e.strerror or "unknown"
             with contextlib.suppress(OSError):
                 new.unlink(missing_ok=True)

@@ -68,8 +68,8 @@ class Grid:
         """Return an expression with $window, $within, $half and $twice replaced by lengths.
 
         $within is a millisecond short of the window: ranges of Prometheus 2 hold both their ends, and what is
-        recorded just when a window begins is the one's before. $twice holds just two scrapes where one is made in
-        each window, so that a rate is of what the window counted.
+        recorded just when a window begins is the one's before. $twice holds just two scrapes where one is made
+        in each window, so that a rate is of what the window counted.
         """
         length = round(self.window * 1000)
         for word, value in (
