@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any, Self
 
-from vigia_statistics.sequential.question import Question
-from vigia_statistics.sequential.verdict import Evidence, Verdict
+import numpy as np
+
+from vigia_statistics.samples import Floats, checked_confidence
+from vigia_statistics.sequential import grounds
+from vigia_statistics.sequential.counts import Counts
+from vigia_statistics.sequential.engine import Engine
+from vigia_statistics.sequential.plain import number
+from vigia_statistics.sequential.question import Question, Scale
+from vigia_statistics.sequential.verdict import Evidence, Latch, Said, Verdict
+from vigia_statistics.verdict import Direction
+
+__all__ = ["LossPair", "Pair"]
+
+_EARLIER = 1e-3
+"""Seconds by which a window has to be newer than the last one."""
 
 
 class Pair:
@@ -19,22 +34,28 @@ class Pair:
 
     def __init__(self, question: Question, started: float) -> None:
         """Begin at ``started``, Unix time, when the first window begins."""
-        raise NotImplementedError
+        self._question = question
+        self._started = self._last = number("started", started)
+        self._latch = Latch()
+        self._engine = self._begin()
+
+    def _begin(self) -> Engine | Counts:
+        return Engine(1, self._question.bound, self._question.noise)
 
     @property
     def question(self) -> Question:
         """What is asked."""
-        raise NotImplementedError
+        return self._question
 
     @property
     def started(self) -> float:
         """Unix time of the last start anew."""
-        raise NotImplementedError
+        return self._started
 
     @property
     def last(self) -> float:
         """Unix time at which the newest window ends that was taken; ``started`` before the first."""
-        raise NotImplementedError
+        return self._last
 
     def update(self, at: float, a: float | None, b: float | None) -> bool:
         """Take the window that ends at ``at``: values in the metric's unit, None or nan for missing.
@@ -42,37 +63,168 @@ class Pair:
         Returns whether it was taken: one that is not newer than the last one changes nothing, so that windows may
         be read twice. Raises ValueError for an infinite or negative value, naming it.
         """
-        raise NotImplementedError
+        x, y = _value("a", a), _value("b", b)
+        if self._question.scale is Scale.RATIO:
+            floor = self._question.floor
+            x, y = math.log(max(x, floor)), math.log(max(y, floor))  # max keeps a nan that comes first
+        return self._take(at, np.array([x - y]))
+
+    def _take(self, at: float, *values: Floats) -> bool:
+        if not number("at", at) > self._last + _EARLIER:
+            return False
+        self._engine.update(at - self._started, *values)
+        self._last = at
+        return True
 
     def evidence(self, alpha: float = 0.05) -> Evidence:
         """Return what is known by itself, with an interval of confidence 1 - alpha."""
-        raise NotImplementedError
+        checked_confidence(1.0 - alpha)
+        engine, question = self._engine, self._question
+        assert isinstance(engine, Engine)  # noqa: S101 - what _begin gives
+        known = engine.grounds()
+        estimate = float(engine.estimate()[0])
+        return _evidence(question, known, estimate, float(grounds.against(known, 0.0)[0]), alpha)
 
     def verdict(self, at: float, alpha: float = 0.05) -> Verdict:
         """Judge this pair at ``at`` as the only one of its family, and latch what is found; see Family.judge."""
-        raise NotImplementedError
+        found = self.evidence(alpha)
+        return self.settle(at, found, found.e_value, found.e_equivalent, alpha)
+
+    def settle(
+        self, at: float, found: Evidence, e_value: float, e_equivalent: float, alpha: float
+    ) -> Verdict:
+        """Latch what these e-values say, adjusted for the family, and say it; Family.judge calls it."""
+        needed = 1.0 / alpha
+        if self._latch.contradicted(found, e_value, needed):
+            self.reset(at)
+            found = self.evidence(alpha)
+            e_value, e_equivalent = min(1.0, found.e_value), min(1.0, found.e_equivalent)
+        self._latch.take(at, found, e_value, e_equivalent, needed)
+        said, since = self._latch.said
+        return Verdict(
+            said=said,
+            since=since,
+            ahead=found.ahead,
+            e_value=found.e_value,
+            adjusted_e_value=e_value,
+            e_equivalent=e_equivalent,
+            needed=needed,
+            estimate=found.estimate,
+            lower=found.lower,
+            upper=found.upper,
+            confidence=1.0 - alpha,
+            scale=self._question.scale,
+            windows=found.windows,
+            effective=found.effective,
+            started=self._started,
+        )
 
     def reset(self, at: float) -> None:
         """Forget everything and start anew at ``at``: a path's configuration changed, or somebody asked."""
-        raise NotImplementedError
+        self._started = self._last = number("at", at)
+        self._latch = Latch()
+        self._engine = self._begin()
 
     def as_data(self) -> dict[str, Any]:
-        """Return the whole state (some 60 numbers) as JSON holds it."""
-        raise NotImplementedError
+        """Return the whole state (some 300 numbers) as JSON holds it."""
+        return {
+            "version": 1,
+            "question": _asked(self._question),
+            "started": self._started,
+            "last": self._last,
+            "latch": asdict(self._latch),
+            "engine": self._engine.as_data(),
+        }
 
     @classmethod
     def from_data(cls, question: Question, data: Mapping[str, Any]) -> Self:
         """Go on where ``as_data`` stopped. Raises ValueError where data are not such, or of another question."""
-        raise NotImplementedError
+        if not isinstance(data, Mapping) or data.get("version") != 1:
+            raise ValueError("version: is not 1; start anew")
+        if data.get("question") != _asked(question):
+            raise ValueError("question: is another one than is asked now; start anew")
+        out = cls(question, number("started", data.get("started")))
+        out._last = number("last", data.get("last"))
+        out._latch = Latch.of(data.get("latch"))
+        engine = data.get("engine")
+        if not isinstance(engine, Mapping):
+            raise ValueError("engine: is not an object; start anew")
+        out._engine.restore(engine)
+        return out
 
 
 class LossPair(Pair):
     """Two paths on loss, from counts of probes sent and lost. Judged minute by minute, not probe by probe."""
 
+    def __init__(self, question: Question, started: float) -> None:
+        """See Pair. Raises ValueError where the question is not of a difference."""
+        if question.scale is not Scale.DIFFERENCE:
+            raise ValueError(f"scale: {question.scale.value} does not fit counts; write difference")
+        super().__init__(question, started)
+
+    def _begin(self) -> Engine | Counts:
+        return Counts(1, self._question.bound)
+
+    def update(self, at: float, a: float | None, b: float | None) -> bool:
+        """Not for loss: its certainty depends on how many probes were sent. Raises TypeError."""
+        raise TypeError("loss is compared by counts; call update_counts")
+
     def update_counts(self, at: float, lost_a: float, sent_a: float, lost_b: float, sent_b: float) -> bool:
-        """Take the window that ends at ``at``; see ``update``, which is refused here (TypeError).
+        """Take the window that ends at ``at``; returns whether it was newer than the last one, as ``update`` does.
 
         Counts may be fractions (rates times seconds). A window in which a path sent nothing is missing.
         Raises ValueError for counts that are negative, not finite, or more lost than sent.
         """
-        raise NotImplementedError
+        for name, lost, sent in (("a", lost_a, sent_a), ("b", lost_b, sent_b)):
+            if not (math.isfinite(sent) and 0.0 <= lost <= sent):
+                raise ValueError(f"lost_{name}, sent_{name}: {lost} of {sent}; need 0 <= lost <= sent")
+        return self._take(at, *(np.array([float(v)]) for v in (lost_a, sent_a, lost_b, sent_b)))
+
+    def evidence(self, alpha: float = 0.05) -> Evidence:
+        """See Pair."""
+        checked_confidence(1.0 - alpha)
+        engine = self._engine
+        assert isinstance(engine, Counts)  # noqa: S101 - what _begin gives
+        a_worse, b_worse = (float(e[0]) for e in engine.log_e())
+        estimate = float(engine.estimate()[0])
+        found = _evidence(self._question, engine.grounds(), estimate, max(a_worse, b_worse), alpha)
+        if a_worse == b_worse or math.isnan(estimate):
+            return found
+        a_ahead = (b_worse > a_worse) == (self._question.better is Direction.LOWER)
+        return found.with_ahead(Said.A if a_ahead else Said.B)
+
+
+def _evidence(
+    question: Question, known: list[grounds.Ground], estimate: float, log_e: float, alpha: float
+) -> Evidence:
+    lower, upper = (float(end[0]) for end in grounds.covering(known, alpha))
+    if not math.isnan(estimate) and lower <= upper:
+        estimate = min(max(estimate, lower), upper)
+    ahead = None
+    if estimate != 0.0 and not math.isnan(estimate):
+        ahead = Said.A if (estimate < 0.0) == (question.better is Direction.LOWER) else Said.B
+    steady = known[0]
+    assert isinstance(steady, grounds.Studentised)  # noqa: S101 - the first one always is
+    return Evidence(
+        e_value=math.exp(log_e),
+        e_equivalent=math.exp(float(grounds.within(known, question.bound)[0])),
+        e_beyond=math.exp(float(grounds.beyond(known, question.bound)[0])),
+        estimate=math.nan if math.isnan(estimate) else question.told(estimate),
+        lower=question.told(lower),
+        upper=question.told(upper),
+        ahead=ahead,
+        windows=int(steady.windows[0]),
+        effective=float(steady.effective[0]),
+    )
+
+
+def _asked(question: Question) -> dict[str, Any]:
+    return {k: str(v) if isinstance(v, str) else v for k, v in asdict(question).items()}
+
+
+def _value(name: str, value: float | None) -> float:
+    if value is None or math.isnan(value):
+        return math.nan
+    if not (math.isfinite(value) and value >= 0.0):
+        raise ValueError(f"{name}: {value} is not a finite number of at least 0")
+    return float(value)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from vigia_statistics.sequential.plain import number
 from vigia_statistics.sequential.question import Scale
+
+__all__ = ["Evidence", "Latch", "Said", "Verdict"]
 
 
 class Said(StrEnum):
@@ -26,12 +30,62 @@ class Evidence:
 
     e_value: float
     e_equivalent: float
+    e_beyond: float
+    """Evidence against "they differ by less than the margin"."""
     estimate: float
     lower: float
     upper: float
     ahead: Said | None
     windows: int
     effective: float
+
+    def with_ahead(self, ahead: Said) -> Evidence:
+        """Return the same with another one ahead."""
+        return replace(self, ahead=ahead)
+
+
+@dataclass
+class Latch:
+    """What was found of a pair since its start, and when."""
+
+    better: Said | None = None
+    better_since: float | None = None
+    equivalent_since: float | None = None
+
+    @property
+    def said(self) -> tuple[Said, float | None]:
+        """What is said, and since when; a difference that does not matter is equivalence."""
+        if self.equivalent_since is not None:
+            return Said.EQUIVALENT, self.equivalent_since
+        return self.better or Said.UNKNOWN, self.better_since
+
+    def contradicted(self, found: Evidence, e_value: float, needed: float) -> bool:
+        """Whether the contrary of what is latched has as much evidence: the paths are not what they were."""
+        if self.equivalent_since is not None and found.e_beyond >= needed:
+            return True
+        other = self.better is not None and found.ahead is not None and found.ahead is not self.better
+        return other and e_value >= needed
+
+    def take(self, at: float, found: Evidence, e_value: float, e_equivalent: float, needed: float) -> None:
+        """Latch what has the evidence that is needed."""
+        if self.better is None and e_value >= needed and found.ahead is not None:
+            self.better, self.better_since = found.ahead, at
+        if self.equivalent_since is None and e_equivalent >= needed:
+            self.equivalent_since = at
+
+    @classmethod
+    def of(cls, data: object) -> Latch:
+        """Return one from what asdict gave. Raises ValueError."""
+        if not isinstance(data, Mapping):
+            raise ValueError("latch: is not an object; start anew")
+        since = {
+            k: None if data.get(k) is None else number(f"latch.{k}", data[k])
+            for k in ("better_since", "equivalent_since")
+        }
+        better = data.get("better")
+        if better not in (None, Said.A, Said.B) or (better is None) != (since["better_since"] is None):
+            raise ValueError(f"latch.better: is {better!r}; start anew")
+        return cls(None if better is None else Said(better), **since)
 
 
 @dataclass(frozen=True)
@@ -71,9 +125,7 @@ class Verdict:
         """Who is ahead and by how much, for people; a and b are for the caller to replace."""
         if self.ahead is None:
             return f"nobody is ahead, e = {_short(self.adjusted_e_value)} of {self.needed:.4g} needed"
-        return (
-            f"{self.ahead.value} is ahead, e = {_short(self.adjusted_e_value)} of {self.needed:.4g} needed"
-        )
+        return f"{self.ahead.value} is ahead, e = {_short(self.adjusted_e_value)} of {self.needed:.4g} needed"
 
 
 def _short(e: float) -> str:

@@ -1,0 +1,116 @@
+"""Running sums of a series that depends on its own past, and what they say of its mean.
+
+Everything is computed for many series at once, shape (size,): the simulations that the guarantees are
+measured with run the very code that a single pair runs with size 1.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vigia_statistics.samples import Floats
+
+__all__ = ["LEVELS", "Stream"]
+
+LEVELS = 13
+"""Sizes of batches, in powers of two: up to 8192 windows, five days and a half of minutes."""
+
+_FEWEST = 12
+"""Batches of a size that say something about a variance."""
+
+_STRONGEST = 0.985
+"""Lag-1 correlation that is assumed at most."""
+
+
+class Stream:
+    """Means of ``size`` series of equally long windows; a value may be missing (nan).
+
+    The long-run variance, by which the mean of a dependent series strays, is s2 (1 + r) / (1 - r) of a first-order
+    autoregression, or what means of batches of 2, 4, 8 ... windows show where that is more for sure.
+    """
+
+    def __init__(self, size: int, ridge: float, caution: float) -> None:
+        """Begin. ``ridge``: a deviation that is added as one window's; ``caution``: standard errors added to r."""
+        self.size, self.ridge, self.caution = size, ridge, caution
+        self.n = np.zeros(size)
+        self.origin = np.zeros(size)
+        """The first value: sums are of distances from it, so that nothing cancels."""
+        self.total = np.zeros(size)
+        self.squares = np.zeros(size)
+        self.products = np.zeros(size)
+        """Of neighbours."""
+        self.last = np.zeros(size)
+        self.open = np.full((LEVELS, size), np.nan)
+        """Half of a batch, waiting for the other one."""
+        self.count = np.zeros((LEVELS, size))
+        self.batch_total = np.zeros((LEVELS, size))
+        self.batch_squares = np.zeros((LEVELS, size))
+
+    def state(self) -> dict[str, Floats]:
+        """Return all that it has seen, by name."""
+        return {k: v for k, v in vars(self).items() if k not in ("size", "ridge", "caution")}
+
+    def update(self, values: Floats) -> None:
+        """Take one window of each series, nan where it is missing. O(1), a carry into batches included."""
+        known = np.isfinite(values)
+        self.origin = np.where(known & (self.n == 0.0), values, self.origin)
+        x = np.where(known, values - self.origin, 0.0)
+        self.products = self.products + np.where(self.n > 0.0, x * self.last, 0.0)
+        self.last = np.where(known, x, self.last)
+        self.n = self.n + known
+        self.total = self.total + x
+        self.squares = self.squares + x * x
+        self._carry(x, known)
+
+    def _carry(self, x: Floats, known: NDArray[np.bool_]) -> None:
+        """Add x to the batches, as one adds 1 to a binary number."""
+        for level in range(LEVELS):
+            waiting = self.open[level]
+            full = known & np.isfinite(waiting)
+            batch = np.where(full, (waiting + x) / 2.0, 0.0)
+            self.open[level] = np.where(full, np.nan, np.where(known, x, waiting))
+            if not full.any():
+                return
+            x = batch
+            self.count[level] += full
+            self.batch_total[level] += x
+            self.batch_squares[level] += x * x
+            known = full
+
+    @property
+    def mean(self) -> Floats:
+        """Of each series; nan before its first value."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.asarray(self.origin + self.total / self.n)
+
+    def moments(self) -> tuple[Floats, Floats, Floats]:
+        """Return mean (nan before the first window), variance of a window, and how many independent ones there are."""
+        n = np.maximum(self.n, 1.0)
+        mean = self.total / n
+        spread = np.maximum(self.squares - n * mean * mean, 0.0)
+        variance = (spread + self.ridge**2) / n
+        # Of neighbours, around the mean: both sums lack an end, the first value (0 from the origin) or the last.
+        neighbours = self.products - mean * (2.0 * self.total - self.last) + (n - 1.0) * mean * mean
+        with np.errstate(invalid="ignore", divide="ignore"):
+            r = np.clip(np.where(spread > 0.0, neighbours / spread, 0.0), 0.0, 1.0)
+        r = r + (1.0 + 3.0 * r) / n + self.caution * np.sqrt((1.0 - r * r) / n)
+        r = np.minimum(r, _STRONGEST)
+        inflation = np.maximum((1.0 + r) / (1.0 - r), self._batches(spread / n))
+        return np.where(self.n > 0.0, self.origin + mean, np.nan), variance, n / inflation
+
+    def _batches(self, variance: Floats) -> Floats:
+        """By how much the long-run variance is above a window's, as far as batches show it for sure."""
+        inflation = np.ones(self.size)
+        for level in range(LEVELS):
+            count = self.count[level]
+            enough = count >= _FEWEST
+            if not enough.any():
+                break
+            k = np.maximum(count, 1.0)
+            spread = self.batch_squares[level] / k - (self.batch_total[level] / k) ** 2
+            sure = 2.0 ** (level + 1) * spread * np.maximum(1.0 - np.sqrt(2.0 / k), 0.0)
+            with np.errstate(invalid="ignore", divide="ignore"):
+                seen = np.where(enough & (variance > 0.0), sure / variance, 1.0)
+            inflation = np.maximum(inflation, seen)
+        return inflation
