@@ -81,8 +81,8 @@ CONFIGURATIONS = Dashboard(
                     "table",
                     "Every pair",
                     "The better path of each pair, equivalent, not known yet, or no common hosts: hosts and technology cannot be "
-                    "told apart there. Kind contest: either could be used; reference: against the underlay; element: they "
-                    "differ in one thing.",
+                    "told apart there. Kind contest: either could be used; reference: b is the underlay, which a costs above; "
+                    "element: a has one thing that b lacks.",
                     (Query(f"vigia_compare_verdict{{{_ON}}}", "current"),),
                     "none",
                     columns=("metric", "placement", "machines", "probe", "a", "b", "kind", "verdict"),
@@ -161,8 +161,8 @@ CONFIGURATIONS = Dashboard(
                 Panel(
                     "table",
                     "Above the underlay",
-                    "What a path has more than the path beneath it, between the same hosts; a minus b, with an interval that holds "
-                    "at all times.",
+                    "What a path has above the underlay, between the same hosts: a minus b, with an interval that holds at all "
+                    "times.",
                     tuple(
                         Query(
                             f"vigia_compare_{part}_seconds{{{_ON}}} and on (metric, placement, machines, probe, a, b) "

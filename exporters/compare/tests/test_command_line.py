@@ -7,11 +7,11 @@ from typing import Any
 
 import click
 import pytest
+from vigia_compare.engine import Group
 
 from vigia_compare import cli, outcome
 from vigia_compare.conditions import Condition, condition
 from vigia_compare.config import Config
-from vigia_compare.engine import Group
 from vigia_compare.measures import MEASURES
 from vigia_prometheus import Unavailable
 from vigia_service.exits import Exit

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import yaml
 from flask.testing import FlaskClient
+from vigia_compare.engine import compare_groups
 
 from vigia_compare import service as services
 from vigia_compare.config import Config
-from vigia_compare.engine import compare_groups
 from vigia_compare.evaluation import Evaluation
 from vigia_compare.measures import MEASURES
 from vigia_compare.service import Service

@@ -11,13 +11,13 @@ from urllib.parse import parse_qs
 import httpx
 import numpy as np
 import pytest
+from vigia_compare.engine import Group, PathAttributes, compare_groups
 
 import vigia_json
 from vigia_catalog import part_metrics
 from vigia_compare import derived, losses, regression, report
 from vigia_compare.coincidence import Candidate
 from vigia_compare.config import Config
-from vigia_compare.engine import Group, PathAttributes, compare_groups
 from vigia_compare.evaluation import Evaluation
 from vigia_compare.exposition import Findings, Metrics
 from vigia_compare.interference import Interference

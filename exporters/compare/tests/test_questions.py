@@ -14,10 +14,10 @@ import numpy as np
 import promql_parser
 import pytest
 import yaml
+from vigia_compare.engine import MAX_PATHS, PathAttributes
 
 import vigia_catalog
 from vigia_compare import coincidence, engine, interference, losses
-from vigia_compare.engine import MAX_PATHS, PathAttributes
 from vigia_compare.evaluation import evaluate
 from vigia_compare.measures import LOST, MEASURES, SENT
 from vigia_compare.source import Source

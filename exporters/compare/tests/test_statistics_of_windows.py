@@ -7,10 +7,10 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
+from vigia_compare.engine import compare_groups
 
 import vigia_catalog
 from vigia_compare import coincidence, interference, losses, report
-from vigia_compare.engine import compare_groups
 from vigia_compare.evaluation import Evaluation
 from vigia_compare.measures import MEASURES
 from vigia_compare.units import block_size, independent, lag_one, merged, midranks, runs

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vigia_compare.findings import Finding
@@ -50,18 +51,11 @@ def costs(findings: Sequence[Finding], known: Known) -> list[Cost]:
     one without it (the element is passed once each way, or once by each of two).
     """
     return [
-        Cost(element, path, without, f.cell, shift / 2.0, lower / 2.0, upper / 2.0)
+        Cost(element, f.a, f.b, f.cell, f.shift[1] / 2.0, f.shift[0] / 2.0, f.shift[2] / 2.0)
         for f in findings
-        if f.cell.metric == "rtt" and f.scale is Scale.DIFFERENCE and f.windows
-        for path, without, lower, shift, upper in _both_ways(f)
-        if (element := _element(f, known.by_path.get(path), known.by_path.get(without), path))
+        if f.cell.metric == "rtt" and f.kind is not Kind.CONTEST and f.scale is Scale.DIFFERENCE and f.windows
+        if (element := _element(f, known.by_path.get(f.a), known.by_path.get(f.b), f.a))
     ]
-
-
-def _both_ways(f: Finding) -> Iterator[tuple[str, str, float, float, float]]:
-    lower, shift, upper = f.shift
-    yield f.a, f.b, lower, shift, upper
-    yield f.b, f.a, -upper, -shift, -lower
 
 
 def _element(f: Finding, path: PathAttributes | None, without: PathAttributes | None, name: str) -> str:
@@ -86,12 +80,7 @@ def speedups(findings: Sequence[Finding], known: Known) -> list[Speedup]:
         if a is None or b is None:
             continue
         lower, ratio, upper = f.ratio
-        if elements(b, a) == "mode openflow":
-            out.append(Speedup(f.b, f.a, f.cell, ratio, lower, upper))
-        elif elements(a, b) == "mode openflow":
-            out.append(
-                Speedup(
-                    f.a, f.b, f.cell, 1.0 / ratio, 1.0 / upper, 1.0 / lower if lower > 0.0 else float("inf")
-                )
-            )
+        if elements(a, b) == "mode openflow" and ratio > 0.0:
+            most = 1.0 / lower if lower > 0.0 else math.inf
+            out.append(Speedup(f.a, f.b, f.cell, 1.0 / ratio, 1.0 / upper, most))
     return out

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from vigia_compare.findings import EQUIVALENT, NO_COMMON_HOSTS, OPEN, Finding
+from vigia_compare.findings import COSTS, EQUIVALENT, NO_COMMON_HOSTS, OPEN, SAVES, Finding
 from vigia_compare.pairing import Apart, Side, Sides, question, sides
 from vigia_compare.paths import Kind, Known
 from vigia_compare.readings import Readings
@@ -321,7 +321,8 @@ def _geometric(values: Iterable[float | None]) -> float:
 
 def _finding(w: _Watched, v: Verdict, levels: Mapping[tuple[Any, str], float]) -> Finding:
     side = w.side
-    said = {Said.A: side.a, Said.B: side.b, Said.EQUIVALENT: EQUIVALENT, Said.UNKNOWN: OPEN}[v.said]
+    words = (side.a, side.b) if side.kind is Kind.CONTEST else (SAVES, COSTS)
+    said = {Said.A: words[0], Said.B: words[1], Said.EQUIVALENT: EQUIVALENT, Said.UNKNOWN: OPEN}[v.said]
     effect = (v.lower, v.estimate, v.upper)
     ratio = effect if side.scale is Scale.RATIO else None
     usual = levels.get((side.cell, side.b), math.nan)

@@ -11,11 +11,13 @@ from vigia_compare.readings import Cell, Hosts
 from vigia_statistics.sequential import Scale
 from vigia_text import numbers
 
-__all__ = ["EQUIVALENT", "NO_COMMON_HOSTS", "OPEN", "Finding", "apart", "spelled"]
+__all__ = ["COSTS", "EQUIVALENT", "NO_COMMON_HOSTS", "OPEN", "SAVES", "Finding", "apart", "spelled"]
 
 EQUIVALENT = "equivalent"
 OPEN = "not known yet"
 NO_COMMON_HOSTS = "no common hosts"
+COSTS = "costs"
+SAVES = "saves"
 
 _SHOWN = 3
 """Pairs of hosts that are spelled out."""
@@ -30,7 +32,8 @@ class Finding:
     b: str
     kind: Kind
     verdict: str
-    """The better path's name, EQUIVALENT, OPEN or NO_COMMON_HOSTS."""
+    """Of paths that compete the better one's name, else COSTS or SAVES: is a worse or better than b, which is without.
+    EQUIVALENT, OPEN, NO_COMMON_HOSTS."""
     scale: Scale = Scale.RATIO
     """How the effect was computed: as a over b, or as a minus b."""
     since: float = 0.0
@@ -70,15 +73,19 @@ class Finding:
         return min(1.0, math.log(most) / math.log(self.needed)) if most > 1.0 else 0.0
 
     @property
+    def better(self) -> str:
+        """The path that is known to be better; empty if neither is."""
+        if self.verdict in (EQUIVALENT, OPEN, NO_COMMON_HOSTS):
+            return ""
+        return {COSTS: self.b, SAVES: self.a}.get(self.verdict, self.verdict)
+
+    @property
     def _cost(self) -> str:
-        """What the path with the greater value has above the other, with its interval."""
+        """What a has above b, with its interval."""
+        if math.isnan(self.shift[1]):
+            return f"nothing is known yet of {self.a} above {self.b}"
         lower, shift, upper = self.shift
-        if math.isnan(shift):
-            return f"nothing is known yet of {self.a} and {self.b}"
-        path, other = (self.a, self.b) if shift >= 0.0 else (self.b, self.a)
-        bounds = (lower, upper) if shift >= 0.0 else (-upper, -lower)
-        by = numbers.interval(abs(shift), *bounds, self.measure.unit)
-        return f"{path} has {by} above {other}"
+        return f"{self.a} has {numbers.interval(shift, lower, upper, self.measure.unit)} above {self.b}"
 
     @property
     def said(self) -> str:
@@ -89,8 +96,8 @@ class Finding:
             return f"{self.a} and {self.b} are equivalent"
         if self.kind is not Kind.CONTEST and self.scale is Scale.DIFFERENCE:
             return self._cost
-        if self.verdict != OPEN:
-            return f"{self.verdict} is better than {self.b if self.verdict == self.a else self.a}"
+        if self.better:
+            return f"{self.better} is better than {self.b if self.better == self.a else self.a}"
         return self._so_far
 
     @property

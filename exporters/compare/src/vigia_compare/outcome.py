@@ -12,7 +12,7 @@ from vigia_compare import regression, report
 from vigia_compare.conditions import WORSE, Condition
 from vigia_compare.config import Config
 from vigia_compare.evaluation import Ledger, evaluate, terms
-from vigia_compare.findings import EQUIVALENT, NO_COMMON_HOSTS, OPEN, Finding
+from vigia_compare.findings import NO_COMMON_HOSTS, Finding
 from vigia_compare.published import published
 from vigia_compare.source import Source
 from vigia_prometheus import Prometheus
@@ -77,8 +77,7 @@ def held_by_findings(conditions: Sequence[Condition], findings: Sequence[Finding
                 f"--fail-if {c.text}: these two are not compared: they share no pair of hosts, are unlike, "
                 "or are not measured; see the pairs without --fail-if"
             )
-    decided = [f for f in findings if f.verdict not in (EQUIVALENT, OPEN, NO_COMMON_HOSTS)]
-    worse = {(f.b if f.verdict == f.a else f.a, f.verdict) for f in decided}
+    worse = {(f.b if f.better == f.a else f.a, f.better) for f in findings if f.better}
     return [c for c in conditions if (c.path, c.other) in worse]
 
 

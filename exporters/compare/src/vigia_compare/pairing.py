@@ -121,6 +121,8 @@ def _compared(  # noqa: PLR0913
     why = kind(of_a, of_b)
     if why is None:
         return
+    if why is not Kind.CONTEST and (of_a.layer == "underlay" or elements(of_b, of_a)):
+        a, b, of_a, of_b = b, a, of_b, of_a  # what has more goes first, so that costs are above zero
     parts = [f"{p}={f}" for p in (a, b) for f in sorted({known.of(s, p).fingerprint for s, _ in shared})]
     since = max(known.since(s, p) for p in (a, b) for s, _ in shared)
     for scale in _scales(cell, why, of_a, of_b):

@@ -103,8 +103,8 @@ def _filled(
     beyond = {"ci_lower": -math.inf, "shift": math.nan, "ci_upper": math.inf}
     low, middle, high = (shift.get(p, beyond[p]) for p in _SHIFTS)
     effect = (low, middle, high)
-    lower_is_b = effect[1] > 0.0
-    better = one.b if lower_is_b == (one.measure.better == "lower") else one.a
+    # Where a is the greater, b is the better of what is better low.
+    better = one.b if (effect[1] > 0.0) == (one.measure.better == "lower") else one.a
     return replace(
         one,
         scale=scale,
