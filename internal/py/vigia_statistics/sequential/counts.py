@@ -1,7 +1,7 @@
 """The evidence that counts of lost probes give: which path lost the larger share, minute by minute.
 
-Losses come in bursts, so a minute is one throw of a coin however many probes it lost, and bursts last for minutes, so
-the coin remembers its last throw.
+Losses come in bursts, so a minute is one throw of a coin however many probes it lost, and bursts last for
+minutes, so the coin remembers its last throw.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vigia_statistics.samples import Floats
-from vigia_statistics.sequential.engine import MINUTE, STEADY_CAUTION, Minutes
+from vigia_statistics.sequential.engine import STEADY_CAUTION, Minutes
 from vigia_statistics.sequential.grounds import LARGEST, Ground, Studentised
 from vigia_statistics.sequential.plain import arrays, plain
 from vigia_statistics.sequential.stream import Stream
@@ -27,7 +27,8 @@ _STAKES = np.array([0.3, 0.6, 0.95])
 """Shares of its fortune that a bettor puts on the same side again and again."""
 _SCALE = 0.3
 _LOST_BESIDE = 4.0
-"""Probes that are added to those lost where the variance of so few is at stake: that of none lost is not 0."""
+"""Probes that are added to those lost where the variance of so few is at stake: that of none lost is not
+0."""
 _UNEQUAL = 1.25
 """A minute in which one path sent that much more than the other says nothing about who loses more."""
 
@@ -46,7 +47,8 @@ class Coin:
         """Logarithms."""
 
     def bet(self, came: Floats, differ: Floats, chance: Floats) -> None:
-        """Settle the bets of a minute; all of shape (size,): 1 or 0, 1 or 0, and the chance under the null."""
+        """Settle the bets of a minute; all of shape (size,): 1 or 0, 1 or 0, and the chance under the
+        null."""
         stake = _STAKES[:, None]
         won, lost = np.log1p(stake * (1.0 - chance) / chance), np.log1p(-stake)
         self.fortunes = self.fortunes + differ * np.where(came > 0.0, won, lost)
@@ -77,7 +79,8 @@ class Counts:
         self.last = np.zeros(())
 
     def update(self, at: float, lost_a: Floats, sent_a: Floats, lost_b: Floats, sent_b: Floats) -> None:
-        """Take the window that ends ``at`` seconds after the start, later than the last one; nan where it is missing."""
+        """Take the window that ends ``at`` seconds after the start, later than the last one; nan where it
+        is missing."""
         known = (sent_a > 0.0) & (sent_b > 0.0) & np.isfinite(lost_a) & np.isfinite(lost_b)
         over = [
             part.add(at, np.where(known, v, np.nan))
@@ -136,17 +139,14 @@ class Counts:
 
     def restore(self, data: Mapping[str, Any]) -> None:
         """Go on where ``as_data`` stopped. Raises ValueError where data are not such."""
-        for key, value in arrays("differences", data.get("differences"), self.differences.state()).items():
-            setattr(self.differences, key, value)
+        self.differences.restore(arrays("differences", data.get("differences"), self.differences.state()))
         for name, things in (("parts", self.parts), ("worse", self.worse)):
             listed = data.get(name)
             if not isinstance(listed, list) or len(listed) != len(things):
                 raise ValueError(f"{name}: is not a list of {len(things)}; start anew")
             for found, thing in zip(listed, things, strict=True):
-                for key, value in arrays(name, found, vars(thing)).items():
-                    setattr(thing, key, value)
-        for key, value in arrays("sides", data.get("sides"), {k: getattr(self, k) for k in _SIDES}).items():
-            setattr(self, key, value)
+                vars(thing).update(arrays(name, found, vars(thing)))
+        vars(self).update(arrays("sides", data.get("sides"), {k: getattr(self, k) for k in _SIDES}))
 
 
 _SIDES = ("sums", "side", "side_at", "last")

@@ -1,7 +1,7 @@
 """The evidence that windows of two paths give.
 
-Three e-processes, each with its share: looks at the first two minutes, against a bound that is known beforehand;
-the fine windows of the first hour; and minutes, from the first to the last.
+Three e-processes, each with its share: looks at the first two minutes, against a bound that is known
+beforehand; the fine windows of the first hour; and minutes, from the first to the last.
 """
 
 from __future__ import annotations
@@ -71,7 +71,8 @@ class Minutes:
 
 
 class Engine:
-    """Evidence on ``size`` pairs at once, from differences (a minus b, or of logarithms) that share their times."""
+    """Evidence on ``size`` pairs at once, from differences (a minus b, or of logarithms) that share their
+    times."""
 
     def __init__(self, size: int, ridge: float, noise: float | None) -> None:
         """Begin; for ``ridge`` see Stream, for ``noise`` Question."""
@@ -82,14 +83,16 @@ class Engine:
         self.last = np.zeros(())
         """Seconds from the start to the end of the newest window."""
         self.fineness = np.zeros(())
-        """0 before the first window, 1 while windows are fine, 2 when they have been, -1 when they never were."""
+        """0 before the first window, 1 while windows are fine, 2 when they have been, -1 when they never
+        were."""
         self.early = np.zeros((2, size))
         """Sums of the first minutes, for looks: of differences times seconds, and of seconds."""
         self.looks = np.full((len(LOOKS), size), np.nan)
         """Means at the looks, nan before."""
 
     def update(self, at: float, d: Floats) -> None:
-        """Take the window that ends ``at`` seconds after the start, later than the last one; nan where it is missing."""
+        """Take the window that ends ``at`` seconds after the start, later than the last one; nan where it
+        is missing."""
         length = at - float(self.last)
         self._look(at, d, min(length, MINUTE))
         fine = length < FINE and at <= FINE_PERIOD
@@ -131,7 +134,8 @@ class Engine:
         return out
 
     def estimate(self) -> Floats:
-        """Return the mean of all minutes; of fine windows while there is none. nan before the first window."""
+        """Return the mean of all minutes; of fine windows while there is none. nan before the first
+        window."""
         return np.where(self.steady.n > 0.0, self.steady.mean, self.fine.mean)
 
     def as_data(self) -> dict[str, Any]:
@@ -145,10 +149,8 @@ class Engine:
 
     def restore(self, data: Mapping[str, Any]) -> None:
         """Go on where ``as_data`` stopped. Raises ValueError where data are not such."""
-        for name, part in (("fine", self.fine), ("steady", self.steady), ("minutes", self.minutes)):
-            state = part.state() if isinstance(part, Stream) else vars(part)
-            for key, value in arrays(name, data.get(name), state).items():
-                setattr(part, key, value)
+        for name, stream in (("fine", self.fine), ("steady", self.steady)):
+            stream.restore(arrays(name, data.get(name), stream.state()))
+        vars(self.minutes).update(arrays("minutes", data.get("minutes"), vars(self.minutes)))
         state = {k: getattr(self, k) for k in ("last", "fineness", "early", "looks")}
-        for key, value in arrays("first", data.get("first"), state).items():
-            setattr(self, key, value)
+        vars(self).update(arrays("first", data.get("first"), state))

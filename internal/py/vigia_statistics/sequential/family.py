@@ -24,9 +24,9 @@ _P = TypeVar("_P", bound=Pair)
 def closed(e_values: Samples) -> Floats:
     """Return e-values adjusted by closed testing with averages, in the order given, shape (n,).
 
-    Each is the smallest average of a set that it is in (Vovk and Wang 2021). Rejecting those at or above 1 / alpha keeps
-    the chance of any false rejection at alpha, at all times, however the processes depend on each other.
-    Raises ValueError for values below 0. O(n log n).
+    Each is the smallest average of a set that it is in (Vovk and Wang 2021). Rejecting those at or above 1
+    / alpha keeps the chance of any false rejection at alpha, at all times, however the processes depend on
+    each other. Raises ValueError for values below 0. O(n log n).
     """
     e = checked("e_values", e_values, least=0)
     if (e < 0.0).any():
@@ -68,7 +68,8 @@ class Family:
         return MappingProxyType(self._pairs)
 
     def watch(self, key: str, question: Question, started: float) -> Pair:
-        """Return the pair of this key; begin at ``started`` where there is none, or one of another question."""
+        """Return the pair of this key; begin at ``started`` where there is none, or one of another
+        question."""
         return self._watch(Pair, key, question, started)
 
     def watch_loss(self, key: str, question: Question, started: float) -> LossPair:

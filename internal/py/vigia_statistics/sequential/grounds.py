@@ -37,11 +37,12 @@ class Ground(Protocol):
 
 @dataclass(frozen=True)
 class Studentised:
-    """The t-test's e-process: a normal prior of ``scale`` deviations on the effect, the right Haar prior on the deviation.
+    """The t-test's e-process: a normal prior of ``scale`` deviations on the effect, the right Haar prior on
+    the deviation.
 
-    Exact for independent normal windows (Lai 1976; Wang and Ramdas 2024). For dependent ones ``effective`` is the number
-    of independent windows that they are worth, as Waudby-Smith et al. (2021) put an estimated variance into the
-    mixture of a Gaussian process.
+    Exact for independent normal windows (Lai 1976; Wang and Ramdas 2024). For dependent ones ``effective``
+    is the number of independent windows that they are worth, as Waudby-Smith et al. (2021) put an estimated
+    variance into the mixture of a Gaussian process.
     """
 
     mean: Floats
@@ -70,7 +71,8 @@ class Studentised:
 
 @dataclass(frozen=True)
 class Bounded:
-    """One look at a mean that strays as a sub-Gaussian of scale ``noise``, however its parts depend on each other."""
+    """One look at a mean that strays as a sub-Gaussian of scale ``noise``, however its parts depend on each
+    other."""
 
     mean: Floats
     noise: float
@@ -91,7 +93,8 @@ class Bounded:
 
 
 def against(grounds: Sequence[Ground], effect: float) -> Floats:
-    """Return the log e-values against "the effect is this": the largest of the weighted ones, at most LARGEST.
+    """Return the log e-values against "the effect is this": the largest of the weighted ones, at most
+    LARGEST.
 
     The largest is below the sum, which is an e-process since its parts are.
     """
@@ -104,17 +107,18 @@ def beyond(grounds: Sequence[Ground], bound: float) -> Floats:
 
 
 def within(grounds: Sequence[Ground], bound: float) -> Floats:
-    """Return the log e-values against "the effect is ``bound`` or more, to either side": two one-sided tests."""
+    """Return the log e-values against "the effect is ``bound`` or more, to either side": two one-sided
+    tests."""
     return _largest(grounds, [np.maximum(bound - np.abs(g.mean), 0.0) for g in grounds])
 
 
 def covering(grounds: Sequence[Ground], alpha: float) -> tuple[Floats, Floats]:
     """Return the ends of the effects whose e-values are below 1 / alpha; infinite at first."""
-    lower, upper = -math.inf, math.inf
+    lower, upper = np.full(1, -math.inf), np.full(1, math.inf)
     for g in grounds:
         radius = g.radius(-math.log(alpha) - g.log_weight)
         lower, upper = np.fmax(lower, g.mean - radius), np.fmin(upper, g.mean + radius)
-    return np.asarray(lower), np.asarray(upper)
+    return lower, upper
 
 
 def _largest(grounds: Sequence[Ground], distances: Sequence[Floats]) -> Floats:
@@ -123,4 +127,4 @@ def _largest(grounds: Sequence[Ground], distances: Sequence[Floats]) -> Floats:
         g.log_weight + np.where(np.isfinite(d), g.log_e(np.where(np.isfinite(d), d, 0.0)), 0.0)
         for g, d in zip(grounds, distances, strict=True)
     ]
-    return np.minimum(np.max(found, axis=0), LARGEST)
+    return np.asarray(np.minimum(np.max(found, axis=0), LARGEST))

@@ -18,18 +18,19 @@ from vigia_statistics.sequential.question import Question, Scale
 from vigia_statistics.sequential.verdict import Evidence, Latch, Said, Verdict
 from vigia_statistics.verdict import Direction
 
-__all__ = ["LossPair", "Pair"]
+__all__ = ["EARLIER", "LossPair", "Pair", "asked", "value_of"]
 
-_EARLIER = 1e-3
+EARLIER = 1e-3
 """Seconds by which a window has to be newer than the last one."""
 
 
 class Pair:
     """Two paths on one metric of one value a window: medians, p99, jitter, throughput.
 
-    Feed it windows of both paths that end at the same moment, oldest first: of about 15 s in the first hour (as short as
-    5 s; then what is obvious is said within a minute), of a minute from then on. Windows of a minute from the
-    beginning are fine as well. Longer ones (bulk transfers every few minutes) count as one each.
+    Feed it windows of both paths that end at the same moment, oldest first: of about 15 s in the first hour
+    (as short as 5 s; then what is obvious is said within a minute), of a minute from then on. Windows of a
+    minute from the beginning are fine as well. Longer ones (bulk transfers every few minutes) count as one
+    each.
     """
 
     def __init__(self, question: Question, started: float) -> None:
@@ -60,17 +61,17 @@ class Pair:
     def update(self, at: float, a: float | None, b: float | None) -> bool:
         """Take the window that ends at ``at``: values in the metric's unit, None or nan for missing.
 
-        Returns whether it was taken: one that is not newer than the last one changes nothing, so that windows may
-        be read twice. Raises ValueError for an infinite or negative value, naming it.
+        Returns whether it was taken: one that is not newer than the last one changes nothing, so that
+        windows may be read twice. Raises ValueError for an infinite or negative value, naming it.
         """
-        x, y = _value("a", a), _value("b", b)
+        x, y = value_of("a", a), value_of("b", b)
         if self._question.scale is Scale.RATIO:
             floor = self._question.floor
             x, y = math.log(max(x, floor)), math.log(max(y, floor))  # max keeps a nan that comes first
         return self._take(at, np.array([x - y]))
 
     def _take(self, at: float, *values: Floats) -> bool:
-        if not number("at", at) > self._last + _EARLIER:
+        if not number("at", at) > self._last + EARLIER:
             return False
         self._engine.update(at - self._started, *values)
         self._last = at
@@ -86,7 +87,8 @@ class Pair:
         return _evidence(question, known, estimate, float(grounds.against(known, 0.0)[0]), alpha)
 
     def verdict(self, at: float, alpha: float = 0.05) -> Verdict:
-        """Judge this pair at ``at`` as the only one of its family, and latch what is found; see Family.judge."""
+        """Judge this pair at ``at`` as the only one of its family, and latch what is found; see
+        Family.judge."""
         found = self.evidence(alpha)
         return self.settle(at, found, found.e_value, found.e_equivalent, alpha)
 
@@ -129,7 +131,7 @@ class Pair:
         """Return the whole state (some 300 numbers) as JSON holds it."""
         return {
             "version": 1,
-            "question": _asked(self._question),
+            "question": asked(self._question),
             "started": self._started,
             "last": self._last,
             "latch": asdict(self._latch),
@@ -138,10 +140,11 @@ class Pair:
 
     @classmethod
     def from_data(cls, question: Question, data: Mapping[str, Any]) -> Self:
-        """Go on where ``as_data`` stopped. Raises ValueError where data are not such, or of another question."""
+        """Go on where ``as_data`` stopped. Raises ValueError where data are not such, or of another
+        question."""
         if not isinstance(data, Mapping) or data.get("version") != 1:
             raise ValueError("version: is not 1; start anew")
-        if data.get("question") != _asked(question):
+        if data.get("question") != asked(question):
             raise ValueError("question: is another one than is asked now; start anew")
         out = cls(question, number("started", data.get("started")))
         out._last = number("last", data.get("last"))
@@ -170,7 +173,8 @@ class LossPair(Pair):
         raise TypeError("loss is compared by counts; call update_counts")
 
     def update_counts(self, at: float, lost_a: float, sent_a: float, lost_b: float, sent_b: float) -> bool:
-        """Take the window that ends at ``at``; returns whether it was newer than the last one, as ``update`` does.
+        """Take the window that ends at ``at``; returns whether it was newer than the last one, as
+        ``update`` does.
 
         Counts may be fractions (rates times seconds). A window in which a path sent nothing is missing.
         Raises ValueError for counts that are negative, not finite, or more lost than sent.
@@ -218,11 +222,13 @@ def _evidence(
     )
 
 
-def _asked(question: Question) -> dict[str, Any]:
+def asked(question: Question) -> dict[str, Any]:
+    """Return a question as JSON holds it."""
     return {k: str(v) if isinstance(v, str) else v for k, v in asdict(question).items()}
 
 
-def _value(name: str, value: float | None) -> float:
+def value_of(name: str, value: float | None) -> float:
+    """Return a window's value, nan for none. Raises ValueError for what no metric can be."""
     if value is None or math.isnan(value):
         return math.nan
     if not (math.isfinite(value) and value >= 0.0):

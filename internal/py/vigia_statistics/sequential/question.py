@@ -30,8 +30,9 @@ class Question:
     floor: float = 1e-7
     """RATIO only, in the unit: the resolution of the metric; smaller values, 0 too, count as this one."""
     noise: float | None = None
-    """RATIO only: how far the mean log ratio of half a minute or more of two identical paths strays, as the scale of
-    a sub-Gaussian; 0.5 is a factor of 1.65. What is far beyond it is said within the first minute. None: never so soon."""
+    """RATIO only: how far the mean log ratio of half a minute or more of two identical paths strays, as the
+    scale of a sub-Gaussian; 0.5 is a factor of 1.65. What is far beyond it is said within the first minute.
+    None: never so soon."""
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.margin) and self.margin > 0.0):

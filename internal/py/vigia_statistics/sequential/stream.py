@@ -26,12 +26,14 @@ _STRONGEST = 0.985
 class Stream:
     """Means of ``size`` series of equally long windows; a value may be missing (nan).
 
-    The long-run variance, by which the mean of a dependent series strays, is s2 (1 + r) / (1 - r) of a first-order
-    autoregression, or what means of batches of 2, 4, 8 ... windows show where that is more for sure.
+    The long-run variance, by which the mean of a dependent series strays, is s2 (1 + r) / (1 - r) of a
+    first-order autoregression, or what means of batches of 2, 4, 8 ... windows show where that is more for
+    sure.
     """
 
     def __init__(self, size: int, ridge: float, caution: float) -> None:
-        """Begin. ``ridge``: a deviation that is added as one window's; ``caution``: standard errors added to r."""
+        """Begin. ``ridge``: a deviation that is added as one window's; ``caution``: standard errors added
+        to r."""
         self.size, self.ridge, self.caution = size, ridge, caution
         self.n = np.zeros(size)
         self.origin = np.zeros(size)
@@ -46,13 +48,20 @@ class Stream:
         self.count = np.zeros((LEVELS, size))
         self.batch_total = np.zeros((LEVELS, size))
         self.batch_squares = np.zeros((LEVELS, size))
+        self._moments: tuple[Floats, Floats, Floats] | None = None
 
     def state(self) -> dict[str, Floats]:
         """Return all that it has seen, by name."""
-        return {k: v for k, v in vars(self).items() if k not in ("size", "ridge", "caution")}
+        return {k: v for k, v in vars(self).items() if isinstance(v, np.ndarray)}
+
+    def restore(self, state: dict[str, Floats]) -> None:
+        """Go on from what ``state`` gave."""
+        vars(self).update(state)
+        self._moments = None
 
     def update(self, values: Floats) -> None:
         """Take one window of each series, nan where it is missing. O(1), a carry into batches included."""
+        self._moments = None
         known = np.isfinite(values)
         self.origin = np.where(known & (self.n == 0.0), values, self.origin)
         x = np.where(known, values - self.origin, 0.0)
@@ -85,12 +94,19 @@ class Stream:
             return np.asarray(self.origin + self.total / self.n)
 
     def moments(self) -> tuple[Floats, Floats, Floats]:
-        """Return mean (nan before the first window), variance of a window, and how many independent ones there are."""
+        """Return mean (nan before the first window), variance of a window, and how many independent ones
+        there are."""
+        if self._moments is None:
+            self._moments = self._computed()
+        return self._moments
+
+    def _computed(self) -> tuple[Floats, Floats, Floats]:
         n = np.maximum(self.n, 1.0)
         mean = self.total / n
         spread = np.maximum(self.squares - n * mean * mean, 0.0)
         variance = (spread + self.ridge**2) / n
-        # Of neighbours, around the mean: both sums lack an end, the first value (0 from the origin) or the last.
+        # Of neighbours, around the mean: both sums lack an end, the first value (0 from the origin) or the
+        # last.
         neighbours = self.products - mean * (2.0 * self.total - self.last) + (n - 1.0) * mean * mean
         with np.errstate(invalid="ignore", divide="ignore"):
             r = np.clip(np.where(spread > 0.0, neighbours / spread, 0.0), 0.0, 1.0)

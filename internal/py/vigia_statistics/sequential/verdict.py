@@ -98,7 +98,8 @@ class Verdict:
     ahead: Said | None
     """A or B, who is better by the estimate, sure or not; None where nobody is."""
     e_value: float
-    """Evidence against "they are alike": at most 1 on average where they are, whenever one looks; up to 1e100."""
+    """Evidence against "they are alike": at most 1 on average where they are, whenever one looks; up to
+    1e100."""
     adjusted_e_value: float
     """The same after closed testing over the family; what ``needed`` is compared with."""
     e_equivalent: float
@@ -109,8 +110,9 @@ class Verdict:
     """Of the effect: a over b, or a minus b, by ``scale``; nan before the first window."""
     lower: float
     upper: float
-    """Of an interval that covers the effect at all times together with ``confidence``; infinite, or 0 for the lower
-    end of a ratio, while there are too few windows. For one pair: it is not widened for the family."""
+    """Of an interval that covers the effect at all times together with ``confidence``; infinite, or 0 for
+    the lower end of a ratio, while there are too few windows. For one pair: it is not widened for the
+    family."""
     confidence: float
     scale: Scale
     windows: int
