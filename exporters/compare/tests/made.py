@@ -17,7 +17,18 @@ from vigia_compare.windows import Grid
 from vigia_statistics import median_interval
 from vigia_statistics.samples import Floats
 
-__all__ = ["BASE", "END", "HOSTS", "KNOWN", "TERMS", "attributes", "evaluation_of", "found_in", "known", "readings"]
+__all__ = [
+    "BASE",
+    "END",
+    "HOSTS",
+    "KNOWN",
+    "TERMS",
+    "attributes",
+    "evaluation_of",
+    "found_in",
+    "known",
+    "readings",
+]
 
 END = 1_800_000_017.0
 HOSTS: Hosts = ("n1", "n2")
@@ -77,7 +88,9 @@ def readings(
     return made
 
 
-def found_in(*given: Readings, book: Book | None = None, of: Known | None = None, fine: bool = False) -> list[Finding]:
+def found_in(
+    *given: Readings, book: Book | None = None, of: Known | None = None, fine: bool = False
+) -> list[Finding]:
     """What a book finds in readings, shown by the medians of their paths."""
     book = book or Book(TERMS)
     book.take(given, of or known(), fine)

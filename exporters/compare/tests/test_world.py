@@ -216,7 +216,7 @@ def test_report_prints_a_table_and_json(world: Any, capsys: pytest.CaptureFixtur
     assert code == 0
     assert "rtt (lower is better), remote, stamp-64: ovs-gre" in out
     assert "winners" in out and "above the underlay" in out and "ovs-vxlan - twin-vxlan" in out
-    assert "security esp" in out and "OpenFlow speed-up" in out and " us" not in out
+    assert "security esp" in out and "OpenFlow speed-up" in out and " us " not in out
     assert "red explains" in out and "pinned: vigia_port_drops_total queue_full" in out
     code, out, _ = run(capsys, *asked, "--json")
     data = json.loads(out)

@@ -121,8 +121,6 @@ def report(  # noqa: PLR0913
     conditions = [condition(text, against is not None) for text in fail_if]
     at = _moment(moment, time.time())
     period = _seconds("--since", since) if since is not None else 3600.0
-    if window is not None and since is None and against is None:
-        raise click.UsageError("--window: goes with --since or --against; the service's windows are its own")
     earlier = _seconds("--against", against) if against is not None else None
     most = 60.0 if earlier is not None else MAX_WINDOWS
     length = (
@@ -140,6 +138,8 @@ def report(  # noqa: PLR0913
         window=f"{length}s",
         **({"metrics": list(metrics)} if metrics else {}),
     )
+    if window is not None and since is None and against is None:
+        raise click.UsageError("--window: goes with --since or --against; the service's windows are its own")
     from vigia_compare.outcome import Asked, compared
 
     asked = Asked(at, since is not None, earlier, minimum_windows, conditions)

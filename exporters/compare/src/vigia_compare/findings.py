@@ -32,8 +32,8 @@ class Finding:
     b: str
     kind: Kind
     verdict: str
-    """Of paths that compete the better one's name, else COSTS or SAVES: is a worse or better than b, which is without.
-    EQUIVALENT, OPEN, NO_COMMON_HOSTS."""
+    """Of paths that compete the better one's name; else COSTS or SAVES: a is worse or better than b, which is
+    without. EQUIVALENT, OPEN, NO_COMMON_HOSTS."""
     scale: Scale = Scale.RATIO
     """How the effect was computed: as a over b, or as a minus b."""
     since: float = 0.0
@@ -123,7 +123,8 @@ def apart(a: str, hosts_a: list[Hosts], b: str, hosts_b: list[Hosts]) -> str:
     """Return why two paths that share no hosts cannot be compared, and what would tell."""
     return (
         f"{a} ({_hosts(hosts_a)}) and {b} ({_hosts(hosts_b)}) share no pair of hosts: hosts and technology "
-        f"cannot be told apart; {b} between {_host(hosts_a[0])} as well, or twins of both on the underlay, would tell"
+        f"cannot be told apart; {b} between {_host(hosts_a[0])} as well, or twins of both on the underlay, "
+        "would tell"
     )
 
 

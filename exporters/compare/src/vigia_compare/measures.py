@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from vigia_compare.windows import grown
+from vigia_compare.counters import grown
 
 __all__ = ["LOST", "MEASURES", "SENT", "Measure"]
 

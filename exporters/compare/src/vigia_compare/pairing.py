@@ -188,14 +188,11 @@ def _mean(values: Floats, missing: NDArray[np.bool_]) -> Floats:
 
 def _counted(made: Sides, readings: Readings) -> Sides:
     """Put counts in place of ratios: summed over the hosts at which both sent probes in a window."""
-    cell, a, b = made.side.cell, made.side.a, made.side.b
-    ratios = readings.cells[cell]
-    sent = {p: np.array([readings.sent[cell][p][h] for h in made.hosts]) for p in (a, b)}
-    both = np.all([np.nan_to_num(s) > 0.0 for s in sent.values()], axis=0)
-    totals = {}
-    for p, probes in sent.items():
-        lost = np.array([ratios[p][h] for h in made.hosts]) * probes
-        totals[p] = tuple(np.where(both, np.nan_to_num(v), 0.0).sum(axis=0) for v in (lost, probes))
-    known = both.any(axis=0)
-    lost_a, lost_b = (np.where(known, totals[p][0], np.nan) for p in (a, b))
-    return replace(made, a=lost_a, b=lost_b, sent_a=totals[a][1], sent_b=totals[b][1])
+    ratios, sent = readings.cells[made.side.cell], readings.sent[made.side.cell]
+    pair = (made.side.a, made.side.b)
+    probes = np.array([[sent[p][h] for h in made.hosts] for p in pair])
+    lost = np.array([[ratios[p][h] for h in made.hosts] for p in pair]) * probes
+    both = (np.isfinite(lost) & (probes > 0.0)).all(axis=0)
+    sent_a, sent_b = np.where(both, probes, 0.0).sum(axis=1)
+    lost_a, lost_b = np.where(both.any(axis=0), np.where(both, lost, 0.0).sum(axis=1), np.nan)
+    return replace(made, a=lost_a, b=lost_b, sent_a=sent_a, sent_b=sent_b)

@@ -263,7 +263,7 @@ def _end(percent: float) -> str:
 
 
 def _time(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%SZ") if at else numbers.MISSING
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%MZ") if at else numbers.MISSING
 
 
 def _levels_text(evaluation: Evaluation) -> Iterator[str]:
@@ -286,29 +286,27 @@ def _derived_text(evaluation: Evaluation, width: int | None) -> Iterator[str]:
             (
                 c.element,
                 f"{c.path} - {c.without}",
-                c.cell.placement,
-                c.cell.probe,
+                f"{c.cell.placement} {c.cell.probe}",
                 numbers.quantity(c.estimate, "seconds"),
                 numbers.span(c.lower, c.upper, "seconds"),
                 numbers.count(c.rate) if c.rate else numbers.MISSING,
             )
             for c in evaluation.costs
         ]
-        header = ("element", "from", "placement", "probe", "cost one way", "interval", "packets/s")
+        header = ("element", "from", "where", "cost one way", "interval", "packets/s")
         yield f"elements\n{table(header, rows, indent=2, width=width)}"
     if evaluation.speedups:
         ratios = [
             (
                 s.path,
                 s.baseline,
-                s.cell.placement,
-                s.cell.probe,
+                f"{s.cell.placement} {s.cell.probe}",
                 f"{s.ratio:.3f}",
                 f"{s.lower:.3f} to {s.upper:.3f}",
             )
             for s in evaluation.speedups
         ]
-        names = ("path", "against", "placement", "probe", "ratio", "interval")
+        names = ("path", "against", "where", "ratio", "interval")
         yield f"OpenFlow speed-up\n{table(names, ratios, indent=2, width=width)}"
 
 

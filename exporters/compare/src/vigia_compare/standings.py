@@ -70,7 +70,7 @@ def _level(
     same_as: dict[str, set[str]],
     beaten: dict[str, set[str]],
 ) -> list[str]:
-    """Return the best paths where each is equivalent to the others and better than the rest, or equivalent."""
+    """Return the best paths where each is equivalent to the others, and no worse than the rest."""
     best = [n for n in names if not worse_than[n] and len(same_as[n] | beaten[n]) == len(names) - 1]
     return best if len(best) > 1 else []
 
