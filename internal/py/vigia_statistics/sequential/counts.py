@@ -25,7 +25,7 @@ MEMORY = 0.5
 """How much of a burst is left after a minute: see Coin."""
 _STAKES = np.array([0.3, 0.6, 0.95])
 """Shares of its fortune that a bettor puts on the same side again and again."""
-_SCALE = 0.3
+_SCALE = 0.2
 _LOST_BESIDE = 4.0
 """Probes that are added to those lost where the variance of so few is at stake: that of none lost is not
 0."""
@@ -122,7 +122,11 @@ class Counts:
             ratio = np.minimum((lost_a + lost_b + _LOST_BESIDE) / (sent_a + sent_b + 2.0 * _LOST_BESIDE), 0.5)
             binomial = minutes * ratio * (1.0 - ratio) * (1.0 / sent_a + 1.0 / sent_b)
         floor = np.where(np.isfinite(binomial), binomial, 0.0)
-        return [Studentised(mean, np.maximum(variance, floor), effective, self.differences.n, _SCALE, 0.0)]
+        return [
+            Studentised(
+                mean, np.maximum(variance, floor), effective, self.differences.n, _SCALE, 0.0, rare=1.0
+            )
+        ]
 
     def estimate(self) -> Floats:
         """Return the mean of the differences of the minutes; nan before the first."""

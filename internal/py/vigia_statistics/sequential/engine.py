@@ -27,11 +27,11 @@ FINE = 45.0
 
 LOOKS = (30.0, 60.0, 120.0)
 """Seconds after which the mean of all windows so far is compared with the bound of noise."""
-LOOK_WEIGHT, FINE_WEIGHT = 0.04, 0.4
+LOOK_WEIGHT, FINE_WEIGHT = 0.03, 0.36
 """The share of each look, and of the fine windows; minutes have the rest."""
-FINE_SCALE, STEADY_SCALE = 0.35, 0.3
+FINE_SCALE, STEADY_SCALE = 0.25, 0.2
 """Effects that are seen best, in deviations of a window."""
-FINE_CAUTION, STEADY_CAUTION = 0.6, 0.5
+FINE_CAUTION, STEADY_CAUTION = 0.55, 0.25
 """Standard errors that are added to correlations; see Stream."""
 
 
@@ -83,8 +83,7 @@ class Engine:
         self.last = np.zeros(())
         """Seconds from the start to the end of the newest window."""
         self.fineness = np.zeros(())
-        """0 before the first window, 1 while windows are fine, 2 when they have been, -1 when they never
-        were."""
+        """By the first window: 1 where it is a fine one, -1 where it is not; 0 before."""
         self.early = np.zeros((2, size))
         """Sums of the first minutes, for looks: of differences times seconds, and of seconds."""
         self.looks = np.full((len(LOOKS), size), np.nan)
@@ -98,9 +97,7 @@ class Engine:
         fine = length < FINE and at <= FINE_PERIOD
         if self.fineness == 0.0:
             self.fineness = np.asarray(1.0 if fine else -1.0)
-        elif self.fineness == 1.0 and not fine:
-            self.fineness = np.asarray(2.0)
-        if self.fineness == 1.0:
+        if self.fineness == 1.0 and fine:
             self.fine.update(d)
         for _, total, count in self.minutes.add(at, d):
             self.steady.update(np.where(count > 0.0, total / np.maximum(count, 1.0), np.nan))

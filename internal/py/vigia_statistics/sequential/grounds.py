@@ -51,9 +51,18 @@ class Studentised:
     windows: Floats
     scale: float
     log_weight: float
+    rare: float = 0.0
+    """How far one window can lie off, where that may happen after all that was seen: the term of
+    Bernstein's bound for it is added to every distance; 0 for none."""
+
+    @property
+    def slack(self) -> Floats:
+        """Bernstein's term, at 5 %."""
+        return np.asarray(self.rare * math.log(40.0) / 3.0 / np.maximum(self.effective, 1e-9))
 
     def log_e(self, distance: Floats) -> Floats:
         """See Ground."""
+        distance = np.maximum(distance - self.slack, 0.0)
         weight = self.scale**2 * self.effective
         share = distance**2 / (distance**2 + self.variance)
         gained = 0.5 * self.effective * np.log1p(-share * weight / (1.0 + weight))
@@ -66,7 +75,7 @@ class Studentised:
             needed = log_bound + 0.5 * np.log1p(weight)
             share = -np.expm1(-2.0 * needed / self.effective) * (1.0 + weight) / weight
             inside = np.sqrt(self.variance * share / (1.0 - share))
-        return np.asarray(np.where((share < 1.0) & np.isfinite(self.mean), inside, math.inf))
+        return np.asarray(np.where((share < 1.0) & np.isfinite(self.mean), inside + self.slack, math.inf))
 
 
 @dataclass(frozen=True)
