@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
@@ -134,15 +134,16 @@ class Book:
         """Return whether these windows are for this pair; begin anew where it is new or another."""
         key, measure = s.side.key, s.side.cell.metric
         watched = self._watched.get(key)
+        why = "a path was configured anew" if s.since else ""
         if watched is not None and watched.fingerprint != s.fingerprint:
+            # What was taken until now is of a path that is no more.
+            s = replace(s, since=max(s.since, self._next(s)))
             self._forget(key)
-            _log.info(
-                "starts anew: a path was configured anew",
-                extra={"a": s.side.a, "b": s.side.b, "metric": measure},
-            )
+            why = "a path was configured anew"
+            _log.info("starts anew", extra={"a": s.side.a, "b": s.side.b, "metric": measure, "reason": why})
             watched = None
         if watched is None:
-            watched = self._begin(s, start, window, fine, "a path was configured anew" if s.since else "")
+            watched = self._begin(s, start, window, fine, why)
             if watched is None:
                 return False
         watched.words, watched.hosts = s.words, len(s.hosts)
