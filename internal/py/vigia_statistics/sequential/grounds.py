@@ -64,7 +64,7 @@ class Studentised:
         """See Ground."""
         distance = np.maximum(distance - self.slack, 0.0)
         weight = self.scale**2 * self.effective
-        share = distance**2 / (distance**2 + self.variance)
+        share = distance**2 / np.maximum(distance**2 + self.variance, 1e-300)
         gained = 0.5 * self.effective * np.log1p(-share * weight / (1.0 + weight))
         return np.asarray(-0.5 * np.log1p(weight) - gained)
 

@@ -113,7 +113,7 @@ class Stream:
         r = r + (1.0 + 3.0 * r) / n + self.caution * np.sqrt((1.0 - r * r) / n)
         r = np.minimum(r, _STRONGEST)
         inflation = np.maximum((1.0 + r) / (1.0 - r), self._batches(spread / n))
-        return np.where(self.n > 0.0, self.origin + mean, np.nan), variance, n / inflation
+        return np.where(self.n > 0.0, self.origin + mean, np.nan), variance, self.n / inflation
 
     def _batches(self, variance: Floats) -> Floats:
         """By how much the long-run variance is above a window's, as far as batches show it for sure."""
