@@ -108,8 +108,8 @@ def test_new_paths_wait_for_windows_of_seconds_and_go_on_with_minutes() -> None:
     minutes = readings("rtt", {p: v[:10] for p, v in HOUR.items()}, end=END + 60.0 * 4)
     (still,) = found_in(minutes, book=book)
     assert still.windows == young.windows, "minutes wait until the fine ones end"
-    (more,) = found_in(fine(20, end=END + evidence.FINE - 60.0, factor=1.5), book=book, fine=True)
-    later = readings("rtt", HOUR, end=END + 60.0 * 20)
+    (more,) = found_in(fine(236, end=END + evidence.FINE - 60.0, factor=1.5), book=book, fine=True)
+    later = readings("rtt", HOUR, end=END + 60.0 * 70)
     (on,) = found_in(later, book=book)
     assert on.windows > more.windows and on.began == young.began
 
@@ -123,11 +123,24 @@ def test_old_paths_take_no_windows_of_seconds() -> None:
 
 def test_a_path_is_news_for_some_minutes() -> None:
     book, there = Book(TERMS), replace(known(), by_node={("n1", "gre"): KNOWN["gre"]})
-    assert book.news(there, 1000.0) and book.news(there, 1000.0 + evidence.FINE - 1.0)
-    assert not book.news(there, 1000.0 + evidence.FINE)
+    assert book.news(there, 1000.0) and book.news(there, 1000.0 + evidence.NEWS - 1.0)
+    assert not book.news(there, 1000.0 + evidence.NEWS)
     changed = replace(there, by_node={("n1", "gre"): KNOWN["netdev"]})
-    assert book.news(changed, 1000.0 + evidence.FINE), "configured anew it is new"
+    assert book.news(changed, 1000.0 + evidence.NEWS), "configured anew it is new"
     assert not book.news(known(), 2000.0), "nothing is there"
+
+
+def test_windows_of_seconds_are_read_while_a_pair_takes_them_and_no_longer() -> None:
+    book, there = Book(TERMS), replace(known(), by_node={("n1", "gre"): KNOWN["gre"]})
+    assert book.finest(END) == 0.0
+    assert book.news(there, END - 60.0) and book.finest(END) == evidence.NEWS
+    found_in(fine(4), book=book, fine=True)
+    book.fine_seen = END
+    assert not book.news(there, END + 600.0) and book.finest(END + 600.0) == 600.0, (
+        "the pair is an hour young"
+    )
+    book.fine_seen = END + evidence.FINE
+    assert book.finest(END + evidence.FINE + 60.0) == 0.0
 
 
 def test_pairs_are_bounded(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:

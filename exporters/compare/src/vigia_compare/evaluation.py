@@ -9,7 +9,7 @@ import numpy as np
 
 from vigia_compare import derived, interference, losses, readings
 from vigia_compare.config import Config
-from vigia_compare.evidence import FINE, FINE_WINDOW, Book, Terms
+from vigia_compare.evidence import FINE_WINDOW, Book, Terms
 from vigia_compare.findings import Finding
 from vigia_compare.levels import Level, Levels
 from vigia_compare.measures import MEASURES
@@ -97,7 +97,7 @@ def evaluate(source: Source, config: Config, now: float, ledger: Ledger) -> Eval
     new = ledger.book.news(known, now)
     # All is asked for before anything is taken in: what fails in the middle is asked for again as a whole.
     found = [readings.recorded(source, MEASURES[name], config.tenant, grid, known) for name in config.metrics]
-    fine = _finest(source, config, now, known, ledger.book) if new else []
+    fine = _finest(source, config, now, known, ledger.book)
     harmed, lossy = interference.find(source, short), losses.find(source, short)
     if fine:
         ledger.book.take(fine, known, fine=True)
@@ -125,7 +125,7 @@ def evaluate(source: Source, config: Config, now: float, ledger: Ledger) -> Eval
 def _finest(source: Source, config: Config, now: float, known: Known, book: Book) -> list[Readings]:
     """Read the windows of seconds that are new; none of a metric that has no raw series."""
     end = (now - _STORED) // FINE_WINDOW * FINE_WINDOW
-    count = round(min(FINE, end - book.fine_seen) / FINE_WINDOW)
+    count = int(book.finest(end) // FINE_WINDOW)
     if count < 1:
         return []
     grid = Grid(end, FINE_WINDOW, count)

@@ -16,15 +16,18 @@ from vigia_compare.paths import Kind, Known
 from vigia_compare.readings import Readings
 from vigia_statistics.sequential import Family, LossPair, Pair, Said, Scale, Verdict
 
-__all__ = ["FINE", "FINE_WINDOW", "Book", "Terms"]
+__all__ = ["FINE", "FINE_WINDOW", "NEWS", "Book", "Terms"]
 
 _log = logging.getLogger(__name__)
 
 FINE_WINDOW = 15.0
 """Seconds of a window in the first minutes: one scrape."""
 
-FINE = 300.0
-"""Seconds after which a path is no longer new, and the recorded windows of a minute go on."""
+FINE = 3600.0
+"""Seconds for which a new pair takes windows of seconds, which tell three times as fast."""
+
+NEWS = 300.0
+"""Seconds for which a path is news: it is looked for at each scrape."""
 
 MAX_SIDES = 4000
 """Pairs that are judged; what is beyond is left out, and said so in the log."""
@@ -102,10 +105,17 @@ class Book:
     # What is taken in
 
     def news(self, known: Known, now: float) -> bool:
-        """Note which paths there are; return whether one is so new that windows of seconds are needed."""
+        """Note which paths there are; return whether one of them is news."""
         there = {f"{n}\n{p}\n{known.of(n, p).fingerprint}" for n, p in known.by_node}
         self._paths = {p: self._paths.get(p, now) for p in there}
-        return any(now - first < FINE for first in self._paths.values())
+        return any(now - first < NEWS for first in self._paths.values())
+
+    def finest(self, now: float) -> float:
+        """Return how many seconds of windows of seconds are to be read; 0 where no pair takes them."""
+        young = any(now - first < NEWS for first in self._paths.values())
+        if not young and all(w.fine_until <= self.fine_seen for w in self._watched.values()):
+            return 0.0
+        return min(now - self.fine_seen, FINE if self.fine_seen else NEWS)
 
     def take(self, readings: Sequence[Readings], known: Known, fine: bool) -> None:
         """Take windows that are new, oldest first, and judge after each; all readings are on one grid."""
