@@ -39,6 +39,7 @@ def noisy(level: float, count: int = 60) -> np.ndarray:
         ("both", "gre", None),
         ("ipsec", "vxlan", None),
         ("macvlan", "gre", None),
+        ("openflow", "openflow", None),
         ("direct", "direct", None),
     ],
 )

@@ -96,14 +96,16 @@ def kind(a: PathAttributes, b: PathAttributes) -> Kind | None:
     """Return why two paths of one placement are compared; None if that would tell nothing.
 
     Overlays compete with overlays of the same mode and security. A path without an encapsulation, such as a
-    virtual function, does less than an overlay and competes with its like alone.
+    virtual function, does less than an overlay and competes with its like alone. OpenFlow paths differ in their
+    rules, which nobody chooses between: each is compared with its path in normal mode.
     """
     underlays = (a.layer == "underlay") + (b.layer == "underlay")
     if underlays == 2:
         return None
     if underlays == 1:
         return Kind.REFERENCE
-    if (a.mode, a.security) == (b.mode, b.security) and (a.encap == "none") == (b.encap == "none"):
+    alike = (a.mode, a.security, a.encap == "none") == (b.mode, b.security, b.encap == "none")
+    if alike and a.mode != "openflow":
         return Kind.CONTEST
     return Kind.ELEMENT if elements(a, b) or elements(b, a) else None
 
@@ -122,7 +124,7 @@ def elements(path: PathAttributes, without: PathAttributes) -> str:
 
 
 def data_planes(a: str, of_a: PathAttributes, b: str, of_b: PathAttributes) -> str:
-    """Return words about paths of which one runs in the kernel and the other in user space; else nothing."""
+    """Return words about paths of which one runs in the kernel, the other in user space; else nothing."""
     where = (_where(of_a.dataplane), _where(of_b.dataplane))
     if set(where) != {"user space", "the kernel"}:
         return ""
