@@ -16,8 +16,13 @@ __all__ = ["LEVELS", "Stream"]
 LEVELS = 13
 """Sizes of batches, in powers of two: up to 8192 windows, five days and a half of minutes."""
 
+_SIZES = 2.0 ** np.arange(1, LEVELS + 1)[:, None]
+
 _FEWEST = 12
 """Batches of a size that say something about a variance."""
+
+_LOOKED_AT = 3
+"""A batch of 8 windows that is full is when batches are looked at."""
 
 _STRONGEST = 0.985
 """Lag-1 correlation that is assumed at most."""
@@ -48,6 +53,8 @@ class Stream:
         self.count = np.zeros((LEVELS, size))
         self.batch_total = np.zeros((LEVELS, size))
         self.batch_squares = np.zeros((LEVELS, size))
+        self.inflation = np.ones(size)
+        """By how much the long-run variance is above a window's, as far as batches showed it for sure."""
         self._moments: tuple[Floats, Floats, Floats] | None = None
 
     def state(self) -> dict[str, Floats]:
@@ -74,18 +81,21 @@ class Stream:
 
     def _carry(self, x: Floats, known: NDArray[np.bool_]) -> None:
         """Add x to the batches, as one adds 1 to a binary number."""
+        level = 0
         for level in range(LEVELS):
             waiting = self.open[level]
             full = known & np.isfinite(waiting)
             batch = np.where(full, (waiting + x) / 2.0, 0.0)
             self.open[level] = np.where(full, np.nan, np.where(known, x, waiting))
             if not full.any():
-                return
+                break
             x = batch
             self.count[level] += full
             self.batch_total[level] += x
             self.batch_squares[level] += x * x
             known = full
+        if level >= _LOOKED_AT:
+            self.inflation = self._by_batches()
 
     @property
     def mean(self) -> Floats:
@@ -112,21 +122,13 @@ class Stream:
             r = np.clip(np.where(spread > 0.0, neighbours / spread, 0.0), 0.0, 1.0)
         r = r + (1.0 + 3.0 * r) / n + self.caution * np.sqrt((1.0 - r * r) / n)
         r = np.minimum(r, _STRONGEST)
-        inflation = np.maximum((1.0 + r) / (1.0 - r), self._batches(spread / n))
+        inflation = np.maximum((1.0 + r) / (1.0 - r), self.inflation)
         return np.where(self.n > 0.0, self.origin + mean, np.nan), variance, self.n / inflation
 
-    def _batches(self, variance: Floats) -> Floats:
-        """By how much the long-run variance is above a window's, as far as batches show it for sure."""
-        inflation = np.ones(self.size)
-        for level in range(LEVELS):
-            count = self.count[level]
-            enough = count >= _FEWEST
-            if not enough.any():
-                break
-            k = np.maximum(count, 1.0)
-            spread = self.batch_squares[level] / k - (self.batch_total[level] / k) ** 2
-            sure = 2.0 ** (level + 1) * spread * np.maximum(1.0 - np.sqrt(2.0 / k), 0.0)
-            with np.errstate(invalid="ignore", divide="ignore"):
-                seen = np.where(enough & (variance > 0.0), sure / variance, 1.0)
-            inflation = np.maximum(inflation, seen)
-        return inflation
+    def _by_batches(self) -> Floats:
+        n = np.maximum(self.n, 1.0)
+        variance = np.maximum(self.squares / n - (self.total / n) ** 2, 1e-300)
+        count = np.maximum(self.count, 1.0)
+        spread = self.batch_squares / count - (self.batch_total / count) ** 2
+        sure = _SIZES * spread * np.maximum(1.0 - np.sqrt(2.0 / count), 0.0) / variance
+        return np.maximum(np.where(self.count >= _FEWEST, sure, 1.0).max(axis=0), 1.0)
