@@ -250,7 +250,7 @@ class Alarms:
 
 def cases(short: bool) -> list[Case]:
     """Return what is measured; the short form watches a day, and fewer pairs."""
-    days, n, few = (1.0, 500, 700) if short else (float(MONTH), 600, 1000)
+    days, n, few = (1.0, 500, 700) if short else (float(MONTH), 800, 1000)
     span = "a day" if short else f"{days:g} days"
     week, weeks = (days, span) if short else (7.0, "7 days")
     out = [
@@ -332,7 +332,7 @@ def _beside(n: int) -> list[Case]:
     ]
 
 
-CHUNK = 1000
+CHUNK = 400
 """Replications of a task: many, so that arithmetic is most of what is done."""
 
 

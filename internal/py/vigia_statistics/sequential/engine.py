@@ -31,7 +31,7 @@ LOOK_WEIGHT, FINE_WEIGHT = 0.03, 0.36
 """The share of each look, and of the fine windows; minutes have the rest."""
 FINE_SCALE, STEADY_SCALE = 0.25, 0.2
 """Effects that are seen best, in deviations of a window."""
-FINE_CAUTION, STEADY_CAUTION = 0.55, 0.25
+FINE_CAUTION, STEADY_CAUTION = 0.55, 0.35
 """Standard errors that are added to correlations; see Stream."""
 
 

@@ -30,8 +30,13 @@ _WAYS = np.array([1.0, -1.0])
 """Up and down."""
 _CLIP = 3.0
 """Deviations that a block counts at most: one alone never is a change."""
+_FAR = 6.0
+"""Medians of distances from what is near, four deviations: a block of the first day that is farther off
+counts as if it were there."""
 _PAST = 28.0
 """Blocks of an hour of the day that make what is usual: a week's."""
+_WEEK = 672.0
+"""Blocks."""
 _STRONGEST = 0.9
 """Correlation of neighbouring blocks that is assumed at most."""
 
@@ -42,6 +47,8 @@ class Levels:
     def __init__(self, size: int, season: int, bound: float) -> None:
         """Begin; ``season`` in blocks, 0 for none; a level that is off by ``bound`` has not changed yet."""
         self.size, self.season, self.bound = size, season, bound
+        self.least = (bound / 4.0) ** 2
+        """Variance of a block, at least: what always says the same is known to the margin's quarter."""
         self.parts = max(season // _HOUR, 1)
         self.learning = season or _UNSEASONED
         self.learned = np.full((self.learning, size), np.nan)
@@ -93,8 +100,9 @@ class Levels:
         news = off - self.correlation * self.before
         deviation = np.sqrt(self.variance)
         self._detect(index, known, off, np.clip(news, -_CLIP * deviation, _CLIP * deviation), deviation)
-        self.before = np.where(known, off, self.before)
-        self._adapt(index, known, values)
+        most = _CLIP * deviation / np.sqrt(1.0 - self.correlation**2)
+        self.before = np.where(known, np.clip(off, -most, most), self.before)
+        self._adapt(index, known, np.clip(off, -most, most), news)
 
     def expected(self, index: int) -> Floats:
         """Return the usual level in a block: between smoothed hours of the season, so that it has no
@@ -118,13 +126,10 @@ class Levels:
         """What is usual, and how blocks stray around it."""
         known = np.isfinite(self.learned)
         values = np.where(known, self.learned, 0.0)
-        part = np.arange(self.learning) // _HOUR if self.season else np.zeros(self.learning, dtype=np.intp)
-        part = np.minimum(part, self.parts - 1)
-        np.add.at(self.known, part, known)
-        np.add.at(self.usual, part, values)
-        self.usual = self.usual / np.maximum(self.known, 1.0)
-        expected = np.array([self.expected(i) for i in range(self.learning)])
-        off = np.where(known, values - expected, 0.0)
+        rough = self._rough(known, values)
+        far = _FAR * _middle(np.abs(values - rough), known)
+        values = np.where(known, np.clip(values, rough - far, rough + far), 0.0)
+        off = np.where(known, values - self._fit(known, values), 0.0)
         count = np.maximum(known.sum(axis=0), 2.0)
         # What smoothing hours has fitted away: three eighths of a parameter for each.
         free = np.maximum(count - 0.375 * self.parts - 1.0, 1.0)
@@ -137,8 +142,26 @@ class Levels:
         spread = np.maximum(variance * (1.0 - r * r), 1e-300)
         # The usual level is known from few blocks itself.
         few = 0.375 / np.maximum(self.known.mean(axis=0), 1.0) if self.season else 1.0 / count
-        self.variance = np.maximum(spread * (1.0 + few), (self.bound / 4.0) ** 2)
+        self.variance = np.maximum(spread * (1.0 + few), self.least)
         self.before = off[-1]
+
+    def _rough(self, known: NDArray[np.bool_], values: Floats) -> Floats:
+        """Return the median of two hours around each of the first blocks: a storm does not move it."""
+        out = np.empty_like(values)
+        for i in range(self.learning):
+            near = (i + np.arange(-_HOUR, _HOUR + 1)) % self.learning
+            out[i] = _middle(values[near], known[near])
+        return out
+
+    def _fit(self, known: NDArray[np.bool_], values: Floats) -> Floats:
+        """Make ``usual`` of the first blocks; return what is then expected of them, (learning, size)."""
+        part = np.arange(self.learning) // _HOUR if self.season else np.zeros(self.learning, dtype=np.intp)
+        part = np.minimum(part, self.parts - 1)
+        self.known, self.usual = np.zeros_like(self.known), np.zeros_like(self.usual)
+        np.add.at(self.known, part, known)
+        np.add.at(self.usual, part, values)
+        self.usual = self.usual / np.maximum(self.known, 1.0)
+        return np.array([self.expected(i) for i in range(self.learning)])
 
     def _detect(
         self, index: int, known: NDArray[np.bool_], off: Floats, news: Floats, deviation: Floats
@@ -155,13 +178,15 @@ class Levels:
             self.since[w] = np.where(quiet, index + 1.0, self.since[w])
             self.off[w] = np.where(quiet, 0.0, self.off[w] + np.array([off, known * 1.0]))
 
-    def _adapt(self, index: int, known: NDArray[np.bool_], values: Floats) -> None:
-        """Follow slowly: a week of the same hour is what is usual."""
+    def _adapt(self, index: int, known: NDArray[np.bool_], off: Floats, news: Floats) -> None:
+        """Follow slowly: a week of the same hour is what is usual, and a week of blocks how they stray."""
         part = min(index % self.season // _HOUR, self.parts - 1) if self.season else 0
-        count = np.minimum(self.known[part] + known, _PAST * (1.0 if self.season else 24.0))
-        step = np.where(known, (values - self.usual[part]) / np.maximum(count, 1.0), 0.0)
-        self.usual[part] = self.usual[part] + step
+        count = np.minimum(self.known[part] + known, _PAST if self.season else _WEEK)
+        self.usual[part] = self.usual[part] + np.where(known, off / np.maximum(count, 1.0), 0.0)
         self.known[part] = count
+        seen = np.minimum(news**2, _CLIP**2 * self.variance)
+        self.variance = self.variance + np.where(known, (seen - self.variance) / _WEEK, 0.0)
+        self.variance = np.maximum(self.variance, self.least)
 
     @property
     def log_e(self) -> Floats:
@@ -184,3 +209,11 @@ class Levels:
         for key, value in arrays("levels", data, {k: getattr(self, k) for k in self.STATE}).items():
             setattr(self, key, value)
         self.sums = np.where(np.isnan(self.sums), -np.inf, self.sums)
+
+
+def _middle(values: Floats, known: NDArray[np.bool_]) -> Floats:
+    """Return the median of each column's known values; 0 where there are none."""
+    ascending = np.sort(np.where(known, values, np.inf), axis=0)
+    index = np.maximum(known.sum(axis=0) - 1, 0) // 2
+    found = np.take_along_axis(ascending, index[None, :], axis=0)[0]
+    return np.where(np.isfinite(found), found, 0.0)
