@@ -131,4 +131,4 @@ class Stream:
         count = np.maximum(self.count, 1.0)
         spread = self.batch_squares / count - (self.batch_total / count) ** 2
         sure = _SIZES * spread * np.maximum(1.0 - np.sqrt(2.0 / count), 0.0) / variance
-        return np.maximum(np.where(self.count >= _FEWEST, sure, 1.0).max(axis=0), 1.0)
+        return np.asarray(np.maximum(np.where(self.count >= _FEWEST, sure, 1.0).max(axis=0), 1.0))
