@@ -250,7 +250,7 @@ class Alarms:
 
 def cases(short: bool) -> list[Case]:
     """Return what is measured; the short form watches a day, and fewer pairs."""
-    days, n, few = (1.0, 500, 700) if short else (float(MONTH), 800, 1000)
+    days, n, few = (1.0, 500, 700) if short else (float(MONTH), 1000, 1000)
     span = "a day" if short else f"{days:g} days"
     week, weeks = (days, span) if short else (7.0, "7 days")
     out = [
@@ -267,7 +267,7 @@ def cases(short: bool) -> list[Case]:
             AnyNamed(MILD, week),
             "%",
             5.0,
-            300 if short else 400,
+            300,
         ),
         Case(f"apart by the margin, {MILD.name}: ever equivalent in {weeks}", Alike(MILD, week), "%", 5.0, n),
         Case("a factor of 10 named after", Found(INDEPENDENT, 10.0, 10), "min", 1.0, few),
@@ -289,7 +289,7 @@ def cases(short: bool) -> list[Case]:
         ),
         Case("losses 0.1 % and 1 % named after", LossNamed((0.001, 0.01), 600), "min", 60.0, few),
     ]
-    alarms = 100 if short else 600
+    alarms = 100 if short else 300
     out += [
         Case(f"detector, correlation {r:g}, daily cycle: false alarms", Alarms(r), "a month", 0.1, alarms)
         for r in ((0.8,) if short else (0.0, 0.5, 0.8))
@@ -332,7 +332,7 @@ def _beside(n: int) -> list[Case]:
     ]
 
 
-CHUNK = 400
+CHUNK = 1000
 """Replications of a task: many, so that arithmetic is most of what is done."""
 
 

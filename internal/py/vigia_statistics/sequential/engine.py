@@ -29,9 +29,9 @@ LOOKS = (30.0, 60.0, 120.0)
 """Seconds after which the mean of all windows so far is compared with the bound of noise."""
 LOOK_WEIGHT, FINE_WEIGHT = 0.03, 0.36
 """The share of each look, and of the fine windows; minutes have the rest."""
-FINE_SCALE, STEADY_SCALE = 0.25, 0.2
+FINE_SCALE, STEADY_SCALE = 0.25, 0.15
 """Effects that are seen best, in deviations of a window."""
-FINE_CAUTION, STEADY_CAUTION = 0.55, 0.35
+FINE_CAUTION, STEADY_CAUTION = 0.55, 0.5
 """Standard errors that are added to correlations; see Stream."""
 
 
