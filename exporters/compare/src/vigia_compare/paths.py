@@ -96,8 +96,8 @@ def kind(a: PathAttributes, b: PathAttributes) -> Kind | None:
     """Return why two paths of one placement are compared; None if that would tell nothing.
 
     Overlays compete with overlays of the same mode and security. A path without an encapsulation, such as a
-    virtual function, does less than an overlay and competes with its like alone. OpenFlow paths differ in their
-    rules, which nobody chooses between: each is compared with its path in normal mode.
+    virtual function, does less than an overlay and competes with its like alone. OpenFlow paths differ in
+    their rules, which nobody chooses between: each is compared with its path in normal mode.
     """
     underlays = (a.layer == "underlay") + (b.layer == "underlay")
     if underlays == 2:
