@@ -122,11 +122,13 @@ def test_values_below_the_resolution_count_as_it() -> None:
     assert pair.evidence().estimate == 1.0
 
 
-@pytest.mark.parametrize(("a", "b", "name"), [(-1.0, 1.0, "a"), (1.0, math.inf, "b"), (1.0, -math.inf, "b")])
+@pytest.mark.parametrize(
+    ("a", "b", "name"), [(-1.0, 1.0, "a"), (1e16, 1.0, "a"), (1.0, math.inf, "b"), (1.0, -math.inf, "b")]
+)
 def test_impossible_values_are_refused_by_name_and_change_nothing(a: float, b: float, name: str) -> None:
     pair = _watched(1.0, 2)
     before = pair.as_data()
-    with pytest.raises(ValueError, match=f"^{name}: .* is not a finite number of at least 0"):
+    with pytest.raises(ValueError, match=f"^{name}: .* is not a number from 0 to 1e\\+15"):
         pair.update(START + 600.0, a, b)
     with pytest.raises(ValueError, match=r"^at: nan"):
         pair.update(math.nan, 1.0, 1.0)

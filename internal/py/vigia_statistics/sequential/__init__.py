@@ -8,7 +8,7 @@ they are equivalent, or how far it is from knowing. A ``Detector`` watches the l
     pair = family.watch("rtt ovs-gre/ovs-vxlan a-b", QUESTIONS["rtt"], started=now)
     pair.update(now + 15.0, a=61e-6, b=84e-6)      # windows of 15 s for the first hour, then of a minute
     verdict = family.judge(now + 15.0)["rtt ovs-gre/ovs-vxlan a-b"]
-    verdict.said, verdict.progress                 # UNKNOWN, "a is ahead, e = 1.6 of 20 needed"
+    verdict.said, verdict.progress                 # UNKNOWN, "a is ahead, e = 0.5 of 20 needed"
 
 Everything here is plain computation: no clock, no file, no thread. ``as_data`` gives what JSON holds,
 ``from_data`` goes on where it stopped. Assumptions, guarantees, sources and measured error rates:

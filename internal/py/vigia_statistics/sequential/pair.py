@@ -20,6 +20,8 @@ from vigia_statistics.verdict import Direction
 
 __all__ = ["EARLIER", "LossPair", "Pair", "asked", "value_of"]
 
+LARGEST = 1e15
+"""Of a value, in any unit: squares of larger ones have no digits left."""
 EARLIER = 1e-3
 """Seconds by which a window has to be newer than the last one."""
 
@@ -180,7 +182,7 @@ class LossPair(Pair):
         Raises ValueError for counts that are negative, not finite, or more lost than sent.
         """
         for name, lost, sent in (("a", lost_a, sent_a), ("b", lost_b, sent_b)):
-            if not (math.isfinite(sent) and 0.0 <= lost <= sent):
+            if not 0.0 <= lost <= sent <= LARGEST:
                 raise ValueError(f"lost_{name}, sent_{name}: {lost} of {sent}; need 0 <= lost <= sent")
         return self._take(at, *(np.array([float(v)]) for v in (lost_a, sent_a, lost_b, sent_b)))
 
@@ -231,6 +233,6 @@ def value_of(name: str, value: float | None) -> float:
     """Return a window's value, nan for none. Raises ValueError for what no metric can be."""
     if value is None or math.isnan(value):
         return math.nan
-    if not (math.isfinite(value) and value >= 0.0):
-        raise ValueError(f"{name}: {value} is not a finite number of at least 0")
+    if not 0.0 <= value <= LARGEST:
+        raise ValueError(f"{name}: {value} is not a number from 0 to {LARGEST:g}")
     return float(value)
