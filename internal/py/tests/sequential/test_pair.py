@@ -12,7 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vigia_statistics import Direction
-from vigia_statistics.sequential import QUESTIONS, LossPair, Pair, Question, Said, Scale, Verdict
+from vigia_statistics.sequential import QUESTIONS, LossPair, Pair, Question, Said, Scale, Verdict, grounds
+from vigia_statistics.sequential.engine import Engine
+
+from .worlds import MILD, windows
 
 RTT = QUESTIONS["rtt"]
 LOSS = QUESTIONS["loss"]
@@ -170,6 +173,28 @@ def test_equivalence_is_given_up_when_the_paths_part() -> None:
         pair.update(at, 2.0 * float(a), float(b))
         said.add(pair.verdict(at).said)
     assert said == {Said.EQUIVALENT, Said.UNKNOWN, Said.B} and pair.verdict(at).said is Said.B
+
+
+def test_a_pair_is_what_the_simulations_run() -> None:
+    """Four pairs at once in one engine, and each by itself as a Pair: the same e-values and intervals."""
+    rng = np.random.default_rng(12)
+    together, alone = Engine(4, RTT.bound, RTT.noise), [Pair(RTT, START) for _ in range(4)]
+    for at, (a, b) in windows(MILD, rng, 4, 90):
+        a, b = 61e-6 * np.exp(a), 61e-6 * np.exp(b + 0.1)
+        together.update(at, np.log(a) - np.log(b))
+        for i, pair in enumerate(alone):
+            assert pair.update(START + at, float(a[i]), float(b[i]))
+        if at % 60.0 == 0.0:
+            known = together.grounds()
+            lower, upper = grounds.covering(known, 0.05)
+            for i, pair in enumerate(alone):
+                found = pair.evidence()
+                assert math.log(found.e_value) == pytest.approx(
+                    float(grounds.against(known, 0.0)[i]), abs=1e-6
+                )
+                assert found.lower == pytest.approx(math.exp(lower[i])) and found.upper == pytest.approx(
+                    math.exp(upper[i])
+                )
 
 
 VALUE = st.one_of(st.none(), st.floats(1e-6, 1.0))
