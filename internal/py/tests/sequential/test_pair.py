@@ -179,8 +179,8 @@ def test_a_pair_is_what_the_simulations_run() -> None:
     """Four pairs at once in one engine, and each by itself as a Pair: the same e-values and intervals."""
     rng = np.random.default_rng(12)
     together, alone = Engine(4, RTT.bound, RTT.noise), [Pair(RTT, START) for _ in range(4)]
-    for at, (a, b) in windows(MILD, rng, 4, 90):
-        a, b = 61e-6 * np.exp(a), 61e-6 * np.exp(b + 0.1)
+    for at, logs in windows(MILD, rng, 4, 90):
+        a, b = 61e-6 * np.exp(logs + np.array([[0.0], [0.1]]))
         together.update(at, np.log(a) - np.log(b))
         for i, pair in enumerate(alone):
             assert pair.update(START + at, float(a[i]), float(b[i]))
