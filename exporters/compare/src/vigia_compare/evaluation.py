@@ -29,8 +29,13 @@ class Evaluation:
     """Unix time at which the newest window of the comparisons ends."""
 
 
-def evaluate(source: Source, config: Config, now: float) -> Evaluation:
-    """Ask Prometheus and compute. Raises PrometheusError; then nothing is known."""
+def evaluate(
+    source: Source, config: Config, now: float, attribution: interference.Attribution | None = None
+) -> Evaluation:
+    """Ask Prometheus and compute. Raises PrometheusError; then nothing is known.
+
+    ``attribution`` remembers what it needs to say between two evaluations what is known anew.
+    """
     end = source.last_recorded(now)
     grid = Grid.before(end, config.window, config.period)
     short = Grid.before(end, config.attribution_window, config.attribution_period)
@@ -53,7 +58,7 @@ def evaluate(source: Source, config: Config, now: float) -> Evaluation:
         loss_floors=engine.loss_floors(source, config.tenant, grid, known),
         costs=[c for g in delays for c in derived.costs(g, known)],
         speedups=[s for g in delays for s in derived.speedups(g, known, config.confidence)],
-        interference=interference.find(source, short),
+        interference=(attribution or interference.Attribution()).find(source, short, now),
         losses=losses.find(source, short),
         end=grid.end,
     )

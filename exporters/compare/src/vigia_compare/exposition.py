@@ -8,27 +8,21 @@ from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from vigia_catalog import part_metrics
+from vigia_compare.attribution_report import Sample, interference_samples, loss_samples
 from vigia_compare.derived import Cost, Speedup
 from vigia_compare.engine import Group, PathSummary
 from vigia_compare.evaluation import Evaluation
-from vigia_compare.interference import Interference
-from vigia_compare.losses import Pinned
 from vigia_service.metrics import SelfMetrics
 from vigia_statistics import Comparison, Verdict
 
 __all__ = ["Findings", "Metrics", "verdict_text"]
 
 PART = "compare"
-MAX_COUNTERS = 5
-"""Counters exposed per lossy path, best first."""
 
 
 def verdict_text(c: Comparison) -> str:
     """Return the better path's name, tie or not enough data."""
     return {Verdict.A: c.a, Verdict.B: c.b}.get(c.verdict, c.verdict.value)
-
-
-Sample = tuple[str, tuple[str, ...], float]
 
 
 class Findings(Collector):
@@ -72,9 +66,9 @@ def _samples(evaluation: Evaluation | None) -> Iterator[Sample]:
     for speedup in evaluation.speedups:
         yield from _speedup(speedup)
     for found in evaluation.interference:
-        yield from _interference(found)
+        yield from interference_samples(found)
     for lossy in evaluation.losses:
-        yield from _losses(lossy)
+        yield from loss_samples(lossy)
 
 
 def _group(group: Group) -> Iterator[Sample]:
@@ -127,26 +121,6 @@ def _speedup(s: Speedup) -> Iterator[Sample]:
     yield "vigia_compare_speedup_ratio", labels, s.ratio
     yield "vigia_compare_speedup_ci_lower_ratio", labels, s.lower
     yield "vigia_compare_speedup_ci_upper_ratio", labels, s.upper
-
-
-def _interference(found: Interference) -> Iterator[Sample]:
-    for candidate in found.offenders:
-        labels = (found.node, found.tenant, candidate.name)
-        yield "vigia_compare_interference_share_ratio", labels, candidate.share
-        yield "vigia_compare_interference_p_value", labels, candidate.p_value
-    if found.own is not None:
-        yield "vigia_compare_interference_own_share_ratio", (found.node, found.tenant), found.own.share
-    yield "vigia_compare_interference_verdict", (found.node, found.tenant, *found.verdict()), 1.0
-
-
-def _losses(lossy: Pinned) -> Iterator[Sample]:
-    path = (lossy.src, lossy.dst, lossy.path, lossy.tenant)
-    for c in lossy.counters[:MAX_COUNTERS]:
-        labels = (*path, c.node, c.name, c.detail)
-        yield "vigia_compare_loss_coincidence_ratio", labels, c.coincidence
-        yield "vigia_compare_loss_coincidence_p_value", labels, c.p_value
-        yield "vigia_compare_loss_coincident_packets", labels, c.packets
-    yield "vigia_compare_loss_verdict", (*path, lossy.verdict), 1.0
 
 
 class Metrics:

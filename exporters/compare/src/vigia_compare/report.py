@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from vigia_compare.attribution_report import interference_json, interference_text, loss_json, loss_text
 from vigia_compare.engine import Group
 from vigia_compare.evaluation import Evaluation
 from vigia_compare.exposition import verdict_text
-from vigia_compare.interference import INSUFFICIENT, OWN, Interference
 from vigia_statistics import Comparison
 from vigia_text import numbers
 from vigia_text.tables import table
-from vigia_text.terminal import clean
 
 __all__ = ["as_json", "as_text"]
 
@@ -44,34 +43,8 @@ def as_json(evaluation: Evaluation) -> dict[str, Any]:
             {"path": s.path, "baseline": s.baseline, "probe": s.probe, "ratio": [s.lower, s.ratio, s.upper]}
             for s in evaluation.speedups
         ],
-        "interference": [
-            {
-                "node": i.node,
-                "tenant": i.tenant,
-                "measure": i.measure,
-                "bad_windows": i.bad_windows,
-                "verdict": i.verdict()[0],
-                "offender": i.verdict()[1] or None,
-                "own": {"share": i.own.share, "p_value": i.own.p_value} if i.own else None,
-                "candidates": [
-                    {"tenant": c.name, "share": c.share, "p_value": c.p_value} for c in i.offenders
-                ],
-            }
-            for i in evaluation.interference
-        ],
-        "losses": [
-            {
-                "src": p.src,
-                "dst": p.dst,
-                "path": p.path,
-                "tenant": p.tenant,
-                "lost": p.lost,
-                "lossy_windows": p.lossy_windows,
-                "verdict": p.verdict,
-                "counters": [vars(c) for c in p.counters[:5]],
-            }
-            for p in evaluation.losses
-        ],
+        "interference": [interference_json(i) for i in evaluation.interference],
+        "losses": [loss_json(p) for p in evaluation.losses],
     }
 
 
@@ -185,21 +158,5 @@ def _derived_text(evaluation: Evaluation, width: int | None) -> Iterable[str]:
         ]
         names = ("path", "against", "probe", "ratio", "interval")
         yield f"OpenFlow speed-up\n{table(names, ratios, indent=2, width=width)}"
-    for i in evaluation.interference:
-        tenant, node = clean(i.tenant), clean(i.node)
-        yield f"{tenant} on {node}: {i.bad_windows} bad windows ({i.measure}); {clean(_who(i))}"
-    for p in evaluation.losses:
-        best = f": {p.counters[0].name} {p.counters[0].detail}" if p.counters else ""
-        yield clean(
-            f"{p.path} {p.src} to {p.dst} ({p.tenant}): {numbers.count(p.lost)} probes lost in "
-            f"{p.lossy_windows} windows; {p.verdict}{best}"
-        )
-
-
-def _who(i: Interference) -> str:
-    verdict, _ = i.verdict()
-    best = i.own if verdict == OWN else i.offender()
-    if best is None:
-        return f"{INSUFFICIENT} who"
-    name = "its own traffic" if verdict == OWN else best.name
-    return f"{name} explains {numbers.percent(best.share)} of it (p {numbers.probability(best.p_value)})"
+    yield from map(interference_text, evaluation.interference)
+    yield from map(loss_text, evaluation.losses)

@@ -8,7 +8,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from flask import Flask
@@ -16,6 +16,7 @@ from flask import Flask
 from vigia_compare.config import Config
 from vigia_compare.evaluation import Evaluation, evaluate
 from vigia_compare.exposition import Metrics
+from vigia_compare.interference import Attribution
 from vigia_compare.pages import create_app
 from vigia_compare.source import Memory, Source
 from vigia_compare.standby import Standby, others
@@ -32,6 +33,9 @@ _log = logging.getLogger(__name__)
 STALE = 3.0
 """Evaluations older than this many intervals are withdrawn: old news must not look like news."""
 
+LOOK = 5.0
+"""Seconds between two looks at who hurts whom: a flood is named within half a minute, however rare evaluations are."""
+
 _NOTHING_YET = "no evaluation so far"
 
 
@@ -44,13 +48,14 @@ class _Live:
     server: ssl.SSLContext | None
     memory: Memory
     """Of this server and configuration; begins anew with another."""
+    attribution: Attribution
 
     @classmethod
     def of(cls, config: Config) -> _Live:
         """Read the certificates. Raises ConfigError."""
         tls = config.tls
         client, server = (tls.client(), tls.server()) if tls else (None, None)
-        return cls(config, client, server, Memory())
+        return cls(config, client, server, Memory(), Attribution())
 
 
 class Service:
@@ -121,8 +126,33 @@ class Service:
         while not self._stop.is_set():
             self._beat = time.monotonic()
             self.turn()
-            self._wake.wait(self._pause())
+            self._rest(self._pause())
             self._wake.clear()
+
+    def _rest(self, seconds: float) -> None:
+        """Wait for the next turn, and look who hurts whom meanwhile."""
+        end = time.monotonic() + seconds
+        while not self._wake.wait(max(0.0, min(LOOK, end - time.monotonic()))):
+            if time.monotonic() >= end:
+                return
+            self._beat = time.monotonic()
+            self.look()
+
+    def look(self) -> None:
+        """Bring up to date who hurts whom; a failure is the next turn's to report."""
+        newest, live = self._newest, self._live
+        if newest is None:
+            return
+        try:
+            with Prometheus(live.config.prometheus, live.config.timeout, tls=live.client) as prometheus:
+                known = live.attribution.again(Source(prometheus, live.memory), self._clock())
+        except PrometheusError:
+            return
+        except Exception:
+            _log.exception("cannot look who hurts whom: the program has made a mistake")
+            return
+        self._newest = replace(newest, interference=known)
+        self.metrics.findings.show(self._newest)
 
     def turn(self) -> None:
         """Evaluate once, if this replica leads; a failure leaves the last evaluation until it is stale."""
@@ -131,7 +161,9 @@ class Service:
             with Prometheus(live.config.prometheus, live.config.timeout, tls=live.client) as prometheus:
                 leads = self._looked(prometheus)
                 found = (
-                    evaluate(Source(prometheus, live.memory), live.config, self._clock()) if leads else None
+                    evaluate(Source(prometheus, live.memory), live.config, self._clock(), live.attribution)
+                    if leads
+                    else None
                 )
             self.metrics.findings.show(found)
         except PrometheusError as e:

@@ -11,7 +11,7 @@ from vigia_compare.limits import MINUTE
 from vigia_prometheus import Prometheus, Series
 from vigia_statistics.samples import Floats
 
-__all__ = ["CLOCK", "LATE", "Grid", "Windowed", "grown", "last_recorded", "read"]
+__all__ = ["CLOCK", "LATE", "Grid", "Windowed", "counted", "grown", "last_recorded", "read"]
 
 LATE = 15.0
 """Seconds after which everything is stored that was scraped, or evaluated by a rule, at an instant."""
@@ -65,7 +65,7 @@ class Grid:
         return moved // length if alike else None
 
     def question(self, expression: str) -> str:
-        """Return an expression with $window, $within and $half replaced by lengths.
+        """Return an expression with $window, $within and $half replaced by lengths, $seconds by that of a window.
 
         $within is a millisecond short of the window: ranges of Prometheus 2 hold both their ends, and what is
         recorded just when a window begins is the one's before.
@@ -73,7 +73,7 @@ class Grid:
         length = round(self.window * 1000)
         for word, value in (("$window", length), ("$within", length - 1), ("$half", length // 2)):
             expression = expression.replace(word, f"{value}ms")
-        return expression
+        return expression.replace("$seconds", f"{self.window:g}")
 
 
 @dataclass(frozen=True)
@@ -93,6 +93,16 @@ def grown(selector: str) -> str:
     sample of half a window; where it is missing, or the program was started in between, there is no value.
     """
     return f"(last_over_time({selector}[$half]) - last_over_time({selector}[$half] offset $window) >= 0)"
+
+
+def counted(selector: str, job: str) -> str:
+    """Return what grown does, for a counter without a series until it counts: what it has then, it has grown by.
+
+    Only where its program was scraped when the window began: else nobody knows since when it counts.
+    """
+    first = f"last_over_time({selector}[$half]) unless last_over_time({selector}[$half] offset $window)"
+    scraped = f'last_over_time(up{{job="{job}"}}[$half] offset $window) == 1'
+    return f"({grown(selector)} or (({first}) and on (node) ({scraped})))"
 
 
 def read(prometheus: Prometheus, expression: str, grid: Grid) -> list[Windowed]:

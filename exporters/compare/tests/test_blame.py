@@ -1,0 +1,177 @@
+"""Floods in a simulated site: whoever flooded is named in time, with what speaks for it, and nobody else ever is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+from vigia_compare.blame import Blamed, blame, restrained
+
+from .simulated_site import GUARANTEES, SECONDS, Site
+
+
+@dataclass
+class Play:
+    """A site in which something happens, and whether anybody may be blamed for it."""
+
+    site: Site
+    guilty: str | None
+    begin: int = 0
+    sure: bool = True
+    """Whether the guilty one has to be named."""
+
+
+def _begin(rng: np.random.Generator) -> int:
+    return int(rng.integers(300, 700))
+
+
+def flood_without_isolation(rng: np.random.Generator) -> Play:
+    site, begin = Site(rng, isolation=False), _begin(rng)
+    site.flood(begin, int(rng.integers(12, 41)), rng.uniform(30e6, 60e6))
+    return Play(site, "red", begin)
+
+
+def flood_where_no_contract_is_known(rng: np.random.Generator) -> Play:
+    site, begin = Site(rng, isolation=False, contracts=False), _begin(rng)
+    site.flood(begin, 20, rng.uniform(30e6, 60e6))
+    return Play(site, "red", begin)
+
+
+def flood_under_a_limit_beside_a_transfer(rng: np.random.Generator) -> Play:
+    """Blue borrows what nobody uses, and red takes it away: the demo."""
+    site, begin = Site(rng), _begin(rng)
+    site.offered[("n1", "blue")][begin - 20 : begin + 40] = 22e6
+    site.flood(begin, 12, 45e6)
+    return Play(site, "red", begin)
+
+
+def flood_beside_innocents_that_are_busy_just_then(rng: np.random.Generator) -> Play:
+    site, begin = Site(rng, isolation=False), _begin(rng)
+    for tenant in ("green", "white"):
+        site.busy(tenant, begin - 2, 30)
+    site.flood(begin, 20, 40e6)
+    return Play(site, "red", begin)
+
+
+def flood_from_the_other_end(rng: np.random.Generator) -> Play:
+    """From n2: what blue's probes from n1 lose is on their way back."""
+    site, begin = Site(rng, isolation=False), _begin(rng)
+    site.flood(begin, 20, 40e6, node="n2")
+    site.lost[begin : begin + 20] += rng.binomial(20, 0.4, 20)
+    return Play(site, "red", begin)
+
+
+def flood_from_a_third_node(rng: np.random.Generator) -> Play:
+    """It arrives at n2, which blue probes."""
+    site, begin = Site(rng, isolation=False), _begin(rng)
+    site.flood(begin, 20, 40e6, node="n3")
+    site.arriving[("n2", "red")] = np.full(SECONDS, 1e3)
+    site.arriving[("n2", "red")][begin : begin + 20] += 12e6
+    return Play(site, "red", begin)
+
+
+def nothing_but_stray_losses(rng: np.random.Generator) -> Play:
+    site = Site(rng)
+    site.stray(0.01)
+    return Play(site, None)
+
+
+def innocents_at_their_contracts_while_blue_loses(rng: np.random.Generator) -> Play:
+    """They are as busy as they may just when something breaks that is none of theirs."""
+    site, begin = Site(rng, isolation=bool(rng.random() < 0.5)), _begin(rng)
+    for tenant in ("green", "white"):
+        site.busy(tenant, begin, 30)
+    site.lost[begin : begin + 30] += rng.binomial(20, 0.3, 30)
+    return Play(site, None)
+
+
+def innocent_that_looks_like_a_flood(rng: np.random.Generator) -> Play:
+    """A name server within its contract, while probes are lost elsewhere, and in strays."""
+    site, begin = Site(rng, isolation=bool(rng.random() < 0.5)), _begin(rng)
+    site.suspicious("green")
+    site.stray(0.005)
+    site.lost[begin : begin + 20] += rng.binomial(20, 0.3, 20)
+    return Play(site, None)
+
+
+def flood_beside_one_that_looks_like_it(rng: np.random.Generator) -> Play:
+    site, begin = Site(rng, isolation=False), _begin(rng)
+    site.suspicious("green")
+    site.flood(begin, 20, 40e6)
+    return Play(site, "red", begin)
+
+
+def flood_that_hurts_nobody(rng: np.random.Generator) -> Play:
+    """Blue loses something at quite another time, and always a little."""
+    site, begin = Site(rng), _begin(rng)
+    site.flood(begin, 20, 40e6)
+    site.lost[begin - 200 : begin - 160] += rng.binomial(20, 0.3, 40)
+    return Play(site, None)
+
+
+def transfer_of_blues_own(rng: np.random.Generator) -> Play:
+    """Blue sends more than the link has left, and drops some of it."""
+    site, begin = Site(rng, isolation=bool(rng.random() < 0.5)), _begin(rng)
+    site.offered[("n1", "blue")][begin : begin + 40] = 30e6
+    return Play(site, None)
+
+
+def neighbour_beyond_its_contract(rng: np.random.Generator) -> Play:
+    """No flood by its looks: the contract and the full queue speak."""
+    site, begin = Site(rng, isolation=False), _begin(rng)
+    site.offered[("n1", "red")][begin : begin + 40] = 40e6
+    return Play(site, "red", begin)
+
+
+PLAYS: tuple[Callable[[np.random.Generator], Play], ...] = (
+    flood_without_isolation,
+    flood_where_no_contract_is_known,
+    flood_under_a_limit_beside_a_transfer,
+    flood_beside_innocents_that_are_busy_just_then,
+    flood_from_the_other_end,
+    flood_from_a_third_node,
+    flood_beside_one_that_looks_like_it,
+    neighbour_beyond_its_contract,
+    nothing_but_stray_losses,
+    innocents_at_their_contracts_while_blue_loses,
+    innocent_that_looks_like_a_flood,
+    flood_that_hurts_nobody,
+    transfer_of_blues_own,
+)
+
+
+def named(found: list[Blamed]) -> str | None:
+    blue = [b for b in found if b.tenant == "blue"]
+    return blue[0].offender if blue else None
+
+
+@pytest.mark.parametrize(
+    "runs", [pytest.param(5, id="short"), pytest.param(80, id="1040-runs", marks=pytest.mark.long)]
+)
+def test_the_guilty_are_named_within_30_seconds_and_an_innocent_one_never_is(runs: int) -> None:
+    """Of 13 plays: what is said of the whole period, and what was said half a minute after the beginning."""
+    said: dict[str, Counter[object]] = {}
+    soon: dict[str, Counter[object]] = {}
+    for number, make in enumerate(PLAYS):
+        name = make.__name__
+        said[name], soon[name] = Counter(), Counter()
+        for seed in range(runs):
+            play = make(np.random.default_rng([31, number, seed]))
+            found = blame(play.site.evidence())
+            said[name][named(found)] += 1
+            for b in found:
+                assert b.offender == play.guilty, (name, seed, b)
+                assert b.tenant != play.guilty, (name, seed, b)
+            if play.guilty:
+                early = blame(play.site.evidence(play.begin + 30))
+                soon[name][named(early)] += 1
+                assert {b.offender for b in early} <= {play.guilty}, (name, seed)
+    for make in PLAYS:
+        guilty = make(np.random.default_rng(0)).guilty
+        if guilty:
+            assert said[make.__name__][guilty] >= 0.97 * runs, (make.__name__, said)
+            assert soon[make.__name__][guilty] >= 0.97 * runs, (make.__name__, soon)
