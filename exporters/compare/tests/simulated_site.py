@@ -102,7 +102,9 @@ class Site:
         """Three seconds after a flood begins, and until 15 after its end."""
         flooding = self.flooding[(node, tenant)] > 0.0
         behind = np.array([flooding[max(0, i - 15) : i + 1].any() for i in range(SECONDS)])
-        fresh = np.array([not flooding[max(0, i - 3) : i - 2].any() if i > 3 else True for i in range(SECONDS)])
+        fresh = np.array(
+            [not flooding[max(0, i - 3) : i - 2].any() if i > 3 else True for i in range(SECONDS)]
+        )
         return np.asarray(behind & ~(flooding & fresh))
 
     def evidence(self, now: int = SECONDS) -> Evidence:
@@ -110,7 +112,8 @@ class Site:
         grid = Grid(BEGUN + (now - 1.5) // STEP * STEP, STEP, int(now // STEP))
         drops, loss = self.carried()
         out: dict[str, dict[object, Floats]] = {
-            name: {} for name in ("score", "spread", "scrapes", "limit", "sent", "guarantee", "drops", "received")
+            name: {}
+            for name in ("score", "spread", "scrapes", "limit", "sent", "guarantee", "drops", "received")
         }
         for (node, tenant), sent in self.offered.items():
             port: Port = (node, tenant, f"{node}-{tenant}")
@@ -120,7 +123,9 @@ class Site:
         for (node, tenant), flooding in self.flooding.items():
             port = (node, tenant, f"{node}-{tenant}")
             seen = flooding > 0.0
-            out["score"][port] = self._fast(grid, np.where(seen, self.rng.uniform(80.0, 100.0, SECONDS), np.nan))
+            out["score"][port] = self._fast(
+                grid, np.where(seen, self.rng.uniform(80.0, 100.0, SECONDS), np.nan)
+            )
             out["spread"][port] = self._fast(grid, np.where(seen, 400.0, np.nan))
             out["scrapes"][port] = 5.0 * self._mean(grid, seen.astype(float))
             if self.isolation:

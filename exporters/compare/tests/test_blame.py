@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
-from vigia_compare.blame import Blamed, blame, restrained
+from vigia_compare.blame import Blamed, blame
 
-from .simulated_site import GUARANTEES, SECONDS, Site
+from .simulated_site import SECONDS, Site
 
 
 @dataclass

@@ -266,8 +266,8 @@ def test_an_evaluation_in_words() -> None:
     assert "white on n1: 5 bad windows (delay); its own traffic explains 50.0 % of it (p 0.010)" in lines
     assert "green on n2: 3 bad windows (loss); insufficient evidence who" in lines
     assert (
-        lines[-1]
-        == "gre n1 to n2 (blue): 1 234 probes lost in 7 windows; pinned: vigia_port_drops_total queue_full"
+        lines[-1] == "gre n1 to n2 (blue): 1 234 probes lost in 7 windows; pinned: "
+        "vigia_port_drops_total queue_full on n1"
     )
     assert "\x1b" not in text and " us" not in text
     (cost,) = [line for line in lines if "security esp" in line]

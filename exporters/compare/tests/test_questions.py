@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 import vigia_catalog
-from vigia_compare import coincidence, engine, interference, losses
+from vigia_compare import coincidence, engine, evidence, interference, losses
 from vigia_compare.engine import MAX_PATHS, PathAttributes
 from vigia_compare.evaluation import evaluate
 from vigia_compare.measures import LOST, MEASURES, SENT
@@ -39,11 +39,16 @@ def expressions() -> Iterator[tuple[str, str]]:
         if m.twins:
             yield f"{m.name} twins", m.twins
     yield from (("lost", LOST), ("sent", SENT), ("path losses", losses.LOST), ("info", engine.INFO))
-    for name in ("LOSS", "DELAY", "SENT", "RECEIVED", "POLICED"):
+    for name in ("LOSS", "DELAY", "SENT", "RECEIVED", "POLICED", "BEYOND"):
         yield f"interference {name}", getattr(interference, name)
     for i, common in enumerate(interference.COMMON):
         yield f"interference common {i}", common
     yield from losses.COUNTERS.items()
+    yield "hosts", losses.SEEN
+    for name, text in evidence.FAST.items():
+        yield f"fast {name}", text
+    for name, text in evidence.details(["n-1", 'a"b\\.c|']).items():
+        yield f"detail {name}", text
 
 
 EXPRESSIONS = dict(expressions())
@@ -56,9 +61,10 @@ def test_every_question_is_promql_about_what_exists(name: str) -> None:
     assert not re.search(r"TENANT|\$", text)
     for function, metric, selector in re.findall(r"(\w+)\((vigia_\w+)(?:\{([^}]*)\})?\[", text):
         declared = CATALOGUE[metric]
-        used = set(re.findall(r"(\w+)(?:=~|!~|!=|=)", selector))
+        used = set(re.findall(r"(\w+)(?:=~|!~|!=|=)", selector)) - {"job"}
         assert used <= {*declared.labels, "node"}, f"{metric}: {used - set(declared.labels)}"
-        assert function == "last_over_time" and declared.type in ("counter", "gauge")
+        assert function in ("last_over_time", "max_over_time", "count_over_time")
+        assert declared.type in ("counter", "gauge") and (declared.type == "gauge" or function[:4] == "last")
     assert "histogram_quantile" not in text and "_bucket" not in text, "distributions are read as recorded"
 
 
@@ -214,7 +220,7 @@ def test_a_path_is_pinned_by_counters_of_its_two_ends_and_of_the_site() -> None:
         ("n2", "vigia_port_drops_total", "queue_full"),
         ("", "vigia_qdisc_drops_total", "eth0"),
     }
-    assert found.counters[0].name == "vigia_qdisc_drops_total", "it counted most"
+    assert found.counters[0].name == "vigia_port_drops_total", "it counted just what was lost"
 
 
 def test_an_evaluation_without_any_data_says_nothing() -> None:

@@ -95,8 +95,9 @@ def _known_text(known: Blamed) -> str:
     sure = "" if known.certain else "likely "
     evidence = "; ".join(c.text for c in known.clues)
     return (
-        f"{sure}hurt by {known.offender} on {known.source} from {begin:%Y-%m-%d %H:%M:%S} to {end:%H:%M:%S} UTC "
-        f"({known.measure}), {numbers.percent(known.share)} of what went beyond contracts; {evidence}"
+        f"{sure}hurt by {known.offender} on {known.source} "
+        f"from {begin:%Y-%m-%d %H:%M:%S} to {end:%H:%M:%S} UTC ({known.measure}); "
+        f"{numbers.percent(known.share)} of what went beyond contracts; {evidence}"
     )
 
 
@@ -144,6 +145,6 @@ def loss_text(lossy: Pinned) -> str:
     best = lossy.counters[0] if lossy.counters and lossy.verdict == "pinned" else None
     where = f": {best.name} {best.detail} on {best.node or 'the site'}" if best else ""
     return clean(
-        f"{lossy.path} {lossy.src} to {lossy.dst} ({lossy.tenant}): {numbers.count(lossy.lost)} probes lost in "
-        f"{lossy.lossy_windows} windows; {lossy.verdict}{where}"
+        f"{lossy.path} {lossy.src} to {lossy.dst} ({lossy.tenant}): "
+        f"{numbers.count(lossy.lost)} probes lost in {lossy.lossy_windows} windows; {lossy.verdict}{where}"
     )

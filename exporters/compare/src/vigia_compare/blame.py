@@ -1,8 +1,9 @@
-"""Who hurt whom, by what the system knows: who flooded, what its contract was, what was full, and who suffered meanwhile.
+"""Who hurt whom, by what the system knows: floods, contracts, what was full, and who suffered meanwhile.
 
-A flood counts against a tenant only where it went beyond its contract, or took most of a processor that was full. Whom it
-hurt is who lost probes, was slow or had packets dropped for want of room just then, and not before. Where nobody flooded, a
-tenant that went beyond its contract while a shared element was full is named if the harm moves with that.
+A flood counts against a tenant only where it went beyond its contract, or took most of a processor that was
+full. Whom it hurt is who lost probes, was slow or had packets dropped for want of room just then, and less at
+other times. Where nobody flooded, a tenant that went beyond its contract while a shared element was full is
+named if the harm moves with that.
 """
 
 from __future__ import annotations
@@ -135,7 +136,8 @@ class _Flood:
 def blame(known: Evidence, minutes: Mapping[Key, tuple[str, Floats]] | None = None) -> list[Blamed]:
     """Name who hurt whom, one answer for each tenant and node.
 
-    ``minutes`` is the excess that records of a minute show, by node and tenant: what it is of, and its size by step.
+    ``minutes`` is the excess that records of a minute show, by node and tenant: what it is of, and its size
+    by step.
     """
     look = _Look(known, _floods(known), restrained(known))
     harms = list(_harms(known, minutes or {}))
@@ -214,19 +216,17 @@ def _floods(known: Evidence) -> list[_Flood]:
         if mask.any():
             accused.setdefault(port[:2], {})[port] = mask
     out = []
-    for (node, tenant), ports in sorted(accused.items()):
+    for key, ports in sorted(accused.items()):
         whole = np.logical_or.reduce(list(ports.values()))
         for first, last in _spans(whole, TOGETHER):
             taking_part = {p: m for p, m in ports.items() if m[first : last + 1].any()}
-            flood = _weighed(known, node, tenant, taking_part, first, last)
+            flood = _weighed(known, key, taking_part, first, last)
             if flood is not None:
                 out.append(flood)
     return sorted(out, key=lambda f: -f.last)[:MOST_FLOODS]
 
 
-def _weighed(
-    known: Evidence, node: str, tenant: str, ports: Mapping[Port, Mask], first: int, last: int
-) -> _Flood | None:
+def _weighed(known: Evidence, key: Key, ports: Mapping[Port, Mask], first: int, last: int) -> _Flood | None:
     """Return a flood with what its ports sent; None while no scrape of the counters has seen it."""
     steps = known.grid.count
     span = slice(first, min(steps, last + 1 + LAG))
@@ -247,11 +247,11 @@ def _weighed(
     if rate <= 0.0:
         return None
     contract = None if None in bought else float(sum(b for b in bought if b is not None))
-    return _Flood(node, tenant, sorted(ports), first, last, rate, contract, beyond)
+    return _Flood(*key, sorted(ports), first, last, rate, contract, beyond)
 
 
 def _seconds(known: Evidence, port: Port, span: slice, mask: Mask) -> float:
-    """Return for how long a port flooded: by the scrapes that saw it, where they are counted, else by steps."""
+    """Return for how long a port flooded: by the scrapes that saw it; by steps where there are none."""
     counts = known.scrapes.get(port)
     if counts is None or not np.isfinite(counts).any():
         return float(mask[span].sum()) * STEP
@@ -304,7 +304,7 @@ def _harms(known: Evidence, minutes: Mapping[Key, tuple[str, Floats]]) -> Iterat
 
 
 def _by_flood(look: _Look, flood: _Flood, key: Key, harm: Harm) -> Blamed | None:
-    """Return that a flood hurt a tenant, if what is known says so; without the p-value where that decides nothing."""
+    """Return that a flood hurt a tenant, if what is known says so; the p-value comes later."""
     known, (node, tenant) = look.known, key
     span = flood.span(known.grid.count)
     inside = harm.severity[span]
@@ -361,7 +361,7 @@ def _worse(known: Evidence, key: Key, harm: Harm, span: slice) -> bool:
         return True
     if harm.measure != "drops":
         return False
-    # A tenant that always sends all that it can always drops some: whether it was pushed aside is told by what it sent.
+    # Who always sends all that it can always drops some: what it sent tells whether it was pushed aside.
     sent = _sent_by(known, key)
     before, meanwhile = sent[max(0, span.start - _BEFORE) : span.start], sent[span]
     return bool(before.size) and float(meanwhile.min(initial=np.inf)) < SQUEEZED * float(np.median(before))
@@ -445,12 +445,11 @@ def _flood_clues(known: Evidence, flood: _Flood, span: slice) -> Iterator[Clue]:
     if limit > 0.0:
         yield Clue("limit", f"limited to {numbers.bits_per_second(8 * limit)}", limit)
     if flood.guarantee is not None and not flood.within:
-        sent, bought = (numbers.bits_per_second(8 * v) for v in (flood.rate, flood.guarantee))
-        yield Clue("contract", f"sent {sent} where its contract is {bought}", flood.rate - flood.guarantee)
+        yield Clue("contract", _too_much(flood.rate, flood.guarantee), flood.rate - flood.guarantee)
 
 
 def _shares(look: _Look, flood: _Flood, tenant: str, span: slice) -> tuple[float, float]:
-    """Return the parts of a flood and of a tenant itself in what went beyond contracts on the flood's node."""
+    """Return the parts of a flood and of a tenant in what went beyond contracts on the flood's node."""
     beyond = _beyond(look.known, {flood.node}, span)
     lasted = (flood.last + 1 - flood.first) / max(1, span.stop - span.start)
     others = {t: b * lasted for t, b in beyond.items() if t != flood.tenant}
@@ -464,7 +463,7 @@ def _shares(look: _Look, flood: _Flood, tenant: str, span: slice) -> tuple[float
 
 
 def _beyond(known: Evidence, nodes: Iterable[str], span: slice | Mask) -> dict[str, float]:
-    """Return the bytes that each tenant sent on some nodes beyond its contract, or beyond its usual without one."""
+    """Return the bytes that each tenant sent on some nodes beyond its contract; without one, its usual."""
     return {t: float(v[span].sum()) * STEP for t, v in _excesses(known, nodes).items()}
 
 
@@ -476,7 +475,7 @@ def _excess(known: Evidence, port: Port) -> Floats:
 
 
 def _p_value(known: Evidence, key: Key, harm: Harm, flood: _Flood) -> float | None:
-    """Return how likely harm and flood fall together by chance, corrected for all that send on the same nodes."""
+    """Return how likely harm and flood fall together by chance, corrected for all senders of the nodes."""
     mask = np.zeros(known.grid.count, dtype=bool)
     for port in flood.ports:
         mask |= _accused(known, port)
@@ -557,5 +556,9 @@ def _excesses(known: Evidence, nodes: Iterable[str]) -> dict[str, Floats]:
 def _contract_clue(known: Evidence, ports: Sequence[Port], span: Mask) -> Clue:
     sent = sum(float(np.nan_to_num(known.sent[p][span]).max(initial=0.0)) for p in ports)
     bought = sum(_guarantee(known, p) or 0.0 for p in ports)
-    text = f"sent {numbers.bits_per_second(8 * sent)} where its contract is {numbers.bits_per_second(8 * bought)}"
-    return Clue("contract", text, sent - bought)
+    return Clue("contract", _too_much(sent, bought), sent - bought)
+
+
+def _too_much(sent: float, bought: float) -> str:
+    offered, contract = (numbers.bits_per_second(8 * v) for v in (sent, bought))
+    return f"sent {offered} where its contract is {contract}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from vigia_compare import derived, engine, interference, losses
 from vigia_compare.config import Config
@@ -11,7 +11,7 @@ from vigia_compare.measures import MEASURES
 from vigia_compare.source import Source
 from vigia_compare.windows import Grid
 
-__all__ = ["Evaluation", "evaluate"]
+__all__ = ["Evaluation", "evaluate", "renewed"]
 
 
 @dataclass(frozen=True)
@@ -29,13 +29,8 @@ class Evaluation:
     """Unix time at which the newest window of the comparisons ends."""
 
 
-def evaluate(
-    source: Source, config: Config, now: float, attribution: interference.Attribution | None = None
-) -> Evaluation:
-    """Ask Prometheus and compute. Raises PrometheusError; then nothing is known.
-
-    ``attribution`` remembers what it needs to say between two evaluations what is known anew.
-    """
+def evaluate(source: Source, config: Config, now: float) -> Evaluation:
+    """Ask Prometheus and compute. Raises PrometheusError; then nothing is known."""
     end = source.last_recorded(now)
     grid = Grid.before(end, config.window, config.period)
     short = Grid.before(end, config.attribution_window, config.attribution_period)
@@ -58,7 +53,13 @@ def evaluate(
         loss_floors=engine.loss_floors(source, config.tenant, grid, known),
         costs=[c for g in delays for c in derived.costs(g, known)],
         speedups=[s for g in delays for s in derived.speedups(g, known, config.confidence)],
-        interference=(attribution or interference.Attribution()).find(source, short, now),
+        interference=interference.find(source, short, now),
         losses=losses.find(source, short),
         end=grid.end,
     )
+
+
+def renewed(found: Evaluation, source: Source, config: Config, now: float) -> Evaluation:
+    """Return an evaluation with what is known by now of who hurts whom. Raises PrometheusError."""
+    short = Grid.before(found.end, config.attribution_window, config.attribution_period)
+    return replace(found, interference=interference.renewed(found.interference, source, now, short))

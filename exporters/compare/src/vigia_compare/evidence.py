@@ -1,7 +1,8 @@
-"""What the system knows of the last hour, by steps of five seconds: floods, limits, contracts, full elements, harm.
+"""What the system knows of a period, in steps of 5 s: floods, limits, contracts, full elements, harm.
 
-The pages that are scraped each second have series only of ports and targets with something to tell, so that asking for them
-costs next to nothing while all is well. Counters are asked for afterwards, and only of the nodes that those series name.
+The pages that are scraped each second have series only of ports and targets with something to tell, so that
+asking for them costs next to nothing while all is well. Counters are asked for afterwards, of the nodes alone
+that those series name.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -71,13 +73,15 @@ Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
 
 def _fast(metric: str, part: str, more: str = "", over: str = "max") -> str:
-    """Return the largest value in a step, of the page of a second alone: of two pages it would be two series."""
+    """Return the largest value in a step, of the page of a second alone: two pages are two series."""
     return f'{over}_over_time({metric}{{job="vigia-{part}-fast"{more}}}[$within])'
 
 
 _SUFFERS = ',tenant!~"_.*"'
 _BY_PORT = "max by (node, tenant, port)"
 _BY_TARGET = "max by (src, dst, tenant)"
+
+_GUARANTEE = "vigia_isolation_guarantee_bytes_per_second"
 
 FAST: Mapping[str, str] = {
     "score": f"{_BY_PORT} ({_fast('vigia_port_flood_score', 'exporter')})",
@@ -95,7 +99,7 @@ def details(nodes: Iterable[str]) -> Mapping[str, str]:
     on = f"node=~{json.dumps('|'.join(re.escape(n) for n in nodes), ensure_ascii=False)}"
 
     def rate(metric: str, more: str = "") -> str:
-        """Return growth per second since the scrape before: each count is in three steps, a third of it in each."""
+        """Return growth per second since the scrape before: each count is in three steps."""
         selector = f"{metric}{{{on}{more}}}"
         return f"clamp_min({selector} - {selector} offset {SCRAPE}s, 0) / {SCRAPE}"
 
@@ -112,7 +116,7 @@ def details(nodes: Iterable[str]) -> Mapping[str, str]:
     return {
         "sent": f"sum by (node, tenant, port) ({out})",
         "received": f"sum by (node, tenant) ({into})",
-        "guarantee": f'{_BY_PORT} (vigia_isolation_guarantee_bytes_per_second{{{on},direction="from_tenant"}})',
+        "guarantee": f"{_BY_PORT} ({_GUARANTEE}{{{on},direction='from_tenant'}})",
         "drops": f"sum by (node, tenant) ({dropped})",
         "lost_at": f"sum by (node, resource) ({began('vigia_resource_drops_total')})",
         "queues": f'max by (node, resource) (vigia_resource_utilization_ratio{{{on},kind="queue"}})',
@@ -186,7 +190,7 @@ def gather(source: Source, grid: Grid, suffering: Iterable[str] = ()) -> Evidenc
     return Evidence(grid, **found)
 
 
-def _nodes(found: Mapping[str, Mapping[tuple[str, ...], Floats]], suffering: Iterable[str]) -> list[str]:
+def _nodes(found: Mapping[str, Mapping[Any, Floats]], suffering: Iterable[str]) -> list[str]:
     """Return the nodes with something to tell, in order; of too many, those with the most steps of it."""
     told: dict[str, float] = dict.fromkeys(suffering, 1.0)
     for name, series in found.items():
@@ -199,7 +203,7 @@ def _nodes(found: Mapping[str, Mapping[tuple[str, ...], Floats]], suffering: Ite
     return sorted(most)  # the same nodes are the same question
 
 
-def _keyed(name: str, series: Sequence[Windowed]) -> dict[tuple[str, ...] | str, Floats]:
+def _keyed(name: str, series: Sequence[Windowed]) -> dict[Any, Floats]:
     labels = _LABELS[name]
     if len(labels) == 1:
         return {s.labels.get(labels[0], ""): s.values for s in series}

@@ -1,18 +1,18 @@
-"""Who hurts whom: by what is known of floods and contracts, and where that says nothing by what moves together.
+"""Who hurts whom: by what is known of floods and contracts; where that says nothing, by what moves together.
 
 Statistics hold a tenant's bad windows against its own load and that of its node's other tenants.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from vigia_compare.blame import Blamed, blame, restrained
 from vigia_compare.coincidence import Candidate, explained_shares, left_by, rank
-from vigia_compare.evidence import STEP, Key, Mask, gather, grid_at
+from vigia_compare.evidence import Evidence, Key, Mask, gather, grid_at
 from vigia_compare.source import Source
 from vigia_compare.windows import Grid, Windowed, counted, grown
 from vigia_statistics.samples import Floats
@@ -23,12 +23,14 @@ __all__ = [
     "INSUFFICIENT",
     "LIKELY",
     "OWN",
-    "Attribution",
     "Interference",
+    "MinuteHarm",
+    "at_limit",
     "attribute",
     "excess",
     "find",
     "loads",
+    "renewed",
 ]
 
 ATTRIBUTED = "attributed"
@@ -77,7 +79,8 @@ _OFFERED = grown(f'vigia_port_bytes_total{{direction="from_tenant",{_TENANTS}}}'
 _CONTRACT = (
     'max by (node, port, tenant) (vigia_isolation_guarantee_bytes_per_second{direction="from_tenant"})'
 )
-BEYOND = f"sum by (node, tenant) (clamp_min({_OFFERED} - on (node, port, tenant) group_left () $seconds * {_CONTRACT}, 0))"
+_BEYOND = f"{_OFFERED} - on (node, port, tenant) group_left () $seconds * {_CONTRACT}"
+BEYOND = f"sum by (node, tenant) (clamp_min({_BEYOND}, 0))"
 """Bytes in a window beyond the contracts of a tenant's ports; there is none where no contract is known."""
 
 POLICED_SHARE = 0.1
@@ -85,6 +88,16 @@ POLICED_SHARE = 0.1
 
 APART = 3
 """Windows that may be good within one stretch of bad ones."""
+
+
+@dataclass(frozen=True)
+class MinuteHarm:
+    """What a tenant suffered, by windows of a minute."""
+
+    measure: str
+    grid: Grid
+    above: Floats
+    """Excess by window, shape (grid.count,); 0 where there is none."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +121,7 @@ class Interference:
     """Whether it flooded, or was limited, in all its stretches of bad windows."""
     known: Blamed | None = None
     """Who hurt it by what is known; goes before all of the above."""
+    harm: MinuteHarm | None = None
 
     def offender(self, alpha: float = 0.05) -> Candidate | None:
         """The co-tenant that the excess is attributed to: it must stand out from all others."""
@@ -134,65 +148,58 @@ def _convincing(candidate: Candidate, alpha: float) -> bool:
     return candidate.p_value <= alpha and candidate.share >= LEAST_SHARE
 
 
-@dataclass(frozen=True)
-class _Minutes:
-    """What windows of a minute say of one grid."""
-
-    loss: Mapping[Key, Floats] = field(default_factory=dict)
-    delay: Mapping[Key, Floats] = field(default_factory=dict)
-
-    def excess(self, grid: Grid, steps: Grid) -> dict[Key, tuple[str, Floats]]:
-        """Return the excess of each tenant that has any, by step."""
-        ends = steps.start + np.arange(steps.count) * steps.window
-        window = np.ceil((ends - grid.start) / grid.window - 1e-9).astype(int)
-        inside = (window >= 0) & (window < grid.count)
-        out = {}
-        for key in sorted(set(self.loss) | set(self.delay)):
-            for measure, values, least in _measures(self.loss.get(key), self.delay.get(key)):
-                above = excess(values, least)
-                if above.any():
-                    out[key] = measure, np.where(inside, above[np.clip(window, 0, grid.count - 1)], 0.0)
-                    break
-        return out
-
-
 def find(source: Source, grid: Grid, now: float | None = None) -> list[Interference]:
-    """Look at every tenant on every node. Raises PrometheusError."""
-    return Attribution().find(source, grid, grid.end if now is None else now)
+    """Look at every tenant on every node, at the end of a grid or later. Raises PrometheusError."""
+    loss, delay = (_by(source.windows(e, grid), "src") for e in (LOSS, DELAY))
+    harms = dict(_harms(grid, loss, delay))
+    known = _gathered(source, grid.end if now is None else now, grid, harms)
+    found = _statistics(source, grid, loss, delay, _on_grid(known, grid))
+    with_harm = [replace(i, harm=harms.get((i.node, i.tenant))) for i in found]
+    return _merged(with_harm, blame(known, _by_step(harms, known.grid)))
 
 
-class Attribution:
-    """Answers at a moment, and soon after it what is known anew. Belongs to one thread."""
+def renewed(found: Sequence[Interference], source: Source, now: float, grid: Grid) -> list[Interference]:
+    """Return what ``find`` returned with what is known by now; statistics stay. Raises PrometheusError."""
+    harms = {(i.node, i.tenant): i.harm for i in found if i.harm is not None}
+    known = _gathered(source, now, grid, harms)
+    return _merged([i for i in found if i.bad_windows], blame(known, _by_step(harms, known.grid)))
 
-    def __init__(self) -> None:
-        self._grid: Grid | None = None
-        self._minutes = _Minutes()
-        self._found: list[Interference] = []
 
-    def find(self, source: Source, grid: Grid, now: float) -> list[Interference]:
-        """Look at every tenant on every node. Raises PrometheusError."""
-        self._minutes = _Minutes(*(_by(source.windows(e, grid), "src") for e in (LOSS, DELAY)))
-        self._grid = grid
-        known, blamed = self._known(source, now)
-        self._found = _statistics(source, grid, self._minutes, _on_grid(known, grid))
-        return _merged(self._found, blamed)
+def _gathered(source: Source, now: float, grid: Grid, harms: Mapping[Key, object]) -> Evidence:
+    steps = grid_at(max(now, grid.end), grid.count * grid.window)
+    return gather(source, steps, [node for node, _ in harms])
 
-    def again(self, source: Source, now: float) -> list[Interference]:
-        """Return the answers with what is known by now; statistics stay as they were found. Raises PrometheusError."""
-        return [] if self._grid is None else _merged(self._found, self._known(source, now)[1])
 
-    def _known(self, source: Source, now: float) -> tuple[tuple[Grid, Mapping[Key, Mask]], list[Blamed]]:
-        """Return when tenants were at fault themselves, by the steps of a grid, and who hurt whom."""
-        assert self._grid is not None
-        grid = self._grid
-        steps = grid_at(now, grid.count * grid.window)
-        bad = self._minutes.excess(grid, steps)
-        evidence = gather(source, steps, [node for node, _ in bad])
-        return (steps, restrained(evidence)), blame(evidence, bad)
+def _harms(
+    grid: Grid, loss: Mapping[Key, Floats], delay: Mapping[Key, Floats]
+) -> Iterator[tuple[Key, MinuteHarm]]:
+    """Yield what tenants suffered by windows of a minute; loss goes first."""
+    for key in sorted(set(loss) | set(delay)):
+        for measure, values, least in _measures(loss.get(key), delay.get(key)):
+            above = excess(values, least)
+            if above.any():
+                yield key, MinuteHarm(measure, grid, above)
+                break
+
+
+def _by_step(harms: Mapping[Key, MinuteHarm], steps: Grid) -> dict[Key, tuple[str, Floats]]:
+    out = {}
+    for key, harm in harms.items():
+        window = _windows(steps, np.arange(steps.count), harm.grid)
+        inside = (window >= 0) & (window < harm.grid.count)
+        severity = harm.above[np.clip(window, 0, harm.grid.count - 1)]
+        out[key] = harm.measure, np.where(inside, severity, 0.0)
+    return out
+
+
+def _windows(steps: Grid, at: Indices, grid: Grid) -> Indices:
+    """Return which windows of a grid steps are in; negative, or too large, for none."""
+    ends = steps.start + at * steps.window
+    return np.asarray(np.ceil((ends - grid.start) / grid.window - 1e-9), dtype=np.intp)
 
 
 def _merged(found: Sequence[Interference], blamed: Sequence[Blamed]) -> list[Interference]:
-    """Return the statistics' answers with what is known; a tenant that only the latter has harm of is added."""
+    """Return the statistics' answers with what is known, and those that only the latter has."""
     known = {(b.node, b.tenant): b for b in blamed}
     out = {(i.node, i.tenant): replace(i, known=known.get((i.node, i.tenant))) for i in found}
     for key, b in known.items():
@@ -201,13 +208,11 @@ def _merged(found: Sequence[Interference], blamed: Sequence[Blamed]) -> list[Int
     return [out[key] for key in sorted(out)]
 
 
-def _on_grid(faults: tuple[Grid, Mapping[Key, Mask]], grid: Grid) -> dict[Key, Mask]:
-    """Return the windows of a grid that have a step with a tenant at fault."""
-    steps, masks = faults
+def _on_grid(known: Evidence, grid: Grid) -> dict[Key, Mask]:
+    """Return the windows of a grid in which tenants flooded or were limited."""
     out = {}
-    for key, mask in masks.items():
-        ends = steps.start + np.flatnonzero(mask) * steps.window
-        window = np.ceil((ends - grid.start) / grid.window - 1e-9).astype(int)
+    for key, mask in restrained(known).items():
+        window = _windows(known.grid, np.flatnonzero(mask), grid)
         within = np.zeros(grid.count, dtype=bool)
         within[window[(window >= 0) & (window < grid.count)]] = True
         out[key] = within
@@ -215,22 +220,26 @@ def _on_grid(faults: tuple[Grid, Mapping[Key, Mask]], grid: Grid) -> dict[Key, M
 
 
 def _statistics(
-    source: Source, grid: Grid, minutes: _Minutes, faults: Mapping[Key, Mask]
+    source: Source,
+    grid: Grid,
+    loss: Mapping[Key, Floats],
+    delay: Mapping[Key, Floats],
+    faults: Mapping[Key, Mask],
 ) -> list[Interference]:
     sent, received, policed = (_rates(source, e, grid) for e in (SENT, RECEIVED, POLICED))
     beyond = _by(source.windows(BEYOND, grid), "node")
     load = loads(sent, received, policed)
     common = [_rates(source, e, grid) for e in COMMON]
     out = []
-    for node, tenant in sorted(set(minutes.loss) | set(minutes.delay)):
+    for node, tenant in sorted(set(loss) | set(delay)):
         here = {t: v for (n, t), v in load.items() if n == node}
         own = here.pop(tenant, None)
         shared = [c[(node, "")] for c in common if (node, "") in c]
         found = attribute(
             node,
             tenant,
-            minutes.loss.get((node, tenant)),
-            minutes.delay.get((node, tenant)),
+            loss.get((node, tenant)),
+            delay.get((node, tenant)),
             here,
             own,
             shared,
@@ -343,7 +352,7 @@ def attribute(  # noqa: PLR0913
 
 
 def _stretches(bad: Mask, at_fault: Mask) -> Mask:
-    """Return the stretches of bad windows, up to APART good ones between two of them, that have one at fault."""
+    """Return the stretches of bad windows, nearer than APART to each other, of which one is at fault."""
     out = np.zeros(bad.size, dtype=bool)
     at = np.flatnonzero(bad)
     for run in np.split(at, np.flatnonzero(np.diff(at) > APART) + 1) if at.size else []:

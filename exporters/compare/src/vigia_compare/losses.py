@@ -118,7 +118,7 @@ class Pinned:
 
     @property
     def verdict(self) -> str:
-        """Pinned; not on these hosts, whose counters were all there and have not counted it; else what is lacking."""
+        """Pinned; not on these hosts, whose counters were all there and too small; or what lacks."""
         if self.counters and self.counters[0].fits:
             return PINNED
         if self.seen and sum(c.covered for c in self.counters) < LEAST_COVERED:
@@ -245,14 +245,9 @@ def _nearby(values: Floats) -> Floats:
 
 
 def _coincidences(lost: Floats, near: Mapping[Place, Floats]) -> dict[Place, tuple[float, float]]:
-    """Return the best rank correlation of each counter with the losses, and its p-value, a window late or early too."""
-    shifted = {
-        "\0".join((*place, str(shift))): np.roll(values, shift)
-        for place, values in near.items()
-        for shift in (0, -1, 1)
-    }
-    best: dict[Place, tuple[float, float]] = {}
-    for candidate in rank(lost, shifted, rank_correlation):  # best first
-        node, name, detail, _ = candidate.name.split("\0")
-        best.setdefault((node, name, detail), (candidate.share, candidate.p_value))
-    return best
+    """Return each counter's rank correlation with the losses, and its p-value."""
+    out = {}
+    for candidate in rank(lost, {"\0".join(p): v for p, v in near.items()}, rank_correlation):
+        node, name, detail = candidate.name.split("\0")
+        out[(node, name, detail)] = (candidate.share, candidate.p_value)
+    return out

@@ -8,15 +8,14 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from flask import Flask
 
 from vigia_compare.config import Config
-from vigia_compare.evaluation import Evaluation, evaluate
+from vigia_compare.evaluation import Evaluation, evaluate, renewed
 from vigia_compare.exposition import Metrics
-from vigia_compare.interference import Attribution
 from vigia_compare.pages import create_app
 from vigia_compare.source import Memory, Source
 from vigia_compare.standby import Standby, others
@@ -34,7 +33,7 @@ STALE = 3.0
 """Evaluations older than this many intervals are withdrawn: old news must not look like news."""
 
 LOOK = 5.0
-"""Seconds between two looks at who hurts whom: a flood is named within half a minute, however rare evaluations are."""
+"""Seconds between two looks at who hurts whom: a flood is named within 30 s, whatever ``every`` is."""
 
 _NOTHING_YET = "no evaluation so far"
 
@@ -48,14 +47,13 @@ class _Live:
     server: ssl.SSLContext | None
     memory: Memory
     """Of this server and configuration; begins anew with another."""
-    attribution: Attribution
 
     @classmethod
     def of(cls, config: Config) -> _Live:
         """Read the certificates. Raises ConfigError."""
         tls = config.tls
         client, server = (tls.client(), tls.server()) if tls else (None, None)
-        return cls(config, client, server, Memory(), Attribution())
+        return cls(config, client, server, Memory())
 
 
 class Service:
@@ -145,14 +143,13 @@ class Service:
             return
         try:
             with Prometheus(live.config.prometheus, live.config.timeout, tls=live.client) as prometheus:
-                known = live.attribution.again(Source(prometheus, live.memory), self._clock())
+                source = Source(prometheus, live.memory)
+                self._newest = renewed(newest, source, live.config, self._clock())
+                self.metrics.findings.show(self._newest)
         except PrometheusError:
             return
         except Exception:
             _log.exception("cannot look who hurts whom: the program has made a mistake")
-            return
-        self._newest = replace(newest, interference=known)
-        self.metrics.findings.show(self._newest)
 
     def turn(self) -> None:
         """Evaluate once, if this replica leads; a failure leaves the last evaluation until it is stale."""
@@ -161,9 +158,7 @@ class Service:
             with Prometheus(live.config.prometheus, live.config.timeout, tls=live.client) as prometheus:
                 leads = self._looked(prometheus)
                 found = (
-                    evaluate(Source(prometheus, live.memory), live.config, self._clock(), live.attribution)
-                    if leads
-                    else None
+                    evaluate(Source(prometheus, live.memory), live.config, self._clock()) if leads else None
                 )
             self.metrics.findings.show(found)
         except PrometheusError as e:

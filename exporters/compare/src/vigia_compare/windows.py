@@ -65,7 +65,9 @@ class Grid:
         return moved // length if alike else None
 
     def question(self, expression: str) -> str:
-        """Return an expression with $window, $within and $half replaced by lengths, $seconds by that of a window.
+        """Return an expression with $window, $within and $half replaced by lengths.
+
+        $seconds is the window as a number.
 
         $within is a millisecond short of the window: ranges of Prometheus 2 hold both their ends, and what is
         recorded just when a window begins is the one's before.
@@ -96,9 +98,10 @@ def grown(selector: str) -> str:
 
 
 def counted(selector: str, job: str) -> str:
-    """Return what grown does, for a counter without a series until it counts: what it has then, it has grown by.
+    """Return what grown does, for a counter that has no series until it counts.
 
-    Only where its program was scraped when the window began: else nobody knows since when it counts.
+    What it has then, it has grown by, if its program was scraped when the window began: else nobody knows
+    since when it counts.
     """
     first = f"last_over_time({selector}[$half]) unless last_over_time({selector}[$half] offset $window)"
     scraped = f'last_over_time(up{{job="{job}"}}[$half] offset $window) == 1'
