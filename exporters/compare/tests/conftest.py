@@ -169,7 +169,7 @@ def _tenants(page: Page, world: World, rng: np.random.Generator) -> None:
             world.dropped = float(grew[lost > 0].sum())
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port: int = s.getsockname()[1]
@@ -187,7 +187,7 @@ def _ready(url: str, process: subprocess.Popen[bytes]) -> bool:
 @pytest.fixture(scope="session")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     folder = tmp_path_factory.mktemp("prometheus")
-    url = f"http://127.0.0.1:{_free_port()}"
+    url = f"http://127.0.0.1:{free_port()}"
     world = World(url, (time.time() - PHASE) // WINDOW * WINDOW + PHASE)
     page, rng = Page(), np.random.default_rng(7)
     _paths(page, world, rng)
@@ -200,7 +200,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         capture_output=True,
     )
     (folder / "prometheus.yml").write_text("scrape_configs: []\n")
-    process = _start(url, folder)
+    process = start(url, folder)
     try:
         yield world
     finally:
@@ -208,7 +208,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         process.wait(timeout=30)
 
 
-def _start(url: str, folder: Path) -> subprocess.Popen[bytes]:
+def start(url: str, folder: Path) -> subprocess.Popen[bytes]:
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
             [

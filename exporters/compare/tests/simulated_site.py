@@ -109,7 +109,8 @@ class Site:
 
     def evidence(self, now: int = SECONDS) -> Evidence:
         """What is known ``now`` seconds after the beginning."""
-        grid = Grid(BEGUN + (now - 1.5) // STEP * STEP, STEP, int(now // STEP))
+        count = int((now - 1.5) // STEP)
+        grid = Grid(BEGUN + count * STEP, STEP, count)
         drops, loss = self.carried()
         out: dict[str, dict[object, Floats]] = {
             name: {}

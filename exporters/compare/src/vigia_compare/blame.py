@@ -436,14 +436,15 @@ def _arrival(known: Evidence, flood: _Flood, harm: Harm, span: slice) -> Clue | 
 
 
 def _flood_clues(known: Evidence, flood: _Flood, span: slice) -> Iterator[Clue]:
-    score, spread, limit = (
+    score, spread = (
         max((float(np.nan_to_num(of[p][span]).max(initial=0.0)) for p in flood.ports if p in of), default=0.0)
-        for of in (known.score, known.spread, known.limit)
+        for of in (known.score, known.spread)
     )
+    limits = [v for p in flood.ports if p in known.limit for v in known.limit[p][span] if np.isfinite(v)]
     names = ", ".join(p[2] for p in flood.ports)
     yield Clue("flood", f"{names} flooded {spread:.0f} UDP ports (score {score:.0f} of 100)", score)
-    if limit > 0.0:
-        yield Clue("limit", f"limited to {numbers.bits_per_second(8 * limit)}", limit)
+    if limits:
+        yield Clue("limit", f"limited to {numbers.bits_per_second(8 * min(limits))}", min(limits))
     if flood.guarantee is not None and not flood.within:
         yield Clue("contract", _too_much(flood.rate, flood.guarantee), flood.rate - flood.guarantee)
 

@@ -108,7 +108,7 @@ def details(nodes: Iterable[str]) -> Mapping[str, str]:
         selector = f"{metric}{{{on}{more}}}"
         scraped = f'up{{job="vigia-exporter",{on}}} offset {SCRAPE}s == 1'
         first = f"({selector} unless {selector} offset {SCRAPE}s) and on (node) ({scraped})"
-        return f"({rate(metric, more)} or {first} / {SCRAPE})"
+        return f"({rate(metric, more)} or ({first}) / {SCRAPE})"
 
     out, into = (rate("vigia_port_bytes_total", f',direction="{d}"') for d in ("from_tenant", "to_tenant"))
     dropped = began("vigia_port_drops_total", f',reason=~"{"|".join(CONTENTION)}"')
