@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,11 @@ import yaml
 from flask.testing import FlaskClient
 
 from vigia_compare import service as services
+from vigia_compare.blame import Blamed
 from vigia_compare.config import Config
 from vigia_compare.engine import compare_groups
 from vigia_compare.evaluation import Evaluation
+from vigia_compare.interference import Interference
 from vigia_compare.measures import MEASURES
 from vigia_compare.service import Service
 from vigia_compare.source import Memory, Source
@@ -212,3 +215,47 @@ def test_what_is_known_is_kept_from_turn_to_turn_and_forgotten_at_a_reload(world
     assert world.client.post("/-/reload").status_code == 200
     world.service.turn()
     assert world.memories[-1] is not first
+
+
+def test_between_two_turns_it_looks_who_hurts_whom(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is known anew is shown at once; a look that fails changes nothing and is no failed evaluation."""
+    red = Blamed("n1", "blue", "red", "n1", ["p"], "loss", 1.0, 2.0, 0.8, 0.1, None, True, [])
+    known: list[Interference] = []
+    failure: list[Exception] = []
+
+    def looked(found: Evaluation, source: Source, config: Config, now: float) -> Evaluation:
+        assert (source._memory, now) == (world.memories[-1], world.now)
+        if failure:
+            raise failure[0]
+        return replace(found, interference=list(known))
+
+    monkeypatch.setattr(services, "renewed", looked)
+    world.service.look()
+    assert world.service.newest is None, "before the first turn there is nothing to bring up to date"
+    world.service.turn()
+    known.append(Interference("n1", "blue", "loss", 0, None, [], known=red))
+    for trouble in (Unavailable("away"), ZeroDivisionError("deep")):
+        failure[:] = [trouble]
+        world.service.look()
+        assert json.loads(world.client.get("/v1/comparisons").text)["interference"] == []
+    failure.clear()
+    world.service.look()
+    (shown,) = json.loads(world.client.get("/v1/comparisons").text)["interference"]
+    assert (shown["verdict"], shown["offender"]) == ("attributed", "red")
+    assert 'offender="red"' in world.client.get("/metrics").text
+    assert "blue on n1: hurt by red on n1" in world.client.get("/").text
+    assert (world.metric("evaluations_total:ok"), world.metric("evaluations_total:error")) == (1.0, 0.0)
+
+
+def test_the_loop_looks_while_it_rests(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(services, "LOOK", 0.01)
+    looks: list[float] = []
+
+    def look() -> None:
+        looks.append(world.now)
+        if len(looks) == 3:
+            world.service.stop()
+
+    monkeypatch.setattr(world.service, "look", look)
+    world.service.run()
+    assert len(world.asked) == 1 and len(looks) == 3, "one turn, and looks until it was stopped"
