@@ -118,15 +118,17 @@ class _Flood:
     last: int
     """Steps; the last is part of it."""
     rate: float
-    """Bytes per second that its ports offered."""
+    """Bytes per second that its ports offered while it lasted."""
+    proven: float
+    """The same on average between two scrapes, whatever else they sent then."""
     guarantee: float | None
     beyond: float
     """Bytes beyond the contract; all that is unusual where no contract is known."""
 
     @property
     def within(self) -> bool:
-        """Whether it is known to have kept to its contract."""
-        return self.guarantee is not None and self.rate <= BEYOND * self.guarantee
+        """Whether it may have kept to its contract."""
+        return self.guarantee is not None and self.proven <= BEYOND * self.guarantee
 
     def span(self, steps: int) -> slice:
         """Return the steps in which counters and ratios may show it."""
@@ -230,7 +232,7 @@ def _weighed(known: Evidence, key: Key, ports: Mapping[Port, Mask], first: int, 
     """Return a flood with what its ports sent; None while no scrape of the counters has seen it."""
     steps = known.grid.count
     span = slice(first, min(steps, last + 1 + LAG))
-    rate = beyond = 0.0
+    rate = proven = beyond = 0.0
     bought: list[float | None] = []
     for port, mask in ports.items():
         sent = _series(known.sent, port, known)
@@ -242,12 +244,12 @@ def _weighed(known: Evidence, key: Key, ports: Mapping[Port, Mask], first: int, 
         most = max(peak, usual + grew / seconds) if ended else peak
         guarantee = _guarantee(known, port)
         bought.append(guarantee)
-        rate += most
+        rate, proven = rate + most, proven + peak
         beyond += grew if guarantee is None else max(0.0, most - guarantee) * seconds
     if rate <= 0.0:
         return None
     contract = None if None in bought else float(sum(b for b in bought if b is not None))
-    return _Flood(*key, sorted(ports), first, last, rate, contract, beyond)
+    return _Flood(*key, sorted(ports), first, last, rate, proven, contract, beyond)
 
 
 def _seconds(known: Evidence, port: Port, span: slice, mask: Mask) -> float:
