@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from vigia_compare.evidence import STEP, Evidence, Key, Port, Target
+from vigia_compare.facts import STEP, Facts, Key, Port, Target
 from vigia_compare.windows import Grid
 from vigia_statistics.samples import Floats
 
@@ -107,7 +107,7 @@ class Site:
         )
         return np.asarray(behind & ~(flooding & fresh))
 
-    def evidence(self, now: int = SECONDS) -> Evidence:
+    def facts(self, now: int = SECONDS) -> Facts:
         """What is known ``now`` seconds after the beginning."""
         count = int((now - 1.5) // STEP)
         grid = Grid(BEGUN + count * STEP, STEP, count)
@@ -142,7 +142,7 @@ class Site:
         out["lost_at"] = {("n1", "queue/up0"): self._counter(grid, total, self.exporter)}
         out["watched"] = {"n1": np.zeros(grid.count)}
         out["loss"] = self._recent(grid, loss)
-        return Evidence(grid, **out)
+        return Facts(grid, **out)
 
     def _recent(self, grid: Grid, loss: Floats) -> dict[object, Floats]:
         lost = np.minimum(20.0, self.rng.binomial(20, np.clip(loss, 0.0, 1.0)) + self.lost)

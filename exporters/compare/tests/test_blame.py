@@ -161,13 +161,13 @@ def test_the_guilty_are_named_within_30_seconds_and_an_innocent_one_never_is(run
         said[name], soon[name] = Counter(), Counter()
         for seed in range(runs):
             play = make(np.random.default_rng([31, number, seed]))
-            found = blame(play.site.evidence())
+            found = blame(play.site.facts())
             said[name][named(found)] += 1
             for b in found:
                 assert b.offender == play.guilty, (name, seed, b)
                 assert b.tenant != play.guilty, (name, seed, b)
             if play.guilty:
-                early = blame(play.site.evidence(play.begin + 30))
+                early = blame(play.site.facts(play.begin + 30))
                 soon[name][named(early)] += 1
                 assert {b.offender for b in early} <= {play.guilty}, (name, seed)
     for make in PLAYS:

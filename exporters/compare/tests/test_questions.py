@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 import vigia_catalog
-from vigia_compare import coincidence, engine, evidence, interference, losses
+from vigia_compare import coincidence, engine, facts, interference, losses
 from vigia_compare.engine import MAX_PATHS, PathAttributes
 from vigia_compare.evaluation import evaluate
 from vigia_compare.measures import LOST, MEASURES, SENT
@@ -45,9 +45,9 @@ def expressions() -> Iterator[tuple[str, str]]:
         yield f"interference common {i}", common
     yield from losses.COUNTERS.items()
     yield "hosts", losses.SEEN
-    for name, text in evidence.FAST.items():
+    for name, text in facts.FAST.items():
         yield f"fast {name}", text
-    for name, text in evidence.details(["n-1", 'a"b\\.c|']).items():
+    for name, text in facts.details(["n-1", 'a"b\\.c|']).items():
         yield f"detail {name}", text
 
 

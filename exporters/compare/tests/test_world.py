@@ -15,7 +15,7 @@ from scipy import stats
 from vigia_compare import cli, engine, report
 from vigia_compare.config import Config
 from vigia_compare.evaluation import Evaluation, evaluate
-from vigia_compare.evidence import FAST, STEP, details
+from vigia_compare.facts import FAST, STEP, details
 from vigia_compare.measures import MEASURES
 from vigia_compare.source import Memory, Source
 from vigia_compare.windows import CLOCK, Grid

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from vigia_compare.coincidence import rank, rank_correlation
-from vigia_compare.evidence import LAG, STEP, Evidence, Key, Mask, Port
+from vigia_compare.facts import LAG, STEP, Facts, Key, Mask, Port
 from vigia_compare.limits import LEAST_WINDOWS
 from vigia_statistics.samples import Floats
 from vigia_text import numbers
@@ -135,7 +135,7 @@ class _Flood:
         return slice(self.first, min(steps, self.last + 1 + LAG))
 
 
-def blame(known: Evidence, minutes: Mapping[Key, tuple[str, Floats]] | None = None) -> list[Blamed]:
+def blame(known: Facts, minutes: Mapping[Key, tuple[str, Floats]] | None = None) -> list[Blamed]:
     """Name who hurt whom, one answer for each tenant and node.
 
     ``minutes`` is the excess that records of a minute show, by node and tenant: what it is of, and its size
@@ -162,7 +162,7 @@ def blame(known: Evidence, minutes: Mapping[Key, tuple[str, Floats]] | None = No
 class _Look:
     """What all answers of one look share."""
 
-    known: Evidence
+    known: Facts
     floods: Sequence[_Flood]
     faults: Mapping[Key, Mask]
     """When tenants flooded or had a limit."""
@@ -180,7 +180,7 @@ def _rank(one: Blamed) -> tuple[bool, int, float, float]:
     return one.certain, -_ORDER.index(one.measure), one.begin, one.share
 
 
-def restrained(known: Evidence) -> dict[Key, Mask]:
+def restrained(known: Facts) -> dict[Key, Mask]:
     """Return when a tenant on a node flooded or was limited: what it suffers then is its own doing."""
     out: dict[Key, Mask] = {}
     for port in known.score.keys() | known.limit.keys():
@@ -191,12 +191,12 @@ def restrained(known: Evidence) -> dict[Key, Mask]:
     return out
 
 
-def _series(of: Mapping[Port, Floats], port: Port, known: Evidence) -> Floats:
+def _series(of: Mapping[Port, Floats], port: Port, known: Facts) -> Floats:
     found = of.get(port)
     return np.full(known.grid.count, np.nan) if found is None else found
 
 
-def _accused(known: Evidence, port: Port) -> Mask:
+def _accused(known: Facts, port: Port) -> Mask:
     score, spread, limit = (_series(of, port, known) for of in (known.score, known.spread, known.limit))
     floods = (score >= FLOOD_SCORE) & (spread > FLOOD_PORTS)  # NaN is neither
     return np.asarray(floods | (np.isfinite(limit) & (score >= HELD_SCORE)))
@@ -210,7 +210,7 @@ def _spans(mask: Mask, apart: int) -> Iterator[tuple[int, int]]:
             yield int(run[0]), int(run[-1])
 
 
-def _floods(known: Evidence) -> list[_Flood]:
+def _floods(known: Facts) -> list[_Flood]:
     """Return the newest floods that enough is known of to weigh them."""
     accused: dict[Key, dict[Port, Mask]] = {}
     for port in known.score:
@@ -228,7 +228,7 @@ def _floods(known: Evidence) -> list[_Flood]:
     return sorted(out, key=lambda f: -f.last)[:MOST_FLOODS]
 
 
-def _weighed(known: Evidence, key: Key, ports: Mapping[Port, Mask], first: int, last: int) -> _Flood | None:
+def _weighed(known: Facts, key: Key, ports: Mapping[Port, Mask], first: int, last: int) -> _Flood | None:
     """Return a flood with what its ports sent; None while no scrape of the counters has seen it."""
     steps = known.grid.count
     span = slice(first, min(steps, last + 1 + LAG))
@@ -252,7 +252,7 @@ def _weighed(known: Evidence, key: Key, ports: Mapping[Port, Mask], first: int, 
     return _Flood(*key, sorted(ports), first, last, rate, proven, contract, beyond)
 
 
-def _seconds(known: Evidence, port: Port, span: slice, mask: Mask) -> float:
+def _seconds(known: Facts, port: Port, span: slice, mask: Mask) -> float:
     """Return for how long a port flooded: by the scrapes that saw it; by steps where there are none."""
     counts = known.scrapes.get(port)
     if counts is None or not np.isfinite(counts).any():
@@ -274,14 +274,14 @@ def _usual(values: Floats, but: Mask) -> float:
     return float(np.median(known)) if known.size else 0.0
 
 
-def _guarantee(known: Evidence, port: Port) -> float | None:
+def _guarantee(known: Facts, port: Port) -> float | None:
     """Return what the port's contract promises; None if no enforcer has said so."""
     values = known.guarantee.get(port)
     said = values[np.isfinite(values)] if values is not None else np.zeros(0)
     return float(said[-1]) if said.size else None
 
 
-def _harms(known: Evidence, minutes: Mapping[Key, tuple[str, Floats]]) -> Iterator[tuple[Key, Harm]]:
+def _harms(known: Facts, minutes: Mapping[Key, tuple[str, Floats]]) -> Iterator[tuple[Key, Harm]]:
     """Yield what tenants suffered, by node; a tenant may have suffered in several ways."""
     none = np.zeros(known.grid.count)
     ways: dict[tuple[Key, str], tuple[Floats, frozenset[str]]] = {}
@@ -337,7 +337,7 @@ def _by_flood(look: _Look, flood: _Flood, key: Key, harm: Harm) -> Blamed | None
     )
 
 
-def _with_p(known: Evidence, one: Blamed, harm: Harm, flood: _Flood) -> Blamed:
+def _with_p(known: Facts, one: Blamed, harm: Harm, flood: _Flood) -> Blamed:
     """Return an answer with how sure statistics are of it."""
     p = _p_value(known, (one.node, one.tenant), harm, flood)
     return one if p is None else replace(one, p_value=p, clues=[*one.clues, *_coincidence(p, "flood")])
@@ -348,12 +348,12 @@ def _coincidence(p: float, what: str) -> Iterator[Clue]:
         yield Clue("coincidence", f"harm and {what} coincide (p {numbers.probability(p)})", p)
 
 
-def _when(known: Evidence, harm: Harm, span: slice) -> tuple[float, float]:
+def _when(known: Facts, harm: Harm, span: slice) -> tuple[float, float]:
     bad = np.flatnonzero(harm.severity[span]) + span.start
     return known.at(int(bad[0])) - STEP, known.at(int(bad[-1]))
 
 
-def _worse(known: Evidence, key: Key, harm: Harm, span: slice) -> bool:
+def _worse(known: Facts, key: Key, harm: Harm, span: slice) -> bool:
     """Whether the tenant suffered more than at other times, as far as those are known."""
     outside = _watched(known, key[0])
     outside[span] = False
@@ -369,19 +369,19 @@ def _worse(known: Evidence, key: Key, harm: Harm, span: slice) -> bool:
     return bool(before.size) and float(meanwhile.min(initial=np.inf)) < SQUEEZED * float(np.median(before))
 
 
-def _watched(known: Evidence, node: str) -> Mask:
+def _watched(known: Facts, node: str) -> Mask:
     said = known.watched.get(node)
     if said is None or not np.isfinite(said).any():
         return np.ones(known.grid.count, dtype=bool)
     return np.isfinite(said)
 
 
-def _sent_by(known: Evidence, key: Key) -> Floats:
+def _sent_by(known: Facts, key: Key) -> Floats:
     zero = np.zeros(known.grid.count)
     return sum((np.nan_to_num(v) for p, v in known.sent.items() if p[:2] == key), start=zero)
 
 
-def _saturation(known: Evidence, flood: _Flood, tenant: str, span: slice) -> Iterator[Clue]:
+def _saturation(known: Facts, flood: _Flood, tenant: str, span: slice) -> Iterator[Clue]:
     """Yield which elements of the flood's node were full, and what the tenant itself lost there."""
     yield from _full(known, flood.node, span)
     dropped = known.drops.get((flood.node, tenant))
@@ -393,7 +393,7 @@ def _saturation(known: Evidence, flood: _Flood, tenant: str, span: slice) -> Ite
         yield Clue("saturation", text, count)
 
 
-def _full(known: Evidence, node: str, span: slice) -> Iterator[Clue]:
+def _full(known: Facts, node: str, span: slice) -> Iterator[Clue]:
     for of, what in ((known.queues, "busy"), (known.processes, "of a processor")):
         for (where, element), busy in sorted(of.items()):
             most = float(np.nan_to_num(busy[span]).max(initial=0.0))
@@ -409,7 +409,7 @@ def _full(known: Evidence, node: str, span: slice) -> Iterator[Clue]:
             )
 
 
-def _hogs(known: Evidence, flood: _Flood, span: slice) -> float | None:
+def _hogs(known: Facts, flood: _Flood, span: slice) -> float | None:
     """Return the flood's share of a processor that was full, where that is most of it."""
     for (node, element), busy in known.processes.items():
         if node != flood.node or float(np.nan_to_num(busy[span]).max(initial=0.0)) < FULL:
@@ -423,7 +423,7 @@ def _hogs(known: Evidence, flood: _Flood, span: slice) -> float | None:
     return None
 
 
-def _arrival(known: Evidence, flood: _Flood, harm: Harm, span: slice) -> Clue | None:
+def _arrival(known: Facts, flood: _Flood, harm: Harm, span: slice) -> Clue | None:
     """Return that the flood arrived at an end of what suffered; None if that was not seen."""
     wide = np.zeros(known.grid.count, dtype=bool)
     wide[span] = True
@@ -437,7 +437,7 @@ def _arrival(known: Evidence, flood: _Flood, harm: Harm, span: slice) -> Clue | 
     return None
 
 
-def _flood_clues(known: Evidence, flood: _Flood, span: slice) -> Iterator[Clue]:
+def _flood_clues(known: Facts, flood: _Flood, span: slice) -> Iterator[Clue]:
     score, spread = (
         max((float(np.nan_to_num(of[p][span]).max(initial=0.0)) for p in flood.ports if p in of), default=0.0)
         for of in (known.score, known.spread)
@@ -446,7 +446,7 @@ def _flood_clues(known: Evidence, flood: _Flood, span: slice) -> Iterator[Clue]:
     names = ", ".join(p[2] for p in flood.ports)
     yield Clue("flood", f"{names} flooded {spread:.0f} UDP ports (score {score:.0f} of 100)", score)
     if limits:
-        yield Clue("limit", f"limited to {numbers.bits_per_second(8 * min(limits))}", min(limits))
+        yield Clue("limit", f"limited to {numbers.bits_per_second(8 * min(limits))}", float(min(limits)))
     if flood.guarantee is not None and not flood.within:
         yield Clue("contract", _too_much(flood.rate, flood.guarantee), flood.rate - flood.guarantee)
 
@@ -465,19 +465,19 @@ def _shares(look: _Look, flood: _Flood, tenant: str, span: slice) -> tuple[float
     return flood.beyond / total, others.get(tenant, 0.0) / total
 
 
-def _beyond(known: Evidence, nodes: Iterable[str], span: slice | Mask) -> dict[str, float]:
+def _beyond(known: Facts, nodes: Iterable[str], span: slice | Mask) -> dict[str, float]:
     """Return the bytes that each tenant sent on some nodes beyond its contract; without one, its usual."""
     return {t: float(v[span].sum()) * STEP for t, v in _excesses(known, nodes).items()}
 
 
-def _excess(known: Evidence, port: Port) -> Floats:
+def _excess(known: Facts, port: Port) -> Floats:
     sent = known.sent[port]
     guarantee = _guarantee(known, port)
     allowed = _usual(sent, np.zeros(sent.size, dtype=bool)) if guarantee is None else BEYOND * guarantee
     return np.asarray(np.maximum(np.nan_to_num(sent) - allowed, 0.0))
 
 
-def _p_value(known: Evidence, key: Key, harm: Harm, flood: _Flood) -> float | None:
+def _p_value(known: Facts, key: Key, harm: Harm, flood: _Flood) -> float | None:
     """Return how likely harm and flood fall together by chance, corrected for all senders of the nodes."""
     mask = np.zeros(known.grid.count, dtype=bool)
     for port in flood.ports:
@@ -489,7 +489,7 @@ def _p_value(known: Evidence, key: Key, harm: Harm, flood: _Flood) -> float | No
     return _rotated(known, key, harm, causes, "\0")
 
 
-def _loads(known: Evidence, nodes: Iterable[str]) -> dict[str, Floats]:
+def _loads(known: Facts, nodes: Iterable[str]) -> dict[str, Floats]:
     where = set(nodes)
     out: dict[str, Floats] = {}
     for (node, tenant, _), values in known.sent.items():
@@ -498,7 +498,7 @@ def _loads(known: Evidence, nodes: Iterable[str]) -> dict[str, Floats]:
     return out
 
 
-def _rotated(known: Evidence, key: Key, harm: Harm, causes: Mapping[str, Floats], name: str) -> float | None:
+def _rotated(known: Facts, key: Key, harm: Harm, causes: Mapping[str, Floats], name: str) -> float | None:
     """Return the p-value of one cause of a harm among all; None with too few steps."""
     span = _watched(known, key[0])
     severity = harm.severity[span]
@@ -546,7 +546,7 @@ def _by_contract(look: _Look, key: Key, harm: Harm) -> Blamed | None:
     )
 
 
-def _excesses(known: Evidence, nodes: Iterable[str]) -> dict[str, Floats]:
+def _excesses(known: Facts, nodes: Iterable[str]) -> dict[str, Floats]:
     """Return what each tenant sends on some nodes beyond its contracts, by step."""
     where = set(nodes)
     out: dict[str, Floats] = {}
@@ -556,7 +556,7 @@ def _excesses(known: Evidence, nodes: Iterable[str]) -> dict[str, Floats]:
     return out
 
 
-def _contract_clue(known: Evidence, ports: Sequence[Port], span: Mask) -> Clue:
+def _contract_clue(known: Facts, ports: Sequence[Port], span: Mask) -> Clue:
     sent = sum(float(np.nan_to_num(known.sent[p][span]).max(initial=0.0)) for p in ports)
     bought = sum(_guarantee(known, p) or 0.0 for p in ports)
     return Clue("contract", _too_much(sent, bought), sent - bought)

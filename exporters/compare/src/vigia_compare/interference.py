@@ -12,7 +12,7 @@ import numpy as np
 
 from vigia_compare.blame import Blamed, blame, restrained
 from vigia_compare.coincidence import Candidate, explained_shares, left_by, rank
-from vigia_compare.evidence import Evidence, Key, Mask, gather, grid_at
+from vigia_compare.facts import Facts, Key, Mask, gather, grid_at
 from vigia_compare.source import Source
 from vigia_compare.windows import Grid, Windowed, counted, grown
 from vigia_statistics.samples import Floats
@@ -165,7 +165,7 @@ def renewed(found: Sequence[Interference], source: Source, now: float, grid: Gri
     return _merged([i for i in found if i.bad_windows], blame(known, _by_step(harms, known.grid)))
 
 
-def _gathered(source: Source, now: float, grid: Grid, harms: Mapping[Key, object]) -> Evidence:
+def _gathered(source: Source, now: float, grid: Grid, harms: Mapping[Key, object]) -> Facts:
     steps = grid_at(max(now, grid.end), grid.count * grid.window)
     return gather(source, steps, [node for node, _ in harms])
 
@@ -208,7 +208,7 @@ def _merged(found: Sequence[Interference], blamed: Sequence[Blamed]) -> list[Int
     return [out[key] for key in sorted(out)]
 
 
-def _on_grid(known: Evidence, grid: Grid) -> dict[Key, Mask]:
+def _on_grid(known: Facts, grid: Grid) -> dict[Key, Mask]:
     """Return the windows of a grid in which tenants flooded or were limited."""
     out = {}
     for key, mask in restrained(known).items():

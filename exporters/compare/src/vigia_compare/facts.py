@@ -25,7 +25,7 @@ __all__ = [
     "LAG",
     "MOST_NODES",
     "STEP",
-    "Evidence",
+    "Facts",
     "Mask",
     "Port",
     "Target",
@@ -127,7 +127,7 @@ def details(nodes: Iterable[str]) -> Mapping[str, str]:
 
 
 @dataclass(frozen=True)
-class Evidence:
+class Facts:
     """Arrays of one value per step; what is missing is NaN, and a series that is missing has no array."""
 
     grid: Grid
@@ -181,13 +181,13 @@ def grid_at(now: float, period: float) -> Grid:
     return Grid((now - _SETTLED) // STEP * STEP, STEP, int(period // STEP))
 
 
-def gather(source: Source, grid: Grid, suffering: Iterable[str] = ()) -> Evidence:
+def gather(source: Source, grid: Grid, suffering: Iterable[str] = ()) -> Facts:
     """Return what is known, of the nodes named besides as well. Raises PrometheusError."""
     found = {name: _keyed(name, source.windows(e, grid)) for name, e in FAST.items()}
     nodes = _nodes(found, suffering)
     if nodes:
         found |= {name: _keyed(name, source.windows(e, grid)) for name, e in details(nodes).items()}
-    return Evidence(grid, **found)
+    return Facts(grid, **found)
 
 
 def _nodes(found: Mapping[str, Mapping[Any, Floats]], suffering: Iterable[str]) -> list[str]:

@@ -12,7 +12,7 @@ import pytest
 from vigia_compare import interference
 from vigia_compare.attribution_report import interference_text
 from vigia_compare.blame import blame
-from vigia_compare.evidence import FAST, MOST_NODES, STEP, Evidence, details, gather, grid_at
+from vigia_compare.facts import FAST, MOST_NODES, STEP, Facts, details, gather, grid_at
 from vigia_compare.source import Memory, Source
 from vigia_compare.windows import Grid
 from vigia_prometheus import Prometheus
@@ -57,7 +57,7 @@ def url(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def page(site: Site) -> Page:
     """What is scraped of the site: the pages of a second while they have something to tell, counters every 15 s."""
-    out, known = Page(), site.evidence()
+    out, known = Page(), site.facts()
     seconds = BEGUN + np.arange(SECONDS) + 0.5
     scrapes = BEGUN + np.arange(site.exporter, SECONDS, 15.0)
 
@@ -105,14 +105,14 @@ def page(site: Site) -> Page:
     return out
 
 
-def gathered(url: str, now: float) -> Evidence:
+def gathered(url: str, now: float) -> Facts:
     with Prometheus(url) as prometheus:
         return gather(Source(prometheus), grid_at(BEGUN + now, now))
 
 
 def test_prometheus_says_what_happened(site: Site, url: str) -> None:
     now = SECONDS - 10
-    found, expected = gathered(url, now), site.evidence(now)
+    found, expected = gathered(url, now), site.facts(now)
     assert found.grid.end == expected.grid.end and found.grid.count == expected.grid.count + 1
     assert set(found.score) == set(expected.score) == {("n1", "red", "n1-red")}
     for name in ("sent", "drops", "received", "limit", "guarantee", "lost_at"):
