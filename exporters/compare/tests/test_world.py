@@ -106,7 +106,10 @@ def test_the_flooder_is_named_and_the_bystander_is_not(found: Evaluation) -> Non
     (blue,) = found.interference
     assert (blue.node, blue.tenant, blue.measure) == ("n1", "blue", "loss")
     offender = blue.offender()
-    assert offender is not None and offender.name == "red"
+    assert offender is not None and offender.name == "red", "statistics say what is known as well"
+    assert blue.known is not None and blue.verdict() == ("attributed", "red")
+    assert {c.kind for c in blue.known.clues} == {"flood", "contract", "saturation", "coincidence"}
+    assert blue.known.end - blue.known.begin == pytest.approx(90.0, abs=10.0), "the last flood of the hour"
     assert offender.share > 0.5
     others = {c.name: c for c in blue.offenders}
     assert set(others) == {"red", "green"}
@@ -159,7 +162,7 @@ def test_a_window_is_read_once_and_not_at_each_evaluation(world: Any) -> None:
             assert later.samples <= first.samples / 15.0, (later.samples, first.samples)
         again, _ = cost_of(source, config, at + 10.0, cost)
         clock, *steps = again.texts
-        by_step = (*FAST.values(), *details(["n1"]).values())
+        by_step = (*FAST.values(), *details(["n1", "n2"]).values())
         assert clock == CLOCK and set(steps) == {Grid(0.0, STEP, 1).question(t) for t in by_step}
         assert again.samples <= first.samples / 200.0, (
             "no window has ended since, but steps of five seconds have"
@@ -183,7 +186,11 @@ def test_report_prints_a_table_and_json(world: Any, capsys: pytest.CaptureFixtur
     assert "rtt (lower is better), remote, stamp-64: direct" in out
     assert "ovs-vxlan - twin-vxlan" in out and "tie" in out
     assert "security esp" in out and "OpenFlow speed-up" in out
-    assert "red explains" in out and "pinned: vigia_port_drops_total queue_full" in out
+    assert (
+        "blue on n1: hurt by red on n1 from " in out
+        and "its contract is 40.0 Mbit/s" in out
+        and "pinned: vigia_port_drops_total queue_full" in out
+    )
     code, out, _ = run(capsys, *asked, "--json")
     data = json.loads(out)
     assert code == 0 and data["version"] == 1

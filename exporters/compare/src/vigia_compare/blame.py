@@ -53,8 +53,8 @@ LEAST_SHARE, MOST_OF = 0.1, 0.5
 MOST_FLOODS = 20
 """Floods that are looked at, the newest."""
 
-_BEFORE = 12
-"""Steps before a flood that a tenant's sending is compared with."""
+_MINUTE = 12
+"""Steps of a minute; a tenant's sending is compared with that of the minute before a flood."""
 
 ALPHA = 0.05
 
@@ -269,6 +269,11 @@ def _wide(mask: Mask) -> Mask:
     return out
 
 
+def _near(mask: Mask, steps: int) -> Mask:
+    """Return a mask with so many steps before and after what is in it."""
+    return np.asarray(np.convolve(mask, np.ones(2 * steps + 1), "same") > 0.0)[: mask.size]
+
+
 def _usual(values: Floats, but: Mask) -> float:
     known = values[np.isfinite(values) & ~but]
     return float(np.median(known)) if known.size else 0.0
@@ -295,7 +300,9 @@ def _harms(known: Facts, minutes: Mapping[Key, tuple[str, Floats]]) -> Iterator[
         for (src, dst, tenant), values in series.items():
             add((src, tenant), measure, np.where(values >= least, values, 0.0), (src, dst))
     for key, (measure, severity) in minutes.items():
-        add(key, measure, severity, (key[0],))
+        # Where steps say it, the windows of a minute around them add nothing but their edges.
+        exact, _ = ways.get((key, measure), (none, None))
+        add(key, measure, np.where(_near(exact > 0.0, _MINUTE), 0.0, severity), (key[0],))
     for key, values in known.drops.items():
         add(key, "drops", np.nan_to_num(values), (key[0],))
     for (key, measure), (severity, nodes) in sorted(
@@ -365,7 +372,7 @@ def _worse(known: Facts, key: Key, harm: Harm, span: slice) -> bool:
         return False
     # Who always sends all that it can always drops some: what it sent tells whether it was pushed aside.
     sent = _sent_by(known, key)
-    before, meanwhile = sent[max(0, span.start - _BEFORE) : span.start], sent[span]
+    before, meanwhile = sent[max(0, span.start - _MINUTE) : span.start], sent[span]
     return bool(before.size) and float(meanwhile.min(initial=np.inf)) < SQUEEZED * float(np.median(before))
 
 

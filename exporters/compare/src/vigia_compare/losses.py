@@ -13,14 +13,22 @@ from vigia_compare.source import Source
 from vigia_compare.windows import Grid, counted, grown
 from vigia_statistics.samples import Floats
 
-__all__ = ["COUNTERS", "ELSEWHERE", "Counter", "Pinned", "find", "pin"]
+__all__ = ["COUNTERS", "VERDICTS", "Counter", "Pinned", "find", "pin"]
 
-PINNED, UNCLEAR, UNSEEN, ELSEWHERE = "pinned", "insufficient evidence", "no counter", "not on these hosts"
+VERDICTS = PINNED, UNCLEAR, UNSEEN, ELSEWHERE = (
+    "pinned",
+    "insufficient evidence",
+    "no counter",
+    "not on these hosts",
+)
 
 _KEY = ("src", "dst", "path", "tenant")
 
 _SOCKETS = {"send_error": "src", "local_overflow": "src", "reflector_overflow": "dst"}
 """Causes of loss that the probe itself knows, and at which end that is; no network loses these."""
+
+SOCKETS = "vigia_probe_lost_total"
+"""The counter of these."""
 
 LOST = f"sum by (src, dst, path, tenant, cause) ({counted('vigia_probe_lost_total', 'vigia-probe')})"
 
@@ -202,9 +210,7 @@ def _at(sockets: Mapping[str, Floats], src: str, dst: str) -> list[Counter]:
     """Return the counters of sockets, which count nothing but the losses themselves."""
     ends = {"src": src, "dst": dst}
     found = [
-        Counter(
-            ends[_SOCKETS[cause]], "vigia_probe_lost_total", cause, 1.0, 1.0, float(values.sum()), 1.0, True
-        )
+        Counter(ends[_SOCKETS[cause]], SOCKETS, cause, 1.0, 1.0, float(values.sum()), 1.0, True)
         for cause, values in sockets.items()
     ]
     return sorted(found, key=lambda c: -c.packets)
