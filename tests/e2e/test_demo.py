@@ -11,6 +11,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -329,6 +330,28 @@ def test_every_dashboard_is_rendered_by_grafana(demo: Demo, tmp_path: Path) -> N
         assert not server.errors()
     assert not {uid: s.problems for uid, s in seen.items() if s.problems}
     assert all(s.queries and s.picture.stat().st_size for s in seen.values())
+
+
+def test_red_is_named_as_who_hurt_blue(demo: Demo) -> None:
+    """By what is known of the flood, with its time; and blue is never named as who hurt red, nor is anybody else."""
+    (begin,) = (i["at"] for i in demo.report["timeline"] if i["event"] == "flood_start")
+    began = datetime.fromisoformat(begin).timestamp()
+
+    def named() -> dict[tuple[str, str], dict[str, Any]]:
+        verdicts = {(i["tenant"], i["offender"]): i for i in comparisons(demo)["interference"]}
+        assert {offender for _, offender in verdicts} <= {"red", None}, verdicts
+        assert {victim for victim, offender in verdicts if offender} <= {"blue"}, verdicts
+        return verdicts
+
+    eventually(lambda: ("blue", "red") in named(), lambda: f"red to be named; {named()} are", 30)
+    found = named()[("blue", "red")]
+    assert found["verdict"] == "attributed"
+    limits = demo.query("max_over_time(vigia_isolation_limit_bytes_per_second[10m])")
+    assert set(found["known"]["ports"]) == {r["metric"]["port"] for r in limits}
+    assert {"flood", "contract"} <= {e["kind"] for e in found["known"]["evidence"]}
+    assert began - 10 <= found["known"]["begin"] <= found["known"]["end"] <= began + 60
+    shown = demo.query('vigia_compare_interference_verdict{tenant="blue",verdict="attributed"}')
+    assert {r["metric"]["offender"] for r in shown} == {"red"}
 
 
 def test_the_comparison_covers_every_path(demo: Demo) -> None:

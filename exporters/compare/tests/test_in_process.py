@@ -13,8 +13,10 @@ import yaml
 from flask.testing import FlaskClient
 
 from vigia_compare import service as services
+from vigia_compare.blame import Blamed
 from vigia_compare.config import Config
 from vigia_compare.evaluation import Evaluation, Ledger
+from vigia_compare.interference import Interference
 from vigia_compare.service import Service
 from vigia_compare.source import Memory, Source
 from vigia_config import ConfigError, load
@@ -280,3 +282,47 @@ def test_new_paths_are_looked_at_often(world: World) -> None:
     world.news = True
     world.service.turn()
     assert world.service._pause() == 15.0
+
+
+def test_between_two_turns_it_looks_who_hurts_whom(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is known anew is shown at once; a look that fails changes nothing and is no failed evaluation."""
+    red = Blamed("n1", "blue", "red", "n1", ["p"], "loss", 1.0, 2.0, 0.8, 0.1, None, True, [])
+    known: list[Interference] = []
+    failure: list[Exception] = []
+
+    def looked(found: Evaluation, source: Source, config: Config, now: float) -> Evaluation:
+        assert (source._memory, now) == (world.memories[-1], world.now)
+        if failure:
+            raise failure[0]
+        return replace(found, interference=list(known))
+
+    monkeypatch.setattr(services, "renewed", looked)
+    world.service.look()
+    assert world.service.newest is None, "before the first turn there is nothing to bring up to date"
+    world.service.turn()
+    known.append(Interference("n1", "blue", "loss", 0, None, [], known=red))
+    for trouble in (Unavailable("away"), ZeroDivisionError("deep")):
+        failure[:] = [trouble]
+        world.service.look()
+        assert json.loads(world.client.get("/v1/comparisons").text)["interference"] == []
+    failure.clear()
+    world.service.look()
+    (shown,) = json.loads(world.client.get("/v1/comparisons").text)["interference"]
+    assert (shown["verdict"], shown["offender"]) == ("attributed", "red")
+    assert 'offender="red"' in world.client.get("/metrics").text
+    assert "blue on n1: hurt by red on n1" in world.client.get("/").text
+    assert (world.metric("evaluations_total:ok"), world.metric("evaluations_total:error")) == (1.0, 0.0)
+
+
+def test_the_loop_looks_while_it_rests(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(services, "LOOK", 0.01)
+    looks: list[float] = []
+
+    def look() -> None:
+        looks.append(world.now)
+        if len(looks) == 3:
+            world.service.stop()
+
+    monkeypatch.setattr(world.service, "look", look)
+    world.service.run()
+    assert len(world.asked) == 1 and len(looks) == 3, "one turn, and looks until it was stopped"

@@ -262,8 +262,8 @@ def test_an_evaluation_in_words() -> None:
     assert "white on n1: 5 bad windows (delay); its own traffic explains 50.0 % of it (p 0.010)" in lines
     assert "green on n2: 3 bad windows (loss); insufficient evidence who" in lines
     assert (
-        lines[-1]
-        == "gre n1 to n2 (blue): 1 234 probes lost in 7 windows; pinned: vigia_port_drops_total queue_full"
+        lines[-1] == "gre n1 to n2 (blue): 1 234 probes lost in 7 windows; pinned: "
+        "vigia_port_drops_total queue_full on n1"
     )
     assert "\x1b" not in text and " us " not in text
     assert report.as_text(Evaluation(at=0.0)) == "nothing is measured: no series of this tenant in the period"

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 import vigia_catalog
-from vigia_compare import coincidence, interference, losses, paths
+from vigia_compare import coincidence, facts, interference, losses, paths
 from vigia_compare.evaluation import Ledger, evaluate, terms
 from vigia_compare.measures import LOST, MEASURES, SENT
 from vigia_compare.paths import Known, PathAttributes
@@ -43,11 +43,16 @@ def expressions() -> Iterator[tuple[str, str]]:
         if m.fine:
             yield f"{m.name} fine", m.fine
     yield from (("lost", LOST), ("sent", SENT), ("path losses", losses.LOST), ("info", paths.INFO))
-    for name in ("LOSS", "DELAY", "SENT", "RECEIVED", "POLICED"):
+    for name in ("LOSS", "DELAY", "SENT", "RECEIVED", "POLICED", "BEYOND"):
         yield f"interference {name}", getattr(interference, name)
     for i, common in enumerate(interference.COMMON):
         yield f"interference common {i}", common
     yield from losses.COUNTERS.items()
+    yield "hosts", losses.SEEN
+    for name, text in facts.FAST.items():
+        yield f"fast {name}", text
+    for name, text in facts.details(["n-1", 'a"b\\.c|']).items():
+        yield f"detail {name}", text
 
 
 EXPRESSIONS = dict(expressions())
@@ -60,12 +65,13 @@ def test_every_question_is_promql_about_what_exists(name: str) -> None:
     assert not re.search(r"TENANT|\$", text)
     for function, metric, selector in re.findall(r"(\w+)\((vigia_\w+)(?:\{([^}]*)\})?\[", text):
         declared = CATALOGUE[metric]
-        used = set(re.findall(r"(\w+)(?:=~|!~|!=|=)", selector))
+        used = set(re.findall(r"(\w+)(?:=~|!~|!=|=)", selector)) - {"job"}
         assert used <= {*declared.labels, "node"}, f"{metric}: {used - set(declared.labels)}"
         if name.endswith("fine"):
             assert function == "rate" and declared.type == "histogram"
-        else:
-            assert function == "last_over_time" and declared.type in ("counter", "gauge")
+            continue
+        assert function in ("last_over_time", "max_over_time", "count_over_time")
+        assert declared.type in ("counter", "gauge") and (declared.type == "gauge" or function[:4] == "last")
     fine = name.endswith("fine")
     assert ("histogram_quantile" in text) == fine and "_bucket" not in text, (
         "distributions are read as recorded"
@@ -226,7 +232,7 @@ def test_a_path_is_pinned_by_counters_of_its_two_ends_and_of_the_site() -> None:
         ("n2", "vigia_port_drops_total", "queue_full"),
         ("", "vigia_qdisc_drops_total", "eth0"),
     }
-    assert found.counters[0].name == "vigia_qdisc_drops_total", "it counted most"
+    assert found.counters[0].name == "vigia_port_drops_total", "it counted just what was lost"
 
 
 def test_an_evaluation_without_any_data_says_nothing() -> None:

@@ -112,10 +112,11 @@ def test_every_kind_of_counter_on_a_path_is_tried() -> None:
     } <= set(losses.COUNTERS)
     declared = {m.name: {*m.labels, "node"} for m in vigia_catalog.load().values()}
     for name, query in losses.COUNTERS.items():
-        assert re.findall(r"last_over_time\((\w+)", query) == [name, name]
-        (grouped,) = re.findall(r"by \(([^)]*)\)", query)
-        used = {*grouped.split(", "), *re.findall(r"(\w+)=", query)}
-        assert name.startswith("node_") or used <= declared[name], query
+        asked = set(re.findall(r"last_over_time\((\w+)", query))
+        assert name in asked and asked <= {name, "up", "vigia_openflow_table_matched_total"}
+        for grouped in re.findall(r"by \(([^)]*)\)", query):
+            used = {*grouped.split(", "), *re.findall(r"[{,](\w+)=", query)} - {"job"}
+            assert name.startswith("node_") or used <= declared[name], query
 
 
 def test_shares_add_up_to_what_the_fit_explains() -> None:

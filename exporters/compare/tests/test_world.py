@@ -14,11 +14,12 @@ from scipy import stats
 from vigia_compare import cli
 from vigia_compare.config import Config
 from vigia_compare.evaluation import Evaluation, Ledger, evaluate, terms
+from vigia_compare.facts import FAST, STEP, details
 from vigia_compare.findings import EQUIVALENT, OPEN, Finding
 from vigia_compare.paths import Kind
 from vigia_compare.readings import Cell
 from vigia_compare.source import Memory, Source
-from vigia_compare.windows import Grid
+from vigia_compare.windows import CLOCK, Grid
 from vigia_prometheus import BadAnswer, Prometheus, Refused
 from vigia_statistics.sequential import Scale
 
@@ -134,7 +135,10 @@ def test_the_flooder_is_named_and_the_bystander_is_not(found: Evaluation) -> Non
     (blue,) = found.interference
     assert (blue.node, blue.tenant, blue.measure) == ("n1", "blue", "loss")
     offender = blue.offender()
-    assert offender is not None and offender.name == "red"
+    assert offender is not None and offender.name == "red", "statistics say what is known as well"
+    assert blue.known is not None and blue.verdict() == ("attributed", "red")
+    assert {c.kind for c in blue.known.clues} == {"flood", "contract", "saturation", "coincidence"}
+    assert blue.known.end - blue.known.begin == pytest.approx(90.0, abs=10.0), "the last flood of the hour"
     assert offender.share > 0.5
     others = {c.name: c for c in blue.offenders}
     assert set(others) == {"red", "green"}
@@ -179,10 +183,15 @@ def test_a_window_is_read_once_and_not_at_each_evaluation(world: Any) -> None:
             assert later.texts == first.texts, "the same questions about fewer windows"
             assert later.samples <= first.samples / 15.0, (later.samples, first.samples)
         again, _ = cost_of(source, config, at + 10.0, cost, ledger)
-        assert again.questions == 1, "of the clock: no window has ended since"
+        clock, *steps = again.texts
+        by_step = (*FAST.values(), *details(["n1", "n2"]).values())
+        assert clock == CLOCK and set(steps) == {Grid(0.0, STEP, 1).question(t) for t in by_step}
+        assert again.samples <= first.samples / 200.0, (
+            "no window has ended since, but steps of five seconds have"
+        )
         whole, _ = cost_of(Source(prometheus), config, at, cost, ledger)
     assert whole.samples == pytest.approx(first.samples, rel=0.1)
-    assert first.questions <= 30
+    assert first.questions <= 50
 
 
 def test_evidence_that_grew_by_the_window_is_that_of_one_look(world: Any) -> None:
@@ -217,7 +226,11 @@ def test_report_prints_a_table_and_json(world: Any, capsys: pytest.CaptureFixtur
     assert "rtt (lower is better), remote, stamp-64: ovs-gre" in out
     assert "winners" in out and "above the underlay" in out and "ovs-vxlan - twin-vxlan" in out
     assert "security esp" in out and "OpenFlow speed-up" in out and " us " not in out
-    assert "red explains" in out and "pinned: vigia_port_drops_total queue_full" in out
+    assert (
+        "blue on n1: hurt by red on n1 from " in out
+        and "its contract is 40.0 Mbit/s" in out
+        and "pinned: vigia_port_drops_total queue_full" in out
+    )
     code, out, _ = run(capsys, *asked, "--json")
     data = json.loads(out)
     assert code == 0 and data["version"] == 2

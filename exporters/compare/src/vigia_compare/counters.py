@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["grown"]
+__all__ = ["counted", "grown"]
 
 
 def grown(selector: str) -> str:
@@ -13,3 +13,14 @@ def grown(selector: str) -> str:
     sample of half a window; where it is missing, or the program was started in between, there is no value.
     """
     return f"(last_over_time({selector}[$half]) - last_over_time({selector}[$half] offset $window) >= 0)"
+
+
+def counted(selector: str, job: str) -> str:
+    """Return what grown does, for a counter that has no series until it counts.
+
+    What it has then, it has grown by, if its program was scraped when the window began: else nobody knows
+    since when it counts.
+    """
+    first = f"last_over_time({selector}[$half]) unless last_over_time({selector}[$half] offset $window)"
+    scraped = f'last_over_time(up{{job="{job}"}}[$half] offset $window) == 1'
+    return f"({grown(selector)} or (({first}) and on (node) ({scraped})))"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from vigia_compare.windows import Grid
 from vigia_statistics import Interval, median_interval, minimum_detectable_loss
 from vigia_statistics.samples import Floats
 
-__all__ = ["Evaluation", "Ledger", "PathSummary", "evaluate", "terms"]
+__all__ = ["Evaluation", "Ledger", "PathSummary", "evaluate", "renewed", "terms"]
 
 _STORED = 5.0
 """Seconds after which a scrape is stored."""
@@ -98,7 +98,7 @@ def evaluate(source: Source, config: Config, now: float, ledger: Ledger) -> Eval
     # All is asked for before anything is taken in: what fails in the middle is asked for again as a whole.
     found = [readings.recorded(source, MEASURES[name], config.tenant, grid, known) for name in config.metrics]
     fine = _finest(source, config, now, known, ledger.book)
-    harmed, lossy = interference.find(source, short), losses.find(source, short)
+    harmed, lossy = interference.find(source, short, now), losses.find(source, short)
     if fine:
         ledger.book.take(fine, known, fine=True)
         ledger.book.fine_seen = fine[0].grid.end
@@ -164,3 +164,9 @@ def _loss_floors(found: Sequence[Readings]) -> dict[tuple[Cell, str], float]:
         for path, by_hosts in paths.items()
     }
     return {key: minimum_detectable_loss(n) for key, n in sorted(sent.items()) if n > 0.0}
+
+
+def renewed(found: Evaluation, source: Source, config: Config, now: float) -> Evaluation:
+    """Return an evaluation with what is known by now of who hurts whom. Raises PrometheusError."""
+    short = Grid.before(found.end, config.attribution_window, config.attribution_period)
+    return replace(found, interference=interference.renewed(found.interference, source, now, short))

@@ -9,12 +9,11 @@ from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from vigia_catalog import part_metrics
+from vigia_compare.attribution_report import Sample, interference_samples, loss_samples
 from vigia_compare.derived import Cost, Speedup
 from vigia_compare.evaluation import Evaluation, PathSummary
 from vigia_compare.findings import NO_COMMON_HOSTS, OPEN, Finding
-from vigia_compare.interference import Interference
 from vigia_compare.levels import Level
-from vigia_compare.losses import Pinned
 from vigia_compare.measures import MEASURES
 from vigia_compare.paths import Kind
 from vigia_compare.readings import Cell
@@ -25,11 +24,6 @@ from vigia_statistics.sequential import Scale
 __all__ = ["Findings", "Metrics"]
 
 PART = "compare"
-MAX_COUNTERS = 5
-"""Counters exposed per lossy path, best first."""
-
-
-Sample = tuple[str, tuple[str, ...], float]
 
 
 class Findings(Collector):
@@ -79,9 +73,9 @@ def _samples(evaluation: Evaluation | None) -> Iterator[Sample]:
         yield from _level(level)
     yield from _figures(evaluation)
     for found in evaluation.interference:
-        yield from _interference(found)
+        yield from interference_samples(found)
     for lossy in evaluation.losses:
-        yield from _losses(lossy)
+        yield from loss_samples(lossy)
 
 
 def _figures(evaluation: Evaluation) -> Iterator[Sample]:
@@ -163,26 +157,6 @@ def _speedup(s: Speedup) -> Iterator[Sample]:
     for part, value in {"": s.ratio, "ci_lower_": s.lower, "ci_upper_": s.upper}.items():
         if math.isfinite(value):
             yield f"vigia_compare_speedup_{part}ratio", labels, value
-
-
-def _interference(found: Interference) -> Iterator[Sample]:
-    for candidate in found.offenders:
-        labels = (found.node, found.tenant, candidate.name)
-        yield "vigia_compare_interference_share_ratio", labels, candidate.share
-        yield "vigia_compare_interference_p_value", labels, candidate.p_value
-    if found.own is not None:
-        yield "vigia_compare_interference_own_share_ratio", (found.node, found.tenant), found.own.share
-    yield "vigia_compare_interference_verdict", (found.node, found.tenant, *found.verdict()), 1.0
-
-
-def _losses(lossy: Pinned) -> Iterator[Sample]:
-    path = (lossy.src, lossy.dst, lossy.path, lossy.tenant)
-    for c in lossy.counters[:MAX_COUNTERS]:
-        labels = (*path, c.node, c.name, c.detail)
-        yield "vigia_compare_loss_coincidence_ratio", labels, c.coincidence
-        yield "vigia_compare_loss_coincidence_p_value", labels, c.p_value
-        yield "vigia_compare_loss_coincident_packets", labels, c.packets
-    yield "vigia_compare_loss_verdict", (*path, lossy.verdict), 1.0
 
 
 class Metrics:

@@ -67,7 +67,7 @@ def published(source: Source, config: Config, at: float) -> Evaluation | None:
         levels=[x for x in _levels(source, at) if x.cell.metric in asked],
         costs=derived.costs(found, known),
         speedups=_speedups(source, at),
-        interference=interference.find(source, short),
+        interference=interference.find(source, short, at),
         losses=losses.find(source, short),
         end=at,
     )

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from vigia_compare.attribution_report import interference_json, interference_text, loss_json, loss_text
 from vigia_compare.evaluation import Evaluation, PathSummary
 from vigia_compare.findings import EQUIVALENT, NO_COMMON_HOSTS, OPEN, Finding, spelled
-from vigia_compare.interference import INSUFFICIENT, OWN, Interference
 from vigia_compare.measures import MEASURES
 from vigia_compare.paths import Kind
 from vigia_compare.readings import Cell
@@ -73,34 +73,8 @@ def as_json(evaluation: Evaluation) -> dict[str, Any]:
             }
             for s in evaluation.speedups
         ],
-        "interference": [
-            {
-                "node": i.node,
-                "tenant": i.tenant,
-                "measure": i.measure,
-                "bad_windows": i.bad_windows,
-                "verdict": i.verdict()[0],
-                "offender": i.verdict()[1] or None,
-                "own": {"share": i.own.share, "p_value": i.own.p_value} if i.own else None,
-                "candidates": [
-                    {"tenant": c.name, "share": c.share, "p_value": c.p_value} for c in i.offenders
-                ],
-            }
-            for i in evaluation.interference
-        ],
-        "losses": [
-            {
-                "src": p.src,
-                "dst": p.dst,
-                "path": p.path,
-                "tenant": p.tenant,
-                "lost": p.lost,
-                "lossy_windows": p.lossy_windows,
-                "verdict": p.verdict,
-                "counters": [vars(c) for c in p.counters[:5]],
-            }
-            for p in evaluation.losses
-        ],
+        "interference": [interference_json(i) for i in evaluation.interference],
+        "losses": [loss_json(p) for p in evaluation.losses],
     }
 
 
@@ -178,7 +152,9 @@ def as_text(evaluation: Evaluation, width: int | None = None) -> str:
     """Return an evaluation for people, in tables that fit so many columns."""
     parts = [_winners(evaluation.standings, width)] if evaluation.standings else []
     parts += [_cell_text(cell, evaluation, width) for cell in _cells(evaluation)]
-    parts += [*_levels_text(evaluation), *_derived_text(evaluation, width), *_blame_text(evaluation)]
+    parts += [*_levels_text(evaluation), *_derived_text(evaluation, width)]
+    parts += [interference_text(i) for i in evaluation.interference]
+    parts += [loss_text(p) for p in evaluation.losses]
     return "\n\n".join(parts) if parts else "nothing is measured: no series of this tenant in the period"
 
 
@@ -308,24 +284,3 @@ def _derived_text(evaluation: Evaluation, width: int | None) -> Iterator[str]:
         ]
         names = ("path", "against", "where", "ratio", "interval")
         yield f"OpenFlow speed-up\n{table(names, ratios, indent=2, width=width)}"
-
-
-def _blame_text(evaluation: Evaluation) -> Iterator[str]:
-    for i in evaluation.interference:
-        tenant, node = clean(i.tenant), clean(i.node)
-        yield f"{tenant} on {node}: {i.bad_windows} bad windows ({i.measure}); {clean(_who(i))}"
-    for p in evaluation.losses:
-        best = f": {p.counters[0].name} {p.counters[0].detail}" if p.counters else ""
-        yield clean(
-            f"{p.path} {p.src} to {p.dst} ({p.tenant}): {numbers.count(p.lost)} probes lost in "
-            f"{p.lossy_windows} windows; {p.verdict}{best}"
-        )
-
-
-def _who(i: Interference) -> str:
-    verdict, _ = i.verdict()
-    best = i.own if verdict == OWN else i.offender()
-    if best is None:
-        return f"{INSUFFICIENT} who"
-    name = "its own traffic" if verdict == OWN else best.name
-    return f"{name} explains {numbers.percent(best.share)} of it (p {numbers.probability(best.p_value)})"

@@ -14,7 +14,7 @@ from pathlib import Path
 from flask import Flask
 
 from vigia_compare.config import Config
-from vigia_compare.evaluation import Evaluation, Ledger, evaluate, terms
+from vigia_compare.evaluation import Evaluation, Ledger, evaluate, renewed, terms
 from vigia_compare.evidence import FINE_WINDOW
 from vigia_compare.exposition import Metrics
 from vigia_compare.pages import create_app
@@ -33,6 +33,9 @@ _log = logging.getLogger(__name__)
 
 STALE = 3.0
 """Evaluations older than this many intervals are withdrawn: old news must not look like news."""
+
+LOOK = 5.0
+"""Seconds between two looks at who hurts whom: a flood is named within 30 s, whatever ``every`` is."""
 
 _NOTHING_YET = "no evaluation so far"
 
@@ -150,8 +153,32 @@ class Service:
         while not self._stop.is_set():
             self._beat = time.monotonic()
             self.turn()
-            self._wake.wait(self._pause())
+            self._rest(self._pause())
             self._wake.clear()
+
+    def _rest(self, seconds: float) -> None:
+        """Wait for the next turn, and look who hurts whom meanwhile."""
+        end = time.monotonic() + seconds
+        while not self._wake.wait(max(0.0, min(LOOK, end - time.monotonic()))):
+            if time.monotonic() >= end:
+                return
+            self._beat = time.monotonic()
+            self.look()
+
+    def look(self) -> None:
+        """Bring up to date who hurts whom; a failure is the next turn's to report."""
+        newest, live = self._newest, self._live
+        if newest is None:
+            return
+        try:
+            with Prometheus(live.config.prometheus, live.config.timeout, tls=live.client) as prometheus:
+                source = Source(prometheus, live.memory)
+                self._newest = renewed(newest, source, live.config, self._clock())
+                self.metrics.findings.show(self._newest)
+        except PrometheusError:
+            return
+        except Exception:
+            _log.exception("cannot look who hurts whom: the program has made a mistake")
 
     def turn(self) -> None:
         """Evaluate once, if this replica leads; a failure leaves the last evaluation until it is stale."""

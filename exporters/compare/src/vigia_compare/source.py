@@ -72,6 +72,8 @@ class Memory:
 
     def _keep(self, expression: str, kept: _Kept) -> None:
         self._kept.pop(expression, None)
+        for other in [e for e, k in self._kept.items() if kept.grid.end - k.grid.end > WHOLE]:
+            del self._kept[other]  # not asked any more
         if self.size + kept.size <= self.most:
             self._kept[expression] = kept
 

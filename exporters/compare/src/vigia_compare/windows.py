@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vigia_compare.counters import grown
+from vigia_compare.counters import counted, grown
 from vigia_compare.limits import MINUTE
 from vigia_prometheus import Prometheus, Series
 from vigia_statistics.samples import Floats
 
-__all__ = ["CLOCK", "LATE", "Grid", "Windowed", "grown", "last_recorded", "read"]
+__all__ = ["CLOCK", "LATE", "Grid", "Windowed", "counted", "grown", "last_recorded", "read"]
 
 LATE = 15.0
 """Seconds after which everything is stored that was scraped, or evaluated by a rule, at an instant."""
@@ -68,6 +68,8 @@ class Grid:
     def question(self, expression: str) -> str:
         """Return an expression with $window, $within, $half and $twice replaced by lengths.
 
+        $seconds is the window as a number.
+
         $within is a millisecond short of the window: ranges of Prometheus 2 hold both their ends, and what is
         recorded just when a window begins is the one's before. $twice holds just two scrapes where one is
         made in each window, so that a rate is of what the window counted.
@@ -80,7 +82,7 @@ class Grid:
             ("$twice", 2 * length - 1),
         ):
             expression = expression.replace(word, f"{value}ms")
-        return expression
+        return expression.replace("$seconds", f"{self.window:g}")
 
 
 @dataclass(frozen=True)
