@@ -176,7 +176,7 @@ def test_the_command_line_says_what_the_service_says(
         assert [s["ratio"] for s in ours["speedups"]] == [
             pytest.approx(s["ratio"], rel=1e-9) for s in theirs["speedups"]
         ]
-        assert cli.main([*asked, "--at", f"{scraped:.0f}", "--metric", "rtt"]) == 0
+        assert cli.main([*asked, "--at", f"{scraped:.3f}", "--metric", "rtt"]) == 0
         (then,) = json.loads(capsys.readouterr().out)["comparisons"]
         assert (then["metric"], then["winner"]) == ("rtt", "ovs-gre")
         assert cli.main([*asked, "--at", "1d"]) == 1

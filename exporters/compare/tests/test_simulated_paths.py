@@ -176,7 +176,7 @@ def test_equivalent_is_an_answer() -> None:
 
 def test_three_paths_and_the_underlay_are_ranked_without_the_underlay() -> None:
     rng = np.random.default_rng(15)
-    levels = {"direct": 0.5, "ovs-gre": 1.0, "ovs-vxlan": 1.3, "bridge": 0.8}
+    levels = {"direct": 0.1, "ovs-gre": 1.0, "ovs-vxlan": 5.0, "bridge": 0.2}
     site = Site({p: f * draw(rng, 90, 0.1) for p, f in levels.items()})
     for minute in range(30, 91, 10):
         found = site.evaluation(minute * 60.0 + 20.0)
@@ -197,11 +197,11 @@ def test_three_paths_and_the_underlay_are_ranked_without_the_underlay() -> None:
 @pytest.mark.parametrize("changed", [False, True])
 def test_a_path_that_is_configured_anew_is_judged_anew(changed: bool) -> None:
     rng = np.random.default_rng(16)
-    site = Site({"one": draw(rng, 200, 0.1), "two": 1.5 * draw(rng, 200, 0.1)})
-    assert site.said(range(20, 61, 20))[-1] == "one"
+    site = Site({"one": draw(rng, 200, 0.1), "two": 5.0 * draw(rng, 200, 0.1)})
+    assert site.said(range(20, 161, 20))[-1] == "one"
     if changed:
         site.info["two"] = {"dataplane": "another"}
         site.memory = Memory()
-    (found,) = site.evaluation(66 * 60.0 + 20.0).findings
-    assert found.windows == (6 if changed else 66)
+    (found,) = site.evaluation(166 * 60.0 + 20.0).findings
+    assert found.windows == (6 if changed else 166)
     assert changed or found.verdict == "one"

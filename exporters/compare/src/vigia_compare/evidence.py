@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from vigia_compare.findings import COSTS, EQUIVALENT, NO_COMMON_HOSTS, OPEN, SAVES, Finding
+from vigia_compare.findings import COSTS, EQUIVALENT, NO_COMMON_HOSTS, OPEN, SAVES, Finding, leading
 from vigia_compare.pairing import Apart, Side, Sides, question, sides
 from vigia_compare.paths import Kind, Known
 from vigia_compare.readings import Readings
@@ -355,6 +355,6 @@ def _finding(w: _Watched, v: Verdict, levels: Mapping[tuple[Any, str], float]) -
         else (usual * (v.lower - 1.0), usual * (v.estimate - 1.0), usual * (v.upper - 1.0)),
         windows=v.windows,
         hosts=w.hosts,
-        ahead={Said.A: side.a, Said.B: side.b}.get(v.ahead, "") if v.ahead else "",
+        ahead=leading(side.a, side.b, side.cell.metric, v.estimate - (ratio is not None)),
         words=w.words,
     )

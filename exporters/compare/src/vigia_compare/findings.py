@@ -11,7 +11,17 @@ from vigia_compare.readings import Cell, Hosts
 from vigia_statistics.sequential import Scale
 from vigia_text import numbers
 
-__all__ = ["COSTS", "EQUIVALENT", "NO_COMMON_HOSTS", "OPEN", "SAVES", "Finding", "apart", "spelled"]
+__all__ = [
+    "COSTS",
+    "EQUIVALENT",
+    "NO_COMMON_HOSTS",
+    "OPEN",
+    "SAVES",
+    "Finding",
+    "apart",
+    "leading",
+    "spelled",
+]
 
 EQUIVALENT = "equivalent"
 OPEN = "not known yet"
@@ -109,6 +119,13 @@ class Finding:
         if not self.ahead:
             return f"{self.a} and {self.b} do not differ so far, {so_far}"
         return f"{self.ahead} is ahead of {self.b if self.ahead == self.a else self.a}, {so_far}"
+
+
+def leading(a: str, b: str, metric: str, shift: float) -> str:
+    """Return which of two paths is better by the estimate of a minus b; empty if neither is."""
+    if not shift or math.isnan(shift):
+        return ""
+    return a if (shift < 0.0) == (MEASURES[metric].better == "lower") else b
 
 
 def spelled(e_value: float) -> str:

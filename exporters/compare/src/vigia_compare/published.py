@@ -9,7 +9,7 @@ from dataclasses import replace
 from vigia_compare import derived, interference, losses
 from vigia_compare.config import Config
 from vigia_compare.evaluation import Evaluation, PathSummary
-from vigia_compare.findings import NO_COMMON_HOSTS, OPEN, Finding, apart
+from vigia_compare.findings import NO_COMMON_HOSTS, OPEN, Finding, apart, leading
 from vigia_compare.levels import Level
 from vigia_compare.measures import MEASURES
 from vigia_compare.paths import Kind, Known, attributes, data_planes
@@ -103,8 +103,6 @@ def _filled(
     beyond = {"ci_lower": -math.inf, "shift": math.nan, "ci_upper": math.inf}
     low, middle, high = (shift.get(p, beyond[p]) for p in _SHIFTS)
     effect = (low, middle, high)
-    # Where a is the greater, b is the better of what is better low.
-    better = one.b if (effect[1] > 0.0) == (one.measure.better == "lower") else one.a
     return replace(
         one,
         scale=scale,
@@ -116,7 +114,7 @@ def _filled(
         shift=effect,
         windows=int(of("samples")),
         hosts=int(of("hosts")),
-        ahead=better if effect[1] and math.isfinite(effect[1]) else "",
+        ahead=leading(one.a, one.b, one.cell.metric, middle),
     )
 
 
