@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Mapping
-from itertools import combinations
 from typing import Any
 
 import httpx
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 Floats = NDArray[np.float64]
 Key = tuple[str, str]
@@ -73,46 +71,3 @@ def _median(buckets: Mapping[tuple[float, float], float]) -> float:
             return low + (high - low) * (half - passed) / n
         passed += n
     raise AssertionError("a median lies in some bucket")
-
-
-def merged(values: Floats, units: int) -> Floats:
-    """Means of as many blocks of neighbours as were said to be used."""
-    known = values[np.isfinite(values)]
-    size = max(1, known.size // max(1, units))
-    return np.array([known[i : i + size].mean() for i in range(known.size % size, known.size, size)])
-
-
-def adjusted(p_values: Mapping[Any, float]) -> dict[Any, float]:
-    """Holm (1979)."""
-    out, largest = {}, 0.0
-    for i, (key, p) in enumerate(sorted(p_values.items(), key=lambda x: x[1])):
-        largest = max(largest, min(1.0, p * (len(p_values) - i)))
-        out[key] = largest
-    return out
-
-
-def verdicts(
-    paths: Mapping[Key, Floats], twins: Mapping[Key, Floats], said: Mapping[tuple[str, str, str], Any]
-) -> dict[tuple[str, str, str], tuple[float, str]]:
-    """Adjusted p-value and faster path of every pair that the comparison speaks of, by probe class and paths."""
-    p, faster = {}, {}
-    for probe in {probe for probe, _ in paths}:
-        for a, b in combinations(sorted(path for k, path in paths if k == probe), 2):
-            pair = said.get((probe, a, b))
-            if pair is None:
-                continue
-            if pair["test"] == "wilcoxon signed-rank":
-                sign = 1.0 if (probe, a) in twins else -1.0
-                tax = twins[(probe, a)] if sign > 0 else twins[(probe, b)]
-                differences = sign * merged(tax, pair["samples"][0])
-                p[(probe, a, b)] = float(stats.wilcoxon(differences).pvalue)
-                faster[(probe, a, b)] = a if float(np.median(differences)) < 0.0 else b
-            else:
-                x, y = (
-                    merged(paths[(probe, n)], k)
-                    for n, k in ((a, pair["samples"][0]), (b, pair["samples"][1]))
-                )
-                p[(probe, a, b)] = float(stats.mannwhitneyu(x, y).pvalue)
-                faster[(probe, a, b)] = a if float(np.median(np.subtract.outer(x, y))) < 0.0 else b
-    corrected = adjusted(p)
-    return {key: (corrected[key], faster[key]) for key in p}

@@ -10,18 +10,18 @@ _ON = 'metric=~"$metric",placement=~"$placement",probe=~"$probe"'
 _PAIR = "metric, placement, probe, a, b"
 
 VARIABLES = (
-    Variable("metric", "Metric", "label_values(vigia_compare_p_value, metric)"),
-    Variable("placement", "Placement", "label_values(vigia_compare_p_value, placement)"),
-    Variable("probe", "Probe", "label_values(vigia_compare_p_value, probe)"),
+    Variable("metric", "Metric", "label_values(vigia_compare_verdict, metric)"),
+    Variable("placement", "Placement", "label_values(vigia_compare_verdict, placement)"),
+    Variable("probe", "Probe", "label_values(vigia_compare_verdict, probe)"),
 )
 
 
 _BOUNDS = (
-    ("0.00002", "20 us"),
-    ("0.00005", "50 us"),
-    ("0.0001", "100 us"),
-    ("0.0002", "200 us"),
-    ("0.0005", "500 us"),
+    ("0.00002", "20 µs"),
+    ("0.00005", "50 µs"),
+    ("0.0001", "100 µs"),
+    ("0.0002", "200 µs"),
+    ("0.0005", "500 µs"),
     ("0.001", "1 ms"),
     ("0.002", "2 ms"),
     ("0.005", "5 ms"),
@@ -40,8 +40,8 @@ def _whiskers(unit: str, only: str = _ON) -> tuple[Query, ...]:
 CONFIGURATIONS = Dashboard(
     uid="vigia-comparison",
     title="Configuration comparison",
-    description="Which configuration is better, and whether the difference is significant. A path wins only if it beats "
-    "every other path after correction for the number of tests, and the interval of the shift agrees; else it is a tie.",
+    description="Which configuration is better, between the same hosts, and how sure that is. Verdicts hold at every look: "
+    "the chance that any of them is ever wrong is one over the e-value that is needed.",
     variables=VARIABLES,
     links=(("vigia-path", "Path detail"), ("vigia-studies", "Studies")),
     rows=(
@@ -51,23 +51,41 @@ CONFIGURATIONS = Dashboard(
                 Panel(
                     "table",
                     "Winners",
-                    "One row per metric, placement and probe class. An empty path with tie=true is a tie; enough data "
-                    "is no where there are too few windows for a verdict.",
+                    "One row per metric, placement, number of machines and probe class; with tie=true the paths are equivalent "
+                    "and better than the rest. Decided is no while that is not known yet.",
                     (
-                        Query(f"vigia_compare_winner{{{_ON}}}", "current"),
-                        Query(f"vigia_compare_enough_data{{{_ON}}}", "enough data"),
+                        Query(f"vigia_compare_winner{{{_ON}}}", "best"),
+                        Query(f"vigia_compare_decided{{{_ON}}}", "decided"),
                     ),
                     "none",
-                    columns=("metric", "placement", "probe", "path", "tie"),
+                    columns=("metric", "placement", "machines", "probe", "path", "tie"),
                     words=(("1", "yes", "text"), ("0", "no", "text")),
                 ),
                 Panel(
                     "table",
+                    "Ranking",
+                    "One more than the number of paths that are known to be better; what is not known to differ shares a rank.",
+                    (Query(f"vigia_compare_rank{{{_ON}}}", "rank"),),
+                    "none",
+                    columns=("metric", "placement", "machines", "probe", "path"),
+                ),
+                Panel(
+                    "table",
+                    "Progress towards a winner",
+                    "Evidence of the pair that has the least of it, as a share of what a verdict takes.",
+                    (Query(f"vigia_compare_progress_ratio{{{_ON}}}", "progress"),),
+                    "percentunit",
+                    columns=("metric", "placement", "machines", "probe"),
+                ),
+                Panel(
+                    "table",
                     "Every pair",
-                    "The better path of each pair, tie, or not enough data.",
+                    "The better path of each pair, equivalent, not known yet, or no common hosts: hosts and technology cannot be "
+                    "told apart there. Kind contest: either could be used; reference: b is the underlay, which a costs above; "
+                    "element: a has one thing that b lacks.",
                     (Query(f"vigia_compare_verdict{{{_ON}}}", "current"),),
                     "none",
-                    columns=("metric", "placement", "probe", "a", "b", "verdict"),
+                    columns=("metric", "placement", "machines", "probe", "a", "b", "kind", "verdict"),
                     words=(("1", "yes", "text"),),
                 ),
                 Panel(
@@ -88,32 +106,95 @@ CONFIGURATIONS = Dashboard(
                 Panel(
                     "table",
                     "Evidence",
-                    "p after Holm's correction; Cliff's delta (-1 to 1; 0 is no effect); number of windows, of the path with fewer.",
+                    "e-values after correction for all pairs and metrics: 20 makes a verdict at a confidence of 95 %; p is one over "
+                    "e; minutes in which both were measured, and pairs of hosts that they share.",
                     (
-                        Query(f"vigia_compare_p_value{{{_ON}}}", "p (Holm)"),
-                        Query(f"vigia_compare_effect_size{{{_ON}}}", "delta"),
+                        Query(f"vigia_compare_e_value{{{_ON}}}", "e (differ)"),
+                        Query(f"vigia_compare_equivalence_e_value{{{_ON}}}", "e (equivalent)"),
+                        Query(f"vigia_compare_p_value{{{_ON}}}", "p"),
                         Query(f"vigia_compare_samples{{{_ON}}}", "windows"),
-                        Query(f"vigia_compare_welch_p_value{{{_ON}}}", "p (Welch)"),
+                        Query(f"vigia_compare_hosts{{{_ON}}}", "pairs of hosts"),
                     ),
                     "none",
                     width=24,
-                    columns=("metric", "placement", "probe", "a", "b"),
-                    decimals=4,
+                    columns=("metric", "placement", "machines", "probe", "a", "b"),
+                    decimals=3,
+                ),
+                Panel(
+                    "timeseries",
+                    "Evidence over time",
+                    "e-values of the pairs that are not the underlay's; the line is what a verdict takes.",
+                    (
+                        Query(
+                            f"vigia_compare_e_value{{{_ON}}} and on (metric, placement, machines, probe, a, b) "
+                            'vigia_compare_verdict{kind="contest"}',
+                            "{{metric}} {{a}} {{b}} {{probe}}",
+                        ),
+                        Query("vigia_compare_e_value_needed", "needed"),
+                    ),
+                    "short",
+                ),
+                Panel(
+                    "table",
+                    "Effect",
+                    "Path a over path b with an interval that holds at all times; 1 is no difference.",
+                    (
+                        Query(f"vigia_compare_effect_ratio{{{_ON}}}", "a over b"),
+                        Query(f"vigia_compare_effect_ci_lower_ratio{{{_ON}}}", "lower"),
+                        Query(f"vigia_compare_effect_ci_upper_ratio{{{_ON}}}", "upper"),
+                    ),
+                    "none",
+                    columns=("metric", "placement", "machines", "probe", "a", "b"),
+                    decimals=3,
                 ),
                 Panel(
                     "table",
                     "Shift of delays",
-                    "Path a minus path b with its interval, and the smallest shift that these windows detect with a probability "
-                    "of 80 %.",
-                    (
-                        Query(f"vigia_compare_shift_seconds{{{_ON}}}", "shift"),
-                        Query(f"vigia_compare_ci_lower_seconds{{{_ON}}}", "lower"),
-                        Query(f"vigia_compare_ci_upper_seconds{{{_ON}}}", "upper"),
-                        Query(f"vigia_compare_minimum_detectable_shift_seconds{{{_ON}}}", "min. detectable"),
+                    "Path a minus path b, with an interval that holds at all times.",
+                    tuple(
+                        Query(f"vigia_compare_{part}_seconds{{{_ON}}}", words)
+                        for part, words in (("shift", "shift"), ("ci_lower", "lower"), ("ci_upper", "upper"))
                     ),
                     "s",
-                    width=24,
-                    columns=("metric", "placement", "probe", "a", "b"),
+                    columns=("metric", "placement", "machines", "probe", "a", "b"),
+                ),
+                Panel(
+                    "table",
+                    "Above the underlay",
+                    "What a path has above the underlay, between the same hosts: a minus b, with an interval that holds at all "
+                    "times.",
+                    tuple(
+                        Query(
+                            f"vigia_compare_{part}_seconds{{{_ON}}} and on (metric, placement, machines, probe, a, b) "
+                            'vigia_compare_verdict{kind="reference"}',
+                            words,
+                        )
+                        for part, words in (("shift", "shift"), ("ci_lower", "lower"), ("ci_upper", "upper"))
+                    ),
+                    "s",
+                    columns=("metric", "placement", "machines", "probe", "a", "b"),
+                ),
+                Panel(
+                    "table",
+                    "Verdicts hold since",
+                    "When the verdict on a pair was found, and since when evidence on it is counted: it begins anew where a path "
+                    "is configured anew.",
+                    (
+                        Query(f"1000 * vigia_compare_verdict_since_timestamp_seconds{{{_ON}}}", "verdict"),
+                        Query(f"1000 * vigia_compare_evidence_since_timestamp_seconds{{{_ON}}}", "evidence"),
+                    ),
+                    "dateTimeFromNow",
+                    columns=("metric", "placement", "machines", "probe", "a", "b"),
+                ),
+                Panel(
+                    "table",
+                    "Changes of level",
+                    "Paths whose own level is not the usual one any more: over the usual one, of loss minus it.",
+                    (Query(f"vigia_compare_level_change_ratio{{{_ON}}}", "change"),),
+                    "none",
+                    columns=("metric", "placement", "probe", "path", "src", "dst", "verdict"),
+                    decimals=3,
+                    quiet="no path's level has changed",
                 ),
             ),
         ),
@@ -126,7 +207,7 @@ CONFIGURATIONS = Dashboard(
                     "Median over the windows with its exact interval.",
                     _whiskers("seconds"),
                     "s",
-                    columns=("metric", "placement", "probe", "path"),
+                    columns=("metric", "placement", "machines", "probe", "path"),
                 ),
                 Panel(
                     "table",
@@ -134,7 +215,7 @@ CONFIGURATIONS = Dashboard(
                     "Median over the windows with its exact interval.",
                     _whiskers("ratio"),
                     "percentunit",
-                    columns=("metric", "placement", "probe", "path"),
+                    columns=("metric", "placement", "machines", "probe", "path"),
                 ),
                 Panel(
                     "timeseries",
@@ -163,8 +244,8 @@ CONFIGURATIONS = Dashboard(
                     (
                         Query(
                             'vigia_compare_median_seconds{metric="rtt",placement=~"$placement",probe=~"$probe"}'
-                            " / on (metric, placement, probe) group_left () "
-                            'min by (metric, placement, probe) (vigia_compare_median_seconds{metric="rtt"})',
+                            " / on (metric, placement, machines, probe) group_left () "
+                            'min by (metric, placement, machines, probe) (vigia_compare_median_seconds{metric="rtt"})',
                             "ratio",
                         ),
                     ),
@@ -295,7 +376,7 @@ STUDIES = Dashboard(
                 Panel(
                     "table",
                     "Cost of one element",
-                    "Half the shift of the round trip between the path with the element and the one without it.",
+                    "Half the shift of the round trip between the path with the element and the one without it; the interval holds at all times.",
                     (
                         Query(
                             'vigia_compare_element_cost_seconds{placement=~"$placement",probe=~"$probe"}',
@@ -371,7 +452,7 @@ STUDIES = Dashboard(
                 Panel(
                     "timeseries",
                     "Windows per comparison",
-                    "Number of windows, the unit of the statistics; fewer than the configured minimum are not enough data.",
+                    "Minutes in which both paths were measured, or pairs of bulk runs.",
                     (
                         Query(
                             'min by (metric, probe) (vigia_compare_samples{placement=~"$placement",probe=~"$probe"})',

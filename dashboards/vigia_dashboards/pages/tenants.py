@@ -30,8 +30,8 @@ INTERFERENCE = Dashboard(
                 Panel(
                     "table",
                     "Attribution by tenant",
-                    "For each tenant with bad windows (loss or delay far above its usual): attributed to another tenant, own traffic, "
-                    "or insufficient evidence.",
+                    "For each tenant that suffered in the last hour: attributed to another tenant (likely, if one link is not seen), own "
+                    "traffic, or insufficient evidence.",
                     (Query(f"vigia_compare_interference_verdict{{{_ON}}}", "current"),),
                     "none",
                     columns=("node", "tenant", "verdict", "offender"),
@@ -41,8 +41,9 @@ INTERFERENCE = Dashboard(
                 Panel(
                     "table",
                     "Share of the excess, by co-tenant",
-                    "How much of the excess loss or delay each co-tenant's load explains beyond the tenant's own load; p by "
-                    "permutation, corrected for the number of co-tenants.",
+                    "How much of what went beyond contracts was the offender's, where it is known; else how much of the excess loss or "
+                    "delay each co-tenant's load explains beyond the tenant's own. p by permutation, corrected for the number of "
+                    "co-tenants; none where too little is known.",
                     (
                         Query(f"vigia_compare_interference_share_ratio{{{_ON}}}", "share"),
                         Query(f"vigia_compare_interference_p_value{{{_ON}}}", "p"),
@@ -51,6 +52,29 @@ INTERFERENCE = Dashboard(
                     columns=("node", "tenant", "offender"),
                     decimals=3,
                     quiet="no tenant has bad windows",
+                ),
+                Panel(
+                    "table",
+                    "Evidence against the offender",
+                    "What is known: it flooded; it had a limit; it sent more than its contract; a shared element was full; the flood "
+                    "arrived at the tenant's node; harm and offender coincide.",
+                    (Query(f"vigia_compare_interference_evidence{{{_ON}}}", "known"),),
+                    "none",
+                    columns=("node", "tenant", "offender", "offender_node", "evidence"),
+                    words=(("1", "yes", "text"),),
+                    quiet="nobody was hurt by a flood",
+                ),
+                Panel(
+                    "table",
+                    "When the harm began and ended",
+                    "The last harm of the hour that is known to be the offender's.",
+                    (
+                        Query(f"1000 * vigia_compare_interference_begin_timestamp_seconds{{{_ON}}}", "begin"),
+                        Query(f"1000 * vigia_compare_interference_end_timestamp_seconds{{{_ON}}}", "end"),
+                    ),
+                    "dateTimeFromNow",
+                    columns=("node", "tenant", "offender"),
+                    quiet="nobody was hurt by a flood",
                 ),
                 Panel(
                     "matrix",
@@ -349,7 +373,8 @@ ISOLATION = Dashboard(
                 Panel(
                     "table",
                     "Attribution by tenant",
-                    "For each tenant with bad windows: attributed to another tenant, own traffic, or insufficient evidence.",
+                    "For each tenant that suffered in the last hour: attributed or likely to be another tenant's, own traffic, or "
+                    "insufficient evidence.",
                     (Query(f"vigia_compare_interference_verdict{{{_ON}}}", "current"),),
                     "none",
                     columns=("node", "tenant", "verdict", "offender"),

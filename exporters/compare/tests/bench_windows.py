@@ -28,7 +28,7 @@ import yaml
 from prometheuskit import Family, Native, answering, encode
 
 from vigia_compare.config import Config
-from vigia_compare.evaluation import evaluate
+from vigia_compare.evaluation import Ledger, evaluate, terms
 from vigia_compare.source import Memory, Source
 from vigia_prometheus import Prometheus, PrometheusError
 
@@ -218,12 +218,12 @@ def after(url: str, end: float, turns: int) -> tuple[Result, Result]:
     """Evaluate as the service does: the first time, and each further time."""
     config = Config(prometheus=url)
     with counting(url) as (prometheus, cost):
-        source = Source(prometheus, Memory())
-        evaluate(source, config, end - 60.0 * turns + 20.0)
+        source, ledger = Source(prometheus, Memory()), Ledger(terms(config))
+        evaluate(source, config, end - 60.0 * turns + 20.0, ledger)
         first = _result("recorded windows, the first time", cost, 1)
         cost.clear()
         for turn in range(turns):
-            evaluate(source, config, end - 60.0 * (turns - 1 - turn) + 20.0)
+            evaluate(source, config, end - 60.0 * (turns - 1 - turn) + 20.0, ledger)
         return first, _result("recorded windows", cost, turns)
 
 

@@ -161,6 +161,7 @@ def _tenants(page: Page, world: World, rng: np.random.Generator) -> None:
     chance = np.where(flood, 0.3, 0.0)
     lost = add("probe", "vigia_probe_lost", f'{labels},cause="unknown"', rng.binomial(20, chance))
     world.lost = float(lost.sum())
+    _fast(page, seconds[flood])
     drops = {"queue_full": 50 * flood + rng.poisson(1, seconds.size), "policed": rng.poisson(3, seconds.size)}
     for reason, counts in drops.items():
         more = f'node="n1",port="blue-1",tenant="blue",direction="from_tenant",reason="{reason}"'
@@ -169,7 +170,21 @@ def _tenants(page: Page, world: World, rng: np.random.Generator) -> None:
             world.dropped = float(grew[lost > 0].sum())
 
 
-def _free_port() -> int:
+def _fast(page: Page, at: np.ndarray) -> None:
+    """The pages of a second while red floods, and what it bought."""
+
+    def add(metric: str, part: str, labels: str, value: float) -> None:
+        values = np.full(at.size, value)
+        page.add(metric, "gauge", metric, f'job="vigia-{part}-fast",node="n1",{labels}', at, values)
+
+    port, target = 'port="red-1",tenant="red"', 'src="n1",dst="n2",path="ovs-gre",tenant="blue",probe="p"'
+    add("vigia_port_flood_score", "exporter", port, 97.0)
+    add("vigia_port_udp_destination_ports", "exporter", port, 700.0)
+    add("vigia_isolation_guarantee_bytes_per_second", "enforcer", f'{port},direction="from_tenant"', 5e6)
+    add("vigia_probe_recent_loss_ratio", "probe", target, 0.3)
+
+
+def free_port() -> int:
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port: int = s.getsockname()[1]
@@ -187,7 +202,7 @@ def _ready(url: str, process: subprocess.Popen[bytes]) -> bool:
 @pytest.fixture(scope="session")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     folder = tmp_path_factory.mktemp("prometheus")
-    url = f"http://127.0.0.1:{_free_port()}"
+    url = f"http://127.0.0.1:{free_port()}"
     world = World(url, (time.time() - PHASE) // WINDOW * WINDOW + PHASE)
     page, rng = Page(), np.random.default_rng(7)
     _paths(page, world, rng)
@@ -200,7 +215,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         capture_output=True,
     )
     (folder / "prometheus.yml").write_text("scrape_configs: []\n")
-    process = _start(url, folder)
+    process = start(url, folder)
     try:
         yield world
     finally:
@@ -208,7 +223,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         process.wait(timeout=30)
 
 
-def _start(url: str, folder: Path) -> subprocess.Popen[bytes]:
+def start(url: str, folder: Path) -> subprocess.Popen[bytes]:
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
             [

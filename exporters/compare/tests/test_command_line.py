@@ -11,11 +11,12 @@ import pytest
 from vigia_compare import cli, outcome
 from vigia_compare.conditions import Condition, condition
 from vigia_compare.config import Config
-from vigia_compare.engine import Group
-from vigia_compare.measures import MEASURES
+from vigia_compare.findings import COSTS, EQUIVALENT, NO_COMMON_HOSTS, OPEN, SAVES, Finding
+from vigia_compare.paths import Kind
+from vigia_compare.readings import Cell
 from vigia_prometheus import Unavailable
+from vigia_service.errors import ServiceError
 from vigia_service.exits import Exit
-from vigia_statistics import Direction, Verdict, compare, judge
 from vigia_testing import modules_after
 
 HEAVY = {
@@ -124,8 +125,8 @@ def test_durations(text: str, seconds: float) -> None:
         (("--since", "366d", "--window", "1m"), "--window: 60s cuts period 31622400s into more than 2000 windows"),
         (("--window", "30s"), "--window: 30s is not a whole number of minutes, which Prometheus records windows of; "),
         (("--window", "90s"), "--window: 90s is not a whole number of minutes"),
-        (("--since", "30s"), "--since: 30s is shorter than 12 windows of 60s; write at least 12m"),
-        (("--since", "5m", "--window", "2m"), "--since: 300s is shorter than 12 windows of 120s; write at least 24m, or a shorter window"),
+        (("--since", "30s"), "--since: 30s is shorter than 5 windows of 60s; write at least 5m"),
+        (("--since", "5m", "--window", "2m"), "--since: 300s is shorter than 5 windows of 120s; write at least 10m, or a shorter window"),
         (("--tenant", ""), "--tenant: is not a tenant"),
         (("--tenant", "a" * 101), "--tenant: is not a tenant"),
     ],
@@ -149,51 +150,73 @@ def test_conditions_on_the_past_are_worse_only(capsys: Out) -> None:
     assert condition("worse", with_past=True) == Condition("worse", "", "")
 
 
-def group(*verdicts: tuple[str, str, Verdict]) -> Group:
-    """Paths whose pairs were judged so, by samples that say it."""
-    low, high = [1.0 + i / 100 for i in range(20)], [2.0 + i / 100 for i in range(20)]
-    samples = {Verdict.A: (low, high), Verdict.B: (high, low), Verdict.TIE: (low, low)}
-    pairs = [compare(a, b, *samples[verdict]) for a, b, verdict in verdicts]
-    return Group(MEASURES["rtt"], "remote", "p", [], judge(pairs, Direction.LOWER, minimum_samples=5))
+def finding(a: str, b: str, verdict: str, metric: str = "rtt", kind: Kind = Kind.CONTEST) -> Finding:
+    return Finding(Cell(metric, "remote", "", "p"), a, b, kind, verdict)
 
 
 @pytest.mark.parametrize(
-    ("verdict", "worse"), [(Verdict.A, "y:x"), (Verdict.B, "x:y"), (Verdict.TIE, "")], ids=lambda v: str(v)
+    ("kind", "verdict", "worse"),
+    [
+        (Kind.CONTEST, "x", "y:x"),
+        (Kind.CONTEST, "y", "x:y"),
+        (Kind.CONTEST, EQUIVALENT, ""),
+        (Kind.CONTEST, OPEN, ""),
+        (Kind.REFERENCE, COSTS, "x:y"),
+        (Kind.ELEMENT, SAVES, "y:x"),
+    ],
 )
-def test_a_condition_holds_for_the_worse_path_alone(verdict: Verdict, worse: str) -> None:
-    groups = [group(("x", "y", verdict), ("other", "x", Verdict.A))]
-    assert [c.verdict for g in groups for c in g.pairs] == [verdict, Verdict.A]
-    asked = [condition(t, with_past=False) for t in ("x:y", "y:x", "x:z", "z:y")]
-    assert [c.text for c in outcome.held_by_groups(asked, groups)] == ([worse] if worse else [])
+def test_a_condition_holds_for_the_worse_path_alone(kind: Kind, verdict: str, worse: str) -> None:
+    findings = [finding("x", "y", verdict, kind=kind), finding("other", "x", "other")]
+    asked = [condition(t, with_past=False) for t in ("x:y", "y:x", "x:other")]
+    assert [c.text for c in outcome.held_by_findings(asked, findings)] == [
+        *([worse] if worse else []),
+        "x:other",
+    ]
 
 
-def test_conditions_of_any_metric_count() -> None:
-    groups = [group(("x", "y", Verdict.TIE)), group(("x", "y", Verdict.B))]
+def test_conditions_of_any_metric_count_and_those_of_nothing_are_refused() -> None:
+    findings = [
+        finding("x", "y", EQUIVALENT),
+        finding("x", "y", "y", "loss"),
+        finding("x", "z", NO_COMMON_HOSTS),
+    ]
     asked = [condition("x:y", with_past=False)]
-    assert outcome.held_by_groups(asked, groups) == asked
-    assert outcome.held_by_groups(asked, []) == []
+    assert outcome.held_by_findings(asked, findings) == asked
+    assert outcome.held_by_findings([], []) == []
+    for text in ("x:z", "x:nobody"):
+        with pytest.raises(ServiceError, match=f"--fail-if {text}: these two are not compared"):
+            outcome.held_by_findings([condition(text, with_past=False)], findings)
 
 
 def test_exit_codes_and_output(capsys: Out, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Any] = []
+    asked: list[tuple[Config, outcome.Asked]] = []
     held = [condition("a:b", with_past=False)]
 
-    def compared(config: Config, now: float, earlier: float | None, conditions: list[Condition]) -> Any:
-        asked.append((config, earlier, conditions))
-        return "a table", {"version": 1}, held if conditions else []
+    def compared(config: Config, wanted: outcome.Asked) -> Any:
+        asked.append((config, wanted))
+        return "a table", {"version": 2}, held if wanted.conditions else []
 
     monkeypatch.setattr(outcome, "compared", compared)
     assert run("report", "--since", "2h", "--metric", "rtt", "--metric", "loss", "--tenant", "red") == Exit.OK
     assert capsys.readouterr() == ("a table\n", "")
-    config, earlier, conditions = asked[-1]
-    assert (config.period, config.window, config.metrics) == (7200.0, 120.0, ["rtt", "loss"])
-    assert (config.tenant, earlier, conditions) == ("red", None, [])
+    config, wanted = asked[-1]
+    assert (config.period, config.window, config.metrics) == (7200.0, 60.0, ["rtt", "loss"])
+    assert (config.tenant, wanted.earlier, wanted.conditions, wanted.computed) == ("red", None, [], True)
     assert run("report", "--json", "--fail-if", "a:b") == Exit.FOUND
+    assert not asked[-1][1].computed, "what the service says"
     captured = capsys.readouterr()
-    assert json.loads(captured.out) == {"version": 1}
+    assert json.loads(captured.out) == {"version": 2}
     assert captured.err == "vigia-compare: --fail-if a:b: it is\n"
     assert run("report", "--since", "30m", "--window", "2m", "--against", "1h") == Exit.OK
-    assert asked[-1][1] == 3600.0 and asked[-1][0].window == 120.0
+    assert asked[-1][1].earlier == 3600.0 and asked[-1][0].window == 120.0
+    for text, at in (
+        ("1800000000", 1.8e9),
+        ("2026-01-31T12:00:00Z", 1769860800.0),
+        ("2026-01-31T12:00", 1769860800.0),
+    ):
+        monkeypatch.setattr("time.time", lambda: 1.9e9)
+        assert run("report", "--at", text) == Exit.OK and asked[-1][1].at == at
+    assert run("report", "--at", "2h") == Exit.OK and asked[-1][1].at == 1.9e9 - 7200.0
 
     def away(*_: object) -> None:
         raise Unavailable("Prometheus at http://x does not answer: refused; is it running?")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +13,17 @@ import yaml
 from flask.testing import FlaskClient
 
 from vigia_compare import service as services
+from vigia_compare.blame import Blamed
 from vigia_compare.config import Config
-from vigia_compare.engine import compare_groups
-from vigia_compare.evaluation import Evaluation
-from vigia_compare.measures import MEASURES
+from vigia_compare.evaluation import Evaluation, Ledger
+from vigia_compare.interference import Interference
 from vigia_compare.service import Service
 from vigia_compare.source import Memory, Source
 from vigia_config import ConfigError, load
 from vigia_prometheus import Unavailable
 from vigia_service.errors import ServiceError
 
-from .test_outcomes import BASE
+from .made import BASE, END, KNOWN, evaluation_of, known, readings
 
 TOKEN = "reload-token-of-the-tests"
 
@@ -30,31 +31,36 @@ TOKEN = "reload-token-of-the-tests"
 class World:
     """A service whose evaluations are made up, on a clock that stands still."""
 
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, **fields: Any) -> None:
         self.file = folder / "compare.yaml"
         token = folder / "reload.token"
         token.touch(mode=0o600)
         token.write_text(TOKEN)
-        self.write()
+        self.write(**fields)
         self.now = 1_800_000_000.0
         self.asked: list[Config] = []
         self.memories: list[Memory | None] = []
+        self.ledgers: list[Ledger] = []
         self.failure: Exception | None = None
+        self.news = False
         self.service = Service(self.file, load(self.file, Config), clock=lambda: self.now)
         self.client: FlaskClient = self.service.app().test_client()
         self.client.environ_base["HTTP_AUTHORIZATION"] = f"Bearer {TOKEN}"
         monkeypatch.setattr(services, "evaluate", self.evaluate)
 
     def write(self, **fields: Any) -> None:
-        self.file.write_text(yaml.safe_dump({"every": "10s", "reload_token_file": "reload.token", **fields}))
+        self.file.write_text(yaml.safe_dump({"every": "20s", "reload_token_file": "reload.token", **fields}))
 
-    def evaluate(self, source: Source, config: Config, now: float) -> Evaluation:
+    def evaluate(self, source: Source, config: Config, now: float, ledger: Ledger) -> Evaluation:
         self.asked.append(config)
         self.memories.append(source._memory)
+        self.ledgers.append(ledger)
         if self.failure is not None:
             raise self.failure
-        paths = {"gre": BASE, "vxlan": 2.0 * BASE, "<b>": 3.0 * BASE}
-        return Evaluation(at=now, groups=compare_groups(MEASURES["rtt"], {("remote", "p"): paths}, 12, 0.95))
+        made = readings("rtt", {"gre": BASE, "vxlan": 2.0 * BASE, "<b>": 3.0 * BASE})
+        of = known({"<b>": KNOWN["gre"]})
+        ledger.book.take([made], of, fine=False)
+        return replace(evaluation_of(made, of=of), at=now, news=self.news)
 
     def metric(self, name: str) -> float | None:
         label = {"result": name.partition(":")[2]} if ":" in name else {}
@@ -86,7 +92,7 @@ def test_after_an_evaluation(world: World) -> None:
     page = world.client.get("/")
     assert page.content_type == "text/html; charset=utf-8"
     assert "&lt;b&gt;" in page.text and "<b>" not in page.text, "names are shown, not obeyed"
-    assert 'vigia_compare_winner{metric="rtt",path="gre"' in world.client.get("/metrics").text
+    assert 'vigia_compare_winner{machines="",metric="rtt",path="gre"' in world.client.get("/metrics").text
     assert (world.metric("evaluations_total:ok"), world.metric("evaluations_total:error")) == (1.0, 0.0)
     assert (world.metric("prometheus_up"), world.metric("last_evaluation_timestamp_seconds")) == (
         1.0,
@@ -115,7 +121,7 @@ def test_a_failure_leaves_the_last_evaluation_until_it_is_old(
     assert caplog.text.count("cannot evaluate") == 1, "the same failure is logged once"
     assert world.client.get("/v1/comparisons").status_code == 200
     assert (world.metric("prometheus_up"), world.metric("evaluations_total:error")) == (0.0, 3.0)
-    world.now += 30.0
+    world.now += 60.0
     world.service.turn()
     assert world.client.get("/v1/comparisons").status_code == 200, "three intervals old, not older"
     world.now += 0.1
@@ -145,7 +151,7 @@ def test_a_mistake_of_ours_ends_nothing(world: World, caplog: pytest.LogCaptureF
 
 def test_a_loop_that_takes_no_turns_is_not_healthy(world: World) -> None:
     assert world.service.stuck() == ""
-    world.service._beat = time.monotonic() - (10.0 + 30 * 10.0 + 30.0) - 1.0
+    world.service._beat = time.monotonic() - (20.0 + 30 * 10.0 + 30.0) - 1.0
     answer = world.client.get("/-/healthy")
     assert (answer.status_code, answer.text) == (503, "not healthy: the loop has stopped taking turns\n")
 
@@ -241,3 +247,113 @@ def test_pages_may_do_nothing_but_be_read(world: World) -> None:
         assert headers["X-Content-Type-Options"] == "nosniff"
         assert headers["X-Frame-Options"] == "DENY"
         assert headers["Referrer-Policy"] == "no-referrer"
+
+
+def test_evidence_goes_on_where_its_terms_stay(world: World) -> None:
+    """Another server of the same data changes nothing; another tenant, window or margin begins anew."""
+    world.service.turn()
+    for fields, same in (
+        ({"prometheus": "http://127.0.0.1:9091"}, True),
+        ({"tenant": "red"}, False),
+        ({"tenant": "red", "margins": {"rtt": 0.2}}, False),
+        ({"tenant": "red", "margins": {"rtt": 0.2}, "every": "30s"}, True),
+    ):
+        world.write(**fields)
+        assert world.client.post("/-/reload").status_code == 200
+        world.service.turn()
+        assert (world.ledgers[-1] is world.ledgers[-2]) == same, fields
+
+
+def test_evidence_outlives_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = tmp_path / "state.json"
+
+    def started() -> World:
+        return World(tmp_path, monkeypatch, state=str(state))
+
+    first = started()
+    assert "is not there: there was no state file." in first.client.get("/").text
+    first.service.turn()
+    kept = state.read_text()
+    second = started()
+    assert second.service._live.ledger.as_data() == json.loads(kept) == first.service._live.ledger.as_data()
+    assert "is not there" not in second.client.get("/").text
+    state.write_text(kept[:-10])
+    third = started()
+    assert "of no use" in third.client.get("/").text
+    third.service.turn()
+    assert "of no use" in third.client.get("/v1/comparisons").json["evidence_lost"]
+    assert json.loads(state.read_text()) == json.loads(kept), "it is counted again from what is recorded"
+
+
+def test_who_stands_by_keeps_its_hands_off_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(tmp_path, monkeypatch, state=str(tmp_path / "state.json"), replica="b")
+    monkeypatch.setattr(services, "others", lambda *_: {"a": True})
+    world.service.turn()
+    assert world.asked == [] and not (tmp_path / "state.json").exists()
+
+
+def test_an_operator_begins_anew_with_a_path_or_with_all(world: World) -> None:
+    world.service.turn()
+    reset = "/v1/comparisons/reset"
+    assert world.client.post(reset, headers={"Authorization": "Bearer wrong"}).status_code == 401
+    assert world.client.post(reset, headers={"Origin": "http://evil.example"}).status_code == 403
+    assert world.client.post(f"{reset}?path=vxlan").text == "evidence of 2 pairs begins anew\n"
+    absent = world.client.post(f"{reset}?path=nobody%1b")
+    assert (absent.status_code, absent.text) == (404, "no pair has a path nobody\\x1b; see /v1/comparisons\n")
+    assert world.client.post(reset).text == "evidence of 1 pairs begins anew\n"
+    assert world.client.post(f"{reset}?pair=x").status_code == 400
+    assert world.client.post(f"{reset}?path={'x' * 300}").status_code == 400
+    assert world.client.get(reset).status_code == 405
+    assert not world.service._live.ledger.book.findings(END, {}, 0.0)
+
+
+def test_new_paths_are_looked_at_often(world: World) -> None:
+    world.service.turn()
+    assert world.service._pause() == 20.0
+    world.news = True
+    world.service.turn()
+    assert world.service._pause() == 15.0
+
+
+def test_between_two_turns_it_looks_who_hurts_whom(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is known anew is shown at once; a look that fails changes nothing and is no failed evaluation."""
+    red = Blamed("n1", "blue", "red", "n1", ["p"], "loss", 1.0, 2.0, 0.8, 0.1, None, True, [])
+    known: list[Interference] = []
+    failure: list[Exception] = []
+
+    def looked(found: Evaluation, source: Source, config: Config, now: float) -> Evaluation:
+        assert (source._memory, now) == (world.memories[-1], world.now)
+        if failure:
+            raise failure[0]
+        return replace(found, interference=list(known))
+
+    monkeypatch.setattr(services, "renewed", looked)
+    world.service.look()
+    assert world.service.newest is None, "before the first turn there is nothing to bring up to date"
+    world.service.turn()
+    known.append(Interference("n1", "blue", "loss", 0, None, [], known=red))
+    for trouble in (Unavailable("away"), ZeroDivisionError("deep")):
+        failure[:] = [trouble]
+        world.service.look()
+        assert json.loads(world.client.get("/v1/comparisons").text)["interference"] == []
+    failure.clear()
+    world.service.look()
+    (shown,) = json.loads(world.client.get("/v1/comparisons").text)["interference"]
+    assert (shown["verdict"], shown["offender"]) == ("attributed", "red")
+    assert 'offender="red"' in world.client.get("/metrics").text
+    assert "blue on n1: hurt by red on n1" in world.client.get("/").text
+    assert (world.metric("evaluations_total:ok"), world.metric("evaluations_total:error")) == (1.0, 0.0)
+
+
+def test_the_loop_looks_while_it_rests(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(services, "LOOK", 0.01)
+    looks: list[float] = []
+
+    def look() -> None:
+        looks.append(world.now)
+        if len(looks) == 3:
+            world.service.stop()
+
+    monkeypatch.setattr(world.service, "look", look)
+    world.service.run()
+    assert len(world.asked) == 1 and len(looks) == 3, "one turn, and looks until it was stopped"

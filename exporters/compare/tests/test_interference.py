@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vigia_compare import interference, losses
+from vigia_compare import interference
 from vigia_compare.coincidence import left_by
 from vigia_compare.interference import ATTRIBUTED, INSUFFICIENT, OWN
 from vigia_statistics.samples import Floats
@@ -222,18 +222,26 @@ def test_two_bad_windows_are_too_few_to_name_anyone() -> None:
         assert found is not None and found.verdict() == verdict
 
 
-def test_what_a_flood_of_twenty_seconds_shows_in_windows_of_a_minute() -> None:
-    """It is in one window, or in two: too few to blame anybody; the counter that dropped is named all the same."""
-    for lost in ((12.0,), (4.0, 8.0)):
-        bad = np.zeros(60)
-        bad[20 : 20 + len(lost)] = lost
-        found = interference.attribute("node", "victim", bad / 60.0, None, {"red": 1e6 + 1e6 * bad})
-        assert found is not None and found.bad_windows == len(lost)
-        assert found.offenders[0].name == "red" and found.offenders[0].p_value <= 0.05
-        assert found.verdict() == UNSAID
-        drops = {("node", "vigia_port_drops_total", "queue_full"): 100.0 * bad + 1.0}
-        pinned = losses.pin("node", "other", "gre", "victim", bad, drops)
-        assert (pinned.verdict, pinned.lossy_windows) == ("pinned", len(lost))
+def test_a_neighbour_within_its_contract_is_not_named_however_well_it_fits() -> None:
+    rng = np.random.default_rng(27)
+    bad = (np.arange(WINDOWS) >= 50) & (np.arange(WINDOWS) < 56)
+    others = {"red": 1e4 + 1e7 * bad * rng.uniform(0.9, 1.1, WINDOWS), "green": np.full(WINDOWS, 1e5)}
+    for within, verdict in (((), TO_RED), (("red",), UNSAID)):
+        found = interference.attribute("node", "victim", 0.2 * bad, None, others, within=within)
+        assert found is not None and found.verdict() == verdict
+
+
+def test_what_a_tenant_suffers_while_it_floods_is_its_own_doing() -> None:
+    """The whole stretch, and another one, in which it did not flood, is not."""
+    bad = (np.arange(WINDOWS) >= 50) & (np.arange(WINDOWS) < 60)
+    flooded = (np.arange(WINDOWS) >= 52) & (np.arange(WINDOWS) < 55)
+    load = {"blue": 1e3 + 1e7 * bad}
+    found = interference.attribute("node", "red", 0.2 * bad, None, load, at_fault=flooded)
+    assert found is not None and found.verdict() == HIMSELF and found.bad_windows == 10
+    later = (np.arange(WINDOWS) >= 90) & (np.arange(WINDOWS) < 96)
+    load = {"blue": 1e3 + 1e7 * later}
+    found = interference.attribute("node", "red", 0.2 * (bad | later), None, load, at_fault=flooded)
+    assert found is not None and found.verdict() == (ATTRIBUTED, "blue") and found.bad_windows == 6
 
 
 def test_what_covariates_leave() -> None:
@@ -262,11 +270,25 @@ def test_recorded_runs_say_what_was_done() -> None:
         for key in series["loss"]:
             node, tenant = key
             others = {t: v for (n, t), v in load.items() if n == node and t != tenant}
+            sent, policed = (series[k][(node, tenant)] for k in ("sent", "policed"))
+            for end in {n for n, t in load if t == tenant} - {node}:
+                sent, policed = (
+                    sent + series["sent"][(end, tenant)],
+                    policed + series["policed"][(end, tenant)],
+                )
             found = interference.attribute(
-                node, tenant, series["loss"][key], series["delay"].get(key), others, load[key]
+                node,
+                tenant,
+                series["loss"][key],
+                series["delay"].get(key),
+                others,
+                load[key],
+                at_fault=interference.at_limit(sent, policed),
             )
             assert found is not None
             said[(run, node, tenant)] = found.verdict()
     assert said[("after-demo", "lb1", "blue")] == said[("after-demo", "lb2", "blue")] == HIMSELF
     assert said[("after-flood", "lb1", "blue")] == TO_RED, "beyond what its own transfer did"
-    assert said[("after-demo", "lb1", "red")] == (ATTRIBUTED, "blue"), "the transfer filled the queue of both"
+    for node in ("lb1", "lb2"):
+        assert said[("after-demo", node, "red")] == HIMSELF, "it flooded: it is no victim of whom it floods"
+        assert said[("after-flood", node, "red")][0] != ATTRIBUTED

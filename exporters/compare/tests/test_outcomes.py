@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -17,19 +18,23 @@ from vigia_catalog import part_metrics
 from vigia_compare import derived, losses, regression, report
 from vigia_compare.coincidence import Candidate
 from vigia_compare.config import Config
-from vigia_compare.engine import Group, PathAttributes, compare_groups
 from vigia_compare.evaluation import Evaluation
 from vigia_compare.exposition import Findings, Metrics
 from vigia_compare.interference import Interference
-from vigia_compare.measures import MEASURES
+from vigia_compare.levels import Level
+from vigia_compare.paths import PathAttributes
+from vigia_compare.readings import Cell
 from vigia_compare.source import Source
 from vigia_compare.windows import Grid
 from vigia_prometheus import Prometheus
 from vigia_statistics.samples import Floats
+from vigia_statistics.sequential import Change
 from vigia_text.terminal import width_of
 
-RNG = np.random.default_rng(31)
-BASE = 20e-6 * RNG.lognormal(0.0, 0.05, 60)
+from .made import BASE, END, HOSTS, evaluation_of, found_in, known, readings
+
+RNG = np.random.default_rng(32)
+CELL = Cell("rtt", "remote", "", "stamp-64")
 
 
 # The grid
@@ -105,39 +110,21 @@ def test_values_stand_in_their_windows() -> None:
     ]
 
 
-# Groups and what is derived from them
+# What is derived from pairs
 
 
-def delays(**paths: Floats) -> Group:
-    (group,) = compare_groups(MEASURES["rtt"], {("remote", "stamp-64"): paths}, 12, 0.95)
-    return group
-
-
-def attributes(**values: str) -> PathAttributes:
-    known = {
-        "placement": "remote",
-        "dataplane": "ovs",
-        "encap": "gre",
-        "mode": "normal",
-        "security": "none",
-        "layer": "overlay",
+def derived_costs(
+    paths: Mapping[str, Floats], **more: PathAttributes
+) -> dict[tuple[str, str, str], derived.Cost]:
+    of = known(more)
+    return {
+        (c.element, c.path, c.without): c for c in derived.costs(found_in(readings("rtt", paths), of=of), of)
     }
-    return PathAttributes(**{**known, **values})
-
-
-KNOWN = {
-    "gre": attributes(),
-    "ipsec": attributes(security="esp"),
-    "openflow": attributes(mode="openflow"),
-    "both": attributes(mode="openflow", security="esp"),
-    "direct": attributes(dataplane="none", encap="none", layer="underlay"),
-    "vxlan": attributes(encap="vxlan"),
-}
 
 
 def test_an_element_costs_half_of_what_it_adds_to_the_round_trip() -> None:
-    group = delays(gre=BASE, ipsec=BASE + 10e-6, direct=BASE - 8e-6, vxlan=BASE + 1e-6, both=BASE + 20e-6)
-    found = {(c.element, c.path, c.without): c for c in derived.costs(group, KNOWN)}
+    adds = {"gre": 0.0, "ipsec": 10e-6, "direct": -8e-6, "vxlan": 1e-6, "both": 20e-6}
+    found = derived_costs({p: BASE + more for p, more in adds.items()})
     assert set(found) == {
         ("security esp", "ipsec", "gre"),
         ("overlay gre", "gre", "direct"),
@@ -151,18 +138,17 @@ def test_an_element_costs_half_of_what_it_adds_to_the_round_trip() -> None:
 
 
 def test_a_cost_that_may_be_nothing_has_no_rate() -> None:
-    (cost,) = derived.costs(delays(gre=BASE, ipsec=BASE), KNOWN)
+    (cost,) = derived_costs({"gre": BASE, "ipsec": BASE * RNG.lognormal(0.0, 0.01, 60)}).values()
     assert cost.lower <= 0.0 and cost.rate is None
-    assert derived.costs(delays(gre=BASE, unknown=BASE + 1e-6), KNOWN) == []
+    assert derived_costs({"gre": BASE, "strange": BASE + 1e-6}, strange=PathAttributes()) == {}
 
 
 def test_a_speedup_is_a_ratio_of_paths_that_differ_in_their_mode_alone() -> None:
-    group = delays(gre=BASE, openflow=1.5 * BASE, both=2.0 * BASE, vxlan=BASE)
-    (speedup,) = derived.speedups(group, KNOWN, 0.95)
+    paths = {"gre": BASE, "openflow": 1.5 * BASE, "both": 2.0 * BASE, "vxlan": BASE}
+    (speedup,) = derived.speedups(found_in(readings("rtt", paths)), known())
     assert (speedup.path, speedup.baseline) == ("openflow", "gre")
     assert speedup.ratio == pytest.approx(1 / 1.5, rel=0.05)
     assert speedup.lower < speedup.ratio < speedup.upper
-    assert derived.speedups(delays(gre=BASE, openflow=0.0 * BASE), KNOWN, 0.95) == [], "no logarithm of zero"
 
 
 # Loss and counters
@@ -202,12 +188,14 @@ class Past:
         asked = {k: v[0] for k, v in parse_qs(request.content.decode()).items()}
         if request.url.path.endswith("/query"):
             return _answer("vector", [])
+        if "vigia_path_info" in asked["query"]:
+            return _answer("matrix", [])
         at = np.arange(float(asked["start"]), float(asked["end"]) + 1.0, float(asked["step"]))
         result = []
         for path, factor in self.factors.items():
             values = BASE[: at.size] * np.where(at >= self.since, factor, 1.0)
             points = [[float(t), repr(float(v))] for t, v in zip(at, values, strict=True)]
-            result.append({"metric": {"path": path, "probe": "p"}, "values": points})
+            result.append({"metric": {"path": path, "probe": "p", "src": "a", "dst": "b"}, "values": points})
         return _answer("matrix", result)
 
 
@@ -218,7 +206,7 @@ def test_what_got_worse_is_told_from_what_got_better_and_what_did_not() -> None:
     now = 1_800_000_000.0
     transport = httpx.MockTransport(Past(now - 4000.0, slower=1.5, faster=0.5, same=1.0))
     source = Source(Prometheus("http://made.test", transport=transport))
-    found = regression.changes(source, CONFIG, now, 7200.0)
+    found = regression.changes(source, CONFIG, now, 7200.0, 12)
     assert {c.path: c.said for c in found} == {"slower": "worse", "faster": "better", "same": "tie"}
     text = dict(line.split(": ", 1) for line in regression.as_text(found).splitlines())
     assert set(text) == {"rtt slower p", "rtt faster p", "rtt same p"}
@@ -233,45 +221,51 @@ def test_what_got_worse_is_told_from_what_got_better_and_what_did_not() -> None:
 
 
 def evaluation() -> Evaluation:
-    group = delays(gre=BASE, ipsec=BASE + 10e-6)
+    paths = {"gre": BASE, "vxlan": BASE + 10e-6, "direct": BASE / 2, "ipsec": BASE + 5e-6}
+    rtt = readings("rtt", paths)
+    found = evaluation_of(rtt, readings("loss", {"gre": np.zeros(60), "vxlan": np.zeros(60)}, sent=1.0))
     guilty = Candidate("red\x1b[31m", 0.75, 0.002)
     blue = Interference("n1", "blue", "loss", 7, None, [guilty], guilty, guilty)
     own = Interference("n1", "white", "delay", 5, Candidate("own", 0.5, 0.01), [], None, None)
     unclear = Interference("n2", "green", "loss", 3, None, [], None, None)
     counter = losses.Counter("n1", "vigia_port_drops_total", "queue_full", 0.9, 0.003, 420.0)
-    return Evaluation(
-        at=1_800_000_000.0,
-        groups=[group, *compare_groups(MEASURES["loss"], {("remote", "p"): {"gre": np.zeros(3)}}, 12, 0.95)],
-        loss_floors={("remote", "stamp-64", "gre"): 6.25e-5},
-        costs=derived.costs(group, KNOWN),
-        speedups=[derived.Speedup("openflow", "gre", "remote", "stamp-64", 0.667, 0.65, 0.69)],
+    return replace(
+        found,
+        levels=[Level(CELL, "gre", HOSTS, Change(END, END - 7200.0, True, 1.25))],
+        loss_floors={(CELL, "gre"): 6.25e-5},
+        costs=derived.costs(found.findings, known()),
+        speedups=[derived.Speedup("openflow", "gre", CELL, 0.667, 0.65, 0.69)],
         interference=[blue, own, unclear],
         losses=[losses.Pinned("n1", "n2", "gre", "blue", 1234.0, 7, [counter])],
-        end=1_799_999_957.0,
     )
 
 
 def test_an_evaluation_in_words() -> None:
     text = report.as_text(evaluation())
     lines = text.splitlines()
-    assert lines[0] == "rtt (lower is better), remote, stamp-64: gre"
-    assert lines[1].split() == ["path", "median", "interval", "windows"]
-    assert lines[2].split()[0] == "gre" and " µs " in lines[2] and lines[2].endswith("60")
-    assert lines[4].split() == ["pair", "shift", "interval", "p", "(Holm)", "delta", "n", "better"]
-    assert (
-        lines[5].split()[:3] == ["gre", "-", "ipsec"] and " <0.001 " in lines[5] and lines[5].endswith("gre")
-    )
-    assert "loss (lower is better), remote, p: not enough data, each path needs 12 windows" in lines
+    assert lines[0] == "winners"
+    assert lines[1].split() == ["metric", "placement", "machines", "probe", "best"]
+    assert lines[2].split() == ["rtt", "remote", "–", "stamp-64", "gre"]
+    assert lines[3].split()[:4] == ["loss", "remote", "–", "stamp-64"]
+    assert "not known yet: gre and vxlan " in lines[3] and " of 20 needed" in lines[3]
+    assert "rtt (lower is better), remote, stamp-64: gre" in lines
+    assert "loss (lower is better), remote, stamp-64: not known yet: " in text
+    (contest,) = [
+        line for line in lines if line.startswith("  gre - vxlan") and line.split()[-2].startswith("20")
+    ]
+    assert " of 20 " in contest and contest.split()[-1].endswith("Z") and " % " in contest
+    (cost,) = [line for line in lines if line.startswith("  gre - direct")]
+    assert "+9.9" in cost and " µs " in cost and " costs " in cost
+    since = "2027-01-15 06:00Z"
+    assert f"rtt of gre n1 to n2 (stamp-64) is worse than usual since {since}: +25 %" in lines
     assert "blue on n1: 7 bad windows (loss); red\\x1b[31m explains 75.0 % of it (p 0.002)" in lines
     assert "white on n1: 5 bad windows (delay); its own traffic explains 50.0 % of it (p 0.010)" in lines
     assert "green on n2: 3 bad windows (loss); insufficient evidence who" in lines
     assert (
-        lines[-1]
-        == "gre n1 to n2 (blue): 1 234 probes lost in 7 windows; pinned: vigia_port_drops_total queue_full"
+        lines[-1] == "gre n1 to n2 (blue): 1 234 probes lost in 7 windows; pinned: "
+        "vigia_port_drops_total queue_full on n1"
     )
-    assert "\x1b" not in text and " us" not in text
-    (cost,) = [line for line in lines if "security esp" in line]
-    assert "ipsec - gre" in cost and " 5.00 µs " in cost
+    assert "\x1b" not in text and " us " not in text
     assert report.as_text(Evaluation(at=0.0)) == "nothing is measured: no series of this tenant in the period"
 
 
@@ -282,31 +276,40 @@ def test_tables_fit_the_terminal() -> None:
 
 
 def test_an_evaluation_as_data() -> None:
-    data = vigia_json.loads(json.dumps(report.as_json(evaluation())))
-    assert (data["version"], data["at"], data["end"]) == (1, 1_800_000_000.0, 1_799_999_957.0)
+    data = vigia_json.loads(json.dumps(report.as_json(evaluation()), allow_nan=False))
+    assert (data["version"], data["end"]) == (2, END)
     rtt, loss = data["comparisons"]
-    assert (rtt["winner"], rtt["tie"], rtt["enough_data"]) == ("gre", False, True)
-    assert (loss["winner"], loss["tie"], loss["enough_data"]) == (None, False, False)
-    (pair,) = rtt["pairs"]
-    assert (pair["a"], pair["b"], pair["verdict"]) == ("gre", "ipsec", "gre")
-    assert pair["interval"][0] <= pair["shift"] <= pair["interval"][1] < 0
+    assert (rtt["winner"], rtt["decided"], rtt["equivalent"], rtt["said"]) == ("gre", True, [], "gre")
+    assert rtt["ranking"] == [{"path": "gre", "rank": 1}, {"path": "vxlan", "rank": 2}]
+    assert (loss["winner"], loss["decided"]) == (None, False) and loss["said"].startswith("not known yet: ")
+    pairs = {(p["a"], p["b"]): p for p in rtt["pairs"]}
+    pair = pairs[("gre", "vxlan")]
+    assert (pair["kind"], pair["verdict"], pair["windows"], pair["hosts"]) == ("contest", "gre", 60, 1)
+    assert pair["ratio"][0] <= pair["ratio"][1] <= pair["ratio"][2] < 1.0
+    assert pair["shift"][0] <= pair["shift"][1] <= pair["shift"][2] < 0.0
+    assert pair["e_value"] >= pair["needed"] == 20.0 and pair["evidence_since"] < pair["since"] <= END
+    assert (pairs[("gre", "direct")]["kind"], pairs[("gre", "direct")]["verdict"]) == ("reference", "costs")
+    assert pairs[("gre", "direct")]["ratio"] is None
+    (change,) = data["changes_of_level"]
+    assert (change["path"], change["worse"], change["change"]) == ("gre", True, 1.25)
     assert data["minimum_detectable_loss"][0]["ratio"] == 6.25e-5
     assert (
         data["interference"][0]["offender"] == "red\x1b[31m"
         and data["interference"][1]["own"]["share"] == 0.5
     )
     assert data["losses"][0]["counters"][0]["packets"] == 420.0
-    assert data["elements"][0]["cost_seconds"][1] == pytest.approx(5e-6, rel=0.1)
+    costs = {c["element"]: c["cost_seconds"][1] for c in data["elements"]}
+    assert costs["overlay gre"] == pytest.approx(5e-6, rel=0.1)
 
 
 @pytest.mark.parametrize("windows", [1, 2, 3, 5, 12])
 def test_few_windows_are_data_all_the_same(windows: int) -> None:
     """JSON has no NaN and no infinity, whatever cannot be known yet."""
-    group = delays(gre=BASE[:windows], ipsec=BASE[:windows] + 10e-6, flat=np.full(windows, 1e-6))
-    found = Evaluation(at=0.0, groups=[group], costs=derived.costs(group, KNOWN))
-    data = vigia_json.loads(json.dumps(report.as_json(found)))
+    paths = {"gre": BASE[:windows], "vxlan": BASE[:windows] + 10e-6, "direct": np.full(windows, 1e-6)}
+    found = evaluation_of(readings("rtt", paths), readings("loss", {p: 0.0 * v for p, v in paths.items()}))
+    data = vigia_json.loads(json.dumps(report.as_json(found), allow_nan=False))
     assert [p["windows"] for p in data["comparisons"][0]["paths"]] == [windows] * 3
-    assert report.as_text(found)
+    assert report.as_text(found) and not any(math.isnan(v) for s in exposed(found).values() for _, v in s)
 
 
 def exposed(found: Evaluation | None) -> dict[str, list[tuple[Mapping[str, str], float]]]:
@@ -324,10 +327,29 @@ def test_an_evaluation_as_series() -> None:
     declared = {m.name: set(m.labels) for m in part_metrics("compare")}
     for name, samples in found.items():
         assert all(set(labels) == declared[name] for labels, _ in samples), name
+        assert len({tuple(sorted(labels.items())) for labels, _ in samples}) == len(samples), name
     winners = [(w["metric"], w["path"], w["tie"]) for w, _ in found["vigia_compare_winner"]]
-    assert winners == [("rtt", "gre", "false")], "nothing is said of loss: there is not enough data"
-    ((labels, value),) = found["vigia_compare_shift_seconds"]
-    assert (labels["a"], labels["b"]) == ("gre", "ipsec") and value == pytest.approx(-10e-6, rel=0.1)
+    assert winners == [("rtt", "gre", "false")], "of loss nothing is known yet"
+    decided = {w["metric"]: v for w, v in found["vigia_compare_decided"]}
+    progress = {w["metric"]: v for w, v in found["vigia_compare_progress_ratio"]}
+    assert decided == {"rtt": 1.0, "loss": 0.0} and progress["rtt"] == 1.0 > progress["loss"] >= 0.0
+    ranks = {(w["metric"], w["path"]): v for w, v in found["vigia_compare_rank"]}
+    assert (ranks[("rtt", "gre")], ranks[("rtt", "vxlan")], ranks[("loss", "vxlan")]) == (1.0, 2.0, 1.0)
+    verdicts = {
+        (w["metric"], w["a"], w["b"]): (w["kind"], w["verdict"]) for w, _ in found["vigia_compare_verdict"]
+    }
+    assert verdicts[("rtt", "gre", "vxlan")] == ("contest", "gre")
+    assert verdicts[("rtt", "ipsec", "gre")] == ("element", "costs")
+    assert verdicts[("loss", "gre", "vxlan")] == ("contest", "not known yet")
+    shifts = {(w["a"], w["b"]): v for w, v in found["vigia_compare_shift_seconds"]}
+    assert shifts[("gre", "vxlan")] == pytest.approx(-10e-6, rel=0.1)
+    assert shifts[("gre", "direct")] == pytest.approx(10e-6, rel=0.1)
+    evidence = {(w["metric"], w["a"], w["b"]): v for w, v in found["vigia_compare_e_value"]}
+    p = {(w["metric"], w["a"], w["b"]): v for w, v in found["vigia_compare_p_value"]}
+    assert evidence[("rtt", "gre", "vxlan")] >= 20.0
+    assert p[("rtt", "gre", "vxlan")] == 1.0 / evidence[("rtt", "gre", "vxlan")]
+    since = {(w["metric"], w["a"], w["b"]) for w, _ in found["vigia_compare_verdict_since_timestamp_seconds"]}
+    assert ("rtt", "gre", "vxlan") in since and ("loss", "gre", "vxlan") not in since
     assert found["vigia_compare_interference_verdict"][0][0]["offender"] == "red\x1b[31m"
     assert [v for _, v in found["vigia_compare_loss_coincident_packets"]] == [420.0]
     assert exposed(None) == exposed(Evaluation(at=0.0)) == {}

@@ -16,15 +16,17 @@ import pytest
 import yaml
 
 import vigia_catalog
-from vigia_compare import coincidence, engine, interference, losses
-from vigia_compare.engine import MAX_PATHS, PathAttributes
-from vigia_compare.evaluation import evaluate
+from vigia_compare import coincidence, facts, interference, losses, paths
+from vigia_compare.evaluation import Ledger, evaluate, terms
 from vigia_compare.measures import LOST, MEASURES, SENT
+from vigia_compare.paths import Known, PathAttributes
+from vigia_compare.readings import MAX_PATHS, recorded
 from vigia_compare.source import Source
 from vigia_compare.windows import CLOCK, Grid
 from vigia_prometheus import Prometheus, PrometheusError
 
-from .test_outcomes import BASE, CONFIG
+from .made import BASE
+from .test_outcomes import CONFIG
 
 NOW = 1_800_000_000.0
 GRID = Grid.before(NOW, 60.0, 3600.0)
@@ -38,12 +40,19 @@ def expressions() -> Iterator[tuple[str, str]]:
         yield f"{m.name}", m.expression
         if m.twins:
             yield f"{m.name} twins", m.twins
-    yield from (("lost", LOST), ("sent", SENT), ("path losses", losses.LOST), ("info", engine.INFO))
-    for name in ("LOSS", "DELAY", "SENT", "RECEIVED", "POLICED"):
+        if m.fine:
+            yield f"{m.name} fine", m.fine
+    yield from (("lost", LOST), ("sent", SENT), ("path losses", losses.LOST), ("info", paths.INFO))
+    for name in ("LOSS", "DELAY", "SENT", "RECEIVED", "POLICED", "BEYOND"):
         yield f"interference {name}", getattr(interference, name)
     for i, common in enumerate(interference.COMMON):
         yield f"interference common {i}", common
     yield from losses.COUNTERS.items()
+    yield "hosts", losses.SEEN
+    for name, text in facts.FAST.items():
+        yield f"fast {name}", text
+    for name, text in facts.details(["n-1", 'a"b\\.c|']).items():
+        yield f"detail {name}", text
 
 
 EXPRESSIONS = dict(expressions())
@@ -56,10 +65,17 @@ def test_every_question_is_promql_about_what_exists(name: str) -> None:
     assert not re.search(r"TENANT|\$", text)
     for function, metric, selector in re.findall(r"(\w+)\((vigia_\w+)(?:\{([^}]*)\})?\[", text):
         declared = CATALOGUE[metric]
-        used = set(re.findall(r"(\w+)(?:=~|!~|!=|=)", selector))
+        used = set(re.findall(r"(\w+)(?:=~|!~|!=|=)", selector)) - {"job"}
         assert used <= {*declared.labels, "node"}, f"{metric}: {used - set(declared.labels)}"
-        assert function == "last_over_time" and declared.type in ("counter", "gauge")
-    assert "histogram_quantile" not in text and "_bucket" not in text, "distributions are read as recorded"
+        if name.endswith("fine"):
+            assert function == "rate" and declared.type == "histogram"
+            continue
+        assert function in ("last_over_time", "max_over_time", "count_over_time")
+        assert declared.type in ("counter", "gauge") and (declared.type == "gauge" or function[:4] == "last")
+    fine = name.endswith("fine")
+    assert ("histogram_quantile" in text) == fine and "_bucket" not in text, (
+        "distributions are read as recorded"
+    )
 
 
 def test_every_record_that_is_read_is_made() -> None:
@@ -69,11 +85,11 @@ def test_every_record_that_is_read_is_made() -> None:
     ]
     made = {r["record"]: (g["name"], r["expr"]) for g in groups for r in g["rules"] if "record" in r}
     asked = {r for text in EXPRESSIONS.values() for r in re.findall(r"path:\w+:\w+", text)}
-    assert len(asked) == 6
+    assert len(asked) == 4
     for record in asked:
         group, expression = made[record]
         assert "sum by (src, dst, path, tenant, probe)" in expression
-        assert group == ("vigia-paths" if re.search("sent|lost", record) else "vigia-windows"), record
+        assert group == "vigia-windows", record
     intervals = {g["name"]: g["interval"] for g in groups}
     assert (intervals["vigia-windows"], intervals["vigia-paths"]) == ("1m", "15s")
     assert re.findall(r"path:\w+:\w+", CLOCK)[0] in made
@@ -111,31 +127,39 @@ class Store:
 
 def test_attributes_are_those_that_a_path_had_last() -> None:
     had = np.arange(60) < 30
-    info = {"path": "gre", "placement": "remote", "encap": "gre", "mode": ""}
+    info = {"path": "gre", "placement": "remote", "encap": "gre", "mode": "", "node": "n1"}
     series = [
         (info, np.where(had, np.nan, 1.0)),
         ({**info, "placement": "local"}, np.where(had, 1.0, np.nan)),
+        ({**info, "node": "n2", "machines": "4"}, np.where(np.arange(60) < 50, 1.0, np.nan)),
         ({"placement": "local"}, np.ones(60)),
         ({"path": "never"}, np.full(60, np.nan)),
     ]
-    store = Store(vigia_path_info=series)
-    assert engine.attributes(store.source(), GRID) == {
-        "gre": PathAttributes("remote", "unknown", "gre", "unknown", "unknown", "unknown")
-    }
-    store = Store(vigia_path_info=series[::-1])
-    assert engine.attributes(store.source(), GRID)["gre"].placement == "remote", "in whatever order"
+    here = PathAttributes("remote", "unknown", "gre", "unknown", "unknown", "unknown")
+    for order in (series, series[::-1]):
+        found = paths.attributes(Store(vigia_path_info=order).source(), GRID)
+        assert found.of("n1", "gre") == found.of("elsewhere", "gre") == here, "in whatever order"
+        assert found.of("n2", "gre").machines == "4" and found.of("n1", "never") == PathAttributes()
+        changed = GRID.start + 30 * 60.0
+        assert (found.since("n1", "gre"), found.since("n2", "gre")) == (changed, 0.0)
+        assert found.since("n1", "never") == 0.0
 
 
-def test_paths_are_compared_within_their_placement_and_probe_class_alone() -> None:
+def test_cells_are_of_one_placement_probe_class_rate_and_number_of_machines() -> None:
+    where = {"src": "n1", "dst": "n2"}
     rtt = [
-        ({"path": path, "probe": probe}, BASE * factor)
+        ({**where, "path": path, "probe": probe}, BASE * factor)
         for path, factor in (("near-a", 1.0), ("near-b", 2.0), ("far", 3.0), ("unknown", 4.0))
         for probe in ("stamp-64", "stamp-1400")
     ]
-    known = {p: PathAttributes(placement=where) for p, where in (("near-a", "local"), ("near-b", "local"), ("far", "remote"))}  # fmt: skip
-    store = Store(**{RTT: [*rtt, ({"probe": "stamp-64"}, BASE)]})
-    groups = engine.compare_measure(store.source(), MEASURES["rtt"], "_infra", GRID, known, 12, 0.95)
-    assert [(g.placement, g.probe, [p.path for p in g.paths]) for g in groups] == [
+    at = {
+        p: PathAttributes(placement=x)
+        for p, x in (("near-a", "local"), ("near-b", "local"), ("far", "remote"))
+    }
+    store = Store(**{RTT: [*rtt, ({**where, "probe": "stamp-64"}, BASE)]})
+    found = recorded(store.source(), MEASURES["rtt"], "_infra", GRID, Known({}, at, {}))
+    shown = [(c.placement, c.probe, sorted(p)) for c, p in sorted(found.cells.items())]
+    assert shown == [
         ("local", "stamp-1400", ["near-a", "near-b"]),
         ("local", "stamp-64", ["near-a", "near-b"]),
         ("remote", "stamp-1400", ["far"]),
@@ -143,41 +167,35 @@ def test_paths_are_compared_within_their_placement_and_probe_class_alone() -> No
         ("unknown", "stamp-1400", ["unknown"]),
         ("unknown", "stamp-64", ["unknown"]),
     ]
-    assert [g.winner for g in groups if g.placement == "local"] == ["near-a", "near-a"]
-    assert all(g.pairs == [] and not g.enough_data for g in groups if g.placement != "local")
-
-
-def test_holm_corrects_over_all_pairs_of_a_metric() -> None:
-    rng = np.random.default_rng(41)
-    one = {"a": rng.normal(1.0, 0.1, 40), "b": rng.normal(1.08, 0.1, 40)}
-    ((alone,), family) = (
-        engine.compare_groups(MEASURES["rtt"], {("x", "p"): one}, 12, 0.95),
-        engine.compare_groups(
-            MEASURES["rtt"],
-            {("x", "p"): one, **{("y", str(i)): {"a": one["a"], "b": one["a"]} for i in range(20)}},
-            12,
-            0.95,
-        ),
-    )
-    mine = next(g for g in family if g.placement == "x")
-    assert mine.pairs[0].p_value == alone.pairs[0].p_value == alone.pairs[0].adjusted_p_value
-    assert mine.pairs[0].adjusted_p_value == pytest.approx(min(1.0, 21 * alone.pairs[0].p_value))
-
-
-def test_pairs_of_a_group_are_bounded() -> None:
-    paths = {f"path-{i:03}": BASE[:6] * (1.0 + i / 100) for i in range(MAX_PATHS + 8)}
-    pairs = engine.compare_group(MEASURES["rtt"], paths, 0.95)
-    assert len(pairs) == MAX_PATHS * (MAX_PATHS - 1) // 2
-
-
-def test_the_floor_of_loss_comes_from_what_was_sent() -> None:
-    sent = [
-        ({"path": "gre", "probe": "p"}, np.full(60, 100.0 / 60.0)),
-        ({"path": "idle", "probe": "p"}, np.zeros(60)),
+    runs = [
+        ({**where, "path": p, "probe": "bulk", "rate": r}, BASE) for p in "ab" for r in ("100Mbit", "200Mbit")
     ]
-    floors = engine.loss_floors(Store(**{"path:vigia_probe_sent:rate1m": sent}).source(), "_infra", GRID, {})
-    assert list(floors) == [("unknown", "p", "gre")]
-    assert floors[("unknown", "p", "gre")] == pytest.approx(3.0 / 6000, rel=0.02), "the rule of three"
+    many = {p: PathAttributes(machines="4") for p in "ab"}
+    store = Store(vigia_bulk_goodput_bytes_per_second=runs)
+    udp = recorded(store.source(), MEASURES["udp_throughput"], "_infra", GRID, Known({}, many, {}))
+    assert [(c.machines, c.probe, sorted(p)) for c, p in sorted(udp.cells.items())] == [
+        ("4", "bulk 100Mbit", ["a", "b"]),
+        ("4", "bulk 200Mbit", ["a", "b"]),
+    ], "rates are questions of their own, never averaged"
+
+
+def test_paths_of_a_cell_are_bounded() -> None:
+    where = {"src": "n1", "dst": "n2", "probe": "p"}
+    store = Store(**{RTT: [({**where, "path": f"path-{i:03}"}, BASE) for i in range(MAX_PATHS + 8)]})
+    found = recorded(store.source(), MEASURES["rtt"], "_infra", GRID, Known({}, {}, {}))
+    assert [len(p) for p in found.cells.values()] == [MAX_PATHS]
+
+
+def test_loss_is_read_as_counts() -> None:
+    where = {"src": "n1", "dst": "n2", "probe": "p"}
+    sent = [({**where, "path": "gre"}, np.full(60, 50.0)), ({**where, "path": "idle"}, np.zeros(60))]
+    lost = [({**where, "path": "gre"}, np.where(np.arange(60) == 7, 60.0, np.nan))]
+    store = Store(vigia_probe_sent_total=sent, vigia_probe_lost_total=lost)
+    found = recorded(store.source(), MEASURES["loss"], "_infra", GRID, Known({}, {}, {}))
+    (cell,) = found.cells
+    ratio = found.cells[cell]["gre"][("n1", "n2")]
+    assert ratio[7] == 1.0 and np.nansum(ratio) == 1.0, "never more than was sent"
+    assert np.isnan(found.cells[cell]["idle"][("n1", "n2")]).all()
 
 
 def test_interference_is_looked_for_where_a_tenant_has_probes() -> None:
@@ -214,26 +232,34 @@ def test_a_path_is_pinned_by_counters_of_its_two_ends_and_of_the_site() -> None:
         ("n2", "vigia_port_drops_total", "queue_full"),
         ("", "vigia_qdisc_drops_total", "eth0"),
     }
-    assert found.counters[0].name == "vigia_qdisc_drops_total", "it counted most"
+    assert found.counters[0].name == "vigia_port_drops_total", "it counted just what was lost"
 
 
 def test_an_evaluation_without_any_data_says_nothing() -> None:
     store = Store()
-    found = evaluate(store.source(), CONFIG, NOW)
-    assert (found.at, found.groups, found.loss_floors) == (NOW, [], {})
+    found = evaluate(store.source(), CONFIG, NOW, Ledger(terms(CONFIG)))
+    assert (found.at, found.findings, found.standings, found.paths, found.loss_floors) == (
+        NOW,
+        [],
+        [],
+        [],
+        {},
+    )
     assert not any((found.costs, found.speedups, found.interference, found.losses))
 
 
 def test_an_evaluation_that_fails_in_the_middle_is_none() -> None:
-    answers = Store(**{RTT: [({"path": "a", "probe": "p"}, BASE)]})
+    answers = Store(**{RTT: [({"path": p, "probe": "p", "src": "a", "dst": "b"}, BASE) for p in "ab"]})
     failing = iter([False] * 3 + [True] * 100)
 
     def sometimes(request: httpx.Request) -> httpx.Response:
         return httpx.Response(503, stream=httpx.ByteStream(b"")) if next(failing) else answers(request)
 
     source = Source(Prometheus("http://made.test", transport=httpx.MockTransport(sometimes)))
+    ledger = Ledger(terms(CONFIG))
     with pytest.raises(PrometheusError, match="answers 503 without a result"):
-        evaluate(source, CONFIG, NOW)
+        evaluate(source, CONFIG, NOW, ledger)
+    assert not ledger.book.findings(NOW, {}, 0.0), "nothing is half taken in"
 
 
 # Coincidence

@@ -9,8 +9,8 @@ import vigia_compare
 from vigia_catalog import CatalogueError, part_metrics
 from vigia_compare.evaluation import Evaluation
 from vigia_compare.exposition import Findings
-from vigia_compare.interference import ATTRIBUTED, INSUFFICIENT, OWN
-from vigia_compare.losses import COUNTERS, Pinned
+from vigia_compare.interference import ATTRIBUTED, INSUFFICIENT, LIKELY, OWN
+from vigia_compare.losses import COUNTERS, SOCKETS, VERDICTS, Pinned
 from vigia_compare.measures import MEASURES
 
 CODE = Code(vigia_compare)
@@ -20,13 +20,14 @@ def test_closed_labels() -> None:
     metrics = {m.name: m for m in part_metrics("compare")}
     emitted: dict[str, object] = {
         "vigia_compare_winner.tie": ("true", "false"),
-        "vigia_compare_interference_verdict.verdict": (ATTRIBUTED, OWN, INSUFFICIENT),
-        "vigia_compare_loss_verdict.verdict": CODE.returned("verdict"),
+        "vigia_compare_interference_verdict.verdict": (ATTRIBUTED, LIKELY, OWN, INSUFFICIENT),
+        "vigia_compare_interference_evidence.evidence": CODE.arguments("Clue", 0),
+        "vigia_compare_loss_verdict.verdict": VERDICTS,
         "vigia_compare_evaluations_total.result": CODE.arguments("evaluations.labels", 0),
     }
     for name, metric in metrics.items():
         if "counter" in metric.labels:
-            emitted[f"{name}.counter"] = COUNTERS
+            emitted[f"{name}.counter"] = [*COUNTERS, SOCKETS]
         if "metric" in metric.labels:
             units = {m.unit for m in MEASURES.values() if name.endswith(f"_{m.unit}")}
             emitted[f"{name}.metric"] = [m.name for m in MEASURES.values() if not units or m.unit in units]

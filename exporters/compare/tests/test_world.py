@@ -5,82 +5,112 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import replace
-from itertools import combinations
 from typing import Any
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from vigia_compare import cli, engine, report
+from vigia_compare import cli
 from vigia_compare.config import Config
-from vigia_compare.evaluation import Evaluation, evaluate
-from vigia_compare.measures import MEASURES
+from vigia_compare.evaluation import Evaluation, Ledger, evaluate, terms
+from vigia_compare.facts import FAST, STEP, details
+from vigia_compare.findings import EQUIVALENT, OPEN, Finding
+from vigia_compare.paths import Kind
+from vigia_compare.readings import Cell
 from vigia_compare.source import Memory, Source
-from vigia_compare.windows import Grid
+from vigia_compare.windows import CLOCK, Grid
 from vigia_prometheus import BadAnswer, Prometheus, Refused
-from vigia_statistics import Verdict
+from vigia_statistics.sequential import Scale
 
 from .costs import Cost, counting
+
+RTT = Cell("rtt", "remote", "", "stamp-64")
+
+
+def settings(world: Any, **more: Any) -> Config:
+    return Config.model_validate({"prometheus": world.url, "window": "60s", "period": "2h", **more})
 
 
 @pytest.fixture(scope="module")
 def found(world: Any) -> Evaluation:
-    config = Config(prometheus=world.url, window="60s", period="2h")  # type: ignore[arg-type]
+    config = settings(world)
     with Prometheus(world.url) as prometheus:
-        return evaluate(Source(prometheus), config, world.end + 20.0)
+        return evaluate(Source(prometheus), config, world.end + 20.0, Ledger(terms(config)))
 
 
-def group(found: Evaluation, metric: str) -> engine.Group:
-    (one,) = [g for g in found.groups if g.measure.name == metric]
-    return one
+def pairs(found: Evaluation, metric: str, kind: Kind) -> dict[tuple[str, str], Finding]:
+    return {(f.a, f.b): f for f in found.findings if f.cell.metric == metric and f.kind is kind}
 
 
 def test_windows_are_those_that_were_recorded(world: Any, found: Evaluation) -> None:
-    for summary in group(found, "rtt").paths:
+    shown = {p.path: p for p in found.paths if p.cell == RTT}
+    assert set(shown) == set(world.medians)
+    for path, summary in shown.items():
         assert summary.windows == 120
-        assert summary.values == pytest.approx(world.medians[summary.path], rel=1e-6), summary.path
+        assert summary.median.estimate == pytest.approx(np.median(world.medians[path]), rel=1e-6), path
 
 
-def test_every_verdict_is_that_of_scipy_on_the_raw_samples(world: Any, found: Evaluation) -> None:
-    pairs = {(c.a, c.b): c for c in group(found, "rtt").pairs}
-    assert len(pairs) == 15
-    for a, b in combinations(sorted(world.medians), 2):
+def test_like_competes_with_like_alone(found: Evaluation) -> None:
+    contests = {(f.a, f.b) for f in found.findings if f.kind is Kind.CONTEST and f.cell == RTT}
+    assert contests == {("ovs-gre", "ovs-vxlan"), ("ovs-gre", "twin-vxlan"), ("ovs-vxlan", "twin-vxlan")}
+    references = pairs(found, "rtt", Kind.REFERENCE)
+    assert {b for _, b in references} == {"direct"} and {a for a, _ in references} == set(
+        ["ipsec", "ovs-gre", "ovs-openflow", "ovs-vxlan", "twin-vxlan"]
+    )
+    elements = {(f.a, f.b, f.scale) for f in found.findings if f.kind is Kind.ELEMENT and f.cell == RTT}
+    assert elements == {
+        ("ipsec", "ovs-gre", Scale.DIFFERENCE),
+        ("ovs-openflow", "ovs-gre", Scale.DIFFERENCE),
+        ("ovs-openflow", "ovs-gre", Scale.RATIO),
+    }
+
+
+def test_verdicts_are_those_of_scipy_on_the_raw_samples(world: Any, found: Evaluation) -> None:
+    for (a, b), said in pairs(found, "rtt", Kind.CONTEST).items():
         x, y = world.medians[a], world.medians[b]
-        p = float(stats.mannwhitneyu(x, y).pvalue)
-        shift = float(np.median(np.subtract.outer(x, y)))
-        said = pairs[(a, b)]
+        p = float(stats.wilcoxon(x - y).pvalue)
+        assert said.ratio is not None and said.windows == 120 and said.hosts == 1
+        lower, ratio, upper = said.ratio
+        assert lower < float(np.exp(np.mean(np.log(x / y)))) < upper
+        assert ratio == pytest.approx(float(np.median(x) / np.median(y)), rel=0.02)
         if {a, b} == {"ovs-vxlan", "twin-vxlan"}:
-            assert p > 0.01
-            assert said.verdict is Verdict.TIE
+            assert p > 0.01 and said.verdict in (EQUIVALENT, OPEN)
         else:
-            assert p * 15 < 1e-6
-            assert said.verdict is (Verdict.A if shift < 0 else Verdict.B)
-        assert said.shift == pytest.approx(shift, abs=0.1e-6)
+            assert (
+                p < 1e-6 and said.verdict == "ovs-gre" and said.e_value >= said.needed == pytest.approx(20.0)
+            )
+            assert world.end - 7200.0 < said.since < world.end and said.began == pytest.approx(
+                world.end - 7200.0
+            )
+    for (a, b), cost in pairs(found, "rtt", Kind.REFERENCE).items():
+        assert (b, cost.verdict, cost.better) == ("direct", "costs", "direct")
+        lower, shift, upper = cost.shift
+        raw = float(np.mean(world.medians[a] - world.medians[b]))
+        assert lower < raw < upper and shift == pytest.approx(raw, rel=0.05), (a, b)
 
 
-def test_the_winner_needs_to_beat_all(found: Evaluation) -> None:
-    assert group(found, "rtt").winner == "direct"
-    assert group(found, "rtt").placement == "remote"
-    loss = group(found, "loss")
-    assert loss.winner is None and loss.enough_data, "four paths lose nothing"
-    verdicts = {(c.a, c.b): c.verdict for c in loss.pairs}
-    assert verdicts[("direct", "ovs-vxlan")] is Verdict.A
-    assert verdicts[("ovs-vxlan", "twin-vxlan")] is Verdict.TIE
-    assert verdicts[("direct", "ipsec")] is Verdict.TIE
+def test_the_winners_table(found: Evaluation) -> None:
+    cells = {s.cell.metric: s for s in found.standings}
+    rtt = cells["rtt"]
+    assert (rtt.winner, rtt.said, rtt.paths[0], rtt.ranks[0]) == ("ovs-gre", "ovs-gre", "ovs-gre", 1)
+    assert "direct" not in rtt.paths, "the underlay is no contestant"
+    assert rtt.ranks[1:] == [2, 2]
+    assert cells["loss"].winner == "ovs-gre", "the others lose every fiftieth probe"
+    assert cells["tcp_throughput"].paths == ["ovs-gre", "ovs-vxlan"]
+    assert all(s.decided == bool(s.winner or s.level) and 0.0 <= s.progress <= 1.0 for s in cells.values())
 
 
 def test_a_gauge_that_repeats_its_last_run_counts_runs(found: Evaluation) -> None:
-    throughput = group(found, "tcp_throughput")
-    assert throughput.winner == "ovs-gre"
-    (pair,) = throughput.pairs
-    assert pair.samples_a == 13, "two hours of runs of ten minutes, however often they were scraped"
-    assert pair.verdict is Verdict.A
+    ((_, pair),) = pairs(found, "tcp_throughput", Kind.CONTEST).items()
+    assert pair.windows <= 13, "two hours of runs of ten minutes, however often they were scraped"
+    assert (
+        pair.ratio is not None and pair.ratio[1] == pytest.approx(1.1, rel=0.05) and pair.ahead == "ovs-gre"
+    )
 
 
 def test_no_loss_has_a_floor(found: Evaluation) -> None:
-    assert found.loss_floors is not None
-    floor = found.loss_floors[("remote", "stamp-64", "direct")]
+    floor = found.loss_floors[(Cell("loss", "remote", "", "stamp-64"), "direct")]
     assert floor == pytest.approx(3.0 / 48_000, rel=0.02)
 
 
@@ -105,7 +135,10 @@ def test_the_flooder_is_named_and_the_bystander_is_not(found: Evaluation) -> Non
     (blue,) = found.interference
     assert (blue.node, blue.tenant, blue.measure) == ("n1", "blue", "loss")
     offender = blue.offender()
-    assert offender is not None and offender.name == "red"
+    assert offender is not None and offender.name == "red", "statistics say what is known as well"
+    assert blue.known is not None and blue.verdict() == ("attributed", "red")
+    assert {c.kind for c in blue.known.clues} == {"flood", "contract", "saturation", "coincidence"}
+    assert blue.known.end - blue.known.begin == pytest.approx(90.0, abs=10.0), "the last flood of the hour"
     assert offender.share > 0.5
     others = {c.name: c for c in blue.offenders}
     assert set(others) == {"red", "green"}
@@ -123,45 +156,61 @@ def test_loss_is_pinned_to_the_counter_that_counted_with_it(world: Any, found: E
 
 
 def test_a_tenant_that_is_not_there_has_nothing(world: Any) -> None:
-    config = Config(prometheus=world.url, tenant="nobody", window="60s", period="2h")  # type: ignore[arg-type]
+    config = settings(world, tenant="nobody")
     with Prometheus(world.url) as prometheus:
-        assert evaluate(Source(prometheus), config, world.end + 20.0).groups == []
+        nothing = evaluate(Source(prometheus), config, world.end + 20.0, Ledger(terms(config)))
+    assert not (nothing.findings or nothing.paths or nothing.standings)
 
 
-def test_few_windows_are_not_enough(world: Any) -> None:
-    grid = Grid.before(world.end, 60.0, 300.0)
-    with Prometheus(world.url) as prometheus:
-        known = engine.attributes(Source(prometheus), grid)
-        (few,) = engine.compare_measure(Source(prometheus), MEASURES["rtt"], "_infra", grid, known, 12, 0.95)
-    assert not few.enough_data
-    assert few.winner is None
-    assert {c.verdict for c in few.pairs} == {Verdict.NOT_ENOUGH_DATA}
-
-
-def cost_of(source: Source, config: Config, at: float, cost: Cost) -> tuple[Cost, Evaluation]:
+def cost_of(source: Source, config: Config, at: float, cost: Cost, ledger: Ledger) -> tuple[Cost, Evaluation]:
     """Evaluate, and return what that alone cost."""
     cost.clear()
-    evaluated = evaluate(source, config, at)
+    evaluated = evaluate(source, config, at, ledger)
     return replace(cost, texts=list(cost.texts)), evaluated
 
 
 def test_a_window_is_read_once_and_not_at_each_evaluation(world: Any) -> None:
     """Of 120 windows, and of the 60 of attribution, each further evaluation asks for the newest three."""
     config = Config(prometheus=world.url)
+    ledger = Ledger(terms(config))
+    ledger.book.fine_seen = world.end + 3600.0  # windows of seconds are a test of their own
     with counting(world.url) as (prometheus, cost):
         source = Source(prometheus, Memory())
-        first, _ = cost_of(source, config, world.end - 300.0 + 20.0, cost)
+        first, _ = cost_of(source, config, world.end - 300.0 + 20.0, cost, ledger)
         for minute in (4, 3, 2, 1):
             at = world.end - 60.0 * minute + 20.0
-            later, incremental = cost_of(source, config, at, cost)
+            later, _ = cost_of(source, config, at, cost, ledger)
             assert later.texts == first.texts, "the same questions about fewer windows"
             assert later.samples <= first.samples / 15.0, (later.samples, first.samples)
-        again, _ = cost_of(source, config, at + 10.0, cost)
-        assert again.questions == 1, "of the clock: no window has ended since"
-        whole, direct = cost_of(Source(prometheus), config, at, cost)
+        again, _ = cost_of(source, config, at + 10.0, cost, ledger)
+        clock, *steps = again.texts
+        by_step = (*FAST.values(), *details(["n1", "n2"]).values())
+        assert clock == CLOCK and set(steps) == {Grid(0.0, STEP, 1).question(t) for t in by_step}
+        assert again.samples <= first.samples / 200.0, (
+            "no window has ended since, but steps of five seconds have"
+        )
+        whole, _ = cost_of(Source(prometheus), config, at, cost, ledger)
     assert whole.samples == pytest.approx(first.samples, rel=0.1)
-    assert report.as_json(incremental) == report.as_json(direct)
-    assert first.questions <= 30
+    assert first.questions <= 50
+
+
+def test_evidence_that_grew_by_the_window_is_that_of_one_look(world: Any) -> None:
+    """And what was kept in between, as text, goes on where it was."""
+    config = settings(world, period="30m")
+    ledger = Ledger(terms(config))
+    with Prometheus(world.url) as prometheus:
+        for minutes in (60, 45, 44, 43, 20, 0):
+            at = world.end - 60.0 * minutes + 20.0
+            grown = evaluate(Source(prometheus), config, at, ledger)
+            ledger = Ledger.from_data(json.loads(json.dumps(ledger.as_data())), terms(config))
+        long = settings(world, period="90m")
+        once = evaluate(Source(prometheus), long, at, Ledger(terms(long)))
+    assert grown.end == once.end
+    for one, other in zip(grown.findings, once.findings, strict=True):
+        assert (one.a, one.b, one.verdict, one.since, one.windows) == (
+            other.a, other.b, other.verdict, other.since, other.windows
+        ), one  # fmt: skip
+        assert one.e_value == pytest.approx(other.e_value, rel=1e-6)
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
@@ -171,18 +220,54 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
 
 
 def test_report_prints_a_table_and_json(world: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = ("report", "--prometheus", world.url, "--since", "90m", "--window", "1m", "--metric", "rtt")
+    asked = ("report", "--prometheus", world.url, "--since", "90m", "--metric", "rtt")
     code, out, _ = run(capsys, *asked)
     assert code == 0
-    assert "rtt (lower is better), remote, stamp-64: direct" in out
-    assert "ovs-vxlan - twin-vxlan" in out and "tie" in out
-    assert "security esp" in out and "OpenFlow speed-up" in out
-    assert "red explains" in out and "pinned: vigia_port_drops_total queue_full" in out
+    assert "rtt (lower is better), remote, stamp-64: ovs-gre" in out
+    assert "winners" in out and "above the underlay" in out and "ovs-vxlan - twin-vxlan" in out
+    assert "security esp" in out and "OpenFlow speed-up" in out and " us " not in out
+    assert (
+        "blue on n1: hurt by red on n1 from " in out
+        and "its contract is 40.0 Mbit/s" in out
+        and "pinned: vigia_port_drops_total queue_full" in out
+    )
     code, out, _ = run(capsys, *asked, "--json")
     data = json.loads(out)
-    assert code == 0 and data["version"] == 1
-    assert data["comparisons"][0]["winner"] == "direct"
-    assert {p["verdict"] for p in data["comparisons"][0]["pairs"]} >= {"direct", "ovs-gre", "tie"}
+    assert code == 0 and data["version"] == 2
+    (rtt,) = data["comparisons"]
+    assert (rtt["winner"], rtt["decided"], rtt["machines"]) == ("ovs-gre", True, None)
+    assert {p["verdict"] for p in rtt["pairs"] if p["kind"] == "contest"} >= {"ovs-gre"}
+
+
+def test_the_past_is_what_was_recorded_then(world: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """Before the data nothing was measured; in their first minutes little was known."""
+    asked = ("report", "--prometheus", world.url, "--since", "30m", "--metric", "rtt", "--json")
+    for at, windows in ((world.end - 7200.0 - 60.0, 0), (world.end - 7200.0 + 380.0, 6)):
+        code, out, _ = run(capsys, *asked, "--at", f"{at:.0f}")
+        pairs = [p for c in json.loads(out)["comparisons"] for p in c["pairs"]]
+        assert code == 0 and {p["windows"] for p in pairs} == ({windows} if windows else set())
+    assert run(capsys, *asked, "--at", "3h")[0] == 0
+
+
+@pytest.mark.parametrize("moment", ["soon", "2026-13-01", "9h9", "1h from now", "2126-01-01"])
+def test_a_moment_that_is_none_is_named(moment: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run(capsys, "report", "--at", moment)
+    assert code == 2 and f"--at {moment}: is not " in err and len(err.splitlines()) == 1
+
+
+def test_without_a_service_the_command_line_says_so(world: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, "report", "--prometheus", world.url)
+    assert (code, out) == (1, "")
+    assert (
+        "vigia-compare said nothing at " in err and "write --since 1h" in err and len(err.splitlines()) == 1
+    )
+
+
+def test_paths_that_are_not_compared_are_no_good_end(world: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """A condition that nobody can answer does not hold, and does not fail to hold either."""
+    asked = ("report", "--prometheus", world.url, "--since", "90m", "--metric", "rtt")
+    code, _, err = run(capsys, *asked, "--fail-if", "ipsec:ovs-vxlan")
+    assert code == 1 and "--fail-if ipsec:ovs-vxlan: these two are not compared" in err
 
 
 @pytest.mark.parametrize(
@@ -237,7 +322,12 @@ def test_against_the_past(world: Any, capsys: pytest.CaptureFixture[str]) -> Non
         (["--fail-if", "nonsense"], "--fail-if nonsense: is no condition here; write A:B with two paths"),
         (["--fail-if", "a:b", "--against", "1d"], "with --against write worse"),
         (["--since", "soon"], "--since soon: is not a duration; write for example 30s, 15m, 1h or 1d"),
-        (["--since", "20s"], "--since: 20s is shorter than 12 windows of 60s; write at least 12m"),
+        (["--since", "20s"], "--since: 20s is shorter than 5 windows of 60s; write at least 5m"),
+        (
+            ["--since", "10m", "--against", "1d"],
+            "--since: 600s is shorter than 12 windows of 60s; write at least 12m",
+        ),
+        (["--window", "1m"], "--window: goes with --since or --against"),
         (["--tenant", 'x"} or up{'], "--tenant: is not a tenant"),
         (["--prometheus", "ftp://x"], "--prometheus: is not the URL of a Prometheus server"),
     ],

@@ -16,7 +16,7 @@ from vigia_service.errors import ServiceError
 from vigia_service.server.wsgi import CERTIFICATE
 from vigia_service.tokens import read_token
 
-__all__ = ["HEALTH", "PAGE_POLICY", "Ops", "blueprint", "from_foreign_page", "harden", "text"]
+__all__ = ["HEALTH", "PAGE_POLICY", "Ops", "blueprint", "from_foreign_page", "guarded", "harden", "text"]
 
 _log = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ def blueprint(ops: Ops) -> Blueprint:
         return Response(encode(ops.registry), content_type=content_type)
 
     if ops.reload is not None:
-        page = _reload_page(ops.reload, ops.reload_token_file)
+        page = guarded(_reload_page(ops.reload), ops.reload_token_file)
         pages.add_url_rule("/-/reload", "reload", page, methods=["POST"])
     return pages
 
@@ -110,20 +110,20 @@ def from_foreign_page() -> bool:
 
 
 def _refusal(token_file: Path | None) -> tuple[str, int] | None:
-    """Return why who asks may not reload, and the status; None for who may."""
+    """Return why who asks may change nothing, and the status; None for who may."""
     if from_foreign_page():
-        return "another site's page may not reload this program", 403
+        return "another site's page may change nothing here", 403
     if request.environ.get(CERTIFICATE):
         return None
     if token_file is None:
         return (
-            "who reloads has to be known: set reload_token_file, or require certificates, or send SIGHUP",
+            "who changes anything has to be known: set reload_token_file, or require certificates; to reload, send SIGHUP",
             403,
         )
     try:
         token = read_token(token_file, "reload_token_file")
     except ServiceError as e:
-        _log.error("cannot let anybody reload", extra={"err": str(e)})
+        _log.error("cannot tell who may change anything", extra={"err": str(e)})
         return "cannot read reload_token_file", 500
     scheme, _, shown = request.headers.get("Authorization", "").partition(" ")
     if scheme != "Bearer" or not token.matches(shown):
@@ -131,14 +131,23 @@ def _refusal(token_file: Path | None) -> tuple[str, int] | None:
     return None
 
 
-def _reload_page(reload: Callable[[], None], token_file: Callable[[], Path | None]) -> Callable[[], Response]:
-    def page() -> Response:
+def guarded(page: Callable[[], Response], token_file: Callable[[], Path | None]) -> Callable[[], Response]:
+    """Return a page that changes something: it asks who it is, by token or certificate, before it does."""
+
+    def known_only() -> Response:
         refused = _refusal(token_file())
-        if refused is not None:
-            answer = text(f"{refused[0]}\n", refused[1])
-            if refused[1] == 401:
-                answer.headers["WWW-Authenticate"] = "Bearer"
-            return answer
+        if refused is None:
+            return page()
+        answer = text(f"{refused[0]}\n", refused[1])
+        if refused[1] == 401:
+            answer.headers["WWW-Authenticate"] = "Bearer"
+        return answer
+
+    return known_only
+
+
+def _reload_page(reload: Callable[[], None]) -> Callable[[], Response]:
+    def page() -> Response:
         try:
             reload()
         except ServiceError as e:

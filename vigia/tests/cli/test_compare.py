@@ -28,7 +28,7 @@ def test_it_has_the_options_of_vigia_compare(vigia: Callable[..., Any]) -> None:
 @pytest.mark.parametrize(
     ("words", "passed"),
     [
-        ((), ["--prometheus", "URL", "--since", "3600.0s"]),
+        ((), ["--prometheus", "URL"]),
         (
             ("--since", "15m", "--window", "1m", "--json"),
             ["--prometheus", "URL", "--since", "900.0s", "--window", "60.0s", "--json"],
@@ -36,14 +36,15 @@ def test_it_has_the_options_of_vigia_compare(vigia: Callable[..., Any]) -> None:
         (
             ("--metric", "rtt", "--metric", "loss", "--fail-if", "a:b", "--tenant", "red", "--against", "1d"),
             [
-                *("--prometheus", "URL", "--since", "3600.0s", "--metric", "rtt", "--metric", "loss"),
+                *("--prometheus", "URL", "--metric", "rtt", "--metric", "loss"),
                 *("--fail-if", "a:b", "--tenant", "red", "--against", "86400.0s"),
             ],
         ),
         (
             ("--minimum-windows", "20"),
-            ["--prometheus", "URL", "--since", "3600.0s", "--minimum-windows", "20"],
+            ["--prometheus", "URL", "--minimum-windows", "20"],
         ),
+        (("--at", "2h"), ["--prometheus", "URL", "--at", "2h"]),
     ],
 )
 def test_what_is_asked_for_is_passed_on(

@@ -10,6 +10,7 @@ import re
 import sys
 import time
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ import click
 
 from vigia_compare import __version__
 from vigia_compare.conditions import condition
-from vigia_compare.limits import MINUTE
+from vigia_compare.limits import MAX_WINDOWS, MINUTE
 from vigia_compare.measures import MEASURES
 from vigia_service import cli as frame
 from vigia_service.cli import Checked, Program
@@ -76,8 +77,13 @@ cli = frame.command_line(PROGRAM)
 @click.option(
     "--prometheus", "url", default="http://127.0.0.1:9090", show_default=True, help="Server to ask."
 )
-@click.option("--since", default="1h", show_default=True, help="How far back to look.")
-@click.option("--window", help="Length of a window, whole minutes [default: period / 60, rounded up].")
+@click.option(
+    "--since", help="Count what was recorded this far back, and no more; default: say what the service says."
+)
+@click.option(
+    "--at", "moment", help="Of the past: 2026-01-31T12:00:00Z, Unix seconds, or how long ago, as 2h."
+)
+@click.option("--window", help="With --since, the length of a window, whole minutes.")
 @click.option(
     "--metric", "metrics", multiple=True, type=click.Choice(tuple(MEASURES)), help="Repeatable; default: all."
 )
@@ -87,7 +93,7 @@ cli = frame.command_line(PROGRAM)
     type=click.IntRange(5, 1000),
     default=12,
     show_default=True,
-    help="Windows that a path needs to be compared.",
+    help="Windows that a path needs to be compared with --against.",
 )
 @click.option("--against", help="Compare every path with itself this much earlier, for example 1d.")
 @click.option(
@@ -100,7 +106,8 @@ cli = frame.command_line(PROGRAM)
 @frame.as_json
 def report(  # noqa: PLR0913
     url: str,
-    since: str,
+    since: str | None,
+    moment: str | None,
     window: str | None,
     metrics: tuple[str, ...],
     tenant: str,
@@ -109,25 +116,34 @@ def report(  # noqa: PLR0913
     fail_if: tuple[str, ...],
     as_json: bool,
 ) -> int:
-    """Compare paths over a period and print the outcome."""
+    """Say which path is better, and how sure that is: what the service says, or what a period shows."""
     # What is wrong is refused before anything heavy is loaded.
     conditions = [condition(text, against is not None) for text in fail_if]
-    period = _seconds("--since", since)
-    length = (
-        _seconds("--window", window) if window is not None else MINUTE * math.ceil(period / 60.0 / MINUTE)
-    )
+    at = _moment(moment, time.time())
+    period = _seconds("--since", since) if since is not None else 3600.0
     earlier = _seconds("--against", against) if against is not None else None
+    most = 60.0 if earlier is not None else MAX_WINDOWS
+    length = (
+        _seconds("--window", window) if window is not None else MINUTE * math.ceil(period / most / MINUTE)
+    )
+    if earlier is not None and period < minimum_windows * length:
+        raise click.UsageError(
+            f"--since: {period:g}s is shorter than {minimum_windows} windows of {length:g}s; write at least "
+            f"{minimum_windows * length / MINUTE:g}m"
+        )
     config = _config(
         prometheus=url,
         tenant=tenant,
         period=f"{period}s",
         window=f"{length}s",
-        minimum_windows=minimum_windows,
         **({"metrics": list(metrics)} if metrics else {}),
     )
-    from vigia_compare.outcome import compared
+    if window is not None and since is None and against is None:
+        raise click.UsageError("--window: goes with --since or --against; the service's windows are its own")
+    from vigia_compare.outcome import Asked, compared
 
-    text, data, failed = compared(config, time.time(), earlier, conditions)
+    asked = Asked(at, since is not None, earlier, minimum_windows, conditions)
+    text, data, failed = compared(config, asked)
     click.echo(json.dumps(data) if as_json else text)
     for c in failed:
         sys.stderr.write(f"{PROGRAM.name}: --fail-if {c.text}: it is\n")
@@ -158,6 +174,27 @@ def _seconds(option: str, text: str) -> float:
     if not 1.0 <= seconds <= _LONGEST:
         raise click.UsageError(f"{option} {text}: is outside 1s to 366d; write for example 1h")
     return seconds
+
+
+def _moment(text: str | None, now: float) -> float:
+    """Return a moment of the past, Unix time. Raises click.UsageError."""
+    if text is None:
+        return now
+    ago = _DURATION.fullmatch(text)
+    try:
+        if ago is not None:
+            at = now - abs(float(ago[1])) * _UNITS[ago[2]]
+        elif re.fullmatch(r"[0-9]{9,11}(\.[0-9]{1,6})?", text):
+            at = float(text)
+        else:
+            parsed = datetime.fromisoformat(text)
+            at = (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        fix = "write for example 2026-01-31T12:00:00Z, 1800000000 or 2h"
+        raise click.UsageError(f"--at {text}: is not a moment; {fix}") from None
+    if not 0.0 < at <= now + 60.0:
+        raise click.UsageError(f"--at {text}: is not in the past; write for example 2h, for two hours ago")
+    return at
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -9,9 +9,9 @@ from typing import Annotated, Self
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from vigia_compare.limits import LEAST_WINDOWS, MAX_WINDOWS, MINUTE
+from vigia_compare.limits import LEAST_PERIOD, LEAST_WINDOWS, MAX_WINDOWS, MINUTE
 from vigia_compare.measures import MEASURES
-from vigia_config import Seconds, Strict, fault
+from vigia_config import Seconds, Strict, absolute, fault
 from vigia_config.tls import Tls
 from vigia_config.urls import base_url
 
@@ -92,7 +92,9 @@ class Config(Strict):
     window: Seconds = 60.0
     """Length of a window, the unit of the statistics: whole minutes, which is what Prometheus records."""
     period: Seconds = 7200.0
-    """How far back a comparison looks."""
+    """What is shown of each path, and how far back evidence begins where none was kept."""
+    state: Annotated[Path, absolute("/var/lib/vigia-compare/state.json")] | None = None
+    """File in which evidence outlives the program; none: it begins anew with the windows of a period."""
     attribution_window: Seconds = 60.0
     """Whole minutes as well: at least four scrapes of what the nodes count."""
     attribution_period: Seconds = 3600.0
@@ -104,17 +106,26 @@ class Config(Strict):
     """Time without a leader in Prometheus after which this replica leads; at least three scrapes."""
     timeout: Seconds = 10.0
     """How long Prometheus may take for one answer."""
-    minimum_windows: int = Field(default=12, ge=5, le=1000)
     confidence: float = Field(default=0.95, gt=0.5, lt=1.0)
+    """Probability that no verdict is wrong, ever, and that an interval holds at all times."""
+    margins: dict[str, Annotated[float, Field(gt=0.0, lt=1.0)]] = Field(default_factory=dict)
+    """Differences that do not matter, by metric: as a share, for loss as a difference of the ratios."""
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
         for window, period, least in (
-            ("window", "period", self.minimum_windows),
+            ("window", "period", LEAST_PERIOD),
             ("attribution_window", "attribution_period", LEAST_WINDOWS),
         ):
             _check(window, getattr(self, window), period, getattr(self, period), least)
+        for name in self.margins:
+            if name not in MEASURES:
+                raise fault(["margins", name], "is not a metric", f"write one of {', '.join(MEASURES)}")
         for name in ("every", "timeout", "takeover"):
             if getattr(self, name) < 0.5:
                 raise fault([name], "is shorter than 500ms", "write for example 10s")
         return self
+
+    def margin(self, metric: str) -> float:
+        """Return the difference of a metric that does not matter."""
+        return self.margins.get(metric, MEASURES[metric].margin)

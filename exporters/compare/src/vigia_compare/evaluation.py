@@ -3,15 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
-from vigia_compare import derived, engine, interference, losses
+import numpy as np
+
+from vigia_compare import derived, interference, losses, readings
 from vigia_compare.config import Config
+from vigia_compare.evidence import FINE_WINDOW, Book, Terms
+from vigia_compare.findings import Finding
+from vigia_compare.levels import Level, Levels
 from vigia_compare.measures import MEASURES
+from vigia_compare.paths import Known, attributes
+from vigia_compare.readings import Cell, Readings
 from vigia_compare.source import Source
+from vigia_compare.standings import Standing, standings
 from vigia_compare.windows import Grid
+from vigia_statistics import Interval, median_interval, minimum_detectable_loss
+from vigia_statistics.samples import Floats
 
-__all__ = ["Evaluation", "evaluate"]
+__all__ = ["Evaluation", "Ledger", "PathSummary", "evaluate", "renewed", "terms"]
+
+_STORED = 5.0
+"""Seconds after which a scrape is stored."""
+
+
+@dataclass(frozen=True)
+class PathSummary:
+    """One path's metric over the period."""
+
+    cell: Cell
+    path: str
+    windows: int
+    median: Interval
 
 
 @dataclass(frozen=True)
@@ -19,41 +42,131 @@ class Evaluation:
     """What one evaluation found."""
 
     at: float
-    groups: Sequence[engine.Group] = ()
-    loss_floors: Mapping[tuple[str, str, str], float] | None = None
+    findings: Sequence[Finding] = ()
+    standings: Sequence[Standing] = ()
+    paths: Sequence[PathSummary] = ()
+    levels: Sequence[Level] = ()
+    loss_floors: Mapping[tuple[Cell, str], float] = field(default_factory=dict)
     costs: Sequence[derived.Cost] = ()
     speedups: Sequence[derived.Speedup] = ()
     interference: Sequence[interference.Interference] = ()
     losses: Sequence[losses.Pinned] = ()
     end: float = 0.0
     """Unix time at which the newest window of the comparisons ends."""
+    news: bool = False
+    """Whether a path is so new that it should be looked at often."""
 
 
-def evaluate(source: Source, config: Config, now: float) -> Evaluation:
-    """Ask Prometheus and compute. Raises PrometheusError; then nothing is known."""
+def terms(config: Config) -> Terms:
+    """Return what evidence is counted under."""
+    margins = {name: config.margin(name) for name in config.metrics}
+    return Terms(round(1.0 - config.confidence, 12), config.window, config.tenant, margins)
+
+
+class Ledger:
+    """What grows by the window: evidence on pairs, and levels of single paths."""
+
+    def __init__(self, agreed: Terms, book: Book | None = None, levels: Levels | None = None) -> None:
+        self.book = book or Book(agreed)
+        self.levels = levels or Levels(agreed.margins)
+
+    def as_data(self) -> dict[str, object]:
+        """Return everything as JSON holds it."""
+        return {"evidence": self.book.as_data(), "levels": self.levels.as_data()}
+
+    @classmethod
+    def from_data(cls, data: object, agreed: Terms) -> Ledger:
+        """Go on where ``as_data`` stopped. Raises ValueError where data are not such, or of other terms."""
+        if not isinstance(data, dict) or set(data) != {"evidence", "levels"}:
+            raise ValueError("it is damaged: evidence or levels are missing")
+        book = Book.from_data(data["evidence"], agreed)
+        return cls(agreed, book, Levels.from_data(data["levels"], agreed.margins))
+
+    def reset(self, path: str = "") -> int:
+        """Begin anew with a path, or with all; return with how many pairs."""
+        self.levels.reset(path)
+        return self.book.reset(path)
+
+
+def evaluate(source: Source, config: Config, now: float, ledger: Ledger) -> Evaluation:
+    """Ask Prometheus and compute. Raises PrometheusError; then the ledger is as before."""
     end = source.last_recorded(now)
     grid = Grid.before(end, config.window, config.period)
     short = Grid.before(end, config.attribution_window, config.attribution_period)
-    known = engine.attributes(source, grid)
-    groups: list[engine.Group] = []
-    for name in config.metrics:
-        groups += engine.compare_measure(
-            source,
-            MEASURES[name],
-            config.tenant,
-            grid,
-            known,
-            config.minimum_windows,
-            config.confidence,
-        )
-    delays = [g for g in groups if g.measure.name == "rtt"]
+    known = attributes(source, grid)
+    new = ledger.book.news(known, now)
+    # All is asked for before anything is taken in: what fails in the middle is asked for again as a whole.
+    found = [readings.recorded(source, MEASURES[name], config.tenant, grid, known) for name in config.metrics]
+    fine = _finest(source, config, now, known, ledger.book)
+    harmed, lossy = interference.find(source, short, now), losses.find(source, short)
+    if fine:
+        ledger.book.take(fine, known, fine=True)
+        ledger.book.fine_seen = fine[0].grid.end
+    ledger.book.take(found, known, fine=False)
+    ledger.levels.take(found, known)
+    paths, usual = _summaries(found, config.confidence)
+    said = ledger.book.findings(now, usual, grid.start - grid.window)
     return Evaluation(
         at=now,
-        groups=groups,
-        loss_floors=engine.loss_floors(source, config.tenant, grid, known),
-        costs=[c for g in delays for c in derived.costs(g, known)],
-        speedups=[s for g in delays for s in derived.speedups(g, known, config.confidence)],
-        interference=interference.find(source, short),
-        losses=losses.find(source, short),
+        findings=said,
+        standings=standings(said),
+        paths=paths,
+        levels=ledger.levels.changed(now),
+        loss_floors=_loss_floors(found),
+        costs=derived.costs(said, known),
+        speedups=derived.speedups(said, known),
+        interference=harmed,
+        losses=lossy,
         end=grid.end,
+        news=new,
     )
+
+
+def _finest(source: Source, config: Config, now: float, known: Known, book: Book) -> list[Readings]:
+    """Read the windows of seconds that are new; none of a metric that has no raw series."""
+    end = (now - _STORED) // FINE_WINDOW * FINE_WINDOW
+    count = int(book.finest(end) // FINE_WINDOW)
+    if count < 1:
+        return []
+    grid = Grid(end, FINE_WINDOW, count)
+    asked = [MEASURES[name] for name in config.metrics if MEASURES[name].fine]
+    return [readings.finest(source.fresh, m, config.tenant, grid, known) for m in asked]
+
+
+def _summaries(
+    found: Sequence[Readings], confidence: float
+) -> tuple[list[PathSummary], dict[tuple[Cell, str], float]]:
+    """Return each path over the period, and its median by cell and path. Each pair of hosts counts alike."""
+    out: list[PathSummary] = []
+    for r in found:
+        for cell, paths in sorted(r.cells.items()):
+            for path, by_hosts in sorted(paths.items()):
+                values = _means(np.array(list(by_hosts.values())))
+                if values.size:
+                    interval = median_interval(values, confidence)
+                    out.append(PathSummary(cell, path, values.size, interval))
+    return out, {(p.cell, p.path): p.median.estimate for p in out}
+
+
+def _means(values: Floats) -> Floats:
+    known = np.isfinite(values)
+    count = known.sum(axis=0)
+    total = np.where(known, values, 0.0).sum(axis=0)
+    return np.asarray(total[count > 0] / count[count > 0])
+
+
+def _loss_floors(found: Sequence[Readings]) -> dict[tuple[Cell, str], float]:
+    """Return the minimum detectable loss by cell and path."""
+    sent = {
+        (cell, path): sum(float(np.nansum(v)) for v in by_hosts.values())
+        for r in found
+        for cell, paths in r.sent.items()
+        for path, by_hosts in paths.items()
+    }
+    return {key: minimum_detectable_loss(n) for key, n in sorted(sent.items()) if n > 0.0}
+
+
+def renewed(found: Evaluation, source: Source, config: Config, now: float) -> Evaluation:
+    """Return an evaluation with what is known by now of who hurts whom. Raises PrometheusError."""
+    short = Grid.before(found.end, config.attribution_window, config.attribution_period)
+    return replace(found, interference=interference.renewed(found.interference, source, now, short))

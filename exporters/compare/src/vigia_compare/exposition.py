@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from vigia_catalog import part_metrics
+from vigia_compare.attribution_report import Sample, interference_samples, loss_samples
 from vigia_compare.derived import Cost, Speedup
-from vigia_compare.engine import Group, PathSummary
-from vigia_compare.evaluation import Evaluation
-from vigia_compare.interference import Interference
-from vigia_compare.losses import Pinned
+from vigia_compare.evaluation import Evaluation, PathSummary
+from vigia_compare.findings import NO_COMMON_HOSTS, OPEN, Finding
+from vigia_compare.levels import Level
+from vigia_compare.measures import MEASURES
+from vigia_compare.paths import Kind
+from vigia_compare.readings import Cell
+from vigia_compare.standings import Standing
 from vigia_service.metrics import SelfMetrics
-from vigia_statistics import Comparison, Verdict
+from vigia_statistics.sequential import Scale
 
-__all__ = ["Findings", "Metrics", "verdict_text"]
+__all__ = ["Findings", "Metrics"]
 
 PART = "compare"
-MAX_COUNTERS = 5
-"""Counters exposed per lossy path, best first."""
-
-
-def verdict_text(c: Comparison) -> str:
-    """Return the better path's name, tie or not enough data."""
-    return {Verdict.A: c.a, Verdict.B: c.b}.get(c.verdict, c.verdict.value)
-
-
-Sample = tuple[str, tuple[str, ...], float]
 
 
 class Findings(Collector):
@@ -63,90 +58,105 @@ class Findings(Collector):
 def _samples(evaluation: Evaluation | None) -> Iterator[Sample]:
     if evaluation is None:
         return
-    for group in evaluation.groups:
-        yield from _group(group)
-    for (placement, probe, path), floor in (evaluation.loss_floors or {}).items():
-        yield "vigia_compare_minimum_detectable_loss_ratio", (placement, probe, path), floor
+    for standing in evaluation.standings:
+        yield from _standing(standing)
+    for summary in evaluation.paths:
+        yield from _path(summary)
+    for finding in evaluation.findings:
+        # A pair is a series once: what is told as a ratio as well is the speed-up below.
+        if finding.kind is Kind.CONTEST or finding.scale is Scale.DIFFERENCE or not _told_twice(finding):
+            yield from _pair(finding)
+    for (cell, path), floor in evaluation.loss_floors.items():
+        labels = (cell.placement, cell.machines, cell.probe, path)
+        yield "vigia_compare_minimum_detectable_loss_ratio", labels, floor
+    for level in evaluation.levels:
+        yield from _level(level)
+    yield from _figures(evaluation)
+    for found in evaluation.interference:
+        yield from interference_samples(found)
+    for lossy in evaluation.losses:
+        yield from loss_samples(lossy)
+
+
+def _figures(evaluation: Evaluation) -> Iterator[Sample]:
     for cost in evaluation.costs:
         yield from _cost(cost)
     for speedup in evaluation.speedups:
         yield from _speedup(speedup)
-    for found in evaluation.interference:
-        yield from _interference(found)
-    for lossy in evaluation.losses:
-        yield from _losses(lossy)
 
 
-def _group(group: Group) -> Iterator[Sample]:
-    key = (group.measure.name, group.placement, group.probe)
-    for summary in group.paths:
-        yield from _path(key, summary, group.measure.unit)
-    for c in group.pairs:
-        yield from _pair((*key, c.a, c.b), c, group.measure.unit)
-    if not group.pairs:
-        return
-    yield "vigia_compare_enough_data", key, float(group.enough_data)
-    best = group.winner
-    if best is not None:
-        yield "vigia_compare_winner", (*key, best, "false"), 1.0
-    elif group.enough_data:
-        yield "vigia_compare_winner", (*key, "", "true"), 1.0
+def _key(cell: Cell) -> tuple[str, ...]:
+    return (cell.metric, cell.placement, cell.machines, cell.probe)
 
 
-def _path(key: tuple[str, ...], summary: PathSummary, unit: str) -> Iterator[Sample]:
-    labels = (*key, summary.path)
+def _standing(standing: Standing) -> Iterator[Sample]:
+    key = _key(standing.cell)
+    yield "vigia_compare_decided", key, float(standing.decided)
+    yield "vigia_compare_progress_ratio", key, standing.progress
+    for path, rank in zip(standing.paths, standing.ranks, strict=True):
+        yield "vigia_compare_rank", (*key, path), float(rank)
+    if standing.winner:
+        yield "vigia_compare_winner", (*key, standing.winner, "false"), 1.0
+    for path in standing.level:
+        yield "vigia_compare_winner", (*key, path, "true"), 1.0
+
+
+def _path(summary: PathSummary) -> Iterator[Sample]:
+    labels, unit = (*_key(summary.cell), summary.path), MEASURES[summary.cell.metric].unit
     yield f"vigia_compare_median_{unit}", labels, summary.median.estimate
     yield f"vigia_compare_median_ci_lower_{unit}", labels, summary.median.lower
     yield f"vigia_compare_median_ci_upper_{unit}", labels, summary.median.upper
+    yield "vigia_compare_windows", labels, float(summary.windows)
 
 
-def _pair(labels: tuple[str, ...], c: Comparison, unit: str) -> Iterator[Sample]:
-    yield f"vigia_compare_shift_{unit}", labels, c.shift
-    yield f"vigia_compare_ci_lower_{unit}", labels, c.lower
-    yield f"vigia_compare_ci_upper_{unit}", labels, c.upper
-    yield f"vigia_compare_minimum_detectable_shift_{unit}", labels, c.minimum_detectable_shift
-    yield "vigia_compare_p_value", labels, c.adjusted_p_value
-    yield "vigia_compare_unadjusted_p_value", labels, c.p_value
-    yield "vigia_compare_welch_p_value", labels, c.welch_p_value
-    yield "vigia_compare_effect_size", labels, c.effect_size
-    yield "vigia_compare_samples", labels, float(min(c.samples_a, c.samples_b))
-    yield "vigia_compare_verdict", (*labels, verdict_text(c)), 1.0
+def _told_twice(f: Finding) -> bool:
+    return f.kind is Kind.ELEMENT and f.measure.unit == "seconds"
+
+
+def _pair(f: Finding) -> Iterator[Sample]:
+    labels = (*_key(f.cell), f.a, f.b)
+    yield "vigia_compare_verdict", (*labels, f.kind.value, f.verdict), 1.0
+    if f.verdict == NO_COMMON_HOSTS:
+        return
+    yield "vigia_compare_e_value", labels, f.e_value
+    yield "vigia_compare_equivalence_e_value", labels, f.e_equivalent
+    yield "vigia_compare_p_value", labels, min(1.0, 1.0 / f.e_value) if f.e_value > 0.0 else 1.0
+    yield "vigia_compare_samples", labels, float(f.windows)
+    yield "vigia_compare_hosts", labels, float(f.hosts)
+    yield "vigia_compare_evidence_since_timestamp_seconds", labels, f.began
+    if f.verdict != OPEN:
+        yield "vigia_compare_verdict_since_timestamp_seconds", labels, f.since
+    ends = ("ci_lower_", "", "ci_upper_")
+    for part, value in zip(ends, f.ratio or (), strict=False):
+        if math.isfinite(value):
+            yield f"vigia_compare_effect_{part}ratio", labels, value
+    for part, value in zip(("ci_lower", "shift", "ci_upper"), f.shift, strict=True):
+        if math.isfinite(value):
+            yield f"vigia_compare_{part}_{f.measure.unit}", labels, value
+
+
+def _level(level: Level) -> Iterator[Sample]:
+    direction = "worse" if level.change.worse else "better"
+    labels = (*_key(level.cell), level.path, *level.hosts, direction)
+    yield "vigia_compare_level_change_timestamp_seconds", labels, level.change.since
+    yield "vigia_compare_level_change_ratio", labels, level.change.estimate
 
 
 def _cost(cost: Cost) -> Iterator[Sample]:
-    labels = (cost.element, cost.path, cost.without, cost.placement, cost.probe)
-    yield "vigia_compare_element_cost_seconds", labels, cost.estimate
-    yield "vigia_compare_element_cost_ci_lower_seconds", labels, cost.lower
-    yield "vigia_compare_element_cost_ci_upper_seconds", labels, cost.upper
+    labels = (cost.element, cost.path, cost.without, cost.cell.placement, cost.cell.probe)
+    values = {"": cost.estimate, "ci_lower_": cost.lower, "ci_upper_": cost.upper}
+    for part, value in values.items():
+        if math.isfinite(value):
+            yield f"vigia_compare_element_cost_{part}seconds", labels, value
     if cost.rate is not None:
         yield "vigia_compare_element_rate_packets_per_second", labels, cost.rate
 
 
 def _speedup(s: Speedup) -> Iterator[Sample]:
-    labels = (s.path, s.baseline, s.placement, s.probe)
-    yield "vigia_compare_speedup_ratio", labels, s.ratio
-    yield "vigia_compare_speedup_ci_lower_ratio", labels, s.lower
-    yield "vigia_compare_speedup_ci_upper_ratio", labels, s.upper
-
-
-def _interference(found: Interference) -> Iterator[Sample]:
-    for candidate in found.offenders:
-        labels = (found.node, found.tenant, candidate.name)
-        yield "vigia_compare_interference_share_ratio", labels, candidate.share
-        yield "vigia_compare_interference_p_value", labels, candidate.p_value
-    if found.own is not None:
-        yield "vigia_compare_interference_own_share_ratio", (found.node, found.tenant), found.own.share
-    yield "vigia_compare_interference_verdict", (found.node, found.tenant, *found.verdict()), 1.0
-
-
-def _losses(lossy: Pinned) -> Iterator[Sample]:
-    path = (lossy.src, lossy.dst, lossy.path, lossy.tenant)
-    for c in lossy.counters[:MAX_COUNTERS]:
-        labels = (*path, c.node, c.name, c.detail)
-        yield "vigia_compare_loss_coincidence_ratio", labels, c.coincidence
-        yield "vigia_compare_loss_coincidence_p_value", labels, c.p_value
-        yield "vigia_compare_loss_coincident_packets", labels, c.packets
-    yield "vigia_compare_loss_verdict", (*path, lossy.verdict), 1.0
+    labels = (s.path, s.baseline, s.cell.placement, s.cell.probe)
+    for part, value in {"": s.ratio, "ci_lower_": s.lower, "ci_upper_": s.upper}.items():
+        if math.isfinite(value):
+            yield f"vigia_compare_speedup_{part}ratio", labels, value
 
 
 class Metrics:
@@ -160,6 +170,7 @@ class Metrics:
         self.duration = make.gauge("vigia_compare_evaluation_duration_seconds")
         self.last = make.gauge("vigia_compare_last_evaluation_timestamp_seconds")
         self.window = make.gauge("vigia_compare_window_seconds")
+        self.needed = make.gauge("vigia_compare_e_value_needed")
         self.leader = make.gauge("vigia_compare_leader")
         for result in ("ok", "error"):
             self.evaluations.labels(result)

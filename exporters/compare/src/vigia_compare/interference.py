@@ -1,21 +1,40 @@
-"""Who hurts whom: a tenant's bad windows against its own load and that of its node's other tenants."""
+"""Who hurts whom: by what is known of floods and contracts; where that says nothing, by what moves together.
+
+Statistics hold a tenant's bad windows against its own load and that of its node's other tenants.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from vigia_compare.blame import Blamed, blame, restrained
 from vigia_compare.coincidence import Candidate, explained_shares, left_by, rank
+from vigia_compare.facts import Facts, Key, Mask, gather, grid_at
 from vigia_compare.source import Source
-from vigia_compare.windows import Grid, Windowed, grown
+from vigia_compare.windows import Grid, Windowed, counted, grown
 from vigia_statistics.samples import Floats
 from vigia_statistics.selection import Indices
 
-__all__ = ["ATTRIBUTED", "INSUFFICIENT", "OWN", "Interference", "attribute", "excess", "find", "loads"]
+__all__ = [
+    "ATTRIBUTED",
+    "INSUFFICIENT",
+    "LIKELY",
+    "OWN",
+    "Interference",
+    "MinuteHarm",
+    "at_limit",
+    "attribute",
+    "excess",
+    "find",
+    "loads",
+    "renewed",
+]
 
 ATTRIBUTED = "attributed"
+LIKELY = "likely"
 OWN = "own traffic"
 INSUFFICIENT = "insufficient evidence"
 
@@ -29,7 +48,10 @@ SURGE = 2.0
 """An offender's load in the bad windows is at least this many times its usual."""
 
 _TENANTS = 'tenant!~"_.*"'
-_LOST = grown(f'vigia_probe_lost_total{{{_TENANTS},cause!~"send_error|local_overflow|reflector_overflow"}}')
+_LOST = counted(
+    f'vigia_probe_lost_total{{{_TENANTS},cause!~"send_error|local_overflow|reflector_overflow"}}',
+    "vigia-probe",
+)
 _PROBES = grown(f"vigia_probe_sent_total{{{_TENANTS}}}")
 
 LOSS = f"sum by (src, tenant) ({_LOST}) / (sum by (src, tenant) ({_PROBES}) > 0)"
@@ -53,8 +75,29 @@ COMMON = tuple(
 )
 """Load that is no tenant's: the operator's own ports, and the probe's bulk tests."""
 
-Key = tuple[str, str]
-"""Node and tenant."""
+_OFFERED = grown(f'vigia_port_bytes_total{{direction="from_tenant",{_TENANTS}}}')
+_CONTRACT = (
+    'max by (node, port, tenant) (vigia_isolation_guarantee_bytes_per_second{direction="from_tenant"})'
+)
+_BEYOND = f"{_OFFERED} - on (node, port, tenant) group_left () $seconds * {_CONTRACT}"
+BEYOND = f"sum by (node, tenant) (clamp_min({_BEYOND}, 0))"
+"""Bytes in a window beyond the contracts of a tenant's ports; there is none where no contract is known."""
+
+POLICED_SHARE = 0.1
+"""Share of what a tenant sends that is policed where it is limited; less is the end of a loan."""
+
+APART = 3
+"""Windows that may be good within one stretch of bad ones."""
+
+
+@dataclass(frozen=True)
+class MinuteHarm:
+    """What a tenant suffered, by windows of a minute."""
+
+    measure: str
+    grid: Grid
+    above: Floats
+    """Excess by window, shape (grid.count,); 0 where there is none."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +117,11 @@ class Interference:
     """The best of them whose load rose in the bad windows."""
     distinct: Candidate | None = None
     """The suspect again: what it explains beyond the other co-tenants as well."""
+    at_fault: bool = False
+    """Whether it flooded, or was limited, in all its stretches of bad windows."""
+    known: Blamed | None = None
+    """Who hurt it by what is known; goes before all of the above."""
+    harm: MinuteHarm | None = None
 
     def offender(self, alpha: float = 0.05) -> Candidate | None:
         """The co-tenant that the excess is attributed to: it must stand out from all others."""
@@ -83,7 +131,11 @@ class Interference:
         return self.suspect if stands_out else None
 
     def verdict(self, alpha: float = 0.05) -> tuple[str, str]:
-        """The answer, and the offender's name where it is ATTRIBUTED."""
+        """The answer, and the offender's name where it is ATTRIBUTED or LIKELY."""
+        if self.known is not None:
+            return ATTRIBUTED if self.known.certain else LIKELY, self.known.offender
+        if self.at_fault:
+            return OWN, ""
         offender = self.offender(alpha)
         if offender is not None:
             return ATTRIBUTED, offender.name
@@ -96,10 +148,86 @@ def _convincing(candidate: Candidate, alpha: float) -> bool:
     return candidate.p_value <= alpha and candidate.share >= LEAST_SHARE
 
 
-def find(source: Source, grid: Grid) -> list[Interference]:
-    """Look at every tenant on every node. Raises PrometheusError."""
+def find(source: Source, grid: Grid, now: float | None = None) -> list[Interference]:
+    """Look at every tenant on every node, at the end of a grid or later. Raises PrometheusError."""
     loss, delay = (_by(source.windows(e, grid), "src") for e in (LOSS, DELAY))
+    harms = dict(_harms(grid, loss, delay))
+    known = _gathered(source, grid.end if now is None else now, grid, harms)
+    found = _statistics(source, grid, loss, delay, _on_grid(known, grid))
+    with_harm = [replace(i, harm=harms.get((i.node, i.tenant))) for i in found]
+    return _merged(with_harm, blame(known, _by_step(harms, known.grid)))
+
+
+def renewed(found: Sequence[Interference], source: Source, now: float, grid: Grid) -> list[Interference]:
+    """Return what ``find`` returned with what is known by now; statistics stay. Raises PrometheusError."""
+    harms = {(i.node, i.tenant): i.harm for i in found if i.harm is not None}
+    known = _gathered(source, now, grid, harms)
+    return _merged([i for i in found if i.bad_windows], blame(known, _by_step(harms, known.grid)))
+
+
+def _gathered(source: Source, now: float, grid: Grid, harms: Mapping[Key, object]) -> Facts:
+    steps = grid_at(max(now, grid.end), grid.count * grid.window)
+    return gather(source, steps, [node for node, _ in harms])
+
+
+def _harms(
+    grid: Grid, loss: Mapping[Key, Floats], delay: Mapping[Key, Floats]
+) -> Iterator[tuple[Key, MinuteHarm]]:
+    """Yield what tenants suffered by windows of a minute; loss goes first."""
+    for key in sorted(set(loss) | set(delay)):
+        for measure, values, least in _measures(loss.get(key), delay.get(key)):
+            above = excess(values, least)
+            if above.any():
+                yield key, MinuteHarm(measure, grid, above)
+                break
+
+
+def _by_step(harms: Mapping[Key, MinuteHarm], steps: Grid) -> dict[Key, tuple[str, Floats]]:
+    out = {}
+    for key, harm in harms.items():
+        window = _windows(steps, np.arange(steps.count), harm.grid)
+        inside = (window >= 0) & (window < harm.grid.count)
+        severity = harm.above[np.clip(window, 0, harm.grid.count - 1)]
+        out[key] = harm.measure, np.where(inside, severity, 0.0)
+    return out
+
+
+def _windows(steps: Grid, at: Indices, grid: Grid) -> Indices:
+    """Return which windows of a grid steps are in; negative, or too large, for none."""
+    ends = steps.start + at * steps.window
+    return np.asarray(np.ceil((ends - grid.start) / grid.window - 1e-9), dtype=np.intp)
+
+
+def _merged(found: Sequence[Interference], blamed: Sequence[Blamed]) -> list[Interference]:
+    """Return the statistics' answers with what is known, and those that only the latter has."""
+    known = {(b.node, b.tenant): b for b in blamed}
+    out = {(i.node, i.tenant): replace(i, known=known.get((i.node, i.tenant))) for i in found}
+    for key, b in known.items():
+        if key not in out:
+            out[key] = Interference(b.node, b.tenant, b.measure, 0, None, [], known=b)
+    return [out[key] for key in sorted(out)]
+
+
+def _on_grid(known: Facts, grid: Grid) -> dict[Key, Mask]:
+    """Return the windows of a grid in which tenants flooded or were limited."""
+    out = {}
+    for key, mask in restrained(known).items():
+        window = _windows(known.grid, np.flatnonzero(mask), grid)
+        within = np.zeros(grid.count, dtype=bool)
+        within[window[(window >= 0) & (window < grid.count)]] = True
+        out[key] = within
+    return out
+
+
+def _statistics(
+    source: Source,
+    grid: Grid,
+    loss: Mapping[Key, Floats],
+    delay: Mapping[Key, Floats],
+    faults: Mapping[Key, Mask],
+) -> list[Interference]:
     sent, received, policed = (_rates(source, e, grid) for e in (SENT, RECEIVED, POLICED))
+    beyond = _by(source.windows(BEYOND, grid), "node")
     load = loads(sent, received, policed)
     common = [_rates(source, e, grid) for e in COMMON]
     out = []
@@ -108,11 +236,48 @@ def find(source: Source, grid: Grid) -> list[Interference]:
         own = here.pop(tenant, None)
         shared = [c[(node, "")] for c in common if (node, "") in c]
         found = attribute(
-            node, tenant, loss.get((node, tenant)), delay.get((node, tenant)), here, own, shared
+            node,
+            tenant,
+            loss.get((node, tenant)),
+            delay.get((node, tenant)),
+            here,
+            own,
+            shared,
+            within={t for t in here if _within(beyond.get((node, t)))},
+            at_fault=_own_doing((node, tenant), sent, policed, faults, grid.count),
         )
         if found is not None:
             out.append(found)
     return out
+
+
+def _within(beyond: Floats | None) -> bool:
+    """Whether a tenant is known never to have sent beyond its contract."""
+    return beyond is not None and bool(np.isfinite(beyond).any()) and not np.nan_to_num(beyond).any()
+
+
+def _own_doing(
+    key: Key,
+    sent: Mapping[Key, Floats],
+    policed: Mapping[Key, Floats],
+    faults: Mapping[Key, Mask],
+    count: int,
+) -> Mask:
+    """Return the windows in which a tenant flooded, or much of what it sent was policed, on whatever node."""
+    out = np.zeros(count, dtype=bool)
+    for (_, tenant), mask in faults.items():
+        if tenant == key[1]:
+            out |= mask
+    for (node, tenant), dropped in policed.items():
+        if tenant == key[1]:
+            out |= at_limit(_known(sent, (node, tenant)), dropped)
+    return out
+
+
+def at_limit(sent: Floats, policed: Floats) -> Mask:
+    """Return the windows in which a limit dropped much of what a tenant sent, shape of both."""
+    dropped = np.nan_to_num(policed)
+    return np.asarray((dropped > 0.0) & (dropped >= POLICED_SHARE * np.nan_to_num(sent)))
 
 
 def loads(
@@ -141,6 +306,12 @@ def _known(series: Mapping[Key, Floats], key: Key) -> Floats:
     return np.asarray(np.nan_to_num(series.get(key, np.zeros(1))))
 
 
+def _measures(loss: Floats | None, delay: Floats | None) -> list[tuple[str, Floats, float]]:
+    """Return what is measured, with the least that is bad; loss first."""
+    both = (("loss", loss, 0.01), ("delay", delay, 0.002))
+    return [(name, values, least) for name, values, least in both if values is not None]
+
+
 def attribute(  # noqa: PLR0913
     node: str,
     tenant: str,
@@ -149,26 +320,45 @@ def attribute(  # noqa: PLR0913
     others: Mapping[str, Floats],
     own: Floats | None = None,
     common: Sequence[Floats] = (),
+    within: Collection[str] = (),
+    at_fault: Mask | None = None,
 ) -> Interference | None:
     """Attribute a tenant's excess to its co-tenants; None while nothing is bad.
 
     Loss goes first: while probes are lost, the delay of those that arrive says
     little. Only windows in which both the tenant's probes and the node's traffic
     were known count: before that nothing moved, harm and traffic alike, and that
-    alone would look like a coincidence.
+    alone would look like a coincidence. Co-tenants ``within`` their contracts
+    explain what they explain and are never named. Stretches of bad windows in
+    which the tenant was ``at_fault`` itself are its own doing.
     """
-    for measure, values, least in (("loss", loss, 0.01), ("delay", delay, 0.002)):
-        if values is None:
-            continue
+    for measure, values, least in _measures(loss, delay):
         span = _usable(values, [*others.values(), *([] if own is None else [own])])
         above = excess(values[span], least)
         bad = int((above > 0.0).sum())
+        if bad and at_fault is not None:
+            above = np.where(_stretches(above > 0.0, at_fault[span]), 0.0, above)
+            if not above.any():
+                return Interference(node, tenant, measure, bad, None, [], at_fault=True)
+            bad = int((above > 0.0).sum())
         if bad:
             loads_known = {t: np.nan_to_num(v[span]) for t, v in others.items()}
             mine = [] if own is None else [np.nan_to_num(own[span])]
             shared = [np.nan_to_num(v[span]) for v in common]
-            return Interference(node, tenant, measure, bad, *_explain(above, loads_known, mine, shared))
+            return Interference(
+                node, tenant, measure, bad, *_explain(above, loads_known, mine, shared, within)
+            )
     return None
+
+
+def _stretches(bad: Mask, at_fault: Mask) -> Mask:
+    """Return the stretches of bad windows, nearer than APART to each other, of which one is at fault."""
+    out = np.zeros(bad.size, dtype=bool)
+    at = np.flatnonzero(bad)
+    for run in np.split(at, np.flatnonzero(np.diff(at) > APART) + 1) if at.size else []:
+        stretch = slice(int(run[0]), int(run[-1]) + 1)
+        out[stretch] = bad[stretch] & at_fault[stretch].any()
+    return out
 
 
 def _usable(values: Floats, traffic: Sequence[Floats]) -> Indices:
@@ -182,12 +372,16 @@ def _usable(values: Floats, traffic: Sequence[Floats]) -> Indices:
 
 
 def _explain(
-    above: Floats, others: Mapping[str, Floats], mine: Sequence[Floats], shared: Sequence[Floats]
+    above: Floats,
+    others: Mapping[str, Floats],
+    mine: Sequence[Floats],
+    shared: Sequence[Floats],
+    within: Collection[str],
 ) -> tuple[Candidate | None, list[Candidate], Candidate | None, Candidate | None]:
     """Return own load beyond others', the co-tenants ranked, the suspect, and it beyond the rest."""
     ranked = _beyond([*mine, *shared], above, others)
     own = _beyond([*others.values(), *shared], above, dict(zip(["own"], mine, strict=False)))
-    suspect = next((c for c in ranked if _surges(others[c.name], above)), None)
+    suspect = next((c for c in ranked if c.name not in within and _surges(others[c.name], above)), None)
     distinct: list[Candidate] = []
     if suspect is not None:
         rivals = [v for t, v in others.items() if t != suspect.name]

@@ -2,46 +2,84 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from vigia_compare.coincidence import Candidate, rank, rank_correlation
+from vigia_compare.coincidence import rank, rank_correlation
 from vigia_compare.limits import LEAST_WINDOWS
 from vigia_compare.source import Source
-from vigia_compare.windows import Grid, grown
+from vigia_compare.windows import Grid, counted, grown
 from vigia_statistics.samples import Floats
 
-__all__ = ["COUNTERS", "Counter", "Pinned", "find", "pin"]
+__all__ = ["COUNTERS", "VERDICTS", "Counter", "Pinned", "find", "pin"]
+
+VERDICTS = PINNED, UNCLEAR, UNSEEN, ELSEWHERE = (
+    "pinned",
+    "insufficient evidence",
+    "no counter",
+    "not on these hosts",
+)
 
 _KEY = ("src", "dst", "path", "tenant")
 
-_PROBES = grown('vigia_probe_lost_total{cause!~"send_error|local_overflow|reflector_overflow"}')
+_SOCKETS = {"send_error": "src", "local_overflow": "src", "reflector_overflow": "dst"}
+"""Causes of loss that the probe itself knows, and at which end that is; no network loses these."""
 
-LOST = f"sum by (src, dst, path, tenant) ({_PROBES})"
+SOCKETS = "vigia_probe_lost_total"
+"""The counter of these."""
 
-_PLACES: Mapping[str, str] = {
-    "vigia_port_drops_total": "node, reason",
-    "vigia_isolation_policed_packets_total": "node",
-    "vigia_qdisc_drops_total": "node, device",
-    "vigia_ovs_port_drops_total": "node, device",
-    'vigia_ovs_datapath_lookups_total{result="lost"}': "node, result",
-    "vigia_reflector_overflow_total": "node",
-    "node_softnet_dropped_total": "node",
-    "node_qdisc_drops_total": "node, device",
-    "node_network_receive_drop_total": "node, device",
-    "node_network_transmit_drop_total": "node, device",
+LOST = f"sum by (src, dst, path, tenant, cause) ({counted('vigia_probe_lost_total', 'vigia-probe')})"
+
+_EXPORTER, _ENFORCER, _PROBE = "vigia-exporter", "vigia-enforcer", "vigia-probe"
+
+_PLACES: Mapping[str, tuple[str, str]] = {
+    # where it counts, at most one label beside node and tenant; and who exports it, if only once it counts
+    "vigia_port_drops_total": ("node, tenant, reason", _EXPORTER),
+    "vigia_isolation_policed_packets_total": ("node, tenant", _ENFORCER),
+    "vigia_isolation_refused_packets_total": ("node, tenant", _ENFORCER),
+    "vigia_openflow_meter_drops_total": ("node, meter", _EXPORTER),
+    "vigia_openflow_queue_drops_total": ("node, device", _EXPORTER),
+    "vigia_qdisc_drops_total": ("node, device", _EXPORTER),
+    "vigia_ovs_port_drops_total": ("node, device", _EXPORTER),
+    'vigia_ovs_datapath_lookups_total{result="lost"}': ("node, result", _EXPORTER),
+    "vigia_reflector_overflow_total": ("node", _PROBE),
+    "node_softnet_dropped_total": ("node", ""),
+    "node_qdisc_drops_total": ("node, device", ""),
+    "node_network_receive_drop_total": ("node, device", ""),
+    "node_network_transmit_drop_total": ("node, device", ""),
 }
+
+_MISSED = (
+    f"sum by (node, table) ({grown('vigia_openflow_table_lookups_total')}) "
+    f"- sum by (node, table) ({grown('vigia_openflow_table_matched_total')})"
+)
 
 COUNTERS: Mapping[str, str] = {
-    counter.partition("{")[0]: f"sum by ({place}) ({grown(counter)})" for counter, place in _PLACES.items()
+    **{
+        counter.partition("{")[0]: f"sum by ({place}) ({counted(counter, job) if job else grown(counter)})"
+        for counter, (place, job) in _PLACES.items()
+    },
+    "vigia_openflow_table_lookups_total": _MISSED,  # that matched no flow
 }
-"""Drop counters, with the labels that tell where: at most one beside the node."""
+"""Drop counters, with the labels that tell where: at most one beside the node and the tenant."""
 
-_DETAILS = ("reason", "device", "result")
+_DETAILS = ("reason", "device", "result", "meter", "table")
+
+SEEN = (
+    'min by (node) (vigia_exporter_collector_success{collector=~"bpf|kerneldrops|netdev|qdisc"}) '
+    'and on (node) vigia_exporter_collector_success{collector="kerneldrops"}'
+)
+"""1 where everything that a host drops is counted."""
 
 LEAST_CORRELATION = 0.3
+
+LEAST_COVERED, COVERED = 0.5, 0.9
+"""Share of the losses that a counter must have counted: beside statistics, and without."""
+
+Place = tuple[str, str, str]
+"""Node, counter, and its detail."""
 
 
 @dataclass(frozen=True)
@@ -52,11 +90,22 @@ class Counter:
     """Empty for a counter of the whole site."""
     name: str
     detail: str
-    """Reason, device, or result of a look-up."""
+    """Reason, device, cause, table, meter, or result of a look-up."""
     coincidence: float
     p_value: float
+    """1 with too few windows to tell."""
     packets: float
     """What it counted in the lossy windows."""
+    covered: float = 1.0
+    """Share of the losses that it can have counted: what it counted then beyond its usual."""
+    alone: bool = False
+    """Whether it counted when probes were lost and hardly at any other time."""
+
+    @property
+    def fits(self) -> bool:
+        """Whether the losses are pinned to it."""
+        together = self.p_value <= 0.05 and self.coincidence >= LEAST_CORRELATION
+        return (together and self.covered >= LEAST_COVERED) or (self.alone and self.covered >= COVERED)
 
 
 @dataclass(frozen=True)
@@ -72,40 +121,58 @@ class Pinned:
     counters: Sequence[Counter]
     known: int = LEAST_WINDOWS
     """Windows from the first to the last that the path's losses are known of."""
+    seen: bool = False
+    """Whether all that both hosts drop was counted while probes were lost."""
 
     @property
     def verdict(self) -> str:
-        """Pinned, insufficient evidence, or no counter where none counted anything."""
-        if not self.counters:
-            return "no counter" if self.known >= LEAST_WINDOWS else "insufficient evidence"
-        best = self.counters[0]
-        fits = best.p_value <= 0.05 and best.coincidence >= LEAST_CORRELATION
-        return "pinned" if fits else "insufficient evidence"
+        """Pinned; not on these hosts, whose counters were all there and too small; or what lacks."""
+        if self.counters and self.counters[0].fits:
+            return PINNED
+        if self.seen and sum(c.covered for c in self.counters) < LEAST_COVERED:
+            return ELSEWHERE
+        return UNSEEN if not self.counters and self.known >= LEAST_WINDOWS else UNCLEAR
 
 
 def find(source: Source, grid: Grid) -> list[Pinned]:
     """Look at every path that lost probes. Raises PrometheusError."""
-    lossy = [([s.labels.get(k, "") for k in _KEY], s.values) for s in source.windows(LOST, grid)]
-    lossy = [(key, values) for key, values in lossy if np.nansum(values) >= 1.0]
+    lossy: dict[tuple[str, ...], dict[str, Floats]] = {}
+    for s in source.windows(LOST, grid):
+        lossy.setdefault(tuple(s.labels.get(k, "") for k in _KEY), {})[s.labels.get("cause", "")] = s.values
+    lossy = {k: causes for k, causes in lossy.items() if sum(np.nansum(v) for v in causes.values()) >= 1.0}
     if not lossy:
         return []
-    counters = _counters(source, grid)
+    counters = list(_counters(source, grid))
+    seen = {s.labels.get("node", ""): s.values == 1.0 for s in source.windows(SEEN, grid)}
     out = []
-    for (src, dst, path, tenant), lost in lossy:
-        near = {k: v for k, v in counters.items() if k[0] in (src, dst, "")}
-        out.append(pin(src, dst, path, tenant, lost, near))
+    for (src, dst, path, tenant), causes in sorted(lossy.items()):
+        near: dict[Place, Floats] = {}
+        for place, owner, values in counters:
+            # What others lose at their own ports is theirs, whenever that is.
+            if place[0] in (src, dst, "") and (owner in ("", tenant) or owner.startswith("_")):
+                near[place] = near.get(place, 0.0) + values
+        sockets = {c: np.nan_to_num(v) for c, v in causes.items() if c in _SOCKETS}
+        lost = _together([v for c, v in causes.items() if c not in _SOCKETS], grid.count)
+        hosts = [seen.get(host, np.zeros(grid.count, dtype=bool)) for host in {src, dst}]
+        everywhere = np.logical_and.reduce(hosts)
+        out.append(pin(src, dst, path, tenant, lost, near, sockets, bool(everywhere[lost > 0.0].all())))
     return out
 
 
-def _counters(source: Source, grid: Grid) -> dict[tuple[str, str, str], Floats]:
-    found: dict[tuple[str, str, str], Floats] = {}
+def _together(values: Sequence[Floats], count: int) -> Floats:
+    """Return sums of what is known; NaN where nothing is."""
+    known = np.array(values).reshape(-1, count)
+    return np.where(np.isfinite(known).any(axis=0), np.nansum(known, axis=0), np.nan)
+
+
+def _counters(source: Source, grid: Grid) -> Iterator[tuple[Place, str, Floats]]:
+    """Yield the counters that counted, with the tenant that owns the place, if any."""
     for name, expression in COUNTERS.items():
         for s in source.windows(expression, grid):
             values = np.nan_to_num(s.values)
             if values.sum() > 0.0:
                 detail = next((s.labels[k] for k in _DETAILS if s.labels.get(k)), "")
-                found[(s.labels.get("node", ""), name, detail)] = values
-    return found
+                yield (s.labels.get("node", ""), name, detail), s.labels.get("tenant", ""), values
 
 
 def pin(  # noqa: PLR0913
@@ -114,23 +181,79 @@ def pin(  # noqa: PLR0913
     path: str,
     tenant: str,
     lost: Floats,
-    near: Mapping[tuple[str, str, str], Floats],
+    near: Mapping[Place, Floats],
+    sockets: Mapping[str, Floats] | None = None,
+    seen: bool = False,
 ) -> Pinned:
-    """Rank the counters near a path by their coincidence with its losses, shape (windows,) each.
+    """Rank the counters near a path by how they fit its losses, shape (windows,) each.
 
-    Windows before the path was measured do not count: nothing was lost and
-    nothing counted then, which alone would look like a coincidence.
+    ``sockets`` are losses that the probe itself knows the socket of, by cause. Windows before the path was
+    measured do not count: nothing was lost and nothing counted then, which alone would look like a
+    coincidence.
     """
     known = np.flatnonzero(np.isfinite(lost))
     span = slice(int(known[0]), int(known[-1]) + 1) if known.size else slice(0)
     lost = np.nan_to_num(lost[span])
-    joined = {"\0".join(key): values[span] for key, values in near.items()}
-    ranked: Sequence[Candidate] = rank(lost, joined, rank_correlation)
+    at_sockets = {c: v for c, v in (sockets or {}).items() if v.sum() > 0.0}
+    total = float(lost.sum()) + sum(float(v.sum()) for v in at_sockets.values())
+    bad = int((lost > 0.0).sum())
+    if at_sockets and sum(float(v.sum()) for v in at_sockets.values()) >= LEAST_COVERED * total:
+        lossy = int((np.sum(list(at_sockets.values()), axis=0) > 0.0).sum())
+        return Pinned(
+            src, dst, path, tenant, total, max(bad, lossy), _at(at_sockets, src, dst), known.size, seen
+        )
+    counters = [] if not bad else _ranked(lost, {place: values[span] for place, values in near.items()})
+    return Pinned(src, dst, path, tenant, total, bad, counters, lost.size, seen)
+
+
+def _at(sockets: Mapping[str, Floats], src: str, dst: str) -> list[Counter]:
+    """Return the counters of sockets, which count nothing but the losses themselves."""
+    ends = {"src": src, "dst": dst}
+    found = [
+        Counter(ends[_SOCKETS[cause]], SOCKETS, cause, 1.0, 1.0, float(values.sum()), 1.0, True)
+        for cause, values in sockets.items()
+    ]
+    return sorted(found, key=lambda c: -c.packets)
+
+
+def _ranked(lost: Floats, near: Mapping[Place, Floats]) -> list[Counter]:
+    coincidences = _coincidences(lost, near)
     bad = lost > 0.0
-    counters = []
-    for candidate in ranked:
+    # A program is scraped up to 15 s after another: what is lost in one window may be counted in the next.
+    wide = bad.copy()
+    wide[1:] |= bad[:-1]
+    wide[:-1] |= bad[1:]
+    out = []
+    for place, values in near.items():
+        coincidence, p = coincidences.get(place, (0.0, 1.0))
+        usual = float(np.median(values[~wide])) if (~wide).any() else 0.0
+        surplus = float(np.maximum(values[wide] - usual, 0.0).sum())
+        with_it = float(values[wide].sum()) / max(float(values.sum()), 1e-9)
+        every = float(lost[bad & (_nearby(values) > 0.0)].sum()) / float(lost.sum())
+        alone = with_it >= COVERED and every >= COVERED and not wide.all()
+        covered = min(1.0, surplus / float(lost.sum()))
+        out.append(Counter(*place, coincidence, p, float(values[bad].sum()), covered, alone))
+    total = float(lost.sum())
+    return sorted(
+        out, key=lambda c: (not c.fits, -c.coincidence, abs(np.log(max(c.packets, 0.5) / total)), *_name(c))
+    )
+
+
+def _name(c: Counter) -> tuple[str, str, str]:
+    return c.name, c.node, c.detail
+
+
+def _nearby(values: Floats) -> Floats:
+    out = values.copy()
+    out[1:] = np.maximum(out[1:], values[:-1])
+    out[:-1] = np.maximum(out[:-1], values[1:])
+    return out
+
+
+def _coincidences(lost: Floats, near: Mapping[Place, Floats]) -> dict[Place, tuple[float, float]]:
+    """Return each counter's rank correlation with the losses, and its p-value."""
+    out = {}
+    for candidate in rank(lost, {"\0".join(p): v for p, v in near.items()}, rank_correlation):
         node, name, detail = candidate.name.split("\0")
-        packets = float(joined[candidate.name][bad].sum())
-        counters.append(Counter(node, name, detail, candidate.share, candidate.p_value, packets))
-    counters.sort(key=lambda c: (-c.coincidence, -c.packets, c.name, c.node, c.detail))
-    return Pinned(src, dst, path, tenant, float(lost.sum()), int(bad.sum()), counters, lost.size)
+        out[(node, name, detail)] = (candidate.share, candidate.p_value)
+    return out

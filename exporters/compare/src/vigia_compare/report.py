@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
-from vigia_compare.engine import Group
-from vigia_compare.evaluation import Evaluation
-from vigia_compare.exposition import verdict_text
-from vigia_compare.interference import INSUFFICIENT, OWN, Interference
-from vigia_statistics import Comparison
+from vigia_compare.attribution_report import interference_json, interference_text, loss_json, loss_text
+from vigia_compare.evaluation import Evaluation, PathSummary
+from vigia_compare.findings import EQUIVALENT, NO_COMMON_HOSTS, OPEN, Finding, spelled
+from vigia_compare.measures import MEASURES
+from vigia_compare.paths import Kind
+from vigia_compare.readings import Cell
+from vigia_compare.standings import Standing
 from vigia_text import numbers
 from vigia_text.tables import table
 from vigia_text.terminal import clean
@@ -18,73 +22,92 @@ __all__ = ["as_json", "as_text"]
 
 
 def as_json(evaluation: Evaluation) -> dict[str, Any]:
-    """Return an evaluation as data, in base units."""
+    """Return an evaluation as data, in base units; null stands for what is not known or has no bound."""
     return {
-        "version": 1,
+        "version": 2,
         "at": evaluation.at,
         "end": evaluation.end,
-        "comparisons": [_group_json(g) for g in evaluation.groups],
+        "comparisons": [_cell_json(cell, evaluation) for cell in _cells(evaluation)],
+        "changes_of_level": [
+            {
+                **_where(c.cell),
+                "path": c.path,
+                "src": c.hosts[0],
+                "dst": c.hosts[1],
+                "since": c.change.since,
+                "found": c.change.at,
+                "worse": c.change.worse,
+                "change": c.change.estimate,
+            }
+            for c in evaluation.levels
+        ],
         "minimum_detectable_loss": [
-            {"placement": placement, "probe": probe, "path": path, "ratio": ratio}
-            for (placement, probe, path), ratio in (evaluation.loss_floors or {}).items()
+            {
+                "placement": cell.placement,
+                "machines": cell.machines or None,
+                "probe": cell.probe,
+                "path": path,
+                "ratio": ratio,
+            }
+            for (cell, path), ratio in evaluation.loss_floors.items()
         ],
         "elements": [
             {
                 "element": c.element,
                 "path": c.path,
                 "without": c.without,
-                "placement": c.placement,
-                "probe": c.probe,
-                "cost_seconds": [c.lower, c.estimate, c.upper],
+                "placement": c.cell.placement,
+                "probe": c.cell.probe,
+                "cost_seconds": _finite((c.lower, c.estimate, c.upper)),
                 "packets_per_second": c.rate,
             }
             for c in evaluation.costs
         ],
         "speedups": [
-            {"path": s.path, "baseline": s.baseline, "probe": s.probe, "ratio": [s.lower, s.ratio, s.upper]}
+            {
+                "path": s.path,
+                "baseline": s.baseline,
+                "placement": s.cell.placement,
+                "probe": s.cell.probe,
+                "ratio": _finite((s.lower, s.ratio, s.upper)),
+            }
             for s in evaluation.speedups
         ],
-        "interference": [
-            {
-                "node": i.node,
-                "tenant": i.tenant,
-                "measure": i.measure,
-                "bad_windows": i.bad_windows,
-                "verdict": i.verdict()[0],
-                "offender": i.verdict()[1] or None,
-                "own": {"share": i.own.share, "p_value": i.own.p_value} if i.own else None,
-                "candidates": [
-                    {"tenant": c.name, "share": c.share, "p_value": c.p_value} for c in i.offenders
-                ],
-            }
-            for i in evaluation.interference
-        ],
-        "losses": [
-            {
-                "src": p.src,
-                "dst": p.dst,
-                "path": p.path,
-                "tenant": p.tenant,
-                "lost": p.lost,
-                "lossy_windows": p.lossy_windows,
-                "verdict": p.verdict,
-                "counters": [vars(c) for c in p.counters[:5]],
-            }
-            for p in evaluation.losses
-        ],
+        "interference": [interference_json(i) for i in evaluation.interference],
+        "losses": [loss_json(p) for p in evaluation.losses],
     }
 
 
-def _group_json(g: Group) -> dict[str, Any]:
+def _cells(evaluation: Evaluation) -> list[Cell]:
+    """Return all cells, in the order of the metrics."""
+    found = {f.cell for f in evaluation.findings} | {p.cell for p in evaluation.paths}
+    order = list(MEASURES)
+    return sorted(found, key=lambda c: (order.index(c.metric), c))
+
+
+def _where(cell: Cell) -> dict[str, Any]:
     return {
-        "metric": g.measure.name,
-        "unit": g.measure.unit,
-        "better": g.measure.better,
-        "placement": g.placement,
-        "probe": g.probe,
-        "winner": g.winner,
-        "tie": g.winner is None and g.enough_data,
-        "enough_data": g.enough_data,
+        "metric": cell.metric,
+        "placement": cell.placement,
+        "machines": cell.machines or None,
+        "probe": cell.probe,
+    }
+
+
+def _cell_json(cell: Cell, evaluation: Evaluation) -> dict[str, Any]:
+    measure = MEASURES[cell.metric]
+    standing = next((s for s in evaluation.standings if s.cell == cell), None)
+    return {
+        **_where(cell),
+        "unit": measure.unit,
+        "better": measure.better,
+        "winner": standing.winner or None if standing else None,
+        "equivalent": list(standing.level) if standing else [],
+        "decided": standing.decided if standing else False,
+        "said": standing.said if standing else "nothing competes",
+        "ranking": [
+            {"path": p, "rank": r} for p, r in zip(standing.paths, standing.ranks, strict=True)
+        ] if standing else [],
         "paths": [
             {
                 "path": p.path,
@@ -93,113 +116,171 @@ def _group_json(g: Group) -> dict[str, Any]:
                 "interval": [p.median.lower, p.median.upper],
                 "confidence": p.median.confidence,
             }
-            for p in g.paths
+            for p in evaluation.paths
+            if p.cell == cell
         ],
-        "pairs": [_pair_json(c) for c in g.pairs],
-    }
+        "pairs": [_pair_json(f) for f in evaluation.findings if f.cell == cell],
+    }  # fmt: skip
 
 
-def _pair_json(c: Comparison) -> dict[str, Any]:
+def _pair_json(f: Finding) -> dict[str, Any]:
     return {
-        "a": c.a,
-        "b": c.b,
-        "samples": [c.samples_a, c.samples_b],
-        "shift": c.shift,
-        "interval": [c.lower, c.upper],
-        "confidence": c.confidence,
-        "p_value": c.p_value,
-        "adjusted_p_value": c.adjusted_p_value,
-        "welch_p_value": c.welch_p_value,
-        "effect_size": c.effect_size,
-        "minimum_detectable_shift": c.minimum_detectable_shift,
-        "test": c.test,
-        "verdict": verdict_text(c),
+        "a": f.a,
+        "b": f.b,
+        "kind": f.kind.value,
+        "verdict": f.verdict,
+        "since": f.since or None,
+        "evidence_since": f.began or None,
+        "e_value": f.e_value,
+        "equivalence_e_value": f.e_equivalent,
+        "needed": f.needed,
+        "ratio": _finite(f.ratio) if f.ratio else None,
+        "shift": _finite(f.shift),
+        "windows": f.windows,
+        "hosts": f.hosts,
+        "ahead": f.ahead or None,
+        "said": f.said,
+        "words": f.words or None,
     }
+
+
+def _finite(values: Iterable[float]) -> list[float | None]:
+    return [v if math.isfinite(v) else None for v in values]
 
 
 def as_text(evaluation: Evaluation, width: int | None = None) -> str:
     """Return an evaluation for people, in tables that fit so many columns."""
-    parts = [_group_text(g, width) for g in evaluation.groups]
-    parts += _derived_text(evaluation, width)
+    parts = [_winners(evaluation.standings, width)] if evaluation.standings else []
+    parts += [_cell_text(cell, evaluation, width) for cell in _cells(evaluation)]
+    parts += [*_levels_text(evaluation), *_derived_text(evaluation, width)]
+    parts += [interference_text(i) for i in evaluation.interference]
+    parts += [loss_text(p) for p in evaluation.losses]
     return "\n\n".join(parts) if parts else "nothing is measured: no series of this tenant in the period"
 
 
-def _group_text(g: Group, width: int | None) -> str:
-    unit = g.measure.unit
-    best = g.winner or ("tie" if g.enough_data else _too_little(g))
-    title = f"{g.measure.name} ({g.measure.better} is better), {g.placement}, {g.probe}: {best}"
-    paths = [
-        (
-            p.path,
-            numbers.quantity(p.median.estimate, unit),
-            numbers.span(p.median.lower, p.median.upper, unit),
-            p.windows,
-        )
-        for p in g.paths
+def _winners(standings: Sequence[Standing], width: int | None) -> str:
+    order = list(MEASURES)
+    rows = [
+        (s.cell.metric, s.cell.placement, s.cell.machines or numbers.MISSING, s.cell.probe, s.said)
+        for s in sorted(standings, key=lambda s: (order.index(s.cell.metric), s.cell))
     ]
-    header: tuple[str, ...] = ("path", "median", "interval", "windows")
-    text = f"{title}\n{table(header, paths, indent=2, width=width)}"
-    if not g.pairs:
-        return text
-    header = ("pair", "shift", "interval", "p (Holm)", "delta", "n", "better")
-    return f"{text}\n{table(header, [_pair_row(c, unit) for c in g.pairs], indent=2, width=width)}"
-
-
-def _pair_row(c: Comparison, unit: str) -> tuple[object, ...]:
     return (
-        f"{c.a} - {c.b}",
-        numbers.quantity(c.shift, unit),
-        numbers.span(c.lower, c.upper, unit),
-        numbers.probability(c.adjusted_p_value),
-        f"{c.effect_size:+.2f}",
-        f"{c.samples_a}+{c.samples_b}",
-        verdict_text(c),
+        f"winners\n{table(('metric', 'placement', 'machines', 'probe', 'best'), rows, indent=2, width=width)}"
     )
 
 
-def _too_little(g: Group) -> str:
-    if all(p.windows >= g.minimum for p in g.paths):
-        return "not enough data"
-    return f"not enough data, each path needs {g.minimum} windows"
+def _cell_text(cell: Cell, evaluation: Evaluation, width: int | None) -> str:
+    measure = MEASURES[cell.metric]
+    machines = f", {cell.machines} machines" if cell.machines else ""
+    standing = next((s.said for s in evaluation.standings if s.cell == cell), "nothing competes")
+    parts = [
+        f"{measure.name} ({measure.better} is better), {cell.placement}{machines}, {cell.probe}: {standing}"
+    ]
+    paths = [_path_row(p, measure.unit) for p in evaluation.paths if p.cell == cell]
+    if paths:
+        parts.append(table(("path", "median", "interval", "windows"), paths, indent=2, width=width))
+    for kind, header in _HEADERS.items():
+        found = [
+            f
+            for f in evaluation.findings
+            if f.cell == cell and f.kind is kind and f.verdict != NO_COMMON_HOSTS
+        ]
+        if found:
+            rows = [_pair_row(f, measure.unit) for f in found]
+            parts.append(
+                table((header, "by", "interval", "e", "n", "verdict", "since"), rows, indent=2, width=width)
+            )
+    mine = [f for f in evaluation.findings if f.cell == cell]
+    parts += [f"  {clean(words)}" for words in dict.fromkeys(f.words for f in mine if f.words)]
+    return "\n".join(parts)
 
 
-def _derived_text(evaluation: Evaluation, width: int | None) -> Iterable[str]:
+_HEADERS = {
+    Kind.CONTEST: "competing",
+    Kind.REFERENCE: "above the underlay",
+    Kind.ELEMENT: "cost of an element",
+}
+
+
+def _path_row(p: PathSummary, unit: str) -> tuple[object, ...]:
+    m = p.median
+    return p.path, numbers.quantity(m.estimate, unit), numbers.span(m.lower, m.upper, unit), p.windows
+
+
+def _pair_row(f: Finding, unit: str) -> tuple[object, ...]:
+    if f.ratio is not None:
+        lower, estimate, upper = (100.0 * (r - 1.0) for r in f.ratio)
+        by = f"{estimate:+.3g} %" if math.isfinite(estimate) else numbers.MISSING
+        span = f"{_end(lower)} to {_end(upper)} %"
+    else:
+        lower, estimate, upper = f.shift
+        by = numbers.difference(estimate, unit)
+        span = numbers.span(lower, upper, unit)
+    e_value = max(f.e_value, f.e_equivalent) if f.verdict == EQUIVALENT else f.e_value
+    return (
+        f"{f.a} - {f.b}",
+        by,
+        span,
+        f"{spelled(e_value)} of {f.needed:g}",
+        f.windows,
+        _verdict(f),
+        _time(f.since),
+    )
+
+
+def _verdict(f: Finding) -> str:
+    if f.verdict == OPEN and f.ahead:
+        return f"{OPEN}, {f.ahead} is ahead"
+    return f.verdict
+
+
+def _end(percent: float) -> str:
+    return f"{percent:+.3g}" if math.isfinite(percent) else numbers.MISSING
+
+
+def _time(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%MZ") if at else numbers.MISSING
+
+
+def _levels_text(evaluation: Evaluation) -> Iterator[str]:
+    for c in evaluation.levels:
+        measure = MEASURES[c.cell.metric]
+        by = (
+            numbers.difference(c.change.estimate, measure.unit)
+            if measure.rare
+            else f"{100.0 * (c.change.estimate - 1.0):+.3g} %"
+        )
+        yield clean(
+            f"{c.cell.metric} of {c.path} {c.hosts[0]} to {c.hosts[1]} ({c.cell.probe}) is "
+            f"{'worse' if c.change.worse else 'better'} than usual since {_time(c.change.since)}: {by}"
+        )
+
+
+def _derived_text(evaluation: Evaluation, width: int | None) -> Iterator[str]:
     if evaluation.costs:
         rows = [
             (
                 c.element,
                 f"{c.path} - {c.without}",
-                c.probe,
+                f"{c.cell.placement} {c.cell.probe}",
                 numbers.quantity(c.estimate, "seconds"),
                 numbers.span(c.lower, c.upper, "seconds"),
                 numbers.count(c.rate) if c.rate else numbers.MISSING,
             )
             for c in evaluation.costs
         ]
-        header = ("element", "from", "probe", "cost one way", "interval", "packets/s")
+        header = ("element", "from", "where", "cost one way", "interval", "packets/s")
         yield f"elements\n{table(header, rows, indent=2, width=width)}"
     if evaluation.speedups:
         ratios = [
-            (s.path, s.baseline, s.probe, f"{s.ratio:.3f}", f"{s.lower:.3f} to {s.upper:.3f}")
+            (
+                s.path,
+                s.baseline,
+                f"{s.cell.placement} {s.cell.probe}",
+                f"{s.ratio:.3f}",
+                f"{s.lower:.3f} to {s.upper:.3f}",
+            )
             for s in evaluation.speedups
         ]
-        names = ("path", "against", "probe", "ratio", "interval")
+        names = ("path", "against", "where", "ratio", "interval")
         yield f"OpenFlow speed-up\n{table(names, ratios, indent=2, width=width)}"
-    for i in evaluation.interference:
-        tenant, node = clean(i.tenant), clean(i.node)
-        yield f"{tenant} on {node}: {i.bad_windows} bad windows ({i.measure}); {clean(_who(i))}"
-    for p in evaluation.losses:
-        best = f": {p.counters[0].name} {p.counters[0].detail}" if p.counters else ""
-        yield clean(
-            f"{p.path} {p.src} to {p.dst} ({p.tenant}): {numbers.count(p.lost)} probes lost in "
-            f"{p.lossy_windows} windows; {p.verdict}{best}"
-        )
-
-
-def _who(i: Interference) -> str:
-    verdict, _ = i.verdict()
-    best = i.own if verdict == OWN else i.offender()
-    if best is None:
-        return f"{INSUFFICIENT} who"
-    name = "its own traffic" if verdict == OWN else best.name
-    return f"{name} explains {numbers.percent(best.share)} of it (p {numbers.probability(best.p_value)})"

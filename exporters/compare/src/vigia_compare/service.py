@@ -14,11 +14,13 @@ from pathlib import Path
 from flask import Flask
 
 from vigia_compare.config import Config
-from vigia_compare.evaluation import Evaluation, evaluate
+from vigia_compare.evaluation import Evaluation, Ledger, evaluate, renewed, terms
+from vigia_compare.evidence import FINE_WINDOW
 from vigia_compare.exposition import Metrics
 from vigia_compare.pages import create_app
 from vigia_compare.source import Memory, Source
 from vigia_compare.standby import Standby, others
+from vigia_compare.state import StateFile
 from vigia_config import load
 from vigia_prometheus import Prometheus, PrometheusError
 from vigia_service.ops import HEALTH, Ops
@@ -32,6 +34,9 @@ _log = logging.getLogger(__name__)
 STALE = 3.0
 """Evaluations older than this many intervals are withdrawn: old news must not look like news."""
 
+LOOK = 5.0
+"""Seconds between two looks at who hurts whom: a flood is named within 30 s, whatever ``every`` is."""
+
 _NOTHING_YET = "no evaluation so far"
 
 
@@ -44,13 +49,15 @@ class _Live:
     server: ssl.SSLContext | None
     memory: Memory
     """Of this server and configuration; begins anew with another."""
+    ledger: Ledger
+    """Evidence, which goes on where the terms stay."""
 
     @classmethod
-    def of(cls, config: Config) -> _Live:
+    def of(cls, config: Config, ledger: Ledger) -> _Live:
         """Read the certificates. Raises ConfigError."""
         tls = config.tls
         client, server = (tls.client(), tls.server()) if tls else (None, None)
-        return cls(config, client, server, Memory())
+        return cls(config, client, server, Memory(), ledger)
 
 
 class Service:
@@ -59,9 +66,11 @@ class Service:
     def __init__(self, path: Path, config: Config, clock: Callable[[], float] = time.time) -> None:
         """Read the certificates. Raises ConfigError."""
         self.metrics = Metrics()
-        self._live = _Live.of(config)
+        self._state = StateFile(config.state)
+        self._live = _Live.of(config, self._kept(config))
         self._folder = path.absolute().parent
         self._clock = clock
+        self._turn = threading.Lock()
         self._wake = threading.Event()
         self._stop = threading.Event()
         self._beat = time.monotonic()
@@ -78,7 +87,7 @@ class Service:
             reloaded=self.metrics.reloaded,
         )
         self.metrics.reloaded(True)
-        self.metrics.window.set(config.window)
+        self._show_terms(config)
 
     @property
     def newest(self) -> Evaluation | None:
@@ -105,7 +114,30 @@ class Service:
         ops = Ops(
             self.metrics.registry, self.stuck, self.unready, self.reloader.reload, self._reload_token_file
         )
-        return create_app(ops, lambda: (self.newest, self.problem))
+        return create_app(ops, lambda: (self.newest, self.problem), self.reset, lambda: self._state.problem)
+
+    def reset(self, path: str) -> int:
+        """Forget the evidence on a path, or on all if it is empty; return of how many pairs."""
+        with self._turn:
+            forgotten = self._live.ledger.reset(path)
+            self._save()
+        _log.info("evidence begins anew", extra={"path": path or "all", "pairs": forgotten})
+        self._wake.set()
+        return forgotten
+
+    def _kept(self, config: Config) -> Ledger:
+        """Return the evidence of the state file, or none."""
+        agreed, data = terms(config), self._state.load()
+        if data is None:
+            return Ledger(agreed)
+        try:
+            return Ledger.from_data(data, agreed)
+        except ValueError as e:
+            self._state.lost(str(e))
+            return Ledger(agreed)
+
+    def _save(self) -> None:
+        self._state.save(self._live.ledger.as_data())
 
     def _reload_token_file(self) -> Path | None:
         file = self.config.reload_token_file
@@ -128,8 +160,32 @@ class Service:
         while not self._stop.is_set():
             self._beat = time.monotonic()
             self.turn()
-            self._wake.wait(self._pause())
+            self._rest(self._pause())
             self._wake.clear()
+
+    def _rest(self, seconds: float) -> None:
+        """Wait for the next turn, and look who hurts whom meanwhile."""
+        end = time.monotonic() + seconds
+        while not self._wake.wait(max(0.0, min(LOOK, end - time.monotonic()))):
+            if time.monotonic() >= end:
+                return
+            self._beat = time.monotonic()
+            self.look()
+
+    def look(self) -> None:
+        """Bring up to date who hurts whom; a failure is the next turn's to report."""
+        newest, live = self._newest, self._live
+        if newest is None:
+            return
+        try:
+            with Prometheus(live.config.prometheus, live.config.timeout, tls=live.client) as prometheus:
+                source = Source(prometheus, live.memory)
+                self._newest = renewed(newest, source, live.config, self._clock())
+                self.metrics.findings.show(self._newest)
+        except PrometheusError:
+            return
+        except Exception:
+            _log.exception("cannot look who hurts whom: the program has made a mistake")
 
     def turn(self) -> None:
         """Evaluate once, if this replica leads; a failure leaves the last evaluation until it is stale."""
@@ -137,9 +193,7 @@ class Service:
         try:
             with Prometheus(live.config.prometheus, live.config.timeout, tls=live.client) as prometheus:
                 leads = self._looked(prometheus)
-                found = (
-                    evaluate(Source(prometheus, live.memory), live.config, self._clock()) if leads else None
-                )
+                found = self._evaluated(prometheus, live) if leads else None
             self.metrics.findings.show(found)
         except PrometheusError as e:
             self._failed(str(e))
@@ -159,6 +213,14 @@ class Service:
         finally:
             self._show_leader()
 
+    def _evaluated(self, prometheus: Prometheus, live: _Live) -> Evaluation:
+        """Evaluate, and keep what grew. Raises PrometheusError."""
+        with self._turn:
+            found = evaluate(Source(prometheus, live.memory), live.config, self._clock(), live.ledger)
+            if live is self._live:
+                self._save()
+        return found
+
     def _looked(self, prometheus: Prometheus) -> bool:
         """Return whether this replica leads. Raises PrometheusError."""
         name = self._standby.name
@@ -170,7 +232,10 @@ class Service:
     def _pause(self) -> float:
         """Return the time until the next turn; a replica that stands by asks often enough to see a scrape."""
         config = self.config
-        return config.every if self._standby.leads else min(config.every, config.takeover / 3)
+        if not self._standby.leads:
+            return min(config.every, config.takeover / 3)
+        news = self._newest is not None and self._newest.news
+        return min(config.every, FINE_WINDOW) if news else config.every
 
     def _failed(self, problem: str) -> None:
         if problem != self._problem:
@@ -185,14 +250,20 @@ class Service:
 
     def prepare(self, config: Config) -> Callable[[], None]:
         """Read a new configuration's certificates; return what puts it in force. Raises ConfigError."""
-        live = _Live.of(config)
+        before, agreed = self._live.ledger, terms(config)
+        ledger = before if before.book.terms == agreed else Ledger(agreed)
+        live = _Live.of(config, ledger)
 
         def commit() -> None:
             self._live = live
-            self.metrics.window.set(config.window)
+            self._show_terms(config)
             self._wake.set()  # the next evaluation starts now
 
         return commit
+
+    def _show_terms(self, config: Config) -> None:
+        self.metrics.window.set(config.window)
+        self.metrics.needed.set(1.0 / terms(config).alpha)
 
     def stop(self) -> None:
         """End the loop."""
@@ -205,6 +276,7 @@ def _fixed(config: Config) -> Mapping[str, object]:
         "listen": config.listen,
         "tls": "on" if config.tls else "off",
         "replica": config.replica or "none",
+        "state": str(config.state or "none"),
     }
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from vigia_compare import windows
 from vigia_compare.windows import Grid, Windowed
-from vigia_prometheus import Prometheus
+from vigia_prometheus import Prometheus, Sample
 from vigia_statistics.samples import Floats
 
 __all__ = ["AGAIN", "MOST_VALUES", "WHOLE", "Memory", "Source"]
@@ -72,6 +72,8 @@ class Memory:
 
     def _keep(self, expression: str, kept: _Kept) -> None:
         self._kept.pop(expression, None)
+        for other in [e for e, k in self._kept.items() if kept.grid.end - k.grid.end > WHOLE]:
+            del self._kept[other]  # not asked any more
         if self.size + kept.size <= self.most:
             self._kept[expression] = kept
 
@@ -113,3 +115,11 @@ class Source:
         if self._memory is None:
             return windows.read(self._prometheus, expression, grid)
         return self._memory.windows(self._prometheus, expression, grid)
+
+    def fresh(self, expression: str, grid: Grid) -> list[Windowed]:
+        """Evaluate an expression at the end of every window, and remember nothing."""
+        return windows.read(self._prometheus, expression, grid)
+
+    def instant(self, expression: str, at: float) -> list[Sample]:
+        """Evaluate an expression at one moment, Unix time."""
+        return self._prometheus.instant(expression, at)

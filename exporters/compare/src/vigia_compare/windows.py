@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from vigia_compare.counters import counted, grown
 from vigia_compare.limits import MINUTE
 from vigia_prometheus import Prometheus, Series
 from vigia_statistics.samples import Floats
 
-__all__ = ["CLOCK", "LATE", "Grid", "Windowed", "grown", "last_recorded", "read"]
+__all__ = ["CLOCK", "LATE", "Grid", "Windowed", "counted", "grown", "last_recorded", "read"]
 
 LATE = 15.0
 """Seconds after which everything is stored that was scraped, or evaluated by a rule, at an instant."""
@@ -65,15 +66,23 @@ class Grid:
         return moved // length if alike else None
 
     def question(self, expression: str) -> str:
-        """Return an expression with $window, $within and $half replaced by lengths.
+        """Return an expression with $window, $within, $half and $twice replaced by lengths.
+
+        $seconds is the window as a number.
 
         $within is a millisecond short of the window: ranges of Prometheus 2 hold both their ends, and what is
-        recorded just when a window begins is the one's before.
+        recorded just when a window begins is the one's before. $twice holds just two scrapes where one is
+        made in each window, so that a rate is of what the window counted.
         """
         length = round(self.window * 1000)
-        for word, value in (("$window", length), ("$within", length - 1), ("$half", length // 2)):
+        for word, value in (
+            ("$window", length),
+            ("$within", length - 1),
+            ("$half", length // 2),
+            ("$twice", 2 * length - 1),
+        ):
             expression = expression.replace(word, f"{value}ms")
-        return expression
+        return expression.replace("$seconds", f"{self.window:g}")
 
 
 @dataclass(frozen=True)
@@ -83,16 +92,6 @@ class Windowed:
     labels: Mapping[str, str]
     values: Floats
     """One value per window, shape (grid.count,); NaN where there is none."""
-
-
-def grown(selector: str) -> str:
-    """Return an expression: what a counter grew by in a window, the difference between its two ends.
-
-    Neighbouring windows share an end, so that each count is in one of them. With ``increase`` it is not: what
-    falls between the last scrape of a window and the first of the next is in neither. An end is the newest
-    sample of half a window; where it is missing, or the program was started in between, there is no value.
-    """
-    return f"(last_over_time({selector}[$half]) - last_over_time({selector}[$half] offset $window) >= 0)"
 
 
 def read(prometheus: Prometheus, expression: str, grid: Grid) -> list[Windowed]:

@@ -20,10 +20,17 @@ _LONG = Duration("1s", "366d", "30s, 15m, 1h or 1d")
 @click.option(
     "--prometheus", metavar="URL", help="Server to ask; default: the Prometheus of the lab's stack."
 )
-@click.option("--since", type=_LONG, default="1h", show_default=True, help="How far back to look.")
 @click.option(
-    "--window", type=_LONG, help="Length of a window, whole minutes; default: a 60th of --since, rounded up."
+    "--since",
+    type=_LONG,
+    help="Count what was recorded this far back, and no more; default: say what the service says.",
 )
+@click.option(
+    "--at",
+    metavar="TIME",
+    help="Of the past: 2026-01-31T12:00:00Z, Unix seconds, or how long ago, as 2h.",
+)
+@click.option("--window", type=_LONG, help="With --since, the length of a window, whole minutes.")
 @click.option(
     "--metric",
     "metrics",
@@ -35,7 +42,7 @@ _LONG = Duration("1s", "366d", "30s, 15m, 1h or 1d")
 @click.option(
     "--minimum-windows",
     type=click.IntRange(5, 1000),
-    help="Windows that a path needs for a verdict.",
+    help="Windows that a path needs to be compared with --against.",
 )
 @click.option("--against", type=_LONG, help="Compare every path with itself this much earlier.")
 @click.option(
@@ -45,8 +52,8 @@ _LONG = Duration("1s", "366d", "30s, 15m, 1h or 1d")
     help="Exit with 3 if path A is worse than path B, or any path than it was; repeatable.",
 )
 @json_option
-def compare(name: str, prometheus: str | None, since: float, as_json: bool, **wanted: object) -> None:
-    """Report which path is better, with significance.
+def compare(name: str, prometheus: str | None, as_json: bool, **wanted: object) -> None:
+    """Say which path is better, and how sure that is.
 
     Runs vigia-compare report; vigia-compare report --help explains the options.
     """
@@ -59,7 +66,7 @@ def compare(name: str, prometheus: str | None, since: float, as_json: bool, **wa
         raise VigiaError(f"{program} is missing; install it: make deps")
     if prometheus is None:
         prometheus = f"http://{places.stack_address(state.running(name).lab, 9090)}"
-    words = ["--prometheus", prometheus, "--since", f"{since}s", *_passed_on(wanted)]
+    words = ["--prometheus", prometheus, *_passed_on(wanted)]
     commands.replace_process([str(program), "report", *words, *(["--json"] if as_json else [])])
 
 

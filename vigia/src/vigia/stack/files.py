@@ -19,17 +19,16 @@ __all__ = ["SHORT", "write", "write_secret", "write_targets"]
 
 SHORT: Mapping[str, object] = {
     "period": "30m",
-    "minimum_windows": 5,
     "every": "15s",
 }
-"""The comparison of a demo, which lasts minutes: verdicts after five windows, of a minute each."""
+"""The comparison of a demo, which lasts minutes."""
 
 
 def write(lab: Lab, where: Places) -> None:
     """Write every file that the stack reads; what is there is replaced."""
     root = places.source_root()
     where.logs.mkdir(parents=True, exist_ok=True)
-    for part in ("prometheus", "alertmanager", "isolation-agent"):
+    for part in ("prometheus", "alertmanager", "isolation-agent", "vigia-compare"):
         folder = where.data / part
         folder.mkdir(mode=0o750, parents=True, exist_ok=True)
     for secret in (where.webhook_token, where.api_token, where.alertmanager_password):
@@ -45,7 +44,8 @@ def write(lab: Lab, where: Places) -> None:
     tokens = dict.fromkeys(site.nodes, lab.layout.token_file)
     agent = sites.isolation_agent(site, where.data / "isolation-agent", tokens)
     (where.directory / "isolation-agent.yaml").write_text(agent)
-    (where.directory / "compare.yaml").write_text(sites.compare(site, SHORT))
+    state = {"state": str(where.data / "vigia-compare/state.json")}
+    (where.directory / "compare.yaml").write_text(sites.compare(site, {**SHORT, **state}))
 
 
 def write_secret(path: Path) -> None:

@@ -1,0 +1,574 @@
+"""Who hurt whom, by what the system knows: floods, contracts, what was full, and who suffered meanwhile.
+
+A flood counts against a tenant only where it went beyond its contract, or took most of a processor that was
+full. Whom it hurt is who lost probes, was slow or had packets dropped for want of room just then, and less at
+other times. Where nobody flooded, a tenant that went beyond its contract while a shared element was full is
+named if the harm moves with that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from vigia_compare.coincidence import rank, rank_correlation
+from vigia_compare.facts import LAG, STEP, Facts, Key, Mask, Port
+from vigia_compare.limits import LEAST_WINDOWS
+from vigia_statistics.samples import Floats
+from vigia_text import numbers
+
+__all__ = ["Blamed", "Clue", "Harm", "blame", "restrained"]
+
+FLOOD_SCORE, FLOOD_PORTS = 70.0, 100.0
+"""What the alert VigiaUdpFlood asks for."""
+
+HELD_SCORE = 30.0
+"""Score with which a port that has a limit still floods."""
+
+TOGETHER = 6
+"""Steps without a flood that two floods of a tenant are apart at least."""
+
+BEYOND = 1.05
+"""A tenant is within its contract up to this many times its guarantee."""
+
+FULL = 0.9
+"""Busy ratio from which an element is full; it is an average over a scrape."""
+
+LOSSY, SLOW = 0.01, 0.1
+"""Shares of probes from which a target suffers, as in the alert VigiaTenantInterference."""
+
+LEAST_DROPS = 10.0
+"""Packets whose drop is harm."""
+
+WORSE = 1.5
+"""The harm during a flood is at least this many times what it is at other times."""
+
+SQUEEZED = 0.85
+"""A tenant whose sending falls below this part of what it was is pushed aside."""
+
+LEAST_SHARE, MOST_OF = 0.1, 0.5
+
+MOST_FLOODS = 20
+"""Floods that are looked at, the newest."""
+
+_MINUTE = 12
+"""Steps of a minute; a tenant's sending is compared with that of the minute before a flood."""
+
+ALPHA = 0.05
+
+
+@dataclass(frozen=True)
+class Clue:
+    """One thing that is known and speaks for a verdict."""
+
+    kind: str
+    """flood, limit, contract, saturation, arrival or coincidence."""
+    text: str
+    value: float
+    """Score, bytes per second, bytes per second, busy ratio or packets, bytes, p-value."""
+
+
+@dataclass(frozen=True)
+class Blamed:
+    """A tenant that was hurt, and by whom."""
+
+    node: str
+    tenant: str
+    offender: str
+    source: str
+    """Node of the offender's ports."""
+    ports: Sequence[str]
+    measure: str
+    """loss, delay or drops: what was bad."""
+    begin: float
+    """Unix time at which the harm began, to a step."""
+    end: float
+    share: float
+    """Of all that went beyond contracts, the offender's part."""
+    own_share: float
+    """The same of the tenant itself."""
+    p_value: float | None
+    """Of harm and flood coinciding by chance; None with too few steps to tell."""
+    certain: bool
+    """Whether all of it is known; False: it is only likely."""
+    clues: Sequence[Clue]
+
+
+@dataclass(frozen=True)
+class Harm:
+    """When a tenant on a node suffered, and how much."""
+
+    measure: str
+    severity: Floats
+    """By step; 0 where it did not suffer."""
+    nodes: frozenset[str]
+    """Both ends of what suffered."""
+
+
+@dataclass(frozen=True)
+class _Flood:
+    """One tenant's flood from one node."""
+
+    node: str
+    tenant: str
+    ports: Sequence[Port]
+    first: int
+    last: int
+    """Steps; the last is part of it."""
+    rate: float
+    """Bytes per second that its ports offered while it lasted."""
+    proven: float
+    """The same on average between two scrapes, whatever else they sent then."""
+    guarantee: float | None
+    beyond: float
+    """Bytes beyond the contract; all that is unusual where no contract is known."""
+
+    @property
+    def within(self) -> bool:
+        """Whether it may have kept to its contract."""
+        return self.guarantee is not None and self.proven <= BEYOND * self.guarantee
+
+    def span(self, steps: int) -> slice:
+        """Return the steps in which counters and ratios may show it."""
+        return slice(self.first, min(steps, self.last + 1 + LAG))
+
+
+def blame(known: Facts, minutes: Mapping[Key, tuple[str, Floats]] | None = None) -> list[Blamed]:
+    """Name who hurt whom, one answer for each tenant and node.
+
+    ``minutes`` is the excess that records of a minute show, by node and tenant: what it is of, and its size
+    by step.
+    """
+    look = _Look(known, _floods(known), restrained(known))
+    harms = list(_harms(known, minutes or {}))
+    found: dict[Key, tuple[Blamed, Harm, _Flood]] = {}
+    for flood in look.floods:
+        for key, harm in harms:
+            one = _by_flood(look, flood, key, harm)
+            if one is not None and (key not in found or _rank(one) > _rank(found[key][0])):
+                found[key] = one, harm, flood
+    out = {key: _with_p(known, *parts) for key, parts in found.items()}
+    for key, harm in harms:
+        if key not in out and harm.measure != "drops":
+            beyond = _by_contract(look, key, harm)
+            if beyond is not None:
+                out[key] = beyond
+    return [out[key] for key in sorted(out)]
+
+
+@dataclass(frozen=True)
+class _Look:
+    """What all answers of one look share."""
+
+    known: Facts
+    floods: Sequence[_Flood]
+    faults: Mapping[Key, Mask]
+    """When tenants flooded or had a limit."""
+
+    def at_fault(self, tenant: str, span: slice | Mask) -> bool:
+        """Return whether a tenant itself flooded, or had a limit, meanwhile; then it is nobody's victim."""
+        return any(mask[span].any() for (_, t), mask in self.faults.items() if t == tenant)
+
+
+_ORDER = ("loss", "delay", "drops")
+
+
+def _rank(one: Blamed) -> tuple[bool, int, float, float]:
+    """Order answers: what is certain goes first, then the worse measure, the newer harm, the larger share."""
+    return one.certain, -_ORDER.index(one.measure), one.begin, one.share
+
+
+def restrained(known: Facts) -> dict[Key, Mask]:
+    """Return when a tenant on a node flooded or was limited: what it suffers then is its own doing."""
+    out: dict[Key, Mask] = {}
+    for port in known.score.keys() | known.limit.keys():
+        mask = _accused(known, port) | np.isfinite(_series(known.limit, port, known))
+        if mask.any():
+            key = port[:2]
+            out[key] = out.get(key, np.zeros(mask.size, dtype=bool)) | mask
+    return out
+
+
+def _series(of: Mapping[Port, Floats], port: Port, known: Facts) -> Floats:
+    found = of.get(port)
+    return np.full(known.grid.count, np.nan) if found is None else found
+
+
+def _accused(known: Facts, port: Port) -> Mask:
+    score, spread, limit = (_series(of, port, known) for of in (known.score, known.spread, known.limit))
+    floods = (score >= FLOOD_SCORE) & (spread > FLOOD_PORTS)  # NaN is neither
+    return np.asarray(floods | (np.isfinite(limit) & (score >= HELD_SCORE)))
+
+
+def _spans(mask: Mask, apart: int) -> Iterator[tuple[int, int]]:
+    """Yield the first and the last step of each run, runs that are nearer than ``apart`` together."""
+    at = np.flatnonzero(mask)
+    if at.size:
+        for run in np.split(at, np.flatnonzero(np.diff(at) > apart) + 1):
+            yield int(run[0]), int(run[-1])
+
+
+def _floods(known: Facts) -> list[_Flood]:
+    """Return the newest floods that enough is known of to weigh them."""
+    accused: dict[Key, dict[Port, Mask]] = {}
+    for port in known.score:
+        mask = _accused(known, port)
+        if mask.any():
+            accused.setdefault(port[:2], {})[port] = mask
+    out = []
+    for key, ports in sorted(accused.items()):
+        whole = np.logical_or.reduce(list(ports.values()))
+        for first, last in _spans(whole, TOGETHER):
+            taking_part = {p: m for p, m in ports.items() if m[first : last + 1].any()}
+            flood = _weighed(known, key, taking_part, first, last)
+            if flood is not None:
+                out.append(flood)
+    return sorted(out, key=lambda f: -f.last)[:MOST_FLOODS]
+
+
+def _weighed(known: Facts, key: Key, ports: Mapping[Port, Mask], first: int, last: int) -> _Flood | None:
+    """Return a flood with what its ports sent; None while no scrape of the counters has seen it."""
+    steps = known.grid.count
+    span = slice(first, min(steps, last + 1 + LAG))
+    rate = proven = beyond = 0.0
+    bought: list[float | None] = []
+    for port, mask in ports.items():
+        sent = _series(known.sent, port, known)
+        usual = _usual(sent, _wide(mask))
+        grew = float(np.maximum(np.nan_to_num(sent[span]) - usual, 0.0).sum()) * STEP
+        seconds = max(1.0, _seconds(known, port, slice(first, last + 1), mask))
+        peak = float(np.nan_to_num(sent[span]).max(initial=0.0))
+        ended = last + LAG < steps
+        most = max(peak, usual + grew / seconds) if ended else peak
+        guarantee = _guarantee(known, port)
+        bought.append(guarantee)
+        rate, proven = rate + most, proven + peak
+        beyond += grew if guarantee is None else max(0.0, most - guarantee) * seconds
+    if rate <= 0.0:
+        return None
+    contract = None if None in bought else float(sum(b for b in bought if b is not None))
+    return _Flood(*key, sorted(ports), first, last, rate, proven, contract, beyond)
+
+
+def _seconds(known: Facts, port: Port, span: slice, mask: Mask) -> float:
+    """Return for how long a port flooded: by the scrapes that saw it; by steps where there are none."""
+    counts = known.scrapes.get(port)
+    if counts is None or not np.isfinite(counts).any():
+        return float(mask[span].sum()) * STEP
+    a_step = float(np.nanmax(counts))
+    return float(np.nansum(counts[span])) / a_step * STEP
+
+
+def _wide(mask: Mask) -> Mask:
+    """Return a mask with the steps in which counters may still show what was in it."""
+    out = mask.copy()
+    for k in range(1, LAG + 1):
+        out[k:] |= mask[:-k]
+    return out
+
+
+def _near(mask: Mask, steps: int) -> Mask:
+    """Return a mask with so many steps before and after what is in it."""
+    return np.asarray(np.convolve(mask, np.ones(2 * steps + 1), "same") > 0.0)[: mask.size]
+
+
+def _usual(values: Floats, but: Mask) -> float:
+    known = values[np.isfinite(values) & ~but]
+    return float(np.median(known)) if known.size else 0.0
+
+
+def _guarantee(known: Facts, port: Port) -> float | None:
+    """Return what the port's contract promises; None if no enforcer has said so."""
+    values = known.guarantee.get(port)
+    said = values[np.isfinite(values)] if values is not None else np.zeros(0)
+    return float(said[-1]) if said.size else None
+
+
+def _harms(known: Facts, minutes: Mapping[Key, tuple[str, Floats]]) -> Iterator[tuple[Key, Harm]]:
+    """Yield what tenants suffered, by node; a tenant may have suffered in several ways."""
+    none = np.zeros(known.grid.count)
+    ways: dict[tuple[Key, str], tuple[Floats, frozenset[str]]] = {}
+
+    def add(key: Key, measure: str, severity: Floats, nodes: Iterable[str]) -> None:
+        if severity.any():
+            before, ends = ways.get((key, measure), (none, frozenset()))
+            ways[(key, measure)] = np.maximum(before, severity), ends | frozenset(nodes)
+
+    for series, measure, least in ((known.loss, "loss", LOSSY), (known.slow, "delay", SLOW)):
+        for (src, dst, tenant), values in series.items():
+            add((src, tenant), measure, np.where(values >= least, values, 0.0), (src, dst))
+    for key, (measure, severity) in minutes.items():
+        # Where steps say it, the windows of a minute around them add nothing but their edges.
+        exact, _ = ways.get((key, measure), (none, None))
+        add(key, measure, np.where(_near(exact > 0.0, _MINUTE), 0.0, severity), (key[0],))
+    for key, values in known.drops.items():
+        add(key, "drops", np.nan_to_num(values), (key[0],))
+    for (key, measure), (severity, nodes) in sorted(
+        ways.items(), key=lambda w: (w[0][0], _ORDER.index(w[0][1]))
+    ):
+        if not key[1].startswith("_"):
+            yield key, Harm(measure, severity, nodes)
+
+
+def _by_flood(look: _Look, flood: _Flood, key: Key, harm: Harm) -> Blamed | None:
+    """Return that a flood hurt a tenant, if what is known says so; the p-value comes later."""
+    known, (node, tenant) = look.known, key
+    span = flood.span(known.grid.count)
+    inside = harm.severity[span]
+    if tenant == flood.tenant or not inside.any() or look.at_fault(tenant, span):
+        return None
+    if harm.measure == "drops" and float(inside.sum()) * STEP < LEAST_DROPS:
+        return None
+    hogs = _hogs(known, flood, span)
+    if (flood.within and hogs is None) or not _worse(known, key, harm, span):
+        return None
+    saturation = list(_saturation(known, flood, tenant, span))
+    near = flood.node in harm.nodes
+    arrival = None if near else _arrival(known, flood, harm, span)
+    seen = near or arrival is not None
+    if not seen or (flood.guarantee is None and not saturation):
+        p = _p_value(known, key, harm, flood)
+        if p is None or p > ALPHA:
+            return None
+    share, own = _shares(look, flood, tenant, span)
+    share = max(share, hogs or 0.0)
+    if share < LEAST_SHARE:
+        return None
+    clues = [*_flood_clues(known, flood, span), *saturation, *([arrival] if arrival else [])]
+    begin, end = _when(known, harm, span)
+    ports = [p[2] for p in flood.ports]
+    return Blamed(
+        node, tenant, flood.tenant, flood.node, ports, harm.measure, begin, end, share, own, None, seen, clues
+    )
+
+
+def _with_p(known: Facts, one: Blamed, harm: Harm, flood: _Flood) -> Blamed:
+    """Return an answer with how sure statistics are of it."""
+    p = _p_value(known, (one.node, one.tenant), harm, flood)
+    return one if p is None else replace(one, p_value=p, clues=[*one.clues, *_coincidence(p, "flood")])
+
+
+def _coincidence(p: float, what: str) -> Iterator[Clue]:
+    if p <= ALPHA:
+        yield Clue("coincidence", f"harm and {what} coincide (p {numbers.probability(p)})", p)
+
+
+def _when(known: Facts, harm: Harm, span: slice) -> tuple[float, float]:
+    bad = np.flatnonzero(harm.severity[span]) + span.start
+    return known.at(int(bad[0])) - STEP, known.at(int(bad[-1]))
+
+
+def _worse(known: Facts, key: Key, harm: Harm, span: slice) -> bool:
+    """Whether the tenant suffered more than at other times, as far as those are known."""
+    outside = _watched(known, key[0])
+    outside[span] = False
+    if int(outside.sum()) < LEAST_WINDOWS:
+        return True
+    if float(harm.severity[span].mean()) > WORSE * float(harm.severity[outside].mean()):
+        return True
+    if harm.measure != "drops":
+        return False
+    # Who always sends all that it can always drops some: what it sent tells whether it was pushed aside.
+    sent = _sent_by(known, key)
+    before, meanwhile = sent[max(0, span.start - _MINUTE) : span.start], sent[span]
+    return bool(before.size) and float(meanwhile.min(initial=np.inf)) < SQUEEZED * float(np.median(before))
+
+
+def _watched(known: Facts, node: str) -> Mask:
+    said = known.watched.get(node)
+    if said is None or not np.isfinite(said).any():
+        return np.ones(known.grid.count, dtype=bool)
+    return np.isfinite(said)
+
+
+def _sent_by(known: Facts, key: Key) -> Floats:
+    zero = np.zeros(known.grid.count)
+    return sum((np.nan_to_num(v) for p, v in known.sent.items() if p[:2] == key), start=zero)
+
+
+def _saturation(known: Facts, flood: _Flood, tenant: str, span: slice) -> Iterator[Clue]:
+    """Yield which elements of the flood's node were full, and what the tenant itself lost there."""
+    yield from _full(known, flood.node, span)
+    dropped = known.drops.get((flood.node, tenant))
+    count = float(np.nansum(dropped[span])) * STEP if dropped is not None else 0.0
+    if count >= LEAST_DROPS:
+        text = (
+            f"{numbers.count(round(count))} packets of {tenant} were dropped for want of room on {flood.node}"
+        )
+        yield Clue("saturation", text, count)
+
+
+def _full(known: Facts, node: str, span: slice) -> Iterator[Clue]:
+    for of, what in ((known.queues, "busy"), (known.processes, "of a processor")):
+        for (where, element), busy in sorted(of.items()):
+            most = float(np.nan_to_num(busy[span]).max(initial=0.0))
+            if where == node and most >= FULL:
+                yield Clue(
+                    "saturation", f"{element} on {node} was full ({numbers.percent(most)} {what})", most
+                )
+    for (where, element), lost in sorted(known.lost_at.items()):
+        count = float(np.nansum(lost[span])) * STEP
+        if where == node and count >= LEAST_DROPS:
+            yield Clue(
+                "saturation", f"{element} on {node} dropped {numbers.count(round(count))} packets", count
+            )
+
+
+def _hogs(known: Facts, flood: _Flood, span: slice) -> float | None:
+    """Return the flood's share of a processor that was full, where that is most of it."""
+    for (node, element), busy in known.processes.items():
+        if node != flood.node or float(np.nan_to_num(busy[span]).max(initial=0.0)) < FULL:
+            continue
+        uses = {
+            t: float(np.nansum(v[span])) for (n, e, t), v in known.used.items() if (n, e) == (node, element)
+        }
+        total = sum(uses.values())
+        if total > 0.0 and uses.get(flood.tenant, 0.0) >= MOST_OF * total:
+            return uses[flood.tenant] / total
+    return None
+
+
+def _arrival(known: Facts, flood: _Flood, harm: Harm, span: slice) -> Clue | None:
+    """Return that the flood arrived at an end of what suffered; None if that was not seen."""
+    wide = np.zeros(known.grid.count, dtype=bool)
+    wide[span] = True
+    for node in sorted(harm.nodes):
+        received = known.received.get((node, flood.tenant))
+        if received is None:
+            continue
+        grew = float(np.maximum(np.nan_to_num(received[span]) - _usual(received, wide), 0.0).sum()) * STEP
+        if grew > 0.0 and grew >= LEAST_SHARE * flood.beyond:
+            return Clue("arrival", f"{numbers.size(grew)} of it arrived on {node}", grew)
+    return None
+
+
+def _flood_clues(known: Facts, flood: _Flood, span: slice) -> Iterator[Clue]:
+    score, spread = (
+        max((float(np.nan_to_num(of[p][span]).max(initial=0.0)) for p in flood.ports if p in of), default=0.0)
+        for of in (known.score, known.spread)
+    )
+    limits = [v for p in flood.ports if p in known.limit for v in known.limit[p][span] if np.isfinite(v)]
+    names = ", ".join(p[2] for p in flood.ports)
+    yield Clue("flood", f"{names} flooded {spread:.0f} UDP ports (score {score:.0f} of 100)", score)
+    if limits:
+        yield Clue("limit", f"limited to {numbers.bits_per_second(8 * min(limits))}", float(min(limits)))
+    if flood.guarantee is not None and not flood.within:
+        yield Clue("contract", _too_much(flood.rate, flood.guarantee), flood.rate - flood.guarantee)
+
+
+def _shares(look: _Look, flood: _Flood, tenant: str, span: slice) -> tuple[float, float]:
+    """Return the parts of a flood and of a tenant in what went beyond contracts on the flood's node."""
+    beyond = _beyond(look.known, {flood.node}, span)
+    lasted = (flood.last + 1 - flood.first) / max(1, span.stop - span.start)
+    others = {t: b * lasted for t, b in beyond.items() if t != flood.tenant}
+    for f in look.floods:
+        if f.node == flood.node and f.tenant != flood.tenant and f.first < span.stop and f.last >= span.start:
+            others[f.tenant] = max(others.get(f.tenant, 0.0), f.beyond)
+    total = flood.beyond + sum(others.values())
+    if total <= 0.0:
+        return 0.0, 0.0
+    return flood.beyond / total, others.get(tenant, 0.0) / total
+
+
+def _beyond(known: Facts, nodes: Iterable[str], span: slice | Mask) -> dict[str, float]:
+    """Return the bytes that each tenant sent on some nodes beyond its contract; without one, its usual."""
+    return {t: float(v[span].sum()) * STEP for t, v in _excesses(known, nodes).items()}
+
+
+def _excess(known: Facts, port: Port) -> Floats:
+    sent = known.sent[port]
+    guarantee = _guarantee(known, port)
+    allowed = _usual(sent, np.zeros(sent.size, dtype=bool)) if guarantee is None else BEYOND * guarantee
+    return np.asarray(np.maximum(np.nan_to_num(sent) - allowed, 0.0))
+
+
+def _p_value(known: Facts, key: Key, harm: Harm, flood: _Flood) -> float | None:
+    """Return how likely harm and flood fall together by chance, corrected for all senders of the nodes."""
+    mask = np.zeros(known.grid.count, dtype=bool)
+    for port in flood.ports:
+        mask |= _accused(known, port)
+    causes = {
+        t: v for t, v in _loads(known, harm.nodes | {flood.node}).items() if t not in (flood.tenant, key[1])
+    }
+    causes["\0"] = _wide(mask).astype(float)
+    return _rotated(known, key, harm, causes, "\0")
+
+
+def _loads(known: Facts, nodes: Iterable[str]) -> dict[str, Floats]:
+    where = set(nodes)
+    out: dict[str, Floats] = {}
+    for (node, tenant, _), values in known.sent.items():
+        if node in where and not tenant.startswith("_"):
+            out[tenant] = out.get(tenant, np.zeros(values.size)) + np.nan_to_num(values)
+    return out
+
+
+def _rotated(known: Facts, key: Key, harm: Harm, causes: Mapping[str, Floats], name: str) -> float | None:
+    """Return the p-value of one cause of a harm among all; None with too few steps."""
+    span = _watched(known, key[0])
+    severity = harm.severity[span]
+    ranked = rank(severity, {n: v[span] for n, v in causes.items()}, rank_correlation)
+    return next((c.p_value for c in ranked if c.name == name), None)
+
+
+def _by_contract(look: _Look, key: Key, harm: Harm) -> Blamed | None:
+    """Return that a tenant beyond its contract hurt another on a full element, where nobody flooded."""
+    known, (node, tenant) = look.known, key
+    span = _wide(harm.severity > 0.0)
+    if look.at_fault(tenant, span):
+        return None
+    contracts = {p for p in known.guarantee if p[0] in harm.nodes}
+    beyond = {t: b for t, b in _beyond(known, harm.nodes, span).items() if b > 0.0}
+    total, own = sum(beyond.values()), beyond.pop(tenant, 0.0)
+    offender = max(beyond, key=lambda t: (beyond[t], t), default=None)
+    if offender is None or beyond[offender] < MOST_OF * total:
+        return None
+    ports = [
+        p for p in known.sent if p[1] == offender and p[0] in harm.nodes and _excess(known, p)[span].any()
+    ]
+    if not all(p in contracts for p in ports):
+        return None  # what is not known to be beyond a contract is left to statistics
+    source = ports[0][0]
+    places = np.flatnonzero(span)
+    whole = slice(int(places[0]), int(places[-1]) + 1)
+    full = list(_full(known, source, whole))
+    dropped = known.drops.get((source, tenant))
+    lost = float(np.nansum(dropped[span])) * STEP if dropped is not None else 0.0
+    if not full and lost < LEAST_DROPS:
+        return None
+    p = _rotated(known, key, harm, _excesses(known, harm.nodes), offender)
+    certain = p is not None and p <= ALPHA
+    if not certain and (p is not None or lost < LEAST_DROPS):
+        return None
+    clues = [_contract_clue(known, ports, span), *full]
+    if p is not None:
+        clues += _coincidence(p, "load")
+    begin, end = _when(known, harm, slice(0, known.grid.count))
+    names = [port[2] for port in ports]
+    share = beyond[offender] / total
+    return Blamed(
+        node, tenant, offender, source, names, harm.measure, begin, end, share, own / total, p, certain, clues
+    )
+
+
+def _excesses(known: Facts, nodes: Iterable[str]) -> dict[str, Floats]:
+    """Return what each tenant sends on some nodes beyond its contracts, by step."""
+    where = set(nodes)
+    out: dict[str, Floats] = {}
+    for port in known.sent:
+        if port[0] in where and not port[1].startswith("_"):
+            out[port[1]] = out.get(port[1], np.zeros(known.grid.count)) + _excess(known, port)
+    return out
+
+
+def _contract_clue(known: Facts, ports: Sequence[Port], span: Mask) -> Clue:
+    sent = sum(float(np.nan_to_num(known.sent[p][span]).max(initial=0.0)) for p in ports)
+    bought = sum(_guarantee(known, p) or 0.0 for p in ports)
+    return Clue("contract", _too_much(sent, bought), sent - bought)
+
+
+def _too_much(sent: float, bought: float) -> str:
+    offered, contract = (numbers.bits_per_second(8 * v) for v in (sent, bought))
+    return f"sent {offered} where its contract is {contract}"

@@ -1,0 +1,89 @@
+"""The winners table: what the pairs of a cell say together. Ranks follow verdicts, never differences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from vigia_compare.findings import EQUIVALENT, NO_COMMON_HOSTS, OPEN, Finding
+from vigia_compare.paths import Kind
+from vigia_compare.readings import Cell
+
+__all__ = ["Standing", "standings"]
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One cell of the winners table."""
+
+    cell: Cell
+    paths: Sequence[str]
+    """Paths that compete, best known first."""
+    ranks: Sequence[int]
+    """One more than the number of paths that are known to be better, in the order of ``paths``."""
+    winner: str
+    """The path that is better than every other; empty if there is none."""
+    level: Sequence[str]
+    """The paths that are equivalent to each other and better than all others, where no single one wins."""
+    progress: float
+    """Share of the evidence that the pair with the least of it has, of logarithms; 1 once decided."""
+    said: str
+    """The answer in words: who wins, or how far the evidence is."""
+
+    @property
+    def decided(self) -> bool:
+        """Whether the cell has an answer."""
+        return bool(self.winner or self.level)
+
+
+def standings(findings: Sequence[Finding]) -> list[Standing]:
+    """Return the winners table from the verdicts on pairs that compete; the underlay does not."""
+    by_cell: dict[Cell, list[Finding]] = {}
+    for f in findings:
+        if f.kind is Kind.CONTEST:
+            by_cell.setdefault(f.cell, []).append(f)
+    return [_standing(cell, pairs) for cell, pairs in sorted(by_cell.items())]
+
+
+def _standing(cell: Cell, pairs: Sequence[Finding]) -> Standing:
+    names = sorted({n for p in pairs for n in (p.a, p.b)})
+    worse_than: dict[str, set[str]] = {n: set() for n in names}
+    same_as: dict[str, set[str]] = {n: set() for n in names}
+    for p in pairs:
+        if p.verdict in (p.a, p.b):
+            worse_than[p.a if p.verdict == p.b else p.b].add(p.verdict)
+        elif p.verdict == EQUIVALENT:
+            same_as[p.a].add(p.b)
+            same_as[p.b].add(p.a)
+    names.sort(key=lambda n: (len(worse_than[n]), -sum(n in w for w in worse_than.values()), n))
+    ranks = [1 + len(worse_than[n]) for n in names]
+    beaten = {n: {m for m in names if n in worse_than[m]} for n in names}
+    winner = next((n for n in names if len(beaten[n]) == len(names) - 1), "")
+    level = [] if winner else _level(names, worse_than, same_as, beaten)
+    progress = 1.0 if winner or level else min(p.progress for p in pairs)
+    return Standing(cell, names, ranks, winner, level, progress, _said(winner, level, pairs))
+
+
+def _level(
+    names: Sequence[str],
+    worse_than: dict[str, set[str]],
+    same_as: dict[str, set[str]],
+    beaten: dict[str, set[str]],
+) -> list[str]:
+    """Return the best paths where each is equivalent to the others, and no worse than the rest."""
+    best = [n for n in names if not worse_than[n] and len(same_as[n] | beaten[n]) == len(names) - 1]
+    return best if len(best) > 1 else []
+
+
+def _said(winner: str, level: Sequence[str], pairs: Sequence[Finding]) -> str:
+    if winner:
+        return winner
+    if level:
+        return f"{' and '.join(level)} are equivalent"
+    # The pair that keeps the cell open is the one with the least evidence.
+    apart = [f"{p.a} and {p.b} share no pair of hosts" for p in pairs if p.verdict == NO_COMMON_HOSTS]
+    open_pairs = [p for p in pairs if p.verdict == OPEN]
+    if open_pairs:
+        least = min(open_pairs, key=lambda p: (p.progress, p.a, p.b))
+        return "; ".join([f"not known yet: {least.said}", *apart[:1]])
+    return f"not known: {apart[0]}" if apart else "not known: verdicts form a circle"

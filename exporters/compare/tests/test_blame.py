@@ -1,0 +1,282 @@
+"""Floods in a simulated site: whoever flooded is named in time, with what speaks for it, and nobody else ever is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+from vigia_compare.blame import Blamed, blame, restrained
+from vigia_compare.facts import Facts
+from vigia_compare.windows import Grid
+from vigia_statistics.samples import Floats
+
+from .simulated_site import SECONDS, Site
+
+
+@dataclass
+class Play:
+    """A site in which something happens, and whether anybody may be blamed for it."""
+
+    site: Site
+    guilty: str | None
+    begin: int = 0
+    sure: bool = True
+    """Whether the guilty one has to be named."""
+
+
+def _begin(rng: np.random.Generator) -> int:
+    return int(rng.integers(300, 700))
+
+
+def flood_without_isolation(rng: np.random.Generator) -> Play:
+    site, begin = Site(rng, isolation=False), _begin(rng)
+    site.flood(begin, int(rng.integers(12, 41)), rng.uniform(30e6, 60e6))
+    return Play(site, "red", begin)
+
+
+def flood_where_no_contract_is_known(rng: np.random.Generator) -> Play:
+    site, begin = Site(rng, isolation=False, contracts=False), _begin(rng)
+    site.flood(begin, 20, rng.uniform(30e6, 60e6))
+    return Play(site, "red", begin)
+
+
+def flood_under_a_limit_beside_a_transfer(rng: np.random.Generator) -> Play:
+    """Blue borrows what nobody uses, and red takes it away: the demo."""
+    site, begin = Site(rng), _begin(rng)
+    site.offered[("n1", "blue")][begin - 20 : begin + 40] = 22e6
+    site.flood(begin, 12, 45e6)
+    return Play(site, "red", begin)
+
+
+def flood_beside_innocents_that_are_busy_just_then(rng: np.random.Generator) -> Play:
+    site, begin = Site(rng, isolation=False), _begin(rng)
+    for tenant in ("green", "white"):
+        site.busy(tenant, begin - 2, 30)
+    site.flood(begin, 20, 40e6)
+    return Play(site, "red", begin)
+
+
+def flood_from_the_other_end(rng: np.random.Generator) -> Play:
+    """From n2: what blue's probes from n1 lose is on their way back."""
+    site, begin = Site(rng, isolation=False), _begin(rng)
+    site.flood(begin, 20, 40e6, node="n2")
+    site.lost[begin : begin + 20] += rng.binomial(20, 0.4, 20)
+    return Play(site, "red", begin)
+
+
+def flood_from_a_third_node(rng: np.random.Generator) -> Play:
+    """It arrives at n2, which blue probes."""
+    site, begin = Site(rng, isolation=False), _begin(rng)
+    site.flood(begin, 20, 40e6, node="n3")
+    site.arriving[("n2", "red")] = np.full(SECONDS, 1e3)
+    site.arriving[("n2", "red")][begin : begin + 20] += 12e6
+    return Play(site, "red", begin)
+
+
+def nothing_but_stray_losses(rng: np.random.Generator) -> Play:
+    site = Site(rng)
+    site.stray(0.01)
+    return Play(site, None)
+
+
+def innocents_at_their_contracts_while_blue_loses(rng: np.random.Generator) -> Play:
+    """They are as busy as they may just when something breaks that is none of theirs."""
+    site, begin = Site(rng, isolation=bool(rng.random() < 0.5)), _begin(rng)
+    for tenant in ("green", "white"):
+        site.busy(tenant, begin, 30)
+    site.lost[begin : begin + 30] += rng.binomial(20, 0.3, 30)
+    return Play(site, None)
+
+
+def innocent_that_looks_like_a_flood(rng: np.random.Generator) -> Play:
+    """A name server within its contract, while probes are lost elsewhere, and in strays."""
+    site, begin = Site(rng, isolation=bool(rng.random() < 0.5)), _begin(rng)
+    site.suspicious("green")
+    site.stray(0.005)
+    site.lost[begin : begin + 20] += rng.binomial(20, 0.3, 20)
+    return Play(site, None)
+
+
+def flood_beside_one_that_looks_like_it(rng: np.random.Generator) -> Play:
+    site, begin = Site(rng, isolation=False), _begin(rng)
+    site.suspicious("green")
+    site.flood(begin, 20, 40e6)
+    return Play(site, "red", begin)
+
+
+def flood_that_hurts_nobody(rng: np.random.Generator) -> Play:
+    """Blue loses something at quite another time, and always a little."""
+    site, begin = Site(rng), _begin(rng)
+    site.flood(begin, 20, 40e6)
+    site.lost[begin - 200 : begin - 160] += rng.binomial(20, 0.3, 40)
+    return Play(site, None)
+
+
+def transfer_of_blues_own(rng: np.random.Generator) -> Play:
+    """Blue sends more than the link has left, and drops some of it."""
+    site, begin = Site(rng, isolation=bool(rng.random() < 0.5)), _begin(rng)
+    site.offered[("n1", "blue")][begin : begin + 40] = 30e6
+    return Play(site, None)
+
+
+def neighbour_beyond_its_contract(rng: np.random.Generator) -> Play:
+    """No flood by its looks: the contract and the full queue speak."""
+    site, begin = Site(rng, isolation=False), _begin(rng)
+    site.offered[("n1", "red")][begin : begin + 40] = 40e6
+    return Play(site, "red", begin)
+
+
+PLAYS: tuple[Callable[[np.random.Generator], Play], ...] = (
+    flood_without_isolation,
+    flood_where_no_contract_is_known,
+    flood_under_a_limit_beside_a_transfer,
+    flood_beside_innocents_that_are_busy_just_then,
+    flood_from_the_other_end,
+    flood_from_a_third_node,
+    flood_beside_one_that_looks_like_it,
+    neighbour_beyond_its_contract,
+    nothing_but_stray_losses,
+    innocents_at_their_contracts_while_blue_loses,
+    innocent_that_looks_like_a_flood,
+    flood_that_hurts_nobody,
+    transfer_of_blues_own,
+)
+
+
+def named(found: list[Blamed]) -> str | None:
+    blue = [b for b in found if b.tenant == "blue"]
+    return blue[0].offender if blue else None
+
+
+@pytest.mark.parametrize(
+    "runs", [pytest.param(5, id="short"), pytest.param(80, id="1040-runs", marks=pytest.mark.long)]
+)
+def test_the_guilty_are_named_within_30_seconds_and_an_innocent_one_never_is(runs: int) -> None:
+    """Of 13 plays: what is said of the whole period, and what was said half a minute after the beginning."""
+    said: dict[str, Counter[object]] = {}
+    soon: dict[str, Counter[object]] = {}
+    for number, make in enumerate(PLAYS):
+        name = make.__name__
+        said[name], soon[name] = Counter(), Counter()
+        for seed in range(runs):
+            play = make(np.random.default_rng([31, number, seed]))
+            found = blame(play.site.facts())
+            said[name][named(found)] += 1
+            for b in found:
+                assert b.offender == play.guilty, (name, seed, b)
+                assert b.tenant != play.guilty, (name, seed, b)
+            if play.guilty:
+                early = blame(play.site.facts(play.begin + 30))
+                soon[name][named(early)] += 1
+                assert {b.offender for b in early} <= {play.guilty}, (name, seed)
+    for make in PLAYS:
+        guilty = make(np.random.default_rng(0)).guilty
+        if guilty:
+            assert said[make.__name__][guilty] >= 0.97 * runs, (make.__name__, said)
+            assert soon[make.__name__][guilty] >= 0.97 * runs, (make.__name__, soon)
+
+
+# One thing at a time
+
+
+STEPS = 120
+AT = slice(60, 64)
+"""Steps of the flood."""
+
+RED, BLUE = ("n1", "red", "r1"), ("n1", "blue", "b1")
+
+
+def during(value: float, otherwise: float = np.nan, late: int = 0) -> Floats:
+    """A series with one value during the flood, some steps late, and another at other times."""
+    out = np.full(STEPS, otherwise)
+    out[AT.start + late : AT.stop + late] = value
+    return out
+
+
+def facts(**changed: Any) -> Facts:
+    """Red floods from n1, beyond its contract; blue, which probes n2 from n1, loses probes meanwhile."""
+    known: dict[str, Any] = {
+        "score": {RED: during(95.0)},
+        "spread": {RED: during(400.0)},
+        "sent": {RED: during(40e6, 1e3, late=1), BLUE: np.full(STEPS, 1e6)},
+        "guarantee": {RED: np.full(STEPS, 5e6), BLUE: np.full(STEPS, 8e6)},
+        "loss": {("n1", "n2", "blue"): during(0.3)},
+    }
+    return Facts(Grid(1_800_000_000.0, 5.0, STEPS), **(known | changed))
+
+
+def test_a_flood_beyond_its_contract_that_hurts_is_named_with_all_that_is_known() -> None:
+    known = facts(limit={RED: during(5e6, late=1)}, lost_at={("n1", "queue/up0"): during(900.0, 0.0)})
+    (one,) = blame(known)
+    assert (one.node, one.tenant, one.offender, one.source, one.ports) == ("n1", "blue", "red", "n1", ["r1"])
+    assert (one.measure, one.certain, one.own_share) == ("loss", True, 0.0)
+    assert one.share == pytest.approx(1.0) and one.p_value is not None and one.p_value <= 0.05
+    assert [c.kind for c in one.clues] == ["flood", "limit", "contract", "saturation", "coincidence"]
+    assert (one.begin, one.end) == (known.at(AT.start) - 5.0, known.at(AT.stop - 1))
+
+
+@pytest.mark.parametrize(
+    "innocent",
+    [
+        {"score": {}, "spread": {}},
+        {"spread": {RED: during(80.0)}},
+        {"sent": {RED: during(5.2e6, 1e3, late=1)}},
+        {"sent": {}},
+        {"loss": {("n1", "n2", "blue"): during(0.3, late=-20)}},
+        {"loss": {("n1", "n2", "red"): during(0.3)}},
+        {"loss": {("n2", "n3", "blue"): during(0.3, late=-20)}},
+        {"loss": {("n1", "n2", "blue"): np.full(STEPS, 0.3)}},
+        {"limit": {BLUE: during(1e6)}},
+    ],
+    ids=["no flood", "few ports", "within its contract", "no counter yet", "another time", "its own harm",
+         "other nodes", "always bad", "blue is limited itself"],
+)  # fmt: skip
+def test_nobody_is_named_where_one_thing_is_missing(innocent: dict[str, Any]) -> None:
+    assert blame(facts(**innocent)) == []
+
+
+def test_without_a_contract_the_element_must_have_been_full_or_harm_coincide() -> None:
+    young = {"guarantee": {}, "watched": {"n1": during(1.0)}}
+    assert blame(facts(**young)) == [], "too few steps to tell"
+    (full,) = blame(facts(**young, lost_at={("n1", "queue/up0"): during(900.0, 0.0)}))
+    assert full.certain and full.p_value is None
+    (coincides,) = blame(facts(guarantee={}))
+    assert "coincidence" in {c.kind for c in coincides.clues}
+
+
+def test_small_packets_within_a_contract_that_fill_a_processor_are_named() -> None:
+    used = {("n1", "ovs-vswitchd", t): during(v, 0.01) for t, v in (("red", 0.8), ("blue", 0.1))}
+    within = {"sent": {RED: during(4e6, 1e3, late=1), BLUE: np.full(STEPS, 1e6)}, "used": used}
+    assert blame(facts(**within, processes={("n1", "ovs-vswitchd"): during(0.5, 0.1)})) == []
+    (one,) = blame(facts(**within, processes={("n1", "ovs-vswitchd"): during(0.97, 0.1)}))
+    assert one.share == pytest.approx(8 / 9, rel=0.02) and "contract" not in {c.kind for c in one.clues}
+
+
+def test_from_another_node_it_is_certain_where_the_flood_was_seen_to_arrive_else_likely() -> None:
+    elsewhere = {"loss": {("n2", "n3", "blue"): during(0.3)}}
+    (likely,) = blame(facts(**elsewhere))
+    assert not likely.certain and likely.node == "n2", "they coincide, and no more"
+    (certain,) = blame(facts(**elsewhere, received={("n3", "red"): during(20e6, 1e3, late=1)}))
+    assert certain.certain and "arrival" in {c.kind for c in certain.clues}
+
+
+def test_records_of_a_minute_and_drops_are_harm_too() -> None:
+    nothing: dict[str, Any] = {"loss": {}}
+    assert blame(facts(**nothing)) == []
+    (slow,) = blame(facts(**nothing), {("n1", "blue"): ("delay", np.nan_to_num(during(0.02)))})
+    assert slow.measure == "delay"
+    (dropped,) = blame(facts(**nothing, drops={("n1", "blue"): during(40.0, 0.0)}))
+    assert dropped.measure == "drops"
+    assert blame(facts(**nothing, drops={("n1", "blue"): during(0.3, 0.0)})) == [], "six packets"
+
+
+def test_who_floods_or_is_limited_is_at_fault_then() -> None:
+    at_fault = restrained(facts(limit={BLUE: during(1e6, late=10)}))
+    assert set(at_fault) == {("n1", "red"), ("n1", "blue")}
+    assert np.flatnonzero(at_fault[("n1", "red")]).tolist() == list(range(60, 64))
+    assert np.flatnonzero(at_fault[("n1", "blue")]).tolist() == list(range(70, 74))

@@ -1,0 +1,228 @@
+"""Losses with a planted cause: the counter that saw it is named, and where none did, that is said."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qs
+
+import httpx
+import numpy as np
+import pytest
+
+from vigia_compare import losses
+from vigia_compare.losses import Pinned
+from vigia_compare.source import Source
+from vigia_compare.windows import Grid
+from vigia_prometheus import Prometheus
+from vigia_statistics.samples import Floats
+
+from .test_questions import GRID, Store
+
+WINDOWS = GRID.count
+PATH = {"src": "n1", "dst": "n2", "path": "ovs-gre", "tenant": "blue"}
+
+
+@dataclass
+class Hosts:
+    """What the programs of two nodes count by the minute while a path loses probes."""
+
+    rng: np.random.Generator
+    growth: dict[str, list[tuple[Mapping[str, str], Floats]]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        # A neighbour at its limit, a full queue of its own, strays of devices: they count all the time, or now and then.
+        for node in ("n1", "n2"):
+            busy = self.rng.poisson(200.0, WINDOWS) * (self.rng.random(WINDOWS) < 0.3)
+            self.count("vigia_isolation_policed_packets_total", busy, node=node, tenant="red")
+            self.count("vigia_port_drops_total", busy, node=node, tenant="red", reason="rate_limit")
+            stray = self.rng.poisson(0.2, WINDOWS)
+            self.count("vigia_port_drops_total", stray, node=node, tenant="blue", reason="other")
+            self.count(
+                "node_network_receive_drop_total", self.rng.poisson(1.0, WINDOWS), node=node, device="up0"
+            )
+            self.count(
+                "vigia_ovs_port_drops_total", self.rng.poisson(0.1, WINDOWS), node=node, device="br-int"
+            )
+            self.count("vigia_exporter_collector_success", np.ones(WINDOWS), node=node)
+
+    def count(self, metric: str, values: Any, **labels: str) -> None:
+        self.growth.setdefault(metric, []).append((labels, np.asarray(values, dtype=float)))
+
+    def loses(self, lost: Floats, cause: str = "unknown") -> None:
+        self.count("vigia_probe_lost_total", lost, **PATH, cause=cause)
+
+    def episodes(self) -> Floats:
+        """Probes lost by window: one burst, or several, of one window or more; some of it spills into the next."""
+        lost = np.zeros(WINDOWS)
+        for _ in range(self.rng.integers(1, 5)):
+            begin = self.rng.integers(2, WINDOWS - 6)
+            length = self.rng.integers(1, 4)
+            lost[begin : begin + length] += self.rng.integers(4, 200)
+        return lost
+
+    def beside(self, lost: Floats, factor: float) -> Floats:
+        """What a counter has of it, scraped a little later: tenants' packets are dropped with the probes."""
+        part = self.rng.uniform(0.0, 0.25)
+        counted = np.round(lost * factor * self.rng.uniform(0.9, 1.1, WINDOWS))
+        late = np.round(counted * part)
+        return counted - late + np.concatenate([[0.0], late[:-1]])
+
+    def find(self) -> Pinned:
+        (found,) = losses.find(self.source(), GRID)
+        return found
+
+    def source(self) -> Source:
+        return Source(Prometheus("http://made.test", transport=httpx.MockTransport(Exact(**self.growth))))
+
+
+class Exact(Store):
+    """Answers by the first metric of a question."""
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        first = re.search(r"\b(?:vigia|node)_\w+", parse_qs(request.content.decode())["query"][0])
+        assert first is not None
+        everything = self.answers
+        self.answers = {first[0]: everything.get(first[0], [])}
+        try:
+            return super().__call__(request)
+        finally:
+            self.answers = everything
+
+
+def policer(h: Hosts) -> None:
+    lost = h.episodes()
+    h.loses(lost)
+    more = h.beside(lost, 30.0)
+    h.count("vigia_isolation_policed_packets_total", more, node="n1", tenant="blue")
+    h.count("vigia_port_drops_total", more, node="n1", tenant="blue", reason="rate_limit")
+
+
+def queue(h: Hosts) -> None:
+    lost = h.episodes()
+    h.loses(lost)
+    more = h.beside(lost, 50.0)
+    h.count("vigia_port_drops_total", more, node="n1", tenant="blue", reason="queue_full")
+    h.count("vigia_qdisc_drops_total", more + h.rng.poisson(3.0, WINDOWS), node="n1", device="up0")
+
+
+def socket_of_the_prober(h: Hosts) -> None:
+    h.loses(h.episodes(), "local_overflow")
+    h.loses(h.rng.poisson(0.01, WINDOWS).astype(float), "unknown")
+
+
+def socket_of_the_reflector(h: Hosts) -> None:
+    lost = h.episodes()
+    h.loses(lost, "reflector_overflow")
+    h.count("vigia_reflector_overflow_total", h.beside(lost, 1.0), node="n2")
+
+
+def forced_drop(h: Hosts) -> None:
+    """A rule of a firewall: the probes alone, one for one."""
+    lost = h.episodes()
+    h.loses(lost)
+    h.count("vigia_port_drops_total", h.beside(lost, 1.0), node="n2", tenant="blue", reason="policy")
+
+
+def mtu(h: Hosts) -> None:
+    lost = h.episodes()
+    h.loses(lost)
+    h.count("vigia_port_drops_total", h.beside(lost, 1.5), node="n1", tenant="blue", reason="mtu")
+
+
+def table_miss(h: Hosts) -> None:
+    """Packets that matched nothing: looked up, and not matched."""
+    lost = h.episodes()
+    h.loses(lost)
+    h.count("vigia_openflow_table_lookups_total", h.beside(lost, 3.0), node="n1", table="0")
+
+
+def upcalls_lost(h: Hosts) -> None:
+    lost = h.episodes()
+    h.loses(lost)
+    h.count("vigia_ovs_datapath_lookups_total", h.beside(lost, 20.0), node="n2", result="lost")
+
+
+PLANTED: Mapping[Callable[[Hosts], None], set[tuple[str, str, str]]] = {
+    policer: {
+        ("n1", "vigia_isolation_policed_packets_total", ""),
+        ("n1", "vigia_port_drops_total", "rate_limit"),
+    },
+    queue: {("n1", "vigia_port_drops_total", "queue_full"), ("n1", "vigia_qdisc_drops_total", "up0")},
+    socket_of_the_prober: {("n1", "vigia_probe_lost_total", "local_overflow")},
+    socket_of_the_reflector: {("n2", "vigia_probe_lost_total", "reflector_overflow")},
+    forced_drop: {("n2", "vigia_port_drops_total", "policy")},
+    mtu: {("n1", "vigia_port_drops_total", "mtu")},
+    table_miss: {("n1", "vigia_openflow_table_lookups_total", "0")},
+    upcalls_lost: {("n2", "vigia_ovs_datapath_lookups_total", "lost")},
+}
+
+
+@pytest.mark.parametrize("runs", [pytest.param(30), pytest.param(200, marks=pytest.mark.long)])
+@pytest.mark.parametrize("plant", PLANTED, ids=lambda f: f.__name__)
+def test_the_counter_of_a_planted_cause_is_named(plant: Callable[[Hosts], None], runs: int) -> None:
+    said: Counter[object] = Counter()
+    for seed in range(runs):
+        hosts = Hosts(np.random.default_rng([51, seed]))
+        plant(hosts)
+        found = hosts.find()
+        best = found.counters[0] if found.counters else None
+        said[(found.verdict, (best.node, best.name, best.detail) if best else None)] += 1
+    right = sum(n for (verdict, where), n in said.items() if verdict == "pinned" and where in PLANTED[plant])
+    assert right >= 0.9 * runs, said
+
+
+def test_losses_that_no_host_has_are_not_on_these_hosts() -> None:
+    """In the network between: everything that the hosts drop was counted, and it is too little."""
+    said = Counter()
+    for seed in range(60):
+        hosts = Hosts(np.random.default_rng([52, seed]))
+        hosts.loses(hosts.episodes() + 20.0 * (np.arange(WINDOWS) == 30))
+        said[hosts.find().verdict] += 1
+    assert said["not on these hosts"] >= 54 and said["pinned"] <= 3, said
+
+
+def test_a_host_whose_counters_are_missing_may_have_dropped_it() -> None:
+    hosts = Hosts(np.random.default_rng(53))
+    hosts.loses(hosts.episodes())
+    assert hosts.find().verdict == "not on these hosts"
+    success = hosts.growth["vigia_exporter_collector_success"]
+    hosts.growth["vigia_exporter_collector_success"] = success[:1]
+    assert hosts.find().verdict in ("insufficient evidence", "no counter"), "n2 has no exporter"
+    hosts.growth["vigia_exporter_collector_success"] = [success[0], (success[1][0], np.zeros(WINDOWS))]
+    assert hosts.find().verdict in ("insufficient evidence", "no counter"), "it cannot read what it drops"
+
+
+def test_what_a_neighbour_loses_at_its_own_port_is_no_cause() -> None:
+    lost = np.where(np.isin(np.arange(WINDOWS), (10, 11, 30, 45)), 20.0, 0.0)
+    hosts = Hosts(np.random.default_rng(54))
+    hosts.loses(lost)
+    hosts.count("vigia_port_drops_total", 1000.0 * lost, node="n1", tenant="red", reason="rate_limit")
+    assert hosts.find().verdict == "not on these hosts"
+    hosts.count("vigia_port_drops_total", 30.0 * lost, node="n1", tenant="_shared", reason="queue_full")
+    found = hosts.find()
+    assert (found.verdict, found.counters[0].detail) == ("pinned", "queue_full"), "a class that they share"
+
+
+def test_few_windows_are_enough_where_one_counter_counted_then_alone() -> None:
+    """A lab that has run for ten minutes: too few for a p-value."""
+    lost = np.full(WINDOWS, np.nan)
+    lost[-10:] = [0, 0, 0, 12, 4, 0, 0, 0, 0, 0]
+    counted = {("n1", "vigia_port_drops_total", "queue_full"): np.nan_to_num(20.0 * lost)}
+    found = losses.pin("n1", "n2", "p", "t", lost, counted)
+    assert (found.verdict, found.known, found.counters[0].p_value) == ("pinned", 10, 1.0)
+    counted[("n1", "vigia_port_drops_total", "queue_full")][-8:] += 100.0
+    assert losses.pin("n1", "n2", "p", "t", lost, counted).verdict == "insufficient evidence"
+
+
+def test_a_grid_is_asked_once_for_all_paths() -> None:
+    grid = Grid.before(GRID.end, 60.0, 3600.0)
+    hosts = Hosts(np.random.default_rng(55))
+    hosts.loses(np.ones(WINDOWS))
+    store = Exact(**hosts.growth)
+    source = Source(Prometheus("http://made.test", transport=httpx.MockTransport(store)))
+    losses.find(source, grid)
+    assert len(store.asked) == 2 + len(losses.COUNTERS)

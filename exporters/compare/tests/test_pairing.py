@@ -1,0 +1,170 @@
+"""Like with like: which paths are compared, on which hosts, and what is said of those that are not."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from vigia_compare.evidence import Book
+from vigia_compare.findings import COSTS, NO_COMMON_HOSTS, OPEN
+from vigia_compare.pairing import Side, sides
+from vigia_compare.paths import Kind, data_planes, elements, kind
+from vigia_compare.standings import standings
+from vigia_statistics.sequential import Scale
+
+from .made import BASE, HOSTS, KNOWN, TERMS, attributes, found_in, known, readings
+
+OTHER, THIRD = ("n3", "n4"), ("n5", "n6")
+RNG = np.random.default_rng(51)
+
+
+def noisy(level: float, count: int = 60) -> np.ndarray:
+    return level * RNG.lognormal(0.0, 0.03, count)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "why"),
+    [
+        ("gre", "vxlan", Kind.CONTEST),
+        ("gre", "bridge", Kind.CONTEST),
+        ("gre", "netdev", Kind.CONTEST),
+        ("gre", "direct", Kind.REFERENCE),
+        ("ipsec", "direct", Kind.REFERENCE),
+        ("ipsec", "gre", Kind.ELEMENT),
+        ("openflow", "gre", Kind.ELEMENT),
+        ("both", "ipsec", Kind.ELEMENT),
+        ("both", "gre", None),
+        ("ipsec", "vxlan", None),
+        ("macvlan", "gre", None),
+        ("openflow", "openflow", None),
+        ("direct", "direct", None),
+    ],
+)
+def test_why_two_paths_are_compared(a: str, b: str, why: Kind | None) -> None:
+    assert kind(KNOWN[a], KNOWN[b]) is kind(KNOWN[b], KNOWN[a]) is why
+
+
+def test_elements_are_one_thing() -> None:
+    assert elements(KNOWN["ipsec"], KNOWN["gre"]) == "security esp"
+    assert elements(KNOWN["gre"], KNOWN["ipsec"]) == elements(KNOWN["vxlan"], KNOWN["gre"]) == ""
+    # ESP is the encapsulation of a path that is encrypted: one thing in two attributes.
+    encrypted = attributes(encap="esp", security="ipsec")
+    assert elements(encrypted, KNOWN["gre"]) == "security ipsec"
+
+
+def test_a_data_plane_in_user_space_is_named_beside_one_in_the_kernel() -> None:
+    words = data_planes("gre", KNOWN["netdev"], "bridge", KNOWN["bridge"])
+    assert words == "gre runs in user space (ovs-userspace), bridge in the kernel (linuxbridge)"
+    assert data_planes("gre", KNOWN["gre"], "bridge", KNOWN["bridge"]) == "", "both in the kernel"
+    assert data_planes("gre", attributes(dataplane="asic"), "bridge", KNOWN["bridge"]) == ""
+    (found,) = found_in(readings("rtt", {"netdev": noisy(40e-6), "bridge": noisy(20e-6)}))
+    assert found.verdict == "bridge" and "user space (ovs-userspace)" in found.words
+
+
+def test_hosts_and_technology_are_not_confounded() -> None:
+    """The better hardware under the worse technology: only the hosts that both share count."""
+    slow, fast = 60e-6, 20e-6
+    paths = {
+        "gre": {HOSTS: noisy(slow), OTHER: noisy(fast)},
+        "vxlan": {HOSTS: noisy(0.7 * slow), THIRD: noisy(3 * slow)},
+    }
+    (found,) = found_in(readings("rtt", paths))
+    assert (found.verdict, found.hosts) == ("vxlan", 1), "pooled, gre would be better by far"
+    assert found.ratio is not None and found.ratio[1] == pytest.approx(1 / 0.7, rel=0.02)
+
+
+def test_pairs_of_hosts_are_strata() -> None:
+    """Each counts alike, whatever its own level; a window counts where both paths have a value."""
+    gap = np.where(np.arange(60) < 30, np.nan, 1.0)
+    paths = {
+        "gre": {HOSTS: noisy(20e-6), OTHER: noisy(2e-3)},
+        "vxlan": {HOSTS: 1.5 * noisy(20e-6), OTHER: 1.5 * noisy(2e-3) * gap},
+    }
+    (found,) = found_in(readings("rtt", paths))
+    assert (found.verdict, found.hosts, found.windows) == ("gre", 2, 60)
+    assert found.ratio is not None and found.ratio[1] == pytest.approx(1 / 1.5, rel=0.02)
+
+
+def test_paths_without_common_hosts_are_said_to_be_so() -> None:
+    paths = {"gre": {HOSTS: noisy(20e-6)}, "vxlan": {OTHER: noisy(40e-6)}, "bridge": {OTHER: noisy(30e-6)}}
+    found = {(f.a, f.b): f for f in found_in(readings("rtt", paths))}
+    assert found[("bridge", "vxlan")].verdict == "bridge"
+    apart = found[("gre", "vxlan")]
+    assert apart.verdict == NO_COMMON_HOSTS and apart.said == apart.words == (
+        "gre (n1-n2) and vxlan (n3-n4) share no pair of hosts: hosts and technology cannot be told apart; vxlan "
+        "between n1-n2 as well, or twins of both on the underlay, would tell"
+    )  # fmt: skip
+    (cell,) = standings(list(found.values()))
+    assert not cell.decided and "share no pair of hosts" in cell.said
+    # Paths that would not compete on common hosts are not said to lack them.
+    assert found_in(readings("rtt", {"ipsec": {HOSTS: noisy(1.0)}, "vxlan": {OTHER: noisy(1.0)}})) == []
+
+
+def test_what_has_more_goes_first_so_that_costs_are_above_zero() -> None:
+    paths = {"direct": noisy(20e-6), "gre": noisy(30e-6), "ipsec": noisy(50e-6)}
+    found = {(f.a, f.b): f for f in found_in(readings("rtt", paths))}
+    assert set(found) == {("gre", "direct"), ("ipsec", "direct"), ("ipsec", "gre")}
+    for pair, cost in found.items():
+        assert (cost.verdict, cost.better, cost.scale) == (COSTS, pair[1], Scale.DIFFERENCE)
+        assert cost.shift[0] < cost.shift[1] < cost.shift[2]
+    assert found[("gre", "direct")].shift[1] == pytest.approx(10e-6, rel=0.1)
+    assert (
+        found[("gre", "direct")].said.startswith("gre has 1")
+        and " µs above direct" in found[("gre", "direct")].said
+    )
+    assert standings(list(found.values())) == [], "the underlay is the reference, never a contestant"
+
+
+def test_differences_of_twins_decide_what_common_noise_hides() -> None:
+    """Load that both probes of a pair meet hides 1 us from two medians, and cancels in the differences."""
+    common = 1e-6 * RNG.lognormal(4.0, 0.8, 120)
+    apart = 1e-6 * RNG.lognormal(4.0, 0.8, 120)
+    paths = {"direct": common, "gre": apart + 1e-6}
+    (alone,) = found_in(readings("rtt", paths))
+    (twins,) = found_in(readings("rtt", paths, twins={"gre": RNG.normal(3e-6, 5e-7, 120)}))
+    assert alone.verdict == OPEN and twins.verdict == COSTS
+    assert twins.shift[0] < 3e-6 < twins.shift[2] and twins.shift[2] - twins.shift[0] < 2e-6
+
+
+def test_loss_is_judged_by_counts_of_both() -> None:
+    paths = {"gre": np.zeros(60), "vxlan": RNG.binomial(600, 0.05, 60) / 600}
+    (found,) = found_in(readings("loss", paths, sent=600.0))
+    assert (found.verdict, found.scale) == ("gre", Scale.DIFFERENCE)
+    assert found.shift[0] < -0.05 < found.shift[2] < 0.0
+    silent = readings("loss", paths, sent=0.0)
+    assert found_in(silent) == [], "nothing was sent"
+
+
+def test_runs_are_paired_each_with_the_next_of_the_other() -> None:
+    """Bulk tests take turns: their values stay, and no window has a new one of both."""
+    a = np.repeat([1.0e8, 1.1e8, 1.0e8, 1.1e8], 30)
+    b = np.concatenate([np.full(10, np.nan), np.repeat([2.0e8, 2.2e8, 2.1e8], 30), np.full(20, 2.3e8)])
+    given = readings("tcp_throughput", {"gre": a, "vxlan": b})
+    book = Book(TERMS)
+    (found,) = found_in(given, book=book)
+    assert found.windows == 4 and found.ahead == "vxlan"
+    (again,) = found_in(given, book=book)
+    assert again == found, "what was read again is no new run"
+
+
+def test_a_key_is_unique_and_read_back() -> None:
+    made, _ = sides(readings("rtt", {"direct": BASE, "gre": BASE, "openflow": BASE, "vxlan": BASE}), known())
+    keys = [s.side.key for s in made]
+    assert len(set(keys)) == len(keys) == 6
+    assert [Side.parse(k) for k in keys] == [s.side for s in made]
+    good = next(k for k in keys if "contest" in k)
+    for broken in ("[]", "7", '["rtt"]', good.replace("rtt", "ping"), good.replace("contest", "duel"), "{"):
+        with pytest.raises(ValueError):
+            Side.parse(broken)
+
+
+def test_a_host_that_joins_changes_no_configuration() -> None:
+    one = readings("rtt", {"gre": {HOSTS: BASE}, "vxlan": {HOSTS: BASE}})
+    two = readings("rtt", {"gre": {HOSTS: BASE, OTHER: BASE}, "vxlan": {HOSTS: BASE, OTHER: BASE}})
+    (before,), (after,) = (sides(r, known())[0] for r in (one, two))
+    assert before.fingerprint == after.fingerprint and math.isclose(after.since, 0.0)
+    other = known({"gre": replace(KNOWN["gre"], dataplane="ovs-dpdk")})
+    assert sides(one, other)[0][0].fingerprint != before.fingerprint
