@@ -117,7 +117,8 @@ def _refusal(token_file: Path | None) -> tuple[str, int] | None:
         return None
     if token_file is None:
         return (
-            "who changes anything has to be known: set reload_token_file, or require certificates; to reload, send SIGHUP",
+            "who changes anything has to be known: set reload_token_file or require certificates;"
+            " to reload, send SIGHUP",
             403,
         )
     try:
