@@ -291,12 +291,23 @@ func TestAPersonMayDropUDP(t *testing.T) {
 	if got := r.udp(300); got != 0 {
 		t.Errorf("%d datagrams passed", got)
 	}
-	testutil.Run(t, "ip", "netns", "exec", r.red, "ping", "-c1", "-W5", nodeIP)
+	// Nobody listens there: the node's refusal shows that a connection's first packet arrived.
+	connect := func(seconds string) string {
+		t.Helper()
+		out, _ := exec.Command("ip", "netns", "exec", r.red, "timeout", seconds, "bash", "-c", "exec 3<>/dev/tcp/"+nodeIP+"/9").CombinedOutput()
+		return string(out)
+	}
+	if out := connect("10"); !strings.Contains(out, "refused") {
+		t.Errorf("TCP did not pass a limit on UDP: %s", out)
+	}
+	if out, err := exec.Command("ip", "netns", "exec", r.red, "ping", "-c1", "-W1", nodeIP).CombinedOutput(); err == nil {
+		t.Errorf("a ping passed a limit on whatever is not TCP: %s", out)
+	}
 	if code, got := r.call("PUT", path, more(body(actionA, "red", "all", 0, 0, 600), `"approved_by":"maria"`)); code != 200 || got.Limit.Protocol != "all" {
 		t.Fatalf("%d %+v", code, got)
 	}
-	if out, err := exec.Command("ip", "netns", "exec", r.red, "ping", "-c1", "-W1", nodeIP).CombinedOutput(); err == nil {
-		t.Errorf("a ping passed a limit on everything: %s", out)
+	if out := connect("2"); strings.Contains(out, "refused") {
+		t.Errorf("TCP passed a limit on everything: %s", out)
 	}
 }
 
