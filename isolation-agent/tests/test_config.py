@@ -12,6 +12,7 @@ from isolation_agent.config import Config, load_settings
 from isolation_agent.errors import AgentError
 from isolation_agent.policy import INFRASTRUCTURE, AllowEntry, PolicyFile, load_policies
 from vigia_config import ConfigError, parse
+from vigia_service.errors import ServiceError
 
 from .support.world import World, policy
 
@@ -161,7 +162,7 @@ def test_missing_files(world: World) -> None:
 )
 def test_bad_token_files_name_the_field(world: World, name: str, field: str) -> None:
     (world.dir / name).chmod(0o644)
-    with pytest.raises(AgentError) as e:
+    with pytest.raises(ServiceError) as e:
         world.settings()
     assert str(e.value).startswith(f"{field}: {world.dir / name}: everybody on this machine")
 

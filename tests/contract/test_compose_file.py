@@ -133,7 +133,7 @@ def test_the_rights_that_a_container_has_are_documented() -> None:
         for name in names.split(",")
     }
     for name, service in SERVICES.items():
-        kind = re.sub(r"^(lb|ovs)\d-", "vigia-", name)
+        kind = re.sub(r"^node\d-", "vigia-", name)
         user, rights = documented.get(kind, ("each its own", set()))
         assert set(service.get("cap_add", ())) == rights, name
         root = service["user"].split(":")[0] == "0"
@@ -164,7 +164,7 @@ def reachable() -> Iterator[Path]:
 def test_every_part_mounts_its_own_configuration_and_no_other() -> None:
     told = {"prometheus", "isolation-agent", "vigia-compare"}
     for name, service in SERVICES.items():
-        part = re.sub(r"^(lb|ovs)\d-", "vigia-", name)
+        part = re.sub(r"^node\d-", "vigia-", name)
         found = {str(v) for v in service.get("volumes", ()) if str(v).startswith("config")}
         if name == "init":
             wanted = {"config:/etc/vigia", *(f"config-{p}:/etc/vigia/{p}" for p in USERS)}
@@ -183,7 +183,7 @@ def test_every_part_is_a_user_of_its_own_unless_it_has_to_be_root() -> None:
     users = [user for part, user in USERS.items() if part not in root]
     assert len(set(users)) == len(users)
     for name, service in SERVICES.items():
-        part = re.sub(r"^(lb|ovs)\d-", "vigia-", name)
+        part = re.sub(r"^node\d-", "vigia-", name)
         assert service["user"].split(":")[0] == str(USERS.get(part, 0)), name
 
 

@@ -201,7 +201,7 @@ def test_the_program_has_the_rights_of_its_unit(installed: Node, program: str) -
     assert status["NoNewPrivs"].strip() == "1"
     assert status["Seccomp"].strip() == "2"
     user = installed.run(f"stat -c %U /proc/{pid}").strip()
-    assert user == ("vigia" if program == "vigia-probe" else "root")
+    assert user == ("vigia-probe" if program == "vigia-probe" else "root")
 
 
 def test_secrets_are_nobody_elses(installed: Node) -> None:

@@ -12,6 +12,7 @@ from vigia_compare.exposition import Findings
 from vigia_compare.interference import ATTRIBUTED, INSUFFICIENT, LIKELY, OWN
 from vigia_compare.losses import COUNTERS, SOCKETS, VERDICTS, Pinned
 from vigia_compare.measures import MEASURES
+from vigia_compare.paths import Kind
 
 CODE = Code(vigia_compare)
 
@@ -20,6 +21,7 @@ def test_closed_labels() -> None:
     metrics = {m.name: m for m in part_metrics("compare")}
     emitted: dict[str, object] = {
         "vigia_compare_winner.tie": ("true", "false"),
+        "vigia_compare_verdict.kind": list(Kind),
         "vigia_compare_interference_verdict.verdict": (ATTRIBUTED, LIKELY, OWN, INSUFFICIENT),
         "vigia_compare_interference_evidence.evidence": CODE.arguments("Clue", 0),
         "vigia_compare_loss_verdict.verdict": VERDICTS,
@@ -29,9 +31,14 @@ def test_closed_labels() -> None:
         if "counter" in metric.labels:
             emitted[f"{name}.counter"] = [*COUNTERS, SOCKETS]
         if "metric" in metric.labels:
-            units = {m.unit for m in MEASURES.values() if name.endswith(f"_{m.unit}")}
+            # What is in the metric's own unit; all else is a share, a time or a count of any metric.
+            own = name.startswith(("vigia_compare_median_", "vigia_compare_ci_", "vigia_compare_shift_"))
+            units = {m.unit for m in MEASURES.values() if own and name.endswith(f"_{m.unit}")}
             emitted[f"{name}.metric"] = [m.name for m in MEASURES.values() if not units or m.unit in units]
-    assert differences("compare", emitted) == []
+        if name.startswith("vigia_compare_level_change_"):
+            emitted[f"{name}.verdict"] = ("better", "worse")
+    found = differences("compare", emitted)
+    assert found == [], "\n".join(found)
 
 
 def test_a_verdict_that_is_not_listed_is_refused_when_it_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

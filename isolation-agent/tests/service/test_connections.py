@@ -16,7 +16,7 @@ from vigia_testing import DEADLINE
 
 from ..support.process import AgentProcess
 from ..support.sockets import head_of, read_all, status_of
-from ..support.world import World, alert, payload
+from ..support.world import PORT, World, alert, payload
 from .conftest import in_real_time
 
 THREADS = 2
@@ -76,7 +76,8 @@ def test_hundred_megabytes_in_chunks(agent: AgentProcess) -> None:
     assert memory(agent) - before < 48 << 20
 
 
-def test_chunked_message_is_taken(agent: AgentProcess) -> None:
+def test_chunked_message_is_taken(place: World, agent: AgentProcess) -> None:
+    place.enforcer.flood(PORT)
     body = json.dumps(payload(alert(SystemClock().now()))).encode()
     pieces = [body[i : i + 100] for i in range(0, len(body), 100)]
     with connect(agent) as s:

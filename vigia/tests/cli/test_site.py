@@ -112,6 +112,6 @@ def test_a_lab_without_its_stack_then_with_it_then_gone(
         gone = vigia("down", "--lab", NAME, "--json")
     assert gone.status == 0, gone.stderr
     assert gone.json["processes"] > 0
-    assert len(gone.json["namespaces"]) == 24
+    assert len(gone.json["namespaces"]) == 49
     assert not Places(model.resolve(topology.load(place)).layout).directory.exists()
     assert vigia("down", "--lab", NAME).stdout.count("no ") == 2, "again there is nothing"

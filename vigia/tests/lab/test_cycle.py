@@ -68,7 +68,7 @@ def test_every_step_is_a_line_with_its_time(lab_t1: Any) -> None:
         "brought up the virtual machines",
         "Linux bridge on lb1, lb2",
         f"Open vSwitch ({datapath} datapath) on ovs1, ovs2",
-        "wrote 20 files below /run/vigia/t1",
+        "wrote 23 files below /run/vigia/t1",
         "all paths carry packets (11 pairs)",
         sockets if datapath == "userspace" else "no buffers to raise: the kernel forwards",
         "lab t1 is up",
@@ -118,7 +118,7 @@ STEPS = [
     "brought up",
     "Linux bridge on",
     "Open vSwitch",
-    "wrote 20 files",
+    "wrote 23 files",
     "all paths carry",
 ]
 
@@ -613,5 +613,5 @@ def test_a_mount_hidden_below_another(root: None) -> None:
         )
     shutil.rmtree("/run/vigia/t1", ignore_errors=True)
     assert done.returncode == 0, done.stderr
-    assert "removed lab t1: 24 namespaces, 4 processes, 1 mount, the run directory" in done.stdout
+    assert "removed lab t1: 49 namespaces, 8 processes, 1 mount, the run directory" in done.stdout
     assert done.stdout.endswith("lab t1 is not up: nothing to remove\n")

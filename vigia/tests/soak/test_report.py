@@ -83,7 +83,7 @@ def test_on_a_terminal(soaked: Write) -> None:
     assert "cannot do: port: the exporter of lb1 does not show churn-3" in lines
 
 
-@pytest.mark.parametrize("hours", [0.25])
+@pytest.mark.parametrize("hours", [1.36])
 def test_the_page_in_the_documentation_is_made_by_this_program(soaked: Write, hours: float) -> None:
     """Its figures are of one run; what it says of the method is what the program says today."""
     text = (ROOT / "docs/concepts/soak.md").read_text()
