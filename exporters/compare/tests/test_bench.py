@@ -12,6 +12,8 @@ from vigia_prometheus import Prometheus
 
 from . import bench_windows as bench
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def loaded() -> Iterator[tuple[str, float]]:
