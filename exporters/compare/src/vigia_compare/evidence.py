@@ -41,6 +41,9 @@ _ENOUGH = 3
 _TOUCHING = 0.5
 """Seconds by which windows may overlap: clocks of rules and of scrapes are rounded."""
 
+_RUNS = 4
+"""Values that are kept of the runs of two hosts."""
+
 VERSION = 1
 
 
@@ -309,9 +312,13 @@ class Book:
         kept = {k for f in self._families.values() for k in f.pairs}
         if kept != set(self._watched) or len(kept) > MAX_SIDES:
             raise ValueError("it is damaged: pairs and numbers do not belong together")
+        if not all(map(math.isfinite, (*self._paths.values(), self.fine_seen))):
+            raise ValueError("it is damaged: a time is not finite")
         for key, w in self._watched.items():
+            if not all(len(kept) == _RUNS for kept in w.runs.values()):
+                raise ValueError("it is damaged: runs of a pair are not a, b and what waits of both")
             if not isinstance(w.fingerprint, str) or not all(
-                isinstance(v, int | float) for v in (w.fine_until, w.seen, w.shown)
+                isinstance(v, int | float) and math.isfinite(v) for v in (w.fine_until, w.seen, w.shown)
             ):
                 raise ValueError("it is damaged: a pair lacks its times")
             if key not in self._families[_family(w.side)].pairs:

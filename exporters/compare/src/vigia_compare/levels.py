@@ -132,6 +132,8 @@ class Levels:
                 detector = Detector.from_data(found._question(metric), kept["detector"])
                 cell = Cell(metric, placement, machines, probe)
                 seen, fingerprint = float(kept["seen"]), str(kept["fingerprint"])
+                if not math.isfinite(seen):
+                    raise ValueError("it is damaged: a level lacks its time")
                 found._series[key] = _Series(cell, path, (src, dst), fingerprint, detector, seen)
         except (KeyError, TypeError, AttributeError) as e:
             raise ValueError(f"it is damaged: {e}") from e
