@@ -176,7 +176,10 @@ def test_metrics_in_three_formats(program: Calls, capsys: Out) -> None:
     text = capsys.readouterr().out
     heads = [line for line in text.splitlines() if not line.startswith(" ")]
     assert [head.partition("{")[0] for head in heads] == declared
-    assert '    verdict: pinned, "not on these hosts", "insufficient evidence", "no counter"' in text.splitlines()
+    assert (
+        '    verdict: pinned, "not on these hosts", "insufficient evidence", "no counter"'
+        in text.splitlines()
+    )
     assert program("--list-metrics", "json") == 0
     found = json.loads(capsys.readouterr().out)
     assert [m["name"] for m in found] == declared
