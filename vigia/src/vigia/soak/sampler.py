@@ -137,7 +137,7 @@ class Sampler:
         for name, pid in processes.items():
             note(name, lambda pid=pid: process(pid))  # type: ignore[misc]
         for service in self._services:
-            note(service.name, lambda s=service: self._page(s.name, s.address, values))  # type: ignore[misc]
+            note(service.name, lambda s=service: self._page(s, values))  # type: ignore[misc]
         for subject, read in self._places():
             note(subject, read)
         load = os.getloadavg()[0]
@@ -165,12 +165,13 @@ class Sampler:
                     problems.append(f"{daemon.name}@{node.name}: does not run")
         return restarts, found
 
-    def _page(self, name: str, address: str, values: dict[str, dict[str, float]]) -> dict[str, float]:
+    def _page(self, service: plan.Service, values: dict[str, dict[str, float]]) -> dict[str, float]:
         """Return what a service says of itself; Prometheus also of its rules."""
-        with self._client.stream("GET", f"http://{address}/metrics") as answer:
+        where = f"http://{service.address}/metrics"
+        with self._client.stream("GET", where, auth=service.auth) as answer:
             answer.raise_for_status()
             text = vigia_http.read(answer, _LONGEST, _TIMEOUT).decode()
-        ours = (_HEAD, _DURATION, _INTERVAL, _MISSED) if name == "prometheus" else ()
+        ours = (_HEAD, _DURATION, _INTERVAL, _MISSED) if service.name == "prometheus" else ()
         series, samples = page(text, (_GOROUTINES, *ours))
         found = {"page_series": float(series)}
         seconds: dict[str, float] = {}
