@@ -152,7 +152,7 @@ def test_a_soak_of_a_lab_is_killed_and_the_next_removes_it(root: None, tmp_path:
     assert {
         ("memory_bytes", "prometheus"),
         ("goroutines", "vigia-probe@node1"),
-        ("bpf_maps", "vigia-enforcer@ovs2"),
+        ("bpf_maps", "vigia-enforcer@node2"),
         ("descriptors", "ovs-vswitchd@node1"),
         ("wal_bytes", "prometheus"),
         ("database_bytes", "isolation-agent"),
