@@ -275,6 +275,52 @@ def test_records_of_a_minute_and_drops_are_harm_too() -> None:
     assert blame(facts(**nothing, drops={("n1", "blue"): during(0.3, 0.0)})) == [], "six packets"
 
 
+def test_bandwidth_that_the_flooder_takes_from_one_who_waits_is_harm() -> None:
+    """Isolation leaves nothing else to see: blue lost no probe, and nothing of it was dropped."""
+    nothing: dict[str, Any] = {"loss": {}}
+    one_step = np.full(STEPS, np.nan)
+    one_step[AT.start] = 0.7e6
+    (one,) = blame(facts(**nothing, taken={("n1", "blue", "red"): one_step}))
+    assert (one.node, one.tenant, one.offender, one.measure, one.certain) == (
+        "n1",
+        "blue",
+        "red",
+        "bandwidth",
+        True,
+    )
+    assert any(
+        "while blue waited" in c.text and c.value == 0.7e6 for c in one.clues if c.kind == "saturation"
+    )
+
+
+@pytest.mark.parametrize(
+    "taken",
+    [
+        {("n1", "blue", "green"): during(2e6)},
+        {("n2", "blue", "red"): during(2e6)},
+        {("n1", "blue", "red"): during(2e6, late=-20)},
+        {("n1", "blue", "red"): np.full(STEPS, 2e6)},
+        {("n1", "blue", "red"): during(0.05e6)},
+        {("n1", "red", "blue"): during(2e6)},
+    ],
+    ids=[
+        "by somebody else",
+        "on another node",
+        "at another time",
+        "always",
+        "next to nothing",
+        "from the flooder",
+    ],
+)
+def test_bandwidth_that_the_flood_did_not_take_is_not_its_harm(taken: dict[Any, Floats]) -> None:
+    assert blame(facts(loss={}, taken=taken)) == []
+
+
+def test_two_who_borrow_and_take_from_each_other_hurt_nobody() -> None:
+    borrowed = {("n1", "blue", "red"): during(2e6), ("n1", "red", "blue"): during(2e6)}
+    assert blame(facts(score={}, spread={}, loss={}, taken=borrowed)) == []
+
+
 def test_who_floods_or_is_limited_is_at_fault_then() -> None:
     at_fault = restrained(facts(limit={BLUE: during(1e6, late=10)}))
     assert set(at_fault) == {("n1", "red"), ("n1", "blue")}

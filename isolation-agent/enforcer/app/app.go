@@ -16,6 +16,7 @@ import (
 	"vigia/internal/node"
 	"vigia/internal/secret"
 	"vigia/isolation-agent/enforcer/api"
+	"vigia/isolation-agent/enforcer/contention"
 	"vigia/isolation-agent/enforcer/fastloop"
 	"vigia/isolation-agent/enforcer/leaderterm"
 	"vigia/isolation-agent/enforcer/limits"
@@ -49,9 +50,10 @@ type service struct {
 	limits   *limits.Limits
 	fast     *fast
 	api      *api.Server
-	schedule *schedule      // nil without links
-	loop     *fastloop.Loop // nil without fast_loop
-	socket   net.Listener   // nil without api_socket
+	schedule *schedule         // nil without links
+	watch    *contention.Watch // nil without links
+	loop     *fastloop.Loop    // nil without fast_loop
+	socket   net.Listener      // nil without api_socket
 	config   *Config
 	logger   *slog.Logger
 }
@@ -80,6 +82,9 @@ func start(_ context.Context, env daemon.Env) (_ daemon.Service, err error) {
 		if s.schedule, err = newSchedule(c, env.Metrics, env.Logger); err != nil {
 			return nil, err
 		}
+		if s.watch, err = contention.NewWatch(c.Node.Sources.NetNS, s.schedule.reconciler.Desired, env.Logger); err != nil {
+			return nil, err
+		}
 	}
 	if c.FastLoop != nil {
 		if s.loop, err = newFastLoop(c, s.schedule, s.Manager, s.Inventory, env.Metrics, env.Logger); err != nil {
@@ -92,7 +97,12 @@ func start(_ context.Context, env daemon.Env) (_ daemon.Service, err error) {
 		return nil, err
 	}
 	env.Registry.MustRegister(newCollector(env.Metrics, s.limits))
-	s.fast = newFast(env.Metrics, s.limits)
+	var book *contention.Book
+	if s.watch != nil {
+		book = s.watch.Book
+		env.Registry.MustRegister(newContentionCollector(env.Metrics, book))
+	}
+	s.fast = newFast(env.Metrics, s.limits, book)
 	return s, nil
 }
 
@@ -146,6 +156,9 @@ func (s *service) close() {
 	if s.loop != nil {
 		s.loop.Close()
 	}
+	if s.watch != nil {
+		s.watch.Close()
+	}
 	if s.schedule != nil {
 		s.schedule.close()
 	}
@@ -163,7 +176,7 @@ func (s *service) Run(ctx context.Context) error {
 	defer s.close()
 	beside := []func(context.Context){s.observe}
 	if s.schedule != nil {
-		beside = append(beside, s.schedule.run)
+		beside = append(beside, s.schedule.run, s.watch.Run)
 	}
 	if s.loop != nil {
 		beside = append(beside, func(ctx context.Context) { _ = s.loop.Run(ctx) }) // ends with ctx

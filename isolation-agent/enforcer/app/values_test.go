@@ -33,16 +33,19 @@ func TestClosedLabels(t *testing.T) {
 	stages, _ := here.Arguments(t, "stage", 0)
 	states, actions := drift(t)
 	kinds, outcomes := notices()
+	directions := []string{directionOf(false), directionOf(true)}
 	lists := map[string][]string{
-		"vigia_isolation_limit_bytes_per_second.protocol": catalogtest.Load(t, enforcer+"limits").Constants(t, "Protocol"),
-		"vigia_enforcer_requests_total.operation":         operations,
-		"vigia_enforcer_apply_seconds.operation":          changing,
-		"vigia_enforcer_limits_total.change":              changes,
-		"vigia_enforcer_reaction_seconds.stage":           stages,
-		"vigia_enforcer_drift_total.state":                states,
-		"vigia_enforcer_drift_total.action":               actions,
-		"vigia_enforcer_notices_total.kind":               kinds,
-		"vigia_enforcer_notices_total.outcome":            outcomes,
+		"vigia_isolation_limit_bytes_per_second.protocol":  catalogtest.Load(t, enforcer+"limits").Constants(t, "Protocol"),
+		"vigia_isolation_taken_bytes_per_second.direction": directions,
+		"vigia_isolation_taken_bytes_total.direction":      directions,
+		"vigia_enforcer_requests_total.operation":          operations,
+		"vigia_enforcer_apply_seconds.operation":           changing,
+		"vigia_enforcer_limits_total.change":               changes,
+		"vigia_enforcer_reaction_seconds.stage":            stages,
+		"vigia_enforcer_drift_total.state":                 states,
+		"vigia_enforcer_drift_total.action":                actions,
+		"vigia_enforcer_notices_total.kind":                kinds,
+		"vigia_enforcer_notices_total.outcome":             outcomes,
 	}
 	for what, expressions := range computed {
 		if lists[what] == nil {

@@ -42,6 +42,9 @@ LOSSY, SLOW = 0.01, 0.1
 LEAST_DROPS = 10.0
 """Packets whose drop is harm."""
 
+LEAST_TAKEN = 0.01
+"""Part of its own guarantee that others take from a tenant that waits, from which it is harm."""
+
 WORSE = 1.5
 """The harm during a flood is at least this many times what it is at other times."""
 
@@ -81,7 +84,7 @@ class Blamed:
     """Node of the offender's ports."""
     ports: Sequence[str]
     measure: str
-    """loss, delay or drops: what was bad."""
+    """loss, delay, bandwidth or drops: what was bad."""
     begin: float
     """Unix time at which the harm began, to a step."""
     end: float
@@ -105,6 +108,8 @@ class Harm:
     """By step; 0 where it did not suffer."""
     nodes: frozenset[str]
     """Both ends of what suffered."""
+    taker: str | None = None
+    """Who is known to have done it, if that is known."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +156,7 @@ def blame(known: Facts, minutes: Mapping[Key, tuple[str, Floats]] | None = None)
                 found[key] = one, harm, flood
     out = {key: _with_p(known, *parts) for key, parts in found.items()}
     for key, harm in harms:
-        if key not in out and harm.measure != "drops":
+        if key not in out and harm.measure not in ("drops", "bandwidth"):
             beyond = _by_contract(look, key, harm)
             if beyond is not None:
                 out[key] = beyond
@@ -172,7 +177,7 @@ class _Look:
         return any(mask[span].any() for (_, t), mask in self.faults.items() if t == tenant)
 
 
-_ORDER = ("loss", "delay", "drops")
+_ORDER = ("loss", "delay", "bandwidth", "drops")
 
 
 def _rank(one: Blamed) -> tuple[bool, int, float, float]:
@@ -310,6 +315,18 @@ def _harms(known: Facts, minutes: Mapping[Key, tuple[str, Floats]]) -> Iterator[
     ):
         if not key[1].startswith("_"):
             yield key, Harm(measure, severity, nodes)
+    yield from _displaced(known)
+
+
+def _displaced(known: Facts) -> Iterator[tuple[Key, Harm]]:
+    """Yield what tenants waited for on a full link while another had more of it than it bought."""
+    for (node, tenant, taker), values in sorted(known.taken.items()):
+        bought = max(
+            (_guarantee(known, p) or 0.0 for p in known.guarantee if p[:2] == (node, tenant)), default=0.0
+        )
+        severity = np.where(values > LEAST_TAKEN * bought, values, 0.0)
+        if severity.any():
+            yield (node, tenant), Harm("bandwidth", severity, frozenset([node]), taker)
 
 
 def _by_flood(look: _Look, flood: _Flood, key: Key, harm: Harm) -> Blamed | None:
@@ -317,7 +334,7 @@ def _by_flood(look: _Look, flood: _Flood, key: Key, harm: Harm) -> Blamed | None
     known, (node, tenant) = look.known, key
     span = flood.span(known.grid.count)
     inside = harm.severity[span]
-    if tenant == flood.tenant or not inside.any() or look.at_fault(tenant, span):
+    if not inside.any() or not _may_hurt(flood, tenant, harm) or look.at_fault(tenant, span):
         return None
     if harm.measure == "drops" and float(inside.sum()) * STEP < LEAST_DROPS:
         return None
@@ -342,6 +359,13 @@ def _by_flood(look: _Look, flood: _Flood, key: Key, harm: Harm) -> Blamed | None
     return Blamed(
         node, tenant, flood.tenant, flood.node, ports, harm.measure, begin, end, share, own, None, seen, clues
     )
+
+
+def _may_hurt(flood: _Flood, tenant: str, harm: Harm) -> bool:
+    """Return whether what a tenant suffered can be this flood's doing at all."""
+    if harm.taker is None:
+        return tenant != flood.tenant
+    return harm.taker == flood.tenant and flood.node in harm.nodes
 
 
 def _with_p(known: Facts, one: Blamed, harm: Harm, flood: _Flood) -> Blamed:
@@ -391,6 +415,12 @@ def _sent_by(known: Facts, key: Key) -> Floats:
 def _saturation(known: Facts, flood: _Flood, tenant: str, span: slice) -> Iterator[Clue]:
     """Yield which elements of the flood's node were full, and what the tenant itself lost there."""
     yield from _full(known, flood.node, span)
+    taken = known.taken.get((flood.node, tenant, flood.tenant))
+    most = float(np.nan_to_num(taken[span]).max(initial=0.0)) if taken is not None else 0.0
+    if most > 0.0:
+        had = f"{flood.tenant} had {numbers.bits_per_second(8 * most)}"
+        text = f"{had} of a full link of {flood.node} beyond its contract while {tenant} waited"
+        yield Clue("saturation", text, most)
     dropped = known.drops.get((flood.node, tenant))
     count = float(np.nansum(dropped[span])) * STEP if dropped is not None else 0.0
     if count >= LEAST_DROPS:

@@ -90,6 +90,7 @@ FAST: Mapping[str, str] = {
     "limit": f"{_BY_PORT} ({_fast('vigia_isolation_limit_bytes_per_second', 'enforcer')})",
     "loss": f"{_BY_TARGET} ({_fast('vigia_probe_recent_loss_ratio', 'probe', _SUFFERS)})",
     "slow": f"{_BY_TARGET} ({_fast('vigia_probe_recent_slow_ratio', 'probe', _SUFFERS)})",
+    "taken": f"max by (node, tenant, taker) ({_fast('vigia_isolation_taken_bytes_per_second', 'enforcer')})",
 }
 """Asked at each look, of all nodes."""
 
@@ -143,6 +144,9 @@ class Facts:
     """Share of the probes of ten seconds that the network lost."""
     slow: Mapping[Target, Floats] = field(default_factory=dict)
     """Share of their round trips that took longer than the objective."""
+    taken: Mapping[tuple[str, str, str], Floats] = field(default_factory=dict)
+    """What a tenant had of a full link beyond its contract while another waited, bytes per second; by node, by
+    who waited and by who took."""
     sent: Mapping[Port, Floats] = field(default_factory=dict)
     """Bytes per second that the tenant offers, before any limit."""
     received: Mapping[Key, Floats] = field(default_factory=dict)
@@ -172,6 +176,7 @@ _LABELS: Mapping[str, Sequence[str]] = {
     **dict.fromkeys(("received", "drops"), ("node", "tenant")),
     **dict.fromkeys(("lost_at", "queues", "processes"), ("node", "resource")),
     "used": ("node", "resource", "tenant"),
+    "taken": ("node", "tenant", "taker"),
     "watched": ("node",),
 }
 
@@ -198,7 +203,7 @@ def _nodes(found: Mapping[str, Mapping[Any, Floats]], suffering: Iterable[str]) 
             steps = float(np.isfinite(values).sum())
             for node in key[:2] if _LABELS[name][0] == "src" else key[:1]:
                 # What floods goes before what suffers: it may be what many suffer from.
-                told[node] = told.get(node, 0.0) + steps * (1.0 if _LABELS[name][0] == "src" else 1e6)
+                told[node] = told.get(node, 0.0) + steps * (1e6 if "port" in _LABELS[name] else 1.0)
     most = sorted(sorted(n for n in told if n), key=lambda n: -told[n])[:MOST_NODES]
     return sorted(most)  # the same nodes are the same question
 
