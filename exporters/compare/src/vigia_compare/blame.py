@@ -418,8 +418,8 @@ def _saturation(known: Facts, flood: _Flood, tenant: str, span: slice) -> Iterat
     taken = known.taken.get((flood.node, tenant, flood.tenant))
     most = float(np.nan_to_num(taken[span]).max(initial=0.0)) if taken is not None else 0.0
     if most > 0.0:
-        had = f"{flood.tenant} had {numbers.bits_per_second(8 * most)}"
-        text = f"{had} of a full link of {flood.node} beyond its contract while {tenant} waited"
+        had = f"{flood.tenant} had {numbers.size(most * STEP)}"
+        text = f"{had} of a full link of {flood.node} beyond its contract within 5 s, while {tenant} waited"
         yield Clue("saturation", text, most)
     dropped = known.drops.get((flood.node, tenant))
     count = float(np.nansum(dropped[span])) * STEP if dropped is not None else 0.0
