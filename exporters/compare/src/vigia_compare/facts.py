@@ -145,8 +145,8 @@ class Facts:
     slow: Mapping[Target, Floats] = field(default_factory=dict)
     """Share of their round trips that took longer than the objective."""
     taken: Mapping[tuple[str, str, str], Floats] = field(default_factory=dict)
-    """What a tenant had of a full link beyond its contract while another waited, bytes per second; by node, by
-    who waited and by who took."""
+    """What a tenant had of a full link beyond its contract while another waited, bytes per second: by node,
+    who waited and who took."""
     sent: Mapping[Port, Floats] = field(default_factory=dict)
     """Bytes per second that the tenant offers, before any limit."""
     received: Mapping[Key, Floats] = field(default_factory=dict)
