@@ -215,19 +215,21 @@ func TestUplinksAreSplitByBytes(t *testing.T) {
 	for _, step := range []struct {
 		name              string
 		after             time.Duration
-		queue             uint64
+		queue, ceiling    uint64
 		red, blue         uint64
 		used, redS, blueS float64
 		ratio             float64 // -1 for none
 	}{
-		{"at first nothing is known", 0, 5000, 100, 200, 0, 0, 0, -1},
-		{"a second of sending in ten", 10 * time.Second, 5000 + second, 3100, 1200, 1, 0.75, 0.25, 0.1},
-		{"nothing", 20 * time.Second, 5000 + second, 3100, 1200, 1, 0.75, 0.25, 0},
-		{"counters that start again", 30 * time.Second, 7, 3100, 0, 1, 0.75, 0.25, 0},
-		{"what nobody's ports sent is nobody's", 40 * time.Second, 7 + second, 3100, 0, 2, 0.75, 0.25, 0.1},
+		{"at first nothing is known", 0, 5000, 0, 100, 200, 0, 0, 0, -1},
+		{"a second of sending in ten", 10 * time.Second, 5000 + second, 0, 3100, 1200, 1, 0.75, 0.25, 0.1},
+		{"nothing", 20 * time.Second, 5000 + second, 0, 3100, 1200, 1, 0.75, 0.25, 0},
+		{"counters that start again", 30 * time.Second, 7, 0, 3100, 0, 1, 0.75, 0.25, 0},
+		{"what nobody's ports sent is nobody's", 40 * time.Second, 7 + second, 0, 3100, 0, 2, 0.75, 0.25, 0.1},
+		{"a scheduler that gives out a fifth of the link", 50 * time.Second, 7 + 2*second, second / 5, 3100, 0, 7, 0.75, 0.25, 0.5},
+		{"and one that would give out more than there is", 60 * time.Second, 7 + 3*second, 5 * second, 3100, 0, 8, 0.75, 0.25, 0.1},
 	} {
 		v := view(start.Add(step.after))
-		v.Queues = map[string]uint64{"phy0": step.queue, "ifb9": step.queue}
+		v.Queues = map[string]source.Queue{"phy0": {Bytes: step.queue, Ceiling: step.ceiling}, "ifb9": {Bytes: step.queue}}
 		carry(v, nil, map[string]uint64{"r": step.red, "b": step.blue, "l": 0})
 		got := series(t, s, v)
 		want := map[string]float64{
@@ -251,8 +253,8 @@ func TestUplinksAreSplitByBytes(t *testing.T) {
 			}
 		}
 	}
-	v := view(start.Add(time.Minute))
-	v.Queues = map[string]uint64{"other0": 1}
+	v := view(start.Add(2 * time.Minute))
+	v.Queues = map[string]source.Queue{"other0": {Bytes: 1}}
 	carry(v, nil, map[string]uint64{"r": 0})
 	for series := range series(t, s, v) {
 		if strings.Contains(series, "queue/") {
@@ -271,7 +273,7 @@ func TestALinkThatCannotBeAskedHidesNoOther(t *testing.T) {
 	for range 20 { // in whichever order the two are asked
 		v := view(time.Now())
 		carry(v, map[string]uint64{"r": 1}, map[string]uint64{"r": 1})
-		v.Queues = map[string]uint64{"phy0": 5, strings.Repeat("longer-than-any-name", 10): 5}
+		v.Queues = map[string]source.Queue{"phy0": {Bytes: 5}, strings.Repeat("longer-than-any-name", 10): {Bytes: 5}}
 		p := exposition.NewPage(nil)
 		if err := s.Collect(v, p); err == nil {
 			t.Error("nobody is told of the device")

@@ -16,9 +16,9 @@ type links struct {
 	netns  string
 	conn   *ethtool.Conn // nil until it is needed
 	speeds map[string]speed
-	bytes  map[string]uint64  // through each queue, as of the scrape before
-	used   map[string]float64 // seconds that each link was busy, so far
-	at     time.Time          // of the scrape before
+	bytes  map[string]source.Queue // through each queue, as of the scrape before
+	used   map[string]float64      // seconds that each link was busy, so far
+	at     time.Time               // of the scrape before
 }
 
 type speed struct {
@@ -78,11 +78,14 @@ func (s *Source) queues(v *source.View, carried []source.Carried, out *expositio
 		if bits == 0 {
 			continue
 		}
+		if now.Ceiling > 0 { // a scheduler holds it below the link's speed
+			bits = min(bits, 8*float64(now.Ceiling))
+		}
 		name := queue + device
 		last, known := bytes[device]
 		busy := 0.0
-		if known && now > last {
-			busy = float64(now-last) * 8 / bits
+		if known && now.Bytes > last.Bytes {
+			busy = float64(now.Bytes-last.Bytes) * 8 / bits
 		}
 		l.used[device] += busy
 		out.Emit(s.used, l.used[device], name, kind(name))
@@ -96,7 +99,7 @@ func (s *Source) queues(v *source.View, carried []source.Carried, out *expositio
 }
 
 // forgetQueues forgets devices that are gone.
-func (s *Source) forgetQueues(here map[string]uint64) {
+func (s *Source) forgetQueues(here map[string]source.Queue) {
 	if len(here) == 0 {
 		return // no source has read them this time
 	}

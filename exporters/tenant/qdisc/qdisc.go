@@ -188,7 +188,7 @@ func (s *Source) device(v *source.View, q *tc.Qdisc, out *exposition.Page) error
 	out.Emit(s.drops, float64(n), name, q.Kind, parent)
 	out.Emit(s.qdiscBacklog, float64(q.Stats.Backlog), name, q.Kind, parent)
 	if q.Parent == tc.Root {
-		v.Queues[name] = q.Stats.Bytes
+		v.Queues[name] = source.Queue{Bytes: q.Stats.Bytes}
 		out.Emit(s.resourceOf, float64(n), "queue/"+name, "queue", string(source.QueueFull))
 	}
 	return nil
@@ -206,6 +206,10 @@ func (s *Source) class(v *source.View, root *tc.Qdisc, out *exposition.Page) err
 	if err != nil {
 		return err
 	}
+	if q, there := v.Queues[name]; there {
+		q.Ceiling = ceiling(s.classes)
+		v.Queues[name] = q
+	}
 	if v.Detail {
 		s.emitClasses(link, name, out)
 	}
@@ -213,6 +217,21 @@ func (s *Source) class(v *source.View, root *tc.Qdisc, out *exposition.Page) err
 		return nil
 	}
 	return s.uplinks.device(v, name, root, s.classes)
+}
+
+// ceiling returns what the classes below the root may have together; 0 if one of them has no bound.
+func ceiling(classes []tc.Class) (sum uint64) {
+	for i := range classes {
+		k := &classes[i]
+		if k.Parent != tc.Root && k.Parent.Minor() != 0 {
+			continue
+		}
+		if k.Ceil == 0 {
+			return 0
+		}
+		sum += k.Ceil
+	}
+	return sum
 }
 
 func (s *Source) emitClasses(link int, name string, out *exposition.Page) {

@@ -99,6 +99,9 @@ func TestQueuesOfARealNode(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, out)
 		}
 	}
+	if q := v.Queues["phy0"]; q.Ceiling != 10_000_000 || q.Bytes != 2840 {
+		t.Errorf("the queue of the uplink is %+v", q)
+	}
 	if strings.Contains(out, "tap0") || strings.Contains(out, "backlog_bytes{port") {
 		t.Errorf("the port's queue has series of its own:\n%s", out)
 	}
@@ -143,6 +146,26 @@ func TestOwnLimitsAreNotCountedTwice(t *testing.T) {
 		s.port(v, &p, &tc.Qdisc{Link: 3, Parent: tc.Clsact, Kind: "clsact", Stats: tc.Stats{Drops: 100}}, exposition.NewPage(nil))
 		if got := v.Drops.Counts[source.DropKey{Port: "p", Tenant: "red", Direction: source.FromTenant, Reason: source.Policy}]; got != tc2.want {
 			t.Errorf("ours %v: %d by policy, want %d", tc2.ours, got, tc2.want)
+		}
+	}
+}
+
+func TestWhatClassesMayHaveTogether(t *testing.T) {
+	class := func(parent tc.Handle, ceil uint64) tc.Class {
+		return tc.Class{Parent: parent, Ceil: ceil}
+	}
+	for _, c := range []struct {
+		name    string
+		classes []tc.Class
+		want    uint64
+	}{
+		{"none", nil, 0},
+		{"one, and those below it", []tc.Class{class(tc.Root, 100), class(tc.MakeHandle(1, 1), 90), class(tc.MakeHandle(1, 1), 80)}, 100},
+		{"two", []tc.Class{class(tc.Root, 100), class(tc.MakeHandle(1, 0), 50)}, 150},
+		{"one without a bound", []tc.Class{class(tc.Root, 100), class(tc.Root, 0)}, 0},
+	} {
+		if got := ceiling(c.classes); got != c.want {
+			t.Errorf("%s: %d, want %d", c.name, got, c.want)
 		}
 	}
 }

@@ -18,14 +18,19 @@ type View struct {
 	// Carried is what each of Ports carried, as netdev and openflow record it by Carry for
 	// the attribution of shared elements; nil while no source has.
 	Carried []Carried
-	// Queues is what the queues of devices that are no ports let through so far in
-	// bytes, by device, as qdisc records it.
-	Queues map[string]uint64
+	// Queues are those of devices that are no ports, by device, as qdisc records them.
+	Queues map[string]Queue
 	Detail bool // whether the tier "detail" is on
 	Now    time.Time
 
 	roster *roster
 	memory []Carried // for Carried
+}
+
+// Queue is the root queueing discipline of a device.
+type Queue struct {
+	Bytes   uint64 // that it let through so far
+	Ceiling uint64 // bytes per second that its classes may have at most; 0 without classes
 }
 
 // Carried is what a port carried so far.
@@ -90,7 +95,7 @@ func (w *Views) Next(list, gone []ports.Port, states []ports.SourceState, now ti
 	w.drops.reset()
 	v := &View{
 		Ports: list, Gone: gone, States: states, Deviceless: w.roster.deviceless, Drops: w.drops, Now: now,
-		Queues: make(map[string]uint64), roster: w.roster,
+		Queues: make(map[string]Queue), roster: w.roster,
 	}
 	if cap(w.carried) < len(list) {
 		w.carried = make([]Carried, len(list))
