@@ -15,6 +15,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+from gate.leftovers import LABS
 
 from vigia.cli.main import main
 from vigia.lab import topology
@@ -25,6 +26,7 @@ __all__ = [
     "VIGIA",
     "Machine",
     "Ran",
+    "claim",
     "invoke_vigia",
     "need_root",
     "output",
@@ -78,8 +80,17 @@ def need_root() -> None:
 DEMO = Path(topology.__file__).with_name("topologies") / "demo.yaml"
 
 
+def claim(lab: str) -> str:
+    """Say that a lab is this process's, so that the gate can remove it should the process be killed."""
+    if os.geteuid() == 0:
+        LABS.mkdir(exist_ok=True)
+        (LABS / lab).write_text(str(os.getpid()))
+    return lab
+
+
 def own_topology(directory: Path, name: str, agents: str, given: Path = DEMO) -> Path:
     """The demo's topology, or a given one, as another lab, which can be up beside the demo."""
+    claim(name)
     text = given.read_text()
     text = text.replace("name: demo\n", f"name: {name}\n").replace("127.77.0.0/24", agents)
     path = directory / f"{name}.yaml"

@@ -11,7 +11,7 @@ import pytest
 from gate import steps
 from gate.commands import ROOT
 from gate.inputs import EVERYWHERE, Memory, allowed
-from gate.leftovers import abandoned, abandoned_mounts
+from gate.leftovers import abandoned, abandoned_labs, abandoned_mounts
 from gate.results import Count, Failure, Outcome, from_go, from_junit, table
 from gate.schedule import run_steps
 from gate.steps import EVERYTHING, LONG, SHORT, Step
@@ -44,6 +44,13 @@ vigia-test-11040 /srv/a\\040b/001 bpf rw,relatime 0 0
 vigia-test-12345 /srv/c bpf rw,relatime 0 0
 """
     assert abandoned_mounts(mounts, ALIVE.__contains__) == ["/srv/a b/001"]
+
+
+def test_labs_of_processes_that_are_gone(tmp_path: Path) -> None:
+    assert abandoned_labs(tmp_path / "none", ALIVE.__contains__) == []
+    for lab, owner in {"old": "11040", "new": "12345", "torn": "", "odd": "²"}.items():
+        (tmp_path / lab).write_text(owner)
+    assert abandoned_labs(tmp_path, ALIVE.__contains__) == ["odd", "old", "torn"]
 
 
 @pytest.fixture

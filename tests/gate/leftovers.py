@@ -9,6 +9,9 @@ from pathlib import Path
 
 from gate.commands import VENV, run
 
+LABS = Path("/run/vigia-test-labs")
+"""A file for each lab of a test, named like it, with the process whose it is."""
+
 _OWNED = re.compile(r"vigia-test-(?:[a-z]+-)*(\d+)(?:-\d+)?")
 
 Alive = Callable[[int], bool]
@@ -30,14 +33,24 @@ def abandoned_mounts(mounts: str, alive: Alive) -> list[str]:
     ]
 
 
+def abandoned_labs(folder: Path, alive: Alive) -> list[str]:
+    """Return the labs of tests whose processes are gone; a file that cannot be read is of nobody."""
+    claims = sorted(folder.iterdir()) if folder.is_dir() else []
+    owners = {p.name: p.read_text().strip() for p in claims}
+    return [lab for lab, pid in owners.items() if not (pid.isdecimal() and alive(int(pid)))]
+
+
 def clean_up() -> None:
-    """Remove namespaces, mounts and beds of campaigns of tests whose processes are gone."""
+    """Remove labs, namespaces, mounts and beds of campaigns of tests whose processes are gone."""
     if os.geteuid() != 0:
         return  # it could not make anything either
     folder = Path("/run/netns")
     names = [p.name for p in folder.iterdir()] if folder.exists() else []
     for name in abandoned(names, _runs):
         run("ip", "netns", "del", name)
+    for lab in abandoned_labs(LABS, _runs):
+        run(VENV / "vigia", "down", "--lab", lab)
+        (LABS / lab).unlink(missing_ok=True)
     for place in abandoned_mounts(Path("/proc/self/mounts").read_text(), _runs):
         run("umount", place)
     run(VENV / "python", "-c", "from vigia.isolation import claims; claims.sweep()")

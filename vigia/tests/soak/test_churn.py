@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from labkit import VIGIA, Machine, run_vigia
+from labkit import VIGIA, Machine, claim, run_vigia
 
 from vigia.errors import OptionError, VigiaError
 from vigia.lab import state
@@ -109,7 +109,7 @@ def test_options_are_refused_before_anything_is_done(
 
 @pytest.mark.long
 def test_a_soak_of_a_lab_is_killed_and_the_next_removes_it(root: None, tmp_path: Path) -> None:
-    run_vigia("down", "--lab", LAB)
+    run_vigia("down", "--lab", claim(LAB))
     before = Machine.now(LAB)
     first = tmp_path / "first"
     process = subprocess.Popen(
