@@ -306,7 +306,7 @@ func TestDropsOfAShapedLimitAreItsPorts(t *testing.T) {
 		t.Helper()
 		u.class(u.up, shape, 100_000)
 		u.must(u.manager.SetLimit(u.ports[port].Index, vport.LimitRequest{
-			ID: [16]byte{id}, Rate: 100_000, Burst: 100_000, Class: major(shape), TTL: time.Hour,
+			ID: [16]byte{id}, Rate: 100_000, Burst: 100_000, Class: major(shape), TTL: time.Minute,
 		}))
 	}
 	lift := func(port int) {

@@ -185,7 +185,7 @@ func TestLimitBitesReadsBackExpiresAndComesOff(t *testing.T) {
 			}
 			id := [16]byte{7}
 			// 1 byte a second lets nothing but the burst through: 5 frames of 1042 bytes.
-			if err := m.SetLimit(r.Index, vport.LimitRequest{ID: id, Rate: 1, Burst: 5 * 1042, TTL: time.Hour}); err != nil {
+			if err := m.SetLimit(r.Index, vport.LimitRequest{ID: id, Rate: 1, Burst: 5 * 1042, TTL: time.Minute}); err != nil {
 				t.Fatal(err)
 			}
 			first := r.Send(50, 1000)
@@ -196,13 +196,13 @@ func TestLimitBitesReadsBackExpiresAndComesOff(t *testing.T) {
 			if first != 5 || l.PolicedPackets != 45 || l.PolicedBytes != 45*1042 {
 				t.Errorf("%d of 50 passed, %d policed (%d bytes); want 5 and 45", first, l.PolicedPackets, l.PolicedBytes)
 			}
-			if l.ID != id || l.Rate != 1 || l.Burst != 5*1042 || l.Expires <= 0 || l.Expires > time.Hour {
+			if l.ID != id || l.Rate != 1 || l.Burst != 5*1042 || l.Expires <= 0 || l.Expires > time.Minute {
 				t.Errorf("read back %+v", l)
 			}
 			r.connect() // TCP is not limited
 
 			// Renewing goes on counting, another id starts anew.
-			if err := m.SetLimit(r.Index, vport.LimitRequest{ID: id, Rate: 1, Burst: 5 * 1042, TTL: time.Hour}); err != nil {
+			if err := m.SetLimit(r.Index, vport.LimitRequest{ID: id, Rate: 1, Burst: 5 * 1042, TTL: time.Minute}); err != nil {
 				t.Fatal(err)
 			}
 			if l, err = m.Limit(r.Index); err != nil || l.PolicedPackets != 45 {
@@ -219,7 +219,7 @@ func TestLimitBitesReadsBackExpiresAndComesOff(t *testing.T) {
 				t.Errorf("%d of 50 passed after expiry", got)
 			}
 
-			if err := m.SetLimit(r.Index, vport.LimitRequest{ID: id, Rate: 1, Burst: 1, TTL: time.Hour}); err != nil {
+			if err := m.SetLimit(r.Index, vport.LimitRequest{ID: id, Rate: 1, Burst: 1, TTL: time.Minute}); err != nil {
 				t.Fatal(err)
 			}
 			if err := m.RemoveLimit(r.Index); err != nil {
@@ -244,7 +244,7 @@ func TestXDPHidesPolicedPacketsFromPacketSockets(t *testing.T) {
 			if err := m.Attach(r.Index, tc.hook); err != nil {
 				t.Fatal(err)
 			}
-			if err := m.SetLimit(r.Index, vport.LimitRequest{ID: [16]byte{1}, Rate: 1, Burst: 1, TTL: time.Hour}); err != nil {
+			if err := m.SetLimit(r.Index, vport.LimitRequest{ID: [16]byte{1}, Rate: 1, Burst: 1, TTL: time.Minute}); err != nil {
 				t.Fatal(err)
 			}
 			sock := r.packetSocket()
@@ -295,7 +295,7 @@ func countersAndLimitsOutliveTheProcess(t *testing.T, r *rig) {
 	if err := m.Attach(r.Index, vport.TCX); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.SetLimit(r.Index, vport.LimitRequest{ID: [16]byte{9}, Rate: 1, Burst: 3 * 142, TTL: time.Hour}); err != nil {
+	if err := m.SetLimit(r.Index, vport.LimitRequest{ID: [16]byte{9}, Rate: 1, Burst: 3 * 142, TTL: time.Minute}); err != nil {
 		t.Fatal(err)
 	}
 	since := r.counters(m).SinceNs
@@ -335,7 +335,7 @@ func twoProcessesShareOnePort(t *testing.T, r *rig) {
 			t.Errorf("%d packets counted, want 10: each is looked at once", p)
 		}
 	}
-	if err := enforcer.SetLimit(r.Index, vport.LimitRequest{ID: [16]byte{1}, Rate: 1, Burst: 1, TTL: time.Hour}); err != nil {
+	if err := enforcer.SetLimit(r.Index, vport.LimitRequest{ID: [16]byte{1}, Rate: 1, Burst: 1, TTL: time.Minute}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := exporter.Limit(r.Index); err != nil {

@@ -103,7 +103,7 @@ func TestWhatDoesNotPassIsGivenBack(t *testing.T) {
 	}
 	// The limit of a destination likewise.
 	b = newBench(t)
-	b.setPair(dest("10.0.0.2"), Pair{Rate: 1, Burst: 1_000_000, Packets: 1, TTL: time.Hour})
+	b.setPair(dest("10.0.0.2"), Pair{Rate: 1, Burst: 1_000_000, Packets: 1, TTL: time.Minute})
 	passed = uint64(b.passes(frame, 100))
 	var p vportPair
 	if err := b.objects.VportPair.LookupWithFlags(pairKey(b.slot, dest("10.0.0.2")), &p, ebpf.LookupLock); err != nil {
@@ -119,7 +119,7 @@ func TestAnotherLimitBeginsWithFullBuckets(t *testing.T) {
 	frame := udpFrame("10.0.0.2", 9, 958)
 	for id := byte(1); id < 4; id++ {
 		for _, want := range []int{5, 0, 0} { // and a renewed one goes on with what it has
-			if err := b.SetLimit(loopback, LimitRequest{ID: [16]byte{id}, Rate: 1, Burst: 5000, TTL: time.Hour}); err != nil {
+			if err := b.SetLimit(loopback, LimitRequest{ID: [16]byte{id}, Rate: 1, Burst: 5000, TTL: time.Minute}); err != nil {
 				t.Fatal(err)
 			}
 			if got := b.passes(frame, 20); got != want {

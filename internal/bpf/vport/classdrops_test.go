@@ -24,8 +24,8 @@ func TestShapedTellsWhoseLimitsClassesShape(t *testing.T) {
 	b.setLimit(LimitRequest{Rate: 1000, Burst: 1000})
 	expect("with a limit that is policed", nil)
 	b.setLimit(LimitRequest{Rate: 1000, Burst: 1000, Class: shape(1)})
-	b.setPair(dest("10.0.0.2"), Pair{Rate: 1000, Burst: 1000, Class: shape(2), TTL: time.Hour})
-	if err := b.SetPair(other, dest("10.0.0.2"), Pair{Rate: 1000, Burst: 1000, Class: shape(3), TTL: time.Hour}); err != nil {
+	b.setPair(dest("10.0.0.2"), Pair{Rate: 1000, Burst: 1000, Class: shape(2), TTL: time.Minute})
+	if err := b.SetPair(other, dest("10.0.0.2"), Pair{Rate: 1000, Burst: 1000, Class: shape(3), TTL: time.Minute}); err != nil {
 		t.Fatal(err)
 	}
 	expect("with three", map[uint32]int{shape(1): loopback, shape(2): loopback, shape(3): other})
@@ -36,7 +36,7 @@ func TestShapedTellsWhoseLimitsClassesShape(t *testing.T) {
 	}
 	all := map[uint32]int{shape(1): loopback, shape(2): loopback, shape(3): other, shape(4): other}
 	expect("with one that ran out", all)
-	b.setPair(dest("10.0.0.4"), Pair{Rate: 1000, Burst: 1000, Class: shape(4), TTL: time.Hour})
+	b.setPair(dest("10.0.0.4"), Pair{Rate: 1000, Burst: 1000, Class: shape(4), TTL: time.Minute})
 	all[shape(4)] = loopback
 	expect("with its next owner", all)
 	if err := b.detach(other); err != nil {

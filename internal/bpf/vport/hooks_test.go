@@ -131,7 +131,7 @@ func TestALimitDropsAtEveryHookAndCountsOnce(t *testing.T) {
 			if err := m.Attach(r.Index, at.hook); err != nil {
 				t.Fatal(err)
 			}
-			if err := m.SetLimit(r.Index, vport.LimitRequest{ID: [16]byte{1}, Rate: 1, Burst: pass * (size + 42), TTL: time.Hour}); err != nil {
+			if err := m.SetLimit(r.Index, vport.LimitRequest{ID: [16]byte{1}, Rate: 1, Burst: pass * (size + 42), TTL: time.Minute}); err != nil {
 				t.Fatal(err)
 			}
 			if got := r.Send(sent, size); got != pass {

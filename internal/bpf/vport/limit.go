@@ -10,6 +10,10 @@ import (
 // bytes per second and bytes.
 const MaxRate = 18_000_000_000
 
+// MaxTTL is for how long at most a limit stays in force unless somebody renews it,
+// whoever asks: it is what a limit can outlive a dead isolation agent by.
+const MaxTTL = time.Minute
+
 // ErrNoLimit means that no limit is in force.
 var ErrNoLimit = errors.New("no limit is in force")
 
@@ -44,7 +48,7 @@ type LimitRequest struct {
 
 // valid tells whether the policer can reckon with the request.
 func (r *LimitRequest) valid() bool {
-	return max(r.Rate, r.Burst, r.Packets, r.NewFlows) <= MaxRate && (r.Rate == 0) == (r.Burst == 0) && r.TTL > 0
+	return max(r.Rate, r.Burst, r.Packets, r.NewFlows) <= MaxRate && (r.Rate == 0) == (r.Burst == 0) && r.TTL > 0 && r.TTL <= MaxTTL
 }
 
 // SetLimit puts a limit on the interface that ends by itself after its time, or
@@ -92,6 +96,26 @@ func (m *Manager) putLimit(slot uint32, l *vportLimit) error {
 		return fmt.Errorf("write limit: %w", err)
 	}
 	return m.editContract(slot, func(c *vportContract) { c.Everything = l.Everything })
+}
+
+// shortenLimits has limits that a process before this one set for longer end in time.
+func (m *Manager) shortenLimits() error {
+	latest := Monotonic() + uint64(MaxTTL)
+	long := make(map[uint32]vportLimit)
+	if err := batch(m.objects.VportLimit, func(slot uint32, l *vportLimit) {
+		if l.ExpiresNs > latest {
+			long[slot] = *l
+		}
+	}); err != nil {
+		return fmt.Errorf("list limits: %w", err)
+	}
+	for slot, l := range long {
+		l.ExpiresNs = latest
+		if err := m.objects.VportLimit.Put(slot, l); err != nil {
+			return fmt.Errorf("shorten limit: %w", err)
+		}
+	}
+	return nil
 }
 
 func flag(b bool) uint32 {

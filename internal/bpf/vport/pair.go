@@ -47,7 +47,7 @@ func pairKey(slot uint32, d Destination) vportPairKey {
 
 // SetPair puts or renews a limit on what the interface sends to d.
 func (m *Manager) SetPair(ifindex int, d Destination, p Pair) error {
-	if p.Rate == 0 || p.Rate > MaxRate || p.Burst == 0 || p.Burst > MaxRate || p.Packets > MaxRate || p.TTL <= 0 {
+	if p.Rate == 0 || p.Rate > MaxRate || p.Burst == 0 || p.Burst > MaxRate || p.Packets > MaxRate || p.TTL <= 0 || p.TTL > MaxTTL {
 		return fmt.Errorf("limit of interface %d to %v: %+v is out of range", ifindex, d, p)
 	}
 	place, err := m.place(ifindex)

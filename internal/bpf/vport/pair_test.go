@@ -37,7 +37,7 @@ func (b *bench) setPair(d Destination, p Pair) {
 func TestALimitToOneDestinationLeavesOthersAlone(t *testing.T) {
 	b := newBench(t)
 	udp := udpFrame("10.0.0.2", 53, 958) // 1000 bytes
-	b.setPair(dest("10.0.0.2"), Pair{Rate: 1, Burst: 5 * uint64(len(udp)), TTL: time.Hour})
+	b.setPair(dest("10.0.0.2"), Pair{Rate: 1, Burst: 5 * uint64(len(udp)), TTL: time.Minute})
 	if got := b.passes(udp, 20); got != 5 {
 		t.Errorf("%d of 20 frames passed, want the burst of 5", got)
 	}
@@ -48,7 +48,7 @@ func TestALimitToOneDestinationLeavesOthersAlone(t *testing.T) {
 		t.Errorf("%d of 20 frames to another destination passed", got)
 	}
 	// Renewed with the same bucket: a renewal is no new burst.
-	b.setPair(dest("10.0.0.2"), Pair{Rate: 2, Burst: 5 * uint64(len(udp)), TTL: time.Hour})
+	b.setPair(dest("10.0.0.2"), Pair{Rate: 2, Burst: 5 * uint64(len(udp)), TTL: time.Minute})
 	if got := b.passes(udp, 20); got != 0 {
 		t.Errorf("%d frames passed after the renewal", got)
 	}
@@ -58,7 +58,7 @@ func TestALimitToOneDestinationLeavesOthersAlone(t *testing.T) {
 	}
 	p := list[0]
 	if p.Index != loopback || p.Destination != dest("10.0.0.2") || p.Rate != 2 || p.DroppedPackets != 38 ||
-		p.OfferedBytes-p.DroppedBytes != 5*uint64(len(udp)) || p.TTL > time.Hour || p.TTL < time.Hour-time.Minute {
+		p.OfferedBytes-p.DroppedBytes != 5*uint64(len(udp)) || p.TTL > time.Minute || p.TTL <= 0 {
 		t.Errorf("limit %+v", p)
 	}
 	c, err := b.Read(loopback)
@@ -76,8 +76,8 @@ func TestALimitToOneDestinationLeavesOthersAlone(t *testing.T) {
 func TestALimitToEverythingYieldsToOneToADestination(t *testing.T) {
 	b := newBench(t)
 	udp := udpFrame("10.0.0.2", 53, 958)
-	b.setPair(Everything, Pair{Rate: 1, Burst: 2 * uint64(len(udp)), TTL: time.Hour})
-	b.setPair(dest("10.0.0.2"), Pair{Rate: 1, Burst: 3 * uint64(len(udp)), TTL: time.Hour})
+	b.setPair(Everything, Pair{Rate: 1, Burst: 2 * uint64(len(udp)), TTL: time.Minute})
+	b.setPair(dest("10.0.0.2"), Pair{Rate: 1, Burst: 3 * uint64(len(udp)), TTL: time.Minute})
 	if got := b.passes(udp, 9); got != 3 {
 		t.Errorf("%d passed to the destination, want 3", got)
 	}
@@ -108,11 +108,11 @@ func TestALimitToADestinationEndsByItself(t *testing.T) {
 
 func TestPacketsPerSecondAreLimited(t *testing.T) {
 	b := newBench(t)
-	b.setPair(dest("10.0.0.2"), Pair{Rate: MaxRate, Burst: MaxRate, Packets: 1, TTL: time.Hour})
+	b.setPair(dest("10.0.0.2"), Pair{Rate: MaxRate, Burst: MaxRate, Packets: 1, TTL: time.Minute})
 	if got := b.passes(udpFrame("10.0.0.2", 53, 10), 200); got < 64 || got > 66 { // the least burst, and what trickles in
 		t.Errorf("to a destination: %d passed, want 64", got)
 	}
-	if err := b.SetLimit(loopback, LimitRequest{ID: [16]byte{1}, Rate: MaxRate, Burst: MaxRate, Packets: 1, TTL: time.Hour}); err != nil {
+	if err := b.SetLimit(loopback, LimitRequest{ID: [16]byte{1}, Rate: MaxRate, Burst: MaxRate, Packets: 1, TTL: time.Minute}); err != nil {
 		t.Fatal(err)
 	}
 	if got := b.passes(udpFrame("10.0.0.3", 53, 10), 200); got < 64 || got > 66 {
@@ -130,7 +130,7 @@ func (b *bench) bind(c Bounds) {
 
 func (b *bench) setLimit(r LimitRequest) {
 	b.t.Helper()
-	r.ID, r.TTL = [16]byte{1}, time.Hour
+	r.ID, r.TTL = [16]byte{1}, time.Minute
 	if err := b.SetLimit(loopback, r); err != nil {
 		b.t.Fatal(err)
 	}
@@ -172,10 +172,45 @@ func TestALimitOfNothingDropsUDPAlone(t *testing.T) {
 		t.Errorf("%d of 20 TCP frames passed", got)
 	}
 	for _, r := range []LimitRequest{{Rate: 1}, {Burst: 1}, {Rate: 1, Burst: 1, NewFlows: MaxRate + 1}} {
-		r.TTL = time.Hour
+		r.TTL = time.Minute
 		if err := b.SetLimit(loopback, r); err == nil {
 			t.Errorf("%+v was accepted", r)
 		}
+	}
+}
+
+// TestNoLimitLastsLongerThanAMinuteUnlessItIsRenewed asks the kernel's maps, whoever wrote to them.
+func TestNoLimitLastsLongerThanAMinuteUnlessItIsRenewed(t *testing.T) {
+	b := newBench(t)
+	for _, ttl := range []time.Duration{MaxTTL + 1, time.Hour, 1 << 62} {
+		if err := b.SetLimit(loopback, LimitRequest{Rate: 1, Burst: 1, TTL: ttl}); err == nil {
+			t.Errorf("a limit of %s was accepted", ttl)
+		}
+		if err := b.SetPair(loopback, Everything, Pair{Rate: 1, Burst: 1, TTL: ttl}); err == nil {
+			t.Errorf("a limit to a destination of %s was accepted", ttl)
+		}
+	}
+	// What is pinned may be of a process that took more.
+	short, slot := Monotonic()+uint64(10*time.Second), b.put(rival)
+	long := vportLimit{Id: [16]byte{7}, Rate: 2, Burst: 3, SinceNs: 4, PolicedBytesBefore: 5, ExpiresNs: Monotonic() + uint64(time.Hour)}
+	for slot, l := range map[uint32]vportLimit{b.slot: long, slot: {Rate: 1, Burst: 1, ExpiresNs: short}} {
+		if err := b.objects.VportLimit.Put(slot, l); err != nil {
+			t.Fatal(err)
+		}
+	}
+	next := open(t, Options{PinDir: b.pinDir, MaxPorts: 4})
+	var got vportLimit
+	if err := next.objects.VportLimit.Lookup(b.slot, &got); err != nil {
+		t.Fatal(err)
+	}
+	if got.ExpiresNs > Monotonic()+uint64(MaxTTL) || got.ExpiresNs <= Monotonic() {
+		t.Errorf("the limit ends in %s", time.Duration(got.ExpiresNs-Monotonic()))
+	}
+	if got.ExpiresNs = long.ExpiresNs; got != long {
+		t.Errorf("it was %+v and is %+v", long, got)
+	}
+	if err := next.objects.VportLimit.Lookup(slot, &got); err != nil || got.ExpiresNs != short {
+		t.Errorf("a short limit was changed: %+v, %v", got, err)
 	}
 }
 
@@ -193,7 +228,7 @@ func TestAShapedLimitStillBoundsPacketsAndFlows(t *testing.T) {
 	if begun < 64 || begun > 110 { // the least burst; a flow whose bit another one has set passes for known
 		t.Errorf("%d of 300 flows began at one a second", begun)
 	}
-	b.setPair(dest("10.0.0.3"), Pair{Rate: 1, Burst: 1, Packets: 1, Class: 0x11508001, TTL: time.Hour})
+	b.setPair(dest("10.0.0.3"), Pair{Rate: 1, Burst: 1, Packets: 1, Class: 0x11508001, TTL: time.Minute})
 	if got := b.passes(tcpFrame("10.0.0.3"), 200); got < 64 || got > 66 {
 		t.Errorf("%d packets passed to the shaper of the destination, want 64", got)
 	}
@@ -275,7 +310,7 @@ func TestWhatStaysOnTheNodeIsHeldToTheShapersRate(t *testing.T) {
 	if got := b.delivered(udp, class, 200); got != 200 {
 		t.Errorf("%d of 200 frames were delivered before the class was used", got)
 	}
-	b.setPair(dest("10.0.0.2"), Pair{Rate: 1000, Burst: 1000, Class: class, TTL: time.Hour})
+	b.setPair(dest("10.0.0.2"), Pair{Rate: 1000, Burst: 1000, Class: class, TTL: time.Minute})
 	burst := minShapeBurst / len(udp)
 	if got := b.delivered(udp, class, 200); got < burst || got > burst+5 {
 		t.Errorf("%d of 200 frames of the class were delivered, want about %d", got, burst)
@@ -296,11 +331,11 @@ func TestWhatStaysOnTheNodeIsHeldToTheShapersRate(t *testing.T) {
 func TestAShapedDestinationIsNotPoliced(t *testing.T) {
 	b := newBench(t)
 	udp := udpFrame("10.0.0.2", 53, 958)
-	b.setPair(dest("10.0.0.2"), Pair{Rate: 1, Burst: 1, Class: 0x11508001, TTL: time.Hour})
+	b.setPair(dest("10.0.0.2"), Pair{Rate: 1, Burst: 1, Class: 0x11508001, TTL: time.Minute})
 	if got := b.passes(udp, 50); got != 50 {
 		t.Errorf("%d of 50 passed to the shaper", got)
 	}
-	if err := b.SetLimit(loopback, LimitRequest{ID: [16]byte{1}, Rate: 1, Burst: 1, Class: 0x11508002, TTL: time.Hour}); err != nil {
+	if err := b.SetLimit(loopback, LimitRequest{ID: [16]byte{1}, Rate: 1, Burst: 1, Class: 0x11508002, TTL: time.Minute}); err != nil {
 		t.Fatal(err)
 	}
 	if got := b.passes(udpFrame("10.0.0.3", 53, 958), 50); got != 50 {
@@ -325,12 +360,12 @@ func TestPairsOutOfRangeAreRefused(t *testing.T) {
 			t.Errorf("%+v was accepted", p)
 		}
 	}
-	if err := b.SetPair(99, Everything, Pair{Rate: 1, Burst: 1, TTL: time.Hour}); !errors.Is(err, ErrNotAttached) {
+	if err := b.SetPair(99, Everything, Pair{Rate: 1, Burst: 1, TTL: time.Minute}); !errors.Is(err, ErrNotAttached) {
 		t.Errorf("error %v", err)
 	}
 	var err error
 	for i := range 100 {
-		if err = b.SetPair(loopback, Destination{10, 1, 0, byte(i + 1)}, Pair{Rate: 1, Burst: 1, TTL: time.Hour}); err != nil {
+		if err = b.SetPair(loopback, Destination{10, 1, 0, byte(i + 1)}, Pair{Rate: 1, Burst: 1, TTL: time.Minute}); err != nil {
 			break
 		}
 	}
@@ -352,7 +387,7 @@ func TestPairsOutOfRangeAreRefused(t *testing.T) {
 // where one that the design bounds is beyond its budget in the quickest of them.
 func BenchmarkVport(b *testing.B) {
 	udp := udpFrame("10.0.0.2", 53, 958)
-	roomy := Pair{Rate: MaxRate, Burst: MaxRate, Packets: MaxRate, TTL: time.Hour}
+	roomy := Pair{Rate: MaxRate, Burst: MaxRate, Packets: MaxRate, TTL: time.Minute}
 	cases := []struct {
 		name  string
 		frame []byte
@@ -363,7 +398,7 @@ func BenchmarkVport(b *testing.B) {
 		{"count_displaced", tcpFrame("10.0.0.2"), func(m *bench) error { m.displace(); return nil }, 0},
 		{"signals", udp, func(*bench) error { return nil }, 150},
 		{"signals_and_limit", udp, func(m *bench) error {
-			return m.SetLimit(loopback, LimitRequest{ID: [16]byte{1}, Rate: MaxRate, Burst: MaxRate, TTL: time.Hour})
+			return m.SetLimit(loopback, LimitRequest{ID: [16]byte{1}, Rate: MaxRate, Burst: MaxRate, TTL: time.Minute})
 		}, 150},
 		{"signals_and_destination", udp, func(m *bench) error { return m.SetPair(loopback, dest("10.0.0.2"), roomy) }, 150},
 		{"signals_and_contract", udp, func(m *bench) error {

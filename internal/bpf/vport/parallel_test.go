@@ -47,7 +47,7 @@ func TestABucketHoldsAgainstManyProcessors(t *testing.T) {
 		limit func(b *bench)
 	}{
 		{"of a vport", func(b *bench) { b.setLimit(LimitRequest{Rate: rate, Burst: burst}) }},
-		{"of a destination", func(b *bench) { b.setPair(dest("10.0.0.2"), Pair{Rate: rate, Burst: burst, TTL: time.Hour}) }},
+		{"of a destination", func(b *bench) { b.setPair(dest("10.0.0.2"), Pair{Rate: rate, Burst: burst, TTL: time.Minute}) }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			b := newBench(t)

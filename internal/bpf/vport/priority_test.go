@@ -77,11 +77,11 @@ func TestAShapedLimitLeadsToItsClass(t *testing.T) {
 	expect("TCP beside a limit on UDP", tcp, 0)
 	b.setLimit(LimitRequest{Rate: 1000, Burst: 1000, Class: vports, Everything: true})
 	expect("TCP below a limit on everything", tcp, vports)
-	b.setPair(dest("10.0.0.2"), Pair{Rate: 1000, Burst: 1000, Class: one, TTL: time.Hour})
+	b.setPair(dest("10.0.0.2"), Pair{Rate: 1000, Burst: 1000, Class: one, TTL: time.Minute})
 	expect("UDP to a destination with a limit of its own", udp, one)
 	expect("TCP to it", tcp, one)
 	expect("UDP to another", udpFrame("10.0.0.3", 9, 100), vports)
-	b.setPair(Everything, Pair{Rate: 1000, Burst: 1000, Class: all, TTL: time.Hour})
+	b.setPair(Everything, Pair{Rate: 1000, Burst: 1000, Class: all, TTL: time.Minute})
 	expect("UDP to another, with a limit on all destinations", udpFrame("10.0.0.3", 9, 100), all)
 	expect("UDP to the first one still", udp, one)
 	if err := b.RemovePair(loopback, dest("10.0.0.2")); err != nil {
@@ -118,7 +118,7 @@ func TestLimitsToDestinationsAreSwept(t *testing.T) {
 		}
 	}
 	set(loopback, "10.0.0.2", time.Nanosecond)
-	set(loopback, "10.0.0.3", time.Hour)
+	set(loopback, "10.0.0.3", time.Minute)
 	set(other, "10.0.0.2", time.Nanosecond)
 	for _, step := range []struct {
 		listed       int

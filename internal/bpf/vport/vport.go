@@ -215,7 +215,7 @@ func (m *Manager) load() error {
 	if err != nil {
 		return explainLoad(err)
 	}
-	return errors.Join(m.drawSeed(), m.endLeftExpedited(), m.updateLinks())
+	return errors.Join(m.drawSeed(), m.shortenLimits(), m.endLeftExpedited(), m.updateLinks())
 }
 
 func (m *Manager) loadObjects() error {

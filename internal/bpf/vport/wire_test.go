@@ -282,7 +282,7 @@ func TestLimitsTakeTheBytesOfTheWire(t *testing.T) {
 	if err := b.RemoveLimit(loopback); err != nil {
 		t.Fatal(err)
 	}
-	b.setPair(dest("10.0.0.3"), Pair{Rate: 1, Burst: 2 * wire, TTL: time.Hour})
+	b.setPair(dest("10.0.0.3"), Pair{Rate: 1, Burst: 2 * wire, TTL: time.Minute})
 	for range 5 {
 		b.offloaded(b.objects.VportTcxFrom, udpFrame("10.0.0.3", 443, segments*segment), segments, segment)
 	}

@@ -58,6 +58,7 @@ var refusals = []struct {
 	{"absurd flows", "PUT", red, body("new_flows_per_second=4611686018427387904"), refusal.BadField, 400, "new_flows_per_second"},
 	{"no ttl", "PUT", red, body("ttl_seconds=0"), refusal.BadField, 400, "ttl_seconds"},
 	{"a short ttl", "PUT", red, body("ttl_seconds=0.999"), refusal.BadField, 400, "ttl_seconds"},
+	{"a ttl above a minute", "PUT", red, body("ttl_seconds=60.001"), refusal.BadField, 400, "ttl_seconds"},
 	{"endless ttl", "PUT", red, body("ttl_seconds=1e300"), refusal.BadField, 400, "ttl_seconds"},
 	{"a negative ttl", "PUT", red, body("ttl_seconds=-60"), refusal.BadField, 400, "ttl_seconds"},
 	{"bad id", "PUT", red, body(`id="x"`), refusal.BadField, 400, "id"},
@@ -279,7 +280,7 @@ func TestOtherMethodsAndPathsDoNotExist(t *testing.T) {
 
 func TestALimitIsSetShownAndRemoved(t *testing.T) {
 	r := newRig(t)
-	resp := r.do("PUT", red, body(`protocol="all"`, "rate_bytes_per_second=2000000", "burst_bytes=70000", "packets_per_second=6000", "new_flows_per_second=500", "ttl_seconds=90.5"))
+	resp := r.do("PUT", red, body(`protocol="all"`, "rate_bytes_per_second=2000000", "burst_bytes=70000", "packets_per_second=6000", "new_flows_per_second=500", "ttl_seconds=45.5"))
 	var got struct {
 		Port     string
 		Verified bool
@@ -289,7 +290,7 @@ func TestALimitIsSetShownAndRemoved(t *testing.T) {
 		t.Fatalf("%d %v", resp.StatusCode, err)
 	}
 	want := limitJSON{
-		ID: actionA, Protocol: "all", Rate: 2_000_000, Burst: 70_000, Packets: 6000, NewFlows: 500, ExpiresIn: 90.5, PolicedBytes: 10, PolicedPackets: 2,
+		ID: actionA, Protocol: "all", Rate: 2_000_000, Burst: 70_000, Packets: 6000, NewFlows: 500, ExpiresIn: 45.5, PolicedBytes: 10, PolicedPackets: 2,
 	}
 	if got.Port != "p-red" || !got.Verified || got.Limit != want {
 		t.Errorf("got %+v, want %+v", got, want)

@@ -34,7 +34,7 @@ func (s *Server) set(r *http.Request) (any, error) {
 		return nil, err
 	}
 	if !(b.TTLSeconds >= 1 && b.TTLSeconds <= limits.MaxTTL.Seconds()) { // also refuses NaN
-		return nil, refusal.New(refusal.BadField, "ttl_seconds", "ttl_seconds %v is out of range; use 1 to %v", b.TTLSeconds, limits.MaxTTL.Seconds())
+		return nil, refusal.New(refusal.BadField, "ttl_seconds", "ttl_seconds %v is out of range; use 1 to %v, and renew the limit before it ends", b.TTLSeconds, limits.MaxTTL.Seconds())
 	}
 	port := r.PathValue("port")
 	got, err := s.limits.Apply(port, limits.Request{

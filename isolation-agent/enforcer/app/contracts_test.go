@@ -129,7 +129,7 @@ func TestContractsAreScheduledShownAndChangedByReload(t *testing.T) {
 func TestALimitIsShapedAfterTwoSecondsAndReverted(t *testing.T) {
 	r := newScheduledRig(t)
 	type shaped struct{ Limit struct{ Shaped bool } }
-	code, raw := r.d.Do("PUT", "/v1/ports/p-red/limit", token, body(actionA, "red", "udp", guarantee, 0, 600))
+	code, raw := r.d.Do("PUT", "/v1/ports/p-red/limit", token, body(actionA, "red", "udp", guarantee, 0, 60))
 	var first shaped
 	if err := json.Unmarshal([]byte(raw), &first); code != 200 || err != nil || first.Limit.Shaped {
 		t.Fatalf("%d %s %v", code, raw, err)
@@ -227,7 +227,7 @@ func TestAPortMayHaveAContractOfItsOwn(t *testing.T) {
 			t.Errorf("%s: guarantee %v, want %v", direction, got, want)
 		}
 	}
-	if code, raw := r.d.Do("PUT", "/v1/ports/p-red/limit", token, body(actionA, "red", "udp", 3*guarantee-1, 0, 600)); code != 409 || !strings.Contains(raw, "below_floor") {
+	if code, raw := r.d.Do("PUT", "/v1/ports/p-red/limit", token, body(actionA, "red", "udp", 3*guarantee-1, 0, 60)); code != 409 || !strings.Contains(raw, "below_floor") {
 		t.Errorf("below what the port has: %d %s", code, raw)
 	}
 	var conn net.PacketConn

@@ -36,9 +36,9 @@ func TestLimitsAppearOnTheFastPageAndVanish(t *testing.T) {
 		}
 	}
 	await("a page without limits", nil)
-	put("udp", guarantee, 600)
+	put("udp", guarantee, 60)
 	await("the limit", limited("udp", guarantee))
-	put("all", 2*guarantee, 600)
+	put("all", 2*guarantee, 60)
 	await("the change of it", limited("all", 2*guarantee))
 	for series, rate := range limited("all", 2*guarantee) {
 		if v, ok := r.d.Metrics()[series]; !ok || v != rate {

@@ -56,7 +56,7 @@ func TestALimitHoldsOnOpenVSwitchsUserspaceDatapath(t *testing.T) {
 		r.datagrams("10.7.0.3", 50)
 		return arrived(t, far)-before >= 300
 	})
-	if code, raw := r.d.Do("PUT", "/v1/ports/p-red/limit", token, body(actionA, "red", "udp", guarantee, 20*1042, 600)); code != 200 {
+	if code, raw := r.d.Do("PUT", "/v1/ports/p-red/limit", token, body(actionA, "red", "udp", guarantee, 20*1042, 60)); code != 200 {
 		t.Fatalf("%d %s", code, raw)
 	}
 	before = arrived(t, far)

@@ -22,7 +22,7 @@ type Request struct {
 
 // Bounds of a request.
 const (
-	MaxTTL = time.Hour
+	MaxTTL = vport.MaxTTL // without renewal, whoever asks
 	// defaultBurstTime of the rate may pass at once, but never less than a
 	// UDP datagram of the largest size.
 	defaultBurstTime = 50 * time.Millisecond
@@ -67,7 +67,7 @@ func (r *Request) inBounds() error {
 	case r.Protocol != UDP && r.Protocol != Everything:
 		return bad("protocol", "protocol %q cannot be limited; use udp or all", string(r.Protocol))
 	case r.TTL < time.Second || r.TTL > MaxTTL:
-		return bad("ttl_seconds", "ttl %s is out of range; use 1s to %s", r.TTL, MaxTTL)
+		return bad("ttl_seconds", "ttl %s is out of range; use 1s to %s, and renew the limit before it ends", r.TTL, MaxTTL)
 	case r.BytesPerSecond > most || (r.BytesPerSecond == 0 && r.ApprovedBy == ""):
 		return bad("rate_bytes_per_second", "rate %d is out of range; use 1 to %d, or 0 with approved_by", r.BytesPerSecond, most)
 	case r.PacketsPerSecond > most:

@@ -214,7 +214,7 @@ def _body(limit: str) -> dict[str, Any]:
         "protocol": "udp",
         "rate_bytes_per_second": GUARANTEE,
         "burst_bytes": 0,
-        "ttl_seconds": 3600,
+        "ttl_seconds": 60,
     }
 
 

@@ -296,6 +296,8 @@ class FakeEnforcer:
         allowed = known.union(*(more.get(s, set()) for s in self.supports))
         if not known <= set(body) <= allowed:
             return 400, _error("bad_body", f"fields {sorted(body)}")
+        if not 1 <= body["ttl_seconds"] <= 60:
+            return 400, _error("bad_field", f"ttl_seconds {body['ttl_seconds']} is out of range; use 1 to 60")
         conflicts = {
             "tenant_mismatch": body["tenant"] != p.tenant,
             "no_contract": p.guarantee is None,
