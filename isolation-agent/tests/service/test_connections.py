@@ -17,7 +17,7 @@ from vigia_testing import DEADLINE
 from ..support.process import AgentProcess
 from ..support.sockets import head_of, read_all, status_of
 from ..support.world import PORT, World, alert, payload
-from .conftest import in_real_time
+from .conftest import Start, in_real_time
 
 THREADS = 2
 CLOSE = "Connection: close"
@@ -142,11 +142,56 @@ def test_slow_clients_hold_up_neither_health_nor_alerts(agent: AgentProcess) -> 
         for s in silent + slow:
             assert status_of(read_all(s)) in (0, 408), "closed after its time"
         for s in body:
-            assert status_of(read_all(s)) == 401, "refused before the body came"
+            assert status_of(read_all(s)) == 408, "nobody was asked before the body was there"
     finally:
         for s in silent + slow + body:
             s.close()
     assert agent.get("/-/ready").status_code == 200
+
+
+UNAUTHENTICATED = [
+    ("POST", "/v1/session", "Content-Length: 100"),
+    ("POST", "/v1/session", "Transfer-Encoding: chunked"),
+    ("POST", "/v1/session", "Content-Length: 100", "Expect: 100-continue"),
+    ("POST", "/-/reload", "Content-Length: 2"),
+    ("POST", "/v1/actions", "Content-Length: 65536"),
+    ("PUT", "/v1/killswitch", "Content-Length: 100"),
+    ("DELETE", "/v1/session", "Content-Length: 100"),
+    ("POST", "/v1/simulate", "Transfer-Encoding: chunked"),
+    ("POST", "/no/such/route", "Content-Length: 100"),
+    ("GET", "/", "Content-Length: 100"),
+]
+
+
+def test_slow_bodies_without_a_token_hold_no_thread(live: World, start: Start) -> None:
+    """More of them than threads at every kind of route, and a deadline that this test would not survive."""
+    live.extra["limits"] = {"threads": THREADS, "request_time": "1h"}
+    agent = start()
+    slow = []
+    try:
+        for method, path, *headers in UNAUTHENTICATED:
+            for _ in range(2 * THREADS):
+                slow.append(connect(agent))
+                slow[-1].sendall(head_of(method, path, *headers, token="x" * 20))
+        assert agent.get("/v1/actions").status_code == 200
+        assert agent.get("/").status_code == 200
+        wrong = agent.send("POST", "/v1/session", json={"token": "x" * 20})
+        assert wrong.status_code == 401
+        asked = [s for s in slow if not silent(s)]
+        assert len(asked) == 2 * THREADS, "those alone that wait to be told to go on"
+    finally:
+        for s in slow:
+            s.close()
+
+
+def silent(s: socket.socket) -> bool:
+    """Tell whether nothing at all has come, not even the end."""
+    s.setblocking(False)
+    try:
+        s.recv(1, socket.MSG_PEEK)
+    except BlockingIOError:
+        return True
+    return False
 
 
 def closed(s: socket.socket) -> bool:

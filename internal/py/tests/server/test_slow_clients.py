@@ -84,13 +84,71 @@ def test_slow_heads_hold_no_thread(sent: bytes) -> None:
         assert all(map(is_open, slow)), "they were there all the time"
 
 
-def test_slow_bodies_that_nobody_reads_hold_no_thread() -> None:
+def test_large_bodies_that_nobody_reads_hold_no_thread() -> None:
     """An application that looks at the token first is done with those who have none."""
     with serving(threads=1, reserved=(), body_seconds=FOREVER) as running:
-        sent = head("POST", "/ignore", "Content-Length: 1000") + b"x"
+        sent = head("POST", "/ignore", "Content-Length: 1000000") + b"x"
         with open_connections(running, SLOW, sent) as slow:
             assert status_of(running.get()) == 200
             assert [status_of(read_all(s)) for s in slow] == [401] * SLOW
+
+
+SLOW_BODIES = [
+    head("POST", "/echo", "Content-Length: 1000") + b"x",
+    head("POST", "/echo", "Content-Length: 1000", "Expect: 100-continue"),
+    head("POST", "/echo", "Transfer-Encoding: chunked") + b"3\r\nabc\r\n3\r\na",
+]
+
+
+@pytest.mark.parametrize("sent", SLOW_BODIES, ids=["length", "expects to be asked", "chunked"])
+def test_slow_bodies_hold_no_thread(sent: bytes) -> None:
+    """The application would read them: it is not asked before they are complete."""
+    with (
+        serving(threads=1, reserved=(), body_seconds=FOREVER) as running,
+        open_connections(running, SLOW, sent) as slow,
+    ):
+        eventually(lambda: len(running.server._waiting) == SLOW, "all of them")
+        for _ in range(3):
+            assert status_of(running.get()) == 200
+            assert running.send(head("POST", "/echo", "Content-Length: 1") + b"x").endswith(b"\r\n\r\nx")
+        if b"Expect" in sent:
+            assert [s.recv(100) for s in slow] == [b"HTTP/1.1 100 Continue\r\n\r\n"] * SLOW
+        assert all(map(is_open, slow)), "they were there all the time"
+
+
+def test_slow_bodies_make_room_for_others() -> None:
+    with (
+        serving(connections=10, body_seconds=FOREVER) as running,
+        open_connections(running, 10, SLOW_BODIES[0]) as slow,
+    ):
+        eventually(lambda: len(running.server._waiting) == 10, "ten connections")
+        assert status_of(running.get()) == 200
+        assert read_all(slow[0]) == b"", "the one that has waited longest"
+
+
+def test_a_gathered_body_arrives_whole() -> None:
+    """However it is cut, at and around the size up to which bodies are gathered."""
+    for size in (1, 999, 1000, 1001, 5000):
+        body = bytes(range(256)) * 20
+        with serving(threads=1, reserved=(), gathered_bytes=1000) as running, running.connect() as sock:
+            sock.sendall(head("POST", "/echo", f"Content-Length: {size}", "Connection: close"))
+            for at in range(0, size, 700):
+                sock.sendall(body[at : min(size, at + 700)])
+            assert read_all(sock).endswith(b"\r\n\r\n" + body[:size])
+        chunks = b"".join(b"%x\r\n%s\r\n" % (1, body[i : i + 1]) for i in range(size)) + b"0\r\n\r\n"
+        with serving(threads=1, reserved=(), gathered_bytes=1000) as running:
+            sent = head("POST", "/echo", "Transfer-Encoding: chunked", "Connection: close") + chunks
+            assert running.send(sent, end=False).endswith(b"\r\n\r\n" + body[:size])
+
+
+def test_a_broken_body_is_answered_by_the_application() -> None:
+    with serving(threads=1, reserved=(), body_seconds=FOREVER) as running:
+        broken = head("POST", "/echo", "Transfer-Encoding: chunked") + b"3\r\nabc\r\nrubbish\r\n"
+        assert status_of(running.send(broken, end=False)) == 400
+        assert status_of(running.send(head("POST", "/echo", "Content-Length: 9") + b"x")) == 400, "cut short"
+    with serving(threads=1, reserved=(), body_seconds=FOREVER, body_bytes=10) as running:
+        large = head("POST", "/echo", "Transfer-Encoding: chunked") + b"ff\r\n" + b"x" * 20
+        assert status_of(running.send(large, end=False)) == 413
 
 
 def test_reserved_endpoints_are_served_when_every_thread_is_taken() -> None:
@@ -131,6 +189,19 @@ def test_a_connection_that_is_kept_open_has_deadlines_too() -> None:
         sock.sendall(head("GET", "/-/healthy") + b"GET ")
         with dripping(sock):
             assert read_all(sock).endswith(b"healthy\n")
+
+
+@pytest.mark.parametrize("sent", SLOW_BODIES, ids=["length", "expects to be asked", "chunked"])
+def test_a_small_body_has_a_deadline_from_the_head(sent: bytes) -> None:
+    with (
+        serving(threads=1, reserved=(), body_seconds=0.3) as running,
+        open_connections(running, 2, sent) as (silent, slow),
+    ):
+        with dripping(slow):
+            for sock in (slow, silent):
+                raw = read_all(sock).removeprefix(b"HTTP/1.1 100 Continue\r\n\r\n")
+                assert status_of(raw) == (400 if sock is slow and b"chunked" in sent else 408)
+        assert status_of(running.get()) == 200
 
 
 def test_a_body_has_a_deadline_from_the_first_read() -> None:

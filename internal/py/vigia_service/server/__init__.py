@@ -1,8 +1,8 @@
 """The web server of every Python service: WSGI applications on threads, behind an event loop.
 
 One thread runs an event loop (asyncio) that accepts connections, makes TLS
-handshakes, reads heads of requests and sends answers; h11 parses. A thread of
-the application is taken only once the head of a request is complete, so a
+handshakes, reads heads and small bodies of requests and sends answers; h11
+parses. A thread of the application is taken only once these are complete, so a
 client that sends slowly or not at all holds a connection and nothing else, and
 that until a deadline. Endpoints that must always answer have threads of their
 own. docs/adr/0027 says why this is no ready-made server.

@@ -31,6 +31,8 @@ _log = logging.getLogger(__name__)
 class _State(enum.Enum):
     WAITING = enum.auto()
     """For a handshake, a request's head, or the next request."""
+    GATHERING = enum.auto()
+    """For a small body: no thread is taken before it is complete."""
     SERVING = enum.auto()
     """A request is at a thread, or on its way to one."""
     LINGERING = enum.auto()
@@ -44,6 +46,10 @@ class Host(Protocol):
     limits: Limits
     loop: asyncio.AbstractEventLoop
     stopping: bool
+
+    def shares_threads(self, request: h11.Request) -> bool:
+        """Say whether the threads that answer this request are everybody's."""
+        ...
 
     def dispatch(self, exchange: Exchange) -> None:
         """Let a thread answer a request."""
@@ -209,7 +215,7 @@ class Connection(asyncio.Protocol):
 
     def _advance(self) -> None:
         """Handle every event that is complete."""
-        while self._state in (_State.WAITING, _State.SERVING):
+        while self._state in (_State.WAITING, _State.GATHERING, _State.SERVING):
             try:
                 event = self._http.next_event()
             except h11.RemoteProtocolError as e:
@@ -223,6 +229,7 @@ class Connection(asyncio.Protocol):
             elif isinstance(event, h11.EndOfMessage):
                 assert self._exchange is not None  # noqa: S101 - it follows a request
                 self._exchange.body.end()
+                self._dispatch()
             elif isinstance(event, h11.ConnectionClosed):
                 if self._state is _State.WAITING:
                     self._close()
@@ -260,11 +267,30 @@ class Connection(asyncio.Protocol):
 
     def _serve(self, request: h11.Request) -> None:
         assert self._peer is not None  # noqa: S101 - nothing arrives before the transport
-        self._state = _State.SERVING
-        self._stop_timer()
+        self._state = _State.GATHERING
         self._received = 0
         body = BodyPipe(self.host.limits.body_seconds, self._want_body)
         self._exchange = Exchange(self, request, body, self._peer)
+        if not (self._may_be_small(request) and self.host.shares_threads(request)):
+            self._dispatch()
+            return
+        self._arm(self.host.limits.body_seconds)
+        if self._http.they_are_waiting_for_100_continue:
+            self._write(h11.InformationalResponse(status_code=100, headers=[], reason=b"Continue"))
+
+    def _may_be_small(self, request: h11.Request) -> bool:
+        """Say whether there is a body that may be one to gather."""
+        lengths = [int(v) for n, v in request.headers if n == b"content-length"]
+        chunked = any(n == b"transfer-encoding" for n, _ in request.headers)
+        return chunked or any(0 < length <= self.host.limits.gathered_bytes for length in lengths)
+
+    def _dispatch(self) -> None:
+        """Let a thread answer, unless one does already."""
+        if self._state is not _State.GATHERING:
+            return
+        assert self._exchange is not None  # noqa: S101 - it is made before
+        self._state = _State.SERVING
+        self._stop_timer()
         self.host.serves(self)
         self.host.dispatch(self._exchange)
 
@@ -277,8 +303,12 @@ class Connection(asyncio.Protocol):
         if self._received > most:
             self._exchange.body.fail(BodyTooLarge(f"the body is larger than {most} bytes"))
             self._flow(paused=True)
+            self._dispatch()
             return False
-        if self._exchange.body.feed(data):
+        has_room = self._exchange.body.feed(data)
+        if self._received > self.host.limits.gathered_bytes:
+            self._dispatch()
+        if has_room:
             return True
         self._flow(paused=True)
         return False
@@ -375,6 +405,7 @@ class Connection(asyncio.Protocol):
         if self._exchange is not None:
             self._exchange.body.fail(BodyBroken(f"the body is broken: {e}"))
             self._flow(paused=True)
+            self._dispatch()
             return
         try:
             self._refuse(HTTPStatus(e.error_status_hint))
@@ -445,4 +476,8 @@ class Connection(asyncio.Protocol):
             self._timer = None
 
     def _too_late(self) -> None:
-        self.drop()
+        if self._state is _State.GATHERING:
+            self._exchange = None
+            self._refuse(HTTPStatus.REQUEST_TIMEOUT)
+        else:
+            self.drop()

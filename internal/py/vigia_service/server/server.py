@@ -15,6 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import h11
+
 from vigia_service.server.connection import Connection, Exchange
 from vigia_service.server.limits import Limits, Reserved
 from vigia_service.server.listener import address_of
@@ -237,11 +239,18 @@ class Server:
         self._waiting.pop(connection, None)
         self._serving.discard(connection)
 
+    def shares_threads(self, request: h11.Request) -> bool:
+        """See connection.Host."""
+        return self._pool_of(request) == 0
+
     def dispatch(self, exchange: Exchange) -> None:
         """See connection.Host."""
-        path = path_of(exchange.request.target)
-        chosen = next((i for i, r in enumerate(self._reserved, 1) if path in r.paths), 0)
-        self._pools[chosen].submit(lambda: self._answer(exchange))
+        self._pools[self._pool_of(exchange.request)].submit(lambda: self._answer(exchange))
+
+    def _pool_of(self, request: h11.Request) -> int:
+        """Return the number of the threads that answer a request; 0 are those of everybody."""
+        path = path_of(request.target)
+        return next((i for i, r in enumerate(self._reserved, 1) if path in r.paths), 0)
 
     def _answer(self, exchange: Exchange) -> None:
         environ = environ_of(exchange.request, exchange.body, exchange.peer)
