@@ -25,10 +25,10 @@ class Limits:
     body_bytes: int = 16 << 20
     """A request's body, whatever the application reads of it."""
     gathered_bytes: int = 64 << 10
-    """A request's body that has to be complete before a thread that is everybody's is taken. An application that
-    refuses larger ones from those who show no token lets them hold no thread."""
+    """A body of up to so many is complete before a thread that is everybody's is taken. An application that refuses
+    larger ones from those who show no token lets them hold no thread."""
     body_seconds: float = 10.0
-    """From the head to the end of a small body; from the application's first read to the end of a larger one."""
+    """To the end of the body: from the head if it is gathered, else from the application's first read."""
     answer_seconds: float = 30.0
     """For a client to take an answer once all of it has been produced, or the next part of a long one."""
     stop_seconds: float = 5.0
