@@ -25,7 +25,7 @@ class Limits:
     body_bytes: int = 16 << 20
     """A request's body, whatever the application reads of it."""
     gathered_bytes: int = 64 << 10
-    """A body of up to so many is complete before a thread that is everybody's is taken. An application that refuses
+    """A body of up to so many is complete before a thread of everybody is taken. An application that refuses
     larger ones from those who show no token lets them hold no thread."""
     body_seconds: float = 10.0
     """To the end of the body: from the head if it is gathered, else from the application's first read."""
