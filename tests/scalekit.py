@@ -43,7 +43,11 @@ __all__ = [
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs/how-to/scale.md"
 
-_PROGRAMS = {"alertmanager": "prometheus-alertmanager", "thanos": str(ROOT / "bin/thanos")}
+_PROGRAMS = {
+    "alertmanager": "prometheus-alertmanager",
+    "thanos": str(ROOT / "bin/thanos"),
+    "vigia": str(ROOT / ".venv/bin/vigia"),
+}
 """Where a program has another name here than on the page, or another place than PATH."""
 
 _BLOCK = re.compile(r"^<!-- test: ([\w-]+) -->\n```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -128,6 +132,14 @@ class Program:
         self.stop(signal.SIGKILL)
 
 
+def _program(name: str) -> str:
+    """Return where a program of the page is."""
+    program = _PROGRAMS.get(name, name)
+    found = shutil.which(program)
+    assert found, f"{program} is missing; run make test-scale"
+    return found
+
+
 @dataclass
 class Host:
     """A machine of the page: /etc/vigia and /var/lib/vigia are folders of it, and its addresses are free ones."""
@@ -165,18 +177,26 @@ class Host:
         for job, groups in jobs.items():
             (folder / f"{job.replace('_', '-')}.json").write_text(json.dumps(groups))
 
-    def start(self, name: str, ready: str, *more: str, **environment: str) -> Program:
-        """Start the command of a block of the page; more are further arguments, environment replaces the page's."""
+    def _words(self, name: str) -> list[str]:
+        """Return the command of a block of the page, with this machine's folders and addresses."""
         language, text = blocks()[name]
         assert language == "sh", name
-        words = shlex.split(self.here(text).replace("\\\n", " "))
+        return shlex.split(self.here(text).replace("\\\n", " "))
+
+    def run(self, name: str) -> None:
+        """Run the command of a block of the page, which ends by itself."""
+        words = self._words(name)
+        ran = subprocess.run([_program(words[0]), *words[1:]], capture_output=True, text=True, check=False)
+        assert ran.returncode == 0, ran.stderr
+
+    def start(self, name: str, ready: str, *more: str, **environment: str) -> Program:
+        """Start the command of a block of the page; more are further arguments, environment replaces the page's."""
+        words = self._words(name)
         given: dict[str, str] = {}
         while "=" in words[0]:
             key, _, value = words.pop(0).partition("=")
             given[key] = value
-        program = _PROGRAMS.get(words[0], words[0])
-        found = shutil.which(program)
-        assert found, f"{program} is missing; run make test-scale"
+        found = _program(words[0])
         log = self.folder / f"{name}.log"
         made = Program(
             name, [found, *words[1:], *more], given | environment, log, self.here(ready), self.folder

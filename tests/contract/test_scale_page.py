@@ -16,7 +16,7 @@ TESTS.append(ROOT / "tests/scalekit.py")
 
 def test_every_block_of_the_page_is_used_by_a_test() -> None:
     source = "\n".join(file.read_text() for file in TESTS)
-    used = set(re.findall(r'(?:\.start|block)\(\s*"([\w-]+)"', source))
+    used = set(re.findall(r'(?:\.start|\.run|block)\(\s*"([\w-]+)"', source))
     assert used == set(blocks())
     fences = re.findall(r"^```\w+$", PAGE.read_text(), re.MULTILINE)
     assert len(fences) == len(blocks()), "a block without the name of its test"

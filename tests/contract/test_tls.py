@@ -65,7 +65,9 @@ def test_the_guide_makes_and_names_the_certificates_of_every_part(tmp_path: Path
     (example,) = re.findall(r"```yaml\n(.*?)```", GUIDE, re.DOTALL)
     files = yaml.safe_load(example.replace("/etc/vigia/tls", str(tmp_path)))["tls"]
     assert all(Path(file).is_file() for file in files.values())
-    config = yaml.safe_load(sites.compare(Site(HOST, {}, {"vigia-compare": tmp_path}), {}))
+    config = yaml.safe_load(
+        sites.compare(Site(HOST, {}, tmp_path / "password", {"vigia-compare": tmp_path}), {})
+    )
     assert set(config["tls"]) == set(files)
 
 
@@ -113,7 +115,9 @@ def words(program: str, folder: Path, tls: Path, port: int) -> tuple[list[str], 
 
 def part(program: str, folder: Path, tls: Path, port: int) -> tuple[list[str], list[str]]:
     """The same for the parts in Python, whose configuration has it all."""
-    site = Site(HOST, {"lb1": HOST}, dict.fromkeys(("vigia-compare", "isolation-agent"), tls))
+    site = Site(
+        HOST, {"lb1": HOST}, folder / "password", dict.fromkeys(("vigia-compare", "isolation-agent"), tls)
+    )
     for token in ("webhook.token", "api.token", "lb1.token"):
         (folder / token).touch(mode=0o600)
         (folder / token).write_text(f"{token}-0123456789\n")

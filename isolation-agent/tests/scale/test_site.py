@@ -74,7 +74,10 @@ class Agents:
 
 
 def alertmanagers(machines: Machines, agents: list[str]) -> list[tuple[Host, Program, str]]:
-    """Start three of them in a cluster; each notifies all agents. Returns machine, program and address of each."""
+    """Start three of them in a cluster; each notifies all agents.
+
+    Returns machine, program and address of each, the address with user and password.
+    """
     web, gossip = free_ports(3), free_ports(3)
     made = []
     for i in range(3):
@@ -94,8 +97,14 @@ def alertmanagers(machines: Machines, agents: list[str]) -> list[tuple[Host, Pro
         folder.mkdir()
         (folder / "alertmanager.yml").write_text(host.here(yaml.safe_dump(config)))
         secret(folder / "webhook.token", WEBHOOK_TOKEN)
-        program = host.start("alertmanager", "http://127.0.0.1:9093/-/ready")
-        made.append((host, program, f"127.0.0.1:{web[i]}"))
+        if made:
+            for name in ("alertmanager.password", "alertmanager.web.yml"):
+                shutil.copy(made[0][0].folder / "etc/alertmanager" / name, folder)
+        else:
+            host.run("password")
+        shown = (folder / "alertmanager.password").read_text().strip()
+        program = host.start("alertmanager", f"http://vigia:{shown}@127.0.0.1:9093/-/ready")
+        made.append((host, program, f"vigia:{shown}@127.0.0.1:{web[i]}"))
     return made
 
 
@@ -142,7 +151,9 @@ def machines(tmp_path: Path) -> Iterator[Machines]:
 def replicas(machines: Machines, exporter: str, addresses: list[str]) -> list[Replica]:
     made = [Replica(machines, name, exporter, {}) for name in "ab"]
     for replica in made:
-        replica.host.targets(alertmanager=[{"targets": addresses}])
+        replica.host.targets(alertmanager=[{"targets": [a.partition("@")[2] for a in addresses]}])
+        shown = addresses[0].partition("@")[0].removeprefix("vigia:")
+        secret(replica.host.folder / "etc/prometheus/alertmanager.password", shown)
         rules = replica.host.folder / "etc/prometheus/rules"
         rules.mkdir()
         for file in (ROOT / "alert-rules").glob("*.rules.yml"):

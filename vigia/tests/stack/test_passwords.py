@@ -9,9 +9,11 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
+import bcrypt
 import httpx
 import pytest
 import yaml
+from labkit import invoke_vigia
 
 from vigia.stack import passwords, places
 from vigia.stack.site import Site, prometheus
@@ -77,13 +79,16 @@ def test_nobody_posts_alerts_without_the_password(url: str, secret: Path) -> Non
 
 def test_prometheus_shows_the_password_to_alertmanager_alone(secret: Path) -> None:
     shipped = (places.source_root() / "deploy/prometheus/prometheus.yml").read_text()
-    content = yaml.safe_load(prometheus(shipped, Site("127.0.0.1", {}, alertmanager_password=secret)))
+    content = yaml.safe_load(prometheus(shipped, Site("127.0.0.1", {}, secret)))
     wanted = passwords.basic_auth(secret)["basic_auth"]
     assert [c["basic_auth"] for c in content["alerting"]["alertmanagers"]] == [wanted]
     shown = {job["job_name"] for job in content["scrape_configs"] if "basic_auth" in job}
     assert shown == {"alertmanager"}
     assert PASSWORD not in str(content), "by the name of its file"
-    assert prometheus(shipped, Site("127.0.0.1", {})) == shipped
+    assert yaml.safe_load(shipped)["alerting"]["alertmanagers"][0]["basic_auth"] == {
+        "username": passwords.USER,
+        "password_file": passwords.PASSWORD,
+    }, "also without a stack of ours"
 
 
 def test_the_file_has_no_password_and_keeps_what_was_there(secret: Path) -> None:
@@ -92,3 +97,28 @@ def test_the_file_has_no_password_and_keeps_what_was_there(secret: Path) -> None
     assert content["tls_server_config"] == {"cert_file": "a.crt"}
     assert PASSWORD not in text
     assert content["basic_auth_users"]["vigia"].startswith("$2b$")
+
+
+def test_a_password_is_made_once_and_asked_for(tmp_path: Path) -> None:
+    folder = tmp_path / "alertmanager"
+    ran = invoke_vigia("certs", "password", "--dir", str(folder))
+    assert (ran.status, ran.stdout) == (0, f"{folder / 'alertmanager.password'}\n"), ran.stderr
+    made = (folder / "alertmanager.password").read_text().strip()
+    assert len(made) > 40
+    assert (folder / "alertmanager.password").stat().st_mode & 0o077 == 0
+    assert made not in ran.stdout + (folder / "alertmanager.web.yml").read_text()
+    (folder / "alertmanager.web.yml").write_text("tls_server_config: {cert_file: a.crt}\n")
+    assert invoke_vigia("certs", "password", "--dir", str(folder)).status == 0
+    assert (folder / "alertmanager.password").read_text().strip() == made, "the same again"
+    content = yaml.safe_load((folder / "alertmanager.web.yml").read_text())
+    assert content["tls_server_config"] == {"cert_file": "a.crt"}
+    assert bcrypt.checkpw(made.encode(), content["basic_auth_users"]["vigia"].encode())
+
+
+@pytest.mark.parametrize("broken", ["[1, 2]", "{", "text"])
+def test_a_web_configuration_that_is_none_is_left_alone(tmp_path: Path, broken: str) -> None:
+    (tmp_path / "alertmanager.web.yml").write_text(broken)
+    ran = invoke_vigia("certs", "password", "--dir", str(tmp_path))
+    assert ran.status == 1
+    assert "cannot write" in ran.stderr and "alertmanager.web.yml" in ran.stderr
+    assert (tmp_path / "alertmanager.web.yml").read_text() == broken

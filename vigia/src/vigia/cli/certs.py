@@ -67,6 +67,20 @@ def status(context: click.Context, folder: Path, as_json: bool) -> None:
         context.exit(Exit.FAILED)
 
 
+@certs.command()
+@_folder
+def password(folder: Path) -> None:
+    """Have Alertmanager ask for a password.
+
+    Prints the path of alertmanager.password, which it makes unless it is there, and which Prometheus
+    shows. Alertmanager takes alertmanager.web.yml by --web.config.file. What that file has already
+    stays. Run it again after init.
+    """
+    from vigia.stack import files
+
+    click.echo(files.write_password(folder))
+
+
 def show_status(folder: Path, as_json: bool) -> bool:
     """Show what a folder has, and return whether nothing ends soon. Raises VigiaError."""
     from vigia.certs import issuing

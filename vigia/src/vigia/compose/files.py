@@ -92,7 +92,7 @@ class Volume:
     def site(self, nodes: Mapping[str, str]) -> Site:
         """Return the site with these nodes."""
         tls = {part: self.folder(part) / "tls" for part in _CERTIFIED} if self.encrypted else None
-        return Site(ADDRESS, nodes, tls, self.folder("prometheus") / _ALERTMANAGER)
+        return Site(ADDRESS, nodes, self.folder("prometheus") / _ALERTMANAGER, tls)
 
     @contextmanager
     def _alone(self) -> Iterator[None]:

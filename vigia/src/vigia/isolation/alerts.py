@@ -30,7 +30,7 @@ from vigia.flood import run as floods
 from vigia.flood.order import FloodOrder
 from vigia.host import commands, netns
 from vigia.isolation import claims
-from vigia.stack import files, places
+from vigia.stack import files, passwords, places
 from vigia.stack import site as sites
 from vigia.stack.agent import IsolationAgent
 
@@ -137,7 +137,8 @@ class AlertTestbed:
         for name in ("enforcer.token", "webhook.token", "api.token"):
             files.write_secret(self._folder / name)
         root = places.source_root()
-        site = sites.Site("127.0.0.1", {_NODE: "127.0.0.1"})
+        password = files.write_password(self._folder)
+        site = sites.Site("127.0.0.1", {_NODE: "127.0.0.1"}, password)
         node: dict[str, Any] = {
             "node": _NODE,
             "ports_file": str(self._folder / "ports.yaml"),
@@ -199,6 +200,7 @@ class AlertTestbed:
                 [
                     programs.alertmanager,
                     f"--config.file={at / 'alertmanager.yml'}",
+                    f"--web.config.file={at / passwords.WEB_CONFIG}",
                     f"--storage.path={at / 'am'}",
                     f"{listen}9093",
                     "--cluster.listen-address=",
@@ -217,16 +219,18 @@ class AlertTestbed:
             ),
         }
 
-    def _inside(self, url: str) -> httpx.Response:
+    def _inside(self, url: str, auth: tuple[str, str] | None = None) -> httpx.Response:
         return netns.inside(
-            self._node, lambda: httpx.get(f"http://127.0.0.1:{url}", timeout=5.0, trust_env=False)
+            self._node, lambda: httpx.get(f"http://127.0.0.1:{url}", timeout=5.0, trust_env=False, auth=auth)
         )
 
     def _await(self, name: str, url: str) -> None:
         deadline = time.monotonic() + _READY
+        asks = name == "alertmanager"
+        auth = passwords.credentials(self._folder / passwords.PASSWORD) if asks else None
         while time.monotonic() < deadline and self._children[name].poll() is None:
             try:
-                if self._inside(url).status_code == httpx.codes.OK:
+                if self._inside(url, auth).status_code == httpx.codes.OK:
                     return
             except httpx.HTTPError:
                 pass

@@ -8,13 +8,16 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
+import yaml
+
+from vigia.errors import VigiaError
 from vigia.lab.model import Lab
 from vigia.stack import passwords, places
 from vigia.stack import site as sites
 from vigia.stack.places import Places
 from vigia.stack.site import Site
 
-__all__ = ["SHORT", "write", "write_secret", "write_targets"]
+__all__ = ["SHORT", "write", "write_password", "write_secret", "write_targets"]
 
 
 SHORT: Mapping[str, object] = {
@@ -35,7 +38,7 @@ def write(lab: Lab, where: Places) -> None:
         write_secret(secret)
     password = where.alertmanager_password
     nodes = {n.name: str(n.agent) for n in lab.nodes}
-    site = Site(str(lab.topology.stack_address), nodes, alertmanager_password=password)
+    site = Site(str(lab.topology.stack_address), nodes, password)
     _prometheus(site, where, root)
     shipped = (root / "deploy/alertmanager/alertmanager.yml").read_text()
     (where.directory / "alertmanager.yml").write_text(sites.alertmanager(shipped, site))
@@ -53,6 +56,25 @@ def write_secret(path: Path) -> None:
     path.unlink(missing_ok=True)
     path.touch(mode=0o600)
     path.write_text(secrets.token_urlsafe(32) + "\n")
+
+
+def write_password(folder: Path) -> Path:
+    """Make a password of Alertmanager in a folder, unless one is there, and a configuration that asks for it.
+
+    What else the web configuration in the folder has stays. Returns the password's file. Raises VigiaError.
+    """
+    password, config = folder / passwords.PASSWORD, folder / passwords.WEB_CONFIG
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not password.exists():
+            write_secret(password)
+        asking = passwords.web_config(password, config.read_text() if config.exists() else "{}")
+        new = folder / f".{passwords.WEB_CONFIG}.new"
+        new.write_text(asking)
+        new.replace(config)
+    except (OSError, ValueError, TypeError, yaml.YAMLError) as e:
+        raise VigiaError(f"cannot write {config}, which asks for the password in {password.name}: {e}") from e
+    return password
 
 
 def _prometheus(site: Site, where: Places, root: Path) -> None:

@@ -8,9 +8,11 @@ from typing import Any
 import bcrypt
 import yaml
 
-__all__ = ["USER", "basic_auth", "credentials", "web_config"]
+__all__ = ["PASSWORD", "USER", "WEB_CONFIG", "basic_auth", "credentials", "web_config"]
 
 USER = "vigia"
+PASSWORD = "alertmanager.password"  # noqa: S105 - the name of its file
+WEB_CONFIG = "alertmanager.web.yml"
 _ROUNDS = 10
 """Of bcrypt: a password of 32 random bytes needs no more."""
 

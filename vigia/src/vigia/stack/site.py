@@ -46,10 +46,10 @@ class Site:
     address: str
     nodes: Mapping[str, str]
     """Address of each node's agents."""
+    alertmanager_password: Path
+    """What Prometheus shows Alertmanager, which lets nobody else post alerts."""
     tls: Mapping[str, Path] | None = None
     """Each part's folder with ca.crt, PART.crt and PART.key; None: plain HTTP."""
-    alertmanager_password: Path | None = None
-    """What Prometheus shows Alertmanager, which lets nobody else post alerts; None: anybody may."""
 
     @property
     def scheme(self) -> str:
@@ -86,17 +86,14 @@ def targets(site: Site) -> dict[str, list[dict[str, Any]]]:
 
 
 def prometheus(shipped: str, site: Site) -> str:
-    """Return prometheus.yml: the shipped one, with TLS and a password where the site has them."""
-    if site.tls is None and site.alertmanager_password is None:
-        return shipped
+    """Return prometheus.yml: the shipped one with the site's password of Alertmanager, and its TLS."""
     content = yaml.safe_load(shipped)
     posts, scrapes = content["alerting"]["alertmanagers"], content["scrape_configs"]
     if site.tls is not None:
         for client in (*scrapes, *posts):
             client.update({"scheme": "https", "tls_config": site.credentials("prometheus")})
-    if site.alertmanager_password is not None:
-        for client in (*posts, *(job for job in scrapes if job["job_name"] == "alertmanager")):
-            client.update(basic_auth(site.alertmanager_password))
+    for client in (*posts, *(job for job in scrapes if job["job_name"] == "alertmanager")):
+        client.update(basic_auth(site.alertmanager_password))
     return yaml.safe_dump(content, sort_keys=False)
 
 
