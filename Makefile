@@ -77,6 +77,12 @@ test-compose: ## Run docker-compose.yml on an engine of its own, with images fro
 	@$(MAKE) --no-print-directory tools build
 	@$(GATE) --only compose-images --only compose
 
+FUZZ ?=
+
+.PHONY: fuzz
+fuzz: tools ## Fuzz every reader of what others write for ten minutes each; FUZZ='webhook FuzzSite' chooses, FUZZ=--list names them (root)
+	@PYTHONPATH=tests $(VENV)/python -m fuzz $(FUZZ)
+
 .PHONY: thanos
 thanos: ## Build Thanos, at the version that tools/thanos.mod pins, into bin/
 	@CGO_ENABLED=0 go build -modfile=tools/thanos.mod -tags slicelabels -trimpath -ldflags '-s -w' -o bin/thanos github.com/thanos-io/thanos/cmd/thanos

@@ -36,6 +36,7 @@ PLAIN = {
     "tests/compose": "docker-compose.yml, run on an engine of its own",
     "tests/contract": "what parts promise each other: metrics, files, units, documents",
     "tests/e2e": "the demo, end to end",
+    "tests/fuzz": "`make fuzz`: readers of what others write, given what nobody meant well",
     "tests/house": "the rules of this page, as tests",
     "tests/scale": "docs/how-to/scale.md on real engines: replicas, stores, Thanos",
     "tests/sitecost": "`make bench-site`: what a site costs its Prometheus; a Go module of its own",

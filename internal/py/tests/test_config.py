@@ -60,6 +60,14 @@ def test_accepts() -> None:
         ),
         ("- a\n", "f.yaml:1: input should be a valid dictionary"),
         ("&a [*a]\n", "f.yaml"),
+        ("name: a\n{[a]: b}: c\n", "f.yaml:2: a key is a list or a mapping; write a name"),
+        ("name: a\n? [a]\n: b\n", "f.yaml:2: a key is a list or a mapping; write a name"),
+        ("name: 2001-99-99\n", "f.yaml: not YAML: month must be in 1..12"),
+        ("name: !!timestamp x\n", "f.yaml: not YAML"),
+        ("name: !!int x\n", "f.yaml: not YAML: invalid literal"),
+        (f"name: a\nrate: {'9' * 5000}\n", "f.yaml: not YAML: Exceeds the limit"),
+        (f"name: a\nrate: 0x{'f' * 5000}\n", 'f.yaml:2: rate: "a number that is too large": is not a rate'),
+        (f"name: a\nrate: {'x' * 5000}\n", f'rate: "{"x" * 200}...": is not a rate'),
     ],
 )
 def test_errors_name_line_field_and_fix(raw: str, want: str) -> None:

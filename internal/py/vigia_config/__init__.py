@@ -127,13 +127,20 @@ def parse(name: str, raw: bytes | str, model: type[M]) -> M:
     except yaml.MarkedYAMLError as e:
         line = e.problem_mark.line + 1 if e.problem_mark else 1
         raise ConfigError(f"{name}:{line}: not YAML: {e.problem}") from e
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as e:
-        raise ConfigError(f"{name}: not YAML: {e}") from e
+    except (yaml.YAMLError, RecursionError, *_CONSTRUCTORS) as e:
+        raise ConfigError(f"{name}: not YAML: {str(e)[:_LONGEST]}") from e
     try:
         return model.model_validate(data)
     except ValidationError as e:
         lines = [_describe(name, node, model, detail) for detail in e.errors()]
         raise ConfigError("\n".join(lines)) from e
+
+
+_CONSTRUCTORS = (ValueError, TypeError, AttributeError, OverflowError, LookupError)
+"""What PyYAML lets through when a tag or a look promises another value than the text is: 2001-99-99."""
+
+_LONGEST = 200
+"""Characters of a value that an error shows."""
 
 
 def _refuse_repeated_keys(name: str, node: yaml.Node) -> None:
@@ -144,6 +151,8 @@ def _refuse_repeated_keys(name: str, node: yaml.Node) -> None:
         first: dict[str, int] = {}
         for key, value in node.value:
             line = key.start_mark.line + 1
+            if not isinstance(key, yaml.ScalarNode):
+                raise ConfigError(f"{name}:{line}: a key is a list or a mapping; write a name")
             if key.value in first:
                 raise ConfigError(
                     f'{name}:{line}: key "{key.value}" appears twice '
@@ -165,11 +174,20 @@ def _describe(name: str, node: yaml.Node, model: type[BaseModel], detail: ErrorD
     if detail["type"] == "missing":
         return f"{name}:{line}: {field}: is missing; add it"
     value = detail["input"]
-    shown = f': "{value}"' if isinstance(value, str | int | float) and not context.get("at") else ""
+    shown = f': "{_short(value)}"' if isinstance(value, str | int | float) and not context.get("at") else ""
     message = detail["msg"]
     if detail["type"] != "vigia":
         message = message[0].lower() + message[1:]
     return f"{name}:{line}: {field}{shown}: {message}" if field else f"{name}:{line}: {message}"
+
+
+def _short(value: object) -> str:
+    """Return a value as an error shows it."""
+    try:
+        text = str(value)
+    except ValueError:  # a number of thousands of digits
+        return "a number that is too large"
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
 def _field(location: Location) -> str:

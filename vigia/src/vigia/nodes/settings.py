@@ -7,7 +7,8 @@ import ssl
 from pathlib import Path
 from typing import Annotated, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
+from pydantic_core import PydanticCustomError
 
 import vigia_config
 from vigia.campaign.jobs import Netns
@@ -20,10 +21,21 @@ __all__ = ["Agent", "client_context", "load"]
 PORT = 9877
 
 
+def _written(value: object) -> object:
+    """Refuse numbers, of which addresses could be made."""
+    if isinstance(value, int | bytes):
+        raise PydanticCustomError(
+            "vigia", "is not an address; write for example 10.0.0.1, or 10.0.0.0/8 for a network"
+        )
+    return value
+
+
 class Agent(Strict):
     """What the agent of a node may do, and for whom."""
 
-    listen: ipaddress.IPv4Address = Field(description="Address that the agent listens on.")
+    listen: Annotated[ipaddress.IPv4Address, BeforeValidator(_written)] = Field(
+        description="Address that the agent listens on."
+    )
     port: Annotated[int, Field(ge=1, le=65535, description="TCP port.")] = PORT
     tls: Tls | None = Field(
         default=None,
@@ -34,7 +46,7 @@ class Agent(Strict):
         description="Common names of the certificates that may send jobs.",
         min_length=1,
     )
-    networks: list[ipaddress.IPv4Network] = Field(
+    networks: list[Annotated[ipaddress.IPv4Network, BeforeValidator(_written)]] = Field(
         description="Networks whose addresses traffic is sent to and served on; nothing else is.",
         min_length=1,
     )

@@ -1,0 +1,1 @@
+"""make fuzz: what reads bytes that others write, given bytes that nobody meant well."""
