@@ -367,7 +367,9 @@ REQUIRED = {
         "VigiaExporterDown",
         "VigiaEnforcerDown",
         "VigiaIsolationAgentDown",
+        "VigiaIsolationReplicaDown",
         "VigiaCompareDown",
+        "VigiaCompareReplicaDown",
         "VigiaNodeExporterDown",
     },
     "parts unhealthy": {
