@@ -11,6 +11,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"vigia/internal/testutil"
+	"vigia/internal/testutil/frame"
 )
 
 func dest(ip string) Destination { return Destination(net.ParseIP(ip).To4()) }
@@ -83,6 +84,36 @@ func TestALimitToEverythingYieldsToOneToADestination(t *testing.T) {
 	}
 	if got := b.passes(udpFrame("10.0.0.9", 53, 958), 9); got != 2 {
 		t.Errorf("%d passed to another, want 2", got)
+	}
+}
+
+// TestAWholePortsLimitHoldsTCPThatHeedsNoLoss is what an alert's limit, which lets TCP pass, relies on: the fast loop
+// holds the port as a whole, whatever it sends and whereto, once that harms another tenant.
+func TestAWholePortsLimitHoldsTCPThatHeedsNoLoss(t *testing.T) {
+	for name, flags := range map[string]byte{"segments": frame.ACK, "SYN": frame.SYN, "answers to none": frame.SYN | frame.ACK, "no flag at all": 0} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			segment := func(to string, port uint16) []byte {
+				return ethernet(ethIPv4, ipv4("10.0.0.1", to, frame.TCP, 0, 0, frame.TCPHeader(port, 80, flags, 0, make([]byte, 400))))
+			}
+			size := uint64(len(segment("10.0.0.2", 1)))
+			b.setLimit(LimitRequest{Rate: 1, Burst: 1}) // what an alert sets; all of TCP passes it
+			if got := b.passes(segment("10.0.0.2", 1), 20); got != 20 {
+				t.Errorf("%d of 20 passed the limit of an alert", got)
+			}
+			b.setPair(Everything, Pair{Rate: 1, Burst: 5 * size, TTL: time.Minute})
+			passed := 0
+			for i := range uint16(200) {
+				passed += b.passes(segment([]string{"10.0.0.2", "10.0.0.3", "192.168.7.9"}[i%3], 1000+i), 1)
+			}
+			if passed != 5 {
+				t.Errorf("%d of 200 passed, want the burst of 5", passed)
+			}
+			pairs, err := b.Pairs()
+			if err != nil || len(pairs) != 1 || pairs[0].OfferedBytes != 200*size || pairs[0].DroppedPackets != 195 {
+				t.Errorf("%+v, %v", pairs, err)
+			}
+		})
 	}
 }
 

@@ -54,7 +54,7 @@ MAX_TTL = 60.0
 """Seconds after which any limit has ended in the kernel unless the agent has renewed it."""
 
 LEVELS: tuple[Level, ...] = ("L0", "L1", "L2", "L3", "L4")
-"""The ladder: observe, shape the port, cap UDP, cap packets and new flows too, drop UDP."""
+"""The ladder: observe, shape the port, cap all but TCP, cap packets and new flows too, drop all but TCP."""
 
 
 def _level(value: object) -> object:

@@ -250,7 +250,7 @@ def test_allow_list_goes_by_role(entry: dict[str, str], labels: dict[str, str], 
 def test_dry_run_names_what_would_be_done_and_what_else_would_stop_it() -> None:
     verdict = judge(situation(dry_run=True, active=20))
     assert verdict.guard == "dry_run"
-    assert f"would cap UDP of {PORT} at the guarantee of {GUARANTEE} bytes/s" in verdict.reason
+    assert f"would cap all but TCP of {PORT} at the guarantee of {GUARANTEE} bytes/s" in verdict.reason
     assert list(verdict.also) == ["max_active"]
 
 

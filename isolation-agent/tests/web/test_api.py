@@ -428,7 +428,7 @@ def test_audit_tells_who_what_why_and_on_which_evidence(world: World) -> None:
     assert intent["target"] == {"node": "lb1", "port": PORT, "tenant": "red"}
     assert intent["policy_version"] == world.agent.settings.policies.version
     assert intent["detail"]["evidence"]["offered"]["udp_bytes_per_second"] == 50_000_000
-    assert "cap UDP" in intent["reason"]
+    assert "cap all but TCP" in intent["reason"]
     assert records["action.active"]["detail"]["verified"] is True
     assert records["action.active"]["detail"]["limit"]["id"] == action["id"]
     assert intent["seq"] < records["action.active"]["seq"], "the intent is written ahead"

@@ -35,8 +35,8 @@ class LimitSpec:
     def describe(self, port: str) -> str:
         """Return in words what the limit does to a port."""
         if self.rate == 0:
-            return f"drop UDP of {port}"
-        what = f"shape everything of {port}" if self.protocol == "all" else f"cap UDP of {port}"
+            return f"drop all but TCP of {port}"
+        what = f"shape everything of {port}" if self.protocol == "all" else f"cap all but TCP of {port}"
         caps = [(self.rate, "bytes/s"), (self.packets, "packets/s"), (self.new_flows, "new flows/s")]
         return f"{what} at the guarantee of {' and '.join(f'{n} {unit}' for n, unit in caps if n)}"
 

@@ -25,8 +25,8 @@ export const STATES = {
 };
 
 export const LEVELS = {
-  L0: "observe", L1: "shape the port to the guarantee", L2: "cap UDP at the guarantee",
-  L3: "cap UDP, packets and new flows", L4: "drop UDP",
+  L0: "observe", L1: "shape the port to the guarantee", L2: "cap all but TCP at the guarantee",
+  L3: "cap packets and new flows too", L4: "drop all but TCP",
 };
 
 export function clock(text) {
