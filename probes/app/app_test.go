@@ -218,7 +218,7 @@ func (s scrape) must(t *testing.T, family string, labels ...string) float64 {
 // TestMain lets more tests run side by side than there are processors: their daemons mostly wait.
 func TestMain(m *testing.M) {
 	flag.Parse()
-	if err := flag.Set("test.parallel", "6"); err != nil {
+	if err := flag.Set("test.parallel", "4"); err != nil {
 		panic(err)
 	}
 	os.Exit(m.Run())
