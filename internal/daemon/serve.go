@@ -20,6 +20,7 @@ import (
 	"github.com/prometheus/exporter-toolkit/web"
 
 	"vigia/internal/catalog"
+	"vigia/internal/exposition"
 	"vigia/internal/realtime"
 	"vigia/internal/version"
 )
@@ -152,6 +153,7 @@ func (d *instance) routes() error {
 		ErrorHandling:       promhttp.ContinueOnError,
 		MaxRequestsInFlight: maxMetricsRequests,
 		EnableOpenMetrics:   true,
+		DisableCompression:  true, // exposition.Whole does it, for large pages
 	}
 	if d.opts.runtimeMetrics {
 		handling.Registry = d.env.Registry
@@ -160,7 +162,7 @@ func (d *instance) routes() error {
 	if d.opts.runtimeMetrics {
 		handler = promhttp.InstrumentMetricHandler(d.env.Registry, handler)
 	}
-	registry := realtime.Yielding(handler)
+	registry := exposition.Whole(realtime.Yielding(handler))
 	mux.HandleFunc("GET "+catalog.MainPage, func(w http.ResponseWriter, r *http.Request) {
 		if d.metrics != nil {
 			d.metrics.ServeHTTP(w, r)

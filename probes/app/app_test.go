@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -214,6 +215,15 @@ func (s scrape) must(t *testing.T, family string, labels ...string) float64 {
 	return v
 }
 
+// TestMain lets more tests run side by side than there are processors: their daemons mostly wait.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", "4"); err != nil {
+		panic(err)
+	}
+	os.Exit(m.Run())
+}
+
 // network is a sender's and a reflector's namespace joined by a link.
 func network(t *testing.T) (left, right string) {
 	t.Helper()
@@ -271,6 +281,7 @@ func aim(dst, probe, ns, source, address string) string {
 // TestTwoNodesProbeEachOther runs two daemons over a link and reads everything
 // they export.
 func TestTwoNodesProbeEachOther(t *testing.T) {
+	t.Parallel()
 	left, right := network(t)
 	searching := strings.NewReplacer("size: 64,", "size: 64, path_mtu: {interval: 10s, max: 3000}, objectives: [{delay: 900ms, jitter: 900ms}],")
 	a := start(t, searching.Replace(node("a", left, "10.9.0.1",
@@ -454,6 +465,7 @@ func TestZeroFirst(t *testing.T) {
 
 // TestReload changes targets while probing goes on.
 func TestReload(t *testing.T) {
+	t.Parallel()
 	left, right := network(t)
 	start(t, node("b", right, "10.9.0.2"))
 	stays := aim("b", "stamp-64", left, "10.9.0.1", "10.9.0.2:862")

@@ -14,6 +14,7 @@ import (
 // and loses its series after the grace period; a reload in between forgets
 // nothing.
 func TestDiscoveredNodes(t *testing.T) {
+	t.Parallel()
 	left, right := network(t)
 	nodes := filepath.Join(t.TempDir(), "nodes.json")
 	write := func(names ...string) {

@@ -9,6 +9,7 @@ import (
 // The first page shows the last rounds of every target, those that fail first and
 // with the reason; labels cannot become markup.
 func TestLandingPage(t *testing.T) {
+	t.Parallel()
 	left, right := network(t)
 	start(t, node("b", right, "10.9.0.2"))
 	a := start(t, node("a", left, "10.9.0.1",
@@ -36,6 +37,7 @@ func TestLandingPage(t *testing.T) {
 
 // The page has the path MTU of targets whose class searches it.
 func TestLandingPageHasThePathMTU(t *testing.T) {
+	t.Parallel()
 	left, right := network(t)
 	start(t, node("b", right, "10.9.0.2"))
 	plain := node("a", left, "10.9.0.1", aim("b", "stamp-64", left, "10.9.0.1", "10.9.0.2:862"))

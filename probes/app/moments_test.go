@@ -27,6 +27,7 @@ func (d *running) moments(query string) (page struct {
 // TestMomentOfLoss lets the far end fall silent: the daemon records by itself what happened, once,
 // and of that target alone.
 func TestMomentOfLoss(t *testing.T) {
+	t.Parallel()
 	left, right := network(t)
 	config := node("a", left, "10.9.0.1",
 		aim("b", "stamp-64", left, "10.9.0.1", "10.9.0.2:862"),

@@ -15,6 +15,7 @@ import (
 // TestRecordsOfTheLastMinute dumps what a daemon remembers and computes its counters
 // again from that, by HTTP and by command.
 func TestRecordsOfTheLastMinute(t *testing.T) {
+	t.Parallel()
 	left, right := network(t)
 	a := start(t, node("a", left, "10.9.0.1",
 		aim("b", "stamp-64", left, "10.9.0.1", "10.9.0.2:862"), aim("nobody", "stamp-64", left, "10.9.0.1", "10.9.0.77:862")))
@@ -72,6 +73,7 @@ func TestRecordsOfTheLastMinute(t *testing.T) {
 // TestOneWayDelaysNeedABound states the bound of both clocks, which are one and the
 // same here, and then takes it away from one.
 func TestOneWayDelaysNeedABound(t *testing.T) {
+	t.Parallel()
 	left, right := network(t)
 	config := node("a", left, "10.9.0.1", aim("b", "stamp-64", left, "10.9.0.1", "10.9.0.2:862"))
 	a := start(t, config)

@@ -35,6 +35,7 @@ func TestEveryLiveFieldHasItsPart(t *testing.T) {
 
 // TestFixedKeysAreRefused by a reload, which then changes nothing else either.
 func TestFixedKeysAreRefused(t *testing.T) {
+	t.Parallel()
 	left, right := network(t)
 	start(t, node("b", right, "10.9.0.2")+bulkTests("b", "a", right, "10.9.0.2", "10.9.0.1"))
 	state := filepath.Join(t.TempDir(), "spent.json")

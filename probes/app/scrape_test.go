@@ -29,6 +29,7 @@ func (s scrape) sums(family string) map[string]float64 {
 // TestEveryScrapeAddsUp scrapes as fast as it can while a third of the probes get
 // lost, and demands of each scrape that its counters agree with each other.
 func TestEveryScrapeAddsUp(t *testing.T) {
+	t.Parallel()
 	left, right := network(t)
 	start(t, node("b", right, "10.9.0.2"))
 	testutil.Run(t, "ip", "netns", "exec", right, "nft", "add table inet t; add chain inet t c { type filter hook input priority 0; }; add rule inet t c udp dport 862 numgen inc mod 3 == 0 drop")

@@ -318,6 +318,7 @@ const seeds = 60
 // and many at a time, and demands of each loss that its cause is the true one or unknown.
 // Where the true one can be known it must be, mostly.
 func TestCauseIsRightOrUnknown(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name      string
 		size      int

@@ -12,6 +12,7 @@ import (
 // TestLastLossesOfACountAreLocated loses the last probes of a counted target, and some
 // before them or none, on paths with any delay: only what is sent after them can tell.
 func TestLastLossesOfACountAreLocated(t *testing.T) {
+	t.Parallel()
 	const n = 40
 	for _, last := range []uint32{3, n} {
 		for _, delay := range []time.Duration{0, 12 * time.Millisecond, 45 * time.Millisecond} {

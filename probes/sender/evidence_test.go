@@ -30,6 +30,7 @@ func testKeys(t *testing.T, digit string) stamp.Keys {
 // reflector's sequence number, that of 64 bytes has to ask, larger ones carry the
 // received window all the time.
 func TestWaysOfLossAreToldApart(t *testing.T) {
+	t.Parallel()
 	const n = 200
 	forward := func(s uint32) fate { return fate{}.orPass(s, n, s%10 == 3) }
 	reverse := func(s uint32) fate { return fate{}.orPass(s, n, s%10 == 6 || s%20 == 7) }
@@ -80,6 +81,7 @@ func count(values []uint64, v uint64) (n int) {
 
 // TestOutagesOfEitherWay breaks a way for longer than the received window is.
 func TestOutagesOfEitherWay(t *testing.T) {
+	t.Parallel()
 	const n, from, to = 300, 100, 220
 	cut := func(s uint32) fate { return fate{}.orPass(s, n, s >= from && s < to) }
 	for cause, ways := range map[accounting.Cause][2]func(uint32) fate{
@@ -137,6 +139,7 @@ func TestDuplicatesDoNotDisguiseLoss(t *testing.T) {
 // the answers to the next three overtake the one that follows the losses: its number, which
 // is missing for a moment, must not pass for that of a lost probe's answer.
 func TestOvertakenAnswerAfterLossesForward(t *testing.T) {
+	t.Parallel()
 	const n, every = 120, 10 * time.Millisecond
 	forward := func(s uint32) fate { return fate{}.orPass(s, n, s%20 >= 6 && s%20 < 10) }
 	reverse := func(s uint32) fate { return fate{copies: 1, delay: 7 * every / 2}.orPass(s, n, s%20 == 10) }
@@ -311,6 +314,7 @@ func TestWrongKeysNeverCount(t *testing.T) {
 // packet covers makes them corrupt, what the TLVs' own HMAC covers costs their
 // content alone.
 func TestTamperedAnswers(t *testing.T) {
+	t.Parallel()
 	const n = 60
 	for name, tc := range map[string]struct {
 		at      int

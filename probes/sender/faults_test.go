@@ -22,6 +22,7 @@ func losses(cause accounting.Cause, n uint64) (l [accounting.NumCauses]uint64) {
 // TestFaultsAreCountedExactly lets a relay harm a known number of probes and
 // demands that the counters say just that.
 func TestFaultsAreCountedExactly(t *testing.T) {
+	t.Parallel()
 	const n = 100
 	flip := func(at int) func([]byte) []byte {
 		return func(b []byte) []byte { b[at] ^= 0x10; return b }
@@ -90,6 +91,7 @@ func (f fate) orPass(sequence, total uint32, chosen bool) fate {
 // TestDamagedIdentifier breaks the session identifier in answers: they belong to
 // no session, but come from the target.
 func TestDamagedIdentifier(t *testing.T) {
+	t.Parallel()
 	const n = 40
 	_, at := newRelay(t, reflectOnLoopback(t), always, every(4, n, fate{copies: 1, change: func(b []byte) []byte {
 		at := stamp.Unauthenticated.SSIDOffset()
@@ -110,6 +112,7 @@ func TestDamagedIdentifier(t *testing.T) {
 // it carried is gone, too, and another gives way to the question of what became of
 // the probe. The samples that wait for them must stay out.
 func TestLossOfAnswersCostsTwoSamplesEach(t *testing.T) {
+	t.Parallel()
 	const n = 100
 	_, at := newRelay(t, reflectOnLoopback(t), always, func(s uint32) fate { return fate{}.orPass(s, n, s%10 == 5) })
 	f := newSender(t, Options{})
@@ -145,6 +148,7 @@ func TestLossOfAnswersCostsTwoSamplesEach(t *testing.T) {
 // TestForgedFollowUps sends follow-ups that cannot be true; none may become a
 // sample.
 func TestForgedFollowUps(t *testing.T) {
+	t.Parallel()
 	const n = 50
 	forge := func(b []byte) []byte {
 		tlvs := stamp.Unauthenticated.TLVs(b)
@@ -174,6 +178,7 @@ func TestForgedFollowUps(t *testing.T) {
 // TestTwoTargetsAtOneAddress share a socket and a reflector's address; a fault of
 // one class must not show with the other.
 func TestTwoTargetsAtOneAddress(t *testing.T) {
+	t.Parallel()
 	const n = 60
 	_, at := newRelay(t, reflectOnLoopback(t), always, always)
 	f := newSender(t, Options{})

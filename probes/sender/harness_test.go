@@ -2,9 +2,11 @@ package sender
 
 import (
 	"context"
+	"flag"
 	"log/slog"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
 	"sync"
 	"testing"
@@ -25,6 +27,16 @@ const (
 	// deadline is long enough for any answer on a busy machine.
 	deadline = 2 * time.Second
 )
+
+// TestMain lets more tests wait side by side than there are processors: most of their time is that until a deadline, in
+// which a machine has nothing to do for them.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", "4"); err != nil {
+		panic(err)
+	}
+	os.Exit(m.Run())
+}
 
 // notes is a Recorder that keeps everything.
 type notes struct {

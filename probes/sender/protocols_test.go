@@ -42,6 +42,7 @@ func echoTarget(name, ns, host string, size int) Target {
 // ICMP echo in every size over both families, from raw and unprivileged sockets:
 // each probe has kernel stamps, and none is lost or damaged.
 func TestEcho(t *testing.T) {
+	t.Parallel()
 	near, _ := pair(t)
 	for _, unprivileged := range []bool{false, true} {
 		if unprivileged {
@@ -84,6 +85,7 @@ func TestEcho(t *testing.T) {
 // Two raw sockets in one namespace hear each other's answers and take their own
 // only; an address that does not exist is reported and its probes are lost.
 func TestEchoKeepsToItself(t *testing.T) {
+	t.Parallel()
 	near, _ := pair(t)
 	f := newSender(t, Options{})
 	one := echoTarget("one", near, "10.9.0.2", 64)
@@ -139,14 +141,15 @@ func accept(t *testing.T, ns, address string) <-chan netip.AddrPort {
 // Each TCP probe is a connection of its own from a port of its own, with the
 // handshake as the kernel measured it; nothing is left behind.
 func TestConnect(t *testing.T) {
+	t.Parallel()
 	near, far := pair(t)
 	seen := accept(t, far, "[::]:7777")
 	f := newSender(t, Options{})
 	v4 := connectTarget("v4", near, netip.MustParseAddrPort("10.9.0.2:7777"))
-	v4.Interval, v4.Deadline = 2*time.Second, 2*time.Second
+	v4.Interval, v4.Deadline = 200*time.Millisecond, deadline
 	v4.Count = 3
 	v6 := connectTarget("v6", near, netip.MustParseAddrPort("[fd00:9::2]:7777"))
-	v6.Interval, v6.Deadline, v6.Count = 2*time.Second, 2*time.Second, 3
+	v6.Interval, v6.Deadline, v6.Count = 200*time.Millisecond, deadline, 3
 	v6.Source = netip.MustParseAddrPort("[fd00:9::1]:0")
 	f.apply(v4, v6)
 	for _, tg := range []Target{v4, v6} {
@@ -182,6 +185,7 @@ func TestConnect(t *testing.T) {
 // the target says why, and the accounts stay in order; the port that opens later
 // is noticed with the next probe.
 func TestConnectFails(t *testing.T) {
+	t.Parallel()
 	near, far := pair(t)
 	testutil.Run(t, "ip", "netns", "exec", far, "nft", "add table inet t; add chain inet t i { type filter hook input priority 0; }; add rule inet t i tcp dport 7778 drop")
 	f := newSender(t, Options{})
@@ -204,6 +208,7 @@ func TestConnectFails(t *testing.T) {
 // TestConnectWithoutAccept connects to a program that does not look: the kernel completes the
 // handshake, and nothing else ever happens to the connection.
 func TestConnectWithoutAccept(t *testing.T) {
+	t.Parallel()
 	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp4", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -211,7 +216,7 @@ func TestConnectWithoutAccept(t *testing.T) {
 	t.Cleanup(func() { l.Close() })
 	f := newSender(t, Options{})
 	tg := connectTarget("mute", "", l.Addr().(*net.TCPAddr).AddrPort())
-	tg.Interval, tg.Deadline, tg.Count = 2*time.Second, 2*time.Second, 2
+	tg.Interval, tg.Deadline, tg.Count = 200*time.Millisecond, deadline, 2
 	f.apply(tg)
 	if st, _ := f.finish(tg.Labels); st.Counts.Received != 2 {
 		t.Errorf("%+v, %v", st.Counts, st.LastError)

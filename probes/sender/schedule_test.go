@@ -35,18 +35,30 @@ func TestPhasesAreStableSpreadAndOnTheGrid(t *testing.T) {
 		if later := tg.start(now+int64(time.Hour), 0) % int64(interval); later != phase {
 			t.Fatalf("the phase moved from %d to %d", phase, later)
 		}
-		if phase%int64(4*time.Millisecond) != 0 {
+		if phase%int64(10*time.Millisecond) != 0 {
 			t.Fatalf("phase %d is not on the grid", phase)
 		}
 		counts[phase]++
 	}
-	if len(counts) != 25 {
-		t.Errorf("%d phases used, want 25", len(counts))
+	if len(counts) != 10 {
+		t.Errorf("%d phases used, want 10", len(counts))
 	}
 	for phase, n := range counts {
-		if n > 72 { // mean 40, standard deviation 6.2
+		if n > 150 { // mean 100, standard deviation 9.5
 			t.Errorf("%d targets at phase %d", n, phase)
 		}
+	}
+	seldom := make(map[int64]bool)
+	for i := range 1000 {
+		tg := Target{Labels: Labels{Src: "a", Dst: fmt.Sprint("b", i)}, Interval: time.Second}
+		phase := tg.start(now, 0) % int64(time.Second)
+		if phase%int64(50*time.Millisecond) != 0 {
+			t.Fatalf("phase %d of a second is not on the grid", phase)
+		}
+		seldom[phase] = true
+	}
+	if len(seldom) != 20 {
+		t.Errorf("%d phases of a second used, want 20", len(seldom))
 	}
 	short := Target{Labels: Labels{Src: "a"}, Interval: 200 * time.Microsecond}
 	if first := short.start(now, 0); first <= now || first > now+int64(short.Interval) {

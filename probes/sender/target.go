@@ -151,8 +151,8 @@ func (t *Target) name() (name resolver.Name, ok bool) {
 // longer intervals. Waking up costs more than sending a probe, so probes of
 // different targets that are due almost together leave together.
 const (
-	gridSteps = 25
-	maxGrid   = int64(20 * time.Millisecond)
+	gridSteps = 10
+	maxGrid   = int64(50 * time.Millisecond)
 )
 
 // start returns when the first probe is due: at once for a counted target, and

@@ -18,9 +18,12 @@ from pathlib import Path
 
 from sitecost import measure, node, report, site
 
-PLAN = "4:1h,40:1h,4:24h,4:30d,40:24h,400:live,1000:live"
+PLAN = "4:1h,40:1h,400:1h,4:24h,4:30d"
+"""Some 40 minutes on two quiet processors: a line needs three sizes, and the ages are compared at the smallest."""
+PROCESSORS_OF_1000 = 8
+"""With as many, a thousand nodes are measured as well; with fewer, the line says what they would cost."""
 AGES = {"live": 0.0, "1h": 3600.0, "24h": 86400.0, "30d": 30 * 86400.0}
-LEARN = 150.0
+LEARN = 135.0
 """Seconds of scrapes that a past is made of: rules of every minute have been evaluated twice."""
 INSIDE = "VIGIA_SITECOST_INSIDE"
 
@@ -62,12 +65,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="sitecost", description=__doc__)
     parser.add_argument(
-        "--plan", type=_plan, default=PLAN, help=f"NODES:AGE, ages {', '.join(AGES)}; default {PLAN}"
+        "--plan",
+        type=_plan,
+        default=_default(),
+        help=f"NODES:AGE, ages {', '.join(AGES)}; default {_default()}",
     )
-    parser.add_argument("--seconds", type=float, default=180.0, help="how long each site is measured")
+    parser.add_argument("--seconds", type=float, default=125.0, help="how long each site is measured")
     parser.add_argument("--settle", type=float, default=60.0, help="how long it runs before that")
     parser.add_argument(
-        "--compare", type=float, default=130.0, help="how long vigia-compare runs; 0: not at all"
+        "--compare",
+        type=float,
+        default=70.0,
+        help="how long vigia-compare runs where data is of an hour; 0: not at all",
     )
     parser.add_argument("--learn", type=float, default=LEARN, help="how long is scraped to make a past of")
     parser.add_argument("--capture", type=float, default=20.0, help="time between the captures of a page")
@@ -90,6 +99,10 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--markdown", type=Path, help="file for the table, as docs/concepts/cost.md has it")
     parser.add_argument("--keep", type=Path, help="folder for all files, which stays")
     return parser.parse_args(arguments)
+
+
+def _default() -> str:
+    return f"{PLAN},1000:live" if (os.cpu_count() or 1) >= PROCESSORS_OF_1000 else PLAN
 
 
 def _plan(text: str) -> list[tuple[int, str]]:
@@ -143,13 +156,14 @@ def cell(
         _say(f"{nodes} nodes: wrote {age} in {time.monotonic() - begin:.0f} s")
     with site.running(where, data, programs, folder / "captures", pages) as running:
         _say(f"{nodes} nodes, {age}: settling {options.settle:.0f} s")
-        measure.settle(running, options.settle)
+        # Without a past, what rules of a minute record is read once it is there.
+        measure.settle(running, options.settle, evaluations=2 if age == "live" else 1)
         _say(f"{nodes} nodes, {age}: measuring {options.seconds:.0f} s")
         found = measure.steady(running, nodes, age, options.seconds)
         _say(f"{nodes} nodes, {age}: {found.cores:.3f} cores, {found.anonymous >> 20} MiB; asking for panels")
         if options.panels:
             found.panels = measure.panels(min(AGES[age] or options.seconds, 3600.0), options.at_all)
-        if options.compare:
+        if options.compare and age == "1h":
             found.comparison = measure.comparison(running, where, options.compare)
     return found
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -25,6 +26,8 @@ TIMEOUT = 20.0
 PATIENT = 300.0
 """For questions that no panel asks."""
 MINUTE = 60.0
+ON_TIME = 0.97
+"""Of the scrapes that are due at least so many are made by a Prometheus that has the processor time it needs."""
 SLOW = 2.0
 """Seconds; what took longer is not asked again."""
 
@@ -72,7 +75,9 @@ class Cell:
     samples: float
     """A second."""
     scrapes: float
-    """A second, of all that there should be."""
+    """A second, as they were made."""
+    due: float
+    """Scrapes a second, as they are configured."""
     up: float
     """The share of targets whose last scrape went well."""
     series: float
@@ -89,18 +94,25 @@ class Cell:
     load: float = 0.0
     """Of the machine, at the end."""
 
+    @property
+    def starved(self) -> bool:
+        """Whether the machine was too small for the site: then what it took is not what the site costs."""
+        return self.scrapes < ON_TIME * self.due
+
     def data(self) -> dict[str, Any]:
         """Return all of it as JSON has it."""
         return asdict(self)
 
 
-def settle(site: Running, seconds: float) -> None:
-    """Wait so long, and until rules of every minute were evaluated twice: they read what other groups record."""
+def settle(site: Running, seconds: float, evaluations: int) -> None:
+    """Wait so long, and until rules of every minute were evaluated so often: they read what other groups record."""
     groups = _Groups(site)
     begin = time.monotonic()
-    while time.monotonic() - begin < seconds or not groups.evaluated(2):
+    while time.monotonic() - begin < seconds or not groups.evaluated(evaluations):
         if time.monotonic() - begin > seconds + PATIENT:
-            raise RuntimeError(f"rules of every minute were not evaluated twice in {seconds + PATIENT:.0f} s")
+            raise RuntimeError(
+                f"rules of every minute were not evaluated {evaluations} times in {seconds + PATIENT:.0f} s"
+            )
         time.sleep(1.0)
         groups.look()
 
@@ -129,6 +141,7 @@ def steady(site: Running, nodes: int, age: str, seconds: float) -> Cell:
             pages / took,
             grown("prometheus_tsdb_head_samples_appended_total") / took,
             grown("prometheus_target_interval_length_seconds_count") / took,
+            _due(site),
             server.total("avg(up)", time.time()),
             after["prometheus_tsdb_head_series"],
             anonymous,
@@ -139,6 +152,17 @@ def steady(site: Running, nodes: int, age: str, seconds: float) -> Cell:
             groups=groups.found(),
             load=os.getloadavg()[0],
         )
+
+
+def _due(site: Running) -> float:
+    targets = site.client.get("/api/v1/targets?state=active").json()["data"]["activeTargets"]
+    return sum(1.0 / _seconds(t["scrapeInterval"]) for t in targets)
+
+
+def _seconds(duration: str) -> float:
+    """Return what Prometheus writes as 1m30s."""
+    units = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+    return sum(int(n) * units[unit] for n, unit in re.findall(r"(\d+)(ms|s|m|h)", duration))
 
 
 def _families(server: Prometheus) -> dict[str, int]:

@@ -278,7 +278,9 @@ def _save(folder: Path, agent: str, name: str, which: str) -> bool:
     if answer.status_code == 404:
         return False
     answer.raise_for_status()
-    head = answer.headers["Content-Type"].encode()
+    head = "\n".join(
+        answer.headers[h] for h in ("Content-Type", "Content-Encoding") if h in answer.headers
+    ).encode()
     (folder / f"{agent}-{name}.{which}").write_bytes(head + b"\n\n" + answer.content)
     return True
 

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sitecost.measure import Cell, PanelTime
+from sitecost.measure import ON_TIME, Cell, PanelTime
 
 CORES_PER_NODE = 0.002
 BYTES_PER_NODE = 2 << 20
@@ -66,7 +66,7 @@ def cell(c: Cell) -> str:
     per = c.nodes
     out = [
         f"## {c.nodes} nodes, data of {c.age} ({c.seconds:.0f} s, load {c.load:.1f})",
-        f"  {c.samples:.0f} samples/s, {c.samples / per:.1f} a node; {c.scrapes:.1f} scrapes/s; up {c.up:.1%}",
+        f"  {c.samples:.0f} samples/s, {c.samples / per:.1f} a node; {c.scrapes:.1f} scrapes/s of {c.due:.1f}; up {c.up:.1%}",
         f"  {c.series:.0f} series, {c.series / per:.0f} a node; a scrape: "
         + ", ".join(f"{job} {n:.0f}" for job, n in sorted(c.jobs.items())),
         f"  Prometheus {c.cores:.3f} cores, {c.cores / per:.2%} of a core a node (the pages' server {c.pages_cores:.3f})",
@@ -103,9 +103,12 @@ def _panel(p: PanelTime) -> str:
 
 
 def _sizes(cells: Sequence[Cell]) -> list[Cell]:
-    """Return for each number of nodes the cell with the youngest data: the sizes are compared alike."""
+    """Return for each number of nodes the cell with the youngest data: the sizes are compared alike.
+
+    A site for which the machine was too small is left out, unless there is no other: what it would have cost is not known.
+    """
     best: dict[int, Cell] = {}
-    for c in cells:
+    for c in [c for c in cells if not c.starved] or cells:
         best.setdefault(c.nodes, c)
     return list(best.values())
 
@@ -178,6 +181,15 @@ def budgets(cells: Sequence[Cell]) -> list[Budget]:
             cores.at(1000) <= CORES_OF_1000,
         ),
     ]
+    made, at = min(((c.scrapes / c.due, c) for c in cells), key=lambda s: s[0])
+    out.append(
+        Budget(
+            "scrapes that are made",
+            f"{made:.1%} at {at.nodes} nodes and {at.age}",
+            f"{ON_TIME:.0%}; with less the machine is too small for that site",
+            made >= ON_TIME,
+        )
+    )
     shares = [(g.share, c, name) for c in cells for name, g in c.groups.items()]
     share, at, name = max(shares, key=lambda s: s[0])
     out.append(

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from sitecost import __main__ as main
 from sitecost import report
 from sitecost.measure import Cell, Group, PanelTime
 
@@ -136,7 +137,19 @@ def test_the_go_programs() -> None:
 
 def _cell(nodes: int, age: str = "1h", **values: object) -> Cell:
     cell = Cell(
-        nodes, age, 60.0, 0.1 + 0.001 * nodes, 0.0, 1.0, 1.0, 1.0, 100.0 + 50 * nodes, nodes << 20, 0, 0
+        nodes,
+        age,
+        60.0,
+        0.1 + 0.001 * nodes,
+        0.0,
+        1.0,
+        3.2 * nodes,
+        3.2 * nodes,
+        1.0,
+        100.0 + 50 * nodes,
+        nodes << 20,
+        0,
+        0,
     )
     cell.groups = {"g": Group(15.0, 0.15, 0.3, 4, 0, {"r": 0.1})}
     cell.panels = [PanelTime("d", "p", 0.2, 3.0)]
@@ -165,6 +178,7 @@ def test_budgets_are_met_or_missed() -> None:
         "Prometheus per node": [_cell(4), _cell(40, cores=0.5)],
         "memory per node": [_cell(4), _cell(40, anonymous=200 << 20)],
         "1 000 nodes": [_cell(4), _cell(40, cores=0.5)],
+        "scrapes that are made": [_cell(4), _cell(40, scrapes=100.0)],
         "slowest group": [_cell(4, groups={"g": Group(1.0, 0.2, 0.3, 4, 0, {})})],
         "missed evaluations": [_cell(4, groups={"g": Group(1.0, 0.01, 0.3, 4, 1, {})})],
         "slowest panel": [_cell(4, panels=[PanelTime("d", "p", 1.5, 3.0)])],
@@ -176,6 +190,20 @@ def test_budgets_are_met_or_missed() -> None:
     }
     for what, cells in worse.items():
         assert what in [b.what for b in report.budgets(cells) if not b.met], what
+
+
+def test_a_site_that_the_machine_cannot_carry_is_no_point_of_the_line() -> None:
+    cells = [_cell(4), _cell(40), _cell(400, cores=0.2, scrapes=600.0)]
+    cores, memory, _ = report.lines(cells)
+    assert math.isclose(cores.slope, 0.001)
+    assert [n for n, _ in memory.residuals] == [4, 40]
+    assert report.lines(cells[2:])[0].slope == 0.2 / 400, "better than nothing"
+
+
+def test_the_default_plan_has_three_sizes_of_one_age_and_all_ages_of_one_size() -> None:
+    plan = main._plan(main.PLAN)
+    assert len({nodes for nodes, age in plan if age == "1h"}) == 3
+    assert {age for nodes, age in plan if nodes == 4} == {"1h", "24h", "30d"}
 
 
 def test_the_report_names_what_costs_most() -> None:

@@ -22,7 +22,7 @@ from vigia_catalog import part_metrics
 from vigia_compare import cli
 from vigia_compare.config import Config
 from vigia_compare.service import Service
-from vigia_testing import eventually
+from vigia_testing import DEADLINE, eventually
 
 PROGRAM = Path(sys.executable).with_name("vigia-compare")
 CLIENT = httpx.Client(trust_env=False, timeout=60, verify=False, headers={"Connection": "close"})  # noqa: S501 - plain HTTP
@@ -297,3 +297,36 @@ def test_list_metrics_in_three_formats(capsys: pytest.CaptureFixture[str]) -> No
     for form, start in (("text", "vigia_compare_build_info{"), ("json", "[\n"), ("markdown", "| metric |")):
         assert cli.main([f"--list-metrics={form}"]) == 0
         assert capsys.readouterr().out.startswith(start)
+
+
+HANGS = """
+import sys, threading
+from pathlib import Path
+from vigia_compare import service
+from vigia_service import logs, watchdog
+logs.setup()
+watchdog._LOOKS = 40
+service.Watchdog = lambda hung: watchdog.Watchdog(hung, patience=4)
+stuck = service.Service.stuck
+def stuck_soon(self):
+    self._beat -= 3600.0 * self.hangs.is_set()
+    return stuck(self)
+service.Service.stuck = stuck_soon
+service.Service.hangs = threading.Event()
+def turn(self):
+    self.hangs.set()
+    threading.Event().wait()
+service.Service.turn = turn
+sys.exit(service.run(Path(sys.argv[1])))
+"""
+
+
+def test_a_loop_that_hangs_ends_the_program(tmp_path: Path) -> None:
+    file = tmp_path / "compare.yaml"
+    file.write_text(yaml.safe_dump({"listen": _free(), "prometheus": "http://127.0.0.1:1"}))
+    done = subprocess.run(
+        [sys.executable, "-c", HANGS, file], capture_output=True, text=True, check=False, timeout=DEADLINE
+    )
+    assert done.returncode == 1, done.stderr
+    assert 'err="the loop has stopped taking turns"' in done.stderr
+    assert "Timeout (" in done.stderr and "in turn" in done.stderr, "where the loop stood"

@@ -1,14 +1,10 @@
 package scrape
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 	"net/http"
-	"strconv"
-	"strings"
 
-	"github.com/klauspost/compress/gzip"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/common/expfmt"
 
@@ -26,77 +22,46 @@ const (
 // Handler answers GET /metrics: all collectors and what base gathers, or with
 // collect[]=NAME only the collectors named.
 func (e *Engine) Handler(base prometheus.Gatherer) http.Handler {
-	return &handler{engine: e, base: base, slots: make(chan struct{}, maxRequests), answers: make(chan *answer, spareAnswers)}
+	return &handler{engine: e, base: base, slots: make(chan struct{}, maxRequests), answers: make(chan *exposition.Body, spareAnswers)}
 }
 
 type handler struct {
 	engine  *Engine
 	base    prometheus.Gatherer
 	slots   chan struct{}
-	answers chan *answer // that are not in use
+	answers chan *exposition.Body // that are not in use
 }
 
 // spareAnswers is how many answers' memory is kept for later: two servers usually
 // scrape a node.
 const spareAnswers = 2
 
-// answer is the body of a response, finished before the first byte is sent: a
-// scraper that reads slowly keeps nobody else waiting.
-type answer struct {
-	body   bytes.Buffer
-	zipper *gzip.Writer
-}
-
-// take returns an empty answer.
-func (h *handler) take() *answer {
+// take returns an empty answer to a request.
+func (h *handler) take(r *http.Request) *exposition.Body {
+	var a *exposition.Body
 	select {
-	case a := <-h.answers:
-		a.body.Reset()
-		return a
+	case a = <-h.answers:
 	default:
-		return &answer{}
+		a = new(exposition.Body)
 	}
+	a.Reset(r)
+	return a
 }
 
-// keptBody is the most memory that an answer keeps: enough for a compressed page of
-// 5 000 ports.
-const keptBody = 1 << 20
-
-func (h *handler) giveBack(a *answer) {
-	if a.body.Cap() > keptBody {
-		a.body = bytes.Buffer{}
-	}
+func (h *handler) giveBack(a *exposition.Body) {
 	select {
 	case h.answers <- a:
 	default: // there are enough
 	}
 }
 
-// fill writes the page, compressed while it is written: what is kept is then a
-// twentieth.
-func (h *handler) fill(a *answer, only []string, compressed bool) error {
-	var out io.Writer = &a.body
-	if compressed {
-		if a.zipper == nil {
-			// Speed goes before size: scrapes are frequent, pages repeat themselves.
-			z, err := gzip.NewWriterLevel(&a.body, gzip.BestSpeed)
-			if err != nil {
-				return err
-			}
-			a.zipper = z
-		}
-		a.zipper.Reset(&a.body)
-		out = a.zipper
-	}
+func (h *handler) fill(a *exposition.Body, only []string) error {
 	err := h.engine.scrape(only, func(p *exposition.Page) error {
-		_, err := p.WriteTo(out)
+		_, err := p.WriteTo(a)
 		return err
 	})
 	if err == nil && len(only) == 0 {
-		err = writeBase(out, h.base)
-	}
-	if err == nil && compressed {
-		err = a.zipper.Close()
+		err = writeBase(a, h.base)
 	}
 	return err
 }
@@ -118,19 +83,14 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, fmt.Sprintf("%d scrapes are being answered; try again", maxRequests), http.StatusServiceUnavailable)
 		return
 	}
-	a := h.take()
+	a := h.take(r)
 	defer h.giveBack(a)
-	compressed := strings.Contains(r.Header.Get("Accept-Encoding"), "gzip")
-	if err := h.fill(a, only, compressed); err != nil {
+	if err := h.fill(a, only); err != nil {
 		http.Error(w, "scrape: "+err.Error(), http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", contentType)
-	w.Header().Set("Content-Length", strconv.Itoa(a.body.Len()))
-	if compressed {
-		w.Header().Set("Content-Encoding", "gzip")
-	}
-	if _, err := w.Write(a.body.Bytes()); err != nil {
+	if err := a.SendTo(w, http.StatusOK); err != nil {
 		h.engine.opts.Logger.Debug("the scraper left before the end", "err", err)
 	}
 }

@@ -285,12 +285,15 @@ func TestCollectPicksCollectors(t *testing.T) {
 	}
 }
 
-func TestPageIsCompressedAndCarriesTheBase(t *testing.T) {
+func TestALargePageIsCompressedAndCarriesTheBase(t *testing.T) {
 	n, _, e := one(t, 1000, 0)
 	n.plug("p")
 	base := prometheus.NewRegistry()
-	g := prometheus.NewGauge(prometheus.GaugeOpts{Name: "base_metric", Help: "Help."})
+	g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "base_metric", Help: "Help."}, []string{"n"})
 	base.MustRegister(g)
+	for i := range exposition.PlainLimit / len(`base_metric{n="00000"} 0`) {
+		g.WithLabelValues(fmt.Sprintf("%05d", i)).Set(0)
+	}
 	req := httptest.NewRequest(http.MethodGet, "/metrics", nil)
 	req.Header.Set("Accept-Encoding", "gzip")
 	w := httptest.NewRecorder()
@@ -303,7 +306,7 @@ func TestPageIsCompressedAndCarriesTheBase(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"base_metric 0\n", "# TYPE vigia_port_bytes_total counter\n"} {
+	for _, want := range []string{"base_metric{n=\"00000\"} 0\n", "# TYPE vigia_port_bytes_total counter\n"} {
 		if !strings.Contains(string(body), want) {
 			t.Errorf("no %q in\n%s", want, body)
 		}

@@ -12,18 +12,15 @@ from pathlib import Path
 from isolation_agent.config import Settings, load_settings
 from isolation_agent.errors import AgentError
 from isolation_agent.service.agent import Agent
-from isolation_agent.service.watchdog import Watchdog
 from isolation_agent.web.app import create_app
 from isolation_agent.web.routes import webhook
 from vigia_service.ops import HEALTH
 from vigia_service.server import Limits, Reserved, Server, listen
+from vigia_service.watchdog import Watchdog, web_server_hung
 
 __all__ = ["serve"]
 
 _log = logging.getLogger(__name__)
-
-_ANSWER_WITHIN = 10.0
-"""Seconds within which the server's loop has to take its turn."""
 
 
 def serve(config_path: Path) -> int:
@@ -57,18 +54,11 @@ def serve(config_path: Path) -> int:
             )
         agent.start()
         try:
-            with Watchdog(lambda: _hung(server, agent)):
+            with Watchdog(lambda: web_server_hung(server) or agent.stuck()):
                 server.run()
         finally:
             agent.stop()
     return 0
-
-
-def _hung(server: Server, agent: Agent) -> str:
-    """Return why the process should be started again, or nothing."""
-    if not server.answers(_ANSWER_WITHIN):
-        return f"the web server has not taken its turn for {_ANSWER_WITHIN:g}s"
-    return agent.stuck()
 
 
 @contextlib.contextmanager

@@ -56,6 +56,9 @@ func stored(t *testing.T) string {
 		add(start+15_000, 1, "__name__", "many", "number", strconv.Itoa(i))
 	}
 	add(start+60_000, 1, "__name__", "ALERTS", "alertname", "Once")
+	for at := start + 8*15_000 + 1; at < start+150_000; at += 15_000 { // another port is at the place
+		add(at, 3, "__name__", "port_up", "port", names.Port(1, 4, 1))
+	}
 	if err := app.Commit(); err != nil {
 		t.Fatal(err)
 	}
@@ -212,5 +215,22 @@ func TestWrongDirectoriesAreRefused(t *testing.T) {
 		if err := run(args); err == nil {
 			t.Errorf("%v is taken", args)
 		}
+	}
+}
+
+// Two that were given the past of one place would write the same samples twice.
+func TestAPortThatWasReplacedHasNoPastBesideTheNext(t *testing.T) {
+	learned, err := learn(stored(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ports []string
+	for _, s := range learned {
+		if s.node >= 0 {
+			ports = append(ports, s.labels.Get("port"))
+		}
+	}
+	if len(ports) != 1 || ports[0] != names.Port(1, 4, 1) {
+		t.Errorf("learned of the place: %v", ports)
 	}
 }

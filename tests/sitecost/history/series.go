@@ -24,6 +24,7 @@ type series struct {
 	labels   labels.Labels
 	interval int64 // milliseconds
 	phase    int64
+	until    int64 // when it was sampled last
 	seed     uint64
 
 	counter   bool
@@ -46,7 +47,8 @@ type native struct {
 	zeroCount, sampledSum          float64
 }
 
-// learn reads every series of a data directory.
+// learn reads every series of a data directory. Of the ports that were at one place one after the other, the newest is
+// kept: each would be given the whole past of the place.
 func learn(folder string) (learned []*series, err error) {
 	db, err := tsdb.OpenDBReadOnly(folder, kitlog.NewNopLogger())
 	if err != nil {
@@ -63,10 +65,23 @@ func learn(folder string) (learned []*series, err error) {
 	}
 	defer q.Close()
 	set := q.Select(false, nil, labels.MustNewMatcher(labels.MatchNotEqual, labels.MetricName, ""))
+	places := make(map[string]*series)
 	for set.Next() {
-		if s := watch(set.At()); s != nil {
-			learned = append(learned, s)
+		s := watch(set.At())
+		if s == nil {
+			continue
 		}
+		if s.node >= 0 {
+			l, _ := s.labelsAt(0, 0)
+			if other := places[l.String()]; other != nil {
+				if other.until < s.until {
+					*other = *s
+				}
+				continue
+			}
+			places[l.String()] = s
+		}
+		learned = append(learned, s)
 	}
 	return learned, set.Err()
 }
@@ -126,7 +141,7 @@ func (w *seen) series(l labels.Labels) *series {
 	if w.n > 1 {
 		interval = snap((w.last - w.first) / int64(w.n-1))
 	}
-	s := &series{labels: l, interval: interval, seed: l.Hash(), whole: w.whole, node: -1}
+	s := &series{labels: l, interval: interval, until: w.last, seed: l.Hash(), whole: w.whole, node: -1}
 	s.phase = w.last % s.interval
 	s.counter = !strings.Contains(name, ":") && slices.ContainsFunc([]string{"_total", "_count", "_sum", "_bucket"}, func(end string) bool { return strings.HasSuffix(name, end) })
 	s.about = w.to

@@ -19,6 +19,7 @@ import (
 // page is a captured page that goes on.
 type page struct {
 	contentType string
+	packed      bool // the agent compresses it
 	format      expfmt.Format
 	families    []*dto.MetricFamily
 	counters    []counter
@@ -50,15 +51,15 @@ func capture(base string, seed uint64) (*page, error) {
 	if err != nil || seconds <= 0 {
 		return nil, fmt.Errorf("%s.seconds: %q is no number of seconds above 0", base, text)
 	}
-	_, before, err := read(base + ".0")
+	_, _, before, err := read(base + ".0")
 	if err != nil {
 		return nil, err
 	}
-	contentType, after, err := read(base + ".1")
+	contentType, packed, after, err := read(base + ".1")
 	if err != nil {
 		return nil, err
 	}
-	p := &page{contentType: contentType, format: expfmt.ResponseFormat(map[string][]string{"Content-Type": {contentType}}), families: after, random: rand.New(rand.NewPCG(seed, 1))}
+	p := &page{contentType: contentType, packed: packed, format: expfmt.ResponseFormat(map[string][]string{"Content-Type": {contentType}}), families: after, random: rand.New(rand.NewPCG(seed, 1))}
 	old := make(map[string]*dto.Metric)
 	for _, f := range before {
 		for _, m := range f.Metric {
@@ -74,25 +75,28 @@ func capture(base string, seed uint64) (*page, error) {
 	return p, nil
 }
 
-// read returns the families of a captured page and its Content-Type.
-func read(name string) (contentType string, families []*dto.MetricFamily, err error) {
+// read returns the families of a captured page, its Content-Type, and whether it was compressed.
+func read(name string) (contentType string, packed bool, families []*dto.MetricFamily, err error) {
 	raw, err := os.ReadFile(name)
 	if err != nil {
-		return "", nil, err
+		return "", false, nil, err
 	}
 	head, body, found := bytes.Cut(raw, []byte("\n\n"))
-	contentType = string(head)
+	contentType, encoding, _ := strings.Cut(string(head), "\n")
 	if _, _, err := mime.ParseMediaType(contentType); err != nil || !found {
-		return "", nil, fmt.Errorf("%s does not begin with a Content-Type and an empty line", name)
+		return "", false, nil, fmt.Errorf("%s does not begin with a Content-Type and an empty line", name)
+	}
+	if packed = encoding == "gzip"; !packed && encoding != "" {
+		return "", false, nil, fmt.Errorf("%s: Content-Encoding %q is not gzip", name, encoding)
 	}
 	decoder := expfmt.NewDecoder(bytes.NewReader(body), expfmt.ResponseFormat(map[string][]string{"Content-Type": {contentType}}))
 	for {
 		var f dto.MetricFamily
 		switch err := decoder.Decode(&f); {
 		case errors.Is(err, io.EOF):
-			return contentType, families, nil
+			return contentType, packed, families, nil
 		case err != nil:
-			return "", nil, fmt.Errorf("%s: %w", name, err)
+			return "", false, nil, fmt.Errorf("%s: %w", name, err)
 		}
 		families = append(families, &f)
 	}

@@ -34,8 +34,8 @@ type pageKey struct{ agent, path string }
 // paths of pages, and the names of their captures.
 var paths = map[string]string{"/metrics": "metrics", "/metrics/fast": "fast"}
 
-// load reads the captures: AGENT-PAGE.0 and AGENT-PAGE.1, each the header Content-Type and an empty line before the
-// page, and the seconds between the two in AGENT-PAGE.seconds.
+// load reads the captures: AGENT-PAGE.0 and AGENT-PAGE.1, each the headers Content-Type and, if there is one,
+// Content-Encoding, a line each, and an empty line before the page, and the seconds between the two in AGENT-PAGE.seconds.
 func load(folder string, nodes int, life, refresh time.Duration, personalities int) (*site, error) {
 	s := &site{nodes: nodes, life: life, pages: make(map[pageKey][]*rendered)}
 	for agent := range agents {
@@ -179,13 +179,14 @@ func (s *site) handler(agent string) http.Handler {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
 		}
-		s.answer(w, r, p.page.contentType, s.write(body, slots, node, at))
+		s.answer(w, r, p.page, s.write(body, slots, node, at))
 	})
 }
 
-func (s *site) answer(w http.ResponseWriter, r *http.Request, contentType string, body []byte) {
-	w.Header().Set("Content-Type", contentType)
-	if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+// answer sends a page compressed where the agent does.
+func (s *site) answer(w http.ResponseWriter, r *http.Request, p *page, body []byte) {
+	w.Header().Set("Content-Type", p.contentType)
+	if p.packed && strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
 		var buffer bytes.Buffer
 		z, ok := s.zippers.Get().(*gzip.Writer)
 		if !ok {

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -32,7 +33,7 @@ from vigia.nodes.testbed import NodesTestbed, connect
 from vigia.nodes.topology import NodesTopology
 from vigia.studies import catalogue
 from vigia_config.tls import Tls
-from vigia_testing import eventually
+from vigia_testing import DEADLINE, eventually
 
 VIGIA = Path(sys.executable).with_name("vigia")
 PROBE = ROOT / "bin" / "vigia-probe"
@@ -86,6 +87,38 @@ def test_agent_configuration_that_is_good(tmp_path: Path) -> None:
     )
     assert served.returncode == 1
     assert "tls.ca_file: /t/ca.crt: cannot be read" in served.stderr
+
+
+HANGS = """
+import sys, threading
+from pathlib import Path
+from vigia.nodes import server, settings
+from vigia_service import logs, watchdog
+logs.setup()
+watchdog._LOOKS, watchdog._ANSWER_WITHIN = 40, 0.5
+server.Watchdog = lambda hung: watchdog.Watchdog(hung, patience=4)
+run = server.Server.run
+def hang(self):
+    self._ready.wait()
+    self.loop.call_soon_threadsafe(threading.Event().wait)
+def run_and_hang(self):
+    threading.Thread(target=hang, args=(self,), daemon=True).start()
+    run(self)
+server.Server.run = run_and_hang
+server.serve(settings.load(Path(sys.argv[1])))
+"""
+
+
+def test_an_agent_whose_web_server_hangs_ends(tmp_path: Path) -> None:
+    file = tmp_path / "node.yaml"
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        file.write_text(agent_file(port=s.getsockname()[1]))
+    done = subprocess.run(
+        [sys.executable, "-c", HANGS, file], capture_output=True, text=True, check=False, timeout=DEADLINE
+    )
+    assert done.returncode == 1, done.stderr
+    assert "the web server has not taken its turn" in done.stderr and "Timeout (" in done.stderr
 
 
 def ends(*addresses: str) -> list[dict[str, str]]:

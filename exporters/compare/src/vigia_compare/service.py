@@ -26,6 +26,7 @@ from vigia_prometheus import Prometheus, PrometheusError
 from vigia_service.ops import HEALTH, Ops
 from vigia_service.reload import Reloader
 from vigia_service.server import Limits, Reserved, Server, listen
+from vigia_service.watchdog import Watchdog, web_server_hung
 
 __all__ = ["Service", "run"]
 
@@ -296,7 +297,8 @@ def run(path: Path) -> int:
     loop.start()
     service.reloader.start()
     _log.info("listening", extra={"address": server.addresses[0], "config": str(path)})
-    server.run()
+    with Watchdog(lambda: web_server_hung(server) or service.stuck()):
+        server.run()
     service.stop()
     service.reloader.stop()
     loop.join(timeout=5.0)

@@ -6,6 +6,7 @@ from vigia.campaign.hosts import LocalHost
 from vigia.nodes.agent import MAX_BODY, Servers, create_app
 from vigia.nodes.settings import Agent
 from vigia_service.server import Limits, Server, listen
+from vigia_service.watchdog import Watchdog, web_server_hung
 
 __all__ = ["serve"]
 
@@ -28,6 +29,8 @@ def serve(settings: Agent) -> None:
     )
     listener = listen(f"{settings.listen}:{settings.port}")
     try:
-        Server(create_app(settings, host, servers), [listener], limits, tls=lambda: context).run()
+        server = Server(create_app(settings, host, servers), [listener], limits, tls=lambda: context)
+        with Watchdog(lambda: web_server_hung(server)):
+            server.run()
     finally:
         servers.close()

@@ -1,4 +1,4 @@
-"""Ends an agent that hangs, so that systemd or the container engine starts it again."""
+"""Ends a service that hangs, so that systemd or the container engine starts it again."""
 
 from __future__ import annotations
 
@@ -8,17 +8,22 @@ import threading
 from collections.abc import Callable
 from types import TracebackType
 
-__all__ = ["PATIENCE", "Watchdog"]
+from vigia_service.server import Server
+
+__all__ = ["PATIENCE", "Watchdog", "web_server_hung"]
 
 _log = logging.getLogger(__name__)
 
 PATIENCE = 60.0
-"""Seconds for which an agent may hang."""
+"""Seconds for which a service may hang."""
 
 _LOOKS = 6
 """How often it is looked at within that time."""
 
 _STDERR = 2
+
+_ANSWER_WITHIN = 10.0
+"""Seconds within which a web server's loop has to take its turn."""
 
 
 class Watchdog:
@@ -60,3 +65,10 @@ class Watchdog:
 
     def _set_timer(self) -> None:
         faulthandler.dump_traceback_later(self._patience, exit=True, file=_STDERR)
+
+
+def web_server_hung(server: Server) -> str:
+    """Return that the loop of a web server has stopped, or nothing."""
+    if server.answers(_ANSWER_WITHIN):
+        return ""
+    return f"the web server has not taken its turn for {_ANSWER_WITHIN:g}s"
