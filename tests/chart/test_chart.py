@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -328,7 +329,9 @@ def test_every_value_has_a_schema_and_every_schema_a_value() -> None:
         if not isinstance(value, dict) or known.get("additionalProperties", True) is not False:
             return
         ours = set(known["properties"])
-        missing = ours - set(value) - {"claims", "global", "limits", "localhostProfile", "requests"}
+        missing = (
+            ours - set(value) - {"claims", "global", "limits", "localhostProfile", "maxSurge", "requests"}
+        )
         assert not missing and set(value) <= ours, f"{at}: {missing or set(value) - ours}"
         for key, inner in value.items():
             compare(inner, known["properties"][key], f"{at}.{key}")
@@ -343,16 +346,35 @@ def test_names_are_short_enough_for_long_releases() -> None:
     assert names and all(len(n) <= 63 for n in names)
 
 
-def test_notes_say_what_to_open() -> None:
-    done = helm("install", "vigia", CHART, "--namespace", "vigia", "--dry-run=client")
-    notes = done.stdout.partition("\nNOTES:\n")[2]
-    for said in (
-        "vigia-isolation-agent 9874",
-        "vigia-compare 9875",
-        "vigia-prometheus 9090",
-        "helm -n vigia test vigia",
-    ):
-        assert said in notes, done.stderr
+def test_notes_say_what_to_open(tmp_path: Path) -> None:
+    """Helm shows notes of a release alone; a copy of the chart has them in an object."""
+    copy = shutil.copytree(CHART, tmp_path / "vigia")
+    text = (copy / "templates/NOTES.txt").read_text()
+    wrapped = (
+        '{{- define "test.notes" -}}'
+        + text
+        + '{{- end }}{{ dict "notes" (include "test.notes" .) | toYaml }}'
+    )
+    (copy / "templates/notes.yaml").write_text(wrapped)
+    fixed = (
+        "--namespace",
+        "vigia",
+        "--kube-version",
+        chartkit.KUBERNETES,
+        "--show-only",
+        "templates/notes.yaml",
+    )
+    for name, wanted, unwanted in (
+        ("default", "vigia-isolation-agent 9874|vigia-compare 9875|vigia-prometheus 9090|helm -n vigia test vigia|enforcer.contracts is empty|No source of tenants", "Your Alertmanager"),
+        ("operator", "Your Alertmanager has to send|vigia-webhook-token|native-histograms|kube-prometheus-stack", "prometheus 9090"),
+        ("small", "vigia-grafana 3000|vigia-grafana-password|persistence is off", "native-histograms"),
+        ("open-vswitch", "vigia-compare 9875", "No source of tenants"),
+    ):  # fmt: skip
+        done = helm("template", "vigia", copy, *fixed, "--values", chartkit.VALUES / f"{name}.yaml")
+        assert done.returncode == 0, done.stderr
+        (notes,) = (d["notes"] for d in documents(done.stdout))
+        assert all(said in notes for said in wanted.split("|")), notes
+        assert unwanted not in notes
 
 
 def test_another_name_and_labels_are_everywhere() -> None:
