@@ -87,6 +87,14 @@ fuzz: tools ## Fuzz every reader of what others write for ten minutes each; FUZZ
 thanos: ## Build Thanos, at the version that tools/thanos.mod pins, into bin/
 	@CGO_ENABLED=0 go build -modfile=tools/thanos.mod -tags slicelabels -trimpath -ldflags '-s -w' -o bin/thanos github.com/thanos-io/thanos/cmd/thanos
 
+.PHONY: helm
+helm: ## Build Helm, at the version that tools/helm.mod pins, into bin/
+	@CGO_ENABLED=0 go build -modfile=tools/helm.mod -trimpath -ldflags '-s -w' -o bin/helm helm.sh/helm/v3/cmd/helm
+
+.PHONY: chart
+chart: tools helm ## Render deploy/helm/vigia with every file of tests/chart/values again: git diff shows what changed
+	@PYTHONPATH=tests $(VENV)/python -m chartkit
+
 .PHONY: test-scale
 test-scale: thanos ## Run docs/how-to/scale.md on real engines: replicas, clusters, remote stores, Thanos (root)
 	@$(MAKE) --no-print-directory tools build

@@ -83,6 +83,10 @@ func Parse(name string, raw []byte, cfg Validator) error {
 	if len(doc.Content) == 0 {
 		return fmt.Errorf("%s: the file is empty; write a configuration or point --config elsewhere", name)
 	}
+	raw, err := expand(name, raw, &doc, os.LookupEnv)
+	if err != nil {
+		return err
+	}
 	dec := yaml.NewDecoder(bytes.NewReader(raw))
 	dec.KnownFields(true)
 	if err := dec.Decode(cfg); err != nil {

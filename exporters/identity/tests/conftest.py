@@ -24,6 +24,12 @@ class Cloud:
         self.projects: list[dict[str, Any]] = []
         self.ports: list[dict[str, Any]] = []
         self.namespaces: list[dict[str, Any]] = []
+        self.nodes: list[dict[str, Any]] = []
+        self.slices: dict[str, list[dict[str, Any]]] = {}
+        """EndpointSlices by service."""
+        self.config_map: dict[str, Any] = {"metadata": {"name": "vigia-site"}}
+        self.forbidden: set[str] = set()
+        """Requests for which the service account has no right: method and path."""
         self.asked: list[str] = []
         self.broken = False
         self.raw: bytes | None = None
@@ -66,6 +72,37 @@ def handler(cloud: Cloud) -> type[BaseHTTPRequestHandler]:  # noqa: C901 - one c
                 self.send_header(name.replace("_", "-"), value)
             self.end_headers()
             self.wfile.write(raw)
+
+        def kubernetes(self, path: str, query: dict[str, list[str]]) -> None:
+            """Answer as an API server does."""
+            if self.headers["Authorization"] != f"Bearer {NAMESPACE_TOKEN}":
+                self.answer(401, {"kind": "Status", "code": 401})
+            elif f"{self.command} {path}" in cloud.forbidden:
+                self.answer(403, {"kind": "Status", "code": 403})
+            elif path.endswith("/configmaps/vigia-site"):
+                self.answer(200, cloud.config_map)
+            else:
+                service = query.get("labelSelector", ["="])[0].partition("=")[2]
+                lists = {
+                    "/api/v1/namespaces": cloud.namespaces,
+                    "/api/v1/nodes": cloud.nodes,
+                    "/apis/discovery.k8s.io/v1/namespaces/vigia/endpointslices": cloud.slices.get(
+                        service, []
+                    ),
+                }
+                items = lists[path]
+                start = int(query.get("continue", ["0"])[0] or 0)
+                more = str(start + cloud.page) if start + cloud.page < len(items) else ""
+                self.answer(200, {"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "7", "continue": more},
+                                  "items": items[start : start + cloud.page]})  # fmt: skip
+
+        def do_PATCH(self) -> None:
+            cloud.asked.append(f"PATCH {self.path}")
+            change = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            assert self.headers["Content-Type"] == "application/merge-patch+json"
+            if f"PATCH {self.path}" not in cloud.forbidden:
+                cloud.config_map.setdefault("data", {}).update(change["data"])
+            self.kubernetes(self.path, {})
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -136,11 +173,8 @@ def handler(cloud: Cloud) -> type[BaseHTTPRequestHandler]:  # noqa: C901 - one c
                     self.answer(200, cloud.page_of("projects", cloud.projects, query, "/v3/projects"))
                 case "/network/v2.0/ports" if self.headers["X-Auth-Token"] == TOKEN:
                     self.answer(200, cloud.page_of("ports", cloud.ports, query, "/network/v2.0/ports"))
-                case "/api/v1/namespaces" if self.headers["Authorization"] == f"Bearer {NAMESPACE_TOKEN}":
-                    start = int(query.get("continue", ["0"])[0] or 0)
-                    more = str(start + cloud.page) if start + cloud.page < len(cloud.namespaces) else ""
-                    self.answer(200, {"kind": "NamespaceList", "apiVersion": "v1", "metadata": {"resourceVersion": "7", "continue": more},
-                                      "items": cloud.namespaces[start : start + cloud.page]})  # fmt: skip
+                case path if path.startswith("/api"):
+                    self.kubernetes(path, query)
                 case _:
                     self.answer(401, {"error": {"code": 401, "message": "Unauthorized"}})
 

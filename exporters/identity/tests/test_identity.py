@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 import yaml
 
+from vigia_identity import api_server
 from vigia_identity.cli import main
-from vigia_identity.clouds import kubernetes as kubernetes_cloud
 from vigia_testing import eventually, modules_after
 
 # The SDK warns of what it will drop.
@@ -267,9 +267,9 @@ def test_its_configuration_is_read_anew_on_sighup(kubernetes: Site) -> None:
 @pytest.mark.parametrize(
     ("body", "problem"),
     [
-        (b"{}", "is no list of namespaces"),
-        (b'{"items":[],"metadata":{},"items":[]}', "is no list of namespaces"),
-        (b'{"items":[{"metadata":{"name":1}}],"metadata":{}}', "is no list of namespaces"),
+        (b"{}", "is not as documented"),
+        (b'{"items":[],"metadata":{},"items":[]}', "is not as documented"),
+        (b'{"items":[{"metadata":{"name":1}}],"metadata":{}}', "is not as documented"),
         (b"x" * 2000, "an answer cannot be read: it is larger than 1000 bytes"),
     ],
     ids=["no items", "a key twice", "a name that is none", "too large"],
@@ -277,7 +277,7 @@ def test_its_configuration_is_read_anew_on_sighup(kubernetes: Site) -> None:
 def test_answers_that_are_none_change_nothing(
     kubernetes: Site, cloud: Cloud, body: bytes, problem: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kubernetes_cloud, "MAX_BODY", 1000)
+    monkeypatch.setattr(api_server, "MAX_BODY", 1000)
     cloud.raw = body
     result = kubernetes.run("--once")
     assert (result.exit_code, problem in result.stderr) == (1, True), result.stderr

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Annotated, Literal, Self
 from urllib.parse import SplitResult, urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
 from isolation_agent.errors import AgentError
+from isolation_agent.found import Stamp, read_hosts, stamp
 from isolation_agent.policy import Name, PolicySet, load_policies
 from vigia_config import Seconds, Strict, fault, load
 from vigia_config.tls import Tls
@@ -25,6 +26,7 @@ __all__ = [
     "Auth",
     "Config",
     "Host",
+    "HostsFile",
     "Limits",
     "Loop",
     "Settings",
@@ -121,6 +123,15 @@ class Host(Strict):
     token_file: Path
 
 
+class HostsFile(Strict):
+    """Enforcers that somebody else keeps a list of, in the format of Prometheus's file_sd."""
+
+    path: Path
+    token_file: Path
+    """The token of all of them."""
+    scheme: Literal["http", "https"] = "http"
+
+
 class Limits(Strict):
     """Bounds on what clients may send and on what is kept."""
 
@@ -159,7 +170,9 @@ class Config(Strict):
     auth: Auth
     policies: Path
     policies_by: Literal["file", "api"] = "file"
-    hosts: list[Host] = Field(min_length=1)
+    hosts: list[Host] = []
+    hosts_file: HostsFile | None = None
+    """Read again when it changes; hosts go before those of the file."""
     dry_run: bool = False
     limits: Limits = Limits()
     controller: Loop = Loop()
@@ -185,6 +198,8 @@ class Config(Strict):
 
     @model_validator(mode="after")
     def _hosts_differ(self) -> Self:
+        if not self.hosts and self.hosts_file is None:
+            raise fault(("hosts",), "is missing and so is hosts_file", "name the enforcers in one of the two")
         nodes: set[str] = set()
         for i, host in enumerate(self.hosts):
             if host.node in nodes:
@@ -223,6 +238,14 @@ class Settings:
     """TLS of the listener."""
     tls_client: ssl.SSLContext | None = None
     """TLS towards the enforcers."""
+    hosts_stamp: Stamp = None
+    """What hosts_file was when it was read; None if it was not there."""
+
+    @property
+    def hosts_path(self) -> Path | None:
+        """Absolute path of hosts_file; None without one."""
+        found = self.config.hosts_file
+        return self.resolve(found.path) if found is not None else None
 
     def resolve(self, path: Path) -> Path:
         """Return path, relative ones being relative to the configuration file."""
@@ -255,9 +278,12 @@ class Settings:
 
 
 def load_settings(path: Path) -> Settings:
-    """Read the configuration, the policies and the tokens. Raises ConfigError or AgentError."""
+    """Read the configuration, the hosts that were found, the policies and the tokens.
+
+    Raises ConfigError or AgentError.
+    """
     path = Path(os.path.abspath(path))  # noqa: PTH100 (resolve() would follow links)
-    config = load(path, Config)
+    config, seen = _with_hosts_found(path, load(path, Config))
     policies = load_policies(_below(path, config.policies))
     check_ttl(str(config.policies), config, policies)
     webhook = read_token(_below(path, config.auth.webhook_token_file), "auth.webhook_token_file")
@@ -267,7 +293,32 @@ def load_settings(path: Path) -> Settings:
         for i, host in enumerate(config.hosts)
     }
     server, client = (config.tls.server(), config.tls.client()) if config.tls else (None, None)
-    return Settings(path, config, policies, webhook, accounts, hosts, server, client)
+    return Settings(path, config, policies, webhook, accounts, hosts, server, client, seen)
+
+
+def _with_hosts_found(path: Path, config: Config) -> tuple[Config, Stamp]:
+    """Return the configuration with the hosts of hosts_file, and what that file was. Raises AgentError."""
+    if config.hosts_file is None:
+        return config, None
+    file = _below(path, config.hosts_file.path)
+    seen = stamp(file)  # before it is read: what changes meanwhile is read again
+    named = {host.node for host in config.hosts}
+    try:
+        found = [
+            Host(
+                node=node,
+                url=f"{config.hosts_file.scheme}://{address}",
+                token_file=config.hosts_file.token_file,
+            )
+            for node, address in read_hosts(file).items()
+            if node not in named
+        ]
+    except ValidationError as e:
+        wrong = e.errors()[0]
+        raise AgentError(f'hosts_file.path: {file}: "{wrong["input"]}": {wrong["msg"]}') from e
+    except ValueError as e:
+        raise AgentError(f"hosts_file.path: {file}: {e}; correct the file") from e
+    return config.model_copy(update={"hosts": [*config.hosts, *found]}), seen
 
 
 def _accounts(path: Path, auth: Auth, webhook: Token) -> tuple[Account, ...]:

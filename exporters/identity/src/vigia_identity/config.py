@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from vigia_config import Seconds, Strict, absolute, fault
 from vigia_config.urls import base_url
 
-__all__ = ["Config", "Kubernetes", "OpenStack"]
+__all__ = ["Config", "Kubernetes", "OpenStack", "Site"]
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
@@ -25,6 +27,29 @@ class OpenStack(Strict):
     clouds_file: AbsolutePath = Path("/etc/openstack/clouds.yaml")
 
 
+def _object_name(value: str) -> str:
+    if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", value):
+        raise PydanticCustomError(
+            "vigia", "is not the name of an object; write small letters, digits and dashes, at most 63"
+        )
+    return value
+
+
+ObjectName = Annotated[str, AfterValidator(_object_name)]
+
+
+class Site(Strict):
+    """Vigia's own pods: whoever has to know of them reads the ConfigMap as files."""
+
+    namespace: ObjectName
+    services: list[ObjectName] = Field(min_length=1, max_length=16)
+    """Each becomes SERVICE.json in the format of file_sd, with the labels node, zone and rack."""
+    config_map: ObjectName
+    """It has to exist; it gets tenants.yaml besides."""
+    rack_label: str = Field(default="topology.kubernetes.io/rack", max_length=317)
+    """Label of a node that names its rack."""
+
+
 class Kubernetes(Strict):
     """A cluster's API server. The defaults are what a pod finds."""
 
@@ -34,6 +59,7 @@ class Kubernetes(Strict):
     """None trusts the system's authorities."""
     name_annotation: str = ""
     """The namespace's annotation or label that has the tenant's name; else the namespace is the name."""
+    site: Site | None = None
 
     @model_validator(mode="after")
     def _is_url(self) -> Self:

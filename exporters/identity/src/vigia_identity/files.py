@@ -12,7 +12,7 @@ import yaml
 
 from vigia_identity.clouds import Identity, Port
 
-__all__ = ["write"]
+__all__ = ["tenants_text", "write"]
 
 
 def write(identity: Identity, tenants_file: Path, ports_dir: Path | None) -> list[Path]:
@@ -20,13 +20,23 @@ def write(identity: Identity, tenants_file: Path, ports_dir: Path | None) -> lis
 
     A host that has no ports any more gets an empty list: its exporter still reads the file.
     """
-    tenants = [{"id": i, "name": n} for i, n in sorted(identity.names.items())]
-    wanted = {tenants_file: {"version": 1, "tenants": tenants}}
+    wanted = {tenants_file: tenants_text(identity)}
     if ports_dir is not None:
         hosts: dict[str, list[Port]] = {f.stem: [] for f in ports_dir.glob("*.yaml")} | identity.ports
         for host, ports in hosts.items():
-            wanted[ports_dir / f"{host}.yaml"] = {"version": 1, "ports": [_entry(p) for p in _unique(ports)]}
-    return [path for path, content in wanted.items() if _replace(path, content)]
+            entries = [_entry(p) for p in _unique(ports)]
+            wanted[ports_dir / f"{host}.yaml"] = _text({"version": 1, "ports": entries})
+    return [path for path, text in wanted.items() if _replace(path, text)]
+
+
+def tenants_text(identity: Identity) -> str:
+    """Return what vigia-exporter reads as tenants_file."""
+    tenants = [{"id": i, "name": n} for i, n in sorted(identity.names.items())]
+    return _text({"version": 1, "tenants": tenants})
+
+
+def _text(content: Any) -> str:
+    return yaml.dump(content, Dumper=yaml.CSafeDumper, sort_keys=False, allow_unicode=True)
 
 
 def _entry(port: Port) -> dict[str, str]:
@@ -39,18 +49,18 @@ def _unique(ports: list[Port]) -> list[Port]:
     return sorted((p for p in ports if devices[p.device] == 1), key=lambda p: p.port)
 
 
-def _replace(path: Path, content: Any) -> bool:
+def _replace(path: Path, text: str) -> bool:
     """Replace a file in one step unless it says the same already."""
-    text = yaml.dump(content, Dumper=yaml.CSafeDumper, sort_keys=False, allow_unicode=True).encode()
+    content = text.encode()
     try:
-        if path.read_bytes() == text:
+        if path.read_bytes() == content:
             return False
     except FileNotFoundError:
         pass
     number, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(number, "wb") as f:
-            f.write(text)
+            f.write(content)
             f.flush()
             os.fsync(f.fileno())
         Path(name).chmod(0o640)

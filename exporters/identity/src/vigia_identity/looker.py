@@ -11,6 +11,7 @@ from pathlib import Path
 from vigia_config import load
 from vigia_identity.clouds import CloudError, Identity
 from vigia_identity.config import Config
+from vigia_identity.config_map import publish
 from vigia_identity.files import write
 from vigia_service.errors import ServiceError
 from vigia_service.reload import Reloader
@@ -78,6 +79,7 @@ class Looker:
         for name in reversed(wanted):  # the first goes before the others
             together.names.update(self.known[name].names)
             together.ports.update(self.known[name].ports)
+            together.services.update(self.known[name].services)
         return together
 
     def once(self) -> bool:
@@ -89,13 +91,21 @@ class Looker:
         if identity is None:
             return False
         try:
-            changed = write(identity, self.config.tenants_file, self.config.ports_dir)
-        except OSError as e:
+            changed = len(write(identity, self.config.tenants_file, self.config.ports_dir))
+            changed += self._publish(identity)
+        except (CloudError, OSError) as e:
             _log.warning("cannot write", extra={"err": str(e)})
             return False
-        counts = {"tenants": len(identity.names), "hosts": len(identity.ports), "written": len(changed)}
+        counts = {"tenants": len(identity.names), "hosts": len(identity.ports), "written": changed}
         _log.info("asked the clouds", extra=counts)
         return not failed
+
+    def _publish(self, identity: Identity) -> int:
+        """Put what is known where pods read it; return how much of it changed. Raises CloudError."""
+        kubernetes = self.config.kubernetes
+        if kubernetes is None or kubernetes.site is None:
+            return 0
+        return len(publish(kubernetes, kubernetes.site, identity, timeout=self.config.timeout))
 
 
 def run(path: Path) -> int:

@@ -15,6 +15,7 @@ from isolation_agent.config import Settings, load_settings
 from isolation_agent.enforcers.fleet import open_fleet
 from isolation_agent.enforcers.snapshot import Snapshot
 from isolation_agent.errors import AgentError
+from isolation_agent.found import Stamp, stamp
 from isolation_agent.metrics import Metrics
 from isolation_agent.policy import PolicySet
 from isolation_agent.storage.audit import AuditLog
@@ -81,6 +82,7 @@ class Agent:
         self._problem = "the controller has not taken its first turn yet"
         self._last_turn = self.clock.monotonic()
         self._failing_since: float | None = None
+        self._hosts_asked_for: Stamp = settings.hosts_stamp
 
     def start(self) -> None:
         """Start the controller's thread and the one that waits for reload requests."""
@@ -155,6 +157,16 @@ class Agent:
             self._take_policies()
         _log.info("policies changed", extra={"version": self.settings.policies.version})
 
+    def follow_hosts(self) -> None:
+        """Reload if hosts_file is another one than the one last asked for: a wrong one is tried once."""
+        path = self.settings.hosts_path
+        if path is None or (now := stamp(path)) == self._hosts_asked_for:
+            return
+        self._hosts_asked_for = now
+        if now != self.settings.hosts_stamp:
+            _log.info("hosts_file changed", extra={"path": str(path)})
+            self.request_reload()
+
     def _take_policies(self) -> None:
         number = newest_id(self.store)
         self._use(in_force(self.store, self.settings), number)
@@ -194,6 +206,7 @@ class Agent:
         problem, more = "", False
         try:
             self.follow_policies()
+            self.follow_hosts()
             more = self.controller.step()
         except AgentError as e:
             problem = str(e)

@@ -7,9 +7,21 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["HOST", "ID", "MAX_PORTS", "MAX_TENANTS", "CloudError", "Identity", "Port", "bounded", "printable"]
+__all__ = [
+    "HOST",
+    "ID",
+    "MAX_NODES",
+    "MAX_PORTS",
+    "MAX_TENANTS",
+    "CloudError",
+    "Endpoint",
+    "Identity",
+    "Port",
+    "bounded",
+    "printable",
+]
 
-MAX_TENANTS, MAX_PORTS = 200_000, 2_000_000
+MAX_TENANTS, MAX_PORTS, MAX_NODES = 200_000, 2_000_000, 10_000
 MAX_NAME = 128  # bytes of UTF-8, as vigia-exporter takes them
 
 ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/@-]{0,127}")
@@ -31,12 +43,24 @@ class Port:
     workload: str
 
 
+@dataclass(frozen=True, order=True)
+class Endpoint:
+    """Where a program of Vigia listens, and on which node."""
+
+    node: str
+    address: str
+    """HOST:PORT"""
+    zone: str = ""
+    rack: str = ""
+
+
 @dataclass
 class Identity:
-    """Who is who: names by tenant, and ports by host."""
+    """Who is who: names by tenant, ports by host, and Vigia's own programs by service."""
 
     names: dict[str, str] = field(default_factory=dict)
     ports: dict[str, list[Port]] = field(default_factory=dict)
+    services: dict[str, list[Endpoint]] = field(default_factory=dict)
 
 
 def printable(value: object) -> str:

@@ -1,43 +1,43 @@
-"""Kubernetes: namespaces are tenants."""
+"""Kubernetes: namespaces are tenants, and Vigia's own pods are found by their services."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import ipaddress
+from collections.abc import Mapping
 from typing import Any
 
-import httpx
-
-import vigia_http
-import vigia_json
-from vigia_identity.clouds import ID, MAX_TENANTS, CloudError, Identity, bounded, printable
-from vigia_identity.config import Kubernetes
+from vigia_identity.api_server import ApiServer, api_server
+from vigia_identity.clouds import (
+    HOST,
+    ID,
+    MAX_NODES,
+    MAX_TENANTS,
+    Endpoint,
+    Identity,
+    bounded,
+    printable,
+)
+from vigia_identity.config import Kubernetes, Site
 
 __all__ = ["ask"]
 
-PAGE = 500
-MAX_BODY = 64 << 20
+ZONE_LABEL = "topology.kubernetes.io/zone"
+SERVICE_LABEL = "kubernetes.io/service-name"
 
 
 def ask(config: Kubernetes, *, timeout: float) -> Identity:
-    """Ask the API server for namespaces. Raises CloudError."""
+    """Ask the API server for namespaces and, with a site, for Vigia's pods. Raises CloudError."""
     out = Identity()
-    try:
-        token = config.token_file.read_text().strip()
-        verify: Any = True
-        if config.url.startswith("https:") and config.ca_file is not None:
-            verify = httpx.create_ssl_context(verify=str(config.ca_file))
-        headers = {"Authorization": f"Bearer {token}", **vigia_http.IDENTITY}
-        with httpx.Client(base_url=config.url, verify=verify, timeout=timeout, headers=headers) as client:
-            for item in bounded(_namespaces(client, timeout), MAX_TENANTS, "namespaces"):
-                name = _shown(item["metadata"], config.name_annotation)
-                if ID.fullmatch(item["metadata"]["name"]):
-                    out.names[item["metadata"]["name"]] = name or printable(item["metadata"]["name"])
-    except vigia_http.AnswerError as e:
-        raise CloudError(f"Kubernetes, {config.url}: an answer cannot be read: {e}") from e
-    except (httpx.HTTPError, OSError) as e:
-        raise CloudError(f"Kubernetes, {config.url}: {e or type(e).__name__}") from e
-    except (KeyError, TypeError, AttributeError, ValueError) as e:
-        raise CloudError(f"Kubernetes, {config.url}: the answer is no list of namespaces") from e
+    with api_server(config, timeout) as server:
+        for item in bounded(server.items("/api/v1/namespaces"), MAX_TENANTS, "namespaces"):
+            name = _shown(item["metadata"], config.name_annotation)
+            if ID.fullmatch(item["metadata"]["name"]):
+                out.names[item["metadata"]["name"]] = name or printable(item["metadata"]["name"])
+        if config.site is not None:
+            nodes = bounded(server.items("/api/v1/nodes"), MAX_NODES, "nodes")
+            labels = {n["metadata"]["name"]: n["metadata"].get("labels") or {} for n in nodes}
+            for service in config.site.services:
+                out.services[service] = _endpoints(server, config.site, service, labels)
     return out
 
 
@@ -47,16 +47,29 @@ def _shown(meta: Any, key: str) -> str:
     return printable(marks.get(key)) if key else ""
 
 
-def _namespaces(client: httpx.Client, timeout: float) -> Iterator[Any]:
-    """Yield all namespaces, page by page."""
-    more = ""
-    while True:
-        asked = {"limit": str(PAGE), "continue": more}
-        with client.stream("GET", "/api/v1/namespaces", params=asked) as response:
-            response.raise_for_status()
-            body = vigia_http.read(response, MAX_BODY, timeout)
-        page = vigia_json.loads(body, max_size=MAX_BODY)
-        yield from page["items"]
-        more = page["metadata"].get("continue", "")
-        if not more:
-            return
+def _endpoints(
+    server: ApiServer, site: Site, service: str, labels: Mapping[str, Mapping[str, str]]
+) -> list[Endpoint]:
+    """Return where a service's pods are, one for each node: IPv4 before IPv6, ready ones first."""
+    path = f"/apis/discovery.k8s.io/v1/namespaces/{site.namespace}/endpointslices"
+    slices = server.items(path, labelSelector=f"{SERVICE_LABEL}={service}")
+    found: dict[str, tuple[bool, bool, str]] = {}
+    for part in bounded(slices, MAX_NODES, "EndpointSlices"):
+        port = int((part.get("ports") or [{}])[0].get("port") or 0)
+        for pod in part.get("endpoints") or ():
+            conditions, node = pod.get("conditions") or {}, pod.get("nodeName") or ""
+            if conditions.get("terminating") or node not in labels or not HOST.fullmatch(node):
+                continue
+            address = ipaddress.ip_address(pod["addresses"][0])
+            shown = f"[{address}]:{port}" if address.version == 6 else f"{address}:{port}"
+            rank = address.version == 6, not conditions.get("ready", True), shown
+            found[node] = min(found.get(node, rank), rank)
+    return sorted(
+        Endpoint(node, shown, _mark(labels[node], ZONE_LABEL), _mark(labels[node], site.rack_label))
+        for node, (_, _, shown) in found.items()
+    )
+
+
+def _mark(labels: Mapping[str, str], key: str) -> str:
+    value = labels.get(key, "")
+    return value if ID.fullmatch(value) else ""
