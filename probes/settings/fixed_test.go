@@ -65,7 +65,8 @@ bulk:
     - {name: lone, protocol: udp, duration: 2s, rates: [50Mbit]}
     - {name: rest, protocol: udp, duration: 2s, rates: [10Mbit]}
   targets:
-    - {dst: lb2, path: direct, tenant: blue, probe: tcp, netns: red, source: 10.99.1.1, device: eth0, address: "10.99.1.2:9876", link: uplink}
+    - {dst: lb2, path: direct, tenant: blue, probe: tcp, netns: red, source: 10.99.1.1, device: eth0, address: "10.99.1.2:9876", link: uplink,
+       machines: [2, 4], pairs: [{netns: red, source: 10.99.1.1, address: "10.99.1.2:9876"}]}
     - {dst: lb2, path: direct, tenant: blue, probe: udp, address: "10.99.1.2:9876"}
     - {dst: lb2, path: direct, tenant: blue, probe: lone, address: "10.99.1.2:9876"}
 objectives: [{tenant: blue, ratio: 0.99, rtt: 5ms}]
@@ -173,6 +174,10 @@ var changes = map[string][]string{
 	"bulk.targets[].device":          {`device: eth0, address: "10.99.1.2:9876"`, `device: eth1, address: "10.99.1.2:9876"`},
 	"bulk.targets[].address":         {`"10.99.1.2:9876", link`, `"10.99.1.2:9877", link`},
 	"bulk.targets[].link":            {`"10.99.1.2:9876", link: uplink`, `"10.99.1.2:9876", link: other`},
+	"bulk.targets[].machines[]":      {"machines: [2, 4]", "machines: [4]"},
+	"bulk.targets[].pairs[].netns":   {"pairs: [{netns: red", "pairs: [{netns: blue"},
+	"bulk.targets[].pairs[].source":  {"pairs: [{netns: red, source: 10.99.1.1", "pairs: [{netns: red, source: 10.99.1.9"},
+	"bulk.targets[].pairs[].address": {`source: 10.99.1.1, address: "10.99.1.2:9876"}]`, `source: 10.99.1.1, address: "10.99.1.2:9877"}]`},
 	"objectives_state":               {"/srv/learned.json", "/srv/other.json"},
 	"objectives[].tenant":            {"[{tenant: blue", "[{tenant: grey"},
 	"objectives[].ratio":             {"ratio: 0.99", "ratio: 0.9"},

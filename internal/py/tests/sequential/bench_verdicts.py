@@ -228,6 +228,8 @@ class Alarms:
     rate: float = 0.1
     ratio: float = 1.0
     days: int = MONTH + 1
+    noise: float = 0.3
+    """Of a minute."""
 
     def __call__(self, size: int, rng: np.random.Generator) -> Floats:
         levels, state = Levels(size, int(86400.0 / BLOCK), RTT.bound), rng.normal(size=size)
@@ -239,7 +241,7 @@ class Alarms:
             values = np.zeros(size)
             for _ in range(int(BLOCK // 60)):
                 state = r * state + math.sqrt(1.0 - r * r) * rng.normal(size=size)
-                values += 0.3 * state * 60.0 / BLOCK
+                values += self.noise * state * 60.0 / BLOCK
             values += 0.35 * np.sin(2.0 * math.pi * block / 96.0 + phase)
             levels.update(values + (math.log(self.ratio) if block >= changed else 0.0))
             alarm = levels.log_e >= bound
