@@ -303,11 +303,11 @@ def cases(short: bool) -> list[Case]:
         for r in ((0.8,) if short else (0.0, 0.5, 0.8))
     ]
     if not short:
-        out += _beside(few)
+        out += _beside(few, alarms)
     return out
 
 
-def _beside(n: int) -> list[Case]:
+def _beside(n: int, alarms: int) -> list[Case]:
     """Figures that nothing is required of: what correlation costs, what fine windows gain."""
     minutes = [
         Case(
@@ -342,6 +342,26 @@ def _beside(n: int) -> list[Case]:
                 n // 5,
             )
             for r in (0.0,)
+        ),
+        *(
+            Case(
+                f"detector, correlation {r:g}, noise of 3 %, daily cycle: false alarms",
+                Alarms(r, noise=0.03),
+                "a month",
+                0.1,
+                alarms,
+            )
+            for r in (0.0, 0.8)
+        ),
+        *(
+            Case(
+                f"detector, correlation 0, noise of 3 %: {100.0 * (ratio - 1.0):.0f} % found after",
+                Alarms(0.0, ratio=ratio, days=5, noise=0.03),
+                "h",
+                None,
+                n // 5,
+            )
+            for ratio in (1.1, 1.5, 10.0)
         ),
     ]
 
