@@ -132,9 +132,9 @@ type Outcome struct {
 	DeliveryRate uint64 // bytes per second
 
 	// Of UDP, in packets.
-	Packets                                 uint64 // handed to the kernel
-	Refused                                 uint64 // not taken by it in time; never sent
-	Received, Duplicate, Reordered, Dropped uint64 // Dropped: by the receiver's full buffer
+	Packets                                 uint64        // handed to the kernel
+	Refused                                 uint64        // not taken by it in time; never sent
+	Received, Duplicate, Reordered, Dropped uint64        // Dropped: by the receiver's full buffer
 	Jitter                                  time.Duration // of several connections the mean
 }
 

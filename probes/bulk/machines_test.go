@@ -134,7 +134,11 @@ func TestRunnerTestsItsOwnNode(t *testing.T) {
 	got := make(map[Protocol][]Outcome)
 	r := NewRunner(Options{
 		Links: links, Logger: slog.New(slog.DiscardHandler), Burning: func() string { return "" },
-		Done: func(t *Target, o *Outcome) { mu.Lock(); defer mu.Unlock(); got[t.Protocol] = append(got[t.Protocol], *o) },
+		Done: func(t *Target, o *Outcome) {
+			mu.Lock()
+			defer mu.Unlock()
+			got[t.Protocol] = append(got[t.Protocol], *o)
+		},
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})

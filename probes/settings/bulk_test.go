@@ -84,7 +84,7 @@ func TestBulkMachines(t *testing.T) {
 		"10.99.1.4:": {"10.99.1.4.", `bulk.targets[1].pairs[1].address: "10.99.1.4.9876": is not an IP address with a port`},
 		"netns: y":   {"netns: y/z", `bulk.targets[1].pairs[1].netns: "y/z"`},
 		"10.99.1.9":  {"fd00::9", `bulk.targets[1].pairs[1].source: "fd00::9": is of another family`},
-		"pairs: [{": {"pairs: [" + strings.Repeat(`{address: "10.99.1.3:9876"}, `, 7) + "{", `bulk.targets[1].pairs: "10": are too many; write 7 at most`},
+		"pairs: [{":  {"pairs: [" + strings.Repeat(`{address: "10.99.1.3:9876"}, `, 7) + "{", `bulk.targets[1].pairs: "10": are too many; write 7 at most`},
 	} {
 		if !strings.Contains(more, old) {
 			t.Fatalf("the good file has no %q", old)

@@ -51,7 +51,7 @@ discovery:
       - {path: vxlan, tenant: green, probe: twins, twin: direct}
   - {url: "http://inventory.example.net/nodes", targets: [{path: direct, tenant: pink, probe: big}]}
 mesh: {pair_series: 500}
-moments: {disabled: false, interval: 6m, good_interval: 20m, keep: 50}
+moments: {disabled: false, interval: 6m, good_interval: 20m, keep: 50, state: /srv/moments.json}
 bulk:
   listeners: [{netns: red, address: "10.99.1.1:9876", link: uplink}]
   allow: [10.99.1.0/24]
@@ -137,6 +137,7 @@ var changes = map[string][]string{
 	"mesh.pair_series":               {"pair_series: 500", "pair_series: 501"},
 	"moments.disabled":               {"disabled: false", "disabled: true"},
 	"moments.interval":               {"interval: 6m, good", "interval: 7m, good"},
+	"moments.state":                  {"/srv/moments.json", "/srv/other-moments.json"},
 	"moments.good_interval":          {"good_interval: 20m", "good_interval: 30m"},
 	"moments.keep":                   {"keep: 50", "keep: 51"},
 	"discovery[].targets[].path":     {"{path: direct, tenant: pink", "{path: vxlan, tenant: pink"},
@@ -185,7 +186,7 @@ var changes = map[string][]string{
 }
 
 // fixed are the keys that need a restart.
-var fixed = []string{"bulk.state", "objectives_state"}
+var fixed = []string{"bulk.state", "objectives_state", "moments.state"}
 
 // TestEveryKeyIsLiveOrRefused changes one key after the other, of all that the reference
 // has: a change is put into force by a reload, or refused with the key's name. One that is
