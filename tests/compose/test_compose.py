@@ -160,7 +160,9 @@ def test_no_part_reads_the_secrets_of_another(stack: Stack) -> None:
 
 def test_evidence_outlives_the_container(stack: Stack) -> None:
     """What pairs of paths have shown is in a volume of vigia-compare's own: none begins anew with it."""
-    began = "min by (a, b, metric, probe, placement, machines) (vigia_compare_evidence_since_timestamp_seconds)"
+    began = (
+        "min by (a, b, metric, probe, placement, machines) (vigia_compare_evidence_since_timestamp_seconds)"
+    )
 
     def pairs() -> dict[tuple[str, ...], float]:
         return {tuple(sorted(r["metric"].items())): float(r["value"][1]) for r in stack.query(began)}  # type: ignore[misc]
@@ -169,7 +171,9 @@ def test_evidence_outlives_the_container(stack: Stack) -> None:
     before, at = pairs(), time.time()
     stack.compose("up", "-d", "--force-recreate", "--no-deps", "vigia-compare")
     evaluated = "vigia_compare_last_evaluation_timestamp_seconds"
-    eventually(lambda: [r for r in stack.query(evaluated) if float(r["value"][1]) > at], "an evaluation", SLOW)
+    eventually(
+        lambda: [r for r in stack.query(evaluated) if float(r["value"][1]) > at], "an evaluation", SLOW
+    )
     after = pairs()
     assert {k: after[k] for k in before if k in after} == {k: before[k] for k in before if k in after}
     assert set(before) & set(after)

@@ -126,7 +126,9 @@ def _by_twins(readings: Readings, cell: Cell, a: str, b: str, known: Known) -> S
         return None
     hosts_a, hosts_b = sorted(of[a]), sorted(of[b])
     nodes = {src for src, _ in (*hosts_a, *hosts_b)}
-    parts = [f"{p}={known.of(s, p).fingerprint}" for p, hosts in ((a, hosts_a), (b, hosts_b)) for s, _ in hosts]
+    parts = [
+        f"{p}={known.of(s, p).fingerprint}" for p, hosts in ((a, hosts_a), (b, hosts_b)) for s, _ in hosts
+    ]
     rows = [[of[p][h] for h in hosts] for p, hosts in ((a, hosts_a), (b, hosts_b))]
     means = [_mean(v, np.logical_not(np.isfinite(v))) for v in map(np.array, rows)]
     return Sides(
@@ -205,9 +207,7 @@ def _with_twins(
     twins = readings.twins.get(side.cell, {})
     if side.kind is not Kind.REFERENCE:
         nothing = np.full(a.shape[1], np.nan)
-        of_a, of_b = (
-            np.array([twins.get(p, {}).get(h, nothing) for h in shared]) for p in (side.a, side.b)
-        )
+        of_a, of_b = (np.array([twins.get(p, {}).get(h, nothing) for h in shared]) for p in (side.a, side.b))
         has = (np.abs(of_a) < _BESIDE) & (np.abs(of_b) < _BESIDE)
         return np.where(has, _BESIDE + of_a, a), np.where(has, _BESIDE + of_b, b)
     for path, sign in ((side.a, 1.0), (side.b, -1.0)):

@@ -165,7 +165,8 @@ class PathSpec(Strict):
         "`ipsec`: ESP, AES-256 with HMAC-SHA2, over another path."
     )
     over: PathName | None = Field(
-        default=None, description="The path that an `ipsec` path goes over, or the overlay, or `direct`, of a `local` path."
+        default=None,
+        description="The path that an `ipsec` path goes over, or the overlay, or `direct`, of a `local` path.",
     )
     subnet: Subnet | None = Field(
         default=None,
