@@ -14,8 +14,8 @@ from vigia_text import numbers
 
 __all__ = [
     "COSTS",
-    "EQUIVALENT",
     "ELSEWHERE",
+    "EQUIVALENT",
     "NO_COMMON_HOSTS",
     "OPEN",
     "SAVES",

@@ -166,7 +166,7 @@ class PathSpec(Strict):
     )
     over: PathName | None = Field(
         default=None,
-        description="The path that an `ipsec` path goes over, or the overlay, or `direct`, of a `local` path.",
+        description="The path that an `ipsec` path goes over; the overlay or `direct` of a `local` path.",
     )
     subnet: Subnet | None = Field(
         default=None,
