@@ -222,10 +222,10 @@ func TestFactoryRefusesUndeclared(t *testing.T) {
 		"gauge's value":     {func() { unfit.WithLabelValues("schedule_lag") }, `label reason cannot be "schedule_lag"`},
 		"histogram's value": {func() { variation.WithLabelValues("a", "b", "p", "t", "c", "both") }, `label direction cannot be "both"`},
 		"sample's value": {
-			func() { runs.Sample(1, "a", "b", "p", "t", "c", "tcp", "unlimited", "done") }, `label result cannot be "done"`,
+			func() { runs.Sample(1, "a", "b", "p", "t", "c", "tcp", "unlimited", "2", "done") }, `label result cannot be "done"`,
 		},
 		"pairs' value": {
-			func() { runs.Labels("a", "b", "p", "t", "c", "sctp", "unlimited", "failed") }, `label protocol cannot be "sctp"`,
+			func() { runs.Labels("a", "b", "p", "t", "c", "sctp", "unlimited", "2", "failed") }, `label protocol cannot be "sctp"`,
 		},
 		"too few": {func() { unfit.WithLabelValues() }, "expected 1 label values"},
 	} {

@@ -103,6 +103,7 @@ func newService(env daemon.Env) (*service, error) {
 	s.moments = moment.New(moment.Options{
 		Sources: moment.Sources{Trace: s.sender.Trace, Address: s.sender.Address, Recent: s.recorders.Recent, Health: s.health.Reading},
 		Bad:     s.recorders.Bad, Count: export.NewMoments(env.Metrics).Count,
+		State: cfg.MomentsState, Logger: env.Logger,
 	})
 	s.discovered = discovery.New(env.Logger, s.rediscover)
 	if err := s.apply(cfg); err != nil {

@@ -10,24 +10,39 @@ import (
 // arrives. Nobody waits for a link, so two nodes cannot wait for each other.
 type LinkLocks struct {
 	mu    sync.Mutex
-	taken map[string]bool
+	taken map[string]*holding
 }
 
-// acquire locks the link; ok is false while another test has it.
-func (l *LinkLocks) acquire(link string) (release func(), ok bool) {
+// holding is a link that a test has.
+type holding struct {
+	test  uint64 // 0 shares it with nobody
+	users int    // what of the test is under way: connections, and the runner
+	most  int    // of users
+}
+
+// acquire locks the link for a test, of which so many users may have it at a time; ok is false
+// while another test has it.
+func (l *LinkLocks) acquire(link string, test uint64, most int) (release func(), ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.taken[link] {
+	h := l.taken[link]
+	switch {
+	case h == nil:
+		h = &holding{test: test, most: most}
+		if l.taken == nil {
+			l.taken = make(map[string]*holding)
+		}
+		l.taken[link] = h
+	case test == 0 || h.test != test || h.users >= h.most:
 		return nil, false
 	}
-	if l.taken == nil {
-		l.taken = make(map[string]bool)
-	}
-	l.taken[link] = true
+	h.users++
 	return sync.OnceFunc(func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		delete(l.taken, link)
+		if h.users--; h.users == 0 {
+			delete(l.taken, link)
+		}
 	}), true
 }
 

@@ -10,26 +10,53 @@ import (
 
 func TestLease(t *testing.T) {
 	var l LinkLocks
-	release, ok := l.acquire("uplink")
+	release, ok := l.acquire("uplink", 0, 1)
 	if !ok {
 		t.Fatal("a free link is refused")
 	}
-	if _, ok := l.acquire("uplink"); ok {
+	if _, ok := l.acquire("uplink", 0, 1); ok {
 		t.Error("two tests share a link")
 	}
-	other, ok := l.acquire("storage")
+	other, ok := l.acquire("storage", 0, 1)
 	if !ok {
 		t.Error("another link is refused")
 	}
 	release()
-	if _, ok := l.acquire("uplink"); !ok {
+	if _, ok := l.acquire("uplink", 0, 1); !ok {
 		t.Error("the link is not free again")
 	}
 	release() // again: it must not free the lock of the next
-	if _, ok := l.acquire("uplink"); ok {
+	if _, ok := l.acquire("uplink", 0, 1); ok {
 		t.Error("a link was released twice")
 	}
 	other()
+}
+
+// Connections of one test have a link together, as many as the test has, and nobody else's does.
+func TestLeaseOfSeveralConnections(t *testing.T) {
+	var l LinkLocks
+	first, ok := l.acquire("uplink", 7, 2)
+	if !ok {
+		t.Fatal("a free link is refused")
+	}
+	second, ok := l.acquire("uplink", 7, 9)
+	if !ok {
+		t.Fatal("the second connection of a test is refused")
+	}
+	for test, what := range map[uint64]string{7: "a third connection of two", 8: "another test", 0: "a test of one connection"} {
+		if _, ok := l.acquire("uplink", test, 9); ok {
+			t.Errorf("%s shares the link", what)
+		}
+	}
+	first()
+	first()
+	if _, ok := l.acquire("uplink", 8, 1); ok {
+		t.Error("the link is free while a connection of its test is under way")
+	}
+	second()
+	if _, ok := l.acquire("uplink", 8, 1); !ok {
+		t.Error("the link is not free again")
+	}
 }
 
 // The bytes of any 60 minutes stay within the limit, and what was not sent is
@@ -133,6 +160,19 @@ func TestTurns(t *testing.T) {
 	want := map[sender.Labels]int{{Dst: "b", Probe: "one"}: 2, {Dst: "b", Probe: "two"}: 2, {Dst: "c", Probe: "one"}: 4}
 	if fmt.Sprint(seen) != fmt.Sprint(want) {
 		t.Errorf("with slots: %v, want %v", seen, want)
+	}
+	clear(seen)
+	p.Groups = append(p.Groups, group("a", "itself"))
+	for slot := range int64(36) { // six cycles
+		if g := p.turn(slot); g != nil {
+			seen[g[0].Labels]++
+		}
+	}
+	want = map[sender.Labels]int{
+		{Dst: "b", Probe: "one"}: 2, {Dst: "b", Probe: "two"}: 2, {Dst: "c", Probe: "one"}: 3, {Dst: "a", Probe: "itself"}: 5,
+	}
+	if fmt.Sprint(seen) != fmt.Sprint(want) {
+		t.Errorf("with tests of the node with itself: %v, want %v", seen, want)
 	}
 	p.Groups = nil
 	if p.turn(0) != nil {

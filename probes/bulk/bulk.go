@@ -6,6 +6,10 @@
 // connection carries one JSON line each way before the data and one after it;
 // TCP data goes over the same connection. The listener never sends more than these
 // lines, so it cannot be made to amplify anything.
+//
+// Several pairs of machines transfer at the same time where a test has more than one: bytes and
+// rate are those of all together, so that what others notice of a test does not
+// depend on how many take part.
 package bulk
 
 import (
@@ -38,6 +42,8 @@ const (
 	MaxPackets  = 8 << 20
 	// MaxRate of UDP in bytes per second; 100 Gbit/s.
 	MaxRate = 12_500_000_000
+	// MaxMachines is how many machines take part in a test at most: one connection for each two.
+	MaxMachines = 16
 	// Port is where a node listens unless told otherwise.
 	Port = 9876
 
@@ -59,7 +65,27 @@ type Target struct {
 	RateName string               // how the rate is written, the label rate
 	Duration time.Duration        // at most
 	MaxBytes uint64               // of TCP, at most
+
+	// Others are further pairs of machines, which transfer at the same time as the first.
+	Others []Pair
+
+	test uint64 // what its connections have in common; 0: Run chooses
 }
+
+// Pair is a machine that sends and one that receives.
+type Pair struct {
+	Netns   string
+	Source  netip.Addr // not valid: the kernel chooses
+	Address netip.AddrPort
+}
+
+// pairs returns all pairs of machines.
+func (t *Target) pairs() []Pair {
+	return append([]Pair{{Netns: t.Netns, Source: t.Source, Address: t.Address}}, t.Others...)
+}
+
+// Machines returns how many machines take part.
+func (t *Target) Machines() int { return 2 * (1 + len(t.Others)) }
 
 // cost returns how many bytes a test sends at most.
 func (t *Target) cost() uint64 {
@@ -97,18 +123,19 @@ type Outcome struct {
 	Err      error // why it failed
 	Sent     uint64
 	Bytes    uint64        // of payload that arrived
-	Duration time.Duration // from the first to the last arrival
+	Duration time.Duration // from the first to the last arrival; of several connections the longest
 
-	// Of TCP, read from TCP_INFO before the connection is closed.
+	// Of TCP, read from TCP_INFO before the connection is closed. Of several connections RTT is
+	// the mean, MinRTT the least; the others are sums.
 	Retransmits  uint64 // segments
 	RTT, MinRTT  time.Duration
 	DeliveryRate uint64 // bytes per second
 
 	// Of UDP, in packets.
-	Packets                                 uint64 // handed to the kernel
-	Refused                                 uint64 // not taken by it in time; never sent
-	Received, Duplicate, Reordered, Dropped uint64 // Dropped: by the receiver's full buffer
-	Jitter                                  time.Duration
+	Packets                                 uint64        // handed to the kernel
+	Refused                                 uint64        // not taken by it in time; never sent
+	Received, Duplicate, Reordered, Dropped uint64        // Dropped: by the receiver's full buffer
+	Jitter                                  time.Duration // of several connections the mean
 }
 
 // Goodput returns the rate at which payload arrived, in bytes per second.
@@ -134,6 +161,10 @@ type testRequest struct {
 	Size     int      `json:"size"`     // of UDP
 	Duration int64    `json:"duration"` // nanoseconds, at most
 	Token    uint64   `json:"token"`    // in every UDP packet
+	// Test is the same in all connections of a test, Connections is their number. Without it a
+	// test has one.
+	Test        uint64 `json:"test,omitempty"`
+	Connections int    `json:"connections,omitempty"`
 }
 
 const version = 1
@@ -148,6 +179,8 @@ func (h *testRequest) check() error {
 		return errors.New("the duration is out of bounds")
 	case h.Protocol == UDP && (h.Packets < 1 || h.Packets > MaxPackets || h.Size < MinSize || h.Size > MaxSize):
 		return errors.New("the number or size of packets is out of bounds")
+	case h.Connections < 0 || h.Connections > MaxMachines/2:
+		return errors.New("the number of connections is out of bounds")
 	}
 	return nil
 }

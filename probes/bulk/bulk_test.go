@@ -295,7 +295,7 @@ func TestRunner(t *testing.T) {
 	testutil.WaitFor(t, "the long test to begin", func() bool {
 		r.options.Links.mu.Lock()
 		defer r.options.Links.mu.Unlock()
-		return r.options.Links.taken["l"]
+		return r.options.Links.taken["l"] != nil
 	})
 	mu.Lock()
 	burning = "blue"

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"sync"
 	"syscall"
 	"time"
 
@@ -45,54 +46,151 @@ func (t *Target) Run(ctx context.Context) Outcome {
 	return o
 }
 
+// run begins all transfers, lets them go together and adds up what they measured.
 func (t *Target) run(ctx context.Context, o *Outcome) error {
-	conn, err := t.dial(ctx)
-	if err != nil {
+	transfers := t.transfers()
+	defer func() {
+		for _, f := range transfers {
+			f.close()
+		}
+	}()
+	if err := each(transfers, func(f *transfer) error { return f.begin(ctx) }); err != nil {
 		return err
 	}
-	defer conn.Close()
-	stop := context.AfterFunc(ctx, func() { _ = conn.SetLinger(0); conn.Close() })
-	defer stop()
-	_ = conn.SetDeadline(time.Now().Add(t.Duration + 2*controlTimeout + lateness))
-	h := testRequest{
-		Version: version, Protocol: t.Protocol, Bytes: t.cost(), Size: t.Size,
-		Duration: int64(t.Duration), Token: rand.Uint64(),
+	err := each(transfers, func(f *transfer) error { return f.run(ctx) })
+	o.add(transfers)
+	return err
+}
+
+// transfer is what goes from one machine to another in a test.
+type transfer struct {
+	Target
+	request testRequest
+	conn    *net.TCPConn
+	reader  *bufio.Reader
+	answer  testResponse
+	stop    func() bool
+	o       Outcome
+}
+
+// transfers divides a test among its pairs of machines.
+func (t *Target) transfers() []*transfer {
+	pairs, id := t.pairs(), t.test
+	if id == 0 {
+		id = rand.Uint64()
 	}
-	if t.Protocol == UDP {
-		h.Packets = t.packets()
+	out := make([]*transfer, len(pairs))
+	for i, p := range pairs {
+		f := &transfer{Target: *t}
+		f.Netns, f.Source, f.Address, f.Others = p.Netns, p.Source, p.Address, nil
+		f.Rate, f.MaxBytes = share(t.Rate, i, len(pairs)), share(t.MaxBytes, i, len(pairs))
+		f.request = testRequest{
+			Version: version, Protocol: t.Protocol, Bytes: f.cost(), Size: t.Size,
+			Duration: int64(t.Duration), Token: rand.Uint64(), Test: id, Connections: len(pairs),
+		}
+		if t.Protocol == UDP {
+			f.request.Packets = f.packets()
+		}
+		out[i] = f
 	}
-	if err := writeLine(conn, h); err != nil {
+	return out
+}
+
+// share returns the part of one of n.
+func share(all uint64, one, n int) uint64 {
+	part := all / uint64(n)
+	if one < int(all%uint64(n)) {
+		part++
+	}
+	return part
+}
+
+// each does something for all transfers at the same time.
+func each(transfers []*transfer, do func(*transfer) error) error {
+	errs := make([]error, len(transfers))
+	var wg sync.WaitGroup
+	for i, f := range transfers {
+		wg.Go(func() { errs[i] = do(f) })
+	}
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// add adds up what transfers measured.
+func (o *Outcome) add(transfers []*transfer) {
+	n := time.Duration(len(transfers))
+	for i, f := range transfers {
+		of := &f.o
+		o.Sent, o.Bytes, o.Duration = o.Sent+of.Sent, o.Bytes+of.Bytes, max(o.Duration, of.Duration)
+		o.Retransmits, o.DeliveryRate = o.Retransmits+of.Retransmits, o.DeliveryRate+of.DeliveryRate
+		o.RTT, o.Jitter = o.RTT+of.RTT/n, o.Jitter+of.Jitter/n
+		if i == 0 || of.MinRTT < o.MinRTT {
+			o.MinRTT = of.MinRTT
+		}
+		o.Packets, o.Refused = o.Packets+of.Packets, o.Refused+of.Refused
+		o.Received, o.Duplicate = o.Received+of.Received, o.Duplicate+of.Duplicate
+		o.Reordered, o.Dropped = o.Reordered+of.Reordered, o.Dropped+of.Dropped
+	}
+}
+
+// begin connects, and asks the other end for the transfer.
+func (f *transfer) begin(ctx context.Context) (err error) {
+	if f.conn, err = f.dial(ctx); err != nil {
+		return err
+	}
+	conn := f.conn
+	f.stop = context.AfterFunc(ctx, func() { _ = conn.SetLinger(0); conn.Close() })
+	_ = conn.SetDeadline(time.Now().Add(f.Duration + 2*controlTimeout + lateness))
+	if err := writeLine(conn, f.request); err != nil {
 		return fmt.Errorf("begin the test: %w", err)
 	}
-	reader := bufio.NewReaderSize(conn, maxLine)
-	var a testResponse
-	if err := readLine(reader, &a); err != nil {
+	f.reader = bufio.NewReaderSize(conn, maxLine)
+	if err := readLine(f.reader, &f.answer); err != nil {
 		if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) {
 			return fmt.Errorf("%w: it closed the connection; is our address in its bulk.allow?", errRejected)
 		}
 		return fmt.Errorf("read the answer: %w", err)
 	}
 	switch {
-	case a.Busy:
+	case f.answer.Busy:
 		return errBusy
-	case a.Error != "":
-		return fmt.Errorf("%w: %.200q", errRejected, a.Error)
+	case f.answer.Error != "":
+		return fmt.Errorf("%w: %.200q", errRejected, f.answer.Error)
 	}
-	if t.Protocol == TCP {
-		err = t.stream(ctx, conn, o)
+	return nil
+}
+
+// run sends, and reads what arrived.
+func (f *transfer) run(ctx context.Context) (err error) {
+	o := &f.o
+	if f.Protocol == TCP {
+		err = f.stream(ctx, f.conn, o)
 	} else {
-		err = t.sendUDP(ctx, conn, a.Port, h.Token, o)
+		err = f.sendUDP(ctx, f.conn, f.answer.Port, f.request.Token, o)
 	}
 	if err != nil {
 		return err
 	}
 	var r report
-	if err := readLine(reader, &r); err != nil {
+	if err := readLine(f.reader, &r); err != nil {
 		return fmt.Errorf("read what arrived: %w", err)
 	}
 	o.Bytes, o.Duration, o.Received = r.Bytes, time.Duration(r.Duration), r.Received
 	o.Duplicate, o.Reordered, o.Dropped, o.Jitter = r.Duplicate, r.Reordered, r.Dropped, time.Duration(r.Jitter)
 	return nil
+}
+
+func (f *transfer) close() {
+	if f.conn == nil {
+		return
+	}
+	f.stop()
+	f.conn.Close()
 }
 
 func (t *Target) dial(ctx context.Context) (conn *net.TCPConn, err error) {

@@ -38,6 +38,9 @@ func TestRequestsAreBounded(t *testing.T) {
 		{"no packets", func(r *testRequest) { r.Packets = 0 }, "the number or size of packets is out of bounds"},
 		{"too many", func(r *testRequest) { r.Packets = MaxPackets + 1 }, "the number or size of packets is out of bounds"},
 		{"too small", func(r *testRequest) { r.Size = MinSize - 1 }, "the number or size of packets is out of bounds"},
+		{"a test of 16 machines", func(r *testRequest) { r.Connections = 8 }, ""},
+		{"too many connections", func(r *testRequest) { r.Connections = 9 }, "the number of connections is out of bounds"},
+		{"fewer than no connections", func(r *testRequest) { r.Connections = -1 }, "the number of connections is out of bounds"},
 		{"too large", func(r *testRequest) { r.Size = MaxSize + 1 }, "the number or size of packets is out of bounds"},
 	} {
 		r := good()

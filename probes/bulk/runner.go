@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math"
+	"math/rand/v2"
 	"sync"
 	"time"
 )
@@ -43,7 +45,8 @@ func (p *Plan) turn(slot int64) []Target {
 	}
 	var of [][]Target
 	for _, g := range p.Groups {
-		if g[0].Labels.Dst == peer {
+		// What a node sends to itself needs no peer: it has a turn among those to each.
+		if dst := g[0].Labels.Dst; dst == peer || dst == p.Node {
 			of = append(of, g)
 		}
 	}
@@ -149,7 +152,9 @@ func (r *Runner) Run(ctx context.Context) {
 
 // group runs tests one after the other while our end of their link is theirs.
 func (r *Runner) group(ctx context.Context, group []Target) {
-	release, ok := r.options.Links.acquire(group[0].Link)
+	// A test of the node with itself has the link at both ends: as many connections again.
+	id := 1 + rand.Uint64N(math.MaxUint64)
+	release, ok := r.options.Links.acquire(group[0].Link, id, 1+MaxMachines/2)
 	if !ok {
 		for i := range group {
 			r.options.Done(&group[i], &Outcome{Result: Busy, Err: fmt.Errorf("link %s is in use by a test that arrives", group[i].Link)})
@@ -158,7 +163,9 @@ func (r *Runner) group(ctx context.Context, group []Target) {
 	}
 	defer release()
 	for i := range group {
-		o := r.test(ctx, &group[i])
+		t := group[i]
+		t.test = id
+		o := r.test(ctx, &t)
 		r.options.Done(&group[i], &o)
 		if ctx.Err() != nil || o.Result == Stopped {
 			return

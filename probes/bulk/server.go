@@ -227,7 +227,7 @@ func (s *Server) serve(ctx context.Context, conn *net.TCPConn, l Listener, ns *n
 		_ = writeLine(conn, testResponse{Error: err.Error()})
 		return
 	}
-	release, ok := s.links.acquire(l.Link)
+	release, ok := s.links.acquire(l.Link, h.Test, max(h.Connections, 1))
 	if !ok {
 		_ = writeLine(conn, testResponse{Busy: true})
 		return

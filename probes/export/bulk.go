@@ -2,6 +2,7 @@ package export
 
 import (
 	"log/slog"
+	"strconv"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -25,9 +26,12 @@ type Bulk struct {
 
 // bulkKey identifies a test; bulkTest is one with its labels.
 type bulkKey struct {
-	labels sender.Labels
-	rate   string
+	labels   sender.Labels
+	rate     string
+	machines int
 }
+
+func keyOf(t *bulk.Target) bulkKey { return bulkKey{t.Labels, t.RateName, t.Machines()} }
 
 type bulkTest struct {
 	protocol bulk.Protocol
@@ -94,8 +98,8 @@ func (m *Bulk) Set(groups [][]bulk.Target) {
 	for _, g := range groups {
 		for i := range g {
 			t := &g[i]
-			values := append(labelValues(t.Labels), string(t.Protocol), t.RateName)
-			wanted[bulkKey{t.Labels, t.RateName}] = bulkTest{protocol: t.Protocol, values: values}
+			values := append(labelValues(t.Labels), string(t.Protocol), t.RateName, strconv.Itoa(t.Machines()))
+			wanted[keyOf(t)] = bulkTest{protocol: t.Protocol, values: values}
 		}
 	}
 	for key, test := range m.tests {
@@ -141,15 +145,14 @@ func (m *Bulk) remove(t bulkTest) {
 func (m *Bulk) Done(t *bulk.Target, o *bulk.Outcome) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	key := bulkKey{t.Labels, t.RateName}
-	test, ok := m.tests[key]
+	test, ok := m.tests[keyOf(t)]
 	if !ok || test.protocol != t.Protocol {
 		return // removed while it ran
 	}
 	m.runs.WithLabelValues(test.with(string(o.Result))...).Inc()
 	if o.Err != nil {
 		m.logger.Info("cannot complete a bulk test", "dst", t.Labels.Dst, "path", t.Labels.Path, "tenant", t.Labels.Tenant,
-			"probe", t.Labels.Probe, "rate", t.RateName, "result", o.Result, "err", o.Err)
+			"probe", t.Labels.Probe, "rate", t.RateName, "machines", t.Machines(), "result", o.Result, "err", o.Err)
 	}
 	if o.Result != bulk.Completed {
 		return // half a test says nothing about throughput

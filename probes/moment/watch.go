@@ -2,6 +2,7 @@ package moment
 
 import (
 	"context"
+	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -15,9 +16,11 @@ const (
 	concurrent = 2
 	// tick is how often paths are looked at.
 	tick = time.Second
-	// goodEvery is the least time between two records of good paths: each takes up to 20 ms of a
-	// processor, both ends together.
-	goodEvery = 10 * time.Second
+	// goodEvery is the least time between two records of good paths, the first ones of targets;
+	// renewEvery that between two that are made anew: each takes up to 20 ms of a processor, both
+	// ends together, and an older one is nearly as good to compare with.
+	goodEvery  = 10 * time.Second
+	renewEvery = time.Minute
 	// settled is how long a target must have been probed, and good, before a good record
 	// is made of it.
 	settled = 30 * time.Second
@@ -37,7 +40,7 @@ type Config struct {
 // The defaults.
 const (
 	DefaultInterval     = 5 * time.Minute
-	DefaultGoodInterval = 15 * time.Minute
+	DefaultGoodInterval = time.Hour
 	DefaultKeep         = 100
 )
 
@@ -68,6 +71,9 @@ type Options struct {
 	Bad func(to []Harm, now time.Time) []Harm
 	// Count counts a result; nil counts nothing.
 	Count func(Result)
+	// State is the file that keeps records over a restart; empty for none.
+	State  string
+	Logger *slog.Logger
 }
 
 // Watch makes a record whenever a target turns bad, and of good ones now and then.
@@ -83,6 +89,8 @@ type Watch struct {
 	goodBusy bool
 	moments  []*Moment // of bad targets, the oldest first
 	good     map[sender.Labels]*Moment
+	kept     map[sender.Labels]*Moment // good ones of before a restart, until there are new ones
+	dirty    time.Time                 // since when what is kept differs from the file; zero if it does not
 }
 
 // watched is what is known of a target.
@@ -106,10 +114,12 @@ func New(o Options) *Watch {
 	if o.Count == nil {
 		o.Count = func(Result) {}
 	}
-	return &Watch{
+	w := &Watch{
 		options: o, config: Config{Interval: DefaultInterval, GoodInterval: DefaultGoodInterval, Keep: DefaultKeep},
-		targets: make(map[sender.Labels]*watched), good: make(map[sender.Labels]*Moment),
+		targets: make(map[sender.Labels]*watched), good: make(map[sender.Labels]*Moment), kept: make(map[sender.Labels]*Moment),
 	}
+	w.restore(time.Now())
+	return w
 }
 
 // Configure puts a configuration into force. Records that are beyond what is kept now are gone.
@@ -133,8 +143,14 @@ func (w *Watch) Set(targets []sender.Target) {
 		}
 		one := before[t.Labels]
 		if one == nil || one.target != t {
-			one = &watched{target: t, calm: now}
 			delete(w.good, t.Labels) // of what it was before
+			if one != nil {
+				delete(w.kept, t.Labels)
+			}
+			one = &watched{target: t, calm: now}
+			if m := w.kept[t.Labels]; m != nil {
+				one.tried = m.Time
+			}
 		}
 		w.targets[t.Labels] = one
 	}
@@ -147,6 +163,7 @@ func (w *Watch) Set(targets []sender.Target) {
 
 // Run watches until ctx ends.
 func (w *Watch) Run(ctx context.Context) {
+	defer w.save(time.Time{})
 	defer w.slots.Wait()
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
@@ -162,6 +179,7 @@ func (w *Watch) Run(ctx context.Context) {
 		for _, j := range w.step(bad, now) {
 			w.slots.Go(func() { w.make(ctx, j) })
 		}
+		w.save(now)
 	}
 }
 
@@ -220,7 +238,8 @@ func (w *Watch) turned(t *watched, why Why, now time.Time) (j job, ok bool) {
 
 // nextGood returns the good target whose last good record is the oldest.
 func (w *Watch) nextGood(now time.Time) (j job, ok bool) {
-	if w.goodBusy || now.Sub(w.goodAt) < goodEvery {
+	since := now.Sub(w.goodAt)
+	if w.goodBusy || since < goodEvery {
 		return j, false
 	}
 	var next *watched
@@ -229,6 +248,7 @@ func (w *Watch) nextGood(now time.Time) (j job, ok bool) {
 		case !t.since.IsZero() || now.Sub(t.calm) < settled:
 		case !t.tried.IsZero() && now.Sub(t.tried) < w.config.GoodInterval:
 		case w.good[l] == nil && len(w.good) >= maxGood:
+		case since < renewEvery && w.hasGood(l, now):
 		case next == nil || t.tried.Before(next.tried) || t.tried.Equal(next.tried) && l.Compare(&next.target.Labels) < 0:
 			next = t
 		}
@@ -260,15 +280,18 @@ func (w *Watch) make(ctx context.Context, j job) {
 func (w *Watch) keep(m *Moment, j job) {
 	l := j.target.Labels
 	if j.why != Good {
-		m.LastGood = w.good[l]
+		m.LastGood = w.lastGood(m)
 		w.moments = append(w.moments, m)
 		w.moments = slices.Delete(w.moments, 0, max(len(w.moments)-w.config.Keep, 0))
 		w.options.Count(TakenBad)
+		w.differs()
 		return
 	}
 	if t := w.targets[l]; t != nil && t.target == j.target && t.since.IsZero() && len(m.Outcomes.Lost) == 0 {
 		w.good[l] = m
+		delete(w.kept, l)
 		w.options.Count(TakenGood)
+		w.differs()
 	}
 }
 
@@ -283,9 +306,11 @@ func (w *Watch) Records(wanted func(sender.Labels) bool, limit int) (bad, good [
 			bad = append(bad, m)
 		}
 	}
-	for l, m := range w.good {
-		if wanted(l) {
-			good = append(good, m)
+	for _, of := range []map[sender.Labels]*Moment{w.good, w.kept} {
+		for l, m := range of {
+			if wanted(l) && w.targets[l] != nil {
+				good = append(good, m)
+			}
 		}
 	}
 	slices.SortFunc(good, func(a, b *Moment) int {

@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"path/filepath"
@@ -56,6 +57,16 @@ type BulkTarget struct {
 	Device  string `yaml:"device" help:"device to bind to"`
 	Address string `yaml:"address" help:"IP:port of the listener; required"`
 	Link    string `yaml:"link" help:"name of our link, default uplink"`
+	// How many take part is a factor: each number is a test of its own.
+	Machines []int      `yaml:"machines" help:"numbers of machines that take part, even, 2 to 16, a test for each, default [2]; half as many connections at a time, which share bytes and rate"`
+	Pairs    []BulkPair `yaml:"pairs" help:"further pairs of machines, used in this order where more than 2 machines take part"`
+}
+
+// BulkPair is a further pair of machines of a test.
+type BulkPair struct {
+	Netns   string `yaml:"netns" help:"network namespace to send from"`
+	Source  string `yaml:"source" help:"IP to send from"`
+	Address string `yaml:"address" help:"IP:port of the listener; required"`
 }
 
 // Defaults and bounds of bulk tests.
@@ -195,25 +206,82 @@ func (t *BulkTarget) validate(e *faults, field string, paths map[string]bool, cl
 	if t.Probe != "" && classes[t.Probe] == nil {
 		e.add(field+".probe", t.Probe, "is not declared under bulk.classes", "declare it there or correct it")
 	}
-	e.netns(field+".netns", t.Netns)
 	e.device(field+".device", t.Device)
-	if problem := checkListener(t.Address); problem != "" {
-		e.add(field+".address", t.Address, problem, fmt.Sprintf("write IP:port, for example 10.0.0.2:%d", bulk.Port))
+	t.pair().validate(e, field)
+	if len(t.Pairs) > bulk.MaxMachines/2-1 {
+		e.add(field+".pairs", len(t.Pairs), "are too many", fmt.Sprintf("write %d at most", bulk.MaxMachines/2-1))
 		return
 	}
-	if t.Source == "" {
+	for i := range t.Pairs {
+		t.Pairs[i].validate(e, fmt.Sprintf("%s.pairs[%d]", field, i))
+	}
+	for i, n := range t.Machines {
+		at := fmt.Sprintf("%s.machines[%d]", field, i)
+		switch {
+		case n < 2 || n%2 != 0 || n > bulk.MaxMachines:
+			e.add(at, n, "is no number of machines of a test", fmt.Sprintf("write an even number, 2 to %d", bulk.MaxMachines))
+		case n/2 > 1+len(t.Pairs):
+			e.add(at, n, fmt.Sprintf("needs %d pairs of machines and has %d", n/2, 1+len(t.Pairs)), "add the others to pairs, or write a smaller number")
+		case slices.Contains(t.Machines[:i], n):
+			e.add(at, n, "is there twice", "remove one")
+		}
+	}
+}
+
+// pair returns the first pair of machines.
+func (t *BulkTarget) pair() BulkPair {
+	return BulkPair{Netns: t.Netns, Source: t.Source, Address: t.Address}
+}
+
+func (p BulkPair) validate(e *faults, field string) {
+	e.netns(field+".netns", p.Netns)
+	if problem := checkListener(p.Address); problem != "" {
+		e.add(field+".address", p.Address, problem, fmt.Sprintf("write IP:port, for example 10.0.0.2:%d", bulk.Port))
 		return
 	}
-	source, problem := ParseSource(t.Source)
+	if p.Source == "" {
+		return
+	}
+	source, problem := ParseSource(p.Source)
 	if problem == "" {
-		problem = CheckFamilies(source, netip.MustParseAddrPort(t.Address).Addr().String())
+		problem = CheckFamilies(source, netip.MustParseAddrPort(p.Address).Addr().String())
 	}
 	if problem == "" && source.Port() != 0 {
 		problem = "has a port"
 	}
 	if problem != "" {
-		e.add(field+".source", t.Source, problem, "write an IP address of the target's family")
+		e.add(field+".source", p.Source, problem, "write an IP address of the target's family")
 	}
+}
+
+// checked converts what validate has found right.
+func (p BulkPair) checked() bulk.Pair {
+	source, _ := ParseSource(p.Source)
+	address, _ := netip.ParseAddrPort(p.Address)
+	return bulk.Pair{Netns: p.Netns, Source: source.Addr(), Address: address}
+}
+
+// tests returns a test for each number of machines.
+func (t *BulkTarget) tests(node string) []bulk.Target {
+	first := t.pair().checked()
+	test := bulk.Target{
+		Labels: sender.Labels{Src: node, Dst: t.Dst, Path: t.Path, Tenant: t.Tenant, Probe: t.Probe},
+		Netns:  first.Netns, Source: first.Source, Address: first.Address, Link: link(t.Link),
+		Channel: timestamping.Channel{Device: t.Device},
+	}
+	numbers := t.Machines
+	if len(numbers) == 0 {
+		numbers = []int{2}
+	}
+	out := make([]bulk.Target, 0, len(numbers))
+	for _, n := range numbers {
+		test.Others = nil
+		for _, p := range t.Pairs[:n/2-1] {
+			test.Others = append(test.Others, p.checked())
+		}
+		out = append(out, test)
+	}
+	return out
 }
 
 // bulkState is the name of the file that remembers what was sent.
@@ -279,15 +347,13 @@ func (f *File) bulk() (server bulk.Config, plan bulk.Plan) {
 	for i := range b.Classes {
 		classes[b.Classes[i].Name] = &b.Classes[i]
 	}
-	for _, t := range b.Targets {
-		source, _ := ParseSource(t.Source)
-		address, _ := netip.ParseAddrPort(t.Address)
-		plan.Groups = append(plan.Groups, classes[t.Probe].tests(bulk.Target{
-			Labels: sender.Labels{Src: f.Node, Dst: t.Dst, Path: t.Path, Tenant: t.Tenant, Probe: t.Probe},
-			Netns:  t.Netns, Source: source.Addr(), Address: address, Link: link(t.Link),
-			Channel: timestamping.Channel{Device: t.Device},
-		}))
+	for i := range b.Targets {
+		for _, test := range b.Targets[i].tests(f.Node) {
+			plan.Groups = append(plan.Groups, classes[b.Targets[i].Probe].tests(test))
+		}
 	}
+	// What is compared follows each other: the same number of machines on one path after the other.
+	slices.SortStableFunc(plan.Groups, func(x, y []bulk.Target) int { return cmp.Compare(x[0].Machines(), y[0].Machines()) })
 	return server, plan
 }
 

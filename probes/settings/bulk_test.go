@@ -1,7 +1,9 @@
 package settings
 
 import (
+	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -51,6 +53,45 @@ func TestBulk(t *testing.T) {
 	}
 	if s, err = Parse("f.yaml", []byte("node: a\nbulk: {listeners: [{address: \"10.0.0.1:9876\"}]}\n")); err != nil || s.Bulk.Budget != defaultHourlyBytes {
 		t.Errorf("%v: %+v", err, s)
+	}
+}
+
+// A test for each number of machines, those of few first; each has as many pairs as it needs.
+func TestBulkMachines(t *testing.T) {
+	more := strings.Replace(goodBulk, `probe: udp, address: "10.99.1.2:9876"}`, `probe: udp, address: "10.99.1.2:9876", machines: [2, 4, 8],
+       pairs: [{address: "10.99.1.3:9876"}, {netns: y, source: 10.99.1.9, address: "10.99.1.4:9876"}, {address: "10.99.1.5:9876"}]}`, 1)
+	s, err := Parse("f.yaml", []byte(more))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, g := range s.Bulk.Groups {
+		got = append(got, fmt.Sprintf("%s %d of %d", g[0].Protocol, len(g), g[0].Machines()))
+	}
+	if want := []string{"tcp 1 of 2", "udp 3 of 2", "udp 3 of 4", "udp 3 of 8"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	eight := s.Bulk.Groups[3][0]
+	want := bulk.Pair{Netns: "y", Source: netip.MustParseAddr("10.99.1.9"), Address: netip.MustParseAddrPort("10.99.1.4:9876")}
+	if eight.Others[1] != want || eight.Address.Addr() != netip.MustParseAddr("10.99.1.2") {
+		t.Errorf("%+v", eight)
+	}
+	for old, tc := range map[string][2]string{
+		"[2, 4, 8]":  {"[2, 6, 10]", `bulk.targets[1].machines[2]: "10": needs 5 pairs of machines and has 4; add the others to pairs, or write a smaller number`},
+		"[2, 4":      {"[2, 3", `bulk.targets[1].machines[1]: "3": is no number of machines of a test; write an even number, 2 to 16`},
+		"4, 8]":      {"2, 8]", `bulk.targets[1].machines[1]: "2": is there twice; remove one`},
+		"8],":        {"18],", `bulk.targets[1].machines[2]: "18": is no number of machines of a test`},
+		"10.99.1.4:": {"10.99.1.4.", `bulk.targets[1].pairs[1].address: "10.99.1.4.9876": is not an IP address with a port`},
+		"netns: y":   {"netns: y/z", `bulk.targets[1].pairs[1].netns: "y/z"`},
+		"10.99.1.9":  {"fd00::9", `bulk.targets[1].pairs[1].source: "fd00::9": is of another family`},
+		"pairs: [{":  {"pairs: [" + strings.Repeat(`{address: "10.99.1.3:9876"}, `, 7) + "{", `bulk.targets[1].pairs: "10": are too many; write 7 at most`},
+	} {
+		if !strings.Contains(more, old) {
+			t.Fatalf("the good file has no %q", old)
+		}
+		if _, err := Parse("f.yaml", []byte(strings.Replace(more, old, tc[0], 1))); err == nil || !strings.Contains(err.Error(), tc[1]) {
+			t.Errorf("%s: got %v\nwant an error that says %q", tc[0], err, tc[1])
+		}
 	}
 }
 

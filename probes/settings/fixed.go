@@ -8,4 +8,6 @@ type Fixed struct {
 	BulkState string `yaml:"bulk.state"`
 	// ObjectivesState does so for the objectives that were learned.
 	ObjectivesState string `yaml:"objectives_state"`
+	// MomentsState does so for the records of bad moments.
+	MomentsState string `yaml:"moments.state"`
 }

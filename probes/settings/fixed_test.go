@@ -51,7 +51,7 @@ discovery:
       - {path: vxlan, tenant: green, probe: twins, twin: direct}
   - {url: "http://inventory.example.net/nodes", targets: [{path: direct, tenant: pink, probe: big}]}
 mesh: {pair_series: 500}
-moments: {disabled: false, interval: 6m, good_interval: 20m, keep: 50}
+moments: {disabled: false, interval: 6m, good_interval: 20m, keep: 50, state: /srv/moments.json}
 bulk:
   listeners: [{netns: red, address: "10.99.1.1:9876", link: uplink}]
   allow: [10.99.1.0/24]
@@ -65,7 +65,8 @@ bulk:
     - {name: lone, protocol: udp, duration: 2s, rates: [50Mbit]}
     - {name: rest, protocol: udp, duration: 2s, rates: [10Mbit]}
   targets:
-    - {dst: lb2, path: direct, tenant: blue, probe: tcp, netns: red, source: 10.99.1.1, device: eth0, address: "10.99.1.2:9876", link: uplink}
+    - {dst: lb2, path: direct, tenant: blue, probe: tcp, netns: red, source: 10.99.1.1, device: eth0, address: "10.99.1.2:9876", link: uplink,
+       machines: [2, 4], pairs: [{netns: red, source: 10.99.1.1, address: "10.99.1.2:9876"}]}
     - {dst: lb2, path: direct, tenant: blue, probe: udp, address: "10.99.1.2:9876"}
     - {dst: lb2, path: direct, tenant: blue, probe: lone, address: "10.99.1.2:9876"}
 objectives: [{tenant: blue, ratio: 0.99, rtt: 5ms}]
@@ -136,6 +137,7 @@ var changes = map[string][]string{
 	"mesh.pair_series":               {"pair_series: 500", "pair_series: 501"},
 	"moments.disabled":               {"disabled: false", "disabled: true"},
 	"moments.interval":               {"interval: 6m, good", "interval: 7m, good"},
+	"moments.state":                  {"/srv/moments.json", "/srv/other-moments.json"},
 	"moments.good_interval":          {"good_interval: 20m", "good_interval: 30m"},
 	"moments.keep":                   {"keep: 50", "keep: 51"},
 	"discovery[].targets[].path":     {"{path: direct, tenant: pink", "{path: vxlan, tenant: pink"},
@@ -173,6 +175,10 @@ var changes = map[string][]string{
 	"bulk.targets[].device":          {`device: eth0, address: "10.99.1.2:9876"`, `device: eth1, address: "10.99.1.2:9876"`},
 	"bulk.targets[].address":         {`"10.99.1.2:9876", link`, `"10.99.1.2:9877", link`},
 	"bulk.targets[].link":            {`"10.99.1.2:9876", link: uplink`, `"10.99.1.2:9876", link: other`},
+	"bulk.targets[].machines[]":      {"machines: [2, 4]", "machines: [4]"},
+	"bulk.targets[].pairs[].netns":   {"pairs: [{netns: red", "pairs: [{netns: blue"},
+	"bulk.targets[].pairs[].source":  {"pairs: [{netns: red, source: 10.99.1.1", "pairs: [{netns: red, source: 10.99.1.9"},
+	"bulk.targets[].pairs[].address": {`source: 10.99.1.1, address: "10.99.1.2:9876"}]`, `source: 10.99.1.1, address: "10.99.1.2:9877"}]`},
 	"objectives_state":               {"/srv/learned.json", "/srv/other.json"},
 	"objectives[].tenant":            {"[{tenant: blue", "[{tenant: grey"},
 	"objectives[].ratio":             {"ratio: 0.99", "ratio: 0.9"},
@@ -180,7 +186,7 @@ var changes = map[string][]string{
 }
 
 // fixed are the keys that need a restart.
-var fixed = []string{"bulk.state", "objectives_state"}
+var fixed = []string{"bulk.state", "objectives_state", "moments.state"}
 
 // TestEveryKeyIsLiveOrRefused changes one key after the other, of all that the reference
 // has: a change is put into force by a reload, or refused with the key's name. One that is

@@ -97,6 +97,7 @@ func (f *File) settings() *Settings {
 		Fixed: Fixed{
 			BulkState:       stateFile(f.Bulk.state(), directory, bulkState),
 			ObjectivesState: stateFile(f.ObjectivesState, directory, objectivesState),
+			MomentsState:    stateFile(f.Moments.State, directory, momentsState),
 		},
 		Live: Live{Node: f.Node, Paths: f.Paths, Reflector: f.Reflector.config(f.keys)},
 	}

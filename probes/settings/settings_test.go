@@ -49,7 +49,7 @@ func TestGoodFile(t *testing.T) {
 	}
 	want := &Settings{Live: Live{
 		Node: "lb1", MaxOnewayError: time.Millisecond, PairSeries: defaultPairSeries,
-		Moments: moment.Config{Interval: 5 * time.Minute, GoodInterval: 15 * time.Minute, Keep: 100},
+		Moments: moment.Config{Interval: 5 * time.Minute, GoodInterval: time.Hour, Keep: 100},
 		Health:  health.Limits{CPUPressure: 1, Steal: 0.1, ScheduleLag: 100 * time.Millisecond},
 		Reflector: reflector.Config{
 			Listeners: []sockets.Key{
@@ -176,6 +176,7 @@ var mistakes = []struct{ name, old, new, want string }{
 	{"any address", `"10.99.1.2:862"`, `"0.0.0.0:862"`, "is not the address of a host"},
 	{"mapped address", `"[fd00::2]:862"`, `"[::ffff:10.0.0.1]:862"`, "is an IPv4 address written as IPv6"},
 	{"moments too often", "node: lb1", "node: lb1\nmoments: {interval: 9s}", `f.yaml:2: moments.interval: "9s": is out of bounds; write 10s to 24h0m0s`},
+	{"a state of moments that is nowhere", "node: lb1", "node: lb1\nmoments: {state: moments.json}", `f.yaml:2: moments.state: "moments.json": is not an absolute path; write for example /var/lib/vigia-probe/moments.json`},
 	{"good moments too often", "node: lb1", "node: lb1\nmoments: {good_interval: 59s}", `f.yaml:2: moments.good_interval: "59s": is out of bounds; write 1m0s to 24h0m0s`},
 	{"moments too rare", "node: lb1", "node: lb1\nmoments: {interval: 25h}", `moments.interval: "25h0m0s": is out of bounds`},
 	{"too many moments", "node: lb1", "node: lb1\nmoments: {keep: 1001}", `f.yaml:2: moments.keep: "1001": is out of bounds; write 1 to 1000`},

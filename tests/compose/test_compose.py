@@ -158,6 +158,27 @@ def test_no_part_reads_the_secrets_of_another(stack: Stack) -> None:
         assert all(file.startswith(f"/etc/vigia/{service}/") for file in seen.split()), (service, seen)
 
 
+def test_evidence_outlives_the_container(stack: Stack) -> None:
+    """What pairs of paths have shown is in a volume of vigia-compare's own: none begins anew with it."""
+    began = (
+        "min by (a, b, metric, probe, placement, machines) (vigia_compare_evidence_since_timestamp_seconds)"
+    )
+
+    def pairs() -> dict[tuple[str, ...], float]:
+        return {tuple(sorted(r["metric"].items())): float(r["value"][1]) for r in stack.query(began)}  # type: ignore[misc]
+
+    eventually(pairs, "evidence on a pair", SLOW)
+    before, at = pairs(), time.time()
+    stack.compose("up", "-d", "--force-recreate", "--no-deps", "vigia-compare")
+    evaluated = "vigia_compare_last_evaluation_timestamp_seconds"
+    eventually(
+        lambda: [r for r in stack.query(evaluated) if float(r["value"][1]) > at], "an evaluation", SLOW
+    )
+    after = pairs()
+    assert {k: after[k] for k in before if k in after} == {k: before[k] for k in before if k in after}
+    assert set(before) & set(after)
+
+
 def test_a_flood_is_limited_and_released(stack: Stack) -> None:
     flood(stack)
 

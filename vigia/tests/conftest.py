@@ -160,6 +160,8 @@ def sixth(root: None, tmp_path: Path) -> Iterator[TestLab]:
     for old, new in (("10.99.1.", "fd00:99:1::"), ("10.99.3.", "fd00:99:3::")):
         for side in "12":
             text = text.replace(f"{old}{side}/24", f'"{new}{side}/64"')
+    for side in "12":
+        text = text.replace(f', underlay6: "fd00:99::{side}/64"', "")
     given = tmp_path / "sixth-demo.yaml"
     given.write_text(text)
     lab = make_test_lab(tmp_path, "t6", "127.98.6.0/24", given)

@@ -74,7 +74,7 @@ def readings(
     end: float = END,
     window: float = 60.0,
     sent: float = 100.0,
-    twins: Mapping[str, Floats] | None = None,
+    twins: Mapping[str, Floats | Mapping[Hosts, Floats]] | None = None,
 ) -> Readings:
     """What is read of paths of one cell; values alone are between HOSTS, of loss its ratio."""
     cell = Cell(metric, "remote", "", "stamp-64")
@@ -84,7 +84,7 @@ def readings(
     if MEASURES[metric].rare:
         made.sent = {cell: {p: {h: np.full(count, sent) for h in hosts} for p, hosts in by_hosts.items()}}
     if twins:
-        made.twins = {cell: {p: {HOSTS: v} for p, v in twins.items()}}
+        made.twins = {cell: {p: dict(v) if isinstance(v, Mapping) else {HOSTS: v} for p, v in twins.items()}}
     return made
 
 

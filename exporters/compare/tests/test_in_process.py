@@ -92,7 +92,10 @@ def test_after_an_evaluation(world: World) -> None:
     page = world.client.get("/")
     assert page.content_type == "text/html; charset=utf-8"
     assert "&lt;b&gt;" in page.text and "<b>" not in page.text, "names are shown, not obeyed"
-    assert 'vigia_compare_winner{machines="",metric="rtt",path="gre"' in world.client.get("/metrics").text
+    assert (
+        'vigia_compare_winner{machines="",metric="rtt",note="",path="gre"'
+        in world.client.get("/metrics").text
+    )
     assert (world.metric("evaluations_total:ok"), world.metric("evaluations_total:error")) == (1.0, 0.0)
     assert (world.metric("prometheus_up"), world.metric("last_evaluation_timestamp_seconds")) == (
         1.0,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from vigia_compare.evidence import Book
-from vigia_compare.findings import COSTS, NO_COMMON_HOSTS, OPEN
+from vigia_compare.findings import COSTS, NO_COMMON_HOSTS, OPEN, noted
 from vigia_compare.pairing import Side, sides
 from vigia_compare.paths import Kind, data_planes, elements, kind
 from vigia_compare.standings import standings
@@ -129,6 +129,65 @@ def test_differences_of_twins_decide_what_common_noise_hides() -> None:
     assert twins.shift[0] < 3e-6 < twins.shift[2] and twins.shift[2] - twins.shift[0] < 2e-6
 
 
+def test_twins_tell_technologies_apart_that_share_no_hosts() -> None:
+    """Each above the underlay of its own hosts: the slow hosts of the better technology do not count."""
+    paths = {"gre": {HOSTS: noisy(80e-6)}, "vxlan": {OTHER: noisy(30e-6)}}
+    twins = {"gre": {HOSTS: RNG.normal(3e-6, 5e-7, 60)}, "vxlan": {OTHER: RNG.normal(9e-6, 5e-7, 60)}}
+    (found,) = found_in(readings("rtt", paths, twins=twins))
+    assert (found.verdict, found.kind, found.scale, found.hosts) == ("gre", Kind.CONTEST, Scale.DIFFERENCE, 2)
+    assert found.shift[0] < -6e-6 < found.shift[2] < 0.0
+    assert "share no pair of hosts" in found.words and "by twins" in found.words
+    assert noted(found.words) == "other hosts, by twins"
+    (cell,) = standings([found])
+    assert (cell.winner, cell.note) == ("gre", "other hosts, by twins")
+    (half,) = found_in(readings("rtt", paths, twins={"gre": twins["gre"]}))
+    assert half.verdict == NO_COMMON_HOSTS, "twins of one path tell nothing of the other"
+    unlike = readings("rtt", {"netdev": paths["gre"], "bridge": paths["vxlan"]},
+                      twins={"netdev": twins["gre"], "bridge": twins["vxlan"]})  # fmt: skip
+    (both,) = found_in(unlike)
+    assert noted(both.words) == "kernel and user space, other hosts, by twins"
+
+
+def test_equal_technologies_on_unequal_hosts_are_not_told_apart_by_twins() -> None:
+    named = 0
+    for seed in range(100):
+        rng = np.random.default_rng([52, seed])
+        paths = {"gre": {HOSTS: noisy(80e-6)}, "vxlan": {OTHER: noisy(30e-6)}}
+        twins = {p: {h: rng.normal(5e-6, 5e-7, 60)} for p, h in (("gre", HOSTS), ("vxlan", OTHER))}
+        (found,) = found_in(readings("rtt", paths, twins=twins))
+        named += found.better != ""
+    assert named <= 8, "5 % at most, and a deviation"
+
+
+def test_the_cost_of_an_element_is_paired_by_twins_of_both() -> None:
+    """Load that each path meets at its own moments hides 2 us of two medians; each cancels with its own twin."""
+    gre, ipsec = (1e-6 * RNG.lognormal(4.0, 0.8, 120) for _ in range(2))
+    paths = {"gre": gre, "ipsec": ipsec + 2e-6}
+    twins = {"gre": RNG.normal(3e-6, 5e-7, 120), "ipsec": RNG.normal(5e-6, 5e-7, 120)}
+    (alone,) = found_in(readings("rtt", paths))
+    (paired,) = found_in(readings("rtt", paths, twins=twins))
+    assert (alone.verdict, paired.verdict, paired.kind) == (OPEN, COSTS, Kind.ELEMENT)
+    assert paired.shift[0] < 2e-6 < paired.shift[2] and paired.shift[2] - paired.shift[0] < 2e-6
+    (half,) = found_in(readings("rtt", paths, twins={"gre": twins["gre"]}))
+    assert half.verdict == OPEN, "twins of one alone are no pair"
+
+
+def test_data_planes_are_looked_at_on_every_host() -> None:
+    of = replace(known(), by_node={(n, p): KNOWN[p] for n in ("n1", "n3") for p in ("gre", "bridge")})
+    of = replace(of, by_node={**of.by_node, ("n3", "gre"): replace(KNOWN["gre"], dataplane="ovs-userspace")})
+    paths = {p: {HOSTS: noisy(20e-6), OTHER: noisy(20e-6)} for p in ("gre", "bridge")}
+    (found,) = found_in(readings("rtt", paths), of=of)
+    assert noted(found.words) == "kernel and user space", "they are alike on the first host alone"
+
+
+def test_user_space_beside_what_nobody_states() -> None:
+    unknown = attributes(dataplane="unknown")
+    words = data_planes("gre", KNOWN["netdev"], "other", unknown)
+    assert words == data_planes("other", unknown, "gre", KNOWN["netdev"])
+    assert words.startswith("gre runs in user space (ovs-userspace), and other elsewhere")
+    assert noted(words) and not data_planes("gre", KNOWN["netdev"], "direct", KNOWN["direct"])
+
+
 def test_loss_is_judged_by_counts_of_both() -> None:
     paths = {"gre": np.zeros(60), "vxlan": RNG.binomial(600, 0.05, 60) / 600}
     (found,) = found_in(readings("loss", paths, sent=600.0))
@@ -148,6 +207,15 @@ def test_runs_are_paired_each_with_the_next_of_the_other() -> None:
     assert found.windows == 4 and found.ahead == "vxlan"
     (again,) = found_in(given, book=book)
     assert again == found, "what was read again is no new run"
+
+
+@pytest.mark.parametrize("metric", ["tcp_rtt", "udp_jitter"])
+def test_delays_under_load_are_runs_as_well(metric: str) -> None:
+    a = np.repeat(1e-3 * RNG.lognormal(0.0, 0.05, 30), 2)
+    b = np.concatenate([[np.nan], np.repeat(2e-3 * RNG.lognormal(0.0, 0.05, 30), 2)[:-1]])
+    (found,) = found_in(readings(metric, {"gre": a, "vxlan": b}))
+    assert (found.verdict, found.windows) == ("gre", 30)
+    assert found.ratio is not None and found.ratio[1] == pytest.approx(0.5, rel=0.05)
 
 
 def test_a_key_is_unique_and_read_back() -> None:

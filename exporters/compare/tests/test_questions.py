@@ -131,7 +131,7 @@ def test_attributes_are_those_that_a_path_had_last() -> None:
     series = [
         (info, np.where(had, np.nan, 1.0)),
         ({**info, "placement": "local"}, np.where(had, 1.0, np.nan)),
-        ({**info, "node": "n2", "machines": "4"}, np.where(np.arange(60) < 50, 1.0, np.nan)),
+        ({**info, "node": "n2", "encap": "vxlan"}, np.where(np.arange(60) < 50, 1.0, np.nan)),
         ({"placement": "local"}, np.ones(60)),
         ({"path": "never"}, np.full(60, np.nan)),
     ]
@@ -139,7 +139,7 @@ def test_attributes_are_those_that_a_path_had_last() -> None:
     for order in (series, series[::-1]):
         found = paths.attributes(Store(vigia_path_info=order).source(), GRID)
         assert found.of("n1", "gre") == found.of("elsewhere", "gre") == here, "in whatever order"
-        assert found.of("n2", "gre").machines == "4" and found.of("n1", "never") == PathAttributes()
+        assert found.of("n2", "gre").encap == "vxlan" and found.of("n1", "never") == PathAttributes()
         changed = GRID.start + 30 * 60.0
         assert (found.since("n1", "gre"), found.since("n2", "gre")) == (changed, 0.0)
         assert found.since("n1", "never") == 0.0
@@ -168,15 +168,17 @@ def test_cells_are_of_one_placement_probe_class_rate_and_number_of_machines() ->
         ("unknown", "stamp-64", ["unknown"]),
     ]
     runs = [
-        ({**where, "path": p, "probe": "bulk", "rate": r}, BASE) for p in "ab" for r in ("100Mbit", "200Mbit")
+        ({**where, "path": p, "probe": "bulk", "rate": r, "machines": n}, BASE)
+        for p in "ab"
+        for r, n in (("100Mbit", "2"), ("200Mbit", "2"), ("200Mbit", "8"))
     ]
-    many = {p: PathAttributes(machines="4") for p in "ab"}
     store = Store(vigia_bulk_goodput_bytes_per_second=runs)
-    udp = recorded(store.source(), MEASURES["udp_throughput"], "_infra", GRID, Known({}, many, {}))
+    udp = recorded(store.source(), MEASURES["udp_throughput"], "_infra", GRID, Known({}, {}, {}))
     assert [(c.machines, c.probe, sorted(p)) for c, p in sorted(udp.cells.items())] == [
-        ("4", "bulk 100Mbit", ["a", "b"]),
-        ("4", "bulk 200Mbit", ["a", "b"]),
-    ], "rates are questions of their own, never averaged"
+        ("2", "bulk 100Mbit", ["a", "b"]),
+        ("2", "bulk 200Mbit", ["a", "b"]),
+        ("8", "bulk 200Mbit", ["a", "b"]),
+    ], "rates and numbers of machines are questions of their own, never averaged"
 
 
 def test_paths_of_a_cell_are_bounded() -> None:

@@ -190,7 +190,7 @@ def test_three_paths_and_the_underlay_are_ranked_without_the_underlay() -> None:
     metrics = Metrics()
     metrics.findings.show(found)
     text = generate_latest(metrics.registry).decode()
-    assert 'vigia_compare_winner{machines="",metric="rtt",path="bridge",placement="remote"' in text
+    assert 'vigia_compare_winner{machines="",metric="rtt",note="",path="bridge",placement="remote"' in text
     assert text.count("vigia_compare_winner{") == 1
 
 

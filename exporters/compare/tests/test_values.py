@@ -9,19 +9,25 @@ import vigia_compare
 from vigia_catalog import CatalogueError, part_metrics
 from vigia_compare.evaluation import Evaluation
 from vigia_compare.exposition import Findings
+from vigia_compare.findings import by_twins, joined, noted
 from vigia_compare.interference import ATTRIBUTED, INSUFFICIENT, LIKELY, OWN
 from vigia_compare.losses import COUNTERS, SOCKETS, VERDICTS, Pinned
 from vigia_compare.measures import MEASURES
 from vigia_compare.paths import Kind
 
 CODE = Code(vigia_compare)
+PLANES = "a runs in user space (x), b in the kernel (y)"
+TWINS = by_twins("a", [("n1", "n2")], "b", [("n3", "n4")])
+NOTES = {noted(joined(*said)) for said in ((), (PLANES,), (TWINS,), (PLANES, TWINS))}
 
 
 def test_closed_labels() -> None:
     metrics = {m.name: m for m in part_metrics("compare")}
     emitted: dict[str, object] = {
         "vigia_compare_winner.tie": ("true", "false"),
+        "vigia_compare_winner.note": NOTES,
         "vigia_compare_verdict.kind": list(Kind),
+        "vigia_compare_verdict.note": NOTES,
         "vigia_compare_interference_verdict.verdict": (ATTRIBUTED, LIKELY, OWN, INSUFFICIENT),
         "vigia_compare_interference_evidence.evidence": CODE.arguments("Clue", 0),
         "vigia_compare_loss_verdict.verdict": VERDICTS,

@@ -613,5 +613,5 @@ def test_a_mount_hidden_below_another(root: None) -> None:
         )
     shutil.rmtree("/run/vigia/t1", ignore_errors=True)
     assert done.returncode == 0, done.stderr
-    assert "removed lab t1: 49 namespaces, 8 processes, 1 mount, the run directory" in done.stdout
+    assert "removed lab t1: 61 namespaces, 8 processes, 1 mount, the run directory" in done.stdout
     assert done.stdout.endswith("lab t1 is not up: nothing to remove\n")

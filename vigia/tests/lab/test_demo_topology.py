@@ -29,7 +29,12 @@ def test_the_demo() -> None:
     ]
     assert [p.match for p in t.paths if p.match and p.rewrite == "none"] == list(matching.MATCHES)
     assert {p.rewrite for p in t.paths if p.match == "udp_port"} == set(matching.REWRITES)
-    assert {p.over for p in t.paths if p.kind == "local"} == {"linuxbridge-vxlan", "ovs-vxlan", "ovs-gre"}
+    assert {p.over for p in t.paths if p.kind == "local"} == {
+        "direct",
+        "linuxbridge-vxlan",
+        "ovs-vxlan",
+        "ovs-gre",
+    }
     assert {p.kind for p in t.paths} == {"direct", "overlay", "local", "macvlan", "ipsec"}
     tenants = [n for n in t.networks if n.tenant != "_infra"]
     assert {n.subnet for n in tenants} == {ipaddress.IPv4Network("192.168.1.0/24")}, "tenants overlap"

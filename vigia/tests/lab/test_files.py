@@ -92,7 +92,20 @@ def test_bulk_tests_of_every_path_take_turns_within_their_budget(demo: Lab) -> N
         bulk = mine["bulk"]
         tcp, udp = ({t["path"] for t in bulk["targets"] if t["probe"] == f"bulk-{p}"} for p in ("tcp", "udp"))
         assert tcp == udp | {"macvlan", "ipsec-macvlan", "ipsec-ovs-vxlan"}
-        assert udp == {"direct", "linuxbridge-vxlan", "ovs-vxlan", "ovs-gre"}
+        across = {"direct", "linuxbridge-vxlan", "ovs-vxlan", "ovs-gre"}
+        assert udp == across | {f"{p}-local" for p in across}
+        ends = {(x["netns"], x["address"]) for x in bulk["listeners"]}
+        peer: Any = files.probe.content(demo, demo.node(node.peer), "userspace")
+        theirs = {x["address"] for x in peer["bulk"]["listeners"]}
+        for t in bulk["targets"]:
+            numbers = [2, 4, 8] if t["path"] in across else [2, 4] if t["path"] in udp else None
+            assert t.get("machines") == numbers, t["path"]
+            pairs = [t, *t.get("pairs", ())]
+            assert len(pairs) == max(numbers or [2]) // 2
+            machines = {(p["netns"], p["source"], p["address"]) for p in pairs}
+            assert len(machines) == (1 if "direct" in t["path"] else len(pairs)), "each is a pair of its own"
+            local = t["dst"] == node.name
+            assert {p["address"] for p in pairs} <= ({address for _, address in ends} if local else theirs)
         assert bulk["nodes"] == ["node1", "node2"]
         by_name = {c["name"]: c for c in bulk["classes"]}
         assert by_name["bulk-udp"]["rates"] == ["100Mbit", "150Mbit", "200Mbit"]
@@ -154,12 +167,14 @@ def test_two_machines_of_one_node(demo: Lab) -> None:
     for node in demo.nodes:
         content: Any = files.probe.content(demo, node, "userspace")
         local = [t for t in content["targets"] if t["dst"] == node.name]
-        assert {t["path"] for t in local} == {"linuxbridge-vxlan-local", "ovs-vxlan-local", "ovs-gre-local"}
+        within = {"linuxbridge-vxlan-local", "ovs-vxlan-local", "ovs-gre-local"}
+        assert {t["path"] for t in local} == {"direct-local", *within}
         listeners = {(x["netns"], x["address"]) for x in content["reflector"]["listeners"]}
         for t in local:
-            beside = f"{t['netns']}-2"
+            own = t["path"] == "direct-local"
+            beside = t["netns"] if own else f"{t['netns']}-2"
             assert (beside, t["address"]) in listeners
-            assert "twin" not in t
+            assert t.get("twin") == (None if own else "direct-local"), "what a switch costs is paired"
 
 
 def test_a_node_with_both_switches_has_both_sources_of_identity(demo: Lab) -> None:
@@ -246,7 +261,10 @@ def test_subnets_that_contain_each_other_are_allowed_once(edited: Callable[..., 
 def test_tenants_are_probed_by_ipv6_as_well(demo: Lab) -> None:
     for node in demo.nodes:
         content: Any = files.probe.content(demo, node, "userspace")
-        found = [t for t in content["targets"] if t["probe"] == "stamp-64-ipv6"]
+        every = [t for t in content["targets"] if t["probe"] == "stamp-64-ipv6"]
+        found = [t for t in every if t["path"] != "direct"]
+        (direct,) = (t for t in every if t["path"] == "direct")
+        assert {t["twin"] for t in found} == {"direct"} and "twin" not in direct
         overlays = ("linuxbridge-vxlan", "ovs-vxlan", "ovs-gre")
         tenants = ("_infra", "red", "blue")
         assert {(t["path"], t["tenant"]) for t in found} == {(p, n) for p in overlays for n in tenants}
@@ -254,6 +272,9 @@ def test_tenants_are_probed_by_ipv6_as_well(demo: Lab) -> None:
         assert {(t["source"], t["address"]) for t in found} == {
             (f"fd00:1::{side}", f"[fd00:1::{3 - side}]:862")
         }
+        assert (direct["source"], direct["address"]) == (f"fd00:99::{side}", f"[fd00:99::{3 - side}]:862")
         listeners = {(x["netns"], x["address"]) for x in content["reflector"]["listeners"]}
         assert {(t["netns"], f"[fd00:1::{side}]:862") for t in found} <= listeners
+        assert (node.netns, f"[fd00:99::{side}]:862") in listeners
+        assert {"fd00:1::/64", "fd00:99::/64"} <= set(content["reflector"]["allow"])
         assert "fd00:1::/64" in content["reflector"]["allow"]

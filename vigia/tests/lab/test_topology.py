@@ -46,7 +46,7 @@ BAD = [
         "unknown key in a node",
         "switch: linuxbridge, underlay: 10.99.1.1/24",
         "switch: linuxbridge, underlay: 10.99.1.1/24, mtu: 9000",
-        '17: unknown key "mtu"; known here: agent_address, name, switch, tunnel, underlay',
+        '17: unknown key "mtu"; known here: agent_address, name, switch, tunnel, underlay, underlay6',
     ),
     (
         "repeated key",
@@ -309,6 +309,26 @@ BAD = [
         "underlay: fd00::1/64",
         '18: nodes[1].underlay: "10.99.1.2/24" is not in the subnet of lb1, fd00::/64; '
         "put both ends of the link into one subnet",
+    ),
+    (
+        "IPv6 beside the underlay at one end",
+        "underlay: 10.99.1.1/24}",
+        'underlay: 10.99.1.1/24, underlay6: "fd00:9::1/64"}',
+        "17: nodes[0].underlay6: lb2 has none; give both lb1 and lb2 one",
+    ),
+    (
+        "IPv6 beside an underlay of IPv6",
+        "underlay: 10.99.1.1/24}",
+        'underlay: "fd00:8::1/64", underlay6: "fd00:9::1/64"}',
+        '18: nodes[1].underlay: "10.99.1.2/24" is not in the subnet of lb1, fd00:8::/64; '
+        "put both ends of the link into one subnet",
+    ),
+    (
+        "IPv4 in place of IPv6 beside the underlay",
+        "underlay: 10.99.1.1/24}",
+        "underlay: 10.99.1.1/24, underlay6: 10.99.8.1/24}",
+        '17: nodes[0].underlay6: "10.99.8.1/24": is not an IPv6 address with its prefix length; '
+        "write for example fd00:99::1/64",
     ),
     (
         "duplicate underlay address",

@@ -14,7 +14,7 @@ from vigia_compare.findings import COSTS, EQUIVALENT, NO_COMMON_HOSTS, OPEN, SAV
 from vigia_compare.pairing import Apart, Side, Sides, question, sides
 from vigia_compare.paths import Kind, Known
 from vigia_compare.readings import Readings
-from vigia_statistics.sequential import Family, LossPair, Pair, Said, Scale, Verdict
+from vigia_statistics.sequential import QUESTIONS, Family, LossPair, Pair, Said, Scale, Verdict
 
 __all__ = ["FINE", "FINE_WINDOW", "NEWS", "Book", "Terms"]
 
@@ -225,7 +225,8 @@ class Book:
         done = [k for k in watched.runs.values() if k[2] is not None and k[3] is not None]
         if not done:
             return False
-        a, b = (_geometric([k[n] for k in done]) for n in (2, 3))
+        floor = QUESTIONS[s.side.cell.metric].floor
+        a, b = (_geometric([k[n] for k in done], floor) for n in (2, 3))
         for k in done:
             k[2] = k[3] = None
         return pair.update(at, a, b)
@@ -332,8 +333,8 @@ def _family(side: Side) -> str:
     return "contest" if side.kind is Kind.CONTEST else "cost"
 
 
-def _geometric(values: Iterable[float | None]) -> float:
-    logs = [math.log(max(v, 1.0)) for v in values if v is not None]
+def _geometric(values: Iterable[float | None], floor: float) -> float:
+    logs = [math.log(max(v, floor)) for v in values if v is not None]
     return math.exp(sum(logs) / len(logs))
 
 

@@ -12,7 +12,7 @@ from vigia_catalog import part_metrics
 from vigia_compare.attribution_report import Sample, interference_samples, loss_samples
 from vigia_compare.derived import Cost, Speedup
 from vigia_compare.evaluation import Evaluation, PathSummary
-from vigia_compare.findings import NO_COMMON_HOSTS, OPEN, Finding
+from vigia_compare.findings import NO_COMMON_HOSTS, OPEN, Finding, noted
 from vigia_compare.levels import Level
 from vigia_compare.measures import MEASURES
 from vigia_compare.paths import Kind
@@ -96,9 +96,9 @@ def _standing(standing: Standing) -> Iterator[Sample]:
     for path, rank in zip(standing.paths, standing.ranks, strict=True):
         yield "vigia_compare_rank", (*key, path), float(rank)
     if standing.winner:
-        yield "vigia_compare_winner", (*key, standing.winner, "false"), 1.0
+        yield "vigia_compare_winner", (*key, standing.winner, "false", standing.note), 1.0
     for path in standing.level:
-        yield "vigia_compare_winner", (*key, path, "true"), 1.0
+        yield "vigia_compare_winner", (*key, path, "true", standing.note), 1.0
 
 
 def _path(summary: PathSummary) -> Iterator[Sample]:
@@ -115,7 +115,8 @@ def _told_twice(f: Finding) -> bool:
 
 def _pair(f: Finding) -> Iterator[Sample]:
     labels = (*_key(f.cell), f.a, f.b)
-    yield "vigia_compare_verdict", (*labels, f.kind.value, f.verdict), 1.0
+    note = "" if f.verdict == NO_COMMON_HOSTS else noted(f.words)
+    yield "vigia_compare_verdict", (*labels, f.kind.value, f.verdict, note), 1.0
     if f.verdict == NO_COMMON_HOSTS:
         return
     yield "vigia_compare_e_value", labels, f.e_value

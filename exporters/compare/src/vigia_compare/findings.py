@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vigia_compare.measures import MEASURES, Measure
@@ -13,13 +14,18 @@ from vigia_text import numbers
 
 __all__ = [
     "COSTS",
+    "ELSEWHERE",
     "EQUIVALENT",
     "NO_COMMON_HOSTS",
     "OPEN",
     "SAVES",
+    "UNLIKE",
     "Finding",
     "apart",
+    "by_twins",
+    "joined",
     "leading",
+    "noted",
     "spelled",
 ]
 
@@ -28,6 +34,12 @@ OPEN = "not known yet"
 NO_COMMON_HOSTS = "no common hosts"
 COSTS = "costs"
 SAVES = "saves"
+
+UNLIKE = "kernel and user space"
+ELSEWHERE = "other hosts, by twins"
+"""Notes: what else decides a verdict."""
+
+_NO_HOSTS = "share no pair of hosts"
 
 _SHOWN = 3
 """Pairs of hosts that are spelled out."""
@@ -136,16 +148,35 @@ def spelled(e_value: float) -> str:
     return f"{math.floor(e_value * scale) / scale:g}"
 
 
-def apart(a: str, hosts_a: list[Hosts], b: str, hosts_b: list[Hosts]) -> str:
+def apart(a: str, hosts_a: Sequence[Hosts], b: str, hosts_b: Sequence[Hosts]) -> str:
     """Return why two paths that share no hosts cannot be compared, and what would tell."""
     return (
-        f"{a} ({_hosts(hosts_a)}) and {b} ({_hosts(hosts_b)}) share no pair of hosts: hosts and technology "
+        f"{a} ({_hosts(hosts_a)}) and {b} ({_hosts(hosts_b)}) {_NO_HOSTS}: hosts and technology "
         f"cannot be told apart; {b} between {_host(hosts_a[0])} as well, or twins of both on the underlay, "
         "would tell"
     )
 
 
-def _hosts(hosts: list[Hosts]) -> str:
+def by_twins(a: str, hosts_a: Sequence[Hosts], b: str, hosts_b: Sequence[Hosts]) -> str:
+    """Return how two paths that share no hosts are compared all the same."""
+    return (
+        f"{a} ({_hosts(hosts_a)}) and {b} ({_hosts(hosts_b)}) {_NO_HOSTS}: what each costs above the underlay "
+        "of its own hosts is compared, by twins; faster processors make that less as well"
+    )
+
+
+def joined(*words: str) -> str:
+    """Return what is said beside a verdict, as one text."""
+    return "; ".join(w for w in words if w)
+
+
+def noted(words: str) -> str:
+    """Return the label that says in short what else decides a verdict."""
+    notes = [n for n, said in ((UNLIKE, "user space ("), (ELSEWHERE, _NO_HOSTS)) if said in words]
+    return ", ".join(notes)
+
+
+def _hosts(hosts: Sequence[Hosts]) -> str:
     more = f" and {len(hosts) - _SHOWN} more" if len(hosts) > _SHOWN else ""
     return ", ".join(_host(h) for h in hosts[:_SHOWN]) + more
 

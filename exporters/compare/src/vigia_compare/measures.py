@@ -51,11 +51,13 @@ SENT = _counted("vigia_probe_sent_total")
 """Probes of a window."""
 
 
-def _goodput(protocol: str) -> str:
-    """The last run; rates of UDP apart, since another rate is another question."""
+def _run(gauge: str, protocol: str) -> str:
+    """The last run; rates of UDP and numbers of machines apart, since another one is another question."""
     selector = f'{{tenant="TENANT",protocol="{protocol}"}}[$within]'
-    last = f"last_over_time(vigia_bulk_goodput_bytes_per_second{selector})"
-    return f"avg by (src, dst, path, probe, rate) ({last})"
+    return f"avg by (src, dst, path, probe, rate, machines) (last_over_time({gauge}{selector}))"
+
+
+_GOODPUT = "vigia_bulk_goodput_bytes_per_second"
 
 
 def _raw(quantile: str, metric: str, more: str = "") -> str:
@@ -78,7 +80,9 @@ MEASURES: Mapping[str, Measure] = {
                 fine=_raw("0.99", _RTT)),
         Measure("jitter", "seconds", "lower", _SPREAD, 0.10, fine=_FINE_SPREAD),
         Measure("loss", "ratio", "lower", f"({LOST} or 0 * {SENT}) / ({SENT} > 0)", 0.001, rare=True),
-        Measure("tcp_throughput", "bytes_per_second", "higher", _goodput("tcp"), 0.05, runs=True),
-        Measure("udp_throughput", "bytes_per_second", "higher", _goodput("udp"), 0.05, runs=True),
+        Measure("tcp_throughput", "bytes_per_second", "higher", _run(_GOODPUT, "tcp"), 0.05, runs=True),
+        Measure("udp_throughput", "bytes_per_second", "higher", _run(_GOODPUT, "udp"), 0.05, runs=True),
+        Measure("tcp_rtt", "seconds", "lower", _run("vigia_bulk_rtt_seconds", "tcp"), 0.10, runs=True),
+        Measure("udp_jitter", "seconds", "lower", _run("vigia_bulk_jitter_seconds", "udp"), 0.20, runs=True),
     )
 }  # fmt: skip

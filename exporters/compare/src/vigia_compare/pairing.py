@@ -10,9 +10,9 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from vigia_compare.findings import apart
+from vigia_compare.findings import apart, by_twins, joined
 from vigia_compare.measures import MEASURES
-from vigia_compare.paths import Kind, Known, PathAttributes, data_planes, elements, kind
+from vigia_compare.paths import Kind, Known, PathAttributes, elements, kind
 from vigia_compare.readings import Cell, Hosts, Readings
 from vigia_statistics.samples import Floats
 from vigia_statistics.sequential import QUESTIONS, Question, Scale
@@ -101,7 +101,11 @@ def sides(readings: Readings, known: Known) -> tuple[list[Sides], list[Apart]]:
             shared = sorted(set(paths[a]) & set(paths[b]))
             if not shared:
                 first_a, first_b = sorted(paths[a]), sorted(paths[b])
-                if _kind(known, first_a[0][0], a, first_b[0][0], b) is Kind.CONTEST:
+                if _kind(known, first_a[0][0], a, first_b[0][0], b) is not Kind.CONTEST:
+                    continue
+                if (twins := _by_twins(readings, cell, a, b, known)) is not None:
+                    found.append(twins)
+                else:
                     unlike.append(Apart(cell, a, b, apart(a, first_a, b, first_b)))
                 continue
             found += _compared(readings, cell, a, b, shared, known)
@@ -110,6 +114,32 @@ def sides(readings: Readings, known: Known) -> tuple[list[Sides], list[Apart]]:
 
 def _kind(known: Known, src_a: str, a: str, src_b: str, b: str) -> Kind | None:
     return kind(known.of(src_a, a), known.of(src_b, b))
+
+
+def _by_twins(readings: Readings, cell: Cell, a: str, b: str, known: Known) -> Sides | None:
+    """Compare two paths that share no hosts by what each costs above the underlay of its own hosts.
+
+    None where not both have twins.
+    """
+    of = readings.twins.get(cell, {})
+    if not of.get(a) or not of.get(b):
+        return None
+    hosts_a, hosts_b = sorted(of[a]), sorted(of[b])
+    nodes = {src for src, _ in (*hosts_a, *hosts_b)}
+    parts = [
+        f"{p}={known.of(s, p).fingerprint}" for p, hosts in ((a, hosts_a), (b, hosts_b)) for s, _ in hosts
+    ]
+    rows = [[of[p][h] for h in hosts] for p, hosts in ((a, hosts_a), (b, hosts_b))]
+    means = [_mean(v, np.logical_not(np.isfinite(v))) for v in map(np.array, rows)]
+    return Sides(
+        Side(cell, a, b, Kind.CONTEST, Scale.DIFFERENCE),
+        [*hosts_a, *hosts_b],
+        " ".join(parts),
+        max(known.since(s, p) for p, hosts in ((a, hosts_a), (b, hosts_b)) for s, _ in hosts),
+        joined(known.words(a, b, nodes), by_twins(a, hosts_a, b, hosts_b)),
+        _BESIDE + means[0],
+        _BESIDE + means[1],
+    )
 
 
 def _compared(  # noqa: PLR0913
@@ -132,7 +162,7 @@ def _compared(  # noqa: PLR0913
             shared,
             " ".join(parts),
             since,
-            data_planes(a, of_a, b, of_b),
+            known.words(a, b, (s for s, _ in shared)),
             *_values(readings, side, shared),
         )
         if MEASURES[cell.metric].rare:
@@ -157,7 +187,7 @@ def _values(readings: Readings, side: Side, shared: Sequence[Hosts]) -> tuple[Fl
     paths = readings.cells[side.cell]
     a = np.array([paths[side.a][h] for h in shared])
     b = np.array([paths[side.b][h] for h in shared])
-    if side.kind is Kind.REFERENCE and side.scale is Scale.DIFFERENCE:
+    if side.scale is Scale.DIFFERENCE:
         a, b = _with_twins(readings, side, shared, a, b)
     missing = np.logical_not(np.isfinite(a) & np.isfinite(b))
     if side.scale is Scale.RATIO:
@@ -170,8 +200,16 @@ def _values(readings: Readings, side: Side, shared: Sequence[Hosts]) -> tuple[Fl
 def _with_twins(
     readings: Readings, side: Side, shared: Sequence[Hosts], a: Floats, b: Floats
 ) -> tuple[Floats, Floats]:
-    """Put differences of twins, sent at the same moment, in place of two values where there are any."""
+    """Put differences of twins, sent at the same moment, in place of two values where there are any.
+
+    Of two paths above the same underlay: what each costs above it, where both are known.
+    """
     twins = readings.twins.get(side.cell, {})
+    if side.kind is not Kind.REFERENCE:
+        nothing = np.full(a.shape[1], np.nan)
+        of_a, of_b = (np.array([twins.get(p, {}).get(h, nothing) for h in shared]) for p in (side.a, side.b))
+        has = (np.abs(of_a) < _BESIDE) & (np.abs(of_b) < _BESIDE)
+        return np.where(has, _BESIDE + of_a, a), np.where(has, _BESIDE + of_b, b)
     for path, sign in ((side.a, 1.0), (side.b, -1.0)):
         of_path = twins.get(path, {})
         more = np.array([sign * of_path.get(h, np.full(a.shape[1], np.nan)) for h in shared])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from enum import StrEnum
 
@@ -13,13 +13,14 @@ from vigia_compare.windows import Grid
 
 __all__ = ["INFO", "Kind", "Known", "PathAttributes", "attributes", "data_planes", "elements", "kind"]
 
-INFO = "group by (node, path, placement, machines, dataplane, encap, mode, security, layer) (vigia_path_info)"
+INFO = "group by (node, path, placement, dataplane, encap, mode, security, layer) (vigia_path_info)"
 
 _NOTHING = {"encap": ("none",), "security": ("none",), "mode": ("normal",), "dataplane": ("none",)}
 """Values of attributes that say that the element is not there."""
 
-_USER_SPACE = ("netdev", "userspace", "user", "dpdk", "vpp")
-_KERNEL = ("kernel", "system", "linuxbridge", "macvlan", "bridge")
+_USER, _HERE = "user space", "the kernel"
+_USER_SPACE = ("netdev", "userspace", "user", "dpdk", "vpp", "afxdp")
+_KERNEL = ("kernel", "system", "linuxbridge", "macvlan", "bridge", "ebpf", "xdp", "tc")
 
 
 class Kind(StrEnum):
@@ -43,8 +44,6 @@ class PathAttributes:
     mode: str = "unknown"
     security: str = "unknown"
     layer: str = "unknown"
-    machines: str = ""
-    """Number of machines that take part in the measurement; empty where nobody says."""
 
     @property
     def fingerprint(self) -> str:
@@ -65,6 +64,11 @@ class Known:
         """Return what a path is on a node."""
         found = self.by_node.get((src, path))
         return found if found is not None else self.by_path.get(path, PathAttributes())
+
+    def words(self, a: str, b: str, nodes: Iterable[str]) -> str:
+        """Return words about data planes of two paths where they differ on any of the nodes; else nothing."""
+        said = (data_planes(a, self.of(n, a), b, self.of(n, b)) for n in sorted(set(nodes)))
+        return "; ".join(w for w in dict.fromkeys(said) if w)
 
     def since(self, src: str, path: str) -> float:
         """Return since when a path is what it is on a node, Unix time; 0 where nothing else is known."""
@@ -126,13 +130,20 @@ def elements(path: PathAttributes, without: PathAttributes) -> str:
 def data_planes(a: str, of_a: PathAttributes, b: str, of_b: PathAttributes) -> str:
     """Return words about paths of which one runs in the kernel, the other in user space; else nothing."""
     where = (_where(of_a.dataplane), _where(of_b.dataplane))
-    if set(where) != {"user space", "the kernel"}:
-        return ""
-    return f"{a} runs in {where[0]} ({of_a.dataplane}), {b} in {where[1]} ({of_b.dataplane})"
+    if set(where) == {_USER, _HERE}:
+        return f"{a} runs in {where[0]} ({of_a.dataplane}), {b} in {where[1]} ({of_b.dataplane})"
+    # What nobody states may be the kernel as well. The underlay has no data plane of its own.
+    if _USER in where and "" in where and "none" not in (of_a.dataplane, of_b.dataplane):
+        here, there = ((a, of_a), (b, of_b)) if where[0] == _USER else ((b, of_b), (a, of_a))
+        return (
+            f"{here[0]} runs in {_USER} ({here[1].dataplane}), and {there[0]} elsewhere or nobody says where "
+            f"({there[1].dataplane})"
+        )
+    return ""
 
 
 def _where(dataplane: str) -> str:
     words = dataplane.lower().replace("_", "-").split("-")
     if any(w in _USER_SPACE for w in words):
-        return "user space"
-    return "the kernel" if any(w in _KERNEL for w in words) else ""
+        return _USER
+    return _HERE if any(w in _KERNEL for w in words) else ""

@@ -9,10 +9,19 @@ from dataclasses import replace
 from vigia_compare import derived, interference, losses
 from vigia_compare.config import Config
 from vigia_compare.evaluation import Evaluation, PathSummary
-from vigia_compare.findings import NO_COMMON_HOSTS, OPEN, Finding, apart, leading
+from vigia_compare.findings import (
+    ELSEWHERE,
+    NO_COMMON_HOSTS,
+    OPEN,
+    Finding,
+    apart,
+    by_twins,
+    joined,
+    leading,
+)
 from vigia_compare.levels import Level
 from vigia_compare.measures import MEASURES
-from vigia_compare.paths import Kind, Known, attributes, data_planes
+from vigia_compare.paths import Kind, Known, attributes
 from vigia_compare.readings import Cell, Hosts
 from vigia_compare.source import Source
 from vigia_compare.standings import standings
@@ -50,7 +59,7 @@ def published(source: Source, config: Config, at: float) -> Evaluation | None:
             continue
         cell, a, b = Cell(*key[:4]), key[4], key[5]
         kind, verdict = Kind(s.labels.get("kind", "contest")), s.labels.get("verdict", OPEN)
-        one = Finding(cell, a, b, kind, verdict, words=_words(known, a, b, verdict, hosts))
+        one = Finding(cell, a, b, kind, verdict, words=_words(known, s.labels, hosts))
         if verdict != NO_COMMON_HOSTS:
             shifts = by_unit[MEASURES[cell.metric].unit]
             one = _filled(
@@ -118,11 +127,13 @@ def _filled(
     )
 
 
-def _words(known: Known, a: str, b: str, verdict: str, hosts: Mapping[str, list[Hosts]]) -> str:
-    if verdict == NO_COMMON_HOSTS:
-        return apart(a, hosts.get(a, [("?", "?")]), b, hosts.get(b, [("?", "?")]))
-    of_a, of_b = known.by_path.get(a), known.by_path.get(b)
-    return data_planes(a, of_a, b, of_b) if of_a and of_b else ""
+def _words(known: Known, labels: Mapping[str, str], hosts: Mapping[str, list[Hosts]]) -> str:
+    a, b = labels.get("a", ""), labels.get("b", "")
+    on_a, on_b = (hosts.get(p, [("?", "?")]) for p in (a, b))
+    if labels.get("verdict") == NO_COMMON_HOSTS:
+        return apart(a, on_a, b, on_b)
+    planes = known.words(a, b, (src for src, _ in (*on_a, *on_b)))
+    return joined(planes, by_twins(a, on_a, b, on_b) if ELSEWHERE in labels.get("note", "") else "")
 
 
 def _hosts(source: Source, tenant: str, at: float) -> dict[str, list[Hosts]]:

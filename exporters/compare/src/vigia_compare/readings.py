@@ -34,7 +34,7 @@ class Cell:
     metric: str
     placement: str
     machines: str
-    """Number of machines that take part; empty where nobody says."""
+    """Number of machines that transfer at the same time, of bulk tests; empty for probes."""
     probe: str
     """Class of the packets; for UDP throughput with its rate."""
 
@@ -104,4 +104,4 @@ def _cell(labels: Mapping[str, str], measure: Measure, known: Known) -> Cell:
     what = known.of(labels.get("src", ""), labels.get("path", ""))
     rate = labels.get("rate", "")
     probe = labels.get("probe", "") + (f" {rate}" if rate not in ("", "unlimited") else "")
-    return Cell(measure.name, what.placement, what.machines, probe)
+    return Cell(measure.name, what.placement, labels.get("machines", ""), probe)

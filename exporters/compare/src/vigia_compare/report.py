@@ -161,12 +161,16 @@ def as_text(evaluation: Evaluation, width: int | None = None) -> str:
 def _winners(standings: Sequence[Standing], width: int | None) -> str:
     order = list(MEASURES)
     rows = [
-        (s.cell.metric, s.cell.placement, s.cell.machines or numbers.MISSING, s.cell.probe, s.said)
+        (s.cell.metric, s.cell.placement, s.cell.machines or numbers.MISSING, s.cell.probe, _best(s))
         for s in sorted(standings, key=lambda s: (order.index(s.cell.metric), s.cell))
     ]
     return (
         f"winners\n{table(('metric', 'placement', 'machines', 'probe', 'best'), rows, indent=2, width=width)}"
     )
+
+
+def _best(s: Standing) -> str:
+    return f"{s.said} ({s.note})" if s.decided and s.note else s.said
 
 
 def _cell_text(cell: Cell, evaluation: Evaluation, width: int | None) -> str:

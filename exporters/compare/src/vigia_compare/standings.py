@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vigia_compare.findings import EQUIVALENT, NO_COMMON_HOSTS, OPEN, Finding
+from vigia_compare.findings import EQUIVALENT, NO_COMMON_HOSTS, OPEN, Finding, joined, noted
 from vigia_compare.paths import Kind
 from vigia_compare.readings import Cell
 
@@ -27,6 +27,8 @@ class Standing:
     """The paths that are equivalent to each other and better than all others, where no single one wins."""
     progress: float
     """Share of the evidence that the pair with the least of it has, of logarithms; 1 once decided."""
+    note: str
+    """What else decides: data planes in the kernel and in user space, hosts that are not shared."""
     said: str
     """The answer in words: who wins, or how far the evidence is."""
 
@@ -61,7 +63,8 @@ def _standing(cell: Cell, pairs: Sequence[Finding]) -> Standing:
     winner = next((n for n in names if len(beaten[n]) == len(names) - 1), "")
     level = [] if winner else _level(names, worse_than, same_as, beaten)
     progress = 1.0 if winner or level else min(p.progress for p in pairs)
-    return Standing(cell, names, ranks, winner, level, progress, _said(winner, level, pairs))
+    note = noted(joined(*(p.words for p in pairs if p.verdict != NO_COMMON_HOSTS)))
+    return Standing(cell, names, ranks, winner, level, progress, note, _said(winner, level, pairs))
 
 
 def _level(

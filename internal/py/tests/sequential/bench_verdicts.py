@@ -228,6 +228,8 @@ class Alarms:
     rate: float = 0.1
     ratio: float = 1.0
     days: int = MONTH + 1
+    noise: float = 0.3
+    """Of a minute."""
 
     def __call__(self, size: int, rng: np.random.Generator) -> Floats:
         levels, state = Levels(size, int(86400.0 / BLOCK), RTT.bound), rng.normal(size=size)
@@ -239,7 +241,7 @@ class Alarms:
             values = np.zeros(size)
             for _ in range(int(BLOCK // 60)):
                 state = r * state + math.sqrt(1.0 - r * r) * rng.normal(size=size)
-                values += 0.3 * state * 60.0 / BLOCK
+                values += self.noise * state * 60.0 / BLOCK
             values += 0.35 * np.sin(2.0 * math.pi * block / 96.0 + phase)
             levels.update(values + (math.log(self.ratio) if block >= changed else 0.0))
             alarm = levels.log_e >= bound
@@ -301,11 +303,11 @@ def cases(short: bool) -> list[Case]:
         for r in ((0.8,) if short else (0.0, 0.5, 0.8))
     ]
     if not short:
-        out += _beside(few)
+        out += _beside(few, alarms)
     return out
 
 
-def _beside(n: int) -> list[Case]:
+def _beside(n: int, alarms: int) -> list[Case]:
     """Figures that nothing is required of: what correlation costs, what fine windows gain."""
     minutes = [
         Case(
@@ -340,6 +342,26 @@ def _beside(n: int) -> list[Case]:
                 n // 5,
             )
             for r in (0.0,)
+        ),
+        *(
+            Case(
+                f"detector, correlation {r:g}, noise of 3 %, daily cycle: false alarms",
+                Alarms(r, noise=0.03),
+                "a month",
+                0.1,
+                alarms,
+            )
+            for r in (0.0, 0.8)
+        ),
+        *(
+            Case(
+                f"detector, correlation 0, noise of 3 %: {100.0 * (ratio - 1.0):.0f} % found after",
+                Alarms(0.0, ratio=ratio, days=5, noise=0.03),
+                "h",
+                None,
+                n // 5,
+            )
+            for ratio in (1.1, 1.5, 10.0)
         ),
     ]
 

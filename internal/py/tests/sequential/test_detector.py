@@ -26,6 +26,7 @@ def _fed(
     begin: float | None = None,
     seed: int = 1,
     cycle: float = 0.3,
+    noise: float = 0.2,
 ) -> list[Change]:
     """Feed minutes of a path with a daily cycle; ``ratio`` is its level over the usual one."""
     rng = np.random.default_rng(seed)
@@ -34,7 +35,7 @@ def _fed(
     for minute in range(1, round(hours * 60.0) + 1):
         at = begin + 60.0 * minute
         usual = 61e-6 * math.exp(cycle * math.sin(2.0 * math.pi * at / DAY))
-        change = detector.update(at, usual * ratio * math.exp(0.2 * rng.normal()))
+        change = detector.update(at, usual * ratio * math.exp(noise * rng.normal()))
         if change is not None:
             found.append(change)
     return found
@@ -57,6 +58,27 @@ def test_a_change_is_found_with_its_time_and_size(ratio: float, worse: bool) -> 
     assert abs(change.since - (START + 1.5 * DAY)) <= 2.0 * BLOCK
     assert START + 1.5 * DAY < change.at <= START + 1.5 * DAY + 2.0 * 3600.0
     assert change.estimate == pytest.approx(ratio, rel=0.08)
+
+
+@pytest.mark.parametrize(("ratio", "hours"), [(1.1, 9.0), (1.5, 3.0), (10.0, 3.0), (1 / 1.5, 3.0)])
+def test_a_step_is_found_however_quiet_the_path_is(ratio: float, hours: float) -> None:
+    """Noise of 3 % beside a margin of 5 %: three deviations of a block are less than what is allowed."""
+    detector = Detector(RTT, START)
+    assert _fed(detector, 36.0, noise=0.03) == []
+    (change,) = _fed(detector, 12.0, ratio, seed=2, noise=0.03)
+    assert change.worse is (ratio > 1.0) and change.at <= START + 1.5 * DAY + hours * 3600.0
+    assert abs(change.since - (START + 1.5 * DAY)) <= 2.0 * BLOCK
+    assert change.estimate == pytest.approx(ratio, rel=0.05)
+
+
+def test_a_single_block_of_a_quiet_path_is_no_change_either() -> None:
+    detector = Detector(RTT, START)
+    _fed(detector, 30.0, noise=0.03)
+    assert _fed(detector, 0.25, 1000.0, noise=0.03) == []
+    assert _fed(detector, 24.0, seed=3, noise=0.03) == []
+    quiet = Detector(RTT, START)
+    _fed(quiet, 30.0, noise=0.03)
+    assert _fed(quiet, 48.0, 1.03, seed=4, noise=0.03) == [], "within the margin"
 
 
 def test_more_is_better_for_throughput() -> None:

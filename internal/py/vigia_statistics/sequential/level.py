@@ -29,7 +29,8 @@ _STAKES = np.array([0.5, 1.0, 2.0])
 _WAYS = np.array([1.0, -1.0])
 """Up and down."""
 _CLIP = 3.0
-"""Deviations that a block counts at most: one alone never is a change."""
+"""Deviations beyond what is allowed that a block counts at most: one alone never is a change. Not deviations of
+all: where noise is small beside the margin, a change of any size would be within what is allowed."""
 _FAR = 6.0
 """Medians of distances from what is near, four deviations: a block of the first day that is farther off
 counts as if it were there."""
@@ -99,8 +100,8 @@ class Levels:
         off = np.where(known, values - self.expected(index), 0.0)
         news = off - self.correlation * self.before
         deviation = np.sqrt(self.variance)
-        self._detect(index, known, off, np.clip(news, -_CLIP * deviation, _CLIP * deviation), deviation)
-        most = _CLIP * deviation / np.sqrt(1.0 - self.correlation**2)
+        self._detect(index, known, off, news, deviation)
+        most = self.bound + _CLIP * deviation / np.sqrt(1.0 - self.correlation**2)
         self.before = np.where(known, np.clip(off, -most, most), self.before)
         self._adapt(index, known, np.clip(off, -most, most), news)
 
@@ -169,7 +170,8 @@ class Levels:
         allowed = (1.0 - self.correlation) * self.bound
         for w, way in enumerate(_WAYS):
             stake = _STAKES[:, None] / deviation
-            gained = stake * (way * news - allowed) - 0.5 * _STAKES[:, None] ** 2
+            beyond = np.clip(way * news - allowed, -2.0 * allowed - _CLIP * deviation, _CLIP * deviation)
+            gained = stake * beyond - 0.5 * _STAKES[:, None] ** 2
             gained = np.where(known, gained, 0.0)
             self.sums[w] = np.where(known, np.logaddexp(self.sums[w], 0.0) + gained, self.sums[w])
             rising = self.rising[w] + gained[1]

@@ -63,5 +63,7 @@ QUESTIONS: Mapping[str, Question] = {
     "loss": Question(Direction.LOWER, Scale.DIFFERENCE, 0.001),
     "tcp_throughput": Question(Direction.HIGHER, Scale.RATIO, 0.05, 1.0, 0.5),
     "udp_throughput": Question(Direction.HIGHER, Scale.RATIO, 0.05, 1.0, 0.5),
+    "tcp_rtt": Question(Direction.LOWER, Scale.RATIO, 0.10, 1e-7),
+    "udp_jitter": Question(Direction.LOWER, Scale.RATIO, 0.20, 1e-7),
 }
 """By the names of vigia-compare's measures; loss is for LossPair, all others for Pair."""

@@ -53,8 +53,19 @@ USERS = {
 Two need root, for the sockets of Open vSwitch and the pins of BPF. What they read is in volumes of their own.
 """
 
-DATA = ("prometheus", "alertmanager", "isolation-agent", "grafana", "victoria-metrics", "influxdb")
+DATA = (
+    "prometheus",
+    "alertmanager",
+    "isolation-agent",
+    "vigia-compare",
+    "grafana",
+    "victoria-metrics",
+    "influxdb",
+)
 """Parts with a volume of their own."""
+
+_EVIDENCE = "/var/lib/vigia-compare/state.json"
+"""In the volume of vigia-compare: what paths have shown outlives its container."""
 
 _ALERTMANAGER = "alertmanager.password"
 
@@ -150,7 +161,7 @@ class Volume:
         self.put(
             "vigia-compare",
             "compare.yaml",
-            sites.compare(site, {**timing, "reload_token_file": "reload.token"}),
+            sites.compare(site, {**timing, "state": _EVIDENCE, "reload_token_file": "reload.token"}),
         )
         stack_files.write_targets(site, self.folder("prometheus") / "targets")
         self._own()

@@ -98,6 +98,8 @@ class Node:
     agent: ipaddress.IPv4Address
     underlay: Host
     underlay_peer: Address
+    underlay6: ipaddress.IPv6Interface | None
+    underlay6_peer: ipaddress.IPv6Address | None
     tunnel: Host
     """Tunnel endpoint of Open vSwitch; without it the underlay address, which is that of a Linux bridge."""
     tunnel_peer: Address
@@ -155,6 +157,17 @@ class Target:
 
 
 @dataclass(frozen=True)
+class Pair:
+    """Two machines of the operator's on a path: the one that sends, and the one that it sends to."""
+
+    netns: str
+    address: Address
+    peer: Address
+    beside: str | None = None
+    """Namespace of the second, where it is on the same node."""
+
+
+@dataclass(frozen=True)
 class Lab:
     """Everything about a lab that is known before it is built."""
 
@@ -197,13 +210,14 @@ class Lab:
         overlays = {
             p.name for p in self.topology.paths if p.kind == "overlay" and p.switch and node.has(p.switch)
         }
+        direct = {p.name for p in self.topology.paths if p.kind == "direct"}
         return [
             p
             for p in self.topology.paths
             if p.kind == "direct"
             or p.name in stations
             or p.name in overlays
-            or (p.kind == "local" and p.over in overlays)
+            or (p.kind == "local" and p.over in overlays | direct)
         ]
 
     def tenants(self) -> list[TenantSpec]:
@@ -218,34 +232,22 @@ class Lab:
         found = []
         for path in self.paths_of(node):
             if path.kind == "direct":
-                found.append(
-                    Target(
-                        node.name,
-                        node.peer,
-                        path.name,
-                        naming.INFRA,
-                        node.netns,
-                        node.underlay.ip,
-                        node.underlay_peer,
-                    )
-                )
+                found += _direct(node, path)
             for e in node.endpoints:
                 if e.path == path.name and e.machine == 1:
                     found += _across(node, e)
             if path.kind == "local":
-                first, second = (
-                    self.endpoint(node.name, naming.INFRA, path.over or "", machine) for machine in (1, 2)
-                )
+                pair = self.pairs(node, path)[0]
                 found.append(
                     Target(
                         node.name,
                         node.name,
                         path.name,
                         naming.INFRA,
-                        first.netns,
-                        first.address.ip,
-                        second.address.ip,
-                        beside=second.netns,
+                        pair.netns,
+                        pair.address,
+                        pair.peer,
+                        beside=pair.beside,
                     )
                 )
             found += [
@@ -255,6 +257,28 @@ class Lab:
             ]
         return found
 
+    def pairs(self, node: Node, path: PathSpec) -> list[Pair]:
+        """Return the operator's pairs of machines on a path, from a node: those that can transfer at once.
+
+        Of a direct path it is the node itself, once.
+        """
+        direct = {p.name for p in self.topology.paths if p.kind == "direct"}
+        if path.kind == "direct":
+            return [Pair(node.netns, node.underlay.ip, node.underlay_peer)]
+        if path.kind == "local" and path.over in direct:
+            return [Pair(node.netns, node.underlay.ip, node.underlay.ip, node.netns)]
+        over = path.over if path.kind == "local" else path.name
+        ends = sorted(
+            (e for e in node.endpoints if (e.tenant, e.path) == (naming.INFRA, over)), key=lambda e: e.machine
+        )
+        if path.kind == "local":
+            return [
+                Pair(a.netns, a.address.ip, b.address.ip, b.netns)
+                for a, b in zip(ends[::2], ends[1::2], strict=False)
+            ]
+        stations = [Pair(s.netns, s.address.ip, s.peer) for s in node.stations if s.path == path.name]
+        return stations or [Pair(e.netns, e.address.ip, e.peer) for e in ends]
+
     def namespaces(self) -> list[str]:
         """Return the names of all namespaces of the lab."""
         return [
@@ -263,6 +287,15 @@ class Lab:
             *(endpoint.netns for endpoint in self.endpoints),
             *(s.netns for node in self.nodes for s in node.stations if s.kind != "ipsec"),
         ]
+
+
+def _direct(node: Node, path: PathSpec) -> Iterator[Target]:
+    """Yield the targets from a node to the other one, by the underlay's family and by IPv6 beside IPv4."""
+    infra, address = naming.INFRA, node.underlay.ip
+    yield Target(node.name, node.peer, path.name, infra, node.netns, address, node.underlay_peer)
+    if node.underlay6 is not None and node.underlay6_peer is not None:
+        own, peer = node.underlay6.ip, node.underlay6_peer
+        yield Target(node.name, node.peer, path.name, infra, node.netns, own, peer, again=True)
 
 
 def _across(node: Node, e: Endpoint) -> Iterator[Target]:
@@ -299,6 +332,8 @@ def resolve(topology: Topology) -> Lab:
                 agent=agents[given.name],
                 underlay=given.underlay,
                 underlay_peer=peer.underlay.ip,
+                underlay6=given.underlay6,
+                underlay6_peer=peer.underlay6.ip if peer.underlay6 is not None else None,
                 tunnel=given.tunnel or given.underlay,
                 tunnel_peer=(peer.tunnel or peer.underlay).ip,
                 endpoints=endpoints,

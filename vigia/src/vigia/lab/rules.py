@@ -172,6 +172,19 @@ def _tunnels(t: TopologySpec) -> None:
             )
 
 
+def _both(t: TopologySpec, ends: tuple[int, int], names: tuple[str, str]) -> None:
+    """Both ends of a link have IPv6 beside IPv4, or neither."""
+    for i, other in (ends, ends[::-1]):
+        if t.nodes[i].underlay6 is None:
+            continue
+        where: Where = ("nodes", i, "underlay6")
+        if t.nodes[i].underlay.version == 6:
+            raise fault(where, "underlay is IPv6 already", "remove it")
+        if t.nodes[other].underlay6 is None:
+            fix = f"give both {names[0]} and {names[1]} one"
+            raise fault(where, f"{t.nodes[other].name} has none", fix)
+
+
 def _underlay(t: TopologySpec) -> None:
     """Both ends of a link are in one subnet, and no two subnets of the underlay overlap."""
     index = {n.name: i for i, n in enumerate(t.nodes)}
@@ -179,8 +192,10 @@ def _underlay(t: TopologySpec) -> None:
     addresses: list[tuple[object, Where]] = []
     for link in t.links:
         first, second = (index[name] for name in link.nodes)
-        for field in ("underlay", "tunnel"):
+        for field in ("underlay", "underlay6", "tunnel"):
             a, b = getattr(t.nodes[first], field), getattr(t.nodes[second], field)
+            if field == "underlay6":
+                _both(t, (first, second), link.nodes)
             if a is None:
                 continue
             addresses += [(a.ip, ("nodes", first, field)), (b.ip, ("nodes", second, field))]
@@ -245,6 +260,8 @@ def _local(t: TopologySpec, index: int, path: PathSpec) -> None:
     for field in ("switch", "encap", "subnet", "device", *(["mode"] if path.mode != "normal" else [])):
         if getattr(path, field):
             raise fault((*where, field), "a path of kind local has none", "remove it")
+    if path.over in {p.name for p in t.paths if p.kind == "direct"}:
+        return
     overlays = [p.name for p in t.paths if p.kind == "overlay" and p.mode == "normal"]
     if path.over not in overlays:
         raise fault(

@@ -81,6 +81,11 @@ Interface = Annotated[
     _parsed(_interface, "a host address with its prefix length", "10.99.1.1/24"),
     _text,
 ]
+Interface6 = Annotated[
+    ipaddress.IPv6Interface,
+    _parsed(ipaddress.IPv6Interface, "an IPv6 address with its prefix length", "fd00:99::1/64"),
+    _text,
+]
 Subnet = Annotated[
     ipaddress.IPv4Network, _parsed(ipaddress.IPv4Network, "an IPv4 network", "192.168.1.0/24"), _text
 ]
@@ -130,6 +135,11 @@ class NodeSpec(Strict):
         description="Address on the link, IPv4 or IPv6: the `direct` path, and the tunnel endpoint of a "
         "Linux bridge."
     )
+    underlay6: Interface6 | None = Field(
+        default=None,
+        description="IPv6 address on the link beside an IPv4 underlay: what the tenants' IPv6 costs above it "
+        "is measured.",
+    )
     tunnel: Interface | None = Field(
         default=None,
         description="Tunnel endpoint of Open vSwitch, in another subnet; not for `linuxbridge`.",
@@ -147,14 +157,16 @@ class PathSpec(Strict):
     kind: Literal["direct", "overlay", "local", "macvlan", "sriov", "ipsec"] = Field(
         description="`direct`: the underlay between the nodes of every link. "
         "`overlay`: the networks of tenants on the links of one switch. "
-        "`local`: between two of the operator's machines on one node, on the network of an overlay. "
+        "`local`: within a node: between two of the operator's machines on the network of an overlay, or over "
+        "`direct` from the node to itself, which is beneath these. "
         "`macvlan`: machines whose device bypasses the switch, on every link. "
         "`sriov`: machines whose device is a virtual function of a network card, on every link; "
         "the card joins them. "
         "`ipsec`: ESP, AES-256 with HMAC-SHA2, over another path."
     )
     over: PathName | None = Field(
-        default=None, description="The path that an `ipsec` path goes over, or the overlay of a `local` path."
+        default=None,
+        description="The path that an `ipsec` path goes over; the overlay or `direct` of a `local` path.",
     )
     subnet: Subnet | None = Field(
         default=None,

@@ -127,7 +127,7 @@ def make_node(node: Node) -> None:
     commands.ip_batch(
         [
             "link set lo up",
-            add_address(node.netns, "eth0", node.underlay),
+            *(add_address(node.netns, "eth0", a) for a in (node.underlay, node.underlay6) if a is not None),
             "link set eth0 up",
             *(f"link set {e.device} up" for e in node.endpoints),
         ],

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self
 
 from vigia.lab import naming
-from vigia.lab.model import STAMP_PORT, Datapath, Lab, Node, Target
+from vigia.lab.model import STAMP_PORT, Datapath, Lab, Node, Pair, Target
 from vigia.lab.naming import joined
 from vigia.lab.schema import PathSpec
 
@@ -42,6 +44,10 @@ _BULK_UDP = {
 }
 """Bursts that are short beside the windows of the comparison: 4 and 5.6 MB."""
 
+_MACHINES = (2, 4, 8)
+"""Machines that take part in a bulk test of an overlay, and connections of the direct path likewise, where there
+are as many: bytes and rate are those of all together."""
+
 _BULK_SLOT = 10
 """Seconds from one bulk test of a link to the next; each direction has every second slot."""
 
@@ -66,7 +72,7 @@ def content(lab: Lab, node: Node, datapath: Datapath, esp: Datapath = "userspace
     compared = _compared(operators, paths)
     # Rules that look at UDP ports let pass what they know alone.
     plain = [t for t in operators if paths[t.path].match is None and not t.beside]
-    direct = next((p.name for p in paths.values() if p.kind == "direct"), None)
+    beneath = _Beneath.of(paths, targets, sixth)
     allowed = [str(n) for n in _sources(node)]
     ends = [(t.netns, t.address) for t in everything] + [(t.beside, t.peer) for t in targets if t.beside]
     classes: list[Mapping[str, object]] = [
@@ -89,13 +95,13 @@ def content(lab: Lab, node: Node, datapath: Datapath, esp: Datapath = "userspace
         "paths": [_path(p, paths, datapath, esp) for p in paths.values()],
         "classes": [dict(c) for c in classes],
         "targets": [
-            *(_stamp(t, _STAMP, direct) for t in usual),
-            *(_stamp(t, _TECHNOLOGY, direct) for t in compared),
-            *(_stamp(t, _IPV6, None) for t in sixth),
+            *(_stamp(t, _STAMP, beneath) for t in usual),
+            *(_stamp(t, _TECHNOLOGY, beneath) for t in compared),
+            *(_stamp(t, _IPV6, beneath) for t in sixth),
             *(_target(t, "icmp-56", str(t.peer)) for t in plain),
             *(_target(t, "tcp-connect", joined(t.peer, _BULK_PORT)) for t in plain),
         ],
-        "bulk": _bulk(node, plain, paths, allowed),
+        "bulk": _bulk(lab, node, [t for t in operators if paths[t.path].match is None], allowed),
         "objectives": [{"tenant": t, "ratio": _BURNING} for t in dict.fromkeys(_customers(targets))],
     }
 
@@ -104,6 +110,7 @@ def _sources(node: Node) -> Iterator[ipaddress.IPv4Network | ipaddress.IPv6Netwo
     """Yield the networks that probes come from."""
     networks: list[ipaddress.IPv4Network | ipaddress.IPv6Network] = [
         node.underlay.network,
+        *([node.underlay6.network] if node.underlay6 is not None else []),
         *(e.address.network for e in node.endpoints),
         *(e.address6.network for e in node.endpoints if e.address6 is not None),
         *(s.address.network for s in node.stations),
@@ -138,35 +145,79 @@ def _compared(operators: Sequence[Target], paths: Mapping[str, PathSpec]) -> lis
     ]
 
 
-def _bulk(
-    node: Node, operators: Iterable[Target], paths: Mapping[str, PathSpec], allowed: Iterable[str]
-) -> Mapping[str, object]:
-    """Return the throughput tests: one at a time, every path in turn, none while a tenant suffers."""
-    ends = list(operators)
-    overlays = [t for t in ends if not _is_technology(paths[t.path])]
+@dataclass(frozen=True)
+class _Beneath:
+    """The paths that others are probed at the same moment as: what is beneath them."""
+
+    across: str | None
+    by_ipv6: str | None
+    within: str | None
+
+    @classmethod
+    def of(cls, paths: Mapping[str, PathSpec], targets: Sequence[Target], sixth: Sequence[Target]) -> Self:
+        direct = next((p.name for p in paths.values() if p.kind == "direct"), None)
+        within = next((p.name for p in paths.values() if p.kind == "local" and p.over == direct), None)
+        return cls(direct, direct if direct in {t.path for t in sixth} else None, within)
+
+    def path(self, t: Target) -> str | None:
+        """Return the path beneath a target's; None for those that are beneath, and where there is none."""
+        found = self.within if t.beside else self.by_ipv6 if t.again else self.across
+        return None if found == t.path else found
+
+
+def _bulk(lab: Lab, node: Node, operators: Sequence[Target], allowed: Iterable[str]) -> Mapping[str, object]:
+    """Return the throughput tests: one at a time, every path in turn, none while a tenant suffers.
+
+    Those of a node with itself have their turns among those to the other node.
+    """
+    paths = {p.name: p for p in lab.paths_of(node)}
+    overlays = [t for t in operators if not _is_technology(paths[t.path])]
+    pairs = {t.path: lab.pairs(node, paths[t.path]) for t in operators}
+    ends = {
+        (pair.beside or pair.netns, pair.peer if pair.beside else pair.address): None
+        for of_path in pairs.values()
+        for pair in of_path
+    }
+    for one in overlays:
+        if paths[one.path].kind == "direct" or paths[paths[one.path].over or one.path].kind == "direct":
+            # Between the nodes themselves are as many connections as overlays have pairs of machines.
+            alike = [pairs[t.path] for t in overlays if bool(t.beside) == bool(one.beside)]
+            pairs[one.path] = pairs[one.path] * max(map(len, alike))
     return {
-        "listeners": [{"netns": t.netns, "address": joined(t.address, _BULK_PORT)} for t in ends],
+        "listeners": [{"netns": ns, "address": joined(address, _BULK_PORT)} for ns, address in ends],
         "allow": list(allowed),
         "hourly_bytes": _BULK_HOURLY,
         "slot": f"{_BULK_SLOT}s",
         "nodes": sorted((node.name, node.peer)),
         "classes": [dict(_BULK_TCP), dict(_BULK_UDP)],
         "targets": [
-            *(_target(t, "bulk-tcp", joined(t.peer, _BULK_PORT)) for t in ends),
-            *(_target(t, "bulk-udp", joined(t.peer, _BULK_PORT)) for t in overlays),
+            *(_transfer(t, "bulk-tcp", pairs[t.path]) for t in operators),
+            *(_transfer(t, "bulk-udp", pairs[t.path]) for t in overlays),
         ],
     }
 
 
-def _stamp(target: Target, of: Mapping[str, object], direct: str | None) -> Mapping[str, object]:
-    """Return a STAMP target, probed at the same moment as the direct path beneath it."""
+def _transfer(target: Target, probe: str, pairs: Sequence[Pair]) -> Mapping[str, object]:
+    """Return a throughput test, by each number of machines that there are, two for each pair."""
+    content = dict(_target(target, probe, joined(pairs[0].peer, _BULK_PORT)))
+    numbers = [n for n in _MACHINES if n // 2 <= len(pairs)]
+    if len(numbers) > 1:
+        content["machines"] = numbers
+        content["pairs"] = [
+            {"netns": p.netns, "source": str(p.address), "address": joined(p.peer, _BULK_PORT)}
+            for p in pairs[1 : numbers[-1] // 2]
+        ]
+    return content
+
+
+def _stamp(target: Target, of: Mapping[str, object], beneath: _Beneath) -> Mapping[str, object]:
+    """Return a STAMP target, probed at the same moment as the path beneath it."""
     address, port = target.asked_at or (str(target.peer), STAMP_PORT)
     content = _target(target, str(of["name"]), joined(address, port))
     if target.asks_from:
         content = {**content, "source": f"{target.address}:{target.asks_from}"}
-    if direct is None or target.path == direct or target.beside:
-        return content
-    return {**content, "twin": direct}
+    twin = beneath.path(target)
+    return content if twin is None else {**content, "twin": twin}
 
 
 def _target(target: Target, probe: str, address: str) -> Mapping[str, object]:
