@@ -172,7 +172,7 @@ def limit(port: str) -> None:
         "protocol": "udp",
         "rate_bytes_per_second": 1_000_000,
         "burst_bytes": 0,
-        "ttl_seconds": 300,
+        "ttl_seconds": 60,
     }
     answer = httpx.put(
         f"http://{ADDRESSES['enforcer']}/v1/ports/{port}/limit",

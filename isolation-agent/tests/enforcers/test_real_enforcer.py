@@ -114,8 +114,31 @@ def test_killed_and_not_restarted_the_limit_ends_in_the_kernel(world: World, rea
     assert limit is not None
     assert limit["id"] == action["id"]
     agent.stop(signal.SIGKILL)
+    left = real.limit()
+    assert left is None or left["expires_in_seconds"] <= 4, (
+        "the policy's ttl is the most that it outlives the agent by"
+    )
+    bought = real.port()["guarantee_bytes_per_second"]
     eventually(lambda: real.limit() is None, "the end of the limit, with nobody left to remove it")
     assert real.port()["signals"]["flood_score"] > 0, "the flood goes on"
+    assert real.port()["guarantee_bytes_per_second"] == bought == GUARANTEE, "and what was bought stands"
+
+
+def test_the_real_enforcer_itself_refuses_a_limit_that_would_outlive_the_agent(real: RealEnforcer) -> None:
+    """Whoever asks, by whatever: its own refusal, with the field, the value and the fix, and nothing in the kernel."""
+    body = {
+        "id": "11111111-1111-4111-8111-111111111111",
+        "tenant": "red",
+        "protocol": "udp",
+        "rate_bytes_per_second": GUARANTEE,
+        "burst_bytes": 0,
+    }
+    for ttl in (61, 3600, 60.001):
+        answer = real.http.put(f"/v1/ports/{PORT}/limit", json=body | {"ttl_seconds": ttl})
+        assert answer.status_code == 400
+        assert answer.json()["error"]["field"] == "ttl_seconds"
+        assert f"{ttl}" in answer.text and "use 1 to 60, and renew the limit" in answer.text
+        assert real.limit() is None
 
 
 def test_a_leader_of_the_past_is_refused_by_the_real_enforcer(world: World, real: RealEnforcer) -> None:
@@ -132,11 +155,11 @@ def test_a_leader_of_the_past_is_refused_by_the_real_enforcer(world: World, real
         id="11111111-1111-4111-8111-111111111111",
         tenant="red",
         rate_bytes_per_second=GUARANTEE,
-        ttl_seconds=300,
+        ttl_seconds=60,
     )
     old.apply("lb1", PORT, request)
-    new.apply("lb1", PORT, request.model_copy(update={"rate_bytes_per_second": GUARANTEE + 1}))
     for kept in ("by the process", "over its death"):
+        new.apply("lb1", PORT, request.model_copy(update={"rate_bytes_per_second": GUARANTEE + 1}))
         with pytest.raises(StaleTerm):
             old.apply("lb1", PORT, request)
         with pytest.raises(StaleTerm):
