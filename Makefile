@@ -150,7 +150,7 @@ bench-verdicts: tools ## Measure what live verdicts promise: false ones in 30 da
 SITE ?=
 
 .PHONY: bench-site
-bench-site: tools build ## Measure what a site costs its Prometheus, by its nodes and the age of its data (root, hours; SITE='--plan 4:1h,40:1h' for less)
+bench-site: tools build ## Measure what a site costs its Prometheus, by its nodes and the age of its data (root, 40 minutes; SITE='--plan 4:1h,40:1h' for less)
 	@PYTHONPATH=tests $(VENV)/python -m sitecost $(SITE)
 
 .PHONY: dashboards

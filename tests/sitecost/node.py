@@ -274,7 +274,8 @@ def _await_pages(agents: dict[str, list[str]], work: Path) -> None:
 def _save(folder: Path, agent: str, name: str, which: str) -> bool:
     """Save a page; return whether the agent has it."""
     url = f"http://127.0.0.1:{PORTS[agent]}{PAGES[name]}"
-    answer = httpx.get(url, headers={"Accept": ACCEPT}, timeout=10, trust_env=False)
+    asked = {"Accept": ACCEPT, "Accept-Encoding": "gzip"}
+    answer = httpx.get(url, headers=asked, timeout=10, trust_env=False)
     if answer.status_code == 404:
         return False
     answer.raise_for_status()
