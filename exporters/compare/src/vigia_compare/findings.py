@@ -160,8 +160,8 @@ def apart(a: str, hosts_a: Sequence[Hosts], b: str, hosts_b: Sequence[Hosts]) ->
 def by_twins(a: str, hosts_a: Sequence[Hosts], b: str, hosts_b: Sequence[Hosts]) -> str:
     """Return how two paths that share no hosts are compared all the same."""
     return (
-        f"{a} ({_hosts(hosts_a)}) and {b} ({_hosts(hosts_b)}) {_NO_HOSTS}: what each costs above the underlay "
-        "of its own hosts is compared, by twins; faster processors make that less as well"
+        f"{a} ({_hosts(hosts_a)}) and {b} ({_hosts(hosts_b)}) {_NO_HOSTS}: what each costs above the "
+        "underlay of its own hosts is compared, by twins; faster processors make that less as well"
     )
 
 

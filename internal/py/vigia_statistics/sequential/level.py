@@ -29,8 +29,9 @@ _STAKES = np.array([0.5, 1.0, 2.0])
 _WAYS = np.array([1.0, -1.0])
 """Up and down."""
 _CLIP = 3.0
-"""Deviations beyond what is allowed that a block counts at most: one alone never is a change. Not deviations of
-all: where noise is small beside the margin, a change of any size would be within what is allowed."""
+"""Deviations beyond what is allowed that a block counts at most: one alone never is a change.
+
+Not deviations of all: where noise is small beside the margin, any change would be within what is allowed."""
 _FAR = 6.0
 """Medians of distances from what is near, four deviations: a block of the first day that is farther off
 counts as if it were there."""

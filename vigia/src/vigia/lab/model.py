@@ -229,7 +229,7 @@ class Lab:
 
         A tenant's first machines measure; the further ones are there for load.
         """
-        found = []
+        found: list[Target] = []
         for path in self.paths_of(node):
             if path.kind == "direct":
                 found += _direct(node, path)

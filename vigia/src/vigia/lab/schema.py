@@ -157,8 +157,8 @@ class PathSpec(Strict):
     kind: Literal["direct", "overlay", "local", "macvlan", "sriov", "ipsec"] = Field(
         description="`direct`: the underlay between the nodes of every link. "
         "`overlay`: the networks of tenants on the links of one switch. "
-        "`local`: within a node: between two of the operator's machines on the network of an overlay, or over "
-        "`direct` from the node to itself, which is beneath these. "
+        "`local`: within a node: between two of the operator's machines on the network of an overlay, or "
+        "over `direct` from the node to itself, which is beneath these. "
         "`macvlan`: machines whose device bypasses the switch, on every link. "
         "`sriov`: machines whose device is a virtual function of a network card, on every link; "
         "the card joins them. "

@@ -45,8 +45,8 @@ _BULK_UDP = {
 """Bursts that are short beside the windows of the comparison: 4 and 5.6 MB."""
 
 _MACHINES = (2, 4, 8)
-"""Machines that take part in a bulk test of an overlay, and connections of the direct path likewise, where there
-are as many: bytes and rate are those of all together."""
+"""Machines that take part in a bulk test of an overlay, and connections of the direct path likewise, where
+there are as many: bytes and rate are those of all together."""
 
 _BULK_SLOT = 10
 """Seconds from one bulk test of a link to the next; each direction has every second slot."""
