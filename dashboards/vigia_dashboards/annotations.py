@@ -30,18 +30,18 @@ _FIRING = 'ALERTS{alertstate="firing"}'
 
 ANNOTATIONS: tuple[Annotation, ...] = (
     Annotation(
-        "Floods",
-        "max by (node, tenant) (max_over_time(vigia_port_flood_score[$__interval])) >= 70",
-        "flood by {{tenant}}",
-        "node",
-        "purple",
-    ),
-    Annotation(
         "Limits",
         "max by (node, tenant) (max_over_time(vigia_isolation_limit_bytes_per_second[$__interval])) > 0",
         "limit on {{tenant}}",
         "node",
         "blue",
+    ),
+    Annotation(
+        "Floods",
+        "max by (node, tenant) (max_over_time(vigia_port_flood_score[$__interval])) >= 70",
+        "flood by {{tenant}}",
+        "node",
+        "purple",
     ),
     Annotation(
         "Alerts begin",

@@ -109,8 +109,8 @@ def _cells(defaults: dict[str, Any], panel: Panel) -> None:
         defaults["links"] = _links_to(panel.drill)
 
 
-def _thresholds(bounds: Sequence[tuple[float, str]]) -> dict[str, Any]:
-    steps: list[dict[str, Any]] = [{"color": "text", "value": None}]
+def _thresholds(bounds: Sequence[tuple[float, str]], usual: str = "text") -> dict[str, Any]:
+    steps: list[dict[str, Any]] = [{"color": usual, "value": None}]
     return {"mode": "absolute", "steps": steps + [{"color": c, "value": v} for v, c in bounds]}
 
 
@@ -177,15 +177,24 @@ def _panel(panel: Panel) -> Any:
         .unit(unit)
         .span(panel.width)
         .height(panel.height)
-        .no_value("no data")  # also while the program is down: nothing more can be said
     )
+    if panel.kind not in (
+        "timeseries",
+        "smoke",
+    ):  # which say it by themselves, and have empty marks on their axes
+        builder.no_value("no data")  # also while the program is down: nothing more can be said
     if panel.decimals is not None:
         builder.decimals(panel.decimals)
     for index, query in enumerate(panel.asked):
         check(query.expression)
         builder.with_target(_target(panel, query, chr(ord("A") + index)))
-    if panel.words:
-        builder.mappings([_mapping(panel.words)])
+    mappings: list[Any] = [_mapping(panel.words)] if panel.words else []
+    if panel.missing:
+        null = models.ValueMappingResult(text=panel.missing, index=0)
+        options = models.DashboardSpecialValueMapOptions(models.SpecialValueMatch.NULL, null)
+        mappings.append(models.SpecialValueMap(options))
+    if mappings:
+        builder.mappings(mappings)
     if panel.kind in ("timeseries", "smoke") and what:
         builder.axis_label(what)
     _DRESS[panel.kind](builder, panel)
@@ -277,7 +286,7 @@ def _dress_table(builder: Any, panel: Panel) -> None:
     builder.with_transformation(models.DataTransformerConfig(id_val="organize", options=organize))
     builder.filterable(True).min_width(NARROW)
     if panel.order:
-        builder.sort_by([common.TableSortByFieldState().display_name(panel.order).desc(True)])
+        builder.sort_by([common.TableSortByFieldState().display_name(panel.order).desc(not panel.ascending)])
     for name, properties in _columns(panel).items():
         builder.override_by_name(name, [models.DynamicConfigValue(k, v) for k, v in properties])
 
@@ -298,13 +307,14 @@ def _columns(panel: Panel) -> Mapping[str, list[tuple[str, Any]]]:
         if query.words:
             special(name, "mappings", [json.loads(JSONEncoder().encode(_mapping(query.words)))])
         if query.bounds:
-            special(name, "thresholds", _thresholds(query.bounds))
+            special(name, "thresholds", _thresholds(query.bounds, "transparent" if panel.cells else "text"))
             special(name, "color", {"mode": "thresholds"})
             for key, value in _cell(panel).items():
                 special(name, f"custom.{key}", value)
     for label, texts in panel.texts.items():
         options = {value: {"text": text, "index": i} for i, (value, text) in enumerate(sorted(texts.items()))}
         special(panel.names.get(label, label), "mappings", [{"type": "value", "options": options}])
+        special(panel.names.get(label, label), "custom.inspect", True)  # a text may be longer than its cell
     clicks = dict(panel.clicks)
     if panel.drill:
         clicks.setdefault(panel.columns[0], panel.drill)

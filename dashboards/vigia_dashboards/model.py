@@ -74,6 +74,10 @@ class Panel:
     """Table: widths of columns in pixels, where the usual one is too small."""
     order: str = ""
     """Table: heading of the column that rows are sorted by, the largest first."""
+    ascending: bool = False
+    """Whether the smallest is first instead."""
+    missing: str = ""
+    """Table: what a cell without a value says, where that is normal."""
     signed: bool = False
     """Whether values may be below zero: delays then have a linear axis, others a logarithmic one."""
     cells: bool = False

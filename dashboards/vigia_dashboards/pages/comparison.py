@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vigia_dashboards.model import Dashboard, Panel, Query, Row, Variable, bits, or_none
 
-__all__ = ["CONFIGURATIONS", "STUDIES"]
+__all__ = ["CONFIGURATIONS", "METRICS", "STUDIES", "best_paths"]
 
 _ON = 'metric=~"$metric",placement=~"$placement",probe=~"$probe"'
 _CELL = "metric, placement, machines, probe"
@@ -51,24 +51,48 @@ _CONTEST = f'and on ({_PAIR}) vigia_compare_verdict{{kind="contest"}}'
 _WINNER = f"vigia_compare_winner{{{_ON}}}"
 
 
+_SAID = f"on ({_PAIR}) group_left (kind, verdict) topk by ({_PAIR}) (1, vigia_compare_verdict{{{_ON}}})"
+"""Kind and verdict of a pair; of one replica, since all say the same."""
+
+
 def _of_path(pairs: str) -> str:
     """What is known of pairs that could be chosen between, under the name of either path."""
     either = (f'label_replace({pairs} {_CONTEST}, "path", "$1", "{end}", "(.*)")' for end in "ab")
     return " or ".join(either)
 
 
-_BEST = (
-    f'(vigia_compare_winner{{{_ON},tie="false"}} or 2 * vigia_compare_winner{{{_ON},tie="true"}}'
-    f' or label_replace(0 * (vigia_compare_decided{{{_ON}}} == 0), "path", "not known yet", "", ""))'
-)
-_RATIO = "exp(abs(ln({} > 0)))"
 _SHARED = f"on ({_CELL}) group_left () "
+
+
+def best_paths(only: str = "") -> tuple[Query, Query]:
+    """Return the verdict on every metric, with the name of the path, and how far the evidence for it is."""
+    best = (
+        f'(vigia_compare_winner{{{only}tie="false"}} or 2 * vigia_compare_winner{{{only}tie="true"}}'
+        f' or label_replace(0 * (vigia_compare_decided{{{only}}} == 0), "path", "not known yet", "", ""))'
+    )
+    progress = f"0 * {best} + {_SHARED}max by ({_CELL}) (vigia_compare_progress_ratio{{{only}}})"
+    words = (("0", "not known yet", "text"), ("1", "best", "blue"), ("2", "equally good", "text"))
+    return (
+        Query(best, "verdict", words=words),
+        Query(progress, "progress", unit="percentunit", decimals=0),
+    )
+
+
+_RATIO = "exp(abs(ln({} > 0)))"
 
 
 def _of_winner(value: str, how: str) -> str:
     """What a winner has beside each other path, brought to one row."""
     return f"{how} by ({_CELL}, path) ({_of_path(value)}) and on ({_CELL}, path) {_WINNER}"
 
+
+METRICS = {
+    "rtt": "round trip",
+    "rtt_p99": "p99 round trip",
+    "tcp_throughput": "TCP throughput",
+    "udp_throughput": "UDP throughput",
+}
+"""What metrics are called; others as their label."""
 
 _VERDICTS = (
     Panel(
@@ -78,23 +102,13 @@ _VERDICTS = (
         "2 is twice. Progress: how much of the evidence is there that a verdict takes. Since: when the first of its verdicts was "
         "found.",
         (
-            Query(
-                _BEST,
-                "verdict",
-                words=(("0", "not known yet", "text"), ("1", "best", "blue"), ("2", "equally good", "text")),
-            ),
+            *best_paths(f"{_ON},"),
             Query(
                 _of_winner(_RATIO.format(f"vigia_compare_effect_ratio{{{_ON}}}"), "min"),
                 "ahead, times",
                 decimals=2,
             ),
             Query(_of_winner(f"abs(vigia_compare_shift_seconds{{{_ON}}})", "min"), "ahead by", unit="s"),
-            Query(
-                f"0 * {_BEST} + {_SHARED}vigia_compare_progress_ratio{{{_ON}}}",
-                "progress",
-                unit="percentunit",
-                decimals=0,
-            ),
             Query(
                 _of_winner(f"1000 * vigia_compare_verdict_since_timestamp_seconds{{{_ON}}}", "min"),
                 "since",
@@ -107,7 +121,10 @@ _VERDICTS = (
         columns=("metric", "path", "probe", "placement", "machines"),
         names={"path": "best path"},
         order="progress",
-        drill="/d/vigia-comparison?${datasource:queryparam}&var-metric=${__value.text}&${__url_time_range}",
+        wide={"path": 240},
+        missing="–",
+        texts={"metric": METRICS},
+        drill="/d/vigia-comparison?${datasource:queryparam}&var-metric=${__value.raw}&${__url_time_range}",
     ),
     Panel(
         "stat",
@@ -116,7 +133,7 @@ _VERDICTS = (
         (Query("min(vigia_compare_prometheus_up)", "last"),),
         "none",
         width=4,
-        height=5,
+        height=4,
         words=(("1", "works", "blue"), ("0", "FAILED", "orange")),
     ),
     Panel(
@@ -126,7 +143,7 @@ _VERDICTS = (
         (Query("time() - max(vigia_compare_last_evaluation_timestamp_seconds)", "age"),),
         "s",
         width=4,
-        height=5,
+        height=4,
         bounds=((300, "orange"),),
     ),
     Panel(
@@ -138,8 +155,8 @@ _VERDICTS = (
             Query(f"count(vigia_compare_decided{{{_ON}}})", "of"),
         ),
         "short",
-        width=6,
-        height=5,
+        width=4,
+        height=4,
     ),
     Panel(
         "stat",
@@ -155,8 +172,8 @@ _VERDICTS = (
             ),
         ),
         "short",
-        width=10,
-        height=5,
+        width=12,
+        height=4,
     ),
 )
 
@@ -181,13 +198,15 @@ _HEAT_WORDS = "semi-dark-yellow from 1.25, semi-dark-orange from 2, semi-dark-pu
 
 
 def _role(expression: str) -> str:
-    """Say which paths compete, and which is the underlay that they are measured against."""
-    contest = f"{expression} and on (path, placement) vigia_compare_rank"
-    reference = f"{expression} unless on (path, placement) vigia_compare_rank"
-    return (
-        f'label_replace({contest}, "role", "competes", "", "") or '
-        f'label_replace({reference}, "role", "reference", "", "")'
+    """Say which paths compete, and which is the underlay that they are measured against; others are neither."""
+    ranked = "on (path, placement) vigia_compare_rank"
+    beneath = 'on (path, placement) label_replace(vigia_compare_verdict{kind="reference"}, "path", "$1", "b", "(.*)")'
+    roles = (
+        (f"{expression} and {ranked}", "competes"),
+        (f"{expression} and {beneath}", "reference"),
+        (f"{expression} unless {ranked} unless {beneath}", "not ranked"),
     )
+    return " or ".join(f'label_replace({found}, "role", "{role}", "", "")' for found, role in roles)
 
 
 def _over_best(expression: str, least: bool) -> str:
@@ -208,11 +227,14 @@ _TABLES = (
         "it is below 1.",
         tuple(Query(_role(_over_best(e, True)), words, bounds=_HEAT, decimals=2) for e, words in _DELAYS),
         "none",
-        height=14,
+        width=24,
+        height=12,
         columns=("role", "path", "probe", "placement", "machines"),
         cells=True,
-        order="p99",
-        drill=_PATHS,
+        order="role",
+        ascending=True,
+        clicks={"path": _PATHS},
+        wide={"path": 260},
     ),
     Panel(
         "table",
@@ -228,10 +250,14 @@ _TABLES = (
             for e, words in _RATES
         ),
         "none",
-        height=14,
+        width=24,
+        height=12,
         columns=("role", "path", "placement", "machines"),
         cells=True,
-        order="TCP",
+        order="role",
+        ascending=True,
+        wide={"path": 260},
+        missing="not run",
         quiet="no bulk tests are configured",
     ),
     Panel(
@@ -261,9 +287,11 @@ _TABLES = (
             ),
         ),
         "s",
-        height=14,
+        width=24,
+        height=12,
         columns=("path", "probe", "placement", "machines"),
         order="p99",
+        wide={"path": 260},
         drill=_PATHS,
     ),
     Panel(
@@ -272,9 +300,12 @@ _TABLES = (
         "Medians of the bulk tests, TCP, and UDP by the rate that was offered.",
         tuple(Query(bits(f"max by (path, placement, machines) ({e})"), words) for e, words in _RATES),
         "bps",
-        height=14,
+        width=24,
+        height=12,
         columns=("path", "placement", "machines"),
         order="TCP",
+        wide={"path": 260},
+        missing="not run",
         quiet="no bulk tests are configured",
     ),
 )
@@ -299,10 +330,13 @@ CONFIGURATIONS = Dashboard(
                     "told apart there. Kind contest: either could be used; reference: b is the underlay, which a costs above; "
                     "element: a has one thing that b lacks.",
                     (
-                        Query(f"vigia_compare_verdict{{{_ON}}}", "now"),
                         Query(
-                            f"1000 * vigia_compare_verdict_since_timestamp_seconds{{{_ON}}}"
-                            f" * on ({_PAIR}) group_left (kind, verdict) vigia_compare_verdict{{{_ON}}}",
+                            f"clamp_max(vigia_compare_e_value{{{_ON}}}, 1e6) * {_SAID}",
+                            "evidence, of 20",
+                            decimals=1,
+                        ),
+                        Query(
+                            f"1000 * vigia_compare_verdict_since_timestamp_seconds{{{_ON}}} * {_SAID}",
                             "since",
                             unit="dateTimeFromNow",
                         ),
@@ -311,7 +345,9 @@ CONFIGURATIONS = Dashboard(
                     width=24,
                     height=12,
                     columns=("metric", "verdict", "a", "b", "kind", "probe", "placement", "machines"),
-                    words=(("1", "yes", "text"),),
+                    missing="not yet",
+                    order="kind",
+                    ascending=True,
                 ),
                 Panel(
                     "table",
@@ -345,7 +381,7 @@ CONFIGURATIONS = Dashboard(
                     "underlay's.",
                     (
                         Query(
-                            f"topk(10, vigia_compare_e_value{{{_ON}}} < on () group_left () vigia_compare_e_value_needed {_CONTEST})",
+                            f"topk(10, vigia_compare_e_value{{{_ON}}} < on () group_left () max(vigia_compare_e_value_needed) {_CONTEST})",
                             "{{metric}} {{a}} {{b}} {{probe}} {{placement}} {{machines}}",
                         ),
                         Query("max(vigia_compare_e_value_needed)", "needed"),

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from vigia_dashboards.expressions import IN_FORCE, alerts
 from vigia_dashboards.model import Dashboard, Panel, Query, Row, bits, or_none
+from vigia_dashboards.pages.comparison import METRICS, best_paths
 
 __all__ = ["NOW"]
 
 _R = "[$__rate_interval]"
 _FIRING = 'ALERTS{alertstate="firing"}'
-_ROW = "alertname, severity, tenant, node, path"
+_ROW = "alertname, severity, tenant, node"
 _CALM = "none fires"
 
 
 def _listed(value: str, calm: str) -> str:
-    """Return a value of every alert that fires; where none does, one row that says so while targets are scraped."""
+    """Return a value of every alert that fires; where none does, one row that says so while targets are scraped.
+
+    An alert of many paths is one row, under the name of that of which most fire.
+    """
+    worst = f"0 * topk by ({_ROW}) (1, count by ({_ROW}, path) ({_FIRING}))"
     row = f"{calm} unless on () {_FIRING}"
     for label, text in (("alertname", _CALM), ("severity", "none")):
         row = f'label_replace({row}, "{label}", "{text}", "", "")'
-    found = f"{value} or {row}"
+    found = f"{worst} + on ({_ROW}) group_left () {value} or {row}"
     for label in ("tenant", "node", "path"):  # what the linked pages show for what an alert does not name
         found = f'label_replace({found}, "{label}", "All", "{label}", "")'
     for label, text in (("todo", "$1"), ("look", "$1"), ("explain", "vigia explain $1")):
@@ -35,7 +40,8 @@ _ACTIONS = {name: said["action"] for name, said in alerts().items()}
 _LOOK = {name: said["dashboard_url"].split("/")[2].split("?")[0] for name, said in alerts().items()}
 
 _KNOWN = 'vigia_compare_interference_verdict{verdict=~"attributed|likely"}'
-_HURT = f"* on (node, tenant, offender) group_left (verdict) {_KNOWN}"
+_HARM = "node, tenant, offender"
+_HURT = f"* on ({_HARM}) group_left (verdict) topk by ({_HARM}) (1, {_KNOWN})"
 _BEGAN = "vigia_compare_interference_begin_timestamp_seconds"
 _END = "vigia_compare_interference_end_timestamp_seconds"
 _TENANT = "/d/vigia-tenants?${datasource:queryparam}&var-tenant=${__data.fields.tenant}&${__url_time_range}"
@@ -115,8 +121,8 @@ _LISTS = (
     Panel(
         "table",
         "Alerts that fire",
-        "Critical ones first, then by age. Places: how many series of the alert fire. The command shows what the probes "
-        "recorded when a path turned bad. Without an alert there is one row that says so, and when it was looked.",
+        "Critical ones first. Places: how many series of the alert fire; path: where most of them do. The command shows what "
+        "the probes recorded when a path turned bad. Without an alert there is one row that says so, and when it was looked.",
         (
             Query(_SINCE, "since", unit="dateTimeFromNow"),
             Query(_PLACES, "places", decimals=0),
@@ -135,7 +141,18 @@ _LISTS = (
             "look": "/d/${__value.text}?${datasource:queryparam}&var-node=${__data.fields.node}"
             "&var-tenant=${__data.fields.tenant}&var-path=${__data.fields.path}&${__url_time_range}"
         },
-        wide={"severity": 80, "alertname": 190, "todo": 460, "look": 110, "explain": 250},
+        wide={
+            "severity": 95,
+            "alertname": 180,
+            "tenant": 80,
+            "node": 80,
+            "path": 150,
+            "todo": 400,
+            "look": 115,
+            "explain": 260,
+        },
+        order="severity",
+        ascending=True,
     ),
     Panel(
         "table",
@@ -213,20 +230,16 @@ _TIMES = (
     Panel(
         "table",
         "Best path by metric",
-        "Best: known to be better than all others, or equally good; not known yet: progress says how much of the evidence is "
-        "there. A click opens the comparison.",
-        (
-            Query(
-                "vigia_compare_decided",
-                "decided",
-                words=(("1", "yes", "text"), ("0", "not known yet", "text")),
-            ),
-            Query("vigia_compare_progress_ratio", "progress", unit="percentunit", decimals=0),
-        ),
+        "Known to be better than all others, or equally good; where it is not known yet, progress says how much of the evidence "
+        "is there. A click opens the comparison.",
+        best_paths(),
         "none",
-        columns=("metric", "placement", "probe", "machines"),
+        width=24,
+        height=9,
+        columns=("metric", "path", "probe", "placement", "machines"),
+        texts={"metric": METRICS},
         order="progress",
-        drill="/d/vigia-comparison?${datasource:queryparam}&var-metric=${__value.text}&${__url_time_range}",
+        drill="/d/vigia-comparison?${datasource:queryparam}&var-metric=${__value.raw}&${__url_time_range}",
     ),
 )
 

@@ -73,6 +73,7 @@ FLEET = Dashboard(
     "destination; a row and a column of bad cells that cross point to a node, a square of them to a rack.",
     variables=VARIABLES,
     links=(
+        ("vigia-now", "Now"),
         ("vigia-path", "Path detail"),
         ("vigia-comparison", "Configurations"),
         ("vigia-slo", "Objectives"),
