@@ -46,6 +46,9 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
 NATIVE = ("probe", "enforcer")
 """Programs whose histograms are native ones; those of the others are classic."""
 
+LEVELS = {"vigia_port_flood_score": 100.0, "vigia_compare_e_value_needed": 20.0}
+"""Gauges whose values panels and annotations compare with a level."""
+
 MOST = 150
 """Series of a metric. Beyond that not all combinations are made, but every value is there."""
 
@@ -77,7 +80,9 @@ class World:
             values = {0.8: grown, -0.8: grown} if "variation" in name else {0.8: grown}
             return Native(values) if native else Classic({0.1: 0, 1.0: grown}, grown)
         if kind == "counter":
-            return float(grown)
+            return grown * (1e6 if name.endswith("_bytes_total") else 1.0)
+        if name in LEVELS:
+            return LEVELS[name] if self.busy or name == "vigia_compare_e_value_needed" else 0.0
         return 1.0 if self.busy or name == "vigia_agent_leader" else 0.0
 
     def page(self, job: str) -> list[Family]:

@@ -9,8 +9,8 @@ from vigia_dashboards.expressions import IN_FORCE
 __all__ = ["ANNOTATIONS", "Annotation"]
 
 STEP = "1m"
-"""Least distance of two looks. Looks that follow each other are drawn as one region, up to 100 of them: so what lasts
-is a shaded region as long as the page shows up to 100 minutes, and a line per look beyond that."""
+"""Least distance of two looks. Looks that follow each other are drawn as one region, up to 100 of them:
+so what lasts is a shaded region while a page shows up to 100 minutes, and a line per look beyond that."""
 
 
 @dataclass(frozen=True)

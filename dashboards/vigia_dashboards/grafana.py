@@ -32,7 +32,7 @@ BANDS = (("p99", "p95"), ("p95", "p75"), ("p75", "p50"), ("p50", "p25"), ("p25",
 """Smoke: each quantile is filled down to the next."""
 
 HALF = 12
-"""Columns of the grid that a panel beside another has: its legend is a line below, that of a wider one a table."""
+"""Columns of the grid that a panel beside another has: its legend is a line below, a wider one's a table."""
 
 LEGEND = 420
 """Width of that table, in pixels."""
@@ -100,8 +100,11 @@ def _finished(document: dict[str, Any], page: Dashboard) -> str:
 
 def _cells(defaults: dict[str, Any], panel: Panel) -> None:
     """Colour a number by its bound, in the words of Grafana 9.4 and of later ones, and link it."""
+    if panel.kind == "stat" and not panel.bounds and not panel.words:
+        # Without bounds Grafana has one of its own, red from 80.
+        defaults["color"] = {"mode": "fixed", "fixedColor": "blue"}
     if panel.bounds:
-        defaults["thresholds"] = _thresholds(panel.bounds)
+        defaults["thresholds"] = _thresholds(panel.bounds, "transparent" if panel.cells else "text")
         defaults["color"] = {"mode": "thresholds"}
         if panel.kind != "stat":
             defaults["custom"] = {**defaults.get("custom", {}), **_cell(panel)}
@@ -291,37 +294,44 @@ def _dress_table(builder: Any, panel: Panel) -> None:
         builder.override_by_name(name, [models.DynamicConfigValue(k, v) for k, v in properties])
 
 
-def _columns(panel: Panel) -> Mapping[str, list[tuple[str, Any]]]:
+_Properties = list[tuple[str, Any]]
+
+
+def _columns(panel: Panel) -> Mapping[str, _Properties]:
     """Return what is special of a table's columns, by their headings."""
-    found: dict[str, list[tuple[str, Any]]] = {}
+    found: dict[str, _Properties] = {q.legend or "value": _of_value(panel, q) for q in panel.queries}
+    for label in panel.columns:
+        found.setdefault(panel.names.get(label, label), []).extend(_of_label(panel, label))
+    return {name: properties for name, properties in found.items() if properties}
 
-    def special(name: str, key: str, value: Any) -> None:
-        found.setdefault(name, []).append((key, value))
 
-    for query in panel.queries:
-        name = query.legend or "value"
-        if query.unit is not None:
-            special(name, "unit", _shown_as(query.unit)[0])
-        if query.decimals is not None:
-            special(name, "decimals", query.decimals)
-        if query.words:
-            special(name, "mappings", [json.loads(JSONEncoder().encode(_mapping(query.words)))])
-        if query.bounds:
-            special(name, "thresholds", _thresholds(query.bounds, "transparent" if panel.cells else "text"))
-            special(name, "color", {"mode": "thresholds"})
-            for key, value in _cell(panel).items():
-                special(name, f"custom.{key}", value)
-    for label, texts in panel.texts.items():
-        options = {value: {"text": text, "index": i} for i, (value, text) in enumerate(sorted(texts.items()))}
-        special(panel.names.get(label, label), "mappings", [{"type": "value", "options": options}])
-        special(panel.names.get(label, label), "custom.inspect", True)  # a text may be longer than its cell
-    clicks = dict(panel.clicks)
-    if panel.drill:
-        clicks.setdefault(panel.columns[0], panel.drill)
-    for label, address in clicks.items():
-        special(panel.names.get(label, label), "links", _links_to(address))
-    for label, width in panel.wide.items():
-        special(panel.names.get(label, label), "custom.width", width)
+def _of_value(panel: Panel, query: Query) -> _Properties:
+    found: _Properties = []
+    if query.unit is not None:
+        found.append(("unit", _shown_as(query.unit)[0]))
+    if query.decimals is not None:
+        found.append(("decimals", query.decimals))
+    if query.words:
+        found.append(("mappings", [json.loads(JSONEncoder().encode(_mapping(query.words)))]))
+    if query.bounds:
+        usual = "transparent" if panel.cells else "text"
+        found += [("thresholds", _thresholds(query.bounds, usual)), ("color", {"mode": "thresholds"})]
+        found += [(f"custom.{key}", value) for key, value in _cell(panel).items()]
+    return found
+
+
+def _of_label(panel: Panel, label: str) -> _Properties:
+    found: _Properties = []
+    if label in panel.texts:
+        texts = sorted(panel.texts[label].items())
+        options = {value: {"text": text, "index": i} for i, (value, text) in enumerate(texts)}
+        found.append(("mappings", [{"type": "value", "options": options}]))
+        found.append(("custom.inspect", True))  # a text may be longer than its cell
+    first = panel.drill if label == panel.columns[0] else ""
+    if address := panel.clicks.get(label, first):
+        found.append(("links", _links_to(address)))
+    if label in panel.wide:
+        found.append(("custom.width", panel.wide[label]))
     return found
 
 

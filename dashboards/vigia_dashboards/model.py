@@ -118,7 +118,7 @@ class Variable:
     label: str
     query: str
     single: bool = False
-    """Whether one value is chosen, the first: pages on one thing read too much, and say too little, of all."""
+    """Whether one value is chosen, the first: of all of them a page on one thing reads too much."""
 
 
 @dataclass(frozen=True)

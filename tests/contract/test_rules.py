@@ -14,6 +14,7 @@ from alertkit import FAST, groups, jobs_of, passes, rules, too_short
 
 import vigia_catalog
 from vigia.cli.explain import explain
+from vigia_dashboards.annotations import ANNOTATIONS
 from vigia_dashboards.expressions import (
     check,
     check_matchers,
@@ -23,7 +24,6 @@ from vigia_dashboards.expressions import (
     ranges,
     selectors,
 )
-from vigia_dashboards.annotations import ANNOTATIONS
 from vigia_dashboards.model import Dashboard
 from vigia_dashboards.pages import PAGES
 

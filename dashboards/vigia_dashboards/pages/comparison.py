@@ -177,22 +177,11 @@ _VERDICTS = (
     ),
 )
 
-_UDP = ("100Mbit", "150Mbit", "200Mbit")
 _DELAYS = tuple(
     (f'vigia_compare_median_seconds{{metric="{metric}",placement=~"$placement",probe=~"$probe"}}', words)
     for metric, words in (("rtt", "median"), ("rtt_p99", "p99"), ("jitter", "jitter"))
 )
-_RATES = (
-    ('vigia_compare_median_bytes_per_second{metric="tcp_throughput",placement=~"$placement"}', "TCP"),
-    *(
-        (
-            f'vigia_compare_median_bytes_per_second{{probe="bulk-udp {rate}",placement=~"$placement"}}',
-            f"UDP {rate}",
-        )
-        for rate in _UDP
-    ),
-)
-_RANKED = "path, placement, machines, probe"
+_BULK = 'vigia_compare_median_bytes_per_second{placement=~"$placement"}'
 _HEAT = ((1.25, "semi-dark-yellow"), (2, "semi-dark-orange"), (10, "semi-dark-purple"))
 _HEAT_WORDS = "semi-dark-yellow from 1.25, semi-dark-orange from 2, semi-dark-purple from 10"
 
@@ -209,14 +198,19 @@ def _role(expression: str) -> str:
     return " or ".join(f'label_replace({found}, "role", "{role}", "", "")' for found, role in roles)
 
 
-def _over_best(expression: str, least: bool) -> str:
-    """How many times worse than the best that competes in the same class of probes."""
-    by = "on (placement, machines, probe) group_left ()"
-    every = "by (placement, machines, probe)"
-    best = f"({expression} and on (path, placement) vigia_compare_rank)"
-    if least:
-        return f"{expression} / {by} min {every} {best}"
-    return f"1 / ({expression} / {by} max {every} {best})"
+_CLASS = "placement, machines, probe"
+
+
+def _over_best(expression: str) -> str:
+    """How many times as much as the best that competes in the same class of probes."""
+    best = f"min by ({_CLASS}) ({expression} and on (path, placement) vigia_compare_rank)"
+    return f"{expression} / on ({_CLASS}) group_left () {best}"
+
+
+def _below_best(expression: str) -> str:
+    """How many times less than the best that competes in the same class of probes."""
+    best = f"max by ({_CLASS}) ({expression} and on (path, placement) vigia_compare_rank)"
+    return f"1 / ({expression} / on ({_CLASS}) group_left () {best})"
 
 
 _TABLES = (
@@ -225,7 +219,7 @@ _TABLES = (
         "Delays, as a multiple of the best",
         f"Medians of the comparison over the best that competes; {_HEAT_WORDS}. The underlay is the reference, not a contestant: "
         "it is below 1.",
-        tuple(Query(_role(_over_best(e, True)), words, bounds=_HEAT, decimals=2) for e, words in _DELAYS),
+        tuple(Query(_role(_over_best(e)), words, bounds=_HEAT, decimals=2) for e, words in _DELAYS),
         "none",
         width=24,
         height=12,
@@ -237,26 +231,26 @@ _TABLES = (
         wide={"path": 260},
     ),
     Panel(
-        "table",
+        "matrix",
         "Throughput, as a multiple of the best",
-        f"The best over the path's: 2 is half as much; {_HEAT_WORDS}. UDP by the rate that was offered.",
-        tuple(
-            Query(
-                _role(f"max by (path, placement, machines) ({_over_best(e, False)})"),
-                words,
-                bounds=_HEAT,
-                decimals=2,
-            )
-            for e, words in _RATES
-        ),
+        f"Row: the path; column: the bulk test, UDP by the rate that was offered. The best over the path's: 2 is half as much; "
+        f"{_HEAT_WORDS}.",
+        (Query(f"max by (path, probe) ({_below_best(_BULK)})"),),
         "none",
-        width=24,
-        height=12,
-        columns=("role", "path", "placement", "machines"),
+        columns=("path", "probe"),
+        bounds=_HEAT,
         cells=True,
-        order="role",
-        ascending=True,
-        wide={"path": 260},
+        decimals=2,
+        missing="not run",
+        quiet="no bulk tests are configured",
+    ),
+    Panel(
+        "matrix",
+        "Throughput of each path",
+        "Row: the path; column: the bulk test, UDP by the rate that was offered. Medians of the comparison.",
+        (Query(bits(f"max by (path, probe) ({_BULK})")),),
+        "bps",
+        columns=("path", "probe"),
         missing="not run",
         quiet="no bulk tests are configured",
     ),
@@ -293,20 +287,6 @@ _TABLES = (
         order="p99",
         wide={"path": 260},
         drill=_PATHS,
-    ),
-    Panel(
-        "table",
-        "What each path has: throughput",
-        "Medians of the bulk tests, TCP, and UDP by the rate that was offered.",
-        tuple(Query(bits(f"max by (path, placement, machines) ({e})"), words) for e, words in _RATES),
-        "bps",
-        width=24,
-        height=12,
-        columns=("path", "placement", "machines"),
-        order="TCP",
-        wide={"path": 260},
-        missing="not run",
-        quiet="no bulk tests are configured",
     ),
 )
 
@@ -464,7 +444,7 @@ CONFIGURATIONS = Dashboard(
                     (
                         Query(
                             bits(f"vigia_compare_median_bytes_per_second{{{_ON}}}"),
-                            "{{path}} {{probe}} {{placement}} {{machines}}",
+                            "{{metric}} {{path}} {{probe}} {{placement}} {{machines}}",
                         ),
                     ),
                     "bps",

@@ -92,7 +92,7 @@ FLEET = Dashboard(
                     ),
                     "short",
                     width=6,
-                    height=5,
+                    height=4,
                 ),
                 Panel(
                     "stat",
@@ -101,7 +101,7 @@ FLEET = Dashboard(
                     (Query(f"max(path:vigia_probe_rtt_seconds:p99_rate1m{{{_ON}}})", "p99"),),
                     "s",
                     width=6,
-                    height=5,
+                    height=4,
                 ),
                 Panel(
                     "stat",
@@ -110,7 +110,7 @@ FLEET = Dashboard(
                     (Query(f"max(path:vigia_probe_loss:ratio_rate1m{{{_RECORDED}}})", "loss"),),
                     "percentunit",
                     width=6,
-                    height=5,
+                    height=4,
                 ),
                 Panel(
                     "stat",
@@ -127,7 +127,7 @@ FLEET = Dashboard(
                     ),
                     "percentunit",
                     width=6,
-                    height=5,
+                    height=4,
                 ),
                 Panel(
                     "stat",
@@ -136,8 +136,8 @@ FLEET = Dashboard(
                     (Query(f"max(path:vigia_probe_slow:ratio_rate5m{{{_RECORDED}}})", "over the objective"),),
                     "percentunit",
                     quiet=UNJUDGED,
-                    width=6,
-                    height=5,
+                    width=8,
+                    height=4,
                 ),
                 Panel(
                     "stat",
@@ -145,8 +145,8 @@ FLEET = Dashboard(
                     "Time since the least recently scraped path was scraped; several scrape intervals mean that a probe is down.",
                     (Query(f"max(time() - timestamp(vigia_probe_target_up{{{_ON}}}))", "oldest"),),
                     "s",
-                    width=6,
-                    height=5,
+                    width=8,
+                    height=4,
                 ),
                 Panel(
                     "stat",
@@ -154,8 +154,8 @@ FLEET = Dashboard(
                     "All alerts that are firing.",
                     (Query('count(ALERTS{alertstate="firing"}) or vector(0)', "alerts"),),
                     "short",
-                    width=6,
-                    height=5,
+                    width=8,
+                    height=4,
                 ),
             ),
         ),
@@ -366,10 +366,10 @@ DETAIL = Dashboard(
                     "timeseries",
                     "Path MTU",
                     "Largest IP packet that the path carries without fragmentation, found by probing; a step down is a new "
-                    "tunnel or a wrong MTU.",
+                    "tunnel or a wrong MTU. Of whichever class of probes searches for it.",
                     (
                         Query(
-                            f"min by (path, src, dst) (vigia_probe_path_mtu_bytes{{{_ON}}})",
+                            'min by (path, src, dst) (vigia_probe_path_mtu_bytes{src=~"$src",dst=~"$dst",path=~"$path"})',
                             "{{path}} {{src}} to {{dst}}",
                         ),
                     ),

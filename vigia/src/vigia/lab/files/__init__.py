@@ -19,9 +19,7 @@ Content = Mapping[str, object] | Sequence[Mapping[str, object]]
 _HEAD = "# Written by vigia lab up; changes are lost.\n"
 
 
-def contents(
-    lab: Lab, node: Node, datapath: Datapath, esp: Datapath = "userspace"
-) -> dict[str, Content]:
+def contents(lab: Lab, node: Node, datapath: Datapath, esp: Datapath = "userspace") -> dict[str, Content]:
     """Return the content of each of a node's files by file name; esp says where IPsec is done."""
     files: dict[str, Content] = {
         "probe.yaml": probe.content(lab, node, datapath, esp),

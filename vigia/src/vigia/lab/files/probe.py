@@ -124,8 +124,9 @@ def content(lab: Lab, node: Node, datapath: Datapath, esp: Datapath = "userspace
 
 def nodes(lab: Lab, node: Node) -> Sequence[Mapping[str, object]]:
     """Return the nodes of the mesh, in the format of file_sd: those that share a network."""
+    place = {"rack": "lab", "zone": lab.topology.name}
     return [
-        {"targets": [str(n.underlay.ip)], "labels": {"node": n.name, "rack": "lab", "zone": lab.topology.name}}
+        {"targets": [str(n.underlay.ip)], "labels": {"node": n.name, **place}}
         for n in lab.nodes
         if n.name in (node.name, node.peer)
     ]
