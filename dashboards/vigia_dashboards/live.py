@@ -119,7 +119,9 @@ def page(server: Prometheus, conditions: str, now: float) -> str:
             values = offered(server, v)
             some = ", ".join(f"`{o}`" for o in values[:6]) + (", ..." if len(values) > 6 else "")
             lines.append(f"- variable `{v.name}`: {len(values)} values ({some or 'none'})")
-        lines += ["", "| panel | query | series | latest | of | shape |", "|---|---|--:|--:|---|---|"]
+        if dashboard.variables:
+            lines.append("")
+        lines += ["| panel | query | series | latest | of | shape |", "|---|---|--:|--:|---|---|"]
         for row in dashboard.rows:
             for panel in row.panels:
                 lines += [_row(panel, ask(server, q, now), i == 0) for i, q in enumerate(panel.asked)]
