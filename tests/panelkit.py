@@ -29,7 +29,7 @@ class Panels:
         now = time.time()
         found: dict[str, list[str]] = {page.uid: [] for page in PAGES}
         for page, panel in every_panel():
-            answers = [ask(self._server, q, now).series for q in panel.queries]
+            answers = [ask(self._server, q, now).series for q in panel.asked]
             if not any(answers):
                 found[page.uid].append(panel.title)
         return found

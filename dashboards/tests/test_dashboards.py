@@ -15,9 +15,9 @@ import yaml
 from grafana_foundation_sdk.models.dashboard import Dashboard as SdkDashboard
 
 from vigia_dashboards import __main__ as generator
-from vigia_dashboards.expressions import UnknownName, check, labels_of, substituted
+from vigia_dashboards.expressions import UnknownName, alerts, check, labels_of, selectors, substituted
 from vigia_dashboards.grafana import to_json
-from vigia_dashboards.model import Dashboard, Panel, Query, Row, bits
+from vigia_dashboards.model import Dashboard, Panel, Query, Row, bits, or_none, per_minute
 from vigia_dashboards.pages import PAGES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,8 +40,9 @@ def test_committed_json_is_what_the_definitions_make() -> None:
     assert generator.main(["--check"]) == 0
 
 
-def test_there_are_ten_with_frozen_uids() -> None:
+def test_uids_are_frozen_and_home_is_first() -> None:
     assert [p.uid for p in PAGES] == [
+        "vigia-now",
         "vigia-fleet",
         "vigia-path",
         "vigia-comparison",
@@ -53,7 +54,7 @@ def test_there_are_ten_with_frozen_uids() -> None:
         "vigia-slo",
         "vigia-studies",
     ]
-    assert len({p.title for p in PAGES}) == 10
+    assert len({p.title for p in PAGES}) == len(PAGES)
     provider = yaml.safe_load((ROOT / "deploy/grafana/provisioning/dashboards/vigia.yaml").read_text())[
         "providers"
     ][0]
@@ -65,22 +66,28 @@ def test_there_are_ten_with_frozen_uids() -> None:
 def test_a_page_keeps_the_common_rules(page: Dashboard) -> None:
     found = document(page)
     assert SdkDashboard.from_json(found).uid == page.uid
-    assert found["graphTooltip"] == 1 and found["refresh"] == "30s" and found["time"]["from"] == "now-6h"
+    assert found["graphTooltip"] == 1 and found["refresh"] == "30s" and found["time"]["from"] == "now-1h"
     assert found["editable"] is False and found["tags"] == ["vigia"]
     names = [v["name"] for v in found["templating"]["list"]]
     assert names[0] == "datasource" and len(set(names)) == len(names)
+    single = {v.name for v in page.variables if v.single}
     for variable in found["templating"]["list"][1:]:
         assert variable["allValue"] == ".+" and variable["multi"] and variable["refresh"] == 2
-        assert variable["current"]["value"] == "$__all"
+        assert variable["includeAll"] != (variable["name"] in single)
+        if variable["includeAll"]:
+            assert variable["current"]["value"] == "$__all"
     annotations = [a for a in found["annotations"]["list"] if a["datasource"]["uid"] == "${datasource}"]
     assert {a["name"] for a in annotations} == {
-        "Alerts",
+        "Floods",
+        "Limits",
+        "Alerts begin",
         "Isolation actions",
         "Configuration reloads",
         "Restarts",
         "Campaigns",
     }
     assert all(a["step"] and a["expr"] for a in annotations)
+    assert all(a["enable"] for a in annotations if a["name"] in ("Floods", "Limits", "Alerts begin"))
     assert page.links and any(link["type"] == "dashboards" for link in found["links"])
     assert "__inputs" not in found and "DS_PROMETHEUS" not in json.dumps(found)
 
@@ -104,14 +111,23 @@ def test_every_panel_has_description_unit_and_the_chosen_data_source(page: Dashb
 @BY_PANEL
 def test_expressions_keep_the_rules(page: Dashboard, panel: Panel) -> None:
     for query in panel.queries:
+        unit = query.unit or panel.unit
         promql_parser.parse(substituted(query.expression))
         check(query.expression)
         assert "irate" not in query.expression
         fixed = re.findall(r"\[(?!\$__)[^]]*\]", query.expression)
         assert not fixed, "a fixed range does not follow the time range and the scrape interval"
-        assert (panel.unit == "bps") == query.expression.startswith("8 * ("), (
+        assert (unit == "bps") == query.expression.startswith("8 * ("), (
             "bits are made by bits(), and shown as bps"
         )
+        assert (unit == "cpm") == query.expression.startswith("60 * ("), (
+            "what happens a minute is made by per_minute()"
+        )
+        assert (unit == "dateTimeFromNow") == (
+            query.expression.startswith("1000 * ")
+            or "(1000 * " in query.expression
+            or " 1000 * " in query.expression
+        ), "Grafana's times are in milliseconds"
         named = set(re.findall(r"\$\{?([a-z]+)\}?", query.expression.replace("$__", "")))
         assert named - {"rate_interval"} <= {v.name for v in page.variables}
 
@@ -119,9 +135,10 @@ def test_expressions_keep_the_rules(page: Dashboard, panel: Panel) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.uid)
 def test_variables_ask_for_what_exists(page: Dashboard) -> None:
     for variable in page.variables:
-        match = re.fullmatch(r"label_values\((\w+), (\w+)\)", variable.query)
+        match = re.fullmatch(r"label_values\((\w+)(\{.*\})?, (\w+)\)", variable.query)
         assert match, variable.query
-        assert match[2] in (labels_of(match[1]) or set()), variable.query
+        check(f"count({match[1]}{match[2] or ''})")
+        assert match[3] in (labels_of(match[1]) or set()), variable.query
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.uid)
@@ -129,7 +146,8 @@ def test_a_panel_without_data_claims_nothing(page: Dashboard) -> None:
     """A program that is down exports nothing, too: that all is well is a reading, and the description has it."""
     quiet = {p.title: p.quiet for row in page.rows for p in row.panels if p.quiet}
     for panel in panels_of(page):
-        assert panel["fieldConfig"]["defaults"]["noValue"] == "no data", panel["title"]
+        says = panel["fieldConfig"]["defaults"].get("noValue")
+        assert says == (None if panel["type"] == "timeseries" else "no data"), panel["title"]
         normal = f"No data is normal if {quiet[panel['title']]}." if panel["title"] in quiet else ""
         assert panel["description"].endswith(normal)
         assert bool(normal) == ("No data is normal" in panel["description"])
@@ -137,10 +155,10 @@ def test_a_panel_without_data_claims_nothing(page: Dashboard) -> None:
 
 @BY_PANEL
 def test_colour_is_never_alone(page: Dashboard, panel: Panel) -> None:
-    for value, word, colour in panel.words:
+    for value, word, colour in (*panel.words, *(w for q in panel.queries for w in q.words)):
         assert value and word and colour not in ("red", "green"), "reds and greens look alike to many"
-    for value, colour in panel.bounds:
-        assert panel.kind in ("table", "matrix"), "a cell has its number in it, a line has not"
+    for value, colour in (*panel.bounds, *(b for q in panel.queries for b in q.bounds)):
+        assert panel.kind in ("table", "matrix", "stat"), "a cell has its number in it, a line has not"
         assert colour not in ("red", "green")
         assert f"{colour} from" in panel.description and re.search(
             rf"{colour} from ({value:g}|{value * 100:g} %|{value * 1000:g} ms)(?!\d)", panel.description
@@ -149,12 +167,118 @@ def test_colour_is_never_alone(page: Dashboard, panel: Panel) -> None:
 
 @BY_PANEL
 def test_what_a_click_opens_is_there(page: Dashboard, panel: Panel) -> None:
-    if not panel.drill:
-        return
-    match = re.match(r"/d/([a-z-]+)\?", panel.drill)
-    assert match, panel.drill
-    target = {p.uid: p for p in PAGES}[match[1]]
-    assert set(re.findall(r"var-(\w+)=", panel.drill)) <= {v.name for v in target.variables}
+    """Of a page that depends on the row, every one that there can be has a variable of the row's, or ignores it."""
+    targets = {p.uid: p for p in PAGES}
+    for address in (panel.drill, *panel.clicks.values()):
+        if not address:
+            continue
+        match = re.match(r"/d/([a-z-]+|\$\{__value\.text\})\?", address)
+        assert match, address
+        carried = set(re.findall(r"var-(\w+)=", address))
+        if match[1] in targets:
+            assert carried <= {v.name for v in targets[match[1]].variables}
+        else:
+            (label,) = [label for label, a in panel.clicks.items() if a == address]
+            assert set(panel.texts[label].values()) <= targets.keys()
+            known = {v.name for uid in set(panel.texts[label].values()) for v in targets[uid].variables}
+            assert carried <= known
+        if panel.kind == "table":
+            named = set(re.findall(r"__data\.fields\.(\w+)", address))
+            assert named <= {panel.names.get(c, c) for c in panel.columns}, "a field is known by its heading"
+
+
+def test_a_heading_of_a_matrix_opens_its_source_alone() -> None:
+    """Its name is that of both labels: as a destination there is no such node."""
+    for page, panel in PANELS:
+        if panel.kind != "matrix" or not panel.drill:
+            continue
+        made = next(p for p in panels_of(page) if p["title"] == panel.title)
+        (heading,) = [o for o in made["fieldConfig"]["overrides"] if o["matcher"]["options"] == "src\\dst"]
+        (links,) = [p["value"] for p in heading["properties"] if p["id"] == "links"]
+        assert "var-src=${__data.fields[0]}" in links[0]["url"] and "var-dst" not in links[0]["url"]
+        assert "var-dst=${__field.name}" in made["fieldConfig"]["defaults"]["links"][0]["url"]
+
+
+def test_every_alert_says_what_to_do_and_where_to_look() -> None:
+    """On the first page, in the words of its rule."""
+    (panel,) = [p for page, p in PANELS if page is PAGES[0] and "todo" in p.texts]
+    assert alerts().keys() == panel.texts["todo"].keys() - {"none fires"}
+    assert all(panel.texts["todo"][name] == said["action"] for name, said in alerts().items())
+    assert all(f"/d/{panel.texts['look'][name]}" in said["dashboard_url"] for name, said in alerts().items())
+    made = next(p for p in panels_of(PAGES[0]) if p["title"] == panel.title)
+    by_heading = {o["matcher"]["options"]: o["properties"] for o in made["fieldConfig"]["overrides"]}
+    (mapping,) = [p["value"][0] for p in by_heading["what to do"] if p["id"] == "mappings"]
+    assert mapping["options"]["VigiaUdpFlood"]["text"] == alerts()["VigiaUdpFlood"]["action"]
+
+
+@BY_PANEL
+def test_what_decides_is_on_the_screen(page: Dashboard, panel: Panel) -> None:
+    """A column takes about 130 of 1 600 pixels; names are wider than numbers."""
+    if panel.kind == "table":
+        columns = len(panel.columns) + len(panel.queries)
+        assert columns <= 12
+        assert panel.width == 24 or columns <= 6, "half a page is too narrow for so many columns"
+
+
+@BY_PANEL
+def test_rows_of_a_table_are_those_of_its_columns(page: Dashboard, panel: Panel) -> None:
+    """Rows are merged by all labels of their series, and names of metrics differ."""
+    for given, asked in zip(panel.queries, panel.asked, strict=True):
+        if panel.kind == "table":
+            assert asked.expression == f"max by ({', '.join(panel.columns)}) ({given.expression})"
+        else:
+            assert asked == given
+    made = next(p for p in panels_of(page) if p["title"] == panel.title)
+    assert [t["expr"] for t in made["targets"]] == [q.expression for q in panel.asked]
+    kinds = [t["id"] for t in made.get("transformations") or ()]
+    if panel.kind == "table":
+        assert kinds == (["merge", "organize"] if len(panel.queries) > 1 else ["organize"])
+
+
+QUANTITIES = (
+    (r"_timestamp_seconds$", {"dateTimeFromNow", "s"}),
+    (r"(_seconds|:p50_rate1m|:p99_rate1m)$", {"s"}),
+    (r"(_bytes_per_second|_bytes_total|_bytes)$", {"bytes", "bps"}),
+    (r"(_ratio|:ratio_rate\d+[mh]|:ratio)$", {"percentunit", "none"}),
+    (r"(_packets_total|_drops_total|_sent_total|_skipped_total)$", {"pps", "cpm", "short"}),
+    (r"(RetransSegs|RcvbufErrors|:rate5m)$", {"cpm", "pps"}),
+    (r"_total$", {"cpm", "cps", "ops", "pps", "none", "short"}),
+)
+"""What a metric's name ends with, and the units that it can be shown in."""
+
+
+@BY_PANEL
+def test_units_are_those_of_the_metrics(page: Dashboard, panel: Panel) -> None:
+    """Where a query reads one metric, and neither counts nor compares it."""
+    for query in panel.queries:
+        names = {str(s.name) for s in selectors(query.expression)}
+        if len(names) != 1 or re.search(
+            r"\bcount|\bchanges|timestamp\(| / |==|> bool|time\(\) -|\^", query.expression
+        ):
+            continue
+        (name,) = names
+        allowed = next((units for ending, units in QUANTITIES if re.search(ending, name)), None)
+        unit = query.unit or panel.unit
+        if allowed is None:
+            assert unit in ("short", "none", "s"), (name, unit)
+        elif not ("process_cpu" in name or "histogram_fraction" in query.expression):
+            assert unit in allowed, (name, unit)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.uid)
+def test_axes_show_what_is_small_beside_what_is_large(page: Dashboard) -> None:
+    given = {p.title: p for row in page.rows for p in row.panels}
+    for made in panels_of(page):
+        panel = given[made["title"]]
+        if made["type"] != "timeseries":
+            continue
+        custom = made["fieldConfig"]["defaults"]["custom"]
+        delays = panel.unit == "s" and not panel.signed
+        assert (custom.get("scaleDistribution", {}).get("type") == "log") == delays, panel.title
+        if panel.unit == "percentunit":
+            assert custom["axisSoftMax"] <= 0.01, "an axis of zero alone would reach to 10 000 %"
+        assert made["fieldConfig"]["defaults"]["unit"] not in ("pps", "cps", "ops"), "0.07 would be 70 milli"
+        assert custom["fillOpacity"] == (25 if panel.kind == "smoke" else 0), "areas on areas hide each other"
 
 
 def test_links_lead_to_every_page_from_another() -> None:
@@ -290,7 +414,8 @@ def test_classic_buckets_and_recorded_series_have_labels() -> None:
     assert "le" in (labels_of("vigia_isolation_reaction_seconds_bucket") or set())
     assert "path" in (labels_of("path:vigia_probe_loss:ratio_rate5m") or set())
     assert "node" in (labels_of("vigia_compare_build_info") or set())
-    assert bits("x") == "8 * (x)"
+    assert bits("x") == "8 * (x)" and per_minute("x") == "60 * (x)"
+    assert or_none("x", "y") == "(x) or 0 * y"
 
 
 def test_stale_files_are_named_and_removed(

@@ -11,14 +11,15 @@ import math
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pytest
 from prometheuskit import Classic, Family, Native, rates_known, running
 
 import vigia_catalog
+from vigia_dashboards.annotations import ANNOTATIONS
 from vigia_dashboards.expressions import ACTIONS, FOREIGN, FOREIGN_VALUES, IN_FORCE, UnknownName, check
-from vigia_dashboards.grafana import ANNOTATIONS, LOSS_CLASSES
+from vigia_dashboards.grafana import LOSS_CLASSES
 from vigia_dashboards.live import Found, ask, every_panel, offered
 from vigia_dashboards.model import Dashboard, Panel, Query
 from vigia_dashboards.pages import PAGES
@@ -44,6 +45,9 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
 
 NATIVE = ("probe", "enforcer")
 """Programs whose histograms are native ones; those of the others are classic."""
+
+LEVELS = {"vigia_port_flood_score": 100.0, "vigia_compare_e_value_needed": 20.0}
+"""Gauges whose values panels and annotations compare with a level."""
 
 MOST = 150
 """Series of a metric. Beyond that not all combinations are made, but every value is there."""
@@ -76,7 +80,9 @@ class World:
             values = {0.8: grown, -0.8: grown} if "variation" in name else {0.8: grown}
             return Native(values) if native else Classic({0.1: 0, 1.0: grown}, grown)
         if kind == "counter":
-            return float(grown)
+            return grown * (1e6 if name.endswith("_bytes_total") else 1.0)
+        if name in LEVELS:
+            return LEVELS[name] if self.busy or name == "vigia_compare_e_value_needed" else 0.0
         return 1.0 if self.busy or name == "vigia_agent_leader" else 0.0
 
     def page(self, job: str) -> list[Family]:
@@ -117,8 +123,8 @@ def reloads(world: World, families: list[Family]) -> list[Family]:
 
 
 QUERIES = [
-    *((f"{page.uid}: {panel.title}", query) for page, panel in every_panel() for query in panel.queries),
-    *((f"annotation: {name}", Query(expression)) for name, expression, *_ in ANNOTATIONS),
+    *((f"{page.uid}: {panel.title}", query) for page, panel in every_panel() for query in panel.asked),
+    *((f"annotation: {a.name}", Query(a.expression)) for a in ANNOTATIONS),
 ]
 
 
@@ -144,11 +150,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Answers]:
 
         def answered() -> dict[str, Found]:
             now = rates_known(server, time.time())
-            # Yesterday was two seconds ago.
-            recent = {
-                q.expression: replace(q, expression=q.expression.replace("1d", "2s")) for _, q in QUERIES
-            }
-            return {expression: ask(server, query, now) for expression, query in recent.items()}
+            return {q.expression: ask(server, q, now) for _, q in QUERIES}
 
         calm = answered()
         world.busy = True
@@ -183,7 +185,7 @@ def test_one_line_is_there_by_the_loss_of_the_moment(answers: Answers) -> None:
 def test_a_panel_without_data_while_all_is_well_has_some_otherwise(
     answers: Answers, page: Dashboard, panel: Panel
 ) -> None:
-    for query in panel.queries:
+    for query in panel.asked:
         assert finite(answers.busy[query.expression]), query.expression
 
 
@@ -194,7 +196,7 @@ def test_legends_and_columns_are_labels_of_the_answer(
     answers: Answers, page: Dashboard, panel: Panel
 ) -> None:
     every: set[str] = set()
-    for query in panel.queries:
+    for query in panel.asked:
         if query.legend in EXCLUSIVE:
             continue
         found = {
@@ -203,6 +205,54 @@ def test_legends_and_columns_are_labels_of_the_answer(
         assert set(re.findall(r"\{\{(\w+)\}\}", query.legend)) <= found, query.expression
         every |= found
     assert set(panel.columns) <= every
+
+
+TABLES = [(page, panel) for page, panel in every_panel() if panel.kind == "table" and len(panel.queries) > 1]
+
+
+def merged(panel: Panel, found: Sequence[Found]) -> list[tuple[dict[str, str], dict[str, float]]]:
+    """Return the rows that Grafana's merge makes: frames are joined where all their labels are equal."""
+    rows: dict[tuple[tuple[str, str], ...], dict[str, float]] = {}
+    for query, answer in zip(panel.queries, found, strict=True):
+        for labels, values in answer.series:
+            rows.setdefault(tuple(sorted(labels.items())), {})[query.legend] = values[-1]
+    return [(dict(labels), values) for labels, values in rows.items()]
+
+
+@pytest.mark.parametrize(("page", "panel"), TABLES, ids=lambda x: getattr(x, "uid", getattr(x, "title", "")))
+def test_the_columns_of_a_table_are_of_one_row(answers: Answers, page: Dashboard, panel: Panel) -> None:
+    """With everything there is, no column is in rows of its own: that row would have nothing in the others."""
+    found = [answers.best(query) for query in panel.asked]
+    rows = merged(panel, found)
+    whole = [values for _, values in rows if len(values) == len(panel.queries)]
+    assert whole, "no row has a value in each column"
+    assert len(rows) <= max(len(f.series) for f in found) + sum(1 for _, v in rows if len(v) == 1)
+    for query, answer in zip(panel.queries, found, strict=True):
+        assert any(query.legend in values for values in whole), query.legend
+        assert {name for labels, _ in answer.series for name in labels} <= set(panel.columns), query.legend
+
+
+def test_metrics_as_they_are_would_not_be_of_one_row(answers: Answers) -> None:
+    """What tables did: each column but the first was empty, since the names of metrics are labels."""
+    panel = next(p for _, p in TABLES if p.title == "Effect")
+    found = [ask(answers.server, query, time.time()) for query in panel.queries]
+    assert all(f.series for f in found)
+    assert not [values for _, values in merged(panel, found) if len(values) > 1]
+    assert [values for _, values in merged(panel, [answers.best(q) for q in panel.asked]) if len(values) == 3]
+
+
+@pytest.mark.parametrize(
+    ("page", "panel"),
+    [(page, panel) for page, panel in every_panel() if panel.kind in ("timeseries", "state")],
+    ids=lambda x: getattr(x, "uid", getattr(x, "title", "")),
+)
+def test_no_two_lines_have_one_name(answers: Answers, page: Dashboard, panel: Panel) -> None:
+    names: list[str] = []
+    for query in panel.asked:
+        for labels, _ in answers.best(query).series:
+            name = re.sub(r"\{\{(\w+)\}\}", lambda m, has=labels: has.get(m[1], ""), query.legend)
+            names.append(name)
+    assert len(set(names)) == len(names), sorted(n for n in names if names.count(n) > 1)[:5]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.uid)
@@ -224,9 +274,9 @@ def test_a_value_that_no_program_exports_is_found_out(answers: Answers) -> None:
 
 def test_annotations_mark_what_happens_alone(answers: Answers) -> None:
     """Nothing happens in the calm world but that its clocks are not synchronised, of which alerts may say so."""
-    for name, expression, *_ in ANNOTATIONS:
-        assert answers.busy[expression].series, name
-        assert name == "Alerts" or not answers.calm[expression].series, name
+    for a in ANNOTATIONS:
+        assert answers.busy[a.expression].series, a.name
+        assert a.name == "Alerts begin" or not answers.calm[a.expression].series, a.name
 
 
 def test_actions_of_a_replica_that_led_before_do_not_count(answers: Answers) -> None:

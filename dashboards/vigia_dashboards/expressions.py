@@ -20,6 +20,7 @@ __all__ = [
     "FOREIGN_VALUES",
     "IN_FORCE",
     "UnknownName",
+    "alerts",
     "check",
     "check_matchers",
     "histogram_ranges",
@@ -50,6 +51,17 @@ TARGET_LABELS = {"node", "job", "instance"}
 
 FOREIGN: Mapping[str, set[str]] = {
     "up": set(),
+    "ALERTS_FOR_STATE": {
+        "alertname",
+        "severity",
+        "isolate",
+        "policy",
+        "tenant",
+        "port",
+        "path",
+        "src",
+        "dst",
+    },
     "scrape_duration_seconds": set(),
     "scrape_samples_scraped": set(),
     "ALERTS": {
@@ -87,6 +99,8 @@ FOREIGN_VALUES: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("ALERTS", "alertstate"): ("pending", "firing"),
     ("ALERTS", "severity"): ("critical", "warning", "info"),
     ("ALERTS", "isolate"): ("auto", "manual", "never"),
+    ("ALERTS_FOR_STATE", "severity"): ("critical", "warning", "info"),
+    ("ALERTS_FOR_STATE", "isolate"): ("auto", "manual", "never"),
     ("node_cpu_seconds_total", "mode"): (
         "user",
         "nice",
@@ -120,7 +134,10 @@ def substituted(expression: str, variables: Mapping[str, str] | None = None) -> 
 
 def parse(expression: str) -> Any:
     """Return the parsed expression. Raises ValueError."""
-    return promql_parser.parse(substituted(expression))
+    try:
+        return promql_parser.parse(substituted(expression))
+    except ValueError as e:
+        raise ValueError(f"{e}: {expression}") from e
 
 
 def selectors(expression: str) -> Iterator[promql_parser.VectorSelector]:
@@ -155,6 +172,16 @@ def recorded() -> Mapping[str, str]:
     for file in sorted(RULES.glob("*.rules.yml")):
         for group in yaml.safe_load(file.read_text())["groups"]:
             found |= {r["record"]: r["expr"] for r in group["rules"] if "record" in r}
+    return found
+
+
+@cache
+def alerts() -> Mapping[str, Mapping[str, str]]:
+    """Return the annotations of every alert, as the rules have them."""
+    found: dict[str, Mapping[str, str]] = {}
+    for file in sorted(RULES.glob("*.rules.yml")):
+        for group in yaml.safe_load(file.read_text())["groups"]:
+            found |= {r["alert"]: r["annotations"] for r in group["rules"] if "alert" in r}
     return found
 
 
@@ -330,7 +357,11 @@ def check(expression: str) -> None:
             raise UnknownName(f"{selector.name} has no label {sorted(used - known)}: {expression}")
         known_here |= known
     check_matchers(expression)
-    made = set(re.findall(r'label_(?:replace|join)\(.*?,\s*"([a-z_]+)"', expression, re.DOTALL))
+    made = {
+        str(node.args[1].val)
+        for node in _nodes(expression)
+        if isinstance(node, promql_parser.Call) and node.func.name in ("label_replace", "label_join")
+    }
     grouped = {
         label.strip()
         for clause in re.findall(r"\b(?:by|on|without|ignoring)\s*\(([^)]*)\)", expression)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -20,14 +21,24 @@ from grafana_foundation_sdk.models import common as common_models
 from grafana_foundation_sdk.models import dashboard as models
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
-from vigia_dashboards.expressions import IN_FORCE, check
-from vigia_dashboards.model import Dashboard, Panel, Query, Variable
+from vigia_dashboards.annotations import ANNOTATIONS, STEP
+from vigia_dashboards.expressions import check
+from vigia_dashboards.model import Dashboard, Panel, Query, Unit, Variable
 
 __all__ = ["LOSS_CLASSES", "to_json"]
 
 DATASOURCE = models.DataSourceRef(type_val="prometheus", uid="${datasource}")
 BANDS = (("p99", "p95"), ("p95", "p75"), ("p75", "p50"), ("p50", "p25"), ("p25", "p5"))
 """Smoke: each quantile is filled down to the next."""
+
+HALF = 12
+"""Columns of the grid that a panel beside another has: its legend is a line below, a wider one's a table."""
+
+LEGEND = 420
+"""Width of that table, in pixels."""
+
+NARROW = 60
+"""Least width of a table's column, in pixels, so that the last ones are on the screen."""
 
 LOSS_CLASSES = (
     ("median, nothing lost", "== 0", "blue"),
@@ -36,42 +47,6 @@ LOSS_CLASSES = (
     ("median, 1 % or more lost", ">= 0.01", "purple"),
 )
 """Smoke: the median's line by the loss of the moment: its name, which loss, its colour."""
-
-ANNOTATIONS = (
-    ("Alerts", 'ALERTS{alertstate="firing"}', "{{alertname}}", "tenant,path,node", "orange"),
-    (
-        "Isolation actions",
-        f"sum by (state, policy) ({IN_FORCE}) > 0",
-        "isolation: {{policy}}",
-        "state",
-        "blue",
-    ),
-    (
-        "Configuration reloads",
-        "changes(vigia_agent_config_last_reload_success_timestamp_seconds[1m]) > 0 "
-        "or changes(vigia_probe_config_last_reload_success_timestamp_seconds[1m]) > 0 "
-        "or changes(vigia_exporter_config_last_reload_success_timestamp_seconds[1m]) > 0 "
-        "or changes(vigia_enforcer_config_last_reload_success_timestamp_seconds[1m]) > 0 "
-        "or changes(vigia_compare_config_last_reload_success_timestamp_seconds[1m]) > 0",
-        "reload",
-        "job,node",
-        "purple",
-    ),
-    (
-        "Restarts",
-        'changes(process_start_time_seconds{job=~"vigia-.+|isolation-agent"}[1m]) > 0',
-        "restart",
-        "job,node",
-        "yellow",
-    ),
-    (
-        "Campaigns",
-        "max by (campaign, study) (vigia_campaign_remaining_seconds) > 0",
-        "campaign {{campaign}} runs",
-        "study",
-        "semi-dark-blue",
-    ),
-)
 
 
 def to_json(page: Dashboard, siblings: Sequence[Dashboard]) -> str:
@@ -82,7 +57,7 @@ def to_json(page: Dashboard, siblings: Sequence[Dashboard]) -> str:
         .description(page.description)
         .tags(["vigia"])
         .tooltip(models.DashboardCursorSync.CROSSHAIR)
-        .time("now-6h", "now")
+        .time("now-1h", "now")
         .refresh("30s")
         .timezone("browser")
         .readonly()
@@ -90,15 +65,15 @@ def to_json(page: Dashboard, siblings: Sequence[Dashboard]) -> str:
     )
     for variable in page.variables:
         builder.with_variable(_variable(variable))
-    for name, expression, _title, _tags, colour in ANNOTATIONS:
-        check(expression)
+    for a in ANNOTATIONS:
+        check(a.expression)
         builder.annotation(
             dashboard.AnnotationQuery()
-            .name(name)
+            .name(a.name)
             .datasource(DATASOURCE)
-            .enable(True)
-            .icon_color(colour)
-            .expr(expression)
+            .enable(a.shown)
+            .icon_color(a.colour)
+            .expr(a.expression)
         )
     _links(builder, page, siblings)
     for row in page.rows:
@@ -110,30 +85,42 @@ def to_json(page: Dashboard, siblings: Sequence[Dashboard]) -> str:
 
 def _finished(document: dict[str, Any], page: Dashboard) -> str:
     """Add what the SDK has no method for: Grafana asks annotations at a step of 60 s without one."""
-    shown = {name: (title, tags) for name, _, title, tags, _ in ANNOTATIONS}
+    shown = {a.name: a for a in ANNOTATIONS}
     for annotation in document["annotations"]["list"]:
         if annotation["name"] in shown:
-            title, tags = shown[annotation["name"]]
-            annotation.update({"step": "10s", "titleFormat": title, "tagKeys": tags})
-    coloured = {p.title: p for row in page.rows for p in row.panels if p.bounds or p.drill}
-    for number, panel in enumerate(_every(document["panels"]), start=1):
-        panel["id"] = number
-        if panel["type"] != "row" and panel["title"] in coloured:
-            _cells(panel["fieldConfig"]["defaults"], coloured[panel["title"]])
+            a = shown[annotation["name"]]
+            annotation.update({"step": STEP, "titleFormat": a.title, "tagKeys": a.tags})
+    given = [panel for row in page.rows for panel in (None, *row.panels)]
+    for number, (panel, made) in enumerate(zip(given, _every(document["panels"]), strict=True), start=1):
+        made["id"] = number
+        if panel is not None:
+            _cells(made["fieldConfig"]["defaults"], panel)
     return json.dumps(document, indent=1, sort_keys=True) + "\n"
 
 
 def _cells(defaults: dict[str, Any], panel: Panel) -> None:
-    """Colour a cell's number by its bound, in the words of Grafana 9.4 and of later ones, and link it."""
+    """Colour a number by its bound, in the words of Grafana 9.4 and of later ones, and link it."""
+    if panel.kind == "stat" and not panel.bounds and not panel.words:
+        # Without bounds Grafana has one of its own, red from 80.
+        defaults["color"] = {"mode": "fixed", "fixedColor": "blue"}
     if panel.bounds:
-        steps: list[dict[str, Any]] = [{"color": "text", "value": None}]
-        steps += [{"color": colour, "value": value} for value, colour in panel.bounds]
-        defaults["thresholds"] = {"mode": "absolute", "steps": steps}
+        defaults["thresholds"] = _thresholds(panel.bounds, "transparent" if panel.cells else "text")
         defaults["color"] = {"mode": "thresholds"}
-        cell = {"displayMode": "color-text", "cellOptions": {"type": "color-text"}}
-        defaults["custom"] = {**defaults.get("custom", {}), **cell}
-    if panel.drill:
-        defaults["links"] = [{"title": "Open", "url": panel.drill, "targetBlank": False}]
+        if panel.kind != "stat":
+            defaults["custom"] = {**defaults.get("custom", {}), **_cell(panel)}
+    if panel.drill and panel.kind != "table":
+        defaults["links"] = _links_to(panel.drill)
+
+
+def _thresholds(bounds: Sequence[tuple[float, str]], usual: str = "text") -> dict[str, Any]:
+    steps: list[dict[str, Any]] = [{"color": usual, "value": None}]
+    return {"mode": "absolute", "steps": steps + [{"color": c, "value": v} for v, c in bounds]}
+
+
+def _cell(panel: Panel) -> dict[str, Any]:
+    how = "color-background-solid" if panel.cells else "color-text"
+    newer = {"type": "color-background", "mode": "basic"} if panel.cells else {"type": "color-text"}
+    return {"displayMode": how, "cellOptions": newer}
 
 
 def _every(panels: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -144,30 +131,33 @@ def _every(panels: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 def _variable(variable: Variable) -> dashboard.QueryVariable:
     every = models.VariableOption(selected=True, text="All", value="$__all")
-    return (
+    builder = (
         dashboard.QueryVariable(variable.name)
         .label(variable.label)
         .query(variable.query)
         .datasource(DATASOURCE)
         .multi(True)
-        .include_all(True)
+        .include_all(not variable.single)
         .all_value(".+")
-        .current(every)
         .sort(models.VariableSort.ALPHABETICAL_ASC)
         .refresh(models.VariableRefresh.ON_TIME_RANGE_CHANGED)
     )
+    return builder if variable.single else builder.current(every)
 
 
 def _links(builder: dashboard.Dashboard, page: Dashboard, siblings: Sequence[Dashboard]) -> None:
-    def link(title: str) -> dashboard.DashboardLink:
-        return dashboard.DashboardLink(title).keep_time(True).include_vars(True)
+    def link(title: str, chosen: bool) -> dashboard.DashboardLink:
+        return dashboard.DashboardLink(title).keep_time(True).include_vars(chosen)
 
-    builder.link(link("Vigia").type(models.DashboardLinkType.DASHBOARDS).tags(["vigia"]).as_dropdown(True))
-    known = {s.uid for s in siblings}
+    every = link("Vigia", False).type(models.DashboardLinkType.DASHBOARDS).tags(["vigia"])
+    builder.link(every.as_dropdown(True))
+    known = {s.uid: s for s in siblings}
     for uid, words in page.links:
         if uid not in known:
             raise LookupError(f"{page.uid} links to {uid}, which is no dashboard")
-        builder.link(link(words).type(models.DashboardLinkType.LINK).url(f"/d/{uid}"))
+        # All paths of this page must not be what a page on one path opens with.
+        one = any(v.single for v in known[uid].variables)
+        builder.link(link(words, not one).type(models.DashboardLinkType.LINK).url(f"/d/{uid}"))
 
 
 _BUILDERS: Mapping[str, Any] = {
@@ -181,53 +171,88 @@ _BUILDERS: Mapping[str, Any] = {
 
 
 def _panel(panel: Panel) -> Any:
+    unit, what = _shown_as(panel.unit)
     builder: Any = (
         _BUILDERS[panel.kind]()
         .title(panel.title)
         .description(panel.description + (f" No data is normal if {panel.quiet}." if panel.quiet else ""))
         .datasource(DATASOURCE)
-        .unit(panel.unit)
+        .unit(unit)
         .span(panel.width)
         .height(panel.height)
-        .no_value("no data")  # also while the program is down: nothing more can be said
     )
+    if panel.kind not in (
+        "timeseries",
+        "smoke",
+    ):  # which say it by themselves, and have empty marks on their axes
+        builder.no_value("no data")  # also while the program is down: nothing more can be said
     if panel.decimals is not None:
         builder.decimals(panel.decimals)
-    for index, query in enumerate(panel.queries):
+    for index, query in enumerate(panel.asked):
         check(query.expression)
         builder.with_target(_target(panel, query, chr(ord("A") + index)))
-    if panel.words:
-        builder.mappings([_mapping(panel)])
+    mappings: list[Any] = [_mapping(panel.words)] if panel.words else []
+    if panel.missing:
+        null = models.ValueMappingResult(text=panel.missing, index=0)
+        options = models.DashboardSpecialValueMapOptions(models.SpecialValueMatch.NULL, null)
+        mappings.append(models.SpecialValueMap(options))
+    if mappings:
+        builder.mappings(mappings)
+    if panel.kind in ("timeseries", "smoke") and what:
+        builder.axis_label(what)
     _DRESS[panel.kind](builder, panel)
     return builder
 
 
+_EVENTS: Mapping[Unit, str] = {
+    "pps": "packets a second",
+    "ops": "a second",
+    "cps": "a second",
+    "cpm": "a minute",
+}
+"""Grafana's own units of these write 0.07 packets a second as 70 mp/s."""
+
+
+def _shown_as(unit: Unit) -> tuple[str, str]:
+    """Return Grafana's unit, and what the axis says for one that has none there."""
+    return ("short", _EVENTS[unit]) if unit in _EVENTS else (unit, "")
+
+
 def _target(panel: Panel, query: Query, ref: str) -> prometheus.Dataquery:
     target = prometheus.Dataquery().expr(query.expression).legend_format(query.legend or "__auto").ref_id(ref)
-    if not panel.instant:
-        return target.range()
-    return target.instant() if panel.kind == "stat" else target.instant().format(PromQueryFormat.TABLE)
+    return target.instant().format(PromQueryFormat.TABLE) if panel.instant else target.range()
 
 
-def _mapping(panel: Panel) -> models.ValueMap:
+def _mapping(words: Sequence[tuple[str, str, str]]) -> models.ValueMap:
     return models.ValueMap(
         options={
             value: models.ValueMappingResult(text=word, color=colour, index=index)
-            for index, (value, word, colour) in enumerate(panel.words)
+            for index, (value, word, colour) in enumerate(words)
         }
     )
 
 
-def _dress_timeseries(builder: Any, _panel: Panel) -> None:
-    builder.line_width(1).fill_opacity(8).span_nulls(False)
-    builder.legend(
-        common.VizLegendOptions()
-        .display_mode(common_models.LegendDisplayMode.TABLE)
-        .placement(common_models.LegendPlacement.BOTTOM)
-        .show_legend(True)
-        .calcs(["lastNotNull", "max"])
-    )
-    builder.tooltip(common.VizTooltipOptions().mode(common_models.TooltipDisplayMode.MULTI))
+_PERCENT = 0.01
+"""Least range of an axis of shares: that of zero alone would reach to 10 000 %."""
+
+
+def _dress_timeseries(builder: Any, panel: Panel) -> None:
+    builder.line_width(1).fill_opacity(0).span_nulls(False).show_points(common_models.VisibilityMode.NEVER)
+    if panel.unit == "s" and not panel.signed:
+        scale = common.ScaleDistributionConfig().type(common_models.ScaleDistribution.LOG).log(10)
+        builder.scale_distribution(scale)
+    elif not panel.signed:
+        builder.axis_soft_min(0)
+        builder.axis_soft_max(_PERCENT if panel.unit == "percentunit" else 1)
+    legend = common.VizLegendOptions().show_legend(True)
+    if panel.width > HALF:
+        mode, place = common_models.LegendDisplayMode.TABLE, common_models.LegendPlacement.RIGHT
+        legend.calcs(["lastNotNull", "max"]).width(LEGEND).sort_by("Last *").sort_desc(True)
+    else:
+        mode, place = common_models.LegendDisplayMode.LIST, common_models.LegendPlacement.BOTTOM
+    builder.legend(legend.display_mode(mode).placement(place))
+    multi = common.VizTooltipOptions().mode(common_models.TooltipDisplayMode.MULTI)
+    builder.tooltip(multi.sort(common_models.SortOrder.DESCENDING))
 
 
 def _dress_smoke(builder: Any, panel: Panel) -> None:
@@ -243,29 +268,75 @@ def _dress_smoke(builder: Any, panel: Panel) -> None:
 
 def _dress_stat(builder: Any, panel: Panel) -> None:
     builder.reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
-    builder.text_mode(common_models.BigValueTextMode.AUTO)
-    mode = common_models.BigValueColorMode.VALUE if panel.words else common_models.BigValueColorMode.NONE
-    builder.color_mode(mode).graph_mode(common_models.BigValueGraphMode.NONE)
+    several = len(panel.queries) > 1 or "{{" in panel.queries[0].legend
+    text = common_models.BigValueTextMode
+    builder.text_mode(text.VALUE_AND_NAME if several else text.AUTO)
+    coloured = panel.words or panel.bounds
+    mode = common_models.BigValueColorMode.VALUE if coloured else common_models.BigValueColorMode.NONE
+    graph = common_models.BigValueGraphMode.NONE if panel.words else common_models.BigValueGraphMode.AREA
+    builder.color_mode(mode).graph_mode(graph)
 
 
 def _dress_table(builder: Any, panel: Panel) -> None:
-    hidden = {"Time": True, "__name__": True, "job": True, "instance": True}
-    order = {name: i for i, name in enumerate(panel.columns)}
     values = [f"Value #{chr(ord('A') + i)}" for i in range(len(panel.queries))]
     if len(panel.queries) == 1:
         values = ["Value"]
-    names = {v: q.legend or "value" for v, q in zip(values, panel.queries, strict=True)}
+    names = {v: q.legend or "value" for v, q in zip(values, panel.queries, strict=True)} | dict(panel.names)
     if len(panel.queries) > 1:
         builder.with_transformation(models.DataTransformerConfig(id_val="merge", options={}))
-    for i, value in enumerate(values):
-        order[value] = len(panel.columns) + i
-    builder.with_transformation(
-        models.DataTransformerConfig(
-            id_val="organize",
-            options={"excludeByName": hidden, "indexByName": order, "renameByName": names},
-        )
-    )
-    builder.filterable(True)
+    order = {name: i for i, name in enumerate((*panel.columns, *values))}
+    organize = {"excludeByName": {"Time": True}, "indexByName": order, "renameByName": names}
+    builder.with_transformation(models.DataTransformerConfig(id_val="organize", options=organize))
+    builder.filterable(True).min_width(NARROW)
+    if panel.order:
+        builder.sort_by([common.TableSortByFieldState().display_name(panel.order).desc(not panel.ascending)])
+    for name, properties in _columns(panel).items():
+        builder.override_by_name(name, [models.DynamicConfigValue(k, v) for k, v in properties])
+
+
+_Properties = list[tuple[str, Any]]
+
+
+def _columns(panel: Panel) -> Mapping[str, _Properties]:
+    """Return what is special of a table's columns, by their headings."""
+    found: dict[str, _Properties] = {q.legend or "value": _of_value(panel, q) for q in panel.queries}
+    for label in panel.columns:
+        found.setdefault(panel.names.get(label, label), []).extend(_of_label(panel, label))
+    return {name: properties for name, properties in found.items() if properties}
+
+
+def _of_value(panel: Panel, query: Query) -> _Properties:
+    found: _Properties = []
+    if query.unit is not None:
+        found.append(("unit", _shown_as(query.unit)[0]))
+    if query.decimals is not None:
+        found.append(("decimals", query.decimals))
+    if query.words:
+        found.append(("mappings", [json.loads(JSONEncoder().encode(_mapping(query.words)))]))
+    if query.bounds:
+        usual = "transparent" if panel.cells else "text"
+        found += [("thresholds", _thresholds(query.bounds, usual)), ("color", {"mode": "thresholds"})]
+        found += [(f"custom.{key}", value) for key, value in _cell(panel).items()]
+    return found
+
+
+def _of_label(panel: Panel, label: str) -> _Properties:
+    found: _Properties = []
+    if label in panel.texts:
+        texts = sorted(panel.texts[label].items())
+        options = {value: {"text": text, "index": i} for i, (value, text) in enumerate(texts)}
+        found.append(("mappings", [{"type": "value", "options": options}]))
+        found.append(("custom.inspect", True))  # a text may be longer than its cell
+    first = panel.drill if label == panel.columns[0] else ""
+    if address := panel.clicks.get(label, first):
+        found.append(("links", _links_to(address)))
+    if label in panel.wide:
+        found.append(("custom.width", panel.wide[label]))
+    return found
+
+
+def _links_to(address: str) -> list[dict[str, Any]]:
+    return [{"title": "Open", "url": address, "targetBlank": False}]
 
 
 def _dress_matrix(builder: Any, panel: Panel) -> None:
@@ -276,6 +347,12 @@ def _dress_matrix(builder: Any, panel: Panel) -> None:
             options={"columnField": column, "rowField": row, "valueField": "Value", "emptyValue": "null"},
         )
     )
+    builder.min_width(NARROW)
+    if panel.drill:
+        # The heading of a row is a source, with any destination.
+        heading = re.sub(r"&var-\w+=\$\{__field\.name\}", "", panel.drill)
+        links = models.DynamicConfigValue("links", _links_to(heading))
+        builder.override_by_name(f"{row}\\{column}", [links])
 
 
 def _dress_state(builder: Any, _panel: Panel) -> None:

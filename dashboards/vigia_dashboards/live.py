@@ -60,8 +60,8 @@ def ask(server: Prometheus, query: Query, now: float) -> Found:
 
 def offered(server: Prometheus, variable: Variable) -> list[str]:
     """Return what a variable offers. Raises PrometheusError."""
-    metric, label = variable.query.removeprefix("label_values(").removesuffix(")").split(", ")
-    return server.label_values(label, [metric])
+    selector, label = variable.query.removeprefix("label_values(").removesuffix(")").rsplit(", ", 1)
+    return server.label_values(label, [substituted(selector)])
 
 
 _UNITS: Mapping[Unit, Callable[[float], str]] = {
@@ -73,6 +73,7 @@ _UNITS: Mapping[Unit, Callable[[float], str]] = {
     "pps": lambda v: numbers.quantity(v, "packets/s"),
     "ops": lambda v: numbers.quantity(v, "operations/s"),
     "cps": lambda v: numbers.quantity(v, "events/s"),
+    "cpm": lambda v: numbers.quantity(v, "a minute"),
     "dateTimeFromNow": lambda v: datetime.fromtimestamp(v / 1000.0, UTC).isoformat(timespec="seconds"),
 }
 """How values of Grafana's units are written; others have none."""
@@ -118,10 +119,12 @@ def page(server: Prometheus, conditions: str, now: float) -> str:
             values = offered(server, v)
             some = ", ".join(f"`{o}`" for o in values[:6]) + (", ..." if len(values) > 6 else "")
             lines.append(f"- variable `{v.name}`: {len(values)} values ({some or 'none'})")
-        lines += ["", "| panel | query | series | latest | of | shape |", "|---|---|--:|--:|---|---|"]
+        if dashboard.variables:
+            lines.append("")
+        lines += ["| panel | query | series | latest | of | shape |", "|---|---|--:|--:|---|---|"]
         for row in dashboard.rows:
             for panel in row.panels:
-                lines += [_row(panel, ask(server, q, now), i == 0) for i, q in enumerate(panel.queries)]
+                lines += [_row(panel, ask(server, q, now), i == 0) for i, q in enumerate(panel.asked)]
     return "\n".join(lines) + "\n"
 
 
@@ -134,7 +137,7 @@ def _row(panel: Panel, found: Found, first: bool) -> str:
         return f"| {title} | `{query}` | 0 | {why} | {numbers.MISSING} | {numbers.MISSING} |"
     labels, values = sample
     known = [v for v in values if math.isfinite(v)]
-    latest = shown(known[-1] if known else math.nan, panel.unit)
+    latest = shown(known[-1] if known else math.nan, found.query.unit or panel.unit)
     return f"| {title} | `{query}` | {len(found.series)} | {latest} | {_name(labels)} | {spark(values)} |"
 
 
@@ -171,7 +174,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             empty = [
                 f"{d.uid}: {p.title}"
                 for d, p in every_panel()
-                if not p.quiet and not any(ask(server, q, now).series for q in p.queries)
+                if not p.quiet and not any(ask(server, q, now).series for q in p.asked)
             ]
     except PrometheusError as e:
         sys.stderr.write(f"vigia_dashboards.live: cannot write the page: {e}\n")

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
-__all__ = ["Dashboard", "Kind", "Panel", "Query", "Row", "Variable", "bits"]
+__all__ = ["Dashboard", "Kind", "Panel", "Query", "Row", "Unit", "Variable", "bits", "or_none", "per_minute"]
 
 Kind = Literal["timeseries", "stat", "table", "matrix", "smoke", "state"]
 
 Unit = Literal[
-    "s", "percentunit", "bps", "Bps", "pps", "short", "none", "bytes", "dateTimeFromNow", "ops", "cps"
+    "s",
+    "percentunit",
+    "bps",
+    "Bps",
+    "pps",
+    "short",
+    "none",
+    "bytes",
+    "dateTimeFromNow",
+    "ops",
+    "cps",
+    "cpm",
 ]
+"""Grafana's names of units, and cpm: events per minute, for what is rare."""
 
 
 @dataclass(frozen=True)
@@ -21,6 +33,13 @@ class Query:
 
     expression: str
     legend: str = ""
+    unit: Unit | None = None
+    """Of a table's column, if it is not the panel's."""
+    decimals: int | None = None
+    words: Sequence[tuple[str, str, str]] = ()
+    """As the panel's, for this column alone."""
+    bounds: Sequence[tuple[float, str]] = ()
+    """As the panel's, for this column alone."""
 
 
 @dataclass(frozen=True)
@@ -44,12 +63,43 @@ class Panel:
     bounds: Sequence[tuple[float, str]] = ()
     """From which value on a cell has which colour; the number stays in it."""
     drill: str = ""
-    """Address that a click on a cell opens, one page down."""
+    """Address that a click on a cell opens, one page down; of a table, on a cell of its first column."""
+    texts: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Table: what is shown for the values of a column's label."""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """Table: headings of columns that are not their labels."""
+    clicks: Mapping[str, str] = field(default_factory=dict)
+    """Table: addresses that a click on a cell of a column opens."""
+    wide: Mapping[str, int] = field(default_factory=dict)
+    """Table: widths of columns in pixels, where the usual one is too small."""
+    order: str = ""
+    """Table: heading of the column that rows are sorted by, the largest first."""
+    ascending: bool = False
+    """Whether the smallest is first instead."""
+    missing: str = ""
+    """Table: what a cell without a value says, where that is normal."""
+    signed: bool = False
+    """Whether values may be below zero: delays then have a linear axis, others a logarithmic one."""
+    cells: bool = False
+    """Whether a table's bounds colour the whole cell: a heat table."""
 
     @property
     def instant(self) -> bool:
         """Whether it shows the latest values alone, so that Grafana asks for one instant."""
-        return self.kind in ("stat", "table", "matrix")
+        return self.kind in ("table", "matrix")
+
+    @property
+    def asked(self) -> Sequence[Query]:
+        """The queries as they are asked.
+
+        Those of a table are aggregated to the labels that it shows: rows of several
+        queries are one row only where all their labels are equal, and the names of
+        metrics, jobs and instances are not.
+        """
+        if self.kind != "table":
+            return self.queries
+        by = ", ".join(self.columns)
+        return [replace(q, expression=f"max by ({by}) ({q.expression})") for q in self.queries]
 
 
 @dataclass(frozen=True)
@@ -67,6 +117,8 @@ class Variable:
     name: str
     label: str
     query: str
+    single: bool = False
+    """Whether one value is chosen, the first: of all of them a page on one thing reads too much."""
 
 
 @dataclass(frozen=True)
@@ -85,3 +137,17 @@ class Dashboard:
 def bits(expression: str) -> str:
     """Return bytes per second as bits per second: the one place that multiplies by eight."""
     return f"8 * ({expression})"
+
+
+def per_minute(expression: str) -> str:
+    """Return events per second as events per minute: what happens now and then is no milli-event a second."""
+    return f"60 * ({expression})"
+
+
+def or_none(expression: str, there: str) -> str:
+    """Return zero where an expression finds nothing though what would export it is there.
+
+    A counter of what has not happened yet has no series. Without what is there
+    it is still no data: zero would be a claim.
+    """
+    return f"({expression}) or 0 * {there}"

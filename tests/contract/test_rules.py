@@ -14,6 +14,7 @@ from alertkit import FAST, groups, jobs_of, passes, rules, too_short
 
 import vigia_catalog
 from vigia.cli.explain import explain
+from vigia_dashboards.annotations import ANNOTATIONS
 from vigia_dashboards.expressions import (
     check,
     check_matchers,
@@ -23,7 +24,6 @@ from vigia_dashboards.expressions import (
     ranges,
     selectors,
 )
-from vigia_dashboards.grafana import ANNOTATIONS
 from vigia_dashboards.model import Dashboard
 from vigia_dashboards.pages import PAGES
 
@@ -108,7 +108,7 @@ def test_panels_look_at_four_scrapes_at_least(page: Dashboard) -> None:
 
 
 def test_annotations_look_at_four_scrapes_at_least() -> None:
-    assert not [too_short(a[1]) for a in ANNOTATIONS if too_short(a[1])]
+    assert not [a.name for a in ANNOTATIONS if too_short(a.expression)]
 
 
 SECOND = timedelta(seconds=1)

@@ -310,8 +310,10 @@ def test_every_panel_has_data(demo: Demo) -> None:
         assert panels.variables_without_values() == []
         empty = panels.empty()
         loud = {
-            "Limits in force",
+            "Limits",
+            "Lost where, and why",
             "Drops by reason",
+            "Who hurts whom",
             "Policed by limits",
             "Actions by state",
             "Alerts received",

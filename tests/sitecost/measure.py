@@ -237,7 +237,7 @@ def panels(look_back: float, every: bool) -> list[PanelTime]:
         for dashboard, panel in every_panel():
             labels = {v.name: v.query.rstrip(")").split(", ")[-1] for v in dashboard.variables}
             one = {f"${name}": ONE.get(label, ".+") for name, label in labels.items()}
-            expressions = [q.expression for q in panel.queries]
+            expressions = [q.expression for q in panel.asked]
             over = None if panel.instant else look_back
             took, failed = _ask(server, expressions, one, over)
             if took < SLOW:

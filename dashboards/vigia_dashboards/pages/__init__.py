@@ -1,11 +1,12 @@
 """The dashboards, home first."""
 
 from vigia_dashboards.model import Dashboard
-from vigia_dashboards.pages import comparison, health, paths, switches, tenants
+from vigia_dashboards.pages import comparison, health, now, paths, switches, tenants
 
 __all__ = ["PAGES"]
 
 PAGES: tuple[Dashboard, ...] = (
+    now.NOW,
     paths.FLEET,
     paths.DETAIL,
     comparison.CONFIGURATIONS,

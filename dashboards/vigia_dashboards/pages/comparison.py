@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from vigia_dashboards.model import Dashboard, Panel, Query, Row, Variable, bits
+from vigia_dashboards.model import Dashboard, Panel, Query, Row, Variable, bits, or_none
 
-__all__ = ["CONFIGURATIONS", "STUDIES"]
+__all__ = ["CONFIGURATIONS", "METRICS", "STUDIES", "best_paths"]
 
 _ON = 'metric=~"$metric",placement=~"$placement",probe=~"$probe"'
-_PAIR = "metric, placement, probe, a, b"
-
+_CELL = "metric, placement, machines, probe"
+_PAIR = f"{_CELL}, a, b"
 VARIABLES = (
     Variable("metric", "Metric", "label_values(vigia_compare_verdict, metric)"),
     Variable("placement", "Placement", "label_values(vigia_compare_verdict, placement)"),
     Variable("probe", "Probe", "label_values(vigia_compare_verdict, probe)"),
 )
 
+
+_PATHS = "/d/vigia-path?${datasource:queryparam}&var-path=${__data.fields.path}&${__url_time_range}"
 
 _BOUNDS = (
     ("0.00002", "20 µs"),
@@ -33,9 +35,260 @@ _BOUNDS = (
 def _whiskers(unit: str, only: str = _ON) -> tuple[Query, ...]:
     return tuple(
         Query(f"vigia_compare_median_{part}{unit}{{{only}}}", words)
-        for part, words in (("ci_lower_", "lower"), ("", "median"), ("ci_upper_", "upper"))
+        for part, words in (("", "median"), ("ci_lower_", "from"), ("ci_upper_", "to"))
     )
 
+
+def _interval(metric: str, only: str = "") -> tuple[Query, ...]:
+    """What a has above b: the estimate, and the interval that holds at all times."""
+    return tuple(
+        Query(f"vigia_compare_{part}_{metric}{{{_ON}}}{only}", words)
+        for part, words in (("shift", "a minus b"), ("ci_lower", "from"), ("ci_upper", "to"))
+    )
+
+
+_CONTEST = f'and on ({_PAIR}) vigia_compare_verdict{{kind="contest"}}'
+_WINNER = f"vigia_compare_winner{{{_ON}}}"
+
+
+_SAID = f"on ({_PAIR}) group_left (kind, verdict) topk by ({_PAIR}) (1, vigia_compare_verdict{{{_ON}}})"
+"""Kind and verdict of a pair; of one replica, since all say the same."""
+
+
+def _of_path(pairs: str) -> str:
+    """What is known of pairs that could be chosen between, under the name of either path."""
+    either = (f'label_replace({pairs} {_CONTEST}, "path", "$1", "{end}", "(.*)")' for end in "ab")
+    return " or ".join(either)
+
+
+_SHARED = f"on ({_CELL}) group_left () "
+
+
+def best_paths(only: str = "") -> tuple[Query, Query]:
+    """Return the verdict on every metric, with the name of the path, and how far the evidence for it is."""
+    best = (
+        f'(vigia_compare_winner{{{only}tie="false"}} or 2 * vigia_compare_winner{{{only}tie="true"}}'
+        f' or label_replace(0 * (vigia_compare_decided{{{only}}} == 0), "path", "not known yet", "", ""))'
+    )
+    progress = f"0 * {best} + {_SHARED}max by ({_CELL}) (vigia_compare_progress_ratio{{{only}}})"
+    words = (("0", "not known yet", "text"), ("1", "best", "blue"), ("2", "equally good", "text"))
+    return (
+        Query(best, "verdict", words=words),
+        Query(progress, "progress", unit="percentunit", decimals=0),
+    )
+
+
+_RATIO = "exp(abs(ln({} > 0)))"
+
+
+def _of_winner(value: str, how: str) -> str:
+    """What a winner has beside each other path, brought to one row."""
+    return f"{how} by ({_CELL}, path) ({_of_path(value)}) and on ({_CELL}, path) {_WINNER}"
+
+
+METRICS = {
+    "rtt": "round trip",
+    "rtt_p99": "p99 round trip",
+    "tcp_throughput": "TCP throughput",
+    "udp_throughput": "UDP throughput",
+}
+"""What metrics are called; others as their label."""
+
+_VERDICTS = (
+    Panel(
+        "table",
+        "Which path is best",
+        "One row per metric, class of probes, placement and number of machines. Ahead: how much worse the next path is, at least; "
+        "2 is twice. Progress: how much of the evidence is there that a verdict takes. Since: when the first of its verdicts was "
+        "found.",
+        (
+            *best_paths(f"{_ON},"),
+            Query(
+                _of_winner(_RATIO.format(f"vigia_compare_effect_ratio{{{_ON}}}"), "min"),
+                "ahead, times",
+                decimals=2,
+            ),
+            Query(_of_winner(f"abs(vigia_compare_shift_seconds{{{_ON}}})", "min"), "ahead by", unit="s"),
+            Query(
+                _of_winner(f"1000 * vigia_compare_verdict_since_timestamp_seconds{{{_ON}}}", "min"),
+                "since",
+                unit="dateTimeFromNow",
+            ),
+        ),
+        "none",
+        width=24,
+        height=12,
+        columns=("metric", "path", "probe", "placement", "machines"),
+        names={"path": "best path"},
+        order="progress",
+        wide={"path": 240},
+        missing="–",
+        texts={"metric": METRICS},
+        drill="/d/vigia-comparison?${datasource:queryparam}&var-metric=${__value.raw}&${__url_time_range}",
+    ),
+    Panel(
+        "stat",
+        "Evaluations",
+        "Of the comparison: failed, if Prometheus did not answer the last one; then what is below is old.",
+        (Query("min(vigia_compare_prometheus_up)", "last"),),
+        "none",
+        width=4,
+        height=4,
+        words=(("1", "works", "blue"), ("0", "FAILED", "orange")),
+    ),
+    Panel(
+        "stat",
+        "Age of the verdicts",
+        "Time since the last evaluation; orange from 300: several were missed.",
+        (Query("time() - max(vigia_compare_last_evaluation_timestamp_seconds)", "age"),),
+        "s",
+        width=4,
+        height=4,
+        bounds=((300, "orange"),),
+    ),
+    Panel(
+        "stat",
+        "Decided",
+        "Of all metrics, classes of probes, placements and numbers of machines.",
+        (
+            Query(f"sum(vigia_compare_decided{{{_ON}}})", "decided"),
+            Query(f"count(vigia_compare_decided{{{_ON}}})", "of"),
+        ),
+        "short",
+        width=4,
+        height=4,
+    ),
+    Panel(
+        "stat",
+        "Wins per path",
+        "Number of metrics and classes of probes in which each path beats all others.",
+        (
+            Query(
+                or_none(
+                    f'count by (path) (vigia_compare_winner{{{_ON},tie="false"}})',
+                    f"count by (path) (vigia_compare_rank{{{_ON}}})",
+                ),
+                "{{path}}",
+            ),
+        ),
+        "short",
+        width=12,
+        height=4,
+    ),
+)
+
+_DELAYS = tuple(
+    (f'vigia_compare_median_seconds{{metric="{metric}",placement=~"$placement",probe=~"$probe"}}', words)
+    for metric, words in (("rtt", "median"), ("rtt_p99", "p99"), ("jitter", "jitter"))
+)
+_BULK = 'vigia_compare_median_bytes_per_second{placement=~"$placement"}'
+_HEAT = ((1.25, "semi-dark-yellow"), (2, "semi-dark-orange"), (10, "semi-dark-purple"))
+_HEAT_WORDS = "semi-dark-yellow from 1.25, semi-dark-orange from 2, semi-dark-purple from 10"
+
+
+def _role(expression: str) -> str:
+    """Say which paths compete, and which is the underlay that they are measured against; others are neither."""
+    ranked = "on (path, placement) vigia_compare_rank"
+    beneath = 'on (path, placement) label_replace(vigia_compare_verdict{kind="reference"}, "path", "$1", "b", "(.*)")'
+    roles = (
+        (f"{expression} and {ranked}", "competes"),
+        (f"{expression} and {beneath}", "reference"),
+        (f"{expression} unless {ranked} unless {beneath}", "not ranked"),
+    )
+    return " or ".join(f'label_replace({found}, "role", "{role}", "", "")' for found, role in roles)
+
+
+_CLASS = "placement, machines, probe"
+
+
+def _over_best(expression: str) -> str:
+    """How many times as much as the best that competes in the same class of probes."""
+    best = f"min by ({_CLASS}) ({expression} and on (path, placement) vigia_compare_rank)"
+    return f"{expression} / on ({_CLASS}) group_left () {best}"
+
+
+def _below_best(expression: str) -> str:
+    """How many times less than the best that competes in the same class of probes."""
+    best = f"max by ({_CLASS}) ({expression} and on (path, placement) vigia_compare_rank)"
+    return f"1 / ({expression} / on ({_CLASS}) group_left () {best})"
+
+
+_TABLES = (
+    Panel(
+        "table",
+        "Delays, as a multiple of the best",
+        f"Medians of the comparison over the best that competes; {_HEAT_WORDS}. The underlay is the reference, not a contestant: "
+        "it is below 1.",
+        tuple(Query(_role(_over_best(e)), words, bounds=_HEAT, decimals=2) for e, words in _DELAYS),
+        "none",
+        width=24,
+        height=12,
+        columns=("role", "path", "probe", "placement", "machines"),
+        cells=True,
+        order="role",
+        ascending=True,
+        clicks={"path": _PATHS},
+        wide={"path": 260},
+    ),
+    Panel(
+        "matrix",
+        "Throughput, as a multiple of the best",
+        f"Row: the path; column: the bulk test, UDP by the rate that was offered. The best over the path's: 2 is half as much; "
+        f"{_HEAT_WORDS}.",
+        (Query(f"max by (path, probe) ({_below_best(_BULK)})"),),
+        "none",
+        columns=("path", "probe"),
+        bounds=_HEAT,
+        cells=True,
+        decimals=2,
+        missing="not run",
+        quiet="no bulk tests are configured",
+    ),
+    Panel(
+        "matrix",
+        "Throughput of each path",
+        "Row: the path; column: the bulk test, UDP by the rate that was offered. Medians of the comparison.",
+        (Query(bits(f"max by (path, probe) ({_BULK})")),),
+        "bps",
+        columns=("path", "probe"),
+        missing="not run",
+        quiet="no bulk tests are configured",
+    ),
+    Panel(
+        "table",
+        "What each path has: delays and loss",
+        "Medians over the windows of the comparison, and whether the path's own level is the usual one.",
+        (
+            *(Query(e, words) for e, words in _DELAYS),
+            Query(
+                'vigia_compare_median_ratio{metric="loss",placement=~"$placement",probe=~"$probe"}',
+                "loss",
+                unit="percentunit",
+            ),
+            Query(
+                "max by (path, placement, machines, probe) ("
+                '2 * (vigia_compare_level_change_ratio{verdict="worse"} > bool -1e9)'
+                ' or (vigia_compare_level_change_ratio{verdict="better"} > bool -1e9)'
+                ' or 0 * vigia_compare_windows{placement=~"$placement",probe=~"$probe",metric=~"rtt|rtt_p99|jitter|loss"})'
+                ' and on (path, placement, machines, probe) vigia_compare_median_seconds{metric="rtt",placement=~"$placement",probe=~"$probe"}',
+                "level",
+                unit="none",
+                words=(
+                    ("0", "usual", "text"),
+                    ("1", "better than usual", "blue"),
+                    ("2", "WORSE than usual", "orange"),
+                ),
+            ),
+        ),
+        "s",
+        width=24,
+        height=12,
+        columns=("path", "probe", "placement", "machines"),
+        order="p99",
+        wide={"path": 260},
+        drill=_PATHS,
+    ),
+)
 
 CONFIGURATIONS = Dashboard(
     uid="vigia-comparison",
@@ -45,94 +298,76 @@ CONFIGURATIONS = Dashboard(
     variables=VARIABLES,
     links=(("vigia-path", "Path detail"), ("vigia-studies", "Studies")),
     rows=(
+        Row("Verdicts", _VERDICTS),
+        Row("Paths beside each other", _TABLES),
         Row(
-            "Verdicts",
+            "Significance",
             (
-                Panel(
-                    "table",
-                    "Winners",
-                    "One row per metric, placement, number of machines and probe class; with tie=true the paths are equivalent "
-                    "and better than the rest. Decided is no while that is not known yet.",
-                    (
-                        Query(f"vigia_compare_winner{{{_ON}}}", "best"),
-                        Query(f"vigia_compare_decided{{{_ON}}}", "decided"),
-                    ),
-                    "none",
-                    columns=("metric", "placement", "machines", "probe", "path", "tie"),
-                    words=(("1", "yes", "text"), ("0", "no", "text")),
-                ),
-                Panel(
-                    "table",
-                    "Ranking",
-                    "One more than the number of paths that are known to be better; what is not known to differ shares a rank.",
-                    (Query(f"vigia_compare_rank{{{_ON}}}", "rank"),),
-                    "none",
-                    columns=("metric", "placement", "machines", "probe", "path"),
-                ),
-                Panel(
-                    "table",
-                    "Progress towards a winner",
-                    "Evidence of the pair that has the least of it, as a share of what a verdict takes.",
-                    (Query(f"vigia_compare_progress_ratio{{{_ON}}}", "progress"),),
-                    "percentunit",
-                    columns=("metric", "placement", "machines", "probe"),
-                ),
                 Panel(
                     "table",
                     "Every pair",
                     "The better path of each pair, equivalent, not known yet, or no common hosts: hosts and technology cannot be "
                     "told apart there. Kind contest: either could be used; reference: b is the underlay, which a costs above; "
                     "element: a has one thing that b lacks.",
-                    (Query(f"vigia_compare_verdict{{{_ON}}}", "current"),),
-                    "none",
-                    columns=("metric", "placement", "machines", "probe", "a", "b", "kind", "verdict"),
-                    words=(("1", "yes", "text"),),
-                ),
-                Panel(
-                    "stat",
-                    "Wins per path",
-                    "Number of metrics and probe classes in which each path beats all others.",
-                    (Query(f'count by (path) (vigia_compare_winner{{{_ON},tie="false"}})', "{{path}}"),),
-                    "short",
-                    width=24,
-                    height=4,
-                    quiet="no path beats all others",
-                ),
-            ),
-        ),
-        Row(
-            "Significance",
-            (
-                Panel(
-                    "table",
-                    "Evidence",
-                    "e-values after correction for all pairs and metrics: 20 makes a verdict at a confidence of 95 %; p is one over "
-                    "e; minutes in which both were measured, and pairs of hosts that they share.",
                     (
-                        Query(f"vigia_compare_e_value{{{_ON}}}", "e (differ)"),
-                        Query(f"vigia_compare_equivalence_e_value{{{_ON}}}", "e (equivalent)"),
-                        Query(f"vigia_compare_p_value{{{_ON}}}", "p"),
-                        Query(f"vigia_compare_samples{{{_ON}}}", "windows"),
-                        Query(f"vigia_compare_hosts{{{_ON}}}", "pairs of hosts"),
+                        Query(
+                            f"clamp_max(vigia_compare_e_value{{{_ON}}}, 1e6) * {_SAID}",
+                            "evidence, of 20",
+                            decimals=1,
+                        ),
+                        Query(
+                            f"1000 * vigia_compare_verdict_since_timestamp_seconds{{{_ON}}} * {_SAID}",
+                            "since",
+                            unit="dateTimeFromNow",
+                        ),
                     ),
                     "none",
                     width=24,
-                    columns=("metric", "placement", "machines", "probe", "a", "b"),
-                    decimals=3,
+                    height=12,
+                    columns=("metric", "verdict", "a", "b", "kind", "probe", "placement", "machines"),
+                    missing="not yet",
+                    order="kind",
+                    ascending=True,
+                ),
+                Panel(
+                    "table",
+                    "Evidence",
+                    "e-values after correction for all pairs and metrics: 20 makes a verdict at a confidence of 95 %; 1 000 000 stands for "
+                    "more. Minutes in which both were measured, pairs of hosts that they share, and since when evidence is "
+                    "counted: it begins anew where a path is configured anew.",
+                    (
+                        Query(f"clamp_max(vigia_compare_e_value{{{_ON}}}, 1e6)", "e (differ)"),
+                        Query(
+                            f"clamp_max(vigia_compare_equivalence_e_value{{{_ON}}}, 1e6)", "e (equivalent)"
+                        ),
+                        Query(f"vigia_compare_samples{{{_ON}}}", "windows", decimals=0),
+                        Query(f"vigia_compare_hosts{{{_ON}}}", "pairs of hosts", decimals=0),
+                        Query(
+                            f"1000 * vigia_compare_evidence_since_timestamp_seconds{{{_ON}}}",
+                            "counted since",
+                            unit="dateTimeFromNow",
+                        ),
+                    ),
+                    "none",
+                    width=24,
+                    columns=("metric", "a", "b", "probe", "placement", "machines"),
+                    decimals=1,
+                    order="e (differ)",
                 ),
                 Panel(
                     "timeseries",
                     "Evidence over time",
-                    "e-values of the pairs that are not the underlay's; the line is what a verdict takes.",
+                    "e-values of the ten pairs with most of it that is not enough yet; the line is what a verdict takes. Not the "
+                    "underlay's.",
                     (
                         Query(
-                            f"vigia_compare_e_value{{{_ON}}} and on (metric, placement, machines, probe, a, b) "
-                            'vigia_compare_verdict{kind="contest"}',
-                            "{{metric}} {{a}} {{b}} {{probe}}",
+                            f"topk(10, vigia_compare_e_value{{{_ON}}} < on () group_left () max(vigia_compare_e_value_needed) {_CONTEST})",
+                            "{{metric}} {{a}} {{b}} {{probe}} {{placement}} {{machines}}",
                         ),
-                        Query("vigia_compare_e_value_needed", "needed"),
+                        Query("max(vigia_compare_e_value_needed)", "needed"),
                     ),
                     "short",
+                    width=24,
                 ),
                 Panel(
                     "table",
@@ -144,57 +379,28 @@ CONFIGURATIONS = Dashboard(
                         Query(f"vigia_compare_effect_ci_upper_ratio{{{_ON}}}", "upper"),
                     ),
                     "none",
-                    columns=("metric", "placement", "machines", "probe", "a", "b"),
-                    decimals=3,
+                    width=24,
+                    columns=("metric", "a", "b", "probe", "placement", "machines"),
+                    decimals=2,
                 ),
                 Panel(
                     "table",
                     "Shift of delays",
                     "Path a minus path b, with an interval that holds at all times.",
-                    tuple(
-                        Query(f"vigia_compare_{part}_seconds{{{_ON}}}", words)
-                        for part, words in (("shift", "shift"), ("ci_lower", "lower"), ("ci_upper", "upper"))
-                    ),
+                    _interval("seconds", f" {_CONTEST}"),
                     "s",
-                    columns=("metric", "placement", "machines", "probe", "a", "b"),
+                    width=24,
+                    columns=("metric", "a", "b", "probe", "placement", "machines"),
                 ),
                 Panel(
                     "table",
                     "Above the underlay",
                     "What a path has above the underlay, between the same hosts: a minus b, with an interval that holds at all "
                     "times.",
-                    tuple(
-                        Query(
-                            f"vigia_compare_{part}_seconds{{{_ON}}} and on (metric, placement, machines, probe, a, b) "
-                            'vigia_compare_verdict{kind="reference"}',
-                            words,
-                        )
-                        for part, words in (("shift", "shift"), ("ci_lower", "lower"), ("ci_upper", "upper"))
-                    ),
+                    _interval("seconds", f' and on ({_PAIR}) vigia_compare_verdict{{kind="reference"}}'),
                     "s",
-                    columns=("metric", "placement", "machines", "probe", "a", "b"),
-                ),
-                Panel(
-                    "table",
-                    "Verdicts hold since",
-                    "When the verdict on a pair was found, and since when evidence on it is counted: it begins anew where a path "
-                    "is configured anew.",
-                    (
-                        Query(f"1000 * vigia_compare_verdict_since_timestamp_seconds{{{_ON}}}", "verdict"),
-                        Query(f"1000 * vigia_compare_evidence_since_timestamp_seconds{{{_ON}}}", "evidence"),
-                    ),
-                    "dateTimeFromNow",
-                    columns=("metric", "placement", "machines", "probe", "a", "b"),
-                ),
-                Panel(
-                    "table",
-                    "Changes of level",
-                    "Paths whose own level is not the usual one any more: over the usual one, of loss minus it.",
-                    (Query(f"vigia_compare_level_change_ratio{{{_ON}}}", "change"),),
-                    "none",
-                    columns=("metric", "placement", "probe", "path", "src", "dst", "verdict"),
-                    decimals=3,
-                    quiet="no path's level has changed",
+                    width=24,
+                    columns=("metric", "a", "b", "probe", "placement", "machines"),
                 ),
             ),
         ),
@@ -207,7 +413,8 @@ CONFIGURATIONS = Dashboard(
                     "Median over the windows with its exact interval.",
                     _whiskers("seconds"),
                     "s",
-                    columns=("metric", "placement", "machines", "probe", "path"),
+                    width=24,
+                    columns=("metric", "path", "probe", "placement", "machines"),
                 ),
                 Panel(
                     "table",
@@ -215,13 +422,19 @@ CONFIGURATIONS = Dashboard(
                     "Median over the windows with its exact interval.",
                     _whiskers("ratio"),
                     "percentunit",
-                    columns=("metric", "placement", "machines", "probe", "path"),
+                    width=24,
+                    columns=("metric", "path", "probe", "placement", "machines"),
                 ),
                 Panel(
                     "timeseries",
                     "Median round trip",
-                    "Medians of the comparison over time; the verdict changes where lines cross.",
-                    (Query(f'vigia_compare_median_seconds{{{_ON},metric="rtt"}}', "{{path}} {{probe}}"),),
+                    "Medians of the comparison over time, on a logarithmic axis.",
+                    (
+                        Query(
+                            f'vigia_compare_median_seconds{{{_ON},metric="rtt"}}',
+                            "{{path}} {{probe}} {{placement}} {{machines}}",
+                        ),
+                    ),
                     "s",
                 ),
                 Panel(
@@ -231,27 +444,12 @@ CONFIGURATIONS = Dashboard(
                     (
                         Query(
                             bits(f"vigia_compare_median_bytes_per_second{{{_ON}}}"),
-                            "{{metric}} {{path}} {{probe}}",
+                            "{{metric}} {{path}} {{probe}} {{placement}} {{machines}}",
                         ),
                     ),
                     "bps",
+                    width=24,
                     quiet="no bulk tests are configured",
-                ),
-                Panel(
-                    "table",
-                    "Ratio to the best median",
-                    "Median round trip divided by the smallest of its class; 1 is the best.",
-                    (
-                        Query(
-                            'vigia_compare_median_seconds{metric="rtt",placement=~"$placement",probe=~"$probe"}'
-                            " / on (metric, placement, machines, probe) group_left () "
-                            'min by (metric, placement, machines, probe) (vigia_compare_median_seconds{metric="rtt"})',
-                            "ratio",
-                        ),
-                    ),
-                    "none",
-                    columns=("placement", "probe", "path"),
-                    decimals=2,
                 ),
                 Panel(
                     "timeseries",
@@ -270,15 +468,16 @@ CONFIGURATIONS = Dashboard(
                 Panel(
                     "timeseries",
                     "CPU time per gigabit",
-                    "CPU time of all hosts for each gigabit that tenants send: compare periods in which one path carried the traffic.",
+                    "Seconds of a core, of all hosts, for each gigabit that tenants send: compare periods in which one path carried the "
+                    "traffic. Below 1 Mbit/s nothing is shown: it would be the cost of being idle.",
                     (
                         Query(
                             'sum(rate(node_cpu_seconds_total{mode=~"softirq|system|user"}[$__rate_interval]))'
-                            ' / (8e-9 * sum(rate(vigia_port_bytes_total{direction="from_tenant"}[$__rate_interval])))',
+                            ' / (8e-9 * sum(rate(vigia_port_bytes_total{direction="from_tenant"}[$__rate_interval])) > 0.001)',
                             "core seconds per gigabit",
                         ),
                     ),
-                    "s",
+                    "none",
                 ),
                 Panel(
                     "table",
@@ -291,6 +490,7 @@ CONFIGURATIONS = Dashboard(
                         ),
                     ),
                     "none",
+                    width=24,
                     columns=("path", "dataplane", "encap", "mode", "security", "layer", "placement"),
                     words=(("1", "yes", "text"),),
                 ),
@@ -322,7 +522,13 @@ CONFIGURATIONS = Dashboard(
     ),
 )
 
-_CAMPAIGN = "no campaign runs with --textfile on a node that Prometheus scrapes"
+_NODES = 'max(up{job="node"})'
+
+
+def _beside(expression: str) -> str:
+    """Rename the label without, which is a word of PromQL."""
+    return f'label_replace({expression}, "beside", "$1", "without", "(.*)")'
+
 
 STUDIES = Dashboard(
     uid="vigia-studies",
@@ -336,37 +542,40 @@ STUDIES = Dashboard(
             "Campaign",
             (
                 Panel(
-                    "timeseries",
-                    "Repetitions",
-                    "Planned, done and failed; the campaign is over when done and failed add up to planned.",
+                    "stat",
+                    "Campaigns that run",
+                    "Seen through node_exporter's textfile collector, where they write to with --textfile.",
+                    (Query(or_none("count(vigia_campaign_remaining_seconds > 0)", _NODES), "campaigns"),),
+                    "short",
+                    width=8,
+                    height=4,
+                ),
+                Panel(
+                    "stat",
+                    "Repetitions to do",
+                    "Planned, less those that are done and failed.",
                     (
                         Query(
-                            "sum by (campaign, study, state) (vigia_campaign_repetitions)",
-                            "{{campaign}} {{state}}",
+                            or_none(
+                                'sum(vigia_campaign_repetitions{state="planned"})'
+                                ' - sum(vigia_campaign_repetitions{state=~"done|failed"})',
+                                _NODES,
+                            ),
+                            "to do",
                         ),
                     ),
                     "short",
-                    quiet=_CAMPAIGN,
+                    width=8,
+                    height=4,
                 ),
                 Panel(
-                    "table",
-                    "Remaining time",
-                    "Estimated from the repetitions so far; duration of the last repetition, and time since it ended: if that "
-                    "is much longer than a repetition takes, the campaign has stopped.",
-                    (
-                        Query("max by (campaign, study) (vigia_campaign_remaining_seconds)", "remaining"),
-                        Query(
-                            "max by (campaign, study) (vigia_campaign_last_repetition_duration_seconds)",
-                            "last took",
-                        ),
-                        Query(
-                            "time() - max by (campaign, study) (vigia_campaign_last_repetition_timestamp_seconds)",
-                            "since the last",
-                        ),
-                    ),
+                    "stat",
+                    "Time that is left",
+                    "Of the longest campaign, estimated from its repetitions so far.",
+                    (Query(or_none("max(vigia_campaign_remaining_seconds)", _NODES), "left"),),
                     "s",
-                    columns=("campaign", "study"),
-                    quiet=_CAMPAIGN,
+                    width=8,
+                    height=4,
                 ),
             ),
         ),
@@ -379,34 +588,44 @@ STUDIES = Dashboard(
                     "Half the shift of the round trip between the path with the element and the one without it; the interval holds at all times.",
                     (
                         Query(
-                            'vigia_compare_element_cost_seconds{placement=~"$placement",probe=~"$probe"}',
+                            _beside(
+                                'vigia_compare_element_cost_seconds{placement=~"$placement",probe=~"$probe"}'
+                            ),
                             "cost",
                         ),
                         Query(
-                            'vigia_compare_element_cost_ci_lower_seconds{placement=~"$placement",probe=~"$probe"}',
+                            _beside(
+                                'vigia_compare_element_cost_ci_lower_seconds{placement=~"$placement",probe=~"$probe"}'
+                            ),
                             "lower",
                         ),
                         Query(
-                            'vigia_compare_element_cost_ci_upper_seconds{placement=~"$placement",probe=~"$probe"}',
+                            _beside(
+                                'vigia_compare_element_cost_ci_upper_seconds{placement=~"$placement",probe=~"$probe"}'
+                            ),
                             "upper",
                         ),
                     ),
                     "s",
-                    columns=("element", "path", "without", "placement", "probe"),
+                    width=24,
+                    columns=("element", "path", "beside", "placement", "probe"),
                     quiet="no two paths differ in one element within a placement",
                 ),
                 Panel(
                     "table",
                     "Processing rate",
-                    "One over the cost; absent unless the interval of the cost lies above zero.",
+                    "Packets a second: one over the cost; absent unless the interval of the cost lies above zero.",
                     (
                         Query(
-                            'vigia_compare_element_rate_packets_per_second{placement=~"$placement",probe=~"$probe"}',
+                            _beside(
+                                'vigia_compare_element_rate_packets_per_second{placement=~"$placement",probe=~"$probe"}'
+                            ),
                             "rate",
                         ),
                     ),
-                    "pps",
-                    columns=("element", "path", "without", "placement", "probe"),
+                    "short",
+                    width=24,
+                    columns=("element", "path", "beside", "placement", "probe"),
                     quiet="no interval of a cost lies above zero",
                 ),
             ),

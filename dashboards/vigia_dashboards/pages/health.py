@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from vigia_dashboards.model import Dashboard, Panel, Query, Row, Variable
+from vigia_dashboards.model import Dashboard, Panel, Query, Row, Variable, or_none, per_minute
 
 __all__ = ["SELF"]
 
 _R = "[$__rate_interval]"
 _ON = 'job=~"$job",instance=~"$instance"'
+
+
+def _every(expression: str) -> str:
+    """Of every program: each has a metric of its own name."""
+    return " or ".join(
+        expression.format(part) for part in ("probe", "exporter", "enforcer", "agent", "compare")
+    )
+
 
 SELF = Dashboard(
     uid="vigia-self",
@@ -26,7 +34,7 @@ SELF = Dashboard(
                     "state",
                     "Scraped",
                     "Whether the last scrape of the program succeeded.",
-                    (Query(f"up{{{_ON}}}", "{{job}} {{node}} {{instance}}"),),
+                    (Query(f"up{{{_ON}}}", "{{job}} {{instance}}"),),
                     "none",
                     width=24,
                     height=9,
@@ -36,9 +44,12 @@ SELF = Dashboard(
                     "table",
                     "Versions",
                     "Several versions within a job mean a rolling upgrade, or a node that was left out.",
-                    tuple(
-                        Query(f"count by (job, version, revision) (vigia_{part}_build_info)", part)
-                        for part in ("probe", "exporter", "enforcer", "agent", "compare")
+                    (
+                        Query(
+                            _every("count by (job, version, revision) (vigia_{}_build_info)"),
+                            "programs",
+                            decimals=0,
+                        ),
                     ),
                     "short",
                     columns=("job", "version", "revision"),
@@ -47,13 +58,15 @@ SELF = Dashboard(
                     "table",
                     "Last reload",
                     "Whether the last load of the configuration succeeded.",
-                    tuple(
-                        Query(f"min by (job, node) (vigia_{part}_config_last_reload_successful)", part)
-                        for part in ("probe", "exporter", "enforcer", "agent", "compare")
+                    (
+                        Query(
+                            _every("min by (job, node) (vigia_{}_config_last_reload_successful)"),
+                            "configuration",
+                            words=(("1", "ok", "blue"), ("0", "FAILED", "orange")),
+                        ),
                     ),
                     "none",
                     columns=("job", "node"),
-                    words=(("1", "ok", "blue"), ("0", "FAILED", "orange")),
                 ),
             ),
         ),
@@ -76,9 +89,18 @@ SELF = Dashboard(
                     "timeseries",
                     "Probes skipped",
                     "Probes not sent because the sender was late by a whole interval.",
-                    (Query(f"sum by (node) (rate(vigia_probe_skipped_total{{{_ON}}}{_R}))", "{{node}}"),),
-                    "pps",
-                    quiet="no probe was late by a whole interval",
+                    (
+                        Query(
+                            per_minute(
+                                or_none(
+                                    f"sum by (node) (rate(vigia_probe_skipped_total{{{_ON}}}{_R}))",
+                                    f"sum by (node) (rate(vigia_probe_sent_total{{{_ON}}}{_R}))",
+                                )
+                            ),
+                            "{{node}}",
+                        ),
+                    ),
+                    "cpm",
                 ),
                 Panel(
                     "timeseries",
@@ -95,26 +117,30 @@ SELF = Dashboard(
                 Panel(
                     "timeseries",
                     "Scrape duration",
-                    "How long each program takes to answer Prometheus.",
-                    (Query(f"scrape_duration_seconds{{{_ON}}}", "{{job}} {{node}}"),),
+                    "How long the slowest program of each job takes to answer Prometheus.",
+                    (Query(f"max by (job) (scrape_duration_seconds{{{_ON}}})", "{{job}}"),),
                     "s",
                 ),
                 Panel(
                     "state",
                     "Collectors",
-                    "A collector that fails exports no series.",
-                    (Query(f"vigia_exporter_collector_success{{{_ON}}}", "{{collector}} {{node}}"),),
+                    "On all chosen nodes together. A collector that fails exports no series.",
+                    (
+                        Query(
+                            f"min by (collector) (vigia_exporter_collector_success{{{_ON}}})", "{{collector}}"
+                        ),
+                    ),
                     "none",
                     words=(("1", "ok", "blue"), ("0", "failed", "orange")),
                 ),
                 Panel(
                     "timeseries",
                     "Age of source data",
-                    "Time since the data of a collector or source was read; it grows while that fails.",
+                    "Time since the data of a collector or source was read, on the worst of the chosen nodes; it grows while that fails.",
                     (
                         Query(
-                            f"max by (source, node) (vigia_exporter_source_age_seconds{{{_ON}}})",
-                            "{{source}} {{node}}",
+                            f"max by (source) (vigia_exporter_source_age_seconds{{{_ON}}})",
+                            "{{source}}",
                         ),
                     ),
                     "s",
@@ -155,11 +181,13 @@ SELF = Dashboard(
                     "Drops that found no room in the kernel's map: counts of drops by reason are too low by them.",
                     (
                         Query(
-                            f"sum by (node) (rate(vigia_exporter_kernel_drops_lost_total{{{_ON}}}{_R}))",
+                            per_minute(
+                                f"sum by (node) (rate(vigia_exporter_kernel_drops_lost_total{{{_ON}}}{_R}))"
+                            ),
                             "{{node}}",
                         ),
                     ),
-                    "cps",
+                    "cpm",
                     quiet="the collector kerneldrops is off, or the kernel cannot give reasons",
                 ),
                 Panel(
@@ -169,7 +197,10 @@ SELF = Dashboard(
                     (
                         Query(f"sum by (node) (rate(vigia_probe_sent_total{{{_ON}}}{_R}))", "{{node}}"),
                         Query(
-                            f"sum by (node) (rate(vigia_probe_mesh_sent_total{{{_ON}}}{_R}))",
+                            or_none(
+                                f"sum by (node) (rate(vigia_probe_mesh_sent_total{{{_ON}}}{_R}))",
+                                f"sum by (node) (rate(vigia_probe_sent_total{{{_ON}}}{_R}))",
+                            ),
                             "{{node}}, pairs of a mesh",
                         ),
                     ),
@@ -184,15 +215,17 @@ SELF = Dashboard(
                     "timeseries",
                     "CPU time of each program",
                     "Cores in use; 1 is one core.",
-                    (Query(f"rate(process_cpu_seconds_total{{{_ON}}}{_R})", "{{job}} {{node}}"),),
+                    (Query(f"rate(process_cpu_seconds_total{{{_ON}}}{_R})", "{{job}} {{instance}}"),),
                     "none",
+                    width=24,
                 ),
                 Panel(
                     "timeseries",
                     "Memory of each program",
                     "Resident memory, as the program exports it.",
-                    (Query(f"process_resident_memory_bytes{{{_ON}}}", "{{job}} {{node}}"),),
+                    (Query(f"process_resident_memory_bytes{{{_ON}}}", "{{job}} {{instance}}"),),
                     "bytes",
+                    width=24,
                 ),
                 Panel(
                     "timeseries",
@@ -204,15 +237,19 @@ SELF = Dashboard(
                 Panel(
                     "timeseries",
                     "Samples kept out by series limits",
-                    "Samples per second that a series limit kept out of scrapes.",
+                    "Samples that a series limit kept out of scrapes.",
                     (
                         Query(
-                            f"sum by (collector, node) (rate(vigia_exporter_series_limited_total{{{_ON}}}{_R}))",
-                            "{{collector}} {{node}}",
+                            per_minute(
+                                or_none(
+                                    f"sum by (node) (rate(vigia_exporter_series_limited_total{{{_ON}}}{_R}))",
+                                    f"max by (node) (vigia_exporter_collector_success{{{_ON}}})",
+                                )
+                            ),
+                            "{{node}}",
                         ),
                     ),
-                    "cps",
-                    quiet="no limit was reached",
+                    "cpm",
                 ),
                 Panel(
                     "timeseries",
@@ -224,9 +261,14 @@ SELF = Dashboard(
                 Panel(
                     "timeseries",
                     "Comparison",
-                    "Evaluations per second, by result.",
-                    (Query(f"sum by (result) (rate(vigia_compare_evaluations_total{_R}))", "{{result}}"),),
-                    "cps",
+                    "Evaluations, by result.",
+                    (
+                        Query(
+                            per_minute(f"sum by (result) (rate(vigia_compare_evaluations_total{_R}))"),
+                            "{{result}}",
+                        ),
+                    ),
+                    "cpm",
                 ),
             ),
         ),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from vigia_dashboards.grafana import LOSS_CLASSES
-from vigia_dashboards.model import Dashboard, Panel, Query, Row, Variable
+from vigia_dashboards.model import Dashboard, Panel, Query, Row, Variable, or_none, per_minute
 
 __all__ = ["DETAIL", "FLEET", "OBJECTIVES"]
 
 _ON = 'src=~"$src",dst=~"$dst",path=~"$path",tenant=~"$tenant",probe=~"$probe"'
+_TARGET = "{{path}} {{tenant}} {{src}} to {{dst}} {{probe}}"
 _KEY = "src, dst, path, tenant, probe"
 _NETWORK = 'cause!~"send_error|local_overflow|reflector_overflow"'
 _RTT = f"vigia_probe_rtt_seconds{{{_ON}}}"
@@ -20,6 +21,14 @@ VARIABLES = (
     Variable("probe", "Probe", "label_values(vigia_probe_sent_total, probe)"),
 )
 
+ONE = (
+    Variable("path", "Path", "label_values(vigia_probe_sent_total, path)", single=True),
+    *VARIABLES[:2],
+    Variable("tenant", "Tenant", "label_values(vigia_probe_sent_total, tenant)"),
+    Variable("probe", "Probe", 'label_values(vigia_probe_sent_total{path=~"$path"}, probe)', single=True),
+)
+"""Of a page on one path, which has its own classes of probes."""
+
 
 def _quantile(q: float, by: str = _KEY, metric: str = _RTT) -> str:
     return f"histogram_quantile({q}, sum by ({by}) (rate({metric}[$__rate_interval])))"
@@ -31,6 +40,13 @@ def _loss(by: str) -> str:
     return f"{lost} / ({sent} > 0)"
 
 
+def _explained(expression: str) -> str:
+    """Add the command that shows what a probe recorded, as a label."""
+    parts = f'label_join({expression}, "about", ";", "path", "src", "dst", "tenant")'
+    command = "vigia explain $1 --src $2 --dst $3 --tenant $4"
+    return f'label_replace({parts}, "explain", "{command}", "about", "(.*);(.*);(.*);(.*)")'
+
+
 def _median_at(condition: str) -> str:
     """The median of all chosen paths together while their loss is of a class."""
     everything = _quantile(0.5, "").replace("sum by ()", "sum")
@@ -40,6 +56,12 @@ def _median_at(condition: str) -> str:
 _RECORDED = 'src=~"$src",dst=~"$dst",path=~"$path",tenant=~"$tenant",probe=~"$probe"'
 
 _BETWEEN = 'path=~"$path",tenant=~"$tenant",probe=~"$probe"'
+_PAIR = "/d/vigia-path?${datasource:queryparam}&var-src=${__data.fields[0]}&var-dst=${__field.name}&${__url_time_range}"
+_OF_ROW = (
+    "/d/vigia-path?${datasource:queryparam}&var-path=${__data.fields.path}&var-src=${__data.fields.src}"
+    "&var-dst=${__data.fields.dst}&var-tenant=${__data.fields.tenant}&var-probe=${__data.fields.probe}"
+    "&${__url_time_range}"
+)
 _NO_MESH = "no nodes are discovered: all targets are configured one by one"
 
 UNJUDGED = "no path has an objective yet: none is set, and its first hour is not over"
@@ -51,6 +73,7 @@ FLEET = Dashboard(
     "destination; a row and a column of bad cells that cross point to a node, a square of them to a rack.",
     variables=VARIABLES,
     links=(
+        ("vigia-now", "Now"),
         ("vigia-path", "Path detail"),
         ("vigia-comparison", "Configurations"),
         ("vigia-slo", "Objectives"),
@@ -69,7 +92,7 @@ FLEET = Dashboard(
                     ),
                     "short",
                     width=6,
-                    height=5,
+                    height=4,
                 ),
                 Panel(
                     "stat",
@@ -78,16 +101,16 @@ FLEET = Dashboard(
                     (Query(f"max(path:vigia_probe_rtt_seconds:p99_rate1m{{{_ON}}})", "p99"),),
                     "s",
                     width=6,
-                    height=5,
+                    height=4,
                 ),
                 Panel(
                     "stat",
                     "Worst loss",
-                    "The largest share of probes that the network lost on any path.",
-                    (Query(f"max({_loss(_KEY)})", "loss"),),
+                    "The largest share of probes that the network lost on any path, over a minute.",
+                    (Query(f"max(path:vigia_probe_loss:ratio_rate1m{{{_RECORDED}}})", "loss"),),
                     "percentunit",
                     width=6,
-                    height=5,
+                    height=4,
                 ),
                 Panel(
                     "stat",
@@ -104,7 +127,7 @@ FLEET = Dashboard(
                     ),
                     "percentunit",
                     width=6,
-                    height=5,
+                    height=4,
                 ),
                 Panel(
                     "stat",
@@ -113,8 +136,8 @@ FLEET = Dashboard(
                     (Query(f"max(path:vigia_probe_slow:ratio_rate5m{{{_RECORDED}}})", "over the objective"),),
                     "percentunit",
                     quiet=UNJUDGED,
-                    width=6,
-                    height=5,
+                    width=8,
+                    height=4,
                 ),
                 Panel(
                     "stat",
@@ -122,8 +145,8 @@ FLEET = Dashboard(
                     "Time since the least recently scraped path was scraped; several scrape intervals mean that a probe is down.",
                     (Query(f"max(time() - timestamp(vigia_probe_target_up{{{_ON}}}))", "oldest"),),
                     "s",
-                    width=6,
-                    height=5,
+                    width=8,
+                    height=4,
                 ),
                 Panel(
                     "stat",
@@ -131,8 +154,8 @@ FLEET = Dashboard(
                     "All alerts that are firing.",
                     (Query('count(ALERTS{alertstate="firing"}) or vector(0)', "alerts"),),
                     "short",
-                    width=6,
-                    height=5,
+                    width=8,
+                    height=4,
                 ),
             ),
         ),
@@ -142,13 +165,13 @@ FLEET = Dashboard(
                 Panel(
                     "matrix",
                     "p99 round trip",
-                    "From row to column, all chosen paths together; orange from 10 ms, purple from 50 ms. An empty "
+                    "From row to column, the worst of the chosen paths; orange from 10 ms, purple from 50 ms. An empty "
                     "cell is no data, not zero. A click opens the pair.",
-                    (Query(_quantile(0.99, "src, dst")),),
+                    (Query(f"max by (src, dst) (path:vigia_probe_rtt_seconds:p99_rate1m{{{_RECORDED}}})"),),
                     "s",
                     columns=("src", "dst"),
                     bounds=((0.01, "orange"), (0.05, "purple")),
-                    drill="/d/vigia-path?${datasource:queryparam}&var-src=${__data.fields[0]}&var-dst=${__field.name}&${__url_time_range}",
+                    drill=_PAIR,
                 ),
                 Panel(
                     "matrix",
@@ -159,7 +182,7 @@ FLEET = Dashboard(
                     "percentunit",
                     columns=("src", "dst"),
                     bounds=((0.001, "orange"), (0.01, "purple")),
-                    drill="/d/vigia-path?${datasource:queryparam}&var-src=${__data.fields[0]}&var-dst=${__field.name}&${__url_time_range}",
+                    drill=_PAIR,
                 ),
             ),
         ),
@@ -169,31 +192,42 @@ FLEET = Dashboard(
                 Panel(
                     "state",
                     "Answering",
-                    "Up while the target answers.",
+                    "Up while all targets of the pair answer on all chosen paths; the 30 worst pairs. A click on the pair in the "
+                    "matrices opens its paths.",
                     (
                         Query(
-                            f"vigia_probe_target_up{{{_ON}}}",
-                            "{{path}} {{tenant}} {{src}} to {{dst}} {{probe}}",
+                            f"bottomk(30, min by (src, dst) (vigia_probe_target_up{{{_ON}}}))",
+                            "{{src}} to {{dst}}",
                         ),
                     ),
                     "none",
                     width=24,
-                    height=10,
+                    height=8,
                     words=(("1", "up", "blue"), ("0", "no answer", "orange")),
                 ),
                 Panel(
                     "table",
                     "Ten worst paths by p99",
                     "Each direction has a row: compare a row with its reverse to see an asymmetry.",
-                    (Query(f"topk(10, path:vigia_probe_rtt_seconds:p99_rate1m{{{_ON}}})", "p99"),),
+                    (
+                        Query(f"topk(10, path:vigia_probe_rtt_seconds:p99_rate1m{{{_ON}}})", "p99"),
+                        Query(
+                            f"path:vigia_probe_rtt_seconds:p50_rate1m{{{_ON}}}"
+                            f" and topk(10, path:vigia_probe_rtt_seconds:p99_rate1m{{{_ON}}})",
+                            "median",
+                        ),
+                    ),
                     "s",
                     width=24,
+                    height=13,
                     columns=("path", "src", "dst", "tenant", "probe"),
+                    order="p99",
+                    drill=_OF_ROW,
                 ),
             ),
         ),
         Row(
-            "Mesh",
+            "Mesh of discovered nodes",
             (
                 Panel(
                     "timeseries",
@@ -229,6 +263,14 @@ FLEET = Dashboard(
                     "short",
                     quiet=_NO_MESH,
                 ),
+                Panel(
+                    "timeseries",
+                    "Probes of the mesh",
+                    "Sent to all pairs of discovered nodes, by source.",
+                    (Query("sum by (src) (rate(vigia_probe_mesh_sent_total[$__rate_interval]))", "{{src}}"),),
+                    "pps",
+                    quiet=_NO_MESH,
+                ),
             ),
         ),
     ),
@@ -239,7 +281,7 @@ DETAIL = Dashboard(
     title="Path detail",
     description="One path: distribution of delays over time, loss by cause, jitter, reordering, and the quality of the "
     "measurement.",
-    variables=VARIABLES,
+    variables=ONE,
     links=(("vigia-host", "Host data path"), ("vigia-tenants", "Tenant interference")),
     rows=(
         Row(
@@ -263,22 +305,12 @@ DETAIL = Dashboard(
                 ),
                 Panel(
                     "timeseries",
-                    "Median by path",
-                    "Kernel timestamps, reflector time excluded.",
-                    (Query(_quantile(0.5), "{{path}} {{tenant}} {{src}} to {{dst}} {{probe}}"),),
-                    "s",
-                ),
-                Panel(
-                    "timeseries",
-                    "Median beside the same time yesterday",
-                    "All chosen paths together; a gap between the lines is a change.",
+                    "Median by direction",
+                    "Kernel timestamps, reflector time excluded; one minute each.",
                     (
-                        Query(_quantile(0.5, "path"), "{{path}}"),
                         Query(
-                            _quantile(0.5, "path").replace(
-                                "[$__rate_interval]", "[$__rate_interval] offset 1d"
-                            ),
-                            "{{path}} yesterday",
+                            f"path:vigia_probe_rtt_seconds:p50_rate1m{{{_ON}}}",
+                            "{{tenant}} {{src}} to {{dst}} on {{path}} {{probe}}",
                         ),
                     ),
                     "s",
@@ -296,6 +328,7 @@ DETAIL = Dashboard(
                         for q in (0.25, 0.75)
                     ),
                     "s",
+                    signed=True,
                 ),
                 Panel(
                     "timeseries",
@@ -310,6 +343,7 @@ DETAIL = Dashboard(
                         ),
                     ),
                     "s",
+                    signed=True,
                     quiet="no target has a twin probe",
                 ),
                 Panel(
@@ -325,16 +359,17 @@ DETAIL = Dashboard(
                         ),
                     ),
                     "s",
+                    signed=True,
                     quiet="the error of the hosts' clocks is not known",
                 ),
                 Panel(
                     "timeseries",
                     "Path MTU",
                     "Largest IP packet that the path carries without fragmentation, found by probing; a step down is a new "
-                    "tunnel or a wrong MTU.",
+                    "tunnel or a wrong MTU. Of whichever class of probes searches for it.",
                     (
                         Query(
-                            f"min by (path, src, dst) (vigia_probe_path_mtu_bytes{{{_ON}}})",
+                            'min by (path, src, dst) (vigia_probe_path_mtu_bytes{src=~"$src",dst=~"$dst",path=~"$path"})',
                             "{{path}} {{src}} to {{dst}}",
                         ),
                     ),
@@ -350,7 +385,12 @@ DETAIL = Dashboard(
                     "timeseries",
                     "Loss",
                     "Share of probes lost in the network; losses at the sockets of sender and reflector are not counted.",
-                    (Query(_loss(_KEY), "{{path}} {{tenant}} {{src}} to {{dst}} {{probe}}"),),
+                    (
+                        Query(
+                            f"path:vigia_probe_loss:ratio_rate1m{{{_ON}}}",
+                            "{{tenant}} {{src}} to {{dst}} on {{path}} {{probe}}",
+                        ),
+                    ),
                     "percentunit",
                 ),
                 Panel(
@@ -359,22 +399,50 @@ DETAIL = Dashboard(
                     "send_error, local_overflow and reflector_overflow are losses at sockets; the others happened in the network.",
                     (
                         Query(
-                            f"sum by (cause) (rate(vigia_probe_lost_total{{{_ON}}}[$__rate_interval]))",
+                            per_minute(
+                                f"sum by (cause) (rate(vigia_probe_lost_total{{{_ON}}}[$__rate_interval]))"
+                            ),
                             "{{cause}}",
                         ),
                     ),
-                    "pps",
+                    "cpm",
                 ),
                 Panel(
                     "timeseries",
                     "Late, duplicate, reordered, corrupt",
-                    "Answers after the deadline (their probes count as lost), repeated, out of order, or invalid; per second.",
+                    "Answers after the deadline (their probes count as lost), repeated, out of order, or invalid.",
                     tuple(
-                        Query(f"sum(rate(vigia_probe_{kind}_total{{{_ON}}}[$__rate_interval]))", kind)
+                        Query(
+                            per_minute(
+                                or_none(
+                                    f"sum(rate(vigia_probe_{kind}_total{{{_ON}}}[$__rate_interval]))",
+                                    f"sum(rate(vigia_probe_sent_total{{{_ON}}}[$__rate_interval]))",
+                                )
+                            ),
+                            kind,
+                        )
                         for kind in ("late", "duplicate", "reordered", "corrupt")
                     ),
-                    "pps",
-                    quiet="no answer was late, repeated, out of order or invalid",
+                    "cpm",
+                ),
+                Panel(
+                    "table",
+                    "Where it was lost, and what happened at that moment",
+                    "Pinned: a drop counter grew when probes were lost. The command shows what the prober recorded when the path "
+                    "turned bad: hops, path MTU, class of service and the host, beside the last good record.",
+                    (
+                        Query(
+                            _explained('vigia_compare_loss_verdict{src=~"$src",dst=~"$dst",path=~"$path"}'),
+                            "said",
+                        ),
+                    ),
+                    "none",
+                    width=24,
+                    columns=("verdict", "path", "src", "dst", "tenant", "explain"),
+                    names={"explain": "what happened"},
+                    words=(("1", "yes", "text"),),
+                    wide={"explain": 520},
+                    quiet="no path lost probes",
                 ),
                 Panel(
                     "table",
@@ -382,7 +450,7 @@ DETAIL = Dashboard(
                     "Drop counters on the path that grew when probes were lost; p is corrected for the number of counters.",
                     (
                         Query(
-                            'vigia_compare_loss_coincidence_ratio{src=~"$src",dst=~"$dst",path=~"$path"}',
+                            'topk(20, vigia_compare_loss_coincidence_ratio{src=~"$src",dst=~"$dst",path=~"$path"})',
                             "coincidence",
                         ),
                         Query(
@@ -392,10 +460,15 @@ DETAIL = Dashboard(
                         Query(
                             'vigia_compare_loss_coincident_packets{src=~"$src",dst=~"$dst",path=~"$path"}',
                             "packets",
+                            unit="short",
+                            decimals=0,
                         ),
                     ),
                     "none",
-                    columns=("path", "src", "dst", "tenant", "node", "counter", "detail"),
+                    width=24,
+                    columns=("counter", "detail", "node", "path", "src", "dst", "tenant"),
+                    wide={"counter": 320},
+                    order="coincidence",
                     quiet="no path lost probes",
                     decimals=3,
                 ),
@@ -541,50 +614,43 @@ OBJECTIVES = Dashboard(
             (
                 Panel(
                     "timeseries",
-                    "Delivery",
-                    "Share of probes delivered, over 5 minutes.",
-                    (
-                        Query(
-                            '1 - path:vigia_probe_loss:ratio_rate5m{path=~"$path",tenant=~"$tenant"}',
-                            "{{path}} {{tenant}} {{src}} to {{dst}} {{probe}}",
-                        ),
-                    ),
+                    "Loss, ten worst",
+                    "Share of probes lost, over 5 minutes; the objective allows 0.1 %.",
+                    (Query(f"topk(10, path:vigia_probe_loss:ratio_rate5m{{{_SLO}}})", _TARGET),),
                     "percentunit",
+                    width=24,
                 ),
                 Panel(
                     "timeseries",
-                    "p99 relative to its median of 10 minutes",
-                    "p99 round trip over 10 s divided by its median over 10 minutes; 1 is normal.",
+                    "p99 relative to its median of 10 minutes, ten worst",
+                    "p99 round trip over a minute divided by its median over 10 minutes; 1 is normal.",
                     (
                         Query(
-                            'path:vigia_probe_rtt_seconds:p99_rate1m{path=~"$path",tenant=~"$tenant"}'
-                            ' / path:vigia_probe_rtt_seconds:p99_median10m{path=~"$path",tenant=~"$tenant"}',
-                            "{{path}} {{tenant}} {{src}} to {{dst}}",
+                            f"topk(10, path:vigia_probe_rtt_seconds:p99_rate1m{{{_SLO}}}"
+                            f" / path:vigia_probe_rtt_seconds:p99_median10m{{{_SLO}}})",
+                            _TARGET,
                         ),
                     ),
                     "none",
+                    width=24,
                 ),
                 Panel(
                     "timeseries",
-                    "Minimum detectable loss",
+                    "Minimum detectable loss, ten worst",
                     "Smallest loss ratio that the probes of the comparison's period show; with none lost, the upper bound of the loss.",
                     (
                         Query(
-                            'vigia_compare_minimum_detectable_loss_ratio{path=~"$path"}', "{{path}} {{probe}}"
+                            'topk(10, vigia_compare_minimum_detectable_loss_ratio{path=~"$path"})',
+                            "{{path}} {{placement}} {{probe}}",
                         ),
                     ),
                     "percentunit",
                 ),
                 Panel(
                     "timeseries",
-                    "Probes per second",
+                    "Probes per second, ten fewest",
                     "Sample size of the ratios above: below one per second the alerts on them do not fire.",
-                    (
-                        Query(
-                            f'{_GOOD}{{path=~"$path",tenant=~"$tenant"}}',
-                            "{{path}} {{tenant}} {{src}} to {{dst}} {{probe}}",
-                        ),
-                    ),
+                    (Query(f"bottomk(10, {_GOOD}{{{_SLO}}})", _TARGET),),
                     "pps",
                 ),
             ),

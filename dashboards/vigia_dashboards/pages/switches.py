@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vigia_dashboards.model import Dashboard, Panel, Query, Row, Variable, bits
+from vigia_dashboards.model import Dashboard, Panel, Query, Row, Variable, bits, or_none, per_minute
 
 __all__ = ["HOST", "OPENFLOW"]
 
@@ -65,15 +65,17 @@ OPENFLOW = Dashboard(
                 Panel(
                     "timeseries",
                     "Dropped by meters",
-                    "Packets over the meter's rate.",
+                    "Packets over the rates of the bridge's meters; zero for a bridge without one.",
                     (
                         Query(
-                            f"sum by (node, bridge, meter) (rate(vigia_openflow_meter_drops_total{{{_BRIDGE}}}{_R}))",
-                            "{{node}} {{bridge}} meter {{meter}}",
+                            or_none(
+                                f"sum by (node, bridge) (rate(vigia_openflow_meter_drops_total{{{_BRIDGE}}}{_R}))",
+                                f"count by (node, bridge) (vigia_openflow_table_flows{{{_BRIDGE}}})",
+                            ),
+                            "{{node}} {{bridge}}",
                         ),
                     ),
                     "pps",
-                    quiet="no meter is installed",
                 ),
                 Panel(
                     "timeseries",
@@ -98,13 +100,14 @@ OPENFLOW = Dashboard(
                 Panel(
                     "timeseries",
                     "Traffic of the bridges' own ports",
-                    "Uplinks, tunnels and patch ports; tenants' ports are in Tenant interference.",
+                    "Uplinks, tunnels and patch ports, the twelve busiest; tenants' ports are in Tenants.",
                     (
                         Query(
                             bits(
-                                f"sum by (node, bridge, device, direction) (rate(vigia_ovs_port_bytes_total{{{_BRIDGE}}}{_R}))"
+                                "topk(12, sum by (node, bridge, device, direction) "
+                                f"(rate(vigia_ovs_port_bytes_total{{{_BRIDGE}}}{_R})))"
                             ),
-                            "{{node}} {{device}} {{direction}}",
+                            "{{node}} {{bridge}} {{device}} {{direction}}",
                         ),
                     ),
                     "bps",
@@ -116,11 +119,14 @@ OPENFLOW = Dashboard(
                     "As Open vSwitch counts them.",
                     (
                         Query(
-                            f"sum by (node, bridge, device, direction) (rate(vigia_ovs_port_drops_total{{{_BRIDGE}}}{_R}))",
-                            "{{node}} {{device}} {{direction}}",
+                            per_minute(
+                                "topk(12, sum by (node, bridge, device, direction) "
+                                f"(rate(vigia_ovs_port_drops_total{{{_BRIDGE}}}{_R})))"
+                            ),
+                            "{{node}} {{bridge}} {{device}} {{direction}}",
                         ),
                     ),
-                    "pps",
+                    "cpm",
                     quiet="nothing was dropped",
                 ),
             ),
@@ -142,25 +148,38 @@ OPENFLOW = Dashboard(
                 ),
                 Panel(
                     "timeseries",
-                    "Datapath flows and their limit",
-                    "At the limit Open vSwitch evicts flows, and their packets go to user space.",
-                    (
-                        Query(f"sum by (node) (vigia_ovs_datapath_flows{{{_NODE}}})", "{{node}} flows"),
-                        Query(f"max by (node) (vigia_ovs_flow_limit{{{_NODE}}})", "{{node}} limit"),
-                    ),
+                    "Datapath flows",
+                    "Flows that the datapath knows.",
+                    (Query(f"sum by (node) (vigia_ovs_datapath_flows{{{_NODE}}})", "{{node}}"),),
                     "short",
                 ),
                 Panel(
                     "timeseries",
-                    "Upcalls by thread",
+                    "Share of the flow limit",
+                    "Flows of the datapath over the limit that the revalidators keep to: at 100 % Open vSwitch evicts flows, and "
+                    "their packets go to user space.",
+                    (
+                        Query(
+                            f"sum by (node) (vigia_ovs_datapath_flows{{{_NODE}}})"
+                            f" / max by (node) (vigia_ovs_flow_limit{{{_NODE}}} > 0)",
+                            "{{node}}",
+                        ),
+                    ),
+                    "percentunit",
+                ),
+                Panel(
+                    "timeseries",
+                    "Upcalls",
                     "Packets that were passed to user space, by result.",
                     (
                         Query(
-                            f"sum by (node, result) (rate(vigia_ovs_thread_upcalls_total{{{_NODE}}}{_R}))",
+                            per_minute(
+                                f"sum by (node, result) (rate(vigia_ovs_thread_upcalls_total{{{_NODE}}}{_R}))"
+                            ),
                             "{{node}} {{result}}",
                         ),
                     ),
-                    "pps",
+                    "cpm",
                     quiet="no bridge has the userspace datapath",
                 ),
                 Panel(
@@ -169,11 +188,13 @@ OPENFLOW = Dashboard(
                     "The ten fastest-growing coverage counters of ovs-vswitchd (coverage/show): those of loss and overload, in tier detail all.",
                     (
                         Query(
-                            f"topk(10, sum by (node, event) (rate(vigia_ovs_coverage_events_total{{{_NODE}}}{_R})))",
+                            per_minute(
+                                f"topk(10, sum by (node, event) (rate(vigia_ovs_coverage_events_total{{{_NODE}}}{_R})))"
+                            ),
                             "{{node}} {{event}}",
                         ),
                     ),
-                    "ops",
+                    "cpm",
                 ),
                 Panel(
                     "timeseries",
@@ -200,15 +221,21 @@ HOST = Dashboard(
                 Panel(
                     "timeseries",
                     "Kernel drops by reason",
-                    "Reasons that the kernel gives for dropping packets of tenants' ports (skb drop reasons).",
+                    "Reasons that the kernel gives for dropping packets of tenants' ports (skb drop reasons); zero without a reason "
+                    "where it is watched and dropped nothing.",
                     (
                         Query(
-                            f"sum by (node, reason) (rate(vigia_port_kernel_drops_total{{{_NODE}}}{_R}))",
+                            per_minute(
+                                or_none(
+                                    f"sum by (node, reason) (rate(vigia_port_kernel_drops_total{{{_NODE}}}{_R}))",
+                                    f"sum by (node) (rate(vigia_exporter_kernel_drops_lost_total{{{_NODE}}}{_R}))",
+                                )
+                            ),
                             "{{node}} {{reason}}",
                         ),
                     ),
-                    "pps",
-                    quiet="the kernel dropped no packet of a tenant, or the tier detail is off",
+                    "cpm",
+                    quiet="the kernel cannot give reasons, or the collector kerneldrops is off",
                 ),
                 Panel(
                     "timeseries",
@@ -277,27 +304,29 @@ HOST = Dashboard(
                     "timeseries",
                     "TCP retransmits",
                     "Segments retransmitted by the host's own TCP stack.",
-                    (Query(f"rate(node_netstat_Tcp_RetransSegs{_R})", "{{instance}}"),),
-                    "pps",
+                    (Query(per_minute(f"rate(node_netstat_Tcp_RetransSegs{_R})"), "{{instance}}"),),
+                    "cpm",
                 ),
                 Panel(
                     "timeseries",
                     "Connection tracking",
-                    "Entries and size of the table; new connections are dropped when it is full.",
+                    "Share of the table that is in use; new connections are dropped when it is full.",
                     (
-                        Query("node_nf_conntrack_entries", "{{instance}} entries"),
-                        Query("node_nf_conntrack_entries_limit", "{{instance}} size"),
+                        Query(
+                            "node_nf_conntrack_entries / (node_nf_conntrack_entries_limit > 0)",
+                            "{{instance}}",
+                        ),
                     ),
-                    "short",
+                    "percentunit",
                     quiet="connection tracking is not in use",
                 ),
                 Panel(
                     "timeseries",
                     "Queueing disciplines",
-                    "Packets dropped by the queueing disciplines of the host's devices, by device and kind.",
+                    "Packets dropped by the queueing disciplines of the host's devices, the twelve with most.",
                     (
                         Query(
-                            f"sum by (node, device, kind) (rate(vigia_qdisc_drops_total{{{_NODE}}}{_R}))",
+                            f"topk(12, sum by (node, device, kind) (rate(vigia_qdisc_drops_total{{{_NODE}}}{_R})))",
                             "{{node}} {{device}} {{kind}}",
                         ),
                     ),

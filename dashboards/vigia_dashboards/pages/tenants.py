@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vigia_dashboards.expressions import ACTIONS, IN_FORCE
-from vigia_dashboards.model import Dashboard, Panel, Query, Row, Variable, bits
+from vigia_dashboards.model import Dashboard, Panel, Query, Row, Variable, bits, or_none, per_minute
 
 __all__ = ["INTERFERENCE", "ISOLATION"]
 
@@ -15,7 +15,99 @@ VARIABLES = (
     Variable("tenant", "Tenant", "label_values(vigia_port_bytes_total, tenant)"),
 )
 
+_CUSTOMER = 'tenant!~"_.*",' + _ON
+_FROM_CUSTOMER = 'src=~"$node",tenant=~"$tenant",tenant!~"_.*"'
+_YES = (("1", "yes", "text"),)
+
 _P99 = 'max by (src, tenant) (path:vigia_probe_rtt_seconds:p99_rate1m{src=~"$node",tenant=~"$tenant"})'
+
+_ACCOUNT = (
+    Panel(
+        "table",
+        "Bought, sent and got",
+        "Bought: guarantees of the tenant's ports together, for what it sends. Sent: before limits drop any of it. Lost: the worst "
+        "path of its probes, orange from 0.1 %, purple from 1 %. Dropped: packets of its own, over the range that is shown.",
+        (
+            Query(
+                bits(
+                    f'sum by (tenant) (vigia_isolation_guarantee_bytes_per_second{{{_CUSTOMER},direction="from_tenant"}})'
+                ),
+                "bought",
+                unit="bps",
+            ),
+            Query(
+                bits(
+                    f'sum by (tenant) (rate(vigia_port_bytes_total{{{_CUSTOMER},direction="from_tenant"}}{_R}))'
+                ),
+                "sent",
+                unit="bps",
+            ),
+            Query(
+                bits(
+                    f'sum by (tenant) (rate(vigia_port_bytes_total{{{_CUSTOMER},direction="to_tenant"}}{_R}))'
+                ),
+                "got",
+                unit="bps",
+            ),
+            Query(
+                f"max by (tenant) (path:vigia_probe_loss:ratio_rate1m{{{_FROM_CUSTOMER}}})",
+                "lost",
+                unit="percentunit",
+                bounds=((0.001, "orange"), (0.01, "purple")),
+            ),
+            Query(
+                f"max by (tenant) (path:vigia_probe_rtt_seconds:p99_rate1m{{{_FROM_CUSTOMER}}})",
+                "p99",
+                unit="s",
+            ),
+            Query(
+                or_none(
+                    f"sum by (tenant) (increase(vigia_port_drops_total{{{_CUSTOMER}}}[$__range]))",
+                    f"count by (tenant) (vigia_port_bytes_total{{{_CUSTOMER}}})",
+                ),
+                "dropped",
+                unit="short",
+                decimals=0,
+            ),
+        ),
+        "none",
+        width=24,
+        height=6,
+        columns=("tenant",),
+        drill="/d/vigia-tenants?${datasource:queryparam}&var-tenant=${__value.text}&${__url_time_range}",
+    ),
+    Panel(
+        "table",
+        "Lost where, and why",
+        "Packets of each tenant that were dropped within the range that is shown, by reason and port. rate_limit: its own limit; "
+        "queue_full: a queue of its own or, at _shared, one that all share.",
+        (
+            Query(
+                f"sum by (tenant, reason, port, node) (increase(vigia_port_drops_total{{{_CUSTOMER}}}[$__range])) > 0",
+                "packets",
+                unit="short",
+                decimals=0,
+            ),
+        ),
+        "none",
+        columns=("tenant", "reason", "port", "node"),
+        order="packets",
+        quiet="nothing of a tenant was dropped",
+    ),
+    Panel(
+        "timeseries",
+        "Drops by reason",
+        "Packets dropped at the tenants' ports, or attributed to them.",
+        (
+            Query(
+                f"sum by (tenant, reason) (rate(vigia_port_drops_total{{{_ON}}}{_R}))",
+                "{{tenant}} {{reason}}",
+            ),
+        ),
+        "pps",
+        quiet="nothing was dropped",
+    ),
+)
 
 INTERFERENCE = Dashboard(
     uid="vigia-tenants",
@@ -24,33 +116,46 @@ INTERFERENCE = Dashboard(
     variables=VARIABLES,
     links=(("vigia-isolation", "Isolation"), ("vigia-host", "Host data path")),
     rows=(
+        Row("What each tenant bought and got", _ACCOUNT),
         Row(
             "Attribution",
             (
                 Panel(
                     "table",
-                    "Attribution by tenant",
+                    "Who hurt it",
                     "For each tenant that suffered in the last hour: attributed to another tenant (likely, if one link is not seen), own "
                     "traffic, or insufficient evidence.",
-                    (Query(f"vigia_compare_interference_verdict{{{_ON}}}", "current"),),
+                    (Query(f"vigia_compare_interference_verdict{{{_ON}}}", "said", words=_YES),),
                     "none",
-                    columns=("node", "tenant", "verdict", "offender"),
-                    words=(("1", "yes", "text"),),
+                    columns=("tenant", "verdict", "offender", "node"),
+                    texts={"offender": {"": "nobody"}},
                     quiet="no tenant has bad windows",
                 ),
                 Panel(
                     "table",
-                    "Share of the excess, by co-tenant",
+                    "Share and time of the harm",
                     "How much of what went beyond contracts was the offender's, where it is known; else how much of the excess loss or "
-                    "delay each co-tenant's load explains beyond the tenant's own. p by permutation, corrected for the number of "
-                    "co-tenants; none where too little is known.",
+                    "delay its load explains beyond the tenant's own. Times are those of the last harm of the hour.",
                     (
-                        Query(f"vigia_compare_interference_share_ratio{{{_ON}}}", "share"),
-                        Query(f"vigia_compare_interference_p_value{{{_ON}}}", "p"),
+                        Query(
+                            f"vigia_compare_interference_share_ratio{{{_ON}}}",
+                            "share",
+                            unit="percentunit",
+                            decimals=0,
+                        ),
+                        Query(
+                            f"1000 * vigia_compare_interference_begin_timestamp_seconds{{{_ON}}}",
+                            "began",
+                            unit="dateTimeFromNow",
+                        ),
+                        Query(
+                            f"1000 * vigia_compare_interference_end_timestamp_seconds{{{_ON}}}",
+                            "ended",
+                            unit="dateTimeFromNow",
+                        ),
                     ),
                     "none",
-                    columns=("node", "tenant", "offender"),
-                    decimals=3,
+                    columns=("tenant", "offender", "node"),
                     quiet="no tenant has bad windows",
                 ),
                 Panel(
@@ -58,44 +163,11 @@ INTERFERENCE = Dashboard(
                     "Evidence against the offender",
                     "What is known: it flooded; it had a limit; it sent more than its contract; a shared element was full; the flood "
                     "arrived at the tenant's node; harm and offender coincide.",
-                    (Query(f"vigia_compare_interference_evidence{{{_ON}}}", "known"),),
+                    (Query(f"vigia_compare_interference_evidence{{{_ON}}}", "known", words=_YES),),
                     "none",
-                    columns=("node", "tenant", "offender", "offender_node", "evidence"),
-                    words=(("1", "yes", "text"),),
+                    columns=("tenant", "offender", "evidence", "offender_node", "node"),
+                    names={"offender_node": "sent from", "node": "seen on"},
                     quiet="nobody was hurt by a flood",
-                ),
-                Panel(
-                    "table",
-                    "When the harm began and ended",
-                    "The last harm of the hour that is known to be the offender's.",
-                    (
-                        Query(f"1000 * vigia_compare_interference_begin_timestamp_seconds{{{_ON}}}", "begin"),
-                        Query(f"1000 * vigia_compare_interference_end_timestamp_seconds{{{_ON}}}", "end"),
-                    ),
-                    "dateTimeFromNow",
-                    columns=("node", "tenant", "offender"),
-                    quiet="nobody was hurt by a flood",
-                ),
-                Panel(
-                    "matrix",
-                    "Victim and offender",
-                    "Row: the affected tenant. Column: the tenant whose load explains it. The cell is the share of the excess.",
-                    (Query(f"max by (tenant, offender) (vigia_compare_interference_share_ratio{{{_ON}}})"),),
-                    "percentunit",
-                    columns=("tenant", "offender"),
-                    quiet="no tenant has bad windows",
-                ),
-                Panel(
-                    "timeseries",
-                    "Share of the excess, own load",
-                    "How much of the excess the tenant's own load explains, beyond what its co-tenants' loads explain.",
-                    (
-                        Query(
-                            f"vigia_compare_interference_own_share_ratio{{{_ON}}}", "{{tenant}} on {{node}}"
-                        ),
-                    ),
-                    "percentunit",
-                    quiet="no tenant has bad windows",
                 ),
                 Panel(
                     "timeseries",
@@ -145,12 +217,10 @@ INTERFERENCE = Dashboard(
                 Panel(
                     "timeseries",
                     "Loss of tenants' probes",
-                    "Share lost in the network, of the probes sent within each tenant's network.",
+                    "Share lost in the network on the worst path of each tenant, over a minute, of the probes sent within its network.",
                     (
                         Query(
-                            'sum by (src, tenant) (rate(vigia_probe_lost_total{src=~"$node",tenant=~"$tenant",'
-                            f'cause!~"send_error|local_overflow|reflector_overflow"}}{_R}))'
-                            f' / (sum by (src, tenant) (rate(vigia_probe_sent_total{{src=~"$node",tenant=~"$tenant"}}{_R})) > 0)',
+                            'max by (src, tenant) (path:vigia_probe_loss:ratio_rate1m{src=~"$node",tenant=~"$tenant"})',
                             "{{tenant}} from {{src}}",
                         ),
                     ),
@@ -161,22 +231,6 @@ INTERFERENCE = Dashboard(
                     "p99 round trip of tenants' probes",
                     "On the worst path of each tenant, over a minute, of the probes sent within its network.",
                     (Query(_P99, "{{tenant}} from {{src}}"),),
-                    "s",
-                ),
-                Panel(
-                    "timeseries",
-                    "p99 with and without an action in force",
-                    "Of tenants' probes, while an isolation action is in force and while none is: the effect of isolation.",
-                    (
-                        Query(
-                            f"{_P99} and on () (sum({IN_FORCE}) > 0)",
-                            "{{tenant}} from {{src}}, action in force",
-                        ),
-                        Query(
-                            f"{_P99} unless on () (sum({IN_FORCE}) > 0)",
-                            "{{tenant}} from {{src}}, none",
-                        ),
-                    ),
                     "s",
                 ),
                 Panel(
@@ -206,19 +260,6 @@ INTERFERENCE = Dashboard(
                         ),
                     ),
                     "percentunit",
-                ),
-                Panel(
-                    "timeseries",
-                    "Drops by reason",
-                    "Packets dropped at the tenants' ports, or attributed to them.",
-                    (
-                        Query(
-                            f"sum by (tenant, reason) (rate(vigia_port_drops_total{{{_ON}}}{_R}))",
-                            "{{tenant}} {{reason}}",
-                        ),
-                    ),
-                    "pps",
-                    quiet="nothing was dropped",
                 ),
                 Panel(
                     "timeseries",
@@ -371,29 +412,22 @@ ISOLATION = Dashboard(
                     width=24,
                 ),
                 Panel(
-                    "table",
-                    "Attribution by tenant",
-                    "For each tenant that suffered in the last hour: attributed or likely to be another tenant's, own traffic, or "
-                    "insufficient evidence.",
-                    (Query(f"vigia_compare_interference_verdict{{{_ON}}}", "current"),),
-                    "none",
-                    columns=("node", "tenant", "verdict", "offender"),
-                    words=(("1", "yes", "text"),),
-                    quiet="no tenant has bad windows",
-                ),
-                Panel(
-                    "table",
-                    "Limits in force",
-                    "Time until each limit expires.",
+                    "timeseries",
+                    "Limits",
+                    "Limits that are in force, as read back from the kernel; a line ends with its limit.",
                     (
                         Query(
-                            f"max by (node, port, tenant) (vigia_isolation_limit_expires_seconds{{{_ON}}})",
-                            "ends in",
+                            bits(
+                                or_none(
+                                    "max by (node, port, tenant, protocol) "
+                                    f"(vigia_isolation_limit_bytes_per_second{{{_ON}}})",
+                                    "max by (node) (vigia_enforcer_ports)",
+                                )
+                            ),
+                            "{{tenant}} {{port}} {{protocol}} on {{node}}",
                         ),
                     ),
-                    "s",
-                    columns=("node", "tenant", "port"),
-                    quiet="no limit is in force",
+                    "bps",
                 ),
                 Panel(
                     "timeseries",
@@ -433,19 +467,26 @@ ISOLATION = Dashboard(
                     "Quarantined ones have a field that cannot be right; the agent's console shows them.",
                     (
                         Query(
-                            f"sum by (status, outcome) (rate(vigia_agent_alerts_total{_R}))",
+                            per_minute(f"sum by (status, outcome) (rate(vigia_agent_alerts_total{_R}))"),
                             "{{status}} {{outcome}}",
                         ),
-                        Query(f"sum(rate(vigia_agent_alerts_quarantined_total{_R}))", "quarantined"),
+                        Query(
+                            per_minute(f"sum(rate(vigia_agent_alerts_quarantined_total{_R}))"), "quarantined"
+                        ),
                     ),
-                    "cps",
+                    "cpm",
                 ),
                 Panel(
                     "timeseries",
                     "Actions stopped by guards",
                     "By the guard that stopped them.",
-                    (Query(f"sum by (guard) (rate(vigia_agent_actions_suppressed_total{_R}))", "{{guard}}"),),
-                    "cps",
+                    (
+                        Query(
+                            per_minute(f"sum by (guard) (rate(vigia_agent_actions_suppressed_total{_R}))"),
+                            "{{guard}}",
+                        ),
+                    ),
+                    "cpm",
                     quiet="no guard had to stop an action",
                 ),
                 Panel(
@@ -454,11 +495,13 @@ ISOLATION = Dashboard(
                     "By operation and outcome; failed ones are repeated until the action's time is over.",
                     (
                         Query(
-                            f"sum by (operation, outcome) (rate(vigia_agent_enforcer_requests_total{_R}))",
+                            per_minute(
+                                f"sum by (operation, outcome) (rate(vigia_agent_enforcer_requests_total{_R}))"
+                            ),
                             "{{operation}} {{outcome}}",
                         ),
                     ),
-                    "cps",
+                    "cpm",
                 ),
                 Panel(
                     "stat",
@@ -483,8 +526,12 @@ ISOLATION = Dashboard(
                     "timeseries",
                     "Ended actions",
                     "By cause: evidence means that the flood ended, ttl that the limit expired without being renewed.",
-                    (Query(f"sum by (cause) (rate(vigia_agent_reverts_total{_R}))", "{{cause}}"),),
-                    "cps",
+                    (
+                        Query(
+                            per_minute(f"sum by (cause) (rate(vigia_agent_reverts_total{_R}))"), "{{cause}}"
+                        ),
+                    ),
+                    "cpm",
                 ),
             ),
         ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import yaml
@@ -14,15 +14,16 @@ from vigia.lab.model import Datapath, Lab, Node
 
 __all__ = ["contents", "write"]
 
+Content = Mapping[str, object] | Sequence[Mapping[str, object]]
+
 _HEAD = "# Written by vigia lab up; changes are lost.\n"
 
 
-def contents(
-    lab: Lab, node: Node, datapath: Datapath, esp: Datapath = "userspace"
-) -> dict[str, Mapping[str, object]]:
+def contents(lab: Lab, node: Node, datapath: Datapath, esp: Datapath = "userspace") -> dict[str, Content]:
     """Return the content of each of a node's files by file name; esp says where IPsec is done."""
-    files: dict[str, Mapping[str, object]] = {
+    files: dict[str, Content] = {
         "probe.yaml": probe.content(lab, node, datapath, esp),
+        probe.NODES: probe.nodes(lab, node),
         "exporter.yaml": exporter.content(lab, node),
         "enforcer.yaml": enforcer.content(lab, node),
         enforcer.SITE: enforcer.site(lab, node),
@@ -48,7 +49,7 @@ def write(lab: Lab, datapath: Datapath, esp: Datapath = "userspace") -> int:
     return count
 
 
-def dump(value: Mapping[str, object]) -> str:
+def dump(value: Content) -> str:
     """Return a file's text."""
     return _HEAD + yaml.safe_dump(value, sort_keys=False, width=120)
 

@@ -12,7 +12,10 @@ from vigia.lab.model import STAMP_PORT, Datapath, Lab, Node, Pair, Target
 from vigia.lab.naming import joined
 from vigia.lab.schema import PathSpec
 
-__all__ = ["content"]
+__all__ = ["NODES", "content", "nodes"]
+
+NODES = "nodes.yaml"
+"""The file in which a probe finds the nodes of its mesh."""
 
 _BULK_PORT = 9876  # of vigia-probe; here it also answers the connections of tcp-connect probes
 _STAMP = {"name": "stamp-64", "protocol": "stamp", "size": 64, "interval": "50ms", "deadline": "1s"}
@@ -33,6 +36,15 @@ are many of them, so each is asked less often than what tenants use."""
 
 _IPV6 = {**_TECHNOLOGY, "name": "stamp-64-ipv6", "size": 64}
 """What tenants have beside IPv4."""
+
+_MESH = {"name": "stamp-64-mesh", "protocol": "stamp", "size": 64, "interval": "1s", "deadline": "1s"}
+"""What every node asks every other one, whatever else is configured."""
+
+_PROMISED = {"delay": "100ms", "jitter": "50ms"}
+"""Objectives of the path without an overlay; those of the others are learned in the first hour."""
+
+_CLOCK = {"error_bound": "1us"}
+"""All nodes read the clock of one machine: what one-way delays need to be known is known."""
 
 _BULK_TCP = {"name": "bulk-tcp", "protocol": "tcp", "duration": "500ms", "max_bytes": 4_000_000}
 _BULK_UDP = {
@@ -73,14 +85,16 @@ def content(lab: Lab, node: Node, datapath: Datapath, esp: Datapath = "userspace
     # Rules that look at UDP ports let pass what they know alone.
     plain = [t for t in operators if paths[t.path].match is None and not t.beside]
     beneath = _Beneath.of(paths, targets, sixth)
+    direct = beneath.across
     allowed = [str(n) for n in _sources(node)]
     ends = [(t.netns, t.address) for t in everything] + [(t.beside, t.peer) for t in targets if t.beside]
     classes: list[Mapping[str, object]] = [
-        _STAMP,
+        _STAMP if direct is None else {**_STAMP, "objectives": [{"path": direct, **_PROMISED}]},
         *([_TECHNOLOGY] if compared else []),
         *([_IPV6] if sixth else []),
         _ECHO,
         _CONNECT,
+        *([] if direct is None else [_MESH]),
     ]
     return {
         "node": node.name,
@@ -101,8 +115,37 @@ def content(lab: Lab, node: Node, datapath: Datapath, esp: Datapath = "userspace
             *(_target(t, "icmp-56", str(t.peer)) for t in plain),
             *(_target(t, "tcp-connect", joined(t.peer, _BULK_PORT)) for t in plain),
         ],
+        "clock": dict(_CLOCK),
+        **({} if direct is None else {"discovery": [_discovery(lab, node, direct)]}),
         "bulk": _bulk(lab, node, [t for t in operators if paths[t.path].match is None], allowed),
         "objectives": [{"tenant": t, "ratio": _BURNING} for t in dict.fromkeys(_customers(targets))],
+    }
+
+
+def nodes(lab: Lab, node: Node) -> Sequence[Mapping[str, object]]:
+    """Return the nodes of the mesh, in the format of file_sd: those that share a network."""
+    place = {"rack": "lab", "zone": lab.topology.name}
+    return [
+        {"targets": [str(n.underlay.ip)], "labels": {"node": n.name, **place}}
+        for n in lab.nodes
+        if n.name in (node.name, node.peer)
+    ]
+
+
+def _discovery(lab: Lab, node: Node, direct: str) -> Mapping[str, object]:
+    """Return whom the node finds, and what it probes there: the underlay of every node."""
+    own = next(t for t in lab.targets(node) if t.path == direct and not t.again)
+    return {
+        "files": [str(lab.layout.node(node.name) / NODES)],
+        "targets": [
+            {
+                "path": direct,
+                "tenant": own.tenant,
+                "probe": _MESH["name"],
+                "netns": own.netns,
+                "source": str(own.address),
+            }
+        ],
     }
 
 
