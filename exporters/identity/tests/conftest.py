@@ -53,6 +53,25 @@ class Cloud:
             answer["links"] = {"next": None, "self": f"{self.url}{path}", "previous": None}
         return answer
 
+    def list(self, path: str, query: dict[str, list[str]]) -> Any:
+        """Answer as Kubernetes pages: limit, and a token for what follows."""
+        service = query.get("labelSelector", ["="])[0].partition("=")[2]
+        slices = self.slices.get(service, [])
+        items = {
+            "/api/v1/namespaces": self.namespaces,
+            "/api/v1/nodes": self.nodes,
+            "/apis/discovery.k8s.io/v1/namespaces/vigia/endpointslices": slices,
+        }[path]
+        start = int(query.get("continue", ["0"])[0] or 0)
+        more = str(start + self.page) if start + self.page < len(items) else ""
+        meta = {"resourceVersion": "7", "continue": more}
+        return {
+            "kind": "List",
+            "apiVersion": "v1",
+            "metadata": meta,
+            "items": items[start : start + self.page],
+        }
+
 
 def handler(cloud: Cloud) -> type[BaseHTTPRequestHandler]:  # noqa: C901 - one case for each path
     class Handler(BaseHTTPRequestHandler):
@@ -82,19 +101,7 @@ def handler(cloud: Cloud) -> type[BaseHTTPRequestHandler]:  # noqa: C901 - one c
             elif path.endswith("/configmaps/vigia-site"):
                 self.answer(200, cloud.config_map)
             else:
-                service = query.get("labelSelector", ["="])[0].partition("=")[2]
-                lists = {
-                    "/api/v1/namespaces": cloud.namespaces,
-                    "/api/v1/nodes": cloud.nodes,
-                    "/apis/discovery.k8s.io/v1/namespaces/vigia/endpointslices": cloud.slices.get(
-                        service, []
-                    ),
-                }
-                items = lists[path]
-                start = int(query.get("continue", ["0"])[0] or 0)
-                more = str(start + cloud.page) if start + cloud.page < len(items) else ""
-                self.answer(200, {"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "7", "continue": more},
-                                  "items": items[start : start + cloud.page]})  # fmt: skip
+                self.answer(200, cloud.list(path, query))
 
         def do_PATCH(self) -> None:
             cloud.asked.append(f"PATCH {self.path}")
