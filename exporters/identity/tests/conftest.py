@@ -53,6 +53,18 @@ class Cloud:
             answer["links"] = {"next": None, "self": f"{self.url}{path}", "previous": None}
         return answer
 
+    def catalog(self) -> Any:
+        """Return where each service of OpenStack is."""
+        endpoints = [
+            {"name": "keystone", "type": "identity", "url": f"{self.url}/v3"},
+            {"name": "neutron", "type": "network", "url": f"{self.url}/network"},
+        ]
+        return [
+            {"id": e["name"], "name": e["name"], "type": e["type"],
+             "endpoints": [{"id": e["name"], "interface": "public", "region": "r1", "region_id": "r1", "url": e["url"]}]}
+            for e in endpoints
+        ]  # fmt: skip
+
     def list(self, path: str, query: dict[str, list[str]]) -> Any:
         """Answer as Kubernetes pages: limit, and a token for what follows."""
         service = query.get("labelSelector", ["="])[0].partition("=")[2]
@@ -116,26 +128,10 @@ def handler(cloud: Cloud) -> type[BaseHTTPRequestHandler]:  # noqa: C901 - one c
             cloud.asked.append(f"POST {self.path}")
             user = body["auth"]["identity"]["password"]["user"]
             if self.path != "/v3/auth/tokens" or user["password"] != PASSWORD:
-                self.answer(
-                    401,
-                    {
-                        "error": {
-                            "code": 401,
-                            "title": "Unauthorized",
-                            "message": "The request you have made requires authentication.",
-                        }
-                    },
-                )
+                said = "The request you have made requires authentication."
+                self.answer(401, {"error": {"code": 401, "title": "Unauthorized", "message": said}})
                 return
-            endpoints = [
-                {"name": "keystone", "type": "identity", "url": f"{cloud.url}/v3"},
-                {"name": "neutron", "type": "network", "url": f"{cloud.url}/network"},
-            ]
-            catalog = [
-                {"id": e["name"], "name": e["name"], "type": e["type"],
-                 "endpoints": [{"id": e["name"], "interface": "public", "region": "r1", "region_id": "r1", "url": e["url"]}]}
-                for e in endpoints
-            ]  # fmt: skip
+            catalog = cloud.catalog()
             self.answer(
                 201,
                 {"token": {"methods": ["password"], "user": {"id": "u", "name": "vigia", "domain": {"id": "default", "name": "Default"}},
