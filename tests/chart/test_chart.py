@@ -384,3 +384,43 @@ def test_another_name_and_labels_are_everywhere() -> None:
         assert "lookout" in d["metadata"]["name"], d["metadata"]
         assert d["metadata"]["labels"]["team"] == "network", d["metadata"]
     assert "vigia-probe.json" not in done.stdout
+
+
+GUIDE = (ROOT / "docs/how-to/kubernetes.md").read_text()
+
+
+@pytest.mark.parametrize("example", re.findall(r"<!-- test: values -->\n```yaml\n(.*?)```", GUIDE, re.DOTALL))
+def test_examples_of_the_guide_render(example: str, tmp_path: Path) -> None:
+    (tmp_path / "values.yaml").write_text(example)
+    done = template("--values", tmp_path / "values.yaml")
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_guide_builds_every_image_that_is_used() -> None:
+    (listed,) = re.findall(r"for image in (.+); do", GUIDE)
+    used = set(re.findall(r"image: vigia/([a-z-]+):", "".join(render(n) for n in NAMES)))
+    targets = set(
+        re.findall(r" AS ([a-z-]+)$", (ROOT / "deploy/docker/Dockerfile").read_text(), re.MULTILINE)
+    )
+    assert used == set(listed.split()) <= targets
+
+
+def test_the_guide_names_the_rights_of_every_pod() -> None:
+    rows = re.findall(
+        r"^\| ([a-zA-Z, -]+) \| [^|]+ \| ([0-9a-z, ]+) \| ([A-Z_, a-z]+) \|", GUIDE, re.MULTILINE
+    )
+    said = {
+        part.strip().lower(): (users.split(", ")[min(i, users.count(","))], rights)
+        for parts, users, rights in rows
+        if "user" not in users
+        for i, part in enumerate(parts.split(","))
+    }
+    for name in ("default", "small"):
+        for d in documents(render(name)):
+            if d["kind"] not in ("DaemonSet", "Deployment", "StatefulSet"):
+                continue
+            pod = d["spec"]["template"]["spec"]
+            component = d["metadata"]["labels"]["app.kubernetes.io/component"]
+            user = pod["securityContext"]["runAsUser"]
+            added = pod["containers"][0]["securityContext"]["capabilities"].get("add", [])
+            assert said[component] == (str(user) if user else "root", ", ".join(added) or "none")

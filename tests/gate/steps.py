@@ -18,6 +18,8 @@ GO = (
 SHARED_PYTHON = ("internal/py/", "internal/catalog/", "tests/")
 EVERYTHING = ("/",)
 RECIPES = "tests/house/test_extend.py"
+MODULES = ("tests/sitecost", "tests/chart/objects")
+"""Go modules beside the product's."""
 
 
 @dataclass(frozen=True)
@@ -39,9 +41,9 @@ def lint_go() -> Count:
     """Run go vet, staticcheck and gofumpt."""
     count = each(
         ["go", "vet", "./..."],
-        ["go", "vet", "-C", "tests/sitecost", "./..."],
+        *(["go", "vet", "-C", module, "./..."] for module in MODULES),
         [*GO_TOOL, "staticcheck", "./..."],
-        ["go", "tool", "-C", "tests/sitecost", "-modfile=../../tools/go.mod", "staticcheck", "./..."],
+        *(["go", "tool", "-C", m, f"-modfile={ROOT}/tools/go.mod", "staticcheck", "./..."] for m in MODULES),
     )
     sources = [f for f in run("git", "ls-files", "*.go").splitlines() if not f.endswith("_bpfel.go")]
     # What go itself says (a download, on a fresh machine) goes to standard error and is no finding.
@@ -147,12 +149,20 @@ SHORT = (
             "not e2e and not compose and not long",
             *("internal", "exporters", "dashboards", "tests"),
             f"--ignore={RECIPES}",
+            "--ignore=tests/chart",
         ),
         EVERYTHING,
         weight=3,
     ),
     Step("recipes", "the recipes of docs/how-to/extend.md", lambda: pytest(RECIPES), EVERYTHING, weight=3),
-    Step("lint-go", "Go linters", lint_go, (*GO, "tests/sitecost/")),
+    Step(
+        "chart",
+        "the chart of Helm: what it renders, and what reads it",
+        lambda: pytest("tests/chart"),
+        EVERYTHING,
+        weight=2,
+    ),
+    Step("lint-go", "Go linters", lint_go, (*GO, *(f"{module}/" for module in MODULES))),
     Step("lint-python", "Python linters", lint_python, EVERYTHING),
 )
 """What `make test` runs."""

@@ -53,6 +53,37 @@ class Cloud:
             answer["links"] = {"next": None, "self": f"{self.url}{path}", "previous": None}
         return answer
 
+    def catalog(self) -> Any:
+        """Return where each service of OpenStack is."""
+        endpoints = [
+            {"name": "keystone", "type": "identity", "url": f"{self.url}/v3"},
+            {"name": "neutron", "type": "network", "url": f"{self.url}/network"},
+        ]
+        return [
+            {"id": e["name"], "name": e["name"], "type": e["type"],
+             "endpoints": [{"id": e["name"], "interface": "public", "region": "r1", "region_id": "r1", "url": e["url"]}]}
+            for e in endpoints
+        ]  # fmt: skip
+
+    def list(self, path: str, query: dict[str, list[str]]) -> Any:
+        """Answer as Kubernetes pages: limit, and a token for what follows."""
+        service = query.get("labelSelector", ["="])[0].partition("=")[2]
+        slices = self.slices.get(service, [])
+        items = {
+            "/api/v1/namespaces": self.namespaces,
+            "/api/v1/nodes": self.nodes,
+            "/apis/discovery.k8s.io/v1/namespaces/vigia/endpointslices": slices,
+        }[path]
+        start = int(query.get("continue", ["0"])[0] or 0)
+        more = str(start + self.page) if start + self.page < len(items) else ""
+        meta = {"resourceVersion": "7", "continue": more}
+        return {
+            "kind": "List",
+            "apiVersion": "v1",
+            "metadata": meta,
+            "items": items[start : start + self.page],
+        }
+
 
 def handler(cloud: Cloud) -> type[BaseHTTPRequestHandler]:  # noqa: C901 - one case for each path
     class Handler(BaseHTTPRequestHandler):
@@ -82,19 +113,7 @@ def handler(cloud: Cloud) -> type[BaseHTTPRequestHandler]:  # noqa: C901 - one c
             elif path.endswith("/configmaps/vigia-site"):
                 self.answer(200, cloud.config_map)
             else:
-                service = query.get("labelSelector", ["="])[0].partition("=")[2]
-                lists = {
-                    "/api/v1/namespaces": cloud.namespaces,
-                    "/api/v1/nodes": cloud.nodes,
-                    "/apis/discovery.k8s.io/v1/namespaces/vigia/endpointslices": cloud.slices.get(
-                        service, []
-                    ),
-                }
-                items = lists[path]
-                start = int(query.get("continue", ["0"])[0] or 0)
-                more = str(start + cloud.page) if start + cloud.page < len(items) else ""
-                self.answer(200, {"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "7", "continue": more},
-                                  "items": items[start : start + cloud.page]})  # fmt: skip
+                self.answer(200, cloud.list(path, query))
 
         def do_PATCH(self) -> None:
             cloud.asked.append(f"PATCH {self.path}")
@@ -109,26 +128,10 @@ def handler(cloud: Cloud) -> type[BaseHTTPRequestHandler]:  # noqa: C901 - one c
             cloud.asked.append(f"POST {self.path}")
             user = body["auth"]["identity"]["password"]["user"]
             if self.path != "/v3/auth/tokens" or user["password"] != PASSWORD:
-                self.answer(
-                    401,
-                    {
-                        "error": {
-                            "code": 401,
-                            "title": "Unauthorized",
-                            "message": "The request you have made requires authentication.",
-                        }
-                    },
-                )
+                said = "The request you have made requires authentication."
+                self.answer(401, {"error": {"code": 401, "title": "Unauthorized", "message": said}})
                 return
-            endpoints = [
-                {"name": "keystone", "type": "identity", "url": f"{cloud.url}/v3"},
-                {"name": "neutron", "type": "network", "url": f"{cloud.url}/network"},
-            ]
-            catalog = [
-                {"id": e["name"], "name": e["name"], "type": e["type"],
-                 "endpoints": [{"id": e["name"], "interface": "public", "region": "r1", "region_id": "r1", "url": e["url"]}]}
-                for e in endpoints
-            ]  # fmt: skip
+            catalog = cloud.catalog()
             self.answer(
                 201,
                 {"token": {"methods": ["password"], "user": {"id": "u", "name": "vigia", "domain": {"id": "default", "name": "Default"}},

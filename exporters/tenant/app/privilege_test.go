@@ -61,14 +61,25 @@ func TestListedCapabilitiesAreEnough(t *testing.T) {
 	}
 	config := strings.Replace(string(content), "netns: "+r.node, `netns: ""`, 1) + "ovsdb: unix:" + server.Socket + "\n"
 	r.write("exporter.yaml", config)
-	const address = "127.0.0.1:9872"
-	p := startProcess(t, "nsenter", "--net=/run/netns/"+r.node,
-		"setpriv", "--bounding-set=-all,+bpf,+net_admin,+perfmon", "--inh-caps=-all", "--no-new-privs",
-		os.Args[0], "--config", r.config, "--tier=detail", "--web.listen-address", address)
+	for _, round := range []string{"first start", "restart, beside what is pinned"} {
+		p := startProcess(t, "nsenter", "--net=/run/netns/"+r.node,
+			"setpriv", "--bounding-set=-all,+bpf,+net_admin,+perfmon", "--inh-caps=-all", "--no-new-privs",
+			os.Args[0], "--config", r.config, "--tier=detail", "--web.listen-address", restrictedAddress)
+		if failing := waitForAll(r, p); failing != "" {
+			t.Fatalf("%s: not every collector works:\n%s\n%s", round, failing, p.stderr)
+		}
+		p.kill()
+	}
+}
+
+const restrictedAddress = "127.0.0.1:9872"
+
+// waitForAll waits until every collector works; it returns those that do not within a minute, or before the end.
+func waitForAll(r *rig, p *process) (failing string) {
 	var page string
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
-		if page, _ = curl(r.node, "http://"+address+"/metrics"); allWork(page) {
-			return
+		if page, _ = curl(r.node, "http://"+restrictedAddress+"/metrics"); allWork(page) {
+			return ""
 		}
 		select {
 		case <-p.ended:
@@ -76,13 +87,13 @@ func TestListedCapabilitiesAreEnough(t *testing.T) {
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
-	var failing []string
+	failing = "no port is attached\n"
 	for line := range strings.SplitSeq(page, "\n") {
 		if strings.HasPrefix(line, "vigia_exporter_collector_success") {
-			failing = append(failing, line)
+			failing += line + "\n"
 		}
 	}
-	t.Errorf("not every collector works:\n%s\n%s", strings.Join(failing, "\n"), p.stderr)
+	return failing
 }
 
 // allWork tells whether every collector has succeeded and a port is attached. There is no

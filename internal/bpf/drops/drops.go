@@ -199,12 +199,17 @@ func (c *Counter) attach(m attachMethod) error {
 	return l.Pin(pin)
 }
 
+// sameProgram tells whether a link's program does the same. To look at it takes CAP_SYS_ADMIN: without, it is another
+// one, and is replaced.
 func sameProgram(l link.Link, want *ebpf.Program) (bool, error) {
 	info, err := l.Info()
 	if err != nil {
 		return false, err
 	}
 	have, err := ebpf.NewProgramFromID(info.Program)
+	if errors.Is(err, unix.EPERM) {
+		return false, nil
+	}
 	if err != nil {
 		return false, err
 	}

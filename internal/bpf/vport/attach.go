@@ -393,8 +393,13 @@ func (m *Manager) updateLink(pin string, want *ebpf.Program, same map[ebpf.Progr
 	return err
 }
 
+// sameProgram tells whether the program of an id does the same. To look at it takes CAP_SYS_ADMIN: without, it is
+// another one, and is replaced.
 func sameProgram(id ebpf.ProgramID, want *ebpf.Program) (bool, error) {
 	have, err := ebpf.NewProgramFromID(id)
+	if errors.Is(err, unix.EPERM) {
+		return false, nil
+	}
 	if err != nil {
 		return false, err
 	}
