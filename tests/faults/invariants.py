@@ -13,7 +13,7 @@ from faults.site import AGENT, SETTLED, Page, Site, run
 from vigia.host import commands
 from vigia_testing import eventually
 
-__all__ = ["Kernel", "Moment", "check", "foreign", "plant", "recovered"]
+__all__ = ["Kernel", "Moment", "check", "foreign", "grown", "plant", "recovered", "stored"]
 
 SERIES = {
     "vigia-probe": {"vigia_probe_sent_total", "vigia_probe_received_total", "vigia_path_info"},
@@ -242,11 +242,11 @@ def _nobody_is_accused(scene: Scene, before: Moment, expected: Expected) -> None
 def _lost(site: Site, node: str, before: Page) -> float:
     """Share of a node's probes that were lost in the network since a page was read."""
     now = site.page(f"vigia-probe@{node}")
-    sent = _grown(now, before, "vigia_probe_sent_total", None)
-    return _grown(now, before, "vigia_probe_lost_total", _NETWORK) / max(sent, 1.0)
+    sent = grown(now, before, "vigia_probe_sent_total", None)
+    return grown(now, before, "vigia_probe_lost_total", _NETWORK) / max(sent, 1.0)
 
 
-def _grown(now: Page, before: Page, metric: str, causes: set[str] | None) -> float:
+def grown(now: Page, before: Page, metric: str, causes: set[str] | None) -> float:
     total = 0.0
     for (name, labels), value in now.items():
         if name == metric and (causes is None or dict(labels).get("cause") in causes):

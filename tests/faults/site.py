@@ -170,7 +170,8 @@ def parsed(text: str) -> Page:
     found: Page = {}
     for line in text.splitlines():
         if match := _LINE.match(line):
-            found[match[1], frozenset(_LABEL.findall(match[2] or ""))] = float(match[3])
+            with suppress(ValueError):  # it is no sample
+                found[match[1], frozenset(_LABEL.findall(match[2] or ""))] = float(match[3])
     return found
 
 

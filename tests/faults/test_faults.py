@@ -12,14 +12,12 @@ from labkit import Machine, need_root
 from faults import catalogue
 from faults.invariants import Moment, check, plant, recovered, stored
 from faults.load import loaded
-from faults.registry import FAULTS, Fault, Scene
+from faults.registry import Fault, Scene
 from faults.site import LAB, SETTLED, lab, remove, running
 from vigia.stack.places import Places
 from vigia_testing import eventually
 
 pytestmark = pytest.mark.faults
-
-assert catalogue.ROOMS
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +45,7 @@ def _left() -> tuple[list[str], ...]:
 
 
 def suffer(fault: Fault, scene: Scene) -> None:
+    eventually(lambda: all(scene.site.pids().values()), "every service to run")
     before = Moment.of(scene.site)
     begin = time.monotonic()
     with contextmanager(fault.course)(scene):
@@ -57,11 +56,18 @@ def suffer(fault: Fault, scene: Scene) -> None:
     print(f"{fault.name}: noticed after {noticed - begin:.1f} s, all well after {well - begin:.1f} s")
 
 
-@pytest.mark.parametrize("fault", FAULTS.values(), ids=list(FAULTS))
+_CASES = [
+    pytest.param(f, id=f.name, marks=[pytest.mark.long] if f.short else []) for f in catalogue.all_faults()
+]
+"""The long tests of the gate have those of the short form; `make test-faults` has all."""
+
+
+@pytest.mark.parametrize("fault", _CASES)
 def test_the_site_survives(fault: Fault, scene: Scene) -> None:
     suffer(fault, scene)
 
 
+@pytest.mark.long
 def test_afterwards_prometheus_has_all_that_it_had(scene: Scene) -> None:
     """After the last fault, and whichever went before: each series is scraped again, under the names that it had."""
     wanted = scene.stored

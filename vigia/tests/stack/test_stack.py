@@ -133,6 +133,28 @@ def refused(service: Service) -> bool:
         return s.connect_ex((host, int(port))) != 0
 
 
+def test_a_service_that_takes_its_time_to_listen_is_left_alone(
+    where: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And once it listens it has the whole time to answer."""
+    monkeypatch.setattr(supervisor, "LOOKS", 8)
+    port = free_port()
+    slow = f"import time; time.sleep(3){SERVER.format(code=200, port=port)}"
+    service = Service("slow", (sys.executable, "-c", slow), f"127.0.0.1:{port}", "/-/ready")
+    watched = supervisor.Supervisor([service], where.logs, where.status, look=0.25)
+
+    async def wait() -> None:
+        running = asyncio.create_task(watched.run())
+        await _until(lambda: not refused(service))
+        assert await supervisor._answers(service.address, DEADLINE)
+        watched.stop()
+        await running
+
+    asyncio.run(wait())
+    assert "killing" not in (where.logs / "slow.log").read_text()
+    assert json.loads(where.status.read_text())["services"]["slow"]["restarts"] == 0
+
+
 def test_a_disk_that_is_full_ends_neither_the_supervisor_nor_its_services(
     where: Places, stopped: None
 ) -> None:

@@ -39,11 +39,11 @@ MAX_LOG = 16 << 20
 LOOK = 5.0
 """Seconds from one look whether a process answers to the next, and how long it may take to."""
 
-LOOKS = 6
-"""Looks in a row without an answer after which a process that listens, or did, is killed."""
+LOOKS = 12
+"""Looks in a row without an answer after which a process that listens is killed: a minute."""
 
 LOOKS_AT_START = 36
-"""The same for one that does not listen yet: it may have much to read before."""
+"""The same for one that does not listen (yet): it may have much to read before."""
 
 LOG_CHECK = 30.0
 """Seconds between two looks at the sizes of logs."""
@@ -130,15 +130,14 @@ class Supervisor:
 
     async def _watch(self, service: Service, process: asyncio.subprocess.Process) -> None:
         """Kill a process that does not answer any more. What it answers does not matter here."""
-        missed, allowed = 0, LOOKS_AT_START
-        while missed < allowed:
+        silent = absent = 0
+        while silent < LOOKS and absent < LOOKS_AT_START:
             begin = time.monotonic()
             answers = await _answers(service.address, self._look)
-            if answers is not None:
-                allowed = LOOKS
-            missed = 0 if answers else missed + 1
+            silent = silent + 1 if answers is False else 0
+            absent = absent + 1 if answers is None else 0
             await asyncio.sleep(max(0.0, begin + self._look - time.monotonic()))
-        self._note(service, f"has not answered for {missed * self._look:g} s; killing it")
+        self._note(service, f"has not answered for {max(silent, absent) * self._look:g} s; killing it")
         with contextlib.suppress(ProcessLookupError):
             process.kill()
 
