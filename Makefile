@@ -72,6 +72,10 @@ HOURS ?= 3
 soak: deps build ## Run the stack for HOURS=n under churn, fail if anything in it grows; writes soaks/ (root)
 	@$(VENV)/vigia soak --hours '$(HOURS)'
 
+.PHONY: test-faults
+test-faults: tools build ## Do every fault of docs/concepts/faults.md to a running stack under load (root, half an hour; FAULT=words for some)
+	@$(VENV)/pytest -m faults -v -s $(if $(FAULT),-k '$(FAULT)') tests/faults
+
 .PHONY: test-compose
 test-compose: ## Run docker-compose.yml on an engine of its own, with images from Debian packages (root)
 	@$(MAKE) --no-print-directory tools build

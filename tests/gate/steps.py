@@ -146,7 +146,7 @@ SHORT = (
         "the other Python tests",
         lambda: pytest(
             "-m",
-            "not e2e and not compose and not long",
+            "not e2e and not compose and not faults and not long",
             *("internal", "exporters", "dashboards", "tests"),
             f"--ignore={RECIPES}",
             "--ignore=tests/chart",

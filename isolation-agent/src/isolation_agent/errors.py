@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vigia_service.errors import ServiceError
 
-__all__ = ["AgentError", "AuditError", "NotLeader", "StorageError"]
+__all__ = ["AgentError", "AuditError", "DamagedError", "NotLeader", "StorageError"]
 
 
 class AgentError(ServiceError):
@@ -13,6 +13,10 @@ class AgentError(ServiceError):
 
 class StorageError(AgentError):
     """The database cannot be read or written."""
+
+
+class DamagedError(StorageError):
+    """The file of the database is damaged, gone or another one: what is written into it is lost."""
 
 
 class AuditError(AgentError):

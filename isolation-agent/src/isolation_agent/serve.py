@@ -14,6 +14,7 @@ from isolation_agent.errors import AgentError
 from isolation_agent.service.agent import Agent
 from isolation_agent.web.app import create_app
 from isolation_agent.web.routes import webhook
+from vigia_service.exits import Exit
 from vigia_service.ops import HEALTH
 from vigia_service.server import Limits, Reserved, Server, listen
 from vigia_service.watchdog import Watchdog, web_server_hung
@@ -52,13 +53,14 @@ def serve(config_path: Path) -> int:
                 "bearer tokens travel in clear text; "
                 "configure tls, or listen on loopback behind a proxy with TLS"
             )
+        agent.on_damage = server.stop  # whatever starts this program again has a new database begun
         agent.start()
         try:
             with Watchdog(lambda: web_server_hung(server) or agent.stuck()):
                 server.run()
         finally:
             agent.stop()
-    return 0
+    return Exit.FAILED if agent.damage else Exit.OK
 
 
 @contextlib.contextmanager

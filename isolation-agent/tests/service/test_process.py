@@ -134,6 +134,21 @@ def test_death_and_restart_lose_neither_messages_nor_limits(live: World, start: 
     assert live.verify_audit().ok
 
 
+def test_an_agent_whose_database_is_lost_ends_and_begins_a_new_one(live: World, start: Start) -> None:
+    first = start()
+    elsewhere = alert(SystemClock().now(), labels={"node": "elsewhere"})
+    assert first.post(elsewhere).status_code == 200
+    eventually(lambda: "alert.rejected" in live.audit_events(), "the alert to be on record")
+    for part in ("", "-wal", "-shm"):
+        (live.dir / f"agent.db{part}").unlink(missing_ok=True)
+    assert first.process.wait(timeout=DEADLINE) == 1
+    assert "was removed or replaced while it was open" in first.log
+    second = start()
+    assert second.get("/-/ready").status_code == 200
+    assert "database.new" in live.audit_events()
+    assert live.verify_audit().ok
+
+
 def test_full_disk_is_503_and_the_agent_says_so(live: World) -> None:
     config = live.write_files()
 

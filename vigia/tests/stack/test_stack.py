@@ -10,7 +10,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -25,7 +26,7 @@ from vigia.lab.naming import Layout
 from vigia.stack import control, files, places, plan, supervisor
 from vigia.stack.places import MARKER, Places, Programs
 from vigia.stack.plan import Service
-from vigia_testing import eventually
+from vigia_testing import DEADLINE, eventually
 
 PROGRAMS = Programs(
     "probe", "exporter", "enforcer", "agent", "compare", "prometheus", "alertmanager", "node_exporter"
@@ -91,6 +92,88 @@ def test_a_service_that_ends_is_started_again(where: Places, stopped: None) -> N
     assert (found["a"].restarts, found["b"].restarts) == (1, 0)
     assert "a ended with -9; starting it again in 0.5 s" in (where.logs / "a.log").read_text()
     eventually(lambda: not any(c.problem for c in control.conditions(where)), "both to answer")
+
+
+def test_a_service_that_answers_no_more_is_killed_and_started_again(
+    where: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor, "LOOKS", 3)
+    services = [server("a"), server("b", code=503)]
+    watched = supervisor.Supervisor(services, where.logs, where.status, look=0.5)
+
+    async def hang() -> dict[str, int | None]:
+        running = asyncio.create_task(watched.run())
+        await _until(
+            lambda: all(pids(where).get(n) and not refused(s) for n, s in zip("ab", services, strict=True))
+        )
+        first = pids(where)
+        assert first["a"]
+        os.kill(first["a"], signal.SIGSTOP)
+        await _until(lambda: pids(where)["a"] not in (None, first["a"]))
+        watched.stop()
+        await running
+        return first
+
+    first = asyncio.run(hang())
+    assert "a has not answered for 1.5 s; killing it" in (where.logs / "a.log").read_text()
+    assert not (where.logs / "b.log").exists() or "killing" not in (where.logs / "b.log").read_text()
+    assert pids(where)["b"] in (None, first["b"])
+
+
+async def _until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE
+    while not condition():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.02)
+
+
+def refused(service: Service) -> bool:
+    host, _, port = service.address.rpartition(":")
+    with socket.socket() as s:
+        return s.connect_ex((host, int(port))) != 0
+
+
+def test_a_service_that_takes_its_time_to_listen_is_left_alone(
+    where: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And once it listens it has the whole time to answer."""
+    monkeypatch.setattr(supervisor, "LOOKS", 8)
+    port = free_port()
+    slow = f"import time; time.sleep(3){SERVER.format(code=200, port=port)}"
+    service = Service("slow", (sys.executable, "-c", slow), f"127.0.0.1:{port}", "/-/ready")
+    watched = supervisor.Supervisor([service], where.logs, where.status, look=0.25)
+
+    async def wait() -> None:
+        running = asyncio.create_task(watched.run())
+        await _until(lambda: not refused(service))
+        assert await supervisor._answers(service.address, DEADLINE)
+        watched.stop()
+        await running
+
+    asyncio.run(wait())
+    assert "killing" not in (where.logs / "slow.log").read_text()
+    assert json.loads(where.status.read_text())["services"]["slow"]["restarts"] == 0
+
+
+def test_a_disk_that_is_full_ends_neither_the_supervisor_nor_its_services(
+    where: Places, stopped: None
+) -> None:
+    mount = where.logs.with_name("small")
+    mount.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "vigia-test", str(mount)], check=True)
+    try:
+        where.logs.rmdir()
+        where.logs.symlink_to(mount)
+        first = started(where, server("a"), server("b"))
+        with suppress(OSError), (mount / "ballast").open("wb", buffering=0) as ballast:
+            while True:
+                ballast.write(bytes(512))
+        os.kill(first["a"], signal.SIGKILL)
+        eventually(lambda: pids(where)["a"] not in (None, first["a"]), "a to be started again")
+        assert pids(where)["b"] == first["b"]
+    finally:
+        control.down(where)
+        subprocess.run(["umount", "--lazy", str(mount)], check=True)
 
 
 def test_a_service_that_cannot_run_is_tried_again_more_and_more_slowly(where: Places, stopped: None) -> None:

@@ -14,16 +14,16 @@ from isolation_agent.clock import Clock, SystemClock
 from isolation_agent.config import Settings, load_settings
 from isolation_agent.enforcers.fleet import open_fleet
 from isolation_agent.enforcers.snapshot import Snapshot
-from isolation_agent.errors import AgentError
+from isolation_agent.errors import AgentError, DamagedError
 from isolation_agent.found import Stamp, stamp
 from isolation_agent.metrics import Metrics
 from isolation_agent.policy import PolicySet
 from isolation_agent.storage.audit import AuditLog
+from isolation_agent.storage.damage import open_store, take_over_switches
 from isolation_agent.storage.inbox import Inbox
 from isolation_agent.storage.journal import Journal
 from isolation_agent.storage.lease import LeaderLease, LedStore
 from isolation_agent.storage.policies import Draft, in_force, newest_id, put_policies
-from isolation_agent.storage.store import Store
 from vigia_service.reload import Reloader
 
 __all__ = ["Agent"]
@@ -47,10 +47,16 @@ class Agent:
 
     def __init__(self, settings: Settings, clock: Clock | None = None) -> None:
         """Open the database and the audit log. Raises AgentError."""
+        self.damage = ""
+        """Why only a start helps: the database is damaged or gone; empty if it is not."""
+        self.on_damage: Callable[[], None] = lambda: None
+        """Called once, in the controller's thread, when that is found."""
         self.clock = clock or SystemClock()
         self.metrics = Metrics()
         with ExitStack() as undo:
-            self.store = Store(settings.database_url, replica=settings.replica)
+            self.store, new = open_store(
+                settings.database_url, settings.database_path, settings.replica, self.clock.now()
+            )
             undo.callback(self.store.close)
             self.inbox = Inbox(self.store)
             self._policies = newest_id(self.store)
@@ -58,6 +64,8 @@ class Agent:
             self.audit = AuditLog(settings.audit_path, self.clock, self.store.audit_anchor())
             undo.callback(self.audit.close)
             self.journal = Journal(self.store, self.audit, self.clock)
+            if new:
+                take_over_switches(self.journal, new)
             seconds = settings.config.controller.lease
             self.lease = LeaderLease(self.store, self.clock, settings.replica, seconds)
             undo.callback(self.lease.give_up)
@@ -208,6 +216,11 @@ class Agent:
             self.follow_policies()
             self.follow_hosts()
             more = self.controller.step()
+        except DamagedError as e:
+            problem = str(e)
+            if not self.damage:
+                self.damage = problem
+                self.on_damage()
         except AgentError as e:
             problem = str(e)
         except Exception as e:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event, inspect, make_url
@@ -12,7 +14,7 @@ from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingErr
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session, sessionmaker
 
-from isolation_agent.errors import StorageError
+from isolation_agent.errors import DamagedError, StorageError
 from isolation_agent.storage.audit import GENESIS, Head
 from isolation_agent.storage.tables import SCHEMA_VERSION, Base, Meta
 
@@ -24,6 +26,9 @@ Transaction = Session
 _AUDIT_HEAD = "audit_head"
 _KILL_SWITCH = "kill_switch"
 _BREAKER = "breaker"
+
+_DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+_PRIMARY = 0xFF  # of SQLite's extended result codes
 
 _WRITE_LOCK = 0x7669676961
 """Key of PostgreSQL's advisory lock that makes writers take turns, as SQLite does by itself."""
@@ -48,6 +53,7 @@ class Store:
             _sqlite(url, busy_timeout, read_only) if is_sqlite(url) else _postgres(url, busy_timeout)
         )
         self.exclusive = is_sqlite(url)
+        self._file: _File | None = None
         self._replica = replica
         self._read = sessionmaker(self._engine, expire_on_commit=False)
         self._write = sessionmaker(self._engine.execution_options(immediate=True), expire_on_commit=False)
@@ -56,6 +62,16 @@ class Store:
                 with self.write() as session:  # under the lock: replicas may start together
                     Base.metadata.create_all(session.connection())
             _check_schema(self, read_only)
+        self._file = None if read_only else _File.of(url)
+
+    def check_whole(self) -> None:
+        """Look at the whole of SQLite's file. Raises DamagedError."""
+        if not self.exclusive:
+            return
+        with _translated("check"), self._engine.connect() as connection:
+            found = connection.exec_driver_sql("PRAGMA quick_check(1)").scalar()
+        if found != "ok":
+            raise DamagedError(f"database: is damaged: {found}")
 
     def close(self) -> None:
         """Close the connections."""
@@ -63,10 +79,15 @@ class Store:
 
     @contextmanager
     def write(self) -> Iterator[Transaction]:
-        """Run one transaction; it is on disk when the block has ended without an error."""
+        """Run one transaction; it is on disk when the block has ended without an error.
+
+        Raises DamagedError if it went into a file that is not there any more.
+        """
         with _translated("write"), self._write.begin() as session:
             session.connection()  # begins here, not with the first statement
             yield session
+        if self._file is not None:
+            self._file.check()
 
     @contextmanager
     def read(self) -> Iterator[Transaction]:
@@ -135,7 +156,40 @@ def _translated(what: str) -> Iterator[None]:
         raise  # a mistake in the agent, not the state of the disk
     except (DBAPIError, PoolTimeout) as e:
         cause = str(e.orig) if isinstance(e, DBAPIError) else str(e)
-        raise StorageError(f"database: cannot {what}: {cause.splitlines()[0]}") from e
+        kind = DamagedError if _is_damage(e) else StorageError
+        raise kind(f"database: cannot {what}: {cause.splitlines()[0]}") from e
+
+
+def _is_damage(e: Exception) -> bool:
+    """Whether SQLite says that the file is not what it wrote."""
+    code = getattr(getattr(e, "orig", None), "sqlite_errorcode", None)
+    return code is not None and code & _PRIMARY in _DAMAGE
+
+
+class _File:
+    """SQLite's file as it was opened: SQLite goes on writing into it when it is removed or replaced."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._opened = self._now()
+
+    @classmethod
+    def of(cls, url: str) -> _File | None:
+        """Return the file of a database; None if it has none of its own."""
+        path = make_url(url).database
+        return cls(Path(path)) if is_sqlite(url) and path and path != ":memory:" else None
+
+    def check(self) -> None:
+        """Raise DamagedError if the file is not there any more, or is another one."""
+        if self._now() != self._opened:
+            raise DamagedError(f"database: {self._path} was removed or replaced while it was open")
+
+    def _now(self) -> tuple[int, int] | None:
+        try:
+            found = self._path.stat()
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
 
 
 def is_sqlite(url: str) -> bool:

@@ -1,7 +1,8 @@
 """Keeps the processes of a plan running; run as python -m vigia.stack.supervisor FOLDER.
 
 A process that ends is started again, at once the first time and with growing
-delays if it goes on ending. When the supervisor ends, also by SIGKILL, the
+delays if it goes on ending. One that answers no more (it hangs, or is stopped)
+is killed, and started again as well. When the supervisor ends, also by SIGKILL, the
 kernel tells its children to end (PR_SET_PDEATHSIG, by setpriv).
 """
 
@@ -35,6 +36,15 @@ STOP_GRACE = 10.0
 MAX_LOG = 16 << 20
 """Bytes at which a log file is emptied."""
 
+LOOK = 5.0
+"""Seconds from one look whether a process answers to the next, and how long it may take to."""
+
+LOOKS = 12
+"""Looks in a row without an answer after which a process that listens is killed: a minute."""
+
+LOOKS_AT_START = 36
+"""The same for one that does not listen (yet): it may have much to read before."""
+
 LOG_CHECK = 30.0
 """Seconds between two looks at the sizes of logs."""
 
@@ -52,7 +62,9 @@ class _Run:
 class Supervisor:
     """Runs services until stop is called."""
 
-    def __init__(self, services: list[Service], logs: Path, status: Path) -> None:
+    def __init__(self, services: list[Service], logs: Path, status: Path, look: float = LOOK) -> None:
+        """look is in seconds, as LOOK."""
+        self._look = look
         self._services = services
         self._logs = logs
         self._status = status
@@ -108,11 +120,26 @@ class Supervisor:
         self._report()
         ended = asyncio.ensure_future(process.wait())
         stopping = asyncio.ensure_future(self._stopping.wait())
+        watching = asyncio.ensure_future(self._watch(service, process))
         await asyncio.wait({ended, stopping}, return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
+        watching.cancel()
         if not ended.done():
             await _end(process, ended)
         return ended.result()
+
+    async def _watch(self, service: Service, process: asyncio.subprocess.Process) -> None:
+        """Kill a process that does not answer any more. What it answers does not matter here."""
+        silent = absent = 0
+        while silent < LOOKS and absent < LOOKS_AT_START:
+            begin = time.monotonic()
+            answers = await _answers(service.address, self._look)
+            silent = silent + 1 if answers is False else 0
+            absent = absent + 1 if answers is None else 0
+            await asyncio.sleep(max(0.0, begin + self._look - time.monotonic()))
+        self._note(service, f"has not answered for {max(silent, absent) * self._look:g} s; killing it")
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
 
     async def _wait(self, seconds: float) -> bool:
         """Wait; return True if it is time to stop."""
@@ -133,7 +160,8 @@ class Supervisor:
         return self._logs / f"{service.name}.log"
 
     def _note(self, service: Service, text: str) -> None:
-        with self._log(service).open("a") as log:
+        """Write to the log of a service. A full disk is no reason to leave the others alone."""
+        with contextlib.suppress(OSError), self._log(service).open("a") as log:
             log.write(f"supervisor: {service.name} {text}\n")
 
     def _report(self) -> None:
@@ -147,8 +175,27 @@ class Supervisor:
             for name, run in self._runs.items()
         }
         new = self._status.with_suffix(".new")
-        new.write_text(json.dumps({"supervisor": os.getpid(), "services": report}, indent=1) + "\n")
-        new.replace(self._status)
+        with contextlib.suppress(OSError):  # a full disk: the next report may find room
+            new.write_text(json.dumps({"supervisor": os.getpid(), "services": report}, indent=1) + "\n")
+            new.replace(self._status)
+
+
+async def _answers(address: str, seconds: float) -> bool | None:
+    """Whether anything comes back from whoever listens there; None if nobody does."""
+    host, _, port = address.rpartition(":")
+    writer = None
+    try:
+        async with asyncio.timeout(seconds):
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(f"GET /-/healthy HTTP/1.0\r\nHost: {address}\r\n\r\n".encode())
+            return await reader.read(1) != b""
+    except ConnectionRefusedError:
+        return None
+    except OSError:  # TimeoutError is one
+        return False
+    finally:
+        if writer is not None:
+            writer.close()
 
 
 async def _end(process: asyncio.subprocess.Process, ended: asyncio.Future[int]) -> None:

@@ -1,0 +1,85 @@
+"""The page of promises says what the tests do, and the means of the tests tell right from wrong."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from faults import invariants
+from faults.catalogue import BEGIN, END, PAGE, all_faults, page_with, table
+from faults.load import Alert, Load
+from faults.registry import Expected
+from faults.site import parsed
+
+
+def test_the_page_has_the_promises_of_the_tests() -> None:
+    page = PAGE.read_text()
+    assert BEGIN in page and END in page
+    assert page == page_with(page), "run: PYTHONPATH=tests .venv/bin/python -m faults"
+
+
+def test_every_fault_says_what_holds() -> None:
+    faults = all_faults()
+    assert len(faults) > 45
+    for fault in faults:
+        assert fault.what and fault.promise.endswith("."), fault.name
+        assert "|" not in fault.what + fault.promise, "it is a cell of a table"
+    assert 4 <= sum(f.short for f in faults) <= 8
+    assert table().count("\n") == len(faults) + 2
+
+
+def test_a_page_of_metrics_is_read() -> None:
+    page = parsed('# HELP a b\na{x="1",y="a b"} 2\nb 3e2\nnot a line\n')
+    assert page == {("a", frozenset({("x", "1"), ("y", "a b")})): 2.0, ("b", frozenset()): 300.0}
+
+
+def test_counters_of_a_program_that_was_started_again_are_counted_from_nothing() -> None:
+    def lost(value: float, cause: str) -> invariants.Page:
+        return {("lost", frozenset({("cause", cause)})): value}
+
+    assert invariants.grown(lost(7, "forward"), lost(3, "forward"), "lost", {"forward"}) == 4
+    assert invariants.grown(lost(2, "forward"), lost(3, "forward"), "lost", {"forward"}) == 2
+    assert invariants.grown(lost(9, "send_error"), {}, "lost", {"forward"}) == 0
+
+
+@pytest.mark.parametrize(
+    ("alert", "accuses"),
+    [
+        ("VigiaPathLoss", True),
+        ("VigiaUdpFlood", True),
+        ("VigiaLossBudgetBurn", True),
+        ("VigiaProbeDown", False),
+        ("VigiaConfigRejected", False),
+    ],
+)
+def test_which_alerts_accuse(alert: str, accuses: bool) -> None:
+    assert bool(invariants.ACCUSES.fullmatch(alert)) is accuses
+
+
+def test_nothing_is_expected_unless_it_is_said() -> None:
+    assert not Expected().may_restart("vigia-probe@node1") and not Expected().may_tell("VigiaPathLoss")
+    assert Expected(restarts="vigia-probe@node1").may_restart("vigia-probe@node1")
+    assert not Expected(restarts="vigia-probe").may_restart("vigia-probe@node1")
+
+
+def test_what_was_told_before_is_no_news() -> None:
+    load = Load()
+    old, new, over = (Alert(name, frozenset()) for name in ("Old", "New", "Over"))
+    load.told = {old: 1.0, new: 5.0}
+    load.ended = [(over, 6.0, 7.0), (over, 1.0, 2.0)]
+    assert load.told_since(4.0) == {new, over}
+
+
+def test_a_database_that_is_restored_is_an_old_copy(tmp_path: Path) -> None:
+    """What the fault does is what a backup does: a whole database, of then."""
+    with sqlite3.connect(tmp_path / "a.db") as db:
+        db.execute("CREATE TABLE t (x)")
+    with sqlite3.connect(tmp_path / "b.db") as copy:
+        db.backup(copy)
+    db.execute("INSERT INTO t VALUES (1)")
+    db.commit()
+    assert copy.execute("SELECT count(*) FROM t").fetchone() == (0,)
+    db.close()
+    copy.close()
