@@ -36,22 +36,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     shown = sys.stderr if options.json else sys.stdout
 
     def say(line: str) -> None:
-        print(line, file=shown, flush=True)
+        shown.write(f"{line}\n")
+        shown.flush()
 
+    failed = False
     try:
-        trials += _run_all(entries, switches, options.runs, say)
-    except VigiaError as e:
-        print(f"cannot run the corpus: {e}", file=sys.stderr)
-        return 1
+        _run_all(entries, switches, options.runs, trials, say)
+    except VigiaError as e:  # what has been run is shown all the same
+        failed = True
+        sys.stderr.write(f"cannot run all of the corpus: {e}\n")
     rows = table.summarise(trials)
     if options.json:
         json.dump({"rows": [asdict(r) for r in rows], "trials": [asdict(t) for t in trials]}, sys.stdout)
     for line in table.text(rows):
         say(line)
-    if options.write:
+    if options.write and not failed:
         table.write(options.write, rows)
         say(f"written to {options.write}")
-    return int(any(r.faults and not r.gap for r in rows))
+    return int(failed or any(r.faults and not r.gap for r in rows))
 
 
 def _options(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -86,11 +88,13 @@ def _chosen(only: str, *, short: bool) -> list[Entry]:
     return [CORPUS[n] for n in names] if names else [*ATTACKS, *LEGITIMATE]
 
 
-def _run_all(entries: Sequence[Entry], switches: Sequence[Switch], runs: int, say: table.Say) -> list[Trial]:
-    trials: list[Trial] = []
+def _run_all(
+    entries: Sequence[Entry], switches: Sequence[Switch], runs: int, trials: list[Trial], say: table.Say
+) -> None:
+    """Run the entries and put what they came to into trials. Raises VigiaError."""
     if not runs:
-        return trials
-    todo = sum(experiment.ONSET + e.seconds + _AROUND for e in entries) * len(switches) * runs
+        return
+    todo = sum(map(_takes, entries)) * len(switches) * runs
     say(f"{len(entries)} entries on {len(switches)} switches, {runs} times: about {todo / 60:.0f} min")
     begun, done = time.monotonic(), 0.0
     for switch in switches:
@@ -99,10 +103,14 @@ def _run_all(entries: Sequence[Entry], switches: Sequence[Switch], runs: int, sa
                 for entry in entries:
                     trial = experiment.run(bed, entry, honest=entry.name in _HONEST)
                     trials.append(trial)
-                    done += experiment.ONSET + entry.seconds + _AROUND
+                    done += _takes(entry)
                     left = (time.monotonic() - begun) * (todo - done) / done
-                    say(f"{_told(trial)}  run {number + 1}, {left / 60:.0f} min left")
-    return trials
+                    say(f"{_told(trial)}  (run {number + 1}, {left / 60:.0f} min left)")
+
+
+def _takes(entry: Entry) -> float:
+    """Return how many seconds a run takes, roughly."""
+    return experiment.ONSET + entry.seconds + _AROUND
 
 
 def _told(t: Trial) -> str:

@@ -56,8 +56,10 @@ class Entry:
     """that it is looked at"""
 
 
-def _attack(name: str, what: str, maker: Maker, **options: float) -> Entry:
-    return Entry(name, what, [Stream(maker, **options)])  # type: ignore[arg-type] - hosts are numbers, too
+def _attack(  # noqa: PLR0913 - what varies
+    name: str, what: str, maker: Maker, *, source: int = 3, rate: float = FLOOD, ramp: float = 0.0
+) -> Entry:
+    return Entry(name, what, [Stream(maker, source=source, rate=rate, ramp=ramp)])
 
 
 def _pulses(milliseconds: int) -> Entry:
@@ -77,13 +79,13 @@ _SCTP = bytes([0x0F, 0xA0, 0x0F, 0xA1])
 
 ATTACKS: Sequence[Entry] = (
     _attack("one-port", "UDP to one port", frames.udp()),
-    _attack("many-ports", "UDP to 16 000 ports", frames.udp(ports=16000)),
+    _attack("many-ports", "UDP to 4 000 ports", frames.udp(ports=4000)),
     _attack("many-destinations", "UDP to 4 000 addresses", frames.udp(destinations=4000)),
     _attack("many-sources", "UDP from 8 000 ports", frames.udp(sources=8000)),
     _attack("small-packets", "UDP of 60 bytes", frames.udp(length=18), rate=0.25),
-    _attack("from-the-victims-node", "UDP to one port, from the node the victim sends from", frames.udp(), source=2),
+    _attack("from-the-victims-node", "UDP to one port, from the victim's node", frames.udp(), source=2),
     _attack("spoofed-mac", "random source MAC addresses", frames.spoofed_mac()),
-    _attack("spoofed-mac-own", "the MAC address of the tenant's guest on another node", frames.spoofed_mac(own=True)),
+    _attack("spoofed-mac-own", "the MAC address of its own guest elsewhere", frames.spoofed_mac(own=True)),
     _attack("spoofed-mac-victim", "the victim's MAC address", frames.spoofed_mac(victims=True)),
     _attack("spoofed-source", "random source addresses", frames.spoofed_source),
     _attack("unlisted-address", "an address that the site file does not list", frames.udp(unlisted=True)),
@@ -91,7 +93,11 @@ ATTACKS: Sequence[Entry] = (
     _attack("ipv6-destinations", "UDP over IPv6 to 4 000 addresses", frames.ipv6(destinations=4000)),
     _attack("fragments", "datagrams in three fragments", frames.fragments),
     _attack("later-fragments", "fragments without a first one", frames.later_fragments),
-    _attack("fragments-behind-options", "later fragments behind IPv6 destination options", frames.fragments_behind_options),
+    _attack(
+        "fragments-behind-options",
+        "later fragments behind IPv6 destination options",
+        frames.fragments_behind_options,
+    ),
     _attack("udp-lite", "UDP-Lite", frames.protocol(136)),
     _attack("sctp", "SCTP", frames.protocol(132, _SCTP)),
     _attack("ipip", "IP in IP", frames.protocol(4)),
@@ -127,7 +133,11 @@ ATTACKS: Sequence[Entry] = (
         ],
     ),
     _attack("vxlan-inside", "its own VXLAN with the victim's VNI", frames.dressed_as_tunnel()),
-    _attack("vxlan-between-nodes", "the same, with the nodes' addresses", frames.dressed_as_tunnel(nodes=True)),
+    _attack(
+        "vxlan-between-nodes",
+        "VXLAN with the victim's VNI and the nodes' addresses",
+        frames.dressed_as_tunnel(nodes=True),
+    ),
     _attack("geneve-inside", "its own Geneve with the victim's VNI", frames.dressed_as_tunnel(geneve=True)),
     _attack("gre-inside", "its own GRE with the victim's VNI as its key", frames.gre),
     Entry(
@@ -135,7 +145,7 @@ ATTACKS: Sequence[Entry] = (
         "an accomplice answers every fourth packet",
         [Stream(frames.udp()), Stream(frames.udp(length=60), source=1, sink=3, rate=0.05)],
     ),
-)  # fmt: skip
+)
 
 
 def _within(name: str, what: str, *streams: Stream, flows: Sequence[TrafficFlow] = ()) -> Entry:

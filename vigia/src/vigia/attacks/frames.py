@@ -85,13 +85,15 @@ def _frame(e: Ends, kind: int, body: bytes, source: str = "", tagged: bytes = b"
 
 
 def _checksum(data: bytes) -> int:
-    total = sum(struct.unpack(f"!{len(data) // 2}H", data))
+    total: int = sum(struct.unpack(f"!{len(data) // 2}H", data))
     while total >> 16:
         total = (total & 0xFFFF) + (total >> 16)
     return ~total & 0xFFFF
 
 
-def _ip4(source: str, to: str, proto: int, body: bytes, fragment: int = 0, identity: int = 0) -> bytes:
+def _ip4(  # noqa: PLR0913 - a header
+    source: str, to: str, proto: int, body: bytes, fragment: int = 0, identity: int = 0
+) -> bytes:
     """Return an IPv4 packet; the stream's mark is counted in its length."""
     head = struct.pack(
         "!BBHHHBBH4s4s",
@@ -356,7 +358,7 @@ def _inner(e: Ends) -> bytes:
 
 
 def dressed_as_tunnel(*, geneve: bool = False, nodes: bool = False) -> Maker:
-    """Make UDP that is a tunnel's packet of the victim's network, to a guest or between the nodes' addresses."""
+    """Make what a tunnel would carry for the victim, to a guest or between the nodes' addresses."""
 
     def make(e: Ends, r: random.Random) -> list[bytes]:
         vni = struct.pack("!I", e.victim_network << 8)

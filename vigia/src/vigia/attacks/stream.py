@@ -26,7 +26,8 @@ from vigia.isolation.traffic import BIN
 __all__ = ["Order", "command", "due", "encode", "main", "mark", "receive", "send"]
 
 _ALL = 0x0003  # ETH_P_ALL
-_RCVBUFFORCE = 33  # asm-generic/socket.h
+_SNDBUFFORCE, _RCVBUFFORCE = 32, 33  # asm-generic/socket.h
+_SNDBUF = 16 << 20  # more than queues hold, so that none slows the sender
 _BATCH = 32  # frames to a system call
 _PAUSE = 0.0005  # seconds
 _CATCH_UP = 0.02  # seconds; after a delay no more than this is caught up with
@@ -51,6 +52,8 @@ class Order:
     start: float
     """moment of CLOCK_MONOTONIC, seconds"""
     seconds: float
+    overhead: int
+    """bytes that an overlay adds to a frame, which contracts count"""
     parent: int
     """process with which this one ends"""
     seed: int = 1
@@ -79,13 +82,14 @@ def ring(stream: Stream, order: Order) -> list[bytes]:
 
 
 def send(order: Order) -> list[int]:
-    """Send, and return the bytes of frames by BIN seconds since the start."""
+    """Send, and return the bytes of frames on the uplink by BIN seconds since the start."""
     stream = CORPUS[order.entry].streams[order.index]
     frames = ring(stream, order)
-    per_frame = sum(map(len, frames)) / len(frames)
+    per_frame = sum(map(len, frames)) / len(frames) + order.overhead
     rate = stream.rate * order.link / per_frame  # frames per second
     bins = [0] * math.ceil(order.seconds / BIN)
     opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+    opened.setsockopt(socket.SOL_SOCKET, _SNDBUFFORCE, _SNDBUF)
     opened.bind(("eth0", 0))
     train = MessageRing(opened, frames, max(_RING // len(frames), 1) * len(frames))
     taken = 0.0  # frames that were sent, or are not caught up with
@@ -123,7 +127,7 @@ def receive(order: Order) -> list[int]:
                 and 0 <= place < len(bins)
                 and buffer[length - MARK : length] == wanted
             ):
-                bins[place] += length
+                bins[place] += length + order.overhead
     return bins
 
 

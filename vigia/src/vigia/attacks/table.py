@@ -119,20 +119,20 @@ _SWITCHES = {"linuxbridge": "Linux bridge, kernel VXLAN", "openvswitch": "Open v
 def _markdown(rows: Sequence[Row]) -> str:
     loads = [r.load for r in rows]
     lines = [
-        f"{sum(r.n for r in rows)} runs on {os.cpu_count()} cores, load up to {max(loads):.1f}, links of"
-        f" {experiment.LINK / 1e6:.0f} Mbit/s. The victim bought half of what a link gives out, an attacker a fifth."
+        f"{sum(r.n for r in rows)} runs on {os.cpu_count()} cores, load {min(loads):.1f} to {max(loads):.1f},"
+        f" links of {experiment.LINK / 1e6:.0f} Mbit/s."
     ]
     for switch in dict.fromkeys(r.switch for r in rows):
         here = [r for r in rows if r.switch == switch]
         lines += ["", f"### {_SWITCHES[switch]}", ""]
         lines += [
-            "| attack | sent, of its contract | n | victim, of its guarantee | worst second | limited after, ms"
-            " | probes lost | requirement |",
+            "| attack | sent, of its contract | n | victim, of its guarantee | worst second"
+            " | limited after, ms | probes lost | requirement |",
             "|---|---|---|---|---|---|---|---|",
             *(_attack(r) for r in here if r.entry not in _HONEST),
             "",
-            "| honest traffic | n | victim, of its guarantee | worst second | limited | lost | flood score, of 100"
-            " | requirement |",
+            "| honest traffic | n | victim, of its guarantee | worst second"
+            " | limited | lost | flood score, of 100 | requirement |",
             "|---|---|---|---|---|---|---|---|",
             *(_honest(r) for r in here if r.entry in _HONEST),
         ]

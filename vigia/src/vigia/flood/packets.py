@@ -1,4 +1,4 @@
-"""Packets prepared beforehand, UDP to random ports among them, handed to the kernel many at a time (sendmmsg(2))."""
+"""Packets that are prepared beforehand and handed to the kernel many at a time (sendmmsg(2))."""
 
 from __future__ import annotations
 

@@ -83,7 +83,8 @@ class OverlayTestbed(IsolationTestbed):
             vni, bridge, vxlan = self.network(tenant), f"br-{tenant}", f"vx-{tenant}"
             lines += [
                 f"link add {bridge} type bridge mcast_snooping 0",
-                f"link add {vxlan} mtu 1500 type vxlan id {vni} local {self.tunnel(host)} dstport 4789 dev up0 nolearning",
+                f"link add {vxlan} mtu 1500 type vxlan id {vni} local {self.tunnel(host)}"
+                " dstport 4789 dev up0 nolearning",
                 *(f"link set {d} master {bridge}" for d in (vxlan, f"t-{tenant}")),
                 *(f"link set {d} up" for d in (vxlan, bridge)),
             ]
