@@ -55,7 +55,7 @@ def test_every_frame_fits_and_its_packet_ends_with_the_mark(entry: Entry) -> Non
         assert min(lengths) >= 60
         assert max(lengths) <= 1514
         for frame in made(stream.maker, 10):
-            if IP in frame and frame[IP].proto != 47:
+            if IP in frame and entry.name != "truncated":
                 assert frame[IP].len <= len(frame) - 14
                 honest = frame.copy()
                 del honest[IP].chksum
@@ -68,7 +68,7 @@ def test_nothing_is_sent_but_to_the_receivers_guest_or_to_all() -> None:
     for entry in (*ATTACKS, *LEGITIMATE):
         for stream in entry.streams:
             to = {frame[:6].hex(":") for frame in raw(stream.maker)}
-            assert to <= {ENDS.peer_mac, "ff:ff:ff:ff:ff:ff"}, entry.name
+            assert to <= {ENDS.peer_mac, "ff:ff:ff:ff:ff:ff", "01:00:5e:01:02:03"}, entry.name
 
 
 def test_ports_and_addresses() -> None:
@@ -123,6 +123,10 @@ def test_protocols() -> None:
     assert attack("unknown-ethertype")[0].type == 0x88B5
     assert attack("arp")[0][ARP].op == 1
     assert attack("broadcast")[0].dst == "ff:ff:ff:ff:ff:ff"
+    assert attack("multicast")[0][IP].dst == "239.1.2.3"
+    assert [(f[IP].ihl, f[IP].len) for f in attack("truncated")] == [(15, 1428), (5, 65535)]
+    same = attack("victims-address")[0][IP]
+    assert (same.src, same.dst) == (ENDS.victim_address, ENDS.victim_address)
     assert attack("tcp-without-heed")[0][TCP].flags == "A"
     assert attack("syn")[0][TCP].flags == "S"
 

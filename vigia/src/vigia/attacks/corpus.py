@@ -110,9 +110,17 @@ ATTACKS: Sequence[Entry] = (
     _attack("extension-chain", "twelve IPv6 extension headers", frames.extension_chain),
     _attack("arp", "ARP requests of full length", frames.arp),
     _attack("broadcast", "UDP to everybody of its network", frames.broadcast),
+    _attack("multicast", "UDP to a multicast group", frames.multicast),
+    _attack("truncated", "IP headers with wrong lengths", frames.truncated),
+    _attack("victims-address", "UDP from the victim's address to the victim's", frames.victims_address),
     _attack("tcp-without-heed", "TCP segments that heed no loss", frames.tcp(syn=False)),
     _attack("syn", "TCP SYN", frames.tcp(syn=True), rate=0.25),
     *(_pulses(ms) for ms in (50, 100, 200, 500, 1000, 2000)),
+    Entry(
+        "rare-pulses",
+        "one port, for 200 ms of every 2 000",
+        [Stream(frames.udp(), on=0.2, period=2.0)],
+    ),
     _attack("ramp", "one port, from nothing to twice the link in 6 s", frames.udp(), ramp=6.0),
     Entry(
         "two-senders",
@@ -193,6 +201,7 @@ LEGITIMATE: Sequence[Entry] = (
         Stream(frames.udp(sources=64, length=80), rate=0.04),
         Stream(frames.udp(ports=64, length=120), source=1, sink=3, rate=0.06),
     ),
+    _within("ipv6-video", "a video stream over IPv6", Stream(frames.ipv6(), rate=0.15)),
     _within("export", "flow records, one way", Stream(frames.udp(length=1300), rate=0.1)),
     _within("vpn", "ESP, as much as it bought", Stream(frames.protocol(50), rate=0.15)),
 )

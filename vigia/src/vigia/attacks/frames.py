@@ -28,13 +28,16 @@ __all__ = [
     "gre",
     "ipv6",
     "later_fragments",
+    "multicast",
     "protocol",
     "protocol6",
     "spoofed_mac",
     "spoofed_source",
     "tags",
     "tcp",
+    "truncated",
     "udp",
+    "victims_address",
 ]
 
 MARK = 8
@@ -332,6 +335,26 @@ def broadcast(e: Ends, r: random.Random) -> list[bytes]:
     """Make UDP to everybody in the tenant's network."""
     body = _ip4(e.address, "255.255.255.255", _UDP, _udp(4000, 4001))
     return [b"\xff" * 6 + _mac(e.mac) + struct.pack("!H", _IPV4) + body]
+
+
+def multicast(e: Ends, r: random.Random) -> list[bytes]:
+    """Make UDP to a group that nobody has joined (RFC 1112)."""
+    body = _ip4(e.address, "239.1.2.3", _UDP, _udp(4000, 4001))
+    return [bytes.fromhex("01005e010203") + _mac(e.mac) + struct.pack("!H", _IPV4) + body]
+
+
+def victims_address(e: Ends, r: random.Random) -> list[bytes]:
+    """Make UDP from the victim's address to the victim's address."""
+    return [_frame(e, _IPV4, _ip4(e.victim_address, e.victim_address, _UDP, _udp(4000, 4001)))]
+
+
+def truncated(e: Ends, r: random.Random) -> list[bytes]:
+    """Make packets that say they have headers and lengths which they have not."""
+    options = bytearray(_ip4(e.address, e.peer_address, _UDP, bytes(FULL)))
+    options[0] = 0x4F  # 60 bytes of header
+    long = bytearray(_ip4(e.address, e.peer_address, _UDP, bytes(FULL)))
+    long[2:4] = b"\xff\xff"
+    return [_frame(e, _IPV4, bytes(body)) for body in (options, long)]
 
 
 def tcp(*, syn: bool) -> Maker:
