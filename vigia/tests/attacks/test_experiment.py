@@ -16,7 +16,7 @@ from vigia.attacks.corpus import ATTACKS, CORPUS, LEGITIMATE, SHARES, SHORT
 from vigia.attacks.experiment import Trial
 from vigia.errors import VigiaError
 
-GOOD = Trial("one-port", "linuxbridge", 1.2, 1.0, 8.0, 0.08, 0.0, 0.0, 100.0, 9.0, 1.5)
+GOOD = Trial("one-port", "linuxbridge", 1.2, 1.0, 8.0, 0.08, 0.0, 1.0, 0.0, 100.0, 9.0, 1.5)
 HONEST = replace(GOOD, entry="dns", offered=0.5, limited=None, score=60.0, policed=0.0)
 
 
@@ -47,7 +47,8 @@ def test_what_is_required_beside_honest_traffic() -> None:
     assert honest("backup", limited=0.5, lost=0.02) == [], (
         "TCP that borrows is told to leave others their room"
     )
-    assert honest("backup", policed=1.0), "but nothing of it is policed"
+    assert honest("backup", policed=9.0) == [], "where nothing can shape what it borrows is policed"
+    assert "0.90 of what it bought" in honest("backup", kept=0.9)[0]
 
 
 def test_losses_count_from_a_moment_on() -> None:

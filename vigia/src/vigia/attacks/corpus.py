@@ -52,7 +52,7 @@ class Entry:
     """by ordinary sockets"""
     gap: str = ""
     """why the requirement is known not to be met, and where that is written; empty: it must be met"""
-    seconds: float = 6.0
+    seconds: float = 5.0
     """that it is looked at"""
 
 
@@ -69,7 +69,7 @@ def _pulses(milliseconds: int) -> Entry:
         f"pulses-{milliseconds}ms",
         f"one port, for {milliseconds} ms of every {2 * milliseconds}",
         [stream],
-        seconds=max(6.0, 6 * on),
+        seconds=max(5.0, 4 * on),
     )
 
 
@@ -121,7 +121,7 @@ ATTACKS: Sequence[Entry] = (
         "one port, for 200 ms of every 2 000",
         [Stream(frames.udp(), on=0.2, period=2.0)],
     ),
-    _attack("ramp", "one port, from nothing to twice the link in 6 s", frames.udp(), ramp=6.0),
+    _attack("ramp", "one port, from nothing to twice the link in 5 s", frames.udp(), ramp=5.0),
     Entry(
         "two-senders",
         "two guests of one tenant, on two nodes",

@@ -20,7 +20,7 @@ from vigia.attacks.corpus import SHARES, Entry, Stream
 from vigia.attacks.frames import Ends
 from vigia.errors import VigiaError
 from vigia.host import commands
-from vigia.isolation.model import IsolationPlan, Mode, TrafficFlow
+from vigia.isolation.model import FlowOutcome, IsolationPlan, Mode, TrafficFlow
 from vigia.isolation.overlay import OverlayTestbed
 from vigia.isolation.traffic import BIN
 
@@ -78,6 +78,8 @@ class Trial:
     """seconds from the onset to the first limit at a source; None: there was none"""
     lost: float
     """share that the entry's receivers lost from the second second; 0 where nobody counts"""
+    kept: float
+    """what an honest tenant's TCP had from its second second on, of what it bought; 1 without TCP"""
     probes_lost: float
     """share of the operator's probes that was lost from the second second, both ways"""
     score: float
@@ -131,13 +133,15 @@ def faults(entry: Entry, trial: Trial, *, honest: bool) -> list[str]:
         if trial.offered <= 1:
             found.append(f"only {trial.offered:.2f} of the contract was sent: this machine is too busy")
         return found
-    borrows = any(f.protocol == "tcp" for f in entry.flows)
-    if trial.limited is not None and not borrows:
-        found.append("it was limited within its contract")
-    if trial.policed:
-        found.append(f"{trial.policed:.0f} of its packets were policed")
-    if trial.lost > _LOST and not borrows:
-        found.append(f"{trial.lost:.1%} of it is lost")
+    if trial.kept < LEAST:
+        found.append(f"its TCP has {trial.kept:.2f} of what it bought")
+    if all(f.protocol == "udp" for f in entry.flows):  # TCP may borrow, and is told to leave others their room
+        if trial.limited is not None:
+            found.append("it was limited within its contract")
+        if trial.policed:
+            found.append(f"{trial.policed:.0f} of its packets were policed")
+        if trial.lost > _LOST:
+            found.append(f"{trial.lost:.1%} of it is lost")
     if trial.score >= SUSPECT:
         found.append(f"it is taken for a flood (score {trial.score:.0f})")
     return found
@@ -270,6 +274,7 @@ def run(bed: OverlayTestbed, entry: Entry, *, honest: bool) -> Trial:
         worst=min(seconds) / bought,
         offered=given / contract,
         limited=time_to_limit([bed.log(h) for h in hosts], tenants, begun),
+        kept=min([_kept(f, whole, payload(bed.guarantee(f.flow.tenant))) for f in flows] + [1.0]),
         lost=max(
             [lost(s, r, _REACTS) for s, r in zip(sent, received, strict=False)]
             + [f.lost for f in flows]
@@ -280,6 +285,14 @@ def run(bed: OverlayTestbed, entry: Entry, *, honest: bool) -> Trial:
         policed=_policed(bed, hosts, tenants) - policed,
         load=os.getloadavg()[0],
     )
+
+
+def _kept(outcome: FlowOutcome, whole: float, bought: float) -> float:
+    """Return what a TCP flow had from its second second on, of what was bought."""
+    flow = outcome.flow
+    if flow.protocol != "tcp":
+        return 1.0
+    return outcome.mean(flow.delay + _REACTS, whole - flow.early) / bought
 
 
 def _policed(bed: OverlayTestbed, hosts: Sequence[int], tenants: Sequence[str]) -> float:
