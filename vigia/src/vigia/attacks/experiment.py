@@ -59,6 +59,10 @@ _PROBES = 80_000  # bits per second of the operator's probes: 200 packets of 50 
 _ENCAPSULATION = 50  # bytes of VXLAN, which a guarantee counts
 _FRAME, _SEGMENT = 1514, 1448  # bytes of a full frame, and the TCP payload in it
 _VICTIM = TrafficFlow("a", 2, 1)
+_ATTEMPTS, _LATE = (
+    4,
+    0.25,
+)  # runs at most, and seconds by which a stream may begin late in the one that counts
 _LOOKED_AT = 0.3  # seconds between two looks at the scores
 
 
@@ -135,7 +139,9 @@ def faults(entry: Entry, trial: Trial, *, honest: bool) -> list[str]:
         return found
     if trial.kept < LEAST:
         found.append(f"its TCP has {trial.kept:.2f} of what it bought")
-    if all(f.protocol == "udp" for f in entry.flows):  # TCP may borrow, and is told to leave others their room
+    if all(
+        f.protocol == "udp" for f in entry.flows
+    ):  # TCP may borrow, and is told to leave others their room
         if trial.limited is not None:
             found.append("it was limited within its contract")
         if trial.policed:
@@ -240,7 +246,20 @@ def _streams(bed: OverlayTestbed, entry: Entry, *, counted: bool) -> Iterator[_S
 
 
 def run(bed: OverlayTestbed, entry: Entry, *, honest: bool) -> Trial:
-    """Let an entry meet the victim once. Raises VigiaError."""
+    """Let an entry meet the victim once; again if the machine had no time to begin it. Raises VigiaError."""
+    for _ in range(_ATTEMPTS):
+        trial, late = _run(bed, entry, honest=honest)
+        if late <= _LATE:
+            break
+    return trial
+
+
+def _late(sent: Sequence[Sequence[int]]) -> float:
+    """Return the seconds after which the last stream began."""
+    return max((BIN * next((i for i, n in enumerate(s) if n), len(s)) for s in sent), default=0.0)
+
+
+def _run(bed: OverlayTestbed, entry: Entry, *, honest: bool) -> tuple[Trial, float]:
     tenants = sorted({s.tenant for s in entry.streams} | {f.tenant for f in entry.flows})
     hosts = sorted({s.source for s in entry.streams} | {f.source for f in entry.flows})
     bed.settle()
@@ -267,7 +286,7 @@ def run(bed: OverlayTestbed, entry: Entry, *, honest: bool) -> Trial:
     given = sum(map(sum, sent)) * 8 + sum(f.offered for f in flows)
     sources = {(s.tenant, s.source) for s in entry.streams} | {(f.tenant, f.source) for f in entry.flows}
     contract = sum(bed.guarantee(t) for t, _ in sources) * entry.seconds
-    return Trial(
+    trial = Trial(
         entry=entry.name,
         switch=bed.switch.value,
         victim=statistics.fmean(seconds) / bought,
@@ -285,6 +304,7 @@ def run(bed: OverlayTestbed, entry: Entry, *, honest: bool) -> Trial:
         policed=_policed(bed, hosts, tenants) - policed,
         load=os.getloadavg()[0],
     )
+    return trial, _late(sent)
 
 
 def _kept(outcome: FlowOutcome, whole: float, bought: float) -> float:
