@@ -137,6 +137,12 @@ def faults(entry: Entry, trial: Trial, *, honest: bool) -> list[str]:
         if trial.offered <= 1:
             found.append(f"only {trial.offered:.2f} of the contract was sent: this machine is too busy")
         return found
+    return found + _accusations(entry, trial)
+
+
+def _accusations(entry: Entry, trial: Trial) -> list[str]:
+    """Return what an honest tenant had to suffer."""
+    found = []
     if trial.kept < LEAST:
         found.append(f"its TCP has {trial.kept:.2f} of what it bought")
     if all(
