@@ -15,6 +15,7 @@ from vigia.attacks import experiment, table
 from vigia.attacks.corpus import ATTACKS, CORPUS, LEGITIMATE, SHARES, SHORT
 from vigia.attacks.experiment import Trial
 from vigia.errors import VigiaError
+from vigia.isolation.overlay import Switch
 
 GOOD = Trial("one-port", "linuxbridge", 1.2, 1.0, 8.0, 0.08, 0.0, 1.0, 0.0, 100.0, 9.0, 1.5)
 HONEST = replace(GOOD, entry="dns", offered=0.5, limited=None, score=60.0, policed=0.0)
@@ -76,6 +77,7 @@ def test_the_corpus_has_what_is_asked_for() -> None:
     assert 2 * SHARES["b"] + SHARES["a"] <= 1, "two attackers' contracts and the victim's fit into a link"
     for entry in ATTACKS:
         assert entry.streams, f"{entry.name} sends nothing"
+        assert set(entry.gaps) <= {s.value for s in Switch}
         for s in entry.streams:
             assert (s.on == 0) == (s.period == 0)
             assert s.source != s.sink
@@ -118,7 +120,7 @@ def test_a_known_gap_is_named_and_fails_nothing(monkeypatch: pytest.MonkeyPatch,
     document = tmp_path / "runs.json"
     document.write_text(json.dumps({"trials": [replace(GOOD, worst=0.5).__dict__]}))
     assert command.main(["--runs", "0", "--add", str(document)]) == 1
-    monkeypatch.setitem(CORPUS, "one-port", replace(CORPUS["one-port"], gap="because"))
+    monkeypatch.setitem(CORPUS, "one-port", replace(CORPUS["one-port"], gaps={"linuxbridge": "because"}))
     assert command.main(["--runs", "0", "--add", str(document)]) == 0
 
 

@@ -261,7 +261,7 @@ def run(bed: OverlayTestbed, entry: Entry, *, honest: bool) -> Trial:
 
 
 def _late(sent: Sequence[Sequence[int]]) -> float:
-    """Return the seconds after which the last stream began."""
+    """Return the seconds after which the last end of a stream began."""
     return max((BIN * next((i for i, n in enumerate(s) if n), len(s)) for s in sent), default=0.0)
 
 
@@ -310,7 +310,7 @@ def _run(bed: OverlayTestbed, entry: Entry, *, honest: bool) -> tuple[Trial, flo
         policed=_policed(bed, hosts, tenants) - policed,
         load=os.getloadavg()[0],
     )
-    return trial, _late(sent)
+    return trial, _late([*sent, *received])
 
 
 def _kept(outcome: FlowOutcome, whole: float, bought: float) -> float:

@@ -115,18 +115,15 @@ def receive(order: Order) -> list[int]:
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ALL)) as s:
         s.setsockopt(socket.SOL_SOCKET, _RCVBUFFORCE, 8 << 20)
         s.bind(("eth0", _ALL))
-        while (left := order.start + order.seconds - time.monotonic()) > 0:
-            s.settimeout(left)
+        while True:  # what has arrived by the end is counted, however late this process reads it
+            left = order.start + order.seconds - time.monotonic()
+            s.settimeout(max(left, 0.0))
             try:
                 length, (_, _, kind, _, _) = s.recvfrom_into(buffer)
-            except TimeoutError:
+            except (TimeoutError, BlockingIOError):
                 break
-            place = int((time.monotonic() - order.start) / BIN)
-            if (
-                kind != socket.PACKET_OUTGOING
-                and 0 <= place < len(bins)
-                and buffer[length - MARK : length] == wanted
-            ):
+            place = min(int((time.monotonic() - order.start) / BIN), len(bins) - 1)
+            if kind != socket.PACKET_OUTGOING and place >= 0 and buffer[length - MARK : length] == wanted:
                 bins[place] += length + order.overhead
     return bins
 

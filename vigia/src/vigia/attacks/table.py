@@ -87,7 +87,7 @@ def _row(group: Sequence[Trial]) -> Row:
         score=max(t.score for t in group),
         load=max(t.load for t in group),
         faults=list(dict.fromkeys(bad)),
-        gap=entry.gap,
+        gap=entry.gaps.get(group[0].switch, ""),
     )
 
 
