@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from labkit import ROOT
 
 from vigia.attacks import __main__ as command
 from vigia.attacks import experiment, table
@@ -17,6 +18,7 @@ from vigia.attacks.experiment import Trial
 from vigia.errors import VigiaError
 from vigia.isolation.overlay import Switch
 
+PAGE = "docs/concepts/isolation.md"
 GOOD = Trial("one-port", "linuxbridge", 1.2, 1.0, 8.0, 0.08, 0.0, 1.0, 0.0, 100.0, 9.0, 1.5)
 HONEST = replace(GOOD, entry="dns", offered=0.5, limited=None, score=60.0, policed=0.0)
 
@@ -139,6 +141,13 @@ def test_the_table_goes_between_the_marks(tmp_path: Path) -> None:
     page.write_text("no marks")
     with pytest.raises(VigiaError, match="no place"):
         table.write(page, table.summarise([GOOD]))
+
+
+def test_the_page_has_a_row_for_every_entry_on_every_switch() -> None:
+    page = (ROOT / PAGE).read_text()
+    for entry in CORPUS.values():
+        rows = [line for line in page.splitlines() if line.startswith(f"| {entry.what} |")]
+        assert len(rows) == len(Switch), f"{entry.name}: run make test-attacks ATTACKS='--write {PAGE}'"
 
 
 def test_wrong_options_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
