@@ -14,12 +14,12 @@ from labkit import ROOT
 from vigia.attacks import __main__ as command
 from vigia.attacks import experiment, table
 from vigia.attacks.corpus import ATTACKS, CORPUS, LEGITIMATE, SHARES, SHORT
-from vigia.attacks.experiment import Trial
+from vigia.attacks.experiment import AttackTrial
 from vigia.errors import VigiaError
-from vigia.isolation.overlay import Switch
+from vigia.isolation.overlay import OverlaySwitch
 
 PAGE = "docs/concepts/isolation.md"
-GOOD = Trial("one-port", "linuxbridge", 1.2, 1.0, 8.0, 0.08, 0.0, 1.0, 0.0, 100.0, 9.0, 1.5)
+GOOD = AttackTrial("one-port", "linuxbridge", 1.2, 1.0, 8.0, 0.08, 0.0, 1.0, 0.0, 100.0, 9.0, 1.5)
 HONEST = replace(GOOD, entry="dns", offered=0.5, limited=None, score=60.0, policed=0.0)
 
 
@@ -79,7 +79,7 @@ def test_the_corpus_has_what_is_asked_for() -> None:
     assert 2 * SHARES["b"] + SHARES["a"] <= 1, "two attackers' contracts and the victim's fit into a link"
     for entry in ATTACKS:
         assert entry.streams, f"{entry.name} sends nothing"
-        assert set(entry.gaps) <= {s.value for s in Switch}
+        assert set(entry.gaps) <= {s.value for s in OverlaySwitch}
         for s in entry.streams:
             assert (s.on == 0) == (s.period == 0)
             assert s.source != s.sink
@@ -112,6 +112,7 @@ def test_runs_become_rows() -> None:
     assert first.limited == pytest.approx(0.14)
     assert first.latest == 0.2
     assert len(first.faults) == 1
+    assert first.missed == 1
     assert math.isnan(rows[1].half)
     shown = "\n".join(table.text(rows))
     assert "NOT MET" in shown
@@ -147,7 +148,9 @@ def test_the_page_has_a_row_for_every_entry_on_every_switch() -> None:
     page = (ROOT / PAGE).read_text()
     for entry in CORPUS.values():
         rows = [line for line in page.splitlines() if line.startswith(f"| {entry.what} |")]
-        assert len(rows) == len(Switch), f"{entry.name}: run make test-attacks ATTACKS='--write {PAGE}'"
+        assert len(rows) == len(OverlaySwitch), (
+            f"{entry.name}: run make test-attacks ATTACKS='--write {PAGE}'"
+        )
 
 
 def test_wrong_options_are_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,9 +14,9 @@ from scapy.layers.vxlan import VXLAN
 
 from vigia.attacks import frames
 from vigia.attacks.corpus import ATTACKS, CORPUS, LEGITIMATE, Entry
-from vigia.attacks.frames import Ends, Maker
+from vigia.attacks.frames import Maker, StreamEnds
 
-ENDS = Ends(
+ENDS = StreamEnds(
     mac="02:00:00:3d:00:03",
     address="10.61.0.3",
     peer_mac="02:00:00:3d:00:01",

@@ -11,13 +11,13 @@ from labkit import ROOT
 from vigia.attacks import experiment
 from vigia.attacks.corpus import CORPUS, LEGITIMATE, SHORT
 from vigia.host import netns
-from vigia.isolation.overlay import OverlayTestbed, Switch
+from vigia.isolation.overlay import OverlaySwitch, OverlayTestbed
 
 ENFORCER = ROOT / "bin" / "vigia-enforcer"
 HONEST = {e.name for e in LEGITIMATE}
 
 
-def meets(switch: Switch, names: tuple[str, ...]) -> None:
+def meets(switch: OverlaySwitch, names: tuple[str, ...]) -> None:
     """Each entry meets the requirement; where a run does not, the machine may have been busy: it is run again."""
     before = set(netns.names("vigia-i"))
     with OverlayTestbed(experiment.plan(), ENFORCER, switch, "debug") as bed:
@@ -35,9 +35,9 @@ def meets(switch: Switch, names: tuple[str, ...]) -> None:
 
 
 def test_attackers_are_limited_and_an_honest_tenant_is_not(root: None) -> None:
-    meets(Switch.LINUX_BRIDGE, SHORT)
+    meets(OverlaySwitch.LINUX_BRIDGE, SHORT)
 
 
 @pytest.mark.long
 def test_the_same_on_open_vswitch(root: None) -> None:
-    meets(Switch.OPENVSWITCH, SHORT)
+    meets(OverlaySwitch.OPENVSWITCH, SHORT)

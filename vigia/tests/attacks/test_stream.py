@@ -14,13 +14,13 @@ from labkit import need_root
 
 from vigia.attacks import stream
 from vigia.attacks.corpus import CORPUS, Stream
-from vigia.attacks.frames import Ends
+from vigia.attacks.frames import StreamEnds
 from vigia.attacks.stream import Order
 from vigia.errors import VigiaError
 from vigia.host import commands
 
 MAC, ADDRESS = "02:00:00:3d:00:0{}", "10.61.0.{}"
-ENDS = Ends(
+ENDS = StreamEnds(
     MAC.format(3), ADDRESS.format(3), MAC.format(1), ADDRESS.format(1), MAC.format(2),
     MAC.format(4), ADDRESS.format(4), 100, ADDRESS.format(5), ADDRESS.format(6),
 )  # fmt: skip

@@ -18,9 +18,9 @@ from pathlib import Path
 
 from vigia.attacks import experiment, table
 from vigia.attacks.corpus import ATTACKS, CORPUS, LEGITIMATE, SHORT, Entry
-from vigia.attacks.experiment import Trial
+from vigia.attacks.experiment import AttackTrial
 from vigia.errors import VigiaError
-from vigia.isolation.overlay import OverlayTestbed, Switch
+from vigia.isolation.overlay import OverlaySwitch, OverlayTestbed
 from vigia.stack import places
 
 _HONEST = frozenset(e.name for e in LEGITIMATE)
@@ -31,8 +31,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the corpus and print its table; 1 if a requirement is not met, 2 for a wrong option."""
     options = _options(argv)
     entries = _chosen(options.only, short=options.short)
-    switches = [Switch(s) for s in options.switches.split(",")]
-    trials = [Trial(**t) for file in options.add for t in json.loads(file.read_text())["trials"]]
+    switches = [OverlaySwitch(s) for s in options.switches.split(",")]
+    trials = [AttackTrial(**t) for file in options.add for t in json.loads(file.read_text())["trials"]]
     shown = sys.stderr if options.json else sys.stdout
 
     def say(line: str) -> None:
@@ -58,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make test-attacks", description=__doc__)
-    both = ",".join(s.value for s in Switch)
+    both = ",".join(s.value for s in OverlaySwitch)
     parser.add_argument("--runs", type=int, default=3, help="runs of each entry on each switch")
     parser.add_argument("--switches", default=both, help=f"of {both}")
     parser.add_argument("--only", default="", help="names of entries, with commas; default: all")
@@ -73,7 +73,7 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     options = parser.parse_args(argv)
     if options.runs < 0 or (options.runs == 0 and not options.add):
         parser.error(f"argument --runs: {options.runs} is out of range; write 1 or more")
-    known = {s.value for s in Switch}
+    known = {s.value for s in OverlaySwitch}
     for name in options.switches.split(","):
         if name not in known:
             parser.error(f'argument --switches: "{name}" is no switch; write {both}')
@@ -89,7 +89,11 @@ def _chosen(only: str, *, short: bool) -> list[Entry]:
 
 
 def _run_all(
-    entries: Sequence[Entry], switches: Sequence[Switch], runs: int, trials: list[Trial], say: table.Say
+    entries: Sequence[Entry],
+    switches: Sequence[OverlaySwitch],
+    runs: int,
+    trials: list[AttackTrial],
+    say: table.Say,
 ) -> None:
     """Run the entries and put what they came to into trials. Raises VigiaError."""
     if not runs:
@@ -113,7 +117,7 @@ def _takes(entry: Entry) -> float:
     return experiment.ONSET + entry.seconds + _AROUND
 
 
-def _told(t: Trial) -> str:
+def _told(t: AttackTrial) -> str:
     limited = "not limited" if t.limited is None else f"limited after {t.limited * 1e3:.0f} ms"
     bad = experiment.faults(CORPUS[t.entry], t, honest=t.entry in _HONEST)
     return (

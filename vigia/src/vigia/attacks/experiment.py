@@ -17,7 +17,7 @@ from datetime import datetime
 
 from vigia.attacks import stream as ends
 from vigia.attacks.corpus import SHARES, Entry, Stream
-from vigia.attacks.frames import Ends
+from vigia.attacks.frames import StreamEnds
 from vigia.errors import VigiaError
 from vigia.host import commands
 from vigia.isolation.model import FlowOutcome, IsolationPlan, Mode, TrafficFlow
@@ -30,7 +30,7 @@ __all__ = [
     "ONSET",
     "OPERATOR",
     "SUSPECT",
-    "Trial",
+    "AttackTrial",
     "faults",
     "lost",
     "payload",
@@ -67,7 +67,7 @@ _LOOKED_AT = 0.3  # seconds between two looks at the scores
 
 
 @dataclass(frozen=True)
-class Trial:
+class AttackTrial:
     """What one run of an entry came to; shares are of what was bought."""
 
     entry: str
@@ -124,7 +124,7 @@ def time_to_limit(logs: Sequence[str], tenants: Sequence[str], begun: float) -> 
     return min(found, default=None)
 
 
-def faults(entry: Entry, trial: Trial, *, honest: bool) -> list[str]:
+def faults(entry: Entry, trial: AttackTrial, *, honest: bool) -> list[str]:
     """Return what of the requirement a run did not meet."""
     found = []
     if trial.victim < LEAST or trial.worst < LEAST:
@@ -140,7 +140,7 @@ def faults(entry: Entry, trial: Trial, *, honest: bool) -> list[str]:
     return found + _accusations(entry, trial)
 
 
-def _accusations(entry: Entry, trial: Trial) -> list[str]:
+def _accusations(entry: Entry, trial: AttackTrial) -> list[str]:
     """Return what an honest tenant had to suffer."""
     found = []
     if trial.kept < LEAST:
@@ -204,7 +204,7 @@ class _Streams:
             entry=self._entry.name,
             index=index,
             namespace=bed.guest(here, s.tenant),
-            ends=Ends(
+            ends=StreamEnds(
                 mac=bed.mac(s.source, s.tenant),
                 address=bed.address(s.source, s.tenant),
                 peer_mac=bed.mac(s.sink, s.tenant),
@@ -251,7 +251,7 @@ def _streams(bed: OverlayTestbed, entry: Entry, *, counted: bool) -> Iterator[_S
         made.stop()
 
 
-def run(bed: OverlayTestbed, entry: Entry, *, honest: bool) -> Trial:
+def run(bed: OverlayTestbed, entry: Entry, *, honest: bool) -> AttackTrial:
     """Let an entry meet the victim once; again if the machine had no time to begin it. Raises VigiaError."""
     for _ in range(_ATTEMPTS):
         trial, late = _run(bed, entry, honest=honest)
@@ -265,7 +265,7 @@ def _late(sent: Sequence[Sequence[int]]) -> float:
     return max((BIN * next((i for i, n in enumerate(s) if n), len(s)) for s in sent), default=0.0)
 
 
-def _run(bed: OverlayTestbed, entry: Entry, *, honest: bool) -> tuple[Trial, float]:
+def _run(bed: OverlayTestbed, entry: Entry, *, honest: bool) -> tuple[AttackTrial, float]:
     tenants = sorted({s.tenant for s in entry.streams} | {f.tenant for f in entry.flows})
     hosts = sorted({s.source for s in entry.streams} | {f.source for f in entry.flows})
     bed.settle()
@@ -292,7 +292,7 @@ def _run(bed: OverlayTestbed, entry: Entry, *, honest: bool) -> tuple[Trial, flo
     given = sum(map(sum, sent)) * 8 + sum(f.offered for f in flows)
     sources = {(s.tenant, s.source) for s in entry.streams} | {(f.tenant, f.source) for f in entry.flows}
     contract = sum(bed.guarantee(t) for t, _ in sources) * entry.seconds
-    trial = Trial(
+    trial = AttackTrial(
         entry=entry.name,
         switch=bed.switch.value,
         victim=statistics.fmean(seconds) / bought,

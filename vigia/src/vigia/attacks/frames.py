@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 __all__ = [
     "MARK",
-    "Ends",
     "Maker",
+    "StreamEnds",
     "arp",
     "broadcast",
     "clients",
@@ -52,7 +52,7 @@ _TCP, _UDP, _GRE, _FRAGMENT, _OPTIONS = 6, 17, 47, 44, 60
 
 
 @dataclass(frozen=True)
-class Ends:
+class StreamEnds:
     """Where a stream goes from and to, and what its sender may know."""
 
     mac: str
@@ -74,7 +74,7 @@ class Ends:
     """and of the receiving one"""
 
 
-Maker = Callable[[Ends, random.Random], Sequence[bytes]]
+Maker = Callable[[StreamEnds, random.Random], Sequence[bytes]]
 """Makes the frames that a stream repeats, without their marks."""
 
 
@@ -82,7 +82,7 @@ def _mac(text: str) -> bytes:
     return bytes.fromhex(text.replace(":", ""))
 
 
-def _frame(e: Ends, kind: int, body: bytes, source: str = "", tagged: bytes = b"") -> bytes:
+def _frame(e: StreamEnds, kind: int, body: bytes, source: str = "", tagged: bytes = b"") -> bytes:
     raw = _mac(e.peer_mac) + _mac(source or e.mac) + tagged + struct.pack("!H", kind) + body
     return raw.ljust(_MINIMUM - MARK, b"\0")
 
@@ -128,7 +128,7 @@ def _random_mac(r: random.Random) -> str:
     return "02:" + ":".join(f"{r.randrange(256):02x}" for _ in range(5))
 
 
-def _addresses(e: Ends, r: random.Random, count: int) -> list[str]:
+def _addresses(e: StreamEnds, r: random.Random, count: int) -> list[str]:
     base = int(ipaddress.IPv4Address(e.peer_address)) & 0xFFFF0000
     return [str(ipaddress.IPv4Address(base | r.randrange(1, 0xFFFF))) for _ in range(count)]
 
@@ -144,7 +144,7 @@ def udp(
 ) -> Maker:
     """Make UDP to so many ports of so many addresses, from so many ports of its own."""
 
-    def make(e: Ends, r: random.Random) -> list[bytes]:
+    def make(e: StreamEnds, r: random.Random) -> list[bytes]:
         to = [e.peer_address] if destinations == 1 and not unlisted else _addresses(e, r, destinations)
         numbers = r.sample(range(1024, 65536), ports)
         own = r.sample(range(1024, 65536), sources)
@@ -169,7 +169,7 @@ def udp(
 def clients(count: int, length: int, *, answers: bool) -> Maker:
     """Make what a server's many clients ask of one port, or what the server answers them."""
 
-    def make(e: Ends, r: random.Random) -> list[bytes]:
+    def make(e: StreamEnds, r: random.Random) -> list[bytes]:
         there = _addresses(e, r, count)
         frames = []
         for address in there:
@@ -187,7 +187,7 @@ def clients(count: int, length: int, *, answers: bool) -> Maker:
 def spoofed_mac(*, own: bool = False, victims: bool = False) -> Maker:
     """Make UDP from random MAC addresses, or from that of the tenant's other guest, or of the victim."""
 
-    def make(e: Ends, r: random.Random) -> list[bytes]:
+    def make(e: StreamEnds, r: random.Random) -> list[bytes]:
         body = _ip4(e.address, e.peer_address, _UDP, _udp(4000, 4001))
         if own or victims:
             return [_frame(e, _IPV4, body, e.other_mac if own else e.victim_mac)]
@@ -196,7 +196,7 @@ def spoofed_mac(*, own: bool = False, victims: bool = False) -> Maker:
     return make
 
 
-def spoofed_source(e: Ends, r: random.Random) -> list[bytes]:
+def spoofed_source(e: StreamEnds, r: random.Random) -> list[bytes]:
     """Make UDP from random IPv4 addresses."""
     return [
         _frame(
@@ -216,7 +216,7 @@ def spoofed_source(e: Ends, r: random.Random) -> list[bytes]:
 def ipv6(*, destinations: int = 1) -> Maker:
     """Make UDP over IPv6 link-local addresses, which no site file lists."""
 
-    def make(e: Ends, r: random.Random) -> list[bytes]:
+    def make(e: StreamEnds, r: random.Random) -> list[bytes]:
         to = [_link_local(e.peer_mac)]
         if destinations > 1:
             to = [_link_local(_random_mac(r)) for _ in range(destinations)]
@@ -225,7 +225,7 @@ def ipv6(*, destinations: int = 1) -> Maker:
     return make
 
 
-def fragments(e: Ends, r: random.Random) -> list[bytes]:
+def fragments(e: StreamEnds, r: random.Random) -> list[bytes]:
     """Make datagrams of three fragments each."""
     frames = []
     for _ in range(256):
@@ -243,7 +243,7 @@ def fragments(e: Ends, r: random.Random) -> list[bytes]:
     return frames
 
 
-def later_fragments(e: Ends, r: random.Random) -> list[bytes]:
+def later_fragments(e: StreamEnds, r: random.Random) -> list[bytes]:
     """Make fragments of datagrams whose first one never comes."""
     body = bytes(FULL - MARK)
     return [
@@ -252,7 +252,7 @@ def later_fragments(e: Ends, r: random.Random) -> list[bytes]:
     ]
 
 
-def fragments_behind_options(e: Ends, r: random.Random) -> list[bytes]:
+def fragments_behind_options(e: StreamEnds, r: random.Random) -> list[bytes]:
     """Make later fragments over IPv6 whose fragment header is behind destination options."""
     options = bytes([_FRAGMENT, 0, 1, 4, 0, 0, 0, 0])
     frames = []
@@ -265,7 +265,7 @@ def fragments_behind_options(e: Ends, r: random.Random) -> list[bytes]:
     return frames
 
 
-def extension_chain(e: Ends, r: random.Random) -> list[bytes]:
+def extension_chain(e: StreamEnds, r: random.Random) -> list[bytes]:
     """Make UDP over IPv6 behind twelve extension headers, more than anybody reads."""
     chain = b""
     for i in range(12):
@@ -277,7 +277,7 @@ def extension_chain(e: Ends, r: random.Random) -> list[bytes]:
 def protocol(number: int, head: bytes = b"") -> Maker:
     """Make IPv4 packets of a protocol, with the beginning of its header."""
 
-    def make(e: Ends, r: random.Random) -> list[bytes]:
+    def make(e: StreamEnds, r: random.Random) -> list[bytes]:
         return [_frame(e, _IPV4, _ip4(e.address, e.peer_address, number, head.ljust(FULL, b"\0")))]
 
     return make
@@ -286,7 +286,7 @@ def protocol(number: int, head: bytes = b"") -> Maker:
 def protocol6(number: int, head: bytes = b"") -> Maker:
     """Make IPv6 packets of a protocol, with the beginning of its header."""
 
-    def make(e: Ends, r: random.Random) -> list[bytes]:
+    def make(e: StreamEnds, r: random.Random) -> list[bytes]:
         body = head.ljust(FULL, b"\0")
         return [_frame(e, _IPV6, _ip6(_link_local(e.mac), _link_local(e.peer_mac), number, body))]
 
@@ -296,7 +296,7 @@ def protocol6(number: int, head: bytes = b"") -> Maker:
 def ethertype(number: int) -> Maker:
     """Make frames of an ethertype that is not IP."""
 
-    def make(e: Ends, r: random.Random) -> list[bytes]:
+    def make(e: StreamEnds, r: random.Random) -> list[bytes]:
         return [_frame(e, number, bytes(FULL))]
 
     return make
@@ -305,7 +305,7 @@ def ethertype(number: int) -> Maker:
 def tags(count: int) -> Maker:
     """Make UDP behind so many VLAN tags."""
 
-    def make(e: Ends, r: random.Random) -> list[bytes]:
+    def make(e: StreamEnds, r: random.Random) -> list[bytes]:
         tagged = b"".join(struct.pack("!HH", _VLAN, 1 + i) for i in range(count))
         body = _ip4(e.address, e.peer_address, _UDP, _udp(4000, 4001, FULL - 4 * count))
         return [_frame(e, _IPV4, body, tagged=tagged)]
@@ -313,7 +313,7 @@ def tags(count: int) -> Maker:
     return make
 
 
-def arp(e: Ends, r: random.Random) -> list[bytes]:
+def arp(e: StreamEnds, r: random.Random) -> list[bytes]:
     """Make ARP requests, as long as frames may be."""
     asked = _addresses(e, r, 256)
     return [
@@ -331,24 +331,24 @@ def arp(e: Ends, r: random.Random) -> list[bytes]:
     ]
 
 
-def broadcast(e: Ends, r: random.Random) -> list[bytes]:
+def broadcast(e: StreamEnds, r: random.Random) -> list[bytes]:
     """Make UDP to everybody in the tenant's network."""
     body = _ip4(e.address, "255.255.255.255", _UDP, _udp(4000, 4001))
     return [b"\xff" * 6 + _mac(e.mac) + struct.pack("!H", _IPV4) + body]
 
 
-def multicast(e: Ends, r: random.Random) -> list[bytes]:
+def multicast(e: StreamEnds, r: random.Random) -> list[bytes]:
     """Make UDP to a group that nobody has joined (RFC 1112)."""
     body = _ip4(e.address, "239.1.2.3", _UDP, _udp(4000, 4001))
     return [bytes.fromhex("01005e010203") + _mac(e.mac) + struct.pack("!H", _IPV4) + body]
 
 
-def victims_address(e: Ends, r: random.Random) -> list[bytes]:
+def victims_address(e: StreamEnds, r: random.Random) -> list[bytes]:
     """Make UDP from the victim's address to the victim's address."""
     return [_frame(e, _IPV4, _ip4(e.victim_address, e.victim_address, _UDP, _udp(4000, 4001)))]
 
 
-def truncated(e: Ends, r: random.Random) -> list[bytes]:
+def truncated(e: StreamEnds, r: random.Random) -> list[bytes]:
     """Make packets that say they have headers and lengths which they have not."""
     options = bytearray(_ip4(e.address, e.peer_address, _UDP, bytes(FULL)))
     options[0] = 0x4F  # 60 bytes of header
@@ -360,7 +360,7 @@ def truncated(e: Ends, r: random.Random) -> list[bytes]:
 def tcp(*, syn: bool) -> Maker:
     """Make TCP that heeds no loss: segments of connections that nobody has, or SYN."""
 
-    def make(e: Ends, r: random.Random) -> list[bytes]:
+    def make(e: StreamEnds, r: random.Random) -> list[bytes]:
         frames = []
         for _ in range(1024):
             head = struct.pack(
@@ -374,7 +374,7 @@ def tcp(*, syn: bool) -> Maker:
     return make
 
 
-def _inner(e: Ends) -> bytes:
+def _inner(e: StreamEnds) -> bytes:
     """Return a frame to the victim, as if it came from within its network."""
     body = _ip4(e.victim_address, e.victim_address, _UDP, _udp(4000, 4001, FULL - 60))
     return _mac(e.victim_mac) + _mac(e.victim_mac) + struct.pack("!H", _IPV4) + body
@@ -383,7 +383,7 @@ def _inner(e: Ends) -> bytes:
 def dressed_as_tunnel(*, geneve: bool = False, nodes: bool = False) -> Maker:
     """Make what a tunnel would carry for the victim, to a guest or between the nodes' addresses."""
 
-    def make(e: Ends, r: random.Random) -> list[bytes]:
+    def make(e: StreamEnds, r: random.Random) -> list[bytes]:
         vni = struct.pack("!I", e.victim_network << 8)
         head = struct.pack("!HH", 0, 0x6558) + vni if geneve else struct.pack("!I", 0x08000000) + vni
         inner = head + _inner(e)
@@ -394,7 +394,7 @@ def dressed_as_tunnel(*, geneve: bool = False, nodes: bool = False) -> Maker:
     return make
 
 
-def gre(e: Ends, r: random.Random) -> list[bytes]:
+def gre(e: StreamEnds, r: random.Random) -> list[bytes]:
     """Make GRE with the victim's network for its key."""
     head = struct.pack("!HHI", 0x2000, 0x6558, e.victim_network)
     return [_frame(e, _IPV4, _ip4(e.address, e.peer_address, _GRE, head + _inner(e)))]

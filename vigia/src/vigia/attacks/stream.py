@@ -18,7 +18,7 @@ from signal import alarm
 from typing import Any
 
 from vigia.attacks.corpus import CORPUS, Stream
-from vigia.attacks.frames import MARK, Ends
+from vigia.attacks.frames import MARK, StreamEnds
 from vigia.flood.packets import MessageRing
 from vigia.host import netns, syscalls
 from vigia.isolation.traffic import BIN
@@ -46,7 +46,7 @@ class Order:
     index: int
     """of its streams"""
     namespace: str
-    ends: Ends
+    ends: StreamEnds
     link: float
     """rate of a link, bytes per second"""
     start: float
@@ -131,7 +131,7 @@ def receive(order: Order) -> list[int]:
 def main() -> int:
     """Carry out the order on standard input."""
     given: dict[str, Any] = json.load(sys.stdin)
-    order = Order(**{**given, "ends": Ends(**given["ends"])})
+    order = Order(**{**given, "ends": StreamEnds(**given["ends"])})
     syscalls.die_with_parent(order.parent)
     alarm(round(order.start - time.monotonic() + order.seconds) + _GRACE)
     netns.enter(order.namespace)

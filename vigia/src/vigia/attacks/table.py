@@ -11,7 +11,7 @@ from pathlib import Path
 
 from vigia.attacks import experiment
 from vigia.attacks.corpus import ATTACKS, CORPUS, LEGITIMATE
-from vigia.attacks.experiment import Trial
+from vigia.attacks.experiment import AttackTrial
 from vigia.errors import VigiaError
 from vigia_statistics import mean_interval
 
@@ -49,20 +49,22 @@ class Row:
     probes_lost: float
     score: float
     load: float
+    missed: int
+    """runs that did not meet the requirement"""
     faults: Sequence[str]
     """what of the requirement was not met, of any run"""
     gap: str
 
 
-def summarise(trials: Sequence[Trial]) -> list[Row]:
+def summarise(trials: Sequence[AttackTrial]) -> list[Row]:
     """Return a row for each entry and switch, in the corpus's order."""
-    groups: dict[tuple[str, int], list[Trial]] = {}
+    groups: dict[tuple[str, int], list[AttackTrial]] = {}
     for t in trials:
         groups.setdefault((t.switch, _ORDER[t.entry]), []).append(t)
     return [_row(group) for _, group in sorted(groups.items())]
 
 
-def _row(group: Sequence[Trial]) -> Row:
+def _row(group: Sequence[AttackTrial]) -> Row:
     entry = CORPUS[group[0].entry]
     shares = [t.victim for t in group]
     half = math.nan
@@ -70,7 +72,8 @@ def _row(group: Sequence[Trial]) -> Row:
         found = mean_interval(shares)
         half = (found.upper - found.lower) / 2
     limited = [t.limited for t in group if t.limited is not None]
-    bad = [f for t in group for f in experiment.faults(entry, t, honest=entry.name in _HONEST)]
+    each = [experiment.faults(entry, t, honest=entry.name in _HONEST) for t in group]
+    bad = [f for found in each for f in found]
     return Row(
         entry=entry.name,
         switch=group[0].switch,
@@ -86,6 +89,7 @@ def _row(group: Sequence[Trial]) -> Row:
         probes_lost=max(t.probes_lost for t in group),
         score=max(t.score for t in group),
         load=max(t.load for t in group),
+        missed=sum(map(bool, each)),
         faults=list(dict.fromkeys(bad)),
         gap=entry.gaps.get(group[0].switch, ""),
     )
@@ -147,7 +151,8 @@ def _victim(r: Row) -> str:
 def _verdict(r: Row) -> str:
     if not r.faults:
         return "met"
-    return f"{'known gap: ' + r.gap if r.gap else 'not met'} ({'; '.join(r.faults)})"
+    gap = f"known gap: {r.gap}; " if r.gap else ""
+    return f"{gap}not met in {r.missed} of {r.n} ({'; '.join(r.faults)})"
 
 
 def _attack(r: Row) -> str:

@@ -18,14 +18,14 @@ from vigia.isolation.model import IsolationPlan
 from vigia.isolation.testbed import IsolationTestbed
 from vigia.lab import buffers, down, openvswitch
 
-__all__ = ["OverlayTestbed", "Switch"]
+__all__ = ["OverlaySwitch", "OverlayTestbed"]
 
 _MTU = 1600  # of the underlay: room for a guest's 1500 bytes in VXLAN
 _FIRST_NETWORK = 100
 _PRIORITY = -10  # of the thread that forwards for all tenants: clouds give it a core of its own
 
 
-class Switch(Enum):
+class OverlaySwitch(Enum):
     """What forwards on the nodes."""
 
     LINUX_BRIDGE = "linuxbridge"
@@ -35,7 +35,9 @@ class Switch(Enum):
 class OverlayTestbed(IsolationTestbed):
     """A bed with an overlay that is there while it is entered."""
 
-    def __init__(self, plan: IsolationPlan, enforcer: Path, switch: Switch, log_level: str = "warn") -> None:
+    def __init__(
+        self, plan: IsolationPlan, enforcer: Path, switch: OverlaySwitch, log_level: str = "warn"
+    ) -> None:
         super().__init__(plan, enforcer, log_level)
         self.switch = switch
 
@@ -73,7 +75,7 @@ class OverlayTestbed(IsolationTestbed):
         # The wire queues frames of MTU size, one by one.
         off = [word for name in ("tso", "gso", "gro", "tx-udp_tnl-segmentation") for word in (name, "off")]
         commands.run(["ethtool", "-K", "up0", *off], netns=self.node(host), check=False)
-        if self.switch is Switch.OPENVSWITCH:
+        if self.switch is OverlaySwitch.OPENVSWITCH:
             self._build_openvswitch(host)
         else:
             self._build_bridges(host)
@@ -160,7 +162,7 @@ class OverlayTestbed(IsolationTestbed):
 
     def _build_guest(self, host: int, tenant: str) -> None:
         super()._build_guest(host, tenant)
-        if self.switch is Switch.OPENVSWITCH:  # its userspace datapath completes no checksum
+        if self.switch is OverlaySwitch.OPENVSWITCH:  # its userspace datapath completes no checksum
             commands.run(["ethtool", "-K", "eth0", "tx", "off"], netns=self.guest(host, tenant))
 
     def _site(self) -> Mapping[str, object]:
@@ -172,7 +174,7 @@ class OverlayTestbed(IsolationTestbed):
 
     def _config(self, host: int) -> Mapping[str, object]:
         config = dict(super()._config(host))
-        if self.switch is Switch.OPENVSWITCH:
+        if self.switch is OverlaySwitch.OPENVSWITCH:
             del config["ports_file"]
             config["ovsdb"] = f"unix:{self._ovs(host)}/db.sock"
         return config
