@@ -99,6 +99,12 @@ helm: ## Build Helm, at the version that tools/helm.mod pins, into bin/
 chart: tools helm ## Render deploy/helm/vigia with every file of tests/chart/values again: git diff shows what changed
 	@PYTHONPATH=tests $(VENV)/python -m chartkit
 
+ATTACKS ?=
+
+.PHONY: test-attacks
+test-attacks: tools build ## Run the corpus of attacks and of honest traffic on both switches, three times: an hour (root; ATTACKS='--runs 1' for less)
+	@$(VENV)/python -m vigia.attacks $(ATTACKS)
+
 .PHONY: test-scale
 test-scale: thanos ## Run docs/how-to/scale.md on real engines: replicas, clusters, remote stores, Thanos (root)
 	@$(MAKE) --no-print-directory tools build

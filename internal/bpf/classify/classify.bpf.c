@@ -98,7 +98,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, __u32); /* 0 = whoever sends it */
+	__type(value, __u32); /* 0 = whoever sends it, outside of tenants' networks */
 } class_tunnels SEC(".maps");
 
 struct {
@@ -198,9 +198,22 @@ static __always_inline int ends(struct __sk_buff *skb, __u32 at, __be16 type, st
 	return bpf_skb_load_bytes(skb, at, from, sizeof(*from)) || bpf_skb_load_bytes(skb, at + sizeof(*from), to, sizeof(*to));
 }
 
+/* has_class tells whether a network, or an interface in it, is a tenant's. */
+static __always_inline int has_class(const struct match *network, __u64 mac)
+{
+	struct match m = *network;
+
+	m.mac = mac;
+	if (bpf_map_lookup_elem(&class_match, &m))
+		return 1;
+	m.mac = 0;
+	return bpf_map_lookup_elem(&class_match, &m) != 0;
+}
+
 /* is_operators tells whether what looks like a tunnel is one between this node and
- * another: a tenant may write any port and any VNI into its own packets. */
-static __always_inline int is_operators(struct __sk_buff *skb, __u32 at, __be16 type, int receives)
+ * another: a tenant may write any port and any VNI into its own packets. Where no ends are
+ * listed, what is in a tenant's network already is the tenant's. */
+static __always_inline int is_operators(struct __sk_buff *skb, const struct match *outer, __u64 mac, __u32 at, __be16 type, int receives)
 {
 	struct endpoint from = {}, to = {};
 	__u32 *listed, zero = 0;
@@ -208,7 +221,7 @@ static __always_inline int is_operators(struct __sk_buff *skb, __u32 at, __be16 
 
 	listed = bpf_map_lookup_elem(&class_tunnels, &zero);
 	if (!listed || !*listed)
-		return 1;
+		return !has_class(outer, mac);
 	if (ends(skb, at, type, &from, &to))
 		return 0;
 	where = bpf_map_lookup_elem(&class_endpoint, receives ? &to : &from);
@@ -293,7 +306,7 @@ static __always_inline void read_frame(struct frame *f, int receives)
 	f->destination = destination;
 	if (protocol < 0 || tunnel(f, protocol))
 		return;
-	if (!is_operators(f->skb, at, type, receives)) {
+	if (!is_operators(f->skb, &plain, mac_value(receives ? f->to : f->from), at, type, receives)) {
 		f->match = plain;
 		return;
 	}

@@ -95,8 +95,13 @@ func TestFramesFindTheirClass(t *testing.T) {
 		},
 		{
 			"VXLAN below a VLAN", ethernet(far, far, frame.TypeVLAN, frame.Tag(7, frame.TypeIPv4, overVXLAN[14:])),
-			map[Match]uint32{{VXLAN, 110, vmNone}: classA, {VLAN, 7, vmNone}: classB},
+			map[Match]uint32{{VXLAN, 110, vmNone}: classA, {VLAN, 8, vmNone}: classB},
 			classA, classA,
+		},
+		{
+			"VXLAN in a tenant's VLAN", ethernet(far, far, frame.TypeVLAN, frame.Tag(7, frame.TypeIPv4, overVXLAN[14:])),
+			map[Match]uint32{{VXLAN, 110, vmNone}: classA, {VLAN, 7, vmNone}: classB},
+			classB, classB,
 		},
 		{
 			"Geneve with options", outer(6081, frame.Geneve(5, 3, inner())),

@@ -11,8 +11,13 @@ import (
 
 // view is what a classifier may go by.
 type view struct {
-	network, inner Match
-	from, to       MACAddress // innermost
+	outer, network, inner Match // outer is of what carries a tunnel, and of no use without one
+	from, to              end
+}
+
+// end is an interface that a frame is from or to.
+type end struct {
+	outer, address MACAddress // address is the innermost
 }
 
 // look reads a frame by another reading of the standards than the program's.
@@ -26,6 +31,7 @@ func look(data []byte) (v view) {
 	if inside == nil {
 		return v
 	}
+	v.outer, v.from.outer, v.to.outer = v.network, v.from.address, v.to.address
 	v.network.Network, v.network.ID = network, id
 	v.ethernet(inside, &v.inner)
 	return v
@@ -36,7 +42,7 @@ func (v *view) ethernet(data []byte, tag *Match) (kind uint16, rest []byte, ok b
 	if len(data) < 14 {
 		return 0, nil, false
 	}
-	v.to, v.from = MACAddress(data[:6]), MACAddress(data[6:12])
+	v.to.address, v.from.address = MACAddress(data[:6]), MACAddress(data[6:12])
 	kind, rest = binary.BigEndian.Uint16(data[12:]), data[14:]
 	if kind == frame.TypeVLAN || kind == frame.TypeQinQ {
 		if len(rest) < 4 {
@@ -100,11 +106,16 @@ func tunnel(protocol int, rest []byte) (network Network, id uint32, inside []byt
 }
 
 // class finds the first match: of the network with the address, of the network, and then of
-// the tag inside a tunnel.
-func (v *view) class(matches map[Match]uint32, mac MACAddress) uint32 {
-	for i, m := range []Match{v.network, v.inner} {
-		if i == 1 && m.Network == Plain {
+// the tag inside a tunnel. What is in a network of the matches already is no tunnel: no ends
+// are listed.
+func (v *view) class(matches map[Match]uint32, at end) uint32 {
+	for i, m := range []Match{v.outer, v.network, v.inner} {
+		if (i == 0 && v.network.Network < VXLAN) || (i == 2 && m.Network == Plain) {
 			continue
+		}
+		mac := at.address
+		if i == 0 {
+			mac = at.outer
 		}
 		for _, address := range []MACAddress{mac, vmNone} {
 			m.MAC = address

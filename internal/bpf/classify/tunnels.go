@@ -17,7 +17,8 @@ const (
 // SetTunnels says between whom tunnels are the operator's: this node's end points and those
 // of the other nodes. What looks like a tunnel between others, a tenant wrote: it is of the
 // network that it came in, whatever VNI or key it names. Without an end point of its own a
-// node has no tunnels. Until it is called, all tunnels are the operator's.
+// node has no tunnels. Until it is called, all tunnels are the operator's but those in a network
+// that is a tenant's: one of its VLANs, or from or to one of its interfaces.
 func (p *Programs) SetTunnels(own, others []netip.Addr) error {
 	want := make(map[classifyEndpoint]uint8, len(own)+len(others))
 	if len(own) > 0 {

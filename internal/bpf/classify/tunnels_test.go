@@ -1,6 +1,7 @@
 package classify
 
 import (
+	"maps"
 	"net/netip"
 	"testing"
 
@@ -68,6 +69,41 @@ func TestOnlyListedEndpointsHaveTunnels(t *testing.T) {
 				t.Errorf("received: class %x, want %x", got, tc.receive)
 			}
 		})
+	}
+}
+
+// TestWithoutListedEndpointsATenantsNetworkHasNoTunnels: on networks of VLANs or MAC addresses
+// alone, nobody gets into a class by a header that it writes.
+func TestWithoutListedEndpointsATenantsNetworkHasNoTunnels(t *testing.T) {
+	const classVLAN, classMAC = 0x11500303, 0x11500404
+	matches := map[Match]uint32{{VXLAN, 110, vmNone}: classA, {GRE, 100, vmNone}: classA, {Geneve, 5, vmNone}: classA, {VLAN, 30, vmNone}: classA}
+	vlan, plain := maps.Clone(matches), maps.Clone(matches)
+	vlan[Match{VLAN, 20, vmNone}] = classVLAN
+	plain[Match{Plain, 0, far}] = classMAC
+	tagged := func(data []byte) []byte {
+		return ethernet(far, far, frame.TypeVLAN, frame.Tag(20, uint16(data[12])<<8|uint16(data[13]), data[14:]))
+	}
+	for name, data := range map[string][]byte{
+		"VXLAN": between("192.168.0.1", "192.168.0.2", 110), "of nobody's": between("192.168.0.1", "192.168.0.2", 999),
+		"GRE": overGRE(0x2000, []uint32{100}), "Geneve": outer(6081, frame.Geneve(5, 3, inner())),
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, tc := range []struct {
+				name    string
+				matches map[Match]uint32
+				data    []byte
+				want    uint32
+			}{{"in a VLAN", vlan, tagged(data), classVLAN}, {"by MAC address", plain, ethernet(far, far, frame.TypeIPv4, data[14:]), classMAC}} {
+				p := open(t, tc.matches)
+				if sent, received := run(t, p.Send(), tc.data), run(t, p.Receive(), tc.data); sent != tc.want || received != tc.want {
+					t.Errorf("%s: sent in class %x, received in %x, want %x", tc.name, sent, received, tc.want)
+				}
+			}
+		})
+	}
+	p := open(t, matches)
+	if got := run(t, p.Send(), between("10.0.0.1", "10.0.0.2", 110)); got != classA {
+		t.Errorf("on an underlay that is no tenant's: class %x, want %x", got, classA)
 	}
 }
 

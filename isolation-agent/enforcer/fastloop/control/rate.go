@@ -48,6 +48,13 @@ func (r *Receiver) harms(now time.Time, id uint32) bool {
 	return false
 }
 
+// within tells whether what arrives for the class is no more than what it bought: nobody is told
+// to send less than that. What its queue refused then came in a burst, or late.
+func (w *window) within() bool {
+	arrived, _, _ := w.mean(samples)
+	return arrived <= float64(w.config.GuaranteeBytesPerSecond)
+}
+
 // knows tells whether it is known what the class wants.
 func (w *window) knows(now time.Time) bool {
 	return !w.demandAt.IsZero() && now.Sub(w.demandAt) < demandOf

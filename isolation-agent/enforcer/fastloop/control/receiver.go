@@ -200,7 +200,7 @@ func (r *Receiver) judge(now time.Time, id uint32, w *window, total float64) (Co
 		lost *= float64(w.n) / float64(n)
 	}
 	ready := w.n >= samplesCongested && (r.variant == Vigia || w.n >= n)
-	if !ready || lost <= r.threshold || (r.variant == Vigia && total < saturated*r.limit) {
+	if !ready || lost <= r.threshold || (r.variant == Vigia && (total < saturated*r.limit || w.within())) {
 		return r.renew(now, id, w)
 	}
 	if lost >= floodShare*arrived || r.harms(now, id) {

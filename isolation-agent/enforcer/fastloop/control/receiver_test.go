@@ -75,6 +75,24 @@ func TestAFloodIsNoticedWithinTheWindowAndNotMoreThanEvery50ms(t *testing.T) {
 	}
 }
 
+func TestWhoIsWithinItsContractIsToldNothing(t *testing.T) {
+	p := newPlant(t, Vigia)
+	p.run(20, 77, 20, 0)
+	// A node without processor time forwards late: what came in 50 ms arrives in one tick, and a
+	// part of it is more than the queue is meant to hold.
+	for range 20 {
+		if got, _ := p.run(4, 100, 0, 0); got != nil {
+			t.Fatalf("notified because of %+v", got)
+		}
+		if got, _ := p.run(1, 0, 100, 40); got != nil {
+			t.Fatalf("notified because of %+v", got)
+		}
+	}
+	if got, _ := p.run(10, 70, 30, 6); len(got) == 0 {
+		t.Error("beyond its contract it is told nothing either")
+	}
+}
+
 func TestDropsOfALinkWithRoomAreTheTenantsOwn(t *testing.T) {
 	p := newPlant(t, Vigia)
 	if got, _ := p.run(100, 10, 60, 20); got != nil {

@@ -1,4 +1,4 @@
-"""UDP packets to random ports, handed to the kernel many at a time (sendmmsg(2))."""
+"""Packets that are prepared beforehand and handed to the kernel many at a time (sendmmsg(2))."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import ctypes
 import errno
 import random
 import socket
+from collections.abc import Sequence
 
-__all__ = ["PORTS", "PacketTrain"]
+__all__ = ["PORTS", "MessageRing", "PacketTrain"]
 
 PORTS = 16384
 """Different destination ports; they are used in turn, so any shorter run has no port twice."""
@@ -53,18 +54,56 @@ class _Sent(ctypes.Structure):
     _fields_ = [("message", _Message), ("length", ctypes.c_uint32)]
 
 
-class PacketTrain:
-    """A ring of prepared packets; sending costs no work per packet in Python."""
+class MessageRing:
+    """A ring of prepared messages on a socket; sending costs no work per message in Python."""
+
+    def __init__(self, opened: socket.socket, payloads: Sequence[bytes], length: int) -> None:
+        """Prepare length messages that carry the payloads in turn."""
+        self._socket = opened
+        self._payloads = [ctypes.create_string_buffer(p, len(p)) for p in payloads]
+        self._buffers = (_Buffer * len(payloads))()
+        for buffer, payload in zip(self._buffers, self._payloads, strict=True):
+            buffer.base, buffer.length = ctypes.addressof(payload), len(payload)
+        self._ring = (_Sent * length)()
+        self._next = 0
+        each = ctypes.sizeof(_Buffer)
+        for i, entry in enumerate(self._ring):
+            entry.message.buffers = ctypes.addressof(self._buffers) + i % len(payloads) * each
+            entry.message.buffer_count = 1
+
+    def send(self, count: int) -> tuple[int, int]:
+        """Send up to count messages and return how many were sent and how many failed.
+
+        A message that the kernel refuses is skipped, and counted as failed.
+        """
+        count = min(count, len(self._ring) - self._next)
+        first = ctypes.byref(self._ring, self._next * ctypes.sizeof(_Sent))
+        sent = _libc.sendmmsg(self._socket.fileno(), first, count, 0)
+        failed = 0
+        if sent < 0:
+            sent = 0
+            failed = 0 if ctypes.get_errno() in _TRY_AGAIN else 1
+        self._next = (self._next + sent + failed) % len(self._ring)
+        return sent, failed
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._socket.close()
+
+
+class PacketTrain(MessageRing):
+    """Packets to as many ports as there are in the ring."""
 
     def __init__(self, source: str, destination: str, size: int) -> None:
-        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self._socket.bind((source, 0))
+        opened = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        try:
+            opened.bind((source, 0))
+        except OSError:
+            opened.close()
+            raise
         pattern = b"vigia flood "
-        self._payload = ctypes.create_string_buffer((pattern * (size // len(pattern) + 1))[:size], size)
-        self._buffer = _Buffer(ctypes.addressof(self._payload), size)
+        super().__init__(opened, [(pattern * (size // len(pattern) + 1))[:size]], PORTS)
         self._addresses = (_Address * PORTS)()
-        self._ring = (_Sent * PORTS)()
-        self._next = 0
         packed = socket.inet_aton(destination)
         for i, port in enumerate(random.sample(range(1, 65536), PORTS)):
             address = self._addresses[i]
@@ -74,24 +113,3 @@ class PacketTrain:
             message = self._ring[i].message
             message.name = ctypes.addressof(address)
             message.name_length = ctypes.sizeof(_Address)
-            message.buffers = ctypes.addressof(self._buffer)
-            message.buffer_count = 1
-
-    def send(self, count: int) -> tuple[int, int]:
-        """Send up to count packets and return how many were sent and how many failed.
-
-        A packet that the kernel refuses is skipped, and counted as failed.
-        """
-        count = min(count, PORTS - self._next)
-        first = ctypes.byref(self._ring, self._next * ctypes.sizeof(_Sent))
-        sent = _libc.sendmmsg(self._socket.fileno(), first, count, 0)
-        failed = 0
-        if sent < 0:
-            sent = 0
-            failed = 0 if ctypes.get_errno() in _TRY_AGAIN else 1
-        self._next = (self._next + sent + failed) % PORTS
-        return sent, failed
-
-    def close(self) -> None:
-        """Close the socket."""
-        self._socket.close()

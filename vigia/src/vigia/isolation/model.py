@@ -39,6 +39,8 @@ class IsolationPlan:
     headroom: float = 0.05
     queue: int = 160
     """frames that an access link holds"""
+    operators: Sequence[str] = ()
+    """tenants without a contract: the operator's own, which probe"""
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,12 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from vigia.errors import VigiaError
 from vigia.host import commands, netns, rcu
@@ -55,7 +55,7 @@ class IsolationTestbed:
         self._name = ""
         self._stack = ExitStack()
         self._children: list[subprocess.Popen[bytes]] = []
-        self._tenants = list(plan.guarantees)
+        self._tenants = [*plan.guarantees, *plan.operators]
         self._folder = Path()
         self._token = secrets.token_hex(16)
 
@@ -78,7 +78,8 @@ class IsolationTestbed:
         """Address of a guest."""
         return f"10.{60 + self._tenants.index(tenant)}.0.{host}"
 
-    def _mac(self, host: int, tenant: str) -> str:
+    def mac(self, host: int, tenant: str) -> str:
+        """MAC address of a guest."""
         return f"02:00:00:{60 + self._tenants.index(tenant):02x}:00:{host:02x}"
 
     def _url(self, host: int) -> str:
@@ -152,7 +153,7 @@ class IsolationTestbed:
         commands.ip_batch(links)
         commands.ip_batch(inside, netns=self.fabric)
         commands.bridge_batch(
-            [f"fdb replace {self._mac(h, t)} dev wb{h} master static" for h, t in self._guests()],
+            [f"fdb replace {self.mac(h, t)} dev wb{h} master static" for h, t in self._guests()],
             netns=self.fabric,
         )
 
@@ -168,7 +169,7 @@ class IsolationTestbed:
             inside.append(f"link add t-{tenant} type veth peer name eth0 netns {self.guest(host, tenant)}")
             inside += [f"link set t-{tenant} master br0", f"link set t-{tenant} up"]
         commands.ip_batch(inside, netns=self.node(host))
-        places = [(f"t-{t}" if h == host else "up0", self._mac(h, t)) for h, t in self._guests()]
+        places = [(f"t-{t}" if h == host else "up0", self.mac(h, t)) for h, t in self._guests()]
         commands.bridge_batch(
             [f"fdb replace {mac} dev {device} master static" for device, mac in places],
             netns=self.node(host),
@@ -176,9 +177,9 @@ class IsolationTestbed:
 
     def _build_guest(self, host: int, tenant: str) -> None:
         """Give a guest its address, and those of its tenant's other guests."""
-        lines = [f"link set eth0 address {self._mac(host, tenant)}", "link set lo up", "link set eth0 up"]
+        lines = [f"link set eth0 address {self.mac(host, tenant)}", "link set lo up", "link set eth0 up"]
         lines.append(f"addr add {self.address(host, tenant)}/24 dev eth0")
-        others = [(self.address(h, tenant), self._mac(h, tenant)) for h in self._hosts() if h != host]
+        others = [(self.address(h, tenant), self.mac(h, tenant)) for h in self._hosts() if h != host]
         lines += [f"neigh add {ip} lladdr {mac} dev eth0 nud permanent" for ip, mac in others]
         commands.ip_batch(lines, netns=self.guest(host, tenant))
         # Frames as on a wire: no super-frames that a queue would count as one.
@@ -256,7 +257,7 @@ class IsolationTestbed:
                     "node": f"h{h}",
                     "port": f"{t}-{h}",
                     "tenant": t,
-                    "mac": self._mac(h, t),
+                    "mac": self.mac(h, t),
                     "ip": self.address(h, t),
                 }
                 for h in self._hosts()
@@ -276,7 +277,7 @@ class IsolationTestbed:
             "token_file": str(self._folder / "token"),
             "bpf": {"pin_dir": str(self._folder / "bpf" / str(host)), "max_ports": 64},
             "links": [{"device": "up0", "rate": f"{self.plan.link}bit", "headroom": self.plan.headroom}],
-            "contracts": [self._contract(t) for t in self._tenants],
+            "contracts": [self._contract(t) for t in self.plan.guarantees],
         }
         if mode in (Mode.PAPER, Mode.VIGIA):
             config["fast_loop"] = {
@@ -299,8 +300,16 @@ class IsolationTestbed:
             "tenant": tenant,
             "guarantee": f"{guarantee}kbit",
             "ceiling": f"{ceiling}kbit",
-            "match": [{"mac": self._mac(h, tenant)} for h in self._hosts()],
+            "match": self._matches(tenant),
         }
+
+    def _matches(self, tenant: str) -> list[dict[str, object]]:
+        """Return how a tenant's frames are told on an uplink."""
+        return [{"mac": self.mac(h, tenant)} for h in self._hosts()]
+
+    def state(self, host: int) -> Any:
+        """Return what a node's enforcer says of its ports (GET /v1/state). Raises VigiaError."""
+        return json.loads(self._fetch(host, "/v1/state"))
 
     def metrics(self, host: int) -> Mapping[str, float]:
         """Return a node's enforcer's metrics by series. Raises VigiaError."""
@@ -341,10 +350,19 @@ class IsolationTestbed:
         self._children[host - 1].kill()
         self._children[host - 1].wait()
 
-    def run(self, flows: Sequence[TrafficFlow], seconds: float) -> list[FlowOutcome]:
-        """Let flows run together, and return what each brought. Raises VigiaError."""
+    def run(
+        self,
+        flows: Sequence[TrafficFlow],
+        seconds: float,
+        beside: Callable[[float], None] = lambda start: None,
+    ) -> list[FlowOutcome]:
+        """Let flows run together, and return what each brought. Raises VigiaError.
+
+        beside is told the moment of CLOCK_MONOTONIC at which they will begin, before they do.
+        """
         start = time.monotonic() + _LEAD + 0.05 * len(flows)
         self.started = start
+        beside(start)
         receivers = []
         senders = []
         try:

@@ -23,11 +23,14 @@ __all__ = [
     "DAEMONS",
     "PHYSICAL",
     "Daemon",
+    "control",
     "daemons",
     "forget_cached_flows",
     "interface_errors",
     "is_daemon",
     "make_switch",
+    "start",
+    "transact",
     "vsctl",
     "vswitchd",
 ]
@@ -57,7 +60,7 @@ def make_switch(node: Node, layout: Layout, datapath: Datapath) -> None:
         _make_physical(node)
     else:
         commands.ip_batch([add_address(node.netns, "eth0", node.tunnel)], netns=node.netns)
-    _start(node, layout)
+    start(node.netns, layout.ovs(node.name))
     vsctl(layout, node.name, *_transaction(node, datapath))
     _check_interfaces(node, layout)
     if openflow.ports(node):
@@ -86,8 +89,8 @@ def _make_physical(node: Node) -> None:
     commands.ip_batch([f"link set {PHYSICAL} up"], netns=node.netns)
 
 
-def _start(node: Node, layout: Layout) -> None:
-    directory = layout.ovs(node.name)
+def start(namespace: str, directory: Path) -> None:
+    """Start an Open vSwitch of a namespace, with all its files in a folder. Raises CommandError."""
     directory.mkdir(mode=0o755, parents=True)
     commands.run(["ovsdb-tool", "create", str(directory / "conf.db"), str(_SCHEMA)])
     env = _environment(directory)
@@ -101,13 +104,13 @@ def _start(node: Node, layout: Layout) -> None:
             *files["ovsdb-server"],
             *common,
         ],
-        netns=node.netns,
+        netns=namespace,
         env=env,
     )
-    vsctl(layout, node.name, "--no-wait", "init")
+    transact(directory, "--no-wait", "init")
     commands.start_daemon(
         ["ovs-vswitchd", f"unix:{directory}/db.sock", *files["ovs-vswitchd"], *common],
-        netns=node.netns,
+        netns=namespace,
         env=env,
     )
 
@@ -118,7 +121,11 @@ def _environment(directory: Path) -> dict[str, str]:
 
 def vsctl(layout: Layout, node: str, *arguments: str) -> str:
     """Run ovs-vsctl(8) on a node's database and return its output. Raises CommandError."""
-    directory = layout.ovs(node)
+    return transact(layout.ovs(node), *arguments)
+
+
+def transact(directory: Path, *arguments: str) -> str:
+    """Run ovs-vsctl(8) on the database in a folder and return its output. Raises CommandError."""
     argv = ["ovs-vsctl", f"--db=unix:{directory}/db.sock", "--timeout=20", *arguments]
     return commands.run(argv, env=_environment(directory)).stdout
 
@@ -221,9 +228,13 @@ def forget_cached_flows(layout: Layout, node: str) -> None:
 
     Otherwise packets may follow the old rules for about a second. Raises VigiaError.
     """
-    pid = vswitchd(layout, node)
-    socket = layout.ovs(node) / f"ovs-vswitchd.{pid}.ctl"
-    commands.run(["ovs-appctl", "--timeout=10", "--target", str(socket), "revalidator/purge"])
+    control(layout.ovs(node), vswitchd(layout, node), "revalidator/purge")
+
+
+def control(directory: Path, pid: int, *arguments: str) -> str:
+    """Run ovs-appctl(8) on the ovs-vswitchd of a folder and return its output. Raises CommandError."""
+    target = str(directory / f"ovs-vswitchd.{pid}.ctl")
+    return commands.run(["ovs-appctl", "--timeout=10", "--target", target, *arguments]).stdout
 
 
 def is_daemon(pid: int, name: str, directory: Path) -> bool:

@@ -1,0 +1,1 @@
+"""An adversarial corpus against isolation, and a legitimate one, with a victim that is measured."""
