@@ -285,7 +285,7 @@ def set_at(path: str, value: Any) -> dict[str, Any]:
         ("prometheus.url", "prometheus:9090", "/prometheus/url"),
         ("prometheus.retention.size", "8Gi", "/prometheus/retention/size"),
         ("rules.disabled", ["NodeDown"], "/rules/disabled/0"),
-        ("dashboards.sidecarLabels", {}, "/dashboards/sidecarLabels"),
+        ("dashboards.sidecarLabels", {"a": 1}, "/dashboards/sidecarLabels/a"),
     ],
 )
 def test_a_wrong_value_is_refused_with_its_path(path: str, value: Any, at: str, tmp_path: Path) -> None:
