@@ -157,7 +157,7 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Pair:
+class MachinePair:
     """Two machines of the operator's on a path: the one that sends, and the one that it sends to."""
 
     netns: str
@@ -257,27 +257,27 @@ class Lab:
             ]
         return found
 
-    def pairs(self, node: Node, path: PathSpec) -> list[Pair]:
+    def pairs(self, node: Node, path: PathSpec) -> list[MachinePair]:
         """Return the operator's pairs of machines on a path, from a node: those that can transfer at once.
 
         Of a direct path it is the node itself, once.
         """
         direct = {p.name for p in self.topology.paths if p.kind == "direct"}
         if path.kind == "direct":
-            return [Pair(node.netns, node.underlay.ip, node.underlay_peer)]
+            return [MachinePair(node.netns, node.underlay.ip, node.underlay_peer)]
         if path.kind == "local" and path.over in direct:
-            return [Pair(node.netns, node.underlay.ip, node.underlay.ip, node.netns)]
+            return [MachinePair(node.netns, node.underlay.ip, node.underlay.ip, node.netns)]
         over = path.over if path.kind == "local" else path.name
         ends = sorted(
             (e for e in node.endpoints if (e.tenant, e.path) == (naming.INFRA, over)), key=lambda e: e.machine
         )
         if path.kind == "local":
             return [
-                Pair(a.netns, a.address.ip, b.address.ip, b.netns)
+                MachinePair(a.netns, a.address.ip, b.address.ip, b.netns)
                 for a, b in zip(ends[::2], ends[1::2], strict=False)
             ]
-        stations = [Pair(s.netns, s.address.ip, s.peer) for s in node.stations if s.path == path.name]
-        return stations or [Pair(e.netns, e.address.ip, e.peer) for e in ends]
+        stations = [MachinePair(s.netns, s.address.ip, s.peer) for s in node.stations if s.path == path.name]
+        return stations or [MachinePair(e.netns, e.address.ip, e.peer) for e in ends]
 
     def namespaces(self) -> list[str]:
         """Return the names of all namespaces of the lab."""

@@ -22,7 +22,7 @@ from vigia.flood import order
 from vigia.flood import run as floods
 from vigia.host import commands, netns
 from vigia.lab import files, ipsec, openvswitch
-from vigia.lab.files import ports
+from vigia.lab.files import ports, probe
 from vigia.lab.model import Datapath, Endpoint, Lab, Node
 from vigia.soak.record import ChurnEvent
 from vigia.stack import control, places, plan
@@ -200,9 +200,8 @@ class Churn:
         return f"{node.name} pings {like.tenant} on {like.path} as well"
 
     def _tell_targets(self, node: Node, like: Endpoint | None) -> None:
-        content: dict[str, Any] = {
-            **files.contents(self._lab, node, self._datapath, ipsec.datapath(self._lab))["probe.yaml"]
-        }
+        given = probe.content(self._lab, node, self._datapath, ipsec.datapath(self._lab))
+        content: dict[str, Any] = {**given}
         if like is not None:
             further = {
                 "dst": node.peer,

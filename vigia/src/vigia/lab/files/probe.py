@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from vigia.lab import naming
-from vigia.lab.model import STAMP_PORT, Datapath, Lab, Node, Pair, Target
+from vigia.lab.model import STAMP_PORT, Datapath, Lab, MachinePair, Node, Target
 from vigia.lab.naming import joined
 from vigia.lab.schema import PathSpec
 
@@ -240,7 +240,7 @@ def _bulk(lab: Lab, node: Node, operators: Sequence[Target], allowed: Iterable[s
     }
 
 
-def _transfer(target: Target, probe: str, pairs: Sequence[Pair]) -> Mapping[str, object]:
+def _transfer(target: Target, probe: str, pairs: Sequence[MachinePair]) -> Mapping[str, object]:
     """Return a throughput test, by each number of machines that there are, two for each pair."""
     content = dict(_target(target, probe, joined(pairs[0].peer, _BULK_PORT)))
     numbers = [n for n in _MACHINES if n // 2 <= len(pairs)]

@@ -1,0 +1,78 @@
+"""The home page: what is wrong now is named, with what to do, and nothing is coloured while all is well."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from vigia_dashboards import __main__ as generator
+from vigia_dashboards.pages import PAGES
+from vigia_dashboards.pages.now import NOW
+
+ROOT = Path(__file__).resolve().parents[2]
+RULES = [
+    rule
+    for file in sorted((ROOT / "alert-rules").glob("*.yml"))
+    for group in yaml.safe_load(file.read_text())["groups"]
+    for rule in group["rules"]
+    if "alert" in rule
+]
+
+
+@pytest.fixture(scope="module")
+def panels() -> dict[str, Any]:
+    """The panels of the committed page, by title."""
+    page = json.loads((generator.FOLDER / "vigia-now.json").read_text())
+    return {p["title"]: p for row in page["panels"] for p in row.get("panels") or [row]}
+
+
+def mapped(panel: Any, column: str) -> dict[str, str]:
+    """Return which text a column shows in place of a value."""
+    (found,) = (o for o in panel["fieldConfig"]["overrides"] if o["matcher"]["options"] == column)
+    (values,) = (p["value"] for p in found["properties"] if p["id"] == "mappings")
+    return {value: shown["text"] for v in values for value, shown in v["options"].items()}
+
+
+def test_it_is_the_first_page_that_people_see() -> None:
+    assert PAGES[0] is NOW
+    settings = (ROOT / "deploy/grafana/grafana.ini").read_text()
+    assert "vigia-now.json" in settings
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda r: r["alert"])
+def test_every_alert_says_there_what_to_do_and_where_to_look(panels: dict[str, Any], rule: Any) -> None:
+    table = panels["Alerts that fire"]
+    assert mapped(table, "what to do")[rule["alert"]] == rule["annotations"]["action"]
+    page = mapped(table, "next page")[rule["alert"]]
+    assert page in {p.uid for p in PAGES}
+    assert rule["annotations"]["dashboard_url"].startswith(f"/d/{page}")
+
+
+def test_without_an_alert_one_row_says_so(panels: dict[str, Any]) -> None:
+    table = panels["Alerts that fire"]
+    assert mapped(table, "what to do")["none fires"] == "Nothing."
+    for target in table["targets"]:
+        assert '"none fires"' in target["expr"] and "unless on () ALERTS" in target["expr"]
+        assert "up" in target["expr"], "it is said only while something is scraped"
+
+
+def test_numbers_have_colour_only_where_something_is_wrong(panels: dict[str, Any]) -> None:
+    stats = {t: p for t, p in panels.items() if p["type"] == "stat"}
+    assert len(stats) == 6
+    for title, panel in stats.items():
+        first, *others = panel["fieldConfig"]["defaults"]["thresholds"]["steps"]
+        assert first["color"] == "text", title
+        assert others and {s["color"] for s in others} <= {"orange", "purple"}, title
+        assert all(s["value"] > 0 for s in others), f"{title}: nothing is wrong at 0"
+        assert panel["options"]["graphMode"] == "area", f"{title} has no sparkline"
+
+
+def test_who_hurts_whom_is_by_name_and_of_what_is_known(panels: dict[str, Any]) -> None:
+    table = panels["Who hurts whom"]
+    for target in table["targets"]:
+        assert 'verdict=~"attributed|likely"' in target["expr"]
+        assert "offender" in target["expr"]
