@@ -72,7 +72,7 @@ def _changed_document(seed: bytes, source: random.Random) -> bytes | None:
     except (ValueError, RecursionError):
         try:
             document, as_json = yaml.safe_load(seed), False
-        except (yaml.YAMLError, ValueError, TypeError, RecursionError):
+        except (yaml.YAMLError, ValueError, TypeError, AttributeError, RecursionError):  # all of PyYAML's
             return None
     document = copy.deepcopy(document)
     for _ in range(source.randint(1, 3)):

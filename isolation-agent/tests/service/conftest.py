@@ -42,5 +42,4 @@ def start(live: World) -> Iterator[Start]:
 
     yield start
     for agent in started:
-        if agent.process.poll() is None:
-            agent.stop(signal.SIGKILL)
+        agent.stop(signal.SIGKILL)
