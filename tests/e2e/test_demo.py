@@ -176,9 +176,11 @@ def test_the_queries_of_the_readme_have_answers(demo: Demo) -> None:
     queries = block.splitlines()
     assert len(queries) >= 5
     for query in queries:
-        # A limit is there only while it lasts.
+        # A limit and a flood are there only while they last.
         eventually(
-            lambda q=query: demo.query(re.sub(r"(vigia_isolation_limit\w+)", r"max_over_time(\1[10m])", q)),
+            lambda q=query: demo.query(
+                re.sub(r"(vigia_isolation_limit\w+|vigia_port_flood_score)", r"max_over_time(\1[10m])", q)
+            ),
             query,
         )
 

@@ -59,7 +59,7 @@ def test_the_tree_of_commands() -> None:
         *(f"campaign {w}" for w in ("list", "show", "run", "resume", "report", "compare")),
         "soak report",
         *(f"node {w}" for w in ("serve", "check-config", "status")),
-        *(f"certs {w}" for w in ("init", "status")),
+        *(f"certs {w}" for w in ("init", "status", "password")),
         *(f"compose {w}" for w in ("init", "certificates", "lab")),
     }
     assert not any(c.hidden for c in COMMANDS_BY_WORDS.values())
@@ -250,7 +250,7 @@ def test_every_row_of_the_table_is_a_module_that_has_it() -> None:
 
 
 def test_check(vigia: Vigia, edited: Callable[..., Path]) -> None:
-    assert vigia("lab", "check").stdout == "demo.yaml: lab demo: 2 nodes, 1 links, 20 paths, 44 endpoints\n"
+    assert vigia("lab", "check").stdout == "demo.yaml: lab demo: 2 nodes, 1 links, 21 paths, 56 endpoints\n"
     good = edited(("name: demo\n", "name: mine\n"))
     done = vigia("lab", "check", "--topology", str(good))
     assert (done.status, done.stdout) == (0, f"{good}: lab mine: 4 nodes, 2 links, 4 paths, 18 endpoints\n")

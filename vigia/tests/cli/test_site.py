@@ -70,7 +70,7 @@ def test_a_lab_without_its_stack_then_with_it_then_gone(
         half = vigia("status", "--lab", NAME)
         assert half.status == 1
         assert half.stdout.splitlines() == [
-            f"lab {NAME}: 2 of 2 nodes healthy, 44 of 44 ports up, 35 of 35 paths answer",
+            f"lab {NAME}: 2 of 2 nodes healthy, 56 of 56 ports up, 37 of 37 paths answer",
             "stack: not up",
             f"problem: the stack of lab {NAME} is not up; start it: vigia stack up",
         ]
@@ -112,6 +112,6 @@ def test_a_lab_without_its_stack_then_with_it_then_gone(
         gone = vigia("down", "--lab", NAME, "--json")
     assert gone.status == 0, gone.stderr
     assert gone.json["processes"] > 0
-    assert len(gone.json["namespaces"]) == 49
+    assert len(gone.json["namespaces"]) == 61
     assert not Places(model.resolve(topology.load(place)).layout).directory.exists()
     assert vigia("down", "--lab", NAME).stdout.count("no ") == 2, "again there is nothing"

@@ -68,7 +68,7 @@ def test_every_step_is_a_line_with_its_time(lab_t1: Any) -> None:
         "brought up the virtual machines",
         "Linux bridge on lb1, lb2",
         f"Open vSwitch ({datapath} datapath) on ovs1, ovs2",
-        "wrote 23 files below /run/vigia/t1",
+        "wrote 27 files below /run/vigia/t1",
         "all paths carry packets (11 pairs)",
         sockets if datapath == "userspace" else "no buffers to raise: the kernel forwards",
         "lab t1 is up",
@@ -118,7 +118,7 @@ STEPS = [
     "brought up",
     "Linux bridge on",
     "Open vSwitch",
-    "wrote 23 files",
+    "wrote 27 files",
     "all paths carry",
 ]
 

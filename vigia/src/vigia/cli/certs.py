@@ -69,16 +69,22 @@ def status(context: click.Context, folder: Path, as_json: bool) -> None:
 
 @certs.command()
 @_folder
-def password(folder: Path) -> None:
+@json_option
+def password(folder: Path, as_json: bool) -> None:
     """Have Alertmanager ask for a password.
 
     Prints the path of alertmanager.password, which it makes unless it is there, and which Prometheus
     shows. Alertmanager takes alertmanager.web.yml by --web.config.file. What that file has already
     stays. Run it again after init.
     """
+    from vigia import console
     from vigia.stack import files
 
-    click.echo(files.write_password(folder))
+    file = files.write_password(folder)
+    if as_json:
+        console.print_json({"password_file": str(file)})
+    else:
+        click.echo(file)
 
 
 def show_status(folder: Path, as_json: bool) -> bool:

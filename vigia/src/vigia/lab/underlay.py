@@ -150,12 +150,15 @@ def add_address(namespace: str, device: str, address: Host) -> str:
     """Return the line for ip that gives a device an address; it has IPv6 then, if that is one."""
     if address.version == 4:
         return f"addr add {address} dev {device}"
-    netns.inside(namespace, lambda: _enable_ipv6(device))
+    netns.inside(namespace, lambda: _enable_ipv6("lo", device))
     return f"addr add {address} dev {device} nodad"
 
 
-def _enable_ipv6(device: str) -> None:
-    """Let a device of this namespace have IPv6: the addresses that it is given, none of its own accord."""
-    settings = Path("/proc/sys/net/ipv6/conf", device)
-    for key, value in _IPV6.items():
-        (settings / key).write_text(value)
+def _enable_ipv6(*devices: str) -> None:
+    """Let devices of this namespace have IPv6: the addresses that they are given, none of their own accord.
+
+    What a namespace sends to its own addresses comes in by lo.
+    """
+    for device in devices:
+        for key, value in _IPV6.items():
+            Path("/proc/sys/net/ipv6/conf", device, key).write_text(value)
