@@ -49,33 +49,14 @@ IN_FORCE = _LED.format('vigia_isolation_actions{state=~"active|stepped_up|steppe
 TARGET_LABELS = {"node", "job", "instance"}
 """Labels that the scrape configuration adds to every series."""
 
+_ALERT = {"alertname", "severity", "isolate", "policy", "tenant", "port", "path", "src", "dst"}
+
 FOREIGN: Mapping[str, set[str]] = {
     "up": set(),
-    "ALERTS_FOR_STATE": {
-        "alertname",
-        "severity",
-        "isolate",
-        "policy",
-        "tenant",
-        "port",
-        "path",
-        "src",
-        "dst",
-    },
+    "ALERTS_FOR_STATE": _ALERT,
     "scrape_duration_seconds": set(),
     "scrape_samples_scraped": set(),
-    "ALERTS": {
-        "alertname",
-        "alertstate",
-        "severity",
-        "isolate",
-        "policy",
-        "tenant",
-        "port",
-        "path",
-        "src",
-        "dst",
-    },
+    "ALERTS": _ALERT | {"alertstate"},
     "process_cpu_seconds_total": set(),
     "process_start_time_seconds": set(),
     "process_resident_memory_bytes": set(),

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-__all__ = ["DEADLINE", "eventually", "modules_after"]
+__all__ = ["DEADLINE", "eventually", "modules_after", "start_python"]
 
 DEADLINE = 90.0
 """Seconds that a test waits for something that takes a moment on an idle machine: only a fault reaches it."""
@@ -29,6 +29,16 @@ def eventually(condition: Callable[[], T], what: str | Callable[[], str], second
             awaited = what if isinstance(what, str) else what()
             raise AssertionError(f"not within {seconds:g} s: {awaited}")
         time.sleep(_PAUSE)
+
+
+def start_python(code: str, *arguments: object) -> subprocess.Popen[str]:
+    """Start a Python program, with both of its outputs in pipes."""
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 def modules_after(program: str, *arguments: str) -> set[str]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from vigia_testing import DEADLINE
+from vigia_testing import DEADLINE, start_python
 
 from ..support.world import World
 
@@ -56,15 +55,6 @@ watchdog.Watchdog._set_timer = counted
 """
 
 
-def start(code: str, *arguments: object) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", code, *map(str, arguments)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
 @contextmanager
 def agents(folder: Path, *codes: str) -> Iterator[list[subprocess.Popen[str]]]:
     """Agents of their own configurations, side by side."""
@@ -74,7 +64,7 @@ def agents(folder: Path, *codes: str) -> Iterator[list[subprocess.Popen[str]]]:
             place = folder / str(number)
             place.mkdir()
             worlds.append(World(place))
-            started.append(start(code, worlds[-1].write_files()))
+            started.append(start_python(code, worlds[-1].write_files()))
         yield started
     finally:
         for process in started:

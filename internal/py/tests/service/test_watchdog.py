@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 
-from vigia_testing import DEADLINE
+from vigia_testing import DEADLINE, start_python
 
 WATCHED = """
 import itertools, threading
@@ -20,15 +17,6 @@ print("done", flush=True)
 """
 
 
-def start(code: str, *arguments: object) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", code, *map(str, arguments)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
 @pytest.mark.parametrize(
     ("hung", "work"),
     [
@@ -39,7 +27,7 @@ def start(code: str, *arguments: object) -> subprocess.Popen[str]:
     ids=["told", "who tells hangs too", "no Python code runs"],
 )
 def test_what_hangs_ends_and_says_where(hung: str, work: str) -> None:
-    process = start(WATCHED.format(hung=hung, work=work, looks=5, patience=0.5))
+    process = start_python(WATCHED.format(hung=hung, work=work, looks=5, patience=0.5))
     out, err = process.communicate(timeout=DEADLINE)
     assert (process.returncode, out) == (1, "running\n")
     assert "Timeout (" in err
@@ -58,7 +46,7 @@ def hung():
 """
     watched = WATCHED.format(hung="hung", work="seen.wait()", looks=600, patience=30)
     imports, _, rest = watched.partition("with ")
-    process = start(f"{imports}{code}with {rest}")
+    process = start_python(f"{imports}{code}with {rest}")
     out, err = process.communicate(timeout=DEADLINE)
     assert (process.returncode, out) == (0, "running\ndone\n")
     assert err.count("cannot go on") == 2, "once each time"
@@ -87,8 +75,8 @@ print("done", flush=True)
 
 
 def test_a_web_server_whose_loop_hangs_is_told_from_one_that_serves() -> None:
-    hangs = start(SERVED.format(work="threading.Event().wait", looks=40, patience=4))
-    stops = start(SERVED.format(work="server.stop", looks=600, patience=60))
+    hangs = start_python(SERVED.format(work="threading.Event().wait", looks=40, patience=4))
+    stops = start_python(SERVED.format(work="server.stop", looks=600, patience=60))
     out, err = hangs.communicate(timeout=DEADLINE)
     assert (hangs.returncode, out) == (1, "")
     assert "cannot go on" in err and "the web server has not taken its turn for 0.5s" in err
