@@ -145,7 +145,7 @@ def test_twins_tell_technologies_apart_that_share_no_hosts() -> None:
     unlike = readings("rtt", {"netdev": paths["gre"], "bridge": paths["vxlan"]},
                       twins={"netdev": twins["gre"], "bridge": twins["vxlan"]})  # fmt: skip
     (both,) = found_in(unlike)
-    assert noted(both.words) == "kernel and user space, other hosts, by twins"
+    assert noted(both.words) == "kernel against user space, other hosts, by twins"
 
 
 def test_equal_technologies_on_unequal_hosts_are_not_told_apart_by_twins() -> None:
@@ -177,7 +177,7 @@ def test_data_planes_are_looked_at_on_every_host() -> None:
     of = replace(of, by_node={**of.by_node, ("n3", "gre"): replace(KNOWN["gre"], dataplane="ovs-userspace")})
     paths = {p: {HOSTS: noisy(20e-6), OTHER: noisy(20e-6)} for p in ("gre", "bridge")}
     (found,) = found_in(readings("rtt", paths), of=of)
-    assert noted(found.words) == "kernel and user space", "they are alike on the first host alone"
+    assert noted(found.words) == "kernel against user space", "they are alike on the first host alone"
 
 
 def test_user_space_beside_what_nobody_states() -> None:

@@ -215,6 +215,9 @@ def test_bounds_that_are_not_known_are_dashes_and_null() -> None:
     found = Evaluation(at=END, findings=[pair], standings=standings([pair]))
     line = line_of(report.as_text(found), "  a - b")
     assert line == "a - b – -100 to – % 0 of 20 0 not known yet, b is ahead –"
+    unknown = replace(pair, ratio=(math.nan, math.nan, math.nan))
+    line = line_of(report.as_text(replace(found, findings=[unknown])), "  a - b")
+    assert line == "a - b – – 0 of 20 0 not known yet, b is ahead –"
     (said,) = report.as_json(found)["comparisons"][0]["pairs"]
     assert said["ratio"] == [0.0, None, None] and said["shift"] == [None, None, None]
     assert (said["since"], said["evidence_since"], said["words"]) == (None, None, None)

@@ -84,6 +84,12 @@ def test_an_interval_has_one_unit_that_suits_its_largest(values: list[float], un
     assert numbers.span(lower, upper, unit).split(" to ")[0] == found[2]
 
 
+def test_a_span_without_ends_is_a_dash() -> None:
+    assert numbers.span(math.nan, math.inf, "seconds") == numbers.MISSING
+    assert numbers.span(math.nan, 74e-6, "seconds") == f"{numbers.MISSING} to 74.0 µs"
+    assert numbers.span(65e-6, 74e-6, "seconds") == "65.0 to 74.0 µs"
+
+
 @given(st.sampled_from([math.nan, math.inf, -math.inf]), st.sampled_from([*PREFIXES, "", "things"]))
 def test_what_is_no_number_is_a_dash(value: float, unit: str) -> None:
     for text in (

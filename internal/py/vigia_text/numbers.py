@@ -99,7 +99,9 @@ def interval(estimate: float, lower: float, upper: float, unit: str) -> str:
 
 
 def span(lower: float, upper: float, unit: str) -> str:
-    """Return an interval in one unit: 65.0 to 74.0 µs."""
+    """Return an interval in one unit: 65.0 to 74.0 µs; of which neither end is known, that it is missing."""
+    if not (math.isfinite(lower) or math.isfinite(upper)):
+        return MISSING
     return _in_one_unit("{} to {}", (lower, upper), unit)
 
 

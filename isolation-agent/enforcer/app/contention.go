@@ -31,12 +31,14 @@ func (c *contentionCollector) Describe(ch chan<- *prometheus.Desc) { ch <- c.tak
 func (c *contentionCollector) Collect(ch chan<- prometheus.Metric) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	before := c.shown
+	c.shown = make(map[contention.Pair]*zerofirst.Counter, len(before)) // pairs of tenants that are gone are forgotten
 	for _, t := range c.book.Taken(time.Now()) {
-		state := c.shown[t.Pair]
+		state := before[t.Pair]
 		if state == nil {
 			state = new(zerofirst.Counter)
-			c.shown[t.Pair] = state
 		}
+		c.shown[t.Pair] = state
 		if v, ok := state.Show(uint64(t.Bytes), false); ok {
 			ch <- c.taken.Sample(float64(v), t.Tenant, t.By, directionOf(t.Received))
 		}

@@ -105,6 +105,10 @@ func TestCountersOfPairsBeginWithZeros(t *testing.T) {
 	for _, v := range got {
 		sum += v
 	}
+	book.Keep(nil, map[string]bool{"red": true, "w4": true})
+	if left := scrape(); len(left) != 1 || left["w4"] != got["w4"] {
+		t.Errorf("of one pair that is left: %v", left)
+	}
 	if excess := 999_000.0; len(got) != 5 || sum < excess-5 || sum > excess || got["w4"] < excess/3-1 {
 		t.Errorf("%v are %v, want %v", got, sum, excess)
 	}

@@ -209,13 +209,18 @@ func (b *Book) Taken(now time.Time) []Taken {
 	return out
 }
 
-// Keep forgets devices that are no links any more.
-func (b *Book) Keep(names map[string]bool) {
+// Keep forgets devices that are no links any more, and pairs of tenants without a contract.
+func (b *Book) Keep(links, tenants map[string]bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for name := range b.devices {
-		if !names[name] {
+		if !links[name] {
 			delete(b.devices, name)
+		}
+	}
+	for pair := range b.pairs {
+		if !tenants[pair.Tenant] || (pair.By != Others && !tenants[pair.By]) {
+			delete(b.pairs, pair)
 		}
 	}
 }

@@ -207,10 +207,29 @@ func TestPairsAreBoundedAndNothingIsLost(t *testing.T) {
 	}
 }
 
+// TestTenantsThatComeAndGoLeaveNothing has tenants replaced for as long as others are kept apart, and longer.
+func TestTenantsThatComeAndGoLeaveNothing(t *testing.T) {
+	b := NewBook()
+	for i := range 3 * most {
+		waits, takes := fmt.Sprint("w", i), fmt.Sprint("t", i)
+		fill(t, b,
+			[]scheduling.Usage{usage(waits, 5e6, 0, 9), usage(takes, 2e6, 0, 9)},
+			[]scheduling.Usage{usage(waits, 5e6, 4e6, 9), usage(takes, 2e6, 6e6, 9)})
+		b.Keep(map[string]bool{}, map[string]bool{waits: true, takes: true})
+		if got := only(t, b, clock(2*second)); got.Pair != (Pair{waits, takes, false}) || got.Bytes != 4e6 {
+			t.Fatalf("%+v", got)
+		}
+	}
+	b.Keep(map[string]bool{}, map[string]bool{})
+	if len(b.pairs) != 0 || len(b.devices) != 0 {
+		t.Errorf("%d pairs and %d devices are left", len(b.pairs), len(b.devices))
+	}
+}
+
 func TestDevicesThatAreGoneAreForgotten(t *testing.T) {
 	b := NewBook()
 	b.Filled(clock(0), dev, 0, limit)
-	b.Keep(map[string]bool{"other": true})
+	b.Keep(map[string]bool{"other": true}, nil)
 	if b.Filled(clock(second), dev, limit, limit) || len(b.devices) != 1 {
 		t.Error("a device that came again was known")
 	}

@@ -62,7 +62,11 @@ func (w *Watch) Run(ctx context.Context) {
 func (w *Watch) Look(now time.Time) error {
 	desired := w.desired()
 	var errs []error
-	names := make(map[string]bool, 2*len(desired.Links))
+	names, tenants := make(map[string]bool, 2*len(desired.Links)), make(map[string]bool)
+	list := desired.Contracts.All()
+	for i := range list {
+		tenants[list[i].Tenant] = true
+	}
 	for i := range desired.Links {
 		l := &desired.Links[i]
 		uplink, err := w.conn.LinkIndex(l.Device)
@@ -80,7 +84,7 @@ func (w *Watch) Look(now time.Time) error {
 		}
 		errs = append(errs, w.look(now, desired, l, ifb, index, true))
 	}
-	w.Keep(names)
+	w.Keep(names, tenants)
 	return errors.Join(errs...)
 }
 

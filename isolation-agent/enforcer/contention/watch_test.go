@@ -173,7 +173,7 @@ func TestWhatTheKernelCountsIsWhatIsTaken(t *testing.T) {
 	t.Errorf("red took nothing from blue: %+v", r.watch.Taken(now))
 }
 
-func TestALinkThatGoesIsAnErrorOnce(t *testing.T) {
+func TestALinkThatGoesIsAnErrorAndForgotten(t *testing.T) {
 	r := newRig(t)
 	if _, err := r.reconciler.Reconcile(); err != nil {
 		t.Fatal(err)

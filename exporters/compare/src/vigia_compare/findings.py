@@ -35,7 +35,7 @@ NO_COMMON_HOSTS = "no common hosts"
 COSTS = "costs"
 SAVES = "saves"
 
-UNLIKE = "kernel and user space"
+UNLIKE = "kernel against user space"
 ELSEWHERE = "other hosts, by twins"
 """Notes: what else decides a verdict."""
 

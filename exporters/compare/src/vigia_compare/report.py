@@ -215,7 +215,8 @@ def _pair_row(f: Finding, unit: str) -> tuple[object, ...]:
     if f.ratio is not None:
         lower, estimate, upper = (100.0 * (r - 1.0) for r in f.ratio)
         by = f"{estimate:+.3g} %" if math.isfinite(estimate) else numbers.MISSING
-        span = f"{_end(lower)} to {_end(upper)} %"
+        known = math.isfinite(lower) or math.isfinite(upper)
+        span = f"{_end(lower)} to {_end(upper)} %" if known else numbers.MISSING
     else:
         lower, estimate, upper = f.shift
         by = numbers.difference(estimate, unit)
