@@ -130,6 +130,7 @@ fmt: tools ## Format Go and Python sources
 .PHONY: generate
 generate: tools ## Regenerate BPF objects and reference documentation
 	@go generate ./...
+	@$(MAKE) --no-print-directory build
 	@$(VENV)/python docs/generate.py
 	@$(VENV)/python -m vigia_dashboards
 

@@ -165,6 +165,8 @@ type testRequest struct {
 	// test has one.
 	Test        uint64 `json:"test,omitempty"`
 	Connections int    `json:"connections,omitempty"`
+	// TOS is what our packets have, and the answers shall: acknowledgements fill queues, too.
+	TOS uint8 `json:"tos,omitempty"`
 }
 
 const version = 1

@@ -323,8 +323,13 @@ func TestChannelOnTheWire(t *testing.T) {
 			testutil.Run(t, "ip", "netns", "exec", near, "nft", fmt.Sprintf("add rule inet t c meta l4proto %s %s counter", protocol, rule))
 		}
 	}
+	testutil.Run(t, "ip", "netns", "exec", near, "nft", "add chain inet t answers { type filter hook input priority 0; }")
+	testutil.Run(t, "ip", "netns", "exec", near, "nft", "add rule inet t answers meta l4proto tcp ip dscp 8 counter")
+	listed := func(chain string) string {
+		return testutil.Run(t, "ip", "netns", "exec", near, "nft", "list", "chain", "inet", "t", chain)
+	}
 	counts := func(of Protocol) (n []string) {
-		out := testutil.Run(t, "ip", "netns", "exec", near, "nft", "list", "chain", "inet", "t", "c")
+		out := listed("c")
 		for line := range strings.Lines(out) {
 			if _, after, ok := strings.Cut(line, "counter packets "); ok && strings.Contains(line, string(of)) {
 				n = append(n, strings.Fields(after)[0])
@@ -346,6 +351,9 @@ func TestChannelOnTheWire(t *testing.T) {
 				t.Errorf("%s packets of %s without being asked for", before[1+i], rule)
 			}
 		}
+		if protocol == TCP && !strings.Contains(listed("answers"), "counter packets 0") {
+			t.Errorf("answers have it without being asked for:\n%s", listed("answers"))
+		}
 		tg.Channel = timestamping.Channel{Mark: 42, Priority: 6, TOS: 8 << 2, Device: "v1"}
 		if o := run(t, tg); o.Result != Completed {
 			t.Fatalf("%+v", o)
@@ -354,6 +362,9 @@ func TestChannelOnTheWire(t *testing.T) {
 			if after := counts(protocol); after[1+i] == "0" {
 				t.Errorf("no %s packet has %s: %v", protocol, rule, after)
 			}
+		}
+		if strings.Contains(listed("answers"), "counter packets 0") {
+			t.Errorf("no acknowledgement has it:\n%s", listed("answers"))
 		}
 	}
 }

@@ -86,7 +86,7 @@ func (t *Target) transfers() []*transfer {
 		f.Rate, f.MaxBytes = share(t.Rate, i, len(pairs)), share(t.MaxBytes, i, len(pairs))
 		f.request = testRequest{
 			Version: version, Protocol: t.Protocol, Bytes: f.cost(), Size: t.Size,
-			Duration: int64(t.Duration), Token: rand.Uint64(), Test: id, Connections: len(pairs),
+			Duration: int64(t.Duration), Token: rand.Uint64(), Test: id, Connections: len(pairs), TOS: t.Channel.TOS,
 		}
 		if t.Protocol == UDP {
 			f.request.Packets = f.packets()

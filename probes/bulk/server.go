@@ -227,6 +227,9 @@ func (s *Server) serve(ctx context.Context, conn *net.TCPConn, l Listener, ns *n
 		_ = writeLine(conn, testResponse{Error: err.Error()})
 		return
 	}
+	if err := answer(conn, h.TOS); err != nil {
+		s.logger.Warn("cannot answer a bulk test with its type of service", "from", from, "err", err)
+	}
 	release, ok := s.links.acquire(l.Link, h.Test, max(h.Connections, 1))
 	if !ok {
 		_ = writeLine(conn, testResponse{Busy: true})
@@ -243,6 +246,19 @@ func (s *Server) serve(ctx context.Context, conn *net.TCPConn, l Listener, ns *n
 	if err != nil && ctx.Err() == nil {
 		s.logger.Info("cannot complete a bulk test that arrived", "from", from, "err", err)
 	}
+}
+
+// answer has what we send over a connection, acknowledgements above all, take the type of service of what arrives.
+func answer(conn *net.TCPConn, tos uint8) error {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var setErr error
+	v6 := conn.LocalAddr().(*net.TCPAddr).IP.To4() == nil
+	channel := timestamping.Channel{TOS: tos &^ 3} // ECN is TCP's
+	err = raw.Control(func(fd uintptr) { setErr = channel.Set(int(fd), v6) })
+	return errors.Join(err, setErr)
 }
 
 // receiveTCP reads the data until its end.

@@ -41,7 +41,7 @@ type BulkClass struct {
 	MaxBytes int64           `yaml:"max_bytes" help:"of a TCP test, default 67108864"`
 	Rates    []config.Rate   `yaml:"rates" help:"of UDP tests, for example 100Mbit"`
 	Size     int             `yaml:"size" help:"UDP payload in bytes, default 1400"`
-	DSCP     int             `yaml:"dscp" help:"0 to 63, default 0"`
+	DSCP     *int            `yaml:"dscp" help:"0 to 63, default 1 (lower effort), so that tests take what others leave and no probe waits behind them; 0 is best effort"`
 	Priority int             `yaml:"priority" help:"SO_PRIORITY, which a VLAN device maps to its priority code point, 0 to 7"`
 	Mark     int64           `yaml:"mark" help:"firewall mark of the packets"`
 }
@@ -157,7 +157,7 @@ func (c *BulkClass) validate(e *faults, field string) {
 	if d := time.Duration(c.Duration); d < minBulkDuration || d > bulk.MaxDuration {
 		e.add(field+".duration", d, "is out of bounds", fmt.Sprintf("write %v to %v", minBulkDuration, bulk.MaxDuration))
 	}
-	e.channel(field, c.DSCP, c.Priority, c.Mark)
+	e.channel(field, c.dscp(), c.Priority, c.Mark)
 	switch bulk.Protocol(c.Protocol) {
 	case bulk.TCP:
 		if c.MaxBytes < 0 || c.MaxBytes > maxHourlyBytes {
@@ -302,6 +302,14 @@ func (b *Bulk) slot() time.Duration {
 	return time.Duration(b.Slot)
 }
 
+// dscp returns the code point, by default that of lower effort (RFC 8622).
+func (c *BulkClass) dscp() int {
+	if c.DSCP == nil {
+		return lowerEffort
+	}
+	return *c.DSCP
+}
+
 func (c *BulkClass) size() int {
 	if c.Size == 0 {
 		return defaultBulkSize
@@ -312,7 +320,7 @@ func (c *BulkClass) size() int {
 // tests returns what a target of the class is: a test for each rate.
 func (c *BulkClass) tests(t bulk.Target) []bulk.Target {
 	t.Protocol, t.Duration = bulk.Protocol(c.Protocol), time.Duration(c.Duration)
-	t.Channel.TOS, t.Channel.Priority, t.Channel.Mark = uint8(c.DSCP<<2), uint8(c.Priority), uint32(c.Mark)
+	t.Channel.TOS, t.Channel.Priority, t.Channel.Mark = uint8(c.dscp()<<2), uint8(c.Priority), uint32(c.Mark)
 	if t.Protocol != bulk.UDP {
 		t.RateName, t.MaxBytes = "unlimited", uint64(c.MaxBytes)
 		if c.MaxBytes == 0 {

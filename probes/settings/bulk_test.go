@@ -45,8 +45,12 @@ func TestBulk(t *testing.T) {
 	if tcp.Protocol != bulk.TCP || tcp.MaxBytes != defaultMaxBytes || tcp.RateName != "unlimited" || tcp.Source != netip.MustParseAddr("10.99.1.1") || tcp.Channel != (timestamping.Channel{TOS: 32, Priority: 5, Mark: 42, Device: "eth1"}) || tcp.Link != "uplink" {
 		t.Errorf("%+v", tcp)
 	}
-	if len(udp) != 3 || udp[1].RateName != "150Mbit" || udp[1].Rate != 18_750_000 || udp[1].Size != 1400 || udp[1].Source.IsValid() {
+	if len(udp) != 3 || udp[1].RateName != "150Mbit" || udp[1].Rate != 18_750_000 || udp[1].Size != 1400 || udp[1].Source.IsValid() || udp[1].Channel.TOS != 1<<2 {
 		t.Errorf("%+v", udp)
+	}
+	effort, err := Parse("f.yaml", []byte(strings.Replace(goodBulk, "dscp: 8", "dscp: 0", 1)))
+	if err != nil || effort.Bulk.Groups[0][0].Channel.TOS != 0 {
+		t.Errorf("best effort: %v, %+v", err, effort)
 	}
 	if len(s.Objectives) != 1 || s.Objectives[0] != (objective.Objective{Tenant: "red", Ratio: 0.999, RTT: 5 * time.Millisecond}) {
 		t.Errorf("%+v", s.Objectives)

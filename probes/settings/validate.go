@@ -25,6 +25,7 @@ const (
 	maxTargets  = 50_000
 	maxRate     = 1_000_000
 	maxDSCP     = 63
+	lowerEffort = 1 // RFC 8622
 )
 
 var labelRE = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.:-]{0,127}$`)

@@ -23,6 +23,10 @@
 #define GRE_KEY 0x2000
 #define GRE_SEQ 0x1000
 #define MATCH_ALL -1
+/* The class of what belongs to no contract and asks for less than best effort (RFC 8622):
+ * bulk tests among others, which so fill no queue that probes wait in. */
+#define LOWER_EFFORT_CLASS 0x11500003
+#define LOWER_EFFORT_DSCP 1
 
 /* How a network is told apart on the wire. */
 enum network { PLAIN, VLAN, VXLAN, GRE, GENEVE };
@@ -118,6 +122,7 @@ struct frame {
 	__u32 host;
 	__u32 destination;
 	__be16 type;
+	__u8 dscp; /* of the innermost IP header */
 	__u8 from[ETH_ALEN];
 	__u8 to[ETH_ALEN];
 };
@@ -165,6 +170,7 @@ static __always_inline int addresses(struct frame *f, __u32 *source, __u32 *dest
 			return -1;
 		*source = ip.saddr;
 		*destination = ip.daddr;
+		f->dscp = ip.tos >> 2;
 		f->at += ip.ihl * 4;
 		return ip.frag_off & bpf_htons(0x1fff) ? -1 : ip.protocol;
 	}
@@ -175,6 +181,7 @@ static __always_inline int addresses(struct frame *f, __u32 *source, __u32 *dest
 			return -1;
 		*source = fold(&ip.saddr);
 		*destination = fold(&ip.daddr);
+		f->dscp = (ip.priority << 2 | ip.flow_lbl[0] >> 6) & 0x3f;
 		f->at += sizeof(ip);
 		return ip.nexthdr;
 	}
@@ -312,6 +319,7 @@ static __always_inline void read_frame(struct frame *f, int receives)
 	}
 	f->host = source;
 	f->destination = 0;
+	f->dscp = 0;
 	if (ethernet(f, &vlan))
 		return;
 	if (vlan) {
@@ -346,6 +354,12 @@ static __always_inline __u32 class_of(struct frame *f, __u64 mac)
 	m.mac = 0;
 	class = bpf_map_lookup_elem(&class_match, &m);
 	return class ? *class : 0;
+}
+
+/* queue_of returns where a packet of the class waits. */
+static __always_inline __u32 queue_of(const struct frame *f, __u32 class)
+{
+	return !class && f->dscp == LOWER_EFFORT_DSCP ? LOWER_EFFORT_CLASS : class;
 }
 
 static __always_inline void count_arrival(struct __sk_buff *skb, const struct frame *f, __u32 class)
@@ -385,7 +399,7 @@ int classify_send(struct __sk_buff *skb)
 	struct frame f = {.skb = skb};
 
 	read_frame(&f, 0);
-	return class_of(&f, mac_value(f.from));
+	return queue_of(&f, class_of(&f, mac_value(f.from)));
 }
 
 /* Egress of the IFB device behind the uplink's ingress: the tenant is the receiver. */
@@ -398,7 +412,7 @@ int classify_receive(struct __sk_buff *skb)
 	read_frame(&f, 1);
 	class = class_of(&f, mac_value(f.to));
 	count_arrival(skb, &f, class);
-	return class;
+	return queue_of(&f, class);
 }
 
 /* The uplink's ingress: everything goes on to the IFB device by the filter's action. */

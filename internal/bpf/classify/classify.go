@@ -85,6 +85,10 @@ const classBatch = 512
 // what tenants receive. The uplink's own take what they send.
 const IFBPrefix = "vigia-ifb"
 
+// LowerEffort is the class, major:minor, of what belongs to no contract and asks for less than best effort: DSCP 1 in
+// its innermost IP header (RFC 8622). It is counted with all that has no contract, as class 0.
+const LowerEffort uint32 = 0x1150_0003
+
 // Dir is where the maps are pinned, below the directory that exporter and enforcer share.
 func Dir(pinDir string) string { return filepath.Join(pinDir, "classify") }
 

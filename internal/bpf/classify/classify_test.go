@@ -148,6 +148,54 @@ func TestFramesFindTheirClass(t *testing.T) {
 	}
 }
 
+// TestLowerEffortOfNoContractWaitsApart marks what tells nothing about whose it is: of a tenant it changes nothing.
+func TestLowerEffortOfNoContractWaitsApart(t *testing.T) {
+	const dscp, ecn = 1, 3
+	marked := func(kind uint16, packet []byte) []byte {
+		mark(kind, packet, dscp)
+		return packet
+	}
+	alone := ethernet(far, far, frame.TypeIPv4, marked(frame.TypeIPv4, guests()))
+	aloneV6 := ethernet(far, far, frame.TypeIPv6, marked(frame.TypeIPv6, frame.IPv6(frame.UDP, "fd00::1", "fd00::2", guests()[20:])))
+	guest := ethernet(vmB, vmA, frame.TypeIPv4, marked(frame.TypeIPv4, guests()))
+	congested := bytes.Clone(alone)
+	congested[15] |= ecn
+	outside := outer(4789, frame.VXLAN(110, inner()))
+	mark(frame.TypeIPv4, outside[14:], dscp)
+	other := bytes.Clone(alone)
+	mark(frame.TypeIPv4, other[14:], 8) // CS1
+	for _, tc := range []struct {
+		name string
+		data []byte
+		want uint32
+	}{
+		{"IPv4", alone, LowerEffort},
+		{"IPv6", aloneV6, LowerEffort},
+		{"congestion experienced", congested, LowerEffort},
+		{"another code point", other, 0},
+		{"inside a tunnel", outer(4789, frame.VXLAN(110, guest)), LowerEffort},
+		{"outside of a tunnel alone", outside, 0},
+		{"inside a tenant's network", outer(4789, frame.VXLAN(120, guest)), classA},
+		{"no IP", ethernet(vmB, vmA, frame.TypeARP, make([]byte, 28)), 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			p := open(t, map[Match]uint32{{VXLAN, 120, vmNone}: classA})
+			if got := run(t, p.Send(), tc.data); got != tc.want {
+				t.Errorf("sent: class %x, want %x", got, tc.want)
+			}
+			if got := run(t, p.Receive(), tc.data); got != tc.want {
+				t.Errorf("received: class %x, want %x", got, tc.want)
+			}
+			if tc.want != LowerEffort {
+				return
+			}
+			if a, err := p.Arrived(loopback, 0); err != nil || a.Packets != 1 {
+				t.Errorf("counted with what has no contract: %+v, %v", a, err)
+			}
+		})
+	}
+}
+
 var vmNone MACAddress
 
 // fragment turns the outer packet into a later fragment.

@@ -21,10 +21,10 @@ func FuzzFrames(f *testing.F) {
 			return
 		}
 		v := look(data)
-		if got, want := run(t, p.Send(), data), v.class(matches, v.from); got != want {
+		if got, want := run(t, p.Send(), data), v.queue(matches, v.from); got != want {
 			t.Errorf("sent: % x\nfinds class %x, want %x by %+v", data, got, want, v)
 		}
-		if got, want := run(t, p.Receive(), data), v.class(matches, v.to); got != want {
+		if got, want := run(t, p.Receive(), data), v.queue(matches, v.to); got != want {
 			t.Errorf("received: % x\nfinds class %x, want %x by %+v", data, got, want, v)
 		}
 	})

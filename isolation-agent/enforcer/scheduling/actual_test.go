@@ -23,13 +23,13 @@ func TestActualIsWhatTheKernelHas(t *testing.T) {
 	type figures struct{ guarantee, ceiling uint64 }
 	want := []map[string]figures{
 		{
-			"1150:1": {95 * mbit, 95 * mbit}, "1150:2": {95 * mbit / 100, 95 * mbit},
+			"1150:1": {95 * mbit, 95 * mbit}, "1150:2": {95 * mbit / 100, 95 * mbit}, "1150:3": {95 * mbit / 1000, 95 * mbit},
 			tc.MakeHandle(Major, minor("a")).String(): {60 * mbit, 95 * mbit}, tc.MakeHandle(Major, minor("a")+leafOffset).String(): {60 * mbit / 100, 95 * mbit},
 			tc.MakeHandle(Major, minor("b")).String(): {20 * mbit, 95 * mbit}, tc.MakeHandle(Major, minor("b")+leafOffset).String(): {20 * mbit / 100, 95 * mbit},
 			tc.Handle(class).String(): {3 * mbit / 100, 3 * mbit},
 		},
 		{
-			"1150:1": {95 * mbit, 95 * mbit}, "1150:2": {95 * mbit / 100, 95 * mbit},
+			"1150:1": {95 * mbit, 95 * mbit}, "1150:2": {95 * mbit / 100, 95 * mbit}, "1150:3": {95 * mbit / 1000, 95 * mbit},
 			tc.MakeHandle(Major, minor("a")+leafOffset).String(): {71 * mbit, 95 * mbit},
 			tc.MakeHandle(Major, minor("b")+leafOffset).String(): {23 * mbit, 50 * mbit},
 		},
@@ -50,7 +50,7 @@ func TestActualIsWhatTheKernelHas(t *testing.T) {
 			named[c.Contract]++
 		}
 	}
-	if named["a"] != 3 || named["b"] != 3 || named[""] != 5 {
+	if named["a"] != 3 || named["b"] != 3 || named[""] != 7 {
 		t.Errorf("classes by contract: %v", named)
 	}
 }

@@ -169,12 +169,12 @@ func TestAHundredTenantsFitAndGo(t *testing.T) {
 		t.Errorf("drift %q", drift)
 	}
 	count := func(device string) int { return strings.Count(n.tc("class", "show", "dev", device), "class htb") }
-	if sending, receiving := count("up0"), count(IFBName(n.link)); sending != 202 || receiving != 102 {
+	if sending, receiving := count("up0"), count(IFBName(n.link)); sending != 203 || receiving != 103 {
 		t.Errorf("%d classes to send, %d to receive", sending, receiving)
 	}
 	n.Set([]Link{link()}, nil)
 	n.look()
-	if sending, receiving := count("up0"), count(IFBName(n.link)); sending != 2 || receiving != 2 {
+	if sending, receiving := count("up0"), count(IFBName(n.link)); sending != 3 || receiving != 3 {
 		t.Errorf("%d classes to send, %d to receive are left", sending, receiving)
 	}
 }

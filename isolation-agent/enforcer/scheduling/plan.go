@@ -45,6 +45,9 @@ func plan(device int, l *Link, desired *Desired, d direction, limits map[uint16]
 		t.leaves = append(t.leaves, newLeaf(class(device, parent, minor, b, quantum), "pfifo", QueueLimit(b.CeilingBytesPerSecond)))
 	}
 	add(DefaultMinor, contract.Bandwidth{GuaranteeBytesPerSecond: max(limit/defaultsShare, 1), CeilingBytesPerSecond: limit}, false)
+	// Bulk tests and the like have a queue of their own, so that what probes meet is not the operator's own doing, and
+	// next to no guarantee: they have what is left.
+	add(lowerMinor, contract.Bandwidth{GuaranteeBytesPerSecond: max(limit/lowersShare, leastRate), CeilingBytesPerSecond: limit}, false)
 	for i := range list {
 		minor := desired.minors[list[i].Owner]
 		if !d.divided {

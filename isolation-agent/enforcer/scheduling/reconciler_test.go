@@ -9,6 +9,8 @@ import (
 	"github.com/prometheus/common/promslog"
 
 	"vigia/internal/bpf/classify"
+	"golang.org/x/sys/unix"
+
 	"vigia/internal/netns"
 	"vigia/internal/tc"
 	"vigia/internal/testutil"
@@ -288,4 +290,66 @@ func TestTrafficGoesThroughItsClassBothWays(t *testing.T) {
 	if err != nil || got.Packets != 10 || got.Bytes != 10*(14+20+8+208) {
 		t.Errorf("arrived %+v %v", got, err)
 	}
+}
+
+// TestLowerEffortFillsNoQueueOfOthers sends more than the link carries with DSCP 1, and beside it what has none.
+func TestLowerEffortFillsNoQueueOfOthers(t *testing.T) {
+	n := newNode(t)
+	n.Set([]Link{{Device: "up0", RateBytesPerSecond: mbit, Headroom: 0.05}}, nil)
+	n.look()
+	dial := func(tos int) (conn *net.UDPConn) {
+		err := netns.Do(n.ns, func() (err error) {
+			conn, err = net.DialUDP("udp4", nil, &net.UDPAddr{IP: net.IPv4(10, 8, 0, 2), Port: 9})
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		raw, err := conn.SyscallConn()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e := raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_TOS, tos) }); e != nil || err != nil {
+			t.Fatal(e, err)
+		}
+		return conn
+	}
+	class := func(minor uint16) tc.Stats {
+		t.Helper()
+		k, err := n.conn.Class(n.link, tc.MakeHandle(Major, minor))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return k.Stats
+	}
+	if err := netns.Do(n.far, func() error { // so that nobody refuses
+		conn, err := net.ListenPacket("udp4", "10.8.0.2:9")
+		if err == nil {
+			t.Cleanup(func() { conn.Close() })
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	bulk, probe := dial(1<<2), dial(0)
+	const probes = 20
+	for range probes {
+		dropped := class(lowerMinor).Drops
+		testutil.WaitFor(t, "the queue of lower effort to be full", func() bool {
+			for range 3 * minQueue {
+				_, _ = bulk.Write(make([]byte, 1400)) // nobody has to take it
+			}
+			return class(lowerMinor).Drops > dropped
+		})
+		before := class(DefaultMinor).Packets
+		if _, err := probe.Write(make([]byte, 100)); err != nil {
+			t.Fatal(err)
+		}
+		testutil.WaitFor(t, "a probe to leave", func() bool { return class(DefaultMinor).Packets > before })
+	}
+	if drops := class(DefaultMinor).Drops; drops != 0 {
+		t.Errorf("%d packets of the default class were dropped", drops)
+	}
+	testutil.WaitFor(t, "lower effort to have what is left", func() bool { return class(lowerMinor).Packets > probes })
 }

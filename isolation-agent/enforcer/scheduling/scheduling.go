@@ -44,6 +44,7 @@ const (
 	filterName     = "vigia"
 	rootMinor      = 1
 	DefaultMinor   = 2 // what belongs to no contract
+	lowerMinor     = uint16(classify.LowerEffort & 0xffff)
 	firstMinor     = 0x0100
 	minors         = 0x3f00
 	// A contract's own class holds its guarantee; below it, on the sending side,
@@ -59,6 +60,8 @@ const (
 	minBurst      = 16 << 10
 	maxQuantum    = 60_000
 	defaultsShare = 100 // the default class is guaranteed this part of the link
+	lowersShare   = 1000
+	leastRate     = 128 // bytes per second; below it a burst is more ticks than HTB counts
 )
 
 // DefaultClass is the class of what belongs to no contract, as major:minor.

@@ -183,7 +183,7 @@ func TestPlanSharesSpareBandwidthByGuarantee(t *testing.T) {
 	l, desired := link(), newDesired([]Link{link()}, set(t, pair()...))
 	both := directions()
 	got := plan(7, &l, desired, both[1], nil)
-	if len(got.inner) != 1 || got.inner[0].Rate != 95*mbit || got.inner[0].Ceil != 95*mbit || len(got.leaves) != 3 {
+	if len(got.inner) != 1 || got.inner[0].Rate != 95*mbit || got.inner[0].Ceil != 95*mbit || len(got.leaves) != 4 {
 		t.Fatalf("plan %+v", got)
 	}
 	minor := desired.minors
@@ -192,6 +192,10 @@ func TestPlanSharesSpareBandwidthByGuarantee(t *testing.T) {
 		case DefaultMinor:
 			if leaf.class.Rate != 95*mbit/100 || leaf.class.Ceil != 95*mbit {
 				t.Errorf("default class %+v", leaf.class)
+			}
+		case lowerMinor:
+			if leaf.class.Rate != 95*mbit/1000 || leaf.class.Ceil != 95*mbit || leaf.class.Quantum != frame {
+				t.Errorf("class of lower effort %+v", leaf.class)
 			}
 		case minor[owner("a")] + leafOffset:
 			if leaf.class.Rate != 71*mbit || leaf.class.Ceil != 95*mbit || leaf.class.Quantum != 60_000 {
@@ -212,7 +216,7 @@ func TestPlanSharesSpareBandwidthByGuarantee(t *testing.T) {
 	if len(got.inner) != 3 || got.inner[1].Rate+got.inner[2].Rate != 80*mbit {
 		t.Errorf("sending %+v", got.inner)
 	}
-	for _, leaf := range got.leaves[1:] {
+	for _, leaf := range got.leaves[2:] {
 		if leaf.class.Parent.Minor() != leaf.class.Handle.Minor()-leafOffset || leaf.class.Rate > mbit {
 			t.Errorf("below a contract's class: %+v", leaf.class)
 		}
