@@ -8,8 +8,8 @@ import (
 
 	"github.com/prometheus/common/promslog"
 
-	"vigia/internal/bpf/classify"
 	"golang.org/x/sys/unix"
+	"vigia/internal/bpf/classify"
 
 	"vigia/internal/netns"
 	"vigia/internal/tc"
