@@ -105,6 +105,10 @@ ATTACKS ?=
 test-attacks: tools build ## Run the corpus of attacks and of honest traffic on both switches, three times: an hour (root; ATTACKS='--runs 1' for less)
 	@$(VENV)/python -m vigia.attacks $(ATTACKS)
 
+.PHONY: test-naming
+test-naming: tools build ## Is the attacker named, and nobody else, after each attack of the corpus, with isolation and without: three hours (root; NAMING='--only one-port' for less)
+	@$(VENV)/python -m vigia.attacks.naming $(NAMING)
+
 .PHONY: test-scale
 test-scale: thanos ## Run docs/how-to/scale.md on real engines: replicas, clusters, remote stores, Thanos (root)
 	@$(MAKE) --no-print-directory tools build

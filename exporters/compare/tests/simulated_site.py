@@ -114,11 +114,22 @@ class Site:
         drops, loss = self.carried()
         out: dict[str, dict[object, Floats]] = {
             name: {}
-            for name in ("score", "spread", "scrapes", "limit", "sent", "guarantee", "drops", "received")
+            for name in [
+                "score",
+                "spread",
+                "scrapes",
+                "limit",
+                "sent",
+                "packets",
+                "guarantee",
+                "drops",
+                "received",
+            ]
         }
         for (node, tenant), sent in self.offered.items():
             port: Port = (node, tenant, f"{node}-{tenant}")
             out["sent"][port] = self._counter(grid, sent, self.exporter)
+            out["packets"][(node, tenant)] = self._counter(grid, np.round(sent / PACKET), self.exporter)
             if self.contracts:
                 out["guarantee"][port] = np.full(grid.count, GUARANTEES[tenant])
         for (node, tenant), flooding in self.flooding.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -48,9 +48,15 @@ def flood_where_no_contract_is_known(rng: np.random.Generator) -> Play:
 def flood_under_a_limit_beside_a_transfer(rng: np.random.Generator) -> Play:
     """Blue borrows what nobody uses, and red takes it away: the demo."""
     site, begin = Site(rng), _begin(rng)
-    site.offered[("n1", "blue")][begin - 20 : begin + 40] = 22e6
+    _transfer(site, begin, 12, 22e6)
     site.flood(begin, 12, 45e6)
     return Play(site, "red", begin)
+
+
+def _transfer(site: Site, begin: int, seconds: int, rate: float) -> None:
+    """Blue sends at a rate, and from the second second of somebody's flood on a little more than it has then."""
+    site.offered[("n1", "blue")][begin - 20 : begin + 40] = rate
+    site.offered[("n1", "blue")][begin + 1 : begin + seconds + 1] = 10e6
 
 
 def flood_beside_innocents_that_are_busy_just_then(rng: np.random.Generator) -> Play:
@@ -118,10 +124,18 @@ def flood_that_hurts_nobody(rng: np.random.Generator) -> Play:
 
 
 def transfer_of_blues_own(rng: np.random.Generator) -> Play:
-    """Blue sends more than the link has left, and drops some of it."""
+    """Blue sends more than the link has left, and drops some of it: more than a transfer goes on with."""
     site, begin = Site(rng, isolation=bool(rng.random() < 0.5)), _begin(rng)
-    site.offered[("n1", "blue")][begin : begin + 40] = 30e6
+    site.offered[("n1", "blue")][begin : begin + 40] = 24e6
     return Play(site, None)
+
+
+def one_port_beside_a_transfer(rng: np.random.Generator) -> Play:
+    """Blue borrows, red sends to a single port, and the schedulers keep everybody's guarantee: no score, no limit."""
+    site, begin = Site(rng), _begin(rng)
+    _transfer(site, begin, 10, 20e6)
+    site.offered[("n1", "red")][begin : begin + 10] = rng.uniform(25e6, 60e6)
+    return Play(site, "red", begin)
 
 
 def neighbour_beyond_its_contract(rng: np.random.Generator) -> Play:
@@ -140,6 +154,7 @@ PLAYS: tuple[Callable[[np.random.Generator], Play], ...] = (
     flood_from_a_third_node,
     flood_beside_one_that_looks_like_it,
     neighbour_beyond_its_contract,
+    one_port_beside_a_transfer,
     nothing_but_stray_losses,
     innocents_at_their_contracts_while_blue_loses,
     innocent_that_looks_like_a_flood,
@@ -154,10 +169,10 @@ def named(found: list[Blamed]) -> str | None:
 
 
 @pytest.mark.parametrize(
-    "runs", [pytest.param(5, id="short"), pytest.param(80, id="1040-runs", marks=pytest.mark.long)]
+    "runs", [pytest.param(5, id="short"), pytest.param(80, id="1120-runs", marks=pytest.mark.long)]
 )
 def test_the_guilty_are_named_within_30_seconds_and_an_innocent_one_never_is(runs: int) -> None:
-    """Of 13 plays: what is said of the whole period, and what was said half a minute after the beginning."""
+    """Of 14 plays: what is said of the whole period, and what was said half a minute after the beginning."""
     said: dict[str, Counter[object]] = {}
     soon: dict[str, Counter[object]] = {}
     for number, make in enumerate(PLAYS):
@@ -238,6 +253,46 @@ def test_a_flood_beyond_its_contract_that_hurts_is_named_with_all_that_is_known(
 )  # fmt: skip
 def test_nobody_is_named_where_one_thing_is_missing(innocent: dict[str, Any]) -> None:
     assert blame(facts(**innocent)) == []
+
+
+def heedless(part: float, sent: float = 40e6) -> Facts:
+    """Red sends to one port, of whose packets a part is dropped, and blue waits on a full link meanwhile."""
+    return facts(
+        score={},
+        spread={},
+        loss={},
+        sent={RED: during(sent, 1e3, late=1), BLUE: np.full(STEPS, 1e6)},
+        packets={RED[:2]: during(30e3, 1.0, late=1)},
+        drops={RED[:2]: during(part * 30e3, 0.0, late=1)},
+        taken={("n1", "blue", "red"): during(4e6)},
+    )
+
+
+def test_who_heeds_no_loss_floods_whatever_it_looks_like() -> None:
+    (one,) = blame(heedless(0.6))
+    assert (one.tenant, one.offender, one.ports, one.measure, one.certain) == (
+        "blue",
+        "red",
+        ["r1"],
+        "bandwidth",
+        True,
+    )
+    assert [c.kind for c in one.clues][:3] == ["heedless", "contract", "saturation"]
+    assert one.clues[0].text == "red sent on while 60.0 % of it was dropped" and one.clues[
+        0
+    ].value == pytest.approx(0.6)
+    assert restrained(heedless(0.6))[RED[:2]].any()
+
+
+@pytest.mark.parametrize(
+    "innocent",
+    [heedless(0.2), heedless(0.6, sent=4.9e6), replace(heedless(0.6), packets={}), replace(heedless(0.6), taken={}),
+     replace(heedless(0.6), guarantee={}), replace(heedless(0.6), drops={RED[:2]: during(0.3, 0.0)}, packets={RED[:2]: during(0.5)})],
+    ids=["a transfer that heeds loss", "within its contract", "packets are not known", "nobody waits", "no contract is known",
+         "a few packets"],
+)  # fmt: skip
+def test_who_borrows_or_keeps_to_its_contract_does_not(innocent: Facts) -> None:
+    assert blame(innocent) == []
 
 
 def test_without_a_contract_the_element_must_have_been_full_or_harm_coincide() -> None:

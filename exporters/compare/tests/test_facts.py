@@ -84,6 +84,7 @@ def page(site: Site) -> Page:
     for (node, tenant), sent in site.offered.items():
         labels = f'node="{node}",port="{node}-{tenant}",tenant="{tenant}"'
         counter("vigia_port_bytes", f'{labels},direction="from_tenant"', sent)
+        counter("vigia_port_packets", f'{labels},direction="from_tenant"', np.round(sent / 1400.0))
         bought = np.full(scrapes.size, GUARANTEES[tenant])
         name = "vigia_isolation_guarantee_bytes_per_second"
         out.add(name, "gauge", name, f'{labels},direction="from_tenant"', scrapes, bought)
@@ -115,7 +116,7 @@ def test_prometheus_says_what_happened(site: Site, url: str) -> None:
     found, expected = gathered(url, now), site.facts(now)
     assert found.grid.end == expected.grid.end and found.grid.count == expected.grid.count + 1
     assert set(found.score) == set(expected.score) == {("n1", "red", "n1-red")}
-    for name in ("sent", "drops", "received", "limit", "guarantee", "lost_at"):
+    for name in ("sent", "packets", "drops", "received", "limit", "guarantee", "lost_at"):
         there, right = getattr(found, name), getattr(expected, name)
         assert set(there) <= set(right) and there, name
         for key, whole in there.items():

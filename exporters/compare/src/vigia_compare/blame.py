@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from vigia_compare.coincidence import rank, rank_correlation
-from vigia_compare.facts import LAG, STEP, Facts, Key, Mask, Port
+from vigia_compare.facts import LAG, SCRAPE, STEP, Facts, Key, Mask, Port
 from vigia_compare.limits import LEAST_WINDOWS
 from vigia_statistics.samples import Floats
 from vigia_text import numbers
@@ -23,6 +23,10 @@ __all__ = ["Blamed", "Clue", "Harm", "blame", "restrained"]
 
 FLOOD_SCORE, FLOOD_PORTS = 70.0, 100.0
 """What the alert VigiaUdpFlood asks for."""
+
+HEEDLESS = 0.3
+"""Part of its packets that is dropped while a tenant sends on beyond its contract. Nothing that heeds loss
+goes on like that: it is a flood, whatever it looks like."""
 
 HELD_SCORE = 30.0
 """Score with which a port that has a limit still floods."""
@@ -67,10 +71,10 @@ class Clue:
     """One thing that is known and speaks for a verdict."""
 
     kind: str
-    """flood, limit, contract, saturation, arrival or coincidence."""
+    """flood, heedless, limit, contract, saturation, arrival or coincidence."""
     text: str
     value: float
-    """Score, bytes per second, bytes per second, busy ratio or packets, bytes, p-value."""
+    """Score, share of packets, bytes per second, bytes per second, busy ratio or packets, bytes, p-value."""
 
 
 @dataclass(frozen=True)
@@ -188,7 +192,7 @@ def _rank(one: Blamed) -> tuple[bool, int, float, float]:
 def restrained(known: Facts) -> dict[Key, Mask]:
     """Return when a tenant on a node flooded or was limited: what it suffers then is its own doing."""
     out: dict[Key, Mask] = {}
-    for port in known.score.keys() | known.limit.keys():
+    for port in known.score.keys() | known.limit.keys() | _heedless_ports(known):
         mask = _accused(known, port) | np.isfinite(_series(known.limit, port, known))
         if mask.any():
             key = port[:2]
@@ -204,7 +208,21 @@ def _series(of: Mapping[Port, Floats], port: Port, known: Facts) -> Floats:
 def _accused(known: Facts, port: Port) -> Mask:
     score, spread, limit = (_series(of, port, known) for of in (known.score, known.spread, known.limit))
     floods = (score >= FLOOD_SCORE) & (spread > FLOOD_PORTS)  # NaN is neither
-    return np.asarray(floods | (np.isfinite(limit) & (score >= HELD_SCORE)))
+    return np.asarray(floods | (np.isfinite(limit) & (score >= HELD_SCORE)) | _heedless(known, port))
+
+
+def _heedless(known: Facts, port: Port) -> Mask:
+    """Return when a port sent beyond its contract while much of what its tenant sent was dropped."""
+    none = np.zeros(known.grid.count, dtype=bool)
+    drops, packets = known.drops.get(port[:2]), known.packets.get(port[:2])
+    if drops is None or packets is None or port not in known.sent or _guarantee(known, port) is None:
+        return none
+    lost = (drops * SCRAPE >= LEAST_DROPS) & (drops >= HEEDLESS * packets)  # NaN is neither
+    return np.asarray(lost & (_excess(known, port) > 0.0))
+
+
+def _heedless_ports(known: Facts) -> set[Port]:
+    return {p for p in known.sent if not p[1].startswith("_") and _heedless(known, p).any()}
 
 
 def _spans(mask: Mask, apart: int) -> Iterator[tuple[int, int]]:
@@ -218,7 +236,7 @@ def _spans(mask: Mask, apart: int) -> Iterator[tuple[int, int]]:
 def _floods(known: Facts) -> list[_Flood]:
     """Return the newest floods that enough is known of to weigh them."""
     accused: dict[Key, dict[Port, Mask]] = {}
-    for port in known.score:
+    for port in known.score.keys() | _heedless_ports(known):
         mask = _accused(known, port)
         if mask.any():
             accused.setdefault(port[:2], {})[port] = mask
@@ -481,7 +499,17 @@ def _flood_clues(known: Facts, flood: _Flood, span: slice) -> Iterator[Clue]:
     )
     limits = [v for p in flood.ports if p in known.limit for v in known.limit[p][span] if np.isfinite(v)]
     names = ", ".join(p[2] for p in flood.ports)
-    yield Clue("flood", f"{names} flooded {spread:.0f} UDP ports (score {score:.0f} of 100)", score)
+    if score > 0.0:
+        yield Clue("flood", f"{names} flooded {spread:.0f} UDP ports (score {score:.0f} of 100)", score)
+    lost, sent = (
+        float(np.nansum(of[flood.node, flood.tenant][span])) if (flood.node, flood.tenant) in of else 0.0
+        for of in (known.drops, known.packets)
+    )
+    if lost >= HEEDLESS * sent > 0.0:
+        part = min(1.0, lost / sent)
+        yield Clue(
+            "heedless", f"{flood.tenant} sent on while {numbers.percent(part)} of it was dropped", part
+        )
     if limits:
         yield Clue("limit", f"limited to {numbers.bits_per_second(8 * min(limits))}", float(min(limits)))
     if flood.guarantee is not None and not flood.within:

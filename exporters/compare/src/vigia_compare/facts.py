@@ -24,6 +24,7 @@ __all__ = [
     "FAST",
     "LAG",
     "MOST_NODES",
+    "SCRAPE",
     "STEP",
     "Facts",
     "Mask",
@@ -113,9 +114,11 @@ def details(nodes: Iterable[str]) -> Mapping[str, str]:
 
     out, into = (rate("vigia_port_bytes_total", f',direction="{d}"') for d in ("from_tenant", "to_tenant"))
     dropped = began("vigia_port_drops_total", f',reason=~"{"|".join(CONTENTION)}"')
+    packets = rate("vigia_port_packets_total", ',direction="from_tenant"')
     processes = rate("vigia_resource_seconds_total", ',kind="process"')
     return {
         "sent": f"sum by (node, tenant, port) ({out})",
+        "packets": f"sum by (node, tenant) ({packets})",
         "received": f"sum by (node, tenant) ({into})",
         "guarantee": f"{_BY_PORT} ({_GUARANTEE}{{{on},direction='from_tenant'}})",
         "drops": f"sum by (node, tenant) ({dropped})",
@@ -149,6 +152,8 @@ class Facts:
     who waited and who took."""
     sent: Mapping[Port, Floats] = field(default_factory=dict)
     """Bytes per second that the tenant offers, before any limit."""
+    packets: Mapping[Key, Floats] = field(default_factory=dict)
+    """Packets per second that a tenant offers."""
     received: Mapping[Key, Floats] = field(default_factory=dict)
     guarantee: Mapping[Port, Floats] = field(default_factory=dict)
     """What the port's contract promises it, bytes per second."""
@@ -173,7 +178,7 @@ class Facts:
 _LABELS: Mapping[str, Sequence[str]] = {
     **dict.fromkeys(("score", "spread", "scrapes", "limit", "sent", "guarantee"), ("node", "tenant", "port")),
     **dict.fromkeys(("loss", "slow"), ("src", "dst", "tenant")),
-    **dict.fromkeys(("received", "drops"), ("node", "tenant")),
+    **dict.fromkeys(("packets", "received", "drops"), ("node", "tenant")),
     **dict.fromkeys(("lost_at", "queues", "processes"), ("node", "resource")),
     "used": ("node", "resource", "tenant"),
     "taken": ("node", "tenant", "taker"),
