@@ -13,7 +13,7 @@ from vigia.demo.transfer import Interval
 from vigia.errors import VigiaError
 
 BEGUN = 1_800_000_000.0
-GOOD = NamingTrial("one-port", "linuxbridge", True, 0.6, 17.0, True, 0.8, "bandwidth", ["heedless"], [], 1.0)
+GOOD = NamingTrial("one-port", "linuxbridge", True, 0.6, 17.0, 0.8, "bandwidth", ["heedless"], [], 1.0)
 
 
 def said(tenant: str = "blue", offender: str | None = "red", **changed: Any) -> dict[str, Any]:
@@ -23,7 +23,7 @@ def said(tenant: str = "blue", offender: str | None = "red", **changed: Any) -> 
 
 def test_the_attacker_is_named_for_harm_since_the_attack() -> None:
     one = said()
-    assert judge([said("green", None), one], BEGUN) == (one["known"], set())
+    assert judge([said("green", None), one], BEGUN) == (one, set())
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,10 @@ NEIGHBOURS_SHARE = 0.9
 """Of what the neighbour bought, it sends so much."""
 
 _ONSET, _APART = 3.0, 35.0  # seconds before an attack, and after it until the next
-_STEP = 5.0  # seconds to which vigia-compare knows when harm began
+_STEP, _SCRAPE = (
+    5.0,
+    15.0,
+)  # seconds to which vigia-compare knows when harm began, by the second and by counters
 _ENCAPSULATION = 50  # bytes
 _FIRST_MINUTES = 75.0  # seconds after the start until there is something to compare with
 _WINDOWS = {"linuxbridge": "linuxbridge-vxlan", "openvswitch": "ovs-vxlan"}
@@ -88,7 +91,6 @@ class NamingTrial:
     """of its throughput before the attack, the victim's during it"""
     after: float | None
     """seconds from the first frame until the attacker was named; None: it was not"""
-    certain: bool
     share: float
     """of what went beyond contracts, the attacker's"""
     measure: str
@@ -111,15 +113,15 @@ def faults(trial: NamingTrial) -> list[str]:
 
 
 def judge(said: Sequence[Mapping[str, Any]], begun: float) -> tuple[Mapping[str, Any] | None, set[str]]:
-    """Return what is known of the attacker since a Unix time, and who else is named for harm since then."""
+    """Return what is said of the attacker since a Unix time, and who else is named for harm since then."""
     attacker: Mapping[str, Any] | None = None
     innocent = set()
     for one in said:
         known = one["known"]
-        if one["verdict"] != "attributed" or known is None or known["end"] < begun - _STEP:
+        if one["verdict"] != "attributed" or known is None or known["begin"] < begun - _SCRAPE - _STEP:
             continue
         if (one["tenant"], one["offender"]) == (VICTIM, ATTACKER):
-            attacker = known
+            attacker = one
         elif one["offender"] != ATTACKER:
             innocent.add(f"{one['offender']} as who hurt {one['tenant']}")
     return attacker, innocent
@@ -250,10 +252,10 @@ def attack(lab: Lab, switch: str, entry: Entry, *, isolation: bool) -> NamingTri
             found, innocent, after = None, set[str](), None
             while time.time() - begun < DEADLINE + _STEP:
                 time.sleep(1.0)
-                known, others = judge(_said(lab), begun)
+                named, others = judge(_said(lab), begun)
                 innocent |= others
-                if known is not None and found is None:
-                    found, after = known, time.time() - begun
+                if named is not None and found is None:
+                    found, after = named, time.time() - begun
             for child in children:
                 _, err = child.communicate(timeout=30)
                 if child.returncode != 0:
@@ -271,10 +273,9 @@ def attack(lab: Lab, switch: str, entry: Entry, *, isolation: bool) -> NamingTri
         isolation=isolation,
         kept=kept,
         after=after,
-        certain=bool(found and found["certain"]),
-        share=found["share"] if found else 0.0,
+        share=found["known"]["share"] if found else 0.0,
         measure=found["measure"] if found else "",
-        evidence=sorted({e["kind"] for e in found["evidence"]}) if found else [],
+        evidence=sorted({e["kind"] for e in found["known"]["evidence"]}) if found else [],
         innocent=sorted(innocent),
         load=os.getloadavg()[0],
     )
@@ -378,7 +379,7 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--isolation", default="on,off", help="of on,off")
     parser.add_argument("--only", default="", help="names of attacks, with commas; default: all of one guest")
     parser.add_argument(
-        "--apart", type=float, default=5.0, help="seconds between two attacks, beside those of waiting"
+        "--apart", type=float, default=30.0, help="seconds between two attacks, beside those of waiting"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON document to standard output")
     options = parser.parse_args(argv)
