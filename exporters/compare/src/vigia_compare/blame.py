@@ -21,7 +21,7 @@ from vigia_text import numbers
 
 __all__ = ["Blamed", "Clue", "Harm", "blame", "restrained"]
 
-FLOOD_SCORE, FLOOD_PORTS = 70.0, 100.0
+FLOOD_SCORE = 70.0
 """What the alert VigiaUdpFlood asks for."""
 
 HELD_SCORE = 30.0
@@ -202,8 +202,8 @@ def _series(of: Mapping[Port, Floats], port: Port, known: Facts) -> Floats:
 
 
 def _accused(known: Facts, port: Port) -> Mask:
-    score, spread, limit = (_series(of, port, known) for of in (known.score, known.spread, known.limit))
-    floods = (score >= FLOOD_SCORE) & (spread > FLOOD_PORTS)  # NaN is neither
+    score, limit = (_series(of, port, known) for of in (known.score, known.limit))
+    floods = score >= FLOOD_SCORE  # NaN is not
     return np.asarray(floods | (np.isfinite(limit) & (score >= HELD_SCORE)))
 
 
@@ -481,7 +481,8 @@ def _flood_clues(known: Facts, flood: _Flood, span: slice) -> Iterator[Clue]:
     )
     limits = [v for p in flood.ports if p in known.limit for v in known.limit[p][span] if np.isfinite(v)]
     names = ", ".join(p[2] for p in flood.ports)
-    yield Clue("flood", f"{names} flooded {spread:.0f} UDP ports (score {score:.0f} of 100)", score)
+    flooded = "1 UDP port" if round(spread) == 1 else f"{spread:.0f} UDP ports"
+    yield Clue("flood", f"{names} flooded {flooded} (score {score:.0f} of 100)", score)
     if limits:
         yield Clue("limit", f"limited to {numbers.bits_per_second(8 * min(limits))}", float(min(limits)))
     if flood.guarantee is not None and not flood.within:
