@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from faults.registry import Expected, Scene
 from faults.site import AGENT, SETTLED, Page, Site, run
 from vigia.host import commands
+from vigia.lab.files.probe import MESH
 from vigia_testing import eventually
 
 __all__ = ["Kernel", "Moment", "check", "foreign", "grown", "plant", "recovered", "stored"]
@@ -139,13 +140,16 @@ def _agents(site: Site) -> list[str]:
 
 
 def _series(site: Site, service: str) -> set[Series]:
+    """A pair of a mesh has series of its own only while it is bad, and for five minutes after: they come and go."""
     names = SERIES[service.partition("@")[0]]
-    return {series for series in site.page(service) if series[0] in names}
+    return {s for s in site.page(service) if s[0] in names and ("probe", MESH) not in s[1]}
 
 
 def stored(site: Site) -> dict[str, int]:
     """How many series of each name Prometheus has at this moment."""
-    found = site.query(f'count by (__name__) ({{__name__=~"{"|".join(sorted(IN_PROMETHEUS))}"}})')
+    found = site.query(
+        f'count by (__name__) ({{__name__=~"{"|".join(sorted(IN_PROMETHEUS))}",probe!="{MESH}"}})'
+    )
     return {r["metric"]["__name__"]: int(r["value"][1]) for r in found}
 
 
