@@ -29,8 +29,8 @@ SERVICES = (
 )
 """One of each program; the nodes are alike."""
 
-STOPPED = 180.0
-"""Seconds within which a process that answers no more is started again: a minute, and a busy machine."""
+STOPPED = 600.0
+"""Seconds within which a process that answers no more is started again: a minute, and a very busy machine."""
 
 _GATE = ("isolation-agent", "vigia-enforcer@node1")
 
