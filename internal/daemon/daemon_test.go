@@ -26,6 +26,8 @@ type fake struct {
 	ready  atomic.Bool
 	run    func(ctx context.Context) error // nil: works until ctx ends
 	reload func(ctx context.Context) error // goes before the swap; nil: fine
+
+	onReady func() // when it is asked; nil: nothing
 }
 
 func check(path string) (string, error) {
@@ -62,6 +64,9 @@ func (f *fake) Reload(ctx context.Context, path string) error {
 }
 
 func (f *fake) Ready() error {
+	if f.onReady != nil {
+		f.onReady()
+	}
 	if !f.ready.Load() {
 		return errors.New("warming up")
 	}

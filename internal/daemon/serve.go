@@ -80,6 +80,8 @@ func (p Program) serve(ctx context.Context, opts *options, stderr io.Writer) err
 	if err != nil {
 		return err
 	}
+	beat, stop := watchdog(d.env.Logger)
+	defer stop()
 	d.service, err = p.Start(ctx, d.env)
 	if err != nil {
 		return err
@@ -92,7 +94,7 @@ func (p Program) serve(ctx context.Context, opts *options, stderr io.Writer) err
 	}
 	d.reloaded(nil)
 	d.env.Logger.Info("started", "version", version.Version, "config", opts.configPath)
-	return d.run(ctx, listeners, hangup)
+	return d.run(ctx, listeners, hangup, beat)
 }
 
 func listen(addresses []string) ([]net.Listener, error) {
@@ -236,8 +238,9 @@ func (d *instance) handleReload(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintln(w, "reloaded")
 }
 
-// run serves until ctx ends, the service ends or a listener breaks. A hangup is a reload.
-func (d *instance) run(ctx context.Context, listeners []net.Listener, hangup <-chan os.Signal) error {
+// run serves until ctx ends, the service ends or a listener breaks. A hangup is a reload, and at
+// every beat systemd's watchdog is told that neither this loop nor what Ready looks at hangs.
+func (d *instance) run(ctx context.Context, listeners []net.Listener, hangup <-chan os.Signal, beat <-chan time.Time) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	server := &http.Server{
@@ -260,6 +263,9 @@ func (d *instance) run(ctx context.Context, listeners []net.Listener, hangup <-c
 			d.reload(ctx)
 		case answer := <-d.reloads:
 			answer <- d.reload(ctx)
+		case <-beat:
+			_ = d.service.Ready() // that it answers counts: who is not ready does not hang
+			alive(d.env.Logger)
 		case err := <-served:
 			result, running = fmt.Errorf("serve HTTP: %w", err), false
 			served <- err

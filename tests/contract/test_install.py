@@ -233,3 +233,19 @@ def test_tls_as_the_guide_has_it(installed: Node, tmp_path: Path) -> None:
     keys = installed.run("ls -l /etc/vigia/tls/").splitlines()
     assert not [line for line in keys if "ca.key" in line]
     assert all(line.startswith("-rw-------") for line in keys if line.endswith(".key"))
+
+
+@pytest.mark.parametrize("program", AGENTS)
+def test_a_program_that_is_stopped_is_started_again(installed: Node, program: str) -> None:
+    """By systemd's watchdog, here sooner than the unit says."""
+    installed.run(
+        f"mkdir -p /run/systemd/system/{program}.service.d; "
+        f"printf '[Service]\\nWatchdogSec=4s\\nTimeoutAbortSec=4s\\n' > /run/systemd/system/{program}.service.d/soon.conf; "
+        f"systemctl daemon-reload; systemctl restart {program}; until systemctl is-active {program}; do sleep 1; done"
+    )
+    pid = installed.shown(program, "MainPID")
+    installed.run(f"kill -STOP {pid}")
+    eventually(lambda: installed.shown(program, "NRestarts") == "1", "it is started again", 120)
+    eventually(lambda: installed.shown(program, "ActiveState") == "active", "it runs", 120)
+    assert installed.shown(program, "MainPID") not in ("0", pid)
+    installed.run(f"rm -r /run/systemd/system/{program}.service.d; systemctl daemon-reload; systemctl restart {program}")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from faults.registry import Expected, Scene
 from faults.site import AGENT, SETTLED, Page, Site, run
 from vigia.host import commands
+from vigia.lab.files.probe import MESH
 from vigia_testing import eventually
 
 __all__ = ["Kernel", "Moment", "check", "foreign", "grown", "plant", "recovered", "stored"]
@@ -126,10 +127,10 @@ class Moment:
             time.monotonic(),
             {name: s["pid"] for name, s in status.items()},
             {name: s["restarts"] for name, s in status.items()},
-            {s: _series(site, s) for s in _agents(site)},
+            {s: _shown(answered(site, s), s) for s in _agents(site)},
             Kernel.of(site),
             foreign(site),
-            {n.name: site.page(f"vigia-probe@{n.name}") for n in site.lab.nodes},
+            {n.name: answered(site, f"vigia-probe@{n.name}") for n in site.lab.nodes},
             _actions(site),
         )
 
@@ -139,13 +140,27 @@ def _agents(site: Site) -> list[str]:
 
 
 def _series(site: Site, service: str) -> set[Series]:
+    return _shown(site.page(service), service)
+
+
+def _shown(page: Page, service: str) -> set[Series]:
+    """A pair of a mesh has series of its own only while it is bad, and for five minutes after: they come and go."""
     names = SERIES[service.partition("@")[0]]
-    return {series for series in site.page(service) if series[0] in names}
+    return {s for s in page if s[0] in names and ("probe", MESH) not in s[1]}
+
+
+def answered(site: Site, service: str) -> Page:
+    """The page of an agent, which answers, even if it is late: this machine may be busy."""
+    found = eventually(lambda: site.page(service), f"the page of {service}", SETTLED)
+    assert isinstance(found, dict)
+    return found
 
 
 def stored(site: Site) -> dict[str, int]:
     """How many series of each name Prometheus has at this moment."""
-    found = site.query(f'count by (__name__) ({{__name__=~"{"|".join(sorted(IN_PROMETHEUS))}"}})')
+    found = site.query(
+        f'count by (__name__) ({{__name__=~"{"|".join(sorted(IN_PROMETHEUS))}",probe!="{MESH}"}})'
+    )
     return {r["metric"]["__name__"]: int(r["value"][1]) for r in found}
 
 
@@ -241,7 +256,7 @@ def _nobody_is_accused(scene: Scene, before: Moment, expected: Expected) -> None
 
 def _lost(site: Site, node: str, before: Page) -> float:
     """Share of a node's probes that were lost in the network since a page was read."""
-    now = site.page(f"vigia-probe@{node}")
+    now = answered(site, f"vigia-probe@{node}")
     sent = grown(now, before, "vigia_probe_sent_total", None)
     return grown(now, before, "vigia_probe_lost_total", _NETWORK) / max(sent, 1.0)
 

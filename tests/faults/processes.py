@@ -29,8 +29,8 @@ SERVICES = (
 )
 """One of each program; the nodes are alike."""
 
-STOPPED = 180.0
-"""Seconds within which a process that answers no more is started again: a minute, and a busy machine."""
+STOPPED = 600.0
+"""Seconds within which a process that answers no more is started again: a minute, and a very busy machine."""
 
 _GATE = ("isolation-agent", "vigia-enforcer@node1")
 
@@ -171,11 +171,12 @@ def _start_again(site: Site, node: Node, name: str, number: int) -> None:
 
 
 def _restore(site: Site, node: Node) -> None:
-    """Put back what ovs-ctl restart keeps for a switch in user space: addresses of its devices, and flows."""
-    commands.ip_batch(
-        [add_address(node.netns, "br-phy", node.tunnel), f"link set br-phy mtu {UNDERLAY_MTU} up"],
-        netns=node.netns,
-    )
+    """Put back what ovs-ctl restart keeps for a switch in user space: addresses of its devices, and flows.
+
+    A daemon that ends leaves its devices, which are persistent; one that starts may make them anew.
+    """
+    again = add_address(node.netns, "br-phy", node.tunnel).replace("addr add ", "addr replace ", 1)
+    commands.ip_batch([again, f"link set br-phy mtu {UNDERLAY_MTU} up"], netns=node.netns)
     openflow.install(openflow.switch(site.lab.layout, node), openflow.forwarding(node))
     openflow.tell_neighbours(node)
     paths.first_packets(paths.tunnels(site.lab))

@@ -18,9 +18,12 @@ from typing import Any
 import pytest
 import yaml
 
-from vigia_identity import api_server
+from vigia_config import load
+from vigia_identity import api_server, looker
 from vigia_identity.cli import main
-from vigia_testing import eventually, modules_after
+from vigia_identity.clouds import Identity
+from vigia_identity.config import Config
+from vigia_testing import DEADLINE, eventually, modules_after
 
 # The SDK warns of what it will drop.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -262,6 +265,51 @@ def test_its_configuration_is_read_anew_on_sighup(kubernetes: Site) -> None:
         log = process.stderr.read().decode()
     assert "cannot reload, the old configuration stays in force" in log
     assert "configuration reloaded" in log
+
+
+HANGS = """
+import sys, threading
+from pathlib import Path
+from vigia_identity import looker
+from vigia_service import logs, watchdog
+logs.setup()
+watchdog._LOOKS = 40
+looker.Watchdog = lambda hung: watchdog.Watchdog(hung, patience=4)
+looker.ANSWERS = 0
+looker.CLOUDS = {"kubernetes": lambda config: threading.Event().wait()}
+sys.exit(looker.run(Path(sys.argv[1])))
+"""
+
+
+def test_a_look_that_does_not_end_ends_the_program(kubernetes: Site) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", HANGS, kubernetes.path],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=DEADLINE,
+    )
+    assert done.returncode == 1, done.stderr
+    assert 'err="asking the clouds, or writing what they said, has not ended within 0s"' in done.stderr
+    assert "Timeout (" in done.stderr and "in ask" in done.stderr, "where it stood"
+    assert not kubernetes.out.exists()
+
+
+def test_a_look_hangs_only_while_it_lasts(kubernetes: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = looker.Looker(load(kubernetes.path, Config))
+    said = []
+
+    def ask(_config: Config) -> Identity:
+        said.append(looks.hung())
+        monkeypatch.setattr(looker, "ANSWERS", -1)
+        said.append(looks.hung())
+        return Identity()
+
+    monkeypatch.setattr(looker, "CLOUDS", {"kubernetes": ask})
+    assert looks.hung() == ""
+    assert looks.once()
+    assert [bool(s) for s in said] == [False, True]
+    assert looks.hung() == "", "between two looks it waits"
 
 
 @pytest.mark.parametrize(

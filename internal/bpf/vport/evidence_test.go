@@ -92,6 +92,9 @@ func TestScores(t *testing.T) {
 		{"QUIC beyond its contract", Signals{UDPPackets: 20000, DestinationPorts: 1, ReplyRatio: 0.25, Beyond: 10}, 30, 40},
 		{"random ports beyond it, with forged answers", Signals{UDPPackets: 20000, DestinationPorts: 1000, ReplyRatio: 0.25, Beyond: 10}, 100, 100},
 		{"random ports within it, with answers", Signals{UDPPackets: 20000, DestinationPorts: 1000, ReplyRatio: 0.25}, 60, 69},
+		{"part of a flood's ports within it", Signals{UDPPackets: 20000, DestinationPorts: 60}, 67, 69},
+		{"part of a flood's ports beyond it", Signals{UDPPackets: 20000, DestinationPorts: 60, Beyond: 10}, 100, 100},
+		{"a flood of one port beyond it, one answer to a hundred", Signals{UDPPackets: 20000, DestinationPorts: 1, ReplyRatio: 0.01, Beyond: 10}, 90, 100},
 		{"syslog", Signals{UDPPackets: 100, DestinationPorts: 1}, 0, 10},
 		{"nothing", Signals{}, 0, 0},
 	} {

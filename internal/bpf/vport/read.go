@@ -194,6 +194,7 @@ const (
 	volumePoints    = 34
 	spreadPoints    = 33
 	asymmetryPoints = 33
+	suspectPoints   = 70 // from which VigiaUdpFlood speaks
 )
 
 // beyondLasts is from how many windows beyond the contract on it is no burst, as the
@@ -207,6 +208,8 @@ const beyondLasts = 3
 // tunnel) or many ports that answer (a name server, media relays) are no flood. Beyond its
 // contract for three windows a sender needs only volume and one of the others: a flood of a
 // single port, or one whose replies (to every other packet at most) an accomplice writes.
+// Within it part of the spread never completes the three: the score then stays below 70, so
+// that the score alone tells a flood.
 func score(s *Signals, set *vportSettings) float64 {
 	if set.MinPackets == 0 || set.MinPorts == 0 {
 		return 0
@@ -218,11 +221,15 @@ func score(s *Signals, set *vportSettings) float64 {
 	if most := float64(set.MaxReplyPercent) / 100; s.ReplyRatio < most {
 		silence = 1 - s.ReplyRatio/most
 	}
-	if s.Beyond >= beyondLasts && s.ReplyRatio <= 0.5 {
+	beyond := s.Beyond >= beyondLasts && s.ReplyRatio <= 0.5
+	if beyond {
 		silence, spread = max(silence, math.Floor(spread)), max(spread, math.Ceil(silence))
 	}
-	asymmetry := silence * volume
-	return volumePoints*volume + spreadPoints*spread + asymmetryPoints*asymmetry
+	points := volumePoints*volume + spreadPoints*spread + asymmetryPoints*silence*volume
+	if !beyond && spread < 1 {
+		return min(points, suspectPoints-1)
+	}
+	return points
 }
 
 // Window is what signals are counted in; SignalWindow is how far Signals looks back.

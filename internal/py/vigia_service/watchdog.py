@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import faulthandler
 import logging
+import os
+import socket
 import threading
 from collections.abc import Callable
 from types import TracebackType
@@ -32,7 +34,8 @@ class Watchdog:
     ``hung`` says why, or nothing; it is asked in a thread. The end comes from a
     timer outside of the interpreter, which is set anew while all is well: it also
     ends a process in which no Python code runs any more. Where each thread stood
-    is then on standard error.
+    is then on standard error. systemd's watchdog (WatchdogSec= of the unit) is told
+    when the timer is set: it ends a process that is stopped, too, whose timer stands still.
     """
 
     def __init__(self, hung: Callable[[], str], patience: float = PATIENCE) -> None:
@@ -65,6 +68,20 @@ class Watchdog:
 
     def _set_timer(self) -> None:
         faulthandler.dump_traceback_later(self._patience, exit=True, file=_STDERR)
+        _tell_systemd()
+
+
+def _tell_systemd() -> None:
+    """Tell systemd's watchdog that the process works, if systemd started it with one: sd_notify(3)."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address or os.environ.get("WATCHDOG_PID") != str(os.getpid()):
+        return
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as s:
+            s.setblocking(False)
+            s.sendto(b"WATCHDOG=1", "\0" + address[1:] if address.startswith("@") else address)
+    except OSError as e:
+        _log.warning("cannot tell systemd's watchdog that the process works", extra={"err": str(e)})
 
 
 def web_server_hung(server: Server) -> str:

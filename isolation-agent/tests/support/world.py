@@ -88,7 +88,7 @@ def alert(at: datetime, port: str = PORT, tenant: str = "red", **extra: Any) -> 
     return {
         "status": "firing",
         "labels": labels,
-        "annotations": {"summary": "A tenant floods random UDP ports"},
+        "annotations": {"summary": "A tenant floods with UDP"},
         "startsAt": instant(at),
         "endsAt": "0001-01-01T00:00:00Z",
         "generatorURL": "http://prometheus/graph",

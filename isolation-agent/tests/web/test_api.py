@@ -261,7 +261,7 @@ def test_shape_of_an_action(world: World) -> None:
     assert [t["at"] for t in action["timeline"]] == sorted(t["at"] for t in action["timeline"])
     reason = action["reasons"][0]
     assert reason["labels"]["alertname"] == "VigiaUdpFlood"
-    assert reason["annotations"] == {"summary": "A tenant floods random UDP ports"}
+    assert reason["annotations"] == {"summary": "A tenant floods with UDP"}
 
 
 def test_unknown_action(world: World) -> None:

@@ -21,7 +21,7 @@ from vigia_text import numbers
 
 __all__ = ["Blamed", "Clue", "Harm", "blame", "restrained"]
 
-FLOOD_SCORE, FLOOD_PORTS = 70.0, 100.0
+FLOOD_SCORE = 70.0
 """What the alert VigiaUdpFlood asks for."""
 
 HEEDLESS = 0.3
@@ -206,8 +206,8 @@ def _series(of: Mapping[Port, Floats], port: Port, known: Facts) -> Floats:
 
 
 def _accused(known: Facts, port: Port) -> Mask:
-    score, spread, limit = (_series(of, port, known) for of in (known.score, known.spread, known.limit))
-    floods = (score >= FLOOD_SCORE) & (spread > FLOOD_PORTS)  # NaN is neither
+    score, limit = (_series(of, port, known) for of in (known.score, known.limit))
+    floods = score >= FLOOD_SCORE  # NaN is not
     return np.asarray(floods | (np.isfinite(limit) & (score >= HELD_SCORE)) | _heedless(known, port))
 
 
@@ -500,7 +500,8 @@ def _flood_clues(known: Facts, flood: _Flood, span: slice) -> Iterator[Clue]:
     limits = [v for p in flood.ports if p in known.limit for v in known.limit[p][span] if np.isfinite(v)]
     names = ", ".join(p[2] for p in flood.ports)
     if score > 0.0:
-        yield Clue("flood", f"{names} flooded {spread:.0f} UDP ports (score {score:.0f} of 100)", score)
+        flooded = "1 UDP port" if round(spread) == 1 else f"{spread:.0f} UDP ports"
+        yield Clue("flood", f"{names} flooded {flooded} (score {score:.0f} of 100)", score)
     lost, sent = (
         float(np.nansum(of[flood.node, flood.tenant][span])) if (flood.node, flood.tenant) in of else 0.0
         for of in (known.drops, known.packets)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import queue
 import signal
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from vigia_identity.config_map import publish
 from vigia_identity.files import write
 from vigia_service.errors import ServiceError
 from vigia_service.reload import Reloader
+from vigia_service.watchdog import Watchdog
 
 __all__ = ["Looker", "run"]
 
@@ -22,6 +24,9 @@ _log = logging.getLogger(__name__)
 
 AGAIN = 15.0
 """Seconds until a cloud that did not answer is asked again, if it is not due before."""
+
+ANSWERS = 60
+"""Answers that each take all of their timeout, within which a look at all clouds and the writing end."""
 
 
 def _openstack(config: Config) -> Identity:
@@ -48,6 +53,14 @@ class Looker:
     def __init__(self, config: Config) -> None:
         self.config = config
         self.known: dict[str, Identity] = {}
+        self._since: float | None = None  # since when it looks, on the monotonic clock; None: it waits
+
+    def hung(self) -> str:
+        """Return that a look does not come to its end, or nothing: for the watchdog."""
+        since, most = self._since, ANSWERS * self.config.timeout
+        if since is None or time.monotonic() - since <= most:
+            return ""
+        return f"asking the clouds, or writing what they said, has not ended within {most:g}s"
 
     def prepare(self, config: Config) -> Callable[[], None]:
         """Return what puts a new configuration in force: see Reloader."""
@@ -84,6 +97,13 @@ class Looker:
 
     def once(self) -> bool:
         """Ask, write what is known, log; return whether all went well."""
+        self._since = time.monotonic()
+        try:
+            return self._once()
+        finally:
+            self._since = None
+
+    def _once(self) -> bool:
         failed = self.ask()
         for e in failed:
             _log.warning("cannot ask a cloud", extra={"err": str(e)})
@@ -122,6 +142,12 @@ def run(path: Path) -> int:
     signals: queue.SimpleQueue[int] = queue.SimpleQueue()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda number, _: signals.put(number))
+    with Watchdog(looker.hung):
+        return _look(looker, reloader, signals)
+
+
+def _look(looker: Looker, reloader: Reloader[Config], signals: queue.SimpleQueue[int]) -> int:
+    """Look, again and again, until a signal ends it."""
     while True:
         every = looker.config.every
         wait = every if looker.once() else min(every, AGAIN)

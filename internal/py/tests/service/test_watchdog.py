@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import socket
+from contextlib import suppress
+from pathlib import Path
+
 import pytest
 
 from vigia_testing import DEADLINE, start_python
@@ -15,6 +19,18 @@ with watchdog.Watchdog({hung}, patience={patience}):
     {work}
 print("done", flush=True)
 """
+
+FOREVER = "threading.Event().wait()"
+
+
+def under_systemd(notify: str, code: str, watched: str = "os.getpid()") -> str:
+    """A program as systemd starts it with WatchdogSec=."""
+    return f"""
+import os
+os.environ.update(NOTIFY_SOCKET={notify!r}, WATCHDOG_PID=str({watched}))
+from vigia_service import logs
+logs.setup()
+{code}"""
 
 
 @pytest.mark.parametrize(
@@ -51,6 +67,52 @@ def hung():
     assert (process.returncode, out) == (0, "running\ndone\n")
     assert err.count("cannot go on") == 2, "once each time"
     assert "Timeout (" not in err
+
+
+@pytest.mark.parametrize("abstract", [False, True])
+def test_the_watchdog_of_systemd_is_told_while_nothing_hangs(tmp_path: Path, abstract: bool) -> None:
+    address = f"\0vigia-test-{tmp_path}" if abstract else str(tmp_path / "notify")
+    notify = address.replace("\0", "@")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(address)
+        systemd.settimeout(DEADLINE)
+        works = start_python(
+            under_systemd(notify, WATCHED.format(hung='lambda: ""', work=FOREVER, looks=80, patience=8))
+        )
+        try:
+            assert [systemd.recv(64) for _ in range(3)] == [b"WATCHDOG=1"] * 3, (
+                "at the start, and again and again"
+            )
+        finally:
+            works.kill()
+            works.communicate()
+        systemd.setblocking(False)
+        with suppress(BlockingIOError):
+            while systemd.recv(64):
+                pass
+        hangs = start_python(
+            under_systemd(notify, WATCHED.format(hung='lambda: "why"', work=FOREVER, looks=5, patience=0.5))
+        )
+        hangs.communicate(timeout=DEADLINE)
+        assert systemd.recv(64) == b"WATCHDOG=1"
+        with pytest.raises(BlockingIOError):  # it was told at the start alone
+            systemd.recv(64)
+
+
+@pytest.mark.parametrize(
+    ("notify", "watched", "says"),
+    [
+        ("/nowhere/notify", "1", ""),
+        ("", "os.getpid()", ""),
+        ("/nowhere/notify", "os.getpid()", "cannot tell systemd's watchdog"),
+    ],
+    ids=["another process is watched", "no systemd", "it does not listen"],
+)
+def test_a_watchdog_that_cannot_be_told_ends_nothing(notify: str, watched: str, says: str) -> None:
+    code = WATCHED.format(hung='lambda: ""', work="pass", looks=6, patience=60)
+    out, err = start_python(under_systemd(notify, code, watched)).communicate(timeout=DEADLINE)
+    assert out == "running\ndone\n"
+    assert says in err and bool(says) == bool(err), err
 
 
 SERVED = """

@@ -12,7 +12,7 @@ from vigia.lab.model import STAMP_PORT, Datapath, Lab, MachinePair, Node, Target
 from vigia.lab.naming import joined
 from vigia.lab.schema import PathSpec
 
-__all__ = ["NODES", "content", "nodes"]
+__all__ = ["MESH", "NODES", "content", "nodes"]
 
 NODES = "nodes.yaml"
 """The file in which a probe finds the nodes of its mesh."""
@@ -37,7 +37,10 @@ are many of them, so each is asked less often than what tenants use."""
 _IPV6 = {**_TECHNOLOGY, "name": "stamp-64-ipv6", "size": 64}
 """What tenants have beside IPv4."""
 
-_MESH = {"name": "stamp-64-mesh", "protocol": "stamp", "size": 64, "interval": "1s", "deadline": "1s"}
+MESH = "stamp-64-mesh"
+"""The probes among nodes that find each other."""
+
+_MESH = {"name": MESH, "protocol": "stamp", "size": 64, "interval": "1s", "deadline": "1s"}
 """What every node asks every other one, whatever else is configured."""
 
 _PROMISED = {"delay": "100ms", "jitter": "50ms"}
