@@ -5,7 +5,7 @@ from __future__ import annotations
 from vigia_dashboards.grafana import LOSS_CLASSES
 from vigia_dashboards.model import Dashboard, Panel, Query, Row, Variable, or_none, per_minute
 
-__all__ = ["DETAIL", "FLEET", "OBJECTIVES"]
+__all__ = ["DETAIL", "FLEET", "OBJECTIVES", "explained"]
 
 _ON = 'src=~"$src",dst=~"$dst",path=~"$path",tenant=~"$tenant",probe=~"$probe"'
 _TARGET = "{{path}} {{tenant}} {{src}} to {{dst}} {{probe}}"
@@ -40,7 +40,7 @@ def _loss(by: str) -> str:
     return f"{lost} / ({sent} > 0)"
 
 
-def _explained(expression: str) -> str:
+def explained(expression: str) -> str:
     """Add the command that shows what a probe recorded, as a label."""
     parts = f'label_join({expression}, "about", ";", "path", "src", "dst", "tenant")'
     command = "vigia explain $1 --src $2 --dst $3 --tenant $4"
@@ -432,7 +432,7 @@ DETAIL = Dashboard(
                     "turned bad: hops, path MTU, class of service and the host, beside the last good record.",
                     (
                         Query(
-                            _explained('vigia_compare_loss_verdict{src=~"$src",dst=~"$dst",path=~"$path"}'),
+                            explained('vigia_compare_loss_verdict{src=~"$src",dst=~"$dst",path=~"$path"}'),
                             "said",
                         ),
                     ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from vigia_dashboards.expressions import ACTIONS, IN_FORCE
 from vigia_dashboards.model import Dashboard, Panel, Query, Row, Variable, bits, or_none, per_minute
+from vigia_dashboards.pages.harm import harm, lost_where
 
 __all__ = ["INTERFERENCE", "ISOLATION"]
 
@@ -76,24 +77,7 @@ _ACCOUNT = (
         columns=("tenant",),
         drill="/d/vigia-tenants?${datasource:queryparam}&var-tenant=${__value.text}&${__url_time_range}",
     ),
-    Panel(
-        "table",
-        "Lost where, and why",
-        "Packets of each tenant that were dropped within the range that is shown, by reason and port. rate_limit: its own limit; "
-        "queue_full: a queue of its own or, at _shared, one that all share.",
-        (
-            Query(
-                f"sum by (tenant, reason, port, node) (increase(vigia_port_drops_total{{{_CUSTOMER}}}[$__range])) > 0",
-                "packets",
-                unit="short",
-                decimals=0,
-            ),
-        ),
-        "none",
-        columns=("tenant", "reason", "port", "node"),
-        order="packets",
-        quiet="nothing of a tenant was dropped",
-    ),
+    lost_where(_CUSTOMER, "Lost where, and why"),
     Panel(
         "timeseries",
         "Drops by reason",
@@ -114,48 +98,23 @@ INTERFERENCE = Dashboard(
     title="Tenant interference",
     description="Load and harm of tenants on one time axis, attribution of the harm, and the effect of limits.",
     variables=VARIABLES,
-    links=(("vigia-isolation", "Isolation"), ("vigia-host", "Host data path")),
+    links=(
+        ("vigia-incident", "Incident"),
+        ("vigia-isolation", "Isolation"),
+        ("vigia-host", "Host data path"),
+    ),
     rows=(
         Row("What each tenant bought and got", _ACCOUNT),
         Row(
             "Attribution",
             (
-                Panel(
-                    "table",
+                harm(
                     "Who hurt it",
-                    "For each tenant that suffered in the last hour: attributed to another tenant (likely, if one link is not seen), own "
-                    "traffic, or insufficient evidence.",
-                    (Query(f"vigia_compare_interference_verdict{{{_ON}}}", "said", words=_YES),),
-                    "none",
-                    columns=("tenant", "verdict", "offender", "node"),
-                    texts={"offender": {"": "nobody"}},
-                    quiet="no tenant has bad windows",
-                ),
-                Panel(
-                    "table",
-                    "Share and time of the harm",
-                    "How much of what went beyond contracts was the offender's, where it is known; else how much of the excess loss or "
-                    "delay its load explains beyond the tenant's own. Times are those of the last harm of the hour.",
-                    (
-                        Query(
-                            f"vigia_compare_interference_share_ratio{{{_ON}}}",
-                            "share",
-                            unit="percentunit",
-                            decimals=0,
-                        ),
-                        Query(
-                            f"1000 * vigia_compare_interference_begin_timestamp_seconds{{{_ON}}}",
-                            "began",
-                            unit="dateTimeFromNow",
-                        ),
-                        Query(
-                            f"1000 * vigia_compare_interference_end_timestamp_seconds{{{_ON}}}",
-                            "ended",
-                            unit="dateTimeFromNow",
-                        ),
-                    ),
-                    "none",
-                    columns=("tenant", "offender", "node"),
+                    "For each tenant that suffered in the last hour: attributed to another tenant (likely, if one link is not "
+                    "seen), own traffic, or insufficient evidence. Share: how much of what went beyond contracts was the "
+                    "offender's, where it is known; else how much of the excess loss or delay its load explains beyond the "
+                    "tenant's own. A click on the tenant shows that incident.",
+                    every=True,
                     quiet="no tenant has bad windows",
                 ),
                 Panel(
