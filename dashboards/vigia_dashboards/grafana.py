@@ -321,7 +321,7 @@ def _dress_table(builder: Any, panel: Panel) -> None:
     order = {name: i for i, name in enumerate((*before, "Value", *values, *after))}
     organize = {"excludeByName": {"Time": True}, "indexByName": order, "renameByName": names}
     builder.with_transformation(models.DataTransformerConfig(id_val="organize", options=organize))
-    builder.filterable(True)
+    builder.filterable(panel.filters)
     if panel.order:
         builder.sort_by([common.TableSortByFieldState().display_name(panel.order).desc(not panel.ascending)])
     for name, properties in _columns(panel).items():
@@ -347,7 +347,7 @@ def _of_value(panel: Panel, query: Query) -> _Properties:
         found.append(("unit", _shown_as(query.unit)[0]))
     usual = 14 if (query.unit or panel.unit) == "dateTimeFromNow" else 9
     words = (len(word) for _, word, _ in query.words)
-    found.append(("custom.minWidth", _room(query.legend or "value", max((usual, *words)))))
+    found.append(("custom.minWidth", _room(panel, query.legend or "value", max((usual, *words)))))
     if query.decimals is not None:
         found.append(("decimals", query.decimals))
     if query.words:
@@ -367,7 +367,7 @@ def _of_label(panel: Panel, label: str) -> _Properties:
     if label in panel.texts:
         found.append(("custom.inspect", True))  # a text may be longer than its cell
     if label not in panel.wide:
-        found.append(("custom.minWidth", _room(heading, LONGEST.get(label, 10))))
+        found.append(("custom.minWidth", _room(panel, heading, LONGEST.get(label, 10))))
     first = panel.drill if label == panel.columns[0] else ""
     if address := panel.clicks.get(label, first):
         found.append(("links", _links_to(address)))
@@ -376,9 +376,9 @@ def _of_label(panel: Panel, label: str) -> _Properties:
     return found
 
 
-def _room(heading: str, characters: int) -> int:
+def _room(panel: Panel, heading: str, characters: int) -> int:
     """Return the width of a column in pixels: of its values and edges, or of its heading with the marks beside it."""
-    return max(CHARACTER * characters + 16, CHARACTER * len(heading) + 46)
+    return max(CHARACTER * characters + 16, CHARACTER * len(heading) + (46 if panel.filters else 20))
 
 
 def _links_to(address: str) -> list[dict[str, Any]]:
@@ -394,7 +394,7 @@ def _dress_matrix(builder: Any, panel: Panel) -> None:
         )
     )
     builder.min_width(NARROW).align(common_models.FieldTextAlignment.CENTER)
-    first = [models.DynamicConfigValue("custom.width", _room("", LONGEST.get(row, 10)))]
+    first = [models.DynamicConfigValue("custom.width", _room(panel, "", LONGEST.get(row, 10)))]
     if panel.drill:
         # The heading of a row is a source, with any destination.
         heading = re.sub(r"&var-\w+=\$\{__field\.name\}", "", panel.drill)

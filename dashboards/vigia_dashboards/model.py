@@ -76,6 +76,8 @@ class Panel:
     """Table: addresses that a click on a cell of a column opens."""
     wide: Mapping[str, int] = field(default_factory=dict)
     """Table: widths of columns in pixels, where the usual one is too small."""
+    filters: bool = True
+    """Table: whether headings have a filter beside them, which takes the width of three characters."""
     order: str = ""
     """Table: heading of the column that rows are sorted by, the largest first."""
     ascending: bool = False

@@ -48,11 +48,11 @@ def _interval(metric: str, only: str = "") -> tuple[Query, ...]:
 
 
 _CONTEST = f'and on ({_PAIR}) vigia_compare_verdict{{kind="contest"}}'
-_WINNER = f"vigia_compare_winner{{{_ON}}}"
+_WINNER = f"max by ({_CELL}, path, note) (vigia_compare_winner{{{_ON}}})"
 
 
-_SAID = f"on ({_PAIR}) group_left (kind, verdict) topk by ({_PAIR}) (1, vigia_compare_verdict{{{_ON}}})"
-"""Kind and verdict of a pair; of one replica, since all say the same."""
+_SAID = f"on ({_PAIR}) group_left (kind, verdict, note) topk by ({_PAIR}) (1, vigia_compare_verdict{{{_ON}}})"
+"""Kind, verdict and note of a pair; of one replica, since all say the same."""
 
 
 def _of_path(pairs: str) -> str:
@@ -83,7 +83,7 @@ _RATIO = "exp(abs(ln({} > 0)))"
 
 def _of_winner(value: str, how: str) -> str:
     """What a winner has beside each other path, brought to one row."""
-    return f"{how} by ({_CELL}, path) ({_of_path(value)}) and on ({_CELL}, path) {_WINNER}"
+    return f"{how} by ({_CELL}, path) ({_of_path(value)}) * on ({_CELL}, path) group_left (note) {_WINNER}"
 
 
 METRICS = {
@@ -91,8 +91,18 @@ METRICS = {
     "rtt_p99": "p99 round trip",
     "tcp_throughput": "TCP throughput",
     "udp_throughput": "UDP throughput",
+    "tcp_rtt": "TCP's own round trip",
+    "udp_jitter": "UDP jitter",
 }
 """What metrics are called; others as their label."""
+
+NOTES = {"": "none"}
+"""What a note says where there is none."""
+
+_NOTE = (
+    "Note: what the two paths differ in besides, so that a verdict may be about that: one is measured in the kernel and one in "
+    "user space, or between other hosts."
+)
 
 _VERDICTS = (
     Panel(
@@ -100,7 +110,7 @@ _VERDICTS = (
         "Which path is best",
         "One row per metric, class of probes, placement and number of machines. Ahead: how much worse the next path is, at least; "
         "2 is twice. Progress: how much of the evidence is there that a verdict takes. Since: when the first of its verdicts was "
-        "found.",
+        f"found. {_NOTE}",
         (
             *best_paths(f"{_ON},"),
             Query(
@@ -118,12 +128,11 @@ _VERDICTS = (
         "none",
         width=24,
         height=12,
-        columns=("metric", "path", "probe", "placement", "machines"),
+        columns=("metric", "path", "probe", "placement", "machines", "note"),
         names={"path": "best path"},
         order="progress",
-        wide={"path": 240},
-        missing="–",
-        texts={"metric": METRICS},
+        missing="not known",
+        texts={"metric": METRICS, "note": NOTES},
         drill="/d/vigia-comparison?${datasource:queryparam}&var-metric=${__value.raw}&${__url_time_range}",
     ),
     Panel(
@@ -132,9 +141,9 @@ _VERDICTS = (
         "Of the comparison: failed, if Prometheus did not answer the last one; then what is below is old.",
         (Query("min(vigia_compare_prometheus_up)", "last"),),
         "none",
-        width=4,
+        width=8,
         height=4,
-        words=(("1", "works", "blue"), ("0", "FAILED", "orange")),
+        words=(("1", "works", "text"), ("0", "FAILED", "orange")),
     ),
     Panel(
         "stat",
@@ -142,7 +151,7 @@ _VERDICTS = (
         "Time since the last evaluation; orange from 300: several were missed.",
         (Query("time() - max(vigia_compare_last_evaluation_timestamp_seconds)", "age"),),
         "s",
-        width=4,
+        width=8,
         height=4,
         bounds=((300, "orange"),),
     ),
@@ -155,24 +164,7 @@ _VERDICTS = (
             Query(f"count(vigia_compare_decided{{{_ON}}})", "of"),
         ),
         "short",
-        width=4,
-        height=4,
-    ),
-    Panel(
-        "stat",
-        "Wins per path",
-        "Number of metrics and classes of probes in which each path beats all others.",
-        (
-            Query(
-                or_none(
-                    f'count by (path) (vigia_compare_winner{{{_ON},tie="false"}})',
-                    f"count by (path) (vigia_compare_rank{{{_ON}}})",
-                ),
-                "{{path}}",
-            ),
-        ),
-        "short",
-        width=12,
+        width=8,
         height=4,
     ),
 )
@@ -182,8 +174,8 @@ _DELAYS = tuple(
     for metric, words in (("rtt", "median"), ("rtt_p99", "p99"), ("jitter", "jitter"))
 )
 _BULK = 'vigia_compare_median_bytes_per_second{placement=~"$placement"}'
-_HEAT = ((1.25, "semi-dark-yellow"), (2, "semi-dark-orange"), (10, "semi-dark-purple"))
-_HEAT_WORDS = "semi-dark-yellow from 1.25, semi-dark-orange from 2, semi-dark-purple from 10"
+_HEAT = ((1.25, "light-yellow"), (2, "semi-dark-orange"), (10, "semi-dark-purple"))
+_HEAT_WORDS = "light-yellow from 1.25, semi-dark-orange from 2, semi-dark-purple from 10"
 
 
 def _role(expression: str) -> str:
@@ -213,6 +205,8 @@ def _below_best(expression: str) -> str:
     return f"1 / ({expression} / on ({_CLASS}) group_left () {best})"
 
 
+_ENDS = f"path, {_CLASS}"
+
 _TABLES = (
     Panel(
         "table",
@@ -228,7 +222,6 @@ _TABLES = (
         order="role",
         ascending=True,
         clicks={"path": _PATHS},
-        wide={"path": 260},
     ),
     Panel(
         "matrix",
@@ -257,7 +250,8 @@ _TABLES = (
     Panel(
         "table",
         "What each path has: delays and loss",
-        "Medians over the windows of the comparison, and whether the path's own level is the usual one.",
+        "Medians over the windows of the comparison, whether the path's own level is the usual one, and in how many metrics it "
+        "beats all others that compete.",
         (
             *(Query(e, words) for e, words in _DELAYS),
             Query(
@@ -279,13 +273,21 @@ _TABLES = (
                     ("2", "WORSE than usual", "orange"),
                 ),
             ),
+            Query(
+                or_none(
+                    f'count by ({_ENDS}) (vigia_compare_winner{{{_ON},tie="false"}})',
+                    f"count by ({_ENDS}) (vigia_compare_windows{{{_ON}}})",
+                ),
+                "wins",
+                unit="short",
+                decimals=0,
+            ),
         ),
         "s",
         width=24,
         height=12,
         columns=("path", "probe", "placement", "machines"),
         order="p99",
-        wide={"path": 260},
         drill=_PATHS,
     ),
 )
@@ -308,7 +310,7 @@ CONFIGURATIONS = Dashboard(
                     "Every pair",
                     "The better path of each pair, equivalent, not known yet, or no common hosts: hosts and technology cannot be "
                     "told apart there. Kind contest: either could be used; reference: b is the underlay, which a costs above; "
-                    "element: a has one thing that b lacks.",
+                    f"element: a has one thing that b lacks. {_NOTE}",
                     (
                         Query(
                             f"clamp_max(vigia_compare_e_value{{{_ON}}}, 1e6) * {_SAID}",
@@ -324,7 +326,8 @@ CONFIGURATIONS = Dashboard(
                     "none",
                     width=24,
                     height=12,
-                    columns=("metric", "verdict", "a", "b", "kind", "probe", "placement", "machines"),
+                    columns=("metric", "verdict", "a", "b", "kind", "probe", "placement", "machines", "note"),
+                    texts={"metric": METRICS, "note": NOTES},
                     missing="not yet",
                     order="kind",
                     ascending=True,
@@ -351,6 +354,7 @@ CONFIGURATIONS = Dashboard(
                     "none",
                     width=24,
                     columns=("metric", "a", "b", "probe", "placement", "machines"),
+                    texts={"metric": METRICS},
                     decimals=1,
                     order="e (differ)",
                 ),
@@ -381,6 +385,7 @@ CONFIGURATIONS = Dashboard(
                     "none",
                     width=24,
                     columns=("metric", "a", "b", "probe", "placement", "machines"),
+                    texts={"metric": METRICS},
                     decimals=2,
                 ),
                 Panel(
@@ -391,6 +396,7 @@ CONFIGURATIONS = Dashboard(
                     "s",
                     width=24,
                     columns=("metric", "a", "b", "probe", "placement", "machines"),
+                    texts={"metric": METRICS},
                 ),
                 Panel(
                     "table",
@@ -401,6 +407,7 @@ CONFIGURATIONS = Dashboard(
                     "s",
                     width=24,
                     columns=("metric", "a", "b", "probe", "placement", "machines"),
+                    texts={"metric": METRICS},
                 ),
             ),
         ),
@@ -415,6 +422,7 @@ CONFIGURATIONS = Dashboard(
                     "s",
                     width=24,
                     columns=("metric", "path", "probe", "placement", "machines"),
+                    texts={"metric": METRICS},
                 ),
                 Panel(
                     "table",
@@ -424,6 +432,7 @@ CONFIGURATIONS = Dashboard(
                     "percentunit",
                     width=24,
                     columns=("metric", "path", "probe", "placement", "machines"),
+                    texts={"metric": METRICS},
                 ),
                 Panel(
                     "timeseries",
@@ -585,7 +594,8 @@ STUDIES = Dashboard(
                 Panel(
                     "table",
                     "Cost of one element",
-                    "Half the shift of the round trip between the path with the element and the one without it; the interval holds at all times.",
+                    "Half the shift of the round trip between the path with the element and the one without it; the interval holds at all times. "
+                    "Rate: packets a second, one over the cost; only where the interval lies above zero.",
                     (
                         Query(
                             _beside(
@@ -605,28 +615,21 @@ STUDIES = Dashboard(
                             ),
                             "upper",
                         ),
-                    ),
-                    "s",
-                    width=24,
-                    columns=("element", "path", "beside", "placement", "probe"),
-                    quiet="no two paths differ in one element within a placement",
-                ),
-                Panel(
-                    "table",
-                    "Processing rate",
-                    "Packets a second: one over the cost; absent unless the interval of the cost lies above zero.",
-                    (
                         Query(
                             _beside(
                                 'vigia_compare_element_rate_packets_per_second{placement=~"$placement",probe=~"$probe"}'
                             ),
                             "rate",
+                            unit="short",
                         ),
                     ),
-                    "short",
+                    "s",
                     width=24,
+                    height=12,
+                    missing="not known yet",
+                    order="cost",
                     columns=("element", "path", "beside", "placement", "probe"),
-                    quiet="no interval of a cost lies above zero",
+                    quiet="no two paths differ in one element within a placement",
                 ),
             ),
         ),
@@ -653,7 +656,9 @@ STUDIES = Dashboard(
                     "none",
                     width=24,
                     columns=("path", "baseline", "placement", "probe"),
-                    decimals=3,
+                    order="speed-up",
+                    missing="not known yet",
+                    decimals=2,
                     quiet="no path runs in OpenFlow mode beside one in normal mode",
                 ),
             ),

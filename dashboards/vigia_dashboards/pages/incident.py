@@ -5,7 +5,7 @@ from __future__ import annotations
 from vigia_dashboards.expressions import IN_FORCE
 from vigia_dashboards.model import Dashboard, Panel, Query, Row, Variable, bits, or_none
 from vigia_dashboards.pages.harm import AGREED, harm, lost_where
-from vigia_dashboards.pages.paths import explained
+from vigia_dashboards.pages.paths import explained, moments
 
 __all__ = ["INCIDENT"]
 
@@ -75,7 +75,7 @@ _WORST = (
     ),
     Panel(
         "stat",
-        "Limits",
+        "Limits at once",
         "In force at the same time, at most; orange from 1.",
         (Query(f"sum({IN_FORCE})", "limits"),),
         "short",
@@ -86,7 +86,7 @@ _WORST = (
     ),
     Panel(
         "stat",
-        "Alerts",
+        "Alerts at once",
         "That fired at the same time, at most; orange from 1.",
         (Query(f"count({_FIRING}) or 0 * max(up)", "alerts"),),
         "short",
@@ -107,7 +107,7 @@ _WHAT = (
         (
             Query(f"max by (tenant) ({_LOSS}) > bool 0.001", "{{tenant}} loses probes"),
             Query(f"2 * (max by (tenant) ({_P99} / {_USUAL}) > bool 3)", "{{tenant}} is slow"),
-            Query("3 * (max by (tenant) (vigia_port_flood_score) >= bool 70)", "{{tenant}} floods"),
+            Query("3 * (max by (tenant) (vigia_port_flood_score) >= 70 > bool 0)", "{{tenant}} floods"),
             Query(f"4 * (max by (tenant) ({_LIMITS}) > bool 0)", "{{tenant}} is limited"),
             Query(f"5 * (count by (alertname) ({_FIRING}) > bool 0)", "{{alertname}}"),
         ),
@@ -115,7 +115,7 @@ _WHAT = (
         width=24,
         height=9,
         words=(
-            ("0", "no", "transparent"),
+            ("0", " ", "transparent"),
             ("1", "lost", "orange"),
             ("2", "slow", "orange"),
             ("3", "flood", "purple"),
@@ -190,33 +190,13 @@ _WHY = (
         quiet="nobody was hurt by a flood",
     ),
     lost_where(_HURT, "Packets lost, and why"),
-    Panel(
-        "table",
-        "What the probes recorded",
-        "Records of what happened at the moment when a path turned bad, within the range that is shown. Too soon: the path "
-        "had one already within moments.interval; busy: it was good again before others were complete.",
-        tuple(
-            Query(
-                f'sum by (node) (increase(vigia_probe_moments_total{{result="{result}"}}[$__range]))',
-                words,
-                decimals=0,
-            )
-            for result, words in (("bad", "records"), ("too_soon", "too soon"), ("busy", "busy"))
-        ),
-        "short",
-        columns=("node",),
-        order="records",
-    ),
+    moments(),
     Panel(
         "table",
         "Lossy paths, and the command that shows those records",
         "Pinned: a drop counter on the path grew when probes were lost; not on these hosts: all that they drop is counted, and "
         "is too little.",
-        (
-            Query(
-                explained(f"vigia_compare_loss_verdict{{{_HURT}}}"), "found", words=(("1", "yes", "text"),)
-            ),
-        ),
+        (Query(explained(f"vigia_compare_loss_verdict{{{_HURT}}}"), "found", hidden=True),),
         "none",
         width=24,
         height=6,
@@ -270,7 +250,11 @@ _DID = (
         "timeseries",
         "Limits",
         "As read back from the kernel; a line ends with its limit.",
-        (Query(bits(f"max by (node, port, tenant, protocol) ({_LIMITS})"), "{{tenant}} {{port}} {{protocol}}"),),
+        (
+            Query(
+                bits(f"max by (node, port, tenant, protocol) ({_LIMITS})"), "{{tenant}} {{port}} {{protocol}}"
+            ),
+        ),
         "bps",
         quiet="no limit is in force",
     ),
@@ -357,8 +341,8 @@ INCIDENT = Dashboard(
     ),
     rows=(
         Row("What happened", _WHAT),
-        Row("Why, and how that is known", _WHY),
-        Row("What was done", _DID),
-        Row("Whether it helped", _HELPED),
+        Row("Cause and evidence", _WHY),
+        Row("Action", _DID),
+        Row("Effect", _HELPED),
     ),
 )

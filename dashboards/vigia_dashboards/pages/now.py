@@ -124,8 +124,9 @@ _LISTS = (
         "none",
         width=24,
         height=8,
-        columns=("severity", "alertname", "look", "todo", "tenant", "node", "path"),
-        after=("todo", "tenant", "node", "path"),
+        columns=("severity", "alertname", "look", "tenant", "node", "path", "todo"),
+        after=("tenant", "node", "path", "todo"),
+        filters=False,
         names={"alertname": "alert", "todo": "what to do", "look": "next page"},
         texts={
             "todo": _ACTIONS | {_CALM: "Nothing."},
@@ -135,7 +136,15 @@ _LISTS = (
             "look": "/d/${__value.text}?${datasource:queryparam}&var-node=${__data.fields.node}"
             "&var-tenant=${__data.fields.tenant}&var-path=${__data.fields.path}&${__url_time_range}"
         },
-        wide={"severity": 95, "look": 130, "todo": 760},
+        wide={
+            "severity": 75,
+            "alertname": 180,
+            "tenant": 70,
+            "node": 70,
+            "path": 160,
+            "look": 115,
+            "todo": 745,
+        },
         order="severity",
         ascending=True,
     ),

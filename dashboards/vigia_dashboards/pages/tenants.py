@@ -18,7 +18,6 @@ VARIABLES = (
 
 _CUSTOMER = 'tenant!~"_.*",' + _ON
 _FROM_CUSTOMER = 'src=~"$node",tenant=~"$tenant",tenant!~"_.*"'
-_YES = (("1", "yes", "text"),)
 
 _P99 = 'max by (src, tenant) (path:vigia_probe_rtt_seconds:p99_rate1m{src=~"$node",tenant=~"$tenant"})'
 
@@ -122,7 +121,7 @@ INTERFERENCE = Dashboard(
                     "Evidence against the offender",
                     "What is known: it flooded; it had a limit; it sent more than its contract; a shared element was full; the flood "
                     "arrived at the tenant's node; harm and offender coincide.",
-                    (Query(f"vigia_compare_interference_evidence{{{_ON}}}", "known", words=_YES),),
+                    (Query(f"vigia_compare_interference_evidence{{{_ON}}}", "known", hidden=True),),
                     "none",
                     columns=("tenant", "offender", "evidence", "offender_node", "node"),
                     names={"offender_node": "sent from", "node": "seen on"},
@@ -316,11 +315,12 @@ ISOLATION = Dashboard(
                 Panel(
                     "stat",
                     "Actions in force",
-                    "Actions whose limit was read back from the kernel, at whatever level.",
+                    "Actions whose limit was read back from the kernel, at whatever level; orange from 1.",
                     (Query(f"sum({IN_FORCE})", "in force"),),
                     "short",
-                    width=6,
-                    height=5,
+                    width=4,
+                    height=4,
+                    bounds=((1, "orange"),),
                 ),
                 Panel(
                     "stat",
@@ -328,9 +328,9 @@ ISOLATION = Dashboard(
                     "While it is on, the agent takes no new action.",
                     (Query("max(vigia_agent_kill_switch)", "kill switch"),),
                     "none",
-                    width=6,
-                    height=5,
-                    words=(("0", "off", "blue"), ("1", "ON", "orange")),
+                    width=4,
+                    height=4,
+                    words=(("0", "off", "text"), ("1", "ON", "orange")),
                 ),
                 Panel(
                     "stat",
@@ -338,18 +338,78 @@ ISOLATION = Dashboard(
                     "While it is on, the agent decides but does not act.",
                     (Query("max(vigia_agent_dry_run)", "dry run"),),
                     "none",
-                    width=6,
-                    height=5,
-                    words=(("0", "off", "blue"), ("1", "ON", "orange")),
+                    width=4,
+                    height=4,
+                    words=(("0", "off", "text"), ("1", "ON", "orange")),
                 ),
                 Panel(
                     "stat",
                     "Messages waiting",
-                    "Webhook messages that are stored and not handled yet.",
+                    "Webhook messages that are stored and not handled yet; orange from 10.",
                     (Query("max(vigia_agent_inbox_depth)", "waiting"),),
                     "short",
-                    width=6,
+                    width=4,
+                    height=4,
+                    bounds=((10, "orange"),),
+                ),
+                Panel(
+                    "stat",
+                    "Breaker",
+                    "Tripped: more actions began at once than expected; every further one needs an approval.",
+                    (Query("max(vigia_agent_breaker_tripped)", "breaker"),),
+                    "none",
+                    width=4,
+                    height=4,
+                    words=(("0", "closed", "text"), ("1", "TRIPPED", "orange")),
+                ),
+                Panel(
+                    "stat",
+                    "Orphaned limits",
+                    "Limits in the kernel of which the agent has no record; they expire. Orange from 1.",
+                    (Query("max(vigia_agent_orphaned_limits)", "limits"),),
+                    "short",
+                    width=4,
+                    height=4,
+                    bounds=((1, "orange"),),
+                ),
+                Panel(
+                    "table",
+                    "Who is limited",
+                    "Limits in force, as read back from the kernel, and what the port's tenant offers there; the limit ends by itself "
+                    "unless the agent extends it.",
+                    (
+                        Query(
+                            bits(
+                                f"max by (tenant, port, node) (vigia_isolation_limit_bytes_per_second{{{_ON}}})"
+                            ),
+                            "limit",
+                            unit="bps",
+                        ),
+                        Query(
+                            bits(
+                                "sum by (tenant, port, node) "
+                                f'(rate(vigia_port_bytes_total{{{_ON},direction="from_tenant"}}{_R}))'
+                                " and on (port, node) vigia_isolation_limit_bytes_per_second"
+                            ),
+                            "sends",
+                            unit="bps",
+                        ),
+                        Query(
+                            f"max by (tenant, port, node) (vigia_isolation_limit_expires_seconds{{{_ON}}})",
+                            "ends in",
+                            unit="s",
+                        ),
+                    ),
+                    "none",
+                    width=24,
                     height=5,
+                    columns=("tenant", "port", "node"),
+                    clicks={
+                        "tenant": "/d/vigia-tenants?${datasource:queryparam}&var-tenant=${__value.text}&${__url_time_range}"
+                    },
+                    order="limit",
+                    ascending=True,
+                    quiet="no limit is in force",
                 ),
             ),
         ),
@@ -377,16 +437,14 @@ ISOLATION = Dashboard(
                     (
                         Query(
                             bits(
-                                or_none(
-                                    "max by (node, port, tenant, protocol) "
-                                    f"(vigia_isolation_limit_bytes_per_second{{{_ON}}})",
-                                    "max by (node) (vigia_enforcer_ports)",
-                                )
+                                "max by (node, port, tenant, protocol) "
+                                f"(vigia_isolation_limit_bytes_per_second{{{_ON}}})"
                             ),
                             "{{tenant}} {{port}} {{protocol}} on {{node}}",
                         ),
                     ),
                     "bps",
+                    quiet="no limit is in force",
                 ),
                 Panel(
                     "timeseries",
@@ -461,25 +519,6 @@ ISOLATION = Dashboard(
                         ),
                     ),
                     "cpm",
-                ),
-                Panel(
-                    "stat",
-                    "Blast-radius breaker",
-                    "Tripped: more actions began at once than expected; every further one needs an approval.",
-                    (Query("max(vigia_agent_breaker_tripped)", "breaker"),),
-                    "none",
-                    width=6,
-                    height=8,
-                    words=(("0", "closed", "blue"), ("1", "TRIPPED", "orange")),
-                ),
-                Panel(
-                    "stat",
-                    "Orphaned limits",
-                    "Limits in the kernel of which the agent has no record; they expire.",
-                    (Query("max(vigia_agent_orphaned_limits)", "limits"),),
-                    "short",
-                    width=6,
-                    height=8,
                 ),
                 Panel(
                     "timeseries",
