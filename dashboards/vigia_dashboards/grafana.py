@@ -40,14 +40,14 @@ MISSING = "–"
 HALF = 12
 """Columns of the grid that a panel beside another has: its legend is a line below, a wider one's a table."""
 
-LEGEND = 420
+LEGEND = 360
 """Width of that table, in pixels."""
 
 CHARACTER = 8
 """Width of one character of a table, in pixels."""
 
-NARROW = 60
-"""Least width of a column of a matrix, in pixels, so that the last ones are on the screen."""
+NARROW = 90
+"""Least width of a column of a matrix, in pixels."""
 
 LONGEST = {
     "a": 24,
@@ -55,17 +55,17 @@ LONGEST = {
     "b": 24,
     "baseline": 24,
     "beside": 24,
-    "cause": 40,
+    "cause": 25,
     "counter": 36,
-    "element": 22,
+    "element": 33,
     "metric": 15,
     "note": 24,
     "path": 25,
     "probe": 16,
     "verdict": 22,
 }
-"""Characters that values of labels usually have at most; others 10. Columns have room for them: on a narrow screen a
-table is scrolled rather than cut off."""
+"""Characters that values of labels usually have at most; others 10. Columns have room for them: on a narrow
+screen a table is scrolled rather than cut off."""
 
 LOSS_CLASSES = (
     ("median, nothing lost", "== 0", "blue"),
@@ -314,7 +314,7 @@ def _dress_table(builder: Any, panel: Panel) -> None:
     if len(panel.queries) > 1:
         builder.with_transformation(models.DataTransformerConfig(id_val="merge", options={}))
     if len(panel.queries) > 1:
-        # Where one query alone finds anything, Grafana leaves out which. Others know nothing without the first.
+        # Where one query alone finds anything, Grafana leaves out which: the first, which the others add to.
         names["Value"] = names[values[0]]
     before = [c for c in panel.columns if c not in panel.after]
     after = [c for c in panel.columns if c in panel.after]
@@ -377,7 +377,7 @@ def _of_label(panel: Panel, label: str) -> _Properties:
 
 
 def _room(panel: Panel, heading: str, characters: int) -> int:
-    """Return the width of a column in pixels: of its values and edges, or of its heading with the marks beside it."""
+    """Return the width of a column in pixels: of its values, or of its heading with the marks beside it."""
     return max(CHARACTER * characters + 16, CHARACTER * len(heading) + (46 if panel.filters else 20))
 
 
@@ -393,7 +393,9 @@ def _dress_matrix(builder: Any, panel: Panel) -> None:
             options={"columnField": column, "rowField": row, "valueField": "Value", "emptyValue": "null"},
         )
     )
-    builder.min_width(NARROW).align(common_models.FieldTextAlignment.CENTER)
+    # A cell with a link is on the left whatever one says, and its heading is to be above it.
+    align = common_models.FieldTextAlignment.LEFT if panel.drill else common_models.FieldTextAlignment.CENTER
+    builder.min_width(NARROW).align(align)
     first = [models.DynamicConfigValue("custom.width", _room(panel, "", LONGEST.get(row, 10)))]
     if panel.drill:
         # The heading of a row is a source, with any destination.

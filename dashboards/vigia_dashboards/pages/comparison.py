@@ -48,7 +48,7 @@ def _interval(metric: str, only: str = "") -> tuple[Query, ...]:
 
 
 _CONTEST = f'and on ({_PAIR}) vigia_compare_verdict{{kind="contest"}}'
-_WINNER = f"max by ({_CELL}, path, note) (vigia_compare_winner{{{_ON}}})"
+_WINNER = f"topk by ({_CELL}, path) (1, vigia_compare_winner{{{_ON}}})"
 
 
 _SAID = f"on ({_PAIR}) group_left (kind, verdict, note) topk by ({_PAIR}) (1, vigia_compare_verdict{{{_ON}}})"
@@ -66,8 +66,11 @@ _SHARED = f"on ({_CELL}) group_left () "
 
 def best_paths(only: str = "") -> tuple[Query, Query]:
     """Return the verdict on every metric, with the name of the path, and how far the evidence for it is."""
+    won, tied = (
+        f'topk by ({_CELL}, path) (1, vigia_compare_winner{{{only}tie="{tie}"}})' for tie in ("false", "true")
+    )
     best = (
-        f'(vigia_compare_winner{{{only}tie="false"}} or 2 * vigia_compare_winner{{{only}tie="true"}}'
+        f"({won} or 2 * {tied}"
         f' or label_replace(0 * (vigia_compare_decided{{{only}}} == 0), "path", "not known yet", "", ""))'
     )
     progress = f"0 * {best} + {_SHARED}max by ({_CELL}) (vigia_compare_progress_ratio{{{only}}})"
@@ -230,6 +233,7 @@ _TABLES = (
         f"{_HEAT_WORDS}.",
         (Query(f"max by (path, probe) ({_below_best(_BULK)})"),),
         "none",
+        width=24,
         columns=("path", "probe"),
         bounds=_HEAT,
         cells=True,
@@ -243,6 +247,7 @@ _TABLES = (
         "Row: the path; column: the bulk test, UDP by the rate that was offered. Medians of the comparison.",
         (Query(bits(f"max by (path, probe) ({_BULK})")),),
         "bps",
+        width=24,
         columns=("path", "probe"),
         missing="not run",
         quiet="no bulk tests are configured",

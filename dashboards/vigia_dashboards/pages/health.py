@@ -276,7 +276,7 @@ SELF = Dashboard(
                 Panel(
                     "timeseries",
                     "CPU time of each program",
-                    "100 % is one core.",
+                    "Share of a core: 100 % is one.",
                     (Query(f"rate(process_cpu_seconds_total{{{_ON}}}{_R})", "{{job}} {{instance}}"),),
                     "percentunit",
                     width=24,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vigia_dashboards.expressions import IN_FORCE, alerts
+from vigia_dashboards.expressions import FOREIGN_VALUES, IN_FORCE, alerts
 from vigia_dashboards.model import Dashboard, Panel, Query, Row, bits, or_none
 from vigia_dashboards.pages.comparison import METRICS, best_paths
 from vigia_dashboards.pages.harm import harm
@@ -13,6 +13,8 @@ _R = "[$__rate_interval]"
 _FIRING = 'ALERTS{alertstate="firing"}'
 _ROW = "alertname, severity, tenant, node"
 _CALM = "none fires"
+_SEVERITIES = FOREIGN_VALUES["ALERTS", "severity"]
+"""Worst first. Tables are sorted by what labels are, not by what they are shown as."""
 
 
 def _listed(value: str, calm: str) -> str:
@@ -27,6 +29,8 @@ def _listed(value: str, calm: str) -> str:
     found = f"{worst} + on ({_ROW}) group_left () {value} or {row}"
     for label in ("tenant", "node", "path"):  # what the linked pages show for what an alert does not name
         found = f'label_replace({found}, "{label}", "All", "{label}", "")'
+    for rank, severity in enumerate((*_SEVERITIES, "none"), start=1):
+        found = f'label_replace({found}, "severity", "{rank}", "severity", "{severity}")'
     for label in ("todo", "look"):
         found = f'label_replace({found}, "{label}", "$1", "alertname", "(.*)")'
     return found
@@ -124,11 +128,12 @@ _LISTS = (
         "none",
         width=24,
         height=8,
-        columns=("severity", "alertname", "look", "tenant", "node", "path", "todo"),
-        after=("tenant", "node", "path", "todo"),
+        columns=("severity", "alertname", "look", "todo", "tenant", "node", "path"),
+        after=("todo", "tenant", "node", "path"),
         filters=False,
         names={"alertname": "alert", "todo": "what to do", "look": "next page"},
         texts={
+            "severity": {str(rank): s for rank, s in enumerate((*_SEVERITIES, "none"), start=1)},
             "todo": _ACTIONS | {_CALM: "Nothing."},
             "look": _LOOK | {_CALM: "vigia-fleet"},
         },

@@ -129,7 +129,7 @@ FLEET = Dashboard(
                 Panel(
                     "stat",
                     "Worst p99",
-                    "The largest p99 round trip of any path, over a minute; kernel timestamps, reflector time excluded. Orange "
+                    "The largest p99 round trip of any path, over a minute; kernel timestamps, reflector time excluded; orange "
                     "from 10 ms, purple from 50 ms.",
                     (Query(f"max(path:vigia_probe_rtt_seconds:p99_rate1m{{{_ON}}})", "p99"),),
                     "s",
@@ -141,7 +141,7 @@ FLEET = Dashboard(
                     "stat",
                     "Beyond objectives",
                     "Directions of paths with more than 0.1 % lost or more than 1 % of round trips over their delay objective, over "
-                    "5 minutes; by loss alone where there is no delay objective yet. Orange from 1.",
+                    "5 minutes; by loss alone where there is no delay objective yet; orange from 1.",
                     (
                         Query(
                             f"count(path:vigia_probe_loss:ratio_rate5m{{{_RECORDED}}} > 0.001"
@@ -541,7 +541,7 @@ OBJECTIVES = Dashboard(
                 Panel(
                     "stat",
                     "Lost, worst path",
-                    "Over the last 6 hours; the objective allows 0.1 %. Orange from 0.1 %.",
+                    "Over the last 6 hours; the objective allows 0.1 %; orange from 0.1 %.",
                     (Query(f"max(path:vigia_probe_loss:ratio_rate6h{{{_SLO}}})", "lost"),),
                     "percentunit",
                     width=6,
@@ -563,7 +563,7 @@ OBJECTIVES = Dashboard(
                 Panel(
                     "stat",
                     "Slow, worst path",
-                    "Round trips over the delay objective, over the last hour; the objective allows 1 %. Orange from 1 %.",
+                    "Round trips over the delay objective, over the last hour; the objective allows 1 %; orange from 1 %.",
                     (Query(f"max(path:vigia_probe_slow:ratio_rate1h{{{_SLO}}})", "slow"),),
                     "percentunit",
                     quiet=UNJUDGED,
@@ -574,7 +574,7 @@ OBJECTIVES = Dashboard(
                 Panel(
                     "stat",
                     "Unsteady, worst path",
-                    "Delay variations over the jitter objective, over the last hour; the objective allows 1 %. Orange from 1 %.",
+                    "Delay variations over the jitter objective, over the last hour; the objective allows 1 %; orange from 1 %.",
                     (Query(f"max(path:vigia_probe_unsteady:ratio_rate1h{{{_SLO}}})", "unsteady"),),
                     "percentunit",
                     quiet=UNJUDGED,

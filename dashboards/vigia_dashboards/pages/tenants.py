@@ -344,7 +344,7 @@ ISOLATION = Dashboard(
                 ),
                 Panel(
                     "stat",
-                    "Messages waiting",
+                    "Messages",
                     "Webhook messages that are stored and not handled yet; orange from 10.",
                     (Query("max(vigia_agent_inbox_depth)", "waiting"),),
                     "short",
@@ -365,7 +365,7 @@ ISOLATION = Dashboard(
                 Panel(
                     "stat",
                     "Orphaned limits",
-                    "Limits in the kernel of which the agent has no record; they expire. Orange from 1.",
+                    "Limits in the kernel of which the agent has no record; they expire; orange from 1.",
                     (Query("max(vigia_agent_orphaned_limits)", "limits"),),
                     "short",
                     width=4,
