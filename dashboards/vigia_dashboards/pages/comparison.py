@@ -39,10 +39,16 @@ def _whiskers(unit: str, only: str = _ON) -> tuple[Query, ...]:
     )
 
 
+_BOUNDED = " > -Inf < +Inf"
+"""Lets pass what is known: a limit is infinite until there is evidence for one."""
+
+_OPEN = "no limit yet"
+
+
 def _interval(metric: str, only: str = "") -> tuple[Query, ...]:
     """What a has above b: the estimate, and the interval that holds at all times."""
     return tuple(
-        Query(f"vigia_compare_{part}_{metric}{{{_ON}}}{only}", words)
+        Query(f"vigia_compare_{part}_{metric}{{{_ON}}}{_BOUNDED}{only}", words)
         for part, words in (("shift", "a minus b"), ("ci_lower", "from"), ("ci_upper", "to"))
     )
 
@@ -209,6 +215,7 @@ def _below_best(expression: str) -> str:
 
 
 _ENDS = f"path, {_CLASS}"
+_PROBED = 'metric=~"rtt|rtt_p99|jitter|loss",placement=~"$placement",probe=~"$probe"'
 
 _TABLES = (
     Panel(
@@ -268,7 +275,7 @@ _TABLES = (
                 "max by (path, placement, machines, probe) ("
                 '2 * (vigia_compare_level_change_ratio{verdict="worse"} > bool -1e9)'
                 ' or (vigia_compare_level_change_ratio{verdict="better"} > bool -1e9)'
-                ' or 0 * vigia_compare_windows{placement=~"$placement",probe=~"$probe",metric=~"rtt|rtt_p99|jitter|loss"})'
+                ' or 0 * vigia_compare_windows{metric=~"rtt|rtt_p99|jitter|loss",placement=~"$placement",probe=~"$probe"})'
                 ' and on (path, placement, machines, probe) vigia_compare_median_seconds{metric="rtt",placement=~"$placement",probe=~"$probe"}',
                 "level",
                 unit="none",
@@ -280,8 +287,8 @@ _TABLES = (
             ),
             Query(
                 or_none(
-                    f'count by ({_ENDS}) (vigia_compare_winner{{{_ON},tie="false"}})',
-                    f"count by ({_ENDS}) (vigia_compare_windows{{{_ON}}})",
+                    f'count by ({_ENDS}) (vigia_compare_winner{{{_PROBED},tie="false"}})',
+                    f"count by ({_ENDS}) (vigia_compare_windows{{{_PROBED}}})",
                 ),
                 "wins",
                 unit="short",
@@ -383,13 +390,14 @@ CONFIGURATIONS = Dashboard(
                     "Effect",
                     "Path a over path b with an interval that holds at all times; 1 is no difference.",
                     (
-                        Query(f"vigia_compare_effect_ratio{{{_ON}}}", "a over b"),
-                        Query(f"vigia_compare_effect_ci_lower_ratio{{{_ON}}}", "lower"),
-                        Query(f"vigia_compare_effect_ci_upper_ratio{{{_ON}}}", "upper"),
+                        Query(f"vigia_compare_effect_ratio{{{_ON}}}{_BOUNDED}", "a over b"),
+                        Query(f"vigia_compare_effect_ci_lower_ratio{{{_ON}}}{_BOUNDED}", "lower"),
+                        Query(f"vigia_compare_effect_ci_upper_ratio{{{_ON}}}{_BOUNDED}", "upper"),
                     ),
                     "none",
                     width=24,
                     columns=("metric", "a", "b", "probe", "placement", "machines"),
+                    missing=_OPEN,
                     texts={"metric": METRICS},
                     decimals=2,
                 ),
@@ -401,6 +409,7 @@ CONFIGURATIONS = Dashboard(
                     "s",
                     width=24,
                     columns=("metric", "a", "b", "probe", "placement", "machines"),
+                    missing=_OPEN,
                     texts={"metric": METRICS},
                 ),
                 Panel(
@@ -412,6 +421,7 @@ CONFIGURATIONS = Dashboard(
                     "s",
                     width=24,
                     columns=("metric", "a", "b", "probe", "placement", "machines"),
+                    missing=_OPEN,
                     texts={"metric": METRICS},
                 ),
             ),

@@ -129,6 +129,7 @@ SELF = Dashboard(
                     ),
                     "none",
                     columns=("job", "node"),
+                    texts={"node": {"": "of no node"}},
                 ),
             ),
         ),

@@ -268,6 +268,8 @@ _DID = (
         (Query(f"sum by (what, node) ({_DONE})", "times", decimals=0),),
         "none",
         columns=("what", "node"),
+        names={"node": "by"},
+        texts={"node": {"": "isolation agent"}},
         wide={"what": 330},
         order="times",
         quiet="no alert was received and no limit changed",

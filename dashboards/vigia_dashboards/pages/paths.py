@@ -488,6 +488,7 @@ DETAIL = Dashboard(
                     "none",
                     width=24,
                     columns=("counter", "detail", "node", "path", "src", "dst", "tenant"),
+                    texts={"detail": {"": "none"}},
                     wide={"counter": 320},
                     order="coincidence",
                     quiet="no path lost probes",
