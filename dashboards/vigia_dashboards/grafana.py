@@ -25,7 +25,7 @@ from vigia_dashboards.annotations import ANNOTATIONS, STEP
 from vigia_dashboards.expressions import check
 from vigia_dashboards.model import Dashboard, Panel, Query, Unit, Variable
 
-__all__ = ["LOSS_CLASSES", "to_json"]
+__all__ = ["LOSS_CLASSES", "MISSING", "to_json"]
 
 DATASOURCE = models.DataSourceRef(type_val="prometheus", uid="${datasource}")
 BANDS = (("p99", "p95"), ("p95", "p75"), ("p75", "p50"), ("p50", "p25"), ("p25", "p5"))
@@ -61,6 +61,7 @@ LONGEST = {
     "metric": 15,
     "note": 24,
     "path": 25,
+    "port": 14,
     "probe": 16,
     "verdict": 22,
 }
@@ -321,7 +322,7 @@ def _dress_table(builder: Any, panel: Panel) -> None:
     order = {name: i for i, name in enumerate((*before, "Value", *values, *after))}
     organize = {"excludeByName": {"Time": True}, "indexByName": order, "renameByName": names}
     builder.with_transformation(models.DataTransformerConfig(id_val="organize", options=organize))
-    builder.filterable(panel.filters)
+    builder.filterable(_filtered(panel))
     if panel.order:
         builder.sort_by([common.TableSortByFieldState().display_name(panel.order).desc(not panel.ascending)])
     for name, properties in _columns(panel).items():
@@ -376,9 +377,14 @@ def _of_label(panel: Panel, label: str) -> _Properties:
     return found
 
 
+def _filtered(panel: Panel) -> bool:
+    """Whether headings have filters: half a page has no room for them."""
+    return panel.filters and panel.width > HALF
+
+
 def _room(panel: Panel, heading: str, characters: int) -> int:
     """Return the width of a column in pixels: of its values, or of its heading with the marks beside it."""
-    return max(CHARACTER * characters + 16, CHARACTER * len(heading) + (46 if panel.filters else 20))
+    return max(CHARACTER * characters + 16, CHARACTER * len(heading) + (46 if _filtered(panel) else 20))
 
 
 def _links_to(address: str) -> list[dict[str, Any]]:

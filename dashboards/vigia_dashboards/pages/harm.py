@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vigia_dashboards.model import Panel, Query
 
-__all__ = ["AGREED", "MARGIN", "harm", "lost_where"]
+__all__ = ["AGREED", "evidence", "harm", "lost_where"]
 
 MARGIN = 300
 """Seconds before an incident and after it that its page shows."""
@@ -53,14 +53,17 @@ def harm(title: str, description: str, *, every: bool = False, quiet: str, heigh
             ),
             Query(f"1000 * {_BEGAN} {_with(only)}", "began", unit="dateTimeFromNow"),
             Query(f"1000 * {_END} {_with(only)}", "ended", unit="dateTimeFromNow"),
-            Query(
-                f"floor(1000 * ({_BEGAN} - {MARGIN})) {_with(only)}",
-                "from",
-                unit="dateTimeFromNow",
-                hidden=True,
-            ),
-            Query(
-                f"floor(1000 * ({_END} + {MARGIN})) {_with(only)}", "to", unit="dateTimeFromNow", hidden=True
+            *(
+                Query(
+                    f"floor(1000 * ({bound}) {_with(only)} or 1000 * ({unknown}) * {_agreed(only)})",
+                    words,
+                    unit="dateTimeFromNow",
+                    hidden=True,
+                )
+                for words, bound, unknown in (
+                    ("from", f"{_BEGAN} - {MARGIN}", "time() - 3600"),
+                    ("to", f"{_END} + {MARGIN}", "time()"),
+                )
             ),
         ),
         "none",
@@ -69,7 +72,7 @@ def harm(title: str, description: str, *, every: bool = False, quiet: str, heigh
         columns=("tenant", "offender", "verdict", "node"),
         names={"tenant": "hurt", "offender": "by", "verdict": "how sure", "node": "seen on"},
         after=("node",),
-        texts={"offender": {"": "not known"}},
+        texts={"offender": {"": "nobody known"}},
         clicks={"tenant": _INCIDENT},
         missing="not known",
         quiet=quiet,
@@ -93,6 +96,41 @@ def lost_where(only: str, title: str) -> Panel:
         ),
         "none",
         columns=("tenant", "reason", "port", "node"),
+        after=("port", "node"),
         order="packets",
         quiet="nothing of a tenant was dropped",
+    )
+
+
+_EVIDENCE = {
+    "flood": "it flooded",
+    "limit": "it had a limit",
+    "contract": "it sent more than its contract",
+    "saturation": "a shared element was full",
+    "arrival": "the flood arrived at the tenant's node",
+    "coincidence": "harm and its load coincide",
+}
+
+
+def evidence(only: str) -> Panel:
+    """Return what is known against offenders."""
+    return Panel(
+        "table",
+        "Evidence against the offender",
+        "What is known of the last hour: the verdict attributed takes a flood or a limit, and one link of it to the harm.",
+        (
+            Query(
+                "count by (tenant, offender, evidence, offender_node) "
+                f"(vigia_compare_interference_evidence{{{only}}})",
+                "nodes",
+                decimals=0,
+            ),
+        ),
+        "none",
+        columns=("tenant", "offender", "evidence", "offender_node"),
+        after=("offender_node",),
+        names={"tenant": "hurt", "offender": "by", "evidence": "what is known", "offender_node": "sent from"},
+        texts={"evidence": _EVIDENCE},
+        wide={"evidence": 290},
+        quiet="nobody was hurt by a flood",
     )

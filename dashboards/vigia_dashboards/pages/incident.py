@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vigia_dashboards.expressions import IN_FORCE
 from vigia_dashboards.model import Dashboard, Panel, Query, Row, Variable, bits, or_none
-from vigia_dashboards.pages.harm import AGREED, harm, lost_where
+from vigia_dashboards.pages.harm import AGREED, evidence, harm, lost_where
 from vigia_dashboards.pages.paths import explained, moments
 
 __all__ = ["INCIDENT"]
@@ -149,15 +149,6 @@ _CAUSES = " or ".join(
     )
 )
 
-_EVIDENCE = {
-    "flood": "it flooded",
-    "limit": "it had a limit",
-    "contract": "it sent more than its contract",
-    "saturation": "a shared element was full",
-    "arrival": "the flood arrived at the tenant's node",
-    "coincidence": "harm and its load coincide",
-}
-
 _WHY = (
     Panel(
         "table",
@@ -174,24 +165,7 @@ _WHY = (
         order="explains",
         quiet="the tenant was not hurt within the hour, and no host is busy",
     ),
-    Panel(
-        "table",
-        "Evidence against the offender",
-        "All of it that is known; the verdict attributed takes a flood or a limit, and one link of it to the harm.",
-        (
-            Query(
-                f"count by (offender, evidence, offender_node) (vigia_compare_interference_evidence{{{_HURT}}})",
-                "nodes",
-                decimals=0,
-            ),
-        ),
-        "none",
-        columns=("offender", "evidence", "offender_node"),
-        names={"offender": "who", "evidence": "what is known", "offender_node": "from"},
-        texts={"evidence": _EVIDENCE},
-        wide={"evidence": 300},
-        quiet="nobody was hurt by a flood",
-    ),
+    evidence(_HURT),
     lost_where(_HURT, "Packets lost, and why"),
     moments(),
     Panel(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vigia_dashboards.expressions import ACTIONS, IN_FORCE
 from vigia_dashboards.model import Dashboard, Panel, Query, Row, Variable, bits, or_none, per_minute
-from vigia_dashboards.pages.harm import harm, lost_where
+from vigia_dashboards.pages.harm import evidence, harm, lost_where
 
 __all__ = ["INTERFERENCE", "ISOLATION"]
 
@@ -114,19 +114,10 @@ INTERFERENCE = Dashboard(
                     "offender's, where it is known; else how much of the excess loss or delay its load explains beyond the "
                     "tenant's own. A click on the tenant shows that incident.",
                     every=True,
+                    height=7,
                     quiet="no tenant has bad windows",
                 ),
-                Panel(
-                    "table",
-                    "Evidence against the offender",
-                    "What is known: it flooded; it had a limit; it sent more than its contract; a shared element was full; the flood "
-                    "arrived at the tenant's node; harm and offender coincide.",
-                    (Query(f"vigia_compare_interference_evidence{{{_ON}}}", "known", hidden=True),),
-                    "none",
-                    columns=("tenant", "offender", "evidence", "offender_node", "node"),
-                    names={"offender_node": "sent from", "node": "seen on"},
-                    quiet="nobody was hurt by a flood",
-                ),
+                evidence(_ON),
                 Panel(
                     "timeseries",
                     "Isolation actions",
