@@ -12,18 +12,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import yaml
 from playwright.sync_api import Page, Response, sync_playwright
 
+from vigia_dashboards.grafana import MISSING
 from vigia_dashboards.model import Dashboard
+from vigia_dashboards.pages import PAGES
 
 ROOT = Path(__file__).resolve().parents[1]
 CHROMIUM = shutil.which("chromium")
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 PATIENCE = 60_000
 """Milliseconds that a panel may take to appear."""
+
+UNKNOWN = (MISSING, "NaN", "null", "undefined", "no data")
+"""What Grafana writes into an address for what it does not know."""
 
 IMAGE = re.compile(r"(?:docker\.io/)?grafana/grafana(?:-oss)?:\S+")
 INI = """
@@ -209,5 +215,22 @@ def _open(tab: Page, server: Grafana, page: Dashboard, picture: Path) -> Seen:
     for text in ("Panel plugin not found", "An unexpected error happened", "Dashboard not found"):
         if tab.get_by_text(text).count():
             seen.problems.append(text)
+    seen.problems += [f"link to nowhere: {link}" for link in _links(tab) if not _leads(link)]
     tab.screenshot(path=picture)
     return seen
+
+
+def _links(tab: Page) -> list[str]:
+    """Addresses that cells and numbers open, with what Grafana put in for the row."""
+    found: list[str] = tab.eval_on_selector_all(
+        ".react-grid-item a[href*='/d/']", "all => all.map(a => a.getAttribute('href'))"
+    )
+    return found
+
+
+def _leads(address: str) -> bool:
+    """Whether a page of ours is opened, and every value was known."""
+    parts = urlsplit(address)
+    values = parse_qs(parts.query, keep_blank_values=True)
+    known = all(v and v not in UNKNOWN and "${" not in v for vs in values.values() for v in vs)
+    return known and parts.path.removeprefix("/d/").split("/")[0] in {p.uid for p in PAGES}

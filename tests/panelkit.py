@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 from vigia_dashboards.live import TIMEOUT, ask, every_panel, offered
 from vigia_dashboards.pages import PAGES
+from vigia_dashboards.tables import at, holes
 from vigia_prometheus import Prometheus
 
 
@@ -33,6 +34,16 @@ class Panels:
             if not any(answers):
                 found[page.uid].append(panel.title)
         return found
+
+    def holes(self) -> list[str]:
+        """Cells of tables that have nothing in them though that is not normal; an error of any query is a failure."""
+        now = time.time()
+        return [
+            f"{page.uid}: {hole}"
+            for page, panel in every_panel()
+            if panel.kind == "table"
+            for hole in holes(panel, at(self._server, panel, now))
+        ]
 
     def variables_without_values(self) -> list[str]:
         """Variables whose query finds nothing, as page.variable."""

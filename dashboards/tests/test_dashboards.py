@@ -43,6 +43,7 @@ def test_committed_json_is_what_the_definitions_make() -> None:
 def test_uids_are_frozen_and_home_is_first() -> None:
     assert [p.uid for p in PAGES] == [
         "vigia-now",
+        "vigia-incident",
         "vigia-fleet",
         "vigia-path",
         "vigia-comparison",
@@ -184,7 +185,10 @@ def test_what_a_click_opens_is_there(page: Dashboard, panel: Panel) -> None:
             assert carried <= known
         if panel.kind == "table":
             named = set(re.findall(r"__data\.fields\.(\w+)", address))
-            assert named <= {panel.names.get(c, c) for c in panel.columns}, "a field is known by its heading"
+            given = {panel.names.get(c, c) for c in panel.columns} | {
+                q.legend for q in panel.queries if q.hidden
+            }
+            assert named <= given, "a field is known by its heading"
 
 
 def test_a_heading_of_a_matrix_opens_its_source_alone() -> None:
@@ -261,7 +265,7 @@ def test_units_are_those_of_the_metrics(page: Dashboard, panel: Panel) -> None:
         unit = query.unit or panel.unit
         if allowed is None:
             assert unit in ("short", "none", "s"), (name, unit)
-        elif not ("process_cpu" in name or "histogram_fraction" in query.expression):
+        elif not ("_cpu_seconds_total" in name or "histogram_fraction" in query.expression):
             assert unit in allowed, (name, unit)
 
 

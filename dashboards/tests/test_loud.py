@@ -23,6 +23,7 @@ from vigia_dashboards.grafana import LOSS_CLASSES
 from vigia_dashboards.live import Found, ask, every_panel, offered
 from vigia_dashboards.model import Dashboard, Panel, Query
 from vigia_dashboards.pages import PAGES
+from vigia_dashboards.tables import Row, holes, joined
 from vigia_prometheus import Prometheus
 
 JOBS = {
@@ -210,13 +211,8 @@ def test_legends_and_columns_are_labels_of_the_answer(
 TABLES = [(page, panel) for page, panel in every_panel() if panel.kind == "table" and len(panel.queries) > 1]
 
 
-def merged(panel: Panel, found: Sequence[Found]) -> list[tuple[dict[str, str], dict[str, float]]]:
-    """Return the rows that Grafana's merge makes: frames are joined where all their labels are equal."""
-    rows: dict[tuple[tuple[str, str], ...], dict[str, float]] = {}
-    for query, answer in zip(panel.queries, found, strict=True):
-        for labels, values in answer.series:
-            rows.setdefault(tuple(sorted(labels.items())), {})[query.legend] = values[-1]
-    return [(dict(labels), values) for labels, values in rows.items()]
+def merged(panel: Panel, found: Sequence[Found]) -> list[Row]:
+    return joined(panel, [[(labels, values[-1]) for labels, values in f.series] for f in found])
 
 
 @pytest.mark.parametrize(("page", "panel"), TABLES, ids=lambda x: getattr(x, "uid", getattr(x, "title", "")))
@@ -230,6 +226,16 @@ def test_the_columns_of_a_table_are_of_one_row(answers: Answers, page: Dashboard
     for query, answer in zip(panel.queries, found, strict=True):
         assert any(query.legend in values for values in whole), query.legend
         assert {name for labels, _ in answer.series for name in labels} <= set(panel.columns), query.legend
+
+
+@pytest.mark.parametrize(
+    ("page", "panel"),
+    [(page, panel) for page, panel in every_panel() if panel.kind == "table"],
+    ids=lambda x: getattr(x, "uid", getattr(x, "title", "")),
+)
+def test_no_cell_of_a_table_is_empty(answers: Answers, page: Dashboard, panel: Panel) -> None:
+    rows = merged(panel, [answers.best(query) for query in panel.asked])
+    assert rows and not holes(panel, rows)
 
 
 def test_metrics_as_they_are_would_not_be_of_one_row(answers: Answers) -> None:

@@ -25,20 +25,48 @@ from vigia_dashboards.annotations import ANNOTATIONS, STEP
 from vigia_dashboards.expressions import check
 from vigia_dashboards.model import Dashboard, Panel, Query, Unit, Variable
 
-__all__ = ["LOSS_CLASSES", "to_json"]
+__all__ = ["LOSS_CLASSES", "MISSING", "to_json"]
 
 DATASOURCE = models.DataSourceRef(type_val="prometheus", uid="${datasource}")
 BANDS = (("p99", "p95"), ("p95", "p75"), ("p75", "p50"), ("p50", "p25"), ("p25", "p5"))
 """Smoke: each quantile is filled down to the next."""
 
+SMOKE = "#8e9bab"
+"""Colour of all of it, on light and dark ground: colours are those of the line."""
+
+MISSING = "–"
+"""What a cell says whose label nothing states; Grafana's own word is that there were no data."""
+
 HALF = 12
 """Columns of the grid that a panel beside another has: its legend is a line below, a wider one's a table."""
 
-LEGEND = 420
+LEGEND = 360
 """Width of that table, in pixels."""
 
-NARROW = 60
-"""Least width of a table's column, in pixels, so that the last ones are on the screen."""
+CHARACTER = 8
+"""Width of one character of a table, in pixels."""
+
+NARROW = 90
+"""Least width of a column of a matrix, in pixels."""
+
+LONGEST = {
+    "a": 24,
+    "alertname": 23,
+    "b": 24,
+    "baseline": 24,
+    "beside": 24,
+    "cause": 25,
+    "counter": 36,
+    "element": 33,
+    "metric": 15,
+    "note": 24,
+    "path": 25,
+    "port": 14,
+    "probe": 16,
+    "verdict": 22,
+}
+"""Characters that values of labels usually have at most; others 10. Columns have room for them: on a narrow
+screen a table is scrolled rather than cut off."""
 
 LOSS_CLASSES = (
     ("median, nothing lost", "== 0", "blue"),
@@ -258,8 +286,10 @@ def _dress_timeseries(builder: Any, panel: Panel) -> None:
 def _dress_smoke(builder: Any, panel: Panel) -> None:
     _dress_timeseries(builder, panel)
     builder.fill_opacity(25).line_width(0)
+    smoke = models.DynamicConfigValue("color", {"mode": "fixed", "fixedColor": SMOKE})
     for upper, lower in BANDS:
-        builder.override_by_name(upper, [models.DynamicConfigValue("custom.fillBelowTo", lower)])
+        builder.override_by_name(upper, [models.DynamicConfigValue("custom.fillBelowTo", lower), smoke])
+    builder.override_by_name(BANDS[-1][1], [models.DynamicConfigValue("custom.fillOpacity", 0), smoke])
     for name, _, colour in LOSS_CLASSES:
         fixed = {"mode": "fixed", "fixedColor": colour}
         line = [("color", fixed), ("custom.lineWidth", 2), ("custom.fillOpacity", 0)]
@@ -267,7 +297,7 @@ def _dress_smoke(builder: Any, panel: Panel) -> None:
 
 
 def _dress_stat(builder: Any, panel: Panel) -> None:
-    builder.reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
+    builder.reduce_options(common.ReduceDataOptions().calcs(["max" if panel.worst else "lastNotNull"]))
     several = len(panel.queries) > 1 or "{{" in panel.queries[0].legend
     text = common_models.BigValueTextMode
     builder.text_mode(text.VALUE_AND_NAME if several else text.AUTO)
@@ -284,10 +314,15 @@ def _dress_table(builder: Any, panel: Panel) -> None:
     names = {v: q.legend or "value" for v, q in zip(values, panel.queries, strict=True)} | dict(panel.names)
     if len(panel.queries) > 1:
         builder.with_transformation(models.DataTransformerConfig(id_val="merge", options={}))
-    order = {name: i for i, name in enumerate((*panel.columns, *values))}
+    if len(panel.queries) > 1:
+        # Where one query alone finds anything, Grafana leaves out which: the first, which the others add to.
+        names["Value"] = names[values[0]]
+    before = [c for c in panel.columns if c not in panel.after]
+    after = [c for c in panel.columns if c in panel.after]
+    order = {name: i for i, name in enumerate((*before, "Value", *values, *after))}
     organize = {"excludeByName": {"Time": True}, "indexByName": order, "renameByName": names}
     builder.with_transformation(models.DataTransformerConfig(id_val="organize", options=organize))
-    builder.filterable(True).min_width(NARROW)
+    builder.filterable(_filtered(panel))
     if panel.order:
         builder.sort_by([common.TableSortByFieldState().display_name(panel.order).desc(not panel.ascending)])
     for name, properties in _columns(panel).items():
@@ -306,9 +341,14 @@ def _columns(panel: Panel) -> Mapping[str, _Properties]:
 
 
 def _of_value(panel: Panel, query: Query) -> _Properties:
+    if query.hidden:
+        return [("custom.hidden", True)]
     found: _Properties = []
     if query.unit is not None:
         found.append(("unit", _shown_as(query.unit)[0]))
+    usual = 14 if (query.unit or panel.unit) == "dateTimeFromNow" else 9
+    words = (len(word) for _, word, _ in query.words)
+    found.append(("custom.minWidth", _room(panel, query.legend or "value", max((usual, *words)))))
     if query.decimals is not None:
         found.append(("decimals", query.decimals))
     if query.words:
@@ -321,18 +361,30 @@ def _of_value(panel: Panel, query: Query) -> _Properties:
 
 
 def _of_label(panel: Panel, label: str) -> _Properties:
-    found: _Properties = []
+    heading = panel.names.get(label, label)
+    texts = sorted(({"": MISSING} | dict(panel.texts.get(label, {}))).items())
+    options = {value: {"text": text, "index": i} for i, (value, text) in enumerate(texts)}
+    found: _Properties = [("mappings", [{"type": "value", "options": options}])]
     if label in panel.texts:
-        texts = sorted(panel.texts[label].items())
-        options = {value: {"text": text, "index": i} for i, (value, text) in enumerate(texts)}
-        found.append(("mappings", [{"type": "value", "options": options}]))
         found.append(("custom.inspect", True))  # a text may be longer than its cell
+    if label not in panel.wide:
+        found.append(("custom.minWidth", _room(panel, heading, LONGEST.get(label, 10))))
     first = panel.drill if label == panel.columns[0] else ""
     if address := panel.clicks.get(label, first):
         found.append(("links", _links_to(address)))
     if label in panel.wide:
         found.append(("custom.width", panel.wide[label]))
     return found
+
+
+def _filtered(panel: Panel) -> bool:
+    """Whether headings have filters: half a page has no room for them."""
+    return panel.filters and panel.width > HALF
+
+
+def _room(panel: Panel, heading: str, characters: int) -> int:
+    """Return the width of a column in pixels: of its values, or of its heading with the marks beside it."""
+    return max(CHARACTER * characters + 16, CHARACTER * len(heading) + (46 if _filtered(panel) else 20))
 
 
 def _links_to(address: str) -> list[dict[str, Any]]:
@@ -347,12 +399,15 @@ def _dress_matrix(builder: Any, panel: Panel) -> None:
             options={"columnField": column, "rowField": row, "valueField": "Value", "emptyValue": "null"},
         )
     )
-    builder.min_width(NARROW)
+    # A cell with a link is on the left whatever one says, and its heading is to be above it.
+    align = common_models.FieldTextAlignment.LEFT if panel.drill else common_models.FieldTextAlignment.CENTER
+    builder.min_width(NARROW).align(align)
+    first = [models.DynamicConfigValue("custom.width", _room(panel, "", LONGEST.get(row, 10)))]
     if panel.drill:
         # The heading of a row is a source, with any destination.
         heading = re.sub(r"&var-\w+=\$\{__field\.name\}", "", panel.drill)
-        links = models.DynamicConfigValue("links", _links_to(heading))
-        builder.override_by_name(f"{row}\\{column}", [links])
+        first.append(models.DynamicConfigValue("links", _links_to(heading)))
+    builder.override_by_name(f"{row}\\{column}", first)
 
 
 def _dress_state(builder: Any, _panel: Panel) -> None:

@@ -40,6 +40,8 @@ class Query:
     """As the panel's, for this column alone."""
     bounds: Sequence[tuple[float, str]] = ()
     """As the panel's, for this column alone."""
+    hidden: bool = False
+    """Whether it is there for addresses of links alone."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,9 @@ class Panel:
     quiet: str = ""
     """If what the panel has no data though all is well; empty if it always has data then."""
     columns: Sequence[str] = ()
-    """Table: labels shown, in order; the value follows."""
+    """Table: labels shown, in order; the values follow, and then those of after."""
+    after: Sequence[str] = ("probe", "placement", "machines", "note")
+    """Table: labels that qualify a row: a narrow screen shows what decides first."""
     words: Sequence[tuple[str, str, str]] = ()
     """Value, word and colour: what is coloured is named as well."""
     decimals: int | None = None
@@ -72,6 +76,8 @@ class Panel:
     """Table: addresses that a click on a cell of a column opens."""
     wide: Mapping[str, int] = field(default_factory=dict)
     """Table: widths of columns in pixels, where the usual one is too small."""
+    filters: bool = True
+    """Table: whether headings have a filter beside them, which takes the width of three characters."""
     order: str = ""
     """Table: heading of the column that rows are sorted by, the largest first."""
     ascending: bool = False
@@ -82,6 +88,9 @@ class Panel:
     """Whether values may be below zero: delays then have a linear axis, others a logarithmic one."""
     cells: bool = False
     """Whether a table's bounds colour the whole cell: a heat table."""
+
+    worst: bool = False
+    """Stat: whether it shows the largest value of the time range, not the latest."""
 
     @property
     def instant(self) -> bool:

@@ -1,12 +1,13 @@
 """The dashboards, home first."""
 
 from vigia_dashboards.model import Dashboard
-from vigia_dashboards.pages import comparison, health, now, paths, switches, tenants
+from vigia_dashboards.pages import comparison, health, incident, now, paths, switches, tenants
 
 __all__ = ["PAGES"]
 
 PAGES: tuple[Dashboard, ...] = (
     now.NOW,
+    incident.INCIDENT,
     paths.FLEET,
     paths.DETAIL,
     comparison.CONFIGURATIONS,

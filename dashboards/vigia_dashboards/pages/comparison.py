@@ -39,20 +39,26 @@ def _whiskers(unit: str, only: str = _ON) -> tuple[Query, ...]:
     )
 
 
+_BOUNDED = " > -Inf < +Inf"
+"""Lets pass what is known: a limit is infinite until there is evidence for one."""
+
+_OPEN = "no limit yet"
+
+
 def _interval(metric: str, only: str = "") -> tuple[Query, ...]:
     """What a has above b: the estimate, and the interval that holds at all times."""
     return tuple(
-        Query(f"vigia_compare_{part}_{metric}{{{_ON}}}{only}", words)
+        Query(f"vigia_compare_{part}_{metric}{{{_ON}}}{_BOUNDED}{only}", words)
         for part, words in (("shift", "a minus b"), ("ci_lower", "from"), ("ci_upper", "to"))
     )
 
 
 _CONTEST = f'and on ({_PAIR}) vigia_compare_verdict{{kind="contest"}}'
-_WINNER = f"vigia_compare_winner{{{_ON}}}"
+_WINNER = f"topk by ({_CELL}, path) (1, vigia_compare_winner{{{_ON}}})"
 
 
-_SAID = f"on ({_PAIR}) group_left (kind, verdict) topk by ({_PAIR}) (1, vigia_compare_verdict{{{_ON}}})"
-"""Kind and verdict of a pair; of one replica, since all say the same."""
+_SAID = f"on ({_PAIR}) group_left (kind, verdict, note) topk by ({_PAIR}) (1, vigia_compare_verdict{{{_ON}}})"
+"""Kind, verdict and note of a pair; of one replica, since all say the same."""
 
 
 def _of_path(pairs: str) -> str:
@@ -66,8 +72,11 @@ _SHARED = f"on ({_CELL}) group_left () "
 
 def best_paths(only: str = "") -> tuple[Query, Query]:
     """Return the verdict on every metric, with the name of the path, and how far the evidence for it is."""
+    won, tied = (
+        f'topk by ({_CELL}, path) (1, vigia_compare_winner{{{only}tie="{tie}"}})' for tie in ("false", "true")
+    )
     best = (
-        f'(vigia_compare_winner{{{only}tie="false"}} or 2 * vigia_compare_winner{{{only}tie="true"}}'
+        f"({won} or 2 * {tied}"
         f' or label_replace(0 * (vigia_compare_decided{{{only}}} == 0), "path", "not known yet", "", ""))'
     )
     progress = f"0 * {best} + {_SHARED}max by ({_CELL}) (vigia_compare_progress_ratio{{{only}}})"
@@ -83,7 +92,7 @@ _RATIO = "exp(abs(ln({} > 0)))"
 
 def _of_winner(value: str, how: str) -> str:
     """What a winner has beside each other path, brought to one row."""
-    return f"{how} by ({_CELL}, path) ({_of_path(value)}) and on ({_CELL}, path) {_WINNER}"
+    return f"{how} by ({_CELL}, path) ({_of_path(value)}) * on ({_CELL}, path) group_left (note) {_WINNER}"
 
 
 METRICS = {
@@ -91,8 +100,18 @@ METRICS = {
     "rtt_p99": "p99 round trip",
     "tcp_throughput": "TCP throughput",
     "udp_throughput": "UDP throughput",
+    "tcp_rtt": "TCP's own round trip",
+    "udp_jitter": "UDP jitter",
 }
 """What metrics are called; others as their label."""
+
+NOTES = {"": "none"}
+"""What a note says where there is none."""
+
+_NOTE = (
+    "Note: what the two paths differ in besides, so that a verdict may be about that: one is measured in the kernel and one in "
+    "user space, or between other hosts."
+)
 
 _VERDICTS = (
     Panel(
@@ -100,7 +119,7 @@ _VERDICTS = (
         "Which path is best",
         "One row per metric, class of probes, placement and number of machines. Ahead: how much worse the next path is, at least; "
         "2 is twice. Progress: how much of the evidence is there that a verdict takes. Since: when the first of its verdicts was "
-        "found.",
+        f"found. {_NOTE}",
         (
             *best_paths(f"{_ON},"),
             Query(
@@ -118,12 +137,11 @@ _VERDICTS = (
         "none",
         width=24,
         height=12,
-        columns=("metric", "path", "probe", "placement", "machines"),
+        columns=("metric", "path", "probe", "placement", "machines", "note"),
         names={"path": "best path"},
         order="progress",
-        wide={"path": 240},
-        missing="–",
-        texts={"metric": METRICS},
+        missing="not known",
+        texts={"metric": METRICS, "note": NOTES},
         drill="/d/vigia-comparison?${datasource:queryparam}&var-metric=${__value.raw}&${__url_time_range}",
     ),
     Panel(
@@ -132,9 +150,9 @@ _VERDICTS = (
         "Of the comparison: failed, if Prometheus did not answer the last one; then what is below is old.",
         (Query("min(vigia_compare_prometheus_up)", "last"),),
         "none",
-        width=4,
+        width=8,
         height=4,
-        words=(("1", "works", "blue"), ("0", "FAILED", "orange")),
+        words=(("1", "works", "text"), ("0", "FAILED", "orange")),
     ),
     Panel(
         "stat",
@@ -142,7 +160,7 @@ _VERDICTS = (
         "Time since the last evaluation; orange from 300: several were missed.",
         (Query("time() - max(vigia_compare_last_evaluation_timestamp_seconds)", "age"),),
         "s",
-        width=4,
+        width=8,
         height=4,
         bounds=((300, "orange"),),
     ),
@@ -155,24 +173,7 @@ _VERDICTS = (
             Query(f"count(vigia_compare_decided{{{_ON}}})", "of"),
         ),
         "short",
-        width=4,
-        height=4,
-    ),
-    Panel(
-        "stat",
-        "Wins per path",
-        "Number of metrics and classes of probes in which each path beats all others.",
-        (
-            Query(
-                or_none(
-                    f'count by (path) (vigia_compare_winner{{{_ON},tie="false"}})',
-                    f"count by (path) (vigia_compare_rank{{{_ON}}})",
-                ),
-                "{{path}}",
-            ),
-        ),
-        "short",
-        width=12,
+        width=8,
         height=4,
     ),
 )
@@ -182,8 +183,8 @@ _DELAYS = tuple(
     for metric, words in (("rtt", "median"), ("rtt_p99", "p99"), ("jitter", "jitter"))
 )
 _BULK = 'vigia_compare_median_bytes_per_second{placement=~"$placement"}'
-_HEAT = ((1.25, "semi-dark-yellow"), (2, "semi-dark-orange"), (10, "semi-dark-purple"))
-_HEAT_WORDS = "semi-dark-yellow from 1.25, semi-dark-orange from 2, semi-dark-purple from 10"
+_HEAT = ((1.25, "light-yellow"), (2, "semi-dark-orange"), (10, "semi-dark-purple"))
+_HEAT_WORDS = "light-yellow from 1.25, semi-dark-orange from 2, semi-dark-purple from 10"
 
 
 def _role(expression: str) -> str:
@@ -213,6 +214,9 @@ def _below_best(expression: str) -> str:
     return f"1 / ({expression} / on ({_CLASS}) group_left () {best})"
 
 
+_ENDS = f"path, {_CLASS}"
+_PROBED = 'metric=~"rtt|rtt_p99|jitter|loss",placement=~"$placement",probe=~"$probe"'
+
 _TABLES = (
     Panel(
         "table",
@@ -228,7 +232,6 @@ _TABLES = (
         order="role",
         ascending=True,
         clicks={"path": _PATHS},
-        wide={"path": 260},
     ),
     Panel(
         "matrix",
@@ -237,6 +240,7 @@ _TABLES = (
         f"{_HEAT_WORDS}.",
         (Query(f"max by (path, probe) ({_below_best(_BULK)})"),),
         "none",
+        width=24,
         columns=("path", "probe"),
         bounds=_HEAT,
         cells=True,
@@ -250,6 +254,7 @@ _TABLES = (
         "Row: the path; column: the bulk test, UDP by the rate that was offered. Medians of the comparison.",
         (Query(bits(f"max by (path, probe) ({_BULK})")),),
         "bps",
+        width=24,
         columns=("path", "probe"),
         missing="not run",
         quiet="no bulk tests are configured",
@@ -257,7 +262,8 @@ _TABLES = (
     Panel(
         "table",
         "What each path has: delays and loss",
-        "Medians over the windows of the comparison, and whether the path's own level is the usual one.",
+        "Medians over the windows of the comparison, whether the path's own level is the usual one, and in how many metrics it "
+        "beats all others that compete.",
         (
             *(Query(e, words) for e, words in _DELAYS),
             Query(
@@ -269,7 +275,7 @@ _TABLES = (
                 "max by (path, placement, machines, probe) ("
                 '2 * (vigia_compare_level_change_ratio{verdict="worse"} > bool -1e9)'
                 ' or (vigia_compare_level_change_ratio{verdict="better"} > bool -1e9)'
-                ' or 0 * vigia_compare_windows{placement=~"$placement",probe=~"$probe",metric=~"rtt|rtt_p99|jitter|loss"})'
+                ' or 0 * vigia_compare_windows{metric=~"rtt|rtt_p99|jitter|loss",placement=~"$placement",probe=~"$probe"})'
                 ' and on (path, placement, machines, probe) vigia_compare_median_seconds{metric="rtt",placement=~"$placement",probe=~"$probe"}',
                 "level",
                 unit="none",
@@ -279,13 +285,21 @@ _TABLES = (
                     ("2", "WORSE than usual", "orange"),
                 ),
             ),
+            Query(
+                or_none(
+                    f'count by ({_ENDS}) (vigia_compare_winner{{{_PROBED},tie="false"}})',
+                    f"count by ({_ENDS}) (vigia_compare_windows{{{_PROBED}}})",
+                ),
+                "wins",
+                unit="short",
+                decimals=0,
+            ),
         ),
         "s",
         width=24,
         height=12,
         columns=("path", "probe", "placement", "machines"),
         order="p99",
-        wide={"path": 260},
         drill=_PATHS,
     ),
 )
@@ -308,7 +322,7 @@ CONFIGURATIONS = Dashboard(
                     "Every pair",
                     "The better path of each pair, equivalent, not known yet, or no common hosts: hosts and technology cannot be "
                     "told apart there. Kind contest: either could be used; reference: b is the underlay, which a costs above; "
-                    "element: a has one thing that b lacks.",
+                    f"element: a has one thing that b lacks. {_NOTE}",
                     (
                         Query(
                             f"clamp_max(vigia_compare_e_value{{{_ON}}}, 1e6) * {_SAID}",
@@ -324,7 +338,8 @@ CONFIGURATIONS = Dashboard(
                     "none",
                     width=24,
                     height=12,
-                    columns=("metric", "verdict", "a", "b", "kind", "probe", "placement", "machines"),
+                    columns=("metric", "verdict", "a", "b", "kind", "probe", "placement", "machines", "note"),
+                    texts={"metric": METRICS, "note": NOTES},
                     missing="not yet",
                     order="kind",
                     ascending=True,
@@ -351,6 +366,7 @@ CONFIGURATIONS = Dashboard(
                     "none",
                     width=24,
                     columns=("metric", "a", "b", "probe", "placement", "machines"),
+                    texts={"metric": METRICS},
                     decimals=1,
                     order="e (differ)",
                 ),
@@ -374,13 +390,15 @@ CONFIGURATIONS = Dashboard(
                     "Effect",
                     "Path a over path b with an interval that holds at all times; 1 is no difference.",
                     (
-                        Query(f"vigia_compare_effect_ratio{{{_ON}}}", "a over b"),
-                        Query(f"vigia_compare_effect_ci_lower_ratio{{{_ON}}}", "lower"),
-                        Query(f"vigia_compare_effect_ci_upper_ratio{{{_ON}}}", "upper"),
+                        Query(f"vigia_compare_effect_ratio{{{_ON}}}{_BOUNDED}", "a over b"),
+                        Query(f"vigia_compare_effect_ci_lower_ratio{{{_ON}}}{_BOUNDED}", "lower"),
+                        Query(f"vigia_compare_effect_ci_upper_ratio{{{_ON}}}{_BOUNDED}", "upper"),
                     ),
                     "none",
                     width=24,
                     columns=("metric", "a", "b", "probe", "placement", "machines"),
+                    missing=_OPEN,
+                    texts={"metric": METRICS},
                     decimals=2,
                 ),
                 Panel(
@@ -391,6 +409,8 @@ CONFIGURATIONS = Dashboard(
                     "s",
                     width=24,
                     columns=("metric", "a", "b", "probe", "placement", "machines"),
+                    missing=_OPEN,
+                    texts={"metric": METRICS},
                 ),
                 Panel(
                     "table",
@@ -401,6 +421,8 @@ CONFIGURATIONS = Dashboard(
                     "s",
                     width=24,
                     columns=("metric", "a", "b", "probe", "placement", "machines"),
+                    missing=_OPEN,
+                    texts={"metric": METRICS},
                 ),
             ),
         ),
@@ -415,6 +437,7 @@ CONFIGURATIONS = Dashboard(
                     "s",
                     width=24,
                     columns=("metric", "path", "probe", "placement", "machines"),
+                    texts={"metric": METRICS},
                 ),
                 Panel(
                     "table",
@@ -424,6 +447,7 @@ CONFIGURATIONS = Dashboard(
                     "percentunit",
                     width=24,
                     columns=("metric", "path", "probe", "placement", "machines"),
+                    texts={"metric": METRICS},
                 ),
                 Panel(
                     "timeseries",
@@ -585,7 +609,8 @@ STUDIES = Dashboard(
                 Panel(
                     "table",
                     "Cost of one element",
-                    "Half the shift of the round trip between the path with the element and the one without it; the interval holds at all times.",
+                    "Half the shift of the round trip between the path with the element and the one without it; the interval holds at all times. "
+                    "Rate: packets a second, one over the cost; only where the interval lies above zero.",
                     (
                         Query(
                             _beside(
@@ -605,28 +630,21 @@ STUDIES = Dashboard(
                             ),
                             "upper",
                         ),
-                    ),
-                    "s",
-                    width=24,
-                    columns=("element", "path", "beside", "placement", "probe"),
-                    quiet="no two paths differ in one element within a placement",
-                ),
-                Panel(
-                    "table",
-                    "Processing rate",
-                    "Packets a second: one over the cost; absent unless the interval of the cost lies above zero.",
-                    (
                         Query(
                             _beside(
                                 'vigia_compare_element_rate_packets_per_second{placement=~"$placement",probe=~"$probe"}'
                             ),
                             "rate",
+                            unit="short",
                         ),
                     ),
-                    "short",
+                    "s",
                     width=24,
+                    height=12,
+                    missing="not known yet",
+                    order="cost",
                     columns=("element", "path", "beside", "placement", "probe"),
-                    quiet="no interval of a cost lies above zero",
+                    quiet="no two paths differ in one element within a placement",
                 ),
             ),
         ),
@@ -653,7 +671,9 @@ STUDIES = Dashboard(
                     "none",
                     width=24,
                     columns=("path", "baseline", "placement", "probe"),
-                    decimals=3,
+                    order="speed-up",
+                    missing="not known yet",
+                    decimals=2,
                     quiet="no path runs in OpenFlow mode beside one in normal mode",
                 ),
             ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vigia_dashboards.model import Dashboard, Panel, Query, Row, Variable, or_none, per_minute
+from vigia_dashboards.model import Dashboard, Panel, Query, Row, Unit, Variable, or_none, per_minute
 
 __all__ = ["SELF"]
 
@@ -17,6 +17,67 @@ def _every(expression: str) -> str:
     )
 
 
+def _stat(title: str, description: str, expression: str, words: str, *, unit: Unit = "short") -> Panel:
+    """Return a number of which none is normal."""
+    bounds = ((1.0, "orange"),)
+    return Panel(
+        "stat",
+        title,
+        f"{description}; orange from 1.",
+        (Query(expression, words),),
+        unit,
+        width=4,
+        height=4,
+        decimals=0,
+        bounds=bounds,
+    )
+
+
+_NUMBERS = (
+    _stat(
+        "Programs down",
+        "Targets whose last scrape failed",
+        f"count(up{{{_ON}}} == 0) or 0 * max(up)",
+        "down",
+    ),
+    _stat(
+        "Bad configurations",
+        "Programs that rejected their configuration, and run with the one before",
+        f"count({_every(f'vigia_{{}}_config_last_reload_successful{{{{{_ON}}}}} == 0')}) or 0 * max(up)",
+        "rejected",
+    ),
+    _stat(
+        "Failed collectors",
+        "Collectors of vigia-exporter that fail, and export no series",
+        f"sum(1 - vigia_exporter_collector_success{{{_ON}}})",
+        "failed",
+    ),
+    _stat(
+        "Unfit hosts",
+        "Hosts without enough processor time: their delays are their own, not the network's",
+        f"count(max by (node) (vigia_probe_host_unfit{{{_ON}}}) > 0) or 0 * max(vigia_probe_host_unfit{{{_ON}}})",
+        "hosts",
+    ),
+    _stat(
+        "Failed ports",
+        "Ports at which the enforcer can set no limit",
+        f'sum(vigia_enforcer_ports{{{_ON},state="failed"}})',
+        "ports",
+    ),
+    _stat(
+        "Skipped probes",
+        "Probes a minute that were not sent because the sender was late by a whole interval",
+        per_minute(
+            or_none(
+                f"sum(rate(vigia_probe_skipped_total{{{_ON}}}{_R}))",
+                f"sum(rate(vigia_probe_sent_total{{{_ON}}}{_R}))",
+            )
+        ),
+        "skipped",
+        unit="cpm",
+    ),
+)
+
 SELF = Dashboard(
     uid="vigia-self",
     title="Self health",
@@ -30,6 +91,7 @@ SELF = Dashboard(
         Row(
             "Up",
             (
+                *_NUMBERS,
                 Panel(
                     "state",
                     "Scraped",
@@ -67,6 +129,7 @@ SELF = Dashboard(
                     ),
                     "none",
                     columns=("job", "node"),
+                    texts={"node": {"": "of no node"}},
                 ),
             ),
         ),
@@ -214,9 +277,9 @@ SELF = Dashboard(
                 Panel(
                     "timeseries",
                     "CPU time of each program",
-                    "Cores in use; 1 is one core.",
+                    "Share of a core: 100 % is one.",
                     (Query(f"rate(process_cpu_seconds_total{{{_ON}}}{_R})", "{{job}} {{instance}}"),),
-                    "none",
+                    "percentunit",
                     width=24,
                 ),
                 Panel(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from vigia_dashboards.expressions import IN_FORCE, alerts
+from vigia_dashboards.expressions import FOREIGN_VALUES, IN_FORCE, alerts
 from vigia_dashboards.model import Dashboard, Panel, Query, Row, bits, or_none
 from vigia_dashboards.pages.comparison import METRICS, best_paths
+from vigia_dashboards.pages.harm import harm
 
 __all__ = ["NOW"]
 
@@ -12,6 +13,8 @@ _R = "[$__rate_interval]"
 _FIRING = 'ALERTS{alertstate="firing"}'
 _ROW = "alertname, severity, tenant, node"
 _CALM = "none fires"
+_SEVERITIES = FOREIGN_VALUES["ALERTS", "severity"]
+"""Worst first. Tables are sorted by what labels are, not by what they are shown as."""
 
 
 def _listed(value: str, calm: str) -> str:
@@ -26,8 +29,10 @@ def _listed(value: str, calm: str) -> str:
     found = f"{worst} + on ({_ROW}) group_left () {value} or {row}"
     for label in ("tenant", "node", "path"):  # what the linked pages show for what an alert does not name
         found = f'label_replace({found}, "{label}", "All", "{label}", "")'
-    for label, text in (("todo", "$1"), ("look", "$1"), ("explain", "vigia explain $1")):
-        found = f'label_replace({found}, "{label}", "{text}", "alertname", "(.*)")'
+    for rank, severity in enumerate((*_SEVERITIES, "none"), start=1):
+        found = f'label_replace({found}, "severity", "{rank}", "severity", "{severity}")'
+    for label in ("todo", "look"):
+        found = f'label_replace({found}, "{label}", "$1", "alertname", "(.*)")'
     return found
 
 
@@ -38,13 +43,6 @@ _SINCE = _listed(
 )
 _ACTIONS = {name: said["action"] for name, said in alerts().items()}
 _LOOK = {name: said["dashboard_url"].split("/")[2].split("?")[0] for name, said in alerts().items()}
-
-_KNOWN = 'vigia_compare_interference_verdict{verdict=~"attributed|likely"}'
-_HARM = "node, tenant, offender"
-_HURT = f"* on ({_HARM}) group_left (verdict) topk by ({_HARM}) (1, {_KNOWN})"
-_BEGAN = "vigia_compare_interference_begin_timestamp_seconds"
-_END = "vigia_compare_interference_end_timestamp_seconds"
-_TENANT = "/d/vigia-tenants?${datasource:queryparam}&var-tenant=${__data.fields.tenant}&${__url_time_range}"
 
 _FLOODS = "max by (node, port, tenant) (vigia_port_flood_score) >= 70"
 _BAD = "max by (node) (vigia_probe_recent_bad_targets)"
@@ -84,7 +82,7 @@ _NUMBERS = (
     ),
     Panel(
         "stat",
-        "Targets that do not answer",
+        "Silent targets",
         "Directions of paths whose target answered none of its last ten probes; orange from 1.",
         (Query("sum(1 - vigia_probe_target_up)", "silent"),),
         "short",
@@ -106,7 +104,7 @@ _NUMBERS = (
     ),
     Panel(
         "stat",
-        "Programs that are down",
+        "Programs down",
         "Targets whose last scrape failed; orange from 1.",
         (Query("count(up == 0) or 0 * max(up)", "down"),),
         "short",
@@ -121,8 +119,8 @@ _LISTS = (
     Panel(
         "table",
         "Alerts that fire",
-        "Critical ones first. Places: how many series of the alert fire; path: where most of them do. The command shows what "
-        "the probes recorded when a path turned bad. Without an alert there is one row that says so, and when it was looked.",
+        "Critical ones first. Places: how many series of the alert fire; path: where most of them do. vigia explain, with the "
+        "name of the alert, says what happened. Without an alert there is one row that says so, and when it was looked.",
         (
             Query(_SINCE, "since", unit="dateTimeFromNow"),
             Query(_PLACES, "places", decimals=0),
@@ -130,51 +128,35 @@ _LISTS = (
         "none",
         width=24,
         height=8,
-        columns=("severity", "alertname", "tenant", "node", "path", "todo", "look", "explain"),
-        names={"alertname": "alert", "todo": "what to do", "look": "next page", "explain": "what happened"},
+        columns=("severity", "alertname", "look", "todo", "tenant", "node", "path"),
+        after=("todo", "tenant", "node", "path"),
+        filters=False,
+        names={"alertname": "alert", "todo": "what to do", "look": "next page"},
         texts={
+            "severity": {str(rank): s for rank, s in enumerate((*_SEVERITIES, "none"), start=1)},
             "todo": _ACTIONS | {_CALM: "Nothing."},
             "look": _LOOK | {_CALM: "vigia-fleet"},
-            "explain": {f"vigia explain {_CALM}": "vigia status"},
         },
         clicks={
             "look": "/d/${__value.text}?${datasource:queryparam}&var-node=${__data.fields.node}"
             "&var-tenant=${__data.fields.tenant}&var-path=${__data.fields.path}&${__url_time_range}"
         },
         wide={
-            "severity": 95,
+            "severity": 75,
             "alertname": 180,
-            "tenant": 80,
-            "node": 80,
-            "path": 150,
-            "todo": 400,
+            "tenant": 70,
+            "node": 70,
+            "path": 160,
             "look": 115,
-            "explain": 260,
+            "todo": 745,
         },
         order="severity",
         ascending=True,
     ),
-    Panel(
-        "table",
+    harm(
         "Who hurts whom",
         "Harm of the last hour that is known to be another tenant's: attributed is known from what was seen; likely lacks one "
-        "link. Share: of the excess; evidence: kinds of it, of six. A click on the tenant shows all of it.",
-        (
-            Query(f"vigia_compare_interference_share_ratio {_HURT}", "share", unit="percentunit", decimals=0),
-            Query(
-                f"count by (node, tenant, offender) (vigia_compare_interference_evidence) {_HURT}",
-                "evidence",
-                decimals=0,
-            ),
-            Query(f"1000 * {_BEGAN} {_HURT}", "began", unit="dateTimeFromNow"),
-            Query(f"1000 * {_END} {_HURT}", "ended", unit="dateTimeFromNow"),
-        ),
-        "none",
-        width=24,
-        height=5,
-        columns=("tenant", "offender", "verdict", "node"),
-        names={"tenant": "tenant that was hurt", "offender": "by", "verdict": "how sure", "node": "seen on"},
-        clicks={"tenant": _TENANT.replace("fields.tenant", "fields[0]")},
+        "link. Share: of the excess; evidence: kinds of it, of six. A click on the tenant shows that incident.",
         quiet="nobody was hurt within the last hour",
     ),
 )
@@ -250,6 +232,7 @@ NOW = Dashboard(
     "every panel with a time axis floods are shaded purple, and limits blue.",
     variables=(),
     links=(
+        ("vigia-incident", "Incident"),
         ("vigia-fleet", "Fleet matrix"),
         ("vigia-comparison", "Comparison"),
         ("vigia-tenants", "Tenants"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from vigia_dashboards.grafana import LOSS_CLASSES
 from vigia_dashboards.model import Dashboard, Panel, Query, Row, Variable, or_none, per_minute
 
-__all__ = ["DETAIL", "FLEET", "OBJECTIVES"]
+__all__ = ["DETAIL", "FLEET", "OBJECTIVES", "explained", "moments"]
 
 _ON = 'src=~"$src",dst=~"$dst",path=~"$path",tenant=~"$tenant",probe=~"$probe"'
 _TARGET = "{{path}} {{tenant}} {{src}} to {{dst}} {{probe}}"
@@ -40,11 +40,33 @@ def _loss(by: str) -> str:
     return f"{lost} / ({sent} > 0)"
 
 
-def _explained(expression: str) -> str:
+def explained(expression: str) -> str:
     """Add the command that shows what a probe recorded, as a label."""
     parts = f'label_join({expression}, "about", ";", "path", "src", "dst", "tenant")'
     command = "vigia explain $1 --src $2 --dst $3 --tenant $4"
     return f'label_replace({parts}, "explain", "{command}", "about", "(.*);(.*);(.*);(.*)")'
+
+
+def moments(only: str = "") -> Panel:
+    """Return what probes recorded when paths turned bad."""
+    results = (("bad", "records"), ("too_soon", "too soon"), ("busy", "busy"))
+    return Panel(
+        "table",
+        "What the probes recorded",
+        "Records of what happened at the moment when a path turned bad, within the range that is shown; vigia explain shows them. "
+        "Too soon: the path had one already within moments.interval; busy: it was good again before others were complete.",
+        tuple(
+            Query(
+                f'sum by (node) (increase(vigia_probe_moments_total{{{only}result="{result}"}}[$__range]))',
+                words,
+                decimals=0,
+            )
+            for result, words in results
+        ),
+        "short",
+        columns=("node",),
+        order="records",
+    )
 
 
 def _median_at(condition: str) -> str:
@@ -62,6 +84,7 @@ _OF_ROW = (
     "&var-dst=${__data.fields.dst}&var-tenant=${__data.fields.tenant}&var-probe=${__data.fields.probe}"
     "&${__url_time_range}"
 )
+_COINCIDENT = 'topk(20, vigia_compare_loss_coincidence_ratio{src=~"$src",dst=~"$dst",path=~"$path"})'
 _NO_MESH = "no nodes are discovered: all targets are configured one by one"
 
 UNJUDGED = "no path has an objective yet: none is set, and its first hour is not over"
@@ -84,78 +107,72 @@ FLEET = Dashboard(
             (
                 Panel(
                     "stat",
-                    "Paths measured",
-                    "Directions of paths whose target answered in its last ten intervals, of all configured.",
-                    (
-                        Query(f"sum(vigia_probe_target_up{{{_ON}}})", "answering"),
-                        Query(f"count(vigia_probe_target_up{{{_ON}}})", "configured"),
-                    ),
+                    "Silent targets",
+                    "Directions of paths whose target answered none of its last ten probes, of all configured; orange from 1.",
+                    (Query(f"sum(1 - vigia_probe_target_up{{{_ON}}})", "silent"),),
                     "short",
-                    width=6,
+                    width=4,
                     height=4,
-                ),
-                Panel(
-                    "stat",
-                    "Worst p99",
-                    "The largest p99 round trip of any path, over a minute; kernel timestamps, reflector time excluded.",
-                    (Query(f"max(path:vigia_probe_rtt_seconds:p99_rate1m{{{_ON}}})", "p99"),),
-                    "s",
-                    width=6,
-                    height=4,
+                    bounds=((1, "orange"),),
                 ),
                 Panel(
                     "stat",
                     "Worst loss",
-                    "The largest share of probes that the network lost on any path, over a minute.",
+                    "The largest share of probes that the network lost on any path, over a minute; orange from 0.1 %, purple from "
+                    "1 %.",
                     (Query(f"max(path:vigia_probe_loss:ratio_rate1m{{{_RECORDED}}})", "loss"),),
                     "percentunit",
-                    width=6,
+                    width=4,
                     height=4,
+                    bounds=((0.001, "orange"), (0.01, "purple")),
                 ),
                 Panel(
                     "stat",
-                    "Paths within objectives",
-                    "Share of directions of paths with at most 0.1 % lost and at most 1 % of round trips over their "
-                    "delay objective, over 5 minutes; by loss alone where there is no delay objective yet.",
+                    "Worst p99",
+                    "The largest p99 round trip of any path, over a minute; kernel timestamps, reflector time excluded; orange "
+                    "from 10 ms, purple from 50 ms.",
+                    (Query(f"max(path:vigia_probe_rtt_seconds:p99_rate1m{{{_ON}}})", "p99"),),
+                    "s",
+                    width=4,
+                    height=4,
+                    bounds=((0.01, "orange"), (0.05, "purple")),
+                ),
+                Panel(
+                    "stat",
+                    "Beyond objectives",
+                    "Directions of paths with more than 0.1 % lost or more than 1 % of round trips over their delay objective, over "
+                    "5 minutes; by loss alone where there is no delay objective yet; orange from 1.",
                     (
                         Query(
-                            f"avg((path:vigia_probe_loss:ratio_rate5m{{{_RECORDED}}} <= bool 0.001)"
-                            f" * (path:vigia_probe_slow:ratio_rate5m{{{_RECORDED}}} <= bool 0.01)"
-                            f" or (path:vigia_probe_loss:ratio_rate5m{{{_RECORDED}}} <= bool 0.001))",
-                            "within",
+                            f"count(path:vigia_probe_loss:ratio_rate5m{{{_RECORDED}}} > 0.001"
+                            f" or path:vigia_probe_slow:ratio_rate5m{{{_RECORDED}}} > 0.01)"
+                            f" or 0 * count(path:vigia_probe_loss:ratio_rate5m{{{_RECORDED}}})",
+                            "paths",
                         ),
                     ),
-                    "percentunit",
-                    width=6,
+                    "short",
+                    width=4,
                     height=4,
+                    bounds=((1, "orange"),),
                 ),
                 Panel(
                     "stat",
-                    "Worst share over the objective",
-                    "Of any path: round trips over its delay objective, which allows 1 % of them, over 5 minutes.",
-                    (Query(f"max(path:vigia_probe_slow:ratio_rate5m{{{_RECORDED}}})", "over the objective"),),
-                    "percentunit",
-                    quiet=UNJUDGED,
-                    width=8,
+                    "Paths measured",
+                    "Directions of paths that are configured.",
+                    (Query(f"count(vigia_probe_target_up{{{_ON}}})", "configured"),),
+                    "short",
+                    width=4,
                     height=4,
                 ),
                 Panel(
                     "stat",
                     "Age of the data",
-                    "Time since the least recently scraped path was scraped; several scrape intervals mean that a probe is down.",
+                    "Time since the least recently scraped path was scraped; orange from 60: a probe is down.",
                     (Query(f"max(time() - timestamp(vigia_probe_target_up{{{_ON}}}))", "oldest"),),
                     "s",
-                    width=8,
+                    width=4,
                     height=4,
-                ),
-                Panel(
-                    "stat",
-                    "Alerts firing",
-                    "All alerts that are firing.",
-                    (Query('count(ALERTS{alertstate="firing"}) or vector(0)', "alerts"),),
-                    "short",
-                    width=8,
-                    height=4,
+                    bounds=((60, "orange"),),
                 ),
             ),
         ),
@@ -344,6 +361,7 @@ DETAIL = Dashboard(
                     ),
                     "s",
                     signed=True,
+                    width=8,
                     quiet="no target has a twin probe",
                 ),
                 Panel(
@@ -360,6 +378,7 @@ DETAIL = Dashboard(
                     ),
                     "s",
                     signed=True,
+                    width=8,
                     quiet="the error of the hosts' clocks is not known",
                 ),
                 Panel(
@@ -374,6 +393,7 @@ DETAIL = Dashboard(
                         ),
                     ),
                     "bytes",
+                    width=8,
                     quiet="no probe class has path_mtu set",
                 ),
             ),
@@ -425,6 +445,7 @@ DETAIL = Dashboard(
                     ),
                     "cpm",
                 ),
+                moments('node=~"$src",'),
                 Panel(
                     "table",
                     "Where it was lost, and what happened at that moment",
@@ -432,15 +453,15 @@ DETAIL = Dashboard(
                     "turned bad: hops, path MTU, class of service and the host, beside the last good record.",
                     (
                         Query(
-                            _explained('vigia_compare_loss_verdict{src=~"$src",dst=~"$dst",path=~"$path"}'),
+                            explained('vigia_compare_loss_verdict{src=~"$src",dst=~"$dst",path=~"$path"}'),
                             "said",
+                            hidden=True,
                         ),
                     ),
                     "none",
                     width=24,
                     columns=("verdict", "path", "src", "dst", "tenant", "explain"),
                     names={"explain": "what happened"},
-                    words=(("1", "yes", "text"),),
                     wide={"explain": 520},
                     quiet="no path lost probes",
                 ),
@@ -450,15 +471,15 @@ DETAIL = Dashboard(
                     "Drop counters on the path that grew when probes were lost; p is corrected for the number of counters.",
                     (
                         Query(
-                            'topk(20, vigia_compare_loss_coincidence_ratio{src=~"$src",dst=~"$dst",path=~"$path"})',
+                            _COINCIDENT,
                             "coincidence",
                         ),
                         Query(
-                            'vigia_compare_loss_coincidence_p_value{src=~"$src",dst=~"$dst",path=~"$path"}',
+                            f"vigia_compare_loss_coincidence_p_value and {_COINCIDENT}",
                             "p",
                         ),
                         Query(
-                            'vigia_compare_loss_coincident_packets{src=~"$src",dst=~"$dst",path=~"$path"}',
+                            f"vigia_compare_loss_coincident_packets and {_COINCIDENT}",
                             "packets",
                             unit="short",
                             decimals=0,
@@ -467,6 +488,7 @@ DETAIL = Dashboard(
                     "none",
                     width=24,
                     columns=("counter", "detail", "node", "path", "src", "dst", "tenant"),
+                    texts={"detail": {"": "none"}},
                     wide={"counter": 320},
                     order="coincidence",
                     quiet="no path lost probes",
@@ -519,33 +541,47 @@ OBJECTIVES = Dashboard(
             (
                 Panel(
                     "stat",
-                    "Delivered, worst path",
-                    "Share of probes delivered over the last 6 hours on the worst path; the objective is 99.9 %.",
-                    (Query(f"1 - max(path:vigia_probe_loss:ratio_rate6h{{{_SLO}}})", "delivered"),),
+                    "Lost, worst path",
+                    "Over the last 6 hours; the objective allows 0.1 %; orange from 0.1 %.",
+                    (Query(f"max(path:vigia_probe_loss:ratio_rate6h{{{_SLO}}})", "lost"),),
                     "percentunit",
-                    width=8,
-                    height=5,
-                    decimals=3,
+                    width=6,
+                    height=4,
+                    bounds=((0.001, "orange"),),
                 ),
                 Panel(
                     "stat",
-                    "Loss budget left, worst path",
-                    "Of what the objective allows in 6 hours: 100 % is nothing lost, below zero the objective is missed.",
-                    (Query(f"1 - max(path:vigia_probe_loss:ratio_rate6h{{{_SLO}}}) / 0.001", "left"),),
+                    "Loss budget spent",
+                    "On the worst path, of what the objective allows in 6 hours; orange from 50 %, purple from 100 %: the objective "
+                    "is missed.",
+                    (Query(f"max(path:vigia_probe_loss:ratio_rate6h{{{_SLO}}}) / 0.001", "spent"),),
                     "percentunit",
-                    width=8,
-                    height=5,
+                    width=6,
+                    height=4,
+                    decimals=0,
+                    bounds=((0.5, "orange"), (1, "purple")),
                 ),
                 Panel(
                     "stat",
-                    "Round trips within the objective, worst path",
-                    "Over the last hour; the objective is 99 %.",
-                    (Query(f"1 - max(path:vigia_probe_slow:ratio_rate1h{{{_SLO}}})", "within"),),
+                    "Slow, worst path",
+                    "Round trips over the delay objective, over the last hour; the objective allows 1 %; orange from 1 %.",
+                    (Query(f"max(path:vigia_probe_slow:ratio_rate1h{{{_SLO}}})", "slow"),),
                     "percentunit",
                     quiet=UNJUDGED,
-                    width=8,
-                    height=5,
-                    decimals=3,
+                    width=6,
+                    height=4,
+                    bounds=((0.01, "orange"),),
+                ),
+                Panel(
+                    "stat",
+                    "Unsteady, worst path",
+                    "Delay variations over the jitter objective, over the last hour; the objective allows 1 %; orange from 1 %.",
+                    (Query(f"max(path:vigia_probe_unsteady:ratio_rate1h{{{_SLO}}})", "unsteady"),),
+                    "percentunit",
+                    quiet=UNJUDGED,
+                    width=6,
+                    height=4,
+                    bounds=((0.01, "orange"),),
                 ),
             ),
         ),
@@ -559,7 +595,7 @@ OBJECTIVES = Dashboard(
                         f"{what}, over 5 minutes and 1 hour, as a multiple of what the objective allows; orange from "
                         "1 (the budget is spent faster than it lasts), purple from 14.4 (an alert).",
                         (
-                            Query(f"sort_desc({record}5m{{{_SLO}}} / {budget})", "burn 5m"),
+                            Query(f"{record}5m{{{_SLO}}} / {budget}", "burn 5m"),
                             Query(f"{record}1h{{{_SLO}}} / {budget}", "burn 1h"),
                         ),
                         "none",
@@ -567,6 +603,9 @@ OBJECTIVES = Dashboard(
                         columns=("path", "src", "dst", "tenant", "probe"),
                         decimals=2,
                         bounds=((1.0, "orange"), (14.4, "purple")),
+                        order="burn 5m",
+                        missing="not known",
+                        drill=_OF_ROW,
                         quiet=quiet,
                     )
                     for title, what, record, budget, quiet in (
@@ -597,15 +636,15 @@ OBJECTIVES = Dashboard(
                     "Objectives of targets",
                     "What 99 % of round trips and of delay variations must stay within; empty while it is being learned.",
                     (
-                        Query(
-                            f'sort_desc(vigia_probe_objective_seconds{{{_SLO},objective="delay"}})', "delay"
-                        ),
+                        Query(f'vigia_probe_objective_seconds{{{_SLO},objective="delay"}}', "delay"),
                         Query(f'vigia_probe_objective_seconds{{{_SLO},objective="jitter"}}', "jitter"),
                     ),
                     "s",
                     quiet=UNJUDGED,
                     width=24,
                     columns=("path", "src", "dst", "tenant", "probe"),
+                    order="delay",
+                    missing="being learned",
                 ),
             ),
         ),

@@ -21,12 +21,123 @@ OPENFLOW = Dashboard(
     links=(("vigia-host", "Host data path"), ("vigia-studies", "Studies")),
     rows=(
         Row(
+            "Now",
+            (
+                Panel(
+                    "stat",
+                    "Lost upcalls",
+                    "Packets a minute that were dropped on their way to user space; orange from 1.",
+                    (
+                        Query(
+                            per_minute(
+                                or_none(
+                                    f'sum(rate(vigia_ovs_datapath_lookups_total{{{_NODE},result="lost"}}{_R}))',
+                                    f"sum(vigia_ovs_datapath_flows{{{_NODE}}})",
+                                )
+                            ),
+                            "lost",
+                        ),
+                    ),
+                    "cpm",
+                    width=4,
+                    height=4,
+                    decimals=0,
+                    bounds=((1, "orange"),),
+                ),
+                Panel(
+                    "stat",
+                    "Flow limit",
+                    "Share of the flow limit that is in use, on the fullest node; orange from 80 %: beyond it Open vSwitch evicts "
+                    "flows.",
+                    (
+                        Query(
+                            f"max(sum by (node) (vigia_ovs_datapath_flows{{{_NODE}}})"
+                            f" / max by (node) (vigia_ovs_flow_limit{{{_NODE}}} > 0))",
+                            "used",
+                        ),
+                    ),
+                    "percentunit",
+                    width=4,
+                    height=4,
+                    bounds=((0.8, "orange"),),
+                ),
+                Panel(
+                    "stat",
+                    "Flow dump",
+                    "Duration of the last revalidation of all flows, on the slowest node; orange from 1: the revalidators fall behind.",
+                    (Query(f"max(vigia_ovs_flow_dump_duration_seconds{{{_NODE}}})", "took"),),
+                    "s",
+                    width=4,
+                    height=4,
+                    bounds=((1, "orange"),),
+                ),
+                Panel(
+                    "stat",
+                    "Table misses",
+                    "Share of the look-ups in OpenFlow tables that matched no flow; orange from 5 %.",
+                    (
+                        Query(
+                            f"1 - sum(rate(vigia_openflow_table_matched_total{{{_BRIDGE}}}{_R}))"
+                            f" / (sum(rate(vigia_openflow_table_lookups_total{{{_BRIDGE}}}{_R})) > 0)",
+                            "missed",
+                        ),
+                    ),
+                    "percentunit",
+                    width=4,
+                    height=4,
+                    bounds=((0.05, "orange"),),
+                    quiet="no packet reached a table, as the datapath's cache matched all",
+                ),
+                Panel(
+                    "stat",
+                    "Meter drops",
+                    "Packets a minute over the rates of the bridges' meters.",
+                    (
+                        Query(
+                            per_minute(
+                                or_none(
+                                    f"sum(rate(vigia_openflow_meter_drops_total{{{_BRIDGE}}}{_R}))",
+                                    f"count(vigia_openflow_table_flows{{{_BRIDGE}}})",
+                                )
+                            ),
+                            "dropped",
+                        ),
+                    ),
+                    "cpm",
+                    width=4,
+                    height=4,
+                    decimals=0,
+                ),
+                Panel(
+                    "stat",
+                    "Port drops",
+                    "Packets a minute that the bridges' own ports dropped; orange from 1.",
+                    (
+                        Query(
+                            per_minute(
+                                or_none(
+                                    f"sum(rate(vigia_ovs_port_drops_total{{{_BRIDGE}}}{_R}))",
+                                    f"count(vigia_openflow_table_flows{{{_BRIDGE}}})",
+                                )
+                            ),
+                            "dropped",
+                        ),
+                    ),
+                    "cpm",
+                    width=4,
+                    height=4,
+                    decimals=0,
+                    bounds=((1, "orange"),),
+                ),
+            ),
+        ),
+        Row(
             "Tables",
             (
                 Panel(
                     "table",
                     "Bridges",
-                    "Flow entries, tables that have any, and look-ups per second of every bridge.",
+                    "Flow entries, tables that have any, and look-ups a second of every bridge.",
                     (
                         Query(f"sum by (node, bridge) (vigia_openflow_table_flows{{{_BRIDGE}}})", "flows"),
                         Query(
@@ -39,14 +150,6 @@ OPENFLOW = Dashboard(
                     ),
                     "short",
                     columns=("node", "bridge"),
-                ),
-                Panel(
-                    "table",
-                    "Flows",
-                    "Flow entries per table.",
-                    (Query(f"vigia_openflow_table_flows{{{_BRIDGE}}} > 0", "flows"),),
-                    "short",
-                    columns=("node", "bridge", "table"),
                 ),
                 Panel(
                     "timeseries",
@@ -112,6 +215,7 @@ OPENFLOW = Dashboard(
                     ),
                     "bps",
                     quiet="no bridge has ports other than tenants'",
+                    width=24,
                 ),
                 Panel(
                     "timeseries",
@@ -128,6 +232,7 @@ OPENFLOW = Dashboard(
                     ),
                     "cpm",
                     quiet="nothing was dropped",
+                    width=24,
                 ),
             ),
         ),
@@ -184,6 +289,13 @@ OPENFLOW = Dashboard(
                 ),
                 Panel(
                     "timeseries",
+                    "Flow dump duration",
+                    "Duration of the last revalidation of all flows; above one second the revalidators fall behind.",
+                    (Query(f"max by (node) (vigia_ovs_flow_dump_duration_seconds{{{_NODE}}})", "{{node}}"),),
+                    "s",
+                ),
+                Panel(
+                    "timeseries",
                     "Most frequent switch events",
                     "The ten fastest-growing coverage counters of ovs-vswitchd (coverage/show): those of loss and overload, in tier detail all.",
                     (
@@ -195,17 +307,32 @@ OPENFLOW = Dashboard(
                         ),
                     ),
                     "cpm",
-                ),
-                Panel(
-                    "timeseries",
-                    "Flow dump duration",
-                    "Duration of the last revalidation of all flows; above one second the revalidators fall behind.",
-                    (Query(f"max by (node) (vigia_ovs_flow_dump_duration_seconds{{{_NODE}}})", "{{node}}"),),
-                    "s",
+                    width=24,
                 ),
             ),
         ),
     ),
+)
+
+
+def _drops(expression: str, what: str, labels: str) -> str:
+    """Return the packets of the range by where, in words of their own."""
+    found = f"sum by (node, {labels}) (increase({expression}[$__range])) > 0"
+    names = ", ".join(f'"{label}"' for label in labels.split(", "))
+    joined = f'label_join({found}, "detail", " ", {names})'
+    return f'label_replace({joined}, "counter", "{what}", "", "")'
+
+
+_DROPPED = " or ".join(
+    f"max by (counter, detail, node) ({_drops(metric, what, labels)})"
+    for metric, what, labels in (
+        (f"vigia_port_drops_total{{{_NODE}}}", "tenants' ports", "tenant, reason, port"),
+        (f"vigia_port_kernel_drops_total{{{_NODE}}}", "kernel, at tenants' ports", "tenant, reason"),
+        (f"vigia_qdisc_drops_total{{{_NODE}}}", "queueing discipline", "device, kind"),
+        ("node_softnet_dropped_total", "backlog queue", "instance"),
+        ("node_network_receive_drop_total", "interface, receive", "instance, device"),
+        ("node_network_transmit_drop_total", "interface, transmit", "instance, device"),
+    )
 )
 
 HOST = Dashboard(
@@ -218,6 +345,20 @@ HOST = Dashboard(
         Row(
             "Drops",
             (
+                Panel(
+                    "table",
+                    "Where packets were dropped",
+                    "Within the range that is shown, most first: at tenants' ports, in the kernel, in queueing disciplines, and at the "
+                    "host's own interfaces and queue. One packet may be counted at several of them.",
+                    (Query(f"topk(20, {_DROPPED})", "packets", decimals=0),),
+                    "short",
+                    width=24,
+                    columns=("counter", "detail", "node"),
+                    names={"counter": "dropped by", "detail": "what, and why"},
+                    wide={"detail": 420},
+                    order="packets",
+                    quiet="nothing was dropped",
+                ),
                 Panel(
                     "timeseries",
                     "Kernel drops by reason",
@@ -290,7 +431,7 @@ HOST = Dashboard(
                 Panel(
                     "timeseries",
                     "Processor time",
-                    "softirq is packet processing; steal is time that the hypervisor gave to other guests.",
+                    "100 % is one processor. softirq is packet processing; steal is time that the hypervisor gave to other guests.",
                     (
                         Query(
                             'sum by (instance, mode) (rate(node_cpu_seconds_total{mode=~"softirq|system|user|steal"}'
@@ -298,7 +439,7 @@ HOST = Dashboard(
                             "{{instance}} {{mode}}",
                         ),
                     ),
-                    "none",
+                    "percentunit",
                 ),
                 Panel(
                     "timeseries",
@@ -322,6 +463,13 @@ HOST = Dashboard(
                 ),
                 Panel(
                     "timeseries",
+                    "UDP receive buffer errors",
+                    "Datagrams dropped because the socket's receive buffer was full.",
+                    (Query(f"rate(node_netstat_Udp_RcvbufErrors{_R})", "{{instance}}"),),
+                    "pps",
+                ),
+                Panel(
+                    "timeseries",
                     "Queueing disciplines",
                     "Packets dropped by the queueing disciplines of the host's devices, the twelve with most.",
                     (
@@ -331,14 +479,8 @@ HOST = Dashboard(
                         ),
                     ),
                     "pps",
+                    width=24,
                     quiet="no queueing discipline has carried packets",
-                ),
-                Panel(
-                    "timeseries",
-                    "UDP receive buffer errors",
-                    "Datagrams dropped because the socket's receive buffer was full.",
-                    (Query(f"rate(node_netstat_Udp_RcvbufErrors{_R})", "{{instance}}"),),
-                    "pps",
                 ),
             ),
         ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from vigia_dashboards.expressions import ACTIONS, IN_FORCE
 from vigia_dashboards.model import Dashboard, Panel, Query, Row, Variable, bits, or_none, per_minute
+from vigia_dashboards.pages.harm import evidence, harm, lost_where
 
 __all__ = ["INTERFERENCE", "ISOLATION"]
 
@@ -17,7 +18,6 @@ VARIABLES = (
 
 _CUSTOMER = 'tenant!~"_.*",' + _ON
 _FROM_CUSTOMER = 'src=~"$node",tenant=~"$tenant",tenant!~"_.*"'
-_YES = (("1", "yes", "text"),)
 
 _P99 = 'max by (src, tenant) (path:vigia_probe_rtt_seconds:p99_rate1m{src=~"$node",tenant=~"$tenant"})'
 
@@ -76,24 +76,7 @@ _ACCOUNT = (
         columns=("tenant",),
         drill="/d/vigia-tenants?${datasource:queryparam}&var-tenant=${__value.text}&${__url_time_range}",
     ),
-    Panel(
-        "table",
-        "Lost where, and why",
-        "Packets of each tenant that were dropped within the range that is shown, by reason and port. rate_limit: its own limit; "
-        "queue_full: a queue of its own or, at _shared, one that all share.",
-        (
-            Query(
-                f"sum by (tenant, reason, port, node) (increase(vigia_port_drops_total{{{_CUSTOMER}}}[$__range])) > 0",
-                "packets",
-                unit="short",
-                decimals=0,
-            ),
-        ),
-        "none",
-        columns=("tenant", "reason", "port", "node"),
-        order="packets",
-        quiet="nothing of a tenant was dropped",
-    ),
+    lost_where(_CUSTOMER, "Lost where, and why"),
     Panel(
         "timeseries",
         "Drops by reason",
@@ -114,61 +97,27 @@ INTERFERENCE = Dashboard(
     title="Tenant interference",
     description="Load and harm of tenants on one time axis, attribution of the harm, and the effect of limits.",
     variables=VARIABLES,
-    links=(("vigia-isolation", "Isolation"), ("vigia-host", "Host data path")),
+    links=(
+        ("vigia-incident", "Incident"),
+        ("vigia-isolation", "Isolation"),
+        ("vigia-host", "Host data path"),
+    ),
     rows=(
         Row("What each tenant bought and got", _ACCOUNT),
         Row(
             "Attribution",
             (
-                Panel(
-                    "table",
+                harm(
                     "Who hurt it",
-                    "For each tenant that suffered in the last hour: attributed to another tenant (likely, if one link is not seen), own "
-                    "traffic, or insufficient evidence.",
-                    (Query(f"vigia_compare_interference_verdict{{{_ON}}}", "said", words=_YES),),
-                    "none",
-                    columns=("tenant", "verdict", "offender", "node"),
-                    texts={"offender": {"": "nobody"}},
+                    "For each tenant that suffered in the last hour: attributed to another tenant (likely, if one link is not "
+                    "seen), own traffic, or insufficient evidence. Share: how much of what went beyond contracts was the "
+                    "offender's, where it is known; else how much of the excess loss or delay its load explains beyond the "
+                    "tenant's own. A click on the tenant shows that incident.",
+                    every=True,
+                    height=7,
                     quiet="no tenant has bad windows",
                 ),
-                Panel(
-                    "table",
-                    "Share and time of the harm",
-                    "How much of what went beyond contracts was the offender's, where it is known; else how much of the excess loss or "
-                    "delay its load explains beyond the tenant's own. Times are those of the last harm of the hour.",
-                    (
-                        Query(
-                            f"vigia_compare_interference_share_ratio{{{_ON}}}",
-                            "share",
-                            unit="percentunit",
-                            decimals=0,
-                        ),
-                        Query(
-                            f"1000 * vigia_compare_interference_begin_timestamp_seconds{{{_ON}}}",
-                            "began",
-                            unit="dateTimeFromNow",
-                        ),
-                        Query(
-                            f"1000 * vigia_compare_interference_end_timestamp_seconds{{{_ON}}}",
-                            "ended",
-                            unit="dateTimeFromNow",
-                        ),
-                    ),
-                    "none",
-                    columns=("tenant", "offender", "node"),
-                    quiet="no tenant has bad windows",
-                ),
-                Panel(
-                    "table",
-                    "Evidence against the offender",
-                    "What is known: it flooded; it had a limit; it sent more than its contract; a shared element was full; the flood "
-                    "arrived at the tenant's node; harm and offender coincide.",
-                    (Query(f"vigia_compare_interference_evidence{{{_ON}}}", "known", words=_YES),),
-                    "none",
-                    columns=("tenant", "offender", "evidence", "offender_node", "node"),
-                    names={"offender_node": "sent from", "node": "seen on"},
-                    quiet="nobody was hurt by a flood",
-                ),
+                evidence(_ON),
                 Panel(
                     "timeseries",
                     "Isolation actions",
@@ -357,11 +306,12 @@ ISOLATION = Dashboard(
                 Panel(
                     "stat",
                     "Actions in force",
-                    "Actions whose limit was read back from the kernel, at whatever level.",
+                    "Actions whose limit was read back from the kernel, at whatever level; orange from 1.",
                     (Query(f"sum({IN_FORCE})", "in force"),),
                     "short",
-                    width=6,
-                    height=5,
+                    width=4,
+                    height=4,
+                    bounds=((1, "orange"),),
                 ),
                 Panel(
                     "stat",
@@ -369,9 +319,9 @@ ISOLATION = Dashboard(
                     "While it is on, the agent takes no new action.",
                     (Query("max(vigia_agent_kill_switch)", "kill switch"),),
                     "none",
-                    width=6,
-                    height=5,
-                    words=(("0", "off", "blue"), ("1", "ON", "orange")),
+                    width=4,
+                    height=4,
+                    words=(("0", "off", "text"), ("1", "ON", "orange")),
                 ),
                 Panel(
                     "stat",
@@ -379,18 +329,78 @@ ISOLATION = Dashboard(
                     "While it is on, the agent decides but does not act.",
                     (Query("max(vigia_agent_dry_run)", "dry run"),),
                     "none",
-                    width=6,
-                    height=5,
-                    words=(("0", "off", "blue"), ("1", "ON", "orange")),
+                    width=4,
+                    height=4,
+                    words=(("0", "off", "text"), ("1", "ON", "orange")),
                 ),
                 Panel(
                     "stat",
-                    "Messages waiting",
-                    "Webhook messages that are stored and not handled yet.",
+                    "Messages",
+                    "Webhook messages that are stored and not handled yet; orange from 10.",
                     (Query("max(vigia_agent_inbox_depth)", "waiting"),),
                     "short",
-                    width=6,
+                    width=4,
+                    height=4,
+                    bounds=((10, "orange"),),
+                ),
+                Panel(
+                    "stat",
+                    "Breaker",
+                    "Tripped: more actions began at once than expected; every further one needs an approval.",
+                    (Query("max(vigia_agent_breaker_tripped)", "breaker"),),
+                    "none",
+                    width=4,
+                    height=4,
+                    words=(("0", "closed", "text"), ("1", "TRIPPED", "orange")),
+                ),
+                Panel(
+                    "stat",
+                    "Orphaned limits",
+                    "Limits in the kernel of which the agent has no record; they expire; orange from 1.",
+                    (Query("max(vigia_agent_orphaned_limits)", "limits"),),
+                    "short",
+                    width=4,
+                    height=4,
+                    bounds=((1, "orange"),),
+                ),
+                Panel(
+                    "table",
+                    "Who is limited",
+                    "Limits in force, as read back from the kernel, and what the port's tenant offers there; the limit ends by itself "
+                    "unless the agent extends it.",
+                    (
+                        Query(
+                            bits(
+                                f"max by (tenant, port, node) (vigia_isolation_limit_bytes_per_second{{{_ON}}})"
+                            ),
+                            "limit",
+                            unit="bps",
+                        ),
+                        Query(
+                            bits(
+                                "sum by (tenant, port, node) "
+                                f'(rate(vigia_port_bytes_total{{{_ON},direction="from_tenant"}}{_R}))'
+                                " and on (port, node) vigia_isolation_limit_bytes_per_second"
+                            ),
+                            "sends",
+                            unit="bps",
+                        ),
+                        Query(
+                            f"max by (tenant, port, node) (vigia_isolation_limit_expires_seconds{{{_ON}}})",
+                            "ends in",
+                            unit="s",
+                        ),
+                    ),
+                    "none",
+                    width=24,
                     height=5,
+                    columns=("tenant", "port", "node"),
+                    clicks={
+                        "tenant": "/d/vigia-tenants?${datasource:queryparam}&var-tenant=${__value.text}&${__url_time_range}"
+                    },
+                    order="limit",
+                    ascending=True,
+                    quiet="no limit is in force",
                 ),
             ),
         ),
@@ -418,16 +428,14 @@ ISOLATION = Dashboard(
                     (
                         Query(
                             bits(
-                                or_none(
-                                    "max by (node, port, tenant, protocol) "
-                                    f"(vigia_isolation_limit_bytes_per_second{{{_ON}}})",
-                                    "max by (node) (vigia_enforcer_ports)",
-                                )
+                                "max by (node, port, tenant, protocol) "
+                                f"(vigia_isolation_limit_bytes_per_second{{{_ON}}})"
                             ),
                             "{{tenant}} {{port}} {{protocol}} on {{node}}",
                         ),
                     ),
                     "bps",
+                    quiet="no limit is in force",
                 ),
                 Panel(
                     "timeseries",
@@ -502,25 +510,6 @@ ISOLATION = Dashboard(
                         ),
                     ),
                     "cpm",
-                ),
-                Panel(
-                    "stat",
-                    "Blast-radius breaker",
-                    "Tripped: more actions began at once than expected; every further one needs an approval.",
-                    (Query("max(vigia_agent_breaker_tripped)", "breaker"),),
-                    "none",
-                    width=6,
-                    height=8,
-                    words=(("0", "closed", "blue"), ("1", "TRIPPED", "orange")),
-                ),
-                Panel(
-                    "stat",
-                    "Orphaned limits",
-                    "Limits in the kernel of which the agent has no record; they expire.",
-                    (Query("max(vigia_agent_orphaned_limits)", "limits"),),
-                    "short",
-                    width=6,
-                    height=8,
                 ),
                 Panel(
                     "timeseries",
