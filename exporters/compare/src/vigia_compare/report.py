@@ -227,10 +227,15 @@ def _pair_row(f: Finding, unit: str) -> tuple[object, ...]:
         by,
         span,
         f"{spelled(e_value)} of {f.needed:g}",
-        f.windows,
+        _counted(f),
         _verdict(f),
         _time(f.since),
     )
+
+
+def _counted(f: Finding) -> str:
+    """Return the minutes, or pairs of runs; evidence of the first seconds is there before the first minute."""
+    return str(f.windows) if f.windows or not f.began or f.measure.runs else "<1"
 
 
 def _verdict(f: Finding) -> str:
