@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -17,7 +18,7 @@ from vigia_compare.evaluation import Evaluation
 from vigia_compare.looks import ALARMS_HOLD, HOLD, Looks, NotKnown, TooMany
 from vigia_compare.moments import moment
 from vigia_compare.site import Alarms
-from vigia_compare.web.comparison import Wanted, comparison
+from vigia_compare.web.comparison import Comparison, Wanted, comparison
 from vigia_compare.web.frame import asset, page
 from vigia_compare.web.lanes import drawn
 from vigia_compare.web.matrix import matrix
@@ -29,8 +30,10 @@ __all__ = ["Shown", "create_app"]
 _LONGEST = 200
 """Characters of a path's name, and of any other parameter."""
 
-_MOST_TEXT = 200_000
-"""Characters of the report that a page has in it; a longer one is at its own address."""
+_MOST_TEXT = 1_000
+"""Pairs of the report that a page has in it; a longer one is at its own address."""
+
+_MOST_DRAFTS = 16
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,40 @@ class Shown:
     console: Callable[[], str]
     """Address of the isolation agent's console; empty: on the port next to this."""
     clock: Callable[[], float] = time.time
+
+
+class _Drafts:
+    """What was made of the newest evaluation already: all viewers of one choice see the same."""
+
+    def __init__(self) -> None:
+        self._of: Evaluation | None = None
+        self._pages: dict[Wanted, Comparison] = {}
+        self._text: str | None = None
+        self._lock = threading.Lock()
+
+    def _renew(self, found: Evaluation) -> None:
+        if found is not self._of:
+            self._of, self._pages, self._text = found, {}, None
+
+    def page(self, found: Evaluation, wanted: Wanted) -> Comparison:
+        """Return what the page shows of an evaluation."""
+        with self._lock:
+            self._renew(found)
+            if wanted not in self._pages:
+                if len(self._pages) >= _MOST_DRAFTS:
+                    self._pages.clear()
+                self._pages[wanted] = comparison(found, wanted)
+            return self._pages[wanted]
+
+    def text(self, found: Evaluation) -> str:
+        """Return the report; nothing where it is too long for a page."""
+        if len(found.findings) > _MOST_TEXT:
+            return ""
+        with self._lock:
+            self._renew(found)
+            if self._text is None:
+                self._text = report.as_text(found)
+            return self._text
 
 
 class _Refused(Exception):
@@ -94,22 +131,22 @@ def create_app(ops: Ops, shown: Shown) -> Flask:
 
 def _people(app: Flask, shown: Shown) -> None:
     """Add the pages."""
+    drafts = _Drafts()
 
     @app.get("/")
     def landing() -> Response:
-        wanted = Wanted(**_parameters("placement", "probe", "show"))
+        wanted = Wanted(**_parameters("placement", "probe", "machines", "show"))
         found, problem = shown.newest()
         if _wants_text():
             return _as_text(shown)
-        told = report.as_text(found) if found else ""
         return _page(
             shown,
             "comparison.html",
             "comparison",
-            page=comparison(found, wanted) if found else None,
+            page=drafts.page(found, wanted) if found else None,
             problem=problem,
             lost=shown.lost(),
-            text=told if len(told) <= _MOST_TEXT else "",
+            text=drafts.text(found) if found else "",
         )
 
     @app.get("/mesh")

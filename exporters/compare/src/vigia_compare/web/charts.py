@@ -138,8 +138,8 @@ def distribution(lines: Sequence[Line], unit: str, title: str, told: str) -> Mar
     bottom = HEIGHT - _BOTTOM
     x = _axis(np.concatenate([x.values for x in lines]), _LEFT, WIDTH - _RIGHT, unit == "ratio")
     y = _Axis(0.0, 1.0, False, bottom, _TOP)
-    parts = [*_values(y, "ratio"), *_along(x, unit)]
-    labels = []
+    parts = [*_shares(y), *_along(x, unit)]
+    colours = []
     for colour, line in _numbered(lines):
         values = np.sort(line.values[np.isfinite(line.values)])
         if not values.size:
@@ -150,8 +150,8 @@ def distribution(lines: Sequence[Line], unit: str, title: str, told: str) -> Mar
             f"H{_number(x(v))}V{_number(y(s))}" for v, s in zip(values, shares, strict=True)
         )
         parts.append(_tag("path", d=f"{path}H{WIDTH - _RIGHT}", class_=f"line {colour}"))
-        labels.append((y(0.5), colour, line.name))
-    parts += _labels(labels, WIDTH - _RIGHT + 6)
+        colours.append((colour, line.name))
+    parts += _legend(colours)
     return _picture(parts, title, told)
 
 
@@ -175,6 +175,21 @@ def _values(y: _Axis, unit: str) -> Iterator[Markup]:
         at = _number(y(tick))
         yield _tag("line", x1=_LEFT, x2=WIDTH - _RIGHT, y1=at, y2=at, class_="grid")
         yield _tag("text", numbers.quantity(tick, unit), x=_LEFT - 6, y=at, class_="tick end", dy="0.35em")
+
+
+def _shares(y: _Axis) -> Iterator[Markup]:
+    for tick in (0.0, 0.25, 0.5, 0.75, 1.0):
+        at = _number(y(tick))
+        yield _tag("line", x1=_LEFT, x2=WIDTH - _RIGHT, y1=at, y2=at, class_="grid")
+        yield _tag("text", f"{100.0 * tick:.0f} %", x=_LEFT - 6, y=at, class_="tick end", dy="0.35em")
+
+
+def _legend(colours: Sequence[tuple[str, str]]) -> Iterator[Markup]:
+    left = WIDTH - _RIGHT + 8
+    for i, (colour, name) in enumerate(colours):
+        at = _TOP + 8 + i * (_LABEL_HEIGHT + 3)
+        yield _tag("line", x1=left, x2=left + 22, y1=at, y2=at, class_=f"line {colour}")
+        yield _tag("text", cut(clean(name), _LONGEST_LABEL - 4), x=left + 27, y=at, class_=f"name {colour}", dy="0.35em")
 
 
 def _along(x: _Axis, unit: str) -> Iterator[Markup]:

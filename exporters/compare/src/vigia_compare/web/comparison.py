@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from markupsafe import Markup
@@ -50,6 +50,8 @@ class Wanted:
 
     placement: str = ""
     probe: str = ""
+    machines: str = ""
+    """Of bulk tests: how many machines transfer at the same time."""
     show: str = ""
     """The key of the column whose charts and evidence are shown."""
 
@@ -138,6 +140,7 @@ class Comparison:
     wanted: Wanted
     placements: Sequence[str]
     probes: Sequence[str]
+    machines: Sequence[str]
     columns: Sequence[Column] = ()
     more_columns: int = 0
     banners: Sequence[Banner] = ()
@@ -163,23 +166,27 @@ def comparison(found: Evaluation, wanted: Wanted) -> Comparison:
     for p in found.paths:
         if p.cell.placement == placement and not MEASURES[p.cell.metric].runs:
             counts[p.cell.probe] = counts.get(p.cell.probe, 0) + 1
-    probes = sorted(counts, key=lambda p: (-counts[p], p))
+    probes = sorted(counts, key=lambda p: (-counts[p], not p.startswith("stamp"), len(p), p))
     probe = wanted.probe if wanted.probe in probes else next(iter(probes), "")
-    columns = _columns(here, probe)
+    several = sorted({c.machines for c in here if c.machines}, key=lambda m: (len(m), m))
+    machines = wanted.machines if wanted.machines in several else next(iter(several), "")
+    columns = _columns(here, probe, machines)
     shown = next((c for c in columns if c.key == wanted.show), next(iter(columns), None))
     missing = [
         f"{what} {asked}"
         for what, asked, there in (
             ("placement", wanted.placement, placements),
             ("probe", wanted.probe, probes),
+            ("number of machines", wanted.machines, several),
             ("measure", wanted.show, [c.key for c in columns]),
         )
         if asked and asked not in there
     ]
     page = Comparison(
-        Wanted(placement, probe, shown.key if shown else ""),
+        Wanted(placement, probe, machines, shown.key if shown else ""),
         placements,
         sorted(probes),
+        several,
         columns[:MOST_COLUMNS],
         max(0, len(columns) - MOST_COLUMNS),
         asked_in_vain=", ".join(missing),
@@ -198,9 +205,9 @@ def comparison(found: Evaluation, wanted: Wanted) -> Comparison:
     return page
 
 
-def _columns(cells: Sequence[Cell], probe: str) -> list[Column]:
+def _columns(cells: Sequence[Cell], probe: str, machines: str) -> list[Column]:
     order = list(NAMES)
-    wanted = [c for c in cells if MEASURES[c.metric].runs or c.probe == probe]
+    wanted = [c for c in cells if (c.machines == machines if MEASURES[c.metric].runs else c.probe == probe)]
     return [Column(c) for c in sorted(wanted, key=lambda c: (order.index(c.metric), c.machines, _natural(c.probe)))]
 
 
@@ -297,7 +304,11 @@ def _value(column: Column, path: str, value: float, best: float, standing: Stand
     low, high = (best, value) if column.measure.better == "lower" else (value, best)
     times = high / low if low > 0.0 else math.inf
     heat = sum(times > bound for bound in _BOUNDS)
-    return Value(text, f"×{times:.2g}" if 0.995 <= times < 1000.0 else "", f"h{heat}", mark)
+    return Value(text, f"×{_times(times)}" if 0.995 <= times < 10_000.0 else "", f"h{heat}", mark)
+
+
+def _times(times: float) -> str:
+    return f"{times:.2g}" if times < 10.0 else f"{times:.0f}"
 
 
 def _charts(
@@ -317,12 +328,15 @@ def _charts(
     page.more_lines = len(mine) - len(kept)
     lines = [charts.Line(s.path, s.values, s.path in references) for s in kept]
     unit, grid = column.measure.unit, kept[0].grid
+    first = min(int(np.flatnonzero(np.isfinite(s.values))[0]) for s in kept)
+    first = min(first, grid.count - 2)  # a path of one window alone is a dot, and not at the margin
+    lines = [replace(x, values=x.values[max(0, first) :]) for x in lines]
     medians = "; ".join(
         f"{s.path}: median {numbers.quantity(float(np.nanmedian(s.values)), unit)}" for s in kept
     )
     what = f"{column.name} ({column.more}), {page.wanted.placement}"
     told = f"{medians}. The table of paths and measures has the same numbers."
-    page.times = charts.over_time(lines, grid.start, grid.end, unit, f"{what}, by time", told)
+    page.times = charts.over_time(lines, grid.start + max(0, first) * grid.window, grid.end, unit, f"{what}, by time", told)
     page.shares = charts.distribution(lines, unit, f"{what}, share of windows at or below a value", told)
 
 

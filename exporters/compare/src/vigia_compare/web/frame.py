@@ -74,6 +74,11 @@ def _lasted(seconds: float) -> str:
     return f"{whole // 60} min" if whole < 7200 else f"{whole / 3600:.1f} h"
 
 
+def _whole(ratio: float) -> str:
+    """Return a share in whole percent, never rounded up."""
+    return f"{math.floor(100.0 * ratio)} %"
+
+
 def _address(path: str, /, **wanted: object) -> str:
     given = {k: v for k, v in wanted.items() if v not in ("", None)}
     return f"{path}?{urlencode(given)}" if given else path
@@ -93,6 +98,7 @@ def _environment() -> Environment:
         lasted=_lasted,
         quantity=numbers.quantity,
         percent=numbers.percent,
+        whole=_whole,
         count=numbers.count,
     )
     made.globals.update(address=_address, navigation=NAVIGATION, missing=numbers.MISSING)
