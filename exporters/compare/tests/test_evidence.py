@@ -293,3 +293,17 @@ def test_an_open_pair_says_how_far_it_is() -> None:
     same = {"gre": HOUR["gre"][:6], "vxlan": 1.1 * HOUR["gre"][:6] * RNG.lognormal(0.0, 0.1, 6)}
     (found,) = found_in(readings("rtt", same))
     assert found.verdict == OPEN and " of 20 needed" in found.said and 0.0 <= found.progress < 1.0
+
+
+def test_notes_of_a_pair_are_kept_and_checked() -> None:
+    made = Ledger(TERMS)
+    paths = {"netdev": 20e-6 * np.ones(5), "bridge": 10e-6 * np.ones(5)}
+    made.book.take([readings("rtt", paths)], known(), fine=False)
+    kept = json.loads(json.dumps(made.as_data()))
+    (watched,) = kept["evidence"]["watched"].values()
+    assert watched.pop("notes") == ["kernel against user space"]
+    assert Ledger.from_data(kept, TERMS).book.as_data()["watched"], "a file of before notes were kept goes on"
+    for wrong in ("kernel against user space", ["<b>"], [1], None):
+        watched["notes"] = wrong
+        with pytest.raises(ValueError, match="it is damaged"):
+            Ledger.from_data(kept, TERMS)

@@ -137,7 +137,7 @@ def test_twins_tell_technologies_apart_that_share_no_hosts() -> None:
     assert (found.verdict, found.kind, found.scale, found.hosts) == ("gre", Kind.CONTEST, Scale.DIFFERENCE, 2)
     assert found.shift[0] < -6e-6 < found.shift[2] < 0.0
     assert "share no pair of hosts" in found.words and "by twins" in found.words
-    assert noted(found.words) == "other hosts, by twins"
+    assert noted(found.notes) == "other hosts, by twins"
     (cell,) = standings([found])
     assert (cell.winner, cell.note) == ("gre", "other hosts, by twins")
     (half,) = found_in(readings("rtt", paths, twins={"gre": twins["gre"]}))
@@ -145,7 +145,7 @@ def test_twins_tell_technologies_apart_that_share_no_hosts() -> None:
     unlike = readings("rtt", {"netdev": paths["gre"], "bridge": paths["vxlan"]},
                       twins={"netdev": twins["gre"], "bridge": twins["vxlan"]})  # fmt: skip
     (both,) = found_in(unlike)
-    assert noted(both.words) == "kernel against user space, other hosts, by twins"
+    assert noted(both.notes) == "kernel against user space, other hosts, by twins"
 
 
 def test_equal_technologies_on_unequal_hosts_are_not_told_apart_by_twins() -> None:
@@ -177,7 +177,7 @@ def test_data_planes_are_looked_at_on_every_host() -> None:
     of = replace(of, by_node={**of.by_node, ("n3", "gre"): replace(KNOWN["gre"], dataplane="ovs-userspace")})
     paths = {p: {HOSTS: noisy(20e-6), OTHER: noisy(20e-6)} for p in ("gre", "bridge")}
     (found,) = found_in(readings("rtt", paths), of=of)
-    assert noted(found.words) == "kernel against user space", "they are alike on the first host alone"
+    assert noted(found.notes) == "kernel against user space", "they are alike on the first host alone"
 
 
 def test_user_space_beside_what_nobody_states() -> None:
@@ -185,7 +185,7 @@ def test_user_space_beside_what_nobody_states() -> None:
     words = data_planes("gre", KNOWN["netdev"], "other", unknown)
     assert words == data_planes("other", unknown, "gre", KNOWN["netdev"])
     assert words.startswith("gre runs in user space (ovs-userspace), and other elsewhere")
-    assert noted(words) and not data_planes("gre", KNOWN["netdev"], "direct", KNOWN["direct"])
+    assert not data_planes("gre", KNOWN["netdev"], "direct", KNOWN["direct"])
 
 
 def test_loss_is_judged_by_counts_of_both() -> None:

@@ -9,16 +9,14 @@ import vigia_compare
 from vigia_catalog import CatalogueError, part_metrics
 from vigia_compare.evaluation import Evaluation
 from vigia_compare.exposition import Findings
-from vigia_compare.findings import by_twins, joined, noted
+from vigia_compare.findings import ELSEWHERE, UNLIKE, noted
 from vigia_compare.interference import ATTRIBUTED, INSUFFICIENT, LIKELY, OWN
 from vigia_compare.losses import COUNTERS, SOCKETS, VERDICTS, Pinned
 from vigia_compare.measures import MEASURES
 from vigia_compare.paths import Kind
 
 CODE = Code(vigia_compare)
-PLANES = "a runs in user space (x), b in the kernel (y)"
-TWINS = by_twins("a", [("n1", "n2")], "b", [("n3", "n4")])
-NOTES = {noted(joined(*said)) for said in ((), (PLANES,), (TWINS,), (PLANES, TWINS))}
+NOTES = {noted(said) for said in ((), (UNLIKE,), (ELSEWHERE,), (ELSEWHERE, UNLIKE))}
 
 
 def test_closed_labels() -> None:

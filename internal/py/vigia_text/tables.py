@@ -9,7 +9,7 @@ from vigia_text.terminal import clean, cut, width_of
 
 __all__ = ["table"]
 
-_NUMBER = re.compile(r"[+-]?[\d., ]*\d( ?(%|[^\W\d_]\S*))?|[–-]|<0\.001")
+_NUMBER = re.compile(r"[+-]?[\d., ]*\d( ?(%|[^\W\d_]\S*))?|[–-]|<\d+(\.\d+)?")
 _GAP = "  "
 _LEAST = 8
 

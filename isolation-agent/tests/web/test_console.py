@@ -107,6 +107,7 @@ def console(quick_folder: Path) -> Iterator[Console]:
     world = World(folder, SystemClock())
     for port, tenant in PORTS.items():
         world.enforcer.add(port, tenant)
+    world.enforcer.add("probe", "_watch", guarantee=None).offered = 25_000.0
     world.policies = [
         policy("by-hand", match={"alertname": "VigiaUdpFlood", "isolate": "approve"}, ttl="60s"),
         policy(ttl="60s"),
@@ -245,6 +246,43 @@ def test_live_without_reloading_and_said_to_screen_readers(console: Console) -> 
         "nodes => nodes.filter(n => !(n.ariaLabel || n.textContent.trim())).length"
     )
     assert unnamed == 0
+    assert wrong == []
+    context.close()
+
+
+def test_who_bought_nothing_is_not_above_it(console: Console) -> None:
+    context, page, wrong = console.sign_in()
+    row = page.get_by_role("row").filter(has_text="_watch")
+    expect(row).to_contain_text("no contract")
+    expect(row).to_contain_text("200 kbit/s")
+    expect(row).not_to_contain_text("above guarantee")
+    expect(row.get_by_role("progressbar")).to_have_count(0)
+    assert wrong == []
+    context.close()
+
+
+def test_what_tenants_sent_is_drawn(console: Console) -> None:
+    """With what was bought, for who bought something; the time under a limit is shaded."""
+    context, page, wrong = console.sign_in()
+    console.flood("approve")
+    row = page.get_by_role("row").filter(has_text="red")
+    picture = row.get_by_role("img", name=re.compile("red sent .* at most in the last 5 minutes"))
+    expect(picture.locator("rect.limited").first).to_be_attached()
+    eventually(
+        lambda: len((picture.locator("polyline").get_attribute("points") or "").split()) >= 3,
+        "each answer adds to the line",
+    )
+    assert picture.locator("line.guarantee").count() == 1
+    assert page.get_by_role("row").filter(has_text="_watch").locator("line.guarantee").count() == 0
+    shot(page, "tenants")
+    assert wrong == []
+    context.close()
+
+
+def test_the_pages_beside_are_linked(console: Console) -> None:
+    context, page, wrong = console.sign_in()
+    address = page.get_by_role("link", name="Comparison, mesh, tenants, incidents").get_attribute("href")
+    assert address == "http://127.0.0.1:9875/"
     assert wrong == []
     context.close()
 

@@ -6,17 +6,15 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import sys
 import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from vigia_compare import __version__
+from vigia_compare import __version__, moments
 from vigia_compare.conditions import condition
 from vigia_compare.limits import MAX_WINDOWS, MINUTE
 from vigia_compare.measures import MEASURES
@@ -30,8 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
-_DURATION = re.compile(r"([+-]?[0-9]{1,9}(?:\.[0-9]{1,6})?)([smhd])")
-_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _LONGEST = 366 * 86400.0
 
 
@@ -167,10 +163,10 @@ def _config(**values: Any) -> Config:
 
 def _seconds(option: str, text: str) -> float:
     """Return a duration of at least a second and at most a year. Raises click.UsageError."""
-    match = _DURATION.fullmatch(text)
+    match = moments.DURATION.fullmatch(text)
     if match is None:
         raise click.UsageError(f"{option} {text}: is not a duration; write for example 30s, 15m, 1h or 1d")
-    seconds = float(match[1]) * _UNITS[match[2]]
+    seconds = float(match[1]) * moments.SECONDS[match[2]]
     if not 1.0 <= seconds <= _LONGEST:
         raise click.UsageError(f"{option} {text}: is outside 1s to 366d; write for example 1h")
     return seconds
@@ -180,21 +176,10 @@ def _moment(text: str | None, now: float) -> float:
     """Return a moment of the past, Unix time. Raises click.UsageError."""
     if text is None:
         return now
-    ago = _DURATION.fullmatch(text)
     try:
-        if ago is not None:
-            at = now - abs(float(ago[1])) * _UNITS[ago[2]]
-        elif re.fullmatch(r"[0-9]{9,11}(\.[0-9]{1,6})?", text):
-            at = float(text)
-        else:
-            parsed = datetime.fromisoformat(text)
-            at = (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp()
-    except (ValueError, OverflowError):
-        fix = "write for example 2026-01-31T12:00:00Z, 1800000000 or 2h"
-        raise click.UsageError(f"--at {text}: is not a moment; {fix}") from None
-    if not 0.0 < at <= now + 60.0:
-        raise click.UsageError(f"--at {text}: is not in the past; write for example 2h, for two hours ago")
-    return at
+        return moments.moment(text, now)
+    except ValueError as e:
+        raise click.UsageError(f"--at {text}: {e}") from None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

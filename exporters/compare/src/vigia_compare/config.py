@@ -32,6 +32,13 @@ def _url(value: str) -> str:
         raise PydanticCustomError("vigia", "{problem}", {"problem": str(e)}) from e
 
 
+def _console(value: str) -> str:
+    try:
+        return f"{base_url(value, 'a console', 'http://127.0.0.1:9874')}/"
+    except ValueError as e:
+        raise PydanticCustomError("vigia", "{problem}", {"problem": str(e)}) from e
+
+
 def _tenant(value: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9_.:-]{1,100}", value):
         raise PydanticCustomError("vigia", "is not a tenant; write its id, for example _infra")
@@ -80,6 +87,8 @@ class Config(Strict):
 
     listen: Annotated[str, BeforeValidator(_address)] = "127.0.0.1:9875"
     prometheus: Annotated[str, AfterValidator(_url)] = "http://127.0.0.1:9090"
+    console: Annotated[str, AfterValidator(_console)] | None = None
+    """Address of the isolation agent's console, which the pages lead to; none: port 9874 of the page's own host."""
     tls: Tls | None = None
     """Of the listener, and towards Prometheus; plain HTTP without."""
     reload_token_file: Path | None = None

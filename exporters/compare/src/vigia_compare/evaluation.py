@@ -21,7 +21,7 @@ from vigia_compare.windows import Grid
 from vigia_statistics import Interval, median_interval, minimum_detectable_loss
 from vigia_statistics.samples import Floats
 
-__all__ = ["Evaluation", "Ledger", "PathSummary", "evaluate", "renewed", "terms"]
+__all__ = ["Evaluation", "Ledger", "PathSeries", "PathSummary", "evaluate", "renewed", "terms"]
 
 _STORED = 5.0
 """Seconds after which a scrape is stored."""
@@ -35,6 +35,17 @@ class PathSummary:
     path: str
     windows: int
     median: Interval
+
+
+@dataclass(frozen=True)
+class PathSeries:
+    """One path's metric by windows; each pair of hosts counts alike."""
+
+    cell: Cell
+    path: str
+    grid: Grid
+    values: Floats
+    """Shape (grid.count,), in the metric's unit; NaN where nothing was measured."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +64,8 @@ class Evaluation:
     losses: Sequence[losses.Pinned] = ()
     end: float = 0.0
     """Unix time at which the newest window of the comparisons ends."""
+    series: Sequence[PathSeries] = ()
+    """Every path by windows, for charts; none where only what was said is known."""
     news: bool = False
     """Whether a path is so new that it should be looked at often."""
 
@@ -104,7 +117,8 @@ def evaluate(source: Source, config: Config, now: float, ledger: Ledger) -> Eval
         ledger.book.fine_seen = fine[0].grid.end
     ledger.book.take(found, known, fine=False)
     ledger.levels.take(found, known)
-    paths, usual = _summaries(found, config.confidence)
+    series = _series(found)
+    paths, usual = _summaries(series, config.confidence)
     said = ledger.book.findings(now, usual, grid.start - grid.window)
     return Evaluation(
         at=now,
@@ -118,6 +132,7 @@ def evaluate(source: Source, config: Config, now: float, ledger: Ledger) -> Eval
         interference=harmed,
         losses=lossy,
         end=grid.end,
+        series=series,
         news=new,
     )
 
@@ -133,26 +148,35 @@ def _finest(source: Source, config: Config, now: float, known: Known, book: Book
     return [readings.finest(source.fresh, m, config.tenant, grid, known) for m in asked]
 
 
-def _summaries(
-    found: Sequence[Readings], confidence: float
-) -> tuple[list[PathSummary], dict[tuple[Cell, str], float]]:
-    """Return each path over the period, and its median by cell and path. Each pair of hosts counts alike."""
-    out: list[PathSummary] = []
+def _series(found: Sequence[Readings]) -> list[PathSeries]:
+    """Return each path by windows that any of its hosts has a value of."""
+    out = []
     for r in found:
         for cell, paths in sorted(r.cells.items()):
             for path, by_hosts in sorted(paths.items()):
                 values = _means(np.array(list(by_hosts.values())))
-                if values.size:
-                    interval = median_interval(values, confidence)
-                    out.append(PathSummary(cell, path, values.size, interval))
+                if np.isfinite(values).any():
+                    out.append(PathSeries(cell, path, r.grid, values))
+    return out
+
+
+def _summaries(
+    series: Sequence[PathSeries], confidence: float
+) -> tuple[list[PathSummary], dict[tuple[Cell, str], float]]:
+    """Return each path over the period, and its median by cell and path."""
+    out: list[PathSummary] = []
+    for s in series:
+        values = s.values[np.isfinite(s.values)]
+        out.append(PathSummary(s.cell, s.path, values.size, median_interval(values, confidence)))
     return out, {(p.cell, p.path): p.median.estimate for p in out}
 
 
 def _means(values: Floats) -> Floats:
+    """Return means over hosts, shape (hosts, windows) to (windows,); NaN where no host has a value."""
     known = np.isfinite(values)
     count = known.sum(axis=0)
     total = np.where(known, values, 0.0).sum(axis=0)
-    return np.asarray(total[count > 0] / count[count > 0])
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
 
 
 def _loss_floors(found: Sequence[Readings]) -> dict[tuple[Cell, str], float]:

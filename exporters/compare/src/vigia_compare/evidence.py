@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from vigia_compare.findings import COSTS, EQUIVALENT, NO_COMMON_HOSTS, OPEN, SAVES, Finding, leading
+from vigia_compare.findings import COSTS, EQUIVALENT, NO_COMMON_HOSTS, NOTES, OPEN, SAVES, Finding, leading
 from vigia_compare.pairing import Apart, Side, Sides, question, sides
 from vigia_compare.paths import Kind, Known
 from vigia_compare.readings import Readings
@@ -76,6 +76,7 @@ class _Watched:
     why: str
     """Why evidence began when it did."""
     words: str = ""
+    notes: list[str] = field(default_factory=list)
     hosts: int = 0
     fine_until: float = 0.0
     """Unix time until which windows of seconds are taken; 0: never."""
@@ -159,7 +160,7 @@ class Book:
             watched = self._begin(s, start, window, fine, why)
             if watched is None:
                 return False
-        watched.words, watched.hosts = s.words, len(s.hosts)
+        watched.words, watched.notes, watched.hosts = s.words, list(s.notes), len(s.hosts)
         both = np.isfinite(s.a) & np.isfinite(s.b)
         if both.any():
             watched.shown = max(watched.shown, start + float(np.flatnonzero(both)[-1]) * window)
@@ -318,6 +319,8 @@ class Book:
         for key, w in self._watched.items():
             if not all(len(kept) == _RUNS for kept in w.runs.values()):
                 raise ValueError("it is damaged: runs of a pair are not a, b and what waits of both")
+            if not isinstance(w.notes, list) or not set(w.notes) <= set(NOTES):
+                raise ValueError("it is damaged: what decides a pair beside its numbers is unknown")
             if not isinstance(w.fingerprint, str) or not all(
                 isinstance(v, int | float) and math.isfinite(v) for v in (w.fine_until, w.seen, w.shown)
             ):
@@ -365,4 +368,5 @@ def _finding(w: _Watched, v: Verdict, levels: Mapping[tuple[Any, str], float]) -
         hosts=w.hosts,
         ahead=leading(side.a, side.b, side.cell.metric, v.estimate - (ratio is not None)),
         words=w.words,
+        notes=tuple(w.notes),
     )

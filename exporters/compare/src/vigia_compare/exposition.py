@@ -115,7 +115,7 @@ def _told_twice(f: Finding) -> bool:
 
 def _pair(f: Finding) -> Iterator[Sample]:
     labels = (*_key(f.cell), f.a, f.b)
-    note = "" if f.verdict == NO_COMMON_HOSTS else noted(f.words)
+    note = "" if f.verdict == NO_COMMON_HOSTS else noted(f.notes)
     yield "vigia_compare_verdict", (*labels, f.kind.value, f.verdict, note), 1.0
     if f.verdict == NO_COMMON_HOSTS:
         return

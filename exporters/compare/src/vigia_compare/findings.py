@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from vigia_compare.measures import MEASURES, Measure
@@ -16,6 +16,7 @@ __all__ = [
     "COSTS",
     "ELSEWHERE",
     "EQUIVALENT",
+    "NOTES",
     "NO_COMMON_HOSTS",
     "OPEN",
     "SAVES",
@@ -37,7 +38,8 @@ SAVES = "saves"
 
 UNLIKE = "kernel against user space"
 ELSEWHERE = "other hosts, by twins"
-"""Notes: what else decides a verdict."""
+NOTES = (UNLIKE, ELSEWHERE)
+"""What else decides a verdict."""
 
 _NO_HOSTS = "share no pair of hosts"
 
@@ -80,6 +82,8 @@ class Finding:
     """The path that is better by the estimate, sure or not; empty if neither is."""
     words: str = ""
     """What else decides the outcome, such as a data plane in user space."""
+    notes: Sequence[str] = ()
+    """The same in short: UNLIKE, ELSEWHERE."""
 
     @property
     def measure(self) -> Measure:
@@ -170,10 +174,10 @@ def joined(*words: str) -> str:
     return "; ".join(w for w in words if w)
 
 
-def noted(words: str) -> str:
-    """Return the label that says in short what else decides a verdict."""
-    notes = [n for n, said in ((UNLIKE, "user space ("), (ELSEWHERE, _NO_HOSTS)) if said in words]
-    return ", ".join(notes)
+def noted(notes: Iterable[str]) -> str:
+    """Return the label that says in short what else decides a verdict, or the verdicts of several pairs."""
+    given = set(notes)
+    return ", ".join(n for n in NOTES if n in given)
 
 
 def _hosts(hosts: Sequence[Hosts]) -> str:

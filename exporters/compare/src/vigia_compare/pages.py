@@ -1,66 +1,124 @@
-"""What the service shows on the web."""
+"""What the service shows on the web: pages for people, JSON and text for programs."""
 
 from __future__ import annotations
 
-import html
 import json
+import math
+import threading
+import time
 from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from flask import Flask, Response, request
 from werkzeug.exceptions import HTTPException
 
 from vigia_compare import report
 from vigia_compare.evaluation import Evaluation
+from vigia_compare.looks import ALARMS_HOLD, HOLD, Looks, NotKnown, TooMany
+from vigia_compare.moments import moment
+from vigia_compare.site import Alarms
+from vigia_compare.web.comparison import Comparison, Wanted, comparison
+from vigia_compare.web.frame import asset, page
+from vigia_compare.web.lanes import drawn
+from vigia_compare.web.matrix import matrix
 from vigia_service.ops import Ops, blueprint, guarded, harden, text
 from vigia_text.terminal import clean
 
-__all__ = ["create_app"]
+__all__ = ["Shown", "create_app"]
 
 _LONGEST = 200
-"""Characters of a path's name."""
+"""Characters of a path's name, and of any other parameter."""
+
+_MOST_TEXT = 1_000
+"""Pairs of the report that a page has in it; a longer one is at its own address."""
+
+_MOST_DRAFTS = 16
 
 
-def create_app(
-    ops: Ops,
-    newest: Callable[[], tuple[Evaluation | None, str]],
-    reset: Callable[[str], int],
-    lost: Callable[[], str],
-) -> Flask:
-    """Return a WSGI application that shows the newest evaluation, or why there is none.
+@dataclass(frozen=True)
+class Shown:
+    """Where what is shown comes from."""
 
-    ``reset`` forgets the evidence on a path, or on all; ``lost`` says why what was known before is not there.
-    """
+    newest: Callable[[], tuple[Evaluation | None, str]]
+    """The newest evaluation, or why there is none."""
+    reset: Callable[[str], int]
+    """Forgets the evidence on a path, or on all."""
+    lost: Callable[[], str]
+    """Why what was known before is not there; empty if it is."""
+    looks: Looks
+    console: Callable[[], str]
+    """Address of the isolation agent's console; empty: on the port next to this."""
+    clock: Callable[[], float] = time.time
+
+
+class _Drafts:
+    """What was made of the newest evaluation already: all viewers of one choice see the same."""
+
+    def __init__(self) -> None:
+        self._of: Evaluation | None = None
+        self._pages: dict[Wanted, Comparison] = {}
+        self._text: str | None = None
+        self._lock = threading.Lock()
+
+    def _renew(self, found: Evaluation) -> None:
+        if found is not self._of:
+            self._of, self._pages, self._text = found, {}, None
+
+    def page(self, found: Evaluation, wanted: Wanted) -> Comparison:
+        """Return what the page shows of an evaluation."""
+        with self._lock:
+            self._renew(found)
+            if wanted not in self._pages:
+                if len(self._pages) >= _MOST_DRAFTS:
+                    self._pages.clear()
+                self._pages[wanted] = comparison(found, wanted)
+            return self._pages[wanted]
+
+    def text(self, found: Evaluation) -> str:
+        """Return the report; nothing where it is too long for a page."""
+        if len(found.findings) > _MOST_TEXT:
+            return ""
+        with self._lock:
+            self._renew(found)
+            if self._text is None:
+                self._text = report.as_text(found)
+            return self._text
+
+
+class _Refused(Exception):
+    """A request is wrong; the text says how to mend it."""
+
+
+def create_app(ops: Ops, shown: Shown) -> Flask:
+    """Return a WSGI application that shows the newest evaluation, or why there is none."""
     app = Flask("vigia_compare", static_folder=None)
     app.register_blueprint(blueprint(ops))
     harden(app)
-
-    @app.get("/")
-    def landing() -> Response:
-        found, problem = newest()
-        shown = report.as_text(found) if found else f"not yet: {problem}"
-        note = f"Evidence of before this program was started is not there: {lost()}." if lost() else ""
-        page = _PAGE.format(text=html.escape(shown), note=html.escape(note))
-        return Response(page, content_type="text/html; charset=utf-8")
-
-    @app.get("/v1/comparisons")
-    def comparisons() -> Response:
-        found, problem = newest()
-        if found is None:
-            return text(f"{problem}\n", 503)
-        data = report.as_json(found) | {"evidence_lost": lost() or None}
-        return Response(json.dumps(data, allow_nan=False), content_type="application/json")
+    _people(app, shown)
+    _programs(app, shown)
 
     def begin_anew() -> Response:
         path = request.args.get("path", "")
         if len(path) > _LONGEST or set(request.args) - {"path"}:
             return text("reset takes one parameter, path, the name of a path; none for all\n", 400)
-        forgotten = reset(path)
+        forgotten = shown.reset(path)
         if path and not forgotten:
             return text(f"no pair has a path {clean(path)}; see /v1/comparisons\n", 404)
         return text(f"evidence of {forgotten} pairs begins anew\n")
 
     known_only = guarded(begin_anew, ops.reload_token_file)
     app.add_url_rule("/v1/comparisons/reset", "reset", known_only, methods=["POST"])
+
+    @app.errorhandler(_Refused)
+    def wrong(e: _Refused) -> Response:
+        return text(f"{e}\n", 400)
+
+    @app.errorhandler(TooMany)
+    def too_many(e: TooMany) -> Response:
+        answer = text(f"{e}\n", 429)
+        answer.headers["Retry-After"] = "60"
+        return answer
 
     @app.errorhandler(HTTPException)
     def refused(e: HTTPException) -> Response:
@@ -71,9 +129,155 @@ def create_app(
     return app
 
 
-_PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>vigia-compare</title>
-<style>body{{font:15px/1.4 system-ui;margin:2em;color:#222}}pre{{font:13px/1.35 monospace}}</style>
-<h1>vigia-compare</h1><p>Which path is better, and is the difference real.
-<a href="/metrics">metrics</a> <a href="/v1/comparisons">comparisons (JSON)</a>
-<a href="/-/healthy">healthy</a> <a href="/-/ready">ready</a></p><p>{note}</p><pre>{text}</pre></html>
-"""
+def _people(app: Flask, shown: Shown) -> None:
+    """Add the pages."""
+    drafts = _Drafts()
+
+    @app.get("/")
+    def landing() -> Response:
+        wanted = Wanted(**_parameters("placement", "probe", "machines", "show"))
+        found, problem = shown.newest()
+        if _wants_text():
+            return _as_text(shown)
+        return _page(
+            shown,
+            "comparison.html",
+            "comparison",
+            page=drafts.page(found, wanted) if found else None,
+            problem=problem,
+            lost=shown.lost(),
+            text=drafts.text(found) if found else "",
+        )
+
+    @app.get("/mesh")
+    def mesh() -> Response:
+        given = _parameters("path", "at")
+        found, _ = shown.newest()
+        paths = sorted({p.path for p in found.paths}) if found else []
+        if given["path"] and given["path"] not in paths:
+            raise _Refused(f"path={clean(given['path'])} is not measured; write one of {clean(', '.join(paths))}")
+        try:
+            seen, problem = shown.looks.mesh(given["path"], _moment(given["at"], shown)), ""
+        except NotKnown as e:
+            seen, problem = None, str(e)
+        table = matrix(seen) if seen else None
+        return _page(shown, "mesh.html", "mesh", mesh=seen, matrix=table, paths=paths, problem=problem, **given)
+
+    @app.get("/tenants")
+    def tenants() -> Response:
+        given = _parameters("at")
+        try:
+            seen, problem = shown.looks.state(_moment(given["at"], shown)), ""
+        except NotKnown as e:
+            seen, problem = None, str(e)
+        return _page(shown, "tenants.html", "tenants", state=seen, problem=problem, **given)
+
+    @app.get("/incidents")
+    def incidents() -> Response:
+        given = _parameters("at")
+        at, known, problem = _moment(given["at"], shown), {}, ""
+        try:
+            hour = shown.looks.timeline(at)
+            known = {"then": shown.looks.alarms(at), "timeline": hour, "drawing": drawn(hour)}
+        except NotKnown as e:
+            problem = str(e)
+        return _page(shown, "incidents.html", "incidents", problem=problem, **given, **known)
+
+    @app.get("/assets/<name>")
+    def assets(name: str) -> Response:
+        return asset(name) or text("Not Found; see /\n", 404)
+
+
+def _programs(app: Flask, shown: Shown) -> None:
+    """Add what programs read."""
+
+    @app.get("/v1/comparisons")
+    def comparisons() -> Response:
+        found, problem = shown.newest()
+        if found is None:
+            return text(f"{problem}\n", 503)
+        return _json(report.as_json(found) | {"evidence_lost": shown.lost() or None})
+
+    @app.get("/v1/comparisons.txt")
+    def comparisons_text() -> Response:
+        return _as_text(shown)
+
+    @app.get("/v1/site")
+    def site() -> Response:
+        at = _moment(_parameters("at")["at"], shown)
+        try:
+            wrong, state = shown.looks.alarms(at), shown.looks.state(at)
+        except NotKnown as e:
+            return text(f"{e}\n", 503)
+        tenants = [asdict(t) | {"state": t.words} for t in state.tenants]
+        paths = [asdict(p) | {"state": p.words} for p in state.paths]
+        more = {"more_tenants": state.more_tenants}
+        return _json({"version": 1, **asdict(wrong), "tenants": tenants, "paths": paths, **more})
+
+
+def _page(shown: Shown, template: str, current: str, /, **more: Any) -> Response:
+    """Return a page with what is wrong now above it; a moment of the past stays as it is."""
+    alarms: Alarms | None = None
+    not_known = ""
+    try:
+        alarms = shown.looks.alarms()
+    except NotKnown as e:
+        not_known = str(e)
+    every = 0 if more.get("at") else HOLD if current in ("comparison", "mesh", "tenants") else ALARMS_HOLD
+    return page(
+        template,
+        console=shown.console(),
+        current=current,
+        alarms=alarms,
+        not_known=not_known,
+        every=f"{every:g}",
+        **more,
+    )
+
+
+def _parameters(*names: str) -> dict[str, str]:
+    """Return parameters of the address, empty where they are not given. Raises _Refused."""
+    unknown = sorted(set(request.args) - set(names))
+    if unknown:
+        raise _Refused(f"{clean(unknown[0][:_LONGEST])} is not a parameter of this page; it takes {', '.join(names)}")
+    given = {n: request.args.get(n, "") for n in names}
+    for name, value in given.items():
+        if len(value) > _LONGEST:
+            raise _Refused(f"{name} is longer than {_LONGEST} characters")
+    return given
+
+
+def _moment(given: str, shown: Shown) -> float | None:
+    if not given.strip():
+        return None
+    try:
+        return moment(given.strip(), shown.clock())
+    except ValueError as e:
+        raise _Refused(f"at={clean(given)}: {e}") from e
+
+
+def _wants_text() -> bool:
+    """Tell whether who asks names plain text, and not pages."""
+    accepted = request.accept_mimetypes
+    return accepted["text/plain"] > accepted["text/html"]
+
+
+def _as_text(shown: Shown) -> Response:
+    found, problem = shown.newest()
+    lost = f"Evidence of before this program was started is not there: {shown.lost()}.\n\n" if shown.lost() else ""
+    if found is None:
+        return text(f"{lost}not yet: {problem}\n", 503)
+    return text(f"{lost}{report.as_text(found)}\n")
+
+
+def _json(data: Any) -> Response:
+    return Response(json.dumps(_finite(data), allow_nan=False), content_type="application/json")
+
+
+def _finite(data: Any) -> Any:
+    """Return data with null where a number is not known."""
+    if isinstance(data, float):
+        return data if math.isfinite(data) else None
+    if isinstance(data, dict):
+        return {k: _finite(v) for k, v in data.items()}
+    return [_finite(v) for v in data] if isinstance(data, list | tuple) else data

@@ -10,7 +10,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from vigia_compare.findings import apart, by_twins, joined
+from vigia_compare.findings import ELSEWHERE, UNLIKE, apart, by_twins, joined
 from vigia_compare.measures import MEASURES
 from vigia_compare.paths import Kind, Known, PathAttributes, elements, kind
 from vigia_compare.readings import Cell, Hosts, Readings
@@ -64,6 +64,8 @@ class Sides:
     since: float
     """Unix time since when both are what they are; 0 where nothing else is known."""
     words: str
+    notes: Sequence[str]
+    """What the words say, in short."""
     a: Floats
     """Shape (grid.count,), NaN where one of both is missing. Of loss: probes lost."""
     b: Floats
@@ -130,13 +132,15 @@ def _by_twins(readings: Readings, cell: Cell, a: str, b: str, known: Known) -> S
         f"{p}={known.of(s, p).fingerprint}" for p, hosts in ((a, hosts_a), (b, hosts_b)) for s, _ in hosts
     ]
     rows = [[of[p][h] for h in hosts] for p, hosts in ((a, hosts_a), (b, hosts_b))]
+    planes = known.words(a, b, nodes)
     means = [_mean(v, np.logical_not(np.isfinite(v))) for v in map(np.array, rows)]
     return Sides(
         Side(cell, a, b, Kind.CONTEST, Scale.DIFFERENCE),
         [*hosts_a, *hosts_b],
         " ".join(parts),
         max(known.since(s, p) for p, hosts in ((a, hosts_a), (b, hosts_b)) for s, _ in hosts),
-        joined(known.words(a, b, nodes), by_twins(a, hosts_a, b, hosts_b)),
+        joined(planes, by_twins(a, hosts_a, b, hosts_b)),
+        (*_notes(planes), ELSEWHERE),
         _BESIDE + means[0],
         _BESIDE + means[1],
     )
@@ -155,6 +159,7 @@ def _compared(  # noqa: PLR0913
         a, b, of_a, of_b = b, a, of_b, of_a  # what has more goes first, so that costs are above zero
     parts = [f"{p}={f}" for p in (a, b) for f in sorted({known.of(s, p).fingerprint for s, _ in shared})]
     since = max(known.since(s, p) for p in (a, b) for s, _ in shared)
+    planes = known.words(a, b, (s for s, _ in shared))
     for scale in _scales(cell, why, of_a, of_b):
         side = Side(cell, a, b, why, scale)
         made = Sides(
@@ -162,7 +167,8 @@ def _compared(  # noqa: PLR0913
             shared,
             " ".join(parts),
             since,
-            known.words(a, b, (s for s, _ in shared)),
+            planes,
+            _notes(planes),
             *_values(readings, side, shared),
         )
         if MEASURES[cell.metric].rare:
@@ -171,6 +177,10 @@ def _compared(  # noqa: PLR0913
             paths = readings.cells[cell]
             made = replace(made, runs={h: (paths[a][h], paths[b][h]) for h in shared})
         yield made
+
+
+def _notes(planes: str) -> tuple[str, ...]:
+    return (UNLIKE,) if planes else ()
 
 
 def _scales(cell: Cell, why: Kind, a: PathAttributes, b: PathAttributes) -> list[Scale]:

@@ -12,6 +12,7 @@ from vigia_compare.evaluation import Evaluation, PathSummary
 from vigia_compare.findings import (
     ELSEWHERE,
     NO_COMMON_HOSTS,
+    NOTES,
     OPEN,
     Finding,
     apart,
@@ -59,7 +60,8 @@ def published(source: Source, config: Config, at: float) -> Evaluation | None:
             continue
         cell, a, b = Cell(*key[:4]), key[4], key[5]
         kind, verdict = Kind(s.labels.get("kind", "contest")), s.labels.get("verdict", OPEN)
-        one = Finding(cell, a, b, kind, verdict, words=_words(known, s.labels, hosts))
+        notes = tuple(n for n in NOTES if n in s.labels.get("note", ""))
+        one = Finding(cell, a, b, kind, verdict, words=_words(known, s.labels, hosts), notes=notes)
         if verdict != NO_COMMON_HOSTS:
             shifts = by_unit[MEASURES[cell.metric].unit]
             one = _filled(

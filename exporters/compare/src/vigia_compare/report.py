@@ -18,7 +18,7 @@ from vigia_text import numbers
 from vigia_text.tables import table
 from vigia_text.terminal import clean
 
-__all__ = ["as_json", "as_text"]
+__all__ = ["as_json", "as_text", "pair_row"]
 
 
 def as_json(evaluation: Evaluation) -> dict[str, Any]:
@@ -190,7 +190,7 @@ def _cell_text(cell: Cell, evaluation: Evaluation, width: int | None) -> str:
             if f.cell == cell and f.kind is kind and f.verdict != NO_COMMON_HOSTS
         ]
         if found:
-            rows = [_pair_row(f, measure.unit) for f in found]
+            rows = [pair_row(f, measure.unit) for f in found]
             parts.append(
                 table((header, "by", "interval", "e", "n", "verdict", "since"), rows, indent=2, width=width)
             )
@@ -211,7 +211,8 @@ def _path_row(p: PathSummary, unit: str) -> tuple[object, ...]:
     return p.path, numbers.quantity(m.estimate, unit), numbers.span(m.lower, m.upper, unit), p.windows
 
 
-def _pair_row(f: Finding, unit: str) -> tuple[object, ...]:
+def pair_row(f: Finding, unit: str) -> tuple[object, ...]:
+    """Return what is said of two paths: who, by how much, interval, evidence, windows, verdict, since."""
     if f.ratio is not None:
         lower, estimate, upper = (100.0 * (r - 1.0) for r in f.ratio)
         by = f"{estimate:+.3g} %" if math.isfinite(estimate) else numbers.MISSING
@@ -227,10 +228,15 @@ def _pair_row(f: Finding, unit: str) -> tuple[object, ...]:
         by,
         span,
         f"{spelled(e_value)} of {f.needed:g}",
-        f.windows,
+        _counted(f),
         _verdict(f),
         _time(f.since),
     )
+
+
+def _counted(f: Finding) -> str:
+    """Return the minutes, or pairs of runs; evidence of the first seconds is there before the first minute."""
+    return str(f.windows) if f.windows or not f.began or f.measure.runs else "<1"
 
 
 def _verdict(f: Finding) -> str:

@@ -17,7 +17,8 @@ from vigia_compare.config import Config
 from vigia_compare.evaluation import Evaluation, Ledger, evaluate, renewed, terms
 from vigia_compare.evidence import FINE_WINDOW
 from vigia_compare.exposition import Metrics
-from vigia_compare.pages import create_app
+from vigia_compare.looks import PATIENCE, Looks
+from vigia_compare.pages import Shown, create_app
 from vigia_compare.source import Memory, Source
 from vigia_compare.standby import Standby, others
 from vigia_compare.state import StateFile
@@ -37,6 +38,9 @@ STALE = 3.0
 
 LOOK = 5.0
 """Seconds between two looks at who hurts whom: a flood is named within 30 s, whatever ``every`` is."""
+
+_MOST_SHOWN = 16 << 20
+"""Bytes of one answer that a page is made of."""
 
 _NOTHING_YET = "no evaluation so far"
 
@@ -78,6 +82,7 @@ class Service:
         self._newest: Evaluation | None = None
         self._problem = _NOTHING_YET
         self._standby = Standby(config.replica)
+        self._looks = Looks(self._server, clock)
         self._show_leader()
         self.reloader = Reloader(
             path,
@@ -115,7 +120,27 @@ class Service:
         ops = Ops(
             self.metrics.registry, self.stuck, self.unready, self.reloader.reload, self._reload_token_file
         )
-        return create_app(ops, lambda: (self.newest, self.problem), self.reset, lambda: self._state.problem)
+        return create_app(
+            ops,
+            Shown(
+                newest=lambda: (self.newest, self.problem),
+                reset=self.reset,
+                lost=lambda: self._state.problem,
+                looks=self._looks,
+                console=lambda: self.config.console or "",
+                clock=self._clock,
+            ),
+        )
+
+    def _server(self) -> Prometheus:
+        """Open Prometheus for a page, which waits less long than an evaluation."""
+        live = self._live
+        return Prometheus(
+            live.config.prometheus,
+            min(live.config.timeout, PATIENCE),
+            tls=live.client,
+            max_answer=_MOST_SHOWN,
+        )
 
     def reset(self, path: str) -> int:
         """Forget the evidence on a path, or on all if it is empty; return of how many pairs."""
@@ -257,6 +282,7 @@ class Service:
 
         def commit() -> None:
             self._live = live
+            self._looks.forget()
             self._show_terms(config)
             self._wake.set()  # the next evaluation starts now
 

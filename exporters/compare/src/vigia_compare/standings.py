@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vigia_compare.findings import EQUIVALENT, NO_COMMON_HOSTS, OPEN, Finding, joined, noted
+from vigia_compare.findings import EQUIVALENT, NO_COMMON_HOSTS, OPEN, Finding, noted
 from vigia_compare.paths import Kind
 from vigia_compare.readings import Cell
 
@@ -63,7 +63,7 @@ def _standing(cell: Cell, pairs: Sequence[Finding]) -> Standing:
     winner = next((n for n in names if len(beaten[n]) == len(names) - 1), "")
     level = [] if winner else _level(names, worse_than, same_as, beaten)
     progress = 1.0 if winner or level else min(p.progress for p in pairs)
-    note = noted(joined(*(p.words for p in pairs if p.verdict != NO_COMMON_HOSTS)))
+    note = noted(n for p in pairs if p.verdict != NO_COMMON_HOSTS for n in p.notes)
     return Standing(cell, names, ranks, winner, level, progress, note, _said(winner, level, pairs))
 
 

@@ -1,10 +1,14 @@
 // The console. Everything that comes from the API is put on the page as text, never as markup.
-import {LEVELS, STATES, clock, describe, rate, span} from "./model.js";
+import {LEVELS, STATES, clock, describe, rate, sketch, span} from "./model.js";
 
 const EVERY = 2000;
+const KEPT = 300000;
+const MOST_PICTURES = 500;
+const WIDE = 160;
+const HIGH = 30;
 const byId = (id) => document.getElementById(id);
 
-const state = {self: null, skew: 0, timer: 0, failures: 0, seenAt: 0, detail: null, busy: false, counts: {}};
+const state = {self: null, skew: 0, timer: 0, failures: 0, seenAt: 0, detail: null, busy: false, counts: {}, past: new Map()};
 
 function make(tag, props = {}, ...children) {
   const node = document.createElement(tag);
@@ -281,23 +285,53 @@ function showTenants(answer) {
   byId("tenants-empty").hidden = items.length > 0;
   keyed(byId("tenants"), items, () => make("tr", {},
     make("th", {scope: "row"}), make("td", {"data-label": "sends", class: "num"}), make("td", {"data-label": "guarantee", class: "num"}),
-    make("td", {"data-label": "Use"}, make("progress")), make("td")), updateTenant);
+    make("td", {"data-label": "Use"}, make("progress"), make("span", {class: "none"})),
+    make("td", {"data-label": "Last 5 minutes"}), make("td")), updateTenant);
   const silent = Object.entries(answer.silent).map(([node, why]) => `no answer from ${node}: ${why}`).join(" · ");
   setText(byId("silent"), silent);
 }
 
 function updateTenant(row, t) {
-  const [name, sends, guarantee, use, limited] = row.children;
-  const over = t.offered_bytes_per_second > t.guarantee_bytes_per_second;
+  const [name, sends, guarantee, use, past, limited] = row.children;
+  const bought = t.guarantee_bytes_per_second > 0;
+  const over = bought && t.offered_bytes_per_second > t.guarantee_bytes_per_second;
   setText(name, t.tenant);
   setText(sends, rate(t.offered_bytes_per_second));
-  setText(guarantee, t.guarantee_bytes_per_second ? rate(t.guarantee_bytes_per_second) : "none");
+  setText(guarantee, bought ? rate(t.guarantee_bytes_per_second) : "no contract");
   const bar = use.firstElementChild;
+  bar.hidden = !bought;
+  setText(use.lastElementChild, bought ? "" : "nothing to compare with");
   bar.max = Math.max(t.guarantee_bytes_per_second, 1);
   bar.value = Math.min(t.offered_bytes_per_second, bar.max);
   bar.className = over ? "over" : "";
   bar.setAttribute("aria-label", `${t.tenant} sends ${rate(t.offered_bytes_per_second)} of ${rate(t.guarantee_bytes_per_second)}`);
+  past.replaceChildren(picture(t, remember(t)));
   setText(limited, t.limited ? "limited" : over ? "above guarantee" : "");
+}
+
+// What each tenant sent while the page was open: a line, with the guarantee as a dashed one.
+
+function remember(t) {
+  const now = Date.now();
+  const seen = (state.past.get(t.tenant) ?? []).filter((p) => now - p.at <= KEPT);
+  seen.push({at: now, sent: t.offered_bytes_per_second ?? 0, limited: t.limited});
+  if (state.past.size < MOST_PICTURES || state.past.has(t.tenant)) state.past.set(t.tenant, seen);
+  return seen;
+}
+
+function drawn(tag, props) {
+  const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [key, value] of Object.entries(props)) node.setAttribute(key, value);
+  return node;
+}
+
+function picture(t, seen) {
+  const {line, guarantee, limited, peak} = sketch(seen, t.guarantee_bytes_per_second, Date.now(), KEPT, WIDE, HIGH);
+  const box = drawn("svg", {viewBox: `0 0 ${WIDE} ${HIGH}`, class: "past", role: "img", "aria-label": `${t.tenant} sent ${rate(peak)} at most in the last 5 minutes`});
+  for (const [x, width] of limited) box.append(drawn("rect", {x, y: 0, width, height: HIGH, class: "limited"}));
+  if (guarantee !== null) box.append(drawn("line", {x1: 0, x2: WIDE, y1: guarantee, y2: guarantee, class: "guarantee"}));
+  box.append(drawn("polyline", {points: line, class: "sent"}));
+  return box;
 }
 
 function recentRow(item) {
@@ -434,6 +468,9 @@ byId("ask-form").addEventListener("submit", give);
 byId("ask-cancel").addEventListener("click", () => byId("ask").close());
 byId("detail-close").addEventListener("click", () => byId("detail").close());
 byId("detail").addEventListener("close", () => { state.detail = null; byId("detail-body").dataset.mark = ""; });
+const pages = new URL("/", location.href);
+pages.port = "9875";
+byId("pages").href = pages.href;
 document.addEventListener("visibilitychange", () => { if (!document.hidden) refresh(); });
 setInterval(() => { if (state.self) pulse(); }, 1000);
 begin();

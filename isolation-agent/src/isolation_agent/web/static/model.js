@@ -45,3 +45,19 @@ export function describe(detail) {
   }
   return parts.join(" · ");
 }
+
+// Where the lines of a tenant's picture are, in its own units: what was sent, the guarantee (null where nothing was bought),
+// and when it was limited, as [x, width]. The newest is at the right margin.
+export function sketch(seen, guarantee, now, kept, wide, high) {
+  const peak = Math.max(0, ...seen.map((p) => p.sent));
+  const most = Math.max(1, peak, guarantee ?? 0) * 1.1;
+  const x = (at) => Math.round(10 * wide * Math.max(0, 1 - (now - at) / kept)) / 10;
+  const y = (value) => Math.round(10 * high * (1 - value / most)) / 10;
+  const limited = [];
+  seen.forEach((p, i) => {
+    if (!p.limited) return;
+    const end = x(seen[i + 1]?.at ?? now);
+    limited.push([x(p.at), Math.max(1, end - x(p.at))]);
+  });
+  return {line: seen.map((p) => `${x(p.at)},${y(p.sent)}`).join(" "), guarantee: guarantee > 0 ? y(guarantee) : null, limited, peak};
+}

@@ -1,0 +1,131 @@
+"""What all pages have in common: templates, the policy of what a page may do, files, addresses, how things are written."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from urllib.parse import urlencode
+
+from flask import Response, request
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from vigia_text import numbers
+from vigia_text.terminal import clean, cut
+
+__all__ = ["ASSETS", "POLICY", "asset", "page"]
+
+POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "style-src 'self'",
+        "script-src 'self'",
+        "img-src 'self'",
+        "connect-src 'self'",
+        "base-uri 'none'",
+        "form-action 'self'",
+        "frame-ancestors 'none'",
+        "require-trusted-types-for 'script'",
+        "trusted-types vigia",
+    )
+)
+"""Nothing inline, nothing from elsewhere, and markup from this server alone."""
+
+ASSETS: Mapping[str, str] = {
+    "vigia.css": "text/css; charset=utf-8",
+    "live.js": "text/javascript; charset=utf-8",
+    "icon.svg": "image/svg+xml",
+}
+
+_FOLDER = Path(__file__).parent / "assets"
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9._-]{1,253})(:[0-9]{1,5})?")
+_CONSOLE_PORT = 9874
+_LONGEST = 64
+
+NAVIGATION = (
+    ("comparison", "/", "Comparison"),
+    ("mesh", "/mesh", "Mesh"),
+    ("tenants", "/tenants", "Tenants"),
+    ("incidents", "/incidents", "Incidents"),
+)
+
+
+def _name(text: object) -> str:
+    """Return a label's value: no control characters, and not longer than a line has room for."""
+    return cut(clean(str(text)), _LONGEST)
+
+
+def _clock(at: float, seconds: bool = False) -> Markup:
+    """Return a moment as an element: the hour of today, else with its date."""
+    if not at or not math.isfinite(at):
+        return Markup(numbers.MISSING)
+    when, today = datetime.fromtimestamp(at, UTC), datetime.now(UTC).date()
+    form = ("" if when.date() == today else "%Y-%m-%d ") + ("%H:%M:%S" if seconds else "%H:%M")
+    return Markup('<time datetime="{}">{} UTC</time>').format(when.strftime("%Y-%m-%dT%H:%M:%SZ"), when.strftime(form))
+
+
+def _lasted(seconds: float) -> str:
+    whole = max(0, round(seconds))
+    if whole < 120:
+        return f"{whole} s"
+    return f"{whole // 60} min" if whole < 7200 else f"{whole / 3600:.1f} h"
+
+
+def _whole(ratio: float) -> str:
+    """Return a share in whole percent, never rounded up."""
+    return f"{math.floor(100.0 * ratio)} %"
+
+
+def _address(path: str, /, **wanted: object) -> str:
+    given = {k: v for k, v in wanted.items() if v not in ("", None)}
+    return f"{path}?{urlencode(given)}" if given else path
+
+
+def _environment() -> Environment:
+    made = Environment(
+        loader=PackageLoader("vigia_compare.web", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters.update(
+        name=_name,
+        clock=_clock,
+        lasted=_lasted,
+        quantity=numbers.quantity,
+        percent=numbers.percent,
+        whole=_whole,
+        count=numbers.count,
+    )
+    made.globals.update(address=_address, navigation=NAVIGATION, missing=numbers.MISSING)
+    return made
+
+
+_TEMPLATES = _environment()
+
+
+def page(template: str, /, status: int = 200, console: str = "", **shown: object) -> Response:
+    """Return a page, made of a template and of what it shows."""
+    text = _TEMPLATES.get_template(template).render(console=console or _console(), **shown)
+    answer = Response(text, status, content_type="text/html; charset=utf-8")
+    answer.headers["Content-Security-Policy"] = POLICY
+    return answer
+
+
+def _console() -> str:
+    """Return where the isolation agent's console is unless the configuration says so: here, on its own port."""
+    host = _HOST.fullmatch(request.host)
+    return f"{request.scheme}://{host[1]}:{_CONSOLE_PORT}/" if host else ""
+
+
+def asset(name: str) -> Response | None:
+    """Return one of the pages' files; None if there is none of that name."""
+    if name not in ASSETS:
+        return None
+    answer = Response((_FOLDER / name).read_bytes(), content_type=ASSETS[name])
+    answer.headers["Content-Security-Policy"] = POLICY
+    return answer
