@@ -122,7 +122,9 @@ def _monitoring(archive: Archive) -> None:
         found = commands.find(program)
         if found is None:
             raise VigiaError(f"{program} is not installed; install it: apt-get install {program}")
-        contents = [(Path(found), f"usr/bin/{name}"), *_system(), *_libraries([Path(found)])]
+        contents: list[Content] = [(Path(found), f"usr/bin/{name}"), *_system(), *_libraries([Path(found)])]
+        shared = Path("/usr/share/prometheus") / name  # Alertmanager's own templates
+        contents += [(shared, str(shared))] * shared.is_dir()
         archive.image(f"{_REGISTRY}/{name}:lab", [archive.layer(contents)], [f"/usr/bin/{name}"], user, [_PATH])
 
 
