@@ -84,8 +84,8 @@ def _nodes(lab: Lab, datapath: Datapath) -> str:
     return cluster.wait_for_nodes(lab)
 
 
-def _dns(lab: Lab, datapath: Datapath) -> str:
-    return cluster.start_dns(lab)
+def _furnish(lab: Lab, datapath: Datapath) -> str:
+    return cluster.furnish(lab)
 
 
 def _problems(lab: Lab) -> list[str]:
@@ -100,7 +100,7 @@ CLOUD = Cloud(
         ("issuing certificates", _certificates),
         ("starting the control plane", _control),
         ("starting the nodes", _nodes),
-        ("starting the cluster's DNS", _dns),
+        ("starting the cluster's DNS", _furnish),
     ),
     daemons=(),
     expected={

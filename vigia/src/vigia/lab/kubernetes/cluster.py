@@ -15,7 +15,10 @@ from vigia.lab.kubernetes.places import SERVICES, ClusterPlaces, Member, members
 from vigia.lab.kubernetes.programs import ClusterPrograms
 from vigia.lab.model import Lab
 
-__all__ = ["ready", "start_dns", "unready", "wait_for_api", "wait_for_nodes", "write_commands"]
+__all__ = ["VOLUMES", "furnish", "ready", "unready", "wait_for_api", "wait_for_nodes", "write_commands"]
+
+VOLUMES = 4
+"""One for each part of the chart that keeps something; node.sh makes their folders."""
 
 _PATIENCE = 300.0
 
@@ -46,13 +49,15 @@ def wait_for_nodes(lab: Lab) -> str:
     return f"{len(wanted)} nodes are ready"
 
 
-def start_dns(lab: Lab) -> str:
-    """Start the cluster's DNS and wait for it."""
-    done = _kubectl(lab, "apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": _dns()}))
+def furnish(lab: Lab) -> str:
+    """Start the cluster's DNS and wait for it; make volumes on the first node."""
+    items = [*_dns(), *_volumes(members(lab)[0])]
+    listed = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+    done = _kubectl(lab, "apply", "-f", "-", stdin=listed)
     if done.status != 0:
-        raise VigiaError(f"the cluster's DNS cannot be made: {done.stderr.strip()}")
+        raise VigiaError(f"the cluster's DNS and volumes cannot be made: {done.stderr.strip()}")
     _until(lab, "CoreDNS", lambda: ready(lab, "kube-system"))
-    return f"CoreDNS answers at {SERVICES.network_address + 10}"
+    return f"CoreDNS answers at {SERVICES.network_address + 10}; {VOLUMES} volumes are free"
 
 
 def unready(lab: Lab, wanted: Sequence[Member]) -> list[str]:
@@ -154,4 +159,24 @@ def _dns() -> list[dict[str, Any]]:
             "metadata": {**meta, "name": "kube-dns"},
             "spec": {"clusterIP": str(SERVICES.network_address + 10), "selector": labels, "ports": ports},
         },
+    ]
+
+
+def _volumes(member: Member) -> list[dict[str, Any]]:
+    """Return volumes of a node's disk, of no class: each claim without one takes one."""
+    here = {"key": "kubernetes.io/hostname", "operator": "In", "values": [member.name]}
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {"name": f"lab-{number}"},
+            "spec": {
+                "capacity": {"storage": "16Gi"},
+                "accessModes": ["ReadWriteOnce"],
+                "persistentVolumeReclaimPolicy": "Retain",
+                "local": {"path": f"/var/lib/kubelet/lab-volumes/{number}"},
+                "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}},
+            },
+        }
+        for number in range(1, VOLUMES + 1)
     ]

@@ -48,14 +48,11 @@ def write(lab: Lab, programs: ClusterPrograms) -> str:
 
 
 def write_values(lab: Lab) -> None:
-    """Write the values by which the chart takes these images, and no storage, which the cluster has not."""
-    off = {"persistence": {"enabled": False}}
+    """Write the values by which the chart takes these images."""
     values = {
         "image": {"repository": _REGISTRY, "tag": "lab"},
-        "isolationAgent": off,
-        "compare": off,
-        "prometheus": {**off, "image": f"{_REGISTRY}/prometheus:lab"},
-        "alertmanager": {**off, "image": f"{_REGISTRY}/alertmanager:lab"},
+        "prometheus": {"image": f"{_REGISTRY}/prometheus:lab"},
+        "alertmanager": {"image": f"{_REGISTRY}/alertmanager:lab"},
     }
     ClusterPlaces(lab.layout).values.write_text(yaml.safe_dump(values))
 

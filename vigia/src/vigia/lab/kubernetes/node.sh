@@ -2,7 +2,7 @@
 set -eu
 MACHINE=$NODE
 D=$DATA/$NODE
-mkdir -p "$D/etc" "$D/etc-work" "$D/containerd" "$D/kubelet"
+mkdir -p "$D/etc" "$D/etc-work" "$D/containerd" "$D/kubelet" "$D"/kubelet/lab-volumes/{1..4}
 mount --make-rprivate /
 hostname "$NODE"
 mount -t proc proc /proc
