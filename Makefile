@@ -14,9 +14,14 @@ demo: deps build ## Bring up the lab and the whole stack, play a flood, show wha
 	@$(VENV)/vigia demo
 
 .PHONY: down
-down: ## Remove every trace of the demo, also after a crash
+down: ## Remove every trace of the demo and of the cluster of Kubernetes, also after a crash
 	@tools/bootstrap.sh run
 	@$(VENV)/vigia down
+	@$(VENV)/vigia lab down --lab kubernetes
+
+.PHONY: lab-kubernetes
+lab-kubernetes: deps build ## Bring up two nodes of Kubernetes with the chart's images; the first time it builds Kubernetes (root, a quarter of an hour)
+	@$(VENV)/vigia lab up --cloud kubernetes
 
 .PHONY: deps
 deps: ## Install what running needs: Debian packages, uv, the Python environment
@@ -98,6 +103,11 @@ helm: ## Build Helm, at the version that tools/helm.mod pins, into bin/
 .PHONY: chart
 chart: tools helm ## Render deploy/helm/vigia with every file of tests/chart/values again: git diff shows what changed
 	@PYTHONPATH=tests $(VENV)/python -m chartkit
+
+.PHONY: test-kubernetes
+test-kubernetes: ## Run docs/how-to/kubernetes.md on two real nodes: install, upgrade, drain, reboot, uninstall (root, ten minutes)
+	@$(MAKE) --no-print-directory tools build
+	@$(GATE) --only kubernetes
 
 ATTACKS ?=
 

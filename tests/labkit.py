@@ -91,8 +91,8 @@ def claim(lab: str) -> str:
 def own_topology(directory: Path, name: str, agents: str, given: Path = DEMO) -> Path:
     """The demo's topology, or a given one, as another lab, which can be up beside the demo."""
     claim(name)
-    text = given.read_text()
-    text = text.replace("name: demo\n", f"name: {name}\n").replace("127.77.0.0/24", agents)
+    text = re.sub(r"^name: \w+$", f"name: {name}", given.read_text(), count=1, flags=re.MULTILINE)
+    text = re.sub(r"^agents: \S+", f"agents: {agents}", text, count=1, flags=re.MULTILINE)
     path = directory / f"{name}.yaml"
     path.write_text(text)
     return path

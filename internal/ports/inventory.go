@@ -18,19 +18,20 @@ import (
 
 // Sources say where a node's ports are found.
 type Sources struct {
-	NetNS      string    `yaml:"netns"`          // namespace of the node's interfaces; empty for the own one
-	OVSDB      string    `yaml:"ovsdb"`          // unix:PATH of ovsdb-server; empty without Open vSwitch
-	Southbound string    `yaml:"ovn_southbound"` // unix:PATH, tcp:HOST:PORT or ssl:HOST:PORT; empty without OVN
-	TLS        ovsdb.TLS `yaml:"ovn_tls"`        // for ssl:
-	Libvirt    string    `yaml:"libvirt_dir"`    // folder of domain XML, /run/libvirt/qemu; empty without libvirt
-	File       string    `yaml:"ports_file"`     // identity of ports that nothing else tells
+	NetNS      string    `yaml:"netns"`           // namespace of the node's interfaces; empty for the own one
+	OVSDB      string    `yaml:"ovsdb"`           // unix:PATH of ovsdb-server; empty without Open vSwitch
+	Southbound string    `yaml:"ovn_southbound"`  // unix:PATH, tcp:HOST:PORT or ssl:HOST:PORT; empty without OVN
+	TLS        ovsdb.TLS `yaml:"ovn_tls"`         // for ssl:
+	Libvirt    string    `yaml:"libvirt_dir"`     // folder of domain XML, /run/libvirt/qemu; empty without libvirt
+	CNI        string    `yaml:"cni_results_dir"` // results of CNI plugins, /var/lib/cni/results; empty without Kubernetes
+	File       string    `yaml:"ports_file"`      // identity of ports that nothing else tells
 }
 
 // Validate checks the sources, including that a ports file can be read.
 func (s *Sources) Validate() error {
 	var errs []error
-	if s.OVSDB == "" && s.File == "" && s.Libvirt == "" {
-		errs = append(errs, &config.FieldError{Field: "ports_file", Problem: "is missing and so are ovsdb and libvirt_dir", Fix: "name at least one source of ports"})
+	if s.OVSDB == "" && s.File == "" && s.Libvirt == "" && s.CNI == "" {
+		errs = append(errs, &config.FieldError{Field: "ports_file", Problem: "is missing and so are ovsdb, libvirt_dir and cni_results_dir", Fix: "name at least one source of ports"})
 	}
 	if s.OVSDB != "" && !strings.HasPrefix(s.OVSDB, "unix:/") {
 		errs = append(errs, &config.FieldError{Field: "ovsdb", Value: s.OVSDB, Problem: "is not a unix socket", Fix: "write unix:/run/openvswitch/db.sock"})
@@ -38,6 +39,9 @@ func (s *Sources) Validate() error {
 	errs = append(errs, s.validateSouthbound())
 	if s.Libvirt != "" && !filepath.IsAbs(s.Libvirt) {
 		errs = append(errs, &config.FieldError{Field: "libvirt_dir", Value: s.Libvirt, Problem: "is not an absolute path", Fix: "write /run/libvirt/qemu"})
+	}
+	if s.CNI != "" && !filepath.IsAbs(s.CNI) {
+		errs = append(errs, &config.FieldError{Field: "cni_results_dir", Value: s.CNI, Problem: "is not an absolute path", Fix: "write /var/lib/cni/results"})
 	}
 	if s.File != "" {
 		if _, err := CheckFile(s.File); err != nil {
@@ -68,13 +72,16 @@ const (
 	// resyncInterval bounds how late a change of the ports file or of libvirt's
 	// domains is noticed.
 	resyncInterval = 2 * time.Second
+	// settleInterval is when CNI's results are read again after an interface changed:
+	// a plugin makes the device first and says whose it is at its end.
+	settleInterval = 250 * time.Millisecond
 	// relinkInterval is how often interfaces are listed though no event says so.
 	relinkInterval = 30 * time.Second
 )
 
 // SourceState is the health of one source.
 type SourceState struct {
-	Name string        // rtnetlink, ovsdb, ovn, libvirt or file
+	Name string        // rtnetlink, ovsdb, ovn, libvirt, cni or file
 	Err  error         // nil while it works
 	Age  time.Duration // of its data; 0 for sources that are read each time
 }
@@ -107,7 +114,8 @@ type Inventory struct {
 	conn    *rtnl.Conn
 	replica *ovsdb.Replica // nil without Open vSwitch
 	south   *ovsdb.Replica // nil without OVN
-	libvirt libvirtSource
+	libvirt folder
+	cni     folder
 	file    *namedPorts // nil without a path
 
 	fromOVS   derived[map[string]ovsPort]
@@ -134,7 +142,7 @@ func NewInventory(s Sources, logger *slog.Logger) (*Inventory, error) {
 		return nil, err
 	}
 	inv := &Inventory{sources: s, logger: logger, conn: conn, changes: make(chan struct{}, 1)}
-	inv.file, inv.libvirt.dir = newFile(s.File), s.Libvirt
+	inv.file, inv.libvirt, inv.cni = newFile(s.File), libvirtDomains(s.Libvirt), cniResults(s.CNI)
 	if s.OVSDB != "" {
 		inv.replica, err = ovsdb.NewReplica(s.OVSDB, ovsDatabase, ovsColumns(), logger)
 	}
@@ -171,6 +179,8 @@ func (inv *Inventory) Run(ctx context.Context) error {
 	}
 	tick := time.NewTicker(resyncInterval)
 	defer tick.Stop()
+	settled := time.NewTimer(0)
+	defer settled.Stop()
 	for {
 		inv.sync(time.Now())
 		select {
@@ -178,6 +188,10 @@ func (inv *Inventory) Run(ctx context.Context) error {
 			return nil
 		case <-watcher.Changes():
 			inv.forgetLinks()
+			if inv.sources.CNI != "" {
+				settled.Reset(settleInterval)
+			}
+		case <-settled.C:
 		case <-ovsChanges:
 		case <-southChanges:
 		case <-tick.C:
@@ -253,6 +267,11 @@ func (inv *Inventory) facts() (f facts, states []SourceState) {
 		var err error
 		f.libvirt, err = inv.libvirt.read()
 		states = append(states, SourceState{Name: "libvirt", Err: err})
+	}
+	if inv.sources.CNI != "" {
+		var err error
+		f.cni, err = inv.cni.read()
+		states = append(states, SourceState{Name: "cni", Err: err})
 	}
 	if inv.sources.File != "" {
 		content, err := inv.file.Read()

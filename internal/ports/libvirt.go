@@ -2,14 +2,9 @@ package ports
 
 import (
 	"encoding/xml"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"strings"
-	"time"
 )
 
 // Bounds on what libvirt's files may be.
@@ -90,76 +85,12 @@ func isTapOf(device, port string) bool {
 	return len(port) >= 11 && device == "tap"+port[:11]
 }
 
-// libvirtSource reads the status files that libvirt keeps of running domains, or
-// the definitions of all, whichever folder it is given. Nothing is asked of libvirtd.
-type libvirtSource struct {
-	dir   string
-	files map[string]libvirtFile
-}
-
-type libvirtFile struct {
-	stamp   time.Time
-	size    int64
-	devices map[string]identity
-}
-
-// read returns what the files say by device, and the first problem. Files that
-// did not change are not read again; one that turns bad keeps what it said.
-func (l *libvirtSource) read() (map[string]identity, error) {
-	entries, err := os.ReadDir(l.dir)
-	if err != nil {
-		if errors.Is(err, fs.ErrNotExist) {
-			err = fmt.Errorf("libvirt_dir %s does not exist; write /run/libvirt/qemu, or remove it without libvirt", l.dir)
-		}
-		return l.devices(), err
+// libvirtDomains reads the status files that libvirt keeps of running domains, or the
+// definitions of all, whichever folder it is given. Nothing is asked of libvirtd.
+func libvirtDomains(dir string) folder {
+	return folder{
+		dir: dir, key: "libvirt_dir", usual: "/run/libvirt/qemu", platform: "libvirt", what: "domain",
+		most: maxDomains, parse: parseDomain,
+		wanted: func(name string) bool { return strings.HasSuffix(name, ".xml") },
 	}
-	files := make(map[string]libvirtFile, len(entries))
-	var failed error
-	for _, e := range entries {
-		if e.IsDir() || !strings.HasSuffix(e.Name(), ".xml") {
-			continue
-		}
-		if len(files) == maxDomains {
-			failed = fmt.Errorf("%s has more than %d domains; the rest is not read", l.dir, maxDomains)
-			break
-		}
-		f, err := l.file(e)
-		if err != nil && failed == nil && !errors.Is(err, fs.ErrNotExist) { // it may go while we look
-			failed = fmt.Errorf("libvirt domain %s: %w", e.Name(), err)
-		}
-		files[e.Name()] = f
-	}
-	l.files = files
-	return l.devices(), failed
-}
-
-func (l *libvirtSource) file(e os.DirEntry) (libvirtFile, error) {
-	f := l.files[e.Name()]
-	info, err := e.Info()
-	if err != nil {
-		return libvirtFile{}, err
-	}
-	if f.devices != nil && info.ModTime().Equal(f.stamp) && info.Size() == f.size {
-		return f, nil
-	}
-	r, err := os.Open(filepath.Join(l.dir, e.Name()))
-	if err != nil {
-		return f, err
-	}
-	defer r.Close()
-	devices, err := parseDomain(r)
-	if err != nil {
-		return f, err
-	}
-	return libvirtFile{stamp: info.ModTime(), size: info.Size(), devices: devices}, nil
-}
-
-func (l *libvirtSource) devices() map[string]identity {
-	out := make(map[string]identity)
-	for _, f := range l.files {
-		for device, id := range f.devices {
-			out[device] = id
-		}
-	}
-	return out
 }

@@ -83,7 +83,7 @@ func TestDomainsTellWhoseTheirDevicesAre(t *testing.T) {
 
 func TestDomainFilesAreFollowed(t *testing.T) {
 	dir := t.TempDir()
-	l := libvirtSource{dir: dir}
+	l := libvirtDomains(dir)
 	expect := func(what string, wantErr string, devices ...string) {
 		t.Helper()
 		got, err := l.read()

@@ -3,7 +3,8 @@
 //
 // The kernel tells what exists. Identity comes from what the platform wrote on the
 // node: Open vSwitch's external_ids, OVN's southbound database, libvirt's domains,
-// the device's name, and a file for the rest. No cloud's API is asked.
+// results of CNI plugins, the device's name, and a file for the rest. No cloud's API
+// is asked.
 package ports
 
 import (
@@ -43,7 +44,7 @@ type Port struct {
 	// that of an OVS internal port or a macvlan is: what it receives goes to
 	// the tenant.
 	TenantSide bool
-	Source     string // ovsdb, ovn, libvirt or file: where the tenant comes from
+	Source     string // ovsdb, ovn, libvirt, cni or file: where the tenant comes from
 }
 
 // ovsColumns are the columns that identity needs. Statistics are left out on
@@ -97,11 +98,13 @@ type facts struct {
 	ovs        map[string]ovsPort  // by device
 	southbound map[string]identity // by logical port of OVN
 	libvirt    map[string]identity // by device
+	cni        map[string]identity // by device of any kind
 	file       []Entry
 }
 
 // identify joins what the sources say of a device; ok is false if it is no vport.
-func (f *facts) identify(device string, entry *Entry) (d identity, ok bool) {
+// kind is that of the device in the kernel.
+func (f *facts) identify(device, kind string, entry *Entry) (d identity, ok bool) {
 	o := f.ovs[device]
 	named, isNamed := fromName(device)
 	styled, isStyled := fromStyle(&o)
@@ -114,10 +117,14 @@ func (f *facts) identify(device string, entry *Entry) (d identity, ok bool) {
 		d.complete(sb)
 	}
 	d.complete(lib)
+	pod, isPod := f.cni[device]
+	if isPod = isPod && podSide(kind); isPod {
+		d.complete(pod)
+	}
 	if entry != nil {
 		d.complete(identity{Port: entry.Port, Tenant: entry.Tenant, Network: entry.Network, Workload: entry.Workload, Source: "file"})
 	}
-	return d, isNamed || isStyled || isLibvirt || entry != nil
+	return d, isNamed || isStyled || isLibvirt || isPod || entry != nil
 }
 
 // resolve joins what the kernel and the sources say. Only interfaces that exist
@@ -135,7 +142,7 @@ func resolve(links []rtnl.Link, f facts) []Port {
 	seen := make(map[string]bool)
 	for i := range links {
 		l := &links[i]
-		d, ok := f.identify(l.Name, entries[l.Name])
+		d, ok := f.identify(l.Name, l.Kind, entries[l.Name])
 		if !ok {
 			continue
 		}
@@ -166,7 +173,7 @@ func deviceless(links []rtnl.Link, f facts, known []Port) []Port {
 	}
 	var out []Port
 	for device, o := range f.ovs {
-		d, ok := f.identify(device, nil)
+		d, ok := f.identify(device, "", nil)
 		if !ok || exists[device] || !o.userspace || !strings.HasPrefix(o.kind, "dpdkvhostuser") {
 			continue
 		}

@@ -152,7 +152,7 @@ func TestSourcesAreChecked(t *testing.T) {
 		s    Sources
 		want string
 	}{
-		{Sources{}, "ports_file: is missing and so are ovsdb and libvirt_dir"},
+		{Sources{}, "ports_file: is missing and so are ovsdb, libvirt_dir and cni_results_dir"},
 		{Sources{OVSDB: "tcp:1.2.3.4:6640"}, `ovsdb: "tcp:1.2.3.4:6640": is not a unix socket`},
 		{Sources{File: "/nonexistent"}, "no such file"},
 		{Sources{File: good, OVSDB: "unix:/x"}, ""},

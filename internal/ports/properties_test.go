@@ -22,7 +22,7 @@ func anyName(r *rand.Rand) string { return names[r.IntN(len(names))] }
 
 // anyFacts are what sources may say of the interfaces.
 func anyFacts(r *rand.Rand, devices []string) facts {
-	f := facts{ovs: make(map[string]ovsPort), southbound: make(map[string]identity), libvirt: make(map[string]identity)}
+	f := facts{ovs: make(map[string]ovsPort), southbound: make(map[string]identity), libvirt: make(map[string]identity), cni: make(map[string]identity)}
 	for _, device := range append(slices.Clone(devices), "vhu0", "vhu1", "x") {
 		if r.IntN(2) == 0 {
 			ids := make(map[string]string)
@@ -36,6 +36,9 @@ func anyFacts(r *rand.Rand, devices []string) facts {
 		}
 		if r.IntN(4) == 0 {
 			f.libvirt[device] = identity{Port: anyName(r), Tenant: anyName(r), Workload: anyName(r), Source: "libvirt"}
+		}
+		if r.IntN(4) == 0 {
+			f.cni[device] = identity{Port: anyName(r), Tenant: anyName(r), Network: anyName(r), Source: "cni"}
 		}
 		if r.IntN(4) == 0 {
 			f.file = append(f.file, Entry{Device: device, Port: "id-" + device, Tenant: anyName(r), Network: anyName(r)})
@@ -92,7 +95,7 @@ func checkPorts(t *testing.T, what string, links []rtnl.Link, list, all []Port) 
 		if !ValidID(p.Tenant) || p.Network != "" && !ValidID(p.Network) || p.Workload != "" && !ValidID(p.Workload) {
 			t.Errorf("%s: labels of %+v", what, p)
 		}
-		if p.Tenant == Unresolved && p.Source != "" && p.Source != "ovsdb" && p.Source != "ovn" && p.Source != "libvirt" && p.Source != "file" {
+		if p.Tenant == Unresolved && p.Source != "" && p.Source != "ovsdb" && p.Source != "ovn" && p.Source != "libvirt" && p.Source != "cni" && p.Source != "file" {
 			t.Errorf("%s: a tenant from %q", what, p.Source)
 		}
 		if p.Index == 0 {

@@ -179,7 +179,7 @@ LONG = (
     Step(
         "long-tests",
         "long matrices of the Python tests",
-        lambda: pytest("-m", "long and not e2e and not compose and not scale"),
+        lambda: pytest("-m", "long and not e2e and not compose and not scale and not kubernetes"),
         EVERYTHING,
         weight=5,
     ),
@@ -189,6 +189,13 @@ LONG = (
         lambda: pytest("-m", "scale and not thanos", "tests/scale", "isolation-agent/tests/scale"),
         EVERYTHING,
         weight=3,
+    ),
+    Step(
+        "kubernetes",
+        "docs/how-to/kubernetes.md on two real nodes",
+        lambda: pytest("-m", "kubernetes", "tests/kubernetes"),
+        EVERYTHING,
+        alone=True,
     ),
     Step(
         "compose",

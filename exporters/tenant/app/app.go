@@ -158,7 +158,7 @@ func (s *service) debugPorts(w http.ResponseWriter, _ *http.Request) {
 		if err := s.Keeper.Failed(p.Index); err != nil {
 			p.Problem = err.Error()
 		} else if p.Tenant == ports.Unresolved {
-			p.Problem = "no source names a tenant: set ovn_southbound or libvirt_dir, external_ids:vigia-tenant, or add the port to ports_file"
+			p.Problem = "no source names a tenant: set ovn_southbound, libvirt_dir or cni_results_dir, external_ids:vigia-tenant, or add the port to ports_file"
 		}
 		out.Ports = append(out.Ports, p)
 	}

@@ -314,9 +314,9 @@ func TestBadConfigurationIsRefusedOnOneLineEach(t *testing.T) {
 	}
 	good := "node: n1\nports_file: " + ports + "\nbpf: {pin_dir: /sys/fs/bpf/x}\n"
 	for _, tc := range []struct{ name, content, want string }{
-		{"unknown key", good + "prots_file: x\n", `unknown key "prots_file"; known here: bpf, flood, kubelet_socket, libvirt_dir, limits, netns, node, openflow, ovn_southbound, ovn_tls, ovs_rundir, ovsdb, ports_file, tenants, tenants_file`},
+		{"unknown key", good + "prots_file: x\n", `unknown key "prots_file"; known here: bpf, cni_results_dir, flood, kubelet_socket, libvirt_dir, limits, netns, node, openflow, ovn_southbound, ovn_tls, ovs_rundir, ovsdb, ports_file, tenants, tenants_file`},
 		{"no node", strings.Replace(good, "n1", "''", 1), "node: \"\": is not a node name"},
-		{"no source", "node: n1\nbpf: {pin_dir: /x}\n", "ports_file: is missing and so are ovsdb and libvirt_dir"},
+		{"no source", "node: n1\nbpf: {pin_dir: /x}\n", "ports_file: is missing and so are ovsdb, libvirt_dir and cni_results_dir"},
 		{"relative pin directory", strings.Replace(good, "/sys/fs/bpf/x", "pins", 1), `:3: bpf.pin_dir: "pins": is not an absolute path`},
 		{"too many ports", strings.Replace(good, "x}", "x, max_ports: 100000}", 1), "bpf.max_ports"},
 		{"tenant twice", good + "tenants:\n  - {id: a, name: A}\n  - {id: a, name: B}\n", ":6: tenants[1].id: \"a\": is empty or listed twice"},

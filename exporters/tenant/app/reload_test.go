@@ -103,21 +103,22 @@ func TestAReloadTakesUpWhatIsLiveAndRefusesWhatIsFixed(t *testing.T) {
 		old, new string // old empty: new is added
 		live     bool
 	}{
-		"node":           {"node: n1", "node: n2", false},
-		"netns":          {"netns: " + r.node, "netns: " + r.tenant, false},
-		"ovsdb":          {"", "ovsdb: unix:/run/x.sock\n", false},
-		"ovn_southbound": {"", ovn, false},
-		"ovn_tls":        {"", ovn, false},
-		"libvirt_dir":    {"", "libvirt_dir: /run/libvirt/qemu\n", false},
-		"ports_file":     {ports, other, false},
-		"bpf":            {"max_ports: 8", "max_ports: 16", false},
-		"tenants_file":   {"", "tenants_file: /run/x.yaml\n", false},
-		"kubelet_socket": {"", "kubelet_socket: /run/x.sock\n", false},
-		"ovs_rundir":     {"", "ovs_rundir: /run/x\n", false},
-		"openflow":       {"", "openflow: {every: 20s}\n", false},
-		"limits":         {"", "limits: {gone: 40s}\n", false},
-		"tenants":        {"Red Team", "Crimson", true},
-		"flood":          {"packets: 321", "packets: 4321", true},
+		"node":            {"node: n1", "node: n2", false},
+		"netns":           {"netns: " + r.node, "netns: " + r.tenant, false},
+		"ovsdb":           {"", "ovsdb: unix:/run/x.sock\n", false},
+		"ovn_southbound":  {"", ovn, false},
+		"ovn_tls":         {"", ovn, false},
+		"libvirt_dir":     {"", "libvirt_dir: /run/libvirt/qemu\n", false},
+		"cni_results_dir": {"", "cni_results_dir: /run/cni\n", false},
+		"ports_file":      {ports, other, false},
+		"bpf":             {"max_ports: 8", "max_ports: 16", false},
+		"tenants_file":    {"", "tenants_file: /run/x.yaml\n", false},
+		"kubelet_socket":  {"", "kubelet_socket: /run/x.sock\n", false},
+		"ovs_rundir":      {"", "ovs_rundir: /run/x\n", false},
+		"openflow":        {"", "openflow: {every: 20s}\n", false},
+		"limits":          {"", "limits: {gone: 40s}\n", false},
+		"tenants":         {"Red Team", "Crimson", true},
+		"flood":           {"packets: 321", "packets: 4321", true},
 	}
 	var c Config
 	for _, l := range leaves(reflect.ValueOf(&c).Elem(), "") {

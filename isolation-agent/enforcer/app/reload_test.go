@@ -179,6 +179,7 @@ func (r *reloaded) fixedKeys(t *testing.T) map[string]func(document) {
 		"ovn_tls.cert_file": tls,
 		"ovn_tls.key_file":  tls,
 		"libvirt_dir":       func(d document) { d["libvirt_dir"] = "/run/libvirt/qemu" },
+		"cni_results_dir":   func(d document) { d["cni_results_dir"] = "/run/cni" },
 		"ports_file":        func(d document) { d["ports_file"] = r.write("other.yaml", "version: 1\nports: []\n") },
 		"bpf.pin_dir":       func(d document) { d.section("bpf")["pin_dir"] = r.pins + "-other" },
 		"bpf.max_ports":     func(d document) { d.section("bpf")["max_ports"] = 16 },

@@ -43,7 +43,7 @@ def lab_up(file: Path | None, cloud: str, wish: Wish, as_json: bool) -> None:
     from vigia import console
     from vigia.lab import up
 
-    wanted = lab_of(file)
+    wanted = lab_of(file, cloud)
     steps = steps_of(as_json)
     present = up.bring_up(wanted, wish, steps, cloud)
     if as_json:

@@ -44,7 +44,7 @@ topology_option = click.option(
     "--topology",
     "file",
     type=click.Path(path_type=Path),
-    help="Topology file; without it the demo's, which comes with the program.",
+    help="Topology file; without it the demo's or the cloud's, which come with the program.",
 )
 cloud_option = click.option(
     "--cloud",
@@ -64,11 +64,11 @@ datapath_option = click.option(
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON; steps go to stderr.")
 
 
-def lab_of(file: Path | None) -> Lab:
-    """Return the lab of a topology file, or of the demo. Raises ConfigError."""
-    from vigia.lab import model, topology
+def lab_of(file: Path | None, cloud: str = PLAIN) -> Lab:
+    """Return the lab of a topology file, or that which a cloud has without one. Raises ConfigError."""
+    from vigia.lab import clouds, model, topology
 
-    return model.resolve(topology.load(file) if file else topology.default())
+    return model.resolve(topology.load(file) if file else topology.default(clouds.load(cloud).topology))
 
 
 def steps_of(as_json: bool) -> Steps:

@@ -44,7 +44,7 @@ def up(file: Path | None, cloud: str, wish: Wish, as_json: bool) -> None:
     from vigia.stack import addresses, places
     from vigia.stack import up as stack_up
 
-    wanted = lab_of(file)
+    wanted = lab_of(file, cloud)
     steps = steps_of(as_json)
     places.find_programs()
     present = lab_up.bring_up(wanted, wish, steps, cloud)

@@ -32,17 +32,19 @@ class Removed:
     processes: list[int] = field(default_factory=list)
     namespaces: list[str] = field(default_factory=list)
     mounts: int = 0
+    rest: list[str] = field(default_factory=list)
+    """What only the lab's cloud knows."""
     directory: bool = False
 
     @property
     def anything(self) -> bool:
         """Whether there was anything to remove."""
-        return bool(self.processes or self.namespaces or self.mounts or self.directory)
+        return bool(self.processes or self.namespaces or self.mounts or self.rest or self.directory)
 
     def __str__(self) -> str:
         parts = [f"{len(self.namespaces)} namespaces", f"{len(self.processes)} processes"]
         parts += [f"{self.mounts} mount{'s' if self.mounts > 1 else ''}"] * (self.mounts > 0)
-        parts += ["the run directory"] * self.directory
+        parts += [*self.rest, *["the run directory"] * self.directory]
         return ", ".join(parts)
 
 
@@ -69,6 +71,8 @@ def remove(layout: Layout) -> Removed:
             if not _inside(inodes) and not netns.names(layout.prefix):
                 break
     removed.mounts = _unmount(layout.bpffs)
+    for remove_rest in clouds.removers():
+        removed.rest += remove_rest(layout)
     removed.directory = _remove_directory(layout.directory)
     left = netns.names(layout.prefix)
     if left:

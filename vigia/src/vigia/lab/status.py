@@ -9,7 +9,7 @@ from typing import Any
 
 from vigia.errors import VigiaError
 from vigia.host import commands, netns
-from vigia.lab import buffers, openvswitch, paths
+from vigia.lab import buffers, clouds, openvswitch, paths
 from vigia.lab.model import Datapath, Lab, Link, Node
 from vigia.lab.state import State
 from vigia_text.tables import table
@@ -188,6 +188,7 @@ def examine(state: State) -> LabReport:
         if not trial.ok:
             why = trial.error or f"{trial.received} of {trial.sent} answered"
             report.problems.append(f"path {t.path} of {t.tenant} from {t.source} to {t.destination}: {why}")
+    report.problems += clouds.load(state.cloud).problems(lab)
     return report
 
 

@@ -28,7 +28,7 @@ def load(path: Path) -> Topology:
     return vigia_config.load(path, Topology)
 
 
-def default() -> Topology:
-    """Return the topology of the demo, which comes with the program."""
-    raw = resources.files("vigia.lab").joinpath("topologies/demo.yaml").read_bytes()
-    return vigia_config.parse("demo.yaml", raw, Topology)
+def default(name: str = "demo") -> Topology:
+    """Return a topology that comes with the program: that of the demo, or of a cloud."""
+    raw = resources.files("vigia.lab").joinpath(f"topologies/{name}.yaml").read_bytes()
+    return vigia_config.parse(f"{name}.yaml", raw, Topology)

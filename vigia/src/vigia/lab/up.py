@@ -25,6 +25,7 @@ def bring_up(lab: Lab, wish: Wish, steps: Steps, cloud: str = clouds.PLAIN) -> S
     SIGTERM or SIGHUP, what was made is removed. Raises VigiaError.
     """
     preflight.check_rights()
+    clouds.load(cloud).prepare(steps)
     lab, left_out = optional.without_impossible(lab)
     for path, reason in left_out.items():
         steps.line(f"left out the path {path}: {reason}")
@@ -64,7 +65,7 @@ def _make(lab: Lab, wish: Wish, steps: Steps, stop: Deferred, cloud: str) -> Sta
     try:
         _record("starting", lab, datapath, cloud)
         for doing, build in wanted.build:
-            with steps.step(doing) as done:
+            with steps.step(doing, expected=wanted.expected.get(doing, 0.0)) as done:
                 done.append(build(lab, datapath))
             stop.check()
         present = _record("up", lab, datapath, cloud)

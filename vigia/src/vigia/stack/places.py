@@ -8,6 +8,7 @@ from pathlib import Path
 
 from vigia.errors import VigiaError
 from vigia.host import commands
+from vigia.host.source import source_root
 from vigia.lab.model import Lab
 from vigia.lab.naming import Layout
 from vigia.stack.site import AGENT_PORTS
@@ -95,16 +96,6 @@ _DEBIAN = {
     "alertmanager": ("prometheus-alertmanager", "prometheus-alertmanager"),
     "node_exporter": ("prometheus-node-exporter", "prometheus-node-exporter"),
 }
-
-
-def source_root() -> Path:
-    """Return the folder of the source tree. Raises VigiaError outside of one."""
-    for folder in Path(__file__).resolve().parents:
-        if (folder / "alert-rules").is_dir() and (folder / "go.mod").is_file():
-            return folder
-    raise VigiaError(
-        "vigia stack needs the source tree (alert-rules/, deploy/, bin/); run it from a checkout"
-    )
 
 
 def built(program: str) -> Path:

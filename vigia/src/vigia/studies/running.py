@@ -20,7 +20,7 @@ from vigia.host.signals import deferred
 from vigia.lab import preflight
 from vigia.nodes.testbed import nodes_testbed
 from vigia.nodes.topology import describes_nodes
-from vigia.stack.places import source_root
+from vigia.host.source import source_root
 from vigia.studies import catalogue, outlines
 
 __all__ = ["begin", "go_on", "write_report"]

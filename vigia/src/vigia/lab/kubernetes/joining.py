@@ -1,0 +1,20 @@
+"""Joins a control group of every hierarchy, then becomes another program: python -m ...joining GROUP COMMAND..."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from vigia.lab.kubernetes.machines import CONTROLLERS, GROUPS
+
+__all__: list[str] = []
+
+
+def _main(group: str, *command: str) -> None:
+    for controller in CONTROLLERS:
+        (GROUPS / controller / group / "cgroup.procs").write_text("0")
+    os.execvp(command[0], command)  # noqa: S606 - no shell wanted
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])
