@@ -178,7 +178,7 @@ FLOODED = Expected(
 @fault(
     "control messages lost",
     "network",
-    "Half of the notices between enforcers are lost, both ways, while a tenant floods",
+    "Half of the notices between enforcers are lost, both ways, while a tenant floods a node whose link is slower than its own",
     "They are repeated: the flood is limited at its port, and released; nobody else is limited.",
     FLOODED,
 )

@@ -133,10 +133,6 @@ ATTACKS: Sequence[Entry] = (
         "two-senders",
         "two guests of one tenant, on two nodes",
         [Stream(frames.udp()), Stream(frames.udp(), source=2)],
-        gaps=dict.fromkeys(
-            ("linuxbridge", "openvswitch"),
-            "a tenant's senders are not added up, and fill the link with the victim",
-        ),
     ),
     Entry(
         "two-tenants",

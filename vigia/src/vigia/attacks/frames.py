@@ -322,13 +322,13 @@ def tags(count: int) -> Maker:
 
 
 def arp(*, everybody: bool = False) -> Maker:
-    """Make ARP requests, as long as frames may be, or to everybody, for thousands of addresses."""
+    """Make ARP requests, as long as frames may be, or shorter and to everybody, for thousands of addresses."""
 
     def make(e: StreamEnds, r: random.Random) -> list[bytes]:
         asked = _addresses(e, r, 4096 if everybody else 256)
         question = struct.pack("!HHBBH", 1, _IPV4, 6, 4, 1) + _mac(e.mac)
         question += ipaddress.IPv4Address(e.address).packed + bytes(6)
-        rest, to = (b"", "ff:ff:ff:ff:ff:ff") if everybody else (bytes(FULL), "")
+        rest, to = (bytes(200), "ff:ff:ff:ff:ff:ff") if everybody else (bytes(FULL), "")
         return [_frame(e, _ARP, question + ipaddress.IPv4Address(a).packed + rest, to=to) for a in asked]
 
     return make
