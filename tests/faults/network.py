@@ -13,6 +13,7 @@ from faults.registry import Expected, Scene, fault
 from faults.site import SETTLED, Site, run
 from vigia.flood import order
 from vigia.flood import run as floods
+from vigia.flood.bounds import MAX_PORTS
 from vigia.host import commands, netns
 from vigia.lab import naming
 from vigia.lab.files.enforcer import NOTICES
@@ -140,8 +141,8 @@ _FLOODS = 3
 """Tries, on a machine that may be too busy to send as much as it should."""
 
 
-def _flood(scene: Scene, seconds: float = 10.0) -> None:
-    """Have red flood from node1; it is limited, and released again."""
+def _flood(scene: Scene, seconds: float = 10.0, ports: int = MAX_PORTS) -> None:
+    """Have red flood from node1; it is limited by the alert, and released again."""
     site = scene.site
     source = _endpoint(site, "red", "node1")
     known = {a["id"] for a in site.api("/v1/actions", limit="100")["actions"]}
@@ -155,6 +156,7 @@ def _flood(scene: Scene, seconds: float = 10.0) -> None:
             rate="400Mbit",
             seconds=seconds,
             size=1400,
+            ports=ports,
         )
     )
 
@@ -178,7 +180,7 @@ FLOODED = Expected(
 @fault(
     "control messages lost",
     "network",
-    "Half of the notices between enforcers are lost, both ways, while a tenant floods a node whose link is slower than its own",
+    "Half of the notices between enforcers are lost, both ways, while a tenant floods one port behind a link that is slower than its own",
     "They are repeated: the flood is limited at its port, and released; nobody else is limited.",
     FLOODED,
 )
@@ -204,7 +206,7 @@ def notices_lost(scene: Scene) -> Iterator[None]:
         # What node1 can send, node2 cannot receive: otherwise node1's own scheduler is all that is needed.
         _put(scene.site, enforcer, known.replace("rate: 200Mbit", "rate: 150Mbit"))
         for _ in range(_FLOODS):
-            _flood(scene)
+            _flood(scene, ports=1)  # its alert and its limit do not need many
             if dropped():
                 break
         assert dropped(), "no notice was sent at all"

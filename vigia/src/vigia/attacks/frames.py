@@ -322,7 +322,7 @@ def tags(count: int) -> Maker:
 
 
 def arp(*, everybody: bool = False) -> Maker:
-    """Make ARP requests, as long as frames may be, or shorter and to everybody, for thousands of addresses."""
+    """Make ARP requests, as long as frames may be, or to everybody, for thousands of addresses."""
 
     def make(e: StreamEnds, r: random.Random) -> list[bytes]:
         asked = _addresses(e, r, 4096 if everybody else 256)
