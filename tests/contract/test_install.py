@@ -248,4 +248,6 @@ def test_a_program_that_is_stopped_is_started_again(installed: Node, program: st
     eventually(lambda: installed.shown(program, "NRestarts") == "1", "it is started again", 120)
     eventually(lambda: installed.shown(program, "ActiveState") == "active", "it runs", 120)
     assert installed.shown(program, "MainPID") not in ("0", pid)
-    installed.run(f"rm -r /run/systemd/system/{program}.service.d; systemctl daemon-reload; systemctl restart {program}")
+    installed.run(
+        f"rm -r /run/systemd/system/{program}.service.d; systemctl daemon-reload; systemctl restart {program}"
+    )

@@ -75,7 +75,9 @@ def test_units_check_the_configuration_before_they_start_and_can_reload(unit: Pa
     assert "check-config" in has["ExecStartPre"]
     assert has["ExecReload"] == "/bin/sh -c 'kill -HUP $MAINPID'"
     assert has["Restart"] == "always"
-    assert has["NotifyAccess"] == "main" and has["WatchdogSec"] == "90s"  # after vigia_service.watchdog's own end
+    assert (
+        has["NotifyAccess"] == "main" and has["WatchdogSec"] == "90s"
+    )  # after vigia_service.watchdog's own end
     assert has["NoNewPrivileges"] == "yes"
     assert "CapabilityBoundingSet" in has
 

@@ -116,6 +116,9 @@ func (m *Manager) clearSlot(slot uint32, ifindex int) error {
 	if err := m.objects.VportState.Put(slot, vportState{}); err != nil {
 		return fmt.Errorf("clear state: %w", err)
 	}
+	if err := m.objects.VportMacPairs.Put(slot, vportMacPairs{}); err != nil {
+		return fmt.Errorf("clear pairs of MAC addresses: %w", err)
+	}
 	if err := m.objects.VportContract.Put(slot, vportContract{}); err != nil {
 		return fmt.Errorf("clear contract: %w", err)
 	}

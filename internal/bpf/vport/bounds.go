@@ -7,11 +7,15 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+// MaxMACPairs is the largest bound of pairs of MAC addresses. The bucket holds four seconds of it.
+const MaxMACPairs = 1_000_000
+
 // Bounds are what an interface is held to for good, per second; 0 for any number.
 type Bounds struct {
 	Packets  uint64 // that it may send
 	NewFlows uint64 // that it may begin
 	Receive  uint64 // packets that it may be sent
+	MACPairs uint64 // pairs of MAC addresses that it may begin, where Open vSwitch forwards in user space
 	// Guarantee is what it may send in any case, in bytes: UDP beyond it is a sign of a
 	// flood, and holds nothing back. 0 for unknown.
 	Guarantee uint64
@@ -58,11 +62,11 @@ func batch[V any](m *ebpf.Map, fn func(uint32, *V)) error {
 }
 
 func (m *Manager) setContract(ifindex int, slot uint32, b Bounds) error {
-	if max(b.Packets, b.NewFlows, b.Receive, b.Guarantee) > MaxRate {
+	if max(b.Packets, b.NewFlows, b.Receive, b.Guarantee) > MaxRate || b.MACPairs > MaxMACPairs {
 		return fmt.Errorf("contract of interface %d: %+v per second is out of range", ifindex, b)
 	}
 	return m.editContract(slot, func(c *vportContract) {
-		c.Packets, c.NewFlows, c.ReceivePackets, c.Guarantee = b.Packets, b.NewFlows, b.Receive, b.Guarantee
+		c.Packets, c.NewFlows, c.ReceivePackets, c.Guarantee, c.MacPairs = b.Packets, b.NewFlows, b.Receive, b.Guarantee, b.MACPairs
 	})
 }
 
@@ -80,7 +84,7 @@ func (m *Manager) Contract(ifindex int) (Bounds, error) {
 }
 
 func boundsOf(c *vportContract) Bounds {
-	return Bounds{Packets: c.Packets, NewFlows: c.NewFlows, Receive: c.ReceivePackets, Guarantee: c.Guarantee}
+	return Bounds{Packets: c.Packets, NewFlows: c.NewFlows, Receive: c.ReceivePackets, Guarantee: c.Guarantee, MACPairs: c.MacPairs}
 }
 
 func (m *Manager) editContract(slot uint32, edit func(*vportContract)) error {

@@ -16,7 +16,7 @@ type Config struct {
 	Attachment Attachment `yaml:"attachment"`
 }
 
-// maxMaxPorts bounds the kernel memory of the maps: about 2.3 kB a port.
+// maxMaxPorts bounds the kernel memory of the maps: about 4.4 kB a port.
 const maxMaxPorts = 1 << 16
 
 // Validate checks the section.

@@ -12,6 +12,8 @@
 #define PORT_WORDS 16          /* 1024 bits of port spread per destination */
 #define BEYOND_BEFORE 2        /* windows in a row before the one that makes a flood of one port */
 #define FLOW_WORDS 64          /* 4096 bits of flows per window */
+#define PAIR_SETS 32           /* pairs of MAC addresses followed per vport, in sets, a power of two, */
+#define PAIR_WAYS 16           /* of so many */
 #define SIZES 8                /* frame sizes are counted in as many ranges */
 #define LOW_IFINDEX 65536
 #define HTB_MAJOR 0x1150       /* of the enforcer's HTB qdiscs */
@@ -122,6 +124,7 @@ struct contract {
 	__u64 new_flows; /* TCP and UDP flows begun per second; 0 = any number */
 	__u64 receive_packets; /* packets per second to it; 0 = any number */
 	__u64 guarantee; /* bytes per second that it may send in any case; 0 = unknown */
+	__u64 mac_pairs; /* pairs of MAC addresses that it may begin per second; 0 = any number */
 	__u32 pairs; /* not 0 while vport_pair may hold limits of this vport */
 	__u32 everything; /* not 0 while vport_limit may hold a limit on all it sends */
 };
@@ -156,6 +159,14 @@ struct shape {
 	__u64 rate; /* bytes per second; 0 = none */
 	__u64 burst; /* bytes */
 	struct bucket bytes;
+};
+
+/* The pairs of MAC addresses between which a vport sends, see mac.h. */
+struct mac_pairs {
+	struct bpf_spin_lock lock;
+	__u32 reserved;
+	struct bucket begun;
+	__u32 seen[PAIR_SETS][PAIR_WAYS];
 };
 
 /* When a window counts as a flood; set by user space. */
@@ -230,6 +241,13 @@ struct {
 	__type(key, __u32);
 	__type(value, struct contract);
 } vport_contract SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1); /* resized at load */
+	__type(key, __u32);
+	__type(value, struct mac_pairs);
+} vport_mac_pairs SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);

@@ -25,6 +25,7 @@
 #include "count.h"
 #include "flood.h"
 #include "limit.h"
+#include "mac.h"
 
 /* lets_send holds what the tenant sends to its contract and its limits, and enters it
  * into the signals; it returns 0 if the packet must be dropped, and sets class if an
@@ -253,6 +254,20 @@ int vport_tcx_to(struct __sk_buff *skb)
 	return TC_ACT_UNSPEC;
 }
 
+/* lets_learn holds what the tenant sends to the new pairs of MAC addresses per second of its
+ * contract: the thread of Open vSwitch's userspace datapath is everybody's. */
+static __always_inline int lets_learn(struct xdp_md *ctx, struct counters *c, __u32 slot, const struct packet *p, const struct wire *w)
+{
+	struct contract *contract = bpf_map_lookup_elem(&vport_contract, &slot);
+
+	if (!contract || !contract->mac_pairs ||
+	    spares_switch(slot, contract->mac_pairs, (void *)(long)ctx->data, (void *)(long)ctx->data_end, &p->seed))
+		return 1;
+	c->policed_bytes += w->bytes;
+	c->policed_packets += w->packets;
+	return 0;
+}
+
 /* On Open vSwitch's userspace datapath packet sockets are served before tc, so that only
  * XDP can drop. It knows neither a tag that is kept beside the frame nor segments: what
  * it lets pass is counted at the next hook, what it drops is counted here. */
@@ -270,7 +285,7 @@ int vport_xdp_from(struct xdp_md *ctx)
 	take_seed(&p);
 	parse(&p, (void *)(long)ctx->data, (void *)(long)ctx->data_end);
 	single(&w, bpf_xdp_get_buff_len(ctx));
-	if (!lets_send(c, slot, &p, &w, &class)) {
+	if (!lets_send(c, slot, &p, &w, &class) || !lets_learn(ctx, c, slot, &p, &w)) {
 		count(&c->carried[FROM_TENANT], p.protocol, &w);
 		return XDP_DROP;
 	}

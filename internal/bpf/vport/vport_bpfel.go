@@ -25,6 +25,7 @@ type vportContract struct {
 	NewFlows       uint64
 	ReceivePackets uint64
 	Guarantee      uint64
+	MacPairs       uint64
 	Pairs          uint32
 	Everything     uint32
 }
@@ -60,6 +61,17 @@ type vportLimit struct {
 	Id                   [16]uint8
 	PolicedBytesBefore   uint64
 	PolicedPacketsBefore uint64
+}
+
+type vportMacPairs struct {
+	_    structs.HostLayout
+	Lock struct {
+		_   structs.HostLayout
+		Val uint32
+	}
+	Reserved uint32
+	Begun    vportBucket
+	Seen     [32][16]uint32
 }
 
 type vportPace struct {
@@ -185,6 +197,7 @@ const (
 	vportMapVportCount      = "vport_count"
 	vportMapVportHigh       = "vport_high"
 	vportMapVportLimit      = "vport_limit"
+	vportMapVportMacPairs   = "vport_mac_pairs"
 	vportMapVportPair       = "vport_pair"
 	vportMapVportPlace      = "vport_place"
 	vportMapVportSeed       = "vport_seed"
@@ -255,6 +268,7 @@ type vportMapSpecs struct {
 	VportCount    *ebpf.MapSpec `ebpf:"vport_count"`
 	VportHigh     *ebpf.MapSpec `ebpf:"vport_high"`
 	VportLimit    *ebpf.MapSpec `ebpf:"vport_limit"`
+	VportMacPairs *ebpf.MapSpec `ebpf:"vport_mac_pairs"`
 	VportPair     *ebpf.MapSpec `ebpf:"vport_pair"`
 	VportPlace    *ebpf.MapSpec `ebpf:"vport_place"`
 	VportSeed     *ebpf.MapSpec `ebpf:"vport_seed"`
@@ -295,6 +309,7 @@ type vportMaps struct {
 	VportCount    *ebpf.Map `ebpf:"vport_count"`
 	VportHigh     *ebpf.Map `ebpf:"vport_high"`
 	VportLimit    *ebpf.Map `ebpf:"vport_limit"`
+	VportMacPairs *ebpf.Map `ebpf:"vport_mac_pairs"`
 	VportPair     *ebpf.Map `ebpf:"vport_pair"`
 	VportPlace    *ebpf.Map `ebpf:"vport_place"`
 	VportSeed     *ebpf.Map `ebpf:"vport_seed"`
@@ -310,6 +325,7 @@ func (m *vportMaps) Close() error {
 		m.VportCount,
 		m.VportHigh,
 		m.VportLimit,
+		m.VportMacPairs,
 		m.VportPair,
 		m.VportPlace,
 		m.VportSeed,

@@ -21,6 +21,8 @@ type contractKeys struct {
 	Match     []matchKeys  `yaml:"match"`
 	Packets   uint64       `yaml:"packets_per_second"`   // that a port may send; 0 for any number
 	NewFlows  uint64       `yaml:"new_flows_per_second"` // that a port may begin; 0 for any number
+	// Pairs of MAC addresses that a port may begin; 20 if missing, 0 for any number.
+	NewMACPairs *uint64 `yaml:"new_mac_pairs_per_second"`
 }
 
 // receiveKeys are what a contract says of what is received.
@@ -47,6 +49,7 @@ type linkKeys struct {
 }
 
 const (
+	defaultMACPairs = 20
 	defaultHeadroom = 0.05
 	maxHeadroom     = 0.5
 	maxVNI          = 1<<24 - 1
@@ -67,6 +70,10 @@ func (k *contractKeys) contract(i int, f *faults) contract.Contract {
 	both := contract.Bandwidth{GuaranteeBytesPerSecond: uint64(k.Guarantee), CeilingBytesPerSecond: uint64(k.Ceiling)}
 	out := contract.Contract{
 		Owner: contract.Owner{Tenant: k.Tenant, Port: k.Port}, Send: both, Receive: both, SendPacketsPerSecond: k.Packets, NewFlowsPerSecond: k.NewFlows,
+		NewMACPairsPerSecond: defaultMACPairs,
+	}
+	if k.NewMACPairs != nil {
+		out.NewMACPairsPerSecond = *k.NewMACPairs
 	}
 	if r := k.Receive; r != nil {
 		out.Receive = contract.Bandwidth{GuaranteeBytesPerSecond: uint64(r.Guarantee), CeilingBytesPerSecond: uint64(r.Ceiling)}

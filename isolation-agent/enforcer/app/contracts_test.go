@@ -255,3 +255,17 @@ func TestPortsAreHeldToTheContractsPacketsAndFlows(t *testing.T) {
 		return r.d.Metrics()[`vigia_isolation_policed_packets_total{port="p-red",tenant="red"}`] > 0
 	})
 }
+
+// TestNewMACPairsAreBoundedUnlessAContractSaysOtherwise.
+func TestNewMACPairsAreBoundedUnlessAContractSaysOtherwise(t *testing.T) {
+	unbound, more := uint64(0), uint64(500)
+	for _, tc := range []struct {
+		key  *uint64
+		want uint64
+	}{{nil, 20}, {&unbound, 0}, {&more, 500}} {
+		keys := contractKeys{Tenant: "red", NewMACPairs: tc.key}
+		if got := keys.contract(0, &faults{}).NewMACPairsPerSecond; got != tc.want {
+			t.Errorf("%d a second, want %d", got, tc.want)
+		}
+	}
+}

@@ -24,6 +24,7 @@ import (
 	"github.com/cilium/ebpf"
 	"go.yaml.in/yaml/v3"
 
+	"vigia/internal/bpf/vport"
 	"vigia/internal/netns"
 	"vigia/internal/testutil"
 	"vigia/isolation-agent/enforcer/notice"
@@ -230,9 +231,13 @@ func (r *reloaded) contracts() map[string]live {
 		"contracts.ceiling":              contract(func(d document) { d["ceiling"] = "40Mbit" }, "/v1/actual", `"ceiling_bytes_per_second":5000000`),
 		"contracts.packets_per_second":   contract(func(d document) { d["packets_per_second"] = 4321 }, "/v1/state", `"pps_guarantee":4321`),
 		"contracts.new_flows_per_second": contract(func(d document) { d["new_flows_per_second"] = 321 }, "/v1/state", `"new_flows_guarantee":321`),
-		"contracts.receive":              contract(receive("ceiling", "50Mbit"), "/v1/desired", `"to_tenant":{"guarantee_bytes_per_second":1000000,"ceiling_bytes_per_second":6250000}`),
-		"contracts.receive.guarantee":    contract(receive("guarantee", "24Mbit"), "/v1/actual", `"guarantee_bytes_per_second":3000000`),
-		"contracts.receive.ceiling":      contract(receive("ceiling", "32Mbit"), "/v1/actual", `"ceiling_bytes_per_second":4000000`),
+		"contracts.new_mac_pairs_per_second": {
+			func(d document) { d.section("contracts")["new_mac_pairs_per_second"] = 21 },
+			func() bool { return r.bounds().MACPairs == 21 },
+		},
+		"contracts.receive":           contract(receive("ceiling", "50Mbit"), "/v1/desired", `"to_tenant":{"guarantee_bytes_per_second":1000000,"ceiling_bytes_per_second":6250000}`),
+		"contracts.receive.guarantee": contract(receive("guarantee", "24Mbit"), "/v1/actual", `"guarantee_bytes_per_second":3000000`),
+		"contracts.receive.ceiling":   contract(receive("ceiling", "32Mbit"), "/v1/actual", `"ceiling_bytes_per_second":4000000`),
 		"contracts.receive.packets_per_second": {
 			func(d document) { receive("packets_per_second", 77)(d.section("contracts")) },
 			func() bool { return r.refuses(300) },
@@ -243,6 +248,21 @@ func (r *reloaded) contracts() map[string]live {
 		"contracts.match.vlan":   match(1, 11, 0, map[string]any{"vlan": 11}),
 		"contracts.match.mac":    match(0, 0, 0x020000000005, map[string]any{"mac": "02:00:00:00:00:05"}),
 	}
+}
+
+// bounds returns what red's port is held to in the kernel.
+func (r *reloaded) bounds() vport.Bounds {
+	r.t.Helper()
+	kernel, err := vport.Open(vport.Options{PinDir: r.pins, NetNS: r.node, MaxPorts: 8})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer kernel.Close()
+	out, err := kernel.Contract(r.index("tap-red"))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return out
 }
 
 // refuses reports whether some of n packets to red's port are refused there.

@@ -37,6 +37,9 @@ type Contract struct {
 	SendPacketsPerSecond    uint64
 	ReceivePacketsPerSecond uint64
 	NewFlowsPerSecond       uint64 // flows that the port begins
+	// NewMACPairsPerSecond are the pairs of MAC addresses between which the port begins to
+	// send, where Open vSwitch forwards in user space: each costs all ports' thread a flow.
+	NewMACPairsPerSecond uint64
 	// Matches say which frames on the uplinks are the contract's.
 	Matches []classify.Match
 }

@@ -68,13 +68,15 @@ func (c *Contract) validateRates(f *faults) {
 	for _, bound := range []struct {
 		field string
 		value uint64
+		most  uint64
 	}{
-		{"packets_per_second", c.SendPacketsPerSecond},
-		{"receive.packets_per_second", c.ReceivePacketsPerSecond},
-		{"new_flows_per_second", c.NewFlowsPerSecond},
+		{"packets_per_second", c.SendPacketsPerSecond, vport.MaxRate},
+		{"receive.packets_per_second", c.ReceivePacketsPerSecond, vport.MaxRate},
+		{"new_flows_per_second", c.NewFlowsPerSecond, vport.MaxRate},
+		{"new_mac_pairs_per_second", c.NewMACPairsPerSecond, vport.MaxMACPairs},
 	} {
-		if bound.value > vport.MaxRate {
-			f.add(bound.field, bound.value, "is out of range", fmt.Sprintf("write at most %d, or 0 for any number", uint64(vport.MaxRate)))
+		if bound.value > bound.most {
+			f.add(bound.field, bound.value, "is out of range", fmt.Sprintf("write at most %d, or 0 for any number", bound.most))
 		}
 	}
 }

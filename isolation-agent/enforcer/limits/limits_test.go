@@ -372,10 +372,10 @@ func TestALimitFollowsItsPortsContract(t *testing.T) {
 
 func TestPortsAreHeldToTheirContract(t *testing.T) {
 	r := newRig(t)
-	both := contract.Contract{Owner: owner, Send: guarantee(1000), SendPacketsPerSecond: 500, NewFlowsPerSecond: 20, ReceivePacketsPerSecond: 90}
+	both := contract.Contract{Owner: owner, Send: guarantee(1000), SendPacketsPerSecond: 500, NewFlowsPerSecond: 20, ReceivePacketsPerSecond: 90, NewMACPairsPerSecond: 40}
 	r.SetContracts(bought(t, both))
 	r.Observe()
-	if got, want := r.kernel.bounds[1], (vport.Bounds{Packets: 500, NewFlows: 20, Receive: 90, Guarantee: 1000}); got != want {
+	if got, want := r.kernel.bounds[1], (vport.Bounds{Packets: 500, NewFlows: 20, Receive: 90, MACPairs: 40, Guarantee: 1000}); got != want {
 		t.Errorf("p is held to %+v, want %+v", got, want)
 	}
 	if got := r.kernel.bounds[2]; got != (vport.Bounds{}) {

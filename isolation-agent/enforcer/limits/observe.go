@@ -135,7 +135,10 @@ func (l *Limits) bounds(list []ports.Port) map[int]vport.Bounds {
 	for i := range list {
 		var b vport.Bounds
 		if c := l.config.Contracts.Of(list[i].Tenant, list[i].ID); c != nil {
-			b = vport.Bounds{Packets: c.SendPacketsPerSecond, NewFlows: c.NewFlowsPerSecond, Receive: c.ReceivePacketsPerSecond, Guarantee: c.Send.GuaranteeBytesPerSecond}
+			b = vport.Bounds{
+				Packets: c.SendPacketsPerSecond, NewFlows: c.NewFlowsPerSecond, Receive: c.ReceivePacketsPerSecond,
+				MACPairs: c.NewMACPairsPerSecond, Guarantee: c.Send.GuaranteeBytesPerSecond,
+			}
 		}
 		out[list[i].Index] = b
 	}

@@ -17,8 +17,9 @@ import pytest
 
 from vigia.errors import VigiaError
 from vigia.flood import order, run
+from vigia.flood.bounds import MAX_PORTS
 from vigia.flood.order import FloodOrder
-from vigia.flood.packets import PORTS, PacketTrain
+from vigia.flood.packets import PacketTrain
 from vigia.flood.sender import FloodOutcome
 from vigia.host import processes
 from vigia.lab.model import Lab
@@ -91,6 +92,8 @@ def test_without_a_node_the_first_on_the_path(pairs: Lab) -> None:
         ({"seconds": float("nan")}, "--seconds nan is out of range; write above 0, at most 120"),
         ({"size": 17}, "--size 17 is out of range; write 18 to 1472 bytes"),
         ({"size": 1473}, "--size 1473 is out of range; write 18 to 1472 bytes"),
+        ({"ports": 0}, "--ports 0 is out of range; write 1 to 16384"),
+        ({"ports": 16385}, "--ports 16385 is out of range; write 1 to 16384"),
         (
             {"path": "ovs-gre"},
             'node lb1 has no endpoint "red/ovs-gre"; its endpoints are '
@@ -124,6 +127,8 @@ def test_bounds(pairs: Lab, change: dict[str, Any], message: str) -> None:
         ({"seconds": 120.0}, "seconds", 120.0),
         ({"size": 1472}, "size", 1472),
         ({"size": 18}, "size", 18),
+        ({"ports": 1}, "ports", 1),
+        ({"ports": 16384}, "ports", 16384),
     ],
 )
 def test_just_inside_the_bounds(pairs: Lab, change: dict[str, Any], field: str, value: float) -> None:
@@ -207,6 +212,13 @@ def test_two_floods_use_different_ports(small: FloodOrder, sniffer: socket.socke
 
 
 @pytest.mark.netns
+@pytest.mark.parametrize("ports", [1, 3])
+def test_as_few_ports_as_are_wanted(small: FloodOrder, sniffer: socket.socket, ports: int) -> None:
+    run.run(replace(small, seconds=0.3, ports=ports))
+    assert len({port for _, port, _ in seen(sniffer)}) == ports
+
+
+@pytest.mark.netns
 def test_what_the_kernel_refuses_is_counted(namespace: str) -> None:
     """There is no route to that address in the namespace: nothing leaves, nothing is counted as sent."""
     nowhere = FloodOrder(namespace, "n", "red", "p", "127.0.0.1", "192.0.2.1", 100_000, 0.3, 100)
@@ -237,7 +249,7 @@ def test_a_train_wraps_around(root: None, namespace: str) -> None:
         train = PacketTrain("127.0.0.1", "127.0.0.2", 18)
         total = 0
         calls = 0
-        while total <= PORTS:
+        while total <= MAX_PORTS:
             sent, failed = train.send(1000)
             assert failed == 0
             assert 0 < sent <= 1000
@@ -247,7 +259,7 @@ def test_a_train_wraps_around(root: None, namespace: str) -> None:
         return total, calls
 
     total, _ = netns.inside(namespace, travel)
-    assert total > PORTS
+    assert total > MAX_PORTS
 
 
 def test_a_namespace_that_is_not_there(root: None, small: FloodOrder) -> None:

@@ -84,14 +84,8 @@ ATTACKS: Sequence[Entry] = (
     _attack("many-sources", "UDP from 8 000 ports", frames.udp(sources=8000)),
     _attack("small-packets", "UDP of 60 bytes", frames.udp(length=18), rate=0.25),
     _attack("from-the-victims-node", "UDP to one port, from the victim's node", frames.udp(), source=2),
-    Entry(
-        "spoofed-mac",
-        "random source MAC addresses",
-        [Stream(frames.spoofed_mac())],
-        gaps={
-            "openvswitch": "each address costs the switch's thread a flow; refuse foreign ones at its ports"
-        },
-    ),
+    _attack("spoofed-mac", "random source MAC addresses", frames.spoofed_mac()),
+    _attack("many-macs", "UDP to random MAC addresses", frames.spread_mac),
     _attack("spoofed-mac-own", "the MAC address of its own guest elsewhere", frames.spoofed_mac(own=True)),
     _attack("spoofed-mac-victim", "the victim's MAC address", frames.spoofed_mac(victims=True)),
     _attack("spoofed-source", "random source addresses", frames.spoofed_source),
@@ -115,7 +109,13 @@ ATTACKS: Sequence[Entry] = (
     _attack("three-tags", "three VLAN tags", frames.tags(3)),
     _attack("ipv6-ah", "IPv6 authentication header", frames.protocol6(51, _SECURITY_HEADER)),
     _attack("extension-chain", "twelve IPv6 extension headers", frames.extension_chain),
-    _attack("arp", "ARP requests of full length", frames.arp),
+    _attack("arp", "ARP requests of full length", frames.arp()),
+    _attack(
+        "arp-everybody",
+        "ARP requests to everybody for 4 000 addresses",
+        frames.arp(everybody=True),
+        rate=0.25,
+    ),
     _attack("broadcast", "UDP to everybody of its network", frames.broadcast),
     _attack("multicast", "UDP to a multicast group", frames.multicast),
     _attack("truncated", "IP headers with wrong lengths", frames.truncated),
@@ -133,10 +133,6 @@ ATTACKS: Sequence[Entry] = (
         "two-senders",
         "two guests of one tenant, on two nodes",
         [Stream(frames.udp()), Stream(frames.udp(), source=2)],
-        gaps=dict.fromkeys(
-            ("linuxbridge", "openvswitch"),
-            "a tenant's senders are not added up, and fill the link with the victim",
-        ),
     ),
     Entry(
         "two-tenants",

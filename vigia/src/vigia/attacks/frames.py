@@ -82,8 +82,10 @@ def _mac(text: str) -> bytes:
     return bytes.fromhex(text.replace(":", ""))
 
 
-def _frame(e: StreamEnds, kind: int, body: bytes, source: str = "", tagged: bytes = b"") -> bytes:
-    raw = _mac(e.peer_mac) + _mac(source or e.mac) + tagged + struct.pack("!H", kind) + body
+def _frame(  # noqa: PLR0913 - a header
+    e: StreamEnds, kind: int, body: bytes, source: str = "", tagged: bytes = b"", to: str = ""
+) -> bytes:
+    raw = _mac(to or e.peer_mac) + _mac(source or e.mac) + tagged + struct.pack("!H", kind) + body
     return raw.ljust(_MINIMUM - MARK, b"\0")
 
 
@@ -194,6 +196,12 @@ def spoofed_mac(*, own: bool = False, victims: bool = False) -> Maker:
         return [_frame(e, _IPV4, body, _random_mac(r)) for _ in range(2048)]
 
     return make
+
+
+def spread_mac(e: StreamEnds, r: random.Random) -> list[bytes]:
+    """Make UDP to random MAC addresses, which nobody has."""
+    body = _ip4(e.address, e.peer_address, _UDP, _udp(4000, 4001))
+    return [_frame(e, _IPV4, body, to=_random_mac(r)) for _ in range(2048)]
 
 
 def spoofed_source(e: StreamEnds, r: random.Random) -> list[bytes]:
@@ -313,22 +321,17 @@ def tags(count: int) -> Maker:
     return make
 
 
-def arp(e: StreamEnds, r: random.Random) -> list[bytes]:
-    """Make ARP requests, as long as frames may be."""
-    asked = _addresses(e, r, 256)
-    return [
-        _frame(
-            e,
-            _ARP,
-            struct.pack("!HHBBH", 1, _IPV4, 6, 4, 1)
-            + _mac(e.mac)
-            + ipaddress.IPv4Address(e.address).packed
-            + bytes(6)
-            + ipaddress.IPv4Address(a).packed
-            + bytes(FULL),
-        )
-        for a in asked
-    ]
+def arp(*, everybody: bool = False) -> Maker:
+    """Make ARP requests, as long as frames may be, or to everybody, for thousands of addresses."""
+
+    def make(e: StreamEnds, r: random.Random) -> list[bytes]:
+        asked = _addresses(e, r, 4096 if everybody else 256)
+        question = struct.pack("!HHBBH", 1, _IPV4, 6, 4, 1) + _mac(e.mac)
+        question += ipaddress.IPv4Address(e.address).packed + bytes(6)
+        rest, to = (bytes(200), "ff:ff:ff:ff:ff:ff") if everybody else (bytes(FULL), "")
+        return [_frame(e, _ARP, question + ipaddress.IPv4Address(a).packed + rest, to=to) for a in asked]
+
+    return make
 
 
 def broadcast(e: StreamEnds, r: random.Random) -> list[bytes]:

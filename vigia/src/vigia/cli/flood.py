@@ -7,7 +7,7 @@ import sys
 import click
 
 from vigia.cli.options import Number, Rate, json_option, lab_option
-from vigia.flood.bounds import MAX_SECONDS, MAX_SIZE, MIN_SIZE
+from vigia.flood.bounds import MAX_PORTS, MAX_SECONDS, MAX_SIZE, MIN_SIZE
 
 __all__ = ["flood"]
 
@@ -34,6 +34,13 @@ __all__ = ["flood"]
     show_default=True,
     help="Bytes of UDP payload in a packet.",
 )
+@click.option(
+    "--ports",
+    type=click.IntRange(1, MAX_PORTS),
+    default=MAX_PORTS,
+    show_default=True,
+    help="Different destination ports, drawn at random.",
+)
 @json_option
 def flood(  # noqa: PLR0913 - one argument per option
     name: str,
@@ -44,6 +51,7 @@ def flood(  # noqa: PLR0913 - one argument per option
     rate: str,
     seconds: float,
     size: int,
+    ports: int,
     as_json: bool,
 ) -> None:
     """Flood a tenant's own endpoint in the lab with UDP.
@@ -64,6 +72,7 @@ def flood(  # noqa: PLR0913 - one argument per option
         rate=rate,
         seconds=seconds,
         size=size,
+        ports=ports,
     )
     preflight.check_rights()
     with console.Steps(sys.stderr).step(f"flooding at {rate}", expected=seconds) as done:

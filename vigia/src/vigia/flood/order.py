@@ -6,7 +6,7 @@ import ipaddress
 from dataclasses import dataclass
 
 from vigia.errors import OptionError
-from vigia.flood.bounds import MAX_RATE, MAX_SECONDS, MAX_SIZE, MIN_SIZE
+from vigia.flood.bounds import MAX_PORTS, MAX_RATE, MAX_SECONDS, MAX_SIZE, MIN_SIZE
 from vigia.lab.model import Lab
 from vigia_config import parse_rate
 
@@ -28,6 +28,8 @@ class FloodOrder:
     seconds: float
     size: int
     """Bytes of UDP payload in a packet."""
+    ports: int = MAX_PORTS
+    """Different destination ports."""
 
 
 def _rate(text: str) -> int:
@@ -47,6 +49,7 @@ def make(  # noqa: PLR0913 - one argument per option
     rate: str,
     seconds: float,
     size: int,
+    ports: int = MAX_PORTS,
 ) -> FloodOrder:
     """Return a flood from a tenant's endpoint to the same tenant's endpoint. Raises OptionError."""
     source = lab.endpoint(node or _first_node(lab, tenant, path), tenant, path)
@@ -63,7 +66,11 @@ def make(  # noqa: PLR0913 - one argument per option
         raise OptionError(f"--seconds {seconds:g} is out of range; write above 0, at most {MAX_SECONDS:g}")
     if not MIN_SIZE <= size <= MAX_SIZE:
         raise OptionError(f"--size {size} is out of range; write {MIN_SIZE} to {MAX_SIZE} bytes")
-    return FloodOrder(source.netns, source.node, tenant, path, str(own), str(peer), wanted, seconds, size)
+    if not 1 <= ports <= MAX_PORTS:
+        raise OptionError(f"--ports {ports} is out of range; write 1 to {MAX_PORTS}")
+    return FloodOrder(
+        source.netns, source.node, tenant, path, str(own), str(peer), wanted, seconds, size, ports
+    )
 
 
 def _first_node(lab: Lab, tenant: str, path: str) -> str:

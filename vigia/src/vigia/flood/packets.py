@@ -8,10 +8,9 @@ import random
 import socket
 from collections.abc import Sequence
 
-__all__ = ["PORTS", "MessageRing", "PacketTrain"]
+from vigia.flood.bounds import MAX_PORTS
 
-PORTS = 16384
-"""Different destination ports; they are used in turn, so any shorter run has no port twice."""
+__all__ = ["MessageRing", "PacketTrain"]
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _TRY_AGAIN = (errno.EINTR, errno.EAGAIN)
@@ -92,9 +91,9 @@ class MessageRing:
 
 
 class PacketTrain(MessageRing):
-    """Packets to as many ports as there are in the ring."""
+    """Packets to so many ports, in turn."""
 
-    def __init__(self, source: str, destination: str, size: int) -> None:
+    def __init__(self, source: str, destination: str, size: int, ports: int = MAX_PORTS) -> None:
         opened = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         try:
             opened.bind((source, 0))
@@ -102,11 +101,12 @@ class PacketTrain(MessageRing):
             opened.close()
             raise
         pattern = b"vigia flood "
-        super().__init__(opened, [(pattern * (size // len(pattern) + 1))[:size]], PORTS)
-        self._addresses = (_Address * PORTS)()
+        super().__init__(opened, [(pattern * (size // len(pattern) + 1))[:size]], MAX_PORTS)
+        self._addresses = (_Address * MAX_PORTS)()
         packed = socket.inet_aton(destination)
-        for i, port in enumerate(random.sample(range(1, 65536), PORTS)):
-            address = self._addresses[i]
+        numbers = random.sample(range(1, 65536), ports)
+        for i in range(MAX_PORTS):
+            port, address = numbers[i % ports], self._addresses[i]
             address.family = socket.AF_INET
             address.port = socket.htons(port)
             address.address[:] = packed

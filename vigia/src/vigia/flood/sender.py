@@ -92,7 +92,7 @@ def main() -> None:
     stop = StopSignal()
     try:
         netns.enter(order.netns)
-        train = PacketTrain(order.source, order.destination, order.size)
+        train = PacketTrain(order.source, order.destination, order.size, order.ports)
     except (VigiaError, OSError) as e:
         sys.exit(f"cannot send from {order.source} in {order.netns}: {e}")
     outcome = send(order, train, stop)

@@ -53,7 +53,9 @@ class Archive:
             raw = out.getvalue()
         return Layer(self._blob(raw), len(raw))
 
-    def image(self, name: str, layers: Sequence[Layer], entrypoint: Sequence[str], user: str, env: Sequence[str]) -> None:
+    def image(
+        self, name: str, layers: Sequence[Layer], entrypoint: Sequence[str], user: str, env: Sequence[str]
+    ) -> None:
         """Add an image of layers that are in the archive."""
         config = {
             "architecture": "amd64",

@@ -104,7 +104,9 @@ def _client(lab: Lab, file: str) -> None:
         "apiVersion": "v1",
         "kind": "Config",
         "current-context": "lab",
-        "clusters": [{"name": "lab", "cluster": {"server": server, "certificate-authority": str(folder / "ca.crt")}}],
+        "clusters": [
+            {"name": "lab", "cluster": {"server": server, "certificate-authority": str(folder / "ca.crt")}}
+        ],
         "users": [{"name": file, "user": user}],
         "contexts": [{"name": "lab", "context": {"cluster": "lab", "user": file}}],
     }
@@ -129,7 +131,9 @@ def _general(host: str) -> x509.GeneralName:
 
 def _write_key(file: Path, key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey) -> None:
     content = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.TraditionalOpenSSL,
+        serialization.NoEncryption(),
     )
     with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as f:
         f.write(content)
