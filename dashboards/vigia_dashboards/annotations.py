@@ -10,8 +10,10 @@ __all__ = ["ANNOTATIONS", "Annotation"]
 
 STEP = "1m"
 """Least distance of two looks. Looks that follow each other are drawn as one region, up to 100 of them:
-so what lasts is a shaded region while a page shows up to 100 minutes, and a line per look beyond that. A look is in
-the middle of what it sees: at its end, regions would be late by up to a minute."""
+so what lasts is a shaded region while a page shows up to 100 minutes, and a line per look beyond that."""
+
+_AROUND = "[$__interval] offset -30s"
+"""What a look sees: with the look at its end, regions would be late by up to a minute."""
 
 
 @dataclass(frozen=True)
@@ -32,14 +34,14 @@ _FIRING = 'ALERTS{alertstate="firing"}'
 ANNOTATIONS: tuple[Annotation, ...] = (
     Annotation(
         "Limits",
-        "max by (node, tenant) (max_over_time(vigia_isolation_limit_bytes_per_second[$__interval] offset -30s)) > 0",
+        f"max by (node, tenant) (max_over_time(vigia_isolation_limit_bytes_per_second{_AROUND})) > 0",
         "limit on {{tenant}}",
         "node",
         "blue",
     ),
     Annotation(
         "Floods",
-        "max by (node, tenant) (max_over_time(vigia_port_flood_score[$__interval] offset -30s)) >= 70",
+        f"max by (node, tenant) (max_over_time(vigia_port_flood_score{_AROUND})) >= 70",
         "flood by {{tenant}}",
         "node",
         "purple",
