@@ -12,6 +12,9 @@ STEP = "1m"
 """Least distance of two looks. Looks that follow each other are drawn as one region, up to 100 of them:
 so what lasts is a shaded region while a page shows up to 100 minutes, and a line per look beyond that."""
 
+_AROUND = "[$__interval] offset -30s"
+"""What a look sees: with the look at its end, regions would be late by up to a minute."""
+
 
 @dataclass(frozen=True)
 class Annotation:
@@ -31,14 +34,14 @@ _FIRING = 'ALERTS{alertstate="firing"}'
 ANNOTATIONS: tuple[Annotation, ...] = (
     Annotation(
         "Limits",
-        "max by (node, tenant) (max_over_time(vigia_isolation_limit_bytes_per_second[$__interval])) > 0",
+        f"max by (node, tenant) (max_over_time(vigia_isolation_limit_bytes_per_second{_AROUND})) > 0",
         "limit on {{tenant}}",
         "node",
         "blue",
     ),
     Annotation(
         "Floods",
-        "max by (node, tenant) (max_over_time(vigia_port_flood_score[$__interval])) >= 70",
+        f"max by (node, tenant) (max_over_time(vigia_port_flood_score{_AROUND})) >= 70",
         "flood by {{tenant}}",
         "node",
         "purple",

@@ -41,6 +41,9 @@ class Handler(BaseHTTPRequestHandler):
             mark = "<i data-testid='data-testid Panel status error' aria-label='no data source'></i>"
             body = "".join(f"<section><h2>{{p['title']}}</h2></section>" for p in panels)
             body += mark if uid == "vigia-host" else ""
+            links = {{"vigia-path": ["/d/vigia-none", "/d/vigia-path?var-src=%E2%80%93&from=1", "/d/vigia-slo?from=NaN"]}}
+            for link in links.get(uid, ["/d/vigia-path?var-src=lb1&from=1", "/d/vigia-now/now"]):
+                body += f"<div class='react-grid-item'><a href='{{link}}'>open</a></div>"
             body += f"<script>fetch('/api/ds/query?' + '{{uid}}')</script>"
             body += "<script>nothing.there()</script>" if uid == "vigia-openflow" else ""
             if uid == "vigia-studies":
@@ -70,7 +73,7 @@ def test_the_tour_finds_what_is_broken_and_takes_pictures(
     folder = tmp_path / "run"
     folder.mkdir()
     with grafanakit.grafana(folder, "http://127.0.0.1:1234") as server:
-        wrong = {"vigia-self", "vigia-slo", "vigia-host", "vigia-openflow", "vigia-studies"}
+        wrong = {"vigia-self", "vigia-slo", "vigia-host", "vigia-openflow", "vigia-studies", "vigia-path"}
         pages = [p for p in PAGES if p.uid in {*wrong, "vigia-fleet"}]
         monkeypatch.setattr(grafanakit, "PATIENCE", 10_000)
         seen = grafanakit.look(server, pages, tmp_path)
@@ -80,6 +83,7 @@ def test_the_tour_finds_what_is_broken_and_takes_pictures(
     assert "is not there" in problems["vigia-slo"]
     assert "panel error: no data source" in problems["vigia-host"]
     assert "script:" in problems["vigia-openflow"]
+    assert problems["vigia-path"].count("link to nowhere: /d/vigia-") == 3
     assert problems["vigia-fleet"] == problems["vigia-studies"] == ""
     assert errors == ["level=error msg=provisioning"]
     assert all(s.queries == 1 and s.picture.stat().st_size > 1000 for s in seen.values())

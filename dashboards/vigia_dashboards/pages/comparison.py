@@ -95,12 +95,16 @@ def _of_winner(value: str, how: str) -> str:
     return f"{how} by ({_CELL}, path) ({_of_path(value)}) * on ({_CELL}, path) group_left (note) {_WINNER}"
 
 
+_UPPER = f"abs(vigia_compare_ci_upper_seconds{{{_ON}}})"
+_SURELY = f"(abs(vigia_compare_ci_lower_seconds{{{_ON}}}) <= {_UPPER} or {_UPPER})"
+"""The limit of a shift's interval that is nearer to none."""
+
 METRICS = {
     "rtt": "round trip",
     "rtt_p99": "p99 round trip",
     "tcp_throughput": "TCP throughput",
     "udp_throughput": "UDP throughput",
-    "tcp_rtt": "TCP's own round trip",
+    "tcp_rtt": "TCP round trip",
     "udp_jitter": "UDP jitter",
 }
 """What metrics are called; others as their label."""
@@ -117,9 +121,9 @@ _VERDICTS = (
     Panel(
         "table",
         "Which path is best",
-        "One row per metric, class of probes, placement and number of machines. Ahead: how much worse the next path is, at least; "
-        "2 is twice. Progress: how much of the evidence is there that a verdict takes. Since: when the first of its verdicts was "
-        f"found. {_NOTE}",
+        "One row per metric, class of probes, placement and number of machines. Ahead: how much worse the next path is, "
+        "2 is twice, and by how much time; at least: the near limit of the interval that holds at all times. Progress: how much "
+        f"of the evidence is there that a verdict takes. Since: when the first of its verdicts was found. {_NOTE}",
         (
             *best_paths(f"{_ON},"),
             Query(
@@ -128,6 +132,7 @@ _VERDICTS = (
                 decimals=2,
             ),
             Query(_of_winner(f"abs(vigia_compare_shift_seconds{{{_ON}}})", "min"), "ahead by", unit="s"),
+            Query(_of_winner(_SURELY, "min"), "at least", unit="s"),
             Query(
                 _of_winner(f"1000 * vigia_compare_verdict_since_timestamp_seconds{{{_ON}}}", "min"),
                 "since",
