@@ -179,7 +179,8 @@ def _cell_text(cell: Cell, evaluation: Evaluation, width: int | None) -> str:
     standing = next((s.said for s in evaluation.standings if s.cell == cell), "nothing competes")
     parts = [
         clean(
-            f"{measure.name} ({measure.better} is better), {cell.placement}{machines}, {cell.probe}: {standing}"
+            f"{measure.name} ({measure.better} is better), {cell.placement}{machines}, {cell.probe}: "
+            f"{standing}"
         )
     ]
     paths = [_path_row(p, measure.unit) for p in evaluation.paths if p.cell == cell]
