@@ -154,8 +154,8 @@ def _explain_alert(asked: _Asked, of_agent: _Agent) -> bool:
     if nodes.ALERT.fullmatch(asked.what) is None:
         return False
     with asked.server() as server:
-        told = [] if asked.as_json else _told(server, asked.what)
         asked.selections = [dict(found) | asked.selection for found in nodes.alerts(server, asked.what)]
+        told = [] if asked.as_json else _told(server, asked.what)
     if not asked.selections and not told:
         raise VigiaError(f"{server.url} knows no firing alert {asked.what} of a path; write the path's name")
     if not told:

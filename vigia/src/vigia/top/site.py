@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 import vigia_http
 from vigia.errors import VigiaError
+from vigia_text import terminal
 
 __all__ = ["Alert", "Path", "Site", "Tenant", "look"]
 
@@ -91,9 +92,8 @@ def look(client: httpx.Client, url: str) -> tuple[Site, bytes]:
     except httpx.HTTPError as e:
         raise VigiaError(f"vigia-compare at {url} does not answer: {e or type(e).__name__}") from e
     if status == httpx.codes.SERVICE_UNAVAILABLE:
-        raise VigiaError(
-            f"vigia-compare at {url} does not know: {raw[:300].decode(errors='replace').strip()}"
-        )
+        said = terminal.clean(raw[:300].decode(errors="replace").strip())
+        raise VigiaError(f"vigia-compare at {url} does not know: {said}")
     if status != httpx.codes.OK:
         raise VigiaError(f"{url} answers with HTTP status {status}; is it vigia-compare?")
     try:
