@@ -6,9 +6,22 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
-__all__ = ["Bucket", "Histogram", "Labels", "Sample", "Series", "label_sets", "matrix", "strings", "vector"]
+__all__ = [
+    "Alert",
+    "Bucket",
+    "Histogram",
+    "Labels",
+    "Sample",
+    "Series",
+    "alerts",
+    "label_sets",
+    "matrix",
+    "strings",
+    "vector",
+]
 
 Labels = Mapping[str, str]
 
@@ -56,6 +69,17 @@ class Series:
     histograms: Sequence[tuple[float, Histogram]] = ()
 
 
+@dataclass(frozen=True)
+class Alert:
+    """An alert that is pending or fires, as rules of the server have it now."""
+
+    labels: Labels
+    annotations: Labels
+    firing: bool
+    since: float
+    """Unix time since which its expression holds."""
+
+
 def vector(data: Any) -> list[Sample]:
     """Return the samples of an instant query; a scalar is one without labels. Raises ValueError."""
     kind, result = _result(data)
@@ -73,6 +97,23 @@ def matrix(data: Any) -> list[Series]:
     if kind != "matrix":
         raise ValueError(f"resultType is {_shown(kind)}, not matrix")
     return [_series(r) for r in _sequence(result, "result")]
+
+
+def alerts(data: Any) -> list[Alert]:
+    """Return the alerts that are active. Raises ValueError."""
+    found = _mapping(data, "data")
+    return [_alert(entry) for entry in _sequence(found.get("alerts"), "alerts")]
+
+
+def _alert(raw: Any) -> Alert:
+    entry = _mapping(raw, "alerts")
+    state = _text(entry.get("state"), "state")
+    since = re.sub(r"\.([0-9]{6})[0-9]*", r".\1", _text(entry.get("activeAt"), "activeAt"))
+    at = datetime.fromisoformat(since)
+    if at.tzinfo is None:
+        raise ValueError("activeAt has no zone")
+    annotations = _labels(entry.get("annotations", {}))
+    return Alert(_labels(entry.get("labels")), annotations, state == "firing", at.timestamp())
 
 
 def label_sets(data: Any) -> list[Labels]:

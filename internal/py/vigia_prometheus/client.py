@@ -14,7 +14,7 @@ import vigia_http
 import vigia_json
 from vigia_config.urls import base_url
 from vigia_prometheus import answers
-from vigia_prometheus.answers import Labels, Sample, Series
+from vigia_prometheus.answers import Alert, Labels, Sample, Series
 from vigia_prometheus.errors import BadAnswer, Refused, TooLarge, Unavailable
 
 __all__ = ["Access", "Prometheus"]
@@ -119,6 +119,10 @@ class Prometheus:
         """Return what a label's values are, of the series that fit one of the matchers."""
         path = f"label/{quote(label, safe='')}/values"
         return self._read(path, {"match[]": list(matchers)}, answers.strings, method="GET")
+
+    def alerts(self) -> list[Alert]:
+        """Return the alerts that are pending or fire now, with the texts of their annotations."""
+        return self._read("alerts", {}, answers.alerts, method="GET")
 
     def total(self, expression: str, at: float | None = None) -> float:
         """Return the sum over all series of an instant query, 0 without any; NaN values are left out."""

@@ -5,18 +5,25 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, TextIO
 
-from rich.console import Console, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
+from rich.text import Text
 
+from vigia.errors import VigiaError
+from vigia_prometheus.errors import PrometheusError
 from vigia_text import tables, terminal
 
-__all__ = ["Step", "Steps", "print_json", "print_table"]
+__all__ = ["Step", "Steps", "is_watched", "print_json", "print_table", "show", "watch"]
+
+
+_ENDLESS = 10_000
+"""Columns of what nobody watches."""
 
 
 class Steps:
@@ -111,6 +118,38 @@ class _Bar:
         line = Table.grid(padding=(0, 1))
         line.add_row(self._doing, ProgressBar(total=1.0, completed=share, width=30), count + eta)
         return line
+
+
+def is_watched() -> bool:
+    """Tell whether standard output is a terminal that can be drawn on."""
+    return Console().is_terminal and not Console().is_dumb_terminal
+
+
+def show(what: RenderableType) -> None:
+    """Print once. Where nobody watches, lines are as long as what is in them."""
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=_ENDLESS)
+    with console.capture() as captured:
+        console.print(what)
+    sys.stdout.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
+
+
+def watch(draw: Callable[[int], RenderableType], every: float) -> None:
+    """Show what draw returns, which is told the number of lines, anew every so many seconds, until Ctrl-C.
+
+    What a look fails with is shown below what was seen last; the first one's failure is raised.
+    """
+    console = Console(highlight=False)
+    seen = draw(console.height - 1)
+    with suppress(KeyboardInterrupt), Live(seen, console=console, screen=True, auto_refresh=False) as live:
+        while True:
+            time.sleep(every)
+            try:
+                seen = draw(console.height - 1)
+                live.update(seen, refresh=True)
+            except (VigiaError, PrometheusError) as e:
+                live.update(Group(Text(terminal.clean(str(e)), style="bold red"), seen), refresh=True)
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:

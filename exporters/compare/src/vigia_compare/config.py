@@ -88,7 +88,7 @@ class Config(Strict):
     listen: Annotated[str, BeforeValidator(_address)] = "127.0.0.1:9875"
     prometheus: Annotated[str, AfterValidator(_url)] = "http://127.0.0.1:9090"
     console: Annotated[str, AfterValidator(_console)] | None = None
-    """Address of the isolation agent's console, which the pages lead to; none: port 9874 of the page's own host."""
+    """Address of the isolation agent's console, for links; none: port 9874 of the page's own host."""
     tls: Tls | None = None
     """Of the listener, and towards Prometheus; plain HTTP without."""
     reload_token_file: Path | None = None

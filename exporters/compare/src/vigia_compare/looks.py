@@ -89,9 +89,7 @@ class Looks:
     def mesh(self, path: str = "", at: float | None = None) -> Mesh:
         """Return the matrix of a path, or of the worst of all. Raises NotKnown, TooMany."""
         moment = self._moment(at)
-        return self._look(
-            ("mesh", path, at and moment), HOLD, lambda p: mesh(_ask(p, moment), moment, path)
-        )
+        return self._look(("mesh", path, at and moment), HOLD, lambda p: mesh(_ask(p, moment), moment, path))
 
     def timeline(self, at: float | None = None) -> Timeline:
         """Return the hour before. Raises NotKnown, TooMany."""

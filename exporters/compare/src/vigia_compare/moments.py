@@ -27,7 +27,9 @@ def moment(text: str, now: float) -> float:
             parsed = datetime.fromisoformat(text)
             at = (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError):
-        raise ValueError("is not a moment; write for example 2026-01-31T12:00:00Z, 1800000000 or 2h") from None
+        raise ValueError(
+            "is not a moment; write for example 2026-01-31T12:00:00Z, 1800000000 or 2h"
+        ) from None
     if not 0.0 < at <= now + 60.0:
         raise ValueError("is not in the past; write for example 2h, for two hours ago")
     return at

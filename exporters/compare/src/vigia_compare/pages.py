@@ -96,6 +96,7 @@ def create_app(ops: Ops, shown: Shown) -> Flask:
     app.register_blueprint(blueprint(ops))
     harden(app)
     _people(app, shown)
+    _moments(app, shown)
     _programs(app, shown)
 
     def begin_anew() -> Response:
@@ -149,19 +150,31 @@ def _people(app: Flask, shown: Shown) -> None:
             text=drafts.text(found) if found else "",
         )
 
+    @app.get("/assets/<name>")
+    def assets(name: str) -> Response:
+        return asset(name) or text("Not Found; see /\n", 404)
+
+
+def _moments(app: Flask, shown: Shown) -> None:
+    """Add the pages of what Prometheus has of a moment."""
+
     @app.get("/mesh")
     def mesh() -> Response:
         given = _parameters("path", "at")
         found, _ = shown.newest()
         paths = sorted({p.path for p in found.paths}) if found else []
         if given["path"] and given["path"] not in paths:
-            raise _Refused(f"path={clean(given['path'])} is not measured; write one of {clean(', '.join(paths))}")
+            raise _Refused(
+                f"path={clean(given['path'])} is not measured; write one of {clean(', '.join(paths))}"
+            )
         try:
             seen, problem = shown.looks.mesh(given["path"], _moment(given["at"], shown)), ""
         except NotKnown as e:
             seen, problem = None, str(e)
         table = matrix(seen) if seen else None
-        return _page(shown, "mesh.html", "mesh", mesh=seen, matrix=table, paths=paths, problem=problem, **given)
+        return _page(
+            shown, "mesh.html", "mesh", mesh=seen, matrix=table, paths=paths, problem=problem, **given
+        )
 
     @app.get("/tenants")
     def tenants() -> Response:
@@ -182,10 +195,6 @@ def _people(app: Flask, shown: Shown) -> None:
         except NotKnown as e:
             problem = str(e)
         return _page(shown, "incidents.html", "incidents", problem=problem, **given, **known)
-
-    @app.get("/assets/<name>")
-    def assets(name: str) -> Response:
-        return asset(name) or text("Not Found; see /\n", 404)
 
 
 def _programs(app: Flask, shown: Shown) -> None:
@@ -239,7 +248,9 @@ def _parameters(*names: str) -> dict[str, str]:
     """Return parameters of the address, empty where they are not given. Raises _Refused."""
     unknown = sorted(set(request.args) - set(names))
     if unknown:
-        raise _Refused(f"{clean(unknown[0][:_LONGEST])} is not a parameter of this page; it takes {', '.join(names)}")
+        raise _Refused(
+            f"{clean(unknown[0][:_LONGEST])} is not a parameter of this page; it takes {', '.join(names)}"
+        )
     given = {n: request.args.get(n, "") for n in names}
     for name, value in given.items():
         if len(value) > _LONGEST:
@@ -264,7 +275,11 @@ def _wants_text() -> bool:
 
 def _as_text(shown: Shown) -> Response:
     found, problem = shown.newest()
-    lost = f"Evidence of before this program was started is not there: {shown.lost()}.\n\n" if shown.lost() else ""
+    lost = (
+        f"Evidence of before this program was started is not there: {shown.lost()}.\n\n"
+        if shown.lost()
+        else ""
+    )
     if found is None:
         return text(f"{lost}not yet: {problem}\n", 503)
     return text(f"{lost}{report.as_text(found)}\n")

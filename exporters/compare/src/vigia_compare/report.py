@@ -178,7 +178,10 @@ def _cell_text(cell: Cell, evaluation: Evaluation, width: int | None) -> str:
     machines = f", {cell.machines} machines" if cell.machines else ""
     standing = next((s.said for s in evaluation.standings if s.cell == cell), "nothing competes")
     parts = [
-        f"{measure.name} ({measure.better} is better), {cell.placement}{machines}, {cell.probe}: {standing}"
+        clean(
+            f"{measure.name} ({measure.better} is better), {cell.placement}{machines}, {cell.probe}: "
+            f"{standing}"
+        )
     ]
     paths = [_path_row(p, measure.unit) for p in evaluation.paths if p.cell == cell]
     if paths:
@@ -212,7 +215,7 @@ def _path_row(p: PathSummary, unit: str) -> tuple[object, ...]:
 
 
 def pair_row(f: Finding, unit: str) -> tuple[object, ...]:
-    """Return what is said of two paths: who, by how much, interval, evidence, windows, verdict, since."""
+    """Return what is said of two paths: who, by how much, interval, evidence, n, verdict, since."""
     if f.ratio is not None:
         lower, estimate, upper = (100.0 * (r - 1.0) for r in f.ratio)
         by = f"{estimate:+.3g} %" if math.isfinite(estimate) else numbers.MISSING
@@ -235,7 +238,7 @@ def pair_row(f: Finding, unit: str) -> tuple[object, ...]:
 
 
 def _counted(f: Finding) -> str:
-    """Return the minutes, or pairs of runs; evidence of the first seconds is there before the first minute."""
+    """Return the minutes, or pairs of runs; evidence is there before the first minute is over."""
     return str(f.windows) if f.windows or not f.began or f.measure.runs else "<1"
 
 

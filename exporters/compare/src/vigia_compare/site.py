@@ -1,4 +1,4 @@
-"""What a site is like at a moment, of Prometheus: what fires, floods and is limited; tenants, paths, the mesh.
+"""What a site is like at a moment, by Prometheus: what fires, floods, is limited; tenants, paths, mesh.
 
 Three sets of questions. ``Alarms`` are few and cheap; ``State`` and ``Mesh`` are larger, but bounded.
 """
@@ -239,7 +239,7 @@ _FLOOD = "max by (node, port, tenant) (vigia_port_flood_score)"
 _LIMIT = "max by (node, port, tenant, direction, protocol) (vigia_isolation_limit_bytes_per_second)"
 _HARM = "vigia_compare_interference"
 _HARMED = f'max by (node, tenant, offender, verdict) ({_HARM}_verdict{{verdict=~"attributed|likely"}})'
-_LED = "max without (instance, replica)"
+_LED = "max without (instance)"
 
 ALARMS: Mapping[str, str] = {
     "alerts": f'topk({MOST}, count by ({_ALERT}) (ALERTS{{alertstate="firing"}}))',
@@ -279,46 +279,51 @@ def _number(samples: Iterable[Sample]) -> float:
     return next((s.value for s in samples if math.isfinite(s.value)), 0.0)
 
 
+_BY_ALERT = ("alertname", "severity", "tenant", "node", "path")
+_OF_HARM = ("node", "tenant", "offender")
+
+
+def _alert(s: Sample, since: Mapping[tuple[str, ...], float]) -> Alert:
+    name, severity, tenant, node, path = key = _key(s, *_BY_ALERT)
+    return Alert(name, severity, tenant, node, path, int(s.value), since.get(key, 0.0))
+
+
+def _flood(s: Sample) -> Flood:
+    node, port, tenant = _key(s, "node", "port", "tenant")
+    return Flood(node, port, tenant, s.value)
+
+
+def _limit(s: Sample) -> Limit:
+    node, port, tenant, direction, protocol = _key(s, "node", "port", "tenant", "direction", "protocol")
+    return Limit(node, port, tenant, direction, protocol, s.value)
+
+
+def _harm(
+    s: Sample,
+    begin: Mapping[tuple[str, ...], float],
+    end: Mapping[tuple[str, ...], float],
+    share: Mapping[tuple[str, ...], float],
+) -> Harm:
+    node, tenant, offender = key = _key(s, *_OF_HARM)
+    verdict = s.labels.get("verdict", "")
+    known = (begin.get(key, 0.0), end.get(key, 0.0), share.get(key, math.nan))
+    return Harm(tenant, node, offender, verdict, *known)
+
+
 def alarms(ask: Ask, at: float) -> Alarms:
     """Return what is wrong. Raises PrometheusError."""
     found = {name: ask(expression) for name, expression in ALARMS.items()}
-    by_alert = ("alertname", "severity", "tenant", "node", "path")
-    since = {_key(s, *by_alert): s.value for s in found["since"]}
-    of_harm = ("node", "tenant", "offender")
-    begin, end, share = (
-        {_key(s, *of_harm): s.value for s in found[name]} for name in ("begin", "end", "share")
-    )
-    alerts = [
-        Alert(*_key(s, *by_alert), series=int(s.value), since=since.get(_key(s, *by_alert), 0.0))
-        for s in found["alerts"]
-    ]
-    harms = []
-    for s in found["harms"]:
-        key = _key(s, *of_harm)
-        harms.append(
-            Harm(
-                tenant=key[1],
-                node=key[0],
-                offender=key[2],
-                verdict=s.labels.get("verdict", ""),
-                begin=begin.get(key, 0.0),
-                end=end.get(key, 0.0),
-                share=share.get(key, math.nan),
-            )
-        )
+    since = {_key(s, *_BY_ALERT): s.value for s in found["since"]}
+    alerts = [_alert(s, since) for s in found["alerts"]]
+    times = [{_key(s, *_OF_HARM): s.value for s in found[name]} for name in ("begin", "end", "share")]
+    harms = [_harm(s, *times) for s in found["harms"]]
     rank = {"critical": 0, "warning": 1}
     return Alarms(
         at=at,
         alerts=sorted(alerts, key=lambda a: (rank.get(a.severity, 2), a.name, a.tenant, a.node, a.path)),
-        floods=sorted(
-            (Flood(*_key(s, "node", "port", "tenant"), score=s.value) for s in found["floods"]),
-            key=lambda f: (-f.score, f.node, f.port),
-        ),
+        floods=sorted(map(_flood, found["floods"]), key=lambda f: (-f.score, f.node, f.port)),
         limits=sorted(
-            (
-                Limit(*_key(s, "node", "port", "tenant", "direction", "protocol"), rate=s.value)
-                for s in found["limits"]
-            ),
+            map(_limit, found["limits"]),
             key=lambda x: (x.tenant, x.node, x.port, x.direction, x.protocol),
         ),
         harms=sorted(harms, key=lambda h: (-h.end, h.tenant, h.node, h.offender)),
@@ -383,10 +388,11 @@ def _paths(found: Mapping[str, Sequence[Sample]]) -> list[PathState]:
     lost, slow, p99 = (
         {_key(s, *names): s.value for s in found[name]} for name in ("lossy paths", "slow paths", "delays")
     )
-    paths = [
-        PathState(*key, loss=lost.get(key, 0.0), p99=p99.get(key, math.nan), times_usual=slow.get(key, math.nan))
-        for key in lost.keys() | slow.keys()
-    ]
+    paths = []
+    for key in lost.keys() | slow.keys():
+        src, dst, path, tenant, probe = key
+        known = (lost.get(key, 0.0), p99.get(key, math.nan), slow.get(key, math.nan))
+        paths.append(PathState(src, dst, path, tenant, probe, *known))
     return sorted(paths, key=lambda p: ([-b for b in p.badness], p.src, p.dst, p.path, p.tenant, p.probe))
 
 

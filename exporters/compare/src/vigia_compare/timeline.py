@@ -1,4 +1,4 @@
-"""What happened in an hour: alerts, floods, limits, and who hurt whom, as events with a beginning and an end."""
+"""What happened in an hour: alerts, floods, limits, and who hurt whom, each with a beginning and an end."""
 
 from __future__ import annotations
 

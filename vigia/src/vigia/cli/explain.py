@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -10,14 +13,19 @@ from vigia.cli.options import json_option, lab_option
 from vigia.errors import OptionError, VigiaError
 
 if TYPE_CHECKING:
+    from vigia.explain.action import Action
     from vigia.explain.nodes import Found
+    from vigia.stack.agent import IsolationAgent
     from vigia_prometheus.client import Prometheus
 
 __all__ = ["explain"]
 
+_ACTIONS = 3
+"""Actions of an alert that are explained."""
+
 
 @click.command()
-@click.argument("what", metavar="PATH|ALERT")
+@click.argument("what", metavar="ACTION|ALERT|PATH")
 @lab_option
 @click.option(
     "--url", "urls", multiple=True, metavar="URL", help="Probe to ask; repeatable. Default: all of the lab."
@@ -26,6 +34,14 @@ __all__ = ["explain"]
     "--prometheus",
     metavar="URL",
     help="Server that knows the probes and the alerts; default: the Prometheus of the lab's stack.",
+)
+@click.option(
+    "--agent", metavar="URL", help="Isolation agent that knows the actions; default: that of the lab's stack."
+)
+@click.option(
+    "--token-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="File with the token to show the isolation agent; goes with --agent.",
 )
 @click.option("--src", metavar="NODE", help="Only records of this node's probe.")
 @click.option("--dst", metavar="NODE", help="Only records of targets on this node.")
@@ -44,47 +60,135 @@ def explain(  # noqa: PLR0913 - one argument per option
     name: str,
     urls: tuple[str, ...],
     prometheus: str | None,
+    agent: str | None,
+    token_file: Path | None,
     last: int,
     as_json: bool,
     **labels: str | None,
 ) -> None:
-    """Explain what happened when a path turned bad.
+    """Explain what happened, why, and on what evidence.
 
-    Prints what the probes recorded at that moment, beside the last good record: the hops that packets still
-    passed, the path MTU, the class of service that arrived, the state of the host. PATH is the name of a
-    path, ALERT that of a firing alert, for example VigiaPathLoss.
+    ACTION is the number or the id of an isolation action: what was seen, who decided, what the limit did, how
+    it ended. ALERT is the name of a firing alert, for example VigiaPathLoss: since when, of whom, what to do,
+    and the actions that it asked for. PATH is the name of a path.
+
+    Of a path, and of an alert of paths, it prints what the probes recorded when it turned bad, beside the
+    last good record: the hops that packets still passed, the path MTU, the class of service that arrived,
+    the state of the host.
     """
+    from vigia.explain.action import ACTION
+
+    if (agent is None) != (token_file is None):
+        raise OptionError("--agent and --token-file go together; without both the lab's agent is asked")
+    of_agent = _Agent(name, agent, token_file)
+    if ACTION.fullmatch(what):
+        _explain_action(of_agent, what, as_json)
+        return
+    selection = {k: v for k, v in labels.items() if v is not None}
+    asked = _Asked(what, name, selection, [_base(u) for u in urls], prometheus, last, as_json)
+    if not _explain_alert(asked, of_agent):
+        _explain_moments(asked)
+
+
+@dataclass(frozen=True)
+class _Agent:
+    """The isolation agent of a lab, or the one that is named."""
+
+    lab: str
+    url: str | None
+    token_file: Path | None
+
+    def open(self) -> IsolationAgent:
+        """Return the agent, not asked yet. Raises VigiaError."""
+        from vigia.lab import state
+        from vigia.stack import places
+        from vigia.stack.agent import IsolationAgent
+        from vigia.stack.places import Places
+        from vigia_config.urls import base_url
+
+        if self.url is None or self.token_file is None:
+            lab = state.running(self.lab).lab
+            return IsolationAgent(places.stack_address(lab, 9874), Places(lab.layout).api_token)
+        try:
+            url = base_url(self.url, "an isolation agent", "http://127.0.0.1:9874")
+        except ValueError as e:
+            raise OptionError(f'--agent "{self.url}" {e}') from e
+        return IsolationAgent(url, self.token_file)
+
+
+@dataclass
+class _Asked:
+    """What is to be explained by records of probes, and who has them."""
+
+    what: str
+    lab: str
+    selection: dict[str, str]
+    addresses: list[str]
+    prometheus: str | None
+    last: int
+    as_json: bool
+    selections: list[dict[str, str]] = field(default_factory=list)
+
+    def server(self) -> Prometheus:
+        """Return the Prometheus that knows the probes and the alerts."""
+        return _server(self.lab, self.prometheus)
+
+
+def _explain_action(of_agent: _Agent, what: str, as_json: bool) -> None:
+    from vigia import console
+    from vigia.explain import action
+
+    with of_agent.open() as isolation:
+        found = isolation.named(what)
+    if as_json:
+        console.print_json(found)
+    else:
+        _print_blocks([action.explain(_parsed(found))])
+
+
+def _explain_alert(asked: _Asked, of_agent: _Agent) -> bool:
+    """Say what an alert says, and whose records tell more; return whether that was all. A path is none."""
+    from vigia.explain import nodes
+
+    asked.selections = [asked.selection | {"path": asked.what}]
+    if nodes.ALERT.fullmatch(asked.what) is None:
+        return False
+    with asked.server() as server:
+        asked.selections = [dict(found) | asked.selection for found in nodes.alerts(server, asked.what)]
+        told = [] if asked.as_json else _told(server, asked.what)
+    if not asked.selections and not told:
+        raise VigiaError(f"{server.url} knows no firing alert {asked.what} of a path; write the path's name")
+    if not told:
+        return False
+    if of_agent.url is not None or asked.prometheus is None:
+        told += _asked_for(of_agent, asked.what)
+    _print_blocks(told)
+    if not any("path" in s for s in asked.selections):
+        return True
+    click.echo()
+    return False
+
+
+def _explain_moments(asked: _Asked) -> None:
     from vigia import console
     from vigia.explain import nodes
 
-    selection = {k: v for k, v in labels.items() if v is not None}
-    is_alert = nodes.ALERT.fullmatch(what) is not None
-    ask_prometheus = is_alert or (prometheus is not None and not urls)
-    server = _server(name, prometheus) if ask_prometheus else None
-    selections = [selection | {"path": what}]
-    addresses = [_base(u) for u in urls]
-    if server is not None:
-        with server:
-            if is_alert:
-                selections = [dict(found) | selection for found in nodes.alerts(server, what)]
-                if not selections:
-                    raise VigiaError(
-                        f"{server.url} knows no firing alert {what} of a path; write the path's name"
-                    )
-            if not addresses and prometheus is not None:
-                addresses = nodes.probes(server)
-    if not addresses and prometheus is None:
-        addresses = _of_the_lab(name)
+    addresses = asked.addresses
+    if not addresses and asked.prometheus is not None:
+        with asked.server() as server:
+            addresses = nodes.probes(server)
+    if not addresses and asked.prometheus is None:
+        addresses = _of_the_lab(asked.lab)
     if not addresses:
-        raise VigiaError(f"{prometheus} scrapes no vigia-probe; name one: --url http://NODE:9871")
-    found = nodes.ask(addresses, selections, limit=100)
+        raise VigiaError(f"{asked.prometheus} scrapes no vigia-probe; name one: --url http://NODE:9871")
+    found = nodes.ask(addresses, asked.selections, limit=100)
     for problem in found.problems:
         click.echo(f"vigia: cannot ask a probe: {problem}", err=True)
-    _keep_last(found, last)
-    if as_json:
+    _keep_last(found, asked.last)
+    if asked.as_json:
         console.print_json({"moments": [m for _, m in found.moments], "good": [m for _, m in found.good]})
         return
-    _print(found, what)
+    _print(found, asked.what)
 
 
 def _base(url: str) -> str:
@@ -138,5 +242,43 @@ def _print(found: Found, what: str) -> None:
         )
     if not found.moments:
         click.echo(f"No bad moment of {what} is remembered. The last good records:")
-    blocks = [sentences.explain(m) for m, _ in found.moments or found.good]
+    _print_blocks([sentences.explain(m) for m, _ in found.moments or found.good])
+
+
+def _print_blocks(blocks: Sequence[Sequence[str]]) -> None:
     click.echo("\n\n".join("\n".join([lines[0], *(f"  {line}" for line in lines[1:])]) for lines in blocks))
+
+
+def _told(server: Prometheus, what: str) -> list[list[str]]:
+    """Return what rules of a server say of an alert; nothing where a server has no rules of its own."""
+    import time
+
+    from vigia.explain import alert
+    from vigia_prometheus import PrometheusError
+
+    try:
+        firing = [a for a in server.alerts() if a.firing and a.labels.get("alertname") == what]
+    except PrometheusError:
+        return []
+    return alert.explain(firing, time.time())
+
+
+def _asked_for(of_agent: _Agent, what: str) -> list[list[str]]:
+    """Return the newest actions that an alert asked for, or why they are not known."""
+    from vigia.explain import action
+
+    try:
+        with of_agent.open() as isolation:
+            found = isolation.of_alert(what, _ACTIONS)
+    except VigiaError as e:
+        return [[f"cannot ask for the actions of this alert: {e}"]]
+    return [action.explain(_parsed(one)) for one in found]
+
+
+def _parsed(found: dict[str, Any]) -> Action:
+    from vigia.explain.action import Action
+
+    try:
+        return Action.model_validate(found)
+    except ValueError as e:
+        raise VigiaError(f"the isolation agent answers what is no action: {e}") from e

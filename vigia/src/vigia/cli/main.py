@@ -17,6 +17,7 @@ COMMANDS = {
     "down": "vigia.cli.site",
     "demo": "vigia.cli.demo",
     "flood": "vigia.cli.flood",
+    "top": "vigia.cli.top",
     "compare": "vigia.cli.compare",
     "explain": "vigia.cli.explain",
     "lab": "vigia.cli.lab",

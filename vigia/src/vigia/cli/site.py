@@ -17,15 +17,20 @@ from vigia.cli.options import (
     steps_of,
     topology_option,
 )
-from vigia.errors import VigiaError
+from vigia.errors import OptionError, VigiaError
 from vigia_service.exits import Exit
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from vigia.lab.preflight import Wish
     from vigia.lab.status import LabReport
     from vigia.stack.control import Condition
 
 __all__ = ["down", "status", "up"]
+
+_EVERY = 5.0
+"""Seconds between two looks of status --watch: each sends ICMP echoes on every path."""
 
 
 @click.command()
@@ -65,14 +70,35 @@ def up(file: Path | None, cloud: str, wish: Wish, as_json: bool) -> None:
 
 @click.command()
 @lab_option
+@click.option("--watch", is_flag=True, help="On a terminal: look again every 5 s, until Ctrl-C.")
 @json_option
 @click.pass_context
-def status(context: click.Context, name: str, as_json: bool) -> None:
+def status(context: click.Context, name: str, watch: bool, as_json: bool) -> None:
     """Check the lab and the stack; exit 1 if anything is wrong.
 
     vigia lab status and vigia stack status show every part.
     """
     from vigia import console
+
+    if watch and (as_json or not console.is_watched()):
+        raise OptionError(
+            "--watch: needs a terminal, and goes without --json; without it the status is printed once"
+        )
+    if watch:
+        console.watch(lambda _: _live(*_examined(name)), _EVERY)
+        return
+    report, services, problems = _examined(name)
+    if as_json:
+        found = {"lab": report.as_json(), "services": [asdict(c) for c in services]}
+        console.print_json({"ok": not problems, "problems": problems, **found})
+    else:
+        click.echo(_summary(report, services, problems))
+    if problems:
+        context.exit(Exit.FAILED)
+
+
+def _examined(name: str) -> tuple[LabReport, list[Condition], list[str]]:
+    """Look at a lab that is up and at its stack. Raises VigiaError."""
     from vigia.lab import naming, preflight, state
     from vigia.lab import status as lab_status
     from vigia.stack import control
@@ -91,13 +117,29 @@ def status(context: click.Context, name: str, as_json: bool) -> None:
         problems += [f"service {c.name}: {c.problem}" for c in services if c.problem]
     except VigiaError as e:
         problems.append(str(e))
-    if as_json:
-        found = {"lab": report.as_json(), "services": [asdict(c) for c in services]}
-        console.print_json({"ok": not problems, "problems": problems, **found})
-    else:
-        click.echo(_summary(report, services, problems))
-    if problems:
-        context.exit(Exit.FAILED)
+    return report, services, problems
+
+
+def _live(report: LabReport, services: list[Condition], problems: list[str]) -> RenderableType:
+    """Return the summary with the time, and a line for each service."""
+    from datetime import UTC, datetime
+
+    from rich.text import Text
+
+    from vigia_text import tables, terminal
+
+    text = Text(datetime.now(UTC).strftime("%H:%M:%S UTC\n"), style="dim")
+    for line in _summary(report, services, problems).splitlines():
+        style = (
+            "bold red" if line.startswith("problem: ") else "green" if line.startswith("everything") else ""
+        )
+        text.append(f"{terminal.clean(line)}\n", style=style or "not dim")
+    rows = [(c.name, c.address, round(c.seconds), c.restarts, c.problem or "ready") for c in services]
+    if rows:
+        text.append(
+            "\n" + tables.table(("service", "address", "up s", "restarts", "state"), rows), style="not dim"
+        )
+    return text
 
 
 def _summary(report: LabReport, services: list[Condition], problems: list[str]) -> str:

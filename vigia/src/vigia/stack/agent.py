@@ -18,6 +18,9 @@ from vigia.errors import VigiaError
 __all__ = ["IsolationAction", "IsolationAgent"]
 
 _TIMEOUT = 10.0
+_LOOKED_AT = 20
+"""Actions that are looked through for those of an alert, the newest."""
+
 _LONGEST = 1 << 20  # bytes of an answer, as vigia_json reads at most
 
 
@@ -44,7 +47,10 @@ class IsolationAgent:
     def __init__(self, address: str, token_file: Path) -> None:
         headers = {"Authorization": f"Bearer {token_file.read_text().strip()}", **vigia_http.IDENTITY}
         self._client = httpx.Client(
-            base_url=f"http://{address}", headers=headers, timeout=_TIMEOUT, trust_env=False
+            base_url=address if "://" in address else f"http://{address}",
+            headers=headers,
+            timeout=_TIMEOUT,
+            trust_env=False,
         )
 
     def __enter__(self) -> Self:
@@ -62,6 +68,28 @@ class IsolationAgent:
             if summary["port"] == port and summary["level"] != "L0":
                 return _action(self._get(f"/v1/actions/{summary['id']}"))
         return None
+
+    def named(self, name: str) -> dict[str, Any]:
+        """Return all that is known of an action, by its id, or by its number as #12. Raises VigiaError."""
+        number = name.removeprefix("#")
+        if not number.isdigit():
+            return self._get(f"/v1/actions/{name}")
+        parameters = {"limit": "1", "before": str(int(number) + 1)}
+        for summary in self._get("/v1/actions", parameters)["actions"]:
+            if summary["number"] == int(number):
+                return self._get(f"/v1/actions/{summary['id']}")
+        raise VigiaError(f"the isolation agent has no action {number}; see the newest: /v1/actions")
+
+    def of_alert(self, name: str, most: int) -> list[dict[str, Any]]:
+        """Return the newest actions that an alert of this name asked for. Raises VigiaError."""
+        found = []
+        for summary in self._get("/v1/actions", {"limit": str(_LOOKED_AT)})["actions"]:
+            detail = self._get(f"/v1/actions/{summary['id']}")
+            if any(r["labels"].get("alertname") == name for r in detail["reasons"]):
+                found.append(detail)
+            if len(found) >= most:
+                break
+        return found
 
     def _get(self, path: str, parameters: Mapping[str, str] | None = None) -> dict[str, Any]:
         try:

@@ -96,8 +96,8 @@ def _tag(name: str, text: str = "", **attributes: object) -> Markup:
         Markup(' {}="{}"').format(k.rstrip("_").replace("_", "-"), v) for k, v in attributes.items()
     )
     if text or name in ("text", "title", "desc"):
-        return Markup("<{0}{1}>{2}</{0}>").format(Markup(escape(name)), given, text)
-    return Markup("<{0}{1}/>").format(Markup(escape(name)), given)
+        return Markup("<{0}{1}>{2}</{0}>").format(escape(name), given, clean(text))
+    return Markup("<{0}{1}/>").format(escape(name), given)
 
 
 def _number(value: float) -> str:
@@ -116,7 +116,9 @@ def _numbered(lines: Sequence[Line]) -> Iterator[tuple[str, Line]]:
         index += not line.reference
 
 
-def over_time(lines: Sequence[Line], start: float, end: float, unit: str, title: str, told: str) -> Markup:
+def over_time(  # noqa: PLR0913
+    lines: Sequence[Line], start: float, end: float, unit: str, title: str, told: str
+) -> Markup:
     """Return lines of values from a Unix time to another; ``told`` says in words what is seen."""
     bottom = HEIGHT - _BOTTOM
     y = _axis(np.concatenate([x.values for x in lines]), bottom, _TOP, unit == "ratio")
@@ -124,7 +126,9 @@ def over_time(lines: Sequence[Line], start: float, end: float, unit: str, title:
     parts = [*_values(y, unit), *_moments(x)]
     labels = []
     for colour, line in _numbered(lines):
-        points = [(x(t), v) for t, v in zip(np.linspace(start, end, line.values.size), line.values, strict=True)]
+        points = [
+            (x(t), v) for t, v in zip(np.linspace(start, end, line.values.size), line.values, strict=True)
+        ]
         parts += _drawn(points, y, colour)
         last = next((v for _, v in reversed(points) if math.isfinite(v)), None)
         if last is not None:
@@ -146,16 +150,16 @@ def distribution(lines: Sequence[Line], unit: str, title: str, told: str) -> Mar
             continue
         shares = np.arange(1, values.size + 1) / values.size
         path = f"M{_number(x(values[0]))} {_number(y(0.0))}"
-        path += "".join(
-            f"H{_number(x(v))}V{_number(y(s))}" for v, s in zip(values, shares, strict=True)
-        )
+        path += "".join(f"H{_number(x(v))}V{_number(y(s))}" for v, s in zip(values, shares, strict=True))
         parts.append(_tag("path", d=f"{path}H{WIDTH - _RIGHT}", class_=f"line {colour}"))
         colours.append((colour, line.name))
     parts += _legend(colours)
     return _picture(parts, title, told)
 
 
-def _drawn(points: Sequence[tuple[float, float]], y: Callable[[float], float], colour: str) -> Iterator[Markup]:
+def _drawn(
+    points: Sequence[tuple[float, float]], y: Callable[[float], float], colour: str
+) -> Iterator[Markup]:
     """Yield a line for each stretch of windows that have values; a window alone is a dot."""
     stretch: list[str] = []
     for at, value in [*points, (0.0, math.nan)]:
@@ -189,7 +193,14 @@ def _legend(colours: Sequence[tuple[str, str]]) -> Iterator[Markup]:
     for i, (colour, name) in enumerate(colours):
         at = _TOP + 8 + i * (_LABEL_HEIGHT + 3)
         yield _tag("line", x1=left, x2=left + 22, y1=at, y2=at, class_=f"line {colour}")
-        yield _tag("text", cut(clean(name), _LONGEST_LABEL - 4), x=left + 27, y=at, class_=f"name {colour}", dy="0.35em")
+        yield _tag(
+            "text",
+            cut(clean(name), _LONGEST_LABEL - 4),
+            x=left + 27,
+            y=at,
+            class_=f"name {colour}",
+            dy="0.35em",
+        )
 
 
 def _along(x: _Axis, unit: str) -> Iterator[Markup]:
@@ -202,7 +213,9 @@ def _along(x: _Axis, unit: str) -> Iterator[Markup]:
 
 def _moments(x: _Axis) -> Iterator[Markup]:
     bottom, length = HEIGHT - _BOTTOM, x.high - x.low
-    every = next((s for s in (60, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400) if length / s <= 7), 604800)
+    every = next(
+        (s for s in (60, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400) if length / s <= 7), 604800
+    )
     tick = math.ceil(x.low / every) * every
     while tick <= x.high:
         at = _number(x(tick))
@@ -223,7 +236,14 @@ def _labels(labels: Sequence[tuple[float, str, str]], left: float) -> Iterator[M
         place += _LABEL_HEIGHT
     over = max(0.0, (placed[-1][0] if placed else 0.0) - (HEIGHT - _BOTTOM))
     for at, colour, name in placed:
-        yield _tag("text", cut(clean(name), _LONGEST_LABEL), x=left, y=_number(at - over), class_=f"name {colour}", dy="0.35em")
+        yield _tag(
+            "text",
+            cut(clean(name), _LONGEST_LABEL),
+            x=left,
+            y=_number(at - over),
+            class_=f"name {colour}",
+            dy="0.35em",
+        )
 
 
 def _picture(parts: Sequence[Markup], title: str, told: str) -> Markup:

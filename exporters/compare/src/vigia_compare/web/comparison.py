@@ -208,7 +208,10 @@ def comparison(found: Evaluation, wanted: Wanted) -> Comparison:
 def _columns(cells: Sequence[Cell], probe: str, machines: str) -> list[Column]:
     order = list(NAMES)
     wanted = [c for c in cells if (c.machines == machines if MEASURES[c.metric].runs else c.probe == probe)]
-    return [Column(c) for c in sorted(wanted, key=lambda c: (order.index(c.metric), c.machines, _natural(c.probe)))]
+    return [
+        Column(c)
+        for c in sorted(wanted, key=lambda c: (order.index(c.metric), c.machines, _natural(c.probe)))
+    ]
 
 
 def _natural(text: str) -> tuple[float, str]:
@@ -274,7 +277,13 @@ def _rows(
     best = {c: _best([medians.get((c.cell, n), math.nan) for n in competing], c.measure) for c in columns}
     return {
         group: [
-            Row(n, [_value(c, n, medians.get((c.cell, n), math.nan), best[c], standings.get(c.cell)) for c in columns])
+            Row(
+                n,
+                [
+                    _value(c, n, medians.get((c.cell, n), math.nan), best[c], standings.get(c.cell))
+                    for c in columns
+                ],
+            )
             for n in members
         ]
         for group, members in groups.items()
@@ -336,7 +345,9 @@ def _charts(
     )
     what = f"{column.name} ({column.more}), {page.wanted.placement}"
     told = f"{medians}. The table of paths and measures has the same numbers."
-    page.times = charts.over_time(lines, grid.start + max(0, first) * grid.window, grid.end, unit, f"{what}, by time", told)
+    page.times = charts.over_time(
+        lines, grid.start + max(0, first) * grid.window, grid.end, unit, f"{what}, by time", told
+    )
     page.shares = charts.distribution(lines, unit, f"{what}, share of windows at or below a value", told)
 
 

@@ -1,4 +1,4 @@
-"""What all pages have in common: templates, the policy of what a page may do, files, addresses, how things are written."""
+"""What all pages have in common: templates, what a page may do, files, addresses, how things are written."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 
 from flask import Response, request
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from vigia_text import numbers
 from vigia_text.terminal import clean, cut
@@ -61,10 +61,12 @@ def _name(text: object) -> str:
 def _clock(at: float, seconds: bool = False) -> Markup:
     """Return a moment as an element: the hour of today, else with its date."""
     if not at or not math.isfinite(at):
-        return Markup(numbers.MISSING)
+        return escape(numbers.MISSING)
     when, today = datetime.fromtimestamp(at, UTC), datetime.now(UTC).date()
     form = ("" if when.date() == today else "%Y-%m-%d ") + ("%H:%M:%S" if seconds else "%H:%M")
-    return Markup('<time datetime="{}">{} UTC</time>').format(when.strftime("%Y-%m-%dT%H:%M:%SZ"), when.strftime(form))
+    return Markup('<time datetime="{}">{} UTC</time>').format(
+        when.strftime("%Y-%m-%dT%H:%M:%SZ"), when.strftime(form)
+    )
 
 
 def _lasted(seconds: float) -> str:
@@ -84,11 +86,17 @@ def _address(path: str, /, **wanted: object) -> str:
     return f"{path}?{urlencode(given)}" if given else path
 
 
+def _shown(value: object) -> object:
+    """Return what is put on a page without control characters; markup is made of clean text."""
+    return clean(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
 def _environment() -> Environment:
     made = Environment(
         loader=PackageLoader("vigia_compare.web", "templates"),
         autoescape=True,
         undefined=StrictUndefined,
+        finalize=_shown,
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -117,7 +125,7 @@ def page(template: str, /, status: int = 200, console: str = "", **shown: object
 
 
 def _console() -> str:
-    """Return where the isolation agent's console is unless the configuration says so: here, on its own port."""
+    """Return where the console is where the configuration does not say so: here, on its own port."""
     host = _HOST.fullmatch(request.host)
     return f"{request.scheme}://{host[1]}:{_CONSOLE_PORT}/" if host else ""
 

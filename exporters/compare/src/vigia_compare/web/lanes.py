@@ -33,25 +33,32 @@ def drawn(found: Timeline) -> Markup:
     tick = -(-found.start // 600) * 600
     while tick <= found.at:
         text = datetime.fromtimestamp(tick, UTC).strftime("%H:%M")
-        line = '<line x1="{0:.1f}" x2="{0:.1f}" y1="0" y2="{1}" class="grid"/>'
-        label = '<text x="{0:.1f}" y="{1}" class="tick middle">{2}</text>'
-        parts += [Markup(line).format(x(tick), bottom), Markup(label).format(x(tick), bottom + 18, text)]
+        parts += [
+            Markup('<line x1="{0:.1f}" x2="{0:.1f}" y1="0" y2="{1}" class="grid"/>').format(x(tick), bottom),
+            Markup('<text x="{:.1f}" y="{}" class="tick middle">{}</text>').format(
+                x(tick), bottom + 18, text
+            ),
+        ]
         tick += 600
     for i, (kind, what) in enumerate(lanes):
         name = cut(clean(what if kind == "alert" else f"{what} {_WORDS[kind]}"), 28)
         y = 4 + i * _LANE
         parts.append(
-            Markup('<text x="{}" y="{}" class="lane end" dy="0.35em">{}</text>').format(_LEFT - 8, y + _LANE / 2 - 2, name)
+            Markup('<text x="{}" y="{}" class="lane end" dy="0.35em">{}</text>').format(
+                _LEFT - 8, y + _LANE / 2 - 2, name
+            )
         )
         for e in (e for e in found.events if e.lane == (kind, what)):
             begin, end = x(e.begin), x(max(e.end, e.begin + STEP))
             kinds = f"event {kind} {'critical' if e.severity == 'critical' else ''}"
             parts.append(
-                Markup('<rect x="{:.1f}" y="{}" width="{:.1f}" height="{}" rx="3" class="{}"><title>{}</title></rect>').format(
-                    begin, y, max(end - begin, 3.0), _LANE - 6, kinds, clean(e.what)
-                )
+                Markup(
+                    '<rect x="{:.1f}" y="{}" width="{:.1f}" height="{}" rx="3" class="{}">'
+                    "<title>{}</title></rect>"
+                ).format(begin, y, max(end - begin, 3.0), _LANE - 6, kinds, clean(e.what))
             )
     told = f"{len(found.events)} events in {len(lanes)} lanes; the table below lists them."
     return Markup(
-        '<svg viewBox="0 0 {} {}" role="img" class="chart lanes"><title>The hour</title><desc>{}</desc>{}</svg>'
+        '<svg viewBox="0 0 {} {}" role="img" class="chart lanes">'
+        "<title>The hour</title><desc>{}</desc>{}</svg>"
     ).format(_WIDTH, bottom + _FOOT, escape(told), Markup("").join(parts))

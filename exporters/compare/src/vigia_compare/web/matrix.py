@@ -56,7 +56,8 @@ def matrix(mesh: Mesh) -> Matrix:
     written = len(mesh.nodes) <= MOST_WRITTEN
     nowhere = (math.nan, math.nan)
     rows = [
-        (src, [_field(*mesh.pairs.get((src, dst), nowhere), written) for dst in mesh.nodes]) for src in mesh.nodes
+        (src, [_field(*mesh.pairs.get((src, dst), nowhere), written) for dst in mesh.nodes])
+        for src in mesh.nodes
     ]
     listed = [Worst(*ends, *values) for ends, values in mesh.pairs.items()]
     listed.sort(key=lambda w: (-_known(w.loss), -_known(w.p99), w.src, w.dst))
