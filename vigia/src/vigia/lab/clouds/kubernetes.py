@@ -1,4 +1,4 @@
-"""A cluster of Kubernetes: kubelet, containerd and kube-proxy on every node, and a control plane beside them."""
+"""A cluster of Kubernetes: kubelet, containerd, kube-proxy on every node, a control plane beside."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ def _check(lab: Lab, datapath: Datapath) -> None:
     preflight.check_programs(_NEEDED)
     preflight.check_filesystem(Path("/proc/filesystems").read_text())
     if len(lab.links) != 1 or lab.nodes[0].underlay.version != 4:
-        raise VigiaError("a cluster has one link between two nodes with IPv4; leave out --topology for one that fits")
+        raise VigiaError(
+            "a cluster has one link between two nodes with IPv4; leave out --topology for one that fits"
+        )
     unfit = [p.name for p in lab.topology.paths if p.kind != "direct"]
     if unfit:
         raise VigiaError(f"a cluster's nodes have no path {unfit[0]}; leave out --topology for one that fits")

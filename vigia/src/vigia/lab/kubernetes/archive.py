@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import os
 import tarfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -53,7 +52,9 @@ class Archive:
             raw = out.getvalue()
         return Layer(self._blob(raw), len(raw))
 
-    def image(self, name: str, layers: Sequence[Layer], entrypoint: Sequence[str], user: str, env: Sequence[str]) -> None:
+    def image(
+        self, name: str, layers: Sequence[Layer], entrypoint: Sequence[str], user: str, env: Sequence[str]
+    ) -> None:
         """Add an image of layers that are in the archive."""
         config = {
             "architecture": "amd64",
@@ -113,9 +114,9 @@ class _Tree:
     def _add(self, source: Path, name: str) -> None:
         self._folders_of(name)
         if source.is_dir() and not source.is_symlink():
-            for child in sorted(os.listdir(source)):
-                if child not in _SKIPPED:
-                    self._add(source / child, f"{name}/{child}")
+            for child in sorted(source.iterdir()):
+                if child.name not in _SKIPPED:
+                    self._add(child, f"{name}/{child.name}")
             return
         if name in self._there:
             return

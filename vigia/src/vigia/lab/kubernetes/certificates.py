@@ -1,4 +1,4 @@
-"""Who is who in the cluster: an authority, certificates by the names that Kubernetes' roles go by, clients' files."""
+"""Who is who in the cluster: an authority, certificates by the roles' names, clients' files."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _CLIENTS = {
 
 
 class _Signer:
-    """An authority that lives as long as the lab is being made: its key is written down for the controllers."""
+    """An authority whose key is written down, too: the controllers sign with it."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -104,7 +104,9 @@ def _client(lab: Lab, file: str) -> None:
         "apiVersion": "v1",
         "kind": "Config",
         "current-context": "lab",
-        "clusters": [{"name": "lab", "cluster": {"server": server, "certificate-authority": str(folder / "ca.crt")}}],
+        "clusters": [
+            {"name": "lab", "cluster": {"server": server, "certificate-authority": str(folder / "ca.crt")}}
+        ],
         "users": [{"name": file, "user": user}],
         "contexts": [{"name": "lab", "context": {"cluster": "lab", "user": file}}],
     }
@@ -129,7 +131,9 @@ def _general(host: str) -> x509.GeneralName:
 
 def _write_key(file: Path, key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey) -> None:
     content = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.TraditionalOpenSSL,
+        serialization.NoEncryption(),
     )
     with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as f:
         f.write(content)

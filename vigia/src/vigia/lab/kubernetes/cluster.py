@@ -31,7 +31,7 @@ def write_commands(lab: Lab, programs: ClusterPrograms) -> None:
         script = places.bin / name
         script.write_text(
             f"#!/bin/sh\nexec nsenter --net=/run/netns/{places.control_netns} "
-            f"env KUBECONFIG={places.admin} {program} \"$@\"\n"
+            f'env KUBECONFIG={places.admin} {program} "$@"\n'
         )
         script.chmod(0o755)
 
@@ -142,7 +142,13 @@ def _dns() -> list[dict[str, Any]]:
     return [
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta},
         {"apiVersion": rbac, "kind": "ClusterRole", "metadata": named, "rules": rules},
-        {"apiVersion": rbac, "kind": "ClusterRoleBinding", "metadata": named, "roleRef": role, "subjects": [subject]},
+        {
+            "apiVersion": rbac,
+            "kind": "ClusterRoleBinding",
+            "metadata": named,
+            "roleRef": role,
+            "subjects": [subject],
+        },
         {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {"Corefile": _CORE}},
         {
             "apiVersion": "apps/v1",

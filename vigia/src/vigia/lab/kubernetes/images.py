@@ -1,4 +1,4 @@
-"""The lab's images: what docker build makes of deploy/docker/Dockerfile, made of this machine's programs instead."""
+"""The lab's images: what deploy/docker/Dockerfile says, made of this machine's programs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,11 @@ _DEBIAN = {
     "prometheus": ("prometheus", "65534:65534"),
     "alertmanager": ("prometheus-alertmanager", "65533:65533"),
 }
-_NAMES = ("libnss_dns.so.2", "libnss_files.so.2", "libresolv.so.2")  # what finds hosts, loaded when it is needed
+_NAMES = (
+    "libnss_dns.so.2",
+    "libnss_files.so.2",
+    "libresolv.so.2",
+)  # what finds hosts, loaded when it is needed
 
 
 def write(lab: Lab, programs: ClusterPrograms) -> str:
@@ -65,7 +69,9 @@ def _cluster(archive: Archive, programs: ClusterPrograms) -> None:
     busybox = programs.root / "bin/busybox"
     if not busybox.exists():
         busybox = programs.root / "usr/bin/busybox"
-    box = archive.layer([(busybox, f"bin/{name}") for name in ("busybox", "sh", "nc", "ping", "sleep", "wget", "nslookup")])
+    box = archive.layer(
+        [(busybox, f"bin/{name}") for name in ("busybox", "sh", "nc", "ping", "sleep", "wget", "nslookup")]
+    )
     archive.image(f"{_REGISTRY}/busybox:1", [box], ["/bin/sh"], "0", [_PATH])
 
 
@@ -83,7 +89,17 @@ def _python(archive: Archive, scratch: Path) -> None:
     """Add the Python parts: one environment for all, on the system's interpreter."""
     packages = [word for name in _PYTHON for word in ("--package", _distribution(name))]
     uv = source_root() / ".build/uv/bin/uv"
-    argv = [str(uv), "sync", "--quiet", "--frozen", "--no-dev", "--no-editable", "--python", _python3(), *packages]
+    argv = [
+        str(uv),
+        "sync",
+        "--quiet",
+        "--frozen",
+        "--no-dev",
+        "--no-editable",
+        "--python",
+        _python3(),
+        *packages,
+    ]
     settings = {
         "UV_PYTHON_DOWNLOADS": "never",
         "UV_LINK_MODE": "copy",
@@ -92,7 +108,9 @@ def _python(archive: Archive, scratch: Path) -> None:
         "VIRTUAL_ENV": "",
     }
     commands.run(argv, env=settings, timeout=600)
-    library = Path(commands.run([_python3(), "-c", "import os; print(os.path.dirname(os.__file__))"]).stdout.strip())
+    library = Path(
+        commands.run([_python3(), "-c", "import os; print(os.path.dirname(os.__file__))"]).stdout.strip()
+    )
     site = next(scratch.glob("lib/python3*/site-packages"))
     objects = [p for folder in (library, site) for p in folder.rglob("*.so*") if p.is_file()]
     interpreter = Path(_python3()).resolve()
@@ -122,7 +140,9 @@ def _monitoring(archive: Archive) -> None:
         contents: list[Content] = [(Path(found), f"usr/bin/{name}"), *_system(), *_libraries([Path(found)])]
         shared = Path("/usr/share/prometheus") / name  # Alertmanager's own templates
         contents += [(shared, str(shared))] * shared.is_dir()
-        archive.image(f"{_REGISTRY}/{name}:lab", [archive.layer(contents)], [f"/usr/bin/{name}"], user, [_PATH])
+        archive.image(
+            f"{_REGISTRY}/{name}:lab", [archive.layer(contents)], [f"/usr/bin/{name}"], user, [_PATH]
+        )
 
 
 def _system() -> Iterator[Content]:

@@ -1,4 +1,4 @@
-"""The machines of a cluster: namespaces of processes and mounts, whose first process is a script of this package."""
+"""The machines of a cluster: namespaces whose first process is a script of this package."""
 
 from __future__ import annotations
 
@@ -140,6 +140,6 @@ def _write_configuration(places: ClusterPlaces, member: Member) -> None:
         ],
     }
     for name, document in (("kubelet.yaml", kubelet), ("proxy.yaml", proxy), ("10-lab.conflist", network)):
-        (folder / name).write_text(yaml.safe_dump(document) if name.endswith(".yaml") else json.dumps(document))
-
-
+        (folder / name).write_text(
+            yaml.safe_dump(document) if name.endswith(".yaml") else json.dumps(document)
+        )

@@ -1,4 +1,4 @@
-"""Machines and wires of a cluster: a namespace for each node and the control plane, and one switch between them."""
+"""Machines and wires of a cluster: a namespace for each node and the control plane, one switch."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ def make(lab: Lab) -> str:
     commands.ip_batch([f"netns add {name}" for name in (link.netns, *machines.values())])
     for name in (link.netns, *machines.values()):
         netns.inside(name, _apply_settings)
-    commands.ip_batch(["link set lo up", f"link add {_SWITCH} type bridge", f"link set {_SWITCH} up"], netns=link.netns)
+    commands.ip_batch(
+        ["link set lo up", f"link add {_SWITCH} type bridge", f"link set {_SWITCH} up"], netns=link.netns
+    )
     commands.ip_batch(
         [
             f"link add name eth0 netns {namespace} address {naming.mac(namespace, 'eth0')} type veth "
@@ -48,8 +50,10 @@ def make(lab: Lab) -> str:
         own = f"addr add {addresses[name]}/{prefix} dev eth0"
         commands.ip_batch(["link set lo up", own, "link set eth0 up", *default, *routes], netns=namespace)
     shape = f"tbf rate {link.rate * 8}bit burst {link.burst} limit {link.queue}"
-    commands.tc_batch([f"qdisc add dev {m.name} root handle 1: {shape}" for m in all_members], netns=link.netns)
-    return f"connected {len(all_members)} nodes and the control plane: {link.rate * 8 / 1e6:g} Mbit/s to each node"
+    commands.tc_batch(
+        [f"qdisc add dev {m.name} root handle 1: {shape}" for m in all_members], netns=link.netns
+    )
+    return f"connected {len(all_members)} nodes and the control plane: {link.rate * 8 / 1e6:g} Mbit/s each"
 
 
 def _apply_settings() -> None:

@@ -46,7 +46,14 @@ PACKAGES = (
 
 _VERSION = "k8s.io/component-base/version"
 _LONG = 7200.0  # seconds: a build on a machine with other work takes an hour
-_LEGACY = ("iptables", "iptables-save", "iptables-restore", "ip6tables", "ip6tables-save", "ip6tables-restore")
+_LEGACY = (
+    "iptables",
+    "iptables-save",
+    "iptables-restore",
+    "ip6tables",
+    "ip6tables-save",
+    "ip6tables-restore",
+)
 
 
 @dataclass(frozen=True)
@@ -136,7 +143,15 @@ def _build(module: Path, package: str, to: Path, stamps: str = "") -> None:
     """Build a program; it is there as a whole or not at all."""
     new = to.with_name(f"{to.name}.{os.getpid()}")
     argv = ["go", "build", "-C", str(module), "-trimpath", "-buildvcs=false"]
-    argv += ["-tags", "selinux,notest,grpcnotrace", "-ldflags", f"-s -w {stamps}".strip(), "-o", str(new), package]
+    argv += [
+        "-tags",
+        "selinux,notest,grpcnotrace",
+        "-ldflags",
+        f"-s -w {stamps}".strip(),
+        "-o",
+        str(new),
+        package,
+    ]
     try:
         commands.run(argv, env={"CGO_ENABLED": "0", "GOWORK": "off", "GOFLAGS": ""}, timeout=_LONG)
         new.replace(to)
