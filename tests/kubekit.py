@@ -67,7 +67,9 @@ class Cluster:
     def state(self) -> str:
         """How the pods and nodes are, for messages of failures."""
         shown = [self.kubectl("get", "nodes,pods", "--all-namespaces", "-o", "wide", check=False)]
-        shown += [self.kubectl("-n", NAMESPACE, "get", "events", "--sort-by=.lastTimestamp", check=False)[-3000:]]
+        shown += [
+            self.kubectl("-n", NAMESPACE, "get", "events", "--sort-by=.lastTimestamp", check=False)[-3000:]
+        ]
         return "\n".join(shown)
 
     def kubectl(self, *arguments: str, stdin: str = "", check: bool = True) -> str:
@@ -85,7 +87,9 @@ class Cluster:
 
     def address(self, service: str) -> str:
         """Return where a service's pod is."""
-        slices = self.objects("-n", NAMESPACE, "endpointslices", "-l", f"kubernetes.io/service-name={service}")
+        slices = self.objects(
+            "-n", NAMESPACE, "endpointslices", "-l", f"kubernetes.io/service-name={service}"
+        )
         endpoints = [e for one in slices for e in one.get("endpoints") or () if e["conditions"].get("ready")]
         port = slices[0]["ports"][0]["port"]
         return f"{endpoints[0]['addresses'][0]}:{port}"
@@ -127,7 +131,9 @@ class Cluster:
     def alerts(self) -> set[tuple[str, str]]:
         """Return name and node of every alert that fires."""
         fired = self.query('ALERTS{alertstate="firing"}')
-        return {(a["metric"]["alertname"], a["metric"].get("node") or a["metric"].get("src", "")) for a in fired}
+        return {
+            (a["metric"]["alertname"], a["metric"].get("node") or a["metric"].get("src", "")) for a in fired
+        }
 
     def processes(self, program: str) -> list[int]:
         """Return the processes of a program of the control plane."""

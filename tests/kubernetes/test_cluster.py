@@ -103,7 +103,9 @@ def probers(cluster: Cluster) -> list[str]:
     """Where all probers are: one in the host's network and one in the pods' of each node."""
     found = []
     for service in ("vigia-probe", "vigia-probe-pods"):
-        slices = cluster.objects("-n", "vigia", "endpointslices", "-l", f"kubernetes.io/service-name={service}")
+        slices = cluster.objects(
+            "-n", "vigia", "endpointslices", "-l", f"kubernetes.io/service-name={service}"
+        )
         found += [f"{e['addresses'][0]}:9871" for one in slices for e in one.get("endpoints") or ()]
     return found
 
@@ -118,9 +120,13 @@ def test_the_chart_is_installed_and_the_matrix_is_whole(cluster: Cluster) -> Non
     INSTALLED["at"] = time.monotonic()
     cluster.type(guide("kubernetes install"))
     eventually(lambda: whole_matrix(cluster), cluster.state, PATIENCE)
-    sys.stderr.write(f"the first full matrix: {time.monotonic() - INSTALLED['at']:.1f} s after helm install began\n")
+    sys.stderr.write(
+        f"the first full matrix: {time.monotonic() - INSTALLED['at']:.1f} s after helm install began\n"
+    )
     assert all(r["value"][1] == "1" for r in cluster.query("up")) or eventually(
-        lambda: (found := cluster.query("up")) and all(r["value"][1] == "1" for r in found), cluster.state, PATIENCE
+        lambda: (found := cluster.query("up")) and all(r["value"][1] == "1" for r in found),
+        cluster.state,
+        PATIENCE,
     )
     assert len(cluster.query('up{job=~"vigia-(probe|probe-pods|exporter|enforcer)"}')) == 8
 
@@ -150,7 +156,9 @@ def test_a_pods_namespace_is_its_tenant(cluster: Cluster) -> None:
         cluster.kubectl("apply", "-f", "-", stdin=POD % {**pod, "node": "node1", "to": to})
     cluster.kubectl("-n", "red", "wait", "pod", "--all", "--for=condition=Ready", "--timeout=120s")
     port = eventually(lambda: port_of(cluster, 0, "web"), "the pod's port", PATIENCE)
-    uid = next(p["metadata"]["uid"] for p in cluster.objects("-n", "red", "pods") if p["metadata"]["name"] == "web")
+    uid = next(
+        p["metadata"]["uid"] for p in cluster.objects("-n", "red", "pods") if p["metadata"]["name"] == "web"
+    )
     assert (port["port"], port["source"], port["hook"]) == (f"{uid}/eth0", "cni", "tcx")
     eventually(lambda: carried(cluster, 0, port["port"]) > 0, "the pod's bytes", PATIENCE)
     # A pod in the host's network has no port, and no port is nobody's.
@@ -189,11 +197,17 @@ def test_upgrade_and_rollback_keep_counters_limits_and_audit(cluster: Cluster) -
     agent = Agent(cluster)
     port = port_of(cluster, 0, "web")["port"]
     order = {"node": "node1", "port": port, "tenant": "red", **LIMIT}
-    action = eventually(lambda: agent.ask("/v1/actions", "POST", order), "the agent to begin an action", PATIENCE)
+    action = eventually(
+        lambda: agent.ask("/v1/actions", "POST", order), "the agent to begin an action", PATIENCE
+    )
     limit = eventually(lambda: limit_of(cluster, port), "the limit", PATIENCE)
     records = audit(agent)
     assert any(action["id"] in json.dumps(r) for r in records)
-    secrets = {s["metadata"]["name"]: s["data"] for s in cluster.objects("-n", "vigia", "secrets") if s["type"] == "Opaque"}
+    secrets = {
+        s["metadata"]["name"]: s["data"]
+        for s in cluster.objects("-n", "vigia", "secrets")
+        if s["type"] == "Opaque"
+    }
     counted = carried(cluster, 0, port)
     for step in ("kubernetes upgrade", "kubernetes rollback"):
         cluster.type(guide(step))
@@ -204,7 +218,11 @@ def test_upgrade_and_rollback_keep_counters_limits_and_audit(cluster: Cluster) -
         kept = eventually(lambda: audit(agent), "the agent", PATIENCE)
         assert kept[: len(records)] == records, step
         assert agent.ask("/v1/audit:verify")["ok"] is True, step
-    now = {s["metadata"]["name"]: s["data"] for s in cluster.objects("-n", "vigia", "secrets") if s["type"] == "Opaque"}
+    now = {
+        s["metadata"]["name"]: s["data"]
+        for s in cluster.objects("-n", "vigia", "secrets")
+        if s["type"] == "Opaque"
+    }
     assert now == secrets
 
 
@@ -224,7 +242,9 @@ def test_without_the_api_server_probing_exporting_and_limits_go_on(cluster: Clus
     try:
         for pid in cluster.processes("kube-apiserver"):
             os.kill(pid, signal.SIGKILL)
-        eventually(lambda: not cluster.kubectl("get", "--raw", "/readyz", check=False), "the API server to be away")
+        eventually(
+            lambda: not cluster.kubectl("get", "--raw", "/readyz", check=False), "the API server to be away"
+        )
         for prober in at:
             grows(lambda prober=prober: sent(cluster, prober), f"probes of {prober}")  # type: ignore[misc]
         grows(lambda: carried(cluster, 0, port), "the pod's bytes")
@@ -233,16 +253,23 @@ def test_without_the_api_server_probing_exporting_and_limits_go_on(cluster: Clus
         assert not cluster.kubectl("get", "--raw", "/readyz", check=False)
     finally:
         (cluster.places.hold / "control-kube-apiserver").unlink()
-    eventually(lambda: cluster.kubectl("get", "--raw", "/readyz", check=False) == "ok", "the API server", PATIENCE)
+    eventually(
+        lambda: cluster.kubectl("get", "--raw", "/readyz", check=False) == "ok", "the API server", PATIENCE
+    )
 
 
 def test_a_cordoned_and_drained_node_is_still_measured(cluster: Cluster) -> None:
     cluster.type(guide("kubernetes drain"))
     try:
-        assert {p["spec"]["nodeName"] for p in cluster.objects("-n", "vigia", "pods", "-l", "app.kubernetes.io/component=probe")} == {"node1", "node2"}
+        assert {
+            p["spec"]["nodeName"]
+            for p in cluster.objects("-n", "vigia", "pods", "-l", "app.kubernetes.io/component=probe")
+        } == {"node1", "node2"}
         for prober in probers(cluster):
             grows(lambda prober=prober: sent(cluster, prober), f"probes of {prober}")  # type: ignore[misc]
-        down = {a for a in cluster.alerts() if a[0] in ("VigiaNodeDown", "VigiaUnreachable", "VigiaProbeDown")}
+        down = {
+            a for a in cluster.alerts() if a[0] in ("VigiaNodeDown", "VigiaUnreachable", "VigiaProbeDown")
+        }
         assert down == set(), "a node without work is not a node that is down"
     finally:
         cluster.type(guide("kubernetes uncordon"))
@@ -252,12 +279,16 @@ def test_a_node_that_reboots_is_named_and_comes_back(cluster: Cluster) -> None:
     eventually(lambda: cluster.query("up"), "Prometheus", PATIENCE)
     cluster.power_off("node2")
     try:
-        eventually(lambda: ("VigiaNodeDown", "node2") in cluster.alerts(), lambda: str(cluster.alerts()), PATIENCE)
+        eventually(
+            lambda: ("VigiaNodeDown", "node2") in cluster.alerts(), lambda: str(cluster.alerts()), PATIENCE
+        )
         assert {node for name, node in cluster.alerts() if name == "VigiaNodeDown"} == {"node2"}
     finally:
         cluster.power_on("node2")
     eventually(lambda: whole_matrix(cluster), cluster.state, PATIENCE)
-    eventually(lambda: ("VigiaNodeDown", "node2") not in cluster.alerts(), lambda: str(cluster.alerts()), PATIENCE)
+    eventually(
+        lambda: ("VigiaNodeDown", "node2") not in cluster.alerts(), lambda: str(cluster.alerts()), PATIENCE
+    )
 
 
 def test_uninstall_leaves_what_the_guide_says_and_nothing_else(cluster: Cluster) -> None:

@@ -17,10 +17,10 @@ from vigia.console import Steps
 from vigia.errors import Interrupted, VigiaError
 from vigia.host import environment
 from vigia.host.signals import deferred
+from vigia.host.source import source_root
 from vigia.lab import preflight
 from vigia.nodes.testbed import nodes_testbed
 from vigia.nodes.topology import describes_nodes
-from vigia.host.source import source_root
 from vigia.studies import catalogue, outlines
 
 __all__ = ["begin", "go_on", "write_report"]

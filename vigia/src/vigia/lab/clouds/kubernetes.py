@@ -1,4 +1,4 @@
-"""A cluster of Kubernetes: kubelet, containerd and kube-proxy on every node, and a control plane beside them."""
+"""A cluster of Kubernetes: kubelet, containerd, kube-proxy on every node, a control plane beside."""
 
 from __future__ import annotations
 

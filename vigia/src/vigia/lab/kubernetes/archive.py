@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import os
 import tarfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -115,9 +114,9 @@ class _Tree:
     def _add(self, source: Path, name: str) -> None:
         self._folders_of(name)
         if source.is_dir() and not source.is_symlink():
-            for child in sorted(os.listdir(source)):
-                if child not in _SKIPPED:
-                    self._add(source / child, f"{name}/{child}")
+            for child in sorted(source.iterdir()):
+                if child.name not in _SKIPPED:
+                    self._add(child, f"{name}/{child.name}")
             return
         if name in self._there:
             return

@@ -1,4 +1,4 @@
-"""Who is who in the cluster: an authority, certificates by the names that Kubernetes' roles go by, clients' files."""
+"""Who is who in the cluster: an authority, certificates by the roles' names, clients' files."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _CLIENTS = {
 
 
 class _Signer:
-    """An authority that lives as long as the lab is being made: its key is written down for the controllers."""
+    """An authority whose key is written down, too: the controllers sign with it."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

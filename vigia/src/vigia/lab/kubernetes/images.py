@@ -1,4 +1,4 @@
-"""The lab's images: what docker build makes of deploy/docker/Dockerfile, made of this machine's programs instead."""
+"""The lab's images: what deploy/docker/Dockerfile says, made of this machine's programs."""
 
 from __future__ import annotations
 

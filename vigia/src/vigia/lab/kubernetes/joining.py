@@ -1,4 +1,4 @@
-"""Joins a control group of every hierarchy, then becomes another program: python -m ...joining GROUP COMMAND..."""
+"""Joins a control group of every hierarchy, then becomes another program: joining GROUP COMMAND..."""
 
 from __future__ import annotations
 

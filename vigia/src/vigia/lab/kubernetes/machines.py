@@ -1,4 +1,4 @@
-"""The machines of a cluster: namespaces of processes and mounts, whose first process is a script of this package."""
+"""The machines of a cluster: namespaces whose first process is a script of this package."""
 
 from __future__ import annotations
 

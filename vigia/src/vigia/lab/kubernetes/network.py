@@ -1,4 +1,4 @@
-"""Machines and wires of a cluster: a namespace for each node and the control plane, and one switch between them."""
+"""Machines and wires of a cluster: a namespace for each node and the control plane, one switch."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def make(lab: Lab) -> str:
     commands.tc_batch(
         [f"qdisc add dev {m.name} root handle 1: {shape}" for m in all_members], netns=link.netns
     )
-    return f"connected {len(all_members)} nodes and the control plane: {link.rate * 8 / 1e6:g} Mbit/s to each node"
+    return f"connected {len(all_members)} nodes and the control plane: {link.rate * 8 / 1e6:g} Mbit/s each"
 
 
 def _apply_settings() -> None:

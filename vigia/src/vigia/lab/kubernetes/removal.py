@@ -1,4 +1,4 @@
-"""What a cluster leaves beside namespaces, processes and the run directory: control groups, and data on disk."""
+"""What a cluster leaves beside namespaces, processes and the run directory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["remove"]
 
 
 def remove(layout: Layout) -> list[str]:
-    """Remove them, after the processes have ended; return what was there. Raises VigiaError if something stays."""
+    """Remove control groups and data on disk, after the processes; return what was there. Raises VigiaError."""
     places = ClusterPlaces(layout)
     groups = [g for g in sorted(GROUPS.glob(f"*/{places.group}")) if g.is_dir()]
     found = [f"{len(groups)} control groups"] if groups else []
