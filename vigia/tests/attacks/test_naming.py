@@ -13,7 +13,7 @@ from vigia.demo.transfer import Interval
 from vigia.errors import VigiaError
 
 BEGUN = 1_800_000_000.0
-GOOD = NamingTrial("one-port", "linuxbridge", True, 0.6, 17.0, 0.8, "bandwidth", ["heedless"], [], 1.0)
+GOOD = NamingTrial("one-port", "linuxbridge", True, 9.0, 0.6, 17.0, 0.8, "bandwidth", ["heedless"], [], 1.0)
 
 
 def said(tenant: str = "blue", offender: str | None = "red", **changed: Any) -> dict[str, Any]:

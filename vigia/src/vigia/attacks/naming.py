@@ -87,6 +87,8 @@ class NamingTrial:
     entry: str
     switch: str
     isolation: bool
+    offered: float
+    """what the attacker sent, of what it bought"""
     kept: float
     """of its throughput before the attack, the victim's during it"""
     after: float | None
@@ -256,10 +258,12 @@ def attack(lab: Lab, switch: str, entry: Entry, *, isolation: bool) -> NamingTri
                 innocent |= others
                 if named is not None and found is None:
                     found, after = named, time.time() - begun
+            sent = 0.0
             for child in children:
-                _, err = child.communicate(timeout=30)
+                out, err = child.communicate(timeout=30)
                 if child.returncode != 0:
                     raise VigiaError(f"a stream of {entry.name} failed: {err.strip()[-300:]}")
+                sent += sum(json.loads(out))
         finally:
             for child in children:
                 if child.poll() is None:
@@ -271,6 +275,7 @@ def attack(lab: Lab, switch: str, entry: Entry, *, isolation: bool) -> NamingTri
         entry=entry.name,
         switch=switch,
         isolation=isolation,
+        offered=sent * 8 / (SECONDS * BOUGHT[ATTACKER] * 1e6),
         kept=kept,
         after=after,
         share=found["known"]["share"] if found else 0.0,
@@ -367,7 +372,7 @@ def _told(t: NamingTrial) -> str:
     )
     bad = "; ".join(faults(t))
     mode = "on" if t.isolation else "off"
-    kept = f"victim kept {t.kept:.2f}"
+    kept = f"sent {t.offered:.1f} of the contract, victim kept {t.kept:.2f}"
     return f"isolation {mode}, {t.switch:<11} {t.entry:<25} {kept}, {named}{'  ' + bad if bad else ''}"
 
 
