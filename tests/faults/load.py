@@ -52,6 +52,8 @@ class Load:
     told: dict[Alert, float] = field(default_factory=dict)
     """When an alert was first seen to be told, on the monotonic clock; it is forgotten when it has ended."""
     ended: list[tuple[Alert, float, float]] = field(default_factory=list)
+    lost: bool = False
+    """Whether a fault has really lost packets."""
     lock: threading.Lock = field(default_factory=threading.Lock)
     posting: threading.Lock = field(default_factory=threading.Lock)
 

@@ -83,3 +83,14 @@ def test_a_database_that_is_restored_is_an_old_copy(tmp_path: Path) -> None:
     assert copy.execute("SELECT count(*) FROM t").fetchone() == (0,)
     db.close()
     copy.close()
+
+
+def test_a_budget_that_a_fault_has_spent_may_be_told_later_and_nothing_else() -> None:
+    load, quiet = Load(), Expected()
+    for name in ("VigiaLossBudgetBurn", "VigiaPathLoss", "VigiaHostBusy"):
+        load.told[Alert(name, frozenset())] = 5.0
+    assert invariants.wrongly_told(load, 4.0, quiet) == ["VigiaLossBudgetBurn()", "VigiaPathLoss()"]
+    assert invariants.wrongly_told(load, 6.0, quiet) == []
+    assert invariants.wrongly_told(load, 4.0, Expected(loses=True)) == ["VigiaPathLoss()"]
+    assert invariants.wrongly_told(load, 4.0, quiet) == ["VigiaPathLoss()"], "the budget stays spent"
+    assert invariants.wrongly_told(load, 4.0, Expected(tells="VigiaPathLoss")) == []
