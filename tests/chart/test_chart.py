@@ -365,7 +365,7 @@ def test_notes_say_what_to_open(tmp_path: Path) -> None:
         "templates/notes.yaml",
     )
     for name, wanted, unwanted in (
-        ("default", "vigia-isolation-agent 9874|vigia-compare 9875|vigia-prometheus 9090|helm -n vigia test vigia|enforcer.contracts is empty|No source of tenants", "Your Alertmanager"),
+        ("default", "vigia-isolation-agent 9874|vigia-compare 9875|vigia-prometheus 9090|helm -n vigia test vigia|enforcer.contracts is empty", "No source of tenants"),
         ("operator", "Your Alertmanager has to send|vigia-webhook-token|native-histograms|kube-prometheus-stack", "prometheus 9090"),
         ("small", "vigia-grafana 3000|vigia-grafana-password|persistence is off", "native-histograms"),
         ("open-vswitch", "vigia-compare 9875", "No source of tenants"),
@@ -375,6 +375,9 @@ def test_notes_say_what_to_open(tmp_path: Path) -> None:
         (notes,) = (d["notes"] for d in documents(done.stdout))
         assert all(said in notes for said in wanted.split("|")), notes
         assert unwanted not in notes
+    without = ("--values", chartkit.VALUES / "default.yaml", "--set", "ports.cni.enabled=false")
+    done = helm("template", "vigia", copy, *fixed, *without)
+    assert "No source of tenants" in documents(done.stdout)[0]["notes"], done.stderr
 
 
 def test_another_name_and_labels_are_everywhere() -> None:

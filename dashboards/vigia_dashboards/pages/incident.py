@@ -251,13 +251,13 @@ _DID = (
     Panel(
         "table",
         "How long reactions took",
-        "p90 by stage: detect, from the start of the flood to the alert; notify, to the agent; apply, to the enforcer; verify, to "
+        "Means by stage: detect, from the start of the flood to the alert; notify, to the agent; apply, to the enforcer; verify, to "
         "the limit that was read back from the kernel.",
         (
             Query(
-                "histogram_quantile(0.9, sum by (stage, le) "
-                "(increase(vigia_isolation_reaction_seconds_bucket[$__range])))",
-                "p90",
+                "sum by (stage) (increase(vigia_isolation_reaction_seconds_sum[$__range])) "
+                "/ (sum by (stage) (increase(vigia_isolation_reaction_seconds_count[$__range])) > 0)",
+                "mean",
             ),
         ),
         "s",

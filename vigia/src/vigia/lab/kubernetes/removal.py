@@ -16,7 +16,7 @@ __all__ = ["remove"]
 
 
 def remove(layout: Layout) -> list[str]:
-    """Remove control groups and data on disk, after the processes; return what was there. Raises VigiaError."""
+    """Remove control groups and data, after the processes; return what was there. Raises VigiaError."""
     places = ClusterPlaces(layout)
     groups = [g for g in sorted(GROUPS.glob(f"*/{places.group}")) if g.is_dir()]
     found = [f"{len(groups)} control groups"] if groups else []
