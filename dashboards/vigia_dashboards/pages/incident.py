@@ -248,22 +248,6 @@ _DID = (
         order="times",
         quiet="no alert was received and no limit changed",
     ),
-    Panel(
-        "table",
-        "How long reactions took",
-        "Means by stage: detect, from the start of the flood to the alert; notify, to the agent; apply, to the enforcer; verify, to "
-        "the limit that was read back from the kernel.",
-        (
-            Query(
-                "sum by (stage) (increase(vigia_isolation_reaction_seconds_sum[$__range])) "
-                "/ (sum by (stage) (increase(vigia_isolation_reaction_seconds_count[$__range])) > 0)",
-                "mean",
-            ),
-        ),
-        "s",
-        columns=("stage",),
-        quiet="there was no reaction in the interval",
-    ),
 )
 
 _HELPED = (
