@@ -27,6 +27,34 @@ def test_status_of_nothing(vigia: Vigia) -> None:
     assert vigia("status", "--lab", "never", "--json").stdout == ""
 
 
+@pytest.mark.parametrize("more", [(), ("--json",)])
+def test_watching_needs_a_terminal(vigia: Vigia, more: tuple[str, ...]) -> None:
+    done = vigia("status", "--watch", *more, "--lab", "never")
+    assert done.status == 2 and "--watch: needs a terminal" in done.stderr
+
+
+def test_watching_shows_the_summary_and_every_service(vigia: Vigia, monkeypatch: pytest.MonkeyPatch) -> None:
+    report, bad = LabReport("demo", "kernel"), condition("b", "no answer \x1b[2J")
+    found = [
+        (report, [condition("a"), bad], ["service b: no answer \x1b[2J"]),
+        (report, [condition("a")], []),
+    ]
+    drawn: list[str] = []
+
+    def watch(draw: Callable[[int], Any], every: float) -> None:
+        assert every == 5.0
+        drawn.extend(draw(24).plain for _ in range(2))
+
+    monkeypatch.setattr("vigia.console.is_watched", lambda: True)
+    monkeypatch.setattr("vigia.console.watch", watch)
+    monkeypatch.setattr(site, "_examined", lambda name: found.pop(0))
+    assert vigia("status", "--watch").status == 0
+    first, second = drawn
+    assert "stack: 1 of 2 services ready" in first and "problem: service b" in first
+    assert "\x1b" not in first and "127.0.0.1:1" in first
+    assert "everything is healthy" in second and "ready" in second
+
+
 def condition(name: str, problem: str = "") -> Condition:
     return Condition(name, "127.0.0.1:1", 1, 1.0, 0, problem)
 

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from vigia_prometheus import (
     Access,
+    Alert,
     BadAnswer,
     Histogram,
     Prometheus,
@@ -202,6 +203,42 @@ def test_series_labels_and_version(server: Server, client: Prometheus) -> None:
     assert server.asked[-1] == ("GET", "/api/v1/label/a%2F..%2Fb/values", {"match[]": ["up"]})
     server.answers({"status": "success", "data": {"version": "3.0.1"}})
     assert client.version() == "3.0.1"
+
+
+ACTIVE = {
+    "labels": {"alertname": "A", "tenant": "red"},
+    "annotations": {"summary": "it floods"},
+    "state": "firing",
+    "activeAt": "2026-11-23T09:11:31.123456789Z",
+    "value": "1e+00",
+}
+
+
+def test_alerts(server: Server, client: Prometheus) -> None:
+    pending = {**ACTIVE, "state": "pending", "activeAt": "2026-11-23T10:11:31+01:00", "annotations": {}}
+    server.answers({"status": "success", "data": {"alerts": [ACTIVE, pending]}})
+    first, second = client.alerts()
+    assert first == Alert({"alertname": "A", "tenant": "red"}, {"summary": "it floods"}, True, first.since)
+    assert (first.since, second.since, second.firing) == (1795425091.123456, 1795425091.0, False)
+    assert server.asked == [("GET", "/api/v1/alerts", {})]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"activeAt": "yesterday"},
+        {"activeAt": "2026-11-23T09:11:31"},
+        {"activeAt": 1},
+        {"labels": {"a": 1}},
+        {"labels": None},
+        {"state": None},
+        {"annotations": []},
+    ],
+)
+def test_alerts_that_are_none(server: Server, client: Prometheus, wrong: dict[str, Any]) -> None:
+    server.answers({"status": "success", "data": {"alerts": [{**ACTIVE, **wrong}]}})
+    with pytest.raises(BadAnswer):
+        client.alerts()
 
 
 def test_warnings_and_new_fields_are_no_fault(server: Server, client: Prometheus) -> None:
