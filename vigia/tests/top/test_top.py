@@ -19,7 +19,7 @@ from vigia import console
 from vigia.errors import VigiaError
 from vigia.lab.model import Lab
 from vigia.top import screen
-from vigia.top.site import Site
+from vigia.top.site import SiteMoment
 
 Vigia = Callable[..., Any]
 
@@ -87,7 +87,7 @@ def served(site: Mapping[str, Any]) -> Any:
 
 def drawn(site: Mapping[str, Any], lines: int | None = None, **options: Any) -> str:
     out = io.StringIO()
-    Console(file=out, width=200, **options).print(screen.draw(Site.model_validate(dict(site)), lines))
+    Console(file=out, width=200, **options).print(screen.draw(SiteMoment.model_validate(dict(site)), lines))
     return out.getvalue()
 
 
@@ -201,7 +201,7 @@ def test_the_stack_of_the_lab_is_asked(vigia: Vigia, monkeypatch: pytest.MonkeyP
 
     def look(_: object, url: str) -> Any:
         asked.append(url)
-        return Site.model_validate(SITE), json.dumps(SITE).encode()
+        return SiteMoment.model_validate(SITE), json.dumps(SITE).encode()
 
     monkeypatch.setattr("vigia.top.site.look", look)
     assert vigia("top", "--once").status == 0

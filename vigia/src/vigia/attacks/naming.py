@@ -43,7 +43,7 @@ from vigia_text.tables import table
 __all__ = ["ENTRIES", "NamingTrial", "faults", "judge", "lab_named", "main"]
 
 LAB = "naming"
-AGENTS, STACK = "127.86.0.0/24", "127.86.0.250"
+AGENTS, STACK = "127.95.0.0/24", "127.95.0.250"
 ATTACKER, VICTIM, NEIGHBOUR = "red", "blue", "green"
 BOUGHT = {ATTACKER: 40, VICTIM: 100, NEIGHBOUR: 30}
 """Mbit/s, of links of 200."""

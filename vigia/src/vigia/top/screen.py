@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from vigia.top.site import Path, Site, Tenant
+from vigia.top.site import Path, SiteMoment, Tenant
 from vigia_text import numbers, terminal
 
 __all__ = ["draw"]
@@ -19,7 +19,7 @@ _HEAD = 6
 """Lines beside the rows of both tables."""
 
 
-def draw(site: Site, lines: int | None = None) -> RenderableType:
+def draw(site: SiteMoment, lines: int | None = None) -> RenderableType:
     """Return what a site is like; of tenants and paths as many as fit into so many lines, all without."""
     room = max(2, lines - _HEAD) if lines is not None else None
     tenants = site.tenants if room is None else site.tenants[: max(1, room // 2)]
@@ -35,7 +35,7 @@ def draw(site: Site, lines: int | None = None) -> RenderableType:
     return Group(*parts)
 
 
-def _wrong(site: Site) -> Text:
+def _wrong(site: SiteMoment) -> Text:
     at = datetime.fromtimestamp(site.at, UTC).strftime("%H:%M:%S UTC")
     line = Text(f"{at}  ")
     said = [

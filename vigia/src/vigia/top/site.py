@@ -9,7 +9,7 @@ import vigia_http
 from vigia.errors import VigiaError
 from vigia_text import terminal
 
-__all__ = ["Alert", "Path", "Site", "Tenant", "look"]
+__all__ = ["Alert", "Path", "SiteMoment", "Tenant", "look"]
 
 _LONGEST = 4 << 20
 _SECONDS = 15.0
@@ -65,7 +65,7 @@ class Path(_Part):
     state: str = ""
 
 
-class Site(_Part):
+class SiteMoment(_Part):
     """A moment of a site; tenants and paths come worst first."""
 
     at: float
@@ -81,7 +81,7 @@ class Site(_Part):
     more_tenants: int = 0
 
 
-def look(client: httpx.Client, url: str) -> tuple[Site, bytes]:
+def look(client: httpx.Client, url: str) -> tuple[SiteMoment, bytes]:
     """Return the site as it is now, and the answer as it was sent. Raises VigiaError."""
     try:
         with client.stream("GET", f"{url}/v1/site", headers=vigia_http.IDENTITY, timeout=_SECONDS) as answer:
@@ -97,7 +97,7 @@ def look(client: httpx.Client, url: str) -> tuple[Site, bytes]:
     if status != httpx.codes.OK:
         raise VigiaError(f"{url} answers with HTTP status {status}; is it vigia-compare?")
     try:
-        return Site.model_validate_json(raw), raw
+        return SiteMoment.model_validate_json(raw), raw
     except ValidationError as e:
         first = e.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"]))
