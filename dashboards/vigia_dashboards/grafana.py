@@ -354,8 +354,8 @@ def _of_value(panel: Panel, query: Query) -> _Properties:
     if query.words:
         found.append(("mappings", [json.loads(JSONEncoder().encode(_mapping(query.words)))]))
     if query.bounds:
-        usual = "transparent" if panel.cells else "text"
-        found += [("thresholds", _thresholds(query.bounds, usual)), ("color", {"mode": "thresholds"})]
+        colour = "transparent" if panel.cells else "text"
+        found += [("thresholds", _thresholds(query.bounds, colour)), ("color", {"mode": "thresholds"})]
         found += [(f"custom.{key}", value) for key, value in _cell(panel).items()]
     return found
 

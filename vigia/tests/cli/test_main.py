@@ -53,7 +53,7 @@ def test_version(vigia: Vigia) -> None:
 
 def test_the_tree_of_commands() -> None:
     assert set(LEAVES) == {
-        *("up", "status", "down", "demo", "flood", "compare", "explain", "doctor", "completion"),
+        *("up", "status", "down", "demo", "flood", "compare", "explain", "doctor", "completion", "top"),
         *(f"lab {w}" for w in ("up", "down", "status", "exec", "paths", "check")),
         *(f"stack {w}" for w in ("up", "down", "status")),
         *(f"campaign {w}" for w in ("list", "show", "run", "resume", "report", "compare")),

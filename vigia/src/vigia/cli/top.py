@@ -29,7 +29,7 @@ __all__ = ["top"]
 )
 @json_option
 def top(name: str, url: str | None, once: bool, every: float, as_json: bool) -> None:
-    """Show tenants and paths, the worst first, and what is wrong now.
+    """Show tenants and paths, worst first, and what is wrong now.
 
     Refreshes until Ctrl-C. It shows what vigia-compare serves under /v1/site, without colours where NO_COLOR
     is set.

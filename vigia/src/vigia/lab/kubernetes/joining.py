@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import sys
 
+from vigia.host import commands
 from vigia.lab.kubernetes.machines import CONTROLLERS, GROUPS
 
 __all__: list[str] = []
@@ -13,7 +13,7 @@ __all__: list[str] = []
 def _main(group: str, *command: str) -> None:
     for controller in CONTROLLERS:
         (GROUPS / controller / group / "cgroup.procs").write_text("0")
-    os.execvp(command[0], command)  # noqa: S606 - no shell wanted
+    commands.replace_process(list(command))
 
 
 if __name__ == "__main__":
