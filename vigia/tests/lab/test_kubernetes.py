@@ -21,6 +21,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtensionOID
+from labkit import invoke_vigia
 
 from vigia.console import Steps
 from vigia.errors import VigiaError
@@ -315,3 +316,14 @@ def test_a_machine_without_the_control_groups_is_refused(
 ) -> None:
     monkeypatch.setattr(machines, "GROUPS", tmp_path)
     assert "the machine has no hierarchy of control groups for cpu: the nodes use version 1" in refusal(lab)
+
+
+def test_the_stack_of_a_cluster_is_the_charts() -> None:
+    """Nothing is made before that is said."""
+    done = invoke_vigia("up", "--cloud", "kubernetes")
+    assert done.status == 1
+    assert (
+        "lab kubernetes is the cloud kubernetes, which has its stack by another way: helm install"
+        in done.stderr
+    )
+    assert not Layout("kubernetes").directory.exists()

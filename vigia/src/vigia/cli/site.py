@@ -51,6 +51,7 @@ def up(file: Path | None, cloud: str, wish: Wish, as_json: bool) -> None:
 
     wanted = lab_of(file, cloud)
     steps = steps_of(as_json)
+    stack_up.refuse(wanted.name, cloud)
     places.find_programs()
     present = lab_up.bring_up(wanted, wish, steps, cloud)
     where = stack_up.bring_up(present, steps)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from vigia.console import Steps
-from vigia.lab import state
+from vigia.errors import VigiaError
+from vigia.lab import clouds, state
 from vigia.stack import control
 from vigia.stack.places import Places
 
-__all__ = ["bring_up"]
+__all__ = ["bring_up", "refuse"]
 
 READY_SECONDS = 120.0
 """How long a service may take to work; generous, for slow machines."""
@@ -15,8 +16,16 @@ READY_SECONDS = 120.0
 
 def bring_up(present: state.State, steps: Steps) -> Places:
     """Start the stack of a lab unless it runs, and wait until all of it works. Raises VigiaError."""
+    refuse(present.lab.name, present.cloud)
     with state.locked(present.lab.layout):
         return _bring_up(present, steps)
+
+
+def refuse(lab: str, cloud: str) -> None:
+    """Raise VigiaError if something else brings the stack of such a cloud."""
+    instead = clouds.load(cloud).stack
+    if instead:
+        raise VigiaError(f"lab {lab} is the cloud {cloud}, which has its stack by another way: {instead}")
 
 
 def _bring_up(present: state.State, steps: Steps) -> Places:

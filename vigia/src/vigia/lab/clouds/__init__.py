@@ -45,6 +45,8 @@ class Cloud:
     """A line for each thing that is wrong in a lab that is up, beside what can be seen of every lab."""
     remove: Callable[[Layout], list[str]] = lambda layout: []
     """Removes what neither namespaces nor the run directory hold, and says what that was."""
+    stack: str = ""
+    """What brings the monitoring stack, where that is not `vigia stack up`."""
     topology: str = "demo"
     """The topology without --topology, by its name in lab/topologies."""
 

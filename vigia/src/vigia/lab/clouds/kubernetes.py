@@ -114,5 +114,6 @@ CLOUD = Cloud(
     prepare=_prepare,
     problems=_problems,
     remove=removal.remove,
+    stack="helm install, see docs/how-to/kubernetes.md",
     topology="kubernetes",
 )
