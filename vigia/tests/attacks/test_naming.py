@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import threading
+from collections.abc import Iterator
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from vigia.attacks import naming
 from vigia.attacks.naming import ENTRIES, NamingTrial, faults, judge, lab_named
 from vigia.demo.transfer import Interval
 from vigia.errors import VigiaError
+from vigia.stack.places import Places
 
 BEGUN = 1_800_000_000.0
 GOOD = NamingTrial("one-port", "linuxbridge", True, 9.0, 0.6, 17.0, 0.8, "bandwidth", ["heedless"], [], 1.0)
@@ -58,6 +65,94 @@ def test_innocents_that_are_named_are_told_with_their_victims() -> None:
 )
 def test_a_trial_must_name_who_harmed_in_time_and_nobody_else(trial: NamingTrial, words: list[str]) -> None:
     assert faults(trial) == words
+
+
+@pytest.fixture
+def away(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Addresses of services of the stack; until a test says so, nobody listens there."""
+    found = {"address": "127.0.0.1:9"}
+    monkeypatch.setattr(naming.places, "stack_address", lambda *_: found["address"])
+    return found
+
+
+class Service(BaseHTTPRequestHandler):
+    """Answers as it was told to, and remembers what it was asked."""
+
+    status, answer = 200, b"{}"
+    asked: list[tuple[str, str, bytes]]
+
+    def do_GET(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.asked.append((f"{self.command} {self.path}", self.headers.get("Authorization", ""), body))
+        self.send_response(self.status)
+        self.send_header("Content-Length", str(len(self.answer)))
+        self.end_headers()
+        self.wfile.write(self.answer)
+
+    do_PUT = do_GET
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def service(away: dict[str, str]) -> Iterator[type[Service]]:
+    made = type("Made", (Service,), {"asked": []})
+    with ThreadingHTTPServer(("127.0.0.1", 0), made) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        away["address"] = f"127.0.0.1:{server.server_address[1]}"
+        yield made
+        server.shutdown()
+
+
+def test_a_service_that_is_away_or_busy_says_nothing(away: dict[str, str], service: type[Service]) -> None:
+    lab = lab_named("named")
+    service.answer = json.dumps({"interference": [said()]}).encode()
+    assert naming._said(lab) == [said()]
+    service.status = 503
+    assert naming._said(lab) == []
+    away["address"] = "127.0.0.1:9"
+    assert naming._said(lab) == []
+
+
+def test_the_kill_switch_is_set_with_the_token_or_the_run_ends(
+    service: type[Service], tmp_path: Path
+) -> None:
+    lab = lab_named("named")
+    where = Places(replace(lab.layout, root=tmp_path))
+    where.api_token.parent.mkdir(parents=True)
+    where.api_token.write_text("secret\n")
+    naming._kill_switch(lab, where)
+    ((line, token, body),) = service.asked
+    assert (line, token) == ("PUT /v1/killswitch", "Bearer secret")
+    assert json.loads(body)["on"] is True
+    service.status, service.answer = 403, b"no"
+    with pytest.raises(VigiaError, match="the kill switch cannot be set: 403 no"):
+        naming._kill_switch(lab, where)
+
+
+def test_without_isolation_enforcers_have_no_fast_loop_and_all_else(tmp_path: Path) -> None:
+    file = tmp_path / "enforcer.yaml"
+    file.write_text("links: [{device: eth0}]\nfast_loop: {listen: 1}\ncontracts: []\n")
+    naming._without_fast_loop(file)
+    assert yaml.safe_load(file.read_text()) == {"links": [{"device": "eth0"}], "contracts": []}
+
+
+def test_an_attacker_knows_the_victim_beside_its_own_guest() -> None:
+    lab = lab_named("named")
+    ends = naming._ends(lab, "ovs-vxlan", "red", "node1", "node2")
+    assert ends.mac == lab.endpoint("node1", "red", "ovs-vxlan").mac
+    assert ends.peer_mac == lab.endpoint("node2", "red", "ovs-vxlan").mac != ends.other_mac
+    assert ends.victim_mac == lab.endpoint("node2", "blue", "ovs-vxlan").mac
+    assert ends.victim_network == lab.endpoint("node2", "blue", "ovs-vxlan").key
+    assert (ends.node, ends.peer_node) == tuple(str(n.tunnel.ip) for n in lab.nodes)
+
+
+def test_the_summary_counts_by_switch_and_isolation() -> None:
+    other = replace(GOOD, isolation=False, after=None, innocent=["green as who hurt blue"])
+    rows = [line.split() for line in naming._summary([GOOD, replace(GOOD, after=19.0), other]).splitlines()]
+    assert rows[1] == ["on", "linuxbridge", "2", "2", "19", "s", "0"]
+    assert rows[2] == ["off", "linuxbridge", "1", "0", "–", "1"] and len(rows) == 3
 
 
 def test_the_lab_has_three_tenants_on_both_switches() -> None:
