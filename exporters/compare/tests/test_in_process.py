@@ -363,3 +363,33 @@ def test_the_loop_looks_while_it_rests(world: World, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(world.service, "look", look)
     world.service.run()
     assert len(world.asked) == 1 and len(looks) == 3, "one turn, and looks until it was stopped"
+
+
+def test_pages_ask_the_server_in_force(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was seen of another server is forgotten with it; a page waits less long than an evaluation may."""
+    asked: list[tuple[str, float]] = []
+
+    class Away:
+        def __init__(self, url: str, timeout: float, **_: object) -> None:
+            asked.append((url, timeout))
+
+        def __enter__(self) -> Away:
+            raise Unavailable(f"{asked[-1][0]} is away")
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+    monkeypatch.setattr(services, "Prometheus", Away)
+    for _ in range(3):
+        assert "http://127.0.0.1:9090 is away" in world.client.get("/").text
+    world.write(prometheus="http://127.0.0.1:9091", timeout="2s")
+    assert world.client.post("/-/reload").status_code == 200
+    assert "http://127.0.0.1:9091 is away" in world.client.get("/tenants").text
+    assert asked == [("http://127.0.0.1:9090", 4.0), ("http://127.0.0.1:9091", 2.0)]
+
+
+def test_the_console_of_the_configuration_is_linked(world: World) -> None:
+    assert 'href="http://localhost:9874/"' in world.client.get("/").text
+    world.write(console="https://console.test")
+    assert world.client.post("/-/reload").status_code == 200
+    assert 'href="https://console.test/"' in world.client.get("/").text

@@ -228,22 +228,28 @@ def _moments(x: _Axis) -> Iterator[Markup]:
 
 def _labels(labels: Sequence[tuple[float, str, str]], left: float) -> Iterator[Markup]:
     """Yield the names at the ends of the lines, pushed apart where they would overlap."""
-    place = float(_TOP)
-    placed = []
-    for at, colour, name in sorted(labels):
-        place = max(at, place)
-        placed.append((place, colour, name))
-        place += _LABEL_HEIGHT
-    over = max(0.0, (placed[-1][0] if placed else 0.0) - (HEIGHT - _BOTTOM))
-    for at, colour, name in placed:
+    placed = sorted(labels)
+    for at, (_, colour, name) in zip(_apart([y for y, _, _ in placed]), placed, strict=True):
         yield _tag(
             "text",
             cut(clean(name), _LONGEST_LABEL),
             x=left,
-            y=_number(at - over),
+            y=_number(at),
             class_=f"name {colour}",
             dy="0.35em",
         )
+
+
+def _apart(heights: Sequence[float]) -> list[float]:
+    """Return ascending heights, moved as little as keeps names from overlapping, and inside of the chart."""
+    out: list[float] = []
+    for at in heights:
+        out.append(max(at, out[-1] + _LABEL_HEIGHT if out else float(_TOP)))
+    lowest = float(HEIGHT - _BOTTOM)
+    for i in range(len(out) - 1, -1, -1):
+        out[i] = min(out[i], lowest)
+        lowest = out[i] - _LABEL_HEIGHT
+    return out
 
 
 def _picture(parts: Sequence[Markup], title: str, told: str) -> Markup:
