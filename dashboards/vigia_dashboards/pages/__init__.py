@@ -1,7 +1,7 @@
 """The dashboards, home first."""
 
 from vigia_dashboards.model import Dashboard
-from vigia_dashboards.pages import comparison, health, incident, now, paths, switches, tenants
+from vigia_dashboards.pages import comparison, health, incident, now, paths, studies, switches, tenants
 
 __all__ = ["PAGES"]
 
@@ -17,5 +17,5 @@ PAGES: tuple[Dashboard, ...] = (
     health.SELF,
     switches.HOST,
     paths.OBJECTIVES,
-    comparison.STUDIES,
+    studies.STUDIES,
 )
