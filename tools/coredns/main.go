@@ -1,4 +1,4 @@
-// CoreDNS with the plugins that a cluster's names need, and no others.
+// Command coredns is CoreDNS with the plugins that a cluster's names need, and no others.
 package main
 
 import (

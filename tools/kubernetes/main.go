@@ -1,4 +1,4 @@
-// The programs of Kubernetes that the lab runs, in one binary: which of them it is,
+// Command kubernetes is the programs of Kubernetes that the lab runs, in one binary: which of them it is,
 // the name says by which it was started. One binary links once and takes a quarter of
 // the disk.
 package main

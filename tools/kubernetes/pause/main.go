@@ -1,4 +1,4 @@
-// The program of a pod's sandbox: it holds the pod's namespaces until it is told to end.
+// Command pause is the program of a pod's sandbox: it holds the pod's namespaces until it is told to end.
 package main
 
 import (
