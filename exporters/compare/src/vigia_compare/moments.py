@@ -15,7 +15,7 @@ SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 def moment(text: str, now: float) -> float:
     """Return the Unix time that a text means: 2026-01-31T12:00:00Z, Unix seconds, or how long ago, as 2h.
 
-    A time without a zone is UTC. Raises ValueError where it is none, or is not in the past.
+    A time without a zone is UTC. Raises ValueError where it is none, is before 1970, or is not in the past.
     """
     ago = DURATION.fullmatch(text)
     try:
@@ -30,6 +30,8 @@ def moment(text: str, now: float) -> float:
         raise ValueError(
             "is not a moment; write for example 2026-01-31T12:00:00Z, 1800000000 or 2h"
         ) from None
-    if not 0.0 < at <= now + 60.0:
+    if at <= 0.0:
+        raise ValueError("is before 1970; write for example 2h, for two hours ago")
+    if at > now + 60.0:
         raise ValueError("is not in the past; write for example 2h, for two hours ago")
     return at

@@ -19,7 +19,7 @@ from vigia_compare.looks import ALARMS_HOLD, HOLD, Looks, NotKnown, TooMany
 from vigia_compare.moments import moment
 from vigia_compare.site import Alarms
 from vigia_compare.web.comparison import Comparison, Wanted, comparison
-from vigia_compare.web.frame import asset, page
+from vigia_compare.web.frame import POLICY, asset, page
 from vigia_compare.web.lanes import drawn
 from vigia_compare.web.matrix import matrix
 from vigia_service.ops import Ops, blueprint, guarded, harden, text
@@ -94,7 +94,7 @@ def create_app(ops: Ops, shown: Shown) -> Flask:
     """Return a WSGI application that shows the newest evaluation, or why there is none."""
     app = Flask("vigia_compare", static_folder=None)
     app.register_blueprint(blueprint(ops))
-    harden(app)
+    harden(app, POLICY)
     _people(app, shown)
     _moments(app, shown)
     _programs(app, shown)

@@ -44,6 +44,8 @@ _FOLDER = Path(__file__).parent / "assets"
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9._-]{1,253})(:[0-9]{1,5})?")
 _CONSOLE_PORT = 9874
 _LONGEST = 64
+_LAST = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
+"""Unix time from which a moment cannot be written: what Prometheus says may be any number."""
 
 NAVIGATION = (
     ("comparison", "/", "Comparison"),
@@ -60,7 +62,7 @@ def _name(text: object) -> str:
 
 def _clock(at: float, seconds: bool = False) -> Markup:
     """Return a moment as an element: the hour of today, else with its date."""
-    if not at or not math.isfinite(at):
+    if not 0.0 < at < _LAST:
         return escape(numbers.MISSING)
     when, today = datetime.fromtimestamp(at, UTC), datetime.now(UTC).date()
     form = ("" if when.date() == today else "%Y-%m-%d ") + ("%H:%M:%S" if seconds else "%H:%M")
@@ -119,9 +121,7 @@ _TEMPLATES = _environment()
 def page(template: str, /, status: int = 200, console: str = "", **shown: object) -> Response:
     """Return a page, made of a template and of what it shows."""
     text = _TEMPLATES.get_template(template).render(console=console or _console(), **shown)
-    answer = Response(text, status, content_type="text/html; charset=utf-8")
-    answer.headers["Content-Security-Policy"] = POLICY
-    return answer
+    return Response(text, status, content_type="text/html; charset=utf-8")
 
 
 def _console() -> str:
@@ -134,6 +134,4 @@ def asset(name: str) -> Response | None:
     """Return one of the pages' files; None if there is none of that name."""
     if name not in ASSETS:
         return None
-    answer = Response((_FOLDER / name).read_bytes(), content_type=ASSETS[name])
-    answer.headers["Content-Security-Policy"] = POLICY
-    return answer
+    return Response((_FOLDER / name).read_bytes(), content_type=ASSETS[name])
