@@ -1,15 +1,45 @@
-"""Which panels of the dashboards have data in a Prometheus, asked as Grafana asks."""
+"""The dashboards' committed JSON, and which panels have data in a Prometheus, asked as Grafana asks."""
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
+from vigia_dashboards.__main__ import FOLDER
 from vigia_dashboards.live import TIMEOUT, ask, every_panel, offered
+from vigia_dashboards.model import Dashboard
 from vigia_dashboards.pages import PAGES
 from vigia_dashboards.tables import at, holes
 from vigia_prometheus import Prometheus
+
+
+def document(page: Dashboard) -> Any:
+    """Return the committed JSON of a page."""
+    return json.loads((FOLDER / f"{page.uid}.json").read_text())
+
+
+def panels_of(page: Dashboard) -> Iterator[Any]:
+    """Yield the panels of the committed JSON, without the rows that they are in."""
+    for panel in document(page)["panels"]:
+        yield from panel.get("panels") or ([panel] if panel["type"] != "row" else [])
+
+
+def by_title(page: Dashboard) -> dict[str, Any]:
+    """Return the panels of the committed JSON by their titles."""
+    return {panel["title"]: panel for panel in panels_of(page)}
+
+
+def properties(panel: Any, heading: str) -> dict[str, Any]:
+    """Return what is special of a column or series of a panel of the JSON, nothing if there is nothing."""
+    return {
+        p["id"]: p["value"]
+        for override in panel["fieldConfig"]["overrides"]
+        if override["matcher"]["options"] == heading
+        for p in override["properties"]
+    }
 
 
 @contextmanager

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import promql_parser
 import pytest
 import yaml
 from grafana_foundation_sdk.models.dashboard import Dashboard as SdkDashboard
+from panelkit import document, panels_of
 
 from vigia_dashboards import __main__ as generator
 from vigia_dashboards.expressions import UnknownName, alerts, check, labels_of, selectors, substituted
@@ -25,15 +24,6 @@ PANELS = [(page, panel) for page in PAGES for row in page.rows for panel in row.
 BY_PANEL = pytest.mark.parametrize(
     ("page", "panel"), PANELS, ids=lambda x: getattr(x, "uid", getattr(x, "title", ""))
 )
-
-
-def document(page: Dashboard) -> Any:
-    return json.loads((generator.FOLDER / f"{page.uid}.json").read_text())
-
-
-def panels_of(page: Dashboard) -> Iterator[Any]:
-    for panel in document(page)["panels"]:
-        yield from panel.get("panels") or ([panel] if panel["type"] != "row" else [])
 
 
 def test_committed_json_is_what_the_definitions_make() -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from panelkit import by_title, properties
 
-from vigia_dashboards import __main__ as generator
 from vigia_dashboards.pages import PAGES
 from vigia_dashboards.pages.now import NOW
 
@@ -26,14 +26,12 @@ RULES = [
 @pytest.fixture(scope="module")
 def panels() -> dict[str, Any]:
     """The panels of the committed page, by title."""
-    page = json.loads((generator.FOLDER / "vigia-now.json").read_text())
-    return {p["title"]: p for row in page["panels"] for p in row.get("panels") or [row]}
+    return by_title(NOW)
 
 
 def mapped(panel: Any, column: str) -> dict[str, str]:
     """Return which text a column shows in place of a value."""
-    (found,) = (o for o in panel["fieldConfig"]["overrides"] if o["matcher"]["options"] == column)
-    (values,) = (p["value"] for p in found["properties"] if p["id"] == "mappings")
+    values = properties(panel, column)["mappings"]
     return {value: shown["text"] for v in values for value, shown in v["options"].items()}
 
 
@@ -76,3 +74,25 @@ def test_who_hurts_whom_is_by_name_and_of_what_is_known(panels: dict[str, Any]) 
     for target in table["targets"]:
         assert 'verdict=~"attributed|likely"' in target["expr"]
         assert "offender" in target["expr"]
+
+
+def test_alerts_are_sorted_by_severity_and_not_by_its_spelling(panels: dict[str, Any]) -> None:
+    """Tables are sorted by values: a critical alert would come after what is for information, and none before it."""
+    table = panels["Alerts that fire"]
+    ranks = mapped(table, "severity")
+    assert [ranks[rank] for rank in sorted(ranks) if rank] == ["critical", "warning", "info", "none"]
+    assert {rule["labels"]["severity"] for rule in RULES} <= set(ranks.values())
+    assert table["options"]["sortBy"] == [{"displayName": "severity", "desc": False}]
+    for target in table["targets"]:
+        given = dict(re.findall(r'"severity", "(\d)", "severity", "(\w+)"', target["expr"]))
+        assert given == {rank: name for rank, name in ranks.items() if rank}, "each row has its rank"
+
+
+def test_an_alert_opens_the_next_page_with_what_it_is_about(panels: dict[str, Any]) -> None:
+    """What it does not name is All there, which the linked page takes as no choice."""
+    table = panels["Alerts that fire"]
+    (link,) = properties(table, "next page")["links"]
+    for label in ("tenant", "node", "path"):
+        assert f"var-{label}=${{__data.fields.{label}}}" in link["url"]
+        for target in table["targets"]:
+            assert f'"{label}", "All", "{label}", ""' in target["expr"]
