@@ -251,14 +251,14 @@ def test_scripts_are_sound(lab: Lab) -> None:
 
 
 def test_a_program_on_hold_is_not_started(tmp_path: Path) -> None:
-    """supervise.sh starts a program again when it ends, unless a file says not to."""
+    """supervise.sh starts a program again however it ends, also in a script that stops at failures."""
     for folder in ("hold", "log"):
         (tmp_path / folder).mkdir()
     shutil.copy(Path(machines.__file__).with_name("supervise.sh"), tmp_path)
     counter = tmp_path / "counted"
-    counter.write_text(f"#!/bin/sh\necho x >> {tmp_path}/times\n")
+    counter.write_text(f"#!/bin/sh\necho x >> {tmp_path}/times\nexit 1\n")
     counter.chmod(0o755)
-    script = f'LAB={tmp_path}; MACHINE=m; . {tmp_path}/supervise.sh; supervise {counter}; until [ "$(wc -l < {tmp_path}/times)" -ge 2 ]; do sleep 0.1; done 2>/dev/null; kill %1'
+    script = f'set -eu; LAB={tmp_path}; MACHINE=m; . {tmp_path}/supervise.sh; supervise {counter}; until [ "$(wc -l < {tmp_path}/times)" -ge 2 ]; do sleep 0.1; done 2>/dev/null; kill %1'
     subprocess.run(["bash", "-c", script], check=True, timeout=60)
     (tmp_path / "times").write_text("")
     (tmp_path / "hold/m-counted").touch()
@@ -266,7 +266,7 @@ def test_a_program_on_hold_is_not_started(tmp_path: Path) -> None:
         [
             "bash",
             "-c",
-            f"LAB={tmp_path}; MACHINE=m; . {tmp_path}/supervise.sh; supervise {counter}; sleep 1.5; kill %1",
+            f"set -eu; LAB={tmp_path}; MACHINE=m; . {tmp_path}/supervise.sh; supervise {counter}; sleep 1.5; kill %1",
         ],
         check=True,
     )

@@ -3,7 +3,8 @@
 supervise() {
   what=$MACHINE-$(basename "$1")
   while :; do
-    [ -e "$LAB/hold/$what" ] || "$@" >> "$LAB/log/$what.log" 2>&1
+    # However it ended: the scripts stop at what fails, this must not.
+    [ -e "$LAB/hold/$what" ] || "$@" >> "$LAB/log/$what.log" 2>&1 || true
     sleep 1
   done &
 }
