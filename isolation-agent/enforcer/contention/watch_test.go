@@ -142,7 +142,7 @@ func TestWhatTheKernelCountsIsWhatIsTaken(t *testing.T) {
 	var now time.Time
 	want := 0.0
 	stretches := 0
-	for looks := 0; stretches < 8; looks++ {
+	for looks := 0; stretches < 20; looks++ {
 		if looks == 400 {
 			t.Fatalf("the link was full in %d of %d looks", stretches, looks)
 		}
@@ -161,8 +161,9 @@ func TestWhatTheKernelCountsIsWhatIsTaken(t *testing.T) {
 		if taken.Pair != (Pair{"blue", "red", false}) {
 			continue
 		}
-		// Bursts, and what left between two readings of one look.
-		if diff := taken.Bytes - want; diff < -0.2*want || diff > 0.2*want {
+		// Bursts, and frames that left between the readings at the ends of stretches, which on a busy machine are apart.
+		const ends = 4 * 1442
+		if diff := taken.Bytes - want; diff < -0.2*want-ends || diff > 0.2*want+ends {
 			t.Errorf("%.0f bytes, the kernel says %.0f", taken.Bytes, want)
 		}
 		if taken.BytesPerSecond <= 0 {
