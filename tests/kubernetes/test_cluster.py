@@ -48,7 +48,7 @@ spec:
 
 @pytest.fixture(scope="module")
 def topology(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return own_topology(tmp_path_factory.mktemp("kubernetes"), NAME, "127.98.0.0/24", TOPOLOGY)
+    return own_topology(tmp_path_factory.mktemp("kubernetes"), NAME, "127.94.0.0/24", TOPOLOGY)
 
 
 def up(topology: Path) -> list[str]:

@@ -246,10 +246,7 @@ def test_pages_may_do_nothing_but_be_read(world: World) -> None:
         headers = world.client.get(path).headers
         policy = headers["Content-Security-Policy"]
         assert "default-src 'none'" in policy and "frame-ancestors 'none'" in policy, path
-        if path == "/":
-            assert "script-src 'self';" in policy and "unsafe" not in policy
-        else:
-            assert "script-src" not in policy, path
+        assert "script-src 'self';" in policy and "unsafe" not in policy, path
         assert headers["X-Content-Type-Options"] == "nosniff"
         assert headers["X-Frame-Options"] == "DENY"
         assert headers["Referrer-Policy"] == "no-referrer"
