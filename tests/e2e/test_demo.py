@@ -160,7 +160,9 @@ def test_the_timeline_has_every_step_in_order(demo: Demo) -> None:
         assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", entry["at"])
     seconds = {t["event"]: t["seconds_after_flood"] for t in timeline}
     assert seconds["kernel_detected"] >= 0
-    assert seconds["limit_verified"] > seconds["webhook_received"] > seconds["kernel_detected"]
+    # The kernel says when it last began to see a flood: where it paused for a window, that may be after the alert.
+    assert seconds["limit_verified"] > max(seconds["webhook_received"], seconds["kernel_detected"])
+    assert seconds["webhook_received"] > seconds["alert_started"] > 0
     assert seconds["released"] > seconds["flood_end"] > seconds["victim_recovered"]
 
 
