@@ -55,12 +55,16 @@ type Metric struct {
 
 // The pages of a program.
 const (
-	MainPage = "/metrics"      // scraped every 15 s
-	FastPage = "/metrics/fast" // scraped every second: what isolation needs as soon as that
+	MainPage    = "/metrics"          // scraped every 15 s
+	FastPage    = "/metrics/fast"     // scraped every second: what isolation needs as soon as that
+	VerdictPage = "/metrics/verdicts" // scraped once a minute: what takes minutes to become another
 )
 
 // OnFastPage reports whether the metric is on the page that is scraped every second.
 func (m *Metric) OnFastPage() bool { return slices.Contains(m.Pages, FastPage) }
+
+// onMainPageAlone reports whether the metric is on the page that every program has, and on no other.
+func (m *Metric) onMainPageAlone() bool { return slices.Equal(m.Pages, []string{MainPage}) }
 
 // Catalog is a set of metrics by name.
 type Catalog struct {
@@ -165,7 +169,9 @@ var (
 )
 
 // pageLists are the lists of pages that a metric can have.
-func pageLists() [][]string { return [][]string{{MainPage}, {MainPage, FastPage}, {FastPage}} }
+func pageLists() [][]string {
+	return [][]string{{MainPage}, {MainPage, FastPage}, {FastPage}, {VerdictPage}}
+}
 
 func (m *Metric) validate() error {
 	switch {

@@ -340,6 +340,8 @@ func TestPrint(t *testing.T) {
 		Values: map[string][]string{"y": {"one", "own traffic", ""}},
 	}, {
 		Name: "vigia_c", Type: Gauge, Unit: "ratio", Labels: []string{}, Help: "Now.", Part: "p", Pages: []string{MainPage, FastPage},
+	}, {
+		Name: "vigia_d", Type: Gauge, Unit: "ratio", Labels: []string{}, Help: "Slow.", Part: "p", Pages: []string{VerdictPage},
 	}}
 	var text, md, js bytes.Buffer
 	for format, w := range map[string]*bytes.Buffer{"text": &text, "markdown": &md, "json": &js} {
@@ -347,13 +349,13 @@ func TestPrint(t *testing.T) {
 			t.Fatalf("%s: %v", format, err)
 		}
 	}
-	if want := "vigia_a_total{x,y} counter, packets\n    Help.\n    y: one, \"own traffic\", \"\"\nvigia_c{} gauge, ratio\n    Now.\n    pages: /metrics, /metrics/fast\n"; text.String() != want {
+	if want := "vigia_a_total{x,y} counter, packets\n    Help.\n    y: one, \"own traffic\", \"\"\nvigia_c{} gauge, ratio\n    Now.\n    pages: /metrics, /metrics/fast\nvigia_d{} gauge, ratio\n    Slow.\n    pages: /metrics/verdicts\n"; text.String() != want {
 		t.Errorf("text: got %q, want %q", text.String(), want)
 	}
 	if !strings.Contains(md.String(), "| `vigia_a_total` | counter | packets | `x` `y` (`one`, `own traffic`, `\"\"`) | Help. |\n") {
 		t.Errorf("markdown: got %q", md.String())
 	}
-	if !strings.HasSuffix(md.String(), "| `vigia_c` | gauge | ratio |  | Now. On `/metrics`, `/metrics/fast`. |\n") {
+	if !strings.HasSuffix(md.String(), "| `vigia_c` | gauge | ratio |  | Now. On `/metrics`, `/metrics/fast`. |\n| `vigia_d` | gauge | ratio |  | Slow. On `/metrics/verdicts`. |\n") {
 		t.Errorf("markdown: got %q", md.String())
 	}
 	var back []Metric

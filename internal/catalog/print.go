@@ -40,7 +40,7 @@ func printText(w io.Writer, metrics []Metric) error {
 				}
 			}
 		}
-		if m.OnFastPage() {
+		if len(m.Pages) > 0 && !m.onMainPageAlone() {
 			if _, err := fmt.Fprintf(w, "    pages: %s\n", plain(m.Pages)); err != nil {
 				return err
 			}
@@ -62,7 +62,7 @@ func printMarkdown(w io.Writer, metrics []Metric) error {
 			}
 		}
 		help := m.Help
-		if m.OnFastPage() {
+		if len(m.Pages) > 0 && !m.onMainPageAlone() {
 			help += " On " + code(m.Pages) + "."
 		}
 		_, err := fmt.Fprintf(w, "| `%s` | %s | %s | %s | %s |\n", m.Name, m.Type, m.Unit, strings.Join(labels, " "), help)

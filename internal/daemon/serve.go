@@ -165,6 +165,7 @@ func (d *instance) routes() error {
 		handler = promhttp.InstrumentMetricHandler(d.env.Registry, handler)
 	}
 	registry := exposition.Whole(realtime.Yielding(handler))
+	// GET /metrics: every metric of the program, scraped every 15 s.
 	mux.HandleFunc("GET "+catalog.MainPage, func(w http.ResponseWriter, r *http.Request) {
 		if d.metrics != nil {
 			d.metrics.ServeHTTP(w, r)
@@ -172,6 +173,7 @@ func (d *instance) routes() error {
 		}
 		registry.ServeHTTP(w, r)
 	})
+	// GET /metrics/fast: what isolation needs within a second, scraped every second.
 	mux.HandleFunc("GET "+catalog.FastPage, func(w http.ResponseWriter, r *http.Request) {
 		if d.fast == nil {
 			http.NotFound(w, r)
@@ -179,9 +181,11 @@ func (d *instance) routes() error {
 		}
 		d.fast.ServeHTTP(w, r)
 	})
+	// GET /-/healthy: 200 while the program is alive.
 	mux.HandleFunc("GET /-/healthy", func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintln(w, "healthy")
 	})
+	// GET /-/ready: 200 while the program can do all of its work, else 503 and why not.
 	mux.HandleFunc("GET /-/ready", func(w http.ResponseWriter, _ *http.Request) {
 		if err := d.service.Ready(); err != nil {
 			http.Error(w, "not ready: "+err.Error(), http.StatusServiceUnavailable)
@@ -203,6 +207,7 @@ func (d *instance) routes() error {
 	if err != nil {
 		return fmt.Errorf("build landing page: %w", err)
 	}
+	// GET /{$}: a page for people, with links to the others.
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) {
 		if own, ok := d.service.(Lander); ok {
 			own.ServeLanding(w, r)
@@ -213,6 +218,8 @@ func (d *instance) routes() error {
 	return nil
 }
 
+// handleReload answers POST /-/reload: reads the configuration again and puts all of it in force, or nothing; needs the
+// token of --web.reload-token-file.
 func (d *instance) handleReload(w http.ResponseWriter, r *http.Request) {
 	if code, why := d.gate.refuse(r); code != 0 {
 		if code == http.StatusUnauthorized {

@@ -2,6 +2,7 @@ package node
 
 import (
 	"errors"
+	"path/filepath"
 	"regexp"
 
 	"vigia/internal/bpf/vport"
@@ -12,10 +13,14 @@ import (
 // Config is what the configuration of every program has that works at a node's ports.
 // None of it can change while the program runs.
 type Config struct {
-	Name    string        `yaml:"node"`
+	Name    string        `yaml:"node"` // the host's name, label node of every series; required
 	Sources ports.Sources `yaml:",inline"`
-	BPF     vport.Config  `yaml:"bpf"`
+	BPF     vport.Config  `yaml:"bpf"` // the programs at ports
 }
+
+// EnforcerPins returns the folder of the pins that are vigia-enforcer's alone, below
+// bpf.pin_dir.
+func EnforcerPins(pinDir string) string { return filepath.Join(pinDir, "enforcer") }
 
 var nameRE = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
 

@@ -14,8 +14,8 @@ import (
 // TLS names the files for ssl: remotes, all PEM.
 type TLS struct {
 	CA          string `yaml:"ca_file"`   // who signs the server's certificate
-	Certificate string `yaml:"cert_file"` // ours
-	Key         string `yaml:"key_file"`
+	Certificate string `yaml:"cert_file"` // our own
+	Key         string `yaml:"key_file"`  // its key
 }
 
 // Option changes how a replica works.

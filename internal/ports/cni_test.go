@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -159,6 +160,7 @@ func TestPodsThatComeAndGoAreAttributed(t *testing.T) {
 	device := func(i int) string { return fmt.Sprintf("veth%d", i) }
 	every := time.NewTicker(100 * time.Millisecond)
 	defer every.Stop()
+	before := heap()
 	made := make(map[int]time.Time)
 	known := func(i int) bool {
 		p, ok := r.inv.Lookup(fmt.Sprintf("uid-%d/eth0", i))
@@ -190,5 +192,16 @@ func TestPodsThatComeAndGoAreAttributed(t *testing.T) {
 		}
 	}
 	testutil.WaitFor(t, "all pods to be gone", func() bool { return len(r.ids()) == 0 })
+	if after := heap(); after > before+1<<20 {
+		t.Errorf("the heap had %d bytes before %d pods came and went, and has %d", before, pods, after)
+	}
 	r.stop()
+}
+
+// heap returns what is reachable, in bytes.
+func heap() uint64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"time"
 
 	"vigia/internal/config"
 )
@@ -13,14 +14,23 @@ type Entry struct {
 	Device   string `yaml:"device"`   // name of the interface in the node
 	Port     string `yaml:"port"`     // stable id, the label
 	Tenant   string `yaml:"tenant"`   // immutable id of who pays
-	Network  string `yaml:"network"`  // optional
+	Network  string `yaml:"network"`  // the tenant's network; optional
 	Workload string `yaml:"workload"` // optional, for example the VM
 }
 
 // fileContent is a ports file.
 type fileContent struct {
-	Version int     `yaml:"version"`
-	Ports   []Entry `yaml:"ports"`
+	Version int     `yaml:"version"` // of the format, 1
+	Asked   int64   `yaml:"asked"`   // when the cloud was asked, in Unix seconds; 0 for what was written by hand
+	Ports   []Entry `yaml:"ports"`   // the ports that nothing else identifies
+}
+
+// age returns how old the file's knowledge is; a clock that is ahead makes it no younger than new.
+func (f *fileContent) age(now time.Time) time.Duration {
+	if f == nil || f.Asked == 0 {
+		return 0
+	}
+	return max(0, now.Sub(time.Unix(f.Asked, 0)))
 }
 
 // labelRE bounds what becomes a label value: ids, never free text.
@@ -39,6 +49,9 @@ func (f *fileContent) Validate() error {
 	}
 	if f.Version != 1 {
 		fault("version", f.Version, "is not a known version", "write version: 1")
+	}
+	if f.Asked < 0 {
+		fault("asked", f.Asked, "is not a time", "write Unix seconds, or leave it out")
 	}
 	devices, ids := map[string]bool{}, map[string]bool{}
 	for i, e := range f.Ports {

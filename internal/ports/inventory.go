@@ -21,7 +21,7 @@ type Sources struct {
 	NetNS      string    `yaml:"netns"`           // namespace of the node's interfaces; empty for the own one
 	OVSDB      string    `yaml:"ovsdb"`           // unix:PATH of ovsdb-server; empty without Open vSwitch
 	Southbound string    `yaml:"ovn_southbound"`  // unix:PATH, tcp:HOST:PORT or ssl:HOST:PORT; empty without OVN
-	TLS        ovsdb.TLS `yaml:"ovn_tls"`         // for ssl:
+	TLS        ovsdb.TLS `yaml:"ovn_tls"`         // for ssl: as an address of OVN
 	Libvirt    string    `yaml:"libvirt_dir"`     // folder of domain XML, /run/libvirt/qemu; empty without libvirt
 	CNI        string    `yaml:"cni_results_dir"` // results of CNI plugins, /var/lib/cni/results; empty without Kubernetes
 	File       string    `yaml:"ports_file"`      // identity of ports that nothing else tells
@@ -278,7 +278,7 @@ func (inv *Inventory) facts() (f facts, states []SourceState) {
 		if content != nil {
 			f.file = content.Ports
 		}
-		states = append(states, SourceState{Name: "file", Err: err})
+		states = append(states, SourceState{Name: "file", Err: err, Age: content.age(time.Now())})
 	}
 	return f, states
 }

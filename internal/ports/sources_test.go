@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/common/promslog"
 
@@ -212,4 +213,36 @@ func TestAnInventoryIsOpenedWholeOrNotAtAll(t *testing.T) {
 			t.Errorf("%s was opened", name)
 		}
 	}
+}
+
+// TestFileSaysItsAge has files that a cloud's answers are written to: they grow older while
+// the cloud does not answer.
+func TestFileSaysItsAge(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "ports.yaml")
+	write(t, file, "version: 1\nports: []\n")
+	r := newRig(t, Sources{NetNS: testutil.NewNetNS(t), File: file})
+	testutil.WaitFor(t, "the sources", func() bool {
+		_, states := r.inv.Ports()
+		return len(states) > 0
+	})
+	for _, tc := range []struct {
+		asked       int64
+		least, most time.Duration
+	}{
+		{time.Now().Add(-time.Hour).Unix(), time.Hour, 2 * time.Hour},
+		{time.Now().Add(time.Hour).Unix(), 0, 0}, // another machine's clock is ahead
+		{0, 0, 0},                                // written by hand
+	} {
+		write(t, file, fmt.Sprintf("version: 1\nasked: %d\nports: []\n", tc.asked))
+		testutil.WaitFor(t, "the file's age", func() bool {
+			s := r.state("file")
+			return s.Err == nil && s.Age >= tc.least && s.Age <= tc.most
+		})
+	}
+	write(t, file, "version: 1\nasked: -1\nports: []\n")
+	testutil.WaitFor(t, "the mistake", func() bool {
+		err := r.state("file").Err
+		return err != nil && strings.Contains(err.Error(), "write Unix seconds")
+	})
 }

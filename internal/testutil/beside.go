@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Beside runs ours and a peer in turns, and reports of each the time of its quickest turn
@@ -12,13 +14,36 @@ import (
 // the machine only ever add to a turn, so that the quickest tells what the code takes.
 func Beside(b *testing.B, peer string, ours, theirs func()) {
 	b.Helper()
+	beside(b, peer, ours, theirs, func() time.Duration { return time.Since(began) })
+}
+
+// BesideCPU is Beside by the processor time of the calling thread: for turns so long that
+// others on the machine leave none alone.
+func BesideCPU(b *testing.B, peer string, ours, theirs func()) {
+	b.Helper()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	beside(b, peer, ours, theirs, func() time.Duration {
+		var now unix.Timespec
+		if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &now); err != nil {
+			b.Fatal(err)
+		}
+		return time.Duration(now.Nano())
+	})
+}
+
+// began is what times of the wall are counted from.
+var began = time.Now()
+
+func beside(b *testing.B, peer string, ours, theirs func(), clock func() time.Duration) {
+	b.Helper()
 	var own, other turns
 	ours() // what is made once is made before
 	theirs()
 	b.ResetTimer()
 	for range max(b.N, 5) {
-		own.add(ours)
-		other.add(theirs)
+		own.add(ours, clock)
+		other.add(theirs, clock)
 	}
 	b.StopTimer()
 	own.report(b, "ours")
@@ -33,12 +58,12 @@ type turns struct {
 	mallocs, memory uint64
 }
 
-func (t *turns) add(run func()) {
+func (t *turns) add(run func(), clock func() time.Duration) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	start := time.Now()
+	start := clock()
 	run()
-	t.times = append(t.times, time.Since(start))
+	t.times = append(t.times, clock()-start)
 	runtime.ReadMemStats(&after)
 	t.mallocs += after.Mallocs - before.Mallocs
 	t.memory += after.TotalAlloc - before.TotalAlloc

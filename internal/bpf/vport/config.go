@@ -9,15 +9,22 @@ import (
 
 // Config is the bpf section of a program's configuration.
 type Config struct {
-	PinDir   string `yaml:"pin_dir"`   // directory on a bpffs, shared by exporter and enforcer
+	PinDir   string `yaml:"pin_dir"`   // directory on a bpffs, shared by exporter and enforcer; required
 	MaxPorts int    `yaml:"max_ports"` // ports at most; 0 for 1024
 
-	// Attachment is how programs get onto tc: tcx (Linux 6.6), clsact, or auto.
-	Attachment Attachment `yaml:"attachment"`
+	Attachment Attachment `yaml:"attachment"` // how programs get onto tc: tcx (Linux 6.6), clsact, or auto, the default
 }
 
 // maxMaxPorts bounds the kernel memory of the maps: about 4.4 kB a port.
 const maxMaxPorts = 1 << 16
+
+// Ports returns how many ports there may be.
+func (c *Config) Ports() int {
+	if c.MaxPorts == 0 {
+		return defaultMaxPorts
+	}
+	return c.MaxPorts
+}
 
 // Validate checks the section.
 func (c *Config) Validate() error {

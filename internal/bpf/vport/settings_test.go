@@ -132,6 +132,14 @@ func TestConfigurationIsChecked(t *testing.T) {
 	}
 }
 
+func TestPortsAre1024UnlessSaid(t *testing.T) {
+	for said, want := range map[int]int{0: 1024, 1: 1, 1 << 16: 1 << 16} {
+		if got := (&Config{MaxPorts: said}).Ports(); got != want {
+			t.Errorf("max_ports %d: %d", said, got)
+		}
+	}
+}
+
 func TestPinDirectoriesBelongOnABPFFS(t *testing.T) {
 	mounted := testutil.NewBPFFS(t)
 	deep := filepath.Join(mounted, "a", "b", "c")

@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from vigia_catalog import (
     FAST_PAGE,
     MAIN_PAGE,
+    VERDICT_PAGE,
     CatalogueError,
     Factory,
     Metric,
@@ -143,11 +144,12 @@ METRIC = Metric(
 )
 PLAIN = Metric("vigia_b", "gauge", "ratio", (), "More.", "p")
 FAST = Metric("vigia_c", "gauge", "ratio", (), "Now.", "p", pages=(MAIN_PAGE, FAST_PAGE))
+SLOW = Metric("vigia_d", "gauge", "ratio", (), "Slow.", "p", pages=(VERDICT_PAGE,))
 
 
 def test_listings() -> None:
     """What print.go prints of the same metrics; a contract test compares both for the whole catalogue."""
-    assert listing([METRIC, PLAIN, FAST], "text").splitlines() == [
+    assert listing([METRIC, PLAIN, FAST, SLOW], "text").splitlines() == [
         "vigia_a_total{x,y} counter, packets",
         "    Help.",
         '    y: one, "own traffic", ""',
@@ -156,12 +158,16 @@ def test_listings() -> None:
         "vigia_c{} gauge, ratio",
         "    Now.",
         "    pages: /metrics, /metrics/fast",
+        "vigia_d{} gauge, ratio",
+        "    Slow.",
+        "    pages: /metrics/verdicts",
     ]
-    rows = listing([METRIC, PLAIN, FAST], "markdown").splitlines()
+    rows = listing([METRIC, PLAIN, FAST, SLOW], "markdown").splitlines()
     assert rows[2] == '| `vigia_a_total` | counter | packets | `x` `y` (`one`, `own traffic`, `""`) | Help. |'
     assert rows[3] == "| `vigia_b` | gauge | ratio |  | More. |"
     assert rows[4] == "| `vigia_c` | gauge | ratio |  | Now. On `/metrics`, `/metrics/fast`. |"
-    first, second, third = json.loads(listing([METRIC, PLAIN, FAST], "json"))
+    assert rows[5] == "| `vigia_d` | gauge | ratio |  | Slow. On `/metrics/verdicts`. |"
+    first, second, third, _ = json.loads(listing([METRIC, PLAIN, FAST, SLOW], "json"))
     assert second["pages"] == ["/metrics"] and third["pages"] == ["/metrics", "/metrics/fast"]
     assert first["values"] == {"y": ["one", "own traffic", ""]} and "values" not in second
     with pytest.raises(ValueError, match="unknown format xml: use text, json or markdown"):

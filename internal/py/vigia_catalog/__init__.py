@@ -19,6 +19,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 __all__ = [
     "FAST_PAGE",
     "MAIN_PAGE",
+    "VERDICT_PAGE",
     "CatalogueError",
     "Factory",
     "Metric",
@@ -38,6 +39,8 @@ MAIN_PAGE = "/metrics"
 """Scraped every 15 s."""
 FAST_PAGE = "/metrics/fast"
 """Scraped every second: what isolation needs as soon as that."""
+VERDICT_PAGE = "/metrics/verdicts"
+"""Scraped once a minute: what takes minutes to become another."""
 
 
 class CatalogueError(ValueError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from vigia_catalog import Metric
+from vigia_catalog import MAIN_PAGE, Metric
 
 __all__ = ["listing"]
 
@@ -26,7 +26,7 @@ def _text(m: Metric) -> str:
     lines = [f"{m.name}{{{','.join(m.labels)}}} {m.type}, {m.unit}", f"    {m.help}"]
     for label, values in m.values.items():
         lines.append(f"    {label}: {', '.join(json.dumps(v) if v == '' or ' ' in v else v for v in values)}")
-    if m.on_fast_page:
+    if m.pages != (MAIN_PAGE,):
         lines.append(f"    pages: {', '.join(m.pages)}")
     return "\n".join(lines)
 
@@ -41,5 +41,5 @@ def _row(m: Metric) -> str:
     for label in m.labels:
         values = ", ".join(f"`{v or chr(34) * 2}`" for v in m.values.get(label, ()))
         labels.append(f"`{label}` ({values})" if values else f"`{label}`")
-    shown = f" On {', '.join(f'`{p}`' for p in m.pages)}." if m.on_fast_page else ""
+    shown = f" On {', '.join(f'`{p}`' for p in m.pages)}." if m.pages != (MAIN_PAGE,) else ""
     return f"| `{m.name}` | {m.type} | {m.unit} | {' '.join(labels)} | {m.help}{shown} |"

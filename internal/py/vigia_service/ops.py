@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -12,6 +13,7 @@ from flask import Blueprint, Flask, Response, request
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
+from vigia_catalog import VERDICT_PAGE
 from vigia_service.errors import ServiceError
 from vigia_service.server.wsgi import CERTIFICATE
 from vigia_service.tokens import read_token
@@ -37,6 +39,8 @@ class Ops:
     """Reloads the configuration; raises ServiceError. None: there is no such page."""
     reload_token_file: Callable[[], Path | None] = lambda: None
     """The file with the token that whoever reloads has to show; None: only who has a certificate may."""
+    verdicts: CollectorRegistry | None = None
+    """What is scraped once a minute, on a page of its own. None: there is no such page."""
 
 
 def text(body: str, status: int = 200) -> Response:
@@ -50,23 +54,37 @@ def blueprint(ops: Ops) -> Blueprint:
 
     @pages.get("/-/healthy")
     def healthy() -> Response:
+        """Answer 200 while the program is alive, else 503 and why not."""
         problem = ops.alive()
         return text(f"not healthy: {problem}\n", 503) if problem else text("healthy\n")
 
     @pages.get("/-/ready")
     def ready() -> Response:
+        """Answer 200 while the program can do all of its work, else 503 and why not."""
         problem = ops.ready()
         return text(f"not ready: {problem}\n", 503) if problem else text("ready\n")
 
     @pages.get("/metrics")
     def metrics() -> Response:
-        encode, content_type = choose_encoder(request.headers.get("Accept", ""))
-        return Response(encode(ops.registry), content_type=content_type)
+        """Return the metrics of the program that are scraped every 15 s."""
+        return _exposed(ops.registry)
+
+    if (slow := ops.verdicts) is not None:
+
+        @pages.get(VERDICT_PAGE)
+        def verdicts() -> Response:
+            """Return the metrics of the program that are scraped once a minute."""
+            return _exposed(slow)
 
     if ops.reload is not None:
         page = guarded(_reload_page(ops.reload), ops.reload_token_file)
         pages.add_url_rule("/-/reload", "reload", page, methods=["POST"])
     return pages
+
+
+def _exposed(registry: CollectorRegistry) -> Response:
+    encode, content_type = choose_encoder(request.headers.get("Accept", ""))
+    return Response(encode(registry), content_type=content_type)
 
 
 PAGE_POLICY = "; ".join(
@@ -135,6 +153,7 @@ def _refusal(token_file: Path | None) -> tuple[str, int] | None:
 def guarded(page: Callable[[], Response], token_file: Callable[[], Path | None]) -> Callable[[], Response]:
     """Return a page that changes something: it asks who it is, by token or certificate, before it does."""
 
+    @wraps(page)
     def known_only() -> Response:
         refused = _refusal(token_file())
         if refused is None:
@@ -149,6 +168,7 @@ def guarded(page: Callable[[], Response], token_file: Callable[[], Path | None])
 
 def _reload_page(reload: Callable[[], None]) -> Callable[[], Response]:
     def page() -> Response:
+        """Read the configuration again, and put all of it in force or nothing; needs a token."""
         try:
             reload()
         except ServiceError as e:

@@ -18,6 +18,8 @@ from vigia_statistics.intervals import (
 from vigia_statistics.loss import loss_interval, minimum_detectable_loss
 from vigia_statistics.multiplicity import holm
 from vigia_statistics.paired import SignedRank, signed_rank
+from vigia_statistics.power import Power, signed_rank_power, smallest_number
+from vigia_statistics.ranged import bootstrap_interval, geometric_interval
 from vigia_statistics.twosample import RankSum, Welch, minimum_detectable_shift, rank_sum, welch
 from vigia_statistics.verdict import (
     Comparison,
@@ -33,12 +35,15 @@ __all__ = [
     "Comparison",
     "Direction",
     "Interval",
+    "Power",
     "RankSum",
     "SignedRank",
     "Verdict",
     "Welch",
+    "bootstrap_interval",
     "compare",
     "ecdf_band",
+    "geometric_interval",
     "holm",
     "judge",
     "loss_interval",
@@ -49,6 +54,8 @@ __all__ = [
     "quantile_interval",
     "rank_sum",
     "signed_rank",
+    "signed_rank_power",
+    "smallest_number",
     "welch",
     "winner",
     "with_differences",

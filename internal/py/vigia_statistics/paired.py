@@ -59,7 +59,7 @@ def signed_rank(differences: Samples, confidence: float = 0.95) -> SignedRank:
 def _tukey(d: Floats, confidence: float) -> Interval:
     walsh = Pairs(d)
     count = len(walsh)
-    k, attained = _tukey_rank(d.size, confidence)
+    k, attained = tukey_rank(d.size, confidence)
     middle = walsh.smallest((count + 1) // 2)
     if count % 2 == 0:
         middle = (middle + walsh.smallest(count // 2 + 1)) / 2.0
@@ -67,7 +67,7 @@ def _tukey(d: Floats, confidence: float) -> Interval:
 
 
 @lru_cache(maxsize=256)
-def _tukey_rank(n: int, confidence: float) -> tuple[int, float]:
+def tukey_rank(n: int, confidence: float) -> tuple[int, float]:
     """Rank of the lower limit among the n (n + 1) / 2 Walsh averages, from 1, and the confidence."""
     tail = (1.0 - confidence) / 2.0
     if n <= EXACT:

@@ -20,6 +20,7 @@ __all__ = [
     "seconds",
     "size",
     "span",
+    "times",
 ]
 
 MISSING = "–"
@@ -66,6 +67,13 @@ def count(value: float) -> str:
 def percent(ratio: float) -> str:
     """Return a ratio in percent: 12.5 %."""
     return f"{_digits(ratio * 100)} %" if math.isfinite(ratio) else MISSING
+
+
+def times(ratio: float) -> str:
+    """Return how many times something is, in two digits or whole: 1.4, 280."""
+    if not math.isfinite(ratio):
+        return MISSING
+    return f"{ratio:.2g}" if ratio < 9.95 else f"{ratio:.0f}"
 
 
 def probability(p: float) -> str:
@@ -122,9 +130,9 @@ def _scaled(value: float, units: Units) -> str:
 
 
 def _choose(magnitude: float, units: Units) -> tuple[float, str]:
-    """Return the largest unit of which there is one, counting what will be rounded up to one."""
+    """Return the largest unit of which there is one, counting what is rounded up to one; of 0 the base."""
     if magnitude == 0:
-        return units[0]
+        return next(u for u in units if u[0] == 1.0)
     return next(((f, u) for f, u in units if magnitude >= f * 0.9995), units[-1])
 
 
