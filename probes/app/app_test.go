@@ -372,8 +372,17 @@ var conditional = map[string]bool{
 	"vigia_probe_mesh_delay_variation_seconds": true,
 	"vigia_probe_mesh_pairs":                   true,
 	"vigia_probe_unreachable_ratio":            true,
-	"vigia_probe_outside_unreachable_ratio":    true,
-	"vigia_probe_rtt_quarantined_seconds":      true, "vigia_probe_rtt_application_quarantined_seconds": true,
+	// Of protocols of applications, and of twins of a mesh: TestApplicationsAreProbed.
+	"vigia_probe_mesh_overlay_tax_seconds":                  true,
+	"vigia_probe_http_failed_total":                         true,
+	"vigia_probe_http_phase_seconds_total":                  true,
+	"vigia_probe_http_status_code":                          true,
+	"vigia_probe_http_certificate_expiry_timestamp_seconds": true,
+	"vigia_probe_dns_failed_total":                          true,
+	"vigia_probe_dns_phase_seconds_total":                   true,
+	"vigia_probe_dns_answer_records":                        true,
+	"vigia_probe_outside_unreachable_ratio":                 true,
+	"vigia_probe_rtt_quarantined_seconds":                   true, "vigia_probe_rtt_application_quarantined_seconds": true,
 	"vigia_probe_host_cpu_pressure_ratio": true, "vigia_probe_host_throttled_seconds_total": true,
 }
 

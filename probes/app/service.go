@@ -24,6 +24,7 @@ import (
 	"vigia/probes/moment"
 	"vigia/probes/objective"
 	"vigia/probes/pages"
+	"vigia/probes/pathkind"
 	"vigia/probes/pathmtu"
 	"vigia/probes/protocol/registry"
 	"vigia/probes/reflector"
@@ -112,12 +113,21 @@ func newService(env daemon.Env) (*service, error) {
 	}
 	env.Registry.MustRegister(export.NewCollector(env.Metrics, export.Sources{
 		Targets: s.sender, Recorders: s.recorders, Host: s.health, Clock: s.clock, Objectives: s.objectives,
-		Paths: func() []settings.Path { return *s.paths.Load() },
+		Paths: s.describedPaths(),
 	}))
 	s.pages = pages.Pages{Targets: s.sender, Records: s.recorders, PathMTUs: s.pathMTUs, Pairs: s.recorders, Moments: s.moments, Node: s.node, Ready: s.Ready}
 	s.pages.Register(env.Mux)
 	s.fast = export.NewFast(env.Metrics, s.recorders)
 	return s, nil
+}
+
+// describedPaths returns what tells the paths with what is found out of them.
+func (s *service) describedPaths() export.Paths {
+	finder := pathkind.New(s.logger)
+	return func() []settings.Path {
+		node, _ := s.node()
+		return finder.Fill(node, *s.paths.Load())
+	}
 }
 
 // newBulk makes both ends of bulk tests, which share the links. The file state remembers

@@ -1,6 +1,6 @@
 """Compare vigia-probe with fping on one link, in the same run; its schedule with that of a bare timer.
 
-Usage: bench.py [--json FILE] [--repetitions N]; needs root, fping and bin/vigia-probe.
+Usage: bench.py [--json FILE] [--repetitions N] [--study NAME]; needs root, fping and bin/vigia-probe.
 
 Two network namespaces are joined by a veth pair. Every figure of vigia-probe stands
 beside fping's where fping can do the job, taken in turns, with the number of
@@ -237,11 +237,17 @@ def fping(targets: int, period_ms: int, seconds: float, *more: str) -> subproces
 
 def fping_result(process: subprocess.Popen[str]) -> tuple[list[float], int, float]:
     """Return RTTs in microseconds, how many probes were lost, and the processor time."""
+    err, cpu = fping_said(process)
+    values = [v for line in err.splitlines() if " : " in line for v in line.split(" : ", 1)[1].split()]
+    return [float(v) * 1000 for v in values if v != "-"], values.count("-"), cpu
+
+
+def fping_said(process: subprocess.Popen[str]) -> tuple[str, float]:
+    """Wait for an fping; return its standard error and its processor time."""
     err = process.stderr.read() if process.stderr else ""
     _, _, usage = os.wait4(process.pid, 0)
     process.returncode = 0
-    values = [v for line in err.splitlines() if " : " in line for v in line.split(" : ", 1)[1].split()]
-    return [float(v) * 1000 for v in values if v != "-"], values.count("-"), usage.ru_utime + usage.ru_stime
+    return err, usage.ru_utime + usage.ru_stime
 
 
 def quantile(values: list[float], q: float) -> float:
@@ -560,6 +566,25 @@ def show(rows: list[Row], load: list[float]) -> None:
     )
 
 
+def study(name: str, folder: Path, args: argparse.Namespace) -> int:
+    """Measure what make bench asks for, and print or write it as JSON."""
+    import limits  # noqa: PLC0415 - they use this module
+    import peers  # noqa: PLC0415
+
+    if name == "peers":
+        found: object = peers.figures(peers.take(folder, args.repetitions, args.rounds), args.rounds)
+    elif name == "growth":
+        found = limits.growth(folder, args.sizes, args.repetitions)
+    else:
+        found = limits.floor(folder, args.repetitions)
+    text = json.dumps({name: found, "load": os.getloadavg()[0]}, indent=1)
+    if args.json:
+        args.json.write_text(text)
+    else:
+        say(text)
+    return 0
+
+
 def main() -> int:
     """Measure and print; the exit code tells whether a budget was missed."""
     parser = argparse.ArgumentParser(description="Compare vigia-probe with fping on one link.")
@@ -569,8 +594,21 @@ def main() -> int:
         "--nice", type=int, default=-15, help="priority of everything, against other work here"
     )
     parser.add_argument("--only", choices=["cpu", "price", "noise", "rate", "memory"], action="append")
+    parser.add_argument(
+        "--study",
+        choices=["peers", "growth", "floor"],
+        help="beside every peer; by the number of targets; beside bare system calls: one JSON document",
+    )
+    parser.add_argument("--rounds", type=int, default=3, help="of 20 probes to a target, by each tool")
+    parser.add_argument(
+        "--sizes",
+        type=lambda text: [int(word) for word in text.split(",")],
+        default=[10, 100, 1000, 5000],
+        help="targets, for the growth",
+    )
     args = parser.parse_args()
-    missing = [tool for tool in ("fping", "ip", "nstat", "taskset") if shutil.which(tool) is None]
+    needed = ("ip", "taskset", "tcpdump") if args.study else ("fping", "ip", "nstat", "taskset")
+    missing = [tool for tool in needed if shutil.which(tool) is None]
     if os.geteuid() != 0 or missing or not PROBE.exists():
         sys.stderr.write(
             f"bench: needs root, {PROBE} (make build) and: {' '.join(missing) or 'nothing else'}" + "\n"
@@ -588,7 +626,10 @@ def main() -> int:
     load = [os.getloadavg()[0]]
     rows: list[Row] = []
     prices: list[Row] = []
-    with link(1000), tempfile.TemporaryDirectory() as folder:
+    most = max(args.sizes) if args.study == "growth" else 1000
+    with link(most), tempfile.TemporaryDirectory() as folder:
+        if args.study:
+            return study(args.study, Path(folder), args)
         for name, bench in benches.items():
             if args.only and name not in args.only:
                 continue

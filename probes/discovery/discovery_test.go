@@ -46,6 +46,27 @@ func manage(t *testing.T, s Source) (m *Manager, updates *atomic.Int64) {
 	return m, updates
 }
 
+// TestOtherAddresses: labels at_NAME are further addresses of a node, by NAME.
+func TestOtherAddresses(t *testing.T) {
+	peers, err := Read(strings.NewReader(`[{"targets": ["10.0.0.1"], "labels": {"node": "a", "at_pods": "10.244.1.5:8620", "at_nodeport": "10.0.0.1:30001", "at_": "x", "at_bad=": "x", "at_two": "x\ny=z"}},
+		{"targets": ["10.0.0.2"], "labels": {"node": "b", "rack": "at_r"}}]`))
+	if err != nil || len(peers) != 2 {
+		t.Fatal(peers, err)
+	}
+	for name, want := range map[string]string{"pods": "10.244.1.5:8620", "nodeport": "10.0.0.1:30001", "": "", "pod": "", "bad": "", "two": "", "y": ""} {
+		if got := peers[0].Other(name); got != want {
+			t.Errorf("%q: %q, want %q", name, got, want)
+		}
+		if got := peers[1].Other(name); got != "" {
+			t.Errorf("%q of another: %q", name, got)
+		}
+	}
+	again, err := Read(strings.NewReader(`[{"targets": ["10.0.0.1"], "labels": {"at_nodeport": "10.0.0.1:30001", "at_pods": "10.244.1.5:8620", "node": "a"}}]`))
+	if err != nil || again[0] != peers[0] {
+		t.Errorf("the same in another order is not the same: %+v %v", again, err)
+	}
+}
+
 func TestFiles(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "a.json"), `[{"targets": ["10.0.0.1:862"], "labels": {"node": "n1", "rack": "r1", "__meta_x": "y"}}]`)

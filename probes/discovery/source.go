@@ -30,6 +30,34 @@ type Peer struct {
 	Rack string // label rack
 	Zone string // label zone
 	Host string // of the target
+	// Others are further addresses of the node: the labels at_NAME, as "NAME=HOST:PORT" in lines
+	// in the order of their names. It is a text so that peers can be compared.
+	Others string
+}
+
+// otherLabel begins the labels that have a node's further addresses.
+const otherLabel = "at_"
+
+// Other returns a further address of the node, HOST or HOST:PORT; empty without one of that name.
+func (p *Peer) Other(name string) string {
+	for line := range strings.Lines(p.Others) {
+		if known, address, _ := strings.Cut(strings.TrimSpace(line), "="); known == name {
+			return address
+		}
+	}
+	return ""
+}
+
+// others joins further addresses.
+func others(labels map[string]string) string {
+	var lines []string
+	for label, address := range labels {
+		if name, ok := strings.CutPrefix(label, otherLabel); ok && name != "" && !strings.ContainsAny(name+address, "=\n") {
+			lines = append(lines, name+"="+address+"\n")
+		}
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "")
 }
 
 // Source says where to look.
@@ -148,7 +176,7 @@ func peers(groups []group) ([]Peer, error) {
 			if host == "" {
 				return nil, fmt.Errorf("target %q has no host", target)
 			}
-			p := Peer{Name: g.Labels["node"], Rack: g.Labels["rack"], Zone: g.Labels["zone"], Host: strings.Trim(host, "[]")}
+			p := Peer{Name: g.Labels["node"], Rack: g.Labels["rack"], Zone: g.Labels["zone"], Host: strings.Trim(host, "[]"), Others: others(g.Labels)}
 			if p.Name == "" {
 				p.Name = p.Host
 			}

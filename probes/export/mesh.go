@@ -127,6 +127,7 @@ type group struct {
 	counts    tally
 	rtt       *histogram.Histogram
 	variation *histogram.Histogram
+	tax       *histogram.Histogram
 	labels    *groupLabels
 }
 
@@ -147,6 +148,8 @@ func (g *group) add(batch []observation, counts *tally) {
 			g.rtt.Observe(o.ns)
 		case int32(variationHistogram) + int32(delay.RoundTrip):
 			g.variation.Observe(o.ns)
+		case taxSeries:
+			g.tax.Observe(o.ns)
 		}
 	}
 }
@@ -160,6 +163,7 @@ const (
 	meshUnsteady
 	meshRTT
 	meshVariation
+	meshTax
 	meshPairs
 	numMeshFamilies
 )
@@ -186,7 +190,7 @@ func newPairs(owner *Recorders, f *catalog.Factory) *pairs {
 		meshSent: "vigia_probe_mesh_sent_total", meshLost: "vigia_probe_mesh_lost_total",
 		meshJudged: "vigia_probe_mesh_judged_total", meshSlow: "vigia_probe_mesh_slow_total",
 		meshUnsteady: "vigia_probe_mesh_unsteady_total", meshRTT: "vigia_probe_mesh_rtt_seconds",
-		meshVariation: "vigia_probe_mesh_delay_variation_seconds", meshPairs: "vigia_probe_mesh_pairs",
+		meshVariation: "vigia_probe_mesh_delay_variation_seconds", meshTax: "vigia_probe_mesh_overlay_tax_seconds", meshPairs: "vigia_probe_mesh_pairs",
 	} {
 		p.families[i] = f.Series(name)
 	}
@@ -241,7 +245,7 @@ func (p *pairs) group(z zonePair) *group {
 	for i := range labels.objective {
 		labels.objective[i] = p.families[meshJudged].Labels(append(z.values(), objective.Kind(i).String())...)
 	}
-	g = &group{rtt: p.owner.delays.New(), variation: p.owner.signed.New(), labels: labels}
+	g = &group{rtt: p.owner.delays.New(), variation: p.owner.signed.New(), tax: p.owner.signed.New(), labels: labels}
 	p.groups[z] = g
 	return g
 }
@@ -462,7 +466,7 @@ func (p *pairs) collect(out chan<- prometheus.Metric) {
 
 func (p *pairs) collectGroup(out chan<- prometheus.Metric, g *group) {
 	g.mu.Lock()
-	counts := g.counts
+	counts, compared := g.counts, g.tax.Count() > 0
 	g.mu.Unlock()
 	out <- withLabels(p.families[meshSent], g.labels.base, float64(counts.sent))
 	for i, n := range counts.lost {
@@ -475,6 +479,9 @@ func (p *pairs) collectGroup(out chan<- prometheus.Metric, g *group) {
 	out <- withLabels(p.families[meshUnsteady], g.labels.base, float64(counts.tooMuch[objective.Jitter]))
 	out <- &groupHistogram{g, p.families[meshRTT].Desc(), g.rtt}
 	out <- &groupHistogram{g, p.families[meshVariation].Desc(), g.variation}
+	if compared {
+		out <- &groupHistogram{g, p.families[meshTax].Desc(), g.tax}
+	}
 }
 
 // groupHistogram is a histogram of a group.

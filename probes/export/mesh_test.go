@@ -178,6 +178,27 @@ func TestPairsAtRest(t *testing.T) {
 	}
 }
 
+// TestTaxOfAMesh is added up by zones, and has no series before anything was compared.
+func TestTaxOfAMesh(t *testing.T) {
+	m := newMeshed(t, 35, stampprobe.Protocol{})
+	const key = "vigia_probe_mesh_overlay_tax_seconds z1 p c n0 z0 _infra"
+	if series, _ := m.scrape(); series == nil {
+		t.Fatal("nothing is exported")
+	} else if v, ok := lookup(series, key); ok {
+		t.Errorf("before anything was compared: %v", v)
+	}
+	for _, n := range []string{"n30", "n31", "n31"} {
+		m.targets[n].(*recorder).Taxed(int64(time.Microsecond))
+	}
+	series, _ := m.scrape()
+	if v, ok := lookup(series, key); !ok || v != 3 {
+		t.Errorf("%v (%v), want 3", v, ok)
+	}
+	if v, ok := lookup(series, strings.Replace(key, "z1", "z0", 1)); ok {
+		t.Errorf("of another zone: %v", v)
+	}
+}
+
 // lookup finds a series by its name and the values of its labels in any order.
 func lookup(series map[string]float64, key string) (float64, bool) {
 	want := strings.Fields(key)

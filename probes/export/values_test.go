@@ -17,6 +17,8 @@ import (
 	"vigia/probes/moment"
 	"vigia/probes/objective"
 	"vigia/probes/pathmtu"
+	"vigia/probes/protocol/get"
+	dnslookup "vigia/probes/protocol/lookup"
 	"vigia/probes/sender"
 )
 
@@ -52,6 +54,10 @@ func TestClosedLabels(t *testing.T) {
 		"vigia_bulk_lost_packets_total.cause":               {lostByNetwork, lostByReceiver},
 		"vigia_probe_mesh_lost_total.cause":                 named[fault](int(numFaults)),
 		"vigia_probe_mesh_judged_total.objective":           named[objective.Kind](objective.NumKinds),
+		"vigia_probe_http_failed_total.failure":             get.Failures(),
+		"vigia_probe_http_phase_seconds_total.phase":        get.Phases(),
+		"vigia_probe_dns_failed_total.failure":              dnslookup.Failures(),
+		"vigia_probe_dns_phase_seconds_total.phase":         dnslookup.Phases(),
 		"vigia_probe_mesh_pairs.state":                      pairStates,
 		"vigia_probe_unreachable_ratio.scope":               named[mesh.Scope](len(mesh.Scopes())),
 		"vigia_probe_outside_unreachable_ratio.scope":       named[mesh.Scope](len(mesh.Scopes()))[mesh.ScopeRack:],

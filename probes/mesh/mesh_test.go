@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"testing"
 )
 
@@ -179,5 +180,17 @@ func TestProbers(t *testing.T) {
 	}
 	if got := New(nodes, Rule{}).Probers("nobody"); got != nil {
 		t.Errorf("a node that is not there is probed by %v", got)
+	}
+}
+
+// BenchmarkPlan prints what a node's own plan takes, from the list of all nodes, by how many there are.
+func BenchmarkPlan(b *testing.B) {
+	for _, n := range []int{10, 100, 1000, 5000} {
+		nodes := site(n, 40)
+		b.Run(strconv.Itoa(n), func(b *testing.B) {
+			for b.Loop() {
+				New(nodes, Rule{PerNode: 16}).Peers(nodes[0])
+			}
+		})
 	}
 }

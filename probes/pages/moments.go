@@ -22,7 +22,7 @@ const (
 	maxMoments     = 100
 )
 
-// handleMoments shows the last records of the targets that have the labels asked for, the newest
+// handleMoments answers GET /v1/moments: the last records of the targets that have the labels asked for, the newest
 // first, and the last good record of each: at most limit of both.
 func (s *Pages) handleMoments(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()

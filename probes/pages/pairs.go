@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// handlePairs tells the state of every pair of a mesh.
+// handlePairs answers GET /debug/pairs: the state of every pair of a mesh.
 func (s *Pages) handlePairs(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(s.Pairs.Pairs()) // the client may have gone
 }
 
-// handleAsk gives the pairs with a node series of their own for a while.
+// handleAsk answers POST /debug/pairs: gives the pairs with the node dst= series of their own for ttl=.
 func (s *Pages) handleAsk(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	ttl, err := time.ParseDuration(query.Get("ttl"))

@@ -11,7 +11,7 @@ import (
 	"vigia/probes/sender"
 )
 
-// handleRecords writes the records of the last minute, of the targets that have the
+// handleRecords answers GET /debug/records: the records of the last minute as JSON Lines, of the targets that have the
 // labels asked for.
 func (s *Pages) handleRecords(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()

@@ -41,6 +41,7 @@ type TargetView struct {
 	StampedBy   string            `json:"stamped_by"` // kernel or hardware: the source of the delays
 }
 
+// handleTargets answers GET /debug/targets: the state, the last error and the counters of each target.
 func (s *Pages) handleTargets(w http.ResponseWriter, _ *http.Request) {
 	status, _, err := s.Targets.Snapshot(nil)
 	if err != nil {

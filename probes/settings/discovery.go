@@ -24,6 +24,7 @@ type Discovery struct {
 	Refresh config.Duration `yaml:"refresh" help:"how often they are read, default 30s"`
 	Grace   config.Duration `yaml:"grace" help:"how long the series of a vanished node stay, default 5m"`
 	Within  string          `yaml:"within" help:"'rack' (default) or 'zone': the part of the site of which every node is probed"`
+	Own     bool            `yaml:"own" help:"probe our own node in place of the others"`
 	PerNode int             `yaml:"per_node" help:"of the other nodes, so many are probed; 0 or absent: all"`
 	PerZone int             `yaml:"per_zone" help:"nodes of each other zone to probe, beside the per_node of the own zone; 0 or absent: per_node counts those of all zones"`
 	Show    []string        `yaml:"show" help:"nodes whose pairs always have series of their own, as far as mesh.pair_series goes; '*': all"`
@@ -42,6 +43,7 @@ type Template struct {
 	Probe   string `yaml:"probe" help:"name of a class; required"`
 	Netns   string `yaml:"netns" help:"network namespace to send from"`
 	Source  string `yaml:"source" help:"IP, or IP:port, to send from"`
+	At      string `yaml:"at" help:"probe the address, HOST or HOST:PORT, that the node's label at_NAME has, NAME being this, in place of the node's own; a node without that label is not probed so"`
 	Port    int    `yaml:"port" help:"of the nodes, default 862"`
 	Device  string `yaml:"device" help:"device to bind to"`
 	Twin    string `yaml:"twin" help:"path of the template to be probed at the same moment"`
@@ -81,7 +83,9 @@ type Site struct {
 	Source    discovery.Source
 	Rule      mesh.Rule
 	Show      []string // nodes, or showAll
+	own       bool
 	templates []sender.Target
+	at        []string // by template, the name of the address; empty: the node's own
 }
 
 // Shows reports whether the pairs with a node always have series of their own.
@@ -144,6 +148,9 @@ func (d *Discovery) validate(e *faults, field string) {
 		e.add(field+".targets", nil, "are missing", "say what is probed on each node")
 	}
 	for j, t := range d.Targets {
+		if t.At != "" && !labelRE.MatchString(t.At) {
+			e.add(fmt.Sprintf("%s.targets[%d].at", field, j), t.At, "cannot be the rest of a label", labelFix)
+		}
 		if t.Port < 0 || t.Port > 65535 {
 			e.add(fmt.Sprintf("%s.targets[%d].port", field, j), t.Port, "is out of bounds", "write 1 to 65535")
 		}
@@ -185,10 +192,14 @@ func (d *Discovery) targets(classes map[string]*Class) []Target {
 func (f *File) sites(classes map[string]*Class) (out []Site) {
 	for i := range f.Discovery {
 		d := &f.Discovery[i]
-		out = append(out, Site{
-			Source: d.source(), Show: d.Show, templates: f.convert(d.targets(classes), classes),
+		site := Site{
+			Source: d.source(), Show: d.Show, own: d.Own, templates: f.convert(d.targets(classes), classes),
 			Rule: mesh.Rule{Within: mesh.Area(d.Within), PerNode: d.PerNode, PerZone: d.PerZone},
-		})
+		}
+		for _, t := range d.Targets {
+			site.at = append(site.at, t.At)
+		}
+		out = append(out, site)
 	}
 	return out
 }
@@ -230,14 +241,14 @@ func (s *Site) Share(self string, st discovery.State) (share Share) {
 	slices.SortFunc(nodes, func(a, b mesh.Node) int { return strings.Compare(a.Name, b.Name) })
 	present := slices.DeleteFunc(slices.Clone(nodes), func(n mesh.Node) bool { return gone[n.Name] })
 	share.Mesh = mesh.New(present, s.Rule)
-	for _, n := range share.Mesh.Peers(share.Self) {
+	for _, n := range s.peers(share.Mesh, share.Self) {
 		share.Peers[n.Name] = n
 		share.Targets = append(share.Targets, s.of(all[n.Name], false)...)
 	}
 	if len(present) == len(nodes) {
 		return share
 	}
-	for _, n := range mesh.New(nodes, s.Rule).Peers(share.Self) {
+	for _, n := range s.peers(mesh.New(nodes, s.Rule), share.Self) {
 		if gone[n.Name] {
 			share.Peers[n.Name] = n
 			share.Targets = append(share.Targets, s.of(all[n.Name], true)...)
@@ -246,17 +257,52 @@ func (s *Site) Share(self string, st discovery.State) (share Share) {
 	return share
 }
 
+// peers returns the nodes of a mesh that are probed.
+func (s *Site) peers(m *mesh.Mesh, self mesh.Node) []mesh.Node {
+	if !s.own {
+		return m.Peers(self)
+	}
+	if n, ok := m.Node(self.Name); ok {
+		return []mesh.Node{n}
+	}
+	return nil
+}
+
 // of returns the targets of one node.
 func (s *Site) of(p discovery.Peer, paused bool) []sender.Target {
-	out := slices.Clone(s.templates)
-	for i := range out {
-		t := &out[i]
+	out := make([]sender.Target, 0, len(s.templates))
+	for i, t := range s.templates {
 		t.Labels.Dst, t.Host, t.Paused = p.Name, p.Host, paused
 		if t.Twin.Size > 0 {
 			t.Twin.Group.Dst = p.Name
 		}
+		if name := s.at[i]; name != "" {
+			host, port, ok := otherAddress(p.Other(name))
+			if !ok {
+				continue
+			}
+			t.Host = host
+			if port != 0 && t.Port != 0 {
+				t.Port = port
+			}
+		}
+		out = append(out, t)
 	}
 	return out
+}
+
+// otherAddress splits a further address of a node; ok is false for one that cannot be probed.
+func otherAddress(text string) (host string, port uint16, ok bool) {
+	host = text
+	if h, p, err := net.SplitHostPort(text); err == nil {
+		n, err := strconv.ParseUint(p, 10, 16)
+		if err != nil || n == 0 {
+			return "", 0, false
+		}
+		host, port = h, uint16(n)
+	}
+	host, _, problem := parseHost(strings.Trim(host, "[]"))
+	return host, port, problem == ""
 }
 
 func checkPeer(p *discovery.Peer) error {

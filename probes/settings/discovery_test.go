@@ -111,6 +111,61 @@ func TestSiteOfZones(t *testing.T) {
 	}
 }
 
+// TestOtherAddresses of nodes are probed where a template says so, by their own ports if they
+// have any; nodes without them, or with nonsense, are not probed so.
+func TestOtherAddresses(t *testing.T) {
+	text := strings.Replace(goodDiscovery, "port: 8620, netns: x, twin: direct", "port: 8620, at: pods, twin: direct", 1)
+	s, err := Parse("f.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	peer := func(name, others string) discovery.State {
+		return discovery.State{Peers: []discovery.Peer{{Name: name, Host: "10.0.0.2", Others: others}}}
+	}
+	for others, want := range map[string]string{
+		"pods=10.244.2.5\n":                             "10.244.2.5:8620",
+		"nodeport=10.0.0.2:30001\npods=10.244.2.5:99\n": "10.244.2.5:99",
+		"pods=[fd00::5]:99\n":                           "fd00::5:99",
+		"pods=fd00::5\n":                                "fd00::5:8620",
+		"pods=pod.example.net:99\n":                     "pod.example.net:99",
+		"":                                              "",
+		"nodeport=10.0.0.2:30001\n":                     "",
+		"pods=10.244.2.5:0\n":                           "",
+		"pods=10.244.2.5:x\n":                           "",
+		"pods=224.0.0.1\n":                              "",
+		"pods=a b\n":                                    "",
+	} {
+		got := ""
+		targets := s.Sites[0].Share("n0", peer("n1", others)).Targets
+		for _, target := range targets {
+			if target.Labels.Path == "ovs-vxlan" {
+				got = fmt.Sprintf("%s:%d", target.Host, target.Port)
+			} else if target.Host != "10.0.0.2" {
+				t.Errorf("%q: the node itself is probed at %s", others, target.Host)
+			}
+		}
+		if got != want || len(targets) == 0 {
+			t.Errorf("%q: %q, want %q, of %d targets", others, got, want, len(targets))
+		}
+	}
+}
+
+// TestOwnNode is probed alone where discovery says so.
+func TestOwnNode(t *testing.T) {
+	s, err := Parse("f.yaml", []byte(strings.Replace(goodDiscovery, "per_node: 1", "own: true", 1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	st := discovery.State{Peers: []discovery.Peer{{Name: "n0", Host: "10.0.0.1"}, {Name: "n1", Host: "10.0.0.2"}}}
+	share := s.Sites[0].Share("n0", st)
+	if len(share.Peers) != 1 || len(share.Targets) != 2 || share.Targets[0].Labels.Dst != "n0" || share.Targets[0].Host != "10.0.0.1" {
+		t.Errorf("%+v", share)
+	}
+	if share = s.Sites[0].Share("n2", st); len(share.Targets) != 0 {
+		t.Errorf("a node that is not in the list probes %+v", share.Targets)
+	}
+}
+
 func TestDiscoveryMistakes(t *testing.T) {
 	for _, tc := range []struct{ old, new, want string }{
 		{"files: [/etc/vigia/nodes/*.json]", "refresh: 1m", "f.yaml:19: discovery[0]: has neither files nor url; add one"},
@@ -122,6 +177,7 @@ func TestDiscoveryMistakes(t *testing.T) {
 		{"per_node: 1", "show: [a b]", `discovery[0].show[0]: "a b": cannot be a node; write letters`},
 		{"discovery:", "mesh: {pair_series: -1}\ndiscovery:", `mesh.pair_series: "-1": is out of bounds; write 0 to 1000000`},
 		{"grace: 1m", "grace: -1m", `discovery[0].grace: "-1m0s": is out of bounds`},
+		{"port: 8620", "at: a b", `discovery[0].targets[1].at: "a b": cannot be the rest of a label`},
 		{"port: 8620", "port: 70000", `discovery[0].targets[1].port: "70000": is out of bounds; write 1 to 65535`},
 		{"twin: direct}\n", "twin: bare}\n", `f.yaml:24: discovery[0].targets[1].twin: "bare": is not the path of a target`},
 		{"tenant: red, probe: stamp-64, port", "tenant: red, probe: x, port", `discovery[0].targets[1].probe: "x": is not declared under classes`},

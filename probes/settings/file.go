@@ -72,15 +72,19 @@ type Listener struct {
 	KeyFile string `yaml:"key_file" help:"absolute path of HMAC keys; makes it answer authenticated packets alone"`
 }
 
+// Auto stands for an attribute of a path that is to be found out.
+const Auto = "auto"
+
 // Path describes one configuration under comparison.
 type Path struct {
-	Name      string `yaml:"name" help:"label 'path'; required"`
-	Dataplane string `yaml:"dataplane" help:"for example 'ovs', 'linuxbridge', 'none'; required"`
-	Encap     string `yaml:"encap" help:"for example 'vxlan', 'gre', 'none'; required"`
-	Mode      string `yaml:"mode" help:"for example 'normal', 'openflow'; required"`
-	Security  string `yaml:"security" help:"for example 'none', 'ipsec'; required"`
-	Layer     string `yaml:"layer" help:"for example 'overlay', 'underlay'; required"`
-	Placement string `yaml:"placement" help:"for example 'remote', 'local'; required"`
+	Name      string   `yaml:"name" help:"label 'path'; required"`
+	Dataplane string   `yaml:"dataplane" help:"for example 'ovs', 'linuxbridge', 'none', or 'auto'; required"`
+	Encap     string   `yaml:"encap" help:"for example 'vxlan', 'gre', 'none', or 'auto'; required"`
+	FoundBy   []string `yaml:"found_by" help:"files of discovery with the nodes' addresses in this path's network: routes to them tell what is 'auto' ('linuxbridge', 'ovs', 'ebpf' or 'routed'; the tunnel's kind or 'none'); without it, another program of the node exports the path"`
+	Mode      string   `yaml:"mode" help:"for example 'normal', 'openflow'; required"`
+	Security  string   `yaml:"security" help:"for example 'none', 'ipsec'; required"`
+	Layer     string   `yaml:"layer" help:"for example 'overlay', 'underlay'; required"`
+	Placement string   `yaml:"placement" help:"for example 'remote', 'local'; required"`
 }
 
 // Class is a kind of probe.

@@ -103,7 +103,7 @@ func (e *faults) decode(field string, node *yaml.Node, options any) {
 	}
 	var known []string
 	for _, k := range keysOf(reflect.TypeOf(options).Elem(), "") {
-		known = append(known, k.Path)
+		known = append(known, strings.TrimSuffix(k.Path, "[]"))
 	}
 	for i := 0; i < len(node.Content); i += 2 {
 		if key := node.Content[i].Value; !slices.Contains(known, key) {

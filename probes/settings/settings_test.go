@@ -42,6 +42,22 @@ targets:
   - {dst: lb3, path: direct, tenant: _infra, probe: stamp-64, address: "lb3.example.net:8620"}
 `
 
+// TestFoundPaths: what finds a path is a file, and has something to find.
+func TestFoundPaths(t *testing.T) {
+	for change, want := range map[string]string{
+		`dataplane: auto, encap: vxlan, found_by: [/pods.json], mode`: "",
+		`dataplane: auto, encap: auto, mode`:                          "",
+		`dataplane: auto, encap: auto, found_by: [pods.json], mode`:   `paths[0].found_by[0]: "pods.json": is not an absolute path; write for example /`,
+		`dataplane: none, encap: vxlan, found_by: [/pods.json], mode`: "paths[0].found_by: has nothing to find; write dataplane: auto or encap: auto, or remove it",
+	} {
+		_, err := Parse("f.yaml", []byte(strings.Replace(goodDiscovery, "dataplane: none, encap: none, mode", change, 1)))
+		found := err != nil && strings.Contains(err.Error(), "found_by")
+		if found != (want != "") || found && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", change, err)
+		}
+	}
+}
+
 func TestGoodFile(t *testing.T) {
 	got, err := Parse("f.yaml", []byte(good))
 	if err != nil {

@@ -220,6 +220,14 @@ func (f *File) validatePaths(e *faults) map[string]bool {
 		e.label(field+".security", p.Security, "security: none")
 		e.label(field+".layer", p.Layer, "layer: overlay")
 		e.label(field+".placement", p.Placement, "placement: remote")
+		for j, file := range p.FoundBy {
+			if !filepath.IsAbs(file) {
+				e.add(fmt.Sprintf("%s.found_by[%d]", field, j), file, "is not an absolute path", "write for example /run/vigia/site/pods.json")
+			}
+		}
+		if len(p.FoundBy) > 0 && p.Dataplane != Auto && p.Encap != Auto {
+			e.add(field+".found_by", nil, "has nothing to find", "write dataplane: auto or encap: auto, or remove it")
+		}
 		if names[p.Name] {
 			e.add(field+".name", p.Name, "is the name of another path", "choose another")
 		}

@@ -5,6 +5,8 @@ import (
 	"vigia/probes/protocol"
 	"vigia/probes/protocol/connect"
 	"vigia/probes/protocol/echo"
+	"vigia/probes/protocol/get"
+	"vigia/probes/protocol/lookup"
 	"vigia/probes/protocol/stamp"
 )
 
@@ -14,5 +16,7 @@ func All() []protocol.Protocol {
 		stamp.Protocol{},
 		echo.Protocol{},
 		connect.Protocol{},
+		get.Protocol{},
+		lookup.Protocol{},
 	}
 }
