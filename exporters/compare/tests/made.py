@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from prometheus_client.metrics_core import Metric
 
 from vigia_compare.evaluation import Evaluation, PathSummary
 from vigia_compare.evidence import Book, Terms
+from vigia_compare.exposition import Metrics
 from vigia_compare.findings import Finding
 from vigia_compare.measures import MEASURES
 from vigia_compare.paths import Known, PathAttributes
@@ -16,6 +18,7 @@ from vigia_compare.standings import standings
 from vigia_compare.windows import Grid
 from vigia_statistics import median_interval
 from vigia_statistics.samples import Floats
+from vigia_statistics.sequential import QUESTIONS
 
 __all__ = [
     "BASE",
@@ -25,6 +28,7 @@ __all__ = [
     "TERMS",
     "attributes",
     "evaluation_of",
+    "families",
     "found_in",
     "known",
     "readings",
@@ -34,7 +38,15 @@ END = 1_800_000_017.0
 HOSTS: Hosts = ("n1", "n2")
 RNG = np.random.default_rng(31)
 BASE = 20e-6 * RNG.lognormal(0.0, 0.05, 60)
-TERMS = Terms(0.05, 60.0, "_infra", {name: m.margin for name, m in MEASURES.items()})
+TERMS = Terms(0.05, 60.0, "_infra", {name: q.margin for name, q in QUESTIONS.items()})
+
+
+def families(evaluation: Evaluation | None) -> list[Metric]:
+    """Return what the service exposes of an evaluation, on any page."""
+    metrics = Metrics()
+    before = {f.name for f in metrics.registry.collect()}
+    metrics.show(evaluation)
+    return [f for r in (metrics.registry, metrics.verdicts) for f in r.collect() if f.name not in before]
 
 
 def attributes(**values: str) -> PathAttributes:

@@ -283,6 +283,38 @@ def test_who_heeds_no_loss_floods_whatever_it_looks_like() -> None:
     assert restrained(heedless(0.6))[RED[:2]].any()
 
 
+def test_a_flood_that_two_scrapes_share_is_beyond_its_contract_all_the_same() -> None:
+    """10 s of 7.2 MB/s are 36 MB in each of two scrapes, 2.4 MB/s: well within the 5 that red bought."""
+    first = AT.start
+    two_scrapes = np.full(STEPS, 1e3)
+    two_scrapes[first : first + 6] = 2.4e6
+    shared = replace(heedless(0.6), sent={RED: two_scrapes, BLUE: np.full(STEPS, 1e6)})
+    assert blame(shared) == [], "who takes for half a minute and sends so little has not taken it"
+    brief = {("n1", "blue", "red"): np.zeros(STEPS)}
+    brief[("n1", "blue", "red")][first : first + 2] = 1e6
+    (one,) = blame(replace(shared, taken=brief))
+    assert (one.offender, one.measure, one.ports) == ("red", "bandwidth", ["r1"])
+    assert {"heedless", "contract"} <= {c.kind for c in one.clues}
+    for missing in ({"packets": {}}, {"drops": {}}, {"guarantee": {}}, {"taken": {}}):
+        assert blame(replace(shared, taken=brief, **missing) if "taken" not in missing else shared) == []
+
+
+def test_a_flood_that_a_switch_loses_uncounted_is_told_by_its_senders_own_probes() -> None:
+    """Open vSwitch in user space, overrun: no counter of red's drops, and more than half of red's probes lost."""
+    own = {("n1", "n2", "red"): during(0.58)}
+    quiet = replace(heedless(0.0), loss=own, taken={("n1", "blue", "red"): during(1e6)})
+    (one,) = blame(quiet)
+    assert (one.tenant, one.offender, one.certain) == ("blue", "red", True)
+    assert one.clues[0].text == "red sent on while 58.0 % of its probes were lost"
+    for innocent in (
+        replace(quiet, loss={("n1", "n2", "red"): during(0.2)}),
+        replace(quiet, loss={("n2", "n1", "red"): during(0.58)}),
+        replace(quiet, taken={("n1", "blue", "red"): during(0.3e6)}),
+        replace(quiet, sent={RED: during(4.9e6, 1e3, late=1), BLUE: np.full(STEPS, 1e6)}),
+    ):
+        assert blame(innocent) == []
+
+
 @pytest.mark.parametrize(
     "innocent",
     [heedless(0.2), heedless(0.6, sent=4.9e6), replace(heedless(0.6), packets={}), replace(heedless(0.6), taken={}),

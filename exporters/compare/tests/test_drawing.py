@@ -13,7 +13,6 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from flask import Flask
 from markupsafe import Markup
 
 from vigia_compare.config import Config
@@ -25,7 +24,7 @@ from vigia_compare.site import Mesh
 from vigia_compare.standings import standings
 from vigia_compare.timeline import LENGTH, Event, Timeline
 from vigia_compare.web import charts, frame
-from vigia_compare.web.comparison import Banner, Column, _ahead, _banner, _natural, _times, _value
+from vigia_compare.web.comparison import Banner, Column, _ahead, _banner, _natural, _value
 from vigia_compare.web.lanes import MOST_LANES, drawn
 from vigia_compare.web.matrix import MOST_WORST, MOST_WRITTEN, matrix
 from vigia_config import load
@@ -289,13 +288,6 @@ def test_a_lone_path_competes_with_nobody() -> None:
 
 
 @pytest.mark.parametrize(
-    ("times", "text"), [(1.0, "1"), (1.26, "1.3"), (9.94, "9.9"), (10.4, "10"), (261.4, "261")]
-)
-def test_how_many_times_is_written_in_two_digits_or_whole(times: float, text: str) -> None:
-    assert _times(times) == text
-
-
-@pytest.mark.parametrize(
     ("loss", "heat"), [(0.0, "h0"), (0.0009, "h0"), (0.005, "h1"), (0.03, "h2"), (0.1, "h3"), (0.5, "h4")]
 )
 def test_heat_of_loss_is_the_difference_to_the_best(loss: float, heat: str) -> None:
@@ -457,19 +449,6 @@ def test_progress_is_never_rounded_up(ratio: float, text: str) -> None:
 def test_addresses_carry_what_was_chosen_and_nothing_else() -> None:
     assert frame._address("/", probe="", show=None) == "/"
     assert frame._address("/mesh", path='a"b&c', at="2h") == "/mesh?path=a%22b%26c&at=2h"
-
-
-@pytest.mark.parametrize(
-    ("host", "console"),
-    [
-        ("vigia.example:9875", "http://vigia.example:9874/"),
-        ("127.0.0.1", "http://127.0.0.1:9874/"),
-        ("[fd00::1]:9875", "http://[fd00::1]:9874/"),
-    ],
-)
-def test_the_console_is_on_the_same_host(host: str, console: str) -> None:
-    with Flask("x").test_request_context("/", headers={"Host": host}):
-        assert frame._console() == console
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,11 @@ import pytest
 from vigia_compare import evidence
 from vigia_compare.evaluation import Ledger
 from vigia_compare.evidence import Book, Terms
-from vigia_compare.findings import OPEN
+from vigia_compare.findings import COSTS, EQUIVALENT, OPEN
 from vigia_compare.levels import Levels
 from vigia_compare.readings import Readings
 from vigia_compare.state import StateFile
+from vigia_statistics.sequential import Scale
 
 from .made import END, HOSTS, KNOWN, TERMS, found_in, known, readings
 
@@ -98,6 +99,48 @@ def test_a_factor_of_ten_is_said_within_a_minute_from_windows_of_seconds() -> No
     book = Book(TERMS)
     (found,) = found_in(fine(4), book=book, fine=True)
     assert found.verdict == "gre" and found.since - found.began <= 60.0
+
+
+@pytest.mark.parametrize("underlay", [1.2e-6, 44e-6])
+def test_an_obvious_cost_is_said_within_a_minute_too(underlay: float) -> None:
+    """Its interval takes longer: how far differences of seconds stray is not known yet."""
+    book = Book(TERMS)
+    direct = underlay * RNG.lognormal(0.0, 0.1, 4)
+    made = readings("rtt", {"direct": direct, "gre": direct + 420e-6}, end=END, window=15.0)
+    (found,) = found_in(made, book=book, fine=True)
+    assert (found.a, found.b, found.verdict, found.scale) == ("gre", "direct", COSTS, Scale.DIFFERENCE)
+    assert found.since - found.began <= 60.0 and found.e_value >= found.needed
+    assert found.shift[1] == pytest.approx(420e-6, rel=0.1) and found.ratio is None
+    assert book.reset() == 1, "its two halves are one pair"
+
+
+def test_a_cost_of_nothing_is_none_by_either() -> None:
+    base = 44e-6 * RNG.lognormal(0.0, 0.02, 60)
+    alike = {p: base * RNG.lognormal(0.0, 0.002, 60) for p in ("direct", "gre")}
+    (found,) = found_in(readings("rtt", alike))
+    assert found.verdict in (OPEN, EQUIVALENT) and found.scale is Scale.DIFFERENCE
+
+
+def test_identical_costs_are_rarely_told_apart() -> None:
+    """400 of them, watched for two hours; the ratio and the difference share what is allowed: 5 %."""
+    rng = np.random.default_rng(67)
+    wrong = 0
+    for _ in range(400):
+        base = 44e-6 * rng.lognormal(0.0, 0.3, 120)
+        alike = {p: base * rng.lognormal(0.0, 0.1, 120) for p in ("direct", "gre")}
+        (found,) = found_in(readings("rtt", alike))
+        wrong += found.better != ""
+    assert wrong <= 20
+
+
+def test_the_difference_has_the_last_word_on_a_cost() -> None:
+    book = Book(TERMS)
+    minutes = {"direct": 44e-6 * RNG.lognormal(0.0, 0.05, 60)}
+    minutes["gre"] = minutes["direct"] + 20e-6
+    (found,) = found_in(readings("rtt", minutes), book=book)
+    assert found.verdict == COSTS and 15e-6 < found.shift[0] < 20e-6 < found.shift[2] < 25e-6
+    back = Book.from_data(json.loads(json.dumps(book.as_data())), TERMS)
+    assert back.findings(END, {}, 0.0) == book.findings(END, {}, 0.0), "hidden halves are kept as well"
 
 
 def test_new_paths_wait_for_windows_of_seconds_and_go_on_with_minutes() -> None:
@@ -231,7 +274,7 @@ def test_other_terms_begin_anew(other: Terms) -> None:
 def test_the_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
     path = tmp_path / "state.json"
     file = StateFile(path)
-    assert file.load() is None and file.problem == "there was no state file"
+    assert file.load() is None and file.problem == "", "the first start loses nothing"
     file.save({"a": 1})
     file.save({"a": 2})
     again = StateFile(path)

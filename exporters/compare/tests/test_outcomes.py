@@ -12,14 +12,15 @@ from urllib.parse import parse_qs
 import httpx
 import numpy as np
 import pytest
+from prometheus_client import generate_latest
 
 import vigia_json
-from vigia_catalog import part_metrics
+from vigia_catalog import MAIN_PAGE, VERDICT_PAGE, part_metrics
 from vigia_compare import derived, losses, regression, report
 from vigia_compare.coincidence import Candidate
 from vigia_compare.config import Config
 from vigia_compare.evaluation import Evaluation
-from vigia_compare.exposition import Findings, Metrics
+from vigia_compare.exposition import Metrics
 from vigia_compare.interference import Interference
 from vigia_compare.levels import Level
 from vigia_compare.paths import PathAttributes
@@ -31,7 +32,7 @@ from vigia_statistics.samples import Floats
 from vigia_statistics.sequential import Change
 from vigia_text.terminal import width_of
 
-from .made import BASE, END, HOSTS, evaluation_of, found_in, known, readings
+from .made import BASE, END, HOSTS, evaluation_of, families, found_in, known, readings
 
 RNG = np.random.default_rng(32)
 CELL = Cell("rtt", "remote", "", "stamp-64")
@@ -313,10 +314,8 @@ def test_few_windows_are_data_all_the_same(windows: int) -> None:
 
 
 def exposed(found: Evaluation | None) -> dict[str, list[tuple[Mapping[str, str], float]]]:
-    findings = Findings()
-    findings.show(found)
     out: dict[str, list[Any]] = {}
-    for family in findings.collect():
+    for family in families(found):
         for s in family.samples:
             out.setdefault(s.name, []).append((s.labels, s.value))
     return out
@@ -365,7 +364,21 @@ def test_at_most_five_counters_of_a_path_are_series() -> None:
 
 def test_every_metric_of_the_program_is_in_the_catalogue() -> None:
     metrics = Metrics()
-    metrics.findings.show(evaluation())
-    names = {s.name for f in metrics.registry.collect() for s in f.samples if s.name.startswith("vigia_")}
-    assert names <= {m.name for m in part_metrics("compare")}
-    assert not any(math.isnan(s.value) for f in metrics.registry.collect() for s in f.samples)
+    metrics.show(evaluation())
+    declared = {m.name: m.pages for m in part_metrics("compare")}
+    for page, registry in ((MAIN_PAGE, metrics.registry), (VERDICT_PAGE, metrics.verdicts)):
+        shown = [s for f in registry.collect() for s in f.samples if s.name.startswith("vigia_")]
+        assert shown and {declared[s.name] for s in shown} == {(page,)}
+        assert not any(math.isnan(s.value) for s in shown)
+
+
+def test_what_is_most_of_the_series_is_not_on_the_page_of_every_15_seconds() -> None:
+    """Pairs grow with the square of the paths; who hurts whom is news."""
+    metrics = Metrics()
+    metrics.show(evaluation())
+    main = generate_latest(metrics.registry).decode()
+    slow = generate_latest(metrics.verdicts).decode()
+    assert "vigia_compare_interference_verdict{" in main and "vigia_compare_verdict{" not in main
+    assert "vigia_compare_verdict{" in slow and "interference" not in slow
+    metrics.show(None)
+    assert generate_latest(metrics.verdicts) == b""

@@ -94,11 +94,24 @@ def test_what_is_open_says_how_far_it_is() -> None:
     assert shown.answer.startswith("not known yet: ")
 
 
+def test_what_competes_is_shown_first() -> None:
+    """A probe of more paths, none of which competes, answers nothing."""
+    other = Cell("rtt", "remote", "", "stamp-128")
+    pairs = [pair("gre", "vxlan", "gre")]
+    names = [(CELL, n) for n in ("gre", "vxlan")] + [(other, n) for n in ("macvlan", "ipsec", "openflow")]
+    paths = [PathSummary(cell, n, BASE.size, median_interval(BASE)) for cell, n in names]
+    found = Evaluation(at=END, findings=pairs, standings=standings(pairs), paths=paths)
+    shown = comparison(found, Wanted())
+    assert (shown.wanted.probe, shown.probes) == ("stamp-64", ["stamp-128", "stamp-64"])
+    assert [b.answer for b in shown.banners] == ["gre"]
+    assert comparison(found, Wanted(probe="stamp-128")).wanted.probe == "stamp-128"
+
+
 def test_a_path_alone_competes_with_nothing(site: Site) -> None:
     site.found = evaluated(rtt={"gre": BASE})
     (shown,) = comparison(site.found, Wanted()).banners
     assert (shown.state, shown.answer) == ("alone", "nothing competes")
-    assert "nothing competes" in section(site.page("/"), "banners")
+    assert "Nothing competes: RTT (stamp-64)." in section(site.page("/"), "banners")
 
 
 def test_the_page_of_equal_paths_marks_them_all(site: Site) -> None:

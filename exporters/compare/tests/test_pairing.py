@@ -221,7 +221,7 @@ def test_delays_under_load_are_runs_as_well(metric: str) -> None:
 def test_a_key_is_unique_and_read_back() -> None:
     made, _ = sides(readings("rtt", {"direct": BASE, "gre": BASE, "openflow": BASE, "vxlan": BASE}), known())
     keys = [s.side.key for s in made]
-    assert len(set(keys)) == len(keys) == 6
+    assert len(set(keys)) == len(keys) == 9
     assert [Side.parse(k) for k in keys] == [s.side for s in made]
     good = next(k for k in keys if "contest" in k)
     for broken in ("[]", "7", '["rtt"]', good.replace("rtt", "ping"), good.replace("contest", "duel"), "{"):

@@ -17,7 +17,6 @@ import pytest
 
 from vigia_compare.config import Config
 from vigia_compare.evaluation import Evaluation, Ledger
-from vigia_compare.exposition import Findings
 from vigia_compare.findings import COSTS, NO_COMMON_HOSTS, OPEN, Finding
 from vigia_compare.levels import Level
 from vigia_compare.paths import Kind, PathAttributes
@@ -27,7 +26,7 @@ from vigia_compare.source import Source
 from vigia_prometheus import Prometheus
 from vigia_statistics.sequential import Change
 
-from .made import BASE, END, HOSTS, KNOWN, TERMS, evaluation_of, known, readings
+from .made import BASE, END, HOSTS, KNOWN, TERMS, evaluation_of, families, known, readings
 
 CELL = Cell("rtt", "remote", "", "stamp-64")
 OTHER = ("n3", "n4")
@@ -39,10 +38,8 @@ class Shown:
     """A Prometheus that has what an evaluation exposes, and the hosts and attributes of paths."""
 
     def __init__(self, evaluation: Evaluation, hosts: Sequence[tuple[str, tuple[str, str]]] = ()) -> None:
-        findings = Findings()
-        findings.show(evaluation)
         self.rows: dict[str, list[Row]] = {
-            f.name: [(dict(s.labels), s.value) for s in f.samples] for f in findings.collect()
+            f.name: [(dict(s.labels), s.value) for s in f.samples] for f in families(evaluation)
         }
         self.rows["vigia_compare_e_value_needed"] = [({}, 20.0)]
         self.hosts: list[Row] = [({"path": p, "src": s, "dst": d}, 1.0) for p, (s, d) in hosts]

@@ -90,7 +90,7 @@ def running(world: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ru
 def test_metrics_say_what_the_catalogue_declares(running: Running) -> None:
     eventually(lambda: running.metric("vigia_compare_prometheus_up") == "1.0", "an evaluation")
     declared = {m.name: m for m in part_metrics("compare")}
-    text = running.get("/metrics").text
+    text = running.get("/metrics").text + running.get("/metrics/verdicts").text
     names = set()
     for line in text.splitlines():
         match = re.match(r"(vigia_[a-z0-9_]+)(?:\{(.*)\})? ", line)
@@ -160,8 +160,12 @@ def test_the_command_line_says_what_the_service_says(
     """Now, and of a moment before: from the series that Prometheus has scraped of the service."""
     eventually(lambda: running.metric("vigia_compare_prometheus_up") == "1.0", "an evaluation")
     address = _free()
-    job = {"job_name": "vigia-compare", "static_configs": [{"targets": [running.listen]}]}
-    scraping = {"global": {"scrape_interval": "1s"}, "scrape_configs": [job]}
+    targets = [{"targets": [running.listen]}]
+    jobs = [
+        {"job_name": "vigia-compare", "static_configs": targets},
+        {"job_name": "verdicts", "metrics_path": "/metrics/verdicts", "static_configs": targets},
+    ]
+    scraping = {"global": {"scrape_interval": "1s"}, "scrape_configs": jobs}
     (tmp_path / "prometheus.yml").write_text(yaml.safe_dump(scraping))
     words = [f"--config.file={tmp_path / 'prometheus.yml'}", f"--storage.tsdb.path={tmp_path / 'data'}"]
     with (tmp_path / "log").open("wb") as log:
@@ -234,13 +238,13 @@ def test_old_news_is_withdrawn(world: Any, tmp_path: Path) -> None:
     config = Config(prometheus=world.url, every="10s", window="60s", period="2h")  # type: ignore[arg-type]
     service = Service(tmp_path / "none.yaml", config, clock=lambda: now[0])
     service.turn()
-    assert list(service.metrics.findings.collect())
+    assert list(service.metrics.verdicts.collect())
     service.prepare(config.model_copy(update={"prometheus": "http://127.0.0.1:1"}))()
     service.turn()
-    assert list(service.metrics.findings.collect()), "one failure changes nothing"
+    assert list(service.metrics.verdicts.collect()), "one failure changes nothing"
     now[0] += 31.0
     service.turn()
-    assert not list(service.metrics.findings.collect())
+    assert not list(service.metrics.verdicts.collect())
     assert service.newest is None and "does not answer" in service.problem
 
 

@@ -188,8 +188,8 @@ def test_three_paths_and_the_underlay_are_ranked_without_the_underlay() -> None:
     )
     assert {c.path for c in found.costs} == {"bridge", "ovs-gre", "ovs-vxlan"}
     metrics = Metrics()
-    metrics.findings.show(found)
-    text = generate_latest(metrics.registry).decode()
+    metrics.show(found)
+    text = generate_latest(metrics.verdicts).decode()
     assert 'vigia_compare_winner{machines="",metric="rtt",note="",path="bridge",placement="remote"' in text
     assert text.count("vigia_compare_winner{") == 1
 

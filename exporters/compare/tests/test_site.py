@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
+import subprocess
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import promql_parser
@@ -12,7 +15,7 @@ import pytest
 
 from vigia_compare import looks, site, timeline
 from vigia_compare.looks import Looks, NotKnown, TooMany
-from vigia_compare.site import alarms, mesh, state
+from vigia_compare.site import STATE, alarms, mesh, state
 from vigia_dashboards.expressions import check
 from vigia_prometheus import Sample, Series, Unavailable
 
@@ -129,6 +132,35 @@ def test_a_tenant_without_a_contract_is_not_above_it() -> None:
     assert math.isnan(green.bought) and not green.above and green.words == []
 
 
+DROPS = """
+rule_files: []
+evaluation_interval: 15s
+tests:
+  - interval: 15s
+    input_series:
+      - {{series: 'vigia_port_drops_total{{port="p", tenant="red", reason="rate_limit"}}', values: '_x8 0 0 900 1800x20'}}
+      - {{series: 'vigia_port_drops_total{{port="p", tenant="red", reason="mtu"}}', values: '7x31'}}
+      - {{series: 'vigia_port_drops_total{{port="q", tenant="blue", reason="other"}}', values: '0x31'}}
+    promql_expr_test:
+{cases}
+"""
+"""rate_limit drops from a little before 2m on: a new series begins with zeros. The others say nothing new."""
+
+
+@pytest.mark.parametrize(
+    ("after", "found"), [("1m45s", None), ("2m", 0), ("2m15s", 0), ("2m30s", 900), ("9m30s", None)]
+)
+def test_the_first_drops_of_a_reason_are_seen_before_they_are_counted(
+    after: str, found: int | None, tmp_path: Path
+) -> None:
+    expected = [] if found is None else [{"labels": '{tenant="red", reason="rate_limit"}', "value": found}]
+    case = {"expr": STATE["drops"], "eval_time": after, "exp_samples": expected}
+    file = tmp_path / "drops.test.yml"
+    file.write_text(DROPS.format(cases=f"      - {json.dumps(case)}"))
+    done = subprocess.run(["promtool", "test", "rules", file], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_many_tenants_are_bounded_and_the_rest_is_counted() -> None:
     answers = Answers(rate=[_tenant(f"t{i}", float(i), direction="from_tenant") for i in range(500)])
     found = state(answers, alarms(answers, AT))
@@ -237,6 +269,7 @@ class Server:
         self.opened = 0
         self.instants: list[float | None] = []
         self.failure: Exception | None = None
+        self.found: dict[str, list[Sample]] = {}
         self.before: Callable[[], Any] = lambda: None
 
     def __enter__(self) -> Server:
@@ -246,12 +279,12 @@ class Server:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def instant(self, _: str, at: float | None = None) -> list[Sample]:
+    def instant(self, expression: str, at: float | None = None) -> list[Sample]:
         self.before()
         self.instants.append(at)
         if self.failure is not None:
             raise self.failure
-        return []
+        return self.found.get(expression, [])
 
     def range(self, *_: object) -> list[Series]:
         return []
@@ -291,6 +324,17 @@ def test_however_many_viewers_it_is_asked_once(seen: Looks, server: Server, cloc
     clock.now += looks.HOLD
     seen.state()
     assert server.opened == 5
+
+
+def test_a_flood_is_not_said_beside_tenants_of_before(seen: Looks, server: Server, clock: Clock) -> None:
+    assert seen.state().tenants == []
+    opened = server.opened
+    server.found = {site.ALARMS["floods"]: [FLOOD], site.STATE["rate"]: [sample(1e6, tenant="red")]}
+    clock.now += looks.ALARMS_HOLD + 0.1
+    (red,) = seen.state().tenants
+    assert red.words == ["floods"] and server.opened == opened + 2
+    clock.now += looks.ALARMS_HOLD + 0.1
+    assert seen.state().tenants == [red] and server.opened == opened + 3, "as long as that stays, it is held"
 
 
 def test_viewers_at_once_wait_for_one_look(seen: Looks, server: Server) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from prometheus_client.metrics_core import Metric
 from valueskit import Code, differences
 
 import vigia_compare
 from vigia_catalog import CatalogueError, part_metrics
 from vigia_compare.evaluation import Evaluation
-from vigia_compare.exposition import Findings
+from vigia_compare.exposition import Metrics
 from vigia_compare.findings import ELSEWHERE, UNLIKE, noted
 from vigia_compare.interference import ATTRIBUTED, INSUFFICIENT, LIKELY, OWN
 from vigia_compare.losses import COUNTERS, SOCKETS, VERDICTS, Pinned
@@ -47,13 +48,17 @@ def test_closed_labels() -> None:
 
 def test_a_verdict_that_is_not_listed_is_refused_when_it_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """At the evaluation, not at every scrape; what was shown before stays."""
-    findings = Findings()
+    metrics = Metrics()
     monkeypatch.setattr(Pinned, "verdict", "no counter")
     lossy = Pinned("a", "b", "p", "red", lost=9.0, lossy_windows=3, counters=())
-    findings.show(Evaluation(0.0, losses=[lossy]))
-    (before,) = findings.collect()
+    metrics.show(Evaluation(0.0, losses=[lossy]))
+    (before,) = _losses(metrics)
     assert [s.labels["verdict"] for s in before.samples] == ["no counter"]
     monkeypatch.setattr(Pinned, "verdict", "perhaps")
     with pytest.raises(CatalogueError, match="label verdict cannot be 'perhaps'"):
-        findings.show(Evaluation(0.0, losses=[lossy]))
-    assert list(findings.collect()) == [before]
+        metrics.show(Evaluation(0.0, losses=[lossy]))
+    assert _losses(metrics) == [before]
+
+
+def _losses(metrics: Metrics) -> list[Metric]:
+    return [f for f in metrics.registry.collect() if f.name == "vigia_compare_loss_verdict"]

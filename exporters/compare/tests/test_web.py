@@ -363,6 +363,14 @@ def test_names_are_shown_and_never_obeyed(address: str) -> None:
     assert "\u202e" not in text and "\x1b" not in text
 
 
+def test_drops_are_not_denied_before_they_are_counted(site: Site) -> None:
+    for tenant in ("blue", "red"):
+        site.answer(STATE, "rate", 1e6, tenant=tenant, direction="from_tenant")
+    site.answer(STATE, "drops", 0.0, tenant="red", reason="rate_limit")
+    text = site.page("/tenants")
+    assert "<td>first rate_limit</td>" in text and text.count("<td>nothing</td>") == 1
+
+
 def test_a_flood_is_on_every_page_and_its_tenant_is_first(site: Site) -> None:
     site.answer(ALARMS, "floods", 91.0, node="n1", port="p1", tenant="red")
     site.answer(ALARMS, "limits", 5e6, node="n1", port="p1", tenant="red", direction="x", protocol="udp")

@@ -188,6 +188,28 @@ def test_an_open_cell_names_the_pair_with_the_least_evidence() -> None:
     assert table(lone).said == "not known: a and c share no pair of hosts"
 
 
+def test_an_open_cell_tells_how_far_the_leader_is_not_how_alike_the_others_are() -> None:
+    behind = contest("b", "c", OPEN, 0.3)
+    ahead = [replace(contest("a", n, OPEN, e), ahead="a") for n, e in (("b", 6.3), ("c", 4.2))]
+    for pairs in permutations((behind, *ahead)):
+        found = table(*pairs)
+        assert found.said == "not known yet: a is ahead of c, e = 4.2 of 20 needed"
+        assert found.progress == ahead[1].progress
+    won = table(contest("a", "b", "a"), ahead[1], behind)
+    assert won.said == "not known yet: a is ahead of c, e = 4.2 of 20 needed"
+    later = table(contest("a", "b", EQUIVALENT), contest("a", "c", "a"), replace(behind, ahead="b"))
+    assert later.said == "not known yet: b is ahead of c, e = 0.3 of 20 needed", (
+        "nothing of the leader's is open"
+    )
+
+
+def test_a_leader_without_common_hosts_never_gets_there() -> None:
+    apart = replace(contest("a", "c", NO_COMMON_HOSTS), words="apart")
+    found = table(replace(contest("a", "b", OPEN, 6.0), ahead="a"), apart, contest("b", "c", OPEN, 2.0))
+    assert found.progress == 0.0
+    assert found.said == "not known yet: a is ahead of b, e = 6 of 20 needed; a and c share no pair of hosts"
+
+
 def test_verdicts_that_form_a_circle_decide_nothing() -> None:
     found = table(contest("a", "b", "a"), contest("b", "c", "b"), contest("a", "c", "c"))
     assert not found.decided and found.said == "not known: verdicts form a circle"

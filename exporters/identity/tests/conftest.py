@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import queue
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -19,34 +20,72 @@ class Cloud:
     """What the server knows, and what it was asked."""
 
     password, namespace_token = PASSWORD, NAMESPACE_TOKEN
+    network = tuple(f"/network/v2.0/{kind}" for kind in ("ports", "networks", "qos/policies"))
 
     def __init__(self) -> None:
         self.projects: list[dict[str, Any]] = []
         self.ports: list[dict[str, Any]] = []
+        self.policies: list[dict[str, Any]] = []
+        self.networks: list[dict[str, Any]] = []
         self.namespaces: list[dict[str, Any]] = []
         self.nodes: list[dict[str, Any]] = []
         self.slices: dict[str, list[dict[str, Any]]] = {}
         """EndpointSlices by service."""
+        self.cluster_services: dict[str, dict[str, Any]] = {}
+        """What Services are, by name."""
         self.config_map: dict[str, Any] = {"metadata": {"name": "vigia-site"}}
+        self.contracts: dict[str, Any] = {"metadata": {"name": "vigia-contracts"}}
+        """The ConfigMap of contracts."""
+        self.watched: dict[str, queue.SimpleQueue[dict[str, Any] | None]] = {}
+        """What is told to who watches a path; None ends the answer."""
+        self.objects: dict[str, list[dict[str, Any]]] = {}
+        """Further lists, by path."""
+        self.changed: list[tuple[str, str, Any]] = []
+        """What was done to further objects: method, path and what was sent."""
+        self.metrics: str | None = None
+        """The page of an enforcer's metrics."""
         self.forbidden: set[str] = set()
         """Requests for which the service account has no right: method and path."""
         self.asked: list[str] = []
+        self.queries: list[dict[str, list[str]]] = []
+        """What was said beside the path, in the same order."""
+        self.accepted: list[str] = []
+        """Formats that were asked for."""
         self.broken = False
+        self.noauth = False
+        """Whether Neutron asks nobody who it is."""
         self.raw: bytes | None = None
         """Answered to every GET in place of what is known."""
         self.page = 2
         self.url = ""
 
+    def config_maps(self) -> dict[str, dict[str, Any]]:
+        """Return ConfigMaps by name."""
+        return {"vigia-site": self.config_map, "vigia-contracts": self.contracts}
+
+    def lets_in(self, token: str | None) -> bool:
+        """Whether Neutron answers whoever shows this token."""
+        return self.noauth or token == TOKEN
+
     def page_of(self, kind: str, items: list[dict[str, Any]], query: dict[str, list[str]], path: str) -> Any:
         """Answer as OpenStack pages: limit, marker, and a link to what follows."""
+        if (
+            "changed_since" in query
+        ):  # as Neutron with filter-validation, which has been the default for years
+            return {"NeutronError": {"message": "['changed_since'] is invalid attribute for filtering"}}
+        if "id" in query:
+            items = [item for item in items if item["id"] in query["id"]]
+        if "fields" in query:
+            items = [{k: v for k, v in item.items() if k in query["fields"]} for item in items]
         marker = query.get("marker", [""])[0]
         start = next((i + 1 for i, item in enumerate(items) if item["id"] == marker), 0)
-        part = items[start : start + self.page]
+        size = min(self.page, int(query.get("limit", ["9999"])[0]))
+        part = items[start : start + size]
         answer: dict[str, Any] = {kind: part}
-        if start + self.page < len(items):
+        if start + size < len(items):
             following = f"{self.url}{path}?marker={part[-1]['id']}"
-            if kind == "ports":
-                answer["ports_links"] = [{"rel": "next", "href": following}]
+            if kind in ("ports", "policies", "networks"):
+                answer[f"{kind}_links"] = [{"rel": "next", "href": following}]
             else:
                 answer["links"] = {"next": following, "self": f"{self.url}{path}", "previous": None}
         elif kind == "projects":
@@ -73,7 +112,10 @@ class Cloud:
             "/api/v1/namespaces": self.namespaces,
             "/api/v1/nodes": self.nodes,
             "/apis/discovery.k8s.io/v1/namespaces/vigia/endpointslices": slices,
-        }[path]
+            **self.objects,
+        }.get(path)
+        if items is None:
+            return None
         start = int(query.get("continue", ["0"])[0] or 0)
         more = str(start + self.page) if start + self.page < len(items) else ""
         meta = {"resourceVersion": "7", "continue": more}
@@ -85,47 +127,84 @@ class Cloud:
         }
 
 
-def handler(cloud: Cloud) -> type[BaseHTTPRequestHandler]:  # noqa: C901 - one case for each path
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+class Answering(BaseHTTPRequestHandler):
+    """Answers as an API server does, and has what other answers take."""
 
-        def log_message(self, *_: Any) -> None:
-            """Be quiet."""
+    protocol_version = "HTTP/1.1"
+    cloud: Cloud
 
-        def answer(self, status: int, body: Any, **headers: str) -> None:
-            raw = json.dumps(body).encode()
-            self.send_response(status)
-            for name, value in {
-                "Content-Type": "application/json",
-                "Content-Length": str(len(raw)),
-                **headers,
-            }.items():
-                self.send_header(name.replace("_", "-"), value)
-            self.end_headers()
-            self.wfile.write(raw)
+    def log_message(self, *_: Any) -> None:
+        """Be quiet."""
 
-        def kubernetes(self, path: str, query: dict[str, list[str]]) -> None:
-            """Answer as an API server does."""
-            if self.headers["Authorization"] != f"Bearer {NAMESPACE_TOKEN}":
-                self.answer(401, {"kind": "Status", "code": 401})
-            elif f"{self.command} {path}" in cloud.forbidden:
-                self.answer(403, {"kind": "Status", "code": 403})
-            elif path.endswith("/configmaps/vigia-site"):
-                self.answer(200, cloud.config_map)
+    def answer(self, status: int, body: Any, **headers: str) -> None:
+        raw = json.dumps(body).encode() + b"\n"
+        self.send_response(status)
+        for name, value in {
+            "Content-Type": "application/json",
+            "Content-Length": str(len(raw)),
+            **headers,
+        }.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.end_headers()
+        self.wfile.write(raw)
+
+    def kubernetes(self, path: str, query: dict[str, list[str]]) -> None:
+        """Answer as an API server does."""
+        if self.headers["Authorization"] != f"Bearer {NAMESPACE_TOKEN}":
+            self.answer(401, {"kind": "Status", "code": 401})
+        elif f"{self.command} {path}" in self.cloud.forbidden:
+            self.answer(403, {"kind": "Status", "code": 403})
+        elif "/configmaps/" in path:
+            self.answer(200, self.cloud.config_maps()[path.rpartition("/")[2]])
+        elif "/services/" in path:
+            spec = self.cloud.cluster_services.get(path.rpartition("/")[2])
+            self.answer(200, {"spec": spec}) if spec else self.answer(404, {"kind": "Status"})
+        elif self.command != "GET":
+            self.answer(200, {})
+        else:
+            listed = self.cloud.list(path, query)
+            if "watch" in query and listed is not None:
+                self.tell(self.cloud.watched.setdefault(path, queue.SimpleQueue()))
             else:
-                self.answer(200, cloud.list(path, query))
+                self.answer(404 if listed is None else 200, listed)
 
-        def do_PATCH(self) -> None:
-            cloud.asked.append(f"PATCH {self.path}")
-            change = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            assert self.headers["Content-Type"] == "application/merge-patch+json"
-            if f"PATCH {self.path}" not in cloud.forbidden:
-                cloud.config_map.setdefault("data", {}).update(change["data"])
-            self.kubernetes(self.path, {})
+    def tell(self, changes: queue.SimpleQueue[dict[str, Any] | None]) -> None:
+        """Answer with changes, a line for each, until there are no more."""
+        self.send_response(200)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        while (change := changes.get()) is not None:
+            raw = json.dumps(change).encode() + b"\n"
+            for part in (raw[:7], raw[7:]):  # as it may come
+                self.wfile.write(b"%x\r\n%s\r\n" % (len(part), part))
+                self.wfile.flush()
+        self.wfile.write(b"0\r\n\r\n")
 
+    def do_DELETE(self) -> None:
+        self.cloud.changed.append(("DELETE", self.path, None))
+        self.kubernetes(self.path, {})
+
+    def do_PATCH(self) -> None:
+        self.cloud.asked.append(f"PATCH {self.path}")
+        change = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        assert self.headers["Content-Type"] == "application/merge-patch+json"
+        if "/configmaps/" not in self.path:
+            self.cloud.changed.append(("PATCH", self.path, change))
+        elif f"PATCH {self.path}" not in self.cloud.forbidden:
+            into = self.cloud.config_maps()[self.path.rpartition("/")[2]]
+            into.setdefault("data", {}).update(change["data"])
+        self.kubernetes(self.path, {})
+
+
+def handler(cloud: Cloud) -> type[Answering]:  # noqa: C901 - one case for each path
+    class Handler(Answering):
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             cloud.asked.append(f"POST {self.path}")
+            if self.path.startswith("/api"):
+                cloud.changed.append(("POST", self.path, body))
+                self.kubernetes(self.path, {})
+                return
             user = body["auth"]["identity"]["password"]["user"]
             if self.path != "/v3/auth/tokens" or user["password"] != PASSWORD:
                 said = "The request you have made requires authentication."
@@ -145,6 +224,8 @@ def handler(cloud: Cloud) -> type[BaseHTTPRequestHandler]:  # noqa: C901 - one c
             parts = urlsplit(self.path)
             query = parse_qs(parts.query)
             cloud.asked.append(f"GET {parts.path}")
+            cloud.queries.append(query)
+            cloud.accepted.append(self.headers["Accept"] or "")
             if cloud.broken:
                 self.answer(503, {"error": {"code": 503, "message": "Service Unavailable"}})
                 return
@@ -157,6 +238,12 @@ def handler(cloud: Cloud) -> type[BaseHTTPRequestHandler]:  # noqa: C901 - one c
             version = {"id": "v3.14", "status": "stable", "links": [{"rel": "self", "href": f"{cloud.url}/v3/"}],
                        "media-types": [{"base": "application/json", "type": "application/vnd.openstack.identity-v3+json"}]}  # fmt: skip
             match parts.path.rstrip("/"):
+                case "/metrics" if cloud.metrics is not None:
+                    raw = cloud.metrics.encode()
+                    self.send_response(200)
+                    self.send_header("Content-Length", str(len(raw)))
+                    self.end_headers()
+                    self.wfile.write(raw)
                 case "/v3":
                     self.answer(200, {"version": version})
                 case "/network":
@@ -174,8 +261,9 @@ def handler(cloud: Cloud) -> type[BaseHTTPRequestHandler]:  # noqa: C901 - one c
                     )
                 case "/v3/projects" if self.headers["X-Auth-Token"] == TOKEN:
                     self.answer(200, cloud.page_of("projects", cloud.projects, query, "/v3/projects"))
-                case "/network/v2.0/ports" if self.headers["X-Auth-Token"] == TOKEN:
-                    self.answer(200, cloud.page_of("ports", cloud.ports, query, "/network/v2.0/ports"))
+                case path if path in cloud.network and cloud.lets_in(self.headers["X-Auth-Token"]):
+                    kind = path.rpartition("/")[2]
+                    self.answer(200, cloud.page_of(kind, getattr(cloud, kind), query, path))
                 case path if path.startswith("/api"):
                     self.kubernetes(path, query)
                 case _:
@@ -187,7 +275,9 @@ def handler(cloud: Cloud) -> type[BaseHTTPRequestHandler]:  # noqa: C901 - one c
 @pytest.fixture
 def cloud() -> Iterator[Cloud]:
     known = Cloud()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler(known))
+    answering = handler(known)
+    answering.cloud = known
+    server = ThreadingHTTPServer(("127.0.0.1", 0), answering)
     server.daemon_threads = True
     known.url = f"http://127.0.0.1:{server.server_address[1]}"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})

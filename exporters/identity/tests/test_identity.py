@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
@@ -128,7 +129,38 @@ def test_projects_and_ports_come_from_keystone_and_neutron(openstack: Site, clou
     ]
     assert sorted(f.name for f in openstack.hosts.iterdir()) == ["c1.yaml", "c2.yaml"]
     assert cloud.asked.count("GET /v3/projects") == 3, "two pages of two, and one that has nothing new"
-    assert cloud.asked.count("GET /network/v2.0/ports") == 3
+    assert cloud.asked.count("GET /network/v2.0/ports") == 3, "as many pages as there are"
+
+
+def test_neutron_is_asked_for_little_and_in_pages(openstack: Site, cloud: Cloud) -> None:
+    assert openstack.run("--once").exit_code == 0
+    first = next(q for q in cloud.queries if "fields" in q)
+    assert first["limit"] == ["500"]
+    assert set(first["fields"]) >= {"id", "project_id", "binding:host_id"}
+    assert "security_groups" not in first["fields"]
+
+
+def test_a_port_that_migrates_is_known_on_both_hosts(openstack: Site, cloud: Cloud) -> None:
+    cloud.ports[0]["binding:profile"] = {"migrating_to": "c2"}
+    cloud.ports[1]["binding:profile"] = {"migrating_to": ["c1"], "more": "of another driver"}
+    cloud.ports[2]["binding:profile"] = {"migrating_to": "../evil"}
+    assert openstack.run("--once").exit_code == 0
+    on = {h: yaml.safe_load((openstack.hosts / f"{h}.yaml").read_text())["ports"] for h in ("c1", "c2")}
+    known = {host: sorted(p["device"] for p in ports) for host, ports in on.items()}
+    assert known == {
+        "c1": ["tap00000001-5a", "tap00000003-5a"],
+        "c2": ["tap00000001-5a", "tap00000002-5a"],
+    }
+
+
+def test_a_file_says_when_the_cloud_was_asked(openstack: Site, cloud: Cloud) -> None:
+    before = int(time.time())
+    assert openstack.run("--once").exit_code == 0
+    asked = yaml.safe_load((openstack.hosts / "c1.yaml").read_text())["asked"]
+    assert before <= asked <= time.time()
+    cloud.broken = True
+    assert openstack.run("--once").exit_code == 1
+    assert yaml.safe_load((openstack.hosts / "c1.yaml").read_text())["asked"] == asked, "no younger"
 
 
 def test_the_exporter_takes_what_is_written(openstack: Site, tmp_path: Path) -> None:
@@ -150,7 +182,8 @@ def test_what_is_unchanged_is_not_written_and_a_lost_port_goes(openstack: Site, 
     assert openstack.run("--once").exit_code == 0
     assert openstack.out.stat().st_ino != before.st_ino
     assert openstack.tenants() == {f"{1:032x}": "acme corp"}
-    assert yaml.safe_load((openstack.hosts / "c2.yaml").read_text()) == {"version": 1, "ports": []}
+    left = yaml.safe_load((openstack.hosts / "c2.yaml").read_text())
+    assert (left["version"], left["ports"]) == (1, [])
     assert [f for f in openstack.out.parent.iterdir() if f.name.startswith(".")] == []
 
 

@@ -121,6 +121,84 @@ def test_a_missing_right_is_named_and_what_was_known_stays(
     assert groups(cloud, "probe") == json.loads(before["probe.json"])
 
 
+def with_others(looker: Looker) -> Looker:
+    assert looker.config.kubernetes is not None and looker.config.kubernetes.site is not None
+    others = {"probe": {"agent": "enforcer"}, "enforcer": {"host": "probe"}}
+    site = looker.config.kubernetes.site.model_copy(
+        update={"addresses": others, "cluster_addresses": {"probe": "local"}}
+    )
+    kubernetes = looker.config.kubernetes.model_copy(update={"site": site})
+    looker.config = looker.config.model_copy(update={"kubernetes": kubernetes})
+    return looker
+
+
+def test_nodes_have_further_addresses(looker: Looker, cloud: Cloud) -> None:
+    cloud.slices = {
+        "probe": [part(8620, endpoint("n1", "10.0.0.1"), endpoint("n2", "2001:db8::2"))],
+        "enforcer": [part(9873, endpoint("n1", "10.244.1.5"))],
+    }
+    cloud.cluster_services = {
+        "local": {"clusterIP": "10.96.0.9", "ports": [{"port": 8620, "nodePort": 30001}]}
+    }
+    assert with_others(looker).once()
+    assert [g["labels"] for g in groups(cloud, "probe")] == [
+        {
+            "node": "n1",
+            "zone": "z1",
+            "rack": "r1",
+            "at_agent": "10.244.1.5:9873",
+            "at_nodeport": "10.0.0.1:30001",
+            "at_service": "10.96.0.9:8620",
+        },
+        {"node": "n2", "zone": "z1", "at_nodeport": "[2001:db8::2]:30001", "at_service": "10.96.0.9:8620"},
+    ]
+    assert [g["labels"].get("at_host") for g in groups(cloud, "enforcer")] == ["10.0.0.1:8620"]
+
+
+@pytest.mark.parametrize(
+    "spec", [{"clusterIP": "None"}, {"type": "ExternalName"}, {"clusterIP": "", "ports": []}]
+)
+def test_a_service_without_an_address_gives_none(looker: Looker, cloud: Cloud, spec: dict[str, Any]) -> None:
+    cloud.slices = {"probe": [part(8620, endpoint("n1", "10.0.0.1"))]}
+    cloud.cluster_services = {"local": spec}
+    assert with_others(looker).once()
+    assert groups(cloud, "probe")[0]["labels"] == {"node": "n1", "zone": "z1", "rack": "r1"}
+
+
+@pytest.mark.parametrize(
+    "spec", [None, {"clusterIP": "evil", "ports": [{"port": 1}]}, {"clusterIP": "10.96.0.9", "ports": [{}]}]
+)
+def test_a_service_that_cannot_be_read_changes_nothing(looker: Looker, cloud: Cloud, spec: Any) -> None:
+    cloud.slices = {"probe": [part(8620, endpoint("n1", "10.0.0.1"))]}
+    cloud.cluster_services = {"local": spec}
+    assert not with_others(looker).once()
+    assert "data" not in cloud.config_map
+
+
+@pytest.mark.parametrize(
+    ("site", "said"),
+    [
+        ({"addresses": {"other": {"host": "a"}}}, "kubernetes.site.addresses.other: is not one of services"),
+        ({"addresses": {"a": {"host": "other"}}}, "names other, which is not one of services"),
+        ({"addresses": {"a": {"No": "a"}}}, "kubernetes.site.addresses"),
+        (
+            {"cluster_addresses": {"other": "x"}},
+            "kubernetes.site.cluster_addresses.other: is not one of services",
+        ),
+        ({"cluster_addresses": {"a": "X/y"}}, "kubernetes.site.cluster_addresses"),
+    ],
+)
+def test_further_addresses_are_of_services_that_are_asked_for(
+    tmp_path: Path, site: dict[str, Any], said: str
+) -> None:
+    path = tmp_path / "identity.yaml"
+    whole = {"namespace": "vigia", "services": ["a"], "config_map": "m", **site}
+    path.write_text(yaml.safe_dump({"tenants_file": "/x/tenants.yaml", "kubernetes": {"site": whole}}))
+    with pytest.raises(Exception, match="kubernetes") as e:
+        load(path, Config)
+    assert said in str(e.value)
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

@@ -144,6 +144,7 @@ type debugPort struct {
 	Problem string `json:",omitempty"`
 }
 
+// debugPorts answers GET /debug/ports: every port, where its identity comes from, and what is wrong with it.
 func (s *service) debugPorts(w http.ResponseWriter, _ *http.Request) {
 	list, states := s.Inventory.EveryPort()
 	out := struct {

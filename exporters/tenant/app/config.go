@@ -23,47 +23,45 @@ type Config struct {
 
 // Fixed is what a running exporter cannot change.
 type Fixed struct {
-	Node node.Config `yaml:",inline"`
-	// TenantsFile has more names: vigia-identity writes it. Read again when it changes.
-	TenantsFile string `yaml:"tenants_file"`
-	// KubeletSocket is where the kubelet says which pod holds which VF; empty without it.
-	KubeletSocket string   `yaml:"kubelet_socket"`
-	OVSRunDir     string   `yaml:"ovs_rundir"` // of Open vSwitch's sockets; the folder of ovsdb if empty
-	OpenFlow      OpenFlow `yaml:"openflow"`
-	Limits        Limits   `yaml:"limits"`
+	Node          node.Config `yaml:",inline"`
+	TenantsFile   string      `yaml:"tenants_file"`   // more names, which vigia-identity writes; read again when it changes
+	KubeletSocket string      `yaml:"kubelet_socket"` // where the kubelet says which pod holds which VF; empty without it
+	OVSRunDir     string      `yaml:"ovs_rundir"`     // of Open vSwitch's sockets; the folder of ovsdb if empty
+	OpenFlow      OpenFlow    `yaml:"openflow"`       // what is asked of the bridges of Open vSwitch
+	Limits        Limits      `yaml:"limits"`         // bounds on what is exported
 }
 
 // Live is what a reload changes.
 type Live struct {
 	Tenants []identity.Tenant `yaml:"tenants"` // names, for vigia_tenant_info
-	Flood   Flood             `yaml:"flood"`
+	Flood   Flood             `yaml:"flood"`   // when 100 ms of a port's UDP count as a flood
 }
 
 // OpenFlow says what is asked of the bridges of Open vSwitch.
 type OpenFlow struct {
-	Every   config.Duration `yaml:"every"`   // how often bridges and ovs-vswitchd are asked
+	Every   config.Duration `yaml:"every"`   // how often bridges and ovs-vswitchd are asked, default 10s
 	Cookies []Cookie        `yaml:"cookies"` // flows to be summed
 }
 
 // Cookie says whose the flows with a cookie are.
 type Cookie struct {
-	Bridge string `yaml:"bridge"`
+	Bridge string `yaml:"bridge"` // name of the bridge
 	Cookie string `yaml:"cookie"` // decimal, or hexadecimal with 0x
-	Tenant string `yaml:"tenant"`
+	Tenant string `yaml:"tenant"` // whose they are
 }
 
 // Limits bound what is exported.
 type Limits struct {
-	Series int             `yaml:"series"` // of one collector; a tenth as many ports have series of their own
-	Gone   config.Duration `yaml:"gone"`   // how long a port's series stay when it is gone
+	Series int             `yaml:"series"` // of one collector, default 50000; a tenth as many ports have series of their own
+	Gone   config.Duration `yaml:"gone"`   // how long a port's series stay when it is gone, default 30s
 }
 
 // Flood says when 100 ms of a port's UDP count as a flood.
 type Flood struct {
-	Packets         uint32          `yaml:"packets"`           // to one destination
-	Ports           uint32          `yaml:"ports"`             // distinct destination ports, 1 to 1000
-	MaxReplyPercent uint32          `yaml:"max_reply_percent"` // packets back per 100 sent
-	Quiet           config.Duration `yaml:"quiet"`             // pause that ends an episode
+	Packets         uint32          `yaml:"packets"`           // to one destination, default 200
+	Ports           uint32          `yaml:"ports"`             // distinct destination ports, 1 to 1000, default 100
+	MaxReplyPercent uint32          `yaml:"max_reply_percent"` // packets back per 100 sent, default 5
+	Quiet           config.Duration `yaml:"quiet"`             // pause that ends an episode, 100ms to 1m, default 2s
 }
 
 var bridgeRE = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)

@@ -12,9 +12,11 @@ import (
 
 	"github.com/alecthomas/kingpin/v2"
 
+	"vigia/internal/bpf/classify"
 	"vigia/internal/bpf/drops"
 	"vigia/internal/bpf/vport"
 	"vigia/internal/daemon"
+	"vigia/internal/node"
 )
 
 // uninstallCommand takes the node back to where it was before Vigia's programs.
@@ -50,6 +52,12 @@ func uninstall(pinDir, netns string, stdout io.Writer) error {
 	}
 	if err := drops.Uninstall(pinDir); err != nil {
 		return err
+	}
+	// What vigia-enforcer has left: the term of the leader it obeyed, and what tells tenants apart on uplinks.
+	for _, dir := range []string{node.EnforcerPins(pinDir), classify.Dir(pinDir)} {
+		if err := os.RemoveAll(dir); err != nil {
+			return fmt.Errorf("remove pins of vigia-enforcer: %w", err)
+		}
 	}
 	for _, dir := range []string{"maps", "links", ""} {
 		if err := os.Remove(filepath.Join(pinDir, dir)); err != nil {

@@ -11,6 +11,8 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 
+	"vigia/internal/bpf/classify"
+	"vigia/internal/node"
 	"vigia/internal/testutil"
 )
 
@@ -38,6 +40,23 @@ func programsOf(t *testing.T, dir string) (ids []ebpf.ProgramID) {
 	return ids
 }
 
+// pinMap leaves a map in a folder, as vigia-enforcer does.
+func pinMap(t *testing.T, dir string) {
+	t.Helper()
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	if err := m.Pin(filepath.Join(dir, "left")); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestUninstallLeavesNothing: of vigia-enforcer neither.
 func TestUninstallLeavesNothing(t *testing.T) {
 	r := newRig(t, "")
 	d := r.start()
@@ -47,6 +66,9 @@ func TestUninstallLeavesNothing(t *testing.T) {
 	ids := programsOf(t, r.pins)
 	if len(ids) != 3 { // in, out, drops
 		t.Fatalf("%d programs are attached, want 3", len(ids))
+	}
+	for _, dir := range []string{node.EnforcerPins(r.pins), classify.Dir(r.pins)} {
+		pinMap(t, dir)
 	}
 	var stdout, stderr strings.Builder
 	args := []string{"uninstall", "--pin-dir", r.pins, "--netns", r.node}

@@ -6,6 +6,8 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -38,6 +40,9 @@ const fastScrapes, fastPause = 4, 600 * time.Millisecond
 var (
 	fewPorts  = flag.Int("few-ports", budgetPorts, "ports of the smaller nodes, a multiple of four")
 	manyPorts = flag.Int("many-ports", 5000, "ports of the larger node, a multiple of four")
+	// sizes are of BenchmarkSizes alone.
+	sizes    = flag.String("sizes", "12,100,1000,5000", "ports of each node of BenchmarkSizes, multiples of four, with commas")
+	jsonFile = flag.String("json", "", "file to which every comparison appends a line of JSON with all that was measured")
 )
 
 // BenchmarkPorts scrapes nodes with many ports. Its numbers are reported once:
@@ -59,6 +64,23 @@ func BenchmarkPorts(b *testing.B) {
 		compare(b, n, devices, "ovsdb: unix:"+s.Socket+"\n", map[string]int{"ovs-vswitchd": pidOf(b, filepath.Join(s.Dir, "ovs-vswitchd.pid")), "ovsdb-server": s.PID()})
 	})
 	bridge(*manyPorts) // last: the kernel is busy for a while with taking so many away
+}
+
+// BenchmarkSizes scrapes nodes with so many ports behind the kernel's bridge, one size
+// after the other: how cost grows.
+func BenchmarkSizes(b *testing.B) {
+	ctx := interruptible(b)
+	for _, size := range strings.Split(*sizes, ",") {
+		ports, err := strconv.Atoi(size)
+		if err != nil || ports < 4 || ports%4 != 0 {
+			b.Fatalf("-sizes: %q is no multiple of four; write for example 12,100", size)
+		}
+		b.Run(size, func(b *testing.B) {
+			n := newNode(ctx, b)
+			devices := n.devices(ports)
+			compare(b, n, devices, n.portsFile(append(devices, lateDevice)), nil)
+		})
+	}
 }
 
 // interruptible returns a context that ends at SIGINT or SIGTERM. The benchmark then
@@ -207,6 +229,7 @@ func compare(b *testing.B, n *node, devices []string, sources string, daemons ma
 		time.Sleep(5 * time.Second)
 		idle = minus(daemonCPU(b, daemons), idle)
 		yardstick := &exporter{name: "netdev alone", address: theirs.address, node: n, inside: true, cmd: theirs.cmd, query: "?collect[]=netdev"}
+		memory := n.memory(b, ours)
 		fast := &exporter{name: "fast page", address: ours.address, node: n, cmd: ours.cmd, query: "/fast"}
 		var busy map[string]time.Duration
 		var elapsed time.Duration
@@ -218,12 +241,16 @@ func compare(b *testing.B, n *node, devices []string, sources string, daemons ma
 			elapsed, busy = time.Since(start), minus(daemonCPU(b, daemons), before)
 			theirs.scrape(b)
 			yardstick.scrape(b)
+			memory.scrape(b)
 			for range fastScrapes {
 				time.Sleep(fastPause)
 				fast.scrape(b)
 			}
 		}
 		report(b, ours, theirs, yardstick, len(devices), attach)
+		if err := writeLine(b, len(devices), attach, ours, theirs, yardstick, memory); err != nil {
+			b.Fatal(err)
+		}
 		reportFast(b, ours, fast)
 		n.say("plugging one more port")
 		testutil.Budget(b, "one more port, from plugging to programs", ours.plug(b).Seconds(), 2, "s")
@@ -267,6 +294,29 @@ func report(b *testing.B, ours, theirs, yardstick *exporter, ports int, attach t
 	b.ReportMetric(attach.Seconds(), "attach-s")
 }
 
+// writeLine appends what was measured of the exporters to the file that was asked for.
+func writeLine(b *testing.B, ports int, attach time.Duration, exporters ...*exporter) error {
+	if *jsonFile == "" {
+		return nil
+	}
+	line := map[string]any{"ports": ports, "attach_seconds": attach.Seconds(), "load": loadAverage(b)}
+	for _, e := range exporters {
+		line[e.name] = map[string]any{"wall_ms": milliseconds(e.wall), "cpu_ms": milliseconds(e.cpu), "rss": e.rss(b), "bytes": e.bytes, "plain_bytes": e.plain, "series": e.series}
+	}
+	file, err := os.OpenFile(*jsonFile, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	return errors.Join(json.NewEncoder(file).Encode(line), file.Close())
+}
+
+func milliseconds(took []time.Duration) (out []float64) {
+	for _, d := range took {
+		out = append(out, ms(d))
+	}
+	return out
+}
+
 // reportFast says what the page of every second costs beside the other one, while no port
 // tells anything.
 func reportFast(b *testing.B, ours, fast *exporter) {
@@ -302,6 +352,7 @@ type exporter struct {
 	cmd           *exec.Cmd
 	wall, cpu     []time.Duration
 	series, bytes int
+	plain         int      // bytes, before they are compressed
 	portSeries    int      // of them with a port
 	collectors    []string // duration of each at the last scrape, as exported
 }
@@ -341,7 +392,8 @@ func (e *exporter) again(b testing.TB) {
 type answer struct {
 	status     int
 	body       []byte
-	compressed int // bytes
+	raw        []byte // as it came
+	compressed int    // bytes
 	took       time.Duration
 }
 
@@ -370,7 +422,7 @@ func (e *exporter) get(path string) (a answer, err error) {
 	}
 	defer resp.Body.Close()
 	raw, err := io.ReadAll(resp.Body)
-	a = answer{resp.StatusCode, raw, len(raw), time.Since(start)}
+	a = answer{status: resp.StatusCode, body: raw, raw: raw, compressed: len(raw), took: time.Since(start)}
 	if err != nil || resp.Header.Get("Content-Encoding") != "gzip" {
 		return a, err
 	}
@@ -393,7 +445,7 @@ func (e *exporter) scrape(b *testing.B) {
 	}
 	e.wall = append(e.wall, got.took)
 	e.cpu = append(e.cpu, cpuTime(b, e.cmd.Process.Pid)-before)
-	e.bytes, e.series, e.portSeries, e.collectors = got.compressed, 0, 0, nil
+	e.bytes, e.plain, e.series, e.portSeries, e.collectors = got.compressed, len(got.body), 0, 0, nil
 	for line := range bytes.Lines(got.body) {
 		if len(line) > 1 && line[0] != '#' {
 			e.series++

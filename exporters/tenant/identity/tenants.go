@@ -9,8 +9,8 @@ import (
 
 // Tenant gives a tenant's id a name.
 type Tenant struct {
-	ID   string `yaml:"id"`
-	Name string `yaml:"name"`
+	ID   string `yaml:"id"`   // immutable id, the label tenant
+	Name string `yaml:"name"` // what people call the tenant
 }
 
 const maxName = 128

@@ -19,6 +19,7 @@ type Counter interface {
 type Source struct {
 	counter Counter
 	table   map[string]loss
+	refused map[string]refusals // by port
 
 	raw, lost *exposition.Family
 }
@@ -26,7 +27,7 @@ type Source struct {
 // New returns the source that reads c.
 func New(f source.Families, c Counter) *Source {
 	return &Source{
-		counter: c, table: losses(),
+		counter: c, table: losses(), refused: make(map[string]refusals),
 		raw:  source.Family(f, "vigia_port_kernel_drops_total"),
 		lost: source.Family(f, "vigia_exporter_kernel_drops_lost_total"),
 	}
@@ -39,9 +40,20 @@ func (s *Source) AttributesDrops() {}
 // names of the reasons.
 func (s *Source) Collect(v *source.View, out *exposition.Page) error {
 	raw := make(map[rawKey]uint64)
+	refused := make(map[*ports.Port]uint64)
 	err := s.counter.Read(func(index int) bool { return v.ByIndex(index) != nil }, func(e *drops.Event, count uint64) {
 		p, direction := blame(v, e)
-		if p == nil || isOwnCopy(p, e) {
+		if p == nil {
+			return
+		}
+		if isOwnCopy(p, e) {
+			if l, ours := meaning(s.table, e.Reason); ours && l.where == source.Within {
+				v.Drops.NoLoss(p.ID, p.Tenant, direction, count)
+			}
+			return
+		}
+		if isRefused(p, e) {
+			refused[p] += count
 			return
 		}
 		l, ours := meaning(s.table, e.Reason)
@@ -56,6 +68,7 @@ func (s *Source) Collect(v *source.View, out *exposition.Page) error {
 	if err != nil {
 		return err
 	}
+	s.addRefused(v, refused)
 	lost, err := s.counter.Lost()
 	if err != nil {
 		return err
@@ -100,4 +113,33 @@ func viewpoint(p *ports.Port) source.Viewpoint {
 // An internal port has no packet socket: what comes in there goes to the tenant.
 func isOwnCopy(p *ports.Port, e *drops.Event) bool {
 	return !p.TenantSide && p.DataPlane == ports.OVSUserspace && e.Arrival == p.Index
+}
+
+// isRefused tells that the packet was freed without a reason on the way into a port that
+// Open vSwitch's userspace datapath reads, before the kernel received it: there Vigia's
+// program is at XDP, and the driver says nothing of why it frees what that drops.
+func isRefused(p *ports.Port, e *drops.Event) bool {
+	return !p.TenantSide && p.DataPlane == ports.OVSUserspace && e.Device == p.Index && e.Arrival == 0 && e.Reason == "NOT_SPECIFIED"
+}
+
+// refusals are what was freed at a port by the scrape before, and how many of them no
+// program of ours dropped.
+type refusals struct{ freed, rest uint64 }
+
+// addRefused adds of what was freed on the way into ports what the programs there did
+// not drop themselves, which is counted as such. They are read first: what was freed
+// since must not count until their next word, so it is the count of the scrape before that is compared.
+func (s *Source) addRefused(v *source.View, freed map[*ports.Port]uint64) {
+	kept := make(map[string]refusals, len(freed))
+	for p, now := range freed {
+		own := v.Drops.Counts[source.DropKey{Port: p.ID, Tenant: p.Tenant, Direction: source.FromTenant, Reason: source.RateLimit}]
+		before, known := s.refused[p.ID]
+		if !known || now < before.freed {
+			before = refusals{freed: now}
+		}
+		rest := max(before.rest, before.freed-min(before.freed, own))
+		kept[p.ID] = refusals{freed: now, rest: rest}
+		v.Drops.Add(p.ID, p.Tenant, source.FromTenant, source.Other, rest, source.Beside)
+	}
+	s.refused = kept
 }

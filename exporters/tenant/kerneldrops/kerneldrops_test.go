@@ -87,6 +87,75 @@ func TestDropsAreLaidAtTheRightDoor(t *testing.T) {
 	}
 }
 
+// TestWhatOurProgramDropsAtXDPIsCountedOnce gives what a flood that is limited looks like at
+// a port of a userspace switch: the driver frees without a reason what the program dropped.
+func TestWhatOurProgramDropsAtXDPIsCountedOnce(t *testing.T) {
+	freed := drops.Event{Device: ovsPort, Reason: "NOT_SPECIFIED", Protocol: "udp"}
+	e := &events{counts: map[drops.Event]uint64{}}
+	s := newSource(t, e)
+	for i, scrape := range []struct{ limited, freed, want uint64 }{
+		{0, 0, 0},
+		{900, 1000, 0},    // 100 more were freed after the program was read
+		{5000, 5100, 0},   // the same
+		{5100, 5100, 0},   // the flood is over
+		{5100, 5107, 0},   // seven that the program did not drop
+		{5100, 5107, 7},   // are told at the next scrape
+		{90000, 90100, 7}, // and a flood takes nothing back
+		{90100, 90107, 7},
+		{90100, 90107, 7},
+	} {
+		v := view()
+		v.Drops.Add("o", "blue", source.FromTenant, source.RateLimit, scrape.limited, source.Beside)
+		e.counts = map[drops.Event]uint64{freed: scrape.freed}
+		if err := s.Collect(v, exposition.NewPage(nil)); err != nil {
+			t.Fatal(err)
+		}
+		if got := v.Drops.Counts[source.DropKey{Port: "o", Tenant: "blue", Direction: source.FromTenant, Reason: source.Other}]; got != scrape.want {
+			t.Errorf("scrape %d: %d others, want %d", i, got, scrape.want)
+		}
+		if got := v.Drops.Counts[source.DropKey{Port: "o", Tenant: "blue", Direction: source.FromTenant, Reason: source.RateLimit}]; got != scrape.limited {
+			t.Errorf("scrape %d: %d limited, want %d", i, got, scrape.limited)
+		}
+	}
+}
+
+// TestACopyOfAnUnknownProtocolIsNoLoss gives what a frame of an unknown ethertype looks like at a port of a userspace
+// switch, which has it: the kernel finds no protocol for its own copy, and the device counts that.
+func TestACopyOfAnUnknownProtocolIsNoLoss(t *testing.T) {
+	for port, want := range map[int]uint64{ovsPort: 0, bridgePort: 40} {
+		e := &events{counts: map[drops.Event]uint64{{Device: port, Arrival: port, Reason: "UNHANDLED_PROTO", Protocol: "other"}: 40}}
+		v := view()
+		p := v.ByIndex(port)
+		v.Drops.Device(p.ID, p.Tenant, source.FromTenant, 43)
+		if err := newSource(t, e).Collect(v, exposition.NewPage(nil)); err != nil {
+			t.Fatal(err)
+		}
+		v.Drops.Settle(source.NewRemainders())
+		got := v.Drops.Counts
+		key := source.DropKey{Port: p.ID, Tenant: p.Tenant, Direction: source.FromTenant, Reason: source.MACVLANFilter}
+		if got[key] != want {
+			t.Errorf("port %s: %d filtered, want %d", p.ID, got[key], want)
+		}
+		key.Reason = source.Unattributed
+		if got[key] != 3 {
+			t.Errorf("port %s: %d unattributed, want 3", p.ID, got[key])
+		}
+	}
+}
+
+// TestARestartTellsTheRestAtOnce lets counters that outlived the process be read for the first time.
+func TestARestartTellsTheRestAtOnce(t *testing.T) {
+	e := &events{counts: map[drops.Event]uint64{{Device: ovsPort, Reason: "NOT_SPECIFIED", Protocol: "udp"}: 507}}
+	v := view()
+	v.Drops.Add("o", "blue", source.FromTenant, source.RateLimit, 500, source.Beside)
+	if err := newSource(t, e).Collect(v, exposition.NewPage(nil)); err != nil {
+		t.Fatal(err)
+	}
+	if got := v.Drops.Counts[source.DropKey{Port: "o", Tenant: "blue", Direction: source.FromTenant, Reason: source.Other}]; got != 7 {
+		t.Errorf("%d others, want 7", got)
+	}
+}
+
 func TestRawReasonsAreTheDetail(t *testing.T) {
 	e := &events{counts: map[drops.Event]uint64{
 		{Device: bridgePort, Arrival: bridgePort, Reason: "NETFILTER_DROP", Protocol: "tcp"}: 3,

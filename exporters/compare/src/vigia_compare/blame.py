@@ -49,6 +49,9 @@ LEAST_DROPS = 10.0
 LEAST_TAKEN = 0.01
 """Part of its own guarantee that others take from a tenant that waits, from which it is harm."""
 
+MUCH_TAKEN = 0.1
+"""Part of its guarantee that a tenant takes from others, beside which the loss of its own probes tells."""
+
 WORSE = 1.5
 """The harm during a flood is at least this many times what it is at other times."""
 
@@ -213,12 +216,51 @@ def _accused(known: Facts, port: Port) -> Mask:
 
 def _heedless(known: Facts, port: Port) -> Mask:
     """Return when a port sent beyond its contract while much of what its tenant sent was dropped."""
-    none = np.zeros(known.grid.count, dtype=bool)
+    lost = np.zeros(known.grid.count, dtype=bool)
+    if port not in known.sent or (guarantee := _guarantee(known, port)) is None:
+        return lost
     drops, packets = known.drops.get(port[:2]), known.packets.get(port[:2])
-    if drops is None or packets is None or port not in known.sent or _guarantee(known, port) is None:
-        return none
-    lost = (drops * SCRAPE >= LEAST_DROPS) & (drops >= HEEDLESS * packets)  # NaN is neither
-    return np.asarray(lost & (_excess(known, port) > 0.0))
+    if drops is not None and packets is not None:
+        lost |= (drops * SCRAPE >= LEAST_DROPS) & (drops >= HEEDLESS * packets)  # NaN is neither
+    # A switch in user space may lose frames that nobody counts; the tenant's probes are lost with them.
+    took = _near(_took(known, port[:2], MUCH_TAKEN * guarantee), 1)
+    for (src, _, tenant), loss in known.loss.items():
+        if (src, tenant) == port[:2]:
+            lost |= took & (loss >= HEEDLESS)
+    return np.asarray(lost & ((_excess(known, port) > 0.0) | _took_beyond(known, port)))
+
+
+def _took_beyond(known: Facts, port: Port) -> Mask:
+    """Return when a port sent beyond its contract by what it took from those who waited.
+
+    A flood of a few seconds that two scrapes share is within many a contract by the average of either.
+    """
+    out = np.zeros(known.grid.count, dtype=bool)
+    guarantee = _guarantee(known, port) or 0.0
+    for first, last in _spans(_took(known, port[:2]), LAG):
+        if _while_taking(known, port, slice(first, last + 1)) > BEYOND * guarantee:
+            out[first : last + 1 + LAG] = True
+    return out
+
+
+def _took(known: Facts, key: Key, least: float = 0.0) -> Mask:
+    """Return when a tenant on a node had more of a full link than its contract while another waited."""
+    out = np.zeros(known.grid.count, dtype=bool)
+    for (node, _, taker), values in known.taken.items():
+        if (node, taker) == key:
+            out |= values > least
+    return out
+
+
+def _while_taking(known: Facts, port: Port, span: slice) -> float:
+    """Return what a port sent a second while its tenant took from others; 0 before counters have it all."""
+    steps = int(_took(known, port[:2])[span].sum())
+    if not steps or span.stop + LAG > known.grid.count:
+        return 0.0
+    sent = _series(known.sent, port, known)
+    usual = _usual(sent, _wide(_took(known, port[:2])))
+    grew = np.maximum(np.nan_to_num(sent[span.start : span.stop + LAG]) - usual, 0.0).sum()
+    return usual + float(grew) / steps
 
 
 def _heedless_ports(known: Facts) -> set[Port]:
@@ -264,6 +306,8 @@ def _weighed(known: Facts, key: Key, ports: Mapping[Port, Mask], first: int, las
         seconds = max(1.0, _seconds(known, port, slice(first, last + 1), mask))
         peak = float(np.nan_to_num(sent[span]).max(initial=0.0))
         ended = last + LAG < steps
+        if _heedless(known, port)[span].any():
+            peak = max(peak, _while_taking(known, port, slice(first, last + 1)))
         most = max(peak, usual + grew / seconds) if ended else peak
         guarantee = _guarantee(known, port)
         bought.append(guarantee)
@@ -511,10 +555,19 @@ def _flood_clues(known: Facts, flood: _Flood, span: slice) -> Iterator[Clue]:
         yield Clue(
             "heedless", f"{flood.tenant} sent on while {numbers.percent(part)} of it was dropped", part
         )
+    elif (part := _own_loss(known, flood, span)) >= HEEDLESS:
+        text = f"{flood.tenant} sent on while {numbers.percent(part)} of its probes were lost"
+        yield Clue("heedless", text, part)
     if limits:
         yield Clue("limit", f"limited to {numbers.bits_per_second(8 * min(limits))}", float(min(limits)))
     if flood.guarantee is not None and not flood.within:
         yield Clue("contract", _too_much(flood.rate, flood.guarantee), flood.rate - flood.guarantee)
+
+
+def _own_loss(known: Facts, flood: _Flood, span: slice) -> float:
+    """Return the largest share of its own probes that a flooding tenant lost meanwhile."""
+    of = [v[span] for (src, _, t), v in known.loss.items() if (src, t) == (flood.node, flood.tenant)]
+    return max((float(np.nan_to_num(v).max(initial=0.0)) for v in of), default=0.0)
 
 
 def _shares(look: _Look, flood: _Flood, tenant: str, span: slice) -> tuple[float, float]:

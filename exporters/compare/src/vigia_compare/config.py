@@ -86,7 +86,9 @@ class Config(Strict):
     """The whole file."""
 
     listen: Annotated[str, BeforeValidator(_address)] = "127.0.0.1:9875"
+    """Address of the pages."""
     prometheus: Annotated[str, AfterValidator(_url)] = "http://127.0.0.1:9090"
+    """Where the records are: Prometheus, or what speaks its API."""
     console: Annotated[str, AfterValidator(_console)] | None = None
     """Address of the isolation agent's console, for links; none: port 9874 of the page's own host."""
     tls: Tls | None = None
@@ -98,6 +100,7 @@ class Config(Strict):
     metrics: list[Annotated[str, AfterValidator(_measure)]] = Field(
         default_factory=lambda: list(MEASURES), min_length=1
     )
+    """What is compared."""
     window: Seconds = 60.0
     """Length of a window, the unit of the statistics: whole minutes, which is what Prometheus records."""
     period: Seconds = 7200.0
@@ -105,14 +108,15 @@ class Config(Strict):
     state: Annotated[Path, absolute("/var/lib/vigia-compare/state.json")] | None = None
     """File in which evidence outlives the program; none: it begins anew with the windows of a period."""
     attribution_window: Seconds = 60.0
-    """Whole minutes as well: at least four scrapes of what the nodes count."""
+    """Length of a window in the search for who hurts whom: whole minutes, at least four scrapes."""
     attribution_period: Seconds = 3600.0
+    """How far back that search looks, and for how long its answer stays."""
     every: Seconds = 60.0
     """Time between two evaluations."""
     replica: Annotated[str, AfterValidator(_replica)] | None = None
     """Name of this process among several of which one evaluates; none: there is no other."""
     takeover: Seconds = 60.0
-    """Time without a leader in Prometheus after which this replica leads; at least three scrapes."""
+    """Time without a leader in Prometheus before this replica leads: three scrapes, and a minute."""
     timeout: Seconds = 10.0
     """How long Prometheus may take for one answer."""
     confidence: float = Field(default=0.95, gt=0.5, lt=1.0)
@@ -134,7 +138,3 @@ class Config(Strict):
             if getattr(self, name) < 0.5:
                 raise fault([name], "is shorter than 500ms", "write for example 10s")
         return self
-
-    def margin(self, metric: str) -> float:
-        """Return the difference of a metric that does not matter."""
-        return self.margins.get(metric, MEASURES[metric].margin)

@@ -20,6 +20,7 @@ from vigia_compare.standings import Standing, standings
 from vigia_compare.windows import Grid
 from vigia_statistics import Interval, median_interval, minimum_detectable_loss
 from vigia_statistics.samples import Floats
+from vigia_statistics.sequential import QUESTIONS
 
 __all__ = ["Evaluation", "Ledger", "PathSeries", "PathSummary", "evaluate", "renewed", "terms"]
 
@@ -72,7 +73,7 @@ class Evaluation:
 
 def terms(config: Config) -> Terms:
     """Return what evidence is counted under."""
-    margins = {name: config.margin(name) for name in config.metrics}
+    margins = {name: config.margins.get(name, QUESTIONS[name].margin) for name in config.metrics}
     return Terms(round(1.0 - config.confidence, 12), config.window, config.tenant, margins)
 
 

@@ -78,6 +78,7 @@ class _Watched:
     words: str = ""
     notes: list[str] = field(default_factory=list)
     hosts: int = 0
+    told: bool = True
     fine_until: float = 0.0
     """Unix time until which windows of seconds are taken; 0: never."""
     seen: float = 0.0
@@ -161,6 +162,7 @@ class Book:
             if watched is None:
                 return False
         watched.words, watched.notes, watched.hosts = s.words, list(s.notes), len(s.hosts)
+        watched.told = s.told
         both = np.isfinite(s.a) & np.isfinite(s.b)
         if both.any():
             watched.shown = max(watched.shown, start + float(np.flatnonzero(both)[-1]) * window)
@@ -251,15 +253,29 @@ class Book:
         if not self._verdicts:
             self._judge(at)
         found = [
-            _finding(w, self._verdicts[key], levels)
+            _finding(w, self._said(w.side, self._verdicts[key]), levels)
             for key, w in self._watched.items()
-            if key in self._verdicts and w.shown >= shown_after
+            if w.told and key in self._verdicts and w.shown >= shown_after
         ]
         found += [
             Finding(u.cell, u.a, u.b, Kind.CONTEST, NO_COMMON_HOSTS, words=u.words)
             for u in self._apart.values()
         ]
         return sorted(found, key=lambda f: (f.cell, f.kind, f.a, f.b, f.scale))
+
+    def _said(self, side: Side, by_itself: Verdict) -> Verdict:
+        """Return the verdict on a cost: what the ratio of both tells, where their difference does not yet.
+
+        Both are judged in one family, so that either may be said.
+        """
+        if side.kind is Kind.CONTEST or side.scale is Scale.RATIO or by_itself.said is not Said.UNKNOWN:
+            return by_itself
+        ratio = self._verdicts.get(replace(side, scale=Scale.RATIO).key)
+        if ratio is None or ratio.adjusted_e_value <= by_itself.adjusted_e_value:
+            return by_itself
+        found = replace(by_itself, ahead=ratio.ahead, adjusted_e_value=ratio.adjusted_e_value)
+        known = ratio.said in (Said.A, Said.B)
+        return replace(found, said=ratio.said, since=ratio.since) if known else found
 
     def _prune(self, at: float) -> None:
         for key in [k for k, w in self._watched.items() if at - max(w.shown, w.seen) > _KEPT]:
@@ -268,9 +284,10 @@ class Book:
     def reset(self, path: str = "") -> int:
         """Forget what is known of a path, or of all; return of how many pairs."""
         keys = [k for k, w in self._watched.items() if path in ("", w.side.a, w.side.b)]
+        told = sum(self._watched[k].told for k in keys)
         for key in keys:
             self._forget(key)
-        return len(keys)
+        return told
 
     def _forget(self, key: str) -> None:
         watched = self._watched.pop(key)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
+from prometheus_client.registry import Collector, CollectorRegistry
 
-from vigia_catalog import part_metrics
+from vigia_catalog import MAIN_PAGE, VERDICT_PAGE, part_metrics
 from vigia_compare.attribution_report import Sample, interference_samples, loss_samples
 from vigia_compare.derived import Cost, Speedup
 from vigia_compare.evaluation import Evaluation, PathSummary
@@ -27,15 +27,20 @@ PART = "compare"
 
 
 class Findings(Collector):
-    """The newest evaluation's series; none once it is withdrawn."""
+    """The newest evaluation's series of one page; none once it is withdrawn."""
 
-    def __init__(self) -> None:
-        self._declared = {m.name: m for m in part_metrics(PART)}
+    def __init__(self, page: str, samples: Callable[[Evaluation], Iterable[Sample]]) -> None:
+        """``page`` is one of the catalogue's, ``samples`` makes what is on it."""
+        self._declared = {m.name: m for m in part_metrics(PART) if page in m.pages}
+        self._made = samples
         self._samples: tuple[Sample, ...] = ()
 
     def show(self, evaluation: Evaluation | None) -> None:
-        """Replace what is exposed; None exposes nothing. Raises CatalogueError for an unlisted value."""
-        samples = tuple(_samples(evaluation))
+        """Replace what is exposed; None exposes nothing.
+
+        Raises CatalogueError for an unlisted value, KeyError for a metric of another page.
+        """
+        samples = tuple(self._made(evaluation)) if evaluation is not None else ()
         for name, labels, _ in samples:
             self._declared[name].check(labels)
         self._samples = samples
@@ -55,9 +60,7 @@ class Findings(Collector):
         yield from families.values()
 
 
-def _samples(evaluation: Evaluation | None) -> Iterator[Sample]:
-    if evaluation is None:
-        return
+def _verdicts(evaluation: Evaluation) -> Iterator[Sample]:
     for standing in evaluation.standings:
         yield from _standing(standing)
     for summary in evaluation.paths:
@@ -72,6 +75,9 @@ def _samples(evaluation: Evaluation | None) -> Iterator[Sample]:
     for level in evaluation.levels:
         yield from _level(level)
     yield from _figures(evaluation)
+
+
+def _harm(evaluation: Evaluation) -> Iterator[Sample]:
     for found in evaluation.interference:
         yield from interference_samples(found)
     for lossy in evaluation.losses:
@@ -161,7 +167,11 @@ def _speedup(s: Speedup) -> Iterator[Sample]:
 
 
 class Metrics:
-    """Every metric of the program, in its own registry."""
+    """Every metric of the program, in a registry for each of its two pages.
+
+    Who hurts whom, and the program's own, are news within seconds; verdicts and their evidence, most of the
+    series by far, take minutes to become others.
+    """
 
     def __init__(self) -> None:
         own = SelfMetrics(PART, "vigia-compare", "vigia_compare")
@@ -175,5 +185,13 @@ class Metrics:
         self.leader = make.gauge("vigia_compare_leader")
         for result in ("ok", "error"):
             self.evaluations.labels(result)
-        self.findings = Findings()
-        self.registry.register(self.findings)
+        self.verdicts = CollectorRegistry()
+        self._harm = Findings(MAIN_PAGE, _harm)
+        self._verdicts = Findings(VERDICT_PAGE, _verdicts)
+        self.registry.register(self._harm)
+        self.verdicts.register(self._verdicts)
+
+    def show(self, evaluation: Evaluation | None) -> None:
+        """Replace what is exposed of an evaluation; None exposes nothing. Raises CatalogueError."""
+        self._verdicts.show(evaluation)
+        self._harm.show(evaluation)

@@ -84,7 +84,8 @@ class Looks:
     def state(self, at: float | None = None) -> State:
         """Return tenants and paths. Raises NotKnown, TooMany."""
         wrong, moment = self.alarms(at), self._moment(at)
-        return self._look(("state", at and moment), HOLD, lambda p: state(_ask(p, moment), wrong))
+        key = ("state", wrong.involved, at and moment)  # who begins to flood is not called well meanwhile
+        return self._look(key, HOLD, lambda p: state(_ask(p, moment), wrong))
 
     def mesh(self, path: str = "", at: float | None = None) -> Mesh:
         """Return the matrix of a path, or of the worst of all. Raises NotKnown, TooMany."""

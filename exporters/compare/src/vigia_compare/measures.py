@@ -23,8 +23,6 @@ class Measure:
     better: Literal["lower", "higher"]
     """Which way is better."""
     expression: str
-    margin: float
-    """Differences below it matter to nobody: "equivalent". A share; of loss a difference of ratios."""
     runs: bool = False
     """The value is that of the last run and stays until the next: equal neighbours are one run."""
     twins: str = ""
@@ -74,15 +72,15 @@ _FINE_SPREAD = " - ".join(_raw(q, _VARIATION, ',direction="roundtrip"') for q in
 MEASURES: Mapping[str, Measure] = {
     m.name: m
     for m in (
-        Measure("rtt", "seconds", "lower", _recorded(f"path:{_RTT}:p50_rate1m"), 0.05, twins=_TAX,
+        Measure("rtt", "seconds", "lower", _recorded(f"path:{_RTT}:p50_rate1m"), twins=_TAX,
                 fine=_raw("0.5", _RTT)),
-        Measure("rtt_p99", "seconds", "lower", _recorded(f"path:{_RTT}:p99_rate1m"), 0.10,
+        Measure("rtt_p99", "seconds", "lower", _recorded(f"path:{_RTT}:p99_rate1m"),
                 fine=_raw("0.99", _RTT)),
-        Measure("jitter", "seconds", "lower", _SPREAD, 0.10, fine=_FINE_SPREAD),
-        Measure("loss", "ratio", "lower", f"({LOST} or 0 * {SENT}) / ({SENT} > 0)", 0.001, rare=True),
-        Measure("tcp_throughput", "bytes_per_second", "higher", _run(_GOODPUT, "tcp"), 0.05, runs=True),
-        Measure("udp_throughput", "bytes_per_second", "higher", _run(_GOODPUT, "udp"), 0.05, runs=True),
-        Measure("tcp_rtt", "seconds", "lower", _run("vigia_bulk_rtt_seconds", "tcp"), 0.10, runs=True),
-        Measure("udp_jitter", "seconds", "lower", _run("vigia_bulk_jitter_seconds", "udp"), 0.20, runs=True),
+        Measure("jitter", "seconds", "lower", _SPREAD, fine=_FINE_SPREAD),
+        Measure("loss", "ratio", "lower", f"({LOST} or 0 * {SENT}) / ({SENT} > 0)", rare=True),
+        Measure("tcp_throughput", "bytes_per_second", "higher", _run(_GOODPUT, "tcp"), runs=True),
+        Measure("udp_throughput", "bytes_per_second", "higher", _run(_GOODPUT, "udp"), runs=True),
+        Measure("tcp_rtt", "seconds", "lower", _run("vigia_bulk_rtt_seconds", "tcp"), runs=True),
+        Measure("udp_jitter", "seconds", "lower", _run("vigia_bulk_jitter_seconds", "udp"), runs=True),
     )
 }  # fmt: skip

@@ -100,6 +100,7 @@ def create_app(ops: Ops, shown: Shown) -> Flask:
     _programs(app, shown)
 
     def begin_anew() -> Response:
+        """Let evidence begin anew, of all pairs or of one ?path=; needs the token of reloads."""
         path = request.args.get("path", "")
         if len(path) > _LONGEST or set(request.args) - {"path"}:
             return text("reset takes one parameter, path, the name of a path; none for all\n", 400)
@@ -136,6 +137,7 @@ def _people(app: Flask, shown: Shown) -> None:
 
     @app.get("/")
     def landing() -> Response:
+        """Show which path wins each measure, by how much and since when."""
         wanted = Wanted(**_parameters("placement", "probe", "machines", "show"))
         found, problem = shown.newest()
         if _wants_text():
@@ -152,6 +154,7 @@ def _people(app: Flask, shown: Shown) -> None:
 
     @app.get("/assets/<name>")
     def assets(name: str) -> Response:
+        """Return one of the pages' files."""
         return asset(name) or text("Not Found; see /\n", 404)
 
 
@@ -160,6 +163,7 @@ def _moments(app: Flask, shown: Shown) -> None:
 
     @app.get("/mesh")
     def mesh() -> Response:
+        """Show who reaches whom, of one path or by the worst of all; of the past with ?at=."""
         given = _parameters("path", "at")
         found, _ = shown.newest()
         paths = sorted({p.path for p in found.paths}) if found else []
@@ -178,6 +182,7 @@ def _moments(app: Flask, shown: Shown) -> None:
 
     @app.get("/tenants")
     def tenants() -> Response:
+        """Show what tenants bought, send, receive and lose, and who hurts them; of the past with ?at=."""
         given = _parameters("at")
         try:
             seen, problem = shown.looks.state(_moment(given["at"], shown)), ""
@@ -187,6 +192,7 @@ def _moments(app: Flask, shown: Shown) -> None:
 
     @app.get("/incidents")
     def incidents() -> Response:
+        """Show floods, limits, alerts and harm, and the hour before as a timeline; of the past with ?at=."""
         given = _parameters("at")
         at, known, problem = _moment(given["at"], shown), {}, ""
         try:
@@ -202,6 +208,7 @@ def _programs(app: Flask, shown: Shown) -> None:
 
     @app.get("/v1/comparisons")
     def comparisons() -> Response:
+        """Return all that is compared, with verdicts, intervals and evidence."""
         found, problem = shown.newest()
         if found is None:
             return text(f"{problem}\n", 503)
@@ -209,10 +216,12 @@ def _programs(app: Flask, shown: Shown) -> None:
 
     @app.get("/v1/comparisons.txt")
     def comparisons_text() -> Response:
+        """Return the same as a table for a terminal."""
         return _as_text(shown)
 
     @app.get("/v1/site")
     def site() -> Response:
+        """Return what the pages show: what is wrong, tenants, paths; of the past with ?at=."""
         at = _moment(_parameters("at")["at"], shown)
         try:
             wrong, state = shown.looks.alarms(at), shown.looks.state(at)

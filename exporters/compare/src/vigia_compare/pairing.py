@@ -74,6 +74,8 @@ class Sides:
     sent_b: Floats | None = None
     runs: Mapping[Hosts, tuple[Floats, Floats]] = field(default_factory=dict)
     """Of metrics that stay until the next run: values by hosts, which need not be of one window."""
+    told: bool = True
+    """Whether it is told by itself; otherwise its evidence serves the same two paths' difference."""
 
 
 @dataclass(frozen=True)
@@ -160,7 +162,7 @@ def _compared(  # noqa: PLR0913
     parts = [f"{p}={f}" for p in (a, b) for f in sorted({known.of(s, p).fingerprint for s, _ in shared})]
     since = max(known.since(s, p) for p in (a, b) for s, _ in shared)
     planes = known.words(a, b, (s for s, _ in shared))
-    for scale in _scales(cell, why, of_a, of_b):
+    for scale, told in _scales(cell, why, of_a, of_b):
         side = Side(cell, a, b, why, scale)
         made = Sides(
             side,
@@ -170,6 +172,7 @@ def _compared(  # noqa: PLR0913
             planes,
             _notes(planes),
             *_values(readings, side, shared),
+            told=told,
         )
         if MEASURES[cell.metric].rare:
             made = _counted(made, readings)
@@ -183,13 +186,17 @@ def _notes(planes: str) -> tuple[str, ...]:
     return (UNLIKE,) if planes else ()
 
 
-def _scales(cell: Cell, why: Kind, a: PathAttributes, b: PathAttributes) -> list[Scale]:
-    """Contests are told by ratio. Costs add up: they are differences; OpenFlow's is told as a ratio too."""
+def _scales(cell: Cell, why: Kind, a: PathAttributes, b: PathAttributes) -> list[tuple[Scale, bool]]:
+    """Return on which scales two paths are compared, and whether each is told.
+
+    Contests are told by ratio. Costs add up: they are differences; OpenFlow's is told as a ratio too. But an
+    obvious ratio is known within a minute, where a difference of unknown spread takes many.
+    """
     usual = QUESTIONS[cell.metric].scale
     if why is Kind.CONTEST or MEASURES[cell.metric].unit != "seconds":
-        return [usual]
+        return [(usual, True)]
     openflow = "mode openflow" in (elements(a, b), elements(b, a))
-    return [Scale.DIFFERENCE, Scale.RATIO] if openflow else [Scale.DIFFERENCE]
+    return [(Scale.DIFFERENCE, True), (Scale.RATIO, openflow)]
 
 
 def _values(readings: Readings, side: Side, shared: Sequence[Hosts]) -> tuple[Floats, Floats]:

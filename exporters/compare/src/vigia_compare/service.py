@@ -118,7 +118,12 @@ class Service:
     def app(self) -> Flask:
         """Return what the service shows on the web."""
         ops = Ops(
-            self.metrics.registry, self.stuck, self.unready, self.reloader.reload, self._reload_token_file
+            self.metrics.registry,
+            self.stuck,
+            self.unready,
+            self.reloader.reload,
+            self._reload_token_file,
+            self.metrics.verdicts,
         )
         return create_app(
             ops,
@@ -207,7 +212,7 @@ class Service:
             with Prometheus(live.config.prometheus, live.config.timeout, tls=live.client) as prometheus:
                 source = Source(prometheus, live.memory)
                 self._newest = renewed(newest, source, live.config, self._clock())
-                self.metrics.findings.show(self._newest)
+                self.metrics.show(self._newest)
         except PrometheusError:
             return
         except Exception:
@@ -220,7 +225,7 @@ class Service:
             with Prometheus(live.config.prometheus, live.config.timeout, tls=live.client) as prometheus:
                 leads = self._looked(prometheus)
                 found = self._evaluated(prometheus, live) if leads else None
-            self.metrics.findings.show(found)
+            self.metrics.show(found)
         except PrometheusError as e:
             self._failed(str(e))
             self.metrics.prometheus_up.set(0)
@@ -271,7 +276,7 @@ class Service:
         newest = self._newest
         if newest is not None and self._clock() - newest.at > STALE * self.config.every:
             self._newest = None
-            self.metrics.findings.show(None)
+            self.metrics.show(None)
             self._standby.resign("Prometheus does not answer this one")
 
     def prepare(self, config: Config) -> Callable[[], None]:

@@ -122,6 +122,14 @@ class Alarms:
     down: int = 0
     """Programs whose last scrape failed."""
 
+    @property
+    def involved(self) -> frozenset[tuple[str, ...]]:
+        """Which tenants flood, are limited, or are hurt and by whom."""
+        floods = (("floods", f.tenant) for f in self.floods)
+        limits = (("limited", x.tenant) for x in self.limits)
+        harms = (("hurt", h.tenant, h.offender, h.verdict) for h in self.harms)
+        return frozenset((*floods, *limits, *harms))
+
 
 @dataclass
 class TenantState:
@@ -140,7 +148,8 @@ class TenantState:
     p99: float = math.nan
     """Seconds, on its worst path."""
     drops: dict[str, float] = field(default_factory=dict)
-    """Packets of it that were dropped in the last five minutes, by reason."""
+    """Packets of it that were dropped in the last five minutes, by reason. 0: the first ones were seen just
+    now, and the next scrapes count them: a counter begins with zeros."""
     limited: bool = False
     floods: bool = False
     hurt_by: list[str] = field(default_factory=list)
@@ -264,7 +273,9 @@ STATE: Mapping[str, str] = {
     "policed": "sum by (tenant) (rate(vigia_isolation_policed_bytes_total[1m])) > 0",
     "loss": f"max by (tenant) ({_LOSS})",
     "p99": f"max by (tenant) ({_P99})",
-    "drops": "round(sum by (tenant, reason) (increase(vigia_port_drops_total[5m]))) > 0",
+    "drops": "round(sum by (tenant, reason) (increase(vigia_port_drops_total[5m]))) > 0 or "
+    "sum by (tenant, reason) (vigia_port_drops_total == 0 "
+    "unless count_over_time(vigia_port_drops_total[1m] offset 1m))",
     "lossy paths": f"topk({MOST // 4}, {_LOSS} > 0)",
     "slow paths": f"topk({MOST // 4}, {_USUAL})",
     "delays": f"{_P99} and (topk({MOST // 4}, {_LOSS} > 0) or topk({MOST // 4}, {_USUAL}))",

@@ -26,7 +26,7 @@ class Standing:
     level: Sequence[str]
     """The paths that are equivalent to each other and better than all others, where no single one wins."""
     progress: float
-    """Share of the evidence that the pair with the least of it has, of logarithms; 1 once decided."""
+    """Share of the evidence, of logarithms, of the pair that the cell waits for longest; 1 if decided."""
     note: str
     """What else decides: data planes in the kernel and in user space, hosts that are not shared."""
     said: str
@@ -62,9 +62,20 @@ def _standing(cell: Cell, pairs: Sequence[Finding]) -> Standing:
     beaten = {n: {m for m in names if n in worse_than[m]} for n in names}
     winner = next((n for n in names if len(beaten[n]) == len(names) - 1), "")
     level = [] if winner else _level(names, worse_than, same_as, beaten)
-    progress = 1.0 if winner or level else min(p.progress for p in pairs)
+    waits = [] if winner or level else _waits_for(names, worse_than, pairs)
+    progress = 1.0 if winner or level else min((p.progress for p in waits), default=0.0)
     note = noted(n for p in pairs if p.verdict != NO_COMMON_HOSTS for n in p.notes)
-    return Standing(cell, names, ranks, winner, level, progress, note, _said(winner, level, pairs))
+    return Standing(cell, names, ranks, winner, level, progress, note, _said(winner, level, pairs, waits))
+
+
+def _waits_for(
+    names: Sequence[str], worse_than: dict[str, set[str]], pairs: Sequence[Finding]
+) -> list[Finding]:
+    """Return the pairs without a verdict that keep a cell open: the leader's, or others' if it has none."""
+    unsettled = [p for p in pairs if p.verdict in (OPEN, NO_COMMON_HOSTS)]
+    candidates = [n for n in names if not worse_than[n]] or list(names)
+    leader = max(candidates, key=lambda n: sum((p.better or p.ahead) == n for p in pairs))
+    return [p for p in unsettled if leader in (p.a, p.b)] or unsettled
 
 
 def _level(
@@ -78,14 +89,13 @@ def _level(
     return best if len(best) > 1 else []
 
 
-def _said(winner: str, level: Sequence[str], pairs: Sequence[Finding]) -> str:
+def _said(winner: str, level: Sequence[str], pairs: Sequence[Finding], waits: Sequence[Finding]) -> str:
     if winner:
         return winner
     if level:
         return f"{' and '.join(level)} are equivalent"
-    # The pair that keeps the cell open is the one with the least evidence.
     apart = [f"{p.a} and {p.b} share no pair of hosts" for p in pairs if p.verdict == NO_COMMON_HOSTS]
-    open_pairs = [p for p in pairs if p.verdict == OPEN]
+    open_pairs = [p for p in waits if p.verdict == OPEN]
     if open_pairs:
         least = min(open_pairs, key=lambda p: (p.progress, p.a, p.b))
         return "; ".join([f"not known yet: {least.said}", *apart[:1]])

@@ -25,12 +25,12 @@ class StateFile:
     def __init__(self, path: Path | None) -> None:
         """Take the place; None: nothing is kept."""
         self._path = path
-        self.problem = "" if path is not None else "no state file is configured"
-        """Why what was known before is lost; empty if it is not."""
+        self.problem = ""
+        """Why what was known before is lost; empty if it is not, or if nothing was kept."""
         self._failed = ""
 
     def load(self) -> Any:
-        """Return what was saved last, JSON; None if there is nothing, which ``problem`` then explains."""
+        """Return what was saved last, JSON; None if there is nothing, or what ``problem`` explains."""
         if self._path is None:
             return None
         try:
@@ -38,7 +38,7 @@ class StateFile:
                 raw = file.read(_MOST + 1)
             return vigia_json.loads(raw, max_size=_MOST)
         except FileNotFoundError:
-            self.problem = "there was no state file"
+            _log.info("no state file yet: evidence begins now", extra={"path": str(self._path)})
         except OSError as e:
             self.lost(f"cannot be read: {e.strerror}")
         except vigia_json.JsonError as e:

@@ -1,3 +1,5 @@
 """Names of tenants and owners of ports, asked of the cloud once for all nodes."""
 
-__version__ = "0.1.0"
+from importlib.metadata import version
+
+__version__ = version("vigia-identity")

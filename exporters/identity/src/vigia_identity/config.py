@@ -9,10 +9,10 @@ from typing import Annotated, Self
 from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from vigia_config import Seconds, Strict, absolute, fault
+from vigia_config import Rate, Seconds, Strict, absolute, fault
 from vigia_config.urls import base_url
 
-__all__ = ["Config", "Kubernetes", "OpenStack", "Site"]
+__all__ = ["Config", "Kubernetes", "OpenStack", "PortTerms", "Site"]
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
@@ -20,11 +20,36 @@ SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 AbsolutePath = Annotated[Path, absolute("/var/lib/vigia/tenants.yaml")]
 
 
+class PortTerms(Strict):
+    """What a port has bought where no policy says it, each way."""
+
+    guarantee: Rate
+    """Rate that is the port's whatever others send."""
+    ceiling: Rate
+    """Rate that it may use of what is idle; at least the guarantee."""
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if not 0 < self.guarantee <= self.ceiling:
+            raise fault(["ceiling"], "is below the guarantee, or that is 0", "write at least the guarantee")
+        return self
+
+
 class OpenStack(Strict):
     """A cloud of clouds.yaml, which holds the credentials."""
 
     cloud: str = Field(min_length=1, max_length=128)
+    """Name of the cloud in `clouds_file`."""
     clouds_file: AbsolutePath = Path("/etc/openstack/clouds.yaml")
+    """Where the credentials are."""
+    names: bool = True
+    """Whether there is a Keystone to ask for names of projects."""
+    operator: str = Field(default="", max_length=128)
+    """Id of the operator's own project, whose ports measure: they are _infra's."""
+    changes: Seconds = 2.0
+    """With contracts_dir, how often Neutron is asked what has changed; less often where answers take long."""
+    default: PortTerms | None = None
+    """Of ports whose policy of QoS does not say it, or that have none."""
 
 
 def _object_name(value: str) -> str:
@@ -36,30 +61,71 @@ def _object_name(value: str) -> str:
 
 
 ObjectName = Annotated[str, AfterValidator(_object_name)]
+LabelName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,31}$")]
+
+
+class Guarantees(Strict):
+    """What was bought: NetworkGuarantees become contracts.yaml of a ConfigMap."""
+
+    config_map: ObjectName
+    """It has to exist; enforcers follow it."""
+    enforcers: ObjectName
+    """The one of services whose pods say what is in force."""
+    pod_annotations: bool = True
+    """kubernetes.io/egress-bandwidth and ingress-bandwidth of a pod are contracts, too."""
 
 
 class Site(Strict):
     """Vigia's own pods: whoever has to know of them reads the ConfigMap as files."""
 
     namespace: ObjectName
+    """Where Vigia's pods are."""
     services: list[ObjectName] = Field(min_length=1, max_length=16)
     """Each becomes SERVICE.json in the format of file_sd, with the labels node, zone and rack."""
     config_map: ObjectName
     """It has to exist; it gets tenants.yaml besides."""
     rack_label: str = Field(default="topology.kubernetes.io/rack", max_length=317)
     """Label of a node that names its rack."""
+    addresses: dict[ObjectName, dict[LabelName, ObjectName]] = Field(default={}, max_length=16)
+    """By service, NAME: another one. A node's label at_NAME is where the other's pod is on it."""
+    cluster_addresses: dict[ObjectName, ObjectName] = Field(default={}, max_length=16)
+    """By service, one with a cluster address: labels at_service and, with a port on nodes, at_nodeport."""
+
+    guarantees: Guarantees | None = None
+    """Have contracts made of the cluster's NetworkGuarantees; none without it."""
+
+    @model_validator(mode="after")
+    def _are_asked(self) -> Self:
+        for key, named in (("addresses", self.addresses), ("cluster_addresses", self.cluster_addresses)):
+            for service in named:
+                if service not in self.services:
+                    raise fault([key, service], "is not one of services", "add it there, or remove it here")
+        if self.guarantees is not None and self.guarantees.enforcers not in self.services:
+            raise fault(["guarantees", "enforcers"], "is not one of services", "add it there")
+        for service, others in self.addresses.items():
+            for name, other in others.items():
+                if other not in self.services:
+                    raise fault(
+                        ["addresses", service, name],
+                        f"names {other}, which is not one of services",
+                        "add it there",
+                    )
+        return self
 
 
 class Kubernetes(Strict):
     """A cluster's API server. The defaults are what a pod finds."""
 
     url: str = "https://kubernetes.default.svc"
+    """Of the API server."""
     token_file: AbsolutePath = SERVICE_ACCOUNT / "token"
+    """Bearer token of a service account."""
     ca_file: AbsolutePath | None = SERVICE_ACCOUNT / "ca.crt"
     """None trusts the system's authorities."""
     name_annotation: str = ""
     """The namespace's annotation or label that has the tenant's name; else the namespace is the name."""
     site: Site | None = None
+    """Vigia's own pods; leave it out where Vigia is not on Kubernetes."""
 
     @model_validator(mode="after")
     def _is_url(self) -> Self:
@@ -78,12 +144,16 @@ class Config(Strict):
     """What the exporters read as tenants_file."""
     ports_dir: AbsolutePath | None = None
     """Gets HOST.yaml for every host with Neutron ports, to be read there as ports_file."""
+    contracts_dir: AbsolutePath | None = None
+    """Gets HOST.yaml for every host with Neutron ports: contracts_file of its enforcer."""
     every: Seconds = 300.0
     """Time from one look at the cloud to the next."""
     timeout: Seconds = 30.0
     """How long an API may take for one answer."""
     openstack: OpenStack | None = None
+    """Asked for the names of projects, and for the owners of ports."""
     kubernetes: Kubernetes | None = None
+    """Asked for the names of namespaces."""
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -91,6 +161,16 @@ class Config(Strict):
             raise fault(["openstack"], "is missing and so is kubernetes", "name at least one of the two")
         if self.ports_dir is not None and self.openstack is None:
             raise fault(["ports_dir"], "is of no use without openstack", "remove it")
+        if self.contracts_dir is not None and (self.openstack is None or self.openstack.default is None):
+            raise fault(
+                ["contracts_dir"],
+                "needs to know what a port has bought whose policy does not say",
+                "write openstack.default: {guarantee: 10Mbit, ceiling: 1Gbit}, or leave contracts_dir out",
+            )
+        if self.contracts_dir is not None and self.contracts_dir == self.ports_dir:
+            raise fault(["contracts_dir"], "is ports_dir", "give each a folder of its own")
+        if self.openstack is not None and self.openstack.changes < 1.0:
+            raise fault(["openstack", "changes"], "is shorter than 1s", "write 1s or more")
         for name, least in (("every", 10.0), ("timeout", 1.0)):
             if getattr(self, name) < least:
                 raise fault([name], f"is shorter than {least:g}s", f"write {least:g}s or more")

@@ -15,17 +15,27 @@ from vigia_identity.clouds import Identity, Port
 __all__ = ["tenants_text", "write"]
 
 
-def write(identity: Identity, tenants_file: Path, ports_dir: Path | None) -> list[Path]:
+def write(
+    identity: Identity, tenants_file: Path, ports_dir: Path | None, contracts_dir: Path | None = None
+) -> list[Path]:
     """Write the files that have changed and return them. Raises OSError.
 
-    A host that has no ports any more gets an empty list: its exporter still reads the file.
+    A host that has no ports any more gets an empty list: its exporter still reads the file, and shows
+    its age by what it says of when the cloud was asked.
     """
     wanted = {tenants_file: tenants_text(identity)}
+    if contracts_dir is not None:
+        sold: dict[str, list[Any]] = {f.stem: [] for f in contracts_dir.glob("*.yaml")} | identity.contracts
+        for host, contracts in sold.items():
+            entries = sorted(contracts, key=lambda c: str(c["port"]))
+            wanted[contracts_dir / f"{host}.yaml"] = _text({"version": 1, "contracts": entries})
     if ports_dir is not None:
         hosts: dict[str, list[Port]] = {f.stem: [] for f in ports_dir.glob("*.yaml")} | identity.ports
         for host, ports in hosts.items():
-            entries = [_entry(p) for p in _unique(ports)]
-            wanted[ports_dir / f"{host}.yaml"] = _text({"version": 1, "ports": entries})
+            known = [_entry(p) for p in _unique(ports)]
+            wanted[ports_dir / f"{host}.yaml"] = _text(
+                {"version": 1, "asked": identity.asked, "ports": known}
+            )
     return [path for path, text in wanted.items() if _replace(path, text)]
 
 

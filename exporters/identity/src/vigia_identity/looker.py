@@ -6,17 +6,29 @@ import logging
 import queue
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from vigia_config import load
+from vigia_identity.api_server import api_server
 from vigia_identity.clouds import CloudError, Identity
-from vigia_identity.config import Config
+from vigia_identity.config import Config, Kubernetes
 from vigia_identity.config_map import publish
 from vigia_identity.files import write
+from vigia_identity.guarantees import nodes, telling
+from vigia_identity.guarantees.contracts import Bought
+from vigia_identity.guarantees.keeper import tell_guarantees, tell_limits
+from vigia_identity.guarantees.notices import Notices
+from vigia_identity.guarantees.telling import Telling
 from vigia_service.errors import ServiceError
 from vigia_service.reload import Reloader
 from vigia_service.watchdog import Watchdog
+
+if TYPE_CHECKING:
+    from vigia_identity.clouds.openstack import ChangeWatch
 
 __all__ = ["Looker", "run"]
 
@@ -29,11 +41,25 @@ ANSWERS = 60
 """Answers that each take all of their timeout, within which a look at all clouds and the writing end."""
 
 
+ENFORCER_SECONDS = 3.0
+"""How long an enforcer may take to say what is in force."""
+
+CHANGED = 0
+"""No signal: enforcers were told of something that was bought."""
+APPLIED = 1.0
+"""Seconds until enforcers are asked what they have in force of it, and twice as long as a look takes."""
+
+
 def _openstack(config: Config) -> Identity:
     from vigia_identity.clouds import openstack  # noqa: PLC0415 - the SDK takes a second
 
     assert config.openstack is not None  # noqa: S101 - only asked if it is
-    return openstack.ask(config.openstack, ports=config.ports_dir is not None, timeout=config.timeout)
+    return openstack.ask(
+        config.openstack,
+        ports=config.ports_dir is not None,
+        bought=config.contracts_dir is not None,
+        timeout=config.timeout,
+    )
 
 
 def _kubernetes(config: Config) -> Identity:
@@ -41,6 +67,13 @@ def _kubernetes(config: Config) -> Identity:
 
     assert config.kubernetes is not None  # noqa: S101 - only asked if it is
     return kubernetes.ask(config.kubernetes, timeout=config.timeout)
+
+
+def _watch(config: Config) -> ChangeWatch:
+    from vigia_identity.clouds.openstack import ChangeWatch  # noqa: PLC0415 - as above
+
+    assert config.openstack is not None  # noqa: S101 - only asked if it is
+    return ChangeWatch(config.openstack, config.timeout)
 
 
 CLOUDS: Mapping[str, Callable[[Config], Identity]] = {"openstack": _openstack, "kubernetes": _kubernetes}
@@ -53,6 +86,11 @@ class Looker:
     def __init__(self, config: Config) -> None:
         self.config = config
         self.known: dict[str, Identity] = {}
+        self.telling: Telling | None = None  # what tells enforcers between looks; else each look does
+        self._notices = Notices()
+        self.took = 0.0  # seconds of the last look
+        self._watch: ChangeWatch | None = None
+        self._quiet = 0.0  # until when no cloud is asked for changes, on the monotonic clock
         self._since: float | None = None  # since when it looks, on the monotonic clock; None: it waits
 
     def hung(self) -> str:
@@ -67,6 +105,8 @@ class Looker:
 
         def commit() -> None:
             self.config = config
+            self._end_watch()
+            self._quiet = 0.0
 
         return commit
 
@@ -93,6 +133,8 @@ class Looker:
             together.names.update(self.known[name].names)
             together.ports.update(self.known[name].ports)
             together.services.update(self.known[name].services)
+            together.contracts.update(self.known[name].contracts)
+            together.asked = self.known[name].asked or together.asked
         return together
 
     def once(self) -> bool:
@@ -101,24 +143,87 @@ class Looker:
         try:
             return self._once()
         finally:
-            self._since = None
+            self.took, self._since = time.monotonic() - self._since, None
 
     def _once(self) -> bool:
-        failed = self.ask()
+        config, failed = self.config, self.ask()
         for e in failed:
             _log.warning("cannot ask a cloud", extra={"err": str(e)})
         identity = self.identity()
         if identity is None:
+            self._notice(failed)
             return False
         try:
-            changed = len(write(identity, self.config.tenants_file, self.config.ports_dir))
+            found = self._bought(failed)
+            changed = len(write(identity, config.tenants_file, config.ports_dir, config.contracts_dir))
             changed += self._publish(identity)
+            if found is not None:
+                changed += self._tell(identity, found)
         except (CloudError, OSError) as e:
             _log.warning("cannot write", extra={"err": str(e)})
+            self._notice([*failed, e])
             return False
+        self._notice(failed)
         counts = {"tenants": len(identity.names), "hosts": len(identity.ports), "written": changed}
         _log.info("asked the clouds", extra=counts)
         return not failed
+
+    def _notice(self, failed: Sequence[Exception]) -> None:
+        """Tell who looks at this pod what is missing."""
+        if (kubernetes := self.config.kubernetes) is not None:
+            for e in failed:
+                self._notices.say(kubernetes, str(e), timeout=self.config.timeout)
+
+    def follow(self) -> bool:
+        """Take up what a cloud says has changed, and return whether that was written.
+
+        One that fails says so at the next look.
+        """
+        config, known = self.config, self.known.get("openstack")
+        if config.openstack is None or config.contracts_dir is None or known is None:
+            return False
+        self._since = time.monotonic()
+        if self._since < self._quiet:
+            self._since = None
+            return False
+        try:
+            if self._watch is None:
+                self._watch = _watch(config)
+            found = self._watch.changed(known)
+            return found is not None and self._take(found)
+        except CloudError as e:
+            self._end_watch()
+            self._quiet = time.monotonic() + min(config.every, AGAIN)
+            _log.debug("cannot ask a cloud for changes", extra={"err": str(e)})
+            return False
+        finally:
+            self._since = None
+
+    def _take(self, found: Identity) -> bool:
+        config, before = self.config, self.known["openstack"]
+        self.known["openstack"] = found
+        identity = self.identity()
+        if identity is None:
+            return False
+        try:
+            changed = len(write(identity, config.tenants_file, config.ports_dir, config.contracts_dir))
+        except OSError as e:
+            self.known["openstack"] = before  # and so it has changed at the next question, too
+            _log.warning("cannot write", extra={"err": str(e)})
+            return False
+        if changed:
+            _log.info("took up what has changed", extra={"written": changed})
+        return changed > 0
+
+    def _end_watch(self) -> None:
+        if self._watch is not None:
+            self._watch.close()
+        self._watch = None
+
+    def wait(self) -> float:
+        """Return the time from one question for changes to the next."""
+        openstack, contracts = self.config.openstack, self.config.contracts_dir
+        return self.config.every if openstack is None or contracts is None else openstack.changes
 
     def _publish(self, identity: Identity) -> int:
         """Put what is known where pods read it; return how much of it changed. Raises CloudError."""
@@ -126,6 +231,40 @@ class Looker:
         if kubernetes is None or kubernetes.site is None:
             return 0
         return len(publish(kubernetes, kubernetes.site, identity, timeout=self.config.timeout))
+
+    def guarantees(self) -> Kubernetes | None:
+        """Return the cluster whose guarantees are asked for, if any."""
+        kubernetes = self.config.kubernetes
+        if kubernetes is None or kubernetes.site is None or kubernetes.site.guarantees is None:
+            return None
+        return kubernetes
+
+    def _bought(self, failed: list[CloudError]) -> Bought | None:
+        """Tell enforcers what was bought; they keep what they have where that cannot be asked."""
+        kubernetes = self.guarantees()
+        if kubernetes is None:
+            return None
+        try:
+            if self.telling is not None:
+                failed += map(CloudError, self.telling.problems())
+                return self.telling.again()
+            found = telling.asked(kubernetes, self.config.timeout)
+            telling.tell(kubernetes, found, self.config.timeout)
+        except CloudError as e:
+            _log.warning("cannot ask for guarantees, or tell enforcers of them", extra={"err": str(e)})
+            failed.append(e)
+            return None
+        return found
+
+    def _tell(self, identity: Identity, found: Bought) -> int:
+        """Tell the cluster what is in force. Raises CloudError."""
+        kubernetes = self.guarantees()
+        assert kubernetes is not None and kubernetes.site is not None  # noqa: S101 - it was asked
+        assert kubernetes.site.guarantees is not None  # noqa: S101
+        inforce = nodes.ask(identity.services.get(kubernetes.site.guarantees.enforcers, ()), ENFORCER_SECONDS)
+        now = datetime.now(UTC)
+        with api_server(kubernetes, self.config.timeout) as server:
+            return tell_guarantees(server, found, inforce, now) + tell_limits(server, inforce, now)
 
 
 def run(path: Path) -> int:
@@ -142,21 +281,52 @@ def run(path: Path) -> int:
     signals: queue.SimpleQueue[int] = queue.SimpleQueue()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda number, _: signals.put(number))
-    with Watchdog(looker.hung):
-        return _look(looker, reloader, signals)
+    looker.telling = Telling(looker.guarantees, lambda: looker.config.timeout, lambda: signals.put(CHANGED))
+    looker.telling.start()
+    try:
+        with Watchdog(looker.hung):
+            return _look(looker, reloader, signals)
+    finally:
+        looker.telling.stop()
+
+
+def _applied(signals: queue.SimpleQueue[int], seconds: float) -> int:
+    """Let enforcers take up what they were told; return a signal that came meanwhile, if any."""
+    until = time.monotonic() + seconds
+    while (left := until - time.monotonic()) > 0:
+        with suppress(queue.Empty):
+            if (got := signals.get(timeout=left)) != CHANGED:
+                return got
+    return CHANGED
 
 
 def _look(looker: Looker, reloader: Reloader[Config], signals: queue.SimpleQueue[int]) -> int:
     """Look, again and again, until a signal ends it."""
     while True:
         every = looker.config.every
-        wait = every if looker.once() else min(every, AGAIN)
+        until = time.monotonic() + (every if looker.once() else min(every, AGAIN))
         try:
-            if signals.get(timeout=wait) != signal.SIGHUP:
-                return 0
+            got = _signal(looker, signals, until)
         except queue.Empty:
             continue
+        if got == CHANGED:
+            got = _applied(signals, max(APPLIED, 2 * looker.took))
+        if got == CHANGED:
+            continue
+        if got != signal.SIGHUP:
+            return 0
         try:
             reloader.reload()
         except ServiceError:
             continue  # logged already
+
+
+def _signal(looker: Looker, signals: queue.SimpleQueue[int], until: float) -> int:
+    """Return a signal, and follow changes meanwhile. Raises queue.Empty when it is time to look again."""
+    while (left := until - time.monotonic()) > 0:
+        try:
+            return signals.get(timeout=min(left, looker.wait()))
+        except queue.Empty:
+            if time.monotonic() < until:
+                looker.follow()
+    raise queue.Empty

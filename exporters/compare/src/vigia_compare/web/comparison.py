@@ -166,7 +166,14 @@ def comparison(found: Evaluation, wanted: Wanted) -> Comparison:
     for p in found.paths:
         if p.cell.placement == placement and not MEASURES[p.cell.metric].runs:
             counts[p.cell.probe] = counts.get(p.cell.probe, 0) + 1
-    probes = sorted(counts, key=lambda p: (-counts[p], not p.startswith("stamp"), len(p), p))
+    rivals: dict[str, int] = {}
+    for s in found.standings:
+        if s.cell.placement == placement:
+            rivals[s.cell.probe] = rivals.get(s.cell.probe, 0) + len(s.paths)
+    # Shown first is what most compete on: a probe of many paths may have no contest at all.
+    probes = sorted(
+        counts, key=lambda p: (-rivals.get(p, 0), not p.startswith("stamp"), -counts[p], len(p), p)
+    )
     probe = wanted.probe if wanted.probe in probes else next(iter(probes), "")
     several = sorted({c.machines for c in here if c.machines}, key=lambda m: (len(m), m))
     machines = wanted.machines if wanted.machines in several else next(iter(several), "")
@@ -313,11 +320,7 @@ def _value(column: Column, path: str, value: float, best: float, standing: Stand
     low, high = (best, value) if column.measure.better == "lower" else (value, best)
     times = high / low if low > 0.0 else math.inf
     heat = sum(times > bound for bound in _BOUNDS)
-    return Value(text, f"×{_times(times)}" if 0.995 <= times < 10_000.0 else "", f"h{heat}", mark)
-
-
-def _times(times: float) -> str:
-    return f"{times:.2g}" if times < 10.0 else f"{times:.0f}"
+    return Value(text, f"×{numbers.times(times)}" if 0.995 <= times < 10_000.0 else "", f"h{heat}", mark)
 
 
 def _charts(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,6 +12,7 @@ from flask import Response, request
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from vigia_service.beside import beside
 from vigia_text import numbers
 from vigia_text.terminal import clean, cut
 
@@ -41,7 +41,6 @@ ASSETS: Mapping[str, str] = {
 }
 
 _FOLDER = Path(__file__).parent / "assets"
-_HOST = re.compile(r"(\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9._-]{1,253})(:[0-9]{1,5})?")
 _CONSOLE_PORT = 9874
 _LONGEST = 64
 _LAST = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
@@ -108,6 +107,7 @@ def _environment() -> Environment:
         lasted=_lasted,
         quantity=numbers.quantity,
         percent=numbers.percent,
+        times=numbers.times,
         whole=_whole,
         count=numbers.count,
     )
@@ -120,14 +120,10 @@ _TEMPLATES = _environment()
 
 def page(template: str, /, status: int = 200, console: str = "", **shown: object) -> Response:
     """Return a page, made of a template and of what it shows."""
-    text = _TEMPLATES.get_template(template).render(console=console or _console(), **shown)
+    text = _TEMPLATES.get_template(template).render(
+        console=console or beside(request, _CONSOLE_PORT), **shown
+    )
     return Response(text, status, content_type="text/html; charset=utf-8")
-
-
-def _console() -> str:
-    """Return where the console is where the configuration does not say so: here, on its own port."""
-    host = _HOST.fullmatch(request.host)
-    return f"{request.scheme}://{host[1]}:{_CONSOLE_PORT}/" if host else ""
 
 
 def asset(name: str) -> Response | None:

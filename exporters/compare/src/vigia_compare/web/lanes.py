@@ -35,8 +35,8 @@ def drawn(found: Timeline) -> Markup:
         text = datetime.fromtimestamp(tick, UTC).strftime("%H:%M")
         parts += [
             Markup('<line x1="{0:.1f}" x2="{0:.1f}" y1="0" y2="{1}" class="grid"/>').format(x(tick), bottom),
-            Markup('<text x="{:.1f}" y="{}" class="tick middle">{}</text>').format(
-                x(tick), bottom + 18, text
+            Markup('<text x="{:.1f}" y="{}" class="tick {}">{}</text>').format(
+                x(tick), bottom + 18, "end" if x(tick) > _WIDTH - _LANE else "middle", text
             ),
         ]
         tick += 600

@@ -13,6 +13,7 @@ __all__ = [
     "MAX_NODES",
     "MAX_PORTS",
     "MAX_TENANTS",
+    "OPERATOR",
     "CloudError",
     "Endpoint",
     "Identity",
@@ -23,6 +24,9 @@ __all__ = [
 
 MAX_TENANTS, MAX_PORTS, MAX_NODES = 200_000, 2_000_000, 10_000
 MAX_NAME = 128  # bytes of UTF-8, as vigia-exporter takes them
+
+OPERATOR = "_infra"
+"""The tenant of what the operator measures with."""
 
 ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/@-]{0,127}")
 HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,252}")
@@ -52,6 +56,8 @@ class Endpoint:
     """HOST:PORT"""
     zone: str = ""
     rack: str = ""
+    others: tuple[tuple[str, str], ...] = ()
+    """Further addresses of the node, by name."""
 
 
 @dataclass
@@ -61,6 +67,12 @@ class Identity:
     names: dict[str, str] = field(default_factory=dict)
     ports: dict[str, list[Port]] = field(default_factory=dict)
     services: dict[str, list[Endpoint]] = field(default_factory=dict)
+    contracts: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    """What ports have bought, by host, as vigia-enforcer reads contracts."""
+    shown: Any = None
+    """What all this was made of, for whoever asks the cloud what has changed."""
+    asked: int = 0
+    """When the cloud was asked for the ports, in Unix seconds."""
 
 
 def printable(value: object) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from vigia_identity.api_server import ApiServer, api_server
@@ -38,6 +39,7 @@ def ask(config: Kubernetes, *, timeout: float) -> Identity:
             labels = {n["metadata"]["name"]: n["metadata"].get("labels") or {} for n in nodes}
             for service in config.site.services:
                 out.services[service] = _endpoints(server, config.site, service, labels)
+            _add_others(server, config.site, out.services)
     return out
 
 
@@ -68,6 +70,35 @@ def _endpoints(
         Endpoint(node, shown, _mark(labels[node], ZONE_LABEL), _mark(labels[node], site.rack_label))
         for node, (_, _, shown) in found.items()
     )
+
+
+def _add_others(server: ApiServer, site: Site, services: dict[str, list[Endpoint]]) -> None:
+    """Give endpoints the further addresses of their nodes."""
+    at = {service: {p.node: p.address for p in pods} for service, pods in services.items()}
+    for service in {*site.addresses, *site.cluster_addresses}:
+        others = site.addresses.get(service, {})
+        cluster, on_nodes = "", 0
+        if service in site.cluster_addresses:
+            cluster, on_nodes = _cluster_address(server, site.namespace, site.cluster_addresses[service])
+        found = []
+        for pod in services[service]:
+            own = {name: at[other].get(pod.node, "") for name, other in others.items()}
+            own["service"] = own.get("service") or cluster
+            if on_nodes:
+                own["nodeport"] = f"{pod.address.rpartition(':')[0]}:{on_nodes}"
+            found.append(replace(pod, others=tuple(sorted((k, v) for k, v in own.items() if v))))
+        services[service] = found
+
+
+def _cluster_address(server: ApiServer, namespace: str, name: str) -> tuple[str, int]:
+    """Return the address of a service, HOST:PORT, and its port on nodes; empty and 0 without them."""
+    spec = server.get(f"/api/v1/namespaces/{namespace}/services/{name}")["spec"]
+    port = (spec.get("ports") or [{}])[0]
+    if spec.get("clusterIP") in (None, "", "None"):
+        return "", 0
+    address, number = ipaddress.ip_address(spec["clusterIP"]), int(port["port"])
+    shown = f"[{address}]:{number}" if address.version == 6 else f"{address}:{number}"
+    return shown, int(port.get("nodePort") or 0)
 
 
 def _mark(labels: Mapping[str, str], key: str) -> str:

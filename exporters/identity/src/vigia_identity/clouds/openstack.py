@@ -1,48 +1,74 @@
-"""OpenStack: projects of Keystone, ports of Neutron."""
+"""OpenStack: projects of Keystone, and what Neutron has of ports, once or as it changes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import openstack
 from keystoneauth1.exceptions import ClientException
 from openstack.exceptions import SDKException
 
-from vigia_identity.clouds import (
-    HOST,
-    ID,
-    MAX_PORTS,
-    MAX_TENANTS,
-    CloudError,
-    Identity,
-    Port,
-    bounded,
-    printable,
-)
+from vigia_identity.clouds import ID, MAX_TENANTS, CloudError, Identity, bounded, neutron, printable
 from vigia_identity.config import OpenStack
 
-__all__ = ["ask"]
+__all__ = ["ChangeWatch", "ask"]
+
+SHARE = 20
+"""A kind of objects is asked for changes again after so many times as long as the last answer took."""
 
 
-def ask(config: OpenStack, *, ports: bool, timeout: float) -> Identity:
-    """Ask Keystone for projects and, if wanted, Neutron for compute ports. Raises CloudError."""
+def ask(config: OpenStack, *, ports: bool, timeout: float, bought: bool = False) -> Identity:
+    """Ask Keystone for projects and, if wanted, Neutron for compute ports and what they have bought.
+
+    Raises CloudError.
+    """
     out = Identity()
+    with _connected(config, timeout) as cloud:
+        found = _projects(cloud) if config.names else ()
+        for p in bounded(found, MAX_TENANTS, "projects"):
+            if ID.fullmatch(p.id) and printable(p.name):
+                out.names[p.id] = printable(p.name)
+        if ports or bought:
+            out.asked = int(time.time())
+            out.shown = _all(cloud.network, bought=bought)
+            neutron.tell(config, out.shown, out, bought=bought)
+    return out
+
+
+def _all(network: Any, *, bought: bool) -> neutron.Objects:
+    if not bought:
+        return neutron.Objects(neutron.read(network, "ports", bought=False))
+    policies, networks = neutron.read(network, "qos/policies"), neutron.read(network, "networks")
+    return neutron.Objects(neutron.read(network, "ports"), networks, policies)
+
+
+@contextmanager
+def _connected(config: OpenStack, timeout: float) -> Iterator[Any]:
+    """Connect; what goes wrong meanwhile becomes a CloudError."""
+    with _named(config), _connect(config, timeout) as cloud:
+        yield cloud
+
+
+def _connect(config: OpenStack, timeout: float) -> Any:
+    loader = openstack.config.OpenStackConfig(config_files=[str(config.clouds_file)])
+    region = loader.get_one(config.cloud, api_timeout=timeout, argparse=None)
+    return openstack.connection.Connection(config=region)
+
+
+@contextmanager
+def _named(config: OpenStack) -> Iterator[None]:
+    """Have errors name the cloud. One of the SDK may quote the request; its first line says enough."""
     try:
-        loader = openstack.config.OpenStackConfig(config_files=[str(config.clouds_file)])
-        region = loader.get_one(config.cloud, api_timeout=timeout, argparse=None)
-        with openstack.connection.Connection(config=region) as cloud:
-            for p in bounded(_projects(cloud), MAX_TENANTS, "projects"):
-                if ID.fullmatch(p.id) and printable(p.name):
-                    out.names[p.id] = printable(p.name)
-            if ports:
-                for p in bounded(cloud.network.ports(), MAX_PORTS, "ports"):
-                    _add_port(out, p)
+        yield
     except (SDKException, ClientException, OSError) as e:
-        # An exception of the SDK may quote the request; its first line says enough.
         first = str(e).splitlines()[0] if str(e) else type(e).__name__
         raise CloudError(f"OpenStack, cloud {config.cloud}: {first[:300]}") from e
-    return out
+    except (LookupError, TypeError, AttributeError, ValueError) as e:  # of the SDK, of what it was answered
+        raise CloudError(f"OpenStack, cloud {config.cloud}: an answer is not as documented") from e
 
 
 def _projects(cloud: Any) -> Iterator[Any]:
@@ -63,13 +89,49 @@ def _projects(cloud: Any) -> Iterator[Any]:
             return
 
 
-def _add_port(out: Identity, port: Any) -> None:
-    host, owner = port.binding_host_id or "", port.device_owner or ""
-    if not owner.startswith("compute:") or not HOST.fullmatch(host):
-        return
-    if not ID.fullmatch(port.id) or not ID.fullmatch(port.project_id or ""):
-        return
-    optional = [v if v and ID.fullmatch(v) else "" for v in (port.network_id, port.device_id)]
-    # Nova, the OVS agent and the linuxbridge agent name the tap so.
-    entry = Port("tap" + port.id[:11], port.id, port.project_id, *optional)
-    out.ports.setdefault(host, []).append(entry)
+class ChangeWatch:
+    """Asks Neutron by one connection what has changed: policies of QoS, networks and ports.
+
+    What it costs Neutron is bounded by how long its answers take: none of the three kinds is asked for during
+    more than a SHAREth of the time.
+    """
+
+    def __init__(self, config: OpenStack, timeout: float, now: Callable[[], float] = time.monotonic) -> None:
+        self._config = config
+        self._now = now
+        self._due: dict[str, float] = {}
+        with _named(config):
+            self._cloud = _connect(config, timeout)
+
+    def close(self) -> None:
+        """End the connection."""
+        self._cloud.close()
+
+    def changed(self, known: Identity) -> Identity | None:
+        """Return what is so now, None if that is what is known. Raises CloudError."""
+        shown = known.shown
+        assert isinstance(shown, neutron.Objects)  # noqa: S101 - ask has put it there
+        begun = int(time.time())
+        with _named(self._config):
+            policies = self._asked("qos/policies", shown.policies)
+            networks = self._asked("networks", shown.networks)
+            ports = self._asked("ports", shown.ports)
+        if policies is None and networks is None and ports is None:
+            return None
+        shown = neutron.Objects(
+            shown.ports if ports is None else ports,
+            shown.networks if networks is None else networks,
+            shown.policies if policies is None else policies,
+        )
+        asked = known.asked if ports is None else begun
+        fresh = replace(known, ports={}, contracts={}, asked=asked, shown=shown)
+        return neutron.tell(self._config, shown, fresh, bought=True)
+
+    def _asked(self, kind: str, known: neutron.Kind) -> neutron.Kind | None:
+        begun = self._now()
+        if begun < self._due.get(kind, begun):
+            return None
+        found = neutron.read_changed(self._cloud.network, kind, known)
+        took = self._now() - begun
+        self._due[kind] = begun + took * SHARE
+        return found
