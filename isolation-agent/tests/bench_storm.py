@@ -54,13 +54,15 @@ class Storm:
     p99: float
     rss: int
     """the most that the agent ever had in memory, bytes"""
+    cpu: float
+    """processor seconds of the agent from the first message until every message was handled"""
 
 
 def storm(agent: AgentProcess, database: Path, bodies: Sequence[bytes], alerts: int, clients: int) -> Storm:
     """Send the bodies, so many at a time, until each is accepted, and wait until all are handled."""
     before = episodes(database)
     url = str(agent.http.base_url.join("/v1/webhook/alertmanager"))
-    begin = time.monotonic()
+    begin, cpu = time.monotonic(), _cpu(agent)
     with httpx.Client(timeout=60.0, trust_env=False) as http, ThreadPoolExecutor(clients) as pool:
         answers = list(pool.map(lambda body: _deliver(http, url, body), bodies))
     sent = time.monotonic() - begin
@@ -78,6 +80,7 @@ def storm(agent: AgentProcess, database: Path, bodies: Sequence[bytes], alerts: 
         statistics.median(times),
         times[max(0, -(-99 * len(times) // 100) - 1)],
         _peak(agent),
+        _cpu(agent) - cpu,
     )
 
 
@@ -117,6 +120,11 @@ def _peak(agent: AgentProcess) -> int:
     status = Path(f"/proc/{agent.process.pid}/status").read_text()
     found = re.search(r"^VmHWM:\s+(\d+) kB", status, re.MULTILINE)
     return int(found[1]) * 1024 if found else 0
+
+
+def _cpu(agent: AgentProcess) -> float:
+    fields = Path(f"/proc/{agent.process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def floods(world: World, count: int, mark: str) -> list[dict[str, Any]]:

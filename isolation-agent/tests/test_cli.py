@@ -233,7 +233,7 @@ def test_simulate_a_whole_message_in_text(world: World, capsys: Out) -> None:
     assert run("simulate", "--alert", str(path), "--config", str(world.write_files())) == 0
     first, second = capsys.readouterr().out.splitlines()
     assert first == (
-        f"apply: lb1/{PORT} (red) under policy udp-flood: cap all but TCP of {PORT} at the guarantee of {GUARANTEE} bytes/s"
+        f"apply: lb1/{PORT} (red) under policy udp-flood: cap all but TCP of {PORT} at the guarantee of 40.0 Mbit/s"
     )
     assert second == "ignore: X: no policy matches its labels"
 

@@ -24,6 +24,7 @@ type setBody struct {
 	Term       *uint64 `json:"term"`
 }
 
+// set answers PUT /v1/ports/{port}/limit: sets the limit of a port, or renews it, and reads it back from the kernel.
 func (s *Server) set(r *http.Request) (any, error) {
 	var b setBody
 	if err := decode(r, &b); err != nil {
@@ -50,6 +51,7 @@ func (s *Server) set(r *http.Request) (any, error) {
 	return map[string]any{"port": port, "limit": limitView(&got), "verified": true}, nil
 }
 
+// remove answers DELETE /v1/ports/{port}/limit: removes the limit of a port, and tells whether there was one.
 func (s *Server) remove(r *http.Request) (any, error) {
 	id := uuid.Nil
 	if given := r.URL.Query().Get("id"); given != "" {
@@ -70,6 +72,7 @@ func (s *Server) remove(r *http.Request) (any, error) {
 	return map[string]any{"port": port, "removed": removed, "verified": true}, nil
 }
 
+// removeAll answers DELETE /v1/limits: removes the limits of all ports, those of the fast loop too.
 func (s *Server) removeAll(r *http.Request) (any, error) {
 	term, err := termOf(r)
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 // Socket says where the API listens for processes of this host. The kernel vouches
 // for who is at the other end (SO_PEERCRED, unix(7)), so that no token is needed.
 type Socket struct {
-	Path string   `yaml:"path"`
-	UIDs []uint32 `yaml:"uids"` // who needs no token, beside root; see Server.SetSocketUsers
+	Path string   `yaml:"path"` // where it is, absolute
+	UIDs []uint32 `yaml:"uids"` // who needs no token, beside root
 }
 
 // uidKey is the key of a connection's user in the context of its requests.

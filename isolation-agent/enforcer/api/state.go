@@ -9,7 +9,7 @@ import (
 	"vigia/isolation-agent/enforcer/limits"
 )
 
-// stateJSON answers GET /v1/state.
+// stateJSON is the answer of GET /v1/state.
 type stateJSON struct {
 	Node     string     `json:"node"`
 	Time     time.Time  `json:"time"`
@@ -49,6 +49,8 @@ type signalsJSON struct {
 	FloodLastSeenAt  *time.Time `json:"flood_last_seen_at"`
 }
 
+// state answers GET /v1/state: every port with its tenant, its contract, its limit as the kernel has it, what it
+// sends and offers, and its flood signals.
 func (s *Server) state(*http.Request) (any, error) {
 	list, err := s.limits.State()
 	if err != nil {

@@ -55,7 +55,7 @@ type contractJSON struct {
 	Receive  ratesJSON `json:"to_tenant"`
 }
 
-// desired answers GET /v1/desired.
+// desired answers GET /v1/desired: the links that are scheduled, and the contracts whose guarantees should be on them.
 func (s *Server) desired(*http.Request) (any, error) {
 	out := struct {
 		Links     []linkJSON     `json:"links"`
@@ -95,7 +95,7 @@ func (s *Server) actual(*http.Request) (any, error) {
 	return out, nil
 }
 
-// reconcile answers POST /v1/reconcile.
+// reconcile answers POST /v1/reconcile: compares the kernel with what is wanted now, and puts it right.
 func (s *Server) reconcile(*http.Request) (any, error) {
 	out := actualJSON{[]scheduling.Device{}, []scheduling.Drift{}}
 	if s.scheduling == nil {

@@ -17,9 +17,11 @@ import (
 	"vigia/internal/secret"
 	"vigia/isolation-agent/enforcer/api"
 	"vigia/isolation-agent/enforcer/contention"
+	"vigia/isolation-agent/enforcer/contract"
 	"vigia/isolation-agent/enforcer/fastloop"
 	"vigia/isolation-agent/enforcer/leaderterm"
 	"vigia/isolation-agent/enforcer/limits"
+	"vigia/isolation-agent/enforcer/scheduling"
 )
 
 // Program describes vigia-enforcer.
@@ -37,7 +39,7 @@ func Program() daemon.Program {
 			return fmt.Sprintf("node %s, %d contracts", c.Node.Name, len(c.Contracts)), nil
 		},
 		Start:    start,
-		Commands: []daemon.Command{issueKeys()},
+		Commands: []daemon.Command{issueKeys(), followConfigMap()},
 	}
 }
 
@@ -53,7 +55,8 @@ type service struct {
 	schedule *schedule         // nil without links
 	watch    *contention.Watch // nil without links
 	loop     *fastloop.Loop    // nil without fast_loop
-	socket   net.Listener      // nil without api_socket
+	bought   *contracts
+	socket   net.Listener // nil without api_socket
 	config   *Config
 	logger   *slog.Logger
 }
@@ -63,7 +66,7 @@ func start(_ context.Context, env daemon.Env) (_ daemon.Service, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &service{config: c, logger: env.Logger}
+	s := &service{config: c, logger: env.Logger, bought: newContracts(c, env.Logger)}
 	defer func() {
 		if err != nil {
 			s.close()
@@ -79,9 +82,10 @@ func start(_ context.Context, env daemon.Env) (_ daemon.Service, err error) {
 		return nil, err
 	}
 	if len(c.Links) > 0 {
-		if s.schedule, err = newSchedule(c, env.Metrics, env.Logger); err != nil {
+		if s.schedule, err = newSchedule(c, s.bought.all(), env.Metrics, env.Logger); err != nil {
 			return nil, err
 		}
+		s.bought.room = s.schedule.programs.Capacity
 		if s.watch, err = contention.NewWatch(c.Node.Sources.NetNS, s.schedule.reconciler.Desired, env.Logger); err != nil {
 			return nil, err
 		}
@@ -112,9 +116,15 @@ func (s *service) newLimits(env *daemon.Env) {
 		changes.WithLabelValues(string(change))
 	}
 	s.limits = limits.New(limits.Config{
-		Kernel: s.Manager, Inventory: s.Inventory, Terms: s.terms, Mechanisms: s.mechanisms(), Contracts: s.config.contracts, Logger: env.Logger,
+		Kernel: s.Manager, Inventory: s.Inventory, Terms: s.terms, Mechanisms: s.mechanisms(), Contracts: s.bought.all(), Logger: env.Logger,
 		Count: func(change limits.Change) { changes.WithLabelValues(string(change)).Inc() },
 	})
+	s.bought.apply = func(links []scheduling.Link, set *contract.Set) {
+		if s.schedule != nil {
+			s.schedule.set(links, set)
+		}
+		s.limits.SetContracts(set)
+	}
 }
 
 func (s *service) newAPI(env *daemon.Env) error {
@@ -174,7 +184,7 @@ func (s *service) close() {
 // attached and limited stays so: limits end by themselves.
 func (s *service) Run(ctx context.Context) error {
 	defer s.close()
-	beside := []func(context.Context){s.observe}
+	beside := []func(context.Context){s.observe, s.bought.follow}
 	if s.schedule != nil {
 		beside = append(beside, s.schedule.run, s.watch.Run)
 	}

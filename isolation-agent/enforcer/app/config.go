@@ -16,12 +16,13 @@ import (
 
 // Config is the enforcer's configuration file.
 type Config struct {
-	Node      node.Config    `yaml:",inline"`
-	TokenFile string         `yaml:"token_file"`
-	Links     []linkKeys     `yaml:"links"`
-	Contracts []contractKeys `yaml:"contracts"`
-	FastLoop  *fastLoopKeys  `yaml:"fast_loop"`
-	APISocket *api.Socket    `yaml:"api_socket"`
+	Node          node.Config    `yaml:",inline"`
+	TokenFile     string         `yaml:"token_file"`     // bearer token of the API, mode 0600, 16 characters or more; required
+	Links         []linkKeys     `yaml:"links"`          // uplinks on which guarantees are scheduled; without them nothing is
+	Contracts     []contractKeys `yaml:"contracts"`      // what tenants bought; one without cannot be limited
+	ContractsFile string         `yaml:"contracts_file"` // further contracts, read again when it changes
+	FastLoop      *fastLoopKeys  `yaml:"fast_loop"`      // notices between enforcers; without it there are none
+	APISocket     *api.Socket    `yaml:"api_socket"`     // the API on a socket of this machine
 
 	// What the keys mean, once they are valid.
 	links     []scheduling.Link
@@ -76,9 +77,12 @@ func (c *Config) Validate() error {
 	if c.APISocket != nil && !filepath.IsAbs(c.APISocket.Path) {
 		f.add("api_socket.path", c.APISocket.Path, "is not an absolute path", "write for example /run/vigia/enforcer.sock")
 	}
+	if c.ContractsFile != "" && !filepath.IsAbs(c.ContractsFile) {
+		f.add("contracts_file", c.ContractsFile, "is not an absolute path", "write for example /run/vigia/site/contracts.yaml")
+	}
 	errs := append(f, c.Node.Validate(), c.convertContracts(), c.convertLinks())
 	if errors.Join(errs...) == nil {
-		errs = append(errs, c.admit())
+		errs = append(errs, c.admit(c.contracts))
 	}
 	return errors.Join(append(errs, c.validateFastLoop())...)
 }

@@ -13,38 +13,37 @@ import (
 
 // contractKeys are the keys of a contract; what they mean is package contract's.
 type contractKeys struct {
-	Tenant    string       `yaml:"tenant"`
-	Port      string       `yaml:"port"` // empty: all ports of the tenant that have no contract of their own
-	Guarantee config.Rate  `yaml:"guarantee"`
-	Ceiling   config.Rate  `yaml:"ceiling"`
-	Receive   *receiveKeys `yaml:"receive"` // as is sent, if missing
-	Match     []matchKeys  `yaml:"match"`
-	Packets   uint64       `yaml:"packets_per_second"`   // that a port may send; 0 for any number
-	NewFlows  uint64       `yaml:"new_flows_per_second"` // that a port may begin; 0 for any number
-	// Pairs of MAC addresses that a port may begin; 20 if missing, 0 for any number.
-	NewMACPairs *uint64 `yaml:"new_mac_pairs_per_second"`
+	Tenant      string       `yaml:"tenant"`                   // who bought it
+	Port        string       `yaml:"port"`                     // empty: all ports of the tenant that have no contract of their own
+	Guarantee   config.Rate  `yaml:"guarantee"`                // what it gets whatever others send, each way unless receive says otherwise
+	Ceiling     config.Rate  `yaml:"ceiling"`                  // what it may use of what is idle
+	Receive     *receiveKeys `yaml:"receive"`                  // what it may receive; as what it may send, if missing
+	Match       []matchKeys  `yaml:"match"`                    // which frames on the uplink are its own: one of vxlan, geneve, gre and vlan, with or without mac, or mac alone
+	Packets     uint64       `yaml:"packets_per_second"`       // packets that a port may send; 0 for any number
+	NewFlows    uint64       `yaml:"new_flows_per_second"`     // flows that a port may begin; 0 for any number
+	NewMACPairs *uint64      `yaml:"new_mac_pairs_per_second"` // pairs of MAC addresses that a port may begin; 20 if missing, 0 for any number
 }
 
 // receiveKeys are what a contract says of what is received.
 type receiveKeys struct {
-	Guarantee config.Rate `yaml:"guarantee"`
-	Ceiling   config.Rate `yaml:"ceiling"`
-	Packets   uint64      `yaml:"packets_per_second"` // that a port may be sent; 0 for any number
+	Guarantee config.Rate `yaml:"guarantee"`          // what it gets whatever others are sent
+	Ceiling   config.Rate `yaml:"ceiling"`            // what it may be sent of what is idle
+	Packets   uint64      `yaml:"packets_per_second"` // packets that a port may be sent; 0 for any number
 }
 
 // matchKeys say which frames on the uplink are a tenant's.
 type matchKeys struct {
-	VXLAN  *uint32 `yaml:"vxlan"`
-	Geneve *uint32 `yaml:"geneve"`
-	GRE    *uint32 `yaml:"gre"`
-	VLAN   *uint32 `yaml:"vlan"`
-	MAC    string  `yaml:"mac"`
+	VXLAN  *uint32 `yaml:"vxlan"`  // VNI
+	Geneve *uint32 `yaml:"geneve"` // VNI
+	GRE    *uint32 `yaml:"gre"`    // key
+	VLAN   *uint32 `yaml:"vlan"`   // VLAN ID, 1 to 4094
+	MAC    string  `yaml:"mac"`    // address of the guest's interface
 }
 
 // linkKeys are the keys of an uplink on which contracts become HTB classes.
 type linkKeys struct {
-	Device   string      `yaml:"device"`
-	Rate     config.Rate `yaml:"rate"`
+	Device   string      `yaml:"device"`   // name of the uplink
+	Rate     config.Rate `yaml:"rate"`     // its rate
 	Headroom *float64    `yaml:"headroom"` // share of the rate that is never given out; 0.05 if missing
 }
 
@@ -182,11 +181,14 @@ func (c *Config) convertLinks() error {
 	return errors.Join(f...)
 }
 
-// admit checks the contracts against every link.
-func (c *Config) admit() error {
+// admit checks contracts against every link.
+func (c *Config) admit(set *contract.Set) error {
 	var f faults
+	if n := len(set.All()); len(c.links) > 0 && n > scheduling.MaxContracts {
+		f.add("contracts", n, "are more than a link has classes for", fmt.Sprintf("write at most %d, or remove links", scheduling.MaxContracts))
+	}
 	for i := range c.links {
-		if err := scheduling.Admit(&c.links[i], c.contracts); err != nil {
+		if err := scheduling.Admit(&c.links[i], set); err != nil {
 			f.add(fmt.Sprintf("links[%d].rate", i), c.Links[i].Rate, err.Error(), "lower guarantees or move tenants to another node")
 		}
 	}
@@ -194,4 +196,14 @@ func (c *Config) admit() error {
 }
 
 // classes returns how many there are behind the links' ingress.
-func (c *Config) classes() int { return len(c.Links) * (len(c.Contracts) + 1) }
+func (c *Config) classes(set *contract.Set) int { return len(c.links) * (len(set.All()) + 1) }
+
+// roomFor returns how many of them the kernel is asked to have room for: with a file each port may come to
+// have a contract.
+func (c *Config) roomFor(set *contract.Set) int {
+	if c.ContractsFile == "" {
+		return c.classes(set)
+	}
+	ports := min(c.Node.BPF.Ports(), scheduling.MaxContracts)
+	return max(c.classes(set), len(c.links)*(len(c.Contracts)+ports+1))
+}

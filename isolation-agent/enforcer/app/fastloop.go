@@ -26,7 +26,7 @@ import (
 type fastLoopKeys struct {
 	Listen   string          `yaml:"listen"`    // address:port for notices
 	SiteFile string          `yaml:"site_file"` // inventory of all nodes and ports
-	KeysFile string          `yaml:"keys_file"` // of the pairs of this node and each other one
+	KeysFile string          `yaml:"keys_file"` // keys of the pairs of this node and each other one
 	Variant  control.Variant `yaml:"variant"`   // vigia, or paper to compare
 }
 

@@ -8,7 +8,7 @@ import (
 	"vigia/internal/secret"
 )
 
-// Reload takes up what is live of the configuration: token, contracts, links, site and
+// Reload takes up what is live of the configuration: token, contracts and their file, links, site and
 // keys of the fast loop, users of the socket.
 func (s *service) Reload(_ context.Context, path string) error {
 	c, err := load(path)
@@ -18,8 +18,9 @@ func (s *service) Reload(_ context.Context, path string) error {
 	if err := config.Unchanged("vigia-enforcer", s.config.fixed(), c.fixed()); err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	if s.schedule != nil && c.classes() > s.schedule.programs.Capacity() {
-		return fmt.Errorf("%s: contracts: %d contracts on %d links are more than a running enforcer has room for; restart it", path, len(c.Contracts), len(c.Links))
+	takeUpContracts, err := s.bought.prepare(c)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
 	}
 	token, err := secret.ReadToken(c.TokenFile)
 	if err != nil {
@@ -35,14 +36,11 @@ func (s *service) Reload(_ context.Context, path string) error {
 		}
 	}
 	// From here on nothing fails.
-	if s.schedule != nil {
-		s.schedule.set(c)
-	}
 	if c.APISocket != nil {
 		s.api.SetSocketUsers(c.APISocket.UIDs)
 	}
 	s.api.SetToken(token)
-	s.limits.SetContracts(c.contracts)
+	takeUpContracts()
 	s.config = c
 	return nil
 }

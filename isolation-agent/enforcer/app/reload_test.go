@@ -316,6 +316,12 @@ func (r *reloaded) others(user *socketUser) map[string]live {
 				return code == 200 && old == 401
 			},
 		},
+		"contracts_file": {
+			func(d document) {
+				d["contracts_file"] = r.write("contracts.yaml", "version: 1\ncontracts: [{tenant: green, guarantee: 3Mbit, ceiling: 4Mbit}]\n")
+			},
+			func() bool { return strings.Contains(r.answer("/v1/desired"), `"green"`) },
+		},
 		"links.device": {
 			func(d document) { d.section("links")["device"] = "up2" },
 			func() bool {
@@ -500,7 +506,11 @@ func TestAReloadThatFailsHalfwayChangesNothing(t *testing.T) {
 	r := newReloaded(t)
 	before := r.answer("/v1/desired")
 	for name, change := range map[string]func(document){
-		"a bad guarantee": func(d document) { d.section("contracts")["guarantee"] = "200Mbit" },
+		"a bad guarantee":     func(d document) { d.section("contracts")["guarantee"] = "200Mbit" },
+		"a file that is none": func(d document) { d["contracts_file"] = r.write("none.yaml", "{") },
+		"a file that goes beyond the link": func(d document) {
+			d["contracts_file"] = r.write("much.yaml", "version: 1\ncontracts: [{tenant: green, guarantee: 90Mbit, ceiling: 90Mbit}]\n")
+		},
 		"an absent token": func(d document) { d["token_file"] = "/nonexistent" },
 		"an absent site":  func(d document) { d.section("fast_loop")["site_file"] = "/nonexistent" },
 		"an absent key":   func(d document) { d.section("fast_loop")["keys_file"] = "/nonexistent" },

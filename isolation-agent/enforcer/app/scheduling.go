@@ -9,6 +9,7 @@ import (
 
 	"vigia/internal/bpf/classify"
 	"vigia/internal/catalog"
+	"vigia/isolation-agent/enforcer/contract"
 	"vigia/isolation-agent/enforcer/scheduling"
 )
 
@@ -26,7 +27,7 @@ type schedule struct {
 	applied    func() // called after links and contracts have been compared with the kernel
 }
 
-func newSchedule(c *Config, metrics *catalog.Factory, logger *slog.Logger) (*schedule, error) {
+func newSchedule(c *Config, bought *contract.Set, metrics *catalog.Factory, logger *slog.Logger) (*schedule, error) {
 	s := &schedule{
 		logger: logger, changed: make(chan struct{}, 1), applied: func() {},
 		rounds: metrics.Counter("vigia_enforcer_reconciles_total"),
@@ -36,15 +37,15 @@ func newSchedule(c *Config, metrics *catalog.Factory, logger *slog.Logger) (*sch
 		s.rounds.WithLabelValues(outcome)
 	}
 	var err error
-	if s.programs, err = classify.Open(classify.Dir(c.Node.BPF.PinDir), c.classes()); err != nil {
+	if s.programs, err = classify.Open(classify.Dir(c.Node.BPF.PinDir), c.roomFor(bought)); err != nil {
 		return nil, err
 	}
 	if s.reconciler, err = scheduling.NewReconciler(c.Node.Sources.NetNS, s.programs, logger); err != nil {
 		s.programs.Close()
 		return nil, err
 	}
-	s.reconciler.Set(c.links, c.contracts)
-	// What the configuration promises is there before the first tenant is served.
+	s.reconciler.Set(c.links, bought)
+	// What the contracts promise is there before the first tenant is served.
 	s.round()
 	return s, nil
 }
@@ -55,8 +56,8 @@ func (s *schedule) close() {
 }
 
 // set swaps links and contracts and has them applied soon.
-func (s *schedule) set(c *Config) {
-	s.reconciler.Set(c.links, c.contracts)
+func (s *schedule) set(links []scheduling.Link, bought *contract.Set) {
+	s.reconciler.Set(links, bought)
 	select {
 	case s.changed <- struct{}{}:
 	default:

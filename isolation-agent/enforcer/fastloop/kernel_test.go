@@ -153,7 +153,7 @@ func TestAFloodInTheKernelBecomesANotice(t *testing.T) {
 // TestQueuesReadAloneAndTogetherAreTheSame reads a few classes, which are read one by
 // one, and many, which are read at once.
 func TestQueuesReadAloneAndTogetherAreTheSame(t *testing.T) {
-	const tenants = singleReads + 4
+	const tenants = 12 // more than are read one by one: see single
 	u := newUplink(t, tenants)
 	s := u.links[0]
 	if err := u.read(s); err != nil {

@@ -139,7 +139,7 @@ func (l *Loop) read(s *linkState) error {
 		s.readings[id] = r
 	}
 	s.active = active
-	if len(active) <= singleReads {
+	if single(len(active), len(s.ids)) {
 		return l.readEach(s)
 	}
 	return l.readAll(s)
@@ -153,8 +153,10 @@ func counted(class uint32) uint32 {
 	return class
 }
 
-// singleReads is up to how many classes are cheaper to read one by one than all at once.
-const singleReads = 8
+// single reports whether so many of all classes are cheaper to read one by one than all at
+// once: one takes as long as four or five of a list, whatever their number (BenchmarkReads);
+// with thousands a list takes longer yet.
+func single(active, all int) bool { return active <= max(8, all/5) }
 
 func (s *linkState) put(k *tc.Class) {
 	r := s.readings[uint32(k.Handle)]

@@ -11,25 +11,25 @@ import (
 
 // Site is the inventory of all nodes: which enforcers may ask which others to limit which vports.
 type Site struct {
-	Version int        `yaml:"version"`
-	Nodes   []SiteNode `yaml:"nodes"`
-	Ports   []SitePort `yaml:"ports"`
+	Version int        `yaml:"version"` // of the format, 1
+	Nodes   []SiteNode `yaml:"nodes"`   // every node that runs an enforcer
+	Ports   []SitePort `yaml:"ports"`   // every port and the guest behind it
 }
 
 // SiteNode is a node that runs an enforcer.
 type SiteNode struct {
-	Node    string `yaml:"node"`
+	Node    string `yaml:"node"`    // the node's name
 	Address string `yaml:"address"` // of its enforcer's notices, host:port
 	Tunnel  string `yaml:"tunnel"`  // its tunnel end point; empty without tunnels
 }
 
 // SitePort is a vport and the guest behind it.
 type SitePort struct {
-	Node   string `yaml:"node"`
-	Port   string `yaml:"port"`
-	Tenant string `yaml:"tenant"`
-	MAC    string `yaml:"mac"` // of the guest's interface
-	IP     string `yaml:"ip"`  // of the guest in the tenant's network
+	Node   string `yaml:"node"`   // where it is
+	Port   string `yaml:"port"`   // its id, the label
+	Tenant string `yaml:"tenant"` // whose it is
+	MAC    string `yaml:"mac"`    // address of the guest's interface
+	IP     string `yaml:"ip"`     // address of the guest in the tenant's network
 }
 
 // Validate checks the inventory.

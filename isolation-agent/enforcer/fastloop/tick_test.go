@@ -22,12 +22,20 @@ const benchTenants = 64
 // newKernelLoop is a loop on an uplink with the classes of 64 tenants in the kernel.
 func newKernelLoop(tb testing.TB) *Loop {
 	tb.Helper()
-	ns := testutil.NewNetNS(tb)
+	l, _, _ := newSizedLoop(tb, benchTenants)
+	return l
+}
+
+// newSizedLoop is one with so many tenants; it returns the namespace of the uplink and where the
+// programs' maps are pinned, too.
+func newSizedLoop(tb testing.TB, tenants int) (l *Loop, ns, pins string) {
+	tb.Helper()
+	ns, pins = testutil.NewNetNS(tb), testutil.NewBPFFS(tb)
 	testutil.DisableIPv6(tb, ns)
 	testutil.IP(tb, "-n", ns, "link", "add", "up0", "type", "veth", "peer", "name", "up1")
 	testutil.IP(tb, "-n", ns, "link", "set", "up0", "up")
 	testutil.IP(tb, "-n", ns, "link", "set", "up1", "up")
-	programs, err := classify.Open(testutil.NewBPFFS(tb), benchTenants+1)
+	programs, err := classify.Open(pins, tenants+1)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -38,8 +46,8 @@ func newKernelLoop(tb testing.TB) *Loop {
 	}
 	tb.Cleanup(func() { reconciler.Close() })
 	var list []contract.Contract
-	for i := range benchTenants {
-		b := contract.Bandwidth{GuaranteeBytesPerSecond: mbit, CeilingBytesPerSecond: 100 * mbit}
+	for i := range tenants {
+		b := contract.Bandwidth{GuaranteeBytesPerSecond: uint64(benchTenants * mbit / float64(max(benchTenants, tenants))), CeilingBytesPerSecond: 100 * mbit}
 		list = append(list, contract.Contract{
 			Owner: contract.Owner{Tenant: fmt.Sprintf("t%d", i)}, Send: b, Receive: b, Matches: []classify.Match{{Network: classify.VXLAN, ID: uint32(i + 1)}},
 		})
@@ -52,14 +60,14 @@ func newKernelLoop(tb testing.TB) *Loop {
 	if _, err := reconciler.Reconcile(); err != nil {
 		tb.Fatal(err)
 	}
-	l := newLoop(Config{Node: "n1", Variant: control.Vigia}, reconciler, programs, &kernel{pairs: map[vport.Destination]vport.Pair{}}, inventory{},
+	l = newLoop(Config{Node: "n1", Variant: control.Vigia}, reconciler, programs, &kernel{pairs: map[vport.Destination]vport.Pair{}}, inventory{},
 		promslog.NewNopLogger(), Events{Notice: func(notice.Kind, notice.Outcome) {}}, &directory{self: "n1", nodes: map[string]*node{}})
 	if l.conn, err = tc.Dial(ns); err != nil {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() { l.conn.Close() })
 	l.refresh()
-	return l
+	return l, ns, pins
 }
 
 // ticks are what a tick may find: a link with room, one that is sampled and whose

@@ -12,10 +12,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"sync"
 
 	"github.com/cilium/ebpf"
+
+	"vigia/internal/node"
 )
 
 // ErrStale means that a later leader has given commands already.
@@ -44,7 +45,7 @@ const mapName = "enforcer_term"
 
 // Open makes or takes over the map below the pin directory, which is on a bpffs.
 func Open(pinDir string) (*Store, error) {
-	dir := filepath.Join(pinDir, "enforcer")
+	dir := node.EnforcerPins(pinDir)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make folder of the term: %w", err)
 	}

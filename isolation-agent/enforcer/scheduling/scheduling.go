@@ -52,6 +52,9 @@ const (
 	leafOffset = 0x4000
 )
 
+// MaxContracts is how many contracts have classes at most.
+const MaxContracts = minors
+
 const (
 	frame         = 1514 // bytes
 	minQueue      = 32   // packets

@@ -19,6 +19,7 @@ from isolation_agent.found import Stamp, read_hosts, stamp
 from isolation_agent.policy import Name, PolicySet, load_policies
 from vigia_config import Seconds, Strict, fault, load
 from vigia_config.tls import Tls
+from vigia_config.urls import base_url
 from vigia_service.tokens import Token, read_token
 
 __all__ = [
@@ -59,6 +60,13 @@ def _base_url(value: str) -> str:
     return f"{parts.scheme}://{parts.netloc}"
 
 
+def _pages(value: str) -> str:
+    try:
+        return f"{base_url(value, 'pages', 'http://127.0.0.1:9875')}/"
+    except ValueError as e:
+        raise PydanticCustomError("vigia", "{problem}", {"problem": str(e)}) from e
+
+
 def _positive(value: float) -> float:
     if value <= 0:
         raise PydanticCustomError("vigia", "must be more than zero; write for example 1s")
@@ -86,9 +94,13 @@ class User(Strict):
     """A person or a tool with a token of its own."""
 
     name: Name
+    """Shown as the actor in the audit log."""
     role: Literal["viewer", "operator", "admin", "tenant"]
+    """What it may do."""
     token_file: Path
+    """Its bearer token; a file that everybody may read is refused."""
     tenant: Name | None = None
+    """Whose limits it sees, with the role `tenant` alone."""
 
     @model_validator(mode="after")
     def _tenant_if_tenant(self) -> Self:
@@ -101,9 +113,13 @@ class Auth(Strict):
     """Where the bearer tokens are, and how long a session in the console lasts."""
 
     webhook_token_file: Path
+    """Bearer token of Alertmanager."""
     api_token_file: Path
+    """Bearer token of the account `api`, an admin; another one than that of the webhook."""
     users: list[User] = []
+    """Further accounts."""
     session: Duration = 8 * 3600.0
+    """How long a session in the console lasts."""
 
     @model_validator(mode="after")
     def _users_differ(self) -> Self:
@@ -119,63 +135,101 @@ class Host(Strict):
     """One node's enforcer."""
 
     node: Name
+    """The node's name, as its alerts have it."""
     url: BaseUrl
+    """Where its enforcer answers."""
     token_file: Path
+    """The enforcer's bearer token."""
 
 
 class HostsFile(Strict):
     """Enforcers that somebody else keeps a list of, in the format of Prometheus's file_sd."""
 
     path: Path
+    """In the format of file_sd: a group for each enforcer, with the label `node`."""
     token_file: Path
-    """The token of all of them."""
+    """Bearer token of all of them."""
     scheme: Literal["http", "https"] = "http"
+    """How they are asked."""
 
 
 class Limits(Strict):
     """Bounds on what clients may send and on what is kept."""
 
     body_bytes: int = Field(default=16 << 20, ge=1024, le=64 << 20)
+    """Largest body of the webhook, also when it comes in chunks; compressed ones are refused."""
     alerts: int = Field(default=20_000, ge=1, le=100_000)
+    """Most alerts in one message."""
     inbox_messages: int = Field(default=1000, ge=1)
+    """Messages stored and not yet handled; beyond that the webhook answers 503."""
     inbox_bytes: int = Field(default=256 << 20, ge=1024)
+    """Bytes of them."""
     request_time: Duration = 10.0
+    """For the head of a request, and again for its body."""
     threads: int = Field(default=8, ge=1, le=64)
+    """Requests to the API answered at the same time; the webhook has as many threads of its own, health
+    checks have two."""
     kept_actions: int = Field(default=10_000, ge=1)
+    """Actions that are over and still shown."""
 
 
 class Loop(Strict):
     """Timing of the controller loop."""
 
     tick: Duration = 1.0
+    """Between two turns; a webhook or a call of the API starts one at once."""
     reconcile: Duration = 15.0
+    """How often every enforcer is compared with the record."""
     enforcer_timeout: Duration = 2.0
+    """For connecting to an enforcer, and for its whole answer."""
     attempts: int = Field(default=8, ge=1, le=100)
+    """Tries to apply a limit before the action fails."""
     backoff: Duration = 0.5
+    """Pause after the first try; it doubles with each."""
     backoff_max: Duration = 15.0
+    """Longest pause."""
     max_alert_age: Duration = 300.0
+    """Age from which an alert alone is no longer enough."""
     episode_timeout: Duration = 18_000.0
+    """After which an alert that nobody repeats is forgotten; keep it above Alertmanager's `repeat_interval`.
+    """
     lease: Duration = 5.0
+    """Without a sign of life after which another replica leads."""
 
 
 class Config(Strict):
     """The whole file."""
 
     listen: Address = "127.0.0.1:9874"
+    """Address of the API; anything but loopback needs `tls` or a proxy in front."""
     tls: Tls | None = None
-    """Of the listener, and towards the enforcers; plain HTTP without."""
+    """Of the API, and towards the enforcers; plain HTTP without."""
+    pages: Annotated[str, AfterValidator(_pages)] | None = None
+    """Address of vigia-compare's pages, for the console's link; none: port 9875 of the console's own host."""
     replica: Name | None = None
+    """Name of this process among those that share a database; the host's name without."""
     database: str = "sqlite:////var/lib/vigia/isolation-agent.db"
+    """SQLite, in WAL mode with every commit on disk, or `postgresql://user@host/name?passfile=FILE` for
+    several replicas (no password in the URL)."""
     audit_log: Path = Path("/var/lib/vigia/isolation-audit.jsonl")
+    """JSON Lines with a hash chain; every replica has its own."""
     auth: Auth
+    """Who may do what."""
     policies: Path
+    """The policy file; relative to the file that this stands in, as all paths are."""
     policies_by: Literal["file", "api"] = "file"
+    """Where policies are changed: in the file, or by `PUT /v1/policies`; then the file is in force until the
+    first one is put."""
     hosts: list[Host] = []
+    """The enforcers; required without `hosts_file`."""
     hosts_file: HostsFile | None = None
-    """Read again when it changes; hosts go before those of the file."""
+    """Further enforcers, read again when the file changes; `hosts` go before them."""
     dry_run: bool = False
+    """Decide and record, limit nothing."""
     limits: Limits = Limits()
+    """Bounds on what clients may send and on what is kept."""
     controller: Loop = Loop()
+    """The controller's timing."""
 
     @model_validator(mode="after")
     def _usable_database(self) -> Self:

@@ -81,16 +81,22 @@ class Release(Strict):
     """When a limit is lifted: offered load below a fraction of the limit, for a time, also when relaxed."""
 
     hold: Seconds = 10.0
-    probe: Seconds = 5.0  # how long the relaxed limit is watched before it goes; 0s leaves that out
+    """For how long the offered load has to be low; at most half of `ttl`."""
+    probe: Seconds = 5.0
+    """For how long the limit is then relaxed to the ceiling and watched; `0s` leaves that out."""
     offered_below: float = Field(default=0.8, gt=0, le=1)
+    """What is low: this fraction of the guarantee."""
 
 
 class Step(Strict):
     """When a limit goes one level up: while others on the node are still harmed."""
 
     up_to: Annotated[Level, BeforeValidator(_level)]
-    harm: dict[str, str]  # labels of the alert that says so; it has to name the same node
+    """The highest level."""
+    harm: dict[str, str]
+    """Labels of the alert that shows harm; it has to name the same node."""
     after: Seconds = 10.0
+    """For how long that alert has to fire."""
 
     @model_validator(mode="after")
     def _names_an_alert(self) -> Self:
@@ -107,17 +113,32 @@ class Policy(Strict):
     """One rule: alerts with these labels lead to this level."""
 
     name: Name
+    """Shown everywhere."""
     match: dict[str, str]
+    """Labels that have to be equal; `alertname` has to be among them."""
     level: Annotated[Level, BeforeValidator(_level)]
+    """The first level: `L0` records only, `L1` shapes the whole port to the guarantee, `L2` caps all but TCP
+    and address resolution at the guarantee, `L3` caps packets and new flows at the contract too, `L4` drops
+    all but TCP and always needs approval."""
     ttl: Annotated[Seconds, AfterValidator(_ttl)] = 30.0
+    """Whole seconds, at most `60s`, after which the limit expires; it is extended when a third has passed and
+    the flood continues."""
     ttl_max: Annotated[Seconds, AfterValidator(_ttl)] = MAX_TTL
+    """The longest TTL of a target that floods again and again."""
     repeat_within: Seconds = 3600.0
+    """A target that floods again within this time gets twice the TTL, each time, up to `ttl_max`."""
     release: Release = Release()
+    """When a limit is lifted."""
     step: Step | None = None
+    """When a limit goes one level up; never without."""
     cooldown: Seconds = 30.0
+    """Pause after an action before the next one of the same policy on the same target."""
     approval: bool = False
+    """A person has to approve each action."""
     approval_timeout: Seconds = 900.0
+    """After which an action that nobody approved is over."""
     dry_run: bool = False
+    """Decide and record, limit nothing, for this policy."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -170,9 +191,13 @@ class AllowEntry(Strict):
     """
 
     tenant: Name | None = None
+    """Whom it is about."""
     port: Name | None = None
+    """The one port it is about; all of the tenant without."""
     role: Literal["source", "victim", "either"]
+    """`source`: it may send what looks like a flood; `victim`: it wants what it is sent; `either`: both."""
     reason: str = Field(min_length=1, max_length=200)
+    """For the audit log."""
 
     @model_validator(mode="after")
     def _names_something(self) -> Self:
@@ -197,21 +222,32 @@ class Breaker(Strict):
     """More actions than this within the time, and every further one waits for a person."""
 
     actions: int = Field(default=50, ge=1)
+    """Actions after which every further one waits for a person."""
     within: Annotated[Seconds, Field(gt=0)] = 60.0
+    """In which they began."""
 
 
 class Guards(Strict):
     """What holds for every policy."""
 
     kill_switch: bool = False
+    """No new limits, none extended, those in force released."""
     dry_run_tenants: list[Name] = []
+    """Tenants for whom it is decided and recorded, and nothing is limited."""
     allow: list[AllowEntry] = []
+    """Tenants and ports that no automatic action touches."""
     infrastructure: list[Name] = []
+    """Tenants of the operator, beside `_infra` and `_unresolved`: never limited."""
     max_per_tenant: int = Field(default=3, ge=1)
+    """Limits of one tenant within `per_tenant_within`."""
     per_tenant_within: Seconds = 600.0
+    """The time for `max_per_tenant`."""
     max_per_node: int = Field(default=10, ge=1)
+    """Limits in force on one node."""
     max_active: int | None = Field(default=None, ge=1)
+    """Limits in force in all; 20 without, or 5 % of the tenants if that is more."""
     breaker: Breaker = Breaker()
+    """When everything waits for a person."""
 
     def most_active(self, tenants: int) -> int:
         """Return how many limits may be in force: as set, or 20, or 5% of the tenants if that is more."""
@@ -227,8 +263,11 @@ class PolicyFile(Strict):
     """The whole file. Policies are tried in order; the first that matches decides."""
 
     version: Literal[1]
+    """Of the format."""
     policies: list[Policy] = Field(min_length=1)
+    """Tried in order; the first that matches decides."""
     guards: Guards = Guards()
+    """What holds for every policy."""
 
     @model_validator(mode="after")
     def _names_differ(self) -> Self:

@@ -250,7 +250,7 @@ def test_allow_list_goes_by_role(entry: dict[str, str], labels: dict[str, str], 
 def test_dry_run_names_what_would_be_done_and_what_else_would_stop_it() -> None:
     verdict = judge(situation(dry_run=True, active=20))
     assert verdict.guard == "dry_run"
-    assert f"would cap all but TCP of {PORT} at the guarantee of {GUARANTEE} bytes/s" in verdict.reason
+    assert f"would cap all but TCP of {PORT} at the guarantee of 40.0 Mbit/s" in verdict.reason
     assert list(verdict.also) == ["max_active"]
 
 
@@ -327,7 +327,7 @@ def test_dry_run_of_the_agent(world: World) -> None:
     world.extra = {"dry_run": True}
     action = world.flood()
     assert world.metric("vigia_agent_dry_run") == 1
-    assert str(GUARANTEE) in suppressed(world, "dry_run")["reason"]
+    assert "40.0 Mbit/s" in suppressed(world, "dry_run")["reason"]
     assert action["evidence"]["signals"]["flood_score"] == 85
 
 

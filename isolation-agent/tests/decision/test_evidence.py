@@ -59,7 +59,7 @@ def test_a_port_well_under_its_contract_is_not_limited_by_an_alert(world: World)
     world.run(120)
     action = world.only_action()
     assert (action["state"], action["guard"]) == ("pending_approval", "evidence")
-    assert "the port sends 4000 of the 5000000 bytes/s that it bought" in action["reason"]
+    assert "the port sends 32.0 kbit/s of the 40.0 Mbit/s that it bought" in action["reason"]
     assert world.enforcer.count("apply") == 0
     assert world.metric("vigia_agent_actions_suppressed_total", guard="evidence") == 1
 

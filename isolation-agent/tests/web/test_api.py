@@ -117,6 +117,27 @@ def test_route_without_a_scope_is_closed(world: World) -> None:
     assert app.test_client().get("/forgotten").status_code == 401
 
 
+@pytest.mark.parametrize(
+    ("given", "base", "address"),
+    [
+        (None, "http://vigia.example:9874", "http://vigia.example:9875/"),
+        (None, "https://[fd00::1]:9874", "https://[fd00::1]:9875/"),
+        ("https://pages.example/vigia", "http://127.0.0.1:9874", "https://pages.example/vigia/"),
+        ("https://pages.example/a&b", "http://127.0.0.1:9874", "https://pages.example/a&amp;b/"),
+    ],
+)
+def test_the_console_leads_to_the_pages(world: World, given: str | None, base: str, address: str) -> None:
+    world.extra = {"pages": given} if given else {}
+    world.reload()
+    text = world.client.get("/", base_url=base).get_data(as_text=True)
+    assert f'<a href="{address}">Comparison, mesh, tenants, incidents</a>' in text
+
+
+def test_a_host_that_is_none_is_not_led_to(world: World) -> None:
+    text = world.client.get("/", environ_overrides={"HTTP_HOST": '"><script>'}).get_data(as_text=True)
+    assert '<a href="/">Comparison' in text and '"><script>' not in text
+
+
 def test_open_scope_alone_does_not_open_a_route(world: World) -> None:
     app = create_app(world.agent)
     app.add_url_rule("/sneaky", "sneaky", auth.needs(auth.OPEN)(lambda: "secret"))

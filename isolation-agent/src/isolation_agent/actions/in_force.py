@@ -21,6 +21,7 @@ from isolation_agent.model.states import Cause, State
 from isolation_agent.policy import LEVELS, Level
 from isolation_agent.storage.journal import Entry, move
 from isolation_agent.storage.tables import Action
+from vigia_text.numbers import quantity
 
 __all__ = ["MAX_EXTENSION_ENTRIES", "MAX_REAPPLY", "InForce"]
 
@@ -104,7 +105,8 @@ class InForce:
         if watch.below_since is None:
             watch.below_since, watch.below_at = now, self._runtime.clock.now()
         if now - watch.below_since >= hold:
-            reason = f"offered {offered:.0f} bytes/s, below {fraction:g} of the guarantee, for {hold:g}s"
+            rate = quantity(offered, "bytes_per_second")
+            reason = f"offered {rate}, below {fraction:g} of the guarantee, for {hold:g}s"
             self._relax_or_release(action, port, reason, tick)
 
     @staticmethod

@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from isolation_agent.model.states import IN_FORCE, State
 from isolation_agent.model.target import Target
-from isolation_agent.policy import LEVELS, MANUAL_POLICY, Release
+from isolation_agent.policy import LEVELS, MANUAL_POLICY, MAX_TTL, Release
 from isolation_agent.storage import actions
 from isolation_agent.storage.episodes import dismiss
 from isolation_agent.storage.journal import Entry, Journal, about, add_entries, move
@@ -183,7 +183,7 @@ def begin(journal: Journal, wish: Wish, actor: str) -> str:
             approved_by=actor,
             reason=reason,
             params={
-                "ttl": 30.0,
+                "ttl": MAX_TTL,  # who ordered it wants it over a restart of the agent, too
                 "hold": release.hold,
                 "probe": release.probe,
                 "offered_below": release.offered_below,

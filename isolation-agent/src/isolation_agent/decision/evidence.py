@@ -7,6 +7,7 @@ from typing import Any
 
 from isolation_agent.clock import rfc3339
 from isolation_agent.model.node import PortState, View
+from vigia_text.numbers import quantity
 
 __all__ = ["evidence_of", "flooding", "missing", "offered_load", "verified"]
 
@@ -50,9 +51,10 @@ def verified(view: View | None, port_id: str, offered_below: float) -> bool:
 def missing(port: PortState | None) -> str:
     """Say what an alert that is not borne out lacks."""
     offered, guarantee = offered_load(port), port.guarantee if port else 0
-    load = (
-        "an unknown load" if offered is None else f"{offered:.0f} of the {guarantee} bytes/s that it bought"
-    )
+    load = "an unknown load"
+    if offered is not None:
+        sent, bought = (quantity(v, "bytes_per_second") for v in (offered, guarantee))
+        load = f"{sent} of the {bought} that it bought"
     return (
         f"the alert alone asks for it: the port sends {load}, its enforcer sees no flood, no victim complains"
     )

@@ -8,6 +8,7 @@ from typing import Any
 
 from isolation_agent.model.node import PortState
 from isolation_agent.policy import Policy
+from vigia_text.numbers import quantity
 
 __all__ = ["LimitSpec", "effective_level", "relaxed", "spec_of"]
 
@@ -37,8 +38,9 @@ class LimitSpec:
         if self.rate == 0:
             return f"drop all but TCP of {port}"
         what = f"shape everything of {port}" if self.protocol == "all" else f"cap all but TCP of {port}"
-        caps = [(self.rate, "bytes/s"), (self.packets, "packets/s"), (self.new_flows, "new flows/s")]
-        return f"{what} at the guarantee of {' and '.join(f'{n} {unit}' for n, unit in caps if n)}"
+        counts = [(self.packets, "packets/s"), (self.new_flows, "new flows/s")]
+        caps = [quantity(self.rate, "bytes_per_second"), *(f"{n} {unit}" for n, unit in counts if n)]
+        return f"{what} at the guarantee of {' and '.join(caps)}"
 
 
 def spec_of(level: str, port: PortState | None) -> LimitSpec:

@@ -1,13 +1,16 @@
-"""The console: three files that hold nothing but the page itself; all data comes from the API."""
+"""The console: files that hold nothing but the page itself; all data comes from the API."""
 
 from __future__ import annotations
 
+from html import escape
 from pathlib import Path
 
-from flask import Blueprint, Response
+from flask import Blueprint, Response, request
 
 from isolation_agent.web.auth import OPEN, needs
+from isolation_agent.web.context import the_agent
 from isolation_agent.web.errors import ApiError
+from vigia_service.beside import beside
 
 __all__ = ["CSP", "blueprint"]
 
@@ -19,6 +22,7 @@ CSP = (
 )
 """Nothing from elsewhere, nothing inline, no markup made of strings."""
 
+_PAGES_PORT = 9875
 _FOLDER = Path(__file__).parent.parent / "static"
 _TYPES = {
     "console.css": "text/css; charset=utf-8",
@@ -32,7 +36,10 @@ _TYPES = {
 @needs(OPEN)
 def page() -> Response:
     """Return the page."""
-    return _file("console.html", "text/html; charset=utf-8")
+    pages = the_agent().settings.config.pages or beside(request, _PAGES_PORT) or "/"
+    page = _file("console.html", "text/html; charset=utf-8")
+    page.data = page.data.replace(b"{{ pages }}", escape(pages).encode())
+    return page
 
 
 @blueprint.get("/console/<name>")

@@ -286,7 +286,7 @@ function showTenants(answer) {
   keyed(byId("tenants"), items, () => make("tr", {},
     make("th", {scope: "row"}), make("td", {"data-label": "sends", class: "num"}), make("td", {"data-label": "guarantee", class: "num"}),
     make("td", {"data-label": "Use"}, make("progress"), make("span", {class: "none"})),
-    make("td", {"data-label": "Last 5 minutes"}), make("td")), updateTenant);
+    make("td", {"data-label": "While open"}), make("td")), updateTenant);
   const silent = Object.entries(answer.silent).map(([node, why]) => `no answer from ${node}: ${why}`).join(" · ");
   setText(byId("silent"), silent);
 }
@@ -325,8 +325,13 @@ function drawn(tag, props) {
   return node;
 }
 
+// Milliseconds that the line is of: all that was seen, of little not too much.
+function watched(seen) {
+  return Math.min(KEPT, Math.max(Date.now() - seen[0].at, 20_000));
+}
+
 function picture(t, seen) {
-  const {line, guarantee, limited, peak} = sketch(seen, t.guarantee_bytes_per_second, Date.now(), KEPT, WIDE, HIGH);
+  const {line, guarantee, limited, peak} = sketch(seen, t.guarantee_bytes_per_second, Date.now(), watched(seen), WIDE, HIGH);
   const box = drawn("svg", {viewBox: `0 0 ${WIDE} ${HIGH}`, class: "past", role: "img", "aria-label": `${t.tenant} sent ${rate(peak)} at most in the last 5 minutes`});
   for (const [x, width] of limited) box.append(drawn("rect", {x, y: 0, width, height: HIGH, class: "limited"}));
   if (guarantee !== null) box.append(drawn("line", {x1: 0, x2: WIDE, y1: guarantee, y2: guarantee, class: "guarantee"}));
@@ -468,9 +473,6 @@ byId("ask-form").addEventListener("submit", give);
 byId("ask-cancel").addEventListener("click", () => byId("ask").close());
 byId("detail-close").addEventListener("click", () => byId("detail").close());
 byId("detail").addEventListener("close", () => { state.detail = null; byId("detail-body").dataset.mark = ""; });
-const pages = new URL("/", location.href);
-pages.port = "9875";
-byId("pages").href = pages.href;
 document.addEventListener("visibilitychange", () => { if (!document.hidden) refresh(); });
 setInterval(() => { if (state.self) pulse(); }, 1000);
 begin();

@@ -30,8 +30,7 @@ export const LEVELS = {
 };
 
 export function clock(text) {
-  const at = new Date(text);
-  return at.toLocaleTimeString([], {hour: "2-digit", minute: "2-digit", second: "2-digit"});
+  return `${new Date(text).toISOString().slice(11, 19)} UTC`; // as on the pages beside this one
 }
 
 // One line of a timeline's detail, without what is of no use to a person on call.

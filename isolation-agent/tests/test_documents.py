@@ -1,4 +1,4 @@
-"""The README's examples do what it says."""
+"""The examples of the pages about the agent do what they say, and its tables name what there is."""
 
 from __future__ import annotations
 
@@ -9,23 +9,27 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from isolation_agent.clock import SystemClock
 from isolation_agent.config import Auth, Config, Limits, Loop, load_settings
 from isolation_agent.decision.guards import GUARDS
 from isolation_agent.model.states import Cause, State
-from isolation_agent.policy import Policy, Release, Step
+from isolation_agent.policy import Guards, Policy, Release, Step
 from vigia_testing import DEADLINE, eventually
 
 from .support.process import AgentProcess
 from .support.world import World
 
-README = Path(__file__).parent.parent / "README.md"
+ROOT = Path(__file__).parents[2]
+README = ROOT / "isolation-agent/README.md"
+GUIDE = ROOT / "docs/how-to/isolation-agent.md"
+REFERENCE = ROOT / "docs/reference/isolation-agent.md"
 BLOCK = re.compile(r"<!-- test: (\S+) -->\n```\w+\n(.*?)```", re.DOTALL)
 
 
 def blocks() -> dict[str, str]:
-    return dict(BLOCK.findall(README.read_text()))
+    return dict(BLOCK.findall(GUIDE.read_text() + REFERENCE.read_text()))
 
 
 def shell(script: str, directory: Path) -> str:
@@ -44,7 +48,7 @@ def shell(script: str, directory: Path) -> str:
 
 @pytest.fixture
 def example(tmp_path: Path) -> Iterator[World]:
-    """The README's files and tokens, and enforcers that answer to them."""
+    """The guide's files and tokens, and enforcers that answer to them."""
     found = blocks()
     shell(found["tokens"], tmp_path)
     made = World(tmp_path, SystemClock())
@@ -60,9 +64,11 @@ def example(tmp_path: Path) -> Iterator[World]:
 
 def test_every_block_is_used() -> None:
     assert set(blocks()) == {
-        "tokens", "agent.yaml", "policies.yaml", "check", "prelude", "message.json", "send", "list", "show",
-        "revert", "killswitch", "rest",
+        "tokens", "agent.yaml", "policies.yaml", "check", "start", "alertmanager", "prelude", "message.json", "send",
+        "list", "show", "revert", "killswitch", "rest", "put",
     }  # fmt: skip
+    fences = re.findall(r"^```(?:sh|yaml)$", GUIDE.read_text(), re.MULTILINE)
+    assert len(fences) == len(re.findall(r"<!-- test: (?!message)", GUIDE.read_text())), "one is not executed"
 
 
 def test_example_files_are_valid(example: World) -> None:
@@ -72,13 +78,41 @@ def test_example_files_are_valid(example: World) -> None:
     assert output.startswith("agent.yaml: OK, 2 policies")
 
 
-def test_tour_of_the_api(example: World) -> None:
-    found = blocks()
-    config = (example.dir / "agent.yaml").read_text()
-    config = config.replace("127.0.0.1:9874", "127.0.0.1:0")
+def test_alertmanager_accepts_its_side(tmp_path: Path) -> None:
+    """With a receiver for everything else, as every configuration of Alertmanager has one."""
+    example = yaml.safe_load(blocks()["alertmanager"])
+    (token,) = re.findall(r"credentials_file: (\S+?)}", blocks()["alertmanager"])
+    assert token.endswith("webhook.token")
+    example["route"]["receiver"] = "people"
+    example["receivers"].append({"name": "people"})
+    (tmp_path / "alertmanager.yml").write_text(yaml.safe_dump(example))
+    assert "SUCCESS" in shell("amtool check-config alertmanager.yml", tmp_path)
+
+
+def with_addresses(example: World) -> str:
+    """The guide's configuration, on a free port and with the enforcers of the test."""
+    config = (example.dir / "agent.yaml").read_text().replace("127.0.0.1:9874", "127.0.0.1:0")
     for node, enforcer in example.enforcers.items():
         config = config.replace(f"http://127.77.0.{node[-1]}:9873", enforcer.url)
-    (example.dir / "agent.yaml").write_text(config)
+    return config
+
+
+def test_policies_can_be_put(example: World) -> None:
+    (example.dir / "agent.yaml").write_text(with_addresses(example) + "policies_by: api\n")
+    agent = AgentProcess(example.dir / "agent.yaml")
+    try:
+        agent.wait_until_ready()
+        prelude = blocks()["prelude"].replace("http://127.0.0.1:9874", str(agent.http.base_url))
+        put = json.loads(shell(prelude + blocks()["put"], example.dir))
+        assert [p["name"] for p in put["policies"]] == ["udp-flood"]
+    finally:
+        agent.stop()
+
+
+def test_tour_of_the_api(example: World) -> None:
+    found = blocks()
+    assert found["start"].split() == ["isolation-agent", "--config", "agent.yaml"]
+    (example.dir / "agent.yaml").write_text(with_addresses(example))
     agent = AgentProcess(example.dir / "agent.yaml")
     try:
         eventually(lambda: agent.http.get("/-/ready").status_code == 200, "ready")
@@ -109,23 +143,27 @@ def test_tour_of_the_api(example: World) -> None:
         agent.stop()
 
 
-def test_tables_name_every_field() -> None:
-    text = README.read_text()
+def test_the_tables_of_keys_name_every_field() -> None:
+    """They are made from the models; here it is seen that none is left out."""
+    rows = set(
+        re.findall(r"^\| `(\S+)` \|", (ROOT / "docs/reference/configuration.md").read_text(), re.MULTILINE)
+    )
     for model, prefix in (
         (Config, ""),
-        (Limits, "limits"),
-        (Loop, "controller"),
-        (Policy, ""),
-        (Release, "release"),
-        (Step, "step"),
-        (Auth, "auth"),
+        (Limits, "limits."),
+        (Loop, "controller."),
+        (Auth, "auth."),
+        (Policy, "policies[]."),
+        (Release, "policies[].release."),
+        (Step, "policies[].step."),
+        (Guards, "guards."),
     ):
         for name in model.model_fields:
-            assert re.search(rf"`(\w*\.)?{name}(\[\])?`|`{prefix}\.{name}`|{name}\.|`\.{name}`", text), name
+            assert {f"{prefix}{name}", f"{prefix}{name}[]"} & rows, (prefix, name)
 
 
 def test_tables_name_every_guard_state_and_cause_in_order() -> None:
-    text = README.read_text()
+    text = REFERENCE.read_text()
     table = text[text.index("| guard | stops") : text.index("A suppressed action")]
     assert re.findall(r"`(\w+)`", "".join(line.split("|")[1] for line in table.splitlines()[2:] if line)) == [
         g.name for g in GUARDS
@@ -144,7 +182,7 @@ def test_the_rooms_of_the_source_are_named() -> None:
 
 
 def test_timeline_events_in_the_source_are_documented() -> None:
-    text = README.read_text()
+    text = REFERENCE.read_text()
     source = "".join(p.read_text() for p in (README.parent / "src").rglob("*.py"))
     used = set(re.findall(r'Entry\(\s*"(\w+)"', source)) | {
         "extended",
