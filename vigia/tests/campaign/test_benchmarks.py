@@ -74,6 +74,47 @@ def test_a_file_is_written_and_read_and_removed(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("what", "wanted"),
+    [
+        ("disk-direct", ["direct_write", "direct_rewrite", "direct_read", "direct_reread"]),
+        ("disk-fsync", ["fsync_write", "fsync_rewrite"]),
+    ],
+)
+def test_a_file_past_the_cache(tmp_path: Path, what: str, wanted: list[str]) -> None:
+    if commands.find("fio") is None:
+        pytest.skip("needs fio")
+    done = run(what, "1", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert list(found) == wanted
+    assert all(v > 0.01 for v in found.values())
+
+
+def test_how_fio_is_asked_and_its_nanoseconds_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """8 blocks of 128 KiB, each 1 ms and an fsync of 3 ms: 32.768 MB/s, whatever its milliseconds say."""
+    asked: list[list[str]] = []
+
+    def answer(argv: list[str], **_: object) -> commands.CommandResult:
+        asked.append(argv)
+        kind = next(w.partition("=")[2] for w in argv if w.startswith("--rw="))
+        synced = 3e6 if "--fsync=1" in argv else 0.0
+        job = {
+            kind: {"io_bytes": 8 << 17, "lat_ns": {"mean": 1e6, "N": 8}},
+            "sync": {"lat_ns": {"mean": synced}},
+        }
+        return commands.CommandResult(0, json.dumps({"jobs": [job]}), "")
+
+    monkeypatch.setattr(commands, "run", answer)
+    assert benchmarks.synced(1) == {
+        "fsync_write": pytest.approx(32.768),
+        "fsync_rewrite": pytest.approx(32.768),
+    }
+    assert benchmarks.direct(1)["direct_read"] == pytest.approx(131.072)
+    assert all("--fsync=1" in argv for argv in asked[:4])
+    assert all("--direct=1" in argv for argv in asked[4:])
+
+
 def test_without_fio_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commands, "find", lambda name: None)
     with pytest.raises(VigiaError, match="fio is not installed; run: apt-get install fio"):
@@ -84,7 +125,10 @@ def test_without_fio_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_wrong_command_line_is_explained(words: tuple[str, ...]) -> None:
     done = run(*words)
     assert done.returncode == 1
-    assert done.stderr == "usage: python -m vigia.campaign.benchmarks stream|linpack|disk SIZE\n"
+    assert (
+        done.stderr
+        == "usage: python -m vigia.campaign.benchmarks stream|linpack|disk|disk-direct|disk-fsync SIZE\n"
+    )
     assert done.stdout == ""
 
 

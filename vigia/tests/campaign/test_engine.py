@@ -66,7 +66,7 @@ def campaign(repetitions: int = 4, **stop: Any) -> Campaign:
             "question": "Q?",
             "study": "overlays",
             "topology": "e1",
-            "small": {
+            "standard": {
                 "designs": [{"factors": {"path": ["steady", "shaky"], "size": [64, 128]}}],
                 "stop": {"repetitions": repetitions, **stop},
             },
@@ -80,7 +80,7 @@ def root_folder(tmp_path: Path) -> Path:
 
 
 def new(root: Path, **how: Any) -> Folder:
-    return folder.create(root, campaign(**how), False, {"environment": {}, "topology": ""})
+    return folder.create(root, campaign(**how), "standard", {"environment": {}, "topology": ""})
 
 
 def run(f: Folder, study: Study | None = None) -> Study:

@@ -27,8 +27,8 @@ PLAN = {
 def made(tmp_path: Path) -> Callable[..., Folder]:
     def make(name: str = "t", **more: Any) -> Folder:
         about = {"version": 1, "name": name, "title": "T", "question": "Q?", "study": "overlays"}
-        campaign = Campaign.model_validate({**about, "topology": "e1", "small": PLAN, **more})
-        return folder.create(tmp_path, campaign, False, {"topology": "text"})
+        campaign = Campaign.model_validate({**about, "topology": "e1", "standard": PLAN, **more})
+        return folder.create(tmp_path, campaign, "standard", {"topology": "text"})
 
     return make
 
@@ -48,7 +48,7 @@ def test_a_new_folder_says_what_is_measured_and_when_it_began(
     assert f.path.parent == tmp_path
     assert re.fullmatch(r"t-\d{8}T\d{6}Z(-\d+)?", f.name)
     manifest = json.loads((f.path / "manifest.json").read_text())
-    assert (manifest["state"], manifest["full"], manifest["topology"]) == ("running", False, "text")
+    assert (manifest["state"], manifest["size"], manifest["topology"]) == ("running", "standard", "text")
     again = folder.open_folder(f.path)
     assert again.campaign == f.campaign
     assert again.records == []
@@ -58,8 +58,8 @@ def test_a_new_folder_says_what_is_measured_and_when_it_began(
 def test_a_size_that_is_not_there_makes_no_folder(made: Callable[..., Folder], tmp_path: Path) -> None:
     campaign = made().campaign
     before = list(tmp_path.iterdir())
-    with pytest.raises(VigiaError, match="campaign t has no full size; run it without --full"):
-        folder.create(tmp_path, campaign, True, {})
+    with pytest.raises(VigiaError, match="campaign t has no full size; run it with --size standard"):
+        folder.create(tmp_path, campaign, "full", {})
     assert list(tmp_path.iterdir()) == before
 
 
@@ -67,7 +67,7 @@ def test_where_nothing_can_be_made(made: Callable[..., Folder], tmp_path: Path) 
     campaign = made().campaign
     (tmp_path / "file").touch()
     with pytest.raises(VigiaError, match=r"cannot be made: .*; choose another --directory"):
-        folder.create(tmp_path / "file" / "campaigns", campaign, False, {})
+        folder.create(tmp_path / "file" / "campaigns", campaign, "standard", {})
 
 
 def test_campaigns_of_one_second_have_folders_of_their_own(made: Callable[..., Folder]) -> None:
@@ -212,8 +212,25 @@ def test_a_damaged_manifest_is_named(made: Callable[..., Folder], content: str) 
         folder.open_folder(f.path)
 
 
+def test_a_manifest_of_earlier_versions_is_read_as_todays(made: Callable[..., Folder]) -> None:
+    f = made()
+    manifest = json.loads((f.path / "manifest.json").read_text())
+    del manifest["size"]
+    manifest["campaign"]["small"] = manifest["campaign"].pop("standard")
+    manifest["campaign"]["full"] = {**PLAN, "stop": {"repetitions": 30}}
+    for name in ("hypotheses", "smoke"):
+        del manifest["campaign"][name]
+    for full, size, repetitions in ((False, "standard", 2), (True, "full", 30)):
+        (f.path / "manifest.json").write_text(json.dumps({**manifest, "version": 1, "full": full}))
+        again = folder.open_folder(f.path)
+        assert (again.size, again.plan.stop.repetitions) == (size, repetitions)
+        assert again.campaign.hypotheses == []
+        again.update(state="done")
+        assert folder.open_folder(f.path).size == size, "what is written is of today's version"
+
+
 def test_a_manifest_of_the_future_is_left_alone(made: Callable[..., Folder]) -> None:
     f = made()
-    f.update(version=2)
+    f.update(version=3)
     with pytest.raises(VigiaError, match="was written by another version of vigia; use that one"):
         folder.open_folder(f.path)

@@ -27,7 +27,7 @@ CAMPAIGN = {
     "question": "Q?",
     "study": "isolation",
     "topology": "e3",
-    "small": {"designs": [{"factors": {"path": ["direct"]}}], "stop": {"repetitions": 9}},
+    "standard": {"designs": [{"factors": {"path": ["direct"]}}], "stop": {"repetitions": 9}},
 }
 
 
@@ -81,7 +81,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 @pytest.fixture
 def measured(tmp_path: Path) -> Folder:
     manifest = {"environment": {}, "topology": ""}
-    return folder.create(tmp_path / "campaigns", Campaign.model_validate(CAMPAIGN), False, manifest)
+    return folder.create(tmp_path / "campaigns", Campaign.model_validate(CAMPAIGN), "standard", manifest)
 
 
 def add(f: Folder, run: int, values: list[float]) -> None:

@@ -18,7 +18,7 @@ title: Mine
 question: Is it?
 study: overlays
 topology: e1
-small:
+standard:
   designs:
     - factors: {path: [ovs-vxlan, ovs-gre], placement: [same-node], machines: [2], protocol: [tcp], direction: [one-way], rate: [unlimited]}
   stop: {repetitions: 5}
@@ -45,7 +45,7 @@ def written(tmp_path: Path) -> Callable[[str], Path]:
             "study: magic",
             'mine.yaml:5: study: "magic": is not a study; write one of overlays, openflow,',
         ),
-        ("stop: {repetitions: 5}", "stop: {repetitions: 0}", "mine.yaml:10: small.stop.repetitions"),
+        ("stop: {repetitions: 5}", "stop: {repetitions: 0}", "mine.yaml:10: standard.stop.repetitions"),
         (
             "stop: {repetitions: 5}",
             "stop: {repetitions: 5, until: 0.05}",

@@ -49,13 +49,13 @@ def present(tmp_path: Path) -> Folder:
             "question": "Q?",
             "study": "overlays",
             "topology": "e1",
-            "small": {
+            "standard": {
                 "designs": [{"factors": {"path": ["steady", "shaky"], "size": [64, 128]}}],
                 "stop": {"repetitions": 4},
             },
         }
     )
-    return folder.create(tmp_path / "campaigns", wanted, False, {"environment": {}, "topology": ""})
+    return folder.create(tmp_path / "campaigns", wanted, "standard", {"environment": {}, "topology": ""})
 
 
 def value(file: Path, sample: str) -> float:

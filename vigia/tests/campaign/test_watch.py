@@ -28,8 +28,8 @@ PLAN = {"designs": [{"factors": {"path": ["a", "b"]}}], "stop": {"repetitions": 
 @pytest.fixture
 def present(tmp_path: Path) -> Folder:
     about = {"version": 1, "name": "t", "title": "T", "question": "Q?", "study": "overlays"}
-    campaign = Campaign.model_validate({**about, "topology": "e1", "small": PLAN})
-    return folder.create(tmp_path, campaign, False, {})
+    campaign = Campaign.model_validate({**about, "topology": "e1", "standard": PLAN})
+    return folder.create(tmp_path, campaign, "standard", {})
 
 
 def progress(done: int, left: float, failed: int = 0, reason: str = "") -> Progress:

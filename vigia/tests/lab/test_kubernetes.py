@@ -170,6 +170,23 @@ def test_an_archive_is_what_the_specification_says(tmp_path: Path) -> None:
         assert tar.extractfile("opt/x/twin").read() == b"#!/bin/sh\n"  # type: ignore[union-attr]
 
 
+def test_a_layer_may_give_rights_and_an_archive_be_of_another_processor(tmp_path: Path) -> None:
+    (tmp_path / "program").write_text("#!/bin/sh\n")
+    made = Archive(tmp_path / "a.tar", "arm64")
+    layer = made.layer([(tmp_path / "program", "bin/program")], (12, 34))
+    made.image("vigia/x:1", [layer], ["program"], "1", [])
+    made.finish()
+    content = blobs(tmp_path / "a.tar")
+    with tarfile.open(fileobj=io.BytesIO(content[f"blobs/sha256/{layer.digest[7:]}"])) as tar:
+        rights = {m.name: m.pax_headers.get("SCHILY.xattr.security.capability") for m in tar}
+    assert rights.pop("bin/program") == "\x01\0\0\x02" + "\0\x10\0\0" + "\0" * 4 + "\x04\0\0\0" + "\0" * 4
+    assert set(rights.values()) == {None}
+    (listed,) = json.loads(content["index.json"])["manifests"]
+    manifest = json.loads(content[f"blobs/sha256/{listed['digest'][7:]}"])
+    config = json.loads(content[f"blobs/sha256/{manifest['config']['digest'][7:]}"])
+    assert config["architecture"] == "arm64"
+
+
 def test_the_same_files_make_the_same_bytes(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     for name in ("a.tar", "b.tar"):

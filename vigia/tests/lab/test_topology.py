@@ -409,7 +409,7 @@ BAD = [
         "unknown encapsulation",
         "switch: openvswitch, encap: gre",
         "switch: openvswitch, encap: stt",
-        "26: paths[3].encap: \"stt\": input should be 'vxlan' or 'gre'",
+        "26: paths[3].encap: \"stt\": input should be 'vxlan', 'gre' or 'geneve'",
     ),
     (
         "rules for a path that learns addresses",

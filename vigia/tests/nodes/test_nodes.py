@@ -203,7 +203,7 @@ def test_pairs() -> None:
     assert testbed.description["environments"]["a"] == {"kernel": "6.1"}
     e1 = next(c for c in catalogue.shipped() if c.name == "e1")
     with pytest.raises(VigiaError, match=r'campaign e1 cannot be run here: .* no path "ovs-vxlan"'):
-        catalogue.check_testbed(e1, e1.small, testbed)
+        catalogue.check_testbed(e1, e1.plan("standard"), testbed)
 
 
 def blocks(what: str) -> list[str]:
@@ -341,6 +341,11 @@ class Rack:
     def command(self, *arguments: str) -> list[str]:
         return ["ip", "netns", "exec", self.near, str(VIGIA), *arguments]
 
+    def measuring(self, file: Path, out: Path) -> list[str]:
+        """Arguments that measure a campaign's smoke size on these nodes."""
+        where = ["--topology", str(self.topology), "--directory", str(out)]
+        return ["campaign", "run", str(file), "--size", "smoke", *where]
+
 
 def tls_of(folder: Path, part: str) -> dict[str, str]:
     return {
@@ -456,7 +461,7 @@ def campaign(rack: Rack, study: str, factors: Mapping[str, Any], repetitions: in
         "question": "Does it work?",
         "study": study,
     }
-    file.write_text(json.dumps({**about, "topology": "e1", "small": small}))
+    file.write_text(json.dumps({**about, "topology": "e1", "smoke": small}))
     return file
 
 
@@ -467,6 +472,7 @@ OVERLAYS = {
     "protocol": ["udp"],
     "direction": ["one-way"],
     "rate": ["5Mbit"],
+    "datagram": ["fits"],
 }
 
 pytestmark = pytest.mark.netns
@@ -479,7 +485,7 @@ def samples(f: folder.Folder, metric: str) -> list[float]:
 def test_campaign_across_nodes(rack: Rack) -> None:
     out = rack.directory / "measured"
     file = campaign(rack, "overlays", OVERLAYS)
-    done = rack.vigia("campaign", "run", str(file), "--topology", str(rack.topology), "--directory", str(out))
+    done = rack.vigia(*rack.measuring(file, out))
     assert done.returncode == 0, done.stderr + done.stdout
     assert "rack: the agents of near, far answer" in done.stdout
     f = folder.latest(out, "rack-overlays")
@@ -510,9 +516,7 @@ def test_other_studies_across_nodes(rack: Rack) -> None:
         ),
     ):
         file = campaign(rack, study, factors)
-        done = rack.vigia(
-            "campaign", "run", str(file), "--topology", str(rack.topology), "--directory", str(out)
-        )
+        done = rack.vigia(*rack.measuring(file, out))
         assert done.returncode == 0, done.stderr + done.stdout
         f = folder.latest(out, f"rack-{study}")
         assert [r.reason for r in f.records if r.status == "failed"] == []
@@ -525,9 +529,7 @@ def test_other_studies_across_nodes(rack: Rack) -> None:
 def test_killed_it_goes_on(rack: Rack) -> None:
     out = rack.directory / "killed"
     file = campaign(rack, "overlays", OVERLAYS, repetitions=2)
-    run = rack.command(
-        "campaign", "run", str(file), "--topology", str(rack.topology), "--directory", str(out)
-    )
+    run = rack.command(*rack.measuring(file, out))
     child = subprocess.Popen(run, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     eventually(lambda: len(list(out.glob("*/runs/*.json"))) > 1, "a repetition is recorded", 120)
     child.send_signal(signal.SIGKILL)
@@ -549,7 +551,7 @@ def test_rules_are_for_the_lab(rack: Rack) -> None:
     out = rack.directory / "rules"
     factors = {"path": ["direct"], "match": ["exact"], "size": [64], "rules": ["one"], "rewrite": ["none"]}
     file = campaign(rack, "openflow", factors)
-    rack.vigia("campaign", "run", str(file), "--topology", str(rack.topology), "--directory", str(out))
+    rack.vigia(*rack.measuring(file, out))
     (record,) = folder.latest(out, "rack-openflow").records
     assert record.reason == "rules are installed in the lab only; on real switches write match: none"
 

@@ -86,7 +86,7 @@ def test_of_nothing_there_is_no_number(reduce: object, values: list[float]) -> N
 def test_what_is_loaded_is_what_was_measured(tmp_path: Path) -> None:
     about = {"version": 1, "name": "t", "title": "T", "question": "Q?", "study": "overlays", "topology": "e1"}
     small = {"designs": [{"factors": {"path": ["a", "b"]}}], "stop": {"repetitions": 2}}
-    f = folder.create(tmp_path, Campaign.model_validate({**about, "small": small}), False, {})
+    f = folder.create(tmp_path, Campaign.model_validate({**about, "standard": small}), "standard", {})
     made = [  # in the order of measurement; a plan has the cells in another one
         Record(0, 0, 1, {"path": "b"}, 10.0, 1.0, 2),
         Record(1, 0, 0, {"path": "a"}, 12.0, 1.0, 2),
@@ -108,7 +108,9 @@ def test_what_is_loaded_is_what_was_measured(tmp_path: Path) -> None:
 def test_an_empty_folder_has_no_data(tmp_path: Path) -> None:
     about = {"version": 1, "name": "t", "title": "T", "question": "Q?", "study": "overlays", "topology": "e1"}
     small = {"designs": [{"factors": {"path": ["a"]}}], "stop": {"repetitions": 2}}
-    found = load(folder.create(tmp_path, Campaign.model_validate({**about, "small": small}), False, {}))
+    found = load(
+        folder.create(tmp_path, Campaign.model_validate({**about, "standard": small}), "standard", {})
+    )
     assert (found.repetitions, found.units) == ([], {})
 
 

@@ -30,8 +30,12 @@ def cdf() -> Figure:
     return figures.cdf("CDF", {"a": RNG.normal(5, 1, 500), "b": RNG.normal(9, 1, 5)}, "ms", band=0.95)
 
 
-def spread() -> Figure:
-    return figures.spread("Spread", {"a": RNG.normal(5, 1, 50), "b": np.array([])}, "ms", log=True)
+def dots() -> Figure:
+    rates = {"a": [np.array([900.0, 1100.0]), np.array([])], "b": [np.array([1.0, 2.0]), np.array([5.0])]}
+    means = {"a": [(1000.0, 900.0, 1100.0), None], "b": [(1.4, 1.0, 2.0), (5.0, 5.0, 5.0)]}
+    return figures.dots(
+        "Dots", ["one", "two"], rates, means, "Mbit/s", published={"theirs": [700.0, None]}, line=2.0
+    )
 
 
 def timeline() -> Figure:
@@ -46,7 +50,7 @@ def courses() -> Figure:
     )
 
 
-@pytest.mark.parametrize("draw", [bars, cdf, courses, spread, timeline])
+@pytest.mark.parametrize("draw", [bars, cdf, courses, dots, timeline])
 def test_a_figure_is_one_element_that_stands_alone(draw: Callable[[], Figure]) -> None:
     text = draw().svg
     root = parsed(text)
@@ -126,3 +130,31 @@ def test_what_marks_say_is_text_and_not_markup() -> None:
     assert "<script" not in text
     assert "&lt;script&gt;" in text
     parsed(text)
+
+
+def test_a_dot_for_each_repetition_and_published_values_on_the_same_axis() -> None:
+    """Four orders of magnitude: on a log axis all are seen."""
+    root = parsed(dots().svg)
+    marks = [e for e in root.iter(f"{SVG}use")]
+    texts = [e.text for e in root.iter(f"{SVG}text")]
+    assert "theirs" in texts
+    drawn = {(e.get("x"), e.get("y")) for e in marks}
+    assert len(drawn) >= 5 + 1, "five repetitions, and the published value"
+    heights = [float(e.get("y") or 0) for e in marks]
+    assert min(heights) >= 0.0
+
+
+def test_what_a_log_axis_cannot_show_is_left_out() -> None:
+    def drawn(*values: float) -> int:
+        bars: dict[str, list[figures.Bar | None]] = {"a": [None]}
+        return figures.dots("D", ["g"], {"a": [np.array(values)]}, bars, "s").svg.count("<use")
+
+    assert drawn(0.0, 10.0, 20.0) == drawn(10.0, 20.0)
+
+
+def test_pictures_are_light() -> None:
+    """Text is text, not outlines, and coordinates have two decimals."""
+    text = dots().svg
+    assert "<text" in text
+    assert not re.search(r"\d\.\d{3}", text)
+    assert len(text) < 40_000

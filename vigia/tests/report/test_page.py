@@ -13,7 +13,7 @@ import pytest
 
 from vigia.errors import VigiaError
 from vigia.report import figures, page
-from vigia.report.document import Document, Section, Table
+from vigia.report.document import Document, Section, Summary, Table
 
 HOSTILE = '<script>alert("x")</script>&"\''
 FIGURE = figures.bars("Rates", ["one"], {"a": [(1.0, 0.9, 1.1)]}, "Mbit/s")
@@ -29,7 +29,7 @@ DOCUMENT = Document(
             figures=[FIGURE],
         ),
     ],
-    [("kernel", "6.1")],
+    facts=[("kernel", "6.1")],
 )
 
 
@@ -136,3 +136,33 @@ def test_without_pango_it_says_what_to_install(tmp_path: Path, monkeypatch: pyte
     with pytest.raises(VigiaError, match=r"a PDF needs Pango: cannot load .*apt-get install libpango-1\.0-0"):
         page.write_pdf("<html></html>", tmp_path / "report.pdf")
     assert not (tmp_path / "report.pdf").exists()
+
+
+def test_the_first_page_answers() -> None:
+    """What was asked and found, how sure, what it does not say, and the study beside it, before any table."""
+    summary = Summary(
+        ["It is so.", HOSTILE],
+        ["Quite sure."],
+        ["What is beyond."],
+        "The study's answer.",
+        "agrees",
+        "high: all",
+    )
+    text = page.html(replace(DOCUMENT, summary=summary))
+    places = [
+        text.index(f">{word}<") if word[0].isupper() and "?" not in word else text.index(word)
+        for word in (
+            "Question?",
+            "Answer.",
+            "What was found",
+            "How sure that is",
+            "What it does not say",
+            "Beside the published study",
+        )
+    ]
+    assert places == sorted(places)
+    assert places[-1] < text.index("<table")
+    assert "<script>" not in text
+    assert "The study&#39;s answer." in text
+    bare = page.html(DOCUMENT)
+    assert "What was found" not in bare and "Beside the published study" not in bare

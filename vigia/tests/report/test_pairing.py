@@ -25,8 +25,8 @@ def measured(tmp_path: Path) -> Callable[..., Folder]:
     def make(values: Mapping[str, Mapping[str, float]], times: int = 8, noise: float = 0.01) -> Folder:
         about = {"version": 1, "name": "t", "title": "T", "question": "Q?", "study": "overlays"}
         small = {"designs": [{"factors": {"path": list(values)}}], "stop": {"repetitions": times}}
-        campaign = Campaign.model_validate({**about, "topology": "e1", "small": small})
-        f = folder.create(tmp_path, campaign, False, {})
+        campaign = Campaign.model_validate({**about, "topology": "e1", "standard": small})
+        f = folder.create(tmp_path, campaign, "standard", {})
         run = 0
         for block in range(times):
             for cell, (path, metrics) in enumerate(values.items()):

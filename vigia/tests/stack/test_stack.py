@@ -20,7 +20,7 @@ import pytest
 import yaml
 
 from vigia.errors import VigiaError
-from vigia.host import processes
+from vigia.host import processes, source
 from vigia.lab.model import Lab
 from vigia.lab.naming import Layout
 from vigia.stack import control, files, places, plan, supervisor
@@ -360,7 +360,7 @@ def test_secrets_are_fresh_and_private(pairs: Lab, written: Places) -> None:
 
 
 def test_missing_programs_are_named_with_the_cure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(places, "source_root", lambda: tmp_path)
+    monkeypatch.setattr(source, "source_root", lambda: tmp_path)
     with pytest.raises(VigiaError, match=r"bin/vigia-probe is missing; build it: make build"):
         places.find_programs()
     (tmp_path / "bin").mkdir()

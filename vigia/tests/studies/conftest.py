@@ -103,14 +103,13 @@ def probed(kernel: list[float | None], application: list[float | None]) -> str:
 
 
 def measured(units: Mapping[str, str], *repetitions: tuple[Mapping[str, Factor], Mapping[str, Any]]) -> Data:
-    """Data of a campaign: factors and samples of each repetition."""
-    return Data(
-        [
-            Repetition(n, factors, {m: np.asarray(v, dtype=np.float64) for m, v in samples.items()})
-            for n, (factors, samples) in enumerate(repetitions)
-        ],
-        units,
-    )
+    """Data of a campaign: factors and samples of each repetition; the n-th of a combination is in block n."""
+    made: list[Repetition] = []
+    for n, (factors, samples) in enumerate(repetitions):
+        block = sum(r.factors == factors for r in made)
+        values = {m: np.asarray(v, dtype=np.float64) for m, v in samples.items()}
+        made.append(Repetition(n, factors, values, block))
+    return Data(made, units)
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from vigia.campaign import design
 from vigia.campaign.model import Campaign, Factor, Settings
 from vigia.errors import VigiaError
 from vigia.report.data import Data
@@ -25,6 +26,8 @@ SETTINGS = Settings.model_validate({"duration": "2s", "warm_up": "1s", "benchmar
         ("stream", ELEMENTS, {"stream_copy": 9000.0, "stream_triad": 8000.0}, "MB/s"),
         ("linpack", 300, {"linpack": 1234.5}, "MFLOPS"),
         ("disk", 5, {"disk_write": 100.0, "disk_reread": 900.0}, "MB/s"),
+        ("disk-direct", 5, {"direct_write": 90.0, "direct_read": 100.0}, "MB/s"),
+        ("disk-fsync", 5, {"fsync_write": 9.0}, "MB/s"),
     ],
 )
 def test_a_benchmark_runs_at_the_site(
@@ -61,6 +64,7 @@ def test_what_it_costs_grows_with_what_is_asked() -> None:
 
     assert cost("linpack", benchmark=6000).seconds > 10 * cost("linpack", benchmark=300).seconds
     assert cost("disk", file=4000).seconds > cost("disk").seconds + 10
+    assert cost("disk-fsync", file=4000).seconds > cost("disk", file=4000).seconds
     assert cost("network").bytes > 0
     assert cost("stream").bytes == cost("disk").bytes == cost("linpack").bytes == 0
 
@@ -73,50 +77,70 @@ def campaign() -> Campaign:
     return found
 
 
-UNITS = {"network": "bit/s", "linpack": "MFLOPS", "disk_write": "MB/s"}
+UNITS = {"network": "bit/s", "linpack": "MFLOPS", "direct_write": "MB/s"}
+BENCHMARKS = {"network": "network", "linpack": "linpack", "direct_write": "disk-direct"}
 
 
 def repetitions(
-    sites: Mapping[str, Mapping[str, float]], times: int = 10
+    sites: Mapping[str, Mapping[str, float]], times: int = 12
 ) -> Iterator[tuple[Mapping[str, Factor], Mapping[str, Any]]]:
     rng = np.random.default_rng(2)
     for _ in range(times):
         for site, values in sites.items():
             for metric, value in values.items():
-                noisy = value * (1 + rng.uniform(-0.02, 0.02))
-                yield {"site": site, "benchmark": metric.split("_")[0]}, {metric: [noisy]}
+                yield (
+                    {"site": site, "benchmark": BENCHMARKS[metric]},
+                    {metric: [value * (1 + rng.uniform(-0.02, 0.02))]},
+                )
 
 
 SITES = {
-    "direct": {"network": 2e9, "linpack": 1000.0, "disk_write": 300.0},
-    "guest": {"network": 1e9, "linpack": 1000.0, "disk_write": 290.0},
+    "direct": {"network": 2e9, "linpack": 1000.0, "direct_write": 400.0},
+    "guest": {"network": 1e9, "linpack": 1000.0, "direct_write": 300.0},
 }
 
 
 def test_what_differs_is_named_with_its_gain(data: Callable[..., Data]) -> None:
     document = report.build(campaign(), data(UNITS, *repetitions(SITES)))
-    assert document.answer.startswith("Of 3 measures of direct and guest, 2 differ significantly: network (+")
-    assert "disk_write (+" in document.answer
-    assert "linpack (" not in document.answer
-    table = document.sections[0].tables[0]
-    rows = {r[0]: r for r in table.rows}
-    assert rows["network"][2] == "10, 10"
-    assert rows["network"][-1] == "direct gets more"
-    assert rows["linpack"][-1] not in ("direct gets more", "guest gets more")
-    gain = float(rows["network"][5].split()[0].rstrip("%"))
-    assert gain == pytest.approx(100, abs=5)
+    assert document.answer.startswith(
+        "Of 3 measures of direct and guest, 2 differ beyond the margin: network (+"
+    )
+    assert "direct_write (+" in document.answer
+    assert document.answer.endswith("; 1 is equivalent, 0 are open.")
+    rows = {r[0]: r for r in document.sections[0].tables[0].rows}
+    assert rows["network"][2] == "12"
+    assert rows["network"][-1] == "direct gets more, guest less"
+    assert rows["linpack"][-1] == "equivalent"
+    gain = float(rows["network"][5].split("%")[0])
+    assert gain == pytest.approx(100, abs=3)
 
 
-def test_sites_that_are_alike(data: Callable[..., Data]) -> None:
+def test_sites_that_are_alike_are_equivalent(data: Callable[..., Data]) -> None:
     alike = {"direct": SITES["direct"], "guest": SITES["direct"]}
     document = report.build(campaign(), data(UNITS, *repetitions(alike)))
-    assert document.answer == "Of 3 measures of direct and guest, 0 differ significantly."
+    assert document.answer.startswith("Of 3 measures of direct and guest, 0 differ beyond the margin; ")
+    assert "linpack: direct beside guest × 0.994 [0.977, 1.02]: equivalent." in " ".join(
+        document.summary.found
+    )
 
 
-def test_one_difference_is_singular(data: Callable[..., Data]) -> None:
-    one = {"direct": SITES["direct"], "guest": {**SITES["direct"], "network": 1e9}}
-    document = report.build(campaign(), data(UNITS, *repetitions(one)))
-    assert ", 1 differs significantly: network (+" in document.answer
+def test_namespaces_of_one_kernel_are_no_cloud(data: Callable[..., Data]) -> None:
+    made = data(UNITS, *repetitions(SITES))
+    made.conditions = "senders, switches and receivers sharing 2 processors"
+    document = report.build(campaign(), made)
+    assert document.answer.startswith(
+        "Senders, switches and receivers sharing 2 processors, both sites namespaces of one"
+    )
+    assert any("says nothing of a cloud" in line for line in document.summary.silent)
+    assert document.summary.confidence.endswith("low for clouds, of which none was measured")
+
+
+def test_measures_are_corrected_together(data: Callable[..., Data]) -> None:
+    """Eleven measures and the network are one family: their intervals are those of twelve comparisons."""
+    plan = campaign().plan("standard")
+    found = design.abilities(campaign().hypotheses, plan.cells(), 8, 0.95)
+    assert len(found) == 12
+    assert all(a.power == 0.0 for a in found), "8 blocks cannot decide 12 comparisons"
 
 
 def test_a_measure_of_one_site_is_compared_with_nothing(data: Callable[..., Data]) -> None:
@@ -125,8 +149,8 @@ def test_a_measure_of_one_site_is_compared_with_nothing(data: Callable[..., Data
     assert [r[0] for r in document.sections[0].tables[0].rows] == ["network"]
 
 
-def test_bars_are_relative_to_the_last_site(data: Callable[..., Data]) -> None:
+def test_published_means_are_on_the_axes_of_ours(data: Callable[..., Data]) -> None:
     document = report.build(campaign(), data(UNITS, *repetitions(SITES)))
-    (figure,) = document.sections[0].figures
-    assert figure.caption == "Relative to the mean of guest"
-    assert "<svg" in figure.svg
+    relative, beside = document.sections[0].figures
+    assert relative.caption.startswith("Relative to the mean of guest")
+    assert all(f">published, {name}<" in beside.svg for name in ("native", "openstack", "opennebula"))

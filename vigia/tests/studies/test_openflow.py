@@ -158,6 +158,12 @@ def test_a_full_table_takes_time_to_fill() -> None:
     assert full.seconds > one.seconds + 5
 
 
+def test_tables_of_a_size_take_their_time_and_no_more() -> None:
+    thousand, many = (MEASUREMENT.estimate({**CELL, "rules": r}, SETTINGS) for r in (1000, "100000"))
+    assert many.seconds - thousand.seconds == pytest.approx(99_000 * 1.5e-4)
+    assert {"1000", "10000", "100000", "one", "full", "none"} == set(MEASUREMENT.factors["rules"] or ())
+
+
 class BoundedTable:
     """A switch that refuses more than so many rules; a refused change leaves what was there."""
 
@@ -220,25 +226,24 @@ def campaign() -> Campaign:
     return found
 
 
+TIMES = 14
+
+
 def delays(
     match: str,
     median: float,
     spread: float,
     *,
-    rules: str = "one",
+    rules: str | int = "one",
     size: int = 64,
+    rewrite: str = "none",
     more: Mapping[str, Any] | None = None,
 ) -> Iterator[tuple[Mapping[str, Factor], Mapping[str, Any]]]:
-    rng = np.random.default_rng(len(match))
+    rng = np.random.default_rng(len(match) + size + len(str(rules)))
     path = "direct" if match == "none" else "ovs-openflow"
-    cell = {
-        "path": path,
-        "match": match,
-        "size": size,
-        "rules": "none" if match == "none" else rules,
-        "rewrite": "none",
-    }
-    for _ in range(8):
+    held = "none" if match == "none" else rules
+    cell = {"path": path, "match": match, "size": size, "rules": held, "rewrite": rewrite}
+    for _ in range(TIMES):
         middle = median * (1 + rng.uniform(-0.005, 0.005))
         rtt = middle + np.linspace(-spread, spread, 41)
         yield cell, {"rtt": rtt, "rtt_application": rtt, **(more or {})}
@@ -261,32 +266,78 @@ def test_a_switch_in_software_that_is_slower_under_rules(data: Callable[..., Dat
     ]
     document = report.build(campaign(), data(UNITS, *rows))
     assert document.answer.startswith(
-        "With 64-byte packets OpenFlow (exact match) is worse than normal mode: speed-up 0.5"
+        "With 64-byte packets OpenFlow (exact match) is slower than normal mode, delay × 2.0"
     )
     assert document.answer.endswith("; the switch forwards in software.")
     where = {r[0]: r[1] for r in table(document, "Where the switch forwards").rows}
     assert where == {"exact": "software", "normal": "software"}
-    of_size = {r[0]: r for r in table(document, "One rule and a full table").rows}
+    of_size = {r[0]: r for r in table(document, "Round trip by the number of rules").rows}
     means = {name: float(row[2].split()[0]) for name, row in of_size.items()}
-    assert means == {"one rule": pytest.approx(1.0, rel=0.01), "full table": pytest.approx(1.1, rel=0.01)}
-    assert "4000 rules were held; more were refused." in table(document, "One rule and a full table").note
+    assert means == {"one": pytest.approx(1.0, rel=0.01), "full": pytest.approx(1.1, rel=0.01)}
+    assert (
+        "4000 rules were held in a full table; more were refused."
+        in table(document, "Round trip by the").note
+    )
+    (speed,) = table(document, "Speed-up").rows
+    assert float(speed[1].split()[0]) == pytest.approx(0.5, rel=0.02)
+    assert speed[1].endswith("(slower than)")
 
 
 def test_a_pipeline_that_rules_do_not_slow_down(data: Callable[..., Data]) -> None:
+    rows = [*delays("none", 30e-6, 1e-6), *delays("normal", 36e-6, 1e-6), *delays("exact", 36e-6, 1e-6)]
+    document = report.build(campaign(), data(UNITS, *rows))
+    assert "OpenFlow (exact match) is equivalent to normal mode, delay × 1.00" in document.answer
+    assert document.answer.endswith("the switch forwards in hardware.")
+    assert document.summary.agreement.startswith("agrees: all 1 decided comparisons are equivalent")
+
+
+@pytest.mark.parametrize(
+    ("growth", "said"),
+    [
+        (1.1, "Delay grows with the table, × 1.10 ["),
+        (1.0, "Delay does not depend on the number of rules, × 1.00 ["),
+    ],
+)
+def test_a_trend_over_sizes_of_the_table(data: Callable[..., Data], growth: float, said: str) -> None:
+    """Ten percent for each decade, or none."""
+    sizes = (("one", 0), (1000, 3), (10_000, 4), (100_000, 5))
     rows = [
-        *delays("none", 30e-6, 1e-6),
-        *delays("normal", 36e-6, 1e-6),
-        *delays("exact", 36e-6, 1e-6),
+        row for rules, decade in sizes for row in delays("exact", 500e-6 * growth**decade, 9e-6, rules=rules)
     ]
     document = report.build(campaign(), data(UNITS, *rows))
-    assert "OpenFlow (exact match) is not separable from normal mode: speed-up 1.0" in document.answer
-    assert document.answer.endswith("the switch forwards in hardware.")
+    assert document.answer.startswith(said)
+    assert said in document.sections[2].paragraphs[0]
+    shown = [r[0] for r in table(document, "Round trip by the number of rules").rows]
+    assert shown == ["one", "1000", "10000", "100000"]
+
+
+def test_distributions_are_drawn_for_every_size(data: Callable[..., Data]) -> None:
+    rows = [
+        row
+        for size in (64, 128, 256)
+        for m in ("normal", "exact")
+        for row in delays(m, 5e-4, 1e-5, size=size)
+    ]
+    document = report.build(campaign(), data(UNITS, *rows))
+    captions = [f.caption for s in document.sections for f in s.figures]
+    for size in (64, 128, 256):
+        assert f"Round trips of {size}-byte packets" in captions
+        assert f"Differences of neighbouring round trips, {size} bytes" in captions
+    assert "published values beside them" in captions[0]
+    assert {r[1] for r in table(document, "Round trip per kind of match").rows} == {"64", "128", "256"}
+
+
+def test_rewriting_is_compared_with_none(data: Callable[..., Data]) -> None:
+    rows = [*delays("udp_port", 5e-4, 1e-5), *delays("udp_port", 8e-4, 1e-5, rewrite="ip")]
+    document = report.build(campaign(), data(UNITS, *rows))
+    (said,) = [line for line in document.summary.found if line.startswith("Rewriting ")]
+    assert said.startswith("Rewriting ip: delay × 1.6")
+    assert "none wins, ip loses" in said
 
 
 def test_without_the_path_beside_the_switch_nothing_is_said_of_where(data: Callable[..., Data]) -> None:
-    document = report.build(
-        campaign(), data(UNITS, *delays("normal", 500e-6, 60e-6), *delays("exact", 1000e-6, 60e-6))
-    )
+    rows = [*delays("normal", 500e-6, 60e-6), *delays("exact", 1000e-6, 60e-6)]
+    document = report.build(campaign(), data(UNITS, *rows))
     assert document.answer.endswith("where it forwards is undecided.")
     reasons = {r[-1] for r in table(document, "Where the switch forwards").rows}
     assert reasons == {"the path without the switch was not measured often enough"}
@@ -305,7 +356,11 @@ def test_what_the_switch_refuses_is_called_so(data: Callable[..., Data]) -> None
     assert shown["none"][1].startswith("500")
 
 
-def test_too_little_data_is_no_answer(data: Callable[..., Data]) -> None:
-    (cell, samples), *_ = delays("normal", 5e-4, 1e-5)
+def test_too_few_repetitions_decide_nothing(data: Callable[..., Data]) -> None:
+    rows = [row for m in ("normal", "exact") for row in list(delays(m, 5e-4, 1e-5))[:2]]
+    document = report.build(campaign(), data(UNITS, *rows))
+    assert "beside normal mode: too few repetitions: 2, and 8 are needed" in document.answer
+    assert document.summary.confidence == "none: nothing is decided; low on where it forwards"
+    (cell, samples), *_ = delays("none", 5e-4, 1e-5)
     document = report.build(campaign(), data(UNITS, (cell, samples)))
     assert document.answer == "There is too little data for an answer."

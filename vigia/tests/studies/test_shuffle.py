@@ -11,13 +11,14 @@ import pytest
 from labkit import ROOT, invoke_vigia
 
 from vigia.campaign import folder
-from vigia.campaign.model import Campaign, Settings
+from vigia.campaign.model import Campaign, Settings, Size
 from vigia.host import netns
 from vigia.isolation import shuffle as jobs
 from vigia.isolation.model import IsolationPlan, Mode, ShuffleJob, TrafficFlow
 from vigia.isolation.shuffle import ShuffleOrder
 from vigia.isolation.testbed import IsolationTestbed
 from vigia.report.data import Data, Repetition
+from vigia.report.document import Document
 from vigia.studies import catalogue
 from vigia.studies.shuffle import report
 from vigia.studies.shuffle.measurement import MEASUREMENT
@@ -31,13 +32,13 @@ def campaign() -> Campaign:
     return found
 
 
-@pytest.mark.parametrize("full", [False, True])
-def test_the_campaign_has_every_control_guarantee_and_competitor(full: bool) -> None:
-    plan = campaign().plan(full)
+@pytest.mark.parametrize("size", ["standard", "full"])
+def test_the_campaign_has_every_control_guarantee_and_competitor(size: Size) -> None:
+    plan, full = campaign().plan(size), size == "full"
     catalogue.check(campaign(), plan, MEASUREMENT)
     cells = plan.cells()
-    assert len(cells) == (39 if full else 19)
-    assert plan.settings.hosts == 26
+    assert len(cells) == (39 if full else 27)
+    assert (plan.settings.hosts, plan.settings.queue) == ((26, 160) if full else (8, 160))
     for against in ("tcp-10", "udp-1"):
         assert {c["control"]: c for c in cells if c["against"] == against}.keys() == {m.value for m in Mode}
         for control in ("rigid", "borrowing", "paper", "vigia"):
@@ -46,15 +47,22 @@ def test_the_campaign_has_every_control_guarantee_and_competitor(full: bool) -> 
     assert {"control": "none", "guarantee": 50, "against": "none"} in cells
 
 
-def test_the_small_size_fits_a_quarter_of_an_hour_with_something_to_spare() -> None:
-    assert catalogue.cost(campaign().plan(False), MEASUREMENT).seconds <= 12 * 60
-
-
 def test_a_study_says_to_what_it_is_scaled() -> None:
-    text = MEASUREMENT.scale(campaign().plan(False).settings)
+    text = MEASUREMENT.scale(campaign().plan("full").settings)
     assert "26 hosts, links of 5 Mbit/s (1 Gbit/s in the study)" in text
     shown = invoke_vigia("campaign", "show", "e5-b")
-    assert "links of 5 Mbit/s (1 Gbit/s in the study)" in shown.stdout
+    assert "8 hosts, links of 20 Mbit/s (1 Gbit/s in the study)" in shown.stdout
+
+
+def test_a_job_takes_several_times_what_its_start_does() -> None:
+    """At any guarantee, or no guarantee would bind: connections and stragglers take one or two seconds."""
+    for size in ("standard", "full"):
+        s = campaign().plan(size).settings  # type: ignore[arg-type]
+        most = s.partition * (s.hosts - 1) / (0.95 * 0.75 * s.limit)
+        assert most > 5.0, size
+        assert s.duration > 5 * s.partition * (s.hosts - 1) / (0.95 * 0.25 * s.limit), (
+            "and is given up long after"
+        )
 
 
 def test_every_machine_fetches_from_every_other(root: None) -> None:
@@ -110,7 +118,7 @@ def test_one_repetition_in_a_real_campaign(root: None, tmp_path: Path) -> None:
             {
                 "version": 1, "name": "tiny-e5-b", "title": "Tiny", "question": "Does it work?",
                 "study": "shuffle", "topology": "lab.yaml",
-                "small": {
+                "smoke": {
                     "designs": [{"factors": f} for f in factors],
                     "stop": {"repetitions": 1},
                     "settings": {"duration": "60s", "limit": "5Mbit", "hosts": 4, "partition": 50000},
@@ -119,7 +127,9 @@ def test_one_repetition_in_a_real_campaign(root: None, tmp_path: Path) -> None:
         )
     )  # fmt: skip
     out = tmp_path / "c"
-    done = invoke_vigia("campaign", "run", str(tmp_path / "tiny.yaml"), "--directory", str(out))
+    done = invoke_vigia(
+        "campaign", "run", str(tmp_path / "tiny.yaml"), "--size", "smoke", "--directory", str(out)
+    )
     assert done.status == 0, done.stderr
     f = folder.latest(out, "tiny-e5-b")
     assert [(r.status, r.reason) for r in f.records] == [("done", "")] * 3
@@ -129,45 +139,101 @@ def test_one_repetition_in_a_real_campaign(root: None, tmp_path: Path) -> None:
     assert ("share_other", "none", "none") not in metrics
     said = invoke_vigia("campaign", "report", str(f.path), "--no-pdf")
     assert said.status == 0, said.stderr
-    assert said.stdout.startswith("Alone the job takes ")
+    assert "lone the job takes " in said.stdout
     page = (f.path / "report.html").read_text()
     assert "4 hosts, links of 5 Mbit/s (1 Gbit/s in the study)" in page
     assert "Published: 26 hosts" in page
 
 
-def repetition(run: int, control: str, against: str, took: float, guarantee: int = 50) -> Repetition:
-    samples = {
-        "job": np.array([took]),
-        "fetched": np.array([0.4 if math.isnan(took) else 1.0]),
-        "share_job": np.array([0.1 if math.isnan(took) else 1 / took]),
-        "share_other": np.array([0.9]),
-    }
-    return Repetition(run, {"control": control, "guarantee": guarantee, "against": against}, samples)
+def repetitions(
+    control: str,
+    against: str,
+    took: float,
+    *,
+    guarantee: int = 50,
+    share: float = 0.9,
+    given_up: int = 0,
+    times: int = 12,
+) -> list[Repetition]:
+    """Jobs that took so long, of which some were given up."""
+    rng = np.random.default_rng(len(control) + len(against) + guarantee)
+    factors = {"control": control, "guarantee": guarantee, "against": against}
+    made = []
+    for block in range(times):
+        late = block < given_up
+        samples = {
+            "job": np.array([math.nan if late else took * (1 + rng.uniform(-0.01, 0.01))]),
+            "fetched": np.array([0.4 if late else 1.0]),
+            "share_job": np.array([0.1 if late else share + rng.uniform(-0.01, 0.01)]),
+            "share_other": np.array([0.9]),
+        }
+        made.append(Repetition(block, factors, samples, block))
+    return made
+
+
+def built(*some: list[Repetition]) -> Document:
+    return report.build(campaign(), Data([r for one in some for r in one], {"job": "s"}))
 
 
 def test_the_report_compares_with_the_job_alone_and_with_rigid_limits() -> None:
-    data = Data(
-        [
-            repetition(0, "none", "none", 2.0),
-            repetition(1, "none", "udp-1", 20.0),
-            repetition(2, "rigid", "udp-1", 4.0),
-            repetition(3, "vigia", "udp-1", 3.0),
-            repetition(4, "vigia", "udp-1", 5.0),
-            repetition(5, "borrowing", "udp-1", math.nan),
-        ],
-        {"job": "s"},
+    document = built(
+        repetitions("none", "none", 2.0),
+        repetitions("none", "udp-1", 20.0),
+        repetitions("rigid", "udp-1", 4.0),
+        repetitions("vigia", "udp-1", 4.0),
+        repetitions("borrowing", "udp-1", 8.0),
     )
-    document = report.build(campaign(), data)
     assert "Alone the job takes 2.00 s" in document.answer
-    assert "it is 10.0 times as long without control" in document.answer
-    assert "vigia 1.00 to 1.00" in document.answer
-    assert "not over in time" in document.answer
-    (table, _) = document.sections[0].tables
-    rows = {(row[0], row[2]): row for row in table.rows}
-    assert rows[("udp-1", "borrowing")][4] == "given up, 40.0 % done"
-    assert rows[("udp-1", "vigia")][3] == "2"
-    assert rows[("udp-1", "vigia")][6] == "1.00"
+    assert "without control it takes × 9.96 [" in document.answer
+    assert "borrowing × 2.0" in document.answer
+    assert document.answer.endswith("The guarantee binds: under rigid limits the job gets what it bought.")
+    rows = {(row[0], row[2]): row for row in document.sections[0].tables[0].rows}
+    assert rows[("udp-1", "vigia")][3:5] == ["12", "0"]
+    assert rows[("udp-1", "vigia")][7].startswith("× 1.00 [")
     assert rows[("udp-1", "none")][1] == "–"
+    assert rows[("udp-1", "none")][6].startswith("× 9.96 [")
+    assert document.summary.agreement.startswith("agrees: 1 of 1 findings")
+
+
+def test_a_job_that_was_given_up_has_no_mean() -> None:
+    """The mean of those that were over in time would be that of the quick ones."""
+    document = built(
+        repetitions("none", "none", 2.0),
+        repetitions("none", "tcp-10", 20.0, given_up=5),
+        repetitions("rigid", "tcp-10", 4.0),
+    )
+    rows = {(row[0], row[2]): row for row in document.sections[0].tables[0].rows}
+    assert rows[("tcp-10", "none")][4:6] == ["5, at 40.0 %", "–"]
+    assert "without control 5 of 12 jobs were given up, so its time is not known" in document.answer
+    assert any("How long 5 jobs would have taken" in line for line in document.summary.silent)
+
+
+def test_a_guarantee_that_does_not_bind_is_said_first() -> None:
+    document = built(
+        repetitions("none", "none", 2.0),
+        repetitions("rigid", "tcp-10", 4.0, share=0.45),
+        repetitions("vigia", "tcp-10", 4.0),
+    )
+    assert "The guarantee does not bind: even under rigid limits the job gets 4" in document.answer
+    assert document.summary.agreement.startswith("open: the guarantee did not bind here")
+    assert document.summary.confidence == "none on the controls: the guarantee did not bind"
+
+
+def test_too_few_jobs_compare_nothing() -> None:
+    document = built(
+        repetitions("none", "none", 2.0, times=3),
+        repetitions("rigid", "tcp-10", 4.0, times=3),
+        repetitions("paper", "tcp-10", 4.0, times=3),
+    )
+    assert "paper have too few repetitions to be compared with rigid limits" in document.answer
+    assert "Whether the guarantee binds is open" in document.answer
+
+
+def test_slowdown_by_neighbour_has_a_picture_with_the_published_one() -> None:
+    document = built(repetitions("none", "none", 2.0), repetitions("none", "tcp-10", 4.0))
+    times, slower = document.sections[0].figures
+    assert times.caption.startswith("Time of the job, a dot for each repetition")
+    assert ">published<" in slower.svg
 
 
 def test_a_report_without_any_job_says_so() -> None:
@@ -178,3 +244,15 @@ def test_estimates_are_bounded_by_the_longest_time() -> None:
     settings = Settings.model_validate({"duration": "10s", "partition": 1 << 30, "limit": "5Mbit"})
     factors = {"control": "none", "guarantee": 25, "against": "udp-1"}
     assert MEASUREMENT.estimate(factors, settings).seconds < 20
+
+
+def test_estimates_follow_what_the_job_can_have() -> None:
+    settings = Settings.model_validate({"duration": "900s", "partition": 100_000, "limit": "5Mbit"})
+
+    def cost(control: str, guarantee: int, against: str) -> float:
+        cell = {"control": control, "guarantee": guarantee, "against": against}
+        return MEASUREMENT.estimate(cell, settings).seconds
+
+    assert cost("rigid", 25, "none") == cost("rigid", 25, "udp-1") > cost("rigid", 75, "udp-1")
+    assert cost("vigia", 25, "none") < cost("vigia", 75, "udp-1") < cost("vigia", 25, "udp-1")
+    assert cost("none", 50, "tcp-10") > 3 * cost("rigid", 75, "tcp-10"), "nobody keeps the others away"

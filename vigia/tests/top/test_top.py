@@ -50,7 +50,7 @@ SITE: dict[str, Any] = {
     "down": 0,
     "tenants": [
         tenant("red", "floods", "limited", drops={"rate_limit": 40.0, "other": 2.0}),
-        tenant("blue"),
+        tenant("blue", drops={"rate_limit": 0.0}),
         tenant("_infra", bought=None, loss=None),
     ],
     "paths": [path("gre", "loses probes", loss=0.02), path("vxlan"), path("usual", "")],
@@ -100,7 +100,7 @@ def test_the_worst_goes_first_with_words(vigia: Vigia) -> None:
         "08:00:00 UTC 1 flood 2 alerts 1 action waiting for approval 2 silent targets",
         "TENANT STATE BOUGHT SENDS RECEIVES LOST RTT p99 DROPPED",
         "red floods, limited 40.0 Mbit/s 8.00 Mbit/s – 0 % – 42",
-        "blue well 40.0 Mbit/s 8.00 Mbit/s – 0 % – 0",
+        "blue well 40.0 Mbit/s 8.00 Mbit/s – 0 % – first",
         "_infra well – 8.00 Mbit/s – – – 0",
         "PATH FROM TO TENANT PROBE STATE LOST RTT p99 OF USUAL",
         "gre n1 n2 red stamp-64 loses probes 2.00 % 2.00 ms 3x",

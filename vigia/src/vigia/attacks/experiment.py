@@ -251,9 +251,9 @@ def _streams(bed: OverlayTestbed, entry: Entry, *, counted: bool) -> Iterator[_S
         made.stop()
 
 
-def run(bed: OverlayTestbed, entry: Entry, *, honest: bool) -> AttackTrial:
+def run(bed: OverlayTestbed, entry: Entry, *, honest: bool, attempts: int = _ATTEMPTS) -> AttackTrial:
     """Let an entry meet the victim once; again if the machine had no time to begin it. Raises VigiaError."""
-    for _ in range(_ATTEMPTS):
+    for _ in range(attempts):
         trial, late = _run(bed, entry, honest=honest)
         if late <= _LATE:
             break

@@ -11,15 +11,16 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from vigia.errors import VigiaError
 from vigia.host import commands
 
-__all__ = ["disk", "linpack", "main", "stream"]
+__all__ = ["direct", "disk", "linpack", "main", "stream", "synced"]
 
 _BEST_OF = 10
 _MB = 1e6
@@ -68,24 +69,40 @@ def linpack(size: int) -> dict[str, float]:
     return {"linpack": (2 / 3 * size**3 + 2 * size**2) / seconds / _MB}
 
 
-def disk(size: int) -> dict[str, float]:
-    """Return MB/s of writing, writing again, reading and reading again a file of size MB, in that order."""
+def disk(size: int, options: Sequence[str] = (), prefix: str = "disk") -> dict[str, float]:
+    """Return MB/s of writing, writing again, reading and reading again a file of size MB, in that order.
+
+    Without options they go to the page cache. Time is the sum of the blocks' own times, in nanoseconds: fio's
+    running time has milliseconds only.
+    """
     if commands.find("fio") is None:
         raise VigiaError("fio is not installed; run: apt-get install fio")
     found = {}
     with tempfile.TemporaryDirectory(prefix="vigia-", dir=Path.cwd()) as folder:
         for name, kind in (("write", "write"), ("rewrite", "write"), ("read", "read"), ("reread", "read")):
             argv = ["fio", "--name=file", f"--filename={folder}/file", f"--size={size}M", f"--rw={kind}"]
-            argv += [
-                "--bs=128k",
-                "--ioengine=psync",
-                "--overwrite=0",
-                "--invalidate=0",
-                "--output-format=json",
-            ]
-            report = json.loads(commands.run(argv, timeout=600).stdout)
-            found[f"disk_{name}"] = float(report["jobs"][0][kind]["bw_bytes"]) / _MB
+            argv += ["--bs=128k", "--ioengine=psync", "--overwrite=0", "--invalidate=0", *options]
+            report = json.loads(commands.run([*argv, "--output-format=json"], timeout=600).stdout)
+            found[f"{prefix}_{name}"] = _rate(report["jobs"][0], kind)
     return found
+
+
+def direct(size: int) -> dict[str, float]:
+    """Return what disk does past the page cache. Raises CommandError if the file system has no O_DIRECT."""
+    return disk(size, ["--direct=1"], "direct")
+
+
+def synced(size: int) -> dict[str, float]:
+    """Return what disk does in writing, with an fsync after every block; reads would come from the cache."""
+    found = disk(size, ["--fsync=1"], "fsync")
+    return {name: rate for name, rate in found.items() if name.endswith("write")}
+
+
+def _rate(job: Mapping[str, Any], kind: str) -> float:
+    """Return MB/s of a job: its bytes by the time of its blocks, and of the fsyncs after them."""
+    blocks = int(job[kind]["lat_ns"]["N"])
+    nanoseconds = float(job[kind]["lat_ns"]["mean"]) + float(job["sync"]["lat_ns"]["mean"])
+    return float(job[kind]["io_bytes"]) / (blocks * nanoseconds * 1e-9) / _MB
 
 
 def _timed(call: Callable[[], object]) -> float:
@@ -96,7 +113,13 @@ def _timed(call: Callable[[], object]) -> float:
 
 def main() -> None:
     """Run the benchmark that the command line names."""
-    known = {"stream": stream, "linpack": linpack, "disk": disk}
+    known: Mapping[str, Callable[[int], dict[str, float]]] = {
+        "stream": stream,
+        "linpack": linpack,
+        "disk": disk,
+        "disk-direct": direct,
+        "disk-fsync": synced,
+    }
     try:
         benchmark, size = known[sys.argv[1]], int(sys.argv[2])
     except (IndexError, KeyError, ValueError):

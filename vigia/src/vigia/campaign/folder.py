@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from vigia.campaign.model import Campaign, Plan
+from vigia.campaign.model import SIZES, Campaign, Plan, Size
 from vigia.campaign.samples import Record, Series
 from vigia.errors import VigiaError
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Folder", "create", "latest", "list_folders", "open_folder"]
 
-_VERSION = 1
+_VERSION = 2
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,31}-(\d{8}T\d{6}Z)(?:-(\d+))?")
 
 
@@ -39,13 +39,13 @@ class Folder:
         self.path = path
         self.manifest = manifest
         self.campaign = Campaign.model_validate(manifest["campaign"])
-        self.full = bool(manifest["full"])
+        self.size: Size = next(s for s in SIZES if s == manifest["size"])
         self._records: dict[int, Record] = _read_records(path)
 
     @property
     def plan(self) -> Plan:
         """The size that is run."""
-        return self.campaign.plan(self.full)
+        return self.campaign.plan(self.size)
 
     @property
     def name(self) -> str:
@@ -143,9 +143,9 @@ def _parquet() -> ModuleType:
     return parquet
 
 
-def create(root: Path, campaign: Campaign, full: bool, manifest: Mapping[str, Any]) -> Folder:
+def create(root: Path, campaign: Campaign, size: Size, manifest: Mapping[str, Any]) -> Folder:
     """Make the folder of a new campaign below root. Raises VigiaError."""
-    campaign.plan(full)
+    campaign.plan(size)
     began = datetime.now(UTC)
     name = f"{campaign.name}-{began:%Y%m%dT%H%M%SZ}"
     path = root / name
@@ -163,7 +163,7 @@ def create(root: Path, campaign: Campaign, full: bool, manifest: Mapping[str, An
         "version": _VERSION,
         "began": began.isoformat(timespec="seconds"),
         "state": "running",
-        "full": full,
+        "size": size,
         "campaign": campaign.model_dump(mode="json"),
         **manifest,
     }
@@ -176,13 +176,24 @@ def open_folder(path: Path) -> Folder:
     """Open a campaign's folder. Raises VigiaError."""
     try:
         manifest = json.loads((path / "manifest.json").read_text())
+        if manifest["version"] == 1:
+            manifest = _of_version_1(manifest)
         if manifest["version"] != _VERSION:
             raise VigiaError(f"{path} was written by another version of vigia; use that one")
         return Folder(path, manifest)
     except FileNotFoundError as e:
         raise VigiaError(f"{path} is not the folder of a campaign: {e.filename} is missing") from e
-    except (OSError, ValueError, KeyError, TypeError) as e:
+    except (OSError, ValueError, KeyError, TypeError, StopIteration) as e:
         raise VigiaError(f"{path}/manifest.json cannot be read: {e}") from e
+
+
+def _of_version_1(manifest: dict[str, Any]) -> dict[str, Any]:
+    """Return a manifest as today's are: it had a small and a full size, and no hypotheses."""
+    campaign = dict(manifest["campaign"])
+    campaign["standard"] = campaign.pop("small")
+    size = "full" if manifest["full"] else "standard"
+    kept = {k: v for k, v in manifest.items() if k != "full"}
+    return {**kept, "version": _VERSION, "size": size, "campaign": campaign}
 
 
 def list_folders(root: Path) -> list[Folder]:

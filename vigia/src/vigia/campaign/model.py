@@ -5,22 +5,25 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 from pydantic_core import PydanticCustomError
 
 import vigia_config
 from vigia.campaign.catalogue import STUDIES
+from vigia.campaign.hypotheses import Factor, Hypothesis, Word
 from vigia.errors import VigiaError
 from vigia_config import Rate, Seconds, Strict, fault
 
 __all__ = [
+    "SIZES",
     "Campaign",
     "Design",
     "Factor",
     "Plan",
     "Settings",
+    "Size",
     "StopRule",
     "StudyName",
     "load",
@@ -37,9 +40,10 @@ def _known(name: object) -> str:
 StudyName = Annotated[str, BeforeValidator(_known)]
 """Which measurement is made, and how it is reported."""
 
-Word = Annotated[str, StringConstraints(pattern="^[a-z][a-z0-9_]{0,31}$")]
-Factor = str | int
-"""A level of a factor. Rates are written with their unit, as text."""
+Size = Literal["smoke", "standard", "full"]
+"""smoke shows that a campaign runs; standard answers it on a small machine; full is the published size."""
+
+SIZES: tuple[Size, ...] = get_args(Size)
 
 
 class Design(Strict):
@@ -100,12 +104,18 @@ class Settings(Strict):
     threads: int = Field(default=10, description="Parallel streams of one connection.", ge=1, le=64)
     buffer: int = Field(default=262144, description="Socket buffer in bytes.", ge=4096, le=1 << 26)
     message: int = Field(default=57344, description="Bytes in one write.", ge=64, le=65507)
+    datagram: int = Field(
+        default=1400, description="Bytes in a UDP datagram that fits the MTU of every path.", ge=64, le=8900
+    )
     probes: int = Field(default=100, description="Timed packets in one repetition.", ge=2, le=1_000_000)
     interval: Seconds = Field(default=0.01, description="Time between two timed packets.")
     table: int = Field(default=100_000, description="Most rules that are tried.", ge=1000, le=2_000_000)
     benchmark: int = Field(default=6000, description="Order of the matrix of LINPACK.", ge=100, le=20000)
     file: int = Field(default=100, description="Size of the disk benchmark's file in MB.", ge=1, le=4096)
     limit: Rate = Field(default=107_500_000, description="Rate of a link that guarantees are part of.")
+    queue: int = Field(
+        default=32, description="Frames that the access link of a job's host holds.", ge=1, le=4096
+    )
     hosts: int = Field(default=26, description="Hosts that a job runs on.", ge=2, le=64, multiple_of=2)
     partition: int = Field(
         default=500_000,
@@ -156,16 +166,37 @@ class Campaign(Strict):
     confidence: float = Field(
         default=0.95, description="Confidence of intervals; tests use 1 minus it.", ge=0.5, lt=1
     )
-    small: Plan = Field(description="For a small machine.")
-    full: Plan | None = Field(default=None, description="As in the study, with `--full`.")
+    hypotheses: list[Hypothesis] = Field(
+        default=[],
+        description="What is tested, stated before anything is measured; without any, those of the study.",
+    )
+    smoke: Plan | None = Field(
+        default=None, description="Shows that the campaign runs, in minutes; it answers nothing."
+    )
+    standard: Plan | None = Field(default=None, description="Answers the question on a small machine.")
+    full: Plan | None = Field(default=None, description="As in the published study: hours.")
 
-    def plan(self, full: bool) -> Plan:
+    @model_validator(mode="after")
+    def _sound(self) -> Campaign:
+        if not self.sizes:
+            raise fault(("standard",), "is missing, as are smoke and full", "write at least one size")
+        names = [h.name for h in self.hypotheses]
+        if len(set(names)) != len(names):
+            raise fault(("hypotheses",), "has a name twice", "give each hypothesis its own")
+        return self
+
+    @property
+    def sizes(self) -> list[Size]:
+        """The sizes that there are."""
+        return [size for size in SIZES if getattr(self, size) is not None]
+
+    def plan(self, size: Size) -> Plan:
         """Return the size that is asked for. Raises VigiaError."""
-        if not full:
-            return self.small
-        if self.full is None:
-            raise VigiaError(f"campaign {self.name} has no full size; run it without --full")
-        return self.full
+        found: Plan | None = getattr(self, size)
+        if found is None:
+            there = " or ".join(f"--size {s}" for s in self.sizes)
+            raise VigiaError(f"campaign {self.name} has no {size} size; run it with {there}")
+        return found
 
 
 def load(path: Path) -> Campaign:

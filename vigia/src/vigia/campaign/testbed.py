@@ -18,7 +18,7 @@ from vigia.campaign.hosts import LocalHost, Place
 from vigia.console import Steps
 from vigia.errors import VigiaError
 from vigia.host import commands, netns
-from vigia.lab import down, ipsec, model, state, topology, up
+from vigia.lab import clouds, down, ipsec, model, state, topology, up
 from vigia.lab.model import Datapath, Endpoint, Lab, Node
 from vigia.lab.naming import joined
 from vigia.lab.topology import Topology
@@ -51,8 +51,9 @@ class Testbed(Protocol):
 class LabTestbed:
     """A lab that is up."""
 
-    def __init__(self, lab: Lab, datapath: Datapath, host: LocalHost) -> None:
+    def __init__(self, lab: Lab, datapath: Datapath, host: LocalHost, cloud: str = clouds.PLAIN) -> None:
         self.lab = lab
+        self.cloud = cloud
         self.datapath = datapath
         self.host = host
         self._associations: Mapping[str, frozenset[str]] = {}
@@ -63,7 +64,9 @@ class LabTestbed:
         return {
             "kind": "lab",
             "name": self.lab.name,
+            "cloud": self.cloud,
             "ovs_datapath": self.datapath,
+            "esp": ipsec.datapath(self.lab),
             "topology": self.lab.topology.model_dump(mode="json"),
         }
 
@@ -150,7 +153,7 @@ def _ipv4(node: Node) -> ipaddress.IPv4Address:
 
 
 @contextmanager
-def lab_testbed(text: str, steps: Steps) -> Iterator[LabTestbed]:
+def lab_testbed(text: str, steps: Steps, cloud: str = clouds.PLAIN) -> Iterator[LabTestbed]:
     """Bring up the lab of a topology, and remove it afterwards. Raises VigiaError.
 
     A lab of that name that is there already was left by a campaign that was
@@ -162,11 +165,12 @@ def lab_testbed(text: str, steps: Steps) -> Iterator[LabTestbed]:
     host = LocalHost(built("vigia-probe"))
     if down.leftovers(lab.layout):
         _remove(lab, steps)
-    present = up.bring_up(lab, "auto", Steps(io.StringIO()))
+    present = up.bring_up(lab, "auto", Steps(io.StringIO()), cloud)
+    lab = present.lab
     try:
         steps.line(f"lab {lab.name} is up: {len(lab.nodes)} nodes, {len(lab.namespaces())} namespaces")
         with _reflectors(lab, host):
-            yield LabTestbed(lab, present.datapath, host)
+            yield LabTestbed(lab, present.datapath, host, cloud)
     finally:
         _remove(lab, steps)
 

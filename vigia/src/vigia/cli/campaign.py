@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from vigia.cli.options import json_option, steps_of
+from vigia.cli.options import cloud_option, json_option, steps_of
 from vigia_service.cli import Group
 
 if TYPE_CHECKING:
     from vigia.campaign.influx import Store
+    from vigia.campaign.model import Size
 
 __all__ = ["campaign"]
 
@@ -31,7 +32,13 @@ _textfile_option = click.option(
     metavar="FILE.prom",
     help="Write the progress to this file, for node_exporter's textfile collector.",
 )
-_full_option = click.option("--full", is_flag=True, help="Run the full published size (hours).")
+_size_option = click.option(
+    "--size",
+    type=click.Choice(["smoke", "standard", "full"]),
+    default="standard",
+    show_default=True,
+    help="smoke: shows that it runs, in minutes; standard: answers on a small machine; full: as published.",
+)
 
 
 _influx_options = (
@@ -101,15 +108,15 @@ def campaign_list(directory: Path, as_json: bool) -> None:
 
 @campaign.command("show")
 @click.argument("name", metavar="CAMPAIGN|FILE")
-@_full_option
+@_size_option
 @json_option
-def campaign_show(name: str, full: bool, as_json: bool) -> None:
-    """Show what a campaign would do: combinations, time, traffic."""
+def campaign_show(name: str, size: Size, as_json: bool) -> None:
+    """Show what a campaign would do and find: time, traffic, power."""
     from vigia import console
     from vigia.studies import catalogue, outlines
 
     wanted, _ = catalogue.find(name)
-    plan = wanted.plan(full)
+    plan = wanted.plan(size)
     outline = outlines.outline(wanted, plan)
     if as_json:
         console.print_json({**outline, "cells": plan.cells()})
@@ -118,26 +125,30 @@ def campaign_show(name: str, full: bool, as_json: bool) -> None:
     click.echo(outlines.preview(wanted, plan))
     names = list(dict.fromkeys(name for cell in plan.cells() for name in cell))
     console.print_table(names, [[cell.get(n, "") for n in names] for cell in plan.cells()])
+    click.echo()
+    console.print_table(outlines.ABILITY_HEADER, outlines.abilities(wanted, plan))
 
 
 @campaign.command("run")
 @click.argument("name", metavar="CAMPAIGN|FILE")
-@_full_option
+@_size_option
 @click.option("--dry-run", is_flag=True, help="Show what would run, and exit.")
 @click.option(
     "--topology",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="Measure on this lab, or on these real nodes, instead of the campaign's own.",
 )
+@cloud_option
 @_with_influx
 @_textfile_option
 @_directory_option
 @json_option
 def campaign_run(  # noqa: PLR0913 - one argument per option
     name: str,
-    full: bool,
+    size: Size,
     dry_run: bool,
     topology: Path | None,
+    cloud: str,
     directory: Path,
     textfile: Path | None,
     as_json: bool,
@@ -145,23 +156,30 @@ def campaign_run(  # noqa: PLR0913 - one argument per option
 ) -> None:
     """Run a campaign.
 
+    With --cloud and without --topology it is run on those of its paths that the cloud has.
+    A plan that cannot separate what its hypotheses ask is refused, unless it is only a smoke run.
     Ctrl-C stops it after the current repetition; vigia campaign resume continues it.
     """
     from vigia import console
-    from vigia.studies import catalogue, outlines, running
+    from vigia.lab.clouds import PLAIN
+    from vigia.studies import catalogue, clouds, outlines, running
 
     store = _store(**influx)
     wanted, file = catalogue.find(name)
-    plan = wanted.plan(full)
-    outline = outlines.outline(wanted, plan)
     text = catalogue.topology_text(str(topology.absolute()) if topology else wanted.topology, file)
+    if cloud != PLAIN and topology is None:
+        wanted, text = clouds.fit(wanted, text, cloud)
+    plan = wanted.plan(size)
+    outline = outlines.outline(wanted, plan)
+    if size != "smoke":
+        catalogue.check_design(wanted, plan)
     steps = steps_of(as_json)
     steps.line(f"{wanted.name}: {outlines.preview(wanted, plan)}")
     if dry_run:
         if as_json:
             console.print_json(outline)
         return
-    made = running.begin(wanted, full, text, directory, steps, store, textfile)
+    made = running.begin(wanted, size, text, directory, steps, store, textfile, cloud)
     if as_json:
         console.print_json({**outlines.state(made), "directory": str(made.path)})
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from vigia.errors import VigiaError
 
-__all__ = ["source_root"]
+__all__ = ["built", "source_root"]
 
 
 def source_root() -> Path:
@@ -15,3 +15,11 @@ def source_root() -> Path:
         if (folder / "alert-rules").is_dir() and (folder / "go.mod").is_file():
             return folder
     raise VigiaError("this needs the source tree (alert-rules/, deploy/, bin/); run it from a checkout")
+
+
+def built(program: str) -> Path:
+    """Return a program that make build builds. Raises VigiaError if it was not built."""
+    path = source_root() / "bin" / program
+    if not path.is_file():
+        raise VigiaError(f"{path} is missing; build it: make build")
+    return path

@@ -42,13 +42,16 @@ __all__ = [
     "Measured",
     "Reaction",
     "budgets",
+    "cpu_seconds",
     "interval",
     "lateness",
     "main",
     "packets",
     "payload",
+    "program_times",
     "quantile",
     "reaction",
+    "run_statistics",
 ]
 
 T = TypeVar("T")
@@ -90,6 +93,10 @@ class Figures:
     offender: float
     used: float
     load: float
+    victims: Sequence[float] = ()
+    """of each flood"""
+    first_seconds: Sequence[float] = ()
+    uses: Sequence[float] = ()
 
 
 def measure(mode: Mode, runs: int, seconds: float) -> Figures:
@@ -115,6 +122,9 @@ def measure(mode: Mode, runs: int, seconds: float) -> Figures:
         statistics.fmean(offender),
         statistics.fmean(used),
         os.getloadavg()[0],
+        victim,
+        first,
+        used,
     )
 
 
@@ -246,7 +256,8 @@ class Cost:
     """seconds by which the fast loop woke late, while every core was taken"""
 
 
-def _cpu(pid: int) -> float:
+def cpu_seconds(pid: int) -> float:
+    """Return the processor time of a process so far, kernel included, to a clock tick."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -259,7 +270,7 @@ _STATISTICS = Path("/proc/sys/kernel/bpf_stats_enabled")
 
 
 @contextmanager
-def _run_statistics() -> Iterator[None]:
+def run_statistics() -> Iterator[None]:
     """Have the kernel count what programs take, and leave the switch as it was."""
     before = _STATISTICS.read_text()
     _STATISTICS.write_text("1")
@@ -269,7 +280,7 @@ def _run_statistics() -> Iterator[None]:
         _STATISTICS.write_text(before)
 
 
-def _programs(pids: Sequence[int]) -> dict[str, tuple[int, int]]:
+def program_times(pids: Sequence[int]) -> dict[str, tuple[int, int]]:
     """Return nanoseconds and runs of every program that the processes have open, by its id."""
     found = {}
     for pid in pids:
@@ -317,9 +328,9 @@ def _share(pid: int, during: Callable[[], object]) -> float:
     """Return what a process takes of a core in the quietest of some turns."""
     turns = []
     for _ in range(_TURNS):
-        taken, start = _cpu(pid), time.monotonic()
+        taken, start = cpu_seconds(pid), time.monotonic()
         during()
-        turns.append((_cpu(pid) - taken) / (time.monotonic() - start))
+        turns.append((cpu_seconds(pid) - taken) / (time.monotonic() - start))
     return min(turns)
 
 
@@ -332,10 +343,10 @@ def cost(vports: int, seconds: float) -> Cost:
         idle = _share(pid, lambda: time.sleep(seconds))
         busy = _share(pid, lambda: bed.run([TrafficFlow("t0", 2, 1, connections=4)], seconds))
         both = [bed.enforcer_pid(host) for host in (1, 2)]
-        with _run_statistics():
-            old = _programs(both)
+        with run_statistics():
+            old = program_times(both)
             bed.run([TrafficFlow("t0", 2, 1, connections=4)], 2)
-            new = _programs(both)
+            new = program_times(both)
         took = [(new[i][0] - old[i][0], new[i][1] - old[i][1]) for i in new.keys() & old.keys()]
         runs = sum(count for _, count in took)
         before = bed.metrics(1)

@@ -14,7 +14,7 @@ def make_switch(node: Node) -> None:
     lines = []
     here = node.endpoints_on("linuxbridge")
     for e in (e for e in here if e.machine == 1):
-        bridge, tunnel = f"br{e.key}", f"vx{e.key}"
+        bridge, tunnel = e.bridge, e.tunnel
         lines += [
             f"link add name {bridge} mtu 1500 address {naming.mac(node.netns, bridge)} "
             "type bridge mcast_snooping 0",
@@ -23,5 +23,5 @@ def make_switch(node: Node) -> None:
             f"link set {tunnel} master {bridge} up",
             f"link set {bridge} up",
         ]
-    lines += [f"link set {e.device} master br{e.key}" for e in here]
+    lines += [f"link set {e.device} master {e.bridge}" for e in here]
     commands.ip_batch(lines, netns=node.netns)

@@ -65,6 +65,9 @@ class Endpoint:
     rewrite: Rewrite = "none"
     address6: ipaddress.IPv6Interface | None = None
     peer6: ipaddress.IPv6Address | None = None
+    bridge: str = ""
+    """Bridge of its network on the node, and the device of its tunnel (Linux bridge)."""
+    tunnel: str = ""
 
     @property
     def mac(self) -> str:
@@ -420,6 +423,8 @@ def _endpoints(
                 match=paths[path].match,
                 rewrite=paths[path].rewrite,
                 address6=_sixth(network.subnet6, machine, side),
+                bridge=f"br{key}",
+                tunnel=f"vx{key}",
                 peer6=ends.ip if (ends := _sixth(network.subnet6, machine, 1 - side)) else None,
             )
 

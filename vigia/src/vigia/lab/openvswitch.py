@@ -29,6 +29,7 @@ __all__ = [
     "interface_errors",
     "is_daemon",
     "make_switch",
+    "make_uplink",
     "start",
     "transact",
     "vsctl",
@@ -56,16 +57,27 @@ class Daemon:
 
 def make_switch(node: Node, layout: Layout, datapath: Datapath) -> None:
     """Start a node's Open vSwitch and join its tenant ports to their networks."""
-    if datapath == "userspace":
-        _make_physical(node)
-    else:
-        commands.ip_batch([add_address(node.netns, "eth0", node.tunnel)], netns=node.netns)
-    start(node.netns, layout.ovs(node.name))
+    make_uplink(node, layout, datapath)
     vsctl(layout, node.name, *_transaction(node, datapath))
     _check_interfaces(node, layout)
     if openflow.ports(node):
         openflow.install(openflow.switch(layout, node), openflow.forwarding(node))
         openflow.tell_neighbours(node)
+
+
+def make_uplink(node: Node, layout: Layout, datapath: Datapath) -> None:
+    """Start a node's Open vSwitch with what tunnels leave by, and nothing else."""
+    if datapath == "kernel":
+        commands.ip_batch([add_address(node.netns, "eth0", node.tunnel)], netns=node.netns)
+    else:
+        _make_physical(node)
+    start(node.netns, layout.ovs(node.name))
+    words = ["set", "Open_vSwitch", ".", f"external_ids:system-id={node.name}"]
+    if datapath == "userspace":
+        # Tunnel packets are addressed to br-phy, and arrive only with the macvlan device's address.
+        words += _bridge(node, "br-phy", "netdev", naming.mac(node.netns, PHYSICAL))
+        words += ["--", "add-port", "br-phy", PHYSICAL]
+    vsctl(layout, node.name, *words)
     if datapath == "userspace":
         commands.ip_batch(
             [add_address(node.netns, "br-phy", node.tunnel), f"link set br-phy mtu {UNDERLAY_MTU} up"],
@@ -131,18 +143,13 @@ def transact(directory: Path, *arguments: str) -> str:
 
 
 def _transaction(node: Node, datapath: Datapath) -> list[str]:
-    """All that is in a node's database: bridges, tenant ports with their identity, tunnels."""
+    """What is in a node's database beside its uplink: bridges, tenant ports with their identity, tunnels."""
     kind = "netdev" if datapath == "userspace" else "system"
-    words = ["set", "Open_vSwitch", ".", f"external_ids:system-id={node.name}"]
-    words += _bridge(node, "br-int", kind, naming.mac(node.netns, "br-int"))
+    words = _bridge(node, "br-int", kind, naming.mac(node.netns, "br-int"))
     numbers, tunnels = openflow.ports(node), openflow.tunnel_ports(node)
     if numbers:
         mac = naming.mac(node.netns, openflow.BRIDGE)
         words += _bridge(node, openflow.BRIDGE, kind, mac, fail_mode="secure")
-    if datapath == "userspace":
-        # Tunnel packets are addressed to br-phy, and arrive only with the macvlan device's address.
-        words += _bridge(node, "br-phy", kind, naming.mac(node.netns, PHYSICAL))
-        words += ["--", "add-port", "br-phy", PHYSICAL]
     for e in node.endpoints_on("openvswitch"):
         identity = {
             "iface-id": e.port,

@@ -22,8 +22,8 @@ MAX_PORTS = 64
 """Tenant ports that a node may have."""
 
 _LOOPBACK = ipaddress.IPv4Network("127.0.0.0/8")
-_LARGEST_KEY = {"vxlan": 2**24 - 1, "gre": 2**32 - 1}
-_ENCAPS = {"linuxbridge": ("vxlan",), "openvswitch": ("vxlan", "gre")}
+_LARGEST_KEY = {"vxlan": 2**24 - 1, "gre": 2**32 - 1, "geneve": 2**24 - 1}
+_ENCAPS = {"linuxbridge": ("vxlan",), "openvswitch": ("vxlan", "gre", "geneve")}
 
 Where = tuple[str | int, ...]
 

@@ -181,7 +181,7 @@ class PathSpec(Strict):
     switch: Literal["linuxbridge", "openvswitch"] | None = Field(
         default=None, description="Virtual switch of an overlay."
     )
-    encap: Literal["vxlan", "gre"] | None = Field(
+    encap: Literal["vxlan", "gre", "geneve"] | None = Field(
         default=None,
         description="Encapsulation of an overlay; a Linux bridge has `vxlan` only.",
     )

@@ -64,8 +64,9 @@ def read(layout: Layout) -> State | None:
             return None
         topology = Topology.model_validate(record["topology"])
         cloud = record.get("cloud", clouds.PLAIN)
-        return State(record["phase"], model.resolve(topology), record["datapath"], record["since"], cloud)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, ValidationError):
+        lab = clouds.load(cloud).known(model.resolve(topology))
+        return State(record["phase"], lab, record["datapath"], record["since"], cloud)
+    except (ImportError, OSError, ValueError, KeyError, TypeError, AttributeError, ValidationError):
         return None
 
 

@@ -255,8 +255,8 @@ def _switch_devices(node: Node, datapath: Datapath) -> Iterator[str]:
     """The devices that a node needs, beside its tenants' ports."""
     yield "eth0"
     for endpoint in node.endpoints_on("linuxbridge"):
-        yield f"br{endpoint.key}"
-        yield f"vx{endpoint.key}"
+        yield endpoint.bridge
+        yield endpoint.tunnel
     if node.has("openvswitch") and datapath == "userspace":
         yield openvswitch.PHYSICAL
         yield "br-phy"

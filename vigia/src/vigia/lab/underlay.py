@@ -16,7 +16,9 @@ __all__ = [
     "make_links",
     "make_namespaces",
     "make_node",
+    "make_ports",
     "make_wire",
+    "mount_bpffs",
 ]
 
 UNDERLAY_MTU = 1600
@@ -61,6 +63,13 @@ _IPV6 = {
 }
 
 
+def mount_bpffs(lab: Lab) -> str:
+    """Mount the lab's own BPF file system; return what was done."""
+    lab.layout.bpffs.mkdir(mode=0o700)
+    commands.run(["mount", "-t", "bpf", "-o", "mode=0700", "bpf", str(lab.layout.bpffs)])
+    return f"mounted {lab.layout.bpffs}"
+
+
 def make_namespaces(lab: Lab) -> None:
     """Make all namespaces, with the settings that they share."""
     names = lab.namespaces()
@@ -77,15 +86,17 @@ def _apply_settings() -> None:
 
 
 def make_links(lab: Lab) -> None:
-    """Make all veth pairs, both ends in place: nothing appears in the root namespace."""
-    lines = []
+    """Make the nodes' uplinks, both ends in place: nothing appears in the root namespace."""
     wires = {link.name: link.netns for link in lab.links}
-    for node in lab.nodes:
-        lines.append(
-            _veth(node.netns, "eth0", wires[node.link], node.name, UNDERLAY_MTU),
-        )
-        lines += [_veth(e.netns, "eth0", node.netns, e.device, 1500) for e in node.endpoints]
-    commands.ip_batch(lines)
+    commands.ip_batch(
+        [_veth(n.netns, "eth0", wires[n.link], n.name, UNDERLAY_MTU) for n in lab.nodes],
+    )
+
+
+def make_ports(node: Node) -> None:
+    """Make the devices of a node's virtual machines, and those that join them to it, which are up."""
+    commands.ip_batch([_veth(e.netns, "eth0", node.netns, e.device, 1500) for e in node.endpoints])
+    commands.ip_batch([f"link set {e.device} up" for e in node.endpoints], netns=node.netns)
 
 
 def _veth(netns_a: str, a: str, netns_b: str, b: str, mtu: int) -> str:
@@ -129,7 +140,6 @@ def make_node(node: Node) -> None:
             "link set lo up",
             *(add_address(node.netns, "eth0", a) for a in (node.underlay, node.underlay6) if a is not None),
             "link set eth0 up",
-            *(f"link set {e.device} up" for e in node.endpoints),
         ],
         netns=node.netns,
     )

@@ -79,6 +79,6 @@ def _make(lab: Lab, wish: Wish, steps: Steps, stop: Deferred, cloud: str) -> Sta
 
 def _record(phase: Phase, lab: Lab, datapath: Datapath, cloud: str) -> State:
     lab.layout.directory.mkdir(mode=0o755, parents=True, exist_ok=True)
-    new = State(phase, lab, datapath, time.time(), cloud)
+    new = State(phase, clouds.load(cloud).known(lab), datapath, time.time(), cloud)
     state.write(new)
     return new

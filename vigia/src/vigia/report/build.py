@@ -3,37 +3,58 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from vigia.campaign import design
 from vigia.campaign.folder import Folder
-from vigia.campaign.model import Campaign, Settings
+from vigia.campaign.hypotheses import Bound, Hypothesis
+from vigia.campaign.model import Campaign
 from vigia.campaign.samples import Record
 from vigia.errors import VigiaError
 from vigia.report import figures, page
-from vigia.report.data import Data, load
+from vigia.report.answers import Answer, Said, evaluate, place
+from vigia.report.data import Completed, Data, load
 from vigia.report.document import Document, Figure, Section, Table
+from vigia_text.numbers import percent, probability
 
-__all__ = ["Build", "assemble", "write"]
+__all__ = ["Basis", "Build", "assemble", "write"]
 
 Build = Callable[[Campaign, Data], Document]
 """Makes a study's own part of a report."""
 
 
-def assemble(folder: Folder, build: Build, scale: str) -> Document:
-    """Return the report of what was measured so far. Raises VigiaError if nothing was.
+@dataclass(frozen=True)
+class Basis:
+    """What a study gives to the report of a campaign."""
 
-    scale says to what rates are scaled; it is empty where they are not.
-    """
-    data = load(folder)
+    build: Build
+    hypotheses: Sequence[Hypothesis]
+    """What is tested: the campaign's own, or those of its study."""
+    settings: str
+    """How one repetition was made."""
+    completed: Completed
+
+
+def assemble(folder: Folder, basis: Basis) -> Document:
+    """Return the report of what was measured so far. Raises VigiaError if nothing was."""
+    data = load(folder, basis.completed)
     if not data.repetitions:
         raise VigiaError(f"{folder.name} has no repetition that succeeded; see {folder.path}/runs")
-    own = build(folder.campaign, data)
-    return replace(own, sections=[*own.sections, _method(folder, scale)], facts=_facts(folder))
+    campaign = folder.campaign.model_copy(update={"hypotheses": list(basis.hypotheses)})
+    own = basis.build(campaign, data)
+    found = list(evaluate(campaign.hypotheses, data, campaign.confidence).values())
+    sections = [
+        *own.sections,
+        _tests(campaign, data, [f for family in found for f in family]),
+        _design(folder, campaign, data),
+        _method(folder, basis.settings),
+    ]
+    summary = replace(own.summary, sure=[*own.summary.sure, *_sure(folder, campaign, data, found)])
+    return replace(own, sections=sections, summary=summary, facts=_facts(folder))
 
 
 def write(folder: Folder, document: Document, *, pdf: bool) -> list[Path]:
@@ -49,23 +70,108 @@ def write(folder: Folder, document: Document, *, pdf: bool) -> list[Path]:
     return files
 
 
-def _method(folder: Folder, scale: str) -> Section:
+def _sure(folder: Folder, campaign: Campaign, data: Data, found: Sequence[Sequence[Answer]]) -> Sequence[str]:
+    """Say what the tests could and could not tell."""
+    asked = [f for family in found for f in family]
+    counted = {o: sum(f.outcome is o for f in asked) for o in Said}
+    told = counted[Said.ABOVE] + counted[Said.BELOW]
+    lines = [
+        f"{len(asked)} comparisons were stated as hypotheses: {told} are decided, {counted[Said.EQUAL]} are equivalent "
+        f"within the margin, {counted[Said.OPEN]} are undecided, {counted[Said.TOO_FEW]} have too few repetitions, "
+        f"{counted[Said.FAILED]} rest on a measurement that failed."
+    ]
+    if folder.size == "smoke":
+        lines.append("This was a smoke run: it shows that the campaign runs, and answers nothing.")
+    if not folder.campaign.hypotheses:
+        lines.append(
+            "The hypotheses, margins and smallest effects were written after this was measured: it is a re-analysis, "
+            "not a test of what was foretold."
+        )
+    weak = [a.hypothesis.name for a in _abilities(campaign, data) if not a.enough]
+    if weak:
+        lines.append(
+            f"With {len(data.blocks)} repetitions the power to see the smallest effect of interest is below "
+            f"{percent(design.POWER)} for {', '.join(weak)}: that nothing was found there means little."
+        )
+    return lines
+
+
+def _abilities(campaign: Campaign, data: Data) -> list[design.Ability]:
+    return design.abilities(campaign.hypotheses, data.cells, len(data.blocks), campaign.confidence)
+
+
+def _tests(campaign: Campaign, data: Data, found: Sequence[Answer]) -> Section:
+    rows = []
+    for f in found:
+        q, h = f.question, f.hypothesis
+        family = [other for other in found if other.hypothesis is h]
+        compared = f"{q.first} beside {q.second}" if q.first else ""
+        where = " ".join(part for part in (place(q, family), compared) if part)
+        p = "–" if isinstance(h.test, Bound) else probability(f.adjusted)
+        rows.append([h.name, where or "–", str(f.values.size), f.shown, p, f.verdict])
+    table = Table(
+        "Every comparison",
+        ["hypothesis", "where", "blocks", "effect", "p (Holm)", "verdict"],
+        rows,
+        "The effect is the first beside the second: a ratio (×) or a difference; of a trend, per ten times as much; of "
+        "a bound, the value itself. Hodges-Lehmann estimate over blocks with Tukey's interval, so wide that all "
+        f"intervals of a hypothesis hold together with {percent(campaign.confidence)} (Bonferroni). Decided: the whole "
+        "interval beyond the margin. Equivalent: all of it within. A bound is one-sided and every cell must reach it, so it needs "
+        "no correction. p: Wilcoxon signed-rank, adjusted by Holm.",
+    )
+    return Section("Tests", tables=[table])
+
+
+def _design(folder: Folder, campaign: Campaign, data: Data) -> Section:
+    rows = [
+        [
+            a.hypothesis.name,
+            a.hypothesis.claim,
+            str(a.questions),
+            a.hypothesis.shown(a.hypothesis.smallest_effect),
+            "–" if isinstance(a.hypothesis.test, Bound) else a.hypothesis.shown(a.hypothesis.margin),
+            a.hypothesis.shown(a.hypothesis.spread),
+            f"{a.power:.2f}",
+            "more than 200" if a.needed is None else str(a.needed),
+        ]
+        for a in _abilities(campaign, data)
+    ]
+    table = Table(
+        f"Hypotheses, and what {len(data.blocks)} blocks can find",
+        [
+            "hypothesis",
+            "claim",
+            "comparisons",
+            "smallest effect",
+            "margin",
+            "spread",
+            "power",
+            "blocks needed",
+        ],
+        rows,
+        "The unit is the repetition, compared within its block. Power: part of 2000 simulated campaigns in which the "
+        "smallest effect of interest is found, with the spread between repetitions that a pilot had, and with the interval "
+        f"that decides. Blocks needed: for a power of {design.POWER}.",
+    )
+    return Section("Design", tables=[table])
+
+
+def _method(folder: Folder, settings: str) -> Section:
     campaign, plan = folder.campaign, folder.plan
     failed = [r for r in folder.records if r.status == "failed"]
     done = len(folder.records) - len(failed)
     stop = plan.stop
     until = f", or until the interval of {stop.metric} is within {stop.until:.0%}" if stop.until else ""
-    s = plan.settings
     events = [e for r in folder.records for e in r.events]
     loads = [x for r in folder.records for x in r.load]
     paragraphs = [
         f"{len(plan.cells())} combinations, {stop.repetitions} repetitions of each{until}, in blocks that hold every "
         f"combination once, order {campaign.order} (seed {campaign.seed}). {done} repetitions were done, "
         f"{len(failed)} failed, {len(plan.cells()) * stop.repetitions - len(folder.records)} were not made.",
-        f"Scale: {scale}." if scale else _settings(s),
-        "The repetition is the experimental unit: packets within one are not independent. Intervals of means are "
-        "Student's, of medians exact order statistics, of differences Hodges-Lehmann with Moses' interval; tests are "
-        "Mann-Whitney, adjusted by Holm. A winner is named only where the tests separate.",
+        f"Each repetition: {settings}.",
+        "The repetition is the experimental unit: packets within one are not independent. Means of times and rates are "
+        "geometric with Student's interval on the log scale, means of ratios arithmetic with a bootstrap interval, so "
+        "that none leaves the possible range; intervals of medians are exact order statistics.",
         f"Load average (1 min) during the campaign: {min(loads):.2f} to {max(loads):.2f}.",
     ]
     tables = []
@@ -96,21 +202,12 @@ def _timeline(records: Sequence[Record], events: Sequence[Mapping[str, Any]]) ->
     return figures.timeline("When what was measured; the numbers are those of the table above", runs, marks)
 
 
-def _settings(s: Settings) -> str:
-    return (
-        f"Settings: {s.duration:g} s of traffic, packets timed after {s.warm_up:g} s of it, {math.ceil(s.warm_up)} s left out "
-        f"of throughput, {s.threads} threads, {s.buffer} bytes of buffer, messages of {s.message} bytes, timed packets "
-        f"every {s.interval * 1e3:g} ms."
-    )
-
-
 def _facts(folder: Folder) -> list[tuple[str, str]]:
     m = folder.manifest
     e = m["environment"]
     bed = m.get("bed", {})
-    size = "full" if folder.full else "small"
     facts = [
-        ("campaign", f"{folder.name}, {size} size, {m['state']}"),
+        ("campaign", f"{folder.name}, {folder.size} size, {m['state']}"),
         ("began", m["began"]),
         ("where", f"{bed.get('kind', 'unknown')} {bed.get('name', '')}".strip()),
         ("Open vSwitch datapath", bed.get("ovs_datapath", "–")),

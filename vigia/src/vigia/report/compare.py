@@ -1,75 +1,31 @@
-"""Judging levels of a factor against each other, a repetition being the unit."""
+"""How means, medians and bars of repetitions are written, within the range that is possible."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import combinations
-
 from vigia.report.data import Floats
-from vigia_statistics import (
-    Comparison,
-    Direction,
-    Verdict,
-    compare,
-    judge,
-    mean_interval,
-    median_interval,
-    winner,
-)
-from vigia_text.numbers import interval, probability
+from vigia_statistics import Interval, bootstrap_interval, geometric_interval, median_interval
+from vigia_text.numbers import interval
 
-__all__ = ["Judged", "bar", "judged", "mean_text", "median_text", "pair_row"]
-
-PAIR_HEADER = ("comparison", "n", "shift (Hodges-Lehmann)", "p (Holm)", "Cliff's δ", "verdict")
+__all__ = ["bar", "mean_text", "median_text", "within_range"]
 
 
-@dataclass(frozen=True)
-class Judged:
-    """A family of comparisons of the same metric."""
+def within_range(values: Floats, unit: str, confidence: float) -> Interval:
+    """Return the mean of at least two repetitions with an interval that stays where the quantity can be.
 
-    family: Sequence[Comparison]
-    best: str | None
-    """Who beats every other, None for a tie."""
-    decidable: bool
-    """Whether there was enough data for anybody to win."""
-
-    @property
-    def shown(self) -> str:
-        """The winner, tie, or that there is too little data."""
-        return self.best or ("tie" if self.decidable else "too few data")
-
-
-def judged(values: Mapping[str, Floats], better: Direction, confidence: float) -> Judged:
-    """Compare every pair; values are one number per repetition."""
-    usable = {name: v for name, v in values.items() if v.size >= 2}
-    family = judge(
-        [compare(a, b, usable[a], usable[b], confidence=confidence) for a, b in combinations(usable, 2)],
-        better,
-        alpha=1 - confidence,
-    )
-    enough = bool(family) and all(c.verdict is not Verdict.NOT_ENOUGH_DATA for c in family)
-    return Judged(family, winner(list(values), family), enough and len(usable) == len(values))
-
-
-def pair_row(c: Comparison, unit: str) -> list[str]:
-    """Return one comparison as a row under PAIR_HEADER."""
-    name = {Verdict.A: f"{c.a} wins", Verdict.B: f"{c.b} wins"}.get(c.verdict, str(c.verdict))
-    return [
-        f"{c.a} − {c.b}",
-        f"{c.samples_a}, {c.samples_b}",
-        interval(c.shift, c.lower, c.upper, unit),
-        probability(c.adjusted_p_value),
-        f"{c.effect_size:+.2f}",
-        name,
-    ]
+    Of ratios, and where a value is zero, the arithmetic mean by bootstrap; else the geometric mean.
+    """
+    if unit == "ratio" or not (values > 0).all():
+        return bootstrap_interval(values, confidence)
+    return geometric_interval(values, confidence)
 
 
 def mean_text(values: Floats, unit: str, confidence: float) -> str:
-    """Return the mean with its t-interval, as papers print it."""
+    """Return the mean with its interval; see within_range."""
     if values.size < 2:
         return interval(values[0], values[0], values[0], unit) if values.size else "–"
-    i = mean_interval(values, confidence)
+    if not values.any():
+        return f"0 {'%' if unit == 'ratio' else unit} in all"
+    i = within_range(values, unit, confidence)
     return interval(i.estimate, i.lower, i.upper, unit)
 
 
@@ -81,9 +37,14 @@ def median_text(values: Floats, unit: str, confidence: float) -> str:
     return interval(i.estimate, i.lower, i.upper, unit)
 
 
-def bar(values: Floats, confidence: float, scale: float = 1.0) -> tuple[float, float, float] | None:
-    """Return the mean with its t-interval for a plot, divided by scale."""
-    if values.size < 2:
+def bar(
+    values: Floats, unit: str, confidence: float, scale: float = 1.0
+) -> tuple[float, float, float] | None:
+    """Return the mean with its interval for a plot, divided by scale; None where there is no repetition."""
+    if not values.size:
         return None
-    i = mean_interval(values, confidence)
+    if values.size < 2:
+        only = float(values[0]) / scale
+        return only, only, only
+    i = within_range(values, unit, confidence)
     return i.estimate / scale, i.lower / scale, i.upper / scale

@@ -11,12 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vigia.campaign.folder import Folder
-from vigia.campaign.model import Factor
+from vigia.campaign.model import Factor, Settings
 
-__all__ = ["Data", "Floats", "Repetition", "load", "mean", "median", "missing", "published"]
+__all__ = ["REDUCE", "Data", "Floats", "Repetition", "load", "mean", "median", "missing", "published"]
 
 Floats = NDArray[np.float64]
 Reduce = Callable[[Floats], float]
+Completed = Callable[[Mapping[str, Factor], Settings], Mapping[str, Factor]]
+"""Gives the cells of a campaign of an earlier version the factors that it did not vary."""
 
 
 @dataclass(frozen=True)
@@ -27,14 +29,43 @@ class Repetition:
     factors: Mapping[str, Factor]
     samples: Mapping[str, Floats]
     """NaN is a packet that was lost."""
+    block: int = 0
+    """Blocks hold every combination once."""
 
 
 class Data:
     """All repetitions that were done."""
 
-    def __init__(self, repetitions: list[Repetition], units: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        repetitions: list[Repetition],
+        units: Mapping[str, str],
+        conditions: str = "",
+        settings: Settings | None = None,
+    ) -> None:
         self.repetitions = repetitions
         self.units = units
+        self.conditions = conditions
+        """What of the machine and the lab decides outcomes, as a part of a sentence; empty if not known."""
+        self.settings = settings or Settings()
+
+    @property
+    def cells(self) -> list[Mapping[str, Factor]]:
+        """Every combination that was measured, once."""
+        return list({tuple(r.factors.items()): r.factors for r in self.repetitions}.values())
+
+    @property
+    def blocks(self) -> list[int]:
+        """The blocks that anything was measured in."""
+        return sorted({r.block for r in self.repetitions})
+
+    def by_block(self, metric: str, reduce: Reduce, factors: Mapping[str, Factor]) -> dict[int, float]:
+        """Return the number of each block's repetition of a combination; NaN if it has no sample of the metric."""
+        return {
+            r.block: reduce(r.samples[metric]) if metric in r.samples else float("nan")
+            for r in self.repetitions
+            if dict(r.factors) == dict(factors)
+        }
 
     def where(self, **factors: Factor) -> Iterator[Repetition]:
         """Yield the repetitions that have these levels."""
@@ -64,7 +95,7 @@ class Data:
         return sum(int(np.isnan(p).sum()) for p in parts), sum(p.size for p in parts)
 
 
-def load(folder: Folder) -> Data:
+def load(folder: Folder, completed: Completed = lambda factors, _: factors) -> Data:
     """Read a campaign's samples."""
     table = folder.samples()
     columns = {n: table[n].to_numpy(zero_copy_only=False) for n in ("run", "metric", "unit", "value")}
@@ -74,12 +105,39 @@ def load(folder: Folder) -> Data:
     parts = np.split(order, bounds[1:]) if runs.size else []
     samples = {int(columns["run"][part[0]]): _by_metric(columns, part) for part in parts}
     repetitions = [
-        Repetition(r.run, r.factors, samples.get(r.run, {}))
+        Repetition(r.run, completed(r.factors, folder.plan.settings), samples.get(r.run, {}), r.block)
         for r in _plan_order(folder)
         if r.status == "done"
     ]
     units = dict(zip(columns["metric"], columns["unit"], strict=True))
-    return Data(repetitions, units)
+    return Data(repetitions, units, _conditions(folder), folder.plan.settings)
+
+
+_CLOUDS = {
+    "neutron-ovn": "a network made by Neutron and OVN, with security groups",
+    "neutron-ovs": "a network made by Neutron's agents for Open vSwitch, with security groups",
+    "neutron-linuxbridge": "a network made by Neutron's agents for Linux bridges, with security groups",
+}
+"""What controls the network, where that is more than the lab itself."""
+
+
+def _conditions(folder: Folder) -> str:
+    """Return what decides outcomes beside the factors: the cloud, the datapath, where ESP is done, shared processors."""
+    manifest = folder.manifest
+    environment, bed = manifest.get("environment", {}), manifest.get("bed", {})
+    lab = bed.get("kind") == "lab"
+    paths = bed.get("topology", {}).get("paths", [])
+    found = []
+    if bed.get("cloud") in _CLOUDS:
+        found.append(_CLOUDS[bed["cloud"]])
+    if any(p.get("switch") == "openvswitch" for p in paths) and bed.get("ovs_datapath") == "userspace":
+        found.append("Open vSwitch with its userspace datapath")
+    # Labs before this was written down had no ESP in the kernel.
+    if any(p.get("kind") == "ipsec" for p in paths) and bed.get("esp", "userspace") == "userspace":
+        found.append("ESP in user space (libipsec)")
+    if lab and "processors" in environment:
+        found.append(f"senders, switches and receivers sharing {environment['processors']} processors")
+    return ", ".join(found)
 
 
 def _plan_order(folder: Folder) -> list:  # type: ignore[type-arg]
@@ -112,6 +170,10 @@ def jitter(values: Floats) -> float:
 def missing(values: Floats) -> float:
     """Return the ratio of packets that were lost."""
     return float(np.isnan(values).mean()) if values.size else float("nan")
+
+
+REDUCE: Mapping[str, Reduce] = {"mean": mean, "median": median, "jitter": jitter, "lost": missing}
+"""How the samples of a repetition become one number."""
 
 
 def published(study: str, name: str) -> list[dict[str, str]]:

@@ -37,6 +37,24 @@ class Section:
 
 
 @dataclass(frozen=True)
+class Summary:
+    """The first page, below the answer."""
+
+    found: Sequence[str] = ()
+    """What was found, a sentence or two each."""
+    sure: Sequence[str] = ()
+    """How sure that is."""
+    silent: Sequence[str] = ()
+    """What it does not say."""
+    paper: str = ""
+    """What the published study answered."""
+    agreement: str = ""
+    """Whether ours agrees, and the likely reason where it does not."""
+    confidence: str = ""
+    """high, moderate, low or none, and why: for the table of all campaigns."""
+
+
+@dataclass(frozen=True)
 class Document:
     """A whole report."""
 
@@ -44,5 +62,6 @@ class Document:
     question: str
     answer: str
     sections: Sequence[Section]
+    summary: Summary = field(default_factory=lambda: Summary())
     facts: Sequence[tuple[str, str]] = field(default_factory=tuple)
     """What, on what, when: pairs of a name and a value."""

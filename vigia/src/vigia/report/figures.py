@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ from vigia.report.data import Floats
 from vigia.report.document import Figure
 from vigia_statistics import ecdf_band
 
-__all__ = ["Bar", "bars", "cdf", "courses", "spread", "timeline"]
+__all__ = ["Bar", "bars", "cdf", "courses", "dots", "timeline"]
 
 COLOURS = ("#0b6e99", "#d9730d", "#5b8c3a", "#8a4f9e", "#b3423a", "#6b6b6b", "#00897b", "#c0a000")
 _HATCHES = ("", "//", "..", "xx", "\\\\", "++", "oo", "--")
@@ -27,10 +28,13 @@ _STYLE: dict[Any, Any] = {
     "axes.grid": True,
     "axes.grid.axis": "y",
     "grid.color": "#dddddd",
-    "svg.fonttype": "path",
+    "svg.fonttype": "none",
     "svg.hashsalt": "vigia",
     "hatch.linewidth": 0.5,
 }
+
+_LONG = re.compile(r"(\d\.\d{2})\d+")
+"""Digits beyond a hundredth of a point, which nobody sees."""
 
 Bar = tuple[float, float, float]
 """Estimate, lower and upper end of its interval."""
@@ -78,6 +82,78 @@ def bars(
         return Figure(caption, _svg(canvas))
 
 
+def dots(  # noqa: PLR0913 - one argument per part of the picture
+    caption: str,
+    groups: Sequence[str],
+    series: Mapping[str, Sequence[Floats]],
+    means: Mapping[str, Sequence[Bar | None]],
+    unit: str,
+    *,
+    published: Mapping[str, Sequence[float | None]] | None = None,
+    log: bool = True,
+    line: float | None = None,
+) -> Figure:
+    """Draw a dot for each repetition beside its mean with interval, and published values on the same axis.
+
+    series and means have a place for each group; a log axis leaves out what is not above zero.
+    """
+    theirs = published or {}
+    with mpl.rc_context(_STYLE):
+        canvas, axes = _canvas(max(5.0, 0.9 + 0.45 * len(groups) * max(1, len(series) + len(theirs))))
+        rows = len(series) + len(theirs)
+        width = 0.8 / max(1, rows)
+        for n, (name, values) in enumerate(series.items()):
+            at = [g + (n - (rows - 1) / 2) * width for g in range(len(groups))]
+            _repetitions(axes, name, COLOURS[n % len(COLOURS)], at, width, values, means[name], log)
+        for n, (name, numbers) in enumerate(theirs.items(), start=len(series)):
+            at = [g + (n - (rows - 1) / 2) * width for g in range(len(groups))]
+            points = [(x, v) for x, v in zip(at, numbers, strict=True) if v is not None]
+            axes.plot(
+                *zip(*points, strict=True), "D", color=COLOURS[n % len(COLOURS)], markersize=4, label=name
+            )
+        axes.set_xticks(
+            range(len(groups)), groups, rotation=20 if max(map(len, groups), default=0) > 9 else 0
+        )
+        if line is not None:
+            axes.axhline(line, color="black", linewidth=1.0, linestyle="--")
+        if log:
+            axes.set_yscale("log")
+        axes.set_ylabel(unit)
+        _legend(canvas, axes, rows)
+        return Figure(caption, _svg(canvas))
+
+
+def _repetitions(  # noqa: PLR0913
+    axes: Axes,
+    name: str,
+    colour: str,
+    at: Sequence[float],
+    width: float,
+    values: Sequence[Floats],
+    means: Sequence[Bar | None],
+    log: bool,
+) -> None:
+    kept = [v[v > 0] if log else v for v in values]
+    xs = [
+        x + width * 0.5 * ((i + 0.5) / v.size - 0.5)
+        for x, v in zip(at, kept, strict=True)
+        for i in range(v.size)
+    ]
+    axes.plot(xs, [float(y) for v in kept for y in v], ".", color=colour, markersize=3, alpha=0.6)
+    points = [(x, b) for x, b in zip(at, means, strict=True) if b is not None and (b[1] > 0 or not log)]
+    axes.errorbar(
+        [x for x, _ in points],
+        [b[0] for _, b in points],
+        yerr=[[max(0.0, b[0] - b[1]) for _, b in points], [max(0.0, b[2] - b[0]) for _, b in points]],
+        fmt="_",
+        color=colour,
+        markersize=9,
+        elinewidth=1.1,
+        capsize=2.5,
+        label=name,
+    )
+
+
 def cdf(caption: str, series: Mapping[str, Floats], unit: str, *, band: float | None = None) -> Figure:
     """Draw empirical distribution functions, with a simultaneous band of that confidence if one is given."""
     with mpl.rc_context({**_STYLE, "axes.grid.axis": "both"}):
@@ -100,25 +176,6 @@ def cdf(caption: str, series: Mapping[str, Floats], unit: str, *, band: float | 
         axes.set_xlabel(unit)
         axes.set_ylabel("part of packets")
         _legend(canvas, axes, len(series))
-        return Figure(caption, _svg(canvas))
-
-
-def spread(caption: str, series: Mapping[str, Floats], unit: str, *, log: bool = False) -> Figure:
-    """Draw medians with quartiles, and whiskers from the 5th to the 95th percentile."""
-    with mpl.rc_context(_STYLE):
-        canvas, axes = _canvas(max(4.5, 1.0 * len(series)))
-        names = [name for name, values in series.items() if values.size]
-        axes.boxplot(
-            [series[name] for name in names],
-            whis=(5, 95),
-            showfliers=False,
-            widths=0.5,
-            medianprops={"color": COLOURS[1], "linewidth": 1.5},
-        )
-        axes.set_xticks(range(1, len(names) + 1), names, rotation=15 if len(names) > 3 else 0)
-        axes.set_ylabel(unit)
-        if log:
-            axes.set_yscale("log")
         return Figure(caption, _svg(canvas))
 
 
@@ -146,7 +203,7 @@ def courses(
     caption: str, series: Mapping[str, tuple[Floats, Floats]], unit: str, *, marks: Sequence[float] = ()
 ) -> Figure:
     """Draw values over hours, a line for each name, and dotted lines across at some hours."""
-    with mpl.rc_context({**_STYLE, "svg.fonttype": "none"}):
+    with mpl.rc_context(_STYLE):
         canvas, axes = _canvas(8.0)
         for n, (name, (hours, values)) in enumerate(series.items()):
             x, y = _thinned(hours, values)
@@ -186,4 +243,4 @@ def _svg(canvas: Canvas) -> str:
     out = io.StringIO()
     canvas.savefig(out, format="svg", metadata={"Date": None})
     text = out.getvalue()
-    return text[text.index("<svg") :]
+    return _LONG.sub(r"\1", text[text.index("<svg") :])

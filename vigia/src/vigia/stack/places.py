@@ -8,7 +8,7 @@ from pathlib import Path
 
 from vigia.errors import VigiaError
 from vigia.host import commands
-from vigia.host.source import source_root
+from vigia.host.source import built, source_root
 from vigia.lab.model import Lab
 from vigia.lab.naming import Layout
 from vigia.stack.site import AGENT_PORTS
@@ -96,14 +96,6 @@ _DEBIAN = {
     "alertmanager": ("prometheus-alertmanager", "prometheus-alertmanager"),
     "node_exporter": ("prometheus-node-exporter", "prometheus-node-exporter"),
 }
-
-
-def built(program: str) -> Path:
-    """Return a program that make build builds. Raises VigiaError if it was not built."""
-    path = source_root() / "bin" / program
-    if not path.is_file():
-        raise VigiaError(f"{path} is missing; build it: make build")
-    return path
 
 
 def find_programs() -> Programs:

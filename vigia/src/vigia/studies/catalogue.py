@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
-from vigia.campaign import model
+from vigia.campaign import design, model
 from vigia.campaign.catalogue import STUDIES
+from vigia.campaign.hypotheses import Hypothesis
 from vigia.campaign.model import Campaign, Plan
 from vigia.campaign.testbed import Testbed
 from vigia.errors import OptionError, VigiaError
 from vigia.studies.study import Estimate, Measurement, Study
 
-__all__ = ["check", "check_testbed", "cost", "find", "shipped", "study", "topology_text"]
+__all__ = [
+    "check",
+    "check_design",
+    "check_testbed",
+    "cost",
+    "find",
+    "hypotheses",
+    "shipped",
+    "study",
+    "topology_text",
+]
 
 _NAME = re.compile(r"^name:\s*(\S+)", re.MULTILINE)
 
@@ -72,6 +84,18 @@ def check(campaign: Campaign, plan: Plan, measurement: Measurement) -> None:
                 raise VigiaError(
                     f'campaign {campaign.name}: "{cell[name]}" is not a level of {name}; write one of {known}'
                 )
+
+
+def hypotheses(campaign: Campaign) -> Sequence[Hypothesis]:
+    """Return what a campaign states; if nothing, what its study does."""
+    return campaign.hypotheses or Study(campaign.study).campaign.hypotheses
+
+
+def check_design(campaign: Campaign, plan: Plan) -> None:
+    """Raise VigiaError if a plan cannot separate what its hypotheses ask."""
+    stated = hypotheses(campaign)
+    cells, times = plan.cells(), plan.stop.repetitions
+    design.check(campaign.name, design.abilities(stated, cells, times, campaign.confidence))
 
 
 def check_testbed(campaign: Campaign, plan: Plan, testbed: Testbed) -> None:

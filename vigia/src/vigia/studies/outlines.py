@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
+
+from vigia.campaign import design
 from vigia.campaign.folder import Folder
 from vigia.campaign.model import Campaign, Plan
 from vigia.studies import catalogue
 
-__all__ = ["outline", "preview", "state"]
+__all__ = ["ABILITY_HEADER", "abilities", "outline", "preview", "state"]
+
+ABILITY_HEADER = (
+    "hypothesis",
+    "comparisons",
+    "repetitions",
+    "smallest effect",
+    "power",
+    "repetitions needed",
+)
 
 
 def state(f: Folder) -> dict[str, object]:
@@ -35,16 +48,36 @@ def outline(wanted: Campaign, plan: Plan) -> dict[str, object]:
     }
 
 
+def abilities(wanted: Campaign, plan: Plan) -> list[Sequence[object]]:
+    """Return what a plan can find, a row for each hypothesis under ABILITY_HEADER."""
+    found = design.abilities(
+        catalogue.hypotheses(wanted), plan.cells(), plan.stop.repetitions, wanted.confidence
+    )
+    return [
+        (
+            a.hypothesis.name,
+            a.questions,
+            a.repetitions,
+            a.hypothesis.shown(a.hypothesis.smallest_effect),
+            f"{a.power:.2f}",
+            "more than 200" if a.needed is None else a.needed,
+        )
+        for a in found
+    ]
+
+
 def preview(wanted: Campaign, plan: Plan) -> str:
     """Return what a campaign would do, in a line: runs, time, traffic."""
     measurement = catalogue.study(wanted.study).measurement
     cost = catalogue.cost(plan, measurement)
     cells, times = len(plan.cells()), plan.stop.repetitions
     scaled = f"; {scale}" if (scale := measurement.scale(plan.settings)) else ""
+    end = time.strftime("%H:%M", time.localtime(time.time() + cost.seconds))
     until = f", fewer once {plan.stop.metric} is known to {plan.stop.until:.0%}" if plan.stop.until else ""
     return (
         f"{cells} combinations, {times} repetitions each{until}: {cells * times} runs, order {wanted.order}, "
-        f"about {_time(cost.seconds)}, at most {cost.bytes / 1e9:.3g} GB of traffic{scaled}"
+        f"about {_time(cost.seconds)} (without a break until {end}), at most {cost.bytes / 1e9:.3g} GB of "
+        f"traffic{scaled}"
     )
 
 

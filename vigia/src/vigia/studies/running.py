@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from vigia.campaign import engine, folder, influx, model
 from vigia.campaign.folder import Folder
 from vigia.campaign.influx import Store
-from vigia.campaign.model import Campaign
+from vigia.campaign.model import Campaign, Size
 from vigia.campaign.testbed import Testbed, lab_testbed
 from vigia.campaign.textfile import Textfile
 from vigia.campaign.watch import Watcher
@@ -19,11 +21,15 @@ from vigia.host import environment
 from vigia.host.signals import deferred
 from vigia.host.source import source_root
 from vigia.lab import preflight
+from vigia.lab.clouds import PLAIN
 from vigia.nodes.testbed import nodes_testbed
 from vigia.nodes.topology import describes_nodes
 from vigia.studies import catalogue, outlines
 
-__all__ = ["begin", "go_on", "write_report"]
+if TYPE_CHECKING:
+    from vigia.report.document import Document
+
+__all__ = ["begin", "document", "go_on", "write_report"]
 
 _PATIENCE = 60.0
 """Seconds in which a store may take what waits, once everything is measured."""
@@ -31,20 +37,21 @@ _PATIENCE = 60.0
 
 def begin(  # noqa: PLR0913 - one argument per option
     wanted: Campaign,
-    full: bool,
+    size: Size,
     topology: str,
     directory: Path,
     steps: Steps,
     store: Store | None,
     textfile: Path | None,
+    cloud: str = PLAIN,
 ) -> Folder:
     """Measure a campaign in the lab, or on the nodes, of a topology's text. Raises VigiaError.
 
-    Ctrl-C stops it after the repetition at work.
+    cloud is what controls the lab's network. Ctrl-C stops it after the repetition at work.
     """
     _check_rights(topology)
-    about = {"environment": environment.describe(_source()), "topology": topology}
-    new = folder.create(directory, wanted, full, about)
+    about = {"environment": environment.describe(_source()), "topology": topology, "cloud": cloud}
+    new = folder.create(directory, wanted, size, about)
     _give_back(new.path)
     steps.line(f"raw data, manifest and report go to {new.path}")
     _measure(new, steps, store, textfile)
@@ -93,7 +100,7 @@ def _execute(present: Folder, steps: Steps, store: Store | None, textfile: Path 
             present.locked(),
             deferred() as stop,
             engine.finished(present),
-            _testbed(present.manifest["topology"], steps) as here,
+            _testbed(present.manifest, steps) as here,
             Watcher(steps, present) as watcher,
         ):
             catalogue.check_testbed(present.campaign, present.plan, here)
@@ -112,9 +119,12 @@ def _execute(present: Folder, steps: Steps, store: Store | None, textfile: Path 
     steps.line(f"{present.name} is complete: {total - len(failed)} repetitions done, {len(failed)} failed")
 
 
-def _testbed(text: str, steps: Steps) -> AbstractContextManager[Testbed]:
+def _testbed(manifest: Mapping[str, Any], steps: Steps) -> AbstractContextManager[Testbed]:
     """Return what the topology describes: a lab, or real nodes."""
-    return nodes_testbed(text, steps) if describes_nodes(text) else lab_testbed(text, steps)
+    text: str = manifest["topology"]
+    if describes_nodes(text):
+        return nodes_testbed(text, steps)
+    return lab_testbed(text, steps, manifest.get("cloud", PLAIN))
 
 
 def _check_rights(text: str) -> None:
@@ -138,13 +148,26 @@ def _give_back(path: Path) -> None:
         os.chown(file, int(uid), int(gid), follow_symlinks=False)
 
 
-def write_report(present: Folder, *, pdf: bool) -> tuple[str, list[Path]]:
-    """Write the report of what was measured; return its answer and its files. Raises VigiaError."""
+def document(present: Folder) -> Document:
+    """Return the report of what was measured. Raises VigiaError if nothing was."""
     from vigia.report import build  # noqa: PLC0415 - draws figures, which takes a second to load
 
     study = catalogue.study(present.campaign.study)
-    scale = study.measurement.scale(present.plan.settings)
-    document = build.assemble(present, study.report, scale)
-    files = build.write(present, document, pdf=pdf)
+    measurement = study.measurement
+    basis = build.Basis(
+        study.report,
+        catalogue.hypotheses(present.campaign),
+        measurement.described(present.plan.settings),
+        measurement.completed,
+    )
+    return build.assemble(present, basis)
+
+
+def write_report(present: Folder, *, pdf: bool) -> tuple[str, list[Path]]:
+    """Write the report of what was measured; return its answer and its files. Raises VigiaError."""
+    from vigia.report import build  # noqa: PLC0415
+
+    made = document(present)
+    files = build.write(present, made, pdf=pdf)
     _give_back(present.path)
-    return document.answer, files
+    return made.answer, files

@@ -52,6 +52,14 @@ class Measurement(ABC):
     def measure(self, factors: Factors, settings: Settings, testbed: Testbed) -> list[Series]:
         """Make one repetition. Raises VigiaError."""
 
+    @abstractmethod
+    def described(self, settings: Settings) -> str:
+        """Return how one repetition is made, in words, from the settings that this study uses."""
+
+    def completed(self, factors: Factors, settings: Settings) -> Factors:
+        """Return a cell of a campaign of an earlier version with the factors that it did not vary."""
+        return factors
+
     def scale(self, settings: Settings) -> str:
         """Return to what rates are scaled, where links are made for the study; empty where they are not."""
         return ""

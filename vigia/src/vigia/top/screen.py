@@ -79,7 +79,7 @@ def _tenants(tenants: Sequence[Tenant]) -> Table:
             _rate(t.received),
             numbers.percent(_number(t.loss)),
             numbers.seconds(_number(t.p99)),
-            numbers.count(dropped),
+            numbers.count(dropped) if dropped or not t.drops else "first",
         )
     return table
 
@@ -90,7 +90,7 @@ def _paths(paths: Sequence[Path]) -> Table:
         ("STATE", False), ("LOST", True), ("RTT p99", True), ("OF USUAL", True),
     )  # fmt: skip
     for p in paths:
-        usual = f"{p.times_usual:.2g}x" if p.times_usual is not None else numbers.MISSING
+        usual = f"{numbers.times(p.times_usual)}x" if p.times_usual is not None else numbers.MISSING
         table.add_row(
             *map(_text, (p.path, p.src, p.dst, p.tenant, p.probe)),
             _state(p.state, p.loss, True),

@@ -19,6 +19,9 @@ PLAIN = "plain"
 CLOUDS: Mapping[str, str] = {
     PLAIN: "virtual switches that the lab sets up by itself",
     "kubernetes": "a cluster of Kubernetes with a node on each of the lab's",
+    "neutron-ovn": "OpenStack's Neutron with OVN",
+    "neutron-ovs": "OpenStack's Neutron with agents for Open vSwitch, and Keystone",
+    "neutron-linuxbridge": "OpenStack's Neutron with agents for Linux bridges, and Keystone",
 }
 """Name of each cloud, as --cloud has it, and what controls its network. A module has _ for the name's -."""
 
@@ -41,6 +44,8 @@ class Cloud:
     """Seconds that a step takes, by what is being done, where somebody may wait for it."""
     prepare: Callable[[Steps], None] = lambda steps: None
     """Gets what takes long and belongs to no lab, programs for example; asked first, and may be stopped."""
+    known: Callable[[Lab], Lab] = lambda lab: lab
+    """The lab with what the cloud chose, names of ports and devices; as it is while the cloud has none."""
     problems: Callable[[Lab], list[str]] = lambda lab: []
     """A line for each thing that is wrong in a lab that is up, beside what can be seen of every lab."""
     remove: Callable[[Layout], list[str]] = lambda layout: []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vigia.host import commands
 from vigia.lab import (
     buffers,
     bypass,
@@ -19,18 +18,18 @@ from vigia.lab import (
 from vigia.lab.clouds import Cloud
 from vigia.lab.model import Datapath, Lab
 
-__all__ = ["CLOUD"]
+__all__ = ["CLOUD", "raise_buffers"]
 
 
 def _mount(lab: Lab, datapath: Datapath) -> str:
-    lab.layout.bpffs.mkdir(mode=0o700)
-    commands.run(["mount", "-t", "bpf", "-o", "mode=0700", "bpf", str(lab.layout.bpffs)])
-    return f"mounted {lab.layout.bpffs}"
+    return underlay.mount_bpffs(lab)
 
 
 def _namespaces(lab: Lab, datapath: Datapath) -> str:
     underlay.make_namespaces(lab)
     underlay.make_links(lab)
+    for node in lab.nodes:
+        underlay.make_ports(node)
     endpoints = sum(1 for _ in lab.endpoints)
     links = f"{len(lab.links)} link{'s' if len(lab.links) > 1 else ''}"
     return f"created {len(lab.nodes)} nodes, {endpoints} virtual machines, {links}"
@@ -92,8 +91,8 @@ def _try(lab: Lab, datapath: Datapath) -> str:
     return f"all paths carry packets ({len(wanted)} pairs)"
 
 
-def _buffers(lab: Lab, datapath: Datapath) -> str:
-    """Comes after the first packets: only then ovs-vswitchd has the socket that it sends through."""
+def raise_buffers(lab: Lab, datapath: Datapath) -> str:
+    """Raise those of ovs-vswitchd: after the first packets, when it has the socket that it sends through."""
     nodes = [n for n in lab.nodes if n.has("openvswitch")]
     if datapath == "kernel" or not nodes:
         return "no buffers to raise: the kernel forwards"
@@ -112,7 +111,7 @@ _BUILD = (
     ("writing the agents' files", _files),
     ("setting up macvlan, SR-IOV and IPsec paths", _stations),
     ("testing all paths", _try),
-    ("raising the buffers of Open vSwitch", _buffers),
+    ("raising the buffers of Open vSwitch", raise_buffers),
 )
 
 CLOUD = Cloud(check=preflight.check, build=_BUILD, daemons=openvswitch.DAEMONS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import yaml
@@ -33,8 +33,16 @@ def contents(lab: Lab, node: Node, datapath: Datapath, esp: Datapath = "userspac
     return files
 
 
-def write(lab: Lab, datapath: Datapath, esp: Datapath = "userspace") -> int:
-    """Write the files of all nodes and the enforcers' secrets; return how many there are."""
+def write(
+    lab: Lab,
+    datapath: Datapath,
+    esp: Datapath = "userspace",
+    change: Callable[[str, Content], Content] = lambda name, content: content,
+) -> int:
+    """Write the files of all nodes and the enforcers' secrets; return how many there are.
+
+    change is given each file's name and content, and returns what is written.
+    """
     count = 1
     _write_secret(lab.layout.token_file, secrets.token_urlsafe(32))
     keys = enforcer.keys([n.name for n in lab.nodes])
@@ -44,7 +52,7 @@ def write(lab: Lab, datapath: Datapath, esp: Datapath = "userspace") -> int:
         count += 1
         lab.layout.pins(node.name).mkdir(mode=0o700)
         for name, value in contents(lab, node, datapath, esp).items():
-            (lab.layout.node(node.name) / name).write_text(dump(value))
+            (lab.layout.node(node.name) / name).write_text(dump(change(name, value)))
             count += 1
     return count
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import struct
 import tarfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +23,9 @@ Content = tuple[Path, str]
 _MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 _CONFIG = "application/vnd.oci.image.config.v1+json"
 _LAYER = "application/vnd.oci.image.layer.v1.tar"
+_CAPABILITIES_ARE_EFFECTIVE = 0x02000001
+"""The first word of struct vfs_cap_data (linux/capability.h): revision 2, in force from the start."""
+
 _SKIPPED = frozenset({"__pycache__"})
 
 
@@ -38,17 +42,22 @@ class Archive:
     """An archive that grows by layers and images; the same files make the same bytes."""
 
     path: Path
+    architecture: str = "amd64"
+    """Of the processor, as OCI calls it."""
     _manifests: list[dict[str, Any]] = field(default_factory=list)
     _blobs: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self._tar = tarfile.open(self.path, "w", format=tarfile.PAX_FORMAT)  # noqa: SIM115 - closed by finish
 
-    def layer(self, contents: Iterable[Content]) -> Layer:
-        """Add a layer with these files, root's, and an empty /tmp for all."""
+    def layer(self, contents: Iterable[Content], capabilities: Sequence[int] = ()) -> Layer:
+        """Add a layer with these files, root's, and an empty /tmp for all.
+
+        Capabilities are numbers of capabilities(7), which every file gives to who executes it.
+        """
         with io.BytesIO() as out:
             with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as tar:
-                _Tree(tar).write(contents)
+                _Tree(tar, capabilities).write(contents)
             raw = out.getvalue()
         return Layer(self._blob(raw), len(raw))
 
@@ -57,7 +66,7 @@ class Archive:
     ) -> None:
         """Add an image of layers that are in the archive."""
         config = {
-            "architecture": "amd64",
+            "architecture": self.architecture,
             "os": "linux",
             "config": {"Entrypoint": list(entrypoint), "User": user, "Env": list(env)},
             "rootfs": {"type": "layers", "diff_ids": [one.digest for one in layers]},
@@ -76,7 +85,7 @@ class Archive:
                 "mediaType": _MANIFEST,
                 "digest": self._blob(manifest),
                 "size": len(manifest),
-                "annotations": {"io.containerd.image.name": name},
+                "annotations": {"io.containerd.image.name": name, "org.opencontainers.image.ref.name": name},
             }
         )
 
@@ -102,8 +111,15 @@ class Archive:
 class _Tree:
     """A layer's files: folders before what is in them, each once."""
 
-    def __init__(self, tar: tarfile.TarFile) -> None:
+    def __init__(self, tar: tarfile.TarFile, capabilities: Sequence[int]) -> None:
         self._tar = tar
+        self._headers: dict[str, str] = {}
+        if capabilities:
+            permitted = sum(1 << number for number in capabilities)
+            value = struct.pack(
+                "<IIIII", _CAPABILITIES_ARE_EFFECTIVE, permitted & 0xFFFFFFFF, 0, permitted >> 32, 0
+            )
+            self._headers["SCHILY.xattr.security.capability"] = value.decode("utf-8", "surrogateescape")
         self._there: set[str] = set()
 
     def write(self, contents: Iterable[Content]) -> None:
@@ -127,6 +143,7 @@ class _Tree:
         if entry.islnk():  # another name of a file that may be in no layer
             entry.type, entry.linkname, entry.size = tarfile.REGTYPE, "", source.stat().st_size
         if entry.isreg():
+            entry.pax_headers = self._headers
             with source.open("rb") as content:
                 self._tar.addfile(entry, content)
         else:

@@ -88,6 +88,9 @@ def _parts(archive: Archive) -> None:
 def _python(archive: Archive, scratch: Path) -> None:
     """Add the Python parts: one environment for all, on the system's interpreter."""
     packages = [word for name in _PYTHON for word in ("--package", _distribution(name))]
+    # What uv has built of these before may be of other sources.
+    own = (*map(_distribution, _PYTHON), "vigia-internal")
+    packages += [word for name in own for word in ("--refresh-package", name)]
     uv = source_root() / ".build/uv/bin/uv"
     argv = [
         str(uv),

@@ -18,6 +18,7 @@ from vigia.console import Steps
 from vigia.errors import VigiaError
 from vigia.host import commands
 from vigia.host.source import source_root
+from vigia.lab import packages
 
 __all__ = ["KUBERNETES", "NAMES", "PACKAGES", "ClusterPrograms", "find", "prepare"]
 
@@ -75,7 +76,7 @@ class ClusterPrograms:
 
 def find() -> ClusterPrograms:
     """Return the programs, whether they are there or not. Raises VigiaError outside of a source tree."""
-    return ClusterPrograms(_cache() / f"kubernetes-{_digest(source_root())}")
+    return ClusterPrograms(packages.cache() / f"kubernetes-{_digest(source_root())}")
 
 
 def prepare(steps: Steps) -> ClusterPrograms:
@@ -101,14 +102,9 @@ def prepare(steps: Steps) -> ClusterPrograms:
     return programs
 
 
-def _cache() -> Path:
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(home) / "vigia"
-
-
 def _digest(root: Path) -> str:
     """What the programs follow from: sources and versions, Go's own and those of Debian."""
-    total = hashlib.sha256(f"{platform.machine()} {' '.join(PACKAGES)} {_release()}".encode())
+    total = hashlib.sha256(f"{platform.machine()} {' '.join(PACKAGES)} {packages.release()}".encode())
     go = commands.find("go")
     if go is None:
         raise VigiaError("go is not installed; the cluster's programs are built with it")
@@ -118,13 +114,6 @@ def _digest(root: Path) -> str:
             if file.is_file():
                 total.update(f"{file.relative_to(root)}\0".encode() + file.read_bytes())
     return total.hexdigest()[:16]
-
-
-def _release() -> str:
-    try:
-        return Path("/etc/debian_version").read_text().strip()
-    except OSError as e:
-        raise VigiaError("the nodes are made of Debian packages, and this is no Debian system") from e
 
 
 def _stamps() -> str:
@@ -174,9 +163,9 @@ def _unpack(root: Path) -> None:
         new.replace(root)
 
 
-def _download(folder: str, packages: Sequence[str]) -> None:
+def _download(folder: str, names: Sequence[str]) -> None:
     # apt-get downloads as the user _apt, who may not write here: it says so, and goes on as root.
-    argv = ["env", "-C", folder, "apt-get", "--quiet", "download", *packages]
+    argv = ["env", "-C", folder, "apt-get", "--quiet", "download", *names]
     done = commands.run(argv, timeout=600, check=False)
     if done.status != 0:  # a machine whose lists of packages are empty or old
         commands.run(["apt-get", "--quiet", "update"], timeout=600)

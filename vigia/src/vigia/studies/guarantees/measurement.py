@@ -25,7 +25,8 @@ TRAFFIC: Mapping[str, tuple[str, int] | None] = {
 }
 """Level -> protocol and connections."""
 
-_BUILD = 6.0  # seconds to make a testbed and start traffic
+_BUILD = 2.5  # seconds to make a testbed and start traffic
+_FIRST = 1.0  # seconds from the beginning of traffic that are shown of themselves
 
 
 class Guarantees(Measurement):
@@ -46,6 +47,10 @@ class Guarantees(Measurement):
         seconds = settings.warm_up + settings.duration
         return Estimate(seconds + _BUILD, 2 * settings.limit * seconds)
 
+    def described(self, settings: Settings) -> str:
+        """Return how one repetition is made."""
+        return self.scale(settings)
+
     def measure(self, factors: Factors, settings: Settings, testbed: Testbed) -> list[Series]:
         """Make one repetition. Raises VigiaError."""
         plan = IsolationPlan(Mode(level(factors, "control")), SHARES, link=8 * settings.limit)
@@ -55,9 +60,11 @@ class Guarantees(Measurement):
         with IsolationTestbed(plan, built("vigia-enforcer")) as made:
             outcomes = made.run(flows, settings.warm_up + settings.duration)
             found = {o.flow.tenant: o.mean(settings.warm_up) for o in outcomes}
+            first = {o.flow.tenant: o.mean(0.0, _FIRST) for o in outcomes}
             bought = {t: made.guarantee(t) for t in SHARES}
         series = [Series(f"goodput_{t}", "bit/s", [rate]) for t, rate in found.items()]
         series += [Series(f"share_{t}", "ratio", [rate / bought[t]]) for t, rate in found.items()]
+        series += [Series(f"first_{t}", "ratio", [rate / bought[t]]) for t, rate in first.items()]
         limit = plan.link * (1 - plan.headroom)
         return [*series, Series("used", "ratio", [sum(found.values()) / limit])]
 

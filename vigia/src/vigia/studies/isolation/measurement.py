@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from vigia.campaign import jobs, results
@@ -34,6 +35,14 @@ class Isolation(Measurement):
         echoes = 2 * (settings.probes + 1) * settings.interval
         seconds = settings.warm_up + settings.duration
         return Estimate(echoes + 2 * seconds + _OVERHEAD, _FASTEST / 8 * seconds * 1.2)
+
+    def described(self, settings: Settings) -> str:
+        """Return how one repetition is made."""
+        return (
+            f"{settings.probes} ICMP echoes of 64 bytes, then as many of 65 515, one every "
+            f"{settings.interval * 1e3:g} ms; then {settings.duration:g} s of TCP by iperf3, and as long of "
+            f"UDP in 64-byte datagrams, {math.ceil(settings.warm_up)} s before each left out"
+        )
 
     def measure(self, factors: Factors, settings: Settings, testbed: Testbed) -> list[Series]:
         """Make one repetition. Raises VigiaError."""

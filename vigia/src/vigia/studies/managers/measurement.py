@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from vigia.campaign import jobs, results
@@ -26,8 +27,9 @@ class Managers(Measurement):
 
     factors: Mapping[str, Sequence[str] | None] = {
         "site": None,
-        "benchmark": ("network", "stream", "linpack", "disk"),
+        "benchmark": ("network", "stream", "linpack", "disk", "disk-direct", "disk-fsync"),
     }
+    """disk is that of the page cache; disk-direct goes past it, disk-fsync waits for every block."""
 
     def estimate(self, factors: Factors, settings: Settings) -> Estimate:
         """Return what one repetition costs."""
@@ -37,10 +39,19 @@ class Managers(Measurement):
                 return Estimate(traffic + _START, _FASTEST / 8 * traffic)
             case "linpack":
                 return Estimate(settings.benchmark**3 * 2 / 3 / _FLOPS + _START, 0.0)
-            case "disk":
-                return Estimate(4 * settings.file / 500 + 4 * _START, 0.0)
+            case "disk" | "disk-direct" | "disk-fsync" as disk:
+                slowest = {"disk": 500, "disk-direct": 200, "disk-fsync": 100}[disk]  # MB/s
+                return Estimate(4 * settings.file / slowest + 4 * _START, 0.0)
             case _:
                 return Estimate(2 * _START, 0.0)
+
+    def described(self, settings: Settings) -> str:
+        """Return how one repetition is made."""
+        return (
+            f"{settings.duration:g} s of TCP by iperf3, {math.ceil(settings.warm_up)} s before it left out; "
+            f"STREAM on arrays of {ELEMENTS} doubles, the best of ten; a dense system of order "
+            f"{settings.benchmark}; a file of {settings.file} MB in blocks of 128 KiB"
+        )
 
     def measure(self, factors: Factors, settings: Settings, testbed: Testbed) -> list[Series]:
         """Make one repetition. Raises VigiaError."""
@@ -48,8 +59,8 @@ class Managers(Measurement):
         what = level(factors, "benchmark")
         if what == "network":
             return _network(pair, settings)
-        sizes = {"stream": ELEMENTS, "linpack": settings.benchmark, "disk": settings.file}
-        job = jobs.Benchmark.model_validate({"netns": pair[0].netns, "what": what, "size": sizes[what]})
+        size = {"stream": ELEMENTS, "linpack": settings.benchmark}.get(what, settings.file)
+        job = jobs.Benchmark.model_validate({"netns": pair[0].netns, "what": what, "size": size})
         unit = "MFLOPS" if what == "linpack" else "MB/s"
         return [Series(k, unit, [v]) for k, v in results.benchmark(pair[0].host.run(job)).items()]
 

@@ -18,7 +18,10 @@ from vigia.studies.openflow import packets, rulesets
 from vigia.studies.openflow.rulesets import Rewrite, SwitchedFlow
 from vigia.studies.study import Estimate, Factors, Measurement, level, whole
 
-__all__ = ["MEASUREMENT", "OpenFlow", "fitting"]
+__all__ = ["MEASUREMENT", "TABLES", "OpenFlow", "fitting"]
+
+TABLES = (1_000, 10_000, 100_000)
+"""Rules of a table that is neither of one nor full."""
 
 _CLIENT_PORT, _SERVER_PORT = 20862, 862
 _OVERHEAD = 0.5
@@ -32,15 +35,25 @@ class OpenFlow(Measurement):
         "path": None,
         "match": ("none", *rulesets.MATCHES),
         "size": None,
-        "rules": ("none", "one", "full"),
+        "rules": ("none", "one", *map(str, TABLES), "full"),
         "rewrite": rulesets.REWRITES,
     }
 
     def estimate(self, factors: Factors, settings: Settings) -> Estimate:
         """Return what one repetition costs."""
-        fill = 1.5e-4 * settings.table if factors["rules"] == "full" else 0.0
+        rules = str(factors["rules"])
+        held = settings.table if rules == "full" else int(rules) if rules.isdigit() else 0
+        fill = 1.5e-4 * held
         seconds = settings.probes * settings.interval + _OVERHEAD + fill
         return Estimate(seconds, settings.probes * 2.0 * (whole(factors, "size") + 42))
+
+    def described(self, settings: Settings) -> str:
+        """Return how one repetition is made."""
+        return (
+            "rules are installed, one packet is checked field by field, then "
+            f"{settings.probes} timed UDP packets go there and back, one every {settings.interval * 1e3:g} "
+            f"ms; a full table is sought up to {settings.table} rules"
+        )
 
     def measure(self, factors: Factors, settings: Settings, testbed: Testbed) -> list[Series]:
         """Make one repetition. Raises VigiaError."""
@@ -63,11 +76,13 @@ def _under_rules(testbed: LabTestbed, source: Place, factors: Factors, settings:
     how = rulesets.rewrite(level(factors, "rewrite"), flow)
     wanted = rulesets.rules(level(factors, "match"), how, flow)
     try:
-        if factors["rules"] == "full":
+        size = level(factors, "rules")
+        if size == "full":
             held = fitting(switch, wanted, settings.table)
             extra = [Series("rules", "rules", [float(held)])]
         else:
-            openflow.install(switch, wanted)
+            more = int(size) - len(wanted) if size.isdigit() else 0
+            openflow.install(switch, [*wanted, *rulesets.filler(more)])
             extra = []
     except commands.CommandError:
         return [Series("supported", "", [0.0])]

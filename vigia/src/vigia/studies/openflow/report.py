@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from vigia.campaign.model import Campaign, Factor
 from vigia.report import compare, figures
+from vigia.report.answers import Answer, Said, capital, evaluate, standings, sureness, tally
 from vigia.report.data import Data, Floats, jitter, mean, median, published
-from vigia.report.document import Document, Figure, Section, Table
+from vigia.report.document import Document, Figure, Section, Summary, Table
 from vigia.studies.openflow import verdict
-from vigia_statistics import Direction, rank_sum
+from vigia.studies.openflow.measurement import TABLES
 from vigia_text.numbers import interval, percent, seconds
 
 __all__ = ["build"]
@@ -27,62 +28,144 @@ def build(campaign: Campaign, data: Data) -> Document:
     sizes = [int(s) for s in data.levels("size", path=path)]
     size = min(sizes, default=64)
     forwarding = _verdicts(campaign, data, size)
-    legacy = _legacy(campaign, data, sizes)
+    found = evaluate(campaign.hypotheses, data, campaign.confidence)
+    modes = {
+        (str(f.question.first), int(f.question.stratum["size"])): f for f in found.get("openflow_mode", [])
+    }
+    trend = next(iter(found.get("table_size", [])), None)
     sections = [
-        _match(campaign, data, size),
-        legacy,
-        _table_size(campaign, data, size),
+        _match(campaign, data, sizes),
+        _legacy(modes, sizes),
+        _table_size(campaign, data, size, trend),
         _rewriting(campaign, data, size),
         _where(forwarding),
-        _tests(campaign, data, size),
     ]
-    return Document(campaign.title, campaign.question, _answer(campaign, data, size, forwarding), sections)
+    answer = _answer(data, modes, size, trend, forwarding)
+    summary = _summary(data, modes, trend, found, forwarding)
+    return Document(campaign.title, campaign.question, answer, sections, summary)
 
 
-def _answer(campaign: Campaign, data: Data, size: int, forwarding: Mapping[str, verdict.Forwarding]) -> str:
+_Modes = Mapping[tuple[str, int], Answer]
+_WORDS = {Said.ABOVE: "slower than", Said.BELOW: "faster than", Said.EQUAL: "equivalent to"}
+
+
+def _answer(
+    data: Data, modes: _Modes, size: int, trend: Answer | None, forwarding: Mapping[str, verdict.Forwarding]
+) -> str:
     parts = []
-    ratio = _speed_up(campaign, data, "exact", size)
-    if ratio is not None:
-        estimate, low, high = ratio
-        worse = "not separable from" if low <= 1 <= high else ("worse than" if high < 1 else "better than")
-        parts.append(
-            f"With {size}-byte packets OpenFlow (exact match) is {worse} normal mode: "
-            f"speed-up {estimate:.3f} [{low:.3f}, {high:.3f}]"
-        )
+    mode = modes.get(("exact", size))
+    if mode:
+        word = _WORDS.get(mode.outcome)
+        said = f"is {word} normal mode" if word else f"beside normal mode: {mode.verdict}"
+        parts.append(f"with {size}-byte packets OpenFlow (exact match) {said}, delay {mode.shown}")
+    if trend:
+        parts.append(_trend_words(trend))
     if "exact" in forwarding:
         f = forwarding["exact"]
-        parts.append(
-            f"the switch forwards in {f.verdict}"
-            if f.delay and f.verdict != "undecided"
-            else "where it forwards is undecided"
+        decided = f.delay and f.verdict != "undecided"
+        parts.append(f"the switch forwards in {f.verdict}" if decided else "where it forwards is undecided")
+    if not parts:
+        return "There is too little data for an answer."
+    under = [data.conditions] if data.conditions else []
+    return capital(f"{': '.join([*under, '; '.join(parts)])}.")
+
+
+def _trend_words(trend: Answer) -> str:
+    words = {
+        Said.ABOVE: "delay grows with the table",
+        Said.BELOW: "delay falls as the table grows",
+        Said.EQUAL: "delay does not depend on the number of rules",
+    }
+    said = words.get(trend.outcome, f"whether delay grows with the table: {trend.verdict}")
+    return f"{said}, {trend.shown} for ten times as many rules"
+
+
+def _summary(
+    data: Data,
+    modes: _Modes,
+    trend: Answer | None,
+    found: Mapping[str, Sequence[Answer]],
+    forwarding: Mapping[str, verdict.Forwarding],
+) -> Summary:
+    lines = [
+        f"{m} beside normal mode, {size} bytes: delay {f.shown} ({_WORDS.get(f.outcome, f.verdict)} normal mode)."
+        for (m, size), f in modes.items()
+        if m == "exact"
+    ]
+    lines += [f"Kinds of match: {tally(standings(found['match_kinds']))}"] if found.get("match_kinds") else []
+    lines.append(
+        f"{capital(_trend_words(trend))}."
+        if trend
+        else "Whether delay grows with the table was not measured."
+    )
+    for f in found.get("rewriting", []):
+        lines.append(f"Rewriting {f.question.first}: delay {f.shown} beside none ({f.verdict}).")
+    silent = [
+        "Anything about switches of hardware: one switch was measured, in software.",
+        "Where the time goes: the hosts' own share of the round trip is in both modes alike.",
+    ]
+    paper = (
+        "OpenFlow is as fast as legacy mode on the hardware switches and on Open vSwitch; the kind of match and a full "
+        "table change little, but on one access point"
+    )
+    return Summary(lines, [], silent, paper, _agreement(modes, trend), _confidence(modes, forwarding))
+
+
+def _agreement(modes: _Modes, trend: Answer | None) -> str:
+    decided = [f for f in modes.values() if f.outcome in _WORDS]
+    if not decided:
+        return "open: no comparison with normal mode is decided"
+    equal = all(f.outcome is Said.EQUAL for f in decided)
+    table = (
+        ""
+        if trend is None or trend.outcome not in _WORDS
+        else (
+            "; a growing table costs nothing here, either"
+            if trend.outcome is Said.EQUAL
+            else "; the table's size matters here"
         )
-    return "; ".join(parts) + "." if parts else "There is too little data for an answer."
+    )
+    slower = sum(f.outcome is Said.ABOVE for f in decided)
+    if equal:
+        return f"agrees: all {len(decided)} decided comparisons are equivalent{table}"
+    return (
+        f"partly agrees: of {len(decided)} decided comparisons OpenFlow is slower in {slower}{table}; likely reason: a "
+        "userspace datapath classifies each packet itself, and NORMAL learns addresses beside it"
+    )
+
+
+def _confidence(modes: _Modes, forwarding: Mapping[str, verdict.Forwarding]) -> str:
+    decided = sum(f.outcome in _WORDS for f in modes.values())
+    where = "high" if {f.verdict for f in forwarding.values()} in ({"software"}, {"hardware"}) else "low"
+    return f"{sureness(decided, len(modes), 'comparisons with normal mode')}; {where} on where it forwards"
 
 
 def _cell(match: str, size: int, **more: Factor) -> dict[str, Factor]:
     return {"match": match, "size": size, **_BASE, **more}
 
 
-def _match(campaign: Campaign, data: Data, size: int) -> Section:
+def _match(campaign: Campaign, data: Data, sizes: Sequence[int]) -> Section:
     rows = []
-    matches = [m for m in (*_MATCHES, "normal") if list(data.where(**_cell(m, size)))]
-    for m in matches:
+    cells = [(m, size) for size in sizes for m in (*_MATCHES, "normal") if list(data.where(**_cell(m, size)))]
+    for m, size in cells:
         cell = _cell(m, size)
+        means = data.each("rtt", mean, **cell)
         rows.append(
             [
                 m,
-                str(data.each("rtt", mean, **cell).size),
-                compare.mean_text(data.each("rtt", mean, **cell), "s", campaign.confidence),
+                str(size),
+                str(means.size),
+                compare.mean_text(means, "s", campaign.confidence),
                 compare.median_text(data.each("rtt", median, **cell), "s", campaign.confidence),
                 compare.median_text(data.each("rtt", jitter, **cell), "s", campaign.confidence),
                 "{} of {}".format(*data.lost("rtt_application", **cell)),
             ]
         )
     table = Table(
-        f"Round trip per kind of match, {size}-byte packets",
-        ["match", "n", "mean", "median", "jitter (mean difference)", "lost"],
+        "Round trip per kind of match",
+        ["match", "bytes", "n", "mean", "median", "jitter (mean difference)", "lost"],
         rows,
-        f"Over repetitions. Mean with {percent(campaign.confidence)} t-interval; median with exact interval, whose "
+        f"Over repetitions. Mean with {percent(campaign.confidence)} interval; median with exact interval, whose "
         "confidence is lower where there are too few repetitions.",
     )
     switches = list(dict.fromkeys(r["switch"] for r in published("openflow", "match_delay_ms")))
@@ -95,7 +178,25 @@ def _match(campaign: Campaign, data: Data, size: int) -> Section:
         ["match", *switches],
         [[m, *(theirs.get((s, m), "–") for s in switches)] for m in _MATCHES],
     )
-    return Section("Kinds of match", tables=[table, reference], figures=_distributions(data, matches, size))
+    drawn = [_beside_published(campaign, data, min(sizes, default=64))]
+    for size in sizes:
+        drawn += _distributions(data, [m for m, s in cells if s == size], size)
+    return Section("Kinds of match", tables=[table, reference], figures=drawn)
+
+
+def _beside_published(campaign: Campaign, data: Data, size: int) -> Figure:
+    ours = [data.each("rtt", mean, **_cell(m, size)) * 1e3 for m in _MATCHES]
+    theirs: dict[str, dict[str, float]] = {}
+    for r in published("openflow", "match_delay_ms"):
+        theirs.setdefault(r["switch"], {})[r["match"]] = (float(r["ci_low"]) + float(r["ci_high"])) / 2
+    return figures.dots(
+        f"Mean round trip, {size} bytes: ours per repetition, published values beside them (other hardware)",
+        _MATCHES,
+        {"ours": ours},
+        {"ours": [compare.bar(v, "s", campaign.confidence) for v in ours]},
+        "RTT in ms",
+        published={name: [values.get(m) for m in _MATCHES] for name, values in theirs.items()},
+    )
 
 
 def _distributions(data: Data, matches: list[str], size: int) -> list[Figure]:
@@ -110,50 +211,60 @@ def _distributions(data: Data, matches: list[str], size: int) -> list[Figure]:
     ]
 
 
-def _speed_up(campaign: Campaign, data: Data, match: str, size: int) -> tuple[float, float, float] | None:
-    """Return legacy delay / OpenFlow delay with its interval: of the differences of logarithms."""
-    legacy, ours = (data.each("rtt", mean, **_cell(m, size)) for m in ("normal", match))
-    if legacy.size < 2 or ours.size < 2:
-        return None
-    shift = rank_sum(np.log(legacy), np.log(ours), campaign.confidence).shift
-    estimate, low, high = (float(np.exp(v)) for v in (shift.estimate, shift.lower, shift.upper))
-    return estimate, low, high
-
-
-def _legacy(campaign: Campaign, data: Data, sizes: list[int]) -> Section:
+def _legacy(modes: _Modes, sizes: Sequence[int]) -> Section:
     rows = []
     plotted: dict[str, list[figures.Bar | None]] = {}
     for match in _MATCHES:
-        bars: list[figures.Bar | None] = [_speed_up(campaign, data, match, s) for s in sizes]
+        found = [modes.get((match, s)) for s in sizes]
+        bars = [None if f is None or not f.values.size else _speed_up(f) for f in found]
         if any(bars):
             plotted[match] = bars
-            rows.append([match, *(interval(*b, "") if b else "–" for b in bars)])
+            texts = [
+                "–"
+                if b is None or f is None
+                else f"{interval(*b, '').strip()} ({_WORDS.get(f.outcome, f.verdict)})"
+                for b, f in zip(bars, found, strict=True)
+            ]
+            rows.append([match, *texts])
     table = Table(
         "Speed-up: delay in normal mode / delay under OpenFlow",
         ["match", *(f"{s} bytes" for s in sizes)],
         rows,
-        "1 is equal, below 1 OpenFlow is worse. Ratio of repetitions' means by Hodges-Lehmann on logarithms.",
+        "1 is equal, below 1 OpenFlow is worse. The inverse of the tests' ratio, compared within blocks; the word says how "
+        "OpenFlow stands to normal mode.",
     )
-    figure = figures.bars(
-        "Speed-up over normal mode", [f"{s} bytes" for s in sizes], plotted, "normal / OpenFlow"
-    )
-    return Section("Normal mode against OpenFlow", tables=[table], figures=[figure])
+    caption, groups = "Speed-up over normal mode; the line is equality", [f"{s} bytes" for s in sizes]
+    drawn = [figures.bars(caption, groups, plotted, "normal / OpenFlow", line=1.0)] if rows else []
+    return Section("Normal mode against OpenFlow", tables=[table], figures=drawn)
 
 
-def _table_size(campaign: Campaign, data: Data, size: int) -> Section:
+def _speed_up(f: Answer) -> tuple[float, float, float]:
+    """Return legacy delay / OpenFlow delay with its interval."""
+    estimate, low, high = f.effect
+    return 1 / estimate, 1 / high, 1 / low
+
+
+def _table_size(campaign: Campaign, data: Data, size: int, trend: Answer | None) -> Section:
     held = data.each("rules", mean, rules="full")
-    rows = []
-    for name, rules in (("one rule", "one"), ("full table", "full")):
+    rows, groups, values = [], [], []
+    levels = ["one", *(str(n) for n in TABLES), "full"]
+    for rules in levels:
         delays = data.each("rtt", mean, match="exact", size=size, rules=rules, rewrite="none")
-        rows.append([name, str(delays.size), compare.mean_text(delays, "s", campaign.confidence)])
+        if delays.size:
+            rows.append([rules, str(delays.size), compare.mean_text(delays, "s", campaign.confidence)])
+            groups.append(rules)
+            values.append(delays * 1e3)
     most = max((int(v) for v in held), default=0)
-    bound = campaign.small.settings.table, campaign.full.settings.table if campaign.full else 0
-    search = "the search ended there: it holds at least so many" if most in bound else "more were refused"
+    search = (
+        "the search ended there: it holds at least so many"
+        if most == data.settings.table
+        else "more were refused"
+    )
     table = Table(
-        "One rule and a full table",
-        ["table", "n", "mean round trip"],
+        "Round trip by the number of rules",
+        ["rules", "n", "mean round trip"],
         rows,
-        f"{most} rules were held; {search}." if most else "",
+        f"{most} rules were held in a full table; {search}." if most else "",
     )
     reference = Table(
         "Published: rules held, and 99 % interval of the mean delay in ms",
@@ -169,7 +280,19 @@ def _table_size(campaign: Campaign, data: Data, size: int) -> Section:
             for r in published("openflow", "rules")
         ],
     )
-    return Section("Number of rules", tables=[table, reference])
+    drawn = figures.dots(
+        "Mean round trip by the number of rules, a dot for each repetition",
+        groups,
+        {"exact match": values},
+        {"exact match": [compare.bar(v, "s", campaign.confidence) for v in values]},
+        "RTT in ms",
+    )
+    said = (
+        [f"{capital(_trend_words(trend))}."]
+        if trend
+        else ["A trend needs three sizes of table, which were not measured."]
+    )
+    return Section("Number of rules", said, tables=[table, reference], figures=[drawn] if groups else [])
 
 
 def _rewriting(campaign: Campaign, data: Data, size: int) -> Section:
@@ -238,17 +361,3 @@ def _where(found: Mapping[str, verdict.Forwarding]) -> Section:
         rows,
     )
     return Section("Hardware or software", [text], [table])
-
-
-def _tests(campaign: Campaign, data: Data, size: int) -> Section:
-    values = {m: data.each("rtt", mean, **_cell(m, size)) for m in (*_MATCHES, "normal")}
-    family = compare.judged(
-        {m: v for m, v in values.items() if v.size}, Direction.LOWER, campaign.confidence
-    ).family
-    table = Table(
-        f"Every pair of matches, {size}-byte packets",
-        ["comparison", *compare.PAIR_HEADER[1:]],
-        [compare.pair_row(c, "s") for c in family],
-        "Mann-Whitney on repetitions' means, Holm over the table.",
-    )
-    return Section("Tests", tables=[table])

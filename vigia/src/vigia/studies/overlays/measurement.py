@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -33,7 +34,9 @@ class Overlays(Measurement):
         "protocol": ("tcp", "udp"),
         "direction": ("one-way", "both-ways"),
         "rate": None,
+        "datagram": ("fits", "fragments"),
     }
+    """datagram is of UDP: it fits the MTU, or has settings.message bytes and goes in fragments."""
 
     def estimate(self, factors: Factors, settings: Settings) -> Estimate:
         """Return what one repetition costs."""
@@ -42,6 +45,21 @@ class Overlays(Measurement):
         rate = bits(factors) or _FASTEST / connections
         ways = 2 if factors["direction"] == "both-ways" else 1
         return Estimate(seconds + _OVERHEAD, rate / 8 * seconds * connections * ways)
+
+    def described(self, settings: Settings) -> str:
+        """Return how one repetition is made."""
+        left_out = math.ceil(settings.warm_up)
+        return (
+            f"{settings.duration:g} s of iperf3 between all pairs at once, {left_out} s before it left out, "
+            f"{settings.threads} streams for each pair, socket buffers of {settings.buffer} bytes, writes of "
+            f"{settings.message} bytes (TCP, and UDP in fragments) or {settings.datagram} bytes (UDP that "
+            f"fits the MTU); a timed packet every {settings.interval * 1e3:g} ms on each pair meanwhile"
+        )
+
+    def completed(self, factors: Factors, settings: Settings) -> Factors:
+        """Return a cell with its datagram: earlier versions sent UDP as they sent TCP."""
+        too_large = factors["protocol"] == "udp" and settings.message > settings.datagram
+        return {**factors, "datagram": factors.get("datagram", "fragments" if too_large else "fits")}
 
     def measure(self, factors: Factors, settings: Settings, testbed: Testbed) -> list[Series]:
         """Make one repetition. Raises VigiaError."""
@@ -87,7 +105,7 @@ def _traffic(connection: int, pair: Pair, factors: Factors, settings: Settings) 
                 rate=bits(factors),
                 both_ways=factors["direction"] == "both-ways",
                 buffer=settings.buffer,
-                message=settings.message,
+                message=settings.datagram if udp and factors["datagram"] == "fits" else settings.message,
             )
         )
     )

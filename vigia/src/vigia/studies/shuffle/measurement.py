@@ -19,8 +19,9 @@ __all__ = ["AGAINST", "MEASUREMENT", "Shuffle"]
 AGAINST: Mapping[str, tuple[str, int] | None] = {"none": None, "tcp-10": ("tcp", 10), "udp-1": ("udp", 1)}
 """Level -> protocol and connections of each competing pair."""
 
-_BUILD = 8.0  # seconds to make a testbed and start traffic
-_QUEUE = 32  # frames: 2 ms of a gigabit link would be less than one of these
+_BUILD = 6.5  # seconds to make a testbed of 26 hosts and start traffic
+_SETTLES = 1.5  # seconds of a job that no rate explains: connections that are made, the last machine
+_UNCONTROLLED = 0.1  # part of its links that a job has among competitors without control (docs/examples/e5-b)
 
 
 class Shuffle(Measurement):
@@ -36,19 +37,30 @@ class Shuffle(Measurement):
     }
 
     def estimate(self, factors: Factors, settings: Settings) -> Estimate:
-        """Return what one repetition costs, if the job gets three quarters of what it was promised."""
-        volume = settings.partition * settings.hosts * (settings.hosts - 1)
-        promised = settings.limit * settings.hosts * int(level(factors, "guarantee")) / 100
-        seconds = min(volume / promised * 4 / 3, settings.duration)
-        competing = 2 * settings.limit * (settings.hosts // 2) if AGAINST[level(factors, "against")] else 0
-        return Estimate(seconds + _BUILD, volume + competing * seconds)
+        """Return what one repetition costs, by what the job can have of its links."""
+        against, control = level(factors, "against"), level(factors, "control")
+        share = int(level(factors, "guarantee")) / 100
+        if control == Mode.NONE.value:
+            share = 1.0 if against == "none" else _UNCONTROLLED
+        elif control != Mode.RIGID.value and against == "none":
+            share = 1.0
+        fetched = settings.partition * (settings.hosts - 1)
+        seconds = min(1.15 * fetched / (0.95 * settings.limit * share) + _SETTLES, settings.duration)
+        competing = 2 * settings.limit * (settings.hosts // 2) if AGAINST[against] else 0
+        return Estimate(
+            seconds + _BUILD * settings.hosts / 26, fetched * settings.hosts + competing * seconds
+        )
+
+    def described(self, settings: Settings) -> str:
+        """Return how one repetition is made."""
+        return f"{self.scale(settings)}; the job is given up after {settings.duration:g} s"
 
     def measure(self, factors: Factors, settings: Settings, testbed: Testbed) -> list[Series]:
         """Make one repetition. Raises VigiaError."""
         share = int(level(factors, "guarantee")) / 100
         shares = {"job": share, "other": 1 - share}
         plan = IsolationPlan(
-            Mode(level(factors, "control")), shares, settings.hosts, 8 * settings.limit, queue=_QUEUE
+            Mode(level(factors, "control")), shares, settings.hosts, 8 * settings.limit, queue=settings.queue
         )
         job = ShuffleJob("job", settings.partition, settings.duration)
         with IsolationTestbed(plan, built("vigia-enforcer")) as made:
