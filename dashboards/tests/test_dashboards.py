@@ -18,6 +18,7 @@ from vigia_dashboards.expressions import UnknownName, alerts, check, labels_of, 
 from vigia_dashboards.grafana import to_json
 from vigia_dashboards.model import Dashboard, Panel, Query, Row, bits, or_none, per_minute
 from vigia_dashboards.pages import PAGES
+from vigia_dashboards.pages.own import OWN
 
 ROOT = Path(__file__).resolve().parents[2]
 PANELS = [(page, panel) for page in PAGES for row in page.rows for panel in row.panels]
@@ -44,6 +45,7 @@ def test_uids_are_frozen_and_home_is_first() -> None:
         "vigia-host",
         "vigia-slo",
         "vigia-studies",
+        "vigia-tenant",
     ]
     assert len({p.title for p in PAGES}) == len(PAGES)
     provider = yaml.safe_load((ROOT / "deploy/grafana/provisioning/dashboards/vigia.yaml").read_text())[
@@ -163,15 +165,16 @@ def test_what_a_click_opens_is_there(page: Dashboard, panel: Panel) -> None:
     for address in (panel.drill, *panel.clicks.values()):
         if not address:
             continue
-        match = re.match(r"/d/([a-z-]+|\$\{__value\.text\})\?", address)
+        match = re.match(r"/d/([a-z-]+|vigia-\$\{__value\.text\})\?", address)
         assert match, address
         carried = set(re.findall(r"var-(\w+)=", address))
         if match[1] in targets:
             assert carried <= {v.name for v in targets[match[1]].variables}
         else:
             (label,) = [label for label, a in panel.clicks.items() if a == address]
-            assert set(panel.texts[label].values()) <= targets.keys()
-            known = {v.name for uid in set(panel.texts[label].values()) for v in targets[uid].variables}
+            uids = {f"vigia-{text}" for text in panel.texts[label].values()}
+            assert uids <= targets.keys()
+            known = {v.name for uid in uids for v in targets[uid].variables}
             assert carried <= known
         if panel.kind == "table":
             named = set(re.findall(r"__data\.fields\.(\w+)", address))
@@ -198,7 +201,9 @@ def test_every_alert_says_what_to_do_and_where_to_look() -> None:
     (panel,) = [p for page, p in PANELS if page is PAGES[0] and "todo" in p.texts]
     assert alerts().keys() == panel.texts["todo"].keys() - {"none fires"}
     assert all(panel.texts["todo"][name] == said["action"] for name, said in alerts().items())
-    assert all(f"/d/{panel.texts['look'][name]}" in said["dashboard_url"] for name, said in alerts().items())
+    assert all(
+        f"/d/vigia-{panel.texts['look'][name]}" in said["dashboard_url"] for name, said in alerts().items()
+    )
     made = next(p for p in panels_of(PAGES[0]) if p["title"] == panel.title)
     by_heading = {o["matcher"]["options"]: o["properties"] for o in made["fieldConfig"]["overrides"]}
     (mapping,) = [p["value"][0] for p in by_heading["what to do"] if p["id"] == "mappings"]
@@ -232,6 +237,7 @@ def test_rows_of_a_table_are_those_of_its_columns(page: Dashboard, panel: Panel)
 QUANTITIES = (
     (r"_timestamp_seconds$", {"dateTimeFromNow", "s"}),
     (r"(_seconds|:p50_rate1m|:p99_rate1m)$", {"s"}),
+    (r"_mtu_bytes$", {"B"}),
     (r"(_bytes_per_second|_bytes_total|_bytes)$", {"bytes", "bps"}),
     (r"(_ratio|:ratio_rate\d+[mh]|:ratio)$", {"percentunit", "none"}),
     (r"(_packets_total|_drops_total|_sent_total|_skipped_total)$", {"pps", "cpm", "short"}),
@@ -277,7 +283,7 @@ def test_axes_show_what_is_small_beside_what_is_large(page: Dashboard) -> None:
 
 def test_links_lead_to_every_page_from_another() -> None:
     reached = {uid for page in PAGES for uid, _ in page.links if uid != page.uid}
-    assert reached == {page.uid for page in PAGES}
+    assert reached == {page.uid for page in PAGES} - {OWN.uid}, "a tenant's own page is the tenant's alone"
 
 
 def test_the_smoke_names_the_loss_of_its_median() -> None:
@@ -383,6 +389,8 @@ def test_values_of_open_labels_and_those_that_are_listed_pass(expression: str) -
         ("rate(vigia_probe_target_up[1m])", "vigia_probe_target_up is no counter and has no rate"),
         ("increase(up[5m])", "up is no counter and has no increase"),
         ("max_over_time(vigia_probe_sent_total[5m])", "take its rate"),
+        ("vigia_probe_sent_total == 5", "take its rate"),
+        ("0 == vigia_probe_sent_total", "take its rate"),
     ],
 )
 def test_counters_have_rates_and_gauges_none(expression: str, problem: str) -> None:
@@ -394,6 +402,7 @@ def test_counters_have_rates_and_gauges_none(expression: str, problem: str) -> N
     "expression",
     [
         "absent(vigia_probe_sent_total)",
+        "sum by (src) (vigia_probe_sent_total == 0)",
         "count by (src) (vigia_probe_sent_total)",
         "sum by (src) (rate(vigia_probe_sent_total[1m])) / 2",
         "histogram_quantile(0.5, sum(rate(vigia_probe_rtt_seconds[1m])))",

@@ -45,7 +45,9 @@ def test_it_is_of_one_tenant_and_of_none_of_the_infrastructure() -> None:
 
 
 def test_its_rows_are_the_questions_in_the_order_in_which_they_are_asked() -> None:
-    assert [row.title for row in INCIDENT.rows] == ["What happened", "Cause and evidence", "Action", "Effect"]
+    rows = [row.title for row in INCIDENT.rows]
+    assert rows == ["What happened", "Cause, action and evidence", "Load and limits", "Effect"]
+    assert [p.title for p in INCIDENT.rows[1].panels][:2] == ["Causes, largest first", "What was done"]
     assert {uid for uid, _ in INCIDENT.links} == {"vigia-now", "vigia-tenants", "vigia-isolation"}
 
 

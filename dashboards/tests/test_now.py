@@ -46,8 +46,8 @@ def test_every_alert_says_there_what_to_do_and_where_to_look(panels: dict[str, A
     table = panels["Alerts that fire"]
     assert mapped(table, "what to do")[rule["alert"]] == rule["annotations"]["action"]
     page = mapped(table, "next page")[rule["alert"]]
-    assert page in {p.uid for p in PAGES}
-    assert rule["annotations"]["dashboard_url"].startswith(f"/d/{page}")
+    assert f"vigia-{page}" in {p.uid for p in PAGES}
+    assert rule["annotations"]["dashboard_url"].startswith(f"/d/vigia-{page}")
 
 
 def test_without_an_alert_one_row_says_so(panels: dict[str, Any]) -> None:
@@ -92,6 +92,7 @@ def test_an_alert_opens_the_next_page_with_what_it_is_about(panels: dict[str, An
     """What it does not name is All there, which the linked page takes as no choice."""
     table = panels["Alerts that fire"]
     (link,) = properties(table, "next page")["links"]
+    assert link["url"].startswith("/d/vigia-${__value.text}?")
     for label in ("tenant", "node", "path"):
         assert f"var-{label}=${{__data.fields.{label}}}" in link["url"]
         for target in table["targets"]:

@@ -309,7 +309,16 @@ def _counters_have_rates(expression: str) -> None:
             here = str(node.func.name)
         elif isinstance(node, promql_parser.AggregateExpr) and str(node.op) == "count":
             here = "count"
+        elif _asks_for_zero(node):
+            here = "absent"
         waiting += [(child, here) for child in _children(node)]
+
+
+def _asks_for_zero(node: Any) -> bool:
+    """Whether a node is ``... == 0``: that a counter has counted nothing yet is no matter of its rate."""
+    if not isinstance(node, promql_parser.BinaryExpr) or str(node.op) != "==":
+        return False
+    return isinstance(node.rhs, promql_parser.NumberLiteral) and node.rhs.val == 0
 
 
 def _counts(name: str) -> bool | None:

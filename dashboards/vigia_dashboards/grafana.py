@@ -58,6 +58,7 @@ LONGEST = {
     "cause": 25,
     "counter": 36,
     "element": 33,
+    "job": 16,
     "metric": 15,
     "note": 24,
     "path": 25,
@@ -243,6 +244,8 @@ _EVENTS: Mapping[Unit, str] = {
 
 def _shown_as(unit: Unit) -> tuple[str, str]:
     """Return Grafana's unit, and what the axis says for one that has none there."""
+    if unit == "B":
+        return "none", "bytes"
     return ("short", _EVENTS[unit]) if unit in _EVENTS else (unit, "")
 
 
@@ -260,8 +263,8 @@ def _mapping(words: Sequence[tuple[str, str, str]]) -> models.ValueMap:
     )
 
 
-_PERCENT = 0.01
-"""Least range of an axis of shares: that of zero alone would reach to 10 000 %."""
+_LEAST: Mapping[Unit, float] = {"percentunit": 0.01, "bps": 1e3, "Bps": 1e3, "B": 1e3}
+"""Least range of an axis by unit, others 1: that of zero alone would reach to 10 000 %, or say mb/s."""
 
 
 def _dress_timeseries(builder: Any, panel: Panel) -> None:
@@ -271,7 +274,7 @@ def _dress_timeseries(builder: Any, panel: Panel) -> None:
         builder.scale_distribution(scale)
     elif not panel.signed:
         builder.axis_soft_min(0)
-        builder.axis_soft_max(_PERCENT if panel.unit == "percentunit" else 1)
+        builder.axis_soft_max(_LEAST.get(panel.unit, 1))
     legend = common.VizLegendOptions().show_legend(True)
     if panel.width > HALF:
         mode, place = common_models.LegendDisplayMode.TABLE, common_models.LegendPlacement.RIGHT
@@ -346,9 +349,10 @@ def _of_value(panel: Panel, query: Query) -> _Properties:
     found: _Properties = []
     if query.unit is not None:
         found.append(("unit", _shown_as(query.unit)[0]))
-    usual = 14 if (query.unit or panel.unit) == "dateTimeFromNow" else 9
+    usual = 16 if (query.unit or panel.unit) == "dateTimeFromNow" else 9
     words = (len(word) for _, word, _ in query.words)
-    found.append(("custom.minWidth", _room(panel, query.legend or "value", max((usual, *words)))))
+    longest = max((usual, len(panel.missing), *words))
+    found.append(("custom.minWidth", _room(panel, query.legend or "value", longest)))
     if query.decimals is not None:
         found.append(("decimals", query.decimals))
     if query.words:
@@ -384,7 +388,8 @@ def _filtered(panel: Panel) -> bool:
 
 def _room(panel: Panel, heading: str, characters: int) -> int:
     """Return the width of a column in pixels: of its values, or of its heading with the marks beside it."""
-    return max(CHARACTER * characters + 16, CHARACTER * len(heading) + (46 if _filtered(panel) else 20))
+    marks = 46 if _filtered(panel) else 36 if heading == panel.order else 20
+    return max(CHARACTER * characters + 16, CHARACTER * len(heading) + marks)
 
 
 def _links_to(address: str) -> list[dict[str, Any]]:
@@ -393,12 +398,15 @@ def _links_to(address: str) -> list[dict[str, Any]]:
 
 def _dress_matrix(builder: Any, panel: Panel) -> None:
     row, column = panel.columns
+    # Columns are in the order in which their names occur, and so are rows.
+    builder.with_transformation(_sorted_by(column))
     builder.with_transformation(
         models.DataTransformerConfig(
             id_val="groupingToMatrix",
             options={"columnField": column, "rowField": row, "valueField": "Value", "emptyValue": "null"},
         )
     )
+    builder.with_transformation(_sorted_by(f"{row}\\{column}"))
     # A cell with a link is on the left whatever one says, and its heading is to be above it.
     align = common_models.FieldTextAlignment.LEFT if panel.drill else common_models.FieldTextAlignment.CENTER
     builder.min_width(NARROW).align(align)
@@ -408,6 +416,10 @@ def _dress_matrix(builder: Any, panel: Panel) -> None:
         heading = re.sub(r"&var-\w+=\$\{__field\.name\}", "", panel.drill)
         first.append(models.DynamicConfigValue("links", _links_to(heading)))
     builder.override_by_name(f"{row}\\{column}", first)
+
+
+def _sorted_by(name: str) -> models.DataTransformerConfig:
+    return models.DataTransformerConfig(id_val="sortBy", options={"fields": {}, "sort": [{"field": name}]})
 
 
 def _dress_state(builder: Any, _panel: Panel) -> None:

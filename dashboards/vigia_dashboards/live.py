@@ -70,6 +70,7 @@ _UNITS: Mapping[Unit, Callable[[float], str]] = {
     "bps": numbers.bits_per_second,
     "Bps": lambda v: f"{numbers.size(v)}/s",
     "bytes": numbers.size,
+    "B": lambda v: f"{v:.0f} B",
     "pps": lambda v: numbers.quantity(v, "packets/s"),
     "ops": lambda v: numbers.quantity(v, "operations/s"),
     "cps": lambda v: numbers.quantity(v, "events/s"),

@@ -19,12 +19,13 @@ Unit = Literal[
     "short",
     "none",
     "bytes",
+    "B",
     "dateTimeFromNow",
     "ops",
     "cps",
     "cpm",
 ]
-"""Grafana's names of units, and cpm: events per minute, for what is rare."""
+"""Grafana's names of units; cpm: events per minute, for what is rare; B: bytes of a packet, in full."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """The dashboards, home first."""
 
 from vigia_dashboards.model import Dashboard
-from vigia_dashboards.pages import comparison, health, incident, now, paths, studies, switches, tenants
+from vigia_dashboards.pages import comparison, health, incident, now, own, paths, studies, switches, tenants
 
 __all__ = ["PAGES"]
 
@@ -18,4 +18,5 @@ PAGES: tuple[Dashboard, ...] = (
     switches.HOST,
     paths.OBJECTIVES,
     studies.STUDIES,
+    own.OWN,
 )

@@ -143,6 +143,7 @@ _VERDICTS = (
         width=24,
         height=12,
         columns=("metric", "path", "probe", "placement", "machines", "note"),
+        filters=False,
         names={"path": "best path"},
         order="progress",
         missing="not known",

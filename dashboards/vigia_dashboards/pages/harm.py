@@ -1,10 +1,10 @@
-"""Who hurt whom, and what was lost: tables that several pages have."""
+"""Who hurt whom, what was sent and what was lost: panels that several pages have."""
 
 from __future__ import annotations
 
-from vigia_dashboards.model import Panel, Query
+from vigia_dashboards.model import Panel, Query, bits
 
-__all__ = ["AGREED", "evidence", "harm", "lost_where"]
+__all__ = ["AGREED", "SENT", "evidence", "harm", "lost_where"]
 
 MARGIN = 300
 """Seconds before an incident and after it that its page shows."""
@@ -32,6 +32,20 @@ AGREED = _with(_KNOWN)
 _INCIDENT = (
     "/d/vigia-incident?${datasource:queryparam}&var-tenant=${__data.fields[0]}"
     "&from=${__data.fields.from.numeric}&to=${__data.fields.to.numeric}"
+)
+
+
+SENT = Panel(
+    "timeseries",
+    "What tenants send",
+    "Before limits drop any of it.",
+    (
+        Query(
+            bits('sum by (tenant) (rate(vigia_port_bytes_total{direction="from_tenant"}[$__rate_interval]))'),
+            "{{tenant}}",
+        ),
+    ),
+    "bps",
 )
 
 
@@ -88,10 +102,10 @@ def lost_where(only: str, title: str) -> Panel:
         "queue_full: a queue of its own or, at _shared, one that all share.",
         (
             Query(
-                f"sum by (tenant, reason, port, node) (increase(vigia_port_drops_total{{{only}}}[$__range])) > 0",
+                "round(sum by (tenant, reason, port, node) "
+                f"(increase(vigia_port_drops_total{{{only}}}[$__range]))) > 0",
                 "packets",
                 unit="short",
-                decimals=0,
             ),
         ),
         "none",

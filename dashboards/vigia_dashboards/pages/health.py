@@ -41,7 +41,7 @@ _NUMBERS = (
         "down",
     ),
     _stat(
-        "Bad configurations",
+        "Bad settings",
         "Programs that rejected their configuration, and run with the one before",
         f"count({_every(f'vigia_{{}}_config_last_reload_successful{{{{{_ON}}}}} == 0')}) or 0 * max(up)",
         "rejected",

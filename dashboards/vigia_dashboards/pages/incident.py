@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from vigia_dashboards.expressions import IN_FORCE
 from vigia_dashboards.model import Dashboard, Panel, Query, Row, Variable, bits, or_none
-from vigia_dashboards.pages.harm import AGREED, evidence, harm, lost_where
+from vigia_dashboards.pages.harm import AGREED, SENT, evidence, harm, lost_where
 from vigia_dashboards.pages.paths import explained, moments
 
 __all__ = ["INCIDENT"]
 
-_R = "[$__rate_interval]"
 _HURT = 'tenant=~"$tenant"'
 _FIRING = 'ALERTS{alertstate="firing"}'
 _LOSS = f"path:vigia_probe_loss:ratio_rate1m{{{_HURT}}}"
@@ -123,13 +122,6 @@ _WHAT = (
             ("5", "fires", "semi-dark-orange"),
         ),
     ),
-    harm(
-        "Incidents",
-        "Harm of the hour before the end of the time range. A click on the tenant shows that incident alone, from five "
-        "minutes before it began to five minutes after its end. Attributed is known from what was seen; likely lacks one link.",
-        quiet="nobody was hurt within that hour",
-        height=5,
-    ),
 )
 
 _SHARE = f"vigia_compare_interference_share_ratio{{{_HURT}}}"
@@ -147,41 +139,6 @@ _CAUSES = " or ".join(
         _named(_named(_OWN, "cause", "its own traffic"), "verdict", "measured"),
         _named(_named(_BUSY, "cause", "tasks wait for processors"), "verdict", "measured"),
     )
-)
-
-_WHY = (
-    Panel(
-        "table",
-        "Causes, largest first",
-        "What explains the harm: of tenants the share of it that is theirs; of a host the share of time in which tasks waited for "
-        "a processor, from 10 % on. How sure: attributed, likely, or measured alone.",
-        (Query(_CAUSES, "explains", unit="percentunit", decimals=0),),
-        "none",
-        columns=("cause", "verdict", "node"),
-        names={"verdict": "how sure", "node": "seen on"},
-        after=("node",),
-        filters=False,
-        wide={"verdict": 95},
-        order="explains",
-        quiet="the tenant was not hurt within the hour, and no host is busy",
-    ),
-    evidence(_HURT),
-    lost_where(_HURT, "Packets lost, and why"),
-    moments(),
-    Panel(
-        "table",
-        "Lossy paths, and the command that shows those records",
-        "Pinned: a drop counter on the path grew when probes were lost; not on these hosts: all that they drop is counted, and "
-        "is too little.",
-        (Query(explained(f"vigia_compare_loss_verdict{{{_HURT}}}"), "found", hidden=True),),
-        "none",
-        width=24,
-        height=6,
-        columns=("verdict", "path", "src", "dst", "explain"),
-        names={"verdict": "where it was lost", "explain": "what happened"},
-        wide={"explain": 520},
-        quiet="no path of the tenant lost probes",
-    ),
 )
 
 
@@ -210,19 +167,64 @@ _DONE = " or ".join(
     )
 )
 
-_DID = (
+_WHY = (
     Panel(
-        "timeseries",
-        "What tenants send",
-        "Before limits drop any of it.",
-        (
-            Query(
-                bits(f'sum by (tenant) (rate(vigia_port_bytes_total{{direction="from_tenant"}}{_R}))'),
-                "{{tenant}}",
-            ),
-        ),
-        "bps",
+        "table",
+        "Causes, largest first",
+        "What explains the harm: of tenants the share of it that is theirs; of a host the share of time in which tasks waited for "
+        "a processor, from 10 % on. How sure: attributed, likely, or measured alone.",
+        (Query(_CAUSES, "explains", unit="percentunit", decimals=0),),
+        "none",
+        columns=("cause", "verdict", "node"),
+        names={"verdict": "how sure", "node": "seen on"},
+        after=("node",),
+        filters=False,
+        wide={"verdict": 95},
+        order="explains",
+        quiet="the tenant was not hurt within the hour, and no host is busy",
     ),
+    Panel(
+        "table",
+        "What was done",
+        "By the isolation agent and the enforcers, within the range that is shown.",
+        (Query(f"sum by (what, node) ({_DONE})", "times", decimals=0),),
+        "none",
+        columns=("what", "node"),
+        names={"node": "by"},
+        texts={"node": {"": "isolation agent"}},
+        wide={"what": 225, "node": 125},
+        order="times",
+        quiet="no alert was received and no limit changed",
+    ),
+    harm(
+        "Incidents",
+        "Harm of the hour before the end of the time range. A click on the tenant shows that incident alone, from five "
+        "minutes before it began to five minutes after its end. Attributed is known from what was seen; likely lacks one link.",
+        quiet="nobody was hurt within that hour",
+        height=5,
+    ),
+    evidence(_HURT),
+    lost_where(_HURT, "Packets lost, and why"),
+    moments(),
+    Panel(
+        "table",
+        "Lossy paths, and the command that shows those records",
+        "Pinned: a drop counter on the path grew when probes were lost; not on these hosts: all that they drop is counted, and "
+        "is too little.",
+        (Query(explained(f"vigia_compare_loss_verdict{{{_HURT}}}"), "found", hidden=True),),
+        "none",
+        width=24,
+        height=6,
+        columns=("verdict", "path", "src", "dst", "explain"),
+        names={"verdict": "where it was lost", "explain": "what happened"},
+        wide={"explain": 520},
+        quiet="no path of the tenant lost probes",
+    ),
+)
+
+
+_DID = (
+    SENT,
     Panel(
         "timeseries",
         "Limits",
@@ -234,19 +236,6 @@ _DID = (
         ),
         "bps",
         quiet="no limit is in force",
-    ),
-    Panel(
-        "table",
-        "What was done",
-        "By the isolation agent and the enforcers, within the range that is shown.",
-        (Query(f"sum by (what, node) ({_DONE})", "times", decimals=0),),
-        "none",
-        columns=("what", "node"),
-        names={"node": "by"},
-        texts={"node": {"": "isolation agent"}},
-        wide={"what": 330},
-        order="times",
-        quiet="no alert was received and no limit changed",
     ),
 )
 
@@ -304,8 +293,8 @@ INCIDENT = Dashboard(
     ),
     rows=(
         Row("What happened", _WHAT),
-        Row("Cause and evidence", _WHY),
-        Row("Action", _DID),
+        Row("Cause, action and evidence", _WHY),
+        Row("Load and limits", _DID),
         Row("Effect", _HELPED),
     ),
 )

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from vigia_dashboards.expressions import FOREIGN_VALUES, IN_FORCE, alerts
-from vigia_dashboards.model import Dashboard, Panel, Query, Row, bits, or_none
+from vigia_dashboards.model import Dashboard, Panel, Query, Row, or_none
 from vigia_dashboards.pages.comparison import METRICS, best_paths
-from vigia_dashboards.pages.harm import harm
+from vigia_dashboards.pages.harm import SENT, harm
 
 __all__ = ["NOW"]
 
-_R = "[$__rate_interval]"
 _FIRING = 'ALERTS{alertstate="firing"}'
 _ROW = "alertname, severity, tenant, node"
 _CALM = "none fires"
@@ -42,7 +41,12 @@ _SINCE = _listed(
     "1000 * max(timestamp(up))",
 )
 _ACTIONS = {name: said["action"] for name, said in alerts().items()}
-_LOOK = {name: said["dashboard_url"].split("/")[2].split("?")[0] for name, said in alerts().items()}
+_PREFIX = "vigia-"
+_LOOK = {
+    name: said["dashboard_url"].split("/")[2].split("?")[0].removeprefix(_PREFIX)
+    for name, said in alerts().items()
+}
+"""Pages by alert, without what the uids of all begin with."""
 
 _FLOODS = "max by (node, port, tenant) (vigia_port_flood_score) >= 70"
 _BAD = "max by (node) (vigia_probe_recent_bad_targets)"
@@ -128,27 +132,28 @@ _LISTS = (
         "none",
         width=24,
         height=8,
-        columns=("severity", "alertname", "look", "todo", "tenant", "node", "path"),
-        after=("todo", "tenant", "node", "path"),
+        columns=("severity", "alertname", "tenant", "node", "path", "look", "todo"),
+        after=("look", "todo"),
         filters=False,
         names={"alertname": "alert", "todo": "what to do", "look": "next page"},
         texts={
             "severity": {str(rank): s for rank, s in enumerate((*_SEVERITIES, "none"), start=1)},
             "todo": _ACTIONS | {_CALM: "Nothing."},
-            "look": _LOOK | {_CALM: "vigia-fleet"},
+            "look": _LOOK | {_CALM: "fleet"},
         },
         clicks={
-            "look": "/d/${__value.text}?${datasource:queryparam}&var-node=${__data.fields.node}"
+            "look": f"/d/{_PREFIX}"
+            "${__value.text}?${datasource:queryparam}&var-node=${__data.fields.node}"
             "&var-tenant=${__data.fields.tenant}&var-path=${__data.fields.path}&${__url_time_range}"
         },
         wide={
-            "severity": 75,
+            "severity": 70,
             "alertname": 180,
-            "tenant": 70,
-            "node": 70,
-            "path": 160,
-            "look": 115,
-            "todo": 745,
+            "tenant": 65,
+            "node": 65,
+            "path": 118,
+            "look": 90,
+            "todo": 737,
         },
         order="severity",
         ascending=True,
@@ -162,18 +167,7 @@ _LISTS = (
 )
 
 _TIMES = (
-    Panel(
-        "timeseries",
-        "What tenants send",
-        "Before limits drop any of it.",
-        (
-            Query(
-                bits(f'sum by (tenant) (rate(vigia_port_bytes_total{{direction="from_tenant"}}{_R}))'),
-                "{{tenant}}",
-            ),
-        ),
-        "bps",
-    ),
+    SENT,
     Panel(
         "timeseries",
         "Loss of tenants' probes",

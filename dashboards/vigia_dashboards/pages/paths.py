@@ -139,7 +139,7 @@ FLEET = Dashboard(
                 ),
                 Panel(
                     "stat",
-                    "Beyond objectives",
+                    "Over objective",
                     "Directions of paths with more than 0.1 % lost or more than 1 % of round trips over their delay objective, over "
                     "5 minutes; by loss alone where there is no delay objective yet; orange from 1.",
                     (
@@ -361,25 +361,7 @@ DETAIL = Dashboard(
                     ),
                     "s",
                     signed=True,
-                    width=8,
                     quiet="no target has a twin probe",
-                ),
-                Panel(
-                    "timeseries",
-                    "One-way delay",
-                    "Median of each direction: which half of the round trip is slow. Only while the error of both clocks is "
-                    "known and small enough.",
-                    (
-                        Query(
-                            "histogram_quantile(0.5, sum by (path, direction) (rate("
-                            f"vigia_probe_oneway_delay_seconds{{{_ON}}}[$__rate_interval])))",
-                            "{{path}} {{direction}}",
-                        ),
-                    ),
-                    "s",
-                    signed=True,
-                    width=8,
-                    quiet="the error of the hosts' clocks is not known",
                 ),
                 Panel(
                     "timeseries",
@@ -392,8 +374,7 @@ DETAIL = Dashboard(
                             "{{path}} {{src}} to {{dst}}",
                         ),
                     ),
-                    "bytes",
-                    width=8,
+                    "B",
                     quiet="no probe class has path_mtu set",
                 ),
             ),
@@ -518,6 +499,22 @@ DETAIL = Dashboard(
                     "Sent minus received, lost and in flight; any other value than zero is a fault of the probe.",
                     (Query(f"max(abs(vigia_probe_accounting_mismatch{{{_ON}}}))", "mismatch"),),
                     "short",
+                ),
+                Panel(
+                    "timeseries",
+                    "One-way delay",
+                    "Median of each direction: which half of the round trip is slow. Only while the error of both clocks is "
+                    "known and small enough.",
+                    (
+                        Query(
+                            "histogram_quantile(0.5, sum by (path, direction) (rate("
+                            f"vigia_probe_oneway_delay_seconds{{{_ON}}}[$__rate_interval])))",
+                            "{{path}} {{direction}}",
+                        ),
+                    ),
+                    "s",
+                    signed=True,
+                    quiet="the error of the hosts' clocks is not known",
                 ),
             ),
         ),

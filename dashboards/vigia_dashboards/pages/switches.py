@@ -350,7 +350,7 @@ HOST = Dashboard(
                     "Where packets were dropped",
                     "Within the range that is shown, most first: at tenants' ports, in the kernel, in queueing disciplines, and at the "
                     "host's own interfaces and queue. One packet may be counted at several of them.",
-                    (Query(f"topk(20, {_DROPPED})", "packets", decimals=0),),
+                    (Query(f"topk(20, round({_DROPPED}))", "packets"),),
                     "short",
                     width=24,
                     columns=("counter", "detail", "node"),

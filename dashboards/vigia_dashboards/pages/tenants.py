@@ -62,12 +62,11 @@ _ACCOUNT = (
             ),
             Query(
                 or_none(
-                    f"sum by (tenant) (increase(vigia_port_drops_total{{{_CUSTOMER}}}[$__range]))",
+                    f"round(sum by (tenant) (increase(vigia_port_drops_total{{{_CUSTOMER}}}[$__range])))",
                     f"count by (tenant) (vigia_port_bytes_total{{{_CUSTOMER}}})",
                 ),
                 "dropped",
                 unit="short",
-                decimals=0,
             ),
         ),
         "none",
