@@ -42,6 +42,7 @@ labels: {{- include "vigia.labels" . | nindent 2 }}
 {{- $v := .root.Values.image -}}
 image: {{ printf "%s/%s:%s" $v.repository .image ($v.tag | default .root.Chart.AppVersion) }}
 imagePullPolicy: {{ $v.pullPolicy }}
+terminationMessagePolicy: FallbackToLogsOnError # kubectl describe says why it ended
 {{- end }}
 
 {{- define "vigia.pullSecrets" -}}
@@ -119,6 +120,11 @@ readinessProbe:
 {{- define "vigia.siteVolume" -}}
 - name: site
   configMap: {name: {{ include "vigia.fullname" . }}-site, defaultMode: 0444}
+{{- end }}
+
+{{/* Whether guarantees are objects of the cluster; uplinks with schedulers need more than these say. */}}
+{{- define "vigia.guarantees" -}}
+{{ and .Values.identity.enabled .Values.identity.guarantees.enabled .Values.enforcer.enabled (not .Values.enforcer.links) }}
 {{- end }}
 
 {{/* Name of the Secret of a credential: dict "root" $ "secret" KEY OF secrets. */}}

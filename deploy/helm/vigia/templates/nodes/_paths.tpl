@@ -1,0 +1,115 @@
+{{/* What the probers of a node probe: the nodes' own network, that of pods, what is between the two, and Services. */}}
+
+{{/* Whether both networks are measured, and so what is between them can be. */}}
+{{- define "vigia.bothNetworks" -}}
+{{ and .Values.identity.enabled .Values.probe.networks.host.enabled .Values.probe.networks.pods.enabled }}
+{{- end }}
+
+{{/* Whether there is a Service that the prober of each node answers itself. */}}
+{{- define "vigia.localService" -}}
+{{ and (eq (include "vigia.bothNetworks" .) "true") (or .Values.probe.services.clusterIP .Values.probe.services.nodePort) }}
+{{- end }}
+
+{{/* Paths of a prober: dict "root" $ "host" BOOL. What is auto in the pods' network is found by the prober in the host's. */}}
+{{- define "vigia.probePaths" -}}
+{{- $probe := .root.Values.probe }}
+{{- $host := $probe.networks.host.path }}
+{{- $pods := deepCopy $probe.networks.pods.path }}
+{{- if or (eq $pods.dataplane "auto") (eq $pods.encap "auto") }}
+{{- if ne (include "vigia.bothNetworks" .root) "true" }}
+{{- range $key := list "dataplane" "encap" }}{{ if eq (get $pods $key) "auto" }}{{ $_ := set $pods $key "unknown" }}{{ end }}{{ end }}
+{{- else if .host }}
+{{- $_ := set $pods "found_by" (list (printf "/run/vigia/site/%s-probe-pods.json" (include "vigia.fullname" .root))) }}
+{{- end }}
+{{- end }}
+{{- $paths := list }}
+{{- if .host }}
+{{- $paths = append $paths $host }}
+{{- if eq (include "vigia.bothNetworks" .root) "true" }}
+{{- $paths = append $paths $pods }}
+{{- $paths = append $paths (mustMergeOverwrite (deepCopy $pods) (dict "name" "host-to-pods")) }}
+{{- $paths = append $paths (mustMergeOverwrite (deepCopy $pods) (dict "name" "local-pods" "placement" "local")) }}
+{{- $paths = append $paths (mustMergeOverwrite (deepCopy $pods) (dict "name" "service" "placement" "local" "mode" "service")) }}
+{{- $paths = append $paths (mustMergeOverwrite (deepCopy $pods) (dict "name" "nodeport" "mode" "nodeport")) }}
+{{- /* Those that the prober in the pods' network measures. */}}
+{{- $paths = append $paths (mustMergeOverwrite (deepCopy $pods) (dict "name" "pods-to-host")) }}
+{{- $paths = append $paths (mustMergeOverwrite (deepCopy $pods) (dict "name" "pods-to-service" "mode" "service")) }}
+{{- end }}
+{{- $paths = append $paths (mustMergeOverwrite (deepCopy $host) (dict "name" "host-to-service" "mode" "service")) }}
+{{- else }}
+{{- $paths = append $paths $pods }}
+{{- $paths = append $paths (mustMergeOverwrite (deepCopy $pods) (dict "name" "pods-to-host")) }}
+{{- $paths = append $paths (mustMergeOverwrite (deepCopy $pods) (dict "name" "pods-to-service" "mode" "service")) }}
+{{- end }}
+{{- toYaml $paths }}
+{{- end }}
+
+{{/* Classes: those of the values, and of what a cluster lives by. */}}
+{{- define "vigia.probeClasses" -}}
+{{- $probe := .Values.probe }}
+{{- $classes := $probe.classes }}
+{{- with $probe.dns }}{{ if .enabled }}
+{{- $classes = append $classes (dict "name" "cluster-dns" "protocol" "dns" "interval" .interval "options" (dict "query_name" .query)) }}
+{{- end }}{{ end }}
+{{- with $probe.apiServer }}{{ if .enabled }}
+{{- $classes = append $classes (dict "name" "api-server" "protocol" "http" "interval" .interval "options" (dict
+  "scheme" "https" "path" .path "tls_ca_file" "/etc/vigia-cluster/ca.crt" "tls_server_name" "kubernetes.default.svc")) }}
+{{- end }}{{ end }}
+{{- toYaml $classes }}
+{{- end }}
+
+{{/* Targets that are no nodes: dict "root" $ "host" BOOL. */}}
+{{- define "vigia.probeTargets" -}}
+{{- $probe := .root.Values.probe }}
+{{- $path := ternary "host-to-service" "pods-to-service" .host }}
+{{- $targets := list }}
+{{- with $probe.dns }}{{ if .enabled }}
+{{- $targets = append $targets (dict "dst" "cluster-dns" "path" $path "tenant" "_infra" "probe" "cluster-dns" "address" .server) }}
+{{- end }}{{ end }}
+{{- with $probe.apiServer }}{{ if .enabled }}
+{{- $targets = append $targets (dict "dst" "api-server" "path" $path "tenant" "_infra" "probe" "api-server" "address" .address) }}
+{{- end }}{{ end }}
+{{- toYaml $targets }}
+{{- end }}
+
+{{/* How nodes are found and probed: dict "root" $ "host" BOOL "name" NAME OF THE PROBER. */}}
+{{- define "vigia.probeDiscovery" -}}
+{{- $probe := .root.Values.probe }}
+{{- $both := eq (include "vigia.bothNetworks" .root) "true" }}
+{{- $hostPort := int $probe.networks.host.port }}
+{{- $podsPort := int $probe.networks.pods.port }}
+{{- $base := ternary $probe.networks.host.path.name $probe.networks.pods.path.name .host }}
+{{- $targets := list }}
+{{- $own := list }}
+{{- $host := .host }}
+{{- range $probe.classes }}
+{{- $stamp := eq .protocol "stamp" }}
+{{- $twins := and $both $probe.twins.enabled (has .protocol (list "stamp" "icmp")) }}
+{{- $one := dict "path" $base "tenant" "_infra" "probe" .name }}
+{{- if ne .protocol "icmp" }}{{ $_ := set $one "port" (ternary $hostPort $podsPort $host) }}{{ end }}
+{{- if and $host $twins }}
+{{- $targets = append $targets $one }}
+{{- $targets = append $targets (dict "path" "host-to-pods" "tenant" "_infra" "probe" .name "at" "pods" "twin" $base) }}
+{{- else if $twins }}
+{{- $targets = append $targets (mustMergeOverwrite (deepCopy $one) (dict "twin" "pods-to-host")) }}
+{{- $targets = append $targets (dict "path" "pods-to-host" "tenant" "_infra" "probe" .name "at" "host") }}
+{{- else }}
+{{- $targets = append $targets $one }}
+{{- end }}
+{{- if and $host $both $stamp $probe.services.nodePort }}
+{{- $targets = append $targets (dict "path" "nodeport" "tenant" "_infra" "probe" .name "at" "nodeport" "twin" $base) }}
+{{- end }}
+{{- if and $host $both $stamp $probe.services.clusterIP }}
+{{- $own = append $own (dict "path" "local-pods" "tenant" "_infra" "probe" .name "at" "pods") }}
+{{- $own = append $own (dict "path" "service" "tenant" "_infra" "probe" .name "at" "service" "twin" "local-pods") }}
+{{- end }}
+{{- end }}
+{{- $files := list (printf "/run/vigia/site/%s.json" .name) }}
+{{- $all := list (dict
+  "files" $files "refresh" "10s" "per_node" (int $probe.mesh.perNode) "per_zone" (int $probe.mesh.perZone) "within" $probe.mesh.within
+  "show" $probe.mesh.show "targets" $targets) }}
+{{- if $own }}
+{{- $all = append $all (dict "files" $files "refresh" "10s" "own" true "targets" $own) }}
+{{- end }}
+{{- toYaml $all }}
+{{- end }}
