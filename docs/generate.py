@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from layout import with_rooms
-
+from made import alerts, configuration, decisions, http_api, labels
+from made.rooms import with_rooms
 from vigia.lab import reference
 from vigia.nodes import reference as nodes
 from vigia_catalog import open_labels, part_metrics
@@ -43,7 +43,8 @@ def metrics() -> str:
         "that it can have: a program refuses to export another, and `make test` refuses a rule, a panel or a",
         "document that asks for another. Labels without a list are explained at the end. A metric",
         "whose help ends with pages is on those; every other one is on `/metrics` alone, scraped every 15 s.",
-        "What isolation needs within a second is on `/metrics/fast`, which is scraped as often.",
+        "What isolation needs within a second is on `/metrics/fast`, which is scraped as often; verdicts and",
+        "their evidence, which take minutes to become others, are on `/metrics/verdicts`, once a minute.",
     ]
     for part, program in PARTS.items():
         lines += ["", f"## {program}", "", listing(part_metrics(part), "markdown")]
@@ -54,7 +55,7 @@ def metrics() -> str:
 
 
 GO_PROGRAMS = ("vigia-probe", "vigia-exporter", "vigia-enforcer")
-PYTHON_PROGRAMS = ("vigia", "vigia-compare", "vigia-identity", "isolation-agent")
+PYTHON_PROGRAMS = ("vigia", "kubectl-vigia", "vigia-compare", "vigia-identity", "isolation-agent")
 
 
 def options() -> str:
@@ -127,15 +128,38 @@ def scraping(name: str) -> str:
     return head + mark + jobs
 
 
+VERSIONED = {
+    "deploy/helm/vigia/Chart.yaml": r"^(version|appVersion): ()\S+",
+    "docker-compose.yml": r"^(\s+image: vigia/[a-z-]+):()\S+",
+    "docs/how-to/kubernetes.md": r"(/vigia/\$image):()[0-9][^\s]*",
+}
+"""Files that tell the version where their readers want it literally: the pattern of what stands before it."""
+
+
+def versioned(name: str) -> str:
+    """A file with the version that the file VERSION says."""
+    version = (ROOT / "VERSION").read_text().strip()
+    text = (ROOT / name).read_text()
+    found = re.compile(VERSIONED[name], re.MULTILINE)
+    return found.sub(lambda m: m[0][: m.start(2) - m.start()] + version, text)
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "docs/reference/metrics.md": metrics,
     "docs/reference/command-lines.md": options,
+    "docs/reference/labels.md": labels.markdown,
+    "docs/reference/alerts.md": partial(alerts.markdown, ROOT),
+    "docs/reference/http-api.md": http_api.markdown,
+    "docs/reference/openapi.json": http_api.document,
+    "docs/reference/configuration.md": configuration.markdown,
     "docs/reference/probe-configuration.md": probe_configuration,
     "docs/reference/topology.md": reference.markdown,
     "docs/reference/nodes.md": nodes.markdown,
+    "docs/adr/README.md": partial(decisions.markdown, ROOT / "docs/adr"),
     "CONTRIBUTING.md": rooms,
     "deploy/prometheus/agent.yml": partial(scraping, "agent.yml"),
     "deploy/prometheus/replica.yml": partial(scraping, "replica.yml"),
+    **{name: partial(versioned, name) for name in VERSIONED},
 }
 
 

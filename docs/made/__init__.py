@@ -1,0 +1,1 @@
+"""Pages that are made from code: a module for each kind, which docs/generate.py writes."""
