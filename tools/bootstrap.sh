@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs what Vigia needs to run (run) or to be tested (test) and is missing:
 # Debian packages, uv and the Python environment. Go modules come with the build.
-# Usage: tools/bootstrap.sh run|test
+# Usage: tools/bootstrap.sh run|test|peers; peers are other programs, which make bench measures beside Vigia's.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -11,6 +11,7 @@ RUN_PACKAGES="openvswitch-switch iproute2 iputils-ping ethtool nftables iperf3 u
   libpango-1.0-0 libpangoft2-1.0-0 fonts-dejavu-core
   prometheus prometheus-alertmanager prometheus-node-exporter"
 TEST_PACKAGES="tcpdump fping chrony linuxptp fio victoria-metrics systemd clang llvm libbpf-dev linux-libc-dev gcc libc6-dev ovn-central chromium postgresql mmdebstrap conntrack curl faketime"
+PEER_PACKAGES="fping prometheus-node-exporter prometheus-blackbox-exporter fastnetmon"
 
 fail() { echo "bootstrap: $*" >&2; exit 1; }
 now() { date +%s.%N; }
@@ -25,7 +26,8 @@ case "${1:-}" in
     [ -x /usr/bin/dockerd ] || [ -x /usr/sbin/dockerd ] || packages="$packages docker.io"
     [ -x /usr/bin/docker-compose ] || packages="$packages docker-compose"
     ;;
-  *) echo "usage: tools/bootstrap.sh run|test" >&2; exit 2 ;;
+  peers) packages=$PEER_PACKAGES ;;
+  *) echo "usage: tools/bootstrap.sh run|test|peers" >&2; exit 2 ;;
 esac
 
 missing() {
@@ -60,6 +62,7 @@ apt_install() {
           prometheus | prometheus-*) systemctl disable --quiet "$p" || true ;;
           openvswitch-switch | ovn-central) systemctl disable --quiet "$p" || true ;;
           charon-systemd) systemctl disable --quiet strongswan || true ;;
+          fastnetmon) systemctl disable --quiet "$p" || true ;;
           docker.io) systemctl disable --quiet docker.service docker.socket containerd.service || true ;;
         esac
       done
@@ -86,9 +89,9 @@ if [ "$(.build/uv/bin/uv --version 2>/dev/null | cut -d' ' -f2)" != "$UV_VERSION
   step "installed uv $UV_VERSION"
 fi
 
-want=$(cat uv.lock pyproject.toml */pyproject.toml internal/*/pyproject.toml exporters/*/pyproject.toml | cksum)
+want=$(cat VERSION uv.lock pyproject.toml */pyproject.toml internal/*/pyproject.toml exporters/*/pyproject.toml | cksum)
 if [ "$(cat .venv/.vigia 2>/dev/null || true)" != "$want" ]; then
-  UV_PYTHON_DOWNLOADS=never .build/uv/bin/uv sync --quiet --frozen --python "$(command -v python3)" \
+  UV_PYTHON_DOWNLOADS=never .build/uv/bin/uv sync --quiet --frozen --group docs --python "$(command -v python3)" \
     || fail "the Python environment could not be made; see above"
   echo "$want" > .venv/.vigia
   step "made the Python environment"

@@ -1,0 +1,1 @@
+"""`make release`: what users download, signed, and the same bytes every time."""
