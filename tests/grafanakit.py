@@ -16,15 +16,14 @@ from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import yaml
-from playwright.sync_api import Page, Response, sync_playwright
+from playwright.sync_api import Page, Response
 
 from vigia_dashboards.grafana import MISSING
 from vigia_dashboards.model import Dashboard
 from vigia_dashboards.pages import PAGES
+from vigia_testing.browser import chromium
 
 ROOT = Path(__file__).resolve().parents[1]
-CHROMIUM = shutil.which("chromium")
-ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 PATIENCE = 60_000
 """Milliseconds that a panel may take to appear."""
 
@@ -174,15 +173,12 @@ def _healthy(url: str) -> bool:
 
 def look(server: Grafana, pages: list[Dashboard], pictures: Path) -> dict[str, Seen]:
     """Open every dashboard in headless Chromium, tall enough that every panel loads, and take its picture."""
-    assert CHROMIUM, "chromium is missing; run tools/bootstrap.sh test"
     found = {}
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+    with chromium() as browser:
         for page in pages:
             tab = browser.new_page(viewport={"width": 1600, "height": 6000})
             found[page.uid] = _open(tab, server, page, pictures / f"{page.uid}.png")
             tab.close()
-        browser.close()
     return found
 
 

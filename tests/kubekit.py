@@ -7,6 +7,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,7 +60,10 @@ class Cluster:
             text=True,
             check=False,
             timeout=timeout,
-            env={**os.environ, "PATH": f"{self.places.bin}:{os.environ['PATH']}"},
+            env={
+                **os.environ,
+                "PATH": f"{self.places.bin}:{Path(sys.executable).parent}:{os.environ['PATH']}",
+            },
         )
         assert done.returncode == 0, f"{script}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}\n{self.state()}"
         return done.stdout
@@ -86,13 +90,14 @@ class Cluster:
         return base64.b64decode(data["token"]).decode()
 
     def address(self, service: str) -> str:
-        """Return where a service's pod is."""
+        """Return where a service's pod is; empty while none is ready."""
         slices = self.objects(
             "-n", NAMESPACE, "endpointslices", "-l", f"kubernetes.io/service-name={service}"
         )
         endpoints = [e for one in slices for e in one.get("endpoints") or () if e["conditions"].get("ready")]
-        port = slices[0]["ports"][0]["port"]
-        return f"{endpoints[0]['addresses'][0]}:{port}"
+        if not endpoints:
+            return ""
+        return f"{endpoints[0]['addresses'][0]}:{slices[0]['ports'][0]['port']}"
 
     def http(self, url: str, *, token: str = "", method: str = "GET", body: object = None) -> str:
         """Ask somebody of the cluster; empty if nobody answers, or not with 2xx."""

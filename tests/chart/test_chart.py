@@ -16,6 +16,8 @@ import pytest
 import yaml
 from chartkit import CHART, ROOT, documents, helm, render, template
 
+from vigia.certs.authority import Authority
+
 NAMES = [p.stem for p in chartkit.values_files()]
 BIN = Path(sys.executable).parent
 
@@ -82,6 +84,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         path = tmp_path / "etc/vigia-secret" / token
         path.write_text(f"{token}-of-sixteen-characters-or-more")
         path.chmod(0o400)
+    Authority.open(tmp_path / "etc/vigia-cluster")  # the cluster's, which is called ca.crt as well
     (tmp_path / "run/vigia/ports-on-node/node-ports.yaml").write_text("version: 1\nports: []\n")
     monkeypatch.setenv("NODE_NAME", "n1")
     monkeypatch.setenv("HOST_IP", "10.0.0.1")
@@ -258,6 +261,12 @@ def set_at(path: str, value: Any) -> dict[str, Any]:
         ("probe.networks.host.path", {"name": "a b"}, "/probe/networks/host/path/name"),
         ("probe.classes", [], "/probe/classes"),
         ("probe.classes", [{"name": "a", "protocol": "ntp", "interval": "1s"}], "/probe/classes/0/protocol"),
+        ("probe.twins", {"enabled": "on"}, "/probe/twins/enabled"),
+        ("probe.services.nodePort", 30001, "/probe/services/nodePort"),
+        ("probe.dns.server", "10.96.0.10", "/probe/dns/server"),
+        ("probe.dns.query", "a b", "/probe/dns/query"),
+        ("probe.apiServer.path", "readyz", "/probe/apiServer/path"),
+        ("probe.apiServer.interval", "10", "/probe/apiServer/interval"),
         ("probe.allow", ["10.0.0.1"], "/probe/allow/0"),
         ("probe.mesh.within", "site", "/probe/mesh/within"),
         ("probe.extraArgs", ["rm -rf"], "/probe/extraArgs/0"),
@@ -282,6 +291,7 @@ def set_at(path: str, value: Any) -> dict[str, Any]:
         ("isolationAgent.persistence.size", "2 GB", "/isolationAgent/persistence/size"),
         ("compare.replicas", 2, "/compare"),
         ("identity.every", "15", "/identity/every"),
+        ("identity.guarantees", {"enabled": 1}, "/identity/guarantees/enabled"),
         ("prometheus.url", "prometheus:9090", "/prometheus/url"),
         ("prometheus.retention.size", "8Gi", "/prometheus/retention/size"),
         ("rules.disabled", ["NodeDown"], "/rules/disabled/0"),

@@ -77,7 +77,7 @@ def stack(before: Machine) -> Iterator[Stack]:
 
 
 def test_every_target_is_up(stack: Stack) -> None:
-    wanted = {(job, None) for job in SITE}
+    wanted = {(job, None) for job in (*SITE, "vigia-compare-verdicts")}
     pages = [f"{agent}{page}" for agent in AGENTS for page in ("", "-fast")]
     wanted |= {(job, node) for job in pages for node in (*NODES, "this-machine")}
 
@@ -173,6 +173,12 @@ def test_evidence_outlives_the_container(stack: Stack) -> None:
     evaluated = "vigia_compare_last_evaluation_timestamp_seconds"
     eventually(
         lambda: [r for r in stack.query(evaluated) if float(r["value"][1]) > at], "an evaluation", SLOW
+    )
+    since, shown = time.time(), "max(timestamp(vigia_compare_evidence_since_timestamp_seconds))"
+    eventually(
+        lambda: [r for r in stack.query(shown) if float(r["value"][1]) > since],
+        "its page to be scraped",
+        SLOW,
     )
     after = pairs()
     assert {k: after[k] for k in before if k in after} == {k: before[k] for k in before if k in after}

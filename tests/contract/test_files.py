@@ -69,6 +69,7 @@ def test_alertmanager_and_prometheus_accept_what_the_stack_writes(written: tuple
 def test_the_example_configurations_of_the_readmes_are_accepted(tmp_path: Path) -> None:
     """Each yaml block of the programs' READMEs that starts with node: is a whole configuration."""
     (tmp_path / "ports.yaml").write_text("version: 1\nports: []\n")
+    (tmp_path / "contracts.yaml").write_text("version: 1\ncontracts: []\n")
     token = tmp_path / "token"
     token.touch(mode=0o600)
     token.write_text("a-token-of-the-tests-0123456789\n")
@@ -89,6 +90,7 @@ def test_the_example_configurations_of_the_readmes_are_accepted(tmp_path: Path) 
             if not example.startswith("node:"):
                 continue
             example = example.replace("/etc/vigia/ports.yaml", str(tmp_path / "ports.yaml"))
+            example = example.replace("/etc/vigia/contracts.yaml", str(tmp_path / "contracts.yaml"))
             example = example.replace("/etc/vigia/enforcer.token", str(token))
             example = example.replace("/etc/vigia/site.yaml", str(tmp_path / "site.yaml"))
             example = example.replace("/etc/vigia/notice.keys", str(keys))

@@ -1,53 +1,21 @@
-"""docs/how-to/node.md, done as it says: on a Debian of its own with nothing but systemd, which runs the units."""
+"""docs/how-to/node.md, upgrade.md and remove.md, done as they say: on a Debian of its own, whose systemd runs the units."""
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
-import signal
-import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
-import debiankit
 import pytest
-from labkit import VIGIA, need_root
+from labkit import VIGIA
+from nodekit import AGENTS, Node, booted, here
+from pagekit import blocks as blocks_of
+from pagekit import page
 
-from vigia.host import processes
 from vigia_testing import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = (ROOT / "docs/how-to/node.md").read_text()
-AGENTS = ("vigia-exporter", "vigia-enforcer", "vigia-probe")
-
-BOOT = r"""
-set -e
-cgroup=$1 root=$2
-echo $$ > "$cgroup/cgroup.procs"
-exec unshare --mount --pid --net --uts --ipc --cgroup --fork --kill-child --propagation private sh -e -c '
-  root=$1
-  mount --bind "$root" "$root"
-  mount -t proc proc "$root/proc"
-  mount -t sysfs sysfs "$root/sys"
-  mount -t cgroup2 cgroup2 "$root/sys/fs/cgroup"
-  mount -t bpf bpf "$root/sys/fs/bpf"
-  mount -t tmpfs -o mode=755 tmpfs "$root/run"
-  mount -t tmpfs -o mode=755 tmpfs "$root/dev"
-  mkdir "$root/dev/shm" "$root/dev/pts" "$root/old"
-  for device in null:1:3 zero:1:5 full:1:7 random:1:8 urandom:1:9 tty:5:0 ptmx:5:2; do
-    number=${device#*:}
-    mknod -m 666 "$root/dev/${device%%:*}" c "${number%:*}" "${number#*:}"
-  done
-  ip link set lo up
-  hostname node
-  cd "$root"
-  pivot_root . old
-  exec chroot . sh -c "umount -l /old && exec env -i container=test /lib/systemd/systemd --log-target=null"
-' sh "$root"
-"""
-"""Starts systemd in namespaces of its own, with no network but loopback and nothing of the machine's files."""
 
 
 def blocks(name: str) -> list[str]:
@@ -57,92 +25,10 @@ def blocks(name: str) -> list[str]:
     )
 
 
-@dataclass(frozen=True)
-class Node:
-    """A machine with systemd that runs beside this one."""
-
-    pid: int
-    """Its systemd."""
-
-    @property
-    def entering(self) -> list[str]:
-        kinds = ("mount", "pid", "net", "uts", "ipc", "cgroup", "root", "wd")
-        path = "PATH=/usr/sbin:/usr/bin:/sbin:/bin"
-        return ["nsenter", f"--target={self.pid}", *(f"--{k}" for k in kinds), "env", "-i", path]
-
-    def run(self, script: str) -> str:
-        """Run commands as a person there would type them, stopping at the first that fails."""
-        done = subprocess.run(
-            [*self.entering, "timeout", "120", "sh", "-eu", "-c", script],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        said = done.stdout + done.stderr
-        assert done.returncode == 0, f"{script}\n{said}\n{self.troubles()}"
-        return said
-
-    def troubles(self) -> str:
-        argv = [*self.entering, "systemctl", "status", "--no-pager", "--full", *AGENTS]
-        return subprocess.run(argv, capture_output=True, text=True, check=False).stdout
-
-    def shown(self, unit: str, setting: str) -> str:
-        return self.run(f"systemctl show --property={setting} --value {unit}").strip()
-
-
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
-    need_root()
-    root = tmp_path_factory.mktemp("node")
-    root.chmod(0o755)
-    subprocess.run(["tar", "-C", root, "--numeric-owner", "-xpf", debiankit.tree("systemd")], check=True)
-    (root / "etc/machine-id").write_text("")
-    cgroup = Path(unified(), f"vigia-test-node-{os.getpid()}")
-    cgroup.mkdir()
-    # Nothing of it outlives the test, however that ends.
-    program = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", "sh", "-c", BOOT, "sh", cgroup, root])
-    try:
-        eventually(lambda: children(program.pid), "systemd is started", 60)
-        found = Node(children(program.pid)[0])
-        up = [*found.entering, "systemctl", "is-system-running", "--wait"]
-        eventually(lambda: started(program, up), "systemd is up", 120)
+    with booted(tmp_path_factory.mktemp("node")) as found:
         yield found
-    finally:
-        program.send_signal(signal.SIGKILL)  # which takes all that runs there with it
-        program.wait(60)
-        eventually(lambda: gone(cgroup), "the node is gone", 60)
-        shutil.rmtree(root)
-
-
-def unified() -> str:
-    """Return where the machine has its cgroup v2."""
-    mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
-    found = [m[1] for m in mounts if m[2] == "cgroup2"]
-    if not found:
-        pytest.skip("the machine has no cgroup v2 mounted, which systemd needs")
-    return found[0]
-
-
-def children(pid: int) -> list[int]:
-    """Return the systemd that a process started."""
-    below = [p for p in processes.all_pids() if processes.parent(p) == pid]
-    return [p for p in below if Path((processes.arguments(p) or [""])[0]).name == "systemd"]
-
-
-def started(program: subprocess.Popen[bytes], up: list[str]) -> bool:
-    assert program.poll() is None, "systemd ended"
-    done = subprocess.run(up, capture_output=True, text=True, check=False)
-    return done.stdout.strip() in ("running", "degraded")
-
-
-def gone(cgroup: Path) -> bool:
-    try:
-        for folder in sorted(cgroup.rglob("*/"), key=lambda p: len(p.parts), reverse=True):
-            folder.rmdir()
-        cgroup.rmdir()
-    except OSError:
-        return not cgroup.exists()
-    return True
 
 
 @pytest.fixture(scope="module")
@@ -154,23 +40,6 @@ def installed(node: Node, tmp_path_factory: pytest.TempPathFactory) -> Node:
     for block in blocks("node"):
         node.run(block)
     return node
-
-
-def here(node: Node, script: str, folder: Path, scratch: Path) -> None:
-    """Run commands on this machine, from which ssh leads to the node."""
-    ssh = scratch / "bin" / "ssh"
-    ssh.parent.mkdir(exist_ok=True)
-    ssh.write_text(f'#!/bin/sh\nshift\nexec {" ".join(node.entering)} sh -c "$*"\n')
-    ssh.chmod(0o755)
-    done = subprocess.run(
-        ["sh", "-eu", "-c", script],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=folder,
-        env={**os.environ, "PATH": f"{ssh.parent}:{os.environ['PATH']}"},
-    )
-    assert done.returncode == 0, f"{script}\n{done.stdout}\n{done.stderr}"
 
 
 def test_the_guide_has_what_is_run_here() -> None:
@@ -220,6 +89,34 @@ def test_a_wrong_configuration_is_refused_before_anything_is_stopped(installed: 
     assert installed.shown("vigia-exporter", "NRestarts") == "0"
 
 
+def test_an_upgrade_replaces_the_programs_and_keeps_what_they_put_into_the_kernel(
+    installed: Node, tmp_path: Path
+) -> None:
+    """The new tree is of the same version, which nothing here depends on."""
+    upgrade = blocks_of(page("how-to/upgrade.md"))
+    before = {program: installed.shown(program, "MainPID") for program in AGENTS}
+    pins = installed.run("ls -R /sys/fs/bpf/vigia")
+    for name in ("install", "copy"):
+        here(installed, upgrade[name].replace("/tmp/vigia-node", str(tmp_path / "tree")), ROOT, tmp_path)  # noqa: S108
+    installed.run(upgrade["node"])
+    for program in AGENTS:
+        assert installed.shown(program, "ActiveState") == "active"
+        assert installed.shown(program, "MainPID") not in ("0", before[program])
+    assert pins and installed.run("ls -R /sys/fs/bpf/vigia") == pins
+    assert installed.run("stat -c %a:%U /etc/vigia/enforcer.token").strip() == "600:root"
+
+
+def test_an_upgrade_stops_before_a_file_that_is_refused(installed: Node) -> None:
+    before = installed.shown("vigia-exporter", "MainPID")
+    installed.run("cp /etc/vigia/exporter.yaml /tmp/good; echo 'nod: x' > /etc/vigia/exporter.yaml")
+    try:
+        assert "nod" in installed.run(blocks_of(page("how-to/upgrade.md"))["node"])
+        assert installed.shown("vigia-exporter", "MainPID") == before
+        assert installed.shown("vigia-exporter", "ActiveState") == "active"
+    finally:
+        installed.run("cp /tmp/good /etc/vigia/exporter.yaml")
+
+
 def test_tls_as_the_guide_has_it(installed: Node, tmp_path: Path) -> None:
     (tmp_path / ".venv/bin").mkdir(parents=True)
     (tmp_path / ".venv/bin/vigia").symlink_to(VIGIA)
@@ -250,4 +147,16 @@ def test_a_program_that_is_stopped_is_started_again(installed: Node, program: st
     assert installed.shown(program, "MainPID") not in ("0", pid)
     installed.run(
         f"rm -r /run/systemd/system/{program}.service.d; systemctl daemon-reload; systemctl restart {program}"
+    )
+
+
+def test_nothing_is_left_of_a_node_that_is_removed(installed: Node) -> None:
+    installed.run(blocks_of(page("how-to/remove.md"))["node"])
+    left = installed.run("find / -xdev -iname '*vigia*' -not -path '/proc/*' -not -path '/tmp/*'")
+    assert left.strip() == ""
+    assert {*installed.run("ls /sys/fs/bpf").split()} <= {"maps.debug", "progs.debug"}, "the kernel's own"
+    users = installed.run("cut -d: -f1 /etc/passwd /etc/group").split()
+    assert not [u for u in users if u.startswith("vigia") or u == "isolation-agent"]
+    assert "vigia" not in installed.run(
+        "ps -e -o args= 2>/dev/null || cat /proc/[0-9]*/cmdline | tr '\\0' ' '"
     )

@@ -8,17 +8,16 @@ from pathlib import Path
 
 import pytest
 from labkit import VIGIA
+from pagekit import BESIDE_CODE
 
 import vigia_catalog
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
+TUTORIAL = (ROOT / "docs/tutorial/first-ten-minutes.md").read_text()
 PAGES = [p for p in sorted(ROOT.glob("*.md")) if p.name != "CHANGELOG.md"]
 PAGES += sorted((ROOT / "docs").rglob("*.md"))
-PAGES += [ROOT / p for p in ("probes/README.md", "exporters/README.md", "exporters/tenant/README.md")]
-PAGES += [
-    ROOT / p for p in ("isolation-agent/README.md", "isolation-agent/enforcer/README.md", "vigia/README.md")
-]
+PAGES += [ROOT / p for p in BESIDE_CODE if ROOT / p not in PAGES]
 
 
 def blocks(text: str, language: str) -> list[str]:
@@ -90,8 +89,24 @@ def test_every_metric_that_the_readme_names_is_in_the_catalogue() -> None:
     assert named <= known
 
 
-def test_the_commands_of_the_readme_have_the_options_that_it_uses() -> None:
-    used = [c.split() for c in commands(README) if c.startswith(".venv/bin/vigia ")]
+def test_the_readme_is_short_and_leads_to_every_part_of_the_documentation() -> None:
+    assert len(README.splitlines()) <= 110
+    table = README[README.index("## Documentation") : README.index("## Metrics")]
+    for folder in ("tutorial", "how-to", "concepts", "reference", "adr"):
+        assert f"](docs/{folder}/" in table, folder
+    assert all(
+        f"]({name})" in README for name in BESIDE_CODE if name.count("/") == 1 and name != "README.md"
+    ), "a part whose page nobody finds"
+
+
+def test_the_flood_in_the_readme_is_that_of_the_tutorial() -> None:
+    (shown,) = blocks(README[README.index("## What you will see") :], "console")
+    assert shown.rstrip() in TUTORIAL
+    assert len(shown.splitlines()) == 11
+
+
+def test_the_commands_of_the_tutorial_have_the_options_that_it_uses() -> None:
+    used = [c.split() for c in commands(TUTORIAL) if c.startswith(".venv/bin/vigia ")]
     assert len(used) >= 4
     for words in used:
         path = [w for w in words[1:3] if re.fullmatch(r"[a-z]+", w)]

@@ -160,6 +160,15 @@ def test_both_pages_of_an_agent_are_one_list_of_targets() -> None:
         )
 
 
+def test_every_page_of_verdicts_is_scraped_of_the_same_targets() -> None:
+    content = yaml.safe_load((ROOT / "deploy/prometheus/prometheus.yml").read_text())
+    jobs = {j["job_name"]: j for j in content["scrape_configs"]}
+    slow = jobs["vigia-compare-verdicts"]
+    assert slow["file_sd_configs"] == jobs["vigia-compare"]["file_sd_configs"]
+    assert (slow["metrics_path"], slow["scrape_interval"]) == (vigia_catalog.VERDICT_PAGE, "1m")
+    assert {m.part for m in DECLARED.values() if vigia_catalog.VERDICT_PAGE in m.pages} == {"compare"}
+
+
 def test_the_long_term_store_takes_every_record_and_no_series_twice() -> None:
     content = yaml.safe_load((ROOT / "deploy/victoria-metrics/scrape.yml").read_text())
     (job,) = content["scrape_configs"]

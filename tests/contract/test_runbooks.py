@@ -1,19 +1,18 @@
-"""What runbooks tell people to type exists: programs, subcommands, options, queries, pages."""
+"""What runbooks, and the pages of troubles and questions, tell people to type exists: programs, options, queries, pages."""
 
 from __future__ import annotations
 
 import re
-import shlex
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from functools import cache
 from pathlib import Path
 
 import promql_parser
 import pytest
 from alertkit import programs_of, rules, serves, too_short
+from commandkit import ANY, OURS, SERVICES, accepted, parts_of
 from labkit import VIGIA
 
 import vigia_catalog
@@ -22,14 +21,8 @@ from vigia_dashboards.pages import PAGES
 
 ROOT = Path(__file__).resolve().parents[2]
 RUNBOOKS = sorted((ROOT / "docs/runbooks").glob("*.md"))
+RUNBOOKS += [ROOT / "docs/troubleshooting.md", ROOT / "docs/faq.md"]
 ALERTS = {rule["alert"]: rule for rule in rules("alert")}
-
-BINARIES = {f"vigia-{part}": ROOT / "bin" / f"vigia-{part}" for part in ("probe", "exporter", "enforcer")}
-SCRIPTS = {name: VIGIA.with_name(name) for name in ("vigia", "vigia-compare", "isolation-agent")}
-OURS = {**BINARIES, **SCRIPTS}
-SERVICES = [name for name in OURS if name != "vigia"]
-ANY = "PROGRAM"
-"""Stands for each of our services."""
 
 HELP: Mapping[str, list[str]] = {
     "awk": ["awk", "-W", "version"],
@@ -54,8 +47,8 @@ HELP: Mapping[str, list[str]] = {
 }
 """Programs of the system that runbooks may name, and a run that harms nothing and shows that they are there."""
 
-FRAGMENTS = {"by (tenant)", "role: source", "tripped: false"}
-"""Parts of a query or of a configuration file."""
+FRAGMENTS = {"by (tenant)", "docker compose", "dry_run: true", "make demo", "role: source", "tripped: false"}
+"""Parts of a query or of a configuration file, and commands that other tests run."""
 
 
 def spans(page: Path) -> Iterator[str]:
@@ -84,23 +77,6 @@ def test_every_piece_of_code_with_a_blank_is_understood() -> None:
     assert len(COMMANDS) > 25 and len(QUERIES) > 30 and len(REQUESTS) >= 5
 
 
-@cache
-def help_of(program: str, *subcommands: str) -> str:
-    done = subprocess.run(
-        [str(OURS[program]), *subcommands, "--help"], capture_output=True, text=True, check=False, timeout=60
-    )
-    assert done.returncode == 0, f"{program} {' '.join(subcommands)} --help: {done.stderr}"
-    return done.stdout + done.stderr
-
-
-def parts_of(command: str) -> Iterator[list[str]]:
-    """The words of each command of a pipe and of those substituted into it."""
-    for inner in re.findall(r"\$\(([^)]*)\)", command):
-        yield shlex.split(inner)
-    for part in re.sub(r"\$\([^)]*\)", "1", command).split(" | "):
-        yield shlex.split(part)
-
-
 @pytest.mark.parametrize(("page", "command"), COMMANDS, ids=lambda x: x.replace("/", "-")[:60])
 def test_commands_exist(page: str, command: str) -> None:
     for words in parts_of(command):
@@ -111,35 +87,6 @@ def test_commands_exist(page: str, command: str) -> None:
             continue
         for program in SERVICES if words[0] == ANY else [words[0]]:
             accepted(program, words[1:])
-
-
-def accepted(program: str, words: list[str]) -> None:
-    """Each subcommand answers --help, and each option is in its help or in that of the command before it."""
-    subcommands: list[str] = []
-    known = help_of(program)
-    skip = False
-    for word in words:
-        if skip:
-            skip = False
-        elif word.startswith("--"):
-            assert re.search(rf"(?<![\w-])-?{re.escape(word)}\b", known) or f"{word[1:]}" in known.split(), (
-                f"{program} {' '.join(subcommands)} has no {word}"
-            )
-            skip = bool(
-                re.search(rf"{re.escape(word)}[ =](<?[A-Z\[]|string|int|value|duration)", known)
-            ) or word in (
-                "--config",
-                "--to",
-                "--count",
-                "--url",
-                "--metric",
-            )
-        else:
-            subcommands.append(word)
-            known += help_of(program, *subcommands)
-            assert re.search(rf"(?m)\b{word}\b", help_of(program, *subcommands[:-1])), (
-                f"{program} has no {word}"
-            )
 
 
 def exists_here(words: list[str]) -> None:
@@ -176,12 +123,12 @@ def test_queries_parse_and_use_what_the_catalogue_declares(page: str, query: str
 @pytest.mark.parametrize(("page", "request_"), REQUESTS, ids=lambda x: x.replace("/", "-")[:60])
 def test_pages_and_calls_exist(page: str, request_: str) -> None:
     method, _, path = request_.rpartition(" ")
-    if path.startswith("/run/"):
+    if path.startswith(("/run/", "/sys/")):
         return  # a folder
     if path.startswith("/d/"):
         assert path.removeprefix("/d/") in {p.uid for p in PAGES}
         return
-    programs = programs_of(ALERTS[page])
+    programs = programs_of(ALERTS[page]) if page in ALERTS else {*SERVICES} - {"vigia-identity"}
     served = {program for program in programs if serves(program, method or "GET", path)}
     assert served, f"{request_} is served by none of {sorted(programs)}, which the alert is about"
 

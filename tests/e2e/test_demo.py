@@ -8,9 +8,6 @@ import re
 import signal
 import socket
 import subprocess
-from collections.abc import Iterator
-from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -20,12 +17,12 @@ import httpx
 import numpy as np
 import pytest
 import rawkit
-from labkit import Machine, Ran, need_root, own_topology, run_vigia
+from demokit import LAB, Demo
+from labkit import Machine, need_root, own_topology, run_vigia
 from panelkit import panels_at, quiet
 
 import vigia_catalog
 from vigia.lab import ipsec, model, state, topology
-from vigia.lab.model import Lab
 from vigia.stack.places import Places, agent_address, stack_address
 from vigia.stack.site import AGENT_PORTS as PORTS
 from vigia_dashboards.pages import PAGES
@@ -33,8 +30,6 @@ from vigia_testing import eventually
 
 pytestmark = pytest.mark.e2e
 
-README = (Path(__file__).resolve().parents[2] / "README.md").read_text()
-LAB = "e2e"
 WINDOW, WINDOWS = 60.0, 30
 """Windows of the demo's comparison, in seconds, and how many of them."""
 LOST = 0.01
@@ -43,8 +38,6 @@ longer than a probe waits."""
 LOST_BESIDE_TCP = 0.03
 """Share of its probes that the victim may lose: its own transfer fills its queue, and is told so by drops. In the queue
 of a flood half of them are lost."""
-AGENTS = "127.79.0.0/24"
-STACK = "127.79.0.250"
 NODES = ("node1", "node2")
 OVERLAYS = ("linuxbridge-vxlan", "ovs-vxlan", "ovs-gre")
 MATCHES = ("in-port", "mac", "ip", "udp-port", "exact")
@@ -65,63 +58,6 @@ EVENTS = [
     "flood_end",
     "released",
 ]
-
-
-@dataclass(frozen=True)
-class Demo:
-    """A demo that has been run and is still up."""
-
-    file: Path
-    lab: Lab
-    run: Ran
-
-    @property
-    def report(self) -> Any:
-        return self.run.json
-
-    @property
-    def where(self) -> Places:
-        return Places(self.lab.layout)
-
-    def query(self, expression: str) -> list[dict[str, Any]]:
-        url = f"http://{stack_address(self.lab, 9090)}/api/v1/query"
-        answer = httpx.get(url, params={"query": expression}, trust_env=False).json()
-        assert answer["status"] == "success", answer
-        result: list[dict[str, Any]] = answer["data"]["result"]
-        return result
-
-
-@pytest.fixture(scope="module")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
-    """Run the demo once; afterwards everything is killed rather than stopped, and then removed."""
-    need_root()
-    file = own_topology(tmp_path_factory.mktemp("e2e"), LAB, AGENTS)
-    file.write_text(file.read_text().replace("stack_address: 127.0.0.1", f"stack_address: {STACK}"))
-    run_vigia("down", "--lab", LAB)
-    before = Machine.now(LAB)
-    lab = model.resolve(topology.load(file))
-    assert lab.topology.stack_address.compressed == STACK
-    try:
-        done = run_vigia("demo", "--topology", str(file), "--json", timeout=600)
-        assert done.status == 0, done.stderr
-        print(json.dumps({k: done.json[k] for k in ("victim", "guarantee", "paths")}))
-        yield Demo(file, lab, done)
-        kill_everything(Places(lab.layout))
-    finally:
-        down = run_vigia("down", "--lab", LAB)
-    assert down.status == 0, down.stderr
-    assert Machine.now(LAB) == before
-    assert not Places(lab.layout).data.exists()
-
-
-def kill_everything(where: Places) -> None:
-    """As a crash would: the supervisor, its children and Open vSwitch, without a chance to clean up."""
-    status = json.loads(where.status.read_text())
-    pids = [status["supervisor"], *(s["pid"] for s in status["services"].values() if s["pid"])]
-    pids += [int(p.read_text()) for p in where.layout.directory.glob("nodes/*/ovs/*.pid")]
-    for pid in pids:
-        with suppress(ProcessLookupError):  # the supervisor's children die with it
-            os.kill(pid, signal.SIGKILL)
 
 
 def comparisons(demo: Demo) -> Any:
@@ -164,24 +100,6 @@ def test_the_timeline_has_every_step_in_order(demo: Demo) -> None:
     assert seconds["limit_verified"] > max(seconds["webhook_received"], seconds["kernel_detected"])
     assert seconds["webhook_received"] > seconds["alert_started"] > 0
     assert seconds["released"] > seconds["flood_end"] > seconds["victim_recovered"]
-
-
-def test_the_run_that_the_readme_shows_is_what_people_see(demo: Demo) -> None:
-    shown = README[README.index("What happened:") : README.index("What blue got:")]
-    texts = [t["text"] for t in demo.report["timeline"]]
-    assert [line.split(" s  ", 1)[1] for line in shown.splitlines() if "Z " in line] == texts
-    assert all(f"{p['phase']} " in README for p in demo.report["victim"])
-
-
-def test_the_queries_of_the_readme_have_answers(demo: Demo) -> None:
-    (block,) = re.findall(r"^```promql\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
-    queries = block.splitlines()
-    assert len(queries) >= 5
-    for query in queries:
-        eventually(
-            lambda q=query: demo.query(q),
-            query,
-        )
 
 
 def test_the_victim_keeps_its_guarantee(demo: Demo) -> None:
@@ -241,8 +159,11 @@ def test_afterwards_everything_is_healthy_and_nobody_is_limited(demo: Demo) -> N
     eventually(lambda: not demo.query("vigia_isolation_actions > 0"), "no action to be open")
 
     def firing() -> set[str]:
-        """Alerts, but those of objectives, which look back over minutes in which there was a flood."""
-        alerts = demo.query('ALERTS{alertstate="firing",alertname!~".*BudgetBurn"}')
+        """Alerts, but those of objectives, which look back over minutes in which there was a flood.
+
+        That the host is busy is so where other work shares the processors.
+        """
+        alerts = demo.query('ALERTS{alertstate="firing",alertname!~".*BudgetBurn|VigiaHostBusy"}')
         return {f"{r['metric']['alertname']} of {r['metric'].get('port')}" for r in alerts}
 
     eventually(lambda: not firing(), lambda: f"no alert to fire; {firing()} do")
@@ -256,8 +177,9 @@ def test_steps_go_to_stderr_with_their_times(demo: Demo) -> None:
 
 
 def test_all_targets_are_up_and_nothing_is_unaccounted_for(demo: Demo) -> None:
+    pages = 2 * 3 * len(demo.lab.nodes) + 6
+    eventually(lambda: len(demo.query("up")) == pages, "two pages of every agent, and of the comparison")
     up = demo.query("up")
-    assert len(up) == 2 * 3 * len(demo.lab.nodes) + 5, "an agent has two pages"
     assert all(r["value"][1] == "1" for r in up)
     mismatch = demo.query("vigia_probe_accounting_mismatch")
     assert len(mismatch) >= 20

@@ -31,7 +31,7 @@ def scene() -> Iterator[Scene]:
         plant(site)
         found = Scene(site, stack.enter_context(loaded(site)), {})
         eventually(lambda: len(found.load.acknowledged) > 4, "alerts to be acknowledged")
-        eventually(lambda: len(site.query("up == 1")) == 17, "all to be scraped")
+        eventually(lambda: len(site.query("up == 1")) == 18, "all to be scraped")
         eventually(lambda: stored(site).get("vigia_probe_rtt_seconds", 0) >= 100, "all paths to be measured")
         found.stored.update(stored(site))
         yield found

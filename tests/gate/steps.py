@@ -68,7 +68,7 @@ def lint_python() -> Count:
     return each(
         [VENV / "ruff", "check", "."],
         [VENV / "ruff", "format", "--check", "."],
-        [VENV / "mypy", *sources, "docs/generate.py", "tests/gate"],
+        [VENV / "mypy", *sources, "docs/generate.py", "docs/pages.py", "tests/gate", "tools/release"],
     )
 
 
@@ -143,16 +143,23 @@ SHORT = (
     ),
     Step(
         "python-tests",
-        "the other Python tests",
+        "tests of the other Python programs, of libraries and dashboards",
+        lambda: pytest("-m", "not long", "internal", "exporters", "dashboards"),
+        EVERYTHING,
+        weight=4,
+    ),
+    Step(
+        "project-tests",
+        "tests of the whole: contracts, guides, releases, benchmarks, the rules of the house",
         lambda: pytest(
             "-m",
             "not e2e and not compose and not faults and not long",
-            *("internal", "exporters", "dashboards", "tests"),
+            "tests",
             f"--ignore={RECIPES}",
             "--ignore=tests/chart",
         ),
         EVERYTHING,
-        weight=3,
+        weight=6,
     ),
     Step("recipes", "the recipes of docs/how-to/extend.md", lambda: pytest(RECIPES), EVERYTHING, weight=3),
     Step(
@@ -179,7 +186,14 @@ LONG = (
     Step(
         "long-tests",
         "long matrices of the Python tests",
-        lambda: pytest("-m", "long and not e2e and not compose and not scale and not kubernetes"),
+        lambda: pytest(
+            "-m",
+            "long"
+            + "".join(
+                f" and not {apart}"
+                for apart in ("e2e", "compose", "scale", "kubernetes", "openstack", "release", "pictures")
+            ),
+        ),
         EVERYTHING,
         weight=5,
     ),
@@ -191,13 +205,6 @@ LONG = (
         weight=3,
     ),
     Step(
-        "kubernetes",
-        "docs/how-to/kubernetes.md on two real nodes",
-        lambda: pytest("-m", "kubernetes", "tests/kubernetes"),
-        EVERYTHING,
-        alone=True,
-    ),
-    Step(
         "compose",
         "docker-compose.yml, on an engine of its own",
         lambda: pytest("-m", "compose", "tests/compose"),
@@ -206,6 +213,38 @@ LONG = (
     ),
 )
 """What `make test-long` runs besides."""
+
+CLOUDS = (
+    Step(
+        "kubernetes",
+        "docs/how-to/kubernetes.md on two real nodes",
+        lambda: pytest("-m", "kubernetes", "tests/kubernetes"),
+        EVERYTHING,
+        alone=True,
+    ),
+    Step(
+        "openstack",
+        "docs/how-to/openstack.md on real Neutron: OVN, Open vSwitch, Linux bridges",
+        lambda: pytest("-m", "openstack", "tests/openstack"),
+        EVERYTHING,
+        alone=True,
+    ),
+    Step(
+        "release",
+        "whole releases, twice, installed and upgraded",
+        lambda: pytest("-m", "release", "tests/release"),
+        EVERYTHING,
+        alone=True,
+    ),
+    Step(
+        "pictures",
+        "pictures of a lab's pages, during a flood and without",
+        lambda: pytest("-m", "pictures", "tests/pictures"),
+        EVERYTHING,
+        alone=True,
+    ),
+)
+"""What `make test-all` runs besides: clouds of their own, releases for every architecture, pictures."""
 
 APART = (
     Step("thanos", "Thanos above two replicas", lambda: pytest("-m", "thanos", "tests/scale"), EVERYTHING),

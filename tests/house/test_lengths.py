@@ -61,12 +61,13 @@ def test_go_tests_are_as_long_as_their_code(part: str) -> None:
 
 
 PYTHON_TESTS = {
-    "vigia/src": ("vigia/tests", "tests/e2e"),
+    "vigia/src": ("vigia/tests", "tests/e2e", "tests/kubernetes", "tests/openstack"),
     "isolation-agent/src": ("isolation-agent/tests",),
     "exporters/compare/src": ("exporters/compare/tests",),
     "exporters/identity/src": ("exporters/identity/tests",),
     "internal/py": ("internal/py/tests",),
     "dashboards/vigia_dashboards": ("dashboards/tests", "tests/e2e"),
+    "tools/release": ("tests/release",),
 }
 
 FLOORS = {"vigia/src": 0.65, "dashboards/vigia_dashboards": 0.40}

@@ -68,8 +68,11 @@ def prometheus(machines: Machines, targets: list[str]) -> tuple[Host, str]:
     host = machines.host("site", {"127.0.0.1:9090": f"127.0.0.1:{port}"})
     _backfill(host.folder / "lib/receiver")
     job = {"job_name": "vigia-compare", "scrape_interval": "1s", "static_configs": [{"targets": targets}]}
+    verdicts = job | {"job_name": "vigia-compare-verdicts", "metrics_path": "/metrics/verdicts"}
     (host.folder / "etc/prometheus").mkdir()
-    (host.folder / "etc/prometheus/receiver.yml").write_text(yaml.safe_dump({"scrape_configs": [job]}))
+    (host.folder / "etc/prometheus/receiver.yml").write_text(
+        yaml.safe_dump({"scrape_configs": [job, verdicts]})
+    )
     host.start("receiver", f"http://127.0.0.1:{port}/-/ready")
     return host, f"http://127.0.0.1:{port}"
 

@@ -1,0 +1,442 @@
+"""docs/how-to/openstack.md on real Neutron: what is typed there, and what is promised there, on each of three clouds.
+
+The tests of a cloud are one story: each begins where the one before it ended.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from labkit import VIGIA, Machine, own_topology, run_vigia
+from openstackkit import PATIENCE, TOPOLOGIES, Agents, Cloud, guide, total
+
+from vigia.host import commands
+from vigia.lab import naming
+from vigia.lab.model import Endpoint
+from vigia.lab.neutron import guest, machines
+from vigia.lab.neutron.control import NEUTRON
+from vigia.stack.agent import IsolationAgent
+from vigia.stack.places import Places, stack_address
+from vigia_testing import eventually
+
+pytestmark = [pytest.mark.openstack, pytest.mark.long]
+
+NAME = "ostest"
+CLOUDS = ("neutron-ovn", "neutron-ovs", "neutron-linuxbridge")
+RED = 5_000_000
+"""What red has bought in the lab's files, in bytes per second."""
+
+
+def up(cloud: str, folder: Path) -> list[str]:
+    topology = own_topology(folder, NAME, "127.72.0.0/24", TOPOLOGIES / f"{cloud}.yaml")
+    topology.write_text(
+        topology.read_text().replace("stack_address: 127.0.0.1", "stack_address: 127.72.0.250")
+    )
+    return [str(VIGIA), "lab", "up", "--cloud", cloud, "--topology", str(topology)]
+
+
+def down() -> None:
+    done = run_vigia("lab", "down", "--lab", NAME, timeout=600)
+    assert done.status == 0, done.stderr
+
+
+@pytest.fixture(scope="module", params=CLOUDS)
+def cloud(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    before = Machine.now(NAME)
+    folder = tmp_path_factory.mktemp("openstack")
+    try:
+        subprocess.run(up(request.param, folder), check=True, timeout=3600)
+        yield Cloud.of(NAME)
+    finally:
+        down()
+    assert Machine.now(NAME) == before, "nothing is left"
+
+
+@pytest.fixture(scope="module")
+def folder(cloud: Cloud, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp(cloud.driver)
+    for kept in (cloud.places.hosts, cloud.places.contracts):
+        (made / kept.name).symlink_to(kept)
+    return made
+
+
+@pytest.fixture(scope="module")
+def agents(cloud: Cloud, folder: Path) -> Iterator[Agents]:
+    with Agents(cloud).running(["node1", "node2"], folder) as running:
+        yield running
+
+
+def test_the_guides_commands_and_configuration_work(cloud: Cloud, folder: Path) -> None:
+    assert cloud.type(guide("api"))
+    config = yaml.safe_load(guide("identity.yaml"))
+    for key in ("tenants_file", "ports_dir", "contracts_dir"):
+        config[key] = str(folder / key)
+    (folder / "guide.yaml").write_text(yaml.safe_dump(config))
+    check = ["--config", str(folder / "guide.yaml"), "check-config"]
+    commands.run([str(VIGIA.with_name("vigia-identity")), *check])
+
+
+def test_the_cloud_is_whole(cloud: Cloud) -> None:
+    status = run_vigia("lab", "status", "--lab", NAME)
+    assert status.status == 0, status.stdout
+    ports = cloud.neutron.listed("ports")
+    assert {p["status"] for p in ports} == {"ACTIVE"}
+    assert {p["binding:host_id"] for p in ports} == {"node1", "node2"}
+    assert all(p["security_groups"] for p in ports), "security groups are on"
+
+
+def test_tenants_have_the_same_addresses_and_do_not_meet(cloud: Cloud) -> None:
+    red, blue = (cloud.machine("node1", t) for t in ("red", "blue"))
+    assert red.address == blue.address
+    assert cloud.pings(red, red.peer) > 0 and cloud.pings(blue, blue.peer) > 0
+    # What blue's machine on the other node does not answer any more, red's still does.
+    other = cloud.machine("node2", "blue")
+    commands.run(["ip", "link", "set", "eth0", "down"], netns=other.netns)
+    try:
+        assert cloud.pings(blue, blue.peer) == 0
+        assert cloud.pings(red, red.peer) > 0
+    finally:
+        commands.run(["ip", "link", "set", "eth0", "up"], netns=other.netns)
+    eventually(lambda: cloud.pings(blue, blue.peer), "blue's machines to meet again")
+
+
+def test_security_groups_hold(cloud: Cloud) -> None:
+    red, other = (cloud.machine(node, "red") for node in ("node1", "node2"))
+    neutron = cloud.neutron
+    body = {"security_group": {"name": "closed", "project_id": cloud.known.projects["red"]}}
+    closed = neutron.ask("POST", "/v2.0/security-groups", body)["security_group"]
+    before = neutron.listed("ports", id=other.port)[0]["security_groups"]
+    neutron.change("port", other.port, security_groups=[closed["id"]])
+    try:
+        eventually(lambda: cloud.pings(red, red.peer, 1) == 0, "a port to be closed", PATIENCE)
+    finally:
+        neutron.change("port", other.port, security_groups=before)
+    eventually(lambda: cloud.pings(red, red.peer), "it to be open again", PATIENCE)
+
+
+def test_every_port_is_its_projects(cloud: Cloud, agents: Agents) -> None:
+    projects = cloud.known.projects
+    wanted = {
+        e.port: e.tenant if e.tenant == naming.INFRA else projects[e.tenant]
+        for e in cloud.lab.node("node1").endpoints
+    }
+    if (own := guest.read(cloud.lab)) is not None:
+        wanted[own.port] = projects[own.tenant]
+    eventually(
+        lambda: {p: said["tenant"] for p, said in agents.ports("node1").items()} == wanted,
+        lambda: f"{agents.ports('node1')} is not {wanted}",
+        PATIENCE,
+    )
+    source = {"ovn": {"ovn", "ovsdb"}, "openvswitch": {"file", "ovsdb"}, "linuxbridge": {"file"}}[
+        cloud.driver
+    ]
+    assert {said["source"] for said in agents.ports("node1").values()} == source
+    networks = set(cloud.known.networks.values())
+    if cloud.driver != "linuxbridge":
+        assert {said["network"] for said in agents.ports("node1").values()} <= networks
+
+
+class Book:
+    """The last value of each port ever seen, beside the sums of tenants."""
+
+    def __init__(self, agents: Agents) -> None:
+        self.agents = agents
+        self.last: dict[str, float] = {}
+
+    def balance(self) -> tuple[float, float]:
+        """Return the sum over tenants and the sum over ports, on one page."""
+        page = self.agents.page("node1")
+        for (name, own), value in page.items():
+            labels = dict(own)
+            if name == "vigia_port_bytes_total" and labels["direction"] == "from_tenant":
+                self.last[labels["port"]] = value
+        return total(page, "vigia_tenant_protocol_bytes_total", direction="from_tenant"), sum(
+            self.last.values()
+        )
+
+
+def test_ports_that_come_and_go_keep_the_sum(cloud: Cloud, agents: Agents) -> None:
+    book, red = Book(agents), cloud.machine("node1", "red")
+    network = cloud.neutron.listed("ports", id=red.port)[0]["network_id"]
+
+    def even() -> bool:
+        sum_of_tenants, sum_of_ports = book.balance()
+        return sum_of_tenants == sum_of_ports > 0
+
+    for number in range(4):
+        made = cloud.neutron.add(
+            "port",
+            network_id=network,
+            project_id=cloud.known.projects["red"],
+            name=f"comes-{number}",
+            device_owner="compute:nova",
+            **{"binding:host_id": "node1"},
+        )
+        assert cloud.pings(red, red.peer) > 0
+        eventually(even, lambda: f"{book.balance()} differ", PATIENCE)
+        cloud.neutron.change("port", made["id"], name=f"renamed-{number}")
+        cloud.neutron.remove("port", made["id"])
+    eventually(even, lambda: f"{book.balance()} differ", PATIENCE)
+
+
+def entries(folder: Path, node: str, kind: str = "hosts") -> list[dict[str, Any]]:
+    found = yaml.safe_load((folder / kind / f"{node}.yaml").read_text())
+    return list(found["ports" if kind == "hosts" else "contracts"])
+
+
+def test_identity_has_owners_and_names_from_the_cloud(cloud: Cloud, folder: Path) -> None:
+    done = cloud.ask(folder)
+    assert done.status == 0, done.stderr
+    names = {t["id"]: t["name"] for t in yaml.safe_load((folder / "tenants.yaml").read_text())["tenants"]}
+    if cloud.driver != "ovn":  # which has no Keystone
+        assert {names[cloud.known.projects[t]] for t in ("red", "blue")} == {"red", "blue"}
+    tenants = {**cloud.known.projects, naming.INFRA: naming.INFRA}
+    own = guest.read(cloud.lab)
+    for node in cloud.lab.nodes:
+        plugged = [*node.endpoints, *([own] if own is not None and own.node == node.name else [])]
+        wanted = {(e.device, e.port, tenants[e.tenant]) for e in plugged}
+        assert {(p["device"], p["port"], p["tenant"]) for p in entries(folder, node.name)} == wanted
+
+
+def test_a_cloud_that_restarts_leaves_the_last_knowledge(cloud: Cloud, folder: Path) -> None:
+    before = (folder / "hosts/node1.yaml").read_text()
+    cloud.hold(NEUTRON).touch()
+    try:
+        cloud.kill("neutron-server")
+        done = cloud.ask(folder)
+        assert done.status == 1 and "cannot ask a cloud" in done.stderr
+        assert (folder / "hosts/node1.yaml").read_text() == before, "with the age that it had"
+        red = cloud.machine("node1", "red")
+        assert cloud.pings(red, red.peer) > 0, "tenants go on"
+    finally:
+        cloud.hold(NEUTRON).unlink()
+    eventually(lambda: cloud.ask(folder).status == 0, "Neutron to be back", PATIENCE)
+    again = yaml.safe_load((folder / "hosts/node1.yaml").read_text())
+    assert (
+        again["ports"] == yaml.safe_load(before)["ports"] and again["asked"] > yaml.safe_load(before)["asked"]
+    )
+
+
+def test_a_token_that_ends_is_replaced(cloud: Cloud, folder: Path) -> None:
+    if cloud.driver == "ovn":
+        pytest.skip("this cloud has no Keystone, and no tokens")
+    with watching(cloud, folder):
+        red = cloud.machine("node1", "red")
+        first = asked(folder)
+        fernet = cloud.places.directory / "fernet"
+        kept = {f.name: f.read_bytes() for f in fernet.iterdir()}
+        for f in kept:  # every token that there is ends
+            (fernet / f).write_bytes(base64.urlsafe_b64encode(os.urandom(32)))
+        try:
+            cloud.neutron.change("port", red.port, name="renamed")
+            eventually(
+                lambda: asked(folder) > first,
+                "the cloud to be asked with a new token",
+                PATIENCE,
+            )
+        finally:
+            cloud.neutron.change("port", red.port, name="back")
+
+
+def test_a_policy_becomes_a_contract_at_once(cloud: Cloud, agents: Agents, folder: Path) -> None:
+    red, node = cloud.machine("node1", "red"), cloud.lab.node("node1")
+    neutron, project = cloud.neutron, cloud.known.projects["red"]
+    before = cloud.foreign(node, red)
+    policy = neutron.ask("POST", "/v2.0/qos/policies", {"policy": {"name": "gold", "project_id": project}})[
+        "policy"
+    ]
+    rule = {"max_kbps": 80_000, "max_burst_kbps": 64_000, "direction": "egress"}
+    with watching(cloud, folder):
+        made = neutron.ask(
+            "POST", f"/v2.0/qos/policies/{policy['id']}/bandwidth_limit_rules", {"bandwidth_limit_rule": rule}
+        )["bandwidth_limit_rule"]
+        neutron.change("port", red.port, qos_policy_id=policy["id"])
+
+        def sold() -> dict[str, Any]:
+            return next((c for c in entries(folder, "node1", "contracts") if c["port"] == red.port), {})
+
+        eventually(lambda: sold().get("ceiling") == "80000000bit", lambda: str(sold()), PATIENCE)
+        neutron.ask(
+            "PUT",
+            f"/v2.0/qos/policies/{policy['id']}/bandwidth_limit_rules/{made['id']}",
+            {"bandwidth_limit_rule": {"max_kbps": 60_000}},
+        )
+        eventually(lambda: sold().get("ceiling") == "60000000bit", lambda: str(sold()), PATIENCE)
+        owner, ceiling = f"{project}/{red.port}", 7_500_000
+        eventually(
+            lambda: agents.promised("node1", owner) == (ceiling, {ceiling}),
+            lambda: f"{agents.promised('node1', owner)} is not what the enforcer keeps, and on the uplink",
+            PATIENCE,
+        )
+        assert sold()["guarantee"] == "1000000bit", "what the policy does not say"
+        assert sold().get("match") == (
+            [{red.encap: red.key, "mac": red.mac}] if red.encap != "geneve" else None
+        )
+        neutron.change("port", red.port, qos_policy_id=None)
+        eventually(lambda: sold().get("ceiling") == "150000000bit", lambda: str(sold()), PATIENCE)
+    # Neutron's own limit at the port goes later than what is bought.
+    eventually(
+        lambda: cloud.foreign(node, red) == before,
+        lambda: f"Neutron leaves {set(map(str, cloud.foreign(node, red).items())) - set(map(str, before.items()))}",
+        PATIENCE,
+    )
+
+
+@contextmanager
+def watching(cloud: Cloud, folder: Path) -> Iterator[None]:
+    """Have vigia-identity ask for changes every second until the end of the context."""
+    log, begun = folder / "identity.log", int(time.time())
+    child = commands.start(cloud.identity(folder), log=log)
+    try:
+        eventually(lambda: asked(folder) >= begun, lambda: log.read_text()[-2000:], PATIENCE)
+        yield
+    finally:
+        child.terminate()
+        child.wait()
+
+
+def asked(folder: Path) -> int:
+    """Return when the cloud was asked, as the first node's file says; 0 without one."""
+    file = folder / "hosts/node1.yaml"
+    return int(yaml.safe_load(file.read_text()).get("asked", 0)) if file.exists() else 0
+
+
+def flood(cloud: Cloud, tenant: str, seconds: int) -> Any:
+    red = cloud.machine("node1", tenant)
+    argv = ["--lab", NAME, "--tenant", tenant, "--path", red.path, "--from", "node1", "--rate", "120Mbit"]
+    return subprocess.Popen(
+        [str(VIGIA), "flood", *argv, "--seconds", str(seconds)], stdout=subprocess.DEVNULL
+    )
+
+
+def sent(agents: Agents, port: str) -> float:
+    return total(agents.page("node1"), "vigia_port_bytes_total", port=port, direction="from_tenant")
+
+
+def dropped(agents: Agents, port: str) -> float:
+    return total(agents.page("node1"), "vigia_port_drops_total", port=port, reason="rate_limit")
+
+
+def test_a_flood_is_limited_at_its_source_and_neutrons_objects_stay(cloud: Cloud, agents: Agents) -> None:
+    red = cloud.machine("node1", "red")
+    project, node = cloud.known.projects["red"], cloud.lab.node("node1")
+    before = cloud.foreign(node, red)
+    with flood(cloud, "red", 12):
+        begun = sent(agents, red.port)
+        eventually(lambda: sent(agents, red.port) > begun + 5_000_000, "the flood", PATIENCE)
+        said = agents.set_limit("node1", red.port, project, rate=RED, ttl=30)
+        assert said.status_code == 200, said.text
+        eventually(lambda: dropped(agents, red.port) > 100, "the limit to drop", PATIENCE)
+        assert cloud.foreign(node, red) == before
+    agents.enforcer("node1", "DELETE", "/v1/limits")
+    eventually(lambda: not agents.limit("node1", red.port), "the limit to end")
+    assert cloud.foreign(node, red) == before
+    assert cloud.pings(red, red.peer) > 0
+
+
+def test_a_guest_with_a_kernel_of_its_own_is_known(cloud: Cloud, agents: Agents) -> None:
+    own = guest.read(cloud.lab)
+    if own is None:
+        assert cloud.driver == "linuxbridge", "others have one"
+        return
+    red, address = cloud.machine("node1", own.tenant), own.address.partition("/")[0]
+    eventually(lambda: cloud.pings(red, address), "the guest to answer", PATIENCE)
+    assert agents.ports("node1")[own.port]["tenant"] == cloud.known.projects[own.tenant]
+    assert agents.bought("node1", own.port) > 0
+
+
+def migrate(cloud: Cloud, machine: Endpoint, node: str) -> None:
+    """Have a machine go to another node, as Nova does: its tap, and the binding of its port."""
+    machines.detach(cloud.lab, machine)
+    cloud.neutron.change("port", machine.port, **{"binding:host_id": node})
+    there = replace(cloud.lab.node(node), endpoints=(replace(machine, node=node),))
+    machines.attach(cloud.lab, there, cloud.datapath)
+    eventually(
+        lambda: cloud.neutron.listed("ports", id=machine.port)[0]["status"] == "ACTIVE",
+        "the port on its new node",
+        PATIENCE,
+    )
+
+
+def test_a_port_that_migrates_takes_no_limit_along_and_leaves_none(
+    cloud: Cloud, agents: Agents, folder: Path
+) -> None:
+    red = cloud.machine("node1", "red")
+    project = cloud.known.projects["red"]
+    said = agents.set_limit("node1", red.port, project, rate=RED, ttl=60)
+    assert said.status_code == 200, said.text
+    migrate(cloud, red, "node2")
+    eventually(lambda: not agents.limit("node1", red.port), "the limit to end with its port", PATIENCE)
+    assert cloud.ask(folder).status == 0
+    assert red.port in {p["port"] for p in entries(folder, "node2")}
+    assert red.port not in {p["port"] for p in entries(folder, "node1")}
+    eventually(
+        lambda: agents.ports("node2").get(red.port, {}).get("tenant") == project,
+        lambda: str(agents.ports("node2")),
+        PATIENCE,
+    )
+    assert agents.limit("node2", red.port) == {}
+    before = agents.set_limit("node2", red.port, project, rate=RED, ttl=60)
+    assert before.status_code == 200, before.text
+    migrate(cloud, replace(red, node="node2"), "node1")
+    eventually(lambda: not agents.limit("node2", red.port), "the limit to end there, too", PATIENCE)
+    assert cloud.ask(folder).status == 0
+    eventually(
+        lambda: agents.ports("node1").get(red.port, {}).get("tenant") == project,
+        lambda: str(agents.ports("node1")),
+        PATIENCE,
+    )
+    assert agents.limit("node1", red.port) == {}
+
+
+def test_a_flood_is_limited_and_released_on_evidence(cloud: Cloud, agents: Agents) -> None:
+    """The whole stack: nobody but the isolation agent sets the limit, and lifts it."""
+    red = cloud.machine("node1", "red")
+    node = cloud.lab.node("node1")
+    before = cloud.foreign(node, red)
+    agents.stop()
+    started = run_vigia("stack", "up", "--lab", NAME, timeout=600)
+    assert started.status == 0, started.stderr
+    try:
+        assert agents.limit("node1", red.port) == {}
+        with flood(cloud, "red", 60):
+            limit = eventually(lambda: agents.limit("node1", red.port), "the agent's limit", PATIENCE)
+            assert limit["rate_bytes_per_second"] >= agents.bought("node1", red.port) > 0
+            eventually(lambda: dropped(agents, red.port) > 100, "the limit to drop", PATIENCE)
+            assert cloud.foreign(node, red) == before
+            blue = cloud.machine("node1", "blue")
+            assert agents.limit("node1", blue.port) == {}
+        eventually(lambda: not agents.limit("node1", red.port), "the limit to be lifted", PATIENCE)
+        where = Places(cloud.lab.layout)
+        with IsolationAgent(stack_address(cloud.lab, 9874), where.api_token) as agent:
+            action = agent.newest("node1", red.port)
+        assert action is not None
+        assert "released" in action.instants, action
+        assert cloud.foreign(node, red) == before
+        assert cloud.pings(red, red.peer) > 0
+    finally:
+        stopped = run_vigia("stack", "down", "--lab", NAME, timeout=600)
+        assert stopped.status == 0, stopped.stderr
+
+
+@pytest.mark.parametrize("line", ["answers", "agent"])
+def test_a_cloud_that_was_killed_on_its_way_leaves_nothing(tmp_path: Path, line: str) -> None:
+    before = Machine.now(NAME)
+    with subprocess.Popen(up("neutron-ovs", tmp_path), stdout=subprocess.PIPE, text=True) as making:
+        assert making.stdout is not None
+        assert any(line in said for said in making.stdout), "it ended before it was killed"
+        making.kill()
+    down()
+    assert Machine.now(NAME) == before
