@@ -1,6 +1,6 @@
 SHELL := /bin/sh
-VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
-REVISION := $(shell git rev-parse --short HEAD 2>/dev/null || echo unknown)
+VERSION := $(shell cat VERSION)
+REVISION := $(shell git describe --always --dirty --exclude '*' 2>/dev/null || echo unknown)
 LDFLAGS := -s -w -X vigia/internal/version.Version=$(VERSION) -X vigia/internal/version.Revision=$(REVISION)
 GO_TOOL := go tool -modfile=tools/go.mod
 VENV := .venv/bin
@@ -14,14 +14,20 @@ demo: deps build ## Bring up the lab and the whole stack, play a flood, show wha
 	@$(VENV)/vigia demo
 
 .PHONY: down
-down: ## Remove every trace of the demo and of the cluster of Kubernetes, also after a crash
+down: ## Remove every trace of the demo, the cluster of Kubernetes and the clouds of OpenStack, also after a crash
 	@tools/bootstrap.sh run
 	@$(VENV)/vigia down
-	@$(VENV)/vigia lab down --lab kubernetes
+	@for lab in kubernetes neutronovn neutronovs neutronlb; do $(VENV)/vigia lab down --lab $$lab || exit 1; done
 
 .PHONY: lab-kubernetes
 lab-kubernetes: deps build ## Bring up two nodes of Kubernetes with the chart's images; the first time it builds Kubernetes (root, a quarter of an hour)
 	@$(VENV)/vigia lab up --cloud kubernetes
+
+CLOUD ?= neutron-ovn
+
+.PHONY: lab-openstack
+lab-openstack: deps build ## Bring up two nodes with real Neutron, which it fetches the first time (root, a minute; CLOUD=neutron-ovs or neutron-linuxbridge)
+	@$(VENV)/vigia lab up --cloud $(CLOUD)
 
 .PHONY: deps
 deps: ## Install what running needs: Debian packages, uv, the Python environment
@@ -31,18 +37,20 @@ deps: ## Install what running needs: Debian packages, uv, the Python environment
 tools: ## Install what tests and benchmarks need besides
 	@tools/bootstrap.sh test
 
+BIN ?= bin
+
 .PHONY: build
 build: ## Build the programs into bin/
-	@CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/vigia-probe ./probes
-	@CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/vigia-exporter ./exporters/tenant
-	@CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/vigia-enforcer ./isolation-agent/enforcer
+	@CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o '$(BIN)/vigia-probe' ./probes
+	@CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o '$(BIN)/vigia-exporter' ./exporters/tenant
+	@CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o '$(BIN)/vigia-enforcer' ./isolation-agent/enforcer
 
 DESTDIR ?=
 PREFIX ?= /usr
 
 .PHONY: install
 install: build ## Install a node's programs and units below DESTDIR
-	@install -D -m 755 -t '$(DESTDIR)$(PREFIX)/bin' bin/vigia-probe bin/vigia-exporter bin/vigia-enforcer
+	@install -D -m 755 -t '$(DESTDIR)$(PREFIX)/bin' '$(BIN)/vigia-probe' '$(BIN)/vigia-exporter' '$(BIN)/vigia-enforcer'
 	@install -D -m 644 -t '$(DESTDIR)$(PREFIX)/lib/systemd/system' deploy/systemd/vigia-probe.service deploy/systemd/vigia-exporter.service deploy/systemd/vigia-enforcer.service
 	@install -D -m 644 deploy/systemd/vigia.sysusers '$(DESTDIR)$(PREFIX)/lib/sysusers.d/vigia.conf'
 	@install -D -m 644 deploy/systemd/vigia.tmpfiles '$(DESTDIR)$(PREFIX)/lib/tmpfiles.d/vigia.conf'
@@ -62,7 +70,7 @@ test-long: ## Run the long matrices: race detector, simulations at full size, do
 	@$(GATE) --long
 
 .PHONY: test-all
-test-all: ## Run all tests, the long matrices included
+test-all: ## Run all tests: the long matrices, the clouds and whole releases included
 	@$(MAKE) --no-print-directory tools build
 	@$(GATE) --all
 
@@ -96,6 +104,20 @@ fuzz: tools ## Fuzz every reader of what others write for ten minutes each; FUZZ
 thanos: ## Build Thanos, at the version that tools/thanos.mod pins, into bin/
 	@CGO_ENABLED=0 go build -modfile=tools/thanos.mod -tags slicelabels -trimpath -ldflags '-s -w' -o bin/thanos github.com/thanos-io/thanos/cmd/thanos
 
+KOLLA ?= /etc/kolla/config
+OVS_EXPORTER ?=
+
+.PHONY: kolla
+kolla: ## Put jobs, rules and dashboards where kolla-ansible looks for them, below KOLLA (/etc/kolla/config)
+	@install -D -m 644 deploy/kolla/10-vigia.yml '$(KOLLA)/prometheus/prometheus.yml.d/10-vigia.yml'
+	@if [ '$(OVS_EXPORTER)' = yes ]; then install -m 644 deploy/kolla/20-ovs-exporter.yml '$(KOLLA)/prometheus/prometheus.yml.d/'; else rm -f '$(KOLLA)/prometheus/prometheus.yml.d/20-ovs-exporter.yml'; fi
+	@for f in alert-rules/*.rules.yml; do install -m 644 "$$f" "$(KOLLA)/prometheus/vigia-$$(basename "$$f" .rules.yml).rules"; done
+	@install -d '$(KOLLA)/grafana/dashboards/vigia' && install -m 644 dashboards/json/*.json '$(KOLLA)/grafana/dashboards/vigia/'
+
+.PHONY: prom-label-proxy
+prom-label-proxy: ## Build the proxy through which tenants ask Prometheus, at the version that tools/prom-label-proxy.mod pins, into bin/
+	@CGO_ENABLED=0 go build -modfile=tools/prom-label-proxy.mod -trimpath -ldflags '-s -w' -o bin/prom-label-proxy github.com/prometheus-community/prom-label-proxy
+
 .PHONY: helm
 helm: ## Build Helm, at the version that tools/helm.mod pins, into bin/
 	@CGO_ENABLED=0 go build -modfile=tools/helm.mod -trimpath -ldflags '-s -w' -o bin/helm helm.sh/helm/v3/cmd/helm
@@ -108,6 +130,16 @@ chart: tools helm ## Render deploy/helm/vigia with every file of tests/chart/val
 test-kubernetes: ## Run docs/how-to/kubernetes.md on two real nodes: install, upgrade, drain, reboot, uninstall (root, ten minutes)
 	@$(MAKE) --no-print-directory tools build
 	@$(GATE) --only kubernetes
+
+.PHONY: test-openstack
+test-openstack: ## Run docs/how-to/openstack.md on real Neutron with OVN, Open vSwitch and Linux bridges: floods, policies, migration (root, fifteen minutes)
+	@$(MAKE) --no-print-directory tools build
+	@$(GATE) --only openstack
+
+.PHONY: test-release
+test-release: ## Make whole releases twice, compare, install, upgrade and remove them (root, half an hour)
+	@$(MAKE) --no-print-directory tools build
+	@$(GATE) --only release
 
 ATTACKS ?=
 
@@ -132,7 +164,7 @@ lint: tools ## Run the linters and format checks
 bench-exporter: tools build ## Measure the exporter beside node_exporter on 1 000 and 5 000 ports, its programs per packet, its recovery (root)
 	@failed=; \
 	go test ./internal/bpf/vport -run '^$$' -bench BenchmarkVport -v || failed=yes; \
-	go test ./exporters/tenant/bench -run '^$$' -bench . -benchtime 1x -timeout 20m -v $(if $(BENCH_PORTS),-args -few-ports $(BENCH_PORTS) -many-ports $(BENCH_PORTS)) || failed=yes; \
+	go test ./exporters/tenant/bench -run '^$$' -bench 'Ports|Programs|Recovery' -benchtime 1x -timeout 20m -v $(if $(BENCH_PORTS),-args -few-ports $(BENCH_PORTS) -many-ports $(BENCH_PORTS)) || failed=yes; \
 	test -z "$$failed"
 
 .PHONY: fmt
@@ -148,9 +180,32 @@ generate: tools ## Regenerate BPF objects and reference documentation
 	@$(VENV)/python docs/generate.py
 	@$(VENV)/python -m vigia_dashboards
 
+.PHONY: docs
+docs: tools ## Build the documentation as a site, into .build/site; any warning is an error
+	@NO_MKDOCS_2_WARNING=1 $(VENV)/mkdocs build --strict
+
+.PHONY: docs-serve
+docs-serve: tools ## Show the documentation at http://127.0.0.1:8000/ while it is written
+	@NO_MKDOCS_2_WARNING=1 $(VENV)/mkdocs serve --dev-addr 127.0.0.1:8000
+
 .PHONY: bench-probe
 bench-probe: tools build ## Compare vigia-probe with fping: CPU, noise, rate, phantom loss, memory (root, needs fping)
 	@$(VENV)/python probes/bench/bench.py
+
+BENCH ?=
+
+.PHONY: bench
+bench: tools build ## Measure beside every peer in one run: probes, exporter, detection, isolation, growth, floors (root, 40 minutes; BENCH='--only probes --write' for docs/concepts/performance.md)
+	@tools/bootstrap.sh peers || echo 'bench: goes on without the peers that are missing'
+	@PYTHONPATH=tests $(VENV)/python -m sidebyside $(BENCH)
+
+.PHONY: bench-growth
+bench-growth: tools build ## Measure what each part costs at 10, 100, 1 000 and 5 000 of its unit, and how it grows (root, ten minutes)
+	@PYTHONPATH=tests $(VENV)/python -m sidebyside --only growth $(BENCH)
+
+.PHONY: bench-floors
+bench-floors: tools build ## Measure the fast paths beside bare system calls, an empty program and memory (root, ten minutes)
+	@PYTHONPATH=tests $(VENV)/python -m sidebyside --only floors $(BENCH)
 
 .PHONY: bench-mesh
 bench-mesh: ## Simulate faults of 100, 1 000 and 10 000 nodes, 1 000 runs each: is what dies named in time, and nobody else (ten minutes)
@@ -192,3 +247,16 @@ panels: tools ## Write docs/reference/panels.md: what every panel finds in the r
 rules: tools ## Check rules and run their tests
 	@promtool check rules --lint-fatal alert-rules/*.rules.yml
 	@promtool test rules alert-rules/tests/*.test.yml
+
+KEY ?=
+RELEASE ?=
+
+.PHONY: release
+release: tools ## Make what users download into dist/vigia-VERSION/, signed with KEY=file of OpenSSH (KEY=none: not signed); docs/how-to/release.md
+	@PYTHONPATH=tools $(VENV)/python -m release --key '$(KEY)' $(RELEASE)
+
+PICTURES ?=
+
+.PHONY: pictures
+pictures: tools build ## Take docs/images' pictures of a lab of its own, with a flood and without (root, half an hour; GRAFANA_HOME=folder for dashboards)
+	@PYTHONPATH=tests $(VENV)/python -m pictures $(PICTURES)
