@@ -361,6 +361,7 @@ class Day:
         fast = self._target("vigia-enforcer-fast", node, min(self.step, SCRAPE))
         del fast  # no limit is in force: its page is empty
         self._flat("vigia_enforcer_config_last_reload_successful", page, 1)
+        self._flat("vigia_enforcer_contracts_left_out", page, 0)
         for port, tenant in PORTS.items():
             for direction in ("from_tenant", "to_tenant"):
                 self._flat(

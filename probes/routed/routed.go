@@ -29,6 +29,10 @@ type Network struct{ Left, Router, Right string }
 func New(t testing.TB, mtu string) Network {
 	t.Helper()
 	n := Network{testutil.NewNetNS(t), testutil.NewNetNS(t), testutil.NewNetNS(t)}
+	for _, ns := range []string{n.Left, n.Router, n.Right} {
+		// A router whose link-local address is tentative asks for no neighbour, and calls him unreachable after 3 s.
+		testutil.Run(t, "ip", "netns", "exec", ns, "sysctl", "-qw", "net.ipv6.conf.all.accept_dad=0", "net.ipv6.conf.default.accept_dad=0")
+	}
 	testutil.Run(t, "ip", "netns", "exec", n.Router, "sysctl", "-qw",
 		"net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1", "net.ipv4.icmp_ratelimit=0", "net.ipv6.icmp.ratelimit=0")
 	testutil.NewVethPair(t, n.Left, "veth0", n.Router, "left0")

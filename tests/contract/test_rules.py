@@ -364,7 +364,7 @@ REQUIRED = {
     "overlay tax growth": {"VigiaOverlayTaxGrowth"},
     "UDP flood": {"VigiaUdpFlood", "VigiaFloodsUnseen"},
     "interference": {"VigiaTenantInterference"},
-    "guarantee violated": {"VigiaGuaranteeViolated", "VigiaGuaranteesOff"},
+    "guarantee violated": {"VigiaGuaranteeViolated", "VigiaGuaranteesOff", "VigiaContractsLeftOut"},
     "drops by cause": {"VigiaPortDrops"},
     "OpenFlow table full": {"VigiaOpenFlowTableFull"},
     "OVS upcall loss": {"VigiaOvsUpcallLoss"},

@@ -100,7 +100,7 @@ func start(_ context.Context, env daemon.Env) (_ daemon.Service, err error) {
 	if err = s.newAPI(&env); err != nil {
 		return nil, err
 	}
-	env.Registry.MustRegister(newCollector(env.Metrics, s.limits))
+	env.Registry.MustRegister(newCollector(env.Metrics, s.limits, s.bought.leftOut))
 	var book *contention.Book
 	if s.watch != nil {
 		book = s.watch.Book

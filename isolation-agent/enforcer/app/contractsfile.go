@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -15,8 +16,10 @@ import (
 	"vigia/isolation-agent/enforcer/scheduling"
 )
 
-// followInterval is how often the file of contracts is looked at.
-const followInterval = 200 * time.Millisecond
+const (
+	followInterval = 200 * time.Millisecond // how often the file of contracts is looked at
+	mostNamed      = 8                      // contracts that a line of the log names
+)
 
 // contractsFile is a file of contracts that somebody else keeps up to date, such as
 // vigia-identity from a cluster's NetworkGuarantees or from Neutron's policies of QoS.
@@ -51,7 +54,9 @@ type contracts struct {
 	config *Config
 	file   *config.File[contractsFile, *contractsFile]
 	tried  *contractsFile // what the file last said
-	wrong  error          // why that is not in force
+	wrong  error          // why nothing of that is in force
+	left   []leftOut      // what of it is not in force, for want of room
+	whole  error          // why not all of it is
 	read   *contractsFile // what is in force of it
 	set    *contract.Set  // both together
 	said   string
@@ -143,16 +148,19 @@ func (b *contracts) look() (changed bool) {
 		changed = b.take(content)
 		err = b.wrong
 	}
+	level, message := slog.LevelError, "cannot take up contracts_file; its last contracts stay in force"
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		level = slog.LevelWarn
+	case err == nil && len(b.left) > 0:
+		err, message = b.withoutRoom(), "contracts of contracts_file are left out, the others are in force"
+	}
 	said := ""
 	if err != nil {
 		said = err.Error()
 	}
 	if said != b.said && said != "" {
-		level := slog.LevelError
-		if errors.Is(err, fs.ErrNotExist) {
-			level = slog.LevelWarn
-		}
-		b.logger.Log(context.Background(), level, "cannot take up contracts_file; its last contracts stay in force", "err", err)
+		b.logger.Log(context.Background(), level, message, "err", err)
 	}
 	b.said = said
 	return changed
@@ -163,13 +171,41 @@ func (b *contracts) take(content *contractsFile) bool {
 	if content == b.tried {
 		return false
 	}
-	b.tried = content
-	var set *contract.Set
-	if set, b.wrong = b.config.join(content, b.room()); b.wrong != nil || content == b.read {
+	b.tried, b.left = content, nil
+	set, whole := b.config.join(content, b.room())
+	if whole != nil {
+		content, b.left = b.config.fit(content, b.read, b.room())
+		b.whole = whole
+		if set, b.wrong = b.config.join(content, b.room()); b.wrong != nil {
+			return false
+		}
+	}
+	b.wrong = nil
+	if content == b.read {
 		return false
 	}
 	b.read, b.set = content, set
 	return true
+}
+
+// withoutRoom says who is left out and why the file is not in force as a whole; mu is held.
+func (b *contracts) withoutRoom() error {
+	names := make([]string, 0, mostNamed+1)
+	for i := range b.left {
+		if i == mostNamed {
+			names = append(names, fmt.Sprintf("and %d more", len(b.left)-i))
+			break
+		}
+		names = append(names, b.left[i].String())
+	}
+	return fmt.Errorf("%s: %w", strings.Join(names, ", "), b.whole)
+}
+
+// leftOut returns how many contracts of the file are not in force as it says.
+func (b *contracts) leftOut() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.left)
 }
 
 // follow keeps up with the file until ctx ends.

@@ -193,9 +193,9 @@ func linked(t *testing.T, file string) *Config {
 	return c
 }
 
-// TestWhatCannotBeKeptBesideLinksIsNotTakenUp, and is said once: more than a link has, the frames of another, and
+// TestWhatCannotBeKeptBesideLinksIsLeftOut, and is said once: more than a link has, the frames of another, and
 // more than there are classes for.
-func TestWhatCannotBeKeptBesideLinksIsNotTakenUp(t *testing.T) {
+func TestWhatCannotBeKeptBesideLinksIsLeftOut(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "contracts.yaml")
 	const good = "version: 1\ncontracts: [{tenant: blue, guarantee: 16Mbit, ceiling: 80Mbit, match: [{vxlan: 8}]}]\n"
 	replace(t, path, good)
@@ -210,19 +210,32 @@ func TestWhatCannotBeKeptBesideLinksIsNotTakenUp(t *testing.T) {
 	for i := range 64 {
 		fmt.Fprintf(&many, "  - {tenant: blue, port: p%d, guarantee: 1kbit, ceiling: 2Mbit}\n", i)
 	}
-	for _, bad := range []struct{ content, says string }{
-		{strings.Replace(good, "16Mbit", "79Mbit, receive: {guarantee: 90Mbit, ceiling: 90Mbit}", 1), "links[0].rate"},
-		{strings.Replace(good, "vxlan: 8", "vxlan: 7", 1), "is red's already"},
-		{many.String(), "65 contracts on 1 links are more than a running enforcer has room for"},
+	for _, bad := range []struct {
+		content, says, who, want string
+		left                     int
+	}{
+		{strings.Replace(good, "16Mbit", "79Mbit, receive: {guarantee: 90Mbit, ceiling: 90Mbit}", 1), "links[0].rate", "blue (keeps what it had)", "red=8Mbit blue=16Mbit", 1},
+		{strings.Replace(good, "vxlan: 8", "vxlan: 7", 1), "is red's already", `err="blue: `, "red=8Mbit", 1},
+		{many.String(), "65 contracts on 1 links are more than a running enforcer has room for", "blue/p8, blue/p9: ", "", 2},
+		{good, "", "", "red=8Mbit blue=16Mbit", 0},
 	} {
 		said.Reset()
 		replace(t, path, bad.content)
 		b.mu.Lock()
-		changed := b.look()
+		b.look()
 		again := b.look()
 		b.mu.Unlock()
-		if got := names(b.all()); changed || again || got != "red=8Mbit blue=16Mbit" {
-			t.Errorf("%s: changed %v, %q", bad.says, changed, got)
+		if got := names(b.all()); again || bad.want != "" && got != bad.want || b.leftOut() != bad.left {
+			t.Errorf("%s: changed again %v, %q, %d left out", bad.says, again, got, b.leftOut())
+		}
+		if bad.says == "" {
+			if said.Len() > 0 {
+				t.Error(said.String())
+			}
+			continue
+		}
+		if !strings.Contains(said.String(), bad.who) {
+			t.Errorf("%s is not named: %s", bad.who, said.String())
 		}
 		if !strings.Contains(said.String(), bad.says) || strings.Count(said.String(), "\n") != 1 {
 			t.Errorf("%s: %s", bad.says, said.String())
@@ -307,13 +320,18 @@ func TestAContractOfTheFileIsAClassOfTheLink(t *testing.T) {
 	testutil.WaitFor(t, "the new guarantee on the link", func() bool { return strings.Contains(classes(), "rate 16Mbit ceil 50Mbit") })
 	replace(t, path, strings.Replace(port("90Mbit"), "ceiling: 50Mbit", "ceiling: 90Mbit", 1))
 	testutil.WaitFor(t, "the refusal", func() bool {
-		return strings.Contains(r.d.Stderr.String(), "with the contracts of contracts_file: links[0].rate")
+		said := r.d.Stderr.String()
+		return strings.Contains(said, "with the contracts of contracts_file: links[0].rate") && strings.Contains(said, "blue/p-blue (keeps what it had)") &&
+			r.d.Metrics()["vigia_enforcer_contracts_left_out"] == 1
 	})
 	if got := classes(); !strings.Contains(got, "rate 16Mbit ceil 50Mbit") {
 		t.Errorf("after what the link does not have:\n%s", got)
 	}
 	replace(t, path, "version: 1\ncontracts: []\n")
 	testutil.WaitFor(t, "the class to go", func() bool { return !strings.Contains(classes(), "ceil 50Mbit") })
+	if left, ok := r.d.Metrics()["vigia_enforcer_contracts_left_out"]; !ok || left != 0 {
+		t.Errorf("%v left out, there %v", left, ok)
+	}
 	if got := classes(); !strings.Contains(got, "rate 8Mbit ceil 95Mbit") {
 		t.Errorf("what the configuration says is gone:\n%s", got)
 	}

@@ -20,14 +20,15 @@ const (
 // collector exports what is in the kernel at scrape time. Most ports are never limited: what
 // limits and contracts drop has series once it has occurred at a port.
 type collector struct {
-	limits *limits.Limits
+	limits  *limits.Limits
+	leftOut func() int // contracts
 
 	mu    sync.Mutex
 	ports map[string]*portSeries // by their id, those of the scrape before
 	round uint64
 
-	descs                                                                        []*prometheus.Desc
-	limit, guarantee, expires, offered, policedBytes, policedPackets, refused, n emitter
+	descs                                                                              []*prometheus.Desc
+	limit, guarantee, expires, offered, policedBytes, policedPackets, refused, n, left emitter
 }
 
 // portSeries says which series of a port there are.
@@ -39,8 +40,8 @@ type portSeries struct {
 
 type emitter func(ch chan<- prometheus.Metric, value float64, labels ...string)
 
-func newCollector(f *catalog.Factory, l *limits.Limits) *collector {
-	c := &collector{limits: l, ports: make(map[string]*portSeries)}
+func newCollector(f *catalog.Factory, l *limits.Limits, leftOut func() int) *collector {
+	c := &collector{limits: l, leftOut: leftOut, ports: make(map[string]*portSeries)}
 	get := func(name string) emitter {
 		series := f.Series(name)
 		c.descs = append(c.descs, series.Desc())
@@ -56,6 +57,7 @@ func newCollector(f *catalog.Factory, l *limits.Limits) *collector {
 	c.policedPackets = get("vigia_isolation_policed_packets_total")
 	c.refused = get("vigia_isolation_refused_packets_total")
 	c.n = get("vigia_enforcer_ports")
+	c.left = get("vigia_enforcer_contracts_left_out")
 	return c
 }
 
@@ -96,6 +98,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	maps.DeleteFunc(c.ports, func(_ string, s *portSeries) bool { return s.round != c.round })
 	c.n(ch, float64(attached), "attached")
 	c.n(ch, float64(len(list)-attached), "failed")
+	c.left(ch, float64(c.leftOut()))
 }
 
 // exportCounters exports what limits did at a port, once one did something. What a port had

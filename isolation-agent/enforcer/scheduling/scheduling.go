@@ -82,10 +82,36 @@ func QueueBytes(bytesPerSecond uint64) uint64 { return uint64(QueueLimit(bytesPe
 // IFBName returns the name of the device behind an uplink's ingress.
 func IFBName(link int) string { return fmt.Sprintf("%s%d", classify.IFBPrefix, link) }
 
+// Guarantees are what a link has left to guarantee, in bytes per second. Directions are the tenant's.
+type Guarantees struct{ Send, Receive uint64 }
+
+// Available returns what a link has to guarantee: its limit less the default class's part.
+func Available(l *Link) Guarantees {
+	available := l.Limit() - l.Limit()/defaultsShare
+	return Guarantees{available, available}
+}
+
+// Has says whether there is as much as a contract guarantees.
+func (g *Guarantees) Has(c *contract.Contract) bool {
+	return c.Send.GuaranteeBytesPerSecond <= g.Send && c.Receive.GuaranteeBytesPerSecond <= g.Receive
+}
+
+// Sub takes away what a contract guarantees, at most all there is.
+func (g *Guarantees) Sub(c *contract.Contract) {
+	g.Send -= min(g.Send, c.Send.GuaranteeBytesPerSecond)
+	g.Receive -= min(g.Receive, c.Receive.GuaranteeBytesPerSecond)
+}
+
+// Add gives back what a contract guaranteed that was taken away whole.
+func (g *Guarantees) Add(c *contract.Contract) {
+	g.Send += c.Send.GuaranteeBytesPerSecond
+	g.Receive += c.Receive.GuaranteeBytesPerSecond
+}
+
 // Admit checks that a link has what the contracts guarantee. Directions are named as
 // the tenant sees them.
 func Admit(l *Link, contracts *contract.Set) error {
-	available := l.Limit() - l.Limit()/defaultsShare
+	available := Available(l).Send
 	list := contracts.All()
 	for _, d := range directions() {
 		var sum uint64
