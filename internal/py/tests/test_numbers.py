@@ -6,7 +6,7 @@ import math
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from vigia_text import numbers
@@ -61,6 +61,9 @@ def test_the_prefix_leaves_one_to_three_digits_before_the_point(value: float, un
 
 
 @given(COMMON, UNITS)
+@example(0.9995, "ratio")  # whose logarithm is a little below that of 100 %
+@example(999.5, "bit/s")
+@example(99.95, "seconds")
 def test_three_digits_are_significant(value: float, unit: str) -> None:
     number = numbers.quantity(value, unit).rpartition(" ")[0].replace(" ", "")
     digits = number.replace(".", "").lstrip("0")

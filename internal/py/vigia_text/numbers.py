@@ -133,7 +133,12 @@ def _choose(magnitude: float, units: Units) -> tuple[float, str]:
     """Return the largest unit of which there is one, counting what is rounded up to one; of 0 the base."""
     if magnitude == 0:
         return next(u for u in units if u[0] == 1.0)
-    return next(((f, u) for f, u in units if magnitude >= f * 0.9995), units[-1])
+    return next(((f, u) for f, u in units if _exponent(magnitude / f) >= 0), units[-1])
+
+
+def _exponent(value: float) -> int:
+    """Return the decimal exponent of a positive value once it is rounded to three digits: 2 of 99.95, which is 100."""
+    return int(f"{value:.2e}".partition("e")[2])
 
 
 def _digits(value: float) -> str:
@@ -141,6 +146,6 @@ def _digits(value: float) -> str:
         return MISSING
     if value == 0:
         return "0"
-    places = max(0, 2 - math.floor(math.log10(abs(value)) - math.log10(0.9995)))
+    places = max(0, 2 - _exponent(abs(value)))
     text = f"{value:,.{min(places, _MOST_DECIMALS)}f}".replace(",", " ")
     return "0" if not text.strip("-0.") else text

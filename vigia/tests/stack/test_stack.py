@@ -280,7 +280,6 @@ def test_a_large_log_is_emptied_while_it_is_written(where: Places, monkeypatch: 
 
     asyncio.run(both())
     assert any(later < earlier for earlier, later in pairwise(sizes)), f"the log only grew: {sizes[-5:]}"
-    assert max(sizes) > 1000
 
 
 def test_a_busy_address_is_named_with_the_cure(pairs: Lab) -> None:
