@@ -408,6 +408,56 @@ def test_bandwidth_that_the_flood_did_not_take_is_not_its_harm(taken: dict[Any, 
     assert blame(facts(loss={}, taken=taken)) == []
 
 
+@pytest.mark.parametrize("every", [8, 10, 16], ids=["40 s", "50 s", "80 s"])
+def test_who_floods_again_and_again_is_named_for_each(every: int) -> None:
+    """What blue suffers from red's other floods, which may be worse, is none to compare with."""
+
+    def at_each(value: float, steps: int, otherwise: float = np.nan, late: int = 0) -> Floats:
+        out = np.full(STEPS, otherwise)
+        for first in range(4, STEPS - 5, every):
+            out[first + late : first + late + steps] = value
+        return out
+
+    last = range(4, STEPS - 5, every)[-1]
+    taken = at_each(2e6, 2)
+    taken[last : last + 2] /= 4.0
+    known = facts(
+        score={RED: at_each(95.0, 2)},
+        spread={RED: at_each(400.0, 2)},
+        sent={RED: at_each(40e6, 3, 1e3, late=1), BLUE: np.full(STEPS, 1e6)},
+        loss={},
+        taken={("n1", "blue", "red"): taken},
+    )
+    (one,) = blame(known)
+    assert (one.tenant, one.offender, one.measure) == ("blue", "red", "bandwidth")
+    assert (one.begin, one.end) == (known.at(last) - 5.0, known.at(last + 1))
+    # But it is not named for what blue always suffers, by others as well.
+    always = {("n1", "n2", "blue"): np.where(np.arange(STEPS) % 3 == 0, 0.3, 0.2)}
+    assert blame(replace(known, taken={}, loss=always)) == []
+
+
+def test_what_happens_now_is_not_hidden_by_what_was_worse_before() -> None:
+    """Green takes bandwidth, a quarter of an hour after red's flood that cost blue probes."""
+    green = ("n1", "green", "g1")
+    later = {name: during(value, late=40) for name, value in (("score", 95.0), ("spread", 400.0))}
+    known = facts(
+        score={RED: during(95.0), green: later["score"]},
+        spread={RED: during(400.0), green: later["spread"]},
+        sent={
+            RED: during(40e6, 1e3, late=1),
+            green: during(40e6, 1e3, late=41),
+            BLUE: np.full(STEPS, 1e6),
+        },
+        guarantee={p: np.full(STEPS, 5e6) for p in (RED, green, BLUE)},
+        taken={("n1", "blue", "green"): during(2e6, late=40)},
+    )
+    (one,) = blame(known)
+    assert (one.tenant, one.offender, one.measure) == ("blue", "green", "bandwidth")
+    assert one.begin == known.at(AT.start + 40) - 5.0
+    (before,) = blame(replace(known, taken={}))
+    assert (before.tenant, before.offender, before.measure) == ("blue", "red", "loss")
+
+
 def test_two_who_borrow_and_take_from_each_other_hurt_nobody() -> None:
     borrowed = {("n1", "blue", "red"): during(2e6), ("n1", "red", "blue"): during(2e6)}
     assert blame(facts(score={}, spread={}, loss={}, taken=borrowed)) == []

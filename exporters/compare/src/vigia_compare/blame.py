@@ -159,7 +159,9 @@ def blame(known: Facts, minutes: Mapping[Key, tuple[str, Floats]] | None = None)
     for flood in look.floods:
         for key, harm in harms:
             one = _by_flood(look, flood, key, harm)
-            if one is not None and (key not in found or _rank(one) > _rank(found[key][0])):
+            if one is not None and (
+                key not in found or _rank(one, flood) > _rank(found[key][0], found[key][2])
+            ):
                 found[key] = one, harm, flood
     out = {key: _with_p(known, *parts) for key, parts in found.items()}
     for key, harm in harms:
@@ -187,9 +189,9 @@ class _Look:
 _ORDER = ("loss", "delay", "bandwidth", "drops")
 
 
-def _rank(one: Blamed) -> tuple[bool, int, float, float]:
-    """Order answers: what is certain goes first, then the worse measure, the newer harm, the larger share."""
-    return one.certain, -_ORDER.index(one.measure), one.begin, one.share
+def _rank(one: Blamed, flood: _Flood) -> tuple[bool, int, int, float, float]:
+    """Order answers, certain ones first: what a flood did before never hides what one does now."""
+    return one.certain, flood.last, -_ORDER.index(one.measure), one.begin, one.share
 
 
 def restrained(known: Facts) -> dict[Key, Mask]:
@@ -395,15 +397,15 @@ def _by_flood(look: _Look, flood: _Flood, key: Key, harm: Harm) -> Blamed | None
     """Return that a flood hurt a tenant, if what is known says so; the p-value comes later."""
     known, (node, tenant) = look.known, key
     span = flood.span(known.grid.count)
-    inside = harm.severity[span]
-    if not inside.any() or not _may_hurt(flood, tenant, harm) or look.at_fault(tenant, span):
-        return None
-    if harm.measure == "drops" and float(inside.sum()) * STEP < LEAST_DROPS:
+    if not _hurts(harm, span) or not _may_hurt(flood, tenant, harm) or look.at_fault(tenant, span):
         return None
     hogs = _hogs(known, flood, span)
-    if (flood.within and hogs is None) or not _worse(known, key, harm, span):
+    if flood.within and hogs is None:
         return None
+    worse = _worse(known, key, harm, span, look.faults[flood.node, flood.tenant])
     saturation = list(_saturation(known, flood, tenant, span))
+    if worse is False or (worse is None and not saturation):
+        return None
     near = flood.node in harm.nodes
     arrival = None if near else _arrival(known, flood, harm, span)
     seen = near or arrival is not None
@@ -421,6 +423,12 @@ def _by_flood(look: _Look, flood: _Flood, key: Key, harm: Harm) -> Blamed | None
     return Blamed(
         node, tenant, flood.tenant, flood.node, ports, harm.measure, begin, end, share, own, None, seen, clues
     )
+
+
+def _hurts(harm: Harm, span: slice) -> bool:
+    """Return whether there was harm at all in a stretch."""
+    total = float(harm.severity[span].sum())
+    return total * STEP >= LEAST_DROPS if harm.measure == "drops" else total > 0.0
 
 
 def _may_hurt(flood: _Flood, tenant: str, harm: Harm) -> bool:
@@ -446,12 +454,18 @@ def _when(known: Facts, harm: Harm, span: slice) -> tuple[float, float]:
     return known.at(int(bad[0])) - STEP, known.at(int(bad[-1]))
 
 
-def _worse(known: Facts, key: Key, harm: Harm, span: slice) -> bool:
-    """Whether the tenant suffered more than at other times, as far as those are known."""
+def _worse(known: Facts, key: Key, harm: Harm, span: slice, floods: Mask) -> bool | None:
+    """Whether the tenant suffered more than while the flooder was quiet; None if it hardly ever was.
+
+    Who floods every minute would never be named, if its other floods counted.
+    """
     outside = _watched(known, key[0])
     outside[span] = False
     if int(outside.sum()) < LEAST_WINDOWS:
         return True
+    outside &= ~_wide(_near(floods, 1))
+    if int(outside.sum()) < LEAST_WINDOWS:
+        return None
     if float(harm.severity[span].mean()) > WORSE * float(harm.severity[outside].mean()):
         return True
     if harm.measure != "drops":
