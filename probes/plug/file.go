@@ -58,7 +58,6 @@ func (e *Endpoint) same(o *Endpoint) bool {
 // content is a file of endpoints.
 type content struct {
 	Version   int        `yaml:"version"` // of the format, 1
-	Asked     int64      `yaml:"asked"`   // when Neutron was asked, in Unix seconds
 	Endpoints []Endpoint `yaml:"endpoints"`
 }
 

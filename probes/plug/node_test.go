@@ -77,7 +77,7 @@ var both = endpoint("vxlan", portA, 1, ovs) + endpoint("gre", portB, 2, ovs)
 
 func (b *bench) write(endpoints string) {
 	b.Helper()
-	text := "version: 1\nasked: 1790000000\nendpoints:\n" + endpoints
+	text := "version: 1\nendpoints:\n" + endpoints
 	if endpoints == "" {
 		text = "version: 1\nendpoints: []\n"
 	}
