@@ -96,7 +96,7 @@ func (o *options) run(ctx context.Context, stderr io.Writer) error {
 	n := &node{
 		logger: slog.New(slog.NewTextHandler(stderr, nil)), prefix: o.prefix, path: o.state,
 		file: config.NewFile[content](o.file, "have vigia-identity write it, with openstack.probes, and bring it here"),
-		vs:   &vswitch{remote: o.remote, tls: o.tls, owner: o.prefix},
+		vs:   &vswitch{remote: o.remote, tls: o.tls, owner: o.prefix, settle: settling},
 	}
 	if err := n.open(); err != nil {
 		return err

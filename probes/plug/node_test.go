@@ -14,6 +14,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"vigia/internal/config"
 	"vigia/internal/netns"
@@ -58,7 +59,7 @@ func (b *bench) start() *node {
 	b.Helper()
 	n := &node{
 		logger: slog.New(slog.DiscardHandler), prefix: b.prefix, path: b.state, home: b.home,
-		file: config.NewFile[content](b.file, "write it"), vs: &vswitch{remote: "unix:" + b.vs.Socket, owner: b.prefix},
+		file: config.NewFile[content](b.file, "write it"), vs: &vswitch{remote: "unix:" + b.vs.Socket, owner: b.prefix, settle: settling},
 	}
 	if err := n.open(); err != nil {
 		b.Fatal(err)
@@ -287,6 +288,31 @@ func TestASwitchThatIsNotReadyLeavesNothingHalfMade(t *testing.T) {
 	if after := testutil.IP(t, "-n", b.home, "-o", "link", "show", "dev", tapA); strings.Fields(after)[0] != strings.Fields(before)[0] {
 		t.Errorf("%s has been made anew", after)
 	}
+	b.pings("vxlan", "10.9.0.2")
+}
+
+// TestASwitchThatDoesNothingIsNamed: what is withdrawn goes all the same, and ovs-vswitchd finds it so later.
+func TestASwitchThatDoesNothingIsNamed(t *testing.T) {
+	b := newBench(t, true)
+	b.write(both)
+	n := b.start()
+	b.pass(n)
+	b.pings("vxlan", "10.9.0.2")
+	b.vs.StopSwitch()
+	n.vs.settle = 200 * time.Millisecond
+	b.write(endpoint("vxlan", portA, 1, ovs))
+	b.fails(n, "network gre", "ovs-vswitchd has not done", "start it")
+	b.expect("gre", tapB, "")
+	if _, noted := n.begun["gre"]; !noted {
+		t.Error("it is forgotten before it is known to be gone")
+	}
+	b.vs.StartSwitch()
+	b.pass(n)
+	if len(n.begun) != 1 {
+		t.Errorf("%+v is noted", n.begun)
+	}
+	b.write(both)
+	b.pass(n)
 	b.pings("vxlan", "10.9.0.2")
 }
 

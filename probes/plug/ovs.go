@@ -16,6 +16,7 @@ const (
 	infra = "_infra"
 	// settling is how long ovs-vswitchd may take to do what its database says.
 	settling = 10 * time.Second
+	polling  = 50 * time.Millisecond
 )
 
 // vswitch changes the ports of a node's Open vSwitch.
@@ -23,6 +24,7 @@ type vswitch struct {
 	remote string
 	tls    ovsdb.TLS
 	owner  string // the value of mark
+	settle time.Duration
 }
 
 func (v *vswitch) transact(ctx context.Context, operations ...ovsdb.Operation) ([]ovsdb.Result, error) {
@@ -109,18 +111,18 @@ func (v *vswitch) remove(ctx context.Context, device string) error {
 	if err != nil {
 		return fmt.Errorf("take %s out of Open vSwitch: %w", device, err)
 	}
-	return v.settle(ctx)
+	return v.wait(ctx)
 }
 
-// settle waits until ovs-vswitchd has done what its database says, as ovs-vsctl(8) does.
-func (v *vswitch) settle(ctx context.Context) error {
+// wait waits until ovs-vswitchd has done what its database says, as ovs-vsctl(8) does.
+func (v *vswitch) wait(ctx context.Context) error {
 	numbers := ovsdb.Operation{"op": "select", "table": database, "where": []any{}, "columns": []string{"next_cfg", "cur_cfg"}}
 	done, err := v.transact(ctx, ovsdb.Operation{"op": "mutate", "table": database, "where": []any{}, "mutations": []any{[]any{"next_cfg", "+=", 1}}}, numbers)
 	var wanted int64
 	if err == nil && len(done[1].Rows) == 1 {
 		wanted, _ = done[1].Rows[0].Int("next_cfg")
 	}
-	for end := time.Now().Add(settling); err == nil && time.Now().Before(end) && ctx.Err() == nil; time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(v.settle); err == nil && time.Now().Before(end) && ctx.Err() == nil; time.Sleep(polling) {
 		done, err = v.transact(ctx, numbers)
 		if err == nil && len(done[0].Rows) == 1 {
 			if current, _ := done[0].Rows[0].Int("cur_cfg"); current >= wanted {
@@ -131,5 +133,5 @@ func (v *vswitch) settle(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("wait for Open vSwitch: %w", err)
 	}
-	return fmt.Errorf("Open vSwitch has not done what its database says within %v; start ovs-vswitchd", settling)
+	return fmt.Errorf("ovs-vswitchd has not done what its database says within %v; start it", v.settle)
 }
