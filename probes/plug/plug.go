@@ -1,3 +1,7 @@
+// Package plug is the command that has a node's endpoints of probes be what a cloud's operator wants: a port of
+// Neutron each, in a network namespace of its own, at the node's switch.
+//
+// It knows no cloud. vigia-identity makes the ports and writes a file for each node; this carries that out.
 package plug
 
 import (
