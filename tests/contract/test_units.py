@@ -66,7 +66,14 @@ def test_systemd_accepts_the_unit_of_plug_that_the_guide_has(tmp_path: Path, tre
     unit.write_text(text.replace("/usr/bin/vigia-probe ", f"{tree}/usr/bin/vigia-probe "))
     assert verify(unit, tmp_path, tree) == ""
     has = settings(unit)
-    mounts = {"PrivateTmp", "PrivateMounts", "PrivateDevices", "ProtectHome", "ProtectSystem", "ReadOnlyPaths"}
+    mounts = {
+        "PrivateTmp",
+        "PrivateMounts",
+        "PrivateDevices",
+        "ProtectHome",
+        "ProtectSystem",
+        "ReadOnlyPaths",
+    }
     assert not mounts & set(has), "namespaces that it makes have to be seen by others"
     assert "CAP_SYS_ADMIN" in has["CapabilityBoundingSet"] and has["NoNewPrivileges"] == "yes"
 
