@@ -96,7 +96,7 @@ class Cloud:
         assert done.returncode == 0, f"{script}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
         return done.stdout
 
-    def identity(self, folder: Path, **more: Any) -> list[str]:
+    def identity(self, folder: Path, probes: Mapping[str, Any] | None = None, **more: Any) -> list[str]:
         """Return the command of vigia-identity as the cloud's administrator has it, on the control plane."""
         config: dict[str, Any] = {
             "tenants_file": str(folder / "tenants.yaml"),
@@ -110,6 +110,7 @@ class Cloud:
                 "operator": self.known.projects[naming.INFRA],
                 "changes": "1s",
                 "default": {"guarantee": "1Mbit", "ceiling": "150Mbit"},
+                **({} if probes is None else {"probes": dict(probes)}),
             },
             **more,
         }
@@ -117,9 +118,9 @@ class Cloud:
         program = [str(ROOT / ".venv/bin/vigia-identity"), "--config", str(folder / "identity.yaml")]
         return ["nsenter", f"--net=/run/netns/{self.places.netns}", *program]
 
-    def ask(self, folder: Path) -> commands.CommandResult:
+    def ask(self, folder: Path, probes: Mapping[str, Any] | None = None) -> commands.CommandResult:
         """Have vigia-identity ask once."""
-        return commands.run([*self.identity(folder), "--once"], timeout=PATIENCE, check=False)
+        return commands.run([*self.identity(folder, probes), "--once"], timeout=PATIENCE, check=False)
 
     def hold(self, service: str) -> Path:
         """Return the file that keeps a program from being started again."""

@@ -13,6 +13,7 @@ import (
 	"vigia/probes/once"
 	"vigia/probes/pairs"
 	"vigia/probes/plan"
+	"vigia/probes/plug"
 	"vigia/probes/records"
 	"vigia/probes/settings"
 )
@@ -54,6 +55,6 @@ func Program() daemon.Program {
 		Start: func(_ context.Context, env daemon.Env) (daemon.Service, error) {
 			return newService(env)
 		},
-		Commands: []daemon.Command{once.Command(), records.Command(address), pairs.Command(address), plan.Command(plan.Series{Target: export.SeriesPerTarget, AtMost: export.SeriesPerTargetAtMost, Node: export.SeriesPerNode}), settingsCommand()},
+		Commands: []daemon.Command{once.Command(), records.Command(address), pairs.Command(address), plan.Command(plan.Series{Target: export.SeriesPerTarget, AtMost: export.SeriesPerTargetAtMost, Node: export.SeriesPerNode}), plug.Command(), settingsCommand()},
 	}
 }

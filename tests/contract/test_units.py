@@ -58,6 +58,26 @@ def test_systemd_finds_the_unit_hardened(unit: Path) -> None:
     assert done.returncode == 0, done.stdout[-300:] + done.stderr
 
 
+def test_systemd_accepts_the_unit_of_plug_that_the_guide_has(tmp_path: Path, tree: Path) -> None:
+    guide = (ROOT / "docs/how-to/openstack.md").read_text()
+    (text,) = re.findall(r"<!-- test: vigia-plug.service -->\n```ini\n(.*?)```", guide, re.DOTALL)
+    unit = tmp_path / "guide" / "vigia-plug.service"
+    unit.parent.mkdir()
+    unit.write_text(text.replace("/usr/bin/vigia-probe ", f"{tree}/usr/bin/vigia-probe "))
+    assert verify(unit, tmp_path, tree) == ""
+    has = settings(unit)
+    mounts = {
+        "PrivateTmp",
+        "PrivateMounts",
+        "PrivateDevices",
+        "ProtectHome",
+        "ProtectSystem",
+        "ReadOnlyPaths",
+    }
+    assert not mounts & set(has), "namespaces that it makes have to be seen by others"
+    assert "CAP_SYS_ADMIN" in has["CapabilityBoundingSet"] and has["NoNewPrivileges"] == "yes"
+
+
 def test_a_unit_that_is_not_hardened_would_be_found(tmp_path: Path) -> None:
     bare = tmp_path / "bare.service"
     bare.write_text("[Service]\nExecStart=/bin/true\n")

@@ -16,17 +16,87 @@ import pytest
 PASSWORD, TOKEN, NAMESPACE_TOKEN = "s3cr3t-password", "gAAAA-token", "ns-token"
 
 
+class Writing:
+    """What Neutron does with ports that are made and removed, as ML2 does; the bindings are those of its drivers."""
+
+    def __init__(self, cloud: Cloud) -> None:
+        self.cloud = cloud
+        self.vif: dict[str, str] = {}
+        """binding:vif_type by host; that of Open vSwitch elsewhere."""
+        self.quota: int | None = None
+        """Ports of each project, at most."""
+        self.free = 200
+        """Addresses of each network that nobody has."""
+        self.forbidden: set[str] = set()
+        """Methods that the user has no right to."""
+        self.broken_after: int | None = None
+        """So many ports are made, and of the next one the answer is lost."""
+        self.made = 0
+        self.filters = True
+        """Whether lists are of what is asked for alone."""
+
+    def post(self, body: dict[str, Any]) -> tuple[int, Any]:
+        """Make a port; return a status and what is answered."""
+        wanted = body["port"]
+        same = [p for p in self.cloud.ports if p.get("project_id") == wanted["project_id"]]
+        if "POST" in self.forbidden:
+            return 403, self.error(
+                "PolicyNotAuthorized", "(rule:create_port:binding:host_id) is disallowed by policy"
+            )
+        if self.quota is not None and len(same) >= self.quota:
+            return 409, self.error("OverQuota", "Quota exceeded for resources: ['port'].")
+        if self.free == 0:
+            return 409, self.error("IpAddressGenerationFailure", "No more IP addresses available on network.")
+        self.made += 1
+        self.free -= 1
+        host = wanted["binding:host_id"]
+        subnets = [s for s in self.cloud.subnets if s["network_id"] == wanted["network_id"]]
+        port = {
+            **wanted,
+            "id": f"{self.made:08x}-5a0e-4a5f-8c0d-0f1e2d3c4b5a",
+            "mac_address": f"fa:16:3e:00:{self.made >> 8:02x}:{self.made & 255:02x}",
+            "fixed_ips": [{"subnet_id": s["id"], "ip_address": s["cidr"].replace("0/", f"{self.made}/").split("/")[0]} for s in subnets],
+            "binding:vif_type": self.vif.get(host, "ovs"),
+            "binding:vif_details": {"port_filter": True, "bridge_name": "br-int"},
+            "status": "DOWN",
+        }  # fmt: skip
+        self.cloud.ports.append(port)
+        if self.broken_after is not None and self.made > self.broken_after:
+            return 503, {"error": "the answer is lost"}
+        return 201, {"port": port}
+
+    def delete(self, path: str) -> tuple[int, Any]:
+        """Remove a port."""
+        if "DELETE" in self.forbidden:
+            return 403, self.error("PolicyNotAuthorized", "(rule:delete_port) is disallowed by policy")
+        before = len(self.cloud.ports)
+        self.cloud.ports[:] = [p for p in self.cloud.ports if p["id"] != path.rpartition("/")[2]]
+        return (
+            (204, None)
+            if len(self.cloud.ports) < before
+            else (404, self.error("PortNotFound", "Port could not be found."))
+        )
+
+    def error(self, kind: str, message: str) -> Any:
+        return {"NeutronError": {"type": kind, "message": message, "detail": ""}}
+
+
 class Cloud:
     """What the server knows, and what it was asked."""
 
     password, namespace_token = PASSWORD, NAMESPACE_TOKEN
-    network = tuple(f"/network/v2.0/{kind}" for kind in ("ports", "networks", "qos/policies"))
+    network = tuple(
+        f"/network/v2.0/{kind}" for kind in ("ports", "networks", "subnets", "agents", "qos/policies")
+    )
 
     def __init__(self) -> None:
         self.projects: list[dict[str, Any]] = []
         self.ports: list[dict[str, Any]] = []
         self.policies: list[dict[str, Any]] = []
         self.networks: list[dict[str, Any]] = []
+        self.subnets: list[dict[str, Any]] = []
+        self.agents: list[dict[str, Any]] = []
+        self.neutron = Writing(self)
         self.namespaces: list[dict[str, Any]] = []
         self.nodes: list[dict[str, Any]] = []
         self.slices: dict[str, list[dict[str, Any]]] = {}
@@ -73,6 +143,9 @@ class Cloud:
             "changed_since" in query
         ):  # as Neutron with filter-validation, which has been the default for years
             return {"NeutronError": {"message": "['changed_since'] is invalid attribute for filtering"}}
+        for key in ("device_owner", "project_id"):
+            if key in query and self.neutron.filters:
+                items = [item for item in items if item.get(key) in query[key]]
         if "id" in query:
             items = [item for item in items if item["id"] in query["id"]]
         if "fields" in query:
@@ -84,7 +157,7 @@ class Cloud:
         answer: dict[str, Any] = {kind: part}
         if start + size < len(items):
             following = f"{self.url}{path}?marker={part[-1]['id']}"
-            if kind in ("ports", "policies", "networks"):
+            if kind in ("agents", "networks", "policies", "ports", "subnets"):
                 answer[f"{kind}_links"] = [{"rel": "next", "href": following}]
             else:
                 answer["links"] = {"next": following, "self": f"{self.url}{path}", "previous": None}
@@ -180,7 +253,21 @@ class Answering(BaseHTTPRequestHandler):
                 self.wfile.flush()
         self.wfile.write(b"0\r\n\r\n")
 
+    def neutron(self, said: tuple[int, Any]) -> None:
+        """Answer what Neutron says of a change; the one for a port that went has nothing in it."""
+        status, body = said
+        if body is not None:
+            self.answer(status, body)
+            return
+        self.send_response(status)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
     def do_DELETE(self) -> None:
+        if self.path.startswith("/network/"):
+            self.cloud.asked.append(f"DELETE {self.path}")
+            self.neutron(self.cloud.neutron.delete(self.path))
+            return
         self.cloud.changed.append(("DELETE", self.path, None))
         self.kubernetes(self.path, {})
 
@@ -204,6 +291,9 @@ def handler(cloud: Cloud) -> type[Answering]:  # noqa: C901 - one case for each 
             if self.path.startswith("/api"):
                 cloud.changed.append(("POST", self.path, body))
                 self.kubernetes(self.path, {})
+                return
+            if self.path == "/network/v2.0/ports":
+                self.neutron(cloud.neutron.post(body))
                 return
             user = body["auth"]["identity"]["password"]["user"]
             if self.path != "/v3/auth/tokens" or user["password"] != PASSWORD:

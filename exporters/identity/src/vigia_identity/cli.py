@@ -66,10 +66,12 @@ def _start(options: Options, *, once: bool, as_json: bool, check: bool) -> int:
 
 def _once(path: Path, as_json: bool) -> int:
     from vigia_identity.looker import Looker
+    from vigia_identity.probing.prober import Prober
 
     _quiet()
     looker = Looker(_load(path))
     well = looker.once()
+    well = Prober(lambda: looker.config).once() and well
     identity = looker.identity()
     if as_json and identity is not None:
         hosts = {h: [vars(p) for p in ports] for h, ports in identity.ports.items()}

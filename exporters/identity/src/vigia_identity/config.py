@@ -12,7 +12,7 @@ from pydantic_core import PydanticCustomError
 from vigia_config import Rate, Seconds, Strict, absolute, fault
 from vigia_config.urls import base_url
 
-__all__ = ["Config", "Kubernetes", "OpenStack", "PortTerms", "Site"]
+__all__ = ["Config", "Kubernetes", "OpenStack", "PortTerms", "ProbeNetwork", "Probes", "Site"]
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
@@ -35,6 +35,44 @@ class PortTerms(Strict):
         return self
 
 
+LabelName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,31}$")]
+
+
+class ProbeNetwork(Strict):
+    """A network of the operator's own project in which nodes probe each other: the one of its type or tag."""
+
+    name: LabelName
+    """What it is called in namespaces of nodes, and in labels at_NAME of nodes.json."""
+    type: str = Field(default="", max_length=32, examples=["vxlan"])
+    """Its provider:network_type."""
+    tag: str = Field(default="", max_length=60)
+    """One of its tags, in place of a type or beside it."""
+
+    @model_validator(mode="after")
+    def _says_which(self) -> Self:
+        if not self.type and not self.tag:
+            raise fault(["type"], "is missing and so is tag", "write for example type: vxlan")
+        return self
+
+
+class Probes(Strict):
+    """Ports of Neutron that vigia-identity makes to probe between: one for each network and host."""
+
+    dir: AbsolutePath
+    """Gets HOST.yaml for every host, to be read there by vigia-probe plug, and nodes.json for discovery."""
+    networks: list[ProbeNetwork] = Field(max_length=16)
+    """In which there are ports; networks that are not named have none, and with [] all ports go."""
+    hosts: list[str] = Field(default=["*"], min_length=1, max_length=10_000)
+    """Patterns of hosts, as Neutron's agents call them, that have ports."""
+
+    @model_validator(mode="after")
+    def _are_apart(self) -> Self:
+        for i, network in enumerate(self.networks):
+            if network.name in [n.name for n in self.networks[:i]]:
+                raise fault(["networks", i, "name"], "is used twice", "give each network a name of its own")
+        return self
+
+
 class OpenStack(Strict):
     """A cloud of clouds.yaml, which holds the credentials."""
 
@@ -50,6 +88,14 @@ class OpenStack(Strict):
     """With contracts_dir, how often Neutron is asked what has changed; less often where answers take long."""
     default: PortTerms | None = None
     """Of ports whose policy of QoS does not say it, or that have none."""
+    probes: Probes | None = None
+    """Have ports made to probe between; none without it."""
+
+    @model_validator(mode="after")
+    def _has_an_operator(self) -> Self:
+        if self.probes is not None and not self.operator:
+            raise fault(["probes"], "needs the operator's own project", "write its id as operator")
+        return self
 
 
 def _object_name(value: str) -> str:
@@ -61,7 +107,6 @@ def _object_name(value: str) -> str:
 
 
 ObjectName = Annotated[str, AfterValidator(_object_name)]
-LabelName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,31}$")]
 
 
 class Guarantees(Strict):

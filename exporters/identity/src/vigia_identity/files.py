@@ -12,7 +12,7 @@ import yaml
 
 from vigia_identity.clouds import Identity, Port
 
-__all__ = ["tenants_text", "write"]
+__all__ = ["as_yaml", "replace", "tenants_text", "write"]
 
 
 def write(
@@ -28,24 +28,25 @@ def write(
         sold: dict[str, list[Any]] = {f.stem: [] for f in contracts_dir.glob("*.yaml")} | identity.contracts
         for host, contracts in sold.items():
             entries = sorted(contracts, key=lambda c: str(c["port"]))
-            wanted[contracts_dir / f"{host}.yaml"] = _text({"version": 1, "contracts": entries})
+            wanted[contracts_dir / f"{host}.yaml"] = as_yaml({"version": 1, "contracts": entries})
     if ports_dir is not None:
         hosts: dict[str, list[Port]] = {f.stem: [] for f in ports_dir.glob("*.yaml")} | identity.ports
         for host, ports in hosts.items():
             known = [_entry(p) for p in _unique(ports)]
-            wanted[ports_dir / f"{host}.yaml"] = _text(
+            wanted[ports_dir / f"{host}.yaml"] = as_yaml(
                 {"version": 1, "asked": identity.asked, "ports": known}
             )
-    return [path for path, text in wanted.items() if _replace(path, text)]
+    return [path for path, text in wanted.items() if replace(path, text)]
 
 
 def tenants_text(identity: Identity) -> str:
     """Return what vigia-exporter reads as tenants_file."""
     tenants = [{"id": i, "name": n} for i, n in sorted(identity.names.items())]
-    return _text({"version": 1, "tenants": tenants})
+    return as_yaml({"version": 1, "tenants": tenants})
 
 
-def _text(content: Any) -> str:
+def as_yaml(content: Any) -> str:
+    """Return what a file has."""
     return yaml.dump(content, Dumper=yaml.CSafeDumper, sort_keys=False, allow_unicode=True)
 
 
@@ -59,7 +60,7 @@ def _unique(ports: list[Port]) -> list[Port]:
     return sorted((p for p in ports if devices[p.device] == 1), key=lambda p: p.port)
 
 
-def _replace(path: Path, text: str) -> bool:
+def replace(path: Path, text: str) -> bool:
     """Replace a file in one step unless it says the same already."""
     content = text.encode()
     try:

@@ -23,6 +23,7 @@ from vigia_identity.guarantees.contracts import Bought
 from vigia_identity.guarantees.keeper import tell_guarantees, tell_limits
 from vigia_identity.guarantees.notices import Notices
 from vigia_identity.guarantees.telling import Telling
+from vigia_identity.probing.prober import Prober
 from vigia_service.errors import ServiceError
 from vigia_service.reload import Reloader
 from vigia_service.watchdog import Watchdog
@@ -270,23 +271,26 @@ class Looker:
 def run(path: Path) -> int:
     """Ask until told to stop; SIGHUP reads the configuration again. Raises ConfigError."""
     looker = Looker(load(path, Config))
+    prober = Prober(lambda: looker.config)
     reloader = Reloader(
         path,
         lambda path: load(path, Config),
         current=lambda: looker.config,
         fixed=lambda _: {},
         prepare=looker.prepare,
-        reloaded=lambda _: None,
+        reloaded=lambda _: prober.wake(),
     )
     signals: queue.SimpleQueue[int] = queue.SimpleQueue()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda number, _: signals.put(number))
     looker.telling = Telling(looker.guarantees, lambda: looker.config.timeout, lambda: signals.put(CHANGED))
     looker.telling.start()
+    prober.start()
     try:
         with Watchdog(looker.hung):
             return _look(looker, reloader, signals)
     finally:
+        prober.stop()
         looker.telling.stop()
 
 

@@ -14,6 +14,7 @@ __all__ = [
     "MAX_PORTS",
     "MAX_TENANTS",
     "OPERATOR",
+    "PROBES",
     "CloudError",
     "Endpoint",
     "Identity",
@@ -27,6 +28,9 @@ MAX_NAME = 128  # bytes of UTF-8, as vigia-exporter takes them
 
 OPERATOR = "_infra"
 """The tenant of what the operator measures with."""
+
+PROBES = "vigia:probe"
+"""device_owner of Neutron's ports that vigia-identity makes to probe between: they are known by it alone."""
 
 ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/@-]{0,127}")
 HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,252}")

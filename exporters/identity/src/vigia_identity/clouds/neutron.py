@@ -8,10 +8,10 @@ from typing import Any
 
 from openstack.exceptions import SDKException
 
-from vigia_identity.clouds import HOST, ID, MAX_PORTS, OPERATOR, Identity, Port, bounded, contracts
+from vigia_identity.clouds import HOST, ID, MAX_PORTS, OPERATOR, PROBES, Identity, Port, bounded, contracts
 from vigia_identity.config import OpenStack
 
-__all__ = ["BOUGHT", "PORTS", "Kind", "Objects", "read", "read_changed", "tell"]
+__all__ = ["BOUGHT", "PORTS", "Kind", "Objects", "listed", "read", "read_changed", "tell"]
 
 PAGE = 500
 """Objects of one answer of Neutron: it makes them in one piece, while others wait."""
@@ -58,7 +58,7 @@ class Objects:
 def read(network: Any, kind: str, *, bought: bool = True) -> Kind:
     """Return all objects of a kind. Raises CloudError, and whatever the SDK does."""
     fields = _FIELDS[kind] if bought else list(PORTS)
-    return _by_id(_listed(network, kind, {"fields": fields}), kind)
+    return _by_id(listed(network, kind, {"fields": fields}), kind)
 
 
 def read_changed(network: Any, kind: str, known: Kind) -> Kind | None:
@@ -68,7 +68,7 @@ def read_changed(network: Any, kind: str, known: Kind) -> Kind | None:
     with each change of its rules. It cannot list what has changed since a moment: changed_since is refused
     where filters are validated, which is the default.
     """
-    asked = _listed(network, kind, {"fields": ["id", "revision_number"]})
+    asked = listed(network, kind, {"fields": ["id", "revision_number"]})
     found = _by_id(asked, kind)
     fresh = [i for i, o in found.items() if i not in known or _revision(o) != _revision(known[i])]
     if not fresh and len(found) == len(known):
@@ -78,7 +78,7 @@ def read_changed(network: Any, kind: str, known: Kind) -> Kind | None:
     kept = {i: o for i, o in known.items() if i in found}
     for start in range(0, len(fresh), SINGLE):
         some = {"fields": _FIELDS[kind], "id": fresh[start : start + SINGLE]}
-        kept.update(_by_id(_listed(network, kind, some), kind))
+        kept.update(_by_id(listed(network, kind, some), kind))
     return kept
 
 
@@ -90,7 +90,7 @@ def _by_id(items: Iterable[Mapping[str, Any]], kind: str) -> dict[str, Mapping[s
     return {o["id"]: o for o in bounded(items, MAX_PORTS, kind)}
 
 
-def _listed(network: Any, kind: str, query: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def listed(network: Any, kind: str, query: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield all objects of a kind as Neutron shows them."""
     last, more = "", True
     while more:
@@ -125,7 +125,7 @@ def tell(config: OpenStack, shown: Objects, out: Identity, *, bought: bool) -> I
     terms = {i: contracts.terms(p.get("rules")) for i, p in shown.policies.items()} if bought else {}
     for port in shown.ports.values():
         owner, project = port.get("device_owner"), port.get("project_id")
-        if not isinstance(owner, str) or not owner.startswith("compute:"):
+        if not isinstance(owner, str) or not owner.startswith(("compute:", PROBES)):
             continue
         if not ID.fullmatch(port["id"]) or not isinstance(project, str) or not ID.fullmatch(project):
             continue

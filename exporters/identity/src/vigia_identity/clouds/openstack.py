@@ -15,7 +15,7 @@ from openstack.exceptions import SDKException
 from vigia_identity.clouds import ID, MAX_TENANTS, CloudError, Identity, bounded, neutron, printable
 from vigia_identity.config import OpenStack
 
-__all__ = ["ChangeWatch", "ask"]
+__all__ = ["ChangeWatch", "ask", "connected"]
 
 SHARE = 20
 """A kind of objects is asked for changes again after so many times as long as the last answer took."""
@@ -27,7 +27,7 @@ def ask(config: OpenStack, *, ports: bool, timeout: float, bought: bool = False)
     Raises CloudError.
     """
     out = Identity()
-    with _connected(config, timeout) as cloud:
+    with connected(config, timeout) as cloud:
         found = _projects(cloud) if config.names else ()
         for p in bounded(found, MAX_TENANTS, "projects"):
             if ID.fullmatch(p.id) and printable(p.name):
@@ -47,7 +47,7 @@ def _all(network: Any, *, bought: bool) -> neutron.Objects:
 
 
 @contextmanager
-def _connected(config: OpenStack, timeout: float) -> Iterator[Any]:
+def connected(config: OpenStack, timeout: float) -> Iterator[Any]:
     """Connect; what goes wrong meanwhile becomes a CloudError."""
     with _named(config), _connect(config, timeout) as cloud:
         yield cloud

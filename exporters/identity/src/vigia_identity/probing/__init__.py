@@ -1,0 +1,1 @@
+"""Ports of Neutron to probe between: which there are to be, how they are made, and what nodes are told."""
