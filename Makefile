@@ -223,6 +223,15 @@ bench-agent: tools ## Storm the isolation agent with 10 000 alerts: in one messa
 bench-compare: tools ## Count what the comparison costs Prometheus: recorded windows, and raw series beside them
 	@cd exporters/compare && PYTHONPATH=../../tests ../../$(VENV)/python -m tests.bench_windows
 
+PAGES ?=
+
+.PHONY: bench-pages
+bench-pages: tools ## Measure how soon the pages of 100 nodes are painted in a browser: the comparison's, and the console (ten minutes)
+	@failed=; \
+	(cd exporters/compare && PYTHONPATH=../../tests ../../$(VENV)/python -m tests.bench_pages $(PAGES)) || failed=yes; \
+	(cd isolation-agent && ../$(VENV)/python -m tests.bench_pages $(PAGES)) || failed=yes; \
+	test -z "$$failed"
+
 .PHONY: bench-verdicts
 bench-verdicts: tools ## Measure what live verdicts promise: false ones in 30 days, intervals, time to a verdict (a quarter of an hour; VERDICTS='--write' for docs/concepts/statistics.md)
 	@cd internal/py && OPENBLAS_NUM_THREADS=1 ../../$(VENV)/python -m tests.sequential.bench_verdicts $(VERDICTS)

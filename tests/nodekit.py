@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shutil
@@ -29,6 +30,8 @@ KEPT_BY_DEBIAN = re.compile(
     r"/etc/systemd/system(/multi-user\.target\.wants)?|/root/.*|/etc/machine-id"
 )
 """Records of Debian's own, which every package leaves."""
+
+_BOOTS = itertools.count()
 
 AGENTS = ("vigia-exporter", "vigia-enforcer", "vigia-probe")
 
@@ -73,10 +76,10 @@ class Node:
         path = "PATH=/usr/sbin:/usr/bin:/sbin:/bin"
         return ["nsenter", f"--target={self.pid}", *(f"--{k}" for k in kinds), "env", "-i", path]
 
-    def run(self, script: str) -> str:
-        """Run commands as a person there would type them, stopping at the first that fails."""
+    def run(self, script: str, seconds: int = 120) -> str:
+        """Run commands as a person there would type them, stopping at the first that fails, or after some seconds."""
         done = subprocess.run(
-            [*self.entering, "timeout", "120", "sh", "-eu", "-c", script],
+            [*self.entering, "timeout", str(seconds), "sh", "-eu", "-c", script],
             capture_output=True,
             text=True,
             check=False,
@@ -104,7 +107,7 @@ def booted(root: Path, packages: str = "systemd") -> Iterator[Node]:
     root.chmod(0o755)
     subprocess.run(["tar", "-C", root, "--numeric-owner", "-xpf", debiankit.tree(packages)], check=True)
     (root / "etc/machine-id").write_text("")
-    cgroup = Path(unified(), f"vigia-test-node-{os.getpid()}")
+    cgroup = Path(unified(), f"vigia-test-node-{os.getpid()}-{next(_BOOTS)}")
     cgroup.mkdir()
     # Nothing of it outlives the test, however that ends.
     program = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", "sh", "-c", BOOT, "sh", cgroup, root])

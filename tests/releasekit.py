@@ -3,16 +3,38 @@
 from __future__ import annotations
 
 import os
+import shutil
+import struct
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from extendkit import copy_tree, git
 
-__all__ = ["GUIDE", "ROOT", "WHO", "Made", "blocks", "cloned", "commit", "copied", "key", "release"]
+__all__ = [
+    "GUIDE",
+    "NEW",
+    "OLD",
+    "ROOT",
+    "WHO",
+    "Made",
+    "architecture",
+    "blocks",
+    "cloned",
+    "commit",
+    "copied",
+    "foreign",
+    "key",
+    "release",
+    "segments",
+    "versions",
+]
 
 ROOT = Path(__file__).resolve().parents[1]
+OLD = "0.0.9"
+NEW = (ROOT / "VERSION").read_text().strip()
 GUIDE = (ROOT / "docs/how-to/release.md").read_text()
 WHO = "vigia-release"
 DATE = "2026-01-31T12:00:00+00:00"
@@ -65,12 +87,17 @@ def commit(tree: Path, message: str = "a change") -> None:
     assert done.returncode == 0, done.stderr
 
 
-def copied(to: Path, version: str | None = None) -> Path:
-    """Copy the project with what is changed in it, and commit it, with another version if one is given."""
+def copied(to: Path, version: str | None = None, more: Mapping[str, str] | None = None) -> Path:
+    """Copy the project with what is changed in it, and commit it, with another version if one is given.
+
+    ``more`` has what further files of the copy contain, by their paths.
+    """
     to.mkdir(parents=True)
     copy_tree(to)
     if version:
         (to / "VERSION").write_text(f"{version}\n")
+    for name, text in (more or {}).items():
+        (to / name).write_text(text)
     commit(to, "the tree")
     return to
 
@@ -104,3 +131,41 @@ def release(root: Path, output: Path, *arguments: str | Path, env: dict[str, str
     assert "Traceback" not in done.stderr, done.stderr
     version = (root / "VERSION").read_text().strip()
     return Made(done.returncode, done.stdout + done.stderr, output / f"vigia-{version}")
+
+
+def architecture() -> str:
+    """Return what Debian calls this machine's kind of processor."""
+    argv = ["dpkg", "--print-architecture"]
+    return subprocess.run(argv, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def versions(folder: Path, part: str, more: Mapping[str, str] | None = None) -> dict[str, Path]:
+    """Make a part of this tree's release, and of the same tree when it had a lower version; return their folders.
+
+    ``more`` has files, by their paths, that the lower version had and this one has not.
+    """
+    found = {}
+    for version, extra in ((OLD, more), (NEW, None)):
+        tree = copied(folder / f"tree-{version}", version, extra)
+        arguments = ("--key", "none", "--only", part, "--architecture", architecture())
+        made = release(tree, folder / version, *arguments)
+        assert made.status == 0, made.said
+        found[version] = made.folder
+    return found
+
+
+def foreign(kind: str) -> list[str]:
+    """Return what programs of another kind of processor are run by here; nothing for those of this one."""
+    if kind == architecture():
+        return []
+    emulator = "qemu-" + {"amd64": "x86_64", "arm64": "aarch64"}[kind]
+    assert shutil.which(emulator), f"{emulator} is missing; run tools/bootstrap.sh test"
+    return [emulator]
+
+
+def segments(program: Path) -> set[int]:
+    """Return p_type of the segments of a 64-bit little-endian ELF file (elf(5))."""
+    content = program.read_bytes()
+    (offset,) = struct.unpack_from("<Q", content, 32)
+    size, count = struct.unpack_from("<HH", content, 54)
+    return {struct.unpack_from("<I", content, offset + size * i)[0] for i in range(count)}

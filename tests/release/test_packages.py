@@ -11,15 +11,13 @@ from pathlib import Path
 
 import pytest
 from nodekit import AGENTS, Node, booted
-from releasekit import ROOT, blocks, copied, release
+from releasekit import NEW, OLD, ROOT, architecture, blocks, versions
 
 from vigia_testing import eventually
 
 pytestmark = [pytest.mark.long, pytest.mark.release]
 
 NODE_GUIDE = (ROOT / "docs/how-to/node.md").read_text()
-OLD = "0.0.9"
-NEW = (ROOT / "VERSION").read_text().strip()
 EXPORTER, ENFORCER = "http://127.0.0.1:9872", "http://127.0.0.1:9873"
 
 
@@ -78,21 +76,7 @@ class Machine:
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The packages of a node: of this tree, and of the same tree when it had a lower version."""
-    found = {}
-    for version in (OLD, NEW):
-        folder = tmp_path_factory.mktemp("release")
-        tree = copied(folder / "tree", version)
-        arguments = ("--key", "none", "--only", "node-packages", "--architecture", architecture())
-        made = release(tree, folder, *arguments)
-        assert made.status == 0, made.said
-        found[version] = made.folder
-    return found
-
-
-def architecture() -> str:
-    return subprocess.run(
-        ["dpkg", "--print-architecture"], capture_output=True, text=True, check=True
-    ).stdout.strip()
+    return versions(tmp_path_factory.mktemp("release"), "node-packages")
 
 
 @pytest.fixture
@@ -206,7 +190,7 @@ def test_removed_they_leave_configuration_and_state_and_purged_nothing(machine: 
 
 def test_the_guide_has_what_is_run_here() -> None:
     guide = (ROOT / "docs/how-to/release.md").read_text()
-    names = ("verify", "install", "upgrade", "remove", "purge")
+    names = ("verify", "install", "command", "upgrade", "remove", "purge")
     assert {n: len(blocks(n)) for n in names} == dict.fromkeys(names, 1)
     assert guide.count("```sh") == len(names)
 

@@ -204,7 +204,7 @@ def _cli(build: Build, architecture: str) -> Package:
         " need the source tree.",
         list(_PYTHON),
         root,
-        "libpango-1.0-0, libpangoft2-1.0-0",  # reports as PDF
+        "iproute2, libpango-1.0-0, libpangoft2-1.0-0",  # what doctor tries the kernel with; reports as PDF
         _COMMANDS,
     )
 

@@ -24,7 +24,7 @@ from vigia_compare.site import ALARMS, STATE, Mesh
 from vigia_compare.timeline import QUESTIONS
 from vigia_compare.web import charts
 from vigia_compare.web.comparison import MOST_COLUMNS, Column, Wanted, comparison
-from vigia_compare.web.matrix import matrix
+from vigia_compare.web.matrix import Field, matrix
 from vigia_prometheus import Sample, Series, Unavailable
 from vigia_service.ops import Ops
 
@@ -427,6 +427,35 @@ def test_a_moment_of_the_past_stays_as_it_is(site: Site) -> None:
         got = site.client.get(f"/incidents?at={int(NOW) - 1000 - 60 * i}")
     assert (got.status_code, got.headers["Retry-After"]) == (429, "60")
     assert site.client.get("/incidents").status_code == 200, "the present is always there"
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+def test_the_top_of_a_page_does_not_wait_for_prometheus(site: Site, address: str) -> None:
+    """A browser has something to paint while it is asked."""
+    got = site.client.get(address, headers={"Accept": "text/html"})
+    assert got.status_code == 200 and site.opened == 0, "nothing is asked before the answer has begun"
+    parts = got.iter_encoded()
+    top = next(parts).decode()
+    assert "<header>" in top and "</header>" in top and "vigia.css" in top and "<main" not in top
+    assert f'<a href="{address}" aria-current="page">' in top and "<title></title>" not in top
+    assert next(parts) == b"", "which sends the top"
+    assert site.opened == 0
+    rest = b"".join(parts).decode()
+    assert rest.count("<main") == 1 and rest.rstrip().endswith("</html>") and site.opened > 0
+
+
+@pytest.mark.parametrize("address", ADDRESSES[1:])
+def test_the_past_is_known_before_the_answer_begins(site: Site, address: str) -> None:
+    got = site.client.get(f"{address}?at=1h", headers={"Accept": "text/html"})
+    assert site.opened > 0, "it may have been too much to ask"
+    assert 'data-every="0"' in got.text
+
+
+def test_the_cells_of_a_mesh_are_escaped_and_shared() -> None:
+    assert Field("h1", EVIL).cell.count("<") == 2, "those of the cell itself"
+    assert Field("", "").cell == "<td></td>"
+    rows = [fields for _, fields in matrix(_mesh(100)).rows]
+    assert len({id(f) for fields in rows for f in fields}) == 2, "what looks alike is one"
 
 
 def test_the_site_as_json(site: Site) -> None:

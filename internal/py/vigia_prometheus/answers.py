@@ -181,7 +181,10 @@ def _bucket(raw: Any) -> Bucket:
 
 def _labels(raw: Any) -> Labels:
     found = _mapping(raw, "metric")
-    return {_text(k, "label"): _text(v, f"label {_shown(k)}") for k, v in found.items()}
+    for key, value in found.items():
+        if not isinstance(value, str):
+            raise ValueError(f"label {_shown(key)} is {_shown(value)}, not a string")
+    return found
 
 
 def _time(raw: Any) -> float:

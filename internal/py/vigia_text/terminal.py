@@ -24,6 +24,8 @@ _CODES: dict[Colour, str] = {
 
 def clean(text: str) -> str:
     r"""Return text in which nothing but letters moves the cursor: control characters are shown as \x1b."""
+    if text.isprintable():
+        return text  # as nearly all is
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 

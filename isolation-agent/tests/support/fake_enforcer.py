@@ -81,6 +81,7 @@ class FakeEnforcer:
     frozen_time: str | None = None
     supports: frozenset[str] = frozenset()  # beyond capping UDP
     term: int = 0
+    poll: float = 0.02  # seconds between two looks whether it is to stop
 
     def __post_init__(self) -> None:
         self._lock = threading.RLock()
@@ -99,7 +100,7 @@ class FakeEnforcer:
         self._server = ThreadingHTTPServer(("127.0.0.1", self._port), handler)
         self._server.daemon_threads = True
         self._port = self._server.server_address[1]
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(self.poll,), daemon=True)
         self._thread.start()
 
     def stop(self) -> None:

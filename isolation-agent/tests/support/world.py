@@ -148,8 +148,8 @@ class World:
         self.users.append(user)
         return token
 
-    def add_node(self, node: str) -> FakeEnforcer:
-        self.enforcers[node] = FakeEnforcer(self.peers_clock, node)
+    def add_node(self, node: str, **options: Any) -> FakeEnforcer:
+        self.enforcers[node] = FakeEnforcer(self.peers_clock, node, **options)
         return self.enforcers[node]
 
     # Files

@@ -150,6 +150,27 @@ def test_features_of_the_kernel_are_tried_and_leave_nothing() -> None:
     assert commands.run(["ip", "-o", "link"]).stdout.count("\n") == before
 
 
+@pytest.mark.parametrize(
+    ("there", "without", "fix"),
+    [
+        (("unshare",), "tc", "apt-get install iproute2"),
+        (("tc",), "unshare", "apt-get install util-linux"),
+        ((), "unshare and tc", "apt-get install util-linux iproute2"),
+    ],
+)
+def test_what_cannot_be_tried_is_not_said_to_be_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: tuple[str, ...], without: str, fix: str
+) -> None:
+    for program in there:
+        (tmp_path / program).symlink_to("/bin/false")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(commands, "_SBIN", ())
+    (warning,) = kernel.features(kernel.FEATURES[:1])
+    assert warning.state == "warning"
+    assert warning.found == f"sch_ingress cannot be tested without {without}"
+    assert warning.fix == fix
+
+
 def test_missing_files_of_the_kernel(tmp_path: Path) -> None:
     assert kernel.type_information(tmp_path / "none").state == "fault"
     assert kernel.psi(tmp_path / "none").state == "absent"

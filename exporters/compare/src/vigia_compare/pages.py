@@ -6,7 +6,7 @@ import json
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -142,15 +142,16 @@ def _people(app: Flask, shown: Shown) -> None:
         found, problem = shown.newest()
         if _wants_text():
             return _as_text(shown)
-        return _page(
-            shown,
-            "comparison.html",
-            "comparison",
-            page=drafts.page(found, wanted) if found else None,
-            problem=problem,
-            lost=shown.lost(),
-            text=drafts.text(found) if found else "",
-        )
+
+        def known() -> dict[str, Any]:
+            return {
+                "page": drafts.page(found, wanted) if found else None,
+                "problem": problem,
+                "lost": shown.lost(),
+                "text": drafts.text(found) if found else "",
+            }
+
+        return _page(shown, "comparison", HOLD, known)
 
     @app.get("/assets/<name>")
     def assets(name: str) -> Response:
@@ -171,36 +172,45 @@ def _moments(app: Flask, shown: Shown) -> None:
             raise _Refused(
                 f"path={clean(given['path'])} is not measured; write one of {clean(', '.join(paths))}"
             )
-        try:
-            seen, problem = shown.looks.mesh(given["path"], _moment(given["at"], shown)), ""
-        except NotKnown as e:
-            seen, problem = None, str(e)
-        table = matrix(seen) if seen else None
-        return _page(
-            shown, "mesh.html", "mesh", mesh=seen, matrix=table, paths=paths, problem=problem, **given
-        )
+        at = _moment(given["at"], shown)
+        return _page(shown, "mesh", HOLD, lambda: _mesh(shown, at, paths, given), at)
 
     @app.get("/tenants")
     def tenants() -> Response:
         """Show what tenants bought, send, receive and lose, and who hurts them; of the past with ?at=."""
         given = _parameters("at")
-        try:
-            seen, problem = shown.looks.state(_moment(given["at"], shown)), ""
-        except NotKnown as e:
-            seen, problem = None, str(e)
-        return _page(shown, "tenants.html", "tenants", state=seen, problem=problem, **given)
+        at = _moment(given["at"], shown)
+        return _page(shown, "tenants", HOLD, lambda: _tenants(shown, at, given), at)
 
     @app.get("/incidents")
     def incidents() -> Response:
         """Show floods, limits, alerts and harm, and the hour before as a timeline; of the past with ?at=."""
         given = _parameters("at")
-        at, known, problem = _moment(given["at"], shown), {}, ""
-        try:
-            hour = shown.looks.timeline(at)
-            known = {"then": shown.looks.alarms(at), "timeline": hour, "drawing": drawn(hour)}
-        except NotKnown as e:
-            problem = str(e)
-        return _page(shown, "incidents.html", "incidents", problem=problem, **given, **known)
+        at = _moment(given["at"], shown)
+        return _page(shown, "incidents", ALARMS_HOLD, lambda: _incidents(shown, at, given), at)
+
+
+def _mesh(shown: Shown, at: float | None, paths: Sequence[str], given: Mapping[str, str]) -> dict[str, Any]:
+    try:
+        seen = shown.looks.mesh(given["path"], at)
+    except NotKnown as e:
+        return {"mesh": None, "matrix": None, "paths": paths, "problem": str(e), **given}
+    return {"mesh": seen, "matrix": matrix(seen), "paths": paths, "problem": "", **given}
+
+
+def _tenants(shown: Shown, at: float | None, given: Mapping[str, str]) -> dict[str, Any]:
+    try:
+        return {"state": shown.looks.state(at), "problem": "", **given}
+    except NotKnown as e:
+        return {"state": None, "problem": str(e), **given}
+
+
+def _incidents(shown: Shown, at: float | None, given: Mapping[str, str]) -> dict[str, Any]:
+    try:
+        hour, then = shown.looks.timeline(at), shown.looks.alarms(at)
+    except NotKnown as e:
+        return {"problem": str(e), **given}
+    return {"then": then, "timeline": hour, "drawing": drawn(hour), "problem": "", **given}
 
 
 def _programs(app: Flask, shown: Shown) -> None:
@@ -233,24 +243,28 @@ def _programs(app: Flask, shown: Shown) -> None:
         return _json({"version": 1, **asdict(wrong), "tenants": tenants, "paths": paths, **more})
 
 
-def _page(shown: Shown, template: str, current: str, /, **more: Any) -> Response:
-    """Return a page with what is wrong now above it; a moment of the past stays as it is."""
-    alarms: Alarms | None = None
-    not_known = ""
-    try:
-        alarms = shown.looks.alarms()
-    except NotKnown as e:
-        not_known = str(e)
-    every = 0 if more.get("at") else HOLD if current in ("comparison", "mesh", "tenants") else ALARMS_HOLD
-    return page(
-        template,
-        console=shown.console(),
-        current=current,
-        alarms=alarms,
-        not_known=not_known,
-        every=f"{every:g}",
-        **more,
-    )
+def _page(
+    shown: Shown, name: str, every: float, known: Callable[[], dict[str, Any]], at: float | None = None
+) -> Response:
+    """Return a page with what is wrong now above it; a moment of the past stays as it is.
+
+    ``known`` finds out what it shows, while its top is on its way. Of the past it may be too much to ask,
+    which is another answer than a page, so that is known before anything is sent.
+    """
+
+    def all_of_it() -> dict[str, Any]:
+        alarms: Alarms | None = None
+        not_known = ""
+        try:
+            alarms = shown.looks.alarms()
+        except NotKnown as e:
+            not_known = str(e)
+        return {"alarms": alarms, "not_known": not_known, **known()}
+
+    if at is None:
+        return page(f"{name}.html", name, every, shown.console(), all_of_it)
+    found = all_of_it()
+    return page(f"{name}.html", name, 0.0, shown.console(), lambda: found)
 
 
 def _parameters(*names: str) -> dict[str, str]:

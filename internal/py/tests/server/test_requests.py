@@ -214,7 +214,7 @@ def test_what_an_application_opens_is_closed() -> None:
         closed = False
 
         def __iter__(self) -> Iterator[bytes]:
-            return iter([b"ab", b"", b"c"])
+            return iter([b"", b"ab", b"c"])
 
         def close(self) -> None:
             Body.closed = True

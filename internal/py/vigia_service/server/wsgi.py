@@ -168,7 +168,7 @@ def _run(application: Application, environ: dict[str, Any], sink: Sink, started:
         for chunk in result:
             waiting.append(chunk)
             size += len(chunk)
-            if size >= PART:
+            if size >= PART or (size and not chunk):  # an empty part asks to send what there is
                 sink.send(started.take(), b"".join(waiting), end=False)
                 waiting, size = [], 0
         data = b"".join(waiting)

@@ -68,6 +68,9 @@ FEATURES = (
 )
 """What the agents make beside BPF programs."""
 
+_PACKAGES = {"unshare": "util-linux", "tc": "iproute2", "ip": "iproute2"}
+"""Programs that try it, and Debian's packages that have them."""
+
 
 def check(pins: Path) -> Iterator[Finding]:
     """Look at the machine; pins is the folder of the agents' BPF objects (bpf.pin_dir)."""
@@ -116,12 +119,14 @@ def features(wanted: Iterable[NodeFeature]) -> Iterator[Finding]:
     """Try what the kernel must be able to make; nothing of it stays."""
     for feature in wanted:
         argv = ["unshare", "--net", *feature.command.split()]
-        try:
-            done = commands.run(argv, check=False)
-        except commands.CommandError as e:
-            fix = "apt-get install iproute2 util-linux"
-            yield warning("features", f"{feature.module} cannot be tested: {e}", fix, *feature.concerns)
+        lacking = [p for p in _PACKAGES if p in argv and not commands.find(p)]
+        if lacking:
+            # unshare would fail as if the kernel had refused.
+            found = f"{feature.module} cannot be tested without {' and '.join(lacking)}"
+            fix = f"apt-get install {' '.join(_PACKAGES[p] for p in lacking)}"
+            yield warning("features", found, fix, *feature.concerns)
             continue
+        done = commands.run(argv, check=False)
         if done.status == 0:
             yield fine("features", f"{feature.module} works, for {feature.use}", *feature.concerns)
         elif os.geteuid() != 0:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import urlencode
@@ -118,12 +118,23 @@ def _environment() -> Environment:
 _TEMPLATES = _environment()
 
 
-def page(template: str, /, status: int = 200, console: str = "", **shown: object) -> Response:
-    """Return a page, made of a template and of what it shows."""
-    text = _TEMPLATES.get_template(template).render(
-        console=console or beside(request, _CONSOLE_PORT), **shown
-    )
-    return Response(text, status, content_type="text/html; charset=utf-8")
+def page(
+    template: str, current: str, every: float, console: str, shown: Callable[[], Mapping[str, object]]
+) -> Response:
+    """Return a page, made of a template and of what it shows, which is found out once its top has been sent.
+
+    ``current`` is the page's name in the navigation, ``every`` the seconds after which it asks again, 0 for
+    never, and ``console`` the address of the isolation agent's; empty: on the port next to this.
+    """
+    common = {"current": current, "console": console or beside(request, _CONSOLE_PORT)}
+    top = _TEMPLATES.get_template("top.html").render(every=f"{every:g}", **common)
+
+    def parts() -> Iterator[str]:
+        yield top
+        yield ""  # a browser paints it while Prometheus is asked
+        yield _TEMPLATES.get_template(template).render(**common, **shown())
+
+    return Response(parts(), content_type="text/html; charset=utf-8")
 
 
 def asset(name: str) -> Response | None:

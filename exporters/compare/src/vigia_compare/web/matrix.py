@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache, cached_property
+
+from markupsafe import Markup
 
 from vigia_compare.site import BAD_LOSS, SOME_LOSS, Mesh
 from vigia_text import numbers
@@ -27,6 +31,12 @@ class Field:
     heat: str
     """Class: h0 to h4, or none."""
     text: str
+
+    @cached_property
+    def cell(self) -> Markup:
+        """The field as a cell of the table: 100 nodes have 10 000, too many for a template."""
+        kind = Markup(' class="{}"').format(self.heat) if self.heat else ""
+        return Markup("<td{}>{}</td>").format(kind, self.text)
 
 
 @dataclass(frozen=True)
@@ -71,9 +81,19 @@ def _known(value: float) -> float:
 
 def _field(loss: float, p99: float, written: bool) -> Field:
     if not (math.isfinite(loss) or math.isfinite(p99)):
-        return Field("", "")
+        return _sign("", "")
     if _known(loss) >= SOME_LOSS:
         heat = "h4" if loss >= BAD_LOSS else "h3"
-        return Field(heat, f"{numbers.percent(loss)} lost" if written else "!" if heat == "h4" else "-")
-    heat = f"h{sum(_known(p99) > bound for bound in _DELAYS)}"
-    return Field(heat, numbers.quantity(p99, "seconds") if written else "·")
+        return (
+            Field(heat, f"{numbers.percent(loss)} lost")
+            if written
+            else _sign(heat, "!" if heat == "h4" else "-")
+        )
+    heat = f"h{bisect_left(_DELAYS, _known(p99))}"
+    return Field(heat, numbers.quantity(p99, "seconds")) if written else _sign(heat, "·")
+
+
+@cache
+def _sign(heat: str, text: str) -> Field:
+    """Return a field of a large table, one and the same for all that look alike."""
+    return Field(heat, text)
