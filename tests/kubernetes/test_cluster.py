@@ -317,14 +317,26 @@ def test_a_missing_right_is_an_event_of_the_pod_with_its_fix(cluster: Cluster) -
 
 
 def test_annotations_and_values_are_contracts_where_nothing_else_was_bought(cluster: Cluster) -> None:
+    """Annotations only once the operator has said so: a tenant may write its own pods."""
     port = port_of(cluster, 0, "web")["port"]
     cluster.kubectl("-n", "red", "annotate", "pod", "web", "kubernetes.io/egress-bandwidth=10M")
     cluster.kubectl("-n", "red", "delete", "networkguarantee", "web")
+    values = (5_000_000, 25_000_000, None)
+    eventually(lambda: bought(cluster, port) == values, lambda: str(bought(cluster, port)), PATIENCE)
+    sells_by_annotations(cluster, True)
     annotated = (1_250_000, 1_250_000, None)
     eventually(lambda: bought(cluster, port) == annotated, lambda: str(bought(cluster, port)), PATIENCE)
     cluster.kubectl("-n", "red", "annotate", "pod", "web", "kubernetes.io/egress-bandwidth-")
-    values = (5_000_000, 25_000_000, None)
     eventually(lambda: bought(cluster, port) == values, lambda: str(bought(cluster, port)), PATIENCE)
+    sells_by_annotations(cluster, False)
+
+
+def sells_by_annotations(cluster: Cluster, sells: bool) -> None:
+    """Say, as the operator does, whether annotations of pods are contracts."""
+    cluster.type(
+        "helm upgrade vigia deploy/helm/vigia --namespace vigia --reuse-values --wait --timeout 10m "
+        f"--set identity.guarantees.podAnnotations={str(sells).lower()}"
+    )
 
 
 # Floods. The wire between the nodes is narrow meanwhile, so that a flood harms others.

@@ -71,8 +71,8 @@ class Guarantees(Strict):
     """It has to exist; enforcers follow it."""
     enforcers: ObjectName
     """The one of services whose pods say what is in force."""
-    pod_annotations: bool = True
-    """kubernetes.io/egress-bandwidth and ingress-bandwidth of a pod are contracts, too."""
+    pod_annotations: bool = False
+    """kubernetes.io/egress-bandwidth and ingress-bandwidth of a pod are contracts, too: whoever may write pods sells."""
 
 
 class Site(Strict):
