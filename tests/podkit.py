@@ -16,7 +16,31 @@ from vigia.host import commands
 from vigia.lab.kubernetes.machines import GROUPS
 from vigia_testing import eventually
 
-__all__ = ["Pod", "flood", "narrow", "overlay", "steady", "tunnelled"]
+__all__ = ["PEERS", "Pod", "flood", "narrow", "overlay", "steady", "tunnelled"]
+
+PEERS = """
+apiVersion: v1
+kind: Namespace
+metadata: {name: blue}
+---
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: db, namespace: red}
+spec:
+  serviceName: db
+  selector: {matchLabels: {app: db}}
+  template:
+    metadata: {labels: {app: db}}
+    spec:
+      nodeName: node1
+      terminationGracePeriodSeconds: 1
+      containers: [{name: main, image: lab.local/busybox:1, command: [/bin/sleep, infinity]}]
+---
+apiVersion: vigia.internal/v1alpha1
+kind: NetworkGuarantee
+metadata: {name: db, namespace: red}
+spec: {podSelector: {matchLabels: {app: db}}, send: {rate: 8M, ceiling: 10M}}
+"""
 
 _FLOOD = """
 import random, socket, sys, time

@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from approvalkit import OWNER, OWNS, Alert, annotated, refused, waiting
 from isolationkit import LIVES, Agent, Silence, audit, begun, ended, is_kept, limit_of
 from kubekit import TOPOLOGY, Cluster, guide
 from labkit import VIGIA, Machine, own_topology, run_vigia
-from podkit import Pod, flood, narrow, overlay, steady, tunnelled
+from podkit import PEERS, Pod, flood, narrow, overlay, steady, tunnelled
 
 import vigia_config
 from vigia.host import commands
@@ -339,33 +340,79 @@ def sells_by_annotations(cluster: Cluster, sells: bool) -> None:
     )
 
 
+def test_who_decides_by_an_annotation_and_who_does_not(cluster: Cluster) -> None:
+    """Nobody from a tenant's own namespace, nobody in another's name, and nobody twice."""
+    cluster.kubectl("apply", "-f", "-", stdin=OWNS)
+    cluster.kubectl(
+        "-n", "vigia", "create", "rolebinding", "approvers", "--role=vigia-approvals", "--user=alice"
+    )
+    agent, port = Agent(cluster), port_of(cluster, 0, "web")["port"]
+    alert = Alert(cluster, port, alertgroup="first")
+    eventually(lambda: alert.post("firing"), "the agent to take an alert", PATIENCE)
+    (item,) = eventually(lambda: waiting(cluster), cluster.state, PATIENCE)
+    name, spec = item["metadata"]["name"], item["spec"]
+    assert (spec["tenant"], spec["pod"], spec["node"], spec["level"]) == ("red", "web", "node1", "L2")
+    annotate = ["-n", "vigia", "annotate", "isolationaction", name]
+    assert "forbidden" in refused(cluster, f"--as={OWNER}", *annotate, *annotated("approve", OWNER))
+    forged = {**item, "metadata": {"name": name, "namespace": "red", "labels": item["metadata"]["labels"]}}
+    forged["metadata"]["annotations"] = dict(a.split("=") for a in annotated("approve", OWNER))
+    assert not refused(cluster, f"--as={OWNER}", "create", "-f", "-", stdin=json.dumps(forged)), "in its own"
+    for verdict, by, said in (
+        ("approve", "bob", "verdict-by is not who you are; write vigia.internal/verdict-by=alice"),
+        ("perhaps", "alice", "neither approve nor reject"),
+    ):
+        assert said in refused(cluster, "--as=alice", *annotate, *annotated(verdict, by))
+    other = [
+        "-n",
+        "vigia",
+        "patch",
+        "isolationaction",
+        name,
+        "--type=merge",
+        "-p",
+        '{"spec": {"node": "node2"}}',
+    ]
+    assert "vigia-identity alone makes" in refused(cluster, "--as=alice", *other)
+    assert agent.ask(f"/v1/actions/{name}")["state"] == "pending_approval"
+    cluster.kubectl("--as=alice", *annotate, *annotated("reject", "alice"))
+    over = eventually(lambda: ended(agent, {"id": name}), "the verdict to be taken", PATIENCE)
+    assert over["cause"] == "rejected" and over["approvals"][0]["who"].startswith("alice by kubernetes@")
+    eventually(lambda: not waiting(cluster), "it to wait no more", PATIENCE)
+    cluster.kubectl("-n", "red", "delete", "isolationaction", name)
+    cluster.kubectl("-n", "vigia", "delete", "rolebinding", "approvers")
+
+
+def test_what_is_approved_by_an_annotation_is_in_force(cluster: Cluster) -> None:
+    agent, port = Agent(cluster), port_of(cluster, 0, "web")["port"]
+    alert = Alert(cluster, port, alertgroup="second")
+    eventually(lambda: alert.post("firing"), "the agent to take an alert", PATIENCE)
+    (item,) = eventually(lambda: waiting(cluster), cluster.state, PATIENCE)
+    action = {"id": item["metadata"]["name"]}
+    cluster.type(guide("kubernetes approve"))
+
+    def applied() -> dict[str, Any]:
+        found: dict[str, Any] = agent.ask(f"/v1/actions/{action['id']}") or {}
+        return found if found.get("applied_at") else {}
+
+    done = eventually(applied, lambda: str(agent.ask(f"/v1/actions/{action['id']}")), PATIENCE)
+    assert done["approved_by"].startswith("admin by kubernetes@")
+    assert "seen in the console (annotation of IsolationAction vigia/" in done["approvals"][0]["comment"]
+    assert alert.post("resolved")
+    eventually(lambda: ended(agent, action), "the limit to end", PATIENCE)
+    eventually(lambda: not waiting(cluster), "it to wait no more", PATIENCE)
+    said = {
+        e["reason"]
+        for e in cluster.objects(
+            "-n", "vigia", "events", "--field-selector=involvedObject.kind=IsolationAction"
+        )
+    }
+    assert {"Approved", "Rejected"} <= said
+    assert agent.ask("/v1/audit:verify")["ok"] is True
+
+
 # Floods. The wire between the nodes is narrow meanwhile, so that a flood harms others.
 
 WIRE, FLOOD, VICTIM = 40_000_000, 60_000_000, 1500
-
-PEERS = """
-apiVersion: v1
-kind: Namespace
-metadata: {name: blue}
----
-apiVersion: apps/v1
-kind: StatefulSet
-metadata: {name: db, namespace: red}
-spec:
-  serviceName: db
-  selector: {matchLabels: {app: db}}
-  template:
-    metadata: {labels: {app: db}}
-    spec:
-      nodeName: node1
-      terminationGracePeriodSeconds: 1
-      containers: [{name: main, image: lab.local/busybox:1, command: [/bin/sleep, infinity]}]
----
-apiVersion: vigia.internal/v1alpha1
-kind: NetworkGuarantee
-metadata: {name: db, namespace: red}
-spec: {podSelector: {matchLabels: {app: db}}, send: {rate: 8M, ceiling: 10M}}
-"""
 
 
 def limits(cluster: Cluster, node: int) -> dict[str, float]:
@@ -627,5 +674,6 @@ def test_uninstall_leaves_what_the_guide_says_and_nothing_else(cluster: Cluster)
     kept = sorted(f"{o['kind']}/{o['metadata']['name']}" for o in cluster.objects("-n", "vigia", kinds))
     own = [k for k in kept if k not in ("ConfigMap/kube-root-ca.crt", "ServiceAccount/default")]
     assert own == []
-    wide = cluster.objects("clusterroles,clusterrolebindings,priorityclasses,customresourcedefinitions")
+    kinds = "clusterroles,clusterrolebindings,priorityclasses,customresourcedefinitions"
+    wide = cluster.objects(f"{kinds},validatingadmissionpolicies,validatingadmissionpolicybindings")
     assert [o["metadata"]["name"] for o in wide if "vigia" in o["metadata"]["name"]] == []

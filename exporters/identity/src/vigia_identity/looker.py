@@ -18,7 +18,7 @@ from vigia_identity.clouds import CloudError, Identity
 from vigia_identity.config import Config, Kubernetes
 from vigia_identity.config_map import publish
 from vigia_identity.files import write
-from vigia_identity.guarantees import nodes, telling
+from vigia_identity.guarantees import approvals, nodes, telling
 from vigia_identity.guarantees.contracts import Bought
 from vigia_identity.guarantees.keeper import tell_guarantees, tell_limits
 from vigia_identity.guarantees.notices import Notices
@@ -159,6 +159,7 @@ class Looker:
             changed += self._publish(identity)
             if found is not None:
                 changed += self._tell(identity, found)
+            changed += self._pass_on(failed)
         except (CloudError, OSError) as e:
             _log.warning("cannot write", extra={"err": str(e)})
             self._notice([*failed, e])
@@ -255,6 +256,21 @@ class Looker:
             failed.append(e)
             return None
         return found
+
+    def _pass_on(self, failed: list[CloudError]) -> int:
+        """Pass on what people said of actions that wait for them; what fails of that stops nothing else."""
+        kubernetes, timeout = self.config.kubernetes, self.config.timeout
+        if kubernetes is None or kubernetes.site is None or kubernetes.site.approvals is None:
+            return 0
+        site, now = kubernetes.site, datetime.now(UTC)
+        assert site.approvals is not None  # noqa: S101 - asked above
+        try:
+            with api_server(kubernetes, timeout) as server:
+                return approvals.pass_on(site.approvals, server, site.namespace, now, timeout)
+        except CloudError as e:
+            _log.warning("cannot pass on what people approve", extra={"err": str(e)})
+            failed.append(e)
+            return 0
 
     def _tell(self, identity: Identity, found: Bought) -> int:
         """Tell the cluster what is in force. Raises CloudError."""

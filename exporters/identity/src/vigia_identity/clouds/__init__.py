@@ -75,10 +75,10 @@ class Identity:
     """When the cloud was asked for the ports, in Unix seconds."""
 
 
-def printable(value: object) -> str:
-    """Return a name without control characters and at most MAX_NAME bytes long."""
+def printable(value: object, most: int = MAX_NAME) -> str:
+    """Return a name without control characters and at most so many bytes long."""
     text = "".join(c for c in str(value or "") if c.isprintable()).strip()
-    return text.encode()[:MAX_NAME].decode(errors="ignore")
+    return text.encode()[:most].decode(errors="ignore")
 
 
 def bounded(items: Iterable[Any], most: int, what: str) -> Iterator[Any]:

@@ -23,7 +23,7 @@ MARGIN = 60
 AGAIN = (1.0, 15.0)
 """Seconds until it is asked again after it failed: at first, and at most."""
 LASTS = 10.0
-"""Seconds that changes were told for, if that worked; an answer that ends before is followed by a pause, too."""
+"""Seconds that changes are told for where that works; an answer that ends before is followed by a pause."""
 
 T = TypeVar("T")
 
