@@ -22,7 +22,7 @@ from approvalkit import OWNER, OWNS, Alert, annotated, refused, waiting
 from isolationkit import LIVES, Agent, Silence, audit, begun, ended, is_kept, limit_of
 from kubekit import TOPOLOGY, Cluster, guide
 from labkit import VIGIA, Machine, own_topology, run_vigia
-from podkit import PEERS, Pod, flood, narrow, overlay, steady, tunnelled
+from podkit import PEERS, PINGING, Pod, flood, narrow, overlay, steady, tunnelled
 
 import vigia_config
 from vigia.host import commands
@@ -36,20 +36,6 @@ pytestmark = [pytest.mark.kubernetes, pytest.mark.long]
 NAME = "kubetest"
 PATIENCE = 300.0
 LIMIT = {"level": "L2", "seconds": 1800, "reason": "a test of the cluster"}
-
-PINGING = """
-apiVersion: v1
-kind: Pod
-metadata: {name: %(name)s, namespace: red}
-spec:
-  nodeName: %(node)s
-  hostNetwork: %(host)s
-  terminationGracePeriodSeconds: 1
-  containers:
-    - name: main
-      image: lab.local/busybox:1
-      command: [/bin/sh, -c, "trap 'exit 0' TERM; while :; do ping -c 1 -W 1 %(to)s > /dev/null; sleep 0.2 & wait $!; done"]
-"""
 
 
 @pytest.fixture(scope="module")
@@ -317,6 +303,32 @@ def test_a_missing_right_is_an_event_of_the_pod_with_its_fix(cluster: Cluster) -
         change(rules)
 
 
+def test_what_is_missing_on_a_node_is_an_event_of_the_pod_with_its_fix(cluster: Cluster) -> None:
+    """Whoever has it goes on."""
+    port = port_of(cluster, 0, "web")["port"]
+    cluster.type(
+        "helm upgrade vigia deploy/helm/vigia --namespace vigia --reuse-values "
+        """--set-json 'exporter.config={"bpf": {"pin_dir": "/run/vigia/pins"}}'"""
+    )
+    try:
+        said = "bpf.pin_dir /run/vigia/pins is not on a bpffs; run: mount -t bpf bpf"
+        eventually(
+            lambda: [
+                e["involvedObject"]["name"]
+                for e in cluster.objects("-n", "vigia", "events", "--field-selector=reason=CannotRun")
+                if e["involvedObject"]["name"].startswith("vigia-exporter-") and said in e["message"]
+            ],
+            cluster.state,
+            PATIENCE,
+        )
+        for prober in probers(cluster):
+            grows(lambda prober=prober: sent(cluster, prober), f"probes of {prober}")  # type: ignore[misc]
+        assert bought(cluster, port), "the enforcer goes on"
+    finally:
+        cluster.type("helm rollback vigia --namespace vigia --wait --timeout 10m")
+    eventually(lambda: port_of(cluster, 0, "web"), "the exporter to be back", PATIENCE)
+
+
 def test_annotations_and_values_are_contracts_where_nothing_else_was_bought(cluster: Cluster) -> None:
     """Annotations only once the operator has said so: a tenant may write its own pods."""
     port = port_of(cluster, 0, "web")["port"]
@@ -325,8 +337,8 @@ def test_annotations_and_values_are_contracts_where_nothing_else_was_bought(clus
     values = (5_000_000, 25_000_000, None)
     eventually(lambda: bought(cluster, port) == values, lambda: str(bought(cluster, port)), PATIENCE)
     sells_by_annotations(cluster, True)
-    annotated = (1_250_000, 1_250_000, None)
-    eventually(lambda: bought(cluster, port) == annotated, lambda: str(bought(cluster, port)), PATIENCE)
+    marked = (1_250_000, 1_250_000, None)
+    eventually(lambda: bought(cluster, port) == marked, lambda: str(bought(cluster, port)), PATIENCE)
     cluster.kubectl("-n", "red", "annotate", "pod", "web", "kubernetes.io/egress-bandwidth-")
     eventually(lambda: bought(cluster, port) == values, lambda: str(bought(cluster, port)), PATIENCE)
     sells_by_annotations(cluster, False)

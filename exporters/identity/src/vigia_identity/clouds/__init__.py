@@ -67,6 +67,8 @@ class Identity:
     names: dict[str, str] = field(default_factory=dict)
     ports: dict[str, list[Port]] = field(default_factory=dict)
     services: dict[str, list[Endpoint]] = field(default_factory=dict)
+    unwell: list[str] = field(default_factory=list)
+    """Pods of Vigia's own that do not serve, by name."""
     contracts: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     """What ports have bought, by host, as vigia-enforcer reads contracts."""
     shown: Any = None
