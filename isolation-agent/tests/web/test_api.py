@@ -241,6 +241,8 @@ def test_newest_first_in_pages(world: World) -> None:
     ("query", "field"),
     [
         ("state=sleeping", "state"),
+        ("open=yes", "open"),
+        ("open=", "open"),
         ("stat=active", "stat"),
         ("limit=0", "limit"),
         ("limit=1001", "limit"),

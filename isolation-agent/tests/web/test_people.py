@@ -96,6 +96,8 @@ def test_a_rejected_action_ends_and_its_alert_does_not_start_it_again(world: Wor
     assert world.api("POST", f"/v1/actions/{action['id']}:reject", json={}).status_code == 202
     world.run(60, each=5)
     assert world.only_action()["cause"] == "rejected"
+    of = {"state": "pending_approval"}  # which it stays, as it never became anything else
+    assert [len(world.actions(**of, open=o)) for o in ("true", "false")] == [0, 1]
     assert world.enforcer.count("apply") == 0
 
 

@@ -22,7 +22,7 @@ from isolation_agent.web.bodies import Text, read_model, refuse_body
 from isolation_agent.web.context import the_agent
 from isolation_agent.web.errors import ApiError
 from isolation_agent.web.openapi import Param, documented
-from isolation_agent.web.parameters import number, only
+from isolation_agent.web.parameters import flag, number, only
 from isolation_agent.web.reply import reply
 
 __all__ = ["blueprint"]
@@ -89,6 +89,7 @@ class Order(_Body):
     answer=ActionPage,
     query=(
         Param("state", {"type": "string", "enum": [s.value for s in State]}, "only in this state"),
+        Param("open", {"type": "boolean"}, "only those that have not ended, or only those that have"),
         Param("tenant", _STRING, "only of this tenant"),
         Param("node", _STRING, "only on this node"),
         Param("limit", {"type": "integer", "minimum": 1, "maximum": 1000}, "at most so many; 100"),
@@ -98,13 +99,14 @@ class Order(_Body):
 def index() -> Response:
     """List actions, newest first."""
     agent = the_agent()
-    given = only(request.args, "state", "tenant", "node", "limit", "before")
+    given = only(request.args, "state", "open", "tenant", "node", "limit", "before")
     query = ActionQuery(
         state=_state(given["state"]),
         tenant=given["tenant"],
         node=given["node"],
         limit=number(given, "limit", 100, least=1, most=1000),
         before=number(given, "before", 0, least=0) or None,
+        is_open=flag(given, "open"),
     )
     with agent.store.read() as session:
         rows, more = stored.page(session, query)
