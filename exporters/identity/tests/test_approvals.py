@@ -42,6 +42,7 @@ def action(name: str = ID, **extra: Any) -> dict[str, Any]:
         "reason": "cap all but TCP; policy udp asks for a person's approval",
         "created_at": "2026-01-31T12:00:00Z",
         "limit": limit,
+        "revert_requested_by": None,
         **extra,
     }
 
@@ -100,7 +101,7 @@ def handler(agent: Agent) -> type[BaseHTTPRequestHandler]:
         def do_GET(self) -> None:
             query = parse_qs(urlsplit(self.path).query)
             if self.lets_in():
-                assert query == {"state": ["pending_approval"], "limit": ["1000"]}
+                assert query == {"state": ["pending_approval"], "open": ["true"], "limit": ["1000"]}
                 self.say(200, {"actions": list(agent.waiting.values()), "next_before": None})
 
         def do_POST(self) -> None:
@@ -254,6 +255,13 @@ def test_what_waits_no_more_goes(looker: Looker, cloud: Cloud, agent: Agent) -> 
     agent.waiting = {OTHER: action(OTHER)}
     assert looker.once()
     assert removed(cloud) == [f"{HERE}/{ID}"] and events(cloud) == []
+
+
+def test_what_somebody_else_has_rejected_waits_no_more(looker: Looker, cloud: Cloud, agent: Agent) -> None:
+    """It is over a moment later."""
+    agent.waiting = {ID: action(revert_requested_by="api@10.0.0.1")}
+    assert looker.once()
+    assert cloud.changed == []
 
 
 def test_a_tenant_approves_nothing_in_its_own_namespace(looker: Looker, cloud: Cloud, agent: Agent) -> None:

@@ -53,12 +53,12 @@ class _Agent:
 
     def waiting(self) -> dict[str, Any]:
         """Return the actions that wait for a person, by id."""
-        query = {"state": "pending_approval", "limit": str(MAX_WAITING)}
+        query = {"state": "pending_approval", "open": "true", "limit": str(MAX_WAITING)}
         with self._client.stream("GET", "/v1/actions", params=query) as response:
             response.raise_for_status()
             body = vigia_http.read(response, MAX_ANSWER, self._timeout)
         found = vigia_json.loads(body, max_size=MAX_ANSWER)["actions"]
-        return {a["id"]: a for a in found if _ID.fullmatch(a["id"])}
+        return {a["id"]: a for a in found if _ID.fullmatch(a["id"]) and not a["revert_requested_by"]}
 
     def decide(self, action: str, verdict: str, body: Mapping[str, str], key: str) -> str:
         """Pass a verdict on; return why the action does not wait for it any more, if so.
