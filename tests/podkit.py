@@ -16,7 +16,45 @@ from vigia.host import commands
 from vigia.lab.kubernetes.machines import GROUPS
 from vigia_testing import eventually
 
-__all__ = ["Pod", "flood", "narrow", "overlay", "steady", "tunnelled"]
+__all__ = ["PEERS", "PINGING", "Pod", "flood", "narrow", "overlay", "steady", "tunnelled"]
+
+PINGING = """
+apiVersion: v1
+kind: Pod
+metadata: {name: %(name)s, namespace: red}
+spec:
+  nodeName: %(node)s
+  hostNetwork: %(host)s
+  terminationGracePeriodSeconds: 1
+  containers:
+    - name: main
+      image: lab.local/busybox:1
+      command: [/bin/sh, -c, "trap 'exit 0' TERM; while :; do ping -c 1 -W 1 %(to)s > /dev/null; sleep 0.2 & wait $!; done"]
+"""
+
+PEERS = """
+apiVersion: v1
+kind: Namespace
+metadata: {name: blue}
+---
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: db, namespace: red}
+spec:
+  serviceName: db
+  selector: {matchLabels: {app: db}}
+  template:
+    metadata: {labels: {app: db}}
+    spec:
+      nodeName: node1
+      terminationGracePeriodSeconds: 1
+      containers: [{name: main, image: lab.local/busybox:1, command: [/bin/sleep, infinity]}]
+---
+apiVersion: vigia.internal/v1alpha1
+kind: NetworkGuarantee
+metadata: {name: db, namespace: red}
+spec: {podSelector: {matchLabels: {app: db}}, send: {rate: 8M, ceiling: 10M}}
+"""
 
 _FLOOD = """
 import random, socket, sys, time

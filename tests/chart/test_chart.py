@@ -80,7 +80,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with what a pod finds in its volumes."""
     for folder in ("etc/vigia", "etc/vigia-secret", "run/vigia/site", "run/vigia/ports-on-node", "var/lib"):
         (tmp_path / folder).mkdir(parents=True)
-    for token in ("token", "webhook.token", "api.token", "enforcer.token", "password"):
+    for token in ("token", "webhook.token", "api.token", "approver.token", "enforcer.token", "password"):
         path = tmp_path / "etc/vigia-secret" / token
         path.write_text(f"{token}-of-sixteen-characters-or-more")
         path.chmod(0o400)
@@ -224,7 +224,8 @@ def test_no_secret_is_in_the_values_or_twice_the_same() -> None:
         for text in (render("default"), template("--values", chartkit.VALUES / "default.yaml").stdout)
     )
     assert set(first) == {
-        f"vigia-{n}" for n in ("enforcer-token", "webhook-token", "api-token", "alertmanager-password")
+        f"vigia-{n}"
+        for n in ("enforcer-token", "webhook-token", "api-token", "approver-token", "alertmanager-password")
     }
     values_ = [v for d in (*first.values(), *second.values()) for v in d.values()]
     assert len(set(values_)) == len(values_), "each is made at random, each time"
@@ -238,7 +239,7 @@ def test_no_secret_is_in_the_values_or_twice_the_same() -> None:
 def test_given_secrets_are_taken_and_none_is_made() -> None:
     kinds = [d["metadata"]["name"] for d in documents(render("given")) if d["kind"] == "Secret"]
     assert kinds == ["vigia-alertmanager"], "its configuration, which has no password of the chart"
-    for name in ("enforcer", "webhook", "api", "alertmanager", "grafana"):
+    for name in ("enforcer", "webhook", "api", "approver", "alertmanager", "grafana"):
         assert f"given-{name}" in render("given")
 
 
@@ -292,6 +293,8 @@ def set_at(path: str, value: Any) -> dict[str, Any]:
         ("compare.replicas", 2, "/compare"),
         ("identity.every", "15", "/identity/every"),
         ("identity.guarantees", {"enabled": 1}, "/identity/guarantees/enabled"),
+        ("identity.guarantees", {"podAnnotations": "yes"}, "/identity/guarantees/podAnnotations"),
+        ("identity.approvals", {"enabled": 1}, "/identity/approvals/enabled"),
         ("prometheus.url", "prometheus:9090", "/prometheus/url"),
         ("prometheus.retention.size", "8Gi", "/prometheus/retention/size"),
         ("rules.disabled", ["NodeDown"], "/rules/disabled/0"),

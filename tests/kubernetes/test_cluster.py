@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from approvalkit import OWNER, OWNS, Alert, annotated, refused, waiting
 from isolationkit import LIVES, Agent, Silence, audit, begun, ended, is_kept, limit_of
 from kubekit import TOPOLOGY, Cluster, guide
 from labkit import VIGIA, Machine, own_topology, run_vigia
-from podkit import Pod, flood, narrow, overlay, steady, tunnelled
+from podkit import PEERS, PINGING, Pod, flood, narrow, overlay, steady, tunnelled
 
 import vigia_config
 from vigia.host import commands
@@ -35,20 +36,6 @@ pytestmark = [pytest.mark.kubernetes, pytest.mark.long]
 NAME = "kubetest"
 PATIENCE = 300.0
 LIMIT = {"level": "L2", "seconds": 1800, "reason": "a test of the cluster"}
-
-PINGING = """
-apiVersion: v1
-kind: Pod
-metadata: {name: %(name)s, namespace: red}
-spec:
-  nodeName: %(node)s
-  hostNetwork: %(host)s
-  terminationGracePeriodSeconds: 1
-  containers:
-    - name: main
-      image: lab.local/busybox:1
-      command: [/bin/sh, -c, "trap 'exit 0' TERM; while :; do ping -c 1 -W 1 %(to)s > /dev/null; sleep 0.2 & wait $!; done"]
-"""
 
 
 @pytest.fixture(scope="module")
@@ -316,44 +303,128 @@ def test_a_missing_right_is_an_event_of_the_pod_with_its_fix(cluster: Cluster) -
         change(rules)
 
 
+def test_what_is_missing_on_a_node_is_an_event_of_the_pod_with_its_fix(cluster: Cluster) -> None:
+    """Whoever has it goes on."""
+    port = port_of(cluster, 0, "web")["port"]
+    cluster.type(
+        "helm upgrade vigia deploy/helm/vigia --namespace vigia --reuse-values "
+        """--set-json 'exporter.config={"bpf": {"pin_dir": "/run/vigia/pins"}}'"""
+    )
+    try:
+        said = "bpf.pin_dir /run/vigia/pins is not on a bpffs; run: mount -t bpf bpf"
+        eventually(
+            lambda: [
+                e["involvedObject"]["name"]
+                for e in cluster.objects("-n", "vigia", "events", "--field-selector=reason=CannotRun")
+                if e["involvedObject"]["name"].startswith("vigia-exporter-") and said in e["message"]
+            ],
+            cluster.state,
+            PATIENCE,
+        )
+        for prober in probers(cluster):
+            grows(lambda prober=prober: sent(cluster, prober), f"probes of {prober}")  # type: ignore[misc]
+        assert bought(cluster, port), "the enforcer goes on"
+    finally:
+        cluster.type("helm rollback vigia --namespace vigia --wait --timeout 10m")
+    eventually(lambda: port_of(cluster, 0, "web"), "the exporter to be back", PATIENCE)
+
+
 def test_annotations_and_values_are_contracts_where_nothing_else_was_bought(cluster: Cluster) -> None:
+    """Annotations only once the operator has said so: a tenant may write its own pods."""
     port = port_of(cluster, 0, "web")["port"]
     cluster.kubectl("-n", "red", "annotate", "pod", "web", "kubernetes.io/egress-bandwidth=10M")
     cluster.kubectl("-n", "red", "delete", "networkguarantee", "web")
-    annotated = (1_250_000, 1_250_000, None)
-    eventually(lambda: bought(cluster, port) == annotated, lambda: str(bought(cluster, port)), PATIENCE)
-    cluster.kubectl("-n", "red", "annotate", "pod", "web", "kubernetes.io/egress-bandwidth-")
     values = (5_000_000, 25_000_000, None)
     eventually(lambda: bought(cluster, port) == values, lambda: str(bought(cluster, port)), PATIENCE)
+    sells_by_annotations(cluster, True)
+    marked = (1_250_000, 1_250_000, None)
+    eventually(lambda: bought(cluster, port) == marked, lambda: str(bought(cluster, port)), PATIENCE)
+    cluster.kubectl("-n", "red", "annotate", "pod", "web", "kubernetes.io/egress-bandwidth-")
+    eventually(lambda: bought(cluster, port) == values, lambda: str(bought(cluster, port)), PATIENCE)
+    sells_by_annotations(cluster, False)
+
+
+def sells_by_annotations(cluster: Cluster, sells: bool) -> None:
+    """Say, as the operator does, whether annotations of pods are contracts."""
+    cluster.type(
+        "helm upgrade vigia deploy/helm/vigia --namespace vigia --reuse-values --wait --timeout 10m "
+        f"--set identity.guarantees.podAnnotations={str(sells).lower()}"
+    )
+
+
+def test_who_decides_by_an_annotation_and_who_does_not(cluster: Cluster) -> None:
+    """Nobody from a tenant's own namespace, nobody in another's name, and nobody twice."""
+    cluster.kubectl("apply", "-f", "-", stdin=OWNS)
+    cluster.kubectl(
+        "-n", "vigia", "create", "rolebinding", "approvers", "--role=vigia-approvals", "--user=alice"
+    )
+    agent, port = Agent(cluster), port_of(cluster, 0, "web")["port"]
+    alert = Alert(cluster, port, alertgroup="first")
+    eventually(lambda: alert.post("firing"), "the agent to take an alert", PATIENCE)
+    (item,) = eventually(lambda: waiting(cluster), cluster.state, PATIENCE)
+    name, spec = item["metadata"]["name"], item["spec"]
+    assert (spec["tenant"], spec["pod"], spec["node"], spec["level"]) == ("red", "web", "node1", "L2")
+    annotate = ["-n", "vigia", "annotate", "isolationaction", name]
+    assert "forbidden" in refused(cluster, f"--as={OWNER}", *annotate, *annotated("approve", OWNER))
+    forged = {**item, "metadata": {"name": name, "namespace": "red", "labels": item["metadata"]["labels"]}}
+    forged["metadata"]["annotations"] = dict(a.split("=") for a in annotated("approve", OWNER))
+    assert not refused(cluster, f"--as={OWNER}", "create", "-f", "-", stdin=json.dumps(forged)), "in its own"
+    for verdict, by, said in (
+        ("approve", "bob", "verdict-by is not who you are; write vigia.internal/verdict-by=alice"),
+        ("perhaps", "alice", "neither approve nor reject"),
+    ):
+        assert said in refused(cluster, "--as=alice", *annotate, *annotated(verdict, by))
+    other = [
+        "-n",
+        "vigia",
+        "patch",
+        "isolationaction",
+        name,
+        "--type=merge",
+        "-p",
+        '{"spec": {"node": "node2"}}',
+    ]
+    assert "vigia-identity alone makes" in refused(cluster, "--as=alice", *other)
+    assert agent.ask(f"/v1/actions/{name}")["state"] == "pending_approval"
+    cluster.kubectl("--as=alice", *annotate, *annotated("reject", "alice"))
+    over = eventually(lambda: ended(agent, {"id": name}), "the verdict to be taken", PATIENCE)
+    assert over["cause"] == "rejected" and over["approvals"][0]["who"].startswith("alice by kubernetes@")
+    eventually(lambda: not waiting(cluster), "it to wait no more", PATIENCE)
+    cluster.kubectl("-n", "red", "delete", "isolationaction", name)
+    cluster.kubectl("-n", "vigia", "delete", "rolebinding", "approvers")
+
+
+def test_what_is_approved_by_an_annotation_is_in_force(cluster: Cluster) -> None:
+    agent, port = Agent(cluster), port_of(cluster, 0, "web")["port"]
+    alert = Alert(cluster, port, alertgroup="second")
+    eventually(lambda: alert.post("firing"), "the agent to take an alert", PATIENCE)
+    (item,) = eventually(lambda: waiting(cluster), cluster.state, PATIENCE)
+    action = {"id": item["metadata"]["name"]}
+    cluster.type(guide("kubernetes approve"))
+
+    def applied() -> dict[str, Any]:
+        found: dict[str, Any] = agent.ask(f"/v1/actions/{action['id']}") or {}
+        return found if found.get("applied_at") else {}
+
+    done = eventually(applied, lambda: str(agent.ask(f"/v1/actions/{action['id']}")), PATIENCE)
+    assert done["approved_by"].startswith("admin by kubernetes@")
+    assert "seen in the console (annotation of IsolationAction vigia/" in done["approvals"][0]["comment"]
+    assert alert.post("resolved")
+    eventually(lambda: ended(agent, action), "the limit to end", PATIENCE)
+    eventually(lambda: not waiting(cluster), "it to wait no more", PATIENCE)
+    said = {
+        e["reason"]
+        for e in cluster.objects(
+            "-n", "vigia", "events", "--field-selector=involvedObject.kind=IsolationAction"
+        )
+    }
+    assert {"Approved", "Rejected"} <= said
+    assert agent.ask("/v1/audit:verify")["ok"] is True
 
 
 # Floods. The wire between the nodes is narrow meanwhile, so that a flood harms others.
 
 WIRE, FLOOD, VICTIM = 40_000_000, 60_000_000, 1500
-
-PEERS = """
-apiVersion: v1
-kind: Namespace
-metadata: {name: blue}
----
-apiVersion: apps/v1
-kind: StatefulSet
-metadata: {name: db, namespace: red}
-spec:
-  serviceName: db
-  selector: {matchLabels: {app: db}}
-  template:
-    metadata: {labels: {app: db}}
-    spec:
-      nodeName: node1
-      terminationGracePeriodSeconds: 1
-      containers: [{name: main, image: lab.local/busybox:1, command: [/bin/sleep, infinity]}]
----
-apiVersion: vigia.internal/v1alpha1
-kind: NetworkGuarantee
-metadata: {name: db, namespace: red}
-spec: {podSelector: {matchLabels: {app: db}}, send: {rate: 8M, ceiling: 10M}}
-"""
 
 
 def limits(cluster: Cluster, node: int) -> dict[str, float]:
@@ -615,5 +686,6 @@ def test_uninstall_leaves_what_the_guide_says_and_nothing_else(cluster: Cluster)
     kept = sorted(f"{o['kind']}/{o['metadata']['name']}" for o in cluster.objects("-n", "vigia", kinds))
     own = [k for k in kept if k not in ("ConfigMap/kube-root-ca.crt", "ServiceAccount/default")]
     assert own == []
-    wide = cluster.objects("clusterroles,clusterrolebindings,priorityclasses,customresourcedefinitions")
+    kinds = "clusterroles,clusterrolebindings,priorityclasses,customresourcedefinitions"
+    wide = cluster.objects(f"{kinds},validatingadmissionpolicies,validatingadmissionpolicybindings")
     assert [o["metadata"]["name"] for o in wide if "vigia" in o["metadata"]["name"]] == []

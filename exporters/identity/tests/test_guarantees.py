@@ -213,14 +213,32 @@ def test_what_the_schema_would_refuse_is_refused_here_as_well(
     assert (status, reason) == ("False", "Invalid") and said in message
 
 
-def test_annotations_of_pods_are_contracts_unless_somebody_bought_more(looker: Looker, cloud: Cloud) -> None:
-    egress, ingress = "kubernetes.io/egress-bandwidth", "kubernetes.io/ingress-bandwidth"
+EGRESS, INGRESS = "kubernetes.io/egress-bandwidth", "kubernetes.io/ingress-bandwidth"
+
+
+def test_a_tenant_buys_nothing_by_annotating_its_pods(looker: Looker, cloud: Cloud) -> None:
+    cloud.objects["/api/v1/pods"] = [pod("greedy", annotations={EGRESS: "1P", INGRESS: "1P"})]
+    assert looker.once()
+    assert told(cloud) == []
+    cloud.objects[LISTED] = [guarantee("all", {"send": {"rate": "40M"}})]
+    assert looker.once()
+    assert [(c.get("port"), c["guarantee"]) for c in told(cloud)] == [(None, "40000000bit")]
+
+
+def test_annotations_of_pods_are_contracts_where_the_operator_says_so(
+    looker: Looker, cloud: Cloud, tmp_path: Path
+) -> None:
+    path = tmp_path / "identity.yaml"
+    said = yaml.safe_load(path.read_text())
+    said["kubernetes"]["site"]["guarantees"]["pod_annotations"] = True
+    path.write_text(yaml.safe_dump(said))
+    looker.prepare(load(path, Config))()
     pods = [
-        pod("both", annotations={egress: "10M", ingress: "20M"}),
-        pod("one", annotations={ingress: "30M"}),
-        pod("wrong", annotations={egress: "much"}),
+        pod("both", annotations={EGRESS: "10M", INGRESS: "20M"}),
+        pod("one", annotations={INGRESS: "30M"}),
+        pod("wrong", annotations={EGRESS: "much"}),
         pod("none"),
-        pod("host", annotations={egress: "10M"}, spec={"hostNetwork": True}),
+        pod("host", annotations={EGRESS: "10M"}, spec={"hostNetwork": True}),
     ]
     pods[0]["metadata"]["labels"] = {"a": "b"}
     cloud.objects["/api/v1/pods"] = pods

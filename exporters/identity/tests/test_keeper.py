@@ -14,7 +14,7 @@ import yaml
 
 from vigia_identity import looker
 from vigia_identity.guarantees.contracts import Bandwidth, Bought, Contract, Guarantee, contracts_text
-from vigia_identity.guarantees.keeper import ACTIONS, tell_guarantees, tell_limits
+from vigia_identity.guarantees.keeper import ACTIONS, AWAITS, tell_guarantees, tell_limits
 from vigia_identity.guarantees.nodes import InForce, Limit
 
 NOW = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
@@ -30,8 +30,11 @@ class Server:
     taken: set[str] = field(default_factory=set)
     """Names of objects that are there and not listed."""
 
-    def items(self, path: str, **_: str) -> Iterator[Any]:
-        yield from self.lists.get(path, [])
+    def items(self, path: str, **query: str) -> Iterator[Any]:
+        waits = query.get("labelSelector") == f"!{AWAITS}"
+        for item in self.lists.get(path, []):
+            if not (waits and AWAITS in (item["metadata"].get("labels") or {})):
+                yield item
 
     def merge(self, path: str, change: Any) -> None:
         self.done.append(("merge", path, change))
@@ -214,6 +217,13 @@ def test_a_later_end_is_written_when_half_of_the_time_is_over(after: int, change
 
 def test_an_action_of_a_node_that_does_not_answer_stays() -> None:
     server = Server({ACTIONS: [action(node="n2")]})
+    assert limits(server) == 0 and server.done == []
+
+
+def test_what_waits_for_a_person_is_no_limit_that_is_over() -> None:
+    waiting = action()
+    waiting["metadata"]["labels"] = {AWAITS: "approval"}
+    server = Server({ACTIONS: [waiting]})
     assert limits(server) == 0 and server.done == []
 
 

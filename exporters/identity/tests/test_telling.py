@@ -172,6 +172,37 @@ def test_while_the_api_server_is_away_everything_stays_as_it_is(
     eventually(lambda: running.problems() == [], lambda: str(running.problems()))
 
 
+class Pauses(threading.Event):
+    """Says how long it was waited for, and lets nobody wait."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made: list[float] = []
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.made.append(timeout or 0.0)
+        return self.is_set()
+
+
+@pytest.mark.parametrize("ends", ["at once", "after a while"])
+def test_answers_that_end_at_once_are_asked_for_less_and_less(
+    cloud: Cloud, config: Kubernetes, monkeypatch: pytest.MonkeyPatch, ends: str
+) -> None:
+    monkeypatch.setattr(following, "LASTS", 3600.0 if ends == "at once" else 0.0)
+    for _ in range(9):
+        cloud.watched[PODS].put(None)
+    one: Following[Any] = Following(lambda: config, Listing(PODS), 3, dict, lambda: None)
+    one._stopped = pauses = Pauses()
+    one.start()
+    eventually(lambda: cloud.asked.count(f"GET {PODS}") == 20, lambda: str(cloud.asked))
+    one.stop()
+    cloud.watched[PODS].put(None)
+    if ends == "at once":
+        assert pauses.made[:5] == [0.05, 0.1, 0.2, 0.2, 0.2]
+    else:
+        assert pauses.made == [], "what worked is followed by the next answer"
+
+
 def test_enforcers_are_told_again_where_it_could_not_be_written(
     cloud: Cloud, running: Telling, heard: Heard, caplog: pytest.LogCaptureFixture
 ) -> None:

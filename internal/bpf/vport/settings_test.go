@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -176,8 +177,9 @@ func TestErrorsOfTheKernelNameTheCure(t *testing.T) {
 		err  error
 		want string
 	}{
-		{explainLoad(unix.EPERM), "needs CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON"},
-		{explainLoad(unix.EINVAL), "invalid argument"},
+		{explainLoad(unix.EPERM, "4.19.0"), "needs CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON"},
+		{explainLoad(unix.EINVAL, "5.10.0-28-amd64"), "the node's kernel, 5.10.0-28-amd64, is too old; run Linux 5.18 or later: invalid argument"},
+		{explainLoad(unix.EINVAL, "4.18.0-553.el8.x86_64"), "run Linux 5.18 or later"},
 		{explainAttach(unix.EBUSY), "an XDP program of another owner"},
 		{explainAttach(unix.EEXIST), "an XDP program of another owner"},
 		{explainAttach(unix.ENODEV), "no such device"},
@@ -187,6 +189,14 @@ func TestErrorsOfTheKernelNameTheCure(t *testing.T) {
 		if !strings.Contains(tc.err.Error(), tc.want) {
 			t.Errorf("%v, want %q", tc.err, tc.want)
 		}
+	}
+	for _, release := range []string{"5.18.0", "6.1.0-18-amd64", "10.2", "", "x", kernelRelease()} {
+		if err := explainLoad(unix.EINVAL, release); err != error(unix.EINVAL) {
+			t.Errorf("release %q: %v", release, err)
+		}
+	}
+	if !regexp.MustCompile(`^\d+\.\d+`).MatchString(kernelRelease()) {
+		t.Errorf("release %q", kernelRelease())
 	}
 }
 

@@ -213,7 +213,7 @@ func (m *Manager) load() error {
 		err = m.loadObjects()
 	}
 	if err != nil {
-		return explainLoad(err)
+		return explainLoad(err, kernelRelease())
 	}
 	return errors.Join(m.drawSeed(), m.shortenLimits(), m.endLeftExpedited(), m.updateLinks())
 }
@@ -271,11 +271,27 @@ func (m *Manager) drawSeed() error {
 	return nil
 }
 
-func explainLoad(err error) error {
+// explainLoad says what to do about programs that the kernel of a release, such as 6.1.0-18-amd64, does not take.
+func explainLoad(err error, release string) error {
 	if errors.Is(err, unix.EPERM) {
 		return fmt.Errorf("not permitted; the process needs CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON: %w", err)
 	}
+	var major, minor int
+	if n, _ := fmt.Sscanf(release, "%d.%d", &major, &minor); n == 2 && (major < oldestMajor || major == oldestMajor && minor < oldestMinor) {
+		return fmt.Errorf("the node's kernel, %s, is too old; run Linux %d.%d or later: %w", release, oldestMajor, oldestMinor, err)
+	}
 	return err
+}
+
+// The oldest kernel that has what the programs use, as the documentation says.
+const oldestMajor, oldestMinor = 5, 18
+
+func kernelRelease() string {
+	var name unix.Utsname
+	if err := unix.Uname(&name); err != nil {
+		return "" // nobody has to know it
+	}
+	return unix.ByteSliceToString(name.Release[:])
 }
 
 // SetSettings changes when a window counts as a flood.

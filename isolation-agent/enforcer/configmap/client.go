@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/url"
@@ -17,7 +18,7 @@ import (
 )
 
 const (
-	watchFor   = 240 * time.Second // then the object is read again, whatever was missed
+	watchFor   = 240 * time.Second // at least, and half as long again at most; then the object is read again, whatever was missed
 	margin     = 30 * time.Second
 	askFor     = 20 * time.Second
 	pingAfter  = 15 * time.Second // of silence on the connection
@@ -80,22 +81,24 @@ type object struct {
 	Data map[string]string `json:"data"`
 }
 
-// follow calls back with the content of the key as it is, and each time that the ConfigMap changes, until the API server ends
-// its answer, which is no error.
-func (c *client) follow(ctx context.Context, of *Config, take func(content string) error) error {
+// follow calls back with the content of the key as it is, once when the API server has begun to tell of changes, and each time
+// that the ConfigMap changes, until the API server ends its answer, which is no error.
+func (c *client) follow(ctx context.Context, of *Config, stands func(), take func(content string) error) error {
 	version, err := c.list(ctx, of, take)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, watchFor+margin)
+	length := watchFor + rand.N(watchFor/2) // nodes that began together do not end together
+	ctx, cancel := context.WithTimeout(ctx, length+margin)
 	defer cancel()
 	body, err := c.get(ctx, of, url.Values{
-		"watch": {"1"}, "resourceVersion": {version}, "timeoutSeconds": {fmt.Sprint(int(watchFor.Seconds()))},
+		"watch": {"1"}, "resourceVersion": {version}, "timeoutSeconds": {fmt.Sprint(int(length.Seconds()))},
 	})
 	if err != nil {
 		return err
 	}
 	defer body.Close()
+	stands()
 	bounded := &io.LimitedReader{R: body}
 	changes := json.NewDecoder(bounded)
 	for {

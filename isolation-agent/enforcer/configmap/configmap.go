@@ -8,20 +8,27 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 )
 
 // MaxBytes is the most that a ConfigMap holds.
 const MaxBytes = 1 << 20
 
-// How long the API server is left alone after it failed, at first and at most.
-const (
-	againFirst = time.Second
-	againMost  = 15 * time.Second
-	tooShort   = 5 * time.Second // an answer that ends before is followed by the same pause
-)
+// pauses are how long the API server is left alone after it failed. Every node of a cluster asks it the same: whoever is refused
+// asks more and more seldom, and not at the moment when all others do.
+type pauses struct {
+	first, most time.Duration // on average, before jitter
+	lasts       time.Duration // a watch that stood for as long worked: the next pause is the first one again
+}
+
+var usual = pauses{first: time.Second, most: 15 * time.Second, lasts: 10 * time.Second}
+
+// after returns a pause of d on average, from half of it to one and a half.
+func after(d time.Duration) time.Duration { return d/2 + rand.N(d) }
 
 // Config says what is followed, and where to.
 type Config struct {
@@ -59,8 +66,11 @@ type Follower struct {
 	written string // content of the file
 	there   bool   // whether there is a file
 	brought string // what the kubelet had brought when it was last looked at
-	said    string
-	first   time.Duration
+	pauses  pauses
+	pause   func(ctx context.Context, d time.Duration)
+
+	mu   sync.Mutex // a watch that works is said so by a timer
+	said string
 }
 
 // New returns a follower that has not read anything yet.
@@ -72,7 +82,7 @@ func New(c Config, logger *slog.Logger) (*Follower, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Follower{config: c, logger: logger, client: client, first: againFirst}, nil
+	return &Follower{config: c, logger: logger, client: client, pauses: usual, pause: sleep}, nil
 }
 
 // Seed takes up a file that is there, and else what the kubelet has brought.
@@ -102,30 +112,51 @@ func (f *Follower) Run(ctx context.Context) error {
 	if err := f.Seed(); err != nil {
 		return err
 	}
-	wait := f.first
+	wait := f.pauses.first
 	for {
-		began := time.Now()
-		err := f.client.follow(ctx, &f.config, func(content string) error {
-			wait = f.first
-			f.complain(nil)
-			return f.write(content)
-		})
+		lasted, err := f.round(ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
-		f.complain(err)
-		if err == nil && time.Since(began) > tooShort {
+		if lasted {
+			wait = f.pauses.first
+		}
+		if lasted || err != nil {
+			f.complain(err)
+		}
+		if lasted && err == nil {
 			continue
 		}
-		select {
-		case <-ctx.Done():
+		f.pause(ctx, after(wait))
+		if ctx.Err() != nil {
 			return nil
-		case <-time.After(wait):
 		}
-		wait = min(2*wait, againMost)
+		wait = min(2*wait, f.pauses.most)
 		if err := f.look(); err != nil {
 			f.logger.Error("cannot read what the kubelet brought", "err", err)
 		}
+	}
+}
+
+// round reads the ConfigMap and follows it until the API server ends that; lasted says whether the watch stood for long enough to
+// say that it works. A list alone says nothing of the watch.
+func (f *Follower) round(ctx context.Context) (lasted bool, err error) {
+	var began time.Time
+	var well *time.Timer
+	err = f.client.follow(ctx, &f.config, func() {
+		began, well = time.Now(), time.AfterFunc(f.pauses.lasts, func() { f.complain(nil) })
+	}, f.write)
+	if well == nil {
+		return false, err
+	}
+	well.Stop()
+	return time.Since(began) >= f.pauses.lasts, err
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
 	}
 }
 
@@ -148,6 +179,8 @@ func (f *Follower) complain(err error) {
 	if err != nil {
 		said = err.Error()
 	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	if said == f.said {
 		return
 	}

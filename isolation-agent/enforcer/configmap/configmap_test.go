@@ -10,8 +10,11 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -29,6 +32,7 @@ type apiServer struct {
 	data    map[string]string
 	version int
 	status  int                // answered in place of anything else
+	watches int                // answered to who watches in place of changes
 	changes []chan any         // of who watches
 	queries []string           // of all requests
 	raw     func(w io.Writer)  // what a watch answers
@@ -71,6 +75,11 @@ func (a *apiServer) answer(w http.ResponseWriter, r *http.Request) {
 		a.mu.Unlock()
 		return
 	}
+	if refused := a.watches; refused != 0 {
+		a.mu.Unlock()
+		w.WriteHeader(refused)
+		return
+	}
 	changes := make(chan any, 64)
 	a.changes = append(a.changes, changes)
 	a.mu.Unlock()
@@ -110,6 +119,12 @@ func (a *apiServer) refuse(status int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.status = status
+}
+
+func (a *apiServer) refuseWatches(status int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.watches = status
 }
 
 func (a *apiServer) endWatches() {
@@ -172,11 +187,20 @@ func newRig(t *testing.T) *rig {
 // start runs a follower until the test ends, or the function is called.
 func (r *rig) start() (stop func()) {
 	r.t.Helper()
+	return r.run(nil)
+}
+
+// run is start with something else in place of pauses.
+func (r *rig) run(pause func(context.Context, time.Duration)) (stop func()) {
+	r.t.Helper()
 	f, err := New(r.config, slog.New(slog.NewTextHandler(r.logs, nil)))
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	f.first = 10 * time.Millisecond
+	f.pauses = pauses{first: 10 * time.Millisecond, most: 160 * time.Millisecond, lasts: 50 * time.Millisecond}
+	if pause != nil {
+		f.pause = pause
+	}
 	ctx, cancel := context.WithCancel(r.t.Context())
 	done := make(chan error, 1)
 	go func() { done <- f.Run(ctx) }()
@@ -267,6 +291,102 @@ func TestWhileTheAPIServerIsAwayTheFileStays(t *testing.T) {
 	r.api.refuse(0)
 	r.becomes("newest")
 	testutil.WaitFor(t, "a word that it is well again", func() bool { return strings.Contains(r.logs.String(), "following the ConfigMap again") })
+}
+
+// waits are the pauses that a follower wanted to make; it makes none.
+type waits struct {
+	mu   sync.Mutex
+	made []time.Duration
+}
+
+func (w *waits) record(_ context.Context, d time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.made = append(w.made, d)
+}
+
+func (w *waits) all() []time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.made)
+}
+
+func TestAWatchThatFailsAtOnceIsAskedForLessAndLess(t *testing.T) {
+	for name, fails := range map[string]func(*apiServer){
+		"refused": func(a *apiServer) { a.watches = http.StatusInternalServerError },
+		"ended":   func(a *apiServer) { a.raw = func(io.Writer) {} },
+		"ended in error": func(a *apiServer) {
+			a.raw = func(w io.Writer) { fmt.Fprint(w, `{"type":"ERROR","object":{"code":410}}`) }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, w := newRig(t), &waits{}
+			r.api.set("one", false)
+			fails(r.api)
+			r.run(w.record)
+			r.becomes("one")
+			testutil.WaitFor(t, "pauses", func() bool { return len(w.all()) >= 50 })
+			for i, got := range w.all() {
+				want := min(10*time.Millisecond<<min(i, 10), 160*time.Millisecond)
+				if got < want/2 || got >= want*3/2 {
+					t.Fatalf("pause %d is %s, wanted %s on average", i+1, got, want)
+				}
+			}
+			if made := w.all()[10:50]; len(slices.Compact(slices.Sorted(slices.Values(made)))) < 20 {
+				t.Errorf("%v: pauses of all nodes have the same lengths", made)
+			}
+			if n := strings.Count(r.logs.String(), "following the ConfigMap again"); n > 0 {
+				t.Errorf("said %d times that it is well:\n%s", n, r.logs)
+			}
+		})
+	}
+}
+
+func TestOnlyAWatchThatLastedMakesPausesShortAgain(t *testing.T) {
+	r, w := newRig(t), &waits{}
+	r.api.set("one", false)
+	r.api.watches = http.StatusInternalServerError
+	r.run(w.record)
+	testutil.WaitFor(t, "pauses", func() bool { return len(w.all()) >= 8 })
+	r.api.refuseWatches(0)
+	again := "following the ConfigMap again" // which is said of a watch that lasted
+	testutil.WaitFor(t, again, func() bool { return strings.Contains(r.logs.String(), again) })
+	before := len(w.all())
+	r.api.refuseWatches(http.StatusInternalServerError)
+	r.api.endWatches()
+	testutil.WaitFor(t, "pauses", func() bool { return len(w.all()) >= before+5 })
+	made := w.all()[before:]
+	if made[0] >= 15*time.Millisecond || made[4] < 80*time.Millisecond {
+		t.Errorf("%v: from the first pause on", made)
+	}
+	if n := strings.Count(r.logs.String(), "cannot follow the ConfigMap"); n != 2 {
+		t.Errorf("said %d times:\n%s", n, r.logs)
+	}
+}
+
+func TestWatchesOfAllNodesDoNotEndTogether(t *testing.T) {
+	r := newRig(t)
+	r.api.set("one", false)
+	r.api.raw = func(io.Writer) {}
+	r.run(func(context.Context, time.Duration) {})
+	testutil.WaitFor(t, "watches", func() bool { return r.api.watched() >= 20 })
+	r.api.mu.Lock()
+	defer r.api.mu.Unlock()
+	lengths := map[int]bool{}
+	for _, raw := range r.api.queries {
+		query, err := url.ParseQuery(raw)
+		if err != nil || query.Get("watch") == "" {
+			continue
+		}
+		seconds, err := strconv.Atoi(query.Get("timeoutSeconds"))
+		if err != nil || seconds < 240 || seconds > 360 {
+			t.Errorf("%q: %v", raw, err)
+		}
+		lengths[seconds] = true
+	}
+	if len(lengths) < 5 {
+		t.Errorf("%v: they have the same lengths", lengths)
+	}
 }
 
 func TestAMissingRightIsSaidWithItsFix(t *testing.T) {

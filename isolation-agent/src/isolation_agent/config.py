@@ -95,7 +95,7 @@ class User(Strict):
 
     name: Name
     """Shown as the actor in the audit log."""
-    role: Literal["viewer", "operator", "admin", "tenant"]
+    role: Literal["viewer", "approver", "operator", "admin", "tenant"]
     """What it may do."""
     token_file: Path
     """Its bearer token; a file that everybody may read is refused."""

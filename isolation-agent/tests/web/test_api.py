@@ -17,8 +17,8 @@ ROUTES = {
     "GET /v1/actions": "viewer",
     "POST /v1/actions": "operator",
     "GET /v1/actions/<uuid:action_id>": "viewer",
-    "POST /v1/actions/<uuid:action_id>:approve": "operator",
-    "POST /v1/actions/<uuid:action_id>:reject": "operator",
+    "POST /v1/actions/<uuid:action_id>:approve": "approver",
+    "POST /v1/actions/<uuid:action_id>:reject": "approver",
     "POST /v1/actions/<uuid:action_id>:revert": "operator",
     "POST /v1/actions/<uuid:action_id>:extend": "operator",
     "POST /v1/actions/<uuid:action_id>:step": "operator",
@@ -54,7 +54,7 @@ ROUTES = {
     "GET /metrics": "open",
 }
 ACTION = "7d444840-9dc0-11d1-b245-5ffdce74fad2"
-RANK = ["viewer", "operator", "admin"]
+RANK = ["viewer", "approver", "operator", "admin"]
 
 
 def concrete(path: str) -> str:
@@ -92,7 +92,7 @@ def test_only_listed_routes_are_open(world: World) -> None:
             assert response.get_json()["error"]["code"] == "unauthorized"
 
 
-@pytest.mark.parametrize("role", ["viewer", "operator", "admin", "tenant", "webhook"])
+@pytest.mark.parametrize("role", ["viewer", "approver", "operator", "admin", "tenant", "webhook"])
 def test_a_role_may_what_it_may_and_nothing_else(world: World, role: str) -> None:
     token = WEBHOOK_TOKEN if role == "webhook" else world.add_user(role)
     for method, path, _ in routes(world):
@@ -241,6 +241,8 @@ def test_newest_first_in_pages(world: World) -> None:
     ("query", "field"),
     [
         ("state=sleeping", "state"),
+        ("open=yes", "open"),
+        ("open=", "open"),
         ("stat=active", "stat"),
         ("limit=0", "limit"),
         ("limit=1001", "limit"),

@@ -37,6 +37,42 @@ def pending(world: World, **extra: Any) -> dict[str, Any]:
 # Approval
 
 
+def decide(world: World, token: str, action: dict[str, Any], verb: str, **body: Any) -> Any:
+    headers = {"Authorization": f"Bearer {token}", "Idempotency-Key": "object-1"}
+    return world.client.post(f"/v1/actions/{action['id']}:{verb}", json=body, headers=headers)
+
+
+@pytest.mark.parametrize(("verb", "verdict"), [("approve", "approved"), ("reject", "rejected")])
+def test_who_passes_a_verdict_on_is_recorded_beside_who_gave_it(
+    world: World, verb: str, verdict: str
+) -> None:
+    token = world.add_user("approver", "kubernetes")
+    action = pending(world)
+    body = {"decided_by": "alice@example.org", "comment": "seen"}
+    assert decide(world, token, action, verb, **body).status_code == 202
+    world.crash()
+    again = decide(world, token, action, verb, **body)
+    assert (again.status_code, again.headers["Idempotency-Replayed"]) == (202, "true")
+    world.step(1)
+    (approval,) = world.only_action()["approvals"]
+    who = "alice@example.org by kubernetes@127.0.0.1"
+    assert (approval["who"], approval["verdict"], approval["comment"]) == (who, verdict, "seen")
+    records = [r for r in world.audit_records() if r["event"] == f"action.{verdict}"]
+    assert [r["actor"] for r in records] == [who]
+    assert (world.enforcer.limit_of(PORT) is not None) == (verb == "approve")
+
+
+@pytest.mark.parametrize(
+    "body", [{"decided_by": "x" * 181}, {"decided_by": "a\nb"}, {"decided_by": 7}, {"decided_by": "x" * 180}]
+)
+def test_a_name_that_cannot_be_recorded_decides_nothing(world: World, body: dict[str, Any]) -> None:
+    token = world.add_user("approver", "k" * 100)
+    action = pending(world)
+    answer = decide(world, token, action, "approve", **body)
+    assert (answer.status_code, answer.get_json()["error"]["field"]) == (400, "decided_by")
+    assert world.only_action()["state"] == "pending_approval"
+
+
 def test_an_approved_action_is_applied_and_says_by_whom(world: World) -> None:
     action = pending(world)
     response = world.api("POST", f"/v1/actions/{action['id']}:approve", json={"comment": "seen"})
@@ -60,6 +96,8 @@ def test_a_rejected_action_ends_and_its_alert_does_not_start_it_again(world: Wor
     assert world.api("POST", f"/v1/actions/{action['id']}:reject", json={}).status_code == 202
     world.run(60, each=5)
     assert world.only_action()["cause"] == "rejected"
+    of = {"state": "pending_approval"}  # which it stays, as it never became anything else
+    assert [len(world.actions(**of, open=o)) for o in ("true", "false")] == [0, 1]
     assert world.enforcer.count("apply") == 0
 
 

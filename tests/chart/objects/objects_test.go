@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	admission "k8s.io/api/admissionregistration/v1"
 	apps "k8s.io/api/apps/v1"
 	core "k8s.io/api/core/v1"
 	networking "k8s.io/api/networking/v1"
@@ -47,7 +48,7 @@ func decoder(t *testing.T) runtime.Decoder {
 	t.Helper()
 	known := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
-		core.AddToScheme, apps.AddToScheme, rbac.AddToScheme, networking.AddToScheme, disruption.AddToScheme, scheduling.AddToScheme, monitoring.AddToScheme,
+		core.AddToScheme, apps.AddToScheme, rbac.AddToScheme, networking.AddToScheme, disruption.AddToScheme, scheduling.AddToScheme, admission.AddToScheme, monitoring.AddToScheme,
 	} {
 		if err := add(known); err != nil {
 			t.Fatal(err)
@@ -397,7 +398,11 @@ func TestRightsAreTheLeast(t *testing.T) {
 
 // ours says whether a verb is among the own rights, whatever the rule names.
 func ours(role meta.Object, rule rbac.PolicyRule, verb string) bool {
-	if role.GetLabels()["app.kubernetes.io/component"] != "identity" || len(rule.APIGroups) == 0 || len(rule.Resources) == 0 {
+	component := role.GetLabels()["app.kubernetes.io/component"]
+	if component == "approvals" { // of people; see TestWhoMayApproveIsForTheClustersAdministratorsToSay
+		return verb == "patch" && role.GetNamespace() != "" && slices.Equal(rule.Resources, []string{"isolationactions"})
+	}
+	if component != "identity" || len(rule.APIGroups) == 0 || len(rule.Resources) == 0 {
 		return false
 	}
 	for _, group := range rule.APIGroups {
@@ -408,4 +413,38 @@ func ours(role meta.Object, rule rbac.PolicyRule, verb string) bool {
 		}
 	}
 	return true
+}
+
+// Nobody of the chart's is bound to the role of those who approve, and the API server vouches for who they are wherever there is one.
+func TestWhoMayApproveIsForTheClustersAdministratorsToSay(t *testing.T) {
+	for name, objects := range everything(t) {
+		count := map[string]int{}
+		for _, o := range objects {
+			switch r := o.object.(type) {
+			case *rbac.Role:
+				if r.Name == "vigia-approvals" {
+					count["role"]++
+				}
+			case *rbac.RoleBinding:
+				if r.RoleRef.Name == "vigia-approvals" {
+					t.Errorf("%s: %s binds %v", name, o.where, r.Subjects)
+				}
+			case *admission.ValidatingAdmissionPolicy:
+				count["policy "+r.Name]++
+				if *r.Spec.FailurePolicy != admission.Fail || len(r.Spec.Validations) < 4 {
+					t.Errorf("%s: %s lets through what it cannot judge", name, o.where)
+				}
+			case *admission.ValidatingAdmissionPolicyBinding:
+				count["policy "+r.Spec.PolicyName]++
+				if !slices.Equal(r.Spec.ValidationActions, []admission.ValidationAction{admission.Deny}) {
+					t.Errorf("%s: %s denies nothing", name, o.where)
+				}
+			}
+		}
+		policies := count["policy vigia-vigia-approvals"]
+		wanted := map[string]int{"default": 1, "probes-alone": 0}
+		if n, ok := wanted[name]; policies != 2*count["role"] || ok && count["role"] != n {
+			t.Errorf("%s: %v", name, count)
+		}
+	}
 }

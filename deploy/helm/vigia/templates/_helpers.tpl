@@ -127,6 +127,11 @@ readinessProbe:
 {{ and .Values.identity.enabled .Values.identity.guarantees.enabled .Values.enforcer.enabled (not .Values.enforcer.links) }}
 {{- end }}
 
+{{/* Whether people approve by annotations: the API server has to vouch for who they are, which it does from 1.30 on. */}}
+{{- define "vigia.approvals" -}}
+{{ and (eq (include "vigia.guarantees" .) "true") .Values.isolationAgent.enabled .Values.identity.approvals.enabled (semverCompare ">=1.30-0" .Capabilities.KubeVersion.Version) }}
+{{- end }}
+
 {{/* Name of the Secret of a credential: dict "root" $ "secret" KEY OF secrets. */}}
 {{- define "vigia.secretName" -}}
 {{- $given := (index .root.Values.secrets .secret).existingSecret -}}

@@ -147,4 +147,7 @@ def _said(e: Exception) -> str:
         return f"403: the service account may not {verb} {path}; grant it in its Role or ClusterRole"
     if isinstance(e, httpx.HTTPStatusError) and e.response.status_code == httpx.codes.NOT_FOUND:
         return f"404: there is no {e.request.url.path}; if it is Vigia's, kubectl apply the chart's crds/"
+    if isinstance(e, httpx.HTTPStatusError) and e.response.status_code == httpx.codes.UNPROCESSABLE_ENTITY:
+        path = e.request.url.path
+        return f"422: the schema of {path} refuses it; it may be older: kubectl apply the chart's crds/"
     return str(e) or type(e).__name__

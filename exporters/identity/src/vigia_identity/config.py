@@ -12,12 +12,30 @@ from pydantic_core import PydanticCustomError
 from vigia_config import Rate, Seconds, Strict, absolute, fault
 from vigia_config.urls import base_url
 
-__all__ = ["Config", "Kubernetes", "OpenStack", "PortTerms", "ProbeNetwork", "Probes", "Site"]
+__all__ = [
+    "Approvals",
+    "Config",
+    "Kubernetes",
+    "OpenStack",
+    "PortTerms",
+    "ProbeNetwork",
+    "Probes",
+    "Site",
+]
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
 AbsolutePath = Annotated[Path, absolute("/var/lib/vigia/tenants.yaml")]
+
+
+def _url(key: list[str], value: str, what: str, example: str) -> None:
+    """Refuse what is not the URL of a server."""
+    try:
+        base_url(value, what, example)
+    except ValueError as e:
+        problem, _, fix = str(e).partition("; ")
+        raise fault(key, problem, fix) from e
 
 
 class PortTerms(Strict):
@@ -116,8 +134,22 @@ class Guarantees(Strict):
     """It has to exist; enforcers follow it."""
     enforcers: ObjectName
     """The one of services whose pods say what is in force."""
-    pod_annotations: bool = True
-    """kubernetes.io/egress-bandwidth and ingress-bandwidth of a pod are contracts, too."""
+    pod_annotations: bool = False
+    """kubernetes.io/egress-bandwidth and ingress-bandwidth of a pod are contracts: who writes pods sells."""
+
+
+class Approvals(Strict):
+    """Actions that wait for a person: IsolationActions of Vigia's own namespace, whose annotation decides."""
+
+    agent: str
+    """URL of the isolation agent."""
+    token_file: AbsolutePath
+    """Bearer token of an account there with the role `approver`."""
+
+    @model_validator(mode="after")
+    def _is_url(self) -> Self:
+        _url(["agent"], self.agent, "the isolation agent", "http://vigia-isolation-agent:9874")
+        return self
 
 
 class Site(Strict):
@@ -136,6 +168,8 @@ class Site(Strict):
     cluster_addresses: dict[ObjectName, ObjectName] = Field(default={}, max_length=16)
     """By service, one with a cluster address: labels at_service and, with a port on nodes, at_nodeport."""
 
+    approvals: Approvals | None = None
+    """Have people approve or reject what waits for them by annotations; none without it."""
     guarantees: Guarantees | None = None
     """Have contracts made of the cluster's NetworkGuarantees; none without it."""
 
@@ -174,11 +208,7 @@ class Kubernetes(Strict):
 
     @model_validator(mode="after")
     def _is_url(self) -> Self:
-        try:
-            base_url(self.url, "an API server", "https://10.0.0.1:6443")
-        except ValueError as e:
-            problem, _, fix = str(e).partition("; ")
-            raise fault(["url"], problem, fix) from e
+        _url(["url"], self.url, "an API server", "https://10.0.0.1:6443")
         return self
 
 

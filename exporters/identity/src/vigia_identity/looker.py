@@ -18,9 +18,10 @@ from vigia_identity.clouds import CloudError, Identity
 from vigia_identity.config import Config, Kubernetes
 from vigia_identity.config_map import publish
 from vigia_identity.files import write
-from vigia_identity.guarantees import nodes, telling
+from vigia_identity.guarantees import approvals, nodes, telling
 from vigia_identity.guarantees.contracts import Bought
 from vigia_identity.guarantees.keeper import tell_guarantees, tell_limits
+from vigia_identity.guarantees.last_words import LastWords
 from vigia_identity.guarantees.notices import Notices
 from vigia_identity.guarantees.telling import Telling
 from vigia_identity.probing.prober import Prober
@@ -88,7 +89,7 @@ class Looker:
         self.config = config
         self.known: dict[str, Identity] = {}
         self.telling: Telling | None = None  # what tells enforcers between looks; else each look does
-        self._notices = Notices()
+        self._notices, self._last_words = Notices(), LastWords()
         self.took = 0.0  # seconds of the last look
         self._watch: ChangeWatch | None = None
         self._quiet = 0.0  # until when no cloud is asked for changes, on the monotonic clock
@@ -134,6 +135,7 @@ class Looker:
             together.names.update(self.known[name].names)
             together.ports.update(self.known[name].ports)
             together.services.update(self.known[name].services)
+            together.unwell += self.known[name].unwell
             together.contracts.update(self.known[name].contracts)
             together.asked = self.known[name].asked or together.asked
         return together
@@ -160,6 +162,7 @@ class Looker:
             changed += self._publish(identity)
             if found is not None:
                 changed += self._tell(identity, found)
+            changed += self._pass_on(failed) + self._repeat(identity, failed)
         except (CloudError, OSError) as e:
             _log.warning("cannot write", extra={"err": str(e)})
             self._notice([*failed, e])
@@ -256,6 +259,34 @@ class Looker:
             failed.append(e)
             return None
         return found
+
+    def _pass_on(self, failed: list[CloudError]) -> int:
+        """Pass on what people said of actions that wait for them; what fails of that stops nothing else."""
+        kubernetes, timeout = self.config.kubernetes, self.config.timeout
+        if kubernetes is None or kubernetes.site is None or kubernetes.site.approvals is None:
+            return 0
+        site, now = kubernetes.site, datetime.now(UTC)
+        assert site.approvals is not None  # noqa: S101 - asked above
+        try:
+            with api_server(kubernetes, timeout) as server:
+                return approvals.pass_on(site.approvals, server, site.namespace, now, timeout)
+        except CloudError as e:
+            _log.warning("cannot pass on what people approve", extra={"err": str(e)})
+            failed.append(e)
+            return 0
+
+    def _repeat(self, identity: Identity, failed: list[CloudError]) -> int:
+        """Make events of why Vigia's own pods do not run; what fails of that stops nothing else."""
+        kubernetes = self.config.kubernetes
+        if kubernetes is None or kubernetes.site is None or not identity.unwell:
+            return 0
+        try:
+            with api_server(kubernetes, self.config.timeout) as server:
+                return self._last_words.repeat(server, kubernetes.site.namespace, identity.unwell)
+        except CloudError as e:
+            _log.warning("cannot say why a pod does not run", extra={"err": str(e)})
+            failed.append(e)
+            return 0
 
     def _tell(self, identity: Identity, found: Bought) -> int:
         """Tell the cluster what is in force. Raises CloudError."""

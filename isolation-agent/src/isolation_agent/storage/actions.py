@@ -54,6 +54,8 @@ class ActionQuery:
     node: str | None = None
     limit: int = 100
     before: int | None = None
+    is_open: bool | None = None
+    """Only those that have not ended, or only those that have."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,8 @@ def page(session: Transaction, query: ActionQuery) -> tuple[Sequence[Action], bo
         wanted = wanted.where(Action.node == query.node)
     if query.before is not None:
         wanted = wanted.where(Action.seq < query.before)
+    if query.is_open is not None:
+        wanted = wanted.where(Action.ended_at.is_(None) if query.is_open else Action.ended_at.is_not(None))
     rows = session.scalars(wanted).all()
     return rows[: query.limit], len(rows) > query.limit
 

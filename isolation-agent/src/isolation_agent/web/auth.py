@@ -22,6 +22,7 @@ from isolation_agent.web.errors import ApiError
 
 __all__ = [
     "ADMIN",
+    "APPROVER",
     "COOKIE",
     "OPEN",
     "OPEN_ENDPOINTS",
@@ -30,6 +31,7 @@ __all__ = [
     "TENANT",
     "VIEWER",
     "WEBHOOK",
+    "WRITERS",
     "actor",
     "install",
     "needs",
@@ -39,7 +41,10 @@ __all__ = [
 ]
 
 OPEN, WEBHOOK, TENANT, SELF = "open", "webhook", "tenant", "self"
-VIEWER, OPERATOR, ADMIN = "viewer", "operator", "admin"
+VIEWER, APPROVER, OPERATOR, ADMIN = "viewer", "approver", "operator", "admin"
+
+WRITERS = (APPROVER, OPERATOR, ADMIN)
+"""Scopes of what changes something on a person's order."""
 
 COOKIE = "vigia_session"
 
@@ -56,7 +61,7 @@ OPEN_ENDPOINTS = frozenset(
 """Routes without authentication: what supervisors and Prometheus ask, the console's files, which hold no
 tenant's data, and the way in."""
 
-_RANK = {VIEWER: 1, OPERATOR: 2, ADMIN: 3}
+_RANK = {VIEWER: 1, APPROVER: 2, OPERATOR: 3, ADMIN: 4}
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _BEARER = re.compile(r"Bearer +([A-Za-z0-9._~+/=-]+)", re.IGNORECASE)
 _QUIET = 10.0

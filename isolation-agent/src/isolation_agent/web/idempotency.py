@@ -12,7 +12,7 @@ from flask import Flask, Response, g, request
 from isolation_agent.errors import StorageError
 from isolation_agent.service.agent import Agent
 from isolation_agent.storage.tables import StoredAnswer
-from isolation_agent.web.auth import ADMIN, OPERATOR, scope_of
+from isolation_agent.web.auth import WRITERS, scope_of
 from isolation_agent.web.bodies import read_small
 from isolation_agent.web.errors import ApiError
 
@@ -33,7 +33,7 @@ def install(app: Flask, agent: Agent) -> None:
     @app.before_request
     def look_up() -> Response | None:
         key = request.headers.get(HEADER)
-        guarded = scope_of(app, request.endpoint) in (OPERATOR, ADMIN) and request.method in _WRITES
+        guarded = scope_of(app, request.endpoint) in WRITERS and request.method in _WRITES
         if key is None or not guarded:
             return None
         if not _KEY.fullmatch(key):

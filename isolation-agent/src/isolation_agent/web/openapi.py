@@ -15,7 +15,7 @@ from werkzeug.routing import Rule
 
 from isolation_agent import __version__
 from isolation_agent.web.answers.errors import ErrorAnswer
-from isolation_agent.web.auth import ADMIN, OPEN, OPERATOR, WEBHOOK, scope_of
+from isolation_agent.web.auth import OPEN, WEBHOOK, WRITERS, scope_of
 
 __all__ = ["Param", "documented", "openapi"]
 
@@ -108,7 +108,7 @@ def _operation(app: Flask, rule: Rule, method: str, spec: _Spec, schemas: dict[s
         operation["requestBody"] = {"required": True, "content": content}
     if scope != OPEN:
         operation["security"] = [{"token": []}] if scope == WEBHOOK else [{"token": []}, {"session": []}]
-    if scope in (OPERATOR, ADMIN) and method in _WRITES:
+    if scope in WRITERS and method in _WRITES:
         operation["parameters"].append(
             {
                 "name": "Idempotency-Key",

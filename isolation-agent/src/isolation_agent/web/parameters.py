@@ -8,7 +8,7 @@ from werkzeug.datastructures import MultiDict
 
 from isolation_agent.web.errors import ApiError
 
-__all__ = ["number", "only"]
+__all__ = ["flag", "number", "only"]
 
 _MAX_NUMBER = 2**53
 
@@ -35,3 +35,11 @@ def number(
     if not (text.isascii() and text.isdigit() and len(text) < 17) or not least <= int(text) <= most:
         raise ApiError(400, "bad_request", f"{name}: must be a whole number from {least} to {most}", name)
     return int(text)
+
+
+def flag(given: Mapping[str, str | None], name: str) -> bool | None:
+    """Return whether a parameter is true or false; None if it is not given."""
+    text = given[name]
+    if text not in (None, "true", "false"):
+        raise ApiError(400, "bad_request", f"{name}: must be true or false", name)
+    return None if text is None else text == "true"

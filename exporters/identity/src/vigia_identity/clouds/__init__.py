@@ -71,6 +71,8 @@ class Identity:
     names: dict[str, str] = field(default_factory=dict)
     ports: dict[str, list[Port]] = field(default_factory=dict)
     services: dict[str, list[Endpoint]] = field(default_factory=dict)
+    unwell: list[str] = field(default_factory=list)
+    """Pods of Vigia's own that do not serve, by name."""
     contracts: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     """What ports have bought, by host, as vigia-enforcer reads contracts."""
     shown: Any = None
@@ -79,10 +81,10 @@ class Identity:
     """When the cloud was asked for the ports, in Unix seconds."""
 
 
-def printable(value: object) -> str:
-    """Return a name without control characters and at most MAX_NAME bytes long."""
+def printable(value: object, most: int = MAX_NAME) -> str:
+    """Return a name without control characters and at most so many bytes long."""
     text = "".join(c for c in str(value or "") if c.isprintable()).strip()
-    return text.encode()[:MAX_NAME].decode(errors="ignore")
+    return text.encode()[:most].decode(errors="ignore")
 
 
 def bounded(items: Iterable[Any], most: int, what: str) -> Iterator[Any]:

@@ -38,7 +38,8 @@ def ask(config: Kubernetes, *, timeout: float) -> Identity:
             nodes = bounded(server.items("/api/v1/nodes"), MAX_NODES, "nodes")
             labels = {n["metadata"]["name"]: n["metadata"].get("labels") or {} for n in nodes}
             for service in config.site.services:
-                out.services[service] = _endpoints(server, config.site, service, labels)
+                out.services[service], unwell = _endpoints(server, config.site, service, labels)
+                out.unwell += unwell
             _add_others(server, config.site, out.services)
     return out
 
@@ -51,25 +52,32 @@ def _shown(meta: Any, key: str) -> str:
 
 def _endpoints(
     server: ApiServer, site: Site, service: str, labels: Mapping[str, Mapping[str, str]]
-) -> list[Endpoint]:
-    """Return where a service's pods are, one for each node: IPv4 before IPv6, ready ones first."""
+) -> tuple[list[Endpoint], list[str]]:
+    """Return where a service's pods are, one for each node: IPv4 before IPv6, ready ones first.
+
+    Then the names of those that do not serve, though they are published.
+    """
     path = f"/apis/discovery.k8s.io/v1/namespaces/{site.namespace}/endpointslices"
     slices = server.items(path, labelSelector=f"{SERVICE_LABEL}={service}")
     found: dict[str, tuple[bool, bool, str]] = {}
+    unwell = []
     for part in bounded(slices, MAX_NODES, "EndpointSlices"):
         port = int((part.get("ports") or [{}])[0].get("port") or 0)
         for pod in part.get("endpoints") or ():
             conditions, node = pod.get("conditions") or {}, pod.get("nodeName") or ""
             if conditions.get("terminating") or node not in labels or not HOST.fullmatch(node):
                 continue
+            if not conditions.get("serving", conditions.get("ready", True)):
+                unwell.append(str((pod.get("targetRef") or {}).get("name") or ""))
             address = ipaddress.ip_address(pod["addresses"][0])
             shown = f"[{address}]:{port}" if address.version == 6 else f"{address}:{port}"
             rank = address.version == 6, not conditions.get("ready", True), shown
             found[node] = min(found.get(node, rank), rank)
-    return sorted(
+    pods = (
         Endpoint(node, shown, _mark(labels[node], ZONE_LABEL), _mark(labels[node], site.rack_label))
         for node, (_, _, shown) in found.items()
     )
+    return sorted(pods), sorted({name for name in unwell if HOST.fullmatch(name)})
 
 
 def _add_others(server: ApiServer, site: Site, services: dict[str, list[Endpoint]]) -> None:

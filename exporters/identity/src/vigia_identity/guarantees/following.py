@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
@@ -21,6 +22,8 @@ MARGIN = 60
 """Seconds that it may take beyond that."""
 AGAIN = (1.0, 15.0)
 """Seconds until it is asked again after it failed: at first, and at most."""
+LASTS = 10.0
+"""Seconds that changes are told for where that works; an answer that ends before is followed by a pause."""
 
 T = TypeVar("T")
 
@@ -69,13 +72,18 @@ class Following(Generic[T]):
             if config is None:
                 self._stopped.wait(AGAIN[1])
                 continue
+            began, well = time.monotonic(), False
             try:
                 self.follow(config)
-                wait, self._said = AGAIN[0], ""
+                well, self._said = True, ""
             except CloudError as e:
                 self._complain(str(e))
-                self._stopped.wait(wait)
-                wait = min(2 * wait, AGAIN[1])
+            if time.monotonic() - began >= LASTS:
+                wait = AGAIN[0]
+                if well:
+                    continue
+            self._stopped.wait(wait)
+            wait = min(2 * wait, AGAIN[1])
 
     def _complain(self, problem: str) -> None:
         """Say once what is wrong."""

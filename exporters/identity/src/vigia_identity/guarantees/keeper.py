@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from vigia_identity.api_server import ApiServer
 from vigia_identity.clouds import bounded
 from vigia_identity.guarantees.contracts import GROUP, MAX_PODS, Bought, Guarantee
+from vigia_identity.guarantees.events import Word, say, stamp
 from vigia_identity.guarantees.nodes import InForce, Limit
 from vigia_identity.guarantees.quantities import shown
 
-__all__ = ["tell_guarantees", "tell_limits"]
+__all__ = ["ACTIONS", "AWAITS", "pod_of", "tell_guarantees", "tell_limits"]
 
 ACTIONS = f"/apis/{GROUP}/isolationactions"
+AWAITS = "vigia.internal/awaits"
+"""Label of an IsolationAction that is no limit yet: it waits for a person, see approvals."""
+
+POD, GUARANTEE = ("v1", "Pod"), (GROUP, "NetworkGuarantee")
 CLOSE = 0.01
 """Part by which a guarantee that was read back may differ: it is a whole number of bytes there."""
 
@@ -37,13 +41,8 @@ def tell_guarantees(server: ApiServer, bought: Bought, inforce: InForce, now: da
         for c in conditions:
             if was.get(c["type"]) != c["status"] and c["status"] != "Unknown":
                 kind = "Normal" if c["status"] == "True" else "Warning"
-                _event(
-                    server,
-                    "NetworkGuarantee",
-                    guarantee.item["metadata"],
-                    _Word(kind, c["reason"], c["message"]),
-                    now,
-                )
+                word = Word(kind, c["reason"], c["message"])
+                say(server, GUARANTEE, guarantee.item["metadata"], word, now)
     return changed
 
 
@@ -99,14 +98,14 @@ def _since(condition: dict[str, Any], before: Mapping[str, Any], now: datetime) 
     for old in before.get("conditions") or ():
         if old["type"] == condition["type"] and old["status"] == condition["status"]:
             return {**condition, "lastTransitionTime": old["lastTransitionTime"]}
-    return {**condition, "lastTransitionTime": _stamp(now)}
+    return {**condition, "lastTransitionTime": stamp(now)}
 
 
 def tell_limits(server: ApiServer, inforce: InForce, now: datetime) -> int:
     """Make an IsolationAction of each limit of a pod, end those that are over; return how many changed."""
     there = {
         (i["metadata"]["namespace"], i["spec"]["port"]): i
-        for i in bounded(server.items(ACTIONS), MAX_PODS, "IsolationActions")
+        for i in bounded(server.items(ACTIONS, labelSelector=f"!{AWAITS}"), MAX_PODS, "IsolationActions")
     }
     limits = {(one.tenant, one.port): one for one in inforce.limits if one.port.count("/") == 1}
     changed = 0
@@ -122,13 +121,10 @@ def tell_limits(server: ApiServer, inforce: InForce, now: datetime) -> int:
 
 
 def _begin(server: ApiServer, limit: Limit, now: datetime) -> int:
-    uid = limit.port.partition("/")[0]
-    pods = bounded(server.items(f"/api/v1/namespaces/{limit.tenant}/pods"), MAX_PODS, "pods")
-    pod = next((p for p in pods if p["metadata"]["uid"] == uid), None)
-    if pod is None:
+    meta = pod_of(server, limit.tenant, limit.port)
+    if meta is None:
         return 0  # it is going, and its port with it
-    meta = pod["metadata"]
-    owner = {"apiVersion": "v1", "kind": "Pod", "name": meta["name"], "uid": uid}
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": meta["name"], "uid": meta["uid"]}
     body: dict[str, Any] = {
         "apiVersion": GROUP,
         "kind": "IsolationAction",
@@ -137,7 +133,7 @@ def _begin(server: ApiServer, limit: Limit, now: datetime) -> int:
             "pod": meta["name"],
             "port": limit.port,
             "node": limit.node,
-            "since": _stamp(now),
+            "since": stamp(now),
             **_limit(limit, now),
         },
     }
@@ -145,14 +141,24 @@ def _begin(server: ApiServer, limit: Limit, now: datetime) -> int:
         return 0  # the one of a pod that had this name is still there
     until = f" until {body['spec']['expires']}" if "expires" in body["spec"] else ""
     message = f"{limit.protocol} limited to {shown(limit.bits)} on {limit.node} by Vigia's isolation{until}"
-    _event(server, "Pod", meta, _Word("Warning", "NetworkLimited", message), now)
+    say(server, POD, meta, Word("Warning", "NetworkLimited", message), now)
     return 1
+
+
+def pod_of(server: ApiServer, namespace: str, port: str) -> dict[str, Any] | None:
+    """Return the metadata of the pod whose port it is; None if there is none. Raises CloudError."""
+    uid = port.partition("/")[0]
+    for pod in bounded(server.items(f"/api/v1/namespaces/{namespace}/pods"), MAX_PODS, "pods"):
+        if pod["metadata"]["uid"] == uid:
+            found: dict[str, Any] = pod["metadata"]
+            return found
+    return None
 
 
 def _limit(limit: Limit, now: datetime) -> dict[str, Any]:
     out: dict[str, Any] = {"protocol": limit.protocol, "bitsPerSecond": int(limit.bits)}
     if limit.expires > 0:
-        out["expires"] = _stamp(now + timedelta(seconds=limit.expires))
+        out["expires"] = stamp(now + timedelta(seconds=limit.expires))
     return out
 
 
@@ -161,7 +167,7 @@ def _go_on(server: ApiServer, item: Any, limit: Limit, now: datetime) -> int:
     spec, new = item["spec"], _limit(limit, now)
     same = all(spec.get(k) == new.get(k) for k in ("protocol", "bitsPerSecond"))
     end = spec.get("expires")
-    if same and end is not None and end > _stamp(now + timedelta(seconds=limit.expires / 2)):
+    if same and end is not None and end > stamp(now + timedelta(seconds=limit.expires / 2)):
         return 0
     if same and end is None and "expires" not in new:
         return 0
@@ -177,37 +183,4 @@ def _end(server: ApiServer, item: Any, now: datetime) -> None:
     server.remove(f"/apis/{GROUP}/namespaces/{meta['namespace']}/isolationactions/{meta['name']}")
     for owner in meta.get("ownerReferences") or ():
         pod = {"name": owner["name"], "namespace": meta["namespace"], "uid": owner["uid"]}
-        _event(server, "Pod", pod, _Word("Normal", "NetworkReleased", "limited no longer"), now)
-
-
-@dataclass(frozen=True)
-class _Word:
-    """What people are told of an object."""
-
-    level: str
-    reason: str
-    message: str
-
-
-def _event(server: ApiServer, kind: str, meta: Mapping[str, Any], word: _Word, now: datetime) -> None:
-    """Tell people of an object."""
-    api = "v1" if kind == "Pod" else GROUP
-    of = {"apiVersion": api, "kind": kind} | {k: meta[k] for k in ("name", "namespace", "uid")}
-    body = {
-        "apiVersion": "v1",
-        "kind": "Event",
-        "metadata": {"generateName": f"{meta['name'][:200]}.", "namespace": meta["namespace"]},
-        "involvedObject": of,
-        "type": word.level,
-        "reason": word.reason,
-        "message": word.message[:1000],
-        "source": {"component": "vigia-identity"},
-        "firstTimestamp": _stamp(now),
-        "lastTimestamp": _stamp(now),
-        "count": 1,
-    }
-    server.create(f"/api/v1/namespaces/{meta['namespace']}/events", body)
-
-
-def _stamp(at: datetime) -> str:
-    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        say(server, POD, pod, Word("Normal", "NetworkReleased", "limited no longer"), now)

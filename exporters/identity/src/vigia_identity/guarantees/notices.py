@@ -6,11 +6,12 @@ import logging
 import os
 import time
 from datetime import UTC, datetime
-from typing import Any
 
 from vigia_identity.api_server import api_server
 from vigia_identity.clouds import CloudError
 from vigia_identity.config import Kubernetes
+from vigia_identity.guarantees.events import Word, say
+from vigia_identity.guarantees.keeper import POD
 
 __all__ = ["Notices"]
 
@@ -36,31 +37,12 @@ class Notices:
         self._said = {p: at for p, at in self._said.items() if now - at < AGAIN}
         if not name or config.site is None or problem in self._said or len(self._said) >= MOST:
             return
-        namespace = config.site.namespace
-        event = _event(name, uid, namespace, problem, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
+        meta = {"name": name, "namespace": config.site.namespace, "uid": uid}
+        word = Word("Warning", "CannotAsk", problem)
         try:
             with api_server(config, timeout) as server:
-                server.create(f"/api/v1/namespaces/{namespace}/events", event)
+                say(server, POD, meta, word, datetime.now(UTC))
         except CloudError as e:
             _log.debug("cannot make an event", extra={"err": str(e)})
             return
         self._said[problem] = now
-
-
-def _event(name: str, uid: str, namespace: str, problem: str, stamp: str) -> dict[str, Any]:
-    of = {"apiVersion": "v1", "kind": "Pod", "name": name, "namespace": namespace} | (
-        {"uid": uid} if uid else {}
-    )
-    return {
-        "apiVersion": "v1",
-        "kind": "Event",
-        "metadata": {"generateName": f"{name[:200]}.", "namespace": namespace},
-        "involvedObject": of,
-        "type": "Warning",
-        "reason": "CannotAsk",
-        "message": problem[:1000],
-        "source": {"component": "vigia-identity"},
-        "firstTimestamp": stamp,
-        "lastTimestamp": stamp,
-        "count": 1,
-    }

@@ -17,12 +17,12 @@ from isolation_agent.service.agent import Agent
 from isolation_agent.storage import actions as stored
 from isolation_agent.storage.actions import ActionQuery
 from isolation_agent.web.answers.actions import ActionDetail, ActionPage, Reverted, TenantLimits
-from isolation_agent.web.auth import OPERATOR, TENANT, VIEWER, actor, needs
+from isolation_agent.web.auth import APPROVER, OPERATOR, TENANT, VIEWER, actor, needs
 from isolation_agent.web.bodies import Text, read_model, refuse_body
 from isolation_agent.web.context import the_agent
 from isolation_agent.web.errors import ApiError
 from isolation_agent.web.openapi import Param, documented
-from isolation_agent.web.parameters import number, only
+from isolation_agent.web.parameters import flag, number, only
 from isolation_agent.web.reply import reply
 
 __all__ = ["blueprint"]
@@ -31,15 +31,33 @@ blueprint = Blueprint("actions", __name__)
 
 _STRING = {"type": "string"}
 
+MAX_DECIDER = 180
+MAX_ACTOR = 256
+"""Characters that the records have for who did something."""
+
 
 class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class Comment(_Body):
-    """Why, in a person's words."""
+class Decision(_Body):
+    """Why, in a person's words; and who that person is, where it is not the account that asks."""
 
     comment: Text = ""
+    decided_by: Text = Field(default="", max_length=MAX_DECIDER)
+    """Recorded before the account, which vouches for it."""
+
+    def actor(self) -> str:
+        """Return who decided, for the records. Raises ApiError."""
+        who = f"{self.decided_by} by {actor()}" if self.decided_by else actor()
+        if len(who) > MAX_ACTOR:
+            raise ApiError(
+                400,
+                "bad_request",
+                f"decided_by: with the account it is longer than {MAX_ACTOR} characters",
+                "decided_by",
+            )
+        return who
 
 
 class Extension(_Body):
@@ -71,6 +89,7 @@ class Order(_Body):
     answer=ActionPage,
     query=(
         Param("state", {"type": "string", "enum": [s.value for s in State]}, "only in this state"),
+        Param("open", {"type": "boolean"}, "only those that have not ended, or only those that have"),
         Param("tenant", _STRING, "only of this tenant"),
         Param("node", _STRING, "only on this node"),
         Param("limit", {"type": "integer", "minimum": 1, "maximum": 1000}, "at most so many; 100"),
@@ -80,13 +99,14 @@ class Order(_Body):
 def index() -> Response:
     """List actions, newest first."""
     agent = the_agent()
-    given = only(request.args, "state", "tenant", "node", "limit", "before")
+    given = only(request.args, "state", "open", "tenant", "node", "limit", "before")
     query = ActionQuery(
         state=_state(given["state"]),
         tenant=given["tenant"],
         node=given["node"],
         limit=number(given, "limit", 100, least=1, most=1000),
         before=number(given, "before", 0, least=0) or None,
+        is_open=flag(given, "open"),
     )
     with agent.store.read() as session:
         rows, more = stored.page(session, query)
@@ -123,25 +143,25 @@ def show(action_id: UUID) -> Response:
 
 
 @blueprint.post("/v1/actions/<uuid:action_id>:approve")
-@needs(OPERATOR)
-@documented(body=Comment, answer=ActionDetail, status=202)
+@needs(APPROVER)
+@documented(body=Decision, answer=ActionDetail, status=202)
 def approve(action_id: UUID) -> Response:
     """Approve an action that waits for approval; the guards are checked again."""
-    comment = read_model(request, Comment).comment
-    agent = the_agent()
-    answer = _order(action_id, lambda: orders.approve(agent.journal, str(action_id), comment, actor()))
+    said = read_model(request, Decision)
+    agent, who = the_agent(), said.actor()
+    answer = _order(action_id, lambda: orders.approve(agent.journal, str(action_id), said.comment, who))
     agent.metrics.approvals.labels("approved").inc()
     return reply(answer, 202)
 
 
 @blueprint.post("/v1/actions/<uuid:action_id>:reject")
-@needs(OPERATOR)
-@documented(body=Comment, answer=ActionDetail, status=202)
+@needs(APPROVER)
+@documented(body=Decision, answer=ActionDetail, status=202)
 def reject(action_id: UUID) -> Response:
     """Reject an action that waits for approval; its alerts do not start it again."""
-    comment = read_model(request, Comment).comment
-    agent = the_agent()
-    answer = _order(action_id, lambda: orders.reject(agent.journal, str(action_id), comment, actor()))
+    said = read_model(request, Decision)
+    agent, who = the_agent(), said.actor()
+    answer = _order(action_id, lambda: orders.reject(agent.journal, str(action_id), said.comment, who))
     agent.metrics.approvals.labels("rejected").inc()
     return reply(answer, 202)
 

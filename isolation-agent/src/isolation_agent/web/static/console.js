@@ -82,6 +82,7 @@ async function signOut() {
 }
 
 const mayAct = () => ["operator", "admin"].includes(state.self?.role);
+const mayDecide = () => mayAct() || state.self?.role === "approver";
 
 async function begin() {
   try {
@@ -210,10 +211,10 @@ function card(item) {
   const buttons = node.querySelector(".buttons");
   const add = (label, kind, handler) => buttons.append(
     make("button", {type: "button", class: kind, "aria-label": `${label} ${item.tenant} ${item.port}`, on: {click: handler}}, label));
-  if (item.state === "pending_approval" && mayAct()) {
+  if (item.state === "pending_approval" && mayDecide()) {
     add("Approve", "primary", () => decide(item.id, "approve"));
     add("Reject", "quiet", () => decide(item.id, "reject"));
-  } else if (mayAct() && !item.ended_at) {
+  } else if (item.state !== "pending_approval" && mayAct() && !item.ended_at) {
     add("Revert", "danger", () => decide(item.id, "revert"));
   }
   add("Details", "quiet", () => openDetail(item.id));
