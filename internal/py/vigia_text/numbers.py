@@ -137,7 +137,7 @@ def _choose(magnitude: float, units: Units) -> tuple[float, str]:
 
 
 def _exponent(value: float) -> int:
-    """Return the decimal exponent of a positive value once it is rounded to three digits: 2 of 99.95, which is 100."""
+    """Return the decimal exponent of a positive value that is rounded to three digits: 2 of 99.95."""
     return int(f"{value:.2e}".partition("e")[2])
 
 
