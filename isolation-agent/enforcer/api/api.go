@@ -28,7 +28,12 @@ type Server struct {
 	kernel     Pairs
 	scheduling Scheduling // nil without links
 	loop       Loop       // nil without a fast loop
+	ready      func() error
 }
+
+// SetReady lets the API refuse what is about ports until they are known and their programs are attached: what is
+// not known yet must not look like what is gone.
+func (s *Server) SetReady(ready func() error) { s.ready = ready }
 
 // SetScheduling lets the API show the uplinks' schedulers.
 func (s *Server) SetScheduling(k Scheduling) { s.scheduling = k }
@@ -53,9 +58,9 @@ func (s *Server) Register(mux *http.ServeMux) {
 		pattern, operation string
 		handle             func(*http.Request) (any, error)
 	}{
-		{"GET /v1/state", "state", s.state},
-		{"PUT /v1/ports/{port}/limit", "set", s.set},
-		{"DELETE /v1/ports/{port}/limit", "remove", s.remove},
+		{"GET /v1/state", "state", s.whenReady(s.state)},
+		{"PUT /v1/ports/{port}/limit", "set", s.whenReady(s.set)},
+		{"DELETE /v1/ports/{port}/limit", "remove", s.whenReady(s.remove)},
 		{"DELETE /v1/limits", "remove_all", s.removeAll},
 		{"GET /v1/pairs", "pairs", s.pairs},
 		{"GET /v1/desired", "desired", s.desired},
@@ -85,6 +90,18 @@ func (s *Server) endpoint(operation string, handle func(*http.Request) (any, err
 	}
 }
 
+// whenReady refuses a request until the ports are known.
+func (s *Server) whenReady(handle func(*http.Request) (any, error)) func(*http.Request) (any, error) {
+	return func(r *http.Request) (any, error) {
+		if s.ready != nil {
+			if err := s.ready(); err != nil {
+				return nil, refusal.New(refusal.NotReady, "", "%s: %v", refusal.NotReady.Text(), err)
+			}
+		}
+		return handle(r)
+	}
+}
+
 func (s *Server) authenticated(r *http.Request, handle func(*http.Request) (any, error)) (any, error) {
 	if s.vouched(r) {
 		return handle(r)
@@ -111,6 +128,8 @@ func status(c refusal.Code) int {
 		return http.StatusConflict
 	case refusal.TooLarge:
 		return http.StatusRequestEntityTooLarge
+	case refusal.NotReady:
+		return http.StatusServiceUnavailable
 	}
 	return http.StatusInternalServerError
 }

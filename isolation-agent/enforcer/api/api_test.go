@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"vigia/internal/bpf/vport"
+	"vigia/internal/ports"
 	"vigia/isolation-agent/enforcer/limits"
 	"vigia/isolation-agent/enforcer/refusal"
 )
@@ -91,7 +92,7 @@ func TestEveryRefusal(t *testing.T) {
 		t.Fatalf("%d %s", resp.StatusCode, read(t, resp))
 	}
 	before := fmt.Sprint(r.store.limits)
-	seen := map[refusal.Code]bool{refusal.Unauthorized: true, refusal.Kernel: true} // tests of their own
+	seen := map[refusal.Code]bool{refusal.Unauthorized: true, refusal.Kernel: true, refusal.NotReady: true} // tests of their own
 	for _, tc := range refusals {
 		t.Run(tc.name, func(t *testing.T) {
 			resp := r.do(tc.method, tc.path, tc.body)
@@ -120,6 +121,53 @@ func TestEveryRefusal(t *testing.T) {
 	for _, code := range codes() {
 		if !seen[code] {
 			t.Errorf("no request is refused with %s here", code)
+		}
+	}
+}
+
+// TestNothingIsSaidOfPortsBeforeTheyAreKnown: an empty list would say that limits are gone which are in force.
+func TestNothingIsSaidOfPortsBeforeTheyAreKnown(t *testing.T) {
+	r := newRig(t)
+	if resp := r.do("PUT", red, body()); resp.StatusCode != 200 {
+		t.Fatalf("%d %s", resp.StatusCode, read(t, resp))
+	}
+	before := fmt.Sprint(r.store.limits)
+	reason := errors.New("the interfaces have not been read yet")
+	r.server.SetReady(func() error { return reason })
+	for _, ask := range [][3]string{{"GET", "/v1/state", ""}, {"PUT", red, body("ttl_seconds=30")}, {"DELETE", red + "?id=" + actionA, ""}} {
+		resp := r.do(ask[0], ask[1], ask[2])
+		if raw := read(t, resp); resp.StatusCode != 503 || !strings.Contains(raw, `"code":"not_ready"`) || !strings.Contains(raw, reason.Error()) {
+			t.Errorf("%s %s: %d %s", ask[0], ask[1], resp.StatusCode, raw)
+		}
+	}
+	if after := fmt.Sprint(r.store.limits); after != before {
+		t.Errorf("limits were changed from %s to %s", before, after)
+	}
+	req := httptest.NewRequest("GET", "/v1/state", http.NoBody)
+	if resp := r.send(req); resp.StatusCode != 401 {
+		t.Errorf("without the token: %d", resp.StatusCode)
+	}
+	reason = nil
+	if resp := r.do("GET", "/v1/state", ""); resp.StatusCode != 200 {
+		t.Errorf("%d %s", resp.StatusCode, read(t, resp))
+	}
+}
+
+// TestAListWithoutASourceIsNotComplete while one of the sources of ports cannot be read.
+func TestAListWithoutASourceIsNotComplete(t *testing.T) {
+	r := newRig(t)
+	for _, tc := range []struct {
+		states []ports.SourceState
+		want   string
+	}{
+		{nil, `"complete":true`},
+		{[]ports.SourceState{{Name: "rtnetlink"}, {Name: "ovsdb", Err: errors.New("not connected")}}, `"complete":false`},
+		{[]ports.SourceState{{Name: "rtnetlink"}, {Name: "ovsdb"}}, `"complete":true`},
+	} {
+		r.node.sources = tc.states
+		resp := r.do("GET", "/v1/state", "")
+		if raw := read(t, resp); !strings.Contains(raw, tc.want) {
+			t.Errorf("%v: %s", tc.states, raw)
 		}
 	}
 }

@@ -63,6 +63,7 @@ type node struct {
 	signals vport.Signals
 	err     error
 	highest uint64
+	sources []ports.SourceState
 }
 
 func (n *node) SyncBounds(map[int]vport.Bounds) error { return n.err }
@@ -87,7 +88,7 @@ func (n *node) list() []ports.Port {
 	}
 }
 
-func (n *node) Ports() ([]ports.Port, []ports.SourceState) { return n.list(), nil }
+func (n *node) Ports() ([]ports.Port, []ports.SourceState) { return n.list(), n.sources }
 
 func (n *node) Lookup(id string) (ports.Port, bool) {
 	for _, p := range n.list() {

@@ -15,6 +15,7 @@ type stateJSON struct {
 	Time     time.Time  `json:"time"`
 	Supports []string   `json:"supports"` // beside limiting the bytes of UDP
 	Term     uint64     `json:"term"`     // highest of a leader that gave commands; 0 = none did
+	Complete bool       `json:"complete"` // false while a source of ports cannot be read: one that is missing may be there
 	Ports    []portJSON `json:"ports"`
 }
 
@@ -57,7 +58,7 @@ func (s *Server) state(*http.Request) (any, error) {
 		return nil, err
 	}
 	out := stateJSON{
-		Node: s.node, Time: time.Now().UTC(), Supports: limits.Supports(), Term: s.limits.Term(), Ports: make([]portJSON, 0, len(list)),
+		Node: s.node, Time: time.Now().UTC(), Supports: limits.Supports(), Term: s.limits.Term(), Complete: s.limits.Complete(), Ports: make([]portJSON, 0, len(list)),
 	}
 	for i := range list {
 		out.Ports = append(out.Ports, portView(&list[i]))

@@ -145,6 +145,7 @@ func (s *service) newAPI(env *daemon.Env) error {
 		}
 	})
 	s.api.SetToken(token)
+	s.api.SetReady(s.Ready)
 	if s.schedule != nil {
 		s.api.SetScheduling(s.schedule.reconciler)
 	}

@@ -2,6 +2,7 @@ package limits
 
 import (
 	"errors"
+	"slices"
 
 	"vigia/internal/bpf/vport"
 	"vigia/internal/ports"
@@ -33,6 +34,13 @@ func (l *Limits) State() ([]PortState, error) {
 		}
 	}
 	return out, nil
+}
+
+// Complete says whether every source of ports can be read: while one cannot, a port that is not listed may be
+// there nevertheless.
+func (l *Limits) Complete() bool {
+	_, states := l.config.Inventory.Ports()
+	return !slices.ContainsFunc(states, func(s ports.SourceState) bool { return s.Err != nil })
 }
 
 // fill reads what the kernel knows of an attached port.

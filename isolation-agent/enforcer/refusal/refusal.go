@@ -26,6 +26,7 @@ const (
 	StaleTerm           // 409
 	TooLarge            // 413
 	Kernel              // 500
+	NotReady            // 503
 	end
 )
 
@@ -42,6 +43,7 @@ var description = [end]struct{ name, text string }{
 	OtherLimit:     {"other_limit", "the port is limited by another action"},
 	StaleTerm:      {"stale_term", "a later leader has given commands already"},
 	TooLarge:       {"too_large", "the body is too large"},
+	NotReady:       {"not_ready", "the enforcer has just begun and does not know its ports yet; ask again"},
 	Kernel:         {"kernel", "the kernel did not do it; nothing may count as applied"},
 }
 

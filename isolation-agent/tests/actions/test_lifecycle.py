@@ -257,6 +257,51 @@ def test_port_gone(world: World) -> None:
     assert (action["state"], action["cause"]) == ("expired", "gone")
 
 
+def test_a_port_that_is_not_listed_is_not_gone_while_the_list_is_not_complete(world: World) -> None:
+    """An enforcer that has just been upgraded may not have asked Open vSwitch yet; the limit is in the kernel."""
+    action = world.flood()
+    port = world.enforcer.ports.pop(PORT)
+    world.enforcer.complete = False
+    world.run(10)
+    assert world.action(action["id"])["state"] == "active"
+    world.enforcer.ports[PORT] = port
+    world.enforcer.complete = True
+    world.run(30)
+    action = world.action(action["id"])
+    assert action["state"] == "active", "it goes on as if nothing had been"
+    assert world.enforcer.ids == [action["id"]]
+    del world.enforcer.ports[PORT]
+    world.step(1)
+    assert world.action(action["id"])["cause"] == "gone"
+
+
+def test_a_port_that_stays_away_from_a_list_that_is_not_complete_ends_with_its_limit(world: World) -> None:
+    action = world.flood()
+    del world.enforcer.ports[PORT]
+    world.enforcer.complete = False
+    world.run(40)
+    action = world.action(action["id"])
+    assert (action["state"], action["cause"]) == ("expired", "ttl")
+    assert "cannot read all it knows ports from" in action["reason"]
+
+
+def test_a_port_whose_program_is_not_taken_over_yet_has_not_lost_its_limit(world: World) -> None:
+    action = world.flood()
+    port = world.enforcer.ports[PORT]
+    limit, offered = port.limit, port.offered
+    port.attached, port.limit, port.offered = False, None, None
+    world.run(10)
+    assert world.action(action["id"])["state"] == "active"
+    port.attached, port.limit, port.offered = True, limit, offered
+    world.run(30)
+    assert world.action(action["id"])["state"] == "active"
+    port.attached, port.limit, port.offered = False, None, None
+    world.run(40)
+    action = world.action(action["id"])
+    assert (action["state"], action["cause"]) == ("expired", "ttl")
+    assert "no program is attached to it" in action["reason"]
+
+
 def test_port_given_to_another_tenant_is_freed_at_once(world: World) -> None:
     action = world.flood()
     world.enforcer.ports[PORT].tenant = "green"

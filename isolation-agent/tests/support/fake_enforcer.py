@@ -80,6 +80,7 @@ class FakeEnforcer:
     pairs: list[dict[str, Any]] = field(default_factory=list)  # limits of the fast loop
     frozen_time: str | None = None
     supports: frozenset[str] = frozenset()  # beyond capping UDP
+    complete: bool | None = None  # whether it says that all ports are listed; None: it says nothing
     term: int = 0
     poll: float = 0.02  # seconds between two looks whether it is to stop
 
@@ -209,9 +210,11 @@ class FakeEnforcer:
     def _state(self) -> dict[str, Any]:
         self._answers += 1
         now = self.clock.now() + timedelta(microseconds=self._answers)
+        whole = {} if self.complete is None else {"complete": self.complete}
         extra = {"supports": sorted(self.supports), "term": self.term} if self.supports else {}
         return {
             **extra,
+            **whole,
             "node": self.node,
             "time": self.frozen_time or _instant(now),
             "ports": [self._view(p) for p in self.ports.values()],

@@ -64,7 +64,12 @@ class InForce:
             self._blind(action, view.error, tick)
             return
         port = view.state.find(action.port)
-        if port is None:
+        if port is None and not view.state.complete:
+            self._blind(action, "the enforcer cannot read all it knows ports from", tick)
+        elif port is not None and not port.attached:
+            # A program that has not been taken over after a restart still limits; nothing tells what.
+            self._blind(action, f"nothing is known of port {action.port}: no program is attached to it", tick)
+        elif port is None:
             self._ending.expire(
                 action, Cause.GONE, f"port {action.port} is gone, and the limit with it", tick
             )

@@ -106,6 +106,7 @@ class NodeState(Reported):
     ports: list[PortState]
     supports: frozenset[str] = frozenset()  # what this enforcer does beyond capping UDP
     term: Count = 0  # highest fencing term that it has seen
+    complete: bool = True  # False: a port that is missing may be there; not every enforcer tells
 
     def find(self, port: str) -> PortState | None:
         """Return the port of that id."""
