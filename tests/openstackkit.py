@@ -260,7 +260,9 @@ class Agents:
         return int(self._state(node, port).get("guarantee_bytes_per_second") or 0)
 
     def _state(self, node: str, port: str) -> dict[str, Any]:
-        listed = self.enforcer(node, "GET", "/v1/state").json().get("ports", [])  # none of one that has just begun
+        listed = (
+            self.enforcer(node, "GET", "/v1/state").json().get("ports", [])
+        )  # none of one that has just begun
         return dict(next((p for p in listed if p["port"] == port), {}))
 
     def promised(self, node: str, owner: str) -> tuple[int, set[int]]:

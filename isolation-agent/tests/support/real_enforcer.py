@@ -144,7 +144,9 @@ class RealEnforcer:
         self.http = httpx.Client(
             base_url=self.url, headers={"Authorization": f"Bearer {TOKEN}"}, timeout=30.0, trust_env=False
         )
-        eventually(lambda: self.http.get("/-/ready").status_code == httpx.codes.OK, "the enforcer to be ready")
+        eventually(
+            lambda: self.http.get("/-/ready").status_code == httpx.codes.OK, "the enforcer to be ready"
+        )
         eventually(self.attached, "the port to be attached")
 
     def kill(self) -> None:
