@@ -191,7 +191,8 @@ def test_a_port_is_probed_once_it_has_worked_and_for_as_long_as_it_is_there(site
     assert site.nodes()["c1"] == labels, "that one does not work any more is to be seen"
 
 
-def test_what_is_wanted_no_more_goes_and_nothing_else(site: Site) -> None:
+def test_what_is_wanted_no_more_goes_and_nothing_else(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vigia_identity.probing.prober.GRACE", 0.0)
     site.look()
     site.plug()
     site.look()
@@ -360,6 +361,31 @@ def test_a_host_whose_agent_is_away_keeps_what_it_has(site: Site) -> None:
     (problem,) = site.look().problems
     assert problem.startswith("host c3: ") and "not alive" in problem and "start it" in problem
     assert site.requests("POST") == 4, "no port was tried there"
+
+
+def test_a_host_whose_agent_is_not_listed_keeps_its_ports_for_a_while(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """OVN's controller takes its chassis away when it ends, and is back in seconds."""
+    site.look()
+    site.plug()
+    site.look()
+    before, ids = site.pairs(), {p["id"] for p in site.ours()}
+    kept, told = site.cloud.agents.pop(1), site.nodes()
+    assert site.look().removed == 0
+    assert site.pairs() == before and site.nodes() == told and len(site.endpoints("c2")) == 2
+    site.cloud.agents.append(kept)
+    assert site.look().problems == [] and {p["id"] for p in site.ours()} == ids
+    # But not for ever, and not if the operator wants none there.
+    site.cloud.agents.remove(kept)
+    site.say(hosts=["c1"])
+    assert site.look().removed == 2 and {host for _, host in site.pairs()} == {"c1"}
+    site.say(hosts=["*"])
+    site.cloud.agents.append(kept)
+    assert site.look().made == 2
+    site.cloud.agents.remove(kept)
+    monkeypatch.setattr("vigia_identity.probing.prober.GRACE", 0.0)
+    assert site.look().removed == 2
 
 
 def test_a_host_without_an_agent_is_named(site: Site) -> None:

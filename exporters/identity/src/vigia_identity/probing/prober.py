@@ -7,7 +7,8 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from vigia_identity.clouds import CloudError
@@ -24,6 +25,9 @@ _log = logging.getLogger(__name__)
 
 CHANGES = 50
 """Ports that are made or removed in one look, one at a time."""
+GRACE = 600.0
+"""Seconds for which a host keeps its ports though Neutron shows no agent there: one that is restarted may be
+taken from the list, as OVN's is, and its ports would come back with other addresses."""
 SHOWN = 5
 """Problems of a look that are logged one by one."""
 AGAIN = 15.0
@@ -67,6 +71,7 @@ class Prober:
     def __init__(self, config: Callable[[], Config]) -> None:
         self._config = config
         self._failed: Counter[Pair] = Counter()
+        self._seen: dict[str, tuple[Host, float]] = {}
         self._stopped = threading.Event()
         self._due = threading.Event()
         self._said: tuple[str, ...] | None = None
@@ -147,6 +152,7 @@ class Prober:
         hosts, more = cloud.hosts(probes.hosts)
         if problems or not hosts:  # what is missing may be what was not found: nothing is changed by half
             return Outcome(problems=[*problems, *more])
+        hosts = self._with_those_just_seen(hosts, probes.hosts)
         wanted = plan(networks, hosts, cloud.ports())
         kept, budget = dict(wanted.keep), _Budget(timeout)
         if wanted.remove:  # nobody shall probe what is not there any more
@@ -162,6 +168,18 @@ class Prober:
             problems=[*more, *refused, *_asleep(hosts, networks, kept)],
             more=budget.spent,
         )
+
+    def _with_those_just_seen(self, hosts: dict[str, Host], patterns: Sequence[str]) -> dict[str, Host]:
+        """Return the hosts, and as not alive the wanted ones that had an agent until just now."""
+        now = time.monotonic()
+        self._seen = {n: (h, at) for n, (h, at) in self._seen.items() if now - at < GRACE}
+        self._seen |= {name: (host, now) for name, host in hosts.items()}
+        away = {
+            name: replace(host, alive=False)
+            for name, (host, _) in self._seen.items()
+            if name not in hosts and any(fnmatchcase(name, p) for p in patterns)
+        }
+        return hosts | away
 
     def _remove(self, cloud: Neutron, wanted: Plan, budget: _Budget) -> int:
         removed = 0
