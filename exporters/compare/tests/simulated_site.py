@@ -17,7 +17,9 @@ LINK = 25e6
 GUARANTEES = {"blue": 8e6, "green": 6e6, "white": 4e6, "red": 4e6}
 """What each tenant bought at its port on every node: less than the link altogether."""
 
-PACKET = 1400.0
+PACKET, SMALL = 1400.0, 60.0
+"""Bytes."""
+
 BEGUN = 1_800_000_000.0
 
 
@@ -30,8 +32,12 @@ class Site:
     """Guarantees are scheduled and floods are limited; else all share one queue."""
     contracts: bool = True
     """Whether enforcers say what was bought."""
+    per_packet: float = 0.0
+    """Seconds of n1's one switching thread for each packet; 0 where the kernel switches."""
     offered: dict[tuple[str, str], Floats] = field(default_factory=dict)
     """Bytes per second by node and tenant."""
+    small: dict[tuple[str, str], Floats] = field(default_factory=dict)
+    """Packets of 60 bytes per second, which are in what is offered."""
     flooding: dict[tuple[str, str], Floats] = field(default_factory=dict)
     """1 in each second in which a tenant floods."""
     arriving: dict[tuple[str, str], Floats] = field(default_factory=dict)
@@ -65,6 +71,21 @@ class Site:
         sent[inside] += rate * self.rng.uniform(0.9, 1.1, sent[inside].size)
         self.flooding.setdefault((node, tenant), np.zeros(SECONDS))[inside] = 1.0
 
+    def small_packets(self, begin: int, seconds: int, rate: float, tenant: str = "red") -> None:
+        """A flood of so many packets of 60 bytes a second from n1."""
+        self.flood(begin, seconds, rate * SMALL, "n1", tenant)
+        self.small[("n1", tenant)] = np.zeros(SECONDS)
+        self.small[("n1", tenant)][begin : begin + seconds] = rate
+
+    def packets(self, node: str, tenant: str) -> Floats:
+        """Packets that a tenant offers in each second."""
+        small = self.small.get((node, tenant), np.zeros(SECONDS))
+        return np.asarray(np.round((self.offered[(node, tenant)] - SMALL * small) / PACKET) + small)
+
+    def switching(self) -> dict[str, Floats]:
+        """How much of n1's switching thread each tenant would need in each second."""
+        return {t: self.per_packet * self.packets(n, t) for n, t in self.offered if n == "n1"}
+
     def suspicious(self, tenant: str) -> None:
         """A tenant whose many short answers look like a flood, within its contract: a name server."""
         self.flooding[("n1", tenant)] = (self.rng.random(SECONDS) < 0.3).astype(float)
@@ -82,15 +103,17 @@ class Site:
                 at_link[tenant] = np.minimum(sent, self._limit(node, tenant))
             elif ("n2", tenant) in self.arriving:
                 at_link[tenant] = at_link.get(tenant, 0.0) + np.minimum(sent, self._limit(node, tenant))
+        needed = sum(self.switching().values(), start=np.zeros(SECONDS))
+        late = np.maximum(1.0 - 1.0 / np.maximum(needed, 1.0), 0.0)
         total = sum(at_link.values(), start=np.zeros(SECONDS))
         short = np.maximum(total - LINK, 0.0)
         if not self.isolation:
             share = short / np.maximum(total, 1.0)
-            return {t: v * share for t, v in at_link.items()}, share
+            return {t: v * share for t, v in at_link.items()}, np.maximum(share, late)
         over = {t: np.maximum(v - GUARANTEES[t], 0.0) for t, v in at_link.items()}
         beyond = np.maximum(sum(over.values(), start=np.zeros(SECONDS)), 1.0)
         drops = {t: short * v / beyond for t, v in over.items()}
-        return drops, drops["blue"] / np.maximum(at_link["blue"], 1.0)
+        return drops, np.maximum(drops["blue"] / np.maximum(at_link["blue"], 1.0), late)
 
     def _limit(self, node: str, tenant: str) -> Floats:
         out = np.full(SECONDS, np.inf)
@@ -129,7 +152,7 @@ class Site:
         for (node, tenant), sent in self.offered.items():
             port: Port = (node, tenant, f"{node}-{tenant}")
             out["sent"][port] = self._counter(grid, sent, self.exporter)
-            out["packets"][(node, tenant)] = self._counter(grid, np.round(sent / PACKET), self.exporter)
+            out["packets"][(node, tenant)] = self._counter(grid, self.packets(node, tenant), self.exporter)
             if self.contracts:
                 out["guarantee"][port] = np.full(grid.count, GUARANTEES[tenant])
         for (node, tenant), flooding in self.flooding.items():
@@ -151,9 +174,24 @@ class Site:
             out["received"][(node, tenant)] = self._counter(grid, bytes_in, self.exporter)
         total = sum(drops.values(), start=np.zeros(SECONDS)) / PACKET
         out["lost_at"] = {("n1", "queue/up0"): self._counter(grid, total, self.exporter)}
+        if self.per_packet:
+            out |= self._switch(grid)
         out["watched"] = {"n1": np.zeros(grid.count)}
         out["loss"] = self._recent(grid, loss)
         return Facts(grid, **out)
+
+    def _switch(self, grid: Grid) -> dict[str, dict[object, Floats]]:
+        """What the exporter knows of n1's switching thread."""
+        needed = self.switching()
+        total = sum(needed.values(), start=np.zeros(SECONDS))
+        busy = np.minimum(total, 1.0)
+        element = ("n1", "ovs-vswitchd")
+        used = {(*element, t): busy * v / np.maximum(total, 1e-9) for t, v in needed.items()}
+        return {
+            "processes": {element: self._counter(grid, busy, self.exporter)},
+            "full": {element: self._counter(grid, (busy >= 0.9).astype(float), self.exporter)},
+            "used": {k: self._counter(grid, v, self.exporter) for k, v in used.items()},
+        }
 
     def _recent(self, grid: Grid, loss: Floats) -> dict[object, Floats]:
         lost = np.minimum(20.0, self.rng.binomial(20, np.clip(loss, 0.0, 1.0)) + self.lost)

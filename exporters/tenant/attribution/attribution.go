@@ -35,7 +35,9 @@ type Source struct {
 	shares map[share]float64 // seconds so far
 	links  *links
 
-	seconds, used, utilization, drops *exposition.Family
+	saturation saturation
+
+	seconds, used, full, utilization, drops *exposition.Family
 }
 
 type share struct{ tenant, resource string }
@@ -109,6 +111,7 @@ func New(f source.Families, netns, runDir string) (*Source, error) {
 		netns: netns, runDir: runDir, proc: proc, shares: make(map[share]float64), links: newLinks(netns),
 		seconds:     source.Family(f, "vigia_tenant_resource_seconds_total"),
 		used:        source.Family(f, "vigia_resource_seconds_total"),
+		full:        source.Family(f, "vigia_resource_full_seconds_total"),
 		utilization: source.Family(f, "vigia_resource_utilization_ratio"),
 		drops:       source.Family(f, "vigia_resource_drops_total"),
 	}, nil
@@ -124,6 +127,7 @@ func (s *Source) Collect(v *source.View, out *exposition.Page) error {
 	out.Emit(s.used, now.softirq, softirq, "cpu")
 	if now.pid != 0 {
 		out.Emit(s.used, now.vswitchd, vswitchd, "process")
+		out.Emit(s.full, s.saturation.seconds(), vswitchd, "process")
 	}
 	var queues error
 	if v.Carried != nil || len(v.Ports) == 0 { // else no source has read the ports this time: the next scrape attributes both
@@ -159,18 +163,24 @@ func (s *Source) usage() (u usage, err error) {
 	if s.runDir == "" {
 		return u, nil
 	}
-	u.pid, err = unixctl.PID(s.runDir, vswitchd)
+	u.pid, u.vswitchd, err = s.vswitchd()
+	return u, err
+}
+
+// vswitchd returns the process id of ovs-vswitchd and its processor time; 0 if it does not run.
+func (s *Source) vswitchd() (pid int, seconds float64, err error) {
+	pid, err = unixctl.PID(s.runDir, vswitchd)
 	if errors.Is(err, fs.ErrNotExist) {
-		return u, nil // it does not run
+		return 0, 0, nil // it does not run
 	}
 	if err != nil {
-		return u, err
+		return 0, 0, err
 	}
-	u.vswitchd, err = s.proc.processSeconds(u.pid)
+	seconds, err = s.proc.processSeconds(pid)
 	if errors.Is(err, fs.ErrNotExist) {
-		u.pid, err = 0, nil // its pid file was left behind
+		return 0, 0, nil // its pid file was left behind
 	}
-	return u, err
+	return pid, seconds, err
 }
 
 // split attributes what was used since the scrape before to tenants, by the packets of

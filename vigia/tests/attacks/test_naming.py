@@ -20,7 +20,9 @@ from vigia.errors import VigiaError
 from vigia.stack.places import Places
 
 BEGUN = 1_800_000_000.0
-GOOD = NamingTrial("one-port", "linuxbridge", True, 9.0, 0.6, 17.0, 0.8, "bandwidth", ["heedless"], [], 1.0)
+GOOD = NamingTrial(
+    "one-port", "linuxbridge", True, 9.0, 0.6, 1.1, 17.0, 0.8, "bandwidth", ["heedless"], [], 1.0
+)
 
 
 def said(tenant: str = "blue", offender: str | None = "red", **changed: Any) -> dict[str, Any]:
@@ -60,6 +62,8 @@ def test_innocents_that_are_named_are_told_with_their_victims() -> None:
         (replace(GOOD, after=31.0), ["named after 31 s"]),
         (replace(GOOD, after=None), ["the attacker is not named"]),
         (replace(GOOD, after=None, kept=0.95), []),
+        (replace(GOOD, after=None, offered=0.9), []),
+        (replace(GOOD, after=None, offered=0.9, of_bought=0.8), ["the attacker is not named"]),
         (replace(GOOD, innocent=["green as who hurt blue"]), ["green as who hurt blue is named"]),
     ],
 )
@@ -173,9 +177,9 @@ def test_every_attack_of_one_guest_is_played() -> None:
 def test_what_the_victim_kept_is_of_what_it_had() -> None:
     rates = [10.0] * 10 + [100.0] * 20 + [40.0] * 40 + [100.0] * 10
     given = [Interval(BEGUN - 6.0 + i / 5, BEGUN - 5.8 + i / 5, r, 0) for i, r in enumerate(rates)]
-    assert naming._kept(given, BEGUN) == pytest.approx(0.4, rel=0.2)
+    assert naming._carried(given, BEGUN) == pytest.approx((85.0, 40.0))
     with pytest.raises(VigiaError, match="before and during"):
-        naming._kept(given[:20], BEGUN)
+        naming._carried(given[:20], BEGUN)
 
 
 @pytest.mark.parametrize(

@@ -14,43 +14,37 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from vigia_compare.coincidence import rank, rank_correlation
-from vigia_compare.facts import LAG, SCRAPE, STEP, Facts, Key, Mask, Port
+from vigia_compare.facts import STEP, Facts, Key, Mask, Port
+from vigia_compare.floods import (
+    HEEDLESS,
+    LEAST_DROPS,
+    Flood,
+    around,
+    beyond_contract,
+    contract_of,
+    flooding,
+    newest_floods,
+    restrained,
+    usual_rate,
+    widened,
+)
 from vigia_compare.limits import LEAST_WINDOWS
 from vigia_statistics.samples import Floats
 from vigia_text import numbers
 
 __all__ = ["Blamed", "Clue", "Harm", "blame", "restrained"]
 
-FLOOD_SCORE = 70.0
-"""What the alert VigiaUdpFlood asks for."""
-
-HEEDLESS = 0.3
-"""Part of its packets that is dropped while a tenant sends on beyond its contract. Nothing that heeds loss
-goes on like that: it is a flood, whatever it looks like."""
-
-HELD_SCORE = 30.0
-"""Score with which a port that has a limit still floods."""
-
-TOGETHER = 6
-"""Steps without a flood that two floods of a tenant are apart at least."""
-
-BEYOND = 1.05
-"""A tenant is within its contract up to this many times its guarantee."""
-
 FULL = 0.9
 """Busy ratio from which an element is full; it is an average over a scrape."""
+
+LEAST_FULL = 2.0
+"""Seconds for which a process was full from which on that is more than a burst, whatever the average says."""
 
 LOSSY, SLOW = 0.01, 0.1
 """Shares of probes from which a target suffers, as in the alert VigiaTenantInterference."""
 
-LEAST_DROPS = 10.0
-"""Packets whose drop is harm."""
-
 LEAST_TAKEN = 0.01
 """Part of its own guarantee that others take from a tenant that waits, from which it is harm."""
-
-MUCH_TAKEN = 0.1
-"""Part of its guarantee that a tenant takes from others, beside which the loss of its own probes tells."""
 
 WORSE = 1.5
 """The harm during a flood is at least this many times what it is at other times."""
@@ -59,9 +53,6 @@ SQUEEZED = 0.85
 """A tenant whose sending falls below this part of what it was is pushed aside."""
 
 LEAST_SHARE, MOST_OF = 0.1, 0.5
-
-MOST_FLOODS = 20
-"""Floods that are looked at, the newest."""
 
 _MINUTE = 12
 """Steps of a minute; a tenant's sending is compared with that of the minute before a flood."""
@@ -77,7 +68,8 @@ class Clue:
     """flood, heedless, limit, contract, saturation, arrival or coincidence."""
     text: str
     value: float
-    """Score, share of packets, bytes per second, bytes per second, busy ratio or packets, bytes, p-value."""
+    """Score, share of packets, bytes per second, bytes per second, busy ratio, seconds or packets, bytes,
+    p-value."""
 
 
 @dataclass(frozen=True)
@@ -119,43 +111,15 @@ class Harm:
     """Who is known to have done it, if that is known."""
 
 
-@dataclass(frozen=True)
-class _Flood:
-    """One tenant's flood from one node."""
-
-    node: str
-    tenant: str
-    ports: Sequence[Port]
-    first: int
-    last: int
-    """Steps; the last is part of it."""
-    rate: float
-    """Bytes per second that its ports offered while it lasted."""
-    proven: float
-    """The same on average between two scrapes, whatever else they sent then."""
-    guarantee: float | None
-    beyond: float
-    """Bytes beyond the contract; all that is unusual where no contract is known."""
-
-    @property
-    def within(self) -> bool:
-        """Whether it may have kept to its contract."""
-        return self.guarantee is not None and self.proven <= BEYOND * self.guarantee
-
-    def span(self, steps: int) -> slice:
-        """Return the steps in which counters and ratios may show it."""
-        return slice(self.first, min(steps, self.last + 1 + LAG))
-
-
 def blame(known: Facts, minutes: Mapping[Key, tuple[str, Floats]] | None = None) -> list[Blamed]:
     """Name who hurt whom, one answer for each tenant and node.
 
     ``minutes`` is the excess that records of a minute show, by node and tenant: what it is of, and its size
     by step.
     """
-    look = _Look(known, _floods(known), restrained(known))
+    look = _Look(known, newest_floods(known), restrained(known))
     harms = list(_harms(known, minutes or {}))
-    found: dict[Key, tuple[Blamed, Harm, _Flood]] = {}
+    found: dict[Key, tuple[Blamed, Harm, Flood]] = {}
     for flood in look.floods:
         for key, harm in harms:
             one = _by_flood(look, flood, key, harm)
@@ -177,7 +141,7 @@ class _Look:
     """What all answers of one look share."""
 
     known: Facts
-    floods: Sequence[_Flood]
+    floods: Sequence[Flood]
     faults: Mapping[Key, Mask]
     """When tenants flooded or had a limit."""
 
@@ -189,170 +153,9 @@ class _Look:
 _ORDER = ("loss", "delay", "bandwidth", "drops")
 
 
-def _rank(one: Blamed, flood: _Flood) -> tuple[bool, int, int, float, float]:
+def _rank(one: Blamed, flood: Flood) -> tuple[bool, int, int, float, float]:
     """Order answers, certain ones first: what a flood did before never hides what one does now."""
     return one.certain, flood.last, -_ORDER.index(one.measure), one.begin, one.share
-
-
-def restrained(known: Facts) -> dict[Key, Mask]:
-    """Return when a tenant on a node flooded or was limited: what it suffers then is its own doing."""
-    out: dict[Key, Mask] = {}
-    for port in known.score.keys() | known.limit.keys() | _heedless_ports(known):
-        mask = _accused(known, port) | np.isfinite(_series(known.limit, port, known))
-        if mask.any():
-            key = port[:2]
-            out[key] = out.get(key, np.zeros(mask.size, dtype=bool)) | mask
-    return out
-
-
-def _series(of: Mapping[Port, Floats], port: Port, known: Facts) -> Floats:
-    found = of.get(port)
-    return np.full(known.grid.count, np.nan) if found is None else found
-
-
-def _accused(known: Facts, port: Port) -> Mask:
-    score, limit = (_series(of, port, known) for of in (known.score, known.limit))
-    floods = score >= FLOOD_SCORE  # NaN is not
-    return np.asarray(floods | (np.isfinite(limit) & (score >= HELD_SCORE)) | _heedless(known, port))
-
-
-def _heedless(known: Facts, port: Port) -> Mask:
-    """Return when a port sent beyond its contract while much of what its tenant sent was dropped."""
-    lost = np.zeros(known.grid.count, dtype=bool)
-    if port not in known.sent or (guarantee := _guarantee(known, port)) is None:
-        return lost
-    drops, packets = known.drops.get(port[:2]), known.packets.get(port[:2])
-    if drops is not None and packets is not None:
-        lost |= (drops * SCRAPE >= LEAST_DROPS) & (drops >= HEEDLESS * packets)  # NaN is neither
-    # A switch in user space may lose frames that nobody counts; the tenant's probes are lost with them.
-    took = _near(_took(known, port[:2], MUCH_TAKEN * guarantee), 1)
-    for (src, _, tenant), loss in known.loss.items():
-        if (src, tenant) == port[:2]:
-            lost |= took & (loss >= HEEDLESS)
-    return np.asarray(lost & ((_excess(known, port) > 0.0) | _took_beyond(known, port)))
-
-
-def _took_beyond(known: Facts, port: Port) -> Mask:
-    """Return when a port sent beyond its contract by what it took from those who waited.
-
-    A flood of a few seconds that two scrapes share is within many a contract by the average of either.
-    """
-    out = np.zeros(known.grid.count, dtype=bool)
-    guarantee = _guarantee(known, port) or 0.0
-    for first, last in _spans(_took(known, port[:2]), LAG):
-        if _while_taking(known, port, slice(first, last + 1)) > BEYOND * guarantee:
-            out[first : last + 1 + LAG] = True
-    return out
-
-
-def _took(known: Facts, key: Key, least: float = 0.0) -> Mask:
-    """Return when a tenant on a node had more of a full link than its contract while another waited."""
-    out = np.zeros(known.grid.count, dtype=bool)
-    for (node, _, taker), values in known.taken.items():
-        if (node, taker) == key:
-            out |= values > least
-    return out
-
-
-def _while_taking(known: Facts, port: Port, span: slice) -> float:
-    """Return what a port sent a second while its tenant took from others; 0 before counters have it all."""
-    steps = int(_took(known, port[:2])[span].sum())
-    if not steps or span.stop + LAG > known.grid.count:
-        return 0.0
-    sent = _series(known.sent, port, known)
-    usual = _usual(sent, _wide(_took(known, port[:2])))
-    grew = np.maximum(np.nan_to_num(sent[span.start : span.stop + LAG]) - usual, 0.0).sum()
-    return usual + float(grew) / steps
-
-
-def _heedless_ports(known: Facts) -> set[Port]:
-    return {p for p in known.sent if not p[1].startswith("_") and _heedless(known, p).any()}
-
-
-def _spans(mask: Mask, apart: int) -> Iterator[tuple[int, int]]:
-    """Yield the first and the last step of each run, runs that are nearer than ``apart`` together."""
-    at = np.flatnonzero(mask)
-    if at.size:
-        for run in np.split(at, np.flatnonzero(np.diff(at) > apart) + 1):
-            yield int(run[0]), int(run[-1])
-
-
-def _floods(known: Facts) -> list[_Flood]:
-    """Return the newest floods that enough is known of to weigh them."""
-    accused: dict[Key, dict[Port, Mask]] = {}
-    for port in known.score.keys() | _heedless_ports(known):
-        mask = _accused(known, port)
-        if mask.any():
-            accused.setdefault(port[:2], {})[port] = mask
-    out = []
-    for key, ports in sorted(accused.items()):
-        whole = np.logical_or.reduce(list(ports.values()))
-        for first, last in _spans(whole, TOGETHER):
-            taking_part = {p: m for p, m in ports.items() if m[first : last + 1].any()}
-            flood = _weighed(known, key, taking_part, first, last)
-            if flood is not None:
-                out.append(flood)
-    return sorted(out, key=lambda f: -f.last)[:MOST_FLOODS]
-
-
-def _weighed(known: Facts, key: Key, ports: Mapping[Port, Mask], first: int, last: int) -> _Flood | None:
-    """Return a flood with what its ports sent; None while no scrape of the counters has seen it."""
-    steps = known.grid.count
-    span = slice(first, min(steps, last + 1 + LAG))
-    rate = proven = beyond = 0.0
-    bought: list[float | None] = []
-    for port, mask in ports.items():
-        sent = _series(known.sent, port, known)
-        usual = _usual(sent, _wide(mask))
-        grew = float(np.maximum(np.nan_to_num(sent[span]) - usual, 0.0).sum()) * STEP
-        seconds = max(1.0, _seconds(known, port, slice(first, last + 1), mask))
-        peak = float(np.nan_to_num(sent[span]).max(initial=0.0))
-        ended = last + LAG < steps
-        if _heedless(known, port)[span].any():
-            peak = max(peak, _while_taking(known, port, slice(first, last + 1)))
-        most = max(peak, usual + grew / seconds) if ended else peak
-        guarantee = _guarantee(known, port)
-        bought.append(guarantee)
-        rate, proven = rate + most, proven + peak
-        beyond += grew if guarantee is None else max(0.0, most - guarantee) * seconds
-    if rate <= 0.0:
-        return None
-    contract = None if None in bought else float(sum(b for b in bought if b is not None))
-    return _Flood(*key, sorted(ports), first, last, rate, proven, contract, beyond)
-
-
-def _seconds(known: Facts, port: Port, span: slice, mask: Mask) -> float:
-    """Return for how long a port flooded: by the scrapes that saw it; by steps where there are none."""
-    counts = known.scrapes.get(port)
-    if counts is None or not np.isfinite(counts).any():
-        return float(mask[span].sum()) * STEP
-    a_step = float(np.nanmax(counts))
-    return float(np.nansum(counts[span])) / a_step * STEP
-
-
-def _wide(mask: Mask) -> Mask:
-    """Return a mask with the steps in which counters may still show what was in it."""
-    out = mask.copy()
-    for k in range(1, LAG + 1):
-        out[k:] |= mask[:-k]
-    return out
-
-
-def _near(mask: Mask, steps: int) -> Mask:
-    """Return a mask with so many steps before and after what is in it."""
-    return np.asarray(np.convolve(mask, np.ones(2 * steps + 1), "same") > 0.0)[: mask.size]
-
-
-def _usual(values: Floats, but: Mask) -> float:
-    known = values[np.isfinite(values) & ~but]
-    return float(np.median(known)) if known.size else 0.0
-
-
-def _guarantee(known: Facts, port: Port) -> float | None:
-    """Return what the port's contract promises; None if no enforcer has said so."""
-    values = known.guarantee.get(port)
-    said = values[np.isfinite(values)] if values is not None else np.zeros(0)
-    return float(said[-1]) if said.size else None
 
 
 def _harms(known: Facts, minutes: Mapping[Key, tuple[str, Floats]]) -> Iterator[tuple[Key, Harm]]:
@@ -371,7 +174,7 @@ def _harms(known: Facts, minutes: Mapping[Key, tuple[str, Floats]]) -> Iterator[
     for key, (measure, severity) in minutes.items():
         # Where steps say it, the windows of a minute around them add nothing but their edges.
         exact, _ = ways.get((key, measure), (none, None))
-        add(key, measure, np.where(_near(exact > 0.0, _MINUTE), 0.0, severity), (key[0],))
+        add(key, measure, np.where(around(exact > 0.0, _MINUTE), 0.0, severity), (key[0],))
     for key, values in known.drops.items():
         add(key, "drops", np.nan_to_num(values), (key[0],))
     for (key, measure), (severity, nodes) in sorted(
@@ -386,14 +189,14 @@ def _displaced(known: Facts) -> Iterator[tuple[Key, Harm]]:
     """Yield what tenants waited for on a full link while another had more of it than it bought."""
     for (node, tenant, taker), values in sorted(known.taken.items()):
         bought = max(
-            (_guarantee(known, p) or 0.0 for p in known.guarantee if p[:2] == (node, tenant)), default=0.0
+            (contract_of(known, p) or 0.0 for p in known.guarantee if p[:2] == (node, tenant)), default=0.0
         )
         severity = np.where(values > LEAST_TAKEN * bought, values, 0.0)
         if severity.any():
             yield (node, tenant), Harm("bandwidth", severity, frozenset([node]), taker)
 
 
-def _by_flood(look: _Look, flood: _Flood, key: Key, harm: Harm) -> Blamed | None:
+def _by_flood(look: _Look, flood: Flood, key: Key, harm: Harm) -> Blamed | None:
     """Return that a flood hurt a tenant, if what is known says so; the p-value comes later."""
     known, (node, tenant) = look.known, key
     span = flood.span(known.grid.count)
@@ -431,14 +234,14 @@ def _hurts(harm: Harm, span: slice) -> bool:
     return total * STEP >= LEAST_DROPS if harm.measure == "drops" else total > 0.0
 
 
-def _may_hurt(flood: _Flood, tenant: str, harm: Harm) -> bool:
+def _may_hurt(flood: Flood, tenant: str, harm: Harm) -> bool:
     """Return whether what a tenant suffered can be this flood's doing at all."""
     if harm.taker is None:
         return tenant != flood.tenant
     return harm.taker == flood.tenant and flood.node in harm.nodes
 
 
-def _with_p(known: Facts, one: Blamed, harm: Harm, flood: _Flood) -> Blamed:
+def _with_p(known: Facts, one: Blamed, harm: Harm, flood: Flood) -> Blamed:
     """Return an answer with how sure statistics are of it."""
     p = _p_value(known, (one.node, one.tenant), harm, flood)
     return one if p is None else replace(one, p_value=p, clues=[*one.clues, *_coincidence(p, "flood")])
@@ -463,7 +266,7 @@ def _worse(known: Facts, key: Key, harm: Harm, span: slice, floods: Mask) -> boo
     outside[span] = False
     if int(outside.sum()) < LEAST_WINDOWS:
         return True
-    outside &= ~_wide(_near(floods, 1))
+    outside &= ~widened(around(floods, 1))
     if int(outside.sum()) < LEAST_WINDOWS:
         return None
     if float(harm.severity[span].mean()) > WORSE * float(harm.severity[outside].mean()):
@@ -488,7 +291,7 @@ def _sent_by(known: Facts, key: Key) -> Floats:
     return sum((np.nan_to_num(v) for p, v in known.sent.items() if p[:2] == key), start=zero)
 
 
-def _saturation(known: Facts, flood: _Flood, tenant: str, span: slice) -> Iterator[Clue]:
+def _saturation(known: Facts, flood: Flood, tenant: str, span: slice) -> Iterator[Clue]:
     """Yield which elements of the flood's node were full, and what the tenant itself lost there."""
     yield from _full(known, flood.node, span)
     taken = known.taken.get((flood.node, tenant, flood.tenant))
@@ -514,6 +317,10 @@ def _full(known: Facts, node: str, span: slice) -> Iterator[Clue]:
                 yield Clue(
                     "saturation", f"{element} on {node} was full ({numbers.percent(most)} {what})", most
                 )
+    for (where, element), _ in sorted(known.full.items()):
+        seconds = _full_seconds(known, (where, element), span)
+        if where == node and seconds >= LEAST_FULL:
+            yield Clue("saturation", f"{element} on {node} was full for {seconds:.0f} s", seconds)
     for (where, element), lost in sorted(known.lost_at.items()):
         count = float(np.nansum(lost[span])) * STEP
         if where == node and count >= LEAST_DROPS:
@@ -522,10 +329,18 @@ def _full(known: Facts, node: str, span: slice) -> Iterator[Clue]:
             )
 
 
-def _hogs(known: Facts, flood: _Flood, span: slice) -> float | None:
+def _full_seconds(known: Facts, element: Key, span: slice) -> float:
+    full = known.full.get(element)
+    return float(np.nansum(full[span])) * STEP if full is not None else 0.0
+
+
+def _hogs(known: Facts, flood: Flood, span: slice) -> float | None:
     """Return the flood's share of a processor that was full, where that is most of it."""
     for (node, element), busy in known.processes.items():
-        if node != flood.node or float(np.nan_to_num(busy[span]).max(initial=0.0)) < FULL:
+        average = float(np.nan_to_num(busy[span]).max(initial=0.0))
+        if node != flood.node or (
+            average < FULL and _full_seconds(known, (node, element), span) < LEAST_FULL
+        ):
             continue
         uses = {
             t: float(np.nansum(v[span])) for (n, e, t), v in known.used.items() if (n, e) == (node, element)
@@ -536,7 +351,7 @@ def _hogs(known: Facts, flood: _Flood, span: slice) -> float | None:
     return None
 
 
-def _arrival(known: Facts, flood: _Flood, harm: Harm, span: slice) -> Clue | None:
+def _arrival(known: Facts, flood: Flood, harm: Harm, span: slice) -> Clue | None:
     """Return that the flood arrived at an end of what suffered; None if that was not seen."""
     wide = np.zeros(known.grid.count, dtype=bool)
     wide[span] = True
@@ -544,13 +359,13 @@ def _arrival(known: Facts, flood: _Flood, harm: Harm, span: slice) -> Clue | Non
         received = known.received.get((node, flood.tenant))
         if received is None:
             continue
-        grew = float(np.maximum(np.nan_to_num(received[span]) - _usual(received, wide), 0.0).sum()) * STEP
+        grew = float(np.maximum(np.nan_to_num(received[span]) - usual_rate(received, wide), 0.0).sum()) * STEP
         if grew > 0.0 and grew >= LEAST_SHARE * flood.beyond:
             return Clue("arrival", f"{numbers.size(grew)} of it arrived on {node}", grew)
     return None
 
 
-def _flood_clues(known: Facts, flood: _Flood, span: slice) -> Iterator[Clue]:
+def _flood_clues(known: Facts, flood: Flood, span: slice) -> Iterator[Clue]:
     score, spread = (
         max((float(np.nan_to_num(of[p][span]).max(initial=0.0)) for p in flood.ports if p in of), default=0.0)
         for of in (known.score, known.spread)
@@ -578,13 +393,13 @@ def _flood_clues(known: Facts, flood: _Flood, span: slice) -> Iterator[Clue]:
         yield Clue("contract", _too_much(flood.rate, flood.guarantee), flood.rate - flood.guarantee)
 
 
-def _own_loss(known: Facts, flood: _Flood, span: slice) -> float:
+def _own_loss(known: Facts, flood: Flood, span: slice) -> float:
     """Return the largest share of its own probes that a flooding tenant lost meanwhile."""
     of = [v[span] for (src, _, t), v in known.loss.items() if (src, t) == (flood.node, flood.tenant)]
     return max((float(np.nan_to_num(v).max(initial=0.0)) for v in of), default=0.0)
 
 
-def _shares(look: _Look, flood: _Flood, tenant: str, span: slice) -> tuple[float, float]:
+def _shares(look: _Look, flood: Flood, tenant: str, span: slice) -> tuple[float, float]:
     """Return the parts of a flood and of a tenant in what went beyond contracts on the flood's node."""
     beyond = _beyond(look.known, {flood.node}, span)
     lasted = (flood.last + 1 - flood.first) / max(1, span.stop - span.start)
@@ -603,22 +418,15 @@ def _beyond(known: Facts, nodes: Iterable[str], span: slice | Mask) -> dict[str,
     return {t: float(v[span].sum()) * STEP for t, v in _excesses(known, nodes).items()}
 
 
-def _excess(known: Facts, port: Port) -> Floats:
-    sent = known.sent[port]
-    guarantee = _guarantee(known, port)
-    allowed = _usual(sent, np.zeros(sent.size, dtype=bool)) if guarantee is None else BEYOND * guarantee
-    return np.asarray(np.maximum(np.nan_to_num(sent) - allowed, 0.0))
-
-
-def _p_value(known: Facts, key: Key, harm: Harm, flood: _Flood) -> float | None:
+def _p_value(known: Facts, key: Key, harm: Harm, flood: Flood) -> float | None:
     """Return how likely harm and flood fall together by chance, corrected for all senders of the nodes."""
     mask = np.zeros(known.grid.count, dtype=bool)
     for port in flood.ports:
-        mask |= _accused(known, port)
+        mask |= flooding(known, port)
     causes = {
         t: v for t, v in _loads(known, harm.nodes | {flood.node}).items() if t not in (flood.tenant, key[1])
     }
-    causes["\0"] = _wide(mask).astype(float)
+    causes["\0"] = widened(mask).astype(float)
     return _rotated(known, key, harm, causes, "\0")
 
 
@@ -642,7 +450,7 @@ def _rotated(known: Facts, key: Key, harm: Harm, causes: Mapping[str, Floats], n
 def _by_contract(look: _Look, key: Key, harm: Harm) -> Blamed | None:
     """Return that a tenant beyond its contract hurt another on a full element, where nobody flooded."""
     known, (node, tenant) = look.known, key
-    span = _wide(harm.severity > 0.0)
+    span = widened(harm.severity > 0.0)
     if look.at_fault(tenant, span):
         return None
     contracts = {p for p in known.guarantee if p[0] in harm.nodes}
@@ -652,7 +460,9 @@ def _by_contract(look: _Look, key: Key, harm: Harm) -> Blamed | None:
     if offender is None or beyond[offender] < MOST_OF * total:
         return None
     ports = [
-        p for p in known.sent if p[1] == offender and p[0] in harm.nodes and _excess(known, p)[span].any()
+        p
+        for p in known.sent
+        if p[1] == offender and p[0] in harm.nodes and beyond_contract(known, p)[span].any()
     ]
     if not all(p in contracts for p in ports):
         return None  # what is not known to be beyond a contract is left to statistics
@@ -685,13 +495,13 @@ def _excesses(known: Facts, nodes: Iterable[str]) -> dict[str, Floats]:
     out: dict[str, Floats] = {}
     for port in known.sent:
         if port[0] in where and not port[1].startswith("_"):
-            out[port[1]] = out.get(port[1], np.zeros(known.grid.count)) + _excess(known, port)
+            out[port[1]] = out.get(port[1], np.zeros(known.grid.count)) + beyond_contract(known, port)
     return out
 
 
 def _contract_clue(known: Facts, ports: Sequence[Port], span: Mask) -> Clue:
     sent = sum(float(np.nan_to_num(known.sent[p][span]).max(initial=0.0)) for p in ports)
-    bought = sum(_guarantee(known, p) or 0.0 for p in ports)
+    bought = sum(contract_of(known, p) or 0.0 for p in ports)
     return Clue("contract", _too_much(sent, bought), sent - bought)
 
 

@@ -116,6 +116,7 @@ def details(nodes: Iterable[str]) -> Mapping[str, str]:
     dropped = began("vigia_port_drops_total", f',reason=~"{"|".join(CONTENTION)}"')
     packets = rate("vigia_port_packets_total", ',direction="from_tenant"')
     processes = rate("vigia_resource_seconds_total", ',kind="process"')
+    full = rate("vigia_resource_full_seconds_total")
     return {
         "sent": f"sum by (node, tenant, port) ({out})",
         "packets": f"sum by (node, tenant) ({packets})",
@@ -125,6 +126,7 @@ def details(nodes: Iterable[str]) -> Mapping[str, str]:
         "lost_at": f"sum by (node, resource) ({began('vigia_resource_drops_total')})",
         "queues": f'max by (node, resource) (vigia_resource_utilization_ratio{{{on},kind="queue"}})',
         "processes": f"sum by (node, resource) ({processes})",
+        "full": f"sum by (node, resource) ({full})",
         "used": f"sum by (node, resource, tenant) ({rate('vigia_tenant_resource_seconds_total')})",
         "watched": f'max by (node) (vigia_probe_recent_bad_targets{{job="vigia-probe-fast",{on}}})',
     }
@@ -165,6 +167,8 @@ class Facts:
     """How busy the link behind a queue is."""
     processes: Mapping[Key, Floats] = field(default_factory=dict)
     """Processors that ovs-vswitchd uses."""
+    full: Mapping[Key, Floats] = field(default_factory=dict)
+    """Seconds per second in which it used a processor whole."""
     used: Mapping[tuple[str, str, str], Floats] = field(default_factory=dict)
     """Seconds per second of an element that a tenant uses, by node, element and tenant."""
     watched: Mapping[str, Floats] = field(default_factory=dict)
@@ -179,7 +183,7 @@ _LABELS: Mapping[str, Sequence[str]] = {
     **dict.fromkeys(("score", "spread", "scrapes", "limit", "sent", "guarantee"), ("node", "tenant", "port")),
     **dict.fromkeys(("loss", "slow"), ("src", "dst", "tenant")),
     **dict.fromkeys(("packets", "received", "drops"), ("node", "tenant")),
-    **dict.fromkeys(("lost_at", "queues", "processes"), ("node", "resource")),
+    **dict.fromkeys(("lost_at", "queues", "processes", "full"), ("node", "resource")),
     "used": ("node", "resource", "tenant"),
     "taken": ("node", "tenant", "taker"),
     "watched": ("node",),

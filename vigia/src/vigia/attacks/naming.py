@@ -58,7 +58,10 @@ DEADLINE = 30.0
 """Seconds from an attack's first frame until its sender must be named."""
 
 UNHARMED = 0.9
-"""A victim that keeps so much of its throughput was not hurt, and nobody need be named."""
+"""A victim that keeps so much of its throughput was not hurt, and nobody need be named.
+
+Nor need who kept to its contract while the victim had so much of what it bought: what it lost was borrowed.
+"""
 
 NEIGHBOURS_SHARE = 0.9
 """Of what the neighbour bought, it sends so much."""
@@ -91,6 +94,8 @@ class NamingTrial:
     """what the attacker sent, of what it bought"""
     kept: float
     """of its throughput before the attack, the victim's during it"""
+    of_bought: float
+    """of what it bought, the victim's throughput during the attack"""
     after: float | None
     """seconds from the first frame until the attacker was named; None: it was not"""
     share: float
@@ -107,11 +112,15 @@ def faults(trial: NamingTrial) -> list[str]:
     """Return what of the requirement a trial did not meet."""
     found = [f"{name} is named" for name in trial.innocent]
     if trial.after is None:
-        if trial.kept < UNHARMED:
+        if _hurt(trial):
             found.append("the attacker is not named")
     elif trial.after > DEADLINE:
         found.append(f"named after {trial.after:.0f} s")
     return found
+
+
+def _hurt(trial: NamingTrial) -> bool:
+    return trial.kept < UNHARMED and (trial.offered > 1.0 or trial.of_bought < UNHARMED)
 
 
 def judge(said: Sequence[Mapping[str, Any]], begun: float) -> tuple[Mapping[str, Any] | None, set[str]]:
@@ -270,13 +279,14 @@ def attack(lab: Lab, switch: str, entry: Entry, *, isolation: bool) -> NamingTri
                     child.kill()
                 child.communicate()
         carried.stop()
-        kept = _kept(carried.intervals(), begun)
+        before, during = _carried(carried.intervals(), begun)
     return NamingTrial(
         entry=entry.name,
         switch=switch,
         isolation=isolation,
         offered=sent * 8 / (SECONDS * BOUGHT[ATTACKER] * 1e6),
-        kept=kept,
+        kept=during / before,
+        of_bought=during / (BOUGHT[VICTIM] * 1e6),
         after=after,
         share=found["known"]["share"] if found else 0.0,
         measure=found["measure"] if found else "",
@@ -286,13 +296,13 @@ def attack(lab: Lab, switch: str, entry: Entry, *, isolation: bool) -> NamingTri
     )
 
 
-def _kept(intervals: Sequence[transfer.Interval], begun: float) -> float:
-    """Return the throughput during an attack, of that before it but for the first second."""
+def _carried(intervals: Sequence[transfer.Interval], begun: float) -> tuple[float, float]:
+    """Return the throughput before an attack, but for the first second, and during it, in bits per second."""
     before = [i.bits_per_second for i in intervals if i.begin > intervals[0].begin + 1.0 and i.end <= begun]
     during = [i.bits_per_second for i in intervals if begun <= i.begin and i.end <= begun + SECONDS]
     if not before or not during or not any(before):
         raise VigiaError("the transfer does not say what it had before and during the attack")
-    return statistics.fmean(during) / statistics.fmean(before)
+    return statistics.fmean(before), statistics.fmean(during)
 
 
 def _pair(lab: Lab, near: str, far: str, tenant: str, path: str) -> tuple[Endpoint, Endpoint]:
@@ -372,7 +382,9 @@ def _told(t: NamingTrial) -> str:
     )
     bad = "; ".join(faults(t))
     mode = "on" if t.isolation else "off"
-    kept = f"sent {t.offered:.1f} of the contract, victim kept {t.kept:.2f}"
+    kept = (
+        f"sent {t.offered:.1f} of the contract, victim kept {t.kept:.2f} and had {t.of_bought:.2f} of its own"
+    )
     return f"isolation {mode}, {t.switch:<11} {t.entry:<25} {kept}, {named}{'  ' + bad if bad else ''}"
 
 
