@@ -62,6 +62,20 @@ func (c *Conn) SetUp(index int) error {
 	return nil
 }
 
+// SetMaster has an interface belong to another one, a bridge for example.
+func (c *Conn) SetMaster(index, master int) error {
+	e := netlink.NewEncoder(header(index))
+	e.Uint32(unix.IFLA_MASTER, uint32(master))
+	request, err := e.Encode()
+	if err == nil {
+		err = c.socket.Change(unix.RTM_NEWLINK, 0, request)
+	}
+	if err != nil {
+		return fmt.Errorf("join interface %d to interface %d (needs CAP_NET_ADMIN): %w", index, master, err)
+	}
+	return nil
+}
+
 // DeleteLink removes an interface, and its peer if it has one.
 func (c *Conn) DeleteLink(index int) error {
 	if err := c.socket.Change(unix.RTM_DELLINK, 0, header(index)); err != nil {

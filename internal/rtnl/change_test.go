@@ -72,6 +72,46 @@ func TestPairsOfDevices(t *testing.T) {
 	}
 }
 
+func TestBridgesTakeDevices(t *testing.T) {
+	a, b := testutil.NewNetNS(t), testutil.NewNetNS(t)
+	here, there := addPair(t, a, b)
+	testutil.IP(t, "-n", a, "link", "add", "brq0", "type", "bridge")
+	testutil.IP(t, "-n", a, "addr", "add", "10.9.0.9/24", "dev", "brq0")
+	testutil.IP(t, "-n", a, "link", "set", "brq0", "up")
+	outer, inner, bridge := linkByName(t, here, "port0"), linkByName(t, there, "eth0"), linkByName(t, here, "brq0")
+	if bridge.Kind != "bridge" || outer.Master != 0 {
+		t.Errorf("%+v, %+v", bridge, outer)
+	}
+	for range 2 { // what belongs to it already stays
+		if err := here.SetMaster(outer.Index, bridge.Index); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := linkByName(t, here, "port0").Master; got != bridge.Index {
+		t.Errorf("it belongs to %d, not to %d", got, bridge.Index)
+	}
+	if err := there.AddAddress(inner.Index, netip.MustParsePrefix("10.9.0.2/24")); err != nil {
+		t.Fatal(err)
+	}
+	for c, index := range map[*Conn]int{here: outer.Index, there: inner.Index} {
+		if err := c.SetUp(index); err != nil {
+			t.Fatal(err)
+		}
+	}
+	testutil.WaitFor(t, "an answer through the bridge", func() bool {
+		return exec.Command("ip", "netns", "exec", b, "ping", "-c", "1", "-W", "1", "10.9.0.9").Run() == nil
+	})
+	for name, try := range map[string]error{
+		"no bridge":        here.SetMaster(outer.Index, 99999),
+		"no device":        here.SetMaster(99999, bridge.Index),
+		"what is a bridge": here.SetMaster(bridge.Index, outer.Index), // no device takes others but a bridge
+	} {
+		if try == nil || !strings.Contains(try.Error(), "join interface") {
+			t.Errorf("%s: %v", name, try)
+		}
+	}
+}
+
 func TestAddresses(t *testing.T) {
 	a, b := testutil.NewNetNS(t), testutil.NewNetNS(t)
 	here, there := addPair(t, a, b)

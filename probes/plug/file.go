@@ -29,6 +29,7 @@ var (
 	networkRE = regexp.MustCompile(`^[a-z][a-z0-9_]{0,31}$`)
 	portRE    = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 	bridgeRE  = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
+	deviceRE  = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,14}$`) // of the kernel
 )
 
 // Endpoint is a port that is to be plugged into this node.
@@ -39,7 +40,7 @@ type Endpoint struct {
 	MTU       int      `yaml:"mtu" json:"mtu"`             // of the network, in bytes
 	Addresses []string `yaml:"addresses" json:"addresses"` // of the port, with the lengths of their subnets' prefixes
 	Switch    string   `yaml:"switch" json:"switch"`       // openvswitch or linuxbridge
-	Bridge    string   `yaml:"bridge" json:"bridge"`       // of Open vSwitch; a Linux bridge is the agent's affair
+	Bridge    string   `yaml:"bridge" json:"bridge"`       // of Open vSwitch, or of Linux; the latter may be missing: the agent knows
 }
 
 // device is the name that Nova and Neutron's agents give the device of a port in the node.
@@ -112,6 +113,9 @@ func (e *Endpoint) check(fault func(key string, value any, problem, fix string))
 	}
 	if e.Switch == openVSwitch && !bridgeRE.MatchString(e.Bridge) {
 		fault("bridge", e.Bridge, "is no name of a bridge", "write the agent's bridge, for example br-int")
+	}
+	if e.Switch == linuxBridge && e.Bridge != "" && !deviceRE.MatchString(e.Bridge) {
+		fault("bridge", e.Bridge, "is no name of a device", "write brq and the first 11 characters of the network's id, or leave it out: Neutron's agent knows")
 	}
 	known := portRE.MatchString(e.Port)
 	if !known {

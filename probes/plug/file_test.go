@@ -16,7 +16,7 @@ func parse(endpoints string) error {
 
 func TestFilesOfEndpoints(t *testing.T) {
 	good := endpoint("vxlan", portA, 1, ovs)
-	if err := parse(good + endpoint("gre", portB, 2, "switch: linuxbridge")); err != nil {
+	if err := parse(good + endpoint("gre", portB, 2, "switch: linuxbridge") + endpoint("geneve", portC, 3, "switch: linuxbridge, bridge: brq11111111-11")); err != nil {
 		t.Error(err)
 	}
 	for name, tc := range map[string]struct{ old, new, field, fix string }{
@@ -31,6 +31,7 @@ func TestFilesOfEndpoints(t *testing.T) {
 		"no addresses": {`10.9.0.1/24, "fd00:9::1/64"`, "", "endpoints[0].addresses", "1 to 16"},
 		"switch":       {"openvswitch", "vpp", "endpoints[0].switch", "openvswitch or linuxbridge"},
 		"bridge":       {"br-int", "'br int'", "endpoints[0].bridge", "br-int"},
+		"linux bridge": {"switch: openvswitch, bridge: br-int", "switch: linuxbridge, bridge: brq1234567890-123", "endpoints[0].bridge", "brq and the first 11"},
 		"unknown key":  {"mtu: 1442", "mtu: 1442, color: red", "color", ""},
 	} {
 		text := strings.Replace(good, tc.old, tc.new, 1)

@@ -1,6 +1,7 @@
 package plug
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"time"
 
 	"vigia/internal/config"
 	"vigia/internal/ethtool"
@@ -24,6 +26,9 @@ const (
 	inner = "eth0"
 	// maxState bounds what is read of the state, in bytes.
 	maxState = 1 << 20
+	// patience is how long Neutron's agent may take to make a network's Linux bridge: it looks for devices every 2 s, and
+	// has much to do when it has just begun.
+	patience = 30 * time.Second
 )
 
 // state is what was begun and not taken away again. It is written before anything is made, so that nothing of ours is
@@ -43,6 +48,8 @@ type node struct {
 	links  *rtnl.Conn
 	begun  map[string]Endpoint
 	seen   map[string]bool // which were configured since this process started
+	wait   time.Duration   // for the agent to make a Linux bridge, until that is said
+	loose  map[string]time.Time
 }
 
 // open reads what was begun before.
@@ -51,7 +58,7 @@ func (n *node) open() error {
 	if err := statefile.Read(n.path, maxState, &known); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("read what was plugged before: %w; remove the file if no endpoint of it is left", err)
 	}
-	n.begun, n.seen = known.Endpoints, make(map[string]bool)
+	n.begun, n.seen, n.loose = known.Endpoints, make(map[string]bool), make(map[string]time.Time)
 	if n.begun == nil {
 		n.begun = make(map[string]Endpoint)
 	}
@@ -166,6 +173,11 @@ func (n *node) ensure(ctx context.Context, e *Endpoint) error {
 				return err
 			}
 			return errors.Join(err, n.unplug(ctx, e))
+		}
+	}
+	if e.Switch == linuxBridge {
+		if err := n.enslave(e); err != nil {
+			return err
 		}
 	}
 	if !n.seen[e.Network] {
@@ -328,9 +340,46 @@ func (n *node) join(ctx context.Context, e *Endpoint) error {
 	return n.vs.add(ctx, e)
 }
 
+// enslave has an endpoint's device be in its network's Linux bridge once Neutron's agent, or a machine of the network, has
+// made that. The agent joins the device itself where it comes to it; where the device already is, it stays.
+func (n *node) enslave(e *Endpoint) error {
+	outer, err := n.device(n.links, e.device())
+	if err != nil {
+		return err
+	}
+	if outer.Master != 0 {
+		delete(n.loose, e.Network)
+		return nil
+	}
+	bridge, there, err := n.link(n.links, e.Bridge)
+	switch {
+	case err != nil:
+		return err
+	case there && bridge.Kind != "bridge":
+		return fmt.Errorf("device %s is no bridge; remove it (ip link del %s), Neutron's agent makes the bridge", e.Bridge, e.Bridge)
+	case there:
+		if err := n.links.SetMaster(outer.Index, bridge.Index); err != nil {
+			return err
+		}
+		delete(n.loose, e.Network)
+		n.logger.Info("joined", "device", e.device(), "bridge", e.Bridge)
+		return nil
+	}
+	since, known := n.loose[e.Network]
+	if !known {
+		since = time.Now()
+		n.loose[e.Network] = since
+	}
+	if time.Since(since) < n.wait {
+		return nil
+	}
+	return fmt.Errorf("device %s is in no bridge, and there is no %s; look at the log of neutron-linuxbridge-agent, which makes it and joins the device", e.device(), cmp.Or(e.Bridge, "bridge in the file"))
+}
+
 // unplug takes an endpoint away, whatever there is of it.
 func (n *node) unplug(ctx context.Context, e *Endpoint) error {
 	delete(n.seen, e.Network)
+	delete(n.loose, e.Network)
 	var err error
 	if e.Switch == openVSwitch {
 		err = n.vs.remove(ctx, e.device())

@@ -24,6 +24,7 @@ import (
 const (
 	portA = "0a4f2c11-5a0e-4a5f-8c0d-0f1e2d3c4b5a"
 	portB = "0b4f2c11-5a0e-4a5f-8c0d-0f1e2d3c4b5b"
+	portC = "0c4f2c11-5a0e-4a5f-8c0d-0f1e2d3c4b5c"
 	tapA  = "tap0a4f2c11-5a"
 	tapB  = "tap0b4f2c11-5a"
 )
@@ -314,31 +315,6 @@ func TestASwitchThatDoesNothingIsNamed(t *testing.T) {
 	b.write(both)
 	b.pass(n)
 	b.pings("vxlan", "10.9.0.2")
-}
-
-func TestTheAgentOfLinuxBridgesTakesTheDevice(t *testing.T) {
-	b := newBench(t, false)
-	b.vs.Stop() // there is none
-	b.write(endpoint("vxlan", portA, 1, "switch: linuxbridge"))
-	n := b.start()
-	b.pass(n)
-	if said := testutil.IP(t, "-n", b.home, "-o", "link", "show", "dev", tapA); !strings.Contains(said, "UP") {
-		t.Error(said)
-	}
-	testutil.IP(t, "-n", b.home, "link", "add", "brq0", "type", "bridge")
-	testutil.IP(t, "-n", b.home, "link", "set", tapA, "master", "brq0")
-	testutil.IP(t, "-n", b.home, "addr", "add", "10.9.0.9/24", "dev", "brq0")
-	testutil.IP(t, "-n", b.home, "link", "set", "brq0", "up")
-	b.pings("vxlan", "10.9.0.9")
-	b.pass(n)
-	if said := testutil.IP(t, "-n", b.home, "-o", "link", "show", "dev", tapA); !strings.Contains(said, "master brq0") {
-		t.Errorf("the agent's bridge has lost it: %s", said)
-	}
-	b.write("")
-	b.pass(n)
-	if said := testutil.IP(t, "-n", b.home, "-o", "link"); strings.Contains(said, tapA) {
-		t.Error(said)
-	}
 }
 
 func TestAFileThatIsBadOrGoneChangesNothing(t *testing.T) {

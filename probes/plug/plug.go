@@ -112,6 +112,7 @@ func (o *options) run(ctx context.Context, stderr io.Writer) error {
 	case o.once:
 		return n.pass(ctx)
 	}
+	n.wait = patience
 	o.keep(ctx, n)
 	return nil
 }
