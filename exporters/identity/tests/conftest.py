@@ -57,7 +57,7 @@ class Writing:
             "mac_address": f"fa:16:3e:00:{self.made >> 8:02x}:{self.made & 255:02x}",
             "fixed_ips": [{"subnet_id": s["id"], "ip_address": s["cidr"].replace("0/", f"{self.made}/").split("/")[0]} for s in subnets],
             "binding:vif_type": self.vif.get(host, "ovs"),
-            "binding:vif_details": {"port_filter": True, "bridge_name": "br-int"},
+            "binding:vif_details": {"port_filter": True, **({} if host in self.vif else {"bridge_name": "br-int"})},
             "status": "DOWN",
         }  # fmt: skip
         self.cloud.ports.append(port)

@@ -440,11 +440,38 @@ def test_networks_are_told_apart_by_tags(site: Site) -> None:
     assert "networks one and two are one network, net-4" in problem
 
 
-def test_linux_bridges_are_left_to_their_agent(site: Site) -> None:
+def test_a_linux_bridge_is_called_after_its_network(site: Site) -> None:
+    site.cloud.agents = [agent("c1", "Linux bridge agent")]
+    site.cloud.neutron.vif["c1"] = "bridge"
+    site.cloud.networks[1]["id"] = "2d2f8c1e-aaaa-4bbb-8ccc-0123456789ab"
+    site.cloud.subnets[1]["network_id"] = site.cloud.networks[1]["id"]
+    site.look()
+    assert {(e["network"], e["switch"], e["bridge"]) for e in site.endpoints("c1")} == {
+        ("vxlan", "linuxbridge", "brqnet-1"),
+        ("gre", "linuxbridge", "brq2d2f8c1e-aa"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("said", "bridge"),
+    [
+        ("br-physnet1", "br-physnet1"),  # bridge_mappings of the agent
+        ("longer-than-devices", "brqnet-1"),
+        ("x\n  - {}", "brqnet-1"),
+        (7, "brqnet-1"),
+    ],
+)
+def test_a_linux_bridge_may_be_the_operators_own(site: Site, said: object, bridge: str) -> None:
     site.cloud.agents = [agent("c1", "Linux bridge agent")]
     site.cloud.neutron.vif["c1"] = "bridge"
     site.look()
-    assert all(e["switch"] == "linuxbridge" and "bridge" not in e for e in site.endpoints("c1"))
+    for port in site.ours():
+        port["binding:vif_details"] = {"bridge_name": said}
+    site.look()
+    assert next(e for e in site.endpoints("c1") if e["network"] == "vxlan")["bridge"] == bridge
+    for port in site.ours():
+        port["binding:vif_details"], port["network_id"] = {}, "net-\n1"
+    assert "\n1" not in (site.folder / "c1.yaml").read_text()
 
 
 def test_ovn_does_not_say_where_tunnels_end(site: Site) -> None:

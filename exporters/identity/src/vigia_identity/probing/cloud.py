@@ -29,6 +29,8 @@ _PORT_FIELDS = [
 _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 _BRIDGE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_DEVICE = 15
+"""Characters that a device of Linux has in its name at most."""
 _MOST = 100_000
 """Networks, subnets, agents and our ports that are read."""
 _MTU = 1500
@@ -216,9 +218,19 @@ def _made(port: Mapping[str, Any]) -> Made:
         mac=mac if sound else "",
         addresses=addresses if sound else (),
         vif=vif,
-        bridge=bridge if isinstance(bridge, str) and _BRIDGE.fullmatch(bridge) else "br-int",
+        bridge=_bridge(bridge, vif, str(port.get("network_id"))),
         active=port.get("status") == "ACTIVE",
     )
+
+
+def _bridge(said: object, vif: str, network: str) -> str:
+    """Return the bridge of a port: what Neutron says, or else what its agents call it."""
+    linux = vif == "bridge"
+    own = f"brq{network[:11]}" if linux else "br-int"
+    for name in (said, own):
+        if isinstance(name, str) and _BRIDGE.fullmatch(name) and not (linux and len(name) > _DEVICE):
+            return name
+    return ""
 
 
 def _addresses(fixed: Sequence[Any]) -> Iterator[tuple[str, str]]:

@@ -65,7 +65,7 @@ class Made:
     vif: str
     """binding:vif_type."""
     bridge: str
-    """Of Open vSwitch."""
+    """Of Open vSwitch, or of Linux."""
     active: bool
     """Whether it works: the agent has found it plugged."""
 

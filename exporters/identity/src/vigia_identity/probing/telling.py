@@ -63,7 +63,7 @@ def _endpoint(network: Network, port: Made) -> dict[str, Any]:
         ],
         "switch": port.switch,
     }
-    return {**entry, "bridge": port.bridge} if port.switch == "openvswitch" else entry
+    return {**entry, "bridge": port.bridge} if port.bridge else entry
 
 
 def _nodes(file: Path, hosts: Mapping[str, Host], ports: Mapping[Pair, Made]) -> list[Any]:
