@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import configparser
 import json
+import os
 import stat
 import subprocess
 from pathlib import Path
@@ -17,6 +18,7 @@ import yaml
 from labkit import invoke_vigia
 
 from vigia.errors import VigiaError
+from vigia.host import commands
 from vigia.lab import clouds, files, model, packages, topology
 from vigia.lab.model import Lab
 from vigia.lab.naming import Layout
@@ -204,6 +206,55 @@ def test_scripts_are_there_and_are_shell(lab: Lab) -> None:
     assert [s.name for s in scripts] == ["enter.sh", "run.sh", "service.sh", "supervise.sh"]
     for script in scripts:
         subprocess.run(["bash", "-n", script], check=True)
+
+
+def ebtables(script: Path, netns: str, *argv: str) -> subprocess.CompletedProcess[str]:
+    """Run the lab's ebtables as neutron-linuxbridge-agent does, in a namespace."""
+    command = ["ip", "netns", "exec", netns, str(script), "-t", "nat", "--concurrent", *argv]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.netns
+def test_rules_with_sets_of_addresses_can_be_deleted(tmp_path: Path, root: None) -> None:
+    """As neutron-linuxbridge-agent does it at each change of a port."""
+    places = NeutronPlaces(lab_of("neutron-linuxbridge", tmp_path).layout)
+    services.prepare(places)
+    namespace = f"vigia-test-ebtables-{os.getpid()}"
+    commands.ip_batch([f"netns add {namespace}"])
+    try:
+        delete_rules(places.directory / "mended/sbin/ebtables", namespace)
+    finally:
+        commands.ip_batch([f"netns del {namespace}"])
+
+
+def delete_rules(script: Path, namespace: str) -> None:
+    assert script.stat().st_mode & 0o111 == 0o111
+
+    def rules(chain: str) -> list[str]:
+        listed = ebtables(script, namespace, "-L", chain)
+        assert listed.returncode == 0, listed.stderr
+        return [line.strip() for line in listed.stdout.splitlines() if line.startswith("-")]
+
+    def do(*argv: str) -> None:
+        done = ebtables(script, namespace, *argv)
+        assert done.returncode == 0, done.stderr
+
+    for device, mac in (("tap1", "fa:16:3e:07:aa:bb"), ("tap2", "fa:16:3e:17:aa:bb")):
+        do("-N", f"MAC-{device}", "-P", "DROP")
+        do("-A", f"MAC-{device}", "-j", "DROP")
+        do("-I", "PREROUTING", "-i", device, "-j", f"MAC-{device}")
+        for macs in (mac, f"{mac},02:00:00:00:00:01"):
+            do("-I", f"MAC-{device}", "-i", device, "--among-src", macs, "-j", "RETURN")
+    before = rules("MAC-tap2")
+    for rule in [r for r in rules("MAC-tap1") if "--among-src" in r]:  # it takes them from the list
+        do("-D", "MAC-tap1", *rule.split())
+    assert rules("MAC-tap1") == ["-j DROP"]
+    assert rules("MAC-tap2") == before
+    missing = ebtables(script, namespace, "-D", "MAC-tap1", *before[0].split())
+    assert missing.returncode != 0 and missing.stderr, "a rule that is not there is said"
+    do("-D", "MAC-tap1", "-j", "DROP")
+    assert rules("MAC-tap1") == [], "what has no set is as it was"
+    assert len(rules("PREROUTING")) == 2
 
 
 # What the cloud chose

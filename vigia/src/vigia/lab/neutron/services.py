@@ -30,13 +30,17 @@ class Supervised:
 
 
 def prepare(places: NeutronPlaces) -> None:
-    """Write the scripts that programs are started by."""
+    """Write the scripts that programs are started by, and what they run in place of what does not work."""
     for folder in (places.directory, places.logs, places.hold, places.scratch):
         folder.mkdir(mode=0o755, parents=True, exist_ok=True)
     own = resources.files("vigia.lab.neutron")
     shared = resources.files("vigia.lab.kubernetes").joinpath("supervise.sh")
     for script in (*(own.joinpath(n) for n in ("enter.sh", "run.sh", "service.sh")), shared):
         (places.directory / script.name).write_text(script.read_text())
+    mended = places.directory / "mended/sbin/ebtables"  # below their /usr
+    mended.parent.mkdir(parents=True, exist_ok=True)
+    mended.write_text(own.joinpath("ebtables.sh").read_text())
+    mended.chmod(0o755)
 
 
 def start(places: NeutronPlaces, service: Supervised) -> None:
