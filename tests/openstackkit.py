@@ -126,9 +126,9 @@ class Cloud:
         """Return the file that keeps a program from being started again."""
         return self.places.hold / service
 
-    def kill(self, program: str) -> None:
-        """Kill a program of the control plane, and what it has started; it is started again."""
-        with netns.held([self.places.netns]) as inodes:
+    def kill(self, program: str, machine: str = "") -> None:
+        """Kill a program of the control plane or of a node, and what it has started; it is started again."""
+        with netns.held([machine or self.places.netns]) as inodes:
             mine = [pid for pid in processes.all_pids() if netns.is_inside(pid, inodes)]
             found = [pid for pid in mine if _runs(pid, program)]
             assert found, f"no {program} runs"
