@@ -51,7 +51,7 @@ PREFIX ?= /usr
 .PHONY: install
 install: build ## Install a node's programs and units below DESTDIR
 	@install -D -m 755 -t '$(DESTDIR)$(PREFIX)/bin' '$(BIN)/vigia-probe' '$(BIN)/vigia-exporter' '$(BIN)/vigia-enforcer'
-	@install -D -m 644 -t '$(DESTDIR)$(PREFIX)/lib/systemd/system' deploy/systemd/vigia-probe.service deploy/systemd/vigia-exporter.service deploy/systemd/vigia-enforcer.service
+	@install -D -m 644 -t '$(DESTDIR)$(PREFIX)/lib/systemd/system' deploy/systemd/vigia-probe.service deploy/systemd/vigia-plug.service deploy/systemd/vigia-exporter.service deploy/systemd/vigia-enforcer.service
 	@install -D -m 644 deploy/systemd/vigia.sysusers '$(DESTDIR)$(PREFIX)/lib/sysusers.d/vigia.conf'
 	@install -D -m 644 deploy/systemd/vigia.tmpfiles '$(DESTDIR)$(PREFIX)/lib/tmpfiles.d/vigia.conf'
 	@install -D -m 644 README.md '$(DESTDIR)$(PREFIX)/share/doc/vigia/README.md'

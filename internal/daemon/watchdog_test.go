@@ -1,6 +1,8 @@
 package daemon
 
 import (
+	"context"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -94,5 +96,49 @@ func TestWithoutAWatchdogNothingIsTold(t *testing.T) {
 				t.Errorf("warned: %t\n%s", warned, in.stderr)
 			}
 		})
+	}
+}
+
+// TestAPulseTellsTheWatchdog of a command that works, and waits, and no more once it hangs.
+func TestAPulseTellsTheWatchdog(t *testing.T) {
+	conn := systemd(t)
+	t.Setenv("WATCHDOG_USEC", "80000")
+	t.Setenv("WATCHDOG_PID", strconv.Itoa(os.Getpid()))
+	pulse := NewPulse(slog.New(slog.DiscardHandler))
+	for range 1000 { // at once, which is not worth telling each time
+		pulse.Beat()
+	}
+	if got := told(t, conn); len(got) == 0 || len(got) > 100 || got[0] != "WATCHDOG=1" {
+		t.Errorf("told %d times: %.3q", len(got), got)
+	}
+	pulse.Sleep(context.Background(), 200*time.Millisecond)
+	if got := told(t, conn); len(got) < 2 {
+		t.Errorf("told %q while it waited", got)
+	}
+	time.Sleep(100 * time.Millisecond) // it hangs
+	if got := told(t, conn); len(got) > 0 {
+		t.Errorf("told %q while it hung", got)
+	}
+	pulse.Beat()
+	if got := told(t, conn); len(got) != 1 {
+		t.Errorf("told %q afterwards", got)
+	}
+}
+
+func TestAPulseWithoutAWatchdogOnlySleeps(t *testing.T) {
+	conn := systemd(t)
+	for name, pulse := range map[string]*Pulse{"none": {}, "no watchdog": NewPulse(slog.New(slog.DiscardHandler))} {
+		pulse.Beat()
+		begun := time.Now()
+		pulse.Sleep(context.Background(), 30*time.Millisecond)
+		if slept := time.Since(begun); slept < 30*time.Millisecond {
+			t.Errorf("%s: slept %v", name, slept)
+		}
+		ended, end := context.WithCancel(context.Background())
+		end()
+		pulse.Sleep(ended, time.Hour) // returns
+	}
+	if got := told(t, conn); len(got) > 0 {
+		t.Errorf("told %q", got)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"vigia/internal/config"
+	"vigia/internal/daemon"
 	"vigia/internal/ethtool"
 	"vigia/internal/netns"
 	"vigia/internal/rtnl"
@@ -50,6 +51,7 @@ type node struct {
 	seen   map[string]bool // which were configured since this process started
 	wait   time.Duration   // for the agent to make a Linux bridge, until that is said
 	loose  map[string]time.Time
+	pulse  *daemon.Pulse // told at each endpoint: a switch that hangs costs seconds at each
 }
 
 // open reads what was begun before.
@@ -96,6 +98,7 @@ func (n *node) pass(ctx context.Context) error {
 	errs := []error{problem, n.withdraw(ctx, wanted), n.sweep(ctx, wanted)}
 	for _, network := range slices.Sorted(maps.Keys(wanted)) {
 		e := wanted[network]
+		n.pulse.Beat()
 		if err := n.ensure(ctx, &e); err != nil {
 			errs = append(errs, fmt.Errorf("network %s, port %s: %w", network, e.Port, err))
 		}
@@ -108,6 +111,7 @@ func (n *node) withdraw(ctx context.Context, wanted map[string]Endpoint) error {
 	var errs []error
 	for _, network := range slices.Sorted(maps.Keys(n.begun)) {
 		e := n.begun[network]
+		n.pulse.Beat()
 		if w, is := wanted[network]; is && w.same(&e) {
 			continue
 		}
@@ -139,6 +143,7 @@ func (n *node) sweep(ctx context.Context, wanted map[string]Endpoint) error {
 	}
 	var errs []error
 	for device := range known {
+		n.pulse.Beat()
 		if !devices[device] {
 			errs = append(errs, n.vs.remove(ctx, device))
 		}

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"vigia/internal/config"
+	"vigia/internal/daemon"
 	"vigia/internal/netns"
 	"vigia/internal/testutil"
 )
@@ -59,7 +60,7 @@ func newBench(t *testing.T, bridge bool) *bench {
 func (b *bench) start() *node {
 	b.Helper()
 	n := &node{
-		logger: slog.New(slog.DiscardHandler), prefix: b.prefix, path: b.state, home: b.home,
+		logger: slog.New(slog.DiscardHandler), prefix: b.prefix, path: b.state, home: b.home, pulse: &daemon.Pulse{},
 		file: config.NewFile[content](b.file, "write it"), vs: &vswitch{remote: "unix:" + b.vs.Socket, owner: b.prefix, settle: settling},
 	}
 	if err := n.open(); err != nil {

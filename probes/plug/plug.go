@@ -98,7 +98,7 @@ func (o *options) run(ctx context.Context, stderr io.Writer) error {
 	}
 	defer lock.Close()
 	n := &node{
-		logger: slog.New(slog.NewTextHandler(stderr, nil)), prefix: o.prefix, path: o.state,
+		logger: slog.New(slog.NewTextHandler(stderr, nil)), prefix: o.prefix, path: o.state, pulse: &daemon.Pulse{},
 		file: config.NewFile[content](o.file, "have vigia-identity write it, with openstack.probes, and bring it here"),
 		vs:   &vswitch{remote: o.remote, tls: o.tls, owner: o.prefix, settle: settling},
 	}
@@ -112,7 +112,7 @@ func (o *options) run(ctx context.Context, stderr io.Writer) error {
 	case o.once:
 		return n.pass(ctx)
 	}
-	n.wait = patience
+	n.wait, n.pulse = patience, daemon.NewPulse(n.logger)
 	o.keep(ctx, n)
 	return nil
 }
@@ -149,9 +149,6 @@ func (o *options) keep(ctx context.Context, n *node) {
 			n.logger.Warn("not all endpoints are plugged; trying again", "every", o.every, "err", text)
 		}
 		said = text
-		select {
-		case <-ctx.Done():
-		case <-time.After(o.every):
-		}
+		n.pulse.Sleep(ctx, o.every)
 	}
 }

@@ -85,7 +85,9 @@ def scripts(build: Build) -> dict[str, dict[str, str]]:
     node = dict(zip(PROGRAMS, ("probe", "exporter", "enforcer"), strict=True))
     return {
         "base": dict(debian._BASE),
-        "node": debian._scripts(build, node, detach="vigia-exporter uninstall"),
+        "node": debian._scripts(
+            build, node, detach=f"vigia-exporter uninstall\n  {debian._UNPLUG}", commands=(debian.PLUG,)
+        ),
         "site": debian._scripts(build, {name: name for name in SITE}, compiled="/usr/lib/vigia-site"),
         "cli": dict(debian._COMMANDS),
     }
@@ -107,6 +109,43 @@ def test_every_service_of_a_package_is_stopped_and_its_state_purged(build: Build
             assert f"{name}.service" in text["prerm"]
             assert f"/var/lib/{name}" in text["postrm"]
             assert (ROOT / f"deploy/systemd/{name}.service").exists()
+
+
+def test_the_unit_of_plug_is_a_nodes_and_what_it_plugged_goes_with_it(build: Build, tmp_path: Path) -> None:
+    text = scripts(build)["node"]
+    assert "for unit in vigia-plug; do" in text["postinst"] and "vigia-plug.service" in text["prerm"]
+    assert "/etc/default/$unit" in text["postrm"] and " vigia-plug" in text["postrm"]
+    assert text["prerm"].index("disable --now") < text["prerm"].index("vigia-probe plug --remove")
+    # Run with programs that note how they were called: as with settings of the operator, without, and with nothing plugged.
+    said, state = tmp_path / "said", tmp_path / "run/state.json"
+    probe = tmp_path / "bin/vigia-probe"
+    probe.parent.mkdir()
+    for settings, left, status, wanted in (
+        ("ARGS=--netns-prefix=own-", True, 0, "plug --remove --netns-prefix=own-\n"),
+        ("", True, 0, "plug --remove\n"),
+        ("", True, 1, "plug --remove\n"),
+        ("", False, 0, ""),
+    ):
+        probe.write_text(f'#!/bin/sh\necho "$*" >> {said}\nexit {status}\n')
+        probe.chmod(0o755)
+        state.parent.mkdir(exist_ok=True)
+        state.unlink(missing_ok=True)
+        if left:
+            state.write_text("{}")
+        said.write_text("")
+        (tmp_path / "defaults").write_text(settings)
+        script = debian._UNPLUG.replace("/run/vigia-plug", str(state.parent))
+        script = script.replace("/etc/default/vigia-plug", str(tmp_path / "defaults"))
+        done = subprocess.run(
+            ["sh", "-eu", "-c", script],
+            env={"PATH": f"{probe.parent}:/usr/bin:/bin"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (done.returncode, said.read_text()) == (0, wanted), done.stderr
+        assert state.exists() == (left and status == 1)
+        assert ("go with a reboot" in done.stderr) == (status == 1)
 
 
 def test_another_compiler_is_refused(build: Build, tmp_path: Path) -> None:

@@ -62,6 +62,7 @@ if [ "$1" = configure ]; then
         echo "The old one still runs. Mend what it says above, then: systemctl restart $unit" >&2
       fi
     done
+    @ALSO@
   fi
 fi
 """,
@@ -85,6 +86,23 @@ fi
 """,
 }
 
+
+PLUG = "vigia-plug"
+"""The unit of a command of vigia-probe, which has no file of settings to be checked."""
+
+_UNPLUG = """if [ -e /run/vigia-plug/state.json ]; then
+    ARGS=
+    if [ -r /etc/default/vigia-plug ]; then . /etc/default/vigia-plug; fi
+    if vigia-probe plug --remove $ARGS; then rm -rf /run/vigia-plug
+    else echo "cannot take away all endpoints of probes; those of the kernel go with a reboot" >&2; fi
+  fi"""
+"""Takes away what the command has plugged, in a shell."""
+
+_RESTART = """for unit in @PLAIN@; do
+      systemctl --quiet is-active "$unit.service" || continue
+      deb-systemd-invoke restart "$unit.service" > /dev/null || true
+    done"""
+"""Has units that run go on with the new program."""
 
 _PYTHON = ("libc6 (>= 2.28)", "libstdc++6", "python3 (>= 3.11~)", "python3 (<< 3.12~)")
 """What compiled parts of Python packages need of Debian 12."""
@@ -144,7 +162,7 @@ def _node(build: Build, architecture: str) -> Package:
     node, root = build.node(architecture), build.work / f"vigia-node-{architecture}"
     for name in PROGRAMS:
         _copy(node / "usr/bin" / name, root / "usr/bin" / name)
-    _units(build, root, PROGRAMS)
+    _units(build, root, (*PROGRAMS, PLUG))
     detach = (
         "vigia-exporter uninstall > /dev/null || "
         'echo "cannot remove the programs at ports; they go with a reboot" >&2'
@@ -158,7 +176,10 @@ def _node(build: Build, architecture: str) -> Package:
         [f"vigia-base (= {build.source.debian})"],
         root,
         scripts=_scripts(
-            build, dict(zip(PROGRAMS, ("probe", "exporter", "enforcer"), strict=True)), detach=detach
+            build,
+            dict(zip(PROGRAMS, ("probe", "exporter", "enforcer"), strict=True)),
+            detach=f"{detach}\n  {_UNPLUG}",
+            commands=(PLUG,),
         ),
     )
 
@@ -228,8 +249,14 @@ def _units(build: Build, root: Path, names: Sequence[str] | Mapping[str, str]) -
         _copy(build.tree / "deploy/systemd" / unit, root / "usr/lib/systemd/system" / unit)
 
 
-def _scripts(build: Build, files: Mapping[str, str], detach: str = "", compiled: str = "") -> dict[str, str]:
-    """Return the maintainer's scripts of services, by the configuration file of each."""
+def _scripts(
+    build: Build,
+    files: Mapping[str, str],
+    detach: str = "",
+    compiled: str = "",
+    commands: Sequence[str] = (),
+) -> dict[str, str]:
+    """Return the maintainer's scripts of services, by the configuration file of each; commands have none."""
     pairs = " ".join(f"{unit}:{file}" for unit, file in files.items())
     package = "vigia-site" if compiled else "vigia-node"
     values = {
@@ -237,8 +264,9 @@ def _scripts(build: Build, files: Mapping[str, str], detach: str = "", compiled:
         "@CLEAN@": f"py3clean -p {package} {compiled}" if compiled else ":",
         "@DETACH@": detach or ":",
         "@EACH@": f"for pair in {pairs}; do unit=${{pair%%:*}} file=${{pair#*:}}",
-        "@UNITS@": " ".join(f"{unit}.service" for unit in files),
-        "@NAMES@": " ".join(files),
+        "@ALSO@": _RESTART.replace("@PLAIN@", " ".join(commands)) if commands else ":",
+        "@UNITS@": " ".join(f"{unit}.service" for unit in (*files, *commands)),
+        "@NAMES@": " ".join((*files, *commands)),
         "@STATE@": " ".join(f"/var/lib/{unit}" for unit in files),
         "@VERSION@": build.source.version,
     }
