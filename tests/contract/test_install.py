@@ -73,6 +73,59 @@ def test_the_program_has_the_rights_of_its_unit(installed: Node, program: str) -
     assert user == ("vigia-probe" if program == "vigia-probe" else "root")
 
 
+ENDPOINT = """version: 1
+endpoints:
+  - {network: vxlan, port: 0a4f2c11-5a0e-4a5f-8c0d-0f1e2d3c4b5a, mac: "fa:16:3e:00:00:01", mtu: 1450,
+     addresses: [10.40.0.5/20], switch: linuxbridge, bridge: brq0a4f2c11-5a}
+"""
+TAP = "/sys/class/net/tap0a4f2c11-5a/ifindex"
+
+
+def test_endpoints_of_probes_are_plugged_by_a_unit_of_their_own(installed: Node) -> None:
+    """Others see the namespaces that it makes, and they outlive it."""
+    (start,) = re.findall(
+        r"<!-- test: vigia-plug -->\n```sh\n(.*?)```",
+        (ROOT / "docs/how-to/openstack.md").read_text(),
+        re.DOTALL,
+    )
+    installed.run(
+        "install -d -o vigia -g vigia -m 750 /var/lib/vigia/probes; cd /var/lib/vigia/probes; "
+        f"printf '%s' '{ENDPOINT}' > $(hostname).yaml; chown vigia:vigia *; chmod 640 *; {start}"
+    )
+    eventually(
+        lambda: "/run/netns/vigia-probe-vxlan" in installed.run("cat /proc/mounts"),
+        lambda: installed.run("systemctl status --no-pager --full vigia-plug || true"),
+        60,
+    )
+    made = eventually(lambda: installed.run(f"cat {TAP} || true").strip(), "its device is there", 60)
+    pid = installed.shown("vigia-plug", "MainPID")
+    status = dict(line.split(":", 1) for line in installed.run(f"cat /proc/{pid}/status").splitlines())
+    assert bin(int(status["CapBnd"].strip(), 16)).count("1") == 2
+    assert (status["NoNewPrivs"].strip(), status["Seccomp"].strip()) == ("1", "2")
+    installed.run(
+        "mkdir -p /run/systemd/system/vigia-plug.service.d; "
+        "printf '[Service]\\nWatchdogSec=4s\\nTimeoutAbortSec=4s\\n' > /run/systemd/system/vigia-plug.service.d/soon.conf; "
+        "systemctl daemon-reload; systemctl restart vigia-plug; sleep 6"
+    )
+    assert installed.shown("vigia-plug", "NRestarts") == "0", "it tells the watchdog that it works"
+    installed.run(f"kill -STOP {installed.shown('vigia-plug', 'MainPID')}")
+    eventually(lambda: installed.shown("vigia-plug", "NRestarts") == "1", "it is started again", 120)
+    eventually(lambda: installed.shown("vigia-plug", "ActiveState") == "active", "it runs", 120)
+    installed.run(
+        "rm -r /run/systemd/system/vigia-plug.service.d; systemctl daemon-reload; systemctl stop vigia-plug"
+    )
+    assert installed.run(f"cat {TAP}").strip() == made, "it stays, and is not made anew"
+    assert "/run/netns/vigia-probe-vxlan" in installed.run("cat /proc/mounts")
+    installed.run(
+        "systemctl start vigia-plug; printf 'version: 1\\nendpoints: []\\n' > /var/lib/vigia/probes/$(hostname).yaml"
+    )
+    eventually(lambda: not installed.run(f"cat {TAP} 2> /dev/null || true"), "it is taken away", 60)
+    installed.run(f"printf '%s' '{ENDPOINT}' > /var/lib/vigia/probes/$(hostname).yaml")
+    eventually(
+        lambda: installed.run(f"cat {TAP} 2> /dev/null || true"), "it is back, until the node is removed", 60
+    )
+
+
 def test_secrets_are_nobody_elses(installed: Node) -> None:
     assert installed.run("stat -c %a:%U /etc/vigia/enforcer.token").strip() == "600:root"
     assert installed.run("stat -c %a:%U:%G /etc/vigia").strip() == "750:root:vigia"
@@ -152,6 +205,7 @@ def test_a_program_that_is_stopped_is_started_again(installed: Node, program: st
 
 def test_nothing_is_left_of_a_node_that_is_removed(installed: Node) -> None:
     installed.run(blocks_of(page("how-to/remove.md"))["node"])
+    assert "vigia-probe-" not in installed.run("cat /proc/mounts"), "endpoints of probes"
     left = installed.run("find / -xdev -iname '*vigia*' -not -path '/proc/*' -not -path '/tmp/*'")
     assert left.strip() == ""
     assert {*installed.run("ls /sys/fs/bpf").split()} <= {"maps.debug", "progs.debug"}, "the kernel's own"
