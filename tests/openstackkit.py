@@ -14,7 +14,7 @@ from typing import Any
 
 import httpx
 import yaml
-from labkit import ROOT
+from labkit import ROOT, VIGIA, own_topology, run_vigia
 from prometheus_client.parser import text_string_to_metric_families
 
 from vigia.host import commands, netns, processes
@@ -25,14 +25,31 @@ from vigia.lab.neutron.machines import Known, read_known
 from vigia.lab.neutron.places import Driver, NeutronPlaces
 from vigia_testing import eventually
 
-__all__ = ["GUIDE", "TOPOLOGIES", "Agents", "Cloud", "Page", "guide"]
+__all__ = ["GUIDE", "NAME", "TOPOLOGIES", "Agents", "Cloud", "Page", "down", "guide", "up"]
 
 GUIDE = ROOT / "docs/how-to/openstack.md"
 TOPOLOGIES = ROOT / "vigia/src/vigia/lab/topologies"
 PATIENCE = 300.0
+NAME = "ostest"
+"""The lab that these tests bring up."""
 
 Page = Mapping[tuple[str, frozenset[tuple[str, str]]], float]
 """Values of a page's series, by name and labels."""
+
+
+def up(cloud: str, folder: Path) -> list[str]:
+    """Return the command that brings a cloud up, with a topology of the tests' own that is written into a folder."""
+    topology = own_topology(folder, NAME, "127.72.0.0/24", TOPOLOGIES / f"{cloud}.yaml")
+    topology.write_text(
+        topology.read_text().replace("stack_address: 127.0.0.1", "stack_address: 127.72.0.250")
+    )
+    return [str(VIGIA), "lab", "up", "--cloud", cloud, "--topology", str(topology)]
+
+
+def down() -> None:
+    """Take the cloud away."""
+    done = run_vigia("lab", "down", "--lab", NAME, timeout=600)
+    assert done.status == 0, done.stderr
 
 
 def guide(name: str) -> str:

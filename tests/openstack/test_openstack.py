@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 import yaml
-from labkit import VIGIA, Machine, own_topology, run_vigia
-from openstackkit import PATIENCE, TOPOLOGIES, Agents, Cloud, guide, total
+from labkit import VIGIA, Machine, run_vigia
+from openstackkit import NAME, PATIENCE, Agents, Cloud, down, guide, total, up
 from probingkit import Probing
 
 from vigia.host import commands
@@ -33,23 +33,9 @@ from vigia_testing import eventually
 
 pytestmark = [pytest.mark.openstack, pytest.mark.long]
 
-NAME = "ostest"
 CLOUDS = ("neutron-ovn", "neutron-ovs", "neutron-linuxbridge")
 RED = 5_000_000
 """What red has bought in the lab's files, in bytes per second."""
-
-
-def up(cloud: str, folder: Path) -> list[str]:
-    topology = own_topology(folder, NAME, "127.72.0.0/24", TOPOLOGIES / f"{cloud}.yaml")
-    topology.write_text(
-        topology.read_text().replace("stack_address: 127.0.0.1", "stack_address: 127.72.0.250")
-    )
-    return [str(VIGIA), "lab", "up", "--cloud", cloud, "--topology", str(topology)]
-
-
-def down() -> None:
-    done = run_vigia("lab", "down", "--lab", NAME, timeout=600)
-    assert done.status == 0, done.stderr
 
 
 @pytest.fixture(scope="module", params=CLOUDS)
@@ -549,14 +535,3 @@ def test_a_flood_is_limited_and_released_on_evidence(cloud: Cloud, agents: Agent
     finally:
         stopped = run_vigia("stack", "down", "--lab", NAME, timeout=600)
         assert stopped.status == 0, stopped.stderr
-
-
-@pytest.mark.parametrize("line", ["answers", "agent"])
-def test_a_cloud_that_was_killed_on_its_way_leaves_nothing(tmp_path: Path, line: str) -> None:
-    before = Machine.now(NAME)
-    with subprocess.Popen(up("neutron-ovs", tmp_path), stdout=subprocess.PIPE, text=True) as making:
-        assert making.stdout is not None
-        assert any(line in said for said in making.stdout), "it ended before it was killed"
-        making.kill()
-    down()
-    assert Machine.now(NAME) == before

@@ -1,0 +1,29 @@
+"""A cloud of OpenStack whose bringing up was killed.
+
+Apart from the clouds' stories: the last of these is up until its file ends.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from labkit import Machine
+from openstackkit import NAME, down, up
+
+pytestmark = [pytest.mark.openstack, pytest.mark.long]
+
+
+@pytest.mark.parametrize("line", ["answers", "agent"])
+def test_a_cloud_that_was_killed_on_its_way_leaves_nothing(tmp_path: Path, line: str) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    before = Machine.now(NAME)
+    with subprocess.Popen(up("neutron-ovs", tmp_path), stdout=subprocess.PIPE, text=True) as making:
+        assert making.stdout is not None
+        assert any(line in said for said in making.stdout), "it ended before it was killed"
+        making.kill()
+    down()
+    assert Machine.now(NAME) == before
