@@ -20,11 +20,14 @@ import (
 const Dir = "/run/netns"
 
 // Path returns the file of a namespace given by name or by absolute path. The
-// empty string stands for the process's own namespace.
+// empty string stands for the process's own namespace, neutron: and the id of a
+// network for the one that Neutron has for that on this node.
 func Path(nameOrPath string) (string, error) {
 	switch {
 	case nameOrPath == "":
 		return "/proc/self/ns/net", nil
+	case strings.HasPrefix(nameOrPath, neutronPrefix):
+		return neutronPath(nameOrPath)
 	case filepath.IsAbs(nameOrPath):
 		return filepath.Clean(nameOrPath), nil
 	case strings.ContainsRune(nameOrPath, '/') || nameOrPath == "." || nameOrPath == "..":
@@ -62,7 +65,7 @@ func Open(nameOrPath string) (*NS, error) {
 	}
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("network namespace %q does not exist (%s); create it or correct netns: %w", nameOrPath, path, err)
+		return nil, missing(nameOrPath, path, err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open network namespace %q: %w", nameOrPath, err)

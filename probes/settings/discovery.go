@@ -41,7 +41,7 @@ type Template struct {
 	Path    string `yaml:"path" help:"name of a path; required"`
 	Tenant  string `yaml:"tenant" help:"label 'tenant'; required"`
 	Probe   string `yaml:"probe" help:"name of a class; required"`
-	Netns   string `yaml:"netns" help:"network namespace to send from"`
+	Netns   string `yaml:"netns" help:"network namespace to send from, as of targets"`
 	Source  string `yaml:"source" help:"IP, or IP:port, to send from"`
 	At      string `yaml:"at" help:"probe the address, HOST or HOST:PORT, that the node's label at_NAME has, NAME being this, in place of the node's own; a node without that label is not probed so"`
 	Port    int    `yaml:"port" help:"of the nodes, default 862"`

@@ -120,7 +120,7 @@ type Target struct {
 	Path    string `yaml:"path" help:"name of a path; required"`
 	Tenant  string `yaml:"tenant" help:"label 'tenant'; required"`
 	Probe   string `yaml:"probe" help:"name of a class; required"`
-	Netns   string `yaml:"netns" help:"network namespace to send from"`
+	Netns   string `yaml:"netns" help:"network namespace to send from: a name in /run/netns, an absolute path, neutron: and a network's id for the one that Neutron's agent has for it on this node, or absent for our own"`
 	Source  string `yaml:"source" help:"IP, or IP:port, to send from"`
 	Device  string `yaml:"device" help:"device to bind to"`
 	Twin    string `yaml:"twin" help:"path of the target with the same dst and class to be probed at the same moment"`

@@ -127,7 +127,7 @@ var mistakes = []struct{ name, old, new, want string }{
 	{"listener on multicast", `"10.99.1.1:862"}`, `"224.0.0.1:862"}`, `is a multicast or broadcast address`},
 	{"listener without address", `{address: "[fd00::1]:862"}`, `{netns: x}`, `f.yaml:5: reflector.listeners[1].address: "": is missing`},
 	{"listener twice", `{address: "[fd00::1]:862"}`, `{netns: vigia-demo-lb1, address: "10.99.1.1:862"}`, "f.yaml:5: reflector.listeners[1]: is the same as reflector.listeners[0]; remove one"},
-	{"listener's namespace", "netns: vigia-demo-lb1, address", "netns: ../x, address", `f.yaml:4: reflector.listeners[0].netns: "../x": is not a network namespace; write a name in /run/netns or an absolute path`},
+	{"listener's namespace", "netns: vigia-demo-lb1, address", "netns: ../x, address", `f.yaml:4: reflector.listeners[0].netns: "../x": is not a network namespace; write a name in /run/netns, an absolute path, or neutron: and the id of a network`},
 	{"allow no range", "[10.99.1.0/24,", "[10.99.1.0,", `f.yaml:6: reflector.allow[0]: "10.99.1.0": is not a range of addresses; write for example 10.0.0.0/24`},
 	{"allow host bits", "[10.99.1.0/24,", "[10.99.1.7/24,", `"10.99.1.7/24": has bits set beyond its length; write 10.99.1.0/24`},
 	{"rate", "max_rate: 500", "max_rate: -1", `f.yaml:7: reflector.max_rate: "-1": is out of bounds; write 1 to 1000000`},

@@ -61,7 +61,7 @@ func (f *faults) label(field, value, example string) {
 
 func (f *faults) netns(field, value string) {
 	if _, err := netns.Path(value); err != nil {
-		f.add(field, value, "is not a network namespace", "write a name in "+netns.Dir+" or an absolute path")
+		f.add(field, value, "is not a network namespace", "write a name in "+netns.Dir+", an absolute path, or neutron: and the id of a network")
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -179,6 +180,38 @@ func TestNamespaceThatComesAndGoes(t *testing.T) {
 	k.Check()
 	if len(o.events) != 2 || !strings.Contains(o.events[0], "replaced by another") || o.events[1] != "attach "+key.String() {
 		t.Fatalf("after the namespace was replaced: %v", o.events)
+	}
+}
+
+// TestTheNamespaceOfANetworkOfNeutron is looked for again by what it is called now: with another agent it is another one.
+func TestTheNamespaceOfANetworkOfNeutron(t *testing.T) {
+	testutil.RequireRoot(t)
+	k, o := newKeeper(t)
+	network := fmt.Sprintf("%08x-5a0e-4a5f-8c0d-0f1e2d3c4b5a", os.Getpid())
+	key := Key{Netns: "neutron:" + network, Local: local("127.0.0.1:40001")}
+	o.apply(k, key)
+	if err := k.Err(); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "ovnmeta-"+network) {
+		t.Errorf("Err: %v", err)
+	}
+	for _, agent := range []string{"ovnmeta-", "qdhcp-"} { // the second goes before the first
+		name := agent + network
+		testutil.IP(t, "netns", "add", name)
+		t.Cleanup(func() { _ = exec.Command("ip", "netns", "del", name).Run() })
+		testutil.IP(t, "-n", name, "link", "set", "lo", "up")
+		k.Check()
+		if k.Err() != nil || o.events[len(o.events)-1] != "attach "+key.String() {
+			t.Fatalf("after %s came: %v, %v", name, o.events, k.Err())
+		}
+	}
+	testutil.IP(t, "netns", "del", "qdhcp-"+network)
+	k.Check()
+	if attached := strings.Count(strings.Join(o.events, " "), "attach "); k.Err() != nil || attached != 5 { // and "detach "
+		t.Errorf("after qdhcp- went: %v, %v", o.events, k.Err())
+	}
+	testutil.IP(t, "netns", "del", "ovnmeta-"+network)
+	k.Check()
+	if err := k.Err(); !strings.Contains(fmt.Sprint(err), "is gone") {
+		t.Errorf("after both went: %v", err)
 	}
 }
 

@@ -12,12 +12,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from ipaddress import IPv4Interface
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from labkit import VIGIA, Machine, run_vigia
+from labkit import ROOT, VIGIA, Machine, run_vigia
 from openstackkit import NAME, PATIENCE, Agents, Cloud, down, guide, total, up
 from probingkit import Probing
 
@@ -457,6 +458,63 @@ def test_a_guest_with_a_kernel_of_its_own_is_known(cloud: Cloud, agents: Agents)
     eventually(lambda: cloud.pings(red, address), "the guest to answer", PATIENCE)
     assert agents.ports("node1")[own.port]["tenant"] == cloud.known.projects[own.tenant]
     assert agents.bought("node1", own.port) > 0
+
+
+@contextmanager
+def serving(cloud: Cloud, machine: Endpoint) -> Iterator[str]:
+    """Have DHCP be served in a machine's network on its node, as Neutron's agent does but for the server; return the network.
+
+    That is a port of its own, and a namespace that is called after the network.
+    """
+    neutron, project = cloud.neutron, cloud.known.projects[machine.tenant]
+    network = neutron.listed("ports", id=machine.port)[0]["network_id"]
+    (group,) = [g for g in neutron.listed("security-groups", project_id=project) if g["name"] == "default"]
+    rule = {
+        "security_group_id": group["id"],
+        "direction": "ingress",
+        "protocol": "icmp",
+        "project_id": project,
+    }
+    own = replace(machine, netns=f"qdhcp-{network}", address6=None)
+    made = neutron.add(
+        "port",
+        network_id=network,
+        project_id=project,
+        mac_address=own.mac,
+        device_owner="network:dhcp",
+        device_id=f"dhcp-{network}",
+        **{"binding:host_id": machine.node},
+    )
+    address = IPv4Interface(f"{made['fixed_ips'][0]['ip_address']}/{machine.address.network.prefixlen}")
+    own = replace(own, port=made["id"], device=f"tap{made['id'][:11]}", address=address)
+    known = neutron.ask("POST", "/v2.0/security-group-rules", {"security_group_rule": rule})
+    commands.ip_batch([f"netns add {own.netns}"])
+    try:
+        machines.attach(cloud.lab, replace(cloud.lab.node(machine.node), endpoints=(own,)), cloud.datapath)
+        yield network
+        machines.detach(cloud.lab, own)
+    finally:
+        commands.ip_batch([f"netns del {own.netns}"])
+        neutron.remove("port", made["id"])
+        neutron.remove("security-group-rule", known["security_group_rule"]["id"])
+
+
+def test_machines_are_probed_from_where_neutron_serves_their_network(cloud: Cloud) -> None:
+    red = cloud.machine("node1", "red")
+    argv = [str(ROOT / "bin/vigia-probe"), "once", "--protocol=icmp", "--count=3"]
+    with serving(cloud, red) as network:
+        place = f"--netns=neutron:{network}"
+        for to in (red.address.ip, red.peer):  # the machine on the node, and the one on the other
+            eventually(
+                lambda to=to: commands.run([*argv, f"--to={to}", place], check=False).status == 0,
+                lambda to=to: commands.run([*argv, f"--to={to}", place], check=False).stdout,
+                PATIENCE,
+            )
+        other = cloud.neutron.listed("ports", id=cloud.machine("node1", "blue").port)[0]["network_id"]
+        done = commands.run([*argv, f"--to={red.peer}", f"--netns=neutron:{other}"], check=False)
+        assert done.status != 0 and f"qdhcp-{other}, /run/netns/ovnmeta-{other}" in done.stderr
+    done = commands.run([*argv, f"--to={red.peer}", place], check=False)
+    assert done.status != 0 and "none of Neutron's agents" in done.stderr
 
 
 def migrate(cloud: Cloud, machine: Endpoint, node: str) -> None:
