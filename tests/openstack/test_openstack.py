@@ -75,6 +75,10 @@ def test_the_guides_commands_and_configuration_work(cloud: Cloud, folder: Path) 
     (folder / "guide.yaml").write_text(yaml.safe_dump(config))
     check = ["--config", str(folder / "guide.yaml"), "check-config"]
     commands.run([str(VIGIA.with_name("vigia-identity")), *check])
+    paths = yaml.safe_load(guide("probe.yaml"))["paths"]
+    served = {"node": "node1", "paths": paths, **yaml.safe_load(guide("served.yaml"))}
+    (folder / "served.yaml").write_text(yaml.safe_dump(served))
+    commands.run([str(ROOT / "bin/vigia-probe"), "check-config", f"--config={folder}/served.yaml"])
 
 
 def test_the_cloud_is_whole(cloud: Cloud) -> None:
