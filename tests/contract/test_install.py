@@ -73,6 +73,35 @@ def test_the_program_has_the_rights_of_its_unit(installed: Node, program: str) -
     assert user == ("vigia-probe" if program == "vigia-probe" else "root")
 
 
+def test_ports_and_contracts_are_read_where_identity_writes_them(installed: Node) -> None:
+    """As docs/how-to/openstack.md has it where vigia-identity runs on the node itself."""
+    kept = installed.run("cat /etc/vigia/exporter.yaml")
+    installed.run(
+        "runuser -u vigia -- mkdir -m 750 /var/lib/vigia/hosts; mv /etc/vigia/ports.yaml /var/lib/vigia/hosts/node.yaml; "
+        "chown vigia:vigia /var/lib/vigia/hosts/node.yaml; chmod 640 /var/lib/vigia/hosts/node.yaml; "
+        "sed -i 's,^ports_file:.*,ports_file: /var/lib/vigia/hosts/node.yaml,' /etc/vigia/exporter.yaml /etc/vigia/enforcer.yaml"
+    )
+    try:
+        for program in ("vigia-exporter", "vigia-enforcer"):
+            installed.run(f"systemctl restart {program}; until {program} healthcheck; do sleep 1; done")
+            said = installed.run(f"systemctl status --no-pager --full --lines=50 {program} || true")
+            assert "permission denied" not in said, said
+            groups = installed.run(f"cat /proc/{installed.shown(program, 'MainPID')}/status")
+            assert (
+                installed.run("getent group vigia").split(":")[2]
+                in groups.partition("Groups:")[2].split("\n")[0]
+            )
+    finally:
+        installed.run(
+            "mv /var/lib/vigia/hosts/node.yaml /etc/vigia/ports.yaml; rmdir /var/lib/vigia/hosts; "
+            "chown root:vigia /etc/vigia/ports.yaml; "
+            "sed -i 's,^ports_file:.*,ports_file: /etc/vigia/ports.yaml,' /etc/vigia/exporter.yaml /etc/vigia/enforcer.yaml; "
+            "systemctl restart vigia-exporter vigia-enforcer; "
+            "for p in vigia-exporter vigia-enforcer; do until $p healthcheck; do sleep 1; done; done"
+        )
+    assert installed.run("cat /etc/vigia/exporter.yaml") == kept
+
+
 ENDPOINT = """version: 1
 endpoints:
   - {network: vxlan, port: 0a4f2c11-5a0e-4a5f-8c0d-0f1e2d3c4b5a, mac: "fa:16:3e:00:00:01", mtu: 1450,
