@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Page, Route, expect
 from werkzeug.serving import make_server
 
 from vigia_compare.site import ALARMS, STATE
@@ -219,6 +219,35 @@ def test_100_nodes_are_one_page(browser: Browser, served: Served) -> None:
     shot(page, "web-mesh-100")
     assert page.evaluate("document.documentElement.scrollWidth") <= 1600 and wrong == []
     assert page.locator(".wide").first.evaluate("n => n.scrollWidth <= n.clientWidth"), "all of it is seen"
+    context.close()
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+def test_the_first_paint_waits_for_the_first_bytes_alone(
+    browser: Browser, served: Served, address: str
+) -> None:
+    """For no file, and not for Prometheus: neither answers until the top of the page is painted, in its colours."""
+    asked, answers = threading.Event(), threading.Event()
+    served.site.before = lambda: (asked.set(), answers.wait(DEADLINE))
+    context = browser.new_context()
+    context.set_default_timeout(DEADLINE * 1000)
+    context.route("**/assets/*", lambda route: held.append(route))
+    held: list[Route] = []
+    page = context.new_page()
+    had: list[str] = []
+    page.on("requestfinished", lambda r: had.append(r.url))
+    page.goto(served.url + address, wait_until="commit")
+    page.wait_for_function('() => performance.getEntriesByName("first-contentful-paint").length === 1')
+    link = page.get_by_role("navigation", name="Pages").locator("[aria-current]")
+    assert link.evaluate("n => getComputedStyle(n).boxShadow") != "none", "as it stays"
+    assert page.locator("main").count() == 0 and had == []
+    answers.set()
+    for route in held:
+        route.continue_()
+    expect(page.locator("main h1")).to_be_visible()
+    expect(page.locator("#pulse")).to_have_text("live")
+    assert {r.request.url.rpartition("/")[2] for r in held} <= {"live.js", "icon.svg"}
+    assert asked.is_set(), "Prometheus was asked meanwhile"
     context.close()
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import math
 import re
+from base64 import b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from hashlib import sha256
 from html.parser import HTMLParser
 from typing import Any
 from xml.etree import ElementTree
@@ -32,6 +34,8 @@ from .made import BASE, END, KNOWN, evaluation_of, known, readings
 
 EVIL = "<img src=x onerror=alert(1)>\"'\u202e\x1b[2J&amp;"
 NOW = END + 20.0
+FIRST_WINDOW = 10 * 1460
+"""Bytes that a server sends before a browser has to say that it has them (RFC 6928)."""
 
 
 def evaluated(**metrics: Mapping[str, Any]) -> Evaluation:
@@ -59,6 +63,8 @@ class Site:
         self.failure: Exception | None = None
         self.console = ""
         self.opened = 0
+        self.before: Callable[[], object] = lambda: None
+        """What Prometheus does before it answers."""
         ops = Ops(CollectorRegistry(), lambda: "", lambda: "")
         self.monotonic: Callable[[], float] = lambda: 0.0
         looks = Looks(lambda: self, lambda: NOW, lambda: self.monotonic())  # type: ignore[arg-type, return-value]
@@ -76,6 +82,7 @@ class Site:
 
     def __enter__(self) -> Site:
         self.opened += 1
+        self.before()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -116,12 +123,16 @@ class _Tags(HTMLParser):
 
 
 def strict(policy: str, text: str) -> None:
-    """Nothing inline, nothing from elsewhere; headings, captions and names for who cannot see it."""
+    """Nothing inline but styles of a hash, nothing from elsewhere; headings, captions and names for who cannot see it."""
     assert "unsafe" not in policy and "default-src 'none'" in policy and "frame-ancestors 'none'" in policy
     assert "require-trusted-types-for 'script'" in policy
     tags = _Tags(text).tags
     names = [tag for tag, _ in tags]
-    assert not {"style", "img", "iframe", "object", "base"} & set(names)
+    assert not {"img", "iframe", "object", "base"} & set(names)
+    styles = re.findall(r"<style>(.*?)</style>", text, re.DOTALL)
+    assert len(styles) == names.count("style") == 1
+    hashed = b64encode(sha256(styles[0].encode()).digest()).decode()
+    assert f"; style-src 'sha256-{hashed}';" in policy, "these styles, and no others"
     assert [a for tag, a in tags if tag == "script"] == [{"type": "module", "src": "/assets/live.js"}]
     for tag, attributes in tags:
         assert not any(k == "style" or k.startswith("on") for k in attributes), (tag, attributes)
@@ -436,7 +447,9 @@ def test_the_top_of_a_page_does_not_wait_for_prometheus(site: Site, address: str
     assert got.status_code == 200 and site.opened == 0, "nothing is asked before the answer has begun"
     parts = got.iter_encoded()
     top = next(parts).decode()
-    assert "<header>" in top and "</header>" in top and "vigia.css" in top and "<main" not in top
+    assert "<header>" in top and "</header>" in top and "<style>:root {" in top and "<main" not in top
+    assert "stylesheet" not in top, "nothing else is waited for"
+    assert len(top.encode()) < FIRST_WINDOW
     assert f'<a href="{address}" aria-current="page">' in top and "<title></title>" not in top
     assert next(parts) == b"", "which sends the top"
     assert site.opened == 0
@@ -504,7 +517,6 @@ def test_a_mesh_of_100_nodes_is_a_page_of_bounded_size(site: Site) -> None:
 
 def test_files_of_the_pages(site: Site) -> None:
     for name, kind in (
-        ("vigia.css", "text/css"),
         ("live.js", "text/javascript"),
         ("icon.svg", "image/svg+xml"),
     ):
@@ -515,7 +527,7 @@ def test_files_of_the_pages(site: Site) -> None:
             r"https?://|//[a-z]+\.|innerHTML|outerHTML\s*=[^=]|insertAdjacent|document\.write|eval\(|url\(",
             text,
         )
-    for name in ("../pages.py", "frame.html", "%2e%2e/frame.html", "x"):
+    for name in ("../pages.py", "frame.html", "%2e%2e/frame.html", "vigia.css", "x"):
         assert site.client.get(f"/assets/{name}").status_code == 404
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import re
 import sqlite3
+from base64 import b64encode
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -375,11 +377,43 @@ def test_a_foreign_page_cannot_use_the_session(console: Console) -> None:
     context.close()
 
 
+def test_the_first_paint_waits_for_the_page_alone(console: Console) -> None:
+    """For no file: none comes until the top of the page is painted, in its colours."""
+    context = console.browser.new_context()
+    context.set_default_timeout(DEADLINE * 1000)
+    held: list[Route] = []
+    context.route("**/console/*", lambda route: held.append(route))
+    page = context.new_page()
+    page.goto(str(console.agent.http.base_url), wait_until="commit")
+    page.wait_for_function('() => performance.getEntriesByName("first-contentful-paint").length === 1')
+    assert page.locator("header").evaluate("n => getComputedStyle(n).display") == "flex", "as it stays"
+    eventually(
+        lambda: page.evaluate("1") and len(held) >= 2, "both scripts to be asked for, neither by the other"
+    )
+    assert {"console.js", "model.js"} <= {r.request.url.rpartition("/")[2] for r in held}
+    for route in held:
+        route.continue_()
+    context.unroute_all()
+    expect(page.get_by_label("Your token")).to_be_visible()
+    context.close()
+
+
+def test_the_page_fits_into_the_first_bytes_of_a_connection(console: Console) -> None:
+    answer = console.agent.http.get("/")
+    assert len(answer.content) < 10 * 1460, (
+        "what a server sends before a browser has to say that it has it (RFC 6928)"
+    )
+    assert "stylesheet" not in answer.text
+
+
 def test_nothing_inline_and_nothing_from_outside(console: Console) -> None:
+    (styles,) = re.findall(r"<style>(.*?)</style>", console.agent.http.get("/").text, re.DOTALL)
+    hashed = b64encode(sha256(styles.encode()).digest()).decode()
+    assert f"; style-src 'sha256-{hashed}';" in CSP, "these styles, and no others"
+    assert console.agent.http.get("/console/console.css").status_code == 404
     for path in (
         "/",
         "/console/console.js",
-        "/console/console.css",
         "/console/model.js",
         "/console/icon.svg",
     ):
@@ -391,6 +425,7 @@ def test_nothing_inline_and_nothing_from_outside(console: Console) -> None:
         text = text.replace('<a href="http://127.0.0.1:9875/">', "")  # leads out, and fetches nothing
         assert not re.search(r"https?://|//[a-z]+\.", text), path
         assert not re.search(r"innerHTML|outerHTML|insertAdjacent|document\.write|eval\(", text), path
+        text = text.replace(f"<style>{styles}</style>", "")
         assert not re.search(r"<style|style=|\son\w+=|<script(?! type=\"module\" src=)", text), path
 
 

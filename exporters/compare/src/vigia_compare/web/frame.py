@@ -13,15 +13,20 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from vigia_service.beside import beside
+from vigia_service.styles import Styles
 from vigia_text import numbers
 from vigia_text.terminal import clean, cut
 
 __all__ = ["ASSETS", "POLICY", "asset", "page"]
 
+_FOLDER = Path(__file__).parent / "assets"
+_STYLES = Styles.of((_FOLDER / "vigia.css").read_text(encoding="utf-8"))
+"""They come with the top of a page, so that a browser paints it without another question."""
+
 POLICY = "; ".join(
     (
         "default-src 'none'",
-        "style-src 'self'",
+        f"style-src {_STYLES.source}",
         "script-src 'self'",
         "img-src 'self'",
         "connect-src 'self'",
@@ -32,15 +37,13 @@ POLICY = "; ".join(
         "trusted-types vigia",
     )
 )
-"""Nothing inline, nothing from elsewhere, and markup from this server alone."""
+"""Nothing inline but the styles of this hash, nothing from elsewhere, and markup from this server alone."""
 
 ASSETS: Mapping[str, str] = {
-    "vigia.css": "text/css; charset=utf-8",
     "live.js": "text/javascript; charset=utf-8",
     "icon.svg": "image/svg+xml",
 }
 
-_FOLDER = Path(__file__).parent / "assets"
 _CONSOLE_PORT = 9874
 _LONGEST = 64
 _LAST = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
@@ -112,6 +115,7 @@ def _environment() -> Environment:
         count=numbers.count,
     )
     made.globals.update(address=_address, navigation=NAVIGATION, missing=numbers.MISSING)
+    made.globals.update(styles=_STYLES.text)
     return made
 
 

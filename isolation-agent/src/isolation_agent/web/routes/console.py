@@ -11,21 +11,24 @@ from isolation_agent.web.auth import OPEN, needs
 from isolation_agent.web.context import the_agent
 from isolation_agent.web.errors import ApiError
 from vigia_service.beside import beside
+from vigia_service.styles import Styles
 
 __all__ = ["CSP", "blueprint"]
 
 blueprint = Blueprint("console", __name__)
 
+_FOLDER = Path(__file__).parent.parent / "static"
+_STYLES = Styles.of((_FOLDER / "console.css").read_text(encoding="utf-8"))
+"""They come with the page, so that a browser paints it without another question."""
+
 CSP = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    f"default-src 'none'; script-src 'self'; style-src {_STYLES.source}; img-src 'self'; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
 )
-"""Nothing from elsewhere, nothing inline, no markup made of strings."""
+"""Nothing from elsewhere, nothing inline but the styles of this hash, no markup made of strings."""
 
 _PAGES_PORT = 9875
-_FOLDER = Path(__file__).parent.parent / "static"
 _TYPES = {
-    "console.css": "text/css; charset=utf-8",
     "console.js": "text/javascript; charset=utf-8",
     "model.js": "text/javascript; charset=utf-8",
     "icon.svg": "image/svg+xml",
@@ -39,6 +42,7 @@ def page() -> Response:
     pages = the_agent().settings.config.pages or beside(request, _PAGES_PORT) or "/"
     page = _file("console.html", "text/html; charset=utf-8")
     page.data = page.data.replace(b"{{ pages }}", escape(pages).encode())
+    page.data = page.data.replace(b"{{ styles }}", _STYLES.text.encode())
     return page
 
 
