@@ -137,6 +137,71 @@ def test_pages_read(browser: Browser, served: Served, width: int, scheme: str) -
         context.close()
 
 
+LONG = ("linuxbridge-vxlan", "ovs-openflow-set-priority", "ipsec-ovs-vxlan", "direct")
+
+
+def _of_a_lab(site: Site) -> None:
+    """Names as long as those of the lab, and more measures than a screen is wide."""
+    paths = {p: BASE * (i + 1) for i, p in enumerate(LONG)}
+    measures = (
+        "rtt",
+        "rtt_p99",
+        "jitter",
+        "loss",
+        "tcp_throughput",
+        "udp_throughput",
+        "tcp_rtt",
+        "udp_jitter",
+    )
+    site.found = evaluated(**dict.fromkeys(measures, paths))
+    for node in ("n1", "n2"):
+        site.answer(
+            STATE, "lossy paths", 0.02, src=node, dst="n3", path=LONG[1], tenant="blue", probe="stamp-64-ipv6"
+        )
+
+
+@pytest.mark.parametrize("width", [1000, 400])
+@pytest.mark.parametrize("address", ADDRESSES)
+def test_what_is_wide_is_scrolled_in_its_place(
+    browser: Browser, served: Served, address: str, width: int
+) -> None:
+    _of_a_lab(served.site)
+    context, page, wrong = opened(browser, served, address, width)
+    expect(page.locator("#pulse")).to_have_text("live")
+    shot(page, f"web{address.replace('/', '-')}-lab-{width}")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width, "also of what cannot be seen"
+    for told in page.locator(".told").all():
+        box = told.bounding_box()
+        assert box is not None and box["x"] + box["width"] <= width, "a caption is read without scrolling"
+    assert wrong == []
+    context.close()
+
+
+@pytest.mark.parametrize(
+    ("address", "cells", "labels"),
+    [
+        ("/tenants", '.tenants tr:nth-child(1) td', ["State", "Bought", "Sends", "Probes lost", "RTT p99", "Dropped"]),
+        ("/tenants", "#paths tr:nth-child(1) td", ["From", "To", "Tenant", "Probe", "State", "Probes lost"]),
+        ("/incidents", "#hour tr:nth-child(1) td", ["Began", "Lasted", "Kind", "What"]),
+        ("/", "#evidence tr:nth-child(1) td", ["Why", "By", "Interval", "e", "n", "Verdict", "Since"]),
+    ],
+)  # fmt: skip
+def test_on_a_phone_rows_are_read_downwards(
+    browser: Browser, served: Served, address: str, cells: str, labels: list[str]
+) -> None:
+    """What decides is not to the right of the screen, and each value says what it is."""
+    _of_a_lab(served.site)
+    context, page, _ = opened(browser, served, address, 400)
+    row = page.locator(cells)
+    expect(row.first).to_be_visible()
+    for cell in row.all():
+        box = cell.bounding_box()
+        assert box is None or box["x"] + box["width"] <= 400
+    shown = [c.evaluate("n => getComputedStyle(n, '::before').content") for c in row.all() if c.is_visible()]
+    assert [label for label in labels if f'"{label}"' not in shown] == []
+    context.close()
+
+
 def test_the_keyboard_is_enough(browser: Browser, served: Served) -> None:
     context, page, wrong = opened(browser, served, "/")
     page.keyboard.press("Tab")

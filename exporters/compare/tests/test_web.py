@@ -379,7 +379,7 @@ def test_drops_are_not_denied_before_they_are_counted(site: Site) -> None:
         site.answer(STATE, "rate", 1e6, tenant=tenant, direction="from_tenant")
     site.answer(STATE, "drops", 0.0, tenant="red", reason="rate_limit")
     text = site.page("/tenants")
-    assert "<td>first rate_limit</td>" in text and text.count("<td>nothing</td>") == 1
+    assert ">first rate_limit</td>" in text and text.count(">nothing</td>") == 1
 
 
 def test_a_flood_is_on_every_page_and_its_tenant_is_first(site: Site) -> None:
@@ -428,6 +428,13 @@ def test_bad_questions_are_refused(site: Site, address: str, said: str) -> None:
     got = site.client.get(address, headers={"Accept": "text/html"})
     assert got.status_code == 400 and got.content_type == "text/plain; charset=utf-8"
     assert said in got.text and site.opened == 0, "and nothing is asked for them"
+
+
+def test_what_a_limit_stops_is_beside_what_passes(site: Site) -> None:
+    site.answer(STATE, "rate", 4e6, tenant="red", direction="from_tenant")
+    site.answer(STATE, "policed", 4e7, tenant="red")
+    assert "32.0 Mbit/s<small" in site.page("/tenants")
+    assert "320 Mbit/s more stopped</small>" in site.page("/tenants")
 
 
 def test_a_moment_of_the_past_stays_as_it_is(site: Site) -> None:

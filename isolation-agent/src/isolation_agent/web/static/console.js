@@ -307,7 +307,7 @@ function updateTenant(row, t) {
   bar.className = over ? "over" : "";
   bar.setAttribute("aria-label", `${t.tenant} sends ${rate(t.offered_bytes_per_second)} of ${rate(t.guarantee_bytes_per_second)}`);
   past.replaceChildren(picture(t, remember(t)));
-  setText(limited, t.limited ? "limited" : over ? "above guarantee" : "");
+  setText(limited, t.limited ? "limited" : over ? "above guarantee" : bought ? "within guarantee" : "");
 }
 
 // What each tenant sent while the page was open: a line, with the guarantee as a dashed one.
@@ -333,7 +333,7 @@ function watched(seen) {
 
 function picture(t, seen) {
   const {line, guarantee, limited, peak} = sketch(seen, t.guarantee_bytes_per_second, Date.now(), watched(seen), WIDE, HIGH);
-  const box = drawn("svg", {viewBox: `0 0 ${WIDE} ${HIGH}`, class: "past", role: "img", "aria-label": `${t.tenant} sent ${rate(peak)} at most in the last 5 minutes`});
+  const box = drawn("svg", {viewBox: `0 0 ${WIDE} ${HIGH}`, preserveAspectRatio: "none", class: "past", role: "img", "aria-label": `${t.tenant} sent ${rate(peak)} at most in the last 5 minutes`});
   for (const [x, width] of limited) box.append(drawn("rect", {x, y: 0, width, height: HIGH, class: "limited"}));
   if (guarantee !== null) box.append(drawn("line", {x1: 0, x2: WIDE, y1: guarantee, y2: guarantee, class: "guarantee"}));
   box.append(drawn("polyline", {points: line, class: "sent"}));
