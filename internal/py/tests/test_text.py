@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from vigia_text import numbers, terminal
 from vigia_text.tables import table
-from vigia_text.terminal import clean, cut, paint, wants_colour, width, width_of
+from vigia_text.terminal import clean, cut, fold, hang, paint, wants_colour, width, width_of
 
 
 @pytest.mark.parametrize(
@@ -138,14 +138,33 @@ def test_a_cell_cannot_write_to_the_terminal() -> None:
     assert text.splitlines()[1:] == ["\\x1b[2J\\x07red\\nfake  line\\u202e"]
 
 
-def test_a_table_fits_a_terminal_and_cuts_no_number() -> None:
+def test_a_table_fits_a_terminal_and_leaves_nothing_out() -> None:
     rows = [("a" * 60, "12.5 %", "b" * 30), ("c", "1 %", "d")]
     for columns in (80, 60, 40):
         text = table(("name", "share", "reason"), rows, width=columns)
         assert max(map(width_of, text.splitlines())) <= columns
-        assert "12.5 %" in text and "…" in text
-    assert "…" not in table(("name", "share", "reason"), rows, width=120)
+        assert "12.5 %" in text and (text.count("a"), text.count("b")) == (63, 30)
+    assert len(table(("name", "share", "reason"), rows, width=120).splitlines()) == 3
     assert "12.5 %" in table(("name", "share", "reason"), rows, width=1), "too narrow for any table"
+
+
+def test_a_column_of_text_is_folded_between_words() -> None:
+    rows = [
+        ("gre - vxlan", "-99 %", "-99.9 to -94.6 %", "not known yet, gre is ahead"),
+        ("gre", "+1 %", "–", "costs"),
+    ]
+    assert table(("pair", "by", "interval", "verdict"), rows, width=50).splitlines() == [
+        "pair            by  interval          verdict",
+        "gre - vxlan  -99 %  -99.9 to -94.6 %  not known",
+        "                                      yet, gre is",
+        "                                      ahead",
+        "gre           +1 %  –                 costs",
+    ]
+    assert table(("name", "state"), [("ovs-openflow-set-priority", "up")], width=20).splitlines() == [
+        "name           state",
+        "ovs-openflow-  up",
+        "set-priority",
+    ]
 
 
 NO_NUMBER = st.text(max_size=20).map(lambda text: "x" + text)
@@ -154,8 +173,10 @@ NO_NUMBER = st.text(max_size=20).map(lambda text: "x" + text)
 @given(st.lists(st.tuples(NO_NUMBER, NO_NUMBER), max_size=5), st.integers(20, 80))
 def test_any_text_makes_a_table(rows: list[tuple[str, str]], columns: int) -> None:
     lines = table(("one", "two"), rows, width=columns).split("\n")
-    assert len(lines) == 1 + len(rows)
+    assert len(lines) >= 1 + len(rows)
     assert all(line.isprintable() and width_of(line) <= columns for line in lines)
+    shown = sorted("".join(lines).replace(" ", ""))
+    assert shown == sorted("onetwo" + "".join(clean(c) for row in rows for c in row).replace(" ", ""))
 
 
 def test_cutting() -> None:
@@ -164,6 +185,38 @@ def test_cutting() -> None:
     assert cut("日本語", 4) == "日…"
     assert cut("abc", 0) == ""
     assert clean("tab\there") == "tab\\there"
+
+
+def test_folding() -> None:
+    assert fold("two words", 9) == ["two words"]
+    assert fold("two words", 8) == ["two", "words"]
+    assert fold("two words", 3) == ["two", "wor", "ds"]
+    assert fold("linuxbridge-vxlan-local - gre", 18) == ["linuxbridge-vxlan-", "local - gre"]
+    assert fold("日本語", 4) == ["日本", "語"]
+    assert fold("", 4) == [""]
+    assert fold("ab", 0) == ["a", "b"], "at least a letter is shown"
+
+
+@given(st.text().map(clean), st.integers(-1, 30))
+def test_folding_leaves_nothing_out(text: str, columns: int) -> None:
+    lines = fold(text, columns)
+    assert "".join("".join(lines).split()) == "".join(text.split())
+    assert all(width_of(line) <= max(columns, 2) for line in lines)
+
+
+def test_long_lines_hang() -> None:
+    text = "What to do: find what takes the processors.\n  Runbook: docs/runbooks/VigiaHostBusy.md\n\nshort"
+    assert hang(text, 24).splitlines() == [
+        "What to do: find what",
+        "  takes the processors.",
+        "  Runbook:",
+        "    docs/runbooks/VigiaHostBusy.md",
+        "",
+        "short",
+    ]
+    assert hang(text, None) == text, "files have no end"
+    assert hang(text, 10) == text, "too narrow for any"
+    assert hang(text, 200) == text
 
 
 # Terminals

@@ -8,7 +8,7 @@ from typing import Literal, TextIO
 
 from wcwidth import wcswidth, wcwidth
 
-__all__ = ["clean", "cut", "paint", "wants_colour", "width", "width_of"]
+__all__ = ["clean", "cut", "fold", "hang", "paint", "wants_colour", "width", "width_of"]
 
 Colour = Literal["red", "green", "yellow", "cyan", "bold", "dim"]
 
@@ -45,6 +45,60 @@ def cut(text: str, columns: int) -> str:
             break
         out += c
     return f"{out}…" if columns > 0 else ""
+
+
+def fold(text: str, columns: int) -> list[str]:
+    """Return the lines of a clean text, none of which takes more columns: a line ends between two words.
+
+    A word that is longer ends after one of its hyphens, or where it has to.
+    """
+    lines, rest, columns = [], text.strip(), max(1, columns)
+    while width_of(rest) > columns:
+        fitting = _fitting(rest, columns)
+        end = rest.rfind(" ", 0, len(fitting) + 1)
+        if end <= 0:
+            end = fitting.rfind("-") + 1 or len(fitting)
+        lines.append(rest[:end].rstrip())
+        rest = rest[end:].lstrip()
+    return [*lines, rest]
+
+
+def _fitting(text: str, columns: int) -> str:
+    """Return the begin of a text that takes at most so many columns, one letter at least."""
+    used = 0
+    for i, c in enumerate(text):
+        used += max(0, wcwidth(c))
+        if used > columns and i > 0:
+            return text[:i]
+    return text
+
+
+_LEAST = 20
+"""Columns of a terminal below which it folds lines itself."""
+
+
+def hang(text: str, columns: int | None) -> str:
+    """Return clean lines of which those that are too long for a terminal go on below, indented by two more.
+
+    A word that is longer than a line is left whole, as addresses and paths are copied.
+    """
+    if columns is None or columns < _LEAST:
+        return text
+    return "\n".join(part for line in text.split("\n") for part in _hung(line, columns))
+
+
+def _hung(line: str, columns: int) -> list[str]:
+    if width_of(line) <= columns:
+        return [line]
+    words = line.split()
+    indent = " " * (len(line) - len(line.lstrip()))
+    lines = [indent + words[0]]
+    for word in words[1:]:
+        if width_of(lines[-1]) + 1 + width_of(word) <= columns:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(f"{indent}  {word}")
+    return lines
 
 
 def wants_colour(stream: TextIO) -> bool:

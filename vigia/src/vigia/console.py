@@ -153,7 +153,7 @@ def watch(draw: Callable[[int], RenderableType], every: float) -> None:
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print aligned columns on standard output, cut to what a terminal has."""
+    """Print aligned columns on standard output, folded to what a terminal has."""
     sys.stdout.write(tables.table(header, rows, width=terminal.width(sys.stdout)) + "\n")
 
 

@@ -355,6 +355,28 @@ def test_a_path_that_nobody_knows_is_an_error(vigia: Callable[..., Any]) -> None
     assert done.stderr.startswith("vigia: none of 1 probes has a record of vxlan")
 
 
+def test_what_is_no_path_is_told_from_a_path_without_records(vigia: Callable[..., Any]) -> None:
+    measured = {"/api/v1/label/path/values": (200, {"status": "success", "data": ["gre", "vxlan"]})}
+    with serving(page()) as (url, _), serving(measured) as (server, _):
+        wrong = vigia("explain", "vlxan", "--url", url, "--prometheus", server)
+        quiet = vigia("explain", "vxlan", "--url", url, "--prometheus", server)
+    assert wrong.status == quiet.status == 1
+    assert wrong.stderr == (
+        "vigia: vlxan is no path that is measured; write one of gre, vxlan, the name of a firing alert, "
+        "or the number of an action\n"
+    )
+    assert quiet.stderr.startswith("vigia: none of 1 probes has a record of vxlan; they are made when")
+
+
+def test_sentences_fit_a_terminal(vigia: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vigia_text.terminal.width", lambda _: 60)
+    with serving(page(bad(), good=(GOOD,))) as (url, _):
+        done = vigia("explain", "vxlan", "--url", url)
+    lines = done.stdout.splitlines()
+    assert max(map(len, lines)) <= 60
+    assert any(line.startswith("    ") for line in lines), "what goes on is told from what begins"
+
+
 def test_a_probe_that_does_not_answer_leaves_the_others(vigia: Callable[..., Any]) -> None:
     with serving(page(bad())) as (url, _):
         done = vigia("explain", "vxlan", "--url", url, "--url", "http://127.0.0.1:1")

@@ -85,9 +85,9 @@ def served(site: Mapping[str, Any]) -> Any:
     return serving(200, json.dumps(site).encode())
 
 
-def drawn(site: Mapping[str, Any], lines: int | None = None, **options: Any) -> str:
+def drawn(site: Mapping[str, Any], lines: int | None = None, width: int = 200, **options: Any) -> str:
     out = io.StringIO()
-    Console(file=out, width=200, **options).print(screen.draw(SiteMoment.model_validate(dict(site)), lines))
+    Console(file=out, width=width, **options).print(screen.draw(SiteMoment.model_validate(dict(site)), lines))
     return out.getvalue()
 
 
@@ -136,6 +136,54 @@ def test_rows_fit_the_terminal_and_the_rest_is_counted() -> None:
     assert len(text.splitlines()) <= 24
     assert "and 48 more tenants" in text and "and 41 more paths" in text
     assert "t49" in drawn(many) and "p49" in drawn(many)
+
+
+LAB: dict[str, Any] = {
+    "at": 1_800_000_000.0,
+    "tenants": [
+        tenant("_infra", "loses probes", bought=None, sent=622_500.0, received=585_000.0, loss=0.0199, p99=0.371),
+        tenant("red", "floods", "limited", "above guarantee", bought=3e7, received=1e6, p99=0.0515),
+    ],
+    "paths": [
+        path("linuxbridge-vxlan", "loses probes", src="node1", dst="node2", tenant="_infra",
+             probe="stamp-64-ipv6", loss=0.00361, p99=0.0426, times_usual=17.0),
+        path("ovs-openflow-set-priority", src="node2", dst="node1", probe="tcp-connect", p99=0.000513),
+    ],
+}  # fmt: skip
+
+
+def test_on_80_columns_what_decides_is_whole() -> None:
+    """No number is cut: 51.6… may be 51.6 µs or 51.6 ms."""
+    text = drawn(LAB, width=80)
+    lines = text.splitlines()
+    assert max(map(len, lines)) <= 80
+    for whole in ("1.99 %", "371 ms", "51.5 ms", "4.98 Mbit/s", "0.361 %", "42.6 ms", "513 µs"):
+        assert whole in text
+    for name in ("_infra", "node1", "node2", "floods, limited, above guarantee", "loses probes", "slow"):
+        assert name in text
+    assert "DROPPED" not in text and "OF USUAL" not in text, "what is least missed goes first"
+
+
+def test_columns_move_together_before_one_goes() -> None:
+    one = {"at": 1.0, "tenants": [tenant("blue")], "paths": [path("vxlan")]}
+    header = "PATH   FROM  TO  TENANT  PROBE     STATE  LOST  RTT p99  OF USUAL"
+    assert header in drawn(one, width=len(header))
+    closer = "PATH  FROM TO TENANT PROBE    STATE LOST RTT p99 OF USUAL"
+    assert closer in drawn(one, width=len(closer))
+    assert "OF USUAL" not in drawn(one, width=len(closer) - 1)
+    assert "PROBE" in drawn(one, width=len(closer) - 1), "one after the other"
+
+
+@pytest.mark.parametrize("columns", [60, 72, 80, 100])
+def test_long_names_are_cut_and_no_number(columns: int) -> None:
+    long = "3f2a7c1e-5b1d-4c55-9d0e-0a1b2c3d4e5f"
+    site = LAB | {
+        "tenants": [tenant(long, "floods", p99=0.0515)],
+        "paths": [path(long, p99=0.0426, tenant=long)],
+    }
+    lines = drawn(site, width=columns).splitlines()
+    assert max(map(len, lines)) <= columns and "51.5 ms" in lines[2] and "42.6 ms" in lines[4]
+    assert lines[2].startswith("3f2a7") and lines[4].startswith("3f2a7")
 
 
 @pytest.mark.parametrize("lines", [1, 5, 8, 24, 200])

@@ -16,7 +16,7 @@ from vigia_compare.readings import Cell
 from vigia_compare.standings import Standing
 from vigia_text import numbers
 from vigia_text.tables import table
-from vigia_text.terminal import clean
+from vigia_text.terminal import clean, hang
 
 __all__ = ["as_json", "as_text", "pair_row"]
 
@@ -149,13 +149,14 @@ def _finite(values: Iterable[float]) -> list[float | None]:
 
 
 def as_text(evaluation: Evaluation, width: int | None = None) -> str:
-    """Return an evaluation for people, in tables that fit so many columns."""
+    """Return an evaluation for people, in tables and sentences that fit so many columns."""
     parts = [_winners(evaluation.standings, width)] if evaluation.standings else []
     parts += [_cell_text(cell, evaluation, width) for cell in _cells(evaluation)]
     parts += [*_levels_text(evaluation), *_derived_text(evaluation, width)]
     parts += [interference_text(i) for i in evaluation.interference]
     parts += [loss_text(p) for p in evaluation.losses]
-    return "\n\n".join(parts) if parts else "nothing is measured: no series of this tenant in the period"
+    text = "\n\n".join(parts) if parts else "nothing is measured: no series of this tenant in the period"
+    return hang(text, width)
 
 
 def _winners(standings: Sequence[Standing], width: int | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -188,6 +189,8 @@ def _explain_moments(asked: _Asked) -> None:
     if asked.as_json:
         console.print_json({"moments": [m for _, m in found.moments], "good": [m for _, m in found.good]})
         return
+    if not found.moments and not found.good:
+        raise VigiaError(_unknown(asked, found.asked))
     _print(found, asked.what)
 
 
@@ -232,21 +235,40 @@ def _keep_last(found: Found, last: int) -> None:
     found.moments = kept
 
 
+def _unknown(asked: _Asked, probes: int) -> str:
+    """Say why there is nothing to tell: perhaps what is asked for is no path at all."""
+    from vigia_prometheus import PrometheusError
+
+    paths: list[str] = []
+    if asked.prometheus is not None or not asked.addresses:
+        with suppress(PrometheusError), asked.server() as server:
+            paths = server.label_values("path", ["vigia_probe_sent_total"])
+    if paths and asked.what not in paths:
+        return (
+            f"{asked.what} is no path that is measured; write one of {', '.join(paths)}, "
+            "the name of a firing alert, or the number of an action"
+        )
+    return (
+        f"none of {probes} probes has a record of {asked.what}; they are made when a path turns bad, "
+        "and of good ones every moments.good_interval"
+    )
+
+
 def _print(found: Found, what: str) -> None:
     from vigia.explain import sentences
 
-    if not found.moments and not found.good:
-        raise VigiaError(
-            f"none of {found.asked} probes has a record of {what}; they are made when a path turns bad, "
-            "and of good ones every moments.good_interval"
-        )
     if not found.moments:
         click.echo(f"No bad moment of {what} is remembered. The last good records:")
     _print_blocks([sentences.explain(m) for m, _ in found.moments or found.good])
 
 
 def _print_blocks(blocks: Sequence[Sequence[str]]) -> None:
-    click.echo("\n\n".join("\n".join([lines[0], *(f"  {line}" for line in lines[1:])]) for lines in blocks))
+    import sys
+
+    from vigia_text import terminal
+
+    text = "\n\n".join("\n".join([lines[0], *(f"  {line}" for line in lines[1:])]) for lines in blocks)
+    click.echo(terminal.hang(text, terminal.width(sys.stdout)))
 
 
 def _told(server: Prometheus, what: str) -> list[list[str]]:

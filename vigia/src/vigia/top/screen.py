@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Literal
 
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
@@ -57,23 +59,91 @@ def _wrong(site: SiteMoment) -> Text:
     return line
 
 
-def _table(*columns: tuple[str, bool]) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for name, right in columns:
-        table.add_column(name, justify="right" if right else "left", no_wrap=True, overflow="ellipsis")
-    return table
+_LEAST = 6
+"""Columns of a terminal that a name keeps."""
 
 
-def _tenants(tenants: Sequence[Tenant]) -> Table:
-    table = _table(
-        ("TENANT", False), ("STATE", False), ("BOUGHT", True), ("SENDS", True), ("RECEIVES", True),
-        ("LOST", True), ("RTT p99", True), ("DROPPED", True),
-    )  # fmt: skip
+@dataclass(frozen=True)
+class _Column:
+    name: str
+    number: bool = False
+    spare: int = 0
+    """Where there is no room for all, the column with the highest is left out first; 0: it never is."""
+
+
+_TENANT = (
+    _Column("TENANT"),
+    _Column("STATE"),
+    _Column("BOUGHT", True, 1),
+    _Column("SENDS", True),
+    _Column("RECEIVES", True, 2),
+    _Column("LOST", True),
+    _Column("RTT p99", True),
+    _Column("DROPPED", True, 3),
+)
+_PATH = (
+    _Column("PATH"),
+    _Column("FROM"),
+    _Column("TO"),
+    _Column("TENANT", spare=1),
+    _Column("PROBE", spare=2),
+    _Column("STATE"),
+    _Column("LOST", True),
+    _Column("RTT p99", True),
+    _Column("OF USUAL", True, 3),
+)
+
+
+@dataclass(frozen=True)
+class _Fitting:
+    """A table in the room that there is: columns move together, some go, names are cut, but no number."""
+
+    columns: Sequence[_Column]
+    rows: Sequence[Sequence[Text]]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        room = options.max_width
+        kept, gap, widths = list(range(len(self.columns))), 2, self._widths()
+        if _taken(kept, widths, gap) > room:
+            gap = 1
+        for i in sorted(kept, key=lambda i: -self.columns[i].spare):
+            if _taken(kept, widths, gap) > room and self.columns[i].spare:
+                kept.remove(i)
+        names = [i for i in kept if not self.columns[i].number]
+        while _taken(kept, widths, gap) > room and any(widths[i] > _LEAST for i in names):
+            widths[max(names, key=lambda i: widths[i])] -= 1
+        yield self._table(kept, gap, widths)
+
+    def _widths(self) -> list[int]:
+        cells = [[len(c.name) for c in self.columns], *([t.cell_len for t in row] for row in self.rows)]
+        return [max(column) for column in zip(*cells, strict=True)]
+
+    def _table(self, kept: Sequence[int], gap: int, widths: Sequence[int]) -> Table:
+        table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold")
+        for i in kept:
+            justify: Literal["left", "right"] = "right" if self.columns[i].number else "left"
+            table.add_column(
+                self.columns[i].name,
+                justify=justify,
+                no_wrap=True,
+                overflow="ellipsis",
+                min_width=widths[i],
+                max_width=widths[i],
+            )
+        for row in self.rows:
+            table.add_row(*(row[i] for i in kept))
+        return table
+
+
+def _taken(kept: Sequence[int], widths: Sequence[int], gap: int) -> int:
+    return sum(widths[i] for i in kept) + gap * (len(kept) - 1)
+
+
+def _tenants(tenants: Sequence[Tenant]) -> _Fitting:
+    rows = []
     for t in tenants:
         dropped = sum(v for v in t.drops.values() if v is not None)
-        table.add_row(
-            _text(t.tenant),
-            _state(", ".join(t.state) or "well", t.loss, bool(t.state)),
+        numeric = (
             _rate(t.bought),
             _rate(t.sent),
             _rate(t.received),
@@ -81,24 +151,22 @@ def _tenants(tenants: Sequence[Tenant]) -> Table:
             numbers.seconds(_number(t.p99)),
             numbers.count(dropped) if dropped or not t.drops else "first",
         )
-    return table
+        state = _state(", ".join(t.state) or "well", t.loss, bool(t.state))
+        rows.append([_text(t.tenant), state, *map(Text, numeric)])
+    return _Fitting(_TENANT, rows)
 
 
-def _paths(paths: Sequence[Path]) -> Table:
-    table = _table(
-        ("PATH", False), ("FROM", False), ("TO", False), ("TENANT", False), ("PROBE", False),
-        ("STATE", False), ("LOST", True), ("RTT p99", True), ("OF USUAL", True),
-    )  # fmt: skip
+def _paths(paths: Sequence[Path]) -> _Fitting:
+    rows = []
     for p in paths:
-        usual = f"{numbers.times(p.times_usual)}x" if p.times_usual is not None else numbers.MISSING
-        table.add_row(
-            *map(_text, (p.path, p.src, p.dst, p.tenant, p.probe)),
-            _state(p.state, p.loss, True),
+        numeric = (
             numbers.percent(_number(p.loss)),
             numbers.seconds(_number(p.p99)),
-            usual,
+            f"{numbers.times(p.times_usual)}x" if p.times_usual is not None else numbers.MISSING,
         )
-    return table
+        names = map(_text, (p.path, p.src, p.dst, p.tenant, p.probe))
+        rows.append([*names, _state(p.state, p.loss, True), *map(Text, numeric)])
+    return _Fitting(_PATH, rows)
 
 
 def _state(words: str, loss: float | None, wrong: bool) -> Text:
