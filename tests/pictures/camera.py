@@ -17,7 +17,7 @@ from playwright.sync_api import Browser, Page, Request, expect
 
 __all__ = ["HEIGHT", "LARGEST", "VIEWS", "WIDTH", "Camera", "View", "small"]
 
-WIDTH, HEIGHT, NARROW = 1600, 1000, 1000
+WIDTH, HEIGHT, NARROW, PHONE = 1600, 1000, 1000, 400
 
 LARGEST = 200_000
 """Bytes of a picture."""
@@ -41,7 +41,7 @@ class View:
 
 VIEWS = {
     v.ending.strip("-") or "light": v
-    for v in (View(""), View("-dark", "dark"), View("-narrow", width=NARROW))
+    for v in (View(""), View("-dark", "dark"), View("-narrow", width=NARROW), View("-phone", width=PHONE))
 }
 
 

@@ -63,17 +63,17 @@ def looked_at(file: Path) -> Image.Image:
     """Open a picture and check what every picture has to be."""
     assert file.stat().st_size <= LARGEST
     picture = Image.open(file)
-    width = VIEWS["narrow" if file.stem.endswith("-narrow") else "light"].width
-    assert picture.size == (width, HEIGHT) and picture.format == "PNG"
+    view = next((v for v in VIEWS.values() if v.ending and file.stem.endswith(v.ending)), VIEWS["light"])
+    assert picture.size == (view.width, HEIGHT) and picture.format == "PNG"
     assert len(picture.convert("RGB").getcolors(1 << 20) or ()) > 4, "it shows something"
     return picture
 
 
 def test_a_page_is_taken_light_and_dark(compare: str, tmp_path: Path) -> None:
-    done = make(f"--url {compare} --only tenants --view light --view dark --view narrow --output {tmp_path}")
+    done = make(f"--url {compare} --only tenants --view light --view dark --view phone --output {tmp_path}")
     assert done.returncode == 0, done.stdout + done.stderr
     taken = {p.name: looked_at(p).convert("L") for p in tmp_path.glob("*.png")}
-    assert set(taken) == {"tenants.png", "tenants-dark.png", "tenants-narrow.png"}
+    assert set(taken) == {"tenants.png", "tenants-dark.png", "tenants-phone.png"}
     bright = {name: float(str(picture.resize((1, 1)).getpixel((0, 0)))) for name, picture in taken.items()}
     assert bright["tenants.png"] > 128 > bright["tenants-dark.png"]
 

@@ -71,6 +71,8 @@ def test_figures_of_every_direction(pairs: Lab) -> None:
     assert lines[0].split() == ["path", "from", "to", "RTT", "p50", "RTT", "p99", "jitter", "loss", "samples"]
     assert lines[1].split()[3:] == ["73.0", "µs", "1.04", "ms", "30.0", "µs", "0", "%", "119"]
     assert found[0].as_json()["p99"] == 1.037e-3
+    narrow = measured.as_table(found, 64).splitlines()
+    assert max(map(len, narrow)) <= 64 and "1.04 ms" in narrow[1], "names are folded, figures are not"
 
 
 @pytest.mark.parametrize("missing", [None, float("nan")])

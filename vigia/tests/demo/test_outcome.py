@@ -186,6 +186,15 @@ def test_it_is_shown_to_people(play: Play) -> None:
     assert re.search(r"^before +7\.0 s +176 Mbit/s +0 +140 +0 %$", victim, re.MULTILINE)
 
 
+@pytest.mark.parametrize("columns", [66, 78])
+def test_it_fits_a_terminal(play: Play, columns: int) -> None:
+    found = outcome.assess(play)
+    told = found.timeline(columns), found.victim(columns)
+    assert max(len(line) for text in told for line in text.splitlines()) <= columns
+    for text, whole in zip(told, (found.timeline(), found.victim()), strict=True):
+        assert sorted("".join(text.split())) == sorted("".join(whole.split())), "nothing is left out"
+
+
 def test_a_phase_without_probes_has_no_loss(play: Play) -> None:
     probes = {**play.probes, "limit": replace(play.probes["limit"], sent=play.probes["flood"].sent)}
     found = outcome.assess(replace(play, probes=probes))

@@ -63,7 +63,8 @@ def _demo(wanted: Lab, path: str, as_json: bool) -> None:
         figures = measured.read(wanted, prometheus)
         if not as_json:
             _show(
-                "What the paths give (kernel timestamps, reflector time excluded)", measured.as_table(figures)
+                "What the paths give (kernel timestamps, reflector time excluded)",
+                measured.as_table(figures, _room()),
             )
         with (
             IsolationAgent(places.stack_address(wanted, 9874), where.api_token) as agent,
@@ -81,11 +82,21 @@ def _demo(wanted: Lab, path: str, as_json: bool) -> None:
             }
         )
         return
-    _show("What happened", result.timeline())
-    _show(f"What {who.victim.tenant} got", result.victim())
+    _show("What happened", result.timeline(_room()))
+    _show(f"What {who.victim.tenant} got", result.victim(_room()))
     _show("Everything is still running; open", addresses.as_table(wanted, where))
 
 
+def _room() -> int | None:
+    """Return the columns that what is shown has, beside its indentation; None where nobody watches."""
+    import sys
+
+    from vigia_text import terminal
+
+    width = terminal.width(sys.stdout)
+    return width and width - 2
+
+
 def _show(title: str, text: str) -> None:
-    indented = "\n".join(f"  {line}" for line in text.splitlines())
+    indented = "\n".join(f"  {line}".rstrip() for line in text.splitlines())
     click.echo(f"\n{title}:\n\n{indented}\n")

@@ -112,8 +112,8 @@ def read(lab: Lab, prometheus: Prometheus, seconds: int = WINDOW) -> list[PathFi
     return figures
 
 
-def as_table(figures: list[PathFigures]) -> str:
-    """Return the figures for people."""
+def as_table(figures: list[PathFigures], width: int | None = None) -> str:
+    """Return the figures for people, in so many columns."""
     rows = [
         (
             f.path,
@@ -128,4 +128,4 @@ def as_table(figures: list[PathFigures]) -> str:
         for f in figures
     ]
     header = ("path", "from", "to", "RTT p50", "RTT p99", "jitter", "loss", "samples")
-    return tables.table(header, rows)
+    return tables.table(header, rows, width=width)

@@ -12,7 +12,7 @@ from vigia.demo.scenario import Cast, Play
 from vigia.demo.transfer import Interval
 from vigia.errors import VigiaError
 from vigia.lab.model import Datapath
-from vigia_text import numbers, tables
+from vigia_text import numbers, tables, terminal
 
 __all__ = ["KEPT", "DemoOutcome", "Instant", "Phase", "assess", "promised"]
 
@@ -109,14 +109,14 @@ class DemoOutcome:
             },
         }
 
-    def timeline(self) -> str:
-        """Return the timeline for people."""
+    def timeline(self, width: int | None = None) -> str:
+        """Return the timeline for people, in so many columns."""
         start = self.instants[0].at
         rows = [(_utc(i.at)[11:], f"{i.at - start:+.3f} s", i.text) for i in self.instants]
-        return tables.table(("time (UTC)", "since flood", "what"), rows)
+        return tables.table(("time (UTC)", "since flood", "what"), rows, width=width)
 
-    def victim(self) -> str:
-        """Return the phases for people."""
+    def victim(self, width: int | None = None) -> str:
+        """Return the phases for people, in so many columns."""
         rows = [
             (
                 p.name,
@@ -128,13 +128,14 @@ class DemoOutcome:
             )
             for p in self.phases
         ]
-        table = tables.table(("phase", "time", "TCP", "retransmits", "probes", "probes lost"), rows)
+        header = ("phase", "time", "TCP", "retransmits", "probes", "probes lost")
+        table = tables.table(header, rows, width=width)
         kept = ", ".join(f"{share:.0%} ({name})" for name, share in self.kept.items())
         worst = numbers.bits_per_second(self.worst_second)
-        return (
-            f"{table}\n\nof its guarantee of {self.guarantee / 1e6:g} Mbit/s it had {kept}; "
-            f"its worst second: {worst}"
+        sentence = (
+            f"of its guarantee of {self.guarantee / 1e6:g} Mbit/s it had {kept}; its worst second: {worst}"
         )
+        return f"{table}\n\n{terminal.hang(sentence, width)}"
 
 
 def _utc(at: float) -> str:
