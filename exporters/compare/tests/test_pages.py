@@ -213,7 +213,7 @@ def test_drops_and_losses_are_told_in_words(site: Site) -> None:
     site.answer(ALARMS, "harms", 1.0, node="n1", tenant="blue", offender="red", verdict="likely")
     blue = row(site.page("/tenants"), "blue")
     assert '<span class="tag bad">hurt by red (likely), loses probes</span>' in blue
-    assert '<td class="num alarm">2.00 %</td>' in blue
+    assert '<td class="num alarm" data-label="Probes lost">2.00 %</td>' in blue
     assert "12 345 queue_full, 2 policed" in blue
 
 
@@ -258,7 +258,7 @@ def test_an_event_leads_to_its_moment(site: Site) -> None:
     told = section(site.page("/incidents"), "hour")
     (address,) = re.findall(r'href="(/incidents\?at=\d+)"', told)
     assert address == f"/incidents?at={int(begin) + 60}"
-    assert "<td>15 s</td>" in told
+    assert '<td data-label="Lasted">15 s</td>' in told
     assert site.page(address).count('data-every="0"') == 1
 
 
