@@ -10,7 +10,7 @@ RUN_PACKAGES="openvswitch-switch iproute2 iputils-ping ethtool nftables iperf3 u
   charon-systemd strongswan-swanctl libcharon-extra-plugins libstrongswan-standard-plugins
   libpango-1.0-0 libpangoft2-1.0-0 fonts-dejavu-core
   prometheus prometheus-alertmanager prometheus-node-exporter"
-TEST_PACKAGES="tcpdump fping chrony linuxptp fio victoria-metrics systemd clang llvm libbpf-dev linux-libc-dev gcc libc6-dev ovn-central chromium postgresql mmdebstrap qemu-user conntrack curl faketime"
+TEST_PACKAGES="tcpdump fping chrony linuxptp fio hpcc victoria-metrics systemd clang llvm libbpf-dev linux-libc-dev gcc libc6-dev ovn-central chromium postgresql mmdebstrap qemu-user conntrack curl faketime"
 PEER_PACKAGES="fping prometheus-node-exporter prometheus-blackbox-exporter fastnetmon"
 
 fail() { echo "bootstrap: $*" >&2; exit 1; }

@@ -12,6 +12,7 @@ NAMES = {
     "ip": r"ip utility, iproute2",
     "ovs": r"ovs-vsctl \(Open vSwitch\) \d",
     "fio": r"fio-\d",
+    "cc": r"(gcc|cc|clang) ",
     "strongswan": r"strongSwan \d",
 }
 

@@ -15,7 +15,7 @@ from vigia.errors import VigiaError
 from vigia.report.data import Data
 from vigia.studies import catalogue
 from vigia.studies.managers import report
-from vigia.studies.managers.measurement import ELEMENTS, MEASUREMENT
+from vigia.studies.managers.measurement import COMPILED_ELEMENTS, ELEMENTS, HPCC_ORDER, MEASUREMENT
 
 SETTINGS = Settings.model_validate({"duration": "2s", "warm_up": "1s", "benchmark": 300, "file": 5})
 
@@ -24,6 +24,9 @@ SETTINGS = Settings.model_validate({"duration": "2s", "warm_up": "1s", "benchmar
     ("what", "size", "printed", "unit"),
     [
         ("stream", ELEMENTS, {"stream_copy": 9000.0, "stream_triad": 8000.0}, "MB/s"),
+        ("stream-c", COMPILED_ELEMENTS, {"stream_c_copy": 9000.0, "stream_c_add": 8000.0}, "MB/s"),
+        ("hpcc", HPCC_ORDER, {"hpcc_random": 300.0, "hpcc_transpose": 4000.0}, "MB/s"),
+        ("hpcc", HPCC_ORDER, {"hpcc_fft": 1700.0}, "MFLOPS"),
         ("linpack", 300, {"linpack": 1234.5}, "MFLOPS"),
         ("disk", 5, {"disk_write": 100.0, "disk_reread": 900.0}, "MB/s"),
         ("disk-direct", 5, {"direct_write": 90.0, "direct_read": 100.0}, "MB/s"),
@@ -136,11 +139,25 @@ def test_namespaces_of_one_kernel_are_no_cloud(data: Callable[..., Data]) -> Non
 
 
 def test_measures_are_corrected_together(data: Callable[..., Data]) -> None:
-    """Eleven measures and the network are one family: their intervals are those of twelve comparisons."""
+    """Fourteen measures and the network are one family: their intervals are those of fifteen comparisons."""
     plan = campaign().plan("standard")
     found = design.abilities(campaign().hypotheses, plan.cells(), 8, 0.95)
-    assert len(found) == 12
-    assert all(a.power == 0.0 for a in found), "8 blocks cannot decide 12 comparisons"
+    assert len(found) == 15
+    assert all(a.power == 0.0 for a in found), "8 blocks cannot decide 15 comparisons"
+
+
+def test_every_plan_measures_memory_by_the_compiled_stream_and_disks_past_the_cache() -> None:
+    for size in ("smoke", "standard", "full"):
+        asked = {c["benchmark"] for c in campaign().plan(size).cells()}
+        assert asked == {"network", "stream-c", "hpcc", "linpack", "disk-direct", "disk-fsync"}, size
+
+
+def test_how_it_was_measured_names_both_streams_and_what_is_missing(data: Callable[..., Data]) -> None:
+    said = MEASUREMENT.described(SETTINGS)
+    assert "by numpy on arrays of 2000000 doubles (stream), compiled from C where it runs" in said
+    assert "timed in nanoseconds" in said
+    silent = " ".join(report.build(campaign(), data(UNITS, *repetitions(SITES))).summary.silent)
+    assert "What the NAS benchmarks (EP, CG, MG, IS) give is missing: no registry" in silent
 
 
 def test_a_measure_of_one_site_is_compared_with_nothing(data: Callable[..., Data]) -> None:

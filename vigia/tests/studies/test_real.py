@@ -62,7 +62,16 @@ FACTORS: dict[str, list[dict[str, list[Any]]]] = {
     "e4": [
         {
             "site": ["direct", "linuxbridge-vxlan"],
-            "benchmark": ["network", "stream", "linpack", "disk", "disk-direct", "disk-fsync"],
+            "benchmark": [
+                "network",
+                "stream",
+                "stream-c",
+                "hpcc",
+                "linpack",
+                "disk",
+                "disk-direct",
+                "disk-fsync",
+            ],
         }
     ],
 }
@@ -81,6 +90,10 @@ LEAST = {
     "stream_triad": 100,
     "disk_write": 1,
     "disk_reread": 1,
+    "stream_c_triad": 1,
+    "hpcc_fft": 1,
+    "hpcc_random": 1,
+    "hpcc_transpose": 1,
     "direct_write": 0.1,
     "direct_read": 0.1,
     "fsync_rewrite": 0.1,

@@ -1,17 +1,20 @@
 """Benchmarks of the host itself: python -m vigia.campaign.benchmarks WHAT SIZE prints JSON.
 
-Memory as STREAM does it, a linear system as LINPACK, both by numpy; a file as
-IOzone, by fio. They run as a process of their own, so that nothing of the
-campaign is in their memory.
+Memory as STREAM does it, compiled from stream.c beside this module or by numpy;
+a linear system as LINPACK, by numpy; kernels of the HPC Challenge, by Debian's
+hpcc; a file as IOzone, by fio. They run as a process of their own, so that
+nothing of the campaign is in their memory.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +23,50 @@ import numpy as np
 from vigia.errors import VigiaError
 from vigia.host import commands
 
-__all__ = ["direct", "disk", "linpack", "main", "stream", "synced"]
+__all__ = ["compiled_stream", "direct", "disk", "hpcc", "linpack", "main", "stream", "synced"]
 
 _BEST_OF = 10
 _MB = 1e6
+_LEAST_ORDER = 100
+
+_HPCC = """\
+HPLinpack benchmark input file, read by line
+of which hpcc wants every one
+HPL.out  output file
+8        to that file
+1        number of problem sizes
+{size}   order of the matrix
+1        number of block sizes
+80       block size
+0        processes by row
+1        number of process grids
+1        its rows
+1        its columns
+16.0     threshold of the residual
+1        number of panel factorisations
+2        right-looking
+1        number of recursive stopping criteria
+4        columns
+1        number of ways to divide panels
+2        into
+1        number of recursive factorisations
+1        Crout
+1        number of broadcasts
+1        modified ring
+1        number of lookahead depths
+1        depth
+2        swapping: mixed
+64       its threshold
+0        L1 transposed
+0        U transposed
+1        equilibration
+8        doubles of alignment
+#####
+0        more problem sizes for PTRANS
+1200     none
+0        more block sizes for PTRANS
+40       none
+"""
 
 
 def stream(size: int) -> dict[str, float]:
@@ -52,6 +95,26 @@ def stream(size: int) -> dict[str, float]:
     return found
 
 
+def compiled_stream(size: int) -> dict[str, float]:
+    """Return MB/s of STREAM's four kernels in C, on arrays of size doubles: the best of ten, one thread.
+
+    It is compiled where it runs, so that the compiler knows that machine. Raises VigiaError without one.
+    """
+    compiler = commands.find("cc")
+    if compiler is None:
+        raise VigiaError(
+            "no C compiler is installed, and STREAM is compiled where it runs; "
+            "run: apt-get install gcc libc6-dev, or measure stream, which numpy computes"
+        )
+    with tempfile.TemporaryDirectory(prefix="vigia-") as folder:
+        program = f"{folder}/stream"
+        with resources.as_file(resources.files("vigia.campaign").joinpath("stream.c")) as source:
+            options = ["-std=c11", "-O3", "-march=native"]
+            commands.run([compiler, *options, "-o", program, str(source), "-lm"], timeout=120)
+        found: dict[str, float] = json.loads(commands.run([program, str(size)], timeout=600).stdout)
+    return found
+
+
 def linpack(size: int) -> dict[str, float]:
     """Return MFLOPS of solving a dense system of that order. Raises VigiaError for a wrong solution.
 
@@ -67,6 +130,34 @@ def linpack(size: int) -> dict[str, float]:
     if not residual < 16:
         raise VigiaError(f"the solution is wrong: scaled residual {residual:.3g}, not below 16")
     return {"linpack": (2 / 3 * size**3 + 2 * size**2) / seconds / _MB}
+
+
+def hpcc(size: int) -> dict[str, float]:
+    """Return three kernels of the HPC Challenge by one process, on matrices of that order. Raises VigiaError.
+
+    A fast Fourier transform (MFLOPS), updates of random words of memory (MB/s, 8 bytes each), and a matrix
+    transposed (MB/s). It checks what it computed. Arrays have half as many bytes as the matrix, at most.
+    """
+    if commands.find("hpcc") is None:
+        raise VigiaError("hpcc is not installed; run: apt-get install hpcc")
+    if size < _LEAST_ORDER:
+        raise VigiaError(f"order {size} is too small for hpcc; write {_LEAST_ORDER} or more")
+    with tempfile.TemporaryDirectory(prefix="vigia-") as folder:
+        Path(folder, "hpccinf.txt").write_text(_HPCC.format(size=size))
+        # One process: nothing is to be started or listened to for others.
+        alone = {"OMPI_MCA_ess_singleton_isolated": "1", "OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self"}
+        words = ["env", f"--chdir={folder}", "hpcc"]
+        done = commands.run(words, env={**alone, "HOME": folder}, timeout=600)
+        out = Path(folder, "hpccoutf.txt")
+        text = out.read_text() if out.exists() else ""
+    said = dict(re.findall(r"^(\w+)=(\S+)$", text.partition("Begin of Summary section.")[2], re.MULTILINE))
+    if said.get("Success") != "1":
+        raise VigiaError(f"hpcc failed: {(done.stderr or text)[-300:].strip() or 'it wrote nothing'}")
+    return {
+        "hpcc_fft": float(said["SingleFFT_Gflops"]) * 1e3,
+        "hpcc_random": float(said["SingleRandomAccess_GUPs"]) * 8e3,
+        "hpcc_transpose": float(said["PTRANS_GBs"]) * 1e3,
+    }
 
 
 def disk(size: int, options: Sequence[str] = (), prefix: str = "disk") -> dict[str, float]:
@@ -115,6 +206,8 @@ def main() -> None:
     """Run the benchmark that the command line names."""
     known: Mapping[str, Callable[[int], dict[str, float]]] = {
         "stream": stream,
+        "stream-c": compiled_stream,
+        "hpcc": hpcc,
         "linpack": linpack,
         "disk": disk,
         "disk-direct": direct,

@@ -83,7 +83,7 @@ class Benchmark(_Place):
     """Measures the host itself; see vigia.campaign.benchmarks."""
 
     kind: Literal["benchmark"] = "benchmark"
-    what: Literal["stream", "linpack", "disk", "disk-direct", "disk-fsync"]
+    what: Literal["stream", "stream-c", "hpcc", "linpack", "disk", "disk-direct", "disk-fsync"]
     size: Annotated[int, Field(ge=1, le=100_000_000)]
 
 

@@ -20,6 +20,7 @@ _VERSIONS = {
     "ip": ["ip", "-V"],
     "ovs": ["ovs-vsctl", "--version"],
     "fio": ["fio", "--version"],
+    "cc": ["cc", "--version"],
     "strongswan": ["swanctl", "--version"],
 }
 

@@ -11,15 +11,22 @@ from vigia.campaign.samples import Series
 from vigia.campaign.testbed import Pair, Testbed
 from vigia.studies.study import Estimate, Factors, Measurement, level
 
-__all__ = ["ELEMENTS", "MEASUREMENT", "Managers"]
+__all__ = ["COMPILED_ELEMENTS", "ELEMENTS", "HPCC_ORDER", "MEASUREMENT", "Managers"]
 
 ELEMENTS = 2_000_000
-"""Doubles in each of STREAM's arrays."""
+"""Doubles in each of the arrays of numpy's STREAM, as many as in the study."""
+
+COMPILED_ELEMENTS = 16_777_216
+"""Doubles in each of the arrays of STREAM in C: 128 MiB, by STREAM's rule enough for a cache of 32 MiB."""
+
+HPCC_ORDER = 2000
+"""Of hpcc's matrix: 32 MB; its vectors have half of that."""
 
 _PORT = 5201
 _FASTEST = 10e9
 _FLOPS = 5e9  # for the estimate
 _START = 1.0  # seconds to start a benchmark
+_UNITS = {"linpack": "MFLOPS", "hpcc_fft": "MFLOPS"}  # of metrics; others are MB/s
 
 
 class Managers(Measurement):
@@ -27,9 +34,19 @@ class Managers(Measurement):
 
     factors: Mapping[str, Sequence[str] | None] = {
         "site": None,
-        "benchmark": ("network", "stream", "linpack", "disk", "disk-direct", "disk-fsync"),
+        "benchmark": (
+            "network",
+            "stream",
+            "stream-c",
+            "hpcc",
+            "linpack",
+            "disk",
+            "disk-direct",
+            "disk-fsync",
+        ),
     }
-    """disk is that of the page cache; disk-direct goes past it, disk-fsync waits for every block."""
+    """stream is numpy's, stream-c compiled from C where it runs, hpcc kernels of the HPC Challenge; disk is
+    that of the page cache; disk-direct goes past it, disk-fsync waits for every block."""
 
     def estimate(self, factors: Factors, settings: Settings) -> Estimate:
         """Return what one repetition costs."""
@@ -37,6 +54,8 @@ class Managers(Measurement):
         match factors["benchmark"]:
             case "network":
                 return Estimate(traffic + _START, _FASTEST / 8 * traffic)
+            case "stream-c" | "hpcc":
+                return Estimate(4 * _START, 0.0)
             case "linpack":
                 return Estimate(settings.benchmark**3 * 2 / 3 / _FLOPS + _START, 0.0)
             case "disk" | "disk-direct" | "disk-fsync" as disk:
@@ -49,8 +68,11 @@ class Managers(Measurement):
         """Return how one repetition is made."""
         return (
             f"{settings.duration:g} s of TCP by iperf3, {math.ceil(settings.warm_up)} s before it left out; "
-            f"STREAM on arrays of {ELEMENTS} doubles, the best of ten; a dense system of order "
-            f"{settings.benchmark}; a file of {settings.file} MB in blocks of 128 KiB"
+            f"STREAM, the best of ten: by numpy on arrays of {ELEMENTS} doubles (stream), compiled from C "
+            f"where it runs, with one thread, on arrays of {COMPILED_ELEMENTS} (stream-c); Debian's hpcc on "
+            f"a matrix of order {HPCC_ORDER}, one process; a dense system of order {settings.benchmark} by "
+            f"numpy; "
+            f"a file of {settings.file} MB in blocks of 128 KiB, timed in nanoseconds"
         )
 
     def measure(self, factors: Factors, settings: Settings, testbed: Testbed) -> list[Series]:
@@ -59,10 +81,16 @@ class Managers(Measurement):
         what = level(factors, "benchmark")
         if what == "network":
             return _network(pair, settings)
-        size = {"stream": ELEMENTS, "linpack": settings.benchmark}.get(what, settings.file)
+        sizes = {
+            "stream": ELEMENTS,
+            "stream-c": COMPILED_ELEMENTS,
+            "hpcc": HPCC_ORDER,
+            "linpack": settings.benchmark,
+        }
+        size = sizes.get(what, settings.file)
         job = jobs.Benchmark.model_validate({"netns": pair[0].netns, "what": what, "size": size})
-        unit = "MFLOPS" if what == "linpack" else "MB/s"
-        return [Series(k, unit, [v]) for k, v in results.benchmark(pair[0].host.run(job)).items()]
+        found = results.benchmark(pair[0].host.run(job))
+        return [Series(k, _UNITS.get(k, "MB/s"), [v]) for k, v in found.items()]
 
 
 MEASUREMENT = Managers()
