@@ -93,7 +93,6 @@ LEAST = {
     "stream_c_triad": 1,
     "hpcc_fft": 1,
     "hpcc_random": 1,
-    "hpcc_transpose": 1,
     "direct_write": 0.1,
     "direct_read": 0.1,
     "fsync_rewrite": 0.1,
