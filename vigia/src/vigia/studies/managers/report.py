@@ -24,6 +24,8 @@ _PUBLISHED = {
 }
 """Our metric: the published benchmark and measure, and what it is multiplied by."""
 
+_BY_NUMPY = frozenset(f"stream_{k}" for k in ("add", "copy", "scale", "triad"))
+
 
 def build(campaign: Campaign, data: Data) -> Document:
     """Return the report's own part."""
@@ -94,6 +96,11 @@ def _summary(data: Data, found: Sequence[Answer], sites: Sequence[str]) -> Summa
     if any(f.hypothesis.metric.startswith("disk_") for f in found):
         silent.append(
             "How fast the disk is: disk_* go to the page cache; see direct_* and fsync_* where they were measured."
+        )
+    if any(f.hypothesis.metric in _BY_NUMPY for f in found):
+        silent.append(
+            "How fast memory is: stream_* are numpy's kernels on arrays that a cache may hold; see stream_c_* where they "
+            "were measured."
         )
     silent.append("What OpenStack or OpenNebula cost: neither manages these sites.")
     beside = (

@@ -88,7 +88,7 @@ def _summary(
     forwarding: Mapping[str, verdict.Forwarding],
 ) -> Summary:
     lines = [
-        f"{m} beside normal mode, {size} bytes: delay {f.shown} ({_WORDS.get(f.outcome, f.verdict)} normal mode)."
+        f"{m} beside normal mode, {size} bytes: delay {f.shown} ({_beside_normal(f)})."
         for (m, size), f in modes.items()
         if m == "exact"
     ]
@@ -109,6 +109,11 @@ def _summary(
         "table change little, but on one access point"
     )
     return Summary(lines, [], silent, paper, _agreement(modes, trend), _confidence(modes, forwarding))
+
+
+def _beside_normal(mode: Answer) -> str:
+    word = _WORDS.get(mode.outcome)
+    return f"{word} normal mode" if word else mode.verdict
 
 
 def _agreement(modes: _Modes, trend: Answer | None) -> str:
