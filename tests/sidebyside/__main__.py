@@ -26,7 +26,7 @@ PARTS = {
     for part in (
         Part("probes", "fping, SmokePing's method, blackbox_exporter", 330, probes.beside),
         Part("exporter", "node_exporter's netdev", 420, exporter.beside),
-        Part("detection", "FastNetMon, tuned and as shipped", 840, detection.beside),
+        Part("detection", "FastNetMon, tuned and as shipped", 270, detection.beside, 620),
         Part("isolation", "HTB alone, no control", 180, isolation.beside),
         Part("growth", "10, 100, 1 000 and 5 000 of each part's unit", 600, growing.grown),
         Part("floors", "bare system calls, an empty program, memory", 240, floors.beside),
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.markdown:
         options.markdown.write_text(text)
     if options.write:
-        page.write(page.PAGE, text)
+        page.write(page.PAGE, page.sections(results, where, failed))
     sys.stdout.write(page.terminal(results, where))
     for part, why in failed.items():
         sys.stdout.write(f"cannot measure {part}: {why}\n")
@@ -66,6 +66,12 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     names = ", ".join(PARTS)
     parser.add_argument("--only", default="", help=f"parts with commas, of {names}; default: all")
     parser.add_argument("--repetitions", type=int, default=5, help="of each figure, where one costs seconds")
+    parser.add_argument(
+        "--corpus",
+        choices=("sample", "whole"),
+        default="sample",
+        help="attacks that detection is measured on: a sample, in 5 minutes (default), or all 61 entries, in 11",
+    )
     parser.add_argument("--short", action="store_true", help="whether all works: few sizes, one repetition")
     parser.add_argument(
         "--keep", type=Path, help="folder of what was measured; parts that are there are not measured again"
@@ -73,7 +79,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--json", type=Path, help="file for all that was measured")
     parser.add_argument("--markdown", type=Path, help="file for the tables")
     parser.add_argument(
-        "--write", action="store_true", help="put the tables into docs/concepts/performance.md"
+        "--write", action="store_true", help="put the tables of these parts into docs/concepts/performance.md"
     )
     options = parser.parse_args(arguments)
     if not 1 <= options.repetitions <= 100:
@@ -101,7 +107,8 @@ def measure(options: argparse.Namespace, folder: Path) -> tuple[Results, dict[st
     failed: dict[str, str] = {}
     loads: list[float] = []
     begun, done = time.monotonic(), 0.0
-    todo = sum(PARTS[name].seconds for name in options.only)
+    whole = options.corpus == "whole"
+    todo = sum(PARTS[name].takes(whole=whole) for name in options.only)
     for name in options.only:
         part, left = PARTS[name], todo - done
         _say(
@@ -115,7 +122,7 @@ def measure(options: argparse.Namespace, folder: Path) -> tuple[Results, dict[st
         except Exception as e:  # the other parts are measured all the same
             failed[name] = f"{type(e).__name__}: {e}"
             _say(f"cannot measure {name}: {failed[name]}")
-        done += part.seconds
+        done += part.takes(whole=whole)
     return results, failed, loads
 
 
@@ -126,10 +133,12 @@ def _left(begun: float, done: float, left: float) -> float:
 
 def _part(part: Part, folder: Path, options: argparse.Namespace) -> tuple[Results, list[float]]:
     """Measure a part, or take what was kept of it; with the load before and after."""
-    kept = folder / f"part-{part.name}.json"
+    whole = options.corpus == "whole"
+    kept = folder / f"part-{part.name}{'-whole' if whole and part.whole_seconds else ''}.json"
     if not kept.exists():
         before = os.getloadavg()[0]
-        found = [asdict(r) for r in part.body(Bench(folder, options.short, options.repetitions, _say))]
+        bench = Bench(folder, options.short, options.repetitions, _say, whole)
+        found = [asdict(r) for r in part.body(bench)]
         kept.write_text(json.dumps({"loads": [before, os.getloadavg()[0]], "results": found}))
     document = json.loads(kept.read_text())
     return _read(document["results"]), document["loads"]

@@ -29,6 +29,27 @@ SETTINGS: Mapping[str, Mapping[str, str]] = {
     "FastNetMon, tuned": fastnetmon.TUNED,
 }
 VIGIA = "vigia-enforcer"
+SAMPLE: Sequence[str] = (
+    *(e.name for e in LEGITIMATE),
+    "one-port",
+    "many-destinations",
+    "small-packets",
+    "from-the-victims-node",
+    "spoofed-mac",
+    "spoofed-source",
+    "ipv6",
+    "later-fragments",
+    "icmp",
+    "unknown-ethertype",
+    "arp-everybody",
+    "syn",
+    "pulses-100ms",
+    "rare-pulses",
+    "ramp",
+    "two-tenants",
+    "vxlan-inside",
+)
+"""What is played where not the whole corpus is asked for: all that is honest, and of every kind of attack one."""
 _HONEST = frozenset(e.name for e in LEGITIMATE)
 
 
@@ -52,14 +73,21 @@ class Seen:
 
 
 def beside(bench: Bench) -> Iterator[Figure]:
-    """Let every entry of the corpus pass once."""
-    names = list(SHORT) if bench.short else [e.name for e in (*LEGITIMATE, *ATTACKS)]
+    """Let the sample of the corpus pass once, or all of it."""
+    names = chosen(bench)
     file = bench.folder / "detection.jsonl"
     known = [Seen(**json.loads(line)) for line in file.read_text().splitlines()] if file.exists() else []
     todo = [CORPUS[n] for n in names if n not in {s.entry for s in known}]
     if todo:
         known += watch(bench, todo, file)
-    yield from figures(known)
+    yield from figures([s for s in known if s.entry in names])
+
+
+def chosen(bench: Bench) -> Sequence[str]:
+    """Return the names of the entries that are played, in their order."""
+    if bench.short:
+        return SHORT
+    return [e.name for e in (*LEGITIMATE, *ATTACKS)] if bench.whole else SAMPLE
 
 
 def watch(bench: Bench, entries: Sequence[Entry], file: Path) -> list[Seen]:
@@ -170,6 +198,7 @@ def figures(known: Sequence[Seen]) -> Iterator[Figure]:
 def _beside(peer: str, known: Sequence[Seen], watched: Sequence[Seen], lacking: str) -> Iterator[Figure]:
     """Return the lines of one setting; without any entry that it watched, ours alone and what is lacking."""
     attacks, honest = [s for s in known if not s.honest], [s for s in known if s.honest]
+    of_attacks, of_honest = _of(attacks, len(ATTACKS)), _of(honest, len(LEGITIMATE))
 
     def line(what: str, unit: str, mine: Sequence[float], theirs: Sequence[float], *notes: str) -> Figure:
         note = "; ".join(filter(None, [lacking, *notes]))
@@ -187,15 +216,19 @@ def _beside(peer: str, known: Sequence[Seen], watched: Sequence[Seen], lacking: 
         else []
     )
     notes += [f"the peer's: {_list(missed[peer])}"] if watched else []
-    yield line(f"attacks missed, of {len(attacks)}", "", *_counts(missed, peer), *notes)
+    yield line(f"attacks missed, {of_attacks}", "", *_counts(missed, peer), *notes)
     false = {who: [s.entry for s in honest if _accused(s, who)] for who in (VIGIA, peer)}
     notes = [f"{who}: {_list(names)}" for who, names in false.items() if names]
-    yield line(f"honest entries accused, of {len(honest)}", "", *_counts(false, peer), *notes)
+    yield line(f"honest entries accused, {of_honest}", "", *_counts(false, peer), *notes)
     others = [s.entry for s in attacks if s.wrong.get(peer)]
-    what = f"attacks in which it named somebody else, of {len(attacks)}"
+    what = f"attacks in which it named somebody else, {of_attacks}"
     yield line(what, "", [], [float(len(others))], _list(others) if watched else "")
     ours, theirs = ([s.cpu[who] / s.packets * 1e6 for s in watched if s.packets] for who in (VIGIA, peer))
     yield line("processor time of a packet at the taps", "µs", ours, theirs)
+
+
+def _of(played: Sequence[Seen], all_: int) -> str:
+    return f"of {all_}" if len(played) == all_ else f"of a sample of {len(played)} of {all_}"
 
 
 def _counts(names: Mapping[str, Sequence[str]], peer: str) -> tuple[list[float], list[float]]:

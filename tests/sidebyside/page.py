@@ -6,6 +6,7 @@ import datetime
 import math
 import os
 import platform
+import re
 import statistics
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +16,7 @@ from pathlib import Path
 from sidebyside.figures import Figure, Growth, ratio
 from sidebyside.part import ROOT
 
-__all__ = ["MARKS", "PAGE", "Environment", "markdown", "terminal", "write"]
+__all__ = ["MARKS", "PAGE", "Environment", "markdown", "sections", "terminal", "write"]
 
 MARKS = ("<!-- made by make bench -->", "<!-- end of make bench -->")
 PAGE = ROOT / "docs/concepts/performance.md"
@@ -189,23 +190,45 @@ TITLES = {
 }
 
 
+RATIOS = "Ratios are ours by the peer's, of medians; spread is least to most; the interval is a bootstrap's."
+
+
+def sections(
+    results: Sequence[Figure | Growth], where: Environment, failed: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the text of each part under its title: where and when it was measured, and its table."""
+    out = {}
+    for part, head, rows in _tables(results):
+        lines = [where.words() + where.caveat(), "", f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+        lines += [f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in rows]
+        out[TITLES.get(part, part)] = "\n".join(lines)
+    for part, why in failed.items():
+        title = TITLES.get(part, part)
+        out[title] = f"{where.words()} {title} could not be measured: {why}"
+    return out
+
+
 def markdown(results: Sequence[Figure | Growth], where: Environment, failed: Mapping[str, str]) -> str:
     """Return the tables as Markdown."""
-    out = [
-        where.words() + where.caveat(),
-        "Ratios are ours by the peer's, of medians; spread is least to most; the interval is a bootstrap's.",
-    ]
-    for part, head, rows in _tables(results):
-        out += ["", f"### {TITLES.get(part, part)}", "", f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
-        out += [f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in rows]
-    out += [f"\n{TITLES.get(part, part)} could not be measured: {why}" for part, why in failed.items()]
-    return "\n".join(out) + "\n"
+    return _page(sections(results, where, failed))
 
 
-def write(page: Path, text: str) -> None:
-    """Put the tables between the page's marks. Raises ValueError if they are not there."""
+def _page(texts: Mapping[str, str]) -> str:
+    return "\n\n".join([RATIOS, *(f"### {title}\n\n{text}" for title, text in texts.items())]) + "\n"
+
+
+def write(page: Path, texts: Mapping[str, str]) -> None:
+    """Put the texts of parts between the page's marks; parts that are not given stay as they are there.
+
+    Raises ValueError if the marks are not there.
+    """
     before, begin, rest = page.read_text().partition(MARKS[0])
-    _, end, after = rest.partition(MARKS[1])
+    middle, end, after = rest.partition(MARKS[1])
     if not begin or not end:
         raise ValueError(f"{page} has no place for the tables; write {MARKS[0]} and {MARKS[1]} into it")
-    page.write_text(f"{before}{begin}\n\n{text}\n{end}{after}")
+    parts = re.split(r"^### (.+)$", middle, flags=re.MULTILINE)[1:]
+    kept = {title: text.strip() for title, text in zip(parts[::2], parts[1::2], strict=True)}
+    merged = {**kept, **texts}
+    order = [*TITLES.values(), *merged]
+    inside = _page({title: merged[title] for title in dict.fromkeys(order) if title in merged})
+    page.write_text(f"{before}{begin}\n\n{inside}\n{end}{after}")

@@ -35,6 +35,8 @@ class Bench:
     """Whether all works, and not how fast: for tests."""
     repetitions: int
     say: Callable[[str], None]
+    whole: bool = False
+    """Whether all of the corpus of attacks is asked for, and not its sample."""
 
     def run(self, *argv: str, **environment: str) -> str:
         """Run a command in the repository and return its standard output; what it says of its way is shown.
@@ -88,6 +90,12 @@ class Part:
     seconds: float
     """Roughly how long it takes on two processors."""
     body: Callable[[Bench], Iterator[Result]]
+    whole_seconds: float | None = None
+    """Of the whole corpus, where it is one of attacks."""
+
+    def takes(self, *, whole: bool) -> float:
+        """Return roughly how many seconds it takes."""
+        return self.whole_seconds if whole and self.whole_seconds is not None else self.seconds
 
 
 _LINE = re.compile(r"^(Benchmark\S+?)(?:-\d+)?\s+\d+\s+(.*)$")

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
 
 import pytest
 
 from sidebyside import detection, fastnetmon
 from sidebyside.detection import VIGIA, seen
 from sidebyside.fastnetmon import Named
-from vigia.attacks.corpus import CORPUS
+from sidebyside.part import Bench
+from vigia.attacks.corpus import CORPUS, LEGITIMATE, SHORT, Entry
 from vigia.attacks.experiment import AttackTrial
 from vigia.host import commands
 
@@ -60,12 +64,54 @@ def test_the_table_counts_misses_and_accusations() -> None:
         judged("dns", replace(TRIAL, entry="dns", limited=None, score=0.0), Named(101.0, SENDER, "incoming")),
     ]
     lines = {(f.what, f.peer): f for f in detection.figures(known)}
-    missed = lines["attacks missed, of 2", PEER]
+    missed = lines["attacks missed, of a sample of 2 of 51", PEER]
     assert missed.ours == [1.0] and missed.theirs == [1.0] and "in 0 of these" in missed.note
-    assert lines["attacks missed, of 2", SHIPPED].theirs == [2.0]
-    accused = lines["honest entries accused, of 1", PEER]
+    assert lines["attacks missed, of a sample of 2 of 51", SHIPPED].theirs == [2.0]
+    accused = lines["honest entries accused, of a sample of 1 of 10", PEER]
     assert accused.ours == [0.0] and accused.theirs == [1.0] and "dns" in accused.note
     assert lines["processor time of a packet at the taps", PEER].theirs == [400.0] * 3
+
+
+def test_the_sample_has_all_honest_entries_and_attacks_of_every_kind(tmp_path: Path) -> None:
+    def names(*, short: bool, whole: bool) -> list[str]:
+        return list(detection.chosen(Bench(tmp_path, short, 1, print, whole)))
+
+    sample, whole = names(short=False, whole=False), names(short=False, whole=True)
+    assert set(whole) == set(CORPUS) and len(whole) == len(CORPUS)
+    assert len(sample) == len(set(sample)) == 27 and set(sample) <= set(CORPUS)
+    assert {e.name for e in LEGITIMATE} <= set(sample)
+    attacks = [CORPUS[n] for n in sample if n not in {e.name for e in LEGITIMATE}]
+    assert any(len(e.streams) > 1 for e in attacks), "two who collude"
+    assert any(s.ramp for e in attacks for s in e.streams) and any(s.on for e in attacks for s in e.streams)
+    assert {s.source for e in attacks for s in e.streams} == set(detection.HOSTS), "every tap"
+    assert names(short=True, whole=False) == names(short=True, whole=True) == list(SHORT)
+
+
+def test_the_whole_corpus_is_called_so() -> None:
+    every = [judged(e.name, replace(TRIAL, entry=e.name, limited=None, score=0.0)) for e in CORPUS.values()]
+    said = {f.what for f in detection.figures(every)}
+    assert {"attacks missed, of 51", "honest entries accused, of 10"} <= said
+
+
+def test_what_was_watched_before_is_not_watched_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a folder with the whole corpus the sample takes its own entries, and asks for no bed."""
+    known = [judged(e.name, replace(TRIAL, entry=e.name)) for e in CORPUS.values()]
+    lines = [json.dumps(asdict(s)) for s in known]
+    (tmp_path / "detection.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    asked: list[str] = []
+
+    def watch(_: Bench, todo: Sequence[Entry], __: Path) -> list[detection.Seen]:
+        asked.extend(e.name for e in todo)
+        return []
+
+    monkeypatch.setattr(detection, "watch", watch)
+    found = list(detection.beside(Bench(tmp_path, False, 1, print)))
+    assert any(f.what == "attacks missed, of a sample of 17 of 51" for f in found) and asked == []
+    (tmp_path / "detection.jsonl").write_text("".join(f"{line}\n" for line in lines[:-1]))
+    list(detection.beside(Bench(tmp_path, False, 1, print, whole=True)))
+    assert asked == [known[-1].entry]
 
 
 def test_without_fastnetmon_the_table_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:

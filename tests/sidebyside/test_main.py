@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -105,12 +106,67 @@ def test_tables_are_whole() -> None:
 def test_the_page_is_written_between_its_marks(tmp_path: Path) -> None:
     file = tmp_path / "page.md"
     file.write_text(f"before\n{page.MARKS[0]}\nold\n{page.MARKS[1]}\nafter\n")
-    page.write(file, "new\n")
-    assert file.read_text() == f"before\n{page.MARKS[0]}\n\nnew\n\n{page.MARKS[1]}\nafter\n"
+    page.write(file, {"Probes": "new"})
+    assert file.read_text() == (
+        f"before\n{page.MARKS[0]}\n\n{page.RATIOS}\n\n### Probes\n\nnew\n\n{page.MARKS[1]}\nafter\n"
+    )
     file.write_text("nothing")
     with pytest.raises(ValueError, match="no place for the tables"):
-        page.write(file, "new")
+        page.write(file, {"Probes": "new"})
     assert all(mark in page.PAGE.read_text() for mark in page.MARKS)
+
+
+def test_parts_that_were_not_measured_stay_on_the_page(tmp_path: Path) -> None:
+    """Each part says where it was measured, in the order of the parts; written twice nothing changes."""
+    file = tmp_path / "page.md"
+    file.write_text(f"{page.MARKS[0]}\n{page.MARKS[1]}\n")
+    where = page.environment([1.0])
+    page.write(file, page.sections([GROWN, FIGURE], replace(where, revision="first"), {}))
+    first = file.read_text()
+    assert re.findall(r"^### (.*)$", first, re.MULTILINE) == ["Probes", "Growth"]
+    later = page.sections([replace(FIGURE, part="detection")], replace(where, revision="second"), {})
+    page.write(file, later)
+    text = file.read_text()
+    assert re.findall(r"^### (.*)$", text, re.MULTILINE) == ["Probes", "Detection of floods", "Growth"]
+    assert re.findall(r"revision (\w+)", text) == ["first", "second", "first"]
+    assert text.count(page.RATIOS) == 1
+    page.write(file, later)
+    assert file.read_text() == text
+    page.write(file, page.sections([], where, {"growth": "no bed"}))
+    assert "Growth could not be measured: no bed" in file.read_text().partition("### Growth")[2]
+
+
+def test_the_page_as_it_is_has_every_part_with_its_machine() -> None:
+    middle = page.PAGE.read_text().partition(page.MARKS[0])[2].partition(page.MARKS[1])[0]
+    parts = re.split(r"^### (.+)$", middle, flags=re.MULTILINE)
+    assert parts[1::2] == list(page.TITLES.values())
+    assert all(re.search(r"^20\d\d-\d\d-\d\d, revision \w+", text.strip()) for text in parts[2::2])
+
+
+def test_the_whole_corpus_is_asked_for_and_kept_apart(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[bool] = []
+
+    def body(bench: Bench) -> Iterator[Figure | Growth]:
+        asked.append(bench.whole)
+        yield FIGURE
+
+    parts = {
+        "detection": Part("detection", "a corpus", 60.0, body, 6000.0),
+        "other": Part("other", "-", 60.0, body),
+    }
+    monkeypatch.setattr(main, "PARTS", parts)
+    keep = f"--keep={tmp_path}"
+    assert (
+        main.main([keep]) == main.main([keep, "--corpus=whole"]) == main.main([keep, "--corpus=whole"]) == 0
+    )
+    assert asked == [False, False, True], "the other part has no corpus: it is kept"
+    begun = [line for line in capsys.readouterr().err.splitlines() if "a corpus; about" in line]
+    assert [line.split("about ")[1] for line in begun] == ["2 min left", "101 min left", "101 min left"]
+    with pytest.raises(SystemExit):
+        main.main(["--corpus=half"])
+    assert "invalid choice: 'half' (choose from" in capsys.readouterr().err
 
 
 def test_what_go_reports_is_read() -> None:
