@@ -329,6 +329,36 @@ def test_what_is_missing_on_a_node_is_an_event_of_the_pod_with_its_fix(cluster: 
     eventually(lambda: port_of(cluster, 0, "web"), "the exporter to be back", PATIENCE)
 
 
+def test_what_the_sites_programs_miss_is_an_event_of_their_pods(cluster: Cluster) -> None:
+    """Of the isolation agent, vigia-compare and Alertmanager, which have no token of the API server's."""
+    port = port_of(cluster, 0, "web")["port"]
+    cluster.type(
+        "helm upgrade vigia deploy/helm/vigia --namespace vigia --reuse-values "
+        """--set-json 'compare.config={"state": "nowhere.json"}' """
+        """--set-json 'isolationAgent.config={"controller": {"tick": "soon"}}' """
+        """--set-json 'alertmanager.people={"webhook_configs": [{"url": "nonsense"}]}'"""
+    )
+    wanted = {
+        "vigia-compare-": "state: ",
+        "vigia-isolation-agent-": "controller.tick: ",
+        "vigia-alertmanager-": "unsupported scheme",
+    }
+    try:
+        for pod, said in wanted.items():
+            eventually(
+                lambda pod=pod, said=said: [  # type: ignore[misc]
+                    e
+                    for e in cluster.objects("-n", "vigia", "events", "--field-selector=reason=CannotRun")
+                    if e["involvedObject"]["name"].startswith(pod) and said in e["message"]
+                ],
+                cluster.state,
+                PATIENCE,
+            )
+        assert bought(cluster, port), "the enforcer goes on"
+    finally:
+        cluster.type("helm rollback vigia --namespace vigia --wait --timeout 10m")
+
+
 def test_annotations_and_values_are_contracts_where_nothing_else_was_bought(cluster: Cluster) -> None:
     """Annotations only once the operator has said so: a tenant may write its own pods."""
     port = port_of(cluster, 0, "web")["port"]

@@ -157,6 +157,45 @@ def test_of_many_pods_a_few_are_asked_for_at_each_look_and_all_in_the_end(
     assert len(set(names)) == 10
 
 
+def with_parts(looker: Looker, *parts: str) -> Looker:
+    """Also tells of pods that nobody finds: one of each part's on a node."""
+    kubernetes = looker.config.kubernetes
+    assert kubernetes is not None and kubernetes.site is not None
+    site = kubernetes.site.model_copy(update={"parts": list(parts)})
+    kubernetes = kubernetes.model_copy(update={"site": site})
+    looker.config = looker.config.model_copy(update={"kubernetes": kubernetes})
+    return looker
+
+
+def test_parts_that_nobody_finds_have_last_words_too(looker: Looker, cloud: Cloud) -> None:
+    """What there is one of per site: its pod, in its EndpointSlice, is not ready."""
+    cloud.slices["exporter"] = [{"ports": [{"port": 9872}], "endpoints": [endpoint("n1", "x", serving=True)]}]
+    for part, number in (("compare", 9875), ("agent", 9874)):
+        slices = [{"ports": [{"port": number}], "endpoints": [endpoint("n2", f"{part}-0", ready=False)]}]
+        cloud.slices[part] = slices
+    line = "vigia-compare: prometheus: nonsense is no URL; write for example http://localhost:9090"
+    cloud.objects[PODS] = [pod("compare-0", ended(message=line, name="compare"))]
+    assert with_parts(looker, "agent", "compare").once()
+    assert said(cloud) == [("compare-0", "CannotRun", f"compare ended with exit code 1: {line}")]
+    asked = {q["fieldSelector"][0] for q in cloud.queries if "fieldSelector" in q}
+    assert asked == {"metadata.name=compare-0", "metadata.name=agent-0"}
+    assert "compare.json" not in cloud.config_map["data"], "nobody has to find it"
+
+
+def test_parts_that_serve_say_nothing(looker: Looker, cloud: Cloud) -> None:
+    cloud.slices["compare"] = [{"ports": [{"port": 1}], "endpoints": [endpoint("n2", "c", serving=True)]}]
+    cloud.slices["exporter"] = []
+    assert with_parts(looker, "compare").once()
+    assert (said(cloud), f"GET {PODS}" in cloud.asked) == ([], False)
+
+
+def test_a_part_without_a_pod_is_none_that_ended(looker: Looker, cloud: Cloud) -> None:
+    cloud.slices["exporter"] = []
+    cloud.slices["compare"] = [{"ports": None, "endpoints": None}]
+    assert with_parts(looker, "compare", "grafana").once()
+    assert said(cloud) == []
+
+
 def test_names_that_are_none_are_not_asked_for(looker: Looker, cloud: Cloud) -> None:
     cloud.slices["exporter"][0]["endpoints"] = [
         endpoint("n1", "a,metadata.namespace=kube-system"),

@@ -167,7 +167,8 @@ class Site(Strict):
     """By service, NAME: another one. A node's label at_NAME is where the other's pod is on it."""
     cluster_addresses: dict[ObjectName, ObjectName] = Field(default={}, max_length=16)
     """By service, one with a cluster address: labels at_service and, with a port on nodes, at_nodeport."""
-
+    parts: list[ObjectName] = Field(default=[], max_length=16)
+    """Further services of Vigia's, which nobody finds here: why their pods do not run is an Event of them, too."""
     approvals: Approvals | None = None
     """Have people approve or reject what waits for them by annotations; none without it."""
     guarantees: Guarantees | None = None
@@ -179,6 +180,9 @@ class Site(Strict):
             for service in named:
                 if service not in self.services:
                     raise fault([key, service], "is not one of services", "add it there, or remove it here")
+        for i, part in enumerate(self.parts):
+            if part in self.services:
+                raise fault(["parts", i], f"names {part}, which is one of services", "remove it here")
         if self.guarantees is not None and self.guarantees.enforcers not in self.services:
             raise fault(["guarantees", "enforcers"], "is not one of services", "add it there")
         for service, others in self.addresses.items():

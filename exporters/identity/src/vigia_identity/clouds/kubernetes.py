@@ -40,6 +40,8 @@ def ask(config: Kubernetes, *, timeout: float) -> Identity:
             for service in config.site.services:
                 out.services[service], unwell = _endpoints(server, config.site, service, labels)
                 out.unwell += unwell
+            for part in config.site.parts:
+                out.unwell += _endpoints(server, config.site, part, labels)[1]
             _add_others(server, config.site, out.services)
     return out
 
