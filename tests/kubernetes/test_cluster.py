@@ -525,21 +525,52 @@ def test_a_flood_across_nodes_is_limited_at_its_source_and_the_victim_goes_on(
     assert {"NetworkLimited", "NetworkReleased"} <= said
 
 
+def move(cluster: Cluster, pod: Pod, node: str) -> Pod:
+    """Have a StatefulSet's pod run on another node; return what it is there."""
+    moved = {"spec": {"template": {"spec": {"nodeName": node}}}}
+    cluster.kubectl("-n", "red", "patch", "statefulset", "db", "--type=merge", "-p", json.dumps(moved))
+    eventually(
+        lambda: [n["metadata"]["uid"] for n in cluster.objects("-n", "red", "pods", "-l", "app=db")]
+        not in ([], [pod.uid]),
+        cluster.state,
+        PATIENCE,
+    )
+    return Pod.find(cluster, "red", "db-0")
+
+
+def test_a_limit_follows_a_statefulsets_pod_to_another_node(
+    cluster: Cluster, peers: tuple[Pod, Pod]
+) -> None:
+    """One that a person ordered for a while, so that no slow machine is late for it."""
+    agent, first = Agent(cluster), Pod.find(cluster, "red", "db-0")
+    eventually(lambda: bought(cluster, first.port)[:1] == (1_000_000,), "its guarantee", PATIENCE)
+    order = {"node": first.node, "port": first.port, "tenant": "red", **LIMIT}
+    action = eventually(lambda: agent.ask("/v1/actions", "POST", order), "an action", PATIENCE)
+    eventually(lambda: limited(cluster, first), lambda: str(limits(cluster, 0)), PATIENCE)
+    second = move(cluster, first, "node2")
+    assert second.node == "node2"
+    eventually(lambda: limited(cluster, second), lambda: scores(cluster), PATIENCE)
+    eventually(lambda: actions(cluster) == {second.port: "node2"}, lambda: str(actions(cluster)), PATIENCE)
+    old = agent.ask(f"/v1/actions/{action['id']}")
+    assert (old["cause"], old["timeline"][-1]["event"]) == ("gone", "followed")
+    new = agent.ask(f"/v1/actions/{old['timeline'][-1]['detail']['action']}")
+    assert (new["node"], new["port"], new["ended_at"]) == ("node2", second.port, None)
+    assert new["timeline"][0]["detail"]["port"] == first.port
+    assert {"action.followed", "action.intent"} <= {r["event"] for r in audit(agent)}
+    assert agent.ask("/v1/audit:verify")["ok"] is True
+    assert limits(cluster, 0) == {}, "nothing is left where it was"
+    eventually(lambda: agent.ask(f"/v1/actions/{new['id']}:revert", "POST"), "the order", PATIENCE)
+    eventually(lambda: limits(cluster, 1) == {}, "the limit to end", PATIENCE)
+    assert move(cluster, second, "node1").node == "node1"
+
+
 def test_a_pod_that_floods_on_another_node_is_limited_there_and_leaves_nothing(
     cluster: Cluster, peers: tuple[Pod, Pod]
 ) -> None:
     first = Pod.find(cluster, "red", "db-0")
     with flood(first, peers[1].address, FLOOD, 240):
         eventually(lambda: limited(cluster, first), lambda: scores(cluster), PATIENCE)
-        moved = {"spec": {"template": {"spec": {"nodeName": "node2"}}}}
-        cluster.kubectl("-n", "red", "patch", "statefulset", "db", "--type=merge", "-p", json.dumps(moved))
-        eventually(
-            lambda: [n["metadata"]["uid"] for n in cluster.objects("-n", "red", "pods", "-l", "app=db")]
-            not in ([], [first.uid]),
-            cluster.state,
-            PATIENCE,
-        )
-    second = Pod.find(cluster, "red", "db-0")
+        second = move(cluster, first, "node2")
     assert second.node == "node2"
     eventually(lambda: limits(cluster, 0) == {}, "the limit to go with the pod", PATIENCE)
     eventually(lambda: port_of(cluster, 0, "db-0") == {}, "the port to go with the pod", PATIENCE)

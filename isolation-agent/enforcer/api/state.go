@@ -23,6 +23,7 @@ type portJSON struct {
 	Port      string       `json:"port"`
 	Tenant    string       `json:"tenant"`
 	Device    string       `json:"device"`
+	Workload  string       `json:"workload"` // what the port is of, for example a pod; empty if nobody says
 	Attached  bool         `json:"attached"`
 	Hook      string       `json:"hook"`
 	Guarantee *uint64      `json:"guarantee_bytes_per_second"` // null without a contract
@@ -68,7 +69,7 @@ func (s *Server) state(*http.Request) (any, error) {
 
 func portView(p *limits.PortState) portJSON {
 	out := portJSON{
-		Port: p.Port.ID, Tenant: p.Port.Tenant, Device: p.Port.Device, Attached: p.Attached, Hook: vports.Hook(&p.Port).String(),
+		Port: p.Port.ID, Tenant: p.Port.Tenant, Device: p.Port.Device, Workload: p.Port.Workload, Attached: p.Attached, Hook: vports.Hook(&p.Port).String(),
 		Limit: limitView(p.Limit),
 	}
 	if c := p.Contract; c != nil {

@@ -51,6 +51,7 @@ class Port:
     flood_detected_at: datetime | None = None
     flood_last_seen_at: datetime | None = None
     limit: KernelLimit | None = None
+    workload: str = ""
 
 
 @dataclass
@@ -225,6 +226,7 @@ class FakeEnforcer:
             "port": p.port,
             "tenant": p.tenant,
             "device": p.port[-8:],
+            "workload": p.workload,
             "attached": p.attached,
             "hook": "tcx",
             "guarantee_bytes_per_second": p.guarantee,

@@ -18,6 +18,7 @@ from isolation_agent.enforcers.client import Applied, EnforcerError, LimitReques
 from isolation_agent.model.node import PortState
 from isolation_agent.model.states import Cause, State
 from isolation_agent.policy import MAX_TTL
+from isolation_agent.storage.actions import FOLLOWS_UNTIL
 from isolation_agent.storage.journal import Entry, move
 from isolation_agent.storage.tables import Action
 
@@ -64,7 +65,7 @@ class Applying:
             row.limit_before = port.limit.model_dump() if port and port.limit else None
         tick.held[row.node, row.port] = row
         self._runtime.renew(row, row.params["ttl"])
-        self._apply(row, tick)
+        self.apply(row, tick)
 
     def applying(self, action: Action, tick: Tick) -> None:
         """Go on with an intent whose limit is not known to be in the kernel."""
@@ -93,7 +94,7 @@ class Applying:
             with self._runtime.journal.change(action, "action.intent", detail={"rate": verdict.rate}) as row:
                 row.term = self._runtime.term
                 _want(row, verdict.spec)
-            self._apply(row, tick)
+            self.apply(row, tick)
 
     def put(
         self, action: Action, wanted: Mapping[str, Any], ttl: float, tick: Tick
@@ -112,14 +113,27 @@ class Applying:
         except EnforcerError as e:
             return e
 
-    def _apply(self, action: Action, tick: Tick) -> None:
-        applied = self.put(action, action.limit_wanted or {}, action.params["ttl"], tick)
+    def apply(self, action: Action, tick: Tick) -> None:
+        """Ask for the limit of an intent that is stored, and check it."""
+        seconds = self._seconds(action)
+        if seconds < 1:
+            self._ending.fail(action, "its time was over before it was in force where the workload is now", tick)
+            return
+        applied = self.put(action, action.limit_wanted or {}, seconds, tick)
         if isinstance(applied, Applied):
             self._settle(action, applied, tick, "limit_applied")
         elif isinstance(applied, Refused) and (applied.code in _FINAL or applied.status == 400):
             self._ending.fail(action, f"the enforcer refused: {applied}", tick)
         else:
             self._ending.failed_attempt(action, str(applied), tick)
+
+    def _seconds(self, action: Action) -> float:
+        """Return how long the limit is to last at first: what follows another one has what is left of that."""
+        ttl = float(action.params["ttl"])
+        until = action.params.get(FOLLOWS_UNTIL)
+        if until is None:
+            return ttl
+        return min(ttl, (datetime.fromisoformat(until) - self._runtime.clock.now()).total_seconds())
 
     def _settle(self, action: Action, applied: Applied, tick: Tick, event: str) -> None:
         """Check what was read back from the kernel; only then is the action active."""

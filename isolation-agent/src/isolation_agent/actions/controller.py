@@ -114,13 +114,16 @@ class Controller:
         taken = self._intake.drain(self._settings)
         rows, idle = self._open_actions(), self._idle_episodes()
         reconcile = self._clock.monotonic() >= self._reconcile_at
-        tick = self._look(rows, idle, everywhere=reconcile)
+        following = self._lifecycle.following
+        waiting = following.waiting()
+        tick = self._look(rows, idle, everywhere=reconcile or following.hurries(waiting))
         self._stop_everything(tick)
         if reconcile:
             self._tenants = len({p.tenant for v in tick.views.values() if v.state for p in v.state.ports})
             tick.tenants = self._tenants
             self._reconciler.reconcile(tick)
             self._reconcile_at = self._clock.monotonic() + self._settings.config.controller.reconcile
+        following.follow(waiting, tick)
         rows += self._revive(idle, tick)
         more = self._advance(rows, tick)
         if self._clock.monotonic() >= self._prune_at:

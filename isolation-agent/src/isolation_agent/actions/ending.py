@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from isolation_agent.actions.runtime import Runtime
@@ -10,6 +11,7 @@ from isolation_agent.actions.tick import Tick
 from isolation_agent.decision.verdict import standing_objection
 from isolation_agent.enforcers.client import EnforcerError, Refused, Removed
 from isolation_agent.model.states import Cause, State
+from isolation_agent.storage.actions import LEFT
 from isolation_agent.storage.journal import Entry, move
 from isolation_agent.storage.tables import Action
 
@@ -30,6 +32,7 @@ class _Outcome:
     cause: Cause
     reason: str
     verified: bool = False
+    left: Mapping[str, str] | None = None  # what following needs to know of a port that is gone
 
 
 class Ending:
@@ -116,6 +119,11 @@ class Ending:
         """Record that the limit ended by itself."""
         self._end(action, _Outcome(State.EXPIRED, cause, reason), tick)
 
+    def port_gone(self, action: Action, left: Mapping[str, str] | None, tick: Tick) -> None:
+        """Record that the port is gone, and the limit with it; left tells how long it may be followed."""
+        reason = f"port {action.port} is gone, and the limit with it"
+        self._end(action, _Outcome(State.EXPIRED, Cause.GONE, reason, left=left), tick)
+
     def fail(self, action: Action, reason: str, tick: Tick) -> None:
         """Give up. What may be in the kernel nevertheless ends by its TTL, or is removed when it is found."""
         self._end(action, _Outcome(State.FAILED, Cause.FAILURE, reason), tick)
@@ -146,6 +154,8 @@ class Ending:
         with self._runtime.journal.change(action, f"action.{state}", *entries, last, detail=detail) as row:
             move(row, outcome.state)
             row.cause, row.reason, row.ended_at, row.expires_at = cause, outcome.reason, last.at, None
+            if outcome.left is not None:
+                row.params = {**row.params, LEFT: dict(outcome.left)}
         held = tick.held.get((action.node, action.port))
         if held is not None and held.seq == action.seq:
             del tick.held[action.node, action.port]

@@ -10,6 +10,7 @@ from typing import Any
 
 from isolation_agent.actions.applying import Applying, mismatch
 from isolation_agent.actions.ending import Ending
+from isolation_agent.actions.following import left_of
 from isolation_agent.actions.runtime import Runtime
 from isolation_agent.actions.tick import Tick
 from isolation_agent.decision.evidence import offered_load
@@ -70,9 +71,7 @@ class InForce:
             # A program that has not been taken over after a restart still limits; nothing tells what.
             self._blind(action, f"nothing is known of port {action.port}: no program is attached to it", tick)
         elif port is None:
-            self._ending.expire(
-                action, Cause.GONE, f"port {action.port} is gone, and the limit with it", tick
-            )
+            self._ending.port_gone(action, left_of(action, self._runtime.clock.now()), tick)
         elif port.tenant != action.tenant:
             self._ending.begin_release(action, Cause.GONE, f"port {action.port} has another tenant", tick)
         elif port.limit is None or port.limit.id != action.id:

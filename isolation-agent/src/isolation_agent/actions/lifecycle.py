@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 from isolation_agent.actions.applying import Applying
 from isolation_agent.actions.ending import Ending
+from isolation_agent.actions.following import Following
 from isolation_agent.actions.in_force import InForce
 from isolation_agent.actions.runtime import Runtime
 from isolation_agent.actions.tick import Tick
@@ -28,6 +29,7 @@ class Lifecycle:
         self._runtime = runtime
         self._ending = Ending(runtime)
         self._applying = Applying(runtime, self._ending)
+        self.following = Following(runtime, self._applying)
         in_force = InForce(runtime, self._applying, self._ending)
         self._steps: Mapping[State, Callable[[Action, Tick], None]] = {
             State.RECEIVED: self._undecided,

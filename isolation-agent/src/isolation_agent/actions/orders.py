@@ -97,7 +97,7 @@ def _standing(row: Action) -> str:
 def revert(journal: Journal, action_id: str, actor: str) -> None:
     """Ask the controller to end an action, and keep its alerts from starting it again."""
     with _open(journal, action_id) as (session, row):
-        if _revertible(row):
+        if _revertible(row) or row.params.get(actions.LEFT):
             _revert(journal, session, row, actor)
 
 
@@ -107,6 +107,7 @@ def _revertible(row: Action) -> bool:
 
 def _revert(journal: Journal, session: Transaction, row: Action, actor: str) -> None:
     row.revert_by = actor
+    actions.forget_left(row)
     dismiss(session, [row.seq])
     _record(journal, session, row, Entry("revert_requested", journal.clock.now(), {"by": actor}), actor)
 
@@ -115,8 +116,12 @@ def revert_all(journal: Journal, tenant: str | None, actor: str) -> int:
     """Ask for the end of every open action, or of those of one tenant; returns how many."""
     now, records = journal.clock.now(), []
     with journal.store.write() as session:
-        rows = actions.revertible(session, tenant)
+        rows = [
+            *actions.revertible(session, tenant),
+            *actions.left_since(session, now - timedelta(seconds=MAX_EXTENSION), tenant),
+        ]
         for row in rows:
+            actions.forget_left(row)
             row.revert_by, row.updated_at = actor, now
             records.append(about(row, "action.revert_requested", actor))
         requested = [Entry("revert_requested", now, {"by": actor})]

@@ -24,6 +24,7 @@ class Situation:
     labels: Mapping[str, str]
     view: View
     action_id: str = ""
+    follows: bool = False  # it goes on with a limit of the same workload, which had its evidence elsewhere
     held: bool = False  # another action limits the target already
     retired: bool = False  # the policy is no longer in the policy file
     dry_run: bool = False

@@ -82,6 +82,7 @@ class PortState(Reported):
     port: str
     tenant: str
     device: str = ""
+    workload: str = ""  # whose port it is, for example a pod's; not every enforcer tells
     attached: bool = True
     hook: str = ""
     guarantee_bytes_per_second: Count | None = None  # None without a contract

@@ -10,13 +10,15 @@ from datetime import datetime
 from sqlalchemy import ColumnElement, Select, func, insert, select
 from sqlalchemy.orm import joinedload, object_session, selectinload
 
-from isolation_agent.model.states import BY_THEMSELVES, ENFORCING, IN_FORCE, OVER, State
+from isolation_agent.model.states import BY_THEMSELVES, ENFORCING, IN_FORCE, OVER, Cause, State
 from isolation_agent.model.target import Target
 from isolation_agent.policy import MANUAL_POLICY
 from isolation_agent.storage.store import Transaction
 from isolation_agent.storage.tables import Action, Episode, Reason
 
 __all__ = [
+    "FOLLOWS_UNTIL",
+    "LEFT",
     "ActionQuery",
     "FoundAction",
     "add_reasons",
@@ -27,15 +29,18 @@ __all__ = [
     "find_whole",
     "hand_over_reasons",
     "holder_of",
+    "forget_left",
     "in_force_of",
     "last_end",
     "last_ends",
+    "left_since",
     "list_open",
     "of_episodes",
     "open_actions",
     "open_on",
     "orphans",
     "page",
+    "reasons_of",
     "reasons_of_open",
     "repeats",
     "revertible",
@@ -43,6 +48,11 @@ __all__ = [
 ]
 
 _REASONS_SHOWN = 100
+
+LEFT = "left"
+"""Of params: a port went with its limit, which may follow the workload until then."""
+FOLLOWS_UNTIL = "follows_until"
+"""Of params: until when a limit that follows another one lasts without evidence of its own."""
 
 
 @dataclass(frozen=True)
@@ -182,6 +192,19 @@ def last_ends(session: Transaction) -> Iterator[tuple[tuple[str, str, str, str],
         yield (policy, node, port, tenant), at
 
 
+def left_since(session: Transaction, since: datetime, tenant: str | None = None) -> list[Action]:
+    """Return the actions whose port went since then and whose limit may follow, of all tenants or of one."""
+    wanted = select(Action).where(Action.ended_at > since, Action.cause == Cause.GONE.value)
+    if tenant is not None:
+        wanted = wanted.where(Action.tenant == tenant)
+    return [a for a in session.scalars(wanted.order_by(Action.seq)) if a.params.get(LEFT)]
+
+
+def forget_left(action: Action) -> None:
+    """Let the limit of a port that is gone follow nothing, within the transaction of the action."""
+    action.params = {k: v for k, v in action.params.items() if k != LEFT}
+
+
 def last_end(session: Transaction, policy: str, target: Target) -> datetime | None:
     """Return when the newest action of a policy on a target ended, of those that may have had a limit."""
     return session.scalar(
@@ -241,6 +264,17 @@ def reasons_of_open(session: Transaction) -> defaultdict[int, list[tuple[str, Ep
     ):
         found[seq].append((policy, episode))
     return found
+
+
+def reasons_of(session: Transaction, seq: int) -> list[tuple[str, Episode]]:
+    """Return policy and episode of every reason of an action, by its number."""
+    found = session.execute(
+        select(Reason.policy, Episode)
+        .join(Episode, Episode.id == Reason.episode_id)
+        .where(Reason.action_seq == seq)
+        .order_by(Episode.id)
+    )
+    return [(policy, episode) for policy, episode in found]
 
 
 def of_episodes(session: Transaction, episodes: Iterable[int]) -> list[tuple[Action, int]]:

@@ -10,4 +10,4 @@ __all__ = ["objection"]
 
 def objection(s: Situation) -> str:
     """Return what evidence is missing."""
-    return "" if s.verified else missing(s.port)
+    return "" if s.verified or s.follows else missing(s.port)
