@@ -390,7 +390,7 @@ func TestStateShowsPortsAsTheyAre(t *testing.T) {
 	if !blue.Attached || blue.Guarantee != nil || blue.Ceiling != nil || blue.Packets != nil || blue.NewFlows != nil || blue.Limit != nil {
 		t.Errorf("without a contract: %+v", blue)
 	}
-	if red.Tenant != "red" || red.Device != "tap-red" || red.Hook != "tcx" || *red.Guarantee != 1_000_000 || *red.Ceiling != 12_500_000 || *red.Packets != 5000 || *red.NewFlows != 400 {
+	if red.Tenant != "red" || red.Device != "tap-red" || red.Workload != "web-0" || blue.Workload != "" || red.Hook != "tcx" || *red.Guarantee != 1_000_000 || *red.Ceiling != 12_500_000 || *red.Packets != 5000 || *red.NewFlows != 400 {
 		t.Errorf("red: %+v", red)
 	}
 	seconds := vport.SignalWindow.Seconds()

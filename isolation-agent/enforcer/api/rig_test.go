@@ -84,7 +84,7 @@ func (n *node) list() []ports.Port {
 	return []ports.Port{
 		{ID: "p-bare", Tenant: "red", Device: "tap-bare", Index: 3},
 		{ID: "p-blue", Tenant: "blue", Device: "tap-blue", Index: 2},
-		{ID: "p-red", Tenant: "red", Device: "tap-red", Index: 1},
+		{ID: "p-red", Tenant: "red", Device: "tap-red", Workload: "web-0", Index: 1},
 	}
 }
 
