@@ -43,7 +43,8 @@ func nameServer(t *testing.T) string {
 }
 
 // TestApplicationsAreProbed runs a daemon that asks a web server and a name server, and, by a second
-// address that discovery knows of it, its own reflector at the same moment as by the first.
+// address that discovery knows of it, its own reflector at the same moment as by the first. Both servers have
+// twins, too.
 func TestApplicationsAreProbed(t *testing.T) {
 	t.Parallel()
 	web := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -77,6 +78,8 @@ targets:
   - {dst: web, path: direct, tenant: _infra, probe: healthz, address: "%[4]s"}
   - {dst: web, path: direct, tenant: _infra, probe: readyz, address: "%[4]s"}
   - {dst: names, path: direct, tenant: _infra, probe: dns, address: "%[5]s"}
+  - {dst: web, path: again, tenant: _infra, probe: healthz, address: "%[4]s", twin: direct}
+  - {dst: names, path: again, tenant: _infra, probe: dns, address: "%[5]s", twin: direct}
 discovery:
   - files: [%[2]s]
     own: true
@@ -85,9 +88,11 @@ discovery:
       - {path: again, tenant: _infra, probe: stamp-84, at: again, twin: direct}
 `, reflector, nodes, ca, web.Listener.Addr(), nameServer(t)))
 	for what, series := range map[string][]string{
-		"pages":         {"vigia_probe_received_total", "probe", "healthz"},
+		"pages":         {"vigia_probe_received_total", "path", "direct", "probe", "healthz"},
+		"twins' pages":  {"vigia_probe_overlay_tax_seconds", "path", "again", "probe", "healthz"},
+		"twins' names":  {"vigia_probe_overlay_tax_seconds", "path", "again", "probe", "dns"},
 		"failures":      {"vigia_probe_http_failed_total", "probe", "readyz", "failure", "status"},
-		"names":         {"vigia_probe_received_total", "probe", "dns"},
+		"names":         {"vigia_probe_received_total", "path", "direct", "probe", "dns"},
 		"our own twins": {"vigia_probe_mesh_overlay_tax_seconds", "path", "again"},
 		"lost failures": {"vigia_probe_lost_total", "probe", "readyz", "cause", "unknown"},
 	} {
@@ -103,6 +108,7 @@ discovery:
 		{"vigia_probe_http_certificate_expiry_timestamp_seconds", "probe", "healthz"}: float64(web.Certificate().NotAfter.Unix()),
 		{"vigia_probe_dns_answer_records", "probe", "dns"}:                            1,
 		{"vigia_probe_received_total", "probe", "readyz"}:                             0,
+		{"vigia_probe_http_status_code", "path", "again"}:                             200,
 	} {
 		if got := s.must(t, series[0], series[1:]...); got != want {
 			t.Errorf("%v: %v, want %v", series, got, want)

@@ -350,23 +350,25 @@ func (r *recorder) flush() {
 // Launched observes the schedule's lag. It is one for all targets, which share the sender.
 func (r *recorder) Launched(lag int64) { r.owner.own.launched(lag) }
 
-// application observes what an application's request would have taken.
-func (r *recorder) application(p *protocol.Probe) {
+// application observes what an application's request would have taken, and reports whether that is known and the
+// host was fit.
+func (r *recorder) application(p *protocol.Probe) bool {
 	if p.Own.Known {
 		r.owner.own.observe(&p.Own)
 	}
 	if !p.ApplicationKnown() {
-		return
+		return false
 	}
 	reason, unfit := r.owner.context.Host.Application(p.Lag())
 	if !unfit {
 		r.observe(applicationHistogram, p.Application)
-		return
+		return true
 	}
 	r.mu.Lock()
 	r.unfit[reason]++
 	r.add(applicationQuarantineHistogram, p.Application)
 	r.mu.Unlock()
+	return false
 }
 
 // Settled keeps the record of a probe and observes the delays of one with good
@@ -374,9 +376,7 @@ func (r *recorder) application(p *protocol.Probe) {
 func (r *recorder) Settled(p *protocol.Probe) {
 	now := time.Now()
 	r.watch(p, now)
-	if p.State == protocol.Answered {
-		r.application(p)
-	}
+	comparable := p.State == protocol.Answered && r.application(p) && p.ByExchange && p.Verdict != delay.Good
 	good := p.State == protocol.Answered && p.Verdict == delay.Good
 	r.dumping.Lock()
 	r.records.Add(p, now.UnixNano())
@@ -404,7 +404,7 @@ func (r *recorder) Settled(p *protocol.Probe) {
 	}
 	r.mu.Unlock()
 	r.flushWhenFull()
-	if good {
+	if good || comparable {
 		r.owner.context.Twins.Settled(r.labels, p, r)
 	}
 	if r.protocolMetrics != nil && !r.hidden.Load() {

@@ -69,8 +69,8 @@ func validateTwins(e *faults, list string, targets []Target, classes map[string]
 		if targets[twin].Twin != "" {
 			e.add(field, t.Twin, "is the path of a target that has a twin itself", "name the one that both are compared with")
 		}
-		if c := classes[t.Probe]; c != nil && c.protocol != nil && (!batched(c.protocol) || c.sourcePorts() > 1) {
-			e.add(field, t.Twin, "needs a class with protocol "+c.protocols.names(batched)+" and one source port", "choose another class")
+		if c := classes[t.Probe]; c != nil && c.protocol != nil && c.sourcePorts() > 1 {
+			e.add(field, t.Twin, "needs a class with one source port", "choose another class")
 		}
 		members[twin]++
 		if members[twin] == math.MaxUint8 {

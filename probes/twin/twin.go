@@ -41,9 +41,28 @@ type round struct {
 
 type sample struct {
 	known    bool
-	rtt      int64
-	source   delay.Source // of its stamps
+	took     int64
+	by       measure
 	observer Observer
+}
+
+// measure is by what a delay is known. Delays are compared with others of the same.
+type measure struct {
+	exchange bool         // by what it took an application, since the exchange left no stamps
+	source   delay.Source // of the stamps, where there are some
+}
+
+// delayOf returns how long a probe took, and by what that is known; ok is false where it says nothing of the path.
+func delayOf(p *protocol.Probe) (ns int64, by measure, ok bool) {
+	switch {
+	case p.State != protocol.Answered:
+		return 0, by, false
+	case p.Verdict == delay.Good:
+		return p.Stamps.RTT(), measure{source: p.Stamps.Source}, true
+	case p.ByExchange && p.Stamps.Kernel&(delay.T1|delay.T4) == 0:
+		return p.Application, measure{exchange: true}, true
+	}
+	return 0, by, false
 }
 
 // New returns an empty set of groups.
@@ -107,10 +126,11 @@ func (p *Pairs) Compared(l sender.Labels) bool {
 	return g != nil && g.members[0] != l
 }
 
-// Settled takes a probe of which everything is known. Only delays between kernel
-// stamps are compared.
+// Settled takes a probe of which everything is known. Delays between kernel stamps are compared, and those
+// that applications see of questions and requests, which have no stamps.
 func (p *Pairs) Settled(l sender.Labels, probe *protocol.Probe, o Observer) {
-	if probe.State != protocol.Answered || probe.Verdict != delay.Good {
+	took, by, ok := delayOf(probe)
+	if !ok {
 		return
 	}
 	p.mu.Lock()
@@ -125,15 +145,15 @@ func (p *Pairs) Settled(l sender.Labels, probe *protocol.Probe, o Observer) {
 		r.at = probe.Intended
 		clear(r.samples)
 	}
-	r.samples[rank] = sample{known: true, rtt: probe.Stamps.RTT(), source: probe.Stamps.Source, observer: o}
+	r.samples[rank] = sample{known: true, took: took, by: by, observer: o}
 	first := &r.samples[0]
 	switch {
-	case rank > 0 && first.known && first.source == probe.Stamps.Source:
-		o.Taxed(r.samples[rank].rtt - first.rtt)
+	case rank > 0 && first.known && first.by == by:
+		o.Taxed(took - first.took)
 	case rank == 0:
 		for i := range r.samples[1:] {
-			if s := &r.samples[1+i]; s.known && s.source == first.source {
-				s.observer.Taxed(s.rtt - first.rtt)
+			if s := &r.samples[1+i]; s.known && s.by == first.by {
+				s.observer.Taxed(s.took - first.took)
 			}
 		}
 	}

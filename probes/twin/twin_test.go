@@ -65,6 +65,56 @@ func TestOnlyGoodSamples(t *testing.T) {
 	}
 }
 
+// exchanged is a question or a request, which leaves no stamps, or a handshake, whose time the kernel tells.
+func exchanged(at, application, rtt int64) *protocol.Probe {
+	p := &protocol.Probe{Intended: at, State: protocol.Answered, ByExchange: true, Application: application, Verdict: delay.NoKernelStamp, Stamps: delay.Stamps{Kernel: delay.T2 | delay.T3, OneClock: true}}
+	if rtt > 0 {
+		p.Stamps, p.Verdict = delay.Stamps{T1: 1000, T4: 1000 + rtt, Kernel: delay.T1 | delay.T4, OneClock: true}, delay.Good
+	}
+	return p
+}
+
+// What applications see is compared where there are no stamps, and never with what stamps say.
+func TestExchangesAreCompared(t *testing.T) {
+	p := New()
+	p.Set(members("endpoint", "service"))
+	var endpoint, service taxes
+	const step = int64(10 * time.Millisecond)
+	p.Settled(labels("endpoint"), exchanged(1*step, 400, 0), &endpoint)
+	p.Settled(labels("service"), exchanged(1*step, 450, 0), &service)
+	p.Settled(labels("service"), exchanged(2*step, 300, 0), &service)
+	p.Settled(labels("endpoint"), exchanged(2*step, 310, 0), &endpoint)
+	p.Settled(labels("endpoint"), exchanged(3*step, 900, 20), &endpoint)
+	p.Settled(labels("service"), exchanged(3*step, 999, 0), &service) // one has stamps
+	p.Settled(labels("endpoint"), exchanged(4*step, 900, 20), &endpoint)
+	p.Settled(labels("service"), exchanged(4*step, 700, 35), &service) // both have
+	lost := exchanged(5*step, 400, 0)
+	lost.State = protocol.Lost
+	p.Settled(labels("endpoint"), lost, &endpoint)
+	p.Settled(labels("service"), exchanged(5*step, 450, 0), &service)
+	if len(endpoint) != 0 || !slices.Equal(service, taxes{50, -10, 15}) {
+		t.Errorf("endpoint %v, service %v", endpoint, service)
+	}
+}
+
+// A packet whose stamps are missing or no good is not taken for what an application saw.
+func TestPacketsWithoutStampsAreNotCompared(t *testing.T) {
+	p := New()
+	p.Set(members("direct", "vxlan"))
+	var got taxes
+	for _, path := range []string{"direct", "vxlan"} {
+		packet := exchanged(0, 10, 0)
+		packet.ByExchange = false
+		p.Settled(labels(path), packet, &got)
+		stepped := exchanged(int64(time.Second), 10, 30)
+		stepped.Verdict = delay.ClockStep
+		p.Settled(labels(path), stepped, &got)
+	}
+	if len(got) != 0 {
+		t.Errorf("got %v", got)
+	}
+}
+
 // What is remembered is bounded: a sample never meets one of a later moment that
 // falls on the same place.
 func TestOldMomentsAreForgotten(t *testing.T) {
