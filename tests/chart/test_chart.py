@@ -266,6 +266,10 @@ def set_at(path: str, value: Any) -> dict[str, Any]:
         ("probe.services.nodePort", 30001, "/probe/services/nodePort"),
         ("probe.dns.server", "10.96.0.10", "/probe/dns/server"),
         ("probe.dns.query", "a b", "/probe/dns/query"),
+        ("probe.dns.endpoints.port", 0, "/probe/dns/endpoints/port"),
+        ("probe.dns.endpoints.selector", "kube-dns", "/probe/dns/endpoints/selector"),
+        ("probe.dns.endpoints.namespace", "a.b", "/probe/dns/endpoints/namespace"),
+        ("probe.apiServer.endpoint", "10.0.0.1", "/probe/apiServer/endpoint"),
         ("probe.apiServer.path", "readyz", "/probe/apiServer/path"),
         ("probe.apiServer.interval", "10", "/probe/apiServer/interval"),
         ("probe.allow", ["10.0.0.1"], "/probe/allow/0"),
@@ -350,6 +354,67 @@ def test_every_value_has_a_schema_and_every_schema_a_value() -> None:
             compare(inner, known["properties"][key], f"{at}.{key}")
 
     compare(values, schema, "values")
+
+
+def targets(*arguments: str) -> dict[str, dict[str, Any]]:
+    """What is probed that is no node, by path, of both probers."""
+    done = template(*arguments)
+    assert done.returncode == 0, done.stderr
+    found = {}
+    for d in documents(done.stdout):
+        text = (d.get("data") or {}).get("probe.yaml") if d["kind"] == "ConfigMap" else None
+        for target in (yaml.safe_load(text)["targets"] or []) if text else []:
+            found[f"{target['probe']} {target['path']}"] = target
+    return found
+
+
+def dns_services(*arguments: str) -> list[dict[str, Any]]:
+    """The Services without address by which pods of the DNS are found."""
+    services = [d for d in documents(template(*arguments).stdout) if d["kind"] == "Service"]
+    return [s for s in services if s["metadata"]["namespace"] != "vigia"]
+
+
+@pytest.mark.parametrize("source", ["host", "pods"])
+def test_what_a_cluster_lives_by_is_asked_past_its_services_at_the_same_moment(source: str) -> None:
+    found = targets("--set", "probe.apiServer.endpoint=10.0.0.1:6443")
+    (service,) = dns_services()
+    name, namespace = service["metadata"]["name"], service["metadata"]["namespace"]
+    assert (service["spec"]["clusterIP"], service["spec"]["selector"]) == ("None", {"k8s-app": "kube-dns"})
+    for probe, past, address in (
+        ("cluster-dns", "dns", f"{name}.{namespace}.svc:53"),
+        ("api-server", "api-server", "10.0.0.1:6443"),
+    ):
+        assert found[f"{probe} {source}-to-service"]["twin"] == f"{source}-to-{past}"
+        twin = found[f"{probe} {source}-to-{past}"]
+        assert (twin["address"], twin["dst"], "twin" in twin) == (address, probe, False)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "past"),
+    [
+        ((), {"dns"}),
+        (("--set", "probe.dns.endpoints.enabled=false"), set()),
+        (("--set", "probe.dns.enabled=false"), set()),
+        (("--set", "probe.twins.enabled=false,probe.apiServer.endpoint=10.0.0.1:6443"), set()),
+        (("--set", "probe.dns.enabled=false,probe.apiServer.endpoint=10.0.0.1:6443"), {"api-server"}),
+        (("--set", "probe.apiServer.enabled=false,probe.apiServer.endpoint=10.0.0.1:6443"), {"dns"}),
+    ],
+)
+def test_only_what_is_known_is_asked_past_its_service(arguments: tuple[str, ...], past: set[str]) -> None:
+    found = targets(*arguments)
+    ways = {t["path"].partition("-to-")[2] for t in found.values()} - {"service"}
+    assert ways == past
+    assert {t["twin"].partition("-to-")[2] for t in found.values() if "twin" in t} == past
+    assert len(dns_services(*arguments)) == ("dns" in past)
+
+
+def test_services_of_releases_do_not_meet_in_the_namespace_of_the_dns() -> None:
+    names = set()
+    for namespace in ("one", "two"):
+        done = helm("template", "vigia", CHART, "--kube-version", chartkit.KUBERNETES, "-n", namespace)
+        services = [d for d in documents(done.stdout) if d["kind"] == "Service"]
+        names |= {s["metadata"]["name"] for s in services if s["metadata"]["namespace"] == "kube-system"}
+    assert len(names) == 2
 
 
 def test_names_are_short_enough_for_long_releases() -> None:

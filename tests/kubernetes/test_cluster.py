@@ -156,16 +156,37 @@ def pods_probers(cluster: Cluster) -> list[str]:
 
 def test_cluster_dns_and_the_api_server_are_probed(cluster: Cluster) -> None:
     for at in probers(cluster):
-        for probe in ("cluster-dns", "api-server"):
-            eventually(
-                lambda at=at, probe=probe: cluster.total(at, "vigia_probe_received_total", probe=probe),  # type: ignore[misc]
-                f"{probe} from {at}",
-                PATIENCE,
-            )
-        assert cluster.total(at, "vigia_probe_dns_answer_records", probe="cluster-dns") == 1
-        assert cluster.total(at, "vigia_probe_http_status_code", probe="api-server") == 200
+        for probe, past in (("cluster-dns", "dns"), ("api-server", "api-server")):
+            for to in ("service", past):
+                eventually(
+                    lambda at=at, probe=probe, to=to: [  # type: ignore[misc]
+                        labels
+                        for labels, n in cluster.metrics(at, "vigia_probe_received_total", probe=probe).items()
+                        if n and dict(labels)["path"].endswith(f"-to-{to}")
+                    ],
+                    f"{probe} from {at}, path to {to}",
+                    PATIENCE,
+                )
+        source = "pods" if at in pods_probers(cluster) else "host"
+        for past in ("service", "dns"):
+            path = f"{source}-to-{past}"
+            assert cluster.total(at, "vigia_probe_dns_answer_records", path=path) == 1, path
+        for past in ("service", "api-server"):
+            path = f"{source}-to-{past}"
+            assert cluster.total(at, "vigia_probe_http_status_code", path=path) == 200, path
         for phase in ("connect", "tls", "processing", "transfer"):
             assert cluster.total(at, "vigia_probe_http_phase_seconds_total", phase=phase) > 0
+        for probe in ("cluster-dns", "api-server"):  # what the Service costs, beside the way past it
+            eventually(
+                lambda at=at, probe=probe: cluster.total(  # type: ignore[misc]
+                    at, "vigia_probe_overlay_tax_seconds_count", probe=probe
+                ),
+                f"{probe} beside its twin from {at}",
+                PATIENCE,
+            )
+            for past in ("dns", "api-server"):
+                path = f"{source}-to-{past}"
+                assert cluster.total(at, "vigia_probe_overlay_tax_seconds_count", path=path) == 0, path
 
 
 def port_of(cluster: Cluster, node: int, pod: str) -> dict[str, str]:
@@ -654,7 +675,7 @@ def test_kubectl_says_how_all_is(cluster: Cluster) -> None:
         assert words in said, said
     paths = {p["name"]: p for p in json.loads(cluster.type("kubectl vigia paths --json"))}
     assert set(HOST_PATHS + POD_PATHS) | {"host-to-service", "pods-to-service"} <= set(paths)
-    assert all(paths[p]["tax"] is not None for p in COMPARED)
+    assert all(paths[p]["tax"] is not None for p in COMPARED | {"host-to-service", "pods-to-service"})
     assert json.loads(cluster.type("kubectl vigia top --json"))
 
 

@@ -15,6 +15,8 @@ HEADER = ("path", "made of", "nodes", "median", "p99", "loss", "more than its tw
 _RTT = f"sum by (path) (rate(vigia_probe_mesh_rtt_seconds[{WINDOW}]))"
 _APPLICATION = f"sum by (path) (rate(vigia_probe_rtt_application_seconds[{WINDOW}]))"
 _TAX = f"sum by (path) (rate(vigia_probe_mesh_overlay_tax_seconds[{WINDOW}]))"
+_OTHER_TAX = f"sum by (path) (rate(vigia_probe_overlay_tax_seconds[{WINDOW}]))"
+"""Of what is no mesh: the cluster's DNS and API server."""
 _SENT = (
     f"sum by (path) (rate(vigia_probe_mesh_sent_total[{WINDOW}]) or rate(vigia_probe_sent_total[{WINDOW}]))"
 )
@@ -24,7 +26,7 @@ _LOST = (
 QUERIES = {
     "median": f"histogram_quantile(0.5, {_RTT}) or histogram_quantile(0.5, {_APPLICATION})",
     "p99": f"histogram_quantile(0.99, {_RTT}) or histogram_quantile(0.99, {_APPLICATION})",
-    "tax": f"histogram_quantile(0.5, {_TAX})",
+    "tax": f"histogram_quantile(0.5, {_TAX}) or histogram_quantile(0.5, {_OTHER_TAX})",
     "loss": f"{_LOST} / {_SENT}",
     "nodes": "count by (path) (count by (path, src) (vigia_probe_mesh_sent_total or vigia_probe_sent_total))",
 }

@@ -10,6 +10,20 @@
 {{ and (eq (include "vigia.bothNetworks" .) "true") (or .Values.probe.services.clusterIP .Values.probe.services.nodePort) }}
 {{- end }}
 
+{{/* Whether the cluster's DNS, and its API server, are probed past their Services as well. */}}
+{{- define "vigia.dnsEndpoints" -}}
+{{- with .Values.probe }}{{ and .twins.enabled .dns.enabled .dns.endpoints.enabled (or .networks.host.enabled .networks.pods.enabled) }}{{ end }}
+{{- end }}
+
+{{- define "vigia.apiEndpoint" -}}
+{{- with .Values.probe }}{{ and .twins.enabled .apiServer.enabled (ne .apiServer.endpoint "") }}{{ end }}
+{{- end }}
+
+{{/* The Service by whose name probers find the pods of the cluster's DNS; releases of other namespaces have others. */}}
+{{- define "vigia.dnsService" -}}
+{{ printf "%s-dns-%s" (include "vigia.fullname" .) (.Release.Namespace | sha256sum | trunc 8) }}
+{{- end }}
+
 {{/* Paths of a prober: dict "root" $ "host" BOOL. What is auto in the pods' network is found by the prober in the host's. */}}
 {{- define "vigia.probePaths" -}}
 {{- $probe := .root.Values.probe }}
@@ -36,10 +50,24 @@
 {{- $paths = append $paths (mustMergeOverwrite (deepCopy $pods) (dict "name" "pods-to-service" "mode" "service")) }}
 {{- end }}
 {{- $paths = append $paths (mustMergeOverwrite (deepCopy $host) (dict "name" "host-to-service" "mode" "service")) }}
+{{- if eq (include "vigia.dnsEndpoints" .root) "true" }}
+{{- $paths = append $paths (mustMergeOverwrite (deepCopy $pods) (dict "name" "host-to-dns")) }}
+{{- end }}
+{{- if eq (include "vigia.apiEndpoint" .root) "true" }}
+{{- $paths = append $paths (mustMergeOverwrite (deepCopy $host) (dict "name" "host-to-api-server")) }}
+{{- end }}
 {{- else }}
 {{- $paths = append $paths $pods }}
 {{- $paths = append $paths (mustMergeOverwrite (deepCopy $pods) (dict "name" "pods-to-host")) }}
 {{- $paths = append $paths (mustMergeOverwrite (deepCopy $pods) (dict "name" "pods-to-service" "mode" "service")) }}
+{{- end }}
+{{- if or (not .host) (eq (include "vigia.bothNetworks" .root) "true") }}
+{{- if eq (include "vigia.dnsEndpoints" .root) "true" }}
+{{- $paths = append $paths (mustMergeOverwrite (deepCopy $pods) (dict "name" "pods-to-dns")) }}
+{{- end }}
+{{- if eq (include "vigia.apiEndpoint" .root) "true" }}
+{{- $paths = append $paths (mustMergeOverwrite (deepCopy $pods) (dict "name" "pods-to-api-server")) }}
+{{- end }}
 {{- end }}
 {{- toYaml $paths }}
 {{- end }}
@@ -58,17 +86,29 @@
 {{- toYaml $classes }}
 {{- end }}
 
-{{/* Targets that are no nodes: dict "root" $ "host" BOOL. */}}
+{{/* Targets that are no nodes, each beside what it costs to reach them without a Service: dict "root" $ "host" BOOL. */}}
 {{- define "vigia.probeTargets" -}}
 {{- $probe := .root.Values.probe }}
-{{- $path := ternary "host-to-service" "pods-to-service" .host }}
+{{- $from := ternary "host" "pods" .host }}
+{{- $path := printf "%s-to-service" $from }}
 {{- $targets := list }}
-{{- with $probe.dns }}{{ if .enabled }}
-{{- $targets = append $targets (dict "dst" "cluster-dns" "path" $path "tenant" "_infra" "probe" "cluster-dns" "address" .server) }}
+{{- $past := dict }}
+{{- with $probe.dns.endpoints }}{{ if eq (include "vigia.dnsEndpoints" $.root) "true" }}
+{{- $_ := set $past "dns" (dict "path" (printf "%s-to-dns" $from) "address" (printf "%s.%s.svc:%d" (include "vigia.dnsService" $.root) .namespace (int .port))) }}
 {{- end }}{{ end }}
-{{- with $probe.apiServer }}{{ if .enabled }}
-{{- $targets = append $targets (dict "dst" "api-server" "path" $path "tenant" "_infra" "probe" "api-server" "address" .address) }}
-{{- end }}{{ end }}
+{{- if eq (include "vigia.apiEndpoint" .root) "true" }}
+{{- $_ := set $past "apiServer" (dict "path" (printf "%s-to-api-server" $from) "address" $probe.apiServer.endpoint) }}
+{{- end }}
+{{- range list (dict "key" "dns" "name" "cluster-dns" "address" $probe.dns.server) (dict "key" "apiServer" "name" "api-server" "address" $probe.apiServer.address) }}
+{{- if (index $probe .key).enabled }}
+{{- $one := dict "dst" .name "path" $path "tenant" "_infra" "probe" .name "address" .address }}
+{{- with get $past .key }}
+{{- $targets = append $targets (mustMergeOverwrite (deepCopy $one) .) }}
+{{- $_ := set $one "twin" .path }}
+{{- end }}
+{{- $targets = append $targets $one }}
+{{- end }}
+{{- end }}
 {{- toYaml $targets }}
 {{- end }}
 

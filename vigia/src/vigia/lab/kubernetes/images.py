@@ -13,7 +13,7 @@ from vigia.errors import VigiaError
 from vigia.host import commands
 from vigia.host.source import source_root
 from vigia.lab.kubernetes.archive import Archive, Content
-from vigia.lab.kubernetes.places import ClusterPlaces
+from vigia.lab.kubernetes.places import ClusterPlaces, api_address
 from vigia.lab.kubernetes.programs import ClusterPrograms
 from vigia.lab.model import Lab
 
@@ -52,11 +52,12 @@ def write(lab: Lab, programs: ClusterPrograms) -> str:
 
 
 def write_values(lab: Lab) -> None:
-    """Write the values by which the chart takes these images."""
+    """Write the values by which the chart takes these images, and finds the control plane."""
     values = {
         "image": {"repository": _REGISTRY, "tag": "lab"},
         "prometheus": {"image": f"{_REGISTRY}/prometheus:lab"},
         "alertmanager": {"image": f"{_REGISTRY}/alertmanager:lab"},
+        "probe": {"apiServer": {"endpoint": f"{api_address(lab)}:6443"}},
     }
     ClusterPlaces(lab.layout).values.write_text(yaml.safe_dump(values))
 
