@@ -161,7 +161,9 @@ def test_cluster_dns_and_the_api_server_are_probed(cluster: Cluster) -> None:
                 eventually(
                     lambda at=at, probe=probe, to=to: [  # type: ignore[misc]
                         labels
-                        for labels, n in cluster.metrics(at, "vigia_probe_received_total", probe=probe).items()
+                        for labels, n in cluster.metrics(
+                            at, "vigia_probe_received_total", probe=probe
+                        ).items()
                         if n and dict(labels)["path"].endswith(f"-to-{to}")
                     ],
                     f"{probe} from {at}, path to {to}",
@@ -559,9 +561,7 @@ def move(cluster: Cluster, pod: Pod, node: str) -> Pod:
     return Pod.find(cluster, "red", "db-0")
 
 
-def test_a_limit_follows_a_statefulsets_pod_to_another_node(
-    cluster: Cluster, peers: tuple[Pod, Pod]
-) -> None:
+def test_a_limit_follows_a_statefulsets_pod_to_another_node(cluster: Cluster, peers: tuple[Pod, Pod]) -> None:
     """One that a person ordered for a while, so that no slow machine is late for it."""
     agent, first = Agent(cluster), Pod.find(cluster, "red", "db-0")
     eventually(lambda: bought(cluster, first.port)[:1] == (1_000_000,), "its guarantee", PATIENCE)

@@ -186,7 +186,10 @@ def test_a_service_that_cannot_be_read_changes_nothing(looker: Looker, cloud: Cl
             "kubernetes.site.cluster_addresses.other: is not one of services",
         ),
         ({"cluster_addresses": {"a": "X/y"}}, "kubernetes.site.cluster_addresses"),
-        ({"parts": ["b", "a"]}, "kubernetes.site.parts[1]: names a, which is one of services; remove it here"),
+        (
+            {"parts": ["b", "a"]},
+            "kubernetes.site.parts[1]: names a, which is one of services; remove it here",
+        ),
         ({"parts": ["X/y"]}, "kubernetes.site.parts[0]"),
     ],
 )

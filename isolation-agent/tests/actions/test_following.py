@@ -73,7 +73,7 @@ def test_a_limit_follows_a_pod_to_another_node_for_what_is_left_of_it(
     assert first["timeline"][-1]["event"] == "followed"
     assert first["timeline"][-1]["detail"] == {"action": action["id"], "node": "lb2", "port": NEW}
     records = world.audit_records()
-    assert ["action.followed", "action.intent", "action.active"] == [r["event"] for r in records[-3:]]
+    assert [r["event"] for r in records[-3:]] == ["action.followed", "action.intent", "action.active"]
     assert records[-2]["detail"]["follows"]["action"] == before["id"]
     assert world.verify_audit().ok
 
@@ -260,7 +260,14 @@ def test_what_goes_below_the_guarantee_is_not_followed(world: World, there: Fake
 
 def begin(world: World, level: str = "L2", seconds: int = 600) -> dict[str, Any]:
     """A person limits the pod, whatever it offers."""
-    order = {"node": "lb1", "port": OLD, "tenant": "red", "level": level, "seconds": seconds, "reason": "test"}
+    order = {
+        "node": "lb1",
+        "port": OLD,
+        "tenant": "red",
+        "level": level,
+        "seconds": seconds,
+        "reason": "test",
+    }
     response = world.api("POST", "/v1/actions", json=order)
     assert response.status_code == 202, response.text
     world.step()

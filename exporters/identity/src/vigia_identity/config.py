@@ -168,7 +168,7 @@ class Site(Strict):
     cluster_addresses: dict[ObjectName, ObjectName] = Field(default={}, max_length=16)
     """By service, one with a cluster address: labels at_service and, with a port on nodes, at_nodeport."""
     parts: list[ObjectName] = Field(default=[], max_length=16)
-    """Further services of Vigia's, which nobody finds here: why their pods do not run is an Event of them, too."""
+    """Further services of Vigia's, which nobody finds here: Events say why their pods do not run, too."""
     approvals: Approvals | None = None
     """Have people approve or reject what waits for them by annotations; none without it."""
     guarantees: Guarantees | None = None

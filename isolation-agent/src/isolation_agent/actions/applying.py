@@ -117,7 +117,9 @@ class Applying:
         """Ask for the limit of an intent that is stored, and check it."""
         seconds = self._seconds(action)
         if seconds < 1:
-            self._ending.fail(action, "its time was over before it was in force where the workload is now", tick)
+            self._ending.fail(
+                action, "its time was over before it was in force where the workload is now", tick
+            )
             return
         applied = self.put(action, action.limit_wanted or {}, seconds, tick)
         if isinstance(applied, Applied):
@@ -128,7 +130,7 @@ class Applying:
             self._ending.failed_attempt(action, str(applied), tick)
 
     def _seconds(self, action: Action) -> float:
-        """Return how long the limit is to last at first: what follows another one has what is left of that."""
+        """Return how long the limit lasts at first: what follows another one has what is left of that."""
         ttl = float(action.params["ttl"])
         until = action.params.get(FOLLOWS_UNTIL)
         if until is None:

@@ -106,12 +106,14 @@ class Following:
         if objection:
             self._give_up(gone, objection)
         elif verdict.allowed and not verdict.approval:
-            self._go_on(gone, row, verdict, situation, reasons, tick)
+            self._decide(row, gone, verdict, situation)
+            row.policy_version = tick.settings.policies.version
+            self._go_on(gone, row, reasons, tick)
 
     def _situation(
         self, row: Action, gone: Action, reasons: Sequence[tuple[str, Episode]], tick: Tick
     ) -> Situation:
-        """Put together what it depends on: not on a pause after, or a count of, the limit that it goes on with."""
+        """Put together what it depends on, but for the pause after and the count of what it goes on with."""
         found = self._runtime.situation(row, tick)
         counted = gone.applied_at is not None and gone.params.get("verified", True)
         return replace(
@@ -123,32 +125,38 @@ class Following:
             active_of_tenant=max(0, found.active_of_tenant - bool(counted)),
         )
 
+    def _decide(self, row: Action, gone: Action, verdict: Verdict, situation: Situation) -> None:
+        """Write down what is decided, and what was seen."""
+        if verdict.spec is None:
+            raise ValueError(f"level {row.level} has no limit")
+        row.rate, row.limit_wanted = verdict.rate, verdict.spec.fields()
+        row.evidence, row.decided_at = evidence_of(situation.view, situation.port), row.created_at
+        row.reason = f"follows action {gone.id} from {gone.node}, whose port is gone; {verdict.reason}"
+        row.term = self._runtime.term
+
     def _go_on(
         self,
         gone: Action,
         row: Action,
-        verdict: Verdict,
-        situation: Situation,
         reasons: Sequence[tuple[str, Episode]],
         tick: Tick,
     ) -> None:
         """Store the intent at the new port and the end of the old one's wait together, then apply."""
         journal, now = self._runtime.journal, self._runtime.clock.now()
-        if verdict.spec is None:
-            raise ValueError(f"level {row.level} has no limit")
         with journal.writer.write() as session:
             old = session.get_one(Action, gone.seq)
-            row.evidence, row.decided_at = evidence_of(situation.view, situation.port), now
-            row.policy_version, row.term = tick.settings.policies.version, self._runtime.term
-            row.reason = f"follows action {old.id} from {old.node}, whose port is gone; {verdict.reason}"
-            row.rate, row.limit_wanted = verdict.rate, verdict.spec.fields()
             session.add(row)
             move(row, State.APPLYING)
             session.flush()
             actions.forget_left(old)
             old.updated_at = now
             to = {"action": row.id, "node": row.node, "port": row.port}
-            whence = {"action": old.id, "node": old.node, "port": old.port, "until": row.params[FOLLOWS_UNTIL]}
+            whence = {
+                "action": old.id,
+                "node": old.node,
+                "port": old.port,
+                "until": row.params[FOLLOWS_UNTIL],
+            }
             add_entries(session, (old, [Entry("followed", now, to)]), (row, [Entry("follows", now, whence)]))
             actions.add_reasons(session, *((row, episode, policy) for policy, episode in reasons))
             session.flush()
@@ -159,7 +167,9 @@ class Following:
         tick.held[row.node, row.port] = row
         tick.reasons[row.seq] = list(reasons)
         self._runtime.renew(row, row.params["ttl"])
-        _log.info("a limit follows its workload", extra={"action": row.id, "node": row.node, "port": row.port})
+        _log.info(
+            "a limit follows its workload", extra={"action": row.id, "node": row.node, "port": row.port}
+        )
         self._applying.apply(row, tick)
 
     def _give_up(self, gone: Action, reason: str, by: str | None = None) -> None:
