@@ -23,6 +23,22 @@ from isolationkit import LIVES, Agent, Silence, audit, begun, ended, is_kept, li
 from kubekit import TOPOLOGY, Cluster, guide
 from labkit import VIGIA, Machine, own_topology, run_vigia
 from podkit import PEERS, PINGING, Pod, flood, narrow, overlay, steady, tunnelled
+from sitekit import (
+    actions,
+    bought,
+    brought,
+    carried,
+    enforcers,
+    limited,
+    limits,
+    move,
+    pods_probers,
+    port_of,
+    probers,
+    sells_by_annotations,
+    sent,
+    whole_matrix,
+)
 
 import vigia_config
 from vigia.host import commands
@@ -91,23 +107,6 @@ def test_the_nodes_are_real_and_ready(cluster: Cluster) -> None:
 INSTALLED = {"at": 0.0}
 
 
-def probers(cluster: Cluster) -> list[str]:
-    """Where all probers are: one in the host's network and one in the pods' of each node."""
-    found = []
-    for service in ("vigia-probe", "vigia-probe-pods"):
-        slices = cluster.objects(
-            "-n", "vigia", "endpointslices", "-l", f"kubernetes.io/service-name={service}"
-        )
-        found += [f"{e['addresses'][0]}:9871" for one in slices for e in one.get("endpoints") or ()]
-    return found
-
-
-def whole_matrix(cluster: Cluster) -> bool:
-    """Whether every prober has had answers from the other node's."""
-    at = probers(cluster)
-    return len(at) == 4 and all(cluster.total(p, "vigia_probe_mesh_rtt_seconds_count") > 0 for p in at)
-
-
 def test_the_chart_is_installed_and_the_matrix_is_whole(cluster: Cluster) -> None:
     INSTALLED["at"] = time.monotonic()
     cluster.type(guide("kubernetes install"))
@@ -150,10 +149,6 @@ def test_paths_are_found_and_each_is_measured_beside_its_twin(cluster: Cluster) 
         assert found["host"] == ("none", "none", "normal")
 
 
-def pods_probers(cluster: Cluster) -> list[str]:
-    return [at for at in probers(cluster) if at not in {f"{m.address}:9871" for m in cluster.nodes}]
-
-
 def test_cluster_dns_and_the_api_server_are_probed(cluster: Cluster) -> None:
     for at in probers(cluster):
         for probe, past in (("cluster-dns", "dns"), ("api-server", "api-server")):
@@ -189,18 +184,6 @@ def test_cluster_dns_and_the_api_server_are_probed(cluster: Cluster) -> None:
             for past in ("dns", "api-server"):
                 path = f"{source}-to-{past}"
                 assert cluster.total(at, "vigia_probe_overlay_tax_seconds_count", path=path) == 0, path
-
-
-def port_of(cluster: Cluster, node: int, pod: str) -> dict[str, str]:
-    """What the exporter of a node says of a pod's port; empty while it knows none."""
-    at = f"{cluster.nodes[node].address}:9872"
-    found = [dict(labels) for labels in cluster.metrics(at, "vigia_port_info", tenant="red", workload=pod)]
-    return found[0] if found else {}
-
-
-def carried(cluster: Cluster, node: int, port: str) -> float:
-    at = f"{cluster.nodes[node].address}:9872"
-    return cluster.total(at, "vigia_port_bytes_total", port=port, direction="from_tenant")
 
 
 def test_a_pods_namespace_is_its_tenant(cluster: Cluster) -> None:
@@ -246,16 +229,6 @@ def test_what_cannot_be_a_guarantee_is_refused_with_its_path(cluster: Cluster) -
         assert done.status != 0 and said in done.stderr, done.stderr
 
 
-def bought(cluster: Cluster, port: str, token: str = "") -> tuple[Any, ...]:
-    """What the first node's enforcer says that a port bought; empty while nobody answers."""
-    url = f"http://{cluster.nodes[0].address}:9873/v1/state"
-    said = cluster.http(url, token=token or cluster.secret("vigia-enforcer-token"))
-    for p in json.loads(said)["ports"] if said else ():
-        if p["port"] == port:
-            return p["guarantee_bytes_per_second"], p["ceiling_bytes_per_second"], p["pps_guarantee"]
-    return ()
-
-
 def test_a_guarantee_is_in_force_at_the_pods_that_it_selects(cluster: Cluster) -> None:
     cluster.kubectl("-n", "red", "label", "pod", "web", "app=web")
     port = port_of(cluster, 0, "web")["port"]
@@ -270,12 +243,6 @@ def test_a_guarantee_is_in_force_at_the_pods_that_it_selects(cluster: Cluster) -
         if e["involvedObject"]["kind"] == "NetworkGuarantee"
     }
     assert {"Accepted", "InForce"} <= reasons
-
-
-def brought(cluster: Cluster, node: str) -> str:
-    """What the kubelet of a node has brought of what was bought."""
-    (volume,) = cluster.places.data.glob(f"{node}/kubelet/pods/*/volumes/*/contracts-brought/contracts.yaml")
-    return volume.read_text()
 
 
 def test_a_change_is_in_force_before_the_kubelet_has_brought_it(cluster: Cluster) -> None:
@@ -397,14 +364,6 @@ def test_annotations_and_values_are_contracts_where_nothing_else_was_bought(clus
     sells_by_annotations(cluster, False)
 
 
-def sells_by_annotations(cluster: Cluster, sells: bool) -> None:
-    """Say, as the operator does, whether annotations of pods are contracts."""
-    cluster.type(
-        "helm upgrade vigia deploy/helm/vigia --namespace vigia --reuse-values --wait --timeout 10m "
-        f"--set identity.guarantees.podAnnotations={str(sells).lower()}"
-    )
-
-
 def test_who_decides_by_an_annotation_and_who_does_not(cluster: Cluster) -> None:
     """Nobody from a tenant's own namespace, nobody in another's name, and nobody twice."""
     cluster.kubectl("apply", "-f", "-", stdin=OWNS)
@@ -480,29 +439,10 @@ def test_what_is_approved_by_an_annotation_is_in_force(cluster: Cluster) -> None
 WIRE, FLOOD, VICTIM = 40_000_000, 60_000_000, 1500
 
 
-def limits(cluster: Cluster, node: int) -> dict[str, float]:
-    """Limits that a node's enforcer has, in bits per second by port."""
-    at = f"{cluster.nodes[node].address}:9873"
-    found = cluster.metrics(at, "vigia_isolation_limit_bytes_per_second")
-    return {dict(labels)["port"]: value * 8 for labels, value in found.items()}
-
-
-def limited(cluster: Cluster, source: Pod) -> bool:
-    """Whether a pod alone is limited on its node, to what it bought."""
-    found = limits(cluster, [m.name for m in cluster.nodes].index(source.node))
-    return list(found) == [source.port] and 8e6 <= found[source.port] <= 10e6
-
-
 def scores(cluster: Cluster) -> str:
     """What there is to be known of floods, for messages."""
     seen = [cluster.metrics(f"{n.address}:9872", "vigia_port_flood_score") for n in cluster.nodes]
     return f"{seen} {cluster.alerts()} {[limits(cluster, i) for i in range(2)]}"
-
-
-def actions(cluster: Cluster) -> dict[str, str]:
-    """Nodes of what is limited in the namespace, by port."""
-    items = cluster.objects("-n", "red", "isolationactions")
-    return {i["spec"]["port"]: i["spec"]["node"] for i in items}
 
 
 @pytest.fixture(scope="module")
@@ -546,19 +486,6 @@ def test_a_flood_across_nodes_is_limited_at_its_source_and_the_victim_goes_on(
         if e["involvedObject"]["uid"] == source.uid
     }
     assert {"NetworkLimited", "NetworkReleased"} <= said
-
-
-def move(cluster: Cluster, pod: Pod, node: str) -> Pod:
-    """Have a StatefulSet's pod run on another node; return what it is there."""
-    moved = {"spec": {"template": {"spec": {"nodeName": node}}}}
-    cluster.kubectl("-n", "red", "patch", "statefulset", "db", "--type=merge", "-p", json.dumps(moved))
-    eventually(
-        lambda: [n["metadata"]["uid"] for n in cluster.objects("-n", "red", "pods", "-l", "app=db")]
-        not in ([], [pod.uid]),
-        cluster.state,
-        PATIENCE,
-    )
-    return Pod.find(cluster, "red", "db-0")
 
 
 def test_a_limit_follows_a_statefulsets_pod_to_another_node(cluster: Cluster, peers: tuple[Pod, Pod]) -> None:
@@ -679,19 +606,9 @@ def test_kubectl_says_how_all_is(cluster: Cluster) -> None:
     assert json.loads(cluster.type("kubectl vigia top --json"))
 
 
-def sent(cluster: Cluster, at: str) -> float:
-    return cluster.total(at, "vigia_probe_mesh_sent_total")
-
-
 def grows(read: Callable[[], float], what: str) -> None:
     before = read()
     eventually(lambda: read() > before, what, PATIENCE)
-
-
-def enforcers(cluster: Cluster, node: int) -> set[int]:
-    """The processes of a node's pod of the enforcer."""
-    listed = commands.run(["ip", "netns", "pids", cluster.nodes[node].node.netns]).stdout.split()
-    return {int(p) for p in listed if b"vigia-enforcer\0" in Path("/proc", p, "cmdline").read_bytes()}
 
 
 def test_without_the_api_server_probing_exporting_and_limits_go_on(cluster: Cluster) -> None:

@@ -275,6 +275,14 @@ def begin(world: World, level: str = "L2", seconds: int = 600) -> dict[str, Any]
     return world.only_action()
 
 
+def test_what_a_person_ordered_outlives_a_minute_without_the_agent(world: World, there: FakeEnforcer) -> None:
+    assert begin(world)["limit"]["ttl_seconds"] == 60
+    limit = world.enforcer.limit_of(OLD)
+    assert limit is not None and limit.expires - world.clock.monotonic() == 60
+    world.step(30)
+    assert limit.expires - world.clock.monotonic() >= 30, "extended, and not begun anew"
+
+
 def test_what_a_person_ordered_is_followed_until_then(world: World, there: FakeEnforcer) -> None:
     before = begin(world, seconds=600)
     gone(world)

@@ -11,7 +11,7 @@ from isolation_agent.clock import Clock
 from isolation_agent.decision.situation import Situation
 from isolation_agent.metrics import Metrics
 from isolation_agent.model.states import ENFORCING
-from isolation_agent.policy import MANUAL_POLICY, Policy
+from isolation_agent.policy import MANUAL_POLICY, MAX_TTL, Policy
 from isolation_agent.storage import actions
 from isolation_agent.storage.journal import Journal
 from isolation_agent.storage.tables import Action
@@ -45,7 +45,13 @@ class Runtime:
         """Return the action's policy; a person's own action has one that only exists with it."""
         if action.policy != MANUAL_POLICY:
             return tick.settings.policies.named(action.policy)
-        return Policy.model_construct(name=MANUAL_POLICY, match={}, level=action.level)
+        return Policy.model_construct(
+            name=MANUAL_POLICY,
+            match={},
+            level=action.level,
+            ttl=MAX_TTL,  # who ordered it wants it over a restart of the agent, too
+            cooldown=0.0,
+        )
 
     def repeats(self, action: Action, policy: Policy) -> int:
         """Return how often a limit of this policy on this target has ended within repeat_within."""
