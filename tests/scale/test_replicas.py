@@ -45,7 +45,9 @@ class Site:
 
     def scraped(self) -> set[int]:
         """Return the intervals in which one of the two has scraped, but for what only one had that died before it sent."""
-        local = {r: {math.ceil(t) for t, _ in samples(r.url, SELECTOR, "series")[("0",)]} for r in (self.a, self.b)}
+        local = {
+            r: {math.ceil(t) for t, _ in samples(r.url, SELECTOR, "series")[("0",)]} for r in (self.a, self.b)
+        }
         for replica, at in self._deaths:
             unsent = {i for i in local[replica] if at - UNSENT < i < at + 1}
             local[replica] -= unsent
