@@ -42,7 +42,9 @@ func NewOVNCentral(t testing.TB) *OVNCentral {
 	return o
 }
 
-func (o *OVNCentral) northbound() string { return "unix:" + filepath.Join(o.dir, "nb.sock") }
+func (o *OVNCentral) northboundSocket() string { return filepath.Join(o.dir, "nb.sock") }
+
+func (o *OVNCentral) northbound() string { return "unix:" + o.northboundSocket() }
 
 // StartDatabases starts the server of both databases, after StopDatabases again.
 func (o *OVNCentral) StartDatabases() {
@@ -50,12 +52,14 @@ func (o *OVNCentral) StartDatabases() {
 	o.databases = o.start("ovsdb-server", filepath.Join(o.dir, "nb.db"), filepath.Join(o.dir, "sb.db"),
 		"--remote=p"+o.northbound(), "--remote=punix:"+o.Southbound,
 		"--unixctl="+filepath.Join(o.dir, "db.ctl"), "--log-file="+filepath.Join(o.dir, "db.log"))
-	WaitFor(o.t, "OVN's ovsdb-server to open its socket", func() bool { return listens(o.Southbound) })
+	// It opens the two in an order of its own.
+	WaitFor(o.t, "OVN's ovsdb-server to open its sockets", func() bool { return listens(o.northboundSocket()) && listens(o.Southbound) })
 }
 
 // StopDatabases kills the server of both databases, as a crash would.
 func (o *OVNCentral) StopDatabases() {
 	stop(o.databases)
+	_ = os.Remove(o.northboundSocket())
 	_ = os.Remove(o.Southbound)
 }
 

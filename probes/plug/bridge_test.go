@@ -19,7 +19,9 @@ const (
 func (b *bench) bridge(name string, number, endpoint int) {
 	b.Helper()
 	port := fmt.Sprintf("tap%08d-%02d", number, number)
-	testutil.IP(b, "-n", b.home, "link", "add", name, "type", "bridge", "forward_delay", "0", "stp_state", "0")
+	// A bridge made anew keeps its address: else the endpoint's neighbour entry leads astray until the kernel doubts it.
+	testutil.IP(b, "-n", b.home, "link", "add", name, "address", fmt.Sprintf("02:00:00:00:00:%d", number),
+		"type", "bridge", "forward_delay", "0", "stp_state", "0")
 	testutil.IP(b, "-n", b.home, "tuntap", "add", "dev", port, "mode", "tap")
 	testutil.IP(b, "-n", b.home, "link", "set", port, "master", name)
 	testutil.IP(b, "-n", b.home, "addr", "add", fmt.Sprintf("10.9.0.%d", number), "peer", fmt.Sprintf("10.9.0.%d", endpoint), "dev", name)
