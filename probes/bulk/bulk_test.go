@@ -59,6 +59,13 @@ func run(t *testing.T, tg Target) Outcome {
 	return tg.Run(ctx)
 }
 
+// runWhenFree runs a test after another one: the other end frees its link a moment after it has answered.
+func runWhenFree(t *testing.T, tg Target) (o Outcome) {
+	t.Helper()
+	testutil.WaitFor(t, "the other end to be free", func() bool { o = run(t, tg); return o.Result != Busy })
+	return o
+}
+
 func TestTCP(t *testing.T) {
 	near, _, _ := site(t)
 	tg := test(near, TCP)
@@ -339,7 +346,7 @@ func TestChannelOnTheWire(t *testing.T) {
 	}
 	for _, protocol := range []Protocol{TCP, UDP} {
 		tg := test(near, protocol)
-		if o := run(t, tg); o.Result != Completed {
+		if o := runWhenFree(t, tg); o.Result != Completed {
 			t.Fatalf("%+v", o)
 		}
 		before := counts(protocol)
@@ -355,7 +362,7 @@ func TestChannelOnTheWire(t *testing.T) {
 			t.Errorf("answers have it without being asked for:\n%s", listed("answers"))
 		}
 		tg.Channel = timestamping.Channel{Mark: 42, Priority: 6, TOS: 8 << 2, Device: "v1"}
-		if o := run(t, tg); o.Result != Completed {
+		if o := runWhenFree(t, tg); o.Result != Completed {
 			t.Fatalf("%+v", o)
 		}
 		for i, rule := range rules {

@@ -132,14 +132,7 @@ func TestIPv6(t *testing.T) {
 			if source != "" {
 				tg.Source = netip.MustParseAddr(source)
 			}
-			o := run(t, tg)
-			// The other end frees its link after it has answered.
-			testutil.WaitFor(t, "the other end to be free", func() bool {
-				if o.Result == Busy {
-					o = run(t, tg)
-				}
-				return o.Result != Busy
-			})
+			o := runWhenFree(t, tg)
 			switch {
 			case o.Result != Completed || o.Err != nil:
 				t.Errorf("%s from %q: %+v", p, source, o)

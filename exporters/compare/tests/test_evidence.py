@@ -15,7 +15,7 @@ import pytest
 from vigia_compare import evidence
 from vigia_compare.evaluation import Ledger
 from vigia_compare.evidence import Book, Terms
-from vigia_compare.findings import COSTS, EQUIVALENT, OPEN
+from vigia_compare.findings import COSTS, EQUIVALENT, OPEN, SAVES
 from vigia_compare.levels import Levels
 from vigia_compare.readings import Readings
 from vigia_compare.state import StateFile
@@ -111,7 +111,15 @@ def test_an_obvious_cost_is_said_within_a_minute_too(underlay: float) -> None:
     assert (found.a, found.b, found.verdict, found.scale) == ("gre", "direct", COSTS, Scale.DIFFERENCE)
     assert found.since - found.began <= 60.0 and found.e_value >= found.needed
     assert found.shift[1] == pytest.approx(420e-6, rel=0.1) and found.ratio is None
+    assert found.shift[0] >= 0.0, "costs, and an interval from less than nothing, is no answer"
     assert book.reset() == 1, "its two halves are one pair"
+
+
+def test_what_saves_by_the_ratio_has_no_interval_above_nothing() -> None:
+    base = 40e-6 * RNG.lognormal(0.0, 0.1, 4)
+    made = readings("rtt", {"direct": base, "gre": base / 20.0}, end=END, window=15.0)
+    (found,) = found_in(made, book=Book(TERMS), fine=True)
+    assert found.verdict == SAVES and found.shift[0] < found.shift[1] < 0.0 >= found.shift[2]
 
 
 def test_a_cost_of_nothing_is_none_by_either() -> None:

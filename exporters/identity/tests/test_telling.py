@@ -155,15 +155,18 @@ def test_while_the_api_server_is_away_everything_stays_as_it_is(
     cloud.broken = True
     for changes in cloud.watched.values():
         changes.put(None)
-    eventually(
-        lambda: sum("cannot follow" in r.message for r in caplog.records) == 2, lambda: str(caplog.records)
-    )
+
+    def said() -> list[tuple[str, str]]:
+        return [(vars(r)["list"], vars(r)["err"]) for r in caplog.records if "cannot follow" in r.message]
+
+    eventually(lambda: len({path for path, _ in said()}) == 2, lambda: str(caplog.records))
     assert len(running.problems()) == 2 and "503" in running.problems()[0]
     known = running.bought()
     assert known is not None and [g.name for g in known.guarantees] == ["all"]
     before = len(cloud.asked)
     eventually(lambda: len(cloud.asked) > before + 6, "it to be asked again and again")
-    assert sum("cannot follow" in r.message for r in caplog.records) == 2, "said once, not again and again"
+    # The answer that was under way when the API server went may fail in words of its own.
+    assert len(said()) == len(set(said())) <= 4, "said once, not again and again"
     cloud.objects[GUARANTEES] = [guarantee("all", "20M", generation=2)]
     cloud.broken = False
     eventually(lambda: told(cloud) == {"": "20000000bit"}, lambda: str(told(cloud)))

@@ -274,8 +274,15 @@ class Book:
         if ratio is None or ratio.adjusted_e_value <= by_itself.adjusted_e_value:
             return by_itself
         found = replace(by_itself, ahead=ratio.ahead, adjusted_e_value=ratio.adjusted_e_value)
-        known = ratio.said in (Said.A, Said.B)
-        return replace(found, said=ratio.said, since=ratio.since) if known else found
+        if ratio.said not in (Said.A, Said.B):
+            return found
+        # Which is more is known by the ratio; how much by the difference, which may not know that yet.
+        less = (ratio.estimate < 1.0 or ratio.upper <= 1.0) and not ratio.lower >= 1.0
+        ends = (-math.inf, 0.0) if less else (0.0, math.inf)
+        lower, shift, upper = (
+            min(max(v, ends[0]), ends[1]) for v in (found.lower, found.estimate, found.upper)
+        )
+        return replace(found, said=ratio.said, since=ratio.since, lower=lower, estimate=shift, upper=upper)
 
     def _prune(self, at: float) -> None:
         for key in [k for k, w in self._watched.items() if at - max(w.shown, w.seen) > _KEPT]:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vigia_statistics.sequential import closed
+from vigia_statistics.sequential.family import required
 
 E_VALUES = st.lists(st.floats(0.0, 1e100), max_size=7)
 
@@ -66,3 +67,18 @@ def test_thousands_take_no_time() -> None:
     ascending = np.sort(e)
     averages = np.cumsum(ascending[:-1]) + ascending[-1]
     assert found.max() == pytest.approx((averages / np.arange(2, 3001)).min())
+
+
+@given(E_VALUES, st.floats(1.5, 1000.0))
+def test_what_is_required_is_just_what_is_needed(e: list[float], needed: float) -> None:
+    """Each value in turn is put just above and just below it; the others stay."""
+    for i, own in enumerate(required(e, needed)):
+        for factor, enough in ((1.0 + 1e-6, True), (1.0 - 1e-6, False)):
+            changed = [*e[:i], float(own) * factor, *e[i + 1 :]]
+            assert (min(_by_definition(changed)[i], float(closed(changed)[i])) >= needed) == enough
+
+
+def test_alone_nothing_more_is_required() -> None:
+    assert required([3.0], 20.0).tolist() == [20.0]
+    assert required([3.0, 1e9, 30.0], 20.0).tolist() == [20.0, 37.0, 37.0]
+    assert required([], 20.0).size == 0

@@ -74,6 +74,51 @@ def test_the_order_of_pairs_does_not_matter(keys: list[str]) -> None:
         assert mine.adjusted_e_value == pytest.approx(theirs.adjusted_e_value, rel=1e-9)
 
 
+def _fits(said: Verdict, margin: float) -> bool:
+    """Whether the interval says what the verdict says."""
+    if said.said is Said.UNKNOWN:
+        named = not said.lower < 1.0 < said.upper
+        alike = 1.0 / (1.0 + margin) <= said.lower and said.upper <= 1.0 + margin
+        return not named and not alike
+    if said.said is Said.EQUIVALENT:
+        return 1.0 / (1.0 + margin) <= said.lower <= said.upper <= 1.0 + margin
+    return said.upper <= 1.0 if said.said is Said.A else said.lower >= 1.0
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_an_interval_says_what_the_verdict_of_a_family_says(seed: int) -> None:
+    """Pairs from alike to far apart, all that is between too, judged once: nothing is latched from before."""
+    rng, family = np.random.default_rng(seed), Family()
+    minutes = int(rng.integers(8, 600))
+    for k in range(24):
+        pair = family.watch(str(k), QUESTIONS["rtt"], START)
+        apart, noise = (0.0, 0.02, 0.05, 0.1, 0.3, 2.0)[k % 6], (0.01, 0.03, 0.1, 0.3)[k // 6]
+        for minute in range(1, minutes):
+            a, b = np.exp(rng.normal((apart, 0.0), noise))
+            pair.update(START + 60.0 * minute, float(a), float(b))
+    said = family.judge(START + 60.0 * minutes)
+    wrong = {k: (v.said, v.lower, v.upper) for k, v in said.items() if not _fits(v, QUESTIONS["rtt"].margin)}
+    assert not wrong
+    assert len({v.said for v in said.values()}) > 1, "one kind of verdict shows nothing"
+    assert all(v.lower <= v.estimate <= v.upper for v in said.values())
+
+
+def test_an_interval_is_as_wide_as_a_crowd_asks_for() -> None:
+    rng = np.random.default_rng(5)
+    values = [(float(a), float(b)) for a, b in np.exp(rng.normal((0.05, 0.0), 0.1, (30, 2)))]
+    spans = []
+    for others in (0, 200):
+        family = Family()
+        for key in ("it", *map(str, range(others))):
+            pair = family.watch(key, QUESTIONS["rtt"], START)
+            for minute, (a, b) in enumerate(values, 1):
+                pair.update(START + 60.0 * minute, *((a, b) if key == "it" else (1.0, 1.0 + 1e-9 * minute)))
+        it = family.judge(START + 60.0 * 40)["it"]
+        assert it.lower < it.estimate < it.upper
+        spans.append(math.log(it.upper / it.lower))
+    assert spans[0] < spans[1] < math.inf
+
+
 def test_a_crowd_of_equals_raises_what_is_needed() -> None:
     """The same evidence that names one alone does not in a crowd where nothing else differs."""
     rng = np.random.default_rng(3)

@@ -93,7 +93,7 @@ def test_intervals_end_where_the_evidence_is_enough(ground: Ground) -> None:
 
 
 def test_the_interval_of_several_is_where_all_agree_and_the_verdict_says_the_same() -> None:
-    rng = np.random.default_rng(2)
+    rng, agreed = np.random.default_rng(2), 0
     for _ in range(200):
         some: list[Ground] = [
             Studentised(
@@ -103,9 +103,15 @@ def test_the_interval_of_several_is_where_all_agree_and_the_verdict_says_the_sam
             )
             for w in (0.6, 0.4)
         ]
+        each = [grounds.covering([g], 0.05) for g in some]
         lower, upper = grounds.covering(some, 0.05)
+        if max(low for low, _ in each) > min(high for _, high in each):
+            assert (lower, upper) == (min(low for low, _ in each), max(high for _, high in each))
+            continue
+        agreed += 1
         outside = not float(lower[0]) <= 0.0 <= float(upper[0])
         assert outside == (float(grounds.against(some, 0.0)[0]) >= math.log(20.0))
+    assert agreed > 100
 
 
 def test_equivalence_is_the_weaker_of_two_one_sided_tests() -> None:
@@ -150,3 +156,14 @@ def test_no_bet_on_the_coin_gains_under_its_null(last: float, gap: int) -> None:
     coin = Coin(1)
     coin.bet(np.ones(1), np.zeros(1), np.array([chance]))
     assert float(coin.log_e[0]) == pytest.approx(0.0), "a minute in which the paths do not differ is no throw"
+
+
+def test_grounds_that_exclude_each_other_leave_what_is_between_them() -> None:
+    """A look that takes the noise for less than it is, far from what all minutes show."""
+    steady = _studentised(np.random.default_rng(4).normal(0.0, 0.1, 400), 1.0 / 7.0)
+    look = Bounded(np.array([4.0]), 0.1, math.log(0.03))
+    (alone, _), (_, top) = grounds.covering([steady], 0.05), grounds.covering([look], 0.05)
+    lower, upper = grounds.covering([steady, look], 0.05)
+    assert (lower, upper) == (alone, top) and lower < 0.0 and upper > 4.0
+    unseen = Bounded(np.array([math.nan]), 0.1, math.log(0.03))
+    assert grounds.covering([steady, look, unseen], 0.05) == (alone, top)

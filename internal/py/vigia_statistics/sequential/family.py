@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from types import MappingProxyType
 from typing import Any, Self, TypeVar
@@ -10,13 +10,13 @@ from typing import Any, Self, TypeVar
 import numpy as np
 
 from vigia_statistics.samples import Floats, Samples, checked
-from vigia_statistics.sequential.pair import LossPair, Pair
+from vigia_statistics.sequential.pair import LossPair, Pair, Standing
 from vigia_statistics.sequential.plain import number
 from vigia_statistics.sequential.question import Question, Scale
 from vigia_statistics.sequential.verdict import Verdict
 from vigia_statistics.verdict import Direction
 
-__all__ = ["Family", "closed"]
+__all__ = ["Family", "closed", "required"]
 
 _P = TypeVar("_P", bound=Pair)
 
@@ -42,6 +42,17 @@ def closed(e_values: Samples) -> Floats:
             joined += 1
         out[order[rank]] = (own + total) / (joined + 1)
     return out
+
+
+def required(e_values: Samples, needed: float) -> Floats:
+    """Return how large each e-value, the others given, has to be for ``closed`` to make it ``needed``,
+    shape (n,).
+
+    Every set that it is in must have that average; the worst one holds all others that are below. Raises
+    ValueError for values below 0. O(n).
+    """
+    lacking = np.maximum(needed - checked("e_values", e_values, least=0), 0.0)
+    return np.asarray(needed + lacking.sum() - lacking)
 
 
 class Family:
@@ -95,12 +106,17 @@ class Family:
         nature: it starts anew, and is not known yet.
         """
         found = {key: pair.evidence(self._alpha) for key, pair in self._pairs.items()}
-        different = closed([f.e_value for f in found.values()])
-        equivalent = closed([f.e_equivalent for f in found.values()])
+        different = self._standings([f.e_value for f in found.values()])
+        equivalent = self._standings([f.e_equivalent for f in found.values()])
         return {
-            key: self._pairs[key].settle(at, f, float(d), float(q), self._alpha)
+            key: self._pairs[key].settle(at, f, d, q, self._alpha)
             for (key, f), d, q in zip(found.items(), different, equivalent, strict=True)
         }
+
+    def _standings(self, e_values: Sequence[float]) -> list[Standing]:
+        needed = 1.0 / self._alpha
+        both = zip(closed(e_values), required(e_values, needed), strict=True)
+        return [Standing(float(adjusted), float(own)) for adjusted, own in both]
 
     def as_data(self) -> dict[str, Any]:
         """Return the whole state as JSON holds it."""

@@ -122,12 +122,21 @@ def within(grounds: Sequence[Ground], bound: float) -> Floats:
 
 
 def covering(grounds: Sequence[Ground], alpha: float) -> tuple[Floats, Floats]:
-    """Return the ends of the effects whose e-values are below 1 / alpha; infinite at first."""
+    """Return the ends of the effects whose e-values are below 1 / alpha; infinite at first.
+
+    Where there are none, for the noise is beyond what a look takes it to be, the ends are those of all
+    effects between the means, with what is around them.
+    """
     lower, upper = np.full(1, -math.inf), np.full(1, math.inf)
+    least, most = np.full(1, math.inf), np.full(1, -math.inf)
     for g in grounds:
         radius = g.radius(-math.log(alpha) - g.log_weight)
         lower, upper = np.fmax(lower, g.mean - radius), np.fmin(upper, g.mean + radius)
-    return lower, upper
+        told = np.isfinite(radius)
+        least = np.where(told, np.fmin(least, g.mean - radius), least)
+        most = np.where(told, np.fmax(most, g.mean + radius), most)
+    empty = lower > upper
+    return np.where(empty, least, lower), np.where(empty, most, upper)
 
 
 def _largest(grounds: Sequence[Ground], distances: Sequence[Floats]) -> Floats:

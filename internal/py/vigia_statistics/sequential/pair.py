@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any, Self
+from functools import partial
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -15,15 +16,24 @@ from vigia_statistics.sequential.counts import Counts
 from vigia_statistics.sequential.engine import Engine
 from vigia_statistics.sequential.plain import number
 from vigia_statistics.sequential.question import Question, Scale
-from vigia_statistics.sequential.verdict import Evidence, Latch, Said, Verdict
+from vigia_statistics.sequential.verdict import Effect, Evidence, Latch, Said, Verdict
 from vigia_statistics.verdict import Direction
 
-__all__ = ["EARLIER", "LossPair", "Pair", "asked", "value_of"]
+__all__ = ["EARLIER", "LossPair", "Pair", "Standing", "asked", "value_of"]
 
 LARGEST = 1e15
 """Of a value, in any unit: squares of larger ones have no digits left."""
 EARLIER = 1e-3
 """Seconds by which a window has to be newer than the last one."""
+
+
+class Standing(NamedTuple):
+    """An e-value among others."""
+
+    adjusted: float
+    """For the family."""
+    required: float
+    """Of the e-value itself, for the adjusted one to be what is needed."""
 
 
 class Pair:
@@ -92,19 +102,26 @@ class Pair:
         """Judge this pair at ``at`` as the only one of its family, and latch what is found; see
         Family.judge."""
         found = self.evidence(alpha)
-        return self.settle(at, found, found.e_value, found.e_equivalent, alpha)
+        alone = Standing(found.e_value, 1.0 / alpha), Standing(found.e_equivalent, 1.0 / alpha)
+        return self.settle(at, found, *alone, alpha)
 
     def settle(
-        self, at: float, found: Evidence, e_value: float, e_equivalent: float, alpha: float
+        self, at: float, found: Evidence, different: Standing, equivalent: Standing, alpha: float
     ) -> Verdict:
-        """Latch what these e-values say, adjusted for the family, and say it; Family.judge calls it."""
+        """Latch what the evidence says in the family, and say it; Family.judge calls it."""
         needed = 1.0 / alpha
+        e_value, e_equivalent = different.adjusted, equivalent.adjusted
         if self._latch.contradicted(found, e_value, needed):
             self.reset(at)
             found = self.evidence(alpha)
             e_value, e_equivalent = min(1.0, found.e_value), min(1.0, found.e_equivalent)
         self._latch.take(at, found, e_value, e_equivalent, needed)
         said, since = self._latch.said
+        asked_of = {
+            Said.EQUIVALENT: equivalent.required,
+            Said.UNKNOWN: max(different.required, equivalent.required),
+        }
+        effect = found.effect(1.0 / asked_of.get(said, different.required))
         return Verdict(
             said=said,
             since=since,
@@ -113,9 +130,9 @@ class Pair:
             adjusted_e_value=e_value,
             e_equivalent=e_equivalent,
             needed=needed,
-            estimate=found.estimate,
-            lower=found.lower,
-            upper=found.upper,
+            estimate=effect.estimate,
+            lower=effect.lower,
+            upper=effect.upper,
             confidence=1.0 - alpha,
             scale=self._question.scale,
             windows=found.windows,
@@ -203,25 +220,35 @@ class LossPair(Pair):
 def _evidence(
     question: Question, known: list[grounds.Ground], estimate: float, log_e: float, alpha: float
 ) -> Evidence:
-    lower, upper = (float(end[0]) for end in grounds.covering(known, alpha))
-    if not math.isnan(estimate) and lower <= upper:
-        estimate = min(max(estimate, lower), upper)
+    effect = partial(_effect, question, known, estimate)
+    found = effect(alpha)
+    alike = question.told(0.0)
     ahead = None
-    if estimate != 0.0 and not math.isnan(estimate):
-        ahead = Said.A if (estimate < 0.0) == (question.better is Direction.LOWER) else Said.B
+    if found.estimate != alike and not math.isnan(found.estimate):
+        ahead = Said.A if (found.estimate < alike) == (question.better is Direction.LOWER) else Said.B
     steady = known[0]
     assert isinstance(steady, grounds.Studentised)  # noqa: S101 - the first one always is
     return Evidence(
         e_value=math.exp(log_e),
         e_equivalent=math.exp(float(grounds.within(known, question.bound)[0])),
         e_beyond=math.exp(float(grounds.beyond(known, question.bound)[0])),
-        estimate=math.nan if math.isnan(estimate) else question.told(estimate),
-        lower=question.told(lower),
-        upper=question.told(upper),
+        estimate=found.estimate,
+        lower=found.lower,
+        upper=found.upper,
         ahead=ahead,
         windows=int(steady.windows[0]),
         effective=float(steady.effective[0]),
+        effect=effect,
     )
+
+
+def _effect(question: Question, known: list[grounds.Ground], estimate: float, alpha: float) -> Effect:
+    """Return the effect as it is told, with an interval of confidence 1 - alpha."""
+    lower, upper = (float(end[0]) for end in grounds.covering(known, alpha))
+    if not math.isnan(estimate) and lower <= upper:
+        estimate = min(max(estimate, lower), upper)
+    middle = math.nan if math.isnan(estimate) else question.told(estimate)
+    return Effect(middle, question.told(lower), question.told(upper))
 
 
 def asked(question: Question) -> dict[str, Any]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import NamedTuple
 
 from vigia_statistics.sequential.plain import number
 from vigia_statistics.sequential.question import Scale
 
-__all__ = ["Evidence", "Latch", "Said", "Verdict"]
+__all__ = ["Effect", "Evidence", "Latch", "Said", "Verdict"]
 
 
 class Said(StrEnum):
@@ -22,6 +23,14 @@ class Said(StrEnum):
     EQUIVALENT = "equivalent"
     """They differ by less than the margin, if at all."""
     UNKNOWN = "not known yet"
+
+
+class Effect(NamedTuple):
+    """How large an effect is: a over b, or a minus b."""
+
+    estimate: float
+    lower: float
+    upper: float
 
 
 @dataclass(frozen=True)
@@ -38,6 +47,8 @@ class Evidence:
     ahead: Said | None
     windows: int
     effective: float
+    effect: Callable[[float], Effect] = field(repr=False, compare=False)
+    """The effect with an interval of another confidence, 1 less the argument; takes only what is here."""
 
     def with_ahead(self, ahead: Said) -> Evidence:
         """Return the same with another one ahead."""
@@ -110,9 +121,9 @@ class Verdict:
     """Of the effect: a over b, or a minus b, by ``scale``; nan before the first window."""
     lower: float
     upper: float
-    """Of an interval that covers the effect at all times together with ``confidence``; infinite, or 0 for
-    the lower end of a ratio, while there are too few windows. For one pair: it is not widened for the
-    family."""
+    """Of an interval that covers the effect at all times together with ``confidence`` or more; infinite, or 0
+    for the lower end of a ratio, while there are too few windows. As wide as the family asks for a verdict:
+    it excludes "alike" just when the evidence, adjusted, names a path."""
     confidence: float
     scale: Scale
     windows: int
