@@ -48,6 +48,13 @@ def test_marks_tell_streams_apart() -> None:
     assert {len(stream.mark(i)) for i in range(100)} == {8}
 
 
+def test_what_an_overlay_adds_is_not_the_tenants() -> None:
+    order = Order("send", "small-packets", 0, "", ENDS, 1.0, 0.0, 0.1, 50, os.getppid())
+    assert stream.beneath(order) == pytest.approx(60.0 / 110.0), "60 bytes with the header of Ethernet"
+    assert stream.beneath(replace(order, overhead=0)) == 1.0
+    assert 0.95 < stream.beneath(replace(order, entry="one-port")) < 1.0
+
+
 @pytest.fixture
 def pair() -> Iterator[tuple[str, str]]:
     """Two namespaces with a wire between them."""

@@ -91,7 +91,7 @@ class NamingTrial:
     switch: str
     isolation: bool
     offered: float
-    """what the attacker sent, of what it bought"""
+    """what the attacker sent, of what it bought: frames of its port, as contracts count them"""
     kept: float
     """of its throughput before the attack, the victim's during it"""
     of_bought: float
@@ -217,11 +217,11 @@ def _ends(lab: Lab, path: str, tenant: str, source: str, sink: str) -> StreamEnd
     )
 
 
-def _start(lab: Lab, path: str, entry: Entry, index: int, at: float) -> subprocess.Popen[str]:
-    """Start a stream of an attack, from host 3 of the corpus, which is node1, to host 1, or back."""
+def _order(lab: Lab, path: str, entry: Entry, index: int, at: float) -> ends.Order:
+    """Return a stream of an attack, from host 3 of the corpus, which is node1, to host 1, or back."""
     s: Stream = entry.streams[index]
     nodes = {3: lab.nodes[0].name, 1: lab.nodes[1].name}
-    order = ends.Order(
+    return ends.Order(
         role="send",
         entry=entry.name,
         index=index,
@@ -233,7 +233,6 @@ def _start(lab: Lab, path: str, entry: Entry, index: int, at: float) -> subproce
         overhead=_ENCAPSULATION,
         parent=os.getpid(),
     )
-    return commands.spawn(ends.command(), ends.encode(order))
 
 
 def _said(lab: Lab) -> list[dict[str, Any]]:
@@ -259,7 +258,8 @@ def attack(lab: Lab, switch: str, entry: Entry, *, isolation: bool) -> NamingTri
         at = time.monotonic() + 1.0
         begun = time.time() + 1.0
         try:
-            children += [_start(lab, path, entry, i, at) for i in range(len(entry.streams))]
+            orders = [_order(lab, path, entry, i, at) for i in range(len(entry.streams))]
+            children += [commands.spawn(ends.command(), ends.encode(o)) for o in orders]
             found, innocent, after = None, set[str](), None
             while time.time() - begun < DEADLINE + _STEP:
                 time.sleep(1.0)
@@ -268,11 +268,11 @@ def attack(lab: Lab, switch: str, entry: Entry, *, isolation: bool) -> NamingTri
                 if named is not None and found is None:
                     found, after = named, time.time() - begun
             sent = 0.0
-            for child in children:
+            for order, child in zip(orders, children, strict=True):
                 out, err = child.communicate(timeout=30)
                 if child.returncode != 0:
                     raise VigiaError(f"a stream of {entry.name} failed: {err.strip()[-300:]}")
-                sent += sum(json.loads(out))
+                sent += sum(json.loads(out)) * ends.beneath(order)
         finally:
             for child in children:
                 if child.poll() is None:

@@ -53,7 +53,7 @@ class Order:
     """moment of CLOCK_MONOTONIC, seconds"""
     seconds: float
     overhead: int
-    """bytes that an overlay adds to a frame, which contracts count"""
+    """bytes that an overlay adds to a frame, which the uplink's queue counts"""
     parent: int
     """process with which this one ends"""
     seed: int = 1
@@ -79,6 +79,13 @@ def ring(stream: Stream, order: Order) -> list[bytes]:
     """Return the frames that a stream repeats, with their marks."""
     made = stream.maker(order.ends, random.Random(order.seed))  # noqa: S311 - a corpus, to be repeated
     return [frame + mark(order.index) for frame in made]
+
+
+def beneath(order: Order) -> float:
+    """Return the share that frames have of a stream's bytes on the uplink; the overlay adds the rest."""
+    frames = ring(CORPUS[order.entry].streams[order.index], order)
+    own = sum(map(len, frames))
+    return own / (own + len(frames) * order.overhead)
 
 
 def send(order: Order) -> list[int]:
