@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -286,6 +287,25 @@ def test_bad_configuration_is_one_line(
     assert cli.main(["--config", str(file), "check-config"]) == 1
     err = capsys.readouterr().err
     assert problem in err and len(err.splitlines()) == 1
+
+
+def test_visitors_who_wait_for_a_slow_prometheus_keep_no_scrape_from_the_series(tmp_path: Path) -> None:
+    with socket.socket() as silent, ThreadPoolExecutor(60) as visitors:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen(64)  # accepted by the kernel, and never answered
+        one = Running(tmp_path, prometheus=f"http://127.0.0.1:{silent.getsockname()[1]}")
+        try:
+            pages = [visitors.submit(one.get, "/mesh") for _ in range(60)]
+            for path in ("/metrics", "/metrics/verdicts", "/-/healthy"):
+                assert one.get(path).status_code == 200
+            waiting = sum(not p.done() for p in pages)
+            assert waiting > 20, "of whom twelve are at work: the others were not waited for"
+            said = [p.result() for p in pages]
+        finally:
+            one.process.send_signal(signal.SIGTERM)
+            assert one.process.wait(timeout=60) == 0, one.log.read_text()
+    assert {p.status_code for p in said} == {200}, "the page is there, and says why it is empty"
+    assert all("Prometheus" in p.text for p in said)
 
 
 def test_the_shipped_configuration_is_whole_and_a_busy_port_is_named(tmp_path: Path) -> None:

@@ -15,8 +15,10 @@ static __always_inline __u32 hash32(__u32 v)
 static __always_inline void clear_flows(struct flows *f, __u32 which)
 {
 	f->set[which & 1] = 0;
-	for (int i = 0; i < FLOW_WORDS; i++)
+	for (int i = 0; i < FLOW_WORDS; i++) {
 		f->seen[which & 1][i] = 0;
+		f->passed[which & 1][i] = 0;
+	}
 }
 
 /* close_window files the finished window away. */
@@ -47,14 +49,17 @@ static __always_inline void close_window(struct state *s, __u64 id)
 	w->id = id;
 }
 
-/* flow_hash returns 12 bits. */
-static __always_inline __u32 flow_hash(const struct packet *p)
+/* flow_hash returns 64 well-mixed bits: ports that follow each other differ in the low bits of
+ * one factor, so that the last step is not the seed's. */
+static __always_inline __u64 flow_hash(const struct packet *p)
 {
 	__u64 h = (p->from_host + p->seed.add) * p->seed.times;
 
 	h = ((h ^ h >> 32) + p->to_host) * p->seed.times;
 	h = ((h ^ h >> 32) + ((__u64)p->protocol << 32 | (__u32)p->source_port << 16 | p->destination_port)) * p->seed.times;
-	return h >> 52;
+	h = (h ^ h >> 32) * 0x9e3779b97f4a7c15ULL;
+	h = (h ^ h >> 29) * 0x9e3779b97f4a7c15ULL;
+	return h ^ h >> 32;
 }
 
 /* place_of returns where a host is followed. */
@@ -63,28 +68,46 @@ static __always_inline __u32 place_of(__u64 host, const struct seed *seed)
 	return (host + seed->add) * seed->times >> 61 & (DESTINATIONS - 1);
 }
 
-/* begin_flow tells whether the packet's flow is in neither bitmap, and enters it.
- * Each new bit stands for as many flows as are expected to be tried until one
- * meets a bit that is free (incremental linear counting). */
-static __always_inline int begin_flow(struct state *s, const struct packet *p)
+/* see_flow enters a packet's flow into the estimate of new ones, if it is in neither bitmap.
+ * Each new bit stands for as many flows as are expected to be tried until one meets a bit
+ * that is free (incremental linear counting). */
+static __always_inline void see_flow(struct state *s, __u64 flow)
 {
 	struct flows *f = &s->flows;
-	__u32 bit = flow_hash(p);
-	__u32 at = bit >> 6 & (FLOW_WORDS - 1);
+	__u32 at = flow >> 6 & (FLOW_WORDS - 1);
 	__u32 now = s->current.id & 1;
-	__u64 mask = 1ULL << (bit & 63);
+	__u64 mask = 1ULL << (flow & 63);
 	__u64 known = f->seen[!now][at] & mask;
 
 	if (f->seen[now][at] & mask)
-		return 0;
+		return;
 	f->seen[now][at] |= mask;
 	f->set[now]++;
 	if (known)
-		return 0;
+		return;
 	if (f->any < FLOW_WORDS * 64)
 		s->current.new_flows += FLOW_WORDS * 64 * 256 / (FLOW_WORDS * 64 - f->any);
 	f->any++;
-	return 1;
+}
+
+/* may_go_on tells whether packets of a flow have passed, in this window or the last. What was
+ * refused has not begun, however often it is sent and whatever else is. */
+static __always_inline int may_go_on(const struct state *s, __u64 flow)
+{
+	__u32 one = flow >> 18 & (FLOW_WORDS - 1), other = flow >> 30 & (FLOW_WORDS - 1);
+	__u64 of_one = 1ULL << (flow >> 12 & 63), of_other = 1ULL << (flow >> 24 & 63);
+	const struct flows *f = &s->flows;
+
+	return (f->passed[0][one] & of_one && f->passed[0][other] & of_other) || (f->passed[1][one] & of_one && f->passed[1][other] & of_other);
+}
+
+/* let_go_on keeps that a packet of a flow has passed. */
+static __always_inline void let_go_on(struct state *s, __u64 flow)
+{
+	__u32 now = s->current.id & 1;
+
+	s->flows.passed[now][flow >> 18 & (FLOW_WORDS - 1)] |= 1ULL << (flow >> 12 & 63);
+	s->flows.passed[now][flow >> 30 & (FLOW_WORDS - 1)] |= 1ULL << (flow >> 24 & 63);
 }
 
 /* destination_of finds or claims the place that follows a packet's destination. */

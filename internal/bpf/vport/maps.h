@@ -70,12 +70,13 @@ struct window {
 	__u32 beyond; /* 1 if its bytes are more than the contract guarantees */
 };
 
-/* The flows of this window and the last, as two bitmaps: a flow in neither is new. */
+/* The flows of this window and the last, each in a bitmap of its own: a flow in neither is new. */
 struct flows {
 	__u32 set[2]; /* bits in each */
 	__u32 any; /* bits set in either */
 	__u32 reserved;
-	__u64 seen[2][FLOW_WORDS];
+	__u64 seen[2][FLOW_WORDS]; /* that were sent, by a bit each: estimates how many are new */
+	__u64 passed[2][FLOW_WORDS]; /* that passed, by two bits each (Bloom): they need no leave to begin */
 };
 
 /* What is held to packets and to new flows per second at once. */

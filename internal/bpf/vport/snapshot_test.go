@@ -1,6 +1,7 @@
 package vport
 
 import (
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -83,7 +84,10 @@ func TestAFullHouseIsReadInOneGo(t *testing.T) {
 			t.Errorf("signals of %d of %d places, %v", len(signals.Signals), b.maxPorts, err)
 		}
 	}
-	perPort := testing.AllocsPerRun(20, func() { _ = b.SnapshotSignals(&signals) }) / float64(b.maxPorts)
+	perPort := math.Inf(1)
+	for range 5 { // what else the process allocates meanwhile is counted, too
+		perPort = min(perPort, testing.AllocsPerRun(20, func() { _ = b.SnapshotSignals(&signals) })/float64(b.maxPorts))
+	}
 	if perPort > 3 { // of a few bytes each, for the call; none of a state's size
 		t.Errorf("%v allocations a port", perPort)
 	}

@@ -39,8 +39,8 @@ static __always_inline int lets_send(struct counters *c, __u32 slot, const struc
 	int watched = p->is_udp || p->is_start;
 	int capped = p->protocol != TCP && p->protocol != ARP_ND; /* whatever it is: a limit must not be escaped by a header */
 	int pass = 1, begins = 0, bound;
+	__u64 now, flow = 0;
 	__u32 zero = 0;
-	__u64 now;
 
 	contract = bpf_map_lookup_elem(&vport_contract, &slot);
 	if (!contract)
@@ -58,8 +58,11 @@ static __always_inline int lets_send(struct counters *c, __u32 slot, const struc
 		bpf_spin_lock(&s->lock);
 		if (s->current.id < now / WINDOW_NS) /* another CPU may be ahead */
 			close_window(s, now / WINDOW_NS);
-		if (watched && !p->is_fragment)
-			begins = begin_flow(s, p);
+		if (watched && !p->is_fragment) {
+			flow = flow_hash(p);
+			see_flow(s, flow);
+			begins = !may_go_on(s, flow);
+		}
 		if (p->is_udp)
 			enter_udp(s, p, set, contract->guarantee, now, w);
 		if (bound)
@@ -68,6 +71,8 @@ static __always_inline int lets_send(struct counters *c, __u32 slot, const struc
 			*class = limit->class;
 			pass = conforms(s, limit, now, w, begins);
 		}
+		if (pass && watched && !p->is_fragment)
+			let_go_on(s, flow);
 		bpf_spin_unlock(&s->lock);
 	}
 	if (pass && contract->pairs)

@@ -42,6 +42,12 @@ LOOK = 5.0
 _MOST_SHOWN = 16 << 20
 """Bytes of one answer that a page is made of."""
 
+_THREADS = 12
+"""Requests at once: each page that waits for a slow Prometheus holds one, for PATIENCE at most."""
+
+_SCRAPED = ("/metrics", "/metrics/verdicts")
+"""What visitors cannot keep Prometheus from."""
+
 _NOTHING_YET = "no evaluation so far"
 
 
@@ -319,9 +325,9 @@ def run(path: Path) -> int:
     server = Server(
         service.app(),
         [listen(config.listen)],
-        Limits(threads=4, body_bytes=1 << 10),
+        Limits(threads=_THREADS, body_bytes=1 << 10),
         tls=lambda: service.server_tls,
-        reserved=[Reserved.for_paths(HEALTH)],
+        reserved=[Reserved.for_paths(HEALTH), Reserved.for_paths(_SCRAPED)],
         signals={signal.SIGHUP: service.reloader.request},
     )
     loop = threading.Thread(target=service.run, name="evaluate", daemon=True)
