@@ -20,7 +20,7 @@ from labkit import need_root
 from vigia.host import processes
 from vigia_testing import eventually
 
-__all__ = ["AGENTS", "Node", "booted", "here"]
+__all__ = ["AGENTS", "ENDPOINT", "TAP", "Node", "booted", "here"]
 
 LISTED = r"find / -xdev \( -path /old -o -path /proc -o -path /sys -o -path /run -o -path /tmp -o -path /srv \) -prune -o -print"
 """Files of a node, but those that are of the kernel or of the test."""
@@ -30,6 +30,15 @@ KEPT_BY_DEBIAN = re.compile(
     r"/etc/systemd/system(/multi-user\.target\.wants)?|/root/.*|/etc/machine-id"
 )
 """Records of Debian's own, which every package leaves."""
+
+ENDPOINT = """version: 1
+endpoints:
+  - {network: vxlan, port: 0a4f2c11-5a0e-4a5f-8c0d-0f1e2d3c4b5a, mac: "fa:16:3e:00:00:01", mtu: 1450,
+     addresses: [10.40.0.5/20], switch: linuxbridge, bridge: brq0a4f2c11-5a}
+"""
+"""What vigia-plug follows: a network with a Linux bridge, whose device waits for the agent of Neutron."""
+
+TAP = "/sys/class/net/tap0a4f2c11-5a/ifindex"
 
 _BOOTS = itertools.count()
 

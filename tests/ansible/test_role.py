@@ -15,8 +15,10 @@ import pytest
 import yaml
 from ansiblekit import Playbook
 from labkit import ROOT
-from nodekit import AGENTS, Node, booted
+from nodekit import AGENTS, ENDPOINT, TAP, Node, booted
 from pagekit import blocks, page
+
+from vigia_testing import eventually
 
 GUIDE = blocks(page("how-to/ansible.md"))
 WITH_PYTHON = "systemd python3 libstdc++6"
@@ -157,6 +159,24 @@ def test_a_program_that_is_not_wanted_is_stopped(story: Story) -> None:
     assert story.node.shown("vigia-exporter", "ActiveState") == "active"
 
 
+def test_endpoints_of_probes_come_and_go(story: Story) -> None:
+    """Of a network with a Linux bridge, whose device waits for the agent of Neutron."""
+    node, kept = story.node, "/srv/endpoints.yaml"
+    node.run(f"printf '%s' '{ENDPOINT}' > {kept}; chmod 644 {kept}")
+    wanted = {**story.changed, "vigia_node_binaries": story.new, "vigia_node_plug_file": kept}
+    for plugged, changes in ((True, None), (True, 0), (False, None), (False, 0), (True, None)):
+        ran = story.playbook.run(**wanted, vigia_node_plug=plugged)
+        assert ran.status == 0 and changes in (None, ran.changed), ran.said
+        assert node.shown("vigia-plug", "ActiveState") == ("active" if plugged else "inactive")
+        assert node.shown("vigia-plug", "UnitFileState") == ("enabled" if plugged else "disabled")
+        eventually(lambda p=plugged: bool(node.run(f"cat {TAP} 2> /dev/null || true")) == p, "its device", 60)
+        eventually(
+            lambda p=plugged: ("/run/netns/vigia-probe-vxlan" in node.run("cat /proc/mounts")) == p,
+            "its namespace",
+            60,
+        )
+
+
 def test_removal_leaves_nothing(story: Story) -> None:
     checked = story.playbook.run("--check", vigia_node_state="absent")
     assert checked.status == 0, checked.said
@@ -165,6 +185,8 @@ def test_removal_leaves_nothing(story: Story) -> None:
     assert removed.status == 0, removed.said
     assert story.node.files() == story.pristine
     assert users(story.node) == story.users
+    assert not story.node.run(f"cat {TAP} 2> /dev/null || true"), "endpoints of probes are gone"
+    assert "vigia-probe" not in story.node.run("cat /proc/mounts; ls /run /run/netns 2> /dev/null || true")
     left = set(story.node.run("ls -A /sys/fs/bpf").split())
     assert left <= {"maps.debug", "progs.debug"}, "the kernel's own"
     again = story.playbook.run(vigia_node_state="absent")

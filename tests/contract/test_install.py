@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from labkit import VIGIA
-from nodekit import AGENTS, Node, booted, here
+from nodekit import AGENTS, ENDPOINT, TAP, Node, booted, here
 from pagekit import blocks as blocks_of
 from pagekit import page
 
@@ -100,14 +100,6 @@ def test_ports_and_contracts_are_read_where_identity_writes_them(installed: Node
             "for p in vigia-exporter vigia-enforcer; do until $p healthcheck; do sleep 1; done; done"
         )
     assert installed.run("cat /etc/vigia/exporter.yaml") == kept
-
-
-ENDPOINT = """version: 1
-endpoints:
-  - {network: vxlan, port: 0a4f2c11-5a0e-4a5f-8c0d-0f1e2d3c4b5a, mac: "fa:16:3e:00:00:01", mtu: 1450,
-     addresses: [10.40.0.5/20], switch: linuxbridge, bridge: brq0a4f2c11-5a}
-"""
-TAP = "/sys/class/net/tap0a4f2c11-5a/ifindex"
 
 
 def test_endpoints_of_probes_are_plugged_by_a_unit_of_their_own(installed: Node) -> None:
