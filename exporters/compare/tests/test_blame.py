@@ -338,6 +338,27 @@ def test_a_flood_that_a_switch_loses_uncounted_is_told_by_its_senders_own_probes
         assert blame(innocent) == []
 
 
+@pytest.mark.parametrize("flood", ["dropped", "scored", "limited"])
+def test_who_borrows_and_loses_probes_beside_a_flood_is_its_victim_and_no_flood(flood: str) -> None:
+    """Blue's transfer takes what red waits for, and a third of its probes is lost in the queue that red fills."""
+    borrowing: dict[str, Any] = {
+        "sent": {RED: during(40e6, 1e3, late=1), BLUE: np.full(STEPS, 16e6)},
+        "taken": {("n1", "blue", "red"): during(2e6), ("n1", "red", "blue"): during(1.5e6)},
+        "loss": {("n1", "n2", "blue"): during(0.35)},
+    }
+    how: dict[str, dict[str, Any]] = {
+        "dropped": {},
+        "scored": {"score": {RED: during(95.0)}},
+        "limited": {"score": {RED: during(45.0)}, "limit": {RED: during(5e6)}},
+    }
+    beside = replace(heedless(0.6 if flood == "dropped" else 0.0), **borrowing, **how[flood])
+    (one,) = blame(beside)
+    assert (one.tenant, one.offender) == ("blue", "red")
+    assert set(restrained(beside)) == {RED[:2]}
+    alone = replace(heedless(0.0), **borrowing)
+    assert BLUE[:2] in restrained(alone), "where nobody else floods it is blue's own doing"
+
+
 @pytest.mark.parametrize(
     "innocent",
     [heedless(0.2), heedless(0.6, sent=4.9e6), replace(heedless(0.6), packets={}), replace(heedless(0.6), taken={}),
@@ -425,7 +446,7 @@ def test_bandwidth_that_the_flooder_takes_from_one_who_waits_is_harm() -> None:
         {("n2", "blue", "red"): during(2e6)},
         {("n1", "blue", "red"): during(2e6, late=-20)},
         {("n1", "blue", "red"): np.full(STEPS, 2e6)},
-        {("n1", "blue", "red"): during(0.05e6)},
+        {("n1", "blue", "red"): during(0.005e6)},
         {("n1", "red", "blue"): during(2e6)},
     ],
     ids=[

@@ -43,8 +43,9 @@ LEAST_FULL = 2.0
 LOSSY, SLOW = 0.01, 0.1
 """Shares of probes from which a target suffers, as in the alert VigiaTenantInterference."""
 
-LEAST_TAKEN = 0.01
-"""Part of its own guarantee that others take from a tenant that waits, from which it is harm."""
+LEAST_TAKEN = 0.001
+"""Part of its own guarantee that others take from a tenant that waits, from which it is harm. Little: a flood
+that is held within a second takes no more."""
 
 WORSE = 1.5
 """The harm during a flood is at least this many times what it is at other times."""

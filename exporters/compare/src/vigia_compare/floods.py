@@ -108,25 +108,54 @@ def restrained(known: Facts) -> dict[Key, Mask]:
 
 
 def flooding(known: Facts, port: Port) -> Mask:
+    return np.asarray(_scored(known, port) | _heedless(known, port))
+
+
+def _scored(known: Facts, port: Port) -> Mask:
     score, limit = (_series(of, port, known) for of in (known.score, known.limit))
-    floods = score >= FLOOD_SCORE  # NaN is not
-    return np.asarray(floods | (np.isfinite(limit) & (score >= HELD_SCORE)) | _heedless(known, port))
+    return np.asarray((score >= FLOOD_SCORE) | (np.isfinite(limit) & (score >= HELD_SCORE)))  # NaN is not
 
 
 def _heedless(known: Facts, port: Port) -> Mask:
     """Return when a port sent beyond its contract while much of what its tenant sent was dropped."""
-    lost = np.zeros(known.grid.count, dtype=bool)
-    if port not in known.sent or (guarantee := contract_of(known, port)) is None:
+    lost = _shed(known, port)
+    if port not in known.sent or contract_of(known, port) is None:
         return lost
+    silent = _lost_silently(known, port)
+    if silent.any():
+        lost = lost | silent
+    return np.asarray(lost & ((beyond_contract(known, port) > 0.0) | _took_beyond(known, port)))
+
+
+def _shed(known: Facts, port: Port) -> Mask:
+    """Return when much of what a port's tenant sent was dropped, by the counters."""
+    none = np.zeros(known.grid.count, dtype=bool)
     drops, packets = known.drops.get(port[:2]), known.packets.get(port[:2])
-    if drops is not None and packets is not None:
-        lost |= (drops * SCRAPE >= LEAST_DROPS) & (drops >= HEEDLESS * packets)  # NaN is neither
-    # A switch in user space may lose frames that nobody counts; the tenant's probes are lost with them.
-    took = around(_took(known, port[:2], MUCH_TAKEN * guarantee), 1)
+    if drops is None or packets is None or port not in known.sent or contract_of(known, port) is None:
+        return none
+    return np.asarray((drops * SCRAPE >= LEAST_DROPS) & (drops >= HEEDLESS * packets))  # NaN is neither
+
+
+def _lost_silently(known: Facts, port: Port) -> Mask:
+    """Return when much of what a port's tenant sent was lost by its own probes, and nobody else floods.
+
+    A switch in user space may lose frames that nobody counts; the tenant's probes are lost with them. But who
+    merely borrows loses probes as well, where somebody else fills the link.
+    """
+    lost = np.zeros(known.grid.count, dtype=bool)
+    took = around(_took(known, port[:2], MUCH_TAKEN * (contract_of(known, port) or 0.0)), 1)
     for (src, _, tenant), loss in known.loss.items():
         if (src, tenant) == port[:2]:
             lost |= took & (loss >= HEEDLESS)
-    return np.asarray(lost & ((beyond_contract(known, port) > 0.0) | _took_beyond(known, port)))
+    if lost.any():
+        others = {p for p in known.score.keys() | known.sent.keys() if p[0] == port[0] and p[1] != port[1]}
+        for other in others:
+            told = _scored(known, other)
+            if other in known.sent:
+                told |= _shed(known, other) & (beyond_contract(known, other) > 0.0)
+            if told.any():
+                lost &= ~around(told, LAG)
+    return lost
 
 
 def _heedless_ports(known: Facts) -> set[Port]:
