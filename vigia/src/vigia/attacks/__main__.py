@@ -20,6 +20,7 @@ from vigia.attacks import experiment, table
 from vigia.attacks.corpus import ATTACKS, CORPUS, LEGITIMATE, SHORT, Entry
 from vigia.attacks.experiment import AttackTrial
 from vigia.errors import VigiaError
+from vigia.host.signals import interrupting
 from vigia.isolation.overlay import OverlaySwitch, OverlayTestbed
 from vigia.stack import places
 
@@ -41,7 +42,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     failed = False
     try:
-        _run_all(entries, switches, options.runs, trials, say)
+        with interrupting():
+            _run_all(entries, switches, options.runs, trials, say)
     except VigiaError as e:  # what has been run is shown all the same
         failed = True
         sys.stderr.write(f"cannot run all of the corpus: {e}\n")

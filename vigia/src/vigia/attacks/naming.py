@@ -31,6 +31,7 @@ from vigia.console import Steps
 from vigia.demo import transfer
 from vigia.errors import VigiaError
 from vigia.host import commands
+from vigia.host.signals import interrupting
 from vigia.lab import down as lab_down
 from vigia.lab import model, state, topology
 from vigia.lab import up as lab_up
@@ -421,7 +422,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     failed = False
     try:
-        _run_all(options, trials, say)
+        with interrupting():
+            _run_all(options, trials, say)
     except VigiaError as e:  # what has been run is shown all the same
         failed = True
         sys.stderr.write(f"cannot run all attacks: {e}\n")

@@ -1,4 +1,4 @@
-"""Signals that ask the program to stop are kept until a moment at which it can."""
+"""Signals that ask the program to stop: kept until it can, or an error that undoes what was begun."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from types import FrameType
 
 from vigia.errors import Interrupted
 
-__all__ = ["Deferred", "deferred"]
+__all__ = ["Deferred", "deferred", "interrupting"]
 
 _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -50,3 +50,27 @@ def deferred() -> Iterator[Deferred]:
             outer = getattr(handler, "__self__", None)
             if isinstance(outer, Deferred):
                 outer._number = outer._number or kept._number
+
+
+@contextmanager
+def interrupting() -> Iterator[None]:
+    """Have the first of SIGINT, SIGTERM and SIGHUP raise Interrupted wherever the program is.
+
+    More of them do nothing: what was made is removed on the way out, once. In another thread than the main
+    one nothing changes.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        for other in _STOPPING:
+            signal.signal(other, signal.SIG_IGN)
+        raise Interrupted(f"stopped by {signal.Signals(number).name}")
+
+    before = {number: signal.signal(number, stop) for number in _STOPPING}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
