@@ -93,6 +93,17 @@ def test_a_span_without_ends_is_a_dash() -> None:
     assert numbers.span(65e-6, 74e-6, "seconds") == "65.0 to 74.0 µs"
 
 
+def test_an_interval_with_one_end_says_so() -> None:
+    assert numbers.span(65e-6, math.inf, "seconds") == "65.0 µs or more"
+    assert numbers.span(-math.inf, 0.0, "seconds") == "0 s or less"
+    assert numbers.interval(69e-6, 0.0, math.inf, "seconds") == "69.0 [0 or more] µs"
+    assert numbers.interval(-69e-6, -math.inf, -6e-6, "seconds") == "-69.0 [-6.00 or less] µs"
+    assert (
+        numbers.interval(0.5, -math.inf, math.inf, "things")
+        == f"0.500 [{numbers.MISSING}, {numbers.MISSING}] things"
+    )
+
+
 @given(st.sampled_from([math.nan, math.inf, -math.inf]), st.sampled_from([*PREFIXES, "", "things"]))
 def test_what_is_no_number_is_a_dash(value: float, unit: str) -> None:
     for text in (
@@ -107,8 +118,8 @@ def test_what_is_no_number_is_a_dash(value: float, unit: str) -> None:
         numbers.probability(value),
     ):
         assert text == numbers.MISSING
-    assert numbers.MISSING in numbers.span(value, 1.0, unit)
-    assert numbers.MISSING in numbers.interval(1.0, value, 2.0, unit)
+    ends = numbers.span(value, 1.0, unit), numbers.interval(1.0, value, 2.0, unit)
+    assert all("or less" in e if value == -math.inf else numbers.MISSING in e for e in ends)
 
 
 @given(st.floats(-1e-30, 1e-30), st.sampled_from(["seconds", "ratio", "bytes", "things"]))

@@ -100,16 +100,23 @@ def difference(value: float, unit: str) -> str:
 
 
 def interval(estimate: float, lower: float, upper: float, unit: str) -> str:
-    """Return an estimate and its interval, all in one unit: 69.0 [65.0, 74.0] µs."""
+    """Return an estimate and its interval, all in one unit: 69.0 [65.0, 74.0] µs; 69.0 [0 or more] µs."""
     if not math.isfinite(estimate):
         return MISSING
+    if math.isfinite(lower) and upper == math.inf:
+        return _in_one_unit("{} [{} or more]", (estimate, lower), unit)
+    if math.isfinite(upper) and lower == -math.inf:
+        return _in_one_unit("{} [{} or less]", (estimate, upper), unit)
     return _in_one_unit("{} [{}, {}]", (estimate, lower, upper), unit)
 
 
 def span(lower: float, upper: float, unit: str) -> str:
-    """Return an interval in one unit: 65.0 to 74.0 µs; of which neither end is known, that it is missing."""
+    """Return an interval in one unit: 65.0 to 74.0 µs, 0 s or more; that it is missing, if no end is known."""
     if not (math.isfinite(lower) or math.isfinite(upper)):
         return MISSING
+    if upper == math.inf or lower == -math.inf:
+        known, more = (lower, "more") if upper == math.inf else (upper, "less")
+        return f"{_in_one_unit('{}', (known,), unit)} or {more}"
     return _in_one_unit("{} to {}", (lower, upper), unit)
 
 
