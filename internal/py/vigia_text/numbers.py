@@ -111,7 +111,7 @@ def interval(estimate: float, lower: float, upper: float, unit: str) -> str:
 
 
 def span(lower: float, upper: float, unit: str) -> str:
-    """Return an interval in one unit: 65.0 to 74.0 µs, 0 s or more; that it is missing, if no end is known."""
+    """Return an interval in one unit: 65.0 to 74.0 µs, 0 s or more; a dash where no end is known."""
     if not (math.isfinite(lower) or math.isfinite(upper)):
         return MISSING
     if upper == math.inf or lower == -math.inf:
