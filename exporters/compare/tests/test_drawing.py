@@ -255,7 +255,7 @@ def test_a_winner_holds_since_its_last_verdict_and_is_told_over_the_second() -> 
         ("tcp_throughput", "a", (1e6, 2e6, 3e6), "by 16.0 [8.00, 24.0] Mbit/s over b"),
         ("tcp_throughput", "b", (-3e6, -2e6, -1e6), "by 16.0 [8.00, 24.0] Mbit/s over a"),
         ("loss", "a", (-0.03, -0.02, -0.01), "by 2.00 [1.00, 3.00] % over b"),
-        ("rtt", "a", (-math.inf, -2e-3, -1e-3), "by 2.00 [1.00, –] ms over b"),
+        ("rtt", "a", (-math.inf, -2e-3, -1e-3), "by 2.00 [1.00 or more] ms over b"),
         ("rtt", "a", (-math.inf, math.nan, math.inf), "over b"),
     ],
 )

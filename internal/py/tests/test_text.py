@@ -68,7 +68,7 @@ from vigia_text.terminal import clean, cut, fold, hang, paint, wants_colour, wid
         (numbers.difference(math.nan, "seconds"), "–"),
         (numbers.interval(1e-3, 5e-4, 2e-3, "s"), "1.00 [0.500, 2.00] ms"),
         (numbers.interval(0.01, 0, 0.02, "ratio"), "1.00 [0, 2.00] %"),
-        (numbers.interval(1.0, -math.inf, 2.0, "s"), "1.00 [–, 2.00] s"),
+        (numbers.interval(1.0, -math.inf, 2.0, "s"), "1.00 [2.00 or less] s"),
         (numbers.interval(math.nan, 0, 0, "s"), "–"),
         (numbers.span(65e-6, 74e-6, "seconds"), "65.0 to 74.0 µs"),
         (numbers.span(1e6, 1.2e6, "bytes_per_second"), "8.00 to 9.60 Mbit/s"),
