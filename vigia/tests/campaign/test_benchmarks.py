@@ -139,8 +139,7 @@ def test_without_a_compiler_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_hpcc_prints_two_kernels(tmp_path: Path) -> None:
-    if commands.find("hpcc") is None:
-        pytest.skip("needs hpcc")
+    assert commands.find("hpcc"), "hpcc is missing; make test installs it"
     done = run("hpcc", "200", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
@@ -195,8 +194,7 @@ def test_a_linear_system_is_solved_and_checked(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_file_is_written_and_read_and_removed(tmp_path: Path) -> None:
-    if commands.find("fio") is None:
-        pytest.skip("needs fio")
+    assert commands.find("fio"), "fio is missing; make test installs it"
     done = run("disk", "1", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
@@ -213,8 +211,7 @@ def test_a_file_is_written_and_read_and_removed(tmp_path: Path) -> None:
     ],
 )
 def test_a_file_past_the_cache(tmp_path: Path, what: str, wanted: list[str]) -> None:
-    if commands.find("fio") is None:
-        pytest.skip("needs fio")
+    assert commands.find("fio"), "fio is missing; make test installs it"
     done = run(what, "1", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)

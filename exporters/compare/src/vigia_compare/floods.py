@@ -148,14 +148,21 @@ def _lost_silently(known: Facts, port: Port) -> Mask:
         if (src, tenant) == port[:2]:
             lost |= took & (loss >= HEEDLESS)
     if lost.any():
-        others = {p for p in known.score.keys() | known.sent.keys() if p[0] == port[0] and p[1] != port[1]}
-        for other in others:
-            told = _scored(known, other)
-            if other in known.sent:
-                told |= _shed(known, other) & (beyond_contract(known, other) > 0.0)
-            if told.any():
-                lost &= ~around(told, LAG)
+        for told in _counted_floods(known, node=port[0], but=port[1]):
+            lost &= ~around(told, LAG)
     return lost
+
+
+def _counted_floods(known: Facts, node: str, but: str) -> Iterator[Mask]:
+    """Yield when ports of other tenants on a node flooded by their score, limit or counted drops."""
+    for port in known.score.keys() | {p for p in known.sent if p[:2] in known.drops}:
+        if port[0] != node or port[1] == but:
+            continue
+        told = _scored(known, port)
+        if (shed := _shed(known, port)).any():
+            told |= shed & (beyond_contract(known, port) > 0.0)
+        if told.any():
+            yield told
 
 
 def _heedless_ports(known: Facts) -> set[Port]:
