@@ -16,6 +16,7 @@ import pytest
 
 from vigia.host import netns
 from vigia.lab import naming, state, status
+from vigia_testing import eventually
 
 pytestmark = pytest.mark.netns
 
@@ -199,12 +200,25 @@ def wire(report: Any, towards: str) -> Any:
     return next(w for w in report["wires"] if w["to"] == towards)
 
 
+STRAY = 50
+"""Packets of neighbour discovery and of links that come up, which a count before and one after may not have alike."""
+
+
+def came(lab: Any, source: str) -> int:
+    """Return how many packets a node has put on its link, by the kernel's count at the link's other end."""
+    where = lab.layout.wire_netns(next(n for n in ("lb", "ovs") if source.startswith(n)))
+    words = ["ip", "-n", where, "-json", "-statistics", "link", "show", "dev", source]
+    found = json.loads(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
+    packets: int = found[0]["stats64"]["rx"]["packets"]
+    return packets
+
+
 @pytest.mark.parametrize(
     ("path", "source", "towards"), [("linuxbridge-vxlan", "lb1", "lb2"), ("ovs-vxlan", "ovs2", "ovs1")]
 )
 def test_a_flood_fills_the_wire_and_no_more(lab_up: Any, path: str, source: str, towards: str) -> None:
     """What arrives is bounded by the link's rate and queue; the rest is dropped there, and counted."""
-    begin = time.monotonic()
+    begin, entered = time.monotonic(), came(lab_up, source)
     before = wire(lab_up.vigia("lab", "status", "--json").json, towards)
     done = lab_up.vigia(
         *(
@@ -232,15 +246,24 @@ def test_a_flood_fills_the_wire_and_no_more(lab_up: Any, path: str, source: str,
     assert passed <= 25_000_000 * (time.monotonic() - begin) + 50_000
     assert flood["send_errors"] == 0
     assert flood["packets"] > 1000
-    # What is sent beyond the link's rate is lost there; half of it may still wait somewhere, or be lost earlier.
-    excess = 1 - 200e6 / flood["achieved_bits_per_second"]
-    assert dropped >= flood["packets"] * excess / 2
     arrived = after["sent_packets"] - before["sent_packets"] + dropped
-    if path == "linuxbridge-vxlan":
-        assert arrived >= flood["packets"], "on a kernel path nothing is lost on the way to the wire"
     assert arrived <= flood["packets"] + 2000, "nothing is multiplied"
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", flood["first_packet"])
     assert flood["first_packet"] < flood["last_packet"]
+    if path == "linuxbridge-vxlan":
+        # What is sent beyond the link's rate is lost there; half of it may still wait.
+        assert dropped >= flood["packets"] * (1 - 200e6 / flood["achieved_bits_per_second"]) / 2
+        assert arrived >= flood["packets"], "on a kernel path nothing is lost on the way to the wire"
+        return
+
+    # Open vSwitch's thread may have no processor for more than the link carries: then its sockets drop. What it
+    # forwarded has left the link or was dropped there.
+    def missing() -> int:
+        now = wire(lab_up.vigia("lab", "status", "--json").json, towards)
+        gone = sum(now[k] - before[k] for k in ("sent_packets", "dropped_packets"))
+        return abs(came(lab_up, source) - entered - gone)
+
+    eventually(lambda: missing() <= STRAY, lambda: f"the link's end of {missing()} packets")
 
 
 def test_a_flood_to_another_address_is_refused(lab_up: Any) -> None:
