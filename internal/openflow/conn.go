@@ -68,6 +68,13 @@ type Conn struct {
 	version Version
 	xid     uint32
 	broken  error
+	bounds  bounds
+}
+
+// bounds is what one answer may take.
+type bounds struct {
+	bytes    int // of all its parts
+	messages int // until its last part has come
 }
 
 // Dial connects to the unix socket and agrees on the highest version that both
@@ -78,7 +85,7 @@ func Dial(ctx context.Context, path string) (*Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to the switch: %w", err)
 	}
-	c := &Conn{nc: nc}
+	c := &Conn{nc: nc, bounds: bounds{maxReply, maxForeign}}
 	if err := c.hello(ctx); err != nil {
 		nc.Close()
 		return nil, fmt.Errorf("OpenFlow handshake at %s: %w", path, err)
@@ -265,7 +272,7 @@ func (c *Conn) tryExchange(ctx context.Context, kind, answer uint8, body []byte,
 		return err
 	}
 	total := 0
-	for range maxForeign {
+	for range c.bounds.messages {
 		m, err := c.receive()
 		switch {
 		case err != nil:
@@ -279,8 +286,8 @@ func (c *Conn) tryExchange(ctx context.Context, kind, answer uint8, body []byte,
 		case m.version != c.version:
 			return fmt.Errorf("the switch answers in %s, not in %s", m.version, c.version)
 		}
-		if total += len(m.body); total > maxReply {
-			return fmt.Errorf("the answer is larger than %d bytes", maxReply)
+		if total += len(m.body); total > c.bounds.bytes {
+			return fmt.Errorf("the answer is larger than %d bytes", c.bounds.bytes)
 		}
 		if more, err := part(m.body); err != nil || !more {
 			return err
