@@ -104,6 +104,13 @@ fuzz: tools ## Fuzz every reader of what others write for ten minutes each; FUZZ
 thanos: ## Build Thanos, at the version that tools/thanos.mod pins, into bin/
 	@CGO_ENABLED=0 go build -modfile=tools/thanos.mod -tags slicelabels -trimpath -ldflags '-s -w' -o bin/thanos github.com/thanos-io/thanos/cmd/thanos
 
+# The module v0.305.0 is release 3.5.0.
+PROMETHEUS_VERSION = $(shell sed -n 's/^require github.com\/prometheus\/prometheus v0\.\([0-9]\)0*\([0-9][0-9]*\)\./\1.\2./p' tools/prometheus.mod)
+
+.PHONY: prometheus
+prometheus: ## Build the Prometheus of docker-compose.yml, at the version that tools/prometheus.mod pins, into bin/ (SITE='--prometheus bin/prometheus')
+	@CGO_ENABLED=0 go build -modfile=tools/prometheus.mod -trimpath -ldflags '-s -w -X github.com/prometheus/common/version.Version=$(PROMETHEUS_VERSION)' -o bin/prometheus github.com/prometheus/prometheus/cmd/prometheus
+
 KOLLA ?= /etc/kolla/config
 OVS_EXPORTER ?=
 

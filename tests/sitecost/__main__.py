@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -45,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         node_exporter=options.node_exporter,
     )
     with _folder(options.keep) as folder:
-        programs = build(folder / "bin")
+        programs = site.Programs(build(folder / "bin"), options.prometheus)
         _say("capturing the pages of one node")
         node.capture(folder / "captures", size)
         cells = []
@@ -95,10 +96,25 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--node-exporter", action="store_true", help="with node_exporter's page of this machine"
     )
+    parser.add_argument(
+        "--prometheus",
+        type=_program,
+        default="prometheus",
+        help="another one than Debian's: bin/prometheus, which make prometheus builds; GOGC in the environment is its own",
+    )
     parser.add_argument("--json", type=Path, help="file for all that was measured")
     parser.add_argument("--markdown", type=Path, help="file for the table, as docs/concepts/cost.md has it")
     parser.add_argument("--keep", type=Path, help="folder for all files, which stays")
     return parser.parse_args(arguments)
+
+
+def _program(name: str) -> Path:
+    found = shutil.which(name)
+    if found is None:
+        raise argparse.ArgumentTypeError(
+            f"{name} is no program; run make prometheus, or tools/bootstrap.sh test"
+        )
+    return Path(found).resolve()
 
 
 def _default() -> str:
@@ -140,7 +156,7 @@ def build(folder: Path) -> Path:
 
 
 def cell(
-    folder: Path, programs: Path, size: node.Size, nodes: int, age: str, options: argparse.Namespace
+    folder: Path, programs: site.Programs, size: node.Size, nodes: int, age: str, options: argparse.Namespace
 ) -> measure.Cell:
     """Measure one site."""
     where = folder / f"{nodes}-{age}"
@@ -151,7 +167,12 @@ def cell(
         learned = _learned(folder, programs, size, nodes, options)
         _say(f"{nodes} nodes: writing {age}")
         begin = time.monotonic()
-        argv = [str(programs / "history"), f"--from={learned}", f"--to={data}", f"--age={AGES[age]:.0f}s"]
+        argv = [
+            str(programs.folder / "history"),
+            f"--from={learned}",
+            f"--to={data}",
+            f"--age={AGES[age]:.0f}s",
+        ]
         subprocess.run([*argv, f"--port-life={options.port_life}"], check=True, stdout=sys.stderr)
         _say(f"{nodes} nodes: wrote {age} in {time.monotonic() - begin:.0f} s")
     with site.running(where, data, programs, folder / "captures", pages) as running:
@@ -168,7 +189,9 @@ def cell(
     return found
 
 
-def _learned(folder: Path, programs: Path, size: node.Size, nodes: int, options: argparse.Namespace) -> Path:
+def _learned(
+    folder: Path, programs: site.Programs, size: node.Size, nodes: int, options: argparse.Namespace
+) -> Path:
     """Return a data directory with a few minutes of the site, of which pasts are made."""
     where = folder / f"{nodes}-learned"
     if not where.exists():

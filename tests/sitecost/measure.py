@@ -93,6 +93,8 @@ class Cell:
     comparison: Mapping[str, float] = field(default_factory=dict)
     load: float = 0.0
     """Of the machine, at the end."""
+    program: str = ""
+    """Which Prometheus, and how its garbage collector is set."""
 
     @property
     def starved(self) -> bool:
@@ -151,7 +153,14 @@ def steady(site: Running, nodes: int, age: str, seconds: float) -> Cell:
             jobs=_jobs(server),
             groups=groups.found(),
             load=os.getloadavg()[0],
+            program=_program(after),
         )
+
+
+def _program(own: Mapping[str, float]) -> str:
+    found = (re.search(r'version="([^"]*)"', k) for k in own if k.startswith("prometheus_build_info{"))
+    version = next((f.group(1) for f in found if f), "of no version")
+    return f"Prometheus {version}, GOGC {os.environ.get('GOGC', 'as it comes')}"
 
 
 def _due(site: Running) -> float:

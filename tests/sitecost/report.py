@@ -65,7 +65,7 @@ def cell(c: Cell) -> str:
     """Return what was measured of one site."""
     per = c.nodes
     out = [
-        f"## {c.nodes} nodes, data of {c.age} ({c.seconds:.0f} s, load {c.load:.1f})",
+        f"## {c.nodes} nodes, data of {c.age} ({c.seconds:.0f} s, load {c.load:.1f}; {c.program})",
         f"  {c.samples:.0f} samples/s, {c.samples / per:.1f} a node; {c.scrapes:.1f} scrapes/s of {c.due:.1f}; up {c.up:.1%}",
         f"  {c.series:.0f} series, {c.series / per:.0f} a node; a scrape: "
         + ", ".join(f"{job} {n:.0f}" for job, n in sorted(c.jobs.items())),

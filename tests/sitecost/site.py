@@ -27,6 +27,15 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 _SAMPLE = re.compile(r"^([a-zA-Z_:][a-zA-Z0-9_:]*)(\{[^}]*\})? (\S+)", re.MULTILINE)
 
 
+@dataclass(frozen=True)
+class Programs:
+    """What a site is made of."""
+
+    folder: Path
+    """Where the programs of this folder are."""
+    prometheus: Path
+
+
 @dataclass
 class Running:
     """The two processes of a site."""
@@ -83,13 +92,14 @@ def configure(folder: Path, nodes: int, size: node.Size) -> None:
 
 @contextlib.contextmanager
 def running(
-    folder: Path, data: Path, programs: Path, captures: Path, options: Mapping[str, str]
+    folder: Path, data: Path, programs: Programs, captures: Path, options: Mapping[str, str]
 ) -> Iterator[Running]:
     """Serve the pages and run Prometheus on a data directory until the end of the block; both are up and scraped."""
-    program = shutil.which("prometheus")
-    if program is None:
-        raise RuntimeError("prometheus is missing; run tools/bootstrap.sh test")
-    argv = [str(programs / "pages"), f"--captures={captures}", *(f"--{k}={v}" for k, v in options.items())]
+    argv = [
+        str(programs.folder / "pages"),
+        f"--captures={captures}",
+        *(f"--{k}={v}" for k, v in options.items()),
+    ]
     with contextlib.ExitStack() as stack:
         pages = subprocess.Popen(argv, stdout=subprocess.PIPE)
         stack.callback(_stop, pages)
@@ -99,7 +109,7 @@ def running(
         log = stack.enter_context((folder / "prometheus.log").open("ab"))
         prometheus = subprocess.Popen(
             [
-                program,
+                str(programs.prometheus),
                 f"--config.file={folder / 'prometheus.yml'}",
                 f"--storage.tsdb.path={data}",
                 "--storage.tsdb.retention.time=31d",

@@ -158,6 +158,32 @@ def _cell(nodes: int, age: str = "1h", **values: object) -> Cell:
     return cell
 
 
+def test_the_other_prometheus_is_the_one_of_compose_and_chart() -> None:
+    """The module v0.305.0 is release 3.5.0."""
+    pinned = re.search(
+        r"^require github\.com/prometheus/prometheus v0\.(\d)(\d\d)\.(\d+)$",
+        (ROOT / "tools/prometheus.mod").read_text(),
+        re.MULTILINE,
+    )
+    assert pinned is not None
+    release = ".".join(str(int(n)) for n in pinned.groups())
+    compose = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+    chart = yaml.safe_load((ROOT / "deploy/helm/vigia/values.yaml").read_text())
+    for image in (compose["services"]["prometheus"]["image"], chart["prometheus"]["image"]):
+        assert image.split("@")[0] == f"prom/prometheus:v{release}"
+    said = subprocess.run(
+        ["make", "--dry-run", "prometheus"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    assert f"version.Version={release}'" in said
+
+
+def test_a_program_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as refused:
+        main._options(["--prometheus", "/nowhere/prometheus"])
+    assert refused.value.code == 2
+    assert "/nowhere/prometheus is no program; run make prometheus" in capsys.readouterr().err
+
+
 def test_a_line_is_found_again() -> None:
     line = report.fit([(n, 3.0 + 0.5 * n) for n in (4, 40, 400)])
     assert math.isclose(line.intercept, 3.0)
