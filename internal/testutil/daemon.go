@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -48,17 +47,6 @@ type Daemon struct {
 type RunFunc func(ctx context.Context, args []string, stdout, stderr io.Writer) int
 
 const reloadToken = "reload-token-of-the-tests"
-
-// FreeAddress returns a loopback address that was free a moment ago.
-func FreeAddress(t testing.TB) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
 
 // StartDaemon runs a program on a free loopback port and waits until it is
 // ready. It ends with the test.

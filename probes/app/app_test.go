@@ -59,21 +59,11 @@ type running struct {
 	stop   func() int
 }
 
-func freeTCP(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
-
 func start(t *testing.T, config string) *running {
 	t.Helper()
 	d := &running{t: t, config: filepath.Join(t.TempDir(), "probe.yaml"), stderr: &syncBuffer{}}
 	d.write(config)
-	address := freeTCP(t)
+	address := testutil.FreeAddress(t)
 	d.url = "http://" + address
 	token := filepath.Join(t.TempDir(), "reload.token")
 	if err := os.WriteFile(token, []byte(reloadToken), 0o600); err != nil {
@@ -238,8 +228,8 @@ const paths = `paths:
   - {name: direct, dataplane: none, encap: none, mode: normal, security: none, layer: underlay, placement: remote}
   - {name: again, dataplane: none, encap: none, mode: normal, security: none, layer: overlay, placement: remote}
 classes:
-  - {name: stamp-64, protocol: stamp, size: 64, interval: 10ms, deadline: 1s}
-  - {name: stamp-1000, protocol: stamp, size: 1000, interval: 20ms, deadline: 1s, source_ports: 2, ecmp_paths: 2}
+  - {name: stamp-64, protocol: stamp, size: 64, interval: 10ms, deadline: 10s}
+  - {name: stamp-1000, protocol: stamp, size: 1000, interval: 20ms, deadline: 10s, source_ports: 2, ecmp_paths: 2}
 `
 
 // node returns the configuration of a node that answers in one namespace and
@@ -321,13 +311,13 @@ func TestTwoNodesProbeEachOther(t *testing.T) {
 	// Before b was there: nothing answers, or its first answer tells that it is the first.
 	lost := s.must(t, "vigia_probe_lost_total", append(labels, "cause", "unknown")...) +
 		s.must(t, "vigia_probe_lost_total", append(labels, "cause", "forward")...)
-	if sent != received+lost || received < 50 || lost > 200 {
+	if sent != received+lost || received < 50 {
 		t.Errorf("%v sent, %v received, %v lost", sent, received, lost)
 	}
 	for family, want := range map[string]float64{
 		"vigia_probe_late_total": 0, "vigia_probe_duplicate_total": 0, "vigia_probe_reordered_total": 0,
 		"vigia_probe_corrupt_total": 0, "vigia_probe_accounting_mismatch": 0, "vigia_probe_target_up": 1,
-		"vigia_probe_interval_seconds": 0.01, "vigia_probe_deadline_seconds": 1,
+		"vigia_probe_interval_seconds": 0.01, "vigia_probe_deadline_seconds": 10,
 	} {
 		if got := s.must(t, family, labels...); got != want {
 			t.Errorf("%s is %v, want %v", family, got, want)
@@ -638,7 +628,7 @@ func TestRefusesToStart(t *testing.T) {
 				t.Fatal(err)
 			}
 			var stderr bytes.Buffer
-			code := Program().Run(t.Context(), []string{"--config", path, "--web.listen-address", freeTCP(t), "--log.level", "error"}, io.Discard, &stderr)
+			code := Program().Run(t.Context(), []string{"--config", path, "--web.listen-address", testutil.FreeAddress(t), "--log.level", "error"}, io.Discard, &stderr)
 			if code != daemon.ExitError || !strings.Contains(stderr.String(), tc.want) || strings.Count(stderr.String(), "\n") != 1 {
 				t.Errorf("exit %d, %q", code, stderr.String())
 			}

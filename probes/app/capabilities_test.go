@@ -62,7 +62,7 @@ classes:
 			d := &running{t: t, config: filepath.Join(t.TempDir(), "probe.yaml"), stderr: &syncBuffer{}}
 			d.write(tc.config)
 			testutil.Run(t, "chmod", "-R", "a+rX", filepath.Dir(filepath.Dir(d.config)))
-			address := freeTCP(t)
+			address := testutil.FreeAddress(t)
 			d.url = "http://" + address
 			cmd := unprivileged(program, d.config, address, tc.capabilities...)
 			cmd.Stderr = d.stderr

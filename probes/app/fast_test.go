@@ -41,7 +41,7 @@ func TestLossIsOnTheFastPageWhileItLasts(t *testing.T) {
 		return fmt.Sprintf("  - {dst: %s, path: direct, tenant: %s, probe: stamp-64, netns: %s, source: 10.9.0.1, address: \"10.9.0.2:862\"}\n", dst, tenant, left)
 	}
 	targets := []string{aimFor("b", "red"), aimFor("b", "_infra")}
-	config := strings.NewReplacer("deadline: 1s", "deadline: 500ms", "size: 64,", "size: 64, objectives: [{delay: 450ms, jitter: 450ms}],")
+	config := strings.NewReplacer("deadline: 10s", "deadline: 500ms", "size: 64,", "size: 64, objectives: [{delay: 450ms, jitter: 450ms}],")
 	a := start(t, config.Replace(node("a", left, "10.9.0.1", targets...)))
 	red := []string{"src", "a", "dst", "b", "path", "direct", "tenant", "red", "probe", "stamp-64"}
 	bad := func(s scrape) float64 { return s.must(t, "vigia_probe_recent_bad_targets") }

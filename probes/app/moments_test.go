@@ -32,6 +32,7 @@ func TestMomentOfLoss(t *testing.T) {
 	config := node("a", left, "10.9.0.1",
 		aim("b", "stamp-64", left, "10.9.0.1", "10.9.0.2:862"),
 		strings.Replace(aim("b", "stamp-64", left, "10.9.0.1", "10.9.0.3:862"), "path: direct", "path: again", 1)) + "moments: {interval: 10s}\n"
+	config = strings.ReplaceAll(config, "deadline: 10s", "deadline: 1s") // lost soon
 	testutil.IP(t, "-n", right, "addr", "add", "10.9.0.3/24", "dev", "veth0")
 	b := node("b", right, "10.9.0.2")
 	start(t, strings.Replace(b, "listeners: [", `listeners: [{netns: `+right+`, address: "10.9.0.3:862"}, `, 1))

@@ -37,7 +37,7 @@ func TestEveryScrapeAddsUp(t *testing.T) {
 	for i := range 10 {
 		targets = append(targets, aim(fmt.Sprint("b", i), "stamp-64", left, "10.9.0.1", "10.9.0.2:862"))
 	}
-	config := strings.Replace(node("a", left, "10.9.0.1", targets...), "deadline: 1s", "deadline: 50ms", 1)
+	config := strings.Replace(node("a", left, "10.9.0.1", targets...), "deadline: 10s", "deadline: 50ms", 1)
 	a := start(t, config)
 	scrapes := 0
 	a.waitFor("a good number of losses", func() bool {

@@ -86,13 +86,20 @@ func TestTCPIsBoundByTimeAndLink(t *testing.T) {
 	testutil.Run(t, "tc", "-n", near, "qdisc", "add", "dev", "v0", "root", "tbf", "rate", "20mbit", "burst", "10kb", "limit", "15kb")
 	tg := test(near, TCP)
 	tg.Duration, tg.MaxBytes = 2*time.Second, 1<<30
-	o := run(t, tg)
-	if o.Result != Completed || o.Bytes != o.Sent {
-		t.Fatalf("%+v", o)
-	}
-	if bits := o.Goodput() * 8; bits < 5e6 || bits > 21e6 {
-		t.Errorf("goodput %.3g bit/s on a link of 20 Mbit/s", bits)
-	}
+	var o Outcome
+	testutil.Attempts(t, 5, func() error { // both ends need the processor
+		if o = run(t, tg); o.Result != Completed || o.Bytes != o.Sent {
+			t.Fatalf("%+v", o)
+		}
+		bits := o.Goodput() * 8
+		if bits > 21e6 {
+			t.Errorf("goodput %.3g bit/s on a link of 20 Mbit/s", bits)
+		}
+		if bits < 5e6 {
+			return fmt.Errorf("goodput %.3g bit/s on a link of 20 Mbit/s", bits)
+		}
+		return nil
+	})
 	if o.Retransmits == 0 {
 		t.Errorf("no retransmits on a queue of 15 kB: %+v", o)
 	}
@@ -282,13 +289,13 @@ func TestRunner(t *testing.T) {
 		return strings.Join(out, " ")
 	}
 	tg := test(near, TCP)
-	tg.MaxBytes, tg.Duration = 400_000, 100*time.Millisecond
-	r.Set(Plan{Node: "a", Groups: [][]Target{{tg}}, Budget: 1_000_000, Slots: Slots{Length: 3 * time.Second}})
+	tg.MaxBytes, tg.Duration = 400_000, 3*time.Second // the bytes end it
+	r.Set(Plan{Node: "a", Groups: [][]Target{{tg}}, Budget: 1_000_000, Slots: Slots{Length: 6 * time.Second}})
 	testutil.WaitFor(t, "two tests and an empty budget", func() bool { return strings.HasPrefix(results(), "completed completed budget") })
 	if left := r.Left(); left != 200_000 {
 		t.Errorf("%d bytes left", left)
 	}
-	r.Set(Plan{Node: "a", Groups: [][]Target{{tg}}, Budget: 1 << 40, Slots: Slots{Length: 3 * time.Second}})
+	r.Set(Plan{Node: "a", Groups: [][]Target{{tg}}, Budget: 1 << 40, Slots: Slots{Length: 6 * time.Second}})
 	mu.Lock()
 	burning = "blue"
 	mu.Unlock()

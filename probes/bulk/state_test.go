@@ -84,8 +84,8 @@ func TestRunnerRemembers(t *testing.T) {
 	near, _, _ := site(t)
 	path := filepath.Join(t.TempDir(), "bulk.json")
 	tg := test(near, TCP)
-	tg.MaxBytes, tg.Duration = 400_000, 100*time.Millisecond
-	plan := Plan{Node: "a", Groups: [][]Target{{tg}}, Budget: 500_000, Slots: Slots{Length: 3 * time.Second}}
+	tg.MaxBytes, tg.Duration = 400_000, 3*time.Second // the bytes end it
+	plan := Plan{Node: "a", Groups: [][]Target{{tg}}, Budget: 500_000, Slots: Slots{Length: 6 * time.Second}}
 	run := func() (results []Result, left uint64) {
 		var mu sync.Mutex
 		r := NewRunner(Options{

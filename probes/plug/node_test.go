@@ -309,6 +309,7 @@ func TestASwitchThatDoesNothingIsNamed(t *testing.T) {
 		t.Error("it is forgotten before it is known to be gone")
 	}
 	b.vs.StartSwitch()
+	n.vs.settle = settling
 	b.pass(n)
 	if len(n.begun) != 1 {
 		t.Errorf("%+v is noted", n.begun)

@@ -93,16 +93,14 @@ func start(t *testing.T, r *Reflector, c Config) {
 func loopbackConfig(t testing.TB, address string) (Config, netip.AddrPort) {
 	t.Helper()
 	network := "udp4"
-	if strings.HasPrefix(address, "[") {
-		network = "udp6"
-	}
-	l, err := net.ListenPacket(network, address)
+	host, _, err := net.SplitHostPort(address)
 	if err != nil {
 		t.Fatal(err)
 	}
-	free := l.LocalAddr().(*net.UDPAddr).AddrPort()
-	l.Close()
-	local := netip.AddrPortFrom(free.Addr().Unmap(), free.Port())
+	if strings.Contains(host, ":") {
+		network = "udp6"
+	}
+	local := testutil.FreePort(t, network, host)
 	return Config{
 		Listeners: []sockets.Key{{Local: local}}, MaxRate: 1_000_000,
 		Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")},

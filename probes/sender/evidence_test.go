@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"vigia/internal/testutil"
 	"vigia/probes/accounting"
 	"vigia/probes/delay"
 	stampprobe "vigia/probes/protocol/stamp"
@@ -46,7 +47,7 @@ func TestWaysOfLossAreToldApart(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			upstream := freeAddress(t, "127.0.0.1")
+			upstream := testutil.FreePort(t, "udp", "127.0.0.1")
 			reflectWith(t, "", upstream, reflecting{counters: silent{}, keys: tc.keys})
 			_, at := newRelayOf(t, tc.keys.Mode(), upstream, forward, reverse)
 			f := newSender(t, Options{})
@@ -187,7 +188,7 @@ func (g *gate) Overflowed(n uint32) { g.overflows.Add(uint64(n)) }
 func TestReflectorOverflow(t *testing.T) {
 	t.Parallel()
 	g := &gate{open: make(chan struct{})}
-	at := freeAddress(t, "127.0.0.1")
+	at := testutil.FreePort(t, "udp", "127.0.0.1")
 	reflectWith(t, "", at, reflecting{counters: g, buffer: 16 << 10})
 	release := sync.OnceFunc(func() { close(g.open) })
 	t.Cleanup(release) // before the reflector is stopped
@@ -211,7 +212,7 @@ func TestReflectorOverflow(t *testing.T) {
 func TestReflectorRateLimitIsNotThePath(t *testing.T) {
 	t.Parallel()
 	g := &gate{}
-	at := freeAddress(t, "127.0.0.1")
+	at := testutil.FreePort(t, "udp", "127.0.0.1")
 	reflectWith(t, "", at, reflecting{counters: g, rate: 100})
 	f := newSender(t, Options{})
 	tg := target("b", at)
@@ -291,7 +292,7 @@ func TestWrongKeysNeverCount(t *testing.T) {
 	for name, keys := range map[string]stamp.Keys{"another key": testKeys(t, "7"), "no key": ""} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			at := freeAddress(t, "127.0.0.1")
+			at := testutil.FreePort(t, "udp", "127.0.0.1")
 			reflectWith(t, "", at, reflecting{counters: silent{}, keys: keys})
 			f := newSender(t, Options{})
 			tg := target("b", at)
@@ -323,7 +324,7 @@ func TestTamperedAnswers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			keys := testKeys(t, "5")
-			upstream := freeAddress(t, "127.0.0.1")
+			upstream := testutil.FreePort(t, "udp", "127.0.0.1")
 			reflectWith(t, "", upstream, reflecting{counters: silent{}, keys: keys})
 			_, at := newRelayOf(t, stamp.Authenticated, upstream, always, every(5, n, fate{copies: 1, change: func(b []byte) []byte { b[tc.at] ^= 1; return b }}))
 			f := newSender(t, Options{})

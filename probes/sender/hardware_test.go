@@ -46,14 +46,14 @@ func TestHardwareThatIsNone(t *testing.T) {
 	tg.Interval, tg.Count = 5*time.Millisecond, n
 	f.apply(tg)
 	st, settled := f.finish(tg.Labels)
-	good := 0
+	mostlyGood(t, settled)
 	for _, p := range settled {
-		if p.Verdict == delay.Good && p.Stamps.Source == delay.Kernel {
-			good++
+		if p.Verdict == delay.Good && p.Stamps.Source != delay.Kernel {
+			t.Errorf("probe %d: stamps of %v", p.Sequence, p.Stamps.Source)
 		}
 	}
-	if st.Counts.Received != n || good != n || st.Source != delay.Kernel {
-		t.Errorf("%d of %d samples are good: %+v, %v", good, n, st.Counts, st.Quarantined)
+	if st.Counts.Received != n || st.Source != delay.Kernel {
+		t.Errorf("%+v, %v", st.Counts, st.Quarantined)
 	}
 }
 

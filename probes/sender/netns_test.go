@@ -43,8 +43,11 @@ func TestKernelStampsOverVeth(t *testing.T) {
 	}
 	for i, p := range settled {
 		s := p.Stamps
-		if p.Sequence != uint64(i) || p.Verdict != delay.Good || s.Kernel != delay.T1|delay.T2|delay.T3|delay.T4 {
+		if all := delay.T1 | delay.T2 | delay.T4; p.Sequence != uint64(i) || s.Kernel&all != all {
 			t.Fatalf("record %d: %+v", i, p)
+		}
+		if p.Verdict != delay.Good {
+			continue // mostlyGood says how many may be
 		}
 		// Both ends are on one machine with one clock, so even the one-way
 		// delays are true.
@@ -55,6 +58,7 @@ func TestKernelStampsOverVeth(t *testing.T) {
 			t.Errorf("record %d: RTT %d + residence %d, application %d", i, s.RTT(), s.Residence(), p.Application)
 		}
 	}
+	mostlyGood(t, settled)
 	checkVariation(t, f.note(tg.Labels), settled)
 	checkOwn(t, settled)
 	_, totals, err := f.Snapshot(nil)
@@ -62,7 +66,12 @@ func TestKernelStampsOverVeth(t *testing.T) {
 		t.Fatal(err)
 	}
 	for p := range Point(NumPoints) {
-		if totals.Stamps[p] != [NumSources]uint64{Kernel: n} {
+		stamps := totals.Stamps[p]
+		if p == ReflectorTX { // see mostlyGood
+			stamps[Kernel] += stamps[User]
+			stamps[User] = 0
+		}
+		if stamps != [NumSources]uint64{Kernel: n} {
 			t.Errorf("%s: sources %v, want %d kernel stamps", p, totals.Stamps[p], n)
 		}
 	}
@@ -93,6 +102,9 @@ func checkVariation(t *testing.T, n *notes, settled []protocol.Probe) {
 	defer n.mu.Unlock()
 	want := make(map[[delay.NumDirections]int64]int)
 	for i := 1; i < len(settled); i++ {
+		if settled[i-1].Verdict != delay.Good || settled[i].Verdict != delay.Good {
+			continue
+		}
 		v, _ := delay.Variation(&settled[i-1].Stamps, &settled[i].Stamps)
 		want[v]++
 		if v[delay.Forward]+v[delay.Reverse] != v[delay.RoundTrip] {
@@ -188,10 +200,8 @@ func TestRefusedByOwnFirewall(t *testing.T) {
 		if p.State == protocol.Answered && p.Stamps.Kernel&delay.T1 != 0 && (p.Stamps.T1 > p.Stamps.T2 || p.Stamps.T1 < f.realtime(p.SentAt)) {
 			t.Errorf("probe %d was stamped at %d, but sent at %d and received at %d", p.Sequence, p.Stamps.T1, f.realtime(p.SentAt), p.Stamps.T2)
 		}
-		if p.State == protocol.Answered && p.Verdict != delay.Good {
-			t.Errorf("probe %d: verdict %v", p.Sequence, p.Verdict)
-		}
 	}
+	mostlyGood(t, settled)
 }
 
 // realtime converts a monotonic time of the sender. Its offset estimate may have
@@ -281,8 +291,9 @@ func TestOneDeadTargetDoesNotDisturbOthers(t *testing.T) {
 	if st.Counts.Received != n || st.Counts.Refused != 0 || st.LastError != nil {
 		t.Errorf("%v, %+v", st.LastError, st.Counts)
 	}
+	mostlyGood(t, settled)
 	for _, p := range settled {
-		if p.Verdict != delay.Good || p.Stamps.T1 > p.Stamps.T2 {
+		if p.Stamps.T1 > p.Stamps.T2 {
 			t.Errorf("probe %d: %v %+v", p.Sequence, p.Verdict, p.Stamps)
 		}
 	}
@@ -306,7 +317,7 @@ func TestOneDeadTargetDoesNotDisturbOthers(t *testing.T) {
 // the probe.
 func TestPendingErrorOfAnotherPacket(t *testing.T) {
 	t.Parallel()
-	closed := freeAddress(t, "127.0.0.1")
+	closed := testutil.FreePort(t, "udp", "127.0.0.1")
 	f := newSender(t, Options{})
 	tg := target("b", reflectOnLoopback(t))
 	tg.Source, tg.Interval = netip.MustParseAddrPort("127.0.0.1:0"), time.Hour
@@ -403,7 +414,7 @@ func TestLocalOverflow(t *testing.T) {
 	for i := range n {
 		tg := overVeth(left, 0)
 		tg.Labels.Dst = fmt.Sprint("b", i)
-		tg.Interval, tg.Deadline = time.Hour, 5*time.Second // a starved reflector must not be late
+		tg.Interval, tg.Deadline = time.Hour, 20*time.Second // a starved reflector must not be late
 		targets = append(targets, tg)
 	}
 	f.apply(targets...)

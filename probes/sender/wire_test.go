@@ -57,7 +57,7 @@ func TestProbesOnTheWire(t *testing.T) {
 		{"largest", "127.0.0.1", "127.0.0.1:0", stamp.MaxSize, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			at := freeAddress(t, tc.host)
+			at := testutil.FreePort(t, "udp", tc.host)
 			next := listen(t, "", at)
 			f := newSender(t, Options{})
 			tg := target("b", at)
@@ -87,11 +87,11 @@ func TestProbesOnTheWire(t *testing.T) {
 // TestSourcePort fixes the port that probes come from.
 func TestSourcePort(t *testing.T) {
 	t.Parallel()
-	at := freeAddress(t, "127.0.0.1")
+	at := testutil.FreePort(t, "udp", "127.0.0.1")
 	next := listen(t, "", at)
 	f := newSender(t, Options{})
 	tg := target("b", at)
-	tg.Source = freeAddress(t, "127.0.0.1")
+	tg.Source = testutil.FreePort(t, "udp", "127.0.0.1")
 	f.apply(tg)
 	if d := next(); d.From != tg.Source {
 		t.Errorf("a probe came from %s, want %s", d.From, tg.Source)
@@ -117,8 +117,12 @@ func TestClasses(t *testing.T) {
 		if st.Counts.Received != n || st.Counts.Corrupt != 0 {
 			t.Errorf("%d bytes: %+v", tg.Size, st.Counts)
 		}
+		if tg.Size >= 64 {
+			mostlyGood(t, settled)
+			continue
+		}
 		for _, p := range settled {
-			if good := p.Verdict == delay.Good; good != (tg.Size >= 64) {
+			if p.Verdict == delay.Good {
 				t.Errorf("%d bytes: probe %d has verdict %v", tg.Size, p.Sequence, p.Verdict)
 			}
 		}
@@ -141,17 +145,11 @@ func TestIPv6OverVeth(t *testing.T) {
 	if st.Counts.Received != 50 {
 		t.Errorf("%v, %+v", st.LastError, st.Counts)
 	}
-	good := 0
+	mostlyGood(t, settled)
 	for _, p := range settled {
-		switch {
-		case p.Verdict == delay.Good && p.Stamps.RTT() > 0:
-			good++
-		case p.Verdict != delay.NoKernelStamp: // a starved reflector follows up on the last few alone
-			t.Errorf("probe %d: %v, %d ns", p.Sequence, p.Verdict, p.Stamps.RTT())
+		if p.Verdict == delay.Good && p.Stamps.RTT() <= 0 {
+			t.Errorf("probe %d: %d ns", p.Sequence, p.Stamps.RTT())
 		}
-	}
-	if good < 25 {
-		t.Errorf("%d of 50 probes have kernel stamps", good)
 	}
 }
 

@@ -41,11 +41,14 @@ func TestRestartsLoseNothing(t *testing.T) {
 		t.Helper()
 		r.udp(50, 100, func(int) int { return 9 })
 		sent += 50
-		now := d.Metrics()[udpTotal]
-		if now < last || now != start+float64(sent) {
-			t.Errorf("%s: the sum is %v, was %v, %d were sent", what, now, last, sent)
-		}
-		last = now
+		testutil.WaitFor(t, what+": all that was sent", func() bool {
+			now := d.Metrics()[udpTotal]
+			if now < last || now > start+float64(sent) {
+				t.Fatalf("%s: the sum is %v, was %v, %d were sent", what, now, last, sent)
+			}
+			last = now
+			return now == start+float64(sent)
+		})
 	}
 	works := func(collector string) bool {
 		return d.Metrics()[`vigia_exporter_collector_success{collector="`+collector+`"}`] == 1

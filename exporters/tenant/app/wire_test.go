@@ -345,7 +345,7 @@ func (w *wire) check(t *testing.T, k *wireKind) {
 }
 
 // agreeWithin is how long what is under way may take.
-const agreeWithin = 20 * time.Second
+const agreeWithin = 60 * time.Second
 
 // TestPortsCountWhatIsOnTheWire sends every kind of traffic both ways over every data
 // plane and compares with counts of raw frames.

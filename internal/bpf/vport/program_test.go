@@ -255,11 +255,15 @@ func nextWindow(t testing.TB) {
 func TestFloodToRandomPortsIsDetected(t *testing.T) {
 	b := newBench(t)
 	before := Monotonic()
-	atWindowStart(t)
-	// Far more than the threshold, so that even a slow machine gets it into some window.
-	b.send(3000, "10.0.0.2", func(i int) uint16 { return uint16(1024 + i*7) })
-	nextWindow(t)
-	s := b.signals()
+	var s Signals
+	testutil.WaitFor(t, "signals of the last second", func() bool { // which is over for a stalled test
+		atWindowStart(t)
+		// Far more than the threshold, so that even a slow machine gets it into some window.
+		b.send(3000, "10.0.0.2", func(i int) uint16 { return uint16(1024 + i*7) })
+		nextWindow(t)
+		s = b.signals()
+		return s.UDPPackets > 0
+	})
 	if s.FloodSinceNs < before || s.FloodLastNs < s.FloodSinceNs || s.FloodLastNs > Monotonic() {
 		t.Errorf("flood from %d to %d, sent after %d", s.FloodSinceNs, s.FloodLastNs, before)
 	}

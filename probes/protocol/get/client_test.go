@@ -147,9 +147,15 @@ func TestASilentServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-	defer cancel()
-	o := newClient(Protocol{}).get(ctx, &background.Endpoint{Address: netip.MustParseAddrPort(l.Addr().String())})
+	var o background.Outcome
+	for patience := 20 * time.Millisecond; patience < time.Minute; patience *= 2 {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		o = newClient(Protocol{}).get(ctx, &background.Endpoint{Address: netip.MustParseAddrPort(l.Addr().String())})
+		cancel()
+		if o.Phases[processing] > 0 { // else a stalled machine had not connected
+			break
+		}
+	}
 	if o.Err == nil || o.Phases[processing] <= 0 || o.Phases[transferring] != 0 {
 		t.Errorf("%+v", o)
 	}
