@@ -45,7 +45,7 @@ class Demo:
 
     def query(self, expression: str) -> list[dict[str, Any]]:
         url = f"http://{stack_address(self.lab, 9090)}/api/v1/query"
-        answer = httpx.get(url, params={"query": expression}, trust_env=False).json()
+        answer = httpx.get(url, params={"query": expression}, trust_env=False, timeout=60).json()
         assert answer["status"] == "success", answer
         result: list[dict[str, Any]] = answer["data"]["result"]
         return result

@@ -27,7 +27,7 @@ __all__ = ["Classic", "Family", "Native", "answering", "encode", "rates_known", 
 
 ROOT = Path(__file__).resolve().parents[1]
 CONTENT = "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited"
-PATIENCE = 120.0
+PATIENCE = 600.0
 SCHEMA = 3
 """Of native histograms: eight buckets for each doubling, as internal/catalog makes them."""
 

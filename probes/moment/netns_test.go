@@ -94,6 +94,19 @@ func wantHops(t *testing.T, h *Hops, want ...string) {
 	}
 }
 
+// whole takes a record of which every question was answered, for the last tries: answers that a machine without a free
+// processor gives too late are silence.
+func whole(t *testing.T, s *Sources, target sender.Target, why Why) (m *Moment) {
+	t.Helper()
+	for range 5 {
+		m = s.take(t.Context(), target, why)
+		if f := m.Hops.Far; f.Answered == f.Asked && f.Asked > 0 && m.PathMTU.Outcome == string(pathmtu.Found) {
+			return m
+		}
+	}
+	return m
+}
+
 // TestMomentsNameTheFault makes a good record, and one of each fault, over both versions of IP.
 func TestMomentsNameTheFault(t *testing.T) {
 	t.Parallel()
@@ -105,7 +118,7 @@ func TestMomentsNameTheFault(t *testing.T) {
 			target := aim(n, "direct", f.to)
 			s := running(t, target)
 
-			m := s.take(t.Context(), target, Good)
+			m := whole(t, s, target, Good)
 			wantHops(t, m.Hops, Exceeded+" "+f.router, Answered+" "+f.to)
 			checkFar(t, m, expedited)
 			checkMTU(t, m, 1500)
@@ -114,7 +127,7 @@ func TestMomentsNameTheFault(t *testing.T) {
 			}
 
 			testutil.IP(t, "-n", n.Router, "link", "set", "right0", "mtu", "1400")
-			m = s.take(t.Context(), target, Loss)
+			m = whole(t, s, target, Loss)
 			wantHops(t, m.Hops, Exceeded+" "+f.router, Answered+" "+f.to)
 			checkMTU(t, m, 1400)
 			if m.PathMTU.Reported != 1400 {
@@ -122,7 +135,7 @@ func TestMomentsNameTheFault(t *testing.T) {
 			}
 
 			routed.NFT(t, n.Router, "forward", "meta l4proto udp ip dscp set cs1", "meta l4proto udp ip6 dscp set cs1")
-			m = s.take(t.Context(), target, Slow)
+			m = whole(t, s, target, Slow)
 			checkFar(t, m, 8)
 
 			routed.NFT(t, n.Router, "postrouting", "meta l4proto udp drop")
@@ -176,7 +189,7 @@ func TestBeneath(t *testing.T) {
 	under.Twin = sender.Twin{Group: under.Labels, Rank: 0, Size: 2}
 	over.Twin = sender.Twin{Group: under.Labels, Rank: 1, Size: 2}
 	s := running(t, under, over)
-	m := s.take(t.Context(), over, Loss)
+	m := whole(t, s, over, Loss)
 	wantHops(t, m.Hops, Answered+" "+rightInner)
 	if m.BeneathPath != "direct" || m.Beneath == nil {
 		t.Fatalf("%+v", m)

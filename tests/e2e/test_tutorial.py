@@ -83,7 +83,7 @@ def test_the_token_is_where_it_says(demo: Demo) -> None:
     token = Path(file).read_text().strip()
     headers = {"Authorization": f"Bearer {token}"}
     url = f"http://{STACK}:9874/v1/overview"
-    assert httpx.get(url, headers=headers, trust_env=False).json()["ready"] is True
+    assert httpx.get(url, headers=headers, trust_env=False, timeout=60).json()["ready"] is True
 
 
 def test_the_terminal_answers(demo: Demo) -> None:
@@ -107,7 +107,7 @@ def actions(demo: Demo) -> list[dict[str, object]]:
     """The isolation agent's actions, newest first."""
     token = demo.where.api_token.read_text().strip()
     url = f"http://{STACK}:9874/v1/actions"
-    answer = httpx.get(url, headers={"Authorization": f"Bearer {token}"}, trust_env=False)
+    answer = httpx.get(url, headers={"Authorization": f"Bearer {token}"}, trust_env=False, timeout=60)
     found: list[dict[str, object]] = answer.json()["actions"]
     return found
 

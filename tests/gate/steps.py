@@ -123,7 +123,7 @@ SHORT = (
     Step(
         "go-tests",
         "Go tests, in the kernel",
-        lambda: go_test("-short", "-p", "4", "-parallel", "4", "-timeout", "15m", "./..."),
+        lambda: go_test("-short", "-p", "4", "-parallel", "4", "-timeout", "45m", "./..."),
         GO,
         weight=5,
     ),
@@ -179,7 +179,7 @@ LONG = (
     Step(
         "go-race",
         "Go tests with the race detector",
-        lambda: go_test("-race", "-p", "3", "-timeout", "30m", "./..."),
+        lambda: go_test("-race", "-p", "3", "-timeout", "60m", "./..."),
         GO,
         weight=6,
     ),

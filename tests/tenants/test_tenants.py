@@ -57,7 +57,10 @@ def test_a_tenant_gets_its_own(cloud: Asked) -> None:
     assert len(asked_for) >= 5
     for expression in asked_for:
         answer = httpx.get(
-            f"{cloud.proxy}/api/v1/query", params={"query": expression, "time": cloud.at}, trust_env=False
+            f"{cloud.proxy}/api/v1/query",
+            params={"query": expression, "time": cloud.at},
+            trust_env=False,
+            timeout=60,
         ).json()
         found = answer["data"]["result"]
         assert found, expression
@@ -79,7 +82,7 @@ def test_the_label_costs_no_series(cloud: Asked) -> None:
     params = {
         "query": f'count({{{cloud.label}!=""}}) by (__name__) unless count by (__name__) ({{tenant=~"[^_].*"}})'
     }
-    found = httpx.get(f"{cloud.prometheus}/api/v1/query", params=params, trust_env=False).json()
+    found = httpx.get(f"{cloud.prometheus}/api/v1/query", params=params, trust_env=False, timeout=60).json()
     assert found["data"]["result"] == []
 
 

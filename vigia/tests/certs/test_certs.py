@@ -149,7 +149,7 @@ def context(trusted: Path, own: Path | None) -> ssl.SSLContext:
 
 def answer(client: ssl.SSLContext, scheme: str = "https") -> int | str:
     try:
-        with httpx.Client(verify=client, trust_env=False) as http:
+        with httpx.Client(verify=client, trust_env=False, timeout=60) as http:
             return http.get(f"{scheme}://127.0.0.1:28871/-/healthy").status_code
     except httpx.TransportError as e:
         return str(e) or type(e).__name__

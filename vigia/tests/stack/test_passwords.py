@@ -48,7 +48,7 @@ def url(tmp_path: Path, secret: Path) -> Iterator[str]:
 
     def up() -> bool:
         try:
-            return httpx.get(f"http://{address}/-/ready", trust_env=False).status_code == 401
+            return httpx.get(f"http://{address}/-/ready", trust_env=False, timeout=60).status_code == 401
         except httpx.TransportError:
             return False
 
@@ -65,16 +65,18 @@ def test_nobody_posts_alerts_without_the_password(url: str, secret: Path) -> Non
     alerts = [alert | {"startsAt": now} for alert in ALERT]
 
     def post(auth: tuple[str, str] | None) -> int:
-        return httpx.post(f"{url}/api/v2/alerts", json=alerts, auth=auth, trust_env=False).status_code
+        return httpx.post(
+            f"{url}/api/v2/alerts", json=alerts, auth=auth, trust_env=False, timeout=60
+        ).status_code
 
     for wrong in (None, ("vigia", "wrong"), ("vigia", ""), ("", PASSWORD), ("admin", PASSWORD)):
         assert post(wrong) == 401
-    silence = httpx.post(f"{url}/api/v2/silences", json={}, trust_env=False)
+    silence = httpx.post(f"{url}/api/v2/silences", json={}, trust_env=False, timeout=60)
     assert silence.status_code == 401, "nor silences them"
     known = passwords.credentials(secret)
-    assert httpx.get(f"{url}/api/v2/alerts", auth=known, trust_env=False).json() == []
+    assert httpx.get(f"{url}/api/v2/alerts", auth=known, trust_env=False, timeout=60).json() == []
     assert post(known) == 200
-    assert len(httpx.get(f"{url}/api/v2/alerts", auth=known, trust_env=False).json()) == 1
+    assert len(httpx.get(f"{url}/api/v2/alerts", auth=known, trust_env=False, timeout=60).json()) == 1
 
 
 def test_prometheus_shows_the_password_to_alertmanager_alone(secret: Path) -> None:

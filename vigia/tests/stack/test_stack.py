@@ -137,9 +137,9 @@ def test_a_service_that_takes_its_time_to_listen_is_left_alone(
     where: Places, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And once it listens it has the whole time to answer."""
-    monkeypatch.setattr(supervisor, "LOOKS", 8)
+    monkeypatch.setattr(supervisor, "LOOKS", 24)
     port = free_port()
-    slow = f"import time; time.sleep(3){SERVER.format(code=200, port=port)}"
+    slow = f"import time; time.sleep(7){SERVER.format(code=200, port=port)}"
     service = Service("slow", (sys.executable, "-c", slow), f"127.0.0.1:{port}", "/-/ready")
     watched = supervisor.Supervisor([service], where.logs, where.status, look=0.25)
 
@@ -240,7 +240,8 @@ def test_waiting_names_each_service_as_it_works(where: Places, stopped: None) ->
 def test_waiting_says_what_does_not_work_and_why(where: Places, stopped: None) -> None:
     services = [server("a"), server("slow", code=503)]
     started(where, *services)
-    eventually(lambda: not control.conditions(where)[0].problem, "a to answer")
+    known = ["", "answers 503: warming up"]
+    eventually(lambda: [c.problem for c in control.conditions(where)] == known, "both to answer")
     with pytest.raises(
         VigiaError, match=r"slow does not become ready within 0\.5 s: answers 503: warming up"
     ):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from vigia_prometheus import Prometheus, PrometheusError, Refused
+from vigia_prometheus import Prometheus, PrometheusError, Refused, Series
 from vigia_testing import eventually
 
 PROTOBUF = "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited"
@@ -115,12 +115,20 @@ def test_a_native_histogram_is_what_was_exposed(prometheus: Prometheus) -> None:
 
 
 def test_a_range_has_the_histograms_too(prometheus: Prometheus) -> None:
-    now = time.time()
-    (series,) = prometheus.range("rtt_seconds", now - 3, now, 1)
+    def ranges() -> tuple[float, list[Series], list[Series]]:
+        """Ask for three seconds, in which a stalled machine may have scraped nothing."""
+        now = time.time()
+        return now, prometheus.range("rtt_seconds", now - 3, now, 1), prometheus.range("up", now - 3, now, 1)
+
+    def good() -> tuple[float, Series, Series] | None:
+        now, histograms, ups = ranges()
+        whole = len(histograms) == len(ups) == 1 and {v for _, v in ups[0].points} == {1.0}
+        return (now, histograms[0], ups[0]) if whole else None
+
+    now, series, up = eventually(good, "three seconds of scrapes that went well")
     assert series.histograms and not series.points
     assert all(h.count == 10.0 and now - 4 < at <= now + 0.01 for at, h in series.histograms)
-    (up,) = prometheus.range("up", now - 3, now, 1)
-    assert up.points and {v for _, v in up.points} == {1.0}
+    assert up.points
 
 
 def test_the_other_questions(prometheus: Prometheus) -> None:

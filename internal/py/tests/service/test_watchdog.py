@@ -120,7 +120,7 @@ import threading
 from vigia_service import logs, watchdog
 from vigia_service.server import Limits, Server, listen
 watchdog._LOOKS = {looks}
-watchdog._ANSWER_WITHIN = 0.5
+watchdog._ANSWER_WITHIN = {within}
 logs.setup()
 def application(environ, start_response):
     start_response("204 No Content", [])
@@ -137,8 +137,8 @@ print("done", flush=True)
 
 
 def test_a_web_server_whose_loop_hangs_is_told_from_one_that_serves() -> None:
-    hangs = start_python(SERVED.format(work="threading.Event().wait", looks=40, patience=4))
-    stops = start_python(SERVED.format(work="server.stop", looks=600, patience=60))
+    hangs = start_python(SERVED.format(work="threading.Event().wait", looks=40, patience=4, within=0.5))
+    stops = start_python(SERVED.format(work="server.stop", looks=600, patience=60, within=60))
     out, err = hangs.communicate(timeout=DEADLINE)
     assert (hangs.returncode, out) == (1, "")
     assert "cannot go on" in err and "the web server has not taken its turn for 0.5s" in err
