@@ -49,6 +49,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         programs = site.Programs(build(folder / "bin"), options.prometheus)
         _say("capturing the pages of one node")
         node.capture(folder / "captures", size)
+        _say(f"measuring the agents of one node for {options.agents:.0f} s")
+        prices = node.price(folder, size, options.agents)
+        sys.stdout.write(report.agents(prices) + "\n")
+        sys.stdout.flush()
         cells = []
         for nodes, age in options.plan:
             cells.append(cell(folder, programs, size, nodes, age, options))
@@ -58,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options.json.write_text(json.dumps([c.data() for c in cells], indent=1) + "\n")
     if options.markdown:
         options.markdown.write_text(report.markdown(cells))
-    lines = report.budgets(cells)
+    lines = [*report.budgets(cells), *report.of_agents(prices)]
     sys.stdout.write(report.summary(cells) + "\n" + "\n".join(line.text() for line in lines) + "\n")
     return 1 if any(not line.met for line in lines) else 0
 
@@ -79,6 +83,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         default=70.0,
         help="how long vigia-compare runs where data is of an hour; 0: not at all",
     )
+    parser.add_argument("--agents", type=float, default=60.0, help="how long one node's agents are measured")
     parser.add_argument("--learn", type=float, default=LEARN, help="how long is scraped to make a past of")
     parser.add_argument("--capture", type=float, default=20.0, help="time between the captures of a page")
     parser.add_argument(

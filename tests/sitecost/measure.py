@@ -17,7 +17,8 @@ from typing import Any
 import yaml
 
 from sitecost import node
-from sitecost.site import URL, Running, processor_seconds, resident
+from sitecost.processes import processor_seconds, resident
+from sitecost.site import URL, Running
 from vigia_dashboards.expressions import substituted
 from vigia_dashboards.live import every_panel
 from vigia_prometheus import Prometheus, PrometheusError

@@ -13,11 +13,13 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import httpx
 import yaml
+
+from sitecost import processes
 
 ROOT = Path(__file__).resolve().parents[2]
 PORTS = {"probe": 9871, "exporter": 9872, "enforcer": 9873, "node": 9100}
@@ -30,6 +32,11 @@ ACCEPT = (
 """What Prometheus 2.42 asks for with native histograms."""
 PEERS = 10
 PATIENCE = 120.0
+SHIPPED = "1s"
+"""How often the chart and the guides probe a target."""
+SETTLE = 10.0
+MAIN_EVERY = 15
+"""Seconds between scrapes of the page of everything."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +51,8 @@ class Size:
     shown: bool = False
     """Whether targets are written one by one and have series of their own, or are pairs of a mesh, as on a large site."""
     node_exporter: bool = False
+    interval: str = "50ms"
+    """Of the probes of each target: often, so that histograms have what they have after hours."""
 
     @property
     def tenants(self) -> int:
@@ -71,21 +80,8 @@ def port_name(place: int) -> str:
 
 def capture(folder: Path, size: Size) -> None:
     """Write the captures. Raises RuntimeError if an agent does not become ready."""
-    work = folder / "node"
-    work.mkdir(parents=True)
-    _network(size)
-    pins = work / "bpf"
-    pins.mkdir()
-    with contextlib.ExitStack() as stack:
-        subprocess.run(["mount", "-t", "bpf", "bpf", str(pins)], check=True)
-        stack.callback(subprocess.run, ["umount", "--lazy", str(pins)], check=True)
-        agents = _configure(work, pins, size)
-        for agent, argv in agents.items():
-            log = stack.enter_context((work / f"{agent}.log").open("wb"))
-            process = subprocess.Popen(argv, stdout=log, stderr=subprocess.STDOUT)
-            stack.callback(_stop, process)
-        stack.enter_context(_traffic(size))
-        _await_pages(agents, work)
+    folder.mkdir(parents=True, exist_ok=True)
+    with _running(folder / "node", size) as agents:
         time.sleep(size.seconds)  # everything has counted something, rare buckets too
         pages = [(agent, name) for agent in agents for name in PAGES]
         begun = {page: (time.monotonic(), _save(folder, *page, "0")) for page in pages}
@@ -96,17 +92,73 @@ def capture(folder: Path, size: Size) -> None:
                 (folder / f"{page[0]}-{page[1]}.seconds").write_text(f"{time.monotonic() - begin}\n")
 
 
+@dataclass(frozen=True)
+class Price:
+    """What one of a node's agents takes."""
+
+    cores: float
+    resident: int
+    """Bytes, anonymous and of files."""
+
+
+def price(folder: Path, size: Size, seconds: float) -> dict[str, Price]:
+    """Return what each agent takes in so many seconds of probes at the shipped rate, while its pages are scraped."""
+    usual = replace(size, interval=SHIPPED)
+    with _running(folder / "priced", usual) as agents:
+        time.sleep(SETTLE)
+        before = {agent: processes.processor_seconds(p) for agent, p in agents.items()}
+        begin = time.monotonic()
+        while (passed := time.monotonic() - begin) < seconds:
+            for agent in agents:
+                _read(agent, "fast")
+                if int(passed) % MAIN_EVERY == 0:
+                    _read(agent, "metrics")
+            time.sleep(max(0.0, begin + int(passed) + 1 - time.monotonic()))
+        took = time.monotonic() - begin
+        return {
+            agent: Price((processes.processor_seconds(p) - before[agent]) / took, sum(processes.resident(p)))
+            for agent, p in agents.items()
+        }
+
+
+@contextlib.contextmanager
+def _running(work: Path, size: Size) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
+    """Run a node's agents, with guests that send; all pages are there."""
+    work.mkdir(parents=True)
+    pins = work / "bpf"
+    pins.mkdir()
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_network(size))
+        subprocess.run(["mount", "-t", "bpf", "bpf", str(pins)], check=True)
+        stack.callback(subprocess.run, ["umount", "--lazy", str(pins)], check=True)
+        commands = _configure(work, pins, size)
+        agents = {}
+        for agent, argv in commands.items():
+            log = stack.enter_context((work / f"{agent}.log").open("wb"))
+            agents[agent] = subprocess.Popen(argv, stdout=log, stderr=subprocess.STDOUT)
+            stack.callback(processes.stop, agents[agent], 30)
+        stack.enter_context(_traffic(size))
+        _await_pages(commands, work)
+        yield agents
+
+
 def _ip(*words: str) -> None:
     subprocess.run(["ip", *words], check=True, capture_output=True)
 
 
-def _network(size: Size) -> None:
+@contextlib.contextmanager
+def _network(size: Size) -> Iterator[None]:
     _ip("link", "add", "br0", "up", "type", "bridge")
     _ip("link", "add", "uplink0", "up", "type", "veth", "peer", "name", "fabric0")
     _ip("link", "set", "fabric0", "up")
     for i in range(size.ports):
         _ip("link", "add", f"tap{i}", "up", "master", "br0", "type", "veth", "peer", "name", f"guest{i}")
         _ip("link", "set", f"guest{i}", "up")
+    try:
+        yield
+    finally:
+        for device in ("br0", "uplink0", *(f"tap{i}" for i in range(size.ports))):
+            _ip("link", "del", device)
 
 
 def _configure(work: Path, pins: Path, size: Size) -> dict[str, list[str]]:
@@ -191,7 +243,7 @@ def _probe(work: Path, size: Size) -> dict[str, object]:
                 "name": "stamp-64",
                 "protocol": "stamp",
                 "size": 64,
-                "interval": "50ms",
+                "interval": size.interval,
                 "deadline": "1s",
                 "objectives": [{"delay": "5ms", "jitter": "2ms"}],
             }
@@ -271,11 +323,15 @@ def _await_pages(agents: dict[str, list[str]], work: Path) -> None:
             time.sleep(0.2)
 
 
-def _save(folder: Path, agent: str, name: str, which: str) -> bool:
-    """Save a page; return whether the agent has it."""
+def _read(agent: str, name: str) -> httpx.Response:
     url = f"http://127.0.0.1:{PORTS[agent]}{PAGES[name]}"
     asked = {"Accept": ACCEPT, "Accept-Encoding": "gzip"}
-    answer = httpx.get(url, headers=asked, timeout=10, trust_env=False)
+    return httpx.get(url, headers=asked, timeout=60, trust_env=False)
+
+
+def _save(folder: Path, agent: str, name: str, which: str) -> bool:
+    """Save a page; return whether the agent has it."""
+    answer = _read(agent, name)
     if answer.status_code == 404:
         return False
     answer.raise_for_status()
@@ -284,15 +340,6 @@ def _save(folder: Path, agent: str, name: str, which: str) -> bool:
     ).encode()
     (folder / f"{agent}-{name}.{which}").write_bytes(head + b"\n\n" + answer.content)
     return True
-
-
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    process.terminate()
-    try:
-        process.wait(timeout=30)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
 
 
 def targets(nodes: int, agent: str) -> str:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sitecost.measure import ON_TIME, Cell, PanelTime
+from sitecost.node import Price
 
 CORES_PER_NODE = 0.002
 BYTES_PER_NODE = 2 << 20
 CORES_OF_1000 = 8.0
+AGENTS_CORES = 0.015
+AGENTS_BYTES = 90 << 20
 SHARE_OF_INTERVAL = 0.1
 PANEL_SECONDS = 1.0
 GROWTH = 1.1
@@ -156,6 +159,32 @@ def markdown(cells: Sequence[Cell]) -> str:
             f"| {panel:.2f} | {asked} |"
         )
     return "\n".join(out) + "\n"
+
+
+def agents(prices: Mapping[str, Price]) -> str:
+    """Return what the agents of one node take."""
+    return "\n".join(
+        ["## One node's agents, each target probed once a second, pages scraped each second and every 15"]
+        + [
+            f"  {agent:<10} {p.cores:7.2%} of a core {p.resident / MIB:6.1f} MiB"
+            for agent, p in prices.items()
+        ]
+    )
+
+
+def of_agents(prices: Mapping[str, Price]) -> list[Budget]:
+    """Return what must be so of a node's own agents; node_exporter is not one."""
+    own = [p for agent, p in prices.items() if agent != "node"]
+    cores, resident = sum(p.cores for p in own), sum(p.resident for p in own)
+    return [
+        Budget("a node's agents", f"{cores:.2%} of a core", f"{AGENTS_CORES:.1%}", cores <= AGENTS_CORES),
+        Budget(
+            "memory of a node's agents",
+            f"{resident / MIB:.0f} MiB",
+            f"{AGENTS_BYTES / MIB:.0f} MiB",
+            resident <= AGENTS_BYTES,
+        ),
+    ]
 
 
 def budgets(cells: Sequence[Cell]) -> list[Budget]:

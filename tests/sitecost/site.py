@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import shutil
 import subprocess
@@ -15,7 +14,7 @@ from pathlib import Path
 import httpx
 import yaml
 
-from sitecost import node
+from sitecost import node, processes
 
 ROOT = node.ROOT
 ADDRESS = "127.0.0.1:9090"
@@ -23,7 +22,6 @@ URL = f"http://{ADDRESS}"
 AGENTS = ("probe", "exporter", "enforcer")
 PATIENCE = 1800.0
 """For reading a large write-ahead log on a slow machine."""
-_TICKS = os.sysconf("SC_CLK_TCK")
 _SAMPLE = re.compile(r"^([a-zA-Z_:][a-zA-Z0-9_:]*)(\{[^}]*\})? (\S+)", re.MULTILINE)
 
 
@@ -50,20 +48,6 @@ class Running:
         """Return Prometheus's metrics of itself, series as name{labels}."""
         text = self.client.get("/metrics").text
         return {f"{name}{labels}": float(value) for name, labels, value in _SAMPLE.findall(text)}
-
-
-def processor_seconds(process: subprocess.Popen[bytes]) -> float:
-    """Return what all threads of a process have run for."""
-    fields = Path(f"/proc/{process.pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS
-
-
-def resident(process: subprocess.Popen[bytes]) -> tuple[int, int]:
-    """Return the anonymous and the file-backed memory of a process that is resident, in bytes."""
-    found = dict(
-        re.findall(r"^(Rss\w+):\s+(\d+) kB", Path(f"/proc/{process.pid}/status").read_text(), re.MULTILINE)
-    )
-    return int(found["RssAnon"]) * 1024, int(found["RssFile"]) * 1024
 
 
 def configure(folder: Path, nodes: int, size: node.Size) -> None:
@@ -102,7 +86,7 @@ def running(
     ]
     with contextlib.ExitStack() as stack:
         pages = subprocess.Popen(argv, stdout=subprocess.PIPE)
-        stack.callback(_stop, pages)
+        stack.callback(processes.stop, pages, PATIENCE)
         assert pages.stdout is not None
         if pages.stdout.readline() != b"ready\n":
             raise RuntimeError("the pages are not served; see above")
@@ -119,7 +103,7 @@ def running(
             stdout=log,
             stderr=subprocess.STDOUT,
         )
-        stack.callback(_stop, prometheus)
+        stack.callback(processes.stop, prometheus, PATIENCE)
         site = Running(prometheus, pages)
         stack.callback(site.client.close)
         _await_ready(site, folder)
@@ -137,12 +121,3 @@ def _await_ready(site: Running, folder: Path) -> None:
                 f"Prometheus does not start:\n{(folder / 'prometheus.log').read_text()[-2000:]}"
             )
         time.sleep(0.5)
-
-
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    process.terminate()
-    try:
-        process.wait(timeout=PATIENCE)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()

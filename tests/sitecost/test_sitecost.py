@@ -16,6 +16,7 @@ import yaml
 from sitecost import __main__ as main
 from sitecost import report
 from sitecost.measure import Cell, Group, PanelTime
+from sitecost.node import Price
 
 ROOT = Path(__file__).resolve().parents[2]
 NODES, PORTS, PATHS = 4, 6, 8
@@ -31,6 +32,7 @@ def short(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
         f"--ports={PORTS}",
         f"--paths={PATHS}",
         "--capture=5",
+        "--agents=5",
         "--learn=70",
         "--settle=10",
     ]
@@ -109,7 +111,15 @@ def test_the_rules_of_an_hour_have_records(short: dict[str, object]) -> None:
 def test_pairs_of_a_mesh_have_no_series_of_their_own(tmp_path: Path) -> None:
     """As on a large site, which is what is measured by default; no folder is kept, and none is left."""
     out = tmp_path / "site.json"
-    words = ["--plan=2:live", "--ports=4", f"--paths={PATHS}", "--capture=3", "--settle=1", "--seconds=20"]
+    words = [
+        "--plan=2:live",
+        "--ports=4",
+        f"--paths={PATHS}",
+        "--capture=3",
+        "--agents=3",
+        "--settle=1",
+        "--seconds=20",
+    ]
     done = subprocess.run(
         [sys.executable, "-m", "sitecost", *words, "--no-panels", "--compare=0", f"--json={out}"],
         env={**os.environ, "PYTHONPATH": str(ROOT / "tests"), "TMPDIR": str(tmp_path)},
@@ -119,6 +129,11 @@ def test_pairs_of_a_mesh_have_no_series_of_their_own(tmp_path: Path) -> None:
         timeout=1200,
     )
     assert done.returncode in (0, 1) and out.exists(), done.stderr[-3000:]
+    for agent in ("probe", "exporter", "enforcer"):
+        assert re.search(rf"^  {agent} +[0-9.]+% of a core +[1-9][0-9.]* MiB$", done.stdout, re.MULTILINE), (
+            done.stdout
+        )
+    assert "memory of a node's agents" in done.stdout
     families = json.loads(out.read_text())[0]["families"]
     kinds = 4
     assert families["vigia_probe_mesh_sent_total"] == families["vigia_probe_mesh_rtt_seconds"] == 2 * kinds
@@ -216,6 +231,15 @@ def test_budgets_are_met_or_missed() -> None:
     }
     for what, cells in worse.items():
         assert what in [b.what for b in report.budgets(cells) if not b.met], what
+
+
+def test_a_node_s_agents_have_budgets_of_their_own() -> None:
+    small = {a: Price(0.004, 20 << 20) for a in ("probe", "exporter", "enforcer")}
+    others = {**small, "node": Price(1.0, 1 << 30)}
+    assert [b.met for b in report.of_agents(others)] == [True, True], "node_exporter is nobody's of ours"
+    assert [b.met for b in report.of_agents({**small, "probe": Price(0.008, 20 << 20)})] == [False, True]
+    assert [b.met for b in report.of_agents({**small, "probe": Price(0.004, 51 << 20)})] == [True, False]
+    assert "probe        0.40% of a core   20.0 MiB" in report.agents(small)
 
 
 def test_a_site_that_the_machine_cannot_carry_is_no_point_of_the_line() -> None:
