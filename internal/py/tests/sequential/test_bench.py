@@ -32,6 +32,19 @@ def test_a_miss_is_told_and_ends_with_1(
     assert "MISSED" in capsys.readouterr().err
 
 
+def test_many_verdicts_take_longer_than_one_and_name_no_twin() -> None:
+    """A path that is worse on one metric of six is found later than alone; one that is not, never."""
+    rng = np.random.default_rng
+    alone = bench.Found(worlds.INDEPENDENT, 1.5, 120)(40, rng(3))
+    many = bench.FoundAmongMany(worlds.INDEPENDENT, 1.5, 120, differing=1)(40, rng(3))
+    assert np.isfinite(many).all() and np.median(many) > np.median(alone)
+    none = bench.FoundAmongMany(worlds.INDEPENDENT, 1.5, 60, differing=0)(40, rng(3))
+    assert np.isinf(none).sum() >= 38
+    # Ten times as slow is beyond doubt, whatever else is asked.
+    obvious = bench.FoundAmongMany(worlds.INDEPENDENT, 10.0, 30, differing=6)(40, rng(3))
+    assert np.isfinite(obvious).all() and np.median(obvious) <= np.median(many)
+
+
 def test_bounds_are_exact() -> None:
     share = bench.Case("share", lambda size, rng: np.zeros(size), "%", 5.0, 100)
     assert bench.row(share, np.zeros(59)).bound == pytest.approx(100.0 * (1.0 - 0.05 ** (1 / 59)))
