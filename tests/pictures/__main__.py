@@ -18,7 +18,7 @@ from playwright.sync_api import Browser, Page, expect
 import pictures
 from pictures.camera import VIEWS, Camera
 from pictures.kept import keep, moments, served
-from pictures.scene import Scene, flooded, own, settled
+from pictures.scene import VICTIM, Scene, carrying, flooded, own, settled
 from vigia_dashboards.pages import PAGES
 from vigia_dashboards.pages.own import OWN
 from vigia_testing.browser import chromium
@@ -29,7 +29,7 @@ DASHBOARDS = {page.uid.replace("vigia-", "dashboard-", 1): page.uid for page in 
 """The operator's; a tenant's own page asks through a proxy."""
 CHOSEN = {
     "dashboard-path": "var-path=linuxbridge-vxlan&var-probe=stamp-64&",
-    "dashboard-incident": "var-tenant=red&",
+    "dashboard-incident": f"var-tenant={VICTIM}&",
 }
 """What pages on one thing are opened with."""
 NAMES = (*WEB, "console", *DASHBOARDS)
@@ -129,11 +129,12 @@ class Work:
         when = {}
         with own(say) as scene:
             settled(scene, say)
-            when["quiet"] = time.time()
-            self.web(scene, flood=False)
-            with flooded(scene, say):
-                self.web(scene, flood=True)
-                when["flood"] = time.time()
+            with carrying(scene, say):
+                when["quiet"] = time.time()
+                self.web(scene, flood=False)
+                with flooded(scene, say):
+                    self.web(scene, flood=True)
+                    when["flood"] = time.time()
             keep(scene.data, folder, when)
 
     def web(self, scene: Scene, *, flood: bool) -> None:

@@ -16,14 +16,18 @@ from typing import Any
 import httpx
 from labkit import VIGIA, own_topology
 
+from vigia.demo import transfer
+from vigia.lab import state
 from vigia.lab.naming import Layout
 from vigia.stack.places import Places
 
-__all__ = ["LAB", "Scene", "flooded", "own", "settled"]
+__all__ = ["LAB", "TENANT", "VICTIM", "Scene", "carrying", "flooded", "own", "settled"]
 
 LAB = "pictures"
 AGENTS, STACK = "127.99.0.0/24", "127.99.0.250"
-TENANT, PATH, RATE = "red", "linuxbridge-vxlan", "400Mbit"
+TENANT, VICTIM, PATH, RATE = "red", "blue", "linuxbridge-vxlan", "400Mbit"
+CARRIES = 1800.0
+"""Seconds after which the victim's transfer would end by itself."""
 WINDOWS = 6
 """Minutes that have to be known of a path."""
 LASTS = 75.0
@@ -91,6 +95,19 @@ def settled(scene: Scene, say: Callable[[str], None]) -> None:
 
 
 @contextmanager
+def carrying(scene: Scene, say: Callable[[str], None]) -> Iterator[None]:
+    """Let the victim transfer by TCP for the block, from the node that floods to the other."""
+    lab = state.running(scene.lab).lab
+    near, far = (lab.endpoint(node.name, VICTIM, PATH) for node in lab.nodes[:2])
+    say(f"{VICTIM} transfers by TCP")
+    with transfer.running(near, far, CARRIES) as carried:
+        time.sleep(LASTS)
+        yield
+        if carried.over:
+            raise ValueError(f"the transfer of {VICTIM} ended before its pictures were taken")
+
+
+@contextmanager
 def flooded(scene: Scene, say: Callable[[str], None]) -> Iterator[None]:
     """Flood for the block, again and again, once it is known and limited."""
     over = threading.Event()
@@ -112,6 +129,8 @@ def flooded(scene: Scene, say: Callable[[str], None]) -> Iterator[None]:
         say("flooding")
         _limited(scene)
         time.sleep(LASTS)
+        if not _named(scene):
+            say(f"{TENANT} is not named as who hurt {VICTIM}")
         yield
     finally:
         over.set()
@@ -127,6 +146,20 @@ def _limited(scene: Scene) -> None:
             return
         time.sleep(2)
     raise TimeoutError("the flood was not known, or not limited, within 120 s")
+
+
+def _named(scene: Scene) -> bool:
+    """Whether the flood's sender is named as who hurt the victim, at once or after a while."""
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        answer = httpx.get(f"{scene.comparison}/v1/comparisons", trust_env=False, timeout=60)
+        said = answer.json()["interference"] if answer.status_code == 200 else []
+        if any(
+            (i["tenant"], i["offender"]) == (VICTIM, TENANT) for i in said if i["verdict"] == "attributed"
+        ):
+            return True
+        time.sleep(5)
+    return False
 
 
 def _vigia(*words: str) -> str:

@@ -19,7 +19,7 @@ from PIL import Image
 from pictures.__main__ import DASHBOARDS, EXTRA, NAMES, named
 from pictures.camera import HEIGHT, LARGEST, VIEWS, small
 from pictures.kept import keep, moments, served
-from pictures.scene import LAB
+from pictures.scene import LAB, VICTIM
 from vigia_prometheus import Prometheus
 from vigia_testing import eventually
 
@@ -166,4 +166,7 @@ def test_a_lab_of_its_own_is_made_flooded_and_removed(tmp_path: Path) -> None:
     when = moments(kept)
     with served(kept) as url, Prometheus(url, 60.0) as server:
         floods = {name: server.instant("vigia_port_flood_score >= 70", at) for name, at in when.items()}
+        sent = f'sum(rate(vigia_port_bytes_total{{tenant="{VICTIM}",direction="from_tenant"}}[1m]))'
+        carried = {name: sum(s.value for s in server.instant(sent, at)) for name, at in when.items()}
     assert floods["flood"] and not floods["quiet"], "what was seen then can be seen again"
+    assert min(carried.values()) > 1e6, "there is a victim to look at"
