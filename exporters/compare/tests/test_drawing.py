@@ -24,7 +24,7 @@ from vigia_compare.site import Mesh
 from vigia_compare.standings import standings
 from vigia_compare.timeline import LENGTH, Event, Timeline
 from vigia_compare.web import charts, frame
-from vigia_compare.web.comparison import Banner, Column, _ahead, _banner, _natural, _value
+from vigia_compare.web.comparison import Banner, Column, _banner, _natural, _value
 from vigia_compare.web.lanes import MOST_LANES, drawn
 from vigia_compare.web.matrix import MOST_WORST, MOST_WRITTEN, matrix
 from vigia_config import load
@@ -234,7 +234,7 @@ def decided(a: str, b: str, verdict: str, since: float, shift: tuple[float, floa
 
 def banner(*pairs: Finding) -> Banner:
     cell = pairs[0].cell
-    return _banner(Column(cell), standings(pairs)[0], pairs)
+    return _banner(Column(cell), standings(pairs)[0])
 
 
 def test_a_winner_holds_since_its_last_verdict_and_is_told_over_the_second() -> None:
@@ -263,7 +263,7 @@ def test_how_far_a_winner_is_ahead(
     metric: str, winner: str, shift: tuple[float, float, float], said: str
 ) -> None:
     pair = replace(decided("a", "b", winner, 1.0, shift), cell=replace(CELL, metric=metric))
-    assert _ahead(pair, winner) == said
+    assert banner(pair).by == said
 
 
 def test_equal_paths_hold_since_both_are_known_to_be() -> None:
@@ -284,7 +284,7 @@ def test_what_is_open_says_how_far_the_evidence_is() -> None:
 
 
 def test_a_lone_path_competes_with_nobody() -> None:
-    assert _banner(Column(CELL), None, ()).state == "alone"
+    assert _banner(Column(CELL), None).state == "alone"
 
 
 @pytest.mark.parametrize(

@@ -246,10 +246,11 @@ def test_an_evaluation_in_words() -> None:
     lines = text.splitlines()
     assert lines[0] == "winners"
     assert lines[1].split() == ["metric", "placement", "machines", "probe", "best"]
-    assert lines[2].split() == ["rtt", "remote", "–", "stamp-64", "gre"]
+    assert lines[2].split()[:6] == ["rtt", "remote", "–", "stamp-64", "gre", "by"]
+    assert " µs over vxlan, holds since 2027-01-15 " in lines[2]
     assert lines[3].split()[:4] == ["loss", "remote", "–", "stamp-64"]
     assert "not known yet: gre and vxlan " in lines[3] and " of 20 needed" in lines[3]
-    assert "rtt (lower is better), remote, stamp-64: gre" in lines
+    assert "rtt (lower is better), remote, stamp-64: gre by " in text
     assert "loss (lower is better), remote, stamp-64: not known yet: " in text
     (contest,) = [
         line for line in lines if line.startswith("  gre - vxlan") and line.split()[-2].startswith("20")

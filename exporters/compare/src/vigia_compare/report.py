@@ -105,6 +105,12 @@ def _cell_json(cell: Cell, evaluation: Evaluation) -> dict[str, Any]:
         "equivalent": list(standing.level) if standing else [],
         "decided": standing.decided if standing else False,
         "said": standing.said if standing else "nothing competes",
+        "runner_up": standing.runner_up or None if standing else None,
+        "ahead_by": _finite(standing.ahead_by) if standing and standing.runner_up else None,
+        "by": standing.by or None if standing else None,
+        "since": standing.since or None if standing else None,
+        "progress": standing.progress if standing else None,
+        "note": standing.note or None if standing else None,
         "ranking": [
             {"path": p, "rank": r} for p, r in zip(standing.paths, standing.ranks, strict=True)
         ] if standing else [],
@@ -171,13 +177,19 @@ def _winners(standings: Sequence[Standing], width: int | None) -> str:
 
 
 def _best(s: Standing) -> str:
-    return f"{s.said} ({s.note})" if s.decided and s.note else s.said
+    """Return who is best, by how much and since when, or how far the evidence is."""
+    said = f"{s.said} ({s.note})" if s.decided and s.note else s.said
+    return ", ".join(p for p in (f"{said}{' ' if s.by else ''}{s.by}", _holds(s)) if p)
+
+
+def _holds(s: Standing) -> str:
+    return f"holds since {_time(s.since)}" if s.since else ""
 
 
 def _cell_text(cell: Cell, evaluation: Evaluation, width: int | None) -> str:
     measure = MEASURES[cell.metric]
     machines = f", {cell.machines} machines" if cell.machines else ""
-    standing = next((s.said for s in evaluation.standings if s.cell == cell), "nothing competes")
+    standing = next((_best(s) for s in evaluation.standings if s.cell == cell), "nothing competes")
     parts = [
         clean(
             f"{measure.name} ({measure.better} is better), {cell.placement}{machines}, {cell.probe}: "

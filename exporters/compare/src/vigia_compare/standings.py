@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vigia_compare.findings import EQUIVALENT, NO_COMMON_HOSTS, OPEN, Finding, noted
+from vigia_compare.measures import MEASURES
 from vigia_compare.paths import Kind
 from vigia_compare.readings import Cell
+from vigia_text import numbers
 
-__all__ = ["Standing", "standings"]
+__all__ = ["UNKNOWN", "Standing", "standings"]
+
+UNKNOWN = (-math.inf, math.nan, math.inf)
+"""The interval of a difference of which nothing is known."""
 
 
 @dataclass(frozen=True)
@@ -31,11 +37,29 @@ class Standing:
     """What else decides: data planes in the kernel and in user space, hosts that are not shared."""
     said: str
     """The answer in words: who wins, or how far the evidence is."""
+    runner_up: str = ""
+    """Of the paths that a winner beats the closest; of equivalent ones none."""
+    ahead_by: tuple[float, float, float] = UNKNOWN
+    """Lower bound, estimate, upper bound of what the winner has before the runner-up, in the metric's unit:
+    above 0 where it is better, whichever way that is."""
+    since: float = 0.0
+    """Unix time since which the answer holds; 0 where there is none."""
 
     @property
     def decided(self) -> bool:
         """Whether the cell has an answer."""
         return bool(self.winner or self.level)
+
+    @property
+    def by(self) -> str:
+        """By how much who wins is ahead of whom, in words; empty where nobody wins."""
+        if not self.runner_up:
+            return ""
+        lower, estimate, upper = self.ahead_by
+        if math.isnan(estimate):
+            return f"over {self.runner_up}"
+        unit = MEASURES[self.cell.metric].unit
+        return f"by {numbers.interval(estimate, lower, upper, unit)} over {self.runner_up}"
 
 
 def standings(findings: Sequence[Finding]) -> list[Standing]:
@@ -65,7 +89,42 @@ def _standing(cell: Cell, pairs: Sequence[Finding]) -> Standing:
     waits = [] if winner or level else _waits_for(names, worse_than, pairs)
     progress = 1.0 if winner or level else min((p.progress for p in waits), default=0.0)
     note = noted(n for p in pairs if p.verdict != NO_COMMON_HOSTS for n in p.notes)
-    return Standing(cell, names, ranks, winner, level, progress, note, _said(winner, level, pairs, waits))
+    said = _said(winner, level, pairs, waits)
+    second, ahead_by = _second(winner, names, ranks, pairs)
+    since = _since(winner, level, pairs)
+    return Standing(cell, names, ranks, winner, level, progress, note, said, second, ahead_by, since)
+
+
+def _second(
+    winner: str, names: Sequence[str], ranks: Sequence[int], pairs: Sequence[Finding]
+) -> tuple[str, tuple[float, float, float]]:
+    """Return the best of those that a winner beats, of several the closest, and how far it is ahead of it."""
+    rank = dict(zip(names, ranks, strict=True))
+    beaten = [(p.b if p.a == winner else p.a, _ahead(p, winner)) for p in pairs if p.verdict == winner]
+
+    def closest(one: tuple[str, tuple[float, float, float]]) -> tuple[int, float, str]:
+        name, (_, estimate, _) = one
+        return rank[name], estimate if math.isfinite(estimate) else math.inf, name
+
+    return min(beaten, key=closest, default=("", UNKNOWN)) if winner else ("", UNKNOWN)
+
+
+def _ahead(pair: Finding, winner: str) -> tuple[float, float, float]:
+    """Return what a winner has before the other of a pair, above 0 where it is better."""
+    lower, shift, upper = pair.shift
+    if (pair.measure.better == "higher") == (pair.a == winner):
+        return lower, shift, upper
+    return -upper, -shift, -lower
+
+
+def _since(winner: str, level: Sequence[str], pairs: Sequence[Finding]) -> float:
+    """Return when the last of the verdicts came that an answer is made of."""
+    made_of = [
+        p
+        for p in pairs
+        if (winner and p.verdict == winner) or (p.verdict == EQUIVALENT and {p.a, p.b} <= set(level))
+    ]
+    return max((p.since for p in made_of), default=0.0)
 
 
 def _waits_for(

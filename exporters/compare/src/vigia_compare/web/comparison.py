@@ -10,7 +10,7 @@ import numpy as np
 from markupsafe import Markup
 
 from vigia_compare.evaluation import Evaluation, PathSeries, PathSummary
-from vigia_compare.findings import EQUIVALENT, NO_COMMON_HOSTS, Finding
+from vigia_compare.findings import NO_COMMON_HOSTS, Finding
 from vigia_compare.measures import MEASURES, Measure
 from vigia_compare.paths import Kind
 from vigia_compare.readings import Cell
@@ -200,7 +200,7 @@ def comparison(found: Evaluation, wanted: Wanted) -> Comparison:
     )
     by_cell = {s.cell: s for s in found.standings}
     pairs = _by_cell(found.findings)
-    page.banners = [_banner(c, by_cell.get(c.cell), pairs.get(c.cell, ())) for c in page.columns]
+    page.banners = [_banner(c, by_cell.get(c.cell)) for c in page.columns]
     references = {f.b for f in found.findings if f.kind is Kind.REFERENCE}
     page.rows = _rows(page.columns, found.paths, by_cell, references)
     if shown is not None:
@@ -234,32 +234,12 @@ def _by_cell(findings: Sequence[Finding]) -> dict[Cell, list[Finding]]:
     return out
 
 
-def _banner(column: Column, standing: Standing | None, pairs: Sequence[Finding]) -> Banner:
+def _banner(column: Column, standing: Standing | None) -> Banner:
     if standing is None:
         return Banner(column, "alone", "nothing competes")
-    if standing.winner:
-        won = [p for p in pairs if p.kind is Kind.CONTEST and p.verdict == standing.winner]
-        rivals = [n for n in standing.paths if n != standing.winner]
-        second = next((p for n in rivals for p in won if n in (p.a, p.b)), None)
-        since = max((p.since for p in won), default=0.0)
-        by = _ahead(second, standing.winner) if second else ""
-        return Banner(column, "won", standing.winner, by, since, note=standing.note)
-    if standing.level:
-        equal = [p for p in pairs if p.verdict == EQUIVALENT and {p.a, p.b} <= set(standing.level)]
-        since = max((p.since for p in equal), default=0.0)
-        return Banner(column, "equal", standing.said, "", since, note=standing.note)
-    return Banner(column, "open", standing.said, progress=standing.progress)
-
-
-def _ahead(pair: Finding, winner: str) -> str:
-    """Return by how much a winner is better than the other of a pair, in the metric's unit."""
-    sign = 1.0 if (pair.measure.better == "higher") == (pair.a == winner) else -1.0
-    lower, shift, upper = (sign * v for v in pair.shift)
-    low, high = min(lower, upper), max(lower, upper)
-    other = pair.b if pair.a == winner else pair.a
-    if math.isfinite(shift):
-        return f"by {numbers.interval(shift, low, high, pair.measure.unit)} over {other}"
-    return f"over {other}"
+    state = "won" if standing.winner else "equal" if standing.level else "open"
+    answer = standing.winner or standing.said
+    return Banner(column, state, answer, standing.by, standing.since, standing.progress, standing.note)
 
 
 def _rows(
