@@ -28,6 +28,7 @@ from vigia_compare.web import charts
 from vigia_compare.web.comparison import MOST_COLUMNS, Column, Wanted, comparison
 from vigia_compare.web.matrix import Field, matrix
 from vigia_prometheus import Sample, Series, Unavailable
+from vigia_service import look
 from vigia_service.ops import Ops
 
 from .made import BASE, END, KNOWN, evaluation_of, known, readings
@@ -155,6 +156,15 @@ def site() -> Site:
 
 
 ADDRESSES = ("/", "/mesh", "/tenants", "/incidents")
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+def test_all_pages_have_one_bar(site: Site, address: str) -> None:
+    """That of the console as well: the same names in the same order, with a mark at where one is."""
+    key = address.strip("/") or "comparison"
+    assert look.bar(key, look.Service.PAGES, "http://localhost:9874/") in site.page(address)
+    site.console = "https://console.test/"
+    assert look.bar(key, look.Service.PAGES, "https://console.test/") in site.page(address)
 
 
 @pytest.mark.parametrize("address", ADDRESSES)

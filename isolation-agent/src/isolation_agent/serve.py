@@ -15,6 +15,7 @@ from isolation_agent.service.agent import Agent
 from isolation_agent.web.app import create_app
 from isolation_agent.web.routes import webhook
 from vigia_service.exits import Exit
+from vigia_service.look import Service, assumed
 from vigia_service.ops import HEALTH
 from vigia_service.server import Limits, Reserved, Server, listen
 from vigia_service.watchdog import Watchdog, web_server_hung
@@ -48,6 +49,8 @@ def serve(config_path: Path) -> int:
         )
         (address,) = server.addresses
         _log.info("listening", extra={"address": address, "config": str(settings.path)})
+        if settings.config.pages is None:
+            _log.info(assumed("pages", Service.PAGES))
         if not _is_loopback(address) and settings.config.tls is None:
             _log.warning(
                 "bearer tokens travel in clear text; "

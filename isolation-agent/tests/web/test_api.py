@@ -9,6 +9,7 @@ import pytest
 from isolation_agent.web import auth
 from isolation_agent.web.app import create_app
 from isolation_agent.web.auth import OPEN_ENDPOINTS, scope_of
+from vigia_service import look
 
 from ..support.world import API_TOKEN, PORT, WEBHOOK_TOKEN, World, events, policy
 
@@ -130,12 +131,23 @@ def test_the_console_leads_to_the_pages(world: World, given: str | None, base: s
     world.extra = {"pages": given} if given else {}
     world.reload()
     text = world.client.get("/", base_url=base).get_data(as_text=True)
-    assert f'<a href="{address}">Comparison, mesh, tenants, incidents</a>' in text
+    for path, name in (("", "Comparison"), ("mesh", "Mesh"), ("incidents", "Incidents")):
+        assert f'<a href="{address}{path}">{name}</a>' in text
+    assert '<a href="/" aria-current="page">Approvals and kill switch</a>' in text
+    assert text.count('<nav aria-label="Pages">') == 1 and "{{" not in text
+
+
+def test_the_bar_is_that_of_all_pages(world: World) -> None:
+    text = world.client.get("/", base_url="http://h:9874").get_data(as_text=True)
+    assert look.bar("isolation", look.Service.CONSOLE, "http://h:9875/") in text
+    assert "<title>Approvals and kill switch – Vigia</title>" in text
+    assert text.count("<style>:root {") == 1 and "header nav a" in text
 
 
 def test_a_host_that_is_none_is_not_led_to(world: World) -> None:
     text = world.client.get("/", environ_overrides={"HTTP_HOST": '"><script>'}).get_data(as_text=True)
-    assert '<a href="/">Comparison' in text and '"><script>' not in text
+    assert '<span class="soft">Comparison</span>' in text and '"><script>' not in text
+    assert text.count("<a href=") == 1, "to the console itself"
 
 
 def test_open_scope_alone_does_not_open_a_route(world: World) -> None:

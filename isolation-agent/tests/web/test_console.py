@@ -16,6 +16,7 @@ from playwright.sync_api import Browser, BrowserContext, Dialog, Page, Request, 
 
 from isolation_agent.clock import SystemClock
 from isolation_agent.web.routes.console import CSP
+from vigia_service.look import NAVIGATION
 from vigia_testing import DEADLINE, eventually
 from vigia_testing.browser import chromium
 
@@ -272,8 +273,13 @@ def test_what_tenants_sent_is_drawn(console: Console) -> None:
 
 def test_the_pages_beside_are_linked(console: Console) -> None:
     context, page, wrong = console.sign_in()
-    address = page.get_by_role("link", name="Comparison, mesh, tenants, incidents").get_attribute("href")
-    assert address == "http://127.0.0.1:9875/"
+    bar = page.get_by_role("navigation", name="Pages")
+    assert [link.inner_text() for link in bar.get_by_role("link").all()] == [e.text for e in NAVIGATION]
+    assert bar.get_by_role("link", name="Mesh").get_attribute("href") == "http://127.0.0.1:9875/mesh"
+    expect(bar.locator("[aria-current=page]")).to_have_text("Approvals and kill switch")
+    bar.locator("[aria-current=page]").click()
+    expect(page.get_by_role("heading", name="Limits in force")).to_be_visible()
+    assert page.locator("h1").count() == 1
     assert wrong == []
     context.close()
 
@@ -288,7 +294,7 @@ def test_hostile_alert_text_is_inert(console: Console) -> None:
     button(card(page, "live").first, "Details").click()
     expect(page.get_by_role("dialog")).to_contain_text("<img src=x onerror=")
     shot(page, "hostile")
-    assert page.title().endswith("Vigia isolation")
+    assert page.title().endswith("Approvals and kill switch – Vigia")
     assert page.locator("img, main script, dialog script").count() == 0
     assert wrong == []
     context.close()

@@ -24,6 +24,7 @@ from vigia_compare.standby import Standby, others
 from vigia_compare.state import StateFile
 from vigia_config import load
 from vigia_prometheus import Prometheus, PrometheusError
+from vigia_service import look
 from vigia_service.ops import HEALTH, Ops
 from vigia_service.reload import Reloader
 from vigia_service.server import Limits, Reserved, Server, listen
@@ -334,6 +335,8 @@ def run(path: Path) -> int:
     loop.start()
     service.reloader.start()
     _log.info("listening", extra={"address": server.addresses[0], "config": str(path)})
+    if config.console is None:
+        _log.info(look.assumed("console", look.Service.CONSOLE))
     with Watchdog(lambda: web_server_hung(server) or service.stuck()):
         server.run()
     service.stop()

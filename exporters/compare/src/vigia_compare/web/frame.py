@@ -12,15 +12,14 @@ from flask import Response, request
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from vigia_service.beside import beside
-from vigia_service.styles import Styles
+from vigia_service import look
 from vigia_text import numbers
 from vigia_text.terminal import clean, cut
 
 __all__ = ["ASSETS", "POLICY", "asset", "page"]
 
 _FOLDER = Path(__file__).parent / "assets"
-_STYLES = Styles.of((_FOLDER / "vigia.css").read_text(encoding="utf-8"))
+_STYLES = look.styles((_FOLDER / "vigia.css").read_text(encoding="utf-8"))
 """They come with the top of a page, so that a browser paints it without another question."""
 
 POLICY = "; ".join(
@@ -41,20 +40,12 @@ POLICY = "; ".join(
 
 ASSETS: Mapping[str, str] = {
     "live.js": "text/javascript; charset=utf-8",
-    "icon.svg": "image/svg+xml",
+    "icon.svg": look.ICON_TYPE,
 }
 
-_CONSOLE_PORT = 9874
 _LONGEST = 64
 _LAST = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 """Unix time from which a moment cannot be written: what Prometheus says may be any number."""
-
-NAVIGATION = (
-    ("comparison", "/", "Comparison"),
-    ("mesh", "/mesh", "Mesh"),
-    ("tenants", "/tenants", "Tenants"),
-    ("incidents", "/incidents", "Incidents"),
-)
 
 
 def _name(text: object) -> str:
@@ -114,7 +105,7 @@ def _environment() -> Environment:
         whole=_whole,
         count=numbers.count,
     )
-    made.globals.update(address=_address, navigation=NAVIGATION, missing=numbers.MISSING)
+    made.globals.update(address=_address, missing=numbers.MISSING)
     made.globals.update(styles=_STYLES.text)
     return made
 
@@ -130,13 +121,15 @@ def page(
     ``current`` is the page's name in the navigation, ``every`` the seconds after which it asks again, 0 for
     never, and ``console`` the address of the isolation agent's; empty: on the port next to this.
     """
-    common = {"current": current, "console": console or beside(request, _CONSOLE_PORT)}
-    top = _TEMPLATES.get_template("top.html").render(every=f"{every:g}", **common)
+    console = look.where(console, request, look.Service.CONSOLE)
+    title = next(entry.text for entry in look.NAVIGATION if entry.key == current)
+    bar = Markup(look.bar(current, look.Service.PAGES, console))  # noqa: S704 - made of escaped text
+    top = _TEMPLATES.get_template("top.html").render(every=f"{every:g}", title=title, bar=bar)
 
     def parts() -> Iterator[str]:
         yield top
         yield ""  # a browser paints it while Prometheus is asked
-        yield _TEMPLATES.get_template(template).render(**common, **shown())
+        yield _TEMPLATES.get_template(template).render(console=console, **shown())
 
     return Response(parts(), content_type="text/html; charset=utf-8")
 
@@ -145,4 +138,5 @@ def asset(name: str) -> Response | None:
     """Return one of the pages' files; None if there is none of that name."""
     if name not in ASSETS:
         return None
-    return Response((_FOLDER / name).read_bytes(), content_type=ASSETS[name])
+    content = look.ICON if name == "icon.svg" else (_FOLDER / name).read_bytes()
+    return Response(content, content_type=ASSETS[name])

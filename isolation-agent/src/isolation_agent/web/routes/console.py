@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from html import escape
 from pathlib import Path
 
 from flask import Blueprint, Response, request
@@ -10,15 +9,14 @@ from flask import Blueprint, Response, request
 from isolation_agent.web.auth import OPEN, needs
 from isolation_agent.web.context import the_agent
 from isolation_agent.web.errors import ApiError
-from vigia_service.beside import beside
-from vigia_service.styles import Styles
+from vigia_service import look
 
 __all__ = ["CSP", "blueprint"]
 
 blueprint = Blueprint("console", __name__)
 
 _FOLDER = Path(__file__).parent.parent / "static"
-_STYLES = Styles.of((_FOLDER / "console.css").read_text(encoding="utf-8"))
+_STYLES = look.styles((_FOLDER / "console.css").read_text(encoding="utf-8"))
 """They come with the page, so that a browser paints it without another question."""
 
 CSP = (
@@ -27,11 +25,10 @@ CSP = (
 )
 """Nothing from elsewhere, nothing inline but the styles of this hash, no markup made of strings."""
 
-_PAGES_PORT = 9875
 _TYPES = {
     "console.js": "text/javascript; charset=utf-8",
     "model.js": "text/javascript; charset=utf-8",
-    "icon.svg": "image/svg+xml",
+    "icon.svg": look.ICON_TYPE,
 }
 
 
@@ -39,10 +36,15 @@ _TYPES = {
 @needs(OPEN)
 def page() -> Response:
     """Return the page."""
-    pages = the_agent().settings.config.pages or beside(request, _PAGES_PORT) or "/"
+    pages = look.where(the_agent().settings.config.pages or "", request, look.Service.PAGES)
+    title = next(entry.text for entry in look.NAVIGATION if entry.key == "isolation")
     page = _file("console.html", "text/html; charset=utf-8")
-    page.data = page.data.replace(b"{{ pages }}", escape(pages).encode())
-    page.data = page.data.replace(b"{{ styles }}", _STYLES.text.encode())
+    for name, text in (
+        ("title", title),
+        ("bar", look.bar("isolation", look.Service.CONSOLE, pages)),
+        ("styles", _STYLES.text),
+    ):
+        page.data = page.data.replace(b"{{ %s }}" % name.encode(), text.encode())
     return page
 
 
@@ -56,6 +58,7 @@ def asset(name: str) -> Response:
 
 
 def _file(name: str, content_type: str) -> Response:
-    response = Response((_FOLDER / name).read_bytes(), content_type=content_type)
+    content = look.ICON if name == "icon.svg" else (_FOLDER / name).read_bytes()
+    response = Response(content, content_type=content_type)
     response.headers["Content-Security-Policy"] = CSP
     return response

@@ -1,6 +1,7 @@
 // The console. Everything that comes from the API is put on the page as text, never as markup.
 import {LEVELS, STATES, clock, describe, rate, sketch, span} from "./model.js";
 
+const TITLE = document.title;
 const EVERY = 2000;
 const KEPT = 300000;
 const MOST_PICTURES = 500;
@@ -166,7 +167,7 @@ function show(overview) {
   setText(byId("kill"), on ? "Turn kill switch off" : "Kill switch");
   byId("kill").className = on ? "primary" : "danger";
   byId("kill").disabled = overview.kill_switch.held_on_by_policy_file;
-  document.title = `${overview.waiting.length ? `(${overview.waiting.length}) ` : ""}Vigia isolation`;
+  document.title = `${overview.waiting.length ? `(${overview.waiting.length}) ` : ""}${TITLE}`;
 }
 
 function section(name, items, word) {
