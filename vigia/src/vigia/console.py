@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any, TextIO
 
 from rich.console import Console, Group, RenderableType
@@ -19,7 +20,7 @@ from vigia.errors import VigiaError
 from vigia_prometheus.errors import PrometheusError
 from vigia_text import tables, terminal
 
-__all__ = ["Step", "Steps", "is_watched", "print_json", "print_table", "show", "watch"]
+__all__ = ["Bar", "Step", "Steps", "is_watched", "print_json", "print_table", "show", "watch"]
 
 
 _ENDLESS = 10_000
@@ -29,13 +30,15 @@ _ENDLESS = 10_000
 class Steps:
     """Prints one line per step when it has been done: seconds since the start, and what was done.
 
-    On a terminal the step at work is shown with a spinner. NO_COLOR and
-    redirected output are honoured (by rich).
+    On a terminal the step at work is shown with a spinner. With NO_COLOR, on a
+    terminal that cannot be drawn on, and where output goes elsewhere, there are
+    lines and nothing that moves.
     """
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stdout
         self._console = Console(file=self._stream, highlight=False)
+        self._plain = bool(os.environ.get("NO_COLOR")) or self._console.is_dumb_terminal
         self._begin = time.monotonic()
 
     @property
@@ -45,8 +48,8 @@ class Steps:
 
     @property
     def is_terminal(self) -> bool:
-        """Whether somebody watches."""
-        return self._console.is_terminal
+        """Whether somebody watches who wants to see things move."""
+        return self._console.is_terminal and not self._plain
 
     def live(self, what: RenderableType) -> Live:
         """Return a display, not started, that is shown in place and leaves nothing behind."""
@@ -61,17 +64,18 @@ class Steps:
         printed of a step that says "" of itself.
         """
         done = Step(total)
-        if not self._console.is_terminal:
+        with self._at_work(Bar(doing, done, expected)) if self.is_terminal else nullcontext():
             yield done
-        elif expected > 0 or total > 0:
-            bar = _Bar(doing, done, expected)
-            with Live(get_renderable=bar.render, console=self._console, refresh_per_second=4, transient=True):
-                yield done
-        else:
-            with self._console.status(doing):
-                yield done
         if done.said != [""]:
             self.line(" ".join(done.said) or doing)
+
+    def _at_work(self, bar: Bar) -> AbstractContextManager[object]:
+        """Show a step while it lasts."""
+        if bar.knows_its_end:
+            return Live(
+                get_renderable=bar.render, console=self._console, refresh_per_second=4, transient=True
+            )
+        return self._console.status(bar.doing)
 
     def line(self, text: str) -> None:
         """Print a line with the time."""
@@ -96,27 +100,45 @@ class Step:
         self.parts += 1
 
 
-class _Bar:
+class Bar:
     """Progress by parts or by time, with what is left."""
 
     def __init__(self, doing: str, step: Step, expected: float) -> None:
-        self._doing = doing
+        self.doing = doing
         self._step = step
         self._expected = expected
         self._begin = time.monotonic()
 
-    def render(self) -> Table:
+    @property
+    def knows_its_end(self) -> bool:
+        """Whether it can tell how far it is."""
+        return self._expected > 0 or self._step.total > 0
+
+    def _share_and_left(self) -> tuple[float, float]:
         gone = time.monotonic() - self._begin
         if self._step.total:
             share = self._step.parts / self._step.total
-            left = gone / share - gone if share else 0.0
-        else:
-            share = min(1.0, gone / self._expected)
-            left = self._expected - gone
+            return share, gone / share - gone if share else 0.0
+        return min(1.0, gone / self._expected), self._expected - gone
+
+    @property
+    def left(self) -> float:
+        """Seconds that it takes further, as it seems; 0 where that is not known."""
+        return max(0.0, self._share_and_left()[1]) if self.knows_its_end else 0.0
+
+    def cells(self) -> tuple[RenderableType, ...]:
+        """Return what is being done, how far it is, and what is left."""
+        if not self.knows_its_end:
+            return (self.doing,)
+        share, left = self._share_and_left()
         eta = f"about {left:.0f} s left" if left > 0.5 else "a moment longer"
         count = f"{self._step.parts}/{self._step.total}, " if self._step.total else ""
+        return self.doing, ProgressBar(total=1.0, completed=share, width=30), count + eta
+
+    def render(self) -> Table:
+        """Return it as a line."""
         line = Table.grid(padding=(0, 1))
-        line.add_row(self._doing, ProgressBar(total=1.0, completed=share, width=30), count + eta)
+        line.add_row(*self.cells())
         return line
 
 
