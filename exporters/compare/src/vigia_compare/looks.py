@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from vigia_compare.site import Alarms, Ask, Mesh, State, alarms, mesh, state
-from vigia_compare.timeline import Timeline, timeline
+from vigia_compare.timeline import PERIODS, Timeline, timeline
 from vigia_prometheus import Prometheus, PrometheusError, Sample, Unavailable
 
 __all__ = ["ALARMS_HOLD", "HOLD", "PATIENCE", "Looks", "NotKnown", "TooMany"]
@@ -92,10 +92,11 @@ class Looks:
         moment = self._moment(at)
         return self._look(("mesh", path, at and moment), HOLD, lambda p: mesh(_ask(p, moment), moment, path))
 
-    def timeline(self, at: float | None = None) -> Timeline:
-        """Return the hour before. Raises NotKnown, TooMany."""
-        moment = self._moment(at)
-        return self._look(("timeline", at and moment), HOLD, lambda p: timeline(p.range, moment))
+    def timeline(self, at: float | None = None, since: str = "1h") -> Timeline:
+        """Return the period before, one of PERIODS. Raises NotKnown, TooMany."""
+        moment, period = self._moment(at), PERIODS[since]
+        key = ("timeline", since, at and moment)
+        return self._look(key, max(HOLD, period.step), lambda p: timeline(p.range, moment, period))
 
     def _moment(self, at: float | None) -> float:
         return self._clock() if at is None else at // PAST_STEP * PAST_STEP

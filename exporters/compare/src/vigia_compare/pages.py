@@ -15,9 +15,11 @@ from werkzeug.exceptions import HTTPException
 
 from vigia_compare import report
 from vigia_compare.evaluation import Evaluation
+from vigia_compare.incidents import MOST_INCIDENTS, incidents
 from vigia_compare.looks import ALARMS_HOLD, HOLD, Looks, NotKnown, TooMany
 from vigia_compare.moments import moment
 from vigia_compare.site import Alarms
+from vigia_compare.timeline import PERIODS
 from vigia_compare.web.comparison import Comparison, Wanted, comparison
 from vigia_compare.web.frame import POLICY, asset, page
 from vigia_compare.web.lanes import drawn
@@ -182,12 +184,13 @@ def _moments(app: Flask, shown: Shown) -> None:
         at = _moment(given["at"], shown)
         return _page(shown, "tenants", HOLD, lambda: _tenants(shown, at, given), at)
 
-    @app.get("/incidents")
-    def incidents() -> Response:
-        """Show floods, limits, alerts and harm, and the hour before as a timeline; of the past with ?at=."""
-        given = _parameters("at")
-        at = _moment(given["at"], shown)
-        return _page(shown, "incidents", ALARMS_HOLD, lambda: _incidents(shown, at, given), at)
+    @app.get("/incidents", endpoint="incidents")
+    def what_happened() -> Response:
+        """Show what is wrong, and incidents of ?since= from cause to effect; of the past with ?at=."""
+        given = _parameters("at", "since")
+        at, since = _moment(given["at"], shown), _since(given["since"])
+        known = {"at": given["at"], "since": since}
+        return _page(shown, "incidents", ALARMS_HOLD, lambda: _incidents(shown, at, known), at)
 
 
 def _mesh(shown: Shown, at: float | None, paths: Sequence[str], given: Mapping[str, str]) -> dict[str, Any]:
@@ -206,11 +209,22 @@ def _tenants(shown: Shown, at: float | None, given: Mapping[str, str]) -> dict[s
 
 
 def _incidents(shown: Shown, at: float | None, given: Mapping[str, str]) -> dict[str, Any]:
+    choices = {"periods": list(PERIODS), "period": PERIODS[given["since"]], **given}
     try:
-        hour, then = shown.looks.timeline(at), shown.looks.alarms(at)
+        found, then = shown.looks.timeline(at, given["since"]), shown.looks.alarms(at)
     except NotKnown as e:
-        return {"problem": str(e), **given}
-    return {"then": then, "timeline": hour, "drawing": drawn(hour), "problem": "", **given}
+        return {"problem": str(e), **choices}
+    chains, rest = incidents(found.events, found.step)
+    return {
+        "then": then,
+        "timeline": found,
+        "drawing": drawn(found),
+        "incidents": chains[:MOST_INCIDENTS],
+        "more_incidents": len(chains) - MOST_INCIDENTS,
+        "other_alerts": rest,
+        "problem": "",
+        **choices,
+    }
 
 
 def _programs(app: Flask, shown: Shown) -> None:
@@ -288,6 +302,14 @@ def _moment(given: str, shown: Shown) -> float | None:
         return moment(given.strip(), shown.clock())
     except ValueError as e:
         raise _Refused(f"at={clean(given)}: {e}") from e
+
+
+def _since(given: str) -> str:
+    """Return the period that is asked for, an hour if none is. Raises _Refused."""
+    wanted = given.strip() or "1h"
+    if wanted not in PERIODS:
+        raise _Refused(f"since={clean(given)}: is none of the periods; write {', '.join(PERIODS)}")
+    return wanted
 
 
 def _wants_text() -> bool:

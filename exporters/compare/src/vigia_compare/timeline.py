@@ -1,4 +1,4 @@
-"""What happened in an hour: alerts, floods, limits, and who hurt whom, each with a beginning and an end."""
+"""What happened in a period: alerts, floods, limits, and who hurt whom, each with a beginning and an end."""
 
 from __future__ import annotations
 
@@ -11,13 +11,50 @@ from vigia_compare.site import FLOOD_SCORE
 from vigia_prometheus import Series
 from vigia_text import numbers
 
-__all__ = ["LENGTH", "MOST_EVENTS", "STEP", "Event", "Ranges", "Timeline", "timeline"]
+__all__ = [
+    "LENGTH",
+    "MOST_EVENTS",
+    "PERIODS",
+    "STEP",
+    "Event",
+    "Period",
+    "Ranges",
+    "Timeline",
+    "questions",
+    "timeline",
+]
 
 LENGTH = 3600.0
-"""Seconds that are shown."""
+"""Seconds that are shown if nobody asks for another period."""
 
 STEP = 15.0
 """Seconds between two looks: what is shorter and between two of them, is seen by its largest value."""
+
+MOST_STEPS = 240
+"""Looks of a period; of a longer one than an hour they are further apart."""
+
+
+@dataclass(frozen=True)
+class Period:
+    """How much of the past is shown. There are few, so that all who look share the answers."""
+
+    length: float
+    words: str
+    """What stands before \"before 14:02\"."""
+
+    @property
+    def step(self) -> float:
+        """Seconds between two looks."""
+        return max(STEP, self.length / MOST_STEPS)
+
+
+PERIODS: Mapping[str, Period] = {
+    "15m": Period(900.0, "15 minutes"),
+    "1h": Period(LENGTH, "hour"),
+    "6h": Period(21_600.0, "6 hours"),
+    "24h": Period(86_400.0, "24 hours"),
+}
+"""By what is written in an address."""
 
 MOST_EVENTS = 200
 """Events that are shown, the newest."""
@@ -25,21 +62,25 @@ MOST_EVENTS = 200
 _TOGETHER = 3
 """Steps that two parts of one event may be apart."""
 
-_OVER = f"[{STEP:g}s]"
-_ALERTS = 'count by (alertname, severity, tenant, node, path) (ALERTS{alertstate="firing"})'
-_FLOODS = f"max by (node, port, tenant) (max_over_time(vigia_port_flood_score{_OVER})) >= {FLOOD_SCORE:g}"
-_LIMITS = f"min by (node, port, tenant) (min_over_time(vigia_isolation_limit_bytes_per_second{_OVER}))"
 _KNOWN = "vigia_compare_interference_begin_timestamp_seconds"
-_HARMS = f"max by (node, tenant, offender) ({_KNOWN})"
-_ENDS = f"max by (node, tenant, offender) ({_KNOWN.replace('begin', 'end')})"
+_FIRING = 'ALERTS{alertstate="firing"}'
 
-QUESTIONS: Mapping[str, str] = {
-    "alert": _ALERTS,
-    "flood": _FLOODS,
-    "limit": _LIMITS,
-    "begin": _HARMS,
-    "end": _ENDS,
-}
+
+def questions(step: float) -> Mapping[str, str]:
+    """Return what is asked at looks that are so many seconds apart."""
+    over = f"[{step:g}s]"
+    firing = _FIRING if step <= STEP else f"max_over_time({_FIRING}{over})"
+    return {
+        "alert": f"count by (alertname, severity, tenant, node, path) ({firing})",
+        "flood": "max by (node, port, tenant) "
+        f"(max_over_time(vigia_port_flood_score{over})) >= {FLOOD_SCORE:g}",
+        "limit": f"min by (node, port, tenant) (min_over_time(vigia_isolation_limit_bytes_per_second{over}))",
+        "begin": f"max by (node, tenant, offender) ({_KNOWN})",
+        "end": f"max by (node, tenant, offender) ({_KNOWN.replace('begin', 'end')})",
+    }
+
+
+QUESTIONS = questions(STEP)
 
 
 class Ranges(Protocol):
@@ -64,6 +105,10 @@ class Event:
     tenant: str
     node: str
     severity: str = ""
+    by: str = ""
+    """Of harm: who did it."""
+    alert: str = ""
+    """Of an alert: its name."""
 
     @property
     def lane(self) -> tuple[str, str]:
@@ -80,44 +125,48 @@ class Timeline:
     events: Sequence[Event]
     more: int = 0
     """Events that are left out, older ones."""
+    step: float = STEP
+    """Seconds between two looks."""
 
 
-def timeline(ask: Ranges, at: float) -> Timeline:
-    """Return what happened in the hour before a moment. Raises PrometheusError."""
-    end = math.floor(at / STEP) * STEP
-    start = end - LENGTH
-    found = {kind: ask(expression, start, end, STEP) for kind, expression in QUESTIONS.items()}
+def timeline(ask: Ranges, at: float, period: Period = PERIODS["1h"]) -> Timeline:
+    """Return what happened in the period before a moment. Raises PrometheusError."""
+    step = period.step
+    end = math.floor(at / step) * step
+    start = end - period.length
+    found = {kind: ask(expression, start, end, step) for kind, expression in questions(step).items()}
     events = [
         event
         for kind in ("alert", "flood", "limit")
         for series in found[kind]
-        for event in _events(kind, series, end)
+        for event in _events(kind, series, end, step)
     ]
-    events += _harms(found["begin"], found["end"], start, end)
+    events += _harms(found["begin"], found["end"], start, end, step)
     events.sort(key=lambda e: (-e.begin, e.kind, e.what))
-    return Timeline(start, end, events[:MOST_EVENTS], max(0, len(events) - MOST_EVENTS))
+    return Timeline(start, end, events[:MOST_EVENTS], max(0, len(events) - MOST_EVENTS), step)
 
 
-def _events(kind: str, series: Series, last: float) -> Iterator[Event]:
+def _events(kind: str, series: Series, last: float, step: float) -> Iterator[Event]:
     of = series.labels.get
-    for points in _stretches(series.points):
+    for points in _stretches(series.points, step):
         begin, end = points[0][0], points[-1][0]
         yield Event(
             kind,
             begin,
             end,
-            last - end < STEP,
+            last - end < step,
             _words(kind, series.labels, [v for _, v in points]),
             of("tenant", ""),
             of("node", ""),
             of("severity", ""),
+            alert=of("alertname", "") if kind == "alert" else "",
         )
 
 
-def _stretches(points: Sequence[tuple[float, float]]) -> Iterator[list[tuple[float, float]]]:
+def _stretches(points: Sequence[tuple[float, float]], step: float) -> Iterator[list[tuple[float, float]]]:
     part: list[tuple[float, float]] = []
     for point in points:
-        if part and point[0] - part[-1][0] > (_TOGETHER + 0.5) * STEP:
+        if part and point[0] - part[-1][0] > (_TOGETHER + 0.5) * STEP + step - STEP:
             yield part
             part = []
         part.append(point)
@@ -138,7 +187,9 @@ def _words(kind: str, labels: Mapping[str, str], values: Sequence[float]) -> str
     return f"{of('alertname', '?')}: {', '.join(named) or 'the site'}"
 
 
-def _harms(begins: Sequence[Series], ends: Sequence[Series], start: float, last: float) -> Iterator[Event]:
+def _harms(
+    begins: Sequence[Series], ends: Sequence[Series], start: float, last: float, step: float
+) -> Iterator[Event]:
     """Yield each harm once: its beginning is a value that stays until another harm is known."""
     until: dict[tuple[str, str, str], list[tuple[float, float]]] = {}
     for s in ends:
@@ -151,8 +202,8 @@ def _harms(begins: Sequence[Series], ends: Sequence[Series], start: float, last:
             end = max(known, default=begin)
             if end >= start:
                 yield Event(
-                    "harm", max(begin, start), end, last - end < 2 * STEP,
-                    f"{tenant} is hurt by {offender} on {node}", tenant, node,
+                    "harm", max(begin, start), end, last - end < STEP + step,
+                    f"{tenant} is hurt by {offender} on {node}", tenant, node, by=offender,
                 )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""The timeline of an hour as a drawing: one lane for each kind of events of a tenant, or alert."""
+"""A timeline as a drawing: one lane for each kind of events of a tenant, or alert."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from markupsafe import Markup, escape
 
-from vigia_compare.timeline import STEP, Timeline
+from vigia_compare.timeline import Timeline
 from vigia_text.terminal import clean, cut
 
 __all__ = ["MOST_LANES", "drawn"]
@@ -15,6 +15,10 @@ MOST_LANES = 24
 """Lanes: those with the newest events."""
 
 _WIDTH, _LEFT, _RIGHT, _LANE, _FOOT = 1100, 220, 12, 24, 26
+_TICKS = (300.0, 600.0, 1800.0, 3600.0, 7200.0, 14_400.0)
+"""Seconds that two marks of the time may be apart."""
+
+_MOST_TICKS = 7
 _WORDS = {"flood": "floods", "limit": "is limited", "harm": "is hurt"}
 
 
@@ -30,7 +34,8 @@ def drawn(found: Timeline) -> Markup:
         return _LEFT + (min(max(at, found.start), found.at) - found.start) / span * (_WIDTH - _LEFT - _RIGHT)
 
     parts = []
-    tick = -(-found.start // 600) * 600
+    apart = next((t for t in _TICKS if span / t <= _MOST_TICKS), _TICKS[-1])
+    tick = -(-found.start // apart) * apart
     while tick <= found.at:
         text = datetime.fromtimestamp(tick, UTC).strftime("%H:%M")
         parts += [
@@ -39,7 +44,7 @@ def drawn(found: Timeline) -> Markup:
                 x(tick), bottom + 18, "end" if x(tick) > _WIDTH - _LANE else "middle", text
             ),
         ]
-        tick += 600
+        tick += apart
     for i, (kind, what) in enumerate(lanes):
         name = cut(clean(what if kind == "alert" else f"{what} {_WORDS[kind]}"), 28)
         y = 4 + i * _LANE
@@ -49,7 +54,7 @@ def drawn(found: Timeline) -> Markup:
             )
         )
         for e in (e for e in found.events if e.lane == (kind, what)):
-            begin, end = x(e.begin), x(max(e.end, e.begin + STEP))
+            begin, end = x(e.begin), x(max(e.end, e.begin + found.step))
             kinds = f"event {kind} {'critical' if e.severity == 'critical' else ''}"
             parts.append(
                 Markup(
@@ -60,5 +65,5 @@ def drawn(found: Timeline) -> Markup:
     told = f"{len(found.events)} events in {len(lanes)} lanes; the table below lists them."
     return Markup(
         '<svg viewBox="0 0 {} {}" role="img" class="chart lanes">'
-        "<title>The hour</title><desc>{}</desc>{}</svg>"
+        "<title>What happened</title><desc>{}</desc>{}</svg>"
     ).format(_WIDTH, bottom + _FOOT, escape(told), Markup("").join(parts))
