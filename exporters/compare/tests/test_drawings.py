@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from vigia_compare.site import BAD_LOSS, SOME_LOSS, Mesh
-from vigia_compare.timeline import STEP, Event, Timeline
+from vigia_compare.timeline import PERIODS, STEP, Event, Timeline
 from vigia_compare.web import charts, lanes
 from vigia_compare.web.charts import Line, distribution, over_time
 from vigia_compare.web.matrix import MOST_WORST, MOST_WRITTEN, Matrix, matrix
@@ -248,6 +248,26 @@ def test_events_stay_within_the_hour(begin: float, end: float) -> None:
 def test_one_look_is_as_wide_as_a_step() -> None:
     ((_, _, width),) = rects(hour(event(begin=-600.0, end=-600.0)))
     assert width == pytest.approx(STEP / 3600.0 * (1100 - 220 - 12), abs=0.1)
+
+
+@pytest.mark.parametrize("since", PERIODS)
+def test_times_below_the_lanes_are_round_and_few(since: str) -> None:
+    length = PERIODS[since].length
+    at = NOW // 60.0 * 60.0
+    root = parsed(lanes.drawn(Timeline(at - length, at, [event()], step=PERIODS[since].step)))
+    shown = [t.text or "" for t in root.iter("text") if "tick" in t.attrib["class"]]
+    minutes = [int(h) * 60 + int(m) for h, m in (t.split(":") for t in shown)]
+    assert 3 <= len(shown) <= 8
+    (apart,) = {(b - a) % 1440 for a, b in pairwise(minutes)}
+    assert apart == {"15m": 5, "1h": 10, "6h": 60, "24h": 240}[since]
+    assert all(m % min(apart, 60) == 0 for m in minutes)
+
+
+def test_one_look_of_a_long_period_is_as_wide_as_its_step() -> None:
+    step = PERIODS["24h"].step
+    found = Timeline(NOW - 86_400.0, NOW, [event(begin=-3600.0, end=-3600.0)], step=step)
+    ((_, _, width),) = rects(parsed(lanes.drawn(found)))
+    assert width == pytest.approx(step / 86_400.0 * (1100 - 220 - 12), abs=0.1)
 
 
 def test_lanes_are_of_tenants_and_of_alerts() -> None:
