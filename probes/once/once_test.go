@@ -111,7 +111,7 @@ func inFull(t *testing.T, has string, args ...string) (out string) {
 func TestTwentyProbesGiveTwentyKernelDelays(t *testing.T) {
 	at := reflectOnLoopback(t, "udp4", "127.0.0.1")
 	out := inFull(t, "(20 samples)", "--to", at.String(), "--count", "20", "--interval", "5ms")
-	line := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(at.String()) + `: seq=\d+ size=64 rtt=[\d.]+(us|ms|s) application=[\d.]+(us|ms|s) residence=[\d.]+(us|ms|s)$`)
+	line := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(at.String()) + `: seq=\d+ size=64 rtt=[\d.]+(µs|ms|s) application=[\d.]+(µs|ms|s) residence=[\d.]+(µs|ms|s)$`)
 	if n := len(line.FindAllString(out, -1)); n != 20 {
 		t.Errorf("%d of 20 lines have a kernel RTT:\n%s", n, out)
 	}
@@ -398,7 +398,7 @@ func TestDistribution(t *testing.T) {
 	if *d.Min != 1e-6 || *d.P50 != 50e-6 || *d.P99 != 99e-6 || *d.Max != 100e-6 || d.Samples != 100 {
 		t.Errorf("%s", d)
 	}
-	if got := d.String(); got != "min 1.0us  p50 50.0us  p99 99.0us  max 100.0us  (100 samples)" {
+	if got := d.String(); got != "min 1.0µs  p50 50.0µs  p99 99.0µs  max 100.0µs  (100 samples)" {
 		t.Errorf("%q", got)
 	}
 	if got := distributionOf(nil).String(); got != "no samples" {
@@ -408,7 +408,7 @@ func TestDistribution(t *testing.T) {
 	if *one.Min != 7e-9 || *one.P99 != 7e-9 {
 		t.Errorf("%+v", one)
 	}
-	for ns, want := range map[int64]string{0: "0.0us", 1_234: "1.2us", 9_999_949: "9999.9us", 12_345_678: "12.35ms", 2_500_000_000: "2.500s"} {
+	for ns, want := range map[int64]string{0: "0.0µs", 1_234: "1.2µs", 9_999_949: "9999.9µs", 12_345_678: "12.35ms", 2_500_000_000: "2.500s"} {
 		if got := micros(ns); got != want {
 			t.Errorf("%d: %s, want %s", ns, got, want)
 		}

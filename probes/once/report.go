@@ -187,7 +187,7 @@ func micros(ns int64) string {
 	case us >= 1e4:
 		return fmt.Sprintf("%.2fms", us/1e3)
 	default:
-		return fmt.Sprintf("%.1fus", us)
+		return fmt.Sprintf("%.1fµs", us)
 	}
 }
 

@@ -42,9 +42,9 @@ func TestProbeLines(t *testing.T) {
 		probe protocol.Probe
 		want  string
 	}{
-		{protocol.Probe{Sequence: 1, State: protocol.Answered, Application: 80_000, Stamps: good}, "b: seq=1 size=64 rtt=3.5us application=80.0us residence=2.0us\n"},
-		{protocol.Probe{Sequence: 2, State: protocol.Answered, Application: 80_000, Verdict: delay.NoKernelStamp}, "b: seq=2 size=64 application=80.0us rtt=- (no_kernel_stamp)\n"},
-		{protocol.Probe{Sequence: 4, State: protocol.Answered, Application: 80_000, Stamps: delay.Stamps{T4: 5500, OneClock: true}}, "b: seq=4 size=64 rtt=5.5us application=80.0us\n"},
+		{protocol.Probe{Sequence: 1, State: protocol.Answered, Application: 80_000, Stamps: good}, "b: seq=1 size=64 rtt=3.5µs application=80.0µs residence=2.0µs\n"},
+		{protocol.Probe{Sequence: 2, State: protocol.Answered, Application: 80_000, Verdict: delay.NoKernelStamp}, "b: seq=2 size=64 application=80.0µs rtt=- (no_kernel_stamp)\n"},
+		{protocol.Probe{Sequence: 4, State: protocol.Answered, Application: 80_000, Stamps: delay.Stamps{T4: 5500, OneClock: true}}, "b: seq=4 size=64 rtt=5.5µs application=80.0µs\n"},
 		{protocol.Probe{Sequence: 3, State: protocol.Lost, Cause: accounting.SendError}, "b: seq=3 lost (send_error)\n"},
 	} {
 		var out bytes.Buffer
@@ -82,9 +82,9 @@ func TestSummaryOfAMixedRun(t *testing.T) {
 --- 10.0.0.1:862: STAMP, 64 bytes every 0.1s ---
 8 sent, 5 received, 3 lost (37.50%): 1 send_error, 2 unknown
 1 late, 2 duplicate, 3 reordered, 4 corrupt, 5 skipped
-rtt, kernel timestamps: min 5.0us  p50 5.0us  p99 7.0us  max 7.0us  (2 samples)
-rtt, application:       min 70.0us  p50 80.0us  p99 90.0us  max 90.0us  (3 samples)
-jitter (RFC 3550):      1.5us
+rtt, kernel timestamps: min 5.0µs  p50 5.0µs  p99 7.0µs  max 7.0µs  (2 samples)
+rtt, application:       min 70.0µs  p50 80.0µs  p99 90.0µs  max 90.0µs  (3 samples)
+jitter (RFC 3550):      1.5µs
 time stamps:            tx kernel 5, reflector_tx user 3
 `
 	if out.String() != want {
