@@ -205,7 +205,7 @@ class Config(Strict):
     tls: Tls | None = None
     """Of the API, and towards the enforcers; plain HTTP without."""
     pages: Annotated[str, AfterValidator(_pages)] | None = None
-    """Address of vigia-compare's pages, for the console's link; none: port 9875 of the console's own host."""
+    """Address of vigia-compare's pages, for the console's navigation; none: port 9875 of its own host."""
     replica: Name | None = None
     """Name of this process among those that share a database; the host's name without."""
     database: str = "sqlite:////var/lib/vigia/isolation-agent.db"
