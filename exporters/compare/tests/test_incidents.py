@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 from html import unescape
@@ -9,7 +10,7 @@ from html import unescape
 import pytest
 
 from vigia_compare.incidents import GAP, MOST_INCIDENTS, Incident, incidents
-from vigia_compare.site import ALARMS
+from vigia_compare.site import ALARMS, Harm
 from vigia_compare.timeline import MOST_STEPS, PERIODS, QUESTIONS, STEP, Event, questions, timeline
 from vigia_prometheus import Series
 
@@ -129,6 +130,17 @@ def test_what_is_not_there_is_said_with_the_name() -> None:
     }
     ((found,), _) = incidents([event("flood", 0.0)])
     assert found.parts[3][2] == "none: nobody is known to have been hurt"
+
+
+def test_who_is_likely_hurt_is_told_of_the_newest_incident_alone() -> None:
+    """Statistics alone know no time; harm that has one is an event."""
+    given = [event("flood", 0.0), event("flood", 1000.0), event("flood", 2000.0, tenant="mauve")]
+    likely = [Harm(t, "n1", "red", "likely", 0.0, 0.0, math.nan) for t in ("green", "blue", "blue")]
+    known = Harm("teal", "n1", "red", "attributed", T - 100.0, T, 0.5)
+    found, _ = incidents(given, harms=[*likely, known, replace(known, offender="nobody here")])
+    told = [(i.tenant, i.parts[3][2]) for i in found]
+    nobody = "none: nobody is known to have been hurt"
+    assert told == [("mauve", nobody), ("red", "blue, green, likely; when is not known"), ("red", nobody)]
 
 
 # How far back is looked

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from vigia_compare.site import Harm
 from vigia_compare.timeline import Event
 
 __all__ = ["GAP", "MOST_INCIDENTS", "Incident", "incidents"]
@@ -34,6 +35,8 @@ class Incident:
     """Limits on it."""
     effects: list[Event] = field(default_factory=list)
     """Whom it hurt, and alerts about them meanwhile."""
+    suspected: Sequence[str] = ()
+    """Whom it likely hurt, by statistics alone, which know no time."""
 
     @property
     def parts(self) -> Sequence[tuple[str, list[Event], str]]:
@@ -42,8 +45,14 @@ class Incident:
             ("Cause", self.causes, f"not known: no flood by {self.tenant} was seen"),
             ("Evidence", self.evidence, f"no alert about {self.tenant}"),
             ("Action", self.actions, f"none: {self.tenant} was not limited"),
-            ("Effect", self.effects, "none: nobody is known to have been hurt"),
+            ("Effect", self.effects, self._unseen),
         )
+
+    @property
+    def _unseen(self) -> str:
+        if self.suspected:
+            return f"{', '.join(self.suspected)}, likely; when is not known"
+        return "none: nobody is known to have been hurt"
 
     @property
     def victims(self) -> frozenset[str]:
@@ -61,10 +70,13 @@ class Incident:
         return event.begin <= self.end + self.gap and event.end >= self.begin - self.gap
 
 
-def incidents(events: Sequence[Event], step: float = 0.0) -> tuple[list[Incident], list[Event]]:
+def incidents(
+    events: Sequence[Event], step: float = 0.0, harms: Sequence[Harm] = ()
+) -> tuple[list[Incident], list[Event]]:
     """Return the incidents, the newest first, and the alerts that belong to none.
 
-    ``step`` is how many seconds lie between two looks: what is closer than that may be one.
+    ``step`` is how many seconds lie between two looks: what is closer than that may be one. ``harms`` are
+    those of the end of the period; what has no time is told of the newest incident of who did it.
     """
     by_tenant: dict[str, list[Event]] = {}
     for event in events:
@@ -73,6 +85,10 @@ def incidents(events: Sequence[Event], step: float = 0.0) -> tuple[list[Incident
     found = [i for tenant, mine in by_tenant.items() for i in _in_turn(tenant, mine, max(GAP, step))]
     found.sort(key=lambda i: (-i.begin, i.tenant))
     rest = [e for e in events if e.kind == "alert" and not _placed(e, found)]
+    for tenant in {h.offender for h in harms}:
+        newest = next((i for i in found if i.tenant == tenant), None)
+        if newest is not None:
+            newest.suspected = sorted({h.tenant for h in harms if h.offender == tenant and not h.begin})
     for incident in found:
         for _, part, _ in incident.parts:
             part.sort(key=lambda e: (e.begin, e.what))

@@ -214,7 +214,7 @@ def _incidents(shown: Shown, at: float | None, given: Mapping[str, str]) -> dict
         found, then = shown.looks.timeline(at, given["since"]), shown.looks.alarms(at)
     except NotKnown as e:
         return {"problem": str(e), **choices}
-    chains, rest = incidents(found.events, found.step)
+    chains, rest = incidents(found.events, found.step, then.harms)
     return {
         "then": then,
         "timeline": found,
