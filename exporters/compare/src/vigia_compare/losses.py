@@ -44,6 +44,7 @@ _PLACES: Mapping[str, tuple[str, str]] = {
     "vigia_qdisc_drops_total": ("node, device", _EXPORTER),
     "vigia_ovs_port_drops_total": ("node, device", _EXPORTER),
     'vigia_ovs_datapath_lookups_total{result="lost"}': ("node, result", _EXPORTER),
+    'vigia_ovs_coverage_events_total{event=~"(datapath_drop|drop_action)_.+"}': ("node, event", _EXPORTER),
     "vigia_reflector_overflow_total": ("node", _PROBE),
     "node_softnet_dropped_total": ("node", ""),
     "node_qdisc_drops_total": ("node, device", ""),
@@ -65,7 +66,10 @@ COUNTERS: Mapping[str, str] = {
 }
 """Drop counters, with the labels that tell where: at most one beside the node and the tenant."""
 
-_DETAILS = ("reason", "device", "result", "meter", "table")
+_DETAILS = ("reason", "device", "result", "event", "meter", "table")
+
+_OF_TENANTS = {counter for counter, (place, _) in _PLACES.items() if "tenant" in place}
+"""Counters that know whose packets they count: these go before what all share, where both fit alike."""
 
 SEEN = (
     'min by (node) (vigia_exporter_collector_success{collector=~"bpf|kerneldrops|netdev|qdisc"}) '
@@ -235,7 +239,14 @@ def _ranked(lost: Floats, near: Mapping[Place, Floats]) -> list[Counter]:
         out.append(Counter(*place, coincidence, p, float(values[bad].sum()), covered, alone))
     total = float(lost.sum())
     return sorted(
-        out, key=lambda c: (not c.fits, -c.coincidence, abs(np.log(max(c.packets, 0.5) / total)), *_name(c))
+        out,
+        key=lambda c: (
+            not c.fits,
+            -c.coincidence,
+            c.name not in _OF_TENANTS,
+            abs(np.log(max(c.packets, 0.5) / total)),
+            *_name(c),
+        ),
     )
 
 

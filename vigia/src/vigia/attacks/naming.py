@@ -27,16 +27,15 @@ import vigia_http
 from vigia.attacks import stream as ends
 from vigia.attacks.corpus import ATTACKS, Entry, Stream
 from vigia.attacks.frames import StreamEnds
+from vigia.attacks.present import lab_of, remove
 from vigia.console import Steps
 from vigia.demo import transfer
 from vigia.errors import VigiaError
 from vigia.host import commands
 from vigia.host.signals import interrupting
-from vigia.lab import down as lab_down
-from vigia.lab import model, state, topology
 from vigia.lab import up as lab_up
 from vigia.lab.model import Endpoint, Lab
-from vigia.stack import control, places
+from vigia.stack import places
 from vigia.stack import up as stack_up
 from vigia.stack.places import Places
 from vigia_text.tables import table
@@ -141,29 +140,13 @@ def judge(said: Sequence[Mapping[str, Any]], begun: float) -> tuple[Mapping[str,
 
 def lab_named(name: str) -> Lab:
     """Return a lab of two nodes with both switches, an attacker, a victim and a neighbour."""
-    given = topology.default().model_dump(mode="json")
-    kept = ("direct", *_WINDOWS.values())
-    keys = {"linuxbridge-vxlan": 100, "ovs-vxlan": 200}
-    networks = [
-        {"tenant": tenant, "path": path, "key": key + 10 * i, "subnet": "192.168.1.0/24", "machines": 2}
-        for path, key in keys.items()
-        for i, tenant in enumerate(("_infra", *BOUGHT))
-    ]
-    given |= {
-        "name": name,
-        "agents": AGENTS,
-        "stack_address": STACK,
-        "tenants": [{"name": t, "guarantee": f"{m}Mbit", "ceiling": "200Mbit"} for t, m in BOUGHT.items()],
-        "paths": [p for p in given["paths"] if p["name"] in kept],
-        "networks": networks,
-    }
-    return model.resolve(topology.Topology.model_validate(given))
+    return lab_of(name, (AGENTS, STACK), BOUGHT, {"linuxbridge-vxlan": 100, "ovs-vxlan": 200})
 
 
 @contextmanager
 def _running(lab: Lab, steps: Steps, *, isolation: bool) -> Iterator[Places]:
     """Have the lab and its stack up; without isolation nothing but the schedulers acts."""
-    _remove(lab)
+    remove(lab)
     try:
         present = lab_up.bring_up(lab, "auto", steps)
         if not isolation:
@@ -174,13 +157,7 @@ def _running(lab: Lab, steps: Steps, *, isolation: bool) -> Iterator[Places]:
             _kill_switch(present.lab, where)
         yield where
     finally:
-        _remove(lab)
-
-
-def _remove(lab: Lab) -> None:
-    with state.locked(lab.layout):
-        control.down(Places(lab.layout))
-        lab_down.remove(lab.layout)
+        remove(lab)
 
 
 def _without_fast_loop(file: Path) -> None:

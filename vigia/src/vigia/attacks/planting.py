@@ -1,0 +1,422 @@
+"""Causes of loss that can be planted in a lab for some seconds, each with the counters that see it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+import vigia_http
+from vigia.errors import VigiaError
+from vigia.host import commands, netns, syscalls
+from vigia.lab import openflow
+from vigia.lab.model import STAMP_PORT, Endpoint, Lab, Node
+from vigia.lab.openflow import OFCTL_TIMEOUT
+from vigia.stack import places
+
+__all__ = ["CAUSES", "Cause", "Scene", "Seen"]
+
+Seen = tuple[str, str, str]
+"""Which node (near or far), counter and detail."""
+
+NEAR, FAR = "near", "far"
+
+_TABLE = "vigia_planted"
+_SMALL = 1  # byte of receive buffer; the kernel makes it the least that there is
+_NETNS_COOKIE = 71  # SO_NETNS_COOKIE
+_PAYLOAD = 64  # bytes: as small as probes, which are so as likely to be dropped
+_PER = 20  # datagrams in 10 ms
+_SCRAPED = 16.0
+"""Seconds for which what has counted is kept without effect: counters are read every 15 s."""
+
+_VXLAN = 4789
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Where a cause is planted: a tenant on a path, from a node to its peer."""
+
+    lab: Lab
+    probes: Mapping[str, int]
+    """Process of each node's vigia-probe."""
+    path: str
+    tenant: str
+
+    @property
+    def near(self) -> Endpoint:
+        """The first machine, on the first node."""
+        return self.lab.endpoint(self.lab.nodes[0].name, self.tenant, self.path)
+
+    @property
+    def far(self) -> Endpoint:
+        """The one on the second node."""
+        return self.lab.endpoint(self.lab.nodes[1].name, self.tenant, self.path)
+
+    def node(self, end: str) -> Node:
+        """Return the node of an end."""
+        return self.lab.nodes[0] if end == NEAR else self.lab.nodes[1]
+
+
+Plant = Callable[[Scene], AbstractContextManager[None]]
+
+
+@dataclass(frozen=True)
+class Cause:
+    """A cause of loss, there while its plant is entered."""
+
+    name: str
+    path: str
+    tenant: str
+    """No other cause has this tenant on this path: what is said of them is of this one alone."""
+    plant: Plant
+    seen: frozenset[Seen]
+    """Counters that tell this cause; none where the loss is not on the hosts."""
+
+
+@contextmanager
+def _nft(namespace: str, family: str, chain: str, rule: str) -> Iterator[None]:
+    """Have a rule of nftables in a namespace, in a table of its own."""
+    rules = (
+        f"table {family} {_TABLE} {{ chain planted {{ type filter {chain}; policy accept; {rule}; }}; }}\n"
+    )
+    commands.run(["nft", "-f", "-"], stdin=rules, netns=namespace)
+    try:
+        yield
+    finally:
+        commands.run(["nft", "delete", "table", family, _TABLE], netns=namespace)
+
+
+@contextmanager
+def _traffic(source: Endpoint, sink: Endpoint) -> Iterator[None]:
+    """Have a tenant send itself small datagrams at the other node, 2 000 a second."""
+    out = netns.inside(source.netns, lambda: socket.socket(type=socket.SOCK_DGRAM))
+    into = netns.inside(sink.netns, lambda: socket.socket(type=socket.SOCK_DGRAM))
+    with out, into:
+        into.bind((str(sink.address.ip), 0))
+        with _sending(out, into.getsockname(), bytes(_PAYLOAD), _PER):
+            yield
+
+
+@contextmanager
+def _sending(out: socket.socket, to: tuple[str, int], payload: bytes, per: int) -> Iterator[None]:
+    """Send so many datagrams every 10 ms from a thread."""
+    ended = threading.Event()
+
+    def send() -> None:
+        following = time.monotonic()
+        while not ended.wait(max(0.0, following - time.monotonic())):
+            following = max(following + 0.01, time.monotonic() - 0.1)
+            for _ in range(per):
+                try:
+                    out.sendto(payload, to)
+                except OSError:  # nobody listens, or no room: the next
+                    break
+
+    thread = threading.Thread(target=send, name="planted traffic")
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+@contextmanager
+def policer(s: Scene) -> Iterator[None]:
+    """The enforcer's limit on the port, of 0.24 Mbit/s, while the tenant sends 1.7."""
+    url = f"http://{places.agent_address(s.lab, s.near.node, 'vigia-enforcer')}/v1/ports/{s.near.port}/limit"
+    own = "6c6f7373-0000-4000-8000-000000000001"
+    head = {"Authorization": f"Bearer {s.lab.layout.token_file.read_text().strip()}", **vigia_http.IDENTITY}
+    body = {
+        "id": own,
+        "tenant": s.tenant,
+        "protocol": "udp",
+        "rate_bytes_per_second": 30_000,
+        "burst_bytes": 0,
+        "ttl_seconds": 60,
+        "approved_by": "make test-losses",
+    }
+    with httpx.Client(headers=head, timeout=10, trust_env=False) as client:
+        answer = client.put(url, json=body)
+        if answer.status_code != httpx.codes.OK:
+            raise VigiaError(f"the limit cannot be set: {answer.status_code} {answer.text[:200]}")
+        try:
+            with _traffic(s.near, s.far):
+                yield
+        finally:
+            client.delete(url, params={"id": own})
+
+
+@contextmanager
+def meter(s: Scene) -> Iterator[None]:
+    """An OpenFlow meter of 8 packets a second on what the port sends, which is 40."""
+    bridge = _Bridge(s, "br-int")
+    number = bridge.port(s.near.device)
+    bridge.ofctl("add-meter", "meter=1,pktps,stats,band=type=drop,rate=8")
+    try:
+        bridge.ofctl("add-flow", f"priority=100,in_port={number},actions=meter:1,NORMAL")
+        try:
+            yield
+        finally:
+            bridge.ofctl("--strict", "del-flows", f"priority=100,in_port={number}")
+        time.sleep(_SCRAPED)
+    finally:
+        bridge.ofctl("del-meter", "meter=1")
+
+
+@dataclass(frozen=True)
+class _Bridge:
+    """A bridge of Open vSwitch on the first node."""
+
+    scene: Scene
+    name: str
+
+    def ofctl(self, *words: str) -> str:
+        """Run ovs-ofctl(8) with a command's name, the bridge, and its arguments."""
+        at = next(i for i, w in enumerate(words) if not w.startswith("--"))
+        argv = ["ovs-ofctl", "--protocols=OpenFlow14", *words[: at + 1], self.name, *words[at + 1 :]]
+        env = {"OVS_RUNDIR": str(self.scene.lab.layout.ovs(self.scene.near.node))}
+        return commands.run(argv, env=env, timeout=OFCTL_TIMEOUT).stdout
+
+    def port(self, device: str) -> int:
+        """Return a port's OpenFlow number."""
+        for line in self.ofctl("show").splitlines():
+            if f"({device})" in line:
+                return int(line.strip().partition("(")[0])
+        raise VigiaError(f"{self.name} has no port {device}")
+
+
+@contextmanager
+def queue(s: Scene) -> Iterator[None]:
+    """A TBF of 0.3 Mbit/s with room for 20 frames before the port, while the tenant is sent 1.7."""
+    inside = s.node(FAR).netns
+    commands.tc_batch(
+        [
+            f"qdisc add dev {s.far.device} root handle 9: tbf rate 300kbit burst 2000 limit 30000",
+            f"qdisc add dev {s.far.device} parent 9: pfifo limit 20",
+        ],
+        netns=inside,
+    )
+    try:
+        with _traffic(s.near, s.far):
+            yield
+        time.sleep(_SCRAPED)
+    finally:
+        commands.tc_batch([f"qdisc del dev {s.far.device} root"], netns=inside)
+
+
+@contextmanager
+def _small(pid: int, of: Endpoint, *, reflector: bool) -> Iterator[socket.socket]:
+    """Give a socket of vigia-probe in a machine the least receive buffer that there is."""
+    with ExitStack() as stack:
+        own = stack.enter_context(netns.inside(of.netns, lambda: socket.socket(type=socket.SOCK_DGRAM)))
+        cookie = own.getsockopt(socket.SOL_SOCKET, _NETNS_COOKIE, 8)
+        for s in _sockets(pid, stack):
+            same = s.type == socket.SOCK_DGRAM and s.getsockopt(socket.SOL_SOCKET, _NETNS_COOKIE, 8) == cookie
+            if same and s.proto == socket.IPPROTO_UDP and (s.getsockname()[1] == STAMP_PORT) == reflector:
+                had = s.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+                s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _SMALL)
+                try:
+                    yield s
+                finally:
+                    s.setsockopt(socket.SOL_SOCKET, _RCVBUFFORCE, had // 2)
+                return
+    raise VigiaError(f"vigia-probe has no such socket in {of.netns}")
+
+
+_RCVBUFFORCE = 33
+
+
+def _sockets(pid: int, stack: ExitStack) -> Iterator[socket.socket]:
+    """Yield the IPv4 sockets of a process, borrowed until the stack is closed."""
+    pidfd = os.pidfd_open(pid)
+    stack.callback(os.close, pidfd)
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        try:
+            if not link.readlink().name.startswith("socket:"):
+                continue
+            s = stack.enter_context(syscalls.borrowed_socket(pidfd, int(link.name)))
+        except OSError:  # closed meanwhile
+            continue
+        if s.family == socket.AF_INET:
+            yield s
+
+
+@contextmanager
+def reflector_socket(s: Scene) -> Iterator[None]:
+    """A reflector that is stopped for 0.6 s again and again, with room for two or three packets."""
+    pid = s.probes[s.far.node]
+    with _small(pid, s.far, reflector=True), _halting(pid, 0.6, 0.15):
+        yield
+
+
+@contextmanager
+def _halting(pid: int, stopped: float, running: float) -> Iterator[None]:
+    """Stop a process for a while and let it run for a while, again and again; it runs in the end."""
+    ended = threading.Event()
+
+    def halt() -> None:
+        while not ended.wait(running):
+            os.kill(pid, signal.SIGSTOP)
+            try:
+                ended.wait(stopped)
+            finally:
+                os.kill(pid, signal.SIGCONT)
+
+    thread = threading.Thread(target=halt, name="halting")
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        os.kill(pid, signal.SIGCONT)
+
+
+@contextmanager
+def prober_socket(s: Scene) -> Iterator[None]:
+    """Strays that fill the prober's socket, which has room for two or three packets."""
+    with (
+        _small(s.probes[s.near.node], s.near, reflector=False) as found,
+        netns.inside(s.far.netns, lambda: socket.socket(type=socket.SOCK_DGRAM)) as out,
+        _sending(out, found.getsockname(), bytes(_PAYLOAD), 5),
+    ):
+        yield
+
+
+def drop_by_bridge(s: Scene) -> AbstractContextManager[None]:
+    """A rule of nftables in the bridge, against frames to the machine."""
+    return _nft(
+        s.node(FAR).netns,
+        "bridge",
+        "hook forward priority 0",
+        f"ether daddr {s.far.mac} ip protocol udp drop",
+    )
+
+
+def drop_at_port(s: Scene) -> AbstractContextManager[None]:
+    """A rule of nftables on what the port takes in."""
+    return _nft(
+        s.node(NEAR).netns,
+        "netdev",
+        f'hook ingress device "{s.near.device}" priority 0',
+        "ip protocol udp drop",
+    )
+
+
+def drop_in_guest(s: Scene) -> AbstractContextManager[None]:
+    """A guest's own firewall, which is no part of the host."""
+    return _nft(s.far.netns, "inet", "hook input priority 0", f"udp dport {STAMP_PORT} drop")
+
+
+@contextmanager
+def mtu(s: Scene) -> Iterator[None]:
+    """The MTU of the port's device is the least of Ethernet, and all frames are longer."""
+    inside = s.node(FAR).netns
+    commands.ip_batch([f"link set {s.far.device} mtu 68"], netns=inside)
+    try:
+        yield
+    finally:
+        commands.ip_batch([f"link set {s.far.device} mtu 1500"], netns=inside)
+
+
+@contextmanager
+def table_miss(s: Scene) -> Iterator[None]:
+    """The rules that the probes match are gone, and the bridge drops what matches nothing."""
+    rules = openflow.forwarding(s.node(NEAR))
+    to = openflow.switch(s.lab.layout, s.node(NEAR))
+    gone = f"dl_dst={s.far.mac}"
+    openflow.install(to, [r for r in rules if gone not in r])
+    try:
+        yield
+    finally:
+        openflow.install(to, rules)
+
+
+@contextmanager
+def wire(s: Scene) -> Iterator[None]:
+    """The switch between the nodes drops what is of the tenant's network: it sends it to nowhere."""
+    link, into = s.lab.links[0], s.near.node
+    handle = f"dev {into} ingress protocol all prio 1 handle 800::1 u32"
+    match = f"match u16 {_VXLAN} 0xffff at 22 match u32 {s.near.key << 8:#010x} 0xffffff00 at 32"
+    commands.tc_batch([f"filter add {handle} {match} action mirred egress redirect dev lo"], netns=link.netns)
+    try:
+        yield
+    finally:
+        commands.tc_batch([f"filter del {handle}"], netns=link.netns)
+
+
+@contextmanager
+def drop_by_rule(s: Scene) -> Iterator[None]:
+    """An OpenFlow rule that drops what the port sends."""
+    bridge = _Bridge(s, "br-int")
+    match = f"priority=200,in_port={bridge.port(s.near.device)}"
+    bridge.ofctl("add-flow", f"{match},udp,actions=drop")
+    try:
+        yield
+    finally:
+        bridge.ofctl("--strict", "del-flows", f"{match},udp")
+
+
+_LB, _OVS, _MAC = "linuxbridge-vxlan", "ovs-vxlan", "ovs-openflow-mac"
+_DROPS, _LOST = "vigia_port_drops_total", "vigia_probe_lost_total"
+_COVERAGE = "vigia_ovs_coverage_events_total"
+
+_TOO_LONG = (
+    (FAR, _DROPS, "mtu"),
+    (FAR, _DROPS, "other"),
+    (FAR, _DROPS, "unattributed"),
+    (FAR, _LOST, "send_error"),
+)
+"""The kernel gives no reason where a device's MTU is too small; who sends from there is told at once."""
+
+
+def _cause(name: str, key: tuple[str, str], plant: Plant, *seen: Seen) -> Cause:
+    return Cause(name, key[0], key[1], plant, frozenset(seen))
+
+
+CAUSES: Mapping[str, Cause] = {
+    c.name: c
+    for c in (
+        _cause(
+            "policer",
+            (_LB, "blue"),
+            policer,
+            (NEAR, "vigia_isolation_policed_packets_total", ""),
+            (NEAR, _DROPS, "rate_limit"),
+        ),
+        _cause(
+            "meter",
+            (_OVS, "blue"),
+            meter,
+            (NEAR, "vigia_openflow_meter_drops_total", "1"),
+            (NEAR, _COVERAGE, "datapath_drop_meter"),
+        ),
+        _cause("queue", (_LB, "red"), queue, (FAR, _DROPS, "queue_full")),
+        _cause(
+            "reflector-socket",
+            (_LB, "_infra"),
+            reflector_socket,
+            (FAR, _LOST, "reflector_overflow"),
+            (FAR, "vigia_reflector_overflow_total", ""),
+        ),
+        _cause("prober-socket", (_OVS, "_infra"), prober_socket, (NEAR, _LOST, "local_overflow")),
+        _cause("drop-by-bridge", (_LB, "green"), drop_by_bridge, (FAR, _DROPS, "policy")),
+        _cause("drop-at-port", (_LB, "violet"), drop_at_port, (NEAR, _DROPS, "policy")),
+        _cause("drop-by-rule", (_OVS, "green"), drop_by_rule, (NEAR, _COVERAGE, "drop_action_of_pipeline")),
+        _cause("mtu", (_LB, "amber"), mtu, *_TOO_LONG),
+        _cause("mtu-ovs", (_OVS, "violet"), mtu, *_TOO_LONG),
+        _cause("table-miss", (_MAC, "_infra"), table_miss, (NEAR, "vigia_openflow_table_lookups_total", "0")),
+        _cause("wire", (_OVS, "red"), wire),
+        _cause("drop-in-guest", (_OVS, "amber"), drop_in_guest),
+    )
+}
+"""Every cause, by its name, in the order in which they are planted."""
