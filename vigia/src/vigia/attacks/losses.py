@@ -134,9 +134,9 @@ def lost_before(losses: Sequence[Mapping[str, Any]], cause: Cause) -> dict[tuple
     }
 
 
-def lab_named(name: str) -> Lab:
+def lab_named(name: str, at: tuple[str, str] = AT) -> Lab:
     """Return a lab of two nodes with both switches, and a path by OpenFlow rules."""
-    return lab_of(name, AT, BOUGHT, PATHS, [_OPENFLOW])
+    return lab_of(name, at, BOUGHT, PATHS, [_OPENFLOW])
 
 
 @contextmanager

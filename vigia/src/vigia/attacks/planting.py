@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,9 +31,9 @@ NEAR, FAR = "near", "far"
 
 _TABLE = "vigia_planted"
 _SMALL = 1  # byte of receive buffer; the kernel makes it the least that there is
-_NETNS_COOKIE = 71  # SO_NETNS_COOKIE
+_RCVBUFFORCE, _NETNS_COOKIE = 33, 71  # SO_RCVBUFFORCE, SO_NETNS_COOKIE
 _PAYLOAD = 64  # bytes: as small as probes, which are so as likely to be dropped
-_PER = 20  # datagrams in 10 ms
+_PER, _EVERY = 4, 0.002  # datagrams at once, and seconds until the next: no room between them
 _SCRAPED = 16.0
 """Seconds for which what has counted is kept without effect: counters are read every 15 s."""
 
@@ -107,13 +107,13 @@ def _traffic(source: Endpoint, sink: Endpoint) -> Iterator[None]:
 
 @contextmanager
 def _sending(out: socket.socket, to: tuple[str, int], payload: bytes, per: int) -> Iterator[None]:
-    """Send so many datagrams every 10 ms from a thread."""
+    """Send so many datagrams every 2 ms from a thread."""
     ended = threading.Event()
 
     def send() -> None:
         following = time.monotonic()
         while not ended.wait(max(0.0, following - time.monotonic())):
-            following = max(following + 0.01, time.monotonic() - 0.1)
+            following = max(following + _EVERY, time.monotonic() - 0.1)
             for _ in range(per):
                 try:
                     out.sendto(payload, to)
@@ -196,11 +196,11 @@ class _Bridge:
 
 @contextmanager
 def queue(s: Scene) -> Iterator[None]:
-    """A TBF of 0.3 Mbit/s with room for 20 frames before the port, while the tenant is sent 1.7."""
+    """A TBF of 40 kbit/s with room for 20 frames before the port, while the tenant is sent 1.7."""
     inside = s.node(FAR).netns
     commands.tc_batch(
         [
-            f"qdisc add dev {s.far.device} root handle 9: tbf rate 300kbit burst 2000 limit 30000",
+            f"qdisc add dev {s.far.device} root handle 9: tbf rate 40kbit burst 2000 limit 30000",
             f"qdisc add dev {s.far.device} parent 9: pfifo limit 20",
         ],
         netns=inside,
@@ -220,8 +220,9 @@ def _small(pid: int, of: Endpoint, *, reflector: bool) -> Iterator[socket.socket
         own = stack.enter_context(netns.inside(of.netns, lambda: socket.socket(type=socket.SOCK_DGRAM)))
         cookie = own.getsockopt(socket.SOL_SOCKET, _NETNS_COOKIE, 8)
         for s in _sockets(pid, stack):
-            same = s.type == socket.SOCK_DGRAM and s.getsockopt(socket.SOL_SOCKET, _NETNS_COOKIE, 8) == cookie
-            if same and s.proto == socket.IPPROTO_UDP and (s.getsockname()[1] == STAMP_PORT) == reflector:
+            if not _is_of(s, cookie) or not (port := s.getsockname()[1]):
+                continue
+            if (port == STAMP_PORT) == reflector:
                 had = s.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
                 s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _SMALL)
                 try:
@@ -232,7 +233,10 @@ def _small(pid: int, of: Endpoint, *, reflector: bool) -> Iterator[socket.socket
     raise VigiaError(f"vigia-probe has no such socket in {of.netns}")
 
 
-_RCVBUFFORCE = 33
+def _is_of(s: socket.socket, cookie: bytes) -> bool:
+    """Whether a socket is one of UDP in the namespace of that cookie."""
+    udp = s.type == socket.SOCK_DGRAM and s.proto == socket.IPPROTO_UDP
+    return udp and s.getsockopt(socket.SOL_SOCKET, _NETNS_COOKIE, 8) == cookie
 
 
 def _sockets(pid: int, stack: ExitStack) -> Iterator[socket.socket]:
@@ -262,14 +266,14 @@ def reflector_socket(s: Scene) -> Iterator[None]:
 def _halting(pid: int, stopped: float, running: float) -> Iterator[None]:
     """Stop a process for a while and let it run for a while, again and again; it runs in the end."""
     ended = threading.Event()
+    process = os.pidfd_open(pid)
 
     def halt() -> None:
-        while not ended.wait(running):
-            os.kill(pid, signal.SIGSTOP)
-            try:
+        with suppress(ProcessLookupError):  # it has ended, and who waits for its losses will tell
+            while not ended.wait(running):
+                signal.pidfd_send_signal(process, signal.SIGSTOP)
                 ended.wait(stopped)
-            finally:
-                os.kill(pid, signal.SIGCONT)
+                signal.pidfd_send_signal(process, signal.SIGCONT)
 
     thread = threading.Thread(target=halt, name="halting")
     thread.start()
@@ -278,7 +282,9 @@ def _halting(pid: int, stopped: float, running: float) -> Iterator[None]:
     finally:
         ended.set()
         thread.join()
-        os.kill(pid, signal.SIGCONT)
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(process, signal.SIGCONT)
+        os.close(process)
 
 
 @contextmanager
@@ -287,7 +293,7 @@ def prober_socket(s: Scene) -> Iterator[None]:
     with (
         _small(s.probes[s.near.node], s.near, reflector=False) as found,
         netns.inside(s.far.netns, lambda: socket.socket(type=socket.SOCK_DGRAM)) as out,
-        _sending(out, found.getsockname(), bytes(_PAYLOAD), 5),
+        _sending(out, found.getsockname(), bytes(_PAYLOAD), 1),
     ):
         yield
 
