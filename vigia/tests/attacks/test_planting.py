@@ -47,12 +47,6 @@ def lab() -> Iterator[Lab]:
         remove(found)
 
 
-@pytest.fixture
-def without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody scrapes what counts here."""
-    monkeypatch.setattr(planting, "_SCRAPED", 0.0)
-
-
 def udp(at: Endpoint, port: int = 0, seconds: float = 0.5) -> socket.socket:
     made = netns.inside(at.netns, lambda: socket.socket(type=socket.SOCK_DGRAM))
     made.settimeout(seconds)
@@ -77,10 +71,10 @@ def answered(lab: Lab, path: str, tenant: str, probes: int = 5) -> int:
     return found
 
 
-def rules(lab: Lab) -> dict[str, str]:
+def rules(lab: Lab, *machines: Endpoint) -> dict[str, str]:
     """All that causes could leave behind: nftables, qdiscs, filters and MTUs, and OpenFlow's rules."""
     found = {}
-    for name in lab.namespaces():
+    for name in [lab.links[0].netns, *(e.netns for e in (*lab.nodes, *machines))]:
         links = json.loads(commands.run(["ip", "-j", "link"], netns=name).stdout)
         found[f"{name} mtu"] = str({e["ifname"]: e["mtu"] for e in links})
         found[f"{name} nft"] = commands.run(["nft", "list", "ruleset"], netns=name).stdout
@@ -114,7 +108,7 @@ def test_a_cause_meets_its_own_path_and_leaves_nothing(name: str, lab: Lab) -> N
     cause = CAUSES[name]
     scene = Scene(lab, {}, cause.path, cause.tenant)
     eventually(lambda: answered(lab, cause.path, cause.tenant) == 5, "the path to carry packets", 30)
-    before = rules(lab)
+    before = rules(lab, scene.near, scene.far)
     with cause.plant(scene):
         # Open vSwitch takes a moment to see its flows again with new rules.
         eventually(lambda: answered(lab, cause.path, cause.tenant) == 0, "all packets to be lost", 30)
@@ -123,13 +117,14 @@ def test_a_cause_meets_its_own_path_and_leaves_nothing(name: str, lab: Lab) -> N
         if (other := BESIDE[cause.path]) != cause.tenant:
             eventually(lambda: answered(lab, cause.path, other) == 5, "another tenant's packets", 30)
     eventually(lambda: answered(lab, cause.path, cause.tenant) == 5, "the path to carry packets again", 30)
-    assert rules(lab) == before
+    assert rules(lab, scene.near, scene.far) == before
 
 
 @pytest.mark.parametrize("name", ["drop-by-bridge", "queue", "meter", "mtu", "table-miss", "wire"])
 def test_a_cause_is_undone_where_the_run_ends_in_it(name: str, lab: Lab) -> None:
     before, cause = rules(lab), CAUSES[name]
-    with pytest.raises(VigiaError, match="stop"), cause.plant(Scene(lab, {}, cause.path, cause.tenant)):
+    scene = Scene(lab, {}, cause.path, cause.tenant)
+    with pytest.raises(VigiaError, match="stop"), cause.beneath(scene), cause.plant(scene):
         assert rules(lab) != before
         raise VigiaError("stop")
     assert rules(lab) == before
@@ -150,15 +145,28 @@ def burst(s: Scene, probes: int) -> int:
             arrived += 1
 
 
-@pytest.mark.usefixtures("without_waiting")
+def counted(s: Scene, name: str) -> int:
+    """What the meter or the queue has dropped, as it still tells."""
+    if name == "meter":
+        said = planting._Bridge(s, "br-int").ofctl("meter-stats")
+        return int(said.partition("bands:")[2].partition("packet_count:")[2].split()[0])
+    qdiscs = commands.run(["tc", "-s", "-j", "qdisc", "show", "dev", s.far.device], netns=s.node("far").netns)
+    return max(q["drops"] for q in json.loads(qdiscs.stdout))
+
+
 @pytest.mark.parametrize("name", ["queue", "meter"])
 def test_a_cause_that_lets_some_pass_loses_most(name: str, lab: Lab) -> None:
     cause = CAUSES[name]
     scene = Scene(lab, {}, cause.path, cause.tenant)
     eventually(lambda: answered(lab, cause.path, cause.tenant) == 5, "the path to carry packets", 30)
-    with cause.plant(scene):
-        eventually(lambda: burst(scene, 100) < 50, "half of the probes to be lost", 60)
-    eventually(lambda: burst(scene, 20) == 20, "all probes to arrive again", 60)
+    before = rules(lab, scene.near, scene.far)
+    with cause.beneath(scene):
+        with cause.plant(scene):
+            eventually(lambda: burst(scene, 100) < 50, "half of the probes to be lost", 60)
+        # What has counted is still there, and lets everything pass.
+        eventually(lambda: burst(scene, 20) == 20, "all probes to arrive again", 60)
+        assert counted(scene, name) > 20
+    assert rules(lab, scene.near, scene.far) == before
 
 
 REFLECT = """

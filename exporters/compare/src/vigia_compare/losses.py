@@ -9,6 +9,7 @@ import numpy as np
 
 from vigia_compare.coincidence import rank, rank_correlation
 from vigia_compare.limits import LEAST_WINDOWS
+from vigia_compare.paths import PathAttributes, attributes
 from vigia_compare.source import Source
 from vigia_compare.windows import Grid, counted, grown
 from vigia_statistics.samples import Floats
@@ -71,6 +72,10 @@ _DETAILS = ("reason", "device", "result", "event", "meter", "table")
 _OF_TENANTS = {counter for counter, (place, _) in _PLACES.items() if "tenant" in place}
 """Counters that know whose packets they count: these go before what all share, where both fit alike."""
 
+_SWITCH = ("vigia_openflow_", "vigia_ovs_")
+_NOT_BY_SWITCH = ("linuxbridge", "bridge", "macvlan")
+"""Counters of Open vSwitch, and words of data planes that do not cross it."""
+
 SEEN = (
     'min by (node) (vigia_exporter_collector_success{collector=~"bpf|kerneldrops|netdev|qdisc"}) '
     'and on (node) vigia_exporter_collector_success{collector="kerneldrops"}'
@@ -78,6 +83,9 @@ SEEN = (
 """1 where everything that a host drops is counted."""
 
 LEAST_CORRELATION = 0.3
+
+LEAST_LOST = 5.0
+"""Probes that must be lost: whatever counts now and then has counted as much as fewer."""
 
 LEAST_COVERED, COVERED = 0.5, 0.9
 """Share of the losses that a counter must have counted: beside statistics, and without."""
@@ -103,7 +111,7 @@ class Counter:
     covered: float = 1.0
     """Share of the losses that it can have counted: what it counted then beyond its usual."""
     alone: bool = False
-    """Whether it counted when probes were lost and hardly at any other time."""
+    """Whether it counted when probes were lost and hardly at any other time; not of a few probes."""
 
     @property
     def fits(self) -> bool:
@@ -146,14 +154,15 @@ def find(source: Source, grid: Grid) -> list[Pinned]:
     lossy = {k: causes for k, causes in lossy.items() if sum(np.nansum(v) for v in causes.values()) >= 1.0}
     if not lossy:
         return []
-    counters = list(_counters(source, grid))
+    counters, known = list(_counters(source, grid)), attributes(source, grid)
     seen = {s.labels.get("node", ""): s.values == 1.0 for s in source.windows(SEEN, grid)}
     out = []
     for (src, dst, path, tenant), causes in sorted(lossy.items()):
         near: dict[Place, Floats] = {}
         for place, owner, values in counters:
             # What others lose at their own ports is theirs, whenever that is.
-            if place[0] in (src, dst, "") and (owner in ("", tenant) or owner.startswith("_")):
+            theirs = owner in ("", tenant) or owner.startswith("_")
+            if place[0] in (src, dst, "") and theirs and _crosses(known.of(src, path), place[1]):
                 near[place] = near.get(place, 0.0) + values
         sockets = {c: np.nan_to_num(v) for c, v in causes.items() if c in _SOCKETS}
         lost = _together([v for c, v in causes.items() if c not in _SOCKETS], grid.count)
@@ -161,6 +170,12 @@ def find(source: Source, grid: Grid) -> list[Pinned]:
         everywhere = np.logical_and.reduce(hosts)
         out.append(pin(src, dst, path, tenant, lost, near, sockets, bool(everywhere[lost > 0.0].all())))
     return out
+
+
+def _crosses(path: PathAttributes, counter: str) -> bool:
+    """Whether a counter can be one of what a path goes through, as far as is known of it."""
+    words = path.dataplane.lower().replace("_", "-").split("-")
+    return not counter.startswith(_SWITCH) or not any(w in _NOT_BY_SWITCH for w in words)
 
 
 def _together(values: Sequence[Floats], count: int) -> Floats:
@@ -234,9 +249,10 @@ def _ranked(lost: Floats, near: Mapping[Place, Floats]) -> list[Counter]:
         surplus = float(np.maximum(values[wide] - usual, 0.0).sum())
         with_it = float(values[wide].sum()) / max(float(values.sum()), 1e-9)
         every = float(lost[bad & (_nearby(values) > 0.0)].sum()) / float(lost.sum())
-        alone = with_it >= COVERED and every >= COVERED and not wide.all()
+        rare = with_it >= COVERED and every >= COVERED and not wide.all()
         covered = min(1.0, surplus / float(lost.sum()))
-        out.append(Counter(*place, coincidence, p, float(values[bad].sum()), covered, alone))
+        alone = rare and lost.sum() >= LEAST_LOST
+        out.append(Counter(*place, coincidence, p, float(values[bad].sum()), covered, bool(alone)))
     total = float(lost.sum())
     return sorted(
         out,

@@ -168,15 +168,16 @@ def trial(lab: Lab, where: Places, cause: Cause, seconds: float) -> LossTrial:
     """Plant a cause, and wait for what is said of its minute. Raises VigiaError."""
     scene = Scene(lab, _probes(lab, where), cause.path, cause.tenant)
     before = lost_before(_evaluated(lab)["losses"], cause)
-    with cause.plant(scene):
-        time.sleep(seconds)
-        ended = time.time()
-    while (now := _evaluated(lab))["end"] < ended + _SETTLED:
-        if time.time() > ended + PATIENCE:
-            raise VigiaError(
-                f"vigia-compare has not evaluated the minute {PATIENCE:.0f} s after {cause.name}"
-            )
-        time.sleep(_POLL)
+    with cause.beneath(scene):
+        with cause.plant(scene):
+            time.sleep(seconds)
+            ended = time.time()
+        while (now := _evaluated(lab))["end"] < ended + _SETTLED:
+            if time.time() > ended + PATIENCE:
+                raise VigiaError(
+                    f"vigia-compare has not evaluated the minute {PATIENCE:.0f} s after {cause.name}"
+                )
+            time.sleep(_POLL)
     return LossTrial(
         cause=cause.name,
         expected=_expected(cause),

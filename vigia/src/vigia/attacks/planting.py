@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,9 +34,6 @@ _SMALL = 1  # byte of receive buffer; the kernel makes it the least that there i
 _RCVBUFFORCE, _NETNS_COOKIE = 33, 71  # SO_RCVBUFFORCE, SO_NETNS_COOKIE
 _PAYLOAD = 64  # bytes: as small as probes, which are so as likely to be dropped
 _PER, _EVERY = 4, 0.002  # datagrams at once, and seconds until the next: no room between them
-_SCRAPED = 16.0
-"""Seconds for which what has counted is kept without effect: counters are read every 15 s."""
-
 _VXLAN = 4789
 
 
@@ -77,6 +74,8 @@ class Cause:
     tenant: str
     """No other cause has this tenant on this path: what is said of them is of this one alone."""
     plant: Plant
+    beneath: Plant
+    """What counts, and is there without effect until the verdict: a counter that is gone tells nothing."""
     seen: frozenset[Seen]
     """Counters that tell this cause; none where the loss is not on the hosts."""
 
@@ -156,20 +155,26 @@ def policer(s: Scene) -> Iterator[None]:
 
 
 @contextmanager
-def meter(s: Scene) -> Iterator[None]:
-    """An OpenFlow meter of 8 packets a second on what the port sends, which is 40."""
+def _with_meter(s: Scene) -> Iterator[None]:
+    """Have an OpenFlow meter of 8 packets a second, which nothing goes through."""
     bridge = _Bridge(s, "br-int")
-    number = bridge.port(s.near.device)
     bridge.ofctl("add-meter", "meter=1,pktps,stats,band=type=drop,rate=8")
     try:
-        bridge.ofctl("add-flow", f"priority=100,in_port={number},actions=meter:1,NORMAL")
-        try:
-            yield
-        finally:
-            bridge.ofctl("--strict", "del-flows", f"priority=100,in_port={number}")
-        time.sleep(_SCRAPED)
+        yield
     finally:
         bridge.ofctl("del-meter", "meter=1")
+
+
+@contextmanager
+def meter(s: Scene) -> Iterator[None]:
+    """What the port sends, 40 packets a second, goes through the meter."""
+    bridge = _Bridge(s, "br-int")
+    match = f"priority=100,in_port={bridge.port(s.near.device)}"
+    bridge.ofctl("add-flow", f"{match},actions=meter:1,NORMAL")
+    try:
+        yield
+    finally:
+        bridge.ofctl("--strict", "del-flows", match)
 
 
 @dataclass(frozen=True)
@@ -195,22 +200,34 @@ class _Bridge:
 
 
 @contextmanager
-def queue(s: Scene) -> Iterator[None]:
-    """A TBF of 40 kbit/s with room for 20 frames before the port, while the tenant is sent 1.7."""
+def _with_queue(s: Scene) -> Iterator[None]:
+    """Have a TBF with room for 20 frames before the port, faster than what is sent."""
     inside = s.node(FAR).netns
-    commands.tc_batch(
-        [
-            f"qdisc add dev {s.far.device} root handle 9: tbf rate 40kbit burst 2000 limit 30000",
-            f"qdisc add dev {s.far.device} parent 9: pfifo limit 20",
-        ],
-        netns=inside,
-    )
+    commands.tc_batch(_tbf("add", s.far.device, "1gbit"), netns=inside)
+    try:
+        yield
+    finally:
+        commands.tc_batch([f"qdisc del dev {s.far.device} root"], netns=inside)
+
+
+def _tbf(how: str, device: str, rate: str) -> list[str]:
+    """Return the lines for tc; a change of a TBF gives its own limit, of bytes, to its child."""
+    return [
+        f"qdisc {how} dev {device} root handle 9: tbf rate {rate} burst 2000 limit 30000",
+        f"qdisc {how} dev {device} parent 9: handle 10: pfifo limit 20",
+    ]
+
+
+@contextmanager
+def queue(s: Scene) -> Iterator[None]:
+    """The TBF has 40 kbit/s, while the tenant is sent 1.7 Mbit/s."""
+    inside = s.node(FAR).netns
+    commands.tc_batch(_tbf("change", s.far.device, "40kbit"), netns=inside)
     try:
         with _traffic(s.near, s.far):
             yield
-        time.sleep(_SCRAPED)
     finally:
-        commands.tc_batch([f"qdisc del dev {s.far.device} root"], netns=inside)
+        commands.tc_batch(_tbf("change", s.far.device, "1gbit"), netns=inside)
 
 
 @contextmanager
@@ -385,8 +402,12 @@ _TOO_LONG = (
 """The kernel gives no reason where a device's MTU is too small; who sends from there is told at once."""
 
 
-def _cause(name: str, key: tuple[str, str], plant: Plant, *seen: Seen) -> Cause:
-    return Cause(name, key[0], key[1], plant, frozenset(seen))
+def _nothing(_: Scene) -> AbstractContextManager[None]:
+    return nullcontext()
+
+
+def _cause(name: str, key: tuple[str, str], plant: Plant, *seen: Seen, beneath: Plant = _nothing) -> Cause:
+    return Cause(name, key[0], key[1], plant, beneath, frozenset(seen))
 
 
 CAUSES: Mapping[str, Cause] = {
@@ -405,8 +426,9 @@ CAUSES: Mapping[str, Cause] = {
             meter,
             (NEAR, "vigia_openflow_meter_drops_total", "1"),
             (NEAR, _COVERAGE, "datapath_drop_meter"),
+            beneath=_with_meter,
         ),
-        _cause("queue", (_LB, "red"), queue, (FAR, _DROPS, "queue_full")),
+        _cause("queue", (_LB, "red"), queue, (FAR, _DROPS, "queue_full"), beneath=_with_queue),
         _cause(
             "reflector-socket",
             (_LB, "_infra"),
