@@ -240,6 +240,46 @@ def test_what_the_tenants_own_port_counted_goes_before_what_all_share() -> None:
     assert (found.verdict, found.counters[0].detail) == ("pinned", "eth0"), "where nothing else counted"
 
 
+@pytest.mark.parametrize(
+    ("dataplane", "verdict"),
+    [("linuxbridge", "not on these hosts"), ("macvlan", "not on these hosts"), ("ovs-userspace", "pinned")],
+)
+def test_a_switch_that_a_path_does_not_cross_lost_nothing_of_it(dataplane: str, verdict: str) -> None:
+    """Numbers of a lab: probes of a Linux bridge, and what Open vSwitch lost at its uplink in that minute."""
+    lost = np.where(np.arange(WINDOWS) == 40, 19.0, 0.0)
+    hosts = Hosts(np.random.default_rng(56))
+    hosts.growth["vigia_ovs_port_drops_total"] = []
+    hosts.loses(lost)
+    hosts.count("vigia_ovs_port_drops_total", lost * 25 / 19, node="n2", device="phy0")
+    hosts.count("vigia_path_info", np.ones(WINDOWS), node="n1", path=PATH["path"], dataplane=dataplane)
+    assert hosts.find().verdict == verdict
+    del hosts.growth["vigia_path_info"]
+    assert hosts.find().verdict == "pinned", "nobody says what the path goes through"
+
+
+def test_the_underlay_may_cross_a_switch() -> None:
+    """A host's own port is often one of Open vSwitch."""
+    lost = np.where(np.arange(WINDOWS) == 40, 19.0, 0.0)
+    hosts = Hosts(np.random.default_rng(57))
+    hosts.growth["vigia_ovs_port_drops_total"] = []
+    hosts.loses(lost)
+    hosts.count("vigia_ovs_port_drops_total", lost, node="n2", device="phy0")
+    hosts.count("vigia_path_info", np.ones(WINDOWS), node="n1", path=PATH["path"], dataplane="none")
+    assert hosts.find().verdict == "pinned"
+
+
+def test_a_few_lost_probes_are_pinned_to_nothing_that_counted_by_chance() -> None:
+    """Numbers of a lab that had run for eight minutes: one probe, and eleven strays at a port."""
+    lost = np.full(WINDOWS, np.nan)
+    lost[-8:] = [0, 0, 0, 1, 0, 0, 0, 0]
+    counted = {("n2", "vigia_ovs_port_drops_total", "phy0"): np.nan_to_num(11.0 * lost)}
+    found = losses.pin("n1", "n2", "p", "t", lost, counted, seen=True)
+    assert (found.verdict, found.counters[0].alone) == ("insufficient evidence", False)
+    lost[-4] = losses.LEAST_LOST
+    found = losses.pin("n1", "n2", "p", "t", lost, counted, seen=True)
+    assert (found.verdict, found.counters[0].alone) == ("pinned", True)
+
+
 def test_a_grid_is_asked_once_for_all_paths() -> None:
     grid = Grid.before(GRID.end, 60.0, 3600.0)
     hosts = Hosts(np.random.default_rng(55))
