@@ -13,17 +13,17 @@ import httpx
 import pytest
 
 from vigia.attacks import losses
-from vigia.attacks.losses import LossTrial, Said, faults, judge, lab_named, lost_before, share
+from vigia.attacks.losses import LossTrial, PinnedLoss, faults, judge, lab_named, lost_before, share
 from vigia.attacks.planting import CAUSES, Cause
 from vigia.errors import VigiaError
 from vigia.lab.model import Lab
 from vigia.stack.places import Places
 
 POLICED = ("near", "vigia_isolation_policed_packets_total", "")
-THERE = Said("node1", "node2", 100.0, "pinned", POLICED)
+THERE = PinnedLoss("node1", "node2", 100.0, "pinned", POLICED)
 BACK = replace(THERE, src="node2", dst="node1")
 GOOD = LossTrial("policer", "either", [THERE, BACK], 50.0, 1.0)
-NOWHERE = Said("node1", "node2", 100.0, "not on these hosts", None)
+NOWHERE = PinnedLoss("node1", "node2", 100.0, "not on these hosts", None)
 
 
 @pytest.fixture(scope="module")
@@ -81,8 +81,8 @@ def test_directions_that_lost_are_judged_by_the_first_counter(lab: Lab) -> None:
     cause = CAUSES["policer"]
     back = said(src="node2", dst="node1", verdict="insufficient evidence")
     assert judge([said(), back], cause, {}, lab) == [
-        Said("node1", "node2", 50.0, "pinned", ("near", "vigia_port_drops_total", "rate_limit")),
-        Said("node2", "node1", 50.0, "insufficient evidence", None),
+        PinnedLoss("node1", "node2", 50.0, "pinned", ("near", "vigia_port_drops_total", "rate_limit")),
+        PinnedLoss("node2", "node1", 50.0, "insufficient evidence", None),
     ]
 
 

@@ -68,7 +68,7 @@ NOWHERE = "not on these hosts"
 
 
 @dataclass(frozen=True)
-class Said:
+class PinnedLoss:
     """What vigia-compare says of one direction."""
 
     src: str
@@ -86,7 +86,7 @@ class LossTrial:
 
     cause: str
     expected: str
-    said: Sequence[Said]
+    said: Sequence[PinnedLoss]
     after: float
     """seconds from the cause's end until its minute was evaluated"""
     load: float
@@ -100,17 +100,17 @@ def faults(trial: LossTrial) -> list[str]:
     return [_words(s) for s in trial.said if not _right(s, seen)]
 
 
-def _right(s: Said, seen: frozenset[tuple[str, str, str]]) -> bool:
+def _right(s: PinnedLoss, seen: frozenset[tuple[str, str, str]]) -> bool:
     return (s.verdict == "pinned" and s.counter in seen) if seen else s.verdict == NOWHERE
 
 
-def _words(s: Said) -> str:
+def _words(s: PinnedLoss) -> str:
     return s.verdict if s.counter is None else f"{s.verdict}: {' '.join(filter(None, s.counter))}"
 
 
 def judge(
     losses: Sequence[Mapping[str, Any]], cause: Cause, before: Mapping[tuple[str, str], float], lab: Lab
-) -> list[Said]:
+) -> list[PinnedLoss]:
     """Return what is said of each direction that has lost probes since a cause was planted."""
     ends = {lab.nodes[0].name: NEAR, lab.nodes[1].name: FAR}
     found = []
@@ -121,7 +121,7 @@ def judge(
             continue
         best = one["counters"][0] if one["verdict"] == "pinned" else None
         counter = (ends.get(best["node"], best["node"]), best["name"], best["detail"]) if best else None
-        found.append(Said(*key, lost, one["verdict"], counter))
+        found.append(PinnedLoss(*key, lost, one["verdict"], counter))
     return found
 
 
