@@ -158,6 +158,8 @@ test-attacks: tools build ## Run the corpus of attacks and of honest traffic on 
 test-naming: tools build ## Is the attacker named, and nobody else, after each attack of the corpus, with isolation and without: three hours (root; NAMING='--only one-port' for less)
 	@$(VENV)/python -m vigia.attacks.naming $(NAMING)
 
+LOSSES ?=
+
 .PHONY: test-losses
 test-losses: tools build ## Is each planted loss pinned to the counter that saw it (policers, queue, sockets, drops, MTU, table miss, not on these hosts): 70 minutes (root; LOSSES='--runs 1 --only queue' for less)
 	@$(VENV)/python -m vigia.attacks.losses $(LOSSES)
