@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -15,6 +16,7 @@ import pytest
 from vigia.attacks import losses
 from vigia.attacks.losses import LossTrial, PinnedLoss, faults, judge, lab_named, lost_before, share
 from vigia.attacks.planting import CAUSES, Cause
+from vigia.console import Steps
 from vigia.errors import VigiaError
 from vigia.lab.model import Lab
 from vigia.stack.places import Places
@@ -252,6 +254,23 @@ def test_causes_are_planted_in_turn_and_what_was_run_is_shown(
     order.clear()
     assert losses.main(["--runs", "1", "--only", "queue,wire"]) == 0
     assert capsys.readouterr().out.splitlines()[-2].split()[:3] == ["queue", "1", "1"]
+
+
+def test_the_lab_is_removed_however_the_run_ends(monkeypatch: pytest.MonkeyPatch, lab: Lab) -> None:
+    done: list[str] = []
+    steps = Steps(io.StringIO())
+    monkeypatch.setattr(losses, "remove", lambda of: done.append(f"removed {of.name}"))
+    monkeypatch.setattr(losses.lab_up, "bring_up", lambda *_: done.append("lab"))
+    monkeypatch.setattr(losses.stack_up, "bring_up", lambda *_: done.append("stack"))
+    with pytest.raises(VigiaError, match="stop"), losses._running(lab, steps):
+        assert done == ["removed losses", "lab", "stack"], "what another run left is removed first"
+        raise VigiaError("stop")
+    assert done[-1] == "removed losses"
+    done.clear()
+    monkeypatch.setattr(losses.stack_up, "bring_up", lambda *_: done.append(str(1 / 0)))
+    with pytest.raises(ZeroDivisionError), losses._running(lab, steps):
+        pass
+    assert done == ["removed losses", "lab", "removed losses"]
 
 
 @pytest.mark.parametrize(
