@@ -1,1 +1,1 @@
-"""An adversarial corpus against isolation, and a legitimate one, with a victim that is measured."""
+"""An adversarial corpus against isolation, and a legitimate one, with a victim that is measured; causes of loss, planted."""
