@@ -1,1 +1,1 @@
-"""An adversarial corpus against isolation, and a legitimate one, with a victim that is measured; causes of loss, planted."""
+"""Attacks and honest traffic against isolation, with a victim that is measured; causes of loss, planted."""
