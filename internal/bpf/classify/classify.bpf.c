@@ -98,11 +98,17 @@ struct endpoint {
 
 enum { HERE = 1, ELSEWHERE }; /* of this node, of another */
 
+/* Where the operator's tunnels are. */
+struct tunnels {
+	__u16 listed; /* 0 = between any addresses */
+	__u16 vlan; /* of the underlay; 0 = untagged */
+};
+
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, __u32); /* 0 = whoever sends it, outside of tenants' networks */
+	__type(value, struct tunnels);
 } class_tunnels SEC(".maps");
 
 struct {
@@ -118,7 +124,7 @@ struct frame {
 	struct __sk_buff *skb;
 	__u32 at;
 	struct match match; /* mac is the interface's that the direction is about */
-	struct match inner; /* the VLAN inside a tunnel */
+	struct match inner; /* the VLAN inside a tunnel without VNI or key */
 	__u32 host;
 	__u32 destination;
 	__be16 type;
@@ -136,7 +142,8 @@ static __always_inline __u64 mac_value(const __u8 *m)
 	return v;
 }
 
-/* ethernet reads a MAC header with at most one tag (tags beyond are the tenant's own). */
+/* ethernet reads a MAC header with at most one tag (tags beyond are the tenant's own), and
+ * returns how many tags that were, or -1. */
 static __always_inline int ethernet(struct frame *f, __u32 *vlan)
 {
 	struct ethhdr eth;
@@ -156,6 +163,7 @@ static __always_inline int ethernet(struct frame *f, __u32 *vlan)
 		*vlan = bpf_ntohs(tag[0]) & 0xfff;
 		f->type = tag[1];
 		f->at += sizeof(tag);
+		return 1;
 	}
 	return 0;
 }
@@ -218,17 +226,24 @@ static __always_inline int has_class(const struct match *network, __u64 mac)
 }
 
 /* is_operators tells whether what looks like a tunnel is one between this node and
- * another: a tenant may write any port and any VNI into its own packets. Where no ends are
- * listed, what is in a tenant's network already is the tenant's. */
-static __always_inline int is_operators(struct __sk_buff *skb, const struct match *outer, __u64 mac, __u32 at, __be16 type, int receives)
+ * another: a tenant may write any port and any VNI into its own packets. The underlay has no
+ * tag, or one that is listed. What has a class already is a tenant's, and so is what the node
+ * forwards from another interface: what it puts into a tunnel of IPv4 itself has forgotten
+ * where it came from (skb_scrub_packet). Where no ends are listed, nothing more is known. */
+static __always_inline int is_operators(struct __sk_buff *skb, const struct match *outer, __u64 sender, __u64 receiver, __u32 at, __be16 type, int receives)
 {
 	struct endpoint from = {}, to = {};
-	__u32 *listed, zero = 0;
+	struct tunnels *tunnels;
+	__u32 zero = 0;
 	__u8 *where;
 
-	listed = bpf_map_lookup_elem(&class_tunnels, &zero);
-	if (!listed || !*listed)
-		return !has_class(outer, mac);
+	tunnels = bpf_map_lookup_elem(&class_tunnels, &zero);
+	if (!tunnels || outer->id != tunnels->vlan || has_class(outer, sender) || has_class(outer, receiver))
+		return 0;
+	if (!receives && type == bpf_htons(ETH_P_IP) && skb->ingress_ifindex)
+		return 0;
+	if (!tunnels->listed)
+		return 1;
 	if (ends(skb, at, type, &from, &to))
 		return 0;
 	where = bpf_map_lookup_elem(&class_endpoint, receives ? &to : &from);
@@ -296,12 +311,15 @@ static __always_inline void read_frame(struct frame *f, int receives)
 	__u32 vlan, at, source = 0, destination = 0;
 	struct match plain;
 	__be16 type;
-	int protocol;
+	int tags, protocol;
 
-	if (ethernet(f, &vlan))
+	tags = ethernet(f, &vlan);
+	if (tags < 0)
 		return;
-	if (f->skb->vlan_present)
+	if (f->skb->vlan_present) {
 		vlan = f->skb->vlan_tci & 0xfff;
+		tags++;
+	}
 	if (vlan) {
 		f->match.network = VLAN;
 		f->match.id = vlan;
@@ -311,18 +329,18 @@ static __always_inline void read_frame(struct frame *f, int receives)
 	type = f->type;
 	protocol = addresses(f, &source, &destination);
 	f->destination = destination;
-	if (protocol < 0 || tunnel(f, protocol))
+	if (tags > 1 || protocol < 0 || tunnel(f, protocol))
 		return;
-	if (!is_operators(f->skb, &plain, mac_value(receives ? f->to : f->from), at, type, receives)) {
+	if (!is_operators(f->skb, &plain, mac_value(f->from), mac_value(f->to), at, type, receives)) {
 		f->match = plain;
 		return;
 	}
 	f->host = source;
 	f->destination = 0;
 	f->dscp = 0;
-	if (ethernet(f, &vlan))
+	if (ethernet(f, &vlan) < 0)
 		return;
-	if (vlan) {
+	if (vlan && !f->match.id) {
 		f->inner.network = VLAN;
 		f->inner.id = vlan;
 	}
@@ -330,7 +348,8 @@ static __always_inline void read_frame(struct frame *f, int receives)
 }
 
 /* class_of returns major:minor, or 0 for the default class. The network that the
- * operator's tunnel names goes before a VLAN tag, which the tenant may have written. */
+ * operator's tunnel names goes before a VLAN tag, which the tenant may have written: that
+ * counts only inside a tunnel that names none, and so carries networks by their tags. */
 static __always_inline __u32 class_of(struct frame *f, __u64 mac)
 {
 	struct match m = f->match;

@@ -47,6 +47,12 @@ type classifySource struct {
 	To          [6]uint8
 }
 
+type classifyTunnels struct {
+	_      structs.HostLayout
+	Listed uint16
+	Vlan   uint16
+}
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.

@@ -94,9 +94,9 @@ func TestFramesFindTheirClass(t *testing.T) {
 			classA, classA,
 		},
 		{
-			"VXLAN below a VLAN", ethernet(far, far, frame.TypeVLAN, frame.Tag(7, frame.TypeIPv4, overVXLAN[14:])),
+			"VXLAN in a VLAN that is not the underlay's", ethernet(far, far, frame.TypeVLAN, frame.Tag(7, frame.TypeIPv4, overVXLAN[14:])),
 			map[Match]uint32{{VXLAN, 110, vmNone}: classA, {VLAN, 8, vmNone}: classB},
-			classA, classA,
+			0, 0,
 		},
 		{
 			"VXLAN in a tenant's VLAN", ethernet(far, far, frame.TypeVLAN, frame.Tag(7, frame.TypeIPv4, overVXLAN[14:])),
@@ -121,7 +121,7 @@ func TestFramesFindTheirClass(t *testing.T) {
 			map[Match]uint32{{VLAN, 20, vmNone}: classA, {VLAN, 20, vmB}: classB},
 			classA, classB,
 		},
-		{"a VLAN inside one shared tunnel", outer(4789, frame.VXLAN(1, tagged(20))), map[Match]uint32{{VLAN, 20, vmNone}: classB}, classB, classB},
+		{"a VLAN inside one shared tunnel", outer(4789, frame.VXLAN(0, tagged(20))), map[Match]uint32{{VLAN, 20, vmNone}: classB}, classB, classB},
 		{"a MAC address", inner(), map[Match]uint32{{Plain, 0, vmA}: classA, {Plain, 0, vmB}: classB}, classA, classB},
 		{"the address of another network", overVXLAN, map[Match]uint32{{VXLAN, 111, vmA}: classA, {Plain, 0, vmB}: classB}, 0, 0},
 		{

@@ -13,7 +13,7 @@ import (
 type view struct {
 	outer, network, inner Match // outer is of what carries a tunnel, and of no use without one
 	from, to              end
-	dscp                  byte // of the innermost packet
+	dscp, outerDSCP       byte // of the innermost packet, and of what carries a tunnel
 }
 
 // end is an interface that a frame is from or to.
@@ -35,7 +35,7 @@ func look(data []byte) (v view) {
 	}
 	v.outer, v.from.outer, v.to.outer = v.network, v.from.address, v.to.address
 	v.network.Network, v.network.ID = network, id
-	v.dscp = 0
+	v.dscp, v.outerDSCP = 0, v.dscp
 	if kind, rest, ok := v.ethernet(inside, &v.inner); ok {
 		v.dscp = dscp(kind, rest)
 	}
@@ -131,32 +131,41 @@ func tunnel(protocol int, rest []byte) (network Network, id uint32, inside []byt
 	return 0, 0, nil
 }
 
-// class finds the first match: of the network with the address, of the network, and then of
-// the tag inside a tunnel. What is in a network of the matches already is no tunnel: no ends
-// are listed.
-func (v *view) class(matches map[Match]uint32, at end) uint32 {
-	for i, m := range []Match{v.outer, v.network, v.inner} {
-		if (i == 0 && v.network.Network < VXLAN) || (i == 2 && m.Network == Plain) {
-			continue
-		}
-		mac := at.address
-		if i == 0 {
-			mac = at.outer
-		}
-		for _, address := range []MACAddress{mac, vmNone} {
-			m.MAC = address
-			if class, ok := matches[m]; ok {
-				return class
-			}
+// find finds the first match: of the network with the address, and of the network.
+func find(matches map[Match]uint32, network Match, address MACAddress) (class uint32, ok bool) {
+	for _, mac := range []MACAddress{address, vmNone} {
+		network.MAC = mac
+		if class, ok = matches[network]; ok {
+			break
 		}
 	}
-	return 0
+	return class, ok
+}
+
+// class finds the class of what an end sends or receives, and the code point that counts. No
+// ends are listed: what has no tag, and is not between interfaces of the matches, may be a tunnel.
+func (v *view) class(matches map[Match]uint32, at end) (class uint32, dscp byte) {
+	if v.network.Network < VXLAN {
+		class, _ = find(matches, v.network, at.address)
+		return class, v.dscp
+	}
+	_, from := find(matches, v.outer, v.from.outer)
+	_, to := find(matches, v.outer, v.to.outer)
+	if v.outer.Network == VLAN || from || to {
+		class, _ = find(matches, v.outer, at.outer)
+		return class, v.outerDSCP
+	}
+	class, ok := find(matches, v.network, at.address)
+	if !ok && v.network.ID == 0 && v.inner.Network == VLAN {
+		class, _ = find(matches, v.inner, at.address)
+	}
+	return class, v.dscp
 }
 
 // queue is where the reference has a packet wait.
 func (v *view) queue(matches map[Match]uint32, at end) uint32 {
-	class := v.class(matches, at)
-	if class == 0 && v.dscp == 1 {
+	class, dscp := v.class(matches, at)
+	if class == 0 && dscp == 1 {
 		return LowerEffort
 	}
 	return class

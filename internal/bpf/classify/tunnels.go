@@ -14,12 +14,19 @@ const (
 	elsewhere
 )
 
+// MaxVLAN is the last VLAN that may be used (IEEE 802.1Q).
+const MaxVLAN = 4094
+
 // SetTunnels says between whom tunnels are the operator's: this node's end points and those
-// of the other nodes. What looks like a tunnel between others, a tenant wrote: it is of the
-// network that it came in, whatever VNI or key it names. Without an end point of its own a
-// node has no tunnels. Until it is called, all tunnels are the operator's but those in a network
-// that is a tenant's: one of its VLANs, or from or to one of its interfaces.
-func (p *Programs) SetTunnels(own, others []netip.Addr) error {
+// of the other nodes, untagged, or in the VLAN of the underlay if that is not 0. What looks like
+// a tunnel between others, a tenant wrote: it is of the network that it came in, whatever VNI or
+// key it names. Without an end point of its own a node has no tunnels. Until it is called, all
+// tunnels are the operator's that are untagged, not from or to an interface of a tenant, and not
+// forwarded from another interface.
+func (p *Programs) SetTunnels(own, others []netip.Addr, underlay uint16) error {
+	if underlay > MaxVLAN {
+		return fmt.Errorf("the underlay's VLAN is %d; it is 0, for untagged, to %d", underlay, MaxVLAN)
+	}
 	want := make(map[classifyEndpoint]uint8, len(own)+len(others))
 	if len(own) > 0 {
 		for _, a := range others {
@@ -49,7 +56,7 @@ func (p *Programs) SetTunnels(own, others []netip.Addr) error {
 			return fmt.Errorf("write tunnel end point: %w", err)
 		}
 	}
-	if err := p.objects.ClassTunnels.Put(uint32(0), uint32(1)); err != nil {
+	if err := p.objects.ClassTunnels.Put(uint32(0), classifyTunnels{Listed: 1, Vlan: underlay}); err != nil {
 		return fmt.Errorf("have tunnels between listed end points only: %w", err)
 	}
 	for _, key := range stale {

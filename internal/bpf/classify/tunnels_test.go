@@ -55,11 +55,11 @@ func TestOnlyListedEndpointsHaveTunnels(t *testing.T) {
 		{"with a network that nobody has", tagged(between("192.168.0.1", "192.168.0.2", 999)), addresses("10.0.0.1"), addresses("10.0.0.2"), classVLAN, classVLAN},
 		{"a tenant's GRE in its VLAN", tagged(overGRE(0x2000, []uint32{100})), addresses("10.0.0.7"), addresses("10.0.0.2"), classVLAN, classVLAN},
 		{"a tenant's Geneve in its VLAN", tagged(outer(6081, frame.Geneve(5, 3, inner()))), addresses("10.0.0.7"), addresses("10.0.0.2"), classVLAN, classVLAN},
-		{"the operator's VXLAN in a VLAN of the underlay", tagged(between("10.0.0.1", "10.0.0.2", 110)), addresses("10.0.0.1"), addresses("10.0.0.2"), classA, classVLAN},
+		{"a tenant's VXLAN in its VLAN, by the nodes' addresses", tagged(between("10.0.0.1", "10.0.0.2", 110)), addresses("10.0.0.1"), addresses("10.0.0.2"), classVLAN, classVLAN},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			p := open(t, matches)
-			if err := p.SetTunnels(tc.own, tc.others); err != nil {
+			if err := p.SetTunnels(tc.own, tc.others, 0); err != nil {
 				t.Fatal(err)
 			}
 			if got := run(t, p.Send(), tc.data); got != tc.send {
@@ -110,7 +110,7 @@ func TestWithoutListedEndpointsATenantsNetworkHasNoTunnels(t *testing.T) {
 // TestWhatIsNoTunnelHasNoHost: a source is told apart by its own addresses then.
 func TestWhatIsNoTunnelHasNoHost(t *testing.T) {
 	p := open(t, nil)
-	if err := p.SetTunnels(addresses("10.0.0.1"), addresses("10.0.0.2")); err != nil {
+	if err := p.SetTunnels(addresses("10.0.0.1"), addresses("10.0.0.2"), 0); err != nil {
 		t.Fatal(err)
 	}
 	run(t, p.Receive(), between("192.168.0.1", "192.168.0.2", 110))
@@ -129,7 +129,7 @@ func TestAnEndpointMoves(t *testing.T) {
 	p := open(t, map[Match]uint32{{VXLAN, 110, vmNone}: classA})
 	ends := [2]string{"10.0.0.1", "10.0.0.2"}
 	for range 3 {
-		if err := p.SetTunnels(addresses(ends[0]), addresses(ends[1])); err != nil {
+		if err := p.SetTunnels(addresses(ends[0]), addresses(ends[1]), 0); err != nil {
 			t.Fatal(err)
 		}
 		if got := run(t, p.Send(), between(ends[0], ends[1], 110)); got != classA {
@@ -146,7 +146,7 @@ func TestEndpointsBecomeExactlyThoseListed(t *testing.T) {
 	p := open(t, map[Match]uint32{{VXLAN, 110, vmNone}: classA})
 	own := addresses("10.0.0.1")
 	for _, listed := range [][]string{{"10.0.0.2", "10.0.0.3"}, {"10.0.0.3", "10.0.0.4"}, {}, {"10.0.0.2"}} {
-		if err := p.SetTunnels(own, addresses(listed...)); err != nil {
+		if err := p.SetTunnels(own, addresses(listed...), 0); err != nil {
 			t.Fatal(err)
 		}
 		for _, far := range []string{"10.0.0.2", "10.0.0.3", "10.0.0.4"} {

@@ -52,7 +52,6 @@ const (
 	defaultHeadroom = 0.05
 	maxHeadroom     = 0.5
 	maxVNI          = 1<<24 - 1
-	maxVLAN         = 4094
 	maxDevice       = 15
 )
 
@@ -103,7 +102,7 @@ func (m *matchKeys) match() (classify.Match, error) {
 		{m.VXLAN, classify.VXLAN, "vxlan", 0, maxVNI},
 		{m.Geneve, classify.Geneve, "geneve", 0, maxVNI},
 		{m.GRE, classify.GRE, "gre", 0, 1<<32 - 1},
-		{m.VLAN, classify.VLAN, "vlan", 1, maxVLAN},
+		{m.VLAN, classify.VLAN, "vlan", 1, classify.MaxVLAN},
 	} {
 		if n.id == nil {
 			continue

@@ -54,6 +54,7 @@ type directory struct {
 	named   map[uint64]*tenant // by notice.ID
 	own     []netip.Addr       // tunnel end points of this node
 	others  []netip.Addr       // and of the others
+	vlan    uint16             // that this node's uplinks carry tunnels in; 0 = untagged
 }
 
 func newDirectory(self string, site *Site, keys *Keys) (*directory, error) {
@@ -99,7 +100,7 @@ func (d *directory) addNode(n *SiteNode, keys *Keys) error {
 	for _, end := range []netip.Addr{tunnel, address.Addr()} {
 		d.tunnels[addressOf(end.String())] = entry
 		if n.Node == d.self {
-			d.own = append(d.own, end)
+			d.own, d.vlan = append(d.own, end), uint16(n.VLAN)
 		} else {
 			d.others = append(d.others, end)
 		}

@@ -203,3 +203,23 @@ func TestWhatIsNotValidMakesNoDirectory(t *testing.T) {
 		}
 	}
 }
+
+// TestTheUnderlaysVLANIsThisNodes: another node's uplinks may carry tunnels in another one.
+func TestTheUnderlaysVLANIsThisNodes(t *testing.T) {
+	s := &Site{Version: 1, Nodes: []SiteNode{
+		{Node: "n1", Address: "127.0.0.1:1", Tunnel: "10.0.0.1", VLAN: 7}, {Node: "n2", Address: "127.0.0.1:2", Tunnel: "10.0.0.2", VLAN: 8},
+		{Node: "n3", Address: "127.0.0.1:3", Tunnel: "10.0.0.3"},
+	}}
+	if err := s.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	for node, want := range map[string]uint16{"n1": 7, "n2": 8, "n3": 0} {
+		d, err := newDirectory(node, s, issuedTo(t, node, s, master(masterA)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d.vlan != want || len(d.own) != 2 || len(d.others) != 4 {
+			t.Errorf("%s: VLAN %d, end points %v and %v of others, want VLAN %d", node, d.vlan, d.own, d.others, want)
+		}
+	}
+}

@@ -163,7 +163,7 @@ func (l *Loop) listTunnels() error {
 	if l.programs == nil || len(l.directory.tunnels) == 0 {
 		return nil
 	}
-	return l.programs.SetTunnels(l.directory.own, l.directory.others)
+	return l.programs.SetTunnels(l.directory.own, l.directory.others, l.directory.vlan)
 }
 
 // Refresh takes up links and contracts as the scheduler has them now.

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 
+	"vigia/internal/bpf/classify"
 	"vigia/internal/config"
 )
 
@@ -21,6 +22,7 @@ type SiteNode struct {
 	Node    string `yaml:"node"`    // the node's name
 	Address string `yaml:"address"` // of its enforcer's notices, host:port
 	Tunnel  string `yaml:"tunnel"`  // its tunnel end point; empty without tunnels
+	VLAN    int    `yaml:"vlan"`    // that its uplinks carry tunnels in; 0 = untagged
 }
 
 // SitePort is a vport and the guest behind it.
@@ -52,6 +54,9 @@ func (s *Site) Validate() error {
 		}
 		if n.Tunnel != "" && net.ParseIP(n.Tunnel) == nil {
 			fault(at+"tunnel", n.Tunnel, "is not an IP address", "write the tunnel's local address")
+		}
+		if n.VLAN < 0 || n.VLAN > classify.MaxVLAN {
+			fault(at+"vlan", n.VLAN, "is not a VLAN", fmt.Sprintf("write a number from 1 to %d, or leave it out where tunnels are untagged", classify.MaxVLAN))
 		}
 		nodes[n.Node] = true
 	}

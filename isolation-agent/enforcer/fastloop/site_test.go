@@ -35,6 +35,8 @@ func TestSiteFilesAreHeldToTheirRules(t *testing.T) {
 		{`"127.0.0.1:1"`, "nowhere"}:                       "nodes[0].address",
 		{"node: n2, address", "node: n1, address"}:         "nodes[1].node",
 		{"tunnel: 10.0.0.2", "tunnel: x"}:                  "nodes[1].tunnel",
+		{"tunnel: 10.0.0.2", "vlan: 4095"}:                 "nodes[1].vlan: \"4095\": is not a VLAN; write a number from 1 to 4094",
+		{"tunnel: 10.0.0.2", "vlan: -1"}:                   "nodes[1].vlan",
 		{`"02:00:00:00:00:02"`, "x"}:                       "ports[1].mac",
 		{"ip: 192.168.0.2", "ip: x"}:                       "ports[1].ip",
 		{"node: n2, port: p3", "node: n9, port: p3"}:       "ports[2].node",
