@@ -102,6 +102,20 @@ func (m *Manager) RemovePair(ifindex int, d Destination) error {
 	return nil
 }
 
+// PairOffered returns the bytes that the vport has offered to a limit to d, whether they passed
+// or not, since it was first set; none without one.
+func (m *Manager) PairOffered(ifindex int, d Destination) (uint64, error) {
+	place, err := m.place(ifindex)
+	if err != nil {
+		return 0, err
+	}
+	var v vportPair
+	if err := ignoreAbsent(m.objects.VportPair.LookupWithFlags(pairKey(place.Slot, d), &v, ebpf.LookupLock)); err != nil {
+		return 0, fmt.Errorf("read limit of interface %d to %v: %w", ifindex, d, err)
+	}
+	return v.OfferedBytes, nil
+}
+
 // Pairs lists the limits in force to single destinations.
 func (m *Manager) Pairs() ([]PairState, error) {
 	byIndex := make(map[uint32]int)

@@ -459,3 +459,39 @@ func BenchmarkVport(b *testing.B) {
 		}
 	}
 }
+
+// TestWhatALimitIsOfferedIsRead whether it passes or not, and begins anew with the limit.
+func TestWhatALimitIsOfferedIsRead(t *testing.T) {
+	b := newBench(t)
+	to, other := udpFrame("10.0.0.2", 53, 958), udpFrame("10.0.0.3", 53, 958)
+	offered := func(d Destination) uint64 {
+		t.Helper()
+		n, err := b.PairOffered(loopback, d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	if got := offered(dest("10.0.0.2")); got != 0 {
+		t.Errorf("without a limit: %d", got)
+	}
+	limit := Pair{Rate: 1, Burst: 5 * uint64(len(to)), TTL: time.Minute}
+	b.setPair(dest("10.0.0.2"), limit)
+	b.setPair(Everything, limit)
+	b.passes(to, 20)
+	b.passes(other, 3)
+	b.setPair(dest("10.0.0.2"), limit) // renewed
+	if got, want := [2]uint64{offered(dest("10.0.0.2")), offered(Everything)}, [2]uint64{20 * uint64(len(to)), 3 * uint64(len(to))}; got != want {
+		t.Errorf("offered %v, want %v", got, want)
+	}
+	if err := b.RemovePair(loopback, dest("10.0.0.2")); err != nil {
+		t.Fatal(err)
+	}
+	b.setPair(dest("10.0.0.2"), limit)
+	if got := offered(dest("10.0.0.2")); got != 0 {
+		t.Errorf("of a new limit: %d", got)
+	}
+	if _, err := b.PairOffered(99, Everything); !errors.Is(err, ErrNotAttached) {
+		t.Errorf("of an interface that is not attached: %v", err)
+	}
+}

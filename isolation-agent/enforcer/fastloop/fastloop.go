@@ -62,6 +62,7 @@ type Events struct {
 type Kernel interface {
 	SetPair(ifindex int, d vport.Destination, p vport.Pair) error
 	RemovePair(ifindex int, d vport.Destination) error
+	PairOffered(ifindex int, d vport.Destination) (uint64, error)
 	SweepPairs() error
 }
 

@@ -24,8 +24,9 @@ const mbit = 125_000.0
 
 // kernel remembers the limits that it was told of.
 type kernel struct {
-	pairs map[vport.Destination]vport.Pair
-	err   error
+	pairs   map[vport.Destination]vport.Pair
+	offered func(ifindex int, d vport.Destination) uint64
+	err     error
 }
 
 func (k *kernel) SetPair(_ int, d vport.Destination, p vport.Pair) error {
@@ -38,6 +39,13 @@ func (k *kernel) SetPair(_ int, d vport.Destination, p vport.Pair) error {
 func (k *kernel) RemovePair(_ int, d vport.Destination) error {
 	delete(k.pairs, d)
 	return nil
+}
+
+func (k *kernel) PairOffered(ifindex int, d vport.Destination) (uint64, error) {
+	if k.offered == nil {
+		return 0, vport.ErrNotAttached
+	}
+	return k.offered(ifindex, d), nil
 }
 
 func (k *kernel) SweepPairs() error { return nil }

@@ -86,21 +86,50 @@ func (l *Loop) lift(key control.LimitKey) {
 	}
 }
 
-// grow lets limits grow step by step, and ends those that have grown out.
+// giveBack ends what the asking node ordered of a limit.
+func (l *Loop) giveBack(now time.Time, o *control.Order) {
+	changed, over := l.sender.Release(now, o.Group, o.LimitKey)
+	if over {
+		l.lift(o.LimitKey)
+	}
+	l.change(changed)
+}
+
+// grow lets limits grow step by step, and ends those that have grown out. Those that share a
+// floor share it by what they are offered now.
 func (l *Loop) grow(now time.Time) {
+	l.change(l.sender.Measure(now, l.offered))
 	changed, over := l.sender.Grow(now)
-	for _, limit := range changed {
+	l.change(changed)
+	for _, key := range over {
+		l.lift(key)
+	}
+}
+
+// offered returns how many bytes the kernel has counted at a limit.
+func (l *Loop) offered(key control.LimitKey) (bytes uint64, ok bool) {
+	port, ok := l.inventory.Lookup(key.Port)
+	if !ok {
+		return 0, false
+	}
+	bytes, err := l.kernel.PairOffered(port.Index, vport.Destination(key.Destination))
+	if err != nil && !errors.Is(err, vport.ErrNotAttached) {
+		l.logger.Debug("cannot read what a limit was offered", "port", key.Port, "destination", key.Destination, "err", err)
+	}
+	return bytes, err == nil
+}
+
+// change brings the kernel to limits that have changed.
+func (l *Loop) change(limits []*control.Limit) {
+	for _, limit := range limits {
 		port, ok := l.inventory.Lookup(limit.Port)
 		if !ok {
 			l.release(limit.LimitKey)
 			continue
 		}
 		if err := l.enforce(limit, port.Index); err != nil && !errors.Is(err, vport.ErrNotAttached) {
-			l.logger.Warn("cannot raise a limit", "port", limit.Port, "destination", limit.Destination, "err", err)
+			l.logger.Warn("cannot change a limit", "port", limit.Port, "destination", limit.Destination, "err", err)
 		}
-	}
-	for _, key := range over {
-		l.lift(key)
 	}
 }
 

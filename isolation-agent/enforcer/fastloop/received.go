@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"slices"
 	"time"
 
 	"vigia/isolation-agent/enforcer/fastloop/control"
@@ -69,12 +70,6 @@ func (l *Loop) received(now time.Time, raw []byte) {
 	}
 }
 
-// authorised is a limit that the asking node may have on a port of this one.
-type authorised struct {
-	control.Order
-	index int // of the port's interface
-}
-
 // obey puts limits on the sources of this node that a notice is about, if the asking node
 // may have it so. The answer says what is in force for all of them together.
 func (l *Loop) obey(now time.Time, from *node, m *notice.Notice) {
@@ -86,15 +81,18 @@ func (l *Loop) obey(now time.Time, from *node, m *notice.Notice) {
 		l.send(from, &answer)
 		return
 	}
-	answer.Flags = notice.AtFloor
-	for i := range list {
-		if m.Kind == notice.Release {
-			l.release(list[i].LimitKey)
-			continue
+	if m.Kind == notice.Release {
+		for i := range list {
+			l.giveBack(now, &list[i])
 		}
-		limit := l.limit(now, &list[i])
-		if limit == nil {
-			answer.Reason, answer.Flags = notice.Failed, 0
+		return
+	}
+	l.limit(now, list)
+	answer.Kind, answer.Flags = notice.Ack, notice.AtFloor
+	for i := range list {
+		limit := l.sender.Get(list[i].LimitKey)
+		if limit == nil { // the kernel does not take it
+			answer.Kind, answer.Reason, answer.Flags, answer.Rate = notice.Nack, notice.Failed, 0, 0
 			l.send(from, &answer)
 			return
 		}
@@ -103,33 +101,34 @@ func (l *Loop) obey(now time.Time, from *node, m *notice.Notice) {
 			answer.Flags = 0
 		}
 	}
-	if m.Kind == notice.Release {
-		return
-	}
 	l.events.Applied(time.Since(now))
-	answer.Kind = notice.Ack
 	l.send(from, &answer)
 }
 
-// limit obeys an order; it returns nil if the kernel does not take the limit.
-func (l *Loop) limit(now time.Time, a *authorised) *control.Limit {
-	limit := l.sender.Obey(now, a.Order)
-	if limit.Clamped {
-		l.events.Notice(notice.Congest, notice.Clamped)
+// limit obeys the orders of a notice. Other limits may change, too: they share a floor.
+func (l *Loop) limit(now time.Time, orders []control.Order) {
+	for i, limit := range l.sender.Obey(now, orders...) {
+		if i < len(orders) && limit.Clamped {
+			l.events.Notice(notice.Congest, notice.Clamped)
+		}
+		port, ok := l.inventory.Lookup(limit.Port)
+		if !ok {
+			l.release(limit.LimitKey)
+			continue
+		}
+		if err := l.enforce(limit, port.Index); err != nil {
+			l.logger.Error("cannot limit a source", "port", limit.Port, "destination", limit.Destination, "err", err)
+			l.release(limit.LimitKey)
+			continue
+		}
+		l.logger.Debug("source limited", "port", limit.Port, "destination", limit.Destination, "bytes_per_second", uint64(limit.Rate), "floor", uint64(limit.Floor))
 	}
-	if err := l.enforce(limit, a.index); err != nil {
-		l.logger.Error("cannot limit a source", "port", limit.Port, "destination", limit.Destination, "err", err)
-		l.release(limit.LimitKey)
-		return nil
-	}
-	l.logger.Debug("source limited", "port", limit.Port, "destination", limit.Destination, "bytes_per_second", uint64(limit.Rate), "floor", uint64(limit.Floor))
-	return limit
 }
 
 // authorise checks a notice against the inventory: the asking node must have a port of
 // the source's tenant, and the source must be on this node: a port, or all of the tenant's
 // when the asking node cannot tell them apart.
-func (l *Loop) authorise(from *node, m *notice.Notice) ([]authorised, notice.Reason) {
+func (l *Loop) authorise(from *node, m *notice.Notice) ([]control.Order, notice.Reason) {
 	t := l.directory.ofID(m.Tenant)
 	if !t.hosts(from.name) {
 		return nil, notice.NotYours
@@ -142,10 +141,11 @@ func (l *Loop) authorise(from *node, m *notice.Notice) ([]authorised, notice.Rea
 		}
 		guests = []*guest{g}
 	}
-	var list []authorised
+	var list []control.Order
 	for _, g := range guests {
-		if a, ok := l.order(from, m, t, g); ok {
-			list = append(list, a)
+		o, ok := l.order(from, m, t, g)
+		if ok && !slices.ContainsFunc(list, func(other control.Order) bool { return other.LimitKey == o.LimitKey }) {
+			list = append(list, o) // a port may have several MAC addresses
 		}
 	}
 	if len(list) == 0 {
@@ -157,17 +157,18 @@ func (l *Loop) authorise(from *node, m *notice.Notice) ([]authorised, notice.Rea
 // order returns what a notice means for a port. A destination that the inventory does not
 // have on the asking node is a second address, or one that a tenant made up: the whole port
 // is held, and never below what it bought.
-func (l *Loop) order(from *node, m *notice.Notice, t *tenant, g *guest) (authorised, bool) {
+func (l *Loop) order(from *node, m *notice.Notice, t *tenant, g *guest) (control.Order, bool) {
 	port, ok := l.inventory.Lookup(g.Port)
 	if !ok || port.Tenant != t.name {
-		return authorised{}, false
+		return control.Order{}, false
 	}
 	bought := l.contract(t.name, port.ID)
 	if bought == nil { // its floor is unknown
-		return authorised{}, false
+		return control.Order{}, false
 	}
-	// The guarantee of a pair is the smaller of both ends' guarantees. It is not divided by
-	// the senders that the asking node says there are: nobody here could check that.
+	// The guarantee of a pair is the smaller of both ends' guarantees. All ports and pairs of the
+	// contract share it, for each asking node, by what they are seen to send here: not by the senders
+	// that the asking node says there are, which nobody here could check.
 	guarantee := float64(bought.Send.GuaranteeBytesPerSecond)
 	destination, floor := control.Address(m.Destination), guarantee
 	if m.Source != ([6]byte{}) && t.at(from.name, destination) {
@@ -177,13 +178,13 @@ func (l *Loop) order(from *node, m *notice.Notice, t *tenant, g *guest) (authori
 	}
 	rate := l.linkRate()
 	order := control.Order{
-		LimitKey: control.LimitKey{Port: port.ID, Destination: destination}, Advised: float64(m.Rate), Measured: float64(m.Measured),
+		LimitKey: control.LimitKey{Port: port.ID, Destination: destination}, Group: control.Group{Contract: bought.String(), Asker: from.name}, Advised: float64(m.Rate), Measured: float64(m.Measured),
 		Floor: floor, Ceiling: math.Min(float64(bought.Send.CeilingBytesPerSecond), rate), Link: rate, Severity: m.Severity,
 	}
 	if destination == control.AllDestinations && m.Flags&notice.Plain != 0 {
 		order.Advised, order.Measured = 0, 0 // half of what it has, whatever arrives
 	}
-	return authorised{order, port.Index}, true
+	return order, true
 }
 
 // answered takes an Ack or Nack in.

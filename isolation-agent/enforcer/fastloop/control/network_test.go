@@ -174,7 +174,7 @@ func (n *network) notify(c *Congestion, share *Share, sources int) {
 		Link: 100 * mbit, Severity: advice.Severity(),
 	}
 	n.post(func() {
-		l := g.sender.Obey(n.now, order)
+		l := g.sender.Obey(n.now, order)[0]
 		n.lowest = min(n.lowest, l.Rate/floor)
 		rate, atFloor := l.Rate, l.AtFloor()
 		n.post(func() { advice.Acknowledged(n.now, rate, atFloor) })

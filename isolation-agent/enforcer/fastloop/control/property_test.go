@@ -197,10 +197,10 @@ func TestALimitStaysBetweenFloorAndCeilingWhateverIsOrdered(t *testing.T) {
 			now = now.Add(time.Duration(random.IntN(300)) * time.Millisecond)
 			key := LimitKey{Port: fmt.Sprint(random.IntN(3)), Destination: Address{10, 0, 0, byte(random.IntN(2))}}
 			if random.IntN(3) > 0 {
-				o := Order{LimitKey: key, Floor: 24 * mbit, Ceiling: 95 * mbit, Link: 100 * mbit, Severity: uint8(random.IntN(256))}
+				o := Order{LimitKey: key, Group: Group{Contract: fmt.Sprint(key)}, Floor: 24 * mbit, Ceiling: 95 * mbit, Link: 100 * mbit, Severity: uint8(random.IntN(256))}
 				o.Advised = []float64{0, 1, 24, 60, 95, 1e6, math.MaxUint64}[random.IntN(7)] * mbit
 				o.Measured = []float64{0, 1, 50, 200, math.MaxUint64}[random.IntN(5)]
-				l := s.Obey(now, o)
+				l := s.Obey(now, o)[0]
 				if l.Clamped != (o.Advised > 0 && o.Advised < o.Floor) && o.Advised > 0 {
 					t.Fatalf("seed %d, step %d: clamped %v at %v", seed, step, l.Clamped, o.Advised/mbit)
 				}
@@ -250,7 +250,7 @@ func TestAMoreSevereLimitNeverGrowsFaster(t *testing.T) {
 	s, now := NewSender(), time.Now()
 	for severity := range uint8(maxSeverity) {
 		s.Obey(now, Order{
-			LimitKey: LimitKey{Port: fmt.Sprintf("%02d", severity)}, Advised: 24 * mbit, Floor: 24 * mbit, Ceiling: 1000 * mbit, Link: 100 * mbit, Severity: severity + 1,
+			LimitKey: LimitKey{Port: fmt.Sprintf("%02d", severity)}, Group: Group{Contract: fmt.Sprint(severity)}, Advised: 24 * mbit, Floor: 24 * mbit, Ceiling: 1000 * mbit, Link: 100 * mbit, Severity: severity + 1,
 		})
 	}
 	for range 100 {
@@ -271,7 +271,7 @@ func TestALimitEndsOnceAndBeginsAnew(t *testing.T) {
 	o := order(24, 100)
 	var l *Limit
 	for i := range 20 {
-		l = s.Obey(start.Add(time.Duration(i)*100*time.Millisecond), o)
+		l = s.Obey(start.Add(time.Duration(i)*100*time.Millisecond), o)[0]
 	}
 	if l.Since != start || !l.AtFloor() {
 		t.Errorf("orders begin it anew: %+v", l)
@@ -280,7 +280,7 @@ func TestALimitEndsOnceAndBeginsAnew(t *testing.T) {
 		t.Error("it does not end, or twice")
 	}
 	later := start.Add(3 * time.Second)
-	if l = s.Obey(later, order(40, 100)); l.Since != later || l.AtFloor() {
+	if l = s.Obey(later, order(40, 100))[0]; l.Since != later || l.AtFloor() {
 		t.Errorf("a new limit is as old as the last: %+v", l)
 	}
 }

@@ -14,13 +14,13 @@ func order(advised, measured float64) Order {
 
 func TestAnAdvisedRateHoldsAtOnceAndNeverBelowTheFloor(t *testing.T) {
 	s, now := NewSender(), time.Now()
-	if h := s.Obey(now, order(40, 200)); h.Rate != 40*mbit || h.Clamped {
+	if h := s.Obey(now, order(40, 200))[0]; h.Rate != 40*mbit || h.Clamped {
 		t.Errorf("held %+v", h)
 	}
-	if h := s.Obey(now, order(1, 200)); h.Rate != 24*mbit || !h.Clamped {
+	if h := s.Obey(now, order(1, 200))[0]; h.Rate != 24*mbit || !h.Clamped {
 		t.Errorf("held %+v", h)
 	}
-	if h := s.Obey(now, order(5000, 200)); h.Rate != 95*mbit {
+	if h := s.Obey(now, order(5000, 200))[0]; h.Rate != 95*mbit {
 		t.Errorf("held %+v", h)
 	}
 }
@@ -28,13 +28,13 @@ func TestAnAdvisedRateHoldsAtOnceAndNeverBelowTheFloor(t *testing.T) {
 func TestWithoutAdviceTheMeasuredRateIsHalved(t *testing.T) {
 	s, now := NewSender(), time.Now()
 	for _, step := range []struct{ measured, want float64 }{{80, 40}, {200, 24}, {24, 24}} {
-		if h := s.Obey(now, order(0, step.measured)); h.Rate != step.want*mbit {
+		if h := s.Obey(now, order(0, step.measured))[0]; h.Rate != step.want*mbit {
 			t.Errorf("at %v: held %v, want %v", step.measured, h.Rate/mbit, step.want)
 		}
 	}
 	s = NewSender()
 	for _, want := range []float64{47.5, 24} { // the plain variant: from the ceiling down
-		if h := s.Obey(now, order(0, 0)); h.Rate != want*mbit {
+		if h := s.Obey(now, order(0, 0))[0]; h.Rate != want*mbit {
 			t.Errorf("held %v, want %v", h.Rate/mbit, want)
 		}
 	}
@@ -82,7 +82,7 @@ func TestSeveritySlowsTheRecovery(t *testing.T) {
 		t.Errorf("grew to %v", changed[0].Rate/mbit)
 	}
 	o.Severity = 255
-	if h := s.Obey(now, o); h.Severity != maxSeverity {
+	if h := s.Obey(now, o)[0]; h.Severity != maxSeverity {
 		t.Errorf("a peer's numbers are not bounded: %+v", h)
 	}
 }

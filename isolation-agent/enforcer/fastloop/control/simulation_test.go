@@ -72,7 +72,7 @@ func (w *wire) deliver() {
 			rest = append(rest, u)
 			continue
 		}
-		h := w.sender.Obey(w.now, u.order)
+		h := w.sender.Obey(w.now, u.order)[0]
 		if w.lowest == 0 || h.Rate/mbit < w.lowest {
 			w.lowest = h.Rate / mbit
 		}
