@@ -186,6 +186,9 @@ func (s *Sender) lowest(now time.Time, key LimitKey, anew bool) (l *Limit, diffe
 // Grow lets limits grow, step by step, since no receiver asks for less. It returns
 // those that changed and those that are over, which it forgets.
 func (s *Sender) Grow(now time.Time) (changed []*Limit, over []LimitKey) {
+	if len(s.groups) == 0 {
+		return nil, nil
+	}
 	touched, anew := map[Group]bool{}, map[LimitKey]bool{}
 	for g, members := range s.groups {
 		for key, h := range members {
