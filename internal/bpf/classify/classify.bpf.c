@@ -213,14 +213,20 @@ static __always_inline int ends(struct __sk_buff *skb, __u32 at, __be16 type, st
 	return bpf_skb_load_bytes(skb, at, from, sizeof(*from)) || bpf_skb_load_bytes(skb, at + sizeof(*from), to, sizeof(*to));
 }
 
-/* has_class tells whether a network, or an interface in it, is a tenant's. */
-static __always_inline int has_class(const struct match *network, __u64 mac)
+/* has_class tells whether a network, or one of two interfaces in it, is a tenant's. What has
+ * no tag is nobody's as a whole. */
+static __always_inline int has_class(const struct match *network, __u64 sender, __u64 receiver)
 {
 	struct match m = *network;
 
-	m.mac = mac;
+	m.mac = sender;
 	if (bpf_map_lookup_elem(&class_match, &m))
 		return 1;
+	m.mac = receiver;
+	if (bpf_map_lookup_elem(&class_match, &m))
+		return 1;
+	if (m.network == PLAIN)
+		return 0;
 	m.mac = 0;
 	return bpf_map_lookup_elem(&class_match, &m) != 0;
 }
@@ -238,7 +244,7 @@ static __always_inline int is_operators(struct __sk_buff *skb, const struct matc
 	__u8 *where;
 
 	tunnels = bpf_map_lookup_elem(&class_tunnels, &zero);
-	if (!tunnels || outer->id != tunnels->vlan || has_class(outer, sender) || has_class(outer, receiver))
+	if (!tunnels || outer->id != tunnels->vlan || has_class(outer, sender, receiver))
 		return 0;
 	if (!receives && type == bpf_htons(ETH_P_IP) && skb->ingress_ifindex)
 		return 0;

@@ -149,8 +149,8 @@ func (v *view) class(matches map[Match]uint32, at end) (class uint32, dscp byte)
 		class, _ = find(matches, v.network, at.address)
 		return class, v.dscp
 	}
-	_, from := find(matches, v.outer, v.from.outer)
-	_, to := find(matches, v.outer, v.to.outer)
+	_, from := matches[Match{Network: Plain, MAC: v.from.outer}]
+	_, to := matches[Match{Network: Plain, MAC: v.to.outer}]
 	if v.outer.Network == VLAN || from || to {
 		class, _ = find(matches, v.outer, at.outer)
 		return class, v.outerDSCP

@@ -152,9 +152,27 @@ def test_what_looks_like_a_tunnel_names_the_victims_network() -> None:
     assert inside[VXLAN][Ether].dst == ENDS.victim_mac
     between = attack("vxlan-between-nodes")[0]
     assert (between[IP].src, between[IP].dst) == (ENDS.node, ENDS.peer_node)
+    for name, tags in (("vxlan-behind-a-tag", 1), ("vxlan-behind-two-tags", 2)):
+        behind = attack(name)[0]
+        assert behind[Dot1Q].vlan == ENDS.victim_network
+        assert (behind.getlayer(Dot1Q, tags) is not None, behind.getlayer(Dot1Q, tags + 1)) == (True, None)
+        assert (behind[IP].src, behind[UDP].dport, behind[VXLAN].vni) == (
+            ENDS.node,
+            4789,
+            ENDS.victim_network,
+        )
     assert attack("geneve-inside")[0][UDP].dport == 6081
     inner = attack("gre-inside")[0][GRE]
     assert (inner.key, inner[Ether].dst) == (ENDS.victim_network, ENDS.victim_mac)
+
+
+def test_guests_of_one_tenant_send_to_each_other() -> None:
+    def pairs(name: str) -> set[tuple[int, int]]:
+        return {(s.source, s.sink) for s in CORPUS[name].streams}
+
+    assert pairs("own-destinations") == {(3, 1), (3, 2)}
+    assert pairs("own-machines") == {(1, 2), (1, 3), (2, 1), (2, 3), (3, 1), (3, 2)}
+    assert {s.tenant for n in ("own-destinations", "own-machines") for s in CORPUS[n].streams} == {"b"}
 
 
 def test_a_servers_clients() -> None:

@@ -135,6 +135,21 @@ ATTACKS: Sequence[Entry] = (
         [Stream(frames.udp()), Stream(frames.udp(), source=2)],
     ),
     Entry(
+        "own-destinations",
+        "one guest to both other guests of its tenant",
+        [Stream(frames.udp()), Stream(frames.udp(), sink=2)],
+    ),
+    Entry(
+        "own-machines",
+        "three guests of one tenant, each to both others",
+        [
+            Stream(frames.udp(), source=source, sink=sink, rate=0.7)
+            for source in (1, 2, 3)
+            for sink in (1, 2, 3)
+            if source != sink
+        ],
+    ),
+    Entry(
         "two-tenants",
         "guests of two tenants on one node",
         [Stream(frames.udp(), rate=1.0), Stream(frames.udp(), tenant="c", rate=1.0)],
@@ -152,6 +167,16 @@ ATTACKS: Sequence[Entry] = (
         "vxlan-between-nodes",
         "VXLAN with the victim's VNI and the nodes' addresses",
         frames.dressed_as_tunnel(nodes=True),
+    ),
+    _attack(
+        "vxlan-behind-a-tag",
+        "the same behind a VLAN tag",
+        frames.dressed_as_tunnel(nodes=True, tags=1),
+    ),
+    _attack(
+        "vxlan-behind-two-tags",
+        "the same behind two VLAN tags",
+        frames.dressed_as_tunnel(nodes=True, tags=2),
     ),
     _attack("geneve-inside", "its own Geneve with the victim's VNI", frames.dressed_as_tunnel(geneve=True)),
     _attack("gre-inside", "its own GRE with the victim's VNI as its key", frames.gre),

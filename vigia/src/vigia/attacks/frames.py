@@ -383,16 +383,17 @@ def _inner(e: StreamEnds) -> bytes:
     return _mac(e.victim_mac) + _mac(e.victim_mac) + struct.pack("!H", _IPV4) + body
 
 
-def dressed_as_tunnel(*, geneve: bool = False, nodes: bool = False) -> Maker:
+def dressed_as_tunnel(*, geneve: bool = False, nodes: bool = False, tags: int = 0) -> Maker:
     """Make what a tunnel would carry for the victim, to a guest or between the nodes' addresses."""
 
     def make(e: StreamEnds, r: random.Random) -> list[bytes]:
+        tagged = b"".join(struct.pack("!HH", _VLAN, e.victim_network + i) for i in range(tags))
         vni = struct.pack("!I", e.victim_network << 8)
         head = struct.pack("!HH", 0, 0x6558) + vni if geneve else struct.pack("!I", 0x08000000) + vni
         inner = head + _inner(e)
         packet = struct.pack("!HHHH", 50000, 6081 if geneve else 4789, 8 + len(inner) + MARK, 0) + inner
         source, to = (e.node, e.peer_node) if nodes else (e.address, e.peer_address)
-        return [_frame(e, _IPV4, _ip4(source, to, _UDP, packet))]
+        return [_frame(e, _IPV4, _ip4(source, to, _UDP, packet), tagged=tagged)]
 
     return make
 
