@@ -89,6 +89,34 @@ func parseRoute(data []byte) (index int32, err error) {
 	return index, err
 }
 
+// Address is an address of an interface.
+type Address struct {
+	Index  int // of the interface
+	Prefix netip.Prefix
+	// Usable says that sockets may be bound to it: nobody else on the link has it, as far as is known.
+	Usable bool
+}
+
+// Addresses lists the addresses of the namespace, the first of an interface first.
+func (c *Conn) Addresses() (all []Address, err error) {
+	err = c.socket.Dump(unix.RTM_GETADDR, make([]byte, unix.SizeofIfAddrmsg), func(_ uint16, data []byte) error {
+		index, address, err := parseAddress(data)
+		if err != nil || !address.IsValid() {
+			return err
+		}
+		bits, flags := int(data[1]), data[2]
+		all = append(all, Address{
+			Index: int(index), Prefix: netip.PrefixFrom(address, bits),
+			Usable: flags&(unix.IFA_F_TENTATIVE|unix.IFA_F_DADFAILED) == 0,
+		})
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list addresses: %w", err)
+	}
+	return all, nil
+}
+
 // Holders returns the devices that have a local address, and all devices with any
 // address when it is unspecified.
 func (c *Conn) Holders(local netip.Addr) ([]string, error) {

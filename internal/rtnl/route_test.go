@@ -97,3 +97,49 @@ func FuzzRoutes(f *testing.F) {
 		_, _ = parseVFs(b)
 	})
 }
+
+// TestAddressesAreListed with their interface and prefix, and what cannot be bound to is told.
+func TestAddressesAreListed(t *testing.T) {
+	ns, other := testutil.NewNetNS(t), testutil.NewNetNS(t)
+	testutil.NewVethPair(t, ns, "veth0", other, "veth0")
+	testutil.IP(t, "-n", ns, "addr", "add", "10.9.0.1/24", "dev", "veth0")
+	testutil.IP(t, "-n", ns, "addr", "add", "10.9.0.7", "peer", "10.9.0.8/32", "dev", "veth0")
+	testutil.IP(t, "-n", ns, "addr", "add", "fd00::1/64", "dev", "veth0", "nodad")
+	c, err := Dial(ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	links, err := c.Links()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := c.Addresses()
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := make(map[string]bool)
+	for _, a := range all {
+		for _, l := range links {
+			if l.Index == a.Index && l.Name == "veth0" {
+				found[a.Prefix.String()] = a.Usable
+			}
+		}
+	}
+	for _, want := range []string{"10.9.0.1/24", "10.9.0.7/32", "fd00::1/64"} {
+		if !found[want] {
+			t.Errorf("%s is missing or cannot be bound to: %v", want, found)
+		}
+	}
+	// Everybody else waits for the link, to find out who else has the address.
+	testutil.IP(t, "-n", other, "link", "set", "veth0", "down")
+	testutil.IP(t, "-n", ns, "addr", "add", "fd00::2/64", "dev", "veth0")
+	if all, err = c.Addresses(); err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range all {
+		if a.Prefix.String() == "fd00::2/64" && a.Usable {
+			t.Error("a tentative address is called usable")
+		}
+	}
+}

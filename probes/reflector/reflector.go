@@ -36,6 +36,8 @@ type Config struct {
 	Keys      map[sockets.Key]stamp.Keys // of listeners in authenticated mode
 	Allow     []netip.Prefix             // sources that are answered
 	MaxRate   int                        // packets per second and source
+	// Networks are told to who asks where else we are, at listeners in our own network namespace.
+	Networks []stamp.Network
 }
 
 // Counters take what happens at the listeners of one name. They are called on
@@ -84,6 +86,7 @@ type Reflector struct {
 	// Below is for the loop's thread alone.
 	responder   responder
 	keys        map[sockets.Key]stamp.Keys
+	networks    []stamp.Network
 	listeners   []*listener // by token; nil where one is free
 	nextID      uint32
 	inbox       *timestamping.Inbox
@@ -197,6 +200,7 @@ func (r *Reflector) apply(c Config, change *sockets.Change) {
 			r.attach(key, s, counters)
 		}
 	})
+	r.networks = slices.Clone(c.Networks)
 	r.responder.allow = slices.Clone(c.Allow)
 	r.responder.ports = r.responder.ports[:0]
 	for _, l := range c.Listeners {

@@ -45,6 +45,7 @@ type arrival struct {
 	received int64  // in nanoseconds since 1970
 	hardware int64  // the device's stamp of the arrival, on its own clock; 0 without
 	now      int64  // CLOCK_MONOTONIC
+	networks []stamp.Network
 }
 
 // mode returns the listener's mode.
@@ -187,6 +188,8 @@ func (r *response) fill(t stamp.TLV, a *arrival) (ok bool) {
 			r.tos = c.Wanted << 2
 		}
 		return ok
+	case stamp.TypeNetworks:
+		return stamp.PutNetworks(t, a.networks)
 	case stamp.TypeDirectMeasurement:
 		d, ok := stamp.ParseDirectMeasurement(t)
 		if ok {
@@ -202,7 +205,7 @@ func (r *response) fill(t stamp.TLV, a *arrival) (ok bool) {
 func known(t stamp.Type, a *arrival) stamp.Flags {
 	switch t {
 	case stamp.TypeExtraPadding, stamp.TypeFollowUp, stamp.TypeReceivedWindow, stamp.TypeClassOfService,
-		stamp.TypeDirectMeasurement:
+		stamp.TypeDirectMeasurement, stamp.TypeNetworks:
 		return 0
 	case stamp.TypeHMAC:
 		if a.keys != nil {

@@ -131,6 +131,9 @@ func (r *Reflector) respond(l *listener, i int, d *timestamping.Datagram, now in
 	a := arrival{
 		from: d.From, listener: l.id, keys: l.keys, ttl: d.TTL, tos: d.TOS, drops: d.Drops, received: d.Stamp, hardware: d.Hardware, now: now,
 	}
+	if l.key.Netns == "" { // whoever asks in a tenant's namespace has no business with ours
+		a.networks = r.networks
+	}
 	if a.received == 0 {
 		a.received = r.clock.Realtime(now)
 	}

@@ -15,6 +15,9 @@ const (
 	// TypeReceivedWindow is ours, from the range for private use (RFC 8972
 	// section 5.1): which of the last probes reached the reflector.
 	TypeReceivedWindow Type = 252
+	// TypeNetworks is ours as well: where the reflector is in networks beside the one that it
+	// is asked in.
+	TypeNetworks Type = 253
 )
 
 // Flags are the flags of a TLV (RFC 8972 section 4). A sender sends
