@@ -22,6 +22,7 @@ import (
 	"vigia/probes/export"
 	"vigia/probes/health"
 	"vigia/probes/moment"
+	"vigia/probes/networks"
 	"vigia/probes/objective"
 	"vigia/probes/pages"
 	"vigia/probes/pathkind"
@@ -49,6 +50,8 @@ type service struct {
 	mu         sync.Mutex
 	settings   *settings.Settings
 	discovered *discovery.Manager
+	networks   *networks.Watch
+	own        []networks.Network // those in force
 
 	objectives *objective.Watch
 	judges     *objective.Book
@@ -107,6 +110,7 @@ func newService(env daemon.Env) (*service, error) {
 		State: cfg.MomentsState, Logger: env.Logger,
 	})
 	s.discovered = discovery.New(env.Logger, s.rediscover)
+	s.networks = networks.New(env.Logger, s.rediscover)
 	if err := s.apply(cfg); err != nil {
 		s.close()
 		return nil, err
@@ -125,8 +129,8 @@ func newService(env daemon.Env) (*service, error) {
 func (s *service) describedPaths() export.Paths {
 	finder := pathkind.New(s.logger)
 	return func() []settings.Path {
-		node, _ := s.node()
-		return finder.Fill(node, *s.paths.Load())
+		node, own := s.place()
+		return finder.Fill(node, settings.PathsIn(*s.paths.Load(), own))
 	}
 }
 
@@ -196,39 +200,76 @@ func (s *service) apply(cfg *settings.Settings) error {
 			return err
 		}
 	}
-	answering, err := s.reflector.Prepare(cfg.Reflector)
+	// Our networks are looked for anew where we are known by another address now.
+	var own []networks.Network
+	if s.settings != nil && s.settings.Known() == cfg.Known() {
+		own = s.own
+	}
+	next, err := s.prepare(cfg, own)
 	if err != nil {
 		return err
-	}
-	targets, members := s.targets(cfg)
-	sending, err := s.sender.Prepare(targets)
-	if err != nil {
-		answering.Discard()
-		return fmt.Errorf("targets: %w", err)
 	}
 	s.settings = cfg
 	for _, p := range s.parts() {
 		p.put(&cfg.Live)
 	}
-	s.setTargets(targets, members)
-	return errors.Join(answering.Commit(), sending.Commit())
+	return s.commit(next)
 }
 
-// targets returns what is configured and what was discovered, and which of them are pairs of
-// a mesh. A configured target goes before a discovered one with the same labels.
-func (s *service) targets(cfg *settings.Settings) ([]sender.Target, map[sender.Labels]export.Member) {
+// next are sockets and targets that are ready to take the place of the present ones.
+type next struct {
+	own       []networks.Network
+	aims      aims
+	answering *reflector.Pending
+	sending   *sender.Pending
+}
+
+// prepare does all that may fail of probing and answering in our networks. On error nothing has changed.
+func (s *service) prepare(cfg *settings.Settings, own []networks.Network) (n next, err error) {
+	n = next{own: own, aims: s.targets(cfg, own)}
+	if n.answering, err = s.reflector.Prepare(cfg.ReflectorIn(own)); err != nil {
+		return n, err
+	}
+	if n.sending, err = s.sender.Prepare(n.aims.targets); err != nil {
+		n.answering.Discard()
+		return n, fmt.Errorf("targets: %w", err)
+	}
+	return n, nil
+}
+
+// commit puts what is prepared into force.
+func (s *service) commit(n next) error {
+	s.own = n.own
+	s.setTargets(n.aims)
+	return errors.Join(n.answering.Commit(), n.sending.Commit())
+}
+
+// aims are what is probed, and who is asked for its networks.
+type aims struct {
+	targets []sender.Target
+	members map[sender.Labels]export.Member // those that are pairs of a mesh
+	asked   []networks.Peer
+}
+
+// targets returns what is configured and what was discovered, in our networks. A configured target goes
+// before a discovered one with the same labels.
+func (s *service) targets(cfg *settings.Settings, own []networks.Network) aims {
 	targets := slices.Clone(cfg.Targets)
 	known := make(map[sender.Labels]bool, len(targets))
 	for i := range targets {
 		known[targets[i].Labels] = true
 	}
 	members := make(map[sender.Labels]export.Member)
-	for i := range cfg.Sites {
-		site := &cfg.Sites[i]
+	var asked []networks.Peer
+	sites := cfg.SitesIn(own)
+	for i := range sites {
+		site := &sites[i]
+		site.Places = s.networks
 		share := site.Share(cfg.Node, s.discovered.State(&site.Source))
 		if share.Refused != nil {
 			s.logger.Warn("cannot probe every discovered node", "err", share.Refused)
 		}
+		asked = append(asked, share.Asked...)
 		nodes := &export.Site{Mesh: share.Mesh, Self: share.Self}
 		for j := range share.Targets {
 			t := &share.Targets[j]
@@ -244,28 +285,33 @@ func (s *service) targets(cfg *settings.Settings) ([]sender.Target, map[sender.L
 			}
 		}
 	}
-	return targets, members
+	return aims{targets: targets, members: members, asked: asked}
 }
 
-// rediscover puts into force what was discovered.
+// rediscover puts into force what was discovered: nodes, and networks of ours and theirs.
 func (s *service) rediscover() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	targets, members := s.targets(s.settings)
-	sending, err := s.sender.Prepare(targets)
+	own := s.networks.Own()
+	next, err := s.prepare(s.settings, own)
+	if err != nil && len(own) > 0 {
+		s.logger.Error("cannot probe in further networks; the rest is probed", "err", err)
+		next, err = s.prepare(s.settings, nil)
+	}
 	if err != nil {
 		s.logger.Error("cannot probe what was discovered", "err", err)
 		return
 	}
-	s.setTargets(targets, members)
-	if err := sending.Commit(); err != nil {
+	if err := s.commit(next); err != nil {
 		s.logger.Debug("the sender has stopped", "err", err)
 	}
 }
 
 // setTargets tells of the targets all who keep something of each.
-func (s *service) setTargets(targets []sender.Target, members map[sender.Labels]export.Member) {
-	s.recorders.SetMesh(export.Membership{Members: members, Budget: s.settings.PairSeries})
+func (s *service) setTargets(p aims) {
+	targets := p.targets
+	s.networks.Set(s.settings.Known(), p.asked)
+	s.recorders.SetMesh(export.Membership{Members: p.members, Budget: s.settings.PairSeries})
 	s.twins.Set(targets)
 	s.judges.Set(s.settings.Judged(targets))
 	s.moments.Set(targets)
@@ -296,6 +342,13 @@ func (s *service) node() (name, summary string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.settings.Node, s.settings.Summary()
+}
+
+// place returns the node's name and the networks that it is probed in.
+func (s *service) place() (name string, own []networks.Network) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.settings.Node, s.own
 }
 
 // WriteFast emits GET /metrics/fast.
@@ -345,6 +398,7 @@ func (s *service) Run(ctx context.Context) error {
 	wg.Go(func() { s.searches.Run(ctx) })
 	wg.Go(func() { s.moments.Run(ctx) })
 	wg.Go(func() { s.discovered.Run(ctx) })
+	wg.Go(func() { s.networks.Run(ctx) })
 	wg.Go(func() { s.clock.Run(ctx) })
 	wg.Wait()
 	return errors.Join(sendErr, reflectErr)

@@ -13,6 +13,7 @@ import (
 	"vigia/internal/config"
 	"vigia/probes/discovery"
 	"vigia/probes/mesh"
+	"vigia/probes/networks"
 	"vigia/probes/sender"
 	"vigia/probes/stamp"
 )
@@ -86,6 +87,11 @@ type Site struct {
 	own       bool
 	templates []sender.Target
 	at        []string // by template, the name of the address; empty: the node's own
+	networks  []string // by template, the network of ours in which it is; empty: the usual one
+	// asked is by which template nodes are asked for their networks; nil: they are not.
+	asked *networks.Peer
+	// Places tells where nodes are in networks of ours.
+	Places Places
 }
 
 // Shows reports whether the pairs with a node always have series of their own.
@@ -97,7 +103,8 @@ func (f *File) validateDiscovery(e *faults, paths map[string]bool, classes map[s
 	for i := range f.Discovery {
 		d, field := &f.Discovery[i], fmt.Sprintf("discovery[%d]", i)
 		d.validate(e, field)
-		targets := d.targets(classes)
+		f.validateFurtherTemplates(e, field, d)
+		targets := d.targets(classes, d.plain())
 		for j := range targets {
 			targets[j].validate(e, fmt.Sprintf("%s.targets[%d]", field, j), paths, classes)
 			f.validateKeys(e, fmt.Sprintf("%s.targets[%d].key_file", field, j), classes[targets[j].Probe], targets[j].KeyFile)
@@ -168,10 +175,18 @@ func (d *Discovery) source() discovery.Source {
 	return s
 }
 
-// targets makes targets of the templates, as if there were a node of that name.
-func (d *Discovery) targets(classes map[string]*Class) []Target {
-	out := make([]Target, 0, len(d.Targets))
+// plain returns the templates as they are written.
+func (d *Discovery) plain() (out []template) {
 	for _, t := range d.Targets {
+		out = append(out, template{Template: t})
+	}
+	return out
+}
+
+// targets makes targets of the templates, as if there were a node of that name.
+func (d *Discovery) targets(classes map[string]*Class, templates []template) []Target {
+	out := make([]Target, 0, len(templates))
+	for _, t := range templates {
 		usual := uint16(stamp.Port)
 		if c := classes[t.Probe]; c != nil && c.protocol != nil {
 			usual = c.traits.Port
@@ -188,16 +203,19 @@ func (d *Discovery) targets(classes map[string]*Class) []Target {
 	return out
 }
 
-// sites converts what Validate has found right.
-func (f *File) sites(classes map[string]*Class) (out []Site) {
+// sites converts what Validate has found right, given our own networks.
+func (f *File) sites(classes map[string]*Class, own []networks.Network) (out []Site) {
 	for i := range f.Discovery {
 		d := &f.Discovery[i]
+		templates := d.in(f.Paths, own)
 		site := Site{
-			Source: d.source(), Show: d.Show, own: d.Own, templates: f.convert(d.targets(classes), classes),
-			Rule: mesh.Rule{Within: mesh.Area(d.Within), PerNode: d.PerNode, PerZone: d.PerZone},
+			Source: d.source(), Show: d.Show, own: d.Own, templates: f.convert(d.targets(classes, templates), classes),
+			Rule:  mesh.Rule{Within: mesh.Area(d.Within), PerNode: d.PerNode, PerZone: d.PerZone},
+			asked: f.asked(d, classes),
 		}
-		for _, t := range d.Targets {
+		for _, t := range templates {
 			site.at = append(site.at, t.At)
+			site.networks = append(site.networks, t.network)
 		}
 		out = append(out, site)
 	}
@@ -210,6 +228,7 @@ type Share struct {
 	Self    mesh.Node
 	Peers   map[string]mesh.Node // those of Targets, by name
 	Targets []sender.Target
+	Asked   []networks.Peer // for their networks
 	// Refused says why a node cannot be probed, if there is one.
 	Refused error
 }
@@ -243,7 +262,7 @@ func (s *Site) Share(self string, st discovery.State) (share Share) {
 	share.Mesh = mesh.New(present, s.Rule)
 	for _, n := range s.peers(share.Mesh, share.Self) {
 		share.Peers[n.Name] = n
-		share.Targets = append(share.Targets, s.of(all[n.Name], false)...)
+		share.take(s, all[n.Name], false)
 	}
 	if len(present) == len(nodes) {
 		return share
@@ -251,10 +270,20 @@ func (s *Site) Share(self string, st discovery.State) (share Share) {
 	for _, n := range s.peers(mesh.New(nodes, s.Rule), share.Self) {
 		if gone[n.Name] {
 			share.Peers[n.Name] = n
-			share.Targets = append(share.Targets, s.of(all[n.Name], true)...)
+			share.take(s, all[n.Name], true)
 		}
 	}
 	return share
+}
+
+// take takes a node that is probed.
+func (share *Share) take(s *Site, p discovery.Peer, paused bool) {
+	share.Targets = append(share.Targets, s.of(p, paused)...)
+	if s.asked != nil {
+		one := *s.asked
+		one.Node, one.Host, one.Paused = p.Name, p.Host, paused
+		share.Asked = append(share.Asked, one)
+	}
 }
 
 // peers returns the nodes of a mesh that are probed.
@@ -275,6 +304,9 @@ func (s *Site) of(p discovery.Peer, paused bool) []sender.Target {
 		t.Labels.Dst, t.Host, t.Paused = p.Name, p.Host, paused
 		if t.Twin.Size > 0 {
 			t.Twin.Group.Dst = p.Name
+		}
+		if network := s.networks[i]; network != "" && !inNetwork(&t, network, s.Places) {
+			continue
 		}
 		if name := s.at[i]; name != "" {
 			host, port, ok := otherAddress(p.Other(name))

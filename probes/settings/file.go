@@ -85,6 +85,7 @@ type Path struct {
 	Security  string   `yaml:"security" help:"for example 'none', 'ipsec'; required"`
 	Layer     string   `yaml:"layer" help:"for example 'overlay', 'underlay'; required"`
 	Placement string   `yaml:"placement" help:"for example 'remote', 'local'; required"`
+	Further   bool     `yaml:"further" help:"it stands for the networks that we are in beside that of the first reflector.listeners of our own namespace, 8 at most: each is a path of its own, called by this name, '-' and its interface; 'dataplane: auto' is the interface's kind ('macvlan', 'ipvlan', 'vlan', 'veth', ...; 'sriov' for a virtual function, 'device' for other hardware)"`
 }
 
 // Class is a kind of probe.

@@ -18,12 +18,13 @@ import (
 // it is replaced. FIRST and SECOND stand for files with keys.
 const everything = `node: lb1
 reflector:
-  listeners: [{netns: red, address: "10.99.1.1:862", key_file: FIRST}]
+  listeners: [{netns: red, address: "10.99.1.1:862", key_file: FIRST}, {address: "10.99.1.9:8620"}]
   allow: [10.99.1.0/24]
   max_rate: 500
 paths:
   - {name: direct, dataplane: none, encap: none, mode: normal, security: none, layer: underlay, placement: remote}
   - {name: pods, dataplane: auto, encap: auto, mode: normal, security: none, layer: overlay, placement: remote, found_by: [/pods.json]}
+  - {name: more, dataplane: auto, encap: none, mode: normal, security: none, layer: overlay, placement: remote, further: false}
   - {name: vxlan, dataplane: ovs, encap: vxlan, mode: openflow, security: ipsec, layer: overlay, placement: local}
 classes:
   - {name: big, protocol: stamp, size: 1400, interval: 50ms, deadline: 900ms, dscp: 46, priority: 3, mark: 7, dont_fragment: true,
@@ -101,6 +102,7 @@ var changes = map[string][]string{
 	"paths[].name":                                        {"name: direct,", "name: straight,", "path: direct", "path: straight", "twin: direct", "twin: straight"},
 	"paths[].dataplane":                                   {"dataplane: ovs", "dataplane: macvlan"},
 	"paths[].encap":                                       {"encap: vxlan", "encap: gre"},
+	"paths[].further":                                     {"further: false", "further: true"},
 	"paths[].found_by[]":                                  {"/pods.json", "/other-pods.json"},
 	"classes[].options.scheme":                            {"scheme: https", "scheme: http", "tls_ca_file: AUTHORITY, tls_server_name: www.example.org, ", ""},
 	"classes[].options.method":                            {"method: GET", "method: HEAD"},

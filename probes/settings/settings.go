@@ -27,6 +27,10 @@ import (
 type Settings struct {
 	Fixed
 	Live
+
+	// As they were written, for what depends on networks that are found later.
+	file    *File
+	classes map[string]*Class
 }
 
 // Live is what a reload puts into force.
@@ -105,12 +109,13 @@ func (f *File) settings() *Settings {
 	for i := range f.Classes {
 		classes[f.Classes[i].Name] = &f.Classes[i]
 	}
+	s.file, s.classes = f, classes
 	s.Clock, s.MaxOnewayError = f.Clock.config(), f.Clock.maxOnewayError()
 	s.Health = f.Health.limits()
 	s.Moments = f.Moments.config()
 	s.Hardware = hardwareModes[f.Timestamps.Hardware]
 	s.Targets = f.convert(f.Targets, classes)
-	s.Sites, s.PairSeries = f.sites(classes), f.Mesh.pairSeries()
+	s.Sites, s.PairSeries = f.sites(classes, nil), f.Mesh.pairSeries()
 	s.AllSeries = f.Series == allSeries
 	s.BulkServer, s.Bulk = f.bulk()
 	s.Objectives, s.Bounds = f.objectives(), f.bounds()

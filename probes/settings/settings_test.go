@@ -92,7 +92,7 @@ func TestGoodFile(t *testing.T) {
 			},
 		},
 	}}
-	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.AddrPort{}, netip.Prefix{}), cmpopts.IgnoreFields(Live{}, "Paths")); diff != "" {
+	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.AddrPort{}, netip.Prefix{}), cmpopts.IgnoreFields(Live{}, "Paths"), cmpopts.IgnoreUnexported(Settings{})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if len(got.Paths) != 2 || got.Paths[1].Encap != "vxlan" {

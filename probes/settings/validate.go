@@ -93,6 +93,7 @@ func (f *File) Validate() error {
 	for i := range f.Targets {
 		t, field := &f.Targets[i], fmt.Sprintf("targets[%d]", i)
 		t.validate(&e, field, paths, classes)
+		f.validateFurtherTarget(&e, field, t)
 		f.validateKeys(&e, field+".key_file", classes[t.Probe], t.KeyFile)
 		id := [4]string{t.Dst, t.Path, t.Tenant, t.Probe}
 		if first, twice := seen[id]; twice {
@@ -110,6 +111,7 @@ func (f *File) Validate() error {
 	validateTwins(&e, "targets", f.Targets, classes)
 	f.validateDiscovery(&e, paths, classes)
 	f.Bulk.validate(&e, f.Node, paths)
+	f.validateFurtherUse(&e)
 	f.validateObjectives(&e)
 	return e.join()
 }
@@ -228,6 +230,7 @@ func (f *File) validatePaths(e *faults) map[string]bool {
 		if len(p.FoundBy) > 0 && p.Dataplane != Auto && p.Encap != Auto {
 			e.add(field+".found_by", nil, "has nothing to find", "write dataplane: auto or encap: auto, or remove it")
 		}
+		f.validateFurther(e, field, &p)
 		if names[p.Name] {
 			e.add(field+".name", p.Name, "is the name of another path", "choose another")
 		}
