@@ -5,6 +5,38 @@
 {{ and .Values.identity.enabled .Values.probe.networks.host.enabled .Values.probe.networks.pods.enabled }}
 {{- end }}
 
+{{/* Whether second networks of the pods' prober are measured: others are found by discovery. */}}
+{{- define "vigia.furtherNetworks" -}}
+{{ and .Values.identity.enabled .Values.probe.networks.pods.enabled .Values.probe.networks.further.enabled }}
+{{- end }}
+
+{{/* What Multus is asked for, in its short form: each interface is called as its network where that fits into 15
+characters and no other is called so, else net and a number. */}}
+{{- define "vigia.attachments" -}}
+{{- $used := dict "eth0" true "lo" true }}
+{{- $asked := list }}
+{{- $attachments := .Values.probe.networks.further.attachments }}
+{{- range $attachments }}
+{{- $given := splitn "@" 2 . }}
+{{- if $given._1 }}
+{{- if hasKey $used $given._1 }}{{ fail (printf "probe.networks.further.attachments: %q: the interface %s is taken; write another after @" . $given._1) }}{{ end }}
+{{- $_ := set $used $given._1 true }}
+{{- end }}
+{{- end }}
+{{- range $i, $one := $attachments }}
+{{- $given := splitn "@" 2 $one }}
+{{- $interface := $given._1 | default "" }}
+{{- if not $interface }}
+{{- $interface = last (splitList "/" $one) }}
+{{- if or (gt (len $interface) 15) (hasKey $used $interface) }}{{ $interface = printf "net%d" (add1 $i) }}{{ end }}
+{{- if hasKey $used $interface }}{{ fail (printf "probe.networks.further.attachments: %q: the interface %s is taken; write another after @" $one $interface) }}{{ end }}
+{{- $_ := set $used $interface true }}
+{{- end }}
+{{- $asked = append $asked (printf "%s@%s" $given._0 $interface) }}
+{{- end }}
+{{- join "," $asked }}
+{{- end }}
+
 {{/* Whether there is a Service that the prober of each node answers itself. */}}
 {{- define "vigia.localService" -}}
 {{ and (eq (include "vigia.bothNetworks" .) "true") (or .Values.probe.services.clusterIP .Values.probe.services.nodePort) }}
@@ -60,6 +92,9 @@
 {{- $paths = append $paths $pods }}
 {{- $paths = append $paths (mustMergeOverwrite (deepCopy $pods) (dict "name" "pods-to-host")) }}
 {{- $paths = append $paths (mustMergeOverwrite (deepCopy $pods) (dict "name" "pods-to-service" "mode" "service")) }}
+{{- if eq (include "vigia.furtherNetworks" .root) "true" }}
+{{- $paths = append $paths (mustMergeOverwrite (deepCopy $probe.networks.further.path) (dict "further" true)) }}
+{{- end }}
 {{- end }}
 {{- if or (not .host) (eq (include "vigia.bothNetworks" .root) "true") }}
 {{- if eq (include "vigia.dnsEndpoints" .root) "true" }}
@@ -122,6 +157,7 @@
 {{- $targets := list }}
 {{- $own := list }}
 {{- $host := .host }}
+{{- $further := eq (include "vigia.furtherNetworks" .root) "true" }}
 {{- range $probe.classes }}
 {{- $stamp := eq .protocol "stamp" }}
 {{- $twins := and $both $probe.twins.enabled (has .protocol (list "stamp" "icmp")) }}
@@ -135,6 +171,11 @@
 {{- $targets = append $targets (dict "path" "pods-to-host" "tenant" "_infra" "probe" .name "at" "host") }}
 {{- else }}
 {{- $targets = append $targets $one }}
+{{- end }}
+{{- if and (not $host) $further (has .protocol (list "stamp" "icmp")) }}
+{{- $net := mustMergeOverwrite (deepCopy $one) (dict "path" $probe.networks.further.path.name) }}
+{{- if $twins }}{{ $_ := set $net "twin" "pods-to-host" }}{{ end }}
+{{- $targets = append $targets $net }}
 {{- end }}
 {{- if and $host $both $stamp $probe.services.nodePort }}
 {{- $targets = append $targets (dict "path" "nodeport" "tenant" "_infra" "probe" .name "at" "nodeport" "twin" $base) }}
