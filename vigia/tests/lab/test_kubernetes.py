@@ -30,7 +30,7 @@ from vigia.host.source import source_root
 from vigia.lab import clouds, model, topology
 from vigia.lab.kubernetes import archive, certificates, cluster, images, machines, programs, removal
 from vigia.lab.kubernetes.archive import Archive
-from vigia.lab.kubernetes.places import PODS, ClusterPlaces, api_address, members
+from vigia.lab.kubernetes.places import FABRIC, PODS, ClusterPlaces, api_address, members
 from vigia.lab.kubernetes.programs import ClusterPrograms
 from vigia.lab.model import Lab
 from vigia.lab.naming import Layout
@@ -52,6 +52,9 @@ def test_pods_nodes_and_the_api_have_addresses_of_their_own(lab: Lab) -> None:
     assert all(ipaddress.ip_address(a) in underlay for a in addresses)
     assert all(m.pods.subnet_of(PODS) for m in members(lab))
     assert not members(lab)[0].pods.overlaps(members(lab)[1].pods)
+    assert all(m.fabric.subnet_of(FABRIC) for m in members(lab))
+    assert not members(lab)[0].fabric.overlaps(members(lab)[1].fabric)
+    assert not FABRIC.overlaps(PODS)
 
 
 # Programs
@@ -265,6 +268,15 @@ def test_scripts_are_sound(lab: Lab) -> None:
     assert tuple(mounted[1].split()) == machines.CONTROLLERS
     network = json.loads((folder / "node1/10-lab.conflist").read_text())
     assert network["plugins"][0]["ipam"]["ranges"] == [[{"subnet": str(members(lab)[0].pods)}]]
+    assert "max_conf_num = 2" in node
+    for member in members(lab):
+        second = json.loads((folder / member.name / "20-fabric.conflist").read_text())
+        (plugin,) = second["plugins"]
+        assert (plugin["type"], plugin["master"], second["name"] != network["name"]) == ("macvlan", "eth1", True)
+        ((given,),) = plugin["ipam"]["ranges"]
+        assert ipaddress.ip_network(given["subnet"]) == FABRIC
+        for end in (given["rangeStart"], given["rangeEnd"]):
+            assert ipaddress.ip_address(end) in member.fabric
 
 
 def test_a_program_on_hold_is_not_started(tmp_path: Path) -> None:

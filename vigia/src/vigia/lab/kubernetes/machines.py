@@ -7,11 +7,21 @@ import sys
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import yaml
 
 from vigia.host import commands, netns, processes
-from vigia.lab.kubernetes.places import CONTROL, PODS, SERVICES, ClusterPlaces, Member, api_address, members
+from vigia.lab.kubernetes.places import (
+    CONTROL,
+    FABRIC,
+    PODS,
+    SERVICES,
+    ClusterPlaces,
+    Member,
+    api_address,
+    members,
+)
 from vigia.lab.kubernetes.programs import ClusterPrograms
 from vigia.lab.model import Lab
 
@@ -128,6 +138,15 @@ def _write_configuration(places: ClusterPlaces, member: Member) -> None:
         "conntrack": {"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
         "metricsBindAddress": "127.0.0.1:10249",
     }
+    documents = {"kubelet.yaml": kubelet, "proxy.yaml": proxy, **_networks(member)}
+    for name, document in documents.items():
+        (folder / name).write_text(
+            yaml.safe_dump(document) if name.endswith(".yaml") else json.dumps(document)
+        )
+
+
+def _networks(member: Member) -> dict[str, Any]:
+    """What a pod's two interfaces are made by, as files of CNI."""
     ipam = {"type": "host-local", "dataDir": "/run/cni-ipam", "ranges": [[{"subnet": str(member.pods)}]]}
     bridge = {"type": "bridge", "bridge": "cni0", "isDefaultGateway": True, "hairpinMode": True, "mtu": 1450}
     network = {
@@ -139,7 +158,16 @@ def _write_configuration(places: ClusterPlaces, member: Member) -> None:
             {"type": "bandwidth", "capabilities": {"bandwidth": True}},
         ],
     }
-    for name, document in (("kubelet.yaml", kubelet), ("proxy.yaml", proxy), ("10-lab.conflist", network)):
-        (folder / name).write_text(
-            yaml.safe_dump(document) if name.endswith(".yaml") else json.dumps(document)
-        )
+    # Pods get it beside the first one: a second network without Multus.
+    addresses = {
+        "subnet": str(FABRIC),
+        "rangeStart": str(member.fabric[10]),
+        "rangeEnd": str(member.fabric[250]),
+    }
+    macvlan = {"type": "macvlan", "master": "eth1", "mode": "bridge"}
+    second = {
+        "cniVersion": "0.4.0",
+        "name": "fabric",
+        "plugins": [{**macvlan, "ipam": {**ipam, "ranges": [[addresses]]}}],
+    }
+    return {"10-lab.conflist": network, "20-fabric.conflist": second}

@@ -1,4 +1,4 @@
-"""Machines and wires of a cluster: a namespace for each node and the control plane, one switch."""
+"""Machines and wires of a cluster: a namespace for each node and the control plane, and two switches."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ _SETTINGS = {
     "net/ipv6/conf/default/disable_ipv6": "1",
 }
 _SWITCH = "br0"
+_FABRIC = "br1"  # of the pods' second network: a second wire from each node
 
 
 def make(lab: Lab) -> str:
@@ -31,9 +32,10 @@ def make(lab: Lab) -> str:
     commands.ip_batch([f"netns add {name}" for name in (link.netns, *machines.values())])
     for name in (link.netns, *machines.values()):
         netns.inside(name, _apply_settings)
-    commands.ip_batch(
-        ["link set lo up", f"link add {_SWITCH} type bridge", f"link set {_SWITCH} up"], netns=link.netns
-    )
+    for switch in (_SWITCH, _FABRIC):
+        commands.ip_batch(
+            ["link set lo up", f"link add {switch} type bridge", f"link set {switch} up"], netns=link.netns
+        )
     commands.ip_batch(
         [
             f"link add name eth0 netns {namespace} address {naming.mac(namespace, 'eth0')} type veth "
@@ -42,6 +44,16 @@ def make(lab: Lab) -> str:
         ]
     )
     commands.ip_batch([f"link set {name} master {_SWITCH} up" for name in machines], netns=link.netns)
+    for i, member in enumerate(all_members, start=1):
+        namespace, port = member.node.netns, f"fabric{i}"
+        commands.ip_batch(
+            [
+                f"link add name eth1 netns {namespace} address {naming.mac(namespace, 'eth1')} type veth "
+                f"peer name {port} netns {link.netns}"
+            ]
+        )
+        commands.ip_batch([f"link set {port} master {_FABRIC} up"], netns=link.netns)
+        commands.ip_batch(["link set eth1 up"], netns=namespace)
     prefix = lab.nodes[0].underlay.network.prefixlen
     addresses = {m.name: m.address for m in all_members} | {CONTROL: api_address(lab)}
     for name, namespace in machines.items():

@@ -40,7 +40,7 @@ mount -t tracefs tracefs /sys/kernel/tracing 2> /dev/null || true
 mount --make-rshared /
 
 mkdir -p /etc/cni/net.d /etc/containerd
-cp "$LAB/$NODE/10-lab.conflist" /etc/cni/net.d/
+cp "$LAB/$NODE"/*.conflist /etc/cni/net.d/
 echo "nameserver $DNS" > /etc/resolv.conf
 : > /etc/resolv-node.conf
 cat > /etc/containerd/config.toml <<'TOML'
@@ -49,7 +49,7 @@ version = 2
 sandbox_image = "lab.local/pause:1"
 disable_apparmor = true
 restrict_oom_score_adj = true
-cni = {bin_dir = "/usr/lib/cni", conf_dir = "/etc/cni/net.d"}
+cni = {bin_dir = "/usr/lib/cni", conf_dir = "/etc/cni/net.d", max_conf_num = 2}
 TOML
 . "$LAB/supervise.sh"
 supervise containerd --log-level info

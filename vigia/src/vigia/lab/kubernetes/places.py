@@ -9,13 +9,15 @@ from pathlib import Path
 from vigia.lab.model import Lab, Node
 from vigia.lab.naming import Layout
 
-__all__ = ["CONTROL", "PODS", "SERVICES", "ClusterPlaces", "Member", "api_address", "members"]
+__all__ = ["CONTROL", "FABRIC", "PODS", "SERVICES", "ClusterPlaces", "Member", "api_address", "members"]
 
 CONTROL = "control"
 """The control plane's machine, in the names of its namespace and files."""
 
 PODS = ipaddress.IPv4Network("10.244.0.0/16")
 SERVICES = ipaddress.IPv4Network("10.96.0.0/16")
+FABRIC = ipaddress.IPv4Network("10.88.0.0/16")
+"""Of every pod's second interface, a macvlan on a second wire of the nodes."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,9 @@ class Member:
     pods: ipaddress.IPv4Network
     """Addresses of its pods."""
 
+    fabric: ipaddress.IPv4Network
+    """Addresses of its pods on the second network, which is one for all nodes."""
+
     @property
     def name(self) -> str:
         """Name of the node."""
@@ -101,8 +106,8 @@ class Member:
 
 def members(lab: Lab) -> list[Member]:
     """Return the nodes with the networks of their pods."""
-    nets = list(PODS.subnets(new_prefix=24))
-    return [Member(node, nets[i]) for i, node in enumerate(lab.nodes, start=1)]
+    nets, fabric = list(PODS.subnets(new_prefix=24)), list(FABRIC.subnets(new_prefix=24))
+    return [Member(node, nets[i], fabric[i]) for i, node in enumerate(lab.nodes, start=1)]
 
 
 def api_address(lab: Lab) -> str:
