@@ -57,6 +57,7 @@ type running struct {
 	url    string
 	stderr *syncBuffer
 	stop   func() int
+	netns  string // where it serves; empty: our own
 }
 
 func start(t *testing.T, config string) *running {
@@ -103,7 +104,11 @@ func (d *running) write(config string) {
 }
 
 func (d *running) get(path string) (int, string) {
-	resp, err := client().Get(d.url + path)
+	c := client()
+	if d.netns != "" {
+		c.Transport = inside(d.netns)
+	}
+	resp, err := c.Get(d.url + path)
 	if err != nil {
 		return 0, err.Error()
 	}
