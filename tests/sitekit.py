@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ __all__ = [
     "enforcers",
     "limited",
     "limits",
+    "lose_alone",
     "move",
     "pods_probers",
     "port_of",
@@ -129,3 +131,28 @@ def limited(cluster: Cluster, source: Pod) -> bool:
     """Whether a pod alone is limited on its node, to what it bought."""
     found = limits(cluster, [m.name for m in cluster.nodes].index(source.node))
     return list(found) == [source.port] and 8e6 <= found[source.port] <= 10e6
+
+
+def lose_alone(cluster: Cluster, path: str, wire: str) -> None:
+    """Pull a wire: the pods' path over it loses, no other does, and it has answers when the wire is back."""
+
+    def lost(at: str, of: str) -> float:
+        return cluster.total(at, "vigia_probe_mesh_lost_total", path=of)
+
+    def answers(at: str) -> float:
+        return cluster.total(at, "vigia_probe_mesh_rtt_seconds_count", path=path)
+
+    def come(what: Callable[[str], float], most: dict[str, float]) -> None:
+        for at, n in most.items():
+            eventually(lambda at=at, n=n: what(at) > n + 5, f"{path} from {at}", PATIENCE)  # type: ignore[misc]
+
+    netns, there = cluster.lab.links[0].netns, pods_probers(cluster)
+    before = {at: lost(at, path) for at in there}
+    others = {at: lost(at, "pods") for at in there}
+    commands.ip_batch([f"link set {wire} down"], netns=netns)
+    try:
+        come(lambda at: lost(at, path), before)
+        assert {at: lost(at, "pods") for at in there} == others
+    finally:
+        commands.ip_batch([f"link set {wire} up"], netns=netns)
+    come(answers, {at: answers(at) for at in there})

@@ -31,6 +31,7 @@ from sitekit import (
     enforcers,
     limited,
     limits,
+    lose_alone,
     move,
     pods_probers,
     port_of,
@@ -125,8 +126,9 @@ def test_helm_test_passes(cluster: Cluster) -> None:
 
 
 HOST_PATHS: tuple[str, ...] = ("host", "host-to-pods", "nodeport", "local-pods", "service")
-POD_PATHS: tuple[str, ...] = ("pods", "pods-to-host")
-COMPARED = {"host-to-pods", "nodeport", "service", "pods"}
+SECOND = "net-eth1"  # which the lab's CNI gives to every pod
+POD_PATHS: tuple[str, ...] = ("pods", "pods-to-host", SECOND)
+COMPARED = {"host-to-pods", "nodeport", "service", "pods", SECOND}
 
 
 def test_paths_are_found_and_each_is_measured_beside_its_twin(cluster: Cluster) -> None:
@@ -147,6 +149,13 @@ def test_paths_are_found_and_each_is_measured_beside_its_twin(cluster: Cluster) 
         assert found["pods"] == ("linuxbridge", "none", "normal"), found
         assert found["service"] == ("linuxbridge", "none", "service")
         assert found["host"] == ("none", "none", "normal")
+    for at in pods_probers(cluster):
+        infos = cluster.metrics(at, "vigia_path_info", path=SECOND)
+        assert [dict(i)["dataplane"] for i in infos] == ["macvlan"], infos
+
+
+def test_what_a_second_network_loses_is_lost_there_alone(cluster: Cluster) -> None:
+    lose_alone(cluster, SECOND, "fabric2")
 
 
 def test_cluster_dns_and_the_api_server_are_probed(cluster: Cluster) -> None:

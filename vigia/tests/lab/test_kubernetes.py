@@ -272,7 +272,11 @@ def test_scripts_are_sound(lab: Lab) -> None:
     for member in members(lab):
         second = json.loads((folder / member.name / "20-fabric.conflist").read_text())
         (plugin,) = second["plugins"]
-        assert (plugin["type"], plugin["master"], second["name"] != network["name"]) == ("macvlan", "eth1", True)
+        assert (plugin["type"], plugin["master"], second["name"] != network["name"]) == (
+            "macvlan",
+            "eth1",
+            True,
+        )
         ((given,),) = plugin["ipam"]["ranges"]
         assert ipaddress.ip_network(given["subnet"]) == FABRIC
         for end in (given["rangeStart"], given["rangeEnd"]):
