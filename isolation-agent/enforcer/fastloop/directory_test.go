@@ -207,7 +207,8 @@ func TestWhatIsNotValidMakesNoDirectory(t *testing.T) {
 // TestTheUnderlaysVLANIsThisNodes: another node's uplinks may carry tunnels in another one.
 func TestTheUnderlaysVLANIsThisNodes(t *testing.T) {
 	s := &Site{Version: 1, Nodes: []SiteNode{
-		{Node: "n1", Address: "127.0.0.1:1", Tunnel: "10.0.0.1", VLAN: 7}, {Node: "n2", Address: "127.0.0.1:2", Tunnel: "10.0.0.2", VLAN: 8},
+		{Node: "n1", Address: "127.0.0.1:1", Tunnel: "10.0.0.1", VLAN: 7},
+		{Node: "n2", Address: "127.0.0.1:2", Tunnel: "10.0.0.2", VLAN: 8},
 		{Node: "n3", Address: "127.0.0.1:3", Tunnel: "10.0.0.3"},
 	}}
 	if err := s.Validate(); err != nil {
