@@ -295,3 +295,37 @@ def test_roles_of_allow_entries() -> None:
     assert both.shields_victim("a")
     assert not both.shields_source("b", "p")
     assert not AllowEntry(port="p", role="source", reason="r").shields_victim("a")
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ("http://h:9875", "http://h:9875/"),
+        ("https://h/vigia/", "https://h/vigia/"),
+        ("http://[::1]:1", "http://[::1]:1/"),
+    ],
+)
+def test_the_pages_may_be_elsewhere(given: str, kept: str) -> None:
+    assert config(pages=given).pages == kept
+    assert config().pages is None
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "h:9875",
+        "javascript:alert(1)",
+        "http://u:p@h/",
+        "http://h/?x=1",
+        "http://h:0",
+        "http:// h",
+        "//h/",
+        "",
+    ],
+)
+def test_what_is_no_address_of_pages_is_refused_with_field_and_fix(given: str) -> None:
+    with pytest.raises(
+        ConfigError, match=r"^c\.yaml:\d+: pages: .*is not the URL of pages; write for example http://"
+    ) as e:
+        config(pages=given)
+    assert "http://127.0.0.1:9875" in str(e.value) and "\n" not in str(e.value)

@@ -27,7 +27,7 @@ from vigia_compare.web import charts, frame
 from vigia_compare.web.comparison import Banner, Column, _banner, _natural, _value
 from vigia_compare.web.lanes import MOST_LANES, drawn
 from vigia_compare.web.matrix import MOST_WORST, MOST_WRITTEN, matrix
-from vigia_config import load
+from vigia_config import ConfigError, load
 
 from .made import END
 
@@ -465,6 +465,15 @@ def test_the_console_may_be_elsewhere(given: str, console: str) -> None:
 def test_what_is_no_console_is_refused(given: str) -> None:
     with pytest.raises(ValueError, match="is not the URL of a console; write for example"):
         Config.model_validate({"console": given})
+
+
+@pytest.mark.parametrize("given", ["h:9874", "javascript:alert(1)", "http://h:0"])
+def test_a_file_with_such_a_console_names_the_field(tmp_path: Path, given: str) -> None:
+    (tmp_path / "compare.yaml").write_text(f'listen: 127.0.0.1:9875\nconsole: "{given}"\n')
+    with pytest.raises(
+        ConfigError, match=r"compare\.yaml:\d+:.* console: .*write for example http://127\.0\.0\.1:9874"
+    ):
+        load(tmp_path / "compare.yaml", Config)
 
 
 def test_the_shipped_configuration_names_the_console() -> None:
