@@ -140,16 +140,6 @@ ATTACKS: Sequence[Entry] = (
         [Stream(frames.udp()), Stream(frames.udp(), sink=2)],
     ),
     Entry(
-        "own-machines",
-        "three guests of one tenant, each to both others",
-        [
-            Stream(frames.udp(), source=source, sink=sink, rate=0.7)
-            for source in (1, 2, 3)
-            for sink in (1, 2, 3)
-            if source != sink
-        ],
-    ),
-    Entry(
         "two-tenants",
         "guests of two tenants on one node",
         [Stream(frames.udp(), rate=1.0), Stream(frames.udp(), tenant="c", rate=1.0)],
