@@ -14,7 +14,7 @@ from sidebyside import detection, fastnetmon
 from sidebyside.detection import VIGIA, seen
 from sidebyside.fastnetmon import Named
 from sidebyside.part import Bench
-from vigia.attacks.corpus import CORPUS, LEGITIMATE, SHORT, Entry
+from vigia.attacks.corpus import ATTACKS, CORPUS, LEGITIMATE, SHORT, Entry
 from vigia.attacks.experiment import AttackTrial
 from vigia.host import commands
 
@@ -64,9 +64,9 @@ def test_the_table_counts_misses_and_accusations() -> None:
         judged("dns", replace(TRIAL, entry="dns", limited=None, score=0.0), Named(101.0, SENDER, "incoming")),
     ]
     lines = {(f.what, f.peer): f for f in detection.figures(known)}
-    missed = lines["attacks missed, of a sample of 2 of 51", PEER]
+    missed = lines[f"attacks missed, of a sample of 2 of {len(ATTACKS)}", PEER]
     assert missed.ours == [1.0] and missed.theirs == [1.0] and "in 0 of these" in missed.note
-    assert lines["attacks missed, of a sample of 2 of 51", SHIPPED].theirs == [2.0]
+    assert lines[f"attacks missed, of a sample of 2 of {len(ATTACKS)}", SHIPPED].theirs == [2.0]
     accused = lines["honest entries accused, of a sample of 1 of 10", PEER]
     assert accused.ours == [0.0] and accused.theirs == [1.0] and "dns" in accused.note
     assert lines["processor time of a packet at the taps", PEER].theirs == [400.0] * 3
@@ -90,7 +90,7 @@ def test_the_sample_has_all_honest_entries_and_attacks_of_every_kind(tmp_path: P
 def test_the_whole_corpus_is_called_so() -> None:
     every = [judged(e.name, replace(TRIAL, entry=e.name, limited=None, score=0.0)) for e in CORPUS.values()]
     said = {f.what for f in detection.figures(every)}
-    assert {"attacks missed, of 51", "honest entries accused, of 10"} <= said
+    assert {f"attacks missed, of {len(ATTACKS)}", f"honest entries accused, of {len(LEGITIMATE)}"} <= said
 
 
 def test_what_was_watched_before_is_not_watched_again(
@@ -108,7 +108,9 @@ def test_what_was_watched_before_is_not_watched_again(
 
     monkeypatch.setattr(detection, "watch", watch)
     found = list(detection.beside(Bench(tmp_path, False, 1, print)))
-    assert any(f.what == "attacks missed, of a sample of 17 of 51" for f in found) and asked == []
+    assert (
+        any(f.what == f"attacks missed, of a sample of 17 of {len(ATTACKS)}" for f in found) and asked == []
+    )
     (tmp_path / "detection.jsonl").write_text("".join(f"{line}\n" for line in lines[:-1]))
     list(detection.beside(Bench(tmp_path, False, 1, print, whole=True)))
     assert asked == [known[-1].entry]

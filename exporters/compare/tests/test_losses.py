@@ -15,6 +15,7 @@ import pytest
 
 from vigia_compare import losses
 from vigia_compare.losses import Pinned
+from vigia_compare.paths import Known, attributes
 from vigia_compare.source import Source
 from vigia_compare.windows import Grid
 from vigia_prometheus import Prometheus
@@ -72,7 +73,8 @@ class Hosts:
         return counted - late + np.concatenate([[0.0], late[:-1]])
 
     def find(self) -> Pinned:
-        (found,) = losses.find(self.source(), GRID)
+        source = self.source()
+        (found,) = losses.find(source, GRID, attributes(source, GRID))
         return found
 
     def source(self) -> Source:
@@ -286,5 +288,5 @@ def test_a_grid_is_asked_once_for_all_paths() -> None:
     hosts.loses(np.ones(WINDOWS))
     store = Exact(**hosts.growth)
     source = Source(Prometheus("http://made.test", transport=httpx.MockTransport(store)))
-    losses.find(source, grid)
-    assert len(store.asked) == 3 + len(losses.COUNTERS)
+    losses.find(source, grid, Known({}, {}, {}))
+    assert len(store.asked) == 2 + len(losses.COUNTERS)

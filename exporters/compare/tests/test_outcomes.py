@@ -23,7 +23,7 @@ from vigia_compare.evaluation import Evaluation
 from vigia_compare.exposition import Metrics
 from vigia_compare.interference import Interference
 from vigia_compare.levels import Level
-from vigia_compare.paths import PathAttributes
+from vigia_compare.paths import Known, PathAttributes
 from vigia_compare.readings import Cell
 from vigia_compare.source import Source
 from vigia_compare.windows import Grid
@@ -172,7 +172,7 @@ def test_the_counter_that_counted_with_the_losses_goes_first() -> None:
 def test_nothing_is_asked_of_counters_while_nothing_is_lost() -> None:
     grid = Grid.before(1234.0, 60.0, 3600.0)
     answers = Answers([({"src": "a", "dst": "b", "path": "p", "tenant": "t"}, [(grid.end, "0.4")])])
-    assert losses.find(answers.source(), grid) == []
+    assert losses.find(answers.source(), grid, Known({}, {}, {})) == []
     assert len(answers.asked) == 1
 
 

@@ -227,7 +227,7 @@ def test_a_path_is_pinned_by_counters_of_its_two_ends_and_of_the_site() -> None:
         vigia_qdisc_drops_total=[({"device": "eth0"}, 2.0 * lost)],
         node_softnet_dropped_total=[({"node": "n1"}, np.zeros(60))],
     )
-    (found,) = losses.find(store.source(), GRID)
+    (found,) = losses.find(store.source(), GRID, Known({}, {}, {}))
     assert found.verdict == "pinned"
     assert {(c.node, c.name, c.detail) for c in found.counters} == {
         ("n1", "vigia_port_drops_total", "queue_full"),

@@ -112,7 +112,7 @@ def evaluate(source: Source, config: Config, now: float, ledger: Ledger) -> Eval
     # All is asked for before anything is taken in: what fails in the middle is asked for again as a whole.
     found = [readings.recorded(source, MEASURES[name], config.tenant, grid, known) for name in config.metrics]
     fine = _finest(source, config, now, known, ledger.book)
-    harmed, lossy = interference.find(source, short, now), losses.find(source, short)
+    harmed, lossy = interference.find(source, short, now), losses.find(source, short, known)
     if fine:
         ledger.book.take(fine, known, fine=True)
         ledger.book.fine_seen = fine[0].grid.end

@@ -9,7 +9,7 @@ import numpy as np
 
 from vigia_compare.coincidence import rank, rank_correlation
 from vigia_compare.limits import LEAST_WINDOWS
-from vigia_compare.paths import PathAttributes, attributes
+from vigia_compare.paths import Known, PathAttributes
 from vigia_compare.source import Source
 from vigia_compare.windows import Grid, counted, grown
 from vigia_statistics.samples import Floats
@@ -146,15 +146,15 @@ class Pinned:
         return UNSEEN if not self.counters and self.known >= LEAST_WINDOWS else UNCLEAR
 
 
-def find(source: Source, grid: Grid) -> list[Pinned]:
-    """Look at every path that lost probes. Raises PrometheusError."""
+def find(source: Source, grid: Grid, known: Known) -> list[Pinned]:
+    """Look at every path that lost probes, known for what it is. Raises PrometheusError."""
     lossy: dict[tuple[str, ...], dict[str, Floats]] = {}
     for s in source.windows(LOST, grid):
         lossy.setdefault(tuple(s.labels.get(k, "") for k in _KEY), {})[s.labels.get("cause", "")] = s.values
     lossy = {k: causes for k, causes in lossy.items() if sum(np.nansum(v) for v in causes.values()) >= 1.0}
     if not lossy:
         return []
-    counters, known = list(_counters(source, grid)), attributes(source, grid)
+    counters = list(_counters(source, grid))
     seen = {s.labels.get("node", ""): s.values == 1.0 for s in source.windows(SEEN, grid)}
     out = []
     for (src, dst, path, tenant), causes in sorted(lossy.items()):

@@ -79,7 +79,7 @@ def published(source: Source, config: Config, at: float) -> Evaluation | None:
         costs=derived.costs(found, known),
         speedups=_speedups(source, at),
         interference=interference.find(source, short, at),
-        losses=losses.find(source, short),
+        losses=losses.find(source, short, known),
         end=at,
     )
 
