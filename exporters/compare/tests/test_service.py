@@ -205,7 +205,7 @@ def test_the_command_line_says_what_the_service_says(
         (then,) = json.loads(capsys.readouterr().out)["comparisons"]
         assert (then["metric"], then["winner"]) == ("rtt", "ovs-gre")
         assert cli.main([*asked, "--at", "1d"]) == 1
-        assert "vigia-compare said nothing at " in capsys.readouterr().err
+        assert "has no verdict of vigia-compare at " in capsys.readouterr().err
     finally:
         process.terminate()
         process.wait(timeout=60)

@@ -100,7 +100,7 @@ def test_a_verdict_is_all_of_the_progress(verdict: str) -> None:
         ({"e_value": 4.26, "ahead": "a", "needed": 160.0}, "a is ahead of b, e = 4.2 of 160 needed"),
         ({"e_value": 1.0, "e_equivalent": 7.0, "ahead": "a"}, "a and b look alike, e = 7 of 20 needed"),
         ({"e_equivalent": 0.9, "ahead": "a"}, "a is ahead of b, e = 0 of 20 needed"),
-        ({}, "a and b do not differ so far, e = 0 of 20 needed"),
+        ({}, "neither a nor b is ahead, e = 0 of 20 needed"),
         ({"verdict": NO_COMMON_HOSTS, "words": "apart"}, "apart"),
         ({"kind": Kind.ELEMENT, "verdict": COSTS}, "b is better than a"),
         ({"kind": Kind.ELEMENT, "verdict": SAVES}, "a is better than b"),

@@ -262,7 +262,9 @@ def test_without_a_service_the_command_line_says_so(world: Any, capsys: pytest.C
     code, out, err = run(capsys, "report", "--prometheus", world.url)
     assert (code, out) == (1, "")
     assert (
-        "vigia-compare said nothing at " in err and "write --since 1h" in err and len(err.splitlines()) == 1
+        "has no verdict of vigia-compare at " in err
+        and "write --since 1h" in err
+        and len(err.splitlines()) == 1
     )
 
 

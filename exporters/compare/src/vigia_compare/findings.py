@@ -133,7 +133,7 @@ class Finding:
         if alike:
             return f"{self.a} and {self.b} look alike, {so_far}"
         if not self.ahead:
-            return f"{self.a} and {self.b} do not differ so far, {so_far}"
+            return f"neither {self.a} nor {self.b} is ahead, {so_far}"
         return f"{self.ahead} is ahead of {self.b if self.ahead == self.a else self.a}, {so_far}"
 
 

@@ -57,8 +57,8 @@ def compared(config: Config, asked: Asked) -> tuple[str, dict[str, Any], list[Co
             if said is None:
                 when = datetime.fromtimestamp(asked.at, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
                 raise ServiceError(
-                    f"vigia-compare said nothing at {when} that {config.prometheus} has; write "
-                    "--since 1h to compare what is recorded"
+                    f"{config.prometheus} has no verdict of vigia-compare at {when}: the first comes a "
+                    "minute or two after the start; wait, or write --since 1h to compare what is recorded"
                 )
             found = said
     held = held_by_findings(asked.conditions, found.findings)
