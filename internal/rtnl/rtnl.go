@@ -26,6 +26,8 @@ type Link struct {
 	// 0 without one.
 	Master int
 	Kind   string // veth, tun, bridge, vxlan, ...; empty for hardware
+	Parent int    // the interface that this one sends through, as a VLAN's; 0 without one
+	VLAN   uint16 // of a VLAN device
 }
 
 // Stats are struct rtnl_link_stats64, seen from the interface.
@@ -93,21 +95,35 @@ func parseLink(data []byte) (l Link, err error) {
 			l.MAC = slices.Clone(net.HardwareAddr(value))
 		case unix.IFLA_MASTER:
 			l.Master = int(netlink.Uint32(value, 0))
+		case unix.IFLA_LINK:
+			l.Parent = int(netlink.Uint32(value, 0))
 		case unix.IFLA_LINKINFO:
-			l.Kind = infoKind(value, &err)
+			l.Kind, l.VLAN = info(value, &err)
 		}
 	}
 	return l, err
 }
 
-// infoKind reads IFLA_INFO_KIND of an IFLA_LINKINFO.
-func infoKind(info []byte, err *error) (kind string) {
-	for attribute, value := range netlink.Attributes(info, 0, err) {
-		if attribute == unix.IFLA_INFO_KIND {
-			kind = netlink.Text(value)
+// info reads an IFLA_LINKINFO: the kind, and a VLAN device's VLAN.
+func info(value []byte, err *error) (kind string, vlan uint16) {
+	var data []byte
+	for attribute, content := range netlink.Attributes(value, 0, err) {
+		switch attribute {
+		case unix.IFLA_INFO_KIND:
+			kind = netlink.Text(content)
+		case unix.IFLA_INFO_DATA:
+			data = content
 		}
 	}
-	return kind
+	if kind != vlanKind {
+		return kind, 0
+	}
+	for attribute, content := range netlink.Attributes(data, 0, err) {
+		if attribute == unix.IFLA_VLAN_ID && len(content) >= 2 {
+			vlan = binary.NativeEndian.Uint16(content)
+		}
+	}
+	return kind, vlan
 }
 
 const (

@@ -54,7 +54,8 @@ type directory struct {
 	named   map[uint64]*tenant // by notice.ID
 	own     []netip.Addr       // tunnel end points of this node
 	others  []netip.Addr       // and of the others
-	vlan    uint16             // that this node's uplinks carry tunnels in; 0 = untagged
+	tunnel  netip.Addr         // this node's tunnel end point
+	vlan    uint16             // that this node's uplinks carry tunnels in; 0 = not written
 }
 
 func newDirectory(self string, site *Site, keys *Keys) (*directory, error) {
@@ -100,7 +101,7 @@ func (d *directory) addNode(n *SiteNode, keys *Keys) error {
 	for _, end := range []netip.Addr{tunnel, address.Addr()} {
 		d.tunnels[addressOf(end.String())] = entry
 		if n.Node == d.self {
-			d.own, d.vlan = append(d.own, end), uint16(n.VLAN)
+			d.own, d.tunnel, d.vlan = append(d.own, end), tunnel, uint16(n.VLAN)
 		} else {
 			d.others = append(d.others, end)
 		}

@@ -27,6 +27,7 @@ import (
 	"vigia/internal/bpf/vport"
 	"vigia/internal/netns"
 	"vigia/internal/ports"
+	"vigia/internal/rtnl"
 	"vigia/internal/tc"
 	"vigia/isolation-agent/enforcer/contract"
 	"vigia/isolation-agent/enforcer/fastloop/control"
@@ -127,8 +128,11 @@ func New(c Config, s Scheduler, p *classify.Programs, kernel Kernel, inv Invento
 		return nil, fmt.Errorf("listen for notices on %s: %w", c.Listen, err)
 	}
 	l.refresh()
-	if err := l.listTunnels(); err != nil {
+	if err := errors.Join(l.findVLAN(d), l.listTunnels()); err != nil {
 		return nil, errors.Join(err, l.Close())
+	}
+	if d.tunnel.IsValid() {
+		logger.Info("tunnels of the underlay", "own", d.own, "vlan", d.vlan)
 	}
 	return l, nil
 }
@@ -151,8 +155,14 @@ func (l *Loop) SetSite(site *Site, keys *Keys) error {
 	if err != nil {
 		return err
 	}
+	if err := l.findVLAN(d); err != nil {
+		return err
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if d.vlan != l.directory.vlan {
+		l.logger.Info("tunnels are in another VLAN now", "vlan", d.vlan, "before", l.directory.vlan)
+	}
 	l.directory = d
 	l.refresh()
 	return l.listTunnels()
@@ -165,6 +175,26 @@ func (l *Loop) listTunnels() error {
 		return nil
 	}
 	return l.programs.SetTunnels(l.directory.own, l.directory.others, l.directory.vlan)
+}
+
+// findVLAN completes a directory, where nobody wrote it, with the VLAN in which the uplinks carry
+// tunnels: where a VLAN device makes the tag, the kernel knows. It takes no lock, since a node
+// may have thousands of interfaces.
+func (l *Loop) findVLAN(d *directory) (err error) {
+	if d.vlan != 0 || !d.tunnel.IsValid() {
+		return nil
+	}
+	c, err := rtnl.Dial(l.config.NetNS)
+	if err != nil {
+		return fmt.Errorf("find the VLAN of tunnels: %w", err)
+	}
+	defer func() { err = errors.Join(err, c.Close()) }()
+	var uplinks []string
+	for _, link := range l.scheduler.Desired().Links {
+		uplinks = append(uplinks, link.Device)
+	}
+	d.vlan, err = c.Tag(d.tunnel, uplinks)
+	return err
 }
 
 // Refresh takes up links and contracts as the scheduler has them now.

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"net/netip"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -273,5 +275,29 @@ func TestLinksAndContractsAreTakenUp(t *testing.T) {
 	u.Refresh()
 	if len(u.links) != 0 || !u.round(time.Now()) {
 		t.Errorf("%d links are left, or they are busy", len(u.links))
+	}
+}
+
+// TestAVLANThatIsWrittenGoesBeforeTheKernels: a switch may make the tag, which no device shows.
+func TestAVLANThatIsWrittenGoesBeforeTheKernels(t *testing.T) {
+	u := newUplink(t, 1)
+	u.config.NetNS = u.ns
+	own := netip.MustParseAddr("10.8.0.1")
+	for _, c := range []struct {
+		d    directory
+		want uint16
+	}{
+		{directory{tunnel: own}, 0}, // the address is on the uplink itself
+		{directory{tunnel: own, vlan: 7}, 7},
+		{directory{tunnel: netip.MustParseAddr("10.8.0.77")}, 0},
+		{directory{}, 0},
+	} {
+		if err := u.findVLAN(&c.d); err != nil || c.d.vlan != c.want {
+			t.Errorf("%v: VLAN %d, %v; want %d", c.d.tunnel, c.d.vlan, err, c.want)
+		}
+	}
+	u.config.NetNS = "vigia-test-none"
+	if err := u.findVLAN(&directory{tunnel: own}); err == nil || !strings.Contains(err.Error(), "find the VLAN of tunnels") {
+		t.Errorf("a namespace that is not there: %v", err)
 	}
 }

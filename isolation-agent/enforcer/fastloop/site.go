@@ -22,7 +22,7 @@ type SiteNode struct {
 	Node    string `yaml:"node"`    // the node's name
 	Address string `yaml:"address"` // of its enforcer's notices, host:port
 	Tunnel  string `yaml:"tunnel"`  // its tunnel end point; empty without tunnels
-	VLAN    int    `yaml:"vlan"`    // that its uplinks carry tunnels in; 0 = untagged
+	VLAN    int    `yaml:"vlan"`    // that its uplinks carry tunnels in, as a switch tags them; 0 = that of a VLAN device on the way to the uplink, if there is one
 }
 
 // SitePort is a vport and the guest behind it.
@@ -56,7 +56,7 @@ func (s *Site) Validate() error {
 			fault(at+"tunnel", n.Tunnel, "is not an IP address", "write the tunnel's local address")
 		}
 		if n.VLAN < 0 || n.VLAN > classify.MaxVLAN {
-			fault(at+"vlan", n.VLAN, "is not a VLAN", fmt.Sprintf("write a number from 1 to %d, or leave it out where tunnels are untagged", classify.MaxVLAN))
+			fault(at+"vlan", n.VLAN, "is not a VLAN", fmt.Sprintf("write a number from 1 to %d, or leave it out where tunnels are untagged or a VLAN device tags them", classify.MaxVLAN))
 		}
 		nodes[n.Node] = true
 	}
