@@ -14,16 +14,15 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import httpx
 
 from vigia.attacks.planting import CAUSES, FAR, NEAR, Cause, Scene
-from vigia.attacks.present import lab_of, remove
+from vigia.attacks.present import lab_of, remove, reported
 from vigia.console import Steps
 from vigia.errors import VigiaError
-from vigia.host.signals import interrupting
 from vigia.lab import up as lab_up
 from vigia.lab.model import Lab
 from vigia.stack import places
@@ -244,24 +243,13 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
 def main(argv: Sequence[str] | None = None) -> int:
     """Plant the causes and print what was said; 1 if that was right too rarely, 2 for a wrong option."""
     options = _options(argv)
-    shown = sys.stderr if options.json else sys.stdout
-    trials: list[LossTrial] = []
-
-    def say(line: str) -> None:
-        shown.write(f"{line}\n")
-        shown.flush()
-
-    failed = False
-    try:
-        with interrupting():
-            _run_all(options, trials, say)
-    except VigiaError as e:  # what has been run is shown all the same
-        failed = True
-        sys.stderr.write(f"cannot plant all causes: {e}\n")
-    if options.json:
-        json.dump([asdict(t) for t in trials], sys.stdout)
-    say(_summary(trials))
-    return int(failed or _below(trials))
+    trials, whole = reported(
+        lambda trials, say: _run_all(options, trials, say),
+        _summary,
+        as_json=options.json,
+        broken="cannot plant all causes",
+    )
+    return int(not whole or _below(trials))
 
 
 def _below(trials: Sequence[LossTrial]) -> bool:

@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +27,11 @@ import vigia_http
 from vigia.attacks import stream as ends
 from vigia.attacks.corpus import ATTACKS, Entry, Stream
 from vigia.attacks.frames import StreamEnds
-from vigia.attacks.present import lab_of, remove
+from vigia.attacks.present import lab_of, remove, reported
 from vigia.console import Steps
 from vigia.demo import transfer
 from vigia.errors import VigiaError
 from vigia.host import commands
-from vigia.host.signals import interrupting
 from vigia.lab import up as lab_up
 from vigia.lab.model import Endpoint, Lab
 from vigia.stack import places
@@ -390,24 +389,13 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the attacks and print who was named; 1 if a requirement is not met, 2 for a wrong option."""
     options = _options(argv)
-    shown = sys.stderr if options.json else sys.stdout
-    trials: list[NamingTrial] = []
-
-    def say(line: str) -> None:
-        shown.write(f"{line}\n")
-        shown.flush()
-
-    failed = False
-    try:
-        with interrupting():
-            _run_all(options, trials, say)
-    except VigiaError as e:  # what has been run is shown all the same
-        failed = True
-        sys.stderr.write(f"cannot run all attacks: {e}\n")
-    if options.json:
-        json.dump([asdict(t) for t in trials], sys.stdout)
-    say(_summary(trials))
-    return int(failed or any(faults(t) for t in trials))
+    trials, whole = reported(
+        lambda trials, say: _run_all(options, trials, say),
+        _summary,
+        as_json=options.json,
+        broken="cannot run all attacks",
+    )
+    return int(not whole or any(faults(t) for t in trials))
 
 
 def _summary(trials: Sequence[NamingTrial]) -> str:

@@ -1,17 +1,22 @@
-"""A lab with its stack, there while something is played in it."""
+"""A lab with its stack, there while something is played in it, and what was found said."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
+from vigia.errors import VigiaError
+from vigia.host.signals import interrupting
 from vigia.lab import down as lab_down
 from vigia.lab import model, state, topology
 from vigia.lab.model import Lab
 from vigia.stack import control
 from vigia.stack.places import Places
 
-__all__ = ["lab_of", "remove"]
+__all__ = ["lab_of", "remove", "reported"]
 
 
 def lab_of(
@@ -49,3 +54,36 @@ def remove(lab: Lab) -> None:
     with state.locked(lab.layout):
         control.down(Places(lab.layout))
         lab_down.remove(lab.layout)
+
+
+def reported(
+    run: Callable[[list[Any], Callable[[str], None]], None],
+    summary: Callable[[Sequence[Any]], str],
+    *,
+    as_json: bool,
+    broken: str,
+) -> tuple[list[Any], bool]:
+    """Run trials, which are dataclasses, and print what each said and all together.
+
+    ``run`` adds them to its list and says a line of each. Returns the trials, and whether all were made; if
+    not, what was made is shown all the same, after ``broken``. With ``as_json`` the trials are one document
+    on standard output, and lines go to standard error.
+    """
+    shown = sys.stderr if as_json else sys.stdout
+    trials: list[Any] = []
+
+    def say(line: str) -> None:
+        shown.write(f"{line}\n")
+        shown.flush()
+
+    whole = True
+    try:
+        with interrupting():
+            run(trials, say)
+    except VigiaError as e:
+        whole = False
+        sys.stderr.write(f"{broken}: {e}\n")
+    if as_json:
+        json.dump([asdict(t) for t in trials], sys.stdout)
+    say(summary(trials))
+    return trials, whole
