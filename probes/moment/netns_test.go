@@ -1,7 +1,6 @@
 package moment
 
 import (
-	"context"
 	"log/slog"
 	"strings"
 	"testing"
@@ -44,16 +43,7 @@ func running(t *testing.T, targets ...sender.Target) *Sources {
 	if err := s.Apply(targets); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-		s.Close()
-	})
+	testutil.Running(t, s)
 	return &Sources{
 		Trace: s.Trace, Address: s.Address, Health: func() health.Reading { return health.Reading{CPUPressure: -1} },
 		Recent: func(sender.Labels, int) []*records.Line { return nil },

@@ -46,16 +46,7 @@ func reflect(t *testing.T, keys stamp.Keys, here []stamp.Network) Peer {
 	if err := r.Apply(c); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- r.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-		r.Close()
-	})
+	testutil.Running(t, r)
 	return Peer{Node: "b", Host: "127.0.0.1", Port: at.Port(), Keys: keys}
 }
 

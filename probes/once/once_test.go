@@ -70,16 +70,7 @@ func reflect(t *testing.T, ns string, at netip.AddrPort) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- r.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-		r.Close()
-	})
+	testutil.Running(t, r)
 }
 
 func reflectOnLoopback(t *testing.T, network, host string) netip.AddrPort {

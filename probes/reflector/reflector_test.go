@@ -1,7 +1,6 @@
 package reflector
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -73,21 +72,7 @@ func start(t *testing.T, r *Reflector, c Config) {
 	if err := r.Apply(c); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- r.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		select {
-		case err := <-done:
-			if err != nil {
-				t.Error(err)
-			}
-		case <-time.After(patience):
-			t.Error("the reflector did not stop")
-		}
-		r.Close()
-	})
+	testutil.Running(t, r)
 }
 
 func loopbackConfig(t testing.TB, address string) (Config, netip.AddrPort) {

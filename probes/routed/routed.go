@@ -3,7 +3,6 @@
 package routed
 
 import (
-	"context"
 	"log/slog"
 	"net/netip"
 	"testing"
@@ -107,14 +106,5 @@ func Reflect(t testing.TB, ns string, keys stamp.Keys, at ...netip.AddrPort) {
 	if err := r.Apply(config); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- r.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-		r.Close()
-	})
+	testutil.Running(t, r)
 }

@@ -1,7 +1,6 @@
 package sender
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"math"
@@ -11,6 +10,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"vigia/internal/testutil"
 
 	"golang.org/x/sys/unix"
 
@@ -267,16 +268,7 @@ func busy(t testing.TB, targets int, interval time.Duration) *idle {
 	if err := s.Apply(all); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-		s.Close()
-	})
+	testutil.Running(t, s)
 	return rec
 }
 

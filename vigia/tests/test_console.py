@@ -5,12 +5,12 @@ from __future__ import annotations
 import io
 import json
 import os
-import pty
 import re
 import subprocess
 import sys
 
 import pytest
+import terminalkit
 
 from vigia import console
 from vigia.console import Steps
@@ -51,23 +51,9 @@ BUILDING = "with s.step('building'): time.sleep(0.3)"
 def on_a_terminal(env: dict[str, str], body: str = BUILDING) -> str:
     """Output of a step on a pseudo terminal."""
     code = f"import time; from vigia.console import Steps; s = Steps()\n{body}"
-    leader, follower = pty.openpty()
     environment = {**os.environ, "TERM": "xterm", **env}
     environment.pop("NO_COLOR", None) if "NO_COLOR" not in env else None
-    child = subprocess.Popen([sys.executable, "-c", code], stdout=follower, stderr=follower, env=environment)
-    os.close(follower)
-    seen = b""
-    while True:
-        try:
-            more = os.read(leader, 4096)
-        except OSError:  # the other end is closed
-            break
-        if not more:
-            break
-        seen += more
-    os.close(leader)
-    assert child.wait() == 0
-    return seen.decode()
+    return terminalkit.on_a_terminal(code, environment)
 
 
 def test_progress_on_a_terminal() -> None:

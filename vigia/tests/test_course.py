@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import io
 import os
-import pty
 import re
 import subprocess
 import sys
 import time
 
 import pytest
+import terminalkit
 from rich.console import Console
 
 from vigia import course as courses
@@ -44,23 +44,8 @@ print('the addresses')
 
 def on_a_terminal(body: str = RUN, columns: int = 120, **env: str) -> str:
     """What a pseudo terminal of so many columns is sent."""
-    leader, follower = pty.openpty()
     kept = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "FORCE_COLOR", "CI")}
-    environment = {**kept, "TERM": "xterm", "COLUMNS": str(columns), **env}
-    child = subprocess.Popen([sys.executable, "-c", body], stdout=follower, stderr=follower, env=environment)
-    os.close(follower)
-    seen = b""
-    while True:
-        try:
-            more = os.read(leader, 4096)
-        except OSError:  # the other end is closed
-            break
-        if not more:
-            break
-        seen += more
-    os.close(leader)
-    assert child.wait() == 0, seen.decode()
-    return seen.decode()
+    return terminalkit.on_a_terminal(body, {**kept, "TERM": "xterm", "COLUMNS": str(columns), **env})
 
 
 def plain(seen: str) -> str:

@@ -169,12 +169,8 @@ def _with_meter(s: Scene) -> Iterator[None]:
 def meter(s: Scene) -> Iterator[None]:
     """What the port sends, 40 packets a second, goes through the meter."""
     bridge = _Bridge(s, "br-int")
-    match = f"priority=100,in_port={bridge.port(s.near.device)}"
-    bridge.ofctl("add-flow", f"{match},actions=meter:1,NORMAL")
-    try:
+    with bridge.with_rule(f"priority=100,in_port={bridge.port(s.near.device)}", "meter:1,NORMAL"):
         yield
-    finally:
-        bridge.ofctl("--strict", "del-flows", match)
 
 
 @dataclass(frozen=True)
@@ -197,6 +193,15 @@ class _Bridge:
             if f"({device})" in line:
                 return int(line.strip().partition("(")[0])
         raise VigiaError(f"{self.name} has no port {device}")
+
+    @contextmanager
+    def with_rule(self, match: str, actions: str) -> Iterator[None]:
+        """Have a rule for the block."""
+        self.ofctl("add-flow", f"{match},actions={actions}")
+        try:
+            yield
+        finally:
+            self.ofctl("--strict", "del-flows", match)
 
 
 @contextmanager
@@ -381,12 +386,8 @@ def wire(s: Scene) -> Iterator[None]:
 def drop_by_rule(s: Scene) -> Iterator[None]:
     """An OpenFlow rule that drops what the port sends."""
     bridge = _Bridge(s, "br-int")
-    match = f"priority=200,in_port={bridge.port(s.near.device)}"
-    bridge.ofctl("add-flow", f"{match},udp,actions=drop")
-    try:
+    with bridge.with_rule(f"priority=200,in_port={bridge.port(s.near.device)},udp", "drop"):
         yield
-    finally:
-        bridge.ofctl("--strict", "del-flows", f"{match},udp")
 
 
 _LB, _OVS, _MAC = "linuxbridge-vxlan", "ovs-vxlan", "ovs-openflow-mac"
