@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from vigia_compare.evidence import Book, Terms
 from vigia_compare.findings import COSTS, EQUIVALENT, OPEN, SAVES
 from vigia_compare.levels import Levels
 from vigia_compare.readings import Readings
-from vigia_compare.state import StateFile
+from vigia_compare.state import Saver, StateFile
 from vigia_statistics.sequential import Scale
 
 from .made import END, HOSTS, KNOWN, TERMS, found_in, known, readings
@@ -283,8 +284,8 @@ def test_the_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
     path = tmp_path / "state.json"
     file = StateFile(path)
     assert file.load() is None and file.problem == "", "the first start loses nothing"
-    file.save({"a": 1})
-    file.save({"a": 2})
+    file.save(b'{"a":1}')
+    file.save(b'{"a":2}')
     again = StateFile(path)
     assert (again.load(), again.problem) == ({"a": 2}, "")
     assert [p.name for p in tmp_path.iterdir()] == ["state.json"]
@@ -299,7 +300,7 @@ def test_a_file_that_is_none_is_said_and_ends_nothing(
     file = StateFile(path)
     assert file.load() is None and "of no use" in file.problem
     assert "cannot use the state file: evidence begins anew" in caplog.text
-    file.save([])
+    file.save(b"[]")
     assert path.read_text() == "[]", "it is written anew"
 
 
@@ -308,12 +309,59 @@ def test_a_folder_that_cannot_be_written_is_said_once(
 ) -> None:
     file = StateFile(tmp_path / "absent/state.json")
     for _ in range(3):
-        file.save([])
+        file.save(b"[]")
     assert caplog.text.count("cannot write the state file") == 1
     (tmp_path / "absent").mkdir()
-    file.save([])
+    file.save(b"[]")
     assert (tmp_path / "absent/state.json").read_text() == "[]"
     assert StateFile(None).load() is None
+
+
+class Stalling(StateFile):
+    """A file on a disk that answers when it is told to."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.begun, self.goes_on = threading.Semaphore(0), threading.Event()
+
+    def save(self, content: bytes) -> None:
+        self.begun.release()
+        self.goes_on.wait()
+        super().save(content)
+
+
+def test_a_disk_that_stalls_holds_up_nobody_and_gets_the_newest(tmp_path: Path) -> None:
+    path = tmp_path / "state.json"
+    file = Stalling(path)
+    saver = Saver(file)
+    assert saver.settled(0.0), "there is nothing to be written"
+    data = [0]
+    for i in range(4):
+        data[0] = i  # what it becomes later is not what was saved
+        saver.save(data)
+        if i == 0:
+            file.begun.acquire()
+    data[0] = 9
+    assert not saver.settled(0.05) and not path.exists()
+    file.goes_on.set()
+    assert saver.settled(60.0) and path.read_text() == "[3]"
+    file.begun.acquire()
+    assert not file.begun.acquire(blocking=False), "what is out of date was not written"
+
+
+def test_a_write_that_fails_does_not_end_the_saving(tmp_path: Path) -> None:
+    saver = Saver(StateFile(tmp_path / "absent/state.json"))
+    saver.save([])
+    assert saver.settled(60.0)
+    (tmp_path / "absent").mkdir()
+    saver.save([1])
+    assert saver.settled(60.0) and (tmp_path / "absent/state.json").read_text() == "[1]"
+
+
+def test_nothing_is_written_where_nothing_is_kept() -> None:
+    saver = Saver(StateFile(None))
+    saver.save({"a": float("nan")})
+    assert saver.settled(0.0)
 
 
 # Levels

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -276,6 +277,7 @@ def test_evidence_outlives_the_program(tmp_path: Path, monkeypatch: pytest.Monke
     first = started()
     assert "is not there" not in first.client.get("/").text, "the first start loses nothing"
     first.service.turn()
+    assert first.service.saved()
     kept = state.read_text()
     second = started()
     assert second.service._live.ledger.as_data() == json.loads(kept) == first.service._live.ledger.as_data()
@@ -284,8 +286,35 @@ def test_evidence_outlives_the_program(tmp_path: Path, monkeypatch: pytest.Monke
     third = started()
     assert "of no use" in third.client.get("/").text
     third.service.turn()
+    assert third.service.saved()
     assert "of no use" in third.client.get("/v1/comparisons").json["evidence_lost"]
     assert json.loads(state.read_text()) == json.loads(kept), "it is counted again from what is recorded"
+
+
+def test_it_is_ready_and_shows_verdicts_while_the_disk_stalls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path, monkeypatch, state=str(tmp_path / "state.json"))
+    writing, goes_on, replace_file = threading.Event(), threading.Event(), Path.replace
+
+    def stalls(old: Path, new: Path) -> Path:
+        writing.set()
+        goes_on.wait()
+        return replace_file(old, new)
+
+    monkeypatch.setattr(Path, "replace", stalls)
+    monkeypatch.setattr(services, "_SAVED_WITHIN", 0.05)
+    try:
+        world.service.turn()
+        writing.wait()
+        assert world.client.get("/-/ready").status_code == 200
+        assert world.client.get("/v1/comparisons").status_code == 200
+        assert world.client.post("/v1/comparisons/reset").status_code == 200, "it waits for a while only"
+        assert not world.service.saved() and not (tmp_path / "state.json").exists()
+    finally:
+        goes_on.set()
+    monkeypatch.setattr(services, "_SAVED_WITHIN", 60.0)
+    assert world.service.saved() and json.loads((tmp_path / "state.json").read_text())
 
 
 def test_who_stands_by_keeps_its_hands_off_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from vigia_compare.looks import PATIENCE, Looks
 from vigia_compare.pages import Shown, create_app
 from vigia_compare.source import Memory, Source
 from vigia_compare.standby import Standby, others
-from vigia_compare.state import StateFile
+from vigia_compare.state import Saver, StateFile
 from vigia_config import load
 from vigia_prometheus import Prometheus, PrometheusError
 from vigia_service import look
@@ -48,6 +48,9 @@ _THREADS = 12
 
 _SCRAPED = ("/metrics", "/metrics/verdicts")
 """What visitors cannot keep Prometheus from."""
+
+_SAVED_WITHIN = 5.0
+"""Seconds for which a reset, and the end of the program, wait for the state file."""
 
 _NOTHING_YET = "no evaluation so far"
 
@@ -79,6 +82,7 @@ class Service:
         """Read the certificates. Raises ConfigError."""
         self.metrics = Metrics()
         self._state = StateFile(config.state)
+        self._saver = Saver(self._state)
         self._live = _Live.of(config, self._kept(config))
         self._folder = path.absolute().parent
         self._clock = clock
@@ -158,7 +162,8 @@ class Service:
         """Forget the evidence on a path, or on all if it is empty; return of how many pairs."""
         with self._turn:
             forgotten = self._live.ledger.reset(path)
-            self._save()
+            self._saver.save(self._live.ledger.as_data())
+        self.saved()
         _log.info("evidence begins anew", extra={"path": path or "all", "pairs": forgotten})
         self._wake.set()
         return forgotten
@@ -173,9 +178,6 @@ class Service:
         except ValueError as e:
             self._state.lost(str(e))
             return Ledger(agreed)
-
-    def _save(self) -> None:
-        self._state.save(self._live.ledger.as_data())
 
     def _reload_token_file(self) -> Path | None:
         file = self.config.reload_token_file
@@ -256,7 +258,7 @@ class Service:
         with self._turn:
             found = evaluate(Source(prometheus, live.memory), live.config, self._clock(), live.ledger)
             if live is self._live:
-                self._save()
+                self._saver.save(live.ledger.as_data())
         return found
 
     def _looked(self, prometheus: Prometheus) -> bool:
@@ -309,6 +311,13 @@ class Service:
         self._stop.set()
         self._wake.set()
 
+    def saved(self) -> bool:
+        """Wait until the state file holds all evidence, but not for long; return whether it does."""
+        if self._saver.settled(_SAVED_WITHIN):
+            return True
+        _log.warning("the state file is not written yet: the disk is slow", extra={"seconds": _SAVED_WITHIN})
+        return False
+
 
 def _fixed(config: Config) -> Mapping[str, object]:
     return {
@@ -342,5 +351,6 @@ def run(path: Path) -> int:
     service.stop()
     service.reloader.stop()
     loop.join(timeout=5.0)
+    service.saved()
     _log.info("stopped")
     return 0

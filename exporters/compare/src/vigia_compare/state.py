@@ -6,12 +6,13 @@ import contextlib
 import json
 import logging
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
 import vigia_json
 
-__all__ = ["StateFile"]
+__all__ = ["Saver", "StateFile"]
 
 _log = logging.getLogger(__name__)
 
@@ -52,14 +53,19 @@ class StateFile:
             "cannot use the state file: evidence begins anew", extra={"path": str(self._path), "err": why}
         )
 
-    def save(self, data: Any) -> None:
+    @property
+    def kept(self) -> bool:
+        """Whether there is a file at all."""
+        return self._path is not None
+
+    def save(self, content: bytes) -> None:
         """Replace the file. A failure is logged once until one succeeds: evidence goes on without."""
         if self._path is None:
             return
         new = self._path.with_name(f".{self._path.name}.new")
         try:
             with new.open("wb") as file:
-                file.write(json.dumps(data, separators=(",", ":"), allow_nan=False).encode())
+                file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
             new.replace(self._path)
@@ -74,6 +80,47 @@ class StateFile:
                 new.unlink(missing_ok=True)
         else:
             self._failed = ""
+
+
+class Saver:
+    """Saves in a thread of its own: a disk may stall for minutes, and verdicts are not to wait for it."""
+
+    def __init__(self, file: StateFile) -> None:
+        self._file = file
+        self._changed = threading.Condition()
+        self._newest: bytes | None = None
+        """What is to be written next; older content that was not written yet is of no use any more."""
+        self._writing = False
+        self._thread: threading.Thread | None = None
+
+    def save(self, data: Any) -> None:
+        """Take data as they are now, JSON, and return at once."""
+        if not self._file.kept:
+            return
+        content = json.dumps(data, separators=(",", ":"), allow_nan=False).encode()
+        with self._changed:
+            self._newest = content
+            self._changed.notify_all()
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="save", daemon=True)
+                self._thread.start()
+
+    def settled(self, seconds: float) -> bool:
+        """Wait until all that was taken is written; return whether it is."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._newest is None and not self._writing, seconds)
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._newest is not None)
+                content, self._newest, self._writing = self._newest or b"", None, True
+            try:
+                self._file.save(content)
+            finally:
+                with self._changed:
+                    self._writing = False
+                    self._changed.notify_all()
 
 
 def _sync_folder(folder: Path) -> None:
