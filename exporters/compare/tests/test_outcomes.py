@@ -249,7 +249,7 @@ def test_an_evaluation_in_words() -> None:
     assert lines[2].split()[:6] == ["rtt", "remote", "–", "stamp-64", "gre", "by"]
     assert " µs over vxlan, holds since 2027-01-15 " in lines[2]
     assert lines[3].split()[:4] == ["loss", "remote", "–", "stamp-64"]
-    assert "not known yet: gre and vxlan " in lines[3] and " of 20 needed" in lines[3]
+    assert "not known yet: neither gre nor vxlan is ahead, e = " in lines[3] and " of 20 needed" in lines[3]
     assert "rtt (lower is better), remote, stamp-64: gre by " in text
     assert "loss (lower is better), remote, stamp-64: not known yet: " in text
     (contest,) = [
