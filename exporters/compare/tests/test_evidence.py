@@ -326,11 +326,13 @@ class Stalling(StateFile):
 
     def save(self, content: bytes) -> None:
         self.begun.release()
-        self.goes_on.wait()
+        self.goes_on.wait(60.0)
         super().save(content)
 
 
-def test_a_disk_that_stalls_holds_up_nobody_and_gets_the_newest(tmp_path: Path) -> None:
+def test_a_disk_that_stalls_holds_up_nobody_and_gets_the_newest(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     path = tmp_path / "state.json"
     file = Stalling(path)
     saver = Saver(file)
@@ -340,12 +342,13 @@ def test_a_disk_that_stalls_holds_up_nobody_and_gets_the_newest(tmp_path: Path) 
         data[0] = i  # what it becomes later is not what was saved
         saver.save(data)
         if i == 0:
-            file.begun.acquire()
+            assert file.begun.acquire(timeout=60.0)
     data[0] = 9
+    assert caplog.text.count("the state file is out of date") == 1
     assert not saver.settled(0.05) and not path.exists()
     file.goes_on.set()
     assert saver.settled(60.0) and path.read_text() == "[3]"
-    file.begun.acquire()
+    assert file.begun.acquire(timeout=60.0)
     assert not file.begun.acquire(blocking=False), "what is out of date was not written"
 
 

@@ -299,14 +299,14 @@ def test_it_is_ready_and_shows_verdicts_while_the_disk_stalls(
 
     def stalls(old: Path, new: Path) -> Path:
         writing.set()
-        goes_on.wait()
+        goes_on.wait(60.0)
         return replace_file(old, new)
 
     monkeypatch.setattr(Path, "replace", stalls)
     monkeypatch.setattr(services, "_SAVED_WITHIN", 0.05)
     try:
         world.service.turn()
-        writing.wait()
+        assert writing.wait(60.0)
         assert world.client.get("/-/ready").status_code == 200
         assert world.client.get("/v1/comparisons").status_code == 200
         assert world.client.post("/v1/comparisons/reset").status_code == 200, "it waits for a while only"

@@ -91,6 +91,8 @@ class Saver:
         self._newest: bytes | None = None
         """What is to be written next; older content that was not written yet is of no use any more."""
         self._writing = False
+        self._late = False
+        """Whether it was said that content came before the older one was written."""
         self._thread: threading.Thread | None = None
 
     def save(self, data: Any) -> None:
@@ -99,6 +101,9 @@ class Saver:
             return
         content = json.dumps(data, separators=(",", ":"), allow_nan=False).encode()
         with self._changed:
+            if self._newest is not None and not self._late:
+                self._late = True
+                _log.warning("the state file is out of date: the disk takes longer than an evaluation")
             self._newest = content
             self._changed.notify_all()
             if self._thread is None:
@@ -120,6 +125,7 @@ class Saver:
             finally:
                 with self._changed:
                     self._writing = False
+                    self._late = self._late and self._newest is not None
                     self._changed.notify_all()
 
 
