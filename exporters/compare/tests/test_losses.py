@@ -218,6 +218,62 @@ def test_what_a_neighbour_loses_at_its_own_port_is_no_cause() -> None:
     assert (found.verdict, found.counters[0].detail) == ("pinned", "queue_full"), "a class that they share"
 
 
+def _full_queue_and_one_path(seed: int, others: float) -> Pinned:
+    """A path loses a third of its probes in one minute, and another one so many of its 60, while a queue is full."""
+    lost = np.where(np.arange(WINDOWS) == 30, 20.0, 0.0)
+    hosts = Hosts(np.random.default_rng([58, seed]))
+    hosts.loses(lost)
+    full = np.where(np.arange(WINDOWS) == 30, 900.0, 0.0)
+    hosts.count("vigia_qdisc_drops_total", full, node="n1", device="eth0")
+    hosts.count("node_qdisc_drops_total", full, node="n1", device="eth0")
+    hosts.count("vigia_port_drops_total", full, node="n1", tenant="_infra", reason="queue_full")
+    back = {**PATH, "src": "n2", "dst": "n1"}
+    beside = {**PATH, "path": "linuxbridge-vxlan", "tenant": "green"}
+    for labels in (PATH, back, beside):
+        hosts.count("vigia_probe_sent_total", np.full(WINDOWS, 60.0), **labels)
+    hosts.count("vigia_probe_lost_total", others * lost / lost.max(), **beside, cause="unknown")
+    source = hosts.source()
+    return next(p for p in losses.find(source, GRID, attributes(source, GRID)) if p.path == PATH["path"])
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_full_queue_loses_no_path_more_than_the_others_through_it(seed: int) -> None:
+    """Another path between the hosts was measured meanwhile: it tells what the queue, which cannot choose, lost."""
+    found = _full_queue_and_one_path(seed, others=0.0)
+    assert found.verdict == "not on these hosts"
+    covered = {c.name: c.covered for c in found.counters}
+    assert covered["vigia_qdisc_drops_total"] == covered["node_qdisc_drops_total"] == 0.15
+    found = _full_queue_and_one_path(seed, others=17.0)
+    assert (found.verdict, found.counters[0].detail) == ("pinned", "queue_full")
+
+
+def test_who_loses_most_beside_it_tells_what_a_queue_lost() -> None:
+    key, other, first = ("n1", "n2", "p", "red"), ("n2", "n1", "q", "blue"), ("n1", "n2", "q", "_infra")
+    sent = {k: np.array([60.0, 60.0, 60.0]) for k in (key, other, first)}
+    lost = {key: np.array([np.nan, 20.0, 0.0]), other: np.array([2.0, 4.0, 1.0])}
+    assert losses._alike(key, lost, sent) == pytest.approx(10 / 20), "7 and 3 of 60, where it lost 20"
+    assert losses._alike(key, {key: lost[key]}, sent) == pytest.approx(3 / 20), "one that lost none"
+    assert losses._alike(key, lost, {key: sent[key]}) == 1.0, "no other path is measured"
+    elsewhere = {key: sent[key], ("n1", "n3", "q", "blue"): sent[other]}
+    assert losses._alike(key, lost, elsewhere) == 1.0, "that goes to another host"
+    assert losses._alike(key, lost, {other: sent[other]}) == 1.0, "nobody says how many were sent"
+    back = {key: sent[key], ("n2", "n1", "p", "red"): sent[key]}
+    assert losses._alike(key, lost, back) == 1.0, "its own way back is no other path"
+
+
+def test_the_ports_own_queue_is_no_shared_one() -> None:
+    """What is counted as the tenant's is the tenant's, whatever others lose."""
+    lost = np.where(np.arange(WINDOWS) == 30, 20.0, 0.0)
+    hosts = Hosts(np.random.default_rng(59))
+    hosts.loses(lost)
+    hosts.count("vigia_port_drops_total", 40 * lost, node="n2", tenant="blue", reason="queue_full")
+    hosts.count("vigia_qdisc_drops_total", 40 * lost, node="n2", device="tap1")
+    for labels in (PATH, {**PATH, "tenant": "green"}):
+        hosts.count("vigia_probe_sent_total", np.full(WINDOWS, 60.0), **labels)
+    found = hosts.find()
+    assert (found.verdict, found.counters[0].name) == ("pinned", "vigia_port_drops_total")
+
+
 def test_few_windows_are_enough_where_one_counter_counted_then_alone() -> None:
     """A lab that has run for ten minutes: too few for a p-value."""
     lost = np.full(WINDOWS, np.nan)
@@ -289,4 +345,4 @@ def test_a_grid_is_asked_once_for_all_paths() -> None:
     store = Exact(**hosts.growth)
     source = Source(Prometheus("http://made.test", transport=httpx.MockTransport(store)))
     losses.find(source, grid, Known({}, {}, {}))
-    assert len(store.asked) == 2 + len(losses.COUNTERS)
+    assert len(store.asked) == 3 + len(losses.COUNTERS)

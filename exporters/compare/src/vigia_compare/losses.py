@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from vigia_compare.coincidence import rank, rank_correlation
 from vigia_compare.limits import LEAST_WINDOWS
@@ -32,6 +33,8 @@ SOCKETS = "vigia_probe_lost_total"
 """The counter of these."""
 
 LOST = f"sum by (src, dst, path, tenant, cause) ({counted('vigia_probe_lost_total', 'vigia-probe')})"
+
+SENT = f"sum by (src, dst, path, tenant) ({grown('vigia_probe_sent_total')})"
 
 _EXPORTER, _ENFORCER, _PROBE = "vigia-exporter", "vigia-enforcer", "vigia-probe"
 
@@ -76,6 +79,18 @@ _SWITCH = ("vigia_openflow_", "vigia_ovs_")
 _NOT_BY_SWITCH = ("linuxbridge", "bridge", "macvlan")
 """Counters of Open vSwitch, and words of data planes that do not cross it."""
 
+_BLIND = {
+    "vigia_qdisc_drops_total",
+    "node_qdisc_drops_total",
+    "node_softnet_dropped_total",
+    "node_network_receive_drop_total",
+    "node_network_transmit_drop_total",
+}
+"""Counters of what drops whatever comes when it is full: all that goes through it loses alike."""
+
+_QUEUE_FULL = "vigia_port_drops_total", "queue_full"
+"""One more, where nobody owns the port."""
+
 SEEN = (
     'min by (node) (vigia_exporter_collector_success{collector=~"bpf|kerneldrops|netdev|qdisc"}) '
     'and on (node) vigia_exporter_collector_success{collector="kerneldrops"}'
@@ -86,6 +101,9 @@ LEAST_CORRELATION = 0.3
 
 LEAST_LOST = 5.0
 """Probes that must be lost: whatever counts now and then has counted as much as fewer."""
+
+RARE = 3.0
+"""Probes: of a path that lost none, so many more may have been expected to be lost (95 %, Poisson)."""
 
 LEAST_COVERED, COVERED = 0.5, 0.9
 """Share of the losses that a counter must have counted: beside statistics, and without."""
@@ -112,6 +130,8 @@ class Counter:
     """Share of the losses that it can have counted: what it counted then beyond its usual."""
     alone: bool = False
     """Whether it counted when probes were lost and hardly at any other time; not of a few probes."""
+    most: float = 1.0
+    """Share of the losses that it, and all others that are below 1, can have counted together."""
 
     @property
     def fits(self) -> bool:
@@ -141,9 +161,14 @@ class Pinned:
         """Pinned; not on these hosts, whose counters were all there and too small; or what lacks."""
         if self.counters and self.counters[0].fits:
             return PINNED
-        if self.seen and sum(c.covered for c in self.counters) < LEAST_COVERED:
+        if self.seen and self._covered() < LEAST_COVERED:
             return ELSEWHERE
         return UNSEEN if not self.counters and self.known >= LEAST_WINDOWS else UNCLEAR
+
+    def _covered(self) -> float:
+        bounded = [c for c in self.counters if c.most < 1.0]
+        shared = min(sum(c.covered for c in bounded), max((c.most for c in bounded), default=0.0))
+        return shared + sum(c.covered for c in self.counters if c.most >= 1.0)
 
 
 def find(source: Source, grid: Grid, known: Known) -> list[Pinned]:
@@ -154,22 +179,63 @@ def find(source: Source, grid: Grid, known: Known) -> list[Pinned]:
     lossy = {k: causes for k, causes in lossy.items() if sum(np.nansum(v) for v in causes.values()) >= 1.0}
     if not lossy:
         return []
+    by_network = {k: _by_network(causes, grid.count) for k, causes in lossy.items()}
+    sent = {tuple(s.labels.get(k, "") for k in _KEY): s.values for s in source.windows(SENT, grid)}
     counters = list(_counters(source, grid))
     seen = {s.labels.get("node", ""): s.values == 1.0 for s in source.windows(SEEN, grid)}
     out = []
     for (src, dst, path, tenant), causes in sorted(lossy.items()):
         near: dict[Place, Floats] = {}
+        blind: set[Place] = set()
         for place, owner, values in counters:
             # What others lose at their own ports is theirs, whenever that is.
             theirs = owner in ("", tenant) or owner.startswith("_")
             if place[0] in (src, dst, "") and theirs and _crosses(known.of(src, path), place[1]):
                 near[place] = near.get(place, 0.0) + values
+                if place[1] in _BLIND or (place[1:] == _QUEUE_FULL and owner not in ("", tenant)):
+                    blind.add(place)
         sockets = {c: np.nan_to_num(v) for c, v in causes.items() if c in _SOCKETS}
-        lost = _together([v for c, v in causes.items() if c not in _SOCKETS], grid.count)
+        lost = by_network[(src, dst, path, tenant)]
         hosts = [seen.get(host, np.zeros(grid.count, dtype=bool)) for host in {src, dst}]
-        everywhere = np.logical_and.reduce(hosts)
-        out.append(pin(src, dst, path, tenant, lost, near, sockets, bool(everywhere[lost > 0.0].all())))
+        everywhere = bool(np.logical_and.reduce(hosts)[lost > 0.0].all())
+        most = _alike((src, dst, path, tenant), by_network, sent) if everywhere else 1.0
+        out.append(pin(src, dst, path, tenant, lost, near, sockets, everywhere, dict.fromkeys(blind, most)))
     return out
+
+
+def _by_network(causes: Mapping[str, Floats], count: int) -> Floats:
+    return _together([v for c, v in causes.items() if c not in _SOCKETS], count)
+
+
+def _alike(
+    key: tuple[str, ...], lost: Mapping[tuple[str, ...], Floats], sent: Mapping[tuple[str, ...], Floats]
+) -> float:
+    """Return the share of a path's losses that it would have if it had lost as another of its hosts did.
+
+    As the one that lost most meanwhile; 1 where there is no other, or where this path's probes are not known.
+    """
+    own = np.nan_to_num(lost[key])
+    then, thereabouts = own > 0.0, _widened(own > 0.0)
+    probes = float(np.nansum(sent[key][then])) if key in sent else 0.0
+    others = [
+        ((float(np.nansum(lost[k][thereabouts])) if k in lost else 0.0) + RARE) / n
+        for k, values in sent.items()
+        if {*k[:2]} == {*key[:2]} and k[2:] != key[2:] and (n := float(np.nansum(values[then]))) > 0.0
+    ]
+    if not others or not probes or not own.any():
+        return 1.0
+    return min(1.0, max(others) * probes / float(own.sum()))
+
+
+def _widened(windows: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return windows and those beside them.
+
+    A program is scraped up to 15 s after another: what is lost in one window may be counted in the next.
+    """
+    wide = windows.copy()
+    wide[1:] |= windows[:-1]
+    wide[:-1] |= windows[1:]
+    return wide
 
 
 def _crosses(path: PathAttributes, counter: str) -> bool:
@@ -203,11 +269,13 @@ def pin(  # noqa: PLR0913
     near: Mapping[Place, Floats],
     sockets: Mapping[str, Floats] | None = None,
     seen: bool = False,
+    most: Mapping[Place, float] | None = None,
 ) -> Pinned:
     """Rank the counters near a path by how they fit its losses, shape (windows,) each.
 
-    ``sockets`` are losses that the probe itself knows the socket of, by cause. Windows before the path was
-    measured do not count: nothing was lost and nothing counted then, which alone would look like a
+    ``sockets`` are losses that the probe itself knows the socket of, by cause; ``most`` is the share of the
+    losses that a counter can have seen at most, by what other paths through it lost. Windows before the path
+    was measured do not count: nothing was lost and nothing counted then, which alone would look like a
     coincidence.
     """
     known = np.flatnonzero(np.isfinite(lost))
@@ -221,7 +289,8 @@ def pin(  # noqa: PLR0913
         return Pinned(
             src, dst, path, tenant, total, max(bad, lossy), _at(at_sockets, src, dst), known.size, seen
         )
-    counters = [] if not bad else _ranked(lost, {place: values[span] for place, values in near.items()})
+    spans = {place: values[span] for place, values in near.items()}
+    counters = [] if not bad else _ranked(lost, spans, most or {})
     return Pinned(src, dst, path, tenant, total, bad, counters, lost.size, seen)
 
 
@@ -235,13 +304,10 @@ def _at(sockets: Mapping[str, Floats], src: str, dst: str) -> list[Counter]:
     return sorted(found, key=lambda c: -c.packets)
 
 
-def _ranked(lost: Floats, near: Mapping[Place, Floats]) -> list[Counter]:
+def _ranked(lost: Floats, near: Mapping[Place, Floats], most: Mapping[Place, float]) -> list[Counter]:
     coincidences = _coincidences(lost, near)
     bad = lost > 0.0
-    # A program is scraped up to 15 s after another: what is lost in one window may be counted in the next.
-    wide = bad.copy()
-    wide[1:] |= bad[:-1]
-    wide[:-1] |= bad[1:]
+    wide = _widened(bad)
     out = []
     for place, values in near.items():
         coincidence, p = coincidences.get(place, (0.0, 1.0))
@@ -250,9 +316,10 @@ def _ranked(lost: Floats, near: Mapping[Place, Floats]) -> list[Counter]:
         with_it = float(values[wide].sum()) / max(float(values.sum()), 1e-9)
         every = float(lost[bad & (_nearby(values) > 0.0)].sum()) / float(lost.sum())
         rare = with_it >= COVERED and every >= COVERED and not wide.all()
-        covered = min(1.0, surplus / float(lost.sum()))
+        bound = most.get(place, 1.0)
+        covered = min(bound, surplus / float(lost.sum()))
         alone = rare and lost.sum() >= LEAST_LOST
-        out.append(Counter(*place, coincidence, p, float(values[bad].sum()), covered, bool(alone)))
+        out.append(Counter(*place, coincidence, p, float(values[bad].sum()), covered, bool(alone), bound))
     total = float(lost.sum())
     return sorted(
         out,
