@@ -15,6 +15,8 @@
 
 #include "../include/protocol.h"
 
+#define VLAN_HLEN 4
+
 /* Why and where packets were dropped. */
 struct event {
 	__u32 device; /* ifindex; the one the packet was on */
@@ -51,6 +53,9 @@ struct {
 	__type(value, struct settings);
 } drop_set SEC(".maps");
 
+/* Numbers of reasons on the running kernel; 0 = it does not have them. */
+const volatile __u32 not_specified, pkt_too_big;
+
 /* The kernel's own types, as far as needed; their layout comes from its BTF. */
 struct ns_common {
 	unsigned int inum;
@@ -62,6 +67,7 @@ struct net {
 
 struct net_device {
 	int ifindex;
+	unsigned int mtu;
 	struct {
 		struct net *net;
 	} nd_net;
@@ -69,10 +75,16 @@ struct net_device {
 
 struct sk_buff {
 	struct net_device *dev;
+	unsigned int len;
 	int skb_iif;
 	__be16 protocol;
 	__u16 network_header;
-	unsigned char *head;
+	unsigned int end;
+	unsigned char *head, *data;
+} __attribute__((preserve_access_index));
+
+struct skb_shared_info {
+	unsigned short gso_size;
 } __attribute__((preserve_access_index));
 
 static __always_inline __u32 transport(__u8 next, const void *at)
@@ -127,6 +139,25 @@ static __always_inline __u32 classify(const struct sk_buff *skb)
 	return OTHER;
 }
 
+/* Bridges, veth and macvlan drop packets that are longer than the device's MTU, and do not
+ * say why (kernels differ in whether one without a VLAN's tag has the room of one); what is
+ * still to be cut into segments is as long as it likes. */
+static __always_inline int too_long(const struct sk_buff *skb, const struct net_device *dev)
+{
+	const struct skb_shared_info *shared;
+	const void *at = BPF_CORE_READ(skb, head) + BPF_CORE_READ(skb, network_header);
+	long link = at - (const void *)BPF_CORE_READ(skb, data); /* bytes of header still before it */
+	__be16 protocol = BPF_CORE_READ(skb, protocol);
+	__u32 most = BPF_CORE_READ(dev, mtu);
+
+	if (protocol == bpf_htons(ETH_P_8021Q) || protocol == bpf_htons(ETH_P_8021AD))
+		most += VLAN_HLEN;
+	if ((long)BPF_CORE_READ(skb, len) - (link > 0 ? link : 0) <= (long)most)
+		return 0;
+	shared = (const void *)(BPF_CORE_READ(skb, head) + BPF_CORE_READ(skb, end));
+	return !BPF_CORE_READ(shared, gso_size);
+}
+
 static __always_inline int dropped(const struct sk_buff *skb, __u32 reason)
 {
 	struct event e = { .reason = reason };
@@ -141,6 +172,8 @@ static __always_inline int dropped(const struct sk_buff *skb, __u32 reason)
 	dev = BPF_CORE_READ(skb, dev);
 	if (!dev || BPF_CORE_READ(dev, nd_net.net, ns.inum) != set->netns)
 		return 0;
+	if (pkt_too_big && e.reason == not_specified && too_long(skb, dev))
+		e.reason = pkt_too_big;
 	e.device = BPF_CORE_READ(dev, ifindex);
 	e.arrival = BPF_CORE_READ(skb, skb_iif);
 	e.protocol = classify(skb);

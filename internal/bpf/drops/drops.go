@@ -152,8 +152,13 @@ func (c *Counter) loadObjects(program string) error {
 	if err != nil {
 		return err
 	}
-	for _, m := range spec.Maps {
-		m.Pinning = ebpf.PinByName
+	for _, name := range []string{"drop_count", "drop_lost", "drop_set"} {
+		spec.Maps[name].Pinning = ebpf.PinByName
+	}
+	for name, reason := range map[string]string{"not_specified": "NOT_SPECIFIED", "pkt_too_big": "PKT_TOO_BIG"} {
+		if err := spec.Variables[name].Set(c.reasons.Number(reason)); err != nil {
+			return fmt.Errorf("set the reason %s: %w", reason, err)
+		}
 	}
 	for name := range spec.Programs {
 		if name != program {

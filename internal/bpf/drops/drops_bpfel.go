@@ -36,6 +36,8 @@ const (
 	dropsMapDropSet         = "drop_set"
 	dropsProgDropEvent      = "drop_event"
 	dropsProgDropEventTyped = "drop_event_typed"
+	dropsVarNotSpecified    = "not_specified"
+	dropsVarPktTooBig       = "pkt_too_big"
 )
 
 // loadDrops returns the embedded CollectionSpec for drops.
@@ -97,6 +99,8 @@ type dropsMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type dropsVariableSpecs struct {
+	NotSpecified *ebpf.VariableSpec `ebpf:"not_specified"`
+	PktTooBig    *ebpf.VariableSpec `ebpf:"pkt_too_big"`
 }
 
 // dropsObjects contains all objects after they have been loaded into the kernel.
@@ -136,6 +140,8 @@ func (m *dropsMaps) Close() error {
 //
 // It can be passed to loadDropsObjects or ebpf.CollectionSpec.LoadAndAssign.
 type dropsVariables struct {
+	NotSpecified *ebpf.Variable `ebpf:"not_specified"`
+	PktTooBig    *ebpf.Variable `ebpf:"pkt_too_big"`
 }
 
 // dropsPrograms contains all programs after they have been loaded into the kernel.

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/cilium/ebpf"
@@ -170,6 +171,53 @@ func TestADropBehindABridgeIsItsSenders(t *testing.T) {
 		if found != 40 {
 			t.Errorf("tunnelled %v: %d drops at the uplink, sent 40", tunnelled, found)
 		}
+	}
+}
+
+// TestWhatADeviceCannotTakeIsTooBig sends packets around the length that a port of a bridge takes. The kernel drops
+// longer ones, and does not say why. Some kernels let four bytes more pass, the room of a VLAN's tag.
+func TestWhatADeviceCannotTakeIsTooBig(t *testing.T) {
+	if !hasReason(t, "PKT_TOO_BIG") {
+		t.Skip("the kernel has no drop reason PKT_TOO_BIG (Linux 5.18)")
+	}
+	const mtu, headers, tag = 500, 28, 4 // bytes; headers are of IPv4 and UDP
+	r := newRig(t)
+	far := testutil.NewNetNS(t)
+	testutil.DisableIPv6(t, far)
+	testutil.NewVethPair(t, r.Node, "up0", far, "eth0")
+	testutil.IP(t, "-n", r.Node, "addr", "flush", "dev", "tap0")
+	testutil.IP(t, "-n", r.Node, "link", "add", "br0", "type", "bridge", "mcast_snooping", "0")
+	for _, device := range []string{"tap0", "up0"} {
+		testutil.IP(t, "-n", r.Node, "link", "set", device, "master", "br0")
+		testutil.IP(t, "-n", r.Node, "link", "set", device, "up")
+	}
+	testutil.IP(t, "-n", r.Node, "link", "set", "br0", "up")
+	testutil.IP(t, "-n", r.Node, "link", "set", "up0", "mtu", strconv.Itoa(mtu))
+	testutil.IP(t, "-n", r.Tenant, "neigh", "replace", vporttest.NodeIP, "lladdr", "02:00:00:00:00:77", "dev", "eth0", "nud", "permanent")
+	up := vporttest.Index(t, r.Node, "up0")
+	for _, m := range attachMethods() {
+		t.Run(m.program, func(t *testing.T) {
+			on := &rig{r.Port, t}
+			c := on.openBy(m)
+			defer func() {
+				if err := Uninstall(r.PinDir); err != nil {
+					t.Error(err)
+				}
+			}()
+			before := read(t, c)
+			on.udp(30, mtu-headers, 9)
+			on.udp(40, mtu-headers+tag+1, 9)
+			on.udp(50, 1400, 9)
+			for e, n := range read(t, c) {
+				if n -= before[e]; n > 0 && e.Device == up && e != (Event{Device: up, Arrival: r.Index, Reason: "PKT_TOO_BIG", Protocol: "udp"}) {
+					t.Errorf("%d drops as %+v", n, e)
+				}
+			}
+			want := Event{Device: up, Arrival: r.Index, Reason: "PKT_TOO_BIG", Protocol: "udp"}
+			if n := read(t, c)[want] - before[want]; n != 90 {
+				t.Errorf("%d are too big, sent 90 of those", n)
+			}
+		})
 	}
 }
 
