@@ -35,6 +35,12 @@ def test_the_attacker_is_named_for_harm_since_the_attack() -> None:
     assert judge([said("green", None), one], BEGUN) == (one, set())
 
 
+def test_an_attack_that_goes_on_an_earlier_one_counts() -> None:
+    one = said(known={"begin": BEGUN - 60.0, "end": BEGUN + 5.0, "share": 0.8})
+    innocent = said("red", "blue", known=one["known"])
+    assert judge([one, innocent], BEGUN) == (one, {"blue as who hurt red"})
+
+
 @pytest.mark.parametrize(
     "other",
     [

@@ -66,10 +66,7 @@ NEIGHBOURS_SHARE = 0.9
 """Of what the neighbour bought, it sends so much."""
 
 _ONSET, _APART = 3.0, 35.0  # seconds before an attack, and after it until the next
-_STEP, _SCRAPE = (
-    5.0,
-    15.0,
-)  # seconds to which vigia-compare knows when harm began, by the second and by counters
+_STEP = 5.0  # seconds to which vigia-compare knows when there was harm
 _ENCAPSULATION = 50  # bytes
 _FIRST_MINUTES = 75.0  # seconds after the start until there is something to compare with
 _WINDOWS = {"linuxbridge": "linuxbridge-vxlan", "openvswitch": "ovs-vxlan"}
@@ -123,12 +120,15 @@ def _hurt(trial: NamingTrial) -> bool:
 
 
 def judge(said: Sequence[Mapping[str, Any]], begun: float) -> tuple[Mapping[str, Any] | None, set[str]]:
-    """Return what is said of the attacker since a Unix time, and who else is named for harm since then."""
+    """Return what is said of the attacker since a Unix time, and who else is named for harm since then.
+
+    Floods that are little apart are one to vigia-compare, so that its harm may have begun earlier.
+    """
     attacker: Mapping[str, Any] | None = None
     innocent = set()
     for one in said:
         known = one["known"]
-        if one["verdict"] != "attributed" or known is None or known["begin"] < begun - _SCRAPE - _STEP:
+        if one["verdict"] != "attributed" or known is None or known["end"] <= begun:
             continue
         if (one["tenant"], one["offender"]) == (VICTIM, ATTACKER):
             attacker = one
