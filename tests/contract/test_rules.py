@@ -387,6 +387,7 @@ REQUIRED = {
         "VigiaCollectorFailing",
         "VigiaConfigRejected",
         "VigiaCompareStale",
+        "VigiaCompareStateUnsaved",
         "VigiaPeerUnresponsive",
         "VigiaIsolationBreakerTripped",
     },

@@ -324,10 +324,10 @@ class Stalling(StateFile):
         super().__init__(path)
         self.begun, self.goes_on = threading.Semaphore(0), threading.Event()
 
-    def save(self, content: bytes) -> None:
+    def save(self, content: bytes) -> bool:
         self.begun.release()
         self.goes_on.wait(60.0)
-        super().save(content)
+        return super().save(content)
 
 
 def test_a_disk_that_stalls_holds_up_nobody_and_gets_the_newest(
@@ -336,7 +336,7 @@ def test_a_disk_that_stalls_holds_up_nobody_and_gets_the_newest(
     path = tmp_path / "state.json"
     file = Stalling(path)
     saver = Saver(file)
-    assert saver.settled(0.0), "there is nothing to be written"
+    assert saver.settled(0.0) and saver.behind() == 0.0, "there is nothing to be written"
     data = [0]
     for i in range(4):
         data[0] = i  # what it becomes later is not what was saved
@@ -346,8 +346,10 @@ def test_a_disk_that_stalls_holds_up_nobody_and_gets_the_newest(
     data[0] = 9
     assert caplog.text.count("the state file is out of date") == 1
     assert not saver.settled(0.05) and not path.exists()
+    assert saver.behind() >= 0.05
     file.goes_on.set()
     assert saver.settled(60.0) and path.read_text() == "[3]"
+    assert saver.behind() == 0.0
     assert file.begun.acquire(timeout=60.0)
     assert not file.begun.acquire(blocking=False), "what is out of date was not written"
 
@@ -356,15 +358,20 @@ def test_a_write_that_fails_does_not_end_the_saving(tmp_path: Path) -> None:
     saver = Saver(StateFile(tmp_path / "absent/state.json"))
     saver.save([])
     assert saver.settled(60.0)
+    first = saver.behind()
+    assert first > 0.0
+    saver.save([0])
+    assert saver.settled(60.0) and saver.behind() > first, "it is behind since the first that was not written"
     (tmp_path / "absent").mkdir()
     saver.save([1])
     assert saver.settled(60.0) and (tmp_path / "absent/state.json").read_text() == "[1]"
+    assert saver.behind() == 0.0
 
 
 def test_nothing_is_written_where_nothing_is_kept() -> None:
     saver = Saver(StateFile(None))
     saver.save({"a": float("nan")})
-    assert saver.settled(0.0)
+    assert saver.settled(0.0) and saver.behind() == 0.0
 
 
 # Levels

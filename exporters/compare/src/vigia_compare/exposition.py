@@ -180,6 +180,7 @@ class Metrics:
         self.evaluations = make.counter("vigia_compare_evaluations_total")
         self.duration = make.gauge("vigia_compare_evaluation_duration_seconds")
         self.last = make.gauge("vigia_compare_last_evaluation_timestamp_seconds")
+        self.unsaved = make.gauge("vigia_compare_state_unsaved_seconds")
         self.window = make.gauge("vigia_compare_window_seconds")
         self.needed = make.gauge("vigia_compare_e_value_needed")
         self.leader = make.gauge("vigia_compare_leader")

@@ -83,6 +83,7 @@ class Service:
         self.metrics = Metrics()
         self._state = StateFile(config.state)
         self._saver = Saver(self._state)
+        self.metrics.unsaved.set_function(self._saver.behind)
         self._live = _Live.of(config, self._kept(config))
         self._folder = path.absolute().parent
         self._clock = clock

@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -58,10 +59,13 @@ class StateFile:
         """Whether there is a file at all."""
         return self._path is not None
 
-    def save(self, content: bytes) -> None:
-        """Replace the file. A failure is logged once until one succeeds: evidence goes on without."""
+    def save(self, content: bytes) -> bool:
+        """Replace the file; return whether it holds the content now.
+
+        A failure is logged once until one succeeds: evidence goes on without.
+        """
         if self._path is None:
-            return
+            return False
         new = self._path.with_name(f".{self._path.name}.new")
         try:
             with new.open("wb") as file:
@@ -78,8 +82,9 @@ class StateFile:
             self._failed = e.strerror or "unknown"
             with contextlib.suppress(OSError):
                 new.unlink(missing_ok=True)
-        else:
-            self._failed = ""
+            return False
+        self._failed = ""
+        return True
 
 
 class Saver:
@@ -93,6 +98,8 @@ class Saver:
         self._writing = False
         self._late = False
         """Whether it was said that content came before the older one was written."""
+        self._behind: float | None = None
+        """Since when, by the monotonic clock, there has been something that the file does not hold."""
         self._thread: threading.Thread | None = None
 
     def save(self, data: Any) -> None:
@@ -105,6 +112,8 @@ class Saver:
                 self._late = True
                 _log.warning("the state file is out of date: the disk takes longer than an evaluation")
             self._newest = content
+            if self._behind is None:
+                self._behind = time.monotonic()
             self._changed.notify_all()
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="save", daemon=True)
@@ -115,16 +124,25 @@ class Saver:
         with self._changed:
             return self._changed.wait_for(lambda: self._newest is None and not self._writing, seconds)
 
+    def behind(self) -> float:
+        """Return for how many seconds there has been something that the file does not hold; 0 if it has all."""
+        with self._changed:
+            return 0.0 if self._behind is None else time.monotonic() - self._behind
+
     def _run(self) -> None:
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._newest is not None)
                 content, self._newest, self._writing = self._newest or b"", None, True
+                taken = time.monotonic()
+            written = False
             try:
-                self._file.save(content)
+                written = self._file.save(content)
             finally:
                 with self._changed:
                     self._writing = False
+                    if written:
+                        self._behind = None if self._newest is None else taken
                     self._late = self._late and self._newest is not None
                     self._changed.notify_all()
 
