@@ -125,7 +125,7 @@ class Saver:
             return self._changed.wait_for(lambda: self._newest is None and not self._writing, seconds)
 
     def behind(self) -> float:
-        """Return for how many seconds there has been something that the file does not hold; 0 if it has all."""
+        """Return for how many seconds the file has lacked something; 0 if it holds all."""
         with self._changed:
             return 0.0 if self._behind is None else time.monotonic() - self._behind
 
