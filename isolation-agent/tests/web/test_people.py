@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from flask.testing import FlaskClient
+from werkzeug.test import TestResponse
 
 from isolation_agent.web.app import create_app
 from isolation_agent.web.backoff import Backoff
@@ -315,6 +316,23 @@ def test_wrong_tokens_have_to_wait_longer_each_time(world: World) -> None:
     assert world.audit_events().count("request.refused") == 1, "which fills no disk"
     world.clock.advance(700)
     assert client.post("/v1/session", json={"token": "x" * 40}).status_code == 401, "forgotten in time"
+
+
+def test_wrong_bearer_tokens_have_to_wait_as_well(world: World) -> None:
+    client = browser(world)
+
+    def guess(i: int, method: str = "GET", url: str = "/v1/actions") -> TestResponse:
+        return client.open(url, method=method, headers={"Authorization": f"Bearer {i:040}"})
+
+    answers = [guess(i) for i in range(3)] + [
+        guess(i, "POST", "/v1/webhook/alertmanager") for i in range(3, 9)
+    ]
+    assert [a.status_code for a in answers] == [401] * 5 + [429] * 4
+    assert [int(a.headers["Retry-After"]) for a in answers[5:]] == [1, 2, 4, 8]
+    door = client.post("/v1/session", json={"token": "x" * 40})
+    assert (door.status_code, door.headers["Retry-After"]) == (429, "16"), "all doors count together"
+    assert client.get("/v1/actions").status_code == 401, "who shows no token guesses none"
+    assert world.api("GET", "/v1/actions").status_code == 200, "the right one is let in at any time"
 
 
 def test_whoever_guesses_locks_no_operator_out(world: World) -> None:

@@ -33,6 +33,7 @@ __all__ = [
     "WEBHOOK",
     "WRITERS",
     "actor",
+    "count_wrong_token",
     "install",
     "needs",
     "peer",
@@ -96,6 +97,14 @@ def actor() -> str:
     return f"{g.account.name}@{peer()}"
 
 
+def count_wrong_token() -> None:
+    """Count a wrong token of the client. Raises ApiError 429 where it has shown several lately."""
+    wait = current_app.extensions["backoff"].wrong(peer())
+    if wait > 0:
+        many = f"too many wrong tokens from {peer()}; wait {wait:.0f}s"
+        raise ApiError(429, "too_many", many, retry_after=wait)
+
+
 def same_origin() -> bool:
     """Tell whether the browser says that the request comes from a page of ours; tools say nothing."""
     return request.headers.get("Sec-Fetch-Site", "same-origin") in ("same-origin", "none")
@@ -137,6 +146,8 @@ def install(app: Flask, agent: Agent) -> None:
         known = account is not None or webhook
         refusals.record(request.endpoint, peer(), known=known)
         if not known:
+            if "Authorization" in request.headers:
+                count_wrong_token()
             raise ApiError(401, "unauthorized", "a valid bearer token or session is needed")
         raise ApiError(403, "forbidden", _denial(scope, account))
 

@@ -164,13 +164,12 @@ def _responses(spec: _Spec, scope: str | None, schemas: dict[str, Any], method: 
         413: "the body is too large",
         415: "the body is not JSON",
         422: "the idempotency key was used for another request",
+        429: "too many wrong tokens; wait as Retry-After says",
         500: "internal error",
         503: "nothing can be stored; try again",
     }
     if scope == OPEN and spec.body is None:
         known = {503: known[503]}
-    elif scope == OPEN:
-        known[429] = "too many wrong tokens; wait as Retry-After says"
     elif method not in _WRITES:
         known = {k: v for k, v in known.items() if k not in (409, 413, 415, 422)}
     for status, description in known.items():

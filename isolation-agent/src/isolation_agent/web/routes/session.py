@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from isolation_agent.config import Account
 from isolation_agent.storage.sessions import OpenSession, Sessions
 from isolation_agent.web.answers import Answer, Instant
-from isolation_agent.web.auth import COOKIE, OPEN, SELF, needs, peer, same_origin
+from isolation_agent.web.auth import COOKIE, OPEN, SELF, count_wrong_token, needs, peer, same_origin
 from isolation_agent.web.bodies import read_model
 from isolation_agent.web.context import the_agent
 from isolation_agent.web.errors import ApiError
@@ -51,10 +51,7 @@ def login() -> Response:
     fits = [a for a in agent.settings.accounts if a.token.matches(token)]
     if not fits:
         current_app.extensions["refusals"].record("session.login", peer(), known=False)
-        wait = current_app.extensions["backoff"].wrong(peer())
-        if wait > 0:
-            many = f"too many wrong tokens from {peer()}; wait {wait:.0f}s"
-            raise ApiError(429, "too_many", many, retry_after=wait)
+        count_wrong_token()
         raise ApiError(401, "unauthorized", "this is not the token of any account")
     opened = sessions.open(fits[0], agent.settings.config.auth.session)
     agent.journal.note("session.opened", f"{fits[0].name}@{peer()}")
