@@ -236,6 +236,17 @@ def _full_queue_and_one_path(seed: int, others: float) -> Pinned:
     return next(p for p in losses.find(source, GRID, attributes(source, GRID)) if p.path == PATH["path"])
 
 
+def test_a_path_to_another_host_tells_nothing_of_a_queue() -> None:
+    """It may leave by another device."""
+    lost = np.where(np.arange(WINDOWS) == 30, 20.0, 0.0)
+    hosts = Hosts(np.random.default_rng(61))
+    hosts.loses(lost)
+    hosts.count("vigia_qdisc_drops_total", 30 * lost, node="n1", device="eth0")
+    for labels in (PATH, {**PATH, "dst": "n3", "tenant": "green"}):
+        hosts.count("vigia_probe_sent_total", np.full(WINDOWS, 60.0), **labels)
+    assert hosts.find().verdict == "pinned"
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_a_full_queue_loses_no_path_more_than_the_others_through_it(seed: int) -> None:
     """Another path between the hosts was measured meanwhile: it tells what the queue, which cannot choose, lost."""
@@ -247,6 +258,23 @@ def test_a_full_queue_loses_no_path_more_than_the_others_through_it(seed: int) -
     assert (found.verdict, found.counters[0].detail) == ("pinned", "queue_full")
 
 
+@pytest.mark.parametrize(
+    ("dataplane", "verdict"), [("ovs-userspace", "not on these hosts"), ("linuxbridge", "pinned")]
+)
+def test_who_does_not_cross_the_switch_tells_nothing_of_its_ports(dataplane: str, verdict: str) -> None:
+    lost = np.where(np.arange(WINDOWS) == 30, 20.0, 0.0)
+    hosts = Hosts(np.random.default_rng(60))
+    hosts.growth["vigia_ovs_port_drops_total"] = []
+    hosts.loses(lost)
+    hosts.count("vigia_ovs_port_drops_total", 30 * lost, node="n2", device="phy0")
+    beside = {**PATH, "path": "other", "tenant": "green"}
+    for labels in (PATH, beside):
+        hosts.count("vigia_probe_sent_total", np.full(WINDOWS, 60.0), **labels)
+    for path, plane in ((PATH["path"], "ovs-userspace"), ("other", dataplane)):
+        hosts.count("vigia_path_info", np.ones(WINDOWS), node="n1", path=path, dataplane=plane)
+    assert hosts.find().verdict == verdict
+
+
 def test_who_loses_most_beside_it_tells_what_a_queue_lost() -> None:
     key, other, first = ("n1", "n2", "p", "red"), ("n2", "n1", "q", "blue"), ("n1", "n2", "q", "_infra")
     sent = {k: np.array([60.0, 60.0, 60.0]) for k in (key, other, first)}
@@ -254,8 +282,6 @@ def test_who_loses_most_beside_it_tells_what_a_queue_lost() -> None:
     assert losses._alike(key, lost, sent) == pytest.approx(10 / 20), "7 and 3 of 60, where it lost 20"
     assert losses._alike(key, {key: lost[key]}, sent) == pytest.approx(3 / 20), "one that lost none"
     assert losses._alike(key, lost, {key: sent[key]}) == 1.0, "no other path is measured"
-    elsewhere = {key: sent[key], ("n1", "n3", "q", "blue"): sent[other]}
-    assert losses._alike(key, lost, elsewhere) == 1.0, "that goes to another host"
     assert losses._alike(key, lost, {other: sent[other]}) == 1.0, "nobody says how many were sent"
     back = {key: sent[key], ("n2", "n1", "p", "red"): sent[key]}
     assert losses._alike(key, lost, back) == 1.0, "its own way back is no other path"

@@ -81,6 +81,7 @@ _NOT_BY_SWITCH = ("linuxbridge", "bridge", "macvlan")
 
 _BLIND = {
     "vigia_qdisc_drops_total",
+    "vigia_ovs_port_drops_total",
     "node_qdisc_drops_total",
     "node_softnet_dropped_total",
     "node_network_receive_drop_total",
@@ -180,26 +181,34 @@ def find(source: Source, grid: Grid, known: Known) -> list[Pinned]:
     if not lossy:
         return []
     by_network = {k: _by_network(causes, grid.count) for k, causes in lossy.items()}
-    sent = {tuple(s.labels.get(k, "") for k in _KEY): s.values for s in source.windows(SENT, grid)}
+    sent: dict[frozenset[str], dict[tuple[str, ...], Floats]] = {}
+    for s in source.windows(SENT, grid):
+        labels = tuple(s.labels.get(k, "") for k in _KEY)
+        sent.setdefault(frozenset(labels[:2]), {})[labels] = s.values
     counters = list(_counters(source, grid))
     seen = {s.labels.get("node", ""): s.values == 1.0 for s in source.windows(SEEN, grid)}
     out = []
     for (src, dst, path, tenant), causes in sorted(lossy.items()):
+        key = src, dst, path, tenant
         near: dict[Place, Floats] = {}
-        blind: set[Place] = set()
+        blind: list[Place] = []
         for place, owner, values in counters:
             # What others lose at their own ports is theirs, whenever that is.
             theirs = owner in ("", tenant) or owner.startswith("_")
             if place[0] in (src, dst, "") and theirs and _crosses(known.of(src, path), place[1]):
                 near[place] = near.get(place, 0.0) + values
                 if place[1] in _BLIND or (place[1:] == _QUEUE_FULL and owner not in ("", tenant)):
-                    blind.add(place)
+                    blind.append(place)
         sockets = {c: np.nan_to_num(v) for c, v in causes.items() if c in _SOCKETS}
-        lost = by_network[(src, dst, path, tenant)]
+        lost = by_network[key]
         hosts = [seen.get(host, np.zeros(grid.count, dtype=bool)) for host in {src, dst}]
         everywhere = bool(np.logical_and.reduce(hosts)[lost > 0.0].all())
-        most = _alike((src, dst, path, tenant), by_network, sent) if everywhere else 1.0
-        out.append(pin(src, dst, path, tenant, lost, near, sockets, everywhere, dict.fromkeys(blind, most)))
+        most = {}
+        for place in blind if everywhere else ():
+            between = sent.get(frozenset((src, dst)), {})
+            through = {k: v for k, v in between.items() if _crosses(known.of(k[0], k[2]), place[1])}
+            most[place] = _alike(key, by_network, through)
+        out.append(pin(*key, lost, near, sockets, everywhere, most))
     return out
 
 
@@ -210,9 +219,10 @@ def _by_network(causes: Mapping[str, Floats], count: int) -> Floats:
 def _alike(
     key: tuple[str, ...], lost: Mapping[tuple[str, ...], Floats], sent: Mapping[tuple[str, ...], Floats]
 ) -> float:
-    """Return the share of a path's losses that it would have if it had lost as another of its hosts did.
+    """Return the share of a path's losses that it would have if it had lost as another between its hosts did.
 
     As the one that lost most meanwhile; 1 where there is no other, or where this path's probes are not known.
+    ``sent`` is of the paths between its hosts, either way.
     """
     own = np.nan_to_num(lost[key])
     then, thereabouts = own > 0.0, _widened(own > 0.0)
@@ -220,7 +230,7 @@ def _alike(
     others = [
         ((float(np.nansum(lost[k][thereabouts])) if k in lost else 0.0) + RARE) / n
         for k, values in sent.items()
-        if {*k[:2]} == {*key[:2]} and k[2:] != key[2:] and (n := float(np.nansum(values[then]))) > 0.0
+        if k[2:] != key[2:] and (n := float(np.nansum(values[then]))) > 0.0
     ]
     if not others or not probes or not own.any():
         return 1.0
