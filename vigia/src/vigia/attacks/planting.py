@@ -394,13 +394,8 @@ _LB, _OVS, _MAC = "linuxbridge-vxlan", "ovs-vxlan", "ovs-openflow-mac"
 _DROPS, _LOST = "vigia_port_drops_total", "vigia_probe_lost_total"
 _COVERAGE = "vigia_ovs_coverage_events_total"
 
-_TOO_LONG = (
-    (FAR, _DROPS, "mtu"),
-    (FAR, _DROPS, "other"),
-    (FAR, _DROPS, "unattributed"),
-    (FAR, _LOST, "send_error"),
-)
-"""The kernel gives no reason where a device's MTU is too small; who sends from there is told at once."""
+_AT_ONCE = (FAR, _LOST, "send_error")
+"""Who sends more than a device's MTU from a machine of its own is told at once."""
 
 
 def _nothing(_: Scene) -> AbstractContextManager[None]:
@@ -441,8 +436,9 @@ CAUSES: Mapping[str, Cause] = {
         _cause("drop-by-bridge", (_LB, "green"), drop_by_bridge, (FAR, _DROPS, "policy")),
         _cause("drop-at-port", (_LB, "violet"), drop_at_port, (NEAR, _DROPS, "policy")),
         _cause("drop-by-rule", (_OVS, "green"), drop_by_rule, (NEAR, _COVERAGE, "drop_action_of_pipeline")),
-        _cause("mtu", (_LB, "amber"), mtu, *_TOO_LONG),
-        _cause("mtu-ovs", (_OVS, "violet"), mtu, *_TOO_LONG),
+        _cause("mtu", (_LB, "amber"), mtu, (FAR, _DROPS, "mtu"), _AT_ONCE),
+        # Open vSwitch in user space is told by the kernel why, and does not count it apart.
+        _cause("mtu-ovs", (_OVS, "violet"), mtu, (FAR, _DROPS, "unattributed"), _AT_ONCE),
         _cause("table-miss", (_MAC, "_infra"), table_miss, (NEAR, "vigia_openflow_table_lookups_total", "0")),
         _cause("wire", (_OVS, "red"), wire),
         _cause("drop-in-guest", (_OVS, "amber"), drop_in_guest),
