@@ -5,10 +5,6 @@ LDFLAGS := -s -w -X vigia/internal/version.Version=$(VERSION) -X vigia/internal/
 GO_TOOL := go tool -modfile=tools/go.mod
 VENV := .venv/bin
 
-# Compiled once, also where the environment says not to: tests start some thousand Python programs.
-unexport PYTHONDONTWRITEBYTECODE
-export PYTHONPYCACHEPREFIX := $(CURDIR)/.build/pycache
-
 .PHONY: help
 help: ## Show this help
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
