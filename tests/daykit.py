@@ -190,6 +190,7 @@ class Day:
         self._flat("vigia_agent_config_last_reload_successful", agent, 1)
         compare = self._target("vigia-compare", "")
         self._flat("vigia_compare_prometheus_up", compare, 1)
+        self._flat("vigia_compare_state_unsaved_seconds", compare, 0)
         self._flat("vigia_compare_config_last_reload_successful", compare, 1)
 
     def _make_probe(self, node: str) -> None:

@@ -42,7 +42,7 @@ def expressions() -> Iterator[tuple[str, str]]:
             yield f"{m.name} twins", m.twins
         if m.fine:
             yield f"{m.name} fine", m.fine
-    yield from (("lost", LOST), ("sent", SENT), ("path losses", losses.LOST), ("info", paths.INFO))
+    yield from (("lost", LOST), ("sent", SENT), ("path losses", losses.PROBES), ("info", paths.INFO))
     for name in ("LOSS", "DELAY", "SENT", "RECEIVED", "POLICED", "BEYOND"):
         yield f"interference {name}", getattr(interference, name)
     for i, common in enumerate(interference.COMMON):

@@ -32,9 +32,11 @@ _SOCKETS = {"send_error": "src", "local_overflow": "src", "reflector_overflow": 
 SOCKETS = "vigia_probe_lost_total"
 """The counter of these."""
 
-LOST = f"sum by (src, dst, path, tenant, cause) ({counted('vigia_probe_lost_total', 'vigia-probe')})"
-
-SENT = f"sum by (src, dst, path, tenant) ({grown('vigia_probe_sent_total')})"
+PROBES = (
+    f"sum by (src, dst, path, tenant, cause) ({counted('vigia_probe_lost_total', 'vigia-probe')}) "
+    f"or sum by (src, dst, path, tenant) ({grown('vigia_probe_sent_total')})"
+)
+"""Those that were lost, by cause; and without a cause those that were sent."""
 
 _EXPORTER, _ENFORCER, _PROBE = "vigia-exporter", "vigia-enforcer", "vigia-probe"
 
@@ -175,16 +177,17 @@ class Pinned:
 def find(source: Source, grid: Grid, known: Known) -> list[Pinned]:
     """Look at every path that lost probes, known for what it is. Raises PrometheusError."""
     lossy: dict[tuple[str, ...], dict[str, Floats]] = {}
-    for s in source.windows(LOST, grid):
-        lossy.setdefault(tuple(s.labels.get(k, "") for k in _KEY), {})[s.labels.get("cause", "")] = s.values
+    sent: dict[frozenset[str], dict[tuple[str, ...], Floats]] = {}
+    for s in source.windows(PROBES, grid):
+        key = tuple(s.labels.get(k, "") for k in _KEY)
+        if cause := s.labels.get("cause", ""):
+            lossy.setdefault(key, {})[cause] = s.values
+        else:
+            sent.setdefault(frozenset(key[:2]), {})[key] = s.values
     lossy = {k: causes for k, causes in lossy.items() if sum(np.nansum(v) for v in causes.values()) >= 1.0}
     if not lossy:
         return []
     by_network = {k: _by_network(causes, grid.count) for k, causes in lossy.items()}
-    sent: dict[frozenset[str], dict[tuple[str, ...], Floats]] = {}
-    for s in source.windows(SENT, grid):
-        labels = tuple(s.labels.get(k, "") for k in _KEY)
-        sent.setdefault(frozenset(labels[:2]), {})[labels] = s.values
     counters = list(_counters(source, grid))
     seen = {s.labels.get("node", ""): s.values == 1.0 for s in source.windows(SEEN, grid)}
     out = []
