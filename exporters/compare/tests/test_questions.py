@@ -222,7 +222,7 @@ def test_a_path_is_pinned_by_counters_of_its_two_ends_and_of_the_site() -> None:
     lost = np.where(np.isin(np.arange(60), (3, 4, 17, 22, 23, 24, 41, 55)), 4.0, 0.0)
     key = {"src": "n1", "dst": "n2", "path": "gre", "tenant": "red"}
     store = Store(
-        vigia_probe_lost_total=[(key, lost)],
+        vigia_probe_lost_total=[({**key, "cause": "unknown"}, lost)],
         vigia_port_drops_total=[({"node": n, "reason": "queue_full"}, lost) for n in ("n1", "n2", "n3")],
         vigia_qdisc_drops_total=[({"device": "eth0"}, 2.0 * lost)],
         node_softnet_dropped_total=[({"node": "n1"}, np.zeros(60))],
