@@ -55,8 +55,15 @@ func Dial(nameOrPath string) (*Conn, error) {
 	return c, nil
 }
 
-// Close closes the connection.
-func (c *Conn) Close() error { return errors.Join(c.socket.Close(), unix.Close(c.fd)) }
+// Close closes the connection. To close it again does nothing: its number may be another file's by then.
+func (c *Conn) Close() error {
+	if c.fd < 0 {
+		return nil
+	}
+	fd := c.fd
+	c.fd = -1
+	return errors.Join(c.socket.Close(), unix.Close(fd))
+}
 
 // ask sends a request about a device and calls answer with the answer's attributes.
 func (c *Conn) ask(command byte, device string, flags uint32, answer func(data []byte) error) error {

@@ -336,8 +336,15 @@ func (s *Socket) Raw() bool { return s.raw }
 // of its echo requests.
 func (s *Socket) Local() netip.AddrPort { return s.local }
 
-// Close closes the socket.
-func (s *Socket) Close() error { return unix.Close(s.fd) }
+// Close closes the socket. To close it again does nothing: its number may be another file's by then.
+func (s *Socket) Close() error {
+	if s.fd < 0 {
+		return nil
+	}
+	fd := s.fd
+	s.fd = -1
+	return unix.Close(fd)
+}
 
 const (
 	memInfoFields = 9 // struct of SO_MEMINFO, include/uapi/linux/sock_diag.h

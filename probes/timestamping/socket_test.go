@@ -352,3 +352,38 @@ func TestBatchesDoNotAllocate(t *testing.T) {
 		t.Errorf("%v allocations for eight packets, want 0", allocs)
 	}
 }
+
+// TestASecondCloseClosesNothing: the number of a socket that is closed is the next file's.
+func TestASecondCloseClosesNothing(t *testing.T) {
+	const apart = 900 // no other test's files have such numbers
+	move := func(fd int) int {
+		t.Helper()
+		moved, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, apart)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return moved
+	}
+	s := open(t, Options{})
+	old := s.fd
+	s.fd = move(old)
+	unix.Close(old)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	next := move(int(null.Fd()))
+	if next != apart {
+		t.Fatalf("the number %d is taken; the next free one is %d", apart, next)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := unix.Close(next); err != nil {
+		t.Errorf("the other file was closed: %v", err)
+	}
+}
