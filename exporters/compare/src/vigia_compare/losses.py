@@ -92,7 +92,7 @@ _BLIND = {
 """Counters of what drops whatever comes when it is full: all that goes through it loses alike."""
 
 _QUEUE_FULL = "vigia_port_drops_total", "queue_full"
-"""One more, where nobody owns the port."""
+"""One more, where it has counted nothing of the tenant's own ports."""
 
 SEEN = (
     'min by (node) (vigia_exporter_collector_success{collector=~"bpf|kerneldrops|netdev|qdisc"}) '
@@ -194,20 +194,23 @@ def find(source: Source, grid: Grid, known: Known) -> list[Pinned]:
     for (src, dst, path, tenant), causes in sorted(lossy.items()):
         key = src, dst, path, tenant
         near: dict[Place, Floats] = {}
-        blind: list[Place] = []
+        blind: set[Place] = set()
+        owned: set[Place] = set()
         for place, owner, values in counters:
             # What others lose at their own ports is theirs, whenever that is.
             theirs = owner in ("", tenant) or owner.startswith("_")
             if place[0] in (src, dst, "") and theirs and _crosses(known.of(src, path), place[1]):
                 near[place] = near.get(place, 0.0) + values
-                if place[1] in _BLIND or (place[1:] == _QUEUE_FULL and owner not in ("", tenant)):
-                    blind.append(place)
+                if owner == tenant:
+                    owned.add(place)
+                if place[1] in _BLIND or place[1:] == _QUEUE_FULL:
+                    blind.add(place)
         sockets = {c: np.nan_to_num(v) for c, v in causes.items() if c in _SOCKETS}
         lost = by_network[key]
         hosts = [seen.get(host, np.zeros(grid.count, dtype=bool)) for host in {src, dst}]
         everywhere = bool(np.logical_and.reduce(hosts)[lost > 0.0].all())
         most = {}
-        for place in blind if everywhere else ():
+        for place in blind - owned if everywhere else ():
             between = sent.get(frozenset((src, dst)), {})
             through = {k: v for k, v in between.items() if _crosses(known.of(k[0], k[2]), place[1])}
             most[place] = _alike(key, by_network, through)
