@@ -206,7 +206,7 @@ class _Bridge:
 
 @contextmanager
 def _with_queue(s: Scene) -> Iterator[None]:
-    """Have a TBF with room for five frames before the port, faster than what is sent."""
+    """Have a TBF with room for 20 frames before the port, faster than what is sent."""
     inside = s.node(FAR).netns
     commands.tc_batch(_tbf("add", s.far.device, "1gbit"), netns=inside)
     try:
@@ -219,15 +219,15 @@ def _tbf(how: str, device: str, rate: str) -> list[str]:
     """Return the lines for tc; a change of a TBF gives its own limit, of bytes, to its child."""
     return [
         f"qdisc {how} dev {device} root handle 9: tbf rate {rate} burst 2000 limit 30000",
-        f"qdisc {how} dev {device} parent 9: handle 10: pfifo limit 5",
+        f"qdisc {how} dev {device} parent 9: handle 10: pfifo limit 20",
     ]
 
 
 @contextmanager
 def queue(s: Scene) -> Iterator[None]:
-    """The TBF has 8 kbit/s, too little for probes alone, while the tenant is sent 1.7 Mbit/s."""
+    """The TBF has 40 kbit/s, while the tenant is sent 1.7 Mbit/s."""
     inside = s.node(FAR).netns
-    commands.tc_batch(_tbf("change", s.far.device, "8kbit"), netns=inside)
+    commands.tc_batch(_tbf("change", s.far.device, "40kbit"), netns=inside)
     try:
         with _traffic(s.near, s.far):
             yield
