@@ -315,6 +315,25 @@ def test_few_windows_are_enough_where_one_counter_counted_then_alone() -> None:
     assert losses.pin("n1", "n2", "p", "t", lost, counted).verdict == "insufficient evidence"
 
 
+@pytest.mark.parametrize(
+    ("recent", "verdict"),
+    [
+        ([0, 300, 101], "insufficient evidence"),
+        ([0, 401, 0], "insufficient evidence"),
+        ([0, 0, 300, 101], "pinned"),
+        ([0, 0, 401, 0], "pinned"),
+    ],
+)
+def test_a_counter_must_have_been_quiet_in_a_minute_apart_from_the_losses(
+    recent: list[float], verdict: str
+) -> None:
+    """A lab of three minutes has none: what was lost in one may be counted in those beside it."""
+    lost = np.full(WINDOWS, np.nan)
+    lost[-len(recent) :] = recent
+    counted = {("n2", "vigia_port_drops_total", "queue_full"): np.nan_to_num(80.0 * lost)}
+    assert losses.pin("n1", "n2", "p", "t", lost, counted, seen=True).verdict == verdict
+
+
 def test_what_the_tenants_own_port_counted_goes_before_what_all_share() -> None:
     """Numbers of a lab that had run for four minutes: a rule of nftables, and the operator's bulk test."""
     lost = np.full(WINDOWS, np.nan)

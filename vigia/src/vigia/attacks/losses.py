@@ -61,7 +61,7 @@ PATIENCE = 150.0
 _SETTLED = 20.0
 """Seconds after a cause's end, by which its losses are counted and scraped: deadlines, and 15 s."""
 
-_FIRST_MINUTES = 100.0  # seconds after the start until there is a minute without losses
+_FIRST_MINUTES = 220.0  # seconds after the start until minutes without losses lie before the first cause
 _POLL = 2.0
 NOWHERE = "not on these hosts"
 
