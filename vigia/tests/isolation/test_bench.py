@@ -9,11 +9,15 @@ import time
 from typing import Any
 
 import pytest
+from labkit import ROOT
 
 from vigia.isolation import bench, borrow
 from vigia.isolation.alerts import Alarm, Alarms
 from vigia.isolation.borrow import Borrowed
 from vigia.isolation.model import FlowOutcome, TrafficFlow
+from vigia.isolation.overlay import OverlaySwitch
+
+ENFORCER = ROOT / "bin" / "vigia-enforcer"
 
 
 def test_quantiles_are_values_that_were_measured() -> None:
@@ -76,20 +80,72 @@ def test_a_share_of_a_core_is_that_of_the_quietest_turn() -> None:
 def test_a_borrower_is_judged_by_its_worst_second_and_its_worst_tenth() -> None:
     a, b = TrafficFlow("a", 2, 1), TrafficFlow("b", 3, 1, "udp")
     goodput = [100.0] * 30 + [0.0] + [90.0] * 9 + [90.0] * 5 + [40.0] + [90.0] * 4 + [95.0] * 10
-    beside = [0.0] * 30 + [10.0] * 30
-    found = borrow.judge("b", FlowOutcome(a, goodput, 0), FlowOutcome(b, beside, 0), 50.0, 1.1)
-    assert found.second == pytest.approx((9 * 90 + 40) / 10 / 90), (
+    outcome, beside = FlowOutcome(a, goodput, 0), FlowOutcome(b, [0.0] * 30 + [10.0] * 30, 0)
+    mean, second, window = borrow.judge(outcome, [beside], 50.0)
+    assert second == pytest.approx((9 * 90 + 40) / 10 / 90), (
         "the second of the neighbour's beginning is left out"
     )
-    assert found.window == 40 / 50, "and the window of it"
-    assert found.mean == pytest.approx((85 / 90 + 95 / 90) / 2)
-    assert found.retransmits == 1.1
+    assert window == 40 / 50, "and the window of it"
+    assert mean == pytest.approx((85 / 90 + 95 / 90) / 2)
 
 
-def test_neighbours_keep_to_their_contract() -> None:
-    for _, flow in borrow.neighbours():
-        assert flow.protocol == "udp"
-        assert flow.rate <= 0.2 * 0.95 * 200e6
+@pytest.mark.parametrize(
+    ("source", "sink", "left"),
+    [(3, 1, 80.0), (2, 3, 80.0), (2, 1, 80.0), (1, 2, 100.0), (1, 3, 100.0), (3, 2, 100.0)],
+)
+def test_neighbours_leave_what_they_do_not_take_of_the_same_way_of_a_link(
+    source: int, sink: int, left: float
+) -> None:
+    outcome = FlowOutcome(TrafficFlow("a", 2, 1), [100.0] * 30 + [80.0] * 30, 0)
+    other = FlowOutcome(TrafficFlow("b", source, sink, "udp"), [0.0] * 30 + [20.0] * 30, 0)
+    _, second, _ = borrow.judge(outcome, [other], 50.0)
+    assert second == pytest.approx(80.0 / left)
+
+
+def test_what_several_neighbours_carry_is_added_up() -> None:
+    outcome = FlowOutcome(TrafficFlow("a", 2, 1), [100.0] * 30 + [60.0] * 30, 0)
+    others = [
+        FlowOutcome(TrafficFlow(tenant, 3, 1, "udp"), [0.0] * 30 + [20.0] * 30, 0) for tenant in ("b", "c")
+    ]
+    _, second, _ = borrow.judge(outcome, others, 50.0)
+    assert second == pytest.approx(1.0)
+
+
+def test_neighbours_keep_to_their_contracts() -> None:
+    """Rates are of payload; a full frame in VXLAN is at most 8 % longer."""
+    names = [s.name for s in borrow.situations()]
+    assert len(set(names)) == len(names)
+    for situation in borrow.situations():
+        for flow in situation.neighbours:
+            assert 0 < flow.rate * 1.081 <= borrow.SHARES[flow.tenant] * 0.95 * 0.99 * 200e6, situation.name
+            assert flow.tenant != situation.borrower.tenant
+
+
+def test_the_matrix_has_every_kind() -> None:
+    flows = [f for s in borrow.situations() for f in s.neighbours]
+    assert {f.protocol for f in flows} == {"udp", "tcp", "syn"}
+    assert {f.rate for f in flows if f.protocol == "udp"} >= {1e6, 5e6, 20e6, 34e6}
+    assert any(f.on for f in flows), "bursts"
+    assert {f.connections for f in flows} == {1, 10} == {s.borrower.connections for s in borrow.situations()}
+    assert {len({f.tenant for f in s.neighbours}) for s in borrow.situations()} == {1, 3}, "two tenants, four"
+    ways = {(f.source, f.sink) for f in flows}
+    assert {(3, 1), (2, 1), (2, 3), (1, 3)} <= ways, "the borrower's two links, each in both directions"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("switch", list(OverlaySwitch), ids=lambda s: s.value)
+def test_a_borrower_is_measured_beside_each_protocol(root: None, switch: OverlaySwitch) -> None:
+    wanted = ("20 Mbit/s of UDP", "5 Mbit/s of TCP", "2 Mbit/s of SYN")
+    chosen = [s for s in borrow.situations() if s.name in wanted]
+    said: list[str] = []
+    found = list(borrow.borrow(ENFORCER, switch, 3.0, chosen, said.append))
+    assert [b.neighbour for b in found] == list(wanted)
+    assert len(said) == 3
+    for b in found:
+        assert b.switch == switch.value
+        assert b.window > 0
+        assert 0 < b.second <= b.mean
+        assert b.mean > 0.5, "it is not held to its guarantee, a good half of what is left"
 
 
 def test_lateness_is_the_bound_of_a_range() -> None:
@@ -116,7 +172,7 @@ def test_every_budget_is_named_and_judged() -> None:
             ("Classify/send", 185.0),
         ],
         bench.Kills(100, True, "73 of 100 kills left a limit in force, none for more than its time"),
-        [Borrowed("5 Mbit/s", 0.99, 0.96, 1.7, 1.1)],
+        [Borrowed("linuxbridge", "5 Mbit/s", 0.99, 0.96, 1.7, 1.1)],
         {"alone": 0.0004, "hostile": 0.0009},
     )
     judged = bench.budgets(good)
@@ -130,7 +186,7 @@ def test_every_budget_is_named_and_judged() -> None:
         bench.Cost(64, 0.03, 0.07, 65 * 2**20, 151.0, 1000, 0.1),
         [("Vport/count", 11.0), ("Vport/signals", 151.0)],
         bench.Kills(100, False, "a limit outlives its time"),
-        [Borrowed("5 Mbit/s", 0.7, 0.4, 0.5, 2.0)],
+        [Borrowed("linuxbridge", "5 Mbit/s", 0.7, 0.4, 0.5, 2.0)],
         {"alone": 0.0004, "hostile": 0.0011},
     )
     missed = bench.budgets(bad)
@@ -139,9 +195,16 @@ def test_every_budget_is_named_and_judged() -> None:
     assert bench.budgets(bench.Measured()) == []
 
 
+def test_a_switch_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        bench.main(["--borrower", "linuxbridge,vpp"])
+    assert ended.value.code == 2
+    assert "'vpp'; have linuxbridge, openvswitch" in capsys.readouterr().err
+
+
 def run(capsys: pytest.CaptureFixture[str], *argv: str) -> dict[str, Any]:
     """Run the benchmark with nothing but what is asked for, and return its document."""
-    nothing = ["--runs", "1", "--seconds", "1", "--modes", "", *LEFT_OUT, "--json", *argv]
+    nothing = ["--runs", "1", "--seconds", "1", "--modes", "", *LEFT_OUT, "--borrower", "", "--json", *argv]
     assert bench.main(nothing) in (0, 1), "a busy machine may miss a budget"
     document: dict[str, Any] = json.loads(capsys.readouterr().out)
     return document
@@ -149,7 +212,7 @@ def run(capsys: pytest.CaptureFixture[str], *argv: str) -> dict[str, Any]:
 
 LEFT_OUT = [
     w
-    for o in ("pulses", "alerts", "innocent", "vports", "programs", "kills", "borrower", "hostile")
+    for o in ("pulses", "alerts", "innocent", "vports", "programs", "kills", "hostile")
     for w in (f"--{o}", "0")
 ]
 

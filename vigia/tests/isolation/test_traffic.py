@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from vigia.isolation.traffic import TrafficOrder, receive, send
 
@@ -61,3 +62,16 @@ def test_datagrams_to_a_receiver_that_is_late_are_offered_all_the_same() -> None
 
 def test_without_a_receiver_nothing_is_offered() -> None:
     assert send(order("send")) == 0
+
+
+def test_a_paced_connection_keeps_to_its_rate() -> None:
+    """Two seconds at 2 MB/s; what the sockets' buffers take is offered, and does not arrive."""
+    attempts(0, lambda _, arrived: 2e6 < arrived < 6e6, rate=2e6, connections=2)
+
+
+def test_connections_that_are_only_begun_are_counted_by_frames() -> None:
+    """Each is a SYN of 74 bytes, 1 000 a second; another address of loopback is nobody else's."""
+    one = replace(order("send", "syn", rate=74e3), address="127.77.0.1")
+    offered, arrived = both(one, 0.0)
+    assert offered % 74 == 0
+    assert 0 < arrived <= offered <= 2.1 * 74e3

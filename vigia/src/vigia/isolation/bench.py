@@ -27,8 +27,9 @@ from typing import TypeVar
 from vigia.errors import VigiaError
 from vigia.host import commands
 from vigia.isolation.alerts import Alarms, alarms
-from vigia.isolation.borrow import Borrowed, borrow
+from vigia.isolation.borrow import Borrowed, borrow, situations
 from vigia.isolation.model import IsolationPlan, Mode, TrafficFlow
+from vigia.isolation.overlay import OverlaySwitch
 from vigia.isolation.testbed import IsolationTestbed
 from vigia.stack import places
 from vigia_statistics import mean_interval
@@ -471,7 +472,7 @@ class Budget:
 
     def __str__(self) -> str:
         verdict = "met" if self.met else "MISSED"
-        return f"{self.name:<66} {self.wanted:>10} {self.measured:>10}  {verdict}"
+        return f"{self.name:<90} {self.wanted:>10} {self.measured:>10}  {verdict}"
 
 
 @dataclass(frozen=True)
@@ -511,14 +512,10 @@ def _judge_shares(m: Measured) -> Iterator[Budget]:
             yield _least("offender's share of its guarantee, goodput", 0.90, row.offender)
             yield _least("work conservation: share of what the link gives out", 0.93, row.used)
     for b in m.borrowed:
-        yield _least(f"borrower beside {b.neighbour}, worst second, of what that leaves", 0.95, b.second)
-        yield _least(f"borrower beside {b.neighbour}, worst 100 ms, of its guarantee", 0.98, b.window)
-        yield _most(
-            f"borrower beside {b.neighbour}, segments sent again, to those alone",
-            1.2,
-            b.retransmits,
-            "{:.2f}",
-        )
+        name = f"{b.switch}, borrower beside {b.neighbour}"
+        yield _least(f"{name}, worst second, of what is left", 0.95, b.second)
+        yield _least(f"{name}, worst 100 ms, of its guarantee", 0.98, b.window)
+        yield _most(f"{name}, sent again, to that alone", 1.2, b.retransmits, "{:.2f}")
     if m.innocent:
         yield _most("innocent tenant beside the flood's source, loss", 0.001, m.innocent.beside, "{:.2%}")
         name = "innocent tenant on the flooded link from its second second, loss"
@@ -592,7 +589,7 @@ def _figures(m: Measured) -> Iterator[str]:
         )
     for b in m.borrowed:
         yield (
-            f"borrower beside {b.neighbour}: {b.mean:.2f} of what that leaves,"
+            f"{b.switch}, borrower beside {b.neighbour}: {b.mean:.2f} of what is left,"
             f" {b.second:.2f} in the worst second; {b.window:.2f} of its guarantee in the worst 100 ms;"
             f" {b.retransmits:.2f} times as much sent again as alone ({load})"
         )
@@ -617,6 +614,19 @@ def _figures(m: Measured) -> Iterator[str]:
         yield f"kills: {m.kills.said}"
 
 
+def _switches(text: str) -> list[OverlaySwitch]:
+    known = [s.value for s in OverlaySwitch]
+    for name in filter(None, text.split(",")):
+        if name not in known:
+            raise argparse.ArgumentTypeError(f"unknown switch {name!r}; have {', '.join(known)}")
+    return [OverlaySwitch(name) for name in filter(None, text.split(","))]
+
+
+def _borrowed(options: argparse.Namespace, say: Callable[[str], None]) -> list[Borrowed]:
+    enforcer, chosen = places.built("vigia-enforcer"), situations()
+    return [b for switch in options.borrower for b in borrow(enforcer, switch, options.seconds, chosen, say)]
+
+
 def _measure(options: argparse.Namespace, say: Callable[[str], None]) -> Measured:
     rows = []
     for mode in filter(None, options.modes.split(",")):
@@ -624,7 +634,7 @@ def _measure(options: argparse.Namespace, say: Callable[[str], None]) -> Measure
         say(f"measured {mode}: victim has {rows[-1].victim:.2f} of its guarantee")
     started = time.monotonic()
 
-    def step(name: str, count: int, call: Callable[[], T]) -> T | None:
+    def step(name: str, count: object, call: Callable[[], T]) -> T | None:
         if not count:
             return None
         made = call()
@@ -639,8 +649,7 @@ def _measure(options: argparse.Namespace, say: Callable[[str], None]) -> Measure
         step("the enforcer's cost", options.vports, lambda: cost(options.vports, options.seconds + 2)),
         step("the programs", options.programs, programs) or (),
         step("kills", options.kills, lambda: kill(options.kills)),
-        step("a borrower", options.borrower, lambda: borrow(places.built("vigia-enforcer"), options.seconds))
-        or (),
+        step("a borrower", options.borrower, lambda: _borrowed(options, say)) or (),
         step("a hostile sender", options.hostile, lateness) or {},
     )
 
@@ -654,7 +663,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--alerts", type=int, default=100, help="floods for the alert path's times")
     parser.add_argument("--innocent", type=int, default=3, help="floods beside a third tenant")
     parser.add_argument(
-        "--borrower", type=int, default=1, help="0: leave a borrower beside its neighbours out"
+        "--borrower", type=_switches, default=list(OverlaySwitch), help="switches on which a tenant borrows"
     )
     parser.add_argument("--hostile", type=int, default=1, help="0: leave the loop under a hostile sender out")
     parser.add_argument("--vports", type=int, default=64, help="vports for the enforcer's cost")

@@ -1,49 +1,71 @@
-"""What a tenant that borrows keeps while its neighbour sends within its contract, at the worst."""
+"""What a tenant that borrows keeps while its neighbours send within their contracts, at the worst."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from vigia.host import netns
 from vigia.isolation.model import FlowOutcome, IsolationPlan, Mode, TrafficFlow
-from vigia.isolation.testbed import IsolationTestbed
+from vigia.isolation.overlay import OverlaySwitch, OverlayTestbed
 
-__all__ = ["Borrowed", "borrow", "judge", "neighbours"]
+__all__ = ["SHARES", "Borrowed", "Situation", "borrow", "judge", "situations"]
 
-_SHARES = {"a": 0.5, "b": 0.2}
+SHARES = {"a": 0.5, "b": 0.2, "c": 0.15, "d": 0.1}
+"""What the borrower a and its neighbours bought, of what the link gives out."""
+
 _LINK = 200_000_000
 _ALONE, _SETTLES = 3.0, 0.1  # seconds of the borrower alone; until the neighbour's first window is over
-_FRAME, _SEGMENT = 1514, 1448  # bytes of a full frame, and the TCP payload in it
+_FRAME, _SEGMENT = 1514 + 50, 1448  # bytes of a full frame in VXLAN, and the TCP payload in it
+
+
+@dataclass(frozen=True)
+class Situation:
+    """Who borrows, and who sends beside it, within its contract."""
+
+    name: str
+    neighbours: Sequence[TrafficFlow]
+    borrower: TrafficFlow = field(default_factory=lambda: TrafficFlow("a", 2, 1))
 
 
 @dataclass(frozen=True)
 class Borrowed:
-    """What a borrower kept beside one kind of neighbour; all but the name and the retransmits are ratios."""
+    """What a borrower kept in one situation; all but names and the retransmits are ratios."""
 
+    switch: str
     neighbour: str
     mean: float
-    """of what the neighbour leaves"""
+    """of what the neighbours leave"""
     second: float
-    """the worst second, of what the neighbour leaves"""
+    """the worst second, of what the neighbours leave"""
     window: float
-    """the worst 100 ms but the neighbour's first, of the guarantee"""
+    """the worst 100 ms but the neighbours' first, of the guarantee"""
     retransmits: float
     """the share of its segments that it sent again, to that without a neighbour: queues of 2 ms cost some"""
 
 
-def neighbours() -> Sequence[tuple[str, TrafficFlow]]:
-    """Return the neighbours that the benchmark lets send, each within its contract of 38 Mbit/s."""
+def situations() -> Sequence[Situation]:
+    """Return what the benchmark tries: a's flow goes from node 2 to node 1, b bought 37 Mbit/s."""
 
-    def beside(source: int, rate: float, on: float = 0.0, period: float = 0.0) -> TrafficFlow:
-        return TrafficFlow("b", source, 1, "udp", rate=rate * 1e6, delay=_ALONE, on=on, period=period)
+    def beside(rate: float, protocol: str = "udp", source: int = 3, sink: int = 1) -> TrafficFlow:
+        return TrafficFlow("b", source, sink, protocol, rate=rate * 1e6, delay=_ALONE)
 
+    ten = TrafficFlow("a", 2, 1, connections=10)
+    four = [beside(34), replace(beside(20, "tcp"), tenant="c"), replace(beside(10, source=2), tenant="d")]
     return [
-        *((f"{rate} Mbit/s of UDP", beside(3, rate)) for rate in (1, 5, 20, 35)),
-        ("5 Mbit/s of UDP from its own node", beside(2, 5)),
-        ("bursts of 35 Mbit/s", beside(3, 35, on=0.1, period=0.5)),
+        *(Situation(f"{rate} Mbit/s of UDP", [beside(rate)]) for rate in (1, 5, 20, 34)),
+        *(Situation(f"{rate} Mbit/s of TCP", [beside(rate, "tcp")]) for rate in (5, 34)),
+        Situation("34 Mbit/s of TCP in ten flows", [replace(beside(34, "tcp"), connections=10)]),
+        Situation("2 Mbit/s of SYN", [beside(2, "syn")]),
+        Situation("bursts of 34 Mbit/s", [replace(beside(34), on=0.1, period=0.5)]),
+        Situation("5 Mbit/s of UDP from its own node", [beside(5, source=2)]),
+        Situation("20 Mbit/s of UDP from its own node to a third", [beside(20, source=2, sink=3)]),
+        Situation("20 Mbit/s of UDP the other way", [beside(20, source=1, sink=3)]),
+        Situation("20 Mbit/s of UDP, in ten flows itself", [beside(20)], ten),
+        Situation("34 Mbit/s of TCP, in ten flows itself", [beside(34, "tcp")], ten),
+        Situation("three tenants", four),
     ]
 
 
@@ -62,32 +84,51 @@ def _segments(namespace: str) -> tuple[int, int]:
     return netns.inside(namespace, read)
 
 
-def judge(name: str, outcome: FlowOutcome, beside: FlowOutcome, guarantee: float, again: float) -> Borrowed:
-    """Return what a borrower kept of what was left of the goodput that it had alone."""
+def _shared(flow: TrafficFlow, other: TrafficFlow) -> bool:
+    """Tell whether both use one link in the same direction."""
+    return flow.source == other.source or flow.sink == other.sink
+
+
+def judge(
+    outcome: FlowOutcome, beside: Sequence[FlowOutcome], guarantee: float
+) -> tuple[float, float, float]:
+    """Return what a borrower kept of what was left of the goodput that it had alone: mean, worst second;
+    and its worst 100 ms, of its guarantee."""
     alone = outcome.mean(1.0, _ALONE)
     seconds = len(outcome.goodput) // 10
+    beside = [b for b in beside if _shared(outcome.flow, b.flow)]
     kept = [
-        outcome.mean(s, s + 1) / max(alone - beside.mean(s, s + 1), 1.0)
+        outcome.mean(s, s + 1) / max(alone - sum(b.mean(s, s + 1) for b in beside), 1.0)
         for s in range(int(_ALONE) + 1, seconds)
     ]
     windows = outcome.goodput[round((_ALONE + _SETTLES) * 10) : seconds * 10]
-    return Borrowed(name, statistics.fmean(kept), min(kept), min(windows) / guarantee, again)
+    return statistics.fmean(kept), min(kept), min(windows) / guarantee
 
 
-def borrow(enforcer: Path, seconds: float) -> list[Borrowed]:
-    """Let TCP borrow beside each neighbour for so long. Raises VigiaError."""
-    rows = []
-    with IsolationTestbed(IsolationPlan(Mode.VIGIA, _SHARES, link=_LINK), enforcer) as bed:
+def borrow(
+    enforcer: Path,
+    switch: OverlaySwitch,
+    seconds: float,
+    chosen: Sequence[Situation],
+    say: Callable[[str], None] = lambda line: None,
+) -> Iterator[Borrowed]:
+    """Let TCP borrow in each situation for so long. Raises VigiaError."""
+    usual: dict[TrafficFlow, float] = {}
+    with OverlayTestbed(IsolationPlan(Mode.VIGIA, SHARES, link=_LINK), enforcer, switch) as bed:
+        guarantee = bed.guarantee("a") * _SEGMENT / _FRAME
 
-        def run(*beside: TrafficFlow) -> tuple[Sequence[FlowOutcome], float]:
-            before = _segments(bed.guest(2, "a"))
-            outcomes = bed.run([TrafficFlow("a", 2, 1), *beside], _ALONE + seconds)
-            sent, again = (after - b for after, b in zip(_segments(bed.guest(2, "a")), before, strict=True))
+        def run(*flows: TrafficFlow) -> tuple[Sequence[FlowOutcome], float]:
+            sender = bed.guest(flows[0].source, flows[0].tenant)
+            before = _segments(sender)
+            outcomes = bed.run(flows, _ALONE + seconds)
+            sent, again = (after - b for after, b in zip(_segments(sender), before, strict=True))
             return outcomes, again / max(sent, 1)
 
-        _, usual = run()
-        for name, neighbour in neighbours():
-            (outcome, beside), again = run(neighbour)
-            guarantee = bed.guarantee("a") * _SEGMENT / _FRAME
-            rows.append(judge(name, outcome, beside, guarantee, again / max(usual, 1e-4)))
-    return rows
+        for one in chosen:
+            if one.borrower not in usual:
+                _, usual[one.borrower] = run(one.borrower)
+            (outcome, *beside), again = run(one.borrower, *one.neighbours)
+            kept = judge(outcome, beside, guarantee)
+            found = Borrowed(switch.value, one.name, *kept, again / max(usual[one.borrower], 1e-4))
+            say(f"measured a borrower beside {one.name} on {switch.value}")
+            yield found

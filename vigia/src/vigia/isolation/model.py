@@ -51,9 +51,10 @@ class TrafficFlow:
     source: int
     sink: int
     protocol: str = "tcp"
+    """tcp, udp, or syn: TCP connections that are begun and given up at once"""
     connections: int = 1
     rate: float = 0.0
-    """udp: bits per second of payload; 0 = twice the link"""
+    """bits per second of payload, syn: of frames; 0 = udp: twice the link; tcp: all that it gets"""
     size: int = 1400
     """udp: payload of a datagram, bytes"""
     delay: float = 0.0

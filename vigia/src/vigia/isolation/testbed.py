@@ -443,7 +443,7 @@ class IsolationTestbed:
             start=start + later,
             seconds=seconds - later - early,
             connections=flow.connections,
-            rate=(flow.rate or 2 * self.plan.link) / 8,
+            rate=(flow.rate or (2 * self.plan.link if flow.protocol == "udp" else 0.0)) / 8,
             size=flow.size,
             on=flow.on,
             period=flow.period,

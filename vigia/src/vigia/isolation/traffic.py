@@ -14,7 +14,7 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 
@@ -32,6 +32,8 @@ _RCVBUFFORCE = 33  # asm-generic/socket.h
 _SEGMENTS = 8  # datagrams to a system call
 _AGAIN = 0.02  # seconds until a refused connection is tried again
 _BURST = 0.02  # seconds; after a delay, no more than this is caught up with
+_SO_MAX_PACING_RATE = 47  # asm-generic/socket.h
+_ETHERNET, _SYN = 14, 74  # bytes of the header, and of a frame with a SYN and Linux's options
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class TrafficOrder:
     """send or receive"""
     namespace: str
     protocol: str
-    """tcp or udp"""
+    """tcp, udp, or syn: TCP connections that are begun and given up at once"""
     address: str
     """of the receiver"""
     port: int
@@ -51,7 +53,7 @@ class TrafficOrder:
     seconds: float
     connections: int = 1
     rate: float = 0.0
-    """udp: bytes per second of payload"""
+    """bytes per second; of payload, which a tcp sender paces if it is not 0; syn: of frames"""
     size: int = 1400
     """udp: payload of a datagram in bytes; above 1472 it travels in fragments"""
     on: float = 0.0
@@ -78,17 +80,10 @@ def receive(order: TrafficOrder) -> list[int]:
 
 def _receive(order: TrafficOrder, bins: list[int]) -> None:
     end = order.start + order.seconds
-    kind = socket.SOCK_STREAM if order.protocol == "tcp" else socket.SOCK_DGRAM
     buffer = bytearray(256 << 10)
+    header = _ETHERNET if order.protocol == "syn" else 0
     with ExitStack() as stack, selectors.DefaultSelector() as selector:
-        server = stack.enter_context(socket.socket(socket.AF_INET, kind))
-        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if order.protocol == "udp":
-            server.setsockopt(socket.SOL_SOCKET, _RCVBUFFORCE, 8 << 20)
-        server.bind((order.address, order.port))
-        if order.protocol == "tcp":
-            server.listen(order.connections)
-        server.setblocking(False)
+        server = stack.enter_context(_listening(order))
         selector.register(server, selectors.EVENT_READ)
         while (now := time.monotonic()) < end:
             for key, _ in selector.select(min(0.1, end - now)):
@@ -103,8 +98,25 @@ def _receive(order: TrafficOrder, bins: list[int]) -> None:
                 if count == 0 and order.protocol == "tcp":
                     selector.unregister(sock)
                 place = int((time.monotonic() - order.start) / BIN)
-                if 0 <= place < len(bins):
-                    bins[place] += count
+                if 0 <= place < len(bins) and count:
+                    bins[place] += count + header
+
+
+def _listening(order: TrafficOrder) -> socket.socket:
+    """Return the socket that a flow arrives at; SYN are seen beside the kernel, which refuses them."""
+    if order.protocol == "syn":
+        server = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_TCP)
+    else:
+        kind = socket.SOCK_STREAM if order.protocol == "tcp" else socket.SOCK_DGRAM
+        server = socket.socket(socket.AF_INET, kind)
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if order.protocol != "tcp":
+        server.setsockopt(socket.SOL_SOCKET, _RCVBUFFORCE, 8 << 20)
+    server.bind((order.address, order.port))
+    if order.protocol == "tcp":
+        server.listen(order.connections)
+    server.setblocking(False)
+    return server
 
 
 def _take(sock: socket.socket, buffer: bytearray) -> int:
@@ -117,7 +129,7 @@ def _take(sock: socket.socket, buffer: bytearray) -> int:
 def send(order: TrafficOrder) -> int:
     """Send from the start for the ordered time, and return the payload that was offered."""
     time.sleep(max(0.0, order.start - time.monotonic()))
-    return _send_tcp(order) if order.protocol == "tcp" else _send_udp(order)
+    return {"tcp": _send_tcp, "udp": _send_udp, "syn": _send_syn}[order.protocol](order)
 
 
 def _send_tcp(order: TrafficOrder) -> int:
@@ -150,31 +162,51 @@ def _send_tcp(order: TrafficOrder) -> int:
 def _connecting(order: TrafficOrder, stack: ExitStack) -> socket.socket:
     sock = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
     sock.setblocking(False)
+    if order.rate:
+        each = max(1, round(order.rate / order.connections))
+        sock.setsockopt(socket.SOL_SOCKET, _SO_MAX_PACING_RATE, each)
     with suppress(BlockingIOError):
         sock.connect((order.address, order.port))
     return sock
 
 
 def _send_udp(order: TrafficOrder) -> int:
-    end = order.start + order.seconds
     whole = order.size > 1472
     data = bytes(order.size * (1 if whole else _SEGMENTS))
     ancillary = [] if whole else [(socket.IPPROTO_UDP, _UDP_SEGMENT, struct.pack("@H", order.size))]
-    offered = 0
-    allowed = order.start
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.connect((order.address, order.port))
-        for now in _clock(end):
-            if order.on and (now - order.start) % order.period >= order.on:
-                time.sleep(0.002)
-                continue
-            allowed = max(allowed, now - _BURST)
-            while allowed <= now:
-                allowed += len(data) / order.rate
-                with suppress(OSError):  # refused or no room: it stays offered
-                    sock.sendmsg([data], ancillary)
-                offered += len(data)
-            time.sleep(max(0.0, min(allowed - time.monotonic(), 0.01)))
+
+        def datagrams() -> None:
+            with suppress(OSError):  # refused or no room: it stays offered
+                sock.sendmsg([data], ancillary)
+
+        return _paced(order, len(data), datagrams)
+
+
+def _send_syn(order: TrafficOrder) -> int:
+    def begin() -> None:
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock, suppress(OSError):
+            sock.setblocking(False)
+            sock.connect((order.address, order.port))
+
+    return _paced(order, _SYN, begin)
+
+
+def _paced(order: TrafficOrder, size: int, once: Callable[[], None]) -> int:
+    """Send so many bytes each time, at the order's rate and in its pulses; return how many were offered."""
+    offered = 0
+    allowed = order.start
+    for now in _clock(order.start + order.seconds):
+        if order.on and (now - order.start) % order.period >= order.on:
+            time.sleep(0.002)
+            continue
+        allowed = max(allowed, now - _BURST)
+        while allowed <= now:
+            allowed += size / order.rate
+            once()
+            offered += size
+        time.sleep(max(0.0, min(allowed - time.monotonic(), 0.01)))
     return offered
 
 
