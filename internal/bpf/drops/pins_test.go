@@ -2,6 +2,7 @@ package drops
 
 import (
 	"errors"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,9 +12,11 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
 
 	"vigia/internal/bpf/vport"
 	"vigia/internal/bpf/vport/vporttest"
+	"vigia/internal/netns"
 	"vigia/internal/testutil"
 )
 
@@ -218,6 +221,79 @@ func TestWhatADeviceCannotTakeIsTooBig(t *testing.T) {
 				t.Errorf("%d are too big, sent 90 of those", n)
 			}
 		})
+	}
+}
+
+// TestSegmentsAreNotTooBig lets a bridge drop packets for another reason, which it does not say either: ports that are
+// isolated from each other. One of them is longer than a device's MTU, and is still to be cut into segments that fit.
+func TestSegmentsAreNotTooBig(t *testing.T) {
+	const mtu, headers, segments = 1500, 28, 4
+	r := newRig(t)
+	far := testutil.NewNetNS(t)
+	testutil.DisableIPv6(t, far)
+	testutil.NewVethPair(t, r.Node, "up0", far, "eth0")
+	testutil.IP(t, "-n", r.Node, "addr", "flush", "dev", "tap0")
+	testutil.IP(t, "-n", r.Node, "link", "add", "br0", "type", "bridge", "mcast_snooping", "0")
+	for _, device := range []string{"tap0", "up0"} {
+		testutil.IP(t, "-n", r.Node, "link", "set", device, "master", "br0")
+		testutil.IP(t, "-n", r.Node, "link", "set", device, "type", "bridge_slave", "isolated", "on")
+		testutil.IP(t, "-n", r.Node, "link", "set", device, "up")
+	}
+	testutil.IP(t, "-n", r.Node, "link", "set", "br0", "up")
+	const mac = "02:00:00:00:00:77"
+	testutil.Run(t, "bridge", "-n", r.Node, "fdb", "replace", mac, "dev", "up0", "master", "static")
+	testutil.IP(t, "-n", r.Tenant, "neigh", "replace", vporttest.NodeIP, "lladdr", mac, "dev", "eth0", "nud", "permanent")
+	for _, m := range attachMethods() {
+		t.Run(m.program, func(t *testing.T) {
+			on := &rig{r.Port, t}
+			c := on.openBy(m)
+			defer func() {
+				if err := Uninstall(r.PinDir); err != nil {
+					t.Error(err)
+				}
+			}()
+			before := read(t, c)
+			on.udp(30, mtu-headers, 9)
+			on.segmented(20, segments, mtu-headers)
+			dropped := make(map[string]uint64)
+			for e, n := range read(t, c) {
+				if e.Arrival == r.Index && e.Protocol == "udp" {
+					dropped[e.Reason] += n - before[e]
+				}
+			}
+			if dropped["PKT_TOO_BIG"] != 0 {
+				t.Errorf("%v: nothing is longer than the devices take", dropped)
+			}
+			// The sender's device cuts a packet itself where it cannot pass it on whole.
+			if n := dropped["NOT_SPECIFIED"]; n != 30+20 && n != 30+20*segments {
+				t.Errorf("%v: sent 30 packets, and 20 of %d segments", dropped, segments)
+			}
+		})
+	}
+}
+
+// segmented sends n packets from the tenant to the node, each of so many datagrams that a device is to cut it into.
+func (r *rig) segmented(n, segments, size int) {
+	r.t.Helper()
+	err := netns.Do(r.Tenant, func() error {
+		s, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(s)
+		if err := unix.SetsockoptInt(s, unix.IPPROTO_UDP, unix.UDP_SEGMENT, size); err != nil {
+			return err
+		}
+		to := &unix.SockaddrInet4{Port: 9, Addr: netip.MustParseAddr(vporttest.NodeIP).As4()}
+		for range n {
+			if err := unix.Sendto(s, make([]byte, segments*size), 0, to); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		r.t.Fatal(err)
 	}
 }
 
