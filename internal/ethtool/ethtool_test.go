@@ -2,6 +2,7 @@ package ethtool
 
 import (
 	"errors"
+	"io"
 	"os"
 	"testing"
 )
@@ -18,9 +19,22 @@ func TestASecondCloseClosesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 2 {
-		if err := c.Close(); err != nil {
-			t.Error(err)
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	files := make([]*os.File, 4) // more than the connection had
+	for i := range files {
+		if files[i], err = os.Open(os.DevNull); err != nil {
+			t.Fatal(err)
 		}
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	for _, f := range files {
+		if _, err := f.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+			t.Errorf("a file that was opened meanwhile is read: %v", err)
+		}
+		f.Close()
 	}
 }
