@@ -82,10 +82,12 @@ def test_what_is_right_is_said_of_every_direction(trial: LossTrial, words: list[
 def test_directions_that_lost_are_judged_by_the_first_counter(lab: Lab) -> None:
     cause = CAUSES["policer"]
     back = said(src="node2", dst="node1", verdict="insufficient evidence")
-    assert judge([said(), back], cause, {}, lab) == [
+    found = judge([said(), back], cause, {}, lab)
+    assert [replace(one, weighed=()) for one in found] == [
         PinnedLoss("node1", "node2", 50.0, "pinned", ("near", "vigia_port_drops_total", "rate_limit")),
         PinnedLoss("node2", "node1", 50.0, "insufficient evidence", None),
     ]
+    assert [one.weighed for one in found] == [said()["counters"], back["counters"]], "for who looks into it"
 
 
 def test_a_counter_of_the_whole_site_is_at_no_end(lab: Lab) -> None:

@@ -77,6 +77,9 @@ _DETAILS = ("reason", "device", "result", "event", "meter", "table")
 _OF_TENANTS = {counter for counter, (place, _) in _PLACES.items() if "tenant" in place}
 """Counters that know whose packets they count: these go before what all share, where both fit alike."""
 
+_REMAINDER = "unattributed"
+"""The reason of drops whose cause is not known: named causes that fit alike go before it."""
+
 _SWITCH = ("vigia_openflow_", "vigia_ovs_")
 _NOT_BY_SWITCH = ("linuxbridge", "bridge", "macvlan")
 """Counters of Open vSwitch, and words of data planes that do not cross it."""
@@ -104,6 +107,9 @@ LEAST_CORRELATION = 0.3
 
 LEAST_LOST = 5.0
 """Probes that must be lost: whatever counts now and then has counted as much as fewer."""
+
+ENOUGH = 30.0
+"""Probes that another path must have sent meanwhile to say anything of a path."""
 
 RARE = 3.0
 """Probes: of a path that lost none, so many more may have been expected to be lost (95 %, Poisson)."""
@@ -227,7 +233,8 @@ def _alike(
 ) -> float:
     """Return the share of a path's losses that it would have if it had lost as another between its hosts did.
 
-    As the one that lost most meanwhile; 1 where there is no other, or where this path's probes are not known.
+    As the one that lost most meanwhile, of those that sent enough; 1 where there is none, or where this
+    path's probes are not known.
     ``sent`` is of the paths between its hosts, either way.
     """
     own = np.nan_to_num(lost[key])
@@ -236,7 +243,7 @@ def _alike(
     others = [
         ((float(np.nansum(lost[k][thereabouts])) if k in lost else 0.0) + RARE) / n
         for k, values in sent.items()
-        if k[2:] != key[2:] and (n := float(np.nansum(values[then]))) > 0.0
+        if k[2:] != key[2:] and (n := float(np.nansum(values[then]))) >= ENOUGH
     ]
     if not others or not probes or not own.any():
         return 1.0
@@ -343,6 +350,7 @@ def _ranked(lost: Floats, near: Mapping[Place, Floats], most: Mapping[Place, flo
             not c.fits,
             -c.coincidence,
             c.name not in _OF_TENANTS,
+            c.detail == _REMAINDER,
             abs(np.log(max(c.packets, 0.5) / total)),
             *_name(c),
         ),

@@ -63,6 +63,7 @@ _SETTLED = 20.0
 
 _FIRST_MINUTES = 220.0  # seconds after the start until minutes without losses lie before the first cause
 _POLL = 2.0
+_WEIGHED = 6  # counters that are kept of each loss
 NOWHERE = "not on these hosts"
 
 
@@ -77,6 +78,8 @@ class PinnedLoss:
     verdict: str
     counter: tuple[str, str, str] | None
     """node (near or far), counter and detail that the loss is pinned to"""
+    weighed: Sequence[Mapping[str, Any]] = ()
+    """counters as vigia-compare shows them, the first ones"""
 
 
 @dataclass(frozen=True)
@@ -120,7 +123,7 @@ def judge(
             continue
         best = one["counters"][0] if one["verdict"] == "pinned" else None
         counter = (ends.get(best["node"], best["node"]), best["name"], best["detail"]) if best else None
-        found.append(PinnedLoss(*key, lost, one["verdict"], counter))
+        found.append(PinnedLoss(*key, lost, one["verdict"], counter, one["counters"][:_WEIGHED]))
     return found
 
 
