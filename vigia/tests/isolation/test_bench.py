@@ -139,8 +139,8 @@ def test_a_borrower_is_measured_beside_each_protocol(root: None, switch: Overlay
     chosen = [s for s in borrow.situations() if s.name in wanted]
     said: list[str] = []
     found = list(borrow.borrow(ENFORCER, switch, 3.0, chosen, said.append))
-    assert [b.neighbour for b in found] == list(wanted)
-    assert len(said) == 3
+    assert [b.neighbour for b in found] == [borrow.NOBODY, *wanted]
+    assert len(said) == len(wanted)
     for b in found:
         assert b.switch == switch.value
         assert b.window > 0
@@ -193,6 +193,8 @@ def test_every_budget_is_named_and_judged() -> None:
     assert not any(b.met for b in missed), [str(b) for b in missed if b.met]
     assert "7.0%  MISSED" in next(str(b) for b in missed if "full link" in b.name)
     assert bench.budgets(bench.Measured()) == []
+    alone = Borrowed("linuxbridge", f"{borrow.NOBODY}, in 10 flows itself", 0.5, 0.1, 0.0, 1.0)
+    assert bench.budgets(bench.Measured(borrowed=[alone])) == [], "what the bed does by itself is no promise"
 
 
 def test_a_switch_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) -> None:

@@ -27,7 +27,7 @@ from typing import TypeVar
 from vigia.errors import VigiaError
 from vigia.host import commands
 from vigia.isolation.alerts import Alarms, alarms
-from vigia.isolation.borrow import Borrowed, borrow, situations
+from vigia.isolation.borrow import NOBODY, Borrowed, borrow, situations
 from vigia.isolation.model import IsolationPlan, Mode, TrafficFlow
 from vigia.isolation.overlay import OverlaySwitch
 from vigia.isolation.testbed import IsolationTestbed
@@ -511,7 +511,7 @@ def _judge_shares(m: Measured) -> Iterator[Budget]:
             yield _least("victim's share of its guarantee, first second", 0.80, row.first_second)
             yield _least("offender's share of its guarantee, goodput", 0.90, row.offender)
             yield _least("work conservation: share of what the link gives out", 0.93, row.used)
-    for b in m.borrowed:
+    for b in (b for b in m.borrowed if not b.neighbour.startswith(NOBODY)):
         name = f"{b.switch}, borrower beside {b.neighbour}"
         yield _least(f"{name}, worst second, of what is left", 0.95, b.second)
         yield _least(f"{name}, worst 100 ms, of its guarantee", 0.98, b.window)

@@ -11,10 +11,13 @@ from vigia.host import netns
 from vigia.isolation.model import FlowOutcome, IsolationPlan, Mode, TrafficFlow
 from vigia.isolation.overlay import OverlaySwitch, OverlayTestbed
 
-__all__ = ["SHARES", "Borrowed", "Situation", "borrow", "judge", "situations"]
+__all__ = ["NOBODY", "SHARES", "Borrowed", "Situation", "borrow", "judge", "situations"]
 
 SHARES = {"a": 0.5, "b": 0.2, "c": 0.15, "d": 0.1}
 """What the borrower a and its neighbours bought, of what the link gives out."""
+
+NOBODY = "nobody"
+"""In place of a neighbour's name: what the bed itself does to a borrower, and no budget is held against."""
 
 _LINK = 200_000_000
 _ALONE, _SETTLES = 3.0, 0.1  # seconds of the borrower alone; until the neighbour's first window is over
@@ -126,7 +129,9 @@ def borrow(
 
         for one in chosen:
             if one.borrower not in usual:
-                _, usual[one.borrower] = run(one.borrower)
+                (outcome,), usual[one.borrower] = run(one.borrower)
+                flows = "" if one.borrower.connections == 1 else f", in {one.borrower.connections} flows itself"
+                yield Borrowed(switch.value, NOBODY + flows, *judge(outcome, [], guarantee), 1.0)
             (outcome, *beside), again = run(one.borrower, *one.neighbours)
             kept = judge(outcome, beside, guarantee)
             found = Borrowed(switch.value, one.name, *kept, again / max(usual[one.borrower], 1e-4))
