@@ -130,7 +130,9 @@ def borrow(
         for one in chosen:
             if one.borrower not in usual:
                 (outcome,), usual[one.borrower] = run(one.borrower)
-                flows = "" if one.borrower.connections == 1 else f", in {one.borrower.connections} flows itself"
+                flows = (
+                    "" if one.borrower.connections == 1 else f", in {one.borrower.connections} flows itself"
+                )
                 yield Borrowed(switch.value, NOBODY + flows, *judge(outcome, [], guarantee), 1.0)
             (outcome, *beside), again = run(one.borrower, *one.neighbours)
             kept = judge(outcome, beside, guarantee)
