@@ -185,64 +185,75 @@ func TestWhatADeviceCannotTakeIsTooBig(t *testing.T) {
 	}
 	const mtu, headers, tag = 500, 28, 4 // bytes; headers are of IPv4 and UDP
 	r := newRig(t)
-	far := testutil.NewNetNS(t)
-	testutil.DisableIPv6(t, far)
-	testutil.NewVethPair(t, r.Node, "up0", far, "eth0")
-	testutil.IP(t, "-n", r.Node, "addr", "flush", "dev", "tap0")
-	testutil.IP(t, "-n", r.Node, "link", "add", "br0", "type", "bridge", "mcast_snooping", "0")
-	for _, device := range []string{"tap0", "up0"} {
-		testutil.IP(t, "-n", r.Node, "link", "set", device, "master", "br0")
-		testutil.IP(t, "-n", r.Node, "link", "set", device, "up")
-	}
-	testutil.IP(t, "-n", r.Node, "link", "set", "br0", "up")
+	bridged(r, "02:00:00:00:00:77")
 	testutil.IP(t, "-n", r.Node, "link", "set", "up0", "mtu", strconv.Itoa(mtu))
-	testutil.IP(t, "-n", r.Tenant, "neigh", "replace", vporttest.NodeIP, "lladdr", "02:00:00:00:00:77", "dev", "eth0", "nud", "permanent")
 	up := vporttest.Index(t, r.Node, "up0")
-	for _, m := range attachMethods() {
-		t.Run(m.program, func(t *testing.T) {
-			on := &rig{r.Port, t}
-			c := on.openBy(m)
-			defer func() {
-				if err := Uninstall(r.PinDir); err != nil {
-					t.Error(err)
-				}
-			}()
-			before := read(t, c)
-			on.udp(30, mtu-headers, 9)
-			on.udp(40, mtu-headers+tag+1, 9)
-			on.udp(50, 1400, 9)
-			for e, n := range read(t, c) {
-				if n -= before[e]; n > 0 && e.Device == up && e != (Event{Device: up, Arrival: r.Index, Reason: "PKT_TOO_BIG", Protocol: "udp"}) {
-					t.Errorf("%d drops as %+v", n, e)
-				}
+	byEachMethod(t, r, func(on *rig, c *Counter) {
+		before := read(on.t, c)
+		on.udp(30, mtu-headers, 9)
+		on.udp(40, mtu-headers+tag+1, 9)
+		on.udp(50, 1400, 9)
+		want := Event{Device: up, Arrival: r.Index, Reason: "PKT_TOO_BIG", Protocol: "udp"}
+		for e, n := range read(on.t, c) {
+			if n -= before[e]; n > 0 && e.Device == up && e != want {
+				on.t.Errorf("%d drops as %+v", n, e)
 			}
-			want := Event{Device: up, Arrival: r.Index, Reason: "PKT_TOO_BIG", Protocol: "udp"}
-			if n := read(t, c)[want] - before[want]; n != 90 {
-				t.Errorf("%d are too big, sent 90 of those", n)
-			}
-		})
-	}
+		}
+		if n := read(on.t, c)[want] - before[want]; n != 90 {
+			on.t.Errorf("%d are too big, sent 90 of those", n)
+		}
+	})
 }
 
 // TestSegmentsAreNotTooBig lets a bridge drop packets for another reason, which it does not say either: ports that are
 // isolated from each other. One of them is longer than a device's MTU, and is still to be cut into segments that fit.
 func TestSegmentsAreNotTooBig(t *testing.T) {
-	const mtu, headers, segments = 1500, 28, 4
+	const mtu, headers, segments, mac = 1500, 28, 4, "02:00:00:00:00:77"
 	r := newRig(t)
-	far := testutil.NewNetNS(t)
-	testutil.DisableIPv6(t, far)
-	testutil.NewVethPair(t, r.Node, "up0", far, "eth0")
-	testutil.IP(t, "-n", r.Node, "addr", "flush", "dev", "tap0")
-	testutil.IP(t, "-n", r.Node, "link", "add", "br0", "type", "bridge", "mcast_snooping", "0")
+	bridged(r, mac)
 	for _, device := range []string{"tap0", "up0"} {
-		testutil.IP(t, "-n", r.Node, "link", "set", device, "master", "br0")
 		testutil.IP(t, "-n", r.Node, "link", "set", device, "type", "bridge_slave", "isolated", "on")
-		testutil.IP(t, "-n", r.Node, "link", "set", device, "up")
 	}
-	testutil.IP(t, "-n", r.Node, "link", "set", "br0", "up")
-	const mac = "02:00:00:00:00:77"
 	testutil.Run(t, "bridge", "-n", r.Node, "fdb", "replace", mac, "dev", "up0", "master", "static")
-	testutil.IP(t, "-n", r.Tenant, "neigh", "replace", vporttest.NodeIP, "lladdr", mac, "dev", "eth0", "nud", "permanent")
+	byEachMethod(t, r, func(on *rig, c *Counter) {
+		before := read(on.t, c)
+		on.udp(30, mtu-headers, 9)
+		on.segmented(20, segments, mtu-headers)
+		dropped := make(map[string]uint64)
+		for e, n := range read(on.t, c) {
+			if e.Arrival == r.Index && e.Protocol == "udp" {
+				dropped[e.Reason] += n - before[e]
+			}
+		}
+		if dropped["PKT_TOO_BIG"] != 0 {
+			on.t.Errorf("%v: nothing is longer than the devices take", dropped)
+		}
+		// The sender's device cuts a packet itself where it cannot pass it on whole.
+		if n := dropped["NOT_SPECIFIED"]; n != 30+20 && n != 30+20*segments {
+			on.t.Errorf("%v: sent 30 packets, and 20 of %d segments", dropped, segments)
+		}
+	})
+}
+
+// bridged puts the tenant's port and an uplink, up0, into a bridge, behind which the tenant finds its peer.
+func bridged(r *rig, peer string) {
+	r.t.Helper()
+	far := testutil.NewNetNS(r.t)
+	testutil.DisableIPv6(r.t, far)
+	testutil.NewVethPair(r.t, r.Node, "up0", far, "eth0")
+	testutil.IP(r.t, "-n", r.Node, "addr", "flush", "dev", "tap0")
+	testutil.IP(r.t, "-n", r.Node, "link", "add", "br0", "type", "bridge", "mcast_snooping", "0")
+	for _, device := range []string{"tap0", "up0"} {
+		testutil.IP(r.t, "-n", r.Node, "link", "set", device, "master", "br0")
+		testutil.IP(r.t, "-n", r.Node, "link", "set", device, "up")
+	}
+	testutil.IP(r.t, "-n", r.Node, "link", "set", "br0", "up")
+	testutil.IP(r.t, "-n", r.Tenant, "neigh", "replace", vporttest.NodeIP, "lladdr", peer, "dev", "eth0", "nud", "permanent")
+}
+
+// byEachMethod counts drops by each way to attach to the tracepoint, and takes the program away again.
+func byEachMethod(t *testing.T, r *rig, test func(on *rig, c *Counter)) {
+	t.Helper()
 	for _, m := range attachMethods() {
 		t.Run(m.program, func(t *testing.T) {
 			on := &rig{r.Port, t}
@@ -252,22 +263,7 @@ func TestSegmentsAreNotTooBig(t *testing.T) {
 					t.Error(err)
 				}
 			}()
-			before := read(t, c)
-			on.udp(30, mtu-headers, 9)
-			on.segmented(20, segments, mtu-headers)
-			dropped := make(map[string]uint64)
-			for e, n := range read(t, c) {
-				if e.Arrival == r.Index && e.Protocol == "udp" {
-					dropped[e.Reason] += n - before[e]
-				}
-			}
-			if dropped["PKT_TOO_BIG"] != 0 {
-				t.Errorf("%v: nothing is longer than the devices take", dropped)
-			}
-			// The sender's device cuts a packet itself where it cannot pass it on whole.
-			if n := dropped["NOT_SPECIFIED"]; n != 30+20 && n != 30+20*segments {
-				t.Errorf("%v: sent 30 packets, and 20 of %d segments", dropped, segments)
-			}
+			test(on, c)
 		})
 	}
 }
