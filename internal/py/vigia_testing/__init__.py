@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+from vigia_service.patience import Patience
+
 __all__ = ["DEADLINE", "eventually", "modules_after", "start_python"]
 
 DEADLINE = 90.0
@@ -20,12 +22,12 @@ T = TypeVar("T")
 
 def eventually(condition: Callable[[], T], what: str | Callable[[], str], seconds: float = DEADLINE) -> T:
     """Poll until condition returns something true, and return that; AssertionError says what was awaited."""
-    deadline = time.monotonic() + seconds
+    patience = Patience(seconds)
     while True:
         found = condition()
         if found:
             return found
-        if time.monotonic() >= deadline:
+        if patience.over():
             awaited = what if isinstance(what, str) else what()
             raise AssertionError(f"not within {seconds:g} s: {awaited}")
         time.sleep(_PAUSE)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -69,6 +71,25 @@ def test_a_zombie_is_not_alive(children: Children, wait_until: Callable[..., Non
     children.append(child)
     wait_until(lambda: not processes.alive(child.pid), "the child ends, nobody waits for it")
     assert Path(f"/proc/{child.pid}").exists(), "it is a zombie, not gone"
+
+
+def test_what_a_process_does(children: Children, wait_until: Callable[..., None]) -> None:
+    child = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    children.append(child)
+
+    def seconds() -> float:
+        found = re.fullmatch(rf"process {child.pid}: state R, processor time (\d+\.\d\d) s", doing())
+        return float(found[1]) if found else 0.0
+
+    def doing() -> str:
+        return processes.activity(child.pid)
+
+    wait_until(lambda: seconds() >= 0.3, "it uses the processor")
+    os.kill(child.pid, signal.SIGSTOP)
+    wait_until(lambda: "state T" in doing(), "it is stopped")
+    child.kill()
+    child.wait()
+    assert doing() == f"process {child.pid} has ended"
 
 
 def test_what_is_known_of_a_process(children: Children, wait_until: Callable[..., None]) -> None:

@@ -243,11 +243,20 @@ def test_waiting_says_what_does_not_work_and_why(where: Places, stopped: None) -
     known = ["", "answers 503: warming up"]
     eventually(lambda: [c.problem for c in control.conditions(where)] == known, "both to answer")
     with pytest.raises(
-        VigiaError, match=r"slow does not become ready within 0\.5 s: answers 503: warming up"
+        VigiaError,
+        match=r"slow does not become ready within 0\.5 s: answers 503: warming up; "
+        r"process \d+: state [RS], processor time \d+\.\d\d s, restarts 0; its log ends: ",
     ):
         list(control.wait_ready(where, services, 0.5))
     problems = {c.name: c.problem for c in control.conditions(where)}
     assert problems == {"a": "", "slow": "answers 503: warming up"}
+
+
+def test_waiting_says_that_a_service_has_no_process(where: Places, stopped: None) -> None:
+    started(where, server("a"))
+    gone = Service("gone", ("/bin/false",), "127.0.0.1:1", "/")  # which the supervisor does not know
+    with pytest.raises(VigiaError, match=r"gone does not .*; it has no process, restarts 0; its log ends: "):
+        list(control.wait_ready(where, [gone], 0.1))
 
 
 def test_waiting_notices_that_the_supervisor_ended(where: Places) -> None:

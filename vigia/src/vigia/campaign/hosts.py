@@ -17,6 +17,7 @@ from vigia.campaign import jobs
 from vigia.campaign.jobs import IperfServer, Job
 from vigia.errors import VigiaError
 from vigia.host import commands, processes
+from vigia_service.patience import Patience
 
 __all__ = ["Host", "LocalHost", "Place"]
 
@@ -79,8 +80,8 @@ class LocalHost:
 
 
 def _await_listening(server: subprocess.Popen[str], job: IperfServer) -> None:
-    deadline = time.monotonic() + _READY_SECONDS
-    while time.monotonic() < deadline:
+    patience = Patience(_READY_SECONDS)
+    while not patience.over():
         if server.poll() is not None:
             out, err = server.communicate()
             raise VigiaError(f"the iperf3 server on {job.address}:{job.port} ended: {_reason(out, err)}")

@@ -23,6 +23,7 @@ from vigia.lab.model import Datapath, Endpoint, Lab, Node
 from vigia.lab.naming import joined
 from vigia.lab.topology import Topology
 from vigia.stack.places import built
+from vigia_service.patience import Patience
 
 __all__ = ["LabTestbed", "Pair", "Testbed", "lab_testbed"]
 
@@ -208,7 +209,7 @@ def _reflectors(lab: Lab, host: LocalHost) -> Iterator[None]:
 
 
 def _await_reflectors(places: list[str], child: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + _READY_SECONDS
+    patience = Patience(_READY_SECONDS)
     wanted = f":{_REFLECTOR_PORT:04X} "
 
     def bound() -> bool:
@@ -217,7 +218,7 @@ def _await_reflectors(places: list[str], child: subprocess.Popen[bytes], log: Pa
     while not all(netns.inside(place, bound) for place in places):
         if child.poll() is not None:
             raise VigiaError(f"the reflectors ended: {log.read_text(errors='replace').strip()[-400:]}")
-        if time.monotonic() > deadline:
+        if patience.over():
             raise VigiaError(
                 f"not all of {len(places)} reflectors listen after {_READY_SECONDS:g} s; see {log}"
             )

@@ -19,6 +19,7 @@ from vigia.lab import model, state, topology, up
 from vigia.lab.model import Lab
 from vigia.stack.files import SHORT
 from vigia.stack.site import PORTS, Site
+from vigia_service.patience import Patience
 
 __all__ = ["join", "run"]
 
@@ -87,7 +88,7 @@ def _reload(site: Site, job: str, token: Path, stop: Deferred) -> None:
     """Have a part read its configuration again, waiting until it is there. Raises VigiaError."""
     headers = {"Authorization": f"Bearer {token.read_text().strip()}"}
     url = f"{site.url(job)}/-/reload"
-    deadline = time.monotonic() + _RELOAD_SECONDS
+    patience = Patience(_RELOAD_SECONDS)
     with httpx.Client(timeout=60.0, trust_env=False, verify=_trust(site)) as client:
         while True:
             stop.check()
@@ -98,7 +99,7 @@ def _reload(site: Site, job: str, token: Path, stop: Deferred) -> None:
                 problem = f"no answer: {e}"
             if not problem:
                 return
-            if time.monotonic() > deadline:
+            if patience.over():
                 raise VigiaError(f"{job} on port {PORTS[job]} rejects its new configuration: {problem}")
             time.sleep(1.0)
 

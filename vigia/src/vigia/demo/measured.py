@@ -12,6 +12,7 @@ from vigia.errors import VigiaError
 from vigia.lab.model import Lab
 from vigia.lab.naming import INFRA
 from vigia_prometheus import Prometheus
+from vigia_service.patience import Patience
 from vigia_text import numbers, tables
 
 __all__ = ["PathFigures", "as_table", "read", "wait_for_samples"]
@@ -64,14 +65,14 @@ def wait_for_samples(
     Yields how many directions have. Raises VigiaError that names one that never does.
     """
     wanted = _wanted(lab)
-    deadline = time.monotonic() + _DEADLINE
+    patience = Patience(_DEADLINE)
     while True:
         have = {_key(s.labels) for s in prometheus.instant(_samples(window)) if s.value >= count}
         yield len(have & wanted)
         missing = sorted(wanted - have)
         if not missing:
             return
-        if time.monotonic() > deadline:
+        if patience.over():
             path, source, destination = missing[0]
             raise VigiaError(
                 f"path {path} from {source} to {destination} still has fewer than {count} answered probes in "

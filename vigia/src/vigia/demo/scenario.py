@@ -17,6 +17,7 @@ from vigia.lab.model import Endpoint, Lab
 from vigia.stack import places
 from vigia.stack.agent import IsolationAction, IsolationAgent
 from vigia_prometheus import Prometheus
+from vigia_service.patience import Patience
 
 __all__ = ["Cast", "Play", "cast", "play"]
 
@@ -171,13 +172,13 @@ def _why(carried: Transfer) -> str:
 def _await(
     look: Callable[[], IsolationAction | None], seconds: float, problem: Callable[[], str], records: Records
 ) -> IsolationAction:
-    deadline = time.monotonic() + seconds
+    patience = Patience(seconds)
     while True:
         found = look()
         records.keep()
         if found is not None:
             return found
-        if time.monotonic() > deadline:
+        if patience.over():
             raise VigiaError(problem())
         time.sleep(0.2)
 

@@ -14,6 +14,7 @@ from typing import Any
 from vigia.errors import VigiaError
 from vigia.host import commands
 from vigia.lab.model import Endpoint
+from vigia_service.patience import Patience
 
 __all__ = ["Interval", "Transfer", "running"]
 
@@ -103,7 +104,7 @@ def _connect(
     """Start the client, again while the server is not listening yet."""
     argv = ["iperf3", "--client", address, "--port", str(_PORT), "--time", f"{seconds:.0f}"]
     argv += ["--interval", str(INTERVAL), "--connect-timeout", "5000", "--json"]
-    deadline = time.monotonic() + _START_SECONDS
+    patience = Patience(_START_SECONDS)
     while True:
         begin = time.time()
         client = commands.spawn(argv, netns=source.netns)
@@ -115,7 +116,7 @@ def _connect(
         if server.poll() is not None:
             _, why = server.communicate()
             raise VigiaError(f"the iperf3 server ended: {why.strip()}")
-        if time.monotonic() > deadline:
+        if patience.over():
             raise VigiaError(f"iperf3 cannot connect to {address}: {err.strip() or out.strip()[-200:]}")
         time.sleep(0.1)
 

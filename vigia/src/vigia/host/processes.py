@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-__all__ = ["alive", "all_pids", "arguments", "listens", "parent", "same_files", "stop"]
+__all__ = ["activity", "alive", "all_pids", "arguments", "listens", "parent", "same_files", "stop"]
 
 _LISTEN = "0A"  # tcp_states.h
+_USER_TIME = 11  # utime in what _stat returns, stime after it: proc_pid_stat(5)
 
 
 def _stat(pid: int) -> list[str]:
@@ -32,6 +33,15 @@ def alive(pid: int) -> bool:
     """Whether a process exists and has not ended."""
     fields = _stat(pid)
     return bool(fields) and fields[0] not in ("Z", "X")
+
+
+def activity(pid: int) -> str:
+    """Say in words what a process does: its state as ps shows it, and its processor time."""
+    fields = _stat(pid)
+    if not fields:
+        return f"process {pid} has ended"
+    ticks = int(fields[_USER_TIME]) + int(fields[_USER_TIME + 1])
+    return f"process {pid}: state {fields[0]}, processor time {ticks / os.sysconf('SC_CLK_TCK'):.2f} s"
 
 
 def parent(pid: int) -> int:

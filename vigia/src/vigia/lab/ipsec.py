@@ -21,6 +21,7 @@ from vigia.lab import preflight
 from vigia.lab.model import Datapath, Lab, Node, Station
 from vigia.lab.naming import Layout
 from vigia.lab.preflight import KernelFeature
+from vigia_service.patience import Patience
 
 __all__ = ["associations", "check", "datapath", "implementation", "start", "stations"]
 
@@ -180,18 +181,18 @@ def _start_one(directory: Path, s: Station, secret: str, *, asks: bool) -> None:
     env = {"STRONGSWAN_CONF": str(daemon)}
     program = [commands.find("charon-systemd") or "charon-systemd"]
     netns.inside(s.netns, lambda: commands.detach(program, env=env, log=directory / "daemon.log"))
-    deadline = time.monotonic() + _PATIENCE
+    patience = Patience(_PATIENCE)
     while not (directory / "vici").exists():
-        if time.monotonic() > deadline:
+        if patience.over():
             raise VigiaError(f"strongSwan of path {s.path} does not answer; see {directory}/daemon.log")
         time.sleep(0.05)
     _swanctl(directory, "--load-all", "--file", str(config))
 
 
 def _await(directory: Path, s: Station) -> None:
-    deadline = time.monotonic() + _PATIENCE
+    patience = Patience(_PATIENCE)
     while not associations(directory):
-        if time.monotonic() > deadline:
+        if patience.over():
             raise VigiaError(
                 f"IPsec of path {s.path} did not come up within {_PATIENCE:g} s; see {directory}/charon.log"
             )

@@ -24,6 +24,7 @@ from vigia.lab import matching
 from vigia.lab.matching import Ends, Match
 from vigia.lab.model import ASKS, STAMP_PORT, Endpoint, Installer, Node
 from vigia.lab.naming import Layout
+from vigia_service.patience import Patience
 
 __all__ = [
     "BRIDGE",
@@ -191,12 +192,12 @@ def _by_controller(to: Switch, rules: Sequence[str]) -> None:
 
 
 def _await_listening(controller: subprocess.Popen[str], port: int, argv: Sequence[str]) -> None:
-    deadline = time.monotonic() + _READY_SECONDS
+    patience = Patience(_READY_SECONDS)
     while not processes.listens(controller.pid, port):
         if controller.poll() is not None:
             _, said = controller.communicate()
             raise commands.CommandError(argv, f"exit status {controller.returncode}", said)
-        if time.monotonic() > deadline:
+        if patience.over():
             raise commands.CommandError(argv, f"does not listen after {_READY_SECONDS:g} s, killed")
         time.sleep(0.02)
 

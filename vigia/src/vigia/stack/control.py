@@ -23,6 +23,7 @@ from vigia.lab.model import Lab
 from vigia.stack import files, places, plan
 from vigia.stack.places import MARKER, Places
 from vigia.stack.plan import Service
+from vigia_service.patience import Patience
 
 __all__ = ["Condition", "conditions", "down", "is_up", "members", "prepare", "start", "wait_ready"]
 
@@ -165,12 +166,14 @@ def _ask(client: httpx.Client, service: Service) -> str:
 def wait_ready(where: Places, services: list[Service], seconds: float) -> Iterator[str]:
     """Wait until every service works; yield each one's name as it does. Raises VigiaError."""
     waiting = {s.name: s for s in services}
-    deadline = time.monotonic() + seconds
+    patience = Patience(seconds)
     problems: dict[str, str] = {}
     with _client() as client:
         while waiting:
+            late = False
             for name, service in list(waiting.items()):
                 problems[name] = _ask(client, service)
+                late = patience.over()
                 if not problems[name]:
                     del waiting[name]
                     yield name
@@ -178,13 +181,24 @@ def wait_ready(where: Places, services: list[Service], seconds: float) -> Iterat
                 return
             if not is_up(where):
                 raise VigiaError(f"the supervisor ended: {_tail(where.logs / 'supervisor.log')}")
-            if time.monotonic() > deadline:
+            if late:
                 name = next(iter(waiting))
                 raise VigiaError(
                     f"{name} does not become ready within {seconds:g} s: {problems[name]}; "
-                    f"its log ends: {_tail(where.logs / f'{name}.log')}"
+                    f"{_process(where, name)}; its log ends: {_tail(where.logs / f'{name}.log')}"
                 )
             time.sleep(0.1)
+
+
+def _process(where: Places, name: str) -> str:
+    """Say what a service's process does, which an empty log does not."""
+    try:
+        known = json.loads(where.status.read_text())["services"][name]
+        pid, restarts = known["pid"], known["restarts"]
+    except (OSError, ValueError, KeyError):
+        pid, restarts = None, 0
+    doing = "it has no process" if pid is None else processes.activity(pid)
+    return f"{doing}, restarts {restarts}"
 
 
 def _tail(log: Path) -> str:
