@@ -193,7 +193,7 @@ def test_every_budget_is_named_and_judged() -> None:
     assert not any(b.met for b in missed), [str(b) for b in missed if b.met]
     assert "7.0%  MISSED" in next(str(b) for b in missed if "full link" in b.name)
     assert bench.budgets(bench.Measured()) == []
-    alone = Borrowed("linuxbridge", f"{borrow.NOBODY}, in 10 flows itself", 0.5, 0.1, 0.0, 1.0)
+    alone = Borrowed("linuxbridge", f"{borrow.NOBODY}, in ten flows itself", 0.5, 0.1, 0.0, 1.0)
     assert bench.budgets(bench.Measured(borrowed=[alone])) == [], "what the bed does by itself is no promise"
 
 

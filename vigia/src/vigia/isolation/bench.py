@@ -515,7 +515,7 @@ def _judge_shares(m: Measured) -> Iterator[Budget]:
         name = f"{b.switch}, borrower beside {b.neighbour}"
         yield _least(f"{name}, worst second, of what is left", 0.95, b.second)
         yield _least(f"{name}, worst 100 ms, of its guarantee", 0.98, b.window)
-        yield _most(f"{name}, sent again, to that alone", 1.2, b.retransmits, "{:.2f}")
+        yield _most(f"{name}, retransmits, times those alone", 1.2, b.retransmits, "{:.2f}")
     if m.innocent:
         yield _most("innocent tenant beside the flood's source, loss", 0.001, m.innocent.beside, "{:.2%}")
         name = "innocent tenant on the flooded link from its second second, loss"
@@ -663,7 +663,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--alerts", type=int, default=100, help="floods for the alert path's times")
     parser.add_argument("--innocent", type=int, default=3, help="floods beside a third tenant")
     parser.add_argument(
-        "--borrower", type=_switches, default=list(OverlaySwitch), help="switches on which a tenant borrows"
+        "--borrower",
+        type=_switches,
+        default=list(OverlaySwitch),
+        help="switches on which a tenant borrows, with commas; default: all; '' leaves it out",
     )
     parser.add_argument("--hostile", type=int, default=1, help="0: leave the loop under a hostile sender out")
     parser.add_argument("--vports", type=int, default=64, help="vports for the enforcer's cost")

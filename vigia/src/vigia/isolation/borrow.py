@@ -46,7 +46,7 @@ class Borrowed:
     window: float
     """the worst 100 ms but the neighbours' first, of the guarantee"""
     retransmits: float
-    """the share of its segments that it sent again, to that without a neighbour: queues of 2 ms cost some"""
+    """the share of its segments that it sent again, as a multiple of that without a neighbour"""
 
 
 def situations() -> Sequence[Situation]:
@@ -130,9 +130,7 @@ def borrow(
         for one in chosen:
             if one.borrower not in usual:
                 (outcome,), usual[one.borrower] = run(one.borrower)
-                flows = (
-                    "" if one.borrower.connections == 1 else f", in {one.borrower.connections} flows itself"
-                )
+                flows = ", in ten flows itself" if one.borrower.connections > 1 else ""
                 yield Borrowed(switch.value, NOBODY + flows, *judge(outcome, [], guarantee), 1.0)
             (outcome, *beside), again = run(one.borrower, *one.neighbours)
             kept = judge(outcome, beside, guarantee)
