@@ -278,9 +278,9 @@ def test_who_does_not_cross_the_switch_tells_nothing_of_its_ports(dataplane: str
 
 
 def test_who_loses_most_beside_it_tells_what_a_queue_lost() -> None:
-    key, other, first = ("n1", "n2", "p", "red"), ("n2", "n1", "q", "blue"), ("n1", "n2", "q", "_infra")
+    key, other, first = ("n1", "n2", "p", "red"), ("n1", "n2", "q", "blue"), ("n1", "n2", "q", "_infra")
     sent = {k: np.array([60.0, 60.0, 60.0]) for k in (key, other, first)}
-    lost = {key: np.array([np.nan, 20.0, 0.0]), other: np.array([2.0, 4.0, 1.0])}
+    lost = {key: np.array([np.nan, 20.0, 0.0]), other: np.array([0.0, 7.0, 0.0])}
     assert losses._alike(key, lost, sent) == pytest.approx(10 / 20), "7 and 3 of 60, where it lost 20"
     assert losses._alike(key, {key: lost[key]}, sent) == pytest.approx(3 / 20), "one that lost none"
     few = {**sent, ("n1", "n2", "r", "blue"): np.array([5.0, 5.0, 5.0])}
@@ -289,6 +289,20 @@ def test_who_loses_most_beside_it_tells_what_a_queue_lost() -> None:
     assert losses._alike(key, lost, {other: sent[other]}) == 1.0, "nobody says how many were sent"
     back = {key: sent[key], ("n2", "n1", "p", "red"): sent[key]}
     assert losses._alike(key, lost, back) == 1.0, "its own way back is no other path"
+
+
+def test_what_another_path_lost_a_minute_earlier_is_not_of_this_queue() -> None:
+    """One prober's losses are scraped together; those of the other one may be counted a window later."""
+    key, there, back = ("n1", "n2", "p", "red"), ("n1", "n2", "q", "blue"), ("n2", "n1", "q", "blue")
+    minutes = np.array([60.0, 60.0, 60.0])
+    lost = {key: np.array([0.0, 20.0, 0.0]), there: np.array([50.0, 0.0, 50.0])}
+    assert losses._alike(key, lost, {key: minutes, there: minutes}) == pytest.approx(3 / 20)
+    lost = {key: lost[key], back: np.array([1.0, 2.0, 4.0])}
+    assert losses._alike(key, lost, {key: minutes, back: minutes}) == pytest.approx(10 / 20), "7 and 3"
+    both = {key: minutes, back: minutes, there: minutes}
+    assert losses._alike(key, lost, both) == pytest.approx(3 / 20), "the same prober's tells it better"
+    few = {**both, there: np.array([60.0, 5.0, 60.0])}
+    assert losses._alike(key, lost, few) == pytest.approx(10 / 20), "unless it sent too few then"
 
 
 def test_the_ports_own_queue_is_no_shared_one() -> None:

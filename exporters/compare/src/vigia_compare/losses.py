@@ -233,21 +233,27 @@ def _alike(
 ) -> float:
     """Return the share of a path's losses that it would have if it had lost as another between its hosts did.
 
-    As the one that lost most meanwhile, of those that sent enough; 1 where there is none, or where this
-    path's probes are not known.
+    As the one that lost most meanwhile, of those that sent enough: of those of the same prober, whose losses
+    are scraped with its own, or else of those back, which may be counted a window later. 1 where there is
+    none, or where this path's probes are not known.
     ``sent`` is of the paths between its hosts, either way.
     """
     own = np.nan_to_num(lost[key])
-    then, thereabouts = own > 0.0, _widened(own > 0.0)
+    then = own > 0.0
     probes = float(np.nansum(sent[key][then])) if key in sent else 0.0
-    others = [
-        ((float(np.nansum(lost[k][thereabouts])) if k in lost else 0.0) + RARE) / n
-        for k, values in sent.items()
-        if k[2:] != key[2:] and (n := float(np.nansum(values[then]))) >= ENOUGH
-    ]
-    if not others or not probes or not own.any():
+    if not probes or not own.any():
         return 1.0
-    return min(1.0, max(others) * probes / float(own.sum()))
+    for same, meanwhile in ((True, then), (False, _widened(then))):
+        others = [
+            ((float(np.nansum(lost[k][meanwhile])) if k in lost else 0.0) + RARE) / n
+            for k, values in sent.items()
+            if k[2:] != key[2:]
+            and (k[0] == key[0]) is same
+            and (n := float(np.nansum(values[then]))) >= ENOUGH
+        ]
+        if others:
+            return min(1.0, max(others) * probes / float(own.sum()))
+    return 1.0
 
 
 def _widened(windows: NDArray[np.bool_]) -> NDArray[np.bool_]:
