@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from ..support.fake_enforcer import FakeEnforcer
 from ..support.world import GUARANTEE, PORT, World, alert, events, policy
 
 CEILING = 25_000_000
@@ -243,7 +245,75 @@ def test_a_person_keeps_a_limit(world: World) -> None:
     assert world.only_action()["state"] == "reverted"
 
 
+def test_a_person_keeps_a_limit_that_is_relaxed_on_trial(world: World) -> None:
+    """What was ordered holds: the limit is set again at once, as it was, and released when nobody wants it any more."""
+    world.policies = [policy(release={"hold": "4s", "probe": "30s", "offered_below": 0.8})]
+    action = world.flood()
+    world.enforcer.calm(PORT)
+    world.run(8)
+    assert world.only_action()["state"] == "stepped_down"
+    assert world.api("POST", f"/v1/actions/{action['id']}:extend", json={"seconds": 120}).status_code == 202
+    world.step(2)
+    kept = world.only_action()
+    assert (kept["state"], kept["timeline"][-1]["event"]) == ("active", "kept")
+    assert rate(world) == GUARANTEE
+    assert world.metric("vigia_agent_relapses_total") == 0, "nobody flooded"
+    world.run(50, each=2)
+    assert world.only_action()["state"] == "active", "no second trial meanwhile"
+    world.run(120, each=2)
+    assert world.only_action()["state"] == "reverted"
+
+
+def test_each_order_of_a_level_is_answered(world: World) -> None:
+    """One that is refused again is over, too: it does not wait for the day when the guards let it."""
+    world.policies = [policy(level="L2", step={"up_to": "L3", "harm": HARM, "after": "1s"})]
+    world.enforcer.supports = frozenset({"packets"})
+    world.enforcer.ports[PORT].pps_guarantee = 1000
+    action = world.flood()
+    for asked in (1, 2):
+        response = world.api("POST", f"/v1/actions/{action['id']}:step", json={"level": "L4"})
+        assert response.status_code == 202
+        world.step(1)
+        events = [t["event"] for t in world.only_action()["timeline"]]
+        assert events.count("step_refused") == asked
+    world.enforcer.supports = frozenset({"packets", "below_floor"})
+    world.run(3)
+    assert world.only_action()["level"] == "L2", "the order is over"
+    world.post(harmed(world))
+    world.run(4)
+    assert world.only_action()["level"] == "L3", "and the policy's own step is taken"
+
+
 # Guards that count
+
+
+def test_what_a_clock_that_was_ahead_has_written_does_not_count(world: World) -> None:
+    """An hour too late on record, and an hour to come: neither trips the breaker, nor fills a tenant's number."""
+    world.guards = {
+        "breaker": {"actions": 1, "within": "60s"},
+        "max_per_tenant": 50,
+        "per_tenant_within": "600s",
+    }
+    world.flood()
+    world.enforcer.calm(PORT)
+    world.run(30)
+    assert world.only_action()["state"] == "reverted"
+    world.clock.wall -= timedelta(hours=1)
+    world.enforcer.add("p2", "red")
+    world.enforcer.flood("p2")
+    world.post(world.alert("p2"))
+    world.step()
+    assert world.metric("vigia_agent_breaker_tripped") == 0
+    assert {a["state"] for a in world.actions()} == {"reverted", "active"}
+
+
+def test_a_clock_that_is_set_back_keeps_no_limit_for_longer(world: World) -> None:
+    action = world.flood()
+    assert world.api("POST", f"/v1/actions/{action['id']}:extend", json={"seconds": 3600}).status_code == 202
+    world.clock.wall -= timedelta(hours=1)
+    world.enforcer.calm(PORT)
+    world.run(20, each=2)
+    assert world.only_action()["state"] == "reverted", "not two hours"
 
 
 def test_breaker_hands_everything_to_a_person_until_it_is_reset(world: World) -> None:
@@ -301,6 +371,36 @@ def test_kill_switch_ends_a_hundred_limits_with_one_request_each_node(world: Wor
     assert all(world.enforcer.limit_of(f"p{i}") is None for i in range(many))
     assert len(world.actions(state="reverted", limit="1000")) == many
     assert world.verify_audit().ok
+
+
+def test_kill_switch_and_a_node_that_does_not_answer(world: World) -> None:
+    """It is asked again, with its back-off, as long as it takes; the others are not, and the log does not grow."""
+    lb2 = FakeEnforcer(world.peers_clock, "lb2")
+    world.enforcers["lb2"] = lb2
+    for operation in ("state", "remove_all"):
+        lb2.break_next(operation, "drop", left=None)
+    world.flood()
+    world.api("PUT", "/v1/killswitch", json={"on": True})
+    world.run(600, each=3)
+    assert world.enforcer.limit_of(PORT) is None
+    assert world.enforcer.count("remove_all") == 1
+    assert 10 <= lb2.count("remove_all") < 100
+    records = [r for r in world.audit_records() if r["event"] == "killswitch.enforced"]
+    assert len(records) == 1
+    assert set(records[0]["nodes"]) == {"lb1", "lb2"}
+    lb2.faults.clear()
+    world.run(60, each=3)
+    records = [r for r in world.audit_records() if r["event"] == "killswitch.enforced"]
+    assert [r["nodes"] for r in records[1:]] == [{"lb2": "0"}]
+    done = lb2.count("remove_all")
+    world.run(60, each=3)
+    assert lb2.count("remove_all") == done
+    assert world.enforcer.count("remove_all") == 1
+    world.api("PUT", "/v1/killswitch", json={"on": False})
+    world.step()
+    world.api("PUT", "/v1/killswitch", json={"on": True})
+    world.step()
+    assert world.enforcer.count("remove_all") == 2, "turned on again"
 
 
 @pytest.mark.parametrize("by", ["api", "policy file"])

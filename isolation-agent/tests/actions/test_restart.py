@@ -425,7 +425,9 @@ def test_revert_of_an_orphan_is_not_ours(world: World) -> None:
     foreign = "7d444840-9dc0-11d1-b245-5ffdce74fad2"
     world.enforcer.ports[PORT].limit = KernelLimit(foreign, GUARANTEE, 1, world.clock.monotonic() + 40)
     world.step()
-    world.api("POST", f"/v1/actions/{foreign}:revert")
+    answer = world.api("POST", f"/v1/actions/{foreign}:revert")
+    assert answer.status_code == 409
+    assert "not this agent's; it ends by its TTL" in answer.get_json()["error"]["message"]
     world.run(20)
     assert world.enforcer.limit_of(PORT) is not None
     assert world.action(foreign)["revert_requested_by"] is None

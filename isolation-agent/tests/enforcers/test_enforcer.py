@@ -323,6 +323,71 @@ def test_unknown_node(enforcer: FakeEnforcer, clock: FakeClock) -> None:
     nodes.close()
 
 
+class Silent:
+    """An enforcer that never answers; eight are awaited at the same time, for two seconds."""
+
+    def __init__(self, clock: FakeClock, asked: list[str], node: str) -> None:
+        self._clock, self._asked, self._node = clock, asked, node
+
+    def state(self) -> NodeState:
+        with LOCK:
+            self._asked.append(self._node)
+            self._clock.advance(2.0 / 8)
+        raise Unreachable("timed out")
+
+    def close(self) -> None:
+        pass
+
+
+LOCK = threading.Lock()
+
+
+def test_many_dead_nodes_take_a_few_timeouts_of_each_look(clock: FakeClock, enforcer: FakeEnforcer) -> None:
+    """The others are read in each, the lease is kept meanwhile, and in the end each dead one is asked again."""
+    asked: list[str] = []
+    dead = {f"a{i:03d}": Silent(clock, asked, f"a{i:03d}") for i in range(400)}
+    alive = EnforcerClient("lb1", enforcer.url, Token(TOKEN), 5.0)
+    loop = Loop()
+    nodes = Fleet({**dead, "lb1": alive}, loop, clock, Metrics())  # type: ignore[dict-item]
+    beats: list[float] = []
+    nodes.lead(lambda _node: 1, lambda: True, lambda: beats.append(clock.monotonic()))
+    try:
+        assert nodes.look(["lb1"])["lb1"].state is not None
+        looks = 0
+        while len(set(asked)) < len(dead):
+            before, looks = clock.monotonic(), looks + 1
+            clock.advance(1.0)  # an answer that is as old as the last one is none
+            views = nodes.look(nodes.nodes)
+            assert set(views) == set(nodes.nodes)
+            assert views["lb1"].state is not None
+            assert clock.monotonic() - before <= 1.0 + 5 * loop.enforcer_timeout
+            assert looks < 100
+        assert len(beats) >= looks * len(nodes.nodes)
+        asked.clear()
+        clock.advance(loop.backoff_max)
+        nodes.look(nodes.nodes)
+        assert len(asked) == 8, "a few of those that did not answer"
+        while len(set(asked)) < len(dead):
+            looks += 1
+            clock.advance(loop.backoff_max)
+            nodes.look(nodes.nodes)
+            assert looks < 200
+        assert max(asked.count(n) for n in dead) <= 2, "by turns"
+    finally:
+        nodes.close()
+
+
+def test_who_is_not_asked_in_time_says_so(clock: FakeClock) -> None:
+    asked: list[str] = []
+    dead = {f"a{i:03d}": Silent(clock, asked, "") for i in range(200)}
+    nodes = Fleet(dead, Loop(), clock, Metrics())  # type: ignore[arg-type]
+    views = nodes.look(nodes.nodes)
+    late = [v for v in views.values() if not v.asked]
+    assert len(late) == len(views) - len(asked) > 0
+    assert {v.error for v in late} == {"not asked in this turn: others have taken its time"}
+    nodes.close()
+
+
 def test_dead_node_does_not_hold_up_the_others(clock: FakeClock, enforcer: FakeEnforcer) -> None:
     silent = Drip(b"")
     clients = {

@@ -129,6 +129,22 @@ def test_the_breaker_outlives_its_database(world: World, again: bool) -> None:
     assert world.agent.store.breaker() == ("" if again else "9 actions began")
 
 
+def test_the_kill_switch_outlives_a_start_that_did_not_get_far(world: World) -> None:
+    """The new database was there, and then the process ended before it had read the audit log."""
+    set_kill_switch(world.agent.journal, True, "a test", "eve")
+    lose(world)
+    path = world.dir / "agent.db"
+    open_store(f"sqlite:///{path}", path, "", NOW)[0].close()
+    assert world.agent.store.kill_switch() is True
+    (record,) = [r for r in world.audit_records() if r["event"] == "database.new"]
+    assert record["reason"] == "the last start with a new one did not get this far"
+    world.step()
+    set_kill_switch(world.agent.journal, False, "a test", "eve")
+    world.stop()
+    assert world.agent.store.kill_switch() is False
+    assert world.audit_events().count("database.new") == 1, "who has led knows it"
+
+
 def test_the_first_start_has_nothing_to_say(world: World) -> None:
     assert world.agent.store.kill_switch() is False
     assert "database.new" not in world.audit_events()

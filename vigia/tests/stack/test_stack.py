@@ -219,6 +219,20 @@ def test_down_finds_what_ignores_its_parents_death(where: Places) -> None:
     assert not processes.alive(running["stubborn"])
 
 
+def test_down_leaves_the_same_stack_of_a_container_alone(where: Places) -> None:
+    """It has the same paths, and means others by them."""
+    mark = {**os.environ, places.MARKER: str(where.directory)}
+    inside = subprocess.Popen(["unshare", "--mount", "sleep", "60"], env=mark)
+    try:
+        eventually(lambda: processes.arguments(inside.pid)[:1] == ["sleep"], "it to be in there")
+        assert control.members(where) == []
+        control.down(where)
+        assert processes.alive(inside.pid)
+    finally:
+        inside.kill()
+        inside.wait()
+
+
 def test_down_leaves_other_stacks_alone(where: Places, tmp_path: Path, stopped: None) -> None:
     other = Places(Layout("st2", root=tmp_path / "run"), data_root=tmp_path / "data")
     other.logs.mkdir(parents=True)

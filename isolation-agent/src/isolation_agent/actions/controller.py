@@ -25,7 +25,7 @@ from isolation_agent.decision.guards import GUARDS
 from isolation_agent.decision.levels import effective_level
 from isolation_agent.enforcers.fleet import Fleet
 from isolation_agent.enforcers.snapshot import Snapshot
-from isolation_agent.errors import AgentError
+from isolation_agent.errors import AgentError, StorageError
 from isolation_agent.metrics import Metrics
 from isolation_agent.model.node import View
 from isolation_agent.model.states import ENFORCING, State
@@ -79,7 +79,8 @@ class Controller:
         self._anchor = Head(0, "")
         self._shown: set[tuple[str, str, str]] = set()
         self._term = 0
-        self._cleared_all = False
+        self._cleared: set[str] | None = None
+        """Nodes without limits since the kill switch is on; None while it is off."""
         self._tenants = 0
         for guard in GUARDS:
             metrics.suppressed.labels(guard.name)
@@ -139,31 +140,38 @@ class Controller:
         self._metrics.leader.set(led)
         self._metrics.term.set(self._lease.term)
         self._terms.begin(self._lease.term)
-        self._fleet.lead(self._terms.of, lambda: self._lease.held)
+        self._fleet.lead(self._terms.of, lambda: self._lease.held, self._beat)
         if not led:
             self._term = 0
         elif self._term != self._lease.term:
             self._term = self._runtime.term = self._lease.term
             self._runtime.watches.clear()
+            self._cleared = None
             self._journal.note("leader.elected", "controller", term=self._term)
             self._resume()
         return led
+
+    def _beat(self) -> None:
+        """Keep the lease while nodes are awaited: those that do not answer take seconds each."""
+        if self._lease.held:
+            with contextlib.suppress(StorageError):
+                self._lease.keep()
 
     def _stop_everything(self, tick: Tick) -> None:
         """With the kill switch on, end all limits of all nodes at once; the records follow one by one."""
         on = tick.kill_switch or tick.settings.policies.guards.kill_switch
         if not on:
-            self._cleared_all = False
+            self._cleared = None
             return
-        if self._cleared_all:
-            return
-        removed = self._fleet.remove_all(self._fleet.nodes)
+        first, cleared = self._cleared is None, (self._cleared or set()) & set(self._fleet.nodes)
+        left = [node for node in self._fleet.nodes if node not in cleared]
+        removed = self._fleet.remove_all(left if first else self._fleet.due(left))
         done = [node for node, answer in removed.items() if isinstance(answer, int)]
-        self._cleared_all = len(done) == len(self._fleet.nodes)
+        self._cleared = cleared | set(done)
         tick.cleared = {node: self._fleet.read(node) for node in done}
-        self._journal.note(
-            "killswitch.enforced", "controller", nodes={n: str(answer) for n, answer in removed.items()}
-        )
+        if first or done:  # a node that does not answer for months is on record once
+            told = {n: str(answer) for n, answer in removed.items() if first or n in done}
+            self._journal.note("killswitch.enforced", "controller", nodes=told)
 
     def _take_next(self) -> None:
         with self._swap_lock:
@@ -248,13 +256,13 @@ class Controller:
 
     def _ended_lately(self, session: Transaction) -> Counter[str]:
         """Return how many limits of each tenant ended within per_tenant_within."""
-        since = self._clock.now() - timedelta(seconds=self._settings.policies.guards.per_tenant_within)
-        return actions.tenants_ended_since(session, since)
+        seconds = self._settings.policies.guards.per_tenant_within
+        return actions.tenants_ended(session, actions.Span.before(self._clock.now(), seconds))
 
     def _begun(self, session: Transaction) -> int:
         """Return how many automatic actions began within the breaker's time."""
-        since = self._clock.now() - timedelta(seconds=self._settings.policies.guards.breaker.within)
-        return actions.begun_since(session, since)
+        seconds = self._settings.policies.guards.breaker.within
+        return actions.begun(session, actions.Span.before(self._clock.now(), seconds))
 
     def _trip(self, begun: int) -> str:
         """Trip the breaker if too many actions began; returns why it has tripped."""

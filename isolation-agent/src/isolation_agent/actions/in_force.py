@@ -11,6 +11,7 @@ from typing import Any
 from isolation_agent.actions.applying import Applying, mismatch
 from isolation_agent.actions.ending import Ending
 from isolation_agent.actions.following import left_of
+from isolation_agent.actions.orders import MAX_EXTENSION
 from isolation_agent.actions.runtime import Runtime
 from isolation_agent.actions.tick import Tick
 from isolation_agent.decision.evidence import offered_load
@@ -97,10 +98,14 @@ class InForce:
             return
         fraction, hold = self._release_rule(action, tick)
         flood = offered >= fraction * port.guarantee
+        kept = self._kept_by_a_person(action, tick)
         if action.state is State.STEPPED_DOWN:
-            self._watch_relaxed(action, port, limit, tick, flood=flood)
+            if kept and not flood:
+                self._set_again(action, port, "kept", action.params["ttl"], tick)
+            else:
+                self._watch_relaxed(action, port, limit, tick, flood=flood)
             return
-        if flood or self._kept_by_a_person(action, tick):
+        if flood or kept:
             watch.reset_hold()
             if not self._step_if_due(action, port, tick):
                 self._extend_if_due(action, port, limit, tick)
@@ -115,7 +120,9 @@ class InForce:
 
     @staticmethod
     def _kept_by_a_person(action: Action, tick: Tick) -> bool:
-        return action.extend_until is not None and tick.now < action.extend_until
+        """Whether somebody wants the limit still; a clock that was set back does not make that longer."""
+        longest = tick.now + timedelta(seconds=MAX_EXTENSION)
+        return action.extend_until is not None and tick.now < action.extend_until <= longest
 
     def _relax_or_release(self, action: Action, port: PortState, reason: str, tick: Tick) -> None:
         """Take the limit out of the tenant's way for a moment, and look whether the flood comes back."""
@@ -150,16 +157,22 @@ class InForce:
 
     def _clamp_again(self, action: Action, port: PortState, tick: Tick) -> None:
         """Set the limit as it was, for twice as long."""
-        if not self._runtime.may_try(action):
-            return
         policy = self._runtime.policy_of(action, tick)
         longest = policy.ttl_max if policy else action.params["ttl"]
         ttl = min(2 * action.params["ttl"], max(longest, action.params["ttl"]))
-        change = _Change("flood_returned", spec_of(action.level, port), State.ACTIVE, action.level, ttl)
-        if self._put(action, port, change, tick):
+        if self._set_again(action, port, "flood_returned", ttl, tick):
             self._runtime.metrics.relapses.inc()
+
+    def _set_again(self, action: Action, port: PortState, event: str, ttl: float, tick: Tick) -> bool:
+        """End the trial of a relaxed limit: it is as it was before."""
+        if not self._runtime.may_try(action):
+            return False
+        change = _Change(event, spec_of(action.level, port), State.ACTIVE, action.level, ttl)
+        done = self._put(action, port, change, tick)
+        if done:
             self._runtime.watch(action).relaxed_since = None
             self._runtime.watch(action).reset_hold()
+        return done
 
     @staticmethod
     def _release_rule(action: Action, tick: Tick) -> tuple[float, float]:
@@ -193,7 +206,7 @@ class InForce:
         return self._step(action, higher, port, tick)
 
     def _step(self, action: Action, level: str, port: PortState, tick: Tick) -> bool:
-        """Go to another level, if the guards let it; what stops it is said once."""
+        """Go to another level, if the guards let it; what stops it is said once, and to who asks for it."""
         if not self._runtime.may_try(action):
             return False
         person = action.wanted_level is not None
@@ -201,7 +214,8 @@ class InForce:
         verdict = judge(replace(situation, approved_by=situation.approved_by if person else None))
         stopped = verdict.reason if not verdict.allowed else verdict.approval if not person else ""
         if stopped:
-            self._say_once(action, Entry("step_refused", tick.now, {"level": level, "reason": stopped}))
+            entry = Entry("step_refused", tick.now, {"level": level, "reason": stopped})
+            self._refuse(action, entry, again=person)
             return False
         higher = LEVELS.index(_level(level)) > LEVELS.index(_level(action.level))
         event, state = ("stepped_up", State.STEPPED_UP) if higher else ("stepped_to", State.ACTIVE)
@@ -211,9 +225,10 @@ class InForce:
             self._runtime.watch(action).harm_since = None
         return done
 
-    def _say_once(self, action: Action, entry: Entry) -> None:
+    def _refuse(self, action: Action, entry: Entry, *, again: bool) -> None:
+        """Answer a wish for another level, which is over with it; again also if that was said before."""
         watch, key = self._runtime.watch(action), f"{entry.event}:{entry.detail['level']}"
-        if key in watch.reported:
+        if key in watch.reported and not again:
             return
         watch.reported.add(key)
         with self._runtime.journal.change(action, f"action.{entry.event}", entry, detail=entry.detail) as row:

@@ -95,8 +95,10 @@ def _standing(row: Action) -> str:
 
 
 def revert(journal: Journal, action_id: str, actor: str) -> None:
-    """Ask the controller to end an action, and keep its alerts from starting it again."""
+    """Ask the controller to end an action, and keep its alerts from starting it again. Raises NotPossible."""
     with _open(journal, action_id) as (session, row):
+        if row.state is State.ORPHANED:
+            raise NotPossible("the limit is not this agent's; it ends by its TTL")
         if _revertible(row) or row.params.get(actions.LEFT):
             _revert(journal, session, row, actor)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import timedelta
 
 from isolation_agent.actions.memory import Cooldowns, Watch
 from isolation_agent.actions.tick import Tick
@@ -55,9 +54,9 @@ class Runtime:
 
     def repeats(self, action: Action, policy: Policy) -> int:
         """Return how often a limit of this policy on this target has ended within repeat_within."""
-        since = self.clock.now() - timedelta(seconds=policy.repeat_within)
+        within = actions.Span.before(self.clock.now(), policy.repeat_within)
         with self.journal.store.read() as session:
-            return actions.repeats(session, action.policy, action.target, since)
+            return actions.repeats(session, action.policy, action.target, within)
 
     def expires(self, action: Action, expires_in: float) -> None:
         """Note when the kernel ends the limit by itself, as of now."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 
 from isolation_agent.alerts.payload import Alert, BadPayload, target_of
@@ -97,8 +96,8 @@ def _on_record(settings: Settings, policy: Policy, target: Target, clock: Clock)
     with closing(Store(settings.database_url, read_only=True)) as store, store.read() as session:
         held = actions.enforcing(session)
         ended = actions.last_end(session, policy.name, target)
-        since = clock.now() - timedelta(seconds=settings.policies.guards.per_tenant_within)
-        lately = actions.tenants_ended_since(session, since)[target.tenant]
+        within = actions.Span.before(clock.now(), settings.policies.guards.per_tenant_within)
+        lately = actions.tenants_ended(session, within)[target.tenant]
         kill_switch, breaker = store.kill_switch(), store.breaker()
         allowed = allowed_now(store, clock.now())
     counted = [a for a in held if a.params.get("verified", True)]

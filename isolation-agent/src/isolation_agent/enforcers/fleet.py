@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
@@ -30,6 +30,8 @@ from isolation_agent.model.node import NodeState, View
 __all__ = ["Enforcer", "Fleet", "open_fleet"]
 
 _PARALLEL = 8
+_ROUNDS = 3
+"""Timeouts that a look may take: of as many rounds of nodes that do not answer any more."""
 
 _log = logging.getLogger(__name__)
 
@@ -72,6 +74,7 @@ class Fleet:
         self._pool: ThreadPoolExecutor | None = None
         self._held: Callable[[], bool] = lambda: True
         self._term_for: Callable[[str], int] = lambda _node: 0
+        self._beat: Callable[[], None] = lambda: None
 
     def __contains__(self, node: object) -> bool:
         return node in self._enforcers
@@ -89,9 +92,41 @@ class Fleet:
             enforcer.close()
 
     def look(self, nodes: Iterable[str]) -> dict[str, View]:
-        """Read the state of these nodes, at the same time."""
-        wanted = sorted(set(nodes))
-        return dict(zip(wanted, self._together(self.look_at, wanted), strict=True))
+        """Read the state of these nodes, some at the same time.
+
+        However many do not answer, it takes a few timeouts: of those that did not answer before, a few are
+        asked each time, the ones that wait longest; who is not asked in time is asked in the next look, and
+        those that have answered before come first.
+        """
+        wanted = sorted(set(nodes), key=lambda n: (self._failed(n), not self._answered(n), n))
+        again = set(
+            sorted(self.due(filter(self._failed, wanted)), key=lambda n: self._standing[n].retry_at)[
+                :_PARALLEL
+            ]
+        )
+        until = self._clock.monotonic() + _ROUNDS * self._loop.enforcer_timeout
+
+        def one(node: str) -> View:
+            late = self._clock.monotonic() >= until
+            if node in self._standing and (late or (self._failed(node) and node not in again)):
+                error = self._standing[node].error or "not asked in this turn: others have taken its time"
+                return View(None, error, asked=False)
+            return self.look_at(node)
+
+        return dict(zip(wanted, self._together(one, wanted), strict=True))
+
+    def due(self, nodes: Iterable[str]) -> list[str]:
+        """Return those of these nodes whose back-off is over."""
+        now = self._clock.monotonic()
+        return [n for n in nodes if n in self._standing and now >= self._standing[n].retry_at]
+
+    def _answered(self, node: str) -> bool:
+        standing = self._standing.get(node)
+        return standing is not None and standing.last_time is not None
+
+    def _failed(self, node: str) -> bool:
+        standing = self._standing.get(node)
+        return standing is not None and standing.failures > 0
 
     def look_at(self, node: str) -> View:
         """Read one node's state, unless its back-off holds."""
@@ -143,9 +178,17 @@ class Fleet:
         wanted = sorted(set(nodes) & set(self._enforcers))
         return dict(zip(wanted, self._together(one, wanted), strict=True))
 
-    def lead(self, term_for: Callable[[str], int], held: Callable[[], bool]) -> None:
-        """Carry the node's term in every command, and send none while held says no."""
-        self._term_for, self._held = term_for, held
+    def lead(
+        self,
+        term_for: Callable[[str], int],
+        held: Callable[[], bool],
+        beat: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Carry the node's term in every command, and send none while held says no.
+
+        beat is called, in the caller's thread, after each answer of several nodes, or in place of one.
+        """
+        self._term_for, self._held, self._beat = term_for, held, beat
 
     def terms(self) -> dict[str, int]:
         """Return the highest term that each node has seen, of those that know what that is."""
@@ -185,12 +228,15 @@ class Fleet:
         wanted = sorted(set(nodes) & set(self._enforcers))
         return dict(zip(wanted, self._together(one, wanted), strict=True))
 
-    def _together(self, ask: Callable[[str], T], nodes: list[str]) -> Iterable[T]:
+    def _together(self, ask: Callable[[str], T], nodes: list[str]) -> Iterator[T]:
         if len(nodes) < 2:
-            return map(ask, nodes)
+            yield from map(ask, nodes)
+            return
         if self._pool is None:
             self._pool = ThreadPoolExecutor(_PARALLEL, thread_name_prefix="fleet")
-        return self._pool.map(ask, nodes)
+        for answer in self._pool.map(ask, nodes):
+            self._beat()
+            yield answer
 
     def _call(self, node: str, operation: str, ask: Callable[[Enforcer], T]) -> T:
         enforcer = self._enforcers.get(node)

@@ -22,7 +22,7 @@ from isolation_agent.storage.audit import AuditLog
 from isolation_agent.storage.damage import open_store, take_over_switches
 from isolation_agent.storage.inbox import Inbox
 from isolation_agent.storage.journal import Journal
-from isolation_agent.storage.lease import LeaderLease, LedStore
+from isolation_agent.storage.lease import LeaderLease, LedStore, never_led
 from isolation_agent.storage.policies import Draft, in_force, newest_id, put_policies
 from vigia_service.reload import Reloader
 
@@ -64,8 +64,8 @@ class Agent:
             self.audit = AuditLog(settings.audit_path, self.clock, self.store.audit_anchor())
             undo.callback(self.audit.close)
             self.journal = Journal(self.store, self.audit, self.clock)
-            if new:
-                take_over_switches(self.journal, new)
+            if new or never_led(self.store):
+                take_over_switches(self.journal, new or "the last start with a new one did not get this far")
             seconds = settings.config.controller.lease
             self.lease = LeaderLease(self.store, self.clock, settings.replica, seconds)
             undo.callback(self.lease.give_up)

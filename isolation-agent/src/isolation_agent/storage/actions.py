@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from sqlalchemy import ColumnElement, Select, func, insert, select
-from sqlalchemy.orm import joinedload, object_session, selectinload
+from sqlalchemy.orm import InstrumentedAttribute, joinedload, object_session, selectinload
 
 from isolation_agent.model.states import BY_THEMSELVES, ENFORCING, IN_FORCE, OVER, Cause, State
 from isolation_agent.model.target import Target
@@ -21,8 +21,9 @@ __all__ = [
     "LEFT",
     "ActionQuery",
     "FoundAction",
+    "Span",
     "add_reasons",
-    "begun_since",
+    "begun",
     "count_open",
     "enforcing",
     "find",
@@ -44,7 +45,7 @@ __all__ = [
     "reasons_of_open",
     "repeats",
     "revertible",
-    "tenants_ended_since",
+    "tenants_ended",
 ]
 
 _REASONS_SHOWN = 100
@@ -66,6 +67,23 @@ class ActionQuery:
     before: int | None = None
     is_open: bool | None = None
     """Only those that have not ended, or only those that have."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """A time until now. What a clock that was ahead has put after it does not lie in it."""
+
+    begin: datetime
+    end: datetime
+
+    @classmethod
+    def before(cls, now: datetime, seconds: float) -> Span:
+        """Return the so many seconds before now."""
+        return cls(now - timedelta(seconds=seconds), now)
+
+    def holds(self, column: InstrumentedAttribute[datetime | None]) -> Sequence[ColumnElement[bool]]:
+        """Return the conditions that an instant lies in it."""
+        return [column > self.begin, column <= self.end]
 
 
 @dataclass(frozen=True)
@@ -212,33 +230,33 @@ def last_end(session: Transaction, policy: str, target: Target) -> datetime | No
     )
 
 
-def repeats(session: Transaction, policy: str, target: Target, since: datetime) -> int:
-    """Return how many limits of a policy on a target have ended without anybody's order since then."""
+def repeats(session: Transaction, policy: str, target: Target, within: Span) -> int:
+    """Return how many limits of a policy on a target have ended without anybody's order within a time."""
     return _count(
         session,
         *_of(policy, target),
         Action.applied_at.is_not(None),
-        Action.ended_at > since,
+        *within.holds(Action.ended_at),
         Action.cause.in_([cause.value for cause in BY_THEMSELVES]),
     )
 
 
-def begun_since(session: Transaction, since: datetime) -> int:
-    """Return how many limits were decided since then without a person."""
+def begun(session: Transaction, within: Span) -> int:
+    """Return how many limits were decided within a time without a person."""
     return _count(
         session,
-        Action.decided_at > since,
+        *within.holds(Action.decided_at),
         Action.limit_wanted.is_not(None),
         Action.approved_by.is_(None),
         Action.policy != MANUAL_POLICY,
     )
 
 
-def tenants_ended_since(session: Transaction, since: datetime) -> Counter[str]:
-    """Return how many limits that were set since then, on evidence, have ended, by tenant."""
+def tenants_ended(session: Transaction, within: Span) -> Counter[str]:
+    """Return how many limits that were set within a time, on evidence, have ended, by tenant."""
     rows = session.execute(
         select(Action.tenant, func.count())
-        .where(Action.applied_at > since, Action.ended_at.is_not(None))
+        .where(*within.holds(Action.applied_at), Action.ended_at.is_not(None))
         .where(Action.params["verified"].as_boolean().is_not(False))
         .group_by(Action.tenant)
     ).all()

@@ -19,7 +19,7 @@ from isolation_agent.errors import NotLeader, StorageError
 from isolation_agent.storage.store import Store
 from isolation_agent.storage.tables import Lease
 
-__all__ = ["LeaderLease", "LedStore"]
+__all__ = ["LeaderLease", "LedStore", "never_led"]
 
 _NAME = "controller"
 
@@ -94,6 +94,17 @@ class LeaderLease:
         if self.term == 0 or row is None or (row.term, row.holder) != (self.term, self._holder):
             self.term = 0
             raise NotLeader("another replica leads now; nothing was changed")
+
+
+def never_led(store: Store) -> bool:
+    """Tell whether a database is this process's own, and so new that nobody has led with it yet.
+
+    Raises StorageError.
+    """
+    if not store.exclusive:
+        return False
+    with store.read() as session:
+        return session.get(Lease, _NAME) is None
 
 
 class LedStore:

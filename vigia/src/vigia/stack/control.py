@@ -38,7 +38,8 @@ def _belongs(where: Places, pid: int) -> bool:
         environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
         return False
-    return f"{MARKER}={where.directory}".encode() in environment and processes.alive(pid)
+    marked = f"{MARKER}={where.directory}".encode() in environment
+    return marked and processes.alive(pid) and processes.same_files(pid)
 
 
 def _supervisor(where: Places) -> int | None:
