@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,6 +12,8 @@ from typing import Any
 import pytest
 from sqlalchemy.orm import Session
 
+from isolation_agent.actions.reconcile import MOST_RECORDED
+from isolation_agent.model.node import MOST_PORTS
 from isolation_agent.service.agent import Agent
 
 from ..support.fake_enforcer import KernelLimit
@@ -383,6 +386,34 @@ def test_unknown_limit_that_comes_back_is_open_again(world: World) -> None:
         assert world.action(foreign)["ended_at"] is None
         world.run(40)
         assert world.action(foreign)["ended_at"] is not None
+
+
+def test_a_node_that_makes_limits_up_fills_no_record(world: World) -> None:
+    """It names others in each round; what is ours there is looked after all the same."""
+    action = world.flood()
+    ports = [f"p{i}" for i in range(100)]
+    for port in ports:
+        world.enforcer.add(port, "red")
+    for turn in range(20):
+        for i, port in enumerate(ports):
+            made_up = str(uuid.UUID(int=turn * 1000 + i))
+            world.enforcer.ports[port].limit = KernelLimit(made_up, 1, 1, world.clock.monotonic() + 6000)
+        world.run(15, each=5)
+    assert world.action(action["id"])["state"] == "active"
+    assert world.audit_events().count("limit.orphaned") == MOST_RECORDED
+    world.clock.advance(3600)
+    world.run(30, each=5)
+    assert world.audit_events().count("limit.orphaned") > MOST_RECORDED, "an hour later, some more"
+    assert world.verify_audit().ok
+
+
+def test_more_ports_than_a_node_can_have_are_no_answer(world: World) -> None:
+    for i in range(MOST_PORTS):
+        world.enforcer.add(f"p{i}", "red")
+    world.flood()
+    world.run(3)
+    assert world.enforcer.count("apply") == 0
+    assert world.metric("vigia_agent_enforcer_up", node="lb1") == 0
 
 
 def test_orphan_is_not_closed_while_its_node_does_not_answer(world: World) -> None:

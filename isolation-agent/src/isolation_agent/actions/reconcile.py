@@ -15,9 +15,17 @@ from isolation_agent.storage import actions
 from isolation_agent.storage.journal import Entry, Journal
 from isolation_agent.storage.tables import Action
 
-__all__ = ["Reconciler"]
+__all__ = ["MOST_COMPARED", "MOST_RECORDED", "Reconciler"]
 
 _log = logging.getLogger(__name__)
+
+MOST_COMPARED = 256
+"""Limits of a node that no open action knows, looked up in one round: it names as many as it likes."""
+
+MOST_RECORDED = 64
+"""Limits of unknown origin of a node that are put on record within an hour; more are left alone as well."""
+
+_HOUR = 3600.0
 
 
 class Reconciler:
@@ -26,15 +34,19 @@ class Reconciler:
     def __init__(self, journal: Journal, metrics: Metrics) -> None:
         self._journal = journal
         self._metrics = metrics
+        self._recorded: dict[str, tuple[float, int]] = {}
+        """When a node's hour began, and how many records it has made since."""
 
     def reconcile(self, tick: Tick) -> None:
         """Compare every node that answers. Limits of open actions are the business of their steps."""
         seen: set[tuple[str, str, str]] = set()
+        held = {action.id for action in tick.held.values()}
         for node, view in tick.views.items():
-            for port in view.state.ports if view.state else ():
-                if port.limit is not None:
-                    seen.add((node, port.port, port.limit.id))
-                    self._find(node, port, port.limit, tick)
+            limited = [(port, port.limit) for port in (view.state.ports if view.state else ()) if port.limit]
+            seen.update((node, port.port, limit.id) for port, limit in limited)
+            unknown = [(port, limit) for port, limit in limited if limit.id not in held]
+            for port, limit in unknown[:MOST_COMPARED]:
+                self._find(node, port, limit, tick)
         self._settle_orphans(seen, tick)
 
     def _find(self, node: str, port: PortState, limit: Limit, tick: Tick) -> None:
@@ -67,8 +79,24 @@ class Reconciler:
         with self._journal.change(action, "action.removed_late", entry, detail=entry.detail):
             pass
 
+    def _may_record(self, node: str) -> bool:
+        """Tell whether a node may have one more record: the audit log is kept for ever."""
+        now = self._journal.clock.monotonic()
+        began, count = self._recorded.get(node, (now, 0))
+        if now - began >= _HOUR:
+            began, count = now, 0
+        self._recorded[node] = began, count + 1
+        if count == MOST_RECORDED:
+            _log.warning(
+                "a node has more limits of unknown origin than are put on record within an hour",
+                extra={"node": node, "most": MOST_RECORDED},
+            )
+        return count < MOST_RECORDED
+
     def _note_orphan(self, node: str, port: PortState, limit: Limit) -> None:
         """Put a limit of unknown origin on record. It is not ours to remove, and ends by its TTL."""
+        if not self._may_record(node):
+            return
         now = self._journal.clock.now()
         reason = "found on the enforcer, not on record here; left to its TTL"
         with self._journal.writer.write() as session:
@@ -95,6 +123,8 @@ class Reconciler:
             pass
 
     def _reopen(self, action: Action) -> None:
+        if not self._may_record(action.node):
+            return
         now = self._journal.clock.now()
         with self._journal.change(action, "limit.orphaned", Entry("orphan_found", now)) as row:
             row.ended_at = row.cause = None

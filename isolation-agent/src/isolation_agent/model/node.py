@@ -10,6 +10,7 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
 __all__ = [
+    "MOST_PORTS",
     "Amount",
     "Count",
     "Left",
@@ -99,12 +100,16 @@ class PortState(Reported):
         return self.guarantee_bytes_per_second or 0
 
 
+MOST_PORTS = 16_384
+"""Ports that a node can have: an enforcer has classes for fewer contracts."""
+
+
 class NodeState(Reported):
     """Answer of GET /v1/state."""
 
     node: str
     time: Instant
-    ports: list[PortState]
+    ports: list[PortState] = Field(max_length=MOST_PORTS)
     supports: frozenset[str] = frozenset()  # what this enforcer does beyond capping UDP
     term: Count = 0  # highest fencing term that it has seen
     complete: bool = True  # False: a port that is missing may be there; not every enforcer tells
