@@ -51,8 +51,14 @@ func (m *Manager) AttachAll(wanted []Want) (failed map[int]error, err error) {
 func (m *Manager) attach(ifindex int, hook Hook) error {
 	var p vportPlace
 	err := m.objects.VportPlace.Lookup(uint32(ifindex), &p)
+	alive := false
+	if err == nil && Hook(p.Hook) == hook {
+		if alive, err = m.linksAlive(ifindex, hook); err != nil {
+			return fmt.Errorf("look at the programs, which stay as they are: %w", err)
+		}
+	}
 	switch {
-	case err == nil && Hook(p.Hook) == hook && m.linksAlive(ifindex, hook):
+	case alive:
 		return m.setSlot(ifindex, p.Slot)
 	case err == nil:
 		// Another hook, or an interface that took over a dead one's number.
@@ -230,14 +236,28 @@ func explainAttach(err error) error {
 	return err
 }
 
-// linksAlive tells whether the pinned links of the interface still hold on to it.
-func (m *Manager) linksAlive(ifindex int, hook Hook) bool {
+// linksAlive tells whether the pinned links of the interface still hold on to it. It fails where that cannot be told.
+func (m *Manager) linksAlive(ifindex int, hook Hook) (bool, error) {
 	for _, name := range linkNames(hook) {
-		if got, err := m.linkTarget(m.linkPin(ifindex, name)); err != nil || got != ifindex {
-			return false
+		got, err := m.linkTarget(m.linkPin(ifindex, name))
+		if exhausted(err) {
+			return false, err
+		}
+		if err != nil || got != ifindex {
+			return false, nil
 		}
 	}
-	return true
+	return true, nil
+}
+
+// exhausted tells whether an error is of this process or the machine, and says nothing of what was asked for.
+func exhausted(err error) bool {
+	for _, errno := range []error{unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.ENOBUFS, unix.EAGAIN, unix.EINTR} {
+		if errors.Is(err, errno) {
+			return true
+		}
+	}
+	return false
 }
 
 // linkTarget returns the interface of a pinned link, 0 if it has gone away.

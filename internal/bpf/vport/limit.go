@@ -132,7 +132,11 @@ func (m *Manager) Limit(ifindex int) (Limit, error) {
 	if err != nil {
 		return Limit{}, err
 	}
-	if !m.linksAlive(ifindex, Hook(p.Hook)) {
+	alive, err := m.linksAlive(ifindex, Hook(p.Hook))
+	if err != nil {
+		return Limit{}, fmt.Errorf("look at the programs of interface %d: %w", ifindex, err)
+	}
+	if !alive {
 		return Limit{}, fmt.Errorf("interface %d: %w", ifindex, ErrNotAttached)
 	}
 	var l vportLimit

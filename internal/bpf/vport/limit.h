@@ -62,31 +62,34 @@ static __always_inline struct pair *pair_of(__u32 slot, __u32 destination, __u64
 	return p && p->expires_ns > now ? p : 0;
 }
 
-/* pair_lets_pass takes the packet from the limit's buckets. Called under the lock. */
-static __always_inline int pair_lets_pass(struct pair *p, __u64 now, const struct wire *w)
+/* pair_lets_pass takes the packet from the limit's buckets; a class takes care of the bytes
+ * if the packet is shaped by this limit. Called under the lock. */
+static __always_inline int pair_lets_pass(struct pair *p, __u64 now, const struct wire *w, int shaped)
 {
-	if (!p->class && !take(&p->bytes, p->rate, p->burst, w->bytes, now))
+	if (!shaped && !take(&p->bytes, p->rate, p->burst, w->bytes, now))
 		return 0;
 	if (!p->packets || take_packets(&p->packet_bucket, p->packets, w->packets, now))
 		return 1;
-	if (!p->class)
+	if (!shaped)
 		give_back(&p->bytes, w->bytes);
 	return 0;
 }
 
-/* pair_conforms holds the packet to the limit of its destination, if there is one. */
+/* pair_conforms holds the packet to the limit of its destination, if there is one. What the
+ * vport's own limit has given a class keeps it: a peer node must not lead out of that. */
 static __always_inline int pair_conforms(__u32 slot, __u32 destination, __u64 now, const struct wire *w, __u32 *class)
 {
 	struct pair *p = pair_of(slot, destination, now);
-	int pass;
+	int pass, shaped;
 
 	if (!p)
 		return 1;
 	bpf_spin_lock(&p->lock);
 	p->offered_bytes += w->bytes;
-	if (p->class)
+	shaped = p->class && !*class;
+	if (shaped)
 		*class = p->class;
-	pass = pair_lets_pass(p, now, w);
+	pass = pair_lets_pass(p, now, w, shaped);
 	if (!pass) {
 		p->dropped_bytes += w->bytes;
 		p->dropped_packets += w->packets;

@@ -50,6 +50,8 @@ func (m *Manager) SetPair(ifindex int, d Destination, p Pair) error {
 	if p.Rate == 0 || p.Rate > MaxRate || p.Burst == 0 || p.Burst > MaxRate || p.Packets > MaxRate || p.TTL <= 0 || p.TTL > MaxTTL {
 		return fmt.Errorf("limit of interface %d to %v: %+v is out of range", ifindex, d, p)
 	}
+	m.pairs.Lock()
+	defer m.pairs.Unlock()
 	place, err := m.place(ifindex)
 	if err != nil {
 		return err
@@ -57,7 +59,7 @@ func (m *Manager) SetPair(ifindex int, d Destination, p Pair) error {
 	if err := m.setShape(p.Class, p.Rate); err != nil {
 		return err
 	}
-	m.swept.Store(false)
+	m.swept = false
 	if p.Start == 0 || p.Start > p.Burst {
 		p.Start = p.Burst
 	}
@@ -179,13 +181,13 @@ func (m *Manager) removePairs(which func(vportPairKey, *vportPair) bool) error {
 // SweepPairs removes what has expired, and lets vports without any limit of the
 // kind off the look-up.
 func (m *Manager) SweepPairs() error {
-	if m.swept.Swap(true) {
+	m.pairs.Lock() // what is set meanwhile must not lose its vport's look-up
+	defer m.pairs.Unlock()
+	if m.swept {
 		return nil // nothing was set since the last sweep found nothing
 	}
 	left, err := m.sweepPairs()
-	if left || err != nil {
-		m.swept.Store(false)
-	}
+	m.swept = !left && err == nil
 	return err
 }
 

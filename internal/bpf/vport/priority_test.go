@@ -77,10 +77,16 @@ func TestAShapedLimitLeadsToItsClass(t *testing.T) {
 	expect("TCP beside a limit on UDP", tcp, 0)
 	b.setLimit(LimitRequest{Rate: 1000, Burst: 1000, Class: vports, Everything: true})
 	expect("TCP below a limit on everything", tcp, vports)
-	b.setPair(dest("10.0.0.2"), Pair{Rate: 1000, Burst: 1000, Class: one, TTL: time.Minute})
-	expect("UDP to a destination with a limit of its own", udp, one)
-	expect("TCP to it", tcp, one)
+	b.setPair(dest("10.0.0.2"), Pair{Rate: 1e9, Burst: 1e9, Class: one, TTL: time.Minute})
+	expect("UDP to a destination with a limit of its own, which leads out of no other", udp, vports)
+	expect("TCP to it", tcp, vports)
 	expect("UDP to another", udpFrame("10.0.0.3", 9, 100), vports)
+	if err := b.RemoveLimit(loopback); err != nil {
+		t.Fatal(err)
+	}
+	expect("UDP to it without a limit of the vport", udp, one)
+	expect("TCP to it without a limit of the vport", tcp, one)
+	expect("UDP to another, without any", udpFrame("10.0.0.3", 9, 100), 0)
 	b.setPair(Everything, Pair{Rate: 1000, Burst: 1000, Class: all, TTL: time.Minute})
 	expect("UDP to another, with a limit on all destinations", udpFrame("10.0.0.3", 9, 100), all)
 	expect("UDP to the first one still", udp, one)
@@ -91,10 +97,71 @@ func TestAShapedLimitLeadsToItsClass(t *testing.T) {
 	if err := b.RemovePair(loopback, Everything); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.RemoveLimit(loopback); err != nil {
+	expect("UDP after all ended", udp, 0)
+}
+
+// TestALimitOfADestinationHoldsWithinAShapedOneOfTheVport drops what is too much for it: the class is the vport's.
+func TestALimitOfADestinationHoldsWithinAShapedOneOfTheVport(t *testing.T) {
+	const vports, one = 0x11508001, 0x11508002
+	b := newBench(t)
+	udp := udpFrame("10.0.0.2", 9, 100)
+	b.setLimit(LimitRequest{Rate: 1e9, Burst: 1e9, Class: vports})
+	b.setPair(dest("10.0.0.2"), Pair{Rate: 1, Burst: 3 * uint64(len(udp)), Class: one, TTL: time.Minute})
+	passed := 0
+	for range 10 {
+		verdict, class := b.prioritised(b.objects.VportTcxFrom, udp, 0)
+		if verdict == tcActUnspec {
+			passed++
+			if class != vports {
+				t.Errorf("priority %#x, want %#x", class, vports)
+			}
+		}
+	}
+	if passed != 3 {
+		t.Errorf("%d of 10 passed, the limit of the destination lets 3 pass", passed)
+	}
+	if verdict, class := b.prioritised(b.objects.VportTcxFrom, udpFrame("10.0.0.3", 9, 100), 0); verdict != tcActUnspec || class != vports {
+		t.Errorf("to another destination: verdict %d, priority %#x", verdict, class)
+	}
+}
+
+// TestALimitThatIsSetWhileOthersAreSweptIsInForce renews one again and again while all are swept.
+func TestALimitThatIsSetWhileOthersAreSweptIsInForce(t *testing.T) {
+	b := newBench(t)
+	done := make(chan error, 1)
+	stop := make(chan struct{})
+	go func() {
+		for {
+			select {
+			case <-stop:
+				done <- nil
+				return
+			default:
+				if err := b.SweepPairs(); err != nil {
+					done <- err
+					return
+				}
+			}
+		}
+	}()
+	udp := udpFrame("10.0.0.2", 9, 100)
+	ignored := 0
+	for range 2000 {
+		b.setPair(dest("10.0.0.2"), Pair{Rate: 1, Burst: 1, TTL: time.Minute})
+		if verdict, _ := b.prioritised(b.objects.VportTcxFrom, udp, 0); verdict == tcActUnspec {
+			ignored++
+		}
+		if err := b.RemovePair(loopback, dest("10.0.0.2")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	close(stop)
+	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	expect("UDP after all ended", udp, 0)
+	if ignored > 0 {
+		t.Errorf("%d of 2000 limits were not in force right after they had been set", ignored)
+	}
 }
 
 // TestLimitsToDestinationsAreSwept keeps those that are in force, and their vports on the

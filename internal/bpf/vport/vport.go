@@ -17,7 +17,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -118,8 +117,9 @@ type Manager struct {
 	tenantTotals *TenantTotals
 	classDrops   *ClassDrops
 
-	swept      atomic.Bool // no limit to a single destination is left that this process knows of
-	contractMu sync.Mutex  // held across reading and writing an entry of vport_contract
+	pairs      sync.Mutex // held across writing a limit to a single destination, and sweeping
+	swept      bool       // no limit to a single destination is left that this process knows of
+	contractMu sync.Mutex // held across reading and writing an entry of vport_contract
 	nsName     string
 	attachment Attachment
 

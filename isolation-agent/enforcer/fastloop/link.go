@@ -1,8 +1,11 @@
 package fastloop
 
 import (
+	"errors"
 	"fmt"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"vigia/internal/bpf/classify"
 	"vigia/internal/tc"
@@ -164,14 +167,46 @@ func (s *linkState) put(k *tc.Class) {
 	s.readings[uint32(k.Handle)] = r
 }
 
-// readEach reads the queues of the classes that are in use.
+// readEach reads the queues of the classes that are in use. One that is not there has no
+// reading: what was for it goes to the default class, and nothing can be told of its losses.
 func (l *Loop) readEach(s *linkState) error {
 	for _, id := range s.active {
 		k, err := l.conn.Class(s.ifb, tc.Handle(id))
+		if errors.Is(err, unix.ENOENT) {
+			delete(s.readings, id)
+			continue
+		}
 		if err != nil {
 			return err
 		}
 		s.put(&k)
+		if id == scheduling.DefaultClass {
+			lower, err := l.conn.Class(s.ifb, lowerEffort)
+			if err == nil {
+				s.putLower(&lower)
+			} else if !errors.Is(err, unix.ENOENT) {
+				return err
+			}
+		}
+	}
+	return s.someThere()
+}
+
+// lowerEffort waits apart and arrives as what belongs to no contract: both queues have one reading.
+const lowerEffort = tc.Handle(classify.LowerEffort)
+
+// putLower adds what waits as lower effort to the reading of the default class.
+func (s *linkState) putLower(k *tc.Class) {
+	r := s.readings[scheduling.DefaultClass]
+	r.Left += k.Stats.Bytes
+	r.Waiting += uint64(k.Stats.Backlog)
+	s.readings[scheduling.DefaultClass] = r
+}
+
+// someThere fails if the device has none of the classes: it is another one by now.
+func (s *linkState) someThere() error {
+	if len(s.readings) == 0 {
+		return fmt.Errorf("none of %d classes are there", len(s.ids))
 	}
 	return nil
 }
@@ -182,16 +217,37 @@ func (l *Loop) readAll(s *linkState) (err error) {
 		return err
 	}
 	found := 0
+	var lower *tc.Class
 	for i := range s.classes {
-		if _, ours := s.readings[uint32(s.classes[i].Handle)]; ours {
-			s.put(&s.classes[i])
+		k := &s.classes[i]
+		if _, ours := s.readings[uint32(k.Handle)]; ours {
+			s.put(k)
 			found++
+		}
+		if k.Handle == lowerEffort {
+			lower = k
 		}
 	}
 	if found < len(s.readings) {
-		return fmt.Errorf("%d of %d classes are there", found, len(s.readings))
+		s.forgetAbsent()
 	}
-	return nil
+	if _, there := s.readings[scheduling.DefaultClass]; there && lower != nil {
+		s.putLower(lower)
+	}
+	return s.someThere()
+}
+
+// forgetAbsent forgets the readings of classes that were not among those read last.
+func (s *linkState) forgetAbsent() {
+	there := make(map[uint32]bool, len(s.classes))
+	for i := range s.classes {
+		there[uint32(s.classes[i].Handle)] = true
+	}
+	for id := range s.readings {
+		if !there[id] {
+			delete(s.readings, id)
+		}
+	}
 }
 
 // prune forgets arrivals of classes and devices that are gone, once there are any.

@@ -149,12 +149,11 @@ func (r *Reconciler) mayRepair(device, object, state, action string) bool {
 		before = &repair{}
 		r.repairs[key] = before
 	}
-	before.count++
-	before.last = time.Now()
-	if before.count > maxRepairs {
+	if before.count++; before.count > maxRepairs { // until repairReset after the last one
 		r.note(device, object, state, "given_up", fmt.Sprintf("put right %d times, and changed again", maxRepairs))
 		return false
 	}
+	before.last = time.Now()
 	r.note(device, object, state, action, "")
 	return true
 }

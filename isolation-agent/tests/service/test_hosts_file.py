@@ -12,7 +12,7 @@ from isolation_agent.errors import AgentError
 from isolation_agent.found import read_hosts
 from vigia_testing import eventually
 
-from ..support.world import World
+from ..support.world import World, secret
 
 
 def group(node: str, address: str) -> dict[str, Any]:
@@ -61,6 +61,21 @@ def test_nodes_come_and_go_while_it_runs(found: World) -> None:
     eventually(lambda: nodes(found) == ["lb2"], "also when a node leaves")
 
 
+def test_what_failed_for_a_passing_reason_is_tried_again(found: World) -> None:
+    """The token of the new file is there later than the file."""
+    put(found, group("lb1", address(found, "lb1")))
+    found.agent.start()
+    token = found.dir / "enforcer.token"
+    kept = token.read_text()
+    token.unlink()
+    put(found, group("lb1", address(found, "lb1")), group("lb2", "127.0.0.1:1"))
+    eventually(lambda: found.metric("vigia_agent_config_last_reload_successful") == 0, "it is refused")
+    secret(token, kept.strip())
+    assert nodes(found) == ["lb1"]
+    found.clock.advance(301)
+    eventually(lambda: nodes(found) == ["lb1", "lb2"], "and taken without another change")
+
+
 def test_a_wrong_file_is_refused_once_and_the_old_one_stays(found: World) -> None:
     put(found, group("lb1", address(found, "lb1")))
     found.agent.start()
@@ -69,7 +84,7 @@ def test_a_wrong_file_is_refused_once_and_the_old_one_stays(found: World) -> Non
     assert nodes(found) == ["lb1"]
     asked = found.agent._hosts_asked_for
     found.agent.follow_hosts()
-    assert found.agent._hosts_asked_for is asked, "not tried again until it changes"
+    assert found.agent._hosts_asked_for is asked, "not tried again at once"
     put(found, group("lb1", address(found, "lb1")), group("lb2", "127.0.0.1:1"))
     eventually(lambda: nodes(found) == ["lb1", "lb2"], "and then taken")
 

@@ -126,6 +126,8 @@ func (r *Receiver) Sample(now time.Time, readings map[uint32]Reading) []Congesti
 				dt = 0
 			}
 			w.add(reading, dt)
+		} else { // it is not there: what it was is no news
+			w.n, w.sum, w.started = 0, sample{}, false
 		}
 		if arrived, _, _ := w.mean(samples); arrived > 0.01*float64(w.config.GuaranteeBytesPerSecond) {
 			w.usedAt = now

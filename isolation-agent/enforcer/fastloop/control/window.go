@@ -21,6 +21,8 @@ func (r Reading) lost(queue uint64) uint64 {
 	return 0
 }
 
+const countedAnew = 64 << 10 // bytes
+
 type sample struct {
 	arrived, left, lost float64 // bytes
 	dt                  float64 // seconds
@@ -30,6 +32,7 @@ type sample struct {
 type window struct {
 	config  ClassConfig
 	last    Reading
+	ahead   uint64 // bytes that had left, by their count, before any of them were counted to arrive
 	started bool
 	ring    [samples]sample
 	sum     sample // of the last n
@@ -63,18 +66,29 @@ func (w *window) dropping(n int) time.Duration {
 
 func (w *window) add(r Reading, dt float64) {
 	if !w.started {
-		w.last, w.started = r, true
+		w.last, w.started, w.ahead = r, true, 0
+		// A class outlives the enforcer, and its arrivals may be counted anew. What arrives between two
+		// readings is no more than this.
+		if gone := r.Left + r.Waiting; gone > r.Arrived+countedAnew {
+			w.ahead = gone - r.Arrived
+		}
 		return
 	}
 	s := sample{dt: dt}
 	if r.Arrived >= w.last.Arrived && r.Left >= w.last.Left {
 		s.arrived, s.left = float64(r.Arrived-w.last.Arrived), float64(r.Left-w.last.Left)
-		if was, is := w.last.lost(w.config.QueueBytes), r.lost(w.config.QueueBytes); is > was {
+		if was, is := w.lost(w.last), w.lost(r); is > was {
 			s.lost = float64(is - was)
 		}
 	}
 	w.last = r
 	w.put(s)
+}
+
+// lost is what the class has lost until a reading, since its arrivals are counted.
+func (w *window) lost(r Reading) uint64 {
+	r.Arrived += w.ahead
+	return r.lost(w.config.QueueBytes)
 }
 
 // put takes a sample in the place of the oldest.

@@ -33,6 +33,9 @@ _log = logging.getLogger(__name__)
 _BREATH = 0.02
 """Shortest time between two turns, in seconds, however many messages arrive."""
 
+_HOSTS_AGAIN = 300.0
+"""Seconds after which a hosts_file that could not be taken over is tried again."""
+
 _STUCK = 30.0
 """Seconds without a turn after which the controller counts as stuck."""
 
@@ -91,6 +94,7 @@ class Agent:
         self._last_turn = self.clock.monotonic()
         self._failing_since: float | None = None
         self._hosts_asked_for: Stamp = settings.hosts_stamp
+        self._hosts_again_at = 0.0
 
     def start(self) -> None:
         """Start the controller's thread and the one that waits for reload requests."""
@@ -166,11 +170,17 @@ class Agent:
         _log.info("policies changed", extra={"version": self.settings.policies.version})
 
     def follow_hosts(self) -> None:
-        """Reload if hosts_file is another one than the one last asked for: a wrong one is tried once."""
-        path = self.settings.hosts_path
-        if path is None or (now := stamp(path)) == self._hosts_asked_for:
+        """Reload if hosts_file is another one than the one last asked for, and again later if that failed.
+
+        Not only the file can be wrong: the disk may be full, a token not there yet.
+        """
+        path, at = self.settings.hosts_path, self.clock.monotonic()
+        if path is None:
             return
-        self._hosts_asked_for = now
+        now = stamp(path)
+        if now == self._hosts_asked_for and (now == self.settings.hosts_stamp or at < self._hosts_again_at):
+            return
+        self._hosts_asked_for, self._hosts_again_at = now, at + _HOSTS_AGAIN
         if now != self.settings.hosts_stamp:
             _log.info("hosts_file changed", extra={"path": str(path)})
             self.request_reload()
