@@ -232,6 +232,62 @@ func TestLimitBitesReadsBackExpiresAndComesOff(t *testing.T) {
 	}
 }
 
+// TestWhoCannotLookLeavesLimitsInForce attaches again, as is done every few seconds, when the process has as many files
+// open as it may.
+func TestWhoCannotLookLeavesLimitsInForce(t *testing.T) {
+	for _, at := range everywhere() {
+		t.Run(at.hook.String()+" "+string(at.attachment), func(t *testing.T) {
+			r := newRig(t)
+			r.attachment = at.attachment
+			m := r.open()
+			if err := m.Attach(r.Index, at.hook); err != nil {
+				t.Fatal(err)
+			}
+			if err := m.SetLimit(r.Index, vport.LimitRequest{ID: [16]byte{7}, Rate: 1, Burst: 5 * 1042, TTL: time.Minute}); err != nil {
+				t.Fatal(err)
+			}
+			var may unix.Rlimit
+			if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &may); err != nil {
+				t.Fatal(err)
+			}
+			refused := 0
+			for spare := range uint64(4) {
+				next, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				_ = unix.Close(next)
+				few := unix.Rlimit{Cur: uint64(next) + spare, Max: may.Max}
+				if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &few); err != nil {
+					t.Fatal(err)
+				}
+				attached := m.Attach(r.Index, at.hook)
+				if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &may); err != nil {
+					t.Fatal(err)
+				}
+				switch {
+				case errors.Is(attached, unix.EMFILE):
+					refused++
+				case attached != nil:
+					t.Errorf("with room for %d files: %v", spare, attached)
+				}
+			}
+			if refused < 2 {
+				t.Errorf("refused %d times: there is a file for the lock and one for a program", refused)
+			}
+			if err := m.Attach(r.Index, at.hook); err != nil {
+				t.Error(err)
+			}
+			if _, err := m.Limit(r.Index); err != nil {
+				t.Errorf("the limit: %v", err)
+			}
+			if passed := r.Send(50, 1000); passed != 5 {
+				t.Errorf("%d of 50 passed, the limit lets 5 pass", passed)
+			}
+		})
+	}
+}
+
 // A packet socket is what vport.Open vSwitch's userspace datapath reads a port by.
 func TestXDPHidesPolicedPacketsFromPacketSockets(t *testing.T) {
 	for _, tc := range []struct {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/prometheus/common/promslog"
+	"golang.org/x/sys/unix"
 
 	"vigia/internal/bpf/classify"
 	"vigia/internal/bpf/vport"
@@ -202,6 +203,84 @@ func TestQueuesReadAloneAndTogetherAreTheSame(t *testing.T) {
 		all = append(all, vni+1)
 	}
 	moved(all...)
+}
+
+// TestAClassThatIsNotThereHidesNoOther removes one, as somebody else may.
+func TestAClassThatIsNotThereHidesNoOther(t *testing.T) {
+	for _, tenants := range []int{2, 12} { // read one by one, and together
+		u := newUplink(t, tenants)
+		s := u.links[0]
+		if err := u.read(s); err != nil {
+			t.Fatal(err)
+		}
+		index, err := u.Loop.conn.LinkIndex("up0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var gone uint32
+		for _, id := range s.ids {
+			if id != scheduling.DefaultClass {
+				gone = id
+			}
+		}
+		class := fmt.Sprintf("%x:%x", gone>>16, gone&0xffff)
+		testutil.Run(t, "tc", "-n", u.ns, "class", "del", "dev", scheduling.IFBName(index), "classid", class)
+		clear(s.readings)
+		for range 2 {
+			if err := u.read(s); err != nil {
+				t.Fatalf("%d tenants: %v", tenants, err)
+			}
+			if _, there := s.readings[gone]; there || len(s.readings) != tenants {
+				t.Errorf("%d tenants: %d readings, that of the class that is gone among them: %v", tenants, len(s.readings), there)
+			}
+		}
+		if _, err := u.reconciler.Reconcile(); err != nil {
+			t.Fatal(err)
+		}
+		if err := u.read(s); err != nil || len(s.readings) != tenants+1 {
+			t.Errorf("%d tenants: %d readings once it is there again, %v", tenants, len(s.readings), err)
+		}
+	}
+}
+
+// TestLowerEffortIsNotLost sends what belongs to no contract and waits in a queue of its own.
+func TestLowerEffortIsNotLost(t *testing.T) {
+	for _, tenants := range []int{2, 12} { // read one by one, and together
+		u := newUplink(t, tenants)
+		s := u.links[0]
+		var bulk net.Conn
+		err := netns.Do(u.far, func() (err error) { bulk, err = net.Dial("udp4", "10.8.0.1:9"); return err })
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer bulk.Close()
+		raw, err := bulk.(*net.UDPConn).SyscallConn()
+		if err != nil {
+			t.Fatal(err)
+		}
+		const lowerEffort = 1 << 2 // of the traffic class, RFC 8622
+		if err := raw.Control(func(fd uintptr) {
+			err = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_TOS, lowerEffort)
+		}); err != nil {
+			t.Fatal(err)
+		}
+		for sent := 0; sent < 20; {
+			if _, err := bulk.Write(make([]byte, 500)); err == nil { // nobody listens, and the node says so
+				sent++
+			}
+		}
+		testutil.WaitFor(t, "them to leave their queue", func() bool {
+			clear(s.readings)
+			if err := u.read(s); err != nil {
+				t.Fatal(err)
+			}
+			r := s.readings[scheduling.DefaultClass]
+			return r.Arrived >= 20*500 && r.Left+r.Waiting == r.Arrived
+		})
+		if k, err := u.Loop.conn.Class(s.ifb, tc.Handle(classify.LowerEffort)); err != nil || k.Stats.Bytes < 20*500 {
+			t.Errorf("%d bytes went the way of lower effort, %v", k.Stats.Bytes, err)
+		}
+	}
 }
 
 func TestADeviceThatIsMadeAnewIsFoundAgain(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/common/promslog"
 
@@ -183,6 +184,17 @@ func TestWhatSomebodyKeepsChangingIsGivenUp(t *testing.T) {
 	}
 	if got := n.tc("qdisc", "show", "dev", "up0"); !strings.Contains(got, "limit 5p") {
 		t.Errorf("it was put right once more:\n%s", got)
+	}
+	for _, then := range []string{"changed given_up", "changed repaired"} { // it is looked at meanwhile
+		for _, repair := range n.repairs {
+			repair.last = repair.last.Add(-repairReset/2 - time.Second)
+		}
+		if last = n.look(); len(last) != 1 || !strings.HasSuffix(last[0], then) {
+			t.Errorf("a while later: drift %q, want %s", last, then)
+		}
+	}
+	if got := n.tc("qdisc", "show", "dev", "up0"); strings.Contains(got, "limit 5p") {
+		t.Errorf("it was left alone for good:\n%s", got)
 	}
 }
 

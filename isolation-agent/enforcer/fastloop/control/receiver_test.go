@@ -201,6 +201,35 @@ func TestWhatWaitsBeyondTheQueueCountsAsLost(t *testing.T) {
 	}
 }
 
+// TestArrivalsThatAreCountedAnewHideNoLoss begins as an enforcer does after an update: the classes have been there for
+// long, and what arrives is counted from now on.
+func TestArrivalsThatAreCountedAnewHideNoLoss(t *testing.T) {
+	p := newPlant(t, Vigia)
+	p.readings[classA], p.readings[classB] = Reading{Left: 1 << 40}, Reading{Left: 1 << 40, Waiting: 10_000}
+	p.run(20, 71, 20, 0)
+	if got, at := p.run(30, 71, 30, 6); len(got) == 0 || at[0] > samples || !near(got[len(got)-1].Dropped, 6*mbit) {
+		t.Errorf("decisions %+v at ticks %v", got, at)
+	}
+	p = newPlant(t, Vigia)
+	p.readings[classB] = Reading{Left: 1 << 40}
+	if got, _ := p.run(100, 71, 20, 0); got != nil {
+		t.Errorf("nothing is lost, and notified because of %+v", got)
+	}
+}
+
+func TestAClassWithoutAReadingCountsForNothing(t *testing.T) {
+	p := newPlant(t, Vigia)
+	p.run(20, 71, 30, 6)
+	delete(p.readings, classB)
+	p.now = p.now.Add(Tick)
+	if got := p.r.Sample(p.now, p.readings); got != nil {
+		t.Errorf("notified because of %+v", got)
+	}
+	if w := p.r.classes[classB]; w.n != 0 || w.started {
+		t.Errorf("%d samples are kept of what is not there", w.n)
+	}
+}
+
 func TestAFloodOnALinkThatHadRoomIsNoticedWithinAFewTicks(t *testing.T) {
 	p := newPlant(t, Vigia)
 	p.run(3, 1, 1, 0)
