@@ -161,7 +161,7 @@ test-naming: tools build ## Is the attacker named, and nobody else, after each a
 LOSSES ?=
 
 .PHONY: test-losses
-test-losses: tools build ## Is each planted loss pinned to the counter that saw it (policers, queue, sockets, drops, MTU, table miss, not on these hosts): 70 minutes (root; LOSSES='--runs 1 --only queue' for less)
+test-losses: tools build ## Is each planted loss pinned to the counter that saw it (policers, queue, sockets, drops, MTU, table miss, not on these hosts): 95 minutes (root; LOSSES='--runs 1 --only queue' for less)
 	@$(VENV)/python -m vigia.attacks.losses $(LOSSES)
 
 .PHONY: test-scale

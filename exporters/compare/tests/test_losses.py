@@ -406,6 +406,35 @@ def test_the_underlay_may_cross_a_switch() -> None:
     assert hosts.find().verdict == "pinned"
 
 
+def test_what_was_lost_just_now_may_be_counted_in_a_moment() -> None:
+    """A counter that counts for the first time shows some scrapes later: no host is cleared before."""
+    lost = np.zeros(WINDOWS)
+    lost[-1] = 20.0
+    quiet = {("n2", "vigia_ovs_port_drops_total", "phy0"): np.where(np.arange(WINDOWS) == 3, 2.0, 0.0)}
+    assert losses.pin("n1", "n2", "p", "t", lost, quiet, seen=True).verdict == "insufficient evidence"
+    later = np.roll(lost, -1)
+    assert losses.pin("n1", "n2", "p", "t", later, quiet, seen=True).verdict == "not on these hosts"
+    lost[-9] = 100.0
+    assert losses.pin("n1", "n2", "p", "t", lost, quiet, seen=True).verdict == "not on these hosts", (
+        "most is old"
+    )
+
+
+@pytest.mark.parametrize(
+    ("away", "verdict"),
+    [(29, "insufficient evidence"), (30, "insufficient evidence"), (28, "not on these hosts")],
+)
+def test_a_host_must_be_seen_at_both_ends_of_a_window(away: int, verdict: str) -> None:
+    """The counters of a minute that began without them grow by nothing that is known."""
+    lost = np.where(np.arange(WINDOWS) == 30, 20.0, 0.0)
+    hosts = Hosts(np.random.default_rng(62))
+    hosts.loses(lost)
+    success = hosts.growth["vigia_exporter_collector_success"]
+    there = np.where(np.arange(WINDOWS) == away, np.nan, 1.0)
+    hosts.growth["vigia_exporter_collector_success"] = [success[0], (success[1][0], there)]
+    assert hosts.find().verdict == verdict
+
+
 def test_a_few_lost_probes_are_pinned_to_nothing_that_counted_by_chance() -> None:
     """Numbers of a lab that had run for eight minutes: one probe, and eleven strays at a port."""
     lost = np.full(WINDOWS, np.nan)

@@ -440,6 +440,14 @@ def test_bad_questions_are_refused(site: Site, address: str, said: str) -> None:
     assert said in got.text and site.opened == 0, "and nothing is asked for them"
 
 
+def test_no_path_is_refused_before_paths_are_known(site: Site) -> None:
+    """Neither at the start or on a replica that stands by, nor of the past, when others may have been measured."""
+    assert site.client.get("/mesh?path=gone").status_code == 400
+    assert site.client.get("/mesh?path=gone&at=2026-01-31T12:00:00Z").status_code == 200
+    site.found = None
+    assert site.client.get("/mesh?path=gone").status_code == 200
+
+
 def test_what_a_limit_stops_is_beside_what_passes(site: Site) -> None:
     site.answer(STATE, "rate", 4e6, tenant="red", direction="from_tenant")
     site.answer(STATE, "policed", 4e7, tenant="red")

@@ -21,7 +21,7 @@ const (
 // enforce brings the kernel to a limit: by shaping, which delays what adapts and drops what
 // does not, where an uplink's scheduler can, and by policing elsewhere.
 func (l *Loop) enforce(limit *control.Limit, index int) error {
-	rate := uint64(limit.Rate)
+	rate := min(uint64(limit.Rate), vport.MaxRate) // on a link that is faster than the policer reckons with
 	burst := rate * uint64(policerBurst) / uint64(time.Second)
 	// Who gets a notice has just sent too much: a bucket that begins full would add to it.
 	pair := vport.Pair{Rate: max(rate, 1), Burst: max(minPolicerBurst, burst), Start: max(minStart, burst), TTL: outlives}

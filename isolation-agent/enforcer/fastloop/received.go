@@ -52,7 +52,9 @@ func (l *Loop) received(now time.Time, raw []byte) {
 		}
 		return
 	}
-	p.heardAt = now
+	if m.Kind != notice.Hello { // which anybody may have kept and sent again
+		p.heardAt = now
+	}
 	l.events.Notice(m.Kind, notice.Received)
 	switch m.Kind {
 	case notice.Hello:
@@ -60,6 +62,8 @@ func (l *Loop) received(now time.Time, raw []byte) {
 		if !p.Known() {
 			l.challenge(now, from, p)
 		}
+	case notice.HelloAck: // it lives, and has forgotten what it was asked for
+		l.setUnresponsive(from.name, p, false)
 	case notice.Congest, notice.Release:
 		l.obey(now, from, &m)
 	case notice.Ack, notice.Nack:

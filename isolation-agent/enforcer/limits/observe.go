@@ -137,7 +137,7 @@ func (l *Limits) bounds(list []ports.Port) map[int]vport.Bounds {
 		if c := l.config.Contracts.Of(list[i].Tenant, list[i].ID); c != nil {
 			b = vport.Bounds{
 				Packets: c.SendPacketsPerSecond, NewFlows: c.NewFlowsPerSecond, Receive: c.ReceivePacketsPerSecond,
-				MACPairs: c.NewMACPairsPerSecond, Guarantee: c.Send.GuaranteeBytesPerSecond,
+				MACPairs: c.NewMACPairsPerSecond, Guarantee: min(c.Send.GuaranteeBytesPerSecond, vport.MaxRate),
 			}
 		}
 		out[list[i].Index] = b

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"vigia/internal/bpf/classify"
 	"vigia/internal/testutil"
 	"vigia/isolation-agent/enforcer/contract"
 )
@@ -115,6 +116,7 @@ func TestTwoLinksHaveTheirOwnTrees(t *testing.T) {
 
 func TestALinkThatIsGoneLeavesNothingToDo(t *testing.T) {
 	n := newNode(t)
+	n.look()
 	testutil.IP(t, "-n", n.ns, "link", "del", "up0")
 	n.Set(nil, nil)
 	for range 2 {
@@ -123,6 +125,39 @@ func TestALinkThatIsGoneLeavesNothingToDo(t *testing.T) {
 	if len(n.dropped) != 0 {
 		t.Errorf("%v is still to be removed", n.dropped)
 	}
+	if left := n.ifbDevices(); len(left) != 0 {
+		t.Errorf("%q are left of it", left)
+	}
+}
+
+// TestALinkThatIsMadeAnewHasItsGuarantees again and again, as by a daemon that builds a bond anew: each is another
+// device, and nothing that somebody changes.
+func TestALinkThatIsMadeAnewHasItsGuarantees(t *testing.T) {
+	n := newNode(t)
+	for i := range maxRepairs + 3 {
+		testutil.IP(t, "-n", n.ns, "link", "del", "up0")
+		testutil.NewVethPair(t, n.ns, "up0", n.far, "eth0")
+		if drift := n.look(); drift != nil {
+			t.Errorf("device %d: drift %q", i, drift)
+		}
+		if got := n.tc("class", "show", "dev", "up0"); !strings.Contains(got, "htb") {
+			t.Errorf("device %d has no classes:\n%s", i, got)
+		}
+		if there := n.ifbDevices(); len(there) != 1 {
+			t.Errorf("device %d: %q are there", i, there)
+		}
+	}
+}
+
+// ifbDevices returns the names of our IFB devices.
+func (n *node) ifbDevices() (out []string) {
+	n.t.Helper()
+	for line := range strings.Lines(testutil.Run(n.t, "ip", "-n", n.ns, "-o", "link", "show", "type", "ifb")) {
+		if _, name, _ := strings.Cut(line, ": "); strings.HasPrefix(name, classify.IFBPrefix) {
+			out = append(out, strings.Fields(name)[0])
+		}
+	}
+	return out
 }
 
 // TestChangedContractsAreNoDrift: what a reload changes is wanted.

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -55,6 +56,7 @@ type Reconciler struct {
 	ids     classIDs
 	limits  map[uint16]*limitClass // by minor number
 	dropped map[string]bool        // links that are not wanted any more, but may have what is ours
+	ifbs    map[string]string      // names of the IFB devices, by uplink
 }
 
 // NewReconciler returns a reconciler for a namespace, without links.
@@ -65,7 +67,7 @@ func NewReconciler(netns string, programs *classify.Programs, logger *slog.Logge
 	}
 	r := &Reconciler{
 		conn: conn, programs: programs, logger: logger, settled: map[string]bool{}, repairs: map[string]*repair{},
-		limits: map[uint16]*limitClass{}, dropped: map[string]bool{},
+		limits: map[uint16]*limitClass{}, dropped: map[string]bool{}, ifbs: map[string]string{},
 	}
 	r.desired.Store(newDesired(nil, nil))
 	return r, nil
@@ -163,6 +165,10 @@ func (r *Reconciler) reconcileLink(desired *Desired, l *Link) error {
 	if err != nil {
 		return err
 	}
+	name := IFBName(uplink)
+	if err := r.forgetFormer(l.Device, name); err != nil {
+		return err
+	}
 	both := directions()
 	if err := r.reconcileTree(l.Device, plan(uplink, l, desired, both[0], r.limits), r.programs.Send()); err != nil {
 		return err
@@ -170,7 +176,7 @@ func (r *Reconciler) reconcileLink(desired *Desired, l *Link) error {
 	for _, c := range r.limits {
 		c.on[uplink] = true
 	}
-	name := IFBName(uplink)
+	r.ifbs[l.Device] = name
 	ifb, err := r.conn.EnsureIFB(name)
 	if err != nil {
 		return err
@@ -182,6 +188,27 @@ func (r *Reconciler) reconcileLink(desired *Desired, l *Link) error {
 		return err
 	}
 	r.settled[l.Device], r.settled[name] = true, true
+	return nil
+}
+
+// forgetFormer removes what is left of an uplink that was made anew, or is gone. What the new one lacks is no drift.
+func (r *Reconciler) forgetFormer(device, name string) error {
+	former := r.ifbs[device]
+	if former == "" || former == name {
+		return nil
+	}
+	if err := r.conn.DeleteIFB(former); err != nil {
+		return err
+	}
+	for _, gone := range []string{device, former} {
+		delete(r.settled, gone)
+		for key := range r.repairs {
+			if strings.HasPrefix(key, gone+" ") {
+				delete(r.repairs, key)
+			}
+		}
+	}
+	delete(r.ifbs, device)
 	return nil
 }
 
@@ -346,7 +373,7 @@ func (r *Reconciler) reconcileRedirect(device string, uplink, ifb int) error {
 func (r *Reconciler) uninstall(device string) error {
 	uplink, err := r.conn.LinkIndex(device)
 	if errors.Is(err, unix.ENODEV) {
-		return nil
+		return r.forgetFormer(device, "")
 	}
 	if err != nil {
 		return err
@@ -364,7 +391,7 @@ func (r *Reconciler) uninstall(device string) error {
 			errs = append(errs, r.conn.DeleteQdisc(uplink, q.Handle, tc.Root))
 		}
 	}
-	return errors.Join(append(errs, r.conn.DeleteIFB(IFBName(uplink)))...)
+	return errors.Join(append(errs, r.conn.DeleteIFB(IFBName(uplink)), r.forgetFormer(device, ""))...)
 }
 
 // removeRedirect removes our filter and no other. The clsact qdisc stays: others

@@ -204,6 +204,24 @@ def test_a_switch_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str])
     assert "'vpp'; have linuxbridge, openvswitch" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("argv", "least"),
+    [
+        (["--seconds", "1", "--borrower", "linuxbridge"], 2),
+        (["--seconds", "0.5", "--borrower", ""], 1),
+        (["--seconds", "1e9", "--borrower", ""], 1),
+        (["--seconds", "nan"], 2),
+    ],
+)
+def test_a_flood_that_is_too_short_is_refused_before_anything_runs(
+    argv: list[str], least: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        bench.main(argv)
+    assert ended.value.code == 2
+    assert f"is out of range; write {least} to 3600" in capsys.readouterr().err
+
+
 def run(capsys: pytest.CaptureFixture[str], *argv: str) -> dict[str, Any]:
     """Run the benchmark with nothing but what is asked for, and return its document."""
     nothing = ["--runs", "1", "--seconds", "1", "--modes", "", *LEFT_OUT, "--borrower", "", "--json", *argv]

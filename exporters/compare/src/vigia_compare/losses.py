@@ -164,13 +164,15 @@ class Pinned:
     """Windows from the first to the last that the path's losses are known of."""
     seen: bool = False
     """Whether all that both hosts drop was counted while probes were lost."""
+    fresh: float = 0.0
+    """Share of the losses in the newest window: a counter that is new may show only after it."""
 
     @property
     def verdict(self) -> str:
         """Pinned; not on these hosts, whose counters were all there and too small; or what lacks."""
         if self.counters and self.counters[0].fits:
             return PINNED
-        if self.seen and self._covered() < LEAST_COVERED:
+        if self.seen and self._covered() + self.fresh < LEAST_COVERED:
             return ELSEWHERE
         return UNSEEN if not self.counters and self.known >= LEAST_WINDOWS else UNCLEAR
 
@@ -195,7 +197,7 @@ def find(source: Source, grid: Grid, known: Known) -> list[Pinned]:
         return []
     by_network = {k: _by_network(causes, grid.count) for k, causes in lossy.items()}
     counters = list(_counters(source, grid))
-    seen = {s.labels.get("node", ""): s.values == 1.0 for s in source.windows(SEEN, grid)}
+    seen = {s.labels.get("node", ""): _throughout(s.values == 1.0) for s in source.windows(SEEN, grid)}
     out = []
     for (src, dst, path, tenant), causes in sorted(lossy.items()):
         key = src, dst, path, tenant
@@ -256,6 +258,13 @@ def _alike(
     return 1.0
 
 
+def _throughout(at_end: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return the windows at whose beginning it was so as well: growth needs a sample near both ends."""
+    out = at_end.copy()
+    out[1:] &= at_end[:-1]
+    return out
+
+
 def _widened(windows: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Return windows and those beside them.
 
@@ -307,6 +316,7 @@ def pin(  # noqa: PLR0913
     was measured do not count: nothing was lost and nothing counted then, which alone would look like a
     coincidence.
     """
+    newest = float(np.nan_to_num(lost[-1])) if lost.size else 0.0
     known = np.flatnonzero(np.isfinite(lost))
     span = slice(int(known[0]), int(known[-1]) + 1) if known.size else slice(0)
     lost = np.nan_to_num(lost[span])
@@ -320,7 +330,8 @@ def pin(  # noqa: PLR0913
         )
     spans = {place: values[span] for place, values in near.items()}
     counters = [] if not bad else _ranked(lost, spans, most or {})
-    return Pinned(src, dst, path, tenant, total, bad, counters, lost.size, seen)
+    fresh = newest / total if total else 0.0
+    return Pinned(src, dst, path, tenant, total, bad, counters, lost.size, seen, fresh)
 
 
 def _at(sockets: Mapping[str, Floats], src: str, dst: str) -> list[Counter]:

@@ -170,7 +170,7 @@ def _moments(app: Flask, shown: Shown) -> None:
         given = _parameters("path", "at")
         found, _ = shown.newest()
         paths = sorted({p.path for p in found.paths}) if found else []
-        if given["path"] and given["path"] not in paths:
+        if found and not given["at"] and given["path"] and given["path"] not in paths:
             raise _Refused(
                 f"path={clean(given['path'])} is not measured; write one of {clean(', '.join(paths))}"
             )

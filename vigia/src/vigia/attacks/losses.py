@@ -28,6 +28,7 @@ from vigia.lab.model import Lab
 from vigia.stack import places
 from vigia.stack import up as stack_up
 from vigia.stack.places import Places
+from vigia_service.patience import Patience
 from vigia_text.tables import table
 
 __all__ = ["LossTrial", "faults", "judge", "lab_named", "main", "share"]
@@ -55,11 +56,12 @@ REQUIRED = 0.9
 LEAST = 8.0
 """Probes that must be lost in one direction, or the cause was none."""
 
-PATIENCE = 150.0
+PATIENCE = 240.0
 """Seconds from a cause's end until the minute must have been evaluated."""
 
-_SETTLED = 20.0
-"""Seconds after a cause's end, by which its losses are counted and scraped: deadlines, and 15 s."""
+_SETTLED = 80.0
+"""Seconds after a cause's end, by which its losses are counted and scraped (deadlines, and 15 s), and are not
+in the newest window any more: counters that are new show up to 45 s later."""
 
 _FIRST_MINUTES = 220.0  # seconds after the start until minutes without losses lie before the first cause
 _POLL = 2.0
@@ -166,10 +168,20 @@ def _evaluated(lab: Lab) -> dict[str, Any]:
     return {"end": found.get("end") or 0.0, "losses": found.get("losses", [])}
 
 
+def _answered(lab: Lab) -> dict[str, Any]:
+    """Return the newest evaluation, once there is one. Raises VigiaError."""
+    patience = Patience(PATIENCE, time.time)
+    while not (found := _evaluated(lab))["end"]:
+        if patience.over():
+            raise VigiaError(f"vigia-compare has not answered for {PATIENCE:.0f} s; see its log")
+        time.sleep(_POLL)
+    return found
+
+
 def trial(lab: Lab, where: Places, cause: Cause, seconds: float) -> LossTrial:
     """Plant a cause, and wait for what is said of its minute. Raises VigiaError."""
     scene = Scene(lab, _probes(lab, where), cause.path, cause.tenant)
-    before = lost_before(_evaluated(lab)["losses"], cause)
+    before = lost_before(_answered(lab)["losses"], cause)
     with cause.beneath(scene):
         with cause.plant(scene):
             time.sleep(seconds)
@@ -201,7 +213,7 @@ def share(trials: Sequence[LossTrial]) -> float:
 def _run_all(options: argparse.Namespace, trials: list[LossTrial], say: Callable[[str], None]) -> None:
     causes = [CAUSES[n] for n in options.only.split(",") if n] or list(CAUSES.values())
     todo = len(causes) * options.runs
-    each = options.seconds + _SETTLED + 45.0 + options.apart
+    each = options.seconds + _SETTLED + 30.0 + options.apart
     say(f"{todo} causes, about {(_FIRST_MINUTES + todo * each) / 60:.0f} min")
     lab = lab_named(LAB)
     with _running(lab, Steps(sys.stderr)) as where:
@@ -227,7 +239,7 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--only", default="", help="names of causes, with commas; default: all")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="how long each cause is there")
     parser.add_argument(
-        "--apart", type=float, default=45.0, help="seconds between a verdict and the next cause"
+        "--apart", type=float, default=10.0, help="seconds between a verdict and the next cause"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON document to standard output")
     options = parser.parse_args(argv)

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+import httpx
+
 from vigia.errors import VigiaError
 from vigia.host.signals import interrupting
 from vigia.lab import down as lab_down
@@ -80,7 +82,7 @@ def reported(
     try:
         with interrupting():
             run(trials, say)
-    except VigiaError as e:
+    except (VigiaError, OSError, httpx.HTTPError) as e:  # a service may be away, or started anew
         whole = False
         sys.stderr.write(f"{broken}: {e}\n")
     if as_json:

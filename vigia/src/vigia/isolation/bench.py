@@ -58,6 +58,7 @@ __all__ = [
 T = TypeVar("T")
 
 _SHARES = {"a": 0.75, "b": 0.25}
+_MOST_SECONDS = 3600  # of a flood
 _ONSET = 2.0  # seconds of the victim alone
 _FRAME, _SEGMENT = 1514, 1448  # bytes of a full frame, and the TCP payload in it
 _ON, _PERIOD = 0.5, 1.2  # seconds of a pulse, and to the next
@@ -675,6 +676,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--modes", default=",".join(m.value for m in Mode))
     parser.add_argument("--json", action="store_true", help="print one JSON document instead")
     options = parser.parse_args(argv)
+    least = 2 if options.borrower else 1  # a borrower's worst second is after the first one
+    if not least <= options.seconds <= _MOST_SECONDS:
+        parser.error(
+            f"argument --seconds: {options.seconds:g} is out of range; write {least} to {_MOST_SECONDS}"
+        )
 
     def say(line: str) -> None:
         if not options.json:
