@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -131,7 +132,12 @@ def test_a_namespace_that_is_not_there(root: None) -> None:
 
 
 def descriptors(pid: int) -> list[str]:
-    return [str(p.readlink()) for p in Path(f"/proc/{pid}/fd").iterdir()]
+    """What a process has open; it may close files meanwhile."""
+    out = []
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):
+            out.append(str(entry.readlink()))
+    return out
 
 
 def test_commands_keep_a_lock_and_daemons_do_not(tmp_path: Path, root: None, namespace: str) -> None:
