@@ -58,7 +58,6 @@ __all__ = [
 T = TypeVar("T")
 
 _SHARES = {"a": 0.75, "b": 0.25}
-_MOST_SECONDS = 3600  # of a flood
 _ONSET = 2.0  # seconds of the victim alone
 _FRAME, _SEGMENT = 1514, 1448  # bytes of a full frame, and the TCP payload in it
 _ON, _PERIOD = 0.5, 1.2  # seconds of a pulse, and to the next
@@ -663,12 +662,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--pulses", type=int, default=100, help="short floods for the fast loop's times")
     parser.add_argument("--alerts", type=int, default=100, help="floods for the alert path's times")
     parser.add_argument("--innocent", type=int, default=3, help="floods beside a third tenant")
-    parser.add_argument(
-        "--borrower",
-        type=_switches,
-        default=list(OverlaySwitch),
-        help="switches on which a tenant borrows, with commas; default: all; '' leaves it out",
-    )
+    borrower = "switches on which a tenant borrows, with commas; default: all; '' leaves it out"
+    parser.add_argument("--borrower", type=_switches, default=list(OverlaySwitch), help=borrower)
     parser.add_argument("--hostile", type=int, default=1, help="0: leave the loop under a hostile sender out")
     parser.add_argument("--vports", type=int, default=64, help="vports for the enforcer's cost")
     parser.add_argument("--programs", type=int, default=1, help="0: leave the cost per packet out")
@@ -677,10 +672,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="print one JSON document instead")
     options = parser.parse_args(argv)
     least = 2 if options.borrower else 1  # a borrower's worst second is after the first one
-    if not least <= options.seconds <= _MOST_SECONDS:
-        parser.error(
-            f"argument --seconds: {options.seconds:g} is out of range; write {least} to {_MOST_SECONDS}"
-        )
+    if not least <= options.seconds <= 3600:
+        parser.error(f"argument --seconds: {options.seconds:g} is out of range; write {least} to 3600")
 
     def say(line: str) -> None:
         if not options.json:
