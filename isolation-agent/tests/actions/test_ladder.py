@@ -316,6 +316,15 @@ def test_a_clock_that_is_set_back_keeps_no_limit_for_longer(world: World) -> Non
     assert world.only_action()["state"] == "reverted", "not two hours"
 
 
+def test_a_clock_that_is_put_right_a_little_loses_no_order(world: World) -> None:
+    action = world.flood()
+    assert world.api("POST", f"/v1/actions/{action['id']}:extend", json={"seconds": 3600}).status_code == 202
+    world.clock.wall -= timedelta(seconds=30)
+    world.enforcer.calm(PORT)
+    world.run(60, each=2)
+    assert world.only_action()["state"] == "active"
+
+
 def test_breaker_hands_everything_to_a_person_until_it_is_reset(world: World) -> None:
     world.guards = {"breaker": {"actions": 3, "within": "60s"}, "max_per_tenant": 50}
     for i in range(4):

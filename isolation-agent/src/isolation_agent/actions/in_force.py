@@ -32,6 +32,9 @@ _log = logging.getLogger(__name__)
 MAX_REAPPLY = 3
 """Times that a limit which ended by itself is set again while the flood goes on."""
 
+_CLOCKS_DIFFER = timedelta(minutes=5)
+"""What a clock may be set back by without an order that a person has just given being lost."""
+
 MAX_EXTENSION_ENTRIES = 500
 """Extensions that get a line in the timeline; later ones are counted and audited only."""
 
@@ -120,8 +123,8 @@ class InForce:
 
     @staticmethod
     def _kept_by_a_person(action: Action, tick: Tick) -> bool:
-        """Whether somebody wants the limit still; a clock that was set back does not make that longer."""
-        longest = tick.now + timedelta(seconds=MAX_EXTENSION)
+        """Whether somebody wants the limit still; a clock that was set back far does not make that longer."""
+        longest = tick.now + timedelta(seconds=MAX_EXTENSION) + _CLOCKS_DIFFER
         return action.extend_until is not None and tick.now < action.extend_until <= longest
 
     def _relax_or_release(self, action: Action, port: PortState, reason: str, tick: Tick) -> None:

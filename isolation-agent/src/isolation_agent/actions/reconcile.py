@@ -39,6 +39,10 @@ class Reconciler:
 
     def reconcile(self, tick: Tick) -> None:
         """Compare every node that answers. Limits of open actions are the business of their steps."""
+        now = self._journal.clock.monotonic()
+        self._recorded = {
+            n: (began, count) for n, (began, count) in self._recorded.items() if now - began < _HOUR
+        }
         seen: set[tuple[str, str, str]] = set()
         held = {action.id for action in tick.held.values()}
         for node, view in tick.views.items():
@@ -81,10 +85,7 @@ class Reconciler:
 
     def _may_record(self, node: str) -> bool:
         """Tell whether a node may have one more record: the audit log is kept for ever."""
-        now = self._journal.clock.monotonic()
-        began, count = self._recorded.get(node, (now, 0))
-        if now - began >= _HOUR:
-            began, count = now, 0
+        began, count = self._recorded.get(node, (self._journal.clock.monotonic(), 0))
         self._recorded[node] = began, count + 1
         if count == MOST_RECORDED:
             _log.warning(

@@ -31,7 +31,8 @@ __all__ = ["Enforcer", "Fleet", "open_fleet"]
 
 _PARALLEL = 8
 _ROUNDS = 3
-"""Timeouts that a look may take: of as many rounds of nodes that do not answer any more."""
+"""Timeouts that nodes that have not failed before may take together."""
+_NOT_ASKED = "not asked in this turn: others have taken its time"
 
 _log = logging.getLogger(__name__)
 
@@ -94,39 +95,49 @@ class Fleet:
     def look(self, nodes: Iterable[str]) -> dict[str, View]:
         """Read the state of these nodes, some at the same time.
 
-        However many do not answer, it takes a few timeouts: of those that did not answer before, a few are
-        asked each time, the ones that wait longest; who is not asked in time is asked in the next look, and
-        those that have answered before come first.
+        However many do not answer, it takes a few timeouts: who is not asked in time is asked in the next
+        look.
         """
-        wanted = sorted(set(nodes), key=lambda n: (self._failed(n), not self._answered(n), n))
-        again = set(
-            sorted(self.due(filter(self._failed, wanted)), key=lambda n: self._standing[n].retry_at)[
-                :_PARALLEL
-            ]
+        return self._in_time(
+            self.look_at, lambda n: View(None, self._error(n) or _NOT_ASKED, asked=False), nodes
         )
-        until = self._clock.monotonic() + _ROUNDS * self._loop.enforcer_timeout
 
-        def one(node: str) -> View:
-            late = self._clock.monotonic() >= until
-            if node in self._standing and (late or (self._failed(node) and node not in again)):
-                error = self._standing[node].error or "not asked in this turn: others have taken its time"
-                return View(None, error, asked=False)
-            return self.look_at(node)
+    def _in_time(
+        self, ask: Callable[[str], T], late: Callable[[str], T], nodes: Iterable[str]
+    ) -> dict[str, T]:
+        """Ask nodes, those that answer first, and then for a timeout more those that did not answer before.
 
-        return dict(zip(wanted, self._together(one, wanted), strict=True))
+        Of these the ones that wait longest come first: if they answer again, all of them are asked at once.
+        """
+        failed: dict[str, float] = {}
+        rest: list[tuple[bool, str]] = []
+        for node in set(nodes):
+            standing = self._standing.get(node)
+            if standing is not None and standing.failures:
+                failed[node] = standing.retry_at
+            else:
+                rest.append((standing is None or standing.last_time is None, node))
+        answers: dict[str, T] = {}
+        for some, rounds in (
+            ([n for _, n in sorted(rest)], _ROUNDS),
+            (sorted(failed, key=failed.__getitem__), 1),
+        ):
+            until = self._clock.monotonic() + rounds * self._loop.enforcer_timeout
+
+            def one(node: str, until: float = until) -> T:
+                known = node in self._standing
+                return late(node) if known and self._clock.monotonic() >= until else ask(node)
+
+            answers |= zip(some, self._together(one, some), strict=True)
+        return answers
+
+    def _error(self, node: str) -> str:
+        return self._standing[node].error
 
     def due(self, nodes: Iterable[str]) -> list[str]:
         """Return those of these nodes whose back-off is over."""
         now = self._clock.monotonic()
         return [n for n in nodes if n in self._standing and now >= self._standing[n].retry_at]
-
-    def _answered(self, node: str) -> bool:
-        standing = self._standing.get(node)
-        return standing is not None and standing.last_time is not None
-
-    def _failed(self, node: str) -> bool:
-        standing = self._standing.get(node)
-        return standing is not None and standing.failures > 0
 
     def look_at(self, node: str) -> View:
         """Read one node's state, unless its back-off holds."""
@@ -217,7 +228,10 @@ class Fleet:
         return self._call(node, "remove", lambda e: e.remove(port, limit_id, term))
 
     def remove_all(self, nodes: Iterable[str]) -> dict[str, int | EnforcerError]:
-        """Remove every limit from these nodes, at the same time; returns how many, or why not."""
+        """Remove every limit from these nodes, in the order and the time of a look.
+
+        Returns how many, or why not.
+        """
 
         def one(node: str) -> int | EnforcerError:
             try:
@@ -225,8 +239,7 @@ class Fleet:
             except EnforcerError as e:
                 return e
 
-        wanted = sorted(set(nodes) & set(self._enforcers))
-        return dict(zip(wanted, self._together(one, wanted), strict=True))
+        return self._in_time(one, lambda _n: Unreachable(_NOT_ASKED), set(nodes) & set(self._enforcers))
 
     def _together(self, ask: Callable[[str], T], nodes: list[str]) -> Iterator[T]:
         if len(nodes) < 2:
