@@ -74,6 +74,21 @@ func everywhere() []where {
 	return []where{{vport.TCX, vport.TCXLinks}, {vport.TCX, vport.ClsactFilters}, {vport.XDP, vport.TCXLinks}, {vport.XDP, vport.ClsactFilters}}
 }
 
+// attachedEverywhere runs a test in each place, on a port whose programs are there.
+func attachedEverywhere(t *testing.T, test func(t *testing.T, r *rig, m *vport.Manager, at where)) {
+	for _, at := range everywhere() {
+		t.Run(at.hook.String()+" "+string(at.attachment), func(t *testing.T) {
+			r := newRig(t)
+			r.attachment = at.attachment
+			m := r.open()
+			if err := m.Attach(r.Index, at.hook); err != nil {
+				t.Fatal(err)
+			}
+			test(t, r, m, at)
+		})
+	}
+}
+
 // eachAttachment runs a test with vport.TCX links and with clsact filters.
 func eachAttachment(t *testing.T, test func(t *testing.T, r *rig)) {
 	for _, a := range []vport.Attachment{vport.TCXLinks, vport.ClsactFilters} {
@@ -100,30 +115,22 @@ func (r *rig) counters(m *vport.Manager) vport.Counters {
 }
 
 func TestTrafficIsCountedExactlyOnBothHooks(t *testing.T) {
-	for _, at := range everywhere() {
-		t.Run(at.hook.String()+" "+string(at.attachment), func(t *testing.T) {
-			r := newRig(t)
-			r.attachment = at.attachment
-			m := r.open()
-			if err := m.Attach(r.Index, at.hook); err != nil {
-				t.Fatal(err)
-			}
-			if got := r.Send(100, 200); got != 100 {
-				t.Fatalf("%d of 100 datagrams arrived", got)
-			}
-			if got := r.Receive(70, 300); got != 70 {
-				t.Fatalf("%d of 70 datagrams arrived", got)
-			}
-			c := r.counters(m)
-			const headers = 14 + 20 + 8
-			if p, b := c.Packets[vport.FromTenant][udp], c.Bytes[vport.FromTenant][udp]; p != 100 || b != 100*(200+headers) {
-				t.Errorf("from tenant: %d packets, %d bytes", p, b)
-			}
-			if p, b := c.Packets[vport.ToTenant][udp], c.Bytes[vport.ToTenant][udp]; p != 70 || b != 70*(300+headers) {
-				t.Errorf("to tenant: %d packets, %d bytes", p, b)
-			}
-		})
-	}
+	attachedEverywhere(t, func(t *testing.T, r *rig, m *vport.Manager, at where) {
+		if got := r.Send(100, 200); got != 100 {
+			t.Fatalf("%d of 100 datagrams arrived", got)
+		}
+		if got := r.Receive(70, 300); got != 70 {
+			t.Fatalf("%d of 70 datagrams arrived", got)
+		}
+		c := r.counters(m)
+		const headers = 14 + 20 + 8
+		if p, b := c.Packets[vport.FromTenant][udp], c.Bytes[vport.FromTenant][udp]; p != 100 || b != 100*(200+headers) {
+			t.Errorf("from tenant: %d packets, %d bytes", p, b)
+		}
+		if p, b := c.Packets[vport.ToTenant][udp], c.Bytes[vport.ToTenant][udp]; p != 70 || b != 70*(300+headers) {
+			t.Errorf("to tenant: %d packets, %d bytes", p, b)
+		}
+	})
 }
 
 // TestTenantsOwnDeviceIsCountedTheOtherWayRound attaches to the tenant's end of the
@@ -172,120 +179,104 @@ func TestTenantsOwnDeviceIsCountedTheOtherWayRound(t *testing.T) {
 }
 
 func TestLimitBitesReadsBackExpiresAndComesOff(t *testing.T) {
-	for _, at := range everywhere() {
-		t.Run(at.hook.String()+" "+string(at.attachment), func(t *testing.T) {
-			r := newRig(t)
-			r.attachment = at.attachment
-			m := r.open()
-			if err := m.Attach(r.Index, at.hook); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := m.Limit(r.Index); !errors.Is(err, vport.ErrNoLimit) {
-				t.Fatalf("before any limit: %v", err)
-			}
-			id := [16]byte{7}
-			// 1 byte a second lets nothing but the burst through: 5 frames of 1042 bytes.
-			if err := m.SetLimit(r.Index, vport.LimitRequest{ID: id, Rate: 1, Burst: 5 * 1042, TTL: time.Minute}); err != nil {
-				t.Fatal(err)
-			}
-			first := r.Send(50, 1000)
-			l, err := m.Limit(r.Index)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if first != 5 || l.PolicedPackets != 45 || l.PolicedBytes != 45*1042 {
-				t.Errorf("%d of 50 passed, %d policed (%d bytes); want 5 and 45", first, l.PolicedPackets, l.PolicedBytes)
-			}
-			if l.ID != id || l.Rate != 1 || l.Burst != 5*1042 || l.Expires <= 0 || l.Expires > time.Minute {
-				t.Errorf("read back %+v", l)
-			}
-			r.connect() // TCP is not limited
+	attachedEverywhere(t, func(t *testing.T, r *rig, m *vport.Manager, at where) {
+		if _, err := m.Limit(r.Index); !errors.Is(err, vport.ErrNoLimit) {
+			t.Fatalf("before any limit: %v", err)
+		}
+		id := [16]byte{7}
+		// 1 byte a second lets nothing but the burst through: 5 frames of 1042 bytes.
+		if err := m.SetLimit(r.Index, vport.LimitRequest{ID: id, Rate: 1, Burst: 5 * 1042, TTL: time.Minute}); err != nil {
+			t.Fatal(err)
+		}
+		first := r.Send(50, 1000)
+		l, err := m.Limit(r.Index)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if first != 5 || l.PolicedPackets != 45 || l.PolicedBytes != 45*1042 {
+			t.Errorf("%d of 50 passed, %d policed (%d bytes); want 5 and 45", first, l.PolicedPackets, l.PolicedBytes)
+		}
+		if l.ID != id || l.Rate != 1 || l.Burst != 5*1042 || l.Expires <= 0 || l.Expires > time.Minute {
+			t.Errorf("read back %+v", l)
+		}
+		r.connect() // TCP is not limited
 
-			// Renewing goes on counting, another id starts anew.
-			if err := m.SetLimit(r.Index, vport.LimitRequest{ID: id, Rate: 1, Burst: 5 * 1042, TTL: time.Minute}); err != nil {
-				t.Fatal(err)
-			}
-			if l, err = m.Limit(r.Index); err != nil || l.PolicedPackets != 45 {
-				t.Errorf("after renewal: %+v, %v", l, err)
-			}
-			if err := m.SetLimit(r.Index, vport.LimitRequest{ID: [16]byte{8}, Rate: 1, Burst: 1, TTL: 1500 * time.Millisecond}); err != nil {
-				t.Fatal(err)
-			}
-			if l, err = m.Limit(r.Index); err != nil || l.PolicedPackets != 0 {
-				t.Errorf("after another id: %+v, %v", l, err)
-			}
-			testutil.WaitFor(t, "the limit to expire", func() bool { _, err := m.Limit(r.Index); return errors.Is(err, vport.ErrNoLimit) })
-			if got := r.Send(50, 1000); got != 50 {
-				t.Errorf("%d of 50 passed after expiry", got)
-			}
+		// Renewing goes on counting, another id starts anew.
+		if err := m.SetLimit(r.Index, vport.LimitRequest{ID: id, Rate: 1, Burst: 5 * 1042, TTL: time.Minute}); err != nil {
+			t.Fatal(err)
+		}
+		if l, err = m.Limit(r.Index); err != nil || l.PolicedPackets != 45 {
+			t.Errorf("after renewal: %+v, %v", l, err)
+		}
+		if err := m.SetLimit(r.Index, vport.LimitRequest{ID: [16]byte{8}, Rate: 1, Burst: 1, TTL: 1500 * time.Millisecond}); err != nil {
+			t.Fatal(err)
+		}
+		if l, err = m.Limit(r.Index); err != nil || l.PolicedPackets != 0 {
+			t.Errorf("after another id: %+v, %v", l, err)
+		}
+		testutil.WaitFor(t, "the limit to expire", func() bool { _, err := m.Limit(r.Index); return errors.Is(err, vport.ErrNoLimit) })
+		if got := r.Send(50, 1000); got != 50 {
+			t.Errorf("%d of 50 passed after expiry", got)
+		}
 
-			if err := m.SetLimit(r.Index, vport.LimitRequest{ID: id, Rate: 1, Burst: 1, TTL: time.Minute}); err != nil {
-				t.Fatal(err)
-			}
-			if err := m.RemoveLimit(r.Index); err != nil {
-				t.Fatal(err)
-			}
-			if got := r.Send(50, 1000); got != 50 {
-				t.Errorf("%d of 50 passed after removal", got)
-			}
-		})
-	}
+		if err := m.SetLimit(r.Index, vport.LimitRequest{ID: id, Rate: 1, Burst: 1, TTL: time.Minute}); err != nil {
+			t.Fatal(err)
+		}
+		if err := m.RemoveLimit(r.Index); err != nil {
+			t.Fatal(err)
+		}
+		if got := r.Send(50, 1000); got != 50 {
+			t.Errorf("%d of 50 passed after removal", got)
+		}
+	})
 }
 
 // TestWhoCannotLookLeavesLimitsInForce attaches again, as is done every few seconds, when the process has as many files
 // open as it may.
 func TestWhoCannotLookLeavesLimitsInForce(t *testing.T) {
-	for _, at := range everywhere() {
-		t.Run(at.hook.String()+" "+string(at.attachment), func(t *testing.T) {
-			r := newRig(t)
-			r.attachment = at.attachment
-			m := r.open()
-			if err := m.Attach(r.Index, at.hook); err != nil {
+	attachedEverywhere(t, func(t *testing.T, r *rig, m *vport.Manager, at where) {
+		if err := m.SetLimit(r.Index, vport.LimitRequest{ID: [16]byte{7}, Rate: 1, Burst: 5 * 1042, TTL: time.Minute}); err != nil {
+			t.Fatal(err)
+		}
+		var may unix.Rlimit
+		if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &may); err != nil {
+			t.Fatal(err)
+		}
+		refused := 0
+		for spare := range uint64(4) {
+			next, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+			if err != nil {
 				t.Fatal(err)
 			}
-			if err := m.SetLimit(r.Index, vport.LimitRequest{ID: [16]byte{7}, Rate: 1, Burst: 5 * 1042, TTL: time.Minute}); err != nil {
+			_ = unix.Close(next)
+			few := unix.Rlimit{Cur: uint64(next) + spare, Max: may.Max}
+			if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &few); err != nil {
 				t.Fatal(err)
 			}
-			var may unix.Rlimit
-			if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &may); err != nil {
+			attached := m.Attach(r.Index, at.hook)
+			if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &may); err != nil {
 				t.Fatal(err)
 			}
-			refused := 0
-			for spare := range uint64(4) {
-				next, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
-				if err != nil {
-					t.Fatal(err)
-				}
-				_ = unix.Close(next)
-				few := unix.Rlimit{Cur: uint64(next) + spare, Max: may.Max}
-				if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &few); err != nil {
-					t.Fatal(err)
-				}
-				attached := m.Attach(r.Index, at.hook)
-				if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &may); err != nil {
-					t.Fatal(err)
-				}
-				switch {
-				case errors.Is(attached, unix.EMFILE):
-					refused++
-				case attached != nil:
-					t.Errorf("with room for %d files: %v", spare, attached)
-				}
+			switch {
+			case errors.Is(attached, unix.EMFILE):
+				refused++
+			case attached != nil:
+				t.Errorf("with room for %d files: %v", spare, attached)
 			}
-			if refused < 2 {
-				t.Errorf("refused %d times: there is a file for the lock and one for a program", refused)
-			}
-			if err := m.Attach(r.Index, at.hook); err != nil {
-				t.Error(err)
-			}
-			if _, err := m.Limit(r.Index); err != nil {
-				t.Errorf("the limit: %v", err)
-			}
-			if passed := r.Send(50, 1000); passed != 5 {
-				t.Errorf("%d of 50 passed, the limit lets 5 pass", passed)
-			}
-		})
-	}
+		}
+		if refused < 2 {
+			t.Errorf("refused %d times: there is a file for the lock and one for a program", refused)
+		}
+		if err := m.Attach(r.Index, at.hook); err != nil {
+			t.Error(err)
+		}
+		if _, err := m.Limit(r.Index); err != nil {
+			t.Errorf("the limit: %v", err)
+		}
+		if passed := r.Send(50, 1000); passed != 5 {
+			t.Errorf("%d of 50 passed, the limit lets 5 pass", passed)
+		}
+	})
 }
 
 // A packet socket is what vport.Open vSwitch's userspace datapath reads a port by.

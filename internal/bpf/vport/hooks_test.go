@@ -123,34 +123,26 @@ func TestTagsCountWhereverTheyAre(t *testing.T) {
 // counts the rest.
 func TestALimitDropsAtEveryHookAndCountsOnce(t *testing.T) {
 	const sent, pass, size = 60, 7, 1000
-	for _, at := range everywhere() {
-		t.Run(at.hook.String()+" "+string(at.attachment), func(t *testing.T) {
-			r := newRig(t)
-			r.attachment = at.attachment
-			m := r.open()
-			if err := m.Attach(r.Index, at.hook); err != nil {
-				t.Fatal(err)
-			}
-			if err := m.SetLimit(r.Index, vport.LimitRequest{ID: [16]byte{1}, Rate: 1, Burst: pass * (size + 42), TTL: time.Minute}); err != nil {
-				t.Fatal(err)
-			}
-			if got := r.Send(sent, size); got != pass {
-				t.Errorf("%d datagrams passed, want %d", got, pass)
-			}
-			c := r.counters(m)
-			if c.Packets[vport.FromTenant][udp] != sent || c.Bytes[vport.FromTenant][udp] != sent*(size+42) {
-				t.Errorf("counted %d packets, %d bytes; sent %d", c.Packets[vport.FromTenant][udp], c.Bytes[vport.FromTenant][udp], sent)
-			}
-			if c.PolicedPackets != sent-pass || c.PolicedBytes != (sent-pass)*(size+42) {
-				t.Errorf("policed %d packets, %d bytes; want %d", c.PolicedPackets, c.PolicedBytes, sent-pass)
-			}
-			sizes := uint64(0)
-			for _, n := range c.Sizes[vport.FromTenant] {
-				sizes += n
-			}
-			if want := c.Packets[vport.FromTenant]; sizes != want[0]+want[1]+want[2]+want[3]+want[4]+want[5] {
-				t.Errorf("%d frames by size, packets %v", sizes, want)
-			}
-		})
-	}
+	attachedEverywhere(t, func(t *testing.T, r *rig, m *vport.Manager, at where) {
+		if err := m.SetLimit(r.Index, vport.LimitRequest{ID: [16]byte{1}, Rate: 1, Burst: pass * (size + 42), TTL: time.Minute}); err != nil {
+			t.Fatal(err)
+		}
+		if got := r.Send(sent, size); got != pass {
+			t.Errorf("%d datagrams passed, want %d", got, pass)
+		}
+		c := r.counters(m)
+		if c.Packets[vport.FromTenant][udp] != sent || c.Bytes[vport.FromTenant][udp] != sent*(size+42) {
+			t.Errorf("counted %d packets, %d bytes; sent %d", c.Packets[vport.FromTenant][udp], c.Bytes[vport.FromTenant][udp], sent)
+		}
+		if c.PolicedPackets != sent-pass || c.PolicedBytes != (sent-pass)*(size+42) {
+			t.Errorf("policed %d packets, %d bytes; want %d", c.PolicedPackets, c.PolicedBytes, sent-pass)
+		}
+		sizes := uint64(0)
+		for _, n := range c.Sizes[vport.FromTenant] {
+			sizes += n
+		}
+		if want := c.Packets[vport.FromTenant]; sizes != want[0]+want[1]+want[2]+want[3]+want[4]+want[5] {
+			t.Errorf("%d frames by size, packets %v", sizes, want)
+		}
+	})
 }
