@@ -1,6 +1,7 @@
 package testutil
 
 import (
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -38,13 +39,18 @@ func (s *VSwitch) StartSwitch() {
 	if err := s.cmd.Start(); err != nil {
 		s.t.Fatalf("start ovs-vswitchd: %v", err)
 	}
-	WaitFor(s.t, "ovs-vswitchd to write its pid", func() bool {
+	WaitFor(s.t, "ovs-vswitchd to listen", func() bool {
 		raw, err := os.ReadFile(filepath.Join(s.Dir, "ovs-vswitchd.pid"))
 		if err != nil {
 			return false
 		}
-		_, err = os.Stat(filepath.Join(s.Dir, "ovs-vswitchd."+strings.TrimSpace(string(raw))+".ctl"))
-		return err == nil
+		// The socket is there before anybody listens on it.
+		c, err := net.Dial("unix", filepath.Join(s.Dir, "ovs-vswitchd."+strings.TrimSpace(string(raw))+".ctl"))
+		if err != nil {
+			return false
+		}
+		_ = c.Close()
+		return true
 	})
 }
 
