@@ -91,7 +91,7 @@ fi
 
 want=$(cat VERSION uv.lock pyproject.toml */pyproject.toml internal/*/pyproject.toml exporters/*/pyproject.toml | cksum)
 if [ "$(cat .venv/.vigia 2>/dev/null || true)" != "$want" ]; then
-  UV_PYTHON_DOWNLOADS=never .build/uv/bin/uv sync --quiet --frozen --group docs --python "$(command -v python3)" \
+  UV_PYTHON_DOWNLOADS=never .build/uv/bin/uv sync --quiet --frozen --compile-bytecode --group docs --python "$(command -v python3)" \
     || fail "the Python environment could not be made; see above"
   echo "$want" > .venv/.vigia
   step "made the Python environment"

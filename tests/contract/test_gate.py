@@ -8,11 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from gate import steps
-from gate.commands import ROOT
+from gate import commands, steps
+from gate.commands import ROOT, Ran
 from gate.inputs import EVERYWHERE, Memory, allowed
 from gate.leftovers import abandoned, abandoned_labs, abandoned_mounts
-from gate.results import Count, Failure, Outcome, from_go, from_junit, table
+from gate.results import Count, Failure, Outcome, from_go, from_junit, shortened, table
 from gate.schedule import run_steps
 from gate.steps import EVERYTHING, LONG, SHORT, Step
 
@@ -174,6 +174,8 @@ def test_what_go_and_pytest_say_is_counted(tmp_path: Path) -> None:
     assert "one is wrong" in said and "syntax error" in said and "netem" not in said
     assert list(count.seconds.values()) == [3.5]
     assert "no netem" in count.skipped[0]
+    assert count.failures[0] == "vigia/p TestA: a_test.go:1: one is wrong"
+    assert count.failures[-1] == "vigia/q: q.go:1: syntax error"
     report = tmp_path / "report.xml"
     report.write_text(
         '<testsuites><testsuite><testcase classname="t" name="a" time="2"/>'
@@ -184,9 +186,35 @@ def test_what_go_and_pytest_say_is_counted(tmp_path: Path) -> None:
     count = from_junit(report)
     assert (count.passed, count.failed, len(count.skipped)) == (1, 1, 1)
     assert count.seconds == {"t a": 2.0} and "no sch_fq" in count.skipped[0]
+    assert count.failures == ["t b: no"]
 
 
 def test_the_slowest_tests_are_named_at_the_end() -> None:
     seconds = {f"test_{i}": float(i) for i in range(1, 31)}
     said = table([Outcome("toy", Count(passed=30, seconds=seconds), "", 31.0, 12.0)], 40.0)
     assert all(f"test_{i}" in said for i in range(11, 31)) and "test_10 " not in said + " "
+
+
+def test_what_failed_is_said_last_and_briefly() -> None:
+    long = Count(passed=2, failed=1, failures=[f"t b: {shortened('x' * 5000 + chr(10) + 'the end')}"])
+    said = table(
+        [Outcome("toy", long, "much", 31.0, 12.0), Outcome("lint", Count(failed=1), "a.py:1 no\n", 1.0, 1.0)],
+        40.0,
+    )
+    first, second = said.splitlines()[-2:]
+    assert first.startswith("failed: t b: … xxx") and first.endswith("x the end") and len(first) < 500
+    assert second == "failed: lint: a.py:1 no"
+
+
+def test_dots_hide_nothing_of_what_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    dots = f"{'.' * 72} [  3%]\n{'.' * 50}F{'.' * 21} [  6%]\n..sE [100%]\n"
+
+    def execute(argv: list[str | Path]) -> Ran:
+        report = next(str(a).removeprefix("--junit-xml=") for a in argv if "--junit-xml=" in str(a))
+        Path(report).write_text("<testsuites/>")
+        return Ran(1, f"{dots}=== FAILURES ===\nE   assert 1 == 2\n", "")
+
+    monkeypatch.setattr(commands, "execute", execute)
+    with pytest.raises(Failure) as failed:
+        commands.pytest("tests")
+    assert str(failed.value) == "=== FAILURES ===\nE   assert 1 == 2\n" and failed.value.count.failed == 1

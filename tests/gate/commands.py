@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gate.results import Count, Failure, from_go, from_junit
@@ -18,6 +19,9 @@ ROOT = Path(__file__).resolve().parents[2]
 VENV = Path(sys.executable).parent
 GO_TOOL = ["go", "tool", "-modfile=tools/go.mod"]
 
+
+PROGRESS = re.compile(r"^[.sFEx]+ +\[ *\d+%\]\n", re.MULTILINE)
+"""pytest's lines of dots: of thousands of tests they hide what failed."""
 
 _spent: ContextVar[list[float]] = ContextVar("_spent")
 
@@ -81,7 +85,7 @@ def pytest(*arguments: str) -> Count:
             raise Failure(said)
         count = from_junit(report)
     if done.status != 0:
-        raise Failure(said, Count(count.passed, max(1, count.failed), count.skipped, count.seconds))
+        raise Failure(re.sub(PROGRESS, "", said), replace(count, failed=max(1, count.failed)))
     return count
 
 
@@ -90,7 +94,5 @@ def go_test(*arguments: str) -> Count:
     done = execute(["go", "test", "-json", *arguments])
     count, failed = from_go(done.stdout.splitlines())
     if done.status != 0:
-        raise Failure(
-            failed + done.stderr, Count(count.passed, max(1, count.failed), count.skipped, count.seconds)
-        )
+        raise Failure(failed + done.stderr, replace(count, failed=max(1, count.failed)))
     return count

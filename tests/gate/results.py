@@ -14,6 +14,9 @@ from typing import Any
 SLOWEST = 20
 """How many tests are named at the end."""
 
+SAID = 400
+"""Characters of what a test that failed said, at the end."""
+
 
 @dataclass
 class Count:
@@ -25,6 +28,8 @@ class Count:
     """Name and reason of each test that did not run."""
     seconds: dict[str, float] = field(default_factory=dict)
     """Wall time of each test that took a second or more, by its name."""
+    failures: list[str] = field(default_factory=list)
+    """Name of each test that failed, and the end of what it said."""
 
     def add(self, other: Count) -> None:
         """Take another's figures in."""
@@ -32,6 +37,7 @@ class Count:
         self.failed += other.failed
         self.skipped += other.skipped
         self.seconds |= other.seconds
+        self.failures += other.failures
 
     def as_json(self) -> dict[str, Any]:
         """Return the figures for a file."""
@@ -75,8 +81,10 @@ def from_junit(report: Path) -> Count:
     for case in ET.parse(report).getroot().iter("testcase"):  # noqa: S314 - written by pytest a moment ago
         name = f"{case.get('classname')} {case.get('name')}"
         skipped = case.find("skipped")
-        if case.find("failure") is not None or case.find("error") is not None:
+        wrong = next((found for kind in ("failure", "error") if (found := case.find(kind)) is not None), None)
+        if wrong is not None:
             count.failed += 1
+            count.failures.append(f"{name}: {shortened(wrong.get('message') or '')}")
         elif skipped is not None:
             count.skipped.append(f"{name}: {skipped.get('message')}")
         else:
@@ -111,7 +119,15 @@ def from_go(lines: Iterable[str]) -> tuple[Count, str]:
         # A test's time has its subtests' in it.
         if test and "/" not in test and event.get("Elapsed", 0) >= 1:
             count.seconds[name] = event["Elapsed"]
-    return count, "".join("".join(outputs.get(name, ())) for name in failed)
+    said = {name: "".join(outputs.get(name, ())) for name in failed}
+    count.failures = [f"{name}: {shortened(text)}" for name, text in said.items()]
+    return count, "".join(said.values())
+
+
+def shortened(text: str) -> str:
+    """Return a message as one line, its end if it is long."""
+    line = " ".join(text.split())
+    return line if len(line) <= SAID else f"… {line[-SAID:]}"
 
 
 def unearned(count: Count) -> list[str]:
@@ -120,7 +136,7 @@ def unearned(count: Count) -> list[str]:
 
 
 def table(outcomes: list[Outcome], wall: float) -> str:
-    """Return the count by step, the slowest tests and what was skipped."""
+    """Return the count by step, the slowest tests, what was skipped and, where it is seen first, what failed."""
     form = "{:<16}{:>8}{:>8}{:>9}{:>9}{:>9}"
     lines = ["", form.format("step", "passed", "failed", "skipped", "seconds", "CPU s")]
     total = Count()
@@ -133,6 +149,9 @@ def table(outcomes: list[Outcome], wall: float) -> str:
     if slowest:
         lines += ["", f"the slowest {len(slowest)} tests:", *(f"{s:7.1f} s  {name}" for name, s in slowest)]
     lines += [f"skipped: {s}" for s in total.skipped]
+    for o in outcomes:
+        without_a_test = [f"{o.step}: {shortened(o.output)}"] if o.output else []
+        lines += [f"failed: {f}" for f in o.count.failures or without_a_test]
     return "\n".join(lines)
 
 
