@@ -25,7 +25,10 @@ from vigia.stack.places import MARKER, Places
 from vigia.stack.plan import Service
 from vigia_service.patience import Patience
 
-__all__ = ["Condition", "conditions", "down", "is_up", "members", "prepare", "start", "wait_ready"]
+__all__ = ["ENDS", "Condition", "conditions", "down", "is_up", "members", "prepare", "start", "wait_ready"]
+
+ENDS = 5
+"""How often a service may end before it works: with the supervisor's delays, in a quarter of a minute."""
 
 
 def members(where: Places) -> list[int]:
@@ -88,7 +91,7 @@ def start(where: Places) -> None:
     """Start the supervisor of the plan that prepare wrote."""
     commands.detach(
         [sys.executable, "-m", "vigia.stack.supervisor", str(where.directory)],
-        env={MARKER: str(where.directory)},
+        env={MARKER: str(where.directory), "PYTHONFAULTHANDLER": "1"},
         log=where.logs / "supervisor.log",
     )
 
@@ -165,7 +168,10 @@ def _ask(client: httpx.Client, service: Service) -> str:
 
 
 def wait_ready(where: Places, services: list[Service], seconds: float) -> Iterator[str]:
-    """Wait until every service works; yield each one's name as it does. Raises VigiaError."""
+    """Wait until every service works; yield each one's name as it does.
+
+    Raises VigiaError if one does not within the time, or goes on ending.
+    """
     waiting = {s.name: s for s in services}
     patience = Patience(seconds)
     problems: dict[str, str] = {}
@@ -182,24 +188,32 @@ def wait_ready(where: Places, services: list[Service], seconds: float) -> Iterat
                 return
             if not is_up(where):
                 raise VigiaError(f"the supervisor ended: {_tail(where.logs / 'supervisor.log')}")
-            if late:
-                name = next(iter(waiting))
+            known = _reported(where)
+            ends = next((n for n in waiting if known.get(n, {}).get("restarts", 0) >= ENDS), None)
+            if late or ends:
+                name = ends or next(iter(waiting))
+                verdict = "goes on ending" if ends else f"does not become ready within {seconds:g} s"
                 raise VigiaError(
-                    f"{name} does not become ready within {seconds:g} s: {problems[name]}; "
-                    f"{_process(where, name)}; its log ends: {_tail(where.logs / f'{name}.log')}"
+                    f"{name} {verdict}: {problems[name]}; {_process(known.get(name, {}))}; "
+                    f"its log ends: {_tail(where.logs / f'{name}.log')}"
                 )
             time.sleep(0.1)
 
 
-def _process(where: Places, name: str) -> str:
-    """Say what a service's process does, which an empty log does not."""
+def _reported(where: Places) -> dict[str, dict[str, Any]]:
+    """Return what the supervisor says of each service, as far as it says anything."""
     try:
-        known = json.loads(where.status.read_text())["services"][name]
-        pid, restarts = known["pid"], known["restarts"]
+        services: dict[str, dict[str, Any]] = json.loads(where.status.read_text())["services"]
     except (OSError, ValueError, KeyError):
-        pid, restarts = None, 0
+        return {}
+    return services
+
+
+def _process(known: dict[str, Any]) -> str:
+    """Say what a service's process does, which an empty log does not."""
+    pid = known.get("pid")
     doing = "it has no process" if pid is None else processes.activity(pid)
-    return f"{doing}, restarts {restarts}"
+    return f"{doing}, restarts {known.get('restarts', 0)}"
 
 
 def _tail(log: Path) -> str:

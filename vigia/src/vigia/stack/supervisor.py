@@ -4,6 +4,9 @@ A process that ends is started again, at once the first time and with growing
 delays if it goes on ending. One that answers no more (it hangs, or is stopped)
 is killed, and started again as well. When the supervisor ends, also by SIGKILL, the
 kernel tells its children to end (PR_SET_PDEATHSIG, by setpriv).
+
+SIGABRT comes before SIGKILL, as systemd does with a watchdog: Go programs, and
+Python ones with PYTHONFAULTHANDLER, then log where each thread is.
 """
 
 from __future__ import annotations
@@ -43,7 +46,10 @@ LOOKS = 12
 """Looks in a row without an answer after which a process that listens is killed: a minute."""
 
 LOOKS_AT_START = 36
-"""The same for one that does not listen (yet): it may have much to read before."""
+"""The same for one that has not answered yet, or does not listen: it may have much to read before."""
+
+ABORT_GRACE = 2.0
+"""Seconds between SIGABRT and SIGKILL."""
 
 LOG_CHECK = 30.0
 """Seconds between two looks at the sizes of logs."""
@@ -131,14 +137,19 @@ class Supervisor:
     async def _watch(self, service: Service, process: asyncio.subprocess.Process) -> None:
         """Kill a process that does not answer any more. What it answers does not matter here."""
         silent = absent = 0
-        while silent < LOOKS and absent < LOOKS_AT_START:
+        patience = LOOKS_AT_START
+        while silent < patience and absent < LOOKS_AT_START:
             begin = time.monotonic()
             answers = await _answers(service.address, self._look)
+            if answers:
+                patience = LOOKS
             silent = silent + 1 if answers is False else 0
             absent = absent + 1 if answers is None else 0
             await asyncio.sleep(max(0.0, begin + self._look - time.monotonic()))
         self._note(service, f"has not answered for {max(silent, absent) * self._look:g} s; killing it")
         with contextlib.suppress(ProcessLookupError):
+            process.send_signal(signal.SIGABRT)
+            await asyncio.sleep(ABORT_GRACE)
             process.kill()
 
     async def _wait(self, seconds: float) -> bool:

@@ -10,8 +10,8 @@ from vigia.stack.places import Places
 
 __all__ = ["bring_up", "refuse"]
 
-READY_SECONDS = 120.0
-"""How long a service may take to work; generous, for slow machines."""
+READY_SECONDS = 600.0
+"""How long a service may take to work; generous, for slow machines and disks. One that ends does not take it."""
 
 
 def bring_up(present: state.State, steps: Steps) -> Places:
