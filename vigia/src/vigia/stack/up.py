@@ -11,7 +11,7 @@ from vigia.stack.places import Places
 __all__ = ["bring_up", "refuse"]
 
 READY_SECONDS = 600.0
-"""How long a service may take to work; generous, for slow machines and disks. One that ends does not take it."""
+"""How long a service may take to work; generous, for slow machines and disks; one that ends has less."""
 
 
 def bring_up(present: state.State, steps: Steps) -> Places:
