@@ -252,6 +252,41 @@ def test_an_agent_that_is_away_leaves_the_alert(vigia: Vigia, token: Path) -> No
     assert "VigiaUdpFlood fires" in done.stdout and "cannot ask for the actions of this alert" in done.stdout
 
 
+def test_an_alert_as_json_has_its_text_and_the_actions(vigia: Vigia, token: Path) -> None:
+    answers = {"/api/v1/query": vector({"tenant": "red"}), "/api/v1/alerts": rules(_alert(tenant="red"))}
+    with serving(answers) as (server, _), serving(agent()) as (url, _):
+        done = vigia(
+            "explain", "VigiaUdpFlood", "--prometheus", server,
+            "--agent", url, "--token-file", str(token), "--json",
+        )  # fmt: skip
+    assert done.status == 0, done.stderr
+    assert done.json == {
+        "alerts": [
+            {
+                "labels": _alert(tenant="red")["labels"],
+                "annotations": _alert()["annotations"],
+                "since": "2026-11-23T09:11:31.123456Z",
+            }
+        ],
+        "actions": [DONE],
+        "moments": [],
+        "good": [],
+    }
+
+
+def test_an_alert_of_a_path_as_json_has_its_records_too(vigia: Vigia, token: Path) -> None:
+    labels = {"src": "lb1", "dst": "lb2", "path": "vxlan", "tenant": "blue"}
+    answers = {"/api/v1/query": vector(labels), "/api/v1/alerts": rules(_alert(**labels))}
+    with serving(page(bad())) as (url, _), serving(answers) as (server, _):
+        done = vigia(
+            "explain", "VigiaUdpFlood", "--prometheus", server, "--url", url,
+            "--agent", "http://127.0.0.1:1", "--token-file", str(token), "--json",
+        )  # fmt: skip
+    assert done.status == 0 and "cannot ask for the actions of this alert" in done.stderr
+    assert done.json["alerts"][0]["annotations"]["action"] == "Look."
+    assert done.json["actions"] is None and done.json["moments"] == [bad()]
+
+
 def test_many_series_of_an_alert_are_counted() -> None:
     found = [Alert({"alertname": "A", "node": f"n{i}"}, {}, True, 1e9 + i) for i in range(25)]
     blocks = alert.explain(found, 1e9 + 7300.0)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from vigia.explain.action import Action
     from vigia.explain.nodes import Found
     from vigia.stack.agent import IsolationAgent
+    from vigia_prometheus.answers import Alert
     from vigia_prometheus.client import Prometheus
 
 __all__ = ["explain"]
@@ -129,6 +130,8 @@ class _Asked:
     last: int
     as_json: bool
     selections: list[dict[str, str]] = field(default_factory=list)
+    alert: dict[str, Any] = field(default_factory=dict)
+    """What JSON says of an alert beside records: its series, and the actions, which are null if not known."""
 
     def server(self) -> Prometheus:
         """Return the Prometheus that knows the probes and the alerts."""
@@ -156,22 +159,29 @@ def _explain_alert(asked: _Asked, of_agent: _Agent) -> bool:
         return False
     with asked.server() as server:
         asked.selections = [dict(found) | asked.selection for found in nodes.alerts(server, asked.what)]
-        told = [] if asked.as_json else _told(server, asked.what)
-    if not asked.selections and not told:
+        firing = _firing(server, asked.what)
+    if not asked.selections and not firing:
         raise VigiaError(f"{server.url} knows no firing alert {asked.what} of a path; write the path's name")
-    if not told:
-        return False
-    if of_agent.url is not None or asked.prometheus is None:
-        told += _asked_for(of_agent, asked.what)
-    _print_blocks(told)
-    if not any("path" in s for s in asked.selections):
-        return True
-    click.echo()
-    return False
+    of_a_path = any("path" in s for s in asked.selections)
+    actions: list[dict[str, Any]] | None = []
+    problem = ""
+    if firing and (of_agent.url is not None or asked.prometheus is None):
+        actions, problem = _asked_for(of_agent, asked.what)
+    if asked.as_json:
+        asked.alert = {"alerts": [_as_json(a) for a in firing], "actions": actions}
+        if problem:
+            click.echo(f"vigia: {problem}", err=True)
+        if firing and not of_a_path:
+            _print_json(asked, [], [])
+        return bool(firing) and not of_a_path
+    if firing:
+        _print_blocks(_told(firing, actions or [], problem))
+        if of_a_path:
+            click.echo()
+    return bool(firing) and not of_a_path
 
 
 def _explain_moments(asked: _Asked) -> None:
-    from vigia import console
     from vigia.explain import nodes
 
     addresses = asked.addresses
@@ -187,11 +197,17 @@ def _explain_moments(asked: _Asked) -> None:
         click.echo(f"vigia: cannot ask a probe: {problem}", err=True)
     _keep_last(found, asked.last)
     if asked.as_json:
-        console.print_json({"moments": [m for _, m in found.moments], "good": [m for _, m in found.good]})
+        _print_json(asked, [m for _, m in found.moments], [m for _, m in found.good])
         return
     if not found.moments and not found.good:
         raise VigiaError(_unknown(asked, found.asked))
     _print(found, asked.what)
+
+
+def _print_json(asked: _Asked, moments: list[Any], good: list[Any]) -> None:
+    from vigia import console
+
+    console.print_json({**asked.alert, "moments": moments, "good": good})
 
 
 def _base(url: str) -> str:
@@ -271,30 +287,43 @@ def _print_blocks(blocks: Sequence[Sequence[str]]) -> None:
     click.echo(terminal.hang(text, terminal.width(sys.stdout)))
 
 
-def _told(server: Prometheus, what: str) -> list[list[str]]:
-    """Return what rules of a server say of an alert; nothing where a server has no rules of its own."""
-    import time
-
+def _firing(server: Prometheus, what: str) -> list[Alert]:
+    """Return the alerts of a name that fire, the oldest first; none of a server without rules of its own."""
     from vigia.explain import alert
     from vigia_prometheus import PrometheusError
 
     try:
-        firing = [a for a in server.alerts() if a.firing and a.labels.get("alertname") == what]
+        found = [a for a in server.alerts() if a.firing and a.labels.get("alertname") == what]
     except PrometheusError:
         return []
-    return alert.explain(firing, time.time())
+    return alert.ordered(found)
 
 
-def _asked_for(of_agent: _Agent, what: str) -> list[list[str]]:
-    """Return the newest actions that an alert asked for, or why they are not known."""
-    from vigia.explain import action
+def _as_json(one: Alert) -> dict[str, Any]:
+    from datetime import UTC, datetime
 
+    since = datetime.fromtimestamp(one.since, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return {"labels": dict(one.labels), "annotations": dict(one.annotations), "since": since}
+
+
+def _told(firing: list[Alert], actions: list[dict[str, Any]], problem: str) -> list[list[str]]:
+    """Return what an alert says, and what became of what it asked for."""
+    import time
+
+    from vigia.explain import action, alert
+
+    told = alert.explain(firing, time.time())
+    told += [action.explain(_parsed(one)) for one in actions]
+    return told + ([[problem]] if problem else [])
+
+
+def _asked_for(of_agent: _Agent, what: str) -> tuple[list[dict[str, Any]] | None, str]:
+    """Return the newest actions that an alert asked for, or none and why they are not known."""
     try:
         with of_agent.open() as isolation:
-            found = isolation.of_alert(what, _ACTIONS)
+            return isolation.of_alert(what, _ACTIONS), ""
     except VigiaError as e:
-        return [[f"cannot ask for the actions of this alert: {e}"]]
-    return [action.explain(_parsed(one)) for one in found]
+        return None, f"cannot ask for the actions of this alert: {e}"
 
 
 def _parsed(found: dict[str, Any]) -> Action:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
 from vigia_prometheus.answers import Alert
 from vigia_text import terminal
 
-__all__ = ["MOST", "explain"]
+__all__ = ["MOST", "explain", "ordered"]
 
 MOST = 10
 """Series of an alert that are explained."""
@@ -17,12 +17,16 @@ _SHOWN = ("severity", "tenant", "node", "port", "path", "src", "dst", "probe", "
 _HIDDEN = ("alertname", "isolate", "policy")
 
 
+def ordered(alerts: Iterable[Alert]) -> list[Alert]:
+    """Return alerts with the oldest first."""
+    return sorted(alerts, key=lambda a: (a.since, sorted(a.labels.items())))
+
+
 def explain(alerts: Sequence[Alert], now: float) -> list[list[str]]:
-    """Return what each of the alerts says, the oldest first; the headline is the first line of each."""
-    ordered = sorted(alerts, key=lambda a: (a.since, sorted(a.labels.items())))
-    blocks = [_lines(alert, now) for alert in ordered[:MOST]]
-    if len(ordered) > MOST:
-        blocks.append([f"{len(ordered) - MOST} more series of the same alert fire."])
+    """Return what each of the alerts says, in their order; the headline is the first line of each."""
+    blocks = [_lines(alert, now) for alert in alerts[:MOST]]
+    if len(alerts) > MOST:
+        blocks.append([f"{len(alerts) - MOST} more series of the same alert fire."])
     return blocks
 
 
