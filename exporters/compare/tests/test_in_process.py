@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import threading
 import time
@@ -309,12 +310,33 @@ def test_it_is_ready_and_shows_verdicts_while_the_disk_stalls(
         assert writing.wait(60.0)
         assert world.client.get("/-/ready").status_code == 200
         assert world.client.get("/v1/comparisons").status_code == 200
-        assert world.client.post("/v1/comparisons/reset").status_code == 200, "it waits for a while only"
+        answer = world.client.post("/v1/comparisons/reset")
+        assert answer.status_code == 202 and "does not say so yet" in answer.text, "it waits for a while only"
         assert not world.service.saved() and not (tmp_path / "state.json").exists()
     finally:
         goes_on.set()
     monkeypatch.setattr(services, "_SAVED_WITHIN", 60.0)
     assert world.service.saved() and json.loads((tmp_path / "state.json").read_text())
+
+
+def test_a_reset_that_the_disk_does_not_take_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state, replace_file = tmp_path / "state.json", Path.replace
+    world = World(tmp_path, monkeypatch, state=str(state))
+    world.service.turn()
+    assert world.service.saved()
+    old = state.read_bytes()
+
+    def full(new: Path, name: Path) -> Path:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", full)
+    answer = world.client.post("/v1/comparisons/reset")
+    assert answer.status_code == 202 and "evidence of 3 pairs begins anew, but the state file" in answer.text
+    assert state.read_bytes() == old and not world.service.saved()
+    monkeypatch.setattr(Path, "replace", replace_file)
+    again = world.client.post("/v1/comparisons/reset")
+    assert (again.status_code, again.text) == (200, "evidence of 0 pairs begins anew\n")
+    assert state.read_bytes() != old
 
 
 def test_who_stands_by_keeps_its_hands_off_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,8 +44,8 @@ class Shown:
 
     newest: Callable[[], tuple[Evaluation | None, str]]
     """The newest evaluation, or why there is none."""
-    reset: Callable[[str], int]
-    """Forgets the evidence on a path, or on all."""
+    reset: Callable[[str], tuple[int, bool]]
+    """Forgets the evidence on a path, or on all; returns of how many pairs, and whether that is on disk."""
     lost: Callable[[], str]
     """Why what was known before is not there; empty if it is."""
     looks: Looks
@@ -106,10 +106,17 @@ def create_app(ops: Ops, shown: Shown) -> Flask:
         path = request.args.get("path", "")
         if len(path) > _LONGEST or set(request.args) - {"path"}:
             return text("reset takes one parameter, path, the name of a path; none for all\n", 400)
-        forgotten = shown.reset(path)
+        forgotten, saved = shown.reset(path)
         if path and not forgotten:
             return text(f"no pair has a path {clean(path)}; see /v1/comparisons\n", 404)
-        return text(f"evidence of {forgotten} pairs begins anew\n")
+        anew = f"evidence of {forgotten} pairs begins anew"
+        if saved:
+            return text(f"{anew}\n")
+        return text(
+            f"{anew}, but the state file does not say so yet: a start before it does brings the old back; "
+            "see the log if its disk is full\n",
+            202,
+        )
 
     known_only = guarded(begin_anew, ops.reload_token_file)
     app.add_url_rule("/v1/comparisons/reset", "reset", known_only, methods=["POST"])

@@ -159,15 +159,18 @@ class Service:
             max_answer=_MOST_SHOWN,
         )
 
-    def reset(self, path: str) -> int:
-        """Forget the evidence on a path, or on all if it is empty; return of how many pairs."""
+    def reset(self, path: str) -> tuple[int, bool]:
+        """Forget the evidence on a path, or on all if it is empty.
+
+        Returns of how many pairs, and whether a start would begin anew as well.
+        """
         with self._turn:
             forgotten = self._live.ledger.reset(path)
             self._saver.save(self._live.ledger.as_data())
-        self.saved()
+        saved = self.saved()
         _log.info("evidence begins anew", extra={"path": path or "all", "pairs": forgotten})
         self._wake.set()
-        return forgotten
+        return forgotten, saved
 
     def _kept(self, config: Config) -> Ledger:
         """Return the evidence of the state file, or none."""
@@ -314,10 +317,12 @@ class Service:
 
     def saved(self) -> bool:
         """Wait until the state file holds all evidence, but not for long; return whether it does."""
-        if self._saver.settled(_SAVED_WITHIN):
-            return True
-        _log.warning("the state file is not written yet: the disk is slow", extra={"seconds": _SAVED_WITHIN})
-        return False
+        if not self._saver.settled(_SAVED_WITHIN):
+            _log.warning(
+                "the state file is not written yet: the disk is slow", extra={"seconds": _SAVED_WITHIN}
+            )
+            return False
+        return self._saver.behind() == 0  # what could not be written is in the log
 
 
 def _fixed(config: Config) -> Mapping[str, object]:
