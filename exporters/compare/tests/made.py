@@ -92,7 +92,7 @@ def readings(
     cell = Cell(metric, "remote", "", "stamp-64")
     by_hosts = {p: dict(v) if isinstance(v, Mapping) else {HOSTS: v} for p, v in paths.items()}
     count = next(v.size for hosts in by_hosts.values() for v in hosts.values())
-    made = Readings(Grid(end, window, count), {cell: by_hosts})
+    made = Readings(metric, Grid(end, window, count), {cell: by_hosts})
     if MEASURES[metric].rare:
         made.sent = {cell: {p: {h: np.full(count, sent) for h in hosts} for p, hosts in by_hosts.items()}}
     if twins:

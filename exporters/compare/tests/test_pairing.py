@@ -12,6 +12,7 @@ from vigia_compare.evidence import Book
 from vigia_compare.findings import COSTS, NO_COMMON_HOSTS, OPEN, noted
 from vigia_compare.pairing import Side, sides
 from vigia_compare.paths import Kind, data_planes, elements, kind
+from vigia_compare.readings import Readings
 from vigia_compare.standings import standings
 from vigia_statistics.sequential import Scale
 
@@ -101,6 +102,17 @@ def test_paths_without_common_hosts_are_said_to_be_so() -> None:
     assert not cell.decided and "share no pair of hosts" in cell.said
     # Paths that would not compete on common hosts are not said to lack them.
     assert found_in(readings("rtt", {"ipsec": {HOSTS: noisy(1.0)}, "vxlan": {OTHER: noisy(1.0)}})) == []
+
+
+def test_paths_that_are_gone_are_not_said_to_lack_hosts() -> None:
+    book = Book(TERMS)
+    paths = {"gre": {HOSTS: noisy(20e-6)}, "vxlan": {OTHER: noisy(40e-6)}}
+    first, jitter = readings("rtt", paths), readings("jitter", paths)
+    assert len(found_in(first, jitter, book=book)) == 2
+    (left,) = found_in(Readings("rtt", first.grid), book=book)
+    assert left.cell.metric == "jitter"
+    (left,) = found_in(Readings("loss", first.grid), book=book)
+    assert left.cell.metric == "jitter", "nothing was read of it"
 
 
 def test_what_has_more_goes_first_so_that_costs_are_above_zero() -> None:

@@ -131,11 +131,8 @@ class Book:
             compared, unlike = sides(r, known)
             found += compared
             if not fine:
-                cells = {cell for cell in r.cells}
-                self._apart = {
-                    k: v for k, v in self._apart.items() if v.cell.metric not in {c.metric for c in cells}
-                }
-                self._apart |= {(u.cell, u.a, u.b): u for u in unlike}
+                others = {k: v for k, v in self._apart.items() if v.cell.metric != r.metric}
+                self._apart = others | {(u.cell, u.a, u.b): u for u in unlike}
         grid = readings[0].grid
         followed = [s for s in found if self._follow(s, grid.start, grid.window, grid.end, fine)]
         oldest = min((self._next(s) for s in followed), default=grid.end)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -217,13 +217,28 @@ def find(source: Source, grid: Grid, known: Known) -> list[Pinned]:
         lost = by_network[key]
         hosts = [seen.get(host, np.zeros(grid.count, dtype=bool)) for host in {src, dst}]
         everywhere = bool(np.logical_and.reduce(hosts)[lost > 0.0].all())
-        most = {}
-        for place in blind - owned if everywhere else ():
-            between = sent.get(frozenset((src, dst)), {})
-            through = {k: v for k, v in between.items() if _crosses(known.of(k[0], k[2]), place[1])}
-            most[place] = _alike(key, by_network, through)
+        between = sent.get(frozenset((src, dst)), {})
+        most = _most(key, blind - owned if everywhere else set(), by_network, between, known)
         out.append(pin(*key, lost, near, sockets, everywhere, most))
     return out
+
+
+def _most(
+    key: tuple[str, ...],
+    places: Collection[Place],
+    lost: Mapping[tuple[str, ...], Floats],
+    between: Mapping[tuple[str, ...], Floats],
+    known: Known,
+) -> dict[Place, float]:
+    """Return the most that may be said of a path's losses at places that others use as well, by place.
+
+    All counters of a kind are crossed by the same paths. ``between`` is what was sent between its hosts.
+    """
+    by_kind: dict[str, float] = {}
+    for kind in {place[1] for place in places}:
+        through = {k: v for k, v in between.items() if _crosses(known.of(k[0], k[2]), kind)}
+        by_kind[kind] = _alike(key, lost, through)
+    return {place: by_kind[place[1]] for place in places}
 
 
 def _by_network(causes: Mapping[str, Floats], count: int) -> Floats:

@@ -43,6 +43,7 @@ class Cell:
 class Readings:
     """A metric on a grid, by cell."""
 
+    metric: str
     grid: Grid
     cells: dict[Cell, dict[str, dict[Hosts, Floats]]] = field(default_factory=dict)
     sent: dict[Cell, dict[str, dict[Hosts, Floats]]] = field(default_factory=dict)
@@ -58,7 +59,7 @@ def recorded(source: Source, measure: Measure, tenant: str, grid: Grid, known: K
 
 def read(ask: Ask, measure: Measure, tenant: str, grid: Grid, known: Known) -> Readings:
     """Ask about a metric on a grid. Raises PrometheusError."""
-    out = Readings(grid)
+    out = Readings(measure.name, grid)
 
     def table(expression: str) -> dict[Cell, dict[str, dict[Hosts, Floats]]]:
         return _table(ask(expression.replace("TENANT", tenant), grid), measure, known)
@@ -83,7 +84,7 @@ def read(ask: Ask, measure: Measure, tenant: str, grid: Grid, known: Known) -> R
 def finest(ask: Ask, measure: Measure, tenant: str, grid: Grid, known: Known) -> Readings:
     """Ask about a metric's raw series on a grid of a few seconds. Raises PrometheusError."""
     found = ask(measure.fine.replace("TENANT", tenant), grid)
-    return Readings(grid, _table(found, measure, known))
+    return Readings(measure.name, grid, _table(found, measure, known))
 
 
 def _table(
