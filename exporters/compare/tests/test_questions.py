@@ -95,6 +95,14 @@ def test_every_record_that_is_read_is_made() -> None:
     assert re.findall(r"path:\w+:\w+", CLOCK)[0] in made
 
 
+def test_every_collector_that_counts_drops_is_looked_at() -> None:
+    """A host whose collector fails may have dropped anything that this one counts."""
+    there = set(re.findall(r'name: "(\w+)"', (ROOT / "exporters/tenant/app/collectors.go").read_text()))
+    assert set(losses.COLLECTORS) <= there
+    counting = {name.split("_")[1] for name in losses.COUNTERS if name.startswith("vigia_")}
+    assert counting & there == {"openflow", "ovs", "qdisc"} <= set(losses.COLLECTORS)
+
+
 class Store:
     """Answers by the metric that is asked about; everything else is empty."""
 

@@ -97,8 +97,11 @@ _BLIND = {
 _QUEUE_FULL = "vigia_port_drops_total", "queue_full"
 """One more, where it has counted nothing of the tenant's own ports."""
 
+COLLECTORS = ("bpf", "kerneldrops", "netdev", "openflow", "ovs", "packetsockets", "qdisc")
+"""Parts of vigia-exporter that count drops; those of Open vSwitch run where it does."""
+
 SEEN = (
-    'min by (node) (vigia_exporter_collector_success{collector=~"bpf|kerneldrops|netdev|qdisc"}) '
+    f'min by (node) (vigia_exporter_collector_success{{collector=~"{"|".join(COLLECTORS)}"}}) '
     'and on (node) vigia_exporter_collector_success{collector="kerneldrops"}'
 )
 """1 where everything that a host drops is counted."""
