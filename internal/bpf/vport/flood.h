@@ -15,9 +15,11 @@ static __always_inline __u32 hash32(__u32 v)
 static __always_inline void clear_flows(struct flows *f, __u32 which)
 {
 	f->set[which & 1] = 0;
-	for (int i = 0; i < FLOW_WORDS; i++) {
+	for (int i = 0; i < FLOW_WORDS; i++)
 		f->seen[which & 1][i] = 0;
+	for (int i = 0; i < PASSED_WORDS; i++) {
 		f->passed[which & 1][i] = 0;
+		asm volatile("" ::: "memory"); /* or clang makes a memset of it that is too long to be in line */
 	}
 }
 
@@ -90,24 +92,42 @@ static __always_inline void see_flow(struct state *s, __u64 flow)
 	f->any++;
 }
 
+/* passed_bit returns a flow's bit of PASSED_BITS, by 14 bits of its hash that the others do not use. */
+static __always_inline __u32 passed_bit(__u64 flow, __u32 which)
+{
+	return flow >> (14 * which) & (PASSED_WORDS * 64 - 1);
+}
+
+/* passed_in tells whether all bits of a flow are set. */
+static __always_inline int passed_in(const __u64 *passed, __u64 flow)
+{
+	for (__u32 i = 0; i < PASSED_BITS; i++) {
+		__u32 bit = passed_bit(flow, i);
+
+		if (!(passed[bit >> 6] >> (bit & 63) & 1))
+			return 0;
+	}
+	return 1;
+}
+
 /* may_go_on tells whether packets of a flow have passed, in this window or the last. What was
  * refused has not begun, however often it is sent and whatever else is. */
 static __always_inline int may_go_on(const struct state *s, __u64 flow)
 {
-	__u32 one = flow >> 18 & (FLOW_WORDS - 1), other = flow >> 30 & (FLOW_WORDS - 1);
-	__u64 of_one = 1ULL << (flow >> 12 & 63), of_other = 1ULL << (flow >> 24 & 63);
-	const struct flows *f = &s->flows;
-
-	return (f->passed[0][one] & of_one && f->passed[0][other] & of_other) || (f->passed[1][one] & of_one && f->passed[1][other] & of_other);
+	return passed_in(s->flows.passed[0], flow) || passed_in(s->flows.passed[1], flow);
 }
 
-/* let_go_on keeps that a packet of a flow has passed. */
+/* let_go_on keeps that a packet of a flow has passed. One that passed for known by mistake is kept
+ * from window to window, too: mistakes must be so rare that these do not make others. */
 static __always_inline void let_go_on(struct state *s, __u64 flow)
 {
-	__u32 now = s->current.id & 1;
+	__u64 *passed = s->flows.passed[s->current.id & 1];
 
-	s->flows.passed[now][flow >> 18 & (FLOW_WORDS - 1)] |= 1ULL << (flow >> 12 & 63);
-	s->flows.passed[now][flow >> 30 & (FLOW_WORDS - 1)] |= 1ULL << (flow >> 24 & 63);
+	for (__u32 i = 0; i < PASSED_BITS; i++) {
+		__u32 bit = passed_bit(flow, i);
+
+		passed[bit >> 6] |= 1ULL << (bit & 63);
+	}
 }
 
 /* destination_of finds or claims the place that follows a packet's destination. */

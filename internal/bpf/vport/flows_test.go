@@ -138,6 +138,23 @@ func TestNoMoreFlowsBeginThanMay(t *testing.T) {
 	}
 }
 
+// Flows that may begin, however many, do not let others begin: bits that they have set hold hardly any of another.
+func TestManyFlowsThatMayBeginLetNoOthersBegin(t *testing.T) {
+	const flows, rate = 200_000, 5_000
+	b := newBench(t)
+	b.bind(Bounds{NewFlows: rate})
+	began, begun := time.Now(), 0
+	for i := range flows {
+		begun += b.passes(flow(i, 17), 1)
+	}
+	took := time.Since(began).Seconds()
+	may := 64 + rate*took
+	t.Logf("%.0f flows per second were tried, %d began, %.0f might", flows/took, begun, may)
+	if most := may + 1 + flows*0.02; float64(begun) > most {
+		t.Errorf("%d of %d flows passed, %.0f may have begun", begun, flows, may)
+	}
+}
+
 // What was let begin goes on while others are refused; what was refused may begin later.
 func TestFlowsThatBeganGoOn(t *testing.T) {
 	b := newBench(t)

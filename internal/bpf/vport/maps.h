@@ -12,6 +12,8 @@
 #define PORT_WORDS 16          /* 1024 bits of port spread per destination */
 #define BEYOND_BEFORE 2        /* windows in a row before the one that makes a flood of one port */
 #define FLOW_WORDS 64          /* 4096 bits of flows per window */
+#define PASSED_WORDS 256       /* 16384 bits of flows that passed, per window */
+#define PASSED_BITS 4          /* for each: of 10 000 begun per second, one in 200 others passes for known */
 #define PAIR_SETS 32           /* pairs of MAC addresses followed per vport, in sets, a power of two, */
 #define PAIR_WAYS 16           /* of so many */
 #define SIZES 8                /* frame sizes are counted in as many ranges */
@@ -76,7 +78,7 @@ struct flows {
 	__u32 any; /* bits set in either */
 	__u32 reserved;
 	__u64 seen[2][FLOW_WORDS]; /* that were sent, by a bit each: estimates how many are new */
-	__u64 passed[2][FLOW_WORDS]; /* that passed, by two bits each (Bloom): they need no leave to begin */
+	__u64 passed[2][PASSED_WORDS]; /* that passed, by PASSED_BITS each (Bloom): they need no leave to begin */
 };
 
 /* What is held to packets and to new flows per second at once. */

@@ -172,7 +172,7 @@ type vportState struct {
 		Any      uint32
 		Reserved uint32
 		Seen     [2][64]uint64
-		Passed   [2][64]uint64
+		Passed   [2][256]uint64
 	}
 }
 
