@@ -119,9 +119,9 @@ def from_go(lines: Iterable[str]) -> tuple[Count, str]:
         # A test's time has its subtests' in it.
         if test and "/" not in test and event.get("Elapsed", 0) >= 1:
             count.seconds[name] = event["Elapsed"]
-    said = {name: "".join(outputs.get(name, ())) for name in failed}
-    count.failures = [f"{name}: {shortened(text)}" for name, text in said.items()]
-    return count, "".join(said.values())
+    texts = {name: "".join(outputs.get(name, ())) for name in failed}
+    count.failures = [f"{name}: {shortened(text)}" for name, text in texts.items()]
+    return count, "".join(texts.values())
 
 
 def shortened(text: str) -> str:
