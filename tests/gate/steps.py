@@ -174,6 +174,11 @@ SHORT = (
 )
 """What `make test` runs."""
 
+LONG_ALONE = " and not ".join(
+    ("long", "e2e", "compose", "scale", "kubernetes", "openstack", "release", "pictures")
+)
+"""Long tests that no other step runs."""
+
 LONG = (
     Step("compose-images", "images of docker-compose.yml", compose_images, EVERYTHING, weight=4),
     Step(
@@ -184,16 +189,16 @@ LONG = (
         weight=6,
     ),
     Step(
-        "long-tests",
-        "long matrices of the Python tests",
-        lambda: pytest(
-            "-m",
-            "long"
-            + "".join(
-                f" and not {apart}"
-                for apart in ("e2e", "compose", "scale", "kubernetes", "openstack", "release", "pictures")
-            ),
-        ),
+        "long-parts",
+        "long matrices of the Python programs and libraries",
+        lambda: pytest("-m", LONG_ALONE, "isolation-agent", "internal", "exporters", "dashboards"),
+        EVERYTHING,
+        weight=5,
+    ),
+    Step(
+        "long-whole",
+        "long matrices of the vigia command and of the whole",
+        lambda: pytest("-m", LONG_ALONE, "vigia/tests", "tests"),
         EVERYTHING,
         weight=5,
     ),
