@@ -262,8 +262,8 @@ dashboards: tools ## Regenerate dashboards/json from their definitions
 PROMETHEUS ?= http://127.0.0.1:9090
 
 .PHONY: panels
-panels: tools ## Write docs/reference/panels.md: what every panel finds in the running demo's Prometheus
-	@$(VENV)/python -m vigia_dashboards.live --prometheus '$(PROMETHEUS)' --write docs/reference/panels.md
+panels: tools ## Write docs/reference/panels.md: what every panel finds in the running demo's Prometheus, within five minutes
+	@$(VENV)/python -m vigia_dashboards.live --prometheus '$(PROMETHEUS)' --wait 300 --write docs/reference/panels.md
 
 .PHONY: rules
 rules: tools ## Check rules and run their tests

@@ -118,6 +118,34 @@ def test_a_panel_that_must_have_data_and_has_none_is_an_error(capsys: pytest.Cap
     assert "| Paths measured |" in written.out, "the page is written nevertheless"
 
 
+def test_panels_that_have_data_a_little_later_are_waited_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Every query is asked once in vain, as of a site that has just started."""
+    monkeypatch.setattr(live, "AGAIN", 0.01)
+    asked: set[str] = set()
+
+    def a_second_time(query: str) -> bool:
+        before = query in asked
+        asked.add(query)
+        return before
+
+    class Young(_Prometheus):
+        knows = staticmethod(a_second_time)
+
+    file = tmp_path / "panels.md"
+    with answering(Young) as url:
+        assert live.main(["--prometheus", url, "--write", str(file), "--wait", "600"]) == 0
+    assert "| Paths measured |" in file.read_text()
+
+
+@pytest.mark.parametrize("wait", ["-1", "nan", "1e9"])
+def test_a_wait_that_is_none_is_refused(wait: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        live.main(["--wait", wait])
+    assert end.value.code == 2 and "write 0 to 3600 seconds" in capsys.readouterr().err
+
+
 def test_prometheus_away_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert live.main(["--prometheus", "http://127.0.0.1:1"]) == 1
     said = capsys.readouterr().err

@@ -29,6 +29,9 @@ LOOK_BACK = 900
 BLOCKS = "▁▂▃▄▅▆▇█"
 MAX_SPARKS = 30
 TIMEOUT = 60.0
+AGAIN = 10.0
+"""Seconds from one look at panels without data to the next."""
+MOST_WAIT = 3600.0
 
 
 @dataclass(frozen=True)
@@ -158,25 +161,45 @@ def _conditions(server: Prometheus, now: float) -> str:
     )
 
 
+def _without_data(server: Prometheus, patience: float) -> list[str]:
+    """Return the panels that lack data that they must have, for so many seconds. Raises PrometheusError."""
+    until = time.monotonic() + patience
+    waiting = [(d, p) for d, p in every_panel() if not p.quiet]
+    while True:
+        now = time.time()
+        waiting = [(d, p) for d, p in waiting if not any(ask(server, q, now).series for q in p.asked)]
+        left = until - time.monotonic()
+        if not waiting or left <= 0:
+            return [f"{d.uid}: {p.title}" for d, p in waiting]
+        if sys.stderr.isatty():
+            sys.stderr.write(f"waiting for data of {len(waiting)} panels, {left:.0f} s at most\n")
+        time.sleep(min(AGAIN, left))
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the page; exit 1 if Prometheus is away or a panel that must have data has none."""
     parser = argparse.ArgumentParser(prog="vigia_dashboards.live", description=__doc__)
     parser.add_argument("--prometheus", default="http://127.0.0.1:9090", help="server to ask")
     parser.add_argument("--write", type=Path, help="file to write; standard output if left out")
+    parser.add_argument(
+        "--wait",
+        type=float,
+        default=0.0,
+        metavar="SECONDS",
+        help="how long to wait for panels without data: a young site has not measured all yet",
+    )
     options = parser.parse_args(arguments)
+    if not 0 <= options.wait <= MOST_WAIT:
+        parser.error(f"--wait {options.wait:g}: write 0 to {MOST_WAIT:g} seconds")
     try:
         prometheus = Prometheus(options.prometheus, TIMEOUT)
     except ValueError as e:
         parser.error(f"--prometheus {options.prometheus}: {e}")
     try:
         with prometheus as server:
+            empty = _without_data(server, options.wait)
             now = time.time()
             text = page(server, _conditions(server, now), now)
-            empty = [
-                f"{d.uid}: {p.title}"
-                for d, p in every_panel()
-                if not p.quiet and not any(ask(server, q, now).series for q in p.asked)
-            ]
     except PrometheusError as e:
         sys.stderr.write(f"vigia_dashboards.live: cannot write the page: {e}\n")
         return 1

@@ -307,22 +307,22 @@ def test_what_a_clock_that_was_ahead_has_written_does_not_count(world: World) ->
     assert {a["state"] for a in world.actions()} == {"reverted", "active"}
 
 
-def test_a_clock_that_is_set_back_keeps_no_limit_for_longer(world: World) -> None:
+@pytest.mark.parametrize(
+    ("back", "seconds", "state"),
+    [
+        pytest.param(timedelta(hours=1), 20, "reverted", id="far: not two hours"),
+        pytest.param(timedelta(seconds=30), 60, "active", id="a little: the order is not lost"),
+    ],
+)
+def test_a_persons_limit_while_a_clock_is_set_back(
+    world: World, back: timedelta, seconds: int, state: str
+) -> None:
     action = world.flood()
     assert world.api("POST", f"/v1/actions/{action['id']}:extend", json={"seconds": 3600}).status_code == 202
-    world.clock.wall -= timedelta(hours=1)
+    world.clock.wall -= back
     world.enforcer.calm(PORT)
-    world.run(20, each=2)
-    assert world.only_action()["state"] == "reverted", "not two hours"
-
-
-def test_a_clock_that_is_put_right_a_little_loses_no_order(world: World) -> None:
-    action = world.flood()
-    assert world.api("POST", f"/v1/actions/{action['id']}:extend", json={"seconds": 3600}).status_code == 202
-    world.clock.wall -= timedelta(seconds=30)
-    world.enforcer.calm(PORT)
-    world.run(60, each=2)
-    assert world.only_action()["state"] == "active"
+    world.run(seconds, each=2)
+    assert world.only_action()["state"] == state
 
 
 def test_breaker_hands_everything_to_a_person_until_it_is_reset(world: World) -> None:

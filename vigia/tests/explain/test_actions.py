@@ -92,7 +92,7 @@ def test_an_action_that_is_over_is_told_from_its_evidence_to_its_end() -> None:
         "at the guarantee.",
         "The limit of 40.0 Mbit/s was read back from the kernel at 09:11:32, 2.9 s after it began.",
         "It has dropped 101 MiB in 73 489 packets of what the port sent.",
-        "The limit was renewed 8 times while the evidence stayed; the flood returned 1 times.",
+        "The limit was renewed 8 times while the evidence stayed; the flood returned once.",
         "It ended at 09:13:27 (evidence): no flood for 5s after the limit was relaxed.",
     ]
 

@@ -417,7 +417,7 @@ def test_an_alert_that_does_not_fire_is_an_error(vigia: Callable[..., Any]) -> N
     with serving({"/api/v1/query": vector()}) as (server, _):
         done = vigia("explain", "VigiaPathLoss", "--prometheus", server, "--url", "http://127.0.0.1:1")
     assert done.status == 1
-    assert "knows no firing alert VigiaPathLoss of a path" in done.stderr
+    assert "knows no firing alert VigiaPathLoss; write the name of one that fires" in done.stderr
 
 
 def test_prometheus_names_the_probes(vigia: Callable[..., Any]) -> None:

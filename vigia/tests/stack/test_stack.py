@@ -298,6 +298,20 @@ def test_waiting_says_what_does_not_work_and_why(where: Places, stopped: None) -
     assert problems == {"a": "", "slow": "answers 503: warming up"}
 
 
+def test_a_long_wait_says_what_is_waited_for(
+    where: Places, stopped: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control, "SLOW", 0.3)
+    services = [server("a"), server("slow", code=503)]
+    started(where, *services)
+    known = ["", "answers 503: warming up"]
+    eventually(lambda: [c.problem for c in control.conditions(where)] == known, "both to answer")
+    said: list[str] = []
+    with pytest.raises(VigiaError, match="slow does not become ready"):
+        list(control.wait_ready(where, services, 3, said.append))
+    assert said and said[-1].startswith("slow: answers 503: warming up; process "), said
+
+
 def test_waiting_ends_early_for_a_service_that_goes_on_ending(
     where: Places, stopped: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -317,12 +317,10 @@ class Service:
 
     def saved(self) -> bool:
         """Wait until the state file holds all evidence, but not for long; return whether it does."""
-        if not self._saver.settled(_SAVED_WITHIN):
-            _log.warning(
-                "the state file is not written yet: the disk is slow", extra={"seconds": _SAVED_WITHIN}
-            )
-            return False
-        return self._saver.behind() == 0  # what could not be written is in the log
+        if self._saver.settled(_SAVED_WITHIN):
+            return True
+        _log.warning("the state file does not hold all evidence yet: the disk is slow or full")
+        return False
 
 
 def _fixed(config: Config) -> Mapping[str, object]:

@@ -120,9 +120,10 @@ class Saver:
                 self._thread.start()
 
     def settled(self, seconds: float) -> bool:
-        """Wait until all that was taken is written; return whether it is."""
+        """Wait until the newest has been written, or could not be; return whether the file holds it."""
         with self._changed:
-            return self._changed.wait_for(lambda: self._newest is None and not self._writing, seconds)
+            self._changed.wait_for(lambda: self._newest is None and not self._writing, seconds)
+            return self._behind is None
 
     def behind(self) -> float:
         """Return for how many seconds the file has lacked something; 0 if it holds all."""

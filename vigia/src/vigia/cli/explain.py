@@ -131,7 +131,7 @@ class _Asked:
     as_json: bool
     selections: list[dict[str, str]] = field(default_factory=list)
     alert: dict[str, Any] = field(default_factory=dict)
-    """What JSON says of an alert beside records: its series, and the actions, which are null if not known."""
+    """What JSON says of an alert beside records: its series, and its actions, null if nobody answered."""
 
     def server(self) -> Prometheus:
         """Return the Prometheus that knows the probes and the alerts."""
@@ -161,9 +161,12 @@ def _explain_alert(asked: _Asked, of_agent: _Agent) -> bool:
         asked.selections = [dict(found) | asked.selection for found in nodes.alerts(server, asked.what)]
         firing = _firing(server, asked.what)
     if not asked.selections and not firing:
-        raise VigiaError(f"{server.url} knows no firing alert {asked.what} of a path; write the path's name")
+        raise VigiaError(
+            f"{server.url} knows no firing alert {asked.what}; write the name of one that fires, of a path, "
+            "or the number of an action"
+        )
     of_a_path = any("path" in s for s in asked.selections)
-    actions: list[dict[str, Any]] | None = []
+    actions: list[dict[str, Any]] | None = None
     problem = ""
     if firing and (of_agent.url is not None or asked.prometheus is None):
         actions, problem = _asked_for(of_agent, asked.what)

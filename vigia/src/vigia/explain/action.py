@@ -196,10 +196,14 @@ def _applied(a: Action) -> _Limit | None:
     return None
 
 
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
+
+
 def _end(a: Action) -> Iterator[str]:
     if a.extensions:
-        again = f"; the flood returned {a.relapses} times" if a.relapses else ""
-        yield f"The limit was renewed {a.extensions} times while the evidence stayed{again}."
+        again = f"; the flood returned {_times(a.relapses)}" if a.relapses else ""
+        yield f"The limit was renewed {_times(a.extensions)} while the evidence stayed{again}."
     if a.ended_at is not None and a.applied_at is not None:
         cause = f" ({_word(a.cause)})" if a.cause else ""
         why = f": {_word(a.reason)}" if a.reason else ""

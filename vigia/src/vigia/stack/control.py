@@ -9,7 +9,7 @@ import shutil
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +29,9 @@ __all__ = ["ENDS", "Condition", "conditions", "down", "is_up", "members", "prepa
 
 ENDS = 5
 """How often a service may end before it works: with the supervisor's delays, in a quarter of a minute."""
+
+SLOW = 60.0
+"""Seconds after which it is said what is waited for, and so on."""
 
 
 def members(where: Places) -> list[int]:
@@ -167,13 +170,17 @@ def _ask(client: httpx.Client, service: Service) -> str:
     return f"answers {answer.status_code}: {answer.text.strip()[:200]}"
 
 
-def wait_ready(where: Places, services: list[Service], seconds: float) -> Iterator[str]:
+def wait_ready(
+    where: Places, services: list[Service], seconds: float, slow: Callable[[str], None] = lambda _what: None
+) -> Iterator[str]:
     """Wait until every service works; yield each one's name as it does.
 
-    Raises VigiaError if one does not within the time, or goes on ending.
+    ``slow`` is told each minute what is waited for, and why. Raises VigiaError if one does not work within
+    the time, or goes on ending.
     """
     waiting = {s.name: s for s in services}
     patience = Patience(seconds)
+    minute = Patience(SLOW)
     problems: dict[str, str] = {}
     with _client() as client:
         while waiting:
@@ -197,6 +204,9 @@ def wait_ready(where: Places, services: list[Service], seconds: float) -> Iterat
                     f"{name} {verdict}: {problems[name]}; {_process(known.get(name, {}))}; "
                     f"its log ends: {_tail(where.logs / f'{name}.log')}"
                 )
+            if minute.over():
+                minute = Patience(SLOW)
+                slow("; ".join(f"{n}: {problems[n]}; {_process(known.get(n, {}))}" for n in waiting))
             time.sleep(0.1)
 
 

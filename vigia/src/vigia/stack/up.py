@@ -42,7 +42,9 @@ def _bring_up(present: state.State, steps: Steps) -> Places:
     with steps.step(f"starting {len(services)} services", total=len(services)) as done:
         control.start(where)
         ready = 0
-        for _ in control.wait_ready(where, services, READY_SECONDS):
+        for _ in control.wait_ready(
+            where, services, READY_SECONDS, lambda what: steps.line(f"still waiting for {what}")
+        ):
             ready += 1
             done.advance()
         done.append(f"started {ready} services; all of them are ready")
