@@ -100,8 +100,10 @@ _QUEUE_FULL = "vigia_port_drops_total", "queue_full"
 COLLECTORS = ("bpf", "kerneldrops", "netdev", "openflow", "ovs", "packetsockets", "qdisc")
 """Parts of vigia-exporter that count drops; those of Open vSwitch run where it does."""
 
+_COUNTING = "|".join(COLLECTORS)
+
 SEEN = (
-    f'min by (node) (vigia_exporter_collector_success{{collector=~"{"|".join(COLLECTORS)}"}}) '
+    f'min by (node) (vigia_exporter_collector_success{{collector=~"{_COUNTING}"}}) '
     'and on (node) vigia_exporter_collector_success{collector="kerneldrops"}'
 )
 """1 where everything that a host drops is counted."""
