@@ -291,6 +291,22 @@ INPUTS = sorted(
 )
 
 
+@pytest.mark.parametrize("file", TESTS, ids=lambda f: f.stem)
+def test_groups_that_read_records_of_others_are_tested_in_one_order(file: Path) -> None:
+    """promtool evaluates what is not in group_eval_order in another order in every run."""
+    tested = yaml.safe_load(file.read_text())
+    loaded = [
+        g for r in tested["rule_files"] for g in yaml.safe_load((file.parent / r).read_text())["groups"]
+    ]
+    records = {r["record"]: g["name"] for g in loaded for r in g["rules"] if "record" in r}
+    related = set()
+    for group in loaded:
+        read = {records.get(str(s.name)) for r in group["rules"] for s in selectors(r["expr"])}
+        others = read - {None, group["name"]}
+        related |= others | ({group["name"]} if others else set())
+    assert related <= set(tested.get("group_eval_order", [])), f"group_eval_order lacks some of {related}"
+
+
 @pytest.mark.parametrize(("file", "series"), INPUTS, ids=lambda x: x[:80])
 def test_rules_are_tested_with_series_as_they_are_exported(file: str, series: str) -> None:
     """With all labels that the program gives them: a rule that joins on another would pass with fewer."""
