@@ -68,7 +68,7 @@ def served(folder: Path) -> Iterator[str]:
         return False
 
     try:
-        eventually(ready, f"Prometheus answers: {log}")
+        eventually(ready, f"Prometheus answers: {log}", 300)  # on a busy machine it reads its log for minutes
         yield url
     finally:
         process.terminate()
