@@ -28,7 +28,7 @@ var ErrNoClass = errors.New("no scheduler of an uplink could shape it")
 // limitLeaf returns the class of a limit on one device.
 func limitLeaf(device int, l *Link, parent, minor uint16, rate uint64) leaf {
 	b := contract.Bandwidth{GuaranteeBytesPerSecond: ownShare(rate), CeilingBytesPerSecond: min(rate, l.Limit())}
-	return newLeaf(class(device, tc.MakeHandle(Major, parent), minor, b, frame), "bfifo", limitQueue)
+	return newLeaf(class(device, tc.MakeHandle(Major, parent), minor, b, frame), limitQueue)
 }
 
 // SetLimitClass makes a class on every uplink, below the class of owner's contract,

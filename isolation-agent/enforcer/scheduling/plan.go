@@ -2,6 +2,7 @@ package scheduling
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"time"
 
@@ -42,7 +43,7 @@ func plan(device int, l *Link, desired *Desired, d direction, limits map[uint16]
 			t.inner = append(t.inner, c)
 			parent, minor, b.GuaranteeBytesPerSecond = c.Handle, minor+leafOffset, ownShare(b.GuaranteeBytesPerSecond)
 		}
-		t.leaves = append(t.leaves, newLeaf(class(device, parent, minor, b, quantum), "pfifo", QueueLimit(b.CeilingBytesPerSecond)))
+		t.leaves = append(t.leaves, newLeaf(class(device, parent, minor, b, quantum), QueueBytes(b.CeilingBytesPerSecond)))
 	}
 	add(DefaultMinor, contract.Bandwidth{GuaranteeBytesPerSecond: max(limit/defaultsShare, 1), CeilingBytesPerSecond: limit}, false)
 	// Bulk tests and the like have a queue of their own, so that what probes meet is not the operator's own doing, and
@@ -77,8 +78,9 @@ func class(device int, parent tc.Handle, minor uint16, b contract.Bandwidth, qua
 	}
 }
 
-func newLeaf(c tc.Class, kind string, limit uint32) leaf {
-	return leaf{c, tc.Qdisc{Link: c.Link, Handle: tc.MakeHandle(c.Handle.Minor(), 0), Parent: c.Handle, Kind: kind, Limit: limit}}
+func newLeaf(c tc.Class, bytes uint64) leaf {
+	limit := uint32(min(bytes, math.MaxUint32))
+	return leaf{c, tc.Qdisc{Link: c.Link, Handle: tc.MakeHandle(c.Handle.Minor(), 0), Parent: c.Handle, Kind: "bfifo", Limit: limit}}
 }
 
 // same reports whether a class is as wanted. The kernel keeps bursts in ticks of

@@ -323,6 +323,11 @@ func (r *Reconciler) reconcileQueue(device string, want *tc.Qdisc, have map[tc.H
 	if !r.mayRepair(device, "qdisc "+want.Handle.String(), state, action) {
 		return nil
 	}
+	if exists && got.Kind != want.Kind { // a queue stays of its kind: what an older version made, too
+		if err := r.conn.DeleteQdisc(got.Link, got.Handle, got.Parent); err != nil {
+			return err
+		}
+	}
 	return r.conn.ReplaceQdisc(*want)
 }
 

@@ -3,6 +3,7 @@ package scheduling
 import (
 	"errors"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -116,7 +117,7 @@ func TestReconcilingAgainChangesNothing(t *testing.T) {
 	if after := n.objects(); after != before {
 		t.Errorf("objects were\n%s\nand are\n%s", before, after)
 	}
-	for _, want := range []string{"rate 71Mbit ceil 95Mbit", "rate 60Mbit ceil 95Mbit", "limit 32p", "qdisc clsact ffff:"} {
+	for _, want := range []string{"rate 71Mbit ceil 95Mbit", "rate 60Mbit ceil 95Mbit", "limit 128Kb", "qdisc clsact ffff:"} {
 		if !strings.Contains(before, want) {
 			t.Errorf("no %q in\n%s", want, before)
 		}
@@ -134,7 +135,7 @@ func TestDriftIsFoundReportedAndPutRight(t *testing.T) {
 		want   string
 	}{
 		{[]string{"class", "change", "dev", ifb, "parent", "1150:1", "classid", a, "htb", "rate", "1mbit", "ceil", "2mbit"}, ifb + " class " + a + " changed repaired"},
-		{[]string{"qdisc", "change", "dev", "up0", "parent", a, "handle", queue, "pfifo", "limit", "5"}, "up0 qdisc " + queue + " changed repaired"},
+		{[]string{"qdisc", "change", "dev", "up0", "parent", a, "handle", queue, "bfifo", "limit", "5"}, "up0 qdisc " + queue + " changed repaired"},
 		{[]string{"class", "add", "dev", "up0", "parent", "1150:1", "classid", "1150:7fff", "htb", "rate", "1mbit"}, "up0 class 1150:7fff leftover removed"},
 		{[]string{"filter", "del", "dev", "up0", "ingress"}, "up0 filter vigia missing made"},
 		{[]string{"filter", "del", "dev", ifb, "parent", "1150:", "prio", "41296"}, ifb + " filter vigia missing made"},
@@ -150,6 +151,28 @@ func TestDriftIsFoundReportedAndPutRight(t *testing.T) {
 	}
 	if after := n.objects(); !sameLines(before, after) {
 		t.Errorf("objects were\n%s\nand are\n%s", before, after)
+	}
+}
+
+// TestAQueueOfAnotherKindIsReplaced finds what a version before made, or somebody: the kernel changes no queue's kind.
+func TestAQueueOfAnotherKindIsReplaced(t *testing.T) {
+	n := newNode(t)
+	before := n.objects()
+	class, handle := tc.MakeHandle(Major, minor("a")+leafOffset).String(), tc.MakeHandle(minor("a")+leafOffset, 0).String()
+	devices := []string{"up0", IFBName(n.link)}
+	for _, device := range devices {
+		n.tc("qdisc", "del", "dev", device, "parent", class, "handle", handle)
+		n.tc("qdisc", "add", "dev", device, "parent", class, "handle", handle, "pfifo", "limit", "32")
+	}
+	want := []string{devices[0] + " qdisc " + handle + " changed repaired", devices[1] + " qdisc " + handle + " changed repaired"}
+	if got := n.look(); !slices.Equal(got, want) {
+		t.Errorf("drift %q, want %q", got, want)
+	}
+	if after := n.objects(); !sameLines(before, after) {
+		t.Errorf("objects were\n%s\nand are\n%s", before, after)
+	}
+	if drift := n.look(); drift != nil {
+		t.Errorf("drift %q", drift)
 	}
 }
 
@@ -176,13 +199,13 @@ func TestWhatSomebodyKeepsChangingIsGivenUp(t *testing.T) {
 	parent := tc.MakeHandle(Major, minor("b")+leafOffset).String()
 	var last []string
 	for range maxRepairs + 1 {
-		n.tc("qdisc", "change", "dev", "up0", "parent", parent, "handle", queue, "pfifo", "limit", "5")
+		n.tc("qdisc", "change", "dev", "up0", "parent", parent, "handle", queue, "bfifo", "limit", "5")
 		last = n.look()
 	}
 	if len(last) != 1 || !strings.HasSuffix(last[0], "changed given_up") {
 		t.Errorf("drift %q", last)
 	}
-	if got := n.tc("qdisc", "show", "dev", "up0"); !strings.Contains(got, "limit 5p") {
+	if got := n.tc("qdisc", "show", "dev", "up0"); !strings.Contains(got, "limit 5b") {
 		t.Errorf("it was put right once more:\n%s", got)
 	}
 	for _, then := range []string{"changed given_up", "changed repaired"} { // it is looked at meanwhile
@@ -193,7 +216,7 @@ func TestWhatSomebodyKeepsChangingIsGivenUp(t *testing.T) {
 			t.Errorf("a while later: drift %q, want %s", last, then)
 		}
 	}
-	if got := n.tc("qdisc", "show", "dev", "up0"); strings.Contains(got, "limit 5p") {
+	if got := n.tc("qdisc", "show", "dev", "up0"); strings.Contains(got, "limit 5b") {
 		t.Errorf("it was left alone for good:\n%s", got)
 	}
 }
@@ -322,7 +345,11 @@ func TestLowerEffortFillsNoQueueOfOthers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if e := raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_TOS, tos) }); e != nil || err != nil {
+		if e := raw.Control(func(fd uintptr) {
+			// Room for more than the queue has; each frame counts as more than its bytes.
+			err = errors.Join(unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, 16*leastQueue),
+				unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_TOS, tos))
+		}); e != nil || err != nil {
 			t.Fatal(e, err)
 		}
 		return conn
@@ -349,7 +376,7 @@ func TestLowerEffortFillsNoQueueOfOthers(t *testing.T) {
 	for range probes {
 		dropped := class(lowerMinor).Drops
 		testutil.WaitFor(t, "the queue of lower effort to be full", func() bool {
-			for range 3 * minQueue {
+			for range leastQueue / 1400 {
 				_, _ = bulk.Write(make([]byte, 1400)) // nobody has to take it
 			}
 			return class(lowerMinor).Drops > dropped

@@ -56,8 +56,8 @@ const (
 const MaxContracts = minors
 
 const (
-	frame         = 1514 // bytes
-	minQueue      = 32   // packets
+	frame         = 1514         // bytes
+	leastQueue    = 2 * 64 << 10 // bytes
 	queueTime     = 2 * time.Millisecond
 	burstTime     = 4 * time.Millisecond
 	minBurst      = 16 << 10
@@ -70,14 +70,12 @@ const (
 // DefaultClass is the class of what belongs to no contract, as major:minor.
 const DefaultClass = uint32(Major)<<16 | DefaultMinor
 
-// QueueLimit returns how many packets a class of that rate may hold: 2 ms of them,
-// as the 160 packets of Gatekeeper's authors are at 1 Gbit/s, and never under 32.
-func QueueLimit(bytesPerSecond uint64) uint32 {
-	return uint32(max(minQueue, bytesPerSecond*uint64(queueTime)/uint64(time.Second)/1500))
+// QueueBytes returns how many bytes of frames a class of that rate may hold: 2 ms of them, as the 160 packets of
+// Gatekeeper's authors are at 1 Gbit/s, and never less than twice what segmentation offload hands over at once, so that
+// TCP is slowed and not cut. A limit in packets would be 45 times as long with offload as without.
+func QueueBytes(bytesPerSecond uint64) uint64 {
+	return max(leastQueue, bytesPerSecond*uint64(queueTime)/uint64(time.Second))
 }
-
-// QueueBytes returns what QueueLimit is in bytes of full frames.
-func QueueBytes(bytesPerSecond uint64) uint64 { return uint64(QueueLimit(bytesPerSecond)) * frame }
 
 // IFBName returns the name of the device behind an uplink's ingress.
 func IFBName(link int) string { return fmt.Sprintf("%s%d", classify.IFBPrefix, link) }

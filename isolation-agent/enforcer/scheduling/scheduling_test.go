@@ -2,6 +2,7 @@ package scheduling
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 
@@ -61,14 +62,15 @@ func TestLimitAndThresholdFollowTheHeadroom(t *testing.T) {
 	}
 }
 
-func TestQueuesHoldTwoMilliseconds(t *testing.T) {
-	for rate, want := range map[uint64]uint32{0: 32, 1 * mbit: 32, 100 * mbit: 32, 1000 * mbit: 166, 10_000 * mbit: 1666, 400_000 * mbit: 66_666} {
-		if got := QueueLimit(rate); got != want {
-			t.Errorf("at %d bytes per second: %d packets, want %d", rate, got, want)
+func TestQueuesHoldTwoMillisecondsAndTwoBursts(t *testing.T) {
+	const least = 2 * 65_536
+	for rate, want := range map[uint64]uint64{0: least, 1 * mbit: least, 524 * mbit: least, 525 * mbit: 131_250, 10_000 * mbit: 2_500_000, 400_000 * mbit: 100_000_000} {
+		if got := QueueBytes(rate); got != want {
+			t.Errorf("at %d bytes per second: %d bytes, want %d", rate, got, want)
 		}
-		if got := QueueBytes(rate); got != uint64(want)*frame {
-			t.Errorf("at %d bytes per second: %d bytes, want %d frames", rate, got, want)
-		}
+	}
+	if got := newLeaf(tc.Class{}, QueueBytes(100_000_000*mbit)).queue.Limit; got != math.MaxUint32 {
+		t.Errorf("what the kernel has no number for: %d", got)
 	}
 }
 
@@ -208,7 +210,7 @@ func TestPlanSharesSpareBandwidthByGuarantee(t *testing.T) {
 		default:
 			t.Errorf("class %+v", leaf.class)
 		}
-		if leaf.queue.Parent != leaf.class.Handle || leaf.queue.Limit != QueueLimit(leaf.class.Ceil) || leaf.queue.Kind != "pfifo" {
+		if leaf.queue.Parent != leaf.class.Handle || uint64(leaf.queue.Limit) != QueueBytes(leaf.class.Ceil) || leaf.queue.Kind != "bfifo" {
 			t.Errorf("queue %+v", leaf.queue)
 		}
 	}

@@ -10,7 +10,7 @@ type Reading struct {
 }
 
 // lost returns the bytes that the queue refused, and those that wait beyond what it
-// is meant to hold: it counts packets, and a super-frame is one of them.
+// is meant to hold, as in one that somebody made longer.
 func (r Reading) lost(queue uint64) uint64 {
 	if queue != 0 {
 		r.Waiting = min(r.Waiting, queue)
