@@ -91,6 +91,14 @@ func newUplink(t *testing.T, tenants int) *uplink {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { u.conn.Close() })
+	raw, err := u.conn.(*net.UDPConn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// What waits in a queue of the same kernel fills the buffer of who sent it.
+	if e := raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, 4<<20) }); e != nil || err != nil {
+		t.Fatal(e, err)
+	}
 	return u
 }
 

@@ -19,7 +19,7 @@ from vigia.errors import VigiaError
 from vigia.flood import order, run
 from vigia.flood.bounds import MAX_PORTS
 from vigia.flood.order import FloodOrder
-from vigia.flood.packets import PacketTrain
+from vigia.flood.packets import PacketTrain, unhindered
 from vigia.flood.sender import FloodOutcome
 from vigia.host import processes
 from vigia.lab.model import Lab
@@ -415,3 +415,9 @@ def test_the_command_needs_a_lab_that_is_up(vigia: Callable[..., Any]) -> None:
     )
     assert (done.status, done.stdout) == (1, "")
     assert re.fullmatch(r"vigia: lab never is not up; bring it up: vigia lab up\n", done.stderr)
+
+
+def test_a_queue_does_not_slow_who_floods(root: None) -> None:
+    with socket.socket(type=socket.SOCK_DGRAM) as opened:
+        unhindered(opened)
+        assert opened.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) >= 16 << 20

@@ -26,8 +26,7 @@ from vigia.isolation.traffic import BIN
 __all__ = ["Order", "command", "due", "encode", "main", "mark", "receive", "send"]
 
 _ALL = 0x0003  # ETH_P_ALL
-_SNDBUFFORCE, _RCVBUFFORCE = 32, 33  # asm-generic/socket.h
-_SNDBUF = 16 << 20  # more than queues hold, so that none slows the sender
+_RCVBUFFORCE = 33  # asm-generic/socket.h
 _BATCH = 32  # frames to a system call
 _PAUSE = 0.0005  # seconds
 _CATCH_UP = 0.02  # seconds; after a delay no more than this is caught up with
@@ -96,7 +95,6 @@ def send(order: Order) -> list[int]:
     rate = stream.rate * order.link / per_frame  # frames per second
     bins = [0] * math.ceil(order.seconds / BIN)
     opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
-    opened.setsockopt(socket.SOL_SOCKET, _SNDBUFFORCE, _SNDBUF)
     opened.bind(("eth0", 0))
     train = MessageRing(opened, frames, max(_RING // len(frames), 1) * len(frames))
     taken = 0.0  # frames that were sent, or are not caught up with

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 
+from vigia.flood.packets import unhindered
 from vigia.host import netns
 
 __all__ = ["BIN", "TrafficOrder", "main", "receive", "send"]
@@ -175,6 +176,7 @@ def _send_udp(order: TrafficOrder) -> int:
     data = bytes(order.size * (1 if whole else _SEGMENTS))
     ancillary = [] if whole else [(socket.IPPROTO_UDP, _UDP_SEGMENT, struct.pack("@H", order.size))]
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        unhindered(sock)
         sock.connect((order.address, order.port))
 
         def datagrams() -> None:
