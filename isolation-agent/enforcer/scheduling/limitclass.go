@@ -26,9 +26,9 @@ const limitQueue = 4 * 64 << 10
 var ErrNoClass = errors.New("no scheduler of an uplink could shape it")
 
 // limitLeaf returns the class of a limit on one device.
-func limitLeaf(device int, l *Link, parent, minor uint16, rate uint64) leaf {
+func limitLeaf(dev device, l *Link, parent, minor uint16, rate uint64) leaf {
 	b := contract.Bandwidth{GuaranteeBytesPerSecond: ownShare(rate), CeilingBytesPerSecond: min(rate, l.Limit())}
-	return newLeaf(class(device, tc.MakeHandle(Major, parent), minor, b, frame), limitQueue)
+	return newLeaf(class(dev.index, tc.MakeHandle(Major, parent), minor, b, frame), max(limitQueue, 2*dev.largest))
 }
 
 // SetLimitClass makes a class on every uplink, below the class of owner's contract,
@@ -70,18 +70,18 @@ func (r *Reconciler) SetLimitClass(class uint32, owner contract.Owner, bytesPerS
 
 func (r *Reconciler) applyLimitClass(desired *Desired, minor uint16, c *limitClass) error {
 	for i := range desired.Links {
-		device, err := r.conn.LinkIndex(desired.Links[i].Device)
+		index, largest, err := r.conn.Uplink(desired.Links[i].Device)
 		if err != nil {
 			return err
 		}
-		l := limitLeaf(device, &desired.Links[i], desired.minors[c.owner], minor, c.rate)
+		l := limitLeaf(device{index, uint64(largest)}, &desired.Links[i], desired.minors[c.owner], minor, c.rate)
 		if err := r.conn.ReplaceClass(l.class); err != nil {
 			return err
 		}
-		if c.on[device] {
+		if c.on[index] {
 			continue
 		}
-		c.on[device] = true
+		c.on[index] = true
 		if err := r.conn.ReplaceQdisc(l.queue); err != nil {
 			return err
 		}

@@ -22,10 +22,16 @@ type tree struct {
 	leaves []leaf
 }
 
+// device is where classes are made.
+type device struct {
+	index   int
+	largest uint64 // bytes of a packet that offload has not cut yet
+}
+
 // plan returns the classes of a device for one direction, limits' classes among them.
-func plan(device int, l *Link, desired *Desired, d direction, limits map[uint16]*limitClass) tree {
+func plan(dev device, l *Link, desired *Desired, d direction, limits map[uint16]*limitClass) tree {
 	limit := l.Limit()
-	root := class(device, tc.MakeHandle(Major, 0), rootMinor, contract.Bandwidth{GuaranteeBytesPerSecond: limit, CeilingBytesPerSecond: limit}, maxQuantum)
+	root := class(dev.index, tc.MakeHandle(Major, 0), rootMinor, contract.Bandwidth{GuaranteeBytesPerSecond: limit, CeilingBytesPerSecond: limit}, maxQuantum)
 	t := tree{inner: []tc.Class{root}}
 	list := desired.Contracts.All()
 	top := uint64(1)
@@ -39,11 +45,11 @@ func plan(device int, l *Link, desired *Desired, d direction, limits map[uint16]
 		quantum := uint32(min(max(b.GuaranteeBytesPerSecond*maxQuantum/top, frame), maxQuantum))
 		parent := root.Handle
 		if divided {
-			c := class(device, parent, minor, b, quantum)
+			c := class(dev.index, parent, minor, b, quantum)
 			t.inner = append(t.inner, c)
 			parent, minor, b.GuaranteeBytesPerSecond = c.Handle, minor+leafOffset, ownShare(b.GuaranteeBytesPerSecond)
 		}
-		t.leaves = append(t.leaves, newLeaf(class(device, parent, minor, b, quantum), QueueBytes(b.CeilingBytesPerSecond)))
+		t.leaves = append(t.leaves, newLeaf(class(dev.index, parent, minor, b, quantum), max(QueueBytes(b.CeilingBytesPerSecond), 2*dev.largest)))
 	}
 	add(DefaultMinor, contract.Bandwidth{GuaranteeBytesPerSecond: max(limit/defaultsShare, 1), CeilingBytesPerSecond: limit}, false)
 	// Bulk tests and the like have a queue of their own, so that what probes meet is not the operator's own doing, and
@@ -59,7 +65,7 @@ func plan(device int, l *Link, desired *Desired, d direction, limits map[uint16]
 	if d.divided {
 		for minor, c := range limits {
 			if parent, known := desired.minors[c.owner]; known {
-				t.leaves = append(t.leaves, limitLeaf(device, l, parent, minor, c.rate))
+				t.leaves = append(t.leaves, limitLeaf(dev, l, parent, minor, c.rate))
 			}
 		}
 	}

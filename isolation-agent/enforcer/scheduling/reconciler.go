@@ -161,7 +161,7 @@ func (r *Reconciler) mayRepair(device, object, state, action string) bool {
 }
 
 func (r *Reconciler) reconcileLink(desired *Desired, l *Link) error {
-	uplink, err := r.conn.LinkIndex(l.Device)
+	uplink, largest, err := r.conn.Uplink(l.Device)
 	if err != nil {
 		return err
 	}
@@ -170,7 +170,7 @@ func (r *Reconciler) reconcileLink(desired *Desired, l *Link) error {
 		return err
 	}
 	both := directions()
-	if err := r.reconcileTree(l.Device, plan(uplink, l, desired, both[0], r.limits), r.programs.Send()); err != nil {
+	if err := r.reconcileTree(l.Device, plan(device{uplink, uint64(largest)}, l, desired, both[0], r.limits), r.programs.Send()); err != nil {
 		return err
 	}
 	for _, c := range r.limits {
@@ -181,7 +181,7 @@ func (r *Reconciler) reconcileLink(desired *Desired, l *Link) error {
 	if err != nil {
 		return err
 	}
-	if err := r.reconcileTree(name, plan(ifb, l, desired, both[1], nil), r.programs.Receive()); err != nil {
+	if err := r.reconcileTree(name, plan(device{ifb, uint64(largest)}, l, desired, both[1], nil), r.programs.Receive()); err != nil {
 		return err
 	}
 	if err := r.reconcileRedirect(l.Device, uplink, ifb); err != nil {

@@ -176,6 +176,30 @@ func TestAQueueOfAnotherKindIsReplaced(t *testing.T) {
 	}
 }
 
+// TestQueuesHoldWhatADeviceHandsOverAtOnce has a device send and take packets of 185 000 bytes before they are cut: a
+// queue that is shorter would refuse every one of them.
+func TestQueuesHoldWhatADeviceHandsOverAtOnce(t *testing.T) {
+	n := newNode(t)
+	testutil.IP(t, "-n", n.ns, "link", "set", "up0", "gso_max_size", "185000")
+	n.look()
+	for _, device := range []string{"up0", IFBName(n.link)} {
+		got := n.tc("qdisc", "show", "dev", device)
+		if strings.Count(got, "qdisc bfifo") != 4 || strings.Count(got, "limit 370000b") != 4 {
+			t.Errorf("%s has\n%s", device, got)
+		}
+	}
+	class, err := n.SetLimitClass(0, owner("a"), mbit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := n.tc("qdisc", "show", "dev", "up0"); strings.Count(got, "limit 370000b") != 5 {
+		t.Errorf("the limit's queue is not among\n%s", got)
+	}
+	if err := n.RemoveLimitClass(class); err != nil {
+		t.Error(err)
+	}
+}
+
 // sameLines compares without order.
 func sameLines(a, b string) bool {
 	count := map[string]int{}

@@ -72,7 +72,8 @@ const DefaultClass = uint32(Major)<<16 | DefaultMinor
 
 // QueueBytes returns how many bytes of frames a class of that rate may hold: 2 ms of them, as the 160 packets of
 // Gatekeeper's authors are at 1 Gbit/s, and never less than twice what segmentation offload hands over at once, so that
-// TCP is slowed and not cut. A limit in packets would be 45 times as long with offload as without.
+// TCP is slowed and not cut. A limit in packets would be 45 times as long with offload as without. Where a device is set
+// to hand over more at once than 64 KiB (BIG TCP), its classes hold twice that.
 func QueueBytes(bytesPerSecond uint64) uint64 {
 	return max(leastQueue, bytesPerSecond*uint64(queueTime)/uint64(time.Second))
 }

@@ -184,7 +184,7 @@ func TestDesiredLeadsMatchesToTheLeafOfTheirContract(t *testing.T) {
 func TestPlanSharesSpareBandwidthByGuarantee(t *testing.T) {
 	l, desired := link(), newDesired([]Link{link()}, set(t, pair()...))
 	both := directions()
-	got := plan(7, &l, desired, both[1], nil)
+	got := plan(device{index: 7}, &l, desired, both[1], nil)
 	if len(got.inner) != 1 || got.inner[0].Rate != 95*mbit || got.inner[0].Ceil != 95*mbit || len(got.leaves) != 4 {
 		t.Fatalf("plan %+v", got)
 	}
@@ -214,7 +214,7 @@ func TestPlanSharesSpareBandwidthByGuarantee(t *testing.T) {
 			t.Errorf("queue %+v", leaf.queue)
 		}
 	}
-	got = plan(7, &l, desired, both[0], nil)
+	got = plan(device{index: 7}, &l, desired, both[0], nil)
 	if len(got.inner) != 3 || got.inner[1].Rate+got.inner[2].Rate != 80*mbit {
 		t.Errorf("sending %+v", got.inner)
 	}
@@ -234,7 +234,7 @@ func TestPlanHasTheClassesOfLimitsBelowTheirContracts(t *testing.T) {
 	}
 	both := directions()
 	var found []string
-	for _, leaf := range plan(7, &l, desired, both[0], limits).leaves {
+	for _, leaf := range plan(device{index: 7}, &l, desired, both[0], limits).leaves {
 		if leaf.class.Handle.Minor() < 0x8000 {
 			continue
 		}
@@ -247,7 +247,7 @@ func TestPlanHasTheClassesOfLimitsBelowTheirContracts(t *testing.T) {
 	if strings.Join(found, "\n") != strings.Join(want, "\n") {
 		t.Errorf("classes of limits\n%s\nwant\n%s", strings.Join(found, "\n"), strings.Join(want, "\n"))
 	}
-	for _, leaf := range plan(7, &l, desired, both[1], limits).leaves {
+	for _, leaf := range plan(device{index: 7}, &l, desired, both[1], limits).leaves {
 		if leaf.class.Handle.Minor() >= 0x8000 {
 			t.Errorf("a limit on what is sent has a class on the receiving side: %+v", leaf.class)
 		}
@@ -269,7 +269,7 @@ func TestPlanNeverPromisesMoreThanItsLink(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, d := range directions() {
-			got := plan(1, &l, newDesired([]Link{l}, contracts), d, nil)
+			got := plan(device{index: 1}, &l, newDesired([]Link{l}, contracts), d, nil)
 			below := map[tc.Handle]uint64{} // guarantees by parent
 			ceil := map[tc.Handle]uint64{}
 			handles := map[tc.Handle]bool{}
