@@ -7,6 +7,7 @@ joins nor errors tell anything of others.
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import re
@@ -22,6 +23,8 @@ QUERY, RANGE, SERIES = "/api/v1/query", "/api/v1/query_range", "/api/v1/series"
 LABELS, EXEMPLARS, FEDERATE = "/api/v1/labels", "/api/v1/query_exemplars", "/federate"
 BYTES, LOST, RTT = "vigia_port_bytes_total", "vigia_probe_lost_total", "vigia_probe_rtt_seconds"
 
+_CUT = 5
+"""Times that a question is asked whose answer is cut off."""
 _CLOCKS = {"evaluationTime", "lastEvaluation", "timings", "scrapeUrl"}
 """Keys whose values differ from one answer to the next."""
 
@@ -45,7 +48,7 @@ class Answer:
     """What came back, without what clocks say."""
 
     status: int
-    """0 if the connection was closed in place of an answer."""
+    """0 if the connection was closed in place of an answer, or in the middle of it, whenever it was asked."""
     said: Any
 
     @property
@@ -55,17 +58,22 @@ class Answer:
 
 
 def ask(url: str, question: Question, headers: Mapping[str, str] | None = None) -> Answer:
-    """Send a question as it is written, with the headers by which the tenant says who it is."""
+    """Send a question as it is written, with the headers by which the tenant says who it is.
+
+    A proxy whose peer answers before it has read all of a body may cut that answer off, or not: it is asked again.
+    """
+    for _ in range(_CUT):
+        with contextlib.suppress(http.client.IncompleteRead, ConnectionError):
+            return _once(url, question, {**question.headers, **(headers or {})})
+    return Answer(0, None)
+
+
+def _once(url: str, question: Question, headers: Mapping[str, str]) -> Answer:
     at = urlsplit(url)
     connection = http.client.HTTPConnection(at.hostname or "", at.port, timeout=60)
     try:
-        connection.request(
-            question.method, question.target, question.body, {**question.headers, **(headers or {})}
-        )
-        try:
-            answer = connection.getresponse()
-        except http.client.RemoteDisconnected:
-            return Answer(0, None)
+        connection.request(question.method, question.target, question.body, dict(headers))
+        answer = connection.getresponse()
         return Answer(answer.status, _timeless(answer.read().decode(errors="replace"), str(at.port)))
     finally:
         connection.close()
