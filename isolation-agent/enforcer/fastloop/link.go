@@ -37,7 +37,6 @@ func (l *Loop) refresh() {
 		c := &list[i]
 		classes[desired.ReceiveClass(c.Owner)] = control.ClassConfig{
 			Tenant: c.Tenant, GuaranteeBytesPerSecond: c.Receive.GuaranteeBytesPerSecond,
-			QueueBytes: scheduling.QueueBytes(c.Receive.CeilingBytesPerSecond),
 		}
 		l.owners[desired.ReceiveClass(c.Owner)] = l.directory.of(c.Tenant)
 	}

@@ -49,7 +49,11 @@ func plan(dev device, l *Link, desired *Desired, d direction, limits map[uint16]
 			t.inner = append(t.inner, c)
 			parent, minor, b.GuaranteeBytesPerSecond = c.Handle, minor+leafOffset, ownShare(b.GuaranteeBytesPerSecond)
 		}
-		t.leaves = append(t.leaves, newLeaf(class(dev.index, parent, minor, b, quantum), max(QueueBytes(b.CeilingBytesPerSecond), 2*dev.largest)))
+		held := queueBytes(b.CeilingBytesPerSecond)
+		if minor == DefaultMinor { // probes meet it
+			held = leastBytes(b.CeilingBytesPerSecond)
+		}
+		t.leaves = append(t.leaves, newLeaf(class(dev.index, parent, minor, b, quantum), max(held, 2*dev.largest)))
 	}
 	add(DefaultMinor, contract.Bandwidth{GuaranteeBytesPerSecond: max(limit/defaultsShare, 1), CeilingBytesPerSecond: limit}, false)
 	// Bulk tests and the like have a queue of their own, so that what probes meet is not the operator's own doing, and

@@ -117,7 +117,7 @@ func TestReconcilingAgainChangesNothing(t *testing.T) {
 	if after := n.objects(); after != before {
 		t.Errorf("objects were\n%s\nand are\n%s", before, after)
 	}
-	for _, want := range []string{"rate 71Mbit ceil 95Mbit", "rate 60Mbit ceil 95Mbit", "limit 128Kb", "qdisc clsact ffff:"} {
+	for _, want := range []string{"rate 71Mbit ceil 95Mbit", "rate 60Mbit ceil 95Mbit", "limit 128Kb", "limit 190000b", "qdisc clsact ffff:"} {
 		if !strings.Contains(before, want) {
 			t.Errorf("no %q in\n%s", want, before)
 		}
@@ -371,7 +371,7 @@ func TestLowerEffortFillsNoQueueOfOthers(t *testing.T) {
 		}
 		if e := raw.Control(func(fd uintptr) {
 			// Room for more than the queue has; each frame counts as more than its bytes.
-			err = errors.Join(unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, 16*leastQueue),
+			err = errors.Join(unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, 16*tcpQueue),
 				unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_TOS, tos))
 		}); e != nil || err != nil {
 			t.Fatal(e, err)
@@ -400,7 +400,7 @@ func TestLowerEffortFillsNoQueueOfOthers(t *testing.T) {
 	for range probes {
 		dropped := class(lowerMinor).Drops
 		testutil.WaitFor(t, "the queue of lower effort to be full", func() bool {
-			for range leastQueue / 1400 {
+			for range tcpQueue / 1400 {
 				_, _ = bulk.Write(make([]byte, 1400)) // nobody has to take it
 			}
 			return class(lowerMinor).Drops > dropped

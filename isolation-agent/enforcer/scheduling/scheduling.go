@@ -58,6 +58,8 @@ const MaxContracts = minors
 const (
 	frame         = 1514         // bytes
 	leastQueue    = 2 * 64 << 10 // bytes
+	tcpQueue      = 6 * 64 << 10 // bytes
+	tcpTime       = 16 * time.Millisecond
 	queueTime     = 2 * time.Millisecond
 	burstTime     = 4 * time.Millisecond
 	minBurst      = 16 << 10
@@ -70,12 +72,20 @@ const (
 // DefaultClass is the class of what belongs to no contract, as major:minor.
 const DefaultClass = uint32(Major)<<16 | DefaultMinor
 
-// QueueBytes returns how many bytes of frames a class of that rate may hold: 2 ms of them, as the 160 packets of
-// Gatekeeper's authors are at 1 Gbit/s, and never less than twice what segmentation offload hands over at once, so that
-// TCP is slowed and not cut. A limit in packets would be 45 times as long with offload as without. Where a device is set
-// to hand over more at once than 64 KiB (BIG TCP), its classes hold twice that.
-func QueueBytes(bytesPerSecond uint64) uint64 {
-	return max(leastQueue, bytesPerSecond*uint64(queueTime)/uint64(time.Second))
+// queueBytes returns how many bytes of frames a contract's class of that rate may hold, so that TCP is slowed and not
+// cut: 16 ms of them, as far as that is six bursts of 64 KiB, below which BBR's window does not go.
+func queueBytes(bytesPerSecond uint64) uint64 {
+	return max(min(tcpQueue, lasting(bytesPerSecond, tcpTime)), leastBytes(bytesPerSecond))
+}
+
+// leastBytes returns what any class may hold: 2 ms, as the 160 packets of Gatekeeper's authors are at 1 Gbit/s, and
+// twice what segmentation offload hands over at once.
+func leastBytes(bytesPerSecond uint64) uint64 {
+	return max(leastQueue, lasting(bytesPerSecond, queueTime))
+}
+
+func lasting(bytesPerSecond uint64, d time.Duration) uint64 {
+	return bytesPerSecond / 1000 * uint64(d/time.Millisecond)
 }
 
 // IFBName returns the name of the device behind an uplink's ingress.

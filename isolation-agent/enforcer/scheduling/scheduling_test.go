@@ -62,14 +62,16 @@ func TestLimitAndThresholdFollowTheHeadroom(t *testing.T) {
 	}
 }
 
-func TestQueuesHoldTwoMillisecondsAndTwoBursts(t *testing.T) {
-	const least = 2 * 65_536
-	for rate, want := range map[uint64]uint64{0: least, 1 * mbit: least, 524 * mbit: least, 525 * mbit: 131_250, 10_000 * mbit: 2_500_000, 400_000 * mbit: 100_000_000} {
-		if got := QueueBytes(rate); got != want {
+func TestQueuesHoldBurstsAndTwoMilliseconds(t *testing.T) {
+	for rate, want := range map[uint64]uint64{
+		0: 131_072, 1 * mbit: 131_072, 65 * mbit: 131_072, 100 * mbit: 200_000, 190 * mbit: 380_000, 200 * mbit: 393_216,
+		1000 * mbit: 393_216, 1600 * mbit: 400_000, 10_000 * mbit: 2_500_000, 400_000 * mbit: 100_000_000,
+	} {
+		if got := queueBytes(rate); got != want {
 			t.Errorf("at %d bytes per second: %d bytes, want %d", rate, got, want)
 		}
 	}
-	if got := newLeaf(tc.Class{}, QueueBytes(100_000_000*mbit)).queue.Limit; got != math.MaxUint32 {
+	if got := newLeaf(tc.Class{}, 1<<32).queue.Limit; got != math.MaxUint32 {
 		t.Errorf("what the kernel has no number for: %d", got)
 	}
 }
@@ -190,8 +192,10 @@ func TestPlanSharesSpareBandwidthByGuarantee(t *testing.T) {
 	}
 	minor := desired.minors
 	for _, leaf := range got.leaves {
+		held := queueBytes(leaf.class.Ceil)
 		switch leaf.class.Handle.Minor() {
 		case DefaultMinor:
+			held = leastQueue
 			if leaf.class.Rate != 95*mbit/100 || leaf.class.Ceil != 95*mbit {
 				t.Errorf("default class %+v", leaf.class)
 			}
@@ -210,7 +214,7 @@ func TestPlanSharesSpareBandwidthByGuarantee(t *testing.T) {
 		default:
 			t.Errorf("class %+v", leaf.class)
 		}
-		if leaf.queue.Parent != leaf.class.Handle || uint64(leaf.queue.Limit) != QueueBytes(leaf.class.Ceil) || leaf.queue.Kind != "bfifo" {
+		if leaf.queue.Parent != leaf.class.Handle || uint64(leaf.queue.Limit) != held || leaf.queue.Kind != "bfifo" {
 			t.Errorf("queue %+v", leaf.queue)
 		}
 	}

@@ -55,7 +55,7 @@ func newNetwork(t *testing.T, guarantees ...float64) *network {
 	n.start = n.now
 	classes := map[uint32]ClassConfig{}
 	for i, g := range guarantees {
-		classes[uint32(i)] = ClassConfig{Tenant: fmt.Sprint(i), GuaranteeBytesPerSecond: uint64(g * mbit), QueueBytes: 50_000}
+		classes[uint32(i)] = ClassConfig{Tenant: fmt.Sprint(i), GuaranteeBytesPerSecond: uint64(g * mbit)}
 	}
 	n.receiver.SetClasses(classes)
 	return n

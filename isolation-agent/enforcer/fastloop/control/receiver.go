@@ -56,7 +56,6 @@ const (
 type ClassConfig struct {
 	Tenant                  string
 	GuaranteeBytesPerSecond uint64 // to receive
-	QueueBytes              uint64 // that its queue is meant to hold; 0 = any number
 }
 
 // Congestion is a class whose senders must get a notice.

@@ -9,12 +9,8 @@ type Reading struct {
 	Waiting uint64 // in it
 }
 
-// lost returns the bytes that the queue refused, and those that wait beyond what it
-// is meant to hold, as in one that somebody made longer.
-func (r Reading) lost(queue uint64) uint64 {
-	if queue != 0 {
-		r.Waiting = min(r.Waiting, queue)
-	}
+// lost returns the bytes that the queue refused.
+func (r Reading) lost() uint64 {
 	if gone := r.Left + r.Waiting; r.Arrived > gone {
 		return r.Arrived - gone
 	}
@@ -88,7 +84,7 @@ func (w *window) add(r Reading, dt float64) {
 // lost is what the class has lost until a reading, since its arrivals are counted.
 func (w *window) lost(r Reading) uint64 {
 	r.Arrived += w.ahead
-	return r.lost(w.config.QueueBytes)
+	return r.lost()
 }
 
 // put takes a sample in the place of the oldest.
