@@ -138,11 +138,13 @@ def test_a_borrower_is_measured_beside_each_protocol(root: None, switch: Overlay
     wanted = ("20 Mbit/s of UDP", "5 Mbit/s of TCP", "2 Mbit/s of SYN")
     chosen = [s for s in borrow.situations() if s.name in wanted]
     said: list[str] = []
-    found = list(borrow.borrow(ENFORCER, switch, 3.0, chosen, said.append))
+    found = list(
+        borrow.borrow(ENFORCER, borrow.Setting(switch, "reno", offload=True), 3.0, chosen, said.append)
+    )
     assert [b.neighbour for b in found] == [borrow.NOBODY, *wanted]
     assert len(said) == len(wanted)
     for b in found:
-        assert b.switch == switch.value
+        assert b.setting == f"{switch.value}, reno with offload"
         assert b.window >= 0, "TCP may stand still for a moment, also alone"
         assert 0 <= b.second <= b.mean
         assert b.mean > 0, "it goes on"
@@ -172,7 +174,7 @@ def test_every_budget_is_named_and_judged() -> None:
             ("Classify/send", 185.0),
         ],
         bench.Kills(100, True, "73 of 100 kills left a limit in force, none for more than its time"),
-        [Borrowed("linuxbridge", "5 Mbit/s", 0.99, 0.96, 1.7, 1.1)],
+        [Borrowed("linuxbridge, bbr", "5 Mbit/s", 0.99, 0.96, 1.7, 1.1, 0.001)],
         {"alone": 0.0004, "hostile": 0.0009},
     )
     judged = bench.budgets(good)
@@ -186,14 +188,14 @@ def test_every_budget_is_named_and_judged() -> None:
         bench.Cost(64, 0.03, 0.07, 65 * 2**20, 151.0, 1000, 0.1),
         [("Vport/count", 11.0), ("Vport/signals", 151.0)],
         bench.Kills(100, False, "a limit outlives its time"),
-        [Borrowed("linuxbridge", "5 Mbit/s", 0.7, 0.4, 0.5, 2.0)],
+        [Borrowed("linuxbridge, bbr", "5 Mbit/s", 0.7, 0.4, 0.5, 2.0, 0.2)],
         {"alone": 0.0004, "hostile": 0.0011},
     )
     missed = bench.budgets(bad)
     assert not any(b.met for b in missed), [str(b) for b in missed if b.met]
     assert "7.0%  MISSED" in next(str(b) for b in missed if "full link" in b.name)
     assert bench.budgets(bench.Measured()) == []
-    alone = Borrowed("linuxbridge", f"{borrow.NOBODY}, in ten flows itself", 0.5, 0.1, 0.0, 1.0)
+    alone = Borrowed("linuxbridge, bbr", f"{borrow.NOBODY}, in ten flows itself", 0.5, 0.1, 0.0, 1.0, 0.1)
     assert bench.budgets(bench.Measured(borrowed=[alone])) == [], "what the bed does by itself is no promise"
 
 
@@ -202,6 +204,13 @@ def test_a_switch_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str])
         bench.main(["--borrower", "linuxbridge,vpp"])
     assert ended.value.code == 2
     assert "'vpp'; have linuxbridge, openvswitch" in capsys.readouterr().err
+
+
+def test_a_congestion_control_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        bench.main(["--congestion", "quick"])
+    assert ended.value.code == 2
+    assert "this machine has no 'quick'; have " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,13 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
+from pathlib import Path
 
-from vigia.isolation.traffic import TrafficOrder, receive, send
+import pytest
+
+from vigia.isolation.traffic import TrafficOrder, _connecting, receive, send
 
 LATE = 0.5
 
@@ -75,3 +79,15 @@ def test_connections_that_are_only_begun_are_counted_by_frames() -> None:
     offered, arrived = both(one, 0.0)
     assert offered % 74 == 0
     assert 0 < arrived <= offered <= 2.1 * 74e3
+
+
+AVAILABLE = Path("/proc/sys/net/ipv4/tcp_available_congestion_control").read_text().split()
+
+
+@pytest.mark.parametrize("congestion", AVAILABLE)
+def test_a_sender_has_the_congestion_control_that_it_is_ordered(root: None, congestion: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, ExitStack() as stack:
+        one = replace(order("send"), port=server.getsockname()[1], congestion=congestion)
+        sock = _connecting(one, stack)
+        used = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16)
+        assert used.rstrip(b"\0").decode() == congestion

@@ -27,7 +27,7 @@ from typing import TypeVar
 from vigia.errors import VigiaError
 from vigia.host import commands
 from vigia.isolation.alerts import Alarms, alarms
-from vigia.isolation.borrow import NOBODY, Borrowed, borrow, situations
+from vigia.isolation.borrow import NOBODY, Borrowed, Setting, borrow, situations
 from vigia.isolation.model import IsolationPlan, Mode, TrafficFlow
 from vigia.isolation.overlay import OverlaySwitch
 from vigia.isolation.testbed import IsolationTestbed
@@ -61,6 +61,7 @@ _SHARES = {"a": 0.75, "b": 0.25}
 _ONSET = 2.0  # seconds of the victim alone
 _FRAME, _SEGMENT = 1514, 1448  # bytes of a full frame, and the TCP payload in it
 _ON, _PERIOD = 0.5, 1.2  # seconds of a pulse, and to the next
+_TCP = Path("/proc/sys/net/ipv4/tcp_congestion_control")
 
 
 def interval(values: Sequence[float]) -> tuple[float, float]:
@@ -512,7 +513,7 @@ def _judge_shares(m: Measured) -> Iterator[Budget]:
             yield _least("offender's share of its guarantee, goodput", 0.90, row.offender)
             yield _least("work conservation: share of what the link gives out", 0.93, row.used)
     for b in (b for b in m.borrowed if not b.neighbour.startswith(NOBODY)):
-        name = f"{b.switch}, borrower beside {b.neighbour}"
+        name = f"{b.setting}, borrower beside {b.neighbour}"
         yield _least(f"{name}, worst second, of what is left", 0.95, b.second)
         yield _least(f"{name}, worst 100 ms, of its guarantee", 0.98, b.window)
         yield _most(f"{name}, retransmits, times those alone", 1.2, b.retransmits, "{:.2f}")
@@ -589,9 +590,9 @@ def _figures(m: Measured) -> Iterator[str]:
         )
     for b in m.borrowed:
         yield (
-            f"{b.switch}, borrower beside {b.neighbour}: {b.mean:.2f} of what is left,"
+            f"{b.setting}, borrower beside {b.neighbour}: {b.mean:.2f} of what is left,"
             f" {b.second:.2f} in the worst second; {b.window:.2f} of its guarantee in the worst 100 ms;"
-            f" {b.retransmits:.2f} times as much sent again as alone ({load})"
+            f" {b.again:.2%} sent again, {b.retransmits:.2f} times as much as alone ({load})"
         )
     if "hostile" in m.late:
         alone, hostile = m.late["alone"], m.late["hostile"]
@@ -622,9 +623,18 @@ def _switches(text: str) -> list[OverlaySwitch]:
     return [OverlaySwitch(name) for name in filter(None, text.split(","))]
 
 
+def _congestion(text: str) -> str:
+    known = _TCP.with_name("tcp_available_congestion_control").read_text().split()
+    if text not in known:
+        raise argparse.ArgumentTypeError(f"this machine has no {text!r}; have {', '.join(known)}")
+    return text
+
+
 def _borrowed(options: argparse.Namespace, say: Callable[[str], None]) -> list[Borrowed]:
     enforcer, chosen = places.built("vigia-enforcer"), situations()
-    return [b for switch in options.borrower for b in borrow(enforcer, switch, options.seconds, chosen, say)]
+    congestion = options.congestion or _TCP.read_text().strip()
+    settings = [Setting(switch, congestion, bool(options.offload)) for switch in options.borrower]
+    return [b for s in settings for b in borrow(enforcer, s, options.seconds, chosen, say)]
 
 
 def _measure(options: argparse.Namespace, say: Callable[[str], None]) -> Measured:
@@ -664,6 +674,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--innocent", type=int, default=3, help="floods beside a third tenant")
     borrower = "switches on which a tenant borrows, with commas; default: all; '' leaves it out"
     parser.add_argument("--borrower", type=_switches, default=list(OverlaySwitch), help=borrower)
+    congestion = "the borrower's and its neighbours' congestion control of TCP; default: the machine's"
+    parser.add_argument("--congestion", type=_congestion, help=congestion)
+    offload = "1: devices cut what the borrower and its neighbours send by TCP into frames"
+    parser.add_argument("--offload", type=int, default=0, help=offload)
     parser.add_argument("--hostile", type=int, default=1, help="0: leave the loop under a hostile sender out")
     parser.add_argument("--vports", type=int, default=64, help="vports for the enforcer's cost")
     parser.add_argument("--programs", type=int, default=1, help="0: leave the cost per packet out")

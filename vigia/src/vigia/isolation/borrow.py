@@ -11,7 +11,7 @@ from vigia.host import netns
 from vigia.isolation.model import FlowOutcome, IsolationPlan, Mode, TrafficFlow
 from vigia.isolation.overlay import OverlaySwitch, OverlayTestbed
 
-__all__ = ["NOBODY", "SHARES", "Borrowed", "Situation", "borrow", "judge", "situations"]
+__all__ = ["NOBODY", "SHARES", "Borrowed", "Setting", "Situation", "borrow", "judge", "situations"]
 
 SHARES = {"a": 0.5, "b": 0.2, "c": 0.15, "d": 0.1}
 """What the borrower a and its neighbours bought, of what the link gives out."""
@@ -34,10 +34,24 @@ class Situation:
 
 
 @dataclass(frozen=True)
+class Setting:
+    """On what a tenant borrows, and how guests send TCP there."""
+
+    switch: OverlaySwitch
+    congestion: str
+    """control of TCP, by the kernel's name"""
+    offload: bool = False
+    """devices cut what TCP sends into frames: queues meet up to 64 KiB at once"""
+
+    def __str__(self) -> str:
+        return f"{self.switch.value}, {self.congestion}" + (" with offload" if self.offload else "")
+
+
+@dataclass(frozen=True)
 class Borrowed:
     """What a borrower kept in one situation; all but names and the retransmits are ratios."""
 
-    switch: str
+    setting: str
     neighbour: str
     mean: float
     """of what the neighbours leave"""
@@ -47,6 +61,8 @@ class Borrowed:
     """the worst 100 ms but the neighbours' first, of the guarantee"""
     retransmits: float
     """the share of its segments that it sent again, as a multiple of that without a neighbour"""
+    again: float
+    """that share"""
 
 
 def situations() -> Sequence[Situation]:
@@ -110,20 +126,22 @@ def judge(
 
 def borrow(
     enforcer: Path,
-    switch: OverlaySwitch,
+    setting: Setting,
     seconds: float,
     chosen: Sequence[Situation],
     say: Callable[[str], None] = lambda line: None,
 ) -> Iterator[Borrowed]:
     """Let TCP borrow in each situation for so long. Raises VigiaError."""
     usual: dict[TrafficFlow, float] = {}
-    with OverlayTestbed(IsolationPlan(Mode.VIGIA, SHARES, link=_LINK), enforcer, switch) as bed:
+    plan = IsolationPlan(Mode.VIGIA, SHARES, link=_LINK, offload=setting.offload)
+    with OverlayTestbed(plan, enforcer, setting.switch) as bed:
         guarantee = bed.guarantee("a") * _SEGMENT / _FRAME
 
         def run(*flows: TrafficFlow) -> tuple[Sequence[FlowOutcome], float]:
             sender = bed.guest(flows[0].source, flows[0].tenant)
             before = _segments(sender)
-            outcomes = bed.run(flows, _ALONE + seconds)
+            ordered = [replace(f, congestion=setting.congestion) for f in flows]
+            outcomes = bed.run(ordered, _ALONE + seconds)
             sent, again = (after - b for after, b in zip(_segments(sender), before, strict=True))
             return outcomes, again / max(sent, 1)
 
@@ -131,9 +149,11 @@ def borrow(
             if one.borrower not in usual:
                 (outcome,), usual[one.borrower] = run(one.borrower)
                 flows = ", in ten flows itself" if one.borrower.connections > 1 else ""
-                yield Borrowed(switch.value, NOBODY + flows, *judge(outcome, [], guarantee), 1.0)
+                kept = judge(outcome, [], guarantee)
+                yield Borrowed(str(setting), NOBODY + flows, *kept, 1.0, usual[one.borrower])
             (outcome, *beside), again = run(one.borrower, *one.neighbours)
             kept = judge(outcome, beside, guarantee)
-            found = Borrowed(switch.value, one.name, *kept, again / max(usual[one.borrower], 1e-4))
-            say(f"measured a borrower beside {one.name} on {switch.value}")
+            more = again / max(usual[one.borrower], 1e-4)
+            found = Borrowed(str(setting), one.name, *kept, more, again)
+            say(f"measured a borrower beside {one.name} on {setting}")
             yield found

@@ -39,6 +39,8 @@ class IsolationPlan:
     headroom: float = 0.05
     queue: int = 160
     """frames that an access link holds"""
+    offload: bool = False
+    """guests leave it to devices to cut what TCP sends into frames"""
     operators: Sequence[str] = ()
     """tenants without a contract: the operator's own, which probe"""
 
@@ -63,6 +65,8 @@ class TrafficFlow:
     """udp: seconds of every period in which it sends; 0 = all the time"""
     period: float = 0.0
     """udp: seconds from the beginning of one pulse to that of the next"""
+    congestion: str = ""
+    """tcp: the sender's congestion control; empty: the machine's"""
     early: float = 0.0
     """seconds by which it ends before the others, so that nothing is on its way when counting ends"""
 

@@ -182,8 +182,9 @@ class IsolationTestbed:
         others = [(self.address(h, tenant), self.mac(h, tenant)) for h in self._hosts() if h != host]
         lines += [f"neigh add {ip} lladdr {mac} dev eth0 nud permanent" for ip, mac in others]
         commands.ip_batch(lines, netns=self.guest(host, tenant))
-        # Frames as on a wire: no super-frames that a queue would count as one.
-        offloads = ("tso", "gso", "gro", "tx-udp-segmentation")
+        # Frames as on a wire, if not told otherwise.
+        sent = () if self.plan.offload else ("tso", "gso")
+        offloads = (*sent, "gro", "tx-udp-segmentation")
         off = [word for name in offloads for word in (name, "off")]
         commands.run(["ethtool", "-K", "eth0", *off], netns=self.guest(host, tenant))
 
@@ -447,6 +448,7 @@ class IsolationTestbed:
             size=flow.size,
             on=flow.on,
             period=flow.period,
+            congestion=flow.congestion,
         )
         return commands.spawn(traffic.command(), traffic.encode(order))
 

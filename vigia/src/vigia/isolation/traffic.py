@@ -61,6 +61,8 @@ class TrafficOrder:
     """udp: seconds of every period in which it sends; 0 = all the time"""
     period: float = 0.0
     """udp: seconds from the beginning of one pulse to that of the next"""
+    congestion: str = ""
+    """tcp: the sender's congestion control; empty: the machine's"""
 
 
 class _Ended(Exception):
@@ -163,6 +165,8 @@ def _send_tcp(order: TrafficOrder) -> int:
 def _connecting(order: TrafficOrder, stack: ExitStack) -> socket.socket:
     sock = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
     sock.setblocking(False)
+    if order.congestion:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, order.congestion.encode())
     if order.rate:
         each = max(1, round(order.rate / order.connections))
         sock.setsockopt(socket.SOL_SOCKET, _SO_MAX_PACING_RATE, each)
