@@ -19,6 +19,9 @@ const (
 	// short is the share of the wire from which it has no room: what is lost there, is lost
 	// whoever sent it. Below it the queues lose only what is beyond the share of its own class.
 	short = 0.985
+	// fillingFor is how long a queue must fill without a pause to count as one that loses: TCP fills it in less, or more
+	// slowly, and is slowed by it.
+	fillingFor = 5 * Tick
 	// floodShare is the share of a class that is lost when its senders do not adapt, and
 	// floodFor how long they count as such.
 	floodShare = 0.1
@@ -196,12 +199,16 @@ func (r *Receiver) judge(now time.Time, id uint32, w *window, total float64) (Co
 			n = samplesCongested
 		}
 	}
-	arrived, _, lost := w.mean(n)
+	arrived, left, lost := w.mean(n)
+	over := lost
+	if w.filling(samples) >= fillingFor { // its queue is long, and its senders do not adapt to it
+		over = max(lost, arrived-left)
+	}
 	if w.n < n { // the link had room before: what is not in the window was not lost
-		lost *= float64(w.n) / float64(n)
+		lost, over = lost*float64(w.n)/float64(n), over*float64(w.n)/float64(n)
 	}
 	ready := w.n >= samplesCongested && (r.variant == Vigia || w.n >= n)
-	if !ready || lost <= r.threshold || (r.variant == Vigia && (total < saturated*r.limit || w.within())) {
+	if !ready || over <= r.threshold || (r.variant == Vigia && (total < saturated*r.limit || w.within())) {
 		return r.renew(now, id, w)
 	}
 	if lost >= floodShare*arrived || r.harms(now, id) {
@@ -210,7 +217,7 @@ func (r *Receiver) judge(now time.Time, id uint32, w *window, total float64) (Co
 		return r.renew(now, id, w) // it adapts, and its queue is enough
 	}
 	if now.After(w.congestedUntil) {
-		w.since, w.notified = now.Add(-w.dropping(n)), false
+		w.since, w.notified = now.Add(-w.filling(n)), false
 	}
 	w.congestedUntil = now.Add(congestedFor)
 	if now.Sub(w.advisedAt) < interval {

@@ -181,16 +181,42 @@ func TestClassesComeAndGo(t *testing.T) {
 	}
 }
 
-// TestWhatWaitsIsNotLost lets a queue fill up, and drop nothing: its senders are slowed by it, and nobody is told.
-func TestWhatWaitsIsNotLost(t *testing.T) {
+// TestAQueueThatFillsIsTooMuch has a flood that no queue refuses yet: a long queue must not hide it.
+func TestAQueueThatFillsIsTooMuch(t *testing.T) {
 	p := newPlant(t, Vigia)
 	p.run(20, 71, 20, 0)
-	for range 20 {
+	for tick := range samples + 1 {
 		r := p.readings[classB]
 		r.Waiting += uint64(6 * mbit * Tick.Seconds())
 		p.readings[classB] = r
-		if got, _ := p.run(1, 71, 30, 6); got != nil {
-			t.Fatalf("notified about what waits: %+v", got)
+		got, _ := p.run(1, 71, 30, 6)
+		if got == nil {
+			continue
+		}
+		c := got[0]
+		if len(got) != 1 || c.Class != classB || c.Dropped != 0 || c.Rate != 24*mbit || p.now.Sub(c.Since) != time.Duration(tick+1)*Tick {
+			t.Errorf("at tick %d %+v", tick, got)
+		}
+		return
+	}
+	t.Error("nobody was notified")
+}
+
+// TestAQueueThatStandsIsEnough has a sender that adapts to its queue, which is full now and then, and never lost anything.
+func TestAQueueThatStandsIsEnough(t *testing.T) {
+	p := newPlant(t, Vigia)
+	p.run(20, 65, 30, 0)
+	for range 10 {
+		for _, bytes := range []int{30_000, -30_000} {
+			r := p.readings[classB]
+			r.Arrived, r.Waiting = r.Arrived+uint64(max(bytes, 0)), uint64(int(r.Waiting)+max(bytes, 0))
+			if bytes < 0 {
+				r.Left, r.Waiting = r.Left+uint64(-bytes), uint64(int(r.Waiting)+bytes)
+			}
+			p.readings[classB] = r
+			if got, _ := p.run(2, 65, 30, 0); got != nil {
+				t.Fatalf("notified about what waits: %+v", got)
+			}
 		}
 	}
 	if r := (Reading{Arrived: 100, Left: 10, Waiting: 60}); r.lost() != 30 {

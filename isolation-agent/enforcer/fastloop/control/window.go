@@ -47,12 +47,12 @@ type window struct {
 	crowdsAt       time.Time // when the wire was last short though its senders were advised
 }
 
-// dropping returns for how long, at most n samples, something has been lost.
-func (w *window) dropping(n int) time.Duration {
+// filling returns for how long, at most n samples, more has arrived than left.
+func (w *window) filling(n int) time.Duration {
 	var seconds float64
 	for i := range min(n, w.n) {
 		s := &w.ring[(w.next-1-i+2*samples)%samples]
-		if s.lost == 0 {
+		if s.lost == 0 && s.arrived <= s.left {
 			break
 		}
 		seconds += s.dt
