@@ -27,9 +27,8 @@ from typing import TypeVar
 from vigia.errors import VigiaError
 from vigia.host import commands
 from vigia.isolation.alerts import Alarms, alarms
-from vigia.isolation.borrow import NOBODY, Borrowed, Setting, borrow, situations
+from vigia.isolation.borrow import NOBODY, Borrowed, add_options, borrow, settings, situations
 from vigia.isolation.model import IsolationPlan, Mode, TrafficFlow
-from vigia.isolation.overlay import OverlaySwitch
 from vigia.isolation.testbed import IsolationTestbed
 from vigia.stack import places
 from vigia_statistics import mean_interval
@@ -61,7 +60,6 @@ _SHARES = {"a": 0.75, "b": 0.25}
 _ONSET = 2.0  # seconds of the victim alone
 _FRAME, _SEGMENT = 1514, 1448  # bytes of a full frame, and the TCP payload in it
 _ON, _PERIOD = 0.5, 1.2  # seconds of a pulse, and to the next
-_TCP = Path("/proc/sys/net/ipv4/tcp_congestion_control")
 
 
 def interval(values: Sequence[float]) -> tuple[float, float]:
@@ -615,26 +613,9 @@ def _figures(m: Measured) -> Iterator[str]:
         yield f"kills: {m.kills.said}"
 
 
-def _switches(text: str) -> list[OverlaySwitch]:
-    known = [s.value for s in OverlaySwitch]
-    for name in filter(None, text.split(",")):
-        if name not in known:
-            raise argparse.ArgumentTypeError(f"unknown switch {name!r}; have {', '.join(known)}")
-    return [OverlaySwitch(name) for name in filter(None, text.split(","))]
-
-
-def _congestion(text: str) -> str:
-    known = _TCP.with_name("tcp_available_congestion_control").read_text().split()
-    if text not in known:
-        raise argparse.ArgumentTypeError(f"this machine has no {text!r}; have {', '.join(known)}")
-    return text
-
-
 def _borrowed(options: argparse.Namespace, say: Callable[[str], None]) -> list[Borrowed]:
     enforcer, chosen = places.built("vigia-enforcer"), situations()
-    congestion = options.congestion or _TCP.read_text().strip()
-    settings = [Setting(switch, congestion, bool(options.offload)) for switch in options.borrower]
-    return [b for s in settings for b in borrow(enforcer, s, options.seconds, chosen, say)]
+    return [b for s in settings(options) for b in borrow(enforcer, s, options.seconds, chosen, say)]
 
 
 def _measure(options: argparse.Namespace, say: Callable[[str], None]) -> Measured:
@@ -672,12 +653,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--pulses", type=int, default=100, help="short floods for the fast loop's times")
     parser.add_argument("--alerts", type=int, default=100, help="floods for the alert path's times")
     parser.add_argument("--innocent", type=int, default=3, help="floods beside a third tenant")
-    borrower = "switches on which a tenant borrows, with commas; default: all; '' leaves it out"
-    parser.add_argument("--borrower", type=_switches, default=list(OverlaySwitch), help=borrower)
-    congestion = "the borrower's and its neighbours' congestion control of TCP; default: the machine's"
-    parser.add_argument("--congestion", type=_congestion, help=congestion)
-    offload = "1: devices cut what the borrower and its neighbours send by TCP into frames"
-    parser.add_argument("--offload", type=int, default=0, help=offload)
+    add_options(parser)
     parser.add_argument("--hostile", type=int, default=1, help="0: leave the loop under a hostile sender out")
     parser.add_argument("--vports", type=int, default=64, help="vports for the enforcer's cost")
     parser.add_argument("--programs", type=int, default=1, help="0: leave the cost per packet out")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,7 +12,18 @@ from vigia.host import netns
 from vigia.isolation.model import FlowOutcome, IsolationPlan, Mode, TrafficFlow
 from vigia.isolation.overlay import OverlaySwitch, OverlayTestbed
 
-__all__ = ["NOBODY", "SHARES", "Borrowed", "Setting", "Situation", "borrow", "judge", "situations"]
+__all__ = [
+    "NOBODY",
+    "SHARES",
+    "Borrowed",
+    "Setting",
+    "Situation",
+    "add_options",
+    "borrow",
+    "judge",
+    "settings",
+    "situations",
+]
 
 SHARES = {"a": 0.5, "b": 0.2, "c": 0.15, "d": 0.1}
 """What the borrower a and its neighbours bought, of what the link gives out."""
@@ -19,6 +31,7 @@ SHARES = {"a": 0.5, "b": 0.2, "c": 0.15, "d": 0.1}
 NOBODY = "nobody"
 """In place of a neighbour's name: what the bed itself does to a borrower, and no budget is held against."""
 
+_TCP = Path("/proc/sys/net/ipv4/tcp_congestion_control")
 _LINK = 200_000_000
 _ALONE, _SETTLES = 3.0, 0.1  # seconds of the borrower alone; until the neighbour's first window is over
 _FRAME, _SEGMENT = 1514 + 50, 1448  # bytes of a full frame in VXLAN, and the TCP payload in it
@@ -157,3 +170,34 @@ def borrow(
             found = Borrowed(str(setting), one.name, *kept, more, again)
             say(f"measured a borrower beside {one.name} on {setting}")
             yield found
+
+
+def _switches(text: str) -> list[OverlaySwitch]:
+    known = [s.value for s in OverlaySwitch]
+    for name in filter(None, text.split(",")):
+        if name not in known:
+            raise argparse.ArgumentTypeError(f"unknown switch {name!r}; have {', '.join(known)}")
+    return [OverlaySwitch(name) for name in filter(None, text.split(","))]
+
+
+def _congestion(text: str) -> str:
+    known = _TCP.with_name("tcp_available_congestion_control").read_text().split()
+    if text not in known:
+        raise argparse.ArgumentTypeError(f"this machine has no {text!r}; have {', '.join(known)}")
+    return text
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add what a borrower is measured with."""
+    borrower = "switches on which a tenant borrows, with commas; default: all; '' leaves it out"
+    parser.add_argument("--borrower", type=_switches, default=list(OverlaySwitch), help=borrower)
+    congestion = "the borrower's and its neighbours' congestion control of TCP; default: the machine's"
+    parser.add_argument("--congestion", type=_congestion, help=congestion)
+    offload = "1: devices cut what the borrower and its neighbours send by TCP into frames"
+    parser.add_argument("--offload", type=int, default=0, help=offload)
+
+
+def settings(options: argparse.Namespace) -> list[Setting]:
+    """Return what was chosen, a setting for each switch."""
+    congestion = options.congestion or _TCP.read_text().strip()
+    return [Setting(switch, congestion, bool(options.offload)) for switch in options.borrower]
