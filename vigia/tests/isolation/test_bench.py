@@ -43,8 +43,8 @@ def test_guarantees_are_compared_as_payload() -> None:
 def test_reaction_times_are_read_from_the_logs_of_both_enforcers() -> None:
     line = bench._Line
     told = [
-        line(100.10, " first_drop_seconds=0.04"),
-        line(101.35, " first_drop_seconds=0.05"),
+        line(100.10, " congested_seconds=0.04"),
+        line(101.35, " congested_seconds=0.05"),
         line(101.40, " x=1"),
     ]
     held = [line(100.11, ""), line(101.45, "")]

@@ -201,7 +201,7 @@ func (r *Receiver) judge(now time.Time, id uint32, w *window, total float64) (Co
 	}
 	arrived, left, lost := w.mean(n)
 	over := lost
-	if w.filling(samples) >= fillingFor { // its queue is long, and its senders do not adapt to it
+	if r.variant == Vigia && w.filling(samples) >= fillingFor { // its queue is long, and its senders do not adapt to it
 		over = max(lost, arrived-left)
 	}
 	if w.n < n { // the link had room before: what is not in the window was not lost

@@ -143,7 +143,7 @@ class Reaction:
     """from a pulse's first packet to the limit at its source"""
     held_p99: float
     drop_p50: float
-    """from the first drop of a congestion to the advised rate at its source"""
+    """from the first drop of a congestion, or when its queue began to fill, to the advised rate at its source"""
     drop_p99: float
     messages: float
     """notices until that rate held, on average"""
@@ -187,7 +187,7 @@ def reaction(begun: Sequence[float], told: Sequence[_Line], held: Sequence[_Line
         if limit:
             to_limit.append(limit.at - begin)
         if notices and limit:
-            from_drop.append(limit.at - (notices[0].at - notices[0].number("first_drop_seconds")))
+            from_drop.append(limit.at - (notices[0].at - notices[0].number("congested_seconds")))
             messages.append(max(1, sum(t.at < limit.at for t in notices)))
     return Reaction(
         len(begun),
@@ -570,7 +570,7 @@ def _figures(m: Measured) -> Iterator[str]:
         yield (
             f"\nfirst packet of a flood to notice p50 {_ms(r.told_p50)}, p99 {_ms(r.told_p99)};"
             f" to the limit at its source p50 {_ms(r.held_p50)}, p99 {_ms(r.held_p99)};"
-            f" first drop to the limit p50 {_ms(r.drop_p50)}, p99 {_ms(r.drop_p99)},"
+            f" first drop or filling to the limit p50 {_ms(r.drop_p50)}, p99 {_ms(r.drop_p99)},"
             f" {r.messages:.2f} notices (n = {r.n}, missed {r.missed}, {load})"
         )
     if m.alarms:
