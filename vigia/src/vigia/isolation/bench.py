@@ -143,7 +143,7 @@ class Reaction:
     """from a pulse's first packet to the limit at its source"""
     held_p99: float
     drop_p50: float
-    """from the first drop of a congestion, or when its queue began to fill, to the advised rate at its source"""
+    """from the first drop of a congestion, or the filling of its queue, to the advised rate at its source"""
     drop_p99: float
     messages: float
     """notices until that rate held, on average"""
