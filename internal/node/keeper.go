@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"sync"
 	"time"
 
@@ -33,6 +34,7 @@ type Keeper struct {
 	mu      sync.Mutex
 	failed  map[int]error     // by interface index
 	missing map[int]time.Time // attached interfaces that are no ports, since when
+	watched map[int]vport.Hook
 	rounds  int
 
 	good     map[int]vport.Hook // attached, as of verified; used by reconcile alone
@@ -93,6 +95,9 @@ func (k *Keeper) reconcile(now time.Time) {
 		}
 	}
 	k.failed = failed
+	if len(wanted) > 0 {
+		k.watched = maps.Clone(k.good)
+	}
 	k.rounds++
 	k.forget(isPort, now)
 }
@@ -136,6 +141,14 @@ func (k *Keeper) Failed(index int) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.failed[index]
+}
+
+// Watches tells whether an interface has the programs of a hook. Its counters are there a moment earlier.
+func (k *Keeper) Watches(index int, hook vport.Hook) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	at, ok := k.watched[index]
+	return ok && at == hook
 }
 
 // Ready returns nil once every port has been tried.

@@ -187,13 +187,30 @@ func TestKeeperReportsWhatItCannotAttach(t *testing.T) {
 	k := NewKeeper(r.inv, m, promslog.New(&promslog.Config{Writer: &log}))
 	r.plug(names...)
 	r.await(5)
-	k.reconcile(time.Now())
 	list, _ := r.inv.Ports()
+	watched := func() (n int) {
+		for i := range list {
+			if k.Watches(list[i].Index, Hook(&list[i])) {
+				n++
+			}
+			if k.Watches(list[i].Index, vport.TCXTenant) {
+				t.Errorf("%s is watched from the tenant's side", list[i].Device)
+			}
+		}
+		return n
+	}
+	if n := watched(); n != 0 {
+		t.Errorf("%d ports are watched before the first look", n)
+	}
+	k.reconcile(time.Now())
 	failures := 0
 	for _, p := range list {
 		if k.Failed(p.Index) != nil {
 			failures++
 		}
+	}
+	if n := watched(); n != 4 {
+		t.Errorf("%d ports are watched, want 4", n)
 	}
 	if failures != 1 || attached(t, m) != 4 {
 		t.Errorf("%d failures, %d attached; want 1 and 4", failures, attached(t, m))

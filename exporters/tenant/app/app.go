@@ -144,6 +144,8 @@ type debugPort struct {
 	Problem string `json:",omitempty"`
 }
 
+const beingAttached = "its programs are being attached: what passes until then is not counted"
+
 // debugPorts answers GET /debug/ports: every port, where its identity comes from, and what is wrong with it.
 func (s *service) debugPorts(w http.ResponseWriter, _ *http.Request) {
 	list, states := s.Inventory.EveryPort()
@@ -152,7 +154,8 @@ func (s *service) debugPorts(w http.ResponseWriter, _ *http.Request) {
 		Sources map[string]string
 	}{Ports: make([]debugPort, 0, len(list)), Sources: make(map[string]string)}
 	for i := range list {
-		p := debugPort{Port: list[i], Hook: node.Hook(&list[i]).String()}
+		hook := node.Hook(&list[i])
+		p := debugPort{Port: list[i], Hook: hook.String()}
 		if p.Index == 0 {
 			p.Hook = "none: the kernel has no such device, only the switch counts it"
 		}
@@ -160,6 +163,8 @@ func (s *service) debugPorts(w http.ResponseWriter, _ *http.Request) {
 			p.Problem = err.Error()
 		} else if p.Tenant == ports.Unresolved {
 			p.Problem = "no source names a tenant: set ovn_southbound, libvirt_dir or cni_results_dir, external_ids:vigia-tenant, or add the port to ports_file"
+		} else if p.Index != 0 && !s.Keeper.Watches(p.Index, hook) {
+			p.Problem = beingAttached
 		}
 		out.Ports = append(out.Ports, p)
 	}

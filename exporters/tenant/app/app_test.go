@@ -71,8 +71,11 @@ func (r *rig) start() *testutil.Daemon {
 	r.t.Helper()
 	r.daemon = testutil.StartDaemon(r.t, run, "--config", r.config, "--tier=detail")
 	testutil.WaitFor(r.t, "the program to be attached", func() bool {
-		_, ok := r.daemon.Metrics()[`vigia_port_created_timestamp_seconds{port="p1",tenant="red"}`]
-		return ok
+		if _, ok := r.daemon.Metrics()[`vigia_port_created_timestamp_seconds{port="p1",tenant="red"}`]; !ok {
+			return false
+		}
+		_, page := r.daemon.Get("/debug/ports")
+		return !strings.Contains(page, beingAttached)
 	})
 	return r.daemon
 }

@@ -111,7 +111,7 @@ func TestAKilledExporterLosesNothing(t *testing.T) {
 			}
 			last = max(last, n)
 			_, attached := sample(page, `vigia_port_created_timestamp_seconds{port="p1",tenant="red"}`)
-			return attached && n == sent
+			return attached && n == sent && !strings.Contains(read("http://"+address+"/debug/ports"), beingAttached)
 		}
 		testutil.WaitFor(t, fmt.Sprintf("all %v of round %d\n%s", sent, round, p.stderr), complete)
 		t.Logf("round %d: everything was there %.2f s after the start", round, time.Since(start).Seconds())
@@ -274,11 +274,7 @@ func TestPortsPluggedAgainAndAgainLeakNothing(t *testing.T) {
 // TestPromtoolFindsNothing lets Prometheus judge the page.
 func TestPromtoolFindsNothing(t *testing.T) {
 	r := newRig(t, "")
-	d := testutil.StartDaemon(t, run, "--config", r.config, "--tier", "detail")
-	testutil.WaitFor(t, "the program to be attached", func() bool {
-		_, ok := d.Metrics()[`vigia_port_created_timestamp_seconds{port="p1",tenant="red"}`]
-		return ok
-	})
+	d := r.start()
 	r.udp(100, 100, func(int) int { return 9 })
 	_, body := d.Get("/metrics")
 	if !strings.Contains(body, `vigia_tenant_packet_size_bytes_bucket{tenant="red",direction="from_tenant",le="256"}`) {
