@@ -169,7 +169,8 @@ def disk(size: int, options: Sequence[str] = (), prefix: str = "disk") -> dict[s
     if commands.find("fio") is None:
         raise VigiaError("fio is not installed; run: apt-get install fio")
     found = {}
-    with tempfile.TemporaryDirectory(prefix="vigia-", dir=Path.cwd()) as folder:
+    # Hidden: who walks the working directory meanwhile, as go list does, must not find it gone.
+    with tempfile.TemporaryDirectory(prefix=".vigia-", dir=Path.cwd()) as folder:
         for name, kind in (("write", "write"), ("rewrite", "write"), ("read", "read"), ("reread", "read")):
             argv = ["fio", "--name=file", f"--filename={folder}/file", f"--size={size}M", f"--rw={kind}"]
             argv += ["--bs=128k", "--ioengine=psync", "--overwrite=0", "--invalidate=0", *options]
