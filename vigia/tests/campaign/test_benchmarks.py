@@ -241,7 +241,9 @@ def test_how_fio_is_asked_and_its_nanoseconds_are_counted(monkeypatch: pytest.Mo
     assert benchmarks.direct(1)["direct_read"] == pytest.approx(131.072)
     assert all("--fsync=1" in argv for argv in asked[:4])
     assert all("--direct=1" in argv for argv in asked[4:])
-    files = [Path(w.removeprefix("--filename=")) for argv in asked for w in argv if w.startswith("--filename=")]
+    files = [
+        Path(w.removeprefix("--filename=")) for argv in asked for w in argv if w.startswith("--filename=")
+    ]
     assert all(f.parent.name.startswith(".") for f in files), "tools that walk the folder pass it by"
     assert {f.parent.parent for f in files} == {Path.cwd()}, "the disk that is meant"
 
