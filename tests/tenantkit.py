@@ -63,7 +63,7 @@ def ask(url: str, question: Question, headers: Mapping[str, str] | None = None) 
     A proxy whose peer answers before it has read all of a body may cut that answer off, or not: it is asked again.
     """
     for _ in range(_CUT):
-        with contextlib.suppress(http.client.IncompleteRead, ConnectionError):
+        with contextlib.suppress(http.client.IncompleteRead, ConnectionResetError):
             return _once(url, question, {**question.headers, **(headers or {})})
     return Answer(0, None)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
+import threading
 from collections.abc import Iterator
 
 import httpx
@@ -98,6 +100,33 @@ def test_labels_that_name_other_tenants_are_left_out() -> None:
         set(rule["source_labels"]) & set(m.labels) for m in load().values() if "offender_node" in m.labels
     )
     assert yaml.safe_load(GUIDE["relabelling"]) == [rule]
+
+
+def test_an_answer_that_is_cut_off_is_asked_for_again() -> None:
+    """And one that always is has no answer; who does not listen at all is no answer, but a failure."""
+    whole = b"HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\n" + b'{"a": 1}'
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+
+        def answering(*answers: bytes) -> threading.Thread:
+            def serve() -> None:
+                for answer in answers:
+                    peer, _ = server.accept()
+                    with peer:
+                        peer.recv(1 << 16)
+                        peer.sendall(answer)
+
+            thread = threading.Thread(target=serve)
+            thread.start()
+            return thread
+
+        for answers, status in (((whole[:-3], b"", whole), 200), ((whole[:-3],) * 5, 0)):
+            thread = answering(*answers)
+            assert ask(url, Question("/")).status == status
+            thread.join(60)
+            assert not thread.is_alive(), "every answer was asked for"
+    with pytest.raises(ConnectionRefusedError):
+        ask(url, Question("/"))
 
 
 def test_the_guide_says_how_many_questions_there_are() -> None:

@@ -87,3 +87,26 @@ def test_without_control_nothing_is_held_back(root: None) -> None:
         assert outcome.offered >= sum(outcome.goodput) * BIN
         with pytest.raises(VigiaError, match="enforcer of host 1"):
             bed.metrics(1)
+
+
+@pytest.mark.parametrize("offload", [False, True])
+def test_guests_send_frames_or_leave_that_to_devices(root: None, offload: bool) -> None:
+    """A guest's device counts what TCP hands it: a frame at a time, or more at once."""
+    plan = IsolationPlan(Mode.NONE, SHARES, hosts=2, offload=offload)
+    with IsolationTestbed(plan, ENFORCER) as bed:
+        guest = bed.guest(1, "a")
+
+        def sent() -> tuple[int, int]:
+            """Return the bytes and packets that a guest's device has sent."""
+            (line,) = (
+                text.split()
+                for text in Path("/proc/thread-self/net/dev").read_text().splitlines()
+                if text.lstrip().startswith("eth0:")
+            )
+            return int(line[9]), int(line[10])
+
+        before = netns.inside(guest, sent)
+        bed.run([TrafficFlow("a", 1, 2, connections=3)], 2)
+        size, packets = (now - was for now, was in zip(netns.inside(guest, sent), before, strict=True))
+    assert packets > 100
+    assert (size / packets > 1514) is offload, f"{size} bytes in {packets} packets"
