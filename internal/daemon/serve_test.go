@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"strings"
 	"sync"
@@ -313,11 +314,7 @@ func TestAServiceThatCannotStartLeavesNoListener(t *testing.T) {
 	if code != ExitError || !strings.Contains(stderr.String(), "no such device") {
 		t.Errorf("%d, %q", code, stderr.String())
 	}
-	l, err := net.Listen("tcp", address)
-	if err != nil {
-		t.Fatalf("the address is still taken: %v", err)
-	}
-	l.Close()
+	testutil.WaitUnbound(t, "", "tcp", netip.MustParseAddrPort(address).Port())
 }
 
 func TestSeveralAddresses(t *testing.T) {
@@ -333,9 +330,5 @@ func TestSeveralAddresses(t *testing.T) {
 	if code := program(&fake{}).Run(t.Context(), args, io.Discard, &stderr); code != ExitError || !strings.Contains(stderr.String(), other+" is in use") {
 		t.Errorf("%d, %q", code, stderr.String())
 	}
-	l, err := net.Listen("tcp", third)
-	if err != nil {
-		t.Fatalf("the free address is taken now: %v", err)
-	}
-	l.Close()
+	testutil.WaitUnbound(t, "", "tcp", netip.MustParseAddrPort(third).Port())
 }

@@ -1,9 +1,12 @@
 package testutil
 
 import (
+	"errors"
+	"io/fs"
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -16,37 +19,66 @@ const (
 	ports     = 22_000
 )
 
-// FreePort returns an address of the host that nobody has now, for tcp or udp.
+// FreePort returns an address of the host of which nobody has the port now, for tcp or udp. It reads the kernel's tables
+// and binds nothing: see WaitUnbound for what becomes of a socket that was bound to try.
 func FreePort(t testing.TB, network, host string) netip.AddrPort {
 	t.Helper()
-	var err error
+	taken := boundPorts(t, "", network)
 	for range 100 {
-		address := net.JoinHostPort(host, strconv.Itoa(firstPort+rand.IntN(ports)))
-		if err = tryBind(network, address); err == nil {
-			return netip.MustParseAddrPort(address)
+		if port := firstPort + rand.IntN(ports); !taken[uint16(port)] {
+			return netip.MustParseAddrPort(net.JoinHostPort(host, strconv.Itoa(port)))
 		}
 	}
-	t.Fatalf("no port of %s is free: %v", host, err)
+	t.Fatalf("no %s port of %s is free: %d are taken", network, host, len(taken))
 	return netip.AddrPort{}
 }
 
-func tryBind(network, address string) error {
-	if strings.HasPrefix(network, "udp") {
-		c, err := net.ListenPacket(network, address)
-		if err != nil {
-			return err
-		}
-		return c.Close()
-	}
-	l, err := net.Listen(network, address)
-	if err != nil {
-		return err
-	}
-	return l.Close()
-}
-
-// FreeAddress returns a TCP address of the loopback that nobody has now.
+// FreeAddress returns a TCP address of the loopback of which nobody has the port now.
 func FreeAddress(t testing.TB) string {
 	t.Helper()
 	return FreePort(t, "tcp", "127.0.0.1").String()
+}
+
+// WaitUnbound waits until no socket of a network namespace ("" for this one) has the port, for tcp or udp. Closing a
+// socket is not enough while other tests start programs: a child has a copy of it from its fork until it has executed,
+// and the port stays taken as long.
+func WaitUnbound(t testing.TB, netns, network string, port uint16) {
+	t.Helper()
+	WaitFor(t, "port "+strconv.Itoa(int(port))+" of "+network+" to be free", func() bool { return !boundPorts(t, netns, network)[port] })
+}
+
+// boundPorts returns the local ports that sockets of a network namespace have, of both address families.
+func boundPorts(t testing.TB, netns, network string) map[uint16]bool {
+	t.Helper()
+	taken := make(map[uint16]bool)
+	for _, table := range []string{"/proc/self/net/" + network, "/proc/self/net/" + network + "6"} {
+		var text string
+		if netns != "" {
+			text = Run(t, "ip", "netns", "exec", netns, "cat", table)
+		} else if b, err := os.ReadFile(table); err == nil {
+			text = string(b)
+		} else if !errors.Is(err, fs.ErrNotExist) { // a kernel without IPv6 has no such table
+			t.Fatal(err)
+		}
+		addPorts(t, taken, text)
+	}
+	return taken
+}
+
+// addPorts reads a table of /proc/net: a heading, then a line for each socket, with its address and port in hexadecimal
+// digits as the second field.
+func addPorts(t testing.TB, taken map[uint16]bool, table string) {
+	t.Helper()
+	lines := strings.Split(strings.TrimSpace(table), "\n")
+	for _, line := range lines[1:] {
+		fields := strings.Fields(line)
+		if len(fields) < 2 {
+			t.Fatalf("a socket without an address: %q", line)
+		}
+		port, err := strconv.ParseUint(fields[1][strings.LastIndexByte(fields[1], ':')+1:], 16, 16)
+		if err != nil {
+			t.Fatalf("socket %q: %v", line, err)
+		}
+		taken[uint16(port)] = true
+	}
 }

@@ -83,6 +83,7 @@ func TestStopsUnderLoad(t *testing.T) {
 	if code, _ := a.get("/-/healthy"); code != 0 {
 		t.Errorf("still answers with %d", code)
 	}
+	testutil.WaitUnbound(t, right, "udp", 862)
 	again := start(t, node("b", right, "10.9.0.2"))
 	again.waitFor("being ready", func() bool { code, _ := again.get("/-/ready"); return code == http.StatusOK })
 }

@@ -288,6 +288,7 @@ func reflectWith(t testing.TB, ns string, at netip.AddrPort, how reflecting) (st
 			t.Error(err)
 		}
 		r.Close()
+		testutil.WaitUnbound(t, ns, "udp", at.Port())
 	})
 	t.Cleanup(stop)
 	return stop

@@ -177,6 +177,7 @@ func TestTwoEnforcersMeetAndOneLimitsWhatTheOtherIsFloodedWith(t *testing.T) {
 	})
 
 	sender.stop() // and another process takes its place
+	testutil.WaitUnbound(t, "", "udp", two.Port())
 	sender = run(t, "n2", two, site, there)
 	testutil.WaitFor(t, "the new process to be known", func() bool {
 		receiver.tell(time.Now(), 30) // it is a stranger, and challenges
