@@ -8,7 +8,9 @@ import (
 )
 
 const (
-	warmupTimeout = 500 * time.Millisecond
+	// warmupTimeout is generous: a busy machine, as one that has just started, comes late to what the kernel leaves to
+	// its background.
+	warmupTimeout = 10 * time.Second
 	warmupDwell   = time.Millisecond
 )
 
