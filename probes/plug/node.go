@@ -14,6 +14,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"vigia/internal/config"
 	"vigia/internal/daemon"
 	"vigia/internal/ethtool"
@@ -401,6 +403,9 @@ func (n *node) clear(e *Endpoint) error {
 	l, there, err := n.link(n.links, e.device())
 	if err == nil && there {
 		err = n.links.DeleteLink(l.Index)
+		if errors.Is(err, unix.ENODEV) { // it has just gone with a namespace that somebody else removed
+			err = nil
+		}
 	}
 	return errors.Join(err, netns.Delete(n.namespace(e.Network)))
 }
