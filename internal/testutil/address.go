@@ -9,6 +9,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -19,13 +20,20 @@ const (
 	ports     = 22_000
 )
 
-// FreePort returns an address of the host of which nobody has the port now, for tcp or udp. It reads the kernel's tables
-// and binds nothing: see WaitUnbound for what becomes of a socket that was bound to try.
+// given are the ports that tests of this process were given: who has been given one may bind it later.
+var given sync.Map
+
+// FreePort returns an address of the host of which nobody has the port now, for tcp or udp, and never the same port twice.
+// It reads the kernel's tables and binds nothing: see WaitUnbound for what becomes of a socket that was bound to try.
 func FreePort(t testing.TB, network, host string) netip.AddrPort {
 	t.Helper()
 	taken := boundPorts(t, "", network)
 	for range 100 {
-		if port := firstPort + rand.IntN(ports); !taken[uint16(port)] {
+		port := firstPort + rand.IntN(ports)
+		if taken[uint16(port)] {
+			continue
+		}
+		if _, before := given.LoadOrStore(port, true); !before {
 			return netip.MustParseAddrPort(net.JoinHostPort(host, strconv.Itoa(port)))
 		}
 	}
@@ -51,7 +59,9 @@ func WaitUnbound(t testing.TB, netns, network string, port uint16) {
 func boundPorts(t testing.TB, netns, network string) map[uint16]bool {
 	t.Helper()
 	taken := make(map[uint16]bool)
-	for _, table := range []string{"/proc/self/net/" + network, "/proc/self/net/" + network + "6"} {
+	network = strings.TrimRight(network, "46") // whoever has a port of one family may have it of both
+	// Not of the process: its first thread may be in another namespace.
+	for _, table := range []string{"/proc/thread-self/net/" + network, "/proc/thread-self/net/" + network + "6"} {
 		var text string
 		if netns != "" {
 			text = Run(t, "ip", "netns", "exec", netns, "cat", table)

@@ -4,13 +4,14 @@ import (
 	"net"
 	"net/netip"
 	"os/exec"
+	"strings"
 	"testing"
 )
 
 // held binds a port of the loopback until it is freed.
 func held(t *testing.T, network string) (port uint16, free func()) {
 	t.Helper()
-	if network == "udp" {
+	if strings.HasPrefix(network, "udp") {
 		c, err := net.ListenPacket(network, "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
@@ -25,7 +26,7 @@ func held(t *testing.T, network string) (port uint16, free func()) {
 }
 
 func TestPortsThatSocketsHaveAreTaken(t *testing.T) {
-	for _, network := range []string{"tcp", "udp"} {
+	for _, network := range []string{"tcp", "udp", "tcp4", "udp4"} {
 		port, free := held(t, network)
 		if !boundPorts(t, "", network)[port] {
 			t.Errorf("%s port %d is taken and called free", network, port)

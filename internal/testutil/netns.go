@@ -42,13 +42,18 @@ func DisableIPv6(t testing.TB, ns string) {
 	Run(t, "ip", "netns", "exec", ns, "sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=1", "net.ipv6.conf.default.disable_ipv6=1")
 }
 
-// NewVethPair joins two namespaces by a veth pair with the given device names,
-// both up.
+// NewVethPair joins two namespaces by a veth pair with the given device names, both up. The kernel takes up later that
+// the first has a carrier: until then it drops what the device is to send, and a bridge lets nothing through it.
 func NewVethPair(t testing.TB, nsA, devA, nsB, devB string) {
 	t.Helper()
 	IP(t, "link", "add", devA, "netns", nsA, "type", "veth", "peer", "name", devB, "netns", nsB)
 	IP(t, "-n", nsA, "link", "set", devA, "up")
 	IP(t, "-n", nsB, "link", "set", devB, "up")
+	for _, end := range [][2]string{{nsA, devA}, {nsB, devB}} {
+		WaitFor(t, end[1]+" to be up", func() bool {
+			return strings.Contains(IP(t, "-n", end[0], "-o", "link", "show", "dev", end[1]), " state UP ")
+		})
+	}
 }
 
 // IP runs ip(8) and fails the test on error.

@@ -282,16 +282,18 @@ func reflectWith(t testing.TB, ns string, at netip.AddrPort, how reflecting) (st
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- r.Run(ctx) }()
-	stop = sync.OnceFunc(func() {
+	end := sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
 		r.Close()
-		testutil.WaitUnbound(t, ns, "udp", at.Port())
 	})
-	t.Cleanup(stop)
-	return stop
+	t.Cleanup(end)
+	return func() {
+		end()
+		testutil.WaitUnbound(t, ns, "udp", at.Port())
+	}
 }
 
 // reflectOnLoopback runs a reflector on a free port.
