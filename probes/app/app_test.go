@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -574,13 +575,14 @@ func TestTroubleIsTold(t *testing.T) {
 }
 
 func TestListenersOfOneNamespaceShareTheirSeries(t *testing.T) {
-	one := "node: a\nreflector: {listeners: [{address: \"127.0.0.1:28621\"}]}\n"
-	two := "node: a\nreflector: {listeners: [{address: \"127.0.0.1:28621\"}, {address: \"127.0.0.1:28622\"}]}\n"
+	stays, goes := testutil.FreePort(t, "udp", "127.0.0.1"), testutil.FreePort(t, "udp", "127.0.0.2")
+	one := fmt.Sprintf("node: a\nreflector: {listeners: [{address: %q}]}\n", stays)
+	two := fmt.Sprintf("node: a\nreflector: {listeners: [{address: %q}, {address: %q}]}\n", stays, goes)
 	other := "node: a\n" + paths + "targets: [{dst: b, path: direct, tenant: t, probe: stamp-64, address: \"127.0.0.1:1\"}]\n"
 	d := start(t, two)
-	ask := func(port int) {
+	ask := func(at netip.AddrPort) {
 		t.Helper()
-		conn, err := net.Dial("udp", fmt.Sprintf("127.0.0.1:%d", port))
+		conn, err := net.Dial("udp", at.String())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -592,11 +594,11 @@ func TestListenersOfOneNamespaceShareTheirSeries(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n, err := conn.Read(make([]byte, 100)); n != 44 {
-			t.Fatalf("port %d: %d bytes, %v", port, n, err)
+			t.Fatalf("%s: %d bytes, %v", at, n, err)
 		}
 	}
-	ask(28621)
-	ask(28622)
+	ask(stays)
+	ask(goes)
 	reflected := func() (float64, bool) {
 		return d.scrape().value("vigia_reflector_reflected_total", "listener", "_host")
 	}
@@ -604,7 +606,7 @@ func TestListenersOfOneNamespaceShareTheirSeries(t *testing.T) {
 	if code, body := d.reload(one); code != http.StatusOK {
 		t.Fatalf("%d %s", code, body)
 	}
-	ask(28621)
+	ask(stays)
 	d.waitFor("the third answer to be counted, after one of two listeners went", func() bool { v, _ := reflected(); return v == 3 })
 	if code, body := d.reload(other); code != http.StatusOK {
 		t.Fatalf("%d %s", code, body)

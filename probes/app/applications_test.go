@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"golang.org/x/net/dns/dnsmessage"
+
+	"vigia/internal/testutil"
 )
 
 // nameServer answers every question with one address until the end of the test.
@@ -55,7 +57,7 @@ func TestApplicationsAreProbed(t *testing.T) {
 	defer web.Close()
 	dir := t.TempDir()
 	ca, nodes := filepath.Join(dir, "ca.crt"), filepath.Join(dir, "nodes.json")
-	reflector := freeUDP(t)
+	reflector := testutil.FreePort(t, "udp", "127.0.0.1").Port()
 	for file, text := range map[string]string{
 		ca:    string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: web.Certificate().Raw})),
 		nodes: fmt.Sprintf(`[{"targets": ["127.0.0.1"], "labels": {"node": "a", "at_again": "127.0.0.1:%d"}}, {"targets": ["127.0.0.9"], "labels": {"node": "b"}}]`, reflector),
@@ -129,15 +131,4 @@ discovery:
 	if v := s.must(t, "vigia_path_info", "path", "again", "dataplane", "routed", "encap", "none"); v != 1 {
 		t.Errorf("the path that was to be found: %v", v)
 	}
-}
-
-// freeUDP returns a port that nobody listens at.
-func freeUDP(t *testing.T) int {
-	t.Helper()
-	c, err := net.ListenPacket("udp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	return c.LocalAddr().(*net.UDPAddr).Port
 }

@@ -40,6 +40,7 @@ classes:
 	stamp := func(port int, netns string) string {
 		return fmt.Sprintf("node: a\nreflector: {listeners: [{address: '127.0.0.1:%d'}], allow: [127.0.0.0/8]}\n%stargets:\n  - {dst: a, path: p, tenant: t, probe: stamp, netns: %q, address: '127.0.0.1:%d'}\n", port, classes, netns, port)
 	}
+	free := func() int { return int(testutil.FreePort(t, "udp", "127.0.0.1").Port()) }
 	icmp := "node: a\n" + classes + "targets:\n  - {dst: a, path: p, tenant: t, probe: icmp, address: 127.0.0.1}\n"
 	if testutil.Run(t, "sysctl", "-n", "net.ipv4.ping_group_range") != "1\t0\n" {
 		t.Fatal("net.ipv4.ping_group_range lets everybody ping; the test needs its default, 1 0")
@@ -49,14 +50,14 @@ classes:
 		capabilities []string
 		missing      string // what the program says when it refuses to start
 	}{
-		{"stamp without any", stamp(18620, ""), nil, ""},
+		{"stamp without any", stamp(free(), ""), nil, ""},
 		{"reflector on a low port", stamp(862, ""), nil, "CAP_NET_BIND_SERVICE"},
 		{"reflector on a low port, allowed", stamp(862, ""), []string{"net_bind_service"}, ""},
 		{"echo", icmp, nil, "CAP_NET_RAW"},
 		{"echo, allowed", icmp, []string{"net_raw"}, ""},
-		{"namespace", stamp(18621, left), nil, "CAP_SYS_ADMIN"},
-		{"mark", strings.Replace(stamp(18622, ""), "size: 64,", "size: 64, mark: 7,", 1), nil, "CAP_NET_ADMIN"},
-		{"mark, allowed", strings.Replace(stamp(18623, ""), "size: 64,", "size: 64, mark: 7,", 1), []string{"net_admin"}, ""},
+		{"namespace", stamp(free(), left), nil, "CAP_SYS_ADMIN"},
+		{"mark", strings.Replace(stamp(free(), ""), "size: 64,", "size: 64, mark: 7,", 1), nil, "CAP_NET_ADMIN"},
+		{"mark, allowed", strings.Replace(stamp(free(), ""), "size: 64,", "size: 64, mark: 7,", 1), []string{"net_admin"}, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			d := &running{t: t, config: filepath.Join(t.TempDir(), "probe.yaml"), stderr: &syncBuffer{}}

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net"
 	"net/http"
@@ -13,6 +14,7 @@ import (
 
 	"vigia/internal/netns"
 	"vigia/internal/testutil"
+	"vigia/probes/pages"
 )
 
 // inside returns what connects from within a network namespace.
@@ -65,6 +67,24 @@ func startPod(t *testing.T, program, ns, config string) *running {
 	})
 	d.waitFor("the daemon to answer", func() bool { code, _ := d.get("/-/healthy"); return code == http.StatusOK })
 	return d
+}
+
+// inFlight returns how many probes of a path are under way.
+func (d *running) inFlight(path string) (n uint64) {
+	d.t.Helper()
+	var views struct {
+		Targets []pages.TargetView `json:"targets"`
+	}
+	code, body := d.get("/debug/targets")
+	if err := json.Unmarshal([]byte(body), &views); code != http.StatusOK || err != nil {
+		d.t.Fatalf("%d %v %.300s", code, err, body)
+	}
+	for _, v := range views.Targets {
+		if v.Path == path {
+			n += v.InFlight
+		}
+	}
+	return n
 }
 
 // TestFurtherNetworksOfPods: two pods with a second interface each find it, tell each other, and probe there beside
@@ -129,6 +149,7 @@ func TestFurtherNetworksOfPods(t *testing.T) {
 		}
 		return sum
 	}
+	d.waitFor("what was sent before the other was there to be given up", func() bool { return d.inFlight("pods") == 0 })
 	testutil.IP(t, "-n", fabric, "link", "set", "port1", "down")
 	before, usual := lost("net-net1"), lost("pods")
 	d.waitFor("losses on the second network", func() bool {

@@ -59,7 +59,7 @@ func TestEveryScrapeAddsUp(t *testing.T) {
 }
 
 func TestReloadOnSIGHUP(t *testing.T) {
-	d := start(t, "node: a\nreflector: {listeners: [{address: \"127.0.0.1:28623\"}]}\n")
+	d := start(t, fmt.Sprintf("node: a\nreflector: {listeners: [{address: %q}]}\n", testutil.FreePort(t, "udp", "127.0.0.1")))
 	d.write("node: a\n" + paths + "targets: [{dst: b, path: direct, tenant: t, probe: stamp-64, address: \"127.0.0.1:1\"}]\n")
 	if err := syscall.Kill(syscall.Getpid(), syscall.SIGHUP); err != nil {
 		t.Fatal(err)

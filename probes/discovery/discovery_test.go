@@ -26,9 +26,14 @@ func names(peers []Peer) string {
 	return strings.Join(out, " ")
 }
 
+// write puts a file in its place at once: who reads it meanwhile finds the one before.
 func write(t *testing.T, path, content string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+	next := filepath.Join(t.TempDir(), "next")
+	if err := os.WriteFile(next, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(next, path); err != nil {
 		t.Fatal(err)
 	}
 }

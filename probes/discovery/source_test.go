@@ -122,7 +122,7 @@ func TestHostileServers(t *testing.T) {
 	defer close(release)
 	secret := strings.Replace(server.URL, "http://", "http://user:secret@", 1)
 	for path, want := range map[string]string{"/silent": "context", "/endless": "is larger than", "/moved": "redirects", "/gone": "404"} {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		if path == "/silent" {
 			cancel() // as the daemon does when it ends
 		}

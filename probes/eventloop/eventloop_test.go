@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // recorder keeps what a loop reported and asks for the wake-ups of a list.
 type recorder struct {

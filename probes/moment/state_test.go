@@ -20,7 +20,7 @@ func all(sender.Labels) bool { return true }
 func kept(t *testing.T, path string, names ...string) (*Watch, *bytes.Buffer) {
 	t.Helper()
 	var log bytes.Buffer
-	w := New(Options{Sources: still(nil), State: path, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	w := New(Options{Sources: still(), State: path, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	set(w, names...)
 	return w, &log
 }

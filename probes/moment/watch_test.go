@@ -53,17 +53,17 @@ func (c *counted) want(t *testing.T, want map[Result]int) {
 }
 
 // still makes records that nothing is sent for: the targets cannot be traced.
-func still(recent []*records.Line) Sources {
+func still() Sources {
 	return Sources{
 		Trace:   func(sender.Labels) (*sender.Trace, error) { return nil, sender.ErrNoTrace },
 		Address: func(*sender.Target) (netip.AddrPort, error) { return netip.AddrPort{}, fmt.Errorf("it has none") },
-		Recent:  func(sender.Labels, int) []*records.Line { return recent },
+		Recent:  func(sender.Labels, int) []*records.Line { return nil },
 		Health:  func() health.Reading { return health.Reading{} },
 	}
 }
 
 func watching(c *counted, names ...string) *Watch {
-	w := New(Options{Sources: still(nil), Count: c.count})
+	w := New(Options{Sources: still(), Count: c.count})
 	set(w, names...)
 	return w
 }
@@ -218,7 +218,7 @@ func TestGoodThatIsNot(t *testing.T) {
 
 // TestFixedNumberOfRecords keeps the last ones, also when fewer are to be kept.
 func TestFixedNumberOfRecords(t *testing.T) {
-	w := New(Options{Sources: still(nil)})
+	w := New(Options{Sources: still()})
 	w.Configure(Config{Interval: time.Minute, GoodInterval: time.Minute, Keep: 3})
 	for i := range 10 {
 		name := fmt.Sprint(i)
@@ -260,17 +260,19 @@ func TestPausedTargets(t *testing.T) {
 // TestRun makes a record by itself, and ends with its context.
 func TestRun(t *testing.T) {
 	t.Parallel()
-	now := time.Now()
 	ns, early := int64(2e6), int64(5e6)
 	line := func(ago time.Duration, outcome, cause string, rtt *int64) *records.Line {
-		return &records.Line{Time: now.Add(-ago).UTC().Format(time.RFC3339Nano), Outcome: outcome, Cause: cause, RTT: rtt}
+		return &records.Line{Time: time.Now().Add(-ago).UTC().Format(time.RFC3339Nano), Outcome: outcome, Cause: cause, RTT: rtt}
 	}
-	recent := []*records.Line{
-		line(time.Minute, "lost", "reverse", nil),
-		{Time: "never"},
-		line(3*time.Second, "received", "", &ns), line(2*time.Second, "received", "", &early), line(time.Second, "lost", "forward", nil), line(0, "received", "", nil),
+	sources := still()
+	sources.Recent = func(sender.Labels, int) []*records.Line { // made when they are asked for, whenever that is
+		return []*records.Line{
+			line(time.Minute, "lost", "reverse", nil),
+			{Time: "never"},
+			line(3*time.Second, "received", "", &ns), line(2*time.Second, "received", "", &early), line(time.Second, "lost", "forward", nil), line(0, "received", "", nil),
+		}
 	}
-	w := New(Options{Sources: still(recent), Bad: func(to []Harm, _ time.Time) []Harm { return append(to, harm("a")...) }})
+	w := New(Options{Sources: sources, Bad: func(to []Harm, _ time.Time) []Harm { return append(to, harm("a")...) }})
 	set(w, "a")
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})

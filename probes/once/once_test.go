@@ -75,12 +75,7 @@ func reflect(t *testing.T, ns string, at netip.AddrPort) {
 
 func reflectOnLoopback(t *testing.T, network, host string) netip.AddrPort {
 	t.Helper()
-	c, err := net.ListenPacket(network, net.JoinHostPort(host, "0"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	at := c.LocalAddr().(*net.UDPAddr).AddrPort()
-	c.Close()
+	at := testutil.FreePort(t, network, host)
 	reflect(t, "", at)
 	return at
 }
@@ -161,12 +156,7 @@ func TestJSON(t *testing.T) {
 
 // TestNoAnswer checks that the reason is told and the summary is there, too.
 func TestNoAnswer(t *testing.T) {
-	closed, err := net.ListenPacket("udp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	refusing := closed.LocalAddr().String()
-	closed.Close()
+	refusing := testutil.FreePort(t, "udp", "127.0.0.1").String()
 	mute, err := net.ListenPacket("udp4", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -373,7 +363,7 @@ func TestHelperProcess(t *testing.T) {
 	if os.Geteuid() == 0 {
 		t.Fatal("still root")
 	}
-	out, stderr, err := call(t, t.Context(), "--to", to, "--count", "20", "--interval", "5ms")
+	out, stderr, err := call(t, t.Context(), "--to", to, "--count", "20", "--interval", "5ms", "--deadline", "20s")
 	fmt.Println(out, stderr)
 	if err != nil {
 		t.Fatal(err)

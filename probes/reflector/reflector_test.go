@@ -21,7 +21,7 @@ import (
 	"vigia/probes/timestamping"
 )
 
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // tally counts what a reflector reports, by listener.
 type tally struct {

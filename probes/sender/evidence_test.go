@@ -218,6 +218,9 @@ func TestReflectorRateLimitIsNotThePath(t *testing.T) {
 	tg := target("b", at)
 	tg.Interval, tg.Size, tg.Count = 2*time.Millisecond, 84, 300
 	f.apply(tg)
+	f.waitFor("the first answers", func() bool { return f.status(tg.Labels).Counts.Received >= 5 })
+	const burst = 40 // also on a machine that sends few probes a second
+	f.burst(tg.Labels, burst, func(int, *socket) bool { return false })
 	st, _ := f.finish(tg.Labels)
 	lost := lostTo(st, accounting.ReflectorOverflow)
 	// The last may be refused without another answer that tells, closings too.

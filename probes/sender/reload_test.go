@@ -85,11 +85,11 @@ func TestChangedTargetKeepsItsCounters(t *testing.T) {
 	f := newSender(t, Options{})
 	tg := target("b", slow)
 	f.apply(tg)
-	f.waitFor("answers", func() bool { return f.status(tg.Labels).Counts.Received > 20 })
-	before := f.status(tg.Labels)
-	if before.InFlight == 0 {
-		t.Fatal("nothing is in flight")
-	}
+	var before Status
+	f.waitFor("answers, and probes in flight", func() bool {
+		before = f.status(tg.Labels)
+		return before.Counts.Received > 20 && before.InFlight > 0
+	})
 	moved := tg
 	moved.Port, moved.Interval, moved.Size = second.Port(), 10*time.Millisecond, 200
 	f.apply(moved)

@@ -28,7 +28,8 @@ func TestTwinsAlternate(t *testing.T) {
 	other := target("far", netip.MustParseAddrPort("10.9.0.2:862"))
 	other.Netns, other.Labels.Path, other.Interval = near, "other", 20*time.Millisecond
 	f.apply(append(targets, other)...)
-	f.waitFor("rounds", func() bool { return f.status(targets[2].Labels).Counts.Received > 40 })
+	// So many that those that a busy machine skips are of all leaders alike.
+	f.waitFor("rounds", func() bool { return f.status(targets[2].Labels).Counts.Received > 120 })
 	f.stop()
 
 	sent := make(map[int64][3]int64) // send stamps by moment

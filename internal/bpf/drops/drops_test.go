@@ -81,6 +81,13 @@ func readOf(t *testing.T, c *Counter, keep func(int) bool) map[Event]uint64 {
 	return got
 }
 
+// counted waits until a count is what was sent, and returns it: a busy kernel drops a moment after it was given a packet.
+func counted(t *testing.T, want uint64, count func() uint64) (n uint64) {
+	t.Helper()
+	testutil.WaitFor(t, strconv.FormatUint(want, 10)+" drops to be counted", func() bool { n = count(); return n >= want })
+	return n
+}
+
 func (r *rig) event(reason, protocol string) Event {
 	return Event{Device: r.Index, Arrival: r.Index, Reason: reason, Protocol: protocol}
 }
@@ -117,19 +124,22 @@ func countedExactly(t *testing.T, m attachMethod) {
 	r := newRig(t)
 	c := r.openBy(m)
 	before := read(t, c)
-	grew := func(e Event) uint64 { return read(t, c)[e] - before[e] }
+	grew := func(e Event, want uint64) uint64 {
+		t.Helper()
+		return counted(t, want, func() uint64 { return read(t, c)[e] - before[e] })
+	}
 
 	r.udp(500, 100, 9)
-	if got := grew(r.event("NO_SOCKET", "udp")); got != 500 {
+	if got := grew(r.event("NO_SOCKET", "udp"), 500); got != 500 {
 		t.Errorf("%d datagrams to a closed port, sent 500; all: %v", got, read(t, c))
 	}
 	// A foreign MAC address: the frame is for somebody else.
 	testutil.IP(t, "-n", r.Tenant, "neigh", "replace", vporttest.NodeIP, "lladdr", "02:00:00:00:00:99", "dev", "eth0")
 	r.udp(70, 100, 9)
-	if got := grew(r.event("OTHERHOST", "udp")); got != 70 {
+	if got := grew(r.event("OTHERHOST", "udp"), 70); got != 70 {
 		t.Errorf("%d frames for somebody else, sent 70", got)
 	}
-	if got := grew(r.event("NO_SOCKET", "udp")); got != 500 {
+	if got := grew(r.event("NO_SOCKET", "udp"), 500); got != 500 {
 		t.Errorf("they reached a socket: %d", got)
 	}
 	if lost, err := c.Lost(); lost != 0 || err != nil {
@@ -224,7 +234,7 @@ func TestCountingGoesOnOverARestart(t *testing.T) {
 	r.udp(20, 100, 9) // nobody is looking
 	c = r.open()
 	r.udp(30, 100, 9)
-	if got := read(t, c)[r.event("NO_SOCKET", "udp")]; got != 60 {
+	if got := counted(t, 60, func() uint64 { return read(t, c)[r.event("NO_SOCKET", "udp")] }); got != 60 {
 		t.Errorf("%d drops over the restart, want 60", got)
 	}
 }
@@ -268,7 +278,7 @@ func TestForeignEntriesMakeRoom(t *testing.T) {
 	r.udp(5, 100, 9)
 	isPort := func(index int) bool { return index == r.Index }
 	for range 2 {
-		if got := readOf(t, c, isPort)[r.event("NO_SOCKET", "udp")]; got != 5 {
+		if got := counted(t, 5, func() uint64 { return readOf(t, c, isPort)[r.event("NO_SOCKET", "udp")] }); got != 5 {
 			t.Fatalf("the port's drops are %d", got)
 		}
 	}

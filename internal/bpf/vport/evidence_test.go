@@ -41,7 +41,7 @@ func TestBeyondTheContractOnePortIsAFlood(t *testing.T) {
 			testutil.WaitFor(t, "a verdict", func() bool {
 				b := newBench(t)
 				s = b.windows(tc.windows, tc.guarantee, onePort(b))
-				return (s.FloodSinceNs != 0) == tc.flood
+				return (s.FloodSinceNs != 0) == tc.flood && (s.Beyond >= beyondLasts) == tc.flood
 			})
 			if beyond := s.Beyond >= beyondLasts; beyond != tc.flood {
 				t.Errorf("%d windows beyond the contract: %+v", s.Beyond, s)

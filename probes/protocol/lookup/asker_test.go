@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/net/dns/dnsmessage"
 
+	"vigia/internal/testutil"
 	"vigia/probes/protocol/background"
 )
 
@@ -210,13 +211,8 @@ func TestHostileAnswers(t *testing.T) {
 }
 
 func TestNobodyListens(t *testing.T) {
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	at := l.Addr().(*net.TCPAddr).AddrPort()
-	l.Close()
 	for transport, failure := range map[string]string{tcp: noConnection, udp: noAnswer} {
+		at := testutil.FreePort(t, transport, "127.0.0.1")
 		o := probe(t, at, `{query_name: a, transport_protocol: `+transport+`}`, time.Minute)
 		if o.Failure != failure || !strings.Contains(o.Err.Error(), "connection refused") {
 			t.Errorf("%s: %+v", transport, o)
