@@ -74,10 +74,10 @@ func TestListedCapabilitiesAreEnough(t *testing.T) {
 
 const restrictedAddress = "127.0.0.1:9872"
 
-// waitForAll waits until every collector works; it returns those that do not within a minute, or before the end.
+// waitForAll waits until every collector works; it returns those that do not within two minutes, or before the end.
 func waitForAll(r *rig, p *process) (failing string) {
 	var page string
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); {
 		if page, _ = curl(r.node, "http://"+restrictedAddress+"/metrics"); allWork(page) {
 			return ""
 		}

@@ -206,6 +206,19 @@ func (u *uplink) dropped(device string, minor uint16) (n uint64) {
 	return 0
 }
 
+// overload sends until a class has dropped so many frames more, and returns what it has then. A sender that gets no
+// processor sends no more than the class may.
+func (u *uplink) overload(device string, minor uint16, least uint64, send func()) (dropped uint64) {
+	u.t.Helper()
+	before := u.dropped(device, minor)
+	testutil.WaitFor(u.t, fmt.Sprintf("%d frames of class %x to be dropped", least, minor), func() bool {
+		send()
+		dropped = u.dropped(device, minor)
+		return dropped >= before+least
+	})
+	return dropped
+}
+
 // ofRoot returns what tc(8) says that the uplink's scheduler dropped.
 func (u *uplink) ofRoot() uint64 {
 	u.t.Helper()
@@ -236,11 +249,9 @@ func TestDropsOfAClassAreItsPorts(t *testing.T) {
 		t.Fatalf("before anything was sent: %v", got)
 	}
 	for round := range 2 {
-		u.send(0, 300)
-		u.receive(1, 200)
-		want := map[source.DropKey]uint64{red: u.dropped("up0", redClass), blue: u.dropped(u.ifbName(), blueClass)}
-		if want[red] < 100 || want[blue] < 50 {
-			t.Fatalf("hardly anything was dropped: %v", want)
+		want := map[source.DropKey]uint64{
+			red:  u.overload("up0", redClass, 100, func() { u.send(0, 300) }),
+			blue: u.overload(u.ifbName(), blueClass, 50, func() { u.receive(1, 200) }),
 		}
 		if got := u.drops(); !maps.Equal(got, want) {
 			t.Errorf("round %d: attributed %v, the classes dropped %v", round, got, want)
@@ -252,7 +263,7 @@ func TestDropsOfAClassAreItsPorts(t *testing.T) {
 	if got := u.drops(); !maps.Equal(got, before) {
 		t.Errorf("after a restart %v, before %v", got, before)
 	}
-	u.send(0, 100)
+	u.overload("up0", redClass, 1, func() { u.send(0, 100) })
 	if got := u.drops(); got[red] != u.dropped("up0", redClass) || got[red] <= before[red] {
 		t.Errorf("after a restart and more: %d, the class dropped %d", got[red], u.dropped("up0", redClass))
 	}
@@ -264,14 +275,13 @@ func TestDropsOfAClassAreItsPorts(t *testing.T) {
 // TestDropsOfASharedClassAreTheTenants has two ports in one class.
 func TestDropsOfASharedClassAreTheTenants(t *testing.T) {
 	u := newUplink(t)
-	u.send(0, 200)
+	u.overload("up0", redClass, 1, func() { u.send(0, 200) })
 	alone := u.drops()[key(u.ports[0].ID, "red", source.FromTenant, source.QueueFull)]
 	if alone == 0 || alone != u.dropped("up0", redClass) {
 		t.Fatalf("%d drops of the only port, the class dropped %d", alone, u.dropped("up0", redClass))
 	}
 	u.plug("red")
-	u.send(0, 100)
-	u.send(2, 100)
+	u.overload("up0", redClass, 1, func() { u.send(0, 100); u.send(2, 100) })
 	got := u.drops()
 	shared := key(SharedPort, "red", source.FromTenant, source.QueueFull)
 	if got[key(u.ports[0].ID, "red", source.FromTenant, source.QueueFull)] != alone || got[shared] == 0 || alone+got[shared] != u.dropped("up0", redClass) {
@@ -280,7 +290,7 @@ func TestDropsOfASharedClassAreTheTenants(t *testing.T) {
 	// One of them gets a class of its own: then the other is the only one.
 	u.own(map[uint32]classify.Owner{major(redClass): {Tenant: "red"}, major(0x5000): {Tenant: "red", Port: u.ports[2].ID}})
 	before := u.drops()
-	u.send(0, 100)
+	u.overload("up0", redClass, 1, func() { u.send(0, 100) })
 	got = u.drops()
 	mine := key(u.ports[0].ID, "red", source.FromTenant, source.QueueFull)
 	if got[shared] != before[shared] || got[mine]-before[mine] != u.dropped("up0", redClass)-alone-before[shared] || got[mine] == before[mine] {
@@ -351,7 +361,7 @@ func TestDropsOfAShapedLimitAreItsPorts(t *testing.T) {
 func TestSchedulersComeAndGo(t *testing.T) {
 	u := newUplink(t)
 	red := key(u.ports[0].ID, "red", source.FromTenant, source.QueueFull)
-	u.send(0, 200)
+	u.overload("up0", redClass, 1, func() { u.send(0, 200) })
 	before := u.drops()[red]
 	u.must(u.conn.DeleteQdisc(u.up, tc.MakeHandle(vport.ClassMajor, 0), tc.Root))
 	if got := u.drops()[red]; got != before || before == 0 {

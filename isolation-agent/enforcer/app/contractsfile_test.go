@@ -335,7 +335,5 @@ func TestAContractOfTheFileIsAClassOfTheLink(t *testing.T) {
 	if got := classes(); !strings.Contains(got, "rate 8Mbit ceil 95Mbit") {
 		t.Errorf("what the configuration says is gone:\n%s", got)
 	}
-	if live.matched(2, 8, 0x020000000008) {
-		t.Error("its frames still lead to a class")
-	}
+	testutil.WaitFor(t, "its frames to lead to no class", func() bool { return !live.matched(2, 8, 0x020000000008) })
 }

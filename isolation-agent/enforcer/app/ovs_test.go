@@ -45,17 +45,18 @@ func TestALimitHoldsOnOpenVSwitchsUserspaceDatapath(t *testing.T) {
 	testutil.WaitFor(t, "red's port to be attached at XDP", func() bool {
 		for _, p := range r.state().Ports {
 			if p.Port == "p-red" {
-				return p.Attached && p.Hook == "xdp"
+				return p.Attached && p.Hook == "xdp" && r.programs("tap-red") == 3
 			}
 		}
 		return false
 	})
-	testutil.Run(t, "ip", "netns", "exec", r.red, "ping", "-c1", "-W20", "10.7.0.3")
+	r.reach("10.7.0.3")
 	before := arrived(t, far)
 	testutil.WaitFor(t, "datagrams to pass the switch", func() bool { // which loses some on a busy machine
 		r.datagrams("10.7.0.3", 50)
 		return arrived(t, far)-before >= 300
 	})
+	r.reach("10.7.0.3") // the switch keeps the order: nothing of before is under way any more
 	if code, raw := r.d.Do("PUT", "/v1/ports/p-red/limit", token, body(actionA, "red", "udp", guarantee, 20*1042, 60)); code != 200 {
 		t.Fatalf("%d %s", code, raw)
 	}

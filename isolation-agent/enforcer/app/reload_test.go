@@ -461,6 +461,9 @@ func TestEveryKeyIsLiveOrRefused(t *testing.T) {
 			if code != 500 || !strings.Contains(raw, key+": ") || !strings.Contains(raw, "restart vigia-enforcer") {
 				t.Errorf("%s: %d %s", key, code, raw)
 			}
+			if got := user.ask(); got != "401" { // which also keeps the connection from being idle for too long
+				t.Errorf("%s: another user gets %s", key, got)
+			}
 		}
 		if code, raw := r.reload(func(document) {}); code != 200 {
 			t.Errorf("the running configuration is refused: %d %s", code, raw)

@@ -70,14 +70,6 @@ type running struct {
 	stop   func()
 }
 
-// port returns a UDP port of the loopback that was free a moment ago.
-func freePort(t *testing.T) netip.AddrPort {
-	t.Helper()
-	c := listen(t)
-	defer c.Close()
-	return c.LocalAddr().(*net.UDPAddr).AddrPort()
-}
-
 func run(t *testing.T, node string, listen netip.AddrPort, site *Site, inv inventory) *running {
 	t.Helper()
 	r := &running{kernel: &lockedKernel{kernel: kernel{pairs: map[vport.Destination]vport.Pair{}}}, counts: &counts{events: map[string]int{}}}
@@ -141,7 +133,7 @@ func (r *running) tell(now time.Time, rate float64) {
 // sockets and threads: they prove to each other that they are live, a notice becomes a
 // limit, it is acknowledged, and it ends by itself. One of them is started anew meanwhile.
 func TestTwoEnforcersMeetAndOneLimitsWhatTheOtherIsFloodedWith(t *testing.T) {
-	one, two := freePort(t), freePort(t)
+	one, two := testutil.FreePort(t, "udp", "127.0.0.1"), testutil.FreePort(t, "udp", "127.0.0.1")
 	site := &Site{
 		Version: 1, Nodes: []SiteNode{{Node: "n1", Address: one.String()}, {Node: "n2", Address: two.String()}},
 		Ports: []SitePort{
@@ -157,16 +149,20 @@ func TestTwoEnforcersMeetAndOneLimitsWhatTheOtherIsFloodedWith(t *testing.T) {
 		testutil.WaitFor(t, "the enforcers to know each other", func() bool { return receiver.knows("n2") && sender.knows("n1") })
 	}
 	meet()
-	limited := func(want uint64) {
+	limited := func(want uint64) (limits []control.Limit) {
 		t.Helper()
 		testutil.WaitFor(t, "the source to be limited", func() bool {
 			receiver.tell(time.Now(), float64(want))
-			return sender.kernel.rate(vport.Destination{192, 168, 0, 1}) == uint64(float64(want)*mbit)
+			if sender.kernel.rate(vport.Destination{192, 168, 0, 1}) != uint64(float64(want)*mbit) {
+				return false
+			}
+			limits = sender.Limits()
+			return len(limits) > 0 // it ends by itself
 		})
 		testutil.WaitFor(t, "the acknowledgement", func() bool { return receiver.counts.of("round") > 0 })
+		return limits
 	}
-	limited(30)
-	if got := sender.Limits(); len(got) != 1 || got[0].Port != "p2" || got[0].Floor != 24*mbit {
+	if got := limited(30); len(got) != 1 || got[0].Port != "p2" || got[0].Floor != 24*mbit {
 		t.Errorf("limits %+v", got)
 	}
 	if sender.counts.of("applied") == 0 || receiver.counts.of("detected") == 0 || receiver.counts.of("tick") == 0 {

@@ -3,6 +3,7 @@ package fastloop
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -113,13 +114,12 @@ func (u *uplink) frames(vni uint32, n int) {
 	ip[0], ip[8], ip[9] = 0x45, 64, 17
 	binary.BigEndian.PutUint16(ip[2:], uint16(len(ip)))
 	copy(ip[12:], []byte{192, 168, 0, 2, 192, 168, 0, 1})
-	for range n {
-		if _, err := u.conn.Write(frame); err != nil {
-			// Nobody listens at the VXLAN port: the node says so, now and then.
-			_, err = u.conn.Write(frame)
-			if err != nil {
-				u.t.Fatal(err)
-			}
+	for sent := 0; sent < n; {
+		switch _, err := u.conn.Write(frame); {
+		case err == nil:
+			sent++
+		case !errors.Is(err, unix.ECONNREFUSED): // nobody listens at the VXLAN port, and the node says so now and then
+			u.t.Fatal(err)
 		}
 	}
 }
@@ -146,12 +146,12 @@ func TestAFloodInTheKernelBecomesANotice(t *testing.T) {
 			return false
 		}
 		got, err = notice.Parse(buf[:n], key)
-		return err == nil && got.Kind == notice.Congest
+		return err == nil && got.Kind == notice.Congest && got.Dropped > 0 // a queue that fills is told of before it drops
 	})
 	if got.Source != [6]byte{2, 0, 0, 0, 0, 2} || got.Destination != [4]byte{192, 168, 0, 1} || got.Tenant != notice.ID("t0") || got.Sources != 1 {
 		t.Errorf("the notice is %+v", got)
 	}
-	if got.Measured == 0 || got.Dropped == 0 || got.Rate < 25_000 {
+	if got.Measured == 0 || got.Rate < 25_000 {
 		t.Errorf("it says %d bytes per second, %d lost, %d advised", got.Measured, got.Dropped, got.Rate)
 	}
 	testutil.WaitFor(t, "the link to count as idle", func() bool {
