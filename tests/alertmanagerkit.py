@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-import socket
 import subprocess
 import threading
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,6 +16,7 @@ from typing import Any
 
 import httpx
 import yaml
+from portkit import free_port
 
 from vigia_testing import eventually
 
@@ -25,6 +25,8 @@ __all__ = ["Alertmanager", "Inbox", "Notification", "configuration", "running"]
 ROOT = Path(__file__).resolve().parents[1]
 SHIPPED = ROOT / "deploy/alertmanager/alertmanager.yml"
 HOST = "127.0.0.1"
+HTTP = httpx.Client(trust_env=False, timeout=60.0)
+"""Made once: between the instant at which an alert begins and its being sent there must be no work."""
 PATIENCE = 60.0
 
 
@@ -85,11 +87,11 @@ class Alertmanager:
             }
             for labels in alerts
         ]
-        httpx.post(f"{self.url}/api/v2/alerts", json=body, timeout=30.0, trust_env=False).raise_for_status()
+        HTTP.post(f"{self.url}/api/v2/alerts", json=body).raise_for_status()
 
     def kept_back(self) -> set[str]:
         """Names of the alerts that others keep back, as Alertmanager says."""
-        answer = httpx.get(f"{self.url}/api/v2/alerts?inhibited=true", timeout=30.0, trust_env=False)
+        answer = HTTP.get(f"{self.url}/api/v2/alerts?inhibited=true")
         answer.raise_for_status()
         return {a["labels"]["alertname"] for a in answer.json() if a["status"]["inhibitedBy"]}
 
@@ -128,12 +130,6 @@ class _Server(ThreadingHTTPServer):
     request_queue_size = 128  # all groups may be told at once
 
 
-def _free_port() -> int:
-    with socket.socket() as s:
-        s.bind((HOST, 0))
-        return int(s.getsockname()[1])
-
-
 @contextlib.contextmanager
 def running(folder: Path, wait: str = "1s") -> Iterator[Alertmanager]:
     """An Alertmanager of its own, which is empty."""
@@ -144,7 +140,7 @@ def running(folder: Path, wait: str = "1s") -> Iterator[Alertmanager]:
     with _Server((HOST, 0), _handler(inbox)) as webhook:
         threading.Thread(target=webhook.serve_forever, args=(0.05,), daemon=True).start()
         (folder / "alertmanager.yml").write_text(configuration(f"http://{HOST}:{webhook.server_port}", wait))
-        address = f"{HOST}:{_free_port()}"
+        address = f"{HOST}:{free_port()}"
         words = [f"--config.file={folder}/alertmanager.yml", f"--storage.path={folder}/data"]
         words += [f"--web.listen-address={address}", "--cluster.listen-address="]
         with (folder / "log").open("wb") as log:
@@ -154,7 +150,7 @@ def running(folder: Path, wait: str = "1s") -> Iterator[Alertmanager]:
             yield Alertmanager(f"http://{address}", inbox)
         finally:
             process.terminate()
-            process.wait(timeout=60)
+            process.wait(timeout=180)
             webhook.shutdown()
 
 
@@ -165,7 +161,7 @@ def _await_ready(address: str, process: subprocess.Popen[bytes], log: Path) -> N
     def ready() -> bool:
         assert process.poll() is None, said()
         with contextlib.suppress(httpx.HTTPError):
-            return httpx.get(f"http://{address}/-/ready", timeout=5.0, trust_env=False).is_success
+            return HTTP.get(f"http://{address}/-/ready").is_success
         return False
 
     eventually(ready, lambda: f"Alertmanager to be ready: {said()}", PATIENCE)

@@ -61,7 +61,7 @@ class Playbook:
             check=False,
             env=self._environment(),
             cwd=self.folder,
-            timeout=600,
+            timeout=1800,
         )
         said = done.stdout + done.stderr
         assert "Traceback" not in said, said

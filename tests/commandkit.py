@@ -25,7 +25,7 @@ ANY = "PROGRAM"
 @cache
 def help_of(program: str, *subcommands: str) -> str:
     done = subprocess.run(
-        [str(OURS[program]), *subcommands, "--help"], capture_output=True, text=True, check=False, timeout=60
+        [str(OURS[program]), *subcommands, "--help"], capture_output=True, text=True, check=False, timeout=300
     )
     assert done.returncode == 0, f"{program} {' '.join(subcommands)} --help: {done.stderr}"
     return done.stdout + done.stderr

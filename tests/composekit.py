@@ -100,10 +100,10 @@ class Engine:
             return
         self._process.send_signal(signal.SIGTERM)
         try:
-            self._process.wait(60)
+            self._process.wait(120)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            self._process.wait(10)
+            self._process.wait(60)
         self._process = None
         processes.stop(self.members(), self._ours, grace=10)
 
@@ -228,7 +228,7 @@ class Stack:
         """Ask a part."""
 
         def ask() -> httpx.Response:
-            with httpx.Client(trust_env=False, timeout=30, **self.client) as client:
+            with httpx.Client(trust_env=False, timeout=90, **self.client) as client:
                 return client.get(url, **options)
 
         return self.engine.inside(ask)
@@ -305,7 +305,7 @@ def _context(file: Any) -> None:
 
 def remove(scratch: Path) -> None:
     """Remove the scratch folder; what the lab's namespaces were mounted on are plain files here."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while scratch.exists():
         shutil.rmtree(scratch, ignore_errors=True)
         assert time.monotonic() < deadline, f"{scratch} cannot be removed"

@@ -568,7 +568,7 @@ def played(
     file = folder / "day.test.yml"
     file.write_text(yaml.dump(test, Dumper=yaml.CSafeDumper, width=1 << 30, sort_keys=False))
     done = subprocess.run(
-        ["promtool", "test", "rules", str(file)], capture_output=True, text=True, check=False, timeout=900
+        ["promtool", "test", "rules", str(file)], capture_output=True, text=True, check=False, timeout=3600
     )
     return _fired(done.stdout + done.stderr, len(spans))
 

@@ -36,11 +36,10 @@ def sources(suite: str) -> list[str]:
 
 
 def settings() -> list[str]:
-    """Return apt's settings for downloads, as options: proxies, authorities, time limits."""
+    """Return apt's settings for downloads, as options: proxies, authorities, time limits; and to try again."""
     lines = _run(["apt-config", "dump"]).splitlines()
-    return [
-        f"--aptopt={line}" for line in lines if line.startswith("Acquire::http") and not line.endswith('"";')
-    ]
+    own = [line for line in lines if line.startswith("Acquire::http") and not line.endswith('"";')]
+    return [f"--aptopt={line}" for line in ('Acquire::Retries "5";', *own)]
 
 
 def _run(argv: list[str]) -> str:

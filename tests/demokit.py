@@ -61,7 +61,7 @@ def run_demo(folder: Path) -> Iterator[Demo]:
     lab = model.resolve(topology.load(file))
     assert lab.topology.stack_address.compressed == STACK
     try:
-        done = run_vigia("demo", "--topology", str(file), "--json", timeout=600)
+        done = run_vigia("demo", "--topology", str(file), "--json", timeout=1500)
         assert done.status == 0, done.stderr
         print(json.dumps({k: done.json[k] for k in ("victim", "guarantee", "paths")}))
         yield Demo(file, lab, done)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -71,10 +72,10 @@ def copy_tree(to: Path) -> None:
     names = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     for name in filter(None, names.split("\0")):
         source, target = ROOT / name, to / name
-        if not source.exists() and not source.is_symlink():
-            continue
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(source, target, follow_symlinks=False)
+        # It may be removed and still tracked, or whoever made it removes it meanwhile.
+        with contextlib.suppress(FileNotFoundError):
+            shutil.copy2(source, target, follow_symlinks=False)
     git(to, "init", "--quiet")
     git(to, "add", "--all")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from urllib.parse import parse_qs, urlsplit
 import httpx
 import yaml
 from playwright.sync_api import Page, Response
+from portkit import free_port
 
 from vigia_dashboards.grafana import MISSING
 from vigia_dashboards.model import Dashboard
@@ -26,6 +26,8 @@ from vigia_testing.browser import chromium
 ROOT = Path(__file__).resolve().parents[1]
 PATIENCE = 60_000
 """Milliseconds that a panel may take to appear."""
+LOADED = 180_000
+"""Milliseconds that a page, and a picture of it, may take."""
 
 UNKNOWN = (MISSING, "NaN", "null", "undefined", "no data")
 """What Grafana writes into an address for what it does not know."""
@@ -128,9 +130,7 @@ class Grafana:
 @contextmanager
 def grafana(folder: Path, prometheus: str) -> Iterator[Grafana]:
     """Provision and start one; it ends with the block."""
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
+    port = free_port()
     _provision(folder, prometheus, port)
     log = folder / "console.log"
     with log.open("wb") as out:
@@ -145,7 +145,7 @@ def grafana(folder: Path, prometheus: str) -> Iterator[Grafana]:
         yield Grafana(url, log)
     finally:
         process.terminate()
-        process.wait(timeout=60)
+        process.wait(timeout=180)
 
 
 def _provision(folder: Path, prometheus: str, port: int) -> None:
@@ -177,6 +177,7 @@ def look(server: Grafana, pages: list[Dashboard], pictures: Path) -> dict[str, S
     with chromium() as browser:
         for page in pages:
             tab = browser.new_page(viewport={"width": 1600, "height": 6000})
+            tab.set_default_timeout(LOADED)
             found[page.uid] = _open(tab, server, page, pictures / f"{page.uid}.png")
             tab.close()
     return found
@@ -195,9 +196,7 @@ def _open(tab: Page, server: Grafana, page: Dashboard, picture: Path) -> Seen:
 
     tab.on("response", answered)
     tab.on("pageerror", lambda e: seen.problems.append(f"script: {e}"))
-    tab.goto(
-        f"{server.url}/d/{page.uid}?from=now-15m&to=now&kiosk", wait_until="networkidle", timeout=120_000
-    )
+    tab.goto(f"{server.url}/d/{page.uid}?from=now-15m&to=now&kiosk", wait_until="networkidle")
     for row in page.rows:
         for panel in row.panels:
             try:

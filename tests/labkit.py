@@ -51,7 +51,7 @@ class Ran:
         return json.loads(self.stdout)
 
 
-def run_vigia(*arguments: str, env: dict[str, str] | None = None, timeout: float = 120) -> Ran:
+def run_vigia(*arguments: str, env: dict[str, str] | None = None, timeout: float = 300) -> Ran:
     done = subprocess.run(
         [str(VIGIA), *arguments],
         capture_output=True,
@@ -102,6 +102,12 @@ def output(*argv: str) -> list[str]:
     return subprocess.run(argv, capture_output=True, text=True, check=True).stdout.splitlines()
 
 
+_BY_MODULES = re.compile(
+    r"\b(?:ifb[01]|dummy0|bond0|teql0|gre0|gretap0|erspan0|ip6gre0|tunl0|sit0|ip6tnl0|ip_vti0|ip6_vti0)\b"
+)
+"""Devices that a module of the kernel makes where it is loaded for the first time, for whichever test that is."""
+
+
 @dataclass
 class Machine:
     """What a lab could leave behind on the machine, and what it must not touch."""
@@ -122,8 +128,12 @@ class Machine:
         others = re.compile(rf"vigia-(?!{lab}-)|/run/vigia/(?!{lab}(/|\.|$))|/tmp/|/sys/fs/bpf/vigia-test")
         return cls(
             namespaces=sorted(n for n in _children("/run/netns") if not others.match(n)),
-            links=[re.sub(r"state \w+|qlen \d+", "", line) for line in output("ip", "-o", "link")],
-            qdiscs=output("tc", "qdisc", "show"),
+            links=[
+                re.sub(r"state \w+|qlen \d+", "", line)
+                for line in output("ip", "-o", "link")
+                if not _BY_MODULES.match(line.split()[1])
+            ],
+            qdiscs=[line for line in output("tc", "qdisc", "show") if not _BY_MODULES.search(line)],
             rules=output("nft", "list", "ruleset"),
             mounts=sorted(
                 " ".join(line.split()[3:5])
@@ -152,7 +162,9 @@ def _children(directory: str) -> list[str]:
 
 
 def _words(pid: str) -> str:
+    if not pid.isdigit():
+        return ""
     try:
-        return Path("/proc", pid, "cmdline").read_text().replace("\0", " ") if pid.isdigit() else ""
+        return Path("/proc", pid, "cmdline").read_text(errors="replace").replace("\0", " ")
     except OSError:
         return ""

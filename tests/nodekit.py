@@ -26,7 +26,7 @@ LISTED = r"find / -xdev \( -path /old -o -path /proc -o -path /sys -o -path /run
 """Files of a node, but those that are of the kernel or of the test."""
 
 KEPT_BY_DEBIAN = re.compile(
-    r"/var/(lib/(dpkg|systemd|apt)|log|cache)\b.*|/etc/(passwd|shadow|group|gshadow|subuid|subgid)-?|/etc/\.pwd\.lock|"
+    r"/var/(lib/(dpkg|systemd|apt)|log|cache|backups)\b.*|/etc/(passwd|shadow|group|gshadow|subuid|subgid)-?|/etc/\.pwd\.lock|"
     r"/etc/systemd/system(/multi-user\.target\.wants)?|/root/.*|/etc/machine-id"
 )
 """Records of Debian's own, which every package leaves."""
@@ -85,7 +85,7 @@ class Node:
         path = "PATH=/usr/sbin:/usr/bin:/sbin:/bin"
         return ["nsenter", f"--target={self.pid}", *(f"--{k}" for k in kinds), "env", "-i", path]
 
-    def run(self, script: str, seconds: int = 120) -> str:
+    def run(self, script: str, seconds: int = 300) -> str:
         """Run commands as a person there would type them, stopping at the first that fails, or after some seconds."""
         done = subprocess.run(
             [*self.entering, "timeout", str(seconds), "sh", "-eu", "-c", script],
@@ -117,19 +117,19 @@ def booted(root: Path, packages: str = "systemd") -> Iterator[Node]:
     subprocess.run(["tar", "-C", root, "--numeric-owner", "-xpf", debiankit.tree(packages)], check=True)
     (root / "etc/machine-id").write_text("")
     cgroup = Path(unified(), f"vigia-test-node-{os.getpid()}-{next(_BOOTS)}")
-    cgroup.mkdir()
+    cgroup.mkdir(exist_ok=True)
     # Nothing of it outlives the test, however that ends.
     program = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", "sh", "-c", BOOT, "sh", cgroup, root])
     try:
-        eventually(lambda: children(program.pid), "systemd is started", 60)
+        eventually(lambda: children(program.pid), "systemd is started", 120)
         found = Node(children(program.pid)[0])
         up = [*found.entering, "systemctl", "is-system-running", "--wait"]
-        eventually(lambda: started(program, up), "systemd is up", 120)
+        eventually(lambda: started(program, up), "systemd is up", 300)
         yield found
     finally:
         program.send_signal(signal.SIGKILL)  # which takes all that runs there with it
         program.wait(60)
-        eventually(lambda: gone(cgroup), "the node is gone", 60)
+        eventually(lambda: gone(cgroup), "the node is gone", 120)
         shutil.rmtree(root)
 
 

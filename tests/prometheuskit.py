@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import math
 import shutil
-import socket
 import struct
 import subprocess
 import threading
@@ -19,6 +18,7 @@ from typing import Any
 
 import httpx
 import yaml
+from portkit import free_port
 
 from vigia_prometheus import Prometheus, PrometheusError
 from vigia_testing import eventually
@@ -193,10 +193,8 @@ def running(folder: Path, pages: Mapping[str, Page], labels: Mapping[str, str]) 
     def encoded(path: str) -> bytes:
         return b"".join(map(encode, pages[path.removeprefix("/")]()))
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), answering(encoded)) as target, socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{s.getsockname()[1]}"
-        s.close()
+    with ThreadingHTTPServer(("127.0.0.1", 0), answering(encoded)) as target:
+        address = f"127.0.0.1:{free_port()}"
         threading.Thread(target=target.serve_forever, args=(0.05,), daemon=True).start()
         _configuration(folder, f"127.0.0.1:{target.server_port}", pages, labels)
         words = [f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data"]
@@ -209,7 +207,7 @@ def running(folder: Path, pages: Mapping[str, Page], labels: Mapping[str, str]) 
                 yield server
         finally:
             process.terminate()
-            process.wait(timeout=60)
+            process.wait(timeout=180)
             target.shutdown()
 
 

@@ -9,7 +9,6 @@ import re
 import shlex
 import shutil
 import signal
-import socket
 import subprocess
 import threading
 import time
@@ -21,6 +20,7 @@ from typing import Any
 
 import httpx
 import yaml
+from portkit import free_ports
 from prometheuskit import CONTENT, Family, Native, encode
 
 from vigia_testing import eventually
@@ -67,24 +67,6 @@ def block(name: str) -> Any:
     return yaml.safe_load(text)
 
 
-_given: set[int] = set()
-_giving = threading.Lock()
-
-
-def free_ports(count: int) -> list[int]:
-    """Return TCP ports that nothing listens on, none of them twice in a process."""
-    found: list[int] = []
-    with contextlib.ExitStack() as held, _giving:
-        while len(found) < count:
-            s = held.enter_context(socket.socket())
-            s.bind(("127.0.0.1", 0))
-            port: int = s.getsockname()[1]
-            if port not in _given:
-                found.append(port)
-        _given.update(found)
-    return found
-
-
 @dataclass
 class Program:
     """A program of the page, running."""
@@ -124,7 +106,7 @@ class Program:
             return
         if self._process.poll() is None:
             self._process.send_signal(number)
-        self._process.wait(timeout=90)
+        self._process.wait(timeout=180)
         self._process = None
 
     def kill(self) -> None:

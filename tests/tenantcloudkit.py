@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -16,8 +17,8 @@ from typing import Any
 
 import httpx
 import yaml
+from portkit import free_ports
 from prometheuskit import CONTENT, Family, encode
-from scalekit import free_ports
 
 from vigia_testing import eventually
 
@@ -110,7 +111,7 @@ def capture(folder: Path, own: str = RED, other: str = BLUE) -> Capture:
     script = [
         *apart,
         "timeout",
-        "120",
+        "600",
         "sh",
         str(ROOT / "tests/tenants/cloud.sh"),
         str(ROOT / "bin"),
@@ -217,7 +218,7 @@ def program(words: Sequence[str], ready: str, log: Path) -> Iterator[None]:
         yield
     finally:
         process.terminate()
-        process.wait(timeout=60)
+        process.wait(timeout=180)
 
 
 @contextlib.contextmanager
@@ -248,15 +249,17 @@ def _prometheus(folder: Path, target: str, jobs: Iterable[str], relabel: Relabel
         yield f"http://127.0.0.1:{port}"
 
 
-def _since(prometheus: str, jobs: int) -> float:
-    """Wait until every page was scraped for ten seconds; return the last instant that surely has them all."""
+def _since(servers: Sequence[str], jobs: int) -> float:
+    """Wait until every page was scraped for ten seconds; return an instant at which each Prometheus surely has them all."""
+    query = f"min(min_over_time(up[8s])) == 1 and count(up) == {jobs} and count(up offset 9s) == {jobs}"
 
     def known() -> float | None:
-        query = f"min(min_over_time(up[8s])) == 1 and count(up) == {jobs} and count(up offset 9s) == {jobs}"
-        found = HTTP.get(f"{prometheus}/api/v1/query", params={"query": query}).json()["data"]["result"]
-        return float(found[0]["value"][0]) if found else None
+        at = round(time.time() - 2, 3)  # what was scraped until then has been stored
+        asked = {"query": query, "time": f"{at:.3f}"}
+        answers = [HTTP.get(f"{url}/api/v1/query", params=asked).json() for url in servers]
+        return at if all(answer["data"]["result"] for answer in answers) else None
 
-    at = eventually(known, "every page to be scraped for a while", 120)
+    at = eventually(known, "every page to be scraped for a while", 300)
     assert at
     return at
 
@@ -287,5 +290,5 @@ def serving(
             prometheus = held.enter_context(_prometheus(folder / name, target, found.pages, relabelled))
             behind.append(prometheus)
             before.append(held.enter_context(front(label, found.own, prometheus, folder / name)))
-        at = min(_since(url, len(found.pages)) for url in behind)
+        at = _since(behind, len(found.pages))
         yield Asked(label, before[0], before[1], behind[0], behind[1], at)

@@ -47,8 +47,9 @@ apt_install() {
     ours=yes
   fi
   log=$(mktemp)
-  if ! { DEBIAN_FRONTEND=noninteractive apt-get -q update &&
-         DEBIAN_FRONTEND=noninteractive apt-get -q -y install --no-install-recommends "$@"; } > "$log" 2>&1; then
+  again='Acquire::Retries=5'
+  if ! { DEBIAN_FRONTEND=noninteractive apt-get -q -o "$again" update &&
+         DEBIAN_FRONTEND=noninteractive apt-get -q -y -o "$again" install --no-install-recommends "$@"; } > "$log" 2>&1; then
     tail -n 20 "$log" >&2; rm -f "$log"
     fail "apt-get could not install: $*"
   fi

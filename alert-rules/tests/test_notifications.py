@@ -89,8 +89,9 @@ def test_a_node_that_is_taken_away_is_one_notification(tmp_path: Path) -> None:
         (one,) = settle(server)
         assert [a["alertname"] for a in one.firing] == ["VigiaNodeDown"]
         assert one.firing[0]["node"] == "n3"
-        server.plant(map(dict, away - after), ended=True)
+        # What keeps alerts back once the node is there again comes before what kept them back until then ends.
         server.plant(map(dict, after))
+        server.plant(map(dict, away - after), ended=True)
         eventually(
             lambda: any(n.resolved for n in server.inbox.of("people")), "the message that the node is back"
         )

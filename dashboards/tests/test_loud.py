@@ -136,6 +136,8 @@ class Answers:
     server: Prometheus
     calm: Mapping[str, Found]
     busy: Mapping[str, Found]
+    at: float
+    """When everything happened and no series was stale: later a machine that stalls may fail a scrape."""
 
     def best(self, query: Query) -> Found:
         """Return what a query found, at best."""
@@ -149,13 +151,13 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Answers]:
     pages = {job: (lambda job=job: reloads(world, world.page(job))) for job in sorted(set(JOBS.values()))}
     with running(tmp_path_factory.mktemp("prometheus"), pages, {"node": "lb1"}) as server:
 
-        def answered() -> dict[str, Found]:
+        def answered() -> tuple[dict[str, Found], float]:
             now = rates_known(server, time.time())
-            return {q.expression: ask(server, q, now) for _, q in QUERIES}
+            return {q.expression: ask(server, q, now) for _, q in QUERIES}, now
 
-        calm = answered()
+        calm, _ = answered()
         world.busy = True
-        yield Answers(server, calm, answered())
+        yield Answers(server, calm, *answered())
 
 
 def finite(found: Found) -> bool:
@@ -241,7 +243,7 @@ def test_no_cell_of_a_table_is_empty(answers: Answers, page: Dashboard, panel: P
 def test_metrics_as_they_are_would_not_be_of_one_row(answers: Answers) -> None:
     """What tables did: each column but the first was empty, since the names of metrics are labels."""
     panel = next(p for _, p in TABLES if p.title == "Effect")
-    found = [ask(answers.server, query, time.time()) for query in panel.queries]
+    found = [ask(answers.server, query, answers.at) for query in panel.queries]
     assert all(f.series for f in found)
     assert not [values for _, values in merged(panel, found) if len(values) > 1]
     assert [values for _, values in merged(panel, [answers.best(q) for q in panel.asked]) if len(values) == 3]
@@ -270,8 +272,8 @@ def test_every_variable_offers_values(answers: Answers, page: Dashboard) -> None
 def test_a_value_that_no_program_exports_is_found_out(answers: Answers) -> None:
     """The agent says active. A panel asked for ACTIVE once, and its test made the series up from the query."""
     before = 'sum by (policy, level) (vigia_isolation_actions{state="ACTIVE"})'
-    assert not ask(answers.server, Query(before), time.time()).series
-    assert ask(answers.server, Query(before.lower()), time.time()).series
+    assert not ask(answers.server, Query(before), answers.at).series
+    assert ask(answers.server, Query(before.lower()), answers.at).series
     with pytest.raises(
         UnknownName, match=r"vigia_isolation_actions\{state\} is never 'ACTIVE', but received, "
     ):
@@ -287,7 +289,7 @@ def test_annotations_mark_what_happens_alone(answers: Answers) -> None:
 
 def test_actions_of_a_replica_that_led_before_do_not_count(answers: Answers) -> None:
     """Nobody leads for a moment: what the replica counted last stays, and does not count."""
-    server, now = answers.server, time.time()
+    server, now = answers.server, answers.at
     every, led = ask(server, Query("vigia_isolation_actions"), now), ask(server, Query(ACTIONS), now)
     assert len(every.series) == len(led.series) > 50
     in_force = {labels["state"] for labels, _ in ask(server, Query(IN_FORCE), now).series}

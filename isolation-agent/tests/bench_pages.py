@@ -19,7 +19,7 @@ from typing import Any
 from playwright.sync_api import Browser
 
 from isolation_agent.clock import SystemClock
-from vigia_testing import eventually
+from vigia_testing import DEADLINE, eventually
 from vigia_testing.browser import chromium
 from vigia_testing.paints import Paint, missed, paint, table
 
@@ -73,6 +73,7 @@ def signed_in(browser: Browser, url: str) -> Any:
     """Sign in, and return the profile's storage with the session."""
     context = browser.new_context()
     try:
+        context.set_default_timeout(DEADLINE * 1000)
         page = context.new_page()
         page.goto(url)
         page.get_by_label("Your token").fill(API_TOKEN)

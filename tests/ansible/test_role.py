@@ -169,11 +169,10 @@ def test_endpoints_of_probes_come_and_go(story: Story) -> None:
         assert ran.status == 0 and changes in (None, ran.changed), ran.said
         assert node.shown("vigia-plug", "ActiveState") == ("active" if plugged else "inactive")
         assert node.shown("vigia-plug", "UnitFileState") == ("enabled" if plugged else "disabled")
-        eventually(lambda p=plugged: bool(node.run(f"cat {TAP} 2> /dev/null || true")) == p, "its device", 60)
+        eventually(lambda p=plugged: bool(node.run(f"cat {TAP} 2> /dev/null || true")) == p, "its device")
         eventually(
             lambda p=plugged: ("/run/netns/vigia-probe-vxlan" in node.run("cat /proc/mounts")) == p,
             "its namespace",
-            60,
         )
 
 

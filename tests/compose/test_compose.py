@@ -309,7 +309,7 @@ def ask(stack: Stack, url: str, context: ssl.SSLContext) -> httpx.Response:
     """Ask as somebody else."""
 
     def call() -> httpx.Response:
-        return httpx.get(url, verify=context, trust_env=False, timeout=30)
+        return httpx.get(url, verify=context, trust_env=False, timeout=90)
 
     return stack.engine.inside(call)
 

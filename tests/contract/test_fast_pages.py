@@ -31,7 +31,7 @@ ADDRESSES = {"probe": f"{HOST}:9871", "exporter": f"{HOST}:9872", "enforcer": f"
 TOKEN = "a-token-of-the-tests-0123456789"
 
 # What the tenants' ends of the ports send: 6 000 datagrams a second each, to ever other ports of one
-# destination, until standard input ends, and for two minutes at most.
+# destination, until standard input ends, and for ten minutes at most.
 _FLOOD = """
 import select, socket, struct, sys, time
 ends = []
@@ -41,7 +41,7 @@ for device in sys.argv[1:]:
     ends.append(s)
 ip = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 128, 0, 0, 64, 17, 0, socket.inet_aton("10.0.0.1"), socket.inet_aton("10.0.0.2"))
 head = bytes.fromhex("020000000002" "020000000001" "0800") + ip
-port, end = 0, time.monotonic() + 120
+port, end = 0, time.monotonic() + 600
 while time.monotonic() < end and not select.select([sys.stdin], [], [], 0.05)[0]:
     for s in ends:
         for _ in range(300):
@@ -95,7 +95,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
                 stdout=log,
                 stderr=log,
             )
-            stack.callback(process.wait, 30)
+            stack.callback(process.wait, DEADLINE)
             stack.callback(process.terminate)
         for program in ADDRESSES:
             eventually(
@@ -163,7 +163,7 @@ def flood(node: dict[str, str]) -> Iterator[None]:
     finally:
         assert sender.stdin is not None
         sender.stdin.close()
-        sender.wait(30)
+        sender.wait(DEADLINE)
 
 
 def limit(port: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+from housekit import tracked
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / ".github"
@@ -69,10 +70,8 @@ def test_every_module_is_kept_up_to_date() -> None:
     updates = yaml.safe_load((FOLDER / "dependabot.yml").read_text())["updates"]
     by_kind = {u["package-ecosystem"]: u for u in updates}
     assert set(by_kind) == {"gomod", "uv", "docker", "docker-compose", "github-actions"}
-    skipped = {".build", ".venv", "node_modules"}
-    modules = {p.parent.relative_to(ROOT) for p in ROOT.rglob("go.mod") if not skipped & set(p.parts)}
-    named = by_kind["gomod"]["directories"]
-    assert {f"/{m}".removesuffix(".") for m in modules if "testdata" not in m.parts} == set(named)
+    modules = {Path(name).parent for name in tracked("*go.mod") if Path(name).name == "go.mod"}
+    assert {f"/{m}".removesuffix(".") for m in modules} == set(by_kind["gomod"]["directories"])
     for update in updates:
         for folder in update.get("directories", [update.get("directory")]):
             assert (ROOT / folder.lstrip("/")).is_dir()

@@ -93,7 +93,7 @@ def exists_here(words: list[str]) -> None:
     program = words[0]
     assert program in HELP, f"{program}: say in HELP how to see that it is there"
     assert shutil.which(program), f"{program} is missing; run tools/bootstrap.sh test"
-    done = subprocess.run(HELP[program], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(HELP[program], capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, (HELP[program], done.stderr)
     if program == "ovs-appctl":
         switch = Path("/usr/sbin/ovs-vswitchd").resolve().read_bytes()

@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PROBE = ROOT / "bin" / "vigia-probe"
 KEY = bytes(range(32))
 STRANGER = bytes(32)
-SECONDS = 30
+SECONDS = 90
 
 HOST = str(IPv4Address("127.1.0.0") + os.getpid())
 """Loopback of this run alone. A port that is found free on 127.0.0.1 may be another's a moment later."""
@@ -46,7 +46,7 @@ class TheirReflector(threading.Thread):
         self.secure, self.lose, self.mute = secure, lose, mute
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.socket.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
-        self.socket.bind(("127.0.0.1", 0))
+        self.socket.bind((HOST, 0))
         self.port = self.socket.getsockname()[1]
         self.faults: list[str] = []
         self.answers = 0
@@ -115,7 +115,7 @@ def test_our_sender_and_their_reflector(key_file: Path, secure: bool) -> None:
     theirs.start()
     keys = ["--key-file", str(key_file)] if secure else []
     done = subprocess.run(
-        [PROBE, "once", "--to", f"127.0.0.1:{theirs.port}", "--count", "30", "--interval", "20ms", "--deadline", "10s",
+        [PROBE, "once", "--to", f"{HOST}:{theirs.port}", "--count", "30", "--interval", "20ms", "--deadline", "10s",
          "--size", "256", "--dscp", "46", "--json", *keys],
         capture_output=True, text=True, check=False, timeout=SECONDS * 2,
     )  # fmt: skip

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import socket
 import ssl
 import subprocess
 import sys
@@ -16,6 +15,7 @@ import httpx
 import pytest
 import yaml
 from labkit import need_root, run_vigia
+from portkit import free_port
 
 from vigia.certs.authority import Authority
 from vigia.certs.parts import PARTS
@@ -77,12 +77,6 @@ def stranger(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("stranger")
     Authority.open(folder).issue("prometheus", ())
     return folder
-
-
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind((HOST, 0))
-        return int(s.getsockname()[1])
 
 
 def words(program: str, folder: Path, tls: Path, port: int) -> tuple[list[str], list[str]]:
@@ -149,15 +143,17 @@ def running(
         def answers() -> bool:
             assert process.poll() is None, log.read_text()
             try:
-                return httpx.get(f"{url}/metrics", verify=client, trust_env=False).status_code == 200
+                return (
+                    httpx.get(f"{url}/metrics", verify=client, trust_env=False, timeout=30).status_code == 200
+                )
             except httpx.HTTPError:
                 return False
 
-        eventually(answers, f"{request.param} answers", 60)
+        eventually(answers, lambda: f"{request.param} answers: {log.read_text()}")
         yield url, health
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(90)
         if (tmp_path / "bpf").is_mount():
             subprocess.run(["umount", tmp_path / "bpf"], check=True)
 
@@ -176,7 +172,7 @@ def test_only_clients_of_the_site_are_served(
     url, health = running
 
     def get(where: str, verify: ssl.SSLContext | bool) -> httpx.Response:
-        return httpx.get(f"{where}/metrics", verify=verify, trust_env=False, timeout=30)
+        return httpx.get(f"{where}/metrics", verify=verify, trust_env=False, timeout=90)
 
     assert "build_info" in get(url, trusting(authority, authority)).text
     for nobody in (None, stranger):

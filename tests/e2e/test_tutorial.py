@@ -36,7 +36,7 @@ def follow(name: str, **put: str) -> list[Ran]:
         at = next((i for i, w in enumerate(words) if not re.fullmatch(r"[a-z]+", w)), len(words))
         at = min(at, 2 if words[0] in ("lab", "stack") else 1)
         chosen = [put.get(w, w) for w in [*words[:at], "--lab", LAB, *words[at:]]]
-        done.append(run_vigia(*chosen, timeout=180))
+        done.append(run_vigia(*chosen))
         assert done[-1].status == 0, (chosen, done[-1].stdout, done[-1].stderr)
     return done
 
@@ -122,7 +122,7 @@ def test_a_flood_by_hand_is_limited_and_released(demo: Demo) -> None:
             new = [a for a in actions(demo) if a["number"] not in before]
             return [a for a in new if a["tenant"] == "red" and a["state"] in ("active", "stepped_up")]
 
-        (action,) = eventually(limited, "red to be limited", 60)
+        (action,) = eventually(limited, "red to be limited")
     finally:
         assert flood.wait(120) == 0
     over = ("reverted", "expired")
@@ -130,7 +130,7 @@ def test_a_flood_by_hand_is_limited_and_released(demo: Demo) -> None:
     def state() -> object:
         return next(a["state"] for a in actions(demo) if a["number"] == action["number"])
 
-    eventually(lambda: state() in over, "the limit to be lifted", 120)
+    eventually(lambda: state() in over, "the limit to be lifted", 240)
     assert state() == "reverted", "on evidence"
     (explained,) = follow("explain again", **{"2": str(action["number"])})
     assert "red" in explained.stdout

@@ -286,7 +286,8 @@ def on_record(site: Site) -> set[str]:
     """Fingerprints of all alerts in the audit log, and in what was moved away of it."""
     found: set[str] = set()
     for log in site.disk(AGENT).glob("audit.jsonl*"):
-        for line in log.read_text().splitlines():
+        whole, _, _ = log.read_text().rpartition("\n")  # what follows is being written
+        for line in whole.splitlines():
             if (fingerprint := json.loads(line).get("fingerprint")) is not None:
                 found.add(fingerprint)
     return found

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from labkit import claim
 
 from vigia.console import Steps
 from vigia.host import commands
@@ -188,6 +189,7 @@ def running() -> Iterator[Site]:
     wanted = lab()
     where = Places(wanted.layout)
     steps = Steps()
+    claim(LAB)
     remove(where)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="vigia-faults-")))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-import socket
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
+from portkit import free_port
 
 from vigia_testing import eventually
 
@@ -51,9 +51,7 @@ def served(folder: Path) -> Iterator[str]:
     """Start a Prometheus on what was kept, which scrapes nothing; yields its URL."""
     program = shutil.which("prometheus")
     assert program, "prometheus is missing; run tools/bootstrap.sh test"
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{s.getsockname()[1]}"
+    url = f"http://127.0.0.1:{free_port()}"
     (folder / "empty.yml").write_text("{}\n")
     words = [f"--config.file={folder / 'empty.yml'}", f"--storage.tsdb.path={folder / _DATA}"]
     words += ["--storage.tsdb.retention.time=100y", f"--web.listen-address={url.removeprefix('http://')}"]
@@ -72,4 +70,4 @@ def served(folder: Path) -> Iterator[str]:
         yield url
     finally:
         process.terminate()
-        process.wait(60)
+        process.wait(180)

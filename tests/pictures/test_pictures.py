@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import re
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ import httpx
 import pytest
 from labkit import Machine, need_root
 from PIL import Image
+from portkit import free_port
 
 from pictures.__main__ import DASHBOARDS, EXTRA, NAMES, named
 from pictures.camera import HEIGHT, LARGEST, VIEWS, small
@@ -36,20 +36,18 @@ def make(arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.fixture
 def compare(tmp_path: Path) -> Iterator[str]:
     """A vigia-compare with nothing behind it."""
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
+    port = free_port()
     file = tmp_path / "compare.yaml"
     file.write_text(f"listen: 127.0.0.1:{port}\nprometheus: http://127.0.0.1:1\n")
     program = Path(sys.executable).with_name("vigia-compare")
     process = subprocess.Popen([program, "--config", file, "run"], stderr=subprocess.DEVNULL)
     url = f"http://127.0.0.1:{port}"
     try:
-        eventually(lambda: answers(url), "vigia-compare answers", 60)
+        eventually(lambda: answers(url), "vigia-compare answers")
         yield url
     finally:
         process.terminate()
-        process.wait(60)
+        process.wait(180)
 
 
 def answers(url: str) -> bool:

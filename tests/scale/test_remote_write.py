@@ -9,9 +9,11 @@ from vigia_testing import eventually
 
 pytestmark = [pytest.mark.long, pytest.mark.scale]
 
+EVERY = 2
+"""Seconds between scrapes, and within which one has to be answered: one that is too late is lost before it is sent."""
 HOUR = 10
-"""Scrapes, of one second each, that stand for an hour: 1:360."""
-CUT = {"=6h": f"={6 * HOUR}s"}
+"""Scrapes that stand for an hour: 1:180."""
+CUT = {"=6h": f"={6 * HOUR * EVERY}s"}
 """How often the agent cuts its log, as the page has it and as the test does."""
 QUEUE = "max_shards: 1\n      capacity: 100\n      max_samples_per_send: 50"
 """In memory less than two scrapes wait, so that the log is what keeps the others."""
@@ -34,7 +36,7 @@ class Stores:
         self.victoria = self.remote.start("victoria-metrics", f"{self.victoria_url}/health")
         # In its file the agent has the stores' addresses, on its command line its own.
         self.branch = machines.host("branch", self.remote.texts)
-        changes = {"scrape_interval: 15s": "scrape_interval: 1s", "max_shards: 10": QUEUE}
+        changes = {"scrape_interval: 15s": f"scrape_interval: {EVERY}s", "max_shards: 10": QUEUE}
         self.branch.put("deploy/prometheus/agent.yml", changes)
         self.branch.targets(vigia_exporter=[{"targets": [self.counter.address], "labels": {"node": "n1"}}])
         self.branch.texts = {"127.0.0.1:9090": f"127.0.0.1:{agent}"} | CUT

@@ -122,7 +122,7 @@ class Watcher:
 
     def ready(self) -> None:
         """Wait until it captures. Raises RuntimeError with what it said if it does not."""
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while time.monotonic() < deadline and self._process.poll() is None:
             if self._log.exists() and "AF_PACKET" in self._log.read_text(errors="replace"):
                 return
@@ -140,6 +140,6 @@ class Watcher:
         """End it at once: there is nothing to keep."""
         self._process.send_signal(signal.SIGKILL)
         try:
-            self._process.wait(10)
+            self._process.wait(60)
         except subprocess.TimeoutExpired as e:
             raise RuntimeError("fastnetmon does not end") from e

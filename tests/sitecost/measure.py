@@ -136,6 +136,7 @@ def steady(site: Running, nodes: int, age: str, seconds: float) -> Cell:
         return sum(v - before.get(k, 0.0) for k, v in after.items() if k.split("{")[0] in names)
 
     with Prometheus(URL, PATIENT) as server:
+        at = _whole(server)
         return Cell(
             nodes,
             age,
@@ -145,13 +146,13 @@ def steady(site: Running, nodes: int, age: str, seconds: float) -> Cell:
             grown("prometheus_tsdb_head_samples_appended_total") / took,
             grown("prometheus_target_interval_length_seconds_count") / took,
             _due(site),
-            server.total("avg(up)", time.time()),
+            server.total("avg(up)", at),
             after["prometheus_tsdb_head_series"],
             anonymous,
             file_backed,
             int(after["go_memstats_heap_inuse_bytes"]),
-            families=_families(server),
-            jobs=_jobs(server),
+            families=_families(server, at),
+            jobs=_jobs(server, at),
             groups=groups.found(),
             load=os.getloadavg()[0],
             program=_program(after),
@@ -175,13 +176,22 @@ def _seconds(duration: str) -> float:
     return sum(int(n) * units[unit] for n, unit in re.findall(r"(\d+)(ms|s|m|h)", duration))
 
 
-def _families(server: Prometheus) -> dict[str, int]:
-    found = server.instant('sort_desc(count by (__name__) ({__name__!=""}))')
+def _whole(server: Prometheus) -> float:
+    """Return an instant at which the last scrape of every target went well: series of one that was late are not there for a
+    moment. Where some target never answers, it is the end of the wait."""
+    end = time.monotonic() + MINUTE
+    while server.total("min(up)", at := time.time()) < 1 and time.monotonic() < end:
+        time.sleep(0.5)
+    return at
+
+
+def _families(server: Prometheus, at: float) -> dict[str, int]:
+    found = server.instant('sort_desc(count by (__name__) ({__name__!=""}))', at)
     return {s.labels["__name__"]: int(s.value) for s in found}
 
 
-def _jobs(server: Prometheus) -> dict[str, float]:
-    found = server.instant("avg by (job) (scrape_samples_scraped)")
+def _jobs(server: Prometheus, at: float) -> dict[str, float]:
+    found = server.instant("avg by (job) (scrape_samples_scraped)", at)
     return {s.labels["job"]: s.value for s in found}
 
 

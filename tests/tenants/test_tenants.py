@@ -12,6 +12,7 @@ import pytest
 import yaml
 from labkit import need_root
 from pagekit import blocks, page
+from portkit import free_port
 from tenantcloudkit import BLUE, RED, ROOT, Asked, Capture, capture, relabelling, serving
 from tenantkit import Question, ask, questions
 
@@ -105,7 +106,7 @@ def test_labels_that_name_other_tenants_are_left_out() -> None:
 def test_an_answer_that_is_cut_off_is_asked_for_again() -> None:
     """And one that always is has no answer; who does not listen at all is no answer, but a failure."""
     whole = b"HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\n" + b'{"a": 1}'
-    with socket.create_server(("127.0.0.1", 0)) as server:
+    with socket.create_server(("127.0.0.1", free_port())) as server:
         url = f"http://127.0.0.1:{server.getsockname()[1]}"
 
         def answering(*answers: bytes) -> threading.Thread:

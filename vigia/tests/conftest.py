@@ -171,7 +171,7 @@ def sixth(root: None, tmp_path: Path) -> Iterator[TestLab]:
 
 
 @pytest.fixture
-def wait_until() -> Callable[..., None]:
+def wait_until() -> Callable[..., Any]:
     return eventually
 
 

@@ -14,6 +14,7 @@ import terminalkit
 
 from vigia import console
 from vigia.console import Steps
+from vigia_testing import DEADLINE
 
 
 def test_a_step_is_a_line_with_its_time() -> None:
@@ -47,10 +48,32 @@ def test_times_grow() -> None:
 
 BUILDING = "with s.step('building'): time.sleep(0.3)"
 
+SCREEN = f"""
+import sys, time
+from vigia.console import Steps
+
+class Screen:
+    def __init__(self): self.out, self.seen = sys.stdout, ""
+    def write(self, text):
+        self.seen += text
+        return self.out.write(text)
+    def __getattr__(self, name): return getattr(self.out, name)
+
+def until(words):
+    for _ in range({int(DEADLINE * 100)}):
+        if words in screen.seen: return
+        time.sleep(0.01)
+    sys.exit(f"{{words!r}} is not drawn")
+
+screen = Screen()
+s = Steps(screen)
+"""
+"""A terminal of whose content the program knows when it is drawn."""
+
 
 def on_a_terminal(env: dict[str, str], body: str = BUILDING) -> str:
     """Output of a step on a pseudo terminal."""
-    code = f"import time; from vigia.console import Steps; s = Steps()\n{body}"
+    code = SCREEN + body
     environment = {**os.environ, "TERM": "xterm", **env}
     environment.pop("NO_COLOR", None) if "NO_COLOR" not in env else None
     return terminalkit.on_a_terminal(code, environment)
@@ -75,27 +98,27 @@ def plain(seen: str) -> str:
 
 
 def test_a_step_of_known_length_shows_what_is_left() -> None:
-    seen = plain(on_a_terminal({}, "with s.step('measuring', expected=9): time.sleep(0.6)"))
-    assert re.search(r"measuring .*about [89] s left", seen)
+    seen = plain(on_a_terminal({}, "with s.step('measuring', expected=90): until('s left')"))
+    assert re.search(r"measuring .*about (90|[1-8]\d) s left", seen)
     assert re.search(r"\d\.\d\d s  measuring", seen)
 
 
 def test_a_step_that_takes_longer_than_expected_does_not_count_backwards() -> None:
-    seen = plain(on_a_terminal({}, "with s.step('measuring', expected=0.1): time.sleep(0.6)"))
+    seen = plain(on_a_terminal({}, "with s.step('measuring', expected=0.1): until('a moment longer')"))
     assert "a moment longer" in seen
     assert "-" not in seen.partition("measuring")[2].partition("\n")[0]
 
 
 def test_a_step_of_several_parts_counts_them() -> None:
     body = """with s.step('starting', total=4) as done:
+    until('0/4, ')
     for _ in range(2):
-        time.sleep(0.3)
         done.advance()
-    time.sleep(0.6)
+    until('2/4, ')
     done.append('started 2 of 4')"""
     seen = plain(on_a_terminal({}, body))
     assert "0/4, " in seen
-    assert re.search(r"2/4, (about \d s left|a moment longer)", seen)
+    assert re.search(r"2/4, (about \d+ s left|a moment longer)", seen)
     assert re.search(r"\d\.\d\d s  started 2 of 4", seen)
 
 

@@ -21,13 +21,14 @@ from pathlib import Path
 
 import numpy as np
 from playwright.sync_api import Browser
+from portkit import free_port
 
 from vigia_compare.looks import HOLD
 from vigia_testing import eventually
 from vigia_testing.browser import chromium
 from vigia_testing.paints import Paint, missed, paint, table
 
-from .conftest import PATHS, PHASE, SCRAPE, WINDOW, Page, World, _paths, free_port, start
+from .conftest import PATHS, PHASE, SCRAPE, WINDOW, Page, World, _paths, start
 from .test_service import Running
 
 CONTENT = {"/": ".banners li", "/mesh": ".matrix td", "/tenants": ".tenants td", "/incidents": ".cards li"}

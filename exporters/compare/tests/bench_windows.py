@@ -12,7 +12,6 @@ import argparse
 import json
 import math
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -25,6 +24,7 @@ from http.server import ThreadingHTTPServer
 from pathlib import Path
 
 import yaml
+from portkit import free_port
 from prometheuskit import Family, Native, answering, encode
 
 from vigia_compare.config import Config
@@ -150,9 +150,7 @@ def server(end: float, every: int, records: bool) -> Iterator[str]:
     ):
         folder = Path(name)
         threading.Thread(target=target.serve_forever, args=(0.05,), daemon=True).start()
-        with socket.socket() as s:
-            s.bind(("127.0.0.1", 0))
-            address = f"127.0.0.1:{s.getsockname()[1]}"
+        address = f"127.0.0.1:{free_port()}"
         job = {
             "job_name": "past",
             "scrape_interval": "5s",

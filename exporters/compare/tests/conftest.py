@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -12,8 +11,9 @@ from pathlib import Path
 import httpx
 import numpy as np
 import pytest
+from portkit import free_port
 
-from vigia_testing import eventually
+from vigia_testing import DEADLINE, eventually
 
 SCRAPE = 15.0
 WINDOW = 60.0
@@ -184,17 +184,10 @@ def _fast(page: Page, at: np.ndarray) -> None:
     add("vigia_probe_recent_loss_ratio", "probe", target, 0.3)
 
 
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port: int = s.getsockname()[1]
-        return port
-
-
 def _ready(url: str, process: subprocess.Popen[bytes]) -> bool:
     assert process.poll() is None, "prometheus ended"
     try:
-        return httpx.get(f"{url}/-/ready", timeout=2, trust_env=False).status_code == 200
+        return httpx.get(f"{url}/-/ready", timeout=60, trust_env=False).status_code == 200
     except httpx.HTTPError:
         return False
 
@@ -220,7 +213,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         yield world
     finally:
         process.terminate()
-        process.wait(timeout=30)
+        process.wait(timeout=DEADLINE)
 
 
 def start(url: str, folder: Path) -> subprocess.Popen[bytes]:

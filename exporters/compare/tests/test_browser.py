@@ -207,7 +207,7 @@ def test_the_keyboard_is_enough(browser: Browser, served: Served) -> None:
     page.keyboard.press("Tab")
     expect(page.get_by_role("link", name="Skip to the page")).to_be_focused()
     page.keyboard.press("Enter")
-    assert page.evaluate("document.activeElement.id") == "main"
+    page.wait_for_function("() => document.activeElement.id === 'main'")
     for name in ("Comparison", "Mesh", "Tenants", "Incidents"):
         link = page.get_by_role("navigation", name="Pages").get_by_role("link", name=name)
         link.focus()

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from portkit import free_port
 
 from vigia_compare import interference
 from vigia_compare.attribution_report import interference_text
@@ -17,8 +18,9 @@ from vigia_compare.source import Memory, Source
 from vigia_compare.windows import Grid
 from vigia_prometheus import Prometheus
 from vigia_statistics.samples import Floats
+from vigia_testing import DEADLINE
 
-from .conftest import Page, free_port, start
+from .conftest import Page, start
 from .costs import counting
 from .simulated_site import BEGUN, GUARANTEES, SECONDS, Site
 from .test_questions import Store
@@ -52,7 +54,7 @@ def url(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield address
     finally:
         process.terminate()
-        process.wait(timeout=30)
+        process.wait(timeout=DEADLINE)
 
 
 def page(site: Site) -> Page:

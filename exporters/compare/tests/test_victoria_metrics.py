@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
+from portkit import free_port
 
 from vigia_compare import report
 from vigia_compare.config import Config
@@ -22,9 +22,7 @@ from vigia_testing import eventually
 @pytest.fixture(scope="module")
 def victoria(world: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder: Path = tmp_path_factory.mktemp("victoria")
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{s.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     words = [f"-storageDataPath={folder}/data", f"-httpListenAddr={address}", "-retentionPeriod=1"]
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(

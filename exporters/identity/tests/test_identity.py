@@ -79,7 +79,7 @@ class Site:
         self.out, self.hosts = tmp_path / "tenants.yaml", tmp_path / "hosts"
         self.hosts.mkdir()
         self.path = tmp_path / "identity.yaml"
-        self.path.write_text(yaml.safe_dump({"tenants_file": str(self.out), "timeout": "5s", **config}))
+        self.path.write_text(yaml.safe_dump({"tenants_file": str(self.out), "timeout": "60s", **config}))
 
     def run(self, *more: str) -> Ran:
         out, err = io.StringIO(), io.StringIO()

@@ -73,7 +73,7 @@ class Site:
         self.content: dict[str, Any] = {
             "tenants_file": str(folder / "tenants.yaml"),
             "every": "10s",
-            "timeout": "5s",
+            "timeout": "60s",
             "openstack": {"cloud": "lab", "clouds_file": str(clouds_file), "operator": OPERATOR},
         }
         self.say(networks=[{"name": kind, "type": kind} for kind in NETWORKS])

@@ -10,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from playwright.sync_api import Browser
 
+from vigia_testing import DEADLINE
 from vigia_testing.browser import chromium
 from vigia_testing.paints import BUDGET, Paint, missed, paint, table
 
@@ -93,7 +94,7 @@ def test_a_session_is_brought_along(browser: Browser, site: Site) -> None:
     assert paint(browser, site.url, "#late", {"cookies": [cookie], "origins": []}).content > 0.0
     context = browser.new_context()
     page = context.new_page()
-    page.goto(site.url)
+    page.goto(site.url, timeout=DEADLINE * 1000)
     assert page.evaluate("document.cookie") == "", "and left to nobody else"
     context.close()
 

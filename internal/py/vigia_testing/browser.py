@@ -8,6 +8,8 @@ from contextlib import contextmanager
 
 from playwright.sync_api import Browser, sync_playwright
 
+from vigia_testing import DEADLINE
+
 __all__ = ["chromium"]
 
 _ARGUMENTS = (
@@ -27,7 +29,9 @@ def chromium() -> Iterator[Browser]:
     if not program:
         raise FileNotFoundError("chromium is missing; run tools/bootstrap.sh test")
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=list(_ARGUMENTS))
+        browser = playwright.chromium.launch(
+            executable_path=program, args=list(_ARGUMENTS), timeout=DEADLINE * 1000
+        )
         try:
             yield browser
         finally:

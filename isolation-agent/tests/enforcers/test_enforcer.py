@@ -23,6 +23,7 @@ from isolation_agent.enforcers.fleet import Fleet
 from isolation_agent.metrics import Metrics
 from isolation_agent.model.node import NodeState
 from vigia_service.tokens import Token
+from vigia_testing import DEADLINE
 
 from ..support.fake_enforcer import TOKEN, FakeEnforcer
 from ..support.world import GUARANTEE, PORT, FakeClock
@@ -40,7 +41,7 @@ def enforcer(clock: FakeClock) -> Iterator[FakeEnforcer]:
 
 @pytest.fixture
 def client(enforcer: FakeEnforcer) -> Iterator[EnforcerClient]:
-    with EnforcerClient("lb1", enforcer.url, Token(TOKEN), 5.0) as made:
+    with EnforcerClient("lb1", enforcer.url, Token(TOKEN), DEADLINE) as made:
         yield made
 
 
@@ -108,14 +109,17 @@ def test_names_cannot_leave_their_place_in_the_path(client: EnforcerClient, enfo
 
 
 def test_wrong_token(enforcer: FakeEnforcer) -> None:
-    with EnforcerClient("lb1", enforcer.url, Token("x" * 20), 5.0) as client, pytest.raises(Refused) as e:
+    with (
+        EnforcerClient("lb1", enforcer.url, Token("x" * 20), DEADLINE) as client,
+        pytest.raises(Refused) as e,
+    ):
         client.state()
     assert e.value.status == 401
 
 
 def test_wrong_node_is_not_believed(enforcer: FakeEnforcer) -> None:
     with (
-        EnforcerClient("lb2", enforcer.url, Token(TOKEN), 5.0) as client,
+        EnforcerClient("lb2", enforcer.url, Token(TOKEN), DEADLINE) as client,
         pytest.raises(Unreachable, match="answers as node 'lb1' instead of 'lb2'; correct hosts"),
     ):
         client.state()
@@ -197,7 +201,7 @@ def test_proxies_of_the_environment_are_not_used(
 ) -> None:
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
-    with EnforcerClient("lb1", enforcer.url, Token(TOKEN), 5.0) as client:
+    with EnforcerClient("lb1", enforcer.url, Token(TOKEN), DEADLINE) as client:
         assert client.state().node == "lb1"
 
 
@@ -244,7 +248,7 @@ def test_slow_answers_end(head: bytes) -> None:
 
 
 def fleet(clock: FakeClock, *enforcers: FakeEnforcer, metrics: Metrics | None = None) -> Fleet:
-    clients = {e.node: EnforcerClient(e.node, e.url, Token(TOKEN), 5.0) for e in enforcers}
+    clients = {e.node: EnforcerClient(e.node, e.url, Token(TOKEN), DEADLINE) for e in enforcers}
     return Fleet(clients, Loop(), clock, metrics or Metrics())
 
 
@@ -351,7 +355,7 @@ def test_many_dead_nodes_take_a_few_timeouts_of_each_look(clock: FakeClock, enfo
     """The others are read in each, the lease is kept meanwhile, and in the end each dead one is asked again."""
     asked: list[str] = []
     dead = {f"a{i:03d}": Silent(clock, asked, f"a{i:03d}") for i in range(400)}
-    alive = EnforcerClient("lb1", enforcer.url, Token(TOKEN), 5.0)
+    alive = EnforcerClient("lb1", enforcer.url, Token(TOKEN), DEADLINE)
     loop = Loop()
     nodes = Fleet({**dead, "lb1": alive}, loop, clock, Metrics())
     beats: list[float] = []
@@ -405,7 +409,7 @@ def test_the_kill_switch_reaches_who_answers_whatever_others_do(
     dead = {f"a{i:03d}": Silent(clock, asked, f"a{i:03d}") for i in range(400)}
     loop = Loop()
     nodes = Fleet(
-        {**dead, "lb1": EnforcerClient("lb1", enforcer.url, Token(TOKEN), 5.0)}, loop, clock, Metrics()
+        {**dead, "lb1": EnforcerClient("lb1", enforcer.url, Token(TOKEN), DEADLINE)}, loop, clock, Metrics()
     )
     try:
         nodes.look(["lb1"])
@@ -436,7 +440,7 @@ def test_who_is_not_asked_in_time_says_so(clock: FakeClock) -> None:
 def test_dead_node_does_not_hold_up_the_others(clock: FakeClock, enforcer: FakeEnforcer) -> None:
     silent = Drip(b"")
     clients = {
-        "lb1": EnforcerClient("lb1", enforcer.url, Token(TOKEN), 5.0),
+        "lb1": EnforcerClient("lb1", enforcer.url, Token(TOKEN), DEADLINE),
         "lb2": EnforcerClient("lb2", silent.url, Token(TOKEN), 0.3),
     }
     metrics = Metrics()

@@ -36,7 +36,7 @@ class AgentProcess:
             self.process.wait(DEADLINE)
             self._log.close()
             raise
-        self.http = httpx.Client(base_url=url, timeout=30.0, trust_env=False)
+        self.http = httpx.Client(base_url=url, timeout=DEADLINE, trust_env=False)
 
     @property
     def log(self) -> str:

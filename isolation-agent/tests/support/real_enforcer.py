@@ -15,6 +15,7 @@ from typing import Any
 
 import httpx
 import yaml
+from portkit import free_port
 
 from vigia_testing import DEADLINE, eventually
 
@@ -58,7 +59,7 @@ while data := peer.recv(64):
 
 _TALK = """
 import socket, sys
-peer = socket.create_connection((sys.argv[1], 7), timeout=20)
+peer = socket.create_connection((sys.argv[1], 7), timeout=90)
 print("ready", flush=True)
 for _ in sys.stdin:
     peer.sendall(b"x")
@@ -125,7 +126,7 @@ class RealEnforcer:
 
     def start(self) -> None:
         """Start the process, on the address of the last time if there was one."""
-        address = getattr(self, "_address", "127.0.0.1:0")
+        address = getattr(self, "_address", f"127.0.0.1:{free_port()}")
         log_path = self.folder / "log"
         with log_path.open("ab") as log:
             skip = log.tell()
@@ -142,7 +143,7 @@ class RealEnforcer:
 
         self._address = eventually(listening, "listening")[1]
         self.http = httpx.Client(
-            base_url=self.url, headers={"Authorization": f"Bearer {TOKEN}"}, timeout=30.0, trust_env=False
+            base_url=self.url, headers={"Authorization": f"Bearer {TOKEN}"}, timeout=DEADLINE, trust_env=False
         )
         eventually(
             lambda: self.http.get("/-/ready").status_code == httpx.codes.OK, "the enforcer to be ready"

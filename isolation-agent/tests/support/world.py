@@ -179,6 +179,8 @@ class World:
                 for node, e in self.enforcers.items()
             ],
         } | self.extra
+        # Only a test's fault keeps an enforcer from answering, and a busy machine does not.
+        config["controller"] = {"enforcer_timeout": "60s"} | config.get("controller", {})
         self.config_path.write_text(yaml.safe_dump(config, sort_keys=False))
         policies = {"version": 1, "policies": self.policies, "guards": self.guards}
         (self.dir / "policies.yaml").write_text(yaml.safe_dump(policies, sort_keys=False))

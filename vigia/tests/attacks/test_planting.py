@@ -29,7 +29,7 @@ from vigia.errors import VigiaError
 from vigia.host import commands, netns
 from vigia.lab import up as lab_up
 from vigia.lab.model import STAMP_PORT, Endpoint, Lab
-from vigia_testing import eventually
+from vigia_testing import DEADLINE, eventually
 
 LAB = "planted"
 AT = "127.91.0.0/24", "127.91.0.250"
@@ -107,16 +107,16 @@ BESIDE = {"linuxbridge-vxlan": "violet", "ovs-vxlan": "blue", "ovs-openflow-mac"
 def test_a_cause_meets_its_own_path_and_leaves_nothing(name: str, lab: Lab) -> None:
     cause = CAUSES[name]
     scene = Scene(lab, {}, cause.path, cause.tenant)
-    eventually(lambda: answered(lab, cause.path, cause.tenant) == 5, "the path to carry packets", 30)
+    eventually(lambda: answered(lab, cause.path, cause.tenant) == 5, "the path to carry packets")
     before = rules(lab, scene.near, scene.far)
     with cause.plant(scene):
         # Open vSwitch takes a moment to see its flows again with new rules.
-        eventually(lambda: answered(lab, cause.path, cause.tenant) == 0, "all packets to be lost", 30)
+        eventually(lambda: answered(lab, cause.path, cause.tenant) == 0, "all packets to be lost")
         path = "ovs-vxlan" if cause.path == "linuxbridge-vxlan" else "linuxbridge-vxlan"
-        eventually(lambda: answered(lab, path, cause.tenant) == 5, "another path to carry packets", 30)
+        eventually(lambda: answered(lab, path, cause.tenant) == 5, "another path to carry packets")
         if (other := BESIDE[cause.path]) != cause.tenant:
-            eventually(lambda: answered(lab, cause.path, other) == 5, "another tenant's packets", 30)
-    eventually(lambda: answered(lab, cause.path, cause.tenant) == 5, "the path to carry packets again", 30)
+            eventually(lambda: answered(lab, cause.path, other) == 5, "another tenant's packets")
+    eventually(lambda: answered(lab, cause.path, cause.tenant) == 5, "the path to carry packets again")
     assert rules(lab, scene.near, scene.far) == before
 
 
@@ -158,13 +158,13 @@ def counted(s: Scene, name: str) -> int:
 def test_a_cause_that_lets_some_pass_loses_most(name: str, lab: Lab) -> None:
     cause = CAUSES[name]
     scene = Scene(lab, {}, cause.path, cause.tenant)
-    eventually(lambda: answered(lab, cause.path, cause.tenant) == 5, "the path to carry packets", 30)
+    eventually(lambda: answered(lab, cause.path, cause.tenant) == 5, "the path to carry packets")
     before = rules(lab, scene.near, scene.far)
     with cause.beneath(scene):
         with cause.plant(scene):
-            eventually(lambda: burst(scene, 100) < 50, "half of the probes to be lost", 60)
+            eventually(lambda: burst(scene, 100) < 50, "half of the probes to be lost")
         # What has counted is still there, and lets everything pass.
-        eventually(lambda: burst(scene, 20) == 20, "all probes to arrive again", 60)
+        eventually(lambda: burst(scene, 20) == 20, "all probes to arrive again")
         assert counted(scene, name) > 20
     assert rules(lab, scene.near, scene.far) == before
 
@@ -207,9 +207,9 @@ def test_a_reflector_that_is_halted_overflows_and_goes_on(lab: Lab) -> None:
             for _ in range(100):
                 prober.sendto(PROBE, (str(s.far.address.ip), STAMP_PORT))
                 time.sleep(0.02)
-            eventually(lambda: overflows(s.far) >= known + 20, "the reflector's socket to overflow", 30)
+            eventually(lambda: overflows(s.far) >= known + 20, "the reflector's socket to overflow")
         assert (Path("/proc") / str(child.pid) / "stat").read_text().rpartition(")")[2].split()[0] != "T"
-        with udp(s.near, seconds=10.0) as prober:
+        with udp(s.near, seconds=DEADLINE) as prober:
             prober.sendto(PROBE, (str(s.far.address.ip), STAMP_PORT))
             assert prober.recv(2048) == PROBE
 
@@ -232,7 +232,7 @@ def test_strays_fill_the_probers_socket_and_its_room_is_given_back(lab: Lab) -> 
         had = [x.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) for x in (prober, reflector)]
         known = overflows(s.near)
         with cause.plant(s):
-            eventually(lambda: overflows(s.near) >= known + 50, "the prober's socket to overflow", 30)
+            eventually(lambda: overflows(s.near) >= known + 50, "the prober's socket to overflow")
             assert prober.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) < 3000
             assert reflector.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) == had[1]
         assert [x.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) for x in (prober, reflector)] == had

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from portkit import free_port
 
 from vigia.campaign import hosts
 from vigia.campaign.hosts import LocalHost
@@ -16,11 +17,6 @@ from vigia.errors import VigiaError
 from vigia.host import processes
 
 LOOPBACK = "127.0.0.1"
-
-
-def free_port() -> int:
-    with socket.create_server((LOOPBACK, 0)) as s:
-        return int(s.getsockname()[1])
 
 
 def program(directory: Path, text: str) -> Path:

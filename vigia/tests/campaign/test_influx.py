@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -12,13 +11,14 @@ from pathlib import Path
 
 import httpx
 import pytest
+from portkit import free_port
 
 from vigia.campaign import folder, influx
 from vigia.campaign.folder import Folder
 from vigia.campaign.model import Campaign
 from vigia.campaign.samples import Record, Series
 from vigia.errors import VigiaError
-from vigia_testing import eventually
+from vigia_testing import DEADLINE, eventually
 
 CAMPAIGN = {
     "version": 1,
@@ -35,9 +35,7 @@ class Server:
     """A VictoriaMetrics that can be stopped and started again on the same data."""
 
     def __init__(self, directory: Path) -> None:
-        with socket.socket() as s:
-            s.bind(("127.0.0.1", 0))
-            self.port = s.getsockname()[1]
+        self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self._directory = directory
         self._process: subprocess.Popen[bytes] | None = None
@@ -50,23 +48,24 @@ class Server:
         ]
         argv += ["-retentionPeriod=100y", "-search.latencyOffset=0s", "-influx.maxLineSize=65536"]
         self._process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        eventually(self._healthy, "VictoriaMetrics answers", 60)
+        eventually(self._healthy, "VictoriaMetrics answers")
 
     def _healthy(self) -> bool:
         try:
-            return httpx.get(f"{self.url}/health", timeout=2).status_code == 200
+            return httpx.get(f"{self.url}/health", timeout=DEADLINE, trust_env=False).status_code == 200
         except httpx.HTTPError:
             return False
 
     def stop(self) -> None:
         if self._process:
             self._process.terminate()
-            self._process.wait(timeout=60)
+            self._process.wait(timeout=DEADLINE)
             self._process = None
 
     def points(self, selector: str) -> list[float]:
-        httpx.get(f"{self.url}/internal/force_flush", timeout=30)
-        answer = httpx.get(f"{self.url}/api/v1/export", params={"match[]": selector}, timeout=30)
+        with httpx.Client(base_url=self.url, timeout=DEADLINE, trust_env=False) as http:
+            http.get("/internal/force_flush")
+            answer = http.get("/api/v1/export", params={"match[]": selector})
         return [v for line in answer.text.splitlines() for v in json.loads(line)["values"]]
 
 
@@ -103,7 +102,7 @@ def test_nothing_is_lost_while_the_store_is_away(server: Server, measured: Folde
     assert spool.drain(patience=60) == 0
     assert spool.problem == ""
     selector = 'vigia_campaign_value{campaign="' + measured.name + '",metric="rtt_small"}'
-    eventually(lambda: len(server.points(selector)) == 120, "all points are there", 60)
+    eventually(lambda: len(server.points(selector)) == 120, "all points are there")
     server.stop()
     add(measured, 3, [0.5, float("nan"), 0.7])
     assert spool.drain(patience=0) == 1
@@ -111,9 +110,9 @@ def test_nothing_is_lost_while_the_store_is_away(server: Server, measured: Folde
     again = influx.Spool(folder.open_folder(measured.path), store)
     assert again.waiting == 1, "what was taken is not sent again"
     assert again.drain(patience=60) == 0
-    eventually(lambda: len(server.points(selector)) == 122, "the rest is there", 60)
+    eventually(lambda: len(server.points(selector)) == 122, "the rest is there")
     lost = 'vigia_campaign_lost{campaign="' + measured.name + '"}'
-    eventually(lambda: server.points(lost) == [1], "the lost packet is a point of its own", 60)
+    eventually(lambda: server.points(lost) == [1], "the lost packet is a point of its own")
 
 
 def test_a_campaign_that_was_merged_can_still_be_sent(server: Server, measured: Folder) -> None:
@@ -122,7 +121,7 @@ def test_a_campaign_that_was_merged_can_still_be_sent(server: Server, measured: 
     measured.merge()
     server.start()
     assert influx.Spool(measured, influx.Store(server.url, "o", "b", "")).drain(patience=60) == 0
-    eventually(lambda: len(server.points('vigia_campaign_value{run="2"}')) == 2, "run 2 is there", 60)
+    eventually(lambda: len(server.points('vigia_campaign_value{run="2"}')) == 2, "run 2 is there")
 
 
 def test_line_protocol_is_escaped(measured: Folder) -> None:

@@ -16,6 +16,7 @@ import vigia
 from vigia.errors import VigiaError
 from vigia.host import commands, netns
 from vigia.host.commands import CommandError
+from vigia_testing import DEADLINE
 
 
 @pytest.fixture
@@ -161,7 +162,7 @@ def test_commands_keep_a_lock_and_daemons_do_not(tmp_path: Path, root: None, nam
 
 def test_a_spawned_command_gets_its_input_and_gives_its_output() -> None:
     child = commands.spawn(["tr", "a-z", "A-Z"], "vigia")
-    assert child.communicate(timeout=30) == ("VIGIA", "")
+    assert child.communicate(timeout=DEADLINE) == ("VIGIA", "")
 
 
 def test_ctrl_c_reaches_this_program_and_not_its_commands() -> None:

@@ -20,6 +20,7 @@ from vigia.lab.model import Lab
 from vigia.lab.neutron import guest
 from vigia.lab.neutron.guest import Guest
 from vigia.lab.neutron.places import NeutronPlaces
+from vigia_testing import DEADLINE
 
 MADE = Guest("node1", "red", "0" * 36, "n", "tap00000000-00", "fa:16:3e:00:00:01", "192.168.1.9/24", "6" * 36)
 
@@ -125,5 +126,5 @@ def test_what_is_said_to_the_guest_comes_by_its_console(lab: Lab) -> None:
         thread = threading.Thread(target=listen)
         thread.start()
         guest.say(lab, "uname -a")
-        thread.join(10)
+        thread.join(DEADLINE)
     assert heard == [b"uname -a\n"]

@@ -35,7 +35,7 @@ def test_the_switches_of_a_node_are_apart(shared: Any, tenant: str) -> None:
     for path, other in (("linuxbridge-vxlan", "ovs-vxlan"), ("ovs-gre", "linuxbridge-vxlan")):
         mine, foreign = (shared.lab.endpoint("node2", tenant, p) for p in (path, other))
         neighbour = f"node1/{tenant}/{path}"
-        assert shared.inside(neighbour, "ping", "-c", "1", "-W", "2", str(mine.address.ip)).status == 0
+        assert shared.inside(neighbour, "ping", "-c", "1", "-w", "60", str(mine.address.ip)).status == 0
         known = shared.inside(neighbour, "ip", "neigh", "show", str(mine.address.ip)).stdout
         assert mine.mac in known and foreign.mac not in known
 
@@ -47,7 +47,7 @@ def test_tunnels_of_the_two_switches_come_from_addresses_of_their_own(shared: An
     for path, outer in (("linuxbridge-vxlan", node.underlay), ("ovs-vxlan", node.tunnel)):
         with _listening(wire, "node1", "udp port 4789") as said:
             e = shared.lab.endpoint("node1", "blue", path)
-            ping = ("ping", "-c", "3", "-i", "0.2", "-W", "2", str(e.peer))
+            ping = ("ping", "-c", "3", "-i", "0.2", "-w", "60", str(e.peer))
             assert shared.inside(f"node1/blue/{path}", *ping).status == 0
             line = said()
         assert f" {outer.ip}." in line, line
@@ -74,7 +74,7 @@ class _listening:
 def test_each_rule_of_an_openflow_path_forwards_what_it_names(shared: Any) -> None:
     """A datagram from any other port has no rule on the paths that look at ports."""
     e = shared.lab.endpoint("node1", "_infra", "ovs-openflow-exact")
-    shared.inside("node1/_infra/ovs-openflow-exact", "ping", "-c", "1", "-W", "2", str(e.peer))
+    shared.inside("node1/_infra/ovs-openflow-exact", "ping", "-c", "1", "-w", "60", str(e.peer))
     rules = _rules(shared, f"cookie={e.key}/-1")
     probes = [r for r in rules if "priority=1000" in r]
     assert len(probes) == 4 and all(" n_packets=0," in r for r in probes), "an echo is no probe"
@@ -131,7 +131,7 @@ def test_a_lab_may_have_an_underlay_of_ipv6(tmp_path: Path, sixth: Any) -> None:
         with _listening(wire, "node1", what) as said:
             e = sixth.lab.endpoint("node1", "blue", path)
             # As large as a frame may be: the longer header has room in the underlay's.
-            ping = ("ping", "-c", "3", "-i", "0.2", "-W", "2", "-M", "do", "-s", "1472", str(e.peer))
+            ping = ("ping", "-c", "3", "-i", "0.2", "-w", "60", "-M", "do", "-s", "1472", str(e.peer))
             assert sixth.inside(f"node1/blue/{path}", *ping).status == 0, path
             assert f" {outer.ip}" in said()
     for program in ("probe", "enforcer"):

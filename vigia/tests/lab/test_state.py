@@ -94,7 +94,7 @@ from vigia.lab import state
 from vigia.lab.naming import Layout
 with state.locked(Layout("demo", Path(sys.argv[1]))):
     print("locked", flush=True)
-    commands.run(["sh", "-c", "echo > " + sys.argv[1] + "/begun; sleep 1; echo > " + sys.argv[1] + "/ended"])
+    commands.run(["timeout", "300", "sh", "-c", "echo > $0/begun; read line < $0/go; echo > $0/ended", sys.argv[1]])
 """
 
 
@@ -148,13 +148,17 @@ def test_a_killed_commands_last_program_is_waited_for(
     tmp_path: Path, children: Children, wait_until: Callable[..., None]
 ) -> None:
     """Whoever comes next must not work beside what is still being made."""
+    os.mkfifo(tmp_path / "go")
     child = hold(children, tmp_path, HOLD_IN_A_COMMAND)
     wait_until((tmp_path / "begun").exists, "the program begins")
     child.send_signal(signal.SIGKILL)
     child.wait()
     assert not (tmp_path / "ended").exists(), "the program still runs"
+    later = threading.Timer(1.0, (tmp_path / "go").write_text, ["go\n"])
+    later.start()
     with state.locked(Layout("demo", tmp_path)):
         assert (tmp_path / "ended").exists()
+    later.join()
 
 
 def test_a_lock_that_its_holder_removes_is_not_taken_for_the_next_ones(tmp_path: Path) -> None:

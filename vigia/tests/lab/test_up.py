@@ -9,6 +9,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import pytest
 
 from vigia.host import netns
 from vigia.lab import naming, state, status
-from vigia_testing import eventually
+from vigia_testing import DEADLINE, eventually
 
 pytestmark = pytest.mark.netns
 
@@ -72,19 +73,30 @@ def test_tcp_passes_directly(lab_up: Any, nodes: tuple[str, str], network: str) 
 
 @pytest.mark.parametrize("path", OVERLAYS)
 def test_bursts_that_the_queue_holds_pass_whole(lab_up: Any, path: str) -> None:
-    """150 packets at once, 3000 in all. The default buffers of ovs-vswitchd hold fewer."""
+    """150 packets at once, 3000 in all. The default buffers of ovs-vswitchd hold fewer.
+
+    A tunnel may drop some while it asks for the other end's address, see below: then all of them are sent anew.
+    """
     here, there = places(path, "blue")
+    assert any(bursts_arrive(lab_up, here, there) for _ in range(3))
+
+
+def bursts_arrive(lab_up: Any, here: str, there: str) -> bool:
     receiver = netns.inside(lab_up.netns(there), lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
     sender = netns.inside(lab_up.netns(here), lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
     with receiver, sender:
         receiver.setsockopt(socket.SOL_SOCKET, 33, 64 << 20)  # SO_RCVBUFFORCE
         receiver.bind(("192.168.1.2", 5998))
-        receiver.settimeout(10)
+        receiver.settimeout(20)
         for burst in range(20):
             for number in range(150):
                 sender.sendto((burst * 150 + number).to_bytes(4, "big").ljust(1400), ("192.168.1.2", 5998))
             for _ in range(150):
-                receiver.recv(2048)  # the next burst begins when this one is through
+                try:
+                    receiver.recv(2048)  # the next burst begins when this one is through
+                except TimeoutError:
+                    return False
+    return True
 
 
 def echoes(lab: Any, place: str, address: str, *options: str, count: int = 10) -> tuple[int, int]:
@@ -95,27 +107,32 @@ def echoes(lab: Any, place: str, address: str, *options: str, count: int = 10) -
     return int(counted[1]), int(counted[2])
 
 
-@pytest.mark.parametrize("path", OVERLAYS)
-@pytest.mark.parametrize("tenant", TENANTS)
-def test_every_echo_is_answered_both_ways(lab_up: Any, path: str, tenant: str) -> None:
-    """Nothing on these paths loses a packet while nobody floods.
+def all_answered(lab: Any, place: str, address: str, *options: str) -> bool:
+    """Send ten echoes.
 
     A tunnel of Open vSwitch in user space drops packets while it asks again for the other end's
     hardware address, for as long as a busy machine lets it wait: some of ten are forgiven where forty
     that follow are all answered.
     """
+    sent, answered = echoes(lab, place, address, *options)
+    assert sent == 10
+    return answered == 10 or echoes(lab, place, address, *options, count=40) == (40, 40)
+
+
+@pytest.mark.parametrize("path", OVERLAYS)
+@pytest.mark.parametrize("tenant", TENANTS)
+def test_every_echo_is_answered_both_ways(lab_up: Any, path: str, tenant: str) -> None:
+    """Nothing on these paths loses a packet while nobody floods."""
     here, there = places(path, tenant)
     for place, address in ((here, "192.168.1.2"), (there, "192.168.1.1")):
-        sent, answered = echoes(lab_up, place, address)
-        assert sent == 10
-        assert answered == 10 or echoes(lab_up, place, address, count=40) == (40, 40)
+        assert all_answered(lab_up, place, address)
 
 
 @pytest.mark.parametrize("path", OVERLAYS)
 def test_large_packets_pass_whole(lab_up: Any, path: str) -> None:
     """1500 bytes of a tenant fit into the underlay's frames: nothing is fragmented."""
     here, _ = places(path, "red")
-    assert echoes(lab_up, here, "192.168.1.2", "-M", "do", "-s", "1472") == (10, 10)
+    assert all_answered(lab_up, here, "192.168.1.2", "-M", "do", "-s", "1472")
     too_large = lab_up.inside(here, "ping", "-c", "1", "-W", "1", "-M", "do", "-s", "1473", "192.168.1.2")
     assert too_large.status != 0
     assert "message too long" in too_large.stderr
@@ -137,15 +154,40 @@ def test_what_one_tenant_sends_reaches_no_other(lab_up: Any, path: str) -> None:
     """Broadcasts as well: they go to every port of a network, so to none of another's."""
     here, there = places(path, "red")
     others = [f"{node}/{tenant}/{path}" for node in pair(path) for tenant in ("blue", "_infra")]
-    received = "cat /proc/net/dev | sed -n 's/.*eth0: *[0-9]* *\\([0-9]*\\) .*/\\1/p'"
+    own = naming.mac(lab_up.netns(here), "eth0")
+    with ExitStack() as stack:
+        ears = {place: stack.enter_context(ear(lab_up, place)) for place in [there, *others]}
+        arrived: list[int] = []
 
-    def count(place: str) -> int:
-        return int(lab_up.inside(place, "sh", "-c", received).stdout)
+        def reached() -> bool:
+            lab_up.inside(here, "ping", "-b", "-c", "25", "-i", "0.01", "-W", "1", "192.168.1.255")
+            arrived.append(heard(ears[there], own))
+            return sum(arrived) >= 25
 
-    before = {place: count(place) for place in [there, *others]}
-    lab_up.inside(here, "ping", "-b", "-c", "25", "-i", "0.01", "-W", "1", "192.168.1.255")
-    assert count(there) >= before[there] + 25
-    assert {place: count(place) for place in others} == {place: before[place] for place in others}
+        eventually(reached, lambda: f"25 broadcasts to reach the tenant's own machine: {arrived}")
+        assert {place: heard(ears[place], own) for place in others} == dict.fromkeys(others, 0)
+
+
+def ear(lab: Any, place: str) -> socket.socket:
+    """A socket that gets every frame at a machine's port."""
+    every = 3  # ETH_P_ALL
+    made = netns.inside(
+        lab.netns(place), lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(every))
+    )
+    made.bind(("eth0", every))
+    made.setblocking(False)
+    return made
+
+
+def heard(by: socket.socket, source: str) -> int:
+    """How many frames from a hardware address came since this was asked last; its neighbours ask for each other, too."""
+    count = 0
+    while True:
+        try:
+            frame = by.recv(64)
+        except BlockingIOError:
+            return count
+        count += frame[6:12].hex(":") == source
 
 
 def test_a_path_is_what_it_is_called(lab_up: Any) -> None:
@@ -303,9 +345,12 @@ def test_a_flood_reports_to_people(lab_up: Any) -> None:
 
 
 def test_status_as_json(lab_up: Any) -> None:
-    done = lab_up.vigia("lab", "status", "--json")
-    assert done.status == 0, done.stdout
-    report = done.json
+    def whole() -> Any:
+        """Every echo of a path has a second, which a busy machine may not keep to at once."""
+        done = lab_up.vigia("lab", "status", "--json")
+        return done.status == 0 and all(p["received"] == 3 for p in done.json["paths"]) and done.json
+
+    report = eventually(whole, "a status in which every echo is answered")
     assert (report["lab"], report["ok"], report["problems"]) == ("t1", True, [])
     assert [n["node"] for n in report["nodes"]] == ["lb1", "lb2", "ovs1", "ovs2"]
     assert report["nodes"][0]["datapath"] is None
@@ -313,7 +358,7 @@ def test_status_as_json(lab_up: Any) -> None:
     assert set(report["nodes"][2]["daemons"]) == {"ovs-vswitchd", "ovsdb-server"}
     assert len(report["ports"]) == 18 and all(p["up"] for p in report["ports"])
     assert len(report["paths"]) == 11 and all(p["ok"] for p in report["paths"])
-    assert all(p["rtt_seconds"] > 0 and p["received"] == 3 for p in report["paths"])
+    assert all(p["rtt_seconds"] > 0 for p in report["paths"])
     assert [(w["link"], w["to"]) for w in report["wires"]] == [
         ("lb", "lb1"),
         ("lb", "lb2"),
@@ -385,13 +430,14 @@ def answers(lab: Any, asking: str, address: str) -> list[str]:
     ) as s:
         s.bind(("eth0", 0x0806))
         s.send(request + bytes(6) + socket.inet_aton(address))
-        s.settimeout(1)
-        found = []
+        s.settimeout(DEADLINE)
+        found: list[str] = []
         try:
             while True:
                 reply = s.recv(64)
                 if reply[20:22] == b"\0\2" and reply[28:32] == socket.inet_aton(address):
                     found.append(reply[22:28].hex(":"))
+                    s.settimeout(1)  # what a second one would take longer
         except TimeoutError:
             return found
 

@@ -18,7 +18,7 @@ from vigia.lab.naming import Layout
 from vigia.nodes.client import RemoteHost
 from vigia.nodes.testbed import NodesTestbed, connect
 from vigia.nodes.topology import NodesTopology
-from vigia_testing import eventually
+from vigia_testing import DEADLINE, eventually
 
 PROBE = ROOT / "bin" / "vigia-probe"
 
@@ -70,7 +70,7 @@ def test_ipsec_that_is_keyed_again_is_marked(tmp_path: Path) -> None:
             {"version": 1, "kind": "nodes", "name": "keys", "nodes": nodes, "paths": [path]}
         )
         with connect(there) as hosts:
-            eventually(lambda: all(answers(h) for h in hosts.values()), "the agents answer", 60)
+            eventually(lambda: all(answers(h) for h in hosts.values()), "the agents answer")
             testbed = NodesTestbed(there, hosts)
             assert testbed.marks() == [], "nothing is known yet"
             assert testbed.marks() == []
@@ -78,14 +78,14 @@ def test_ipsec_that_is_keyed_again_is_marked(tmp_path: Path) -> None:
             uri = f"unix://{directory}/vici"
             commands.run(["swanctl", "--rekey", "--child", "net", "--uri", uri], env=env)
             found: list[dict[str, Any]] = []
-            eventually(lambda: found.extend(testbed.marks()) or found, "the new keys are seen", 60)
+            eventually(lambda: found.extend(testbed.marks()) or found, "the new keys are seen")
             assert {m["what"] for m in found} == {"IPsec of keyed was rekeyed"}
             assert all(abs(m["at"] - time.time()) < 120 for m in found)
     finally:
         for child in children:
             child.terminate()
         for child in children:
-            child.wait(30)
+            child.wait(DEADLINE)
         assert run_vigia("lab", "down", "--lab", name).status == 0
 
 

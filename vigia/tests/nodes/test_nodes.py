@@ -7,7 +7,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import textwrap
@@ -19,6 +18,7 @@ from typing import Any
 import pytest
 from flask.testing import FlaskClient
 from labkit import ROOT
+from portkit import free_port
 
 import vigia_config
 from vigia.campaign import folder, jobs
@@ -108,9 +108,7 @@ server.serve(settings.load(Path(sys.argv[1])))
 
 def test_an_agent_whose_web_server_hangs_ends(tmp_path: Path) -> None:
     file = tmp_path / "node.yaml"
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        file.write_text(agent_file(port=s.getsockname()[1]))
+    file.write_text(agent_file(port=free_port()))
     done = subprocess.run(
         [sys.executable, "-c", HANGS, file], capture_output=True, text=True, check=False, timeout=DEADLINE
     )
@@ -434,7 +432,7 @@ def _start(directory: Path, names: list[str], children: list[subprocess.Popen[by
     )
     made = Rack(directory, tls, near, file)
     eventually(
-        lambda: made.vigia("node", "status", "--topology", str(file)).returncode == 0, "the agents answer", 60
+        lambda: made.vigia("node", "status", "--topology", str(file)).returncode == 0, "the agents answer"
     )
     return made
 

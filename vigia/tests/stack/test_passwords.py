@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import socket
 import subprocess
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -14,6 +13,7 @@ import httpx
 import pytest
 import yaml
 from labkit import invoke_vigia
+from portkit import free_port
 
 from vigia.stack import passwords, places
 from vigia.stack.site import Site, prometheus
@@ -38,9 +38,7 @@ def url(tmp_path: Path, secret: Path) -> Iterator[str]:
     assert program, "prometheus-alertmanager is missing; run tools/bootstrap.sh test"
     (tmp_path / "alertmanager.yml").write_text("route: {receiver: nobody}\nreceivers: [{name: nobody}]\n")
     (tmp_path / "web.yml").write_text(passwords.web_config(secret))
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{s.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     argv = [program, f"--config.file={tmp_path}/alertmanager.yml", f"--storage.path={tmp_path}/data"]
     argv += [f"--web.config.file={tmp_path}/web.yml", f"--web.listen-address={address}"]
     with (tmp_path / "log").open("wb") as log:

@@ -407,8 +407,8 @@ def test_an_answer_that_drips(server: Server) -> None:
 
     server.pieces = drip
     with (
-        Prometheus(server.url, timeout=0.3) as client,
-        pytest.raises(Unavailable, match=r"answers too slowly: it is not complete within 0\.3 s"),
+        Prometheus(server.url, timeout=3.0) as client,
+        pytest.raises(Unavailable, match=r"answers too slowly: it is not complete within 3 s"),
     ):
         client.instant("x")
     stop.set()

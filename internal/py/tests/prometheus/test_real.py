@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import struct
 import subprocess
 import threading
@@ -12,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from portkit import free_port
 
 from vigia_prometheus import Prometheus, PrometheusError, Refused, Series
 from vigia_testing import eventually
@@ -72,8 +72,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]
         "global: {scrape_interval: 1s, scrape_timeout: 1s}\n"
         f"scrape_configs: [{{job_name: probe, static_configs: [{{targets: ['127.0.0.1:{target.server_address[1]}']}}]}}]\n"
     )
-    with socket.create_server(("127.0.0.1", 0)) as held:
-        address = f"127.0.0.1:{held.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     argv = [
         "prometheus",
         f"--config.file={folder}/prometheus.yml",
@@ -102,7 +101,8 @@ def scraped(client: Prometheus, process: subprocess.Popen[bytes], log: Path) -> 
 
 
 def test_a_native_histogram_is_what_was_exposed(prometheus: Prometheus) -> None:
-    (sample,) = prometheus.instant("rtt_seconds")
+    # A stalled machine may have failed the last scrape, and then there is nothing for a second.
+    (sample,) = eventually(lambda: prometheus.instant("rtt_seconds"), "a scrape that went well")
     assert sample.labels["path"] == "lb1"
     found = sample.histogram
     assert found is not None and (found.count, found.sum) == (10.0, 21.5)
@@ -132,8 +132,8 @@ def test_a_range_has_the_histograms_too(prometheus: Prometheus) -> None:
 
 
 def test_the_other_questions(prometheus: Prometheus) -> None:
-    assert prometheus.total("up") == 1.0
-    assert prometheus.instant("scalar(up)")[0].value == 1.0
+    eventually(lambda: prometheus.total("up") == 1.0, "a scrape that went well")
+    eventually(lambda: prometheus.instant("scalar(up)")[0].value == 1.0, "a scrape that went well")
     assert [s["path"] for s in prometheus.series(["rtt_seconds"])] == ["lb1"]
     assert prometheus.label_values("job") == ["probe"]
     assert prometheus.label_values("path", ["up"]) == []

@@ -96,7 +96,7 @@ def test_large_bodies_that_nobody_reads_hold_no_thread() -> None:
 SLOW_BODIES = [
     head("POST", "/echo", "Content-Length: 1000") + b"x",
     head("POST", "/echo", "Content-Length: 1000", "Expect: 100-continue"),
-    head("POST", "/echo", "Transfer-Encoding: chunked") + b"3\r\nabc\r\n3\r\na",
+    head("POST", "/echo", "Transfer-Encoding: chunked") + b"3\r\nabc\r\nfff\r\na",
 ]
 
 
@@ -177,7 +177,7 @@ def test_a_head_has_a_deadline_from_the_first_moment() -> None:
     ):
         for sock in (*silent, slow):
             assert read_all(sock) == b"", "closed without a word"
-        assert status_of(running.get()) == 200
+        eventually(lambda: status_of(running.get()) == 200, "a client that is in time to be served")
 
 
 def test_a_connection_that_is_kept_open_has_deadlines_too() -> None:
@@ -185,10 +185,16 @@ def test_a_connection_that_is_kept_open_has_deadlines_too() -> None:
         sock.sendall(head("GET", "/-/healthy"))
         raw = read_all(sock)
         assert raw.endswith(b"healthy\n"), "and closed when nothing more came"
-    with serving(idle_seconds=FOREVER, head_seconds=0.3) as running, running.connect() as sock:
-        sock.sendall(head("GET", "/-/healthy") + b"GET ")
-        with dripping(sock):
-            assert read_all(sock).endswith(b"healthy\n")
+    with serving(idle_seconds=FOREVER, head_seconds=0.3) as running:
+
+        def answered_and_closed() -> bool:
+            """Whether the first request was in time; a stalled machine may be late with it."""
+            with running.connect() as sock:
+                sock.sendall(head("GET", "/-/healthy") + b"GET ")
+                with dripping(sock):
+                    return read_all(sock).endswith(b"healthy\n")
+
+        eventually(answered_and_closed, "a first request that is in time")
 
 
 @pytest.mark.parametrize("sent", SLOW_BODIES, ids=["length", "expects to be asked", "chunked"])
@@ -200,7 +206,7 @@ def test_a_small_body_has_a_deadline_from_the_head(sent: bytes) -> None:
         with dripping(slow):
             for sock in (slow, silent):
                 raw = read_all(sock).removeprefix(b"HTTP/1.1 100 Continue\r\n\r\n")
-                assert status_of(raw) == (400 if sock is slow and b"chunked" in sent else 408)
+                assert status_of(raw) == 408
         assert status_of(running.get()) == 200
 
 
@@ -260,7 +266,10 @@ def test_requests_behind_one_at_work_wait_at_the_client() -> None:
 # Too many
 
 
-def test_one_connection_too_many_closes_the_one_that_waits_longest(caplog: pytest.LogCaptureFixture) -> None:
+def test_one_connection_too_many_closes_the_one_that_waits_longest(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vigia_service.server.server._QUIET", FOREVER)
     with (
         serving(connections=10, head_seconds=FOREVER) as running,
         open_connections(running, 10) as silent,
@@ -292,8 +301,10 @@ def test_a_thousand_connections_that_come_and_go_leave_nothing() -> None:
         for i in range(1000):
             with running.connect() as sock:
                 sock.sendall(PARTIAL[i % len(PARTIAL)])
-        eventually(lambda: not running.server._waiting and not running.server._serving, "all are forgotten")
-        assert not running.server._tasks
+        server = running.server
+        eventually(
+            lambda: not (server._waiting or server._serving or server._tasks), "all of them to be forgotten"
+        )
         assert status_of(running.get()) == 200
 
 
@@ -310,8 +321,9 @@ class Scarce(socket.socket):
 
 
 def test_a_process_without_file_descriptors_goes_on_when_it_has_some(
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("vigia_service.server.server._QUIET", FOREVER)
     gate = Gate()
     plain = listen("127.0.0.1:0")
     listener = Scarce(fileno=plain.detach())

@@ -10,6 +10,7 @@ import pytest
 from playwright.sync_api import Browser
 
 from vigia_service.styles import Styles
+from vigia_testing import DEADLINE
 from vigia_testing.browser import chromium
 
 SHEET = """/* of a page:
@@ -91,7 +92,7 @@ def browser() -> Iterator[Browser]:
 
 def test_a_browser_takes_these_styles_and_no_others(browser: Browser, address: str) -> None:
     page = browser.new_page()
-    page.goto(address)
+    page.goto(address, timeout=DEADLINE * 1000)
     found = page.evaluate("""() => {
         const {color, backgroundColor, marginLeft} = getComputedStyle(document.querySelector("p"));
         return [color, backgroundColor, marginLeft];

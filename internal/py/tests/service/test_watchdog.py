@@ -43,7 +43,7 @@ logs.setup()
     ids=["told", "who tells hangs too", "no Python code runs"],
 )
 def test_what_hangs_ends_and_says_where(hung: str, work: str) -> None:
-    process = start_python(WATCHED.format(hung=hung, work=work, looks=5, patience=0.5))
+    process = start_python(WATCHED.format(hung=hung, work=work, looks=20, patience=4))
     out, err = process.communicate(timeout=DEADLINE)
     assert (process.returncode, out) == (1, "running\n")
     assert "Timeout (" in err
@@ -91,7 +91,7 @@ def test_the_watchdog_of_systemd_is_told_while_nothing_hangs(tmp_path: Path, abs
             while systemd.recv(64):
                 pass
         hangs = start_python(
-            under_systemd(notify, WATCHED.format(hung='lambda: "why"', work=FOREVER, looks=5, patience=0.5))
+            under_systemd(notify, WATCHED.format(hung='lambda: "why"', work=FOREVER, looks=20, patience=4))
         )
         hangs.communicate(timeout=DEADLINE)
         assert systemd.recv(64) == b"WATCHDOG=1"
