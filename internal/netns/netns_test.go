@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io/fs"
 	"net"
-	"os"
 	"strings"
 	"testing"
 
@@ -39,7 +38,7 @@ func TestDoMissing(t *testing.T) {
 
 func TestDoEntersAndReturns(t *testing.T) {
 	ns := testutil.NewNetNS(t)
-	before := here(t)
+	before := readlink(t)
 	var inside []string
 	err := Do(ns, func() error {
 		inside = interfaceNames(t)
@@ -51,7 +50,7 @@ func TestDoEntersAndReturns(t *testing.T) {
 	if len(inside) != 1 || inside[0] != "lo" {
 		t.Errorf("a fresh namespace has %v, want only lo", inside)
 	}
-	if after := here(t); after != before {
+	if after := readlink(t); after != before {
 		t.Errorf("the caller was in %s and is in %s", before, after)
 	}
 }
@@ -94,16 +93,6 @@ func TestInodeTellsNamespacesApart(t *testing.T) {
 	if inode(a) == inode(b) || inode("") == inode(a) {
 		t.Error("inode numbers do not identify namespaces")
 	}
-}
-
-// here names the network namespace that the caller's thread is in.
-func here(t *testing.T) string {
-	t.Helper()
-	name, err := os.Readlink("/proc/thread-self/ns/net")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return name
 }
 
 func interfaceNames(t *testing.T) []string {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -54,6 +55,16 @@ func NewVethPair(t testing.TB, nsA, devA, nsB, devB string) {
 			return strings.Contains(IP(t, "-n", end[0], "-o", "link", "show", "dev", end[1]), " state UP ")
 		})
 	}
+}
+
+// SendDrops returns how many packets a device could not hand over (its statistics' tx_dropped).
+func SendDrops(t testing.TB, ns, device string) int {
+	t.Helper()
+	n, err := strconv.Atoi(strings.TrimSpace(Run(t, "ip", "netns", "exec", ns, "cat", "/sys/class/net/"+device+"/statistics/tx_dropped")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
 }
 
 // IP runs ip(8) and fails the test on error.

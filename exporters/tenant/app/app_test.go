@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -98,27 +97,16 @@ func (r *rig) udp(n, size int, port func(i int) int) {
 	}
 	defer conn.Close()
 	payload := make([]byte, size)
-	lost := r.lost()
+	lost := testutil.SendDrops(r.t, r.tenant, "eth0")
 	for i := 0; i < n; i++ {
 		if _, err := conn.WriteTo(payload, &net.UDPAddr{IP: net.ParseIP(nodeIP), Port: port(i)}); err != nil {
 			r.t.Fatal(err)
 		}
 		if i == n-1 { // what the backlog of a busy processor had no room for never came to the port
-			now := r.lost()
+			now := testutil.SendDrops(r.t, r.tenant, "eth0")
 			i, lost = i-min(now-lost, n), now
 		}
 	}
-}
-
-// lost returns how many packets the tenant's device could not hand over.
-func (r *rig) lost() int {
-	r.t.Helper()
-	text := testutil.Run(r.t, "ip", "netns", "exec", r.tenant, "cat", "/sys/class/net/eth0/statistics/tx_dropped")
-	n, err := strconv.Atoi(strings.TrimSpace(text))
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	return n
 }
 
 func series(name, labels string) string { return name + "{" + labels + "}" }

@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -177,28 +176,17 @@ func (r *rig) udp(n int) int {
 	}
 	defer conn.Close()
 	payload := make([]byte, 1000)
-	lost := r.lost()
+	lost := testutil.SendDrops(r.t, r.red, "eth0")
 	for i := 0; i < n; i++ {
 		if _, err := conn.WriteTo(payload, &net.UDPAddr{IP: net.ParseIP(nodeIP), Port: 1024 + i*17%60000}); err != nil {
 			r.t.Fatal(err)
 		}
 		if i == n-1 { // what the backlog of a busy processor had no room for never came to the port
-			now := r.lost()
+			now := testutil.SendDrops(r.t, r.red, "eth0")
 			i, lost = i-min(now-lost, n), now
 		}
 	}
 	return r.received() - before
-}
-
-// lost returns how many packets red's device could not hand over.
-func (r *rig) lost() int {
-	r.t.Helper()
-	text := testutil.Run(r.t, "ip", "netns", "exec", r.red, "cat", "/sys/class/net/eth0/statistics/tx_dropped")
-	n, err := strconv.Atoi(strings.TrimSpace(text))
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	return n
 }
 
 // received counts the UDP datagrams that the node's IP layer has seen.
