@@ -20,12 +20,13 @@ import (
 const Dir = "/run/netns"
 
 // Path returns the file of a namespace given by name or by absolute path. The
-// empty string stands for the process's own namespace, neutron: and the id of a
-// network for the one that Neutron has for that on this node.
+// empty string stands for the namespace of the caller's thread, since the process's
+// first thread may be elsewhere; neutron: and the id of a network for the one that
+// Neutron has for that on this node.
 func Path(nameOrPath string) (string, error) {
 	switch {
 	case nameOrPath == "":
-		return "/proc/self/ns/net", nil
+		return "/proc/thread-self/ns/net", nil
 	case strings.HasPrefix(nameOrPath, neutronPrefix):
 		return neutronPath(nameOrPath)
 	case filepath.IsAbs(nameOrPath):

@@ -12,7 +12,7 @@ import (
 
 func TestPath(t *testing.T) {
 	for in, want := range map[string]string{
-		"":              "/proc/self/ns/net",
+		"":              "/proc/thread-self/ns/net",
 		"blue":          "/run/netns/blue",
 		"/run/netns/x":  "/run/netns/x",
 		"/a/../b/netns": "/b/netns",
@@ -26,6 +26,28 @@ func TestPath(t *testing.T) {
 		if _, err := Path(in); err == nil {
 			t.Errorf("%q was accepted", in)
 		}
+	}
+}
+
+func TestTheEmptyNameIsWhereTheCallerIs(t *testing.T) {
+	inode := func(name string) uint64 {
+		ns, err := Open(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer ns.Close()
+		n, err := ns.Inode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	there, outside, inside := testutil.NewNetNS(t), inode(""), uint64(0)
+	if err := Do(there, func() error { inside = inode(""); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if inside != inode(there) || inside == outside {
+		t.Errorf("the caller was in %d, and is told %d; outside is %d", inode(there), inside, outside)
 	}
 }
 
