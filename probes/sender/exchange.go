@@ -9,10 +9,12 @@ import (
 )
 
 // exchange begins a probe that its protocol carries out. The one that is under way, if
-// any, has met its deadline and ends here.
+// any, has met its deadline and ends here; what it has come to is taken in before, since a
+// loop that was starved may not have looked yet.
 func (e *engine) exchange(s *session, intended int64) {
 	now := e.clock.Update()
 	s.socket.All(func(o *protocol.Session) bool { // one more while the target is replaced
+		e.progress(sessionOf(o), now)
 		e.endExchange(sessionOf(o))
 		return true
 	})

@@ -106,6 +106,10 @@ func TestEchoKeepsToItself(t *testing.T) {
 	f.waitFor("the reason", func() bool { return errors.Is(f.status(absent.Labels).LastError, unix.EHOSTUNREACH) })
 }
 
+// unhurriedInterval is long enough for one try more of the kernel, of a handshake or of an
+// address that is asked for: the first may meet a machine without a free processor.
+const unhurriedInterval = 4 * time.Second
+
 func connectTarget(name, ns string, to netip.AddrPort) Target {
 	tg := target(name, to)
 	tg.Netns, tg.Size, tg.Count, tg.Interval, tg.Deadline = ns, 0, 6, 50*time.Millisecond, 50*time.Millisecond
@@ -146,10 +150,10 @@ func TestConnect(t *testing.T) {
 	seen := accept(t, far, "[::]:7777")
 	f := newSender(t, Options{})
 	v4 := connectTarget("v4", near, netip.MustParseAddrPort("10.9.0.2:7777"))
-	v4.Interval, v4.Deadline = 200*time.Millisecond, deadline
-	v4.Count = 3
 	v6 := connectTarget("v6", near, netip.MustParseAddrPort("[fd00:9::2]:7777"))
-	v6.Interval, v6.Deadline, v6.Count = 200*time.Millisecond, deadline, 3
+	for _, tg := range []*Target{&v4, &v6} { // a probe ends where the next begins
+		tg.Interval, tg.Deadline, tg.Count = unhurriedInterval, unhurriedInterval, 3
+	}
 	v6.Source = netip.MustParseAddrPort("[fd00:9::1]:0")
 	f.apply(v4, v6)
 	for _, tg := range []Target{v4, v6} {
@@ -216,7 +220,7 @@ func TestConnectWithoutAccept(t *testing.T) {
 	t.Cleanup(func() { l.Close() })
 	f := newSender(t, Options{})
 	tg := connectTarget("mute", "", l.Addr().(*net.TCPAddr).AddrPort())
-	tg.Interval, tg.Deadline, tg.Count = 200*time.Millisecond, deadline, 2
+	tg.Interval, tg.Deadline, tg.Count = unhurriedInterval, unhurriedInterval, 2
 	f.apply(tg)
 	if st, _ := f.finish(tg.Labels); st.Counts.Received != 2 {
 		t.Errorf("%+v, %v", st.Counts, st.LastError)

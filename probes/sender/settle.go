@@ -16,6 +16,9 @@ func (e *engine) settleSession(s *session, now int64) {
 	// An answer that waits in the socket's buffer has arrived: only what has
 	// not by then is lost.
 	until := now
+	if s.exchange != nil && s.socket != nil {
+		e.progress(s, now)
+	}
 	if k := s.socket; k != nil {
 		if k.readUntil < now {
 			e.receive(k)
