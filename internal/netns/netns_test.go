@@ -30,24 +30,12 @@ func TestPath(t *testing.T) {
 }
 
 func TestTheEmptyNameIsWhereTheCallerIs(t *testing.T) {
-	inode := func(name string) uint64 {
-		ns, err := Open(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer ns.Close()
-		n, err := ns.Inode()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return n
-	}
-	there, outside, inside := testutil.NewNetNS(t), inode(""), uint64(0)
-	if err := Do(there, func() error { inside = inode(""); return nil }); err != nil {
+	there, outside, inside := testutil.NewNetNS(t), inode(t, ""), uint64(0)
+	if err := Do(there, func() error { inside = inode(t, ""); return nil }); err != nil {
 		t.Fatal(err)
 	}
-	if inside != inode(there) || inside == outside {
-		t.Errorf("the caller was in %d, and is told %d; outside is %d", inode(there), inside, outside)
+	if inside != inode(t, there) || inside == outside {
+		t.Errorf("the caller was in %d, and is told %d; outside is %d", inode(t, there), inside, outside)
 	}
 }
 
@@ -99,20 +87,8 @@ func TestDoPassesErrorAndSocketStays(t *testing.T) {
 }
 
 func TestInodeTellsNamespacesApart(t *testing.T) {
-	inode := func(name string) uint64 {
-		ns, err := Open(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer ns.Close()
-		n, err := ns.Inode()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return n
-	}
 	a, b := testutil.NewNetNS(t), testutil.NewNetNS(t)
-	if inode(a) == inode(b) || inode("") == inode(a) {
+	if inode(t, a) == inode(t, b) || inode(t, "") == inode(t, a) {
 		t.Error("inode numbers do not identify namespaces")
 	}
 }
