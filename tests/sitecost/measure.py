@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import re
 import statistics
@@ -80,7 +81,7 @@ class Cell:
     due: float
     """Scrapes a second, as they are configured."""
     up: float
-    """The share of targets whose last scrape went well."""
+    """The share of all scrapes of the time that went well."""
     series: float
     anonymous: int
     file_backed: int
@@ -92,6 +93,8 @@ class Cell:
     groups: Mapping[str, Group] = field(default_factory=dict)
     panels: list[PanelTime] = field(default_factory=list)
     comparison: Mapping[str, float] = field(default_factory=dict)
+    reached: float = 0.0
+    """The share of targets that had answered when series were counted."""
     load: float = 0.0
     """Of the machine, at the end."""
     program: str = ""
@@ -136,6 +139,7 @@ def steady(site: Running, nodes: int, age: str, seconds: float) -> Cell:
         return sum(v - before.get(k, 0.0) for k, v in after.items() if k.split("{")[0] in names)
 
     with Prometheus(URL, PATIENT) as server:
+        up = server.total(f"avg(avg_over_time(up[{math.ceil(took)}s]))", time.time())
         at = _whole(server)
         return Cell(
             nodes,
@@ -146,7 +150,7 @@ def steady(site: Running, nodes: int, age: str, seconds: float) -> Cell:
             grown("prometheus_tsdb_head_samples_appended_total") / took,
             grown("prometheus_target_interval_length_seconds_count") / took,
             _due(site),
-            server.total("avg(up)", at),
+            up,
             after["prometheus_tsdb_head_series"],
             anonymous,
             file_backed,
@@ -154,6 +158,7 @@ def steady(site: Running, nodes: int, age: str, seconds: float) -> Cell:
             families=_families(server, at),
             jobs=_jobs(server, at),
             groups=groups.found(),
+            reached=server.total("avg(up)", at),
             load=os.getloadavg()[0],
             program=_program(after),
         )

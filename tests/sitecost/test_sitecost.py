@@ -56,7 +56,9 @@ def short(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
 def test_every_page_of_every_node_is_scraped(short: dict[str, object]) -> None:
     jobs = short["jobs"]
     assert isinstance(jobs, dict)
-    assert short["up"] == 1.0
+    assert short["reached"] == 1.0
+    up = short["up"]
+    assert isinstance(up, float) and 0.5 < up <= 1.0
     shipped = yaml.safe_load((ROOT / "deploy/prometheus/prometheus.yml").read_text())["scrape_configs"]
     agents = [job for job in shipped if re.match("vigia-(probe|exporter|enforcer)", job["job_name"])]
     assert len(agents) >= 3
