@@ -18,6 +18,10 @@ from vigia_testing import eventually
 
 pytestmark = pytest.mark.netns
 
+# What a test sends, by its size: the machines of the other switch ask for each other's addresses at any time.
+ECHO_SIZE = 77  # bytes of payload
+ECHO_IN_VXLAN = f"udp port 4789 and udp[4:2] = {8 + 8 + 14 + 20 + 8 + ECHO_SIZE} and udp[39] = 1"
+
 
 def test_every_path_is_there_and_healthy(shared: Any) -> None:
     done = shared.vigia("lab", "status", "--json")
@@ -45,9 +49,9 @@ def test_tunnels_of_the_two_switches_come_from_addresses_of_their_own(shared: An
     node = shared.lab.node("node1")
     wire = shared.lab.links[0].netns
     for path, outer in (("linuxbridge-vxlan", node.underlay), ("ovs-vxlan", node.tunnel)):
-        with _listening(wire, "node1", "udp port 4789") as said:
+        with _listening(wire, "node1", ECHO_IN_VXLAN) as said:
             e = shared.lab.endpoint("node1", "blue", path)
-            ping = ("ping", "-c", "3", "-i", "0.2", "-w", "60", str(e.peer))
+            ping = ("ping", "-s", str(ECHO_SIZE), "-c", "3", "-i", "0.2", "-w", "60", str(e.peer))
             assert shared.inside(f"node1/blue/{path}", *ping).status == 0
             line = said()
         assert f" {outer.ip}." in line, line
