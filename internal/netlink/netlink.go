@@ -24,7 +24,13 @@ const (
 	bufferSize   = 32 << 10
 	maxBuffer    = 1 << 20
 	receiveLimit = int64(2e9) // ns; an answer needs no more than milliseconds a piece
+	// snapshotTries is how often a list is begun that changes while it is read, which takes milliseconds.
+	snapshotTries = 10
 )
+
+// ErrInterrupted means that a list changed during each of several dumps of it: what was there all the time may be
+// missing, or be there twice.
+var ErrInterrupted = errors.New("the list changed each time while the kernel told it")
 
 // Socket is a netlink socket in one network namespace. It is opened anew after an error
 // that leaves the rest of an answer unread. It may be used by several goroutines.
@@ -32,12 +38,13 @@ type Socket struct {
 	netns  string
 	family int
 
-	mu      sync.Mutex
-	fd      int // -1 while it is not open
-	seq     uint32
-	request []byte
-	buffer  []byte
-	closed  bool
+	mu          sync.Mutex
+	fd          int // -1 while it is not open
+	seq         uint32
+	request     []byte
+	buffer      []byte
+	interrupted bool // the kernel said so of the answer that is being read, or was read last
+	closed      bool
 }
 
 // New returns a socket of a netlink family (unix.NETLINK_ROUTE) for the namespace given
@@ -117,35 +124,51 @@ func socket(nameOrPath string, family, flags int) (fd int, err error) {
 // off. The data are valid until each returns; an error from each ends the dump. It must
 // not use the socket.
 func (s *Socket) Dump(kind uint16, body []byte, each func(kind uint16, data []byte) error) error {
-	return s.exchange(kind, unix.NLM_F_DUMP, body, each)
+	_, err := s.exchange(kind, unix.NLM_F_DUMP, body, each)
+	return err
+}
+
+// Snapshot is Dump for a list that is wanted as it was at one moment. The kernel says when it changed between two pieces
+// of the answer (NLM_F_DUMP_INTR), and then all of it is asked for again. begin is called before each try, to forget
+// what each had until then. It returns ErrInterrupted when no try was whole.
+func (s *Socket) Snapshot(kind uint16, body []byte, begin func(), each func(kind uint16, data []byte) error) error {
+	for range snapshotTries {
+		begin()
+		if interrupted, err := s.exchange(kind, unix.NLM_F_DUMP, body, each); err != nil || !interrupted {
+			return err
+		}
+	}
+	return ErrInterrupted
 }
 
 // Ask asks for one thing, and calls answer with the message that the kernel answers by.
 // flags are those beside NLM_F_REQUEST. The data are valid until answer returns, which
 // must not use the socket.
 func (s *Socket) Ask(kind, flags uint16, body []byte, answer func(kind uint16, data []byte) error) error {
-	return s.exchange(kind, flags, body, answer)
+	_, err := s.exchange(kind, flags, body, answer)
+	return err
 }
 
 // Change has the kernel change something and waits until it has, or refuses. flags are
 // those beside NLM_F_REQUEST and NLM_F_ACK.
 func (s *Socket) Change(kind, flags uint16, body []byte) error {
-	return s.exchange(kind, flags|unix.NLM_F_ACK, body, func(uint16, []byte) error { return nil })
+	_, err := s.exchange(kind, flags|unix.NLM_F_ACK, body, func(uint16, []byte) error { return nil })
+	return err
 }
 
-func (s *Socket) exchange(kind, flags uint16, body []byte, each func(kind uint16, data []byte) error) error {
+func (s *Socket) exchange(kind, flags uint16, body []byte, each func(kind uint16, data []byte) error) (interrupted bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for {
 		size := len(s.buffer)
 		over, handed, err := s.attempt(kind, flags, body, each)
 		if over {
-			return err
+			return s.interrupted, err
 		}
 		// What is left of the answer must not be taken for the next one.
 		err = errors.Join(err, s.hangUp())
 		if !errors.Is(err, errTruncated) || handed || len(s.buffer) == size {
-			return err
+			return s.interrupted, err
 		}
 	}
 }
@@ -155,6 +178,7 @@ func (s *Socket) attempt(kind, flags uint16, body []byte, each func(kind uint16,
 	if err := s.open(); err != nil {
 		return false, false, err
 	}
+	s.interrupted = false
 	if err := s.send(kind, flags, body); err != nil {
 		return false, false, err
 	}

@@ -68,6 +68,57 @@ func TestDumpsOfTheKernel(t *testing.T) {
 	}
 }
 
+// snapshot lists the names of a namespace's interfaces as of one moment; meanwhile is called once while a try is read.
+func snapshot(s *Socket, meanwhile func(try int)) (names []string, tries int, err error) {
+	begin := func() { names, tries = nil, tries+1 }
+	err = s.Snapshot(unix.RTM_GETLINK, make([]byte, unix.SizeofIfInfomsg), begin, func(_ uint16, data []byte) error {
+		name, err := linkName(data)
+		if names = append(names, name); len(names) == 1 {
+			meanwhile(tries)
+		}
+		return err
+	})
+	return names, tries, err
+}
+
+func TestAListThatChangesMeanwhileIsReadAgain(t *testing.T) {
+	ns := testutil.NewNetNS(t)
+	for i := range 60 { // pieces enough for one that the kernel makes after the change
+		testutil.IP(t, "-n", ns, "link", "add", "v"+strconv.Itoa(i), "type", "veth", "peer", "name", "w"+strconv.Itoa(i))
+	}
+	s := New(ns, unix.NETLINK_ROUTE)
+	defer s.Close()
+	if names, tries, err := snapshot(s, func(int) {}); err != nil || len(names) != 121 || tries != 1 {
+		t.Errorf("what stays as it is: %d interfaces in %d tries, %v", len(names), tries, err)
+	}
+	change := func(try int) {
+		testutil.IP(t, "-n", ns, "link", "add", "new"+strconv.Itoa(try), "type", "veth", "peer", "name", "old"+strconv.Itoa(try))
+		testutil.IP(t, "-n", ns, "link", "del", "new"+strconv.Itoa(try))
+	}
+	names, tries, err := snapshot(s, func(try int) {
+		if try <= 2 {
+			change(try)
+		}
+	})
+	if err != nil || len(names) != 121 || tries != 3 {
+		t.Errorf("changed during two tries: %d interfaces in %d tries, %v", len(names), tries, err)
+	}
+	if _, tries, err := snapshot(s, change); !errors.Is(err, ErrInterrupted) || tries != snapshotTries {
+		t.Errorf("changed during every try: %d tries, %v", tries, err)
+	}
+	giveUp := errors.New("enough")
+	err = s.Snapshot(unix.RTM_GETLINK, make([]byte, unix.SizeofIfInfomsg), func() { tries = 0 }, func(uint16, []byte) error {
+		tries++
+		return giveUp
+	})
+	if !errors.Is(err, giveUp) || tries != 1 {
+		t.Errorf("given up: %d messages, %v", tries, err)
+	}
+	if names, _, err := snapshot(s, func(int) {}); err != nil || len(names) != 121 {
+		t.Errorf("after that: %d interfaces, %v", len(names), err)
+	}
+}
+
 func TestOneThingIsAskedFor(t *testing.T) {
 	ns := testutil.NewNetNS(t)
 	s := New(ns, unix.NETLINK_ROUTE)

@@ -51,7 +51,8 @@ func (s *Socket) receive(single bool, each func(kind uint16, data []byte) error)
 			s.buffer = make([]byte, min(2*len(s.buffer), maxBuffer))
 			return false, handed, errTruncated
 		}
-		over, err := piece(s.buffer[:n], s.seq, take)
+		over, interrupted, err := piece(s.buffer[:n], s.seq, take)
+		s.interrupted = s.interrupted || interrupted
 		over = over || single && handed
 		if err != nil || over {
 			return over, handed, err
@@ -83,15 +84,15 @@ func truncated(b []byte, size int) bool {
 func align(n int) int { return (n + 3) &^ 3 }
 
 // piece hands on the messages of one piece of an answer; done tells that it was
-// the last.
-func piece(b []byte, seq uint32, each func(kind uint16, data []byte) error) (done bool, err error) {
+// the last, interrupted that what is listed has changed since the piece before.
+func piece(b []byte, seq uint32, each func(kind uint16, data []byte) error) (done, interrupted bool, err error) {
 	for len(b) > 0 {
 		if len(b) < unix.SizeofNlMsghdr {
-			return false, ErrShort
+			return false, interrupted, ErrShort
 		}
 		length := int(binary.NativeEndian.Uint32(b))
 		if length < unix.SizeofNlMsghdr || length > len(b) {
-			return false, ErrShort
+			return false, interrupted, ErrShort
 		}
 		kind, flags := binary.NativeEndian.Uint16(b[4:]), binary.NativeEndian.Uint16(b[6:])
 		data := b[unix.SizeofNlMsghdr:length]
@@ -100,17 +101,18 @@ func piece(b []byte, seq uint32, each func(kind uint16, data []byte) error) (don
 		if !ours {
 			continue
 		}
+		interrupted = interrupted || flags&unix.NLM_F_DUMP_INTR != 0
 		switch kind {
 		case unix.NLMSG_NOOP:
 		case unix.NLMSG_DONE, unix.NLMSG_ERROR:
-			return true, verdict(kind, flags, data)
+			return true, interrupted, verdict(kind, flags, data)
 		default:
 			if err := each(kind, data); err != nil {
-				return false, err
+				return false, interrupted, err
 			}
 		}
 	}
-	return false, nil
+	return false, interrupted, nil
 }
 
 // verdict reads the number that ends an answer, and the reason that may follow it.

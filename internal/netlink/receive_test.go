@@ -48,7 +48,7 @@ func TestPiecesAreCheckedBeforeTheyAreRead(t *testing.T) {
 		{"a length past the end", good[:18], 0, false, "cut short"},
 	} {
 		seen := 0
-		done, err := piece(tc.bytes, 7, func(got uint16, data []byte) error {
+		done, _, err := piece(tc.bytes, 7, func(got uint16, data []byte) error {
 			seen++
 			if got != kind || len(data) != 4 {
 				t.Errorf("%s: kind %d, data %x", tc.name, got, data)
@@ -102,7 +102,7 @@ func TestRefusalsCarryTheKernelsReason(t *testing.T) {
 		"without the header":        {messageWithFlags(unix.NLM_F_ACK_TLVS, number(-int32(unix.EINVAL))...), ""},
 		"a header that is too long": {messageWithFlags(unix.NLM_F_ACK_TLVS, append(number(-int32(unix.EINVAL)), 0xff, 0xff, 0xff, 0xff)...), ""},
 	} {
-		over, err := piece(tc.message, 7, func(uint16, []byte) error { return nil })
+		over, _, err := piece(tc.message, 7, func(uint16, []byte) error { return nil })
 		var refused *Refusal
 		if !over || !errors.As(err, &refused) || !errors.Is(err, unix.EINVAL) || refused.Reason != tc.reason {
 			t.Errorf("%s: over %v, %#v", name, over, err)
@@ -148,7 +148,7 @@ func FuzzPiece(f *testing.F) {
 	f.Add(message(unix.NLMSG_DONE, 7, number(-1)...))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		n := 0
-		_, _ = piece(b, 7, func(_ uint16, data []byte) (err error) {
+		_, _, _ = piece(b, 7, func(_ uint16, data []byte) (err error) {
 			n += unix.SizeofNlMsghdr + len(data)
 			for range Attributes(data, 0, &err) {
 				continue

@@ -99,7 +99,8 @@ type Address struct {
 
 // Addresses lists the addresses of the namespace, the first of an interface first.
 func (c *Conn) Addresses() (all []Address, err error) {
-	err = c.socket.Dump(unix.RTM_GETADDR, make([]byte, unix.SizeofIfAddrmsg), func(_ uint16, data []byte) error {
+	begin := func() { all = nil }
+	err = c.socket.Snapshot(unix.RTM_GETADDR, make([]byte, unix.SizeofIfAddrmsg), begin, func(_ uint16, data []byte) error {
 		index, address, err := parseAddress(data)
 		if err != nil || !address.IsValid() {
 			return err
@@ -121,8 +122,9 @@ func (c *Conn) Addresses() (all []Address, err error) {
 // address when it is unspecified.
 func (c *Conn) Holders(local netip.Addr) ([]string, error) {
 	var indices []int32
-	seen := make(map[int32]bool)
-	err := c.socket.Dump(unix.RTM_GETADDR, make([]byte, unix.SizeofIfAddrmsg), func(_ uint16, data []byte) error {
+	var seen map[int32]bool
+	begin := func() { indices, seen = nil, make(map[int32]bool) }
+	err := c.socket.Snapshot(unix.RTM_GETADDR, make([]byte, unix.SizeofIfAddrmsg), begin, func(_ uint16, data []byte) error {
 		index, address, err := parseAddress(data)
 		if err == nil && !seen[index] && (local.IsUnspecified() || address == local) {
 			seen[index] = true

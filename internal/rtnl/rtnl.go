@@ -72,7 +72,8 @@ func (c *Conn) Links() ([]Link, error) {
 		return nil, err
 	}
 	var links []Link
-	err = c.socket.Dump(unix.RTM_GETLINK, request, func(_ uint16, data []byte) error {
+	begin := func() { links = links[:0] }
+	err = c.socket.Snapshot(unix.RTM_GETLINK, request, begin, func(_ uint16, data []byte) error {
 		l, err := parseLink(data)
 		links = append(links, l)
 		return err
@@ -155,11 +156,11 @@ func (t *StatsTable) Len() int { return len(t.rows) }
 
 // Stats fills t with the counters of every interface.
 func (c *Conn) Stats(t *StatsTable) error {
-	same := true // as the last time, row by row
-	t.rows = t.rows[:0]
+	var same bool // as the last time, row by row
+	begin := func() { same, t.rows = true, t.rows[:0] }
 	var req [sizeofIfStatsMsg]byte
 	binary.NativeEndian.PutUint32(req[8:], 1<<(unix.IFLA_STATS_LINK_64-1)) // filter_mask
-	err := c.socket.Dump(unix.RTM_GETSTATS, req[:], func(_ uint16, data []byte) error {
+	err := c.socket.Snapshot(unix.RTM_GETSTATS, req[:], begin, func(_ uint16, data []byte) error {
 		index, s, err := parseStats(data)
 		if err == nil {
 			row := len(t.rows)
