@@ -1,6 +1,7 @@
 package config
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -15,10 +16,15 @@ type File[T any, P interface {
 }] struct {
 	path, absent string
 	content      P
-	stamp        time.Time // of the content
-	size         int64
+	info         fs.FileInfo // of the file that was read last, nil if there was none
+	young        bool        // it had been changed just before it was read
+	sum          [sha256.Size]byte
 	err          error // of the last read
 }
+
+// youth is for how long a file may change once more without another time stamp or size: a file system's clock ticks
+// every few milliseconds, a simple one's every two seconds.
+const youth = 2 * time.Second
 
 // NewFile returns the file at path, or nil without a path. What to do about a file that
 // is not there is said by absent.
@@ -44,18 +50,34 @@ func (f *File[T, P]) Read() (P, error) {
 		if errors.Is(err, fs.ErrNotExist) {
 			err = &absentError{f.path, f.absent}
 		}
-		f.stamp, f.err = time.Time{}, err
+		f.info, f.err = nil, err
 		return f.content, err
 	}
-	if info.ModTime().Equal(f.stamp) && info.Size() == f.size {
+	same := f.same(info)
+	if same && !f.young {
 		return f.content, f.err
 	}
-	f.stamp, f.size = info.ModTime(), info.Size()
+	f.info, f.young = info, time.Since(info.ModTime()).Abs() < youth
+	raw, err := read(f.path)
+	if err != nil {
+		f.sum, f.err = [sha256.Size]byte{}, fmt.Errorf("read configuration: %w", err)
+		return f.content, f.err
+	}
+	sum := sha256.Sum256(raw)
+	if same && sum == f.sum {
+		return f.content, f.err
+	}
+	f.sum = sum
 	content := P(new(T))
-	if f.err = Load(f.path, content); f.err == nil {
+	if f.err = Parse(f.path, raw, content); f.err == nil {
 		f.content = content
 	}
 	return f.content, f.err
+}
+
+// same tells whether a file looks like the one that was read last.
+func (f *File[T, P]) same(info fs.FileInfo) bool {
+	return f.info != nil && os.SameFile(f.info, info) && info.ModTime().Equal(f.info.ModTime()) && info.Size() == f.info.Size()
 }
 
 // absentError says that a file is not there, and what to do about it.

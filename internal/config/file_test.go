@@ -60,6 +60,44 @@ func TestAFileIsReadAgainWhenItChanges(t *testing.T) {
 	}
 }
 
+// TestAFileOfTheSameTimeAndSizeIsReadAgain has changes that neither of the two tells of: within a tick of a file system's
+// clock, in place or by another file.
+func TestAFileOfTheSameTimeAndSizeIsReadAgain(t *testing.T) {
+	dir := t.TempDir()
+	path, other := filepath.Join(dir, "f.yaml"), filepath.Join(dir, "other.yaml")
+	for name, write := range map[string]func(content string) error{
+		"in place": func(content string) error { return os.WriteFile(path, []byte(content), 0o600) },
+		"replaced": func(content string) error {
+			return errors.Join(os.WriteFile(other, []byte(content), 0o600), os.Rename(other, path))
+		},
+	} {
+		for _, age := range []time.Duration{0, time.Hour, -time.Hour} {
+			if name == "in place" && age != 0 {
+				continue // nobody can tell without reading all files all the time
+			}
+			f, stamp := NewFile[sample](path, "write it"), time.Now().Add(-age)
+			is := func(content, want string) *sample {
+				t.Helper()
+				if err := errors.Join(write(content), os.Chtimes(path, time.Time{}, stamp)); err != nil {
+					t.Fatal(err)
+				}
+				// An hour from now, for who gets no processor for as long as a file is young.
+				if got, err := f.Read(); err == nil && got.Name == want {
+					return got
+				}
+				t.Errorf("%s, %s old: %q is not taken up", name, age, want)
+				return nil
+			}
+			is("name: one\n", "one")
+			is("name: two\n", "two")
+			last := is("name: six\n", "six")
+			if again, err := f.Read(); again != last || err != nil {
+				t.Errorf("%s, %s old: the same file is another content, %v", name, age, err)
+			}
+		}
+	}
+}
+
 func TestNoFileSaysNothing(t *testing.T) {
 	if content, err := NewFile[sample]("", "").Read(); content != nil || err != nil {
 		t.Errorf("%v, %v", content, err)
