@@ -250,14 +250,17 @@ func (d *instance) handleReload(w http.ResponseWriter, r *http.Request) {
 func (d *instance) run(ctx context.Context, listeners []net.Listener, hangup <-chan os.Signal, beat <-chan time.Time) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	idle := &unasked{}
 	server := &http.Server{
 		Handler:           d.env.Mux,
+		ConnState:         idle.changed,
 		ReadHeaderTimeout: readHeaderTimeout,
 		ReadTimeout:       readTimeout,
 		WriteTimeout:      writeTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
 		ErrorLog:          slog.NewLogLogger(d.env.Logger.Handler(), slog.LevelWarn),
 	}
+	server.RegisterOnShutdown(idle.close)
 	served := make(chan error, 1)
 	go func() { served <- web.ServeMultiple(listeners, server, d.opts.web, d.env.Logger) }()
 	worked := make(chan error, 1)
