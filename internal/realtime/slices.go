@@ -10,6 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// listings is how often threads are listed: what a long-sliced one starts meanwhile is in the next listing.
+const listings = 10
+
 // shortSlice is the shortest slice that the kernel takes (kernel/sched/syscalls.c).
 const shortSlice = 100 * time.Microsecond
 
@@ -18,17 +21,28 @@ const shortSlice = 100 * time.Microsecond
 // before, the kernel takes the value and does nothing with it). Threads of another policy
 // stay as they are.
 func ShortenSlices() error {
-	tasks, err := os.ReadDir("/proc/self/task")
-	if err != nil {
-		return fmt.Errorf("list the threads: %w", err)
-	}
-	for _, task := range tasks {
-		tid, err := strconv.Atoi(task.Name())
+	done := make(map[int]bool)
+	for range listings {
+		tasks, err := os.ReadDir("/proc/self/task")
 		if err != nil {
 			return fmt.Errorf("list the threads: %w", err)
 		}
-		if err := shorten(tid); err != nil && !errors.Is(err, unix.ESRCH) { // it has ended
-			return fmt.Errorf("shorten the slices of thread %d: %w", tid, err)
+		before := len(done)
+		for _, task := range tasks {
+			tid, err := strconv.Atoi(task.Name())
+			if err != nil {
+				return fmt.Errorf("list the threads: %w", err)
+			}
+			if done[tid] {
+				continue
+			}
+			if err := shorten(tid); err != nil && !errors.Is(err, unix.ESRCH) { // it has ended
+				return fmt.Errorf("shorten the slices of thread %d: %w", tid, err)
+			}
+			done[tid] = true
+		}
+		if len(done) == before {
+			break
 		}
 	}
 	return nil
