@@ -143,13 +143,16 @@ func (f *Follower) Run(ctx context.Context) error {
 func (f *Follower) round(ctx context.Context) (lasted bool, err error) {
 	var began time.Time
 	var well *time.Timer
+	said := make(chan struct{})
 	err = f.client.follow(ctx, &f.config, func() {
-		began, well = time.Now(), time.AfterFunc(f.pauses.lasts, func() { f.complain(nil) })
+		began, well = time.Now(), time.AfterFunc(f.pauses.lasts, func() { defer close(said); f.complain(nil) })
 	}, f.write)
 	if well == nil {
 		return false, err
 	}
-	well.Stop()
+	if !well.Stop() {
+		<-said // before anything else is said of it
+	}
 	return time.Since(began) >= f.pauses.lasts, err
 }
 

@@ -409,6 +409,8 @@ func TestAnExchangedTokenIsRead(t *testing.T) {
 	r.api.set("one", false)
 	r.start()
 	r.becomes("one")
+	// A watch that begins after the change would never be told of it.
+	testutil.WaitFor(t, "the watch", func() bool { return r.api.watched() == 1 })
 	r.api.mu.Lock()
 	r.api.token = "second"
 	r.api.mu.Unlock()
