@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -355,7 +356,21 @@ func Monotonic() uint64 {
 	return uint64(ts.Nano())
 }
 
-// WallTime converts a CLOCK_MONOTONIC instant of the recent past to wall time.
+// WallTime converts a CLOCK_MONOTONIC instant of the recent past to wall time. Who gets no processor between the
+// readings of the two clocks reads them again, a few times.
 func WallTime(monotonic uint64) time.Time {
-	return time.Now().Add(-time.Duration(Monotonic() - monotonic))
+	const tries, close = 8, 20 * time.Microsecond
+	var found time.Time
+	best := time.Duration(math.MaxInt64)
+	for range tries {
+		wall := time.Now()
+		now := Monotonic()
+		if apart := time.Since(wall); apart < best {
+			best, found = apart, wall.Add(-time.Duration(now-monotonic))
+		}
+		if best <= close {
+			break
+		}
+	}
+	return found
 }
