@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from vigia.errors import VigiaError
 from vigia.host import commands, netns, processes
 from vigia.isolation import claims
 
@@ -97,9 +98,17 @@ def test_a_claim_that_ends_leaves_nothing(root: None, tmp_path: Path) -> None:
     assert str(tmp_path) not in commands.run(["cat", "/proc/self/mountinfo"]).stdout
 
 
-def test_two_claims_have_names_of_their_own(root: None, tmp_path: Path) -> None:
+def test_two_claims_have_names_of_their_own(
+    root: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn = iter(("00", "00", "01"))  # of 256, which may be drawn twice
+    monkeypatch.setattr(claims.secrets, "token_hex", lambda size: next(drawn))
     with claims.claim("test-claim", tmp_path) as one, claims.claim("test-claim", tmp_path) as two:
         assert one.name != two.name
+        monkeypatch.setattr(claims.secrets, "token_hex", lambda size: "00")
+        with pytest.raises(VigiaError, match="cannot claim a name"), claims.claim("test-claim", tmp_path):
+            pass
+        assert {p.name for p in tmp_path.iterdir()} == {one.name, two.name}
 
 
 def test_without_any_claim_there_is_nothing_to_sweep(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -229,11 +229,9 @@ class AlertTestbed:
         asks = name == "alertmanager"
         auth = passwords.credentials(self._folder / passwords.PASSWORD) if asks else None
         while time.monotonic() < deadline and self._children[name].poll() is None:
-            try:
+            with suppress(httpx.HTTPError):
                 if self._inside(url, auth).status_code == httpx.codes.OK:
                     return
-            except httpx.HTTPError:
-                pass
             time.sleep(0.1)
         said = (self._folder / f"{name}.log").read_text(errors="replace")[-1000:]
         raise VigiaError(f"{name} did not become ready: {said}")
@@ -243,7 +241,9 @@ class AlertTestbed:
         deadline = time.monotonic() + _READY
         query = f"9090/api/v1/query?query={quote('sum(vigia_exporter_flood_watched_ports)')}"
         while time.monotonic() < deadline:
-            found = self._inside(query).json()["data"]["result"]
+            found = []
+            with suppress(httpx.HTTPError):
+                found = self._inside(query).json()["data"]["result"]
             if found and int(found[0]["value"][1]) >= self.ports:
                 return
             time.sleep(0.3)

@@ -16,11 +16,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from vigia.errors import VigiaError
 from vigia.host import commands
 from vigia.lab import down
 
 __all__ = ["ROOT", "Claim", "claim", "sweep"]
 
+_DRAWS = 64
+"""Of 256 names of a process: who has a bed beside another draws again."""
 ROOT = Path("/run/vigia-beds")
 """Where the folders are; gone when the machine is started again, like namespaces."""
 
@@ -42,17 +45,18 @@ class Claim:
 
 @contextmanager
 def claim(kind: str, root: Path = ROOT) -> Iterator[Claim]:
-    """Claim a name that begins with vigia-KIND, after removing the beds of processes that are gone."""
+    """Claim a name that begins with vigia-KIND, after removing the beds of processes that are gone.
+
+    Raises VigiaError.
+    """
     root.mkdir(mode=0o700, parents=True, exist_ok=True)
     with _alone(root):
         _sweep(root)
-        name = f"vigia-{kind}{os.getpid() % 100000}{secrets.token_hex(1)}"
-        folder = root / name
-        folder.mkdir(mode=0o700)
+        folder = _made(root, f"vigia-{kind}{os.getpid() % 100000}")
         held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         fcntl.flock(held, fcntl.LOCK_EX)
     try:
-        yield Claim(name, folder)
+        yield Claim(folder.name, folder)
     finally:
         _remove_folder(folder)
         os.close(held)
@@ -64,6 +68,16 @@ def sweep(root: Path = ROOT) -> list[str]:
         return []
     with _alone(root):
         return _sweep(root)
+
+
+def _made(root: Path, process: str) -> Path:
+    """Make a folder for a process, which may have others; devices named after it leave room for two more."""
+    for _ in range(_DRAWS):
+        folder = root / f"{process}{secrets.token_hex(1)}"
+        with suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+            return folder
+    raise VigiaError(f"cannot claim a name below {root}: {_DRAWS} that begin with {process} are taken")
 
 
 @contextmanager
