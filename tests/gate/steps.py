@@ -179,7 +179,7 @@ SHORT = (
 """What `make test` runs."""
 
 LONG_ALONE = " and not ".join(
-    ("long", "e2e", "compose", "scale", "kubernetes", "openstack", "release", "pictures")
+    ("long", "e2e", "compose", "faults", "scale", "kubernetes", "openstack", "release", "pictures")
 )
 """Long tests that no other step runs."""
 
@@ -212,6 +212,13 @@ LONG = (
         lambda: pytest("-m", "scale and not thanos", "tests/scale", "isolation-agent/tests/scale"),
         EVERYTHING,
         weight=3,
+    ),
+    Step(
+        "faults",
+        "the short form of make test-faults: a stack under load, and what happens to it",
+        lambda: pytest("-m", "faults and long", "tests/faults"),
+        EVERYTHING,
+        alone=True,
     ),
     Step(
         "compose",
