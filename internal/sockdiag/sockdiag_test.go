@@ -17,9 +17,7 @@ const ethPAll = unix.ETH_P_ALL<<8 | unix.ETH_P_ALL>>8 // in network order
 func TestPacketSocketsAreFoundWithTheirDrops(t *testing.T) {
 	ns := testutil.NewNetNS(t)
 	testutil.DisableIPv6(t, ns)
-	testutil.IP(t, "-n", ns, "link", "add", "port0", "type", "veth", "peer", "name", "port1")
-	testutil.IP(t, "-n", ns, "link", "set", "port0", "up")
-	testutil.IP(t, "-n", ns, "link", "set", "port1", "up")
+	testutil.NewVethPair(t, ns, "port0", ns, "port1")
 	var full, sender int
 	index := map[string]int{}
 	err := netns.Do(ns, func() (err error) {
@@ -47,11 +45,21 @@ func TestPacketSocketsAreFoundWithTheirDrops(t *testing.T) {
 		t.Fatal(err)
 	}
 	frame := append([]byte{2, 0, 0, 0, 0, 9, 2, 0, 0, 0, 0, 1, 0x88, 0xb5}, make([]byte, 1000)...)
-	for range 300 {
+	const frames = 300
+	for range frames {
 		if err := unix.Sendto(sender, frame, 0, &unix.SockaddrLinklayer{Ifindex: index["port1"]}); err != nil {
 			t.Fatal(err)
 		}
 	}
+	var own unix.TpacketStats // the socket's own, which reading resets: of all frames, dropped ones among them
+	testutil.WaitFor(t, "the last frame", func() bool {
+		more, err := unix.GetsockoptTpacketStats(full, unix.SOL_PACKET, unix.PACKET_STATISTICS)
+		if err != nil {
+			t.Fatal(err)
+		}
+		own.Packets, own.Drops = own.Packets+more.Packets, own.Drops+more.Drops
+		return own.Packets >= frames
+	})
 	c := New(ns)
 	defer c.Close()
 	list, err := c.PacketSockets(nil)
@@ -68,13 +76,11 @@ func TestPacketSocketsAreFoundWithTheirDrops(t *testing.T) {
 			continue
 		}
 		found = true
-		if s.Index != index["port0"] || s.Protocol != unix.ETH_P_ALL || s.Drops < 200 || s.Drops >= 300 {
+		if s.Index != index["port0"] || s.Protocol != unix.ETH_P_ALL || s.Drops < 200 || s.Drops >= frames {
 			t.Errorf("got %+v", s)
 		}
-		// The socket's own statistics, which reading resets.
-		own, err := unix.GetsockoptTpacketStats(full, unix.SOL_PACKET, unix.PACKET_STATISTICS)
-		if err != nil || own.Drops != s.Drops {
-			t.Errorf("the socket says %+v, %v; sock_diag %d", own, err, s.Drops)
+		if own.Drops != s.Drops {
+			t.Errorf("the socket says %+v, sock_diag %d", own, s.Drops)
 		}
 	}
 	if !found {

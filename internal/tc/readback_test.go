@@ -186,7 +186,7 @@ func TestCountsOfAClassAreTheToolsCounts(t *testing.T) {
 	c, ns, link := bed(t)
 	root, class := MakeHandle(ours, 0), MakeHandle(ours, 2)
 	must(t, c.AddQdisc(Qdisc{Link: link, Handle: root, Parent: Root, Kind: "htb", Default: 2}))
-	must(t, c.ReplaceClass(Class{Link: link, Handle: class, Parent: root, Rate: 100, Ceil: 100, Burst: 200, Quantum: 1500}))
+	must(t, c.ReplaceClass(Class{Link: link, Handle: class, Parent: root, Rate: 1, Ceil: 1, Burst: 200, Quantum: 1500}))
 	must(t, c.AddQdisc(Qdisc{Link: link, Handle: MakeHandle(0x44, 0), Parent: class, Kind: "pfifo", Limit: 5}))
 	testutil.IP(t, "-n", ns, "addr", "add", "10.9.9.1/24", "dev", "up0")
 	testutil.IP(t, "-n", ns, "neigh", "add", "10.9.9.9", "lladdr", "02:00:00:00:00:09", "dev", "up0")

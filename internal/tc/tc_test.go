@@ -20,9 +20,7 @@ func bed(t *testing.T) (c *Conn, ns string, link int) {
 	t.Helper()
 	ns = testutil.NewNetNS(t)
 	testutil.DisableIPv6(t, ns) // nothing is sent that the test does not send
-	testutil.IP(t, "-n", ns, "link", "add", "up0", "type", "veth", "peer", "name", "up1")
-	testutil.IP(t, "-n", ns, "link", "set", "up0", "up")
-	testutil.IP(t, "-n", ns, "link", "set", "up1", "up")
+	testutil.NewVethPair(t, ns, "up0", ns, "up1")
 	c, err := Dial(ns)
 	if err != nil {
 		t.Fatal(err)

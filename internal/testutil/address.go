@@ -9,8 +9,9 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // firstPort and ports are those that no kernel gives out by itself (from 32 768 on, by default), so that
@@ -20,25 +21,35 @@ const (
 	ports     = 22_000
 )
 
-// given are the ports that tests of this process were given: who has been given one may bind it later.
-var given sync.Map
-
-// FreePort returns an address of the host of which nobody has the port now, for tcp or udp, and never the same port twice.
-// It reads the kernel's tables and binds nothing: see WaitUnbound for what becomes of a socket that was bound to try.
+// FreePort returns an address of the host of which nobody has the port now, for tcp or udp. While this process lives no
+// test is given the same port again, in whatever process. It reads the kernel's tables and does not bind the port: see
+// WaitUnbound for what becomes of a socket that was bound to try.
 func FreePort(t testing.TB, network, host string) netip.AddrPort {
 	t.Helper()
 	taken := boundPorts(t, "", network)
 	for range 100 {
 		port := firstPort + rand.IntN(ports)
-		if taken[uint16(port)] {
-			continue
-		}
-		if _, before := given.LoadOrStore(port, true); !before {
+		if !taken[uint16(port)] && claimed(t, port) {
 			return netip.MustParseAddrPort(net.JoinHostPort(host, strconv.Itoa(port)))
 		}
 	}
 	t.Fatalf("no %s port of %s is free: %d are taken", network, host, len(taken))
 	return netip.AddrPort{}
+}
+
+// claimed tells whether this process is the one that has the port from now on, by a name that the kernel frees when the
+// process ends: who has been given a port may bind it later. The tests in Python have the same names.
+func claimed(t testing.TB, port int) bool {
+	t.Helper()
+	name, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Bind(name, &unix.SockaddrUnix{Name: "@vigia-test-port-" + strconv.Itoa(port)}); err != nil {
+		_ = unix.Close(name)
+		return false
+	}
+	return true
 }
 
 // FreeAddress returns a TCP address of the loopback of which nobody has the port now.

@@ -55,6 +55,13 @@ func TestAFreePortCanBeBound(t *testing.T) {
 	}
 }
 
+func TestAPortIsGivenToOneTestAlone(t *testing.T) {
+	at := FreePort(t, "tcp", "127.0.0.1")
+	if claimed(t, int(at.Port())) {
+		t.Errorf("port %d is given twice", at.Port())
+	}
+}
+
 // TestAPortIsFreeThoughChildrenAreStarted binds the same port again and again while programs are started, each of which
 // has a copy of the socket until it runs.
 func TestAPortIsFreeThoughChildrenAreStarted(t *testing.T) {

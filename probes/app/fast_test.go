@@ -54,8 +54,10 @@ func TestLossIsOnTheFastPageWhileItLasts(t *testing.T) {
 		testutil.Run(t, "ip", "netns", "exec", right, "nft", "flush ruleset; add table inet t; add chain inet t c { type filter hook input priority 0; }; add rule inet t c udp dport 862 "+rule)
 	}
 	filter("numgen inc mod 3 == 0 drop")
+	var s scrape
 	a.waitFor("the loss of a third", func() bool {
-		s, n := a.fast()
+		var n int
+		s, n = a.fast()
 		loss, _ := s.value("vigia_probe_recent_loss_ratio", red...)
 		if n > 3 {
 			t.Fatalf("%d series of one target", n)
@@ -63,7 +65,6 @@ func TestLossIsOnTheFastPageWhileItLasts(t *testing.T) {
 		_, judged := s.value("vigia_probe_recent_slow_ratio", red...)
 		return judged && bad(s) == 1 && loss > 0.2 && loss < 0.5
 	})
-	s, _ := a.fast()
 	checkCatalogue(t, s, catalog.FastPage)
 	if v, ok := s.value("vigia_probe_recent_loss_ratio", "tenant", "_infra"); ok {
 		t.Errorf("the operator's own target is there: %v", v)

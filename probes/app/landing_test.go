@@ -20,7 +20,8 @@ func TestLandingPage(t *testing.T) {
 	a.waitFor("the page to tell", func() bool {
 		var code int
 		code, page = a.get("/")
-		return code == http.StatusOK && strings.Contains(page, "connection refused") && strings.Contains(page, `<span class="received"`)
+		return code == http.StatusOK && strings.Contains(page, "connection refused") && strings.Contains(page, `<span class="received"`) &&
+			strings.Contains(page, `<td class="state up">up</td>`)
 	})
 	for _, want := range []string{
 		"vigia-probe on a", `<td class="state up">up</td>`, `<td class="state down">down</td>`, `<td class="state closed">closed</td>`,

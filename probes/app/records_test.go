@@ -56,14 +56,14 @@ func TestRecordsOfTheLastMinute(t *testing.T) {
 	start(t, node("b", right, "10.9.0.2"))
 	labels := []string{"src", "a", "dst", "b", "path", "direct", "tenant", "_infra", "probe", "stamp-64"}
 	a.waitFor("samples", func() bool { v, _ := a.scrape().value("vigia_probe_rtt_seconds"); return v > 50 })
-	a.waitFor("losses", func() bool {
-		return a.scrape().must(t, "vigia_probe_sent_total", "src", "a", "dst", "nobody", "path", "direct", "tenant", "_infra", "probe", "stamp-64") > 0
-	})
 	before := a.scrape().must(t, "vigia_probe_received_total", labels...)
 	scraped := time.Now()
 	a.waitFor("records of all that the counter has", func() bool { // those that wait for their stamps come later
 		received, good := a.dumped(scraped)
 		return received >= before && good > 0
+	})
+	a.waitFor("losses", func() bool { // after the records were compared, which go back a minute
+		return a.scrape().must(t, "vigia_probe_sent_total", "src", "a", "dst", "nobody", "path", "direct", "tenant", "_infra", "probe", "stamp-64") > 0
 	})
 	if code, body := a.get("/debug/records?dst=nobody"); code != http.StatusOK || !strings.Contains(body, `"outcome":"lost","cause":`) || strings.Contains(body, `"dst":"b"`) {
 		t.Errorf("%d %.300s", code, body)

@@ -29,6 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PROBE = ROOT / "bin" / "vigia-probe"
 SECONDS = 6
 WARM_UP = 2
+PATIENCE = 120.0  # seconds for a program to start, to answer or to end: only a fault reaches them
 TIMER = Path(__file__).with_name("timer.py")
 RATES = (10000, 20000, 40000)
 SCRAPED_EVERY = 15  # seconds, as Prometheus does unless told otherwise
@@ -125,7 +126,8 @@ class Daemon:
         path.write_text(config)
         pin = ["taskset", "-c", str(cpu)] if cpu is not None else []
         # The metrics listener is outside of the namespaces, so the sockets enter them.
-        self.port = 20000 + os.getpid() % 20000 + (1 if ns == RIGHT else 0)
+        # They are below those that the kernel gives out, and above those that tests in Go take.
+        self.port = 32000 + os.getpid() % 380 * 2 + (1 if ns == RIGHT else 0)
         self.process = subprocess.Popen(
             [
                 *pin,
@@ -141,13 +143,14 @@ class Daemon:
 
     def get(self, path: str) -> str:
         """Read a page."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=30) as page:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=PATIENCE) as page:
             text: str = page.read().decode()
         return text
 
     def ready(self) -> None:
         """Wait until it answers."""
-        for _ in range(600):
+        deadline = time.monotonic() + PATIENCE
+        while self.process.poll() is None and time.monotonic() < deadline:
             with contextlib.suppress(OSError):
                 self.get("/-/healthy")
                 return
@@ -163,7 +166,7 @@ class Daemon:
     def stop(self) -> None:
         """End it."""
         self.process.terminate()
-        self.process.wait(30)
+        self.process.wait(PATIENCE)
 
 
 def config_sender(targets: int, interval_ms: float, size: int = 64) -> str:

@@ -186,7 +186,7 @@ def captured(folder: Path) -> Iterator[Callable[[], LinkStamps]]:
         def read() -> LinkStamps:
             time.sleep(0.5)
             tap.terminate()
-            tap.wait(30)
+            tap.wait(bench.PATIENCE)
             return requests(file.read_bytes())
 
         yield read
@@ -308,16 +308,17 @@ def scrape(port: int, probes: int, period: float, targets: Sequence[str]) -> dic
 
     def once(target: str) -> float | None:
         url = f"http://127.0.0.1:{port}/probe?module=icmp&target={target}"
-        with urllib.request.urlopen(url, timeout=10) as page:  # noqa: S310 - our own http URL
+        with urllib.request.urlopen(url, timeout=bench.PATIENCE) as page:  # noqa: S310 - our own http URL
             text = page.read().decode()
         values = dict(line.rsplit(" ", 1) for line in text.splitlines() if line and line[0] != "#")
         if float(values["probe_success"]) != 1:
             return None
         return float(values['probe_icmp_duration_seconds{phase="rtt"}']) * 1e6
 
-    for _ in range(100):
+    deadline = time.monotonic() + bench.PATIENCE
+    while time.monotonic() < deadline:
         with contextlib.suppress(OSError):
-            urllib.request.urlopen(f"http://127.0.0.1:{port}/-/healthy", timeout=1).close()
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/-/healthy", timeout=bench.PATIENCE).close()
             break
         time.sleep(0.1)
     bench.say("ready")

@@ -79,7 +79,8 @@ func TestFiles(t *testing.T) {
 	s := Source{Files: []string{filepath.Join(dir, "*")}, Refresh: 20 * time.Millisecond, Grace: time.Hour}
 	m, updates := manage(t, s)
 	want := "10.0.0.2@10.0.0.2/ fd00::3@fd00::3/ n1@10.0.0.1/r1"
-	testutil.WaitFor(t, "three nodes", func() bool { return names(m.State(&s).Peers) == want })
+	// What is known can be seen before that is said.
+	testutil.WaitFor(t, "three nodes", func() bool { return names(m.State(&s).Peers) == want && updates.Load() > 0 })
 	before := updates.Load()
 	write(t, filepath.Join(dir, "b.yml"), "{")
 	testutil.WaitFor(t, "the broken file to be told", func() bool { return m.State(&s).Err != nil })
@@ -87,7 +88,9 @@ func TestFiles(t *testing.T) {
 		t.Errorf("a broken file changed something: %s", got)
 	}
 	write(t, filepath.Join(dir, "b.yml"), "[]")
-	testutil.WaitFor(t, "two to vanish", func() bool { return len(m.State(&s).Vanished) == 2 && len(m.State(&s).Peers) == 1 })
+	testutil.WaitFor(t, "two to vanish", func() bool {
+		return len(m.State(&s).Vanished) == 2 && len(m.State(&s).Peers) == 1 && updates.Load() > before
+	})
 	if m.State(&s).Err != nil || updates.Load() != before+1 {
 		t.Errorf("%v after %d updates", m.State(&s).Err, updates.Load())
 	}

@@ -153,6 +153,7 @@ func TestReturningNodes(t *testing.T) {
 	if gone := names(m.State(&s).Vanished); gone != "b@b/r2" {
 		t.Errorf("vanished: %q", gone)
 	}
+	testutil.WaitFor(t, "three updates", func() bool { return updates.Load() >= 3 })
 	if n := updates.Load(); n != 3 {
 		t.Errorf("%d updates for three changes", n)
 	}

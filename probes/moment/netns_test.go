@@ -90,9 +90,17 @@ func wantHops(t *testing.T, h *Hops, want ...string) {
 func whole(t *testing.T, s *Sources, target sender.Target, why Why) (m *Moment) {
 	t.Helper()
 	return unspoilt(t, s, target, why, func(m *Moment) bool {
-		f := m.Hops.Far
-		return f.Answered == f.Asked && f.Asked > 0 && m.PathMTU.Outcome == string(pathmtu.Found)
+		return answered(m.Hops) && (m.Beneath == nil || answered(m.Beneath)) && m.PathMTU.Outcome == string(pathmtu.Found)
 	})
+}
+
+// answered reports whether no hop is silent, and the far end answered every packet.
+func answered(h *Hops) bool {
+	return !anySilent(h) && h.Far.Answered == h.Far.Asked && h.Far.Asked > 0
+}
+
+func anySilent(h *Hops) bool {
+	return slices.ContainsFunc(h.Hops, func(h Hop) bool { return h.Outcome == Silent })
 }
 
 // unspoilt takes a record that is as it should be, or the last of some.
@@ -238,9 +246,7 @@ func TestNobodyListens(t *testing.T) {
 	t.Parallel()
 	n := routed.New(t, "1500")
 	target := aim(n, "direct", routed.RightIP)
-	m := unspoilt(t, running(t, target), target, Loss, func(m *Moment) bool {
-		return !slices.ContainsFunc(m.Hops.Hops, func(h Hop) bool { return h.Outcome == Silent })
-	})
+	m := unspoilt(t, running(t, target), target, Loss, func(m *Moment) bool { return !anySilent(m.Hops) })
 	wantHops(t, m.Hops, Exceeded+" "+routed.RouterIP, Unreachable+" "+routed.RightIP)
 	if says := m.Hops.Hops[1].Says; says != "port unreachable" || m.Hops.Reached {
 		t.Errorf("%q, %+v", says, m.Hops)

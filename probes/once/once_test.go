@@ -300,7 +300,7 @@ func TestInterrupted(t *testing.T) {
 	for patience := 500 * time.Millisecond; patience < time.Minute; patience *= 2 { // until a stalled machine has sent two
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		began := time.Now()
-		out, _, err := call(t, ctx, "--to", at.String(), "--count", "1000000", "--interval", "10ms")
+		out, _, err := call(t, ctx, "--to", at.String(), "--count", "1000000", "--interval", "10ms", "--deadline", "20s")
 		took := time.Since(began)
 		cancel()
 		m := regexp.MustCompile(`(?m)^(\d+) sent, (\d+) received, 0 lost`).FindStringSubmatch(out)

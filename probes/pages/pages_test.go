@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/alecthomas/kingpin/v2"
@@ -106,8 +107,10 @@ func rows(page string) (dsts []string) {
 	return dsts
 }
 
-// TestFailuresComeFirst and paused targets last; each row says why.
-func TestFailuresComeFirst(t *testing.T) {
+// TestFailuresComeFirst and paused targets last; each row says why. No time passes meanwhile.
+func TestFailuresComeFirst(t *testing.T) { synctest.Test(t, failuresComeFirst) }
+
+func failuresComeFirst(t *testing.T) {
 	s := &site{
 		status: []sender.Status{
 			status("fine", unchanged),

@@ -30,10 +30,11 @@ func New(t testing.TB, mtu string) Network {
 	n := Network{testutil.NewNetNS(t), testutil.NewNetNS(t), testutil.NewNetNS(t)}
 	for _, ns := range []string{n.Left, n.Router, n.Right} {
 		// A router whose link-local address is tentative asks for no neighbour, and calls him unreachable after 3 s.
-		testutil.Run(t, "ip", "netns", "exec", ns, "sysctl", "-qw", "net.ipv6.conf.all.accept_dad=0", "net.ipv6.conf.default.accept_dad=0")
+		// A host tells one sender of few of his packets a second that nobody listens: others of his would take their place.
+		testutil.Run(t, "ip", "netns", "exec", ns, "sysctl", "-qw", "net.ipv6.conf.all.accept_dad=0", "net.ipv6.conf.default.accept_dad=0",
+			"net.ipv4.icmp_ratelimit=0", "net.ipv6.icmp.ratelimit=0")
 	}
-	testutil.Run(t, "ip", "netns", "exec", n.Router, "sysctl", "-qw",
-		"net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1", "net.ipv4.icmp_ratelimit=0", "net.ipv6.icmp.ratelimit=0")
+	testutil.Run(t, "ip", "netns", "exec", n.Router, "sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1")
 	testutil.NewVethPair(t, n.Left, "veth0", n.Router, "left0")
 	testutil.NewVethPair(t, n.Right, "veth0", n.Router, "right0")
 	for _, l := range []struct{ ns, dev, mtu, v4, v6, via4, via6 string }{

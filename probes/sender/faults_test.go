@@ -207,13 +207,12 @@ func TestTwoTargetsAtOneAddress(t *testing.T) {
 // the answers arrived in time, and the kernel's stamps prove it.
 func TestStallIsNotLoss(t *testing.T) {
 	t.Parallel()
-	const deadline = 3 * time.Second // a starved reflector must not be late
 	at := reflectOnLoopback(t)
 	f := newSender(t, Options{})
 	var targets []Target
 	for i := range 20 {
 		tg := target(netip.AddrFrom4([4]byte{1, 2, 3, byte(i)}).String(), at)
-		tg.Interval, tg.Deadline = 20*time.Millisecond, deadline
+		tg.Interval = 20 * time.Millisecond
 		targets = append(targets, tg)
 	}
 	f.apply(targets...)

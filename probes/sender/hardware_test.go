@@ -33,7 +33,7 @@ func TestHardwareThatIsNone(t *testing.T) {
 	f := newSender(t, Options{Survey: everything})
 	const n = 100
 	tg := overVeth(left, n)
-	tg.Interval = time.Hour // until the devices were looked at
+	tg.Interval = never // until the devices were looked at
 	tg.Count = 0
 	f.apply(tg)
 	f.waitFor("hardware stamps to be asked for", func() (asked bool) {

@@ -27,7 +27,8 @@ func TestAccountsCloseWhateverHappens(t *testing.T) {
 
 	f := newSender(t, Options{ReceiveBuffer: 16 << 10})
 	tg := overVeth(left, 1200)
-	tg.Interval, tg.Deadline, tg.Size = 2*time.Millisecond, 8*time.Second, 84
+	// So few a second, and so much time for each, that a starved machine loses none to buffers or deadlines besides.
+	tg.Interval, tg.Deadline, tg.Size = 5*time.Millisecond, 20*time.Second, 84
 	f.apply(tg)
 	f.waitFor("the first answers", func() bool { return f.status(tg.Labels).Counts.Received >= 50 })
 

@@ -320,7 +320,7 @@ func TestPendingErrorOfAnotherPacket(t *testing.T) {
 	closed := testutil.FreePort(t, "udp", "127.0.0.1")
 	f := newSender(t, Options{})
 	tg := target("b", reflectOnLoopback(t))
-	tg.Source, tg.Interval = netip.MustParseAddrPort("127.0.0.1:0"), time.Hour
+	tg.Source, tg.Interval = netip.MustParseAddrPort("127.0.0.1:0"), never
 	f.apply(tg)
 	other, peer := timestamping.NewOutbox(1), timestamping.NewPeer(closed)
 	const n = 20
@@ -414,7 +414,7 @@ func TestLocalOverflow(t *testing.T) {
 	for i := range n {
 		tg := overVeth(left, 0)
 		tg.Labels.Dst = fmt.Sprint("b", i)
-		tg.Interval, tg.Deadline = time.Hour, 20*time.Second // a starved reflector must not be late
+		tg.Interval, tg.Deadline = never, 20*time.Second // a starved reflector must not be late
 		targets = append(targets, tg)
 	}
 	f.apply(targets...)
@@ -477,7 +477,8 @@ func TestClockStep(t *testing.T) {
 		now := real.Now()
 		return now, real.Realtime(now) + shift
 	})
-	tg := overVeth(left, 400)
+	const n = 1000 // more than are sent until the clock was stepped, also by a test that was kept from running
+	tg := overVeth(left, n)
 	if err := f.engine.loop.Do(func() { f.engine.clock = stepping }); err != nil {
 		t.Fatal(err)
 	}
@@ -498,7 +499,7 @@ func TestClockStep(t *testing.T) {
 		t.Fatal(err)
 	}
 	st, settled := f.finish(tg.Labels)
-	if st.Counts.Received != 400 || st.Counts.LostTotal() != 0 || st.Counts.Late != 0 {
+	if st.Counts.Received != n || st.Counts.LostTotal() != 0 || st.Counts.Late != 0 {
 		t.Errorf("a clock step made losses: %+v", st.Counts)
 	}
 	if st.Quarantined[delay.ClockStep] == 0 {

@@ -241,7 +241,7 @@ func TestReadyAfterTheFirstRound(t *testing.T) {
 	}
 	g := newSender(t, Options{})
 	slow := target("b", at)
-	slow.Interval = time.Hour
+	slow.Interval = never
 	fast := target("c", at)
 	g.apply(slow, fast)
 	g.waitFor("an answer", func() bool { return g.status(fast.Labels).Counts.Received > 0 })

@@ -135,6 +135,8 @@ func TestIPv6OverVeth(t *testing.T) {
 	left, right := link(t)
 	testutil.IP(t, "-n", left, "addr", "add", "fd00:9::1/64", "dev", "veth0", "nodad")
 	testutil.IP(t, "-n", right, "addr", "add", "fd00:9::2/64", "dev", "veth0", "nodad")
+	// Until the neighbour is known, which takes IPv6 seconds, probes wait and come all at once.
+	inNamespace(t, left, "ping", "-c", "1", "-w", "30", "fd00:9::2")
 	at := netip.MustParseAddrPort("[fd00:9::2]:862")
 	reflect(t, right, at)
 	f := newSender(t, Options{})

@@ -30,6 +30,8 @@ func TestStampsOverVeth(t *testing.T) {
 	testutil.NewVethPair(t, left, "veth0", right, "veth0")
 	testutil.IP(t, "-n", left, "addr", "add", "10.9.8.1/24", "dev", "veth0")
 	testutil.IP(t, "-n", right, "addr", "add", "10.9.8.2/24", "dev", "veth0")
+	// Few packets wait for a neighbour that is still to be found.
+	testutil.Run(t, "ip", "netns", "exec", left, "ping", "-c", "1", "-w", "30", "10.9.8.2")
 	a, b := openIn(t, left, "10.9.8.1:0"), openIn(t, right, "10.9.8.2:0")
 	const packets = 500
 	in, queue := NewInbox(16, 64), NewErrorQueue(16)

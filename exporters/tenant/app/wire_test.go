@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -34,6 +35,7 @@ type wire struct {
 	*rig
 	tenant, peer    *end
 	in, out, beyond *tally
+	captures        []*capture
 	plane           *wirePlane
 	upNode          string        // the namespace that up0 is in
 	tunnelled       map[*end]bool // ends with a tunnel of their own
@@ -128,11 +130,11 @@ func newWire(t *testing.T, p *wirePlane) *wire {
 		w.machine()
 	} else {
 		w.tenant = w.stack("tap0", frame.MAC{2, 0, 0, 0, 0, 2}, vmIP, vm6)
-		c := newCapture(t, w.tenant.ns, "eth0")
+		c := w.capture(w.tenant)
 		w.in, w.out = &c.in, &c.out
 		w.rig.tenant = w.tenant.ns
 	}
-	w.beyond = &newCapture(t, w.peer.ns, "eth0").in
+	w.beyond = &w.capture(w.peer).in
 	for _, e := range []struct{ of, other *end }{{w.peer, w.tenant}, {w.tenant, w.peer}} {
 		if e.of.ns == "" {
 			continue
@@ -145,6 +147,14 @@ func newWire(t *testing.T, p *wirePlane) *wire {
 	w.config = w.write("exporter.yaml", fmt.Sprintf("node: n1\nnetns: %s\n%s\nbpf: {pin_dir: %s, max_ports: 8}\n", w.node, sources, testutil.NewBPFFS(t)))
 	w.start()
 	return w
+}
+
+// capture counts at an end's eth0.
+func (w *wire) capture(e *end) *capture {
+	w.t.Helper()
+	c := newCapture(w.t, e.ns, "eth0")
+	w.captures = append(w.captures, c)
+	return c
 }
 
 // stack makes a namespace with eth0, whose other end is a device of the node.
@@ -292,6 +302,11 @@ func (w *wire) counted(k *wireKind) [2]flow {
 	return [2]flow{w.out.read(), w.in.read()}
 }
 
+// caughtUp tells whether captures have counted all that came to them.
+func (w *wire) caughtUp() bool {
+	return !slices.ContainsFunc(w.captures, func(c *capture) bool { return !c.caughtUp() })
+}
+
 // before returns what the exporter says and what others count, once neither changes any
 // more: late acknowledgements of what was sent before may still be under way, and captures
 // have to be read.
@@ -301,7 +316,7 @@ func (w *wire) before(k *wireKind) (s seen, others [2]flow) {
 	same := 0
 	testutil.WaitFor(w.t, "a moment in which nothing is under way", func() bool {
 		counted, now := w.counted(k), w.seen()
-		if same++; counted != others || now != s || w.counted(k) != counted {
+		if same++; counted != others || now != s || !w.caughtUp() || w.counted(k) != counted {
 			same = 0
 		}
 		s, others = now, counted
@@ -374,13 +389,16 @@ func TestAFrameWithATagCutShortIsSeen(t *testing.T) {
 		t.Run(p.name, func(t *testing.T) {
 			w := newWire(t, &p)
 			lost := series("vigia_port_drops_total", `direction="from_tenant",port="p1",reason="other",tenant="red"`)
-			drops, before, sent := w.daemon.Metrics()[lost], w.seen().port[vport.FromTenant], w.out.read()
+			before, others := w.before(&wireKind{})
+			drops := w.daemon.Metrics()[lost]
 			w.tenant.send(repeats, eth(w.tenant, w.peer, frame.TypeVLAN, []byte{0, 9}))
 			testutil.WaitFor(t, "the frames to show", func() bool {
 				if p.delivers {
 					return w.daemon.Metrics()[lost]-drops == repeats
 				}
-				return w.seen().port[vport.FromTenant].since(before) == w.out.read().since(sent) && w.out.read().since(sent).frames >= repeats
+				counted := w.seen().port[vport.FromTenant].since(before.port[vport.FromTenant])
+				sent := w.out.read().since(others[vport.FromTenant])
+				return counted == sent && sent.frames >= repeats
 			})
 		})
 	}

@@ -345,27 +345,39 @@ func countersAndLimitsOutliveTheProcess(t *testing.T, r *rig) {
 	if err := m.Attach(r.Index, vport.TCX); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.SetLimit(r.Index, vport.LimitRequest{ID: [16]byte{9}, Rate: 1, Burst: 3 * 142, TTL: time.Minute}); err != nil {
-		t.Fatal(err)
-	}
-	since := r.counters(m).SinceNs
-	if err := m.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if got := r.Send(10, 100); got != 3 {
-		t.Errorf("with no process running %d of 10 passed, want 3", got)
-	}
-	m = r.open()
-	if err := m.Attach(r.Index, vport.TCX); err != nil {
-		t.Fatal(err)
-	}
-	c := r.counters(m)
-	if c.Packets[vport.FromTenant][udp] != 10 || c.SinceNs != since {
-		t.Errorf("after the restart: %d packets since %d; want 10 since %d", c.Packets[vport.FromTenant][udp], c.SinceNs, since)
-	}
-	if l, err := m.Limit(r.Index); err != nil || l.ID != [16]byte{9} || l.PolicedPackets != 7 {
-		t.Errorf("after the restart: limit %+v, %v", l, err)
-	}
+	const ttl = time.Minute
+	since, sent, id := r.counters(m).SinceNs, uint64(0), [16]byte{9}
+	testutil.WaitFor(t, "a restart within the limit's time", func() bool { // the kernel checks the programs anew
+		id[0]++
+		begin := time.Now()
+		if err := m.SetLimit(r.Index, vport.LimitRequest{ID: id, Rate: 1, Burst: 3 * 142, TTL: ttl}); err != nil {
+			t.Fatal(err)
+		}
+		if err := m.Close(); err != nil {
+			t.Fatal(err)
+		}
+		passed := r.Send(10, 100)
+		sent += 10
+		m = r.open()
+		if err := m.Attach(r.Index, vport.TCX); err != nil {
+			t.Fatal(err)
+		}
+		c := r.counters(m)
+		if c.Packets[vport.FromTenant][udp] != sent || c.SinceNs != since {
+			t.Errorf("after the restart: %d packets since %d; want %d since %d", c.Packets[vport.FromTenant][udp], c.SinceNs, sent, since)
+		}
+		l, err := m.Limit(r.Index)
+		if time.Since(begin) >= ttl {
+			return false // the test was stalled: it ended meanwhile
+		}
+		if passed != 3 {
+			t.Errorf("with no process running %d of 10 passed, want 3", passed)
+		}
+		if err != nil || l.ID != id || l.PolicedPackets != 7 {
+			t.Errorf("after the restart: limit %+v, %v", l, err)
+		}
+		return true
+	})
 }
 
 func TestTwoProcessesShareOnePort(t *testing.T) { eachAttachment(t, twoProcessesShareOnePort) }

@@ -5,12 +5,16 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"vigia/internal/testutil"
 )
 
 const (
 	anyBound  = 0
 	fewPairs  = 10
 	burstOf10 = 128 // what mac.h lets through at once for small bounds
+	// epochShift makes epochs of nanoseconds, 8.6 s each, as mac.h does.
+	epochShift = 33
 )
 
 // frameBetween is a UDP frame, or one of another type, between two stations.
@@ -141,12 +145,16 @@ func TestPairsAreForgottenWhenTheirFlowIs(t *testing.T) {
 		age  uint32
 		left uint64 // tokens that it takes
 	}{{0, 0}, {1, 0}, {2, 1}, {40, 1}} {
-		pairs := b.age(tc.age)
-		b.passed(1, frame)
-		var now vportMacPairs
-		if err := b.objects.VportMacPairs.Lookup(b.slot, &now); err != nil {
-			t.Fatal(err)
-		}
+		var pairs, now vportMacPairs
+		testutil.WaitFor(t, "an epoch that all of it falls into", func() bool {
+			begun := Monotonic() >> epochShift
+			pairs = b.age(tc.age)
+			b.passed(1, frame)
+			if err := b.objects.VportMacPairs.Lookup(b.slot, &now); err != nil {
+				t.Fatal(err)
+			}
+			return Monotonic()>>epochShift == begun
+		})
 		if taken := pairs.Begun.Tokens > now.Begun.Tokens; taken != (tc.left == 1) {
 			t.Errorf("a pair that was seen %d epochs ago: a token was taken: %t", tc.age, taken)
 		}
@@ -164,7 +172,7 @@ func (b *bench) age(epochs uint32) vportMacPairs {
 	for i := range pairs.Seen {
 		for j, entry := range pairs.Seen[i] {
 			if entry != 0 {
-				pairs.Seen[i][j] = entry&^0x3f | (uint32(Monotonic()>>33)-epochs)&0x3f
+				pairs.Seen[i][j] = entry&^0x3f | (uint32(Monotonic()>>epochShift)-epochs)&0x3f
 			}
 		}
 	}

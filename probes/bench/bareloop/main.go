@@ -22,6 +22,9 @@ const (
 	size    = 64  // bytes of a probe
 	control = 128 // bytes of control messages
 	room    = 256 // answers read at once
+
+	// patience is how long what is under way at the end is waited for, at most.
+	patience = 20 * time.Second
 )
 
 // mmsghdr is the kernel's struct mmsghdr.
@@ -133,8 +136,11 @@ func probe(batch int, tick time.Duration, seconds float64, targets []string) (go
 		got.read(fd, answers, stamps)
 	}
 	got.CPU = (cpu() - started).Seconds()
-	time.Sleep(100 * time.Millisecond)
-	got.read(fd, answers, stamps) // what was under way; not paid for
+	// What is under way is not paid for.
+	for end := time.Now().Add(patience); (got.Answered < got.Sent || got.SentAt < got.Sent) && time.Now().Before(end); {
+		time.Sleep(10 * time.Millisecond)
+		got.read(fd, answers, stamps)
+	}
 	return got, nil
 }
 

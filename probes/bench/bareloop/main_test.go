@@ -11,6 +11,7 @@ import (
 
 	"vigia/internal/netns"
 	"vigia/internal/testutil"
+	"vigia/probes/timestamping"
 )
 
 const near, far = "10.9.0.1", "10.9.0.2"
@@ -46,8 +47,14 @@ func link(t *testing.T) string {
 
 // TestEveryProbeIsAnsweredAndStampedBothWays: a loop that skips any of it would be no floor.
 func TestEveryProbeIsAnsweredAndStampedBothWays(t *testing.T) {
+	// The kernel begins to stamp arrivals in the background, some time after a first socket has asked for it.
+	warm, err := timestamping.WarmUp()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer warm.Close()
 	var got outcome
-	err := netns.Do(link(t), func() (err error) {
+	err = netns.Do(link(t), func() (err error) {
 		got, err = probe(4, 10*time.Millisecond, 0.5, []string{far})
 		return err
 	})

@@ -61,7 +61,7 @@ func NewPort(t testing.TB) *Port {
 	testutil.IP(t, "-n", p.Tenant, "addr", "add", TenantIP+"/24", "dev", "eth0")
 	p.Index = Index(t, p.Node, "tap0")
 	// Resolve ARP before anything counts.
-	testutil.Run(t, "ip", "netns", "exec", p.Tenant, "ping", "-c1", "-W5", NodeIP)
+	testutil.Run(t, "ip", "netns", "exec", p.Tenant, "ping", "-c1", "-W60", NodeIP)
 	testutil.IP(t, "-n", p.Tenant, "neigh", "change", NodeIP, "dev", "eth0", "nud", "permanent")
 	testutil.IP(t, "-n", p.Node, "neigh", "change", TenantIP, "dev", "tap0", "nud", "permanent")
 	return p
