@@ -16,7 +16,8 @@ from isolation_agent import __version__
 from isolation_agent.cli import main
 from isolation_agent.clock import SystemClock
 from vigia_catalog import part_metrics
-from vigia_testing import modules_after
+from vigia_service import health
+from vigia_testing import DEADLINE, modules_after
 
 from .support.fake_enforcer import KernelLimit
 from .support.world import GUARANTEE, PORT, World, alert, instant, payload, policy
@@ -220,7 +221,7 @@ def test_simulate_observe(world: World, capsys: Out) -> None:
 
 
 def test_simulate_with_an_unreachable_enforcer(world: World, capsys: Out) -> None:
-    world.enforcer.stop()
+    world.enforcer.leave()
     (got,) = decide(world, capsys, fresh())
     assert (got["decision"], got["guard"]) == ("suppress", "inventory")
     assert "refused" in got["reason"]
@@ -239,6 +240,7 @@ def test_simulate_a_whole_message_in_text(world: World, capsys: Out) -> None:
 
 
 def test_simulate_sees_what_the_running_agent_has_on_record(world: World, capsys: Out) -> None:
+    world.policies = [policy(cooldown="1h")]  # simulate goes by the time of day
     world.clock.wall = SystemClock().now()
     world.flood()
     (got,) = decide(world, capsys, fresh())
@@ -322,8 +324,9 @@ def test_audit_verify_without_a_file(tmp_path: Path, capsys: Out) -> None:
 
 
 @pytest.fixture
-def answering() -> Iterator[dict[str, Any]]:
-    """A server that answers /-/ready as it is told."""
+def answering(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+    """A server that answers /-/ready as it is told, and that may take its time."""
+    monkeypatch.setattr(health, "_SECONDS", DEADLINE)
     answer: dict[str, Any] = {"status": 200, "body": b"ready\n"}
 
     class Handler(BaseHTTPRequestHandler):

@@ -14,6 +14,7 @@ from vigia_identity.guarantees import nodes
 from vigia_identity.guarantees.pods import FIELDS
 from vigia_identity.guarantees.quantities import bits, shown
 from vigia_identity.looker import Looker
+from vigia_testing import DEADLINE
 
 Cloud = Any  # of conftest.py
 
@@ -71,7 +72,8 @@ def pod(name: str, *, annotations: dict[str, str] | None = None, **more: Any) ->
 
 
 @pytest.fixture
-def looker(cloud: Cloud, tmp_path: Path) -> Looker:
+def looker(cloud: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Looker:
+    monkeypatch.setattr("vigia_identity.looker.ENFORCER_SECONDS", DEADLINE)
     cloud.namespaces = [{"metadata": {"name": "red", "annotations": None}}]
     cloud.nodes = [{"metadata": {"name": "n1", "labels": {}}}]
     host, _, port = cloud.url.removeprefix("http://").partition(":")

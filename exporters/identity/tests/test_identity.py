@@ -306,8 +306,8 @@ from pathlib import Path
 from vigia_identity import looker
 from vigia_service import logs, watchdog
 logs.setup()
-watchdog._LOOKS = 40
-looker.Watchdog = lambda hung: watchdog.Watchdog(hung, patience=4)
+watchdog._LOOKS = 150
+looker.Watchdog = lambda hung: watchdog.Watchdog(hung, patience=15)
 looker.ANSWERS = 0
 looker.CLOUDS = {"kubernetes": lambda config: threading.Event().wait()}
 sys.exit(looker.run(Path(sys.argv[1])))
@@ -320,7 +320,7 @@ def test_a_look_that_does_not_end_ends_the_program(kubernetes: Site) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=DEADLINE,
+        timeout=2 * DEADLINE,
     )
     assert done.returncode == 1, done.stderr
     assert 'err="asking the clouds, or writing what they said, has not ended within 0s"' in done.stderr

@@ -190,7 +190,7 @@ def test_enforcer_gone_limit_is_kept_on_record_until_its_ttl(world: World) -> No
 
 def test_enforcer_back_in_time_goes_on_with_the_same_limit(world: World) -> None:
     action = world.flood()
-    world.enforcer.stop()
+    world.enforcer.leave()
     world.run(10)
     world.enforcer.start()
     world.run(30)

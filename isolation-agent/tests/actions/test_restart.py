@@ -420,7 +420,7 @@ def test_orphan_is_not_closed_while_its_node_does_not_answer(world: World) -> No
     foreign = "7d444840-9dc0-11d1-b245-5ffdce74fad2"
     world.enforcer.ports[PORT].limit = KernelLimit(foreign, GUARANTEE, 1, world.clock.monotonic() + 20)
     world.step()
-    world.enforcer.stop()
+    world.enforcer.leave()
     world.run(60)
     assert world.action(foreign)["ended_at"] is None
     world.enforcer.start()

@@ -191,7 +191,7 @@ def test_message_of_a_refusal_is_bounded(client: EnforcerClient, enforcer: FakeE
 
 
 def test_nobody_listens(enforcer: FakeEnforcer, client: EnforcerClient) -> None:
-    enforcer.stop()
+    enforcer.leave()
     with pytest.raises(Unreachable, match="refused"):
         client.state()
 
@@ -331,10 +331,14 @@ def test_unknown_node(enforcer: FakeEnforcer, clock: FakeClock) -> None:
 class Silent:
     """An enforcer that never answers; eight are awaited at the same time, for two seconds."""
 
-    def __init__(self, clock: FakeClock, asked: list[str], node: str) -> None:
-        self._clock, self._asked, self._node = clock, asked, node
+    def __init__(
+        self, clock: FakeClock, asked: list[str], node: str, first: threading.Event | None = None
+    ) -> None:
+        """No time passes before ``first`` is set."""
+        self._clock, self._asked, self._node, self._first = clock, asked, node, first
 
     def state(self) -> NodeState:
+        assert self._first is None or self._first.wait(DEADLINE)
         with LOCK:
             self._asked.append(self._node)
             self._clock.advance(2.0 / 8)
@@ -351,11 +355,27 @@ class Silent:
 LOCK = threading.Lock()
 
 
+class First(EnforcerClient):
+    """One that answers; its thread may get no processor between its turn and its question, which is told."""
+
+    def __init__(self, enforcer: FakeEnforcer) -> None:
+        super().__init__(enforcer.node, enforcer.url, Token(TOKEN), DEADLINE)
+        self.asked = threading.Event()
+
+    def state(self) -> NodeState:
+        self.asked.set()
+        return super().state()
+
+    def remove_all(self, term: int | None = None) -> RemovedAll:
+        self.asked.set()
+        return super().remove_all(term)
+
+
 def test_many_dead_nodes_take_a_few_timeouts_of_each_look(clock: FakeClock, enforcer: FakeEnforcer) -> None:
     """The others are read in each, the lease is kept meanwhile, and in the end each dead one is asked again."""
     asked: list[str] = []
-    dead = {f"a{i:03d}": Silent(clock, asked, f"a{i:03d}") for i in range(400)}
-    alive = EnforcerClient("lb1", enforcer.url, Token(TOKEN), DEADLINE)
+    alive = First(enforcer)
+    dead = {f"a{i:03d}": Silent(clock, asked, f"a{i:03d}", alive.asked) for i in range(400)}
     loop = Loop()
     nodes = Fleet({**dead, "lb1": alive}, loop, clock, Metrics())
     beats: list[float] = []
@@ -366,6 +386,7 @@ def test_many_dead_nodes_take_a_few_timeouts_of_each_look(clock: FakeClock, enfo
         while len(set(asked)) < len(dead):
             before, looks = clock.monotonic(), looks + 1
             clock.advance(1.0)  # an answer that is as old as the last one is none
+            alive.asked.clear()
             views = nodes.look(nodes.nodes)
             assert set(views) == set(nodes.nodes)
             assert views["lb1"].state is not None
@@ -406,13 +427,13 @@ def test_the_kill_switch_reaches_who_answers_whatever_others_do(
     clock: FakeClock, enforcer: FakeEnforcer
 ) -> None:
     asked: list[str] = []
-    dead = {f"a{i:03d}": Silent(clock, asked, f"a{i:03d}") for i in range(400)}
+    alive = First(enforcer)
+    dead = {f"a{i:03d}": Silent(clock, asked, f"a{i:03d}", alive.asked) for i in range(400)}
     loop = Loop()
-    nodes = Fleet(
-        {**dead, "lb1": EnforcerClient("lb1", enforcer.url, Token(TOKEN), DEADLINE)}, loop, clock, Metrics()
-    )
+    nodes = Fleet({**dead, "lb1": alive}, loop, clock, Metrics())
     try:
         nodes.look(["lb1"])
+        alive.asked.clear()
         left, turns = set(nodes.nodes), 0
         while turns < 3:
             before, turns = clock.monotonic(), turns + 1

@@ -20,6 +20,9 @@ from ..support.process import AgentProcess
 from ..support.real_enforcer import NEW_FLOWS, PACKETS, RealEnforcer
 from ..support.world import GUARANTEE, PORT, World, alert, policy
 
+SHORT = 12
+"""Seconds of the shortest limit: longer than a machine stalls between two extensions."""
+
 LEVELS = ("L0", "L1", "L2", "L3", "L4")
 WANTED: dict[str, dict[str, Any]] = {
     "L1": {"protocol": "all", "rate_bytes_per_second": GUARANTEE},
@@ -58,7 +61,7 @@ def world(tmp_path: Path, real: RealEnforcer) -> Iterator[World]:
             "short",
             match={"alertname": "LadderShort", "isolate": "auto"},
             cooldown="0s",
-            ttl="4s",
+            ttl=f"{SHORT}s",
             release={"hold": "2s", "probe": "0s", "offered_below": 0.1},
         )
     )
@@ -115,7 +118,7 @@ def test_killed_and_not_restarted_the_limit_ends_in_the_kernel(world: World, rea
     assert limit["id"] == action["id"]
     agent.stop(signal.SIGKILL)
     left = real.limit()
-    assert left is None or left["expires_in_seconds"] <= 4, (
+    assert left is None or left["expires_in_seconds"] <= SHORT, (
         "the policy's ttl is the most that it outlives the agent by"
     )
     bought = real.port()["guarantee_bytes_per_second"]

@@ -18,7 +18,7 @@ def in_real_time(directory: Path) -> World:
     """A world for an agent in a process of its own, with times as short as a busy machine allows."""
     made = World(directory, SystemClock())
     made.policies = [
-        policy(ttl="4s", release={"hold": "1s", "offered_below": 0.8, "probe": "0s"}, cooldown="1s")
+        policy(ttl="15s", release={"hold": "1s", "offered_below": 0.8, "probe": "0s"}, cooldown="1s")
     ]
     made.extra = {"controller": {"tick": "200ms", "reconcile": "1s", "backoff": "100ms"}}
     return made

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from portkit import free_port
 
 from isolation_agent.cli import main
 from isolation_agent.clock import SystemClock
@@ -92,6 +93,7 @@ def test_second_agent_on_the_same_files(
 
 
 def test_sigterm_ends_cleanly_and_leaves_nothing_behind(live: World, start: Start) -> None:
+    live.extra["listen"] = f"127.0.0.1:{free_port()}"  # which nobody else is given when it is free again
     agent = start("--log.format", "json", "--log.level", "debug")
     agent.get("/v1/overview")
     assert agent.stop(signal.SIGTERM) == 0

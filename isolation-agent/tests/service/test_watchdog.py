@@ -75,10 +75,10 @@ def agents(folder: Path, *codes: str) -> Iterator[list[subprocess.Popen[str]]]:
 
 
 def test_an_agent_that_hangs_ends_and_says_why(tmp_path: Path) -> None:
-    codes = [AGENT.format(change=hang, looks=80, patience=8) for hang in HANGS.values()]
+    codes = [AGENT.format(change=hang, looks=200, patience=20) for hang in HANGS.values()]
     with agents(tmp_path, *codes) as started:
         for said, process in zip(HANGS, started, strict=True):
-            _, err = process.communicate(timeout=DEADLINE)
+            _, err = process.communicate(timeout=2 * DEADLINE)
             assert process.returncode == 1, (said, err)
             assert (
                 f'msg="cannot go on; unless that changes, the process ends to be started again" err="{said}'

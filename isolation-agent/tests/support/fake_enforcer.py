@@ -92,6 +92,7 @@ class FakeEnforcer:
         self._server: ThreadingHTTPServer | None = None
         self._thread: threading.Thread | None = None
         self._port = 0
+        self._kept: socket.socket | None = None
         self.start()
 
     # The server
@@ -100,13 +101,27 @@ class FakeEnforcer:
         """Listen, on the port of the last time if there was one."""
         handler = type("Handler", (_Handler,), {"enforcer": self})
         self._server = ThreadingHTTPServer(("127.0.0.1", self._port), handler)
+        self._let_go()
         self._server.daemon_threads = True
         self._port = self._server.server_address[1]
         self._thread = threading.Thread(target=self._server.serve_forever, args=(self.poll,), daemon=True)
         self._thread.start()
 
+    def leave(self) -> None:
+        """Stop listening, and keep the port: connections to it are refused until it is listened at again."""
+        self.stop()
+        self._kept = socket.socket()
+        self._kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._kept.bind(("127.0.0.1", self._port))
+
+    def _let_go(self) -> None:
+        if self._kept is not None:
+            self._kept.close()
+        self._kept = None
+
     def stop(self) -> None:
         """Stop listening: connections are refused from now on."""
+        self._let_go()
         if self._server is not None and self._thread is not None:
             self._server.shutdown()
             self._server.server_close()

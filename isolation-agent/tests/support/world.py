@@ -21,6 +21,7 @@ from isolation_agent.storage import inbox
 from isolation_agent.storage.audit import Verification, read_from, verify
 from isolation_agent.storage.tables import Action
 from isolation_agent.web.app import create_app
+from vigia_testing import DEADLINE
 
 from .fake_enforcer import TOKEN, Clock, FakeEnforcer
 
@@ -216,6 +217,10 @@ class World:
     def stop(self) -> None:
         """End the agent as SIGTERM does."""
         if self._agent is not None:
+            self._agent._stop.set()
+            self._agent.notify()
+            if self._agent._thread.ident is not None:
+                self._agent._thread.join(DEADLINE)  # it may need longer than stop waits for it
             self._agent.stop()
         self._agent = self._client = None
 

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vigia_prometheus import BadAnswer, Prometheus, PrometheusError, Refused, Sample, Series, Unavailable
+from vigia_testing import DEADLINE
 
 URL = "http://prometheus.example:9090"
 LABELS = st.dictionaries(
@@ -253,9 +254,10 @@ def test_a_version_is_one_line() -> None:
 
 
 @pytest.fixture
-def raw_server() -> Iterator[tuple[str, list[bytes]]]:
-    """Answers each connection with the next of some bytes, and closes it."""
+def raw_server() -> Iterator[tuple[str, list[bytes], threading.Semaphore]]:
+    """Answers each connection with the next of some bytes, closes it, and then lets go of the semaphore."""
     say: list[bytes] = []
+    closed = threading.Semaphore(0)
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:
@@ -267,10 +269,11 @@ def raw_server() -> Iterator[tuple[str, list[bytes]]]:
                 with sock:
                     sock.recv(65_536)
                     sock.sendall(say.pop(0) if say else b"")
+                closed.release()
 
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}", say
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}", say, closed
         listener.shutdown(socket.SHUT_RDWR)
     thread.join()
 
@@ -278,9 +281,11 @@ def raw_server() -> Iterator[tuple[str, list[bytes]]]:
 GOOD = json.dumps(success("vector", [{"metric": {}, "value": [1, "7"]}])).encode()
 
 
-def test_a_client_goes_on_after_any_failure(raw_server: tuple[str, list[bytes]]) -> None:
+def test_a_client_goes_on_after_any_failure(
+    raw_server: tuple[str, list[bytes], threading.Semaphore],
+) -> None:
     """A connection that broke is not used again, and what was left in it is no answer to the next question."""
-    url, say = raw_server
+    url, say, closed = raw_server
     whole = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(GOOD), GOOD)
     broken = [
         b"",
@@ -296,5 +301,7 @@ def test_a_client_goes_on_after_any_failure(raw_server: tuple[str, list[bytes]])
             say[:] = [raw]
             with pytest.raises((Unavailable, BadAnswer)):
                 client.instant("x")
+            assert closed.acquire(timeout=DEADLINE)  # no question goes into a connection that is about to end
             say[:] = [whole]
             assert [s.value for s in client.instant("x")] == [7.0], raw
+            assert closed.acquire(timeout=DEADLINE)

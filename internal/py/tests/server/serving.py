@@ -17,6 +17,9 @@ from vigia_service.server.wsgi import Application
 PATIENCE = 60.0
 """Seconds that a client of these tests waits: only a fault reaches it."""
 
+PATIENT = {"head_seconds": PATIENCE, "body_seconds": PATIENCE, "answer_seconds": PATIENCE}
+"""Deadlines of a server whose test is about none of them: a client may get no processor for a while."""
+
 
 @dataclass
 class Gate:
@@ -125,7 +128,8 @@ def serving(
     gate = Gate()
     listener = listen(where)
     name = listener.getsockname()
-    server = Server(app or application(gate), [listener], Limits(**limits), tls=tls, reserved=reserved)  # type: ignore[arg-type]
+    wanted = Limits(**{**PATIENT, **limits})  # type: ignore[arg-type]
+    server = Server(app or application(gate), [listener], wanted, tls=tls, reserved=reserved)
     thread = threading.Thread(target=server.run, name="server")
     thread.start()
     try:

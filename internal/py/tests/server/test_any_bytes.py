@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from vigia_testing import eventually
 
-from .serving import PATIENCE, Running, head, read_all, serving, status_of
+from .serving import Running, head, read_all, serving, status_of
 
 EXAMPLES = settings(deadline=None, max_examples=150)
 
@@ -34,14 +34,14 @@ TOKENS = st.sampled_from(
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[Running]:
-    with serving(threads=2, body_seconds=0.2, head_seconds=5.0, body_bytes=1 << 16) as made:
+    with serving(threads=2, body_seconds=0.2, body_bytes=1 << 16) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
 def patient() -> Iterator[Running]:
     """A server that is content with a client that gets no processor between two pieces."""
-    with serving(threads=2, body_seconds=PATIENCE, head_seconds=PATIENCE, body_bytes=1 << 16) as made:
+    with serving(threads=2, body_bytes=1 << 16) as made:
         yield made
 
 

@@ -20,7 +20,7 @@ from cryptography.x509.oid import NameOID
 from vigia_config.tls import Tls
 from vigia_service.server import client_names
 
-from .serving import Running, head, read_all, serving, status_of
+from .serving import Running, head, read_all, read_answer, serving, status_of
 from .test_slow_clients import FOREVER, is_open, open_connections
 
 PEM = serialization.Encoding.PEM
@@ -149,7 +149,7 @@ def test_a_long_body_and_a_long_answer(running: Running, authority: Authority) -
         assert read_all(sock).endswith(b"x" * 3_000_000)
     with alice.wrap_socket(running.connect(), server_hostname="127.0.0.1") as sock:
         sock.sendall(head("POST", "/ignore", "Content-Length: 3000000") + b"x" * 1_000_000)
-        assert status_of(read_all(sock)) == 401
+        assert status_of(read_answer(sock)) == 401
 
 
 def test_new_certificates_are_for_new_connections(authority: Authority) -> None:

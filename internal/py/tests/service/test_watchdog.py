@@ -43,7 +43,7 @@ logs.setup()
     ids=["told", "who tells hangs too", "no Python code runs"],
 )
 def test_what_hangs_ends_and_says_where(hung: str, work: str) -> None:
-    process = start_python(WATCHED.format(hung=hung, work=work, looks=20, patience=4))
+    process = start_python(WATCHED.format(hung=hung, work=work, looks=50, patience=10))
     out, err = process.communicate(timeout=DEADLINE)
     assert (process.returncode, out) == (1, "running\n")
     assert "Timeout (" in err
@@ -137,7 +137,7 @@ print("done", flush=True)
 
 
 def test_a_web_server_whose_loop_hangs_is_told_from_one_that_serves() -> None:
-    hangs = start_python(SERVED.format(work="threading.Event().wait", looks=40, patience=4, within=0.5))
+    hangs = start_python(SERVED.format(work="threading.Event().wait", looks=150, patience=15, within=0.5))
     stops = start_python(SERVED.format(work="server.stop", looks=600, patience=60, within=60))
     out, err = hangs.communicate(timeout=DEADLINE)
     assert (hangs.returncode, out) == (1, "")
