@@ -12,5 +12,4 @@ def patient_endings() -> Iterator[None]:
     """A client that gets no processor takes longer over the end of a connection than the moment that it has."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("vigia_service.server.connection.LINGER_SECONDS", PATIENCE)
-        patch.setattr("vigia_service.server.server._TLS_CLOSE", PATIENCE)
         yield

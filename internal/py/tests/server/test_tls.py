@@ -7,9 +7,11 @@ import ipaddress
 import json
 import socket
 import ssl
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from wsgiref.types import StartResponse, WSGIEnvironment
 
 import pytest
 from cryptography import x509
@@ -150,6 +152,25 @@ def test_a_long_body_and_a_long_answer(running: Running, authority: Authority) -
     with alice.wrap_socket(running.connect(), server_hostname="127.0.0.1") as sock:
         sock.sendall(head("POST", "/ignore", "Content-Length: 3000000") + b"x" * 1_000_000)
         assert status_of(read_answer(sock)) == 401
+
+
+def test_a_slow_client_gets_all_of_an_answer(authority: Authority) -> None:
+    """One that was handed over whole, more than the kernel takes, and then the connection ends."""
+    size = 20_000_000
+
+    def app(environ: WSGIEnvironment, start: StartResponse) -> list[bytes]:
+        start("200 OK", [("Content-Length", str(size))])
+        return [b"x" * size]
+
+    context, alice = authority.issue("server").server(), authority.issue("alice").client()
+    with (
+        serving(app=app, tls=lambda: context) as running,
+        alice.wrap_socket(running.connect(receive_buffer=4096), server_hostname="127.0.0.1") as sock,
+    ):
+        sock.sendall(head("GET", "/", "Connection: close"))
+        first = sock.recv(1)
+        time.sleep(3.0)
+        assert len((first + read_all(sock)).partition(b"\r\n\r\n")[2]) == size
 
 
 def test_new_certificates_are_for_new_connections(authority: Authority) -> None:

@@ -28,7 +28,6 @@ __all__ = ["Server"]
 _AT_ONCE = 64
 _PAUSE = 0.5
 _QUIET = 10.0
-_TLS_CLOSE = 2.0
 _GONE = (errno.EAGAIN, errno.EWOULDBLOCK, errno.ECONNABORTED, errno.EINTR)
 
 _log = logging.getLogger(__name__)
@@ -211,11 +210,11 @@ class Server:
         try:
             context = self._tls()
             if context is not None:
-                seconds = self.limits.head_seconds
                 options = {
                     "ssl": context,
-                    "ssl_handshake_timeout": seconds,
-                    "ssl_shutdown_timeout": _TLS_CLOSE,
+                    "ssl_handshake_timeout": self.limits.head_seconds,
+                    # The rest of an answer is sent within it.
+                    "ssl_shutdown_timeout": self.limits.answer_seconds,
                 }
             await self.loop.connect_accepted_socket(lambda: connection, sock, **options)
         except OSError as e:  # ssl.SSLError is one
