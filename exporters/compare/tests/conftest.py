@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from portkit import free_port
 
+from vigia_compare import looks
 from vigia_testing import DEADLINE, eventually
 
 SCRAPE = 15.0
@@ -190,6 +191,12 @@ def _ready(url: str, process: subprocess.Popen[bytes]) -> bool:
         return httpx.get(f"{url}/-/ready", timeout=60, trust_env=False).status_code == 200
     except httpx.HTTPError:
         return False
+
+
+@pytest.fixture(autouse=True)
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages give up a look that this process had no processor for; only a fault takes so long."""
+    monkeypatch.setattr(looks, "PATIENCE", DEADLINE)
 
 
 @pytest.fixture(scope="session")

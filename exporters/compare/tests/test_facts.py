@@ -109,7 +109,7 @@ def page(site: Site) -> Page:
 
 
 def gathered(url: str, now: float) -> Facts:
-    with Prometheus(url) as prometheus:
+    with Prometheus(url, DEADLINE) as prometheus:
         return gather(Source(prometheus), grid_at(BEGUN + now, now))
 
 
@@ -148,7 +148,7 @@ def test_red_is_named_from_prometheus_and_the_answer_stays(url: str) -> None:
 def test_an_evaluation_and_looks_between_say_it(url: str) -> None:
     """With windows of a minute that have nothing of it: no record, no counter of the probes."""
     grid = Grid.before(BEGUN + FLOOD, 60.0, 480.0)
-    with Prometheus(url) as prometheus:
+    with Prometheus(url, DEADLINE) as prometheus:
         source = Source(prometheus, Memory())
         assert interference.find(source, grid, BEGUN + FLOOD) == []
         before: list[interference.Interference] = []

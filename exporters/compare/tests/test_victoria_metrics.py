@@ -16,7 +16,7 @@ from vigia_compare.config import Config
 from vigia_compare.evaluation import Ledger, evaluate, terms
 from vigia_compare.source import Memory, Source
 from vigia_prometheus import Prometheus
-from vigia_testing import eventually
+from vigia_testing import DEADLINE, eventually
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +78,7 @@ def _leaves(where: str, found: Any) -> Iterator[tuple[str, Any]]:
 def test_it_says_the_same_as_prometheus(world: Any, victoria: str) -> None:
     """As a whole, and by the newest windows."""
     config = Config(prometheus=victoria)
-    with Prometheus(world.url) as prometheus, Prometheus(victoria) as store:
+    with Prometheus(world.url, DEADLINE) as prometheus, Prometheus(victoria, DEADLINE) as store:
         source = Source(store, Memory())
         for minutes in (10, 9, 8):
             at = world.end - 60.0 * minutes + 20.0

@@ -22,6 +22,7 @@ from vigia_compare.source import Memory, Source
 from vigia_compare.windows import CLOCK, Grid
 from vigia_prometheus import BadAnswer, Prometheus, Refused
 from vigia_statistics.sequential import Scale
+from vigia_testing import DEADLINE
 
 from .costs import Cost, counting
 
@@ -35,7 +36,7 @@ def settings(world: Any, **more: Any) -> Config:
 @pytest.fixture(scope="module")
 def found(world: Any) -> Evaluation:
     config = settings(world)
-    with Prometheus(world.url) as prometheus:
+    with Prometheus(world.url, DEADLINE) as prometheus:
         return evaluate(Source(prometheus), config, world.end + 20.0, Ledger(terms(config)))
 
 
@@ -157,7 +158,7 @@ def test_loss_is_pinned_to_the_counter_that_counted_with_it(world: Any, found: E
 
 def test_a_tenant_that_is_not_there_has_nothing(world: Any) -> None:
     config = settings(world, tenant="nobody")
-    with Prometheus(world.url) as prometheus:
+    with Prometheus(world.url, DEADLINE) as prometheus:
         nothing = evaluate(Source(prometheus), config, world.end + 20.0, Ledger(terms(config)))
     assert not (nothing.findings or nothing.paths or nothing.standings)
 
@@ -201,7 +202,7 @@ def test_evidence_that_grew_by_the_window_is_that_of_one_look(world: Any) -> Non
     """And what was kept in between, as text, goes on where it was."""
     config = settings(world, period="30m")
     ledger = Ledger(terms(config))
-    with Prometheus(world.url) as prometheus:
+    with Prometheus(world.url, DEADLINE) as prometheus:
         for minutes in (60, 45, 44, 43, 20, 0):
             at = world.end - 60.0 * minutes + 20.0
             grown = evaluate(Source(prometheus), config, at, ledger)
@@ -348,7 +349,7 @@ def test_bad_options_are_named(
 def test_refusals_and_silence_are_one_line(world: Any, capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = run(capsys, "report", "--prometheus", "http://127.0.0.1:1")
     assert code == 1 and "does not answer" in err and len(err.splitlines()) == 1
-    with Prometheus(world.url) as one, pytest.raises(Refused, match=r"refuses rate\(x"):
+    with Prometheus(world.url, DEADLINE) as one, pytest.raises(Refused, match=r"refuses rate\(x"):
         Source(one).windows("rate(x", Grid.before(time.time(), 60, 600))
     with Prometheus(world.url + "/nowhere") as one, pytest.raises(BadAnswer, match="without a result"):
         Source(one).last_recorded(time.time())
