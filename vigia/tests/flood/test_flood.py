@@ -11,12 +11,14 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from vigia.errors import VigiaError
 from vigia.flood import order, run
+from vigia.flood import sender as sender_module
 from vigia.flood.bounds import MAX_PORTS
 from vigia.flood.order import FloodOrder
 from vigia.flood.packets import PacketTrain, unhindered
@@ -199,15 +201,49 @@ def test_packets_go_to_one_address_and_random_ports(small: FloodOrder, sniffer: 
 
 @pytest.mark.netns
 def test_the_rate_and_the_time_are_bounds(small: FloodOrder) -> None:
-    """A machine may be slow, then less is sent; more is never sent."""
-    sent = 0
-    for _ in range(5):
-        report = run.run(small)
-        sent += report.outcome.packets
-        assert report.outcome.packets <= 1001
-        assert report.seconds <= 1.1
-        assert report.outcome.errors == 0
-    assert sent > 0
+    """A machine may be slow, then less is sent; more is never sent.
+
+    It may also stand still between the last look at the clock and the packet: of five floods that is rare.
+    """
+    reports = [run.run(small) for _ in range(5)]
+    assert all(r.outcome.packets <= 1001 and r.outcome.errors == 0 for r in reports)
+    assert sum(r.outcome.packets for r in reports) > 0
+    assert sorted(r.seconds for r in reports)[2] <= 1.1
+
+
+class Clock:
+    """A clock in place of the time module, which sending and sleeping move on."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def time_ns(self) -> int:
+        return round(self.now * 1e9)
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.mark.parametrize(("stall", "packets"), [(0.0, 1000), (0.3, 800)])
+def test_nothing_is_begun_after_its_time(monkeypatch: pytest.MonkeyPatch, stall: float, packets: int) -> None:
+    """Nor is what a stall took made up for, beyond a tenth of a second."""
+    clock, begun = Clock(), []
+
+    class Train:
+        def send(self, count: int) -> tuple[int, int]:
+            begun.append(clock.now - 1000.0)
+            clock.now += stall if len(begun) == 10 else 1e-5
+            return count, 0
+
+    monkeypatch.setattr(sender_module, "time", clock)
+    flood = FloodOrder("", "n", "red", "p", "127.0.0.1", "127.0.0.2", 100_000, 1.0, 100)
+    outcome = sender_module.send(flood, Train(), SimpleNamespace(wanted=False))  # type: ignore[arg-type]
+    assert abs(outcome.packets - packets) <= 2
+    assert max(begun) < 1.0
+    assert outcome.last_ns - outcome.first_ns <= 1_001_000_000
 
 
 @pytest.mark.netns
@@ -368,15 +404,15 @@ def test_a_flood_whose_parent_ended_before_it_began(small: FloodOrder, children:
 def test_a_flood_that_hangs_is_ended(small: FloodOrder, monkeypatch: pytest.MonkeyPatch) -> None:
     """The parent waits for as long as the flood may last, and a little."""
     real = subprocess.Popen.communicate
-    monkeypatch.setattr(run, "_GRACE", 1.0)
+    monkeypatch.setattr(run, "_GRACE", -59.0)
 
     def stop_first(self: Any, *arguments: Any, **options: Any) -> Any:
         os.kill(self.pid, signal.SIGSTOP)
         return real(self, *arguments, **options)
 
     monkeypatch.setattr(subprocess.Popen, "communicate", stop_first)
-    with pytest.raises(VigiaError, match=r"^the flood did not end after 0\.1 s and was killed$"):
-        run.run(replace(small, seconds=0.1))
+    with pytest.raises(VigiaError, match=r"^the flood did not end after 60 s and was killed$"):
+        run.run(replace(small, seconds=60.0))
 
 
 def test_instants_are_utc_with_microseconds() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from labkit import ROOT
@@ -14,9 +15,12 @@ from vigia.isolation.bench import payload
 from vigia.isolation.model import FlowOutcome, IsolationPlan, Mode, TrafficFlow
 from vigia.isolation.testbed import IsolationTestbed
 from vigia.isolation.traffic import BIN
+from vigia_testing import eventually
 
 ENFORCER = ROOT / "bin" / "vigia-enforcer"
 SHARES = {"a": 0.75, "b": 0.25}
+PATIENCE = 240.0
+"""Seconds for a run that had the processor time it needs."""
 
 
 def test_an_outcome_is_averaged_between_two_moments() -> None:
@@ -40,10 +44,11 @@ def test_guarantees_fit_the_link() -> None:
 
 
 def test_a_flood_is_held_back_at_its_source(root: None) -> None:
-    before = set(netns.names("vigia-i"))
     flows = [TrafficFlow("a", 2, 1), TrafficFlow("b", 3, 1, "udp")]
     with IsolationTestbed(IsolationPlan(Mode.VIGIA, SHARES), ENFORCER) as bed:
-        deadline = time.monotonic() + 60
+        own = bed.fabric.removesuffix("f")
+        assert len(netns.names(own)) == 10
+        deadline = time.monotonic() + PATIENCE
         while True:
             outcomes = bed.run(flows, 3)
             receiver, sender = bed.metrics(1), bed.metrics(3)
@@ -58,7 +63,7 @@ def test_a_flood_is_held_back_at_its_source(root: None) -> None:
         assert kept >= 0.9, "the victim has what it bought; without control it has a fifth of it"
         assert outcomes[1].lost > 0.5, "the flood is held where it is sent: most of it never leaves its node"
         assert all(sum(o.goodput) > 0 for o in outcomes)
-    assert set(netns.names("vigia-i")) <= before
+    assert netns.names(own) == []
 
 
 def test_a_borrower_keeps_what_its_neighbour_leaves(root: None) -> None:
@@ -67,12 +72,13 @@ def test_a_borrower_keeps_what_its_neighbour_leaves(root: None) -> None:
     flows = [TrafficFlow("a", 2, 1), TrafficFlow("b", 3, 1, "udp", rate=rate, delay=alone)]
     plan = IsolationPlan(Mode.VIGIA, {"a": 0.5, "b": 0.2}, link=200_000_000)
     with IsolationTestbed(plan, ENFORCER) as bed:
-        deadline = time.monotonic() + 90
+        deadline = time.monotonic() + PATIENCE
         while True:  # on a machine that is busy with other things a run may lack processor time
             borrower, neighbour = bed.run(flows, alone + 1 + after)
             left = borrower.mean(1, alone) - rate
             kept = [borrower.mean(s, s + 1) / left for s in range(alone + 1, alone + 1 + after)]
-            if min(kept) >= 0.9 or time.monotonic() > deadline:
+            good = min(kept) >= 0.9 and neighbour.lost < 0.02
+            if good or time.monotonic() > deadline:
                 break
         assert min(kept) >= 0.9, f"held to its guarantee it has half of it: {kept}"
         assert neighbour.lost < 0.02
@@ -82,8 +88,13 @@ def test_a_borrower_keeps_what_its_neighbour_leaves(root: None) -> None:
 
 def test_without_control_nothing_is_held_back(root: None) -> None:
     with IsolationTestbed(IsolationPlan(Mode.NONE, SHARES, hosts=2), ENFORCER) as bed:
-        (outcome,) = bed.run([TrafficFlow("a", 1, 2, connections=3)], 2)
-        assert sum(outcome.goodput) > 0
+
+        def carried() -> Any:
+            """On a busy machine the ends may begin when the time is over."""
+            (outcome,) = bed.run([TrafficFlow("a", 1, 2, connections=3)], 2)
+            return outcome if sum(outcome.goodput) > 0 else None
+
+        outcome = eventually(carried, "something to arrive")
         assert outcome.offered >= sum(outcome.goodput) * BIN
         with pytest.raises(VigiaError, match="enforcer of host 1"):
             bed.metrics(1)
@@ -105,8 +116,12 @@ def test_guests_send_frames_or_leave_that_to_devices(root: None, offload: bool) 
             )
             return int(line[9]), int(line[10])
 
-        before = netns.inside(guest, sent)
-        bed.run([TrafficFlow("a", 1, 2, connections=3)], 2)
-        size, packets = (now - was for now, was in zip(netns.inside(guest, sent), before, strict=True))
-    assert packets > 100
+        def counted() -> Any:
+            """On a busy machine the ends may begin when the time is over."""
+            before = netns.inside(guest, sent)
+            bed.run([TrafficFlow("a", 1, 2, connections=3)], 2)
+            size, packets = (now - was for now, was in zip(netns.inside(guest, sent), before, strict=True))
+            return (size, packets) if packets > 100 else None
+
+        size, packets = eventually(counted, "more than a hundred packets to be sent")
     assert (size / packets > 1514) is offload, f"{size} bytes in {packets} packets"

@@ -85,7 +85,7 @@ def test_every_step_is_a_line_with_its_time(lab_t1: Any) -> None:
 
 def test_json(lab_t1: Any) -> None:
     done = lab_t1.up()
-    again = lab_t1.vigia("lab", "up", "--topology", str(lab_t1.file), "--json")
+    again = lab_t1.up_again("--json")
     assert "already up" in again.stderr
     for key, value in {
         "lab": "t1",
@@ -100,14 +100,30 @@ def test_json(lab_t1: Any) -> None:
     assert done.status == 0
 
 
-def start_up(lab: Any, children: Children) -> subprocess.Popen[str]:
+def start_up(lab: Any, children: Children, stdout: int = subprocess.PIPE) -> subprocess.Popen[str]:
     child = subprocess.Popen(
         [VIGIA, "lab", "up", "--topology", str(lab.file)],
-        stdout=subprocess.PIPE,
+        stdout=stdout,
         stderr=subprocess.PIPE,
         text=True,
     )
     children.append(child)
+    return child
+
+
+def start_held(lab: Any, children: Children) -> subprocess.Popen[str]:
+    """Bring the lab up no further than a step beyond what was read of it, however late it is read.
+
+    Its pipe has room for one write, and each line is one.
+    """
+    readable, writable = os.pipe2(os.O_DIRECT | os.O_CLOEXEC)
+    fcntl.fcntl(writable, fcntl.F_SETPIPE_SZ, os.sysconf("SC_PAGE_SIZE"))
+    try:
+        child = start_up(lab, children, writable)
+    finally:
+        os.close(writable)
+        said = os.fdopen(readable)
+    child.stdout = said
     return child
 
 
@@ -133,7 +149,7 @@ def wait_for_line(child: subprocess.Popen[str], text: str) -> None:
 @pytest.mark.parametrize("step", [s if s in STEPS[1::3] else pytest.param(s, marks=LONG) for s in STEPS])
 def test_killed_after_a_step(lab_t1: Any, machine: Look, children: Children, step: str) -> None:
     before = machine("t1")
-    child = start_up(lab_t1, children)
+    child = start_held(lab_t1, children)
     wait_for_line(child, step)
     child.send_signal(signal.SIGKILL)
     child.wait()
@@ -158,14 +174,14 @@ def test_killed_at_any_moment(lab_t1: Any, machine: Look, children: Children, te
 
 @pytest.mark.parametrize("step", [pytest.param("created 4 nodes", marks=LONG), "Open vSwitch"])
 def test_up_after_a_crash_begins_anew(lab_t1: Any, children: Children, step: str) -> None:
-    child = start_up(lab_t1, children)
+    child = start_held(lab_t1, children)
     wait_for_line(child, step)
     child.send_signal(signal.SIGKILL)
     child.wait()
     done = lab_t1.up()
     assert done.status == 0, done.stderr
     assert "removed leftovers of an interrupted run: " in done.stdout
-    assert lab_t1.vigia("lab", "status").status == 0
+    assert lab_t1.well("lab", "status").status == 0
 
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -184,7 +200,7 @@ def test_stopped_it_removes_what_it_made(
     lab_t1: Any, machine: Look, children: Children, step: str, number: signal.Signals
 ) -> None:
     before = machine("t1")
-    child = start_up(lab_t1, children)
+    child = start_held(lab_t1, children)
     wait_for_line(child, step)
     child.send_signal(number)
     out, err = child.communicate(timeout=DEADLINE)
@@ -196,7 +212,7 @@ def test_stopped_it_removes_what_it_made(
 
 def test_stopped_twice_it_still_removes_what_it_made(lab_t1: Any, machine: Look, children: Children) -> None:
     before = machine("t1")
-    child = start_up(lab_t1, children)
+    child = start_held(lab_t1, children)
     wait_for_line(child, "Linux bridge on")
     for _ in range(20):
         child.send_signal(signal.SIGINT)
@@ -350,9 +366,10 @@ def strangers(root: None, children: Children) -> Iterator[dict[str, Any]]:
     clean()
 
 
-def test_strangers_are_left_alone(lab_t1: Any, strangers: dict[str, Any]) -> None:
+def test_strangers_are_left_alone(lab_t1: Any, machine: Look, strangers: dict[str, Any]) -> None:
     inodes = {name: netns.inode(name) for name in strangers["namespaces"]}
-    links = commands.run(["ip", "-o", "link", "show"]).stdout
+    links = machine("t1").links
+    assert {link.split()[1].partition("@")[0] for link in links} >= set(strangers["links"])
     assert lab_t1.up().status == 0
     assert lab_t1.down().status == 0
     assert lab_t1.up().status == 0
@@ -360,7 +377,7 @@ def test_strangers_are_left_alone(lab_t1: Any, strangers: dict[str, Any]) -> Non
     lab_t1.layout.state_file.unlink()
     assert lab_t1.down().status == 0
     assert {name: netns.inode(name) for name in strangers["namespaces"]} == inodes
-    assert commands.run(["ip", "-o", "link", "show"]).stdout == links
+    assert machine("t1").links == links
     assert all(processes.alive(pid) for pid in strangers["processes"])
 
 

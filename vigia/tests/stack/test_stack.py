@@ -5,18 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import re
 import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
+import httpx
 import pytest
 import yaml
 from portkit import free_port
@@ -72,6 +72,18 @@ def started(where: Places, *services: Service) -> dict[str, int]:
     return {name: pid for name, pid in pids(where).items() if pid}
 
 
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give services longer to answer than three seconds, which a busy machine may not keep to."""
+
+    @contextmanager
+    def client() -> Iterator[httpx.Client]:
+        with httpx.Client(timeout=DEADLINE, trust_env=False) as made:
+            yield made
+
+    monkeypatch.setattr(control, "_client", client)
+
+
 def pids(where: Places) -> dict[str, int | None]:
     try:
         return {n: s["pid"] for n, s in json.loads(where.status.read_text())["services"].items()}
@@ -94,14 +106,22 @@ def test_a_service_that_answers_no_more_is_killed_and_started_again(
     where: Places, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(supervisor, "LOOKS", 12)
+    monkeypatch.setattr(supervisor, "LOOKS_AT_START", 1000)
     services = [server("a"), server("b", code=503)]
     watched = supervisor.Supervisor(services, where.logs, where.status, look=0.5)
+    answers, answered = supervisor._answers, set()
+
+    async def noted(address: str, seconds: float) -> bool | None:
+        found = await answers(address, seconds)
+        if found:
+            answered.add(address)
+        return found
+
+    monkeypatch.setattr(supervisor, "_answers", noted)
 
     async def hang() -> dict[str, int | None]:
         running = asyncio.create_task(watched.run())
-        await _until(
-            lambda: all(pids(where).get(n) and not refused(s) for n, s in zip("ab", services, strict=True))
-        )
+        await _until(lambda: answered == {s.address for s in services})
         first = pids(where)
         assert first["a"]
         os.kill(first["a"], signal.SIGSTOP)
@@ -112,8 +132,7 @@ def test_a_service_that_answers_no_more_is_killed_and_started_again(
 
     first = asyncio.run(hang())
     said = (where.logs / "a.log").read_text()
-    # 18 s are those of a start, if it was stopped before it was seen to answer.
-    assert re.search(r"a has not answered for (6|18) s; killing it", said), said
+    assert "a has not answered for 6 s; killing it" in said
     assert not (where.logs / "b.log").exists() or "killing" not in (where.logs / "b.log").read_text()
     assert pids(where)["b"] in (None, first["b"])
 
@@ -165,7 +184,15 @@ def test_a_service_that_has_not_answered_yet_has_longer_and_says_where_it_hangs(
 ) -> None:
     monkeypatch.setattr(supervisor, "LOOKS", 1)
     monkeypatch.setattr(supervisor, "LOOKS_AT_START", 20)
+    monkeypatch.setattr(supervisor, "ABORT_GRACE", DEADLINE)  # saying where it hangs takes its time
     monkeypatch.setenv("PYTHONFAULTHANDLER", "1")
+    answers = supervisor._answers
+
+    async def once_it_listens(address: str, seconds: float) -> bool | None:
+        await _until(lambda: not refused(silent))
+        return await answers(address, seconds)
+
+    monkeypatch.setattr(supervisor, "_answers", once_it_listens)
     port = free_port()
     silent = Service("m", (sys.executable, "-c", SILENT.format(port=port)), f"127.0.0.1:{port}", "/-/ready")
     watched = supervisor.Supervisor([silent], where.logs, where.status, look=0.5)
@@ -279,7 +306,7 @@ def test_waiting_names_each_service_as_it_works(where: Places, stopped: None) ->
     assert sorted(control.wait_ready(where, services, DEADLINE)) == ["a", "b"]
 
 
-def test_waiting_says_what_does_not_work_and_why(where: Places, stopped: None) -> None:
+def test_waiting_says_what_does_not_work_and_why(where: Places, stopped: None, patient: None) -> None:
     services = [server("a"), server("slow", code=503)]
     started(where, *services)
     known = ["", "answers 503: warming up"]
@@ -294,18 +321,31 @@ def test_waiting_says_what_does_not_work_and_why(where: Places, stopped: None) -
     assert problems == {"a": "", "slow": "answers 503: warming up"}
 
 
+class Looks:
+    """Patience that is over after so many looks, however long they take."""
+
+    def __init__(self, looks: float) -> None:
+        self._left = looks
+
+    def over(self) -> bool:
+        self._left -= 1
+        return self._left <= 0
+
+
 def test_a_long_wait_says_what_is_waited_for(
-    where: Places, stopped: None, monkeypatch: pytest.MonkeyPatch
+    where: Places, stopped: None, patient: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(control, "SLOW", 0.3)
     services = [server("a"), server("slow", code=503)]
     started(where, *services)
     known = ["", "answers 503: warming up"]
     eventually(lambda: [c.problem for c in control.conditions(where)] == known, "both to answer")
+    monkeypatch.setattr(control, "Patience", Looks)
+    monkeypatch.setattr(control, "SLOW", 3)
     said: list[str] = []
     with pytest.raises(VigiaError, match="slow does not become ready"):
-        list(control.wait_ready(where, services, 3, said.append))
-    assert said and said[-1].startswith("slow: answers 503: warming up; process "), said
+        list(control.wait_ready(where, services, 9, said.append))
+    assert len(said) == 2, "after each three of seven rounds, the first of which asks both"
+    assert said[-1].startswith("slow: answers 503: warming up; process "), said
 
 
 def test_waiting_ends_early_for_a_service_that_goes_on_ending(

@@ -231,8 +231,8 @@ def test_interrupted_and_killed_it_goes_on(root: None, tmp_path: Path) -> None:
         str(out),
     ]
     for number in (signal.SIGINT, signal.SIGKILL):
-        child = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         before = len(list(out.glob("*/runs/*.json")))
+        child = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         eventually(lambda n=before: len(list(out.glob("*/runs/*.json"))) > n, "a repetition is recorded", 120)
         child.send_signal(number)
         text = child.communicate(timeout=120)[0]
