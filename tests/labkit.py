@@ -51,7 +51,7 @@ class Ran:
         return json.loads(self.stdout)
 
 
-def run_vigia(*arguments: str, env: dict[str, str] | None = None, timeout: float = 300) -> Ran:
+def run_vigia(*arguments: str, env: dict[str, str] | None = None, timeout: float = 900) -> Ran:
     done = subprocess.run(
         [str(VIGIA), *arguments],
         capture_output=True,

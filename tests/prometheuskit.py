@@ -28,6 +28,8 @@ __all__ = ["Classic", "Family", "Native", "answering", "encode", "rates_known", 
 ROOT = Path(__file__).resolve().parents[1]
 CONTENT = "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited"
 PATIENCE = 600.0
+STORED = 2.0
+"""Seconds after which a scrape that was begun is stored, also that it failed: it may take one."""
 SCHEMA = 3
 """Of native histograms: eight buckets for each doubling, as internal/catalog makes them."""
 
@@ -229,18 +231,25 @@ def rates_known(server: Prometheus, since: float) -> float:
 
     Returns an instant at which no series is stale: before it every scrape of five seconds was answered in time.
     """
+    ready = math.inf
 
     def known() -> float | None:
+        nonlocal ready
         groups = httpx.get(f"{server.url}/api/v1/rules", timeout=60.0, trust_env=False).json()["data"][
             "groups"
         ]
-        at = time.time()
-        evaluated = min((datetime.fromisoformat(g["lastEvaluation"]).timestamp() for g in groups), default=at)
+        now = time.time()
+        at = round(now - STORED, 3)
+        evaluated = min(
+            (datetime.fromisoformat(g["lastEvaluation"]).timestamp() for g in groups), default=now
+        )
+        if evaluated > since + 4:
+            ready = min(ready, now)
         window = max(int(at - since), 1)
         broken = [r["name"] + ": " + r["lastError"] for g in groups for r in g["rules"] if r.get("lastError")]
         assert not broken, broken
         answered = f"min(sum_over_time(up[{window}s])) >= 5 and min(min_over_time(up[5s])) == 1"
-        return at if evaluated > since + 4 and server.instant(answered, at) else None
+        return at if at >= ready and server.instant(answered, at) else None
 
     at = eventually(known, "every target to be scraped and every rule to be evaluated", PATIENCE)
     assert at

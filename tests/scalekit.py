@@ -269,7 +269,9 @@ def vm_samples(url: str, selector: str, *labels: str) -> Samples:
         series = json.loads(line)
         key = tuple(series["metric"].get(name, "") for name in labels)
         found.setdefault(key, []).extend(
-            (t / 1000, v) for t, v in zip(series["timestamps"], series["values"], strict=True)
+            (t / 1000, v)
+            for t, v in zip(series["timestamps"], series["values"], strict=True)
+            if v is not None  # that a series is stale, after a scrape that failed
         )
     return found
 

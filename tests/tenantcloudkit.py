@@ -250,8 +250,12 @@ def _prometheus(folder: Path, target: str, jobs: Iterable[str], relabel: Relabel
 
 
 def _since(servers: Sequence[str], jobs: int) -> float:
-    """Wait until every page was scraped for ten seconds; return an instant at which each Prometheus surely has them all."""
+    """Wait until every page was scraped for ten seconds; return an instant at which each Prometheus surely has them all.
+
+    Each has one sample of each second just before it: no answer differs because one of them was late.
+    """
     query = f"min(min_over_time(up[8s])) == 1 and count(up) == {jobs} and count(up offset 9s) == {jobs}"
+    query += "".join(f" and {of}(count_over_time(up[5s])) == 5" for of in ("min", "max"))
 
     def known() -> float | None:
         at = round(time.time() - 2, 3)  # what was scraped until then has been stored

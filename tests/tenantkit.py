@@ -16,14 +16,14 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
-__all__ = ["Answer", "Question", "ask", "questions"]
+__all__ = ["CUT", "Answer", "Question", "ask", "questions"]
 
 FORM = "application/x-www-form-urlencoded"
 QUERY, RANGE, SERIES = "/api/v1/query", "/api/v1/query_range", "/api/v1/series"
 LABELS, EXEMPLARS, FEDERATE = "/api/v1/labels", "/api/v1/query_exemplars", "/federate"
 BYTES, LOST, RTT = "vigia_port_bytes_total", "vigia_probe_lost_total", "vigia_probe_rtt_seconds"
 
-_CUT = 5
+CUT = 30
 """Times that a question is asked whose answer is cut off."""
 _CLOCKS = {"evaluationTime", "lastEvaluation", "timings", "scrapeUrl"}
 """Keys whose values differ from one answer to the next."""
@@ -62,7 +62,7 @@ def ask(url: str, question: Question, headers: Mapping[str, str] | None = None) 
 
     A proxy whose peer answers before it has read all of a body may cut that answer off, or not: it is asked again.
     """
-    for _ in range(_CUT):
+    for _ in range(CUT):
         with contextlib.suppress(http.client.IncompleteRead, ConnectionResetError):
             return _once(url, question, {**question.headers, **(headers or {})})
     return Answer(0, None)

@@ -75,7 +75,7 @@ def test_the_tour_finds_what_is_broken_and_takes_pictures(
     with grafanakit.grafana(folder, "http://127.0.0.1:1234") as server:
         wrong = {"vigia-self", "vigia-slo", "vigia-host", "vigia-openflow", "vigia-studies", "vigia-path"}
         pages = [p for p in PAGES if p.uid in {*wrong, "vigia-fleet"}]
-        monkeypatch.setattr(grafanakit, "PATIENCE", 10_000)
+        monkeypatch.setattr(grafanakit, "PATIENCE", 30_000)
         seen = grafanakit.look(server, pages, tmp_path)
         errors = server.errors()
     problems = {uid: " ".join(s.problems) for uid, s in seen.items()}

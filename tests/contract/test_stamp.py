@@ -115,7 +115,7 @@ def test_our_sender_and_their_reflector(key_file: Path, secure: bool) -> None:
     theirs.start()
     keys = ["--key-file", str(key_file)] if secure else []
     done = subprocess.run(
-        [PROBE, "once", "--to", f"{HOST}:{theirs.port}", "--count", "30", "--interval", "20ms", "--deadline", "10s",
+        [PROBE, "once", "--to", f"{HOST}:{theirs.port}", "--count", "30", "--interval", "20ms", "--deadline", "30s",
          "--size", "256", "--dscp", "46", "--json", *keys],
         capture_output=True, text=True, check=False, timeout=SECONDS * 2,
     )  # fmt: skip

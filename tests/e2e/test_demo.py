@@ -381,14 +381,17 @@ def test_the_comparison_says_what_the_raw_data_of_the_period_say(demo: Demo) -> 
         cells = [c for c in found["comparisons"] if c["metric"] == "rtt"]
         return found, cells, rawkit.medians(url, "vigia_probe_rtt_seconds", found["end"], WINDOW, WINDOWS)
 
-    def without_data() -> set[rawkit.Key]:
-        _, cells, raw = seen()
+    lacking: set[rawkit.Key] = set()
+
+    def whole() -> Any:
+        _, cells, raw = now = seen()
         compared = {(cell["probe"], p["path"]) for cell in cells for p in cell["paths"]}
-        return {key for key in compared if key not in raw or np.isnan(raw[key]).all()}
+        lacking.clear()
+        lacking.update(key for key in compared if key not in raw or np.isnan(raw[key]).all())
+        return None if lacking else now
 
     # The comparison counts a path from its first window on, of which raw data may have the end alone.
-    eventually(lambda: not without_data(), lambda: f"a whole window of {without_data()}", 180)
-    found, cells, raw = seen()
+    found, cells, raw = eventually(whole, lambda: f"a whole window of {lacking}", 180)
     judged = 0
     for cell in cells:
         usual = {p["path"]: float(np.nanmedian(raw[(cell["probe"], p["path"])])) for p in cell["paths"]}

@@ -30,9 +30,11 @@ def scene() -> Iterator[Scene]:
         site = stack.enter_context(running())
         plant(site)
         found = Scene(site, stack.enter_context(loaded(site)), {})
-        eventually(lambda: len(found.load.acknowledged) > 4, "alerts to be acknowledged")
-        eventually(lambda: len(site.query("up == 1")) == 18, "all to be scraped")
-        eventually(lambda: stored(site).get("vigia_probe_rtt_seconds", 0) >= 100, "all paths to be measured")
+        eventually(lambda: len(found.load.acknowledged) > 4, "alerts to be acknowledged", SETTLED)
+        eventually(lambda: len(site.query("up == 1")) == 18, "all to be scraped", SETTLED)
+        eventually(
+            lambda: stored(site).get("vigia_probe_rtt_seconds", 0) >= 100, "all paths to be measured", SETTLED
+        )
         found.stored.update(stored(site))
         yield found
     assert _left() == before
@@ -45,7 +47,7 @@ def _left() -> tuple[list[str], ...]:
 
 
 def suffer(fault: Fault, scene: Scene) -> None:
-    eventually(lambda: all(scene.site.pids().values()), "every service to run")
+    eventually(lambda: all(scene.site.pids().values()), "every service to run", SETTLED)
     before = Moment.of(scene.site)
     begin = time.monotonic()
     with contextmanager(fault.course)(scene):
@@ -74,4 +76,4 @@ def test_afterwards_prometheus_has_all_that_it_had(scene: Scene) -> None:
     eventually(
         lambda: stored(scene.site) == wanted, lambda: f"{wanted} series, now {stored(scene.site)}", SETTLED
     )
-    eventually(lambda: not scene.site.query("up == 0"), "all to be scraped")
+    eventually(lambda: not scene.site.query("up == 0"), "all to be scraped", SETTLED)

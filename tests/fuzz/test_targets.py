@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import random
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -39,6 +42,10 @@ def test_a_finding_is_told_and_kept(
 
     monkeypatch.setattr(run, "SEEDS", tmp_path)
     monkeypatch.setitem(TARGETS, "broken", Target(check))  # type: ignore[arg-type]
+    # A second of a clock that goes on with each text, however long that takes.
+    ticks = itertools.count()
+    clock = SimpleNamespace(monotonic=lambda: next(ticks) / 1000, process_time=time.process_time)
+    monkeypatch.setattr(run, "time", clock)
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken/good").write_bytes(b"[1, 2]")
     assert main(["--seconds", "1", "broken"]) == 1

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 import pytest
 from scalekit import HTTP, Counter, Machines, Samples, free_ports, samples, vm_samples
 
@@ -10,11 +13,10 @@ from vigia_testing import eventually
 pytestmark = [pytest.mark.long, pytest.mark.scale]
 
 EVERY = 2
-"""Seconds between scrapes, and within which one has to be answered: one that is too late is lost before it is sent."""
+"""Seconds between scrapes, and within which one has to be answered: one that is too late is lost before it is sent, and
+`up` says so."""
 HOUR = 10
 """Scrapes that stand for an hour: 1:180."""
-CUT = {"=6h": f"={6 * HOUR * EVERY}s"}
-"""How often the agent cuts its log, as the page has it and as the test does."""
 QUEUE = "max_shards: 1\n      capacity: 100\n      max_samples_per_send: 50"
 """In memory less than two scrapes wait, so that the log is what keeps the others."""
 
@@ -39,7 +41,8 @@ class Stores:
         changes = {"scrape_interval: 15s": f"scrape_interval: {EVERY}s", "max_shards: 10": QUEUE}
         self.branch.put("deploy/prometheus/agent.yml", changes)
         self.branch.targets(vigia_exporter=[{"targets": [self.counter.address], "labels": {"node": "n1"}}])
-        self.branch.texts = {"127.0.0.1:9090": f"127.0.0.1:{agent}"} | CUT
+        # Its log is cut as rarely as on the page: on a busy machine the stores are away for longer than for HOUR.
+        self.branch.texts = {"127.0.0.1:9090": f"127.0.0.1:{agent}"}
         self.agent_url = f"http://127.0.0.1:{agent}"
         self.agent = self.branch.start("agent", f"{self.agent_url}/-/ready")
 
@@ -49,19 +52,20 @@ class Stores:
         return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name))
 
     def both(self) -> dict[str, Samples]:
-        selector = '{__name__="vigia_test_scrape",site="opo1",node="n1"}'
+        return self._of('{__name__="vigia_test_scrape",site="opo1",node="n1"}', "series")
+
+    def _of(self, selector: str, *labels: str) -> dict[str, Samples]:
         return {
-            "prometheus": samples(self.prometheus_url, selector, "series"),
-            "victoria-metrics": vm_samples(self.victoria_url, selector, "series"),
+            "prometheus": samples(self.prometheus_url, selector, *labels),
+            "victoria-metrics": vm_samples(self.victoria_url, selector, *labels),
         }
 
     def missing(self, scrapes: int) -> dict[str, int]:
-        """Return how many of the samples of the first scrapes each store lacks."""
-        wanted = set(range(1, scrapes + 1))
+        """Return how many of the samples of the first scrapes each store lacks, but for scrapes that were too late."""
+        ups = self._of('up{site="opo1",node="n1",job="vigia-exporter"}')
+        late = {name: [t for t, v in found.get((), []) if v == 0] for name, found in ups.items()}
         return {
-            name: sum(
-                len(wanted - {int(v) for _, v in found.get((str(i),), [])}) for i in range(Counter.series)
-            )
+            name: sum(lacking(found.get((str(i),), []), scrapes, late[name]) for i in range(Counter.series))
             for name, found in self.both().items()
         }
 
@@ -80,6 +84,26 @@ class Stores:
         self.receiver.start()
         self.victoria.start()
         return seen
+
+
+def lacking(kept: Sequence[tuple[float, float]], scrapes: int, late: Sequence[float]) -> int:
+    """Return how many counts up to one are not there, but for as many as scrapes were too late meanwhile."""
+    lost, before = 0, (-math.inf, 0)
+    for at, value in [*sorted(kept), (math.inf, scrapes + 1)]:
+        count = min(int(value), scrapes + 1)
+        gap, excused = count - before[1] - 1, sum(before[0] < t < at for t in late)
+        lost += max(0, gap - excused)
+        before = (at, count)
+    return lost
+
+
+def test_only_scrapes_that_were_too_late_excuse_what_is_missing() -> None:
+    kept = [(2.0, 1.0), (4.0, 2.0), (8.0, 4.0), (10.0, 5.0)]
+    assert lacking(kept, 2, []) == 0
+    assert lacking(kept, 5, []) == lacking(kept, 5, [2.0, 9.0]) == 1
+    assert lacking(kept, 5, [6.0]) == 0
+    assert lacking(kept, 7, [6.0, 12.0]) == 1
+    assert lacking([], 3, []) == 3
 
 
 @pytest.fixture
@@ -112,7 +136,7 @@ def test_a_sender_that_is_restarted_meanwhile_loses_what_waited(stores: Stores) 
     stores.victoria.start()
     last = stores.counter.more(3)
     eventually(
-        lambda: all(last in {v for _, v in found.get(("0",), [])} for found in stores.both().values()),
+        lambda: all(any(v >= last for _, v in found.get(("0",), [])) for found in stores.both().values()),
         lambda: f"scrape {last}: {stores.missing(last)}",
     )
     assert all(count > 0 for count in stores.missing(last).values())

@@ -14,9 +14,6 @@ pytestmark = [pytest.mark.long, pytest.mark.scale]
 
 SELECTOR = '{__name__="vigia_test_scrape",series="0"}'
 
-UNSENT = 7
-"""Seconds before its death of which a replica may not have sent what it scraped: Prometheus's batch_send_deadline is 5 s."""
-
 
 class Site:
     """Two replicas that scrape one page each second and send to one store, which keeps one sample in a second."""
@@ -29,13 +26,14 @@ class Site:
         self.central = machines.host("central", {**store, "=15s": "=1s"})
         self.central.start("victoria-metrics", f"{self.store_url}/health")
         self.a, self.b = (Replica(machines, name, self.counter.address, store) for name in "ab")
-        self._deaths: list[tuple[Replica, float]] = []
+        self._deaths: list[tuple[Replica, set[int], float]] = []
+        """Who died, which intervals the store had just before, and a time between its death and its next start."""
 
     def kill(self, replica: Replica, program: Program) -> None:
         """Kill one of the two, once the store has what they scraped until now."""
-        self.complete()
+        sent = self.complete()
         program.kill()
-        self._deaths.append((replica, time.time()))
+        self._deaths.append((replica, sent, time.time()))
 
     def intervals(self) -> list[int]:
         """Return the interval of each sample that the store has, by the second at its end."""
@@ -48,9 +46,8 @@ class Site:
         local = {
             r: {math.ceil(t) for t, _ in samples(r.url, SELECTOR, "series")[("0",)]} for r in (self.a, self.b)
         }
-        for replica, at in self._deaths:
-            unsent = {i for i in local[replica] if at - UNSENT < i < at + 1}
-            local[replica] -= unsent
+        for replica, sent, at in self._deaths:
+            local[replica] -= {i for i in local[replica] if i < at + 1} - sent
         return local[self.a] | local[self.b]
 
     def complete(self) -> set[int]:

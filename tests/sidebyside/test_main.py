@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -21,6 +20,7 @@ from sidebyside import __main__ as main
 from sidebyside import page
 from sidebyside.figures import Figure, Growth
 from sidebyside.part import ROOT, Bench, Part, PartError, go_metrics
+from vigia_testing import eventually
 
 FIGURE = Figure("probes", "price | of a probe", "µs", [1.0, 2.0, 3.0], "fping", [2.0, 4.0, 6.0])
 GROWN = Growth("growth", "scrape", "ms", "ports", {10: [1.0], 100: [5.0], 1000: [20.0]})
@@ -183,7 +183,9 @@ def test_documents_and_figures_are_the_same() -> None:
 
 def test_a_run_that_is_cut_lets_its_children_clean_up(tmp_path: Path) -> None:
     begun, cleaned = tmp_path / "begun", tmp_path / "cleaned"
-    child = f"trap 'touch {cleaned}; exit 0' TERM INT; touch {begun}; while :; do sleep 0.1; done"
+    # It has begun once somebody reads what it says, which is more than a pipe holds: from then on a run that is cut ends it.
+    says = "head -c 1000000 /dev/zero"
+    child = f"trap 'touch {cleaned}; exit 0' TERM INT; {says}; touch {begun}; while :; do sleep 0.1; done"
     code = (
         "import signal, sys; from pathlib import Path; from sidebyside.part import Bench\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
@@ -194,9 +196,7 @@ def test_a_run_that_is_cut_lets_its_children_clean_up(tmp_path: Path) -> None:
         [sys.executable, "-c", code, str(tmp_path), child], env=environment, stderr=subprocess.DEVNULL
     )
     try:
-        deadline = time.monotonic() + 60
-        while not begun.exists() and time.monotonic() < deadline:
-            time.sleep(0.02)
+        eventually(begun.exists, "it has begun")
         running.send_signal(signal.SIGINT)
         assert running.wait(180) != 0
     finally:

@@ -43,7 +43,7 @@ def short(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=1200,
+        timeout=3600,
     )
     assert out.exists(), done.stderr[-3000:]
     (cell,) = json.loads(out.read_text())
@@ -128,7 +128,7 @@ def test_pairs_of_a_mesh_have_no_series_of_their_own(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=1200,
+        timeout=3600,
     )
     assert done.returncode in (0, 1) and out.exists(), done.stderr[-3000:]
     for agent in ("probe", "exporter", "enforcer"):

@@ -14,9 +14,10 @@ from labkit import need_root
 from pagekit import blocks, page
 from portkit import free_port
 from tenantcloudkit import BLUE, RED, ROOT, Asked, Capture, capture, relabelling, serving
-from tenantkit import Question, ask, questions
+from tenantkit import CUT, Question, ask, questions
 
 from vigia_catalog import load
+from vigia_testing import eventually
 
 GUIDE = blocks(page("how-to/tenants.md"))
 
@@ -36,15 +37,26 @@ def cloud(
         yield found
 
 
+def tells(url: str, alone: str, question: Question) -> bool:
+    """Whether an answer tells that there is another tenant."""
+    return ask(url, question) != ask(alone, question)
+
+
 def telling(url: str, alone: str, asking: list[Question]) -> list[str]:
     """Return the questions whose answers tell that there is another tenant."""
-    return [str(q) for q in asking if ask(url, q) != ask(alone, q)]
+    return [str(q) for q in asking if tells(url, alone, q)]
 
 
 def test_nothing_of_others_comes_out(cloud: Asked) -> None:
     asking = questions(cloud.label, RED, BLUE, cloud.at)
     assert len(asking) >= 500
-    assert telling(cloud.proxy, cloud.alone, asking) == []
+    then = [q for q in asking if str(cloud.at) in str(q)]
+    assert telling(cloud.proxy, cloud.alone, then) == []
+    for q in (q for q in asking if q not in then):
+        # What is so now differs for a moment where one of the two was late to scrape, or to evaluate a rule.
+        eventually(
+            lambda q=q: not tells(cloud.proxy, cloud.alone, q), f"nothing of others in the answer to {q}"
+        )
     answered = [q for q in asking if not ask(cloud.proxy, q).empty]
     assert len(answered) >= 200, "most of what is asked is answered with the tenant's own"
 
@@ -121,7 +133,7 @@ def test_an_answer_that_is_cut_off_is_asked_for_again() -> None:
             thread.start()
             return thread
 
-        for answers, status in (((whole[:-3], b"", whole), 200), ((whole[:-3],) * 5, 0)):
+        for answers, status in (((whole[:-3], b"", whole), 200), ((whole[:-3],) * CUT, 0)):
             thread = answering(*answers)
             assert ask(url, Question("/")).status == status
             thread.join(60)

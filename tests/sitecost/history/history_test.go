@@ -123,13 +123,28 @@ func (s samples) rate() float64 {
 	return (s.values[last] - s.values[0]) / float64(s.times[last]-s.times[0]) * 1000
 }
 
-// steadily fails unless samples go from start to now, at most so far apart, and the values never fall.
-func (s samples) steadily(t *testing.T, start time.Time, apart time.Duration) {
+// written is when run was called and had returned.
+type written struct{ begin, end time.Time }
+
+// history runs run.
+func history(t *testing.T, args ...string) written {
 	t.Helper()
-	if first := time.UnixMilli(s.times[0]); first.Sub(start).Abs() > apart+time.Second {
-		t.Errorf("%s begins at %s, want %s", s.labels, first, start)
+	begin := time.Now()
+	if err := run(args); err != nil {
+		t.Fatal(err)
 	}
-	if last := time.UnixMilli(s.times[len(s.times)-1]); time.Since(last) > 2*apart+time.Minute {
+	return written{begin, time.Now()}
+}
+
+// steadily fails unless samples go from an age to now, which run has read somewhere between its begin and its end, at
+// most so far apart, and the values never fall.
+func (s samples) steadily(t *testing.T, when written, age, apart time.Duration) {
+	t.Helper()
+	first := time.UnixMilli(s.times[0]).Add(age)
+	if first.Before(when.begin.Add(-apart-time.Second)) || first.After(when.end.Add(apart+time.Second)) {
+		t.Errorf("%s begins %s after %s, or before that", s.labels, first.Sub(when.begin), when.begin.Add(-age))
+	}
+	if last := time.UnixMilli(s.times[len(s.times)-1]); when.begin.Sub(last) > 2*apart+time.Minute {
 		t.Errorf("%s ends at %s", s.labels, last)
 	}
 	for i := 1; i < len(s.times); i++ {
@@ -144,18 +159,16 @@ func (s samples) steadily(t *testing.T, start time.Time, apart time.Duration) {
 
 func TestThePastOfAnHourIsInTheHead(t *testing.T) {
 	to := filepath.Join(t.TempDir(), "data")
-	begin := time.Now()
-	if err := run([]string{"-from", stored(t), "-to", to, "-age", "1h", "-port-life", "0s"}); err != nil {
-		t.Fatal(err)
-	}
+	when := history(t, "-from", stored(t), "-to", to, "-age", "1h", "-port-life", "0s")
 	if blocks, _ := filepath.Glob(filepath.Join(to, "*", "meta.json")); len(blocks) != 0 {
 		t.Errorf("there are %d blocks", len(blocks))
 	}
 	sent := query(t, to, "sent_total")
-	if len(sent) != 1 || len(sent[0].times) < 239 || len(sent[0].times) > 243 {
+	late := int(when.end.Sub(when.begin) / (15 * time.Second)) // what was due while it was written
+	if len(sent) != 1 || len(sent[0].times) < 239 || len(sent[0].times) > 243+late {
 		t.Fatalf("an hour of a counter scraped every 15 s: %d series", len(sent))
 	}
-	sent[0].steadily(t, begin.Add(-time.Hour), 15*time.Second)
+	sent[0].steadily(t, when, time.Hour, 15*time.Second)
 	if r := sent[0].rate(); math.Abs(r-10) > 0.1 {
 		t.Errorf("the rate is %g, was 10", r)
 	}
@@ -163,7 +176,7 @@ func TestThePastOfAnHourIsInTheHead(t *testing.T) {
 	if len(rtt) != 1 {
 		t.Fatalf("%d histograms", len(rtt))
 	}
-	rtt[0].steadily(t, begin.Add(-time.Hour), 15*time.Second)
+	rtt[0].steadily(t, when, time.Hour, 15*time.Second)
 	if r := rtt[0].rate(); math.Abs(r-8) > 0.1 {
 		t.Errorf("%g observations a second, were 8", r)
 	}
@@ -174,10 +187,7 @@ func TestThePastOfAnHourIsInTheHead(t *testing.T) {
 
 func TestThePastOfDaysIsInBlocks(t *testing.T) {
 	to := filepath.Join(t.TempDir(), "data")
-	begin := time.Now()
-	if err := run([]string{"-from", stored(t), "-to", to, "-age", "168h", "-dense", "12h", "-port-life", "24h"}); err != nil {
-		t.Fatal(err)
-	}
+	when := history(t, "-from", stored(t), "-to", to, "-age", "168h", "-dense", "12h", "-port-life", "24h")
 	if blocks, _ := filepath.Glob(filepath.Join(to, "*", "meta.json")); len(blocks) < 3 || len(blocks) > 9 {
 		t.Errorf("there are %d blocks, want at most 4 of 54 hours, 2 of 18, 2 of 6 and 1 of 2", len(blocks))
 	}
@@ -186,10 +196,10 @@ func TestThePastOfDaysIsInBlocks(t *testing.T) {
 		if len(found) != 1 {
 			t.Fatalf("%s has %d series", metric, len(found))
 		}
-		found[0].steadily(t, begin.Add(-168*time.Hour), 5*time.Minute)
+		found[0].steadily(t, when, 168*time.Hour, 5*time.Minute)
 		recent := 0
 		for _, at := range found[0].times {
-			if begin.Sub(time.UnixMilli(at)) < 12*time.Hour {
+			if when.begin.Sub(time.UnixMilli(at)) < 12*time.Hour {
 				recent++
 			}
 		}
