@@ -17,8 +17,10 @@ import (
 )
 
 const (
-	followInterval = 200 * time.Millisecond // how often the file of contracts is looked at
-	mostNamed      = 8                      // contracts that a line of the log names
+	// How often the file of contracts is looked at: while the kernel does not tell of its changes, and besides.
+	followInterval  = 200 * time.Millisecond
+	besidesInterval = 2 * time.Second
+	mostNamed       = 8 // contracts that a line of the log names
 )
 
 // contractsFile is a file of contracts that somebody else keeps up to date, such as
@@ -210,19 +212,32 @@ func (b *contracts) leftOut() int {
 
 // follow keeps up with the file until ctx ends.
 func (b *contracts) follow(ctx context.Context) {
-	tick := time.NewTicker(followInterval)
-	defer tick.Stop()
+	watch := config.NewWatch()
+	defer watch.Close()
+	again := time.NewTimer(0)
+	defer again.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-watch.Changes():
+		case <-again.C:
 		}
-		b.mu.Lock()
-		if b.look() {
-			b.apply(b.config.links, b.set)
-			b.logger.Info("took up contracts_file", "contracts", len(b.set.All()))
-		}
-		b.mu.Unlock()
+		again.Reset(b.followed(watch))
 	}
+}
+
+// followed looks at the file, and returns for how long it need not be looked at unless the watch tells of a change.
+func (b *contracts) followed(watch *config.Watch) time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	next := followInterval
+	if path := b.config.ContractsFile; path == "" || watch.On(path) { // before it is read: what changes then is told
+		next = besidesInterval
+	}
+	if b.look() {
+		b.apply(b.config.links, b.set)
+		b.logger.Info("took up contracts_file", "contracts", len(b.set.All()))
+	}
+	return next
 }
