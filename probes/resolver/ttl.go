@@ -11,10 +11,11 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// The time to live of an answer is kept within these bounds: no name server is
-// asked in a loop, and a change is noticed within the hour.
+// The time to live of an answer is kept within these bounds: a change is noticed within the
+// hour, and the name servers of a cluster, which often say five seconds, are not asked all the
+// time: by every node, and several times for each name where resolv.conf has a search list.
 const (
-	minTTL = 2 * time.Second
+	minTTL = 15 * time.Second
 	maxTTL = time.Hour
 )
 

@@ -8,9 +8,8 @@ import (
 	"net/netip"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
-
-	"vigia/internal/testutil"
 
 	"golang.org/x/net/dns/dnsmessage"
 )
@@ -99,21 +98,32 @@ func TestTTLFromAStream(t *testing.T) {
 	}
 }
 
-// A name is looked up again when its time to live has passed, not at the interval.
+// A name is looked up again when its time to live has passed, not at the interval, but never in a loop.
 func TestLookedUpAgainOnItsTTL(t *testing.T) {
-	var asked atomic.Int64
-	lookup := func(ctx context.Context, _, _ string) ([]netip.Addr, error) {
-		asked.Add(1)
-		SetTTL(ctx, 0) // the bounds make it minTTL
-		return []netip.Addr{netip.MustParseAddr("10.0.0.1")}, nil
+	for ttl, want := range map[time.Duration]time.Duration{0: minTTL, time.Minute: time.Minute} {
+		synctest.Test(t, func(t *testing.T) {
+			var asked atomic.Int64
+			lookup := func(ctx context.Context, _, _ string) ([]netip.Addr, error) {
+				asked.Add(1)
+				SetTTL(ctx, ttl)
+				return []netip.Addr{netip.MustParseAddr("10.0.0.1")}, nil
+			}
+			r := New(lookup, 24*time.Hour, func(Name, Result) {})
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan struct{})
+			go func() { r.Run(ctx); close(done) }()
+			defer func() { cancel(); <-done }()
+			r.Set([]Name{{Host: "x"}})
+			time.Sleep(want / 2)
+			for i := range int64(3) {
+				synctest.Wait()
+				if got := asked.Load(); got != i+1 {
+					t.Errorf("time to live %s: asked %d times after %s", ttl, got, want/2+want*time.Duration(i))
+				}
+				time.Sleep(want)
+			}
+		})
 	}
-	r := New(lookup, 24*time.Hour, func(Name, Result) {})
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() { r.Run(ctx); close(done) }()
-	defer func() { cancel(); <-done }()
-	r.Set([]Name{{Host: "x"}})
-	testutil.WaitFor(t, "a second look-up", func() bool { return asked.Load() >= 2 })
 }
 
 // System resolves what the hosts file has, which has no time to live.
