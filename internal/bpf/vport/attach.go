@@ -262,13 +262,17 @@ func exhausted(err error) bool {
 
 // linkTarget returns the interface of a pinned link, 0 if it has gone away.
 func (m *Manager) linkTarget(pin string) (int, error) {
-	if p, err := ebpf.LoadPinnedProgram(pin, nil); err == nil {
+	l, err := link.LoadPinnedLink(pin, nil)
+	if errors.Is(err, fs.ErrNotExist) || exhausted(err) {
+		return 0, err
+	}
+	if err != nil { // no link, which most pins are
+		p, noProgram := ebpf.LoadPinnedProgram(pin, nil)
+		if noProgram != nil {
+			return 0, errors.Join(err, noProgram)
+		}
 		defer p.Close()
 		return m.filterTarget(pin, p)
-	}
-	l, err := link.LoadPinnedLink(pin, nil)
-	if err != nil {
-		return 0, err
 	}
 	defer l.Close()
 	info, err := l.Info()
