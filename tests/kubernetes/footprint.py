@@ -122,7 +122,7 @@ def main() -> None:
             return bool(item["status"].get("readyReplicas") == item["spec"]["replicas"])
 
         eventually(ready, cluster.state, 600.0)
-        time.sleep(30)  # what starting costs is no rest
+        time.sleep(60)  # what starting costs is no rest
         print(measure(cluster, asked.seconds))
     finally:
         cluster.kubectl("delete", "namespace", BUSY, "--wait=true")
