@@ -140,6 +140,7 @@ type StatsTable struct {
 	rows    []Stats
 	indices []int       // of the interfaces, row by row
 	at      map[int]int // row by index
+	other   bool        // indices are not those that at was made of
 }
 
 // Get returns the counters of an interface, valid until the table is filled
@@ -154,33 +155,45 @@ func (t *StatsTable) Get(index int) *Stats {
 // Len returns the number of interfaces.
 func (t *StatsTable) Len() int { return len(t.rows) }
 
+// begin empties the table, also of a list that is begun again.
+func (t *StatsTable) begin() { t.rows = t.rows[:0] }
+
+// add appends a row.
+func (t *StatsTable) add(index int, s Stats) {
+	row := len(t.rows)
+	if row == len(t.indices) {
+		t.indices, t.other = append(t.indices, index), true
+	} else if t.indices[row] != index {
+		t.indices[row], t.other = index, true
+	}
+	t.rows = append(t.rows, s)
+}
+
+// end makes rows be found, which were most often the same the last time.
+func (t *StatsTable) end() {
+	if !t.other && len(t.rows) == len(t.indices) && len(t.at) == len(t.rows) {
+		return
+	}
+	t.indices = t.indices[:len(t.rows)]
+	t.at = make(map[int]int, len(t.rows))
+	for row, index := range t.indices {
+		t.at[index] = row
+	}
+	t.other = false
+}
+
 // Stats fills t with the counters of every interface.
 func (c *Conn) Stats(t *StatsTable) error {
-	var same bool // as the last time, row by row
-	begin := func() { same, t.rows = true, t.rows[:0] }
 	var req [sizeofIfStatsMsg]byte
 	binary.NativeEndian.PutUint32(req[8:], 1<<(unix.IFLA_STATS_LINK_64-1)) // filter_mask
-	err := c.socket.Snapshot(unix.RTM_GETSTATS, req[:], begin, func(_ uint16, data []byte) error {
+	err := c.socket.Snapshot(unix.RTM_GETSTATS, req[:], t.begin, func(_ uint16, data []byte) error {
 		index, s, err := parseStats(data)
 		if err == nil {
-			row := len(t.rows)
-			if row == len(t.indices) {
-				t.indices = append(t.indices, index)
-				same = false
-			} else if t.indices[row] != index {
-				t.indices[row], same = index, false
-			}
-			t.rows = append(t.rows, s)
+			t.add(index, s)
 		}
 		return err
 	})
-	if !same || len(t.rows) != len(t.indices) || len(t.at) != len(t.rows) {
-		t.indices = t.indices[:len(t.rows)]
-		t.at = make(map[int]int, len(t.rows))
-		for row, index := range t.indices {
-			t.at[index] = row
-		}
-	}
+	t.end()
 	if err != nil {
 		return fmt.Errorf("dump interface statistics: %w", err)
 	}

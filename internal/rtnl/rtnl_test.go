@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -143,6 +144,40 @@ func TestATableFollowsWhatComesAndGoes(t *testing.T) {
 			if table.Get(index) == nil {
 				t.Errorf("%s %s: %s is not in the table", step.op, step.name, name)
 			}
+		}
+	}
+}
+
+// TestRowsOfAListThatWasBegunAgain has the interfaces change since the last list, and the new one be interrupted after that.
+func TestRowsOfAListThatWasBegunAgain(t *testing.T) {
+	var table StatsTable
+	add := func(indices ...int) {
+		table.begin()
+		for _, index := range indices {
+			table.add(index, Stats{RxBytes: uint64(index)})
+		}
+	}
+	for _, tries := range [][][]int{
+		{{5, 6, 7}},
+		{{6, 7, 900}, {6, 7, 900}},       // 5 went, and 900 came
+		{{6}, {6, 7, 900}},               // the same, interrupted
+		{{6, 7, 8, 900}, {6, 7, 900}},    // 8 came and went
+		{{6, 7, 900, 901}, {6, 7, 1000}}, // another one
+		{{}, {7}},
+	} {
+		for _, indices := range tries {
+			add(indices...)
+		}
+		table.end()
+		last := tries[len(tries)-1]
+		for index := range 1001 {
+			row := table.Get(index)
+			if there := slices.Contains(last, index); there != (row != nil) || there && row.RxBytes != uint64(index) {
+				t.Errorf("after %v: interface %d has %+v", tries, index, row)
+			}
+		}
+		if table.Len() != len(last) {
+			t.Errorf("after %v: %d rows", tries, table.Len())
 		}
 	}
 }
