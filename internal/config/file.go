@@ -60,7 +60,7 @@ func (f *File[T, P]) Read() (P, error) {
 	f.info, f.young = info, time.Since(info.ModTime()).Abs() < youth
 	raw, err := read(f.path)
 	if err != nil {
-		f.sum, f.err = [sha256.Size]byte{}, fmt.Errorf("read configuration: %w", err)
+		f.info, f.err = nil, fmt.Errorf("read configuration: %w", err) // which may pass without a change of the file
 		return f.content, f.err
 	}
 	sum := sha256.Sum256(raw)

@@ -5,9 +5,14 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"vigia/internal/testutil"
 )
 
 func TestAFileIsReadAgainWhenItChanges(t *testing.T) {
@@ -95,6 +100,33 @@ func TestAFileOfTheSameTimeAndSizeIsReadAgain(t *testing.T) {
 				t.Errorf("%s, %s old: the same file is another content, %v", name, age, err)
 			}
 		}
+	}
+}
+
+// TestAFileThatCannotBeReadForAMoment is read once it can be: nothing of the file itself changes with that.
+func TestAFileThatCannotBeReadForAMoment(t *testing.T) {
+	testutil.RequireRoot(t)
+	folder := t.TempDir()
+	path, old := filepath.Join(folder, "f.yaml"), time.Now().Add(-time.Hour)
+	if err := errors.Join(os.Chmod(filepath.Dir(folder), 0o755), os.WriteFile(path, []byte("name: one\n"), 0o600), os.Chtimes(path, old, old)); err != nil {
+		t.Fatal(err)
+	}
+	f := NewFile[sample](path, "write it")
+	runtime.LockOSThread() // whose rights to files are taken away and given back
+	defer runtime.UnlockOSThread()
+	setUser := func(uid int) {
+		if _, _, errno := unix.RawSyscall(unix.SYS_SETFSUID, uintptr(uid), 0, 0); errno != 0 {
+			t.Fatal(errno)
+		}
+	}
+	setUser(65534)
+	_, err := f.Read()
+	setUser(0)
+	if !errors.Is(err, fs.ErrPermission) || !strings.Contains(err.Error(), "read configuration") {
+		t.Fatalf("a file of root's is read by another: %v", err)
+	}
+	if content, err := f.Read(); err != nil || content.Name != "one" {
+		t.Errorf("after that: %+v, %v", content, err)
 	}
 }
 

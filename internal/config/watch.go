@@ -10,18 +10,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// watched is what happens in a folder when a file of it is written, replaced or removed, or the folder itself goes.
-const watched = unix.IN_CLOSE_WRITE | unix.IN_MOVED_TO | unix.IN_MOVED_FROM | unix.IN_CREATE | unix.IN_DELETE |
-	unix.IN_MOVE_SELF | unix.IN_ONLYDIR
+// watched is what happens in a folder when a file of it has been written, replaced or removed, or the folder itself goes. A
+// file that has just been made is told of once it has been written.
+const watched = unix.IN_CLOSE_WRITE | unix.IN_MOVED_TO | unix.IN_MOVED_FROM | unix.IN_DELETE | unix.IN_MOVE_SELF | unix.IN_ONLYDIR
 
 // Watch has the kernel tell when a file may have changed (inotify(7)). It costs nothing until then.
 type Watch struct {
 	file    *os.File // of inotify; nil where the kernel has none left
 	changes chan struct{}
 
-	mu   sync.Mutex
-	path string // what is watched, "" for nothing
-	id   int    // of its folder
+	mu     sync.Mutex
+	path   string      // what is watched, "" for nothing
+	folder os.FileInfo // of it
+	id     int         // of the folder's watch
 }
 
 // NewWatch returns a watch of nothing yet.
@@ -47,27 +48,33 @@ func (w *Watch) Close() error {
 // Changes has a value when the file may have changed since the last one.
 func (w *Watch) Changes() <-chan struct{} { return w.changes }
 
-// On watches the file at path from now on, in place of any other, and says whether the kernel tells of all its changes. It
-// cannot where links lead to the file, as in volumes of Kubernetes, and where the folder does not exist.
+// On watches the file at path from now on, in place of any other, and says whether the kernel tells of its changes. It
+// cannot where links lead to the file, as in volumes of Kubernetes, and where the folder does not exist; and it does not
+// where another machine changes the file. An empty path is no file. On has to be called again now and then: what is
+// mounted over the folder, or takes its place, is watched from then on.
 func (w *Watch) On(path string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.file == nil || !direct(path) {
+	if w.file == nil || path == "" || !direct(path) {
 		w.forget()
 		return false
 	}
-	if path == w.path {
+	folder, err := os.Stat(filepath.Dir(path))
+	if err == nil && path == w.path && os.SameFile(folder, w.folder) {
 		return true
 	}
 	w.forget()
-	err := w.control(func(fd int) (err error) {
+	if err != nil {
+		return false
+	}
+	err = w.control(func(fd int) (err error) {
 		w.id, err = unix.InotifyAddWatch(fd, filepath.Dir(path), watched)
 		return err
 	})
 	if err != nil {
 		return false
 	}
-	w.path = path
+	w.path, w.folder = path, folder
 	return true
 }
 
