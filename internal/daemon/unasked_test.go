@@ -47,7 +47,12 @@ func TestConnectionsAreForgottenWithTheirFirstRequest(t *testing.T) {
 	}
 	u.changed(kept, http.StateNew)
 	u.close()
-	if _, err := left.Read(make([]byte, 1)); err == nil {
-		t.Error("the connection is open")
+	late, other := net.Pipe()
+	defer late.Close()
+	u.changed(late, http.StateNew)
+	for name, c := range map[string]net.Conn{"one": left, "one that comes later": other} {
+		if _, err := c.Read(make([]byte, 1)); err == nil {
+			t.Errorf("%s is open", name)
+		}
 	}
 }
