@@ -17,7 +17,8 @@ import (
 )
 
 const (
-	// How often the file of contracts is looked at: while the kernel does not tell of its changes, and besides.
+	// How often the file of contracts is looked at: while the kernel cannot tell of its changes, or tells of them all the
+	// time, and in any case.
 	followInterval  = 200 * time.Millisecond
 	besidesInterval = 2 * time.Second
 	mostNamed       = 8 // contracts that a line of the log names
@@ -51,6 +52,7 @@ type contracts struct {
 	logger *slog.Logger
 	apply  func([]scheduling.Link, *contract.Set)
 	room   func() int // classes that the kernel has room for; 0 before it was asked, and without links
+	wake   chan struct{}
 
 	mu     sync.Mutex
 	config *Config
@@ -68,7 +70,7 @@ type contracts struct {
 func newContracts(c *Config, logger *slog.Logger) *contracts {
 	b := &contracts{
 		logger: logger, apply: func([]scheduling.Link, *contract.Set) {}, room: func() int { return 0 },
-		config: c, set: c.contracts, file: newContractsFile(c),
+		wake: make(chan struct{}, 1), config: c, set: c.contracts, file: newContractsFile(c),
 	}
 	b.look()
 	return b
@@ -102,6 +104,10 @@ func (b *contracts) prepare(c *Config) (commit func(), err error) {
 		b.tried, b.wrong = nil, nil // what was refused may be good now
 		b.look()
 		b.apply(c.links, b.set)
+		select {
+		case b.wake <- struct{}{}: // another file may have to be watched
+		default:
+		}
 	}, nil
 }
 
@@ -216,13 +222,21 @@ func (b *contracts) follow(ctx context.Context) {
 	defer watch.Close()
 	again := time.NewTimer(0)
 	defer again.Stop()
+	var looked time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-watch.Changes():
+		case <-b.wake:
 		case <-again.C:
 		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(followInterval - time.Since(looked)):
+		}
+		looked = time.Now()
 		again.Reset(b.followed(watch))
 	}
 }
@@ -232,7 +246,8 @@ func (b *contracts) followed(watch *config.Watch) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	next := followInterval
-	if path := b.config.ContractsFile; path == "" || watch.On(path) { // before it is read: what changes then is told
+	path := b.config.ContractsFile
+	if watch.On(path) || path == "" { // before it is read: what changes then is told
 		next = besidesInterval
 	}
 	if b.look() {

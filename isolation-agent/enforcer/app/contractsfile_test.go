@@ -121,12 +121,31 @@ func TestTheFileIsFollowed(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { b.follow(ctx); close(done) }()
+	becomes := func(what, want string) {
+		t.Helper()
+		testutil.WaitFor(t, what, func() bool {
+			mu.Lock()
+			defer mu.Unlock()
+			return strings.HasSuffix(applied, want)
+		})
+	}
 	replace(t, path, strings.Replace(bought, "16Mbit", "8Mbit", 1))
-	testutil.WaitFor(t, "the new contracts", func() bool {
-		mu.Lock()
-		defer mu.Unlock()
-		return strings.HasSuffix(applied, "blue=8Mbit")
-	})
+	becomes("the new contracts", "blue=8Mbit")
+	// A reload names another file, behind a link, of which the kernel tells nothing.
+	other := filepath.Join(t.TempDir(), "contracts.yaml")
+	if err := os.Symlink("target.yaml", other); err != nil {
+		t.Fatal(err)
+	}
+	target := filepath.Join(filepath.Dir(other), "target.yaml")
+	replace(t, target, strings.Replace(bought, "16Mbit", "24Mbit", 1))
+	commit, err := b.prepare(configured(t, other))
+	if err != nil {
+		t.Fatal(err)
+	}
+	commit()
+	becomes("those of the other file", "blue=24Mbit")
+	replace(t, target, strings.Replace(bought, "16Mbit", "32Mbit", 1))
+	becomes("its new ones", "blue=32Mbit")
 	cancel()
 	<-done
 }
