@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// listings is how often threads are listed: what a long-sliced one starts meanwhile is in the next listing.
+// listings is how often threads are listed at most: one that a thread of long slices starts meanwhile is in the next listing.
 const listings = 10
 
 // shortSlice is the shortest slice that the kernel takes (kernel/sched/syscalls.c).

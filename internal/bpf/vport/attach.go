@@ -266,7 +266,7 @@ func (m *Manager) linkTarget(pin string) (int, error) {
 	if errors.Is(err, fs.ErrNotExist) || exhausted(err) {
 		return 0, err
 	}
-	if err != nil { // no link, which most pins are
+	if err != nil { // a program: a filter's, on kernels without TCX links
 		p, noProgram := ebpf.LoadPinnedProgram(pin, nil)
 		if noProgram != nil {
 			return 0, errors.Join(err, noProgram)

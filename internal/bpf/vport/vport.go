@@ -359,7 +359,7 @@ func Monotonic() uint64 {
 // WallTime converts a CLOCK_MONOTONIC instant of the recent past to wall time. Who gets no processor between the
 // readings of the two clocks reads them again, a few times.
 func WallTime(monotonic uint64) time.Time {
-	const tries, close = 8, 20 * time.Microsecond
+	const tries, near = 8, 20 * time.Microsecond
 	var found time.Time
 	best := time.Duration(math.MaxInt64)
 	for range tries {
@@ -368,7 +368,7 @@ func WallTime(monotonic uint64) time.Time {
 		if apart := time.Since(wall); apart < best {
 			best, found = apart, wall.Add(-time.Duration(now-monotonic))
 		}
-		if best <= close {
+		if best <= near {
 			break
 		}
 	}
