@@ -127,7 +127,7 @@ class Daemon:
         pin = ["taskset", "-c", str(cpu)] if cpu is not None else []
         # The metrics listener is outside of the namespaces, so the sockets enter them.
         # They are below those that the kernel gives out, and above those that tests in Go take.
-        self.port = 32000 + os.getpid() % 380 * 2 + (1 if ns == RIGHT else 0)
+        self.port = 32380 + os.getpid() % 190 * 2 + (1 if ns == RIGHT else 0)
         self.process = subprocess.Popen(
             [
                 *pin,

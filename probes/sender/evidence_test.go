@@ -195,7 +195,7 @@ func TestReflectorOverflow(t *testing.T) {
 	t.Cleanup(release) // before the reflector is stopped
 	f := newSender(t, Options{})
 	tg := target("b", at)
-	tg.Count = 600
+	tg.Count = 1500
 	f.apply(tg)
 	f.waitFor("the first answers", func() bool { return f.status(tg.Labels).Counts.Received >= 50 })
 	g.shut.Store(true)

@@ -24,7 +24,7 @@ from vigia_dashboards.expressions import substituted
 from vigia_dashboards.live import every_panel
 from vigia_prometheus import Prometheus, PrometheusError
 
-TIMEOUT = 60.0
+TIMEOUT = 20.0
 PATIENT = 300.0
 """For questions that no panel asks."""
 MINUTE = 60.0

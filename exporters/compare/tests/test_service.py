@@ -338,6 +338,7 @@ def test_visitors_who_wait_for_a_slow_prometheus_keep_no_scrape_from_the_series(
             silent.close()
             said = [p.result() for p in pages]
         finally:
+            silent.close()
             one.process.send_signal(signal.SIGTERM)
             assert one.process.wait(timeout=60) == 0, one.log.read_text()
     assert {p.status_code for p in said} == {200}, "the page is there, and says why it is empty"

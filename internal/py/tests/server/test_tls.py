@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from vigia_config.tls import Tls
-from vigia_service.server import client_names
+from vigia_service.server import client_names, connection
 
 from .serving import Running, head, read_all, read_answer, serving, status_of
 from .test_slow_clients import FOREVER, is_open, open_connections
@@ -152,6 +152,17 @@ def test_a_long_body_and_a_long_answer(running: Running, authority: Authority) -
     with alice.wrap_socket(running.connect(), server_hostname="127.0.0.1") as sock:
         sock.sendall(head("POST", "/ignore", "Content-Length: 3000000") + b"x" * 1_000_000)
         assert status_of(read_answer(sock)) == 401
+
+
+def test_who_is_answered_and_does_not_end_is_cut_off(
+    running: Running, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rest of a body is read away for a moment, so that the answer arrives, and no longer."""
+    monkeypatch.setattr(connection, "LINGER_SECONDS", 0.3)
+    alice = authority.issue("alice").client()
+    with alice.wrap_socket(running.connect(), server_hostname="127.0.0.1") as sock:
+        sock.sendall(head("POST", "/ignore", "Content-Length: 3000000") + b"x" * 1000)
+        assert status_of(read_all(sock)) == 401
 
 
 def test_a_slow_client_gets_all_of_an_answer(authority: Authority) -> None:
