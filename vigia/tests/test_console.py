@@ -14,7 +14,6 @@ import terminalkit
 
 from vigia import console
 from vigia.console import Steps
-from vigia_testing import DEADLINE
 
 
 def test_a_step_is_a_line_with_its_time() -> None:
@@ -48,32 +47,16 @@ def test_times_grow() -> None:
 
 BUILDING = "with s.step('building'): time.sleep(0.3)"
 
-SCREEN = f"""
-import sys, time
+WATCHED = f"""{terminalkit.SCREEN}
 from vigia.console import Steps
-
-class Screen:
-    def __init__(self): self.out, self.seen = sys.stdout, ""
-    def write(self, text):
-        self.seen += text
-        return self.out.write(text)
-    def __getattr__(self, name): return getattr(self.out, name)
-
-def until(words):
-    for _ in range({int(DEADLINE * 100)}):
-        if words in screen.seen: return
-        time.sleep(0.01)
-    sys.exit(f"{{words!r}} is not drawn")
-
-screen = Screen()
 s = Steps(screen)
 """
-"""A terminal of whose content the program knows when it is drawn."""
+"""Steps on a terminal of which the program knows when they are drawn."""
 
 
 def on_a_terminal(env: dict[str, str], body: str = BUILDING) -> str:
     """Output of a step on a pseudo terminal."""
-    code = SCREEN + body
+    code = WATCHED + body
     environment = {**os.environ, "TERM": "xterm", **env}
     environment.pop("NO_COLOR", None) if "NO_COLOR" not in env else None
     return terminalkit.on_a_terminal(code, environment)

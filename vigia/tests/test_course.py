@@ -18,28 +18,14 @@ from vigia.cli import demo as command
 from vigia.console import Bar, Step
 from vigia.course import Course, Stage
 from vigia.demo import scenario
-from vigia_testing import DEADLINE
 
 STAGES = {"lab": 3.0, "stack": 200.0}
 
-RUN = f"""
-import sys, time
+RUN = f"""{terminalkit.SCREEN}
 from vigia.course import Course
 
-class Screen:
-    def __init__(self): self.out, self.seen = sys.stdout, ""
-    def write(self, text):
-        self.seen += text
-        return self.out.write(text)
-    def __getattr__(self, name): return getattr(self.out, name)
+def draws(): return c.is_terminal
 
-def until(*words):
-    for _ in range({int(DEADLINE * 100)}):
-        if not c.is_terminal or all(w in screen.seen for w in words): return
-        time.sleep(0.01)
-    sys.exit(f"{{words!r}} are not drawn")
-
-screen = Screen()
 c = Course('vigia demo', {{'lab': 3.0, 'stack': 200.0}}, screen)
 with c.shown():
     with c.stage('lab'):
