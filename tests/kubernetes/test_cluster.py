@@ -302,42 +302,18 @@ def test_a_missing_right_is_an_event_of_the_pod_with_its_fix(cluster: Cluster) -
         change(rules)
 
 
-def test_what_is_missing_on_a_node_is_an_event_of_the_pod_with_its_fix(cluster: Cluster) -> None:
-    """Whoever has it goes on."""
+def test_what_is_missing_is_an_event_of_the_pod_with_its_fix(cluster: Cluster) -> None:
+    """On a node, and of the site's programs, which have no token of the API server's; the others go on."""
     port = port_of(cluster, 0, "web")["port"]
     cluster.type(
         "helm upgrade vigia deploy/helm/vigia --namespace vigia --reuse-values "
-        """--set-json 'exporter.config={"bpf": {"pin_dir": "/run/vigia/pins"}}'"""
-    )
-    try:
-        said = "bpf.pin_dir /run/vigia/pins is not on a bpffs; run: mount -t bpf bpf"
-        eventually(
-            lambda: [
-                e["involvedObject"]["name"]
-                for e in cluster.objects("-n", "vigia", "events", "--field-selector=reason=CannotRun")
-                if e["involvedObject"]["name"].startswith("vigia-exporter-") and said in e["message"]
-            ],
-            cluster.state,
-            PATIENCE,
-        )
-        for prober in probers(cluster):
-            grows(lambda prober=prober: sent(cluster, prober), f"probes of {prober}")  # type: ignore[misc]
-        assert bought(cluster, port), "the enforcer goes on"
-    finally:
-        cluster.type("helm rollback vigia --namespace vigia --wait --timeout 10m")
-    eventually(lambda: port_of(cluster, 0, "web"), "the exporter to be back", PATIENCE)
-
-
-def test_what_the_sites_programs_miss_is_an_event_of_their_pods(cluster: Cluster) -> None:
-    """Of the isolation agent, vigia-compare and Alertmanager, which have no token of the API server's."""
-    port = port_of(cluster, 0, "web")["port"]
-    cluster.type(
-        "helm upgrade vigia deploy/helm/vigia --namespace vigia --reuse-values "
+        """--set-json 'exporter.config={"bpf": {"pin_dir": "/run/vigia/pins"}}' """
         """--set-json 'compare.config={"state": "nowhere.json"}' """
         """--set-json 'isolationAgent.config={"controller": {"tick": "soon"}}' """
         """--set-json 'alertmanager.people={"webhook_configs": [{"url": "nonsense"}]}'"""
     )
     wanted = {
+        "vigia-exporter-": "bpf.pin_dir /run/vigia/pins is not on a bpffs; run: mount -t bpf bpf",
         "vigia-compare-": "state: ",
         "vigia-isolation-agent-": "controller.tick: ",
         "vigia-alertmanager-": "unsupported scheme",
@@ -353,9 +329,12 @@ def test_what_the_sites_programs_miss_is_an_event_of_their_pods(cluster: Cluster
                 cluster.state,
                 PATIENCE,
             )
+        for prober in probers(cluster):
+            grows(lambda prober=prober: sent(cluster, prober), f"probes of {prober}")  # type: ignore[misc]
         assert bought(cluster, port), "the enforcer goes on"
     finally:
         cluster.type("helm rollback vigia --namespace vigia --wait --timeout 10m")
+    eventually(lambda: port_of(cluster, 0, "web"), "the exporter to be back", PATIENCE)
 
 
 def test_annotations_and_values_are_contracts_where_nothing_else_was_bought(cluster: Cluster) -> None:
@@ -654,23 +633,6 @@ def test_without_the_api_server_probing_exporting_and_limits_go_on(cluster: Clus
     )
 
 
-def test_a_cordoned_and_drained_node_is_still_measured(cluster: Cluster) -> None:
-    cluster.type(guide("kubernetes drain"))
-    try:
-        assert {
-            p["spec"]["nodeName"]
-            for p in cluster.objects("-n", "vigia", "pods", "-l", "app.kubernetes.io/component=probe")
-        } == {"node1", "node2"}
-        for prober in probers(cluster):
-            grows(lambda prober=prober: sent(cluster, prober), f"probes of {prober}")  # type: ignore[misc]
-        down = {
-            a for a in cluster.alerts() if a[0] in ("VigiaNodeDown", "VigiaUnreachable", "VigiaProbeDown")
-        }
-        assert down == set(), "a node without work is not a node that is down"
-    finally:
-        cluster.type(guide("kubernetes uncordon"))
-
-
 def test_a_node_that_reboots_is_named_and_comes_back(cluster: Cluster) -> None:
     eventually(lambda: cluster.query("up"), "Prometheus", PATIENCE)
     cluster.power_off("node2")
@@ -685,6 +647,24 @@ def test_a_node_that_reboots_is_named_and_comes_back(cluster: Cluster) -> None:
     eventually(
         lambda: ("VigiaNodeDown", "node2") not in cluster.alerts(), lambda: str(cluster.alerts()), PATIENCE
     )
+
+
+def test_a_cordoned_and_drained_node_is_still_measured(cluster: Cluster) -> None:
+    """After the boot: a kubelet that has missed the API server needs up to a minute to see an eviction."""
+    cluster.type(guide("kubernetes drain"))
+    try:
+        assert {
+            p["spec"]["nodeName"]
+            for p in cluster.objects("-n", "vigia", "pods", "-l", "app.kubernetes.io/component=probe")
+        } == {"node1", "node2"}
+        for prober in probers(cluster):
+            grows(lambda prober=prober: sent(cluster, prober), f"probes of {prober}")  # type: ignore[misc]
+        down = {
+            a for a in cluster.alerts() if a[0] in ("VigiaNodeDown", "VigiaUnreachable", "VigiaProbeDown")
+        }
+        assert down == set(), "a node without work is not a node that is down"
+    finally:
+        cluster.type(guide("kubernetes uncordon"))
 
 
 def test_uninstall_leaves_what_the_guide_says_and_nothing_else(cluster: Cluster) -> None:
