@@ -85,12 +85,11 @@ def left() -> list[str]:
     return [str(p) for p in found]
 
 
-@pytest.mark.parametrize("line", ["connected", "answers"])
-def test_a_cluster_that_was_killed_on_its_way_leaves_nothing(topology: Path, line: str) -> None:
+def test_a_cluster_that_was_killed_on_its_way_leaves_nothing(topology: Path) -> None:
     before = Machine.now(NAME)
     with subprocess.Popen(up(topology), stdout=subprocess.PIPE, text=True) as making:
         assert making.stdout is not None
-        assert any(line in said for said in making.stdout), "it ended before it was killed"
+        assert any("answers" in said for said in making.stdout), "it ended before it was killed"
         making.kill()
     assert left(), "there is something to remove"
     done = run_vigia("lab", "down", "--lab", NAME, timeout=600)
@@ -633,24 +632,7 @@ def test_without_the_api_server_probing_exporting_and_limits_go_on(cluster: Clus
     )
 
 
-def test_a_node_that_reboots_is_named_and_comes_back(cluster: Cluster) -> None:
-    eventually(lambda: cluster.query("up"), "Prometheus", PATIENCE)
-    cluster.power_off("node2")
-    try:
-        eventually(
-            lambda: ("VigiaNodeDown", "node2") in cluster.alerts(), lambda: str(cluster.alerts()), PATIENCE
-        )
-        assert {node for name, node in cluster.alerts() if name == "VigiaNodeDown"} == {"node2"}
-    finally:
-        cluster.power_on("node2")
-    eventually(lambda: whole_matrix(cluster), cluster.state, PATIENCE)
-    eventually(
-        lambda: ("VigiaNodeDown", "node2") not in cluster.alerts(), lambda: str(cluster.alerts()), PATIENCE
-    )
-
-
 def test_a_cordoned_and_drained_node_is_still_measured(cluster: Cluster) -> None:
-    """After the boot: a kubelet that has missed the API server needs up to a minute to see an eviction."""
     cluster.type(guide("kubernetes drain"))
     try:
         assert {
@@ -665,6 +647,22 @@ def test_a_cordoned_and_drained_node_is_still_measured(cluster: Cluster) -> None
         assert down == set(), "a node without work is not a node that is down"
     finally:
         cluster.type(guide("kubernetes uncordon"))
+
+
+def test_a_node_that_reboots_is_named_and_comes_back(cluster: Cluster) -> None:
+    eventually(lambda: cluster.query("up"), "Prometheus", PATIENCE)
+    cluster.power_off("node2")
+    try:
+        eventually(
+            lambda: ("VigiaNodeDown", "node2") in cluster.alerts(), lambda: str(cluster.alerts()), PATIENCE
+        )
+        assert {node for name, node in cluster.alerts() if name == "VigiaNodeDown"} == {"node2"}
+    finally:
+        cluster.power_on("node2")
+    eventually(lambda: whole_matrix(cluster), cluster.state, PATIENCE)
+    eventually(
+        lambda: ("VigiaNodeDown", "node2") not in cluster.alerts(), lambda: str(cluster.alerts()), PATIENCE
+    )
 
 
 def test_uninstall_leaves_what_the_guide_says_and_nothing_else(cluster: Cluster) -> None:

@@ -74,15 +74,15 @@ def _certificates(lab: Lab, datapath: Datapath) -> str:
     return f"issued {certificates.write(lab)} certificates"
 
 
-def _control(lab: Lab, datapath: Datapath) -> str:
+def _machines(lab: Lab, datapath: Datapath) -> str:
+    machines.make_groups(lab)
     machines.start_control(lab, programs.find())
+    for member in members(lab):  # they import the images meanwhile
+        machines.start_node(lab, member, programs.find())
     return cluster.wait_for_api(lab)
 
 
 def _nodes(lab: Lab, datapath: Datapath) -> str:
-    machines.make_groups(lab)
-    for member in members(lab):
-        machines.start_node(lab, member, programs.find())
     return cluster.wait_for_nodes(lab)
 
 
@@ -100,15 +100,15 @@ CLOUD = Cloud(
         ("making the images", _images),
         ("connecting the nodes", _network),
         ("issuing certificates", _certificates),
-        ("starting the control plane", _control),
-        ("starting the nodes", _nodes),
+        ("starting the control plane", _machines),
+        ("waiting for the nodes", _nodes),
         ("starting the cluster's DNS", _furnish),
     ),
     daemons=(),
     expected={
         "making the images": 30,
         "starting the control plane": 15,
-        "starting the nodes": 30,
+        "waiting for the nodes": 20,
         "starting the cluster's DNS": 10,
     },
     prepare=_prepare,

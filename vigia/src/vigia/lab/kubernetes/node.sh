@@ -54,7 +54,10 @@ TOML
 . "$LAB/supervise.sh"
 supervise containerd --log-level info
 until ctr version > /dev/null 2>&1; do sleep 0.1 & wait $!; done
-ctr --namespace k8s.io images import "$DATA/images.tar"
+if [ ! -e "$D/imported" ]; then # the first boot
+  ctr --namespace k8s.io images import "$DATA/images.tar"
+  : > "$D/imported"
+fi
 supervise "$BIN/kubelet" --config="$LAB/$NODE/kubelet.yaml" --kubeconfig="$LAB/pki/$NODE.conf" --node-ip="$ADDRESS" --hostname-override="$NODE" --v=2
 supervise "$BIN/kube-proxy" --config="$LAB/$NODE/proxy.yaml" --hostname-override="$NODE"
 while :; do wait || true; done
