@@ -16,9 +16,11 @@ import httpx
 import yaml
 from labkit import ROOT, VIGIA, own_topology, run_vigia
 from prometheus_client.parser import text_string_to_metric_families
+from prometheuskit import CONTENT
 
 from vigia.host import commands, netns, processes
 from vigia.lab import naming, openvswitch, state
+from vigia.lab.files.enforcer import NOTICES
 from vigia.lab.model import Datapath, Endpoint, Lab, Node
 from vigia.lab.neutron.api import Neutron
 from vigia.lab.neutron.machines import Known, read_known
@@ -32,6 +34,7 @@ TOPOLOGIES = ROOT / "vigia/src/vigia/lab/topologies"
 PATIENCE = 300.0
 NAME = "ostest"
 """The lab that these tests bring up."""
+_PORTS = {"exporter": 9872, "enforcer": 9873}
 
 Page = Mapping[tuple[str, frozenset[tuple[str, str]]], float]
 """Values of a page's series, by name and labels."""
@@ -94,6 +97,14 @@ class Cloud:
     def neutron(self) -> Neutron:
         return Neutron(self.places, self.driver)
 
+    @property
+    def ends(self) -> dict[str, dict[str, str]]:
+        """Where tunnels end, and enforcers listen, which OVN's agents do not say."""
+        return {
+            n.name: {"address": naming.joined(n.underlay.ip, NOTICES), "tunnel": str(n.tunnel.ip)}
+            for n in self.lab.nodes
+        }
+
     def machine(self, node: str, tenant: str) -> Endpoint:
         """Return a tenant's machine on a node: that on its first network."""
         return next(e for e in self.lab.node(node).endpoints if e.tenant == tenant)
@@ -119,6 +130,7 @@ class Cloud:
             "tenants_file": str(folder / "tenants.yaml"),
             "ports_dir": str(self.places.hosts),
             "contracts_dir": str(self.places.contracts),
+            "sites_dir": str(self.places.sites),
             "every": "1h",  # what follows sooner, follows from what Neutron says has changed
             "openstack": {
                 "cloud": "lab",
@@ -127,6 +139,7 @@ class Cloud:
                 "operator": self.known.projects[naming.INFRA],
                 "changes": "1s",
                 "default": {"guarantee": "1Mbit", "ceiling": "150Mbit"},
+                "notices": {"nodes": self.ends if self.driver == "ovn" else {}},
                 **({} if probes is None else {"probes": dict(probes)}),
             },
             **more,
@@ -223,7 +236,7 @@ class Agents:
         with self._running as stack:
             for name in nodes:
                 node = self.cloud.lab.node(name)
-                for program, port in (("exporter", 9872), ("enforcer", 9873)):
+                for program, port in _PORTS.items():
                     self._start(stack, node, program, port, folder)
             yield self
 
@@ -245,9 +258,10 @@ class Agents:
 
     def page(self, node: str, program: str = "exporter") -> Page:
         """Return the page of a program; empty while it does not answer."""
-        port = {"exporter": 9872, "enforcer": 9873}[program]
         try:
-            said = httpx.get(f"http://{self.cloud.lab.node(node).agent}:{port}/metrics", timeout=20.0)
+            said = httpx.get(
+                f"http://{self.cloud.lab.node(node).agent}:{_PORTS[program]}/metrics", timeout=20.0
+            )
         except httpx.HTTPError:
             return {}
         if said.is_error:
@@ -255,6 +269,12 @@ class Agents:
         families = text_string_to_metric_families(said.text)
         samples = (s for family in families for s in family.samples)
         return {(s.name, frozenset(s.labels.items())): s.value for s in samples}
+
+    def raw(self, node: str, program: str) -> tuple[str, bytes]:
+        """Return a program's page as Prometheus reads it, native histograms among it: its type, and what it has."""
+        at = f"http://{self.cloud.lab.node(node).agent}:{_PORTS[program]}/metrics"
+        said = httpx.get(at, headers={"Accept": CONTENT}, timeout=20.0).raise_for_status()
+        return said.headers["Content-Type"], said.content
 
     def ports(self, node: str) -> dict[str, dict[str, str]]:
         """Return what the exporter of a node says of each port, by its id."""

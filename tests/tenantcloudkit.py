@@ -19,6 +19,7 @@ import httpx
 import yaml
 from portkit import free_ports
 from prometheuskit import CONTENT, Family, encode
+from tenantkit import Question, ask, telling, tells
 
 from vigia_testing import eventually
 
@@ -31,6 +32,8 @@ __all__ = [
     "Capture",
     "Front",
     "capture",
+    "flooded",
+    "nothing_comes_out",
     "program",
     "relabelling",
     "serving",
@@ -124,11 +127,16 @@ def capture(folder: Path, own: str = RED, other: str = BLUE) -> Capture:
         n: ((folder / f"{n}.type").read_text(), (folder / f"{n}.page").read_bytes())
         for n in ("exporter", "probe")
     }
-    return Capture(own, other, {**pages, "agent": (CONTENT, b"".join(map(encode, _flood(own, other))))})
+    return Capture(own, other, {**pages, "agent": flooded(own, other)})
+
+
+def flooded(own: str, other: str) -> tuple[str, bytes]:
+    """Return a page of what the enforcer and vigia-compare say after a flood between two tenants, and its type."""
+    return CONTENT, b"".join(map(encode, _flood(own, other)))
 
 
 def _flood(red: str, blue: str) -> list[Family]:
-    """What the enforcer and vigia-compare say after a flood between the two; it takes a flood to make them say so."""
+    """It takes a flood to make them say so."""
     both = ((red, blue), (blue, red))
     verdict = {"node": "node1"}
     where = {**verdict, "direction": "from_tenant"}
@@ -296,3 +304,16 @@ def serving(
             before.append(held.enter_context(front(label, found.own, prometheus, folder / name)))
         at = _since(behind, len(found.pages))
         yield Asked(label, before[0], before[1], behind[0], behind[1], at)
+
+
+def nothing_comes_out(cloud: Asked, asking: Sequence[Question]) -> int:
+    """Assert that no answer tells of the other tenant; return how many have something of the one that asks."""
+    then = [q for q in asking if str(cloud.at) in str(q)]
+    assert telling(cloud.proxy, cloud.alone, then) == []
+    for q in (q for q in asking if q not in then):
+        # What is so now differs for a moment where one of the two was late to scrape, or to evaluate a rule.
+        eventually(
+            lambda q=q: not tells(cloud.proxy, cloud.alone, q),  # type: ignore[misc]
+            f"nothing of others in the answer to {q}",
+        )
+    return sum(not ask(cloud.proxy, q).empty for q in asking)

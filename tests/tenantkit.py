@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
-__all__ = ["CUT", "Answer", "Question", "ask", "questions"]
+__all__ = ["CUT", "Answer", "Question", "ask", "questions", "telling", "tells"]
 
 FORM = "application/x-www-form-urlencoded"
 QUERY, RANGE, SERIES = "/api/v1/query", "/api/v1/query_range", "/api/v1/series"
@@ -66,6 +66,16 @@ def ask(url: str, question: Question, headers: Mapping[str, str] | None = None) 
         with contextlib.suppress(http.client.IncompleteRead, ConnectionResetError):
             return _once(url, question, {**question.headers, **(headers or {})})
     return Answer(0, None)
+
+
+def tells(url: str, alone: str, question: Question) -> bool:
+    """Whether an answer tells that there is another tenant."""
+    return ask(url, question) != ask(alone, question)
+
+
+def telling(url: str, alone: str, asking: list[Question]) -> list[str]:
+    """Return the questions whose answers tell that there is another tenant."""
+    return [str(q) for q in asking if tells(url, alone, q)]
 
 
 def _once(url: str, question: Question, headers: Mapping[str, str]) -> Answer:

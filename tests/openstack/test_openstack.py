@@ -21,6 +21,8 @@ import yaml
 from labkit import ROOT, VIGIA, Machine, run_vigia
 from openstackkit import NAME, PATIENCE, Agents, Cloud, down, guide, total, up
 from probingkit import Probing
+from tenantcloudkit import Capture, flooded, nothing_comes_out, serving
+from tenantkit import questions, telling
 
 from vigia.host import commands
 from vigia.lab import naming
@@ -56,7 +58,7 @@ def cloud(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 @pytest.fixture(scope="module")
 def folder(cloud: Cloud, tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp(cloud.driver)
-    for kept in (cloud.places.hosts, cloud.places.contracts):
+    for kept in (cloud.places.hosts, cloud.places.contracts, cloud.places.sites):
         (made / kept.name).symlink_to(kept)
     return made
 
@@ -70,8 +72,9 @@ def agents(cloud: Cloud, folder: Path) -> Iterator[Agents]:
 def test_the_guides_commands_and_configuration_work(cloud: Cloud, folder: Path) -> None:
     assert cloud.type(guide("api"))
     config = yaml.safe_load(guide("identity.yaml"))
-    for key in ("tenants_file", "ports_dir", "contracts_dir"):
+    for key in ("tenants_file", "ports_dir", "contracts_dir", "sites_dir"):
         config[key] = str(folder / key)
+    config["openstack"] |= yaml.safe_load(guide("notices"))
     (folder / "guide.yaml").write_text(yaml.safe_dump(config))
     check = ["--config", str(folder / "guide.yaml"), "check-config"]
     commands.run([str(VIGIA.with_name("vigia-identity")), *check])
@@ -186,7 +189,7 @@ def test_ports_that_come_and_go_keep_the_sum(cloud: Cloud, agents: Agents) -> No
 
 def entries(folder: Path, node: str, kind: str = "hosts") -> list[dict[str, Any]]:
     found = yaml.safe_load((folder / kind / f"{node}.yaml").read_text())
-    return list(found["ports" if kind == "hosts" else "contracts"])
+    return list(found["contracts" if kind == "contracts" else "ports"])
 
 
 def test_identity_has_owners_and_names_from_the_cloud(cloud: Cloud, folder: Path) -> None:
@@ -201,6 +204,33 @@ def test_identity_has_owners_and_names_from_the_cloud(cloud: Cloud, folder: Path
         plugged = [*node.endpoints, *([own] if own is not None and own.node == node.name else [])]
         wanted = {(e.device, e.port, tenants[e.tenant]) for e in plugged}
         assert {(p["device"], p["port"], p["tenant"]) for p in entries(folder, node.name)} == wanted
+
+
+def test_enforcers_know_each_other_and_each_others_guests_from_the_cloud(
+    cloud: Cloud, agents: Agents, folder: Path
+) -> None:
+    projects = cloud.known.projects
+    own = guest.read(cloud.lab)
+    wanted = {
+        (e.node, e.port, projects[e.tenant], e.mac, str(e.address.ip))
+        for e in cloud.lab.endpoints
+        if e.tenant != naming.INFRA
+    }
+    if own is not None:
+        wanted.add((own.node, own.port, projects[own.tenant], own.mac, own.address.partition("/")[0]))
+    nodes = [{"node": name, **end} for name, end in cloud.ends.items()]
+    for node in cloud.lab.nodes:
+        site = yaml.safe_load((folder / f"sites/{node.name}.yaml").read_text())
+        assert site["nodes"] == nodes
+        found = {tuple(p[k] for k in ("node", "port", "tenant", "mac", "ip")) for p in site["ports"]}
+        assert {p for p in found if ":" not in p[-1]} == wanted
+        eventually(lambda node=node: taken(folder, node.name), "the enforcer to take it up", PATIENCE)  # type: ignore[misc]
+        assert agents.page(node.name, "enforcer"), "and it goes on"
+
+
+def taken(folder: Path, node: str) -> int:
+    """Return how often a node's enforcer has taken up its site_file."""
+    return (folder / f"enforcer-{node}.log").read_text().count("took up site_file")
 
 
 def test_a_cloud_that_restarts_leaves_the_last_knowledge(cloud: Cloud, folder: Path) -> None:
@@ -453,6 +483,20 @@ def test_a_flood_is_limited_at_its_source_and_neutrons_objects_stay(cloud: Cloud
     assert cloud.pings(red, red.peer) > 0
 
 
+def test_a_project_asks_and_gets_its_own_alone(cloud: Cloud, agents: Agents, tmp_path: Path) -> None:
+    """Of a node's pages as they are after the flood, by the proxy and the relabelling of docs/how-to/tenants.md."""
+    commands.run(["make", "-C", str(ROOT), "prom-label-proxy"], timeout=PATIENCE)
+    red, blue = (cloud.known.projects[t] for t in ("red", "blue"))
+    pages = {program: agents.raw("node1", program) for program in ("exporter", "enforcer")}
+    found = Capture(red, blue, {**pages, "agent": flooded(red, blue)})
+    for project in (red, blue):
+        assert project.encode() in pages["exporter"][1] and project.encode() in pages["enforcer"][1]
+    with serving(tmp_path, found, "project") as asked:
+        asking = questions("project", red, blue, asked.at)
+        assert nothing_comes_out(asked, asking) >= 200, "most of what is asked is answered with its own"
+        assert len(telling(asked.prometheus, asked.prometheus_alone, asking)) >= 200, "without the proxy"
+
+
 def test_a_guest_with_a_kernel_of_its_own_is_known(cloud: Cloud, agents: Agents) -> None:
     own = guest.read(cloud.lab)
     if own is None:
@@ -465,7 +509,7 @@ def test_a_guest_with_a_kernel_of_its_own_is_known(cloud: Cloud, agents: Agents)
 
 
 @contextmanager
-def serving(cloud: Cloud, machine: Endpoint) -> Iterator[str]:
+def dhcp(cloud: Cloud, machine: Endpoint) -> Iterator[str]:
     """Have DHCP be served in a machine's network on its node, as Neutron's agent does but for the server; return the network.
 
     That is a port of its own, and a namespace that is called after the network.
@@ -506,7 +550,7 @@ def serving(cloud: Cloud, machine: Endpoint) -> Iterator[str]:
 def test_machines_are_probed_from_where_neutron_serves_their_network(cloud: Cloud) -> None:
     red = cloud.machine("node1", "red")
     argv = [str(ROOT / "bin/vigia-probe"), "once", "--protocol=icmp", "--count=3"]
-    with serving(cloud, red) as network:
+    with dhcp(cloud, red) as network:
         place = f"--netns=neutron:{network}"
         for to in (red.address.ip, red.peer):  # the machine on the node, and the one on the other
             eventually(
@@ -541,9 +585,12 @@ def test_a_port_that_migrates_takes_no_limit_along_and_leaves_none(
     project = cloud.known.projects["red"]
     said = agents.set_limit("node1", red.port, project, rate=RED, ttl=60)
     assert said.status_code == 200, said.text
+    before = taken(folder, "node1")
     migrate(cloud, red, "node2")
     eventually(lambda: not agents.limit("node1", red.port), "the limit to end with its port", PATIENCE)
     assert cloud.ask(folder).status == 0
+    assert {p["node"] for p in entries(folder, "node1", "sites") if p["port"] == red.port} == {"node2"}
+    eventually(lambda: taken(folder, "node1") > before, "the enforcer to know where it is", PATIENCE)
     assert red.port in {p["port"] for p in entries(folder, "node2")}
     assert red.port not in {p["port"] for p in entries(folder, "node1")}
     eventually(

@@ -114,16 +114,21 @@ def test_a_folder_that_cannot_be_written_is_a_failure_and_no_end(
 
 def test_files_are_sorted_and_for_the_group_to_read(tmp_path: Path) -> None:
     out = tmp_path / "tenants.yaml"
-    changed = write(Identity({"b": "2", "a": "1"}), out, None)
+    changed = write(Identity({"b": "2", "a": "1"}), Config.model_construct(tenants_file=out))
     assert changed == [out]
     assert [t["id"] for t in yaml.safe_load(out.read_text())["tenants"]] == ["a", "b"]
     assert stat.S_IMODE(out.stat().st_mode) == 0o640
-    assert write(Identity({"a": "1", "b": "2"}), out, None) == [], "the same in another order"
+    assert write(Identity({"a": "1", "b": "2"}), Config.model_construct(tenants_file=out)) == [], (
+        "the same in another order"
+    )
     assert [p.name for p in tmp_path.iterdir()] == ["tenants.yaml"]
 
 
 def test_a_name_that_two_ports_share_names_neither(tmp_path: Path) -> None:
     ports = [PORT, Port("tap1", "p2", "t2", "", ""), Port("tap2", "p3", "t3", "", "")]
-    write(Identity({}, {"h": ports}), tmp_path / "tenants.yaml", tmp_path)
+    write(
+        Identity({}, {"h": ports}),
+        Config.model_construct(tenants_file=tmp_path / "tenants.yaml", ports_dir=tmp_path),
+    )
     entries = yaml.safe_load((tmp_path / "h.yaml").read_text())["ports"]
     assert entries == [{"device": "tap2", "port": "p3", "tenant": "t3"}], "and what is empty is left out"

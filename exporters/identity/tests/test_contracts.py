@@ -263,14 +263,14 @@ def test_what_answers_slowly_is_asked_more_seldom(looker: Looker, monkeypatch: p
     asked: list[str] = []
     clock = [1000.0]
 
-    def slow(_: Any, kind: str, known: Any) -> Any:
+    def slow(_: Any, kind: str, *known: Any) -> Any:
         asked.append(kind)
         clock[0] += {"qos/policies": 0.01, "networks": 0.1, "ports": 2.0}[kind]
 
     monkeypatch.setattr(openstack, "SHARE", 20)
     monkeypatch.setattr(neutron, "read_changed", slow)
     assert looker.once() and looker.config.openstack is not None
-    watch = openstack.ChangeWatch(looker.config.openstack, 5.0, lambda: clock[0])
+    watch = openstack.ChangeWatch(looker.config.openstack, 5.0, neutron.Wanted(bought=True), lambda: clock[0])
     begun = clock[0]
     try:
         while clock[0] < begun + 200:
@@ -435,11 +435,13 @@ def test_pages_may_be_shorter_than_asked_for(cloud: Cloud) -> None:
             return Answer(cloud.page_of("ports", cloud.ports, query, path))
 
     cloud.ports = [port(n) for n in range(1, 8)]
-    assert list(neutron.read(Network(), "ports")) == [p["id"] for p in cloud.ports]
-    known = neutron.read(Network(), "ports")
-    assert neutron.read_changed(Network(), "ports", known) is None
+    assert list(neutron.read(Network(), "ports", neutron.Wanted(bought=True))) == [
+        p["id"] for p in cloud.ports
+    ]
+    known = neutron.read(Network(), "ports", neutron.Wanted(bought=True))
+    assert neutron.read_changed(Network(), "ports", known, neutron.Wanted(bought=True)) is None
     del cloud.ports[3]
-    again = neutron.read_changed(Network(), "ports", known)
+    again = neutron.read_changed(Network(), "ports", known, neutron.Wanted(bought=True))
     assert again is not None and list(again) == [p["id"] for p in cloud.ports]
 
 

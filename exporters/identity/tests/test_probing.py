@@ -529,7 +529,7 @@ def test_the_ports_are_the_operators(site: Site) -> None:
     (port,) = (p for p in site.ours() if p["network_id"] == "net-1" and p["binding:host_id"] == "c2")
     config = OpenStack.model_validate({"cloud": "lab", "operator": OPERATOR})
     shown = neutron.Objects({p["id"]: p for p in site.cloud.ports})
-    told = neutron.tell(config, shown, Identity(), bought=False).ports["c2"]
+    told = neutron.tell(config, shown, Identity(), neutron.Wanted()).ports["c2"]
     assert (f"tap{port['id'][:11]}", "_infra") in {(p.device, p.tenant) for p in told}
 
 

@@ -55,6 +55,7 @@ type service struct {
 	schedule *schedule         // nil without links
 	watch    *contention.Watch // nil without links
 	loop     *fastloop.Loop    // nil without fast_loop
+	site     *siteFile         // that it works by
 	bought   *contracts
 	socket   net.Listener // nil without api_socket
 	config   *Config
@@ -91,7 +92,7 @@ func start(_ context.Context, env daemon.Env) (_ daemon.Service, err error) {
 		}
 	}
 	if c.FastLoop != nil {
-		if s.loop, err = newFastLoop(c, s.schedule, s.Manager, s.Inventory, env.Metrics, env.Logger); err != nil {
+		if s.loop, s.site, err = newFastLoop(c, s.schedule, s.Manager, s.Inventory, env.Metrics, env.Logger); err != nil {
 			return nil, err
 		}
 		s.schedule.applied = s.loop.Refresh
@@ -190,7 +191,7 @@ func (s *service) Run(ctx context.Context) error {
 		beside = append(beside, s.schedule.run, s.watch.Run)
 	}
 	if s.loop != nil {
-		beside = append(beside, func(ctx context.Context) { _ = s.loop.Run(ctx) }) // ends with ctx
+		beside = append(beside, s.site.follow, func(ctx context.Context) { _ = s.loop.Run(ctx) }) // ends with ctx
 	}
 	if s.socket != nil {
 		beside = append(beside, func(ctx context.Context) {

@@ -16,13 +16,7 @@ import (
 	"vigia/isolation-agent/enforcer/scheduling"
 )
 
-const (
-	// How often the file of contracts is looked at: while the kernel cannot tell of its changes, or tells of them all the
-	// time, and in any case.
-	followInterval  = 200 * time.Millisecond
-	besidesInterval = 2 * time.Second
-	mostNamed       = 8 // contracts that a line of the log names
-)
+const mostNamed = 8 // contracts or nodes that a line of the log names
 
 // contractsFile is a file of contracts that somebody else keeps up to date, such as
 // vigia-identity from a cluster's NetworkGuarantees or from Neutron's policies of QoS.
@@ -218,41 +212,22 @@ func (b *contracts) leftOut() int {
 
 // follow keeps up with the file until ctx ends.
 func (b *contracts) follow(ctx context.Context) {
-	watch := config.NewWatch()
-	defer watch.Close()
-	again := time.NewTimer(0)
-	defer again.Stop()
-	var looked time.Time
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-watch.Changes():
-		case <-b.wake:
-		case <-again.C:
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(followInterval - time.Since(looked)):
-		}
-		looked = time.Now()
-		again.Reset(b.followed(watch))
-	}
+	config.Follow(ctx, b.path, b.wake, b.followed)
 }
 
-// followed looks at the file, and returns for how long it need not be looked at unless the watch tells of a change.
-func (b *contracts) followed(watch *config.Watch) time.Duration {
+func (b *contracts) path() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	next := followInterval
-	path := b.config.ContractsFile
-	if watch.On(path) || path == "" { // before it is read: what changes then is told
-		next = besidesInterval
-	}
+	return b.config.ContractsFile
+}
+
+// followed looks at the file, and puts in force what it says anew.
+func (b *contracts) followed() time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	if b.look() {
 		b.apply(b.config.links, b.set)
 		b.logger.Info("took up contracts_file", "contracts", len(b.set.All()))
 	}
-	return next
+	return 0
 }

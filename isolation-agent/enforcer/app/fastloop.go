@@ -37,19 +37,6 @@ func (f *fastLoopKeys) variant() control.Variant {
 	return f.Variant
 }
 
-// load reads the files of the section.
-func (f *fastLoopKeys) load() (*fastloop.Site, *fastloop.Keys, error) {
-	site, err := fastloop.LoadSite(f.SiteFile)
-	if err != nil {
-		return nil, nil, err
-	}
-	keys, err := fastloop.LoadKeys(f.KeysFile)
-	if err != nil {
-		return nil, nil, fmt.Errorf("keys_file %s %w", f.KeysFile, err)
-	}
-	return site, keys, nil
-}
-
 func (c *Config) validateFastLoop() error {
 	f := c.FastLoop
 	if f == nil {
@@ -71,15 +58,17 @@ func (c *Config) validateFastLoop() error {
 	site, err := fastloop.LoadSite(f.SiteFile)
 	if err != nil {
 		fault("site_file", f.SiteFile, err.Error(), "correct the file")
-	} else if !hasNode(site, c.Node.Name) {
+	} else if !site.Lists(c.Node.Name) {
 		fault("site_file", f.SiteFile, fmt.Sprintf("does not list node %s", c.Node.Name), "list every node, this one too")
+		site = nil
 	}
 	keys, err := fastloop.LoadKeys(f.KeysFile)
 	if err != nil {
 		fault("keys_file", f.KeysFile, err.Error(), "write a file of mode 0600 by vigia-enforcer issue-keys")
-	} else if site != nil && hasNode(site, c.Node.Name) {
-		if peer, missing := keys.Missing(site, c.Node.Name); missing {
-			fault("keys_file", f.KeysFile, fmt.Sprintf("has no key for node %s of the site file", peer), "write it anew by vigia-enforcer issue-keys")
+	} else if site != nil {
+		// Some may be new, and get theirs; without any, it is another site's file.
+		if _, strangers := site.Within(keys, c.Node.Name); len(strangers) > 0 && len(strangers) == len(site.Nodes)-1 {
+			fault("keys_file", f.KeysFile, fmt.Sprintf("has no key for node %s of the site file, nor for any other", strangers[0]), "write it anew by vigia-enforcer issue-keys")
 		}
 	}
 	return errors.Join(errs...)
@@ -112,51 +101,40 @@ func issueKeys() daemon.Command {
 	}
 }
 
-func hasNode(site *fastloop.Site, name string) bool {
-	for _, n := range site.Nodes {
-		if n.Node == name {
-			return true
-		}
-	}
-	return false
-}
-
-func newFastLoop(c *Config, s *schedule, m *vport.Manager, inv *ports.Inventory, metrics *catalog.Factory, logger *slog.Logger) (*fastloop.Loop, error) {
-	site, keys, err := c.FastLoop.load()
+// newFastLoop opens the fast loop, for those nodes of its site whose keys are here.
+func newFastLoop(c *Config, s *schedule, m *vport.Manager, inv *ports.Inventory, metrics *catalog.Factory, logger *slog.Logger) (*fastloop.Loop, *siteFile, error) {
+	peers := metrics.Gauge("vigia_enforcer_peer_unresponsive")
+	file := newSiteFile(c, peers, logger)
+	site, keys, err := file.load(c.FastLoop, file.file)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	listen, err := netip.ParseAddrPort(c.FastLoop.Listen)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	notices := metrics.Counter("vigia_enforcer_notices_total")
 	lateness := metrics.Histogram("vigia_enforcer_tick_lateness_seconds", []float64{100e-6, 400e-6, 1.6e-3, 5e-3, 20e-3, 100e-3, 400e-3}).WithLabelValues()
 	reaction := metrics.Histogram("vigia_enforcer_reaction_seconds", prometheus.ExponentialBuckets(100e-6, 4, 8))
-	peers := metrics.Gauge("vigia_enforcer_peer_unresponsive")
-	for i := range site.Nodes {
-		if site.Nodes[i].Node != c.Node.Name {
-			peers.WithLabelValues(site.Nodes[i].Node).Set(0)
-		}
-	}
 	stage := func(name string) func(time.Duration) {
 		o := reaction.WithLabelValues(name)
 		return func(d time.Duration) { o.Observe(d.Seconds()) }
 	}
-	return fastloop.New(fastloop.Config{
-		Node: c.Node.Name, NetNS: c.Node.Sources.NetNS, Listen: listen, Variant: c.FastLoop.variant(), Site: site, Keys: keys,
+	within, strangers := site.Within(keys, c.Node.Name)
+	loop, err := fastloop.New(fastloop.Config{
+		Node: c.Node.Name, NetNS: c.Node.Sources.NetNS, Listen: listen, Variant: c.FastLoop.variant(), Site: within, Keys: keys,
 	}, s.reconciler, s.programs, m, inv, logger, fastloop.Events{
 		Notice: func(kind notice.Kind, outcome notice.Outcome) {
 			notices.WithLabelValues(kind.String(), outcome.String()).Inc()
 		},
 		Lateness: func(d time.Duration) { lateness.Observe(d.Seconds()) },
 		Detected: stage("detect"), Applied: stage("apply"), Round: stage("notify"),
-		Peer: func(node string, unresponsive bool) {
-			v := 0.0
-			if unresponsive {
-				v = 1
-			}
-			peers.WithLabelValues(node).Set(v)
-		},
+		Peer: file.peer,
 	})
+	if err != nil {
+		return nil, nil, err
+	}
+	file.set = loop.SetSite
+	file.taken(site, strangers)
+	return loop, file, nil
 }

@@ -27,12 +27,8 @@ func (s *service) Reload(_ context.Context, path string) error {
 		return fmt.Errorf("token_file %s %w", c.TokenFile, err)
 	}
 	if s.loop != nil {
-		site, keys, err := c.FastLoop.load()
-		if err != nil {
-			return err
-		}
-		if err := s.loop.SetSite(site, keys); err != nil {
-			return err
+		if err := s.site.reload(c.FastLoop); err != nil {
+			return fmt.Errorf("%s: fast_loop: %w", path, err)
 		}
 	}
 	// From here on nothing fails.

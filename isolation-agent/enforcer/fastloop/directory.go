@@ -20,8 +20,7 @@ type node struct {
 // guest is a vport of the site, ready for use.
 type guest struct {
 	SitePort
-	mac  control.MAC
-	addr control.Address
+	mac control.MAC
 }
 
 // place is an address on a node.
@@ -33,7 +32,7 @@ type place struct {
 // tenant is whose ports are where.
 type tenant struct {
 	name   string
-	guests map[control.MAC]*guest // a MAC address is one port's within a tenant
+	guests map[control.MAC]*guest // nil for a MAC address of several ports, which tells them not apart
 	places map[place]bool
 	nodes  map[string][]*guest // by node
 	order  []*node             // that host it, as the site lists them
@@ -119,9 +118,17 @@ func (d *directory) addPort(p SitePort) error {
 		t = &tenant{name: p.Tenant, guests: map[control.MAC]*guest{}, places: map[place]bool{}, nodes: map[string][]*guest{}}
 		d.tenants[p.Tenant], d.named[notice.ID(p.Tenant)] = t, t
 	}
-	g := &guest{SitePort: p, mac: control.MAC(mac), addr: addressOf(p.IP)}
-	t.guests[g.mac] = g
-	t.places[place{p.Node, g.addr}] = true
+	g := &guest{SitePort: p, mac: control.MAC(mac)}
+	t.places[place{p.Node, addressOf(p.IP)}] = true
+	first, listed := t.guests[g.mac]
+	switch {
+	case !listed:
+		t.guests[g.mac] = g
+	case first != nil && first.Node == p.Node && first.Port == p.Port: // another address of it
+		return nil
+	default:
+		t.guests[g.mac] = nil
+	}
 	t.nodes[p.Node] = append(t.nodes[p.Node], g)
 	return nil
 }

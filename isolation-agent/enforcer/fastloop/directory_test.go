@@ -64,6 +64,33 @@ func TestGuestsAreTheirTenantsAlthoughAddressesRepeat(t *testing.T) {
 	}
 }
 
+// TestAMACAddressOfSeveralPorts tells none of them, wherever they are; one of a port with several addresses does.
+func TestAMACAddressOfSeveralPorts(t *testing.T) {
+	port := func(node, id, mac, ip string) SitePort {
+		return SitePort{Node: node, Port: id, Tenant: "red", MAC: "02:00:00:00:00:0" + mac, IP: ip}
+	}
+	site := wideSite()
+	site.Ports = []SitePort{
+		port("n1", "p1", "1", "192.168.0.1"), port("n1", "p1", "1", "2001:db8::1"), port("n1", "p2", "2", "192.168.0.2"),
+		port("n2", "p3", "2", "192.168.1.2"), port("n2", "p4", "2", "192.168.2.2"), port("n2", "p1", "4", "192.168.0.9"),
+	}
+	red := newDirectoryOf(t, site).of("red")
+	if g := red.guests[control.MAC{2, 0, 0, 0, 0, 1}]; g == nil || g.Port != "p1" {
+		t.Errorf("of two addresses: %+v", g)
+	}
+	if g := red.guests[control.MAC{2, 0, 0, 0, 0, 2}]; g != nil {
+		t.Errorf("of three ports: %+v", g)
+	}
+	if len(red.nodes["n1"]) != 2 || len(red.nodes["n2"]) != 3 {
+		t.Errorf("on nodes: %v", red.nodes)
+	}
+	for node, ip := range map[string]string{"n1": "2001:db8::1", "n2": "192.168.2.2"} {
+		if !red.at(node, addressOf(ip)) {
+			t.Errorf("nobody is at %s on %s", ip, node)
+		}
+	}
+}
+
 func TestWhereATenantsGuestsAre(t *testing.T) {
 	d := newDirectoryOf(t, wideSite())
 	folded := addressOf("2001:db8::4")

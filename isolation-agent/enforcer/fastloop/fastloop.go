@@ -18,6 +18,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
 	"sync"
@@ -164,6 +165,7 @@ func (l *Loop) SetSite(site *Site, keys *Keys) error {
 		l.logger.Info("tunnels are in another VLAN now", "vlan", d.vlan, "before", l.directory.vlan)
 	}
 	l.directory = d
+	maps.DeleteFunc(l.peers, func(name string, _ *peer) bool { return d.nodes[name] == nil })
 	l.refresh()
 	return l.listTunnels()
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -41,24 +42,21 @@ func (k *Keys) sends() uint16 {
 // of returns the keys with another node by number.
 func (k *Keys) of(peer string) map[uint16][]byte { return k.pairs[peer] }
 
-// Missing returns a node of the site that there is no key for; false if there is none.
-func (k *Keys) Missing(site *Site, self string) (string, bool) {
+// missing returns the nodes of the site, but for this one, that there is no key for.
+func (k *Keys) missing(site *Site, self string) []string {
+	var out []string
 	for _, n := range site.Nodes {
-		if n.Node != self && len(k.pairs[n.Node]) < max(1, len(k.ids)) {
-			return n.Node, true
+		if n.Node != self && k.pairs[n.Node] == nil {
+			out = append(out, n.Node)
 		}
 	}
-	return "", false
+	return out
 }
 
 // Issue derives the keys of a node of the site.
 func Issue(site *Site, node string, masters []MasterKey) (*Keys, error) {
 	k := &Keys{pairs: map[string]map[uint16][]byte{}}
-	known := false
-	for _, n := range site.Nodes {
-		known = known || n.Node == node
-	}
-	if !known {
+	if !site.Lists(node) {
 		return nil, fmt.Errorf("node %q is not in the site file; list it, or correct the name", node)
 	}
 	for _, m := range masters {
@@ -98,7 +96,7 @@ func (k *Keys) Write(to io.Writer) error {
 }
 
 // LoadKeys reads the keys of a node, a line each: a number, the other node, and at least 32
-// bytes in hexadecimal. There are one or two numbers, of which the first is used to send.
+// bytes in hexadecimal. There are one or two numbers, the same for each node, of which the first is used to send.
 // Errors never contain a key.
 func LoadKeys(path string) (*Keys, error) {
 	k := &Keys{pairs: map[string]map[uint16][]byte{}}
@@ -131,6 +129,13 @@ func LoadKeys(path string) (*Keys, error) {
 	}
 	if len(k.ids) > maxKeys {
 		return nil, fmt.Errorf("holds keys of %d numbers; one or two are wanted", len(k.ids))
+	}
+	for _, peer := range slices.Sorted(maps.Keys(k.pairs)) {
+		for _, id := range k.ids {
+			if k.pairs[peer][id] == nil {
+				return nil, fmt.Errorf("has no key %d for node %s, though it has one for others; write it anew by vigia-enforcer issue-keys", id, peer)
+			}
+		}
 	}
 	return k, nil
 }

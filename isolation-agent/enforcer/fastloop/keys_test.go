@@ -10,26 +10,9 @@ import (
 
 func TestKeyFilesAreHeldToTheirRules(t *testing.T) {
 	secret, other := strings.Repeat("ab", 32), strings.Repeat("cd", 40)
-	keys, err := LoadKeys(write(t, "# in use, and the next\n7 n2 "+secret+"\n7 n3 "+secret+"\n\n8 n2 "+other+"\n", 0o600))
-	if err != nil || len(keys.ids) != 2 || keys.ids[0] != 7 || len(keys.of("n2")) != 2 || len(keys.of("n2")[8]) != 40 || len(keys.of("n3")) != 1 || keys.of("n9") != nil {
+	keys, err := LoadKeys(write(t, "# in use, and the next\n7 n2 "+secret+"\n7 n3 "+secret+"\n\n8 n2 "+other+"\n8 n3 "+secret+"\n", 0o600))
+	if err != nil || len(keys.ids) != 2 || keys.ids[0] != 7 || len(keys.of("n2")) != 2 || len(keys.of("n2")[8]) != 40 || len(keys.of("n3")) != 2 || keys.of("n9") != nil {
 		t.Fatalf("%+v %v", keys, err)
-	}
-	three := &Site{Nodes: []SiteNode{{Node: "n1"}, {Node: "n2"}, {Node: "n3"}}}
-	if peer, missing := keys.Missing(three, "n1"); !missing || peer != "n3" {
-		t.Errorf("missing is %q, %v; want n3, which lacks the next", peer, missing)
-	}
-	if peer, missing := keys.Missing(&Site{Nodes: three.Nodes[:2]}, "n1"); missing {
-		t.Errorf("missing is %q", peer)
-	}
-	none, err := LoadKeys(write(t, "# of the only node\n", 0o600))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if peer, missing := none.Missing(three, "n1"); !missing || peer != "n2" {
-		t.Errorf("missing is %q, %v", peer, missing)
-	}
-	if peer, missing := none.Missing(&Site{Nodes: three.Nodes[:1]}, "n1"); missing {
-		t.Errorf("missing is %q", peer)
 	}
 	for name, tc := range map[string]struct {
 		content string
@@ -38,6 +21,7 @@ func TestKeyFilesAreHeldToTheirRules(t *testing.T) {
 	}{
 		"readable":      {"7 n2 " + secret, 0o644, "mode 0644"},
 		"three numbers": {"1 n2 " + secret + "\n2 n2 " + secret + "\n3 n2 " + secret, 0o600, "holds keys of 3 numbers"},
+		"one of two":    {"1 n2 " + secret + "\n2 n2 " + secret + "\n1 n3 " + secret, 0o600, "no key 2 for node n3"},
 		"twice":         {"1 n2 " + secret + "\n1 n2 " + secret, 0o600, "a second key 1 for node n2"},
 		"short":         {"1 n2 abcd", 0o600, "at least 32 bytes"},
 		"no number":     {"x n2 " + secret, 0o600, "at least 32 bytes"},

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 
 	"vigia/internal/bpf/classify"
 	"vigia/internal/config"
@@ -14,7 +15,7 @@ import (
 type Site struct {
 	Version int        `yaml:"version"` // of the format, 1
 	Nodes   []SiteNode `yaml:"nodes"`   // every node that runs an enforcer
-	Ports   []SitePort `yaml:"ports"`   // every port and the guest behind it
+	Ports   []SitePort `yaml:"ports"`   // every port and the guest behind it, once for each of its addresses; of tenants without a port on the node that reads it they may be left out
 }
 
 // SiteNode is a node that runs an enforcer.
@@ -60,18 +61,17 @@ func (s *Site) Validate() error {
 		}
 		nodes[n.Node] = true
 	}
-	seen := map[string]bool{}
+	seen := map[SitePort]bool{}
 	for i, p := range s.Ports {
 		at := fmt.Sprintf("ports[%d].", i)
 		mac, err := net.ParseMAC(p.MAC)
 		if err != nil || len(mac) != 6 {
 			fault(at+"mac", p.MAC, "is not a 48-bit MAC address", "write the guest interface's")
 		}
-		if key := p.Tenant + " " + mac.String(); p.Tenant == "" || p.Port == "" || seen[key] {
-			fault(at+"port", p.Port, "lacks a tenant or an id, or its MAC address is listed twice for the tenant", "list each port once")
-		} else {
-			seen[key] = true
+		if p.Tenant == "" || p.Port == "" || seen[p] {
+			fault(at+"port", p.Port, "lacks a tenant or an id, or is listed twice with one address", "list each address of a port once")
 		}
+		seen[p] = true
 		if !nodes[p.Node] {
 			fault(at+"node", p.Node, "is not among the nodes", "list the node, or correct the name")
 		}
@@ -80,6 +80,26 @@ func (s *Site) Validate() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// Within returns the site without the nodes that a node has no key for, and their ports; and those nodes. Nobody can tell
+// whether it is they who speak.
+func (s *Site) Within(keys *Keys, self string) (*Site, []string) {
+	strangers := keys.missing(s, self)
+	if len(strangers) == 0 {
+		return s, nil
+	}
+	stranger := func(node string) bool { return slices.Contains(strangers, node) }
+	return &Site{
+		Version: s.Version,
+		Nodes:   slices.DeleteFunc(slices.Clone(s.Nodes), func(n SiteNode) bool { return stranger(n.Node) }),
+		Ports:   slices.DeleteFunc(slices.Clone(s.Ports), func(p SitePort) bool { return stranger(p.Node) }),
+	}, strangers
+}
+
+// Lists tells whether a node is of the site.
+func (s *Site) Lists(node string) bool {
+	return slices.ContainsFunc(s.Nodes, func(n SiteNode) bool { return n.Node == node })
 }
 
 // LoadSite reads the inventory of the site.

@@ -299,6 +299,13 @@ def test_the_agents_are_told_of_projects(lab: Lab, cloud: str) -> None:
             if "ports_file" in changed:
                 known = yaml.safe_load(Path(changed["ports_file"]).read_text())["ports"]
                 assert {p["device"] for p in known} == {e.device for e in here.nodes[0].endpoints}
+        if name == "enforcer.yaml":
+            site = yaml.safe_load(Path(changed["fast_loop"]["site_file"]).read_text())
+            assert {n["node"] for n in site["nodes"]} == {n.name for n in here.nodes}
+            assert {p["port"] for p in site["ports"]} == {
+                e.port for e in here.endpoints if e.tenant != "_infra"
+            }
+            assert {p["tenant"] for p in site["ports"]} == {found.projects["red"], found.projects["blue"]}
 
 
 def test_contracts_know_frames_by_the_key_on_the_wire(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from pathlib import Path
 from typing import Annotated, Self
@@ -11,11 +12,14 @@ from pydantic_core import PydanticCustomError
 
 from vigia_config import Rate, Seconds, Strict, absolute, fault
 from vigia_config.urls import base_url
+from vigia_identity.clouds import HOST
 
 __all__ = [
     "Approvals",
     "Config",
     "Kubernetes",
+    "Notices",
+    "NoticesNode",
     "OpenStack",
     "PortTerms",
     "ProbeNetwork",
@@ -91,6 +95,55 @@ class Probes(Strict):
         return self
 
 
+def _address(value: str) -> str:
+    try:
+        return str(ipaddress.ip_address(value)) if value else ""
+    except ValueError as e:
+        raise PydanticCustomError("vigia", "is not an IP address; write for example 10.20.0.9") from e
+
+
+def _listener(value: str) -> str:
+    """Refuse what is not ADDRESS:PORT; vigia-enforcer does not look up names."""
+    host, _, port = value.rpartition(":")
+    try:
+        bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+        address = ipaddress.ip_address(bare)
+        good = (address.version == 6) == (bare != host) and re.fullmatch(r"[0-9]{1,5}", port) is not None
+    except ValueError:
+        good = False
+    if value and not (good and 0 < int(port) < 1 << 16):
+        raise PydanticCustomError("vigia", "is not address:port; write for example 192.0.2.1:9876")
+    return value
+
+
+def _host(value: str) -> str:
+    if not HOST.fullmatch(value):
+        raise PydanticCustomError(
+            "vigia", "is not the name of a host; write it as Neutron's agents do, for example compute1"
+        )
+    return value
+
+
+class NoticesNode(Strict):
+    """Where a host's enforcer is reached by the others; what is left out is as its agent says."""
+
+    address: Annotated[str, AfterValidator(_listener)] = ""
+    """fast_loop.listen of its enforcer; without it where its tunnels end, and the port."""
+    tunnel: Annotated[str, AfterValidator(_address)] = ""
+    """Where its tunnels end."""
+    vlan: int = Field(default=0, ge=0, le=4094)
+    """That a switch tags its tunnels with; 0 = that of a VLAN device, if there is one."""
+
+
+class Notices(Strict):
+    """How enforcers reach each other, for the files of sites_dir."""
+
+    port: int = Field(default=9876, ge=1, le=65535)
+    """Of fast_loop.listen, on all hosts that are not named."""
+    nodes: dict[Annotated[str, AfterValidator(_host)], NoticesNode] = Field(default={}, max_length=10_000)
+    """By host, what goes before what Neutron's agents say."""
+
+
 class OpenStack(Strict):
     """A cloud of clouds.yaml, which holds the credentials."""
 
@@ -108,6 +161,8 @@ class OpenStack(Strict):
     """Of ports whose policy of QoS does not say it, or that have none."""
     probes: Probes | None = None
     """Have ports made to probe between; none without it."""
+    notices: Notices = Notices()
+    """With sites_dir, how enforcers reach each other."""
 
     @model_validator(mode="after")
     def _has_an_operator(self) -> Self:
@@ -225,6 +280,8 @@ class Config(Strict):
     """Gets HOST.yaml for every host with Neutron ports, to be read there as ports_file."""
     contracts_dir: AbsolutePath | None = None
     """Gets HOST.yaml for every host with Neutron ports: contracts_file of its enforcer."""
+    sites_dir: AbsolutePath | None = None
+    """Gets HOST.yaml for every host with an agent of Neutron: site_file of its enforcer's fast loop."""
     every: Seconds = 300.0
     """Time from one look at the cloud to the next."""
     timeout: Seconds = 30.0
@@ -238,16 +295,22 @@ class Config(Strict):
     def _fits(self) -> Self:
         if self.openstack is None and self.kubernetes is None:
             raise fault(["openstack"], "is missing and so is kubernetes", "name at least one of the two")
-        if self.ports_dir is not None and self.openstack is None:
-            raise fault(["ports_dir"], "is of no use without openstack", "remove it")
+        for name in ("ports_dir", "sites_dir"):
+            if getattr(self, name) is not None and self.openstack is None:
+                raise fault([name], "is of no use without openstack", "remove it")
         if self.contracts_dir is not None and (self.openstack is None or self.openstack.default is None):
             raise fault(
                 ["contracts_dir"],
                 "needs to know what a port has bought whose policy does not say",
                 "write openstack.default: {guarantee: 10Mbit, ceiling: 1Gbit}, or leave contracts_dir out",
             )
-        if self.contracts_dir is not None and self.contracts_dir == self.ports_dir:
-            raise fault(["contracts_dir"], "is ports_dir", "give each a folder of its own")
+        for name, other in (
+            ("contracts_dir", "ports_dir"),
+            ("sites_dir", "ports_dir"),
+            ("sites_dir", "contracts_dir"),
+        ):
+            if getattr(self, name) is not None and getattr(self, name) == getattr(self, other):
+                raise fault([name], f"is {other}", "give each a folder of its own")
         if self.openstack is not None and self.openstack.changes < 1.0:
             raise fault(["openstack", "changes"], "is shorter than 1s", "write 1s or more")
         for name, least in (("every", 10.0), ("timeout", 1.0)):

@@ -30,6 +30,7 @@ from vigia_service.reload import Reloader
 from vigia_service.watchdog import Watchdog
 
 if TYPE_CHECKING:
+    from vigia_identity.clouds import neutron
     from vigia_identity.clouds.openstack import ChangeWatch
 
 __all__ = ["Looker", "run"]
@@ -56,12 +57,16 @@ def _openstack(config: Config) -> Identity:
     from vigia_identity.clouds import openstack  # noqa: PLC0415 - the SDK takes a second
 
     assert config.openstack is not None  # noqa: S101 - only asked if it is
-    return openstack.ask(
-        config.openstack,
-        ports=config.ports_dir is not None,
-        bought=config.contracts_dir is not None,
-        timeout=config.timeout,
-    )
+    return openstack.ask(config.openstack, timeout=config.timeout, wanted=_wanted(config))
+
+
+def _wanted(config: Config) -> neutron.Wanted | None:
+    """Return what is wanted of Neutron's ports, None for nothing."""
+    from vigia_identity.clouds import neutron  # noqa: PLC0415 - as above
+
+    if config.ports_dir is None and config.contracts_dir is None and config.sites_dir is None:
+        return None
+    return neutron.Wanted(bought=config.contracts_dir is not None, site=config.sites_dir is not None)
 
 
 def _kubernetes(config: Config) -> Identity:
@@ -74,8 +79,9 @@ def _kubernetes(config: Config) -> Identity:
 def _watch(config: Config) -> ChangeWatch:
     from vigia_identity.clouds.openstack import ChangeWatch  # noqa: PLC0415 - as above
 
-    assert config.openstack is not None  # noqa: S101 - only asked if it is
-    return ChangeWatch(config.openstack, config.timeout)
+    wanted = _wanted(config)
+    assert config.openstack is not None and wanted is not None  # noqa: S101 - only asked if they are
+    return ChangeWatch(config.openstack, config.timeout, wanted)
 
 
 CLOUDS: Mapping[str, Callable[[Config], Identity]] = {"openstack": _openstack, "kubernetes": _kubernetes}
@@ -90,6 +96,7 @@ class Looker:
         self.known: dict[str, Identity] = {}
         self.telling: Telling | None = None  # what tells enforcers between looks; else each look does
         self._notices, self._last_words = Notices(), LastWords()
+        self._said: set[str] = set()  # of what is missing
         self.took = 0.0  # seconds of the last look
         self._watch: ChangeWatch | None = None
         self._quiet = 0.0  # until when no cloud is asked for changes, on the monotonic clock
@@ -137,6 +144,8 @@ class Looker:
             together.services.update(self.known[name].services)
             together.unwell += self.known[name].unwell
             together.contracts.update(self.known[name].contracts)
+            together.site = self.known[name].site or together.site
+            together.problems += self.known[name].problems
             together.asked = self.known[name].asked or together.asked
         return together
 
@@ -158,7 +167,7 @@ class Looker:
             return False
         try:
             found = self._bought(failed)
-            changed = len(write(identity, config.tenants_file, config.ports_dir, config.contracts_dir))
+            changed = len(write(identity, config))
             changed += self._publish(identity)
             if found is not None:
                 changed += self._tell(identity, found)
@@ -168,9 +177,17 @@ class Looker:
             self._notice([*failed, e])
             return False
         self._notice(failed)
+        self._say(identity.problems)
         counts = {"tenants": len(identity.names), "hosts": len(identity.ports), "written": changed}
         _log.info("asked the clouds", extra=counts)
         return not failed
+
+    def _say(self, problems: Sequence[str]) -> None:
+        """Log what is missing, once."""
+        for problem in problems:
+            if problem not in self._said:
+                _log.warning("not all of the site is known", extra={"err": problem})
+        self._said = set(problems)
 
     def _notice(self, failed: Sequence[Exception]) -> None:
         """Tell who looks at this pod what is missing."""
@@ -210,7 +227,7 @@ class Looker:
         if identity is None:
             return False
         try:
-            changed = len(write(identity, config.tenants_file, config.ports_dir, config.contracts_dir))
+            changed = len(write(identity, config))
         except OSError as e:
             self.known["openstack"] = before  # and so it has changed at the next question, too
             _log.warning("cannot write", extra={"err": str(e)})

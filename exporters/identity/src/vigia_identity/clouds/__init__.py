@@ -10,6 +10,7 @@ from typing import Any
 __all__ = [
     "HOST",
     "ID",
+    "MAC",
     "MAX_NODES",
     "MAX_PORTS",
     "MAX_TENANTS",
@@ -19,6 +20,7 @@ __all__ = [
     "Endpoint",
     "Identity",
     "Port",
+    "Site",
     "bounded",
     "printable",
 ]
@@ -33,6 +35,7 @@ PROBES = "vigia:probe"
 """device_owner of Neutron's ports that vigia-identity makes to probe between: they are known by it alone."""
 
 ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/@-]{0,127}")
+MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,252}")
 
 
@@ -65,6 +68,16 @@ class Endpoint:
 
 
 @dataclass
+class Site:
+    """Who may ask whom to limit whose ports, as vigia-enforcer reads it."""
+
+    nodes: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Hosts that enforcers are on, by name."""
+    ports: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    """Ports by tenant, once for each address."""
+
+
+@dataclass
 class Identity:
     """Who is who: names by tenant, ports by host, and Vigia's own programs by service."""
 
@@ -75,6 +88,10 @@ class Identity:
     """Pods of Vigia's own that do not serve, by name."""
     contracts: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     """What ports have bought, by host, as vigia-enforcer reads contracts."""
+    site: Site | None = None
+    """None where nobody has asked for it."""
+    problems: list[str] = field(default_factory=list)
+    """What is missing, and is nobody's failure to answer."""
     shown: Any = None
     """What all this was made of, for whoever asks the cloud what has changed."""
     asked: int = 0

@@ -2,16 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import ipaddress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from openstack.exceptions import SDKException
 
-from vigia_identity.clouds import HOST, ID, MAX_PORTS, OPERATOR, PROBES, Identity, Port, bounded, contracts
+from vigia_identity.clouds import (
+    HOST,
+    ID,
+    MAC,
+    MAX_NODES,
+    MAX_PORTS,
+    OPERATOR,
+    PROBES,
+    CloudError,
+    Identity,
+    Port,
+    bounded,
+    contracts,
+    sites,
+)
 from vigia_identity.config import OpenStack
 
-__all__ = ["BOUGHT", "PORTS", "Kind", "Objects", "listed", "read", "read_changed", "tell"]
+__all__ = [
+    "ADDRESSES",
+    "BOUGHT",
+    "PORTS",
+    "Kind",
+    "Objects",
+    "Wanted",
+    "agents",
+    "listed",
+    "read",
+    "read_changed",
+    "tell",
+    "tunnel",
+]
 
 PAGE = 500
 """Objects of one answer of Neutron: it makes them in one piece, while others wait."""
@@ -33,8 +61,23 @@ PORTS = (
 BOUGHT = ("mac_address", "qos_policy_id", "revision_number")
 """What is asked besides where contracts are wanted."""
 
+ADDRESSES = ("mac_address", "fixed_ips")
+"""What is asked besides where enforcers are to know each other's guests."""
+
+MOST_ADDRESSES = 16
+"""Of one port."""
+
+AGENTS = {
+    "Linux bridge agent",
+    "OVN Controller agent",
+    "OVN Controller Gateway agent",
+    "Open vSwitch agent",
+}
+"""Types of agents on whose hosts ports can be plugged."""
+
+MOST_AGENTS = 100_000
+
 _FIELDS = {
-    "ports": [*PORTS, *BOUGHT],
     "networks": [
         *("id", "revision_number", "qos_policy_id"),
         *("provider:network_type", "provider:segmentation_id"),
@@ -53,15 +96,56 @@ class Objects:
     ports: Kind = field(default_factory=dict)
     networks: Kind = field(default_factory=dict)
     policies: Kind = field(default_factory=dict)
+    hosts: Mapping[str, str] = field(default_factory=dict)
+    """Where the tunnels of each host end, empty where its agent does not say it."""
 
 
-def read(network: Any, kind: str, *, bought: bool = True) -> Kind:
+@dataclass(frozen=True)
+class Wanted:
+    """What is wanted of ports, besides whose they are."""
+
+    bought: bool = False
+    """What they have bought."""
+    site: bool = False
+    """Their addresses, and the hosts' own."""
+
+
+def _fields(kind: str, wanted: Wanted) -> list[str]:
+    if kind != "ports":
+        return _FIELDS[kind]
+    more = (*(BOUGHT if wanted.bought else ()), *(ADDRESSES if wanted.site else ()))
+    return list(dict.fromkeys((*PORTS, *more)))
+
+
+def agents(network: Any) -> dict[str, Mapping[str, Any]]:
+    """Return the agents that plug ports, by host. Raises CloudError, and whatever the SDK does."""
+    fields = ["id", "host", "agent_type", "alive", "admin_state_up", "configurations"]
+    found: dict[str, Mapping[str, Any]] = {}
+    for agent in bounded(listed(network, "agents", {"fields": fields}), MOST_AGENTS, "agents"):
+        name = agent.get("host")
+        if agent.get("agent_type") in AGENTS and isinstance(name, str) and HOST.fullmatch(name):
+            found[name] = agent
+    if len(found) > MAX_NODES:
+        raise CloudError(f"there are more than {MAX_NODES} hosts")
+    return found
+
+
+def tunnel(agent: Mapping[str, Any]) -> str:
+    """Return where a host's tunnels end, as its agent says; empty if it does not."""
+    configurations = agent.get("configurations")
+    said = configurations.get("tunneling_ip") if isinstance(configurations, Mapping) else None
+    try:
+        return str(ipaddress.ip_address(said)) if isinstance(said, str) else ""
+    except ValueError:
+        return ""
+
+
+def read(network: Any, kind: str, wanted: Wanted) -> Kind:
     """Return all objects of a kind. Raises CloudError, and whatever the SDK does."""
-    fields = _FIELDS[kind] if bought else list(PORTS)
-    return _by_id(listed(network, kind, {"fields": fields}), kind)
+    return _by_id(listed(network, kind, {"fields": _fields(kind, wanted)}), kind)
 
 
-def read_changed(network: Any, kind: str, known: Kind) -> Kind | None:
+def read_changed(network: Any, kind: str, known: Kind, wanted: Wanted) -> Kind | None:
     """Return all objects of a kind if there are others than are known, or with other revisions; else None.
 
     Neutron counts up the revision of a port or network when its policy is another one, and that of a policy
@@ -74,10 +158,10 @@ def read_changed(network: Any, kind: str, known: Kind) -> Kind | None:
     if not fresh and len(found) == len(known):
         return None
     if kind != "ports" or len(fresh) > PAGE:
-        return read(network, kind)
+        return read(network, kind, wanted)
     kept = {i: o for i, o in known.items() if i in found}
     for start in range(0, len(fresh), SINGLE):
-        some = {"fields": _FIELDS[kind], "id": fresh[start : start + SINGLE]}
+        some = {"fields": _fields(kind, wanted), "id": fresh[start : start + SINGLE]}
         kept.update(_by_id(listed(network, kind, some), kind))
     return kept
 
@@ -120,9 +204,11 @@ def _page(network: Any, kind: str, query: dict[str, Any]) -> tuple[list[dict[str
     return [o for o in found if isinstance(o, dict) and isinstance(o.get("id"), str)], more
 
 
-def tell(config: OpenStack, shown: Objects, out: Identity, *, bought: bool) -> Identity:
-    """Add to out whose each host's ports are and, if wanted, what they have bought; return it."""
-    terms = {i: contracts.terms(p.get("rules")) for i, p in shown.policies.items()} if bought else {}
+def tell(config: OpenStack, shown: Objects, out: Identity, wanted: Wanted) -> Identity:
+    """Add to out whose each host's ports are and, if wanted, what they bought and who is where; return it."""
+    rules = {i: p.get("rules") for i, p in shown.policies.items()} if wanted.bought else {}
+    terms = {i: contracts.terms(r) for i, r in rules.items()}
+    guests: dict[str, list[sites.Guest]] = {}
     for port in shown.ports.values():
         owner, project = port.get("device_owner"), port.get("project_id")
         if not isinstance(owner, str) or not owner.startswith(("compute:", PROBES)):
@@ -135,10 +221,28 @@ def tell(config: OpenStack, shown: Objects, out: Identity, *, bought: bool) -> I
         entry = Port("tap" + port["id"][:11], port["id"], tenant, *others)
         for host in _hosts(port):
             out.ports.setdefault(host, []).append(entry)
-            if bought and tenant != OPERATOR:
+            if wanted.bought and tenant != OPERATOR:
                 sold = _contract(config, shown, port, tenant, terms)
                 out.contracts.setdefault(host, []).append(sold)
+            if wanted.site and tenant != OPERATOR:
+                guest = sites.Guest(host, port["id"], *_addresses(port))
+                guests.setdefault(tenant, []).append(guest)
+    if wanted.site:
+        out.site, problems = sites.site(config.notices, shown.hosts, guests)
+        out.problems += problems
     return out
+
+
+def _addresses(port: Mapping[str, Any]) -> tuple[str, Sequence[str]]:
+    """Return a port's MAC address and its fixed ones, without what is none."""
+    mac, fixed = port.get("mac_address"), port.get("fixed_ips")
+    found = []
+    for item in fixed[:MOST_ADDRESSES] if isinstance(fixed, list) else ():
+        try:
+            found.append(str(ipaddress.ip_address(item["ip_address"])))
+        except (LookupError, TypeError, ValueError):
+            continue
+    return (mac if isinstance(mac, str) and MAC.fullmatch(mac) else ""), found
 
 
 def _names(port: Mapping[str, Any]) -> tuple[Any, Any]:

@@ -21,8 +21,8 @@ SHARE = 20
 """A kind of objects is asked for changes again after so many times as long as the last answer took."""
 
 
-def ask(config: OpenStack, *, ports: bool, timeout: float, bought: bool = False) -> Identity:
-    """Ask Keystone for projects and, if wanted, Neutron for compute ports and what they have bought.
+def ask(config: OpenStack, *, timeout: float, wanted: neutron.Wanted | None) -> Identity:
+    """Ask Keystone for projects and, unless nothing is wanted of them, Neutron for compute ports.
 
     Raises CloudError.
     """
@@ -32,18 +32,21 @@ def ask(config: OpenStack, *, ports: bool, timeout: float, bought: bool = False)
         for p in bounded(found, MAX_TENANTS, "projects"):
             if ID.fullmatch(p.id) and printable(p.name):
                 out.names[p.id] = printable(p.name)
-        if ports or bought:
+        if wanted is not None:
             out.asked = int(time.time())
-            out.shown = _all(cloud.network, bought=bought)
-            neutron.tell(config, out.shown, out, bought=bought)
+            out.shown = _all(cloud.network, wanted)
+            neutron.tell(config, out.shown, out, wanted)
     return out
 
 
-def _all(network: Any, *, bought: bool) -> neutron.Objects:
-    if not bought:
-        return neutron.Objects(neutron.read(network, "ports", bought=False))
-    policies, networks = neutron.read(network, "qos/policies"), neutron.read(network, "networks")
-    return neutron.Objects(neutron.read(network, "ports"), networks, policies)
+def _all(network: Any, wanted: neutron.Wanted) -> neutron.Objects:
+    hosts = {n: neutron.tunnel(a) for n, a in neutron.agents(network).items()} if wanted.site else {}
+    if not wanted.bought:
+        return neutron.Objects(neutron.read(network, "ports", wanted), hosts=hosts)
+    policies, networks, ports = (
+        neutron.read(network, kind, wanted) for kind in ("qos/policies", "networks", "ports")
+    )
+    return neutron.Objects(ports, networks, policies, hosts)
 
 
 @contextmanager
@@ -96,8 +99,15 @@ class ChangeWatch:
     more than a SHAREth of the time.
     """
 
-    def __init__(self, config: OpenStack, timeout: float, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        config: OpenStack,
+        timeout: float,
+        wanted: neutron.Wanted,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._config = config
+        self._wanted = wanted
         self._now = now
         self._due: dict[str, float] = {}
         with _named(config):
@@ -122,16 +132,17 @@ class ChangeWatch:
             shown.ports if ports is None else ports,
             shown.networks if networks is None else networks,
             shown.policies if policies is None else policies,
+            shown.hosts,
         )
         asked = known.asked if ports is None else begun
-        fresh = replace(known, ports={}, contracts={}, asked=asked, shown=shown)
-        return neutron.tell(self._config, shown, fresh, bought=True)
+        fresh = replace(known, ports={}, contracts={}, site=None, problems=[], asked=asked, shown=shown)
+        return neutron.tell(self._config, shown, fresh, self._wanted)
 
     def _asked(self, kind: str, known: neutron.Kind) -> neutron.Kind | None:
         begun = self._now()
         if begun < self._due.get(kind, begun):
             return None
-        found = neutron.read_changed(self._cloud.network, kind, known)
+        found = neutron.read_changed(self._cloud.network, kind, known, self._wanted)
         took = self._now() - begun
         self._due[kind] = begun + took * SHARE
         return found

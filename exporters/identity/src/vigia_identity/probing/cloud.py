@@ -8,26 +8,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
-from vigia_identity.clouds import HOST, MAX_NODES, PROBES, CloudError, bounded, neutron, printable
+from vigia_identity.clouds import MAC, PROBES, CloudError, bounded, neutron, printable
 from vigia_identity.config import ProbeNetwork
 from vigia_identity.probing.plan import Host, Made, Network, Pair, Refused
 
 __all__ = ["Neutron"]
-
-_AGENTS = {
-    "Linux bridge agent",
-    "OVN Controller agent",
-    "OVN Controller Gateway agent",
-    "Open vSwitch agent",
-}
-"""Types of agents on whose hosts ports can be plugged."""
 
 _PORT_FIELDS = [
     *("id", "network_id", "project_id", "device_owner", "mac_address", "fixed_ips", "status"),
     *("binding:host_id", "binding:vif_type", "binding:vif_details"),
 ]
 _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 _BRIDGE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _DEVICE = 15
 """Characters that a device of Linux has in its name at most."""
@@ -99,18 +90,15 @@ class Neutron:
 
     def hosts(self, patterns: Sequence[str]) -> tuple[dict[str, Host], list[str]]:
         """Return the hosts of a pattern that have an agent, and the names without one. Raises CloudError."""
-        fields = ["id", "host", "agent_type", "alive", "admin_state_up", "configurations"]
-        found: dict[str, Host] = {}
-        agents = self._listed("agents", {"fields": fields})
-        for agent in agents:
-            name = agent.get("host")
-            if agent.get("agent_type") not in _AGENTS or not isinstance(name, str):
-                continue
-            if HOST.fullmatch(name) and any(fnmatchcase(name, p) for p in patterns):
-                alive = agent.get("alive") is True and agent.get("admin_state_up") is not False
-                found[name] = Host(name, alive, _tunnel(agent.get("configurations")))
-        if len(found) > MAX_NODES:
-            raise CloudError(f"there are more than {MAX_NODES} hosts")
+        found = {
+            name: Host(
+                name,
+                agent.get("alive") is True and agent.get("admin_state_up") is not False,
+                neutron.tunnel(agent),
+            )
+            for name, agent in neutron.agents(self._network).items()
+            if any(fnmatchcase(name, p) for p in patterns)
+        }
         named = [p for p in patterns if not set(p) & set("*?[")]
         problems = [
             f"host {printable(name)}: Neutron has no agent there that plugs ports: start it "
@@ -194,15 +182,6 @@ def _prefixes(subnets: Sequence[Mapping[str, Any]], network: str) -> Iterator[tu
                 continue
 
 
-def _tunnel(configurations: Any) -> str:
-    """Return where a host's tunnels end, as its agent says."""
-    said = configurations.get("tunneling_ip") if isinstance(configurations, Mapping) else None
-    try:
-        return str(ipaddress.ip_address(said)) if isinstance(said, str) else ""
-    except ValueError:
-        return ""
-
-
 def _made(port: Mapping[str, Any]) -> Made:
     """Return a port; what is not as it should be is left out, and so the port is not usable."""
     details = port.get("binding:vif_details")
@@ -210,7 +189,7 @@ def _made(port: Mapping[str, Any]) -> Made:
     mac, vif, ours = str(port.get("mac_address")), str(port.get("binding:vif_type") or ""), str(port["id"])
     fixed = port.get("fixed_ips")
     addresses = tuple(_addresses(fixed if isinstance(fixed, list) else []))
-    sound = _ID.fullmatch(ours) is not None and _MAC.fullmatch(mac) is not None
+    sound = _ID.fullmatch(ours) is not None and MAC.fullmatch(mac) is not None
     return Made(
         id=ours,
         network=str(port.get("network_id")),

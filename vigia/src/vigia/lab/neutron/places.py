@@ -83,6 +83,11 @@ class NeutronPlaces:
         return self.layout.directory / "contracts"
 
     @property
+    def sites(self) -> Path:
+        """Who asks whom to limit whose ports, NODE.yaml: vigia-identity's, the lab's own before it runs."""
+        return self.layout.directory / "sites"
+
+    @property
     def netns(self) -> str:
         """Namespace of the control plane."""
         return f"{self.layout.prefix}{CONTROL}"

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vigia.lab import naming
-from vigia.lab.files import dump
+from vigia.lab.files import dump, enforcer
 from vigia.lab.model import Lab, Node
 from vigia.lab.neutron import guest
 from vigia.lab.neutron.machines import Known, read_known, workload
@@ -35,18 +35,22 @@ def by_project(lab: Lab, name: str, content: Any) -> Any:
             changed["ports_file"] = str(places.hosts / f"{content['node']}.yaml")
     if name == "enforcer.yaml":
         changed["contracts_file"] = str(places.contracts / f"{content['node']}.yaml")
+        changed["fast_loop"]["site_file"] = str(places.sites / f"{content['node']}.yaml")
     return changed
 
 
 def write_hosts(lab: Lab) -> None:
-    """Write whose each node's ports are, as vigia-identity does, which keeps it so from then on."""
+    """Write whose each node's ports are, and who is where, as vigia-identity does, which keeps it so then."""
     found = read_known(lab)
     if found is None:
         return
     places = NeutronPlaces(lab.layout)
-    places.hosts.mkdir()
-    places.contracts.mkdir()
+    for folder in (places.hosts, places.contracts, places.sites):
+        folder.mkdir()
     for node in lab.nodes:
+        site = by_project(lab, enforcer.SITE, enforcer.site(lab, node))
+        own = [p for p in site["ports"] if p["tenant"] != naming.INFRA]
+        (places.sites / f"{node.name}.yaml").write_text(dump({**site, "ports": own}))
         (places.hosts / f"{node.name}.yaml").write_text(
             dump({"version": 1, "ports": _owners(lab, node, found)})
         )
