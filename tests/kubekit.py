@@ -140,10 +140,11 @@ class Cluster:
             (a["metric"]["alertname"], a["metric"].get("node") or a["metric"].get("src", "")) for a in fired
         }
 
-    def processes(self, program: str) -> list[int]:
-        """Return the processes of a program of the control plane."""
+    def processes(self, program: str, machine: Member | None = None) -> list[int]:
+        """Return the processes of a program, of a node or of the control plane."""
         wanted = str(programs.find().bin / program)
-        listed = commands.run(["ip", "netns", "pids", self.places.control_netns]).stdout.split()
+        netns = self.places.control_netns if machine is None else machine.node.netns
+        listed = commands.run(["ip", "netns", "pids", netns]).stdout.split()
         return [int(p) for p in listed if _argument(p) == wanted]
 
     def power_off(self, node: str) -> None:

@@ -70,6 +70,78 @@ def test_conditions_stand_in_the_headlines() -> None:
         assert condition in running.document(folder.open_folder(EXAMPLES / name)).answer, name
 
 
+def part_of(name: str, into: Path, keep: Callable[[str], bool], **more: Any) -> folder.Folder:
+    """Return an example as if only some of its paths had been measured."""
+    shutil.copytree(EXAMPLES / name, into)
+    f = folder.open_folder(into)
+    plan = f.manifest["campaign"]["standard"]
+    for design in plan["designs"]:
+        design["factors"]["path"] = [p for p in design["factors"]["path"] if keep(p)]
+    records = json.loads((into / "runs.json").read_text())
+    (into / "runs.json").write_text(json.dumps([r for r in records if keep(r["factors"]["path"])]))
+    f.update(campaign={**f.manifest["campaign"], "standard": plan}, **more)
+    return folder.open_folder(into)
+
+
+def sections(f: folder.Folder, *beside: folder.Folder) -> dict[str, Any]:
+    return {s.title: s for s in running.document(f, beside).sections}
+
+
+def test_runs_of_other_paths_stand_beside_in_one_report(tmp_path: Path) -> None:
+    """As one run would say it, but that nothing was randomised between them."""
+    whole = folder.open_folder(EXAMPLES / "e1")
+    switches = part_of("e1", tmp_path / "e1-ovs", lambda p: p.startswith("ovs"))
+    bridges = part_of("e1", tmp_path / "e1-lb", lambda p: not p.startswith("ovs"))
+    made, one = running.document(switches, [bridges]), running.document(whole)
+    assert made.answer == one.answer and made.summary.found == one.summary.found
+    assert [s for s in made.summary.sure if s not in one.summary.sure] == [
+        "It is of 2 runs, "
+        f"e1-ovs (ovs-vxlan, ovs-gre; began {whole.manifest['began']}) and "
+        f"e1-lb (linuxbridge-vxlan; began {whole.manifest['began']}): what differs between paths of one run was "
+        "randomised in time, what differs between runs was not, and a block pairs their repetitions by number alone."
+    ]
+
+    def rows(name: str, **parts: dict[str, Any]) -> list[list[list[str]]]:
+        return [sorted(map(list, t.rows)) for t in parts["of"][name].tables]
+
+    for title in ("Winners and losers", "Tests", "Design"):
+        assert rows(title, of=sections(switches, bridges)) == rows(title, of=sections(whole)), title
+    methods = [s.title for s in made.sections if s.title.startswith("Method")]
+    assert [m.partition(" (")[0] for m in methods] == ["Method of e1-ovs", "Method of e1-lb"]
+    assert ("beside it", f"e1-lb (linuxbridge-vxlan; began {whole.manifest['began']})") in made.facts
+    alone = sections(switches)
+    assert "Method" in alone and "Method of e1-ovs" not in alone
+    assert len(rows("Tests", of=alone)[0]) < len(rows("Tests", of=sections(whole))[0])
+
+
+def test_conditions_of_runs_beside_stand_once_each(tmp_path: Path) -> None:
+    bed = folder.open_folder(EXAMPLES / "e1").manifest["bed"]
+    switches = part_of(
+        "e1", tmp_path / "a", lambda p: p.startswith("ovs"), bed={**bed, "cloud": "neutron-ovs"}
+    )
+    bridges = part_of(
+        "e1", tmp_path / "b", lambda p: not p.startswith("ovs"), bed={**bed, "cloud": "neutron-linuxbridge"}
+    )
+    answer = running.document(switches, [bridges]).answer
+    for said in ("agents for Open vSwitch, with", "agents for Linux bridges, with", "sharing 2 processors"):
+        assert answer.count(said) == 1, said
+
+
+def test_runs_that_are_not_of_one_campaign_are_not_put_beside(tmp_path: Path) -> None:
+    whole, other = (folder.open_folder(EXAMPLES / name) for name in ("e1", "e3"))
+    with pytest.raises(
+        VigiaError, match=r"e1 and e1 both measured .*; report each alone, or use: vigia campaign compare"
+    ):
+        running.document(whole, [whole])
+    with pytest.raises(VigiaError, match="e3 and e1 did not measure the same in the same way"):
+        running.document(whole, [other])
+    none = part_of("e1", tmp_path / "none", lambda p: p.startswith("ovs"))
+    (none.path / "runs.json").write_text("[]")
+    none = folder.open_folder(none.path)
+    with pytest.raises(VigiaError, match="none has no repetition that succeeded"):
+        running.document(whole, [none])
+
+
 def test_the_method_tells_what_was_run() -> None:
     """Of the settings those that the study uses: e2 has no duration, and its report names none."""
     (method,) = [

@@ -152,7 +152,7 @@ def test_the_studys_conclusion_is_tested_and_agreed_with(data: Callable[..., Dat
 
 def test_what_is_not_masked_disagrees_with_a_reason(data: Callable[..., Data]) -> None:
     made = data(UNITS, *repetitions(PATHS))
-    made.conditions = "ESP in user space (libipsec), all sharing 2 processors"
+    made.each_condition = ["ESP in user space (libipsec)", "all sharing 2 processors"]
     document = report.build(campaign(), made)
     assert document.answer.startswith(
         "ESP in user space (libipsec), all sharing 2 processors: median round trip"

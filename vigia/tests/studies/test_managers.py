@@ -129,7 +129,7 @@ def test_sites_that_are_alike_are_equivalent(data: Callable[..., Data]) -> None:
 
 def test_namespaces_of_one_kernel_are_no_cloud(data: Callable[..., Data]) -> None:
     made = data(UNITS, *repetitions(SITES))
-    made.conditions = "senders, switches and receivers sharing 2 processors"
+    made.each_condition = ["senders, switches and receivers sharing 2 processors"]
     document = report.build(campaign(), made)
     assert document.answer.startswith(
         "Senders, switches and receivers sharing 2 processors, both sites namespaces of one"

@@ -264,7 +264,7 @@ def test_no_interval_leaves_the_possible_range(data: Callable[..., Data]) -> Non
 
 def test_conditions_that_decide_stand_in_the_headline(data: Callable[..., Data]) -> None:
     made = data(UNITS, *repetitions(APART, FAST))
-    made.conditions = "Open vSwitch with its userspace datapath, senders sharing 2 processors"
+    made.each_condition = ["Open vSwitch with its userspace datapath", "senders sharing 2 processors"]
     document = report.build(campaign(), made)
     assert document.answer.startswith(f"{made.conditions}: of 3 rankings, ")
     assert any("the bridge forwards in the kernel here" in line for line in document.summary.silent)

@@ -217,10 +217,19 @@ def campaign_resume(
 @campaign.command("report")
 @click.argument("name", metavar="CAMPAIGN|FOLDER")
 @click.option("--pdf/--no-pdf", default=True, help="Write a PDF as well.", show_default=True)
+@click.option(
+    "--beside",
+    multiple=True,
+    metavar="CAMPAIGN|FOLDER",
+    help="Put into the same report what this run of the campaign measured of other paths; may be repeated.",
+)
 @_directory_option
 @json_option
-def campaign_report(name: str, pdf: bool, directory: Path, as_json: bool) -> None:
-    """Write the report of what was measured, as HTML and PDF."""
+def campaign_report(name: str, pdf: bool, beside: tuple[str, ...], directory: Path, as_json: bool) -> None:
+    """Write the report of what was measured, as HTML and PDF.
+
+    With --beside it is of several runs, such as one for each cloud, and stays in the folder of the first.
+    """
     from vigia import console
     from vigia.campaign import folder
     from vigia.studies import running
@@ -228,7 +237,8 @@ def campaign_report(name: str, pdf: bool, directory: Path, as_json: bool) -> Non
     present = folder.latest(directory, name)
     with console.Steps(sys.stderr).step("writing the report") as done:
         done.append("")  # shown on a terminal while it lasts
-        answer, files = running.write_report(present, pdf=pdf)
+        others = [folder.latest(directory, other) for other in beside]
+        answer, files = running.write_report(present, pdf=pdf, beside=others)
     if as_json:
         console.print_json({"answer": answer, "files": [str(f) for f in files]})
         return

@@ -17,7 +17,7 @@ from vigia.campaign.samples import Record
 from vigia.errors import VigiaError
 from vigia.report import figures, page
 from vigia.report.answers import Answer, Said, evaluate, place
-from vigia.report.data import Completed, Data, load
+from vigia.report.data import Completed, Data, joined, load
 from vigia.report.document import Document, Figure, Section, Table
 from vigia_text.numbers import percent, probability
 
@@ -39,11 +39,12 @@ class Basis:
     completed: Completed
 
 
-def assemble(folder: Folder, basis: Basis) -> Document:
-    """Return the report of what was measured so far. Raises VigiaError if nothing was."""
-    data = load(folder, basis.completed)
-    if not data.repetitions:
-        raise VigiaError(f"{folder.name} has no repetition that succeeded; see {folder.path}/runs")
+def assemble(folder: Folder, basis: Basis, beside: Sequence[Folder] = ()) -> Document:
+    """Return the report of what was measured so far. Raises VigiaError if nothing was.
+
+    beside are runs of the same campaign on other paths: they are reported as if it were one run, and it says so.
+    """
+    data = _all(folder, beside, basis.completed)
     campaign = folder.campaign.model_copy(update={"hypotheses": list(basis.hypotheses)})
     own = basis.build(campaign, data)
     found = list(evaluate(campaign.hypotheses, data, campaign.confidence).values())
@@ -51,10 +52,49 @@ def assemble(folder: Folder, basis: Basis) -> Document:
         *own.sections,
         _tests(campaign, data, [f for family in found for f in family]),
         _design(folder, campaign, data),
-        _method(folder, basis.settings),
+        *(_method(f, basis.settings, alone=not beside) for f in (folder, *beside)),
     ]
-    summary = replace(own.summary, sure=[*own.summary.sure, *_sure(folder, campaign, data, found)])
-    return replace(own, sections=sections, summary=summary, facts=_facts(folder))
+    sure = [*own.summary.sure, *_sure(folder, campaign, data, found), *_apart(folder, beside)]
+    facts = [*_facts(folder), *(("beside it", _run(f)) for f in beside)]
+    return replace(own, sections=sections, summary=replace(own.summary, sure=sure), facts=facts)
+
+
+def _all(folder: Folder, beside: Sequence[Folder], completed: Completed) -> Data:
+    parts = []
+    paths: dict[Any, str] = {}
+    for f in (folder, *beside):
+        if (f.campaign.study, f.plan.settings) != (folder.campaign.study, folder.plan.settings):
+            raise VigiaError(
+                f"{f.name} and {folder.name} did not measure the same in the same way; report each alone, or run "
+                "the same campaign in the same size"
+            )
+        part = load(f, completed)
+        if not part.repetitions:
+            raise VigiaError(f"{f.name} has no repetition that succeeded; see {f.path}/runs")
+        for path in part.levels("path"):
+            if path in paths:
+                raise VigiaError(
+                    f"{paths[path]} and {f.name} both measured {path}; report each alone, or use: vigia campaign compare"
+                )
+            paths[path] = f.name
+        parts.append(part)
+    return joined(parts)
+
+
+def _apart(folder: Folder, beside: Sequence[Folder]) -> Sequence[str]:
+    """Say what two runs beside each other are not."""
+    if not beside:
+        return []
+    runs = " and ".join(_run(f) for f in (folder, *beside))
+    return [
+        f"It is of {len(beside) + 1} runs, {runs}: what differs between paths of one run was randomised in time, what differs "
+        "between runs was not, and a block pairs their repetitions by number alone."
+    ]
+
+
+def _run(folder: Folder) -> str:
+    paths = ", ".join(dict.fromkeys(str(c["path"]) for c in folder.plan.cells() if "path" in c))
+    return f"{folder.name} ({paths}; began {folder.manifest['began']})"
 
 
 def write(folder: Folder, document: Document, *, pdf: bool) -> list[Path]:
@@ -156,7 +196,7 @@ def _design(folder: Folder, campaign: Campaign, data: Data) -> Section:
     return Section("Design", tables=[table])
 
 
-def _method(folder: Folder, settings: str) -> Section:
+def _method(folder: Folder, settings: str, *, alone: bool) -> Section:
     campaign, plan = folder.campaign, folder.plan
     failed = [r for r in folder.records if r.status == "failed"]
     done = len(folder.records) - len(failed)
@@ -180,7 +220,8 @@ def _method(folder: Folder, settings: str) -> Section:
         tables.append(Table("Failed repetitions", ["run", "combination", "reason"], rows))
     if events:
         tables.append(_events(events))
-    return Section("Method", paragraphs, tables, [_timeline(folder.records, events)] if events else ())
+    title = "Method" if alone else f"Method of {_run(folder)}"
+    return Section(title, paragraphs, tables, [_timeline(folder.records, events)] if events else ())
 
 
 def _events(events: Sequence[Mapping[str, Any]]) -> Table:

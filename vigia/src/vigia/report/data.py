@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 
@@ -13,7 +13,18 @@ from numpy.typing import NDArray
 from vigia.campaign.folder import Folder
 from vigia.campaign.model import Factor, Settings
 
-__all__ = ["REDUCE", "Data", "Floats", "Repetition", "load", "mean", "median", "missing", "published"]
+__all__ = [
+    "REDUCE",
+    "Data",
+    "Floats",
+    "Repetition",
+    "joined",
+    "load",
+    "mean",
+    "median",
+    "missing",
+    "published",
+]
 
 Floats = NDArray[np.float64]
 Reduce = Callable[[Floats], float]
@@ -40,14 +51,19 @@ class Data:
         self,
         repetitions: list[Repetition],
         units: Mapping[str, str],
-        conditions: str = "",
+        conditions: Sequence[str] = (),
         settings: Settings | None = None,
     ) -> None:
         self.repetitions = repetitions
         self.units = units
-        self.conditions = conditions
-        """What of the machine and the lab decides outcomes, as a part of a sentence; empty if not known."""
+        self.each_condition = conditions
+        """What of the machine and the lab decides outcomes, each as a part of a sentence."""
         self.settings = settings or Settings()
+
+    @property
+    def conditions(self) -> str:
+        """Return what decides outcomes as one part of a sentence; empty if not known."""
+        return ", ".join(self.each_condition)
 
     @property
     def cells(self) -> list[Mapping[str, Factor]]:
@@ -113,6 +129,19 @@ def load(folder: Folder, completed: Completed = lambda factors, _: factors) -> D
     return Data(repetitions, units, _conditions(folder), folder.plan.settings)
 
 
+def joined(parts: Sequence[Data]) -> Data:
+    """Return what runs of one campaign measured, each of other paths, as one.
+
+    A block is of the same number in each run: across runs it is a pair by its number alone.
+    """
+    return Data(
+        [r for part in parts for r in part.repetitions],
+        {metric: unit for part in parts for metric, unit in part.units.items()},
+        list(dict.fromkeys(c for part in parts for c in part.each_condition)),
+        parts[0].settings,
+    )
+
+
 _CLOUDS = {
     "neutron-ovn": "a network made by Neutron and OVN, with security groups",
     "neutron-ovs": "a network made by Neutron's agents for Open vSwitch, with security groups",
@@ -121,7 +150,7 @@ _CLOUDS = {
 """What controls the network, where that is more than the lab itself."""
 
 
-def _conditions(folder: Folder) -> str:
+def _conditions(folder: Folder) -> Sequence[str]:
     """Return what decides outcomes beside the factors: the cloud, the datapath, where ESP is done, shared processors."""
     manifest = folder.manifest
     environment, bed = manifest.get("environment", {}), manifest.get("bed", {})
@@ -137,7 +166,7 @@ def _conditions(folder: Folder) -> str:
         found.append("ESP in user space (libipsec)")
     if lab and "processors" in environment:
         found.append(f"senders, switches and receivers sharing {environment['processors']} processors")
-    return ", ".join(found)
+    return found
 
 
 def _plan_order(folder: Folder) -> list:  # type: ignore[type-arg]

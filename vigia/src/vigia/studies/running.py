@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -148,8 +148,8 @@ def _give_back(path: Path) -> None:
         os.chown(file, int(uid), int(gid), follow_symlinks=False)
 
 
-def document(present: Folder) -> Document:
-    """Return the report of what was measured. Raises VigiaError if nothing was."""
+def document(present: Folder, beside: Sequence[Folder] = ()) -> Document:
+    """Return the report of what was measured, and of runs beside it. Raises VigiaError if nothing was."""
     from vigia.report import build  # noqa: PLC0415 - draws figures, which takes a second to load
 
     study = catalogue.study(present.campaign.study)
@@ -160,14 +160,14 @@ def document(present: Folder) -> Document:
         measurement.described(present.plan.settings),
         measurement.completed,
     )
-    return build.assemble(present, basis)
+    return build.assemble(present, basis, beside)
 
 
-def write_report(present: Folder, *, pdf: bool) -> tuple[str, list[Path]]:
+def write_report(present: Folder, *, pdf: bool, beside: Sequence[Folder] = ()) -> tuple[str, list[Path]]:
     """Write the report of what was measured; return its answer and its files. Raises VigiaError."""
     from vigia.report import build  # noqa: PLC0415
 
-    made = document(present)
+    made = document(present, beside)
     files = build.write(present, made, pdf=pdf)
     _give_back(present.path)
     return made.answer, files
