@@ -99,7 +99,7 @@ class Cloud:
 
     @property
     def ends(self) -> dict[str, dict[str, str]]:
-        """Where tunnels end, and enforcers listen, which OVN's agents do not say."""
+        """Where enforcers listen, and where tunnels end, which is another address with Open vSwitch."""
         return {
             n.name: {"address": naming.joined(n.underlay.ip, NOTICES), "tunnel": str(n.tunnel.ip)}
             for n in self.lab.nodes
@@ -139,7 +139,7 @@ class Cloud:
                 "operator": self.known.projects[naming.INFRA],
                 "changes": "1s",
                 "default": {"guarantee": "1Mbit", "ceiling": "150Mbit"},
-                "notices": {"nodes": self.ends if self.driver == "ovn" else {}},
+                "notices": {"nodes": {} if self.driver == "linuxbridge" else self.ends},
                 **({} if probes is None else {"probes": dict(probes)}),
             },
             **more,

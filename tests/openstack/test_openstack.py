@@ -589,7 +589,7 @@ def test_a_port_that_migrates_takes_no_limit_along_and_leaves_none(
     migrate(cloud, red, "node2")
     eventually(lambda: not agents.limit("node1", red.port), "the limit to end with its port", PATIENCE)
     assert cloud.ask(folder).status == 0
-    assert {p["node"] for p in entries(folder, "node1", "sites") if p["port"] == red.port} == {"node2"}
+    assert {p["node"] for p in entries(folder, "node2", "sites") if p["port"] == red.port} == {"node2"}
     eventually(lambda: taken(folder, "node1") > before, "the enforcer to know where it is", PATIENCE)
     assert red.port in {p["port"] for p in entries(folder, "node2")}
     assert red.port not in {p["port"] for p in entries(folder, "node1")}

@@ -13,6 +13,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import yaml
 from labkit import invoke_vigia
@@ -23,6 +24,7 @@ from vigia.lab import clouds, files, model, packages, topology
 from vigia.lab.model import Lab
 from vigia.lab.naming import Layout
 from vigia.lab.neutron import build, configuration, machines, programs, services, tenants
+from vigia.lab.neutron.api import Neutron
 from vigia.lab.neutron.places import Driver, NeutronPlaces, management
 from vigia.lab.topology import Topology
 
@@ -355,3 +357,25 @@ def test_the_clouds_bring_topologies_that_fit(cloud: str) -> None:
 
 def test_the_command_lists_them(cloud: str) -> None:
     assert cloud in invoke_vigia("lab", "up", "--help").stdout
+
+
+def test_a_service_that_fails_is_asked_again_for_a_while(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    neutron = Neutron(NeutronPlaces(lab.layout), "ovn")
+    answers: list[httpx.Response] = []
+    sent: list[str] = []
+
+    def send(method: str, path: str, body: Any, headers: Any) -> httpx.Response:
+        sent.append(method)
+        return answers.pop(0)
+
+    monkeypatch.setattr(neutron, "_send", send)
+    monkeypatch.setattr("vigia.lab.neutron.api._PAUSE", 0.0)
+    answers += [httpx.Response(500), httpx.Response(500), httpx.Response(201, json={"port": {"id": "p"}})]
+    assert neutron.add("port") == {"id": "p"} and len(sent) == 3
+    answers += [httpx.Response(500, text="broken")] * 4
+    with pytest.raises(VigiaError, match="/v2.0/ports: 500: broken"):
+        neutron.add("port")
+    answers += [httpx.Response(409, text="there is one")]
+    with pytest.raises(VigiaError, match="409: there is one"):
+        neutron.add("port")
+    assert not answers and len(sent) == 8, "what is refused is not tried again"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,8 @@ from vigia.lab.neutron.places import Driver, NeutronPlaces
 __all__ = ["Keystone", "Neutron"]
 
 _TIMEOUT = 120.0
+_MORE, _PAUSE = 3, 2.0
+"""Times, and seconds between, that a service is asked again that failed: one that has just begun may."""
 
 
 class _Api:
@@ -29,6 +32,11 @@ class _Api:
         answer = self._send(method, path, body, {**self._headers(), **(headers or {})})
         if answer.status_code == httpx.codes.UNAUTHORIZED and self._renew():
             answer = self._send(method, path, body, self._headers())
+        for _ in range(_MORE):
+            if answer.status_code != httpx.codes.INTERNAL_SERVER_ERROR:
+                break
+            time.sleep(_PAUSE)
+            answer = self._send(method, path, body, {**self._headers(), **(headers or {})})
         if answer.is_error:
             raise VigiaError(f"{method} {self._url}{path}: {answer.status_code}: {answer.text[:500]}")
         return answer.json() if answer.content else None
