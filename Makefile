@@ -134,7 +134,7 @@ chart: tools helm ## Render deploy/helm/vigia with every file of tests/chart/val
 	@PYTHONPATH=tests $(VENV)/python -m chartkit
 
 .PHONY: test-kubernetes
-test-kubernetes: ## Run docs/how-to/kubernetes.md on two real nodes: install, upgrade, drain, reboot, uninstall (root, ten minutes)
+test-kubernetes: ## Run docs/how-to/kubernetes.md on two real nodes: install, upgrade, drain, reboot, uninstall (root, twelve minutes)
 	@$(MAKE) --no-print-directory tools build
 	@$(GATE) --only kubernetes
 

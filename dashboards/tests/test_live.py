@@ -83,9 +83,13 @@ def url() -> Iterator[str]:
         yield url
 
 
-def test_the_page_has_every_query_of_every_panel(url: str, tmp_path: Path) -> None:
+def test_the_page_has_every_query_of_every_panel(
+    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = tmp_path / "panels.md"
     assert live.main(["--prometheus", url, "--write", str(file)]) == 0
+    said = f"{file}: what {len(list(every_panel()))} panels find; every one that must have data has some\n"
+    assert capsys.readouterr().out == said
     text = file.read_text()
     rows = [line for line in text.splitlines() if line.startswith("| ") and not line.startswith("| panel |")]
     assert len(rows) == sum(len(panel.queries) for _, panel in every_panel())

@@ -205,6 +205,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     if options.write:
         options.write.write_text(text)
+        said = f"{len(empty)} lack it" if empty else "every one that must have data has some"
+        sys.stdout.write(f"{options.write}: what {len(list(every_panel()))} panels find; {said}\n")
     else:
         sys.stdout.write(text)
     for title in empty:

@@ -373,7 +373,7 @@ def test_a_service_that_fails_is_asked_again_for_a_while(lab: Lab, monkeypatch: 
     answers += [httpx.Response(500), httpx.Response(500), httpx.Response(201, json={"port": {"id": "p"}})]
     assert neutron.add("port") == {"id": "p"} and len(sent) == 3
     answers += [httpx.Response(500, text="broken")] * 4
-    with pytest.raises(VigiaError, match="/v2.0/ports: 500: broken"):
+    with pytest.raises(VigiaError, match="500: broken"):
         neutron.add("port")
     answers += [httpx.Response(409, text="there is one")]
     with pytest.raises(VigiaError, match="409: there is one"):
