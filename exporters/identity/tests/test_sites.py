@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from vigia_config import ConfigError, parse
+from vigia_identity import sitefiles
 from vigia_identity.clouds import neutron, openstack
 from vigia_identity.clouds.sites import Guest, site
 from vigia_identity.config import Config, Notices
@@ -91,7 +92,7 @@ def read(looker: Looker, host: str) -> dict[str, Any]:
 
 
 def where(looker: Looker, host: str) -> list[tuple[str, str, str]]:
-    return [(p["node"], p["port"][:8], p["ip"]) for p in read(looker, host)["ports"]]
+    return [(p["node"], p["port"][:8], p.get("ip", "")) for p in read(looker, host)["ports"]]
 
 
 def test_each_host_has_all_hosts_and_the_ports_of_its_own_tenants(looker: Looker) -> None:
@@ -179,9 +180,6 @@ def test_addresses_that_change_are_followed(looker: Looker, cloud: Cloud) -> Non
     [
         {"mac_address": "fa:16:3e:00:00:01\n- evil"},
         {"mac_address": None},
-        {"fixed_ips": None},
-        {"fixed_ips": "10.0.0.1"},
-        {"fixed_ips": [{"ip_address": "x: y"}, {"ip_address": 7.5}, "text", {}]},
         {"binding:host_id": "c1\n../../etc"},
         {"id": "../../../etc/passwd"},
         {"project_id": "[red"},
@@ -194,6 +192,31 @@ def test_what_is_none_is_left_out(looker: Looker, cloud: Cloud, hostile: dict[st
     assert not [
         p for host in ("c1", "c2") for p in read(looker, host)["ports"] if p["port"].startswith("00000001")
     ]
+
+
+@pytest.mark.parametrize(
+    "fixed",
+    [
+        None,
+        [],
+        "10.0.0.1",
+        [
+            {"ip_address": "x: y"},
+            {"ip_address": 7},
+            {"ip_address": True},
+            {"ip_address": "fe80::1%eth0"},
+            "text",
+            {},
+        ],
+    ],
+)
+def test_a_port_without_an_address_is_there_all_the_same(looker: Looker, cloud: Cloud, fixed: Any) -> None:
+    """It sends by other addresses; nobody evades by having none."""
+    cloud.ports[0]["fixed_ips"] = fixed
+    assert looker.once()
+    assert where(looker, "c2")[0] == ("c1", "00000001", "")
+    assert where(looker, "c1") == [("c1", "00000001", ""), ("c2", "00000002", "192.168.0.2")]
+    assert "ip" not in read(looker, "c1")["ports"][0]
 
 
 def test_a_port_has_sixteen_addresses_at_most(looker: Looker, cloud: Cloud) -> None:
@@ -231,6 +254,61 @@ def test_ports_of_hosts_that_nobody_can_reach_are_left_out() -> None:
     guests = [Guest(h, "p", "fa:16:3e:00:00:01", ["10.0.0.1", "10.0.0.1"]) for h in ("c1", "ovn1")]
     found, _ = site(Notices(), {"c1": "10.20.0.1", "ovn1": ""}, {RED: guests, BLUE: guests[1:]})
     assert [p["node"] for p in found.ports[RED]] == ["c1"] and BLUE not in found.ports
+
+
+def test_a_tenant_of_very_many_ports_costs_its_hosts_no_more_than_that() -> None:
+    """Of the largest tenants a host reads its own ports, and on which other hosts they are."""
+    hosts = {f"c{n}": f"10.20.{n // 250}.{n % 250 + 1}" for n in range(300)}
+    guests = {
+        RED: [Guest(f"c{n % 300}", f"p{n}", "fa:16:3e:00:00:01", ["10.0.0.1"]) for n in range(3000)],
+        BLUE: [Guest(f"c{n}", f"q{n}", "fa:16:3e:00:00:02", ["10.0.0.2", "10.0.0.3"]) for n in range(3)],
+    }
+    found, problems = site(Notices(), hosts, guests)
+    assert problems == []
+    texts = dict(sitefiles.texts(found, most=400))
+    assert set(texts) == set(hosts)
+    # Every entry has a line of its own, those of hosts too.
+    assert max(text.count("\n- ") for text in texts.values()) <= 300 + 400
+    c0 = yaml.load(texts["c0"], Loader=yaml.CSafeLoader)
+    assert len(c0["nodes"]) == 300
+    small = [p["port"] for p in c0["ports"] if p["tenant"] == BLUE]
+    assert small == ["q0", "q0", "q1", "q1", "q2", "q2"]
+    red = [p for p in c0["ports"] if p["tenant"] == RED]
+    assert [p["port"] for p in red if p["node"] == "c0"] == sorted(f"p{n}" for n in range(0, 3000, 300))
+    assert sorted(p["node"] for p in red if p["node"] != "c0") == sorted(set(hosts) - {"c0"})
+    whole = dict(sitefiles.texts(found))
+    assert [whole[h].count("\n- ") for h in ("c0", "c7")] == [300 + 3006, 300 + 3000]
+
+
+def test_of_two_agents_on_a_host_one_that_lives_and_says_its_end_counts(looker: Looker, cloud: Cloud) -> None:
+    dead = {**agent("c1", "10.99.0.1", "Linux bridge agent"), "alive": False}
+    mute = agent("c1", None, "OVN Controller agent")
+    for listed in ([dead, mute, agent("c1", "10.20.0.1")], [agent("c1", "10.20.0.1"), mute, dead]):
+        cloud.agents = [*listed, agent("c2", "10.20.0.2")]
+        assert looker.once()
+        assert read(looker, "c1")["nodes"][0]["tunnel"] == "10.20.0.1"
+
+
+def test_who_may_not_see_agents_is_told(
+    looker: Looker, cloud: Cloud, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neutron answers with an empty list."""
+    cloud.agents = []
+    assert looker.once()
+    (said,) = [r.__dict__["err"] for r in caplog.records if r.message == "not all of the site is known"]
+    assert "no agent that plugs ports" in said and "the role admin" in said
+
+
+def test_sites_alone_are_followed_too(looker: Looker, cloud: Cloud) -> None:
+    looker.config = looker.config.model_copy(update={"contracts_dir": None})
+    assert looker.wait() == looker.config.openstack.changes  # type: ignore[union-attr]
+    assert looker.once()
+    del cloud.asked[:]
+    cloud.ports.append(port(6, BLUE, "c3", "192.168.0.6"))
+    assert looker.follow()
+    assert ("c3", "00000006", "192.168.0.6") in where(looker, "c2")
+    assert not [a for a in cloud.asked if "qos" in a or a.endswith("/networks")]
+    assert not looker.follow()
 
 
 def test_what_is_missing_is_said_once(looker: Looker, cloud: Cloud, caplog: pytest.LogCaptureFixture) -> None:
@@ -272,6 +350,8 @@ def test_without_sites_nobody_asks_for_agents_or_addresses(looker: Looker, cloud
             {"notices": {"nodes": {"c1": {"tunnel": "tun0"}}}},
             "is not an IP address; write for example 10.20.0.9",
         ),
+        ({"notices": {"nodes": {"c1": {"tunnel": "fe80::1%eth0"}}}}, "is not an IP address"),
+        ({"notices": {"nodes": {"c1": {"address": "[fe80::1%eth0]:9876"}}}}, "is not address:port"),
         ({"notices": {"nodes": {"c1": {"vlan": 4095}}}}, "openstack.notices.nodes.c1.vlan"),
     ],
 )

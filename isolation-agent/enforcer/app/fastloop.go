@@ -66,12 +66,20 @@ func (c *Config) validateFastLoop() error {
 	if err != nil {
 		fault("keys_file", f.KeysFile, err.Error(), "write a file of mode 0600 by vigia-enforcer issue-keys")
 	} else if site != nil {
-		// Some may be new, and get theirs; without any, it is another site's file.
-		if _, strangers := site.Within(keys, c.Node.Name); len(strangers) > 0 && len(strangers) == len(site.Nodes)-1 {
-			fault("keys_file", f.KeysFile, fmt.Sprintf("has no key for node %s of the site file, nor for any other", strangers[0]), "write it anew by vigia-enforcer issue-keys")
+		if err := ofThisSite(site, keys, c.Node.Name); err != nil {
+			fault("keys_file", f.KeysFile, err.Error(), "write it anew by vigia-enforcer issue-keys")
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// ofThisSite returns an error if all keys are of other nodes than the site's. Some nodes may be new, and get theirs.
+func ofThisSite(site *fastloop.Site, keys *fastloop.Keys, self string) error {
+	strangers := site.Strangers(keys, self)
+	if keys.Empty() || len(strangers) == 0 || len(strangers) < len(site.Nodes)-1 {
+		return nil
+	}
+	return fmt.Errorf("has no key for node %s of the site file, nor for any other", strangers[0])
 }
 
 // issueKeys prints what a node gets of the site's keys.
@@ -120,9 +128,9 @@ func newFastLoop(c *Config, s *schedule, m *vport.Manager, inv *ports.Inventory,
 		o := reaction.WithLabelValues(name)
 		return func(d time.Duration) { o.Observe(d.Seconds()) }
 	}
-	within, strangers := site.Within(keys, c.Node.Name)
+	strangers := site.Strangers(keys, c.Node.Name)
 	loop, err := fastloop.New(fastloop.Config{
-		Node: c.Node.Name, NetNS: c.Node.Sources.NetNS, Listen: listen, Variant: c.FastLoop.variant(), Site: within, Keys: keys,
+		Node: c.Node.Name, NetNS: c.Node.Sources.NetNS, Listen: listen, Variant: c.FastLoop.variant(), Site: site.Without(strangers), Keys: keys,
 	}, s.reconciler, s.programs, m, inv, logger, fastloop.Events{
 		Notice: func(kind notice.Kind, outcome notice.Outcome) {
 			notices.WithLabelValues(kind.String(), outcome.String()).Inc()

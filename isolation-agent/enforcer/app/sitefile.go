@@ -56,6 +56,12 @@ func (f *siteFile) load(k *fastLoopKeys, file *config.File[fastloop.Site, *fastl
 		return nil, nil, fmt.Errorf("site_file %s does not list node %s; list every node, this one too", k.SiteFile, f.node)
 	}
 	keys, err := fastloop.LoadKeys(k.KeysFile)
+	if err == nil {
+		err = ofThisSite(site, keys, f.node)
+	}
+	if err == nil && keys.Empty() && len(site.Nodes) > 1 && f.site != nil && len(f.strangers) < len(f.site.Nodes)-1 {
+		err = errors.New("has no key any more; write it anew by vigia-enforcer issue-keys") // half written, perhaps
+	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("keys_file %s %w", k.KeysFile, err)
 	}
@@ -87,8 +93,8 @@ func (f *siteFile) reload(k *fastLoopKeys) error {
 
 // take has the loop work by a site, without the nodes that have no key here; mu is held.
 func (f *siteFile) take(site *fastloop.Site, keys *fastloop.Keys) error {
-	within, strangers := site.Within(keys, f.node)
-	if err := f.set(within, keys); err != nil {
+	strangers := site.Strangers(keys, f.node)
+	if err := f.set(site.Without(strangers), keys); err != nil {
 		return err
 	}
 	f.taken(site, strangers)
@@ -167,21 +173,23 @@ func (f *siteFile) look() time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	begun := time.Now()
+	f.follows()
+	return siteShare * time.Since(begun)
+}
+
+func (f *siteFile) follows() {
 	site, keys, err := f.load(f.keys, f.file)
 	if err != nil {
 		f.say(err)
-		return 0
+		return
 	}
-	if site == f.site {
-		if _, strangers := site.Within(keys, f.node); slices.Equal(strangers, f.strangers) {
-			f.say(withoutKeys(strangers))
-			return 0
-		}
+	if site == f.site && slices.Equal(site.Strangers(keys, f.node), f.strangers) {
+		f.say(withoutKeys(f.strangers))
+		return
 	}
 	if err := f.take(site, keys); err != nil {
 		f.say(fmt.Errorf("site_file: %w", err))
-		return 0
+		return
 	}
 	f.logger.Info("took up site_file", "nodes", len(site.Nodes), "ports", len(site.Ports))
-	return siteShare * time.Since(begun)
 }

@@ -2,6 +2,7 @@ package app
 
 import (
 	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -53,24 +54,35 @@ func TestTheSiteFileIsFollowed(t *testing.T) {
 			return true
 		})
 	}
-	site := func(content string) { replace(t, r.write("site.yaml", ""), content) }
+	site := func(content string) { replace(t, filepath.Join(r.dir, "site.yaml"), content) }
+	keys := func(content string) { replace(t, filepath.Join(r.dir, "keys"), content) }
 	becomes("the first site", map[string]string{"n2": "0", "n3": "absent"})
 	site(siteOf("n2", "n3"))
 	becomes("a node without a key", map[string]string{"n2": "0", "n3": "1"})
 	testutil.WaitFor(t, "its name in the log", func() bool {
 		return strings.Contains(r.d.Stderr.String(), "keys_file has no key for n3, which are left out; write it anew by vigia-enforcer issue-keys")
 	})
-	r.write("keys", keysOfPeers("n2", "n3"))
+	keys(keysOfPeers("n2", "n3"))
 	becomes("its key", map[string]string{"n2": "0", "n3": "0"})
 	for content, said := range map[string]string{
 		strings.Replace(siteOf("n3"), "mac: ", "mak: ", 1): "mak",
 		strings.ReplaceAll(siteOf("n3"), "n1", "n9"):       "does not list node n1",
-		"\x00": "site.yaml",
+		"\x00": "control characters are not allowed",
 	} {
 		site(content)
 		testutil.WaitFor(t, "the mistake in the log", func() bool { return strings.Contains(r.d.Stderr.String(), said) })
 		becomes("nothing else", map[string]string{"n2": "0", "n3": "0"})
 	}
+	site(siteOf("n2", "n3"))
+	for content, said := range map[string]string{
+		"":                "has no key any more; write it anew",
+		keysOfPeers("n7"): "has no key for node n2 of the site file, nor for any other",
+	} {
+		keys(content)
+		testutil.WaitFor(t, "wrong keys in the log", func() bool { return strings.Contains(r.d.Stderr.String(), said) })
+		becomes("nothing else", map[string]string{"n2": "0", "n3": "0"})
+	}
+	keys(keysOfPeers("n2", "n3"))
 	site(siteOf("n3"))
 	becomes("a node to go", map[string]string{"n2": "absent", "n3": "0"})
 	// A restart with a node that has no key yet is no reason to stop.
@@ -93,4 +105,16 @@ func TestKeysOfAnotherSiteAreRefused(t *testing.T) {
 	if code == 200 || !strings.Contains(said, want) {
 		t.Errorf("%d %s", code, said)
 	}
+}
+
+// TestASiteThatHadOneNode may get a second one before anybody has issued keys.
+func TestASiteThatHadOneNode(t *testing.T) {
+	r := newScheduledRig(t)
+	r.write("site.yaml", siteOf())
+	r.write("keys", "# of the only node\n")
+	if code, said := r.d.Do("POST", "/-/reload", "", ""); code != 200 {
+		t.Fatal(said)
+	}
+	replace(t, filepath.Join(r.dir, "site.yaml"), siteOf("n2"))
+	testutil.WaitFor(t, "the second node", func() bool { return r.d.Metrics()[`vigia_enforcer_peer_unresponsive{peer="n2"}`] == 1 })
 }

@@ -3,6 +3,7 @@ package fastloop
 import (
 	"net"
 	"net/netip"
+	"slices"
 
 	"vigia/internal/bpf/classify"
 	"vigia/isolation-agent/enforcer/fastloop/control"
@@ -67,6 +68,7 @@ func newDirectory(self string, site *Site, keys *Keys) (*directory, error) {
 			return nil, err
 		}
 	}
+	d.others = append(d.others, site.strangers...)
 	for _, p := range site.Ports {
 		if err := d.addPort(p); err != nil {
 			return nil, err
@@ -119,7 +121,9 @@ func (d *directory) addPort(p SitePort) error {
 		d.tenants[p.Tenant], d.named[notice.ID(p.Tenant)] = t, t
 	}
 	g := &guest{SitePort: p, mac: control.MAC(mac)}
-	t.places[place{p.Node, addressOf(p.IP)}] = true
+	if p.IP != "" {
+		t.places[place{p.Node, addressOf(p.IP)}] = true
+	}
 	first, listed := t.guests[g.mac]
 	switch {
 	case !listed:
@@ -129,13 +133,20 @@ func (d *directory) addPort(p SitePort) error {
 	default:
 		t.guests[g.mac] = nil
 	}
-	t.nodes[p.Node] = append(t.nodes[p.Node], g)
+	if here := t.nodes[p.Node]; len(here) == 0 || here[len(here)-1].Port != p.Port {
+		t.nodes[p.Node] = append(here, g)
+	}
 	return nil
 }
 
 // addressOf folds an address of a validated site as the BPF programs do.
 func addressOf(ip string) control.Address {
 	return control.Address(classify.AddressOf(net.ParseIP(ip)))
+}
+
+// sameTunnels tells whether another directory has the tunnel end points of this one.
+func (d *directory) sameTunnels(other *directory) bool {
+	return d.vlan == other.vlan && len(d.tunnels) == len(other.tunnels) && slices.Equal(d.own, other.own) && slices.Equal(d.others, other.others)
 }
 
 // key returns the key between this node and another.

@@ -72,7 +72,8 @@ func TestAMACAddressOfSeveralPorts(t *testing.T) {
 	site := wideSite()
 	site.Ports = []SitePort{
 		port("n1", "p1", "1", "192.168.0.1"), port("n1", "p1", "1", "2001:db8::1"), port("n1", "p2", "2", "192.168.0.2"),
-		port("n2", "p3", "2", "192.168.1.2"), port("n2", "p4", "2", "192.168.2.2"), port("n2", "p1", "4", "192.168.0.9"),
+		port("n2", "p3", "2", "192.168.1.2"), port("n2", "p4", "2", "192.168.2.2"), port("n2", "p4", "2", "2001:db8::4"), port("n2", "p1", "4", "192.168.0.9"),
+		port("n4", "p5", "5", ""),
 	}
 	red := newDirectoryOf(t, site).of("red")
 	if g := red.guests[control.MAC{2, 0, 0, 0, 0, 1}]; g == nil || g.Port != "p1" {
@@ -83,6 +84,9 @@ func TestAMACAddressOfSeveralPorts(t *testing.T) {
 	}
 	if len(red.nodes["n1"]) != 2 || len(red.nodes["n2"]) != 3 {
 		t.Errorf("on nodes: %v", red.nodes)
+	}
+	if !red.hosts("n4") || len(red.nodes["n4"]) != 1 || red.at("n4", control.Address{}) || red.guests[control.MAC{2, 0, 0, 0, 0, 5}] == nil {
+		t.Errorf("a port without an address: %v", red.nodes["n4"])
 	}
 	for node, ip := range map[string]string{"n1": "2001:db8::1", "n2": "192.168.2.2"} {
 		if !red.at(node, addressOf(ip)) {

@@ -164,9 +164,13 @@ func (l *Loop) SetSite(site *Site, keys *Keys) error {
 	if d.vlan != l.directory.vlan {
 		l.logger.Info("tunnels are in another VLAN now", "vlan", d.vlan, "before", l.directory.vlan)
 	}
+	same := d.sameTunnels(l.directory)
 	l.directory = d
 	maps.DeleteFunc(l.peers, func(name string, _ *peer) bool { return d.nodes[name] == nil })
 	l.refresh()
+	if same { // writing them takes the longer the more there are, and ports change more often than they do
+		return nil
+	}
 	return l.listTunnels()
 }
 

@@ -42,16 +42,8 @@ func (k *Keys) sends() uint16 {
 // of returns the keys with another node by number.
 func (k *Keys) of(peer string) map[uint16][]byte { return k.pairs[peer] }
 
-// missing returns the nodes of the site, but for this one, that there is no key for.
-func (k *Keys) missing(site *Site, self string) []string {
-	var out []string
-	for _, n := range site.Nodes {
-		if n.Node != self && k.pairs[n.Node] == nil {
-			out = append(out, n.Node)
-		}
-	}
-	return out
-}
+// Empty tells whether there are none.
+func (k *Keys) Empty() bool { return len(k.pairs) == 0 }
 
 // Issue derives the keys of a node of the site.
 func Issue(site *Site, node string, masters []MasterKey) (*Keys, error) {

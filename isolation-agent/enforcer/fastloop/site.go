@@ -16,6 +16,8 @@ type Site struct {
 	Version int        `yaml:"version"` // of the format, 1
 	Nodes   []SiteNode `yaml:"nodes"`   // every node that runs an enforcer
 	Ports   []SitePort `yaml:"ports"`   // every port and the guest behind it, once for each of its addresses; of tenants without a port on the node that reads it they may be left out
+
+	strangers []netip.Addr // where the tunnels of nodes end that have been left out
 }
 
 // SiteNode is a node that runs an enforcer.
@@ -32,7 +34,7 @@ type SitePort struct {
 	Port   string `yaml:"port"`   // its id, the label
 	Tenant string `yaml:"tenant"` // whose it is
 	MAC    string `yaml:"mac"`    // address of the guest's interface
-	IP     string `yaml:"ip"`     // address of the guest in the tenant's network
+	IP     string `yaml:"ip"`     // address of the guest in the tenant's network; empty if it has none, or none is known
 }
 
 // Validate checks the inventory.
@@ -75,26 +77,52 @@ func (s *Site) Validate() error {
 		if !nodes[p.Node] {
 			fault(at+"node", p.Node, "is not among the nodes", "list the node, or correct the name")
 		}
-		if net.ParseIP(p.IP) == nil {
-			fault(at+"ip", p.IP, "is not an IP address", "write the guest's address in its tenant's network")
+		if p.IP != "" && net.ParseIP(p.IP) == nil {
+			fault(at+"ip", p.IP, "is not an IP address", "write the guest's address in its tenant's network, or leave it out")
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// Within returns the site without the nodes that a node has no key for, and their ports; and those nodes. Nobody can tell
-// whether it is they who speak.
-func (s *Site) Within(keys *Keys, self string) (*Site, []string) {
-	strangers := keys.missing(s, self)
-	if len(strangers) == 0 {
-		return s, nil
+// Strangers returns the nodes, but for this one, that there is no key for: nobody can tell whether it is they who speak.
+func (s *Site) Strangers(keys *Keys, self string) []string {
+	var out []string
+	for _, n := range s.Nodes {
+		if n.Node != self && keys.of(n.Node) == nil {
+			out = append(out, n.Node)
+		}
 	}
-	stranger := func(node string) bool { return slices.Contains(strangers, node) }
-	return &Site{
-		Version: s.Version,
-		Nodes:   slices.DeleteFunc(slices.Clone(s.Nodes), func(n SiteNode) bool { return stranger(n.Node) }),
-		Ports:   slices.DeleteFunc(slices.Clone(s.Ports), func(p SitePort) bool { return stranger(p.Node) }),
-	}, strangers
+	return out
+}
+
+// Without returns the site without some nodes, and their ports. Their tunnels are the site's all the same.
+func (s *Site) Without(strangers []string) *Site {
+	if len(strangers) == 0 {
+		return s
+	}
+	out := &Site{Version: s.Version, strangers: slices.Clone(s.strangers)}
+	for _, n := range s.Nodes {
+		if !slices.Contains(strangers, n.Node) {
+			out.Nodes = append(out.Nodes, n)
+			continue
+		}
+		if tunnel, err := netip.ParseAddr(n.Tunnel); err == nil {
+			out.strangers = append(out.strangers, tunnel)
+			if address, err := netip.ParseAddrPort(n.Address); err == nil {
+				out.strangers = append(out.strangers, address.Addr())
+			}
+		}
+	}
+	kept := make(map[string]bool, len(out.Nodes))
+	for _, n := range out.Nodes {
+		kept[n.Node] = true
+	}
+	for _, p := range s.Ports {
+		if kept[p.Node] {
+			out.Ports = append(out.Ports, p)
+		}
+	}
+	return out
 }
 
 // Lists tells whether a node is of the site.

@@ -1,8 +1,10 @@
 package fastloop
 
 import (
+	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -55,6 +57,7 @@ func TestAPortMayHaveMoreAddresses(t *testing.T) {
 	for _, change := range [][2]string{
 		{"tenant: blue", "tenant: red"},
 		{"ports:\n", "ports:\n  - {node: n1, port: p1, tenant: red, mac: \"02:00:00:00:00:01\", ip: \"2001:db8::1\"}\n"},
+		{", ip: 192.168.0.2", ""},
 	} {
 		if _, err := LoadSite(write(t, strings.Replace(site, change[0], change[1], 1), 0o600)); err != nil {
 			t.Errorf("%q: %v", change[1], err)
@@ -83,7 +86,8 @@ func TestNodesWithoutAKeyAreLeftOut(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		within, strangers := three.Within(keys, "n1")
+		strangers := three.Strangers(keys, "n1")
+		within := three.Without(strangers)
 		if strings.Join(strangers, " ") != tc.strangers || len(within.Nodes) != tc.nodes || len(within.Ports) != tc.ports {
 			t.Errorf("%s: without %q, %+v", tc.name, strangers, within)
 		}
@@ -91,7 +95,24 @@ func TestNodesWithoutAKeyAreLeftOut(t *testing.T) {
 			t.Errorf("%s: %v", tc.name, err)
 		}
 	}
-	if len(three.Nodes) != 3 || len(three.Ports) != 4 {
+	if len(three.Nodes) != 3 || len(three.Ports) != 4 || three.strangers != nil {
 		t.Errorf("the site itself is %+v", three)
+	}
+}
+
+// TestTunnelsOfNodesWithoutAKeyAreTheSites: what comes through them is decoded and classed, whoever may ask for limits.
+func TestTunnelsOfNodesWithoutAKeyAreTheSites(t *testing.T) {
+	site := wideSite()
+	whole, fewer := newDirectoryOf(t, site), newDirectoryOf(t, site.Without([]string{"n2", "n3"}))
+	sorted := func(d *directory) []netip.Addr {
+		out := slices.Clone(d.others)
+		slices.SortFunc(out, netip.Addr.Compare)
+		return out
+	}
+	if !slices.Equal(sorted(whole), sorted(fewer)) || len(fewer.others) == 0 {
+		t.Errorf("tunnels end at %v, with keys at %v", fewer.others, whole.others)
+	}
+	if fewer.tunnels[addressOf("10.0.0.2")] != nil || fewer.nodes["n2"] != nil {
+		t.Error("a node without a key is known")
 	}
 }

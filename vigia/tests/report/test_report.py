@@ -135,6 +135,9 @@ def test_runs_that_are_not_of_one_campaign_are_not_put_beside(tmp_path: Path) ->
         running.document(whole, [whole])
     with pytest.raises(VigiaError, match="e3 and e1 did not measure the same in the same way"):
         running.document(whole, [other])
+    sites = folder.open_folder(EXAMPLES / "e4")
+    with pytest.raises(VigiaError, match="e4 has no paths by which runs could be told apart"):
+        running.document(sites, [sites])
     none = part_of("e1", tmp_path / "none", lambda p: p.startswith("ovs"))
     (none.path / "runs.json").write_text("[]")
     none = folder.open_folder(none.path)

@@ -97,6 +97,8 @@ class Probes(Strict):
 
 def _address(value: str) -> str:
     try:
+        if "%" in value:
+            raise ValueError("an address of one host's interface")
         return str(ipaddress.ip_address(value)) if value else ""
     except ValueError as e:
         raise PydanticCustomError("vigia", "is not an IP address; write for example 10.20.0.9") from e
@@ -108,7 +110,11 @@ def _listener(value: str) -> str:
     try:
         bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
         address = ipaddress.ip_address(bare)
-        good = (address.version == 6) == (bare != host) and re.fullmatch(r"[0-9]{1,5}", port) is not None
+        good = (
+            "%" not in value
+            and (address.version == 6) == (bare != host)
+            and re.fullmatch(r"[0-9]{1,5}", port) is not None
+        )
     except ValueError:
         good = False
     if value and not (good and 0 < int(port) < 1 << 16):
@@ -156,7 +162,7 @@ class OpenStack(Strict):
     operator: str = Field(default="", max_length=128)
     """Id of the operator's own project, whose ports measure: they are _infra's."""
     changes: Seconds = 2.0
-    """With contracts_dir, how often Neutron is asked what has changed; less often where answers take long."""
+    """With contracts_dir or sites_dir, how often it is asked what has changed; less often if it is slow."""
     default: PortTerms | None = None
     """Of ports whose policy of QoS does not say it, or that have none."""
     probes: Probes | None = None

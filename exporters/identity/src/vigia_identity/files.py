@@ -11,7 +11,8 @@ from typing import Any
 
 import yaml
 
-from vigia_identity.clouds import Identity, Port, Site
+from vigia_identity import sitefiles
+from vigia_identity.clouds import Identity, Port
 from vigia_identity.config import Config
 
 __all__ = ["as_yaml", "replace", "tenants_text", "write"]
@@ -23,43 +24,30 @@ def write(identity: Identity, config: Config) -> list[Path]:
     A host that has no ports any more gets an empty list: its exporter still reads the file, and shows
     its age by what it says of when the cloud was asked.
     """
-    wanted = {config.tenants_file: tenants_text(identity)}
-    if config.contracts_dir is not None:
-        sold = _by_host(config.contracts_dir, identity.contracts)
-        for host, contracts in sold.items():
+    return [path for path, text in _texts(identity, config) if replace(path, text)]
+
+
+def _texts(identity: Identity, config: Config) -> Iterator[tuple[Path, str]]:
+    """Yield each file and what it has, one after the other: there may be no room for all together."""
+    yield config.tenants_file, tenants_text(identity)
+    if (folder := config.contracts_dir) is not None:
+        for host, contracts in _by_host(folder, identity.contracts).items():
             entries = sorted(contracts, key=lambda c: str(c["port"]))
-            wanted[config.contracts_dir / f"{host}.yaml"] = as_yaml({"version": 1, "contracts": entries})
-    if config.ports_dir is not None:
-        for host, ports in _by_host(config.ports_dir, identity.ports).items():
+            yield folder / f"{host}.yaml", as_yaml({"version": 1, "contracts": entries})
+    if (folder := config.ports_dir) is not None:
+        for host, ports in _by_host(folder, identity.ports).items():
             known = [_entry(p) for p in _unique(ports)]
-            wanted[config.ports_dir / f"{host}.yaml"] = as_yaml(
-                {"version": 1, "asked": identity.asked, "ports": known}
+            yield (
+                folder / f"{host}.yaml",
+                as_yaml({"version": 1, "asked": identity.asked, "ports": known}),
             )
-    if config.sites_dir is not None and identity.site is not None:
-        for host, text in _sites(identity.site):
-            wanted[config.sites_dir / f"{host}.yaml"] = text
-    return [path for path, text in wanted.items() if replace(path, text)]
+    if (folder := config.sites_dir) is not None and identity.site is not None:
+        for host, text in sitefiles.texts(identity.site):
+            yield folder / f"{host}.yaml", text
 
 
 def _by_host(folder: Path, known: dict[str, list[Any]]) -> dict[str, list[Any]]:
     return {f.stem: [] for f in folder.glob("*.yaml")} | known
-
-
-def _sites(site: Site) -> Iterator[tuple[str, str]]:
-    """Yield each host and its file: all hosts, and all ports of those tenants that have one on it.
-
-    What other tenants do changes nothing there. A tenant's ports are the same text in each file, made once.
-    """
-    here: dict[str, list[str]] = {host: [] for host in site.nodes}
-    texts = {}
-    for tenant, ports in sorted(site.ports.items()):
-        texts[tenant] = as_yaml(ports)
-        for host in dict.fromkeys(p["node"] for p in ports):
-            here[host].append(tenant)
-    head = as_yaml({"version": 1, "nodes": list(site.nodes.values())})
-    for host, tenants in here.items():
-        own = "".join(texts[t] for t in tenants)
-        yield host, head + (f"ports:\n{own}" if own else "ports: []\n")
 
 
 def tenants_text(identity: Identity) -> str:

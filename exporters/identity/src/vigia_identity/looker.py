@@ -76,6 +76,11 @@ def _kubernetes(config: Config) -> Identity:
     return kubernetes.ask(config.kubernetes, timeout=config.timeout)
 
 
+def _followed(config: Config) -> bool:
+    """Whether anybody wants to know what has changed at once."""
+    return config.contracts_dir is not None or config.sites_dir is not None
+
+
 def _watch(config: Config) -> ChangeWatch:
     from vigia_identity.clouds.openstack import ChangeWatch  # noqa: PLC0415 - as above
 
@@ -201,7 +206,7 @@ class Looker:
         One that fails says so at the next look.
         """
         config, known = self.config, self.known.get("openstack")
-        if config.openstack is None or config.contracts_dir is None or known is None:
+        if config.openstack is None or not _followed(config) or known is None:
             return False
         self._since = time.monotonic()
         if self._since < self._quiet:
@@ -243,8 +248,8 @@ class Looker:
 
     def wait(self) -> float:
         """Return the time from one question for changes to the next."""
-        openstack, contracts = self.config.openstack, self.config.contracts_dir
-        return self.config.every if openstack is None or contracts is None else openstack.changes
+        openstack = self.config.openstack
+        return openstack.changes if openstack is not None and _followed(self.config) else self.config.every
 
     def _publish(self, identity: Identity) -> int:
         """Put what is known where pods read it; return how much of it changed. Raises CloudError."""

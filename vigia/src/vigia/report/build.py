@@ -71,6 +71,8 @@ def _all(folder: Folder, beside: Sequence[Folder], completed: Completed) -> Data
         part = load(f, completed)
         if not part.repetitions:
             raise VigiaError(f"{f.name} has no repetition that succeeded; see {f.path}/runs")
+        if beside and not part.levels("path"):
+            raise VigiaError(f"{f.name} has no paths by which runs could be told apart; report it alone")
         for path in part.levels("path"):
             if path in paths:
                 raise VigiaError(

@@ -13,11 +13,9 @@ from vigia_identity.clouds import (
     HOST,
     ID,
     MAC,
-    MAX_NODES,
     MAX_PORTS,
     OPERATOR,
     PROBES,
-    CloudError,
     Identity,
     Port,
     bounded,
@@ -33,7 +31,9 @@ __all__ = [
     "Kind",
     "Objects",
     "Wanted",
+    "address",
     "agents",
+    "alive",
     "listed",
     "read",
     "read_changed",
@@ -61,7 +61,7 @@ PORTS = (
 BOUGHT = ("mac_address", "qos_policy_id", "revision_number")
 """What is asked besides where contracts are wanted."""
 
-ADDRESSES = ("mac_address", "fixed_ips")
+ADDRESSES = ("mac_address", "fixed_ips", "revision_number")
 """What is asked besides where enforcers are to know each other's guests."""
 
 MOST_ADDRESSES = 16
@@ -118,24 +118,40 @@ def _fields(kind: str, wanted: Wanted) -> list[str]:
 
 
 def agents(network: Any) -> dict[str, Mapping[str, Any]]:
-    """Return the agents that plug ports, by host. Raises CloudError, and whatever the SDK does."""
+    """Return the agents that plug ports, by host. Raises CloudError, and whatever the SDK does.
+
+    Of two on a host, one that lives goes first, and then one that says where tunnels end.
+    """
     fields = ["id", "host", "agent_type", "alive", "admin_state_up", "configurations"]
     found: dict[str, Mapping[str, Any]] = {}
     for agent in bounded(listed(network, "agents", {"fields": fields}), MOST_AGENTS, "agents"):
         name = agent.get("host")
-        if agent.get("agent_type") in AGENTS and isinstance(name, str) and HOST.fullmatch(name):
+        if agent.get("agent_type") not in AGENTS or not isinstance(name, str) or not HOST.fullmatch(name):
+            continue
+        if name not in found or _worth(agent) > _worth(found[name]):
             found[name] = agent
-    if len(found) > MAX_NODES:
-        raise CloudError(f"there are more than {MAX_NODES} hosts")
     return found
+
+
+def _worth(agent: Mapping[str, Any]) -> tuple[bool, bool]:
+    return alive(agent), bool(tunnel(agent))
+
+
+def alive(agent: Mapping[str, Any]) -> bool:
+    """Whether an agent works."""
+    return agent.get("alive") is True and agent.get("admin_state_up") is not False
 
 
 def tunnel(agent: Mapping[str, Any]) -> str:
     """Return where a host's tunnels end, as its agent says; empty if it does not."""
     configurations = agent.get("configurations")
-    said = configurations.get("tunneling_ip") if isinstance(configurations, Mapping) else None
+    return address(configurations.get("tunneling_ip") if isinstance(configurations, Mapping) else None)
+
+
+def address(said: Any) -> str:
+    """Return an IP address as everybody reads it, empty for what is none."""
     try:
-        return str(ipaddress.ip_address(said)) if isinstance(said, str) else ""
+        return str(ipaddress.ip_address(said)) if isinstance(said, str) and "%" not in said else ""
     except ValueError:
         return ""
 
@@ -236,12 +252,8 @@ def tell(config: OpenStack, shown: Objects, out: Identity, wanted: Wanted) -> Id
 def _addresses(port: Mapping[str, Any]) -> tuple[str, Sequence[str]]:
     """Return a port's MAC address and its fixed ones, without what is none."""
     mac, fixed = port.get("mac_address"), port.get("fixed_ips")
-    found = []
-    for item in fixed[:MOST_ADDRESSES] if isinstance(fixed, list) else ():
-        try:
-            found.append(str(ipaddress.ip_address(item["ip_address"])))
-        except (LookupError, TypeError, ValueError):
-            continue
+    said = [i.get("ip_address") for i in fixed if isinstance(i, Mapping)] if isinstance(fixed, list) else []
+    found = [a for item in said[:MOST_ADDRESSES] if (a := address(item))]
     return (mac if isinstance(mac, str) and MAC.fullmatch(mac) else ""), found
 
 

@@ -123,8 +123,10 @@ class ChangeWatch:
         assert isinstance(shown, neutron.Objects)  # noqa: S101 - ask has put it there
         begun = int(time.time())
         with _named(self._config):
-            policies = self._asked("qos/policies", shown.policies)
-            networks = self._asked("networks", shown.networks)
+            policies = networks = None
+            if self._wanted.bought:
+                policies = self._asked("qos/policies", shown.policies)
+                networks = self._asked("networks", shown.networks)
             ports = self._asked("ports", shown.ports)
         if policies is None and networks is None and ports is None:
             return None

@@ -14,6 +14,10 @@ __all__ = ["Guest", "site"]
 
 _NAMED = 8
 """Hosts that a message names."""
+_NO_AGENT = (
+    "sites_dir: Neutron shows no agent that plugs ports, and so no host: start one, or give the user the "
+    "role admin, which get_agent needs"
+)
 
 
 @dataclass(frozen=True)
@@ -32,8 +36,8 @@ def site(
 ) -> tuple[Site, list[str]]:
     """Return hosts and ports, and what is missing, of where each host's tunnels end and each tenant's guests.
 
-    A host whose enforcer nobody can reach is left out, with its ports, and so is a port without an address.
-    Raises CloudError.
+    A host whose enforcer nobody can reach is left out, with its ports. A port without an address is not: it
+    sends all the same. Raises CloudError.
     """
     found, unknown = Site(), []
     for host in sorted(hosts.keys() | notices.nodes.keys()):
@@ -47,7 +51,9 @@ def site(
     for tenant, own in guests.items():
         listed = [entry for g in own if g.mac and g.host in found.nodes for entry in _entries(tenant, g)]
         if listed:
-            found.ports[tenant] = sorted(listed, key=lambda e: (e["node"], e["port"], e["ip"]))
+            found.ports[tenant] = sorted(listed, key=lambda e: (e["node"], e["port"], e.get("ip", "")))
+    if not found.nodes and not unknown:
+        return found, [_NO_AGENT]
     return found, [_missing(unknown)] if unknown else []
 
 
@@ -72,12 +78,13 @@ def _joined(address: str, port: int) -> str:
 
 def _entries(tenant: str, guest: Guest) -> list[dict[str, Any]]:
     own = {"node": guest.host, "port": guest.port, "tenant": tenant, "mac": guest.mac}
-    return [{**own, "ip": address} for address in dict.fromkeys(guest.addresses)]
+    return [{**own, "ip": address} for address in dict.fromkeys(guest.addresses)] or [own]
 
 
 def _missing(hosts: Sequence[str]) -> str:
     more = f" and {len(hosts) - _NAMED} more" if len(hosts) > _NAMED else ""
     return (
         f"sites_dir: the agents of {', '.join(hosts[:_NAMED])}{more} do not say where tunnels end, so "
-        "not where enforcers are; write them as openstack.notices.nodes.HOST: {address: 192.0.2.1:9876}"
+        "not where enforcers are; write them as openstack.notices.nodes.HOST: {tunnel: 10.20.0.9}, and the "
+        "address of the enforcer if it is another one"
     )

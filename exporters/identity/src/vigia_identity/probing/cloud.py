@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
-from vigia_identity.clouds import MAC, PROBES, CloudError, bounded, neutron, printable
+from vigia_identity.clouds import MAC, MAX_NODES, PROBES, CloudError, bounded, neutron, printable
 from vigia_identity.config import ProbeNetwork
 from vigia_identity.probing.plan import Host, Made, Network, Pair, Refused
 
@@ -91,14 +91,12 @@ class Neutron:
     def hosts(self, patterns: Sequence[str]) -> tuple[dict[str, Host], list[str]]:
         """Return the hosts of a pattern that have an agent, and the names without one. Raises CloudError."""
         found = {
-            name: Host(
-                name,
-                agent.get("alive") is True and agent.get("admin_state_up") is not False,
-                neutron.tunnel(agent),
-            )
+            name: Host(name, neutron.alive(agent), neutron.tunnel(agent))
             for name, agent in neutron.agents(self._network).items()
             if any(fnmatchcase(name, p) for p in patterns)
         }
+        if len(found) > MAX_NODES:
+            raise CloudError(f"there are more than {MAX_NODES} hosts")
         named = [p for p in patterns if not set(p) & set("*?[")]
         problems = [
             f"host {printable(name)}: Neutron has no agent there that plugs ports: start it "
