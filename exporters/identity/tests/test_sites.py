@@ -280,6 +280,26 @@ def test_a_tenant_of_very_many_ports_costs_its_hosts_no_more_than_that() -> None
     assert [whole[h].count("\n- ") for h in ("c0", "c7")] == [300 + 3006, 300 + 3000]
 
 
+def test_nobody_is_pushed_off_a_list_by_others() -> None:
+    """However much the others have: all ports of each tenant on the host, and that it is on the other."""
+    tenants = [f"{n:032x}" for n in range(1, 6)]
+    guests = {
+        t: [
+            Guest(h, f"{t}-{h}-{n}", "fa:16:3e:00:00:01", ["10.0.0.1"])
+            for h in ("c1", "c2")
+            for n in range(7)
+        ]
+        for t in tenants
+    }
+    found, _ = site(Notices(), {"c1": "10.20.0.1", "c2": "10.20.0.2"}, guests)
+    for most in (0, 1, 20, 69, 70):
+        for host, text in sitefiles.texts(found, most=most):
+            listed = yaml.safe_load(text)["ports"]
+            for tenant in tenants:
+                own = [p["node"] for p in listed if p["tenant"] == tenant]
+                assert own.count(host) == 7 and set(own) == {"c1", "c2"}, (most, host, tenant)
+
+
 def test_of_two_agents_on_a_host_one_that_lives_and_says_its_end_counts(looker: Looker, cloud: Cloud) -> None:
     dead = {**agent("c1", "10.99.0.1", "Linux bridge agent"), "alive": False}
     mute = agent("c1", None, "OVN Controller agent")

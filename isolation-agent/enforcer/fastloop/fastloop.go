@@ -95,6 +95,7 @@ type Loop struct {
 
 	mu        sync.Mutex
 	directory *directory
+	listed    *directory // whose tunnel end points the classifiers have
 	seq       uint64
 	peers     map[string]*peer // by node
 	links     []*linkState
@@ -164,13 +165,9 @@ func (l *Loop) SetSite(site *Site, keys *Keys) error {
 	if d.vlan != l.directory.vlan {
 		l.logger.Info("tunnels are in another VLAN now", "vlan", d.vlan, "before", l.directory.vlan)
 	}
-	same := d.sameTunnels(l.directory)
 	l.directory = d
 	maps.DeleteFunc(l.peers, func(name string, _ *peer) bool { return d.nodes[name] == nil })
 	l.refresh()
-	if same { // writing them takes the longer the more there are, and ports change more often than they do
-		return nil
-	}
 	return l.listTunnels()
 }
 
@@ -180,7 +177,14 @@ func (l *Loop) listTunnels() error {
 	if l.programs == nil || len(l.directory.tunnels) == 0 {
 		return nil
 	}
-	return l.programs.SetTunnels(l.directory.own, l.directory.others, l.directory.vlan)
+	if l.listed != nil && l.directory.sameTunnels(l.listed) {
+		return nil // writing them takes the longer the more there are, and ports change more often than they do
+	}
+	if err := l.programs.SetTunnels(l.directory.own, l.directory.others, l.directory.vlan); err != nil {
+		return err
+	}
+	l.listed = l.directory
+	return nil
 }
 
 // findVLAN completes a directory, where nobody wrote it, with the VLAN in which the uplinks carry

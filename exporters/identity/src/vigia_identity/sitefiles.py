@@ -15,7 +15,7 @@ from vigia_identity.clouds import Site
 __all__ = ["MOST", "texts"]
 
 MOST = 20_000
-"""Entries that a host reads: some 3 MB, and 50 MB of memory while its enforcer does so."""
+"""Entries that a host reads besides what has to be: some 3 MB, and 50 MB of memory meanwhile."""
 
 Entry = Mapping[str, Any]
 
@@ -37,21 +37,15 @@ def texts(site: Site, most: int = MOST) -> Iterator[tuple[str, str]]:
 def _chosen(
     site: Site, host: str, tenants: Sequence[str], whole: Mapping[str, str], most: int
 ) -> dict[str, str]:
-    """Return what a host reads of each of its tenants: of the smallest all, of the others what has to be.
+    """Return what a host reads of each of its tenants: of the smallest all, of others what has to be.
 
-    That is their own ports there, and one of each other host, by which the tenant is known to be on it; an
-    enforcer then tells a source by the end of its tunnel and its tenant, not by its port.
+    What has to be, whatever others have: all of the tenant's ports there, and one of each other host, by
+    which it is known to be on it. A source is then told by its tunnel's end and its tenant, not its port.
     """
     left, chosen = most, {}
     for tenant in sorted(tenants, key=lambda t: (len(site.ports[t]), t)):
-        entries = site.ports[tenant]
-        if len(entries) <= left:
-            left -= len(entries)
-            chosen[tenant] = whole[tenant]
-            continue
-        brief = _brief(entries, host)[: max(left, 0)] or _brief(entries, host)[:1]
-        left -= len(brief)
-        chosen[tenant] = _lines(brief)
+        left -= len(site.ports[tenant])
+        chosen[tenant] = whole[tenant] if left >= 0 else _lines(_brief(site.ports[tenant], host))
     return chosen
 
 
