@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -233,8 +234,15 @@ def test_fragments_are_compared_with_what_fits(data: Callable[..., Data]) -> Non
     rows = [*udp({"ovs-vxlan": 0.0}), *udp({"ovs-vxlan": 0.7}, datagram="fragments")]
     document = report.build(campaign(), data(UNITS, *rows))
     (said,) = [line for line in document.summary.found if line.startswith("UDP in fragments")]
-    assert "ovs-vxlan cross-node 100Mbit" in said
-    assert "fits wins, fragments loses" in said
+    words = (
+        r"UDP in fragments loses (\S+) \[(\S+), (\S+)\] % of what is sent more than in datagrams that fit, "
+        r"ovs-vxlan cross-node 100Mbit: decided\."
+    )
+    numbers = re.fullmatch(words, said)
+    assert numbers is not None, said
+    assert [float(n) for n in numbers.groups()] == pytest.approx([70, 70, 70], abs=1), "and not less"
+    turned = report.build(campaign(), data(UNITS, *reversed(rows)))
+    assert said in turned.summary.found, "whichever of the two comes first"
 
 
 def test_alike_is_equivalent(data: Callable[..., Data]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from vigia.campaign.model import Campaign, Factor
 from vigia.report import compare, figures
@@ -60,7 +61,7 @@ def _summary(data: Data, ranked: Mapping[str, Sequence[Standing]], fragments: Se
     for f in fragments:
         where = " ".join(str(v) for k, v in f.question.stratum.items() if k in ("path", "placement", "rate"))
         found.append(
-            f"UDP in fragments beside datagrams that fit, {where}: {f.shown} more loss ({f.verdict})."
+            f"UDP in fragments loses {_more(f).shown} of what is sent more than in datagrams that fit, {where}: {_said(f)}."
         )
     silent = []
     if _userspace(data):
@@ -92,6 +93,17 @@ def _summary(data: Data, ranked: Mapping[str, Sequence[Standing]], fragments: Se
         "machines, Open vSwitch with GRE the highest throughput on one node with more of them"
     )
     return Summary(found, [], silent, paper, agreement, _confidence(ranked, _userspace(data)))
+
+
+def _more(f: Answer) -> Answer:
+    """Return what fragments lose more, whichever of the two was compared with the other."""
+    if f.question.first == "fragments":
+        return f
+    return replace(f, estimate=-f.estimate, lower=-f.upper, upper=-f.lower)
+
+
+def _said(f: Answer) -> str:
+    return "decided" if f.winner else f.verdict
 
 
 def _confidence(ranked: Mapping[str, Sequence[Standing]], userspace: bool) -> str:
