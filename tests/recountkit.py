@@ -26,6 +26,10 @@ from labkit import ROOT
 EXAMPLES = ROOT / "docs" / "examples"
 STUDIES = ROOT / "vigia" / "src" / "vigia" / "studies"
 NAMES = ("e1", "e2", "e3", "e4", "e5-a", "e5-b")
+CLOUD = "openstack/ovs"
+"""Of e1 on the networks of two clouds: the folder of the report, and of the runs on one of them."""
+BESIDE = {CLOUD: ("openstack/linuxbridge",)}
+"""Folders of runs that a report has beside its own."""
 
 Levels = tuple[tuple[str, str], ...]
 
@@ -137,21 +141,29 @@ class Raw:
 
 @cache
 def raw(name: str) -> Raw:
-    runs = json.loads((EXAMPLES / name / "runs.json").read_text())
-    settings = json.loads((EXAMPLES / name / "manifest.json").read_text())["campaign"]["small"]["settings"]
-    done = [r for r in sorted(runs, key=lambda r: (r["cell"], r["run"])) if r["status"] == "done"]
-    levels: dict[int, Levels] = {}
-    for r in done:
-        factors = {k: str(v) for k, v in r["factors"].items()}
-        if name == "e1":  # its UDP was sent in messages of 56 KB, and nothing else was varied
-            assert settings["message"] > 1500
-            factors["datagram"] = "fragments" if factors["protocol"] == "udp" else "fits"
-        levels[r["run"]] = tuple(factors.items())
+    levels: dict[tuple[str, int], Levels] = {}
+    blocks: set[int] = set()
     values: dict[tuple[Levels, str], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for row in pq.read_table(EXAMPLES / name / "samples.parquet").sort_by("run").to_pylist():
-        sample = math.nan if row["value"] is None else row["value"]
-        values[levels[row["run"]], row["metric"]][row["block"]].append(sample)
-    return Raw(values, list(dict.fromkeys(levels.values())), sorted({r["block"] for r in done}))
+    for folder in (name, *BESIDE.get(name, ())):
+        runs = json.loads((EXAMPLES / folder / "runs.json").read_text())
+        done = [r for r in sorted(runs, key=lambda r: (r["cell"], r["run"])) if r["status"] == "done"]
+        for r in done:
+            factors = {k: str(v) for k, v in r["factors"].items()}
+            if name == "e1":  # its UDP was sent in messages of 56 KB, and nothing else was varied
+                assert settings(name)["message"] > 1500
+                factors["datagram"] = "fragments" if factors["protocol"] == "udp" else "fits"
+            levels[folder, r["run"]] = tuple(factors.items())
+        for row in pq.read_table(EXAMPLES / folder / "samples.parquet").sort_by("run").to_pylist():
+            sample = math.nan if row["value"] is None else row["value"]
+            values[levels[folder, row["run"]], row["metric"]][row["block"]].append(sample)
+        blocks |= {r["block"] for r in done}
+    return Raw(values, list(dict.fromkeys(levels.values())), sorted(blocks))
+
+
+def settings(name: str) -> Mapping[str, Any]:
+    """How a repetition was made of a run of an earlier version, whose sizes were small and full."""
+    found: Mapping[str, Any] = json.loads((EXAMPLES / name / "manifest.json").read_text())
+    return dict(found["campaign"]["small"]["settings"])
 
 
 def reduced(how: str, samples: Sequence[float]) -> float:

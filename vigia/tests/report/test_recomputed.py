@@ -9,7 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from recountkit import EXAMPLES, NAMES, headline, raw, recomputed, signed_ranks, stated
+from recountkit import CLOUD, EXAMPLES, NAMES, headline, raw, recomputed, signed_ranks, stated
 
 
 def number(shown: str) -> float:
@@ -21,7 +21,7 @@ def number(shown: str) -> float:
     return value / 100 if shown.endswith("%") else value
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, CLOUD])
 def test_every_comparison_is_what_the_raw_data_say(name: str) -> None:
     rows, ours = stated(name)["Every comparison"], recomputed(name)
     assert len(rows) == len(ours) > 0
@@ -35,7 +35,7 @@ def test_every_comparison_is_what_the_raw_data_say(name: str) -> None:
             assert number(row[3]) == pytest.approx(c.effect, rel=0.006, abs=1e-5), row
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, CLOUD])
 def test_what_is_counted_on_the_first_page_is_what_was_computed(name: str) -> None:
     text = (EXAMPLES / name / "report.html").read_text()
     found = re.search(
