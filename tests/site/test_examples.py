@@ -41,7 +41,10 @@ ELSEWHERE = {
 
 NOT_RUN = {
     "docs/how-to/kubernetes.md": (1, "docker build and docker push need a container registry"),
-    "docs/how-to/openstack.md": (1, "tests/openstack brings up each cloud so, under a name of its own"),
+    "docs/how-to/openstack.md": (
+        2,
+        "tests/openstack brings up each cloud so, under a name of its own; a campaign on one takes hours",
+    ),
     "docs/how-to/ansible.md": (1, "the playbook is run with an inventory of the test's own"),
     "docs/how-to/kolla-ansible.md": (1, "queries of exporters that are not there"),
     "docs/how-to/tenants.md": (1, "the unit's command is run, without systemd"),
