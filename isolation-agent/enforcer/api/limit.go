@@ -101,6 +101,7 @@ type limitJSON struct {
 	ExpiresIn      float64 `json:"expires_in_seconds"`
 	PolicedBytes   uint64  `json:"policed_bytes"`
 	PolicedPackets uint64  `json:"policed_packets"`
+	WholePort      bool    `json:"whole_port"` // everything that the port sends is held to the rate, whatever the protocol
 }
 
 func limitView(l *limits.State) *limitJSON {
@@ -110,6 +111,6 @@ func limitView(l *limits.State) *limitJSON {
 	return &limitJSON{
 		ID: l.ID.String(), Protocol: string(l.Protocol), Rate: l.BytesPerSecond, Burst: l.BurstBytes, Packets: l.PacketsPerSecond,
 		NewFlows: l.NewFlowsPerSecond, Shaped: l.Shaped, ExpiresIn: l.ExpiresIn.Seconds(),
-		PolicedBytes: l.PolicedBytes, PolicedPackets: l.PolicedPackets,
+		PolicedBytes: l.PolicedBytes, PolicedPackets: l.PolicedPackets, WholePort: l.WholePort,
 	}
 }

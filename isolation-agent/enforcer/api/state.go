@@ -25,12 +25,12 @@ type portJSON struct {
 	Device    string       `json:"device"`
 	Workload  string       `json:"workload"` // what the port is of, for example a pod; empty if nobody says
 	Attached  bool         `json:"attached"`
-	Hook      string       `json:"hook"`
+	Hook      string       `json:"hook"`                       // empty for a port without a device in the kernel
 	Guarantee *uint64      `json:"guarantee_bytes_per_second"` // null without a contract
 	Ceiling   *uint64      `json:"ceiling_bytes_per_second"`
 	Packets   *uint64      `json:"pps_guarantee"`       // null = any number
 	NewFlows  *uint64      `json:"new_flows_guarantee"` // null = any number
-	Offered   *offeredJSON `json:"offered"`             // null while nothing is attached
+	Offered   *offeredJSON `json:"offered"`             // null while nothing is attached, or where nothing counts it
 	Signals   *signalsJSON `json:"signals"`
 	Limit     *limitJSON   `json:"limit"`
 }
@@ -69,14 +69,17 @@ func (s *Server) state(*http.Request) (any, error) {
 
 func portView(p *limits.PortState) portJSON {
 	out := portJSON{
-		Port: p.Port.ID, Tenant: p.Port.Tenant, Device: p.Port.Device, Workload: p.Port.Workload, Attached: p.Attached, Hook: vports.Hook(&p.Port).String(),
+		Port: p.Port.ID, Tenant: p.Port.Tenant, Device: p.Port.Device, Workload: p.Port.Workload, Attached: p.Attached,
 		Limit: limitView(p.Limit),
+	}
+	if p.Port.Index != 0 {
+		out.Hook = vports.Hook(&p.Port).String()
 	}
 	if c := p.Contract; c != nil {
 		out.Guarantee, out.Ceiling = &c.Send.GuaranteeBytesPerSecond, &c.Send.CeilingBytesPerSecond
 		out.Packets, out.NewFlows = bounded(&c.SendPacketsPerSecond), bounded(&c.NewFlowsPerSecond)
 	}
-	if !p.Attached {
+	if !p.Attached || p.Port.Index == 0 {
 		return out
 	}
 	seconds := vport.SignalWindow.Seconds()

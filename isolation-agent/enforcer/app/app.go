@@ -117,7 +117,7 @@ func (s *service) newLimits(env *daemon.Env) {
 		changes.WithLabelValues(string(change))
 	}
 	s.limits = limits.New(limits.Config{
-		Kernel: s.Manager, Inventory: s.Inventory, Terms: s.terms, Mechanisms: s.mechanisms(), Contracts: s.bought.all(), Logger: env.Logger,
+		Kernel: s.Manager, Inventory: everyPort{s.Inventory}, Terms: s.terms, Mechanisms: s.mechanisms(), Contracts: s.bought.all(), Logger: env.Logger,
 		Count: func(change limits.Change) { changes.WithLabelValues(string(change)).Inc() },
 	})
 	s.bought.apply = func(links []scheduling.Link, set *contract.Set) {

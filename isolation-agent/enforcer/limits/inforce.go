@@ -41,5 +41,6 @@ func (l *Limits) mayHaveOne(list []ports.Port) (out []*ports.Port) {
 // limits of an earlier process yet.
 func (l *Limits) mayHave(port *ports.Port) bool {
 	_, known := l.active[port.ID]
-	return known || l.looked[port.ID] != port.Index
+	index, looked := l.looked[port.ID]
+	return known || !looked || index != port.Index
 }

@@ -202,6 +202,15 @@ func (l *Limits) read(port *ports.Port) (reading, error) {
 	return out, nil
 }
 
+// unheld tells whether nothing would enforce a limit on a port now: at one with a device the
+// program is missing, at one without every mechanism says so.
+func (l *Limits) unheld(port *ports.Port, got *reading) bool {
+	if port.Index != 0 {
+		return got.detached != 0
+	}
+	return got.detached == 1<<len(l.config.Mechanisms)-1
+}
+
 // place has a limit put by the first mechanism that can, reads it back, and ends it
 // where it was before.
 func (l *Limits) place(t Target, limit Limit, ttl time.Duration, before *reading) (State, error) {
@@ -289,6 +298,9 @@ func (l *Limits) applyFirst(rows int, t Target, limit Limit, ttl time.Duration, 
 	switch {
 	case len(errs) > 0:
 		return 0, errors.Join(errs...)
+	case t.Port.Index == 0:
+		return 0, refusal.New(refusal.NotAttached, "", "port %q has no device in the kernel, and Open vSwitch limits such a port "+
+			"to bytes per second above 0 alone, while its database can be reached", t.Port.ID)
 	case before.detached != 0:
 		return 0, refusal.New(refusal.NotAttached, "", "no program is attached to port %q, so no limit would bite", t.Port.ID)
 	}

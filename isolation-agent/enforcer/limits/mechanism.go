@@ -28,8 +28,8 @@ type Mechanism interface {
 	// leaves limits of other mechanisms alone. Without a limit it changes nothing.
 	Remove(port *ports.Port) error
 	// Expires reports whether a limit ends by itself when its time is over, also when this
-	// process is dead. The limits of a mechanism that cannot are ended by Limits, and,
-	// because their ends are not known, when a new process finds them.
+	// process is dead. The limits of a mechanism that cannot are ended by Limits, and when a
+	// new process finds them without knowing when they end.
 	Expires() bool
 }
 
@@ -73,6 +73,7 @@ type State struct {
 	Shaped         bool          // what exceeds BytesPerSecond waits, and is not dropped at once
 	PolicedBytes   uint64        // dropped by it since it was first set
 	PolicedPackets uint64
+	WholePort      bool // the mechanism knows no protocols: everything that the port sends is held to BytesPerSecond
 	// Stale: a process that is gone put it another way than this one would; it is in
 	// force, but has to be applied anew.
 	Stale bool

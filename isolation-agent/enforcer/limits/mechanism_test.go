@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"vigia/internal/bpf/vport"
 	"vigia/internal/ports"
 	"vigia/isolation-agent/enforcer/limits"
 	"vigia/isolation-agent/enforcer/refusal"
@@ -268,6 +269,65 @@ func TestAfterARestartOnlyLimitsThatEndByThemselvesAreKept(t *testing.T) {
 		if where(d) != want {
 			t.Errorf("it ends by itself: %v; %s have it", expires, where(d))
 		}
+	}
+}
+
+func TestALimitWhoseEndIsKnownIsKept(t *testing.T) {
+	d := newDevice(false)
+	r := newTable(t, d)
+	r.apply(t, ask(2000))
+	state := d.limits["p"]
+	state.ExpiresIn = 20 * time.Second
+	d.limits["p"] = state
+	r.restartWith(t, d)
+	if r.Observe(); where(d) != "1" {
+		t.Error("it was ended though its end is known")
+	}
+	r.now = r.now.Add(21 * time.Second)
+	if r.Observe(); where(d) != "0" {
+		t.Error("it does not end")
+	}
+}
+
+// TestAPortWithoutADeviceIsHeldByWhoeverCan: no program can be at it, which is no reason to let it go.
+func TestAPortWithoutADeviceIsHeldByWhoeverCan(t *testing.T) {
+	program, other := newDevice(true), newDevice(false)
+	program.readErr, program.applyErr = limits.ErrNotAttached, limits.ErrNotAttached
+	r := newTable(t, program, other)
+	(*r.inventory)[0].Index = 0
+	attached := func() bool {
+		list, err := r.State()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return list[0].Attached
+	}
+	if !attached() || len(r.PortsByIndex()) != 1 {
+		t.Errorf("attached: %v, ports by index: %v", attached(), r.PortsByIndex())
+	}
+	r.apply(t, ask(2000))
+	if r.Observe(); where(program, other) != "01" || r.kernel.bounds[0] != (vport.Bounds{}) || len(r.kernel.bounds) != 1 {
+		t.Errorf("%s have it, bounds are %v", where(program, other), r.kernel.bounds)
+	}
+	delete(other.limits, "p") // somebody has taken it off the switch
+	if r.Observe(); r.counts[limits.Expire] != 1 {
+		t.Errorf("counted %v", r.counts)
+	}
+	for _, err := range []error{limits.ErrUnsuited, limits.ErrNotAttached} {
+		other.applyErr = err
+		if _, got := r.Apply("p", ask(2000)); refusal.CodeOf(got) != refusal.NotAttached || !strings.Contains(got.Error(), "no device in the kernel") {
+			t.Errorf("%v: %v", err, got)
+		}
+	}
+	other.readErr = limits.ErrNotAttached
+	if attached() {
+		t.Error("attached, though nothing would hold a limit")
+	}
+	program.readErr, other.readErr = nil, nil
+	other.limits["p"] = limits.State{Limit: limits.Limit{BytesPerSecond: 1}, ExpiresIn: time.Minute}
+	r.restartWith(t, program, other)
+	if list, err := r.InForce(); err != nil || len(list) != 1 {
+		t.Errorf("of a process that is gone: %v, %v", list, err)
 	}
 }
 

@@ -55,7 +55,7 @@ func (l *Limits) observe(port *ports.Port, anew bool) {
 		l.config.Logger.Warn("cannot read the limit of a port", "port", port.ID, "err", err)
 		l.replace = l.replace || anew
 		return
-	case !got.there && got.detached != 0:
+	case !got.there && l.unheld(port, &got):
 		return // the port is coming or going; what it has is seen once it is there
 	case !got.there && known:
 		l.end(port, was)
@@ -75,7 +75,7 @@ func (l *Limits) observe(port *ports.Port, anew bool) {
 // adopt takes over a limit that an earlier process set.
 func (l *Limits) adopt(port *ports.Port, got *reading) {
 	l.remember(port, got.ID, got.row, got.ExpiresIn)
-	if l.active[port.ID].ours { // when it should end, that process knew
+	if l.active[port.ID].ours && got.ExpiresIn == 0 { // when it should end, that process knew
 		l.end(port, l.active[port.ID])
 		return
 	}
@@ -133,6 +133,9 @@ func (l *Limits) improve(port *ports.Port, got *reading, anew bool) {
 func (l *Limits) bounds(list []ports.Port) map[int]vport.Bounds {
 	out := make(map[int]vport.Bounds, len(list))
 	for i := range list {
+		if list[i].Index == 0 {
+			continue // without a device there is no program
+		}
 		var b vport.Bounds
 		if c := l.config.Contracts.Of(list[i].Tenant, list[i].ID); c != nil {
 			b = vport.Bounds{

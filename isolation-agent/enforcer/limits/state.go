@@ -13,7 +13,7 @@ import (
 type PortState struct {
 	Port     ports.Port
 	Contract *contract.Contract // nil without one
-	Attached bool
+	Attached bool               // a limit would be enforced; without a device in the kernel nothing is known of signals and counters
 	Signals  vport.Signals
 	Counters vport.Counters
 	Limit    *State // nil without a limit in force
@@ -51,7 +51,11 @@ func (l *Limits) fill(s *PortState) error {
 		return err
 	case got.there:
 		s.Limit = &got.State
-	case got.detached != 0:
+	case l.unheld(&s.Port, &got):
+		return nil
+	}
+	if s.Port.Index == 0 {
+		s.Attached = true
 		return nil
 	}
 	if s.Signals, err = l.config.Kernel.Signals(s.Port.Index); err != nil {
@@ -88,7 +92,9 @@ func (l *Limits) PortsByIndex() map[int]ports.Port {
 	list, _ := l.config.Inventory.Ports()
 	out := make(map[int]ports.Port, len(list))
 	for _, p := range list {
-		out[p.Index] = p
+		if p.Index != 0 {
+			out[p.Index] = p
+		}
 	}
 	return out
 }

@@ -72,7 +72,10 @@ func (m *Mechanism) Apply(t limits.Target, l limits.Limit, ttl time.Duration) er
 // Read returns the limit in the program's map, if it leads to the class of this port.
 func (m *Mechanism) Read(port *ports.Port) (limits.State, error) {
 	ours := m.byPort[port.ID]
-	if ours == 0 {
+	switch {
+	case port.Index == 0: // no device, so no program that would send to a class
+		return limits.State{}, limits.ErrNotAttached
+	case ours == 0:
 		return limits.State{}, limits.ErrNone
 	}
 	state, class, err := police.Lookup(m.kernel, port.Index)
