@@ -245,6 +245,20 @@ def test_a_person_keeps_a_limit(world: World) -> None:
     assert world.only_action()["state"] == "reverted"
 
 
+@pytest.mark.parametrize(("asked", "state"), [(120, "active"), (0, "expired")])
+def test_what_a_port_offers_may_be_unknown(world: World, asked: int, state: str) -> None:
+    """As at a port without a device in the kernel: an order holds, and what nobody has ordered ends by its TTL."""
+    action = world.flood()
+    if asked:
+        said = world.api("POST", f"/v1/actions/{action['id']}:extend", json={"seconds": asked})
+        assert said.status_code == 202
+    world.enforcer.ports[PORT].offered = None
+    world.run(100, each=5)
+    assert world.only_action()["state"] == state
+    world.run(150, each=5)
+    assert world.only_action()["state"] == "expired"
+
+
 def test_a_person_keeps_a_limit_that_is_relaxed_on_trial(world: World) -> None:
     """What was ordered holds: the limit is set again at once, as it was, and released when nobody wants it any more."""
     world.policies = [policy(release={"hold": "4s", "probe": "30s", "offered_below": 0.8})]

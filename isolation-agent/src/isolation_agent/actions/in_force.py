@@ -95,13 +95,14 @@ class InForce:
     def _follow_load(self, action: Action, port: PortState, limit: Limit, tick: Tick) -> None:
         """Extend while the source offers a flood; relax and release when it has not for the whole hold."""
         watch, now = self._runtime.watch(action), self._runtime.clock.monotonic()
-        offered = offered_load(port)
-        if offered is None:
+        offered, kept = offered_load(port), self._kept_by_a_person(action, tick)
+        if offered is None:  # nothing counts it: a limit that nobody has ordered ends by its TTL
             watch.reset_hold()
+            if kept and not self._step_if_due(action, port, tick):
+                self._extend_if_due(action, port, limit, tick)
             return
         fraction, hold = self._release_rule(action, tick)
         flood = offered >= fraction * port.guarantee
-        kept = self._kept_by_a_person(action, tick)
         if action.state is State.STEPPED_DOWN:
             if kept and not flood:
                 self._set_again(action, port, "kept", action.params["ttl"], tick)
