@@ -50,6 +50,7 @@ PLAIN = {
     "tests/e2e": "the demo, end to end",
     "tests/fuzz": "`make fuzz`: readers of what others write, given what nobody meant well",
     "tests/house": "the rules of this page, as tests",
+    "tests/openstack": "docs/how-to/openstack.md on real Neutron, and a guest at a vhost-user port of a switch with DPDK",
     "tests/release": "`make release`: the same bytes twice, packages on a Debian of their own",
     "tests/site": "the documentation: its site, what pages are made of, every block of every page",
     "tests/sidebyside": "`make bench`: Vigia's parts beside their peers, their growth and their floors",
