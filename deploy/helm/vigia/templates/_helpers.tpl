@@ -112,7 +112,7 @@ livenessProbe:
   failureThreshold: 6
 readinessProbe:
   httpGet: {path: /-/ready, port: {{ .port }}}
-  periodSeconds: 10
+  periodSeconds: 5
   timeoutSeconds: 5
 {{- end }}
 
