@@ -180,6 +180,7 @@ func (l *Loop) listTunnels() error {
 	if l.listed != nil && l.directory.sameTunnels(l.listed) {
 		return nil // writing them takes the longer the more there are, and ports change more often than they do
 	}
+	l.listed = nil // a half of them may be written
 	if err := l.programs.SetTunnels(l.directory.own, l.directory.others, l.directory.vlan); err != nil {
 		return err
 	}
