@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -25,7 +26,7 @@ from vigia.errors import VigiaError
 from vigia.host import processes, source
 from vigia.lab.model import Lab
 from vigia.lab.naming import Layout
-from vigia.stack import control, files, places, plan, supervisor
+from vigia.stack import control, files, places, plan, supervisor, up
 from vigia.stack.places import MARKER, Places, Programs
 from vigia.stack.plan import Service
 from vigia_testing import DEADLINE, eventually
@@ -298,6 +299,33 @@ def test_down_leaves_other_stacks_alone(where: Places, tmp_path: Path, stopped: 
         assert processes.alive(theirs["a"]) and control.is_up(other)
     finally:
         control.down(other)
+
+
+def test_a_service_that_is_slow_to_answer_is_no_reason_to_remove_the_stack(
+    where: Places, stopped: None
+) -> None:
+    first = started(where, server("a"), server("b"))
+    eventually(lambda: not any(c.problem for c in control.conditions(where)), "both to answer")
+    os.kill(first["a"], signal.SIGSTOP)
+    try:
+        eventually(lambda: any(c.problem for c in control.conditions(where)), "a to answer no more")
+        later = threading.Timer(1.0, os.kill, (first["a"], signal.SIGCONT))
+        later.start()
+        assert up._failing(where) == ""
+        later.join()
+    finally:
+        os.kill(first["a"], signal.SIGCONT)
+    assert pids(where) == first, "nothing was started again"
+
+
+def test_a_service_that_goes_on_failing_is_named(
+    where: Places, stopped: None, patient: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(up, "RECOVERS", 0.5)
+    started(where, server("a"), server("slow", code=503))
+    eventually(lambda: not control.conditions(where)[0].problem, "the first to answer")
+    eventually(lambda: "503" in control.conditions(where)[1].problem, "the second to answer")
+    assert up._failing(where) == "slow: answers 503: warming up"
 
 
 def test_waiting_names_each_service_as_it_works(where: Places, stopped: None) -> None:

@@ -39,6 +39,9 @@ _HOSTS_AGAIN = 300.0
 _STUCK = 30.0
 """Seconds without a turn after which the controller counts as stuck."""
 
+_LAST_TURN = 10.0
+"""Seconds that the last turn has to end in: after it the lease is given up, and another replica leads at once."""
+
 _FIXED = ("listen", "database", "audit_log", "replica")
 """Fields that a reload cannot change."""
 
@@ -110,7 +113,7 @@ class Agent:
         self._wake.set()
         self._reloader.stop()
         if self._thread.ident is not None:
-            self._thread.join(timeout=3.0)
+            self._thread.join(timeout=_LAST_TURN)
         if not self._thread.is_alive():
             self.controller.close()
             self._undo.close()

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import time
+
 from vigia.console import Steps
 from vigia.errors import VigiaError
 from vigia.lab import clouds, state
 from vigia.stack import control
 from vigia.stack.places import Places
+from vigia_service.patience import Patience
 
 __all__ = ["bring_up", "refuse"]
 
 READY_SECONDS = 600.0
 """How long a service may take to work; generous, for slow machines and disks; one that ends has less."""
+
+RECOVERS = 30.0
+"""Seconds in which a service that does not answer may do so again, or be started again by its supervisor."""
 
 
 def bring_up(present: state.State, steps: Steps) -> Places:
@@ -28,16 +34,26 @@ def refuse(lab: str, cloud: str) -> None:
         raise VigiaError(f"lab {lab} is the cloud {cloud}, which has its stack by another way: {instead}")
 
 
+def _failing(where: Places) -> str:
+    """Return what does not work, or nothing; a slow answer is no reason to remove what was measured."""
+    patience = Patience(RECOVERS)
+    while bad := [c for c in control.conditions(where) if c.problem]:
+        if patience.over():
+            return f"{bad[0].name}: {bad[0].problem}"
+        time.sleep(0.2)
+    return ""
+
+
 def _bring_up(present: state.State, steps: Steps) -> Places:
     where = Places(present.lab.layout)
     if control.is_up(where):
-        bad = [c for c in control.conditions(where) if c.problem]
-        if not bad:
+        problem = _failing(where)
+        if not problem:
             steps.line("the stack is already up")
             return where
         with steps.step("removing an unhealthy stack") as done:
             control.down(where)
-            done.append(f"removed an unhealthy stack ({bad[0].name}: {bad[0].problem})")
+            done.append(f"removed an unhealthy stack ({problem})")
     services = control.prepare(present.lab)
     with steps.step(f"starting {len(services)} services", total=len(services)) as done:
         control.start(where)
