@@ -24,8 +24,10 @@ import (
 const (
 	// fresh is how old what was read of the database may be for a port to be seen by it.
 	fresh = 500 * time.Millisecond
-	// patience bounds a transaction: the database is on this machine.
+	// patience bounds reading and changing: the database is on this machine, and other ports wait meanwhile.
 	patience = 2 * time.Second
+	// pause is for how long a database that did not answer is not asked again.
+	pause = 5 * time.Second
 	// attempts is how often a change is tried while somebody else changes the same port.
 	attempts = 3
 )
@@ -41,7 +43,7 @@ type Mechanism struct {
 	mu   sync.Mutex
 	read time.Time // when what follows was read
 	seen map[string]policing
-	err  error
+	err  error // why the database did not answer
 }
 
 // New returns the mechanism. remote is the address of Open vSwitch's database,
@@ -123,37 +125,62 @@ func (m *Mechanism) Expires() bool { return false }
 func (m *Mechanism) change(device string, alter func(*policing) bool) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.pausing() {
+		return fmt.Errorf("set policing of interface %s: %w", device, m.err)
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
+	done, err := m.tryChange(ctx, device, alter)
+	switch {
+	case errors.Is(err, limits.ErrNotAttached):
+		return err
+	case err != nil:
+		m.seen, m.err, m.read = nil, err, m.now()
+	case done:
+		m.read = time.Time{}
+		return nil
+	default:
+		err = errBusy
+	}
+	return fmt.Errorf("set policing of interface %s: %w", device, err)
+}
+
+// tryChange tries to change a port's policing; it tells whether that is done.
+func (m *Mechanism) tryChange(ctx context.Context, device string, alter func(*policing) bool) (bool, error) {
 	for range attempts {
 		p, err := m.database.one(ctx, device)
 		if err != nil {
-			return err
+			return false, err
 		}
 		before := *p
 		if !alter(p) {
-			return nil
+			return true, nil
 		}
-		m.read = time.Time{} // whatever comes of it
-		switch done, err := m.database.write(ctx, device, &before, p); {
-		case err != nil:
-			return fmt.Errorf("set policing of interface %s: %w", device, err)
-		case done:
-			return nil
+		if done, err := m.database.write(ctx, device, &before, p); err != nil || done {
+			return done, err
 		}
 	}
-	return fmt.Errorf("set policing of interface %s: %w", device, errBusy)
+	return false, nil
+}
+
+// pausing tells whether the database did not answer a moment ago.
+func (m *Mechanism) pausing() bool { return m.err != nil && m.within(pause) }
+
+// within tells whether what is known is no older; a clock that was set back says nothing.
+func (m *Mechanism) within(age time.Duration) bool {
+	passed := m.now().Sub(m.read)
+	return !m.read.IsZero() && passed >= 0 && passed < age
 }
 
 // look returns a port's policing as it was a moment ago: all ports are read at once.
 func (m *Mechanism) look(device string) (p policing, there bool, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if now := m.now(); m.read.IsZero() || now.Sub(m.read) >= fresh || now.Before(m.read) {
+	if !m.pausing() && (m.err != nil || !m.within(fresh)) {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		m.seen, m.err = m.database.all(ctx)
-		m.read = now
+		m.read = m.now()
 	}
 	p, there = m.seen[device]
 	return p, there, m.err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -214,16 +215,59 @@ func TestADatabaseThatIsAwayHoldsNothing(t *testing.T) {
 	if _, err := m.Read(&list[0]); !errors.Is(err, limits.ErrNotAttached) {
 		t.Errorf("read: %v", err)
 	}
+	m.err = nil // as after the pause
 	for what, err := range map[string]error{"applied": m.Apply(limits.Target{Port: list[0]}, l, time.Minute), "removed": m.Remove(&list[0])} {
 		if err == nil || !strings.Contains(err.Error(), "vhu0") {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
 	s.Start()
+	m.err, m.read = nil, time.Time{}
 	testutil.WaitFor(t, "the limit, which the database kept", func() bool {
 		state, err := m.Read(&list[0])
 		return err == nil && state.Limit == l
 	})
+}
+
+// TestADatabaseThatHangsHoldsNobodyUp stops the server without ending it: it takes connections, and answers nothing.
+func TestADatabaseThatHangsHoldsNobodyUp(t *testing.T) {
+	s, list := node(t)
+	m := mechanism(s)
+	var passed time.Duration // by the mechanism's clock, which stands still otherwise
+	began := time.Now()
+	m.now = func() time.Time { return began.Add(passed) }
+	l := mechanismtest.Limit(1_000_000)
+	put(t, m, &list[0], l)
+	s.Signal(syscall.SIGSTOP)
+	defer s.Signal(syscall.SIGCONT)
+	passed = fresh
+	asked := func() (waited int) {
+		for range 100 {
+			before := time.Now()
+			if _, err := m.Read(&list[0]); !errors.Is(err, limits.ErrNotAttached) {
+				t.Fatalf("read: %v", err)
+			}
+			if err := m.Remove(&list[0]); err == nil {
+				t.Fatal("removed")
+			}
+			if time.Since(before) >= patience {
+				waited++
+			}
+		}
+		return waited
+	}
+	if n := asked(); n != 1 {
+		t.Errorf("%d of 100 have waited for it", n)
+	}
+	passed += pause
+	if n := asked(); n != 1 {
+		t.Errorf("after the pause %d of 100 have waited for it", n)
+	}
+	s.Signal(syscall.SIGCONT)
+	passed += pause
+	if state, err := m.Read(&list[0]); err != nil || state.Limit != l {
+		t.Errorf("%+v %v", state, err)
+	}
 }
 
 func TestAPortThatSomebodyChangedMeanwhileIsNotWritten(t *testing.T) {
