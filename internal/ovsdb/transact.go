@@ -18,8 +18,8 @@ type Result struct {
 	Details string `json:"details"`
 }
 
-// Transact has the server carry out operations, all of them or none, over a connection of its own, and returns what
-// each did. For remote see CheckRemote. An operation that fails is an error that quotes the server.
+// Transact has the server carry out operations, all of them or none, over a connection of its own, until ctx ends, and
+// returns what each did. For remote see CheckRemote. An operation that fails is an error that quotes the server.
 func Transact(ctx context.Context, remote string, t TLS, database string, operations ...Operation) ([]Result, error) {
 	c, err := connect(ctx, remote, t)
 	if err != nil {
@@ -29,8 +29,15 @@ func Transact(ctx context.Context, remote string, t TLS, database string, operat
 	for _, o := range operations {
 		params = append(params, o)
 	}
+	stop := context.AfterFunc(ctx, func() { _ = c.close() }) // ends the call
 	var results []*Result
-	if err := errors.Join(c.call(&results, "transact", params...), c.close()); err != nil {
+	err = c.call(&results, "transact", params...)
+	if stop() {
+		err = errors.Join(err, c.close())
+	} else if err != nil {
+		err = fmt.Errorf("transaction: %w (%w)", context.Cause(ctx), err)
+	}
+	if err != nil {
 		return nil, err
 	}
 	// The server answers null for what it did not come to, and one more where the whole cannot be committed.

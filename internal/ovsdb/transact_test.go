@@ -2,9 +2,12 @@ package ovsdb
 
 import (
 	"context"
+	"errors"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"vigia/internal/testutil"
 )
@@ -80,5 +83,27 @@ func TestTransactionsNeedAServerAndItsDatabase(t *testing.T) {
 	absent := "unix:" + filepath.Join(t.TempDir(), "db.sock")
 	if _, err := Transact(context.Background(), absent, TLS{}, "Open_vSwitch", selectBridge("br0")); err == nil || !strings.Contains(err.Error(), "connect to ovsdb-server") {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestATransactionEndsWithItsContext has a server that takes connections and answers nothing.
+func TestATransactionEndsWithItsContext(t *testing.T) {
+	s := testutil.NewOVSDBServer(t)
+	s.Signal(syscall.SIGSTOP)
+	defer s.Signal(syscall.SIGCONT)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() {
+		_, err := Transact(ctx, "unix:"+s.Socket, TLS{}, "Open_vSwitch", selectBridge("br0"))
+		ended <- err
+	}()
+	select {
+	case err := <-ended:
+		t.Fatalf("it ended before: %v", err)
+	case <-time.After(100 * time.Millisecond):
+	}
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("it ended with %v", err)
 	}
 }
