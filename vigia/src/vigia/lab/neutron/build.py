@@ -56,7 +56,7 @@ def cloud(driver: Driver, topology: str) -> Cloud:
             ),
             ("making projects, networks and ports", lambda lab, datapath: machines.make(lab, driver)),
             ("plugging the machines", lambda lab, datapath: machines.plug(lab, driver, datapath)),
-            ("booting a guest", lambda lab, datapath: guest.boot(lab, driver)),
+            ("booting a guest", lambda lab, datapath: guest.boot(lab, driver, datapath)),
             ("testing all paths", _try),
             ("raising the buffers of Open vSwitch", plain.raise_buffers),
             ("writing the agents' files", _files),

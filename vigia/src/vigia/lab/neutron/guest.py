@@ -1,7 +1,7 @@
-"""A machine with a kernel of its own at one of Neutron's ports: QEMU without KVM, at a tap.
+"""A machine with a kernel of its own at one of Neutron's ports: QEMU without KVM, a domain of libvirt.
 
 All other machines of a lab are namespaces. The guest is Debian's cloud kernel with BusyBox and vigia-probe,
-and takes commands by its serial console. It is the first tenant's, on the first node, with Open vSwitch.
+and takes commands by its serial console. It is the first tenant's, on the first node.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import gzip
 import hashlib
 import json
 import platform
+import shutil
 import socket
 import stat
 import uuid
@@ -21,16 +22,21 @@ from vigia.console import Steps
 from vigia.errors import VigiaError
 from vigia.host import commands
 from vigia.host.source import built
-from vigia.lab import naming, openvswitch, packages
-from vigia.lab.model import Endpoint, Lab
+from vigia.lab import naming, packages
+from vigia.lab.model import Datapath, Endpoint, Lab
 from vigia.lab.neutron import machines
 from vigia.lab.neutron.api import Neutron
+from vigia.lab.neutron.libvirt import PACKAGES, Domain, Libvirt
+from vigia.lab.neutron.machines import Known
 from vigia.lab.neutron.places import Driver, NeutronPlaces
-from vigia.lab.neutron.services import Supervised, start, until
+from vigia.lab.neutron.services import until
 
-__all__ = ["Guest", "boot", "prepare", "read", "say"]
+__all__ = ["DOMAIN", "Guest", "boot", "libvirt", "prepare", "read", "say"]
 
-_PACKAGES = ("busybox-static", "linux-image-cloud-amd64", "qemu-system-x86")
+DOMAIN = "instance-00000001"
+"""What libvirt calls the guest."""
+
+_PACKAGES = ("busybox-static", *PACKAGES, "linux-image-cloud-amd64", "qemu-system-x86")
 _MODULES = (
     "drivers/virtio/virtio_ring",
     "drivers/virtio/virtio",
@@ -94,19 +100,21 @@ def read(lab: Lab) -> Guest | None:
         return None
 
 
-def boot(lab: Lab, driver: Driver) -> str:
-    """Make a port, plug a tap as Nova does, and start a guest at it; wait until it answers."""
-    here = machines.known(lab)
+def boot(lab: Lab, driver: Driver, datapath: Datapath) -> str:
+    """Make a port, and have libvirt plug a guest into it as Nova does; wait until it answers."""
+    here, found = machines.known(lab), machines.read_known(lab)
     peer = _peer(here)
-    if not _possible() or peer is None or not here.nodes[0].has("openvswitch"):
+    if not _possible() or peer is None:
         return ""
-    places = NeutronPlaces(lab.layout)
-    made = _made(here, driver, peer)
-    _plug(here, made)
+    if found is None:
+        raise VigiaError("the cloud has no networks yet")
+    places, neutron = NeutronPlaces(lab.layout), Neutron(NeutronPlaces(lab.layout), driver)
+    made = _made(lab, neutron, found, peer)
     _record(lab).write_text(json.dumps(asdict(made), indent=1) + "\n")
-    _write_initrd(places.directory / "initrd.gz")
-    netns = lab.node(made.node).netns
-    start(places, Supervised(made.node, netns, _argv(places, made), {"ROOT": str(_root())}))
+    _write_kernel(places)
+    its = libvirt(lab, made)
+    its.start()
+    its.boot(_domain(here, made, found, peer, datapath))
     address = made.address.partition("/")[0]
 
     def answers() -> bool:
@@ -114,7 +122,13 @@ def boot(lab: Lab, driver: Driver) -> str:
         return commands.run(argv, netns=peer.netns, check=False).status == 0
 
     until(places, "the guest", answers)
-    return f"a guest of {made.tenant} runs on {made.node} ({address}, a kernel of its own)"
+    until(places, "the guest's port", lambda: neutron.listed("ports", id=made.port, status="ACTIVE") != [])
+    return f"a guest of {made.tenant} runs on {made.node} ({address}, a kernel of its own, by libvirt)"
+
+
+def libvirt(lab: Lab, made: Guest) -> Libvirt:
+    """Return what runs a guest."""
+    return Libvirt(lab.layout, lab.node(made.node), _root())
 
 
 def say(lab: Lab, command: str) -> None:
@@ -148,13 +162,10 @@ def _peer(lab: Lab) -> Endpoint | None:
     return next(found, None)
 
 
-def _made(lab: Lab, driver: Driver, peer: Endpoint) -> Guest:
+def _made(lab: Lab, neutron: Neutron, found: Known, peer: Endpoint) -> Guest:
     """Make the guest's port, beside its peer's."""
-    found = machines.read_known(lab)
-    if found is None:
-        raise VigiaError("the cloud has no networks yet")
     network, workload = found.network_of(peer), str(uuid.uuid5(uuid.NAMESPACE_DNS, f"guest.{lab.name}.vigia"))
-    port = Neutron(NeutronPlaces(lab.layout), driver).add(
+    port = neutron.add(
         "port",
         name="guest",
         network_id=network,
@@ -176,32 +187,44 @@ def _made(lab: Lab, driver: Driver, peer: Endpoint) -> Guest:
     )
 
 
-def _plug(lab: Lab, made: Guest) -> None:
-    """Make the tap, and a port of Open vSwitch."""
-    netns = lab.node(made.node).netns
-    commands.ip_batch([f"tuntap add dev {made.device} mode tap", f"link set {made.device} up"], netns=netns)
-    words = machines.plugging(made.device, made.port, made.mac, made.workload)
-    openvswitch.vsctl(lab.layout, made.node, *words)
+def _domain(lab: Lab, made: Guest, found: Known, peer: Endpoint, datapath: Datapath) -> Domain:
+    places, switched = NeutronPlaces(lab.layout), lab.node(made.node).has("openvswitch")
+    return Domain(
+        name=DOMAIN,
+        shown="guest",
+        workload=made.workload,
+        tenant=made.tenant,
+        project=found.projects[made.tenant],
+        user=uuid.uuid5(uuid.NAMESPACE_DNS, f"admin.{lab.name}.vigia").hex,
+        port=made.port,
+        device=made.device,
+        mac=made.mac,
+        address=made.address.partition("/")[0],
+        bridge="br-int" if switched else peer.bridge,
+        switched=switched,
+        # Open vSwitch in user space takes no frames whose checksums the guest leaves to the device.
+        offloads=not (switched and datapath == "userspace"),
+        mtu=_MTU,
+        memory=_MEMORY,
+        kernel=_kernel(places),
+        initrd=_initrd(places),
+        command_line=f"console=ttyS0 quiet panic=-1 address={made.address} mtu={_MTU}",
+        console=_console(places),
+    )
 
 
-def _argv(places: NeutronPlaces, made: Guest) -> list[str]:
-    # Open vSwitch in user space takes no frames whose checksums the guest leaves to the device: no vnet_hdr.
-    tap = f"tap,id=net0,ifname={made.device},script=no,downscript=no,vnet_hdr=off"
+def _kernel(places: NeutronPlaces) -> Path:
+    return places.directory / "vmlinuz"
+
+
+def _initrd(places: NeutronPlaces) -> Path:
+    return places.directory / "initrd.gz"
+
+
+def _write_kernel(places: NeutronPlaces) -> None:
+    """Write the guest's kernel and its files: BusyBox, its network device's modules, and vigia-probe."""
     (kernel,) = (_root() / "boot").glob("vmlinuz-*")
-    return [
-        "qemu-system-x86_64",
-        *("-accel", "tcg", "-cpu", "max", "-m", str(_MEMORY), "-display", "none", "-no-reboot"),
-        *("-uuid", made.workload),
-        *("-chardev", f"socket,id=console,path={_console(places)},server=on,wait=off"),
-        *("-serial", "chardev:console"),
-        *("-netdev", tap, "-device", f"virtio-net-pci,netdev=net0,mac={made.mac},romfile="),
-        *("-kernel", str(kernel), "-initrd", str(places.directory / "initrd.gz")),
-        *("-append", f"console=ttyS0 quiet panic=-1 address={made.address} mtu={_MTU}"),
-    ]
-
-
-def _write_initrd(path: Path) -> None:
-    """Write the guest's files: BusyBox, the modules of its network device, and vigia-probe."""
+    shutil.copyfile(kernel, _kernel(places))  # libvirt sees the lab's files, and not everybody's cache
     root = _root() / "usr"
     (modules,) = (root / "lib/modules").iterdir()
     files: dict[str, bytes] = {"init": _INIT.encode(), "bin/busybox": (root / "bin/busybox").read_bytes()}
@@ -210,7 +233,7 @@ def _write_initrd(path: Path) -> None:
         files[f"modules/{file.name}"] = file.read_bytes()
     files["modules/order"] = "".join(f"{name.rpartition('/')[2]}.ko\n" for name in _MODULES).encode()
     files["bin/vigia-probe"] = built("vigia-probe").read_bytes()
-    path.write_bytes(gzip.compress(b"".join(_archive(files)), 1))
+    _initrd(places).write_bytes(gzip.compress(b"".join(_archive(files)), 1))
 
 
 def _archive(files: Mapping[str, bytes]) -> Iterator[bytes]:

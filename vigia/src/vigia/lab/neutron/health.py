@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from vigia.errors import VigiaError
 from vigia.lab.model import Lab
+from vigia.lab.neutron import guest
 from vigia.lab.neutron.api import Neutron
 from vigia.lab.neutron.places import Driver, NeutronPlaces
 
@@ -19,4 +20,6 @@ def problems(lab: Lab, driver: Driver) -> list[str]:
     except VigiaError as e:
         return [f"Neutron does not answer: {e}"]
     found = [f"node {n.name}: Neutron's agent is not alive" for n in lab.nodes if n.name not in alive]
-    return found + [f"port {e.port}: not active in Neutron" for e in lab.endpoints if e.port not in active]
+    own = guest.read(lab)
+    ports = [*(e.port for e in lab.endpoints), *([own.port] if own is not None else [])]
+    return found + [f"port {port}: not active in Neutron" for port in ports if port not in active]

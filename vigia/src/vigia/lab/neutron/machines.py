@@ -16,7 +16,7 @@ from vigia.lab.neutron.places import Driver, NeutronPlaces
 from vigia.lab.neutron.services import run, until
 from vigia.lab.schema import NetworkSpec
 
-__all__ = ["Known", "attach", "detach", "known", "make", "plug", "plugging", "read_known", "workload"]
+__all__ = ["Known", "attach", "detach", "known", "make", "plug", "read_known", "workload"]
 
 _MTU = 1500
 
@@ -196,24 +196,16 @@ def _wire_keys(places: NeutronPlaces, networks: Mapping[int, str]) -> dict[int, 
 def _plug_switch(lab: Lab, node: Node) -> None:
     words: list[str] = []
     for e in node.endpoints:
-        own = {"vigia-tenant": naming.INFRA} if e.tenant == naming.INFRA else {}
-        words += plugging(e.device, e.port, e.mac, workload(e), own)
+        identity = {
+            "iface-id": e.port,
+            "iface-status": "active",
+            "attached-mac": e.mac,
+            "vm-uuid": workload(e),
+            **({"vigia-tenant": naming.INFRA} if e.tenant == naming.INFRA else {}),
+        }
+        words += ["--", "add-port", "br-int", e.device, "--", "set", "Interface", e.device]
+        words += [f"external_ids:{key}={json.dumps(value)}" for key, value in identity.items()]
     openvswitch.vsctl(lab.layout, node.name, *words)
-
-
-def plugging(
-    device: str, port: str, mac: str, machine: str, more: Mapping[str, str] | None = None
-) -> list[str]:
-    """Return the words of ovs-vsctl that plug a device into the switch as Nova does."""
-    identity = {
-        "iface-id": port,
-        "iface-status": "active",
-        "attached-mac": mac,
-        "vm-uuid": machine,
-        **(more or {}),
-    }
-    words = ["--", "add-port", "br-int", device, "--", "set", "Interface", device]
-    return words + [f"external_ids:{key}={json.dumps(value)}" for key, value in identity.items()]
 
 
 def _plug_bridges(node: Node) -> None:

@@ -87,6 +87,14 @@ class NeutronPlaces:
         """Who asks whom to limit whose ports, NODE.yaml: vigia-identity's, the lab's own before it runs."""
         return self.layout.directory / "sites"
 
+    def libvirt(self, node: str) -> Path:
+        """A node's libvirt, all that would be in /etc, /run and /var; there is one where a guest is."""
+        return self.layout.node(node) / "libvirt"
+
+    def domains(self, node: str) -> Path:
+        """What a node's libvirt says of the guests that run: /run/libvirt/qemu."""
+        return self.libvirt(node) / "run/qemu"
+
     @property
     def netns(self) -> str:
         """Namespace of the control plane."""

@@ -35,7 +35,7 @@ def prepare(places: NeutronPlaces) -> None:
         folder.mkdir(mode=0o755, parents=True, exist_ok=True)
     own = resources.files("vigia.lab.neutron")
     shared = resources.files("vigia.lab.kubernetes").joinpath("supervise.sh")
-    for script in (*(own.joinpath(n) for n in ("enter.sh", "run.sh", "service.sh")), shared):
+    for script in (*(own.joinpath(n) for n in ("enter.sh", "libvirt.sh", "run.sh", "service.sh")), shared):
         (places.directory / script.name).write_text(script.read_text())
     mended = places.directory / "mended/sbin/ebtables"  # below their /usr
     mended.parent.mkdir(parents=True, exist_ok=True)

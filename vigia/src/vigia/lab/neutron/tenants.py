@@ -33,6 +33,8 @@ def by_project(lab: Lab, name: str, content: Any) -> Any:
             changed["ovn_southbound"] = places.southbound
         else:
             changed["ports_file"] = str(places.hosts / f"{content['node']}.yaml")
+        if (own := guest.read(lab)) is not None and own.node == content["node"]:
+            changed["libvirt_dir"] = str(places.domains(own.node))
     if name == "enforcer.yaml":
         changed["contracts_file"] = str(places.contracts / f"{content['node']}.yaml")
         changed["fast_loop"]["site_file"] = str(places.sites / f"{content['node']}.yaml")
