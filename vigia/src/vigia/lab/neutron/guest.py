@@ -13,6 +13,7 @@ import platform
 import shutil
 import socket
 import stat
+import time
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -131,12 +132,24 @@ def libvirt(lab: Lab, made: Guest) -> Libvirt:
     return Libvirt(lab.layout, lab.node(made.node), _root())
 
 
-def say(lab: Lab, command: str) -> None:
-    """Have the guest's shell run a command, by its serial console."""
+def say(lab: Lab, command: str, timeout: float = 60.0) -> str:
+    """Have the guest's shell run a command, by its serial console; return what comes of it, with the echo.
+
+    Raises OSError if there is no guest, or it takes longer.
+    """
+    said, end = b"", time.monotonic() + timeout
     with socket.socket(socket.AF_UNIX) as console:
-        console.settimeout(10.0)
         console.connect(str(_console(NeutronPlaces(lab.layout))))
-        console.sendall(command.encode() + b"\n")
+        # The quotes are in the echo, and not in what is printed. QEMU takes in some characters at a time, and
+        # forgets the others if it is left before.
+        console.sendall(command.encode() + b'\necho vigia"-"said\n')
+        while b"vigia-said" not in said:
+            console.settimeout(max(end - time.monotonic(), 0.01))
+            more = console.recv(4096)
+            if not more:
+                raise ConnectionError("the guest has ended")
+            said += more
+    return said.decode(errors="replace")
 
 
 def _possible() -> bool:
