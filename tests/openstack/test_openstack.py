@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 import yaml
+from guestkit import domain_number, real_guest, taking
 from labkit import ROOT, VIGIA, Machine, run_vigia
 from openstackkit import NAME, PATIENCE, Agents, Cloud, down, guide, total, up
 from probingkit import Probing
@@ -25,7 +26,7 @@ from tenantcloudkit import Capture, flooded, nothing_comes_out, serving
 from tenantkit import questions, telling
 
 from vigia.host import commands
-from vigia.lab import naming
+from vigia.lab import naming, openvswitch
 from vigia.lab.model import Endpoint
 from vigia.lab.neutron import guest, machines
 from vigia.lab.neutron.control import NEUTRON
@@ -128,17 +129,20 @@ def test_every_port_is_its_projects(cloud: Cloud, agents: Agents) -> None:
         e.port: e.tenant if e.tenant == naming.INFRA else projects[e.tenant]
         for e in cloud.lab.node("node1").endpoints
     }
-    if (own := guest.read(cloud.lab)) is not None:
-        wanted[own.port] = projects[own.tenant]
+    own = real_guest(cloud)
+    wanted[own.port] = projects[own.tenant]
     eventually(
         lambda: {p: said["tenant"] for p, said in agents.ports("node1").items()} == wanted,
         lambda: f"{agents.ports('node1')} is not {wanted}",
         PATIENCE,
     )
+    found = agents.ports("node1")
+    # libvirt tells whose its guest's port is, where OVN does not before it.
+    assert found[own.port]["source"] == ("ovn" if cloud.driver == "ovn" else "libvirt")
     source = {"ovn": {"ovn", "ovsdb"}, "openvswitch": {"file", "ovsdb"}, "linuxbridge": {"file"}}[
         cloud.driver
     ]
-    assert {said["source"] for said in agents.ports("node1").values()} == source
+    assert {said["source"] for port, said in found.items() if port != own.port} == source
     networks = set(cloud.known.networks.values())
     if cloud.driver != "linuxbridge":
         assert {said["network"] for said in agents.ports("node1").values()} <= networks
@@ -199,9 +203,9 @@ def test_identity_has_owners_and_names_from_the_cloud(cloud: Cloud, folder: Path
     if cloud.driver != "ovn":  # which has no Keystone
         assert {names[cloud.known.projects[t]] for t in ("red", "blue")} == {"red", "blue"}
     tenants = {**cloud.known.projects, naming.INFRA: naming.INFRA}
-    own = guest.read(cloud.lab)
+    own = real_guest(cloud)
     for node in cloud.lab.nodes:
-        plugged = [*node.endpoints, *([own] if own is not None and own.node == node.name else [])]
+        plugged = [*node.endpoints, *([own] if own.node == node.name else [])]
         wanted = {(e.device, e.port, tenants[e.tenant]) for e in plugged}
         assert {(p["device"], p["port"], p["tenant"]) for p in entries(folder, node.name)} == wanted
 
@@ -210,14 +214,13 @@ def test_enforcers_know_each_other_and_each_others_guests_from_the_cloud(
     cloud: Cloud, agents: Agents, folder: Path
 ) -> None:
     projects = cloud.known.projects
-    own = guest.read(cloud.lab)
+    own = real_guest(cloud)
     wanted = {
         (e.node, e.port, projects[e.tenant], e.mac, str(e.address.ip))
         for e in cloud.lab.endpoints
         if e.tenant != naming.INFRA
     }
-    if own is not None:
-        wanted.add((own.node, own.port, projects[own.tenant], own.mac, own.address.partition("/")[0]))
+    wanted.add((own.node, own.port, projects[own.tenant], own.mac, own.address.partition("/")[0]))
     nodes = [{"node": name, **end} for name, end in cloud.ends.items()]
     for node in cloud.lab.nodes:
         site = yaml.safe_load((folder / f"sites/{node.name}.yaml").read_text())
@@ -498,14 +501,52 @@ def test_a_project_asks_and_gets_its_own_alone(cloud: Cloud, agents: Agents, tmp
 
 
 def test_a_guest_with_a_kernel_of_its_own_is_known(cloud: Cloud, agents: Agents) -> None:
-    own = guest.read(cloud.lab)
-    if own is None:
-        assert cloud.driver == "linuxbridge", "others have one"
-        return
-    red, address = cloud.machine("node1", own.tenant), own.address.partition("/")[0]
-    eventually(lambda: cloud.pings(red, address), "the guest to answer", PATIENCE)
+    own = real_guest(cloud)
+    address = own.address.partition("/")[0]
+    for node in ("node1", "node2"):
+        red = cloud.machine(node, own.tenant)
+        eventually(lambda red=red: cloud.pings(red, address), "the guest to answer", PATIENCE)  # type: ignore[misc]
     assert agents.ports("node1")[own.port]["tenant"] == cloud.known.projects[own.tenant]
     assert agents.bought("node1", own.port) > 0
+
+
+def test_the_guest_is_a_domain_of_libvirt_at_a_tap_of_libvirts(cloud: Cloud) -> None:
+    own = real_guest(cloud)
+    its = guest.libvirt(cloud.lab, own)
+    assert its.ask("domstate", guest.DOMAIN).strip() == "running"
+    assert its.ask("domuuid", guest.DOMAIN).strip() == own.workload
+    assert [f.stem for f in cloud.places.domains(own.node).glob("*.xml")] == [guest.DOMAIN]
+    metadata = its.ask("metadata", guest.DOMAIN, "http://openstack.org/xmlns/libvirt/nova/1.1")
+    assert cloud.known.projects[own.tenant] in metadata and own.port in metadata
+    counted = its.ask("domstats", "--interface", guest.DOMAIN)
+    assert f"net.0.name={own.device}\n" in counted and "net.0.rx.bytes=" in counted
+    if cloud.driver != "linuxbridge":
+        columns = "--columns=external_ids"
+        said = openvswitch.vsctl(cloud.lab.layout, own.node, columns, "list", "Interface", own.device)
+        assert own.port in said and f'vm-id="{own.workload}"' in said, "libvirt has plugged it"
+    # Its kernel is not the machine's, and TCP goes out of it: no checksum is left to a device that makes none.
+    assert "cloud-amd64" in guest.say(cloud.lab, "uname -r")
+    far = cloud.machine("node2", own.tenant)
+    with taking(far, 7777) as took:
+        guest.say(cloud.lab, f"dd if=/dev/zero bs=1000 count=100 | nc -w 5 {far.address.ip} 7777")
+        eventually(lambda: took() == 100_000, lambda: f"{took()} bytes came", PATIENCE)
+
+
+def test_a_guest_outlives_libvirtd_which_is_started_again(cloud: Cloud, agents: Agents) -> None:
+    own = real_guest(cloud)
+    red, address = cloud.machine("node1", own.tenant), own.address.partition("/")[0]
+    before = domain_number(cloud, own)
+    hold = cloud.hold(f"{own.node}-libvirtd")
+    hold.touch()
+    try:
+        cloud.kill("libvirtd", cloud.lab.node(own.node).netns)
+        assert domain_number(cloud, own) == 0, "it does not answer"
+        assert cloud.pings(red, address) > 0
+        assert agents.ports(own.node)[own.port]["tenant"] == cloud.known.projects[own.tenant]
+    finally:
+        hold.unlink()
+    eventually(lambda: domain_number(cloud, own) == before > 0, "libvirtd to find its guest", PATIENCE)
+    assert cloud.pings(red, address) > 0
 
 
 @contextmanager

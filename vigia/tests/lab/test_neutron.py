@@ -205,7 +205,8 @@ def test_scripts_are_there_and_are_shell(lab: Lab) -> None:
     places = NeutronPlaces(lab.layout)
     services.prepare(places)
     scripts = sorted(places.directory.glob("*.sh"))
-    assert [s.name for s in scripts] == ["enter.sh", "run.sh", "service.sh", "supervise.sh"]
+    names = ["enter.sh", "libvirt.sh", "run.sh", "service.sh", "supervise.sh"]
+    assert [s.name for s in scripts] == names
     for script in scripts:
         subprocess.run(["bash", "-n", script], check=True)
 

@@ -10,6 +10,7 @@ import gzip
 import hashlib
 import json
 import platform
+import secrets
 import shutil
 import socket
 import stat
@@ -137,13 +138,13 @@ def say(lab: Lab, command: str, timeout: float = 60.0) -> str:
 
     Raises OSError if there is no guest, or it takes longer.
     """
-    said, end = b"", time.monotonic() + timeout
+    said, mark, end = b"", secrets.token_hex(4), time.monotonic() + timeout
     with socket.socket(socket.AF_UNIX) as console:
         console.connect(str(_console(NeutronPlaces(lab.layout))))
         # The quotes are in the echo, and not in what is printed. QEMU takes in some characters at a time, and
         # forgets the others if it is left before.
-        console.sendall(command.encode() + b'\necho vigia"-"said\n')
-        while b"vigia-said" not in said:
+        console.sendall(command.encode() + f'\necho vigia""{mark}\n'.encode())
+        while f"vigia{mark}".encode() not in said:
             console.settimeout(max(end - time.monotonic(), 0.01))
             more = console.recv(4096)
             if not more:
