@@ -11,19 +11,26 @@ from pathlib import Path
 
 import pytest
 from labkit import Machine
-from openstackkit import NAME, down, up
+from openstackkit import NAME, PATIENCE, down, up
+
+from vigia.lab.neutron.guest import DOMAIN
+from vigia_testing import eventually
 
 pytestmark = [pytest.mark.openstack, pytest.mark.long]
 
 
-@pytest.mark.parametrize("line", ["answers", "agent"])
-def test_a_cloud_that_was_killed_on_its_way_leaves_nothing(tmp_path: Path, line: str) -> None:
+GUEST = f"/run/vigia/{NAME}/nodes/node1/libvirt/run/qemu/{DOMAIN}.pid"
+
+
+@pytest.mark.parametrize(("line", "file"), [("answers", "/"), ("agent", "/"), ("plugged", GUEST)])
+def test_a_cloud_that_was_killed_on_its_way_leaves_nothing(tmp_path: Path, line: str, file: str) -> None:
     if os.geteuid() != 0:
         pytest.skip("needs root")
     before = Machine.now(NAME)
     with subprocess.Popen(up("neutron-ovs", tmp_path), stdout=subprocess.PIPE, text=True) as making:
         assert making.stdout is not None
         assert any(line in said for said in making.stdout), "it ended before it was killed"
+        eventually(Path(file).exists, f"{file} to be there", PATIENCE)
         making.kill()
     down()
     assert Machine.now(NAME) == before

@@ -514,6 +514,7 @@ def test_the_guest_is_a_domain_of_libvirt_at_a_tap_of_libvirts(cloud: Cloud) -> 
     own = real_guest(cloud)
     its = guest.libvirt(cloud.lab, own)
     assert its.ask("domstate", guest.DOMAIN).strip() == "running"
+    assert guest.DOMAIN in cloud.type(guide("virsh"))
     assert its.ask("domuuid", guest.DOMAIN).strip() == own.workload
     assert [f.stem for f in cloud.places.domains(own.node).glob("*.xml")] == [guest.DOMAIN]
     metadata = its.ask("metadata", guest.DOMAIN, "http://openstack.org/xmlns/libvirt/nova/1.1")

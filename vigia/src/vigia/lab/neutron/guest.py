@@ -89,7 +89,7 @@ def prepare(steps: Steps) -> None:
     """Fetch and unpack what a guest is made of, unless it is there or the machine can have none."""
     root = _root()
     if _possible() and not root.exists():
-        with steps.step("unpacking a guest's packages (90 MB to fetch)", expected=30) as done:
+        with steps.step("unpacking a guest's packages (95 MB to fetch)", expected=30) as done:
             count = packages.unpack_closure(_PACKAGES, root)
             done.append(f"unpacked {count} Debian packages below {root}")
 
