@@ -22,7 +22,11 @@ pytestmark = [pytest.mark.openstack, pytest.mark.long]
 GUEST = f"/run/vigia/{NAME}/nodes/node1/libvirt/run/qemu/{DOMAIN}.pid"
 
 
-@pytest.mark.parametrize(("line", "file"), [("answers", "/"), ("agent", "/"), ("plugged", GUEST)])
+@pytest.mark.parametrize(
+    ("line", "file"),
+    [("answers", "/"), ("agent", "/"), ("plugged", GUEST)],
+    ids=["database", "agents", "guest"],
+)
 def test_a_cloud_that_was_killed_on_its_way_leaves_nothing(tmp_path: Path, line: str, file: str) -> None:
     if os.geteuid() != 0:
         pytest.skip("needs root")

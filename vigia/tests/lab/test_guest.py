@@ -5,8 +5,10 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
 import socket
 import stat
+import subprocess
 import threading
 from collections.abc import Iterator
 from dataclasses import asdict, replace
@@ -18,7 +20,7 @@ import pytest
 from vigia.console import Steps
 from vigia.lab import model, topology
 from vigia.lab.model import Datapath, Lab
-from vigia.lab.neutron import guest, tenants
+from vigia.lab.neutron import guest, services, tenants
 from vigia.lab.neutron.guest import Guest
 from vigia.lab.neutron.machines import Known
 from vigia.lab.neutron.places import NeutronPlaces
@@ -142,6 +144,42 @@ def test_nothing_in_a_domain_is_taken_for_xml(lab: Lab) -> None:
     odd = replace(guest._domain(lab, MADE, KNOWN, peer, "kernel"), tenant="<red> & \"blue'")
     project = ElementTree.fromstring(odd.xml()).find(f".//{NOVA}project")  # noqa: S314
     assert project is not None and project.text == odd.tenant
+
+
+@pytest.mark.netns
+def test_libvirts_files_are_the_labs_and_nothing_of_the_machines_is_touched(
+    lab: Lab, tmp_path: Path, root: None
+) -> None:
+    places, its = NeutronPlaces(lab.layout), guest.libvirt(lab, MADE)
+    services.prepare(places)
+    its.prepare()
+    folders = {f"/var/{name}/libvirt": name for name in ("cache", "lib", "log")}
+    folders |= {"/etc/libvirt": "etc", "/run/libvirt": "run"}
+    there = {folder: listed(Path(folder)) for folder in folders}
+    script = f"""
+        mount --make-rprivate /
+        . "$LAB/libvirt.sh"
+        for folder in {" ".join(folders)}; do touch "$folder/was-here"; done
+        getent passwd libvirt-qemu
+        ls /run
+        test -e "$LAB/libvirt.sh"
+    """
+    done = subprocess.run(
+        ["unshare", "--mount", "bash", "-euc", script],
+        env={**os.environ, "LAB": str(places.directory), "LIBVIRT": str(its.directory)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    user, *seen = done.stdout.splitlines()
+    assert user.startswith("libvirt-qemu:") and seen == ["libvirt"], "no D-Bus"
+    assert all((its.directory / name / "was-here").exists() for name in folders.values())
+    assert {folder: listed(Path(folder)) for folder in folders} == there
+
+
+def listed(folder: Path) -> list[Path] | None:
+    return sorted(folder.iterdir()) if folder.exists() else None
 
 
 def test_the_agents_of_the_guests_node_read_what_libvirt_says(lab: Lab) -> None:

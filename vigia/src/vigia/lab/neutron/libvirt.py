@@ -160,12 +160,16 @@ class Libvirt:
         """Configuration, domains, sockets and logs."""
         return NeutronPlaces(self.layout).libvirt(self.node.name)
 
-    def start(self) -> None:
-        """Start libvirtd, and wait until it answers. Guests go on without it, and it finds them again."""
+    def prepare(self) -> None:
+        """Make libvirt's folders, and write its configuration."""
         for name in (*_FOLDERS, *(f"places/{place}" for place in _PLACES)):
             (self.directory / name).mkdir(parents=True, exist_ok=True)
         for name, content in _FILES.items():
             (self.directory / name).write_text(content)
+
+    def start(self) -> None:
+        """Start libvirtd, and wait until it answers. Guests go on without it, and it finds them again."""
+        self.prepare()
         places = NeutronPlaces(self.layout)
         env = {
             "ROOT": str(self.root),
