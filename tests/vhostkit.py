@@ -6,7 +6,7 @@ DPDK runs without huge pages and without a network card. Its packages, and the g
 from __future__ import annotations
 
 import hashlib
-import socket
+import io
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -19,9 +19,10 @@ import yaml
 from labkit import ROOT
 from prometheus_client.parser import text_string_to_metric_families
 
+from vigia.console import Steps
 from vigia.host import commands
 from vigia.lab import packages
-from vigia.lab.neutron import guest
+from vigia.lab.neutron import guestfiles
 from vigia_testing import eventually
 
 __all__ = ["DEVICE", "PORT", "RATE", "VhostNode"]
@@ -193,11 +194,8 @@ class VhostNode:
         commands.run(["ethtool", "-K", "br0", "tx", "off"], netns=NETNS)
 
     def _start_guest(self) -> None:
-        root = guest._root()
-        if not root.exists():
-            packages.unpack_closure(guest._PACKAGES, root)
-        guest._write_initrd(self.folder / "initrd.gz")
-        (kernel,) = (root / "boot").glob("vmlinuz-*")
+        guestfiles.prepare(Steps(io.StringIO()))
+        guestfiles.write(self.folder)
         argv = [
             "qemu-system-x86_64",
             *("-accel", "tcg", "-cpu", "max", "-m", "192", "-display", "none", "-no-reboot"),
@@ -209,10 +207,15 @@ class VhostNode:
             *("-netdev", "vhost-user,id=net0,chardev=vhost"),
             # Without KVM QEMU 7.2 cannot hand interrupts of MSI-X to another process.
             *("-device", "virtio-net-pci,netdev=net0,mac=fa:16:3e:00:00:09,romfile=,vectors=0"),
-            *("-kernel", str(kernel), "-initrd", str(self.folder / "initrd.gz")),
+            *(
+                "-kernel",
+                str(self.folder / guestfiles.KERNEL),
+                "-initrd",
+                str(self.folder / guestfiles.INITRD),
+            ),
             *("-append", f"console=ttyS0 quiet panic=-1 address={GUEST}/24 mtu=1450"),
         ]
-        self._run("guest", argv, root)
+        self._run("guest", argv, guestfiles.root())
         eventually(self.answers, lambda: (self.folder / "guest.log").read_text()[-2000:], _PATIENCE)
 
     def _write_configurations(self) -> None:
@@ -249,27 +252,12 @@ class VhostNode:
 
     def _type(self, command: str) -> None:
         """Type a command, once the guest's shell answers: what comes before that is lost in part."""
-        with socket.socket(socket.AF_UNIX) as console:
-            console.connect(str(self.folder / "console.sock"))
-            console.settimeout(0.5)
-            eventually(lambda: _answered(console), "the guest's shell", _PATIENCE)
-            console.sendall(command.encode() + b"\n")
-            eventually(lambda: not _read(console), "the guest's shell to have read it", _PATIENCE)
+        eventually(lambda: self._does("true", 5.0), "the guest's shell", _PATIENCE)
+        assert self._does(command, _PATIENCE)
 
-
-def _answered(console: socket.socket) -> bool:
-    console.sendall(b"echo up-$((40 + 2))\n")
-    return b"up-42" in _read(console)
-
-
-def _read(console: socket.socket) -> bytes:
-    """Return what the guest prints until it prints nothing for a moment."""
-    found = b""
-    while True:
+    def _does(self, command: str, seconds: float) -> bool:
         try:
-            said = console.recv(4096)
-        except TimeoutError:
-            return found
-        if not said:
-            return found
-        found += said
+            guestfiles.say(self.folder / "console.sock", command, seconds)
+        except OSError:
+            return False
+        return True

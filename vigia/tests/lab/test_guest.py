@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 import json
 import os
 import socket
-import stat
 import subprocess
 import threading
-from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 from xml.etree import ElementTree
@@ -20,7 +17,7 @@ import pytest
 from vigia.console import Steps
 from vigia.lab import model, topology
 from vigia.lab.model import Datapath, Lab
-from vigia.lab.neutron import guest, services, tenants
+from vigia.lab.neutron import guest, guestfiles, services, tenants
 from vigia.lab.neutron.guest import Guest
 from vigia.lab.neutron.machines import Known
 from vigia.lab.neutron.places import NeutronPlaces
@@ -41,54 +38,6 @@ def of(cloud: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
     monkeypatch.setattr(type(found.layout), "directory", property(lambda _: folder))
     NeutronPlaces(found.layout).directory.mkdir()
     return found
-
-
-def entries(archive: bytes) -> Iterator[tuple[str, int, bytes]]:
-    """Read an archive as the kernel does: name, mode and content of each entry."""
-    at = 0
-    while True:
-        assert archive[at : at + 6] == b"070701" and at % 4 == 0
-        numbers = [int(archive[i : i + 8], 16) for i in range(at + 6, at + 110, 8)]
-        mode, size, length = numbers[1], numbers[6], numbers[11]
-        name = archive[at + 110 : at + 109 + length].decode()
-        begin = -(-(at + 110 + length) // 4) * 4
-        if name == "TRAILER!!!":
-            return
-        yield name, mode, archive[begin : begin + size]
-        at = -(-(begin + size) // 4) * 4
-
-
-def test_an_archive_is_what_the_kernel_unpacks() -> None:
-    files = {"init": b"#!/bin/busybox sh\n", "bin/busybox": b"\x7fELF", "modules/order": b"", "bin/x": b"123"}
-    found = list(entries(b"".join(guest._archive(files))))
-    folders = [name for name, mode, _ in found if stat.S_ISDIR(mode)]
-    assert folders == ["bin", "modules"], "before what is in them"
-    read = {name: content for name, mode, content in found if stat.S_ISREG(mode) and mode & 0o111}
-    assert read == files
-
-
-def test_a_guest_has_its_modules_in_order_and_a_probe(
-    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    places = NeutronPlaces(lab.layout)
-    kernel = tmp_path / "usr/lib/modules/6.1.0-cloud/kernel"
-    for name in guest._MODULES:
-        (kernel / name).parent.mkdir(parents=True, exist_ok=True)
-        (kernel / f"{name}.ko").write_text(name)
-    (tmp_path / "usr/bin").mkdir()
-    (tmp_path / "usr/bin/busybox").write_text("busybox")
-    (tmp_path / "boot").mkdir()
-    (tmp_path / "boot/vmlinuz-6.1.0-cloud").write_text("kernel")
-    monkeypatch.setattr(guest, "_root", lambda: tmp_path)
-    guest._write_kernel(places)
-    assert guest._kernel(places).read_text() == "kernel"
-    archive = gzip.decompress(guest._initrd(places).read_bytes())
-    read = {name: content for name, _, content in entries(archive)}
-    order = read["modules/order"].decode().split()
-    # A module that needs another comes after it.
-    assert order.index("virtio_ring.ko") < order.index("virtio.ko") < order.index("virtio_net.ko")
-    assert all(read[f"modules/{name}"] for name in order)
-    assert read["bin/vigia-probe"].startswith(b"\x7fELF") and read["init"].startswith(b"#!/bin/busybox")
 
 
 def described(lab: Lab, datapath: Datapath) -> ElementTree.Element:
@@ -210,7 +159,7 @@ def test_the_guest_of_a_lab_is_kept_and_may_be_missing(lab: Lab) -> None:
 def test_a_machine_of_another_kind_has_no_guest(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("platform.machine", lambda: "aarch64")
     assert guest.boot(lab, "openvswitch", "userspace") == ""
-    guest.prepare(Steps(io.StringIO()))
+    guestfiles.prepare(Steps(io.StringIO()))
     assert guest.read(lab) is None
 
 

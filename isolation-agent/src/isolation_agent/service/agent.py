@@ -40,7 +40,7 @@ _STUCK = 30.0
 """Seconds without a turn after which the controller counts as stuck."""
 
 _LAST_TURN = 10.0
-"""Seconds that the last turn has to end in: after it the lease is given up, and another replica leads at once."""
+"""Seconds that the last turn may take before the lease is given up, so that another replica leads at once."""
 
 _FIXED = ("listen", "database", "audit_log", "replica")
 """Fields that a reload cannot change."""

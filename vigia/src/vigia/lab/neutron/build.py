@@ -10,7 +10,7 @@ from vigia.errors import VigiaError
 from vigia.lab import files, paths, preflight, underlay
 from vigia.lab.clouds import Cloud, plain
 from vigia.lab.model import Datapath, Lab
-from vigia.lab.neutron import control, guest, health, machines, network, nodes, programs, tenants
+from vigia.lab.neutron import control, guest, guestfiles, health, machines, network, nodes, programs, tenants
 from vigia.lab.neutron.places import Driver
 
 __all__ = ["cloud"]
@@ -81,7 +81,7 @@ def cloud(driver: Driver, topology: str) -> Cloud:
 
 def _prepare(steps: Steps) -> None:
     programs.prepare(steps)
-    guest.prepare(steps)
+    guestfiles.prepare(steps)
 
 
 def _step(start: Callable[[Lab, Driver], str], driver: Driver) -> Callable[[Lab, Datapath], str]:
