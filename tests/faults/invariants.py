@@ -8,6 +8,8 @@ import subprocess
 import time
 from dataclasses import dataclass
 
+import httpx
+
 from faults.load import Load
 from faults.registry import Expected, Scene
 from faults.site import AGENT, SETTLED, Page, Site, run
@@ -239,6 +241,15 @@ def _only_expected_restarts(site: Site, before: Moment, expected: Expected) -> N
     assert not others, f"started again without need: {others}"
 
 
+def _reasons(site: Site) -> object:
+    """Return why vigia-compare blames somebody, as it says itself."""
+    try:
+        answer = site.client.get(site.url("vigia-compare", "/v1/comparisons"), timeout=30.0)
+        return answer.raise_for_status().json()["interference"]
+    except (httpx.HTTPError, ValueError, KeyError) as e:
+        return f"its reasons are not known: {e}"
+
+
 def _nobody_is_accused(scene: Scene, before: Moment, expected: Expected) -> None:
     site = scene.site
     wrong = wrongly_told(scene.load, before.at, expected)
@@ -249,7 +260,7 @@ def _nobody_is_accused(scene: Scene, before: Moment, expected: Expected) -> None
         limits = site.query(f"max_over_time(vigia_isolation_limit_bytes_per_second[{seconds}s])")
         assert limits == [], "somebody was limited"
     blamed = site.query('vigia_compare_interference_verdict{verdict="attributed"} > 0')
-    assert expected.limits or blamed == [], f"somebody was blamed: {blamed}"
+    assert expected.limits or blamed == [], f"somebody was blamed: {blamed}; {_reasons(site)}"
     if not expected.loses:
         shares = {node: _lost(site, node, page) for node, page in before.probes.items()}
         assert max(shares.values()) <= LOST, f"probes were counted as lost in the network: {shares}"
