@@ -23,15 +23,21 @@ GUEST = f"/run/vigia/{NAME}/nodes/node1/libvirt/run/qemu/{DOMAIN}.pid"
 
 
 @pytest.mark.parametrize(
-    ("line", "file"),
-    [("answers", "/"), ("agent", "/"), ("plugged", GUEST)],
+    ("cloud", "line", "file"),
+    [
+        ("neutron-ovs", "answers", "/"),
+        ("neutron-ovs", "agent", "/"),
+        ("neutron-ovn", "plugged", GUEST),  # which is there soonest
+    ],
     ids=["database", "agents", "guest"],
 )
-def test_a_cloud_that_was_killed_on_its_way_leaves_nothing(tmp_path: Path, line: str, file: str) -> None:
+def test_a_cloud_that_was_killed_on_its_way_leaves_nothing(
+    tmp_path: Path, cloud: str, line: str, file: str
+) -> None:
     if os.geteuid() != 0:
         pytest.skip("needs root")
     before = Machine.now(NAME)
-    with subprocess.Popen(up("neutron-ovs", tmp_path), stdout=subprocess.PIPE, text=True) as making:
+    with subprocess.Popen(up(cloud, tmp_path), stdout=subprocess.PIPE, text=True) as making:
         assert making.stdout is not None
         assert any(line in said for said in making.stdout), "it ended before it was killed"
         eventually(Path(file).exists, f"{file} to be there", PATIENCE)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -453,12 +454,17 @@ def asked(folder: Path) -> int:
     return int(yaml.safe_load(file.read_text()).get("asked", 0)) if file.exists() else 0
 
 
-def flood(cloud: Cloud, tenant: str, seconds: int) -> Any:
+@contextmanager
+def flood(cloud: Cloud, tenant: str, seconds: int) -> Iterator[None]:
+    """Have a tenant flood until the end of the context, and for so many seconds at the most."""
     red = cloud.machine("node1", tenant)
     argv = ["--lab", NAME, "--tenant", tenant, "--path", red.path, "--from", "node1", "--rate", "120Mbit"]
-    return subprocess.Popen(
-        [str(VIGIA), "flood", *argv, "--seconds", str(seconds)], stdout=subprocess.DEVNULL
-    )
+    argv = [str(VIGIA), "flood", *argv, "--seconds", str(seconds)]
+    with subprocess.Popen(argv, stdout=subprocess.DEVNULL) as sending:
+        try:
+            yield
+        finally:
+            sending.send_signal(signal.SIGINT)
 
 
 def sent(agents: Agents, port: str) -> float:
@@ -473,7 +479,7 @@ def test_a_flood_is_limited_at_its_source_and_neutrons_objects_stay(cloud: Cloud
     red = cloud.machine("node1", "red")
     project, node = cloud.known.projects["red"], cloud.lab.node("node1")
     before = cloud.foreign(node, red)
-    with flood(cloud, "red", 12):
+    with flood(cloud, "red", 60):
         begun = sent(agents, red.port)
         eventually(lambda: sent(agents, red.port) > begun + 5_000_000, "the flood", PATIENCE)
         said = agents.set_limit("node1", red.port, project, rate=RED, ttl=30)
