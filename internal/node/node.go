@@ -3,6 +3,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -58,13 +59,11 @@ func (n *Node) Run(ctx context.Context, beside ...func(context.Context)) error {
 	return err
 }
 
-// Ready returns nil once the ports are known and have been tried.
-func (n *Node) Ready() error {
-	if err := n.Inventory.Ready(); err != nil {
-		return err
-	}
-	return n.Keeper.Ready()
-}
+// Ready returns nil while the ports can be read, once they have been tried.
+func (n *Node) Ready() error { return cmp.Or(n.Inventory.Ready(), n.Keeper.Ready()) }
+
+// Known returns nil once the ports have been read and tried, and then for ever.
+func (n *Node) Known() error { return cmp.Or(n.Inventory.Known(), n.Keeper.Ready()) }
 
 // Close frees the sources and lets go of the programs, after Run has ended.
 func (n *Node) Close() error { return errors.Join(n.Manager.Close(), n.Inventory.Close()) }

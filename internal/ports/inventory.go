@@ -132,6 +132,7 @@ type Inventory struct {
 	deviceless []Port
 	states     []SourceState
 	synced     bool
+	known      bool // every source could be read at the same time, once
 	changes    chan struct{}
 }
 
@@ -240,6 +241,7 @@ func (inv *Inventory) sync(now time.Time) {
 		inv.ports = ports
 	}
 	inv.links, inv.synced = present, true
+	inv.known = inv.known || inv.missing() == nil
 	if changed {
 		select {
 		case inv.changes <- struct{}{}:
@@ -352,10 +354,26 @@ func (inv *Inventory) Exists(index int) (exists, healthy bool) {
 	return inv.links[index] || !inv.synced, healthy
 }
 
-// Ready returns nil once the ports are known, or what is missing.
+// Ready returns nil while every source can be read, or what is missing.
 func (inv *Inventory) Ready() error {
 	inv.mu.Lock()
 	defer inv.mu.Unlock()
+	return inv.missing()
+}
+
+// Known returns nil once every source has been read, or what is missing. A source that is away later does
+// not change that: what it said last is kept.
+func (inv *Inventory) Known() error {
+	inv.mu.Lock()
+	defer inv.mu.Unlock()
+	if inv.known {
+		return nil
+	}
+	return inv.missing()
+}
+
+// missing returns what is not known now. It needs mu.
+func (inv *Inventory) missing() error {
 	if !inv.synced {
 		return errors.New("the interfaces have not been read yet")
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/prometheus/common/promslog"
@@ -107,6 +108,24 @@ func TestInventoryTakesIdentityFromOpenVSwitch(t *testing.T) {
 	}
 	server.Start()
 	testutil.WaitFor(t, "the source to work again", func() bool { return r.inv.Ready() == nil })
+}
+
+// TestWhatWasReadOnceIsKnown also while its source is away, and not before.
+func TestWhatWasReadOnceIsKnown(t *testing.T) {
+	server := testutil.NewOVSDBServer(t)
+	server.Stop()
+	r := newRig(t, Sources{NetNS: testutil.NewNetNS(t), OVSDB: "unix:" + server.Socket})
+	testutil.WaitFor(t, "the database to be missed", func() bool {
+		err := r.inv.Known()
+		return err != nil && strings.HasPrefix(err.Error(), "ovsdb: ")
+	})
+	server.Start()
+	testutil.WaitFor(t, "the ports to be known", func() bool { return r.inv.Known() == nil && r.inv.Ready() == nil })
+	server.Stop()
+	testutil.WaitFor(t, "the source to fail", func() bool { return r.inv.Ready() != nil })
+	if err := r.inv.Known(); err != nil {
+		t.Errorf("what was read once is not known any more: %v", err)
+	}
 }
 
 func TestInventoryErrors(t *testing.T) {

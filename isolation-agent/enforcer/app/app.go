@@ -146,7 +146,7 @@ func (s *service) newAPI(env *daemon.Env) error {
 		}
 	})
 	s.api.SetToken(token)
-	s.api.SetReady(s.Ready)
+	s.api.SetReady(s.Known)
 	if s.schedule != nil {
 		s.api.SetScheduling(s.schedule.reconciler)
 	}

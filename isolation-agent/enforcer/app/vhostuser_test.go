@@ -17,14 +17,16 @@ func vhostUser(t *testing.T) (*rig, *testutil.OVSDBServer) {
 		"type=dpdkvhostuserclient", "external_ids:iface-id=p-vhu", "external_ids:vigia-tenant=red")
 	r := &rig{t: t, node: testutil.NewNetNS(t), dir: t.TempDir(), pins: testutil.NewBPFFS(t)}
 	r.write("token", token+"\n")
+	r.write("ports.yaml", "version: 1\nports: []\n")
 	r.config = r.write("enforcer.yaml", fmt.Sprintf(`node: n1
 netns: %s
 ovsdb: unix:%s
+ports_file: %s/ports.yaml
 token_file: %s/token
 bpf: {pin_dir: %s, max_ports: 8}
 contracts:
   - {tenant: red, guarantee: 8Mbit, ceiling: 100Mbit}
-`, r.node, s.Socket, r.dir, r.pins))
+`, r.node, s.Socket, r.dir, r.dir, r.pins))
 	r.startVhost()
 	return r, s
 }
@@ -110,21 +112,29 @@ func TestALimitOfTheSwitchIsAdopted(t *testing.T) {
 
 func TestADatabaseThatIsAwayBlindsNoOtherPort(t *testing.T) {
 	r, s := vhostUser(t)
+	testutil.IP(t, "-n", r.node, "link", "add", "tap-red", "type", "veth", "peer", "name", "redp")
+	r.write("ports.yaml", "version: 1\nports:\n  - {device: tap-red, port: p-red, tenant: red}\n")
+	testutil.WaitFor(t, "the other port", func() bool { return r.d.Metrics()[`vigia_enforcer_ports{state="attached"}`] == 2 })
 	if code, out := r.call("PUT", "/v1/ports/p-vhu/limit", body(actionA, "red", "all", guarantee, 0, 60)); code != 200 {
 		t.Fatalf("%d %+v", code, out)
 	}
 	s.Stop()
-	testutil.WaitFor(t, "the port to be seen as out of reach", func() bool {
+	testutil.WaitFor(t, "the source and its port to be seen as out of reach", func() bool {
 		code, raw := r.d.Do("GET", "/v1/state", token, "")
-		return code == 200 && strings.Contains(raw, `"attached":false`)
+		return code == 200 && strings.Contains(raw, `"complete":false`) && strings.Contains(raw, `"attached":false`) && strings.Contains(raw, `"attached":true`)
 	})
+	for range 2 { // put, and renewed
+		if code, out := r.call("PUT", "/v1/ports/p-red/limit", body(actionB, "red", "udp", guarantee, 0, 60)); code != 200 {
+			t.Errorf("the other port: %d %+v", code, out)
+		}
+	}
 	if code, out := r.call("PUT", "/v1/ports/p-vhu/limit", body(actionA, "red", "all", guarantee, 0, 60)); code != 409 || out.Error.Code != "not_attached" {
 		t.Errorf("a renewal: %d %+v", code, out)
 	}
 	s.Start()
 	testutil.WaitFor(t, "the limit to be there again", func() bool {
 		p := r.state().Ports
-		return len(p) == 1 && p[0].Limit != nil && p[0].Limit.ID == actionA
+		return len(p) == 2 && p[1].Limit != nil && p[1].Limit.ID == actionA
 	})
 	if code, out := r.call("DELETE", "/v1/ports/p-vhu/limit", ""); code != 200 || policed(s) != "0" {
 		t.Errorf("removal: %d %+v; the switch has %s", code, out, policed(s))
