@@ -54,6 +54,8 @@ class Load:
     ended: list[tuple[Alert, float, float]] = field(default_factory=list)
     lost: bool = False
     """Whether a fault has really lost packets."""
+    floods: list[tuple[float, float]] = field(default_factory=list)
+    """When red really flooded, from and to, in Unix time."""
     lock: threading.Lock = field(default_factory=threading.Lock)
     posting: threading.Lock = field(default_factory=threading.Lock)
 

@@ -146,6 +146,7 @@ def _flood(scene: Scene, seconds: float = 10.0, ports: int = MAX_PORTS) -> None:
     site = scene.site
     source = _endpoint(site, "red", "node1")
     known = {a["id"] for a in site.api("/v1/actions", limit="100")["actions"]}
+    begin = time.time()
     floods.run(
         order.make(
             site.lab,
@@ -159,6 +160,7 @@ def _flood(scene: Scene, seconds: float = 10.0, ports: int = MAX_PORTS) -> None:
             ports=ports,
         )
     )
+    scene.load.floods.append((begin, time.time()))
 
     def actions() -> list[dict[str, object]]:
         return [a for a in site.api("/v1/actions", limit="100")["actions"] if a["id"] not in known]

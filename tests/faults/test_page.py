@@ -94,3 +94,18 @@ def test_a_budget_that_a_fault_has_spent_may_be_told_later_and_nothing_else() ->
     assert invariants.wrongly_told(load, 4.0, Expected(loses=True)) == ["VigiaPathLoss()"]
     assert invariants.wrongly_told(load, 4.0, quiet) == ["VigiaPathLoss()"], "the budget stays spent"
     assert invariants.wrongly_told(load, 4.0, Expected(tells="VigiaPathLoss")) == []
+
+
+def test_only_a_flood_that_was_is_a_reason_to_blame_somebody() -> None:
+    def said(
+        offender: str | None, known: dict[str, float] | None, verdict: str = "attributed"
+    ) -> dict[str, object]:
+        return {"verdict": verdict, "offender": offender, "known": known}
+
+    during, later = {"begin": 110.0, "end": 115.0}, {"begin": 200.0, "end": 205.0}
+    floods = [(100.0, 120.0)]
+    for right in (said("red", during), said("red", None), said(None, None, "insufficient evidence")):
+        assert invariants.wrongly_blamed([right], floods) == []
+    for wrong in (said("red", later), said("green", during), said("green", None)):
+        assert invariants.wrongly_blamed([wrong], floods) == [wrong]
+    assert len(invariants.wrongly_blamed([said("red", during), said("red", None)], [])) == 2
