@@ -174,6 +174,27 @@ def test_a_service_that_takes_its_time_to_listen_is_left_alone(
     assert json.loads(where.status.read_text())["services"]["slow"]["restarts"] == 0
 
 
+def test_a_service_is_looked_at_soon_after_it_began_to_listen(where: Places) -> None:
+    """What hangs then has no longer than what hangs later."""
+    service = server("a")
+    watched = supervisor.Supervisor([service], where.logs, where.status, look=3600.0)
+    answers, said = supervisor._answers, []
+
+    async def noted(address: str, seconds: float) -> bool | None:
+        said.append(await answers(address, seconds))
+        return said[-1]
+
+    async def wait() -> None:
+        running = asyncio.create_task(watched.run())
+        await _until(lambda: True in said)
+        watched.stop()
+        await running
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(supervisor, "_answers", noted)
+        asyncio.run(wait())
+
+
 SILENT = """
 import socket, time
 s = socket.create_server(("127.0.0.1", {port})); time.sleep(3600)

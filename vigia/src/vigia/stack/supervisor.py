@@ -42,6 +42,9 @@ MAX_LOG = 16 << 20
 LOOK = 5.0
 """Seconds from one look whether a process answers to the next, and how long it may take to."""
 
+SOON = 0.5
+"""The same while a process does not listen: it may hang as soon as it has begun to."""
+
 LOOKS = 12
 """Looks in a row without an answer after which a process that listens is killed: a minute."""
 
@@ -136,16 +139,17 @@ class Supervisor:
 
     async def _watch(self, service: Service, process: asyncio.subprocess.Process) -> None:
         """Kill a process that does not answer any more. What it answers does not matter here."""
-        silent = absent = 0
+        silent = absent = 0.0
         patience = LOOKS_AT_START
         while silent < patience and absent < LOOKS_AT_START:
             begin = time.monotonic()
             answers = await _answers(service.address, self._look)
             if answers:
                 patience = LOOKS
+            step = self._look if answers is not None else min(SOON, self._look)
             silent = silent + 1 if answers is False else 0
-            absent = absent + 1 if answers is None else 0
-            await asyncio.sleep(max(0.0, begin + self._look - time.monotonic()))
+            absent = absent + step / self._look if answers is None else 0
+            await asyncio.sleep(max(0.0, begin + step - time.monotonic()))
         self._note(service, f"has not answered for {max(silent, absent) * self._look:g} s; killing it")
         with contextlib.suppress(ProcessLookupError):
             process.send_signal(signal.SIGABRT)
