@@ -283,7 +283,7 @@ def _blamed(site: Site) -> list[dict[str, Any]]:
 def _nobody_is_accused(scene: Scene, before: Moment, expected: Expected) -> None:
     site = scene.site
     wrong = wrongly_told(scene.load, before.at, expected)
-    assert not wrong, f"people were told of a network that was well: {wrong[:5]}"
+    assert not wrong, f"people were told of a network that was well: {wrong[:5]}; {_where_lost(site)}"
     if not expected.limits:
         assert _actions(site) <= before.actions, "the isolation agent acted upon somebody"
         seconds = max(1, int(time.monotonic() - before.at))
@@ -294,6 +294,20 @@ def _nobody_is_accused(scene: Scene, before: Moment, expected: Expected) -> None
     if not expected.loses:
         shares = {node: _lost(site, node, page) for node, page in before.probes.items()}
         assert max(shares.values()) <= LOST, f"probes were counted as lost in the network: {shares}"
+
+
+def _where_lost(site: Site) -> str:
+    """What probes of the last minutes were lost, by cause, and what held the machine up meanwhile."""
+    lost = site.query(
+        "sort_desc(sum by (src, dst, path, cause) (increase(vigia_probe_lost_total[3m])) > 0.5)"
+    )
+    shares = ", ".join(
+        f"{m['src']}-{m['dst']} {m['path']} {m['cause']} {float(r['value'][1]):.0f}"
+        for r in lost[:12]
+        for m in [r["metric"]]
+    )
+    waited = site.query("max_over_time(sum(rate(node_pressure_cpu_waiting_seconds_total[15s]))[3m:5s])")
+    return f"lost in 3 minutes: {shares}; waiting for a processor at worst: {[r['value'][1] for r in waited]}"
 
 
 def wrongly_told(load: Load, since: float, expected: Expected) -> list[str]:
