@@ -7,10 +7,11 @@ import math
 import re
 import subprocess
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from faults.load import Load
+from faults.load import Alert, Load
 from faults.registry import Expected, Scene
 from faults.site import AGENT, SETTLED, Page, Site, run
 from vigia.host import commands
@@ -53,6 +54,9 @@ AROUND = 30.0
 """Seconds before and after a flood in which it still does harm: until what is full is empty again, to a few scrapes."""
 
 Series = tuple[str, frozenset[tuple[str, str]]]
+
+FEW = 2.0
+"""Probes on their way, which are counted as lost only when the path is well again."""
 
 _NETWORK = {"forward", "reverse", "unknown"}
 
@@ -282,7 +286,12 @@ def _blamed(site: Site) -> list[dict[str, Any]]:
 
 def _nobody_is_accused(scene: Scene, before: Moment, expected: Expected) -> None:
     site = scene.site
-    wrong = wrongly_told(scene.load, before.at, expected)
+
+    def lost(alert: Alert) -> float:
+        src = dict(alert.labels)["src"]
+        return lost_on(alert, answered(site, f"vigia-probe@{src}"), before.probes[src])
+
+    wrong = wrongly_told(scene.load, before.at, expected, lost)
     assert not wrong, f"people were told of a network that was well: {wrong[:5]}; {_where_lost(site)}"
     if not expected.limits:
         assert _actions(site) <= before.actions, "the isolation agent acted upon somebody"
@@ -310,15 +319,29 @@ def _where_lost(site: Site) -> str:
     return f"lost in 3 minutes: {shares}; waiting for a processor at worst: {[r['value'][1] for r in waited]}"
 
 
-def wrongly_told(load: Load, since: float, expected: Expected) -> list[str]:
+def wrongly_told(
+    load: Load, since: float, expected: Expected, lost: Callable[[Alert], float] = lambda _: math.inf
+) -> list[str]:
     """What people were told of the network or a tenant since a moment without a reason.
 
     Budgets look back for hours: once a fault has really lost packets, that one is spent is true, also later.
+    Of a path's loss people are told up to two minutes later: that it lost probes is true then, too, if none but
+    those on their way are lost since, of which ``lost`` returns how many.
     """
     load.lost = load.lost or expected.loses
     told = [a for a in load.told_since(since) if ACCUSES.fullmatch(a.name)]
-    spent = [a for a in told if load.lost and a.name.endswith("BudgetBurn")]
-    return sorted(str(a) for a in told if a not in spent and not expected.may_tell(a.name))
+    earlier = [
+        a for a in told if a.name.endswith("BudgetBurn") or (a.name == "VigiaPathLoss" and lost(a) <= FEW)
+    ]
+    true = earlier if load.lost else []
+    return sorted(str(a) for a in told if a not in true and not expected.may_tell(a.name))
+
+
+def lost_on(alert: Alert, now: Page, before: Page) -> float:
+    """Probes that the network lost on an alert's path since a page was read."""
+    path = {pair for pair in alert.labels if pair[0] in ("src", "dst", "path", "tenant", "probe")}
+    pages = ({s: v for s, v in page.items() if path <= s[1]} for page in (now, before))
+    return grown(*pages, "vigia_probe_lost_total", _NETWORK)
 
 
 def _lost(site: Site, node: str, before: Page) -> float:

@@ -96,6 +96,24 @@ def test_a_budget_that_a_fault_has_spent_may_be_told_later_and_nothing_else() ->
     assert invariants.wrongly_told(load, 4.0, Expected(tells="VigiaPathLoss")) == []
 
 
+def test_a_loss_of_an_earlier_fault_may_be_told_later_and_none_of_this_one() -> None:
+    path = frozenset({("src", "node1"), ("dst", "node2"), ("path", "direct"), ("probe", "stamp-64")})
+    alert, quiet = Alert("VigiaPathLoss", path | {("severity", "warning")}), Expected()
+
+    def page(lost: float, other: float) -> invariants.Page:
+        elsewhere = path - {("dst", "node2")} | {("dst", "node3")}
+        return {
+            ("vigia_probe_lost_total", path | {("cause", "forward")}): lost,
+            ("vigia_probe_lost_total", path | {("cause", "send_error")}): 99.0,
+            ("vigia_probe_lost_total", elsewhere | {("cause", "forward")}): other,
+        }
+
+    assert invariants.lost_on(alert, page(60.0, 7.0), page(57.0, 0.0)) == 3.0
+    for lost, earlier, right in ((0.0, True, True), (3.0, True, False), (0.0, False, False)):
+        load = Load(told={alert: 5.0}, lost=earlier)
+        assert (invariants.wrongly_told(load, 4.0, quiet, lambda _, n=lost: n) == []) is right
+
+
 def test_only_a_flood_that_was_is_a_reason_to_blame_somebody() -> None:
     def said(
         offender: str | None, known: dict[str, float] | None, verdict: str = "attributed"
