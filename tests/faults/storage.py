@@ -19,17 +19,20 @@ _BALLAST = "ballast"
 
 
 def _fill(place: Path) -> Path:
-    """Take all that is free on a file system."""
+    """Take all that is free on a file system; again, what its writer has given back since."""
     ballast = place / _BALLAST
-    with ballast.open("wb", buffering=0) as file:
+    with ballast.open("ab", buffering=0) as file:
         for size in (1 << 20, 4096, 1):
             try:
                 while True:
                     file.write(bytes(size))
             except OSError:
                 continue
-    assert free_space(place) == 0, place
     return ballast
+
+
+def _sizes(place: Path) -> dict[str, int]:
+    return {p.name: p.stat().st_size for p in place.iterdir()}
 
 
 def _fills_up(writer: str, notices: str) -> Course:
@@ -41,7 +44,10 @@ def _fills_up(writer: str, notices: str) -> Course:
         ballast = _fill(place)
         try:
             if writer == AGENT:
-                eventually(lambda: scene.load.refused > refused, "messages to be refused, not lost")
+                eventually(
+                    lambda: _fill(place) and scene.load.refused > refused,
+                    lambda: f"messages to be refused, not lost; in {place}: {_sizes(place)}",
+                )
             elif notices:
                 eventually(
                     lambda: notices in site.log(writer)[before:].lower() or free_space(place) > 0,
