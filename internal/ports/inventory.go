@@ -347,11 +347,7 @@ func (inv *Inventory) Lookup(id string) (Port, bool) {
 func (inv *Inventory) Exists(index int) (exists, healthy bool) {
 	inv.mu.Lock()
 	defer inv.mu.Unlock()
-	healthy = inv.synced
-	for _, s := range inv.states {
-		healthy = healthy && s.Err == nil
-	}
-	return inv.links[index] || !inv.synced, healthy
+	return inv.links[index] || !inv.synced, inv.missing() == nil
 }
 
 // Ready returns nil while every source can be read, or what is missing.

@@ -306,7 +306,7 @@ def _nobody_is_accused(scene: Scene, before: Moment, expected: Expected) -> None
 
 
 def _where_lost(site: Site) -> str:
-    """What probes of the last minutes were lost, by cause, and what held the machine up meanwhile."""
+    """What probes of the last minutes were lost, by cause, and for how long the hosts had no time for them."""
     lost = site.query(
         "sort_desc(sum by (src, dst, path, cause) (increase(vigia_probe_lost_total[3m])) > 0.5)"
     )
@@ -315,8 +315,9 @@ def _where_lost(site: Site) -> str:
         for r in lost[:12]
         for m in [r["metric"]]
     )
-    waited = site.query("max_over_time(sum(rate(node_pressure_cpu_waiting_seconds_total[15s]))[3m:5s])")
-    return f"lost in 3 minutes: {shares}; waiting for a processor at worst: {[r['value'][1] for r in waited]}"
+    busy = site.query("sum by (node) (increase(vigia_probe_host_busy_seconds_total[3m]))")
+    hosts = ", ".join(f"{r['metric']['node']} {float(r['value'][1]):.1f} s" for r in busy)
+    return f"lost in 3 minutes: {shares or 'nothing'}; hosts too busy to measure: {hosts or 'not known'}"
 
 
 def wrongly_told(
@@ -338,10 +339,10 @@ def wrongly_told(
 
 
 def lost_on(alert: Alert, now: Page, before: Page) -> float:
-    """Probes that the network lost on an alert's path since a page was read."""
+    """Probes that the network lost on an alert's path since a page was read; infinity if the page has no such path."""
     path = {pair for pair in alert.labels if pair[0] in ("src", "dst", "path", "tenant", "probe")}
-    pages = ({s: v for s, v in page.items() if path <= s[1]} for page in (now, before))
-    return grown(*pages, "vigia_probe_lost_total", _NETWORK)
+    own, earlier = ({s: v for s, v in page.items() if path <= s[1]} for page in (now, before))
+    return grown(own, earlier, "vigia_probe_lost_total", _NETWORK) if own else math.inf
 
 
 def _lost(site: Site, node: str, before: Page) -> float:

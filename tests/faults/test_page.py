@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sqlite3
 from pathlib import Path
 
@@ -109,6 +110,8 @@ def test_a_loss_of_an_earlier_fault_may_be_told_later_and_none_of_this_one() -> 
         }
 
     assert invariants.lost_on(alert, page(60.0, 7.0), page(57.0, 0.0)) == 3.0
+    unknown = Alert("VigiaPathLoss", path - {("path", "direct")} | {("path", "elsewhere")})
+    assert invariants.lost_on(unknown, page(60.0, 7.0), page(57.0, 0.0)) == math.inf
     for lost, earlier, right in ((0.0, True, True), (3.0, True, False), (0.0, False, False)):
         load = Load(told={alert: 5.0}, lost=earlier)
         assert (invariants.wrongly_told(load, 4.0, quiet, lambda _, n=lost: n) == []) is right
