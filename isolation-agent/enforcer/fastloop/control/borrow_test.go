@@ -134,3 +134,85 @@ func TestAnAdvisedRateRisesWithin50msOfRoom(t *testing.T) {
 		})
 	}
 }
+
+// TestTheJitterOfANeighbourIsNotItsGrowth: what comes in bursts of a few ticks leaves the same to a borrower that
+// adapts as what comes evenly.
+func TestTheJitterOfANeighbourIsNotItsGrowth(t *testing.T) {
+	for name, bursts := range map[string][]float64{
+		"evenly":             {20},
+		"every other tick":   {40, 0},
+		"every third tick":   {0, 0, 60},
+		"two of seven ticks": {70, 0, 0, 70, 0, 0, 0},
+	} {
+		p := newPlant(t, Vigia)
+		tick := func(i int, borrower, lost float64) (got []Congestion) {
+			got, _ = p.run(1, bursts[i%len(bursts)], borrower, lost)
+			return got
+		}
+		for i := range 210 {
+			tick(i, 60, 0)
+		}
+		advised, sum, n := 0.0, 0.0, 0
+		for i := range 420 { // it has more than the rest until it is told, and what it is told from then on
+			borrower, lost := 85.0, 6.0
+			if advised > 0 {
+				borrower, lost = advised/mbit, 0
+			}
+			for _, c := range tick(i, borrower, lost) {
+				advised = c.Rate
+			}
+			if i >= 70 && advised > 0 {
+				sum += advised / mbit
+				n++
+			}
+		}
+		if n == 0 {
+			t.Fatalf("%s: it is told nothing", name)
+		}
+		if mean := sum / float64(n); mean < 0.94*(95-20) { // a burst more in one window than in another is no growth, but needs room
+			t.Errorf("%s: it is told %.1f Mbit/s on average, of 75 that are left", name, mean)
+		}
+	}
+}
+
+// TestANeighbourThatBeginsIsNotHarmed: what it wants is known from before, and its window is not full yet.
+func TestANeighbourThatBeginsIsNotHarmed(t *testing.T) {
+	p := newPlant(t, Vigia)
+	p.run(100, 40, 50, 0)
+	p.run(int(pause/Tick)+5, 0, 94, 0) // its demand fades meanwhile, but not all of it
+	for range samples {
+		p.run(1, 40, 62, 5)
+		if p.r.classes[classB].floods(p.now) {
+			t.Fatal("who borrowed while the neighbour paused counts as a flood")
+		}
+	}
+	p = newPlant(t, Vigia)
+	p.run(100, 40, 50, 0)
+	p.run(samples, 30, 70, 5)
+	if !p.r.classes[classB].floods(p.now) {
+		t.Error("a neighbour that gets three quarters of what it wants is not harmed")
+	}
+}
+
+// TestAClassCrowdsTheWireOnlyOnceItWasTold: that the wire was full before says nothing of who obeys.
+func TestAClassCrowdsTheWireOnlyOnceItWasTold(t *testing.T) {
+	p := newPlant(t, Vigia)
+	p.run(100, 30, 60, 0)
+	for range 100 {
+		if got, _ := p.run(1, 30, 72, 6); len(got) > 0 {
+			break
+		}
+	}
+	b := p.r.classes[classB]
+	if b.advised == 0 {
+		t.Fatal("it is told nothing")
+	}
+	p.run(samples, 30, 60, 0)
+	if b.crowds(p.now) {
+		t.Error("what it sent before it was told counts against it")
+	}
+	p.run(3*samples, 30, 71, 6)
+	if !b.crowds(p.now) {
+		t.Error("it fills the wire though it was told, and nobody minds")
+	}
+}

@@ -16,22 +16,28 @@ func (r *Receiver) rate(now time.Time, id uint32, w *window) float64 {
 	return max(float64(w.config.GuaranteeBytesPerSecond), r.limit-others)
 }
 
-// keeps returns what is left to a class beside another one that is congested.
+// keeps returns what is left to a class beside another one that is congested. Beside one that adapts, and borrows what
+// others leave, their jitter is no growth, and until its next advice they have the headroom of the link to grow into.
 func (w *window) keeps(now time.Time, congested *window) float64 {
 	_, left, _ := w.mean(samples)
-	guarantee := float64(w.config.GuaranteeBytesPerSecond)
-	own := growth * left
-	if now.Sub(w.usedAt) >= pause || left >= 0.98*guarantee {
-		return own
-	}
 	_, latest, _ := w.mean(samplesCongested)
-	own += ramp * max(0, latest-left)
-	if congested.floods(now) && !w.knows(now) {
-		own = guarantee
-	} else if congested.floods(now) || congested.crowds(now) {
-		own = max(own, growth*w.demand)
+	guarantee := float64(w.config.GuaranteeBytesPerSecond)
+	more, grown, floods := growth, max(0, latest-left), congested.floods(now)
+	if !floods {
+		if more = growthBesideTCP; !w.grows() {
+			grown = 0
+		}
 	}
-	return min(own, max(guarantee, growth*left))
+	if now.Sub(w.usedAt) >= pause || left >= 0.98*guarantee {
+		return more * left
+	}
+	own := more*left + ramp*grown
+	if floods && !w.knows(now) {
+		own = guarantee
+	} else if floods || congested.crowds(now) {
+		own = max(own, more*w.demand)
+	}
+	return min(own, max(guarantee, more*left))
 }
 
 // harms tells whether, while a class loses something, another gets less than it is known to
@@ -41,7 +47,9 @@ func (r *Receiver) harms(now time.Time, id uint32) bool {
 		if other == id || now.Sub(o.usedAt) >= pause || !o.knows(now) {
 			continue
 		}
-		if _, left, _ := o.mean(samples); left < harmed*min(o.demand, float64(o.config.GuaranteeBytesPerSecond)) {
+		_, left, _ := o.mean(samples)
+		_, latest, _ := o.mean(samplesCongested) // who has just begun takes in these what it wants
+		if max(left, latest) < harmed*min(o.demand, float64(o.config.GuaranteeBytesPerSecond)) {
 			return true
 		}
 	}
@@ -65,7 +73,7 @@ func (w *window) floods(now time.Time) bool {
 	return !w.floodAt.IsZero() && now.Sub(w.floodAt) < floodFor
 }
 
-// crowds tells whether what the class borrows still fills the wire now and then.
+// crowds tells whether what the class borrows still fills the wire now and then, though it was advised.
 func (w *window) crowds(now time.Time) bool {
 	return !w.crowdsAt.IsZero() && now.Sub(w.crowdsAt) < floodFor
 }

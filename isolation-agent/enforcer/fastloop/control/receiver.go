@@ -32,6 +32,13 @@ const (
 	// more they are left of what they have grown by within a window.
 	growth = 1.05
 	ramp   = 4
+	// growthBesideTCP is what others are left of what they take beside one that adapts, and grows what they take more from
+	// one part of a window to the next if they grow: what varies without it is jitter.
+	growthBesideTCP = 1.01
+	grows           = 1.08
+	// obeyed is how long after its first advice a class that still fills the wire has too much: what came before is
+	// out of the window then.
+	obeyed = 2 * samples * Tick
 	// demandKnown is how long the wire must have had room before what classes take
 	// counts as what they want, and demandOf how long that holds.
 	demandKnown = 300 * time.Millisecond
@@ -135,13 +142,15 @@ func (r *Receiver) Sample(now time.Time, readings map[uint32]Reading) []Congesti
 			w.usedAt = now
 		}
 	}
-	var total, arriving float64
+	var total, arrived, arriving float64
 	for _, w := range r.classes {
-		_, left, _ := w.mean(samples)
-		arrives, _, _ := w.mean(samplesCongested)
+		came, left, _ := w.mean(samples)
+		comes, _, _ := w.mean(samplesCongested)
 		total += left
-		arriving += arrives
+		arrived += came
+		arriving += comes
 	}
+	r.crowd(now, arrived)
 	r.learn(now, arriving)
 	var out []Congestion
 	for id, w := range r.classes {
@@ -155,16 +164,24 @@ func (r *Receiver) Sample(now time.Time, readings map[uint32]Reading) []Congesti
 // wire returns the rate of the link itself.
 func (r *Receiver) wire() float64 { return r.limit + 2*r.threshold }
 
+// crowd finds who borrows and has too much though it was advised: in its whole window the wire was short.
+func (r *Receiver) crowd(now time.Time, arrived float64) {
+	if arrived < short*r.wire() {
+		return
+	}
+	for _, w := range r.classes {
+		came, _, _ := w.mean(samples)
+		if w.advised > 0 && now.Sub(w.heldAt) >= obeyed && came > float64(w.config.GuaranteeBytesPerSecond) {
+			w.crowdsAt = now
+		}
+	}
+}
+
 // learn takes what classes take for what they want once the wire has had room for a while.
 func (r *Receiver) learn(now time.Time, arriving float64) {
 	switch {
 	case arriving >= short*r.wire():
 		r.roomSince, r.shortAt = time.Time{}, now
-		for _, w := range r.classes { // whoever borrows still has too much
-			if arrived, _, _ := w.mean(samplesCongested); w.advised > 0 && arrived > float64(w.config.GuaranteeBytesPerSecond) {
-				w.crowdsAt = now
-			}
-		}
 	case r.roomSince.IsZero():
 		r.roomSince = now
 	case now.Sub(r.roomSince) >= demandKnown:
@@ -226,7 +243,7 @@ func (r *Receiver) judge(now time.Time, id uint32, w *window, total float64) (Co
 	c := Congestion{Class: id, Config: w.config, Measured: arrived, Dropped: lost, Since: w.since, First: !w.notified}
 	if r.variant == Vigia {
 		c.Rate = r.rate(now, id, w)
-		r.remember(w, c.Rate)
+		r.remember(now, w, c.Rate)
 	}
 	w.advisedAt, w.notified = now, true
 	return c, true
@@ -254,13 +271,16 @@ func (r *Receiver) renew(now time.Time, id uint32, w *window) (Congestion, bool)
 	if w.advisedAt = now; rate >= roomy*r.limit || less {
 		rate = 2 * r.limit // whatever it wants: at the sender no limit is left
 	}
-	r.remember(w, rate)
+	r.remember(now, w, rate)
 	return Congestion{Class: id, Config: w.config, Measured: arrived, Rate: rate, Renewal: true}, true
 }
 
 // remember keeps what a class was advised; one that may have almost all is not limited.
-func (r *Receiver) remember(w *window, rate float64) {
-	if w.advised = rate; rate >= roomy*r.limit {
-		w.advised = 0
+func (r *Receiver) remember(now time.Time, w *window, rate float64) {
+	if rate >= roomy*r.limit {
+		rate = 0
+	} else if w.advised == 0 {
+		w.heldAt = now
 	}
+	w.advised = rate
 }

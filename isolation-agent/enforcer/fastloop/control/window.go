@@ -40,6 +40,7 @@ type window struct {
 	advisedAt      time.Time // when its senders were last sent advice
 	notified       bool      // in the present congestion
 	advised        float64   // what its senders may have together since then; 0 = anything
+	heldAt         time.Time // since when they have been
 	demand         float64   // the most that it took of late while the link had room
 	demandAt       time.Time // when that was last seen; zero = never
 	usedAt         time.Time // when it last took more than next to nothing
@@ -109,6 +110,25 @@ func (s *sample) add(o *sample, times float64) {
 	s.left += times * o.left
 	s.lost += times * o.lost
 	s.dt += times * o.dt
+}
+
+// grows tells whether the class takes more and more through the window, in each part of it than in the one before.
+func (w *window) grows() bool {
+	if w.n < samples {
+		return true // it has just begun
+	}
+	var parts [samples / samplesCongested]float64 // the latest first
+	for i := range parts {
+		for j := range samplesCongested {
+			parts[i] += w.ring[(w.next-1-i*samplesCongested-j+2*samples)%samples].left
+		}
+	}
+	for i := 1; i < len(parts); i++ {
+		if parts[i-1] < grows*parts[i] {
+			return false
+		}
+	}
+	return true
 }
 
 // mean returns arrival, departure and drop rates over the last n samples.
