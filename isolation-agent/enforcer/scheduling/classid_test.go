@@ -144,15 +144,14 @@ func TestTwoUsersOfOneSchedulerNeverShareAClass(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if len(inUse) != 50 || len(n.limits) != 50 || n.ids.used != 50 {
-		t.Errorf("%d classes are in use, %d are known, %d numbers are taken", len(inUse), len(n.limits), n.ids.used)
+	if len(inUse) != 50 {
+		t.Errorf("%d classes are in use", len(inUse))
 	}
+	n.mustKnow(50)
 	for class := range inUse {
 		if err := n.RemoveLimitClass(class); err != nil {
 			t.Error(err)
 		}
 	}
-	if n.ids.used != 0 || len(n.limits) != 0 {
-		t.Errorf("%d numbers and %d classes did not come back", n.ids.used, len(n.limits))
-	}
+	n.mustKnow(0)
 }

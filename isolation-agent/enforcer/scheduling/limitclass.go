@@ -3,6 +3,7 @@ package scheduling
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -15,11 +16,16 @@ type limitClass struct {
 	owner contract.Owner
 	rate  uint64       // bytes per second
 	on    map[int]bool // devices that have its queue
+	ended bool         // nothing is sent to it any more; it goes when what waits in it has left
 }
 
 // A limit's queue is bounded in bytes: room for four of the largest datagrams,
 // so that one that travels in fragments is delayed whole and not cut.
 const limitQueue = 4 * 64 << 10
+
+// drains is how long a class outlives its limit: what waits in it was not lost while it was limited, and leaves as
+// fast as the link lets it.
+const drains = 100 * time.Millisecond
 
 // ErrNoClass means that a limit cannot be shaped here: the node has no links, the
 // contract none of its classes, or every class of limits is taken.
@@ -45,7 +51,7 @@ func (r *Reconciler) SetLimitClass(class uint32, owner contract.Owner, bytesPerS
 	}
 	minor := tc.Handle(class).Minor()
 	c := r.limits[minor]
-	if class != 0 && c == nil {
+	if class != 0 && (c == nil || c.ended) {
 		return 0, fmt.Errorf("class %s belongs to no limit", tc.Handle(class))
 	}
 	isNew := c == nil || c.owner != owner
@@ -89,12 +95,41 @@ func (r *Reconciler) applyLimitClass(desired *Desired, minor uint16, c *limitCla
 	return nil
 }
 
-// RemoveLimitClass removes the classes of a limit and takes their number back. One
-// that is not there changes nothing.
+// RemoveLimitClass takes back the classes of a limit, to which nothing is sent any more: they go when what
+// waits in them has had time to leave, and their number is free then. One that is not there changes nothing.
 func (r *Reconciler) RemoveLimitClass(class uint32) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.removeLimitClass(tc.Handle(class).Minor())
+	minor := tc.Handle(class).Minor()
+	c := r.limits[minor]
+	if c == nil || c.ended {
+		return nil
+	}
+	desired := r.Desired()
+	if _, known := desired.minors[c.owner]; !known {
+		return r.removeLimitClass(minor)
+	}
+	c.ended = true
+	for i := range desired.Links {
+		c.rate = max(c.rate, desired.Links[i].Limit())
+	}
+	if err := r.applyLimitClass(desired, minor, c); err != nil { // it cannot drain
+		return errors.Join(err, r.removeLimitClass(minor))
+	}
+	time.AfterFunc(drains, func() { r.drained(minor, c) })
+	return nil
+}
+
+// drained removes a class that has had time to drain.
+func (r *Reconciler) drained(minor uint16, c *limitClass) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.limits[minor] != c {
+		return
+	}
+	if err := r.removeLimitClass(minor); err != nil {
+		r.logger.Warn("cannot remove the class of a limit that is over", "class", tc.MakeHandle(Major, minor), "err", err)
+	}
 }
 
 func (r *Reconciler) removeLimitClass(minor uint16) error {

@@ -2,9 +2,15 @@ package scheduling
 
 import (
 	"errors"
+	"fmt"
+	"net"
 	"strings"
 	"testing"
+	"time"
 
+	"golang.org/x/sys/unix"
+
+	"vigia/internal/netns"
 	"vigia/internal/tc"
 	"vigia/internal/testutil"
 	"vigia/isolation-agent/enforcer/contract"
@@ -18,6 +24,29 @@ func (n *node) mustSet(class uint32, owner contract.Owner, rate uint64) uint32 {
 		n.t.Fatal(err)
 	}
 	return class
+}
+
+// mustRemove removes a class and waits until it is gone.
+func (n *node) mustRemove(class uint32) {
+	n.t.Helper()
+	if err := n.RemoveLimitClass(class); err != nil {
+		n.t.Fatal(err)
+	}
+	testutil.WaitFor(n.t, "the end of "+tc.Handle(class).String(), func() bool {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		return n.limits[tc.Handle(class).Minor()] == nil
+	})
+}
+
+// mustKnow waits until so many classes, and numbers of them, are in use.
+func (n *node) mustKnow(count int) {
+	n.t.Helper()
+	testutil.WaitFor(n.t, fmt.Sprintf("%d classes and numbers", count), func() bool {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		return len(n.limits) == count && n.ids.used == count
+	})
 }
 
 // class returns what the kernel has of a class on a device; false if it has none.
@@ -52,16 +81,84 @@ func TestAShapedLimitHasItsOwnClassBelowTheContract(t *testing.T) {
 	if drift := n.look(); drift != nil {
 		t.Errorf("a limit's class is taken for drift: %q", drift)
 	}
-	for range 2 {
-		if err := n.RemoveLimitClass(class); err != nil {
-			t.Fatal(err)
-		}
+	if err := n.RemoveLimitClass(class); err != nil {
+		t.Fatal(err)
 	}
+	if _, err := n.SetLimitClass(class, owner("a"), mbit); err == nil || errors.Is(err, ErrNoClass) {
+		t.Errorf("a class that is given back is changed: %v", err)
+	}
+	n.mustRemove(class)
 	if _, there := n.class(n.link, class); there {
 		t.Errorf("left:\n%s", n.tc("class", "show", "dev", "up0"))
 	}
 	if _, err := n.SetLimitClass(class, owner("a"), mbit); err == nil || errors.Is(err, ErrNoClass) {
 		t.Errorf("a class that was given back is changed: %v", err)
+	}
+}
+
+// TestWhatWaitsInAClassArrivesThoughItsLimitEnds: packets that a limit delayed are not lost when it is over.
+func TestWhatWaitsInAClassArrivesThoughItsLimitEnds(t *testing.T) {
+	n := newNode(t)
+	class := n.mustSet(0, owner("a"), 5_000)
+	var far *net.UDPConn
+	if err := netns.Do(n.far, func() (err error) {
+		far, err = net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(10, 8, 0, 2), Port: 9})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	defer far.Close()
+	const count, size = 64, 1000
+	if err := netns.Do(n.ns, func() error { return sendTo(far.LocalAddr().(*net.UDPAddr), class, count, size) }); err != nil {
+		t.Fatal(err)
+	}
+	if k, _ := n.class(n.link, class); k.Stats.Backlog < 8*size {
+		t.Fatalf("nothing waits: %+v", k.Stats)
+	}
+	n.mustRemove(class)
+	if err := far.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	for i := range count {
+		if _, err := far.Read(make([]byte, 2*size)); err != nil {
+			t.Fatalf("%d of %d arrived: %v", i, count, err)
+		}
+	}
+}
+
+// sendTo sends datagrams that a scheduler puts into a class.
+func sendTo(far *net.UDPAddr, class uint32, count, size int) error {
+	near, err := net.DialUDP("udp4", nil, far)
+	if err != nil {
+		return err
+	}
+	defer near.Close()
+	raw, err := near.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var refused error
+	if err := raw.Control(func(fd uintptr) {
+		refused = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PRIORITY, int(class))
+	}); err != nil || refused != nil {
+		return errors.Join(err, refused)
+	}
+	for range count {
+		if _, err := near.Write(make([]byte, size)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func TestAClassThatDrainsGoesWithItsReconciler(t *testing.T) {
+	n := newNode(t)
+	class := n.mustSet(0, owner("a"), 5_000)
+	if err := errors.Join(n.RemoveLimitClass(class), n.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if got := n.tc("class", "show", "dev", "up0"); strings.Contains(got, tc.Handle(class).String()) {
+		t.Errorf("left:\n%s", got)
 	}
 }
 
@@ -107,9 +204,7 @@ func TestALimitBelowAnotherContractGetsAnotherClass(t *testing.T) {
 	if _, there := n.class(n.link, first); !there {
 		t.Error("the first class is gone while frames may still be sent to it")
 	}
-	if err := n.RemoveLimitClass(first); err != nil {
-		t.Fatal(err)
-	}
+	n.mustRemove(first)
 	if n.ids.used != 1 {
 		t.Errorf("%d numbers are taken", n.ids.used)
 	}
@@ -173,9 +268,7 @@ func TestANewLinkHasTheClassesOfLimitsThatAreInForce(t *testing.T) {
 			t.Errorf("more than the link has: %+v", k)
 		}
 	}
-	if err := n.RemoveLimitClass(class); err != nil {
-		t.Fatal(err)
-	}
+	n.mustRemove(class)
 	for _, device := range []int{n.link, index} {
 		if k, there := n.class(device, class); there {
 			t.Errorf("left on device %d: %+v", device, k)

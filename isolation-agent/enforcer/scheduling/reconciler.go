@@ -73,8 +73,18 @@ func NewReconciler(netns string, programs *classify.Programs, logger *slog.Logge
 	return r, nil
 }
 
-// Close closes the connection. Everything in the kernel stays.
-func (r *Reconciler) Close() error { return r.conn.Close() }
+// Close closes the connection. Everything in the kernel stays, but for classes of limits that are over.
+func (r *Reconciler) Close() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var errs []error
+	for minor, c := range r.limits {
+		if c.ended {
+			errs = append(errs, r.removeLimitClass(minor))
+		}
+	}
+	return errors.Join(append(errs, r.conn.Close())...)
+}
 
 // Set swaps links and contracts, which have been admitted. Reconcile applies them, and
 // removes what is ours from links that are listed no more.
