@@ -175,7 +175,7 @@ def test_every_budget_is_named_and_judged() -> None:
             ("Classify/send", 185.0),
         ],
         bench.Kills(100, True, "73 of 100 kills left a limit in force, none for more than its time"),
-        [Borrowed("linuxbridge, bbr", "5 Mbit/s", 0.99, 0.96, 1.7, 1.1, 0.001)],
+        [Borrowed("linuxbridge, bbr", "5 Mbit/s", 0.99, 0.96, 1.7, 0.0, 0.009)],
         {"alone": 0.0004, "hostile": 0.0009},
     )
     judged = bench.budgets(good)
@@ -189,15 +189,20 @@ def test_every_budget_is_named_and_judged() -> None:
         bench.Cost(64, 0.03, 0.07, 65 * 2**20, 151.0, 1000, 0.1),
         [("Vport/count", 11.0), ("Vport/signals", 151.0)],
         bench.Kills(100, False, "a limit outlives its time"),
-        [Borrowed("linuxbridge, bbr", "5 Mbit/s", 0.7, 0.4, 0.5, 2.0, 0.2)],
+        [Borrowed("linuxbridge, bbr", "5 Mbit/s", 0.7, 0.4, 0.5, 0.1, 0.2)],
         {"alone": 0.0004, "hostile": 0.0011},
     )
     missed = bench.budgets(bad)
     assert not any(b.met for b in missed), [str(b) for b in missed if b.met]
     assert "7.0%  MISSED" in next(str(b) for b in missed if "full link" in b.name)
     assert bench.budgets(bench.Measured()) == []
-    alone = Borrowed("linuxbridge, bbr", f"{borrow.NOBODY}, in ten flows itself", 0.5, 0.1, 0.0, 1.0, 0.1)
+    alone = Borrowed("linuxbridge, bbr", f"{borrow.NOBODY}, in ten flows itself", 0.5, 0.1, 0.0, 0.1, 0.1)
     assert bench.budgets(bench.Measured(borrowed=[alone])) == [], "what the bed does by itself is no promise"
+
+
+@pytest.mark.parametrize(("alone", "most"), [(0.0, 0.01), (0.02, 0.03), (0.05, 0.06), (0.1, 0.12)])
+def test_more_is_sent_again_by_a_fifth_or_by_a_hundredth_of_all(alone: float, most: float) -> None:
+    assert bench.sent_again(alone) == pytest.approx(most)
 
 
 def test_a_switch_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) -> None:

@@ -52,6 +52,7 @@ __all__ = [
     "quantile",
     "reaction",
     "run_statistics",
+    "sent_again",
 ]
 
 T = TypeVar("T")
@@ -503,6 +504,15 @@ def budgets(m: Measured) -> list[Budget]:
     return [*_judge_shares(m), *_judge_times(m), *_judge_cost(m)]
 
 
+def sent_again(alone: float) -> float:
+    """Return what TCP may send again beside neighbours, of its segments: a fifth more than alone, or a hundredth of all more.
+
+    A hundredth is a fifth of what a second may lose. A multiple alone would forbid next to nothing of nothing, and
+    what TCP cannot do: the smaller its share of a link, the more of its segments tell it so.
+    """
+    return max(1.2 * alone, alone + 0.01)
+
+
 def _judge_shares(m: Measured) -> Iterator[Budget]:
     for row in m.rows:
         if row.mode == Mode.VIGIA.value:
@@ -514,7 +524,7 @@ def _judge_shares(m: Measured) -> Iterator[Budget]:
         name = f"{b.setting}, borrower beside {b.neighbour}"
         yield _least(f"{name}, worst second, of what is left", 0.95, b.second)
         yield _least(f"{name}, worst 100 ms, of its guarantee", 0.98, b.window)
-        yield _most(f"{name}, retransmits, times those alone", 1.2, b.retransmits, "{:.2f}")
+        yield _most(f"{name}, sent again, of its segments", sent_again(b.alone), b.again, "{:.2%}")
     if m.innocent:
         yield _most("innocent tenant beside the flood's source, loss", 0.001, m.innocent.beside, "{:.2%}")
         name = "innocent tenant on the flooded link from its second second, loss"
@@ -590,7 +600,7 @@ def _figures(m: Measured) -> Iterator[str]:
         yield (
             f"{b.setting}, borrower beside {b.neighbour}: {b.mean:.2f} of what is left,"
             f" {b.second:.2f} in the worst second; {b.window:.2f} of its guarantee in the worst 100 ms;"
-            f" {b.again:.2%} sent again, {b.retransmits:.2f} times as much as alone ({load})"
+            f" {b.again:.2%} sent again, {b.alone:.2%} alone ({load})"
         )
     if "hostile" in m.late:
         alone, hostile = m.late["alone"], m.late["hostile"]

@@ -62,7 +62,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Borrowed:
-    """What a borrower kept in one situation; all but names and the retransmits are ratios."""
+    """What a borrower kept in one situation: ratios, and shares of what it sent."""
 
     setting: str
     neighbour: str
@@ -72,10 +72,10 @@ class Borrowed:
     """the worst second, of what the neighbours leave"""
     window: float
     """the worst 100 ms but the neighbours' first, of the guarantee"""
-    retransmits: float
-    """the share of its segments that it sent again, as a multiple of that without a neighbour"""
+    alone: float
+    """the share of its segments that it sends again without a neighbour"""
     again: float
-    """that share"""
+    """that share beside the neighbour"""
 
 
 def situations() -> Sequence[Situation]:
@@ -163,11 +163,10 @@ def borrow(
                 (outcome,), usual[one.borrower] = run(one.borrower)
                 flows = ", in ten flows itself" if one.borrower.connections > 1 else ""
                 kept = judge(outcome, [], guarantee)
-                yield Borrowed(str(setting), NOBODY + flows, *kept, 1.0, usual[one.borrower])
+                yield Borrowed(str(setting), NOBODY + flows, *kept, *[usual[one.borrower]] * 2)
             (outcome, *beside), again = run(one.borrower, *one.neighbours)
             kept = judge(outcome, beside, guarantee)
-            more = again / max(usual[one.borrower], 1e-4)
-            found = Borrowed(str(setting), one.name, *kept, more, again)
+            found = Borrowed(str(setting), one.name, *kept, usual[one.borrower], again)
             say(f"measured a borrower beside {one.name} on {setting}")
             yield found
 
