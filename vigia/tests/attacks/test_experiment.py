@@ -153,8 +153,17 @@ def test_the_page_has_a_row_for_every_entry_on_every_switch() -> None:
         )
 
 
-def test_wrong_options_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_options_are_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Before anything is run, which takes an hour."""
+    empty, rubbish = tmp_path / "empty.md", tmp_path / "runs.json"
+    empty.write_text("no marks")
+    rubbish.write_text('{"trials": [{"victim": 1}]}')
     for arguments, said in (
+        (["--write", str(tmp_path / "none.md")], "argument --write: read "),
+        (["--write", str(empty)], "has no place for the table"),
+        (["--add", str(tmp_path / "none.json")], "argument --add: "),
+        (["--add", str(empty)], "is no document of make test-attacks"),
+        (["--add", str(rubbish)], "is no document of make test-attacks"),
         (["--runs", "-1"], "out of range"),
         (["--runs", "0"], "out of range"),
         (["--switches", "hub"], '"hub" is no switch; write linuxbridge,openvswitch'),

@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _options(argv)
     entries = _chosen(options.only, short=options.short)
     switches = [OverlaySwitch(s) for s in options.switches.split(",")]
-    trials = [AttackTrial(**t) for file in options.add for t in json.loads(file.read_text())["trials"]]
+    trials = list(options.trials)
     shown = sys.stderr if options.json else sys.stdout
 
     def say(line: str) -> None:
@@ -82,7 +82,24 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     for name in filter(None, options.only.split(",")):
         if name not in CORPUS:
             parser.error(f'argument --only: "{name}" is not in the corpus; write one of {", ".join(CORPUS)}')
+    try:  # before the hour that the corpus takes
+        if options.write:
+            table.around(options.write)
+    except VigiaError as e:
+        parser.error(f"argument --write: {e}")
+    try:
+        options.trials = [t for file in options.add for t in _recorded(file)]
+    except VigiaError as e:
+        parser.error(f"argument --add: {e}")
     return options
+
+
+def _recorded(file: Path) -> list[AttackTrial]:
+    """Return the runs of a document that --json printed. Raises VigiaError."""
+    try:
+        return [AttackTrial(**t) for t in json.loads(file.read_text())["trials"]]
+    except (OSError, ValueError, KeyError, TypeError) as e:
+        raise VigiaError(f"{file} is no document of make test-attacks ATTACKS=--json: {e!r}") from e
 
 
 def _chosen(only: str, *, short: bool) -> list[Entry]:

@@ -15,7 +15,7 @@ from vigia.attacks.experiment import AttackTrial
 from vigia.errors import VigiaError
 from vigia_statistics import mean_interval
 
-__all__ = ["MARKS", "Row", "Say", "summarise", "text", "write"]
+__all__ = ["MARKS", "Row", "Say", "around", "summarise", "text", "write"]
 
 Say = Callable[[str], None]
 
@@ -169,11 +169,19 @@ def _honest(r: Row) -> str:
     return f"| {what} | {_victim(r)} | {limited} | {r.lost:.1%} | {r.score:.0f} | {_verdict(r)} |"
 
 
-def write(page: Path, rows: Sequence[Row]) -> None:
-    """Put the table between the page's marks. Raises VigiaError if they are not there."""
-    content = page.read_text()
-    before, mark, rest = content.partition(MARKS[0])
+def around(page: Path) -> tuple[str, str]:
+    """Return what is before and behind the place of the table in a page. Raises VigiaError if it has none."""
+    try:
+        before, mark, rest = page.read_text().partition(MARKS[0])
+    except (OSError, UnicodeDecodeError) as e:
+        raise VigiaError(f"read {page}: {e}") from e
     _, end, after = rest.partition(MARKS[1])
     if not mark or not end:
         raise VigiaError(f"{page} has no place for the table; write {MARKS[0]} and {MARKS[1]} into it")
+    return before, after
+
+
+def write(page: Path, rows: Sequence[Row]) -> None:
+    """Put the table between the page's marks. Raises VigiaError if they are not there."""
+    before, after = around(page)
     page.write_text(f"{before}{MARKS[0]}\n{_markdown(rows)}\n{MARKS[1]}{after}")
