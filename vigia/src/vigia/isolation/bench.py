@@ -505,10 +505,10 @@ def budgets(m: Measured) -> list[Budget]:
 
 
 def sent_again(alone: float) -> float:
-    """Return what TCP may send again beside neighbours, of its segments: a fifth more than alone, or a hundredth of all more.
+    """Return what TCP may send again beside neighbours, of all segments: a fifth more than alone, or 0.01.
 
-    A hundredth is a fifth of what a second may lose. A multiple alone would forbid next to nothing of nothing, and
-    what TCP cannot do: the smaller its share of a link, the more of its segments tell it so.
+    That is a fifth of what a second may lose. A multiple by itself would forbid next to nothing of nothing,
+    and what TCP cannot do: the smaller its share of a link, the more of its segments tell it so.
     """
     return max(1.2 * alone, alone + 0.01)
 
