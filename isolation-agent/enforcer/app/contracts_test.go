@@ -148,9 +148,9 @@ func TestALimitIsShapedAfterTwoSecondsAndReverted(t *testing.T) {
 	if code, raw := r.d.Do("DELETE", "/v1/limits", token, ""); code != 200 || !strings.Contains(raw, `"removed":1`) {
 		t.Errorf("revert all: %d %s", code, raw)
 	}
-	if got := testutil.Run(t, "tc", "-n", r.node, "class", "show", "dev", "up0"); strings.Contains(got, "1150:8000") {
-		t.Errorf("the class of the limit stays:\n%s", got)
-	}
+	testutil.WaitFor(t, "the class of the limit to drain, and go", func() bool {
+		return !strings.Contains(testutil.Run(t, "tc", "-n", r.node, "class", "show", "dev", "up0"), "1150:8000")
+	})
 }
 
 func TestLivePairsAndPeersAreShown(t *testing.T) {
