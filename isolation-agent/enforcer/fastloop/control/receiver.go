@@ -164,7 +164,7 @@ func (r *Receiver) Sample(now time.Time, readings map[uint32]Reading) []Congesti
 // wire returns the rate of the link itself.
 func (r *Receiver) wire() float64 { return r.limit + 2*r.threshold }
 
-// crowd finds who borrows and has too much though it was advised: in its whole window the wire was short.
+// crowd finds who borrows and has too much though it was advised: over the whole window the wire was short on average.
 func (r *Receiver) crowd(now time.Time, arrived float64) {
 	if arrived < short*r.wire() {
 		return
