@@ -128,7 +128,7 @@ func (m *Manager) clearSlot(slot uint32, ifindex int) error {
 	if err := m.objects.VportContract.Put(slot, vportContract{}); err != nil {
 		return fmt.Errorf("clear contract: %w", err)
 	}
-	return m.removePairs(func(k vportPairKey, _ *vportPair) bool { return k.Slot == slot })
+	return m.clearPairs(slot)
 }
 
 // clearCounters sets a slot's counters to zero and says whose they are from now on.

@@ -24,7 +24,13 @@ func (m *Manager) Shaped() (map[uint32]int, error) {
 	if err := batch(m.objects.VportLimit, func(slot uint32, l *vportLimit) { found(slot, l.Class, l.ExpiresNs) }); err != nil {
 		return nil, fmt.Errorf("list limits: %w", err)
 	}
-	if err := m.eachPair(func(k vportPairKey, p *vportPair) { found(k.Slot, p.Class, p.ExpiresNs) }); err != nil {
+	err := m.eachPairs(func(slot uint32, all *vportPairs) error {
+		for i := range all.To {
+			found(slot, all.To[i].Class, all.To[i].ExpiresNs)
+		}
+		return nil
+	})
+	if err != nil {
 		return nil, err
 	}
 	return out, nil

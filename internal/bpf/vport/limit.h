@@ -49,53 +49,46 @@ static __always_inline int conforms(struct state *s, const struct limit *limit, 
 	return 0;
 }
 
-/* pair_of finds the limit on what the vport sends to a destination, or to all. */
-static __always_inline struct pair *pair_of(__u32 slot, __u32 destination, __u64 now)
+/* place_of_limit returns the place of the limit on what the vport sends to a destination, or to
+ * all; -1 if there is none. It is a global function so that the verifier looks at what follows
+ * once, and not for every place. */
+__noinline int place_of_limit(__u32 slot, __u32 destination, __u64 now)
 {
-	struct pair_key key = {.slot = slot, .destination = destination};
-	struct pair *p = bpf_map_lookup_elem(&vport_pair, &key);
+	struct pairs *pairs = bpf_map_lookup_elem(&vport_pairs, &slot);
 
-	if (p && p->expires_ns > now)
-		return p;
-	key.destination = 0;
-	p = bpf_map_lookup_elem(&vport_pair, &key);
-	return p && p->expires_ns > now ? p : 0;
-}
-
-/* pair_lets_pass takes the packet from the limit's buckets; a class takes care of the bytes
- * if the packet is shaped by this limit. Called under the lock. */
-static __always_inline int pair_lets_pass(struct pair *p, __u64 now, const struct wire *w, int shaped)
-{
-	if (!shaped && !take(&p->bytes, p->rate, p->burst, w->bytes, now))
-		return 0;
-	if (!p->packets || take_packets(&p->packet_bucket, p->packets, w->packets, now))
-		return 1;
-	if (!shaped)
-		give_back(&p->bytes, w->bytes);
-	return 0;
-}
-
-/* pair_conforms holds the packet to the limit of its destination, if there is one. What the
- * vport's own limit has given a class keeps it: a peer node must not lead out of that. */
-static __always_inline int pair_conforms(__u32 slot, __u32 destination, __u64 now, const struct wire *w, __u32 *class)
-{
-	struct pair *p = pair_of(slot, destination, now);
-	int pass, shaped;
-
-	if (!p)
-		return 1;
-	bpf_spin_lock(&p->lock);
-	p->offered_bytes += w->bytes;
-	shaped = p->class && !*class;
-	if (shaped)
-		*class = p->class;
-	pass = pair_lets_pass(p, now, w, shaped);
-	if (!pass) {
-		p->dropped_bytes += w->bytes;
-		p->dropped_packets += w->packets;
+	if (!pairs)
+		return -1;
+	for (__u32 i = 0; i < DESTINATION_LIMITS && i < pairs->places; i++) {
+		if (pairs->destination[i] == destination && pairs->to[i].expires_ns > now)
+			return i;
 	}
-	bpf_spin_unlock(&p->lock);
-	return pass;
+	return pairs->to[EVERYTHING].expires_ns > now ? EVERYTHING : -1;
+}
+
+/* pair_conforms holds the packet to the limit of its destination. What the vport's own limit
+ * has given a class keeps it: a peer node must not lead out of that. Called under the lock. */
+static __always_inline int pair_conforms(const struct pair *limit, struct spent *s, __u64 now, const struct wire *w, __u32 *class)
+{
+	int shaped = limit->class && !*class;
+
+	if (s->since_ns != limit->since_ns) { /* a new limit */
+		s->since_ns = limit->since_ns;
+		fill(&s->bytes, limit->start, now);
+		fill(&s->packets, packet_burst(limit->packets), now);
+		s->offered_bytes = s->dropped_bytes = s->dropped_packets = 0;
+	}
+	s->offered_bytes += w->bytes;
+	if (shaped) /* the class takes care of the bytes */
+		*class = limit->class;
+	if (shaped || take(&s->bytes, limit->rate, limit->burst, w->bytes, now)) {
+		if (!limit->packets || take_packets(&s->packets, limit->packets, w->packets, now))
+			return 1;
+		if (!shaped)
+			give_back(&s->bytes, w->bytes);
+	}
+	s->dropped_bytes += w->bytes;
+	s->dropped_packets += w->packets;
+	return 0;
 }
 
 /* within_shape polices a frame that an uplink's class would have shaped, had it

@@ -16,6 +16,8 @@
 #define PASSED_BITS 4          /* for each: of 10 000 begun per second, one in 200 others passes for known */
 #define PAIR_SETS 32           /* pairs of MAC addresses followed per vport, in sets, a power of two, */
 #define PAIR_WAYS 16           /* of so many */
+#define DESTINATION_LIMITS 16  /* limits to single destinations per vport, beside one on everything */
+#define EVERYTHING DESTINATION_LIMITS /* the place of that: it holds where no other does */
 #define SIZES 8                /* frame sizes are counted in as many ranges */
 #define LOW_IFINDEX 65536
 #define HTB_MAJOR 0x1150       /* of the enforcer's HTB qdiscs */
@@ -128,30 +130,45 @@ struct contract {
 	__u64 receive_packets; /* packets per second to it; 0 = any number */
 	__u64 guarantee; /* bytes per second that it may send in any case; 0 = unknown */
 	__u64 mac_pairs; /* pairs of MAC addresses that it may begin per second; 0 = any number */
-	__u32 pairs; /* not 0 while vport_pair may hold limits of this vport */
+	__u32 pairs; /* not 0 while vport_pairs may hold limits of this vport */
 	__u32 everything; /* not 0 while vport_limit may hold a limit on all it sends */
 };
 
-struct pair_key {
-	__u32 slot;
-	__u32 destination; /* as the parser folds it; 0 = whatever the vport sends */
-};
-
-/* A limit on everything that a vport sends to one destination. Without renewal
- * it ends by itself. */
+/* A limit on everything that a vport sends to one destination, or on all it sends. Without
+ * renewal it ends by itself. */
 struct pair {
-	struct bpf_spin_lock lock;
-	__u32 class; /* HTB class that shapes in place of the policer; 0 = police */
 	__u64 rate; /* bytes per second */
 	__u64 burst; /* bytes */
+	__u64 start; /* bytes that pass at once when it is new */
 	__u64 packets; /* packets per second; 0 = any number */
-	__u64 expires_ns; /* CLOCK_MONOTONIC; past = no limit */
+	__u64 expires_ns; /* CLOCK_MONOTONIC; 0 or past = no limit */
 	__u64 since_ns; /* CLOCK_MONOTONIC when it was first set; renewals keep it */
+	__u32 class; /* HTB class that shapes in place of the policer; 0 = police */
+	__u32 reserved;
+};
+
+/* The limits of a vport to destinations. User space alone writes them. What is searched for
+ * each packet lies together. */
+struct pairs {
+	__u32 places; /* that are searched, the first ones */
+	__u32 destination[DESTINATION_LIMITS]; /* as the parser folds it; of each place */
+	__u32 reserved;
+	struct pair to[EVERYTHING + 1];
+};
+
+/* What a limit to a destination has let pass. The programs alone write it, under the lock of
+ * the vport's state. */
+struct spent {
+	__u64 since_ns; /* which limit it belongs to */
 	struct bucket bytes;
-	struct bucket packet_bucket;
+	struct bucket packets;
 	__u64 offered_bytes;
 	__u64 dropped_bytes;
 	__u64 dropped_packets;
+};
+
+struct pairs_spent {
+	struct spent to[EVERYTHING + 1];
 };
 
 /* The limit of a class that shapes, for what never comes to an uplink's scheduler:
@@ -253,11 +270,18 @@ struct {
 } vport_mac_pairs SEC(".maps");
 
 struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1); /* resized at load */
-	__type(key, struct pair_key);
-	__type(value, struct pair);
-} vport_pair SEC(".maps");
+	__type(key, __u32);
+	__type(value, struct pairs);
+} vport_pairs SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1); /* resized at load */
+	__type(key, __u32);
+	__type(value, struct pairs_spent);
+} vport_pairs_spent SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

@@ -2,12 +2,8 @@ package vport
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"time"
-
-	"github.com/cilium/ebpf"
-	"golang.org/x/sys/unix"
 )
 
 // Destination is what limits tell destinations apart by: an IPv4 address, or an
@@ -17,8 +13,12 @@ type Destination [4]byte
 // Everything stands for whatever a vport sends.
 var Everything Destination
 
-// ErrTooManyPairs means that no more limits to single destinations fit.
-var ErrTooManyPairs = errors.New("the table of limits to single destinations is full; raise bpf.max_ports")
+// DestinationLimits is how many limits to single destinations an interface can have at once.
+const DestinationLimits = len(vportPairs{}.Destination)
+
+// ErrTooManyPairs means that an interface has limits to as many single destinations as it
+// can have. One on everything has a place of its own.
+var ErrTooManyPairs = fmt.Errorf("the interface has limits to %d single destinations already; set one on everything that it sends", DestinationLimits)
 
 // Pair is a limit on all that a vport sends to one destination.
 type Pair struct {
@@ -41,8 +41,58 @@ type PairState struct {
 	DroppedPackets uint64
 }
 
-func pairKey(slot uint32, d Destination) vportPairKey {
-	return vportPairKey{Slot: slot, Destination: binary.LittleEndian.Uint32(d[:])}
+// The place of the limit on everything, behind those to single destinations.
+const everythingPlace = DestinationLimits
+
+// of returns what the limit of a place has let pass; nothing if the programs have not seen it.
+func (s *vportPairsSpent) of(place int, limit *vportPair) vportSpent {
+	if s.To[place].SinceNs != limit.SinceNs {
+		return vportSpent{}
+	}
+	return s.To[place]
+}
+
+// find returns the place of a limit that is in force.
+func (p *vportPairs) find(d Destination, now uint64) (place int, ok bool) {
+	if d == Everything {
+		return everythingPlace, p.To[everythingPlace].ExpiresNs > now
+	}
+	for i := range p.Places {
+		if p.To[i].ExpiresNs > now && p.Destination[i] == binary.LittleEndian.Uint32(d[:]) {
+			return int(i), true
+		}
+	}
+	return 0, false
+}
+
+// claim returns the place for a limit to d: the one that it has, or the first without any.
+func (p *vportPairs) claim(d Destination, now uint64) (place int, ok bool) {
+	if place, ok := p.find(d, now); ok || d == Everything {
+		return place, true
+	}
+	for i := range p.Destination {
+		if p.To[i].ExpiresNs <= now {
+			p.Destination[i] = binary.LittleEndian.Uint32(d[:])
+			return i, true
+		}
+	}
+	return 0, false
+}
+
+// sweep forgets limits that have expired, and tells whether any is left.
+func (p *vportPairs) sweep(now uint64) (left bool) {
+	p.Places = 0
+	for place := range p.To {
+		if p.To[place].ExpiresNs <= now {
+			p.To[place] = vportPair{}
+			continue
+		}
+		left = true
+		if place != everythingPlace {
+			p.Places = uint32(place) + 1
+		}
+	}
+	return left
 }
 
 // SetPair puts or renews a limit on what the interface sends to d.
@@ -50,58 +100,106 @@ func (m *Manager) SetPair(ifindex int, d Destination, p Pair) error {
 	if p.Rate == 0 || p.Rate > MaxRate || p.Burst == 0 || p.Burst > MaxRate || p.Packets > MaxRate || p.TTL <= 0 || p.TTL > MaxTTL {
 		return fmt.Errorf("limit of interface %d to %v: %+v is out of range", ifindex, d, p)
 	}
+	if p.Start == 0 || p.Start > p.Burst {
+		p.Start = p.Burst
+	}
 	m.pairs.Lock()
 	defer m.pairs.Unlock()
 	place, err := m.place(ifindex)
 	if err != nil {
 		return err
 	}
-	if err := m.setShape(p.Class, p.Rate); err != nil {
-		return err
-	}
 	m.swept = false
-	if p.Start == 0 || p.Start > p.Burst {
-		p.Start = p.Burst
-	}
-	key, now := pairKey(place.Slot, d), Monotonic()
-	v := vportPair{
-		Class: p.Class, Rate: p.Rate, Burst: p.Burst, Packets: p.Packets, ExpiresNs: now + uint64(p.TTL), SinceNs: now,
-		Bytes: filled(p.Start, now), PacketBucket: filled(packetBurst(p.Packets), now),
-	}
-	var old vportPair
-	err = m.objects.VportPair.LookupWithFlags(key, &old, ebpf.LookupLock)
-	if err == nil && old.ExpiresNs > now { // what is in the buckets stays there
-		v.SinceNs, v.Bytes, v.PacketBucket = old.SinceNs, carriedOver(old.Bytes, p.Burst), carriedOver(old.PacketBucket, packetBurst(p.Packets))
-		v.OfferedBytes, v.DroppedBytes, v.DroppedPackets = old.OfferedBytes, old.DroppedBytes, old.DroppedPackets
-	}
-	if err == nil {
-		err = m.objects.VportPair.Update(key, &v, ebpf.UpdateLock)
-	} else if errors.Is(err, ebpf.ErrKeyNotExist) {
-		err = m.objects.VportPair.Put(key, &v)
-	}
+	err = m.editPairs(place.Slot, func(all *vportPairs) error {
+		now := Monotonic()
+		at, ok := all.claim(d, now)
+		if !ok {
+			return ErrTooManyPairs
+		}
+		if err := m.setShape(p.Class, p.Rate); err != nil {
+			return err
+		}
+		limit := &all.To[at]
+		since := now
+		if limit.ExpiresNs > now { // what is in the buckets stays there
+			since = limit.SinceNs
+		}
+		*limit = vportPair{
+			Rate: p.Rate, Burst: p.Burst, Start: p.Start, Packets: p.Packets, ExpiresNs: now + uint64(p.TTL), SinceNs: since, Class: p.Class,
+		}
+		if at != everythingPlace {
+			all.Places = max(all.Places, uint32(at)+1)
+		}
+		return nil
+	})
 	if err != nil {
-		return fmt.Errorf("write limit of interface %d to %v: %w", ifindex, d, explainFull(err))
+		return fmt.Errorf("limit of interface %d to %v: %w", ifindex, d, err)
 	}
 	return m.editContract(place.Slot, func(c *vportContract) { c.Pairs = 1 })
 }
 
-func explainFull(err error) error {
-	if errors.Is(err, unix.E2BIG) || errors.Is(err, unix.ENOMEM) {
-		return ErrTooManyPairs
-	}
-	return err
-}
-
 // RemovePair ends a limit now. Without one it changes nothing.
 func (m *Manager) RemovePair(ifindex int, d Destination) error {
+	m.pairs.Lock()
+	defer m.pairs.Unlock()
 	place, err := m.place(ifindex)
 	if err != nil {
 		return err
 	}
-	if err := ignoreAbsent(m.objects.VportPair.Delete(pairKey(place.Slot, d))); err != nil {
+	err = m.editPairs(place.Slot, func(all *vportPairs) error {
+		now := Monotonic()
+		if at, ok := all.find(d, now); ok {
+			all.To[at].ExpiresNs = 0
+		}
+		all.sweep(now)
+		return nil
+	})
+	if err != nil {
 		return fmt.Errorf("remove limit of interface %d to %v: %w", ifindex, d, err)
 	}
 	return nil
+}
+
+// editPairs changes the limits of a slot; with an error of edit it changes nothing. The
+// programs read while it is written: a place gets a new destination while its limit is still
+// an expired one, so that no other destination is ever held to it.
+func (m *Manager) editPairs(slot uint32, edit func(*vportPairs) error) error {
+	all, err := m.readPairs(slot)
+	if err != nil {
+		return err
+	}
+	before := *all
+	if err := edit(all); err != nil || *all == before {
+		return err
+	}
+	if all.Destination != before.Destination {
+		before.Destination = all.Destination
+		if err := m.objects.VportPairs.Put(slot, &before); err != nil {
+			return fmt.Errorf("write destinations: %w", err)
+		}
+	}
+	if err := m.objects.VportPairs.Put(slot, all); err != nil {
+		return fmt.Errorf("write limits to destinations: %w", err)
+	}
+	return nil
+}
+
+func (m *Manager) readPairs(slot uint32) (*vportPairs, error) {
+	all := new(vportPairs)
+	if err := m.objects.VportPairs.Lookup(slot, all); err != nil {
+		return nil, fmt.Errorf("read limits to destinations: %w", err)
+	}
+	return all, nil
+}
+
+// clearPairs ends all limits to destinations of a slot.
+func (m *Manager) clearPairs(slot uint32) error {
+	m.pairs.Lock()
+	defer m.pairs.Unlock()
+	return m.editPairs(slot, func(all *vportPairs) error {
+		*all = vportPairs{}
+		return nil
+	})
 }
 
 // PairOffered returns the bytes that the vport has offered to a limit to d, whether they passed
@@ -111,68 +209,89 @@ func (m *Manager) PairOffered(ifindex int, d Destination) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	var v vportPair
-	if err := ignoreAbsent(m.objects.VportPair.LookupWithFlags(pairKey(place.Slot, d), &v, ebpf.LookupLock)); err != nil {
-		return 0, fmt.Errorf("read limit of interface %d to %v: %w", ifindex, d, err)
+	all, err := m.readPairs(place.Slot)
+	if err != nil {
+		return 0, fmt.Errorf("interface %d: %w", ifindex, err)
 	}
-	return v.OfferedBytes, nil
+	at, ok := all.find(d, Monotonic())
+	if !ok {
+		return 0, nil
+	}
+	spent, err := m.readSpent(place.Slot)
+	if err != nil {
+		return 0, fmt.Errorf("interface %d: %w", ifindex, err)
+	}
+	return spent.of(at, &all.To[at]).OfferedBytes, nil
+}
+
+func (m *Manager) readSpent(slot uint32) (*vportPairsSpent, error) {
+	spent := new(vportPairsSpent)
+	if err := m.objects.VportPairsSpent.Lookup(slot, spent); err != nil {
+		return nil, fmt.Errorf("read what limits to destinations let pass: %w", err)
+	}
+	return spent, nil
 }
 
 // Pairs lists the limits in force to single destinations.
 func (m *Manager) Pairs() ([]PairState, error) {
 	byIndex := make(map[uint32]int)
-	var ifindex uint32
-	var place vportPlace
-	it := m.objects.VportPlace.Iterate()
-	for it.Next(&ifindex, &place) {
-		byIndex[place.Slot] = int(ifindex)
-	}
-	if err := it.Err(); err != nil {
+	if err := batch(m.objects.VportPlace, func(ifindex uint32, p *vportPlace) { byIndex[p.Slot] = int(ifindex) }); err != nil {
 		return nil, fmt.Errorf("list slots: %w", err)
 	}
 	var out []PairState
 	now := Monotonic()
-	err := m.eachPair(func(k vportPairKey, v *vportPair) {
-		index, known := byIndex[k.Slot]
-		if !known || v.ExpiresNs <= now {
-			return
+	err := m.eachPairs(func(slot uint32, all *vportPairs) error {
+		index, known := byIndex[slot]
+		if !known {
+			return nil
 		}
-		s := PairState{
-			Pair:  Pair{Rate: v.Rate, Burst: v.Burst, Packets: v.Packets, Class: v.Class, TTL: time.Duration(v.ExpiresNs - now)},
-			Index: index, Age: time.Duration(now - min(now, v.SinceNs)),
-			OfferedBytes: v.OfferedBytes, DroppedBytes: v.DroppedBytes, DroppedPackets: v.DroppedPackets,
+		spent, err := m.readSpent(slot)
+		if err != nil {
+			return err
 		}
-		binary.LittleEndian.PutUint32(s.Destination[:], k.Destination)
-		out = append(out, s)
+		for place := range all.To {
+			if all.To[place].ExpiresNs > now {
+				out = append(out, pairState(index, all, place, now, spent.of(place, &all.To[place])))
+			}
+		}
+		return nil
 	})
 	return out, err
 }
 
-func (m *Manager) eachPair(fn func(vportPairKey, *vportPair)) error {
-	var key vportPairKey
-	var v vportPair
-	it := m.objects.VportPair.Iterate()
-	for it.Next(&key, &v) {
-		fn(key, &v)
+func pairState(index int, all *vportPairs, place int, now uint64, spent vportSpent) PairState {
+	v := &all.To[place]
+	s := PairState{
+		Pair: Pair{
+			Rate: v.Rate, Burst: v.Burst, Start: v.Start, Packets: v.Packets, Class: v.Class, TTL: time.Duration(v.ExpiresNs - now),
+		},
+		Index: index, Age: time.Duration(now - min(now, v.SinceNs)),
+		OfferedBytes: spent.OfferedBytes, DroppedBytes: spent.DroppedBytes, DroppedPackets: spent.DroppedPackets,
 	}
-	if err := it.Err(); err != nil {
-		return fmt.Errorf("list limits to single destinations: %w", err)
+	if place != everythingPlace {
+		binary.LittleEndian.PutUint32(s.Destination[:], all.Destination[place])
 	}
-	return nil
+	return s
 }
 
-func (m *Manager) removePairs(which func(vportPairKey, *vportPair) bool) error {
-	var keys []vportPairKey
-	if err := m.eachPair(func(k vportPairKey, v *vportPair) {
-		if which(k, v) {
-			keys = append(keys, k)
+// eachPairs calls fn with the limits of every slot that may have some.
+func (m *Manager) eachPairs(fn func(slot uint32, all *vportPairs) error) error {
+	var slots []uint32
+	err := batch(m.objects.VportContract, func(slot uint32, c *vportContract) {
+		if c.Pairs != 0 {
+			slots = append(slots, slot)
 		}
-	}); err != nil {
-		return err
+	})
+	if err != nil {
+		return fmt.Errorf("list contracts: %w", err)
 	}
-	for _, k := range keys {
-		if err := ignoreAbsent(m.objects.VportPair.Delete(k)); err != nil {
-			return fmt.Errorf("remove limit to a single destination: %w", err)
+	for _, slot := range slots {
+		all, err := m.readPairs(slot)
+		if err == nil {
+			err = fn(slot, all)
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return nil
@@ -186,34 +305,19 @@ func (m *Manager) SweepPairs() error {
 	if m.swept {
 		return nil // nothing was set since the last sweep found nothing
 	}
-	left, err := m.sweepPairs()
-	m.swept = !left && err == nil
+	any := false
+	err := m.eachPairs(func(slot uint32, _ *vportPairs) error {
+		left := false
+		err := m.editPairs(slot, func(all *vportPairs) error {
+			left = all.sweep(Monotonic())
+			return nil
+		})
+		any = any || left
+		if err != nil || left {
+			return err
+		}
+		return m.editContract(slot, func(c *vportContract) { c.Pairs = 0 })
+	})
+	m.swept = !any && err == nil
 	return err
-}
-
-// sweepPairs tells whether limits are left.
-func (m *Manager) sweepPairs() (left bool, err error) {
-	now := Monotonic()
-	if err := m.removePairs(func(_ vportPairKey, v *vportPair) bool { return v.ExpiresNs <= now }); err != nil {
-		return true, err
-	}
-	used := make(map[uint32]bool)
-	if err := m.eachPair(func(k vportPairKey, _ *vportPair) { used[k.Slot] = true }); err != nil {
-		return true, err
-	}
-	var ifindex uint32
-	var place vportPlace
-	it := m.objects.VportPlace.Iterate()
-	for it.Next(&ifindex, &place) {
-		if used[place.Slot] {
-			continue
-		}
-		if err := m.editContract(place.Slot, func(c *vportContract) { c.Pairs = 0 }); err != nil {
-			return true, err
-		}
-	}
-	if err := it.Err(); err != nil {
-		return true, fmt.Errorf("list slots: %w", err)
-	}
-	return len(used) > 0, nil
 }

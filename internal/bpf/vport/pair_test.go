@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"net"
+	"slices"
 	"testing"
 	"time"
 
@@ -33,6 +34,22 @@ func (b *bench) setPair(d Destination, p Pair) {
 	if err := b.SetPair(loopback, d, p); err != nil {
 		b.t.Fatal(err)
 	}
+}
+
+// other returns another vport than the loopback interface.
+func (b *bench) other() int {
+	const index = 3
+	b.put(index)
+	return index
+}
+
+// fill gives the vport as many limits to destinations as it can have.
+func (b *bench) fill(p Pair) error {
+	var errs []error
+	for i := range DestinationLimits {
+		errs = append(errs, b.SetPair(loopback, Destination(destinationOf(i)), p))
+	}
+	return errors.Join(errs...)
 }
 
 func TestALimitToOneDestinationLeavesOthersAlone(t *testing.T) {
@@ -418,20 +435,127 @@ func TestPairsOutOfRangeAreRefused(t *testing.T) {
 	if err := b.SetPair(99, Everything, Pair{Rate: 1, Burst: 1, TTL: time.Minute}); !errors.Is(err, ErrNotAttached) {
 		t.Errorf("error %v", err)
 	}
-	var err error
-	for i := range 100 {
-		if err = b.SetPair(loopback, Destination{10, 1, 0, byte(i + 1)}, Pair{Rate: 1, Burst: 1, TTL: time.Minute}); err != nil {
-			break
+}
+
+// frameTo is a frame to one of many destinations, whose limit destinationOf names.
+func frameTo(i int) []byte { return udpFrame(net.IP(destinationOf(i)).String(), 53, 958) }
+
+func destinationOf(i int) []byte { return []byte{10, 1, 0, byte(i + 1)} }
+
+// held returns how many of ten frames to each of n destinations pass.
+func (b *bench) held(n int) (passed []int) {
+	for i := range n {
+		passed = append(passed, b.passes(frameTo(i), 10))
+	}
+	return passed
+}
+
+// TestAVportHasLimitsToManyDestinationsAtOnce and refuses one too many, without harm to itself or to others: a
+// limit on everything always has room, and so has what ended.
+func TestAVportHasLimitsToManyDestinationsAtOnce(t *testing.T) {
+	b := newBench(t)
+	if err := b.SetPair(b.other(), Destination(destinationOf(0)), Pair{Rate: 1, Burst: 1, TTL: time.Minute}); err != nil {
+		t.Fatal(err)
+	}
+	size := uint64(len(frameTo(0)))
+	want := make([]int, DestinationLimits+1)
+	for i := range want {
+		want[i] = 1 + i%9
+		limit := Pair{Rate: 1, Burst: uint64(want[i]) * size, TTL: time.Minute}
+		if err := b.SetPair(loopback, Destination(destinationOf(i)), limit); errors.Is(err, ErrTooManyPairs) != (i == DestinationLimits) {
+			t.Fatalf("limit %d: %v", i, err)
 		}
 	}
-	if !errors.Is(err, ErrTooManyPairs) {
-		t.Errorf("a full table: %v", err)
+	want[DestinationLimits] = 10 // without a limit
+	if got := b.held(len(want)); !slices.Equal(got, want) {
+		t.Errorf("passed %d, want %d", got, want)
+	}
+	b.setPair(Everything, Pair{Rate: 1, Burst: 7 * size, TTL: time.Minute})
+	if got := b.passes(frameTo(DestinationLimits), 10); got != 7 {
+		t.Errorf("%d of 10 passed a limit on everything, want 7", got)
+	}
+	if list, err := b.Pairs(); err != nil || len(list) != DestinationLimits+2 { // the other vport's is one
+		t.Errorf("%d limits, %v", len(list), err)
+	}
+	// What has ended makes room, and its place holds the new destination alone.
+	for _, i := range []int{3, DestinationLimits - 1} {
+		if err := b.RemovePair(loopback, Destination(destinationOf(i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := b.RemovePair(loopback, Everything); err != nil {
+		t.Fatal(err)
+	}
+	b.setPair(Destination(destinationOf(DestinationLimits)), Pair{Rate: 1, Burst: 2 * size, TTL: time.Minute})
+	for i, want := range map[int]int{3: 10, DestinationLimits - 1: 10, DestinationLimits: 2, 4: 0} {
+		if got := b.passes(frameTo(i), 10); got != want {
+			t.Errorf("destination %d: %d of 10 passed, want %d", i, got, want)
+		}
 	}
 	if err := b.clearSlot(b.slot, loopback); err != nil {
 		t.Fatal(err)
 	}
-	if list, err := b.Pairs(); err != nil || len(list) != 0 {
+	if list, err := b.Pairs(); err != nil || len(list) != 1 {
 		t.Errorf("a new vport inherits %+v %v", list, err)
+	}
+}
+
+// TestADestinationThatGetsAPlaceAnewBeginsAnew though the place was another's, or its own before.
+func TestADestinationThatGetsAPlaceAnewBeginsAnew(t *testing.T) {
+	b := newBench(t)
+	size := uint64(len(frameTo(0)))
+	for round := range 3 {
+		i := round % 2
+		limit := Pair{Rate: 1, Burst: 4 * size, Packets: MaxRate, TTL: time.Minute}
+		b.setPair(Destination(destinationOf(i)), limit)
+		if list, err := b.Pairs(); err != nil || len(list) != 1 || list[0].OfferedBytes+list[0].DroppedBytes+list[0].DroppedPackets != 0 {
+			t.Errorf("round %d: a new limit has %+v, %v", round, list, err)
+		}
+		if got := b.passes(frameTo(i), 10); got != 4 {
+			t.Errorf("round %d: %d of 10 passed, want 4", round, got)
+		}
+		list, err := b.Pairs()
+		if err != nil || len(list) != 1 || list[0].OfferedBytes != 10*size || list[0].DroppedBytes != 6*size || list[0].DroppedPackets != 6 {
+			t.Errorf("round %d: %+v, %v", round, list, err)
+		}
+		if err := b.RemovePair(loopback, Destination(destinationOf(i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestARenewalLosesNothingThatIsCountedMeanwhile: a limit is renewed up to each tick of the fast loop, under fire.
+func TestARenewalLosesNothingThatIsCountedMeanwhile(t *testing.T) {
+	const frames = 200_000
+	b := newBench(t)
+	frame := frameTo(0)
+	limit := Pair{Rate: 1, Burst: 1000 * uint64(len(frame)), TTL: time.Minute}
+	b.setPair(Destination(destinationOf(0)), limit)
+	done := make(chan error)
+	go func() {
+		_, err := b.objects.VportTcxFrom.Run(&ebpf.RunOptions{Data: frame, Repeat: frames})
+		done <- err
+	}()
+	for renewed := 0; ; renewed++ {
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Fatal(err)
+			}
+			list, err := b.Pairs()
+			if err != nil || len(list) != 1 {
+				t.Fatalf("%+v, %v", list, err)
+			}
+			all := uint64(frames) * uint64(len(frame))
+			if passed := list[0].OfferedBytes - list[0].DroppedBytes; list[0].OfferedBytes != all || passed < limit.Burst || passed > limit.Burst+uint64(len(frame)) {
+				t.Errorf("%d bytes offered, %d of them passed, after %d renewals; want %d, and the burst of %d", list[0].OfferedBytes, passed, renewed, all, limit.Burst)
+			}
+			return
+		default:
+			if err := b.SetPair(loopback, Destination(destinationOf(0)), limit); err != nil {
+				t.Error(err)
+			}
+		}
 	}
 }
 
@@ -456,6 +580,8 @@ func BenchmarkVport(b *testing.B) {
 			return m.SetLimit(loopback, LimitRequest{ID: [16]byte{1}, Rate: MaxRate, Burst: MaxRate, TTL: time.Minute})
 		}, 150},
 		{"signals_and_destination", udp, func(m *bench) error { return m.SetPair(loopback, dest("10.0.0.2"), roomy) }, 150},
+		{"signals_and_everything", udp, func(m *bench) error { return m.SetPair(loopback, Everything, roomy) }, 150},
+		{"signals_beside_16_destinations", udp, func(m *bench) error { return m.fill(roomy) }, 150},
 		{"signals_and_contract", udp, func(m *bench) error {
 			m.bind(Bounds{Packets: MaxRate, NewFlows: MaxRate, Receive: MaxRate})
 			return nil

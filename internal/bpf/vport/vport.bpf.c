@@ -34,13 +34,15 @@ static __always_inline int lets_send(struct counters *c, __u32 slot, const struc
 {
 	struct contract *contract;
 	struct settings *set;
+	struct pairs_spent *spent;
+	struct pairs *pairs;
 	struct limit *limit;
 	struct state *s;
 	int watched = p->is_udp || p->is_start;
 	int capped = p->protocol != TCP && p->protocol != ARP_ND; /* whatever it is: a limit must not be escaped by a header */
 	int pass = 1, begins = 0, bound;
 	__u64 now, flow = 0;
-	__u32 zero = 0;
+	__u32 zero = 0, place = EVERYTHING + 1; /* of the limit of its destination: none */
 
 	contract = bpf_map_lookup_elem(&vport_contract, &slot);
 	if (!contract)
@@ -48,35 +50,37 @@ static __always_inline int lets_send(struct counters *c, __u32 slot, const struc
 	bound = contract->packets || contract->new_flows || contract->everything;
 	if (!watched && !capped && !bound && !contract->pairs)
 		return 1;
+	s = bpf_map_lookup_elem(&vport_state, &slot);
+	set = bpf_map_lookup_elem(&vport_set, &zero);
+	limit = bpf_map_lookup_elem(&vport_limit, &slot);
+	pairs = bpf_map_lookup_elem(&vport_pairs, &slot);
+	spent = bpf_map_lookup_elem(&vport_pairs_spent, &slot);
+	if (!s || !set || !limit || !pairs || !spent)
+		return 1;
 	now = bpf_ktime_get_ns();
-	if (watched || capped || bound) {
-		s = bpf_map_lookup_elem(&vport_state, &slot);
-		set = bpf_map_lookup_elem(&vport_set, &zero);
-		limit = bpf_map_lookup_elem(&vport_limit, &slot);
-		if (!s || !set || !limit)
-			return 1;
-		bpf_spin_lock(&s->lock);
-		if (s->current.id < now / WINDOW_NS) /* another CPU may be ahead */
-			close_window(s, now / WINDOW_NS);
-		if (watched && !p->is_fragment) {
-			flow = flow_hash(p);
-			see_flow(s, flow);
-			begins = !may_go_on(s, flow);
-		}
-		if (p->is_udp)
-			enter_udp(s, p, set, contract->guarantee, now, w);
-		if (bound)
-			pass = keeps_pace(&s->contract_pace, contract->packets, contract->new_flows, w, begins, now);
-		if (pass && limit->expires_ns > now && (capped || limit->everything)) {
-			*class = limit->class;
-			pass = conforms(s, limit, now, w, begins);
-		}
-		if (pass && watched && !p->is_fragment)
-			let_go_on(s, flow);
-		bpf_spin_unlock(&s->lock);
+	if (contract->pairs) /* before the lock, under which nothing can be called */
+		place = place_of_limit(slot, p->destination, now);
+	bpf_spin_lock(&s->lock);
+	if (s->current.id < now / WINDOW_NS) /* another CPU may be ahead */
+		close_window(s, now / WINDOW_NS);
+	if (watched && !p->is_fragment) {
+		flow = flow_hash(p);
+		see_flow(s, flow);
+		begins = !may_go_on(s, flow);
 	}
-	if (pass && contract->pairs)
-		pass = pair_conforms(slot, p->destination, now, w, class);
+	if (p->is_udp)
+		enter_udp(s, p, set, contract->guarantee, now, w);
+	if (bound)
+		pass = keeps_pace(&s->contract_pace, contract->packets, contract->new_flows, w, begins, now);
+	if (pass && limit->expires_ns > now && (capped || limit->everything)) {
+		*class = limit->class;
+		pass = conforms(s, limit, now, w, begins);
+	}
+	if (pass && watched && !p->is_fragment)
+		let_go_on(s, flow);
+	if (pass && place <= EVERYTHING)
+		pass = pair_conforms(&pairs->to[place], &spent->to[place], now, w, class);
+	bpf_spin_unlock(&s->lock);
 	if (!pass) {
 		c->policed_bytes += w->bytes;
 		c->policed_packets += w->packets;
@@ -175,9 +179,8 @@ static __always_inline int bound(__u32 slot)
 	return c && (c->packets | c->new_flows | c->pairs | c->everything);
 }
 
-/* from_any handles whatever the tenant sends. It is a function of its own so that
- * what the usual segment needs stays together. */
-static __noinline int from_any(struct __sk_buff *skb, struct counters *c, __u32 slot)
+/* from_any handles whatever the tenant sends. */
+static __always_inline int from_any(struct __sk_buff *skb, struct counters *c, __u32 slot)
 {
 	struct packet p = {};
 	struct wire w;

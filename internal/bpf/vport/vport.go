@@ -104,10 +104,7 @@ type Options struct {
 	Attachment Attachment // empty for Auto
 }
 
-const (
-	defaultMaxPorts = 1024
-	pairsPerPort    = 4 // limits to single destinations, on average
-)
+const defaultMaxPorts = 1024
 
 // Manager attaches programs to ports and reads and writes their maps.
 type Manager struct {
@@ -233,9 +230,6 @@ func (m *Manager) loadObjects() error {
 		}
 		if name != vportMapVportSlots && name != vportMapVportSet && name != vportMapVportSeed && name != vportMapVportShape {
 			ms.MaxEntries = uint32(m.maxPorts)
-		}
-		if name == vportMapVportPair {
-			ms.MaxEntries = pairsPerPort * uint32(m.maxPorts)
 		}
 		ms.Pinning = ebpf.PinByName
 	}

@@ -81,28 +81,28 @@ type vportPace struct {
 }
 
 type vportPair struct {
-	_    structs.HostLayout
-	Lock struct {
-		_   structs.HostLayout
-		Val uint32
-	}
-	Class          uint32
-	Rate           uint64
-	Burst          uint64
-	Packets        uint64
-	ExpiresNs      uint64
-	SinceNs        uint64
-	Bytes          vportBucket
-	PacketBucket   vportBucket
-	OfferedBytes   uint64
-	DroppedBytes   uint64
-	DroppedPackets uint64
+	_         structs.HostLayout
+	Rate      uint64
+	Burst     uint64
+	Start     uint64
+	Packets   uint64
+	ExpiresNs uint64
+	SinceNs   uint64
+	Class     uint32
+	Reserved  uint32
 }
 
-type vportPairKey struct {
+type vportPairs struct {
 	_           structs.HostLayout
-	Slot        uint32
-	Destination uint32
+	Places      uint32
+	Destination [16]uint32
+	Reserved    uint32
+	To          [17]vportPair
+}
+
+type vportPairsSpent struct {
+	_  structs.HostLayout
+	To [17]vportSpent
 }
 
 type vportPlace struct {
@@ -137,6 +137,16 @@ type vportShape struct {
 	Rate     uint64
 	Burst    uint64
 	Bytes    vportBucket
+}
+
+type vportSpent struct {
+	_              structs.HostLayout
+	SinceNs        uint64
+	Bytes          vportBucket
+	Packets        vportBucket
+	OfferedBytes   uint64
+	DroppedBytes   uint64
+	DroppedPackets uint64
 }
 
 type vportState struct {
@@ -199,7 +209,8 @@ const (
 	vportMapVportHigh       = "vport_high"
 	vportMapVportLimit      = "vport_limit"
 	vportMapVportMacPairs   = "vport_mac_pairs"
-	vportMapVportPair       = "vport_pair"
+	vportMapVportPairs      = "vport_pairs"
+	vportMapVportPairsSpent = "vport_pairs_spent"
 	vportMapVportPlace      = "vport_place"
 	vportMapVportSeed       = "vport_seed"
 	vportMapVportSet        = "vport_set"
@@ -265,18 +276,19 @@ type vportProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type vportMapSpecs struct {
-	VportContract *ebpf.MapSpec `ebpf:"vport_contract"`
-	VportCount    *ebpf.MapSpec `ebpf:"vport_count"`
-	VportHigh     *ebpf.MapSpec `ebpf:"vport_high"`
-	VportLimit    *ebpf.MapSpec `ebpf:"vport_limit"`
-	VportMacPairs *ebpf.MapSpec `ebpf:"vport_mac_pairs"`
-	VportPair     *ebpf.MapSpec `ebpf:"vport_pair"`
-	VportPlace    *ebpf.MapSpec `ebpf:"vport_place"`
-	VportSeed     *ebpf.MapSpec `ebpf:"vport_seed"`
-	VportSet      *ebpf.MapSpec `ebpf:"vport_set"`
-	VportShape    *ebpf.MapSpec `ebpf:"vport_shape"`
-	VportSlots    *ebpf.MapSpec `ebpf:"vport_slots"`
-	VportState    *ebpf.MapSpec `ebpf:"vport_state"`
+	VportContract   *ebpf.MapSpec `ebpf:"vport_contract"`
+	VportCount      *ebpf.MapSpec `ebpf:"vport_count"`
+	VportHigh       *ebpf.MapSpec `ebpf:"vport_high"`
+	VportLimit      *ebpf.MapSpec `ebpf:"vport_limit"`
+	VportMacPairs   *ebpf.MapSpec `ebpf:"vport_mac_pairs"`
+	VportPairs      *ebpf.MapSpec `ebpf:"vport_pairs"`
+	VportPairsSpent *ebpf.MapSpec `ebpf:"vport_pairs_spent"`
+	VportPlace      *ebpf.MapSpec `ebpf:"vport_place"`
+	VportSeed       *ebpf.MapSpec `ebpf:"vport_seed"`
+	VportSet        *ebpf.MapSpec `ebpf:"vport_set"`
+	VportShape      *ebpf.MapSpec `ebpf:"vport_shape"`
+	VportSlots      *ebpf.MapSpec `ebpf:"vport_slots"`
+	VportState      *ebpf.MapSpec `ebpf:"vport_state"`
 }
 
 // vportVariableSpecs contains global variables before they are loaded into the kernel.
@@ -306,18 +318,19 @@ func (o *vportObjects) Close() error {
 //
 // It can be passed to loadVportObjects or ebpf.CollectionSpec.LoadAndAssign.
 type vportMaps struct {
-	VportContract *ebpf.Map `ebpf:"vport_contract"`
-	VportCount    *ebpf.Map `ebpf:"vport_count"`
-	VportHigh     *ebpf.Map `ebpf:"vport_high"`
-	VportLimit    *ebpf.Map `ebpf:"vport_limit"`
-	VportMacPairs *ebpf.Map `ebpf:"vport_mac_pairs"`
-	VportPair     *ebpf.Map `ebpf:"vport_pair"`
-	VportPlace    *ebpf.Map `ebpf:"vport_place"`
-	VportSeed     *ebpf.Map `ebpf:"vport_seed"`
-	VportSet      *ebpf.Map `ebpf:"vport_set"`
-	VportShape    *ebpf.Map `ebpf:"vport_shape"`
-	VportSlots    *ebpf.Map `ebpf:"vport_slots"`
-	VportState    *ebpf.Map `ebpf:"vport_state"`
+	VportContract   *ebpf.Map `ebpf:"vport_contract"`
+	VportCount      *ebpf.Map `ebpf:"vport_count"`
+	VportHigh       *ebpf.Map `ebpf:"vport_high"`
+	VportLimit      *ebpf.Map `ebpf:"vport_limit"`
+	VportMacPairs   *ebpf.Map `ebpf:"vport_mac_pairs"`
+	VportPairs      *ebpf.Map `ebpf:"vport_pairs"`
+	VportPairsSpent *ebpf.Map `ebpf:"vport_pairs_spent"`
+	VportPlace      *ebpf.Map `ebpf:"vport_place"`
+	VportSeed       *ebpf.Map `ebpf:"vport_seed"`
+	VportSet        *ebpf.Map `ebpf:"vport_set"`
+	VportShape      *ebpf.Map `ebpf:"vport_shape"`
+	VportSlots      *ebpf.Map `ebpf:"vport_slots"`
+	VportState      *ebpf.Map `ebpf:"vport_state"`
 }
 
 func (m *vportMaps) Close() error {
@@ -327,7 +340,8 @@ func (m *vportMaps) Close() error {
 		m.VportHigh,
 		m.VportLimit,
 		m.VportMacPairs,
-		m.VportPair,
+		m.VportPairs,
+		m.VportPairsSpent,
 		m.VportPlace,
 		m.VportSeed,
 		m.VportSet,
