@@ -6,10 +6,10 @@ import "time"
 // leave, each with room to grow, and never less than the guarantee. What the others lost to
 // a flood cannot be seen in what they still carry: beside one they are left what they wanted
 // before, as far as they bought it, and all of that while nobody knows what they want.
-func (r *Receiver) rate(now time.Time, id uint32, w *window) float64 {
+func (r *Receiver) rate(now time.Time, w *window) float64 {
 	var others float64
-	for other, o := range r.classes {
-		if other != id {
+	for _, o := range r.list {
+		if o != w {
 			others += o.keeps(now, w)
 		}
 	}
@@ -42,9 +42,9 @@ func (w *window) keeps(now time.Time, congested *window) float64 {
 
 // harms tells whether, while a class loses something, another gets less than it is known to
 // want of what it bought.
-func (r *Receiver) harms(now time.Time, id uint32) bool {
-	for other, o := range r.classes {
-		if other == id || now.Sub(o.usedAt) >= pause || !o.knows(now) {
+func (r *Receiver) harms(now time.Time, w *window) bool {
+	for _, o := range r.list {
+		if o == w || now.Sub(o.usedAt) >= pause || !o.knows(now) {
 			continue
 		}
 		_, left, _ := o.mean(samples)

@@ -86,11 +86,15 @@ type Receiver struct {
 	limit     float64 // LIM_IN, bytes per second
 	threshold float64 // D, bytes per second
 	classes   map[uint32]*window
+	list      []*window // of classes: what every tick does for each is quicker without a map
 	lastTick  time.Time
 	// awakeUntil: the link had room and is busy now, as far as is known without a window.
 	awakeUntil time.Time
 	roomSince  time.Time // of the wire; zero while it has none
 	shortAt    time.Time // when it last had none
+	// As of the last sample: what left of late, together, and until when some class needs every tick.
+	leaving   float64
+	busyUntil time.Time
 }
 
 // NewReceiver returns a receiver for a link with that LIM_IN and D.
@@ -110,7 +114,11 @@ func (r *Receiver) SetClasses(classes map[uint32]ClassConfig) {
 			w.config = config
 			continue
 		}
-		r.classes[id] = &window{config: config}
+		r.classes[id] = &window{id: id, config: config}
+	}
+	r.list = r.list[:0]
+	for _, w := range r.classes {
+		r.list = append(r.list, w)
 	}
 }
 
@@ -118,7 +126,7 @@ func (r *Receiver) SetClasses(classes map[uint32]ClassConfig) {
 // and the time that it was not looked at must not thin what is lost from now on.
 func (r *Receiver) Wake(now time.Time) {
 	r.awakeUntil, r.roomSince = now.Add(samples*Tick), time.Time{}
-	for _, w := range r.classes {
+	for _, w := range r.list {
 		w.n, w.sum, w.started = 0, sample{}, false
 	}
 }
@@ -129,36 +137,48 @@ func (r *Receiver) Sample(now time.Time, readings map[uint32]Reading) []Congesti
 	dt := now.Sub(r.lastTick).Seconds()
 	first := r.lastTick.IsZero()
 	r.lastTick = now
-	for id, w := range r.classes {
-		if reading, ok := readings[id]; ok {
-			if first {
-				dt = 0
-			}
+	if first {
+		dt = 0
+	}
+	var total, arrived, arriving float64
+	r.leaving = 0
+	for _, w := range r.list {
+		if reading, ok := readings[w.id]; ok {
 			w.add(reading, dt)
 		} else { // it is not there: what it was is no news
 			w.n, w.sum, w.started = 0, sample{}, false
 		}
-		if arrived, _, _ := w.mean(samples); arrived > 0.01*float64(w.config.GuaranteeBytesPerSecond) {
+		came, left, _ := w.mean(samples)
+		comes, leaves, _ := w.mean(samplesCongested)
+		if came > 0.01*float64(w.config.GuaranteeBytesPerSecond) {
 			w.usedAt = now
 		}
-	}
-	var total, arrived, arriving float64
-	for _, w := range r.classes {
-		came, left, _ := w.mean(samples)
-		comes, _, _ := w.mean(samplesCongested)
 		total += left
 		arrived += came
 		arriving += comes
+		r.leaving += leaves
 	}
 	r.crowd(now, arrived)
 	r.learn(now, arriving)
 	var out []Congestion
-	for id, w := range r.classes {
-		if c, congested := r.judge(now, id, w, total); congested {
+	r.busyUntil = time.Time{}
+	for _, w := range r.list {
+		if c, congested := r.judge(now, w, total); congested {
 			out = append(out, c)
+		}
+		r.busyUntil = latest(r.busyUntil, w.congestedUntil)
+		if w.advised > 0 {
+			r.busyUntil = latest(r.busyUntil, w.advisedAt.Add(adviceEnds))
 		}
 	}
 	return out
+}
+
+func latest(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
 }
 
 // wire returns the rate of the link itself.
@@ -169,7 +189,7 @@ func (r *Receiver) crowd(now time.Time, arrived float64) {
 	if arrived < short*r.wire() {
 		return
 	}
-	for _, w := range r.classes {
+	for _, w := range r.list {
 		came, _, _ := w.mean(samples)
 		if w.advised > 0 && now.Sub(w.heldAt) >= obeyed && came > float64(w.config.GuaranteeBytesPerSecond) {
 			w.crowdsAt = now
@@ -185,30 +205,19 @@ func (r *Receiver) learn(now time.Time, arriving float64) {
 	case r.roomSince.IsZero():
 		r.roomSince = now
 	case now.Sub(r.roomSince) >= demandKnown:
-		for _, w := range r.classes {
+		for _, w := range r.list {
 			_, left, _ := w.mean(samples)
 			w.demand, w.demandAt = max(left, w.demand*demandFades), now
 		}
 	}
 }
 
-// Busy reports whether anything is near to the limit, so that every tick counts.
+// Busy reports whether anything was near to the limit at the last sample, so that every tick counts.
 func (r *Receiver) Busy(now time.Time) bool {
-	if now.Before(r.awakeUntil) {
-		return true
-	}
-	var total float64
-	for _, w := range r.classes {
-		if now.Before(w.congestedUntil) || (w.advised > 0 && now.Sub(w.advisedAt) < adviceEnds) {
-			return true
-		}
-		_, left, _ := w.mean(samplesCongested)
-		total += left
-	}
-	return total > r.limit/2
+	return now.Before(r.awakeUntil) || now.Before(r.busyUntil) || r.leaving > r.limit/2
 }
 
-func (r *Receiver) judge(now time.Time, id uint32, w *window, total float64) (Congestion, bool) {
+func (r *Receiver) judge(now time.Time, w *window, total float64) (Congestion, bool) {
 	n, interval := samples, paperInterval
 	if r.variant == Vigia {
 		interval = noticeInterval
@@ -226,12 +235,12 @@ func (r *Receiver) judge(now time.Time, id uint32, w *window, total float64) (Co
 	}
 	ready := w.n >= samplesCongested && (r.variant == Vigia || w.n >= n)
 	if !ready || over <= r.threshold || (r.variant == Vigia && (total < saturated*r.limit || w.within())) {
-		return r.renew(now, id, w)
+		return r.renew(now, w)
 	}
-	if lost >= floodShare*arrived || r.harms(now, id) {
+	if lost >= floodShare*arrived || r.harms(now, w) {
 		w.floodAt = now
 	} else if r.variant == Vigia && now.Sub(r.shortAt) > noticeInterval {
-		return r.renew(now, id, w) // it adapts, and its queue is enough
+		return r.renew(now, w) // it adapts, and its queue is enough
 	}
 	if now.After(w.congestedUntil) {
 		w.since, w.notified = now.Add(-w.filling(n)), false
@@ -240,9 +249,9 @@ func (r *Receiver) judge(now time.Time, id uint32, w *window, total float64) (Co
 	if now.Sub(w.advisedAt) < interval {
 		return Congestion{}, false
 	}
-	c := Congestion{Class: id, Config: w.config, Measured: arrived, Dropped: lost, Since: w.since, First: !w.notified}
+	c := Congestion{Class: w.id, Config: w.config, Measured: arrived, Dropped: lost, Since: w.since, First: !w.notified}
 	if r.variant == Vigia {
-		c.Rate = r.rate(now, id, w)
+		c.Rate = r.rate(now, w)
 		r.remember(now, w, c.Rate)
 	}
 	w.advisedAt, w.notified = now, true
@@ -252,7 +261,7 @@ func (r *Receiver) judge(now time.Time, id uint32, w *window, total float64) (Co
 // renew renews the advice to a class that is limited by it and loses nothing of what others
 // could have. Once it may have almost all, or takes less, it gets no more notices; one that
 // adapts gets a last one that ends its limit.
-func (r *Receiver) renew(now time.Time, id uint32, w *window) (Congestion, bool) {
+func (r *Receiver) renew(now time.Time, w *window) (Congestion, bool) {
 	since := now.Sub(w.advisedAt)
 	if w.advised == 0 || since < renewInterval {
 		return Congestion{}, false
@@ -263,7 +272,7 @@ func (r *Receiver) renew(now time.Time, id uint32, w *window) (Congestion, bool)
 		w.advised = 0
 		return Congestion{}, false
 	}
-	rate := r.rate(now, id, w)
+	rate := r.rate(now, w)
 	if w.floods(now) {
 		steps := since.Seconds() / renewInterval.Seconds()
 		rate = min(rate, w.advised+renewStep*steps*r.limit)
@@ -272,7 +281,7 @@ func (r *Receiver) renew(now time.Time, id uint32, w *window) (Congestion, bool)
 		rate = 2 * r.limit // whatever it wants: at the sender no limit is left
 	}
 	r.remember(now, w, rate)
-	return Congestion{Class: id, Config: w.config, Measured: arrived, Rate: rate, Renewal: true}, true
+	return Congestion{Class: w.id, Config: w.config, Measured: arrived, Rate: rate, Renewal: true}, true
 }
 
 // remember keeps what a class was advised; one that may have almost all is not limited.

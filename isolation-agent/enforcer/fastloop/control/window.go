@@ -26,6 +26,7 @@ type sample struct {
 
 // window holds the last samples of a class.
 type window struct {
+	id      uint32 // of its class
 	config  ClassConfig
 	last    Reading
 	ahead   uint64 // bytes that had left, by their count, before any of them were counted to arrive
