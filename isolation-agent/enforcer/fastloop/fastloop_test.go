@@ -27,9 +27,13 @@ type kernel struct {
 	pairs   map[vport.Destination]vport.Pair
 	offered func(ifindex int, d vport.Destination) uint64
 	err     error
+	full    bool // of limits to single destinations
 }
 
 func (k *kernel) SetPair(_ int, d vport.Destination, p vport.Pair) error {
+	if k.full && d != vport.Everything {
+		return vport.ErrTooManyPairs
+	}
 	if k.err == nil {
 		k.pairs[d] = p
 	}

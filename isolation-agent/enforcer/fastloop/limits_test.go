@@ -9,6 +9,7 @@ import (
 	"vigia/internal/bpf/vport"
 	"vigia/internal/ports"
 	"vigia/isolation-agent/enforcer/fastloop/control"
+	"vigia/isolation-agent/enforcer/notice"
 	"vigia/isolation-agent/enforcer/scheduling"
 )
 
@@ -134,5 +135,27 @@ func TestWhatIsPolicedMayPassInBurstsOfADatagram(t *testing.T) {
 		if got := m.kernel.pairs[toP2]; got != want {
 			t.Errorf("%v Mbit/s: %+v, want %+v", rate, got, want)
 		}
+	}
+}
+
+// TestAPortWithLimitsToTooManyDestinationsIsHeldAsAWhole: its tenant, who chooses the destinations, can have it so. The
+// one that is refused leaves nothing behind and no error in the log, and the asker's next notice, of the port, is obeyed.
+func TestAPortWithLimitsToTooManyDestinationsIsHeldAsAWhole(t *testing.T) {
+	m := newMember(t)
+	m.meet(t, 5)
+	m.kernel.full = true
+	narrow := congest(3, 30*mbit)
+	m.take(t, narrow)
+	if got := m.sent(t); got.Kind != notice.Nack || got.Reason != notice.Failed || len(m.Limits()) != 0 || len(m.scheduler.classes) != 0 {
+		t.Errorf("answered %+v, limits %+v, classes %v", got, m.Limits(), m.scheduler.classes)
+	}
+	if strings.Contains(m.log.String(), "level=ERROR") || !strings.Contains(m.log.String(), "cannot limit a source") {
+		t.Errorf("log\n%s", m.log)
+	}
+	whole := congest(4, 30*mbit)
+	whole.Destination = notice.Notice{}.Destination
+	m.take(t, whole)
+	if got := m.sent(t); got.Kind != notice.Ack || m.kernel.pairs[vport.Everything].Rate != uint64(30*mbit) || len(m.kernel.pairs) != 1 {
+		t.Errorf("answered %+v, in the kernel %+v", got, m.kernel.pairs)
 	}
 }

@@ -3,10 +3,12 @@ package fastloop
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"math"
 	"slices"
 	"time"
 
+	"vigia/internal/bpf/vport"
 	"vigia/isolation-agent/enforcer/fastloop/control"
 	"vigia/isolation-agent/enforcer/notice"
 )
@@ -121,7 +123,11 @@ func (l *Loop) limit(now time.Time, orders []control.Order) {
 			continue
 		}
 		if err := l.enforce(limit, port.Index); err != nil {
-			l.logger.Error("cannot limit a source", "port", limit.Port, "destination", limit.Destination, "err", err)
+			level := slog.LevelError
+			if errors.Is(err, vport.ErrTooManyPairs) { // its tenant has it so; who asked asks for the whole port next
+				level = slog.LevelDebug
+			}
+			l.logger.Log(context.Background(), level, "cannot limit a source", "port", limit.Port, "destination", limit.Destination, "err", err)
 			l.release(limit.LimitKey)
 			continue
 		}

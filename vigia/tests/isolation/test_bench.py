@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from labkit import ROOT
 
-from vigia.isolation import bench, borrow
+from vigia.isolation import bench, borrow, gobench
 from vigia.isolation.alerts import Alarm, Alarms
 from vigia.isolation.borrow import Borrowed
 from vigia.isolation.model import FlowOutcome, TrafficFlow
@@ -61,7 +61,7 @@ def test_reaction_times_are_read_from_the_logs_of_both_enforcers() -> None:
 def test_the_cost_of_packets_is_read_from_gos_output() -> None:
     out = "BenchmarkVport/count-2  \t 100\t 12 ns/op\t  9.0 ns/packet\nBenchmarkClassify/send \t1\t85 ns/packet\nok\n"
     out += "BenchmarkVport/count#01-2\t 100\t 12 ns/op\t 10.0 ns/packet\nBenchmarkClassify/send#01-2\t1\t86 ns/packet\n"
-    assert bench.packets(out) == [("Vport/count", 9.0), ("Classify/send", 85.0)]
+    assert gobench.packets(out) == [("Vport/count", 9.0), ("Classify/send", 85.0)]
 
 
 def test_a_share_of_a_core_is_that_of_the_quietest_turn() -> None:
@@ -160,6 +160,18 @@ def test_lateness_is_the_bound_of_a_range() -> None:
     assert math.isnan(bench._lateness(after, after, 0.99))
 
 
+def test_the_quietest_turn_of_each_kind_counts() -> None:
+    out = "\n".join(
+        f"BenchmarkLateness/{kind}-2   \t       1\t20043903662 ns/op\t   1.000 of-alone\t   {us} p99.9-us\t 0 pairs"
+        for kind, us in (("alone", 441.0), ("hostile", 2900), ("alone", 5154), ("hostile", "9.5e+02"))
+    )
+    assert gobench.late(out + "\nPASS\n") == {
+        "alone": pytest.approx(441e-6),
+        "hostile": pytest.approx(950e-6),
+    }
+    assert gobench.late("PASS") == {}
+
+
 def test_every_budget_is_named_and_judged() -> None:
     none = bench.Figures("none", 5, 0.1, 0.01, 0.1, 3.0, 1.0, 1.0)
     good = bench.Measured(
@@ -174,7 +186,7 @@ def test_every_budget_is_named_and_judged() -> None:
             ("Vport/signals", 149.0),
             ("Classify/send", 185.0),
         ],
-        bench.Kills(100, True, "73 of 100 kills left a limit in force, none for more than its time"),
+        gobench.Kills(100, True, "73 of 100 kills left a limit in force, none for more than its time"),
         [Borrowed("linuxbridge, bbr", "5 Mbit/s", 0.99, 0.96, 1.7, 0.0, 0.009)],
         {"alone": 0.0004, "hostile": 0.0009},
     )
@@ -188,7 +200,7 @@ def test_every_budget_is_named_and_judged() -> None:
         bench.Innocent(3, 0.002, 0.5),
         bench.Cost(64, 0.03, 0.07, 65 * 2**20, 151.0, 1000, 0.1),
         [("Vport/count", 11.0), ("Vport/signals", 151.0)],
-        bench.Kills(100, False, "a limit outlives its time"),
+        gobench.Kills(100, False, "a limit outlives its time"),
         [Borrowed("linuxbridge, bbr", "5 Mbit/s", 0.7, 0.4, 0.5, 0.1, 0.2)],
         {"alone": 0.0004, "hostile": 0.0011},
     )

@@ -28,6 +28,7 @@ from vigia.errors import VigiaError
 from vigia.host import commands
 from vigia.isolation.alerts import Alarms, alarms
 from vigia.isolation.borrow import NOBODY, Borrowed, add_options, borrow, settings, situations
+from vigia.isolation.gobench import Kills, kill, lateness, programs
 from vigia.isolation.model import IsolationPlan, Mode, TrafficFlow
 from vigia.isolation.testbed import IsolationTestbed
 from vigia.stack import places
@@ -38,15 +39,12 @@ __all__ = [
     "Cost",
     "Figures",
     "Innocent",
-    "Kills",
     "Measured",
     "Reaction",
     "budgets",
     "cpu_seconds",
     "interval",
-    "lateness",
     "main",
-    "packets",
     "payload",
     "program_times",
     "quantile",
@@ -387,62 +385,6 @@ def innocent(runs: int, seconds: float) -> Innocent:
     return Innocent(runs, statistics.fmean(beside), statistics.fmean(beneath))
 
 
-_PACKET = re.compile(r"^Benchmark(\S+?)(?:#\d+)?(?:-\d+)?\s.*?([\d.]+) ns/packet")
-
-
-def packets(output: str) -> list[tuple[str, float]]:
-    """Return what each program takes for a packet in its quickest round, ns, from the output of go test."""
-    took: dict[str, float] = {}
-    for m in filter(None, map(_PACKET.match, output.splitlines())):
-        took[m[1]] = min(float(m[2]), took.get(m[1], math.inf))
-    return list(took.items())
-
-
-_LATE = re.compile(r"^BenchmarkLateness/(\w+)-.*?([\d.e+]+) p99\.9-us")
-
-
-def lateness() -> dict[str, float]:
-    """Return how late ticks are (p99.9, seconds), alone and under a hostile sender. Raises VigiaError."""
-    done = _go_test("-run", "^$", "-bench", "BenchmarkLateness", "./isolation-agent/enforcer/fastloop/")
-    found = {m[1]: float(m[2]) / 1e6 for m in map(_LATE.match, done.stdout.splitlines()) if m}
-    if done.status != 0 or not {"alone", "hostile"} <= found.keys():
-        raise VigiaError(f"the loop was not measured: {(done.stderr or done.stdout).strip()[-500:]}")
-    return found
-
-
-def _go_test(*arguments: str, **environment: str) -> commands.CommandResult:
-    argv = ["go", "-C", str(places.source_root()), "test", *arguments]
-    return commands.run(argv, env=environment, timeout=600, check=False)
-
-
-def programs() -> list[tuple[str, float]]:
-    """Run the kernel's programs on packets made by hand. Raises VigiaError."""
-    done = _go_test("-run", "^$", "-bench", "BenchmarkClassify|BenchmarkVport", "./internal/bpf/...")
-    found = packets(done.stdout)
-    if not found or (done.status != 0 and "MISSED" not in done.stdout):
-        raise VigiaError(f"the programs were not measured: {(done.stderr or done.stdout).strip()[-500:]}")
-    return found
-
-
-@dataclass(frozen=True)
-class Kills:
-    """What became of an enforcer that was killed at random points of apply."""
-
-    count: int
-    clean: bool
-    """nothing was left after its limits' second; guarantees and what is not ours were as before"""
-    said: str
-
-
-def kill(count: int) -> Kills:
-    """Kill an enforcer so often while it sets, renews and removes limits of one second."""
-    test = "TestKillingAtAnyPointLeavesNothingAfterItsTime"
-    done = _go_test("-count=1", "-v", "-run", test, "./isolation-agent/enforcer/app/", VIGIA_KILLS=str(count))
-    found = re.search(r"\d+ of (\d+) kills left a limit in force.*", done.stdout)
-    clean = done.status == 0 and found is not None and int(found[1]) == count
-    return Kills(count, clean, found[0] if found else done.stdout.strip()[-500:])
-
-
 def _table(rows: Sequence[Figures]) -> list[str]:
     head = (
         f"{'mode':<10} {'n':>3} {'victim/guarantee':>18} {'first second':>13}"
@@ -606,7 +548,7 @@ def _figures(m: Measured) -> Iterator[str]:
         alone, hostile = m.late["alone"], m.late["hostile"]
         yield (
             f"ticks' lateness p99.9: {hostile * 1e3:.2f} ms under random addresses of a hostile sender,"
-            f" {hostile / alone:.1f} times that without ({load})"
+            f" {hostile / alone:.1f} times that without (each the quietest turn; {load})"
         )
     if m.price:
         p = m.price
@@ -651,7 +593,7 @@ def _measure(options: argparse.Namespace, say: Callable[[str], None]) -> Measure
         step("the programs", options.programs, programs) or (),
         step("kills", options.kills, lambda: kill(options.kills)),
         step("a borrower", options.borrower, lambda: _borrowed(options, say)) or (),
-        step("a hostile sender", options.hostile, lateness) or {},
+        step("a hostile sender", options.hostile, lambda: lateness(options.hostile)) or {},
     )
 
 
@@ -664,7 +606,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--alerts", type=int, default=100, help="floods for the alert path's times")
     parser.add_argument("--innocent", type=int, default=3, help="floods beside a third tenant")
     add_options(parser)
-    parser.add_argument("--hostile", type=int, default=1, help="0: leave the loop under a hostile sender out")
+    parser.add_argument("--hostile", type=int, default=_TURNS, help="turns under a hostile sender; 0: none")
     parser.add_argument("--vports", type=int, default=64, help="vports for the enforcer's cost")
     parser.add_argument("--programs", type=int, default=1, help="0: leave the cost per packet out")
     parser.add_argument("--kills", type=int, default=100, help="SIGKILLs at random points of apply")
