@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
 	"vigia/internal/config"
@@ -169,6 +170,30 @@ func TestPinDirectoriesBelongOnABPFFS(t *testing.T) {
 	}
 	if err := CheckBPFFS(filepath.Join(file, "x")); err == nil || !strings.Contains(err.Error(), "look at bpf.pin_dir") {
 		t.Errorf("below a file: %v", err)
+	}
+}
+
+// TestAPinOfAnEarlierVersionGoes whose map no program has any more; what it had counted stays.
+func TestAPinOfAnEarlierVersionGoes(t *testing.T) {
+	options := Options{PinDir: testutil.NewBPFFS(t), MaxPorts: 4}
+	b := &bench{Manager: open(t, options), t: t}
+	b.slot = b.put(loopback)
+	b.run(b.objects.VportTcxFrom, tcpFrame("10.0.0.2"))
+	before := b.read()
+	maps := filepath.Join(options.PinDir, "maps")
+	old, err := ebpf.NewMapWithOptions(&ebpf.MapSpec{
+		Name: "vport_pair", Type: ebpf.Hash, KeySize: 8, ValueSize: 112, MaxEntries: 4, Pinning: ebpf.PinByName,
+	}, ebpf.MapOptions{PinPath: maps})
+	if err != nil {
+		t.Fatal(err)
+	}
+	old.Close()
+	b.Manager = open(t, options)
+	if entries, err := filepath.Glob(filepath.Join(maps, "vport_pair")); err != nil || len(entries) != 0 {
+		t.Errorf("left: %v, %v", entries, err)
+	}
+	if after := b.read(); after != before {
+		t.Errorf("counted %+v, before %+v", after, before)
 	}
 }
 

@@ -213,7 +213,16 @@ func (m *Manager) load() error {
 	if err != nil {
 		return explainLoad(err, kernelRelease())
 	}
-	return errors.Join(m.drawSeed(), m.shortenLimits(), m.endLeftExpedited(), m.updateLinks())
+	return errors.Join(m.drawSeed(), m.shortenLimits(), m.endLeftExpedited(), m.updateLinks(), m.removeOutdated())
+}
+
+// removeOutdated removes the pins of maps that programs of versions before this one had.
+func (m *Manager) removeOutdated() error {
+	const pairs = "vport_pair" // limits to destinations
+	if err := os.Remove(filepath.Join(m.mapDir(), pairs)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove the pin of an earlier version: %w", err)
+	}
+	return nil
 }
 
 func (m *Manager) loadObjects() error {
