@@ -106,8 +106,8 @@ func TestWhatDoesNotPassIsGivenBack(t *testing.T) {
 	b = newBench(t)
 	b.setPair(dest("10.0.0.2"), Pair{Rate: 1, Burst: 1_000_000, Packets: 1, TTL: time.Minute})
 	passed = uint64(b.passes(frame, 100))
-	spent, err := b.readSpent(b.slot)
-	if err != nil {
+	var spent vportPairsSpent
+	if err := b.readSpent(b.slot, &spent); err != nil {
 		t.Fatal(err)
 	}
 	if used := 1_000_000 - float64(spent.To[0].Bytes.Tokens)/1e9; math.Abs(used-float64(passed*uint64(len(frame)))) > 60 {

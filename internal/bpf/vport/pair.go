@@ -164,17 +164,17 @@ func (m *Manager) RemovePair(ifindex int, d Destination) error {
 // programs read while it is written: a place gets a new destination while its limit is still
 // an expired one, so that no other destination is ever held to it.
 func (m *Manager) editPairs(slot uint32, edit func(*vportPairs) error) error {
-	all, err := m.readPairs(slot)
-	if err != nil {
+	all, before := &m.pairsNow, &m.pairsBefore
+	if err := m.readPairs(slot, all); err != nil {
 		return err
 	}
-	before := *all
-	if err := edit(all); err != nil || *all == before {
+	*before = *all
+	if err := edit(all); err != nil || *all == *before {
 		return err
 	}
 	if all.Destination != before.Destination {
 		before.Destination = all.Destination
-		if err := m.objects.VportPairs.Put(slot, &before); err != nil {
+		if err := m.objects.VportPairs.Put(slot, before); err != nil {
 			return fmt.Errorf("write destinations: %w", err)
 		}
 	}
@@ -184,22 +184,20 @@ func (m *Manager) editPairs(slot uint32, edit func(*vportPairs) error) error {
 	return nil
 }
 
-func (m *Manager) readPairs(slot uint32) (*vportPairs, error) {
-	all := new(vportPairs)
-	if err := m.objects.VportPairs.Lookup(slot, all); err != nil {
-		return nil, fmt.Errorf("read limits to destinations: %w", err)
+func (m *Manager) readPairs(slot uint32, to *vportPairs) error {
+	if err := m.objects.VportPairs.Lookup(slot, to); err != nil {
+		return fmt.Errorf("read limits to destinations: %w", err)
 	}
-	return all, nil
+	return nil
 }
 
-// clearPairs ends all limits to destinations of a slot.
+// clearPairs ends all limits to destinations of a slot. It takes no lock that the fast loop might wait for: what is
+// set for the interface that had the slot meanwhile ends by itself.
 func (m *Manager) clearPairs(slot uint32) error {
-	m.pairs.Lock()
-	defer m.pairs.Unlock()
-	return m.editPairs(slot, func(all *vportPairs) error {
-		*all = vportPairs{}
-		return nil
-	})
+	if err := m.objects.VportPairs.Put(slot, &vportPairs{}); err != nil {
+		return fmt.Errorf("clear limits to destinations: %w", err)
+	}
+	return nil
 }
 
 // PairOffered returns the bytes that the vport has offered to a limit to d, whether they passed
@@ -209,27 +207,26 @@ func (m *Manager) PairOffered(ifindex int, d Destination) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	all, err := m.readPairs(place.Slot)
-	if err != nil {
+	m.pairs.Lock()
+	defer m.pairs.Unlock()
+	if err := m.readPairs(place.Slot, &m.pairsNow); err != nil {
 		return 0, fmt.Errorf("interface %d: %w", ifindex, err)
 	}
-	at, ok := all.find(d, Monotonic())
+	at, ok := m.pairsNow.find(d, Monotonic())
 	if !ok {
 		return 0, nil
 	}
-	spent, err := m.readSpent(place.Slot)
-	if err != nil {
+	if err := m.readSpent(place.Slot, &m.pairsSpent); err != nil {
 		return 0, fmt.Errorf("interface %d: %w", ifindex, err)
 	}
-	return spent.of(at, &all.To[at]).OfferedBytes, nil
+	return m.pairsSpent.of(at, &m.pairsNow.To[at]).OfferedBytes, nil
 }
 
-func (m *Manager) readSpent(slot uint32) (*vportPairsSpent, error) {
-	spent := new(vportPairsSpent)
-	if err := m.objects.VportPairsSpent.Lookup(slot, spent); err != nil {
-		return nil, fmt.Errorf("read what limits to destinations let pass: %w", err)
+func (m *Manager) readSpent(slot uint32, to *vportPairsSpent) error {
+	if err := m.objects.VportPairsSpent.Lookup(slot, to); err != nil {
+		return fmt.Errorf("read what limits to destinations let pass: %w", err)
 	}
-	return spent, nil
+	return nil
 }
 
 // Pairs lists the limits in force to single destinations.
@@ -239,14 +236,14 @@ func (m *Manager) Pairs() ([]PairState, error) {
 		return nil, fmt.Errorf("list slots: %w", err)
 	}
 	var out []PairState
+	var spent vportPairsSpent
 	now := Monotonic()
 	err := m.eachPairs(func(slot uint32, all *vportPairs) error {
 		index, known := byIndex[slot]
 		if !known {
 			return nil
 		}
-		spent, err := m.readSpent(slot)
-		if err != nil {
+		if err := m.readSpent(slot, &spent); err != nil {
 			return err
 		}
 		for place := range all.To {
@@ -285,12 +282,12 @@ func (m *Manager) eachPairs(fn func(slot uint32, all *vportPairs) error) error {
 	if err != nil {
 		return fmt.Errorf("list contracts: %w", err)
 	}
+	var all vportPairs
 	for _, slot := range slots {
-		all, err := m.readPairs(slot)
-		if err == nil {
-			err = fn(slot, all)
+		if err := m.readPairs(slot, &all); err != nil {
+			return err
 		}
-		if err != nil {
+		if err := fn(slot, &all); err != nil {
 			return err
 		}
 	}

@@ -115,8 +115,12 @@ type Manager struct {
 	tenantTotals *TenantTotals
 	classDrops   *ClassDrops
 
-	pairs      sync.Mutex // held across writing a limit to a single destination, and sweeping
-	swept      bool       // no limit to a single destination is left that this process knows of
+	pairs sync.Mutex // held across writing limits to destinations, and sweeping; the fast loop's alone
+	swept bool       // no limit to a destination is left that this process knows of
+	// Of the one who holds it: what is read a hundred times a second must not make a garbage collector run.
+	pairsNow, pairsBefore vportPairs
+	pairsSpent            vportPairsSpent
+
 	contractMu sync.Mutex // held across reading and writing an entry of vport_contract
 	nsName     string
 	attachment Attachment
