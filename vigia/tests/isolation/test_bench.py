@@ -188,7 +188,7 @@ def test_every_budget_is_named_and_judged() -> None:
         ],
         gobench.Kills(100, True, "73 of 100 kills left a limit in force, none for more than its time"),
         [Borrowed("linuxbridge, bbr", "5 Mbit/s", 0.99, 0.96, 1.7, 0.0, 0.009)],
-        {"alone": 0.0004, "hostile": 0.0009},
+        {"bare": 0.0003, "alone": 0.0004, "hostile": 0.0009},
     )
     judged = bench.budgets(good)
     assert len(judged) == 23
@@ -202,7 +202,7 @@ def test_every_budget_is_named_and_judged() -> None:
         [("Vport/count", 11.0), ("Vport/signals", 151.0)],
         gobench.Kills(100, False, "a limit outlives its time"),
         [Borrowed("linuxbridge, bbr", "5 Mbit/s", 0.7, 0.4, 0.5, 0.1, 0.2)],
-        {"alone": 0.0004, "hostile": 0.0011},
+        {"bare": 0.0003, "alone": 0.0004, "hostile": 0.0011},
     )
     missed = bench.budgets(bad)
     assert not any(b.met for b in missed), [str(b) for b in missed if b.met]

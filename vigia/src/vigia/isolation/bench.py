@@ -545,10 +545,11 @@ def _figures(m: Measured) -> Iterator[str]:
             f" {b.again:.2%} sent again, {b.alone:.2%} alone ({load})"
         )
     if "hostile" in m.late:
-        alone, hostile = m.late["alone"], m.late["hostile"]
+        bare, alone, hostile = (m.late[kind] * 1e3 for kind in ("bare", "alone", "hostile"))
         yield (
-            f"ticks' lateness p99.9: {hostile * 1e3:.2f} ms under random addresses of a hostile sender,"
-            f" {hostile / alone:.1f} times that without (each the quietest turn; {load})"
+            f"ticks' lateness p99.9: {hostile:.2f} ms under random addresses of a hostile sender,"
+            f" {alone:.2f} ms without; {bare:.2f} ms of a bare thread that only sleeps"
+            f" (each the quietest turn; {load})"
         )
     if m.price:
         p = m.price
