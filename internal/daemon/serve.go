@@ -52,6 +52,11 @@ type instance struct {
 }
 
 func (p Program) serve(ctx context.Context, opts *options, stderr io.Writer) error {
+	// Before anything else: until then SIGHUP ends the program, and systemd may send one as soon as it has started it.
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP)
+	defer signal.Stop(hangup)
+
 	if opts.configPath == "" {
 		return &UsageError{errors.New("--config FILE is missing")}
 	}
@@ -70,11 +75,6 @@ func (p Program) serve(ctx context.Context, opts *options, stderr io.Writer) err
 		return err
 	}
 	defer closeAll(listeners)
-
-	// Before anybody can see that the program is up: until then SIGHUP would end it.
-	hangup := make(chan os.Signal, 1)
-	signal.Notify(hangup, syscall.SIGHUP)
-	defer signal.Stop(hangup)
 
 	d, err := p.newInstance(opts, gate)
 	if err != nil {

@@ -235,6 +235,28 @@ func TestReloadOnSIGHUP(t *testing.T) {
 	testutil.WaitFor(t, "the reload", func() bool { return f.config.Load() == "hup" })
 }
 
+// TestSIGHUPWhileItStartsEndsNothing: systemd sends one to a unit that has begun but not looked at its file yet. It counts
+// as a reload once the program is up.
+func TestSIGHUPWhileItStartsEndsNothing(t *testing.T) {
+	f := &fake{}
+	p := program(f)
+	check := p.Check
+	p.Check = func(path string) (string, error) {
+		if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
+			t.Error(err)
+		}
+		return check(path)
+	}
+	reloaded := make(chan struct{})
+	var once sync.Once
+	f.reload = func(context.Context) error {
+		once.Do(func() { close(reloaded) })
+		return nil
+	}
+	startProgram(t, f, p)
+	<-reloaded
+}
+
 // TestReloadsInLineDoNotOutliveTheProgram stops it while one reload is under way and
 // others wait for their turn: all of them are answered.
 func TestReloadsInLineDoNotOutliveTheProgram(t *testing.T) {
