@@ -125,7 +125,7 @@ func (r *Receiver) SetClasses(classes map[uint32]ClassConfig) {
 // Wake says that the link had room until now and was not sampled: nothing was lost,
 // and the time that it was not looked at must not thin what is lost from now on.
 func (r *Receiver) Wake(now time.Time) {
-	r.awakeUntil, r.roomSince = now.Add(samples*Tick), time.Time{}
+	r.awakeUntil, r.roomSince, r.leaving = now.Add(samples*Tick), time.Time{}, 0
 	for _, w := range r.list {
 		w.n, w.sum, w.started = 0, sample{}, false
 	}
