@@ -13,7 +13,3 @@ func carriedOver(b vportBucket, burst uint64) vportBucket {
 	b.Tokens = min(b.Tokens, burst*uint64(time.Second))
 	return b
 }
-
-// packetBurst is what a limit in packets a second lets through at once, as packet_burst
-// of the programs reckons it.
-func packetBurst(packets uint64) uint64 { return max(64, packets/20) }

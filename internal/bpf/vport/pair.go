@@ -302,19 +302,19 @@ func (m *Manager) SweepPairs() error {
 	if m.swept {
 		return nil // nothing was set since the last sweep found nothing
 	}
-	any := false
+	inForce := false
 	err := m.eachPairs(func(slot uint32, _ *vportPairs) error {
 		left := false
 		err := m.editPairs(slot, func(all *vportPairs) error {
 			left = all.sweep(Monotonic())
 			return nil
 		})
-		any = any || left
+		inForce = inForce || left
 		if err != nil || left {
 			return err
 		}
 		return m.editContract(slot, func(c *vportContract) { c.Pairs = 0 })
 	})
-	m.swept = !any && err == nil
+	m.swept = !inForce && err == nil
 	return err
 }

@@ -179,6 +179,13 @@ func TestPacketsPerSecondAreLimited(t *testing.T) {
 	if got, most := b.passes(udpFrame("10.0.0.2", 53, 10), 200), trickled(1, begin); got < leastBurst || got > most {
 		t.Errorf("to a destination: %d passed, want %d to %d", got, leastBurst, most)
 	}
+	const packets, burst = 4000, 200 // 50 ms
+	begin = time.Now()
+	b.setPair(dest("10.0.0.4"), Pair{Rate: MaxRate, Burst: MaxRate, Packets: packets, TTL: time.Minute})
+	got := b.passes(udpFrame("10.0.0.4", 53, 10), 2*burst)
+	if most := burst + 1 + int(packets*time.Since(begin).Seconds()); got < burst || got > most {
+		t.Errorf("to a destination at %d a second: %d passed, want %d to %d", packets, got, burst, most)
+	}
 	begin = time.Now()
 	if err := b.SetLimit(loopback, LimitRequest{ID: [16]byte{1}, Rate: MaxRate, Burst: MaxRate, Packets: 1, TTL: time.Minute}); err != nil {
 		t.Fatal(err)
@@ -456,6 +463,9 @@ func TestAVportHasLimitsToManyDestinationsAtOnce(t *testing.T) {
 	b := newBench(t)
 	if err := b.SetPair(b.other(), Destination(destinationOf(0)), Pair{Rate: 1, Burst: 1, TTL: time.Minute}); err != nil {
 		t.Fatal(err)
+	}
+	if DestinationLimits != 16 {
+		t.Fatalf("a vport has limits to %d destinations, 16 are promised", DestinationLimits)
 	}
 	size := uint64(len(frameTo(0)))
 	want := make([]int, DestinationLimits+1)

@@ -166,15 +166,15 @@ func (r *Receiver) Sample(now time.Time, readings map[uint32]Reading) []Congesti
 		if c, congested := r.judge(now, w, total); congested {
 			out = append(out, c)
 		}
-		r.busyUntil = latest(r.busyUntil, w.congestedUntil)
+		r.busyUntil = later(r.busyUntil, w.congestedUntil)
 		if w.advised > 0 {
-			r.busyUntil = latest(r.busyUntil, w.advisedAt.Add(adviceEnds))
+			r.busyUntil = later(r.busyUntil, w.advisedAt.Add(adviceEnds))
 		}
 	}
 	return out
 }
 
-func latest(a, b time.Time) time.Time {
+func later(a, b time.Time) time.Time {
 	if b.After(a) {
 		return b
 	}
